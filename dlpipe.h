@@ -4839,10 +4839,10 @@ DLPDEF void dlp_buckets_close(dlp_buckets *b) {
    D1     done[i]           worker, after its rows     completers, next stage (D1)
    D2     scan              completer, after done      completers (D2)
    Y1     ready             completer of the last row  next stage, caller (Y1)
-   Z1     a kept item's word  worker that keeps it       workers (Z1), by the keeper
+   Z1     word of what is kept  worker that keeps it      workers (Z1)
    C1     slot.used         caller at release          feeder (C1)
    V1     ctl.delivered     caller                     feeder (V1)
-   X2     running, flying   worker, around a callback  recovery, of a dead worker (X2)
+   X2     running, at_once  worker, around a callback  recovery, of a dead worker (X2)
    A1     sbell.active      caller, in next            workers (A1), see >>impl-tune
    B1     bell.mask, word   sleeper, waker             (B1): sequentially consistent with T1, D1, Y1
 
@@ -5064,8 +5064,8 @@ typedef struct dlpi_wblock {
     int32_t restarts, died_by; /* the supervisor's words */
     int32_t pad0;
     uint64_t kept_hits, kept_misses, kept_items;
-    uint64_t kept_cell; /* Z2 number + 1 of the cell that it writes, 0: none */
-    uint64_t flight_ns; /* that items were under way, added up */
+    uint64_t kept_cell;    /* Z2 number + 1 of the cell that it writes, 0: none */
+    uint64_t in_flight_ns; /* that items were under way, added up */
     uint64_t core_wait_ns;
 } dlpi_wblock;
 
@@ -5182,8 +5182,8 @@ typedef struct dlpi_source_ops {
 typedef struct dlpi_keeper_ops {                                 /* by workers of the first stage */
     void (*ahead)(const dlp_pipe *p, const struct dlpi_unit *t); /* a run will ask for its rows */
     bool (*get)(struct dlpi_worker *w, const struct dlpi_unit *t, uint32_t row);
-    void (*put)(struct dlpi_worker *w);              /* the row that was fetched just now */
-    void (*recover)(struct dlpi_worker *w);          /* by the supervisor: it died */
+    void (*put)(struct dlpi_worker *w);     /* the row that was fetched just now */
+    void (*recover)(struct dlpi_worker *w); /* by the supervisor: it died */
 } dlpi_keeper_ops;
 
 typedef struct dlpi_lender_ops { /* by the consumer; v: number of what is handed out */
@@ -5233,6 +5233,7 @@ typedef struct dlpi_stage_ops {
     int (*check)(dlp_pipe *p, struct dlpi_stage *st);   /* behind those of the whole chain */
     void (*layout)(dlp_pipe *p, struct dlpi_stage *st); /* its areas of the region */
     uint64_t (*private_bytes)(const dlp_pipe *p, const struct dlpi_stage *st);
+    const char *private_words; /* their line of the plan, for each worker; NULL: they have none */
     bool (*alloc)(dlp_pipe *p, struct dlpi_stage *st); /* those; false: no memory */
     void (*live)(dlp_pipe *p, struct dlpi_stage *st);  /* the region is there */
     void (*describe)(const dlp_pipe *p,
@@ -5240,8 +5241,11 @@ typedef struct dlpi_stage_ops {
     int (*begin)(dlp_pipe *p, struct dlpi_stage *st); /* before threads start */
     void (*end)(dlp_pipe *p, struct dlpi_stage *st);  /* when all workers are gone */
     void (*release)(struct dlpi_stage *st);           /* what add and alloc took */
+    void (*worker)(struct dlpi_worker *w); /* its record is set up: what is its kind's of it */
     /* work, by a worker of the stage */
-    bool (*step)(struct dlpi_worker *w); /* what is there to do, without waiting: did it move? */
+    int (*enter)(struct dlpi_worker *w);  /* behind worker_init; else the pipe has the error */
+    void (*leave)(struct dlpi_worker *w); /* before worker_exit */
+    bool (*step)(struct dlpi_worker *w);  /* what is there to do, without waiting: did it move? */
     bool (*find)(struct dlpi_worker *w, struct dlpi_unit *t); /* claim a unit */
     void (*run)(struct dlpi_worker *w, const struct dlpi_unit *t);
     bool (*full)(const struct dlpi_worker *w);           /* no room for a unit, whatever comes */
@@ -5295,10 +5299,7 @@ typedef struct dlpi_stage {
     dlp_sampler_desc sampler;
     dlp_repeat_desc repeat;
     dlp_dataset dataset;
-    int fetcher;       /* DLP_FETCH_* */
-    int32_t in_flight; /* items at once in a worker, 0: one, and no flights */
-    uint32_t batch_pool;
-    dlp_async async;
+    int32_t in_flight; /* items at once in a worker, 0: one after the other */
     dlp_batch_desc batching;
     dlp_field fields[DLP_MAX_FIELDS]; /* the dataset's or the batch's, copied */
     char field_names[DLP_MAX_FIELDS][32];
@@ -5311,7 +5312,7 @@ typedef struct dlpi_stage {
     uint64_t *part_first; /* [n_parts + 1] items of the parts before each; owned */
 } dlpi_stage;
 
-typedef struct dlpi_parked {
+typedef struct dlpi_parked { /* a row between two attempts: see dlpi_park */
     /* DLPI_GOES_BACK: to the first stage, once no other row of its unit waits here */
     uint64_t due_ns;
     uint64_t gen;
@@ -5326,61 +5327,6 @@ typedef struct dlpi_note {
     uint32_t drew; /* 1: the callback called dlp_item_random */
     uint32_t said; /* row + 1 of the item whose words these are, 0: nothing was said */
 } dlpi_note;
-
-typedef struct dlpi_flight { /* an item of a worker that has several at once: see >>impl-flights */
-    dlp_item item;           /* first: what a source gives back is the flight */
-    void *data[DLP_MAX_FIELDS];
-    uint64_t length[DLP_MAX_FIELDS];
-    dlpi_note note;
-    char message[256];
-    int32_t errnum;
-    int32_t code; /* what its callback returned, in a thread */
-    uint64_t gen;
-    uint32_t slot, row;
-    uint64_t since_ns, due_ns;
-    uint32_t in; /* which list it is in */
-    struct dlpi_flight *next, *prev;
-    dlp_part part; /* of a part queue */
-} dlpi_flight;
-
-typedef struct dlpi_flight_list {
-    dlpi_flight *first, *last;
-} dlpi_flight_list;
-
-enum {
-    DLPI_FLIGHT_FREE,
-    DLPI_FLIGHT_WAITS,
-    DLPI_FLIGHT_OUT,
-    DLPI_FLIGHT_PARKED,
-    DLPI_FLIGHT_LISTS
-};
-
-/* The threads of a worker with DLP_FETCH_THREADS, and what they are to do. */
-typedef struct dlpi_fetchers {
-    pthread_mutex_t lock; /* of all that is the worker's, while rows are out */
-    bool full;            /* when the worker fell asleep: it sleeps long then */
-    bool parked;          /* a row was, since then */
-    uint32_t word;        /* W2 futex */
-    pthread_mutex_t ring; /* of what follows */
-    pthread_cond_t come;  /* something is to do, or all is over */
-    dlpi_flight **todo;   /* [n_all] */
-    uint64_t n_todo, n_begun;
-    int over; /* to be changed with both locks */
-    uint32_t n_threads;
-    pthread_t *threads; /* [in_flight] */
-} dlpi_fetchers;
-
-typedef struct dlpi_flights { /* of one worker */
-    dlpi_flight *all;         /* [n_all] */
-    uint64_t *flying; /* X2 [n_all] in the region: slot (32), row + 1 (32) while it is out */
-    uint32_t n_all, n_out;
-    dlpi_flight_list list[DLPI_FLIGHT_LISTS];
-    uint64_t due_ns;  /* what dlpi_park was told last */
-    uint64_t oldest;  /* batch that has a row here */
-    bool oldest_left; /* a row of it was done: it may be another one */
-    bool alone, broken;
-    dlpi_fetchers pool;
-} dlpi_flights;
 
 typedef struct dlpi_cpu { /* of a thread, as it was noted last */
     uint64_t noted_ns, used_ns, waited_ns;
@@ -5399,8 +5345,11 @@ typedef struct dlpi_worker {
     uint64_t low;          /* every batch below has no unit to claim */
     uint64_t tail_seen;    /* ctl.tail when last read */
     uint64_t rewind_seen;
-    uint64_t claim_end;    /* batches from here on are not to be claimed; 0: none */
-    dlpi_flights *flights; /* NULL: one item at a time */
+    uint64_t claim_end; /* batches from here on are not to be claimed; 0: none */
+    void *self;         /* what its kind keeps for it, or NULL */
+    uint64_t *at_once;  /* X2 [n_at_once] in the region: rows in callbacks, each as wb->running has
+                           the only one; NULL: there is but that */
+    uint32_t n_at_once;
     dlpi_note note;
     uint32_t until_clock, clock_every;
     uint32_t units_untimed, items_untimed;
@@ -5409,8 +5358,9 @@ typedef struct dlpi_worker {
     bool blocked;     /* ... for want of free cells, not of input */
     dlpi_cpu cpu;     /* of its own thread */
     dlp_trace_event event;
-    int n_parked;
-    dlpi_parked parked[DLPI_PARK];
+    int n_parked, parked_most;
+    dlpi_parked *parked; /* [parked_most] */
+    dlpi_parked parked_own[DLPI_PARK];
     void *state;
     dlp_item item;
     void *data[DLP_MAX_FIELDS];
@@ -5559,7 +5509,7 @@ enum { DLPI_CELLS_OWN = 0, DLPI_CELLS_TURN, DLPI_CELLS_STAY };
 /* Areas of the region. One that observers read has the type of its record for an id. */
 enum {
     DLPI_AREA_BELLS = DLPI_REC_COUNT,
-    DLPI_AREA_FLYING,
+    DLPI_AREA_AT_ONCE,
     DLPI_AREA_KEPT,
     DLPI_AREA_ZEROS,
     DLPI_AREA_GUARD
@@ -5591,9 +5541,9 @@ struct dlp_pipe {
     /* the chain, once checked */
     dlpi_stage *sampler, *repeat, *fetch, *batcher;
     dlpi_stage *keeper, *lender, *sink; /* the stages with these roles, or NULL */
-    const dlpi_stay_ops *stay; /* the lender's, where the sink's results stay; or NULL */
-    dlpi_stage *parts;         /* or NULL */
-    dlpi_stage *part_end;      /* behind it nobody needs a batch's parts */
+    const dlpi_stay_ops *stay;          /* the lender's, where the sink's results stay; or NULL */
+    dlpi_stage *parts;                  /* or NULL */
+    dlpi_stage *part_end;               /* behind it nobody needs a batch's parts */
     uint32_t part_cells;
     uint64_t part_stride, off_pcell;
     bool part_waited;                 /* this wait of the caller's was for a part */
@@ -5644,10 +5594,6 @@ struct dlp_pipe {
     uint8_t *held;  /* [n_out] */
     uint8_t *taken; /* [ring] in the region; unordered: delivered; caller */
     uint64_t *index_buffer;
-    dlpi_flights *flights; /* [workers of fetch], or NULL */
-    dlpi_flight *flight;   /* theirs */
-    dlpi_flight **flight_todo;
-    pthread_t *flight_threads;
     uint64_t budget_bytes;
     struct dlpi_lent *lent; /* [n_out] batches given away as tensors; NULL: never */
     uint32_t n_lent;
@@ -6483,7 +6429,7 @@ static inline int dlpi_guard_batch(dlpi_worker *w, uint32_t s, int rc) {
 
 /* How many items of one fetch worker can be in a callback. */
 static uint64_t dlpi_guard_each(const dlp_pipe *p) {
-    return p->fetch->in_flight > 0 ? (uint64_t)p->fetch->in_flight + DLPI_PARK : 1;
+    return p->fetch->in_flight > 0 ? (uint64_t)p->fetch->in_flight : 1;
 }
 
 static uint64_t dlpi_guard_cells(const dlp_pipe *p) {
@@ -6506,11 +6452,11 @@ static uint64_t dlpi_guard_stride(const dlp_pipe *p) {
     return (dlpi_guard_at(p, p->items.n) + DLPI_LINE - 1) / DLPI_LINE * DLPI_LINE;
 }
 
-/* The number of the cell that worker w has for its flight, or 0. */
-static uint64_t dlpi_guard_cell(const dlpi_worker *w, uint64_t flight) {
+/* The number of the cell that worker w has for its i-th attempt. */
+static uint64_t dlpi_guard_cell(const dlpi_worker *w, uint64_t i) {
     const dlp_pipe *p = w->p;
     uint64_t first = (uint64_t)p->fetch->n_workers * dlpi_guard_each(p);
-    if (w->st->work == 0) return (uint64_t)w->id * dlpi_guard_each(p) + flight;
+    if (w->st->work == 0) return (uint64_t)w->id * dlpi_guard_each(p) + i;
     return first + (uint64_t)(w->global - p->fetch->n_workers);
 }
 
@@ -7722,7 +7668,7 @@ static uint32_t dlpi_run_shift(dlp_pipe *p, uint32_t count) {
     uint32_t shift = 0;
     int active = dlpi_active(p, st);
     uint32_t at_once = (uint32_t)(active < p->cpus ? active : p->cpus);
-    if (st->in_flight > 0) return 0; /* a flight is one row; its claim is nothing beside its wait */
+    if (st->in_flight > 0) return 0; /* rows are claimed one by one: what is that beside the wait */
     if (st->w.dispatch == DLP_DISPATCH_BATCHES) at_once = 1; /* all runs go to one worker */
     for (int i = 0; i < active; i++) {
         uint64_t ns = DLPI_LOAD_RLX(&p->workers[st->first_worker + i].wb->item_ns); /* a hint */
@@ -8513,14 +8459,12 @@ static uint64_t dlpi_backoff_ns(const dlpi_stage *st, uint32_t tries) {
     return (uint64_t)st->w.retry_backoff_ms * 1000000u << doublings;
 }
 
+/* The row waits, until due_ns, for its next attempt. A worker that has several rows at once parks
+   them here, too: what is tried again, and how, is the same. */
 static void dlpi_park(dlpi_worker *w, const dlpi_unit *t, uint32_t row, uint64_t due_ns) {
-    dlpi_parked *k = &w->parked[w->n_parked]; /* room is kept: see dlpi_worker_find */
-    if (w->flights != NULL) {                 /* the flight waits, and needs no place here */
-        w->flights->due_ns = due_ns;
-        return;
-    }
-    DLPI_STORE_RLX(&w->wb->running, UINT64_C(0)); /* X2: it only waits, and is not to blame */
-    w->n_parked++;
+    dlpi_parked *k = &w->parked[w->n_parked++]; /* room is kept: who has none claims nothing */
+    if (w->at_once == NULL)                     /* else that is of a row which is out */
+        DLPI_STORE_RLX(&w->wb->running, UINT64_C(0)); /* X2: it only waits, and is not to blame */
     k->due_ns = due_ns;
     k->gen = t->b;
     k->slot = t->slot;
@@ -8598,7 +8542,7 @@ static int dlpi_killed_say(dlpi_worker *w, uint32_t s, uint32_t rec) {
 
 /* How many deaths make an item poison. Of several in flight none was alone the first time. */
 static uint32_t dlpi_kills_most(const dlpi_worker *w) {
-    return w->flights != NULL && w->p->max_kills < 2 ? 2 : w->p->max_kills;
+    return w->at_once != NULL && w->p->max_kills < 2 ? 2 : w->p->max_kills;
 }
 
 /* How often the row's present item failed in this stage before. A worker that dies between the
@@ -8715,6 +8659,13 @@ static inline bool dlpi_row_zeroed(const dlpi_worker *w) {
     return w->st->work == 0 && !w->p->fetch->dataset.fills_rows;
 }
 
+/* The row begins as zeros, where fetch does not write all of it. */
+static inline void dlpi_row_zero(dlpi_worker *w) {
+    const dlpi_fields *items = &w->p->items;
+    if (!dlpi_row_zeroed(w)) return;
+    for (uint32_t f = 0; f < items->n; f++) memset(w->data[f], 0, items->at[f].row_bytes);
+}
+
 static bool dlpi_row_has_extras(const dlpi_worker *w) {
     return dlpi_row_kept(w) || dlpi_row_zeroed(w) || w->item.part != NULL ||
            w->p->items.any_ragged || w->st->w.deadline_ms != 0;
@@ -8731,8 +8682,7 @@ static bool dlpi_row_extras(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
         w->note.drew = 0;
     }
     if (p->items.any_ragged) dlpi_item_lengths(w, t, row);
-    if (dlpi_row_zeroed(w))
-        for (uint32_t f = 0; f < p->items.n; f++) memset(w->data[f], 0, p->items.at[f].row_bytes);
+    dlpi_row_zero(w);
     if (w->item.part != NULL) dlpi_item_part(w, t->slot, row);
     if (w->st->w.deadline_ms) DLPI_STORE_RLX(&w->wb->since_ns, dlpi_now_ns());
     return false;
@@ -9014,9 +8964,20 @@ static void dlpi_parked_remove(dlpi_worker *w, const dlpi_unit *t, uint32_t rows
     w->n_parked = n;
 }
 
-/* One more try of a parked row. */
+/* One row is done. n: 1, or 0 if nobody worked on it. */
+static void dlpi_row_done(dlpi_worker *w, const dlpi_unit *t, uint32_t n) {
+    dlpi_bump(&w->wb->items, n);
+    dlpi_bump(&w->wb->bytes, n * w->p->items.cell_bytes);
+    dlpi_complete(w, t, UINT32_C(1) << t->row % DLPI_WORD_ROWS);
+}
+
+/* Does a row that is done count: did its stream not end there? */
+static bool dlpi_row_counts(const dlpi_worker *w, const dlpi_unit *t) {
+    return dlpi_rec_state(dlpi_slot_rec(w->p, t->slot)[t->row]) != DLPI_ROW_END;
+}
+
+/* One more try of a parked row, by a worker that has one at a time. */
 static void dlpi_row_parked(dlpi_worker *w, const dlpi_unit *t) {
-    const uint32_t *rec = dlpi_slot_rec(w->p, t->slot);
     bool wanted;
     int what = DLPI_ROW_DONE;
     dlpi_clock_in(w);
@@ -9024,17 +8985,13 @@ static void dlpi_row_parked(dlpi_worker *w, const dlpi_unit *t) {
     wanted = dlpi_mark_wanted(w->p->ctl, w->mark);
     if (wanted) what = dlpi_row_run(w, t, t->row);
     dlpi_clock_out(w, t->b, w->given.epoch, wanted);
-    if (what == DLPI_ROW_DONE) {
-        uint32_t n = wanted && dlpi_rec_state(rec[t->row]) != DLPI_ROW_END;
-        dlpi_bump(&w->wb->items, n);
-        dlpi_bump(&w->wb->bytes, n * w->p->items.cell_bytes);
-        dlpi_complete(w, t, UINT32_C(1) << t->row % DLPI_WORD_ROWS);
-    }
+    if (what == DLPI_ROW_DONE) dlpi_row_done(w, t, wanted && dlpi_row_counts(w, t));
     if (what == DLPI_ROW_REDO) dlpi_park(w, t, t->row, DLPI_GOES_BACK);
 }
 
-/* Parked rows that are due: run them, or send them back. Returns whether any was. */
-static bool dlpi_unpark(dlpi_worker *w) {
+/* A parked row that is due: let it be tried again, or send it and those of its unit back. Returns
+   whether there was one. */
+static bool dlpi_unpark(dlpi_worker *w, void (*try_again)(dlpi_worker *, const dlpi_unit *)) {
     const dlp_pipe *p = w->p;
     uint64_t now = dlpi_now_ns();
     for (int i = 0; i < w->n_parked; i++) {
@@ -9050,7 +9007,7 @@ static bool dlpi_unpark(dlpi_worker *w) {
         rows = again ? UINT32_C(1) << k.row % DLPI_WORD_ROWS : group;
         dlpi_parked_remove(w, &t, rows);
         if (again)
-            dlpi_row_parked(w, &t);
+            try_again(w, &t);
         else
             dlpi_rows_redo(w, &t, rows);
         return true;
@@ -9062,7 +9019,7 @@ static bool dlpi_unpark(dlpi_worker *w) {
 
 /* Is there no room for another unit whose rows may all be parked? */
 static bool dlpi_rows_full(const dlpi_worker *w) {
-    return w->n_parked + (int)DLPI_WORD_ROWS > DLPI_PARK;
+    return w->n_parked + (int)DLPI_WORD_ROWS > w->parked_most;
 }
 
 static inline bool dlpi_unit_find(dlpi_worker *w, dlpi_unit *t) {
@@ -9079,7 +9036,7 @@ static void dlpi_rows_run(dlpi_worker *w, const dlpi_unit *t) {
 
 static bool dlpi_rows_step(dlpi_worker *w) {
     dlpi_unit t;
-    bool moved = w->n_parked > 0 && dlpi_unpark(w);
+    bool moved = w->n_parked > 0 && dlpi_unpark(w, dlpi_row_parked);
     if (!dlpi_unit_find(w, &t)) return moved;
     dlpi_rows_run(w, &t);
     return true;
@@ -9098,580 +9055,6 @@ static uint64_t dlpi_rows_due(dlpi_worker *w, uint64_t ns) {
         if (k->due_ns <= now && dlpi_parked_moves(w, k, now)) return 0;
     }
     return ns;
-}
-
-/* ---------------------------------------------------------------------------------------------
-   >>impl-flights    SEVERAL ITEMS AT ONCE IN ONE WORKER
-   A worker whose fetch stage has in_flight items at once keeps a flight for each: the item, its
-   lengths, its message. It claims units of one row, as any worker does, as long as there is room;
-   gives the rows to its source; and completes each when the source gives it back. A flight is in
-   one list at a time:
-
-     FREE --claim--> WAITS --submit--> OUT --reap--> FREE, or by the error policy
-                       ^                 |             WAITS (again at once), PARKED (back-off)
-                       +--- no room <----+
-
-   The source is the user's (dlp_async), or threads of the worker's own that run dataset.fetch. With
-   an asynchronous source all is done by the worker's own thread. Its threads, if it has some, work
-   in its place: who is through with an item completes it and claims and sends what there is room
-   for, then takes the next item of the ring of what is to do. So while something is out, nobody
-   waits for the worker, which on cores that are all busy would get its turn milliseconds later. All
-   that is the worker's is under pool.lock then, which the worker itself holds but for its sleep
-   while rows are out: they wake it when it is to look for new batches, when a row was parked, when
-   nothing is out, and when the pipe stops. The ring has a lock of its own, taken behind the other,
-   so that a row is begun while others are claimed.
-   A row that is out and begun has its place in flying (X2), so that recovery knows which rows may
-   have killed a worker: each of them counts a kill. From then on such a row is out alone, so the
-   next death says whose it was: who is innocent counts one kill at most, who is not dies alone
-   until it is poison. A row that waits is in no source's hands, and is never blamed.
-   While something is out and there is room, the worker looks for new batches every ms: it does not
-   hear its bell then. With nothing out it sleeps as others do. */
-
-#define DLPI_REAP_MOST 64
-#define DLPI_REAP_ROOM_MS 1 /* while more could be claimed, if there were more */
-#define DLPI_REAP_FULL_MS 50
-
-/* A callback is about to have the row. */
-static void dlpi_flight_begin(dlpi_flights *fl, dlpi_flight *f) {
-    DLPI_STORE_RLX(&f->since_ns, dlpi_now_ns()); /* 0 before, for dlpi_flights_show */
-    DLPI_STORE_RLX(&fl->flying[f - fl->all],
-                   (uint64_t)f->slot << 32 | (f->row + 1u)); /* X2 to recovery */
-}
-
-static void dlpi_flight_put(dlpi_flights *fl, dlpi_flight *f, uint32_t list) {
-    dlpi_flight_list *l = &fl->list[list];
-    f->in = list;
-    f->next = NULL;
-    f->prev = l->last;
-    if (l->last)
-        l->last->next = f;
-    else
-        l->first = f;
-    l->last = f;
-}
-
-static void dlpi_flight_move(dlpi_flights *fl, dlpi_flight *f, uint32_t list) {
-    dlpi_flight_list *l = &fl->list[f->in];
-    if (f->prev)
-        f->prev->next = f->next;
-    else
-        l->first = f->next;
-    if (f->next)
-        f->next->prev = f->prev;
-    else
-        l->last = f->prev;
-    dlpi_flight_put(fl, f, list);
-}
-
-static dlpi_unit dlpi_flight_unit(const dlpi_flight *f) { /* runs are of one row here */
-    dlpi_unit t = {f->gen, f->slot, f->row, f->row, f->row + 1, false};
-    return t;
-}
-
-/* Nothing is out; or, of a dead worker: what it had out is of no interest. */
-static void dlpi_running_forget(dlpi_worker *w) {
-    const dlpi_flights *fl = w->flights;
-    DLPI_STORE_RLX(&w->wb->running, UINT64_C(0)); /* X2 */
-    for (uint32_t i = 0; fl != NULL && i < fl->n_all; i++)
-        DLPI_STORE_RLX(&fl->flying[i], UINT64_C(0)); /* X2 */
-}
-
-/* What observers and the supervisor see: the item that is out longest. */
-static void dlpi_flights_show(dlpi_worker *w) {
-    const dlpi_flight *f = w->flights->list[DLPI_FLIGHT_OUT].first;
-    uint64_t since = f == NULL ? 0 : DLPI_LOAD_RLX(&f->since_ns); /* of dlpi_flight_begin */
-    const dlpi_bslot *slot;
-    dlpi_wblock *wb = w->wb;
-    if (since == 0) {
-        DLPI_STORE_RLX(&wb->running, UINT64_C(0)); /* X2 */
-        DLPI_STORE_RLX(&wb->current, UINT64_MAX);  /* for observers, here and below */
-        return;
-    }
-    slot = dlpi_slot_at(w->p, f->slot);
-    DLPI_STORE_RLX(&wb->current_epoch, slot->epoch);
-    DLPI_STORE_RLX(&wb->current_position, (slot->position + f->row) % w->p->samples);
-    DLPI_STORE_RLX(&wb->current, dlpi_slot_index(w->p, f->slot)[f->row]);
-    DLPI_STORE_RLX(&wb->since_ns, since);
-    DLPI_STORE_RLX(&wb->running, (uint64_t)f->slot << 32 | (f->row + 1u)); /* X2 to recovery */
-}
-
-/* The row of a flight is done. n: 1, or 0 if nobody worked on it. */
-static void dlpi_flight_done(dlpi_worker *w, dlpi_flight *f, uint32_t n) {
-    dlpi_unit t = dlpi_flight_unit(f);
-    w->flights->oldest_left |= f->gen == w->flights->oldest;
-    dlpi_flight_move(w->flights, f, DLPI_FLIGHT_FREE);
-    dlpi_bump(&w->wb->items, n);
-    dlpi_bump(&w->wb->bytes, n * w->p->items.cell_bytes);
-    dlpi_complete(w, &t, UINT32_C(1) << t.row % DLPI_WORD_ROWS);
-}
-
-/* The failure policies speak of the worker's item: make it that of the flight. Of what the callback
-   had its lengths and words are taken, the rest is as the slot says. */
-static void dlpi_flight_load(dlpi_worker *w, const dlpi_flight *f) {
-    const dlp_pipe *p = w->p;
-    dlpi_item_slot(w, f->slot);
-    dlpi_item_row(w, f->row);
-    w->item.attempt = dlpi_rec_tries(dlpi_slot_rec(p, f->slot)[f->row]);
-    memcpy(w->length, f->length, p->items.n * sizeof *w->length);
-    dlpi_words_forget(w);
-    w->wb->message_errno = f->errnum; /* also without words */
-    if (f->message[0] != 0) memcpy(w->wb->message, f->message, sizeof f->message);
-}
-
-/* The item of a flight is the worker's, with what is the flight's own. */
-static void dlpi_flight_item(const dlpi_worker *w, dlpi_flight *f) {
-    f->item = w->item;
-    f->item.data = f->data;
-    f->item.length = f->length;
-    f->item.internal = &f->note;
-}
-
-/* The callback of a flight came to rc, a code: done, or what the policy says. */
-static void dlpi_flight_over(dlpi_worker *w, dlpi_flight *f, int rc) {
-    dlpi_flights *fl = w->flights;
-    dlpi_unit t = dlpi_flight_unit(f);
-    int what = DLPI_ROW_DONE;
-    if (DLPI_DEBUG) { /* the callback may have changed any of its item */
-        dlpi_item_slot(w, f->slot);
-        dlpi_item_row(w, f->row);
-        dlpi_flight_item(w, f);
-        rc = dlpi_guard_out(w, &f->item, dlpi_guard_cell(w, (uint64_t)(f - fl->all)), f->slot,
-                            f->row, rc);
-    }
-    if (rc != DLP_ERR_KILLED && rc != DLP_ERR_DEADLINE) dlpi_flight_load(w, f); /* else it is */
-    if (rc == 0 && dlpi_lengths_set(w)) rc = dlpi_row_lengths(w, &t, f->row);
-    if (rc == 0 && w->p->keeper != NULL && f->note.drew == 0) w->p->keeper->ops->keeper->put(w);
-    if (rc != 0) {
-        what = dlpi_row_failed(w, &t, f->row, rc);
-        dlpi_failure_forget(w);
-    }
-    if (what == DLPI_ROW_DONE) {
-        dlpi_flight_done(w, f, dlpi_rec_state(dlpi_slot_rec(w->p, t.slot)[t.row]) != DLPI_ROW_END);
-        return;
-    }
-    f->due_ns = fl->due_ns;
-    fl->pool.parked |= what == DLPI_ROW_LATER;
-    dlpi_flight_move(fl, f, what == DLPI_ROW_LATER ? DLPI_FLIGHT_PARKED : DLPI_FLIGHT_WAITS);
-}
-
-/* Set the item up for its next try. */
-static void dlpi_flight_point(dlpi_worker *w, dlpi_flight *f) {
-    const dlp_pipe *p = w->p;
-    f->message[0] = 0;
-    f->errnum = 0;
-    f->note.drew = 0;
-    memset(f->length, 0, sizeof f->length);
-    dlpi_flight_load(w, f);
-    dlpi_flight_item(w, f);
-    memcpy(f->data, w->data, sizeof f->data);
-    if (p->parts) {
-        dlpi_item_part(w, f->slot, f->row);
-        f->part = w->part;
-        f->item.part = &f->part;
-    }
-    for (uint32_t i = 0; i < p->items.n && !p->fetch->dataset.fills_rows; i++)
-        memset(f->data[i], 0, p->items.at[i].row_bytes);
-}
-
-/* Give an item to the source: the user's, or the worker's threads. As dlp_async.submit. */
-static int dlpi_flight_submit(dlpi_worker *w, dlpi_flight *f) {
-    dlpi_fetchers *pool = &w->flights->pool;
-    if (w->st->fetcher == DLP_FETCH_ASYNC)
-        return w->st->async.submit(w->st->user, w->state, &f->item);
-    pthread_mutex_lock(&pool->ring);
-    pool->todo[pool->n_todo++ % w->flights->n_all] = f;
-    pthread_cond_signal(&pool->come);
-    pthread_mutex_unlock(&pool->ring);
-    return 0;
-}
-
-/* Offer the first flight that waits. Returns false while it has to wait on. */
-static bool dlpi_flight_send(dlpi_worker *w) {
-    const dlp_pipe *p = w->p;
-    dlpi_flights *fl = w->flights;
-    dlpi_flight *f = fl->list[DLPI_FLIGHT_WAITS].first;
-    dlpi_unit t = dlpi_flight_unit(f);
-    uint32_t rec = dlpi_slot_rec(p, f->slot)[f->row];
-    bool alone = dlpi_rec_kills(rec) > 0 && dlpi_rec_stage(rec) == (uint32_t)w->st->work;
-    int rc;
-    if (fl->n_out > 0 && (alone || fl->alone)) return false;
-    dlpi_unpoison(p, f->slot);
-    if (dlpi_rec_state(rec) == DLPI_ROW_LEFT) dlpi_row_clear(p, &t, f->row);
-    if (dlpi_rec_state(rec) == DLPI_ROW_LEFT || dlpi_rec_state(rec) == DLPI_ROW_END ||
-        !dlpi_wanted(p->ctl, dlpi_slot_at(p, f->slot))) {
-        dlpi_flight_done(w, f, 0);
-        return true;
-    }
-    dlpi_flight_load(w, f);
-    if (DLPI_UNLIKELY(w->item.index >= p->fetch->dataset.n_items)) {
-        dlpi_row_no_item(w, &t, f->row);
-        dlpi_failure_forget(w);
-        dlpi_flight_done(w, f, 1);
-        return true;
-    }
-    dlpi_flight_point(w, f);
-    if (p->keeper != NULL && p->keeper->ops->keeper->get(w, &t, f->row)) {
-        dlpi_flight_done(w, f, 1);
-        return true;
-    }
-    dlpi_guard_in(w, &f->item, dlpi_guard_cell(w, (uint64_t)(f - fl->all)), f->slot, f->row);
-    if ((rc = dlpi_rec_verdict(w, f->slot, rec)) != 0) {
-        dlpi_flight_over(w, f, rc);
-        return true;
-    }
-    DLPI_STORE_RLX(&f->since_ns, UINT64_C(0)); /* its thread begins it */
-    if (w->st->fetcher == DLP_FETCH_ASYNC) dlpi_flight_begin(fl, f);
-    dlpi_flight_move(fl, f, DLPI_FLIGHT_OUT);
-    if (fl->n_out == 0) dlpi_flights_show(w);
-    rc = dlpi_flight_submit(w, f);
-    if (rc != DLP_FULL && p->keeper != NULL) dlpi_bump(&w->wb->kept_misses, 1);
-    if (rc == 0) {
-        fl->n_out++;
-        fl->alone = alone;
-        return true;
-    }
-    DLPI_STORE_RLX(&fl->flying[f - fl->all], UINT64_C(0)); /* X2 */
-    if (rc == DLP_FULL)
-        dlpi_flight_move(fl, f, DLPI_FLIGHT_WAITS);
-    else
-        dlpi_flight_over(w, f, dlpi_item_returned(w, rc));
-    dlpi_flights_show(w);
-    return rc != DLP_FULL;
-}
-
-/* A unit was claimed: a flight has it now. */
-static void dlpi_flight_take(dlpi_worker *w, const dlpi_unit *t) {
-    dlpi_flights *fl = w->flights;
-    dlpi_flight *f = fl->list[DLPI_FLIGHT_FREE].first;
-    uint32_t already =
-        dlpi_done_bits(dlpi_done(dlpi_sst_at(w->p, t->slot, w->st)), t->row / DLPI_WORD_ROWS, t->b);
-    if (already >> t->row % DLPI_WORD_ROWS & 1u) return;
-    if (t->plain)
-        dlpi_unit_indices(w, t);
-    else
-        dlpi_unit_indices_again(w, t, already);
-    f->gen = t->b;
-    f->slot = t->slot;
-    f->row = t->row;
-    if (t->b < fl->oldest) fl->oldest = t->b;
-    dlpi_flight_move(fl, f, DLPI_FLIGHT_WAITS);
-}
-
-/* Up to which batch may this worker claim? oldest: of the batches it has a row of. */
-static void dlpi_flights_bound(dlpi_worker *w) {
-    const dlpi_stage *st = w->st;
-    uint64_t rows = w->p->batch_rows, many = (uint64_t)st->in_flight, open;
-    open = st->batch_pool > 0 ? st->batch_pool / rows : 1 + (many + rows - 1) / rows;
-    if (open == 0) open = 1;
-    w->claim_end = 0;
-    if (st->w.dispatch == DLP_DISPATCH_BATCHES && w->flights->oldest != UINT64_MAX)
-        w->claim_end = w->flights->oldest + open * (uint64_t)st->n_workers;
-}
-
-static void dlpi_flights_oldest(dlpi_worker *w) {
-    dlpi_flights *fl = w->flights;
-    if (!fl->oldest_left || w->st->w.dispatch != DLP_DISPATCH_BATCHES) return;
-    fl->oldest = UINT64_MAX;
-    fl->oldest_left = false;
-    for (uint32_t i = DLPI_FLIGHT_WAITS; i < DLPI_FLIGHT_LISTS; i++)
-        for (const dlpi_flight *f = fl->list[i].first; f != NULL; f = f->next)
-            if (f->gen < fl->oldest) fl->oldest = f->gen;
-}
-
-/* Claim a row, if there is room for one. */
-static bool dlpi_flights_find(dlpi_worker *w, dlpi_unit *t) {
-    const dlpi_flights *fl = w->flights;
-    if (fl->broken || dlpi_retired(w) || fl->list[DLPI_FLIGHT_FREE].first == NULL ||
-        fl->list[DLPI_FLIGHT_WAITS].first != NULL || fl->n_out >= (uint32_t)w->st->in_flight ||
-        (fl->n_out > 0 && fl->alone))
-        return false;
-    dlpi_flights_oldest(w);
-    dlpi_flights_bound(w);
-    return dlpi_find(w, t);
-}
-
-/* Send what waits or is due, and what can be claimed. Returns whether anything moved. */
-static bool dlpi_flights_fill(dlpi_worker *w) {
-    const dlp_pipe *p = w->p;
-    dlpi_flights *fl = w->flights;
-    dlpi_flight *f, *next;
-    uint64_t now = fl->list[DLPI_FLIGHT_PARKED].first ? dlpi_now_ns() : 0;
-    bool moved = false;
-    dlpi_unit t;
-    if (fl->broken) return false;
-    for (f = fl->list[DLPI_FLIGHT_PARKED].first; f != NULL; f = next) {
-        next = f->next;
-        if (f->due_ns > now && dlpi_wanted(p->ctl, dlpi_slot_at(p, f->slot))) continue;
-        dlpi_flight_move(fl, f, DLPI_FLIGHT_WAITS);
-    }
-    for (; !dlpi_stopped(p); moved = true) {
-        if (fl->list[DLPI_FLIGHT_WAITS].first == NULL) {
-            if (!dlpi_flights_find(w, &t)) break;
-            dlpi_clock_in(w);
-            dlpi_flight_take(w, &t);
-        } else if (fl->n_out >= (uint32_t)w->st->in_flight) {
-            break;
-        } else {
-            dlpi_clock_in(w);
-            if (!dlpi_flight_send(w)) break;
-        }
-    }
-    return moved;
-}
-
-/* ns until a parked flight is due, at most `least`. */
-static uint64_t dlpi_flights_due(dlpi_worker *w, uint64_t least) {
-    const dlpi_flights *fl = w->flights;
-    uint64_t now;
-    const dlpi_flight *f = fl->list[DLPI_FLIGHT_PARKED].first;
-    if (f == NULL) return least;
-    for (now = dlpi_now_ns(); f != NULL; f = f->next) {
-        uint64_t ns = f->due_ns > now ? f->due_ns - now : 0;
-        if (ns < least) least = ns;
-    }
-    return least;
-}
-
-/* ---- what comes back ---- */
-
-static void dlpi_flights_broken(dlpi_worker *w, const char *what, int rc) {
-    dlp_error e;
-    dlpi_words_forget(w);
-    dlpi_describe(w, DLP_ERR_CALLBACK, &e);
-    snprintf(e.message, sizeof e.message, "async.reap %s %d", what, rc);
-    w->flights->broken = true;
-    dlpi_ctl_fail(w->p, (uint32_t)w->global, &e);
-}
-
-/* The flight of an item that the source gave back; NULL: it has no such item. */
-static dlpi_flight *dlpi_flight_of(const dlpi_flights *fl, const dlp_item *item) {
-    uintptr_t at = (uintptr_t)item - (uintptr_t)fl->all;
-    if (at % sizeof *fl->all != 0 || at / sizeof *fl->all >= fl->n_all) return NULL;
-    return fl->all[at / sizeof *fl->all].in == DLPI_FLIGHT_OUT ? &fl->all[at / sizeof *fl->all]
-                                                               : NULL;
-}
-
-/* The time of what came back: the worker was busy since it was here last. */
-static void dlpi_flights_clock(dlpi_worker *w, const dlpi_flight *f, uint64_t now, uint32_t n) {
-    dlpi_wblock *wb = w->wb;
-    uint64_t ns = now - w->last_ns, each = ns / n, average = DLPI_LOAD_RLX(&wb->item_ns);
-    average = average == 0 ? each : (average * 7 + each) / 8;
-    DLPI_STORE_RLX(&wb->item_ns, average ? average : 1); /* statistics, here and below */
-    dlpi_bump(&wb->busy_ns, ns);
-    dlpi_trace_add(w, DLP_TRACE_WORK, w->last_ns, now, f->gen, dlpi_slot_at(w->p, f->slot)->epoch,
-                   n);
-    w->last_ns = now;
-}
-
-/* An item is out no longer: book how long it was. */
-static void dlpi_flight_back(dlpi_worker *w, dlpi_flight *f, uint64_t now) {
-    dlpi_flights *fl = w->flights;
-    uint64_t since = DLPI_LOAD_RLX(&f->since_ns), ns = now > since ? now - since : 0;
-    uint32_t *bucket = &w->wb->hist[dlpi_hist_bucket(ns)];
-    DLPI_STORE_RLX(&fl->flying[f - fl->all], UINT64_C(0)); /* X2 */
-    fl->n_out--;
-    fl->alone = false;
-    dlpi_flight_move(fl, f, DLPI_FLIGHT_WAITS); /* in no source's hands */
-    DLPI_STORE_RLX(bucket, *bucket + 1);        /* statistics, here and below */
-    if (ns > w->wb->max_ns) DLPI_STORE_RLX(&w->wb->max_ns, ns);
-    dlpi_bump(&w->wb->flight_ns, ns);
-}
-
-/* n items came back, f the first of them. */
-static void dlpi_flights_came(dlpi_worker *w, const dlpi_flight *f, uint64_t now, int n) {
-    dlpi_flights_show(w);
-    if (w->last_ns != 0) dlpi_flights_clock(w, f, now, (uint32_t)n);
-}
-
-/* Take what the source gives back within timeout_ms. Returns how many, negative: it is broken. */
-static int dlpi_flights_take(dlpi_worker *w, dlpi_flight **back, int *code, int timeout_ms) {
-    const dlpi_stage *st = w->st;
-    dlp_item *done[DLPI_REAP_MOST];
-    uint64_t now;
-    int n = st->async.reap(st->user, w->state, done, code, DLPI_REAP_MOST, timeout_ms);
-    if (n < 0 || n > DLPI_REAP_MOST) return dlpi_flights_broken(w, "returned", n), -1;
-    if (n == 0) return 0;
-    now = dlpi_now_ns();
-    for (int i = 0; i < n; i++) {
-        back[i] = dlpi_flight_of(w->flights, done[i]);
-        if (back[i] == NULL)
-            return dlpi_flights_broken(w, "gave back what was not out, at place", i), -1;
-        dlpi_flight_back(w, back[i], now);
-    }
-    dlpi_flights_came(w, back[0], now, n);
-    return n;
-}
-
-/* Is there nothing to look for, whatever comes in? */
-static bool dlpi_flights_full(const dlpi_worker *w) {
-    const dlpi_flights *fl = w->flights;
-    return fl->n_out >= (uint32_t)w->st->in_flight || fl->alone ||
-           fl->list[DLPI_FLIGHT_WAITS].first != NULL || fl->list[DLPI_FLIGHT_FREE].first == NULL;
-}
-
-static int dlpi_flights_patience(dlpi_worker *w) {
-    int ms = dlpi_flights_full(w) ? DLPI_REAP_FULL_MS : DLPI_REAP_ROOM_MS;
-    uint64_t due = dlpi_flights_due(w, (uint64_t)ms * 1000000u) / 1000000u;
-    return due < 1 ? 1 : (int)due;
-}
-
-/* ---- threads as a source: each does the worker's work, under its lock ---- */
-
-/* An item is through in its own thread: complete it, and send others. Returns whether the worker,
-   which sleeps, is to look for itself. */
-static bool dlpi_fetcher_done(dlpi_worker *w, dlpi_flight *f, dlpi_cpu *cpu) {
-    dlpi_flights *fl = w->flights;
-    dlpi_fetchers *pool = &fl->pool;
-    uint64_t now = dlpi_now_ns();
-    dlpi_flight_back(w, f, now); /* in the end, too: what close waits for is another one */
-    dlpi_flights_came(w, f, now, 1);
-    /* the more threads, the rarer each: the worker's lock is held */
-    if (now - cpu->noted_ns > DLPI_CPU_NOTE_NS * (1 + pool->n_threads / 8))
-        dlpi_cpu_note(w, cpu, now);
-    if (pool->over) return false;
-    if (!dlpi_stopped(w->p)) {
-        dlpi_flight_over(w, f, dlpi_item_returned(w, f->code));
-        dlpi_flights_fill(w);
-        if (fl->n_out > 0 && !pool->parked && (!pool->full || dlpi_flights_full(w))) return false;
-    }
-    DLPI_ADD_SEQ(&pool->word, 1u); /* W2 -> W2 */
-    return true;
-}
-
-/* Take what is to do, when there is something. Returns NULL when all is over. */
-static dlpi_flight *dlpi_fetcher_next(dlpi_worker *w) {
-    dlpi_fetchers *pool = &w->flights->pool;
-    dlpi_flight *f = NULL;
-    pthread_mutex_lock(&pool->ring);
-    while (!pool->over && (pool->n_begun == pool->n_todo || dlpi_stopped(w->p)))
-        pthread_cond_wait(&pool->come, &pool->ring);
-    if (!pool->over) f = pool->todo[pool->n_begun++ % w->flights->n_all];
-    pthread_mutex_unlock(&pool->ring);
-    return f;
-}
-
-static void *dlpi_thread_fetch(void *arg) {
-    dlpi_worker *w = arg;
-    dlpi_fetchers *pool = &w->flights->pool;
-    dlpi_cpu cpu = {0, 0, 0};
-    dlpi_flight *f;
-    while ((f = dlpi_fetcher_next(w)) != NULL) {
-        bool wake;
-        dlpi_flight_begin(w->flights, f);
-        f->code = w->st->item(w->st->user, &f->item);
-        pthread_mutex_lock(&pool->lock);
-        wake = dlpi_fetcher_done(w, f, &cpu);
-        pthread_mutex_unlock(&pool->lock); /* who is woken may run at once, in our place */
-        if (wake) dlpi_futex_wake(&pool->word, 1, UINT32_MAX, 0);
-    }
-    return NULL;
-}
-
-/* The worker sleeps, and leaves its work to its threads. */
-static void dlpi_fetchers_wait(dlpi_worker *w) {
-    dlpi_fetchers *pool = &w->flights->pool;
-    uint64_t ns = (uint64_t)dlpi_flights_patience(w) * 1000000u;
-    uint32_t word = DLPI_LOAD_SEQ(&pool->word); /* W2 <- W2 */
-    pool->full = dlpi_flights_full(w);
-    pool->parked = false;
-    pthread_mutex_unlock(&pool->lock);
-    dlpi_futex_wait(&pool->word, word, UINT32_MAX, ns, 0);
-    pthread_mutex_lock(&pool->lock);
-    dlpi_flights_show(w); /* what is out longest may have begun since */
-}
-
-/* The worker has the lock. */
-static void dlpi_fetchers_end(dlpi_worker *w) {
-    dlpi_fetchers *pool = &w->flights->pool;
-    pthread_mutex_lock(&pool->ring);
-    pool->over = 1;
-    pthread_cond_broadcast(&pool->come);
-    pthread_mutex_unlock(&pool->ring);
-    pthread_mutex_unlock(&pool->lock);
-    for (uint32_t i = 0; i < pool->n_threads; i++) pthread_join(pool->threads[i], NULL);
-    pool->n_threads = 0;
-    pthread_cond_destroy(&pool->come);
-    pthread_mutex_destroy(&pool->ring);
-    pthread_mutex_destroy(&pool->lock);
-}
-
-/* Start the threads of a worker whose source they are. It has the lock then. */
-static int dlpi_fetchers_begin(dlpi_worker *w) {
-    dlpi_fetchers *pool = &w->flights->pool;
-    const char *what = "pthread_attr_init";
-    pthread_attr_t attr;
-    int rc, attr_rc;
-    dlp_error e;
-    if (w->st->fetcher != DLP_FETCH_THREADS) return DLP_OK;
-    pthread_mutex_init(&pool->lock, NULL);
-    pthread_mutex_init(&pool->ring, NULL);
-    pthread_cond_init(&pool->come, NULL);
-    pthread_mutex_lock(&pool->lock);
-    rc = attr_rc = pthread_attr_init(&attr);
-    if (rc == 0) what = "pthread_create";
-    if (rc == 0 && w->st->w.stack_bytes)
-        rc = pthread_attr_setstacksize(&attr, (size_t)w->st->w.stack_bytes);
-    while (rc == 0 && pool->n_threads < (uint32_t)w->st->in_flight) {
-        rc = pthread_create(&pool->threads[pool->n_threads], &attr, dlpi_thread_fetch, w);
-        if (rc == 0) pool->n_threads++;
-    }
-    if (attr_rc == 0) pthread_attr_destroy(&attr);
-    if (rc == 0) return DLP_OK;
-    dlpi_error_set(&e, DLP_ERR_SYSTEM, "in_flight", "%s of thread %u of %d failed: %s", what,
-                   pool->n_threads + 1, w->st->in_flight, strerror(rc));
-    e.errnum = rc;
-    e.worker = w->id;
-    dlpi_copy_text(e.stage, sizeof e.stage, w->st->name);
-    dlpi_fetchers_end(w);
-    dlpi_ctl_fail(w->p, (uint32_t)w->global, &e);
-    return DLP_ERR_SYSTEM;
-}
-
-/* ---- what a worker does ---- */
-
-static bool dlpi_flights_step(dlpi_worker *w) {
-    dlpi_flights *fl = w->flights;
-    dlpi_flight *back[DLPI_REAP_MOST];
-    int code[DLPI_REAP_MOST], n;
-    bool moved = dlpi_flights_fill(w);
-    if (fl->broken || (fl->n_out == 0 && fl->list[DLPI_FLIGHT_WAITS].first == NULL)) return moved;
-    if (dlpi_stopped(w->p)) return true;
-    if (w->st->fetcher == DLP_FETCH_THREADS) {
-        dlpi_fetchers_wait(w);
-        return true;
-    }
-    n = dlpi_flights_take(w, back, code, dlpi_flights_patience(w));
-    for (int i = 0; i < n; i++) dlpi_flight_over(w, back[i], dlpi_item_returned(w, code[i]));
-    if (n == 0 && fl->n_out == 0) dlpi_nap(1000000); /* a source without room, and without items */
-    return true;
-}
-
-/* The pipe stops: the source's hands are to be empty before worker_exit. What comes back now is not
-   wanted any more. close waits for this as for any callback. */
-static void dlpi_flights_end(dlpi_worker *w) {
-    dlpi_flights *fl = w->flights;
-    dlpi_flight *back[DLPI_REAP_MOST];
-    int code[DLPI_REAP_MOST];
-    if (w->st->fetcher == DLP_FETCH_ASYNC)
-        while (fl->n_out > 0 && !fl->broken) dlpi_flights_take(w, back, code, DLPI_REAP_FULL_MS);
-    else if (fl->pool.n_threads > 0)
-        dlpi_fetchers_end(w);
-    dlpi_running_forget(w);
-}
-
-static void dlpi_flights_run(dlpi_worker *w, const dlpi_unit *t) {
-    dlpi_clock_in(w);
-    dlpi_flight_take(w, t);
-}
-
-static bool dlpi_flights_no_room(const dlpi_worker *w) {
-    return w->flights->list[DLPI_FLIGHT_FREE].first == NULL;
-}
-
-static bool dlpi_flights_owes(const dlpi_worker *w) {
-    const dlpi_flights *fl = w->flights;
-    return fl->n_out > 0 || fl->list[DLPI_FLIGHT_WAITS].first != NULL ||
-           fl->list[DLPI_FLIGHT_PARKED].first != NULL;
 }
 
 /* ---------------------------------------------------------------------------------------------
@@ -10164,7 +9547,7 @@ static int dlpi_worker_begin(dlpi_worker *w) {
     DLPI_STORE_RLX(&w->wb->state, DLP_WORKER_STARTING);
     dlpi_tid_note(w);
     rc = d->worker_init ? d->worker_init(d->worker_user, w->id, &w->state) : 0;
-    if (rc == 0 && w->flights != NULL && (rc = dlpi_fetchers_begin(w)) != DLP_OK) {
+    if (rc == 0 && w->st->ops->enter != NULL && (rc = w->st->ops->enter(w)) != DLP_OK) {
         if (d->worker_exit) d->worker_exit(d->worker_user, w->id, w->state);
         return rc;
     }
@@ -10178,7 +9561,7 @@ static int dlpi_worker_begin(dlpi_worker *w) {
 
 static void dlpi_worker_end(dlpi_worker *w, int began) {
     const dlp_workers_desc *d = &w->st->w;
-    if (w->flights != NULL) dlpi_flights_end(w);
+    if (w->st->ops->leave != NULL) w->st->ops->leave(w);
     dlpi_clock_stop(w);
     dlpi_trace_flush(w);
     DLPI_STORE_RLX(&w->wb->current, UINT64_MAX);
@@ -10281,10 +9664,9 @@ static uint64_t dlpi_gen_batch(const dlp_pipe *p, uint64_t gen) {
 static bool dlpi_was_running(const dlpi_worker *w, const dlpi_unit *t, const dlpi_death *why,
                              uint32_t *row) {
     uint64_t running = DLPI_LOAD_RLX(&w->wb->running); /* X2 of a dead worker */
-    const dlpi_flights *fl = w->flights;
-    for (uint32_t i = 0; fl != NULL && !why->late && i < fl->n_all; i++) {
-        uint64_t flying = DLPI_LOAD_RLX(&fl->flying[i]); /* X2 of a dead worker */
-        if (flying == ((uint64_t)t->slot << 32 | (t->row + 1u))) running = flying;
+    for (uint32_t i = 0; !why->late && i < w->n_at_once; i++) {
+        uint64_t one = DLPI_LOAD_RLX(&w->at_once[i]); /* X2 of a dead worker */
+        if (one == ((uint64_t)t->slot << 32 | (t->row + 1u))) running = one;
     }
     if (running == 0 || running >> 32 != t->slot) return false;
     *row = (uint32_t)running == UINT32_MAX ? UINT32_MAX : (uint32_t)running - 1;
@@ -10431,6 +9813,13 @@ static void dlpi_recover_errors(dlpi_worker *w, const dlpi_death *why) {
     }
 }
 
+/* No row of the worker's is in a callback; or it is dead, and what it had is of no interest. */
+static void dlpi_running_forget(dlpi_worker *w) {
+    DLPI_STORE_RLX(&w->wb->running, UINT64_C(0)); /* X2 */
+    for (uint32_t i = 0; i < w->n_at_once; i++)
+        DLPI_STORE_RLX(&w->at_once[i], UINT64_C(0)); /* X2 */
+}
+
 __attribute__((unused)) /* but by dlpipe_shm.h */
 static void
 dlpi_recover(dlpi_worker *w, const dlpi_death *why) {
@@ -10454,7 +9843,779 @@ static const dlpi_stage_ops dlpi_repeat_ops = {.kind = DLP_STAGE_REPEAT, .rank =
 
 /* ---------------------------------------------------------------------------------------------
    >>impl-fetch      FETCH: ROWS WRITTEN FOR THE FIRST TIME
-   One at a time, or several in flight: the stage has the second table then. */
+   One at a time: the worker's own item is its attempt (see >>impl-run). Or several in flight: the
+   stage has the second table then, and a worker an attempt for each row that it has in hand: the
+   item, its lengths, its message. It claims units of one row, as any worker does, as long as there
+   is room; gives the rows to its source; and completes each when the source gives it back. An
+   attempt is in one list at a time:
+
+     FREE --claim--> WAITS --submit--> OUT --reap--> FREE: the row is done, or parked (back-off)
+       |               ^                 |
+       +- parked, due -+----- again <----+
+
+   What becomes of a row that failed, when it is tried again, where it waits until then (dlpi_park)
+   and how it is completed is as everywhere; the worker's own item is that of the attempt which is
+   settled just now. Between two attempts a row is parked, and has no attempt.
+
+   The source is the user's (dlp_async), or threads of the worker's own that run dataset.fetch. With
+   an asynchronous source all is done by the worker's own thread. Its threads, if it has some, work
+   in its place: the one that is through with an item completes it and claims and sends what there
+   is room for, then takes the next item of what is to do. So while something is out, nobody waits
+   for the worker, which on cores that are all busy would get its turn milliseconds later. All that
+   is the worker's is under threads.lock then, which the worker itself holds but for its sleep while
+   rows are out: they wake it when it is to look for new batches, when a row was parked, when
+   nothing is out, and when the pipe stops. What is to do has a lock of its own, taken after the
+   other, so that a row is begun while others are claimed.
+   A row that is out and begun has its place in w->at_once (X2), so that recovery knows which rows
+   may have killed a worker: each of them counts a kill. From then on such a row is out alone, so
+   the next death says whose it was: an innocent row counts one kill at most, the guilty one dies
+   alone until it is poison. A row that waits is in no source's hands, and is never blamed.
+   While something is out and there is room, the worker looks for new batches every ms: nobody wakes
+   it for them. With nothing out it sleeps as others do. */
+
+#define DLPI_REAP_MOST 64
+#define DLPI_REAP_ROOM_MS 1 /* while more could be claimed, if there were more */
+#define DLPI_REAP_FULL_MS 50
+
+typedef struct dlpi_attempt { /* at one row, which a worker has in hand */
+    dlp_item item;            /* first: what a source gives back is the attempt */
+    void *data[DLP_MAX_FIELDS];
+    uint64_t length[DLP_MAX_FIELDS];
+    dlpi_note note;
+    char message[256];
+    int32_t errnum;
+    int32_t code; /* what its callback returned, in a thread */
+    uint64_t gen;
+    uint32_t slot, row;
+    uint64_t since_ns;
+    uint32_t in; /* which list it is in */
+    struct dlpi_attempt *next, *prev;
+    dlp_part part; /* of a part queue */
+} dlpi_attempt;
+
+typedef struct dlpi_attempt_list {
+    dlpi_attempt *first, *last;
+} dlpi_attempt_list;
+
+enum { DLPI_ATTEMPT_FREE, DLPI_ATTEMPT_WAITS, DLPI_ATTEMPT_OUT, DLPI_ATTEMPT_LISTS };
+
+/* The threads of a worker with DLP_FETCH_THREADS, and what they are to do. */
+typedef struct dlpi_fetch_threads {
+    pthread_mutex_t lock; /* of all that is the worker's, while rows are out */
+    bool full;            /* when the worker fell asleep: it sleeps long then */
+    bool parked;          /* a row was, since then */
+    uint32_t word;        /* W2 futex */
+    pthread_mutex_t todo_lock;
+    pthread_cond_t come; /* something is to do, or all is over */
+    dlpi_attempt **todo; /* [n_all] in a circle */
+    uint64_t n_todo, n_begun;
+    int over; /* to be changed with both locks */
+    uint32_t n_threads;
+    pthread_t *threads; /* [n_all] */
+} dlpi_fetch_threads;
+
+typedef struct dlpi_in_flight { /* of one worker */
+    dlpi_attempt *all;          /* [n_all] */
+    uint32_t n_all, n_out;
+    dlpi_attempt_list list[DLPI_ATTEMPT_LISTS];
+    uint64_t oldest;  /* batch that has a row here */
+    bool oldest_left; /* a row of it was done: it may be another one */
+    bool alone, broken;
+    dlpi_fetch_threads threads;
+} dlpi_in_flight;
+
+typedef struct dlpi_fetch { /* what the stage keeps for itself, with many at once */
+    int fetcher;            /* DLP_FETCH_* */
+    uint32_t batch_pool;
+    dlp_async async;
+    dlpi_in_flight *workers; /* [n_workers], and theirs: */
+    dlpi_attempt *attempts;
+    dlpi_parked *parked;
+    dlpi_attempt **todo;
+    pthread_t *threads;
+} dlpi_fetch;
+
+static inline const dlpi_fetch *dlpi_fetch_of(const dlpi_worker *w) { return w->st->self; }
+static inline dlpi_in_flight *dlpi_in_flight_of(const dlpi_worker *w) { return w->self; }
+
+/* The source of a stage that has rows in flight; NULL: it is no such stage. */
+__attribute__((unused)) /* but by dlpipe_shm.h */
+static dlp_async *
+dlpi_fetch_async(const dlpi_stage *st) {
+    return st->in_flight > 0 ? &((dlpi_fetch *)st->self)->async : NULL;
+}
+
+/* Rows that a worker can have: in hand, and parked, as many as other workers may have. */
+static uint64_t dlpi_in_flight_rows(const dlpi_stage *st) {
+    return (uint64_t)st->in_flight + DLPI_PARK;
+}
+
+/* A callback is about to have the row. */
+static void dlpi_attempt_begin(dlpi_worker *w, dlpi_attempt *a) {
+    const dlpi_in_flight *fl = w->self;
+    DLPI_STORE_RLX(&a->since_ns, dlpi_now_ns()); /* 0 before, for dlpi_in_flight_show */
+    DLPI_STORE_RLX(&w->at_once[a - fl->all],
+                   (uint64_t)a->slot << 32 | (a->row + 1u)); /* X2 to recovery */
+}
+
+static void dlpi_attempt_put(dlpi_in_flight *fl, dlpi_attempt *a, uint32_t list) {
+    dlpi_attempt_list *l = &fl->list[list];
+    a->in = list;
+    a->next = NULL;
+    a->prev = l->last;
+    if (l->last)
+        l->last->next = a;
+    else
+        l->first = a;
+    l->last = a;
+}
+
+static void dlpi_attempt_move(dlpi_in_flight *fl, dlpi_attempt *a, uint32_t list) {
+    dlpi_attempt_list *l = &fl->list[a->in];
+    if (a->prev)
+        a->prev->next = a->next;
+    else
+        l->first = a->next;
+    if (a->next)
+        a->next->prev = a->prev;
+    else
+        l->last = a->prev;
+    dlpi_attempt_put(fl, a, list);
+}
+
+static dlpi_unit dlpi_attempt_unit(const dlpi_attempt *a) { /* runs are of one row here */
+    dlpi_unit t = {a->gen, a->slot, a->row, a->row, a->row + 1, false};
+    return t;
+}
+
+/* What observers and the supervisor see: the item that is out longest. */
+static void dlpi_in_flight_show(dlpi_worker *w) {
+    const dlpi_attempt *a = dlpi_in_flight_of(w)->list[DLPI_ATTEMPT_OUT].first;
+    uint64_t since = a == NULL ? 0 : DLPI_LOAD_RLX(&a->since_ns); /* of dlpi_attempt_begin */
+    const dlpi_bslot *slot;
+    dlpi_wblock *wb = w->wb;
+    if (since == 0) {
+        DLPI_STORE_RLX(&wb->running, UINT64_C(0)); /* X2 */
+        DLPI_STORE_RLX(&wb->current, UINT64_MAX);  /* for observers, here and below */
+        return;
+    }
+    slot = dlpi_slot_at(w->p, a->slot);
+    DLPI_STORE_RLX(&wb->current_epoch, slot->epoch);
+    DLPI_STORE_RLX(&wb->current_position, (slot->position + a->row) % w->p->samples);
+    DLPI_STORE_RLX(&wb->current, dlpi_slot_index(w->p, a->slot)[a->row]);
+    DLPI_STORE_RLX(&wb->since_ns, since);
+    DLPI_STORE_RLX(&wb->running, (uint64_t)a->slot << 32 | (a->row + 1u)); /* X2 to recovery */
+}
+
+/* The row of an attempt is done. n: as of dlpi_row_done. */
+static void dlpi_attempt_done(dlpi_worker *w, dlpi_attempt *a, uint32_t n) {
+    dlpi_in_flight *fl = w->self;
+    dlpi_unit t = dlpi_attempt_unit(a);
+    fl->oldest_left |= a->gen == fl->oldest;
+    dlpi_attempt_move(fl, a, DLPI_ATTEMPT_FREE);
+    dlpi_row_done(w, &t, n);
+}
+
+/* The failure policies speak of the worker's item: make it that of the attempt. Of what the
+   callback had its lengths and words are taken, the rest is as the slot says. */
+static void dlpi_attempt_load(dlpi_worker *w, const dlpi_attempt *a) {
+    const dlp_pipe *p = w->p;
+    dlpi_item_slot(w, a->slot);
+    dlpi_item_row(w, a->row);
+    w->item.attempt = dlpi_rec_tries(dlpi_slot_rec(p, a->slot)[a->row]);
+    memcpy(w->length, a->length, p->items.n * sizeof *w->length);
+    dlpi_words_forget(w);
+    w->wb->message_errno = a->errnum; /* also without words */
+    if (a->message[0] != 0) memcpy(w->wb->message, a->message, sizeof a->message);
+}
+
+/* The item of an attempt is the worker's, with what is the attempt's own. */
+static void dlpi_attempt_item(const dlpi_worker *w, dlpi_attempt *a) {
+    a->item = w->item;
+    a->item.data = a->data;
+    a->item.length = a->length;
+    a->item.internal = &a->note;
+}
+
+/* The callback of an attempt came to rc, a code: done, or what the policy says. */
+static void dlpi_attempt_over(dlpi_worker *w, dlpi_attempt *a, int rc) {
+    dlpi_in_flight *fl = w->self;
+    dlpi_unit t = dlpi_attempt_unit(a);
+    int what = DLPI_ROW_DONE;
+    if (DLPI_DEBUG) { /* the callback may have changed any of its item */
+        dlpi_item_slot(w, a->slot);
+        dlpi_item_row(w, a->row);
+        dlpi_attempt_item(w, a);
+        rc = dlpi_guard_out(w, &a->item, dlpi_guard_cell(w, (uint64_t)(a - fl->all)), a->slot,
+                            a->row, rc);
+    }
+    if (rc != DLP_ERR_KILLED && rc != DLP_ERR_DEADLINE) dlpi_attempt_load(w, a); /* else it is */
+    if (rc == 0 && dlpi_lengths_set(w)) rc = dlpi_row_lengths(w, &t, a->row);
+    if (rc == 0 && w->p->keeper != NULL && a->note.drew == 0) w->p->keeper->ops->keeper->put(w);
+    if (rc != 0) what = dlpi_row_wrong(w, &t, a->row, rc);
+    if (what == DLPI_ROW_DONE) {
+        dlpi_attempt_done(w, a, dlpi_row_counts(w, &t));
+        return;
+    }
+    fl->threads.parked |= what == DLPI_ROW_LATER;
+    dlpi_attempt_move(fl, a, what == DLPI_ROW_LATER ? DLPI_ATTEMPT_FREE : DLPI_ATTEMPT_WAITS);
+}
+
+/* Set the item up for its next try. */
+static void dlpi_attempt_point(dlpi_worker *w, dlpi_attempt *a) {
+    const dlp_pipe *p = w->p;
+    a->message[0] = 0;
+    a->errnum = 0;
+    a->note.drew = 0;
+    memset(a->length, 0, sizeof a->length);
+    dlpi_attempt_load(w, a);
+    dlpi_attempt_item(w, a);
+    memcpy(a->data, w->data, sizeof a->data);
+    if (p->parts) {
+        dlpi_item_part(w, a->slot, a->row);
+        a->part = w->part;
+        a->item.part = &a->part;
+    }
+    dlpi_row_zero(w);
+}
+
+/* Give an item to the source: the user's, or the worker's threads. As dlp_async.submit. */
+static int dlpi_attempt_submit(dlpi_worker *w, dlpi_attempt *a) {
+    dlpi_fetch_threads *pool = &dlpi_in_flight_of(w)->threads;
+    if (dlpi_fetch_of(w)->fetcher == DLP_FETCH_ASYNC)
+        return dlpi_fetch_of(w)->async.submit(w->st->user, w->state, &a->item);
+    pthread_mutex_lock(&pool->todo_lock);
+    pool->todo[pool->n_todo++ % dlpi_in_flight_of(w)->n_all] = a;
+    pthread_cond_signal(&pool->come);
+    pthread_mutex_unlock(&pool->todo_lock);
+    return 0;
+}
+
+/* Is the row done without its source: left out, cancelled, no item of the dataset, or kept? Else
+   its item is set up. */
+static bool dlpi_attempt_settled(dlpi_worker *w, dlpi_attempt *a, uint32_t rec) {
+    const dlp_pipe *p = w->p;
+    dlpi_unit t = dlpi_attempt_unit(a);
+    uint32_t state = dlpi_rec_state(rec);
+    if (state == DLPI_ROW_LEFT) dlpi_row_clear(p, &t, a->row);
+    if (state == DLPI_ROW_LEFT || state == DLPI_ROW_END ||
+        !dlpi_wanted(p->ctl, dlpi_slot_at(p, a->slot))) {
+        dlpi_attempt_done(w, a, 0);
+        return true;
+    }
+    dlpi_attempt_load(w, a);
+    if (DLPI_UNLIKELY(w->item.index >= p->fetch->dataset.n_items)) {
+        dlpi_row_no_item(w, &t, a->row);
+        dlpi_failure_forget(w);
+        dlpi_attempt_done(w, a, 1);
+        return true;
+    }
+    dlpi_attempt_point(w, a);
+    if (p->keeper == NULL || !p->keeper->ops->keeper->get(w, &t, a->row)) return false;
+    dlpi_attempt_done(w, a, 1);
+    return true;
+}
+
+/* Offer an item that is set up to the source. Returns false if it has no room for it. */
+static bool dlpi_attempt_offer(dlpi_worker *w, dlpi_attempt *a, bool alone) {
+    dlpi_in_flight *fl = w->self;
+    int rc;
+    DLPI_STORE_RLX(&a->since_ns, UINT64_C(0)); /* its thread begins it */
+    if (dlpi_fetch_of(w)->fetcher == DLP_FETCH_ASYNC) dlpi_attempt_begin(w, a);
+    dlpi_attempt_move(fl, a, DLPI_ATTEMPT_OUT);
+    if (fl->n_out == 0) dlpi_in_flight_show(w);
+    rc = dlpi_attempt_submit(w, a);
+    if (rc != DLP_FULL && w->p->keeper != NULL) dlpi_bump(&w->wb->kept_misses, 1);
+    if (rc == 0) {
+        fl->n_out++;
+        fl->alone = alone;
+        return true;
+    }
+    DLPI_STORE_RLX(&w->at_once[a - fl->all], UINT64_C(0)); /* X2 */
+    if (rc == DLP_FULL)
+        dlpi_attempt_move(fl, a, DLPI_ATTEMPT_WAITS);
+    else
+        dlpi_attempt_over(w, a, dlpi_item_returned(w, rc));
+    dlpi_in_flight_show(w);
+    return rc != DLP_FULL;
+}
+
+/* Send the first attempt that waits. Returns false while it has to wait on: for its source, or, as
+   a row that may have killed a worker is out alone, for others to come back. */
+static bool dlpi_attempt_send(dlpi_worker *w) {
+    dlpi_in_flight *fl = w->self;
+    dlpi_attempt *a = fl->list[DLPI_ATTEMPT_WAITS].first;
+    uint32_t rec = dlpi_slot_rec(w->p, a->slot)[a->row];
+    bool alone = dlpi_rec_kills(rec) > 0 && dlpi_rec_stage(rec) == (uint32_t)w->st->work;
+    int rc;
+    if (fl->n_out > 0 && (alone || fl->alone)) return false;
+    dlpi_unpoison(w->p, a->slot);
+    if (dlpi_attempt_settled(w, a, rec)) return true;
+    dlpi_guard_in(w, &a->item, dlpi_guard_cell(w, (uint64_t)(a - fl->all)), a->slot, a->row);
+    if ((rc = dlpi_rec_verdict(w, a->slot, rec)) == 0) return dlpi_attempt_offer(w, a, alone);
+    dlpi_attempt_over(w, a, rc);
+    return true;
+}
+
+/* A free attempt is to be at this row. */
+static void dlpi_attempt_at(dlpi_worker *w, const dlpi_unit *t) {
+    dlpi_in_flight *fl = w->self;
+    dlpi_attempt *a = fl->list[DLPI_ATTEMPT_FREE].first;
+    a->gen = t->b;
+    a->slot = t->slot;
+    a->row = t->row;
+    dlpi_attempt_move(fl, a, DLPI_ATTEMPT_WAITS);
+}
+
+/* A unit was claimed: an attempt has it now. */
+static void dlpi_attempt_take(dlpi_worker *w, const dlpi_unit *t) {
+    dlpi_in_flight *fl = w->self;
+    uint32_t already =
+        dlpi_done_bits(dlpi_done(dlpi_sst_at(w->p, t->slot, w->st)), t->row / DLPI_WORD_ROWS, t->b);
+    if (already >> t->row % DLPI_WORD_ROWS & 1u) return;
+    if (t->plain)
+        dlpi_unit_indices(w, t);
+    else
+        dlpi_unit_indices_again(w, t, already);
+    if (t->b < fl->oldest) fl->oldest = t->b;
+    dlpi_attempt_at(w, t);
+}
+
+/* Up to which batch may this worker claim? oldest: of the batches it has a row of. */
+static void dlpi_in_flight_bound(dlpi_worker *w) {
+    const dlpi_stage *st = w->st;
+    const dlpi_in_flight *fl = w->self;
+    uint64_t rows = w->p->batch_rows, many = (uint64_t)st->in_flight, open;
+    uint32_t pool = dlpi_fetch_of(w)->batch_pool;
+    open = pool > 0 ? pool / rows : 1 + (many + rows - 1) / rows;
+    if (open == 0) open = 1;
+    w->claim_end = 0;
+    if (st->w.dispatch == DLP_DISPATCH_BATCHES && fl->oldest != UINT64_MAX)
+        w->claim_end = fl->oldest + open * (uint64_t)st->n_workers;
+}
+
+static void dlpi_in_flight_oldest(dlpi_worker *w) {
+    dlpi_in_flight *fl = w->self;
+    if (!fl->oldest_left || w->st->w.dispatch != DLP_DISPATCH_BATCHES) return;
+    fl->oldest = UINT64_MAX;
+    fl->oldest_left = false;
+    for (uint32_t i = DLPI_ATTEMPT_WAITS; i < DLPI_ATTEMPT_LISTS; i++)
+        for (const dlpi_attempt *a = fl->list[i].first; a != NULL; a = a->next)
+            if (a->gen < fl->oldest) fl->oldest = a->gen;
+    for (int i = 0; i < w->n_parked; i++)
+        if (w->parked[i].gen < fl->oldest) fl->oldest = w->parked[i].gen;
+}
+
+/* Is there no room for another row, should all that the worker has be parked? */
+static bool dlpi_in_flight_no_room(const dlpi_worker *w) {
+    const dlpi_in_flight *fl = w->self;
+    uint32_t n = fl->n_out + (uint32_t)w->n_parked;
+    for (const dlpi_attempt *a = fl->list[DLPI_ATTEMPT_WAITS].first; a != NULL; a = a->next) n++;
+    return n >= (uint32_t)w->parked_most;
+}
+
+/* Claim a row, if there is room for one. */
+static bool dlpi_in_flight_find(dlpi_worker *w, dlpi_unit *t) {
+    const dlpi_in_flight *fl = w->self;
+    if (fl->broken || dlpi_retired(w) || fl->list[DLPI_ATTEMPT_WAITS].first != NULL ||
+        fl->n_out >= fl->n_all || (fl->n_out > 0 && fl->alone) || dlpi_in_flight_no_room(w))
+        return false;
+    dlpi_in_flight_oldest(w);
+    dlpi_in_flight_bound(w);
+    return dlpi_find(w, t);
+}
+
+static inline bool dlpi_attempt_free(const dlpi_in_flight *fl) {
+    return fl->list[DLPI_ATTEMPT_FREE].first != NULL;
+}
+
+/* Send what waits or is due, and what can be claimed. Returns whether anything moved. */
+static bool dlpi_in_flight_fill(dlpi_worker *w) {
+    dlpi_in_flight *fl = w->self;
+    bool moved = false;
+    dlpi_unit t;
+    if (fl->broken) return false;
+    while (w->n_parked > 0 && dlpi_attempt_free(fl) && dlpi_unpark(w, dlpi_attempt_at)) continue;
+    for (; !dlpi_stopped(w->p); moved = true) {
+        if (fl->list[DLPI_ATTEMPT_WAITS].first == NULL) {
+            if (!dlpi_in_flight_find(w, &t)) break;
+            dlpi_clock_in(w);
+            dlpi_attempt_take(w, &t);
+        } else if (fl->n_out >= fl->n_all) {
+            break;
+        } else {
+            dlpi_clock_in(w);
+            if (!dlpi_attempt_send(w)) break;
+        }
+    }
+    return moved;
+}
+
+/* As dlpi_rows_due; while all attempts are in hand, what is parked waits for one of them. */
+static uint64_t dlpi_in_flight_due(dlpi_worker *w, uint64_t ns) {
+    return dlpi_attempt_free(w->self) ? dlpi_rows_due(w, ns) : ns;
+}
+
+/* ---- what comes back ---- */
+
+static void dlpi_in_flight_broken(dlpi_worker *w, const char *what, int rc) {
+    dlp_error e;
+    dlpi_words_forget(w);
+    dlpi_describe(w, DLP_ERR_CALLBACK, &e);
+    snprintf(e.message, sizeof e.message, "async.reap %s %d", what, rc);
+    dlpi_in_flight_of(w)->broken = true;
+    dlpi_ctl_fail(w->p, (uint32_t)w->global, &e);
+}
+
+/* The attempt of an item that the source gave back; NULL: it has no such item. */
+static dlpi_attempt *dlpi_attempt_of(const dlpi_in_flight *fl, const dlp_item *item) {
+    uintptr_t at = (uintptr_t)item - (uintptr_t)fl->all;
+    if (at % sizeof *fl->all != 0 || at / sizeof *fl->all >= fl->n_all) return NULL;
+    return fl->all[at / sizeof *fl->all].in == DLPI_ATTEMPT_OUT ? &fl->all[at / sizeof *fl->all]
+                                                                : NULL;
+}
+
+/* The time of what came back: the worker was busy since it was here last. */
+static void dlpi_in_flight_clock(dlpi_worker *w, const dlpi_attempt *a, uint64_t now, uint32_t n) {
+    dlpi_wblock *wb = w->wb;
+    uint64_t ns = now - w->last_ns, each = ns / n, average = DLPI_LOAD_RLX(&wb->item_ns);
+    average = average == 0 ? each : (average * 7 + each) / 8;
+    DLPI_STORE_RLX(&wb->item_ns, average ? average : 1); /* statistics, here and below */
+    dlpi_bump(&wb->busy_ns, ns);
+    dlpi_trace_add(w, DLP_TRACE_WORK, w->last_ns, now, a->gen, dlpi_slot_at(w->p, a->slot)->epoch,
+                   n);
+    w->last_ns = now;
+}
+
+/* An item is out no longer: book how long it was. */
+static void dlpi_attempt_back(dlpi_worker *w, dlpi_attempt *a, uint64_t now) {
+    dlpi_in_flight *fl = w->self;
+    uint64_t since = DLPI_LOAD_RLX(&a->since_ns), ns = now > since ? now - since : 0;
+    uint32_t *bucket = &w->wb->hist[dlpi_hist_bucket(ns)];
+    DLPI_STORE_RLX(&w->at_once[a - fl->all], UINT64_C(0)); /* X2 */
+    fl->n_out--;
+    fl->alone = false;
+    dlpi_attempt_move(fl, a, DLPI_ATTEMPT_WAITS); /* in no source's hands */
+    DLPI_STORE_RLX(bucket, *bucket + 1);          /* statistics, here and below */
+    if (ns > w->wb->max_ns) DLPI_STORE_RLX(&w->wb->max_ns, ns);
+    dlpi_bump(&w->wb->in_flight_ns, ns);
+}
+
+/* n items came back, a the first of them. */
+static void dlpi_in_flight_came(dlpi_worker *w, const dlpi_attempt *a, uint64_t now, int n) {
+    dlpi_in_flight_show(w);
+    if (w->last_ns != 0) dlpi_in_flight_clock(w, a, now, (uint32_t)n);
+}
+
+/* Take what the source gives back within timeout_ms. Returns how many, negative: it is broken. */
+static int dlpi_in_flight_reap(dlpi_worker *w, dlpi_attempt **back, int *code, int timeout_ms) {
+    const dlp_async *async = &dlpi_fetch_of(w)->async;
+    dlp_item *done[DLPI_REAP_MOST];
+    uint64_t now;
+    int n = async->reap(w->st->user, w->state, done, code, DLPI_REAP_MOST, timeout_ms);
+    if (n < 0 || n > DLPI_REAP_MOST) return dlpi_in_flight_broken(w, "returned", n), -1;
+    if (n == 0) return 0;
+    now = dlpi_now_ns();
+    for (int i = 0; i < n; i++) {
+        back[i] = dlpi_attempt_of(dlpi_in_flight_of(w), done[i]);
+        if (back[i] == NULL)
+            return dlpi_in_flight_broken(w, "gave back what was not out, at place", i), -1;
+        dlpi_attempt_back(w, back[i], now);
+    }
+    dlpi_in_flight_came(w, back[0], now, n);
+    return n;
+}
+
+/* Is there nothing to look for, whatever comes in? */
+static bool dlpi_in_flight_full(const dlpi_worker *w) {
+    const dlpi_in_flight *fl = w->self;
+    return fl->n_out >= fl->n_all || fl->alone || fl->list[DLPI_ATTEMPT_WAITS].first != NULL ||
+           dlpi_in_flight_no_room(w);
+}
+
+static int dlpi_in_flight_patience(dlpi_worker *w) {
+    int ms = dlpi_in_flight_full(w) ? DLPI_REAP_FULL_MS : DLPI_REAP_ROOM_MS;
+    uint64_t due = dlpi_in_flight_due(w, (uint64_t)ms * 1000000u) / 1000000u;
+    return due < 1 ? 1 : (int)due;
+}
+
+/* ---- threads as a source: each does the worker's work, under its lock ---- */
+
+/* An item is through in its own thread: complete it, and send others. Returns whether the worker,
+   which sleeps, is to look for itself. */
+static bool dlpi_fetch_thread_done(dlpi_worker *w, dlpi_attempt *a, dlpi_cpu *cpu) {
+    dlpi_in_flight *fl = w->self;
+    dlpi_fetch_threads *pool = &fl->threads;
+    uint64_t now = dlpi_now_ns();
+    dlpi_attempt_back(w, a, now); /* in the end, too: what close waits for is another one */
+    dlpi_in_flight_came(w, a, now, 1);
+    /* the more threads, the rarer each: the worker's lock is held */
+    if (now - cpu->noted_ns > DLPI_CPU_NOTE_NS * (1 + pool->n_threads / 8))
+        dlpi_cpu_note(w, cpu, now);
+    if (pool->over) return false;
+    if (!dlpi_stopped(w->p)) {
+        dlpi_attempt_over(w, a, dlpi_item_returned(w, a->code));
+        dlpi_in_flight_fill(w);
+        if (fl->n_out > 0 && !pool->parked && (!pool->full || dlpi_in_flight_full(w))) return false;
+    }
+    DLPI_ADD_SEQ(&pool->word, 1u); /* W2 -> W2 */
+    return true;
+}
+
+/* Take what is to do, when there is something. Returns NULL when all is over. */
+static dlpi_attempt *dlpi_fetch_thread_next(dlpi_worker *w) {
+    dlpi_fetch_threads *pool = &dlpi_in_flight_of(w)->threads;
+    dlpi_attempt *a = NULL;
+    pthread_mutex_lock(&pool->todo_lock);
+    while (!pool->over && (pool->n_begun == pool->n_todo || dlpi_stopped(w->p)))
+        pthread_cond_wait(&pool->come, &pool->todo_lock);
+    if (!pool->over) a = pool->todo[pool->n_begun++ % dlpi_in_flight_of(w)->n_all];
+    pthread_mutex_unlock(&pool->todo_lock);
+    return a;
+}
+
+static void *dlpi_thread_fetch(void *arg) {
+    dlpi_worker *w = arg;
+    dlpi_fetch_threads *pool = &dlpi_in_flight_of(w)->threads;
+    dlpi_cpu cpu = {0, 0, 0};
+    dlpi_attempt *a;
+    while ((a = dlpi_fetch_thread_next(w)) != NULL) {
+        bool wake;
+        dlpi_attempt_begin(w, a);
+        a->code = w->st->item(w->st->user, &a->item);
+        pthread_mutex_lock(&pool->lock);
+        wake = dlpi_fetch_thread_done(w, a, &cpu);
+        pthread_mutex_unlock(&pool->lock); /* who is woken may run at once, in our place */
+        if (wake) dlpi_futex_wake(&pool->word, 1, UINT32_MAX, 0);
+    }
+    return NULL;
+}
+
+/* The worker sleeps, and leaves its work to its threads. */
+static void dlpi_fetch_threads_wait(dlpi_worker *w) {
+    dlpi_fetch_threads *pool = &dlpi_in_flight_of(w)->threads;
+    uint64_t ns = (uint64_t)dlpi_in_flight_patience(w) * 1000000u;
+    uint32_t word = DLPI_LOAD_SEQ(&pool->word); /* W2 <- W2 */
+    pool->full = dlpi_in_flight_full(w);
+    pool->parked = false;
+    pthread_mutex_unlock(&pool->lock);
+    dlpi_futex_wait(&pool->word, word, UINT32_MAX, ns, 0);
+    pthread_mutex_lock(&pool->lock);
+    dlpi_in_flight_show(w); /* what is out longest may have begun since */
+}
+
+/* The worker has the lock. */
+static void dlpi_fetch_threads_end(dlpi_worker *w) {
+    dlpi_fetch_threads *pool = &dlpi_in_flight_of(w)->threads;
+    pthread_mutex_lock(&pool->todo_lock);
+    pool->over = 1;
+    pthread_cond_broadcast(&pool->come);
+    pthread_mutex_unlock(&pool->todo_lock);
+    pthread_mutex_unlock(&pool->lock);
+    for (uint32_t i = 0; i < pool->n_threads; i++) pthread_join(pool->threads[i], NULL);
+    pool->n_threads = 0;
+    pthread_cond_destroy(&pool->come);
+    pthread_mutex_destroy(&pool->todo_lock);
+    pthread_mutex_destroy(&pool->lock);
+}
+
+/* Start the threads of a worker whose source they are. It has the lock then. */
+static int dlpi_fetch_threads_begin(dlpi_worker *w) {
+    dlpi_fetch_threads *pool = &dlpi_in_flight_of(w)->threads;
+    const char *what = "pthread_attr_init";
+    pthread_attr_t attr;
+    int rc, attr_rc;
+    dlp_error e;
+    if (dlpi_fetch_of(w)->fetcher != DLP_FETCH_THREADS) return DLP_OK;
+    pthread_mutex_init(&pool->lock, NULL);
+    pthread_mutex_init(&pool->todo_lock, NULL);
+    pthread_cond_init(&pool->come, NULL);
+    pthread_mutex_lock(&pool->lock);
+    rc = attr_rc = pthread_attr_init(&attr);
+    if (rc == 0) what = "pthread_create";
+    if (rc == 0 && w->st->w.stack_bytes)
+        rc = pthread_attr_setstacksize(&attr, (size_t)w->st->w.stack_bytes);
+    while (rc == 0 && pool->n_threads < (uint32_t)w->st->in_flight) {
+        rc = pthread_create(&pool->threads[pool->n_threads], &attr, dlpi_thread_fetch, w);
+        if (rc == 0) pool->n_threads++;
+    }
+    if (attr_rc == 0) pthread_attr_destroy(&attr);
+    if (rc == 0) return DLP_OK;
+    dlpi_error_set(&e, DLP_ERR_SYSTEM, "in_flight", "%s of thread %u of %d failed: %s", what,
+                   pool->n_threads + 1, w->st->in_flight, strerror(rc));
+    e.errnum = rc;
+    e.worker = w->id;
+    dlpi_copy_text(e.stage, sizeof e.stage, w->st->name);
+    dlpi_fetch_threads_end(w);
+    dlpi_ctl_fail(w->p, (uint32_t)w->global, &e);
+    return DLP_ERR_SYSTEM;
+}
+
+/* ---- what a worker does ---- */
+
+static bool dlpi_in_flight_step(dlpi_worker *w) {
+    dlpi_in_flight *fl = w->self;
+    dlpi_attempt *back[DLPI_REAP_MOST];
+    int code[DLPI_REAP_MOST], n;
+    bool moved = dlpi_in_flight_fill(w);
+    if (fl->broken || (fl->n_out == 0 && fl->list[DLPI_ATTEMPT_WAITS].first == NULL)) return moved;
+    if (dlpi_stopped(w->p)) return true;
+    if (dlpi_fetch_of(w)->fetcher == DLP_FETCH_THREADS) {
+        dlpi_fetch_threads_wait(w);
+        return true;
+    }
+    n = dlpi_in_flight_reap(w, back, code, dlpi_in_flight_patience(w));
+    for (int i = 0; i < n; i++) dlpi_attempt_over(w, back[i], dlpi_item_returned(w, code[i]));
+    if (n == 0 && fl->n_out == 0) dlpi_nap(1000000); /* a source without room, and without items */
+    return true;
+}
+
+/* The pipe stops: the source's hands are to be empty before worker_exit. What comes back now is not
+   wanted any more. close waits for this as for any callback. */
+static void dlpi_in_flight_end(dlpi_worker *w) {
+    dlpi_in_flight *fl = w->self;
+    dlpi_attempt *back[DLPI_REAP_MOST];
+    int code[DLPI_REAP_MOST];
+    if (dlpi_fetch_of(w)->fetcher == DLP_FETCH_ASYNC)
+        while (fl->n_out > 0 && !fl->broken) dlpi_in_flight_reap(w, back, code, DLPI_REAP_FULL_MS);
+    else if (fl->threads.n_threads > 0)
+        dlpi_fetch_threads_end(w);
+    dlpi_running_forget(w);
+}
+
+static void dlpi_in_flight_run(dlpi_worker *w, const dlpi_unit *t) {
+    dlpi_clock_in(w);
+    dlpi_attempt_take(w, t);
+}
+
+static bool dlpi_in_flight_owes(const dlpi_worker *w) {
+    const dlpi_in_flight *fl = w->self;
+    return fl->n_out > 0 || fl->list[DLPI_ATTEMPT_WAITS].first != NULL || w->n_parked > 0;
+}
+
+/* ---- what the stage keeps ---- */
+
+static void dlpi_fetch_layout(dlp_pipe *p, dlpi_stage *st) {
+    dlpi_area_add(p, DLPI_AREA_AT_ONCE, NULL, dlpi_line_up((uint64_t)st->in_flight * 8),
+                  (uint64_t)st->n_workers, DLPI_LINE);
+}
+
+static bool dlpi_fetch_threaded(const dlpi_stage *st) {
+    return ((const dlpi_fetch *)st->self)->fetcher == DLP_FETCH_THREADS;
+}
+
+static uint64_t dlpi_fetch_bytes(const dlp_pipe *p, const dlpi_stage *st) {
+    uint64_t each = sizeof(dlpi_attempt);
+    DLPI_UNUSED(p);
+    if (dlpi_fetch_threaded(st)) each += sizeof(dlpi_attempt *) + sizeof(pthread_t);
+    each = sizeof(dlpi_in_flight) + dlpi_times((uint64_t)st->in_flight, each) +
+           dlpi_times(dlpi_in_flight_rows(st), sizeof(dlpi_parked));
+    return dlpi_times((uint64_t)st->n_workers, each);
+}
+
+static bool dlpi_fetch_alloc(dlp_pipe *p, dlpi_stage *st) {
+    dlpi_fetch *f = st->self;
+    size_t n = (size_t)st->n_workers, all = n * (size_t)st->in_flight;
+    DLPI_UNUSED(p);
+    f->todo = NULL;
+    f->threads = NULL;
+    f->workers = calloc(n, sizeof *f->workers);
+    f->attempts = calloc(all, sizeof *f->attempts);
+    f->parked = calloc(n * (size_t)dlpi_in_flight_rows(st), sizeof *f->parked);
+    if (dlpi_fetch_threaded(st)) {
+        f->todo = calloc(all, sizeof *f->todo);
+        f->threads = calloc(all, sizeof *f->threads);
+        if (f->todo == NULL || f->threads == NULL) return false;
+    }
+    return f->workers != NULL && f->attempts != NULL && f->parked != NULL;
+}
+
+static void dlpi_fetch_release(dlpi_stage *st) {
+    dlpi_fetch *f = st->self;
+    free(f->workers);
+    free(f->attempts);
+    free(f->parked);
+    free(f->todo);
+    free(f->threads);
+}
+
+/* A worker gets its attempts. */
+static void dlpi_in_flight_init(dlpi_worker *w) {
+    const dlpi_fetch *f = dlpi_fetch_of(w);
+    dlpi_in_flight *fl = &f->workers[w->id];
+    size_t each = (size_t)w->st->in_flight, from = (size_t)w->id * each;
+    memset(fl, 0, sizeof *fl);
+    fl->n_all = (uint32_t)each;
+    fl->oldest = UINT64_MAX;
+    fl->all = f->attempts + from;
+    if (f->fetcher == DLP_FETCH_THREADS) {
+        fl->threads.todo = f->todo + from;
+        fl->threads.threads = f->threads + from;
+    }
+    for (size_t i = 0; i < each; i++) {
+        dlpi_attempt *a = &fl->all[i];
+        a->item = w->item;
+        a->item.data = a->data;
+        a->item.length = a->length;
+        a->note.message = a->message;
+        a->note.errnum = &a->errnum;
+        a->note.w = w;
+        a->item.internal = &a->note;
+        dlpi_attempt_put(fl, a, DLPI_ATTEMPT_FREE);
+    }
+    w->parked_most = (int)dlpi_in_flight_rows(w->st);
+    w->parked = f->parked + (size_t)w->id * (size_t)w->parked_most;
+    w->at_once = dlpi_area_at(w->p, DLPI_AREA_AT_ONCE, (uint64_t)w->id);
+    w->n_at_once = fl->n_all;
+    w->self = fl;
+}
+
+/* ---- what a desc may say ---- */
+
+static int dlpi_dataset_check(dlp_pipe *p, const dlpi_stage *st, const dlp_fetch_desc *d) {
+    static const dlpi_bound bounds[] = {
+        {DLPI_AT(dlpi_stage, dataset.stream), 0, 1, "0 or 1"},
+        {DLPI_AT(dlpi_stage, dataset.n_items), 0, DLPI_MAX_ITEMS, "1..2^48"},
+        {DLPI_AT(dlpi_stage, dataset.n_fields), 1, DLP_MAX_FIELDS, "1..16"},
+        {DLPI_AT(dlpi_stage, dataset.fills_rows), 0, 1, "0 or 1"},
+    };
+    int rc;
+    if (st->dataset.fetch == NULL && d->fetcher != DLP_FETCH_ASYNC)
+        return dlpi_bad(p, st->name, "dataset.fetch", "a function", 0);
+    rc = dlpi_check_bounds(p, st->name, st, DLPI_ROWS(bounds));
+    if (rc != DLP_OK || st->dataset.fields != NULL) return rc;
+    return dlpi_bad(p, st->name, "dataset.fields", "n_fields fields", 0);
+}
+
+/* How many items are under way at once. */
+static int dlpi_fetcher_check(dlp_pipe *p, const dlpi_stage *st, const dlp_fetch_desc *d) {
+    bool many = d->fetcher != DLP_FETCH_SEQUENTIAL;
+    bool pooled = many && st->w.dispatch == DLP_DISPATCH_BATCHES;
+    dlpi_within(p, st->name, "fetcher", d->fetcher, 0, DLP_FETCH_ASYNC, "DLP_FETCH_*");
+    dlpi_within(p, st->name, "in_flight", d->in_flight, 0, many ? 1024 : 1,
+                many ? "0..1024" : "0 or 1 with DLP_FETCH_SEQUENTIAL");
+    dlpi_within(p, st->name, "batch_pool", d->batch_pool, 0, pooled ? INT32_MAX : 0,
+                pooled ? "under 2^31"
+                       : "0 without DLP_DISPATCH_BATCHES and a fetcher of many items");
+    dlpi_within(p, st->name, "num_workers", st->w.num_workers, many, DLP_MAX_WORKERS,
+                "1..1024 with a fetcher of many items");
+    if (d->fetcher == DLP_FETCH_ASYNC && (d->async.submit == NULL || d->async.reap == NULL))
+        dlpi_bad(p, st->name, d->async.submit ? "async.reap" : "async.submit", "a function", 0);
+    return p->err.code; /* the first of them */
+}
+
+/* The stage has the desc's dataset already. Keep what else it says. */
+static int dlpi_fetch_check(dlp_pipe *p, dlpi_stage *st, const dlp_fetch_desc *d) {
+    dlpi_fetch *many = st->self; /* NULL with DLP_FETCH_SEQUENTIAL */
+    int rc = dlpi_dataset_check(p, st, d);
+    if (rc == DLP_OK) rc = dlpi_check_workers(p, st);
+    if (rc != DLP_OK || (rc = dlpi_fetcher_check(p, st, d)) != DLP_OK || many == NULL) return rc;
+    st->in_flight = d->in_flight > 0 ? d->in_flight : 16;
+    many->fetcher = d->fetcher;
+    many->batch_pool = d->batch_pool;
+    if (d->fetcher == DLP_FETCH_ASYNC) many->async = d->async;
+    return DLP_OK;
+}
 
 static const dlpi_stage_ops dlpi_fetch_ops = {
     .kind = DLP_STAGE_FETCH,
@@ -10473,12 +10634,21 @@ static const dlpi_stage_ops dlpi_fetch_many_ops = {
     .kind = DLP_STAGE_FETCH,
     .rank = 4,
     .unit = DLPI_UNIT_ROWS,
-    .step = dlpi_flights_step,
-    .find = dlpi_flights_find,
-    .run = dlpi_flights_run,
-    .full = dlpi_flights_no_room,
-    .owes = dlpi_flights_owes,
-    .due = dlpi_flights_due,
+    .self_bytes = sizeof(dlpi_fetch),
+    .layout = dlpi_fetch_layout,
+    .private_bytes = dlpi_fetch_bytes,
+    .private_words = "items in flight, and parked",
+    .alloc = dlpi_fetch_alloc,
+    .release = dlpi_fetch_release,
+    .worker = dlpi_in_flight_init,
+    .enter = dlpi_fetch_threads_begin,
+    .leave = dlpi_in_flight_end,
+    .step = dlpi_in_flight_step,
+    .find = dlpi_in_flight_find,
+    .run = dlpi_in_flight_run,
+    .full = dlpi_in_flight_no_room,
+    .owes = dlpi_in_flight_owes,
+    .due = dlpi_in_flight_due,
     .recover = dlpi_slots_recover,
 };
 
@@ -12951,46 +13121,6 @@ static int dlpi_repeat_check(dlp_pipe *p, dlpi_stage *st) {
     return dlpi_check_bounds(p, st->name, &st->repeat, DLPI_ROWS(bounds));
 }
 
-/* ---- fetch ---- */
-
-static int dlpi_dataset_check(dlp_pipe *p, dlpi_stage *st) {
-    static const dlpi_bound bounds[] = {
-        {DLPI_AT(dlpi_stage, dataset.stream), 0, 1, "0 or 1"},
-        {DLPI_AT(dlpi_stage, dataset.n_items), 0, DLPI_MAX_ITEMS, "1..2^48"},
-        {DLPI_AT(dlpi_stage, dataset.n_fields), 1, DLP_MAX_FIELDS, "1..16"},
-        {DLPI_AT(dlpi_stage, dataset.fills_rows), 0, 1, "0 or 1"},
-    };
-    int rc;
-    if (st->dataset.fetch == NULL && st->fetcher != DLP_FETCH_ASYNC)
-        return dlpi_bad(p, st->name, "dataset.fetch", "a function", 0);
-    rc = dlpi_check_bounds(p, st->name, st, DLPI_ROWS(bounds));
-    if (rc != DLP_OK || st->dataset.fields != NULL) return rc;
-    return dlpi_bad(p, st->name, "dataset.fields", "n_fields fields", 0);
-}
-
-/* How many items are under way at once. */
-static int dlpi_fetcher_check(dlp_pipe *p, dlpi_stage *st) {
-    bool many = st->fetcher != DLP_FETCH_SEQUENTIAL;
-    bool pooled = many && st->w.dispatch == DLP_DISPATCH_BATCHES;
-    dlpi_within(p, st->name, "fetcher", st->fetcher, 0, DLP_FETCH_ASYNC, "DLP_FETCH_*");
-    dlpi_within(p, st->name, "in_flight", st->in_flight, 0, many ? 1024 : 1,
-                many ? "0..1024" : "0 or 1 with DLP_FETCH_SEQUENTIAL");
-    dlpi_within(p, st->name, "batch_pool", st->batch_pool, 0, pooled ? INT32_MAX : 0,
-                pooled ? "under 2^31"
-                       : "0 without DLP_DISPATCH_BATCHES and a fetcher of many items");
-    dlpi_within(p, st->name, "num_workers", st->w.num_workers, many, DLP_MAX_WORKERS,
-                "1..1024 with a fetcher of many items");
-    if (st->fetcher == DLP_FETCH_ASYNC && (st->async.submit == NULL || st->async.reap == NULL))
-        dlpi_bad(p, st->name, st->async.submit ? "async.reap" : "async.submit", "a function", 0);
-    return p->err.code; /* the first of them */
-}
-
-static int dlpi_fetch_check(dlp_pipe *p, dlpi_stage *st) {
-    int rc = dlpi_dataset_check(p, st);
-    if (rc == DLP_OK) rc = dlpi_check_workers(p, st);
-    return rc == DLP_OK ? dlpi_fetcher_check(p, st) : rc;
-}
-
 /* ---- parts ---- */
 
 static int dlpi_parts_check(dlp_pipe *p, dlpi_stage *st) {
@@ -13531,21 +13661,15 @@ static void dlpi_layout_slots(dlp_pipe *p) {
                   dlpi_line_up(at), p->n_slots, DLPI_LINE);
 }
 
-/* Flights of a worker: those that are out, and as many that are parked as others may have. */
-static uint32_t dlpi_flights_each(const dlp_pipe *p) {
-    return p->fetch->in_flight > 0 ? (uint32_t)p->fetch->in_flight + DLPI_PARK : 0;
-}
-
-/* What a flight takes in this process. */
-static uint64_t dlpi_flight_bytes(const dlp_pipe *p) {
-    uint64_t each = sizeof(dlpi_flight);
-    if (p->fetch->fetcher == DLP_FETCH_THREADS) each += sizeof(void *) + sizeof(pthread_t);
-    return each;
-}
-
-static uint64_t dlpi_flights_bytes(const dlp_pipe *p) {
-    uint64_t n = dlpi_times((uint64_t)p->fetch->n_workers, dlpi_flights_each(p));
-    return dlpi_times(n, dlpi_flight_bytes(p));
+/* What kinds keep in this process and have a line of the plan for. */
+static uint64_t dlpi_worded_bytes(const dlp_pipe *p) {
+    uint64_t bytes = 0;
+    for (int i = 0; i < p->n_stages; i++) {
+        const dlpi_stage_ops *ops = p->stages[i].ops;
+        if (ops->private_words != NULL)
+            bytes = dlpi_sum(bytes, ops->private_bytes(p, &p->stages[i]));
+    }
+    return bytes;
 }
 
 /* The list of a batch sampler's batch; other orders have none. */
@@ -13581,7 +13705,7 @@ static uint64_t dlpi_worker_records(const dlp_pipe *p) {
 
 /* What dlpi_private_alloc asks for, with the pipe itself. */
 static uint64_t dlpi_private_bytes(const dlp_pipe *p) {
-    uint64_t tensors = p->batches.n * sizeof(dlp_tensor), flights = (uint64_t)p->fetch->n_workers;
+    uint64_t tensors = p->batches.n * sizeof(dlp_tensor);
     uint64_t parts[] = {
         sizeof *p + 4096,
         dlpi_worker_records(p),
@@ -13591,8 +13715,6 @@ static uint64_t dlpi_private_bytes(const dlp_pipe *p) {
         dlpi_list_bytes(p),
         dlpi_times(p->prefetch, sizeof(dlpi_cell_use)),
         dlpi_part_tables(p),
-        p->fetch->in_flight > 0 ? dlpi_times(flights, sizeof(dlpi_flights)) : 0,
-        dlpi_flights_bytes(p),
     };
     uint64_t bytes = 0;
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) bytes = dlpi_sum(bytes, parts[i]);
@@ -13666,14 +13788,12 @@ static void dlpi_layout_cells(dlp_pipe *p) {
 
 /* Each concern puts its areas into the region, one behind the other. */
 static void dlpi_layout(dlp_pipe *p) {
-    uint64_t flying = dlpi_line_up(dlpi_times(dlpi_flights_each(p), 8));
     p->region_bytes = sizeof(dlpi_region);
     dlpi_layout_workers(p);
     dlpi_layout_control(p);
     dlpi_layout_slots(p);
     dlpi_layout_table(p);
     dlpi_layout_trace(p);
-    dlpi_area_add(p, DLPI_AREA_FLYING, NULL, flying, (uint64_t)p->fetch->n_workers, DLPI_LINE);
     dlpi_area_add(p, DLPI_REC_SHARE, "consumers", p->share_bytes, p->share_bytes > 0, 4096);
     dlpi_layout_stages(p);
     dlpi_parts_layout(p);
@@ -13696,6 +13816,15 @@ static void dlpi_plan_add(dlp_plan *plan, const char *what, uint64_t count, uint
 
 static void dlpi_plan_area(const dlp_pipe *p, dlp_plan *plan, int id) {
     dlpi_plan_add(plan, p->areas[id].words, p->areas[id].count, p->areas[id].stride);
+}
+
+static void dlpi_plan_kinds(const dlp_pipe *p, dlp_plan *plan) {
+    for (int i = 0; i < p->n_stages; i++) {
+        const dlpi_stage *st = &p->stages[i];
+        uint64_t n = (uint64_t)st->n_workers;
+        if (st->ops->private_words != NULL)
+            dlpi_plan_add(plan, st->ops->private_words, n, st->ops->private_bytes(p, st) / n);
+    }
 }
 
 static void dlpi_plan_sink(const dlp_pipe *p, dlp_plan *plan) {
@@ -13728,17 +13857,14 @@ static void dlpi_plan_fill(const dlp_pipe *p, dlp_plan *plan) {
     dlpi_plan_add(plan, "worker records: of the batch stage", collators, each);
     dlpi_plan_area(p, plan, DLPI_REC_PART_CELLS);
     dlpi_plan_area(p, plan, DLPI_REC_PARTS);
-    if (p->fetch->in_flight > 0)
-        dlpi_plan_add(plan, "items in flight, and parked",
-                      dlpi_times((uint64_t)p->fetch->n_workers, dlpi_flights_each(p)),
-                      dlpi_flight_bytes(p));
-    named = dlpi_less(plan->total_bytes, dlpi_flights_bytes(p));
+    dlpi_plan_kinds(p, plan);
+    named = dlpi_less(plan->total_bytes, dlpi_worded_bytes(p));
     dlpi_plan_add(plan, "part tables", p->parts != NULL, dlpi_part_tables(p));
     named = dlpi_less(named, dlpi_sink_bytes(p));
     named = dlpi_less(named, dlpi_worker_records(p));
     if (p->shm) dlpi_plan_add(plan, "start by exec: what workers are told", 1, dlpi_shm->bytes(p));
     dlpi_plan_add(plan, "control and alignment", 1, dlpi_less(p->region_bytes, named));
-    own = dlpi_less(dlpi_less(p->plan_private, dlpi_worker_records(p)), dlpi_flights_bytes(p));
+    own = dlpi_less(dlpi_less(p->plan_private, dlpi_worker_records(p)), dlpi_worded_bytes(p));
     dlpi_plan_add(plan, "this process: pipe and views", 1, dlpi_less(own, dlpi_part_tables(p)));
 }
 
@@ -14043,20 +14169,6 @@ static void dlpi_region_init(dlp_pipe *p) {
     DLPI_STORE_REL(&r->magic, DLPI_MAGIC); /* I1 -> I1 of an observer, which checks it first */
 }
 
-/* Returns false where there is no memory. */
-static bool dlpi_flights_alloc(dlp_pipe *p) {
-    size_t n = (size_t)p->fetch->n_workers, each = dlpi_flights_each(p);
-    if (each == 0) return true;
-    p->flights = calloc(n, sizeof *p->flights);
-    p->flight = calloc(n * each, sizeof *p->flight);
-    if (p->fetch->fetcher == DLP_FETCH_THREADS) {
-        p->flight_todo = calloc(n * each, sizeof(dlpi_flight *));
-        p->flight_threads = calloc(n * each, sizeof *p->flight_threads);
-        if (p->flight_todo == NULL || p->flight_threads == NULL) return false;
-    }
-    return p->flights != NULL && p->flight != NULL;
-}
-
 /* What the feeder knows of the part cells; sums of two epochs' parts, where they are shuffled. */
 static bool dlpi_parts_alloc(dlp_pipe *p) {
     dlpi_parts *q = &p->pq;
@@ -14089,7 +14201,7 @@ static int dlpi_private_alloc(dlp_pipe *p) {
     p->feed.cells = calloc(p->prefetch, sizeof *p->feed.cells);
     if (p->parts && !dlpi_parts_alloc(p)) goto failed;
     if (p->workers && p->out && p->out_fields && p->ones && p->held && p->feed.ahead_index &&
-        p->feed.cells && dlpi_flights_alloc(p) && dlpi_stages_alloc(p))
+        p->feed.cells && dlpi_stages_alloc(p))
         return DLP_OK;
 failed:
     errno = ENOMEM;
@@ -14097,38 +14209,9 @@ failed:
 }
 
 static void dlpi_private_free(dlp_pipe *p) {
-    void *all[] = {p->workers,          p->out,        p->out_fields, p->ones,   p->held,
-                   p->feed.ahead_index, p->feed.cells, p->flights,    p->flight, p->flight_todo,
-                   p->flight_threads,   p->pq.use,     p->pq.tables};
+    void *all[] = {p->workers, p->out,         p->out_fields, p->ones, p->held, p->feed.ahead_index,
+                   p->feed.cells, p->pq.use, p->pq.tables};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) free(all[i]);
-}
-
-/* A worker of fetch gets its flights. */
-static void dlpi_flights_init(dlp_pipe *p, dlpi_worker *w) {
-    dlpi_flights *fl = &p->flights[w->id];
-    size_t each = dlpi_flights_each(p), from = (size_t)w->id * each;
-    memset(fl, 0, sizeof *fl);
-    fl->n_all = (uint32_t)each;
-    fl->oldest = UINT64_MAX;
-    fl->all = p->flight + from;
-    fl->flying = dlpi_area_at(p, DLPI_AREA_FLYING, (uint64_t)w->id);
-    if (p->flight_todo != NULL) {
-        fl->pool.todo = p->flight_todo + from;
-        fl->pool.threads = p->flight_threads + from;
-    }
-    for (size_t i = 0; i < each; i++) {
-        dlpi_flight *f = &fl->all[i];
-        f->item = w->item;
-        f->item.data = f->data;
-        f->item.length = f->length;
-        f->note.message = f->message;
-        f->note.errnum = &f->errnum;
-        f->note.w = w;
-        f->item.internal = &f->note;
-        f->next = f->prev = NULL;
-        dlpi_flight_put(fl, f, DLPI_FLIGHT_FREE);
-    }
-    w->flights = fl;
 }
 
 static void dlpi_worker_init(dlp_pipe *p, dlpi_stage *st, int id, int global) {
@@ -14153,10 +14236,12 @@ static void dlpi_worker_init(dlp_pipe *p, dlpi_stage *st, int id, int global) {
     w->note.errnum = &w->wb->message_errno;
     w->note.said = 0;
     w->item.internal = &w->note;
-    if (st->in_flight > 0 && p->flights != NULL) dlpi_flights_init(p, w);
+    w->parked = w->parked_own;
+    w->parked_most = DLPI_PARK;
     if (st->work >= 0) w->bell = &p->bells[st->work];
     w->item.part = p->parts && st->work == 0 ? &w->part : NULL;
     w->given = w->item;
+    if (st->ops->worker != NULL) st->ops->worker(w);
     dlpi_order_init(&w->order, &p->sampler->sampler, p->fetch->dataset.n_items,
                     dlpi_area_at(p, DLPI_REC_TABLE, 0));
 }
@@ -14388,18 +14473,22 @@ static int dlpi_busy(dlp_pipe *p) {
     return e.code;
 }
 
+/* Of all stages; one more than there are may have been refused while it was added. */
+static void dlpi_selves_free(dlp_pipe *p) {
+    for (int i = 0; i < DLP_MAX_STAGES; i++) {
+        dlpi_stage *st = &p->stages[i];
+        if (st->self == NULL) continue;
+        if (st->ops->release != NULL) st->ops->release(st);
+        free(st->self);
+    }
+}
+
 static void dlpi_free(dlp_pipe *p) {
     for (int i = 0; p->workers && i < p->n_stages; i++)
         if (p->stages[i].ops->end != NULL) p->stages[i].ops->end(p, &p->stages[i]);
     for (int i = 0; i < p->n_stages; i++) {
         free(p->stages[i].affinity);
         free(p->stages[i].part_first);
-    }
-    for (int i = 0; i < DLP_MAX_STAGES; i++) { /* one more may have been refused */
-        dlpi_stage *st = &p->stages[i];
-        if (st->self == NULL) continue;
-        if (st->ops->release != NULL) st->ops->release(st);
-        free(st->self);
     }
     if (p->shm) dlpi_shm->end(p);
     dlpi_unpoison_all(p);
@@ -14409,6 +14498,7 @@ static void dlpi_free(dlp_pipe *p) {
     if (p->budget_bytes) DLPI_ADD_SEQ(&p->d.budget->used_bytes, 0 - p->budget_bytes); /* M1 */
     free(p->lent);
     dlpi_private_free(p);
+    dlpi_selves_free(p);
     free(p);
 }
 
@@ -14521,7 +14611,7 @@ static void dlpi_stage_add_worker(const dlpi_wblock *b, dlp_stage_stats *out) {
     out->blocked_ns += DLPI_LOAD_RLX(&b->blocked_ns);
     out->cpu_ns += DLPI_LOAD_RLX(&b->cpu_ns);
     out->core_wait_ns += DLPI_LOAD_RLX(&b->core_wait_ns);
-    out->flight_ns += DLPI_LOAD_RLX(&b->flight_ns);
+    out->flight_ns += DLPI_LOAD_RLX(&b->in_flight_ns);
     if (most > out->max_ns) out->max_ns = most;
     out->restarts += (uint64_t)DLPI_LOAD_RLX(&b->restarts);
     if (DLPI_LOAD_RLX(&b->died_by) != 0) out->died_by = DLPI_LOAD_RLX(&b->died_by);
@@ -17369,23 +17459,15 @@ DLPDEF dlp_stage dlp_pipe_add_fetch(dlp_pipe *p, const dlp_fetch_desc *desc) {
     dlpi_stage *st;
     int rc;
     if (p == NULL || desc == NULL) return DLP_ERR_ARG;
-    if ((st = dlpi_add(p, &dlpi_fetch_ops, "fetch", &desc->workers)) == NULL)
-        return dlpi_add_refused(p);
+    st = dlpi_add(p, desc->fetcher ? &dlpi_fetch_many_ops : &dlpi_fetch_ops, "fetch",
+                  &desc->workers);
+    if (st == NULL) return dlpi_add_refused(p);
     if (desc->dataset == NULL) return dlpi_bad(p, st->name, "dataset", "a dataset", 0);
     st->dataset = *desc->dataset;
     if (st->dataset.stream) st->dataset.n_items = DLPI_MAX_ITEMS;
-    st->fetcher = desc->fetcher;
-    st->in_flight = desc->in_flight;
-    st->batch_pool = desc->batch_pool;
-    if (st->fetcher == DLP_FETCH_ASYNC) st->async = desc->async;
     st->item = st->dataset.fetch;
     st->user = st->dataset.user;
-    if ((rc = dlpi_fetch_check(p, st)) != DLP_OK) return rc;
-    if (st->fetcher == DLP_FETCH_SEQUENTIAL)
-        st->in_flight = 0;
-    else if (st->in_flight == 0)
-        st->in_flight = 16;
-    if (st->in_flight > 0) st->ops = &dlpi_fetch_many_ops;
+    if ((rc = dlpi_fetch_check(p, st, desc)) != DLP_OK) return rc;
     memcpy(st->fields, st->dataset.fields, st->dataset.n_fields * sizeof *st->fields);
     st->dataset.fields = st->fields;
     return dlpi_added(p, st, dlpi_keep_names(p, st, st->dataset.n_fields));

@@ -1375,8 +1375,7 @@ static void dlpi_process_bind(pid_t supervisor) {
 _Noreturn static void dlpi_process_worker(dlp_pipe *p, dlpi_worker *w) {
     int began;
     /* threads that are begun here are to run as everybody else: they would inherit the slice */
-    if (w->st->w.worker_init || w->st->fetcher != DLP_FETCH_SEQUENTIAL || dlpi_shm_of(p)->spec)
-        dlpi_slice(0);
+    if (w->st->w.worker_init || w->st->in_flight > 0 || dlpi_shm_of(p)->spec) dlpi_slice(0);
     signal(SIGPIPE, SIG_DFL); /* as a new program has it */
     p->in_worker = w->started = w->process = 1;
     DLPI_STORE_RLX(&w->wb->pid, (int32_t)getpid()); /* for people */
@@ -2580,6 +2579,7 @@ static int dlpi_exec_names(dlp_pipe *p, dlpi_exec_spec *x) {
     for (int i = 0; i < p->n_staffed && rc == DLP_OK; i++) {
         const dlpi_stage *st = p->work[i];
         char(*names)[64] = x->names[st->id];
+        const dlp_async *async;
         if (st->w.num_workers == 0 || st->w.placement != DLP_PLACE_PROCESSES) continue;
         rc = dlpi_callback_note(p, st, "fetch or item", (dlp_shm_fn)st->item, names[DLPI_CB_ITEM]);
         if (rc == DLP_OK)
@@ -2595,11 +2595,12 @@ static int dlpi_exec_names(dlp_pipe *p, dlpi_exec_spec *x) {
         if (rc == DLP_OK)
             rc = dlpi_callback_note(p, st, "worker_exit", (dlp_shm_fn)st->w.worker_exit,
                                     names[DLPI_CB_EXIT]);
-        if (rc == DLP_OK)
-            rc = dlpi_callback_note(p, st, "async.submit", (dlp_shm_fn)st->async.submit,
+        async = dlpi_fetch_async(st);
+        if (rc == DLP_OK && async != NULL)
+            rc = dlpi_callback_note(p, st, "async.submit", (dlp_shm_fn)async->submit,
                                     names[DLPI_CB_SUBMIT]);
-        if (rc == DLP_OK)
-            rc = dlpi_callback_note(p, st, "async.reap", (dlp_shm_fn)st->async.reap,
+        if (rc == DLP_OK && async != NULL)
+            rc = dlpi_callback_note(p, st, "async.reap", (dlp_shm_fn)async->reap,
                                     names[DLPI_CB_REAP]);
         if (rc == DLP_OK && dlpi_asks_order(p, st)) rc = dlpi_exec_order_names(p, x);
     }
@@ -2788,6 +2789,7 @@ static void dlpi_exec_callbacks(dlp_pipe *p, const dlpi_exec_spec *x) {
     for (int i = 0; i < p->n_stages; i++) {
         dlpi_stage *st = &p->stages[i];
         dlp_shm_fn fn[DLPI_CB_COUNT];
+        dlp_async *async;
         for (int k = 0; k < DLPI_CB_COUNT; k++) fn[k] = dlpi_exec_callback(p, st, x->names[i][k]);
         st->item = (dlp_item_fn)fn[DLPI_CB_ITEM];
         st->batch = (int (*)(void *, dlp_batch *, void *))fn[DLPI_CB_BATCH];
@@ -2798,8 +2800,10 @@ static void dlpi_exec_callbacks(dlp_pipe *p, const dlpi_exec_spec *x) {
         st->sampler.function = (uint64_t(*)(void *, uint64_t, uint64_t))fn[DLPI_CB_FUNCTION];
         st->sampler.replacement =
             (uint64_t(*)(void *, uint64_t, uint64_t, uint64_t))fn[DLPI_CB_REPLACEMENT];
-        st->async.submit = (int (*)(void *, void *, dlp_item *))fn[DLPI_CB_SUBMIT];
-        st->async.reap = (int (*)(void *, void *, dlp_item **, int *, int, int))fn[DLPI_CB_REAP];
+        async = dlpi_fetch_async(st);
+        if (async == NULL) continue;
+        async->submit = (int (*)(void *, void *, dlp_item *))fn[DLPI_CB_SUBMIT];
+        async->reap = (int (*)(void *, void *, dlp_item **, int *, int, int))fn[DLPI_CB_REAP];
     }
 }
 

@@ -49,18 +49,22 @@ static int dlpi_busy(dlp_pipe *p) {
     return e.code;
 }
 
+/* Of all stages; one more than there are may have been refused while it was added. */
+static void dlpi_selves_free(dlp_pipe *p) {
+    for (int i = 0; i < DLP_MAX_STAGES; i++) {
+        dlpi_stage *st = &p->stages[i];
+        if (st->self == NULL) continue;
+        if (st->ops->release != NULL) st->ops->release(st);
+        free(st->self);
+    }
+}
+
 static void dlpi_free(dlp_pipe *p) {
     for (int i = 0; p->workers && i < p->n_stages; i++)
         if (p->stages[i].ops->end != NULL) p->stages[i].ops->end(p, &p->stages[i]);
     for (int i = 0; i < p->n_stages; i++) {
         free(p->stages[i].affinity);
         free(p->stages[i].part_first);
-    }
-    for (int i = 0; i < DLP_MAX_STAGES; i++) { /* one more may have been refused */
-        dlpi_stage *st = &p->stages[i];
-        if (st->self == NULL) continue;
-        if (st->ops->release != NULL) st->ops->release(st);
-        free(st->self);
     }
     if (p->shm) dlpi_shm->end(p);
     dlpi_unpoison_all(p);
@@ -70,6 +74,7 @@ static void dlpi_free(dlp_pipe *p) {
     if (p->budget_bytes) DLPI_ADD_SEQ(&p->d.budget->used_bytes, 0 - p->budget_bytes); /* M1 */
     free(p->lent);
     dlpi_private_free(p);
+    dlpi_selves_free(p);
     free(p);
 }
 

@@ -44,46 +44,6 @@ static int dlpi_repeat_check(dlp_pipe *p, dlpi_stage *st) {
     return dlpi_check_bounds(p, st->name, &st->repeat, DLPI_ROWS(bounds));
 }
 
-/* ---- fetch ---- */
-
-static int dlpi_dataset_check(dlp_pipe *p, dlpi_stage *st) {
-    static const dlpi_bound bounds[] = {
-        {DLPI_AT(dlpi_stage, dataset.stream), 0, 1, "0 or 1"},
-        {DLPI_AT(dlpi_stage, dataset.n_items), 0, DLPI_MAX_ITEMS, "1..2^48"},
-        {DLPI_AT(dlpi_stage, dataset.n_fields), 1, DLP_MAX_FIELDS, "1..16"},
-        {DLPI_AT(dlpi_stage, dataset.fills_rows), 0, 1, "0 or 1"},
-    };
-    int rc;
-    if (st->dataset.fetch == NULL && st->fetcher != DLP_FETCH_ASYNC)
-        return dlpi_bad(p, st->name, "dataset.fetch", "a function", 0);
-    rc = dlpi_check_bounds(p, st->name, st, DLPI_ROWS(bounds));
-    if (rc != DLP_OK || st->dataset.fields != NULL) return rc;
-    return dlpi_bad(p, st->name, "dataset.fields", "n_fields fields", 0);
-}
-
-/* How many items are under way at once. */
-static int dlpi_fetcher_check(dlp_pipe *p, dlpi_stage *st) {
-    bool many = st->fetcher != DLP_FETCH_SEQUENTIAL;
-    bool pooled = many && st->w.dispatch == DLP_DISPATCH_BATCHES;
-    dlpi_within(p, st->name, "fetcher", st->fetcher, 0, DLP_FETCH_ASYNC, "DLP_FETCH_*");
-    dlpi_within(p, st->name, "in_flight", st->in_flight, 0, many ? 1024 : 1,
-                many ? "0..1024" : "0 or 1 with DLP_FETCH_SEQUENTIAL");
-    dlpi_within(p, st->name, "batch_pool", st->batch_pool, 0, pooled ? INT32_MAX : 0,
-                pooled ? "under 2^31"
-                       : "0 without DLP_DISPATCH_BATCHES and a fetcher of many items");
-    dlpi_within(p, st->name, "num_workers", st->w.num_workers, many, DLP_MAX_WORKERS,
-                "1..1024 with a fetcher of many items");
-    if (st->fetcher == DLP_FETCH_ASYNC && (st->async.submit == NULL || st->async.reap == NULL))
-        dlpi_bad(p, st->name, st->async.submit ? "async.reap" : "async.submit", "a function", 0);
-    return p->err.code; /* the first of them */
-}
-
-static int dlpi_fetch_check(dlp_pipe *p, dlpi_stage *st) {
-    int rc = dlpi_dataset_check(p, st);
-    if (rc == DLP_OK) rc = dlpi_check_workers(p, st);
-    return rc == DLP_OK ? dlpi_fetcher_check(p, st) : rc;
-}
-
 /* ---- parts ---- */
 
 static int dlpi_parts_check(dlp_pipe *p, dlpi_stage *st) {

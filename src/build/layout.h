@@ -127,21 +127,15 @@ static void dlpi_layout_slots(dlp_pipe *p) {
                   dlpi_line_up(at), p->n_slots, DLPI_LINE);
 }
 
-/* Flights of a worker: those that are out, and as many that are parked as others may have. */
-static uint32_t dlpi_flights_each(const dlp_pipe *p) {
-    return p->fetch->in_flight > 0 ? (uint32_t)p->fetch->in_flight + DLPI_PARK : 0;
-}
-
-/* What a flight takes in this process. */
-static uint64_t dlpi_flight_bytes(const dlp_pipe *p) {
-    uint64_t each = sizeof(dlpi_flight);
-    if (p->fetch->fetcher == DLP_FETCH_THREADS) each += sizeof(void *) + sizeof(pthread_t);
-    return each;
-}
-
-static uint64_t dlpi_flights_bytes(const dlp_pipe *p) {
-    uint64_t n = dlpi_times((uint64_t)p->fetch->n_workers, dlpi_flights_each(p));
-    return dlpi_times(n, dlpi_flight_bytes(p));
+/* What kinds keep in this process and have a line of the plan for. */
+static uint64_t dlpi_worded_bytes(const dlp_pipe *p) {
+    uint64_t bytes = 0;
+    for (int i = 0; i < p->n_stages; i++) {
+        const dlpi_stage_ops *ops = p->stages[i].ops;
+        if (ops->private_words != NULL)
+            bytes = dlpi_sum(bytes, ops->private_bytes(p, &p->stages[i]));
+    }
+    return bytes;
 }
 
 /* The list of a batch sampler's batch; other orders have none. */
@@ -177,7 +171,7 @@ static uint64_t dlpi_worker_records(const dlp_pipe *p) {
 
 /* What dlpi_private_alloc asks for, with the pipe itself. */
 static uint64_t dlpi_private_bytes(const dlp_pipe *p) {
-    uint64_t tensors = p->batches.n * sizeof(dlp_tensor), flights = (uint64_t)p->fetch->n_workers;
+    uint64_t tensors = p->batches.n * sizeof(dlp_tensor);
     uint64_t parts[] = {
         sizeof *p + 4096,
         dlpi_worker_records(p),
@@ -187,8 +181,6 @@ static uint64_t dlpi_private_bytes(const dlp_pipe *p) {
         dlpi_list_bytes(p),
         dlpi_times(p->prefetch, sizeof(dlpi_cell_use)),
         dlpi_part_tables(p),
-        p->fetch->in_flight > 0 ? dlpi_times(flights, sizeof(dlpi_flights)) : 0,
-        dlpi_flights_bytes(p),
     };
     uint64_t bytes = 0;
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) bytes = dlpi_sum(bytes, parts[i]);
@@ -262,14 +254,12 @@ static void dlpi_layout_cells(dlp_pipe *p) {
 
 /* Each concern puts its areas into the region, one behind the other. */
 static void dlpi_layout(dlp_pipe *p) {
-    uint64_t flying = dlpi_line_up(dlpi_times(dlpi_flights_each(p), 8));
     p->region_bytes = sizeof(dlpi_region);
     dlpi_layout_workers(p);
     dlpi_layout_control(p);
     dlpi_layout_slots(p);
     dlpi_layout_table(p);
     dlpi_layout_trace(p);
-    dlpi_area_add(p, DLPI_AREA_FLYING, NULL, flying, (uint64_t)p->fetch->n_workers, DLPI_LINE);
     dlpi_area_add(p, DLPI_REC_SHARE, "consumers", p->share_bytes, p->share_bytes > 0, 4096);
     dlpi_layout_stages(p);
     dlpi_parts_layout(p);
@@ -292,6 +282,15 @@ static void dlpi_plan_add(dlp_plan *plan, const char *what, uint64_t count, uint
 
 static void dlpi_plan_area(const dlp_pipe *p, dlp_plan *plan, int id) {
     dlpi_plan_add(plan, p->areas[id].words, p->areas[id].count, p->areas[id].stride);
+}
+
+static void dlpi_plan_kinds(const dlp_pipe *p, dlp_plan *plan) {
+    for (int i = 0; i < p->n_stages; i++) {
+        const dlpi_stage *st = &p->stages[i];
+        uint64_t n = (uint64_t)st->n_workers;
+        if (st->ops->private_words != NULL)
+            dlpi_plan_add(plan, st->ops->private_words, n, st->ops->private_bytes(p, st) / n);
+    }
 }
 
 static void dlpi_plan_sink(const dlp_pipe *p, dlp_plan *plan) {
@@ -324,16 +323,13 @@ static void dlpi_plan_fill(const dlp_pipe *p, dlp_plan *plan) {
     dlpi_plan_add(plan, "worker records: of the batch stage", collators, each);
     dlpi_plan_area(p, plan, DLPI_REC_PART_CELLS);
     dlpi_plan_area(p, plan, DLPI_REC_PARTS);
-    if (p->fetch->in_flight > 0)
-        dlpi_plan_add(plan, "items in flight, and parked",
-                      dlpi_times((uint64_t)p->fetch->n_workers, dlpi_flights_each(p)),
-                      dlpi_flight_bytes(p));
-    named = dlpi_less(plan->total_bytes, dlpi_flights_bytes(p));
+    dlpi_plan_kinds(p, plan);
+    named = dlpi_less(plan->total_bytes, dlpi_worded_bytes(p));
     dlpi_plan_add(plan, "part tables", p->parts != NULL, dlpi_part_tables(p));
     named = dlpi_less(named, dlpi_sink_bytes(p));
     named = dlpi_less(named, dlpi_worker_records(p));
     if (p->shm) dlpi_plan_add(plan, "start by exec: what workers are told", 1, dlpi_shm->bytes(p));
     dlpi_plan_add(plan, "control and alignment", 1, dlpi_less(p->region_bytes, named));
-    own = dlpi_less(dlpi_less(p->plan_private, dlpi_worker_records(p)), dlpi_flights_bytes(p));
+    own = dlpi_less(dlpi_less(p->plan_private, dlpi_worker_records(p)), dlpi_worded_bytes(p));
     dlpi_plan_add(plan, "this process: pipe and views", 1, dlpi_less(own, dlpi_part_tables(p)));
 }

@@ -3,20 +3,6 @@
 #include "core/deliver.h"
 #include "build/limits.h"
 #include "build/region_map.h"
-/* Returns false where there is no memory. */
-static bool dlpi_flights_alloc(dlp_pipe *p) {
-    size_t n = (size_t)p->fetch->n_workers, each = dlpi_flights_each(p);
-    if (each == 0) return true;
-    p->flights = calloc(n, sizeof *p->flights);
-    p->flight = calloc(n * each, sizeof *p->flight);
-    if (p->fetch->fetcher == DLP_FETCH_THREADS) {
-        p->flight_todo = calloc(n * each, sizeof(dlpi_flight *));
-        p->flight_threads = calloc(n * each, sizeof *p->flight_threads);
-        if (p->flight_todo == NULL || p->flight_threads == NULL) return false;
-    }
-    return p->flights != NULL && p->flight != NULL;
-}
-
 /* What the feeder knows of the part cells; sums of two epochs' parts, where they are shuffled. */
 static bool dlpi_parts_alloc(dlp_pipe *p) {
     dlpi_parts *q = &p->pq;
@@ -49,7 +35,7 @@ static int dlpi_private_alloc(dlp_pipe *p) {
     p->feed.cells = calloc(p->prefetch, sizeof *p->feed.cells);
     if (p->parts && !dlpi_parts_alloc(p)) goto failed;
     if (p->workers && p->out && p->out_fields && p->ones && p->held && p->feed.ahead_index &&
-        p->feed.cells && dlpi_flights_alloc(p) && dlpi_stages_alloc(p))
+        p->feed.cells && dlpi_stages_alloc(p))
         return DLP_OK;
 failed:
     errno = ENOMEM;
@@ -57,38 +43,9 @@ failed:
 }
 
 static void dlpi_private_free(dlp_pipe *p) {
-    void *all[] = {p->workers,          p->out,        p->out_fields, p->ones,   p->held,
-                   p->feed.ahead_index, p->feed.cells, p->flights,    p->flight, p->flight_todo,
-                   p->flight_threads,   p->pq.use,     p->pq.tables};
+    void *all[] = {p->workers,          p->out,        p->out_fields, p->ones,     p->held,
+                   p->feed.ahead_index, p->feed.cells, p->pq.use,     p->pq.tables};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) free(all[i]);
-}
-
-/* A worker of fetch gets its flights. */
-static void dlpi_flights_init(dlp_pipe *p, dlpi_worker *w) {
-    dlpi_flights *fl = &p->flights[w->id];
-    size_t each = dlpi_flights_each(p), from = (size_t)w->id * each;
-    memset(fl, 0, sizeof *fl);
-    fl->n_all = (uint32_t)each;
-    fl->oldest = UINT64_MAX;
-    fl->all = p->flight + from;
-    fl->flying = dlpi_area_at(p, DLPI_AREA_FLYING, (uint64_t)w->id);
-    if (p->flight_todo != NULL) {
-        fl->pool.todo = p->flight_todo + from;
-        fl->pool.threads = p->flight_threads + from;
-    }
-    for (size_t i = 0; i < each; i++) {
-        dlpi_flight *f = &fl->all[i];
-        f->item = w->item;
-        f->item.data = f->data;
-        f->item.length = f->length;
-        f->note.message = f->message;
-        f->note.errnum = &f->errnum;
-        f->note.w = w;
-        f->item.internal = &f->note;
-        f->next = f->prev = NULL;
-        dlpi_flight_put(fl, f, DLPI_FLIGHT_FREE);
-    }
-    w->flights = fl;
 }
 
 static void dlpi_worker_init(dlp_pipe *p, dlpi_stage *st, int id, int global) {
@@ -113,10 +70,12 @@ static void dlpi_worker_init(dlp_pipe *p, dlpi_stage *st, int id, int global) {
     w->note.errnum = &w->wb->message_errno;
     w->note.said = 0;
     w->item.internal = &w->note;
-    if (st->in_flight > 0 && p->flights != NULL) dlpi_flights_init(p, w);
+    w->parked = w->parked_own;
+    w->parked_most = DLPI_PARK;
     if (st->work >= 0) w->bell = &p->bells[st->work];
     w->item.part = p->parts && st->work == 0 ? &w->part : NULL;
     w->given = w->item;
+    if (st->ops->worker != NULL) st->ops->worker(w);
     dlpi_order_init(&w->order, &p->sampler->sampler, p->fetch->dataset.n_items,
                     dlpi_area_at(p, DLPI_REC_TABLE, 0));
 }

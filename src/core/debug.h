@@ -158,7 +158,7 @@ static inline int dlpi_guard_batch(dlpi_worker *w, uint32_t s, int rc) {
 
 /* How many items of one fetch worker can be in a callback. */
 static uint64_t dlpi_guard_each(const dlp_pipe *p) {
-    return p->fetch->in_flight > 0 ? (uint64_t)p->fetch->in_flight + DLPI_PARK : 1;
+    return p->fetch->in_flight > 0 ? (uint64_t)p->fetch->in_flight : 1;
 }
 
 static uint64_t dlpi_guard_cells(const dlp_pipe *p) {
@@ -181,11 +181,11 @@ static uint64_t dlpi_guard_stride(const dlp_pipe *p) {
     return (dlpi_guard_at(p, p->items.n) + DLPI_LINE - 1) / DLPI_LINE * DLPI_LINE;
 }
 
-/* The number of the cell that worker w has for its flight, or 0. */
-static uint64_t dlpi_guard_cell(const dlpi_worker *w, uint64_t flight) {
+/* The number of the cell that worker w has for its i-th attempt. */
+static uint64_t dlpi_guard_cell(const dlpi_worker *w, uint64_t i) {
     const dlp_pipe *p = w->p;
     uint64_t first = (uint64_t)p->fetch->n_workers * dlpi_guard_each(p);
-    if (w->st->work == 0) return (uint64_t)w->id * dlpi_guard_each(p) + flight;
+    if (w->st->work == 0) return (uint64_t)w->id * dlpi_guard_each(p) + i;
     return first + (uint64_t)(w->global - p->fetch->n_workers);
 }
 

@@ -96,6 +96,7 @@ typedef struct dlpi_stage_ops {
     int (*check)(dlp_pipe *p, struct dlpi_stage *st);   /* behind those of the whole chain */
     void (*layout)(dlp_pipe *p, struct dlpi_stage *st); /* its areas of the region */
     uint64_t (*private_bytes)(const dlp_pipe *p, const struct dlpi_stage *st);
+    const char *private_words; /* their line of the plan, for each worker; NULL: they have none */
     bool (*alloc)(dlp_pipe *p, struct dlpi_stage *st); /* those; false: no memory */
     void (*live)(dlp_pipe *p, struct dlpi_stage *st);  /* the region is there */
     void (*describe)(const dlp_pipe *p,
@@ -103,8 +104,11 @@ typedef struct dlpi_stage_ops {
     int (*begin)(dlp_pipe *p, struct dlpi_stage *st); /* before threads start */
     void (*end)(dlp_pipe *p, struct dlpi_stage *st);  /* when all workers are gone */
     void (*release)(struct dlpi_stage *st);           /* what add and alloc took */
+    void (*worker)(struct dlpi_worker *w); /* its record is set up: what is its kind's of it */
     /* work, by a worker of the stage */
-    bool (*step)(struct dlpi_worker *w); /* what is there to do, without waiting: did it move? */
+    int (*enter)(struct dlpi_worker *w);  /* behind worker_init; else the pipe has the error */
+    void (*leave)(struct dlpi_worker *w); /* before worker_exit */
+    bool (*step)(struct dlpi_worker *w);  /* what is there to do, without waiting: did it move? */
     bool (*find)(struct dlpi_worker *w, struct dlpi_unit *t); /* claim a unit */
     void (*run)(struct dlpi_worker *w, const struct dlpi_unit *t);
     bool (*full)(const struct dlpi_worker *w);           /* no room for a unit, whatever comes */

@@ -41,10 +41,7 @@ typedef struct dlpi_stage {
     dlp_sampler_desc sampler;
     dlp_repeat_desc repeat;
     dlp_dataset dataset;
-    int fetcher;       /* DLP_FETCH_* */
-    int32_t in_flight; /* items at once in a worker, 0: one, and no flights */
-    uint32_t batch_pool;
-    dlp_async async;
+    int32_t in_flight; /* items at once in a worker, 0: one after the other */
     dlp_batch_desc batching;
     dlp_field fields[DLP_MAX_FIELDS]; /* the dataset's or the batch's, copied */
     char field_names[DLP_MAX_FIELDS][32];
@@ -57,7 +54,7 @@ typedef struct dlpi_stage {
     uint64_t *part_first; /* [n_parts + 1] items of the parts before each; owned */
 } dlpi_stage;
 
-typedef struct dlpi_parked {
+typedef struct dlpi_parked { /* a row between two attempts: see dlpi_park */
     /* DLPI_GOES_BACK: to the first stage, once no other row of its unit waits here */
     uint64_t due_ns;
     uint64_t gen;
@@ -72,61 +69,6 @@ typedef struct dlpi_note {
     uint32_t drew; /* 1: the callback called dlp_item_random */
     uint32_t said; /* row + 1 of the item whose words these are, 0: nothing was said */
 } dlpi_note;
-
-typedef struct dlpi_flight { /* an item of a worker that has several at once: see >>impl-flights */
-    dlp_item item;           /* first: what a source gives back is the flight */
-    void *data[DLP_MAX_FIELDS];
-    uint64_t length[DLP_MAX_FIELDS];
-    dlpi_note note;
-    char message[256];
-    int32_t errnum;
-    int32_t code; /* what its callback returned, in a thread */
-    uint64_t gen;
-    uint32_t slot, row;
-    uint64_t since_ns, due_ns;
-    uint32_t in; /* which list it is in */
-    struct dlpi_flight *next, *prev;
-    dlp_part part; /* of a part queue */
-} dlpi_flight;
-
-typedef struct dlpi_flight_list {
-    dlpi_flight *first, *last;
-} dlpi_flight_list;
-
-enum {
-    DLPI_FLIGHT_FREE,
-    DLPI_FLIGHT_WAITS,
-    DLPI_FLIGHT_OUT,
-    DLPI_FLIGHT_PARKED,
-    DLPI_FLIGHT_LISTS
-};
-
-/* The threads of a worker with DLP_FETCH_THREADS, and what they are to do. */
-typedef struct dlpi_fetchers {
-    pthread_mutex_t lock; /* of all that is the worker's, while rows are out */
-    bool full;            /* when the worker fell asleep: it sleeps long then */
-    bool parked;          /* a row was, since then */
-    uint32_t word;        /* W2 futex */
-    pthread_mutex_t ring; /* of what follows */
-    pthread_cond_t come;  /* something is to do, or all is over */
-    dlpi_flight **todo;   /* [n_all] */
-    uint64_t n_todo, n_begun;
-    int over; /* to be changed with both locks */
-    uint32_t n_threads;
-    pthread_t *threads; /* [in_flight] */
-} dlpi_fetchers;
-
-typedef struct dlpi_flights { /* of one worker */
-    dlpi_flight *all;         /* [n_all] */
-    uint64_t *flying; /* X2 [n_all] in the region: slot (32), row + 1 (32) while it is out */
-    uint32_t n_all, n_out;
-    dlpi_flight_list list[DLPI_FLIGHT_LISTS];
-    uint64_t due_ns;  /* what dlpi_park was told last */
-    uint64_t oldest;  /* batch that has a row here */
-    bool oldest_left; /* a row of it was done: it may be another one */
-    bool alone, broken;
-    dlpi_fetchers pool;
-} dlpi_flights;
 
 typedef struct dlpi_cpu { /* of a thread, as it was noted last */
     uint64_t noted_ns, used_ns, waited_ns;
@@ -145,8 +87,11 @@ typedef struct dlpi_worker {
     uint64_t low;          /* every batch below has no unit to claim */
     uint64_t tail_seen;    /* ctl.tail when last read */
     uint64_t rewind_seen;
-    uint64_t claim_end;    /* batches from here on are not to be claimed; 0: none */
-    dlpi_flights *flights; /* NULL: one item at a time */
+    uint64_t claim_end; /* batches from here on are not to be claimed; 0: none */
+    void *self;         /* what its kind keeps for it, or NULL */
+    uint64_t *at_once;  /* X2 [n_at_once] in the region: rows in callbacks, each as wb->running has
+                           the only one; NULL: there is but that */
+    uint32_t n_at_once;
     dlpi_note note;
     uint32_t until_clock, clock_every;
     uint32_t units_untimed, items_untimed;
@@ -155,8 +100,9 @@ typedef struct dlpi_worker {
     bool blocked;     /* ... for want of free cells, not of input */
     dlpi_cpu cpu;     /* of its own thread */
     dlp_trace_event event;
-    int n_parked;
-    dlpi_parked parked[DLPI_PARK];
+    int n_parked, parked_most;
+    dlpi_parked *parked; /* [parked_most] */
+    dlpi_parked parked_own[DLPI_PARK];
     void *state;
     dlp_item item;
     void *data[DLP_MAX_FIELDS];
@@ -305,7 +251,7 @@ enum { DLPI_CELLS_OWN = 0, DLPI_CELLS_TURN, DLPI_CELLS_STAY };
 /* Areas of the region. One that observers read has the type of its record for an id. */
 enum {
     DLPI_AREA_BELLS = DLPI_REC_COUNT,
-    DLPI_AREA_FLYING,
+    DLPI_AREA_AT_ONCE,
     DLPI_AREA_KEPT,
     DLPI_AREA_ZEROS,
     DLPI_AREA_GUARD
@@ -390,10 +336,6 @@ struct dlp_pipe {
     uint8_t *held;  /* [n_out] */
     uint8_t *taken; /* [ring] in the region; unordered: delivered; caller */
     uint64_t *index_buffer;
-    dlpi_flights *flights; /* [workers of fetch], or NULL */
-    dlpi_flight *flight;   /* theirs */
-    dlpi_flight **flight_todo;
-    pthread_t *flight_threads;
     uint64_t budget_bytes;
     struct dlpi_lent *lent; /* [n_out] batches given away as tensors; NULL: never */
     uint32_t n_lent;

@@ -1,6 +1,5 @@
 #pragma once
 #include "stages/parts.h"
-#include "core/flights.h"
 #include "core/collate.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-recover    WHAT A DEAD WORKER HAD
@@ -35,10 +34,9 @@ static uint64_t dlpi_gen_batch(const dlp_pipe *p, uint64_t gen) {
 static bool dlpi_was_running(const dlpi_worker *w, const dlpi_unit *t, const dlpi_death *why,
                              uint32_t *row) {
     uint64_t running = DLPI_LOAD_RLX(&w->wb->running); /* X2 of a dead worker */
-    const dlpi_flights *fl = w->flights;
-    for (uint32_t i = 0; fl != NULL && !why->late && i < fl->n_all; i++) {
-        uint64_t flying = DLPI_LOAD_RLX(&fl->flying[i]); /* X2 of a dead worker */
-        if (flying == ((uint64_t)t->slot << 32 | (t->row + 1u))) running = flying;
+    for (uint32_t i = 0; !why->late && i < w->n_at_once; i++) {
+        uint64_t one = DLPI_LOAD_RLX(&w->at_once[i]); /* X2 of a dead worker */
+        if (one == ((uint64_t)t->slot << 32 | (t->row + 1u))) running = one;
     }
     if (running == 0 || running >> 32 != t->slot) return false;
     *row = (uint32_t)running == UINT32_MAX ? UINT32_MAX : (uint32_t)running - 1;
@@ -183,6 +181,13 @@ static void dlpi_recover_errors(dlpi_worker *w, const dlpi_death *why) {
         p->ctl->error = e;
         DLPI_STORE_SEQ(&p->ctl->error_ready, 1u); /* E1 -> E1 */
     }
+}
+
+/* No row of the worker's is in a callback; or it is dead, and what it had is of no interest. */
+static void dlpi_running_forget(dlpi_worker *w) {
+    DLPI_STORE_RLX(&w->wb->running, UINT64_C(0)); /* X2 */
+    for (uint32_t i = 0; i < w->n_at_once; i++)
+        DLPI_STORE_RLX(&w->at_once[i], UINT64_C(0)); /* X2 */
 }
 
 __attribute__((unused)) /* but by dlpipe_shm.h */

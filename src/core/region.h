@@ -34,7 +34,7 @@
    Z1     word of what is kept  worker that keeps it      workers (Z1)
    C1     slot.used         caller at release          feeder (C1)
    V1     ctl.delivered     caller                     feeder (V1)
-   X2     running, flying   worker, around a callback  recovery, of a dead worker (X2)
+   X2     running, at_once  worker, around a callback  recovery, of a dead worker (X2)
    A1     sbell.active      caller, in next            workers (A1), see >>impl-tune
    B1     bell.mask, word   sleeper, waker             (B1): sequentially consistent with T1, D1, Y1
 
@@ -256,8 +256,8 @@ typedef struct dlpi_wblock {
     int32_t restarts, died_by; /* the supervisor's words */
     int32_t pad0;
     uint64_t kept_hits, kept_misses, kept_items;
-    uint64_t kept_cell; /* Z2 number + 1 of the cell that it writes, 0: none */
-    uint64_t flight_ns; /* that items were under way, added up */
+    uint64_t kept_cell;    /* Z2 number + 1 of the cell that it writes, 0: none */
+    uint64_t in_flight_ns; /* that items were under way, added up */
     uint64_t core_wait_ns;
 } dlpi_wblock;
 

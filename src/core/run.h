@@ -203,14 +203,12 @@ static uint64_t dlpi_backoff_ns(const dlpi_stage *st, uint32_t tries) {
     return (uint64_t)st->w.retry_backoff_ms * 1000000u << doublings;
 }
 
+/* The row waits, until due_ns, for its next attempt. A worker that has several rows at once parks
+   them here, too: what is tried again, and how, is the same. */
 static void dlpi_park(dlpi_worker *w, const dlpi_unit *t, uint32_t row, uint64_t due_ns) {
-    dlpi_parked *k = &w->parked[w->n_parked]; /* room is kept: see dlpi_worker_find */
-    if (w->flights != NULL) {                 /* the flight waits, and needs no place here */
-        w->flights->due_ns = due_ns;
-        return;
-    }
-    DLPI_STORE_RLX(&w->wb->running, UINT64_C(0)); /* X2: it only waits, and is not to blame */
-    w->n_parked++;
+    dlpi_parked *k = &w->parked[w->n_parked++]; /* room is kept: who has none claims nothing */
+    if (w->at_once == NULL)                     /* else that is of a row which is out */
+        DLPI_STORE_RLX(&w->wb->running, UINT64_C(0)); /* X2: it only waits, and is not to blame */
     k->due_ns = due_ns;
     k->gen = t->b;
     k->slot = t->slot;
@@ -288,7 +286,7 @@ static int dlpi_killed_say(dlpi_worker *w, uint32_t s, uint32_t rec) {
 
 /* How many deaths make an item poison. Of several in flight none was alone the first time. */
 static uint32_t dlpi_kills_most(const dlpi_worker *w) {
-    return w->flights != NULL && w->p->max_kills < 2 ? 2 : w->p->max_kills;
+    return w->at_once != NULL && w->p->max_kills < 2 ? 2 : w->p->max_kills;
 }
 
 /* How often the row's present item failed in this stage before. A worker that dies between the
@@ -405,6 +403,13 @@ static inline bool dlpi_row_zeroed(const dlpi_worker *w) {
     return w->st->work == 0 && !w->p->fetch->dataset.fills_rows;
 }
 
+/* The row begins as zeros, where fetch does not write all of it. */
+static inline void dlpi_row_zero(dlpi_worker *w) {
+    const dlpi_fields *items = &w->p->items;
+    if (!dlpi_row_zeroed(w)) return;
+    for (uint32_t f = 0; f < items->n; f++) memset(w->data[f], 0, items->at[f].row_bytes);
+}
+
 static bool dlpi_row_has_extras(const dlpi_worker *w) {
     return dlpi_row_kept(w) || dlpi_row_zeroed(w) || w->item.part != NULL ||
            w->p->items.any_ragged || w->st->w.deadline_ms != 0;
@@ -421,8 +426,7 @@ static bool dlpi_row_extras(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
         w->note.drew = 0;
     }
     if (p->items.any_ragged) dlpi_item_lengths(w, t, row);
-    if (dlpi_row_zeroed(w))
-        for (uint32_t f = 0; f < p->items.n; f++) memset(w->data[f], 0, p->items.at[f].row_bytes);
+    dlpi_row_zero(w);
     if (w->item.part != NULL) dlpi_item_part(w, t->slot, row);
     if (w->st->w.deadline_ms) DLPI_STORE_RLX(&w->wb->since_ns, dlpi_now_ns());
     return false;
@@ -704,9 +708,20 @@ static void dlpi_parked_remove(dlpi_worker *w, const dlpi_unit *t, uint32_t rows
     w->n_parked = n;
 }
 
-/* One more try of a parked row. */
+/* One row is done. n: 1, or 0 if nobody worked on it. */
+static void dlpi_row_done(dlpi_worker *w, const dlpi_unit *t, uint32_t n) {
+    dlpi_bump(&w->wb->items, n);
+    dlpi_bump(&w->wb->bytes, n * w->p->items.cell_bytes);
+    dlpi_complete(w, t, UINT32_C(1) << t->row % DLPI_WORD_ROWS);
+}
+
+/* Does a row that is done count: did its stream not end there? */
+static bool dlpi_row_counts(const dlpi_worker *w, const dlpi_unit *t) {
+    return dlpi_rec_state(dlpi_slot_rec(w->p, t->slot)[t->row]) != DLPI_ROW_END;
+}
+
+/* One more try of a parked row, by a worker that has one at a time. */
 static void dlpi_row_parked(dlpi_worker *w, const dlpi_unit *t) {
-    const uint32_t *rec = dlpi_slot_rec(w->p, t->slot);
     bool wanted;
     int what = DLPI_ROW_DONE;
     dlpi_clock_in(w);
@@ -714,17 +729,13 @@ static void dlpi_row_parked(dlpi_worker *w, const dlpi_unit *t) {
     wanted = dlpi_mark_wanted(w->p->ctl, w->mark);
     if (wanted) what = dlpi_row_run(w, t, t->row);
     dlpi_clock_out(w, t->b, w->given.epoch, wanted);
-    if (what == DLPI_ROW_DONE) {
-        uint32_t n = wanted && dlpi_rec_state(rec[t->row]) != DLPI_ROW_END;
-        dlpi_bump(&w->wb->items, n);
-        dlpi_bump(&w->wb->bytes, n * w->p->items.cell_bytes);
-        dlpi_complete(w, t, UINT32_C(1) << t->row % DLPI_WORD_ROWS);
-    }
+    if (what == DLPI_ROW_DONE) dlpi_row_done(w, t, wanted && dlpi_row_counts(w, t));
     if (what == DLPI_ROW_REDO) dlpi_park(w, t, t->row, DLPI_GOES_BACK);
 }
 
-/* Parked rows that are due: run them, or send them back. Returns whether any was. */
-static bool dlpi_unpark(dlpi_worker *w) {
+/* A parked row that is due: let it be tried again, or send it and those of its unit back. Returns
+   whether there was one. */
+static bool dlpi_unpark(dlpi_worker *w, void (*try_again)(dlpi_worker *, const dlpi_unit *)) {
     const dlp_pipe *p = w->p;
     uint64_t now = dlpi_now_ns();
     for (int i = 0; i < w->n_parked; i++) {
@@ -740,7 +751,7 @@ static bool dlpi_unpark(dlpi_worker *w) {
         rows = again ? UINT32_C(1) << k.row % DLPI_WORD_ROWS : group;
         dlpi_parked_remove(w, &t, rows);
         if (again)
-            dlpi_row_parked(w, &t);
+            try_again(w, &t);
         else
             dlpi_rows_redo(w, &t, rows);
         return true;
@@ -752,7 +763,7 @@ static bool dlpi_unpark(dlpi_worker *w) {
 
 /* Is there no room for another unit whose rows may all be parked? */
 static bool dlpi_rows_full(const dlpi_worker *w) {
-    return w->n_parked + (int)DLPI_WORD_ROWS > DLPI_PARK;
+    return w->n_parked + (int)DLPI_WORD_ROWS > w->parked_most;
 }
 
 static inline bool dlpi_unit_find(dlpi_worker *w, dlpi_unit *t) {
@@ -769,7 +780,7 @@ static void dlpi_rows_run(dlpi_worker *w, const dlpi_unit *t) {
 
 static bool dlpi_rows_step(dlpi_worker *w) {
     dlpi_unit t;
-    bool moved = w->n_parked > 0 && dlpi_unpark(w);
+    bool moved = w->n_parked > 0 && dlpi_unpark(w, dlpi_row_parked);
     if (!dlpi_unit_find(w, &t)) return moved;
     dlpi_rows_run(w, &t);
     return true;

@@ -1,5 +1,4 @@
 #pragma once
-#include "core/flights.h"
 #include "core/collate.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-workers    STEPS, WAITING, THREADS
@@ -133,7 +132,7 @@ static int dlpi_worker_begin(dlpi_worker *w) {
     DLPI_STORE_RLX(&w->wb->state, DLP_WORKER_STARTING);
     dlpi_tid_note(w);
     rc = d->worker_init ? d->worker_init(d->worker_user, w->id, &w->state) : 0;
-    if (rc == 0 && w->flights != NULL && (rc = dlpi_fetchers_begin(w)) != DLP_OK) {
+    if (rc == 0 && w->st->ops->enter != NULL && (rc = w->st->ops->enter(w)) != DLP_OK) {
         if (d->worker_exit) d->worker_exit(d->worker_user, w->id, w->state);
         return rc;
     }
@@ -147,7 +146,7 @@ static int dlpi_worker_begin(dlpi_worker *w) {
 
 static void dlpi_worker_end(dlpi_worker *w, int began) {
     const dlp_workers_desc *d = &w->st->w;
-    if (w->flights != NULL) dlpi_flights_end(w);
+    if (w->st->ops->leave != NULL) w->st->ops->leave(w);
     dlpi_clock_stop(w);
     dlpi_trace_flush(w);
     DLPI_STORE_RLX(&w->wb->current, UINT64_MAX);

@@ -21,23 +21,15 @@ DLPDEF dlp_stage dlp_pipe_add_fetch(dlp_pipe *p, const dlp_fetch_desc *desc) {
     dlpi_stage *st;
     int rc;
     if (p == NULL || desc == NULL) return DLP_ERR_ARG;
-    if ((st = dlpi_add(p, &dlpi_fetch_ops, "fetch", &desc->workers)) == NULL)
-        return dlpi_add_refused(p);
+    st = dlpi_add(p, desc->fetcher ? &dlpi_fetch_many_ops : &dlpi_fetch_ops, "fetch",
+                  &desc->workers);
+    if (st == NULL) return dlpi_add_refused(p);
     if (desc->dataset == NULL) return dlpi_bad(p, st->name, "dataset", "a dataset", 0);
     st->dataset = *desc->dataset;
     if (st->dataset.stream) st->dataset.n_items = DLPI_MAX_ITEMS;
-    st->fetcher = desc->fetcher;
-    st->in_flight = desc->in_flight;
-    st->batch_pool = desc->batch_pool;
-    if (st->fetcher == DLP_FETCH_ASYNC) st->async = desc->async;
     st->item = st->dataset.fetch;
     st->user = st->dataset.user;
-    if ((rc = dlpi_fetch_check(p, st)) != DLP_OK) return rc;
-    if (st->fetcher == DLP_FETCH_SEQUENTIAL)
-        st->in_flight = 0;
-    else if (st->in_flight == 0)
-        st->in_flight = 16;
-    if (st->in_flight > 0) st->ops = &dlpi_fetch_many_ops;
+    if ((rc = dlpi_fetch_check(p, st, desc)) != DLP_OK) return rc;
     memcpy(st->fields, st->dataset.fields, st->dataset.n_fields * sizeof *st->fields);
     st->dataset.fields = st->fields;
     return dlpi_added(p, st, dlpi_keep_names(p, st, st->dataset.n_fields));

@@ -123,8 +123,7 @@ static void dlpi_process_bind(pid_t supervisor) {
 _Noreturn static void dlpi_process_worker(dlp_pipe *p, dlpi_worker *w) {
     int began;
     /* threads that are begun here are to run as everybody else: they would inherit the slice */
-    if (w->st->w.worker_init || w->st->fetcher != DLP_FETCH_SEQUENTIAL || dlpi_shm_of(p)->spec)
-        dlpi_slice(0);
+    if (w->st->w.worker_init || w->st->in_flight > 0 || dlpi_shm_of(p)->spec) dlpi_slice(0);
     signal(SIGPIPE, SIG_DFL); /* as a new program has it */
     p->in_worker = w->started = w->process = 1;
     DLPI_STORE_RLX(&w->wb->pid, (int32_t)getpid()); /* for people */

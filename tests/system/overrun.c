@@ -462,7 +462,7 @@ static void plan__guarded_cells__have_a_line(void) {
             if (strcmp(plan.lines[i].what, "guarded cells") == 0) cells = plan.lines[i].count;
         }
         /* two fetch workers, each with 4 items out and 64 parked, and two of the map */
-        CHECK(cells == (fetcher == PLAIN ? 4 : 2 * (4 + DLPI_PARK) + 2));
+        CHECK(cells == (fetcher == PLAIN ? 4 : 2 * 4 + 2));
         CHECK(sum == plan.total_bytes && sum == p->plan_bytes);
         dlp_pipe_close(p);
         rig_free(&r);

@@ -575,15 +575,15 @@ static void recover(dlpi_worker *w) {
     for (uint64_t i = 0; p->keeper && i < dlpi_cache_of(p)->n_cells; i++)
         if ((dlpi_cache_cell_at(p, i)->word & 0x7fff) == (uint64_t)w->global + 1)
             wrong("a dead worker has a cell of the cache");
-    for (uint32_t i = 0; w->flights && i < w->flights->n_all; i++)
-        if (w->flights->flying[i] != 0) wrong("a dead worker has an item out");
+    for (uint32_t i = 0; i < w->n_at_once; i++)
+        if (w->at_once[i] != 0) wrong("a dead worker has an item out");
     for (int i = 0; i < p->n_work; i++)
         if (p->bells[i].bell[0].word == words[i]) wrong("a bell was not rung");
     if (p->ctl->caller_word == caller) wrong("the caller was not woken");
     if (w->bell->bell[0].mask & 1u << w->id) wrong("a dead worker is taken for a sleeper");
     *w = pristine_[w->global]; /* a replacement is a fork of what was before it began */
-    if (w->flights) dlpi_flights_init(p, w);
-    if (w->flights) source_[w->id].n = 0;
+    if (w->st->ops->worker) w->st->ops->worker(w);
+    if (w->at_once) source_[w->id].n = 0;
 }
 
 /* This process has a region of its own from now on; its children share it, if it will have any. */

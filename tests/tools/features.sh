@@ -55,9 +55,9 @@ found_in() { # SRC FILE...
             "stages/transfer[.]h|device/.*")
         feature("tuning", "tune|tuned|tuner|tunes|workers_max|workers_min|active",
             "dlpi_tune_[a-z_]+|dlpi_active|dlpi_retired|dlpi_at_work", "", "core/tune[.]h")
-        feature("in_flight", "fetcher|in_flight|flights?|flying|batch_pool",
-            "dlpi_(flights?|fetchers?)_[a-z_]+", "DLP_FETCH_[A-Z]+",
-            "core/flights[.]h|source/files[.]h")
+        feature("in_flight", "fetcher|in_flight|batch_pool",
+            "dlpi_(in_flight|attempt|fetch_threads?)_[a-z_]+", "DLP_FETCH_[A-Z]+",
+            "stages/fetch[.]h|source/files[.]h")
         feature("cache", "cache|cache_[a-z_]+",
             "dlpi_cache_[a-z_]+", "DLP_STAGE_CACHE", "stages/cache[.]h")
         feature("stream", "stream|stream_[a-z_]+", "dlpi_stream_[a-z_]+", "",
