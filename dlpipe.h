@@ -81,7 +81,6 @@
    >>impl-claim     CLAIMS AND COMPLETION
    >>impl-cache     ITEMS KEPT FROM ONE EPOCH TO THE NEXT
    >>impl-run       CALLBACKS, FAILURES, CLOCKS
-   >>impl-flights   SEVERAL ITEMS AT ONCE IN ONE WORKER
    >>impl-collate   BATCHES OUT OF ITEMS
    >>impl-workers   STEPS, WAITING, THREADS
    >>impl-recover   WHAT A DEAD WORKER HAD
@@ -4814,7 +4813,8 @@ DLPDEF void dlp_buckets_close(dlp_buckets *b) {
    >>impl-region     WHAT IS SHARED: ONE MAPPING, OFFSETS ONLY
 
    header | control | bells | records | workers | slots' rows and words | trace rings |
-   what stages have of their own: rows in flight, kept items, parts, what stays | item cells | batch cells
+   what stages have of their own: rows in flight, kept items, parts, what stays | item cells |
+   batch cells
 
    A batch slot goes round like this; each arrow is one store that publishes the step:
 
@@ -14209,8 +14209,8 @@ failed:
 }
 
 static void dlpi_private_free(dlp_pipe *p) {
-    void *all[] = {p->workers, p->out,         p->out_fields, p->ones, p->held, p->feed.ahead_index,
-                   p->feed.cells, p->pq.use, p->pq.tables};
+    void *all[] = {p->workers,          p->out,        p->out_fields, p->ones,     p->held,
+                   p->feed.ahead_index, p->feed.cells, p->pq.use,     p->pq.tables};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) free(all[i]);
 }
 

@@ -6,7 +6,8 @@
    >>impl-region     WHAT IS SHARED: ONE MAPPING, OFFSETS ONLY
 
    header | control | bells | records | workers | slots' rows and words | trace rings |
-   what stages have of their own: rows in flight, kept items, parts, what stays | item cells | batch cells
+   what stages have of their own: rows in flight, kept items, parts, what stays | item cells |
+   batch cells
 
    A batch slot goes round like this; each arrow is one store that publishes the step:
 

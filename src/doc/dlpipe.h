@@ -82,7 +82,6 @@
    >>impl-claim     CLAIMS AND COMPLETION
    >>impl-cache     ITEMS KEPT FROM ONE EPOCH TO THE NEXT
    >>impl-run       CALLBACKS, FAILURES, CLOCKS
-   >>impl-flights   SEVERAL ITEMS AT ONCE IN ONE WORKER
    >>impl-collate   BATCHES OUT OF ITEMS
    >>impl-workers   STEPS, WAITING, THREADS
    >>impl-recover   WHAT A DEAD WORKER HAD
