@@ -1,5 +1,6 @@
 #pragma once
 #include "stages/split.h"
+#include "stages/transfer.h"
 #include "build/check.h"
 /* ---- chunks ---- */
 
