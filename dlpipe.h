@@ -5794,7 +5794,7 @@ DLPDEF uint64_t dlp_item_random(const dlp_item *item, uint64_t salt) {
 
 #define DLPI_SLEEP_NS UINT64_C(100000000)
 #define DLPI_CPU_NOTE_NS UINT64_C(50000000)
-#define DLPI_FULL_NAP_NS UINT64_C(20000000) /* a worker that has no room for work */
+#define DLPI_FULL_NS UINT64_C(20000000) /* a worker that has no room for work */
 
 /* Wake at most n sleepers of a stage. Call after a sequentially consistent publication. */
 static void dlpi_ring(dlpi_sbell *sb, uint32_t n_workers, uint32_t n) {
@@ -9445,20 +9445,39 @@ static bool dlpi_last_look(dlpi_worker *w, dlpi_unit *t) {
     return ops->find != NULL ? ops->find(w, t) : ops->step(w);
 }
 
-/* The first of those asleep looks round after DLPI_SLEEP_NS, should a wake-up have been lost. The
-   others rely on it for ten times as long: many that each look round would cost more than idleness
-   may. A set bit says: I can take work now. So it is cleared before work that the last look found,
-   a wake-up that came between is passed on, and who has no room for work sets none. */
+/* Nobody wakes a worker that is retired or has no room for work: it looks often whether the pipe
+   stops. */
+static void dlpi_worker_rest(const dlpi_worker *w, uint64_t ns) {
+    if (ns > 0 && !dlpi_stopped(w->p)) dlpi_nap(ns < DLPI_FULL_NS ? ns : DLPI_FULL_NS);
+}
+
+/* The worker can take no work from here on. Returns whether somebody woke it while it could: who
+   wakes clears the bit, so of the two one alone finds it set. */
+static bool dlpi_bit_clear(dlpi_bell *bell, uint32_t bit) {
+    if ((DLPI_LOAD_SEQ(&bell->mask) & bit) == 0) return true; /* B1 <- B1 */
+    return (DLPI_AND_SEQ(&bell->mask, ~bit) & bit) == 0;      /* B1 <-> B1 */
+}
+
+/* Why no wake-up is lost: the word is read, then the bit is set, then the worker looks once more. A
+   batch that is published before that look is found by it; who publishes one behind it sees the bit
+   (B1 is sequentially consistent with what the look reads), clears it and changes the word, so the
+   futex does not sleep, or is woken.
+   Why none is wasted: a set bit says that its worker can take work now. So it is cleared before
+   work that the last look found; a wake-up that came in between was for other work, and is passed
+   on; and who has no room for work sets none.
+   Should a wake-up be lost all the same (its sender died), the first of those asleep looks after
+   DLPI_SLEEP_NS. The others rely on it for ten times as long: many that each look would cost more
+   than idleness may. */
 static void dlpi_worker_sleep(dlpi_worker *w) {
     dlpi_bell *bell = &w->bell->bell[w->id / 32];
     uint32_t bit = 1u << w->id % 32, asleep;
     uint64_t ns = dlpi_worker_due(w);
     dlpi_unit t;
-    bool found = false, rung;
+    bool found = false, woken;
     uint32_t word = DLPI_LOAD_SEQ(&bell->word); /* B1 <- B1: before the bit */
     if (dlpi_may_park(w)) return;
-    if (dlpi_full(w) || dlpi_retired(w)) { /* nobody rings: look often if the pipe stops */
-        if (ns > 0 && !dlpi_stopped(w->p)) dlpi_nap(ns < DLPI_FULL_NAP_NS ? ns : DLPI_FULL_NAP_NS);
+    if (dlpi_full(w) || dlpi_retired(w)) {
+        dlpi_worker_rest(w, ns);
         return;
     }
     asleep = DLPI_OR_SEQ(&bell->mask, bit); /* B1 -> B1 */
@@ -9468,10 +9487,8 @@ static void dlpi_worker_sleep(dlpi_worker *w) {
         if (!found && !dlpi_retired(w))
             dlpi_futex_wait(&bell->word, word, bit, ns, (int)w->bell->shared);
     }
-    /* B1 */
-    rung = (DLPI_LOAD_SEQ(&bell->mask) & bit) == 0 ||
-           (DLPI_AND_SEQ(&bell->mask, ~bit) & bit) == 0; /* B1 */
-    if (rung && (found || dlpi_retired(w)) && w->st->w.dispatch != DLP_DISPATCH_BATCHES)
+    woken = dlpi_bit_clear(bell, bit);
+    if (woken && (found || dlpi_retired(w)) && w->st->w.dispatch != DLP_DISPATCH_BATCHES)
         dlpi_ring(w->bell, (uint32_t)w->st->n_workers, 1);
     if (found && w->st->ops->find != NULL) w->st->ops->run(w, &t);
 }
@@ -12052,11 +12069,39 @@ static int dlpi_next_look(dlp_pipe *p, uint64_t now, uint64_t until) {
     return dlpi_shm->look(p);
 }
 
+/* Spin, then yield, before the first sleep. Returns whether to look again at once. Without a
+   timeout (until 0) there is one look more; a spin is so short that the clock need not be read. */
+static bool dlpi_next_spin(const dlp_pipe *p, uint64_t until, int *rounds) {
+    bool yields = *rounds >= p->spin_rounds;
+    if (dlpi_at_work(p) == 0 || *rounds >= p->spin_rounds + p->yield_rounds) return false;
+    ++*rounds;
+    if (yields)
+        sched_yield(); /* others may keep the core for long */
+    else
+        dlpi_pause();
+    return until != 0 && (!yields || until == UINT64_MAX || dlpi_now_ns() < until);
+}
+
+/* One sleep, and what is looked after before it. DLP_OK: look again. */
+static int dlpi_next_sleep(dlp_pipe *p, uint64_t until) {
+    uint64_t now, ns = DLPI_SLEEP_NS;
+    int rc;
+    if (dlpi_parts_missing(p)) p->part_waited = true;
+    now = dlpi_now_ns();
+    dlpi_tune(p, now);
+    if (p->shm && (rc = dlpi_next_look(p, now, until)) != DLP_OK) return rc;
+    if (now >= until) return DLP_TIMEOUT;
+    if ((rc = dlpi_deadline(p, now)) != DLP_OK) return rc;
+    if (until - now < ns) ns = until - now;
+    if (p->deadline_ns != 0 && p->deadline_ns / 4 < ns) ns = p->deadline_ns / 4;
+    dlpi_caller_sleep(p, ns);
+    return DLP_OK;
+}
+
 /* Wait until dlpi_take has something. until: absolute, UINT64_MAX for ever. */
 static int dlpi_next_wait(dlp_pipe *p, uint64_t until, uint64_t *b, uint32_t *s) {
     int rc, rounds = 0;
     while ((rc = dlpi_take(p, b, s)) == DLP_EMPTY) {
-        uint64_t now, ns = DLPI_SLEEP_NS;
         if (dlpi_stopped(p)) return DLP_STOPPED;
         if ((rc = dlpi_next_error(p, false)) != DLP_OK) return rc;
         dlpi_feed_inline(p, 1);
@@ -12066,23 +12111,8 @@ static int dlpi_next_wait(dlp_pipe *p, uint64_t until, uint64_t *b, uint32_t *s)
                 return DLP_TIMEOUT;
             continue;
         }
-        if (dlpi_at_work(p) > 0 && rounds < p->spin_rounds + p->yield_rounds) {
-            bool yields = rounds++ >= p->spin_rounds;
-            if (yields)
-                sched_yield(); /* others may keep the core for long */
-            else
-                dlpi_pause();
-            if (until != 0 && (!yields || until == UINT64_MAX || dlpi_now_ns() < until)) continue;
-        }
-        if (dlpi_parts_missing(p)) p->part_waited = true;
-        now = dlpi_now_ns();
-        dlpi_tune(p, now);
-        if (p->shm && (rc = dlpi_next_look(p, now, until)) != DLP_OK) return rc;
-        if (now >= until) return DLP_TIMEOUT;
-        if ((rc = dlpi_deadline(p, now)) != DLP_OK) return rc;
-        if (until - now < ns) ns = until - now;
-        if (p->deadline_ns != 0 && p->deadline_ns / 4 < ns) ns = p->deadline_ns / 4;
-        dlpi_caller_sleep(p, ns);
+        if (dlpi_next_spin(p, until, &rounds)) continue;
+        if ((rc = dlpi_next_sleep(p, until)) != DLP_OK) return rc;
     }
     return rc;
 }

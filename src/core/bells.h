@@ -10,7 +10,7 @@
 
 #define DLPI_SLEEP_NS UINT64_C(100000000)
 #define DLPI_CPU_NOTE_NS UINT64_C(50000000)
-#define DLPI_FULL_NAP_NS UINT64_C(20000000) /* a worker that has no room for work */
+#define DLPI_FULL_NS UINT64_C(20000000) /* a worker that has no room for work */
 
 /* Wake at most n sleepers of a stage. Call after a sequentially consistent publication. */
 static void dlpi_ring(dlpi_sbell *sb, uint32_t n_workers, uint32_t n) {

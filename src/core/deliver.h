@@ -193,11 +193,39 @@ static int dlpi_next_look(dlp_pipe *p, uint64_t now, uint64_t until) {
     return dlpi_shm->look(p);
 }
 
+/* Spin, then yield, before the first sleep. Returns whether to look again at once. Without a
+   timeout (until 0) there is one look more; a spin is so short that the clock need not be read. */
+static bool dlpi_next_spin(const dlp_pipe *p, uint64_t until, int *rounds) {
+    bool yields = *rounds >= p->spin_rounds;
+    if (dlpi_at_work(p) == 0 || *rounds >= p->spin_rounds + p->yield_rounds) return false;
+    ++*rounds;
+    if (yields)
+        sched_yield(); /* others may keep the core for long */
+    else
+        dlpi_pause();
+    return until != 0 && (!yields || until == UINT64_MAX || dlpi_now_ns() < until);
+}
+
+/* One sleep, and what is looked after before it. DLP_OK: look again. */
+static int dlpi_next_sleep(dlp_pipe *p, uint64_t until) {
+    uint64_t now, ns = DLPI_SLEEP_NS;
+    int rc;
+    if (dlpi_parts_missing(p)) p->part_waited = true;
+    now = dlpi_now_ns();
+    dlpi_tune(p, now);
+    if (p->shm && (rc = dlpi_next_look(p, now, until)) != DLP_OK) return rc;
+    if (now >= until) return DLP_TIMEOUT;
+    if ((rc = dlpi_deadline(p, now)) != DLP_OK) return rc;
+    if (until - now < ns) ns = until - now;
+    if (p->deadline_ns != 0 && p->deadline_ns / 4 < ns) ns = p->deadline_ns / 4;
+    dlpi_caller_sleep(p, ns);
+    return DLP_OK;
+}
+
 /* Wait until dlpi_take has something. until: absolute, UINT64_MAX for ever. */
 static int dlpi_next_wait(dlp_pipe *p, uint64_t until, uint64_t *b, uint32_t *s) {
     int rc, rounds = 0;
     while ((rc = dlpi_take(p, b, s)) == DLP_EMPTY) {
-        uint64_t now, ns = DLPI_SLEEP_NS;
         if (dlpi_stopped(p)) return DLP_STOPPED;
         if ((rc = dlpi_next_error(p, false)) != DLP_OK) return rc;
         dlpi_feed_inline(p, 1);
@@ -207,23 +235,8 @@ static int dlpi_next_wait(dlp_pipe *p, uint64_t until, uint64_t *b, uint32_t *s)
                 return DLP_TIMEOUT;
             continue;
         }
-        if (dlpi_at_work(p) > 0 && rounds < p->spin_rounds + p->yield_rounds) {
-            bool yields = rounds++ >= p->spin_rounds;
-            if (yields)
-                sched_yield(); /* others may keep the core for long */
-            else
-                dlpi_pause();
-            if (until != 0 && (!yields || until == UINT64_MAX || dlpi_now_ns() < until)) continue;
-        }
-        if (dlpi_parts_missing(p)) p->part_waited = true;
-        now = dlpi_now_ns();
-        dlpi_tune(p, now);
-        if (p->shm && (rc = dlpi_next_look(p, now, until)) != DLP_OK) return rc;
-        if (now >= until) return DLP_TIMEOUT;
-        if ((rc = dlpi_deadline(p, now)) != DLP_OK) return rc;
-        if (until - now < ns) ns = until - now;
-        if (p->deadline_ns != 0 && p->deadline_ns / 4 < ns) ns = p->deadline_ns / 4;
-        dlpi_caller_sleep(p, ns);
+        if (dlpi_next_spin(p, until, &rounds)) continue;
+        if ((rc = dlpi_next_sleep(p, until)) != DLP_OK) return rc;
     }
     return rc;
 }

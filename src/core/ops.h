@@ -1,6 +1,7 @@
 #pragma once
 #include "api/kinds.h"
 #include "api/pipe.h"
+#include "api/stats.h"
 #include "base/platform.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-ops        WHAT A KIND OF STAGE IS TO THE REST

@@ -1,5 +1,6 @@
 #pragma once
 #include "base/cpus.h"
+#include "core/claim.h"
 #include "stages/parts.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-run        CALLBACKS, FAILURES, CLOCKS */

@@ -30,20 +30,39 @@ static bool dlpi_last_look(dlpi_worker *w, dlpi_unit *t) {
     return ops->find != NULL ? ops->find(w, t) : ops->step(w);
 }
 
-/* The first of those asleep looks round after DLPI_SLEEP_NS, should a wake-up have been lost. The
-   others rely on it for ten times as long: many that each look round would cost more than idleness
-   may. A set bit says: I can take work now. So it is cleared before work that the last look found,
-   a wake-up that came between is passed on, and who has no room for work sets none. */
+/* Nobody wakes a worker that is retired or has no room for work: it looks often whether the pipe
+   stops. */
+static void dlpi_worker_rest(const dlpi_worker *w, uint64_t ns) {
+    if (ns > 0 && !dlpi_stopped(w->p)) dlpi_nap(ns < DLPI_FULL_NS ? ns : DLPI_FULL_NS);
+}
+
+/* The worker can take no work from here on. Returns whether somebody woke it while it could: who
+   wakes clears the bit, so of the two one alone finds it set. */
+static bool dlpi_bit_clear(dlpi_bell *bell, uint32_t bit) {
+    if ((DLPI_LOAD_SEQ(&bell->mask) & bit) == 0) return true; /* B1 <- B1 */
+    return (DLPI_AND_SEQ(&bell->mask, ~bit) & bit) == 0;      /* B1 <-> B1 */
+}
+
+/* Why no wake-up is lost: the word is read, then the bit is set, then the worker looks once more. A
+   batch that is published before that look is found by it; who publishes one behind it sees the bit
+   (B1 is sequentially consistent with what the look reads), clears it and changes the word, so the
+   futex does not sleep, or is woken.
+   Why none is wasted: a set bit says that its worker can take work now. So it is cleared before
+   work that the last look found; a wake-up that came in between was for other work, and is passed
+   on; and who has no room for work sets none.
+   Should a wake-up be lost all the same (its sender died), the first of those asleep looks after
+   DLPI_SLEEP_NS. The others rely on it for ten times as long: many that each look would cost more
+   than idleness may. */
 static void dlpi_worker_sleep(dlpi_worker *w) {
     dlpi_bell *bell = &w->bell->bell[w->id / 32];
     uint32_t bit = 1u << w->id % 32, asleep;
     uint64_t ns = dlpi_worker_due(w);
     dlpi_unit t;
-    bool found = false, rung;
+    bool found = false, woken;
     uint32_t word = DLPI_LOAD_SEQ(&bell->word); /* B1 <- B1: before the bit */
     if (dlpi_may_park(w)) return;
-    if (dlpi_full(w) || dlpi_retired(w)) { /* nobody rings: look often if the pipe stops */
-        if (ns > 0 && !dlpi_stopped(w->p)) dlpi_nap(ns < DLPI_FULL_NAP_NS ? ns : DLPI_FULL_NAP_NS);
+    if (dlpi_full(w) || dlpi_retired(w)) {
+        dlpi_worker_rest(w, ns);
         return;
     }
     asleep = DLPI_OR_SEQ(&bell->mask, bit); /* B1 -> B1 */
@@ -53,10 +72,8 @@ static void dlpi_worker_sleep(dlpi_worker *w) {
         if (!found && !dlpi_retired(w))
             dlpi_futex_wait(&bell->word, word, bit, ns, (int)w->bell->shared);
     }
-    /* B1 */
-    rung = (DLPI_LOAD_SEQ(&bell->mask) & bit) == 0 ||
-           (DLPI_AND_SEQ(&bell->mask, ~bit) & bit) == 0; /* B1 */
-    if (rung && (found || dlpi_retired(w)) && w->st->w.dispatch != DLP_DISPATCH_BATCHES)
+    woken = dlpi_bit_clear(bell, bit);
+    if (woken && (found || dlpi_retired(w)) && w->st->w.dispatch != DLP_DISPATCH_BATCHES)
         dlpi_ring(w->bell, (uint32_t)w->st->n_workers, 1);
     if (found && w->st->ops->find != NULL) w->st->ops->run(w, &t);
 }

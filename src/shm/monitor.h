@@ -1,4 +1,5 @@
 #pragma once
+#include "stages/cache.h"
 #include "build/region_map.h"
 #include "core/seen.h"
 #include "open/kinds.h"

@@ -1,5 +1,6 @@
 #pragma once
 #include "core/check.h"
+#include "queue/spsc.h"
 #include "core/recover.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-fetch      FETCH: ROWS WRITTEN FOR THE FIRST TIME

@@ -244,7 +244,7 @@ static void memory__too_many_batches__refused(void) {
 }
 
 /* What runs is what the plan said, and what workers have in flight is on a line of it. */
-static void memory__flights__on_a_line(void) {
+static void memory__in_flight__on_a_line(void) {
     for (int fetcher = 0; fetcher <= DLP_FETCH_ASYNC; fetcher++) {
         rig r;
         dlp_pipe *p;
@@ -865,7 +865,7 @@ int main(int argc, char **argv) {
     turns__classic__batch_by_batch();
     memory__classic__workers_times_prefetch();
     memory__too_many_batches__refused();
-    memory__flights__on_a_line();
+    memory__in_flight__on_a_line();
     bad__descs__named();
     time__items_that_wait__all_at_once();
     explain__requests_in_flight__are_the_limit();

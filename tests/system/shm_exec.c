@@ -107,6 +107,15 @@ static int slow_fetch(void *user, dlp_item *it) {
     return made_fetch(user, it);
 }
 
+static int kept_fetch(void *user, dlp_item *it) { /* the same in each epoch */
+    uint64_t words[3] = {it->index, it->index * 3, ~it->index};
+    uint32_t label = (uint32_t)it->index;
+    if (!in_worker(user, 0)) return dlp_item_fail(it, 0, "fetch is not where it should be");
+    memcpy(it->data[0], words, sizeof words);
+    memcpy(it->data[1], &label, sizeof label);
+    return 0;
+}
+
 static int nobodys_item_map(void *user, dlp_item *it) { return made_item_map(user, it) + 0; }
 
 static uint64_t nobodys_replacement(void *user, uint64_t epoch, uint64_t position,
@@ -126,6 +135,7 @@ DLP_SHM_CALLBACK(made_replacement);
 DLP_SHM_CALLBACK(picky_item_map);
 DLP_SHM_CALLBACK(shell_fetch);
 DLP_SHM_CALLBACK(slow_fetch);
+DLP_SHM_CALLBACK(kept_fetch);
 
 /* ---- the caller ---- */
 
@@ -340,6 +350,32 @@ static void exec__seek__goes_on_there(void) {
             CHECK(dlp_pipe_release(p, b) == DLP_OK);
         }
     }
+    CHECK(dlp_pipe_close(p) == DLP_OK);
+    rig_free(&r);
+}
+
+/* What a stage keeps for itself is there in the workers, too: the numbers of the cache. */
+static void exec__cache__same_bytes_and_hits(void) {
+    rig r;
+    dlp_pipe *p;
+    dlp_batch *b;
+    dlp_stats s;
+    uint64_t rows = 0, wrong = 0;
+    exec_rig(&r, 300, 2, 0);
+    r.dataset.fetch = kept_fetch;
+    r.batch.last = DLP_LAST_SHORT;
+    r.cache.bytes = 1 << 20;
+    r.repeat.epochs = 4;
+    if (rig_open(&r, &p) != DLP_OK) return;
+    while (dlp_pipe_next(p, &b, 20000) == DLP_OK) {
+        const uint64_t *words = b->fields[0].data;
+        for (uint32_t i = 0; i < b->count; i++, rows++)
+            wrong += words[3 * i] != b->index[i] || words[3 * i + 1] != b->index[i] * 3 ||
+                     words[3 * i + 2] != ~b->index[i];
+        CHECK(dlp_pipe_release(p, b) == DLP_OK);
+    }
+    CHECK(rows == 4 * 300 && wrong == 0 && dlp_pipe_stats(p, &s) == DLP_OK);
+    CHECK(s.cache_bytes == s.cache_all_bytes && s.cache_hits >= 2 * 300);
     CHECK(dlp_pipe_close(p) == DLP_OK);
     rig_free(&r);
 }
@@ -719,6 +755,7 @@ int main(int argc, char **argv) {
     files = shm_entries("/proc/self/fd");
     all_wirings();
     exec__seek__goes_on_there();
+    exec__cache__same_bytes_and_hits();
     exec__worker_killed__replaced();
     exec__worker_init_and_exit__run();
     exec__environment__not_handed_on();
