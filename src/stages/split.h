@@ -2,6 +2,7 @@
 #include "api/chunks.h"
 #include "core/check.h"
 #include "core/deliver.h"
+#include "core/item.h"
 #include "core/seen.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-split      CHUNKS LOADED, AND SPLIT INTO VIEWS
@@ -80,9 +81,7 @@ static uint64_t dlpi_chunk_views(const dlp_pipe *p, uint64_t rows) {
 /* This rank's rows of a global batch of n: [*first, *first + count). */
 static uint32_t dlpi_chunk_share(const dlp_pipe *p, uint64_t n, uint64_t *first) {
     const dlp_split_desc *d = &dlpi_split_of(p)->d;
-    uint64_t world = d->world_size ? d->world_size : 1;
-    *first = d->rank * n / world;
-    return (uint32_t)((d->rank + UINT64_C(1)) * n / world - *first);
+    return dlpi_rows_of_rank(d->rank, d->world_size ? d->world_size : 1, n, first);
 }
 
 /* Rows of the global batch j of a chunk. */
