@@ -79,13 +79,13 @@
    >>impl-dispatch  WHO WAKES WHOM
    >>impl-feed      THE SAMPLER: POSITIONS INTO FREE SLOTS
    >>impl-claim     CLAIMS AND COMPLETION
-   >>impl-cache     ITEMS KEPT FROM ONE EPOCH TO THE NEXT
    >>impl-run       CALLBACKS, FAILURES, CLOCKS
    >>impl-collate   BATCHES OUT OF ITEMS
    >>impl-workers   STEPS, WAITING, THREADS
    >>impl-recover   WHAT A DEAD WORKER HAD
    >>impl-sampler   SAMPLER AND REPEAT, AS STAGES
    >>impl-fetch     FETCH: ROWS WRITTEN FOR THE FIRST TIME
+   >>impl-cache     ITEMS KEPT FROM ONE EPOCH TO THE NEXT
    >>impl-map       MAPS: OF ITEMS, AND OF WHOLE BATCHES, IN PLACE
    >>impl-batch     THE BATCH STAGE
    >>impl-load      PART QUEUE: WORKERS LOAD PARTS
@@ -12384,9 +12384,7 @@ static uint64_t dlpi_chunk_views(const dlp_pipe *p, uint64_t rows) {
 /* This rank's rows of a global batch of n: [*first, *first + count). */
 static uint32_t dlpi_chunk_share(const dlp_pipe *p, uint64_t n, uint64_t *first) {
     const dlp_split_desc *d = &dlpi_split_of(p)->d;
-    uint64_t world = d->world_size ? d->world_size : 1;
-    *first = d->rank * n / world;
-    return (uint32_t)((d->rank + UINT64_C(1)) * n / world - *first);
+    return dlpi_rows_of_rank(d->rank, d->world_size ? d->world_size : 1, n, first);
 }
 
 /* Rows of the global batch j of a chunk. */

@@ -80,13 +80,13 @@
    >>impl-dispatch  WHO WAKES WHOM
    >>impl-feed      THE SAMPLER: POSITIONS INTO FREE SLOTS
    >>impl-claim     CLAIMS AND COMPLETION
-   >>impl-cache     ITEMS KEPT FROM ONE EPOCH TO THE NEXT
    >>impl-run       CALLBACKS, FAILURES, CLOCKS
    >>impl-collate   BATCHES OUT OF ITEMS
    >>impl-workers   STEPS, WAITING, THREADS
    >>impl-recover   WHAT A DEAD WORKER HAD
    >>impl-sampler   SAMPLER AND REPEAT, AS STAGES
    >>impl-fetch     FETCH: ROWS WRITTEN FOR THE FIRST TIME
+   >>impl-cache     ITEMS KEPT FROM ONE EPOCH TO THE NEXT
    >>impl-map       MAPS: OF ITEMS, AND OF WHOLE BATCHES, IN PLACE
    >>impl-batch     THE BATCH STAGE
    >>impl-load      PART QUEUE: WORKERS LOAD PARTS
