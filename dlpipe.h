@@ -6156,6 +6156,8 @@ __attribute__((format(printf, 6, 7))) static int dlpi_bad_field(dlp_pipe *p, con
                        name ? name : "", text);
 }
 
+#define DLPI_CELL_MAX (UINT64_C(1) << 46) /* bytes, and elements, of anything */
+
 /* A number of a desc, and what it may be: a row of a desc's table. */
 typedef struct dlpi_bound {
     const char *field; /* as errors name it */
@@ -6557,7 +6559,6 @@ static inline void dlpi_unpoison_all(const dlp_pipe *p) {
 
 /* ---- fields: checked, copied, laid out in a cell ---- */
 
-#define DLPI_CELL_MAX (UINT64_C(1) << 46)
 
 static uint64_t dlpi_dtype_bytes(dlp_dtype t) {
     uint32_t bits = t & 0xffffu, code = t >> 16;
@@ -10768,7 +10769,7 @@ static void dlpi_cache_put(dlpi_worker *w) {
 }
 
 /* The cell that a dead worker may have been writing. */
-static void dlpi_kept_recover(dlpi_worker *w) {
+static void dlpi_cache_recover(dlpi_worker *w) {
     dlp_pipe *p = w->p;
     uint64_t at = DLPI_LOAD_SEQ(&w->wb->kept_cell); /* Z2 of a dead worker */
     uint64_t *word, seen;
@@ -10843,7 +10844,7 @@ static const dlpi_keeper_ops dlpi_cache_keeper = {
     .ahead = dlpi_cache_ahead,
     .get = dlpi_cache_get,
     .put = dlpi_cache_put,
-    .recover = dlpi_kept_recover,
+    .recover = dlpi_cache_recover,
 };
 
 static const dlpi_stage_ops dlpi_cache_ops = {

@@ -50,6 +50,8 @@ __attribute__((format(printf, 6, 7))) static int dlpi_bad_field(dlp_pipe *p, con
                        name ? name : "", text);
 }
 
+#define DLPI_CELL_MAX (UINT64_C(1) << 46) /* bytes, and elements, of anything */
+
 /* A number of a desc, and what it may be: a row of a desc's table. */
 typedef struct dlpi_bound {
     const char *field; /* as errors name it */

@@ -2,8 +2,6 @@
 #include "core/check.h"
 /* ---- fields: checked, copied, laid out in a cell ---- */
 
-#define DLPI_CELL_MAX (UINT64_C(1) << 46)
-
 static uint64_t dlpi_dtype_bytes(dlp_dtype t) {
     uint32_t bits = t & 0xffffu, code = t >> 16;
     if (code > 6 || (bits != 8 && bits != 16 && bits != 32 && bits != 64)) return 0;

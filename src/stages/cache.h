@@ -101,7 +101,7 @@ static void dlpi_cache_put(dlpi_worker *w) {
 }
 
 /* The cell that a dead worker may have been writing. */
-static void dlpi_kept_recover(dlpi_worker *w) {
+static void dlpi_cache_recover(dlpi_worker *w) {
     dlp_pipe *p = w->p;
     uint64_t at = DLPI_LOAD_SEQ(&w->wb->kept_cell); /* Z2 of a dead worker */
     uint64_t *word, seen;
@@ -176,7 +176,7 @@ static const dlpi_keeper_ops dlpi_cache_keeper = {
     .ahead = dlpi_cache_ahead,
     .get = dlpi_cache_get,
     .put = dlpi_cache_put,
-    .recover = dlpi_kept_recover,
+    .recover = dlpi_cache_recover,
 };
 
 static const dlpi_stage_ops dlpi_cache_ops = {

@@ -44,7 +44,7 @@ static inline void atomics_hook(int kind, const void *at) {
 enum { MODE_NONE, MODE_RETRY, MODE_REPLACE, MODE_SHORT, MODE_SKIP, MODE_FLAKY, MODE_RAISE, MODES };
 
 typedef struct scene { /* what is wired, who dies, and when */
-    int item_maps, batch_maps, collate, batch_workers, lanes;
+    int item_maps, batch_maps, collate, batch_workers, in_turn;
     int idempotent;  /* all maps */
     int mode, fails; /* how its stage `fails` (place among those with workers) fails */
     int backoff;
@@ -281,7 +281,7 @@ static dlp_pipe *scene_open(void) {
     dlp_workers_desc *w[8];
     int n = 0, collates = now_.collate || now_.batch_workers;
     rig_init(&r, ROWS * BATCHES, ROWS);
-    shm_processes(&r, 2, now_.lanes);
+    shm_processes(&r, 2, now_.in_turn);
     r.dataset.fields = step_fields;
     r.dataset.fetch = step_fetch;
     r.dataset.fills_rows = 1;
@@ -469,7 +469,6 @@ static pid_t life_begin(dlpi_worker *w, uint32_t *phase) {
         if (ptrace(PTRACE_TRACEME, 0, NULL, NULL) != 0) _exit(78);
         raise(SIGSTOP);
         __atomic_store_n(phase, 1u, __ATOMIC_SEQ_CST);
-        if (dlpi_lanes_again(w) != DLP_OK) _exit(9);
         act(w);
         __atomic_store_n(phase, 2u, __ATOMIC_SEQ_CST);
         _exit(0);
@@ -514,7 +513,6 @@ static pid_t life_to(dlpi_worker *w, uint64_t n) {
     int status = 0;
     pid_t pid = fork();
     if (pid == 0) {
-        if (dlpi_lanes_again(w) != DLP_OK) _exit(9);
         stop_before_ = n;
         act(w);
         stop_before_ = 0;
@@ -603,7 +601,6 @@ static void peer_goes_on(pid_t peer, dlpi_worker *w, uint64_t dice) {
     while (rounds-- > 0 && wrong_ == NULL && one_round(w, NULL, &rc)) continue;
     life_on(peer);
     recover(w); /* what it kept for itself is gone */
-    if (dlpi_lanes_again(w) != DLP_OK) wrong("lanes");
 }
 
 enum { AT_ONCE, OTHERS_FIRST, BESIDE_A_PEER, TWICE };
@@ -622,12 +619,10 @@ _Noreturn static void trial(dlpi_worker *w, int way, int depth, uint64_t dice) {
     if (way == BESIDE_A_PEER && other == w) other = scene_worker(!w->id);
     if (way == BESIDE_A_PEER) peer = life_to(other, 1 + dlp_hash(dice, 4, 5, 6) % 100);
     if (wrong_ == NULL) recover(w);
-    if (dlpi_lanes_again(w) != DLP_OK) wrong("lanes");
     if (way == BESIDE_A_PEER) peer_goes_on(peer, other, dice);
     if (way == TWICE) {
         explore(w, depth + 1);
         if (wrong_ == NULL) recover(w); /* it was killed at the end of its step */
-        if (dlpi_lanes_again(w) != DLP_OK) wrong("lanes");
     }
     if (wrong_ == NULL) work_to_the_end();
     if (wrong_ != NULL) {
@@ -711,7 +706,6 @@ _Noreturn static void stopped(dlpi_worker *w, uint64_t n, uint64_t dice) {
     if (dead == w) dead = scene_worker(!now_.who);
     if (pid == 0 && wrong_ == NULL) _exit(2);
     recover(dead);
-    if (dlpi_lanes_again(dead) != DLP_OK) wrong("lanes");
     peer_goes_on(pid, w, dice);
     if (wrong_ == NULL) work_to_the_end();
     if (wrong_ != NULL) {
@@ -759,7 +753,6 @@ _Noreturn static void real_death(dlpi_worker *w, uint64_t dice) {
     while (k-- > 0 && life_step(pid, phase)) continue;
     life_kill(pid);
     recover(w);
-    if (dlpi_lanes_again(w) != DLP_OK) wrong("lanes");
     peer_goes_on(peer, other, dice);
     if (wrong_ == NULL) work_to_the_end();
     if (wrong_ != NULL) {
@@ -795,13 +788,14 @@ static void real_deaths(dlpi_worker *w, int n) {
 /* ---- scenes ---- */
 
 static void say_scene(uint64_t number) {
-    printf("scene %d: maps %d %d collate %d batch_workers %d lanes %d idempotent %d mode %d in %d "
-           "backoff %d victim %d %d before %d warm %d sleeps %d asleep %d rewound %d start %llx "
-           "flights %d cache %d stream %d parts %d\n",
-           (int)number, now_.item_maps, now_.batch_maps, now_.collate, now_.batch_workers,
-           now_.lanes, now_.idempotent, now_.mode, now_.fails, now_.backoff, now_.victim, now_.who,
-           now_.before, now_.warm, now_.sleeps, now_.asleep, now_.rewound,
-           (unsigned long long)now_.start, now_.flights, now_.cache, now_.stream, now_.parts);
+    printf(
+        "scene %d: maps %d %d collate %d batch_workers %d in_turn %d idempotent %d mode %d in %d "
+        "backoff %d victim %d %d before %d warm %d sleeps %d asleep %d rewound %d start %llx "
+        "flights %d cache %d stream %d parts %d\n",
+        (int)number, now_.item_maps, now_.batch_maps, now_.collate, now_.batch_workers,
+        now_.in_turn, now_.idempotent, now_.mode, now_.fails, now_.backoff, now_.victim, now_.who,
+        now_.before, now_.warm, now_.sleeps, now_.asleep, now_.rewound,
+        (unsigned long long)now_.start, now_.flights, now_.cache, now_.stream, now_.parts);
 }
 
 /* Bring the pipe to where the victim has something to do. */
@@ -817,7 +811,7 @@ static void scene_prepare(void) {
             if (now_.backoff)
                 test_nap(1000000);
             else if (!v->st->ops->step(v))
-                break; /* what only it can do: its lane */
+                break; /* what only it can do: its batch */
         }
     for (int i = 0; i < 400 && now_.victim != PARTS; i++) { /* those before it do all they can */
         bool moved = false;
@@ -904,9 +898,9 @@ static bool scene_listed(uint64_t number) {
         {.mode = MODE_FLAKY, .before = 1},
         {.before = 1, .asleep = 1, .start = (UINT64_C(1) << 39) - 1},
         {.item_maps = 1, .victim = 1, .before = 1, .asleep = 2},
-        {.item_maps = 2, .victim = 1, .asleep = 1, .lanes = 1},
+        {.item_maps = 2, .victim = 1, .asleep = 1, .in_turn = 1},
         {.batch_maps = 1, .victim = 1, .asleep = 1},
-        {.batch_maps = 1, .collate = 1, .victim = 1, .asleep = 2, .lanes = 1},
+        {.batch_maps = 1, .collate = 1, .victim = 1, .asleep = 2, .in_turn = 1},
         {.batch_maps = 2, .collate = 1, .victim = 3, .warm = 2, .start = (UINT64_C(1) << 32) - 2},
         {.batch_maps = 1, .idempotent = 1, .victim = 1, .warm = 1},
         {.batch_workers = 1, .victim = 1, .warm = 2},
@@ -916,7 +910,7 @@ static bool scene_listed(uint64_t number) {
         {.item_maps = 1, .mode = MODE_SHORT, .fails = 1, .victim = 1},
         {.item_maps = 1, .mode = MODE_RAISE, .fails = 1, .victim = 1},
         {.batch_maps = 1, .mode = MODE_RAISE, .fails = 1, .victim = 1},
-        {.lanes = 1, .item_maps = 1, .mode = MODE_RETRY, .fails = 1, .victim = 1},
+        {.in_turn = 1, .item_maps = 1, .mode = MODE_RETRY, .fails = 1, .victim = 1},
         {.mode = MODE_RETRY, .backoff = 1},
         {.collate = 1, .mode = MODE_RETRY, .fails = 1, .victim = 1, .warm = 1},
     };
@@ -936,7 +930,7 @@ static void scene_make(uint64_t number, uint64_t seed) {
     now_.batch_maps = (int)test_pick(&random, 3);
     now_.collate = (int)test_pick(&random, 2);
     now_.batch_workers = test_pick(&random, 4) == 0;
-    now_.lanes = test_pick(&random, 3) == 0;
+    now_.in_turn = test_pick(&random, 3) == 0;
     now_.idempotent = test_pick(&random, 3) == 0;
     now_.mode = (int)test_pick(&random, MODES);
     now_.fails = (int)test_pick(&random, (uint32_t)scene_stages());
@@ -959,14 +953,14 @@ static void scene_make(uint64_t number, uint64_t seed) {
 
 static void scenes_of_sleep(void) {
     for (int sleeps = 1; sleeps < 3; sleeps++)
-        for (int lanes = 0; lanes < 2; lanes++) {
+        for (int in_turn = 0; in_turn < 2; in_turn++) {
             memset(&now_, 0, sizeof now_);
             now_.item_maps = 1;
             now_.victim = sleeps == 1;
-            now_.lanes = lanes;
+            now_.in_turn = in_turn;
             now_.sleeps = sleeps;
             now_.warm = now_.who = now_.asleep = 1;
-            run_scene((uint64_t)(9000 + sleeps * 10 + lanes));
+            run_scene((uint64_t)(9000 + sleeps * 10 + in_turn));
         }
 }
 
