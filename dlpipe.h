@@ -4143,6 +4143,231 @@ static uint64_t dlpi_order_replacement(const dlpi_order *o, uint64_t epoch, uint
 }
 
 /* ---------------------------------------------------------------------------------------------
+   >>impl-part-order THE ORDER OF PARTS
+   Which item stands at which position of an epoch whose items come in parts, and how many parts a
+   batch can need. It knows counts and permutations, and nothing of cells, slots or threads. */
+
+/* The parts of an epoch, in their order. */
+typedef struct dlpi_part_order {
+    uint64_t epoch;
+    int ready;
+    uint64_t *first; /* [n_parts + 1] items before each */
+    dlp_permutation order;
+} dlpi_part_order;
+
+/* What the order follows from. */
+typedef struct dlpi_part_plan {
+    uint64_t n_parts;
+    uint64_t *first; /* [n_parts + 1] items of the parts before each */
+    uint64_t streams, steps;
+    uint64_t batch;   /* rows of a full batch, on all ranks */
+    uint64_t samples; /* positions of an epoch */
+    uint64_t seed;
+    bool shuffle_parts, shuffle_items;
+    dlpi_part_order orders[2]; /* of the epoch that is scheduled, and of the one looked at ahead */
+} dlpi_part_plan;
+
+/* A stretch of positions whose items lie in one part, one after the other before they are
+   shuffled. */
+typedef struct dlpi_piece {
+    uint64_t part, item; /* the first of them in the part's order */
+    uint64_t n;
+    uint64_t steady; /* as many batches after this one have these rows in the same part */
+} dlpi_piece;
+
+static inline uint64_t dlpi_parts_items(const dlpi_part_plan *q) { return q->first[q->n_parts]; }
+
+static inline uint64_t dlpi_part_size(const dlpi_part_plan *q, uint64_t part) {
+    return q->first[part + 1] - q->first[part];
+}
+
+/* Where stream s begins in the epoch's items, one after another: s * T / C. */
+static uint64_t dlpi_stream_first(const dlpi_part_plan *q, uint64_t s) {
+    uint64_t t = dlpi_parts_items(q), c = q->streams;
+    return t / c * s + t % c * s / c;
+}
+
+/* Full batches whose rows are cut evenly among the streams. */
+static uint64_t dlpi_parts_full(const dlpi_part_plan *q) {
+    return q->steps ? q->steps : dlpi_parts_items(q) / q->batch;
+}
+
+/* The stream that row r of the last, short batch comes from; what streams before it have left is
+   taken off r. */
+static uint32_t dlpi_rest_stream(const dlpi_part_plan *q, uint64_t *r) {
+    uint64_t taken = dlpi_parts_full(q) * (q->batch / q->streams);
+    uint64_t low = 0, high = q->streams; /* rests of streams below low are at most r */
+    while (high - low > 1) {
+        uint64_t mid = low + (high - low) / 2;
+        if (dlpi_stream_first(q, mid) - mid * taken <= *r)
+            low = mid;
+        else
+            high = mid;
+    }
+    *r -= dlpi_stream_first(q, low) - low * taken;
+    return (uint32_t)low;
+}
+
+/* Place g of the epoch's items, and how many from it on are one stream's (n, at most that given),
+   for the position at of the epoch. */
+static uint64_t dlpi_parts_place(const dlpi_part_plan *q, uint64_t at, uint64_t *n, uint64_t *end) {
+    uint64_t each = q->batch / q->streams, full = dlpi_parts_full(q);
+    uint64_t k = at / q->batch, r = at % q->batch, s, left, offset;
+    if (k < full) {
+        s = r / each;
+        left = each - r % each;
+        offset = k * each + r % each;
+    } else {
+        s = dlpi_rest_stream(q, &r);
+        offset = full * each + r;
+        left = UINT64_MAX;
+    }
+    *end = dlpi_stream_first(q, s + 1);
+    if (q->steps) offset %= *end - dlpi_stream_first(q, s);
+    offset += dlpi_stream_first(q, s);
+    if (left > *end - offset) left = *end - offset;
+    if (*n > left) *n = left;
+    return offset;
+}
+
+/* The last of the n + 1 sums that is not above g. */
+static uint64_t dlpi_sum_find(const uint64_t *first, uint64_t n, uint64_t g) {
+    uint64_t low = 0, high = n;
+    while (high - low > 1) {
+        uint64_t mid = low + (high - low) / 2;
+        if (first[mid] <= g)
+            low = mid;
+        else
+            high = mid;
+    }
+    return low;
+}
+
+/* The parts of an epoch in their order, with the sums of their items. */
+static const dlpi_part_order *dlpi_part_order_of(dlpi_part_plan *q, uint64_t epoch) {
+    uint64_t n = q->n_parts, sum = 0;
+    dlpi_part_order *o = &q->orders[epoch & 1];
+    if (DLPI_LIKELY(o->ready && o->epoch == epoch)) return o;
+    o->epoch = epoch;
+    o->ready = 1;
+    dlp_permutation_init(&o->order, n, dlpi_hash_in(DLPI_DOMAIN_PARTS, q->seed, 0), epoch);
+    for (uint64_t j = 0; j < n; j++) {
+        o->first[j] = sum;
+        sum += dlpi_part_size(q, dlp_permutation_at(&o->order, j));
+    }
+    o->first[n] = sum;
+    return o;
+}
+
+/* What position `at` of an epoch is, and as many as n after it. Past the epoch's last item (a batch
+   that is padded) it begins again. */
+static void dlpi_parts_piece(dlpi_part_plan *q, uint64_t epoch, uint64_t at, uint64_t n,
+                             dlpi_piece *x) {
+    uint64_t end, j, part_end, g;
+    at %= q->samples;
+    if (n > q->samples - at) n = q->samples - at;
+    g = dlpi_parts_place(q, at, &n, &end);
+    if (q->shuffle_parts) {
+        const dlpi_part_order *o = dlpi_part_order_of(q, epoch);
+        j = dlpi_sum_find(o->first, q->n_parts, g);
+        x->part = dlp_permutation_at(&o->order, j);
+        x->item = g - o->first[j];
+        part_end = o->first[j + 1];
+    } else {
+        x->part = dlpi_sum_find(q->first, q->n_parts, g);
+        x->item = g - q->first[x->part];
+        part_end = q->first[x->part + 1];
+    }
+    if (end > part_end) end = part_end;
+    x->n = n < end - g ? n : end - g;
+    x->steady = (end - g - x->n) / (q->batch / q->streams);
+}
+
+/* The permutation of a part's items. */
+static const dlp_permutation *dlpi_part_items(const dlpi_part_plan *q, dlp_permutation *items,
+                                              uint64_t part, uint64_t epoch) {
+    uint64_t n = dlpi_part_size(q, part);
+    uint64_t seed = dlpi_hash_in(DLPI_DOMAIN_PART_ITEMS, q->seed, part);
+    if (items->n != n || items->seed != seed || items->epoch != epoch)
+        dlp_permutation_init(items, n, seed, epoch);
+    return items;
+}
+
+/* Dataset indices of a piece. */
+static void dlpi_piece_indices(const dlpi_part_plan *q, dlp_permutation *items, uint64_t epoch,
+                               const dlpi_piece *x, uint64_t *index) {
+    uint64_t first = q->first[x->part];
+    if (q->shuffle_items)
+        dlp_permutation_block(dlpi_part_items(q, items, x->part, epoch), x->item, (uint32_t)x->n,
+                              index);
+    for (uint64_t i = 0; i < x->n; i++)
+        index[i] = first + (q->shuffle_items ? index[i] : x->item + i);
+}
+
+/* A number that differs where counts or id do. */
+static uint64_t dlpi_parts_manifest(const dlpi_part_plan *q, uint64_t id) {
+    uint64_t h = dlpi_hash_in(DLPI_DOMAIN_PARTS, id, q->n_parts);
+    return dlpi_order_hash_array(h, q->first, q->n_parts + 1);
+}
+
+/* ---- how many parts a batch can need ---- */
+
+/* Items in all parts of at most `size` items together; where there are more than n, any number
+   above n. */
+static uint64_t dlpi_parts_up_to(const dlpi_part_plan *q, uint64_t size, uint64_t n) {
+    uint64_t all = 0;
+    for (uint64_t i = 0; i < q->n_parts && all <= n; i++)
+        if (dlpi_part_size(q, i) <= size) all += dlpi_part_size(q, i);
+    return all;
+}
+
+/* How many whole parts can lie within n items at most. Those are the smallest: all that have at
+   most `low` items, which is the largest size such that these have no more than n together, and of
+   those with one item more as many as there is room for. */
+static uint64_t dlpi_parts_within(const dlpi_part_plan *q, uint64_t n) {
+    uint64_t low = 0, high = n + 1, count = 0, sum = 0;
+    while (high - low > 1) {
+        uint64_t mid = low + (high - low) / 2;
+        if (dlpi_parts_up_to(q, mid, n) <= n)
+            low = mid;
+        else
+            high = mid;
+    }
+    for (uint64_t i = 0; i < q->n_parts; i++) {
+        uint64_t items = dlpi_part_size(q, i);
+        if (items > 0 && items <= low) sum += items, count++;
+    }
+    return count + (n - sum) / (low + 1);
+}
+
+static uint64_t dlpi_parts_not_empty(const dlpi_part_plan *q) {
+    uint64_t n = 0;
+    for (uint64_t i = 0; i < q->n_parts; i++) n += dlpi_part_size(q, i) > 0;
+    return n;
+}
+
+/* The most parts that count rows from position `at` on can need, whatever the order of parts. The
+   rows are runs of neighbours, one of each stream. A run begins in one part and ends in another,
+   maybe; every other part that it touches lies in it whole, within the rows between its first and
+   its last. So there are at most two parts for each run, and as many as lie within all rows
+   between; where streams begin again, a run may be two. */
+static uint64_t dlpi_parts_need(const dlpi_part_plan *q, uint64_t at, uint64_t count) {
+    uint64_t ends = 0, between = 0, all, not_empty = dlpi_parts_not_empty(q);
+    uint64_t runs = q->steps != 0 ? 2 : 1;
+    for (uint64_t r = 0; r < count;) {
+        uint64_t end, pos = (at + r) % q->samples, n = count - r;
+        if (n > q->samples - pos) n = q->samples - pos;
+        dlpi_parts_place(q, pos, &n, &end);
+        ends += (n < 2 ? n : 2) * runs;
+        between += n < 2 ? 0 : n - 2;
+        r += n;
+    }
+    all = ends + dlpi_parts_within(q, between);
+    if (all > count) all = count; /* each row needs one */
+    return all < not_empty ? all : not_empty;
+}
+
+/* ---------------------------------------------------------------------------------------------
    >>impl-mixing     DATASETS MIXED BY WEIGHTS
    The schedule of one period is a table: which dataset, and how many of it came before. It is made
    as one processor would serve tasks whose j-th turn may run from floor(j * period / weight) on
@@ -4877,8 +5102,7 @@ DLPDEF void dlp_buckets_close(dlp_buckets *b) {
 #define DLPI_SEEKS_MAX (UINT32_C(1) << 14)
 #define DLPI_WENT_BACK INT_MIN
 #define DLPI_OVERRUN (INT_MIN + 1)
-#define DLPI_GUARD ((uint64_t)DLPI_DEBUG * 256)       /* bytes around a field: see >>impl-debug */
-#define DLPI_PART_GUARD ((uint64_t)DLPI_DEBUG * 4096) /* before a part, which is aligned so */
+#define DLPI_GUARD ((uint64_t)DLPI_DEBUG * 256) /* bytes around a field: see >>impl-debug */
 #define DLPI_NOBODY (UINT32_MAX / 2)
 #define DLPI_FEEDER (DLPI_NOBODY + 1)
 
@@ -4900,8 +5124,8 @@ enum {
     DLPI_REC_FIELDS,
     DLPI_REC_SHARE,
     DLPI_REC_KEPT,
-    DLPI_REC_PARTS,
-    DLPI_REC_PART_CELLS,
+    DLPI_REC_SOURCE,
+    DLPI_REC_SOURCE_CELLS,
     DLPI_REC_LENDER,
     DLPI_REC_RESIDENT, /* a word for each of what stays */
     DLPI_REC_SINK,     /* a word for each of its buffers */
@@ -4925,10 +5149,10 @@ typedef struct dlpi_region {
     dlpi_record records[DLPI_REC_COUNT];
 } dlpi_region;
 
-/* Where the parts of a batch slot lie in it. */
-typedef struct dlpi_slot_parts {
-    uint64_t index, lengths, item_lengths, offsets, fmeta, rec, valid, sampler_state;
-} dlpi_slot_parts;
+/* Where what a batch slot has lies in it; source: what the source of batches keeps there. */
+typedef struct dlpi_slot_layout {
+    uint64_t index, lengths, item_lengths, offsets, fmeta, rec, valid, source;
+} dlpi_slot_layout;
 
 /* The pipe, for those who have nothing but the region. */
 typedef struct dlpi_pipe_rec {
@@ -4942,7 +5166,7 @@ typedef struct dlpi_pipe_rec {
     int32_t cpus, unordered, staged, threaded;                     /* threaded: the sampler */
     uint64_t plan_bytes, global_batch, batches_per_epoch, samples; /* UINT64_MAX: not known */
     uint64_t item_cell_stride, off_bells, reserved;
-    dlpi_slot_parts slot;
+    dlpi_slot_layout slot;
 } dlpi_pipe_rec;
 
 /* A stage, in the order in which they were added. */
@@ -5029,10 +5253,10 @@ typedef struct dlpi_ctl {
     uint64_t views;    /* delivered, where a lender hands them out; caller */
     uint64_t tunes;    /* caller */
     dlp_tune_note tune[DLP_TUNE_NOTES];
-    uint64_t part_wait_ns; /* part queue: the caller waited for a part; caller */
-    uint64_t part_loads;   /* Q2 loads that ended; part workers */
-    uint32_t part_missing; /* feeder: 1: a part is missing, and no batch is on its way */
-    uint32_t first_ready;  /* K3 1: first_skip is complete */
+    uint64_t source_wait_ns; /* the caller waited for what the source waits for; caller */
+    uint64_t source_moves;   /* Q2 counts what the source may wait for; its workers */
+    uint32_t source_waits;   /* scheduler: 1: the source waits, and no batch is on its way */
+    uint32_t first_ready;    /* K3 1: first_skip is complete */
     dlp_error first_skip;
     uint64_t skip_words[DLPI_SKIP_RING][DLPI_SKIP_WORDS]; /* K1 messages of skip_ring */
     uint32_t error_more; /* E1 1: there was another error, of which nothing is kept */
@@ -5107,20 +5331,6 @@ typedef struct dlpi_fmeta {
     int64_t shape[DLP_MAX_DIMS];
 } dlpi_fmeta;
 
-/* A part cell, in region. The feeder writes it while nobody may load; who loads writes the rest. */
-typedef struct dlpi_pcell {
-    uint64_t state; /* Q1 ticket (39), what is with it (25): see >>impl-parts */
-    uint64_t part, first, items, epoch;
-    uint64_t bytes;
-    uint64_t due_ns; /* a failed load is tried again then */
-    uint32_t rec;    /* tries, workers killed: as a row's */
-    uint32_t killed_by;
-    dlp_error error; /* of a load that failed */
-    uint64_t used;   /* batch fed last that needs it, + 1; feeder, for observers */
-    uint8_t pad[(DLPI_LINE << 2) - 72 - sizeof(dlp_error)];
-} dlpi_pcell;
-
-_Static_assert(sizeof(dlpi_pcell) == 4 * DLPI_LINE, "region layout");
 _Static_assert(sizeof(dlpi_record) == 32, "region layout");
 _Static_assert(sizeof(dlpi_region) == 64 + 32 * DLPI_REC_COUNT, "region layout");
 _Static_assert(sizeof(dlpi_pipe_rec) == 256, "region layout");
@@ -5146,7 +5356,8 @@ _Static_assert(sizeof(dlp_trace_event) == 32, "region layout");
    is NULL has nothing to do for that kind. Tables of roles are given by the one stage of a pipe
    that has the role, and are NULL everywhere else:
 
-     source   what the rows of a batch are, and when a batch may be scheduled
+     source   what the rows of a batch are, and when a batch may be scheduled; of several stages
+              that have the role the last one has it
      keeper   rows that need not be fetched again
      lender   what the consumer gets in a batch's place, and the states that go with it
      sink     the last stage of a chain whose results lie elsewhere than in the slot's cell
@@ -5160,23 +5371,38 @@ struct dlpi_unit;
 struct dlpi_death;
 struct dlpi_state;
 struct dlpi_place;
+struct dlpi_source_state;
 typedef struct dlpi_words dlpi_words;
 typedef struct dlpi_seen dlpi_seen;
 
-/* What the rows of batches are: called by whoever schedules batches, but for the last three, which
-   are a worker's of the first stage. */
+/* What the rows of batches are. */
 typedef struct dlpi_source_ops {
+    /* building, by the caller */
+    int (*sizes)(dlp_pipe *p);                 /* samples and batches of an epoch; or it is wrong */
+    uint64_t (*slot_bytes)(const dlp_pipe *p); /* it keeps in a slot; NULL: none */
+    size_t row_bytes;                          /* of what `row` writes for one row */
+    /* whoever schedules batches */
     int (*rows)(dlp_pipe *p, uint64_t *rows);  /* of the present global batch; 0: epoch's end */
-    bool (*ready)(dlp_pipe *p, uint64_t rows); /* may it be scheduled now? */
+    bool (*ready)(dlp_pipe *p, uint64_t rows); /* may it be scheduled now? NULL: always */
     void (*fill)(dlp_pipe *p, uint32_t s);     /* what the source writes into slot s for it */
-    int (*step)(dlp_pipe *p);                  /* the present batch is scheduled: to the next */
-    void (*ahead)(dlp_pipe *p);                /* look beyond it */
+    int (*step)(dlp_pipe *p); /* the present batch is scheduled: to the next; NULL: nothing to do */
+    void (*ahead)(dlp_pipe *p); /* look beyond it; NULL: nothing to look for */
     int (*seek)(dlp_pipe *p, const struct dlpi_place *to);
+    /* a worker of the first stage */
+    void (*indices)(struct dlpi_worker *w, const struct dlpi_unit *t); /* NULL: fill wrote them */
+    uint64_t (*item)(struct dlpi_worker *w, uint32_t s, uint32_t row, uint64_t epoch,
+                     uint64_t position, uint32_t k); /* the row's own: k 0; or in its place: 1.. */
+    void (*row)(struct dlpi_worker *w, dlp_item *it, uint32_t s, uint32_t row,
+                void *own); /* what its callback has besides; own: [row_bytes], while it is there */
+    /* states, by the caller */
+    const char *const *words; /* [n_words] of 8 bytes that config puts first in its own part */
+    uint32_t n_words;
     void (*config)(const dlp_pipe *p, struct dlpi_state *s); /* what of it changes the order */
-    void (*indices)(struct dlpi_worker *w, const struct dlpi_unit *t);
-    uint64_t (*replacement)(struct dlpi_worker *w, uint32_t s, uint32_t row, uint64_t epoch,
-                            uint64_t position, uint32_t k);
-    void (*row)(struct dlpi_worker *w, uint32_t s, uint32_t row); /* for its item's callback */
+    const struct dlpi_source_state *(*state)(const dlp_pipe *p, uint32_t s,
+                                             int after); /* before, or after, the batch in slot s;
+                                                            NULL: the position says all */
+    const char *(*never_saved)(const dlp_pipe *p, const struct dlpi_state *s); /* the field that
+                                                            has what is never saved, or NULL */
 } dlpi_source_ops;
 
 typedef struct dlpi_keeper_ops {                                 /* by workers of the first stage */
@@ -5229,11 +5455,12 @@ typedef struct dlpi_stage_ops {
     int unit;     /* DLPI_UNIT_*: what its workers take; cells: of its own, not of slots */
     int in_order; /* 1: one worker, which takes batches in their order, and never dies */
     size_t self_bytes;
+    const char *own; /* the desc's name of the callback that is stage.own */
     /* building, by the caller */
     int (*check)(dlp_pipe *p, struct dlpi_stage *st);   /* behind those of the whole chain */
     void (*layout)(dlp_pipe *p, struct dlpi_stage *st); /* its areas of the region */
+    const char *private_words;                          /* their line of the plan; NULL: none */
     uint64_t (*private_bytes)(const dlp_pipe *p, const struct dlpi_stage *st);
-    const char *private_words; /* their line of the plan, for each worker; NULL: they have none */
     bool (*alloc)(dlp_pipe *p, struct dlpi_stage *st); /* those; false: no memory */
     void (*live)(dlp_pipe *p, struct dlpi_stage *st);  /* the region is there */
     void (*describe)(const dlp_pipe *p,
@@ -5295,6 +5522,7 @@ typedef struct dlpi_stage {
     dlp_item_fn item;
     int (*batch)(void *user, dlp_batch *batch, void *worker_state);
     dlp_collate_fn collate;
+    void (*own)(void); /* what else its kind calls (ops->own), as another type */
     void *user;
     dlp_sampler_desc sampler;
     dlp_repeat_desc repeat;
@@ -5308,8 +5536,6 @@ typedef struct dlpi_stage {
     int first_worker, n_workers; /* n_workers counts an inline one */
     int begin, tuned;            /* workers at first; 1: n_workers is workers_max */
     uint64_t sst_offset;         /* in a slot */
-    dlp_part_desc part;
-    uint64_t *part_first; /* [n_parts + 1] items of the parts before each; owned */
 } dlpi_stage;
 
 typedef struct dlpi_parked { /* a row between two attempts: see dlpi_park */
@@ -5382,7 +5608,7 @@ typedef struct dlpi_worker {
     pthread_t thread;
     int started, joined;    /* joined -1: inline, has begun */
     int process;            /* 1: runs in a process of its own */
-    dlp_part part;          /* what fetch, or load, sees */
+    void *own;              /* [source->row_bytes] of the row in its callback */
     uint8_t pad[DLPI_LINE]; /* workers lie side by side and share no line */
 } dlpi_worker;
 
@@ -5393,7 +5619,7 @@ typedef struct dlpi_cell_use { /* the batch that item cells were given to last *
 } dlpi_cell_use;
 
 typedef struct dlpi_held { /* what a dead worker had, and was not done */
-    uint64_t b;            /* a unit of which no callback ran: its batch, or a part's ticket */
+    uint64_t b;            /* a unit of which no callback ran: its batch, or a cell's ticket */
     uint32_t slot, unit;
     uint32_t missing; /* its rows that were not done; 0: there is none */
     bool ran;         /* a callback ran, and has the blame */
@@ -5405,43 +5631,18 @@ typedef struct dlpi_death { /* of a worker process */
     dlpi_held *held;        /* written by dlpi_recover; or NULL */
 } dlpi_death;
 
+/* The source's own part of a state: of bytes that it alone understands. */
+typedef struct dlpi_source_state {
+    uint32_t bytes, pad;
+    uint8_t at[DLP_SAMPLER_STATE_BYTES];
+} dlpi_source_state;
+
 typedef struct dlpi_place {          /* where the feeder is to go on: a checked state */
     uint64_t epoch, batch, position; /* the first batch not consumed */
     uint32_t sampler_bytes, life;
     uint8_t sampler[DLP_SAMPLER_STATE_BYTES];
     uint8_t window[DLPI_WINDOW_MAX / 8]; /* bit k: batch + k is consumed too */
 } dlpi_place;
-
-typedef struct dlpi_part_use { /* what the feeder knows of a part cell */
-    uint64_t part, epoch;      /* whose need gave it its ticket; 0: sought since */
-    uint64_t until;            /* epochs from this one on want it loaded anew; UINT64_MAX: none */
-    uint64_t need_epoch, need; /* the last batch known to need it */
-    uint64_t used;             /* batch fed last that needs it, + 1 */
-    uint64_t ticket;           /* 0: never given */
-    bool needed;               /* by that batch; false: by none that is to be fed */
-    dlp_permutation items;     /* of (part, epoch) asked for last */
-} dlpi_part_use;
-
-typedef struct dlpi_part_order { /* the parts of an epoch, in their order */
-    uint64_t epoch;
-    int ready;
-    uint64_t *first; /* [n_parts + 1] items before each */
-    dlp_permutation order;
-} dlpi_part_order;
-
-#define DLPI_PART_HINTS 64u
-
-typedef struct dlpi_parts {    /* the feeder's */
-    dlpi_part_order orders[2]; /* of the epoch that is fed, and of the one looked at ahead */
-    dlpi_part_use *use;        /* [part_cells] */
-    uint64_t *tables;          /* of both orders */
-    uint64_t tickets;
-    uint64_t epoch, batch; /* how far ahead parts are asked for: up to before this batch */
-    uint64_t left;         /* no batch below it will need its parts again */
-    bool stuck;            /* no cell was free, when these were as they are: */
-    uint64_t seen_epoch, seen_batch, seen_left, seen_loads;
-    uint32_t hint[DLPI_PART_HINTS];
-} dlpi_parts;
 
 typedef struct dlpi_feeder { /* used by whoever runs the sampler: the caller or its thread */
     uint64_t epoch, in_epoch, position;
@@ -5450,10 +5651,6 @@ typedef struct dlpi_feeder { /* used by whoever runs the sampler: the caller or 
     uint32_t cell_turn;
     dlpi_cell_use *cells; /* [prefetch] */
     int ended;
-    int64_t ahead; /* batch sampler: rows of the list fetched ahead, -1: none yet */
-    uint64_t *ahead_index;
-    uint8_t before_state[8 + DLP_SAMPLER_STATE_BYTES]; /* the sampler's state before that list */
-    uint8_t ahead_state[8 + DLP_SAMPLER_STATE_BYTES];  /* and behind it: length, bytes */
     uint32_t run_shift;
     uint64_t cost_ns;
     /* resume of an unordered pipe: bitmap of batches consumed behind the prefix */
@@ -5542,22 +5739,21 @@ struct dlp_pipe {
     dlpi_stage *sampler, *repeat, *fetch, *batcher;
     dlpi_stage *keeper, *lender, *sink; /* the stages with these roles, or NULL */
     const dlpi_stay_ops *stay;          /* the lender's, where the sink's results stay; or NULL */
-    dlpi_stage *parts;                  /* or NULL */
-    dlpi_stage *part_end;               /* behind it nobody needs a batch's parts */
-    uint32_t part_cells;
-    uint64_t part_stride, off_pcell;
-    bool part_waited;                 /* this wait of the caller's was for a part */
-    dlpi_stage *work[DLP_MAX_STAGES]; /* stages with workers: */
-    int n_item_work;                  /* first those of rows, in order; behind them, up to */
-    int n_work;                       /* those of batches; behind them, up to */
-    int n_staffed;                    /* those of cells of their own */
-    dlpi_fields items, batches;       /* item cells; batch cells */
-    int staged;                       /* items are written in cells of their own */
-    dlpi_stage *cell_end;             /* behind it nobody needs what lies in turning cells */
-    int cells;                        /* DLPI_CELLS_*: where a slot's batch lies */
-    uint32_t n_cells, n_out;          /* batch cells; batches that can be lent at once */
-    uint32_t max_kills;               /* as dlp_shm_desc */
-    uint32_t batch_rows;              /* rows of this rank, at most */
+    const dlpi_source_ops *source;      /* what the rows of batches are, and */
+    dlpi_stage *source_stage;           /* whose table that is */
+    dlpi_stage *rows_end;               /* after it nobody asks for a batch's rows again */
+    bool source_waited;                 /* this wait of the caller's was for the source */
+    dlpi_stage *work[DLP_MAX_STAGES];   /* stages with workers: */
+    int n_item_work;                    /* first those of rows, in order; behind them, up to */
+    int n_work;                         /* those of batches; behind them, up to */
+    int n_staffed;                      /* those of cells of their own */
+    dlpi_fields items, batches;         /* item cells; batch cells */
+    int staged;                         /* items are written in cells of their own */
+    dlpi_stage *cell_end;               /* behind it nobody needs what lies in turning cells */
+    int cells;                          /* DLPI_CELLS_*: where a slot's batch lies */
+    uint32_t n_cells, n_out;            /* batch cells; batches that can be lent at once */
+    uint32_t max_kills;                 /* as dlp_shm_desc */
+    uint32_t batch_rows;                /* rows of this rank, at most */
     uint64_t samples, batches_per_epoch;
     uint32_t prefetch, max_held, n_slots, ring, window;
     uint32_t rank, world;
@@ -5569,7 +5765,7 @@ struct dlp_pipe {
     /* layout */
     dlpi_area areas[DLPI_AREA_GUARD + 1]; /* by id; dlpi_layout has the order in which they lie */
     uint64_t region_bytes, share_bytes;
-    dlpi_slot_parts slot;
+    dlpi_slot_layout slot;
     uint64_t off_tries, tries_bytes; /* in a slot; tries_bytes 0: no stage tries again */
     uint32_t words_max, units_max, trace_events;
     uint64_t plan_private, plan_bytes; /* plan_bytes: of region, private records, the sink's */
@@ -5594,12 +5790,13 @@ struct dlp_pipe {
     uint8_t *held;  /* [n_out] */
     uint8_t *taken; /* [ring] in the region; unordered: delivered; caller */
     uint64_t *index_buffer;
+    uint8_t *own_rows; /* [workers of fetch][1 + in_flight] of source->row_bytes; NULL: none */
     uint64_t budget_bytes;
     struct dlpi_lent *lent; /* [n_out] batches given away as tensors; NULL: never */
     uint32_t n_lent;
     int lent_closed;
     uint64_t deadline_ns; /* the shortest of the stages, 0: none */
-    int stream;           /* 1: the dataset has no length */
+    int open_end;         /* 1: nobody knows where an epoch ends, until a row says so */
     dlpi_place place;     /* where to go on in the life that it says; under dlpi_place_lock */
     /* What the caller writes with every batch lies apart from what workers read. The feeder's own
        part is the sampler thread's where there is one. */
@@ -5617,14 +5814,13 @@ struct dlp_pipe {
     uint8_t win[DLPI_WINDOW_MAX];
     uint64_t high; /* batches up to the highest delivered; the state behind that: */
     uint64_t after_epoch, after_batch, after_position;
-    uint8_t after_sampler[8 + DLP_SAMPLER_STATE_BYTES];
+    dlpi_source_state after_source;
     uint32_t calls_untimed, call_clock_every;
     uint32_t clock_off; /* inline: this call is not timed */
     uint64_t inline_ns; /* inline: what the last call that was timed took */
     dlpi_tuner tune;
     uint8_t pad1[DLPI_LINE];
     dlpi_feeder feed;
-    dlpi_parts pq;
     uint8_t pad2[DLPI_LINE];
     uint32_t live_word; /* futex: threads that ended */
 };
@@ -5653,6 +5849,10 @@ static inline uint64_t *dlpi_done(dlpi_sst *t) { return t->words; }
 static inline uint64_t *dlpi_own(const dlp_pipe *p, dlpi_sst *t) { return t->words + p->words_max; }
 static inline uint64_t *dlpi_scan(const dlp_pipe *p, dlpi_sst *t) {
     return t->words + p->words_max + p->units_max;
+}
+/* What the source keeps with the batch in slot s: [source->slot_bytes]. */
+static inline void *dlpi_slot_source(const dlp_pipe *p, uint32_t s) {
+    return (uint8_t *)dlpi_slot_at(p, s) + p->slot.source;
 }
 static inline uint64_t *dlpi_slot_index(const dlp_pipe *p, uint32_t s) {
     return (uint64_t *)(void *)((uint8_t *)dlpi_slot_at(p, s) + p->slot.index);
@@ -5699,9 +5899,9 @@ static inline uint32_t dlpi_slot_of(const dlp_pipe *p, uint64_t b) {
    state (2) | tries of the present index in all stages (7) | which replacement (7) |
    workers killed (7) | by which stage (4) | 1: held its worker past the deadline (1) |
    1: its failure is raised (1) |
-   1: of a stream, left out, to be counted by max_skips of that stage when it is delivered (1) |
+   1: left out, to be counted by max_skips of that stage when it is delivered (1) |
    1: an item of it was replaced because it failed, not because its callback left it out (1) */
-enum { DLPI_ROW_OK = 0, DLPI_ROW_PAD = 1, DLPI_ROW_LEFT = 2, DLPI_ROW_END = 3 /* of a stream */ };
+enum { DLPI_ROW_OK = 0, DLPI_ROW_PAD = 1, DLPI_ROW_LEFT = 2, DLPI_ROW_END = 3 /* of the epoch */ };
 #define DLPI_REC_LATE (UINT32_C(1) << 27)
 #define DLPI_REC_RAISED (UINT32_C(1) << 28)
 #define DLPI_REC_COUNTS (UINT32_C(1) << 29)
@@ -5756,6 +5956,12 @@ static inline bool dlpi_ready_past(uint64_t word, uint64_t b) {
 static inline uint32_t dlpi_word_full(uint32_t count, uint32_t word) {
     uint32_t rows = count - word * DLPI_WORD_ROWS;
     return rows >= DLPI_WORD_ROWS ? UINT32_MAX : (UINT32_C(1) << rows) - 1u;
+}
+/* Of a fetch worker's row in a callback (0), or of the i-th in flight; NULL: nothing. */
+static inline void *dlpi_own_row(const dlp_pipe *p, const dlpi_worker *w, size_t i) {
+    size_t each = 1 + (size_t)p->fetch->in_flight;
+    if (p->own_rows == NULL || w->st->work != 0) return NULL;
+    return p->own_rows + ((size_t)w->id * each + i) * p->source->row_bytes;
 }
 
 /* Which rows of a global batch are this rank's, whether epochs are over, an item's random
@@ -5852,6 +6058,14 @@ static void dlpi_ring_caller(dlpi_ctl *ctl, uint64_t b) {
     if (DLPI_XCHG_SEQ(&ctl->want, UINT64_C(0)) == 0) return; /* B1: one wake for a sleep */
     DLPI_ADD_SEQ(&ctl->caller_word, 1u);                     /* B1 -> B1 */
     dlpi_futex_wake(&ctl->caller_word, 1, UINT32_MAX, (int)ctl->shared);
+}
+
+/* What the source waits for may be there. After a sequentially consistent publication. */
+static void dlpi_ring_scheduler(const dlp_pipe *p) {
+    if (p->sampler->sampler.threaded)
+        dlpi_ring_feeder(p->ctl);
+    else
+        dlpi_ring_caller(p->ctl, UINT64_MAX);
 }
 
 /* A batch became ready, or nothing will follow. After a sequentially consistent publication. */
@@ -6075,7 +6289,7 @@ static int dlpi_returned(dlpi_worker *w, int rc) {
 /* The same of a fetch, an item map or a load, which may return more than 0 and failure. */
 static int dlpi_item_returned(dlpi_worker *w, int rc) {
     bool may = rc == DLP_SKIP || rc == DLP_ERR_LENGTH ||
-               (rc == DLP_END && w->p->stream && w->st == w->p->fetch);
+               (rc == DLP_END && w->p->open_end && w->st == w->p->fetch);
     int code = dlpi_returned(w, rc);
     return may ? rc : code;
 }
@@ -6382,13 +6596,6 @@ static void dlpi_guarded_cell(const dlp_pipe *p, int area, uint8_t *cell, dlpi_g
         c->span[f] = (dlpi_span){cell + fs->at[f].offset, fs->at[f].capacity, fs->at[f].name};
 }
 
-static void dlpi_guarded_part(const dlp_pipe *p, uint8_t *bytes, dlpi_guarded *c) {
-    c->from = bytes - DLPI_PART_GUARD;
-    c->to = c->from + p->areas[DLPI_REC_PART_CELLS].stride;
-    c->n = 1;
-    c->span[0] = (dlpi_span){bytes, p->parts->part.max_part_bytes, NULL};
-}
-
 static void dlpi_guards_paint(dlp_pipe *p) {
     dlpi_guarded c;
     if (!DLPI_DEBUG) return;
@@ -6397,19 +6604,6 @@ static void dlpi_guards_paint(dlp_pipe *p) {
             dlpi_guarded_cell(p, area, dlpi_area_at(p, area, i), &c);
             dlpi_guarded_paint(&c);
         }
-    for (uint32_t i = 0; i < p->part_cells; i++) {
-        uint8_t *cell = dlpi_area_at(p, DLPI_REC_PART_CELLS, i);
-        dlpi_guarded_part(p, cell + DLPI_PART_GUARD, &c);
-        dlpi_guarded_paint(&c);
-    }
-}
-
-/* A part worker's load has returned rc. */
-static inline int dlpi_guard_part(dlpi_worker *w, uint64_t part, uint8_t *bytes, int rc) {
-    dlpi_guarded c;
-    if (!DLPI_DEBUG) return rc;
-    dlpi_guarded_part(w->p, bytes, &c);
-    return dlpi_guarded_check(w, &w->note, &c, "part", part, rc);
 }
 
 /* A collate, or a batch map, has returned rc. */
@@ -6559,7 +6753,6 @@ static inline void dlpi_unpoison_all(const dlp_pipe *p) {
 
 /* ---- fields: checked, copied, laid out in a cell ---- */
 
-
 static uint64_t dlpi_dtype_bytes(dlp_dtype t) {
     uint32_t bits = t & 0xffffu, code = t >> 16;
     if (code > 6 || (bits != 8 && bits != 16 && bits != 32 && bits != 64)) return 0;
@@ -6697,11 +6890,11 @@ static uint64_t dlpi_fields_bytes(const dlpi_fields *fs) {
    has another life than its own, and feeds for the old one until then. That no batch will follow
    (ctl.fed_all) is likewise said for one life.
 
-   A stream ends at the first row of an epoch whose record says so (DLPI_ROW_END). That is one more
-   fate of a row, written before the row is done: so when a batch is closed, its end is known, to
-   whoever looks and as often as he looks, after a death as well. Rows of a batch up to its end are
-   counted where they are needed; the batch's words keep the rows that it was fed with. What failed
-   behind the end has not happened. */
+   Where the end is open (a stream), it is the first row of the epoch whose record says so
+   (DLPI_ROW_END). That is one more fate of a row, written before the row is done: so when a batch
+   is closed, its end is known, to whoever looks and as often as he looks, after a death as well.
+   Rows of a batch up to its end are counted where they are needed; the batch's words keep the rows
+   that it was fed with. What failed after the end has not happened. */
 
 static inline uint64_t dlpi_mark(uint64_t life, uint64_t epoch) {
     return (life << 48) + epoch; /* epochs are below DLPI_MAX_EPOCH */
@@ -6718,19 +6911,19 @@ static inline bool dlpi_wanted(const dlpi_ctl *ctl, const dlpi_bslot *slot) {
     return dlpi_mark_wanted(ctl, dlpi_slot_mark(slot));
 }
 
-/* Rows of the batch in slot s before its stream's end. */
+/* Rows of the batch in slot s before the epoch's end, where a row finds it. */
 static uint32_t dlpi_rows_before_end(const dlp_pipe *p, uint32_t s) {
     const uint32_t *rec = dlpi_slot_rec(p, s);
     uint32_t n = dlpi_slot_at(p, s)->count, r = 0;
     /* ordered by done */
-    if (!p->stream || DLPI_LOAD_RLX(&dlpi_slot_at(p, s)->dirty) == 0) return n;
+    if (!p->open_end || DLPI_LOAD_RLX(&dlpi_slot_at(p, s)->dirty) == 0) return n;
     while (r < n && dlpi_rec_state(rec[r]) != DLPI_ROW_END) r++;
     return r;
 }
 
-/* Did the stream end in this batch? */
+/* Did a row of this batch find the end? */
 static inline bool dlpi_slot_ended(const dlp_pipe *p, uint32_t s) {
-    return p->stream && dlpi_rows_before_end(p, s) < dlpi_slot_at(p, s)->count;
+    return p->open_end && dlpi_rows_before_end(p, s) < dlpi_slot_at(p, s)->count;
 }
 
 /* Rows that a batch whose items are done has for those behind. */
@@ -6747,7 +6940,7 @@ static uint32_t dlpi_row_raised(const dlp_pipe *p, uint32_t s) {
     return r;
 }
 
-/* Is the error of slot s that of a row behind the stream's end, or of one that is dropped? */
+/* Is the error of slot s that of a row after the epoch's end, or of one that is dropped? */
 static bool dlpi_error_behind(const dlp_pipe *p, uint32_t s) {
     const dlpi_bslot *slot = dlpi_slot_at(p, s);
     return dlpi_slot_ended(p, s) && slot->error.has_item &&
@@ -6980,567 +7173,6 @@ static bool dlpi_seen_left(const dlpi_seen *s, uint64_t b, uint32_t slot, int32_
 }
 
 /* ---------------------------------------------------------------------------------------------
-   >>impl-parts      PART QUEUE: THE ORDER, THE CELLS, WHAT TO LOAD NEXT
-   Done by the feeder alone, but for the word of each cell. It computes the indices of a batch as it
-   feeds it, looks ahead for the parts that come next in the order of this rank's rows, and gives
-   each of them a free cell and a ticket. A part stays in its cell while a batch up to the one
-   looked at last needs it, and until all batches fed that need it have left the last stage that
-   could send rows back to fetch.
-
-   cell.state: ticket (39 bits) and what is with it. Tickets only grow.
-
-     CLOSED --feeder: OPEN--> OPEN --worker: a swap, its number--> ... --worker--> LOADED or FAILED
-       ^  ^                    |  ^                                 |                  |
-       |  +--feeder: a swap ---+  +-- failed, or dead: tried again -+                  |
-       +----------------------- feeder: no batch needs it any more --------------------+
-
-   label  atomic            written by                    read by (partner)
-   Q1     cell.state        feeder: OPEN, CLOSED;         part workers before a claim; feeder, who
-                            worker: claim, LOADED,        then reads the part, or shows it to item
-                            FAILED; recovery: OPEN        workers with the batch (P1, T1)
-   Q2     ctl.part_loads    worker, after Q1; recovery    feeder (Q2): look again for a free cell;
-                                                          before it sleeps, so behind B1
-   B1     bell.mask, word   as everywhere
-
-   Why a claim is right. The swap that puts a worker's number there IS the claim. It fails unless
-   the word is that of the very ticket that was read, and open: after a cell was given to another
-   part its ticket is another. Fields of the cell are read behind the swap, and the feeder writes
-   them only while the word is LOADED or FAILED, which no worker changes, or CLOSED, which it makes
-   it by a swap that fails if a worker has come first. So while a worker's number stands there
-   nobody but it writes fields or bytes. tests/model/model_parts.pml goes through all of this.
-   Why a death costs no part. Nothing but the word tells who loads. A worker that dies before it
-   says LOADED leaves its number there; recovery, which is alone with a dead worker's words, makes
-   it OPEN again, and the next worker begins at the first byte: nobody reads bytes that are not
-   LOADED. One that dies behind LOADED has done all but counting the load and waking: recovery
-   counts one (Q2), and wakes everybody.
-   Why it can't stand still. When the feeder waits for a free cell for a part of batch k, each cell
-   that is not k's own belongs to batches before k. All parts of those are in cells, so they are
-   loaded and fed, they leave (workers never wait for a part), and their cells come free. So it is
-   enough that one batch's parts fit into the cells: dlpi_parts_need holds the worst case of them
-   against queue_size before the start. */
-
-#define DLPI_PART_OPEN UINT32_C(0x1000000)
-#define DLPI_PART_LOADED UINT32_C(0x1000001)
-#define DLPI_PART_FAILED UINT32_C(0x1000002)
-#define DLPI_PART_CLOSED UINT32_C(0)
-
-static void dlpi_parts_layout(dlp_pipe *p) {
-    dlpi_area_add(p, DLPI_REC_PARTS, "part cells: records", sizeof(dlpi_pcell), p->part_cells,
-                  DLPI_LINE);
-    dlpi_area_add(p, DLPI_REC_PART_CELLS, "part cells", p->part_stride, p->part_cells, 4096);
-}
-
-static inline dlpi_pcell *dlpi_pcell_at(const dlp_pipe *p, uint32_t i) {
-    return dlpi_area_at(p, DLPI_REC_PARTS, i);
-}
-static inline uint8_t *dlpi_part_bytes(const dlp_pipe *p, uint32_t i) {
-    return (uint8_t *)dlpi_area_at(p, DLPI_REC_PART_CELLS, i) + DLPI_PART_GUARD;
-}
-/* Which part cell each row of slot s comes from. */
-static inline uint32_t *dlpi_slot_pcell(const dlp_pipe *p, uint32_t s) {
-    return (uint32_t *)(void *)((uint8_t *)dlpi_slot_at(p, s) + p->off_pcell);
-}
-static inline dlpi_sbell *dlpi_parts_bell(const dlp_pipe *p) { return &p->bells[p->parts->work]; }
-
-/* ---- the order ---- */
-
-static inline uint64_t dlpi_parts_items(const dlp_pipe *p) {
-    return p->parts->part_first[p->parts->part.n_parts];
-}
-
-/* Where stream s begins in the epoch's items, one after another: s * T / C. */
-static uint64_t dlpi_stream_first(const dlp_pipe *p, uint64_t s) {
-    uint64_t t = dlpi_parts_items(p), c = p->parts->part.streams;
-    return t / c * s + t % c * s / c;
-}
-
-/* Full batches whose rows are cut evenly among the streams. */
-static uint64_t dlpi_parts_full(const dlp_pipe *p) {
-    uint64_t steps = p->parts->part.steps_per_epoch;
-    return steps ? steps : dlpi_parts_items(p) / p->global_batch;
-}
-
-/* The stream that row r of the last, short batch comes from; what streams before it have left is
-   taken off r. */
-static uint32_t dlpi_rest_stream(const dlp_pipe *p, uint64_t *r) {
-    uint64_t taken = dlpi_parts_full(p) * (p->global_batch / p->parts->part.streams);
-    uint64_t low = 0, high = p->parts->part.streams; /* rests of streams below low are at most r */
-    while (high - low > 1) {
-        uint64_t mid = low + (high - low) / 2;
-        if (dlpi_stream_first(p, mid) - mid * taken <= *r)
-            low = mid;
-        else
-            high = mid;
-    }
-    *r -= dlpi_stream_first(p, low) - low * taken;
-    return (uint32_t)low;
-}
-
-/* A stretch of positions whose items lie in one part, one behind the other before they are
-   shuffled. */
-typedef struct dlpi_piece {
-    uint64_t part, item; /* the first of them in the part's order */
-    uint64_t n;
-    uint64_t steady; /* as many batches behind this one have these rows in the same part */
-} dlpi_piece;
-
-/* Place g of the epoch's items, and how many from it on are one stream's (n, at most that given),
-   for the position at of the epoch. */
-static uint64_t dlpi_parts_place(const dlp_pipe *p, uint64_t at, uint64_t *n, uint64_t *end) {
-    const dlp_part_desc *d = &p->parts->part;
-    uint64_t each = p->global_batch / d->streams, full = dlpi_parts_full(p);
-    uint64_t k = at / p->global_batch, r = at % p->global_batch, s, left, offset;
-    if (k < full) {
-        s = r / each;
-        left = each - r % each;
-        offset = k * each + r % each;
-    } else {
-        s = dlpi_rest_stream(p, &r);
-        offset = full * each + r;
-        left = UINT64_MAX;
-    }
-    *end = dlpi_stream_first(p, s + 1);
-    if (d->steps_per_epoch) offset %= *end - dlpi_stream_first(p, s);
-    offset += dlpi_stream_first(p, s);
-    if (left > *end - offset) left = *end - offset;
-    if (*n > left) *n = left;
-    return offset;
-}
-
-/* The last of the n + 1 sums that is not above g. */
-static uint64_t dlpi_sum_find(const uint64_t *first, uint64_t n, uint64_t g) {
-    uint64_t low = 0, high = n;
-    while (high - low > 1) {
-        uint64_t mid = low + (high - low) / 2;
-        if (first[mid] <= g)
-            low = mid;
-        else
-            high = mid;
-    }
-    return low;
-}
-
-/* The parts of an epoch in their order, with the sums of their items. */
-static const dlpi_part_order *dlpi_part_order_of(dlp_pipe *p, uint64_t epoch) {
-    const dlpi_stage *st = p->parts;
-    uint64_t n = st->part.n_parts, sum = 0;
-    dlpi_part_order *o = &p->pq.orders[epoch & 1];
-    if (DLPI_LIKELY(o->ready && o->epoch == epoch)) return o;
-    o->epoch = epoch;
-    o->ready = 1;
-    dlp_permutation_init(&o->order, n, dlpi_hash_in(DLPI_DOMAIN_PARTS, p->sampler->sampler.seed, 0),
-                         epoch);
-    for (uint64_t j = 0; j < n; j++) {
-        uint64_t part = dlp_permutation_at(&o->order, j);
-        o->first[j] = sum;
-        sum += st->part_first[part + 1] - st->part_first[part];
-    }
-    o->first[n] = sum;
-    return o;
-}
-
-/* What position `at` of an epoch is, and as many as n behind it. Past the epoch's last item (a
-   batch that is padded) it begins again. */
-static void dlpi_parts_piece(dlp_pipe *p, uint64_t epoch, uint64_t at, uint64_t n, dlpi_piece *x) {
-    const dlpi_stage *st = p->parts;
-    uint64_t end, j, part_end, g;
-    at %= p->samples;
-    if (n > p->samples - at) n = p->samples - at;
-    g = dlpi_parts_place(p, at, &n, &end);
-    if (st->part.shuffle_parts) {
-        const dlpi_part_order *o = dlpi_part_order_of(p, epoch);
-        j = dlpi_sum_find(o->first, st->part.n_parts, g);
-        x->part = dlp_permutation_at(&o->order, j);
-        x->item = g - o->first[j];
-        part_end = o->first[j + 1];
-    } else {
-        x->part = dlpi_sum_find(st->part_first, st->part.n_parts, g);
-        x->item = g - st->part_first[x->part];
-        part_end = st->part_first[x->part + 1];
-    }
-    if (end > part_end) end = part_end;
-    x->n = n < end - g ? n : end - g;
-    x->steady = (end - g - x->n) / (p->global_batch / st->part.streams);
-}
-
-/* The permutation of a part's items. */
-static const dlp_permutation *dlpi_part_items(const dlp_pipe *p, dlp_permutation *items,
-                                              uint64_t part, uint64_t epoch) {
-    const dlpi_stage *st = p->parts;
-    uint64_t n = st->part_first[part + 1] - st->part_first[part];
-    uint64_t seed = dlpi_hash_in(DLPI_DOMAIN_PART_ITEMS, p->sampler->sampler.seed, part);
-    if (items->n != n || items->seed != seed || items->epoch != epoch)
-        dlp_permutation_init(items, n, seed, epoch);
-    return items;
-}
-
-/* Dataset indices of a piece. */
-static void dlpi_piece_indices(const dlp_pipe *p, dlp_permutation *items, uint64_t epoch,
-                               const dlpi_piece *x, uint64_t *index) {
-    uint64_t first = p->parts->part_first[x->part];
-    if (p->parts->part.shuffle_items)
-        dlp_permutation_block(dlpi_part_items(p, items, x->part, epoch), x->item, (uint32_t)x->n,
-                              index);
-    for (uint64_t i = 0; i < x->n; i++)
-        index[i] = first + (p->parts->part.shuffle_items ? index[i] : x->item + i);
-}
-
-/* A number that differs where counts or manifest_id do. */
-static uint64_t dlpi_parts_manifest(const dlpi_stage *st) {
-    uint64_t h = dlpi_hash_in(DLPI_DOMAIN_PARTS, st->part.manifest_id, st->part.n_parts);
-    return dlpi_order_hash_array(h, st->part_first, st->part.n_parts + 1);
-}
-
-/* Positions of global batch k: how many. */
-static uint64_t dlpi_parts_rows(const dlp_pipe *p, uint64_t k) {
-    uint64_t at = k * p->global_batch;
-    bool cut = p->last == DLP_LAST_SHORT && p->samples - at < p->global_batch;
-    return cut ? p->samples - at : p->global_batch;
-}
-
-/* How many whole parts can lie within n items at most: the smallest of them. */
-static uint64_t dlpi_parts_within(const dlpi_stage *st, uint64_t n) {
-    uint64_t low = 0, high = n + 1, count = 0, sum = 0;
-    while (high - low > 1) { /* those of at most low items have no more than n together */
-        uint64_t mid = low + (high - low) / 2, all = 0;
-        for (uint64_t i = 0; i < st->part.n_parts && all <= n; i++) {
-            uint64_t items = st->part_first[i + 1] - st->part_first[i];
-            if (items <= mid) all += items;
-        }
-        if (all <= n)
-            low = mid;
-        else
-            high = mid;
-    }
-    for (uint64_t i = 0; i < st->part.n_parts; i++) {
-        uint64_t items = st->part_first[i + 1] - st->part_first[i];
-        if (items > 0 && items <= low) sum += items, count++;
-    }
-    return count + (n - sum) / (low + 1);
-}
-
-/* The most parts that batch k can need here, whatever their order: of the rows from each stream the
-   first and the last may lie in parts of their own, and the others fill whole parts. */
-static uint64_t dlpi_parts_need(const dlp_pipe *p, uint64_t k) {
-    uint64_t from, at, most = 0, between = 0, end, parts = 0;
-    bool wraps = p->parts->part.steps_per_epoch != 0; /* a stream may begin again in between */
-    uint32_t count;
-    dlpi_rank_rows(p, dlpi_parts_rows(p, k), &from, &count);
-    at = k * p->global_batch + from;
-    for (uint64_t r = 0; r < count;) {
-        uint64_t n = count - r, pos = (at + r) % p->samples;
-        if (n > p->samples - pos) n = p->samples - pos;
-        dlpi_parts_place(p, pos, &n, &end);
-        most += (n < 2 ? n : 2) * (wraps ? 2 : 1);
-        between += n < 2 ? 0 : n - 2;
-        r += n;
-    }
-    for (uint64_t i = 0; i < p->parts->part.n_parts; i++)
-        parts += p->parts->part_first[i + 1] != p->parts->part_first[i];
-    most += dlpi_parts_within(p->parts, between);
-    if (most > count) most = count;
-    return most < parts ? most : parts;
-}
-
-/* ---- looking ahead ---- */
-
-/* The cell that has the part for this epoch, or will have; part_cells: none. hint: of the place in
-   the batch, where it was the last time. */
-static uint32_t dlpi_part_find_cell(dlp_pipe *p, uint64_t epoch, uint64_t part, uint32_t place) {
-    uint32_t *hint = &p->pq.hint[place % DLPI_PART_HINTS];
-    for (uint32_t i = 0, c = *hint; i <= p->part_cells; c = i++) {
-        const dlpi_part_use *u = &p->pq.use[c];
-        if (u->ticket == 0 || u->part != part || u->epoch > epoch || u->until <= epoch) continue;
-        *hint = c;
-        return c;
-    }
-    return p->part_cells;
-}
-
-/* A cell whose part no batch needs any more, closed; part_cells: none. epoch, batch: the one to be
-   fed next. */
-static uint32_t dlpi_part_free_cell(dlp_pipe *p, uint64_t epoch, uint64_t batch) {
-    for (uint32_t c = 0; c < p->part_cells; c++) {
-        dlpi_part_use *u = &p->pq.use[c];
-        uint64_t *state = &dlpi_pcell_at(p, c)->state, now = DLPI_LOAD_SEQ(state); /* Q1 <- Q1 */
-        uint32_t low = dlpi_gen_low(now);
-        if (u->ticket == 0) return c;
-        if (u->needed && (u->need_epoch > epoch || (u->need_epoch == epoch && u->need >= batch)))
-            continue;
-        if (u->used > p->pq.left) continue;
-        if (low == DLPI_PART_LOADED || low == DLPI_PART_FAILED) return c;
-        if (low == DLPI_PART_OPEN && /* an epoch that was left */
-            DLPI_CAS_SEQ(state, &now, dlpi_gen_word(u->ticket, DLPI_PART_CLOSED))) /* Q1 -> Q1 */
-            return c;
-    }
-    return p->part_cells;
-}
-
-/* Have the part loaded into cell c. */
-static void dlpi_part_issue(dlp_pipe *p, uint32_t c, uint64_t epoch, uint64_t part) {
-    const uint64_t *first = p->parts->part_first;
-    dlpi_part_use *u = &p->pq.use[c];
-    dlpi_pcell *cell = dlpi_pcell_at(p, c);
-    u->part = part;
-    u->epoch = epoch;
-    u->until = UINT64_MAX;
-    u->used = 0;
-    DLPI_STORE_RLX(&cell->used, UINT64_C(0)); /* for observers */
-    u->ticket = ++p->pq.tickets;
-    cell->part = part;
-    cell->first = first[part];
-    cell->items = first[part + 1] - first[part];
-    cell->epoch = epoch;
-    cell->bytes = 0;
-    DLPI_STORE_RLX(&cell->due_ns, UINT64_C(0)); /* ordered by state */
-    cell->rec = 0;
-    DLPI_STORE_SEQ(&cell->state, dlpi_gen_word(u->ticket, DLPI_PART_OPEN)); /* Q1 -> Q1, B1 */
-}
-
-/* Cells for all parts of the batch looked at; *fresh counts tickets. Returns how many batches
-   behind it need no other parts, or -1: there is no free cell, or a part is in one since an epoch
-   before, and it is not known yet whether its load fails: then this epoch tries again. */
-static int64_t dlpi_parts_look(dlp_pipe *p, uint64_t epoch, uint64_t batch, uint32_t *fresh) {
-    dlpi_parts *q = &p->pq;
-    uint64_t from, at, steady = UINT64_MAX, full = dlpi_parts_full(p);
-    uint32_t count, place = 0;
-    dlpi_rank_rows(p, dlpi_parts_rows(p, q->batch), &from, &count);
-    at = q->batch * p->global_batch + from;
-    for (uint64_t r = 0; r < count; place++) {
-        dlpi_piece x;
-        uint32_t c;
-        dlpi_parts_piece(p, q->epoch, at + r, count - r, &x);
-        c = dlpi_part_find_cell(p, q->epoch, x.part, place);
-        if (c < p->part_cells && q->use[c].need_epoch < q->epoch) { /* a new epoch, a new try */
-            uint32_t low = dlpi_gen_low(DLPI_LOAD_SEQ(&dlpi_pcell_at(p, c)->state)); /* Q1 <- Q1 */
-            if (low == DLPI_PART_FAILED) q->use[c].until = q->epoch;
-            if (low == DLPI_PART_FAILED)
-                c = p->part_cells;
-            else if (low != DLPI_PART_LOADED)
-                return -1; /* who knows? */
-        }
-        if (c == p->part_cells) {
-            if ((c = dlpi_part_free_cell(p, epoch, batch)) == p->part_cells) return -1;
-            dlpi_part_issue(p, c, q->epoch, x.part);
-            ++*fresh;
-        }
-        q->use[c].needed = true;
-        q->use[c].need_epoch = q->epoch;
-        q->use[c].need = q->batch;
-        if (x.steady < steady) steady = x.steady;
-        r += x.n;
-    }
-    if (q->batch >= full || count == 0) return 0;
-    if (steady > full - 1 - q->batch) steady = full - 1 - q->batch;
-    for (uint32_t c = 0; c < p->part_cells && steady > 0; c++)
-        if (q->use[c].need_epoch == q->epoch && q->use[c].need == q->batch)
-            q->use[c].need += steady;
-    return (int64_t)steady;
-}
-
-/* The feeder goes on at another place, maybe an earlier one. What was asked for beyond it is needed
-   no more, and a part that is in a cell, or on its way there, will do for any epoch: it must not
-   take a second cell, there may be none. What has failed is tried again. */
-static void dlpi_parts_goto(dlp_pipe *p, uint64_t epoch, uint64_t batch) {
-    p->pq.epoch = epoch;
-    p->pq.batch = batch;
-    p->pq.stuck = false;
-    for (uint32_t c = 0; c < p->part_cells; c++) {
-        dlpi_part_use *u = &p->pq.use[c];
-        uint64_t state = DLPI_LOAD_SEQ(&dlpi_pcell_at(p, c)->state); /* Q1 <- Q1 */
-        u->needed = false;
-        if (u->until != UINT64_MAX || dlpi_gen_low(state) == DLPI_PART_FAILED)
-            u->until = 0;
-        else
-            u->epoch = 0;
-    }
-}
-
-/* Batches that have left the last stage that may send rows back. */
-static void dlpi_parts_leave(dlp_pipe *p) {
-    dlpi_parts *q = &p->pq;
-    uint64_t base = DLPI_LOAD_SEQ(&p->ctl->base); /* V1 <- V1 */
-    if (q->left < base) q->left = base;           /* delivered: their slots may be others' */
-    for (; q->left < p->feed.published; q->left++) {
-        dlpi_sst *sst = dlpi_sst_at(p, dlpi_slot_of(p, q->left), p->part_end);
-        if (!dlpi_ready_past(DLPI_LOAD_ACQ(&sst->ready), q->left)) break; /* Y1 <- Y1 */
-    }
-}
-
-/* Ask for the parts that come next, as far as there are free cells, and at most to the end of the
-   epoch behind the one that is fed. */
-static void dlpi_parts_ahead(dlp_pipe *p) {
-    dlpi_parts *q = &p->pq;
-    uint64_t epoch = p->feed.epoch, batch = p->feed.in_epoch;
-    uint64_t cancel = DLPI_LOAD_RLX(&p->ctl->cancel); /* N1: a hint */
-    bool left = dlpi_mark_life(cancel) == p->feed.life && epoch < (cancel & DLPI_EPOCH_MASK);
-    uint64_t loads = DLPI_LOAD_SEQ(&p->ctl->part_loads); /* Q2 <- Q2, B1 */
-    uint32_t fresh = 0;
-    if (p->feed.ended) return;
-    if (left) epoch = cancel & DLPI_EPOCH_MASK, batch = 0;
-    if (q->epoch < epoch || (q->epoch == epoch && q->batch < batch))
-        q->epoch = epoch, q->batch = batch;
-    dlpi_parts_leave(p);
-    if (q->stuck && q->seen_epoch == epoch && q->seen_batch == batch && q->seen_left == q->left &&
-        q->seen_loads == loads)
-        return;
-    q->stuck = false;
-    while (!q->stuck && q->epoch <= epoch + 1 && !dlpi_epochs_over(p, q->epoch)) {
-        int64_t steady = dlpi_parts_look(p, epoch, batch, &fresh);
-        q->stuck = steady < 0;
-        if (q->stuck) break;
-        q->batch += (uint64_t)steady + 1;
-        if (q->batch < p->batches_per_epoch) continue;
-        q->batch = 0;
-        q->epoch++;
-    }
-    q->seen_epoch = epoch;
-    q->seen_batch = batch;
-    q->seen_left = q->left;
-    q->seen_loads = loads;
-    if (fresh == 0) return;
-    if (p->parts->w.num_workers == 0)
-        dlpi_ring_caller(p->ctl, UINT64_MAX);
-    else
-        dlpi_ring(dlpi_parts_bell(p), (uint32_t)p->parts->n_workers, fresh);
-}
-
-/* Are all parts there that the present batch needs? If one is missing, and no batch is on its way,
-   the trainer will wait for it. */
-static bool dlpi_parts_there(dlp_pipe *p, uint64_t rows) {
-    const dlpi_feeder *f = &p->feed;
-    uint64_t from, at;
-    uint32_t count, place = 0;
-    bool there = p->pq.epoch > f->epoch || (p->pq.epoch == f->epoch && p->pq.batch > f->in_epoch);
-    dlpi_rank_rows(p, rows, &from, &count);
-    at = f->position + from;
-    for (uint64_t r = 0; there && r < count; place++) {
-        dlpi_piece x;
-        uint32_t c, low;
-        dlpi_parts_piece(p, f->epoch, at + r, count - r, &x);
-        c = dlpi_part_find_cell(p, f->epoch, x.part, place);
-        low = dlpi_gen_low(DLPI_LOAD_SEQ(&dlpi_pcell_at(p, c)->state)); /* Q1 <- Q1 */
-        there = low == DLPI_PART_LOADED || low == DLPI_PART_FAILED;
-        r += x.n;
-    }
-    DLPI_STORE_RLX(&p->ctl->part_missing, /* for the caller's books */
-                   !there && f->published == DLPI_LOAD_SEQ(&p->ctl->delivered)); /* V1 <- V1 */
-    return there;
-}
-
-/* Rows [row, row + n) of a part that can't be loaded: left out, or an error of this batch. */
-static void dlpi_part_rows_fail(dlp_pipe *p, uint32_t s, const dlpi_pcell *cell, uint32_t row,
-                                uint32_t n) {
-    dlpi_bslot *slot = dlpi_slot_at(p, s);
-    const dlp_workers_desc *d = &p->parts->w;
-    bool raise = cell->error.code != DLP_SKIP &&
-                 (d->on_error == DLP_ON_ERROR_RAISE || dlpi_never_skipped(cell->error.code));
-    dlp_error e = cell->error;
-    if (cell->error.code != DLP_SKIP && !raise &&
-        (d->max_skips == DLP_NONE || !dlpi_failures_add(p->ctl, n, d->max_skips))) {
-        e.code = DLP_ERR_BUDGET;
-        raise = true;
-    }
-    slot->dirty = 1;
-    for (uint32_t r = row; r < row + n; r++) dlpi_slot_rec(p, s)[r] = DLPI_ROW_LEFT;
-    if (raise) {
-        e.epoch = slot->epoch;
-        e.position = slot->position + row;
-        if (e.code == DLP_ERR_BUDGET) dlpi_error_first(p->ctl, &e);
-        dlpi_slot_fail(slot, DLPI_NOBODY, &e);
-        return;
-    }
-    e.has_item = 1;
-    e.epoch = slot->epoch;
-    for (uint32_t r = row; r < row + n; r++) {
-        e.position = slot->position + r;
-        e.index = dlpi_slot_index(p, s)[r];
-        dlpi_skip_put(p->ctl, p->parts->id, &e, e.code ? e.code : DLP_SKIP, UINT64_MAX);
-    }
-    { /* of these words the feeder is the one writer */
-        uint64_t *left = &p->workers[p->parts->first_worker].wb->left_out;
-        DLPI_STORE_RLX(left, DLPI_LOAD_RLX(left) + n); /* statistics */
-    }
-}
-
-/* The rows of the batch in slot s: their indices, and the cells that they come from. */
-static void dlpi_parts_fill(dlp_pipe *p, uint32_t s) {
-    dlpi_bslot *slot = dlpi_slot_at(p, s);
-    uint64_t *index = dlpi_slot_index(p, s);
-    uint32_t place = 0;
-    for (uint32_t r = 0; r < slot->count; place++) {
-        dlpi_piece x;
-        uint32_t c, n;
-        dlpi_pcell *cell;
-        dlpi_parts_piece(p, slot->epoch, slot->position + r, slot->count - r, &x);
-        c = dlpi_part_find_cell(p, slot->epoch, x.part, place);
-        cell = dlpi_pcell_at(p, c);
-        n = (uint32_t)x.n;
-        dlpi_piece_indices(p, &p->pq.use[c].items, slot->epoch, &x, index + r);
-        for (uint32_t i = r; i < r + n; i++) dlpi_slot_pcell(p, s)[i] = c;
-        p->pq.use[c].used = slot->sequence + 1;
-        DLPI_STORE_RLX(&cell->used, slot->sequence + 1); /* for observers */
-        /* Q1 <- Q1 */
-        if (dlpi_gen_low(DLPI_LOAD_ACQ(&cell->state)) == DLPI_PART_FAILED)
-            dlpi_part_rows_fail(p, s, cell, r, n);
-        r += n;
-    }
-}
-
-/* The caller was let wait by a missing part. */
-static inline bool dlpi_parts_missing(const dlp_pipe *p) {
-    return p->parts != NULL && DLPI_LOAD_RLX(&p->ctl->part_missing) != 0; /* for the books */
-}
-
-/* A row's part, for fetch. */
-static inline void dlpi_item_part(dlpi_worker *w, uint32_t s, uint32_t row) {
-    const dlp_pipe *p = w->p;
-    uint32_t c = dlpi_slot_pcell(p, s)[row];
-    const dlpi_pcell *cell = dlpi_pcell_at(p, c);
-    w->part.index = cell->part;
-    w->part.data = dlpi_part_bytes(p, c);
-    w->part.bytes = cell->bytes;
-    w->part.items = cell->items;
-    w->part.first = cell->first;
-    w->part.item = w->item.index - cell->first;
-}
-
-/* The k-th item in place of one that failed: of the same part, for no other may be here. */
-static uint64_t dlpi_part_replacement(const dlp_pipe *p, uint32_t s, uint32_t row, uint64_t epoch,
-                                      uint64_t position, uint32_t k) {
-    const dlpi_pcell *cell = dlpi_pcell_at(p, dlpi_slot_pcell(p, s)[row]);
-    uint64_t h = dlpi_hash_in(DLPI_DOMAIN_REPLACEMENT, p->sampler->sampler.seed, epoch);
-    uint64_t random = dlpi_absorb(dlpi_absorb(h, position), k);
-    return cell->first + dlpi_below(dlpi_range_of(cell->items), random);
-}
-
-/* One more part cell: base: batches below it are delivered. */
-static void dlpi_part_count(dlp_stage_stats *out, uint64_t state, uint64_t used, uint64_t base) {
-    uint32_t low = dlpi_gen_low(state);
-    if (low == DLPI_PART_LOADED) out->loaded++;
-    if (low == DLPI_PART_LOADED && used > base) out->in_use++;
-    if (low != DLPI_PART_CLOSED && low <= DLPI_PART_OPEN) out->loading++;
-}
-
-/* The part cells, counted. Those of an older version do not say for which batch they are. */
-static bool dlpi_parts_seen(const dlpi_words *words, dlpi_seen *s, int32_t stage) {
-    const dlpi_record *r = &words->rec[DLPI_REC_PARTS];
-    const uint64_t at = offsetof(dlpi_pcell, used);
-    dlp_stage_stats *out = &s->figures.stages[stage];
-    uint64_t state, used = 0, base = DLPI_LOAD_RLX(&s->ctl->base); /* statistics */
-    if (r->type == 0) return true;
-    if (r->count > 4096) return false;
-    for (uint64_t c = 0; c < r->count; c++) {
-        if (!dlpi_word_at(words, DLPI_REC_PARTS, c, offsetof(dlpi_pcell, state), 8, &state) ||
-            (r->stride >= at + 8 && !dlpi_word_at(words, DLPI_REC_PARTS, c, at, 8, &used)))
-            return false;
-        dlpi_part_count(out, state, used, base);
-    }
-    out->cells = (uint32_t)r->count;
-    return true;
-}
-
-/* ---------------------------------------------------------------------------------------------
    >>impl-dispatch   WHO WAKES WHOM
    Nobody is given work: workers look for it and claim it. What is here only says who looks. */
 
@@ -7613,50 +7245,7 @@ static void dlpi_feed_epoch(dlpi_feeder *f, uint64_t epoch) {
     f->epoch = epoch;
     f->in_epoch = 0;
     f->position = 0;
-    f->ahead = -1;
     memset(f->skip_bits, 0, sizeof f->skip_bits);
-}
-
-static int dlpi_feed_fail(dlp_pipe *p, const char *what, int64_t got) {
-    const dlp_batch_sampler *b = &p->sampler->sampler.batches;
-    const char *why = b->why && got < 0 ? b->why(b->user) : NULL;
-    dlp_error e;
-    dlpi_error_set(&e, DLP_ERR_CALLBACK, "sampler.batches", "%s returned %" PRId64 "%s%s", what,
-                   got, why ? ": " : "", why ? why : "");
-    dlpi_copy_text(e.stage, sizeof e.stage, p->sampler->name);
-    e.epoch = p->feed.epoch;
-    dlpi_ctl_fail(p, DLPI_FEEDER, &e);
-    return DLP_ERR_CALLBACK;
-}
-
-/* Ask the user's batch sampler for one list; keeps the state that stands behind it. */
-static int dlpi_feed_list(dlp_pipe *p) {
-    dlpi_feeder *f = &p->feed;
-    const dlp_batch_sampler *b = &p->sampler->sampler.batches;
-    int64_t n = b->next(b->user, f->epoch, f->ahead_index, p->global_batch);
-    if (n < 0 || (uint64_t)n > p->global_batch)
-        return dlpi_feed_fail(p, "the batch sampler's next", n);
-    for (int64_t i = 0; i < n; i++)
-        if (f->ahead_index[i] >= p->fetch->dataset.n_items)
-            return dlpi_feed_fail(p, "the batch sampler's next gave an index past the items; it",
-                                  n);
-    f->ahead = n;
-    memcpy(f->before_state, f->ahead_state, sizeof f->before_state);
-    if (b->save) {
-        int32_t bytes = b->save(b->user, f->ahead_state + 8);
-        if (bytes < 0 || bytes > DLP_SAMPLER_STATE_BYTES)
-            return dlpi_feed_fail(p, "the batch sampler's save", bytes);
-        memcpy(f->ahead_state, &bytes, sizeof bytes);
-        memset(f->ahead_state + 8 + bytes, 0, (size_t)(DLP_SAMPLER_STATE_BYTES - bytes));
-    }
-    return DLP_OK;
-}
-
-static int dlpi_feed_begin(dlp_pipe *p) {
-    const dlp_batch_sampler *b = &p->sampler->sampler.batches;
-    int rc = b->begin ? b->begin(b->user, p->feed.epoch) : 0;
-    if (rc != 0) return dlpi_feed_fail(p, "the batch sampler's begin", rc);
-    return dlpi_feed_list(p);
 }
 
 /* How many rows a run takes: at most 8 us of work, from what items cost lately. A claim, a
@@ -7714,14 +7303,23 @@ static uint32_t dlpi_feed_place(dlp_pipe *p, uint32_t s, uint64_t b) {
     return p->staged || p->cells == DLPI_CELLS_TURN ? dlpi_feed_cell(p, s, b) : s;
 }
 
-/* Set up slot s for the feeder's present batch and make it visible. c: rows of the global batch. */
-static void dlpi_feed_slot(dlp_pipe *p, uint32_t s, uint64_t c) {
+/* Rows of slot s beyond the epoch's last sample. */
+static void dlpi_feed_padding(dlp_pipe *p, uint32_t s) {
+    dlpi_bslot *slot = dlpi_slot_at(p, s);
+    uint64_t real = slot->position < p->samples ? p->samples - slot->position : 0;
+    if (slot->position + slot->count <= p->samples) return;
+    for (uint64_t r = real; r < slot->count; r++) dlpi_slot_rec(p, s)[r] = DLPI_ROW_PAD;
+    slot->dirty = 1;
+}
+
+/* Words of slot s for the scheduler's present batch. c: rows of the global batch. */
+static void dlpi_feed_words(dlp_pipe *p, uint32_t s, uint64_t c) {
     dlpi_feeder *f = &p->feed;
     dlpi_bslot *slot = dlpi_slot_at(p, s);
-    uint64_t first, b = f->published;
+    uint64_t first;
     uint32_t count;
     dlpi_rank_rows(p, c, &first, &count);
-    slot->sequence = b;
+    slot->sequence = f->published;
     slot->epoch = f->epoch;
     DLPI_STORE_RLX(&slot->in_epoch, f->in_epoch); /* statistics, too, by any thread */
     slot->position = f->position + first;
@@ -7729,7 +7327,7 @@ static void dlpi_feed_slot(dlp_pipe *p, uint32_t s, uint64_t c) {
     slot->after = f->position + c;
     slot->count = count;
     slot->flags = 0;
-    slot->cell = (uint16_t)dlpi_feed_place(p, s, b);
+    slot->cell = (uint16_t)dlpi_feed_place(p, s, f->published);
     slot->life = (uint16_t)f->life;
     slot->failed = 0;
     slot->batch_rec = 0;
@@ -7738,26 +7336,24 @@ static void dlpi_feed_slot(dlp_pipe *p, uint32_t s, uint64_t c) {
         memset((uint8_t *)slot + p->off_tries, 0, p->tries_bytes);
     }
     slot->dirty = 0;
-    if (p->sampler->sampler.order == DLP_ORDER_BATCHES) {
-        uint8_t *state = (uint8_t *)slot + p->slot.sampler_state;
-        memcpy(dlpi_slot_index(p, s), f->ahead_index + first, (size_t)count * 8u);
-        memcpy(state, f->before_state, sizeof f->before_state);
-        memcpy(state + sizeof f->before_state, f->ahead_state, sizeof f->ahead_state);
-    } else if (slot->position + count > p->samples) {
-        uint64_t real = slot->position < p->samples ? p->samples - slot->position : 0;
-        for (uint64_t r = real; r < count; r++) dlpi_slot_rec(p, s)[r] = DLPI_ROW_PAD;
-        slot->dirty = 1;
-    }
-    if (p->parts) dlpi_parts_fill(p, s);
-    if (count == 0) { /* nobody will work on it */
+}
+
+/* Set up slot s for the scheduler's present batch and make it visible. */
+static void dlpi_feed_slot(dlp_pipe *p, uint32_t s, uint64_t c) {
+    dlpi_feeder *f = &p->feed;
+    dlpi_bslot *slot = dlpi_slot_at(p, s);
+    uint64_t b = f->published;
+    dlpi_feed_words(p, s, c);
+    p->source->fill(p, s);
+    if (slot->count == 0) { /* nobody will work on it */
         dlpi_stage *last = p->work[p->n_item_work - 1];
         uint64_t *ready = &dlpi_sst_at(p, s, last)->ready;
         DLPI_STORE_REL(ready, dlpi_ready_word(DLPI_LOAD_RLX(ready), b)); /* Y1 -> Y1 */
     }
     if (b < 64 || (b & 63) == 0 || ((b & 7) == 0 && dlpi_cost_moved(p, b >> 3)))
-        f->run_shift = dlpi_run_shift(p, count);
-    DLPI_STORE_RLX(&slot->used, p->share && p->share->serve_only ? 0u : 1u);   /* C1: feeder only */
-    DLPI_STORE_REL(&slot->pub, dlpi_pub(b, count, slot->dirty, f->run_shift)); /* P1 -> P1 */
+        f->run_shift = dlpi_run_shift(p, slot->count);
+    DLPI_STORE_RLX(&slot->used, p->share && p->share->serve_only ? 0u : 1u); /* C1: feeder only */
+    DLPI_STORE_REL(&slot->pub, dlpi_pub(b, slot->count, slot->dirty, f->run_shift)); /* P1 -> P1 */
     DLPI_STORE_RLX(&p->disp[b & (p->ring - 1)], s); /* T1: ordered by the tail that follows */
 }
 
@@ -7786,14 +7382,9 @@ static bool dlpi_feed_skips(const dlpi_feeder *f) {
     return (f->skip_bits[k / 8] >> (k % 8) & 1) != 0;
 }
 
-/* Rows of the present global batch; 0: the epoch is over. */
+/* Rows of the present global batch where each has as many, but the epoch's last. */
 static int dlpi_feed_rows(dlp_pipe *p, uint64_t *rows) {
-    dlpi_feeder *f = &p->feed;
-    if (p->sampler->sampler.order == DLP_ORDER_BATCHES) {
-        int rc = f->ahead < 0 ? dlpi_feed_begin(p) : DLP_OK;
-        *rows = f->ahead > 0 ? (uint64_t)f->ahead : 0;
-        return rc;
-    }
+    const dlpi_feeder *f = &p->feed;
     *rows = f->in_epoch < p->batches_per_epoch ? p->global_batch : 0;
     if (p->last == DLP_LAST_SHORT && f->position + *rows > p->samples)
         *rows = p->samples - f->position;
@@ -7803,14 +7394,21 @@ static int dlpi_feed_rows(dlp_pipe *p, uint64_t *rows) {
 static int dlpi_feed_step(dlp_pipe *p, uint64_t rows) {
     p->feed.position += rows;
     p->feed.in_epoch++;
-    return p->sampler->sampler.order == DLP_ORDER_BATCHES ? dlpi_feed_list(p) : DLP_OK;
+    return p->source->step ? p->source->step(p) : DLP_OK;
+}
+
+/* Go on where each batch has as many rows. */
+static int dlpi_feed_seek(dlp_pipe *p, const dlpi_place *to) {
+    p->feed.in_epoch = to->batch;
+    p->feed.position = to->batch * p->global_batch;
+    return DLP_OK;
 }
 
 /* The next batch that is wanted: goes past those that a resumed unordered pipe had consumed. */
 static int dlpi_feed_settle(dlp_pipe *p, uint64_t *rows) {
-    int rc = dlpi_feed_rows(p, rows);
+    int rc = p->source->rows(p, rows);
     while (rc == DLP_OK && *rows > 0 && dlpi_feed_skips(&p->feed)) {
-        if ((rc = dlpi_feed_step(p, *rows)) == DLP_OK) rc = dlpi_feed_rows(p, rows);
+        if ((rc = dlpi_feed_step(p, *rows)) == DLP_OK) rc = p->source->rows(p, rows);
     }
     return rc;
 }
@@ -7825,12 +7423,8 @@ static int dlpi_feed_one(dlp_pipe *p) {
         dlpi_feed_epoch(f, cancel & DLPI_EPOCH_MASK);
     if (dlpi_epochs_over(p, f->epoch)) return dlpi_feed_end(p, 0), 0;
     if ((rc = dlpi_feed_settle(p, &rows)) != DLP_OK) return dlpi_feed_end(p, rc), rc;
-    if (rows == 0 && f->in_epoch == 0) { /* only a batch sampler gives none */
-        rc = dlpi_feed_fail(p, "the batch sampler's first next of an epoch", 0);
-        return dlpi_feed_end(p, rc), rc;
-    }
     if (rows != 0) {
-        if (p->parts && !dlpi_parts_there(p, rows)) return 0;
+        if (p->source->ready && !p->source->ready(p, rows)) return 0;
         if ((s = dlpi_feed_free(p)) == DLPI_NO_SLOT) return 0;
         dlpi_feed_slot(p, s, rows);
         f->published++;
@@ -7842,32 +7436,6 @@ static int dlpi_feed_one(dlp_pipe *p) {
     }
     dlpi_feed_epoch(f, f->epoch + 1);
     return 1;
-}
-
-/* A batch sampler goes on from its saved bytes, or replays the epoch's lists. */
-static int dlpi_feed_restore(dlp_pipe *p, const dlpi_place *to) {
-    dlpi_feeder *f = &p->feed;
-    const dlp_batch_sampler *b = &p->sampler->sampler.batches;
-    int rc;
-    if (to->batch == 0) return DLP_OK;
-    if (b->restore && to->sampler_bytes > 0) {
-        /* it stands before the list asked for next */
-        memcpy(f->ahead_state, &to->sampler_bytes, 4);
-        memcpy(f->ahead_state + 8, to->sampler, DLP_SAMPLER_STATE_BYTES);
-        rc = b->restore(b->user, to->sampler, to->sampler_bytes);
-        f->in_epoch = to->batch;
-        f->position = to->position;
-        return rc != 0 ? dlpi_feed_fail(p, "the batch sampler's restore", rc) : dlpi_feed_list(p);
-    }
-    rc = dlpi_feed_begin(p);
-    while (rc == DLP_OK && f->in_epoch < to->batch && f->ahead > 0)
-        rc = dlpi_feed_step(p, (uint64_t)f->ahead);
-    if (rc == DLP_OK && f->in_epoch < to->batch)
-        return dlpi_feed_fail(p,
-                              "the batch sampler ended the epoch before the saved state; its "
-                              "next",
-                              0);
-    return rc;
 }
 
 /* Go on at another place. */
@@ -7883,11 +7451,7 @@ static int dlpi_feed_goto(dlp_pipe *p, const dlpi_place *to) {
     if (window + skipped > DLPI_WINDOW_MAX)
         window = skipped < DLPI_WINDOW_MAX ? DLPI_WINDOW_MAX - skipped : 1;
     p->window = p->d.unordered ? window : p->ring;
-    if (p->sampler->sampler.order == DLP_ORDER_BATCHES) return dlpi_feed_restore(p, to);
-    f->in_epoch = to->batch;
-    f->position = to->batch * p->global_batch;
-    if (p->parts) dlpi_parts_goto(p, to->epoch, to->batch);
-    return DLP_OK;
+    return p->source->seek(p, to);
 }
 
 /* ctl.fed_all of a feeder that has ended. */
@@ -7925,7 +7489,7 @@ static uint64_t dlpi_feed(dlp_pipe *p, uint64_t burst) {
     dlpi_feed_follow(p);
     if (f->ended) return 0;
     if (p->share && !dlpi_shm->may_feed(p)) return 0;
-    if (p->parts) dlpi_parts_ahead(p);
+    if (p->source->ahead) p->source->ahead(p);
     if (before - DLPI_LOAD_SEQ(&p->ctl->delivered) + burst > p->prefetch) return 0; /* V1 <- V1 */
     while (!f->ended) {
         uint64_t out = f->published - DLPI_LOAD_SEQ(&p->ctl->delivered); /* V1 <- V1 */
@@ -7937,7 +7501,7 @@ static uint64_t dlpi_feed(dlp_pipe *p, uint64_t burst) {
         DLPI_STORE_SEQ(&p->ctl->tail, f->published); /* T1 -> T1: all slots above are published */
         dlpi_feed_wake(p, f->published - before);
         if (p->world > 1) dlpi_feed_empty(p, before);
-        if (p->parts) dlpi_parts_ahead(p);
+        if (p->source->ahead) p->source->ahead(p);
     }
     if (f->ended) {
         DLPI_STORE_SEQ(&p->ctl->fed_all, dlpi_fed_word(f->life)); /* T1 -> T1: after the tail */
@@ -7958,7 +7522,7 @@ typedef struct dlpi_unit { /* a claimed piece of work */
     bool plain;
 } dlpi_unit;
 
-static inline dlpi_stage *dlpi_upstream(const dlpi_worker *w) {
+static inline dlpi_stage *dlpi_stage_before(const dlpi_worker *w) {
     return w->st->work > 0 ? w->p->work[w->st->work - 1] : NULL;
 }
 static inline bool dlpi_is_item_stage(const dlp_pipe *p, const dlpi_stage *st) {
@@ -7980,7 +7544,7 @@ static inline uint32_t dlpi_unit_mask(uint32_t row, uint32_t end) {
 /* Is the input of this unit there? Rows this stage did already need no input. */
 static bool dlpi_input_ready(const dlpi_worker *w, const dlpi_unit *t, dlpi_sst *mine) {
     const dlp_pipe *p = w->p;
-    dlpi_stage *up = dlpi_upstream(w);
+    dlpi_stage *up = dlpi_stage_before(w);
     dlpi_sst *theirs;
     uint32_t i = t->row / DLPI_WORD_ROWS, mask;
     if (up == NULL) return true;
@@ -8406,11 +7970,11 @@ static void dlpi_skip_note(const dlpi_worker *w, int code, uint64_t new_index) {
     dlpi_skip_put(w->p->ctl, w->st->id, &e, e.code, new_index);
 }
 
-/* May one more failed item be replaced or left out? What of a stream fails behind its end does not
-   count, and only who delivers knows what that is: dlpi_stream_budget. */
+/* May one more failed item be replaced or left out? What fails after an end that a row finds does
+   not count, and only who delivers knows what that is: dlpi_end_budget. */
 static bool dlpi_skip_allowed(const dlpi_worker *w) {
     int64_t max = w->st->w.max_skips;
-    if (max == DLP_NONE || w->p->stream) return max != DLP_NONE;
+    if (max == DLP_NONE || w->p->open_end) return max != DLP_NONE;
     return dlpi_failures_add(w->p->ctl, 1, max);
 }
 
@@ -8442,13 +8006,13 @@ static void dlpi_row_leave(dlpi_worker *w, const dlpi_unit *t, uint32_t row, uin
     dlpi_row_clear(p, t, row);
 }
 
-/* The stream ended before this row, or at it. */
+/* The epoch ended before this row, or at it. */
 static void dlpi_row_end(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
     DLPI_STORE_RLX(&dlpi_slot_at(w->p, t->slot)->dirty, 1u); /* ordered by done */
     dlpi_rec_set(w->p, t->slot, row, DLPI_ROW_END);
 }
 
-/* Was the stream seen to end at a row of this unit, in a life or a stage before? */
+/* Was the epoch seen to end at a row of this unit, in a life or a stage before? */
 static inline bool dlpi_rec_ended(const dlpi_unit *t, uint32_t rec) {
     return !t->plain && dlpi_rec_state(rec) == DLPI_ROW_END;
 }
@@ -8515,8 +8079,7 @@ static int dlpi_row_replace(dlpi_worker *w, const dlpi_unit *t, uint32_t row, in
         dlpi_row_exhausted(w, code, failed != 0);
         return dlpi_row_raise(w, t, row, code);
     }
-    other = p->parts ? dlpi_part_replacement(p, t->slot, row, w->item.epoch, w->item.position, repl)
-                     : dlpi_order_replacement(&w->order, w->item.epoch, w->item.position, repl);
+    other = p->source->item(w, t->slot, row, w->item.epoch, w->item.position, repl);
     dlpi_rec_set(p, t->slot, row, dlpi_rec(dlpi_rec_state(rec), 0, repl) | failed);
     DLPI_STORE_REL(&index[row], other); /* X1: behind it */
     dlpi_bump(&w->wb->replaced, 1);
@@ -8564,7 +8127,7 @@ static int dlpi_row_failed(dlpi_worker *w, const dlpi_unit *t, uint32_t row, int
     uint32_t rec = dlpi_slot_rec(p, t->slot)[row], all = dlpi_rec_tries(rec), tries;
     dlpi_bslot *slot = dlpi_slot_at(p, t->slot);
     if (DLPI_DEBUG && code == DLPI_OVERRUN) return dlpi_row_raise(w, t, row, code);
-    if (code == DLP_END) { /* of a stream */
+    if (code == DLP_END) { /* of the epoch */
         dlpi_row_end(w, t, row);
         return DLPI_ROW_DONE;
     }
@@ -8586,7 +8149,8 @@ static int dlpi_row_failed(dlpi_worker *w, const dlpi_unit *t, uint32_t row, int
     if (st->w.on_error == DLP_ON_ERROR_REPLACE && dlpi_wanted(p->ctl, slot))
         return dlpi_row_replace(w, t, row, code);
     dlpi_row_leave(w, t, row,
-                   code != DLP_SKIP && p->stream ? DLPI_REC_COUNTS | (uint32_t)st->work << 23 : 0);
+                   code != DLP_SKIP && p->open_end ? DLPI_REC_COUNTS | (uint32_t)st->work << 23
+                                                   : 0);
     dlpi_bump(&w->wb->left_out, 1);
     dlpi_skip_note(w, code, UINT64_MAX);
     return DLPI_ROW_DONE;
@@ -8668,8 +8232,14 @@ static inline void dlpi_row_zero(dlpi_worker *w) {
 }
 
 static bool dlpi_row_has_extras(const dlpi_worker *w) {
-    return dlpi_row_kept(w) || dlpi_row_zeroed(w) || w->item.part != NULL ||
-           w->p->items.any_ragged || w->st->w.deadline_ms != 0;
+    return dlpi_row_kept(w) || dlpi_row_zeroed(w) || w->own != NULL || w->p->items.any_ragged ||
+           w->st->w.deadline_ms != 0;
+}
+
+/* What the source has for the row's callback. Apart: the address of the item would take a register
+   of every row. */
+__attribute__((noinline)) static void dlpi_row_own(dlpi_worker *w, uint32_t s, uint32_t row) {
+    w->p->source->row(w, &w->item, s, row, w->own);
 }
 
 /* What some pipes want before a row's callback: asked for once a unit, not for each row, since an
@@ -8684,7 +8254,7 @@ static bool dlpi_row_extras(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
     }
     if (p->items.any_ragged) dlpi_item_lengths(w, t, row);
     dlpi_row_zero(w);
-    if (w->item.part != NULL) dlpi_item_part(w, t->slot, row);
+    if (w->own != NULL) dlpi_row_own(w, t->slot, row);
     if (w->st->w.deadline_ms) DLPI_STORE_RLX(&w->wb->since_ns, dlpi_now_ns());
     return false;
 }
@@ -8798,41 +8368,9 @@ static void dlpi_item_at(dlpi_worker *w, const dlpi_unit *t) {
     DLPI_STORE_RLX(&w->wb->current_epoch, slot->epoch); /* for observers */
 }
 
-/* A few indices, out of a block of 64 kept from the last time: a block costs little more than
-   one. */
-static void dlpi_near_indices(dlpi_worker *w, uint64_t epoch, uint64_t first, uint32_t n,
-                              uint64_t *index) {
-    for (uint32_t i = 0; i < n; i++) {
-        uint64_t at = first + i, from = at & ~UINT64_C(63), left = w->p->samples - from;
-        if (w->near_n == 0 || w->near_first != from || w->near_epoch != epoch) {
-            w->near_n = left < 64 ? (uint32_t)left : 64;
-            w->near_first = from;
-            w->near_epoch = epoch;
-            dlpi_order_block(&w->order, epoch, from, w->near_n, w->near);
-        }
-        index[i] = w->near[at - from];
-    }
-}
-
-/* Indices of rows [row, end): computed here, by the first stage's worker. */
-static void dlpi_unit_indices(dlpi_worker *w, const dlpi_unit *t) {
-    const dlp_pipe *p = w->p;
-    const dlpi_bslot *slot = dlpi_slot_at(p, t->slot);
-    uint64_t *index = dlpi_slot_index(p, t->slot) + t->row;
-    uint64_t at = slot->position + t->row;
-    uint32_t n = t->end - t->row;
-    if (p->sampler->sampler.order >= DLP_ORDER_BATCHES) return; /* the feeder wrote them */
-    while (n > 0) { /* padding goes on at the epoch's beginning */
-        uint64_t first = at % p->samples;
-        uint32_t take = p->samples - first < n ? (uint32_t)(p->samples - first) : n;
-        if (take < 8 && w->st->n_workers <= 4)
-            dlpi_near_indices(w, slot->epoch, first, take, index);
-        else
-            dlpi_order_block(&w->order, slot->epoch, first, take, index);
-        index += take;
-        at += take;
-        n -= take;
-    }
+/* Indices of rows [row, end), by the first stage's worker. */
+static inline void dlpi_unit_indices(dlpi_worker *w, const dlpi_unit *t) {
+    if (w->p->source->indices) w->p->source->indices(w, t);
 }
 
 /* Rows of a claimed unit that go back to the first stage. While others of the unit are parked they
@@ -8857,30 +8395,25 @@ static void dlpi_unit_indices_again(dlpi_worker *w, const dlpi_unit *t, uint32_t
         uint64_t at = (slot->position + r) % p->samples;
         uint32_t repl = dlpi_rec_repl(dlpi_slot_rec(p, t->slot)[r]);
         if (already >> r % DLPI_WORD_ROWS & 1u) continue;
-        if (repl > 0 && p->parts)
-            index[r] = dlpi_part_replacement(p, t->slot, r, slot->epoch, at, repl);
-        else if (repl > 0)
-            index[r] = dlpi_order_replacement(&w->order, slot->epoch, at, repl);
-        else if (p->sampler->sampler.order < DLP_ORDER_BATCHES)
-            dlpi_order_block(&w->order, slot->epoch, at, 1, &index[r]);
+        index[r] = p->source->item(w, t->slot, r, slot->epoch, at, repl);
     }
 }
 
-/* One row of a unit whose records say something, or of a stream. Counts in *left what was not run,
-   and sets *ended once the stream is over. Returns DLPI_ROW_*. */
+/* One row of a unit whose records say something, or that may be the epoch's end. Counts in *left
+   what was not run, and sets *ended once the epoch is over. Returns DLPI_ROW_*. */
 static int dlpi_unit_row(dlpi_worker *w, const dlpi_unit *t, uint32_t row, uint32_t *left,
                          bool *ended) {
     const dlp_pipe *p = w->p;
     const uint32_t *rec = &dlpi_slot_rec(p, t->slot)[row];
-    bool stream = p->stream != 0;
+    bool open = p->open_end != 0;
     int what = DLPI_ROW_DONE;
     if (!t->plain && dlpi_rec_state(*rec) == DLPI_ROW_LEFT) {
         dlpi_row_clear(p, t, row);
-    } else if (stream && (*ended || dlpi_rec_ended(t, *rec))) {
+    } else if (open && (*ended || dlpi_rec_ended(t, *rec))) {
         dlpi_row_end(w, t, row);
     } else if (dlpi_mark_wanted(p->ctl, w->mark)) {
         what = dlpi_row_run(w, t, row);
-        if (!stream || dlpi_rec_state(*rec) != DLPI_ROW_END) return what;
+        if (!open || dlpi_rec_state(*rec) != DLPI_ROW_END) return what;
         *ended = true;
     }
     ++*left;
@@ -8895,7 +8428,7 @@ static void dlpi_unit_items(dlpi_worker *w, const dlpi_unit *t) {
                        dlpi_unit_mask(t->row, t->end);
     uint32_t mask = 0;
     uint32_t redo = 0, later = 0, left = 0;
-    bool simple = t->plain && p->stream == 0, ended = false;
+    bool simple = t->plain && p->open_end == 0, ended = false;
     DLPI_STORE_RLX(&w->wb->running, UINT64_C(0)); /* X2: it may be a row of this number */
     if (t->plain)
         dlpi_unit_indices(w, t);
@@ -9853,13 +9386,6 @@ dlpi_recover(dlpi_worker *w, const dlpi_death *why) {
 }
 
 /* ---------------------------------------------------------------------------------------------
-   >>impl-sampler    SAMPLER AND REPEAT, AS STAGES
-   What they do is done by whoever schedules batches: see >>impl-feed. */
-
-static const dlpi_stage_ops dlpi_sampler_ops = {.kind = DLP_STAGE_SAMPLER, .rank = 1};
-static const dlpi_stage_ops dlpi_repeat_ops = {.kind = DLP_STAGE_REPEAT, .rank = 2};
-
-/* ---------------------------------------------------------------------------------------------
    >>impl-fetch      FETCH: ROWS WRITTEN FOR THE FIRST TIME
    One at a time: the worker's own item is its attempt (see >>impl-run). Or several in flight: the
    stage has the second table then, and a worker an attempt for each row that it has in hand: the
@@ -9908,7 +9434,7 @@ typedef struct dlpi_attempt { /* at one row, which a worker has in hand */
     uint64_t since_ns;
     uint32_t in; /* which list it is in */
     struct dlpi_attempt *next, *prev;
-    dlp_part part; /* of a part queue */
+    void *own; /* [source->row_bytes] */
 } dlpi_attempt;
 
 typedef struct dlpi_attempt_list {
@@ -10089,11 +9615,7 @@ static void dlpi_attempt_point(dlpi_worker *w, dlpi_attempt *a) {
     dlpi_attempt_load(w, a);
     dlpi_attempt_item(w, a);
     memcpy(a->data, w->data, sizeof a->data);
-    if (p->parts) {
-        dlpi_item_part(w, a->slot, a->row);
-        a->part = w->part;
-        a->item.part = &a->part;
-    }
+    if (a->own != NULL) p->source->row(w, &a->item, a->slot, a->row, a->own);
     dlpi_row_zero(w);
 }
 
@@ -10579,6 +10101,7 @@ static void dlpi_in_flight_init(dlpi_worker *w) {
         a->note.errnum = &a->errnum;
         a->note.w = w;
         a->item.internal = &a->note;
+        a->own = dlpi_own_row(w->p, w, 1 + i);
         dlpi_attempt_put(fl, a, DLPI_ATTEMPT_FREE);
     }
     w->parked_most = (int)dlpi_in_flight_rows(w->st);
@@ -10898,194 +10421,6 @@ static const dlpi_stage_ops dlpi_batch_ops = {
     .find = dlpi_rows_find,
     .run = dlpi_batches_run,
     .recover = dlpi_slots_recover,
-};
-
-/* ---------------------------------------------------------------------------------------------
-   >>impl-load       PART QUEUE: WORKERS LOAD PARTS
-   A unit of this stage is a cell with an open ticket, the oldest first (see >>impl-parts). */
-
-/* When an open cell may be tried; 0: now. */
-static inline uint64_t dlpi_part_due(const dlpi_pcell *cell) {
-    return DLPI_LOAD_RLX(&cell->due_ns); /* ordered by state, or of a ticket that is past */
-}
-
-static bool dlpi_part_find(dlpi_worker *w, dlpi_unit *t) {
-    const dlp_pipe *p = w->p;
-    for (;;) {
-        uint64_t oldest = 0, now = 0, mine;
-        for (uint32_t c = 0; c < p->part_cells; c++) {
-            const dlpi_pcell *cell = dlpi_pcell_at(p, c);
-            uint64_t state = DLPI_LOAD_SEQ(&cell->state), due; /* Q1 <- Q1, B1 */
-            if (dlpi_gen_low(state) != DLPI_PART_OPEN) continue;
-            if (oldest != 0 && dlpi_older(dlpi_gen(oldest), dlpi_gen(state))) continue;
-            if ((due = dlpi_part_due(cell)) != 0) {
-                if (now == 0) now = dlpi_now_ns();
-                if (due > now) continue;
-            }
-            oldest = state;
-            t->slot = c;
-        }
-        if (oldest == 0) return false;
-        t->b = dlpi_gen(oldest);
-        t->unit = t->row = t->end = 0;
-        t->plain = false;
-        mine = dlpi_gen_word(t->b, (uint64_t)w->global + 1u);
-        if (DLPI_CAS_SEQ(&dlpi_pcell_at(p, t->slot)->state, &oldest, mine)) return true; /* Q1 */
-    }
-}
-
-/* ns until a part may be tried again, at most ns. */
-static uint64_t dlpi_parts_due(dlpi_worker *w, uint64_t ns) {
-    const dlp_pipe *p = w->p;
-    for (uint32_t c = 0; c < p->part_cells; c++) {
-        const dlpi_pcell *cell = dlpi_pcell_at(p, c);
-        uint64_t due, now;
-        if (dlpi_gen_low(DLPI_LOAD_ACQ(&cell->state)) != DLPI_PART_OPEN) continue; /* Q1 <- Q1 */
-        if ((due = dlpi_part_due(cell)) == 0) continue;
-        now = dlpi_now_ns();
-        if (due <= now) return 0;
-        if (due - now < ns) ns = due - now;
-    }
-    return ns;
-}
-
-/* Who killed its workers too often, or held one past its deadline, has failed. */
-static int dlpi_part_verdict(dlpi_worker *w, const dlpi_pcell *cell) {
-    uint32_t rec = cell->rec;
-    if (rec & DLPI_REC_LATE)
-        return dlpi_say(w, DLP_ERR_DEADLINE,
-                        "the load ran past its deadline_ms %d, its worker was killed",
-                        w->st->w.deadline_ms);
-    if (dlpi_rec_kills(rec) < w->p->max_kills) return 0;
-    return dlpi_say(w, DLP_ERR_KILLED,
-                    "the loading process died %u times here, the last time by %s",
-                    dlpi_rec_kills(rec), dlpi_signal_text(cell->killed_by));
-}
-
-/* One try. Returns 0, or what is wrong. */
-static int dlpi_part_try(dlpi_worker *w, uint32_t c, dlpi_pcell *cell) {
-    dlp_part *part = &w->part;
-    int rc = dlpi_part_verdict(w, cell);
-    if (rc != 0) return rc;
-    part->index = cell->part;
-    part->data = dlpi_part_bytes(w->p, c);
-    part->bytes = 0;
-    part->capacity = w->st->part.max_part_bytes;
-    part->items = cell->items;
-    part->first = cell->first;
-    part->item = 0;
-    part->attempt = dlpi_rec_tries(cell->rec);
-    part->worker = (uint32_t)w->id;
-    part->worker_state = w->state;
-    part->internal = w;
-    rc = dlpi_item_returned(w, w->st->part.load(w->st->user, part));
-    rc = dlpi_guard_part(w, cell->part, dlpi_part_bytes(w->p, c), rc);
-    if (rc != 0) return rc;
-    if (part->bytes > w->st->part.max_part_bytes)
-        return dlpi_say(w, DLP_ERR_LENGTH,
-                        "load set bytes to %" PRIu64 ", max_part_bytes is %" PRIu64, part->bytes,
-                        w->st->part.max_part_bytes);
-    cell->bytes = part->bytes;
-    return 0;
-}
-
-static void dlpi_part_error(const dlpi_worker *w, dlpi_pcell *cell, int code) {
-    dlp_error e;
-    dlpi_describe(w, code, &e);
-    if (code == DLP_SKIP) e.code = DLP_SKIP;
-    cell->error = e;
-    snprintf(cell->error.message, sizeof e.message, "part %" PRIu64 ": %.220s", cell->part,
-             e.message);
-}
-
-/* Try until it is loaded, has failed, or is to be tried later. Returns what the cell then is. */
-static uint32_t dlpi_part_tries(dlpi_worker *w, uint32_t c, dlpi_pcell *cell) {
-    for (;;) {
-        uint32_t tries = dlpi_rec_tries(cell->rec);
-        int rc;
-        if (w->st->w.deadline_ms) DLPI_STORE_RLX(&w->wb->since_ns, dlpi_now_ns());
-        DLPI_STORE_RLX(&w->wb->running, (uint64_t)c << 32 | UINT32_MAX); /* X2 to recovery */
-        dlpi_words_forget(w);
-        rc = dlpi_part_try(w, c, cell);
-        DLPI_STORE_RLX(&w->wb->running, UINT64_C(0)); /* X2 */
-        if (rc == 0) return DLPI_PART_LOADED;
-        if (rc == DLP_SKIP || dlpi_never_again(rc) || (int)tries >= w->st->w.retries) {
-            dlpi_part_error(w, cell, rc);
-            dlpi_failure_forget(w);
-            return DLPI_PART_FAILED;
-        }
-        dlpi_failure_forget(w);
-        dlpi_bump(&w->wb->retried, 1);
-        cell->rec = dlpi_rec(0, tries + 1, 0);
-        if (dlpi_stopped(w->p)) return DLPI_PART_OPEN;
-        if (w->st->w.retry_backoff_ms == 0) continue;
-        DLPI_STORE_RLX(&cell->due_ns, /* ordered by state */
-                       dlpi_now_ns() + dlpi_backoff_ns(w->st, tries + 1));
-        return DLPI_PART_OPEN;
-    }
-}
-
-/* Load the part of a cell that is ours, and tell the feeder. */
-static void dlpi_part_run(dlpi_worker *w, const dlpi_unit *t) {
-    dlp_pipe *p = w->p;
-    dlpi_pcell *cell = dlpi_pcell_at(p, t->slot);
-    uint64_t part = cell->part, epoch = cell->epoch, bytes;
-    uint32_t what;
-    dlpi_clock_in(w);
-    DLPI_STORE_RLX(&w->wb->current, part); /* for observers */
-    what = dlpi_part_tries(w, t->slot, cell);
-    bytes = cell->bytes;
-    if (what == DLPI_PART_LOADED) {
-        dlpi_bump(&w->wb->items, 1);
-        dlpi_bump(&w->wb->bytes, bytes);
-    }
-    dlpi_clock_out(w, part, epoch, 1);
-    DLPI_STORE_SEQ(&cell->state, dlpi_gen_word(t->b, what)); /* Q1 -> Q1, B1 */
-    if (what == DLPI_PART_OPEN) return; /* its time comes, and who sleeps first looks at it */
-    DLPI_ADD_SEQ(&p->ctl->part_loads, UINT64_C(1)); /* Q2 -> Q2 */
-    if (p->sampler->sampler.threaded)
-        dlpi_ring_feeder(p->ctl);
-    else
-        dlpi_ring_caller(p->ctl, UINT64_MAX);
-}
-
-/* What a dead part worker had: its part is loaded by another one. */
-static void dlpi_part_recover(dlpi_worker *w, const dlpi_death *why) {
-    const dlp_pipe *p = w->p;
-    for (uint32_t c = 0; c < p->part_cells; c++) {
-        dlpi_pcell *cell = dlpi_pcell_at(p, c);
-        uint64_t state = DLPI_LOAD_SEQ(&cell->state); /* Q1 <- Q1 */
-        dlpi_unit t = {dlpi_gen(state), c, 0, 0, 0, false};
-        bool ran = DLPI_LOAD_RLX(&w->wb->running) == ((uint64_t)c << 32 | UINT32_MAX); /* X2 */
-        if (dlpi_gen_low(state) != (uint32_t)w->global + 1u) continue;
-        dlpi_held_note(why, ran, &t, 1);
-        if (ran) {
-            cell->killed_by = why->signal;
-            cell->rec = dlpi_rec_killed(cell->rec, (uint32_t)w->st->work, why->late);
-        }
-        DLPI_STORE_SEQ(&cell->state, dlpi_gen_word(dlpi_gen(state), DLPI_PART_OPEN)); /* Q1 -> Q1 */
-    }
-    /* Q2 -> Q2: it may have died behind LOADED, before this */
-    DLPI_ADD_SEQ(&p->ctl->part_loads, UINT64_C(1));
-}
-
-static bool dlpi_part_step(dlpi_worker *w) {
-    dlpi_unit t;
-    if (!dlpi_part_find(w, &t)) return false;
-    dlpi_part_run(w, &t);
-    return true;
-}
-
-static const dlpi_stage_ops dlpi_parts_ops = {
-    .kind = DLP_STAGE_PARTS,
-    .rank = 3,
-    .unit = DLPI_UNIT_CELLS,
-    .step = dlpi_part_step,
-    .find = dlpi_part_find,
-    .run = dlpi_part_run,
-    .due = dlpi_parts_due,
-    .recover = dlpi_part_recover,
-    .seen = dlpi_parts_seen,
 };
 
 /* ---------------------------------------------------------------------------------------------
@@ -11467,40 +10802,24 @@ static uint64_t dlpi_state_check(const dlpi_state *s) {
     return h;
 }
 
-/* What else the order of a part queue depends on, in the place of a batch sampler's state. */
-static const char *const dlpi_parts_names[] = {"parts (counts, manifest_id)", "streams",
-                                               "steps_per_epoch", "shuffle_parts", "shuffle_items"};
-#define DLPI_PARTS_WORDS (sizeof dlpi_parts_names / sizeof *dlpi_parts_names)
-
-static void dlpi_state_parts(const dlp_pipe *p, dlpi_state *s) {
-    const dlp_part_desc *d = &p->parts->part;
-    const uint64_t words[DLPI_PARTS_WORDS] = {dlpi_parts_manifest(p->parts), d->streams,
-                                              d->steps_per_epoch, (uint64_t)d->shuffle_parts,
-                                              (uint64_t)d->shuffle_items};
-    memcpy(s->sampler, words, sizeof words);
-    s->sampler_bytes = sizeof words;
-}
-
 static void dlpi_state_config(const dlp_pipe *p, dlpi_state *s) {
     memset(s, 0, sizeof *s);
     s->magic = DLPI_STATE_MAGIC;
-    s->n_items = p->stream ? UINT64_MAX : p->fetch->dataset.n_items;
+    s->n_items = p->open_end ? UINT64_MAX : p->fetch->dataset.n_items;
     s->seed = p->sampler->sampler.seed;
     s->params = p->params_hash;
     s->global_batch = (uint32_t)p->global_batch;
     s->order = (uint16_t)p->sampler->sampler.order;
     s->last = (uint16_t)p->last;
-    if (p->parts) dlpi_state_parts(p, s);
+    if (p->source->config) p->source->config(p, s);
     if (p->lender) p->lender->ops->lender->config(p, s);
 }
 
-/* The batch sampler's state that stands before (after = 0) or behind the batch in slot s. */
-static void dlpi_state_sampler(const dlp_pipe *p, uint32_t s, int after, dlpi_state *to) {
-    const uint8_t *from = (const uint8_t *)dlpi_slot_at(p, s) + p->slot.sampler_state;
-    if (p->sampler->sampler.order != DLP_ORDER_BATCHES) return;
-    if (after) from += 8 + DLP_SAMPLER_STATE_BYTES;
-    memcpy(&to->sampler_bytes, from, 4);
-    memcpy(to->sampler, from + 8, DLP_SAMPLER_STATE_BYTES);
+/* The source's own part of a state. At an epoch's beginning there is none. */
+static void dlpi_state_source(dlpi_state *to, const dlpi_source_state *from) {
+    to->sampler_bytes = to->batch > 0 ? from->bytes : 0;
+    memset(to->sampler, 0, sizeof to->sampler);
+    if (to->batch > 0) memcpy(to->sampler, from->at, sizeof to->sampler);
 }
 
 /* The state behind the batch in slot s, when all before it is consumed too. */
@@ -11510,7 +10829,7 @@ static void dlpi_state_after(const dlp_pipe *p, uint32_t s, uint32_t flags, dlpi
     to->epoch = last ? slot->epoch + 1 : slot->epoch;
     to->batch = last ? 0 : slot->in_epoch + 1;
     to->position = last ? 0 : slot->after;
-    if (!last) dlpi_state_sampler(p, s, 1, to);
+    if (p->source->state) dlpi_state_source(to, p->source->state(p, s, 1));
 }
 
 /* Is batch k of the present epoch delivered, or was it consumed in the life before? */
@@ -11531,11 +10850,7 @@ static void dlpi_state_window(const dlp_pipe *p, dlpi_state *to) {
         to->epoch = p->epoch_now;
         to->batch = p->win_base;
         to->position = dlpi_slot_at(p, s)->begins;
-        if (p->sampler->sampler.order == DLP_ORDER_BATCHES) {
-            to->sampler_bytes = 0;
-            memset(to->sampler, 0, sizeof to->sampler);
-        }
-        if (to->batch > 0) dlpi_state_sampler(p, s, 0, to);
+        if (p->source->state) dlpi_state_source(to, p->source->state(p, s, 0));
     }
     for (uint32_t k = 0; k < DLPI_WINDOW_MAX; k++) {
         if (!dlpi_state_consumed(p, to->batch + k)) continue;
@@ -11558,10 +10873,7 @@ static void dlpi_state_note(dlp_pipe *p, uint64_t b, uint32_t s, uint32_t flags)
         p->after_epoch = slot->epoch;
         p->after_batch = slot->in_epoch + 1;
         p->after_position = slot->after;
-        if (p->sampler->sampler.order == DLP_ORDER_BATCHES)
-            memcpy(p->after_sampler,
-                   (const uint8_t *)slot + p->slot.sampler_state + 8 + DLP_SAMPLER_STATE_BYTES,
-                   sizeof p->after_sampler);
+        if (p->source->state) p->after_source = *p->source->state(p, s, 1);
     }
     if (flags & DLP_BATCH_LAST) {
         p->after_epoch = slot->epoch + 1;
@@ -11574,10 +10886,7 @@ static void dlpi_state_now(const dlp_pipe *p, dlpi_state *to) {
     to->epoch = p->after_epoch;
     to->batch = p->after_batch;
     to->position = p->after_position;
-    if (p->sampler->sampler.order == DLP_ORDER_BATCHES && to->batch > 0) {
-        memcpy(&to->sampler_bytes, p->after_sampler, 4);
-        memcpy(to->sampler, p->after_sampler + 8, DLP_SAMPLER_STATE_BYTES);
-    }
+    if (p->source->state) dlpi_state_source(to, &p->after_source);
     if (p->d.unordered) dlpi_state_window(p, to);
 }
 
@@ -11606,8 +10915,8 @@ static void dlpi_state_books(dlp_pipe *p, const dlpi_state *s) {
         p->epoch_open = 1;
     }
     while (p->win[p->win_base % DLPI_WINDOW_MAX]) p->win[p->win_base++ % DLPI_WINDOW_MAX] = 0;
-    memcpy(p->after_sampler, &s->sampler_bytes, 4);
-    memcpy(p->after_sampler + 8, s->sampler, DLP_SAMPLER_STATE_BYTES);
+    p->after_source.bytes = s->sampler_bytes;
+    memcpy(p->after_source.at, s->sampler, sizeof p->after_source.at);
 }
 
 /* Where the feeder goes on. */
@@ -11644,23 +10953,14 @@ static bool dlpi_window_fits(const dlpi_state *s, uint64_t most) {
     return left > DLPI_WINDOW_MAX;
 }
 
-/* A batch sampler's lists have a row each, at least. A state that was not saved but made, by
-   dlp_pipe_state_at, knows neither rows nor what the sampler would save. */
-static bool dlpi_state_lists_fit(const dlp_pipe *p, const dlpi_state *s) {
-    if (s->batch == 0) return s->position == 0 && s->sampler_bytes == 0;
-    if (s->position == 0) return s->sampler_bytes == 0;
-    return s->position >= s->batch && s->position <= dlpi_times(s->batch, p->global_batch);
-}
-
 /* The field of a state with this pipe's order, if any, that has what is never saved. To go on from
    there would leave batches out, or give them twice, and nobody would be told. */
 static const char *dlpi_state_never_saved(const dlp_pipe *p, const dlpi_state *s, uint64_t most) {
-    const bool lists = p->sampler->sampler.order == DLP_ORDER_BATCHES;
-    uint32_t bytes = p->parts ? 8 * DLPI_PARTS_WORDS : lists ? s->sampler_bytes : 0;
-    if (s->sampler_bytes != bytes) return "sampler_bytes";
-    for (uint32_t i = bytes; i < DLP_SAMPLER_STATE_BYTES; i++)
+    if (p->source->state == NULL && s->sampler_bytes != 8 * p->source->n_words)
+        return "sampler_bytes";
+    for (uint32_t i = s->sampler_bytes; i < DLP_SAMPLER_STATE_BYTES; i++)
         if (s->sampler[i] != 0) return "sampler";
-    if (lists) return dlpi_state_lists_fit(p, s) ? NULL : "position";
+    if (p->source->never_saved) return p->source->never_saved(p, s);
     if (s->batch >= most) return "batch";
     if (!dlpi_window_fits(s, most)) return "window";
     return s->position == dlpi_state_position(p, s->epoch, s->batch) ? NULL : "position";
@@ -11671,7 +10971,7 @@ static int dlpi_state_check_all(const dlp_pipe *p, const dlp_state *state, dlpi_
                                 const char *field, dlp_error *e) {
     dlpi_state mine;
     const char *wrong;
-    uint64_t most = p->stream ? p->samples / p->global_batch : dlpi_epoch_batches(p);
+    uint64_t most = p->open_end ? p->samples / p->global_batch : dlpi_epoch_batches(p);
     memcpy(s, state->bytes, sizeof *s);
     dlpi_state_config(p, &mine);
     if (s->magic != DLPI_STATE_MAGIC || s->check != dlpi_state_check(s) ||
@@ -11686,11 +10986,11 @@ static int dlpi_state_check_all(const dlp_pipe *p, const dlp_state *state, dlpi_
     if (s->global_batch != mine.global_batch)
         return dlpi_state_differs(e, "batch_size", s->global_batch, mine.global_batch);
     if (s->last != mine.last) return dlpi_state_differs(e, "last", s->last, mine.last);
-    for (size_t i = 0; p->parts && i < DLPI_PARTS_WORDS; i++) {
+    for (size_t i = 0; i < p->source->n_words; i++) {
         uint64_t was, is;
         memcpy(&was, s->sampler + i * 8, 8);
         memcpy(&is, mine.sampler + i * 8, 8);
-        if (was != is) return dlpi_state_differs(e, dlpi_parts_names[i], was, is);
+        if (was != is) return dlpi_state_differs(e, p->source->words[i], was, is);
     }
     if (s->params != mine.params)
         return dlpi_state_differs(e,
@@ -11715,6 +11015,1183 @@ static int dlpi_state_take(dlp_pipe *p) {
     dlpi_state_place(p, &s, 0, &to);
     return dlpi_feed_goto(p, &to) == DLP_OK ? DLP_OK : dlpi_pipe_fail(p, &p->ctl->error);
 }
+
+/* ---- how long an epoch is: for sources, which say of what ---- */
+
+/* Are there items, and can the sampler's order be had of them? */
+static int dlpi_check_items(dlp_pipe *p) {
+    dlp_error e;
+    if (p->fetch->dataset.n_items == 0)
+        return dlpi_bad(p, p->fetch->name, "dataset.n_items", "1..2^48", 0);
+    if (dlpi_order_check(&p->sampler->sampler, p->fetch->dataset.n_items, &e) == DLP_OK)
+        return DLP_OK;
+    dlpi_copy_text(e.stage, sizeof e.stage, p->sampler->name);
+    return dlpi_pipe_fail(p, &e);
+}
+
+/* An order that another source than this pipe's goes with. */
+static int dlpi_bad_order(dlp_pipe *p) {
+    return dlpi_bad(p, p->sampler->name, "sampler.order",
+                    "DLP_ORDER_PARTS with a part queue, and only then", p->sampler->sampler.order);
+}
+
+/* Nobody knows the epoch's length. */
+static int dlpi_epoch_open(dlp_pipe *p) {
+    p->samples = DLPI_MAX_ITEMS;
+    p->batches_per_epoch = UINT64_MAX;
+    return DLP_OK;
+}
+
+/* An epoch of n samples. */
+static int dlpi_epoch_of(dlp_pipe *p, uint64_t n) {
+    p->samples = n;
+    p->batches_per_epoch = n / p->global_batch;
+    if (p->last != DLP_LAST_DROP && n % p->global_batch != 0) p->batches_per_epoch++;
+    if (p->batches_per_epoch != 0) return DLP_OK;
+    return dlpi_refuse(p, DLP_ERR_ARG, p->batcher->name, "last",
+                       "DLP_LAST_DROP leaves no batch: %" PRIu64
+                       " samples an epoch, batch_size %" PRIu64,
+                       n, p->global_batch);
+}
+
+/* ---------------------------------------------------------------------------------------------
+   >>impl-sampler    SAMPLER AND REPEAT, AS STAGES: KEYED ORDERS
+   What they do is done by whoever schedules batches: see >>impl-feed. The item at a position of an
+   epoch follows from the seed alone, so the workers compute indices, and a state is a position. Of
+   a dataset without a length positions are counted until a row says that the epoch is over. */
+
+static int dlpi_keyed_sizes(dlp_pipe *p) {
+    const dlp_sampler_desc *d = &p->sampler->sampler;
+    int rc;
+    if (d->order == DLP_ORDER_PARTS) return dlpi_bad_order(p);
+    if ((rc = dlpi_check_items(p)) != DLP_OK) return rc;
+    if (p->open_end) {
+        p->samples = dlpi_order_samples(d, p->fetch->dataset.n_items);
+        p->batches_per_epoch = UINT64_MAX;
+        return DLP_OK;
+    }
+    return dlpi_epoch_of(p, dlpi_order_samples(d, p->fetch->dataset.n_items));
+}
+
+/* A few indices, out of a block of 64 kept from the last time: a block costs little more than
+   one. */
+static void dlpi_near_indices(dlpi_worker *w, uint64_t epoch, uint64_t first, uint32_t n,
+                              uint64_t *index) {
+    for (uint32_t i = 0; i < n; i++) {
+        uint64_t at = first + i, from = at & ~UINT64_C(63), left = w->p->samples - from;
+        if (w->near_n == 0 || w->near_first != from || w->near_epoch != epoch) {
+            w->near_n = left < 64 ? (uint32_t)left : 64;
+            w->near_first = from;
+            w->near_epoch = epoch;
+            dlpi_order_block(&w->order, epoch, from, w->near_n, w->near);
+        }
+        index[i] = w->near[at - from];
+    }
+}
+
+static void dlpi_keyed_indices(dlpi_worker *w, const dlpi_unit *t) {
+    const dlp_pipe *p = w->p;
+    const dlpi_bslot *slot = dlpi_slot_at(p, t->slot);
+    uint64_t *index = dlpi_slot_index(p, t->slot) + t->row;
+    uint64_t at = slot->position + t->row;
+    uint32_t n = t->end - t->row;
+    while (n > 0) { /* padding goes on at the epoch's beginning */
+        uint64_t first = at % p->samples;
+        uint32_t take = p->samples - first < n ? (uint32_t)(p->samples - first) : n;
+        if (take < 8 && w->st->n_workers <= 4)
+            dlpi_near_indices(w, slot->epoch, first, take, index);
+        else
+            dlpi_order_block(&w->order, slot->epoch, first, take, index);
+        index += take;
+        at += take;
+        n -= take;
+    }
+}
+
+static uint64_t dlpi_keyed_item(dlpi_worker *w, uint32_t s, uint32_t row, uint64_t epoch,
+                                uint64_t position, uint32_t k) {
+    uint64_t index;
+    DLPI_UNUSED(s);
+    DLPI_UNUSED(row);
+    if (k > 0) return dlpi_order_replacement(&w->order, epoch, position, k);
+    dlpi_order_block(&w->order, epoch, position, 1, &index);
+    return index;
+}
+
+static const dlpi_source_ops dlpi_keyed_source = {
+    .sizes = dlpi_keyed_sizes,
+    .rows = dlpi_feed_rows,
+    .fill = dlpi_feed_padding,
+    .seek = dlpi_feed_seek,
+    .indices = dlpi_keyed_indices,
+    .item = dlpi_keyed_item,
+};
+
+static const dlpi_stage_ops dlpi_sampler_ops = {
+    .kind = DLP_STAGE_SAMPLER,
+    .rank = 1,
+    .source = &dlpi_keyed_source,
+};
+
+static const dlpi_stage_ops dlpi_repeat_ops = {.kind = DLP_STAGE_REPEAT, .rank = 2};
+
+/* ---------------------------------------------------------------------------------------------
+   >>impl-lists      LISTS OF A BATCH SAMPLER
+   The user's batch sampler gives the indices of each global batch. Whoever schedules asks for one
+   list ahead: that there is none is the only sign that a batch is its epoch's last. So what the
+   sampler saves belongs to a batch that is scheduled later, and each slot has both states: before
+   its list, and after it. */
+
+typedef struct dlpi_lists {
+    bool begun; /* the epoch below: n and index are its list fetched ahead */
+    uint64_t epoch;
+    int64_t n;                       /* 0: it has no other */
+    uint64_t *index;                 /* [global_batch] */
+    dlpi_source_state before, after; /* that list, as the sampler saves it */
+} dlpi_lists;
+
+static inline dlpi_lists *dlpi_lists_of(const dlp_pipe *p) { return p->source_stage->self; }
+
+static int dlpi_lists_sizes(dlp_pipe *p) {
+    const dlp_batch_sampler *b = &p->sampler->sampler.batches;
+    const char *name = p->sampler->name;
+    int rc = dlpi_check_items(p);
+    if (rc != DLP_OK) return rc;
+    if (b->next == NULL) return dlpi_bad(p, name, "batches.next", "a function", 0);
+    if ((b->save == NULL) != (b->restore == NULL))
+        return dlpi_bad(p, name, "batches.restore", "given together with batches.save", 0);
+    return dlpi_epoch_open(p);
+}
+
+static uint64_t dlpi_lists_private(const dlp_pipe *p, const dlpi_stage *st) {
+    DLPI_UNUSED(st);
+    return dlpi_times(p->global_batch, 8);
+}
+
+static bool dlpi_lists_alloc(dlp_pipe *p, dlpi_stage *st) {
+    dlpi_lists *l = st->self;
+    l->index = malloc((size_t)p->global_batch * 8);
+    return l->index != NULL;
+}
+
+static void dlpi_lists_release(dlpi_stage *st) { free(((dlpi_lists *)st->self)->index); }
+
+static uint64_t dlpi_lists_slot_bytes(const dlp_pipe *p) {
+    DLPI_UNUSED(p);
+    return 2 * sizeof(dlpi_source_state);
+}
+
+static int dlpi_lists_fail(dlp_pipe *p, const char *what, int64_t got) {
+    const dlp_batch_sampler *b = &p->sampler->sampler.batches;
+    const char *why = b->why && got < 0 ? b->why(b->user) : NULL;
+    dlp_error e;
+    dlpi_error_set(&e, DLP_ERR_CALLBACK, "sampler.batches", "%s returned %" PRId64 "%s%s", what,
+                   got, why ? ": " : "", why ? why : "");
+    dlpi_copy_text(e.stage, sizeof e.stage, p->sampler->name);
+    e.epoch = p->feed.epoch;
+    dlpi_ctl_fail(p, DLPI_FEEDER, &e);
+    return DLP_ERR_CALLBACK;
+}
+
+/* Ask for one list; keeps the states before and after it. */
+static int dlpi_lists_next(dlp_pipe *p) {
+    dlpi_lists *l = dlpi_lists_of(p);
+    const dlp_batch_sampler *b = &p->sampler->sampler.batches;
+    int64_t n = b->next(b->user, p->feed.epoch, l->index, p->global_batch);
+    if (n < 0 || (uint64_t)n > p->global_batch)
+        return dlpi_lists_fail(p, "the batch sampler's next", n);
+    for (int64_t i = 0; i < n; i++)
+        if (l->index[i] >= p->fetch->dataset.n_items)
+            return dlpi_lists_fail(p, "the batch sampler's next gave an index past the items; it",
+                                   n);
+    l->n = n;
+    l->before = l->after;
+    if (b->save) {
+        int32_t bytes = b->save(b->user, l->after.at);
+        if (bytes < 0 || bytes > DLP_SAMPLER_STATE_BYTES)
+            return dlpi_lists_fail(p, "the batch sampler's save", bytes);
+        l->after.bytes = (uint32_t)bytes;
+        memset(l->after.at + bytes, 0, (size_t)(DLP_SAMPLER_STATE_BYTES - bytes));
+    }
+    return DLP_OK;
+}
+
+static int dlpi_lists_begin(dlp_pipe *p) {
+    dlpi_lists *l = dlpi_lists_of(p);
+    const dlp_batch_sampler *b = &p->sampler->sampler.batches;
+    int rc = b->begin ? b->begin(b->user, p->feed.epoch) : 0;
+    l->begun = true;
+    l->epoch = p->feed.epoch;
+    l->n = 0;
+    if (rc != 0) return dlpi_lists_fail(p, "the batch sampler's begin", rc);
+    return dlpi_lists_next(p);
+}
+
+static int dlpi_lists_rows(dlp_pipe *p, uint64_t *rows) {
+    const dlpi_lists *l = dlpi_lists_of(p);
+    int rc = l->begun && l->epoch == p->feed.epoch ? DLP_OK : dlpi_lists_begin(p);
+    *rows = (uint64_t)l->n;
+    if (rc != DLP_OK || *rows > 0 || p->feed.in_epoch > 0) return rc;
+    return dlpi_lists_fail(p, "the batch sampler's first next of an epoch", 0);
+}
+
+static void dlpi_lists_fill(dlp_pipe *p, uint32_t s) {
+    const dlpi_lists *l = dlpi_lists_of(p);
+    const dlpi_bslot *slot = dlpi_slot_at(p, s);
+    dlpi_source_state *states = dlpi_slot_source(p, s);
+    memcpy(dlpi_slot_index(p, s), l->index + (slot->position - slot->begins),
+           (size_t)slot->count * 8u);
+    states[0] = l->before;
+    states[1] = l->after;
+}
+
+/* Go on from the saved bytes, or replay the epoch's lists. */
+static int dlpi_lists_seek(dlp_pipe *p, const dlpi_place *to) {
+    dlpi_lists *l = dlpi_lists_of(p);
+    dlpi_feeder *f = &p->feed;
+    const dlp_batch_sampler *b = &p->sampler->sampler.batches;
+    int rc;
+    l->begun = false;
+    if (to->batch == 0) return DLP_OK;
+    if (b->restore && to->sampler_bytes > 0) {
+        /* it stands before the list asked for next */
+        l->after.bytes = to->sampler_bytes;
+        memcpy(l->after.at, to->sampler, sizeof l->after.at);
+        rc = b->restore(b->user, to->sampler, to->sampler_bytes);
+        f->in_epoch = to->batch;
+        f->position = to->position;
+        l->begun = true;
+        l->epoch = f->epoch;
+        return rc != 0 ? dlpi_lists_fail(p, "the batch sampler's restore", rc) : dlpi_lists_next(p);
+    }
+    rc = dlpi_lists_begin(p);
+    while (rc == DLP_OK && f->in_epoch < to->batch && l->n > 0)
+        rc = dlpi_feed_step(p, (uint64_t)l->n);
+    if (rc == DLP_OK && f->in_epoch < to->batch)
+        return dlpi_lists_fail(
+            p, "the batch sampler ended the epoch before the saved state; its next", 0);
+    return rc;
+}
+
+static uint64_t dlpi_lists_item(dlpi_worker *w, uint32_t s, uint32_t row, uint64_t epoch,
+                                uint64_t position, uint32_t k) {
+    if (k == 0) return dlpi_slot_index(w->p, s)[row];
+    return dlpi_order_replacement(&w->order, epoch, position, k);
+}
+
+static const dlpi_source_state *dlpi_lists_state(const dlp_pipe *p, uint32_t s, int after) {
+    return (const dlpi_source_state *)dlpi_slot_source(p, s) + after;
+}
+
+/* Lists have a row each, at least. A state that was not saved but made, by dlp_pipe_state_at, knows
+   neither rows nor what the sampler would save. */
+static bool dlpi_lists_fit(const dlp_pipe *p, const dlpi_state *s) {
+    if (s->batch == 0) return s->position == 0 && s->sampler_bytes == 0;
+    if (s->position == 0) return s->sampler_bytes == 0;
+    return s->position >= s->batch && s->position <= dlpi_times(s->batch, p->global_batch);
+}
+
+static const char *dlpi_lists_never_saved(const dlp_pipe *p, const dlpi_state *s) {
+    return dlpi_lists_fit(p, s) ? NULL : "position";
+}
+
+static const dlpi_source_ops dlpi_lists_source = {
+    .sizes = dlpi_lists_sizes,
+    .slot_bytes = dlpi_lists_slot_bytes,
+    .rows = dlpi_lists_rows,
+    .fill = dlpi_lists_fill,
+    .step = dlpi_lists_next,
+    .seek = dlpi_lists_seek,
+    .item = dlpi_lists_item,
+    .state = dlpi_lists_state,
+    .never_saved = dlpi_lists_never_saved,
+};
+
+/* A sampler stage whose order is DLP_ORDER_BATCHES. */
+static const dlpi_stage_ops dlpi_lists_ops = {
+    .kind = DLP_STAGE_SAMPLER,
+    .rank = 1,
+    .self_bytes = sizeof(dlpi_lists),
+    .private_bytes = dlpi_lists_private,
+    .alloc = dlpi_lists_alloc,
+    .release = dlpi_lists_release,
+    .source = &dlpi_lists_source,
+};
+
+/* ---------------------------------------------------------------------------------------------
+   >>impl-parts      PART QUEUE: THE CELLS, WHAT TO LOAD NEXT, LOADING IT
+   The source of batches whose items come in parts. The scheduler alone does all of it, but for the
+   word of each cell. It computes the indices of a batch as it schedules it, looks ahead for the
+   parts that come next in the order of this rank's rows, and gives each of them a free cell and a
+   ticket. A part stays in its cell while a batch up to the one looked at last needs it, and until
+   all batches scheduled that need it have left the last stage that could send rows back to fetch.
+   A unit of the part workers is a cell with an open ticket, the oldest first.
+
+   cell.state: ticket (39 bits) and what is with it. Tickets only grow.
+
+     CLOSED --feeder: OPEN--> OPEN --worker: a swap, its number--> ... --worker--> LOADED or FAILED
+       ^  ^                    |  ^                                 |                  |
+       |  +--feeder: a swap ---+  +-- failed, or dead: tried again -+                  |
+       +----------------------- feeder: no batch needs it any more --------------------+
+
+   label  atomic            written by                    read by (partner)
+   Q1     cell.state        feeder: OPEN, CLOSED;         part workers before a claim; feeder, who
+                            worker: claim, LOADED,        then reads the part, or shows it to item
+                            FAILED; recovery: OPEN        workers with the batch (P1, T1)
+   Q2     ctl.source_moves  worker, after Q1; recovery    feeder (Q2): look again for a free cell;
+                                                          before it sleeps, so behind B1
+   B1     bell.mask, word   as everywhere
+
+   Why a claim is right. The swap that puts a worker's number there IS the claim. It fails unless
+   the word is that of the very ticket that was read, and open: after a cell was given to another
+   part its ticket is another. Fields of the cell are read behind the swap, and the feeder writes
+   them only while the word is LOADED or FAILED, which no worker changes, or CLOSED, which it makes
+   it by a swap that fails if a worker has come first. So while a worker's number stands there
+   nobody but it writes fields or bytes. tests/model/model_parts.pml goes through all of this.
+   Why a death costs no part. Nothing but the word tells who loads. A worker that dies before it
+   says LOADED leaves its number there; recovery, which is alone with a dead worker's words, makes
+   it OPEN again, and the next worker begins at the first byte: nobody reads bytes that are not
+   LOADED. One that dies behind LOADED has done all but counting the load and waking: recovery
+   counts one (Q2), and wakes everybody.
+   Why it can't stand still. When the feeder waits for a free cell for a part of batch k, each cell
+   that is not k's own belongs to batches before k. All parts of those are in cells, so they are
+   loaded and fed, they leave (workers never wait for a part), and their cells come free. So it is
+   enough that one batch's parts fit into the cells: dlpi_parts_need holds the worst case of them
+   against queue_size before the start. */
+
+#define DLPI_PART_OPEN UINT32_C(0x1000000)
+#define DLPI_PART_LOADED UINT32_C(0x1000001)
+#define DLPI_PART_FAILED UINT32_C(0x1000002)
+#define DLPI_PART_CLOSED UINT32_C(0)
+#define DLPI_PART_GUARD ((uint64_t)DLPI_DEBUG * 4096) /* before a part, which is aligned so */
+#define DLPI_PART_HINTS 64u
+
+/* A part cell, in region. The feeder writes it while nobody may load; who loads writes the rest. */
+typedef struct dlpi_pcell {
+    uint64_t state; /* Q1 ticket (39), what is with it (25): see >>impl-parts */
+    uint64_t part, first, items, epoch;
+    uint64_t bytes;
+    uint64_t due_ns; /* a failed load is tried again then */
+    uint32_t rec;    /* tries, workers killed: as a row's */
+    uint32_t killed_by;
+    dlp_error error; /* of a load that failed */
+    uint64_t used;   /* batch fed last that needs it, + 1; feeder, for observers */
+    uint8_t pad[(DLPI_LINE << 2) - 72 - sizeof(dlp_error)];
+} dlpi_pcell;
+
+_Static_assert(sizeof(dlpi_pcell) == 4 * DLPI_LINE, "region layout");
+
+typedef struct dlpi_part_use { /* what the scheduler knows of a cell */
+    uint64_t part, epoch;      /* whose need gave it its ticket; 0: sought since */
+    uint64_t until;            /* epochs from this one on want it loaded anew; UINT64_MAX: none */
+    uint64_t need_epoch, need; /* the last batch known to need it */
+    uint64_t used;             /* batch scheduled last that needs it, + 1 */
+    uint64_t ticket;           /* 0: never given */
+    bool needed;               /* by that batch; false: by none that is to be scheduled */
+    dlp_permutation items;     /* of (part, epoch) asked for last */
+} dlpi_part_use;
+
+typedef struct dlpi_part_place { /* what a search for free cells depends on */
+    uint64_t epoch, batch;       /* to be scheduled next */
+    uint64_t left, loads;
+} dlpi_part_place;
+
+/* What the stage keeps. */
+typedef struct dlpi_parts {
+    dlp_part_desc d;
+    uint32_t n_cells;
+    uint8_t pad[DLPI_LINE]; /* part workers read what is above; below is the scheduler's */
+    dlpi_part_plan plan;
+    uint64_t *tables;   /* of both orders */
+    dlpi_part_use *use; /* [n_cells] */
+    uint64_t tickets;
+    uint64_t epoch, batch; /* how far ahead parts are asked for: up to before this batch */
+    uint64_t left;         /* no batch below it will need its parts again */
+    bool stuck;            /* no cell was free, when all was at: */
+    dlpi_part_place stuck_at;
+    uint32_t hint[DLPI_PART_HINTS];
+} dlpi_parts;
+
+static inline dlpi_parts *dlpi_parts_of(const dlp_pipe *p) { return p->source_stage->self; }
+
+static inline dlpi_pcell *dlpi_pcell_at(const dlp_pipe *p, uint32_t i) {
+    return dlpi_area_at(p, DLPI_REC_SOURCE, i);
+}
+static inline uint8_t *dlpi_part_bytes(const dlp_pipe *p, uint32_t i) {
+    return (uint8_t *)dlpi_area_at(p, DLPI_REC_SOURCE_CELLS, i) + DLPI_PART_GUARD;
+}
+/* Which part cell each row of slot s comes from. */
+static inline uint32_t *dlpi_slot_pcell(const dlp_pipe *p, uint32_t s) {
+    return dlpi_slot_source(p, s);
+}
+static inline uint32_t dlpi_part_state(const dlp_pipe *p, uint32_t c) {
+    return dlpi_gen_low(DLPI_LOAD_SEQ(&dlpi_pcell_at(p, c)->state)); /* Q1 <- Q1 */
+}
+
+/* ---- what the desc may say, and what follows ---- */
+
+static int dlpi_parts_bounds(dlp_pipe *p, const dlpi_stage *st, const dlp_part_desc *d) {
+    static const dlpi_bound bounds[] = {
+        {DLPI_AT(dlp_part_desc, n_parts), 1, INT64_C(1) << 31, "1..2^31"},
+        {DLPI_AT(dlp_part_desc, max_part_bytes), 1, DLPI_CELL_MAX, "1..2^46"},
+        {DLPI_AT(dlp_part_desc, queue_size), 0, 4096, "0, or 2..4096"},
+        {DLPI_AT(dlp_part_desc, streams), 0, 1 << 20, "0..2^20, a divisor of batch_size"},
+        {DLPI_AT(dlp_part_desc, shuffle_parts), 0, 1, "0 or 1"},
+        {DLPI_AT(dlp_part_desc, shuffle_items), 0, 1, "0 or 1"},
+        {DLPI_AT(dlp_part_desc, steps_per_epoch), 0, DLPI_MAX_ITEMS, "0..2^48"},
+        {"dispatch", DLPI_IN(dlp_part_desc, workers.dispatch), 0, 0,
+         "DLP_DISPATCH_CLAIM for parts"},
+        {"workers_max", DLPI_IN(dlp_part_desc, workers.workers_max), 0, 0,
+         "0 for parts: they are not tuned"},
+        {"workers_min", DLPI_IN(dlp_part_desc, workers.workers_min), 0, 0,
+         "0 for parts: they are not tuned"},
+    };
+    dlpi_check_bounds(p, st->name, d, DLPI_ROWS(bounds));
+    if (d->queue_size == 1) dlpi_bad(p, st->name, "queue_size", "0, or 2..4096", 1);
+    if (d->workers.on_error == DLP_ON_ERROR_REPLACE)
+        dlpi_bad(p, st->name, "on_error", "DLP_ON_ERROR_RAISE or _SHORT for parts", 1);
+    if (d->load == NULL) dlpi_bad(p, st->name, "load", "a function", 0);
+    if (d->items == NULL && d->count == NULL)
+        dlpi_bad(p, st->name, "items", "n_parts counts, or count a function", 0);
+    return p->err.code != 0 ? p->err.code : dlpi_check_workers(p, st);
+}
+
+/* Items of part i, of which there may be as many as room. */
+static int dlpi_parts_count_one(dlp_pipe *p, const dlpi_stage *st, const dlp_part_desc *d,
+                                uint64_t i, uint64_t room, uint64_t *items) {
+    int rc = 0;
+    if (d->items)
+        *items = d->items[i];
+    else
+        rc = d->count(d->user, i, items);
+    if (rc != 0)
+        return dlpi_refuse(p, DLP_ERR_CALLBACK, st->name, "count",
+                           "part %" PRIu64 ": count returned %d", i, rc);
+    if (*items <= room) return DLP_OK;
+    return dlpi_refuse(
+        p, DLP_ERR_ARG, st->name, "items",
+        "part %" PRIu64 " has %" PRIu64 " items, and with it there are more than 2^48", i, *items);
+}
+
+/* Take the desc: its numbers, and the items before each part. */
+static int dlpi_parts_take(dlp_pipe *p, dlpi_stage *st, const dlp_part_desc *d) {
+    dlpi_parts *q = st->self;
+    uint64_t items = 0;
+    int rc = dlpi_parts_bounds(p, st, d);
+    if (rc != DLP_OK) return rc;
+    q->d = *d;
+    q->d.items = NULL;
+    st->own = (void (*)(void))d->load;
+    st->user = d->user;
+    q->plan.n_parts = d->n_parts;
+    q->plan.streams = d->streams ? d->streams : 1;
+    q->plan.steps = d->steps_per_epoch;
+    q->plan.shuffle_parts = d->shuffle_parts != 0;
+    q->plan.shuffle_items = d->shuffle_items != 0;
+    q->plan.first = calloc((size_t)d->n_parts + 1, sizeof *q->plan.first);
+    if (q->plan.first == NULL) return dlpi_no_memory(p, "items", "the parts' counts");
+    for (uint64_t i = 0; i < d->n_parts && rc == DLP_OK; i++) {
+        rc = dlpi_parts_count_one(p, st, d, i, DLPI_MAX_ITEMS - q->plan.first[i], &items);
+        q->plan.first[i + 1] = q->plan.first[i] + items;
+    }
+    return rc;
+}
+
+/* The sum of the counts is the dataset's. */
+static int dlpi_parts_items_are(dlp_pipe *p, const dlpi_stage *st, uint64_t items) {
+    dlp_dataset *ds = &p->fetch->dataset;
+    if (p->open_end)
+        return dlpi_bad_graph(p, st->name,
+                              "this stage wants to know the number of items, and a "
+                              "stream has none");
+    if (ds->n_items != 0 && ds->n_items != items)
+        return dlpi_refuse(p, DLP_ERR_ARG, p->fetch->name, "dataset.n_items",
+                           "n_items is %" PRIu64 ", the parts have %" PRIu64 " items", ds->n_items,
+                           items);
+    ds->n_items = items;
+    return DLP_OK;
+}
+
+/* What its numbers must be to others. */
+static int dlpi_parts_fit(dlp_pipe *p, const dlpi_stage *st, const dlpi_part_plan *q) {
+    uint64_t items = dlpi_parts_items(q);
+    int rc = dlpi_parts_items_are(p, st, items);
+    if (rc != DLP_OK) return rc;
+    if (p->sampler->sampler.subset || p->sampler->sampler.weights)
+        return dlpi_bad(p, p->sampler->name, "sampler.subset",
+                        "NULL with DLP_ORDER_PARTS, as weights", 1);
+    if (q->streams > p->global_batch || p->global_batch % q->streams != 0)
+        return dlpi_refuse(p, DLP_ERR_ARG, st->name, "streams",
+                           "batch_size %" PRIu64 " can't be divided by streams %" PRIu64,
+                           p->global_batch, q->streams);
+    if (q->steps == 0) return DLP_OK;
+    dlpi_within(p, st->name, "items", (int64_t)items, (int64_t)q->streams, INT64_MAX,
+                "one for each stream with steps_per_epoch");
+    dlpi_within(p, st->name, "steps_per_epoch", (int64_t)q->steps, 0,
+                (int64_t)(DLPI_MAX_ITEMS / p->global_batch), "at most 2^48 items in an epoch");
+    return p->err.code;
+}
+
+static int dlpi_parts_sizes(dlp_pipe *p) {
+    dlpi_part_plan *q = &dlpi_parts_of(p)->plan;
+    int rc;
+    if (p->sampler->sampler.order != DLP_ORDER_PARTS) return dlpi_bad_order(p);
+    if ((rc = dlpi_parts_fit(p, p->source_stage, q)) != DLP_OK) return rc;
+    if ((rc = dlpi_check_items(p)) != DLP_OK) return rc;
+    q->batch = p->global_batch;
+    q->seed = p->sampler->sampler.seed;
+    q->samples = q->steps ? q->steps * p->global_batch
+                          : dlpi_order_samples(&p->sampler->sampler, p->fetch->dataset.n_items);
+    return dlpi_epoch_of(p, q->samples);
+}
+
+/* This rank's rows of global batch k of an epoch; returns the position of the first. */
+static uint64_t dlpi_parts_rows(const dlp_pipe *p, uint64_t k, uint32_t *count) {
+    uint64_t at = k * p->global_batch, first;
+    bool cut = p->last == DLP_LAST_SHORT && p->samples - at < p->global_batch;
+    dlpi_rank_rows(p, cut ? p->samples - at : p->global_batch, &first, count);
+    return at + first;
+}
+
+/* How many parts batch k can need here, at most. */
+static uint64_t dlpi_parts_need_of(const dlp_pipe *p, const dlpi_parts *q, uint64_t k) {
+    uint32_t count;
+    uint64_t at = dlpi_parts_rows(p, k, &count);
+    return dlpi_parts_need(&q->plan, at, count);
+}
+
+/* How many cells there are. All batches but the last are alike. */
+static int dlpi_parts_check(dlp_pipe *p, dlpi_stage *st) {
+    dlpi_parts *q = st->self;
+    uint64_t need = dlpi_parts_need_of(p, q, 0);
+    uint64_t tail = dlpi_parts_need_of(p, q, p->batches_per_epoch - 1);
+    if (tail > need) need = tail;
+    q->n_cells = q->d.queue_size;
+    if (q->n_cells == 0 && need < 4096) q->n_cells = need < 1 ? 2 : (uint32_t)need + 1;
+    if (q->n_cells >= need && q->n_cells > 0) return DLP_OK;
+    return dlpi_refuse(p, DLP_ERR_ARG, st->name, "queue_size",
+                       "a batch may need %" PRIu64 " parts at once (batch_size, streams, the "
+                       "smallest parts), queue_size is %" PRIu32 "; 0 takes what is needed",
+                       need, q->d.queue_size);
+}
+
+/* ---- memory ---- */
+
+static uint64_t dlpi_parts_slot_bytes(const dlp_pipe *p) { return dlpi_times(p->batch_rows, 4); }
+
+static void dlpi_parts_layout(dlp_pipe *p, dlpi_stage *st) {
+    const dlpi_parts *q = st->self;
+    uint64_t stride = dlpi_round_up(dlpi_sum(q->d.max_part_bytes, DLPI_GUARD), 4096);
+    dlpi_area_add(p, DLPI_REC_SOURCE, "part cells: records", sizeof(dlpi_pcell), q->n_cells,
+                  DLPI_LINE);
+    dlpi_area_add(p, DLPI_REC_SOURCE_CELLS, "part cells", dlpi_sum(stride, DLPI_PART_GUARD),
+                  q->n_cells, 4096);
+}
+
+/* Sums in the order given (since add), and in those of two epochs; what is known of the cells. */
+static uint64_t dlpi_parts_private(const dlp_pipe *p, const dlpi_stage *st) {
+    const dlpi_parts *q = st->self;
+    DLPI_UNUSED(p);
+    return dlpi_sum(dlpi_times(q->plan.n_parts + 1, q->plan.shuffle_parts ? 24 : 8),
+                    dlpi_times(q->n_cells, sizeof(dlpi_part_use)));
+}
+
+static bool dlpi_parts_alloc(dlp_pipe *p, dlpi_stage *st) {
+    dlpi_parts *q = st->self;
+    size_t sums = (size_t)q->plan.n_parts + 1;
+    DLPI_UNUSED(p);
+    q->use = calloc(q->n_cells, sizeof *q->use);
+    if (!q->plan.shuffle_parts) return q->use != NULL;
+    q->tables = calloc(sums, 2 * sizeof *q->tables);
+    if (q->tables == NULL) return false;
+    q->plan.orders[0].first = q->tables;
+    q->plan.orders[1].first = q->tables + sums;
+    return q->use != NULL;
+}
+
+static void dlpi_parts_release(dlpi_stage *st) {
+    dlpi_parts *q = st->self;
+    free(q->plan.first);
+    free(q->tables);
+    free(q->use);
+}
+
+static void dlpi_guarded_part(const dlp_pipe *p, uint64_t most, uint8_t *bytes, dlpi_guarded *c) {
+    c->from = bytes - DLPI_PART_GUARD;
+    c->to = c->from + p->areas[DLPI_REC_SOURCE_CELLS].stride;
+    c->n = 1;
+    c->span[0] = (dlpi_span){bytes, most, NULL};
+}
+
+static void dlpi_parts_live(dlp_pipe *p, dlpi_stage *st) {
+    const dlpi_parts *q = st->self;
+    for (uint32_t i = 0; DLPI_DEBUG && i < q->n_cells; i++) {
+        dlpi_guarded c;
+        dlpi_guarded_part(p, q->d.max_part_bytes, dlpi_part_bytes(p, i), &c);
+        dlpi_guarded_paint(&c);
+    }
+}
+
+/* ---- looking ahead ---- */
+
+/* The cell that has the part for this epoch, or will have; n_cells: none. hint: of the place in
+   the batch, where it was the last time. */
+static uint32_t dlpi_part_find_cell(dlp_pipe *p, uint64_t epoch, uint64_t part, uint32_t place) {
+    dlpi_parts *q = dlpi_parts_of(p);
+    uint32_t *hint = &q->hint[place % DLPI_PART_HINTS];
+    for (uint32_t i = 0, c = *hint; i <= q->n_cells; c = i++) {
+        const dlpi_part_use *u = &q->use[c];
+        if (u->ticket == 0 || u->part != part || u->epoch > epoch || u->until <= epoch) continue;
+        *hint = c;
+        return c;
+    }
+    return q->n_cells;
+}
+
+/* A cell whose part no batch needs any more, closed; n_cells: none. at: the batch to be scheduled
+   next. */
+static uint32_t dlpi_part_free_cell(dlp_pipe *p, const dlpi_part_place *at) {
+    dlpi_parts *q = dlpi_parts_of(p);
+    for (uint32_t c = 0; c < q->n_cells; c++) {
+        dlpi_part_use *u = &q->use[c];
+        uint64_t *state = &dlpi_pcell_at(p, c)->state, now = DLPI_LOAD_SEQ(state); /* Q1 <- Q1 */
+        uint32_t low = dlpi_gen_low(now);
+        if (u->ticket == 0) return c;
+        if (u->needed &&
+            (u->need_epoch > at->epoch || (u->need_epoch == at->epoch && u->need >= at->batch)))
+            continue;
+        if (u->used > q->left) continue;
+        if (low == DLPI_PART_LOADED || low == DLPI_PART_FAILED) return c;
+        if (low == DLPI_PART_OPEN && /* an epoch that was left */
+            DLPI_CAS_SEQ(state, &now, dlpi_gen_word(u->ticket, DLPI_PART_CLOSED))) /* Q1 -> Q1 */
+            return c;
+    }
+    return q->n_cells;
+}
+
+/* Have the part loaded into cell c. */
+static void dlpi_part_issue(dlp_pipe *p, uint32_t c, uint64_t epoch, uint64_t part) {
+    dlpi_parts *q = dlpi_parts_of(p);
+    dlpi_part_use *u = &q->use[c];
+    dlpi_pcell *cell = dlpi_pcell_at(p, c);
+    u->part = part;
+    u->epoch = epoch;
+    u->until = UINT64_MAX;
+    u->used = 0;
+    DLPI_STORE_RLX(&cell->used, UINT64_C(0)); /* for observers */
+    u->ticket = ++q->tickets;
+    cell->part = part;
+    cell->first = q->plan.first[part];
+    cell->items = dlpi_part_size(&q->plan, part);
+    cell->epoch = epoch;
+    cell->bytes = 0;
+    DLPI_STORE_RLX(&cell->due_ns, UINT64_C(0)); /* ordered by state */
+    cell->rec = 0;
+    DLPI_STORE_SEQ(&cell->state, dlpi_gen_word(u->ticket, DLPI_PART_OPEN)); /* Q1 -> Q1, B1 */
+}
+
+/* The cell of a part that the batch looked at needs, which is given one if it has none; n_cells:
+   none is free, or the part is in one since an epoch before, and it is not known yet whether its
+   load fails: then this epoch tries again. *fresh counts tickets. */
+static uint32_t dlpi_part_want(dlp_pipe *p, const dlpi_part_place *at, uint64_t part,
+                               uint32_t place, uint32_t *fresh) {
+    dlpi_parts *q = dlpi_parts_of(p);
+    uint32_t c = dlpi_part_find_cell(p, q->epoch, part, place);
+    if (c < q->n_cells && q->use[c].need_epoch < q->epoch) { /* a new epoch, a new try */
+        uint32_t low = dlpi_part_state(p, c);
+        if (low != DLPI_PART_FAILED) return low == DLPI_PART_LOADED ? c : q->n_cells;
+        q->use[c].until = q->epoch;
+        c = q->n_cells;
+    }
+    if (c < q->n_cells || (c = dlpi_part_free_cell(p, at)) == q->n_cells) return c;
+    dlpi_part_issue(p, c, q->epoch, part);
+    ++*fresh;
+    return c;
+}
+
+/* Cells for all parts of the batch looked at. Returns how many batches after it need no other
+   parts, or -1: a cell is missing. A batch and the next take neighbours from each stream, so the
+   parts stay the same until the first of its pieces comes to its part's end (steady); only full
+   batches are alike, so never past the last of them. */
+static int64_t dlpi_parts_look(dlp_pipe *p, const dlpi_part_place *at, uint32_t *fresh) {
+    dlpi_parts *q = dlpi_parts_of(p);
+    uint64_t from, steady = UINT64_MAX, full = dlpi_parts_full(&q->plan);
+    uint32_t count, place = 0;
+    from = dlpi_parts_rows(p, q->batch, &count);
+    for (uint64_t r = 0; r < count; place++) {
+        dlpi_piece x;
+        uint32_t c;
+        dlpi_parts_piece(&q->plan, q->epoch, from + r, count - r, &x);
+        if ((c = dlpi_part_want(p, at, x.part, place, fresh)) == q->n_cells) return -1;
+        q->use[c].needed = true;
+        q->use[c].need_epoch = q->epoch;
+        q->use[c].need = q->batch;
+        if (x.steady < steady) steady = x.steady;
+        r += x.n;
+    }
+    if (q->batch >= full || count == 0) return 0;
+    if (steady > full - 1 - q->batch) steady = full - 1 - q->batch;
+    for (uint32_t c = 0; c < q->n_cells && steady > 0; c++)
+        if (q->use[c].need_epoch == q->epoch && q->use[c].need == q->batch)
+            q->use[c].need += steady;
+    return (int64_t)steady;
+}
+
+/* The scheduler goes on at another place, maybe an earlier one. What was asked for beyond it is
+   needed no more, and a part that is in a cell, or on its way there, will do for any epoch: it must
+   not take a second cell, there may be none. What has failed is tried again. */
+static int dlpi_parts_seek(dlp_pipe *p, const dlpi_place *to) {
+    dlpi_parts *q = dlpi_parts_of(p);
+    q->epoch = to->epoch;
+    q->batch = to->batch;
+    q->stuck = false;
+    for (uint32_t c = 0; c < q->n_cells; c++) {
+        dlpi_part_use *u = &q->use[c];
+        uint32_t low = dlpi_part_state(p, c);
+        u->needed = false;
+        if (u->until != UINT64_MAX || low == DLPI_PART_FAILED)
+            u->until = 0;
+        else
+            u->epoch = 0;
+    }
+    return dlpi_feed_seek(p, to);
+}
+
+/* Batches that have left the last stage that may send rows back. */
+static void dlpi_parts_leave(dlp_pipe *p) {
+    dlpi_parts *q = dlpi_parts_of(p);
+    uint64_t base = DLPI_LOAD_SEQ(&p->ctl->base); /* V1 <- V1 */
+    if (q->left < base) q->left = base;           /* delivered: their slots may be others' */
+    for (; q->left < p->feed.published; q->left++) {
+        dlpi_sst *sst = dlpi_sst_at(p, dlpi_slot_of(p, q->left), p->rows_end);
+        if (!dlpi_ready_past(DLPI_LOAD_ACQ(&sst->ready), q->left)) break; /* Y1 <- Y1 */
+    }
+}
+
+/* The batch to be scheduled next, and all else on which it depends whether a cell is free. A caller
+   that has left the epoch wants the next one's first. */
+static dlpi_part_place dlpi_parts_now(dlp_pipe *p) {
+    uint64_t cancel = DLPI_LOAD_RLX(&p->ctl->cancel); /* N1: a hint */
+    dlpi_part_place at = {p->feed.epoch, p->feed.in_epoch, 0, 0};
+    at.loads = DLPI_LOAD_SEQ(&p->ctl->source_moves); /* Q2 <- Q2, B1 */
+    if (dlpi_mark_life(cancel) == p->feed.life && at.epoch < (cancel & DLPI_EPOCH_MASK)) {
+        at.epoch = cancel & DLPI_EPOCH_MASK;
+        at.batch = 0;
+    }
+    dlpi_parts_leave(p);
+    at.left = dlpi_parts_of(p)->left;
+    return at;
+}
+
+/* Ask for parts until there is no free cell, at most to the end of the epoch after the one that is
+   scheduled. Returns how many. */
+static uint32_t dlpi_parts_ask(dlp_pipe *p, const dlpi_part_place *at) {
+    dlpi_parts *q = dlpi_parts_of(p);
+    uint32_t fresh = 0;
+    while (q->epoch <= at->epoch + 1 && !dlpi_epochs_over(p, q->epoch)) {
+        int64_t steady = dlpi_parts_look(p, at, &fresh);
+        q->stuck = steady < 0;
+        if (q->stuck) break;
+        q->batch += (uint64_t)steady + 1;
+        if (q->batch < p->batches_per_epoch) continue;
+        q->batch = 0;
+        q->epoch++;
+    }
+    return fresh;
+}
+
+/* Ask for the parts that come next. A search that found no free cell is not begun again until
+   something has changed on which it depends. */
+static void dlpi_parts_ahead(dlp_pipe *p) {
+    dlpi_parts *q = dlpi_parts_of(p);
+    const dlpi_stage *st = p->source_stage;
+    dlpi_part_place at;
+    uint32_t fresh;
+    if (p->feed.ended) return;
+    at = dlpi_parts_now(p);
+    if (q->epoch < at.epoch || (q->epoch == at.epoch && q->batch < at.batch)) {
+        q->epoch = at.epoch;
+        q->batch = at.batch;
+    }
+    if (q->stuck && memcmp(&q->stuck_at, &at, sizeof at) == 0) return;
+    q->stuck = false;
+    q->stuck_at = at;
+    if ((fresh = dlpi_parts_ask(p, &at)) == 0) return;
+    if (st->w.num_workers == 0)
+        dlpi_ring_caller(p->ctl, UINT64_MAX);
+    else
+        dlpi_ring(&p->bells[st->work], (uint32_t)st->n_workers, fresh);
+}
+
+/* Are all parts there that the present batch needs? If one is missing, and no batch is on its way,
+   the consumer will wait for it. */
+static bool dlpi_parts_there(dlp_pipe *p, uint64_t rows) {
+    dlpi_parts *q = dlpi_parts_of(p);
+    const dlpi_feeder *f = &p->feed;
+    uint64_t from, at;
+    uint32_t count, place = 0;
+    bool there = q->epoch > f->epoch || (q->epoch == f->epoch && q->batch > f->in_epoch);
+    dlpi_rank_rows(p, rows, &from, &count);
+    at = f->position + from;
+    for (uint64_t r = 0; there && r < count; place++) {
+        dlpi_piece x;
+        uint32_t low;
+        dlpi_parts_piece(&q->plan, f->epoch, at + r, count - r, &x);
+        low = dlpi_part_state(p, dlpi_part_find_cell(p, f->epoch, x.part, place));
+        there = low == DLPI_PART_LOADED || low == DLPI_PART_FAILED;
+        r += x.n;
+    }
+    DLPI_STORE_RLX(&p->ctl->source_waits, /* for the caller's books */
+                   !there && f->published == DLPI_LOAD_SEQ(&p->ctl->delivered)); /* V1 <- V1 */
+    return there;
+}
+
+/* ---- a batch is scheduled ---- */
+
+/* Is a part that can't be loaded an error of the batch that needs n rows of it? *e: what is wrong
+   with the part, and, if it is one, with the batch. */
+static bool dlpi_part_raises(dlp_pipe *p, uint32_t n, dlp_error *e) {
+    const dlp_workers_desc *d = &p->source_stage->w;
+    if (e->code == DLP_SKIP) return false;
+    if (d->on_error == DLP_ON_ERROR_RAISE || dlpi_never_skipped(e->code)) return true;
+    if (d->max_skips != DLP_NONE && dlpi_failures_add(p->ctl, n, d->max_skips)) return false;
+    e->code = DLP_ERR_BUDGET;
+    return true;
+}
+
+/* Rows [row, row + n) of a part that can't be loaded: left out, or an error of this batch. */
+static void dlpi_part_rows_fail(dlp_pipe *p, uint32_t s, const dlpi_pcell *cell, uint32_t row,
+                                uint32_t n) {
+    dlpi_bslot *slot = dlpi_slot_at(p, s);
+    dlpi_worker *first = &p->workers[p->source_stage->first_worker];
+    dlp_error e = cell->error;
+    bool raise = dlpi_part_raises(p, n, &e);
+    slot->dirty = 1;
+    e.epoch = slot->epoch;
+    for (uint32_t r = row; r < row + n; r++) dlpi_slot_rec(p, s)[r] = DLPI_ROW_LEFT;
+    if (raise) {
+        e.position = slot->position + row;
+        if (e.code == DLP_ERR_BUDGET) dlpi_error_first(p->ctl, &e);
+        dlpi_slot_fail(slot, DLPI_NOBODY, &e);
+        return;
+    }
+    e.has_item = 1;
+    for (uint32_t r = row; r < row + n; r++) {
+        e.position = slot->position + r;
+        e.index = dlpi_slot_index(p, s)[r];
+        dlpi_skip_put(p->ctl, p->source_stage->id, &e, e.code ? e.code : DLP_SKIP, UINT64_MAX);
+    }
+    dlpi_bump(&first->wb->left_out, n); /* the scheduler is its one writer */
+}
+
+/* The rows of the batch in slot s: their indices, and the cells that they come from. */
+static void dlpi_parts_fill(dlp_pipe *p, uint32_t s) {
+    dlpi_parts *q = dlpi_parts_of(p);
+    dlpi_bslot *slot = dlpi_slot_at(p, s);
+    uint64_t *index = dlpi_slot_index(p, s);
+    uint32_t place = 0;
+    dlpi_feed_padding(p, s);
+    for (uint32_t r = 0; r < slot->count; place++) {
+        dlpi_piece x;
+        uint32_t c, n;
+        dlpi_pcell *cell;
+        dlpi_parts_piece(&q->plan, slot->epoch, slot->position + r, slot->count - r, &x);
+        c = dlpi_part_find_cell(p, slot->epoch, x.part, place);
+        cell = dlpi_pcell_at(p, c);
+        n = (uint32_t)x.n;
+        dlpi_piece_indices(&q->plan, &q->use[c].items, slot->epoch, &x, index + r);
+        for (uint32_t i = r; i < r + n; i++) dlpi_slot_pcell(p, s)[i] = c;
+        q->use[c].used = slot->sequence + 1;
+        DLPI_STORE_RLX(&cell->used, slot->sequence + 1); /* for observers */
+        if (dlpi_part_state(p, c) == DLPI_PART_FAILED) dlpi_part_rows_fail(p, s, cell, r, n);
+        r += n;
+    }
+}
+
+/* ---- a row of it is fetched ---- */
+
+static void dlpi_part_row(dlpi_worker *w, dlp_item *it, uint32_t s, uint32_t row, void *own) {
+    const dlp_pipe *p = w->p;
+    uint32_t c = dlpi_slot_pcell(p, s)[row];
+    const dlpi_pcell *cell = dlpi_pcell_at(p, c);
+    dlp_part *part = own;
+    part->index = cell->part;
+    part->data = dlpi_part_bytes(p, c);
+    part->bytes = cell->bytes;
+    part->items = cell->items;
+    part->first = cell->first;
+    part->item = it->index - cell->first;
+    it->part = part;
+}
+
+/* In place of an item that failed: one of the same part, for no other may be here. */
+static uint64_t dlpi_part_item(dlpi_worker *w, uint32_t s, uint32_t row, uint64_t epoch,
+                               uint64_t position, uint32_t k) {
+    const dlp_pipe *p = w->p;
+    const dlpi_pcell *cell = dlpi_pcell_at(p, dlpi_slot_pcell(p, s)[row]);
+    uint64_t h = dlpi_hash_in(DLPI_DOMAIN_REPLACEMENT, p->sampler->sampler.seed, epoch);
+    uint64_t random = dlpi_absorb(dlpi_absorb(h, position), k);
+    if (k == 0) return dlpi_slot_index(p, s)[row];
+    return cell->first + dlpi_below(dlpi_range_of(cell->items), random);
+}
+
+/* ---- states ---- */
+
+/* What else the order depends on. */
+static const char *const dlpi_parts_words[] = {"parts (counts, manifest_id)", "streams",
+                                               "steps_per_epoch", "shuffle_parts", "shuffle_items"};
+#define DLPI_PARTS_WORDS (sizeof dlpi_parts_words / sizeof *dlpi_parts_words)
+
+static void dlpi_parts_config(const dlp_pipe *p, dlpi_state *s) {
+    const dlpi_parts *q = dlpi_parts_of(p);
+    const uint64_t words[DLPI_PARTS_WORDS] = {dlpi_parts_manifest(&q->plan, q->d.manifest_id),
+                                              q->plan.streams, q->plan.steps, q->plan.shuffle_parts,
+                                              q->plan.shuffle_items};
+    memcpy(s->sampler, words, sizeof words);
+    s->sampler_bytes = sizeof words;
+}
+
+static const dlpi_source_ops dlpi_parts_source = {
+    .sizes = dlpi_parts_sizes,
+    .slot_bytes = dlpi_parts_slot_bytes,
+    .row_bytes = sizeof(dlp_part),
+    .rows = dlpi_feed_rows,
+    .ready = dlpi_parts_there,
+    .fill = dlpi_parts_fill,
+    .ahead = dlpi_parts_ahead,
+    .seek = dlpi_parts_seek,
+    .item = dlpi_part_item,
+    .row = dlpi_part_row,
+    .words = dlpi_parts_words,
+    .n_words = DLPI_PARTS_WORDS,
+    .config = dlpi_parts_config,
+};
+
+/* ---- part workers ---- */
+
+/* When an open cell may be tried; 0: now. */
+static inline uint64_t dlpi_part_due(const dlpi_pcell *cell) {
+    return DLPI_LOAD_RLX(&cell->due_ns); /* ordered by state, or of a ticket that is past */
+}
+
+static bool dlpi_part_find(dlpi_worker *w, dlpi_unit *t) {
+    const dlp_pipe *p = w->p;
+    for (;;) {
+        uint64_t oldest = 0, now = 0, mine;
+        for (uint32_t c = 0; c < dlpi_parts_of(p)->n_cells; c++) {
+            const dlpi_pcell *cell = dlpi_pcell_at(p, c);
+            uint64_t state = DLPI_LOAD_SEQ(&cell->state), due; /* Q1 <- Q1, B1 */
+            if (dlpi_gen_low(state) != DLPI_PART_OPEN) continue;
+            if (oldest != 0 && dlpi_older(dlpi_gen(oldest), dlpi_gen(state))) continue;
+            if ((due = dlpi_part_due(cell)) != 0) {
+                if (now == 0) now = dlpi_now_ns();
+                if (due > now) continue;
+            }
+            oldest = state;
+            t->slot = c;
+        }
+        if (oldest == 0) return false;
+        t->b = dlpi_gen(oldest);
+        t->unit = t->row = t->end = 0;
+        t->plain = false;
+        mine = dlpi_gen_word(t->b, (uint64_t)w->global + 1u);
+        if (DLPI_CAS_SEQ(&dlpi_pcell_at(p, t->slot)->state, &oldest, mine)) return true; /* Q1 */
+    }
+}
+
+/* ns until a part may be tried again, at most ns. */
+static uint64_t dlpi_parts_due(dlpi_worker *w, uint64_t ns) {
+    const dlp_pipe *p = w->p;
+    for (uint32_t c = 0; c < dlpi_parts_of(p)->n_cells; c++) {
+        const dlpi_pcell *cell = dlpi_pcell_at(p, c);
+        uint64_t due, now;
+        if (dlpi_gen_low(DLPI_LOAD_ACQ(&cell->state)) != DLPI_PART_OPEN) continue; /* Q1 <- Q1 */
+        if ((due = dlpi_part_due(cell)) == 0) continue;
+        now = dlpi_now_ns();
+        if (due <= now) return 0;
+        if (due - now < ns) ns = due - now;
+    }
+    return ns;
+}
+
+/* Who killed its workers too often, or held one past its deadline, has failed. */
+static int dlpi_part_verdict(dlpi_worker *w, const dlpi_pcell *cell) {
+    uint32_t rec = cell->rec;
+    if (rec & DLPI_REC_LATE)
+        return dlpi_say(w, DLP_ERR_DEADLINE,
+                        "the load ran past its deadline_ms %d, its worker was killed",
+                        w->st->w.deadline_ms);
+    if (dlpi_rec_kills(rec) < w->p->max_kills) return 0;
+    return dlpi_say(w, DLP_ERR_KILLED,
+                    "the loading process died %u times here, the last time by %s",
+                    dlpi_rec_kills(rec), dlpi_signal_text(cell->killed_by));
+}
+
+/* A load has returned rc. */
+static inline int dlpi_guard_part(dlpi_worker *w, uint64_t part, uint8_t *bytes, int rc) {
+    dlpi_guarded c;
+    if (!DLPI_DEBUG) return rc;
+    dlpi_guarded_part(w->p, dlpi_parts_of(w->p)->d.max_part_bytes, bytes, &c);
+    return dlpi_guarded_check(w, &w->note, &c, "part", part, rc);
+}
+
+/* One try. Returns 0, or what is wrong. */
+static int dlpi_part_try(dlpi_worker *w, uint32_t c, dlpi_pcell *cell) {
+    uint8_t *bytes = dlpi_part_bytes(w->p, c);
+    uint64_t most = dlpi_parts_of(w->p)->d.max_part_bytes;
+    dlp_part part = {.index = cell->part,
+                     .data = bytes,
+                     .capacity = most,
+                     .items = cell->items,
+                     .first = cell->first,
+                     .attempt = dlpi_rec_tries(cell->rec),
+                     .worker = (uint32_t)w->id,
+                     .worker_state = w->state,
+                     .internal = w};
+    int rc = dlpi_part_verdict(w, cell);
+    if (rc != 0) return rc;
+    rc = dlpi_item_returned(w, ((dlp_part_fn)w->st->own)(w->st->user, &part));
+    rc = dlpi_guard_part(w, cell->part, bytes, rc);
+    if (rc != 0) return rc;
+    if (part.bytes > most)
+        return dlpi_say(w, DLP_ERR_LENGTH,
+                        "load set bytes to %" PRIu64 ", max_part_bytes is %" PRIu64, part.bytes,
+                        most);
+    cell->bytes = part.bytes;
+    return 0;
+}
+
+static void dlpi_part_error(const dlpi_worker *w, dlpi_pcell *cell, int code) {
+    dlp_error e;
+    dlpi_describe(w, code, &e);
+    if (code == DLP_SKIP) e.code = DLP_SKIP;
+    cell->error = e;
+    snprintf(cell->error.message, sizeof e.message, "part %" PRIu64 ": %.220s", cell->part,
+             e.message);
+}
+
+/* Try until it is loaded, has failed, or is to be tried later. Returns what the cell then is. */
+static uint32_t dlpi_part_tries(dlpi_worker *w, uint32_t c, dlpi_pcell *cell) {
+    for (;;) {
+        uint32_t tries = dlpi_rec_tries(cell->rec);
+        int rc;
+        if (w->st->w.deadline_ms) DLPI_STORE_RLX(&w->wb->since_ns, dlpi_now_ns());
+        DLPI_STORE_RLX(&w->wb->running, (uint64_t)c << 32 | UINT32_MAX); /* X2 to recovery */
+        dlpi_words_forget(w);
+        rc = dlpi_part_try(w, c, cell);
+        DLPI_STORE_RLX(&w->wb->running, UINT64_C(0)); /* X2 */
+        if (rc == 0) return DLPI_PART_LOADED;
+        if (rc == DLP_SKIP || dlpi_never_again(rc) || (int)tries >= w->st->w.retries) {
+            dlpi_part_error(w, cell, rc);
+            dlpi_failure_forget(w);
+            return DLPI_PART_FAILED;
+        }
+        dlpi_failure_forget(w);
+        dlpi_bump(&w->wb->retried, 1);
+        cell->rec = dlpi_rec(0, tries + 1, 0);
+        if (dlpi_stopped(w->p)) return DLPI_PART_OPEN;
+        if (w->st->w.retry_backoff_ms == 0) continue;
+        DLPI_STORE_RLX(&cell->due_ns, /* ordered by state */
+                       dlpi_now_ns() + dlpi_backoff_ns(w->st, tries + 1));
+        return DLPI_PART_OPEN;
+    }
+}
+
+/* Load the part of a cell that is ours, and tell the feeder. */
+static void dlpi_part_run(dlpi_worker *w, const dlpi_unit *t) {
+    dlp_pipe *p = w->p;
+    dlpi_pcell *cell = dlpi_pcell_at(p, t->slot);
+    uint64_t part = cell->part, epoch = cell->epoch, bytes;
+    uint32_t what;
+    dlpi_clock_in(w);
+    DLPI_STORE_RLX(&w->wb->current, part); /* for observers */
+    what = dlpi_part_tries(w, t->slot, cell);
+    bytes = cell->bytes;
+    if (what == DLPI_PART_LOADED) {
+        dlpi_bump(&w->wb->items, 1);
+        dlpi_bump(&w->wb->bytes, bytes);
+    }
+    dlpi_clock_out(w, part, epoch, 1);
+    DLPI_STORE_SEQ(&cell->state, dlpi_gen_word(t->b, what)); /* Q1 -> Q1, B1 */
+    if (what == DLPI_PART_OPEN) return; /* its time comes, and who sleeps first looks at it */
+    DLPI_ADD_SEQ(&p->ctl->source_moves, UINT64_C(1)); /* Q2 -> Q2 */
+    dlpi_ring_scheduler(p);
+}
+
+/* What a dead part worker had: its part is loaded by another one. */
+static void dlpi_part_recover(dlpi_worker *w, const dlpi_death *why) {
+    const dlp_pipe *p = w->p;
+    for (uint32_t c = 0; c < dlpi_parts_of(p)->n_cells; c++) {
+        dlpi_pcell *cell = dlpi_pcell_at(p, c);
+        uint64_t state = DLPI_LOAD_SEQ(&cell->state); /* Q1 <- Q1 */
+        dlpi_unit t = {dlpi_gen(state), c, 0, 0, 0, false};
+        bool ran = DLPI_LOAD_RLX(&w->wb->running) == ((uint64_t)c << 32 | UINT32_MAX); /* X2 */
+        if (dlpi_gen_low(state) != (uint32_t)w->global + 1u) continue;
+        dlpi_held_note(why, ran, &t, 1);
+        if (ran) {
+            cell->killed_by = why->signal;
+            cell->rec = dlpi_rec_killed(cell->rec, (uint32_t)w->st->work, why->late);
+        }
+        DLPI_STORE_SEQ(&cell->state, dlpi_gen_word(dlpi_gen(state), DLPI_PART_OPEN)); /* Q1 -> Q1 */
+    }
+    /* Q2 -> Q2: it may have died behind LOADED, before this */
+    DLPI_ADD_SEQ(&p->ctl->source_moves, UINT64_C(1));
+}
+
+static bool dlpi_part_step(dlpi_worker *w) {
+    dlpi_unit t;
+    if (!dlpi_part_find(w, &t)) return false;
+    dlpi_part_run(w, &t);
+    return true;
+}
+
+/* One more part cell: base: batches below it are delivered. */
+static void dlpi_part_count(dlp_stage_stats *out, uint64_t state, uint64_t used, uint64_t base) {
+    uint32_t low = dlpi_gen_low(state);
+    if (low == DLPI_PART_LOADED) out->loaded++;
+    if (low == DLPI_PART_LOADED && used > base) out->in_use++;
+    if (low != DLPI_PART_CLOSED && low <= DLPI_PART_OPEN) out->loading++;
+}
+
+/* The part cells, counted. Those of an older version do not say for which batch they are. */
+static bool dlpi_parts_seen(const dlpi_words *words, dlpi_seen *s, int32_t stage) {
+    const dlpi_record *r = &words->rec[DLPI_REC_SOURCE];
+    const uint64_t at = offsetof(dlpi_pcell, used);
+    dlp_stage_stats *out = &s->figures.stages[stage];
+    uint64_t state, used = 0, base = DLPI_LOAD_RLX(&s->ctl->base); /* statistics */
+    if (r->type == 0) return true;
+    if (r->count > 4096) return false;
+    for (uint64_t c = 0; c < r->count; c++) {
+        if (!dlpi_word_at(words, DLPI_REC_SOURCE, c, offsetof(dlpi_pcell, state), 8, &state) ||
+            (r->stride >= at + 8 && !dlpi_word_at(words, DLPI_REC_SOURCE, c, at, 8, &used)))
+            return false;
+        dlpi_part_count(out, state, used, base);
+    }
+    out->cells = (uint32_t)r->count;
+    return true;
+}
+
+static const dlpi_stage_ops dlpi_parts_ops = {
+    .kind = DLP_STAGE_PARTS,
+    .rank = 3,
+    .unit = DLPI_UNIT_CELLS,
+    .self_bytes = sizeof(dlpi_parts),
+    .own = "load",
+    .check = dlpi_parts_check,
+    .layout = dlpi_parts_layout,
+    .private_words = "part tables",
+    .private_bytes = dlpi_parts_private,
+    .alloc = dlpi_parts_alloc,
+    .live = dlpi_parts_live,
+    .release = dlpi_parts_release,
+    .step = dlpi_part_step,
+    .find = dlpi_part_find,
+    .run = dlpi_part_run,
+    .due = dlpi_parts_due,
+    .recover = dlpi_part_recover,
+    .seen = dlpi_parts_seen,
+    .source = &dlpi_parts_source,
+};
 
 /* ---------------------------------------------------------------------------------------------
    >>impl-tune       WORKERS ADDED AND RETIRED WHILE THE PIPE RUNS
@@ -12040,9 +12517,9 @@ static int dlpi_deadline(dlp_pipe *p, uint64_t now) {
 
 static inline int dlpi_at_work(const dlp_pipe *p) { return p->n_threads + p->n_procs; }
 
-/* Who loaded a part while we were awake rang for nobody: could it be fed now? */
-static bool dlpi_parts_fed(dlp_pipe *p) {
-    if (p->parts == NULL || p->sampler->sampler.threaded) return false;
+/* What the source waits for may have come while we were awake, and woken nobody: could it go on? */
+static bool dlpi_source_fed(dlp_pipe *p) {
+    if (p->source->ready == NULL || p->sampler->sampler.threaded) return false;
     return dlpi_feed(p, 1) > 0;
 }
 
@@ -12057,7 +12534,7 @@ static void dlpi_caller_sleep(dlp_pipe *p, uint64_t ns) {
             if (due < ns) ns = due;
         }
     DLPI_STORE_SEQ(&ctl->want, want); /* B1 -> B1 */
-    if (dlpi_take(p, &b, &s) == DLP_EMPTY && !dlpi_inline_steps(p) && !dlpi_parts_fed(p) &&
+    if (dlpi_take(p, &b, &s) == DLP_EMPTY && !dlpi_inline_steps(p) && !dlpi_source_fed(p) &&
         !dlpi_stopped(p) && !dlpi_error_due(ctl, false)) /* E1 <- E1, behind B1 */
         dlpi_futex_wait(&ctl->caller_word, word, UINT32_MAX, ns, (int)ctl->shared);
     DLPI_STORE_SEQ(&ctl->want, UINT64_C(0)); /* B1 */
@@ -12087,7 +12564,7 @@ static bool dlpi_next_spin(const dlp_pipe *p, uint64_t until, int *rounds) {
 static int dlpi_next_sleep(dlp_pipe *p, uint64_t until) {
     uint64_t now, ns = DLPI_SLEEP_NS;
     int rc;
-    if (dlpi_parts_missing(p)) p->part_waited = true;
+    if (DLPI_LOAD_RLX(&p->ctl->source_waits) != 0) p->source_waited = true; /* for the books */
     now = dlpi_now_ns();
     dlpi_tune(p, now);
     if (p->shm && (rc = dlpi_next_look(p, now, until)) != DLP_OK) return rc;
@@ -12138,12 +12615,12 @@ static void dlpi_trainer_step(dlp_pipe *p, uint64_t now) {
 }
 
 static void dlpi_trainer_waited(dlp_pipe *p, uint64_t from, uint64_t to) {
-    bool for_part = p->part_waited;
+    bool for_source = p->source_waited;
     p->last_return_ns = to;
-    p->part_waited = false;
+    p->source_waited = false;
     if (to <= from) return;
     dlpi_bump(&p->ctl->wait_ns, to - from);
-    if (for_part) dlpi_bump(&p->ctl->part_wait_ns, to - from);
+    if (for_source) dlpi_bump(&p->ctl->source_wait_ns, to - from);
     dlpi_trace_add(p->trainer, DLP_TRACE_WAIT, from, to, p->base, p->epoch_now, 0);
 }
 
@@ -12211,8 +12688,8 @@ static void dlpi_seek(dlp_pipe *p, const dlpi_state *s) {
     dlpi_feed_inline(p, 1);
 }
 
-/* The stream has ended before batch b, in slot s. Returns DLP_OK: go on with the next epoch. */
-static int dlpi_stream_over(dlp_pipe *p, uint64_t b, uint32_t s) {
+/* The epoch has ended before batch b, in slot s. Returns DLP_OK: go on with the next epoch. */
+static int dlpi_end_over(dlp_pipe *p, uint64_t b, uint32_t s) {
     const dlpi_bslot *slot = dlpi_slot_at(p, s);
     uint64_t epoch = slot->epoch;
     bool empty = slot->in_epoch == 0 && dlpi_rows_before_end(p, s) == 0;
@@ -12252,12 +12729,12 @@ static int dlpi_budget_fail(dlp_pipe *p, uint32_t s, uint32_t row, const dlpi_st
     return dlpi_pipe_fail(p, &e);
 }
 
-/* Count the failed items of a stream's batch that come before its end. */
-static int dlpi_stream_budget(dlp_pipe *p, uint32_t s) {
+/* Count the failed items that come before the end that a row has found. */
+static int dlpi_end_budget(dlp_pipe *p, uint32_t s) {
     const uint32_t *rec = dlpi_slot_rec(p, s);
     uint32_t n;
     /* ordered by done */
-    if (!p->stream || DLPI_LOAD_RLX(&dlpi_slot_at(p, s)->dirty) == 0) return DLP_OK;
+    if (!p->open_end || DLPI_LOAD_RLX(&dlpi_slot_at(p, s)->dirty) == 0) return DLP_OK;
     n = dlpi_rows_before_end(p, s);
     for (uint32_t r = 0; r < n; r++) {
         const dlpi_stage *st = p->work[dlpi_rec_stage(rec[r])];
@@ -12284,11 +12761,11 @@ static int dlpi_next_slot(dlp_pipe *p, int timeout_ms, uint64_t *b, uint32_t *s)
             dlpi_slot_error(p, *s, &e);
             return dlpi_pipe_fail(p, &e);
         }
-        if ((rc = dlpi_stream_budget(p, *s)) != DLP_OK) return rc;
+        if ((rc = dlpi_end_budget(p, *s)) != DLP_OK) return rc;
         if (dlpi_slot_ended(p, *s)) {
             dlpi_epoch_leave(p, slot->epoch);
             if (dlpi_slot_rows(p, *s) == 0) {
-                if ((rc = dlpi_stream_over(p, *b, *s)) != DLP_OK) return rc;
+                if ((rc = dlpi_end_over(p, *b, *s)) != DLP_OK) return rc;
                 continue;
             }
         }
@@ -13112,21 +13589,6 @@ static const dlpi_stage_ops dlpi_split_ops = {
 
 /* ---- sampler ---- */
 
-/* What its order takes, once the number of items is known. */
-static int dlpi_sampler_check(dlp_pipe *p, dlpi_stage *st) {
-    const dlp_sampler_desc *d = &st->sampler;
-    dlp_error e;
-    if (dlpi_order_check(d, p->fetch->dataset.n_items, &e) != DLP_OK) {
-        dlpi_copy_text(e.stage, sizeof e.stage, st->name);
-        return dlpi_pipe_fail(p, &e);
-    }
-    if (d->order != DLP_ORDER_BATCHES) return DLP_OK;
-    if (d->batches.next == NULL) return dlpi_bad(p, st->name, "batches.next", "a function", 0);
-    if ((d->batches.save == NULL) != (d->batches.restore == NULL))
-        return dlpi_bad(p, st->name, "batches.restore", "given together with batches.save", 0);
-    return DLP_OK;
-}
-
 /* This rank's rows of a batch. */
 static int dlpi_sampler_ranks(dlp_pipe *p, const dlpi_stage *st) {
     const dlp_sampler_desc *d = &st->sampler;
@@ -13148,121 +13610,6 @@ static int dlpi_repeat_check(dlp_pipe *p, dlpi_stage *st) {
     if (st->repeat.epochs == DLP_NONE)
         return dlpi_bad(p, st->name, "epochs", bounds[0].words, DLP_NONE);
     return dlpi_check_bounds(p, st->name, &st->repeat, DLPI_ROWS(bounds));
-}
-
-/* ---- parts ---- */
-
-static int dlpi_parts_check(dlp_pipe *p, dlpi_stage *st) {
-    static const dlpi_bound bounds[] = {
-        {DLPI_AT(dlp_part_desc, n_parts), 1, INT64_C(1) << 31, "1..2^31"},
-        {DLPI_AT(dlp_part_desc, max_part_bytes), 1, DLPI_CELL_MAX, "1..2^46"},
-        {DLPI_AT(dlp_part_desc, queue_size), 0, 4096, "0, or 2..4096"},
-        {DLPI_AT(dlp_part_desc, streams), 0, 1 << 20, "0..2^20, a divisor of batch_size"},
-        {DLPI_AT(dlp_part_desc, shuffle_parts), 0, 1, "0 or 1"},
-        {DLPI_AT(dlp_part_desc, shuffle_items), 0, 1, "0 or 1"},
-        {DLPI_AT(dlp_part_desc, steps_per_epoch), 0, DLPI_MAX_ITEMS, "0..2^48"},
-        {"dispatch", DLPI_IN(dlp_part_desc, workers.dispatch), 0, 0,
-         "DLP_DISPATCH_CLAIM for parts"},
-        {"workers_max", DLPI_IN(dlp_part_desc, workers.workers_max), 0, 0,
-         "0 for parts: they are not tuned"},
-        {"workers_min", DLPI_IN(dlp_part_desc, workers.workers_min), 0, 0,
-         "0 for parts: they are not tuned"},
-    };
-    const dlp_part_desc *d = &st->part;
-    dlpi_check_bounds(p, st->name, d, DLPI_ROWS(bounds));
-    if (d->queue_size == 1) dlpi_bad(p, st->name, "queue_size", "0, or 2..4096", 1);
-    if (d->workers.on_error == DLP_ON_ERROR_REPLACE)
-        dlpi_bad(p, st->name, "on_error", "DLP_ON_ERROR_RAISE or _SHORT for parts", 1);
-    if (d->load == NULL) dlpi_bad(p, st->name, "load", "a function", 0);
-    if (d->items == NULL && d->count == NULL)
-        dlpi_bad(p, st->name, "items", "n_parts counts, or count a function", 0);
-    return p->err.code != 0 ? p->err.code : dlpi_check_workers(p, st);
-}
-
-/* Items of part i, of which there are fewer than room. */
-static int dlpi_parts_count_one(dlp_pipe *p, const dlpi_stage *st, uint64_t i, uint64_t room,
-                                uint64_t *items) {
-    int rc = 0;
-    if (st->part.items)
-        *items = st->part.items[i];
-    else
-        rc = st->part.count(st->part.user, i, items);
-    if (rc != 0)
-        return dlpi_refuse(p, DLP_ERR_CALLBACK, st->name, "count",
-                           "part %" PRIu64 ": count returned %d", i, rc);
-    if (*items <= room) return DLP_OK;
-    return dlpi_refuse(
-        p, DLP_ERR_ARG, st->name, "items",
-        "part %" PRIu64 " has %" PRIu64 " items, and with it there are more than 2^48", i, *items);
-}
-
-/* Items before each part. */
-static int dlpi_parts_count(dlp_pipe *p, dlpi_stage *st) {
-    uint64_t *first = calloc((size_t)st->part.n_parts + 1, sizeof *first), items = 0;
-    if (first == NULL) return dlpi_no_memory(p, "items", "the parts' counts");
-    for (uint64_t i = 0; i < st->part.n_parts; i++) {
-        int rc = dlpi_parts_count_one(p, st, i, DLPI_MAX_ITEMS - first[i], &items);
-        if (rc != DLP_OK) {
-            free(first);
-            return rc;
-        }
-        first[i + 1] = first[i] + items;
-    }
-    st->part.items = NULL;
-    st->part_first = first;
-    return DLP_OK;
-}
-
-/* The sum of its counts is the dataset's. */
-static int dlpi_parts_items_are(dlp_pipe *p, const dlpi_stage *st) {
-    dlp_dataset *ds = &p->fetch->dataset;
-    uint64_t items = dlpi_parts_items(p);
-    if (p->stream)
-        return dlpi_bad_graph(p, st->name,
-                              "this stage wants to know the number of items, and a "
-                              "stream has none");
-    if (ds->n_items != 0 && ds->n_items != items)
-        return dlpi_refuse(p, DLP_ERR_ARG, p->fetch->name, "dataset.n_items",
-                           "n_items is %" PRIu64 ", the parts have %" PRIu64 " items", ds->n_items,
-                           items);
-    ds->n_items = items;
-    return DLP_OK;
-}
-
-/* What a part queue's numbers must be to others. */
-static int dlpi_parts_fit(dlp_pipe *p, const dlpi_stage *st) {
-    uint64_t streams = st->part.streams;
-    int rc = dlpi_parts_items_are(p, st);
-    if (rc != DLP_OK) return rc;
-    if (p->sampler->sampler.subset || p->sampler->sampler.weights)
-        return dlpi_bad(p, p->sampler->name, "sampler.subset",
-                        "NULL with DLP_ORDER_PARTS, as weights", 1);
-    if (streams > p->global_batch || p->global_batch % streams != 0)
-        return dlpi_refuse(p, DLP_ERR_ARG, st->name, "streams",
-                           "batch_size %" PRIu64 " can't be divided by streams %" PRIu64,
-                           p->global_batch, streams);
-    if (st->part.steps_per_epoch == 0) return DLP_OK;
-    dlpi_within(p, st->name, "items", (int64_t)p->fetch->dataset.n_items, (int64_t)streams,
-                INT64_MAX, "one for each stream with steps_per_epoch");
-    dlpi_within(p, st->name, "steps_per_epoch", (int64_t)st->part.steps_per_epoch, 0,
-                (int64_t)(DLPI_MAX_ITEMS / p->global_batch), "at most 2^48 items in an epoch");
-    return p->err.code;
-}
-
-/* How many cells the part queue has. */
-static int dlpi_parts_resolve(dlp_pipe *p, const dlpi_stage *st) {
-    uint64_t last = p->batches_per_epoch - 1, need = dlpi_parts_need(p, 0), tail;
-    tail = last > 0 ? dlpi_parts_need(p, last) : need;
-    if (tail > need) need = tail;
-    p->part_stride = dlpi_round_up(dlpi_sum(st->part.max_part_bytes, DLPI_GUARD), 4096);
-    p->part_stride = dlpi_sum(p->part_stride, DLPI_PART_GUARD);
-    p->part_cells = st->part.queue_size;
-    if (p->part_cells == 0 && need < 4096) p->part_cells = need < 1 ? 2 : (uint32_t)need + 1;
-    if (p->part_cells >= need && p->part_cells > 0) return DLP_OK;
-    return dlpi_refuse(p, DLP_ERR_ARG, st->name, "queue_size",
-                       "a batch may need %" PRIu64 " parts at once (batch_size, streams, the "
-                       "smallest parts), queue_size is %" PRIu32 "; 0 takes what is needed",
-                       need, st->part.queue_size);
 }
 
 /* ---- maps ---- */
@@ -13291,9 +13638,10 @@ static int dlpi_batch_check(dlp_pipe *p, dlpi_stage *st) {
     return p->err.code != 0 ? p->err.code : dlpi_check_batch_workers(p, st);
 }
 
-/* ---- stream: what needs a length, or another item in an item's place, is not possible ---- */
+/* ---- a row finds the end (a stream): what needs a length, or another item in an item's place, is
+   not possible ---- */
 
-static int dlpi_stream_order(dlp_pipe *p) {
+static int dlpi_open_end_order(dlp_pipe *p) {
     const char *sampler = p->sampler->name;
     bool one = p->world == 1;
     dlpi_within(p, sampler, "order", p->sampler->sampler.order, DLP_ORDER_SEQUENTIAL,
@@ -13311,8 +13659,8 @@ static int dlpi_stream_order(dlp_pipe *p) {
     return p->err.code;
 }
 
-static int dlpi_stream_check(dlp_pipe *p) {
-    int rc = dlpi_stream_order(p);
+static int dlpi_open_end_check(dlp_pipe *p) {
+    int rc = dlpi_open_end_order(p);
     if (rc != DLP_OK) return rc;
     for (int i = 0; i < p->n_work; i++)
         if (p->work[i]->w.on_error == DLP_ON_ERROR_REPLACE)
@@ -13413,7 +13761,9 @@ static int dlpi_check_chain(dlp_pipe *p, int first) {
         if (st->ops->sink != NULL) p->sink = st;
         if (st->ops->keeper != NULL) p->keeper = st;
         if (st->ops->lender != NULL) p->lender = st;
-        if (st->kind == DLP_STAGE_PARTS) p->parts = st;
+        if (st->ops->source == NULL) continue;
+        p->source = st->ops->source;
+        p->source_stage = st;
     }
     for (int i = 0; i < p->n_stages; i++)
         if (i != first && p->stages[i].prev < 0)
@@ -13510,40 +13860,13 @@ static void dlpi_list_work(dlp_pipe *p) {
     dlpi_list_unit(p, DLPI_UNIT_CELLS);
 }
 
-/* Samples and batches of an epoch; UINT64_MAX batches: nobody knows. */
-static int dlpi_resolve_epoch(dlp_pipe *p) {
-    const dlp_sampler_desc *d = &p->sampler->sampler;
-    p->samples = DLPI_MAX_ITEMS;
-    p->batches_per_epoch = UINT64_MAX;
-    if (d->order == DLP_ORDER_BATCHES) return DLP_OK;
-    p->samples = dlpi_order_samples(d, p->fetch->dataset.n_items);
-    if (p->stream) return DLP_OK;
-    if (p->parts && p->parts->part.steps_per_epoch)
-        p->samples = p->parts->part.steps_per_epoch * p->global_batch;
-    p->batches_per_epoch = p->samples / p->global_batch;
-    if (p->last != DLP_LAST_DROP && p->samples % p->global_batch != 0) p->batches_per_epoch++;
-    if (p->batches_per_epoch != 0) return DLP_OK;
-    return dlpi_refuse(p, DLP_ERR_ARG, p->batcher->name, "last",
-                       "DLP_LAST_DROP leaves no batch: %" PRIu64
-                       " samples an epoch, batch_size %" PRIu64,
-                       p->samples, p->global_batch);
-}
-
 /* Rank, batch and epoch arithmetic. */
 static int dlpi_check_sizes(dlp_pipe *p) {
-    const dlp_sampler_desc *d = &p->sampler->sampler;
     int rc;
     p->global_batch = p->batcher->batching.batch_size;
     p->last = p->batcher->batching.last;
     if ((rc = dlpi_sampler_ranks(p, p->sampler)) != DLP_OK) return rc;
-    if ((p->parts != NULL) != (d->order == DLP_ORDER_PARTS))
-        return dlpi_bad(p, p->sampler->name, "sampler.order",
-                        "DLP_ORDER_PARTS with a part queue, and only then", d->order);
-    if (p->parts && (rc = dlpi_parts_fit(p, p->parts)) != DLP_OK) return rc;
-    if (p->fetch->dataset.n_items == 0)
-        return dlpi_bad(p, p->fetch->name, "dataset.n_items", "1..2^48", 0);
-    if ((rc = dlpi_sampler_check(p, p->sampler)) != DLP_OK) return rc;
-    return dlpi_resolve_epoch(p);
+    return p->source->sizes(p);
 }
 
 static int dlpi_check_pipe(dlp_pipe *p) {
@@ -13596,12 +13919,12 @@ static int dlpi_resolve_work(dlp_pipe *p) {
 /* From which stage on a batch's parts and cell are free. A batch that is half changed is fetched,
    or collated, again. */
 static void dlpi_resolve_ends(dlp_pipe *p) {
-    p->part_end = p->work[p->n_item_work - 1];
+    p->rows_end = p->work[p->n_item_work - 1];
     p->cell_end = p->batcher;
     for (int i = 0; i < p->n_work; i++)
         if (p->work[i]->kind == DLP_STAGE_MAP_BATCH && !p->work[i]->w.idempotent) {
             p->cell_end = p->work[i];
-            if (!p->staged) p->part_end = p->work[i];
+            if (!p->staged) p->rows_end = p->work[i];
         }
 }
 
@@ -13633,14 +13956,12 @@ static int dlpi_check_stages(dlp_pipe *p) {
 static int dlpi_resolve(dlp_pipe *p) {
     int rc;
     if ((rc = dlpi_check_graph(p)) != DLP_OK) return rc;
-    p->stream = p->fetch->dataset.stream;
     p->staged = p->batcher->collate != NULL;
     if ((rc = dlpi_check_sizes(p)) != DLP_OK) return rc;
     if ((rc = dlpi_resolve_slots(p)) != DLP_OK) return rc;
     if ((rc = dlpi_resolve_work(p)) != DLP_OK) return rc;
-    if (p->stream && (rc = dlpi_stream_check(p)) != DLP_OK) return rc;
+    if (p->open_end && (rc = dlpi_open_end_check(p)) != DLP_OK) return rc;
     if ((rc = dlpi_resolve_items(p)) != DLP_OK) return rc;
-    if (p->parts && (rc = dlpi_parts_resolve(p, p->parts)) != DLP_OK) return rc;
     dlpi_resolve_ends(p);
     if ((rc = dlpi_check_stages(p)) != DLP_OK) return rc;
     return dlpi_resolve_batches(p);
@@ -13674,11 +13995,8 @@ static void dlpi_layout_slots(dlp_pipe *p) {
     dlpi_take_bytes(&at, in_lengths ? dlpi_times(p->items.n, words8) : 0, 1);
     p->slot.offsets = dlpi_take_bytes(&at, p->staged ? dlpi_times(p->batches.n, words8 + 8) : 0, 1);
     p->slot.fmeta = dlpi_take_bytes(&at, p->staged ? p->batches.n * sizeof(dlpi_fmeta) : 0, 1);
-    p->slot.sampler_state = at;
-    if (p->sampler->sampler.order == DLP_ORDER_BATCHES)
-        dlpi_take_bytes(&at, 2u * (8 + DLP_SAMPLER_STATE_BYTES), 1);
+    p->slot.source = dlpi_take_bytes(&at, p->source->slot_bytes ? p->source->slot_bytes(p) : 0, 1);
     p->slot.rec = dlpi_take_bytes(&at, cells, 1);
-    p->off_pcell = dlpi_take_bytes(&at, p->parts ? cells : 0, 1);
     p->tries_bytes = 0;
     for (int i = 0; i < p->n_item_work; i++)
         if (p->work[i]->w.retries > 0)
@@ -13701,18 +14019,10 @@ static uint64_t dlpi_worded_bytes(const dlp_pipe *p) {
     return bytes;
 }
 
-/* The list of a batch sampler's batch; other orders have none. */
-static uint64_t dlpi_list_bytes(const dlp_pipe *p) {
-    return p->sampler->sampler.order == DLP_ORDER_BATCHES ? dlpi_times(p->global_batch, 8) : 8;
-}
-
-/* The feeder's tables of a part queue: sums in the order given (since add), and in those of two
-   epochs; what it knows of the cells. */
-static uint64_t dlpi_part_tables(const dlp_pipe *p) {
-    uint64_t sums = p->parts ? p->parts->part.n_parts + 1 : 0;
-    if (p->parts == NULL) return 0;
-    return dlpi_sum(dlpi_times(sums, p->parts->part.shuffle_parts ? 24 : 8),
-                    dlpi_times(p->part_cells, sizeof(dlpi_part_use)));
+/* Rows that can be in a callback of fetch at once, beside one of each worker: those in flight. */
+static uint64_t dlpi_own_rows_bytes(const dlp_pipe *p) {
+    uint64_t each = 1 + (uint64_t)p->fetch->in_flight;
+    return dlpi_times(dlpi_times((uint64_t)p->fetch->n_workers, each), p->source->row_bytes);
 }
 
 /* The sink's buffers: how many, bytes of one, all of them. */
@@ -13735,18 +14045,17 @@ static uint64_t dlpi_worker_records(const dlp_pipe *p) {
 /* What dlpi_private_alloc asks for, with the pipe itself. */
 static uint64_t dlpi_private_bytes(const dlp_pipe *p) {
     uint64_t tensors = p->batches.n * sizeof(dlp_tensor);
-    uint64_t parts[] = {
+    uint64_t each[] = {
         sizeof *p + 4096,
         dlpi_worker_records(p),
         dlpi_times(p->n_out, 1 + sizeof(dlp_batch) + tensors),
         dlpi_times(p->n_slots, DLPI_DEBUG),
         p->batch_rows,
-        dlpi_list_bytes(p),
         dlpi_times(p->prefetch, sizeof(dlpi_cell_use)),
-        dlpi_part_tables(p),
+        dlpi_own_rows_bytes(p),
     };
     uint64_t bytes = 0;
-    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) bytes = dlpi_sum(bytes, parts[i]);
+    for (size_t i = 0; i < sizeof each / sizeof *each; i++) bytes = dlpi_sum(bytes, each[i]);
     for (int i = 0; i < p->n_stages; i++) {
         const dlpi_stage *st = &p->stages[i];
         bytes = dlpi_sum(bytes, (uint64_t)st->w.n_affinity * sizeof(int32_t));
@@ -13825,7 +14134,6 @@ static void dlpi_layout(dlp_pipe *p) {
     dlpi_layout_trace(p);
     dlpi_area_add(p, DLPI_REC_SHARE, "consumers", p->share_bytes, p->share_bytes > 0, 4096);
     dlpi_layout_stages(p);
-    dlpi_parts_layout(p);
     dlpi_layout_cells(p);
     p->region_bytes = dlpi_round_up(p->region_bytes, p->huge_pages > 0 ? 2u << 20 : 4096);
     p->plan_private = dlpi_private_bytes(p);
@@ -13847,10 +14155,11 @@ static void dlpi_plan_area(const dlp_pipe *p, dlp_plan *plan, int id) {
     dlpi_plan_add(plan, p->areas[id].words, p->areas[id].count, p->areas[id].stride);
 }
 
+/* What kinds keep in this process that has a line of its own: of each worker, or once. */
 static void dlpi_plan_kinds(const dlp_pipe *p, dlp_plan *plan) {
     for (int i = 0; i < p->n_stages; i++) {
         const dlpi_stage *st = &p->stages[i];
-        uint64_t n = (uint64_t)st->n_workers;
+        uint64_t n = st->ops->worker != NULL ? (uint64_t)st->n_workers : 1;
         if (st->ops->private_words != NULL)
             dlpi_plan_add(plan, st->ops->private_words, n, st->ops->private_bytes(p, st) / n);
     }
@@ -13861,6 +14170,18 @@ static void dlpi_plan_sink(const dlp_pipe *p, dlp_plan *plan) {
     dlpi_plan_add(plan,
                   p->lender ? p->lender->ops->lender->words.results : p->sink->ops->sink->words,
                   dlpi_sink_buffers(p), dlpi_sink_each(p));
+}
+
+/* What stages keep in this process that has a line of its own; returns its bytes. */
+static uint64_t dlpi_plan_stages(const dlp_pipe *p, dlp_plan *plan) {
+    uint64_t bytes = 0;
+    for (int i = 0; i < p->n_stages; i++) {
+        const dlpi_stage *st = &p->stages[i];
+        if (st->ops->private_words == NULL) continue;
+        dlpi_plan_add(plan, st->ops->private_words, 1, st->ops->private_bytes(p, st));
+        bytes = dlpi_sum(bytes, st->ops->private_bytes(p, st));
+    }
+    return bytes;
 }
 
 static void dlpi_plan_fill(const dlp_pipe *p, dlp_plan *plan) {
@@ -13884,17 +14205,16 @@ static void dlpi_plan_fill(const dlp_pipe *p, dlp_plan *plan) {
     dlpi_plan_area(p, plan, DLPI_REC_TRACE);
     dlpi_plan_add(plan, "worker records", (uint64_t)p->n_workers + 1 - collators, each);
     dlpi_plan_add(plan, "worker records: of the batch stage", collators, each);
-    dlpi_plan_area(p, plan, DLPI_REC_PART_CELLS);
-    dlpi_plan_area(p, plan, DLPI_REC_PARTS);
+    dlpi_plan_area(p, plan, DLPI_REC_SOURCE_CELLS);
+    dlpi_plan_area(p, plan, DLPI_REC_SOURCE);
+    named = plan->total_bytes;
     dlpi_plan_kinds(p, plan);
-    named = dlpi_less(plan->total_bytes, dlpi_worded_bytes(p));
-    dlpi_plan_add(plan, "part tables", p->parts != NULL, dlpi_part_tables(p));
     named = dlpi_less(named, dlpi_sink_bytes(p));
     named = dlpi_less(named, dlpi_worker_records(p));
     if (p->shm) dlpi_plan_add(plan, "start by exec: what workers are told", 1, dlpi_shm->bytes(p));
     dlpi_plan_add(plan, "control and alignment", 1, dlpi_less(p->region_bytes, named));
     own = dlpi_less(dlpi_less(p->plan_private, dlpi_worker_records(p)), dlpi_worded_bytes(p));
-    dlpi_plan_add(plan, "this process: pipe and views", 1, dlpi_less(own, dlpi_part_tables(p)));
+    dlpi_plan_add(plan, "this process: pipe and views", 1, own);
 }
 
 /* ---- start ---- */
@@ -14117,8 +14437,7 @@ static void dlpi_stage_describe(const dlpi_stage *st, dlpi_stage_rec *r) {
     r->first_worker = st->first_worker;
     r->n_workers = st->n_workers;
     r->num_workers = st->w.num_workers;
-    r->unit_is_batch = st->kind != DLP_STAGE_FETCH && st->kind != DLP_STAGE_MAP_ITEM &&
-                       st->kind != DLP_STAGE_PARTS;
+    r->unit_is_batch = st->ops->unit == DLPI_UNIT_BATCHES;
     r->sst_offset = st->sst_offset;
     r->in_flight = st->in_flight;
     r->active = st->tuned ? st->begin : st->n_workers;
@@ -14198,26 +14517,15 @@ static void dlpi_region_init(dlp_pipe *p) {
     DLPI_STORE_REL(&r->magic, DLPI_MAGIC); /* I1 -> I1 of an observer, which checks it first */
 }
 
-/* What the feeder knows of the part cells; sums of two epochs' parts, where they are shuffled. */
-static bool dlpi_parts_alloc(dlp_pipe *p) {
-    dlpi_parts *q = &p->pq;
-    size_t sums = (size_t)p->parts->part.n_parts + 1;
-    q->use = calloc(p->part_cells, sizeof *q->use);
-    if (!p->parts->part.shuffle_parts) return q->use != NULL;
-    q->tables = calloc(sums, 2 * sizeof *q->tables);
-    if (q->tables == NULL) return false;
-    q->orders[0].first = q->tables;
-    q->orders[1].first = q->tables + sums;
-    return q->use != NULL;
-}
-
-/* What each kind has of its own. */
+/* What stages keep, and what the source gives callbacks. */
 static bool dlpi_stages_alloc(dlp_pipe *p) {
     for (int i = 0; i < p->n_stages; i++) {
         dlpi_stage *st = &p->stages[i];
-        if (st->ops->alloc != NULL && !st->ops->alloc(p, st)) return false;
+        if (st->ops->alloc && !st->ops->alloc(p, st)) return false;
     }
-    return true;
+    if (p->source->row_bytes == 0) return true;
+    p->own_rows = calloc(dlpi_own_rows_bytes(p), 1);
+    return p->own_rows != NULL;
 }
 
 static int dlpi_private_alloc(dlp_pipe *p) {
@@ -14226,20 +14534,17 @@ static int dlpi_private_alloc(dlp_pipe *p) {
     p->out_fields = calloc((size_t)p->n_out * p->batches.n, sizeof *p->out_fields);
     p->ones = calloc(p->batch_rows, 1);
     p->held = calloc(p->n_out + p->n_slots * (size_t)DLPI_DEBUG, 1); /* and dlpi_poisoned */
-    p->feed.ahead_index = malloc((size_t)dlpi_list_bytes(p));
     p->feed.cells = calloc(p->prefetch, sizeof *p->feed.cells);
-    if (p->parts && !dlpi_parts_alloc(p)) goto failed;
-    if (p->workers && p->out && p->out_fields && p->ones && p->held && p->feed.ahead_index &&
-        p->feed.cells && dlpi_stages_alloc(p))
+    if (p->workers && p->out && p->out_fields && p->ones && p->held && p->feed.cells &&
+        dlpi_stages_alloc(p))
         return DLP_OK;
-failed:
     errno = ENOMEM;
     return dlpi_system_fail(p, DLP_ERR_MEMORY, "malloc of the pipe's own records");
 }
 
 static void dlpi_private_free(dlp_pipe *p) {
-    void *all[] = {p->workers,          p->out,        p->out_fields, p->ones,     p->held,
-                   p->feed.ahead_index, p->feed.cells, p->pq.use,     p->pq.tables};
+    void *all[] = {p->workers, p->out,        p->out_fields, p->ones,
+                   p->held,    p->feed.cells, p->own_rows};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) free(all[i]);
 }
 
@@ -14267,8 +14572,8 @@ static void dlpi_worker_init(dlp_pipe *p, dlpi_stage *st, int id, int global) {
     w->item.internal = &w->note;
     w->parked = w->parked_own;
     w->parked_most = DLPI_PARK;
+    w->own = dlpi_own_row(p, w, 0);
     if (st->work >= 0) w->bell = &p->bells[st->work];
-    w->item.part = p->parts && st->work == 0 ? &w->part : NULL;
     w->given = w->item;
     if (st->ops->worker != NULL) st->ops->worker(w);
     dlpi_order_init(&w->order, &p->sampler->sampler, p->fetch->dataset.n_items,
@@ -14515,10 +14820,7 @@ static void dlpi_selves_free(dlp_pipe *p) {
 static void dlpi_free(dlp_pipe *p) {
     for (int i = 0; p->workers && i < p->n_stages; i++)
         if (p->stages[i].ops->end != NULL) p->stages[i].ops->end(p, &p->stages[i]);
-    for (int i = 0; i < p->n_stages; i++) {
-        free(p->stages[i].affinity);
-        free(p->stages[i].part_first);
-    }
+    for (int i = 0; i < p->n_stages; i++) free(p->stages[i].affinity);
     if (p->shm) dlpi_shm->end(p);
     dlpi_unpoison_all(p);
     if (p->region) munmap(p->region, (size_t)p->region_bytes);
@@ -14726,7 +15028,7 @@ static void dlpi_stats(const dlpi_seen *s, dlp_stats *out) {
     out->items = DLPI_LOAD_RLX(&ctl->items);
     out->bytes = DLPI_LOAD_RLX(&ctl->bytes);
     out->wait_ns = DLPI_LOAD_RLX(&ctl->wait_ns);
-    out->part_wait_ns = DLPI_LOAD_RLX(&ctl->part_wait_ns);
+    out->part_wait_ns = DLPI_LOAD_RLX(&ctl->source_wait_ns);
     if (DLPI_LOAD_ACQ(&ctl->first_ready) != 0) out->first_skip = ctl->first_skip; /* K3 <- K3 */
     out->step_ns = DLPI_LOAD_RLX(&ctl->step_ns);
     out->first_batch_ns = DLPI_LOAD_RLX(&ctl->first_ns);
@@ -17415,10 +17717,16 @@ DLPDEF int dlp_pipe_open(dlp_pipe **out, const dlp_pipe_desc *desc, dlp_error *e
 static const dlpi_stage_ops *const dlpi_kinds[] = {DLPI_STAGE_KINDS(DLPI_KIND_OPS)};
 #undef DLPI_KIND_OPS
 
+/* A sampler's table. */
+static const dlpi_stage_ops *dlpi_sampler_kind(const dlp_sampler_desc *d) {
+    return d->order == DLP_ORDER_BATCHES ? &dlpi_lists_ops : &dlpi_sampler_ops;
+}
+
 /* The stage's table, in a process that has but the rest of its record. */
 __attribute__((unused)) /* but by dlpipe_shm.h */
 static const dlpi_stage_ops *
 dlpi_ops_of(const dlpi_stage *st) {
+    if (st->kind == DLP_STAGE_SAMPLER) return dlpi_sampler_kind(&st->sampler);
     return st->in_flight > 0 ? &dlpi_fetch_many_ops : dlpi_kinds[st->kind];
 }
 
@@ -17471,7 +17779,8 @@ DLPDEF int dlp_ranks_from_env(uint32_t *rank, uint32_t *world_size, dlp_error *e
 DLPDEF dlp_stage dlp_pipe_add_sampler(dlp_pipe *p, const dlp_sampler_desc *desc) {
     dlpi_stage *st;
     if (p == NULL || desc == NULL) return DLP_ERR_ARG;
-    if ((st = dlpi_add(p, &dlpi_sampler_ops, "sampler", NULL)) == NULL) return dlpi_add_refused(p);
+    st = dlpi_add(p, dlpi_sampler_kind(desc), "sampler", NULL);
+    if (st == NULL) return dlpi_add_refused(p);
     st->sampler = *desc;
     return dlpi_added(p, st, DLP_OK);
 }
@@ -17493,7 +17802,8 @@ DLPDEF dlp_stage dlp_pipe_add_fetch(dlp_pipe *p, const dlp_fetch_desc *desc) {
     if (st == NULL) return dlpi_add_refused(p);
     if (desc->dataset == NULL) return dlpi_bad(p, st->name, "dataset", "a dataset", 0);
     st->dataset = *desc->dataset;
-    if (st->dataset.stream) st->dataset.n_items = DLPI_MAX_ITEMS;
+    p->open_end = st->dataset.stream;
+    if (p->open_end) st->dataset.n_items = DLPI_MAX_ITEMS;
     st->item = st->dataset.fetch;
     st->user = st->dataset.user;
     if ((rc = dlpi_fetch_check(p, st, desc)) != DLP_OK) return rc;
@@ -17508,29 +17818,6 @@ DLPDEF dlp_stage dlp_pipe_add_cache(dlp_pipe *p, const dlp_cache_desc *desc) {
     if ((st = dlpi_add(p, &dlpi_cache_ops, "cache", NULL)) == NULL) return dlpi_add_refused(p);
     ((dlpi_cache *)st->self)->bytes = desc->bytes;
     return dlpi_added(p, st, dlpi_cache_desc(p, st));
-}
-
-DLPDEF int dlp_part_fail(const dlp_part *part, int errnum, const char *format, ...) {
-    va_list args;
-    va_start(args, format);
-    dlpi_note_write(&((dlpi_worker *)part->internal)->note, errnum, format, args);
-    va_end(args);
-    return DLP_ERR_CALLBACK;
-}
-
-DLPDEF dlp_stage dlp_pipe_add_parts(dlp_pipe *p, const dlp_part_desc *desc) {
-    dlpi_stage *st;
-    dlp_stage id;
-    int rc;
-    if (p == NULL || desc == NULL) return DLP_ERR_ARG;
-    if ((st = dlpi_add(p, &dlpi_parts_ops, "parts", &desc->workers)) == NULL)
-        return dlpi_add_refused(p);
-    st->part = *desc;
-    if (st->part.streams == 0) st->part.streams = 1;
-    st->user = desc->user;
-    if ((rc = dlpi_parts_check(p, st)) != DLP_OK) return rc;
-    if ((id = dlpi_added(p, st, dlpi_parts_count(p, st))) < 0) free(st->part_first);
-    return id;
 }
 
 DLPDEF dlp_stage dlp_pipe_add_map(dlp_pipe *p, const dlp_map_desc *desc) {
@@ -17719,8 +18006,7 @@ DLPDEF int dlp_pipe_state_at(const dlp_pipe *p, uint64_t epoch, uint64_t batch, 
     dlpi_state_config(p, &s);
     s.epoch = epoch;
     s.batch = batch;
-    if (p->sampler->sampler.order != DLP_ORDER_BATCHES)
-        s.position = dlpi_state_position(p, epoch, batch);
+    if (p->source->state == NULL) s.position = dlpi_state_position(p, epoch, batch);
     s.check = dlpi_state_check(&s);
     memset(out, 0, sizeof *out);
     memcpy(out->bytes, &s, sizeof s);
@@ -18141,6 +18427,22 @@ DLPDEF int dlp_chunks_run(dlp_pipe *p, const dlp_run_desc *desc) {
     if (desc->result) *desc->result = r;
     if (step < 0) return step;
     return step == DLP_END ? DLP_OK : rc;
+}
+
+DLPDEF int dlp_part_fail(const dlp_part *part, int errnum, const char *format, ...) {
+    va_list args;
+    va_start(args, format);
+    dlpi_note_write(&((dlpi_worker *)part->internal)->note, errnum, format, args);
+    va_end(args);
+    return DLP_ERR_CALLBACK;
+}
+
+DLPDEF dlp_stage dlp_pipe_add_parts(dlp_pipe *p, const dlp_part_desc *desc) {
+    dlpi_stage *st;
+    if (p == NULL || desc == NULL) return DLP_ERR_ARG;
+    if ((st = dlpi_add(p, &dlpi_parts_ops, "parts", &desc->workers)) == NULL)
+        return dlpi_add_refused(p);
+    return dlpi_added(p, st, dlpi_parts_take(p, st, desc));
 }
 
 DLPDEF int dlp_loader_open(dlp_pipe **out, const dlp_loader_desc *desc, dlp_error *err) {

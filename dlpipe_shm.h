@@ -2506,7 +2506,7 @@ enum {
     DLPI_CB_REPLACEMENT,
     DLPI_CB_SUBMIT,
     DLPI_CB_REAP,
-    DLPI_CB_LOAD,
+    DLPI_CB_OWN,
     DLPI_CB_COUNT
 };
 
@@ -2587,8 +2587,7 @@ static int dlpi_exec_names(dlp_pipe *p, dlpi_exec_spec *x) {
         if (rc == DLP_OK)
             rc = dlpi_callback_note(p, st, "collate", (dlp_shm_fn)st->collate,
                                     names[DLPI_CB_COLLATE]);
-        if (rc == DLP_OK)
-            rc = dlpi_callback_note(p, st, "load", (dlp_shm_fn)st->part.load, names[DLPI_CB_LOAD]);
+        if (rc == DLP_OK) rc = dlpi_callback_note(p, st, st->ops->own, st->own, names[DLPI_CB_OWN]);
         if (rc == DLP_OK)
             rc = dlpi_callback_note(p, st, "worker_init", (dlp_shm_fn)st->w.worker_init,
                                     names[DLPI_CB_INIT]);
@@ -2778,7 +2777,6 @@ static void dlpi_exec_stage_point(dlp_pipe *p, int i, const dlpi_exec_spec *x) {
     st->affinity = NULL;
     st->w.affinity = NULL;
     st->sampler.weights = NULL;
-    st->part_first = NULL; /* the feeder's */
     if (st->sampler.subset) {
         const uint8_t *at = (const uint8_t *)x + x->subset_at;
         st->sampler.subset = (const uint64_t *)(const void *)at;
@@ -2794,7 +2792,7 @@ static void dlpi_exec_callbacks(dlp_pipe *p, const dlpi_exec_spec *x) {
         st->item = (dlp_item_fn)fn[DLPI_CB_ITEM];
         st->batch = (int (*)(void *, dlp_batch *, void *))fn[DLPI_CB_BATCH];
         st->collate = (dlp_collate_fn)fn[DLPI_CB_COLLATE];
-        st->part.load = (dlp_part_fn)fn[DLPI_CB_LOAD];
+        st->own = fn[DLPI_CB_OWN];
         st->w.worker_init = (int (*)(void *, int, void **))fn[DLPI_CB_INIT];
         st->w.worker_exit = (void (*)(void *, int, void *))fn[DLPI_CB_EXIT];
         st->sampler.function = (uint64_t(*)(void *, uint64_t, uint64_t))fn[DLPI_CB_FUNCTION];
@@ -2844,11 +2842,12 @@ static dlp_pipe *dlpi_exec_pipe(const dlpi_exec_spec *x, int memfd, int name_fd)
     p->keeper = dlpi_exec_moved(p, x->self, p->keeper);
     p->lender = dlpi_exec_moved(p, x->self, p->lender);
     p->stay = NULL; /* of batches loaded by a fetch that has no name */
-    p->parts = dlpi_exec_moved(p, x->self, p->parts);
-    p->part_end = dlpi_exec_moved(p, x->self, p->part_end);
+    p->source_stage = dlpi_exec_moved(p, x->self, p->source_stage);
+    p->rows_end = dlpi_exec_moved(p, x->self, p->rows_end);
     p->cell_end = dlpi_exec_moved(p, x->self, p->cell_end);
     for (int i = 0; i < p->n_staffed; i++) p->work[i] = dlpi_exec_moved(p, x->self, p->work[i]);
     for (int i = 0; i < p->n_stages; i++) dlpi_exec_stage_point(p, i, x);
+    p->source = p->source_stage->ops->source;
     for (uint32_t f = 0; f < p->items.n; f++) p->items.at[f].f.name = p->items.at[f].name;
     for (uint32_t f = 0; f < p->batches.n; f++) p->batches.at[f].f.name = p->batches.at[f].name;
     return p;

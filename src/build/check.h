@@ -85,7 +85,9 @@ static int dlpi_check_chain(dlp_pipe *p, int first) {
         if (st->ops->sink != NULL) p->sink = st;
         if (st->ops->keeper != NULL) p->keeper = st;
         if (st->ops->lender != NULL) p->lender = st;
-        if (st->kind == DLP_STAGE_PARTS) p->parts = st;
+        if (st->ops->source == NULL) continue;
+        p->source = st->ops->source;
+        p->source_stage = st;
     }
     for (int i = 0; i < p->n_stages; i++)
         if (i != first && p->stages[i].prev < 0)
@@ -182,40 +184,13 @@ static void dlpi_list_work(dlp_pipe *p) {
     dlpi_list_unit(p, DLPI_UNIT_CELLS);
 }
 
-/* Samples and batches of an epoch; UINT64_MAX batches: nobody knows. */
-static int dlpi_resolve_epoch(dlp_pipe *p) {
-    const dlp_sampler_desc *d = &p->sampler->sampler;
-    p->samples = DLPI_MAX_ITEMS;
-    p->batches_per_epoch = UINT64_MAX;
-    if (d->order == DLP_ORDER_BATCHES) return DLP_OK;
-    p->samples = dlpi_order_samples(d, p->fetch->dataset.n_items);
-    if (p->stream) return DLP_OK;
-    if (p->parts && p->parts->part.steps_per_epoch)
-        p->samples = p->parts->part.steps_per_epoch * p->global_batch;
-    p->batches_per_epoch = p->samples / p->global_batch;
-    if (p->last != DLP_LAST_DROP && p->samples % p->global_batch != 0) p->batches_per_epoch++;
-    if (p->batches_per_epoch != 0) return DLP_OK;
-    return dlpi_refuse(p, DLP_ERR_ARG, p->batcher->name, "last",
-                       "DLP_LAST_DROP leaves no batch: %" PRIu64
-                       " samples an epoch, batch_size %" PRIu64,
-                       p->samples, p->global_batch);
-}
-
 /* Rank, batch and epoch arithmetic. */
 static int dlpi_check_sizes(dlp_pipe *p) {
-    const dlp_sampler_desc *d = &p->sampler->sampler;
     int rc;
     p->global_batch = p->batcher->batching.batch_size;
     p->last = p->batcher->batching.last;
     if ((rc = dlpi_sampler_ranks(p, p->sampler)) != DLP_OK) return rc;
-    if ((p->parts != NULL) != (d->order == DLP_ORDER_PARTS))
-        return dlpi_bad(p, p->sampler->name, "sampler.order",
-                        "DLP_ORDER_PARTS with a part queue, and only then", d->order);
-    if (p->parts && (rc = dlpi_parts_fit(p, p->parts)) != DLP_OK) return rc;
-    if (p->fetch->dataset.n_items == 0)
-        return dlpi_bad(p, p->fetch->name, "dataset.n_items", "1..2^48", 0);
-    if ((rc = dlpi_sampler_check(p, p->sampler)) != DLP_OK) return rc;
-    return dlpi_resolve_epoch(p);
+    return p->source->sizes(p);
 }
 
 static int dlpi_check_pipe(dlp_pipe *p) {

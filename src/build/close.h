@@ -62,10 +62,7 @@ static void dlpi_selves_free(dlp_pipe *p) {
 static void dlpi_free(dlp_pipe *p) {
     for (int i = 0; p->workers && i < p->n_stages; i++)
         if (p->stages[i].ops->end != NULL) p->stages[i].ops->end(p, &p->stages[i]);
-    for (int i = 0; i < p->n_stages; i++) {
-        free(p->stages[i].affinity);
-        free(p->stages[i].part_first);
-    }
+    for (int i = 0; i < p->n_stages; i++) free(p->stages[i].affinity);
     if (p->shm) dlpi_shm->end(p);
     dlpi_unpoison_all(p);
     if (p->region) munmap(p->region, (size_t)p->region_bytes);

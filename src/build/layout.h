@@ -33,12 +33,12 @@ static int dlpi_resolve_work(dlp_pipe *p) {
 /* From which stage on a batch's parts and cell are free. A batch that is half changed is fetched,
    or collated, again. */
 static void dlpi_resolve_ends(dlp_pipe *p) {
-    p->part_end = p->work[p->n_item_work - 1];
+    p->rows_end = p->work[p->n_item_work - 1];
     p->cell_end = p->batcher;
     for (int i = 0; i < p->n_work; i++)
         if (p->work[i]->kind == DLP_STAGE_MAP_BATCH && !p->work[i]->w.idempotent) {
             p->cell_end = p->work[i];
-            if (!p->staged) p->part_end = p->work[i];
+            if (!p->staged) p->rows_end = p->work[i];
         }
 }
 
@@ -70,14 +70,12 @@ static int dlpi_check_stages(dlp_pipe *p) {
 static int dlpi_resolve(dlp_pipe *p) {
     int rc;
     if ((rc = dlpi_check_graph(p)) != DLP_OK) return rc;
-    p->stream = p->fetch->dataset.stream;
     p->staged = p->batcher->collate != NULL;
     if ((rc = dlpi_check_sizes(p)) != DLP_OK) return rc;
     if ((rc = dlpi_resolve_slots(p)) != DLP_OK) return rc;
     if ((rc = dlpi_resolve_work(p)) != DLP_OK) return rc;
-    if (p->stream && (rc = dlpi_stream_check(p)) != DLP_OK) return rc;
+    if (p->open_end && (rc = dlpi_open_end_check(p)) != DLP_OK) return rc;
     if ((rc = dlpi_resolve_items(p)) != DLP_OK) return rc;
-    if (p->parts && (rc = dlpi_parts_resolve(p, p->parts)) != DLP_OK) return rc;
     dlpi_resolve_ends(p);
     if ((rc = dlpi_check_stages(p)) != DLP_OK) return rc;
     return dlpi_resolve_batches(p);
@@ -111,11 +109,8 @@ static void dlpi_layout_slots(dlp_pipe *p) {
     dlpi_take_bytes(&at, in_lengths ? dlpi_times(p->items.n, words8) : 0, 1);
     p->slot.offsets = dlpi_take_bytes(&at, p->staged ? dlpi_times(p->batches.n, words8 + 8) : 0, 1);
     p->slot.fmeta = dlpi_take_bytes(&at, p->staged ? p->batches.n * sizeof(dlpi_fmeta) : 0, 1);
-    p->slot.sampler_state = at;
-    if (p->sampler->sampler.order == DLP_ORDER_BATCHES)
-        dlpi_take_bytes(&at, 2u * (8 + DLP_SAMPLER_STATE_BYTES), 1);
+    p->slot.source = dlpi_take_bytes(&at, p->source->slot_bytes ? p->source->slot_bytes(p) : 0, 1);
     p->slot.rec = dlpi_take_bytes(&at, cells, 1);
-    p->off_pcell = dlpi_take_bytes(&at, p->parts ? cells : 0, 1);
     p->tries_bytes = 0;
     for (int i = 0; i < p->n_item_work; i++)
         if (p->work[i]->w.retries > 0)
@@ -138,18 +133,10 @@ static uint64_t dlpi_worded_bytes(const dlp_pipe *p) {
     return bytes;
 }
 
-/* The list of a batch sampler's batch; other orders have none. */
-static uint64_t dlpi_list_bytes(const dlp_pipe *p) {
-    return p->sampler->sampler.order == DLP_ORDER_BATCHES ? dlpi_times(p->global_batch, 8) : 8;
-}
-
-/* The feeder's tables of a part queue: sums in the order given (since add), and in those of two
-   epochs; what it knows of the cells. */
-static uint64_t dlpi_part_tables(const dlp_pipe *p) {
-    uint64_t sums = p->parts ? p->parts->part.n_parts + 1 : 0;
-    if (p->parts == NULL) return 0;
-    return dlpi_sum(dlpi_times(sums, p->parts->part.shuffle_parts ? 24 : 8),
-                    dlpi_times(p->part_cells, sizeof(dlpi_part_use)));
+/* Rows that can be in a callback of fetch at once, beside one of each worker: those in flight. */
+static uint64_t dlpi_own_rows_bytes(const dlp_pipe *p) {
+    uint64_t each = 1 + (uint64_t)p->fetch->in_flight;
+    return dlpi_times(dlpi_times((uint64_t)p->fetch->n_workers, each), p->source->row_bytes);
 }
 
 /* The sink's buffers: how many, bytes of one, all of them. */
@@ -172,18 +159,17 @@ static uint64_t dlpi_worker_records(const dlp_pipe *p) {
 /* What dlpi_private_alloc asks for, with the pipe itself. */
 static uint64_t dlpi_private_bytes(const dlp_pipe *p) {
     uint64_t tensors = p->batches.n * sizeof(dlp_tensor);
-    uint64_t parts[] = {
+    uint64_t each[] = {
         sizeof *p + 4096,
         dlpi_worker_records(p),
         dlpi_times(p->n_out, 1 + sizeof(dlp_batch) + tensors),
         dlpi_times(p->n_slots, DLPI_DEBUG),
         p->batch_rows,
-        dlpi_list_bytes(p),
         dlpi_times(p->prefetch, sizeof(dlpi_cell_use)),
-        dlpi_part_tables(p),
+        dlpi_own_rows_bytes(p),
     };
     uint64_t bytes = 0;
-    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) bytes = dlpi_sum(bytes, parts[i]);
+    for (size_t i = 0; i < sizeof each / sizeof *each; i++) bytes = dlpi_sum(bytes, each[i]);
     for (int i = 0; i < p->n_stages; i++) {
         const dlpi_stage *st = &p->stages[i];
         bytes = dlpi_sum(bytes, (uint64_t)st->w.n_affinity * sizeof(int32_t));
@@ -262,7 +248,6 @@ static void dlpi_layout(dlp_pipe *p) {
     dlpi_layout_trace(p);
     dlpi_area_add(p, DLPI_REC_SHARE, "consumers", p->share_bytes, p->share_bytes > 0, 4096);
     dlpi_layout_stages(p);
-    dlpi_parts_layout(p);
     dlpi_layout_cells(p);
     p->region_bytes = dlpi_round_up(p->region_bytes, p->huge_pages > 0 ? 2u << 20 : 4096);
     p->plan_private = dlpi_private_bytes(p);
@@ -284,10 +269,11 @@ static void dlpi_plan_area(const dlp_pipe *p, dlp_plan *plan, int id) {
     dlpi_plan_add(plan, p->areas[id].words, p->areas[id].count, p->areas[id].stride);
 }
 
+/* What kinds keep in this process that has a line of its own: of each worker, or once. */
 static void dlpi_plan_kinds(const dlp_pipe *p, dlp_plan *plan) {
     for (int i = 0; i < p->n_stages; i++) {
         const dlpi_stage *st = &p->stages[i];
-        uint64_t n = (uint64_t)st->n_workers;
+        uint64_t n = st->ops->worker != NULL ? (uint64_t)st->n_workers : 1;
         if (st->ops->private_words != NULL)
             dlpi_plan_add(plan, st->ops->private_words, n, st->ops->private_bytes(p, st) / n);
     }
@@ -298,6 +284,18 @@ static void dlpi_plan_sink(const dlp_pipe *p, dlp_plan *plan) {
     dlpi_plan_add(plan,
                   p->lender ? p->lender->ops->lender->words.results : p->sink->ops->sink->words,
                   dlpi_sink_buffers(p), dlpi_sink_each(p));
+}
+
+/* What stages keep in this process that has a line of its own; returns its bytes. */
+static uint64_t dlpi_plan_stages(const dlp_pipe *p, dlp_plan *plan) {
+    uint64_t bytes = 0;
+    for (int i = 0; i < p->n_stages; i++) {
+        const dlpi_stage *st = &p->stages[i];
+        if (st->ops->private_words == NULL) continue;
+        dlpi_plan_add(plan, st->ops->private_words, 1, st->ops->private_bytes(p, st));
+        bytes = dlpi_sum(bytes, st->ops->private_bytes(p, st));
+    }
+    return bytes;
 }
 
 static void dlpi_plan_fill(const dlp_pipe *p, dlp_plan *plan) {
@@ -321,15 +319,14 @@ static void dlpi_plan_fill(const dlp_pipe *p, dlp_plan *plan) {
     dlpi_plan_area(p, plan, DLPI_REC_TRACE);
     dlpi_plan_add(plan, "worker records", (uint64_t)p->n_workers + 1 - collators, each);
     dlpi_plan_add(plan, "worker records: of the batch stage", collators, each);
-    dlpi_plan_area(p, plan, DLPI_REC_PART_CELLS);
-    dlpi_plan_area(p, plan, DLPI_REC_PARTS);
+    dlpi_plan_area(p, plan, DLPI_REC_SOURCE_CELLS);
+    dlpi_plan_area(p, plan, DLPI_REC_SOURCE);
+    named = plan->total_bytes;
     dlpi_plan_kinds(p, plan);
-    named = dlpi_less(plan->total_bytes, dlpi_worded_bytes(p));
-    dlpi_plan_add(plan, "part tables", p->parts != NULL, dlpi_part_tables(p));
     named = dlpi_less(named, dlpi_sink_bytes(p));
     named = dlpi_less(named, dlpi_worker_records(p));
     if (p->shm) dlpi_plan_add(plan, "start by exec: what workers are told", 1, dlpi_shm->bytes(p));
     dlpi_plan_add(plan, "control and alignment", 1, dlpi_less(p->region_bytes, named));
     own = dlpi_less(dlpi_less(p->plan_private, dlpi_worker_records(p)), dlpi_worded_bytes(p));
-    dlpi_plan_add(plan, "this process: pipe and views", 1, dlpi_less(own, dlpi_part_tables(p)));
+    dlpi_plan_add(plan, "this process: pipe and views", 1, own);
 }

@@ -153,8 +153,7 @@ static void dlpi_stage_describe(const dlpi_stage *st, dlpi_stage_rec *r) {
     r->first_worker = st->first_worker;
     r->n_workers = st->n_workers;
     r->num_workers = st->w.num_workers;
-    r->unit_is_batch = st->kind != DLP_STAGE_FETCH && st->kind != DLP_STAGE_MAP_ITEM &&
-                       st->kind != DLP_STAGE_PARTS;
+    r->unit_is_batch = st->ops->unit == DLPI_UNIT_BATCHES;
     r->sst_offset = st->sst_offset;
     r->in_flight = st->in_flight;
     r->active = st->tuned ? st->begin : st->n_workers;

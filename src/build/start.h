@@ -3,26 +3,15 @@
 #include "core/deliver.h"
 #include "build/limits.h"
 #include "build/region_map.h"
-/* What the feeder knows of the part cells; sums of two epochs' parts, where they are shuffled. */
-static bool dlpi_parts_alloc(dlp_pipe *p) {
-    dlpi_parts *q = &p->pq;
-    size_t sums = (size_t)p->parts->part.n_parts + 1;
-    q->use = calloc(p->part_cells, sizeof *q->use);
-    if (!p->parts->part.shuffle_parts) return q->use != NULL;
-    q->tables = calloc(sums, 2 * sizeof *q->tables);
-    if (q->tables == NULL) return false;
-    q->orders[0].first = q->tables;
-    q->orders[1].first = q->tables + sums;
-    return q->use != NULL;
-}
-
-/* What each kind has of its own. */
+/* What stages keep, and what the source gives callbacks. */
 static bool dlpi_stages_alloc(dlp_pipe *p) {
     for (int i = 0; i < p->n_stages; i++) {
         dlpi_stage *st = &p->stages[i];
-        if (st->ops->alloc != NULL && !st->ops->alloc(p, st)) return false;
+        if (st->ops->alloc && !st->ops->alloc(p, st)) return false;
     }
-    return true;
+    if (p->source->row_bytes == 0) return true;
+    p->own_rows = calloc(dlpi_own_rows_bytes(p), 1);
+    return p->own_rows != NULL;
 }
 
 static int dlpi_private_alloc(dlp_pipe *p) {
@@ -31,20 +20,16 @@ static int dlpi_private_alloc(dlp_pipe *p) {
     p->out_fields = calloc((size_t)p->n_out * p->batches.n, sizeof *p->out_fields);
     p->ones = calloc(p->batch_rows, 1);
     p->held = calloc(p->n_out + p->n_slots * (size_t)DLPI_DEBUG, 1); /* and dlpi_poisoned */
-    p->feed.ahead_index = malloc((size_t)dlpi_list_bytes(p));
     p->feed.cells = calloc(p->prefetch, sizeof *p->feed.cells);
-    if (p->parts && !dlpi_parts_alloc(p)) goto failed;
-    if (p->workers && p->out && p->out_fields && p->ones && p->held && p->feed.ahead_index &&
-        p->feed.cells && dlpi_stages_alloc(p))
+    if (p->workers && p->out && p->out_fields && p->ones && p->held && p->feed.cells &&
+        dlpi_stages_alloc(p))
         return DLP_OK;
-failed:
     errno = ENOMEM;
     return dlpi_system_fail(p, DLP_ERR_MEMORY, "malloc of the pipe's own records");
 }
 
 static void dlpi_private_free(dlp_pipe *p) {
-    void *all[] = {p->workers,          p->out,        p->out_fields, p->ones,     p->held,
-                   p->feed.ahead_index, p->feed.cells, p->pq.use,     p->pq.tables};
+    void *all[] = {p->workers, p->out, p->out_fields, p->ones, p->held, p->feed.cells, p->own_rows};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) free(all[i]);
 }
 
@@ -72,8 +57,8 @@ static void dlpi_worker_init(dlp_pipe *p, dlpi_stage *st, int id, int global) {
     w->item.internal = &w->note;
     w->parked = w->parked_own;
     w->parked_most = DLPI_PARK;
+    w->own = dlpi_own_row(p, w, 0);
     if (st->work >= 0) w->bell = &p->bells[st->work];
-    w->item.part = p->parts && st->work == 0 ? &w->part : NULL;
     w->given = w->item;
     if (st->ops->worker != NULL) st->ops->worker(w);
     dlpi_order_init(&w->order, &p->sampler->sampler, p->fetch->dataset.n_items,

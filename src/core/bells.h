@@ -70,6 +70,14 @@ static void dlpi_ring_caller(dlpi_ctl *ctl, uint64_t b) {
     dlpi_futex_wake(&ctl->caller_word, 1, UINT32_MAX, (int)ctl->shared);
 }
 
+/* What the source waits for may be there. After a sequentially consistent publication. */
+static void dlpi_ring_scheduler(const dlp_pipe *p) {
+    if (p->sampler->sampler.threaded)
+        dlpi_ring_feeder(p->ctl);
+    else
+        dlpi_ring_caller(p->ctl, UINT64_MAX);
+}
+
 /* A batch became ready, or nothing will follow. After a sequentially consistent publication. */
 static void dlpi_ring_share(dlpi_share *share) {
     if (share == NULL || DLPI_LOAD_SEQ(&share->sleepers) == 0) return; /* B1 -> B1 */

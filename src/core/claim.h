@@ -11,7 +11,7 @@ typedef struct dlpi_unit { /* a claimed piece of work */
     bool plain;
 } dlpi_unit;
 
-static inline dlpi_stage *dlpi_upstream(const dlpi_worker *w) {
+static inline dlpi_stage *dlpi_stage_before(const dlpi_worker *w) {
     return w->st->work > 0 ? w->p->work[w->st->work - 1] : NULL;
 }
 static inline bool dlpi_is_item_stage(const dlp_pipe *p, const dlpi_stage *st) {
@@ -33,7 +33,7 @@ static inline uint32_t dlpi_unit_mask(uint32_t row, uint32_t end) {
 /* Is the input of this unit there? Rows this stage did already need no input. */
 static bool dlpi_input_ready(const dlpi_worker *w, const dlpi_unit *t, dlpi_sst *mine) {
     const dlp_pipe *p = w->p;
-    dlpi_stage *up = dlpi_upstream(w);
+    dlpi_stage *up = dlpi_stage_before(w);
     dlpi_sst *theirs;
     uint32_t i = t->row / DLPI_WORD_ROWS, mask;
     if (up == NULL) return true;

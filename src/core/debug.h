@@ -109,13 +109,6 @@ static void dlpi_guarded_cell(const dlp_pipe *p, int area, uint8_t *cell, dlpi_g
         c->span[f] = (dlpi_span){cell + fs->at[f].offset, fs->at[f].capacity, fs->at[f].name};
 }
 
-static void dlpi_guarded_part(const dlp_pipe *p, uint8_t *bytes, dlpi_guarded *c) {
-    c->from = bytes - DLPI_PART_GUARD;
-    c->to = c->from + p->areas[DLPI_REC_PART_CELLS].stride;
-    c->n = 1;
-    c->span[0] = (dlpi_span){bytes, p->parts->part.max_part_bytes, NULL};
-}
-
 static void dlpi_guards_paint(dlp_pipe *p) {
     dlpi_guarded c;
     if (!DLPI_DEBUG) return;
@@ -124,19 +117,6 @@ static void dlpi_guards_paint(dlp_pipe *p) {
             dlpi_guarded_cell(p, area, dlpi_area_at(p, area, i), &c);
             dlpi_guarded_paint(&c);
         }
-    for (uint32_t i = 0; i < p->part_cells; i++) {
-        uint8_t *cell = dlpi_area_at(p, DLPI_REC_PART_CELLS, i);
-        dlpi_guarded_part(p, cell + DLPI_PART_GUARD, &c);
-        dlpi_guarded_paint(&c);
-    }
-}
-
-/* A part worker's load has returned rc. */
-static inline int dlpi_guard_part(dlpi_worker *w, uint64_t part, uint8_t *bytes, int rc) {
-    dlpi_guarded c;
-    if (!DLPI_DEBUG) return rc;
-    dlpi_guarded_part(w->p, bytes, &c);
-    return dlpi_guarded_check(w, &w->note, &c, "part", part, rc);
 }
 
 /* A collate, or a batch map, has returned rc. */

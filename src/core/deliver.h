@@ -1,5 +1,4 @@
 #pragma once
-#include "stages/parts.h"
 #include "core/state.h"
 #include "core/tune.h"
 #include "core/workers.h"
@@ -163,9 +162,9 @@ static int dlpi_deadline(dlp_pipe *p, uint64_t now) {
 
 static inline int dlpi_at_work(const dlp_pipe *p) { return p->n_threads + p->n_procs; }
 
-/* Who loaded a part while we were awake rang for nobody: could it be fed now? */
-static bool dlpi_parts_fed(dlp_pipe *p) {
-    if (p->parts == NULL || p->sampler->sampler.threaded) return false;
+/* What the source waits for may have come while we were awake, and woken nobody: could it go on? */
+static bool dlpi_source_fed(dlp_pipe *p) {
+    if (p->source->ready == NULL || p->sampler->sampler.threaded) return false;
     return dlpi_feed(p, 1) > 0;
 }
 
@@ -180,7 +179,7 @@ static void dlpi_caller_sleep(dlp_pipe *p, uint64_t ns) {
             if (due < ns) ns = due;
         }
     DLPI_STORE_SEQ(&ctl->want, want); /* B1 -> B1 */
-    if (dlpi_take(p, &b, &s) == DLP_EMPTY && !dlpi_inline_steps(p) && !dlpi_parts_fed(p) &&
+    if (dlpi_take(p, &b, &s) == DLP_EMPTY && !dlpi_inline_steps(p) && !dlpi_source_fed(p) &&
         !dlpi_stopped(p) && !dlpi_error_due(ctl, false)) /* E1 <- E1, behind B1 */
         dlpi_futex_wait(&ctl->caller_word, word, UINT32_MAX, ns, (int)ctl->shared);
     DLPI_STORE_SEQ(&ctl->want, UINT64_C(0)); /* B1 */
@@ -210,7 +209,7 @@ static bool dlpi_next_spin(const dlp_pipe *p, uint64_t until, int *rounds) {
 static int dlpi_next_sleep(dlp_pipe *p, uint64_t until) {
     uint64_t now, ns = DLPI_SLEEP_NS;
     int rc;
-    if (dlpi_parts_missing(p)) p->part_waited = true;
+    if (DLPI_LOAD_RLX(&p->ctl->source_waits) != 0) p->source_waited = true; /* for the books */
     now = dlpi_now_ns();
     dlpi_tune(p, now);
     if (p->shm && (rc = dlpi_next_look(p, now, until)) != DLP_OK) return rc;
@@ -261,12 +260,12 @@ static void dlpi_trainer_step(dlp_pipe *p, uint64_t now) {
 }
 
 static void dlpi_trainer_waited(dlp_pipe *p, uint64_t from, uint64_t to) {
-    bool for_part = p->part_waited;
+    bool for_source = p->source_waited;
     p->last_return_ns = to;
-    p->part_waited = false;
+    p->source_waited = false;
     if (to <= from) return;
     dlpi_bump(&p->ctl->wait_ns, to - from);
-    if (for_part) dlpi_bump(&p->ctl->part_wait_ns, to - from);
+    if (for_source) dlpi_bump(&p->ctl->source_wait_ns, to - from);
     dlpi_trace_add(p->trainer, DLP_TRACE_WAIT, from, to, p->base, p->epoch_now, 0);
 }
 
@@ -334,8 +333,8 @@ static void dlpi_seek(dlp_pipe *p, const dlpi_state *s) {
     dlpi_feed_inline(p, 1);
 }
 
-/* The stream has ended before batch b, in slot s. Returns DLP_OK: go on with the next epoch. */
-static int dlpi_stream_over(dlp_pipe *p, uint64_t b, uint32_t s) {
+/* The epoch has ended before batch b, in slot s. Returns DLP_OK: go on with the next epoch. */
+static int dlpi_end_over(dlp_pipe *p, uint64_t b, uint32_t s) {
     const dlpi_bslot *slot = dlpi_slot_at(p, s);
     uint64_t epoch = slot->epoch;
     bool empty = slot->in_epoch == 0 && dlpi_rows_before_end(p, s) == 0;
@@ -375,12 +374,12 @@ static int dlpi_budget_fail(dlp_pipe *p, uint32_t s, uint32_t row, const dlpi_st
     return dlpi_pipe_fail(p, &e);
 }
 
-/* Count the failed items of a stream's batch that come before its end. */
-static int dlpi_stream_budget(dlp_pipe *p, uint32_t s) {
+/* Count the failed items that come before the end that a row has found. */
+static int dlpi_end_budget(dlp_pipe *p, uint32_t s) {
     const uint32_t *rec = dlpi_slot_rec(p, s);
     uint32_t n;
     /* ordered by done */
-    if (!p->stream || DLPI_LOAD_RLX(&dlpi_slot_at(p, s)->dirty) == 0) return DLP_OK;
+    if (!p->open_end || DLPI_LOAD_RLX(&dlpi_slot_at(p, s)->dirty) == 0) return DLP_OK;
     n = dlpi_rows_before_end(p, s);
     for (uint32_t r = 0; r < n; r++) {
         const dlpi_stage *st = p->work[dlpi_rec_stage(rec[r])];
@@ -407,11 +406,11 @@ static int dlpi_next_slot(dlp_pipe *p, int timeout_ms, uint64_t *b, uint32_t *s)
             dlpi_slot_error(p, *s, &e);
             return dlpi_pipe_fail(p, &e);
         }
-        if ((rc = dlpi_stream_budget(p, *s)) != DLP_OK) return rc;
+        if ((rc = dlpi_end_budget(p, *s)) != DLP_OK) return rc;
         if (dlpi_slot_ended(p, *s)) {
             dlpi_epoch_leave(p, slot->epoch);
             if (dlpi_slot_rows(p, *s) == 0) {
-                if ((rc = dlpi_stream_over(p, *b, *s)) != DLP_OK) return rc;
+                if ((rc = dlpi_end_over(p, *b, *s)) != DLP_OK) return rc;
                 continue;
             }
         }

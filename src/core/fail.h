@@ -155,7 +155,7 @@ static int dlpi_returned(dlpi_worker *w, int rc) {
 /* The same of a fetch, an item map or a load, which may return more than 0 and failure. */
 static int dlpi_item_returned(dlpi_worker *w, int rc) {
     bool may = rc == DLP_SKIP || rc == DLP_ERR_LENGTH ||
-               (rc == DLP_END && w->p->stream && w->st == w->p->fetch);
+               (rc == DLP_END && w->p->open_end && w->st == w->p->fetch);
     int code = dlpi_returned(w, rc);
     return may ? rc : code;
 }

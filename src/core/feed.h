@@ -1,5 +1,7 @@
 #pragma once
-#include "stages/parts.h"
+#include "core/item.h"
+#include "core/debug.h"
+#include "core/wanted.h"
 #include "core/dispatch.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-feed       THE SAMPLER: POSITIONS INTO FREE SLOTS
@@ -11,50 +13,7 @@ static void dlpi_feed_epoch(dlpi_feeder *f, uint64_t epoch) {
     f->epoch = epoch;
     f->in_epoch = 0;
     f->position = 0;
-    f->ahead = -1;
     memset(f->skip_bits, 0, sizeof f->skip_bits);
-}
-
-static int dlpi_feed_fail(dlp_pipe *p, const char *what, int64_t got) {
-    const dlp_batch_sampler *b = &p->sampler->sampler.batches;
-    const char *why = b->why && got < 0 ? b->why(b->user) : NULL;
-    dlp_error e;
-    dlpi_error_set(&e, DLP_ERR_CALLBACK, "sampler.batches", "%s returned %" PRId64 "%s%s", what,
-                   got, why ? ": " : "", why ? why : "");
-    dlpi_copy_text(e.stage, sizeof e.stage, p->sampler->name);
-    e.epoch = p->feed.epoch;
-    dlpi_ctl_fail(p, DLPI_FEEDER, &e);
-    return DLP_ERR_CALLBACK;
-}
-
-/* Ask the user's batch sampler for one list; keeps the state that stands behind it. */
-static int dlpi_feed_list(dlp_pipe *p) {
-    dlpi_feeder *f = &p->feed;
-    const dlp_batch_sampler *b = &p->sampler->sampler.batches;
-    int64_t n = b->next(b->user, f->epoch, f->ahead_index, p->global_batch);
-    if (n < 0 || (uint64_t)n > p->global_batch)
-        return dlpi_feed_fail(p, "the batch sampler's next", n);
-    for (int64_t i = 0; i < n; i++)
-        if (f->ahead_index[i] >= p->fetch->dataset.n_items)
-            return dlpi_feed_fail(p, "the batch sampler's next gave an index past the items; it",
-                                  n);
-    f->ahead = n;
-    memcpy(f->before_state, f->ahead_state, sizeof f->before_state);
-    if (b->save) {
-        int32_t bytes = b->save(b->user, f->ahead_state + 8);
-        if (bytes < 0 || bytes > DLP_SAMPLER_STATE_BYTES)
-            return dlpi_feed_fail(p, "the batch sampler's save", bytes);
-        memcpy(f->ahead_state, &bytes, sizeof bytes);
-        memset(f->ahead_state + 8 + bytes, 0, (size_t)(DLP_SAMPLER_STATE_BYTES - bytes));
-    }
-    return DLP_OK;
-}
-
-static int dlpi_feed_begin(dlp_pipe *p) {
-    const dlp_batch_sampler *b = &p->sampler->sampler.batches;
-    int rc = b->begin ? b->begin(b->user, p->feed.epoch) : 0;
-    if (rc != 0) return dlpi_feed_fail(p, "the batch sampler's begin", rc);
-    return dlpi_feed_list(p);
 }
 
 /* How many rows a run takes: at most 8 us of work, from what items cost lately. A claim, a
@@ -112,14 +71,23 @@ static uint32_t dlpi_feed_place(dlp_pipe *p, uint32_t s, uint64_t b) {
     return p->staged || p->cells == DLPI_CELLS_TURN ? dlpi_feed_cell(p, s, b) : s;
 }
 
-/* Set up slot s for the feeder's present batch and make it visible. c: rows of the global batch. */
-static void dlpi_feed_slot(dlp_pipe *p, uint32_t s, uint64_t c) {
+/* Rows of slot s beyond the epoch's last sample. */
+static void dlpi_feed_padding(dlp_pipe *p, uint32_t s) {
+    dlpi_bslot *slot = dlpi_slot_at(p, s);
+    uint64_t real = slot->position < p->samples ? p->samples - slot->position : 0;
+    if (slot->position + slot->count <= p->samples) return;
+    for (uint64_t r = real; r < slot->count; r++) dlpi_slot_rec(p, s)[r] = DLPI_ROW_PAD;
+    slot->dirty = 1;
+}
+
+/* Words of slot s for the scheduler's present batch. c: rows of the global batch. */
+static void dlpi_feed_words(dlp_pipe *p, uint32_t s, uint64_t c) {
     dlpi_feeder *f = &p->feed;
     dlpi_bslot *slot = dlpi_slot_at(p, s);
-    uint64_t first, b = f->published;
+    uint64_t first;
     uint32_t count;
     dlpi_rank_rows(p, c, &first, &count);
-    slot->sequence = b;
+    slot->sequence = f->published;
     slot->epoch = f->epoch;
     DLPI_STORE_RLX(&slot->in_epoch, f->in_epoch); /* statistics, too, by any thread */
     slot->position = f->position + first;
@@ -127,7 +95,7 @@ static void dlpi_feed_slot(dlp_pipe *p, uint32_t s, uint64_t c) {
     slot->after = f->position + c;
     slot->count = count;
     slot->flags = 0;
-    slot->cell = (uint16_t)dlpi_feed_place(p, s, b);
+    slot->cell = (uint16_t)dlpi_feed_place(p, s, f->published);
     slot->life = (uint16_t)f->life;
     slot->failed = 0;
     slot->batch_rec = 0;
@@ -136,26 +104,24 @@ static void dlpi_feed_slot(dlp_pipe *p, uint32_t s, uint64_t c) {
         memset((uint8_t *)slot + p->off_tries, 0, p->tries_bytes);
     }
     slot->dirty = 0;
-    if (p->sampler->sampler.order == DLP_ORDER_BATCHES) {
-        uint8_t *state = (uint8_t *)slot + p->slot.sampler_state;
-        memcpy(dlpi_slot_index(p, s), f->ahead_index + first, (size_t)count * 8u);
-        memcpy(state, f->before_state, sizeof f->before_state);
-        memcpy(state + sizeof f->before_state, f->ahead_state, sizeof f->ahead_state);
-    } else if (slot->position + count > p->samples) {
-        uint64_t real = slot->position < p->samples ? p->samples - slot->position : 0;
-        for (uint64_t r = real; r < count; r++) dlpi_slot_rec(p, s)[r] = DLPI_ROW_PAD;
-        slot->dirty = 1;
-    }
-    if (p->parts) dlpi_parts_fill(p, s);
-    if (count == 0) { /* nobody will work on it */
+}
+
+/* Set up slot s for the scheduler's present batch and make it visible. */
+static void dlpi_feed_slot(dlp_pipe *p, uint32_t s, uint64_t c) {
+    dlpi_feeder *f = &p->feed;
+    dlpi_bslot *slot = dlpi_slot_at(p, s);
+    uint64_t b = f->published;
+    dlpi_feed_words(p, s, c);
+    p->source->fill(p, s);
+    if (slot->count == 0) { /* nobody will work on it */
         dlpi_stage *last = p->work[p->n_item_work - 1];
         uint64_t *ready = &dlpi_sst_at(p, s, last)->ready;
         DLPI_STORE_REL(ready, dlpi_ready_word(DLPI_LOAD_RLX(ready), b)); /* Y1 -> Y1 */
     }
     if (b < 64 || (b & 63) == 0 || ((b & 7) == 0 && dlpi_cost_moved(p, b >> 3)))
-        f->run_shift = dlpi_run_shift(p, count);
-    DLPI_STORE_RLX(&slot->used, p->share && p->share->serve_only ? 0u : 1u);   /* C1: feeder only */
-    DLPI_STORE_REL(&slot->pub, dlpi_pub(b, count, slot->dirty, f->run_shift)); /* P1 -> P1 */
+        f->run_shift = dlpi_run_shift(p, slot->count);
+    DLPI_STORE_RLX(&slot->used, p->share && p->share->serve_only ? 0u : 1u); /* C1: feeder only */
+    DLPI_STORE_REL(&slot->pub, dlpi_pub(b, slot->count, slot->dirty, f->run_shift)); /* P1 -> P1 */
     DLPI_STORE_RLX(&p->disp[b & (p->ring - 1)], s); /* T1: ordered by the tail that follows */
 }
 
@@ -184,14 +150,9 @@ static bool dlpi_feed_skips(const dlpi_feeder *f) {
     return (f->skip_bits[k / 8] >> (k % 8) & 1) != 0;
 }
 
-/* Rows of the present global batch; 0: the epoch is over. */
+/* Rows of the present global batch where each has as many, but the epoch's last. */
 static int dlpi_feed_rows(dlp_pipe *p, uint64_t *rows) {
-    dlpi_feeder *f = &p->feed;
-    if (p->sampler->sampler.order == DLP_ORDER_BATCHES) {
-        int rc = f->ahead < 0 ? dlpi_feed_begin(p) : DLP_OK;
-        *rows = f->ahead > 0 ? (uint64_t)f->ahead : 0;
-        return rc;
-    }
+    const dlpi_feeder *f = &p->feed;
     *rows = f->in_epoch < p->batches_per_epoch ? p->global_batch : 0;
     if (p->last == DLP_LAST_SHORT && f->position + *rows > p->samples)
         *rows = p->samples - f->position;
@@ -201,14 +162,21 @@ static int dlpi_feed_rows(dlp_pipe *p, uint64_t *rows) {
 static int dlpi_feed_step(dlp_pipe *p, uint64_t rows) {
     p->feed.position += rows;
     p->feed.in_epoch++;
-    return p->sampler->sampler.order == DLP_ORDER_BATCHES ? dlpi_feed_list(p) : DLP_OK;
+    return p->source->step ? p->source->step(p) : DLP_OK;
+}
+
+/* Go on where each batch has as many rows. */
+static int dlpi_feed_seek(dlp_pipe *p, const dlpi_place *to) {
+    p->feed.in_epoch = to->batch;
+    p->feed.position = to->batch * p->global_batch;
+    return DLP_OK;
 }
 
 /* The next batch that is wanted: goes past those that a resumed unordered pipe had consumed. */
 static int dlpi_feed_settle(dlp_pipe *p, uint64_t *rows) {
-    int rc = dlpi_feed_rows(p, rows);
+    int rc = p->source->rows(p, rows);
     while (rc == DLP_OK && *rows > 0 && dlpi_feed_skips(&p->feed)) {
-        if ((rc = dlpi_feed_step(p, *rows)) == DLP_OK) rc = dlpi_feed_rows(p, rows);
+        if ((rc = dlpi_feed_step(p, *rows)) == DLP_OK) rc = p->source->rows(p, rows);
     }
     return rc;
 }
@@ -223,12 +191,8 @@ static int dlpi_feed_one(dlp_pipe *p) {
         dlpi_feed_epoch(f, cancel & DLPI_EPOCH_MASK);
     if (dlpi_epochs_over(p, f->epoch)) return dlpi_feed_end(p, 0), 0;
     if ((rc = dlpi_feed_settle(p, &rows)) != DLP_OK) return dlpi_feed_end(p, rc), rc;
-    if (rows == 0 && f->in_epoch == 0) { /* only a batch sampler gives none */
-        rc = dlpi_feed_fail(p, "the batch sampler's first next of an epoch", 0);
-        return dlpi_feed_end(p, rc), rc;
-    }
     if (rows != 0) {
-        if (p->parts && !dlpi_parts_there(p, rows)) return 0;
+        if (p->source->ready && !p->source->ready(p, rows)) return 0;
         if ((s = dlpi_feed_free(p)) == DLPI_NO_SLOT) return 0;
         dlpi_feed_slot(p, s, rows);
         f->published++;
@@ -240,32 +204,6 @@ static int dlpi_feed_one(dlp_pipe *p) {
     }
     dlpi_feed_epoch(f, f->epoch + 1);
     return 1;
-}
-
-/* A batch sampler goes on from its saved bytes, or replays the epoch's lists. */
-static int dlpi_feed_restore(dlp_pipe *p, const dlpi_place *to) {
-    dlpi_feeder *f = &p->feed;
-    const dlp_batch_sampler *b = &p->sampler->sampler.batches;
-    int rc;
-    if (to->batch == 0) return DLP_OK;
-    if (b->restore && to->sampler_bytes > 0) {
-        /* it stands before the list asked for next */
-        memcpy(f->ahead_state, &to->sampler_bytes, 4);
-        memcpy(f->ahead_state + 8, to->sampler, DLP_SAMPLER_STATE_BYTES);
-        rc = b->restore(b->user, to->sampler, to->sampler_bytes);
-        f->in_epoch = to->batch;
-        f->position = to->position;
-        return rc != 0 ? dlpi_feed_fail(p, "the batch sampler's restore", rc) : dlpi_feed_list(p);
-    }
-    rc = dlpi_feed_begin(p);
-    while (rc == DLP_OK && f->in_epoch < to->batch && f->ahead > 0)
-        rc = dlpi_feed_step(p, (uint64_t)f->ahead);
-    if (rc == DLP_OK && f->in_epoch < to->batch)
-        return dlpi_feed_fail(p,
-                              "the batch sampler ended the epoch before the saved state; its "
-                              "next",
-                              0);
-    return rc;
 }
 
 /* Go on at another place. */
@@ -281,11 +219,7 @@ static int dlpi_feed_goto(dlp_pipe *p, const dlpi_place *to) {
     if (window + skipped > DLPI_WINDOW_MAX)
         window = skipped < DLPI_WINDOW_MAX ? DLPI_WINDOW_MAX - skipped : 1;
     p->window = p->d.unordered ? window : p->ring;
-    if (p->sampler->sampler.order == DLP_ORDER_BATCHES) return dlpi_feed_restore(p, to);
-    f->in_epoch = to->batch;
-    f->position = to->batch * p->global_batch;
-    if (p->parts) dlpi_parts_goto(p, to->epoch, to->batch);
-    return DLP_OK;
+    return p->source->seek(p, to);
 }
 
 /* ctl.fed_all of a feeder that has ended. */
@@ -323,7 +257,7 @@ static uint64_t dlpi_feed(dlp_pipe *p, uint64_t burst) {
     dlpi_feed_follow(p);
     if (f->ended) return 0;
     if (p->share && !dlpi_shm->may_feed(p)) return 0;
-    if (p->parts) dlpi_parts_ahead(p);
+    if (p->source->ahead) p->source->ahead(p);
     if (before - DLPI_LOAD_SEQ(&p->ctl->delivered) + burst > p->prefetch) return 0; /* V1 <- V1 */
     while (!f->ended) {
         uint64_t out = f->published - DLPI_LOAD_SEQ(&p->ctl->delivered); /* V1 <- V1 */
@@ -335,7 +269,7 @@ static uint64_t dlpi_feed(dlp_pipe *p, uint64_t burst) {
         DLPI_STORE_SEQ(&p->ctl->tail, f->published); /* T1 -> T1: all slots above are published */
         dlpi_feed_wake(p, f->published - before);
         if (p->world > 1) dlpi_feed_empty(p, before);
-        if (p->parts) dlpi_parts_ahead(p);
+        if (p->source->ahead) p->source->ahead(p);
     }
     if (f->ended) {
         DLPI_STORE_SEQ(&p->ctl->fed_all, dlpi_fed_word(f->life)); /* T1 -> T1: after the tail */

@@ -10,7 +10,8 @@
    is NULL has nothing to do for that kind. Tables of roles are given by the one stage of a pipe
    that has the role, and are NULL everywhere else:
 
-     source   what the rows of a batch are, and when a batch may be scheduled
+     source   what the rows of a batch are, and when a batch may be scheduled; of several stages
+              that have the role the last one has it
      keeper   rows that need not be fetched again
      lender   what the consumer gets in a batch's place, and the states that go with it
      sink     the last stage of a chain whose results lie elsewhere than in the slot's cell
@@ -24,23 +25,38 @@ struct dlpi_unit;
 struct dlpi_death;
 struct dlpi_state;
 struct dlpi_place;
+struct dlpi_source_state;
 typedef struct dlpi_words dlpi_words;
 typedef struct dlpi_seen dlpi_seen;
 
-/* What the rows of batches are: called by whoever schedules batches, but for the last three, which
-   are a worker's of the first stage. */
+/* What the rows of batches are. */
 typedef struct dlpi_source_ops {
+    /* building, by the caller */
+    int (*sizes)(dlp_pipe *p);                 /* samples and batches of an epoch; or it is wrong */
+    uint64_t (*slot_bytes)(const dlp_pipe *p); /* it keeps in a slot; NULL: none */
+    size_t row_bytes;                          /* of what `row` writes for one row */
+    /* whoever schedules batches */
     int (*rows)(dlp_pipe *p, uint64_t *rows);  /* of the present global batch; 0: epoch's end */
-    bool (*ready)(dlp_pipe *p, uint64_t rows); /* may it be scheduled now? */
+    bool (*ready)(dlp_pipe *p, uint64_t rows); /* may it be scheduled now? NULL: always */
     void (*fill)(dlp_pipe *p, uint32_t s);     /* what the source writes into slot s for it */
-    int (*step)(dlp_pipe *p);                  /* the present batch is scheduled: to the next */
-    void (*ahead)(dlp_pipe *p);                /* look beyond it */
+    int (*step)(dlp_pipe *p); /* the present batch is scheduled: to the next; NULL: nothing to do */
+    void (*ahead)(dlp_pipe *p); /* look beyond it; NULL: nothing to look for */
     int (*seek)(dlp_pipe *p, const struct dlpi_place *to);
+    /* a worker of the first stage */
+    void (*indices)(struct dlpi_worker *w, const struct dlpi_unit *t); /* NULL: fill wrote them */
+    uint64_t (*item)(struct dlpi_worker *w, uint32_t s, uint32_t row, uint64_t epoch,
+                     uint64_t position, uint32_t k); /* the row's own: k 0; or in its place: 1.. */
+    void (*row)(struct dlpi_worker *w, dlp_item *it, uint32_t s, uint32_t row,
+                void *own); /* what its callback has besides; own: [row_bytes], while it is there */
+    /* states, by the caller */
+    const char *const *words; /* [n_words] of 8 bytes that config puts first in its own part */
+    uint32_t n_words;
     void (*config)(const dlp_pipe *p, struct dlpi_state *s); /* what of it changes the order */
-    void (*indices)(struct dlpi_worker *w, const struct dlpi_unit *t);
-    uint64_t (*replacement)(struct dlpi_worker *w, uint32_t s, uint32_t row, uint64_t epoch,
-                            uint64_t position, uint32_t k);
-    void (*row)(struct dlpi_worker *w, uint32_t s, uint32_t row); /* for its item's callback */
+    const struct dlpi_source_state *(*state)(const dlp_pipe *p, uint32_t s,
+                                             int after); /* before, or after, the batch in slot s;
+                                                            NULL: the position says all */
+    const char *(*never_saved)(const dlp_pipe *p, const struct dlpi_state *s); /* the field that
+                                                            has what is never saved, or NULL */
 } dlpi_source_ops;
 
 typedef struct dlpi_keeper_ops {                                 /* by workers of the first stage */
@@ -93,11 +109,12 @@ typedef struct dlpi_stage_ops {
     int unit;     /* DLPI_UNIT_*: what its workers take; cells: of its own, not of slots */
     int in_order; /* 1: one worker, which takes batches in their order, and never dies */
     size_t self_bytes;
+    const char *own; /* the desc's name of the callback that is stage.own */
     /* building, by the caller */
     int (*check)(dlp_pipe *p, struct dlpi_stage *st);   /* behind those of the whole chain */
     void (*layout)(dlp_pipe *p, struct dlpi_stage *st); /* its areas of the region */
+    const char *private_words;                          /* their line of the plan; NULL: none */
     uint64_t (*private_bytes)(const dlp_pipe *p, const struct dlpi_stage *st);
-    const char *private_words; /* their line of the plan, for each worker; NULL: they have none */
     bool (*alloc)(dlp_pipe *p, struct dlpi_stage *st); /* those; false: no memory */
     void (*live)(dlp_pipe *p, struct dlpi_stage *st);  /* the region is there */
     void (*describe)(const dlp_pipe *p,

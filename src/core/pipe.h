@@ -1,6 +1,5 @@
 #pragma once
 #include "api/queues.h"
-#include "api/parts.h"
 #include "order/order.h"
 #include "core/ops.h"
 #include "core/region.h"
@@ -37,6 +36,7 @@ typedef struct dlpi_stage {
     dlp_item_fn item;
     int (*batch)(void *user, dlp_batch *batch, void *worker_state);
     dlp_collate_fn collate;
+    void (*own)(void); /* what else its kind calls (ops->own), as another type */
     void *user;
     dlp_sampler_desc sampler;
     dlp_repeat_desc repeat;
@@ -50,8 +50,6 @@ typedef struct dlpi_stage {
     int first_worker, n_workers; /* n_workers counts an inline one */
     int begin, tuned;            /* workers at first; 1: n_workers is workers_max */
     uint64_t sst_offset;         /* in a slot */
-    dlp_part_desc part;
-    uint64_t *part_first; /* [n_parts + 1] items of the parts before each; owned */
 } dlpi_stage;
 
 typedef struct dlpi_parked { /* a row between two attempts: see dlpi_park */
@@ -124,7 +122,7 @@ typedef struct dlpi_worker {
     pthread_t thread;
     int started, joined;    /* joined -1: inline, has begun */
     int process;            /* 1: runs in a process of its own */
-    dlp_part part;          /* what fetch, or load, sees */
+    void *own;              /* [source->row_bytes] of the row in its callback */
     uint8_t pad[DLPI_LINE]; /* workers lie side by side and share no line */
 } dlpi_worker;
 
@@ -135,7 +133,7 @@ typedef struct dlpi_cell_use { /* the batch that item cells were given to last *
 } dlpi_cell_use;
 
 typedef struct dlpi_held { /* what a dead worker had, and was not done */
-    uint64_t b;            /* a unit of which no callback ran: its batch, or a part's ticket */
+    uint64_t b;            /* a unit of which no callback ran: its batch, or a cell's ticket */
     uint32_t slot, unit;
     uint32_t missing; /* its rows that were not done; 0: there is none */
     bool ran;         /* a callback ran, and has the blame */
@@ -147,43 +145,18 @@ typedef struct dlpi_death { /* of a worker process */
     dlpi_held *held;        /* written by dlpi_recover; or NULL */
 } dlpi_death;
 
+/* The source's own part of a state: of bytes that it alone understands. */
+typedef struct dlpi_source_state {
+    uint32_t bytes, pad;
+    uint8_t at[DLP_SAMPLER_STATE_BYTES];
+} dlpi_source_state;
+
 typedef struct dlpi_place {          /* where the feeder is to go on: a checked state */
     uint64_t epoch, batch, position; /* the first batch not consumed */
     uint32_t sampler_bytes, life;
     uint8_t sampler[DLP_SAMPLER_STATE_BYTES];
     uint8_t window[DLPI_WINDOW_MAX / 8]; /* bit k: batch + k is consumed too */
 } dlpi_place;
-
-typedef struct dlpi_part_use { /* what the feeder knows of a part cell */
-    uint64_t part, epoch;      /* whose need gave it its ticket; 0: sought since */
-    uint64_t until;            /* epochs from this one on want it loaded anew; UINT64_MAX: none */
-    uint64_t need_epoch, need; /* the last batch known to need it */
-    uint64_t used;             /* batch fed last that needs it, + 1 */
-    uint64_t ticket;           /* 0: never given */
-    bool needed;               /* by that batch; false: by none that is to be fed */
-    dlp_permutation items;     /* of (part, epoch) asked for last */
-} dlpi_part_use;
-
-typedef struct dlpi_part_order { /* the parts of an epoch, in their order */
-    uint64_t epoch;
-    int ready;
-    uint64_t *first; /* [n_parts + 1] items before each */
-    dlp_permutation order;
-} dlpi_part_order;
-
-#define DLPI_PART_HINTS 64u
-
-typedef struct dlpi_parts {    /* the feeder's */
-    dlpi_part_order orders[2]; /* of the epoch that is fed, and of the one looked at ahead */
-    dlpi_part_use *use;        /* [part_cells] */
-    uint64_t *tables;          /* of both orders */
-    uint64_t tickets;
-    uint64_t epoch, batch; /* how far ahead parts are asked for: up to before this batch */
-    uint64_t left;         /* no batch below it will need its parts again */
-    bool stuck;            /* no cell was free, when these were as they are: */
-    uint64_t seen_epoch, seen_batch, seen_left, seen_loads;
-    uint32_t hint[DLPI_PART_HINTS];
-} dlpi_parts;
 
 typedef struct dlpi_feeder { /* used by whoever runs the sampler: the caller or its thread */
     uint64_t epoch, in_epoch, position;
@@ -192,10 +165,6 @@ typedef struct dlpi_feeder { /* used by whoever runs the sampler: the caller or 
     uint32_t cell_turn;
     dlpi_cell_use *cells; /* [prefetch] */
     int ended;
-    int64_t ahead; /* batch sampler: rows of the list fetched ahead, -1: none yet */
-    uint64_t *ahead_index;
-    uint8_t before_state[8 + DLP_SAMPLER_STATE_BYTES]; /* the sampler's state before that list */
-    uint8_t ahead_state[8 + DLP_SAMPLER_STATE_BYTES];  /* and behind it: length, bytes */
     uint32_t run_shift;
     uint64_t cost_ns;
     /* resume of an unordered pipe: bitmap of batches consumed behind the prefix */
@@ -284,22 +253,21 @@ struct dlp_pipe {
     dlpi_stage *sampler, *repeat, *fetch, *batcher;
     dlpi_stage *keeper, *lender, *sink; /* the stages with these roles, or NULL */
     const dlpi_stay_ops *stay;          /* the lender's, where the sink's results stay; or NULL */
-    dlpi_stage *parts;                  /* or NULL */
-    dlpi_stage *part_end;               /* behind it nobody needs a batch's parts */
-    uint32_t part_cells;
-    uint64_t part_stride, off_pcell;
-    bool part_waited;                 /* this wait of the caller's was for a part */
-    dlpi_stage *work[DLP_MAX_STAGES]; /* stages with workers: */
-    int n_item_work;                  /* first those of rows, in order; behind them, up to */
-    int n_work;                       /* those of batches; behind them, up to */
-    int n_staffed;                    /* those of cells of their own */
-    dlpi_fields items, batches;       /* item cells; batch cells */
-    int staged;                       /* items are written in cells of their own */
-    dlpi_stage *cell_end;             /* behind it nobody needs what lies in turning cells */
-    int cells;                        /* DLPI_CELLS_*: where a slot's batch lies */
-    uint32_t n_cells, n_out;          /* batch cells; batches that can be lent at once */
-    uint32_t max_kills;               /* as dlp_shm_desc */
-    uint32_t batch_rows;              /* rows of this rank, at most */
+    const dlpi_source_ops *source;      /* what the rows of batches are, and */
+    dlpi_stage *source_stage;           /* whose table that is */
+    dlpi_stage *rows_end;               /* after it nobody asks for a batch's rows again */
+    bool source_waited;                 /* this wait of the caller's was for the source */
+    dlpi_stage *work[DLP_MAX_STAGES];   /* stages with workers: */
+    int n_item_work;                    /* first those of rows, in order; behind them, up to */
+    int n_work;                         /* those of batches; behind them, up to */
+    int n_staffed;                      /* those of cells of their own */
+    dlpi_fields items, batches;         /* item cells; batch cells */
+    int staged;                         /* items are written in cells of their own */
+    dlpi_stage *cell_end;               /* behind it nobody needs what lies in turning cells */
+    int cells;                          /* DLPI_CELLS_*: where a slot's batch lies */
+    uint32_t n_cells, n_out;            /* batch cells; batches that can be lent at once */
+    uint32_t max_kills;                 /* as dlp_shm_desc */
+    uint32_t batch_rows;                /* rows of this rank, at most */
     uint64_t samples, batches_per_epoch;
     uint32_t prefetch, max_held, n_slots, ring, window;
     uint32_t rank, world;
@@ -311,7 +279,7 @@ struct dlp_pipe {
     /* layout */
     dlpi_area areas[DLPI_AREA_GUARD + 1]; /* by id; dlpi_layout has the order in which they lie */
     uint64_t region_bytes, share_bytes;
-    dlpi_slot_parts slot;
+    dlpi_slot_layout slot;
     uint64_t off_tries, tries_bytes; /* in a slot; tries_bytes 0: no stage tries again */
     uint32_t words_max, units_max, trace_events;
     uint64_t plan_private, plan_bytes; /* plan_bytes: of region, private records, the sink's */
@@ -336,12 +304,13 @@ struct dlp_pipe {
     uint8_t *held;  /* [n_out] */
     uint8_t *taken; /* [ring] in the region; unordered: delivered; caller */
     uint64_t *index_buffer;
+    uint8_t *own_rows; /* [workers of fetch][1 + in_flight] of source->row_bytes; NULL: none */
     uint64_t budget_bytes;
     struct dlpi_lent *lent; /* [n_out] batches given away as tensors; NULL: never */
     uint32_t n_lent;
     int lent_closed;
     uint64_t deadline_ns; /* the shortest of the stages, 0: none */
-    int stream;           /* 1: the dataset has no length */
+    int open_end;         /* 1: nobody knows where an epoch ends, until a row says so */
     dlpi_place place;     /* where to go on in the life that it says; under dlpi_place_lock */
     /* What the caller writes with every batch lies apart from what workers read. The feeder's own
        part is the sampler thread's where there is one. */
@@ -359,14 +328,13 @@ struct dlp_pipe {
     uint8_t win[DLPI_WINDOW_MAX];
     uint64_t high; /* batches up to the highest delivered; the state behind that: */
     uint64_t after_epoch, after_batch, after_position;
-    uint8_t after_sampler[8 + DLP_SAMPLER_STATE_BYTES];
+    dlpi_source_state after_source;
     uint32_t calls_untimed, call_clock_every;
     uint32_t clock_off; /* inline: this call is not timed */
     uint64_t inline_ns; /* inline: what the last call that was timed took */
     dlpi_tuner tune;
     uint8_t pad1[DLPI_LINE];
     dlpi_feeder feed;
-    dlpi_parts pq;
     uint8_t pad2[DLPI_LINE];
     uint32_t live_word; /* futex: threads that ended */
 };
@@ -395,6 +363,10 @@ static inline uint64_t *dlpi_done(dlpi_sst *t) { return t->words; }
 static inline uint64_t *dlpi_own(const dlp_pipe *p, dlpi_sst *t) { return t->words + p->words_max; }
 static inline uint64_t *dlpi_scan(const dlp_pipe *p, dlpi_sst *t) {
     return t->words + p->words_max + p->units_max;
+}
+/* What the source keeps with the batch in slot s: [source->slot_bytes]. */
+static inline void *dlpi_slot_source(const dlp_pipe *p, uint32_t s) {
+    return (uint8_t *)dlpi_slot_at(p, s) + p->slot.source;
 }
 static inline uint64_t *dlpi_slot_index(const dlp_pipe *p, uint32_t s) {
     return (uint64_t *)(void *)((uint8_t *)dlpi_slot_at(p, s) + p->slot.index);
@@ -441,9 +413,9 @@ static inline uint32_t dlpi_slot_of(const dlp_pipe *p, uint64_t b) {
    state (2) | tries of the present index in all stages (7) | which replacement (7) |
    workers killed (7) | by which stage (4) | 1: held its worker past the deadline (1) |
    1: its failure is raised (1) |
-   1: of a stream, left out, to be counted by max_skips of that stage when it is delivered (1) |
+   1: left out, to be counted by max_skips of that stage when it is delivered (1) |
    1: an item of it was replaced because it failed, not because its callback left it out (1) */
-enum { DLPI_ROW_OK = 0, DLPI_ROW_PAD = 1, DLPI_ROW_LEFT = 2, DLPI_ROW_END = 3 /* of a stream */ };
+enum { DLPI_ROW_OK = 0, DLPI_ROW_PAD = 1, DLPI_ROW_LEFT = 2, DLPI_ROW_END = 3 /* of the epoch */ };
 #define DLPI_REC_LATE (UINT32_C(1) << 27)
 #define DLPI_REC_RAISED (UINT32_C(1) << 28)
 #define DLPI_REC_COUNTS (UINT32_C(1) << 29)
@@ -498,4 +470,10 @@ static inline bool dlpi_ready_past(uint64_t word, uint64_t b) {
 static inline uint32_t dlpi_word_full(uint32_t count, uint32_t word) {
     uint32_t rows = count - word * DLPI_WORD_ROWS;
     return rows >= DLPI_WORD_ROWS ? UINT32_MAX : (UINT32_C(1) << rows) - 1u;
+}
+/* Of a fetch worker's row in a callback (0), or of the i-th in flight; NULL: nothing. */
+static inline void *dlpi_own_row(const dlp_pipe *p, const dlpi_worker *w, size_t i) {
+    size_t each = 1 + (size_t)p->fetch->in_flight;
+    if (p->own_rows == NULL || w->st->work != 0) return NULL;
+    return p->own_rows + ((size_t)w->id * each + i) * p->source->row_bytes;
 }

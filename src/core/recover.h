@@ -1,5 +1,4 @@
 #pragma once
-#include "stages/parts.h"
 #include "core/collate.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-recover    WHAT A DEAD WORKER HAD

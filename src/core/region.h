@@ -70,8 +70,7 @@
 #define DLPI_SEEKS_MAX (UINT32_C(1) << 14)
 #define DLPI_WENT_BACK INT_MIN
 #define DLPI_OVERRUN (INT_MIN + 1)
-#define DLPI_GUARD ((uint64_t)DLPI_DEBUG * 256)       /* bytes around a field: see >>impl-debug */
-#define DLPI_PART_GUARD ((uint64_t)DLPI_DEBUG * 4096) /* before a part, which is aligned so */
+#define DLPI_GUARD ((uint64_t)DLPI_DEBUG * 256) /* bytes around a field: see >>impl-debug */
 #define DLPI_NOBODY (UINT32_MAX / 2)
 #define DLPI_FEEDER (DLPI_NOBODY + 1)
 
@@ -93,8 +92,8 @@ enum {
     DLPI_REC_FIELDS,
     DLPI_REC_SHARE,
     DLPI_REC_KEPT,
-    DLPI_REC_PARTS,
-    DLPI_REC_PART_CELLS,
+    DLPI_REC_SOURCE,
+    DLPI_REC_SOURCE_CELLS,
     DLPI_REC_LENDER,
     DLPI_REC_RESIDENT, /* a word for each of what stays */
     DLPI_REC_SINK,     /* a word for each of its buffers */
@@ -118,10 +117,10 @@ typedef struct dlpi_region {
     dlpi_record records[DLPI_REC_COUNT];
 } dlpi_region;
 
-/* Where the parts of a batch slot lie in it. */
-typedef struct dlpi_slot_parts {
-    uint64_t index, lengths, item_lengths, offsets, fmeta, rec, valid, sampler_state;
-} dlpi_slot_parts;
+/* Where what a batch slot has lies in it; source: what the source of batches keeps there. */
+typedef struct dlpi_slot_layout {
+    uint64_t index, lengths, item_lengths, offsets, fmeta, rec, valid, source;
+} dlpi_slot_layout;
 
 /* The pipe, for those who have nothing but the region. */
 typedef struct dlpi_pipe_rec {
@@ -135,7 +134,7 @@ typedef struct dlpi_pipe_rec {
     int32_t cpus, unordered, staged, threaded;                     /* threaded: the sampler */
     uint64_t plan_bytes, global_batch, batches_per_epoch, samples; /* UINT64_MAX: not known */
     uint64_t item_cell_stride, off_bells, reserved;
-    dlpi_slot_parts slot;
+    dlpi_slot_layout slot;
 } dlpi_pipe_rec;
 
 /* A stage, in the order in which they were added. */
@@ -222,10 +221,10 @@ typedef struct dlpi_ctl {
     uint64_t views;    /* delivered, where a lender hands them out; caller */
     uint64_t tunes;    /* caller */
     dlp_tune_note tune[DLP_TUNE_NOTES];
-    uint64_t part_wait_ns; /* part queue: the caller waited for a part; caller */
-    uint64_t part_loads;   /* Q2 loads that ended; part workers */
-    uint32_t part_missing; /* feeder: 1: a part is missing, and no batch is on its way */
-    uint32_t first_ready;  /* K3 1: first_skip is complete */
+    uint64_t source_wait_ns; /* the caller waited for what the source waits for; caller */
+    uint64_t source_moves;   /* Q2 counts what the source may wait for; its workers */
+    uint32_t source_waits;   /* scheduler: 1: the source waits, and no batch is on its way */
+    uint32_t first_ready;    /* K3 1: first_skip is complete */
     dlp_error first_skip;
     uint64_t skip_words[DLPI_SKIP_RING][DLPI_SKIP_WORDS]; /* K1 messages of skip_ring */
     uint32_t error_more; /* E1 1: there was another error, of which nothing is kept */
@@ -300,20 +299,6 @@ typedef struct dlpi_fmeta {
     int64_t shape[DLP_MAX_DIMS];
 } dlpi_fmeta;
 
-/* A part cell, in region. The feeder writes it while nobody may load; who loads writes the rest. */
-typedef struct dlpi_pcell {
-    uint64_t state; /* Q1 ticket (39), what is with it (25): see >>impl-parts */
-    uint64_t part, first, items, epoch;
-    uint64_t bytes;
-    uint64_t due_ns; /* a failed load is tried again then */
-    uint32_t rec;    /* tries, workers killed: as a row's */
-    uint32_t killed_by;
-    dlp_error error; /* of a load that failed */
-    uint64_t used;   /* batch fed last that needs it, + 1; feeder, for observers */
-    uint8_t pad[(DLPI_LINE << 2) - 72 - sizeof(dlp_error)];
-} dlpi_pcell;
-
-_Static_assert(sizeof(dlpi_pcell) == 4 * DLPI_LINE, "region layout");
 _Static_assert(sizeof(dlpi_record) == 32, "region layout");
 _Static_assert(sizeof(dlpi_region) == 64 + 32 * DLPI_REC_COUNT, "region layout");
 _Static_assert(sizeof(dlpi_pipe_rec) == 256, "region layout");

@@ -1,7 +1,7 @@
 #pragma once
-#include "base/cpus.h"
 #include "core/claim.h"
-#include "stages/parts.h"
+#include "core/debug.h"
+#include "base/cpus.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-run        CALLBACKS, FAILURES, CLOCKS */
 
@@ -150,11 +150,11 @@ static void dlpi_skip_note(const dlpi_worker *w, int code, uint64_t new_index) {
     dlpi_skip_put(w->p->ctl, w->st->id, &e, e.code, new_index);
 }
 
-/* May one more failed item be replaced or left out? What of a stream fails behind its end does not
-   count, and only who delivers knows what that is: dlpi_stream_budget. */
+/* May one more failed item be replaced or left out? What fails after an end that a row finds does
+   not count, and only who delivers knows what that is: dlpi_end_budget. */
 static bool dlpi_skip_allowed(const dlpi_worker *w) {
     int64_t max = w->st->w.max_skips;
-    if (max == DLP_NONE || w->p->stream) return max != DLP_NONE;
+    if (max == DLP_NONE || w->p->open_end) return max != DLP_NONE;
     return dlpi_failures_add(w->p->ctl, 1, max);
 }
 
@@ -186,13 +186,13 @@ static void dlpi_row_leave(dlpi_worker *w, const dlpi_unit *t, uint32_t row, uin
     dlpi_row_clear(p, t, row);
 }
 
-/* The stream ended before this row, or at it. */
+/* The epoch ended before this row, or at it. */
 static void dlpi_row_end(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
     DLPI_STORE_RLX(&dlpi_slot_at(w->p, t->slot)->dirty, 1u); /* ordered by done */
     dlpi_rec_set(w->p, t->slot, row, DLPI_ROW_END);
 }
 
-/* Was the stream seen to end at a row of this unit, in a life or a stage before? */
+/* Was the epoch seen to end at a row of this unit, in a life or a stage before? */
 static inline bool dlpi_rec_ended(const dlpi_unit *t, uint32_t rec) {
     return !t->plain && dlpi_rec_state(rec) == DLPI_ROW_END;
 }
@@ -259,8 +259,7 @@ static int dlpi_row_replace(dlpi_worker *w, const dlpi_unit *t, uint32_t row, in
         dlpi_row_exhausted(w, code, failed != 0);
         return dlpi_row_raise(w, t, row, code);
     }
-    other = p->parts ? dlpi_part_replacement(p, t->slot, row, w->item.epoch, w->item.position, repl)
-                     : dlpi_order_replacement(&w->order, w->item.epoch, w->item.position, repl);
+    other = p->source->item(w, t->slot, row, w->item.epoch, w->item.position, repl);
     dlpi_rec_set(p, t->slot, row, dlpi_rec(dlpi_rec_state(rec), 0, repl) | failed);
     DLPI_STORE_REL(&index[row], other); /* X1: behind it */
     dlpi_bump(&w->wb->replaced, 1);
@@ -308,7 +307,7 @@ static int dlpi_row_failed(dlpi_worker *w, const dlpi_unit *t, uint32_t row, int
     uint32_t rec = dlpi_slot_rec(p, t->slot)[row], all = dlpi_rec_tries(rec), tries;
     dlpi_bslot *slot = dlpi_slot_at(p, t->slot);
     if (DLPI_DEBUG && code == DLPI_OVERRUN) return dlpi_row_raise(w, t, row, code);
-    if (code == DLP_END) { /* of a stream */
+    if (code == DLP_END) { /* of the epoch */
         dlpi_row_end(w, t, row);
         return DLPI_ROW_DONE;
     }
@@ -330,7 +329,8 @@ static int dlpi_row_failed(dlpi_worker *w, const dlpi_unit *t, uint32_t row, int
     if (st->w.on_error == DLP_ON_ERROR_REPLACE && dlpi_wanted(p->ctl, slot))
         return dlpi_row_replace(w, t, row, code);
     dlpi_row_leave(w, t, row,
-                   code != DLP_SKIP && p->stream ? DLPI_REC_COUNTS | (uint32_t)st->work << 23 : 0);
+                   code != DLP_SKIP && p->open_end ? DLPI_REC_COUNTS | (uint32_t)st->work << 23
+                                                   : 0);
     dlpi_bump(&w->wb->left_out, 1);
     dlpi_skip_note(w, code, UINT64_MAX);
     return DLPI_ROW_DONE;
@@ -412,8 +412,14 @@ static inline void dlpi_row_zero(dlpi_worker *w) {
 }
 
 static bool dlpi_row_has_extras(const dlpi_worker *w) {
-    return dlpi_row_kept(w) || dlpi_row_zeroed(w) || w->item.part != NULL ||
-           w->p->items.any_ragged || w->st->w.deadline_ms != 0;
+    return dlpi_row_kept(w) || dlpi_row_zeroed(w) || w->own != NULL || w->p->items.any_ragged ||
+           w->st->w.deadline_ms != 0;
+}
+
+/* What the source has for the row's callback. Apart: the address of the item would take a register
+   of every row. */
+__attribute__((noinline)) static void dlpi_row_own(dlpi_worker *w, uint32_t s, uint32_t row) {
+    w->p->source->row(w, &w->item, s, row, w->own);
 }
 
 /* What some pipes want before a row's callback: asked for once a unit, not for each row, since an
@@ -428,7 +434,7 @@ static bool dlpi_row_extras(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
     }
     if (p->items.any_ragged) dlpi_item_lengths(w, t, row);
     dlpi_row_zero(w);
-    if (w->item.part != NULL) dlpi_item_part(w, t->slot, row);
+    if (w->own != NULL) dlpi_row_own(w, t->slot, row);
     if (w->st->w.deadline_ms) DLPI_STORE_RLX(&w->wb->since_ns, dlpi_now_ns());
     return false;
 }
@@ -542,41 +548,9 @@ static void dlpi_item_at(dlpi_worker *w, const dlpi_unit *t) {
     DLPI_STORE_RLX(&w->wb->current_epoch, slot->epoch); /* for observers */
 }
 
-/* A few indices, out of a block of 64 kept from the last time: a block costs little more than
-   one. */
-static void dlpi_near_indices(dlpi_worker *w, uint64_t epoch, uint64_t first, uint32_t n,
-                              uint64_t *index) {
-    for (uint32_t i = 0; i < n; i++) {
-        uint64_t at = first + i, from = at & ~UINT64_C(63), left = w->p->samples - from;
-        if (w->near_n == 0 || w->near_first != from || w->near_epoch != epoch) {
-            w->near_n = left < 64 ? (uint32_t)left : 64;
-            w->near_first = from;
-            w->near_epoch = epoch;
-            dlpi_order_block(&w->order, epoch, from, w->near_n, w->near);
-        }
-        index[i] = w->near[at - from];
-    }
-}
-
-/* Indices of rows [row, end): computed here, by the first stage's worker. */
-static void dlpi_unit_indices(dlpi_worker *w, const dlpi_unit *t) {
-    const dlp_pipe *p = w->p;
-    const dlpi_bslot *slot = dlpi_slot_at(p, t->slot);
-    uint64_t *index = dlpi_slot_index(p, t->slot) + t->row;
-    uint64_t at = slot->position + t->row;
-    uint32_t n = t->end - t->row;
-    if (p->sampler->sampler.order >= DLP_ORDER_BATCHES) return; /* the feeder wrote them */
-    while (n > 0) { /* padding goes on at the epoch's beginning */
-        uint64_t first = at % p->samples;
-        uint32_t take = p->samples - first < n ? (uint32_t)(p->samples - first) : n;
-        if (take < 8 && w->st->n_workers <= 4)
-            dlpi_near_indices(w, slot->epoch, first, take, index);
-        else
-            dlpi_order_block(&w->order, slot->epoch, first, take, index);
-        index += take;
-        at += take;
-        n -= take;
-    }
+/* Indices of rows [row, end), by the first stage's worker. */
+static inline void dlpi_unit_indices(dlpi_worker *w, const dlpi_unit *t) {
+    if (w->p->source->indices) w->p->source->indices(w, t);
 }
 
 /* Rows of a claimed unit that go back to the first stage. While others of the unit are parked they
@@ -601,30 +575,25 @@ static void dlpi_unit_indices_again(dlpi_worker *w, const dlpi_unit *t, uint32_t
         uint64_t at = (slot->position + r) % p->samples;
         uint32_t repl = dlpi_rec_repl(dlpi_slot_rec(p, t->slot)[r]);
         if (already >> r % DLPI_WORD_ROWS & 1u) continue;
-        if (repl > 0 && p->parts)
-            index[r] = dlpi_part_replacement(p, t->slot, r, slot->epoch, at, repl);
-        else if (repl > 0)
-            index[r] = dlpi_order_replacement(&w->order, slot->epoch, at, repl);
-        else if (p->sampler->sampler.order < DLP_ORDER_BATCHES)
-            dlpi_order_block(&w->order, slot->epoch, at, 1, &index[r]);
+        index[r] = p->source->item(w, t->slot, r, slot->epoch, at, repl);
     }
 }
 
-/* One row of a unit whose records say something, or of a stream. Counts in *left what was not run,
-   and sets *ended once the stream is over. Returns DLPI_ROW_*. */
+/* One row of a unit whose records say something, or that may be the epoch's end. Counts in *left
+   what was not run, and sets *ended once the epoch is over. Returns DLPI_ROW_*. */
 static int dlpi_unit_row(dlpi_worker *w, const dlpi_unit *t, uint32_t row, uint32_t *left,
                          bool *ended) {
     const dlp_pipe *p = w->p;
     const uint32_t *rec = &dlpi_slot_rec(p, t->slot)[row];
-    bool stream = p->stream != 0;
+    bool open = p->open_end != 0;
     int what = DLPI_ROW_DONE;
     if (!t->plain && dlpi_rec_state(*rec) == DLPI_ROW_LEFT) {
         dlpi_row_clear(p, t, row);
-    } else if (stream && (*ended || dlpi_rec_ended(t, *rec))) {
+    } else if (open && (*ended || dlpi_rec_ended(t, *rec))) {
         dlpi_row_end(w, t, row);
     } else if (dlpi_mark_wanted(p->ctl, w->mark)) {
         what = dlpi_row_run(w, t, row);
-        if (!stream || dlpi_rec_state(*rec) != DLPI_ROW_END) return what;
+        if (!open || dlpi_rec_state(*rec) != DLPI_ROW_END) return what;
         *ended = true;
     }
     ++*left;
@@ -639,7 +608,7 @@ static void dlpi_unit_items(dlpi_worker *w, const dlpi_unit *t) {
                        dlpi_unit_mask(t->row, t->end);
     uint32_t mask = 0;
     uint32_t redo = 0, later = 0, left = 0;
-    bool simple = t->plain && p->stream == 0, ended = false;
+    bool simple = t->plain && p->open_end == 0, ended = false;
     DLPI_STORE_RLX(&w->wb->running, UINT64_C(0)); /* X2: it may be a row of this number */
     if (t->plain)
         dlpi_unit_indices(w, t);

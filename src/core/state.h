@@ -1,5 +1,4 @@
 #pragma once
-#include "stages/parts.h"
 #include "core/feed.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-state      RESUME
@@ -33,40 +32,24 @@ static uint64_t dlpi_state_check(const dlpi_state *s) {
     return h;
 }
 
-/* What else the order of a part queue depends on, in the place of a batch sampler's state. */
-static const char *const dlpi_parts_names[] = {"parts (counts, manifest_id)", "streams",
-                                               "steps_per_epoch", "shuffle_parts", "shuffle_items"};
-#define DLPI_PARTS_WORDS (sizeof dlpi_parts_names / sizeof *dlpi_parts_names)
-
-static void dlpi_state_parts(const dlp_pipe *p, dlpi_state *s) {
-    const dlp_part_desc *d = &p->parts->part;
-    const uint64_t words[DLPI_PARTS_WORDS] = {dlpi_parts_manifest(p->parts), d->streams,
-                                              d->steps_per_epoch, (uint64_t)d->shuffle_parts,
-                                              (uint64_t)d->shuffle_items};
-    memcpy(s->sampler, words, sizeof words);
-    s->sampler_bytes = sizeof words;
-}
-
 static void dlpi_state_config(const dlp_pipe *p, dlpi_state *s) {
     memset(s, 0, sizeof *s);
     s->magic = DLPI_STATE_MAGIC;
-    s->n_items = p->stream ? UINT64_MAX : p->fetch->dataset.n_items;
+    s->n_items = p->open_end ? UINT64_MAX : p->fetch->dataset.n_items;
     s->seed = p->sampler->sampler.seed;
     s->params = p->params_hash;
     s->global_batch = (uint32_t)p->global_batch;
     s->order = (uint16_t)p->sampler->sampler.order;
     s->last = (uint16_t)p->last;
-    if (p->parts) dlpi_state_parts(p, s);
+    if (p->source->config) p->source->config(p, s);
     if (p->lender) p->lender->ops->lender->config(p, s);
 }
 
-/* The batch sampler's state that stands before (after = 0) or behind the batch in slot s. */
-static void dlpi_state_sampler(const dlp_pipe *p, uint32_t s, int after, dlpi_state *to) {
-    const uint8_t *from = (const uint8_t *)dlpi_slot_at(p, s) + p->slot.sampler_state;
-    if (p->sampler->sampler.order != DLP_ORDER_BATCHES) return;
-    if (after) from += 8 + DLP_SAMPLER_STATE_BYTES;
-    memcpy(&to->sampler_bytes, from, 4);
-    memcpy(to->sampler, from + 8, DLP_SAMPLER_STATE_BYTES);
+/* The source's own part of a state. At an epoch's beginning there is none. */
+static void dlpi_state_source(dlpi_state *to, const dlpi_source_state *from) {
+    to->sampler_bytes = to->batch > 0 ? from->bytes : 0;
+    memset(to->sampler, 0, sizeof to->sampler);
+    if (to->batch > 0) memcpy(to->sampler, from->at, sizeof to->sampler);
 }
 
 /* The state behind the batch in slot s, when all before it is consumed too. */
@@ -76,7 +59,7 @@ static void dlpi_state_after(const dlp_pipe *p, uint32_t s, uint32_t flags, dlpi
     to->epoch = last ? slot->epoch + 1 : slot->epoch;
     to->batch = last ? 0 : slot->in_epoch + 1;
     to->position = last ? 0 : slot->after;
-    if (!last) dlpi_state_sampler(p, s, 1, to);
+    if (p->source->state) dlpi_state_source(to, p->source->state(p, s, 1));
 }
 
 /* Is batch k of the present epoch delivered, or was it consumed in the life before? */
@@ -97,11 +80,7 @@ static void dlpi_state_window(const dlp_pipe *p, dlpi_state *to) {
         to->epoch = p->epoch_now;
         to->batch = p->win_base;
         to->position = dlpi_slot_at(p, s)->begins;
-        if (p->sampler->sampler.order == DLP_ORDER_BATCHES) {
-            to->sampler_bytes = 0;
-            memset(to->sampler, 0, sizeof to->sampler);
-        }
-        if (to->batch > 0) dlpi_state_sampler(p, s, 0, to);
+        if (p->source->state) dlpi_state_source(to, p->source->state(p, s, 0));
     }
     for (uint32_t k = 0; k < DLPI_WINDOW_MAX; k++) {
         if (!dlpi_state_consumed(p, to->batch + k)) continue;
@@ -124,10 +103,7 @@ static void dlpi_state_note(dlp_pipe *p, uint64_t b, uint32_t s, uint32_t flags)
         p->after_epoch = slot->epoch;
         p->after_batch = slot->in_epoch + 1;
         p->after_position = slot->after;
-        if (p->sampler->sampler.order == DLP_ORDER_BATCHES)
-            memcpy(p->after_sampler,
-                   (const uint8_t *)slot + p->slot.sampler_state + 8 + DLP_SAMPLER_STATE_BYTES,
-                   sizeof p->after_sampler);
+        if (p->source->state) p->after_source = *p->source->state(p, s, 1);
     }
     if (flags & DLP_BATCH_LAST) {
         p->after_epoch = slot->epoch + 1;
@@ -140,10 +116,7 @@ static void dlpi_state_now(const dlp_pipe *p, dlpi_state *to) {
     to->epoch = p->after_epoch;
     to->batch = p->after_batch;
     to->position = p->after_position;
-    if (p->sampler->sampler.order == DLP_ORDER_BATCHES && to->batch > 0) {
-        memcpy(&to->sampler_bytes, p->after_sampler, 4);
-        memcpy(to->sampler, p->after_sampler + 8, DLP_SAMPLER_STATE_BYTES);
-    }
+    if (p->source->state) dlpi_state_source(to, &p->after_source);
     if (p->d.unordered) dlpi_state_window(p, to);
 }
 
@@ -172,8 +145,8 @@ static void dlpi_state_books(dlp_pipe *p, const dlpi_state *s) {
         p->epoch_open = 1;
     }
     while (p->win[p->win_base % DLPI_WINDOW_MAX]) p->win[p->win_base++ % DLPI_WINDOW_MAX] = 0;
-    memcpy(p->after_sampler, &s->sampler_bytes, 4);
-    memcpy(p->after_sampler + 8, s->sampler, DLP_SAMPLER_STATE_BYTES);
+    p->after_source.bytes = s->sampler_bytes;
+    memcpy(p->after_source.at, s->sampler, sizeof p->after_source.at);
 }
 
 /* Where the feeder goes on. */
@@ -210,23 +183,14 @@ static bool dlpi_window_fits(const dlpi_state *s, uint64_t most) {
     return left > DLPI_WINDOW_MAX;
 }
 
-/* A batch sampler's lists have a row each, at least. A state that was not saved but made, by
-   dlp_pipe_state_at, knows neither rows nor what the sampler would save. */
-static bool dlpi_state_lists_fit(const dlp_pipe *p, const dlpi_state *s) {
-    if (s->batch == 0) return s->position == 0 && s->sampler_bytes == 0;
-    if (s->position == 0) return s->sampler_bytes == 0;
-    return s->position >= s->batch && s->position <= dlpi_times(s->batch, p->global_batch);
-}
-
 /* The field of a state with this pipe's order, if any, that has what is never saved. To go on from
    there would leave batches out, or give them twice, and nobody would be told. */
 static const char *dlpi_state_never_saved(const dlp_pipe *p, const dlpi_state *s, uint64_t most) {
-    const bool lists = p->sampler->sampler.order == DLP_ORDER_BATCHES;
-    uint32_t bytes = p->parts ? 8 * DLPI_PARTS_WORDS : lists ? s->sampler_bytes : 0;
-    if (s->sampler_bytes != bytes) return "sampler_bytes";
-    for (uint32_t i = bytes; i < DLP_SAMPLER_STATE_BYTES; i++)
+    if (p->source->state == NULL && s->sampler_bytes != 8 * p->source->n_words)
+        return "sampler_bytes";
+    for (uint32_t i = s->sampler_bytes; i < DLP_SAMPLER_STATE_BYTES; i++)
         if (s->sampler[i] != 0) return "sampler";
-    if (lists) return dlpi_state_lists_fit(p, s) ? NULL : "position";
+    if (p->source->never_saved) return p->source->never_saved(p, s);
     if (s->batch >= most) return "batch";
     if (!dlpi_window_fits(s, most)) return "window";
     return s->position == dlpi_state_position(p, s->epoch, s->batch) ? NULL : "position";
@@ -237,7 +201,7 @@ static int dlpi_state_check_all(const dlp_pipe *p, const dlp_state *state, dlpi_
                                 const char *field, dlp_error *e) {
     dlpi_state mine;
     const char *wrong;
-    uint64_t most = p->stream ? p->samples / p->global_batch : dlpi_epoch_batches(p);
+    uint64_t most = p->open_end ? p->samples / p->global_batch : dlpi_epoch_batches(p);
     memcpy(s, state->bytes, sizeof *s);
     dlpi_state_config(p, &mine);
     if (s->magic != DLPI_STATE_MAGIC || s->check != dlpi_state_check(s) ||
@@ -252,11 +216,11 @@ static int dlpi_state_check_all(const dlp_pipe *p, const dlp_state *state, dlpi_
     if (s->global_batch != mine.global_batch)
         return dlpi_state_differs(e, "batch_size", s->global_batch, mine.global_batch);
     if (s->last != mine.last) return dlpi_state_differs(e, "last", s->last, mine.last);
-    for (size_t i = 0; p->parts && i < DLPI_PARTS_WORDS; i++) {
+    for (size_t i = 0; i < p->source->n_words; i++) {
         uint64_t was, is;
         memcpy(&was, s->sampler + i * 8, 8);
         memcpy(&is, mine.sampler + i * 8, 8);
-        if (was != is) return dlpi_state_differs(e, dlpi_parts_names[i], was, is);
+        if (was != is) return dlpi_state_differs(e, p->source->words[i], was, is);
     }
     if (s->params != mine.params)
         return dlpi_state_differs(e,

@@ -15,11 +15,11 @@
    has another life than its own, and feeds for the old one until then. That no batch will follow
    (ctl.fed_all) is likewise said for one life.
 
-   A stream ends at the first row of an epoch whose record says so (DLPI_ROW_END). That is one more
-   fate of a row, written before the row is done: so when a batch is closed, its end is known, to
-   whoever looks and as often as he looks, after a death as well. Rows of a batch up to its end are
-   counted where they are needed; the batch's words keep the rows that it was fed with. What failed
-   behind the end has not happened. */
+   Where the end is open (a stream), it is the first row of the epoch whose record says so
+   (DLPI_ROW_END). That is one more fate of a row, written before the row is done: so when a batch
+   is closed, its end is known, to whoever looks and as often as he looks, after a death as well.
+   Rows of a batch up to its end are counted where they are needed; the batch's words keep the rows
+   that it was fed with. What failed after the end has not happened. */
 
 static inline uint64_t dlpi_mark(uint64_t life, uint64_t epoch) {
     return (life << 48) + epoch; /* epochs are below DLPI_MAX_EPOCH */
@@ -36,19 +36,19 @@ static inline bool dlpi_wanted(const dlpi_ctl *ctl, const dlpi_bslot *slot) {
     return dlpi_mark_wanted(ctl, dlpi_slot_mark(slot));
 }
 
-/* Rows of the batch in slot s before its stream's end. */
+/* Rows of the batch in slot s before the epoch's end, where a row finds it. */
 static uint32_t dlpi_rows_before_end(const dlp_pipe *p, uint32_t s) {
     const uint32_t *rec = dlpi_slot_rec(p, s);
     uint32_t n = dlpi_slot_at(p, s)->count, r = 0;
     /* ordered by done */
-    if (!p->stream || DLPI_LOAD_RLX(&dlpi_slot_at(p, s)->dirty) == 0) return n;
+    if (!p->open_end || DLPI_LOAD_RLX(&dlpi_slot_at(p, s)->dirty) == 0) return n;
     while (r < n && dlpi_rec_state(rec[r]) != DLPI_ROW_END) r++;
     return r;
 }
 
-/* Did the stream end in this batch? */
+/* Did a row of this batch find the end? */
 static inline bool dlpi_slot_ended(const dlp_pipe *p, uint32_t s) {
-    return p->stream && dlpi_rows_before_end(p, s) < dlpi_slot_at(p, s)->count;
+    return p->open_end && dlpi_rows_before_end(p, s) < dlpi_slot_at(p, s)->count;
 }
 
 /* Rows that a batch whose items are done has for those behind. */
@@ -65,7 +65,7 @@ static uint32_t dlpi_row_raised(const dlp_pipe *p, uint32_t s) {
     return r;
 }
 
-/* Is the error of slot s that of a row behind the stream's end, or of one that is dropped? */
+/* Is the error of slot s that of a row after the epoch's end, or of one that is dropped? */
 static bool dlpi_error_behind(const dlp_pipe *p, uint32_t s) {
     const dlpi_bslot *slot = dlpi_slot_at(p, s);
     return dlpi_slot_ended(p, s) && slot->error.has_item &&

@@ -4,7 +4,8 @@
 DLPDEF dlp_stage dlp_pipe_add_sampler(dlp_pipe *p, const dlp_sampler_desc *desc) {
     dlpi_stage *st;
     if (p == NULL || desc == NULL) return DLP_ERR_ARG;
-    if ((st = dlpi_add(p, &dlpi_sampler_ops, "sampler", NULL)) == NULL) return dlpi_add_refused(p);
+    st = dlpi_add(p, dlpi_sampler_kind(desc), "sampler", NULL);
+    if (st == NULL) return dlpi_add_refused(p);
     st->sampler = *desc;
     return dlpi_added(p, st, DLP_OK);
 }
@@ -26,7 +27,8 @@ DLPDEF dlp_stage dlp_pipe_add_fetch(dlp_pipe *p, const dlp_fetch_desc *desc) {
     if (st == NULL) return dlpi_add_refused(p);
     if (desc->dataset == NULL) return dlpi_bad(p, st->name, "dataset", "a dataset", 0);
     st->dataset = *desc->dataset;
-    if (st->dataset.stream) st->dataset.n_items = DLPI_MAX_ITEMS;
+    p->open_end = st->dataset.stream;
+    if (p->open_end) st->dataset.n_items = DLPI_MAX_ITEMS;
     st->item = st->dataset.fetch;
     st->user = st->dataset.user;
     if ((rc = dlpi_fetch_check(p, st, desc)) != DLP_OK) return rc;
@@ -41,29 +43,6 @@ DLPDEF dlp_stage dlp_pipe_add_cache(dlp_pipe *p, const dlp_cache_desc *desc) {
     if ((st = dlpi_add(p, &dlpi_cache_ops, "cache", NULL)) == NULL) return dlpi_add_refused(p);
     ((dlpi_cache *)st->self)->bytes = desc->bytes;
     return dlpi_added(p, st, dlpi_cache_desc(p, st));
-}
-
-DLPDEF int dlp_part_fail(const dlp_part *part, int errnum, const char *format, ...) {
-    va_list args;
-    va_start(args, format);
-    dlpi_note_write(&((dlpi_worker *)part->internal)->note, errnum, format, args);
-    va_end(args);
-    return DLP_ERR_CALLBACK;
-}
-
-DLPDEF dlp_stage dlp_pipe_add_parts(dlp_pipe *p, const dlp_part_desc *desc) {
-    dlpi_stage *st;
-    dlp_stage id;
-    int rc;
-    if (p == NULL || desc == NULL) return DLP_ERR_ARG;
-    if ((st = dlpi_add(p, &dlpi_parts_ops, "parts", &desc->workers)) == NULL)
-        return dlpi_add_refused(p);
-    st->part = *desc;
-    if (st->part.streams == 0) st->part.streams = 1;
-    st->user = desc->user;
-    if ((rc = dlpi_parts_check(p, st)) != DLP_OK) return rc;
-    if ((id = dlpi_added(p, st, dlpi_parts_count(p, st))) < 0) free(st->part_first);
-    return id;
 }
 
 DLPDEF dlp_stage dlp_pipe_add_map(dlp_pipe *p, const dlp_map_desc *desc) {

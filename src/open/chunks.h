@@ -1,4 +1,5 @@
 #pragma once
+#include "stages/transfer.h"
 #include "stages/split.h"
 #include "stages/transfer.h"
 #include "build/check.h"

@@ -3,7 +3,8 @@
 #include "stages/fetch.h"
 #include "stages/map.h"
 #include "stages/batch.h"
-#include "stages/load.h"
+#include "stages/lists.h"
+#include "stages/parts.h"
 #include "stages/transfer.h"
 #include "stages/cache.h"
 #include "stages/split.h"
@@ -14,9 +15,15 @@
 static const dlpi_stage_ops *const dlpi_kinds[] = {DLPI_STAGE_KINDS(DLPI_KIND_OPS)};
 #undef DLPI_KIND_OPS
 
+/* A sampler's table. */
+static const dlpi_stage_ops *dlpi_sampler_kind(const dlp_sampler_desc *d) {
+    return d->order == DLP_ORDER_BATCHES ? &dlpi_lists_ops : &dlpi_sampler_ops;
+}
+
 /* The stage's table, in a process that has but the rest of its record. */
 __attribute__((unused)) /* but by dlpipe_shm.h */
 static const dlpi_stage_ops *
 dlpi_ops_of(const dlpi_stage *st) {
+    if (st->kind == DLP_STAGE_SAMPLER) return dlpi_sampler_kind(&st->sampler);
     return st->in_flight > 0 ? &dlpi_fetch_many_ops : dlpi_kinds[st->kind];
 }

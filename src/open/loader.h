@@ -1,4 +1,5 @@
 #pragma once
+#include "api/parts.h"
 #include "build/check.h"
 /* ---- the loader ---- */
 

@@ -140,8 +140,7 @@ DLPDEF int dlp_pipe_state_at(const dlp_pipe *p, uint64_t epoch, uint64_t batch, 
     dlpi_state_config(p, &s);
     s.epoch = epoch;
     s.batch = batch;
-    if (p->sampler->sampler.order != DLP_ORDER_BATCHES)
-        s.position = dlpi_state_position(p, epoch, batch);
+    if (p->source->state == NULL) s.position = dlpi_state_position(p, epoch, batch);
     s.check = dlpi_state_check(&s);
     memset(out, 0, sizeof *out);
     memcpy(out->bytes, &s, sizeof s);

@@ -148,7 +148,7 @@ static void dlpi_stats(const dlpi_seen *s, dlp_stats *out) {
     out->items = DLPI_LOAD_RLX(&ctl->items);
     out->bytes = DLPI_LOAD_RLX(&ctl->bytes);
     out->wait_ns = DLPI_LOAD_RLX(&ctl->wait_ns);
-    out->part_wait_ns = DLPI_LOAD_RLX(&ctl->part_wait_ns);
+    out->part_wait_ns = DLPI_LOAD_RLX(&ctl->source_wait_ns);
     if (DLPI_LOAD_ACQ(&ctl->first_ready) != 0) out->first_skip = ctl->first_skip; /* K3 <- K3 */
     out->step_ns = DLPI_LOAD_RLX(&ctl->step_ns);
     out->first_batch_ns = DLPI_LOAD_RLX(&ctl->first_ns);

@@ -1,4 +1,5 @@
 #pragma once
+#include "stages/parts.h"
 #include "core/check.h"
 #include "core/workers.h"
 #include "core/recover.h"

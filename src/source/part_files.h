@@ -1,4 +1,5 @@
 #pragma once
+#include "api/parts.h"
 #include "base/system.h"
 #include "core/fail.h"
 /* ---------------------------------------------------------------------------------------------

@@ -1,4 +1,5 @@
 #pragma once
+#include "core/fields.h"
 #include "core/check.h"
 #include "core/claim.h"
 #include "core/seen.h"

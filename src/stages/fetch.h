@@ -51,7 +51,7 @@ typedef struct dlpi_attempt { /* at one row, which a worker has in hand */
     uint64_t since_ns;
     uint32_t in; /* which list it is in */
     struct dlpi_attempt *next, *prev;
-    dlp_part part; /* of a part queue */
+    void *own; /* [source->row_bytes] */
 } dlpi_attempt;
 
 typedef struct dlpi_attempt_list {
@@ -232,11 +232,7 @@ static void dlpi_attempt_point(dlpi_worker *w, dlpi_attempt *a) {
     dlpi_attempt_load(w, a);
     dlpi_attempt_item(w, a);
     memcpy(a->data, w->data, sizeof a->data);
-    if (p->parts) {
-        dlpi_item_part(w, a->slot, a->row);
-        a->part = w->part;
-        a->item.part = &a->part;
-    }
+    if (a->own != NULL) p->source->row(w, &a->item, a->slot, a->row, a->own);
     dlpi_row_zero(w);
 }
 
@@ -722,6 +718,7 @@ static void dlpi_in_flight_init(dlpi_worker *w) {
         a->note.errnum = &a->errnum;
         a->note.w = w;
         a->item.internal = &a->note;
+        a->own = dlpi_own_row(w->p, w, 1 + i);
         dlpi_attempt_put(fl, a, DLPI_ATTEMPT_FREE);
     }
     w->parked_most = (int)dlpi_in_flight_rows(w->st);

@@ -1,15 +1,20 @@
 #pragma once
-#include "core/item.h"
-#include "core/debug.h"
-#include "core/wanted.h"
+#include "api/parts.h"
+#include "order/parts.h"
+#include "core/epoch.h"
+#include "core/fields.h"
+#include "core/feed.h"
+#include "core/recover.h"
+#include "core/state.h"
 #include "core/seen.h"
 /* ---------------------------------------------------------------------------------------------
-   >>impl-parts      PART QUEUE: THE ORDER, THE CELLS, WHAT TO LOAD NEXT
-   Done by the feeder alone, but for the word of each cell. It computes the indices of a batch as it
-   feeds it, looks ahead for the parts that come next in the order of this rank's rows, and gives
-   each of them a free cell and a ticket. A part stays in its cell while a batch up to the one
-   looked at last needs it, and until all batches fed that need it have left the last stage that
-   could send rows back to fetch.
+   >>impl-parts      PART QUEUE: THE CELLS, WHAT TO LOAD NEXT, LOADING IT
+   The source of batches whose items come in parts. The scheduler alone does all of it, but for the
+   word of each cell. It computes the indices of a batch as it schedules it, looks ahead for the
+   parts that come next in the order of this rank's rows, and gives each of them a free cell and a
+   ticket. A part stays in its cell while a batch up to the one looked at last needs it, and until
+   all batches scheduled that need it have left the last stage that could send rows back to fetch.
+   A unit of the part workers is a cell with an open ticket, the oldest first.
 
    cell.state: ticket (39 bits) and what is with it. Tickets only grow.
 
@@ -22,7 +27,7 @@
    Q1     cell.state        feeder: OPEN, CLOSED;         part workers before a claim; feeder, who
                             worker: claim, LOADED,        then reads the part, or shows it to item
                             FAILED; recovery: OPEN        workers with the batch (P1, T1)
-   Q2     ctl.part_loads    worker, after Q1; recovery    feeder (Q2): look again for a free cell;
+   Q2     ctl.source_moves  worker, after Q1; recovery    feeder (Q2): look again for a free cell;
                                                           before it sleeps, so behind B1
    B1     bell.mask, word   as everywhere
 
@@ -47,273 +52,326 @@
 #define DLPI_PART_LOADED UINT32_C(0x1000001)
 #define DLPI_PART_FAILED UINT32_C(0x1000002)
 #define DLPI_PART_CLOSED UINT32_C(0)
+#define DLPI_PART_GUARD ((uint64_t)DLPI_DEBUG * 4096) /* before a part, which is aligned so */
+#define DLPI_PART_HINTS 64u
 
-static void dlpi_parts_layout(dlp_pipe *p) {
-    dlpi_area_add(p, DLPI_REC_PARTS, "part cells: records", sizeof(dlpi_pcell), p->part_cells,
-                  DLPI_LINE);
-    dlpi_area_add(p, DLPI_REC_PART_CELLS, "part cells", p->part_stride, p->part_cells, 4096);
-}
+/* A part cell, in region. The feeder writes it while nobody may load; who loads writes the rest. */
+typedef struct dlpi_pcell {
+    uint64_t state; /* Q1 ticket (39), what is with it (25): see >>impl-parts */
+    uint64_t part, first, items, epoch;
+    uint64_t bytes;
+    uint64_t due_ns; /* a failed load is tried again then */
+    uint32_t rec;    /* tries, workers killed: as a row's */
+    uint32_t killed_by;
+    dlp_error error; /* of a load that failed */
+    uint64_t used;   /* batch fed last that needs it, + 1; feeder, for observers */
+    uint8_t pad[(DLPI_LINE << 2) - 72 - sizeof(dlp_error)];
+} dlpi_pcell;
+
+_Static_assert(sizeof(dlpi_pcell) == 4 * DLPI_LINE, "region layout");
+
+typedef struct dlpi_part_use { /* what the scheduler knows of a cell */
+    uint64_t part, epoch;      /* whose need gave it its ticket; 0: sought since */
+    uint64_t until;            /* epochs from this one on want it loaded anew; UINT64_MAX: none */
+    uint64_t need_epoch, need; /* the last batch known to need it */
+    uint64_t used;             /* batch scheduled last that needs it, + 1 */
+    uint64_t ticket;           /* 0: never given */
+    bool needed;               /* by that batch; false: by none that is to be scheduled */
+    dlp_permutation items;     /* of (part, epoch) asked for last */
+} dlpi_part_use;
+
+typedef struct dlpi_part_place { /* what a search for free cells depends on */
+    uint64_t epoch, batch;       /* to be scheduled next */
+    uint64_t left, loads;
+} dlpi_part_place;
+
+/* What the stage keeps. */
+typedef struct dlpi_parts {
+    dlp_part_desc d;
+    uint32_t n_cells;
+    uint8_t pad[DLPI_LINE]; /* part workers read what is above; below is the scheduler's */
+    dlpi_part_plan plan;
+    uint64_t *tables;   /* of both orders */
+    dlpi_part_use *use; /* [n_cells] */
+    uint64_t tickets;
+    uint64_t epoch, batch; /* how far ahead parts are asked for: up to before this batch */
+    uint64_t left;         /* no batch below it will need its parts again */
+    bool stuck;            /* no cell was free, when all was at: */
+    dlpi_part_place stuck_at;
+    uint32_t hint[DLPI_PART_HINTS];
+} dlpi_parts;
+
+static inline dlpi_parts *dlpi_parts_of(const dlp_pipe *p) { return p->source_stage->self; }
 
 static inline dlpi_pcell *dlpi_pcell_at(const dlp_pipe *p, uint32_t i) {
-    return dlpi_area_at(p, DLPI_REC_PARTS, i);
+    return dlpi_area_at(p, DLPI_REC_SOURCE, i);
 }
 static inline uint8_t *dlpi_part_bytes(const dlp_pipe *p, uint32_t i) {
-    return (uint8_t *)dlpi_area_at(p, DLPI_REC_PART_CELLS, i) + DLPI_PART_GUARD;
+    return (uint8_t *)dlpi_area_at(p, DLPI_REC_SOURCE_CELLS, i) + DLPI_PART_GUARD;
 }
 /* Which part cell each row of slot s comes from. */
 static inline uint32_t *dlpi_slot_pcell(const dlp_pipe *p, uint32_t s) {
-    return (uint32_t *)(void *)((uint8_t *)dlpi_slot_at(p, s) + p->off_pcell);
+    return dlpi_slot_source(p, s);
 }
-static inline dlpi_sbell *dlpi_parts_bell(const dlp_pipe *p) { return &p->bells[p->parts->work]; }
-
-/* ---- the order ---- */
-
-static inline uint64_t dlpi_parts_items(const dlp_pipe *p) {
-    return p->parts->part_first[p->parts->part.n_parts];
+static inline uint32_t dlpi_part_state(const dlp_pipe *p, uint32_t c) {
+    return dlpi_gen_low(DLPI_LOAD_SEQ(&dlpi_pcell_at(p, c)->state)); /* Q1 <- Q1 */
 }
 
-/* Where stream s begins in the epoch's items, one after another: s * T / C. */
-static uint64_t dlpi_stream_first(const dlp_pipe *p, uint64_t s) {
-    uint64_t t = dlpi_parts_items(p), c = p->parts->part.streams;
-    return t / c * s + t % c * s / c;
+/* ---- what the desc may say, and what follows ---- */
+
+static int dlpi_parts_bounds(dlp_pipe *p, const dlpi_stage *st, const dlp_part_desc *d) {
+    static const dlpi_bound bounds[] = {
+        {DLPI_AT(dlp_part_desc, n_parts), 1, INT64_C(1) << 31, "1..2^31"},
+        {DLPI_AT(dlp_part_desc, max_part_bytes), 1, DLPI_CELL_MAX, "1..2^46"},
+        {DLPI_AT(dlp_part_desc, queue_size), 0, 4096, "0, or 2..4096"},
+        {DLPI_AT(dlp_part_desc, streams), 0, 1 << 20, "0..2^20, a divisor of batch_size"},
+        {DLPI_AT(dlp_part_desc, shuffle_parts), 0, 1, "0 or 1"},
+        {DLPI_AT(dlp_part_desc, shuffle_items), 0, 1, "0 or 1"},
+        {DLPI_AT(dlp_part_desc, steps_per_epoch), 0, DLPI_MAX_ITEMS, "0..2^48"},
+        {"dispatch", DLPI_IN(dlp_part_desc, workers.dispatch), 0, 0,
+         "DLP_DISPATCH_CLAIM for parts"},
+        {"workers_max", DLPI_IN(dlp_part_desc, workers.workers_max), 0, 0,
+         "0 for parts: they are not tuned"},
+        {"workers_min", DLPI_IN(dlp_part_desc, workers.workers_min), 0, 0,
+         "0 for parts: they are not tuned"},
+    };
+    dlpi_check_bounds(p, st->name, d, DLPI_ROWS(bounds));
+    if (d->queue_size == 1) dlpi_bad(p, st->name, "queue_size", "0, or 2..4096", 1);
+    if (d->workers.on_error == DLP_ON_ERROR_REPLACE)
+        dlpi_bad(p, st->name, "on_error", "DLP_ON_ERROR_RAISE or _SHORT for parts", 1);
+    if (d->load == NULL) dlpi_bad(p, st->name, "load", "a function", 0);
+    if (d->items == NULL && d->count == NULL)
+        dlpi_bad(p, st->name, "items", "n_parts counts, or count a function", 0);
+    return p->err.code != 0 ? p->err.code : dlpi_check_workers(p, st);
 }
 
-/* Full batches whose rows are cut evenly among the streams. */
-static uint64_t dlpi_parts_full(const dlp_pipe *p) {
-    uint64_t steps = p->parts->part.steps_per_epoch;
-    return steps ? steps : dlpi_parts_items(p) / p->global_batch;
+/* Items of part i, of which there may be as many as room. */
+static int dlpi_parts_count_one(dlp_pipe *p, const dlpi_stage *st, const dlp_part_desc *d,
+                                uint64_t i, uint64_t room, uint64_t *items) {
+    int rc = 0;
+    if (d->items)
+        *items = d->items[i];
+    else
+        rc = d->count(d->user, i, items);
+    if (rc != 0)
+        return dlpi_refuse(p, DLP_ERR_CALLBACK, st->name, "count",
+                           "part %" PRIu64 ": count returned %d", i, rc);
+    if (*items <= room) return DLP_OK;
+    return dlpi_refuse(
+        p, DLP_ERR_ARG, st->name, "items",
+        "part %" PRIu64 " has %" PRIu64 " items, and with it there are more than 2^48", i, *items);
 }
 
-/* The stream that row r of the last, short batch comes from; what streams before it have left is
-   taken off r. */
-static uint32_t dlpi_rest_stream(const dlp_pipe *p, uint64_t *r) {
-    uint64_t taken = dlpi_parts_full(p) * (p->global_batch / p->parts->part.streams);
-    uint64_t low = 0, high = p->parts->part.streams; /* rests of streams below low are at most r */
-    while (high - low > 1) {
-        uint64_t mid = low + (high - low) / 2;
-        if (dlpi_stream_first(p, mid) - mid * taken <= *r)
-            low = mid;
-        else
-            high = mid;
+/* Take the desc: its numbers, and the items before each part. */
+static int dlpi_parts_take(dlp_pipe *p, dlpi_stage *st, const dlp_part_desc *d) {
+    dlpi_parts *q = st->self;
+    uint64_t items = 0;
+    int rc = dlpi_parts_bounds(p, st, d);
+    if (rc != DLP_OK) return rc;
+    q->d = *d;
+    q->d.items = NULL;
+    st->own = (void (*)(void))d->load;
+    st->user = d->user;
+    q->plan.n_parts = d->n_parts;
+    q->plan.streams = d->streams ? d->streams : 1;
+    q->plan.steps = d->steps_per_epoch;
+    q->plan.shuffle_parts = d->shuffle_parts != 0;
+    q->plan.shuffle_items = d->shuffle_items != 0;
+    q->plan.first = calloc((size_t)d->n_parts + 1, sizeof *q->plan.first);
+    if (q->plan.first == NULL) return dlpi_no_memory(p, "items", "the parts' counts");
+    for (uint64_t i = 0; i < d->n_parts && rc == DLP_OK; i++) {
+        rc = dlpi_parts_count_one(p, st, d, i, DLPI_MAX_ITEMS - q->plan.first[i], &items);
+        q->plan.first[i + 1] = q->plan.first[i] + items;
     }
-    *r -= dlpi_stream_first(p, low) - low * taken;
-    return (uint32_t)low;
+    return rc;
 }
 
-/* A stretch of positions whose items lie in one part, one behind the other before they are
-   shuffled. */
-typedef struct dlpi_piece {
-    uint64_t part, item; /* the first of them in the part's order */
-    uint64_t n;
-    uint64_t steady; /* as many batches behind this one have these rows in the same part */
-} dlpi_piece;
-
-/* Place g of the epoch's items, and how many from it on are one stream's (n, at most that given),
-   for the position at of the epoch. */
-static uint64_t dlpi_parts_place(const dlp_pipe *p, uint64_t at, uint64_t *n, uint64_t *end) {
-    const dlp_part_desc *d = &p->parts->part;
-    uint64_t each = p->global_batch / d->streams, full = dlpi_parts_full(p);
-    uint64_t k = at / p->global_batch, r = at % p->global_batch, s, left, offset;
-    if (k < full) {
-        s = r / each;
-        left = each - r % each;
-        offset = k * each + r % each;
-    } else {
-        s = dlpi_rest_stream(p, &r);
-        offset = full * each + r;
-        left = UINT64_MAX;
-    }
-    *end = dlpi_stream_first(p, s + 1);
-    if (d->steps_per_epoch) offset %= *end - dlpi_stream_first(p, s);
-    offset += dlpi_stream_first(p, s);
-    if (left > *end - offset) left = *end - offset;
-    if (*n > left) *n = left;
-    return offset;
+/* The sum of the counts is the dataset's. */
+static int dlpi_parts_items_are(dlp_pipe *p, const dlpi_stage *st, uint64_t items) {
+    dlp_dataset *ds = &p->fetch->dataset;
+    if (p->open_end)
+        return dlpi_bad_graph(p, st->name,
+                              "this stage wants to know the number of items, and a "
+                              "stream has none");
+    if (ds->n_items != 0 && ds->n_items != items)
+        return dlpi_refuse(p, DLP_ERR_ARG, p->fetch->name, "dataset.n_items",
+                           "n_items is %" PRIu64 ", the parts have %" PRIu64 " items", ds->n_items,
+                           items);
+    ds->n_items = items;
+    return DLP_OK;
 }
 
-/* The last of the n + 1 sums that is not above g. */
-static uint64_t dlpi_sum_find(const uint64_t *first, uint64_t n, uint64_t g) {
-    uint64_t low = 0, high = n;
-    while (high - low > 1) {
-        uint64_t mid = low + (high - low) / 2;
-        if (first[mid] <= g)
-            low = mid;
-        else
-            high = mid;
-    }
-    return low;
+/* What its numbers must be to others. */
+static int dlpi_parts_fit(dlp_pipe *p, const dlpi_stage *st, const dlpi_part_plan *q) {
+    uint64_t items = dlpi_parts_items(q);
+    int rc = dlpi_parts_items_are(p, st, items);
+    if (rc != DLP_OK) return rc;
+    if (p->sampler->sampler.subset || p->sampler->sampler.weights)
+        return dlpi_bad(p, p->sampler->name, "sampler.subset",
+                        "NULL with DLP_ORDER_PARTS, as weights", 1);
+    if (q->streams > p->global_batch || p->global_batch % q->streams != 0)
+        return dlpi_refuse(p, DLP_ERR_ARG, st->name, "streams",
+                           "batch_size %" PRIu64 " can't be divided by streams %" PRIu64,
+                           p->global_batch, q->streams);
+    if (q->steps == 0) return DLP_OK;
+    dlpi_within(p, st->name, "items", (int64_t)items, (int64_t)q->streams, INT64_MAX,
+                "one for each stream with steps_per_epoch");
+    dlpi_within(p, st->name, "steps_per_epoch", (int64_t)q->steps, 0,
+                (int64_t)(DLPI_MAX_ITEMS / p->global_batch), "at most 2^48 items in an epoch");
+    return p->err.code;
 }
 
-/* The parts of an epoch in their order, with the sums of their items. */
-static const dlpi_part_order *dlpi_part_order_of(dlp_pipe *p, uint64_t epoch) {
-    const dlpi_stage *st = p->parts;
-    uint64_t n = st->part.n_parts, sum = 0;
-    dlpi_part_order *o = &p->pq.orders[epoch & 1];
-    if (DLPI_LIKELY(o->ready && o->epoch == epoch)) return o;
-    o->epoch = epoch;
-    o->ready = 1;
-    dlp_permutation_init(&o->order, n, dlpi_hash_in(DLPI_DOMAIN_PARTS, p->sampler->sampler.seed, 0),
-                         epoch);
-    for (uint64_t j = 0; j < n; j++) {
-        uint64_t part = dlp_permutation_at(&o->order, j);
-        o->first[j] = sum;
-        sum += st->part_first[part + 1] - st->part_first[part];
-    }
-    o->first[n] = sum;
-    return o;
+static int dlpi_parts_sizes(dlp_pipe *p) {
+    dlpi_part_plan *q = &dlpi_parts_of(p)->plan;
+    int rc;
+    if (p->sampler->sampler.order != DLP_ORDER_PARTS) return dlpi_bad_order(p);
+    if ((rc = dlpi_parts_fit(p, p->source_stage, q)) != DLP_OK) return rc;
+    if ((rc = dlpi_check_items(p)) != DLP_OK) return rc;
+    q->batch = p->global_batch;
+    q->seed = p->sampler->sampler.seed;
+    q->samples = q->steps ? q->steps * p->global_batch
+                          : dlpi_order_samples(&p->sampler->sampler, p->fetch->dataset.n_items);
+    return dlpi_epoch_of(p, q->samples);
 }
 
-/* What position `at` of an epoch is, and as many as n behind it. Past the epoch's last item (a
-   batch that is padded) it begins again. */
-static void dlpi_parts_piece(dlp_pipe *p, uint64_t epoch, uint64_t at, uint64_t n, dlpi_piece *x) {
-    const dlpi_stage *st = p->parts;
-    uint64_t end, j, part_end, g;
-    at %= p->samples;
-    if (n > p->samples - at) n = p->samples - at;
-    g = dlpi_parts_place(p, at, &n, &end);
-    if (st->part.shuffle_parts) {
-        const dlpi_part_order *o = dlpi_part_order_of(p, epoch);
-        j = dlpi_sum_find(o->first, st->part.n_parts, g);
-        x->part = dlp_permutation_at(&o->order, j);
-        x->item = g - o->first[j];
-        part_end = o->first[j + 1];
-    } else {
-        x->part = dlpi_sum_find(st->part_first, st->part.n_parts, g);
-        x->item = g - st->part_first[x->part];
-        part_end = st->part_first[x->part + 1];
-    }
-    if (end > part_end) end = part_end;
-    x->n = n < end - g ? n : end - g;
-    x->steady = (end - g - x->n) / (p->global_batch / st->part.streams);
-}
-
-/* The permutation of a part's items. */
-static const dlp_permutation *dlpi_part_items(const dlp_pipe *p, dlp_permutation *items,
-                                              uint64_t part, uint64_t epoch) {
-    const dlpi_stage *st = p->parts;
-    uint64_t n = st->part_first[part + 1] - st->part_first[part];
-    uint64_t seed = dlpi_hash_in(DLPI_DOMAIN_PART_ITEMS, p->sampler->sampler.seed, part);
-    if (items->n != n || items->seed != seed || items->epoch != epoch)
-        dlp_permutation_init(items, n, seed, epoch);
-    return items;
-}
-
-/* Dataset indices of a piece. */
-static void dlpi_piece_indices(const dlp_pipe *p, dlp_permutation *items, uint64_t epoch,
-                               const dlpi_piece *x, uint64_t *index) {
-    uint64_t first = p->parts->part_first[x->part];
-    if (p->parts->part.shuffle_items)
-        dlp_permutation_block(dlpi_part_items(p, items, x->part, epoch), x->item, (uint32_t)x->n,
-                              index);
-    for (uint64_t i = 0; i < x->n; i++)
-        index[i] = first + (p->parts->part.shuffle_items ? index[i] : x->item + i);
-}
-
-/* A number that differs where counts or manifest_id do. */
-static uint64_t dlpi_parts_manifest(const dlpi_stage *st) {
-    uint64_t h = dlpi_hash_in(DLPI_DOMAIN_PARTS, st->part.manifest_id, st->part.n_parts);
-    return dlpi_order_hash_array(h, st->part_first, st->part.n_parts + 1);
-}
-
-/* Positions of global batch k: how many. */
-static uint64_t dlpi_parts_rows(const dlp_pipe *p, uint64_t k) {
-    uint64_t at = k * p->global_batch;
+/* This rank's rows of global batch k of an epoch; returns the position of the first. */
+static uint64_t dlpi_parts_rows(const dlp_pipe *p, uint64_t k, uint32_t *count) {
+    uint64_t at = k * p->global_batch, first;
     bool cut = p->last == DLP_LAST_SHORT && p->samples - at < p->global_batch;
-    return cut ? p->samples - at : p->global_batch;
+    dlpi_rank_rows(p, cut ? p->samples - at : p->global_batch, &first, count);
+    return at + first;
 }
 
-/* How many whole parts can lie within n items at most: the smallest of them. */
-static uint64_t dlpi_parts_within(const dlpi_stage *st, uint64_t n) {
-    uint64_t low = 0, high = n + 1, count = 0, sum = 0;
-    while (high - low > 1) { /* those of at most low items have no more than n together */
-        uint64_t mid = low + (high - low) / 2, all = 0;
-        for (uint64_t i = 0; i < st->part.n_parts && all <= n; i++) {
-            uint64_t items = st->part_first[i + 1] - st->part_first[i];
-            if (items <= mid) all += items;
-        }
-        if (all <= n)
-            low = mid;
-        else
-            high = mid;
-    }
-    for (uint64_t i = 0; i < st->part.n_parts; i++) {
-        uint64_t items = st->part_first[i + 1] - st->part_first[i];
-        if (items > 0 && items <= low) sum += items, count++;
-    }
-    return count + (n - sum) / (low + 1);
-}
-
-/* The most parts that batch k can need here, whatever their order: of the rows from each stream the
-   first and the last may lie in parts of their own, and the others fill whole parts. */
-static uint64_t dlpi_parts_need(const dlp_pipe *p, uint64_t k) {
-    uint64_t from, at, most = 0, between = 0, end, parts = 0;
-    bool wraps = p->parts->part.steps_per_epoch != 0; /* a stream may begin again in between */
+/* How many parts batch k can need here, at most. */
+static uint64_t dlpi_parts_need_of(const dlp_pipe *p, const dlpi_parts *q, uint64_t k) {
     uint32_t count;
-    dlpi_rank_rows(p, dlpi_parts_rows(p, k), &from, &count);
-    at = k * p->global_batch + from;
-    for (uint64_t r = 0; r < count;) {
-        uint64_t n = count - r, pos = (at + r) % p->samples;
-        if (n > p->samples - pos) n = p->samples - pos;
-        dlpi_parts_place(p, pos, &n, &end);
-        most += (n < 2 ? n : 2) * (wraps ? 2 : 1);
-        between += n < 2 ? 0 : n - 2;
-        r += n;
+    uint64_t at = dlpi_parts_rows(p, k, &count);
+    return dlpi_parts_need(&q->plan, at, count);
+}
+
+/* How many cells there are. All batches but the last are alike. */
+static int dlpi_parts_check(dlp_pipe *p, dlpi_stage *st) {
+    dlpi_parts *q = st->self;
+    uint64_t need = dlpi_parts_need_of(p, q, 0);
+    uint64_t tail = dlpi_parts_need_of(p, q, p->batches_per_epoch - 1);
+    if (tail > need) need = tail;
+    q->n_cells = q->d.queue_size;
+    if (q->n_cells == 0 && need < 4096) q->n_cells = need < 1 ? 2 : (uint32_t)need + 1;
+    if (q->n_cells >= need && q->n_cells > 0) return DLP_OK;
+    return dlpi_refuse(p, DLP_ERR_ARG, st->name, "queue_size",
+                       "a batch may need %" PRIu64 " parts at once (batch_size, streams, the "
+                       "smallest parts), queue_size is %" PRIu32 "; 0 takes what is needed",
+                       need, q->d.queue_size);
+}
+
+/* ---- memory ---- */
+
+static uint64_t dlpi_parts_slot_bytes(const dlp_pipe *p) { return dlpi_times(p->batch_rows, 4); }
+
+static void dlpi_parts_layout(dlp_pipe *p, dlpi_stage *st) {
+    const dlpi_parts *q = st->self;
+    uint64_t stride = dlpi_round_up(dlpi_sum(q->d.max_part_bytes, DLPI_GUARD), 4096);
+    dlpi_area_add(p, DLPI_REC_SOURCE, "part cells: records", sizeof(dlpi_pcell), q->n_cells,
+                  DLPI_LINE);
+    dlpi_area_add(p, DLPI_REC_SOURCE_CELLS, "part cells", dlpi_sum(stride, DLPI_PART_GUARD),
+                  q->n_cells, 4096);
+}
+
+/* Sums in the order given (since add), and in those of two epochs; what is known of the cells. */
+static uint64_t dlpi_parts_private(const dlp_pipe *p, const dlpi_stage *st) {
+    const dlpi_parts *q = st->self;
+    DLPI_UNUSED(p);
+    return dlpi_sum(dlpi_times(q->plan.n_parts + 1, q->plan.shuffle_parts ? 24 : 8),
+                    dlpi_times(q->n_cells, sizeof(dlpi_part_use)));
+}
+
+static bool dlpi_parts_alloc(dlp_pipe *p, dlpi_stage *st) {
+    dlpi_parts *q = st->self;
+    size_t sums = (size_t)q->plan.n_parts + 1;
+    DLPI_UNUSED(p);
+    q->use = calloc(q->n_cells, sizeof *q->use);
+    if (!q->plan.shuffle_parts) return q->use != NULL;
+    q->tables = calloc(sums, 2 * sizeof *q->tables);
+    if (q->tables == NULL) return false;
+    q->plan.orders[0].first = q->tables;
+    q->plan.orders[1].first = q->tables + sums;
+    return q->use != NULL;
+}
+
+static void dlpi_parts_release(dlpi_stage *st) {
+    dlpi_parts *q = st->self;
+    free(q->plan.first);
+    free(q->tables);
+    free(q->use);
+}
+
+static void dlpi_guarded_part(const dlp_pipe *p, uint64_t most, uint8_t *bytes, dlpi_guarded *c) {
+    c->from = bytes - DLPI_PART_GUARD;
+    c->to = c->from + p->areas[DLPI_REC_SOURCE_CELLS].stride;
+    c->n = 1;
+    c->span[0] = (dlpi_span){bytes, most, NULL};
+}
+
+static void dlpi_parts_live(dlp_pipe *p, dlpi_stage *st) {
+    const dlpi_parts *q = st->self;
+    for (uint32_t i = 0; DLPI_DEBUG && i < q->n_cells; i++) {
+        dlpi_guarded c;
+        dlpi_guarded_part(p, q->d.max_part_bytes, dlpi_part_bytes(p, i), &c);
+        dlpi_guarded_paint(&c);
     }
-    for (uint64_t i = 0; i < p->parts->part.n_parts; i++)
-        parts += p->parts->part_first[i + 1] != p->parts->part_first[i];
-    most += dlpi_parts_within(p->parts, between);
-    if (most > count) most = count;
-    return most < parts ? most : parts;
 }
 
 /* ---- looking ahead ---- */
 
-/* The cell that has the part for this epoch, or will have; part_cells: none. hint: of the place in
+/* The cell that has the part for this epoch, or will have; n_cells: none. hint: of the place in
    the batch, where it was the last time. */
 static uint32_t dlpi_part_find_cell(dlp_pipe *p, uint64_t epoch, uint64_t part, uint32_t place) {
-    uint32_t *hint = &p->pq.hint[place % DLPI_PART_HINTS];
-    for (uint32_t i = 0, c = *hint; i <= p->part_cells; c = i++) {
-        const dlpi_part_use *u = &p->pq.use[c];
+    dlpi_parts *q = dlpi_parts_of(p);
+    uint32_t *hint = &q->hint[place % DLPI_PART_HINTS];
+    for (uint32_t i = 0, c = *hint; i <= q->n_cells; c = i++) {
+        const dlpi_part_use *u = &q->use[c];
         if (u->ticket == 0 || u->part != part || u->epoch > epoch || u->until <= epoch) continue;
         *hint = c;
         return c;
     }
-    return p->part_cells;
+    return q->n_cells;
 }
 
-/* A cell whose part no batch needs any more, closed; part_cells: none. epoch, batch: the one to be
-   fed next. */
-static uint32_t dlpi_part_free_cell(dlp_pipe *p, uint64_t epoch, uint64_t batch) {
-    for (uint32_t c = 0; c < p->part_cells; c++) {
-        dlpi_part_use *u = &p->pq.use[c];
+/* A cell whose part no batch needs any more, closed; n_cells: none. at: the batch to be scheduled
+   next. */
+static uint32_t dlpi_part_free_cell(dlp_pipe *p, const dlpi_part_place *at) {
+    dlpi_parts *q = dlpi_parts_of(p);
+    for (uint32_t c = 0; c < q->n_cells; c++) {
+        dlpi_part_use *u = &q->use[c];
         uint64_t *state = &dlpi_pcell_at(p, c)->state, now = DLPI_LOAD_SEQ(state); /* Q1 <- Q1 */
         uint32_t low = dlpi_gen_low(now);
         if (u->ticket == 0) return c;
-        if (u->needed && (u->need_epoch > epoch || (u->need_epoch == epoch && u->need >= batch)))
+        if (u->needed &&
+            (u->need_epoch > at->epoch || (u->need_epoch == at->epoch && u->need >= at->batch)))
             continue;
-        if (u->used > p->pq.left) continue;
+        if (u->used > q->left) continue;
         if (low == DLPI_PART_LOADED || low == DLPI_PART_FAILED) return c;
         if (low == DLPI_PART_OPEN && /* an epoch that was left */
             DLPI_CAS_SEQ(state, &now, dlpi_gen_word(u->ticket, DLPI_PART_CLOSED))) /* Q1 -> Q1 */
             return c;
     }
-    return p->part_cells;
+    return q->n_cells;
 }
 
 /* Have the part loaded into cell c. */
 static void dlpi_part_issue(dlp_pipe *p, uint32_t c, uint64_t epoch, uint64_t part) {
-    const uint64_t *first = p->parts->part_first;
-    dlpi_part_use *u = &p->pq.use[c];
+    dlpi_parts *q = dlpi_parts_of(p);
+    dlpi_part_use *u = &q->use[c];
     dlpi_pcell *cell = dlpi_pcell_at(p, c);
     u->part = part;
     u->epoch = epoch;
     u->until = UINT64_MAX;
     u->used = 0;
     DLPI_STORE_RLX(&cell->used, UINT64_C(0)); /* for observers */
-    u->ticket = ++p->pq.tickets;
+    u->ticket = ++q->tickets;
     cell->part = part;
-    cell->first = first[part];
-    cell->items = first[part + 1] - first[part];
+    cell->first = q->plan.first[part];
+    cell->items = dlpi_part_size(&q->plan, part);
     cell->epoch = epoch;
     cell->bytes = 0;
     DLPI_STORE_RLX(&cell->due_ns, UINT64_C(0)); /* ordered by state */
@@ -321,33 +379,39 @@ static void dlpi_part_issue(dlp_pipe *p, uint32_t c, uint64_t epoch, uint64_t pa
     DLPI_STORE_SEQ(&cell->state, dlpi_gen_word(u->ticket, DLPI_PART_OPEN)); /* Q1 -> Q1, B1 */
 }
 
-/* Cells for all parts of the batch looked at; *fresh counts tickets. Returns how many batches
-   behind it need no other parts, or -1: there is no free cell, or a part is in one since an epoch
-   before, and it is not known yet whether its load fails: then this epoch tries again. */
-static int64_t dlpi_parts_look(dlp_pipe *p, uint64_t epoch, uint64_t batch, uint32_t *fresh) {
-    dlpi_parts *q = &p->pq;
-    uint64_t from, at, steady = UINT64_MAX, full = dlpi_parts_full(p);
+/* The cell of a part that the batch looked at needs, which is given one if it has none; n_cells:
+   none is free, or the part is in one since an epoch before, and it is not known yet whether its
+   load fails: then this epoch tries again. *fresh counts tickets. */
+static uint32_t dlpi_part_want(dlp_pipe *p, const dlpi_part_place *at, uint64_t part,
+                               uint32_t place, uint32_t *fresh) {
+    dlpi_parts *q = dlpi_parts_of(p);
+    uint32_t c = dlpi_part_find_cell(p, q->epoch, part, place);
+    if (c < q->n_cells && q->use[c].need_epoch < q->epoch) { /* a new epoch, a new try */
+        uint32_t low = dlpi_part_state(p, c);
+        if (low != DLPI_PART_FAILED) return low == DLPI_PART_LOADED ? c : q->n_cells;
+        q->use[c].until = q->epoch;
+        c = q->n_cells;
+    }
+    if (c < q->n_cells || (c = dlpi_part_free_cell(p, at)) == q->n_cells) return c;
+    dlpi_part_issue(p, c, q->epoch, part);
+    ++*fresh;
+    return c;
+}
+
+/* Cells for all parts of the batch looked at. Returns how many batches after it need no other
+   parts, or -1: a cell is missing. A batch and the next take neighbours from each stream, so the
+   parts stay the same until the first of its pieces comes to its part's end (steady); only full
+   batches are alike, so never past the last of them. */
+static int64_t dlpi_parts_look(dlp_pipe *p, const dlpi_part_place *at, uint32_t *fresh) {
+    dlpi_parts *q = dlpi_parts_of(p);
+    uint64_t from, steady = UINT64_MAX, full = dlpi_parts_full(&q->plan);
     uint32_t count, place = 0;
-    dlpi_rank_rows(p, dlpi_parts_rows(p, q->batch), &from, &count);
-    at = q->batch * p->global_batch + from;
+    from = dlpi_parts_rows(p, q->batch, &count);
     for (uint64_t r = 0; r < count; place++) {
         dlpi_piece x;
         uint32_t c;
-        dlpi_parts_piece(p, q->epoch, at + r, count - r, &x);
-        c = dlpi_part_find_cell(p, q->epoch, x.part, place);
-        if (c < p->part_cells && q->use[c].need_epoch < q->epoch) { /* a new epoch, a new try */
-            uint32_t low = dlpi_gen_low(DLPI_LOAD_SEQ(&dlpi_pcell_at(p, c)->state)); /* Q1 <- Q1 */
-            if (low == DLPI_PART_FAILED) q->use[c].until = q->epoch;
-            if (low == DLPI_PART_FAILED)
-                c = p->part_cells;
-            else if (low != DLPI_PART_LOADED)
-                return -1; /* who knows? */
-        }
-        if (c == p->part_cells) {
-            if ((c = dlpi_part_free_cell(p, epoch, batch)) == p->part_cells) return -1;
-            dlpi_part_issue(p, c, q->epoch, x.part);
-            ++*fresh;
-        }
+        dlpi_parts_piece(&q->plan, q->epoch, from + r, count - r, &x);
+        if ((c = dlpi_part_want(p, at, x.part, place, fresh)) == q->n_cells) return -1;
         q->use[c].needed = true;
         q->use[c].need_epoch = q->epoch;
         q->use[c].need = q->batch;
@@ -356,61 +420,65 @@ static int64_t dlpi_parts_look(dlp_pipe *p, uint64_t epoch, uint64_t batch, uint
     }
     if (q->batch >= full || count == 0) return 0;
     if (steady > full - 1 - q->batch) steady = full - 1 - q->batch;
-    for (uint32_t c = 0; c < p->part_cells && steady > 0; c++)
+    for (uint32_t c = 0; c < q->n_cells && steady > 0; c++)
         if (q->use[c].need_epoch == q->epoch && q->use[c].need == q->batch)
             q->use[c].need += steady;
     return (int64_t)steady;
 }
 
-/* The feeder goes on at another place, maybe an earlier one. What was asked for beyond it is needed
-   no more, and a part that is in a cell, or on its way there, will do for any epoch: it must not
-   take a second cell, there may be none. What has failed is tried again. */
-static void dlpi_parts_goto(dlp_pipe *p, uint64_t epoch, uint64_t batch) {
-    p->pq.epoch = epoch;
-    p->pq.batch = batch;
-    p->pq.stuck = false;
-    for (uint32_t c = 0; c < p->part_cells; c++) {
-        dlpi_part_use *u = &p->pq.use[c];
-        uint64_t state = DLPI_LOAD_SEQ(&dlpi_pcell_at(p, c)->state); /* Q1 <- Q1 */
+/* The scheduler goes on at another place, maybe an earlier one. What was asked for beyond it is
+   needed no more, and a part that is in a cell, or on its way there, will do for any epoch: it must
+   not take a second cell, there may be none. What has failed is tried again. */
+static int dlpi_parts_seek(dlp_pipe *p, const dlpi_place *to) {
+    dlpi_parts *q = dlpi_parts_of(p);
+    q->epoch = to->epoch;
+    q->batch = to->batch;
+    q->stuck = false;
+    for (uint32_t c = 0; c < q->n_cells; c++) {
+        dlpi_part_use *u = &q->use[c];
+        uint32_t low = dlpi_part_state(p, c);
         u->needed = false;
-        if (u->until != UINT64_MAX || dlpi_gen_low(state) == DLPI_PART_FAILED)
+        if (u->until != UINT64_MAX || low == DLPI_PART_FAILED)
             u->until = 0;
         else
             u->epoch = 0;
     }
+    return dlpi_feed_seek(p, to);
 }
 
 /* Batches that have left the last stage that may send rows back. */
 static void dlpi_parts_leave(dlp_pipe *p) {
-    dlpi_parts *q = &p->pq;
+    dlpi_parts *q = dlpi_parts_of(p);
     uint64_t base = DLPI_LOAD_SEQ(&p->ctl->base); /* V1 <- V1 */
     if (q->left < base) q->left = base;           /* delivered: their slots may be others' */
     for (; q->left < p->feed.published; q->left++) {
-        dlpi_sst *sst = dlpi_sst_at(p, dlpi_slot_of(p, q->left), p->part_end);
+        dlpi_sst *sst = dlpi_sst_at(p, dlpi_slot_of(p, q->left), p->rows_end);
         if (!dlpi_ready_past(DLPI_LOAD_ACQ(&sst->ready), q->left)) break; /* Y1 <- Y1 */
     }
 }
 
-/* Ask for the parts that come next, as far as there are free cells, and at most to the end of the
-   epoch behind the one that is fed. */
-static void dlpi_parts_ahead(dlp_pipe *p) {
-    dlpi_parts *q = &p->pq;
-    uint64_t epoch = p->feed.epoch, batch = p->feed.in_epoch;
+/* The batch to be scheduled next, and all else on which it depends whether a cell is free. A caller
+   that has left the epoch wants the next one's first. */
+static dlpi_part_place dlpi_parts_now(dlp_pipe *p) {
     uint64_t cancel = DLPI_LOAD_RLX(&p->ctl->cancel); /* N1: a hint */
-    bool left = dlpi_mark_life(cancel) == p->feed.life && epoch < (cancel & DLPI_EPOCH_MASK);
-    uint64_t loads = DLPI_LOAD_SEQ(&p->ctl->part_loads); /* Q2 <- Q2, B1 */
-    uint32_t fresh = 0;
-    if (p->feed.ended) return;
-    if (left) epoch = cancel & DLPI_EPOCH_MASK, batch = 0;
-    if (q->epoch < epoch || (q->epoch == epoch && q->batch < batch))
-        q->epoch = epoch, q->batch = batch;
+    dlpi_part_place at = {p->feed.epoch, p->feed.in_epoch, 0, 0};
+    at.loads = DLPI_LOAD_SEQ(&p->ctl->source_moves); /* Q2 <- Q2, B1 */
+    if (dlpi_mark_life(cancel) == p->feed.life && at.epoch < (cancel & DLPI_EPOCH_MASK)) {
+        at.epoch = cancel & DLPI_EPOCH_MASK;
+        at.batch = 0;
+    }
     dlpi_parts_leave(p);
-    if (q->stuck && q->seen_epoch == epoch && q->seen_batch == batch && q->seen_left == q->left &&
-        q->seen_loads == loads)
-        return;
-    q->stuck = false;
-    while (!q->stuck && q->epoch <= epoch + 1 && !dlpi_epochs_over(p, q->epoch)) {
-        int64_t steady = dlpi_parts_look(p, epoch, batch, &fresh);
+    at.left = dlpi_parts_of(p)->left;
+    return at;
+}
+
+/* Ask for parts until there is no free cell, at most to the end of the epoch after the one that is
+   scheduled. Returns how many. */
+static uint32_t dlpi_parts_ask(dlp_pipe *p, const dlpi_part_place *at) {
+    dlpi_parts *q = dlpi_parts_of(p);
+    uint32_t fresh = 0;
+    while (q->epoch <= at->epoch + 1 && !dlpi_epochs_over(p, q->epoch)) {
+        int64_t steady = dlpi_parts_look(p, at, &fresh);
         q->stuck = steady < 0;
         if (q->stuck) break;
         q->batch += (uint64_t)steady + 1;
@@ -418,124 +486,352 @@ static void dlpi_parts_ahead(dlp_pipe *p) {
         q->batch = 0;
         q->epoch++;
     }
-    q->seen_epoch = epoch;
-    q->seen_batch = batch;
-    q->seen_left = q->left;
-    q->seen_loads = loads;
-    if (fresh == 0) return;
-    if (p->parts->w.num_workers == 0)
+    return fresh;
+}
+
+/* Ask for the parts that come next. A search that found no free cell is not begun again until
+   something has changed on which it depends. */
+static void dlpi_parts_ahead(dlp_pipe *p) {
+    dlpi_parts *q = dlpi_parts_of(p);
+    const dlpi_stage *st = p->source_stage;
+    dlpi_part_place at;
+    uint32_t fresh;
+    if (p->feed.ended) return;
+    at = dlpi_parts_now(p);
+    if (q->epoch < at.epoch || (q->epoch == at.epoch && q->batch < at.batch)) {
+        q->epoch = at.epoch;
+        q->batch = at.batch;
+    }
+    if (q->stuck && memcmp(&q->stuck_at, &at, sizeof at) == 0) return;
+    q->stuck = false;
+    q->stuck_at = at;
+    if ((fresh = dlpi_parts_ask(p, &at)) == 0) return;
+    if (st->w.num_workers == 0)
         dlpi_ring_caller(p->ctl, UINT64_MAX);
     else
-        dlpi_ring(dlpi_parts_bell(p), (uint32_t)p->parts->n_workers, fresh);
+        dlpi_ring(&p->bells[st->work], (uint32_t)st->n_workers, fresh);
 }
 
 /* Are all parts there that the present batch needs? If one is missing, and no batch is on its way,
-   the trainer will wait for it. */
+   the consumer will wait for it. */
 static bool dlpi_parts_there(dlp_pipe *p, uint64_t rows) {
+    dlpi_parts *q = dlpi_parts_of(p);
     const dlpi_feeder *f = &p->feed;
     uint64_t from, at;
     uint32_t count, place = 0;
-    bool there = p->pq.epoch > f->epoch || (p->pq.epoch == f->epoch && p->pq.batch > f->in_epoch);
+    bool there = q->epoch > f->epoch || (q->epoch == f->epoch && q->batch > f->in_epoch);
     dlpi_rank_rows(p, rows, &from, &count);
     at = f->position + from;
     for (uint64_t r = 0; there && r < count; place++) {
         dlpi_piece x;
-        uint32_t c, low;
-        dlpi_parts_piece(p, f->epoch, at + r, count - r, &x);
-        c = dlpi_part_find_cell(p, f->epoch, x.part, place);
-        low = dlpi_gen_low(DLPI_LOAD_SEQ(&dlpi_pcell_at(p, c)->state)); /* Q1 <- Q1 */
+        uint32_t low;
+        dlpi_parts_piece(&q->plan, f->epoch, at + r, count - r, &x);
+        low = dlpi_part_state(p, dlpi_part_find_cell(p, f->epoch, x.part, place));
         there = low == DLPI_PART_LOADED || low == DLPI_PART_FAILED;
         r += x.n;
     }
-    DLPI_STORE_RLX(&p->ctl->part_missing, /* for the caller's books */
+    DLPI_STORE_RLX(&p->ctl->source_waits, /* for the caller's books */
                    !there && f->published == DLPI_LOAD_SEQ(&p->ctl->delivered)); /* V1 <- V1 */
     return there;
+}
+
+/* ---- a batch is scheduled ---- */
+
+/* Is a part that can't be loaded an error of the batch that needs n rows of it? *e: what is wrong
+   with the part, and, if it is one, with the batch. */
+static bool dlpi_part_raises(dlp_pipe *p, uint32_t n, dlp_error *e) {
+    const dlp_workers_desc *d = &p->source_stage->w;
+    if (e->code == DLP_SKIP) return false;
+    if (d->on_error == DLP_ON_ERROR_RAISE || dlpi_never_skipped(e->code)) return true;
+    if (d->max_skips != DLP_NONE && dlpi_failures_add(p->ctl, n, d->max_skips)) return false;
+    e->code = DLP_ERR_BUDGET;
+    return true;
 }
 
 /* Rows [row, row + n) of a part that can't be loaded: left out, or an error of this batch. */
 static void dlpi_part_rows_fail(dlp_pipe *p, uint32_t s, const dlpi_pcell *cell, uint32_t row,
                                 uint32_t n) {
     dlpi_bslot *slot = dlpi_slot_at(p, s);
-    const dlp_workers_desc *d = &p->parts->w;
-    bool raise = cell->error.code != DLP_SKIP &&
-                 (d->on_error == DLP_ON_ERROR_RAISE || dlpi_never_skipped(cell->error.code));
+    dlpi_worker *first = &p->workers[p->source_stage->first_worker];
     dlp_error e = cell->error;
-    if (cell->error.code != DLP_SKIP && !raise &&
-        (d->max_skips == DLP_NONE || !dlpi_failures_add(p->ctl, n, d->max_skips))) {
-        e.code = DLP_ERR_BUDGET;
-        raise = true;
-    }
+    bool raise = dlpi_part_raises(p, n, &e);
     slot->dirty = 1;
+    e.epoch = slot->epoch;
     for (uint32_t r = row; r < row + n; r++) dlpi_slot_rec(p, s)[r] = DLPI_ROW_LEFT;
     if (raise) {
-        e.epoch = slot->epoch;
         e.position = slot->position + row;
         if (e.code == DLP_ERR_BUDGET) dlpi_error_first(p->ctl, &e);
         dlpi_slot_fail(slot, DLPI_NOBODY, &e);
         return;
     }
     e.has_item = 1;
-    e.epoch = slot->epoch;
     for (uint32_t r = row; r < row + n; r++) {
         e.position = slot->position + r;
         e.index = dlpi_slot_index(p, s)[r];
-        dlpi_skip_put(p->ctl, p->parts->id, &e, e.code ? e.code : DLP_SKIP, UINT64_MAX);
+        dlpi_skip_put(p->ctl, p->source_stage->id, &e, e.code ? e.code : DLP_SKIP, UINT64_MAX);
     }
-    { /* of these words the feeder is the one writer */
-        uint64_t *left = &p->workers[p->parts->first_worker].wb->left_out;
-        DLPI_STORE_RLX(left, DLPI_LOAD_RLX(left) + n); /* statistics */
-    }
+    dlpi_bump(&first->wb->left_out, n); /* the scheduler is its one writer */
 }
 
 /* The rows of the batch in slot s: their indices, and the cells that they come from. */
 static void dlpi_parts_fill(dlp_pipe *p, uint32_t s) {
+    dlpi_parts *q = dlpi_parts_of(p);
     dlpi_bslot *slot = dlpi_slot_at(p, s);
     uint64_t *index = dlpi_slot_index(p, s);
     uint32_t place = 0;
+    dlpi_feed_padding(p, s);
     for (uint32_t r = 0; r < slot->count; place++) {
         dlpi_piece x;
         uint32_t c, n;
         dlpi_pcell *cell;
-        dlpi_parts_piece(p, slot->epoch, slot->position + r, slot->count - r, &x);
+        dlpi_parts_piece(&q->plan, slot->epoch, slot->position + r, slot->count - r, &x);
         c = dlpi_part_find_cell(p, slot->epoch, x.part, place);
         cell = dlpi_pcell_at(p, c);
         n = (uint32_t)x.n;
-        dlpi_piece_indices(p, &p->pq.use[c].items, slot->epoch, &x, index + r);
+        dlpi_piece_indices(&q->plan, &q->use[c].items, slot->epoch, &x, index + r);
         for (uint32_t i = r; i < r + n; i++) dlpi_slot_pcell(p, s)[i] = c;
-        p->pq.use[c].used = slot->sequence + 1;
+        q->use[c].used = slot->sequence + 1;
         DLPI_STORE_RLX(&cell->used, slot->sequence + 1); /* for observers */
-        /* Q1 <- Q1 */
-        if (dlpi_gen_low(DLPI_LOAD_ACQ(&cell->state)) == DLPI_PART_FAILED)
-            dlpi_part_rows_fail(p, s, cell, r, n);
+        if (dlpi_part_state(p, c) == DLPI_PART_FAILED) dlpi_part_rows_fail(p, s, cell, r, n);
         r += n;
     }
 }
 
-/* The caller was let wait by a missing part. */
-static inline bool dlpi_parts_missing(const dlp_pipe *p) {
-    return p->parts != NULL && DLPI_LOAD_RLX(&p->ctl->part_missing) != 0; /* for the books */
-}
+/* ---- a row of it is fetched ---- */
 
-/* A row's part, for fetch. */
-static inline void dlpi_item_part(dlpi_worker *w, uint32_t s, uint32_t row) {
+static void dlpi_part_row(dlpi_worker *w, dlp_item *it, uint32_t s, uint32_t row, void *own) {
     const dlp_pipe *p = w->p;
     uint32_t c = dlpi_slot_pcell(p, s)[row];
     const dlpi_pcell *cell = dlpi_pcell_at(p, c);
-    w->part.index = cell->part;
-    w->part.data = dlpi_part_bytes(p, c);
-    w->part.bytes = cell->bytes;
-    w->part.items = cell->items;
-    w->part.first = cell->first;
-    w->part.item = w->item.index - cell->first;
+    dlp_part *part = own;
+    part->index = cell->part;
+    part->data = dlpi_part_bytes(p, c);
+    part->bytes = cell->bytes;
+    part->items = cell->items;
+    part->first = cell->first;
+    part->item = it->index - cell->first;
+    it->part = part;
 }
 
-/* The k-th item in place of one that failed: of the same part, for no other may be here. */
-static uint64_t dlpi_part_replacement(const dlp_pipe *p, uint32_t s, uint32_t row, uint64_t epoch,
-                                      uint64_t position, uint32_t k) {
+/* In place of an item that failed: one of the same part, for no other may be here. */
+static uint64_t dlpi_part_item(dlpi_worker *w, uint32_t s, uint32_t row, uint64_t epoch,
+                               uint64_t position, uint32_t k) {
+    const dlp_pipe *p = w->p;
     const dlpi_pcell *cell = dlpi_pcell_at(p, dlpi_slot_pcell(p, s)[row]);
     uint64_t h = dlpi_hash_in(DLPI_DOMAIN_REPLACEMENT, p->sampler->sampler.seed, epoch);
     uint64_t random = dlpi_absorb(dlpi_absorb(h, position), k);
+    if (k == 0) return dlpi_slot_index(p, s)[row];
     return cell->first + dlpi_below(dlpi_range_of(cell->items), random);
+}
+
+/* ---- states ---- */
+
+/* What else the order depends on. */
+static const char *const dlpi_parts_words[] = {"parts (counts, manifest_id)", "streams",
+                                               "steps_per_epoch", "shuffle_parts", "shuffle_items"};
+#define DLPI_PARTS_WORDS (sizeof dlpi_parts_words / sizeof *dlpi_parts_words)
+
+static void dlpi_parts_config(const dlp_pipe *p, dlpi_state *s) {
+    const dlpi_parts *q = dlpi_parts_of(p);
+    const uint64_t words[DLPI_PARTS_WORDS] = {dlpi_parts_manifest(&q->plan, q->d.manifest_id),
+                                              q->plan.streams, q->plan.steps, q->plan.shuffle_parts,
+                                              q->plan.shuffle_items};
+    memcpy(s->sampler, words, sizeof words);
+    s->sampler_bytes = sizeof words;
+}
+
+static const dlpi_source_ops dlpi_parts_source = {
+    .sizes = dlpi_parts_sizes,
+    .slot_bytes = dlpi_parts_slot_bytes,
+    .row_bytes = sizeof(dlp_part),
+    .rows = dlpi_feed_rows,
+    .ready = dlpi_parts_there,
+    .fill = dlpi_parts_fill,
+    .ahead = dlpi_parts_ahead,
+    .seek = dlpi_parts_seek,
+    .item = dlpi_part_item,
+    .row = dlpi_part_row,
+    .words = dlpi_parts_words,
+    .n_words = DLPI_PARTS_WORDS,
+    .config = dlpi_parts_config,
+};
+
+/* ---- part workers ---- */
+
+/* When an open cell may be tried; 0: now. */
+static inline uint64_t dlpi_part_due(const dlpi_pcell *cell) {
+    return DLPI_LOAD_RLX(&cell->due_ns); /* ordered by state, or of a ticket that is past */
+}
+
+static bool dlpi_part_find(dlpi_worker *w, dlpi_unit *t) {
+    const dlp_pipe *p = w->p;
+    for (;;) {
+        uint64_t oldest = 0, now = 0, mine;
+        for (uint32_t c = 0; c < dlpi_parts_of(p)->n_cells; c++) {
+            const dlpi_pcell *cell = dlpi_pcell_at(p, c);
+            uint64_t state = DLPI_LOAD_SEQ(&cell->state), due; /* Q1 <- Q1, B1 */
+            if (dlpi_gen_low(state) != DLPI_PART_OPEN) continue;
+            if (oldest != 0 && dlpi_older(dlpi_gen(oldest), dlpi_gen(state))) continue;
+            if ((due = dlpi_part_due(cell)) != 0) {
+                if (now == 0) now = dlpi_now_ns();
+                if (due > now) continue;
+            }
+            oldest = state;
+            t->slot = c;
+        }
+        if (oldest == 0) return false;
+        t->b = dlpi_gen(oldest);
+        t->unit = t->row = t->end = 0;
+        t->plain = false;
+        mine = dlpi_gen_word(t->b, (uint64_t)w->global + 1u);
+        if (DLPI_CAS_SEQ(&dlpi_pcell_at(p, t->slot)->state, &oldest, mine)) return true; /* Q1 */
+    }
+}
+
+/* ns until a part may be tried again, at most ns. */
+static uint64_t dlpi_parts_due(dlpi_worker *w, uint64_t ns) {
+    const dlp_pipe *p = w->p;
+    for (uint32_t c = 0; c < dlpi_parts_of(p)->n_cells; c++) {
+        const dlpi_pcell *cell = dlpi_pcell_at(p, c);
+        uint64_t due, now;
+        if (dlpi_gen_low(DLPI_LOAD_ACQ(&cell->state)) != DLPI_PART_OPEN) continue; /* Q1 <- Q1 */
+        if ((due = dlpi_part_due(cell)) == 0) continue;
+        now = dlpi_now_ns();
+        if (due <= now) return 0;
+        if (due - now < ns) ns = due - now;
+    }
+    return ns;
+}
+
+/* Who killed its workers too often, or held one past its deadline, has failed. */
+static int dlpi_part_verdict(dlpi_worker *w, const dlpi_pcell *cell) {
+    uint32_t rec = cell->rec;
+    if (rec & DLPI_REC_LATE)
+        return dlpi_say(w, DLP_ERR_DEADLINE,
+                        "the load ran past its deadline_ms %d, its worker was killed",
+                        w->st->w.deadline_ms);
+    if (dlpi_rec_kills(rec) < w->p->max_kills) return 0;
+    return dlpi_say(w, DLP_ERR_KILLED,
+                    "the loading process died %u times here, the last time by %s",
+                    dlpi_rec_kills(rec), dlpi_signal_text(cell->killed_by));
+}
+
+/* A load has returned rc. */
+static inline int dlpi_guard_part(dlpi_worker *w, uint64_t part, uint8_t *bytes, int rc) {
+    dlpi_guarded c;
+    if (!DLPI_DEBUG) return rc;
+    dlpi_guarded_part(w->p, dlpi_parts_of(w->p)->d.max_part_bytes, bytes, &c);
+    return dlpi_guarded_check(w, &w->note, &c, "part", part, rc);
+}
+
+/* One try. Returns 0, or what is wrong. */
+static int dlpi_part_try(dlpi_worker *w, uint32_t c, dlpi_pcell *cell) {
+    uint8_t *bytes = dlpi_part_bytes(w->p, c);
+    uint64_t most = dlpi_parts_of(w->p)->d.max_part_bytes;
+    dlp_part part = {.index = cell->part,
+                     .data = bytes,
+                     .capacity = most,
+                     .items = cell->items,
+                     .first = cell->first,
+                     .attempt = dlpi_rec_tries(cell->rec),
+                     .worker = (uint32_t)w->id,
+                     .worker_state = w->state,
+                     .internal = w};
+    int rc = dlpi_part_verdict(w, cell);
+    if (rc != 0) return rc;
+    rc = dlpi_item_returned(w, ((dlp_part_fn)w->st->own)(w->st->user, &part));
+    rc = dlpi_guard_part(w, cell->part, bytes, rc);
+    if (rc != 0) return rc;
+    if (part.bytes > most)
+        return dlpi_say(w, DLP_ERR_LENGTH,
+                        "load set bytes to %" PRIu64 ", max_part_bytes is %" PRIu64, part.bytes,
+                        most);
+    cell->bytes = part.bytes;
+    return 0;
+}
+
+static void dlpi_part_error(const dlpi_worker *w, dlpi_pcell *cell, int code) {
+    dlp_error e;
+    dlpi_describe(w, code, &e);
+    if (code == DLP_SKIP) e.code = DLP_SKIP;
+    cell->error = e;
+    snprintf(cell->error.message, sizeof e.message, "part %" PRIu64 ": %.220s", cell->part,
+             e.message);
+}
+
+/* Try until it is loaded, has failed, or is to be tried later. Returns what the cell then is. */
+static uint32_t dlpi_part_tries(dlpi_worker *w, uint32_t c, dlpi_pcell *cell) {
+    for (;;) {
+        uint32_t tries = dlpi_rec_tries(cell->rec);
+        int rc;
+        if (w->st->w.deadline_ms) DLPI_STORE_RLX(&w->wb->since_ns, dlpi_now_ns());
+        DLPI_STORE_RLX(&w->wb->running, (uint64_t)c << 32 | UINT32_MAX); /* X2 to recovery */
+        dlpi_words_forget(w);
+        rc = dlpi_part_try(w, c, cell);
+        DLPI_STORE_RLX(&w->wb->running, UINT64_C(0)); /* X2 */
+        if (rc == 0) return DLPI_PART_LOADED;
+        if (rc == DLP_SKIP || dlpi_never_again(rc) || (int)tries >= w->st->w.retries) {
+            dlpi_part_error(w, cell, rc);
+            dlpi_failure_forget(w);
+            return DLPI_PART_FAILED;
+        }
+        dlpi_failure_forget(w);
+        dlpi_bump(&w->wb->retried, 1);
+        cell->rec = dlpi_rec(0, tries + 1, 0);
+        if (dlpi_stopped(w->p)) return DLPI_PART_OPEN;
+        if (w->st->w.retry_backoff_ms == 0) continue;
+        DLPI_STORE_RLX(&cell->due_ns, /* ordered by state */
+                       dlpi_now_ns() + dlpi_backoff_ns(w->st, tries + 1));
+        return DLPI_PART_OPEN;
+    }
+}
+
+/* Load the part of a cell that is ours, and tell the feeder. */
+static void dlpi_part_run(dlpi_worker *w, const dlpi_unit *t) {
+    dlp_pipe *p = w->p;
+    dlpi_pcell *cell = dlpi_pcell_at(p, t->slot);
+    uint64_t part = cell->part, epoch = cell->epoch, bytes;
+    uint32_t what;
+    dlpi_clock_in(w);
+    DLPI_STORE_RLX(&w->wb->current, part); /* for observers */
+    what = dlpi_part_tries(w, t->slot, cell);
+    bytes = cell->bytes;
+    if (what == DLPI_PART_LOADED) {
+        dlpi_bump(&w->wb->items, 1);
+        dlpi_bump(&w->wb->bytes, bytes);
+    }
+    dlpi_clock_out(w, part, epoch, 1);
+    DLPI_STORE_SEQ(&cell->state, dlpi_gen_word(t->b, what)); /* Q1 -> Q1, B1 */
+    if (what == DLPI_PART_OPEN) return; /* its time comes, and who sleeps first looks at it */
+    DLPI_ADD_SEQ(&p->ctl->source_moves, UINT64_C(1)); /* Q2 -> Q2 */
+    dlpi_ring_scheduler(p);
+}
+
+/* What a dead part worker had: its part is loaded by another one. */
+static void dlpi_part_recover(dlpi_worker *w, const dlpi_death *why) {
+    const dlp_pipe *p = w->p;
+    for (uint32_t c = 0; c < dlpi_parts_of(p)->n_cells; c++) {
+        dlpi_pcell *cell = dlpi_pcell_at(p, c);
+        uint64_t state = DLPI_LOAD_SEQ(&cell->state); /* Q1 <- Q1 */
+        dlpi_unit t = {dlpi_gen(state), c, 0, 0, 0, false};
+        bool ran = DLPI_LOAD_RLX(&w->wb->running) == ((uint64_t)c << 32 | UINT32_MAX); /* X2 */
+        if (dlpi_gen_low(state) != (uint32_t)w->global + 1u) continue;
+        dlpi_held_note(why, ran, &t, 1);
+        if (ran) {
+            cell->killed_by = why->signal;
+            cell->rec = dlpi_rec_killed(cell->rec, (uint32_t)w->st->work, why->late);
+        }
+        DLPI_STORE_SEQ(&cell->state, dlpi_gen_word(dlpi_gen(state), DLPI_PART_OPEN)); /* Q1 -> Q1 */
+    }
+    /* Q2 -> Q2: it may have died behind LOADED, before this */
+    DLPI_ADD_SEQ(&p->ctl->source_moves, UINT64_C(1));
+}
+
+static bool dlpi_part_step(dlpi_worker *w) {
+    dlpi_unit t;
+    if (!dlpi_part_find(w, &t)) return false;
+    dlpi_part_run(w, &t);
+    return true;
 }
 
 /* One more part cell: base: batches below it are delivered. */
@@ -548,18 +844,40 @@ static void dlpi_part_count(dlp_stage_stats *out, uint64_t state, uint64_t used,
 
 /* The part cells, counted. Those of an older version do not say for which batch they are. */
 static bool dlpi_parts_seen(const dlpi_words *words, dlpi_seen *s, int32_t stage) {
-    const dlpi_record *r = &words->rec[DLPI_REC_PARTS];
+    const dlpi_record *r = &words->rec[DLPI_REC_SOURCE];
     const uint64_t at = offsetof(dlpi_pcell, used);
     dlp_stage_stats *out = &s->figures.stages[stage];
     uint64_t state, used = 0, base = DLPI_LOAD_RLX(&s->ctl->base); /* statistics */
     if (r->type == 0) return true;
     if (r->count > 4096) return false;
     for (uint64_t c = 0; c < r->count; c++) {
-        if (!dlpi_word_at(words, DLPI_REC_PARTS, c, offsetof(dlpi_pcell, state), 8, &state) ||
-            (r->stride >= at + 8 && !dlpi_word_at(words, DLPI_REC_PARTS, c, at, 8, &used)))
+        if (!dlpi_word_at(words, DLPI_REC_SOURCE, c, offsetof(dlpi_pcell, state), 8, &state) ||
+            (r->stride >= at + 8 && !dlpi_word_at(words, DLPI_REC_SOURCE, c, at, 8, &used)))
             return false;
         dlpi_part_count(out, state, used, base);
     }
     out->cells = (uint32_t)r->count;
     return true;
 }
+
+static const dlpi_stage_ops dlpi_parts_ops = {
+    .kind = DLP_STAGE_PARTS,
+    .rank = 3,
+    .unit = DLPI_UNIT_CELLS,
+    .self_bytes = sizeof(dlpi_parts),
+    .own = "load",
+    .check = dlpi_parts_check,
+    .layout = dlpi_parts_layout,
+    .private_words = "part tables",
+    .private_bytes = dlpi_parts_private,
+    .alloc = dlpi_parts_alloc,
+    .live = dlpi_parts_live,
+    .release = dlpi_parts_release,
+    .step = dlpi_part_step,
+    .find = dlpi_part_find,
+    .run = dlpi_part_run,
+    .due = dlpi_parts_due,
+    .recover = dlpi_part_recover,
+    .seen = dlpi_parts_seen,
+    .source = &dlpi_parts_source,
+};

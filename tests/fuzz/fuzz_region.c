@@ -390,13 +390,13 @@ static const struct field {
     {"stage.workers_min", DLPI_REC_STAGES, OF(dlpi_stage_rec, workers_min)},
     {"ctl.views", DLPI_REC_CTL, OF(dlpi_ctl, views)},
     {"ctl.tunes", DLPI_REC_CTL, OF(dlpi_ctl, tunes)},
-    {"ctl.part_wait_ns", DLPI_REC_CTL, OF(dlpi_ctl, part_wait_ns)},
-    {"ctl.part_loads", DLPI_REC_CTL, OF(dlpi_ctl, part_loads)},
+    {"ctl.source_wait_ns", DLPI_REC_CTL, OF(dlpi_ctl, source_wait_ns)},
+    {"ctl.source_moves", DLPI_REC_CTL, OF(dlpi_ctl, source_moves)},
     {"cache.n_cells", DLPI_REC_KEPT, OF(dlpi_kept_rec, n_cells)},
     {"cache.cell_bytes", DLPI_REC_KEPT, OF(dlpi_kept_rec, cell_bytes)},
     {"cache.n_items", DLPI_REC_KEPT, OF(dlpi_kept_rec, n_items)},
-    {"part.state", DLPI_REC_PARTS, OF(dlpi_pcell, state)},
-    {"part.used", DLPI_REC_PARTS, OF(dlpi_pcell, used)},
+    {"part.state", DLPI_REC_SOURCE, OF(dlpi_pcell, state)},
+    {"part.used", DLPI_REC_SOURCE, OF(dlpi_pcell, used)},
     {"chunk.per_epoch", DLPI_REC_LENDER, OF(dlpi_chunk_rec, per_epoch)},
     {"chunk.cpu_buffers", DLPI_REC_LENDER, OF(dlpi_chunk_rec, cpu_buffers)},
     {"chunk.preload", DLPI_REC_LENDER, OF(dlpi_chunk_rec, preload)},
@@ -450,7 +450,7 @@ enum { N_EXTREMES = sizeof extremes / sizeof *extremes };
 static int fields_own(const char *name) {
     return strncmp(name, "stage.", 6) == 0 || strncmp(name, "cache.", 6) == 0 ||
            strncmp(name, "part.", 5) == 0 || strncmp(name, "chunk.", 6) == 0 ||
-           strncmp(name, "ctl.part", 8) == 0 || strstr(name, "cache_") ||
+           strncmp(name, "ctl.source", 10) == 0 || strstr(name, "cache_") ||
            strcmp(name, "ctl.views") == 0 || strstr(name, "tunes") || strstr(name, "flight");
 }
 
@@ -458,7 +458,7 @@ static void fields__at_their_extremes(void) {
     for (int kind = 0; kind < KINDS; kind++)
         for (int f = 0; f < N_FIELDS; f++)
             for (uint64_t i = 0; i < DLPI_REC_COUNT; i++) {
-                bool late = fields[f].type == 1000 && i >= DLPI_REC_PARTS; /* of their own too */
+                bool late = fields[f].type == 1000 && i >= DLPI_REC_SOURCE; /* of their own too */
                 uint64_t at = field_at(&images[kind], &fields[f], i);
                 if (at == UINT64_MAX || (getenv("SHORT") && i % 8 > 1)) continue;
                 if (kind >= PARTS && !late && !fields_own(fields[f].name)) continue;

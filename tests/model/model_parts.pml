@@ -93,7 +93,7 @@
 /* Shared. A cell's word is low and ticket. */
 byte low[C], ticket[C];
 byte part[C];       /* a field, for all of them */
-byte loads;         /* part_loads */
+byte loads;         /* source_moves */
 byte life, cancel;  /* of the marks that are wanted: seeks, and the first batch */
 byte tail, delivered;
 bit stop;

@@ -249,7 +249,7 @@ static int seek_open(parts_rig *r, dlp_pipe **p, uint32_t more) {
     int rc = parts_open(r, p);
     CHECK(rc == DLP_OK);
     if (rc != DLP_OK) return 0;
-    r->d.parts.queue_size = (*p)->part_cells - 1 + more;
+    r->d.parts.queue_size = dlpi_parts_of(*p)->n_cells - 1 + more;
     if (r->d.parts.queue_size < 2) r->d.parts.queue_size = 2;
     CHECK(dlp_pipe_close(*p) == DLP_OK);
     CHECK((rc = parts_open(r, p)) == DLP_OK);

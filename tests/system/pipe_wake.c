@@ -29,9 +29,9 @@ static void feeder_looks(const dlpi_ctl *ctl, int kind, const void *at) {
     if (kind == HOOK_STORE && at == &ctl->feeder_sleeps) says = 1;
     if (kind == -1 && says) falling = (int)LOOK(ctl->feeder_sleeps), says = 0;
     if (!falling) return;
-    if (kind == HOOK_LOAD && at == &ctl->part_loads)
+    if (kind == HOOK_LOAD && at == &ctl->source_moves)
         __atomic_add_fetch(&loose, 1, __ATOMIC_SEQ_CST);
-    if (kind == HOOK_LOAD_SEQ && at == &ctl->part_loads)
+    if (kind == HOOK_LOAD_SEQ && at == &ctl->source_moves)
         __atomic_add_fetch(&looked_loads, 1, __ATOMIC_SEQ_CST);
     if (kind == HOOK_LOAD_SEQ && at == &ctl->cancel)
         __atomic_add_fetch(&looked_cancel, 1, __ATOMIC_SEQ_CST);

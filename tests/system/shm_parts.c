@@ -187,17 +187,17 @@ static void recover__each_step__part_is_loaded_again(void) {
         parts_init(&r, seen, 20, NULL);
         r.d.parts.workers.num_workers = r.d.loader.num_workers = 0;
         if (parts_open(&r, &p) != DLP_OK) return;
-        w = &p->workers[p->parts->first_worker];
+        w = &p->workers[p->source_stage->first_worker];
         CHECK(dlpi_part_find(w, &t)); /* claimed */
         cell = dlpi_pcell_at(p, t.slot);
         if (step >= 1) w->wb->running = (uint64_t)t.slot << 32 | UINT32_MAX;
         if (step >= 2) dlpi_part_tries(w, t.slot, cell);
         if (step >= 3) cell->state = dlpi_gen_word(t.b, DLPI_PART_LOADED); /* nobody was told */
         if (step == 2) w->wb->running = (uint64_t)t.slot << 32 | UINT32_MAX;
-        loads = p->ctl->part_loads;
+        loads = p->ctl->source_moves;
         dlpi_part_recover(w, &why);
-        CHECK(p->ctl->part_loads > loads); /* a feeder that found no free cell looks again */
-        dlpi_part_recover(w, &why);        /* may be done twice */
+        CHECK(p->ctl->source_moves > loads); /* a feeder that found no free cell looks again */
+        dlpi_part_recover(w, &why);          /* may be done twice */
         CHECK(dlpi_gen_low(cell->state) == (step < 3 ? DLPI_PART_OPEN : DLPI_PART_LOADED));
         CHECK(dlpi_gen(cell->state) == t.b);
         CHECK(dlpi_rec_kills(cell->rec) == (step == 1 || step == 2));
@@ -218,7 +218,7 @@ static void claim__of_an_older_ticket__fails(void) {
     parts_init(&r, seen, 20, NULL);
     r.d.parts.workers.num_workers = r.d.loader.num_workers = 0;
     if (parts_open(&r, &p) != DLP_OK) return;
-    w = &p->workers[p->parts->first_worker];
+    w = &p->workers[p->source_stage->first_worker];
     CHECK(dlpi_part_find(w, &t));
     cell = dlpi_pcell_at(p, t.slot);
     read = dlpi_gen_word(t.b, DLPI_PART_OPEN);              /* what another has read */
@@ -295,7 +295,7 @@ static void monitor__part_queue__cells_and_workers(void) {
             test_nap(1000000);
         }
         CHECK(s.stages[2].kind == DLP_STAGE_PARTS);
-        CHECK(s.stages[2].cells == p->part_cells && s.stages[2].loaded > 0);
+        CHECK(s.stages[2].cells == dlpi_parts_of(p)->n_cells && s.stages[2].loaded > 0);
         CHECK(s.stages[2].items > 10 && s.stages[2].workers == 2);
         for (int i = 0; i < 1000; i++) { /* until it rests: the same as from within */
             CHECK(dlp_pipe_stats(p, &own) == DLP_OK && dlp_monitor_refresh(m, &err) == DLP_OK);

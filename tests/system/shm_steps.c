@@ -818,7 +818,8 @@ static void scene_prepare(void) {
         dlp_batch *b;
         for (int k = 0; k < p->n_workers; k++) {
             dlpi_worker *w = &p->workers[k];
-            if ((w->st == p->parts || w->st->work < now_.victim) && w->st->ops->step(w))
+            if ((w->st->ops->unit == DLPI_UNIT_CELLS || w->st->work < now_.victim) &&
+                w->st->ops->step(w))
                 moved = true;
         }
         if (moved && now_.parts && dlp_pipe_next(p, &b, DLP_NOWAIT) == DLP_OK) take_batch(b);

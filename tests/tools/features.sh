@@ -38,9 +38,9 @@ found_in() { # SRC FILE...
         owner[name] = "^(" own ")$"
     }
     BEGIN {
-        feature("parts", "parts?|pq|part_[a-z_]+|n_parts|max_part_bytes|off_pcell|need_epoch",
-            "dlpi_is_parts|dlpi_parts?_[a-z_]+|dlpi_pcell_at|dlpi_state_parts", "DLP_STAGE_PARTS?",
-            "stages/(parts|load)[.]h|open/parts[.]h|source/part_files[.]h|order/.*")
+        feature("parts", "parts?|pq|part_[a-z_]+|n_parts|max_part_bytes|need_epoch",
+            "dlpi_parts?_[a-z_]+|dlpi_pcell_at", "DLP_STAGE_PARTS?",
+            "stages/parts[.]h|open/parts[.]h|source/part_files[.]h|order/.*")
         feature("monitor", "view|view_ns|view_parts|view_chunks", "", "", "shm/monitor[.]h")
         feature("consumers", "serve_only|share_bytes|off_share|max_consumers", "dlpi_share_[a-z_]+",
             "p->share|p->shm|d[.]shm|d->shm|dlpi_shm", "shm/.*")
@@ -60,8 +60,8 @@ found_in() { # SRC FILE...
             "stages/fetch[.]h|source/files[.]h")
         feature("cache", "cache|cache_[a-z_]+",
             "dlpi_cache_[a-z_]+", "DLP_STAGE_CACHE", "stages/cache[.]h")
-        feature("stream", "stream|stream_[a-z_]+", "dlpi_stream_[a-z_]+", "",
-            "stages/stream[.]h|device/.*")
+        feature("stream", "stream|stream_[a-z_]+|open_end", "dlpi_stream_[a-z_]+", "",
+            "stages/sampler[.]h|order/parts[.]h|device/.*")
         feature("chunks", "chunks?|preload|resident|resident_bytes|off_chunk_rec|cpu_buffers",
             "dlpi_chunks?_[a-z_]+", "DLP_PRELOAD_[A-Z]+|DLPI_CELLS_CHUNK",
             "(stages|open)/chunks[.]h|stages/(cut|split)[.]h")
@@ -71,8 +71,8 @@ found_in() { # SRC FILE...
         feature("unordered", "unordered|window_used", "", "", "core/deliver[.]h")
         feature("collate", "staged|collate|cell_end", "dlpi_collate_[a-z_]+|dlpi_batch_in_place",
             "DLPI_CELLS_(OWN|TURN)", "core/collate[.]h")
-        feature("lists", "ahead|ahead_index", "dlpi_lists?_[a-z_]+|dlpi_state_lists_fit",
-            "DLP_ORDER_BATCHES", "core/feed[.]h|stages/lists[.]h|order/.*")
+        feature("lists", "lists", "dlpi_lists?_[a-z_]+",
+            "DLP_ORDER_BATCHES", "stages/lists[.]h|order/.*")
         feature("tensors", "lent|n_lent|lent_closed", "dlpi_lent_[a-z_]+", "", "device/dlpack[.]h")
         feature("trace", "trace_events|trace_bytes|trace", "dlpi_trace_[a-z_]+", "", "report/.*")
         names = "part|shard|split|slice|chunk|transfer|xfer|device|cache|stream|preload"

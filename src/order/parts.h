@@ -1,0 +1,226 @@
+#pragma once
+#include "order/order.h"
+/* ---------------------------------------------------------------------------------------------
+   >>impl-part-order THE ORDER OF PARTS
+   Which item stands at which position of an epoch whose items come in parts, and how many parts a
+   batch can need. It knows counts and permutations, and nothing of cells, slots or threads. */
+
+/* The parts of an epoch, in their order. */
+typedef struct dlpi_part_order {
+    uint64_t epoch;
+    int ready;
+    uint64_t *first; /* [n_parts + 1] items before each */
+    dlp_permutation order;
+} dlpi_part_order;
+
+/* What the order follows from. */
+typedef struct dlpi_part_plan {
+    uint64_t n_parts;
+    uint64_t *first; /* [n_parts + 1] items of the parts before each */
+    uint64_t streams, steps;
+    uint64_t batch;   /* rows of a full batch, on all ranks */
+    uint64_t samples; /* positions of an epoch */
+    uint64_t seed;
+    bool shuffle_parts, shuffle_items;
+    dlpi_part_order orders[2]; /* of the epoch that is scheduled, and of the one looked at ahead */
+} dlpi_part_plan;
+
+/* A stretch of positions whose items lie in one part, one after the other before they are
+   shuffled. */
+typedef struct dlpi_piece {
+    uint64_t part, item; /* the first of them in the part's order */
+    uint64_t n;
+    uint64_t steady; /* as many batches after this one have these rows in the same part */
+} dlpi_piece;
+
+static inline uint64_t dlpi_parts_items(const dlpi_part_plan *q) { return q->first[q->n_parts]; }
+
+static inline uint64_t dlpi_part_size(const dlpi_part_plan *q, uint64_t part) {
+    return q->first[part + 1] - q->first[part];
+}
+
+/* Where stream s begins in the epoch's items, one after another: s * T / C. */
+static uint64_t dlpi_stream_first(const dlpi_part_plan *q, uint64_t s) {
+    uint64_t t = dlpi_parts_items(q), c = q->streams;
+    return t / c * s + t % c * s / c;
+}
+
+/* Full batches whose rows are cut evenly among the streams. */
+static uint64_t dlpi_parts_full(const dlpi_part_plan *q) {
+    return q->steps ? q->steps : dlpi_parts_items(q) / q->batch;
+}
+
+/* The stream that row r of the last, short batch comes from; what streams before it have left is
+   taken off r. */
+static uint32_t dlpi_rest_stream(const dlpi_part_plan *q, uint64_t *r) {
+    uint64_t taken = dlpi_parts_full(q) * (q->batch / q->streams);
+    uint64_t low = 0, high = q->streams; /* rests of streams below low are at most r */
+    while (high - low > 1) {
+        uint64_t mid = low + (high - low) / 2;
+        if (dlpi_stream_first(q, mid) - mid * taken <= *r)
+            low = mid;
+        else
+            high = mid;
+    }
+    *r -= dlpi_stream_first(q, low) - low * taken;
+    return (uint32_t)low;
+}
+
+/* Place g of the epoch's items, and how many from it on are one stream's (n, at most that given),
+   for the position at of the epoch. */
+static uint64_t dlpi_parts_place(const dlpi_part_plan *q, uint64_t at, uint64_t *n, uint64_t *end) {
+    uint64_t each = q->batch / q->streams, full = dlpi_parts_full(q);
+    uint64_t k = at / q->batch, r = at % q->batch, s, left, offset;
+    if (k < full) {
+        s = r / each;
+        left = each - r % each;
+        offset = k * each + r % each;
+    } else {
+        s = dlpi_rest_stream(q, &r);
+        offset = full * each + r;
+        left = UINT64_MAX;
+    }
+    *end = dlpi_stream_first(q, s + 1);
+    if (q->steps) offset %= *end - dlpi_stream_first(q, s);
+    offset += dlpi_stream_first(q, s);
+    if (left > *end - offset) left = *end - offset;
+    if (*n > left) *n = left;
+    return offset;
+}
+
+/* The last of the n + 1 sums that is not above g. */
+static uint64_t dlpi_sum_find(const uint64_t *first, uint64_t n, uint64_t g) {
+    uint64_t low = 0, high = n;
+    while (high - low > 1) {
+        uint64_t mid = low + (high - low) / 2;
+        if (first[mid] <= g)
+            low = mid;
+        else
+            high = mid;
+    }
+    return low;
+}
+
+/* The parts of an epoch in their order, with the sums of their items. */
+static const dlpi_part_order *dlpi_part_order_of(dlpi_part_plan *q, uint64_t epoch) {
+    uint64_t n = q->n_parts, sum = 0;
+    dlpi_part_order *o = &q->orders[epoch & 1];
+    if (DLPI_LIKELY(o->ready && o->epoch == epoch)) return o;
+    o->epoch = epoch;
+    o->ready = 1;
+    dlp_permutation_init(&o->order, n, dlpi_hash_in(DLPI_DOMAIN_PARTS, q->seed, 0), epoch);
+    for (uint64_t j = 0; j < n; j++) {
+        o->first[j] = sum;
+        sum += dlpi_part_size(q, dlp_permutation_at(&o->order, j));
+    }
+    o->first[n] = sum;
+    return o;
+}
+
+/* What position `at` of an epoch is, and as many as n after it. Past the epoch's last item (a batch
+   that is padded) it begins again. */
+static void dlpi_parts_piece(dlpi_part_plan *q, uint64_t epoch, uint64_t at, uint64_t n,
+                             dlpi_piece *x) {
+    uint64_t end, j, part_end, g;
+    at %= q->samples;
+    if (n > q->samples - at) n = q->samples - at;
+    g = dlpi_parts_place(q, at, &n, &end);
+    if (q->shuffle_parts) {
+        const dlpi_part_order *o = dlpi_part_order_of(q, epoch);
+        j = dlpi_sum_find(o->first, q->n_parts, g);
+        x->part = dlp_permutation_at(&o->order, j);
+        x->item = g - o->first[j];
+        part_end = o->first[j + 1];
+    } else {
+        x->part = dlpi_sum_find(q->first, q->n_parts, g);
+        x->item = g - q->first[x->part];
+        part_end = q->first[x->part + 1];
+    }
+    if (end > part_end) end = part_end;
+    x->n = n < end - g ? n : end - g;
+    x->steady = (end - g - x->n) / (q->batch / q->streams);
+}
+
+/* The permutation of a part's items. */
+static const dlp_permutation *dlpi_part_items(const dlpi_part_plan *q, dlp_permutation *items,
+                                              uint64_t part, uint64_t epoch) {
+    uint64_t n = dlpi_part_size(q, part);
+    uint64_t seed = dlpi_hash_in(DLPI_DOMAIN_PART_ITEMS, q->seed, part);
+    if (items->n != n || items->seed != seed || items->epoch != epoch)
+        dlp_permutation_init(items, n, seed, epoch);
+    return items;
+}
+
+/* Dataset indices of a piece. */
+static void dlpi_piece_indices(const dlpi_part_plan *q, dlp_permutation *items, uint64_t epoch,
+                               const dlpi_piece *x, uint64_t *index) {
+    uint64_t first = q->first[x->part];
+    if (q->shuffle_items)
+        dlp_permutation_block(dlpi_part_items(q, items, x->part, epoch), x->item, (uint32_t)x->n,
+                              index);
+    for (uint64_t i = 0; i < x->n; i++)
+        index[i] = first + (q->shuffle_items ? index[i] : x->item + i);
+}
+
+/* A number that differs where counts or id do. */
+static uint64_t dlpi_parts_manifest(const dlpi_part_plan *q, uint64_t id) {
+    uint64_t h = dlpi_hash_in(DLPI_DOMAIN_PARTS, id, q->n_parts);
+    return dlpi_order_hash_array(h, q->first, q->n_parts + 1);
+}
+
+/* ---- how many parts a batch can need ---- */
+
+/* Items in all parts of at most `size` items together; where there are more than n, any number
+   above n. */
+static uint64_t dlpi_parts_up_to(const dlpi_part_plan *q, uint64_t size, uint64_t n) {
+    uint64_t all = 0;
+    for (uint64_t i = 0; i < q->n_parts && all <= n; i++)
+        if (dlpi_part_size(q, i) <= size) all += dlpi_part_size(q, i);
+    return all;
+}
+
+/* How many whole parts can lie within n items at most. Those are the smallest: all that have at
+   most `low` items, which is the largest size such that these have no more than n together, and of
+   those with one item more as many as there is room for. */
+static uint64_t dlpi_parts_within(const dlpi_part_plan *q, uint64_t n) {
+    uint64_t low = 0, high = n + 1, count = 0, sum = 0;
+    while (high - low > 1) {
+        uint64_t mid = low + (high - low) / 2;
+        if (dlpi_parts_up_to(q, mid, n) <= n)
+            low = mid;
+        else
+            high = mid;
+    }
+    for (uint64_t i = 0; i < q->n_parts; i++) {
+        uint64_t items = dlpi_part_size(q, i);
+        if (items > 0 && items <= low) sum += items, count++;
+    }
+    return count + (n - sum) / (low + 1);
+}
+
+static uint64_t dlpi_parts_not_empty(const dlpi_part_plan *q) {
+    uint64_t n = 0;
+    for (uint64_t i = 0; i < q->n_parts; i++) n += dlpi_part_size(q, i) > 0;
+    return n;
+}
+
+/* The most parts that count rows from position `at` on can need, whatever the order of parts. The
+   rows are runs of neighbours, one of each stream. A run begins in one part and ends in another,
+   maybe; every other part that it touches lies in it whole, within the rows between its first and
+   its last. So there are at most two parts for each run, and as many as lie within all rows
+   between; where streams begin again, a run may be two. */
+static uint64_t dlpi_parts_need(const dlpi_part_plan *q, uint64_t at, uint64_t count) {
+    uint64_t ends = 0, between = 0, all, not_empty = dlpi_parts_not_empty(q);
+    uint64_t runs = q->steps != 0 ? 2 : 1;
+    for (uint64_t r = 0; r < count;) {
+        uint64_t end, pos = (at + r) % q->samples, n = count - r;
+        if (n > q->samples - pos) n = q->samples - pos;
+        dlpi_parts_place(q, pos, &n, &end);
+        ends += (n < 2 ? n : 2) * runs;
+        between += n < 2 ? 0 : n - 2;
+        r += n;
+    }
+    all = ends + dlpi_parts_within(q, between);
+    if (all > count) all = count; /* each row needs one */
+    return all < not_empty ? all : not_empty;
+}

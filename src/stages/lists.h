@@ -1,0 +1,186 @@
+#pragma once
+#include "core/epoch.h"
+#include "core/feed.h"
+#include "core/state.h"
+/* ---------------------------------------------------------------------------------------------
+   >>impl-lists      LISTS OF A BATCH SAMPLER
+   The user's batch sampler gives the indices of each global batch. Whoever schedules asks for one
+   list ahead: that there is none is the only sign that a batch is its epoch's last. So what the
+   sampler saves belongs to a batch that is scheduled later, and each slot has both states: before
+   its list, and after it. */
+
+typedef struct dlpi_lists {
+    bool begun; /* the epoch below: n and index are its list fetched ahead */
+    uint64_t epoch;
+    int64_t n;                       /* 0: it has no other */
+    uint64_t *index;                 /* [global_batch] */
+    dlpi_source_state before, after; /* that list, as the sampler saves it */
+} dlpi_lists;
+
+static inline dlpi_lists *dlpi_lists_of(const dlp_pipe *p) { return p->source_stage->self; }
+
+static int dlpi_lists_sizes(dlp_pipe *p) {
+    const dlp_batch_sampler *b = &p->sampler->sampler.batches;
+    const char *name = p->sampler->name;
+    int rc = dlpi_check_items(p);
+    if (rc != DLP_OK) return rc;
+    if (b->next == NULL) return dlpi_bad(p, name, "batches.next", "a function", 0);
+    if ((b->save == NULL) != (b->restore == NULL))
+        return dlpi_bad(p, name, "batches.restore", "given together with batches.save", 0);
+    return dlpi_epoch_open(p);
+}
+
+static uint64_t dlpi_lists_private(const dlp_pipe *p, const dlpi_stage *st) {
+    DLPI_UNUSED(st);
+    return dlpi_times(p->global_batch, 8);
+}
+
+static bool dlpi_lists_alloc(dlp_pipe *p, dlpi_stage *st) {
+    dlpi_lists *l = st->self;
+    l->index = malloc((size_t)p->global_batch * 8);
+    return l->index != NULL;
+}
+
+static void dlpi_lists_release(dlpi_stage *st) { free(((dlpi_lists *)st->self)->index); }
+
+static uint64_t dlpi_lists_slot_bytes(const dlp_pipe *p) {
+    DLPI_UNUSED(p);
+    return 2 * sizeof(dlpi_source_state);
+}
+
+static int dlpi_lists_fail(dlp_pipe *p, const char *what, int64_t got) {
+    const dlp_batch_sampler *b = &p->sampler->sampler.batches;
+    const char *why = b->why && got < 0 ? b->why(b->user) : NULL;
+    dlp_error e;
+    dlpi_error_set(&e, DLP_ERR_CALLBACK, "sampler.batches", "%s returned %" PRId64 "%s%s", what,
+                   got, why ? ": " : "", why ? why : "");
+    dlpi_copy_text(e.stage, sizeof e.stage, p->sampler->name);
+    e.epoch = p->feed.epoch;
+    dlpi_ctl_fail(p, DLPI_FEEDER, &e);
+    return DLP_ERR_CALLBACK;
+}
+
+/* Ask for one list; keeps the states before and after it. */
+static int dlpi_lists_next(dlp_pipe *p) {
+    dlpi_lists *l = dlpi_lists_of(p);
+    const dlp_batch_sampler *b = &p->sampler->sampler.batches;
+    int64_t n = b->next(b->user, p->feed.epoch, l->index, p->global_batch);
+    if (n < 0 || (uint64_t)n > p->global_batch)
+        return dlpi_lists_fail(p, "the batch sampler's next", n);
+    for (int64_t i = 0; i < n; i++)
+        if (l->index[i] >= p->fetch->dataset.n_items)
+            return dlpi_lists_fail(p, "the batch sampler's next gave an index past the items; it",
+                                   n);
+    l->n = n;
+    l->before = l->after;
+    if (b->save) {
+        int32_t bytes = b->save(b->user, l->after.at);
+        if (bytes < 0 || bytes > DLP_SAMPLER_STATE_BYTES)
+            return dlpi_lists_fail(p, "the batch sampler's save", bytes);
+        l->after.bytes = (uint32_t)bytes;
+        memset(l->after.at + bytes, 0, (size_t)(DLP_SAMPLER_STATE_BYTES - bytes));
+    }
+    return DLP_OK;
+}
+
+static int dlpi_lists_begin(dlp_pipe *p) {
+    dlpi_lists *l = dlpi_lists_of(p);
+    const dlp_batch_sampler *b = &p->sampler->sampler.batches;
+    int rc = b->begin ? b->begin(b->user, p->feed.epoch) : 0;
+    l->begun = true;
+    l->epoch = p->feed.epoch;
+    l->n = 0;
+    if (rc != 0) return dlpi_lists_fail(p, "the batch sampler's begin", rc);
+    return dlpi_lists_next(p);
+}
+
+static int dlpi_lists_rows(dlp_pipe *p, uint64_t *rows) {
+    const dlpi_lists *l = dlpi_lists_of(p);
+    int rc = l->begun && l->epoch == p->feed.epoch ? DLP_OK : dlpi_lists_begin(p);
+    *rows = (uint64_t)l->n;
+    if (rc != DLP_OK || *rows > 0 || p->feed.in_epoch > 0) return rc;
+    return dlpi_lists_fail(p, "the batch sampler's first next of an epoch", 0);
+}
+
+static void dlpi_lists_fill(dlp_pipe *p, uint32_t s) {
+    const dlpi_lists *l = dlpi_lists_of(p);
+    const dlpi_bslot *slot = dlpi_slot_at(p, s);
+    dlpi_source_state *states = dlpi_slot_source(p, s);
+    memcpy(dlpi_slot_index(p, s), l->index + (slot->position - slot->begins),
+           (size_t)slot->count * 8u);
+    states[0] = l->before;
+    states[1] = l->after;
+}
+
+/* Go on from the saved bytes, or replay the epoch's lists. */
+static int dlpi_lists_seek(dlp_pipe *p, const dlpi_place *to) {
+    dlpi_lists *l = dlpi_lists_of(p);
+    dlpi_feeder *f = &p->feed;
+    const dlp_batch_sampler *b = &p->sampler->sampler.batches;
+    int rc;
+    l->begun = false;
+    if (to->batch == 0) return DLP_OK;
+    if (b->restore && to->sampler_bytes > 0) {
+        /* it stands before the list asked for next */
+        l->after.bytes = to->sampler_bytes;
+        memcpy(l->after.at, to->sampler, sizeof l->after.at);
+        rc = b->restore(b->user, to->sampler, to->sampler_bytes);
+        f->in_epoch = to->batch;
+        f->position = to->position;
+        l->begun = true;
+        l->epoch = f->epoch;
+        return rc != 0 ? dlpi_lists_fail(p, "the batch sampler's restore", rc) : dlpi_lists_next(p);
+    }
+    rc = dlpi_lists_begin(p);
+    while (rc == DLP_OK && f->in_epoch < to->batch && l->n > 0)
+        rc = dlpi_feed_step(p, (uint64_t)l->n);
+    if (rc == DLP_OK && f->in_epoch < to->batch)
+        return dlpi_lists_fail(
+            p, "the batch sampler ended the epoch before the saved state; its next", 0);
+    return rc;
+}
+
+static uint64_t dlpi_lists_item(dlpi_worker *w, uint32_t s, uint32_t row, uint64_t epoch,
+                                uint64_t position, uint32_t k) {
+    if (k == 0) return dlpi_slot_index(w->p, s)[row];
+    return dlpi_order_replacement(&w->order, epoch, position, k);
+}
+
+static const dlpi_source_state *dlpi_lists_state(const dlp_pipe *p, uint32_t s, int after) {
+    return (const dlpi_source_state *)dlpi_slot_source(p, s) + after;
+}
+
+/* Lists have a row each, at least. A state that was not saved but made, by dlp_pipe_state_at, knows
+   neither rows nor what the sampler would save. */
+static bool dlpi_lists_fit(const dlp_pipe *p, const dlpi_state *s) {
+    if (s->batch == 0) return s->position == 0 && s->sampler_bytes == 0;
+    if (s->position == 0) return s->sampler_bytes == 0;
+    return s->position >= s->batch && s->position <= dlpi_times(s->batch, p->global_batch);
+}
+
+static const char *dlpi_lists_never_saved(const dlp_pipe *p, const dlpi_state *s) {
+    return dlpi_lists_fit(p, s) ? NULL : "position";
+}
+
+static const dlpi_source_ops dlpi_lists_source = {
+    .sizes = dlpi_lists_sizes,
+    .slot_bytes = dlpi_lists_slot_bytes,
+    .rows = dlpi_lists_rows,
+    .fill = dlpi_lists_fill,
+    .step = dlpi_lists_next,
+    .seek = dlpi_lists_seek,
+    .item = dlpi_lists_item,
+    .state = dlpi_lists_state,
+    .never_saved = dlpi_lists_never_saved,
+};
+
+/* A sampler stage whose order is DLP_ORDER_BATCHES. */
+static const dlpi_stage_ops dlpi_lists_ops = {
+    .kind = DLP_STAGE_SAMPLER,
+    .rank = 1,
+    .self_bytes = sizeof(dlpi_lists),
+    .private_bytes = dlpi_lists_private,
+    .alloc = dlpi_lists_alloc,
+    .release = dlpi_lists_release,
+    .source = &dlpi_lists_source,
+};
