@@ -64,6 +64,7 @@
    >>impl-errors    CODES AND ERROR RECORDS
    >>impl-queues    SPSC LANES, MPSC BUNDLES, BLOCKING WAIT
    >>impl-order     HASHES, KEYED PERMUTATIONS, SAMPLERS' ARITHMETIC
+   >>impl-part-order  THE ORDER OF PARTS
    >>impl-mixing    DATASETS MIXED BY WEIGHTS
    >>impl-buckets   ITEMS OF LIKE LENGTH BATCHED TOGETHER
    The implementation: what is shared, and the stages' work:
@@ -75,7 +76,6 @@
    >>impl-debug     WRITES PAST A ROW, USES AFTER RELEASE
    >>impl-wanted    BATCHES THAT NOBODY WANTS ANY MORE
    >>impl-seen      WHAT OBSERVERS SEE
-   >>impl-parts     PART QUEUE: THE ORDER, THE CELLS, WHAT TO LOAD NEXT
    >>impl-dispatch  WHO WAKES WHOM
    >>impl-feed      THE SAMPLER: POSITIONS INTO FREE SLOTS
    >>impl-claim     CLAIMS AND COMPLETION
@@ -83,14 +83,15 @@
    >>impl-collate   BATCHES OUT OF ITEMS
    >>impl-workers   STEPS, WAITING, THREADS
    >>impl-recover   WHAT A DEAD WORKER HAD
-   >>impl-sampler   SAMPLER AND REPEAT, AS STAGES
    >>impl-fetch     FETCH: ROWS WRITTEN FOR THE FIRST TIME
    >>impl-cache     ITEMS KEPT FROM ONE EPOCH TO THE NEXT
    >>impl-map       MAPS: OF ITEMS, AND OF WHOLE BATCHES, IN PLACE
    >>impl-batch     THE BATCH STAGE
-   >>impl-load      PART QUEUE: WORKERS LOAD PARTS
    >>impl-transfer  BATCHES TO THE DEVICE
    >>impl-state     RESUME
+   >>impl-sampler   SAMPLER AND REPEAT, AS STAGES
+   >>impl-lists     LISTS OF A BATCH SAMPLER
+   >>impl-parts     PART QUEUE: THE ORDER, THE CELLS, WHAT TO LOAD NEXT
    >>impl-tune      WORKERS ADDED AND RETIRED WHILE THE PIPE RUNS
    >>impl-deliver   NEXT AND RELEASE
    >>impl-split     CHUNKS LOADED, AND SPLIT INTO VIEWS
@@ -14172,18 +14173,6 @@ static void dlpi_plan_sink(const dlp_pipe *p, dlp_plan *plan) {
                   dlpi_sink_buffers(p), dlpi_sink_each(p));
 }
 
-/* What stages keep in this process that has a line of its own; returns its bytes. */
-static uint64_t dlpi_plan_stages(const dlp_pipe *p, dlp_plan *plan) {
-    uint64_t bytes = 0;
-    for (int i = 0; i < p->n_stages; i++) {
-        const dlpi_stage *st = &p->stages[i];
-        if (st->ops->private_words == NULL) continue;
-        dlpi_plan_add(plan, st->ops->private_words, 1, st->ops->private_bytes(p, st));
-        bytes = dlpi_sum(bytes, st->ops->private_bytes(p, st));
-    }
-    return bytes;
-}
-
 static void dlpi_plan_fill(const dlp_pipe *p, dlp_plan *plan) {
     uint64_t each = p->areas[DLPI_REC_WORKERS].stride + sizeof(dlpi_worker);
     uint64_t named, own, collators = p->batcher->work >= 0 ? (uint64_t)p->batcher->n_workers : 0;
@@ -14543,8 +14532,7 @@ static int dlpi_private_alloc(dlp_pipe *p) {
 }
 
 static void dlpi_private_free(dlp_pipe *p) {
-    void *all[] = {p->workers, p->out,        p->out_fields, p->ones,
-                   p->held,    p->feed.cells, p->own_rows};
+    void *all[] = {p->workers, p->out, p->out_fields, p->ones, p->held, p->feed.cells, p->own_rows};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) free(all[i]);
 }
 

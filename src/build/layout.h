@@ -286,18 +286,6 @@ static void dlpi_plan_sink(const dlp_pipe *p, dlp_plan *plan) {
                   dlpi_sink_buffers(p), dlpi_sink_each(p));
 }
 
-/* What stages keep in this process that has a line of its own; returns its bytes. */
-static uint64_t dlpi_plan_stages(const dlp_pipe *p, dlp_plan *plan) {
-    uint64_t bytes = 0;
-    for (int i = 0; i < p->n_stages; i++) {
-        const dlpi_stage *st = &p->stages[i];
-        if (st->ops->private_words == NULL) continue;
-        dlpi_plan_add(plan, st->ops->private_words, 1, st->ops->private_bytes(p, st));
-        bytes = dlpi_sum(bytes, st->ops->private_bytes(p, st));
-    }
-    return bytes;
-}
-
 static void dlpi_plan_fill(const dlp_pipe *p, dlp_plan *plan) {
     uint64_t each = p->areas[DLPI_REC_WORKERS].stride + sizeof(dlpi_worker);
     uint64_t named, own, collators = p->batcher->work >= 0 ? (uint64_t)p->batcher->n_workers : 0;

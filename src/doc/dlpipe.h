@@ -65,6 +65,7 @@
    >>impl-errors    CODES AND ERROR RECORDS
    >>impl-queues    SPSC LANES, MPSC BUNDLES, BLOCKING WAIT
    >>impl-order     HASHES, KEYED PERMUTATIONS, SAMPLERS' ARITHMETIC
+   >>impl-part-order  THE ORDER OF PARTS
    >>impl-mixing    DATASETS MIXED BY WEIGHTS
    >>impl-buckets   ITEMS OF LIKE LENGTH BATCHED TOGETHER
    The implementation: what is shared, and the stages' work:
@@ -76,7 +77,6 @@
    >>impl-debug     WRITES PAST A ROW, USES AFTER RELEASE
    >>impl-wanted    BATCHES THAT NOBODY WANTS ANY MORE
    >>impl-seen      WHAT OBSERVERS SEE
-   >>impl-parts     PART QUEUE: THE ORDER, THE CELLS, WHAT TO LOAD NEXT
    >>impl-dispatch  WHO WAKES WHOM
    >>impl-feed      THE SAMPLER: POSITIONS INTO FREE SLOTS
    >>impl-claim     CLAIMS AND COMPLETION
@@ -84,14 +84,15 @@
    >>impl-collate   BATCHES OUT OF ITEMS
    >>impl-workers   STEPS, WAITING, THREADS
    >>impl-recover   WHAT A DEAD WORKER HAD
-   >>impl-sampler   SAMPLER AND REPEAT, AS STAGES
    >>impl-fetch     FETCH: ROWS WRITTEN FOR THE FIRST TIME
    >>impl-cache     ITEMS KEPT FROM ONE EPOCH TO THE NEXT
    >>impl-map       MAPS: OF ITEMS, AND OF WHOLE BATCHES, IN PLACE
    >>impl-batch     THE BATCH STAGE
-   >>impl-load      PART QUEUE: WORKERS LOAD PARTS
    >>impl-transfer  BATCHES TO THE DEVICE
    >>impl-state     RESUME
+   >>impl-sampler   SAMPLER AND REPEAT, AS STAGES
+   >>impl-lists     LISTS OF A BATCH SAMPLER
+   >>impl-parts     PART QUEUE: THE ORDER, THE CELLS, WHAT TO LOAD NEXT
    >>impl-tune      WORKERS ADDED AND RETIRED WHILE THE PIPE RUNS
    >>impl-deliver   NEXT AND RELEASE
    >>impl-split     CHUNKS LOADED, AND SPLIT INTO VIEWS

@@ -345,7 +345,7 @@ static dlp_pipe *scene_open(void) {
 
 /* Worker i of the stage that somebody dies in. */
 static dlpi_worker *scene_worker(int i) {
-    const dlpi_stage *st = now_.victim == PARTS ? pipe_->parts : pipe_->work[now_.victim];
+    const dlpi_stage *st = pipe_->work[now_.victim == PARTS ? pipe_->n_work : now_.victim];
     return &pipe_->workers[st->first_worker + i];
 }
 
