@@ -17,6 +17,10 @@
     KIND(SPLIT, 9, dlpi_split_ops) \
     KIND(PARTS, 10, dlpi_parts_ops)
 
+/* How they follow each other, in words. */
+#define DLPI_STAGE_ORDER \
+    "sampler, repeat, parts, fetch, cache, item maps, batch, batch maps, transfer, split"
+
 #define DLPI_KIND_NUMBER(name, number, ops) DLP_STAGE_##name = number,
 enum { DLPI_STAGE_KINDS(DLPI_KIND_NUMBER) DLP_STAGE_KINDS_END };
 #undef DLPI_KIND_NUMBER

@@ -1,5 +1,5 @@
 #pragma once
-#include "build/kinds.h"
+#include "core/fields.h"
 #include "core/tune.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-build      CHECKS, LAYOUT, PLAN, START, CLOSE */
@@ -73,9 +73,8 @@ static int dlpi_check_chain(dlp_pipe *p, int first) {
         if (++seen > p->n_stages) return dlpi_bad_graph(p, st->name, "the links make a cycle");
         if (rank < before || (rank == before && !st->ops->many))
             return dlpi_bad_graph(p, st->name,
-                                  "this stage can't follow the one before it; the order is "
-                                  "sampler, repeat, parts, fetch, cache, item maps, batch, batch "
-                                  "maps, transfer, split");
+                                  "this stage can't follow the one before it; the order "
+                                  "is " DLPI_STAGE_ORDER);
         before = rank;
         visited |= 1u << at;
         if (st->kind == DLP_STAGE_SAMPLER) p->sampler = st;
@@ -182,6 +181,56 @@ static void dlpi_list_work(dlp_pipe *p) {
     dlpi_list_unit(p, DLPI_UNIT_BATCHES);
     p->n_work = p->n_staffed;
     dlpi_list_unit(p, DLPI_UNIT_CELLS);
+}
+
+/* This rank's rows of a batch. */
+static int dlpi_sampler_ranks(dlp_pipe *p, const dlpi_stage *st) {
+    const dlp_sampler_desc *d = &st->sampler;
+    int rc = dlpi_within(p, st->name, "sampler.allow_uneven", d->allow_uneven, 0, 1, "0 or 1");
+    if (rc != DLP_OK) return rc;
+    p->world = d->world_size ? d->world_size : 1;
+    p->rank = d->rank;
+    p->batch_rows = (uint32_t)((p->global_batch + p->world - 1) / p->world);
+    return dlpi_check_ranks(p, st, p->rank, p->world, p->global_batch, d->allow_uneven != 0);
+}
+
+/* ---- a row finds the end (a stream): what needs a length, or another item in an item's place, is
+   not possible ---- */
+
+static int dlpi_open_end_order(dlp_pipe *p) {
+    const char *sampler = p->sampler->name;
+    bool one = p->world == 1;
+    dlpi_within(p, sampler, "order", p->sampler->sampler.order, DLP_ORDER_SEQUENTIAL,
+                DLP_ORDER_SEQUENTIAL, "DLP_ORDER_SEQUENTIAL, and shuffle 0, with a stream");
+    if (p->sampler->sampler.subset) dlpi_bad(p, sampler, "subset", "NULL with a stream", 1);
+    dlpi_within(p, sampler, "unordered", p->d.unordered, 0, 0,
+                "0 with a stream, whose end comes in order");
+    dlpi_within(p, sampler, "batch_size", (int64_t)p->global_batch, p->world, 1 << 20,
+                "world_size or more with a stream: a rank without rows sees no end");
+    dlpi_within(p, p->batcher->name, "last", p->last, DLP_LAST_SHORT,
+                one ? DLP_LAST_DROP : DLP_LAST_SHORT,
+                one ? "DLP_LAST_SHORT or DLP_LAST_DROP with a stream"
+                    : "DLP_LAST_SHORT with a stream of several ranks, none of which knows "
+                      "whether the others' rows of a batch are there");
+    return p->err.code;
+}
+
+static int dlpi_open_end_check(dlp_pipe *p) {
+    int rc = dlpi_open_end_order(p);
+    if (rc != DLP_OK) return rc;
+    for (int i = 0; i < p->n_work; i++)
+        if (p->work[i]->w.on_error == DLP_ON_ERROR_REPLACE)
+            return dlpi_bad(p, p->work[i]->name, "on_error",
+                            "DLP_ON_ERROR_RAISE or _SHORT with a stream, "
+                            "which knows no other item",
+                            DLP_ON_ERROR_REPLACE);
+    for (int i = 0; i < p->n_stages; i++)
+        if (p->stages[i].ops->keeper != NULL || p->stages[i].ops->lender != NULL)
+            return dlpi_bad_graph(p, p->stages[i].name,
+                                  "this stage wants to know the number of items, and a stream has "
+                                  "none");
+    if (p->share_bytes == 0) return DLP_OK;
+    return dlpi_refuse(p, DLP_ERR_UNSUPPORTED, "", "shm.share", "a stream has no consumers");
 }
 
 /* Rank, batch and epoch arithmetic. */

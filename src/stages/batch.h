@@ -1,8 +1,25 @@
 #pragma once
+#include "core/check.h"
 #include "core/recover.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-batch      THE BATCH STAGE
    It has workers only where there is a collate, or where batch workers are asked for. */
+
+static int dlpi_batch_check(dlp_pipe *p, dlpi_stage *st) {
+    static const dlpi_bound bounds[] = {
+        {DLPI_AT(dlp_batch_desc, batch_size), 1, 1 << 20, "1..1048576"},
+        {DLPI_AT(dlp_batch_desc, last), 0, 2, "DLP_LAST_*"},
+        {DLPI_AT(dlp_batch_desc, batch_workers), DLP_NONE, DLP_MAX_WORKERS, "DLP_NONE or 0..1024"},
+    };
+    const dlp_batch_desc *d = &st->batching;
+    bool own = d->out_fields != NULL;
+    dlpi_check_bounds(p, st->name, d, DLPI_ROWS(bounds));
+    if (own && d->collate == NULL)
+        dlpi_bad(p, st->name, "out_fields", "NULL without a collate", d->n_out_fields);
+    dlpi_within(p, st->name, "n_out_fields", d->n_out_fields, own, own ? DLP_MAX_FIELDS : 0,
+                own ? "1..16" : "0 without out_fields");
+    return p->err.code != 0 ? p->err.code : dlpi_check_batch_workers(p, st);
+}
 
 static const dlpi_stage_ops dlpi_batch_ops = {
     .kind = DLP_STAGE_BATCH,

@@ -1,7 +1,14 @@
 #pragma once
+#include "core/check.h"
 #include "core/recover.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-map        MAPS: OF ITEMS, AND OF WHOLE BATCHES, IN PLACE */
+
+static int dlpi_map_check(dlp_pipe *p, dlpi_stage *st) {
+    if ((st->item == NULL) == (st->batch == NULL))
+        return dlpi_bad(p, st->name, "item", "given, or batch, and not both", 0);
+    return st->batch ? dlpi_check_batch_workers(p, st) : dlpi_check_workers(p, st);
+}
 
 static const dlpi_stage_ops dlpi_map_item_ops = {
     .kind = DLP_STAGE_MAP_ITEM,

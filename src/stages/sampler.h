@@ -1,4 +1,5 @@
 #pragma once
+#include "core/check.h"
 #include "core/epoch.h"
 #include "core/feed.h"
 #include "core/run.h"
@@ -80,5 +81,15 @@ static const dlpi_stage_ops dlpi_sampler_ops = {
     .rank = 1,
     .source = &dlpi_keyed_source,
 };
+
+static int dlpi_repeat_check(dlp_pipe *p, dlpi_stage *st) {
+    static const dlpi_bound bounds[] = {
+        {DLPI_AT(dlp_repeat_desc, epochs), DLP_FOREVER, INT64_MAX, "DLP_FOREVER, or 0 and more"},
+        {DLPI_AT(dlp_repeat_desc, epoch_end), 0, 1, "0 or 1"},
+    };
+    if (st->repeat.epochs == DLP_NONE)
+        return dlpi_bad(p, st->name, "epochs", bounds[0].words, DLP_NONE);
+    return dlpi_check_bounds(p, st->name, &st->repeat, DLPI_ROWS(bounds));
+}
 
 static const dlpi_stage_ops dlpi_repeat_ops = {.kind = DLP_STAGE_REPEAT, .rank = 2};
