@@ -1,0 +1,138 @@
+#pragma once
+#include "api/loader.h"
+/* ---------------------------------------------------------------------------------------------
+   >>tokens     TOKENS OUT OF SHARDS, FOR LANGUAGE MODELS (examples/tokens.c)
+   A dataset of windows of length + 1 tokens, cut out of files (shards) of uint16 or uint32 tokens:
+   a step takes tokens [0, T) of a row as its input and [1, T + 1) as its targets. A window begins
+   every stride tokens and never crosses a shard; what is left at a shard's end is in no item.
+
+     dlp_tokens_loader_desc desc = {
+         .tokens = {.pattern = "fineweb10B/fineweb_train_*.bin", .length = 1024},
+         .loader = {.batch_size = 64, .num_workers = 1, .shuffle = 1, .epochs = DLP_FOREVER},
+     };
+     dlp_tokens *tokens;
+     dlp_pipe *pipe;
+     dlp_error err;
+     if (dlp_tokens_loader_open(&pipe, &tokens, &desc, &err) != DLP_OK) ...
+     ... the pipe, until it is closed: b->fields[0].data is uint16_t [64][1025]
+     dlp_tokens_close(tokens);
+
+   The shuffle is that of the pipe: over all windows of all shards, in an order of each epoch's own,
+   in no memory. So are ranks and states: a run resumes exactly, with any number of ranks and
+   workers, and a state of other shards (their number, the tokens in each), or of another length or
+   stride is refused: DLP_ERR_RESUME.
+
+   Shards are mapped, and a window is copied once, from the mapping into its row. Read-ahead: the
+   next MiB where windows come in order; else the windows that come read_ahead items later, as long
+   as a probe now and then (one in 32) finds such a one not in memory. A shard that was cut since it
+   was opened is an error of the item that needs it, found within a tick of the kernel's clock (some
+   ms); one that is cut, or whose disk fails, while it is copied ends the process by SIGBUS, as any
+   mapping does. `reads` turns both into errors, for a system call a window. */
+
+enum {
+    DLP_TOKENS_AUTO = 0, /* LLMC if the first shard begins with one of its magic numbers, else
+                            NANOGPT */
+    DLP_TOKENS_LLMC,     /* 256 int32, then tokens. [0] and [1] are 20240520 and 1 (uint16, GPT-2),
+                            or 20240801 and 7 (uint32, Llama 3), [2] is the number of tokens */
+    DLP_TOKENS_NANOGPT,  /* uint16 from the first byte on */
+    DLP_TOKENS_U16,      /* header_bytes of anything, then uint16 ... */
+    DLP_TOKENS_U32       /* ... or uint32 */
+};
+
+typedef struct dlp_tokens_desc {
+    const char *pattern; /* glob(3), without braces and tildes: shards in the order of their paths'
+                            bytes, whatever the locale. Or */
+    const char *const *paths; /* [n_paths] shards in this order; copied */
+    uint64_t n_paths;         /* 1..2^20. One descriptor is open for each shard: ulimit -n */
+    int32_t format;           /* DLP_TOKENS_*, the same for all; little-endian */
+    uint32_t windows;         /* 0: an item is one window, [T + 1]. 1..2^20: it is so many that
+                                 follow each other in their shard, [windows, T + 1]: a micro-batch
+                                 as one item, for a batch_size of 1 */
+    uint64_t header_bytes;    /* _U16, _U32: before a shard's first token, any number; else 0 */
+    uint64_t length;          /* T, required, 1..2^30 */
+    uint64_t stride;          /* tokens from one window to the next, 1..2^48; 0: T, so that each
+                                 token is a target once */
+    int32_t widen;            /* 1: rows are DLP_I32, whatever the shards have. 0: as they have it,
+                                 DLP_U16 or DLP_U32 */
+    int32_t reads;            /* 1: pread in place of mappings */
+    int32_t read_ahead;       /* items from one that is read to the one asked for, where they are
+                                 shuffled; best a multiple of batch_size. 0: 256, or with
+                                 dlp_tokens_loader_open 4 * batch_size; DLP_NONE: none is asked for,
+                                 in any order */
+} dlp_tokens_desc;
+
+typedef struct dlp_tokens_shard {
+    const char *path;
+    uint64_t header_bytes;
+    uint64_t tokens;
+    uint64_t first_item, items; /* dataset indices first_item and so on */
+    uint64_t left_out;          /* tokens at its end that no item has */
+} dlp_tokens_shard;
+
+typedef struct dlp_tokens_info {
+    uint64_t n_items, tokens, left_out; /* of all shards */
+    uint64_t length, stride, windows;   /* as they came out: none is 0 */
+    dlp_dtype stored, dtype;            /* in the shards; of a row */
+    uint64_t id; /* a number that differs where shards' number or lengths, length, stride or windows
+                    do: what states know this dataset by */
+    uint64_t n_shards;
+    const dlp_tokens_shard *shards; /* [n_shards] */
+} dlp_tokens_info;
+
+typedef struct dlp_tokens dlp_tokens;
+
+/* Open all shards and count their windows.
+   out: to be closed; desc: copied; err: written on failure, may be NULL; its message names file and
+   byte - returns DLP_OK; DLP_ERR_ARG (a field; no file matches; not one whole item in all of them);
+   DLP_ERR_SYSTEM (a file cannot be opened or mapped: errnum); DLP_ERR_CORRUPT (wrong magic or
+   version, a number of tokens that is not the file's, half a token); DLP_ERR_UNSUPPORTED (a
+   big-endian machine); DLP_ERR_MEMORY - any thread - waits for the disk; allocates some 150 bytes a
+   shard; mappings are not in the pipe's plan.
+   Source: dataloader.h of llm.c (github.com/karpathy/llm.c), train.py of nanoGPT. */
+DLPDEF int dlp_tokens_open(dlp_tokens **out, const dlp_tokens_desc *desc, dlp_error *err);
+
+/* Tell what was found. The source's, until close. Any thread; does not wait. */
+DLPDEF const dlp_tokens_info *dlp_tokens_describe(const dlp_tokens *tokens);
+
+/* Enter the source into a loader's desc, or the descs of a fetch stage and a sampler: n_items,
+   fields (one, "tokens"), fills_rows, fetch and user of the dataset; worker_init, worker_exit and
+   worker_user of the workers; and function_id of the sampler (but for DLP_ORDER_FUNCTION and
+   _BATCHES, where that is yours: mix info.id into it), for states.
+   tokens: borrowed until the pipe is closed. Before the pipe is made; any number of pipes may use
+   one source - any thread - does not wait or allocate. */
+DLPDEF void dlp_tokens_wire(dlp_tokens *tokens, dlp_dataset *dataset, dlp_workers_desc *workers,
+                            dlp_sampler_desc *sampler);
+
+/* Free the source.
+   tokens: NULL is DLP_OK - returns DLP_OK, or DLP_ERR_BUSY (a worker of this process uses it: close
+   the pipe first) - any thread - does not wait. */
+DLPDEF int dlp_tokens_close(dlp_tokens *tokens);
+
+typedef struct dlp_tokens_loader_desc {
+    dlp_tokens_desc tokens;
+    dlp_loader_desc loader; /* all as there; dataset and workers.worker_* are not read */
+} dlp_tokens_loader_desc;
+
+/* Open the shards, and a pipe of them that runs.
+   out, tokens: both to be closed, the pipe first; desc: copied; err: may be NULL - returns as
+   dlp_tokens_open and dlp_loader_open; after a failure nothing is left to close - any thread, which
+   is the pipe's caller - as both of them. */
+DLPDEF int dlp_tokens_loader_open(dlp_pipe **out, dlp_tokens **tokens,
+                                  const dlp_tokens_loader_desc *desc, dlp_error *err);
+
+enum {
+    DLP_EOT_BEGINS = 0, /* the end-of-text token is a document's first, as in llm.c's shards */
+    DLP_EOT_ENDS        /* ... its last, as in nanoGPT's */
+};
+
+/* Find the documents in a row: start[0] is 0, start[i] is where the next one begins, and behind the
+   last of n documents start[n] is length: the cumulative lengths that attention within documents
+   wants (cu_seqlens), for the first `length` tokens of a row. A call for whoever needs it, in the
+   step or in a batch map, rather than a field of every batch: which would be ragged, with room for
+   length + 1 numbers in every row.
+   tokens: [length], a row of a batch; dtype: DLP_U16, DLP_U32 or DLP_I32; eot: the token; rule:
+   DLP_EOT_*; start: [room], written as far as there is room; length + 1 always suffices - returns
+   n, 1 or more, or 0: length is 0 or 2^31 and more, or dtype none of those - any thread - does not
+   wait or allocate. */
+DLPDEF uint64_t dlp_tokens_documents(const void *tokens, dlp_dtype dtype, uint64_t length,
+                                     uint32_t eot, int rule, int32_t *start, uint64_t room);

@@ -1,0 +1,494 @@
+#pragma once
+#include "api/tokens.h"
+#include "order/order.h"
+#include "source/mapped.h"
+#include <glob.h>
+/* ---------------------------------------------------------------------------------------------
+   >>impl-tokens     TOKENS OUT OF SHARDS
+   first[i] is the dataset index of the first item of shard i, and first[n_shards] that of none: so
+   the shard of an item is found by halving. Within a shard all is arithmetic. */
+
+enum {
+    DLPI_LLMC_WORDS = 256,
+    DLPI_LLMC_BYTES = 4 * DLPI_LLMC_WORDS,
+    DLPI_LLMC_U16 = 20240520,
+    DLPI_LLMC_U32 = 20240801
+};
+#define DLPI_TOKENS_SHARDS (UINT64_C(1) << 20)
+
+struct dlp_tokens {
+    dlp_tokens_info info;
+    dlp_field field;
+    int32_t format, read_ahead;
+    bool reads;
+    uint64_t width;        /* bytes of a token in a shard */
+    uint64_t item_step;    /* bytes from one item to the next */
+    uint64_t row_bytes;    /* of a window as it is delivered */
+    uint64_t header_bytes; /* of DLP_TOKENS_U16 and _U32 */
+    uint32_t users;        /* U4 */
+    uint32_t cold;         /* above 0: data are not all in memory */
+    uint64_t *first;       /* [n_shards + 1] */
+    dlpi_mapped *files;    /* [n_shards] */
+    dlp_tokens_shard *shards;
+};
+
+/* ---- which shards ---- */
+
+static int dlpi_tokens_by_bytes(const void *a, const void *b) {
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+/* Where glob could not look: what it makes of its errors has neither the path nor errno. */
+static _Thread_local struct dlpi_glob_note {
+    int errnum;
+    char path[160];
+} dlpi_glob_note;
+
+static int dlpi_glob_failed(const char *path, int errnum) {
+    dlpi_glob_note.errnum = errnum;
+    dlpi_copy_text(dlpi_glob_note.path, sizeof dlpi_glob_note.path, dlpi_path_end(path));
+    return errnum != ENOENT && errnum != ENOTDIR; /* else it matches nothing there */
+}
+
+/* The paths that match, sorted. found: to be given to globfree, whatever is returned. */
+static int dlpi_tokens_glob(const char *pattern, glob_t *found, dlp_error *err) {
+    int rc;
+    memset(found, 0, sizeof *found);
+    rc = glob(pattern, GLOB_NOSORT, dlpi_glob_failed, found);
+    if (rc == GLOB_NOSPACE) return dlpi_mapped_system(err, pattern, "glob", ENOMEM);
+    if (rc == GLOB_ABORTED)
+        return dlpi_mapped_system(err, dlpi_glob_note.path, "opendir", dlpi_glob_note.errnum);
+    if (rc != 0 || found->gl_pathc == 0)
+        return dlpi_error_set(err, DLP_ERR_ARG, "pattern", "%s: no file matches",
+                              dlpi_path_end(pattern));
+    qsort(found->gl_pathv, found->gl_pathc, sizeof *found->gl_pathv, dlpi_tokens_by_bytes);
+    return DLP_OK;
+}
+
+/* ---- what a shard has ---- */
+
+static uint32_t dlpi_little32(const uint8_t *b) {
+    return (uint32_t)b[0] | (uint32_t)b[1] << 8 | (uint32_t)b[2] << 16 | (uint32_t)b[3] << 24;
+}
+
+static bool dlpi_llmc_magic(uint32_t word) {
+    return word == DLPI_LLMC_U16 || word == DLPI_LLMC_U32;
+}
+
+/* Which format is it, by the first shard? */
+static int dlpi_tokens_guess(dlp_tokens *t, const dlpi_mapped *m, dlp_error *err) {
+    uint8_t head[4] = {0};
+    int64_t got = dlpi_mapped_pread(m, 0, sizeof head, head);
+    if (got < 0) return dlpi_mapped_system(err, m->path, "read", errno);
+    t->format =
+        got == 4 && dlpi_llmc_magic(dlpi_little32(head)) ? DLP_TOKENS_LLMC : DLP_TOKENS_NANOGPT;
+    return DLP_OK;
+}
+
+static int dlpi_tokens_width(dlp_tokens *t, const dlpi_mapped *m, uint64_t width, dlp_error *err) {
+    if (t->width != 0 && t->width != width)
+        return dlpi_mapped_error(err, DLP_ERR_CORRUPT, m->path, 0,
+                                 "tokens of %" PRIu64 " bytes, the first shard's have %" PRIu64,
+                                 width, t->width);
+    t->width = width;
+    return DLP_OK;
+}
+
+/* What llm.c's header says has to be what the file is. */
+static int dlpi_tokens_llmc(dlp_tokens *t, const dlpi_mapped *m, dlp_tokens_shard *s,
+                            dlp_error *err) {
+    uint8_t head[DLPI_LLMC_BYTES];
+    uint32_t magic, version, tokens, known;
+    int rc = dlpi_mapped_head(m, 0, sizeof head, head, "header", err);
+    if (rc != DLP_OK) return rc;
+    magic = dlpi_little32(head);
+    version = dlpi_little32(head + 4);
+    tokens = dlpi_little32(head + 8);
+    if (!dlpi_llmc_magic(magic))
+        return dlpi_mapped_error(err, DLP_ERR_CORRUPT, m->path, 0,
+                                 "magic %" PRIu32 ", llm.c's are %d and %d", magic, DLPI_LLMC_U16,
+                                 DLPI_LLMC_U32);
+    known = magic == DLPI_LLMC_U16 ? 1 : 7;
+    if (version != known)
+        return dlpi_mapped_error(err, DLP_ERR_CORRUPT, m->path, 4,
+                                 "version %" PRIu32 ", known is %" PRIu32, version, known);
+    if ((rc = dlpi_tokens_width(t, m, magic == DLPI_LLMC_U16 ? 2 : 4, err)) != DLP_OK) return rc;
+    if (m->size != DLPI_LLMC_BYTES + tokens * t->width)
+        return dlpi_mapped_error(err, DLP_ERR_CORRUPT, m->path, 8,
+                                 "%" PRIu32 " tokens want %" PRIu64 " bytes, the file has %" PRIu64,
+                                 tokens, DLPI_LLMC_BYTES + tokens * t->width, m->size);
+    s->header_bytes = DLPI_LLMC_BYTES;
+    s->tokens = tokens;
+    return DLP_OK;
+}
+
+/* Tokens behind a header that says nothing. */
+static int dlpi_tokens_raw(dlp_tokens *t, const dlpi_mapped *m, dlp_tokens_shard *s,
+                           dlp_error *err) {
+    uint64_t bytes, width = t->format == DLP_TOKENS_U32 ? 4 : 2;
+    int rc = dlpi_tokens_width(t, m, width, err);
+    uint8_t head[4];
+    if (rc != DLP_OK) return rc;
+    if (m->size < t->header_bytes)
+        return dlpi_mapped_error(err, DLP_ERR_CORRUPT, m->path, m->size,
+                                 "the file ends in its header of %" PRIu64 " bytes",
+                                 t->header_bytes);
+    bytes = m->size - t->header_bytes;
+    if (bytes % width != 0)
+        return dlpi_mapped_error(err, DLP_ERR_CORRUPT, m->path, m->size - bytes % width,
+                                 "ends in %" PRIu64 " bytes of a token of %" PRIu64, bytes % width,
+                                 width);
+    if (t->format == DLP_TOKENS_NANOGPT && dlpi_mapped_pread(m, 0, 4, head) == 4 &&
+        dlpi_llmc_magic(dlpi_little32(head)))
+        return dlpi_mapped_error(err, DLP_ERR_CORRUPT, m->path, 0,
+                                 "begins with a magic of llm.c: DLP_TOKENS_LLMC?");
+    s->header_bytes = t->header_bytes;
+    s->tokens = bytes / width;
+    return DLP_OK;
+}
+
+/* Items of a shard, and what they leave. */
+static void dlpi_tokens_count(const dlp_tokens *t, dlp_tokens_shard *s) {
+    uint64_t row = t->info.length + 1, windows = 0;
+    if (s->tokens >= row) windows = (s->tokens - row) / t->info.stride + 1;
+    s->items = windows / t->info.windows;
+    s->left_out = s->tokens;
+    if (s->items > 0) /* behind the last window; tokens between windows do not count */
+        s->left_out -= (s->items * t->info.windows - 1) * t->info.stride + row;
+}
+
+static int dlpi_tokens_shard_open(dlp_tokens *t, uint64_t i, const char *path, dlp_error *err) {
+    dlpi_mapped *m = &t->files[i];
+    dlp_tokens_shard *s = &t->shards[i];
+    int rc = dlpi_mapped_open(m, path, t->reads, err);
+    s->path = m->path;
+    if (rc == DLP_OK && t->format == DLP_TOKENS_AUTO) rc = dlpi_tokens_guess(t, m, err);
+    if (rc == DLP_OK)
+        rc = t->format == DLP_TOKENS_LLMC ? dlpi_tokens_llmc(t, m, s, err)
+                                          : dlpi_tokens_raw(t, m, s, err);
+    if (rc != DLP_OK) return rc;
+    dlpi_tokens_count(t, s);
+    if (s->items > DLPI_MAX_ITEMS - t->first[i])
+        return dlpi_error_set(err, DLP_ERR_ARG, "paths",
+                              "%s: with it there are more than 2^48 items", dlpi_path_end(path));
+    s->first_item = t->first[i];
+    t->first[i + 1] = t->first[i] + s->items;
+    t->info.tokens = dlpi_sum(t->info.tokens, s->tokens);
+    t->info.left_out = dlpi_sum(t->info.left_out, s->left_out);
+    t->info.id = dlp_hash(t->info.id, s->tokens, i, 0);
+    return DLP_OK;
+}
+
+/* ---- open, close ---- */
+
+/* The first thing that is wrong with a desc, or NULL. */
+static const char *dlpi_tokens_wrong(const dlp_tokens_desc *d, const char **field) {
+    static const struct {
+        const char *field, *text;
+    } wrongs[] = {{"pattern", "give either pattern or paths"},
+                  {"n_paths", "1 to 2^20 with paths, 0 with a pattern"},
+                  {"format", "DLP_TOKENS_*"},
+                  {"windows", "0 to 2^20"},
+                  {"header_bytes", "0, but for DLP_TOKENS_U16 and _U32; under 2^62"},
+                  {"length", "1 to 2^30"},
+                  {"stride", "0 to 2^48"},
+                  {"widen", "0 or 1"},
+                  {"reads", "0 or 1"},
+                  {"read_ahead", "DLP_NONE, or 0 and more"}};
+    bool raw = d->format == DLP_TOKENS_U16 || d->format == DLP_TOKENS_U32;
+    const bool is[] = {(d->pattern == NULL) == (d->paths == NULL),
+                       d->paths ? d->n_paths == 0 || d->n_paths > DLPI_TOKENS_SHARDS
+                                : d->n_paths != 0,
+                       d->format < DLP_TOKENS_AUTO || d->format > DLP_TOKENS_U32,
+                       d->windows > 1u << 20,
+                       d->header_bytes > (raw ? UINT64_C(1) << 62 : 0),
+                       d->length == 0 || d->length > UINT64_C(1) << 30,
+                       d->stride > UINT64_C(1) << 48,
+                       d->widen != 0 && d->widen != 1,
+                       d->reads != 0 && d->reads != 1,
+                       d->read_ahead < DLP_NONE};
+    _Static_assert(sizeof is / sizeof *is == sizeof wrongs / sizeof *wrongs, "one for each");
+    for (size_t i = 0; i < sizeof is / sizeof *is; i++)
+        if (is[i]) return *field = wrongs[i].field, wrongs[i].text;
+    return NULL;
+}
+
+static void dlpi_tokens_free(dlp_tokens *t) {
+    for (uint64_t i = 0; t->files && i < t->info.n_shards; i++) dlpi_mapped_close(&t->files[i]);
+    free(t->files);
+    free(t->shards);
+    free(t->first);
+    free(t);
+}
+
+/* A source of n shards, none of them open yet; NULL: no memory. */
+static dlp_tokens *dlpi_tokens_new(const dlp_tokens_desc *d, uint64_t n) {
+    dlp_tokens *t = calloc(1, sizeof *t);
+    if (t == NULL) return NULL;
+    t->format = d->format;
+    t->reads = d->reads != 0;
+    t->read_ahead = d->read_ahead ? d->read_ahead : 256;
+    t->header_bytes = d->header_bytes;
+    t->info.length = d->length;
+    t->info.stride = d->stride ? d->stride : d->length;
+    t->info.windows = d->windows ? d->windows : 1;
+    t->info.id = dlp_hash(UINT64_C(0x736e656b6f74), t->info.length, t->info.stride,
+                          t->info.windows); /* "tokens" */
+    t->files = calloc((size_t)n, sizeof *t->files);
+    t->shards = calloc((size_t)n, sizeof *t->shards);
+    t->first = calloc((size_t)n + 1, sizeof *t->first);
+    if (t->files && t->shards && t->first) {
+        for (uint64_t i = 0; i < n; i++) t->files[i].fd = -1;
+        t->info.n_shards = n;
+        t->info.shards = t->shards;
+        return t;
+    }
+    dlpi_tokens_free(t);
+    return NULL;
+}
+
+/* What a row is, once the shards are known. */
+static void dlpi_tokens_rows(dlp_tokens *t, bool widen) {
+    dlp_field *f = &t->field;
+    t->info.stored = t->width == 4 ? DLP_U32 : DLP_U16;
+    t->info.dtype = widen ? DLP_I32 : t->info.stored;
+    t->info.n_items = t->first[t->info.n_shards];
+    t->row_bytes = (t->info.length + 1) * (t->info.dtype == DLP_U16 ? 2 : 4);
+    t->item_step = dlpi_times(dlpi_times(t->info.stride, t->info.windows), t->width);
+    f->name = "tokens";
+    f->dtype = t->info.dtype;
+    if (t->info.windows > 1) f->shape[f->ndim++] = (int64_t)t->info.windows;
+    f->shape[f->ndim++] = (int64_t)t->info.length + 1;
+}
+
+static int dlpi_tokens_open_paths(dlp_tokens **out, const dlp_tokens_desc *d,
+                                  const char *const *paths, uint64_t n, dlp_error *err) {
+    dlp_tokens *t = dlpi_tokens_new(d, n);
+    int rc = DLP_OK;
+    if (t == NULL) return dlpi_error_set(err, DLP_ERR_MEMORY, "", "calloc of the source failed");
+    for (uint64_t i = 0; i < n && rc == DLP_OK; i++)
+        rc = dlpi_tokens_shard_open(t, i, paths[i], err);
+    if (rc == DLP_OK && t->first[n] == 0)
+        rc = dlpi_error_set(err, DLP_ERR_ARG, "length",
+                            "%" PRIu64 " tokens in %" PRIu64 " shards: not one item of %" PRIu64
+                            " windows of %" PRIu64 " tokens in any of them",
+                            t->info.tokens, n, t->info.windows, t->info.length + 1);
+    if (rc != DLP_OK) {
+        dlpi_tokens_free(t);
+        return rc;
+    }
+    dlpi_tokens_rows(t, d->widen != 0);
+    *out = t;
+    return DLP_OK;
+}
+
+DLPDEF int dlp_tokens_open(dlp_tokens **out, const dlp_tokens_desc *desc, dlp_error *err) {
+    const char *field = "", *wrong;
+    glob_t found;
+    int rc;
+    if (out == NULL || desc == NULL)
+        return dlpi_error_set(err, DLP_ERR_ARG, out ? "desc" : "out", "%s is NULL",
+                              out ? "desc" : "out");
+    wrong = dlpi_tokens_wrong(desc, &field);
+    if (wrong) return dlpi_error_set(err, DLP_ERR_ARG, field, "%s: %s", field, wrong);
+    if (__BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__)
+        return dlpi_error_set(err, DLP_ERR_UNSUPPORTED, "", "tokens are little-endian");
+    if (desc->paths) return dlpi_tokens_open_paths(out, desc, desc->paths, desc->n_paths, err);
+    rc = dlpi_tokens_glob(desc->pattern, &found, err);
+    if (rc == DLP_OK && found.gl_pathc > DLPI_TOKENS_SHARDS)
+        rc = dlpi_error_set(err, DLP_ERR_ARG, "pattern", "%zu files match, 2^20 is the most",
+                            (size_t)found.gl_pathc);
+    if (rc == DLP_OK)
+        rc = dlpi_tokens_open_paths(out, desc, (const char *const *)found.gl_pathv, found.gl_pathc,
+                                    err);
+    globfree(&found);
+    return rc;
+}
+
+DLPDEF const dlp_tokens_info *dlp_tokens_describe(const dlp_tokens *t) { return &t->info; }
+
+DLPDEF int dlp_tokens_close(dlp_tokens *t) {
+    if (t == NULL) return DLP_OK;
+    if (dlpi_users_any(&t->users)) return DLP_ERR_BUSY;
+    dlpi_tokens_free(t);
+    return DLP_OK;
+}
+
+/* ---- rows ---- */
+
+/* The shard of an item: the last one that begins at it or before. */
+static inline uint64_t dlpi_tokens_find(const dlp_tokens *t, uint64_t index) {
+    uint64_t low = 0, n = t->info.n_shards;
+    while (n > 1) {
+        uint64_t half = n / 2;
+        low = t->first[low + half] <= index ? low + half : low;
+        n -= half;
+    }
+    return low;
+}
+
+/* Where in its file item begins. */
+static inline uint64_t dlpi_tokens_at(const dlp_tokens *t, uint64_t shard, uint64_t index) {
+    return t->shards[shard].header_bytes + (index - t->first[shard]) * t->item_step;
+}
+
+/* n tokens of 16 bits, not aligned, become as many of 32. They may lie in the second half of where
+   these go, since what is written never overtakes what is still to be read: a block is read whole
+   before it is written. */
+static void dlpi_tokens_widen(const uint8_t *from, uint64_t n, uint8_t *to) {
+    typedef uint16_t narrow __attribute__((vector_size(16)));
+    typedef uint32_t wide __attribute__((vector_size(32)));
+    uint64_t i = 0;
+    for (; i + 8 <= n; i += 8) {
+        narrow v;
+        wide w;
+        memcpy(&v, from + 2 * i, sizeof v);
+        w = __builtin_convertvector(v, wide);
+        memcpy(to + 4 * i, &w, sizeof w);
+    }
+    for (; i < n; i++) {
+        uint32_t w = (uint32_t)from[2 * i] | (uint32_t)from[2 * i + 1] << 8;
+        memcpy(to + 4 * i, &w, sizeof w);
+    }
+}
+
+/* One window. The only copy that is made of it. */
+static inline int dlpi_tokens_row(const dlp_tokens *t, const dlpi_mapped *m, uint64_t at,
+                                  uint8_t *to, const dlp_item *it) {
+    uint64_t n = t->info.length + 1, bytes = n * t->width;
+    uint8_t *behind = to + (t->row_bytes - bytes);
+    int rc;
+    if (t->row_bytes == bytes) return dlpi_mapped_copy(m, at, bytes, to, it);
+    if (DLPI_LIKELY(m->bytes != NULL)) {
+        dlpi_tokens_widen(m->bytes + at, n, to);
+        return 0;
+    }
+    rc = dlpi_mapped_read(m, at, bytes, behind, it);
+    if (rc == 0) dlpi_tokens_widen(behind, n, to);
+    return rc;
+}
+
+/* Bytes of an item in its shard. */
+static inline uint64_t dlpi_tokens_span(const dlp_tokens *t) {
+    return t->item_step + (t->info.length + 1) * t->width - t->info.stride * t->width;
+}
+
+/* Ask for what comes read_ahead items after this one, if the order is that of a shuffled sampler,
+   and if it is not in memory, or others were not a moment ago. */
+__attribute__((noinline)) static void dlpi_tokens_shuffled_ahead(dlp_tokens *t, const dlp_item *it,
+                                                                 bool probe) {
+    uint64_t next = it->position + (uint64_t)t->read_ahead, shard, at;
+    uint32_t cold = DLPI_LOAD_RLX(&t->cold);
+    dlp_permutation order;
+    if (next >= t->info.n_items ||
+        dlp_permutation_init(&order, t->info.n_items, it->seed, it->epoch) != DLP_OK ||
+        dlp_permutation_at(&order, it->position) != it->index)
+        return;
+    next = dlp_permutation_at(&order, next);
+    shard = dlpi_tokens_find(t, next);
+    at = dlpi_tokens_at(t, shard, next);
+    if (probe) {
+        bool here = dlpi_mapped_is_here(&t->files[shard], at);
+        cold = !here ? (uint32_t)DLPI_MAPPED_COLD : cold > 0 ? cold - 1 : 0;
+        DLPI_STORE_RLX(&t->cold, cold);
+    }
+    if (cold > 0) dlpi_mapped_will_need(&t->files[shard], at, dlpi_tokens_span(t));
+}
+
+/* Read-ahead. The order is told from the item: its position is its index in the dataset's own. */
+static inline void dlpi_tokens_ahead(dlp_tokens *t, const dlp_item *it, dlpi_mapped *m,
+                                     uint64_t at) {
+    if (it->position != it->index) {
+        /* one of 32 positions, whichever of them are this rank's */
+        bool probe = it->position * UINT64_C(0x9e3779b97f4a7c15) >> 59 == 0;
+        dlpi_mapped_advise(m, MADV_RANDOM);
+        if (DLPI_UNLIKELY(probe || DLPI_LOAD_RLX(&t->cold) > 0) && t->read_ahead != DLP_NONE)
+            dlpi_tokens_shuffled_ahead(t, it, probe);
+        return;
+    }
+    dlpi_mapped_advise(m, MADV_SEQUENTIAL);
+    /* the first item of a block asks for the next */
+    if (at % DLPI_MAPPED_BLOCK >= t->item_step || t->read_ahead == DLP_NONE) return;
+    at += dlpi_tokens_span(t);
+    if (!dlpi_mapped_is_here(m, at)) dlpi_mapped_will_need(m, at, DLPI_MAPPED_BLOCK);
+}
+
+static int dlpi_tokens_fetch(void *user, dlp_item *it) {
+    dlp_tokens *t = user;
+    uint64_t shard = dlpi_tokens_find(t, it->index), at = dlpi_tokens_at(t, shard, it->index);
+    dlpi_mapped *m = &t->files[shard];
+    uint8_t *to = it->data[0];
+    int rc = m->bytes ? dlpi_mapped_check(m, it) : 0;
+    if (DLPI_UNLIKELY(rc != 0)) return rc;
+    dlpi_tokens_ahead(t, it, m, at);
+    for (uint64_t i = 0; i < t->info.windows && rc == 0; i++)
+        rc = dlpi_tokens_row(t, m, at + i * t->info.stride * t->width, to + i * t->row_bytes, it);
+    return rc;
+}
+
+DLPDEF void dlp_tokens_wire(dlp_tokens *t, dlp_dataset *dataset, dlp_workers_desc *workers,
+                            dlp_sampler_desc *sampler) {
+    dataset->n_items = t->info.n_items;
+    dataset->fields = &t->field;
+    dataset->n_fields = 1;
+    dataset->fills_rows = 1;
+    dataset->fetch = dlpi_tokens_fetch;
+    dataset->user = t;
+    dataset->stream = 0;
+    dlpi_users_wire(&t->users, workers);
+    dlpi_source_id(t->info.id, sampler);
+}
+
+DLPDEF int dlp_tokens_loader_open(dlp_pipe **out, dlp_tokens **tokens,
+                                  const dlp_tokens_loader_desc *desc, dlp_error *err) {
+    dlp_tokens_desc source;
+    dlp_loader_desc loader;
+    dlp_tokens *t;
+    int rc;
+    if (out == NULL || tokens == NULL || desc == NULL) {
+        const char *name = out == NULL ? "out" : tokens == NULL ? "tokens" : "desc";
+        return dlpi_error_set(err, DLP_ERR_ARG, name, "%s is NULL", name);
+    }
+    source = desc->tokens;
+    loader = desc->loader;
+    if (source.read_ahead == 0 && loader.batch_size <= 1u << 20)
+        source.read_ahead = 4 * (int32_t)loader.batch_size;
+    if ((rc = dlp_tokens_open(&t, &source, err)) != DLP_OK) return rc;
+    dlp_tokens_wire(t, &loader.dataset, &loader.workers, &loader.sampler);
+    if ((rc = dlp_loader_open(out, &loader, err)) != DLP_OK) {
+        dlp_tokens_close(t);
+        return rc;
+    }
+    *tokens = t;
+    return DLP_OK;
+}
+
+/* ---- documents ---- */
+
+/* Of each of tokens[0..length - 2] that is eot, the place behind it. (Where eot is a document's
+   first token, tokens begin with the row's second: so that is the token's own place.) */
+static inline uint64_t dlpi_tokens_starts(const void *tokens, bool wide, uint64_t length,
+                                          uint32_t eot, int32_t *start, uint64_t room) {
+    const uint16_t *narrow = tokens;
+    const uint32_t *words = tokens;
+    uint64_t n = 1;
+    for (uint64_t i = 0; i + 1 < length; i++) {
+        if (DLPI_LIKELY((wide ? words[i] : narrow[i]) != eot)) continue;
+        if (n < room) start[n] = (int32_t)i + 1;
+        n++;
+    }
+    return n;
+}
+
+DLPDEF uint64_t dlp_tokens_documents(const void *tokens, dlp_dtype dtype, uint64_t length,
+                                     uint32_t eot, int rule, int32_t *start, uint64_t room) {
+    bool wide = dtype == DLP_U32 || dtype == DLP_I32;
+    uint64_t n;
+    if ((dtype != DLP_U16 && !wide) || length == 0 || length > INT32_MAX) return 0;
+    if (rule != DLP_EOT_ENDS) tokens = (const uint8_t *)tokens + (wide ? 4 : 2);
+    n = wide ? dlpi_tokens_starts(tokens, true, length, eot, start, room)
+             : dlpi_tokens_starts(tokens, false, length, eot, start, room);
+    if (room > 0) start[0] = 0;
+    if (n < room) start[n] = (int32_t)length;
+    return n;
+}
