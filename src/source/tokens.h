@@ -373,8 +373,53 @@ static inline uint64_t dlpi_tokens_span(const dlp_tokens *t) {
     return t->item_step + (t->info.length + 1) * t->width - t->info.stride * t->width;
 }
 
-/* Ask for what comes read_ahead items after this one, if the order is that of a shuffled sampler,
-   and if it is not in memory, or others were not a moment ago. */
+/* The next indices of a shuffled order, as this thread has computed them last. Nothing in it is of
+   one source: it follows from n, seed and epoch. */
+enum {
+    DLPI_LOOK_BLOCK = 64,
+    DLPI_LOOK_NEXT = 3,    /* rows from the one that is copied to the one that is meant */
+    DLPI_LOOK_BYTES = 4096 /* of it; behind these the caches go on by themselves */
+};
+
+typedef struct dlpi_look {
+    uint64_t n, seed, epoch, first; /* n 0: nothing yet */
+    uint64_t index[DLPI_LOOK_BLOCK + DLPI_LOOK_NEXT];
+} dlpi_look;
+
+static _Thread_local dlpi_look dlpi_tokens_look;
+
+__attribute__((noinline)) static void dlpi_look_fill(dlpi_look *l, uint64_t n, const dlp_item *it) {
+    uint64_t first = it->position / DLPI_LOOK_BLOCK * DLPI_LOOK_BLOCK;
+    uint64_t count = DLPI_LOOK_BLOCK + DLPI_LOOK_NEXT;
+    dlp_permutation order;
+    l->n = n;
+    l->seed = it->seed;
+    l->epoch = it->epoch;
+    l->first = first;
+    if (first >= n || dlp_permutation_init(&order, n, it->seed, it->epoch) != DLP_OK) return;
+    if (count > n - first) count = n - first;
+    dlp_permutation_block(&order, first, (uint32_t)count, l->index);
+    for (; count < DLPI_LOOK_BLOCK + DLPI_LOOK_NEXT; count++) l->index[count] = 0;
+}
+
+/* Have the caches fetch a row that comes soon: windows out of order lie where nobody guesses them,
+   and each waits for the page tables and the memory otherwise, a quarter of what a row costs. */
+static inline void dlpi_tokens_touch(const dlp_tokens *t, const dlp_item *it) {
+    dlpi_look *l = &dlpi_tokens_look;
+    uint64_t k = it->position % DLPI_LOOK_BLOCK, shard, bytes = dlpi_tokens_span(t);
+    const uint8_t *at;
+    if (DLPI_UNLIKELY(l->n != t->info.n_items || l->first != it->position - k ||
+                      l->epoch != it->epoch || l->seed != it->seed))
+        dlpi_look_fill(l, t->info.n_items, it);
+    if (DLPI_UNLIKELY(l->index[k] != it->index)) return; /* another order */
+    shard = dlpi_tokens_find(t, l->index[k + DLPI_LOOK_NEXT]);
+    if (t->files[shard].bytes == NULL) return;
+    at = t->files[shard].bytes + dlpi_tokens_at(t, shard, l->index[k + DLPI_LOOK_NEXT]);
+    for (uint64_t i = 0; i < bytes && i < DLPI_LOOK_BYTES; i += 64) __builtin_prefetch(at + i);
+}
+
+/* Ask the system for what comes read_ahead items after this one, if it is not in memory, or others
+   were not a moment ago. */
 __attribute__((noinline)) static void dlpi_tokens_shuffled_ahead(dlp_tokens *t, const dlp_item *it,
                                                                  bool probe) {
     uint64_t next = it->position + (uint64_t)t->read_ahead, shard, at;
@@ -395,19 +440,18 @@ __attribute__((noinline)) static void dlpi_tokens_shuffled_ahead(dlp_tokens *t, 
     if (cold > 0) dlpi_mapped_will_need(&t->files[shard], at, dlpi_tokens_span(t));
 }
 
-/* Read-ahead. The order is told from the item: its position is its index in the dataset's own. */
-static inline void dlpi_tokens_ahead(dlp_tokens *t, const dlp_item *it, dlpi_mapped *m,
-                                     uint64_t at) {
-    if (it->position != it->index) {
-        /* one of 32 positions, whichever of them are this rank's */
-        bool probe = it->position * UINT64_C(0x9e3779b97f4a7c15) >> 59 == 0;
-        dlpi_mapped_advise(m, MADV_RANDOM);
-        if (DLPI_UNLIKELY(probe || DLPI_LOAD_RLX(&t->cold) > 0) && t->read_ahead != DLP_NONE)
-            dlpi_tokens_shuffled_ahead(t, it, probe);
-        return;
-    }
+static inline void dlpi_tokens_shuffled(dlp_tokens *t, const dlp_item *it, dlpi_mapped *m) {
+    /* one of 64 positions, whichever of them are this rank's */
+    bool probe = it->position * UINT64_C(0x9e3779b97f4a7c15) >> 58 == 0;
+    dlpi_mapped_advise(m, MADV_RANDOM);
+    if (t->info.n_items >= DLP_PERMUTATION_TABLE && !t->reads) dlpi_tokens_touch(t, it);
+    if (DLPI_LIKELY(!probe && DLPI_LOAD_RLX(&t->cold) == 0) || t->read_ahead == DLP_NONE) return;
+    dlpi_tokens_shuffled_ahead(t, it, probe);
+}
+
+/* The first item of a block asks for the next one. */
+static inline void dlpi_tokens_in_order(const dlp_tokens *t, dlpi_mapped *m, uint64_t at) {
     dlpi_mapped_advise(m, MADV_SEQUENTIAL);
-    /* the first item of a block asks for the next */
     if (at % DLPI_MAPPED_BLOCK >= t->item_step || t->read_ahead == DLP_NONE) return;
     at += dlpi_tokens_span(t);
     if (!dlpi_mapped_is_here(m, at)) dlpi_mapped_will_need(m, at, DLPI_MAPPED_BLOCK);
@@ -420,7 +464,10 @@ static int dlpi_tokens_fetch(void *user, dlp_item *it) {
     uint8_t *to = it->data[0];
     int rc = m->bytes ? dlpi_mapped_check(m, it) : 0;
     if (DLPI_UNLIKELY(rc != 0)) return rc;
-    dlpi_tokens_ahead(t, it, m, at);
+    if (it->position == it->index) /* the dataset's own order: the item tells */
+        dlpi_tokens_in_order(t, m, at);
+    else
+        dlpi_tokens_shuffled(t, it, m);
     for (uint64_t i = 0; i < t->info.windows && rc == 0; i++)
         rc = dlpi_tokens_row(t, m, at + i * t->info.stride * t->width, to + i * t->row_bytes, it);
     return rc;

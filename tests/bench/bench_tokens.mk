@@ -1,0 +1,10 @@
+# make bench-tokens: windows of tokens against a plain loop of fread, out of memory.
+B ?= build
+
+.PHONY: bench-tokens
+bench-tokens: $(B)/bench/bench_tokens
+	$(B)/bench/bench_tokens
+
+$(B)/bench/bench_tokens: tests/bench/bench_tokens.c tests/bench/bench_rig.h dlpipe.h
+	@mkdir -p $(@D)
+	$(CC) -std=c11 $(WARN) -O3 -g -o $@ $< $(LIBS)
