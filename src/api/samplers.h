@@ -59,7 +59,7 @@ typedef struct dlp_sampler_desc {
     void *function_user;                                                 /* borrowed until close */
     uint64_t function_id;      /* FUNCTION, BATCHES: the user's number for this order, part of a
                                   state's fingerprint; else 0, or what a source that knows its data
-                                  (>>tokens) sets */
+                                  (>>tokens, >>arrays) sets */
     dlp_batch_sampler batches; /* BATCHES; the struct is copied */
     uint32_t rank, world_size; /* 0, 0: one rank */
     int32_t allow_uneven;      /* 1: batch_size need not be divisible by world_size */

@@ -1,9 +1,9 @@
 /* Windows of tokens out of shards in the page cache, in shuffled order, against what a plain loop
    does (peer "fread", as dataloader.h of llm.c: seek to a shuffled batch, fread B * T + 1 tokens
    into a buffer, widen them twice, into int inputs and targets; "fread_only" leaves them as they
-   are; "fread_rows" does so for each of the B windows apart, as a shuffle over all windows asks for).
-   Ours: u16 rows, or widened to int32; inline, or by one worker with the default prefetch;
-   and as micro-batches, a batch an item.
+   are; "fread_rows" does so for each of the B windows apart, as a shuffle of all windows wants).
+   Ours: u16 rows, or widened to int32; inline, or by one worker with the default prefetch; and as
+   micro-batches, a batch an item.
 
    Arguments: rounds (9, at most 16), directory for the shards (build/bench), 128 MiB. A table on
    standard error; one JSON object per line on standard output and in build/bench/tokens.jsonl.

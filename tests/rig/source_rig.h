@@ -3,12 +3,14 @@
 #ifndef SOURCE_RIG_H
 #define SOURCE_RIG_H
 
+#include <ftw.h>
+
 static char rig_dir[64];
-static char rig_paths[16][200]; /* in_rig: a few are valid at once */
+static char rig_paths[64][300]; /* in_rig: a few are valid at once */
 
 static inline const char *in_rig(const char *name) {
     static int turn;
-    char *path = rig_paths[turn++ % 16];
+    char *path = rig_paths[turn++ % 64];
     snprintf(path, sizeof rig_paths[0], "%s/%s", rig_dir, name);
     return path;
 }
@@ -18,24 +20,16 @@ static inline void rig_begin(const char *what) {
     CHECK(mkdtemp(rig_dir) != NULL);
 }
 
-static inline void rig_remove(const char *path) { /* and all below it */
-    DIR *d = opendir(path);
-    for (struct dirent *e; d && (e = readdir(d)) != NULL;) {
-        char below[4096];
-        struct stat st;
-        if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0) continue;
-        snprintf(below, sizeof below, "%.2000s/%s", path, e->d_name);
-        if (lstat(below, &st) == 0 && S_ISDIR(st.st_mode))
-            rig_remove(below);
-        else
-            unlink(below);
-    }
-    if (d) closedir(d);
-    rmdir(path);
+static inline int rig_remove_one(const char *path, const struct stat *st, int kind,
+                                 struct FTW *at) {
+    (void)st;
+    (void)kind;
+    (void)at;
+    return remove(path);
 }
 
 static inline void rig_end(void) {
-    rig_remove(rig_dir);
+    CHECK(nftw(rig_dir, rig_remove_one, 8, FTW_DEPTH | FTW_PHYS) == 0);
     CHECK(access(rig_dir, F_OK) != 0);
 }
 

@@ -1,0 +1,551 @@
+#pragma once
+#include "api/arrays.h"
+#include "order/order.h"
+#include "source/mapped.h"
+/* ---------------------------------------------------------------------------------------------
+   >>impl-arrays     ROWS OUT OF ARRAYS
+   A header is read and checked once; then a file is a place where rows begin, their number and
+   their bytes. Nothing of a header is believed before it is held against the length of the file. */
+
+enum { DLPI_NPY_HEADER_MOST = 1 << 16, DLPI_CIFAR_PIXELS = 3 * 32 * 32 };
+#define DLPI_ARRAY_FILES (UINT64_C(1) << 16)
+
+typedef struct dlpi_array_file {
+    dlpi_mapped m;
+    uint64_t data;  /* where rows begin */
+    uint64_t first; /* row of the column that its first one is */
+    uint64_t rows;
+} dlpi_array_file;
+
+typedef struct dlpi_array {
+    int32_t format;
+    uint32_t n_fields, field; /* its fields are [field, field + n_fields) of all */
+    uint64_t n_files, rows;
+    uint64_t row_bytes; /* of all its fields together */
+    uint64_t swap;      /* bytes of a number that is big-endian; 1: of none */
+    dlpi_array_file *files;
+} dlpi_array;
+
+struct dlp_arrays {
+    dlp_arrays_info info;
+    dlp_field fields[DLP_MAX_FIELDS];
+    char names[DLP_MAX_FIELDS][32];
+    uint64_t field_bytes[DLP_MAX_FIELDS];
+    uint32_t n_columns, users; /* U4 */
+    bool reads;
+    dlpi_array columns[DLP_MAX_FIELDS];
+};
+
+/* What a file says of itself. */
+typedef struct dlpi_array_head {
+    dlp_dtype dtype;
+    uint32_t ndim;
+    uint64_t shape[DLP_MAX_DIMS]; /* rows, then those of a row */
+    uint64_t data, swap;
+} dlpi_array_head;
+
+/* ---- IDX ---- */
+
+static uint32_t dlpi_big32(const uint8_t *b) {
+    return (uint32_t)b[0] << 24 | (uint32_t)b[1] << 16 | (uint32_t)b[2] << 8 | (uint32_t)b[3];
+}
+
+static int dlpi_idx_head(const dlpi_mapped *m, dlpi_array_head *h, dlp_error *err) {
+    static const dlp_dtype types[] = {DLP_U8, DLP_I8, 0, DLP_I16, DLP_I32, DLP_F32, DLP_F64};
+    uint8_t b[4 + 4 * DLP_MAX_DIMS];
+    int rc = dlpi_mapped_head(m, 0, 4, b, "header", err);
+    if (rc != DLP_OK) return rc;
+    if (b[0] != 0 || b[1] != 0)
+        return dlpi_mapped_error(err, DLP_ERR_CORRUPT, m->path, 0,
+                                 "is not IDX: its first 2 bytes "
+                                 "are not 0");
+    if (b[2] < 8 || b[2] > 14 || types[b[2] - 8] == 0)
+        return dlpi_mapped_error(err, DLP_ERR_CORRUPT, m->path, 2, "type %d is none of IDX's",
+                                 b[2]);
+    if (b[3] < 1 || b[3] > DLP_MAX_DIMS)
+        return dlpi_mapped_error(err, DLP_ERR_UNSUPPORTED, m->path, 3,
+                                 "%d dimensions, 1 to %d are known", b[3], DLP_MAX_DIMS);
+    h->dtype = types[b[2] - 8];
+    h->ndim = b[3];
+    if ((rc = dlpi_mapped_head(m, 4, 4 * h->ndim, b, "header", err)) != DLP_OK) return rc;
+    for (uint32_t i = 0; i < h->ndim; i++) h->shape[i] = dlpi_big32(b + 4 * i);
+    h->data = 4 + 4 * h->ndim;
+    h->swap = dlpi_dtype_bytes(h->dtype);
+    return DLP_OK;
+}
+
+/* ---- npy ---- */
+
+/* A Python literal of a dictionary, of which three keys are wanted, as numpy writes it. */
+typedef struct dlpi_npy {
+    const char *text, *at, *end;
+    const dlpi_mapped *m;
+    uint64_t begins; /* byte of the file where text begins */
+    dlp_error *err;
+} dlpi_npy;
+
+static int dlpi_npy_bad(const dlpi_npy *n, int code, const char *words) {
+    return dlpi_mapped_error(n->err, code, n->m->path, n->begins + (uint64_t)(n->at - n->text),
+                             "npy header: %s", words);
+}
+
+static void dlpi_npy_space(dlpi_npy *n) {
+    while (n->at < n->end && (*n->at == ' ' || *n->at == '\n' || *n->at == '\t')) n->at++;
+}
+
+/* Is this the next character that is not white space? If so, go past it. */
+static bool dlpi_npy_is(dlpi_npy *n, char c) {
+    dlpi_npy_space(n);
+    if (n->at == n->end || *n->at != c) return false;
+    n->at++;
+    return true;
+}
+
+static bool dlpi_npy_word(dlpi_npy *n, const char *word) {
+    size_t bytes = strlen(word);
+    dlpi_npy_space(n);
+    if ((size_t)(n->end - n->at) < bytes || memcmp(n->at, word, bytes) != 0) return false;
+    n->at += bytes;
+    return true;
+}
+
+/* 'text', without escapes. */
+static bool dlpi_npy_string(dlpi_npy *n, char *to, size_t size) {
+    char quote;
+    size_t i = 0;
+    dlpi_npy_space(n);
+    if (n->at == n->end || (*n->at != '\'' && *n->at != '"')) return false;
+    quote = *n->at++;
+    for (; n->at < n->end && *n->at != quote; n->at++) {
+        if (i + 1 == size || *n->at == '\\') return false;
+        to[i++] = *n->at;
+    }
+    to[i] = 0;
+    return dlpi_npy_is(n, quote);
+}
+
+static bool dlpi_npy_number(dlpi_npy *n, uint64_t *to) {
+    uint64_t v = 0;
+    const char *begin;
+    dlpi_npy_space(n);
+    for (begin = n->at; n->at < n->end && *n->at >= '0' && *n->at <= '9'; n->at++) {
+        uint64_t digit = (uint64_t)(*n->at - '0');
+        if (v > (UINT64_MAX - digit) / 10) return false;
+        v = v * 10 + digit;
+    }
+    *to = v;
+    return n->at > begin;
+}
+
+static int dlpi_npy_descr(dlpi_npy *n, dlpi_array_head *h) {
+    static const struct {
+        const char *name;
+        dlp_dtype dtype;
+    } types[] = {{"b1", DLP_BOOL}, {"i1", DLP_I8},  {"u1", DLP_U8},  {"i2", DLP_I16},
+                 {"u2", DLP_U16},  {"i4", DLP_I32}, {"u4", DLP_U32}, {"i8", DLP_I64},
+                 {"u8", DLP_U64},  {"f2", DLP_F16}, {"f4", DLP_F32}, {"f8", DLP_F64}};
+    char descr[16];
+    dlpi_npy_space(n);
+    if (n->at < n->end && *n->at == '[')
+        return dlpi_npy_bad(n, DLP_ERR_UNSUPPORTED, "a structured type");
+    if (!dlpi_npy_string(n, descr, sizeof descr))
+        return dlpi_npy_bad(n, DLP_ERR_CORRUPT, "no type after 'descr'");
+    if (descr[0] == '>') return dlpi_npy_bad(n, DLP_ERR_UNSUPPORTED, "a big-endian type");
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++)
+        if (strchr("<|=", descr[0]) && strcmp(descr + 1, types[i].name) == 0) {
+            h->dtype = types[i].dtype;
+            return DLP_OK;
+        }
+    return dlpi_npy_bad(n, DLP_ERR_UNSUPPORTED,
+                        "a type that is not one of b1, i1 .. i8, u1 .. u8, "
+                        "f2 .. f8");
+}
+
+static int dlpi_npy_shape(dlpi_npy *n, dlpi_array_head *h) {
+    if (!dlpi_npy_is(n, '(')) return dlpi_npy_bad(n, DLP_ERR_CORRUPT, "no tuple after 'shape'");
+    while (!dlpi_npy_is(n, ')')) {
+        if (h->ndim == DLP_MAX_DIMS)
+            return dlpi_npy_bad(n, DLP_ERR_UNSUPPORTED, "more than 8 dimensions");
+        if (!dlpi_npy_number(n, &h->shape[h->ndim]))
+            return dlpi_npy_bad(n, DLP_ERR_CORRUPT, "no number of 64 bits in 'shape'");
+        h->ndim++;
+        if (dlpi_npy_is(n, ',')) continue;
+        if (!dlpi_npy_is(n, ')')) return dlpi_npy_bad(n, DLP_ERR_CORRUPT, "no end of 'shape'");
+        break;
+    }
+    if (h->ndim == 0) return dlpi_npy_bad(n, DLP_ERR_UNSUPPORTED, "a scalar, which has no rows");
+    return DLP_OK;
+}
+
+static int dlpi_npy_order(dlpi_npy *n, bool *fortran) {
+    *fortran = dlpi_npy_word(n, "True");
+    if (*fortran || dlpi_npy_word(n, "False")) return DLP_OK;
+    return dlpi_npy_bad(n, DLP_ERR_CORRUPT, "no True or False after 'fortran_order'");
+}
+
+/* One key and its value. seen: a bit for each that was there. */
+static int dlpi_npy_entry(dlpi_npy *n, dlpi_array_head *h, uint32_t *seen, bool *fortran) {
+    static const char *const keys[] = {"descr", "fortran_order", "shape"};
+    char key[24];
+    uint32_t k = 0;
+    if (!dlpi_npy_string(n, key, sizeof key)) return dlpi_npy_bad(n, DLP_ERR_CORRUPT, "no key");
+    while (k < 3 && strcmp(key, keys[k]) != 0) k++;
+    if (k == 3 || (*seen >> k & 1) != 0)
+        return dlpi_npy_bad(n, DLP_ERR_CORRUPT, "a key that is not its own, or twice");
+    *seen |= 1u << k;
+    if (!dlpi_npy_is(n, ':')) return dlpi_npy_bad(n, DLP_ERR_CORRUPT, "no colon after a key");
+    if (k == 0) return dlpi_npy_descr(n, h);
+    return k == 1 ? dlpi_npy_order(n, fortran) : dlpi_npy_shape(n, h);
+}
+
+static int dlpi_npy_parse(dlpi_npy *n, dlpi_array_head *h) {
+    uint32_t seen = 0;
+    bool fortran = false;
+    int rc;
+    if (!dlpi_npy_is(n, '{')) return dlpi_npy_bad(n, DLP_ERR_CORRUPT, "no dictionary");
+    while (!dlpi_npy_is(n, '}')) {
+        if ((rc = dlpi_npy_entry(n, h, &seen, &fortran)) != DLP_OK) return rc;
+        if (dlpi_npy_is(n, ',')) continue;
+        if (!dlpi_npy_is(n, '}')) return dlpi_npy_bad(n, DLP_ERR_CORRUPT, "no end of it");
+        break;
+    }
+    dlpi_npy_space(n);
+    if (n->at != n->end) return dlpi_npy_bad(n, DLP_ERR_CORRUPT, "something behind its end");
+    if (seen != 7) return dlpi_npy_bad(n, DLP_ERR_CORRUPT, "descr, fortran_order or shape missing");
+    if (fortran && h->ndim > 1)
+        return dlpi_npy_bad(n, DLP_ERR_UNSUPPORTED, "Fortran order: rows lie apart");
+    return DLP_OK;
+}
+
+static int dlpi_npy_head(const dlpi_mapped *m, dlpi_array_head *h, dlp_error *err) {
+    uint8_t b[12];
+    uint64_t bytes, prefix;
+    char *text;
+    dlpi_npy n;
+    int rc = dlpi_mapped_head(m, 0, 10, b, "header", err);
+    if (rc != DLP_OK) return rc;
+    if (memcmp(b, "\x93NUMPY", 6) != 0)
+        return dlpi_mapped_error(err, DLP_ERR_CORRUPT, m->path, 0, "is not npy: another magic");
+    if (b[6] < 1 || b[6] > 3 || b[7] != 0)
+        return dlpi_mapped_error(err, DLP_ERR_UNSUPPORTED, m->path, 6,
+                                 "npy version %d.%d, 1.0 to 3.0 are known", b[6], b[7]);
+    prefix = b[6] == 1 ? 10 : 12;
+    if ((rc = dlpi_mapped_head(m, 0, prefix, b, "header", err)) != DLP_OK) return rc;
+    bytes = (uint64_t)b[8] | (uint64_t)b[9] << 8;
+    if (prefix == 12) bytes |= (uint64_t)b[10] << 16 | (uint64_t)b[11] << 24;
+    if (bytes > DLPI_NPY_HEADER_MOST)
+        return dlpi_mapped_error(err, DLP_ERR_CORRUPT, m->path, 8,
+                                 "an npy header of %" PRIu64 " bytes, %d is the most", bytes,
+                                 DLPI_NPY_HEADER_MOST);
+    if ((text = malloc((size_t)bytes + 1)) == NULL)
+        return dlpi_mapped_system(err, m->path, "malloc", ENOMEM);
+    rc = dlpi_mapped_head(m, prefix, bytes, text, "header", err);
+    n = (dlpi_npy){text, text, text + bytes, m, prefix, err};
+    if (rc == DLP_OK) rc = dlpi_npy_parse(&n, h);
+    free(text);
+    h->data = prefix + bytes;
+    h->swap = 1;
+    return rc;
+}
+
+/* ---- files and columns ---- */
+
+static int dlpi_array_guess(const dlpi_mapped *m, int32_t *format, dlp_error *err) {
+    uint8_t b[4] = {1};
+    int64_t got = dlpi_mapped_pread(m, 0, 4, b);
+    if (got < 0) return dlpi_mapped_system(err, m->path, "read", errno);
+    if (got == 4 && memcmp(b, "\x93NUM", 4) == 0)
+        *format = DLP_ARRAY_NPY;
+    else if (got == 4 && b[0] == 0 && b[1] == 0 && b[2] >= 8 && b[2] <= 14)
+        *format = DLP_ARRAY_IDX;
+    else
+        return dlpi_mapped_error(err, DLP_ERR_CORRUPT, m->path, 0,
+                                 "begins neither as npy nor as IDX; CIFAR's wants its format");
+    return DLP_OK;
+}
+
+/* CIFAR's files have no header: a number of records. */
+static int dlpi_cifar_head(const dlpi_mapped *m, uint64_t labels, dlpi_array_head *h,
+                           dlp_error *err) {
+    uint64_t record = labels + DLPI_CIFAR_PIXELS;
+    if (m->size % record != 0)
+        return dlpi_mapped_error(err, DLP_ERR_CORRUPT, m->path, m->size - m->size % record,
+                                 "ends in %" PRIu64 " bytes of a record of %" PRIu64,
+                                 m->size % record, record);
+    h->dtype = DLP_U8;
+    h->ndim = 2;
+    h->shape[0] = m->size / record;
+    h->shape[1] = record;
+    h->swap = 1;
+    return DLP_OK;
+}
+
+static int dlpi_array_head_of(int32_t format, const dlpi_mapped *m, dlpi_array_head *h,
+                              dlp_error *err) {
+    memset(h, 0, sizeof *h);
+    switch (format) {
+    case DLP_ARRAY_IDX: return dlpi_idx_head(m, h, err);
+    case DLP_ARRAY_NPY: return dlpi_npy_head(m, h, err);
+    case DLP_ARRAY_CIFAR10: return dlpi_cifar_head(m, 1, h, err);
+    default: return dlpi_cifar_head(m, 2, h, err);
+    }
+}
+
+/* Bytes of a row; is the file as long as all of them? */
+static int dlpi_array_measure(const dlpi_mapped *m, const dlpi_array_head *h, uint64_t *row,
+                              dlp_error *err) {
+    uint64_t bytes = dlpi_dtype_bytes(h->dtype);
+    for (uint32_t i = 1; i < h->ndim; i++) bytes = dlpi_times(bytes, h->shape[i]);
+    *row = bytes;
+    if (bytes == 0 || bytes > DLPI_CELL_MAX)
+        return dlpi_mapped_error(err, DLP_ERR_CORRUPT, m->path, 0, "rows of %" PRIu64 " bytes",
+                                 bytes);
+    bytes = dlpi_sum(dlpi_times(bytes, h->shape[0]), h->data);
+    if (bytes == m->size) return DLP_OK;
+    return dlpi_mapped_error(err, DLP_ERR_CORRUPT, m->path, m->size < bytes ? m->size : bytes,
+                             "its header wants %" PRIu64 " bytes, the file has %" PRIu64, bytes,
+                             m->size);
+}
+
+static void dlpi_array_field(dlp_arrays *a, dlpi_array *c, const char *name, dlp_dtype dtype,
+                             const uint64_t *shape, uint32_t ndim) {
+    uint32_t k = a->info.n_fields++;
+    dlp_field *f = &a->fields[k];
+    c->n_fields++;
+    dlpi_copy_text(a->names[k], sizeof a->names[k], name);
+    f->name = a->names[k];
+    f->dtype = dtype;
+    f->ndim = (int32_t)ndim;
+    a->field_bytes[k] = dlpi_dtype_bytes(dtype);
+    for (uint32_t i = 0; i < ndim; i++) {
+        f->shape[i] = (int64_t)shape[i];
+        a->field_bytes[k] *= shape[i];
+    }
+}
+
+/* The fields of a column, by its first file. */
+static int dlpi_array_fields(dlp_arrays *a, dlpi_array *c, const dlp_array_column *d,
+                             const dlpi_array_head *h, dlp_error *err) {
+    static const uint64_t pixels[] = {3, 32, 32};
+    bool cifar = c->format >= DLP_ARRAY_CIFAR10, fine = c->format == DLP_ARRAY_CIFAR100;
+    c->field = a->info.n_fields;
+    if (c->field + (cifar ? 2 : 1) + fine > DLP_MAX_FIELDS)
+        return dlpi_error_set(err, DLP_ERR_ARG, "columns",
+                              "columns: they have more than 16 fields");
+    if (cifar) {
+        if (fine) dlpi_array_field(a, c, "coarse", DLP_U8, NULL, 0);
+        dlpi_array_field(a, c, fine ? "fine" : "label", DLP_U8, NULL, 0);
+        dlpi_array_field(a, c, "image", DLP_U8, pixels, 3);
+    } else {
+        dlpi_array_field(a, c, d->name, h->dtype, h->shape + 1, h->ndim - 1);
+    }
+    c->swap = h->swap;
+    return DLP_OK;
+}
+
+/* Are the rows of a further file as those of the first? */
+static bool dlpi_array_like(const dlp_arrays *a, const dlpi_array *c, const dlpi_array_head *h) {
+    const dlp_field *f = &a->fields[c->field];
+    if (c->format >= DLP_ARRAY_CIFAR10) return true;
+    if (f->dtype != h->dtype || (uint32_t)f->ndim + 1 != h->ndim) return false;
+    for (uint32_t i = 1; i < h->ndim; i++)
+        if ((uint64_t)f->shape[i - 1] != h->shape[i]) return false;
+    return true;
+}
+
+static int dlpi_array_file_open(dlp_arrays *a, dlpi_array *c, const dlp_array_column *d, uint64_t i,
+                                dlp_error *err) {
+    dlpi_array_file *f = &c->files[i];
+    dlpi_array_head h;
+    uint64_t row = 0;
+    int rc = dlpi_mapped_open(&f->m, d->path ? d->path : d->paths[i], a->reads, err);
+    if (rc == DLP_OK && c->format == DLP_ARRAY_AUTO) rc = dlpi_array_guess(&f->m, &c->format, err);
+    if (rc == DLP_OK) rc = dlpi_array_head_of(c->format, &f->m, &h, err);
+    if (rc == DLP_OK) rc = dlpi_array_measure(&f->m, &h, &row, err);
+    if (rc == DLP_OK && i == 0) rc = dlpi_array_fields(a, c, d, &h, err);
+    if (rc != DLP_OK) return rc;
+    if (!dlpi_array_like(a, c, &h))
+        return dlpi_mapped_error(err, DLP_ERR_CORRUPT, f->m.path, 0,
+                                 "its rows are not as those of the column's first file");
+    c->row_bytes = row;
+    f->data = h.data;
+    f->first = c->rows;
+    f->rows = h.shape[0];
+    c->rows = dlpi_sum(c->rows, f->rows);
+    a->info.id = dlp_hash(a->info.id, f->rows, row, (uint64_t)h.dtype << 32 | h.ndim);
+    return DLP_OK;
+}
+
+static int dlpi_array_column_open(dlp_arrays *a, const dlp_array_column *d, dlp_error *err) {
+    dlpi_array *c = &a->columns[a->n_columns++];
+    uint64_t n = d->path ? 1 : d->n_paths;
+    int rc = DLP_OK;
+    c->format = d->format;
+    c->files = calloc((size_t)n, sizeof *c->files);
+    if (c->files == NULL) return dlpi_error_set(err, DLP_ERR_MEMORY, "", "no memory for the files");
+    for (uint64_t i = 0; i < n; i++) c->files[i].m.fd = -1;
+    c->n_files = n;
+    for (uint64_t i = 0; i < n && rc == DLP_OK; i++) rc = dlpi_array_file_open(a, c, d, i, err);
+    return rc;
+}
+
+/* ---- open, close ---- */
+
+static int dlpi_arrays_check(const dlp_arrays_desc *d, dlp_error *err) {
+    const char *wrong = NULL;
+    if (d->columns == NULL || d->n_columns == 0 || d->n_columns > DLP_MAX_FIELDS)
+        return dlpi_error_set(err, DLP_ERR_ARG, "columns", "columns: 1 to 16");
+    if (d->reads != 0 && d->reads != 1)
+        return dlpi_error_set(err, DLP_ERR_ARG, "reads", "reads: 0 or 1");
+    for (uint32_t i = 0; i < d->n_columns && wrong == NULL; i++) {
+        const dlp_array_column *c = &d->columns[i];
+        bool cifar = c->format >= DLP_ARRAY_CIFAR10;
+        size_t name = c->name ? strlen(c->name) : 0;
+        if (c->format < DLP_ARRAY_AUTO || c->format > DLP_ARRAY_CIFAR100)
+            wrong = "format: DLP_ARRAY_*";
+        else if (cifar ? c->name != NULL : name == 0 || name > 31)
+            wrong = cifar ? "name: NULL, for CIFAR's fields have theirs" : "name: 1 to 31 bytes";
+        else if ((c->path == NULL) == (c->paths == NULL))
+            wrong = "path: give either path or paths";
+        else if (c->path ? c->n_paths != 0 : c->n_paths == 0 || c->n_paths > DLPI_ARRAY_FILES)
+            wrong = "n_paths: 1 to 2^16 with paths, 0 with a path";
+        if (wrong)
+            return dlpi_error_set(err, DLP_ERR_ARG, "columns", "columns[%" PRIu32 "].%s", i, wrong);
+    }
+    return DLP_OK;
+}
+
+static void dlpi_arrays_free(dlp_arrays *a) {
+    for (uint32_t k = 0; k < a->n_columns; k++) {
+        for (uint64_t i = 0; i < a->columns[k].n_files; i++)
+            dlpi_mapped_close(&a->columns[k].files[i].m);
+        free(a->columns[k].files);
+    }
+    free(a);
+}
+
+/* All columns have as many rows. */
+static int dlpi_arrays_rows(dlp_arrays *a, dlp_error *err) {
+    uint64_t rows = a->columns[0].rows;
+    for (uint32_t k = 1; k < a->n_columns; k++)
+        if (a->columns[k].rows != rows)
+            return dlpi_error_set(err, DLP_ERR_ARG, "columns",
+                                  "\"%s\" has %" PRIu64 " rows, \"%s\" has %" PRIu64,
+                                  a->names[a->columns[k].field], a->columns[k].rows,
+                                  a->names[a->columns[0].field], rows);
+    if (rows == 0 || rows > DLPI_MAX_ITEMS)
+        return dlpi_error_set(err, DLP_ERR_ARG, "columns", "%" PRIu64 " rows, 1 to 2^48 can be",
+                              rows);
+    a->info.n_items = rows;
+    a->info.fields = a->fields;
+    return DLP_OK;
+}
+
+DLPDEF int dlp_arrays_open(dlp_arrays **out, const dlp_arrays_desc *desc, dlp_error *err) {
+    dlp_arrays *a;
+    int rc;
+    if (out == NULL || desc == NULL)
+        return dlpi_error_set(err, DLP_ERR_ARG, out ? "desc" : "out", "%s is NULL",
+                              out ? "desc" : "out");
+    if ((rc = dlpi_arrays_check(desc, err)) != DLP_OK) return rc;
+    if (__BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__)
+        return dlpi_error_set(err, DLP_ERR_UNSUPPORTED, "", "this machine is big-endian");
+    if ((a = calloc(1, sizeof *a)) == NULL)
+        return dlpi_error_set(err, DLP_ERR_MEMORY, "", "calloc of the source failed");
+    a->reads = desc->reads != 0;
+    for (uint32_t i = 0; i < desc->n_columns && rc == DLP_OK; i++)
+        rc = dlpi_array_column_open(a, &desc->columns[i], err);
+    if (rc == DLP_OK) rc = dlpi_arrays_rows(a, err);
+    if (rc != DLP_OK) {
+        dlpi_arrays_free(a);
+        return rc;
+    }
+    *out = a;
+    return DLP_OK;
+}
+
+DLPDEF const dlp_arrays_info *dlp_arrays_describe(const dlp_arrays *a) { return &a->info; }
+
+DLPDEF int dlp_arrays_close(dlp_arrays *a) {
+    if (a == NULL) return DLP_OK;
+    if (dlpi_users_any(&a->users)) return DLP_ERR_BUSY;
+    dlpi_arrays_free(a);
+    return DLP_OK;
+}
+
+/* ---- rows ---- */
+
+/* Numbers of `width` bytes become little-endian, where they lie. */
+static void dlpi_array_swap(uint8_t *to, uint64_t bytes, uint64_t width) {
+    for (uint64_t i = 0; i + width <= bytes; i += width)
+        for (uint64_t k = 0; k < width / 2; k++) {
+            uint8_t b = to[i + k];
+            to[i + k] = to[i + width - 1 - k];
+            to[i + width - 1 - k] = b;
+        }
+}
+
+/* The file of a column that has a row: the last one that begins at it or before. */
+static dlpi_array_file *dlpi_array_find(const dlpi_array *c, uint64_t row) {
+    uint64_t low = 0, n = c->n_files;
+    while (n > 1) {
+        uint64_t half = n / 2;
+        low = c->files[low + half].first <= row ? low + half : low;
+        n -= half;
+    }
+    return &c->files[low];
+}
+
+static int dlpi_array_row(const dlp_arrays *a, const dlpi_array *c, dlp_item *it) {
+    dlpi_array_file *f = dlpi_array_find(c, it->index);
+    uint64_t at = f->data + (it->index - f->first) * c->row_bytes;
+    int rc = f->m.bytes ? dlpi_mapped_check(&f->m, it) : 0;
+    dlpi_mapped_advise(&f->m, it->position == it->index ? MADV_SEQUENTIAL : MADV_NORMAL);
+    for (uint32_t k = c->field; k < c->field + c->n_fields && rc == 0; k++) {
+        rc = dlpi_mapped_copy(&f->m, at, a->field_bytes[k], it->data[k], it);
+        at += a->field_bytes[k];
+    }
+    if (rc == 0 && c->swap > 1) dlpi_array_swap(it->data[c->field], c->row_bytes, c->swap);
+    return rc;
+}
+
+static int dlpi_arrays_fetch(void *user, dlp_item *it) {
+    const dlp_arrays *a = user;
+    int rc = 0;
+    for (uint32_t k = 0; k < a->n_columns && rc == 0; k++)
+        rc = dlpi_array_row(a, &a->columns[k], it);
+    return rc;
+}
+
+DLPDEF void dlp_arrays_wire(dlp_arrays *a, dlp_dataset *dataset, dlp_workers_desc *workers,
+                            dlp_sampler_desc *sampler) {
+    dataset->n_items = a->info.n_items;
+    dataset->fields = a->fields;
+    dataset->n_fields = a->info.n_fields;
+    dataset->fills_rows = 1;
+    dataset->fetch = dlpi_arrays_fetch;
+    dataset->user = a;
+    dataset->stream = 0;
+    dlpi_users_wire(&a->users, workers);
+    dlpi_source_id(a->info.id, sampler);
+}
+
+DLPDEF int dlp_arrays_loader_open(dlp_pipe **out, dlp_arrays **arrays,
+                                  const dlp_arrays_loader_desc *desc, dlp_error *err) {
+    dlp_loader_desc loader;
+    dlp_arrays *a;
+    int rc;
+    if (out == NULL || arrays == NULL || desc == NULL) {
+        const char *name = out == NULL ? "out" : arrays == NULL ? "arrays" : "desc";
+        return dlpi_error_set(err, DLP_ERR_ARG, name, "%s is NULL", name);
+    }
+    loader = desc->loader;
+    if ((rc = dlp_arrays_open(&a, &desc->arrays, err)) != DLP_OK) return rc;
+    dlp_arrays_wire(a, &loader.dataset, &loader.workers, &loader.sampler);
+    if ((rc = dlp_loader_open(out, &loader, err)) != DLP_OK) {
+        dlp_arrays_close(a);
+        return rc;
+    }
+    *arrays = a;
+    return DLP_OK;
+}
