@@ -192,6 +192,13 @@ $(B)/examples/jpeg_folder: examples/jpeg_folder.c $(HEADERS) Makefile
 	    set -x; $(CC) -std=c11 $(WARN) -O3 -g -o $@ $< $(LIBS) -ljpeg; \
 	else echo 'jpeg_folder is left out: no libjpeg to compile with (libjpeg62-turbo-dev)'; fi
 
+# With JPEG where libjpeg is there to compile with.
+$(B)/examples/folder: examples/folder.c $(HEADERS) Makefile
+	@mkdir -p $(@D)
+	@jpeg='-DUSE_JPEG -ljpeg'; \
+	    printf '#include <stdio.h>\n#include <jpeglib.h>\n' | $(CC) -E -x c - >/dev/null 2>&1 || \
+	    jpeg=; set -x; $(CC) -std=c11 $(WARN) -O3 -g -o $@ $< $$jpeg $(LIBS)
+
 # With https where OpenSSL is there to compile with.
 $(B)/examples/s3_%: examples/s3_%.c $(HEADERS) Makefile
 	@mkdir -p $(@D)

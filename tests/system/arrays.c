@@ -1,5 +1,5 @@
-/* Rows out of arrays: IDX of every type, CIFAR's, npy of every version, type and spelling that numpy
-   or others write, one file or several; and headers that are cut, contradict the file, overflow or
+/* Rows out of arrays: IDX of every type, CIFAR's, npy of every version, type and spelling that
+   numpy or others write, one file or several; and headers that are cut, contradict the file, overflow or
    are none, refused by file and byte. */
 #define _GNU_SOURCE
 #include "../../dlpipe.h"
@@ -36,7 +36,7 @@ static void refused_file(const char *name, int format, int code, const char *byt
     refused(&d, code, (const char *const[]){name, byte, word, ""});
 }
 
-/* All rows of a loader: row i of field f is what row_of says. Returns the rows, -1: one is wrong. */
+/* All rows of a loader: row i of field f is what row_of says. Returns the rows; -1: one is not. */
 static int64_t take(const dlp_arrays_desc *arrays, int workers, int shuffle,
                     void (*row_of)(uint64_t i, uint32_t f, uint8_t *to)) {
     dlp_arrays_loader_desc d = {

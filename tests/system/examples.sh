@@ -2,12 +2,13 @@
 # The small examples: loader says what it should, the texts of the header and of the README are that
 # program, mixture pads less and less, stages, interrupted anywhere, prints in two lives what it
 # prints in one, stream likewise, of a pipe, share hands out each batch to each, or to one, and
-# chunks learns the same in both ways, until it is interrupted, and parts whatever reads its shards.
+# chunks learns the same in both ways, until it is interrupted, parts whatever reads its shards,
+# tokens in one life or two, and folder tells its classes apart.
 dir=build/examples_test
 . tests/rig/shell_rig
 fresh_dir
 
-for e in loader stages share stream mixture parts concurrent; do
+for e in loader stages share stream mixture parts concurrent tokens folder; do
     ${CC:-cc} -std=c11 -O0 -o $dir/$e examples/$e.c -lpthread -lm || exit 1
 done
 
@@ -153,5 +154,36 @@ timeout 60 $dir/parts -e 1 -w 0 -q 12 $dir/shards >$dir/took 2>&1 || fail "parts
 grep '^epoch 0: 9[0-9]' $dir/said >$dir/first || fail "parts: $(cat $dir/said)"
 grep '^epoch' $dir/took | cmp -s - $dir/first || fail 'parts: not the same without part workers'
 [ "$(ls $dir/shards | wc -l)" -eq 24 ] || fail "parts: $(ls $dir/shards | wc -l) shards"
+
+# tokens: learns, and in two lives prints what it prints in one, whatever the workers.
+timeout 60 $dir/tokens >$dir/whole 2>$dir/said || fail "tokens: exit code $?: $(cat $dir/said)"
+grep -q '^3 shards, 83331 tokens, 1301 windows' $dir/said || fail "tokens says: $(cat $dir/said)"
+awk '{ last = $NF } NR == 1 { first = last } END { exit !(first > 4 && last < 1.5) }' $dir/whole ||
+    fail "tokens: learns nothing: $(cat $dir/whole)"
+for cut in 1 100 162 300; do
+    rm -f $dir/state
+    {
+        timeout 60 $dir/tokens -w 0 -n $cut -s $dir/state &&
+            timeout 60 $dir/tokens -w 2 -s $dir/state
+    } >$dir/lives 2>$dir/said || fail "tokens, cut at $cut: exit code $?: $(cat $dir/said)"
+    cmp -s $dir/whole $dir/lives || fail "tokens, cut at $cut: two lives differ from one"
+done
+timeout 60 $dir/tokens -t 32 -s $dir/state >$dir/lives 2>$dir/said && fail 'tokens: took that state'
+grep -q 'DLP_ERR_RESUME' $dir/said || fail "tokens, of another length: $(cat $dir/said)"
+timeout 60 $dir/tokens "$dir/no*" >$dir/lives 2>$dir/said && fail 'tokens: found shards'
+grep -q 'no file matches' $dir/said || fail "tokens, without shards: $(cat $dir/said)"
+
+# folder: three classes of one colour each; a picture that is none is replaced and counted.
+timeout 60 $dir/folder >$dir/said || fail "folder: exit code $?"
+[ "$(grep -c ' 40 files, mean colour' $dir/said)" -eq 3 ] || fail "folder says: $(cat $dir/said)"
+grep -q '^red .*mean colour 1[0-9][0-9]  50  50$' $dir/said || fail "folder says: $(cat $dir/said)"
+mkdir -p $dir/pictures/a $dir/pictures/b
+printf 'P6 1 1 255\nabc' >$dir/pictures/a/1.ppm
+printf 'P6 9 9 255\nabc' >$dir/pictures/b/short.ppm
+printf 'P6 1 1 255\nxyz' >$dir/pictures/b/2.PPM
+timeout 60 $dir/folder $dir/pictures >$dir/said || fail "folder: exit code $?: $(cat $dir/said)"
+grep -q '^1 could not be decoded' $dir/said || fail "folder, damaged: $(cat $dir/said)"
+timeout 60 $dir/folder $dir/none >$dir/said 2>&1 && fail 'folder: listed nothing'
+grep -q 'No such file' $dir/said || fail "folder, of nothing: $(cat $dir/said)"
 
 [ $wrong -eq 0 ]
