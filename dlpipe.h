@@ -1397,7 +1397,8 @@ typedef struct dlp_sampler_desc {
                                   by many threads at once. Past the end: DLP_ERR_CALLBACK */
     void *function_user;                                                 /* borrowed until close */
     uint64_t function_id;      /* FUNCTION, BATCHES: the user's number for this order, part of a
-                                  state's fingerprint */
+                                  state's fingerprint; else 0, or what a source that knows its data
+                                  (>>tokens, >>arrays) sets */
     dlp_batch_sampler batches; /* BATCHES; the struct is copied */
     uint32_t rank, world_size; /* 0, 0: one rank */
     int32_t allow_uneven;      /* 1: batch_size need not be divisible by world_size */
@@ -2729,6 +2730,292 @@ DLPDEF uint64_t dlp_files_worker_bytes(const dlp_files *files);
    files: NULL is DLP_OK - returns DLP_OK, or DLP_ERR_BUSY (a worker of this process uses it: close
    the pipe first) - any thread - does not wait. */
 DLPDEF int dlp_files_close(dlp_files *files);
+
+/* ---------------------------------------------------------------------------------------------
+   >>tokens     TOKENS OUT OF SHARDS, FOR LANGUAGE MODELS (examples/tokens.c)
+   A dataset of windows of length + 1 tokens, cut out of files (shards) of uint16 or uint32 tokens:
+   a step takes tokens [0, T) of a row as its input and [1, T + 1) as its targets. A window begins
+   every stride tokens and never crosses a shard; what is left at a shard's end is in no item.
+
+     dlp_tokens_loader_desc desc = {
+         .tokens = {.pattern = "fineweb10B/fineweb_train_*.bin", .length = 1024},
+         .loader = {.batch_size = 64, .num_workers = 1, .shuffle = 1, .epochs = DLP_FOREVER},
+     };
+     dlp_tokens *tokens;
+     dlp_pipe *pipe;
+     dlp_error err;
+     if (dlp_tokens_loader_open(&pipe, &tokens, &desc, &err) != DLP_OK) ...
+     ... the pipe, until it is closed: b->fields[0].data is uint16_t [64][1025]
+     dlp_tokens_close(tokens);
+
+   The shuffle is that of the pipe: over all windows of all shards, in an order of each epoch's own,
+   in no memory. So are ranks and states: a run resumes exactly, with any number of ranks and
+   workers, and a state of other shards (their number, the tokens in each), or of another length or
+   stride is refused: DLP_ERR_RESUME.
+
+   Shards are mapped, and a window is copied once, from the mapping into its row. Read-ahead: the
+   next MiB where windows come in order; else the windows that come read_ahead items later, as long
+   as a probe now and then (one in 32) finds such a one not in memory. A shard that was cut since it
+   was opened is an error of the item that needs it, found within a tick of the kernel's clock (some
+   ms); one that is cut, or whose disk fails, while it is copied ends the process by SIGBUS, as any
+   mapping does. `reads` turns both into errors, for a system call a window. */
+
+enum {
+    DLP_TOKENS_AUTO = 0, /* LLMC if the first shard begins with one of its magic numbers, else
+                            NANOGPT */
+    DLP_TOKENS_LLMC,     /* 256 int32, then tokens. [0] and [1] are 20240520 and 1 (uint16, GPT-2),
+                            or 20240801 and 7 (uint32, Llama 3), [2] is the number of tokens */
+    DLP_TOKENS_NANOGPT,  /* uint16 from the first byte on */
+    DLP_TOKENS_U16,      /* header_bytes of anything, then uint16 ... */
+    DLP_TOKENS_U32       /* ... or uint32 */
+};
+
+typedef struct dlp_tokens_desc {
+    const char *pattern; /* glob(3), without braces and tildes: shards in the order of their paths'
+                            bytes, whatever the locale. Or */
+    const char *const *paths; /* [n_paths] shards in this order; copied */
+    uint64_t n_paths;         /* 1..2^20. One descriptor is open for each shard: ulimit -n */
+    int32_t format;           /* DLP_TOKENS_*, the same for all; little-endian */
+    uint32_t windows;         /* 0: an item is one window, [T + 1]. 1..2^20: it is so many that
+                                 follow each other in their shard, [windows, T + 1]: a micro-batch
+                                 as one item, for a batch_size of 1 */
+    uint64_t header_bytes;    /* _U16, _U32: before a shard's first token, any number; else 0 */
+    uint64_t length;          /* T, required, 1..2^30 */
+    uint64_t stride;          /* tokens from one window to the next, 1..2^48; 0: T, so that each
+                                 token is a target once */
+    int32_t widen;            /* 1: rows are DLP_I32, whatever the shards have. 0: as they have it,
+                                 DLP_U16 or DLP_U32 */
+    int32_t reads;            /* 1: pread in place of mappings */
+    int32_t read_ahead;       /* items from one that is read to the one asked for, where they are
+                                 shuffled; best a multiple of batch_size. 0: 256, or with
+                                 dlp_tokens_loader_open 4 * batch_size; DLP_NONE: none is asked for,
+                                 in any order */
+} dlp_tokens_desc;
+
+typedef struct dlp_tokens_shard {
+    const char *path;
+    uint64_t header_bytes;
+    uint64_t tokens;
+    uint64_t first_item, items; /* dataset indices first_item and so on */
+    uint64_t left_out;          /* tokens at its end that no item has */
+} dlp_tokens_shard;
+
+typedef struct dlp_tokens_info {
+    uint64_t n_items, tokens, left_out; /* of all shards */
+    uint64_t length, stride, windows;   /* as they came out: none is 0 */
+    dlp_dtype stored, dtype;            /* in the shards; of a row */
+    uint64_t id; /* a number that differs where shards' number or lengths, length, stride or windows
+                    do: what states know this dataset by */
+    uint64_t n_shards;
+    const dlp_tokens_shard *shards; /* [n_shards] */
+} dlp_tokens_info;
+
+typedef struct dlp_tokens dlp_tokens;
+
+/* Open all shards and count their windows.
+   out: to be closed; desc: copied; err: written on failure, may be NULL; its message names file and
+   byte - returns DLP_OK; DLP_ERR_ARG (a field; no file matches; not one whole item in all of them);
+   DLP_ERR_SYSTEM (a file cannot be opened or mapped: errnum); DLP_ERR_CORRUPT (wrong magic or
+   version, a number of tokens that is not the file's, half a token); DLP_ERR_UNSUPPORTED (a
+   big-endian machine); DLP_ERR_MEMORY - any thread - waits for the disk; allocates some 150 bytes a
+   shard; mappings are not in the pipe's plan.
+   Source: dataloader.h of llm.c (github.com/karpathy/llm.c), train.py of nanoGPT. */
+DLPDEF int dlp_tokens_open(dlp_tokens **out, const dlp_tokens_desc *desc, dlp_error *err);
+
+/* Tell what was found. The source's, until close. Any thread; does not wait. */
+DLPDEF const dlp_tokens_info *dlp_tokens_describe(const dlp_tokens *tokens);
+
+/* Enter the source into a loader's desc, or the descs of a fetch stage and a sampler: n_items,
+   fields (one, "tokens"), fills_rows, fetch and user of the dataset; worker_init, worker_exit and
+   worker_user of the workers; and function_id of the sampler (but for DLP_ORDER_FUNCTION and
+   _BATCHES, where that is yours: mix info.id into it), for states.
+   tokens: borrowed until the pipe is closed. Before the pipe is made; any number of pipes may use
+   one source - any thread - does not wait or allocate. */
+DLPDEF void dlp_tokens_wire(dlp_tokens *tokens, dlp_dataset *dataset, dlp_workers_desc *workers,
+                            dlp_sampler_desc *sampler);
+
+/* Free the source.
+   tokens: NULL is DLP_OK - returns DLP_OK, or DLP_ERR_BUSY (a worker of this process uses it: close
+   the pipe first) - any thread - does not wait. */
+DLPDEF int dlp_tokens_close(dlp_tokens *tokens);
+
+typedef struct dlp_tokens_loader_desc {
+    dlp_tokens_desc tokens;
+    dlp_loader_desc loader; /* all as there; dataset and workers.worker_* are not read */
+} dlp_tokens_loader_desc;
+
+/* Open the shards, and a pipe of them that runs.
+   out, tokens: both to be closed, the pipe first; desc: copied; err: may be NULL - returns as
+   dlp_tokens_open and dlp_loader_open; after a failure nothing is left to close - any thread, which
+   is the pipe's caller - as both of them. */
+DLPDEF int dlp_tokens_loader_open(dlp_pipe **out, dlp_tokens **tokens,
+                                  const dlp_tokens_loader_desc *desc, dlp_error *err);
+
+enum {
+    DLP_EOT_BEGINS = 0, /* the end-of-text token is a document's first, as in llm.c's shards */
+    DLP_EOT_ENDS        /* ... its last, as in nanoGPT's */
+};
+
+/* Find the documents in a row: start[0] is 0, start[i] is where the next one begins, and behind the
+   last of n documents start[n] is length: the cumulative lengths that attention within documents
+   wants (cu_seqlens), for the first `length` tokens of a row. A call for whoever needs it, in the
+   step or in a batch map, rather than a field of every batch: which would be ragged, with room for
+   length + 1 numbers in every row.
+   tokens: [length], a row of a batch; dtype: DLP_U16, DLP_U32 or DLP_I32; eot: the token; rule:
+   DLP_EOT_*; start: [room], written as far as there is room; length + 1 always suffices - returns
+   n, 1 or more, or 0: length is 0 or 2^31 and more, or dtype none of those - any thread - does not
+   wait or allocate. */
+DLPDEF uint64_t dlp_tokens_documents(const void *tokens, dlp_dtype dtype, uint64_t length,
+                                     uint32_t eot, int rule, int32_t *start, uint64_t room);
+
+/* ---------------------------------------------------------------------------------------------
+   >>folder     FOLDERS OF PICTURES, A DIRECTORY FOR EACH CLASS (examples/folder.c)
+   One call lists a tree into paths and classes, as an image folder is laid out:
+
+     train/cat/a.jpg  train/cat/more/b.JPEG  train/dog/c.png  ->  classes "cat" 0, "dog" 1
+
+     dlp_folder *folder;
+     dlp_folder_open(&folder, &(dlp_folder_desc){.path = "train"}, &err);
+     dlp_files_desc files_desc = {.n_items = folder->n_files, .paths = folder->paths,
+                                  .fields = fields, .n_fields = 2, .decode = decode,
+                                  .max_bytes = 64 << 20, .user = folder};
+     ... as in >>files; in decode: label = folder->labels[item->index]
+
+   A class is a directory right below path; classes are numbered in the order of their names' bytes.
+   Its files are those below it, however deep, in the order of their paths' bytes: so an item's
+   index is the same on every machine, whatever locale or file system. Of them only regular files
+   with one of the extensions count; names that begin with a dot, files and directories, are left
+   out. Symbolic links are followed; one that leads back to a directory that it lies in is refused,
+   and so is one that leads nowhere, if its extension counts. Reading and decoding are the fetch's:
+   nothing is opened here but directories. */
+
+typedef struct dlp_folder_desc {
+    const char *path;              /* required */
+    const char *const *extensions; /* [n_extensions] without the dot, any case, ASCII; NULL:
+                                            jpg jpeg png bmp ppm webp */
+    uint32_t n_extensions;
+    uint64_t max_files; /* more are DLP_ERR_LIMIT; 0: 2^31 */
+} dlp_folder_desc;
+
+/* Read it; all of it is the folder's own, until close. */
+typedef struct dlp_folder {
+    uint64_t n_files;
+    const char *const *paths; /* [n_files] desc.path/class/..., for dlp_files_desc.paths */
+    const uint32_t *labels;   /* [n_files] class of each */
+    uint32_t n_classes;
+    const char *const *classes;  /* [n_classes] names */
+    const uint64_t *class_files; /* [n_classes] files of each; 0 is possible */
+    uint64_t left_out;           /* files below classes that do not count, and files of no class */
+    uint64_t id;                 /* a number that differs where names of classes or files do: for
+                    dlp_sampler_desc.function_id, so that a state of another folder is refused */
+} dlp_folder;
+
+/* List a folder.
+   out: to be closed; desc: copied; err: written on failure, may be NULL; its message names the path
+   - returns DLP_OK; DLP_ERR_ARG (a field; no directory in path, no file that counts);
+   DLP_ERR_SYSTEM (a directory cannot be read, a link leads nowhere or, ELOOP, back: errnum);
+   DLP_ERR_LIMIT (max_files, 2^20 directories); DLP_ERR_MEMORY - any thread - waits for the disk;
+   allocates the paths and some 20 bytes a file.
+   Source: the layout of torchvision.datasets.ImageFolder. */
+DLPDEF int dlp_folder_open(dlp_folder **out, const dlp_folder_desc *desc, dlp_error *err);
+
+/* Free a folder. folder: NULL does nothing; no pipe or source uses its arrays any more - any thread
+   - does not wait. */
+DLPDEF void dlp_folder_close(dlp_folder *folder);
+
+/* ---------------------------------------------------------------------------------------------
+   >>arrays     ROWS OUT OF ARRAYS: IDX, CIFAR, NPY
+   A dataset whose items are rows: of MNIST's IDX files, of CIFAR's .bin, of numpy's .npy. A column
+   is a list of files whose rows follow each other, and becomes a field (CIFAR's: two or three);
+   item i has row i of each column.
+
+     dlp_array_column columns[] = {{.name = "image", .path = "train-images-idx3-ubyte"},
+                                   {.name = "label", .path = "train-labels-idx1-ubyte"}};
+     dlp_arrays_loader_desc desc = {.arrays = {.columns = columns, .n_columns = 2},
+                                    .loader = {.batch_size = 64, .shuffle = 1}};
+     if (dlp_arrays_loader_open(&pipe, &arrays, &desc, &err) != DLP_OK) ...
+     ... the pipe, until it is closed: fields[0] is uint8_t [64][28][28], fields[1] [64]
+     dlp_arrays_close(arrays);
+
+     format   of a file                                             fields
+     IDX      magic 0 0 type dimensions, 32-bit big-endian sizes;   one, of the file's type: U8, I8,
+              numbers are big-endian and come out as the            I16, I32, F32, F64
+              machine's own
+     CIFAR10  records of a label and 32 x 32 pixels, by channels    "label", "image" [3][32][32], U8
+     CIFAR100 the same with two labels                              "coarse", "fine", "image"
+     NPY      version 1, 2 or 3; C order; little-endian b1, i1, i2, one
+              i4, i8, u1, u2, u4, u8, f2, f4, f8
+
+   A file has to be exactly as long as its header says. Files are mapped, and a row is copied once,
+   into the batch; what is said of that, of files that are cut, and of `reads`, in >>tokens holds
+   here, too. The rows of an item, not whole chunks: the load of >>chunks copies as well, so there
+   is nothing that it would save. */
+
+enum {
+    DLP_ARRAY_AUTO = 0, /* IDX or NPY, by the first file's first bytes; CIFAR's have no magic */
+    DLP_ARRAY_IDX,
+    DLP_ARRAY_NPY,
+    DLP_ARRAY_CIFAR10,
+    DLP_ARRAY_CIFAR100
+};
+
+typedef struct dlp_array_column {
+    const char *name;         /* of the field, copied, 1..31 bytes; NULL for CIFAR's, which have
+                                 names */
+    const char *path;         /* a file, or */
+    const char *const *paths; /* [n_paths] files, whose rows are of one type and shape */
+    uint64_t n_paths;         /* 0 with path; else 1..2^16 */
+    int32_t format;           /* DLP_ARRAY_* */
+} dlp_array_column;
+
+typedef struct dlp_arrays_desc {
+    const dlp_array_column *columns; /* [n_columns] of equally many rows; copied */
+    uint32_t n_columns;              /* 1..DLP_MAX_FIELDS; as many fields at most */
+    int32_t reads;                   /* 1: pread in place of mappings */
+} dlp_arrays_desc;
+
+typedef struct dlp_arrays_info {
+    uint64_t n_items; /* rows */
+    uint32_t n_fields;
+    const dlp_field *fields; /* [n_fields] */
+    uint64_t id; /* a number that differs where the fields or the rows of a file do: what states
+                    know this dataset by. Contents are not looked at */
+} dlp_arrays_info;
+
+typedef struct dlp_arrays dlp_arrays;
+
+/* Open all files and read their headers.
+   out: to be closed; desc: copied; err: written on failure, may be NULL; its message names file and
+   byte - returns DLP_OK; DLP_ERR_ARG (a field; columns of different lengths; no rows);
+   DLP_ERR_SYSTEM (a file cannot be opened, read or mapped: errnum); DLP_ERR_CORRUPT (no such
+   format, a header that is cut or contradicts the file's length); DLP_ERR_UNSUPPORTED (a type, an
+   order or a number of dimensions that is not among those above; a big-endian machine);
+   DLP_ERR_MEMORY - any thread - waits for the disk; mappings are not in the pipe's plan.
+   Source: yann.lecun.com/exdb/mnist (IDX); cs.toronto.edu/~kriz/cifar.html; numpy.lib.format. */
+DLPDEF int dlp_arrays_open(dlp_arrays **out, const dlp_arrays_desc *desc, dlp_error *err);
+
+/* Tell what was found. The source's, until close. Any thread; does not wait. */
+DLPDEF const dlp_arrays_info *dlp_arrays_describe(const dlp_arrays *arrays);
+
+/* Enter the source into a loader's desc, or the descs of a fetch stage and a sampler, as
+   dlp_tokens_wire does. */
+DLPDEF void dlp_arrays_wire(dlp_arrays *arrays, dlp_dataset *dataset, dlp_workers_desc *workers,
+                            dlp_sampler_desc *sampler);
+
+/* Free the source. As dlp_tokens_close. */
+DLPDEF int dlp_arrays_close(dlp_arrays *arrays);
+
+typedef struct dlp_arrays_loader_desc {
+    dlp_arrays_desc arrays;
+    dlp_loader_desc loader; /* all as there; dataset and workers.worker_* are not read */
+} dlp_arrays_loader_desc;
+
+/* Open the files, and a pipe of them that runs.
+   out, arrays: both to be closed, the pipe first; desc: copied; err: may be NULL - returns as
+   dlp_arrays_open and dlp_loader_open; after a failure nothing is left to close - any thread, which
+   is the pipe's caller - as both of them. */
+DLPDEF int dlp_arrays_loader_open(dlp_pipe **out, dlp_arrays **arrays,
+                                  const dlp_arrays_loader_desc *desc, dlp_error *err);
 
 #ifdef __cplusplus
 }
@@ -17641,6 +17928,1614 @@ DLPDEF int dlp_part_files_load(void *files, dlp_part *part) {
     rc = dlpi_part_read(&f->files[part->index], part, fd, path);
     close(fd);
     return rc;
+}
+
+/* ---------------------------------------------------------------------------------------------
+   >>impl-mapped     FILES THAT ARE MAPPED
+   What >>tokens and >>arrays read. A file is mapped once, when its source is opened, and a row is
+   copied out of the mapping into its place in the batch; no call of the system is made for it. With
+   `reads` nothing is mapped and each row is a pread: slower, but a disk that fails, or a file that
+   is cut in that moment, is then an error of the item, where a mapping ends the process by SIGBUS.
+
+   So that a file that was cut since does not do that, its size is asked for before a row is read;
+   not for each row, which would cost more than the row, but once in each tick of the coarse clock
+   (1 to 10 ms, as the kernel is built) in which the file is read.
+
+   label  atomic          written by                      read by
+   U4     users           workers, as they begin and end  close of the source
+   -      checked_ns,     any worker; what is lost is one fstat or one madvise
+          advised, cold                                   any worker */
+
+#include <sys/uio.h>
+
+enum {
+    DLPI_MAPPED_BLOCK = 1 << 20, /* bytes asked for at once, ahead of what is read in order */
+    DLPI_MAPPED_COLD = 8         /* so many probes in a row find the data in memory: stop asking */
+};
+
+typedef struct dlpi_mapped {
+    char *path;           /* its own */
+    const uint8_t *bytes; /* NULL: the file is empty, or read */
+    uint64_t size;
+    uint64_t checked_ns; /* when it was last seen to be as long as that; 0: never */
+    uint32_t advised;    /* 1 + MADV_SEQUENTIAL or MADV_RANDOM; 0: neither */
+    int fd;              /* -1: not open */
+} dlpi_mapped;
+
+static inline uint64_t dlpi_coarse_ns(void) {
+#if defined(CLOCK_MONOTONIC_COARSE)
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC_COARSE, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+#else
+    return dlpi_now_ns() / 1000000u * 1000000u;
+#endif
+}
+
+/* A failure at a file: "path: words". at: the byte that it is about. */
+__attribute__((format(printf, 5, 6))) static int dlpi_mapped_error(dlp_error *err, int code,
+                                                                   const char *path, uint64_t at,
+                                                                   const char *format, ...) {
+    char words[120];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(words, sizeof words, format, args);
+    va_end(args);
+    return dlpi_error_set(err, code, "paths", "%.110s: byte %" PRIu64 ": %s",
+                          strlen(path) > 110 ? path + strlen(path) - 110 : path, at, words);
+}
+
+static int dlpi_mapped_system(dlp_error *err, const char *path, const char *call, int errnum) {
+    int code = errnum == ENOMEM ? DLP_ERR_MEMORY : DLP_ERR_SYSTEM;
+    dlpi_error_set(err, code, "paths", "%s: %s: %s", dlpi_path_end(path), call, strerror(errnum));
+    if (err) err->errnum = errnum;
+    return code;
+}
+
+static void dlpi_mapped_close(dlpi_mapped *m) {
+    if (m->bytes) munmap((void *)(uintptr_t)m->bytes, (size_t)m->size);
+    if (m->fd >= 0) close(m->fd);
+    free(m->path);
+    memset(m, 0, sizeof *m);
+    m->fd = -1;
+}
+
+/* Open a regular file, and map it unless it is to be read. m: written whole; closed by the caller,
+   also after a failure. */
+static int dlpi_mapped_open(dlpi_mapped *m, const char *path, bool reads, dlp_error *err) {
+    struct stat st;
+    void *map;
+    memset(m, 0, sizeof *m);
+    m->fd = -1;
+    if (path == NULL)
+        return dlpi_error_set(err, DLP_ERR_ARG, "paths", "paths: one of them is NULL");
+    if ((m->path = strdup(path)) == NULL) return dlpi_mapped_system(err, path, "strdup", ENOMEM);
+    do m->fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* of a pipe: not to wait for ever */
+    while (m->fd < 0 && errno == EINTR);
+    if (m->fd >= 0) m->fd = dlpi_fd_above(m->fd);
+    if (m->fd < 0) return dlpi_mapped_system(err, path, "open", errno);
+    if (fstat(m->fd, &st) != 0) return dlpi_mapped_system(err, path, "fstat", errno);
+    if (!S_ISREG(st.st_mode))
+        return dlpi_error_set(err, DLP_ERR_ARG, "paths", "%s: %s", dlpi_path_end(path),
+                              S_ISDIR(st.st_mode) ? "is a directory" : "is no regular file");
+    m->size = (uint64_t)st.st_size;
+    if (reads || m->size == 0) return DLP_OK;
+    map = mmap(NULL, (size_t)m->size, PROT_READ, MAP_SHARED, m->fd, 0);
+    if (map == MAP_FAILED) return dlpi_mapped_system(err, path, "mmap", errno);
+    m->bytes = map;
+    return DLP_OK;
+}
+
+/* Read [at, at + n) of a file, n bytes. Returns how many there were; -1: errno. */
+static int64_t dlpi_mapped_pread(const dlpi_mapped *m, uint64_t at, uint64_t n, void *to) {
+    uint64_t got = 0;
+    while (got < n) {
+        uint64_t rest = n - got < (1u << 30) ? n - got : 1u << 30;
+        ssize_t k = pread(m->fd, (uint8_t *)to + got, (size_t)rest, (off_t)(at + got));
+        if (k < 0 && errno == EINTR) continue;
+        if (k < 0) return -1;
+        if (k == 0) break;
+        got += (uint64_t)k;
+    }
+    return (int64_t)got;
+}
+
+/* The same of what a file begins with, as its source is opened. what: of its format. */
+static int dlpi_mapped_head(const dlpi_mapped *m, uint64_t at, uint64_t n, void *to,
+                            const char *what, dlp_error *err) {
+    int64_t got = dlpi_mapped_pread(m, at, n, to);
+    if (got < 0) return dlpi_mapped_system(err, m->path, "read", errno);
+    if ((uint64_t)got == n) return DLP_OK;
+    return dlpi_mapped_error(err, DLP_ERR_CORRUPT, m->path, at + (uint64_t)got,
+                             "the file ends in its %s of %" PRIu64 " bytes", what, n);
+}
+
+/* Is the file still as long as it was? Says so if not. */
+static int dlpi_mapped_check(dlpi_mapped *m, const dlp_item *item) {
+    uint64_t now = dlpi_coarse_ns();
+    struct stat st;
+    if (DLPI_LIKELY(DLPI_LOAD_RLX(&m->checked_ns) == now)) return 0;
+    if (fstat(m->fd, &st) != 0)
+        return dlp_item_fail(item, errno, "%s: fstat failed", dlpi_path_end(m->path));
+    if ((uint64_t)st.st_size < m->size)
+        return dlp_item_fail(
+            item, 0, "%s: was cut to %" PRIu64 " bytes, it had %" PRIu64 " when it was opened",
+            dlpi_path_end(m->path), (uint64_t)st.st_size, m->size);
+    DLPI_STORE_RLX(&m->checked_ns, now);
+    return 0;
+}
+
+/* Copy bytes [at, at + n) of a file that is read. */
+static int dlpi_mapped_read(const dlpi_mapped *m, uint64_t at, uint64_t n, void *to,
+                            const dlp_item *item) {
+    int64_t got = dlpi_mapped_pread(m, at, n, to);
+    if (DLPI_LIKELY(got == (int64_t)n)) return 0;
+    if (got < 0)
+        return dlp_item_fail(item, errno, "%s: cannot be read, at byte %" PRIu64,
+                             dlpi_path_end(m->path), at);
+    return dlp_item_fail(item, 0,
+                         "%s: ended at byte %" PRIu64 ", it had %" PRIu64 " when it was opened",
+                         dlpi_path_end(m->path), at + (uint64_t)got, m->size);
+}
+
+/* Copy bytes [at, at + n), which are within the file as it was opened. */
+static inline int dlpi_mapped_copy(const dlpi_mapped *m, uint64_t at, uint64_t n, void *to,
+                                   const dlp_item *item) {
+    if (DLPI_UNLIKELY(m->bytes == NULL)) return dlpi_mapped_read(m, at, n, to, item);
+    memcpy(to, m->bytes + at, (size_t)n);
+    return 0;
+}
+
+/* ---- read-ahead ---- */
+
+/* Tell the system once how the file will be read: MADV_SEQUENTIAL or MADV_RANDOM. */
+static inline void dlpi_mapped_advise(dlpi_mapped *m, int advice) {
+    uint32_t word = 1u + (uint32_t)advice;
+    if (DLPI_LIKELY(DLPI_LOAD_RLX(&m->advised) == word)) return;
+    DLPI_STORE_RLX(&m->advised, word);
+    if (m->bytes)
+        (void)madvise((void *)(uintptr_t)m->bytes, (size_t)m->size, advice);
+    else
+        (void)posix_fadvise(m->fd, 0, 0,
+                            advice == MADV_RANDOM ? POSIX_FADV_RANDOM : POSIX_FADV_SEQUENTIAL);
+}
+
+/* Is the byte at `at` in memory? A read that would wait for the disk is refused (Linux 4.14). */
+static bool dlpi_mapped_is_here(const dlpi_mapped *m, uint64_t at) {
+#if defined(SYS_preadv2)
+    enum { NO_WAIT = 8 }; /* RWF_NOWAIT */
+    char byte;
+    struct iovec to = {&byte, 1};
+    return syscall(SYS_preadv2, m->fd, &to, 1L, (long)at, 0L, (long)NO_WAIT) >= 0 ||
+           errno != EAGAIN;
+#else
+    (void)m;
+    (void)at;
+    return false;
+#endif
+}
+
+/* Ask for bytes [at, at + n), as far as the file has them, without waiting: what MADV_WILLNEED does
+   to a mapping, too. */
+static void dlpi_mapped_will_need(const dlpi_mapped *m, uint64_t at, uint64_t n) {
+    if (at < m->size) (void)posix_fadvise(m->fd, (off_t)at, (off_t)n, POSIX_FADV_WILLNEED);
+}
+
+/* ---- workers that use a source ---- */
+
+static int dlpi_users_enter(void *user, int worker, void **state) {
+    (void)worker;
+    (void)state;
+    DLPI_ADD_SEQ((uint32_t *)user, 1u); /* U4 -> U4 */
+    return 0;
+}
+
+static void dlpi_users_leave(void *user, int worker, void *state) {
+    (void)worker;
+    (void)state;
+    DLPI_ADD_SEQ((uint32_t *)user, UINT32_MAX); /* U4 -> U4: one less */
+}
+
+static void dlpi_users_wire(uint32_t *users, dlp_workers_desc *workers) {
+    workers->worker_init = dlpi_users_enter;
+    workers->worker_exit = dlpi_users_leave;
+    workers->worker_user = users;
+}
+
+static bool dlpi_users_any(const uint32_t *users) {
+    return DLPI_LOAD_SEQ(users) != 0; /* U4 <- U4 */
+}
+
+/* A saved state knows which data it is of by the sampler's function_id, but where that is the
+   user's own number for an order. */
+static void dlpi_source_id(uint64_t id, dlp_sampler_desc *sampler) {
+    if (sampler->function == NULL && sampler->batches.next == NULL) sampler->function_id = id;
+}
+
+#include <glob.h>
+/* ---------------------------------------------------------------------------------------------
+   >>impl-tokens     TOKENS OUT OF SHARDS
+   first[i] is the dataset index of the first item of shard i, and first[n_shards] that of none: so
+   the shard of an item is found by halving. Within a shard all is arithmetic. */
+
+enum {
+    DLPI_LLMC_WORDS = 256,
+    DLPI_LLMC_BYTES = 4 * DLPI_LLMC_WORDS,
+    DLPI_LLMC_U16 = 20240520,
+    DLPI_LLMC_U32 = 20240801
+};
+#define DLPI_TOKENS_SHARDS (UINT64_C(1) << 20)
+
+struct dlp_tokens {
+    dlp_tokens_info info;
+    dlp_field field;
+    int32_t format, read_ahead;
+    bool reads;
+    uint64_t width;        /* bytes of a token in a shard */
+    uint64_t item_step;    /* bytes from one item to the next */
+    uint64_t row_bytes;    /* of a window as it is delivered */
+    uint64_t header_bytes; /* of DLP_TOKENS_U16 and _U32 */
+    uint32_t users;        /* U4 */
+    uint32_t cold;         /* above 0: data are not all in memory */
+    uint64_t *first;       /* [n_shards + 1] */
+    dlpi_mapped *files;    /* [n_shards] */
+    dlp_tokens_shard *shards;
+};
+
+/* ---- which shards ---- */
+
+static int dlpi_tokens_by_bytes(const void *a, const void *b) {
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+/* Where glob could not look: what it makes of its errors has neither the path nor errno. */
+static _Thread_local struct dlpi_glob_note {
+    int errnum;
+    char path[160];
+} dlpi_glob_note;
+
+static int dlpi_glob_failed(const char *path, int errnum) {
+    dlpi_glob_note.errnum = errnum;
+    dlpi_copy_text(dlpi_glob_note.path, sizeof dlpi_glob_note.path, dlpi_path_end(path));
+    return errnum != ENOENT && errnum != ENOTDIR; /* else it matches nothing there */
+}
+
+/* The paths that match, sorted. found: to be given to globfree, whatever is returned. */
+static int dlpi_tokens_glob(const char *pattern, glob_t *found, dlp_error *err) {
+    int rc;
+    memset(found, 0, sizeof *found);
+    rc = glob(pattern, GLOB_NOSORT, dlpi_glob_failed, found);
+    if (rc == GLOB_NOSPACE) return dlpi_mapped_system(err, pattern, "glob", ENOMEM);
+    if (rc == GLOB_ABORTED)
+        return dlpi_mapped_system(err, dlpi_glob_note.path, "opendir", dlpi_glob_note.errnum);
+    if (rc != 0 || found->gl_pathc == 0)
+        return dlpi_error_set(err, DLP_ERR_ARG, "pattern", "%s: no file matches",
+                              dlpi_path_end(pattern));
+    qsort(found->gl_pathv, found->gl_pathc, sizeof *found->gl_pathv, dlpi_tokens_by_bytes);
+    return DLP_OK;
+}
+
+/* ---- what a shard has ---- */
+
+static uint32_t dlpi_little32(const uint8_t *b) {
+    return (uint32_t)b[0] | (uint32_t)b[1] << 8 | (uint32_t)b[2] << 16 | (uint32_t)b[3] << 24;
+}
+
+static bool dlpi_llmc_magic(uint32_t word) {
+    return word == DLPI_LLMC_U16 || word == DLPI_LLMC_U32;
+}
+
+/* Which format is it, by the first shard? */
+static int dlpi_tokens_guess(dlp_tokens *t, const dlpi_mapped *m, dlp_error *err) {
+    uint8_t head[4] = {0};
+    int64_t got = dlpi_mapped_pread(m, 0, sizeof head, head);
+    if (got < 0) return dlpi_mapped_system(err, m->path, "read", errno);
+    t->format =
+        got == 4 && dlpi_llmc_magic(dlpi_little32(head)) ? DLP_TOKENS_LLMC : DLP_TOKENS_NANOGPT;
+    return DLP_OK;
+}
+
+static int dlpi_tokens_width(dlp_tokens *t, const dlpi_mapped *m, uint64_t width, dlp_error *err) {
+    if (t->width != 0 && t->width != width)
+        return dlpi_mapped_error(err, DLP_ERR_CORRUPT, m->path, 0,
+                                 "tokens of %" PRIu64 " bytes, the first shard's have %" PRIu64,
+                                 width, t->width);
+    t->width = width;
+    return DLP_OK;
+}
+
+/* What llm.c's header says has to be what the file is. */
+static int dlpi_tokens_llmc(dlp_tokens *t, const dlpi_mapped *m, dlp_tokens_shard *s,
+                            dlp_error *err) {
+    uint8_t head[DLPI_LLMC_BYTES];
+    uint32_t magic, version, tokens, known;
+    int rc = dlpi_mapped_head(m, 0, sizeof head, head, "header", err);
+    if (rc != DLP_OK) return rc;
+    magic = dlpi_little32(head);
+    version = dlpi_little32(head + 4);
+    tokens = dlpi_little32(head + 8);
+    if (!dlpi_llmc_magic(magic))
+        return dlpi_mapped_error(err, DLP_ERR_CORRUPT, m->path, 0,
+                                 "magic %" PRIu32 ", llm.c's are %d and %d", magic, DLPI_LLMC_U16,
+                                 DLPI_LLMC_U32);
+    known = magic == DLPI_LLMC_U16 ? 1 : 7;
+    if (version != known)
+        return dlpi_mapped_error(err, DLP_ERR_CORRUPT, m->path, 4,
+                                 "version %" PRIu32 ", known is %" PRIu32, version, known);
+    if ((rc = dlpi_tokens_width(t, m, magic == DLPI_LLMC_U16 ? 2 : 4, err)) != DLP_OK) return rc;
+    if (m->size != DLPI_LLMC_BYTES + tokens * t->width)
+        return dlpi_mapped_error(err, DLP_ERR_CORRUPT, m->path, 8,
+                                 "%" PRIu32 " tokens want %" PRIu64 " bytes, the file has %" PRIu64,
+                                 tokens, DLPI_LLMC_BYTES + tokens * t->width, m->size);
+    s->header_bytes = DLPI_LLMC_BYTES;
+    s->tokens = tokens;
+    return DLP_OK;
+}
+
+/* Tokens behind a header that says nothing. */
+static int dlpi_tokens_raw(dlp_tokens *t, const dlpi_mapped *m, dlp_tokens_shard *s,
+                           dlp_error *err) {
+    uint64_t bytes, width = t->format == DLP_TOKENS_U32 ? 4 : 2;
+    int rc = dlpi_tokens_width(t, m, width, err);
+    uint8_t head[4];
+    if (rc != DLP_OK) return rc;
+    if (m->size < t->header_bytes)
+        return dlpi_mapped_error(err, DLP_ERR_CORRUPT, m->path, m->size,
+                                 "the file ends in its header of %" PRIu64 " bytes",
+                                 t->header_bytes);
+    bytes = m->size - t->header_bytes;
+    if (bytes % width != 0)
+        return dlpi_mapped_error(err, DLP_ERR_CORRUPT, m->path, m->size - bytes % width,
+                                 "ends in %" PRIu64 " bytes of a token of %" PRIu64, bytes % width,
+                                 width);
+    if (t->format == DLP_TOKENS_NANOGPT && dlpi_mapped_pread(m, 0, 4, head) == 4 &&
+        dlpi_llmc_magic(dlpi_little32(head)))
+        return dlpi_mapped_error(err, DLP_ERR_CORRUPT, m->path, 0,
+                                 "begins with a magic of llm.c: DLP_TOKENS_LLMC?");
+    s->header_bytes = t->header_bytes;
+    s->tokens = bytes / width;
+    return DLP_OK;
+}
+
+/* Items of a shard, and what they leave. */
+static void dlpi_tokens_count(const dlp_tokens *t, dlp_tokens_shard *s) {
+    uint64_t row = t->info.length + 1, windows = 0;
+    if (s->tokens >= row) windows = (s->tokens - row) / t->info.stride + 1;
+    s->items = windows / t->info.windows;
+    s->left_out = s->tokens;
+    if (s->items > 0) /* behind the last window; tokens between windows do not count */
+        s->left_out -= (s->items * t->info.windows - 1) * t->info.stride + row;
+}
+
+static int dlpi_tokens_shard_open(dlp_tokens *t, uint64_t i, const char *path, dlp_error *err) {
+    dlpi_mapped *m = &t->files[i];
+    dlp_tokens_shard *s = &t->shards[i];
+    int rc = dlpi_mapped_open(m, path, t->reads, err);
+    s->path = m->path;
+    if (rc == DLP_OK && t->format == DLP_TOKENS_AUTO) rc = dlpi_tokens_guess(t, m, err);
+    if (rc == DLP_OK)
+        rc = t->format == DLP_TOKENS_LLMC ? dlpi_tokens_llmc(t, m, s, err)
+                                          : dlpi_tokens_raw(t, m, s, err);
+    if (rc != DLP_OK) return rc;
+    dlpi_tokens_count(t, s);
+    if (s->items > DLPI_MAX_ITEMS - t->first[i])
+        return dlpi_error_set(err, DLP_ERR_ARG, "paths",
+                              "%s: with it there are more than 2^48 items", dlpi_path_end(path));
+    s->first_item = t->first[i];
+    t->first[i + 1] = t->first[i] + s->items;
+    t->info.tokens = dlpi_sum(t->info.tokens, s->tokens);
+    t->info.left_out = dlpi_sum(t->info.left_out, s->left_out);
+    t->info.id = dlp_hash(t->info.id, s->tokens, i, 0);
+    return DLP_OK;
+}
+
+/* ---- open, close ---- */
+
+/* The first thing that is wrong with a desc, or NULL. */
+static const char *dlpi_tokens_wrong(const dlp_tokens_desc *d, const char **field) {
+    static const struct {
+        const char *field, *text;
+    } wrongs[] = {{"pattern", "give either pattern or paths"},
+                  {"n_paths", "1 to 2^20 with paths, 0 with a pattern"},
+                  {"format", "DLP_TOKENS_*"},
+                  {"windows", "0 to 2^20"},
+                  {"header_bytes", "0, but for DLP_TOKENS_U16 and _U32; under 2^62"},
+                  {"length", "1 to 2^30"},
+                  {"stride", "0 to 2^48"},
+                  {"widen", "0 or 1"},
+                  {"reads", "0 or 1"},
+                  {"read_ahead", "DLP_NONE, or 0 and more"}};
+    bool raw = d->format == DLP_TOKENS_U16 || d->format == DLP_TOKENS_U32;
+    const bool is[] = {(d->pattern == NULL) == (d->paths == NULL),
+                       d->paths ? d->n_paths == 0 || d->n_paths > DLPI_TOKENS_SHARDS
+                                : d->n_paths != 0,
+                       d->format < DLP_TOKENS_AUTO || d->format > DLP_TOKENS_U32,
+                       d->windows > 1u << 20,
+                       d->header_bytes > (raw ? UINT64_C(1) << 62 : 0),
+                       d->length == 0 || d->length > UINT64_C(1) << 30,
+                       d->stride > UINT64_C(1) << 48,
+                       d->widen != 0 && d->widen != 1,
+                       d->reads != 0 && d->reads != 1,
+                       d->read_ahead < DLP_NONE};
+    _Static_assert(sizeof is / sizeof *is == sizeof wrongs / sizeof *wrongs, "one for each");
+    for (size_t i = 0; i < sizeof is / sizeof *is; i++)
+        if (is[i]) return *field = wrongs[i].field, wrongs[i].text;
+    return NULL;
+}
+
+static void dlpi_tokens_free(dlp_tokens *t) {
+    for (uint64_t i = 0; t->files && i < t->info.n_shards; i++) dlpi_mapped_close(&t->files[i]);
+    free(t->files);
+    free(t->shards);
+    free(t->first);
+    free(t);
+}
+
+/* A source of n shards, none of them open yet; NULL: no memory. */
+static dlp_tokens *dlpi_tokens_new(const dlp_tokens_desc *d, uint64_t n) {
+    dlp_tokens *t = calloc(1, sizeof *t);
+    if (t == NULL) return NULL;
+    t->format = d->format;
+    t->reads = d->reads != 0;
+    t->read_ahead = d->read_ahead ? d->read_ahead : 256;
+    t->header_bytes = d->header_bytes;
+    t->info.length = d->length;
+    t->info.stride = d->stride ? d->stride : d->length;
+    t->info.windows = d->windows ? d->windows : 1;
+    t->info.id = dlp_hash(UINT64_C(0x736e656b6f74), t->info.length, t->info.stride,
+                          t->info.windows); /* "tokens" */
+    t->files = calloc((size_t)n, sizeof *t->files);
+    t->shards = calloc((size_t)n, sizeof *t->shards);
+    t->first = calloc((size_t)n + 1, sizeof *t->first);
+    if (t->files && t->shards && t->first) {
+        for (uint64_t i = 0; i < n; i++) t->files[i].fd = -1;
+        t->info.n_shards = n;
+        t->info.shards = t->shards;
+        return t;
+    }
+    dlpi_tokens_free(t);
+    return NULL;
+}
+
+/* What a row is, once the shards are known. */
+static void dlpi_tokens_rows(dlp_tokens *t, bool widen) {
+    dlp_field *f = &t->field;
+    t->info.stored = t->width == 4 ? DLP_U32 : DLP_U16;
+    t->info.dtype = widen ? DLP_I32 : t->info.stored;
+    t->info.n_items = t->first[t->info.n_shards];
+    t->row_bytes = (t->info.length + 1) * (t->info.dtype == DLP_U16 ? 2 : 4);
+    t->item_step = dlpi_times(dlpi_times(t->info.stride, t->info.windows), t->width);
+    f->name = "tokens";
+    f->dtype = t->info.dtype;
+    if (t->info.windows > 1) f->shape[f->ndim++] = (int64_t)t->info.windows;
+    f->shape[f->ndim++] = (int64_t)t->info.length + 1;
+}
+
+static int dlpi_tokens_open_paths(dlp_tokens **out, const dlp_tokens_desc *d,
+                                  const char *const *paths, uint64_t n, dlp_error *err) {
+    dlp_tokens *t = dlpi_tokens_new(d, n);
+    int rc = DLP_OK;
+    if (t == NULL) return dlpi_error_set(err, DLP_ERR_MEMORY, "", "calloc of the source failed");
+    for (uint64_t i = 0; i < n && rc == DLP_OK; i++)
+        rc = dlpi_tokens_shard_open(t, i, paths[i], err);
+    if (rc == DLP_OK && t->first[n] == 0)
+        rc = dlpi_error_set(err, DLP_ERR_ARG, "length",
+                            "%" PRIu64 " tokens in %" PRIu64 " shards: not one item of %" PRIu64
+                            " windows of %" PRIu64 " tokens in any of them",
+                            t->info.tokens, n, t->info.windows, t->info.length + 1);
+    if (rc != DLP_OK) {
+        dlpi_tokens_free(t);
+        return rc;
+    }
+    dlpi_tokens_rows(t, d->widen != 0);
+    *out = t;
+    return DLP_OK;
+}
+
+DLPDEF int dlp_tokens_open(dlp_tokens **out, const dlp_tokens_desc *desc, dlp_error *err) {
+    const char *field = "", *wrong;
+    glob_t found;
+    int rc;
+    if (out == NULL || desc == NULL)
+        return dlpi_error_set(err, DLP_ERR_ARG, out ? "desc" : "out", "%s is NULL",
+                              out ? "desc" : "out");
+    wrong = dlpi_tokens_wrong(desc, &field);
+    if (wrong) return dlpi_error_set(err, DLP_ERR_ARG, field, "%s: %s", field, wrong);
+    if (__BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__)
+        return dlpi_error_set(err, DLP_ERR_UNSUPPORTED, "", "tokens are little-endian");
+    if (desc->paths) return dlpi_tokens_open_paths(out, desc, desc->paths, desc->n_paths, err);
+    rc = dlpi_tokens_glob(desc->pattern, &found, err);
+    if (rc == DLP_OK && found.gl_pathc > DLPI_TOKENS_SHARDS)
+        rc = dlpi_error_set(err, DLP_ERR_ARG, "pattern", "%zu files match, 2^20 is the most",
+                            (size_t)found.gl_pathc);
+    if (rc == DLP_OK)
+        rc = dlpi_tokens_open_paths(out, desc, (const char *const *)found.gl_pathv, found.gl_pathc,
+                                    err);
+    globfree(&found);
+    return rc;
+}
+
+DLPDEF const dlp_tokens_info *dlp_tokens_describe(const dlp_tokens *t) { return &t->info; }
+
+DLPDEF int dlp_tokens_close(dlp_tokens *t) {
+    if (t == NULL) return DLP_OK;
+    if (dlpi_users_any(&t->users)) return DLP_ERR_BUSY;
+    dlpi_tokens_free(t);
+    return DLP_OK;
+}
+
+/* ---- rows ---- */
+
+/* The shard of an item: the last one that begins at it or before. */
+static inline uint64_t dlpi_tokens_find(const dlp_tokens *t, uint64_t index) {
+    uint64_t low = 0, n = t->info.n_shards;
+    while (n > 1) {
+        uint64_t half = n / 2;
+        low = t->first[low + half] <= index ? low + half : low;
+        n -= half;
+    }
+    return low;
+}
+
+/* Where in its file item begins. */
+static inline uint64_t dlpi_tokens_at(const dlp_tokens *t, uint64_t shard, uint64_t index) {
+    return t->shards[shard].header_bytes + (index - t->first[shard]) * t->item_step;
+}
+
+/* n tokens of 16 bits, not aligned, become as many of 32. They may lie in the second half of where
+   these go, since what is written never overtakes what is still to be read: a block is read whole
+   before it is written. */
+static void dlpi_tokens_widen(const uint8_t *from, uint64_t n, uint8_t *to) {
+    typedef uint16_t narrow __attribute__((vector_size(16)));
+    typedef uint32_t wide __attribute__((vector_size(32)));
+    uint64_t i = 0;
+    for (; i + 8 <= n; i += 8) {
+        narrow v;
+        wide w;
+        memcpy(&v, from + 2 * i, sizeof v);
+        w = __builtin_convertvector(v, wide);
+        memcpy(to + 4 * i, &w, sizeof w);
+    }
+    for (; i < n; i++) {
+        uint32_t w = (uint32_t)from[2 * i] | (uint32_t)from[2 * i + 1] << 8;
+        memcpy(to + 4 * i, &w, sizeof w);
+    }
+}
+
+/* One window. The only copy that is made of it. */
+static inline int dlpi_tokens_row(const dlp_tokens *t, const dlpi_mapped *m, uint64_t at,
+                                  uint8_t *to, const dlp_item *it) {
+    uint64_t n = t->info.length + 1, bytes = n * t->width;
+    uint8_t *behind = to + (t->row_bytes - bytes);
+    int rc;
+    if (t->row_bytes == bytes) return dlpi_mapped_copy(m, at, bytes, to, it);
+    if (DLPI_LIKELY(m->bytes != NULL)) {
+        dlpi_tokens_widen(m->bytes + at, n, to);
+        return 0;
+    }
+    rc = dlpi_mapped_read(m, at, bytes, behind, it);
+    if (rc == 0) dlpi_tokens_widen(behind, n, to);
+    return rc;
+}
+
+/* Bytes of an item in its shard. */
+static inline uint64_t dlpi_tokens_span(const dlp_tokens *t) {
+    return t->item_step + (t->info.length + 1) * t->width - t->info.stride * t->width;
+}
+
+/* The next indices of a shuffled order, as this thread has computed them last. Nothing in it is of
+   one source: it follows from n, seed and epoch. */
+enum {
+    DLPI_LOOK_BLOCK = 64,
+    DLPI_LOOK_NEXT = 3,    /* rows from the one that is copied to the one that is meant */
+    DLPI_LOOK_BYTES = 4096 /* of it; behind these the caches go on by themselves */
+};
+
+typedef struct dlpi_look {
+    uint64_t n, seed, epoch, first; /* n 0: nothing yet */
+    uint64_t index[DLPI_LOOK_BLOCK + DLPI_LOOK_NEXT];
+} dlpi_look;
+
+static _Thread_local dlpi_look dlpi_tokens_look;
+
+__attribute__((noinline)) static void dlpi_look_fill(dlpi_look *l, uint64_t n, const dlp_item *it) {
+    uint64_t first = it->position / DLPI_LOOK_BLOCK * DLPI_LOOK_BLOCK;
+    uint64_t count = DLPI_LOOK_BLOCK + DLPI_LOOK_NEXT;
+    dlp_permutation order;
+    l->n = n;
+    l->seed = it->seed;
+    l->epoch = it->epoch;
+    l->first = first;
+    if (first >= n || dlp_permutation_init(&order, n, it->seed, it->epoch) != DLP_OK) return;
+    if (count > n - first) count = n - first;
+    dlp_permutation_block(&order, first, (uint32_t)count, l->index);
+    for (; count < DLPI_LOOK_BLOCK + DLPI_LOOK_NEXT; count++) l->index[count] = 0;
+}
+
+/* Have the caches fetch a row that comes soon: windows out of order lie where nobody guesses them,
+   and each waits for the page tables and the memory otherwise, a quarter of what a row costs. */
+static inline void dlpi_tokens_touch(const dlp_tokens *t, const dlp_item *it) {
+    dlpi_look *l = &dlpi_tokens_look;
+    uint64_t k = it->position % DLPI_LOOK_BLOCK, shard, bytes = dlpi_tokens_span(t);
+    const uint8_t *at;
+    if (DLPI_UNLIKELY(l->n != t->info.n_items || l->first != it->position - k ||
+                      l->epoch != it->epoch || l->seed != it->seed))
+        dlpi_look_fill(l, t->info.n_items, it);
+    if (DLPI_UNLIKELY(l->index[k] != it->index)) return; /* another order */
+    shard = dlpi_tokens_find(t, l->index[k + DLPI_LOOK_NEXT]);
+    if (t->files[shard].bytes == NULL) return;
+    at = t->files[shard].bytes + dlpi_tokens_at(t, shard, l->index[k + DLPI_LOOK_NEXT]);
+    for (uint64_t i = 0; i < bytes && i < DLPI_LOOK_BYTES; i += 64) __builtin_prefetch(at + i);
+}
+
+/* Ask the system for what comes read_ahead items after this one, if it is not in memory, or others
+   were not a moment ago. */
+__attribute__((noinline)) static void dlpi_tokens_shuffled_ahead(dlp_tokens *t, const dlp_item *it,
+                                                                 bool probe) {
+    uint64_t next = it->position + (uint64_t)t->read_ahead, shard, at;
+    uint32_t cold = DLPI_LOAD_RLX(&t->cold);
+    dlp_permutation order;
+    if (next >= t->info.n_items ||
+        dlp_permutation_init(&order, t->info.n_items, it->seed, it->epoch) != DLP_OK ||
+        dlp_permutation_at(&order, it->position) != it->index)
+        return;
+    next = dlp_permutation_at(&order, next);
+    shard = dlpi_tokens_find(t, next);
+    at = dlpi_tokens_at(t, shard, next);
+    if (probe) {
+        bool here = dlpi_mapped_is_here(&t->files[shard], at);
+        cold = !here ? (uint32_t)DLPI_MAPPED_COLD : cold > 0 ? cold - 1 : 0;
+        DLPI_STORE_RLX(&t->cold, cold);
+    }
+    if (cold > 0) dlpi_mapped_will_need(&t->files[shard], at, dlpi_tokens_span(t));
+}
+
+static inline void dlpi_tokens_shuffled(dlp_tokens *t, const dlp_item *it, dlpi_mapped *m) {
+    /* one of 64 positions, whichever of them are this rank's */
+    bool probe = it->position * UINT64_C(0x9e3779b97f4a7c15) >> 58 == 0;
+    dlpi_mapped_advise(m, MADV_RANDOM);
+    if (t->info.n_items >= DLP_PERMUTATION_TABLE && !t->reads) dlpi_tokens_touch(t, it);
+    if (DLPI_LIKELY(!probe && DLPI_LOAD_RLX(&t->cold) == 0) || t->read_ahead == DLP_NONE) return;
+    dlpi_tokens_shuffled_ahead(t, it, probe);
+}
+
+/* The first item of a block asks for the next one. */
+static inline void dlpi_tokens_in_order(const dlp_tokens *t, dlpi_mapped *m, uint64_t at) {
+    dlpi_mapped_advise(m, MADV_SEQUENTIAL);
+    if (at % DLPI_MAPPED_BLOCK >= t->item_step || t->read_ahead == DLP_NONE) return;
+    at += dlpi_tokens_span(t);
+    if (!dlpi_mapped_is_here(m, at)) dlpi_mapped_will_need(m, at, DLPI_MAPPED_BLOCK);
+}
+
+static int dlpi_tokens_fetch(void *user, dlp_item *it) {
+    dlp_tokens *t = user;
+    uint64_t shard = dlpi_tokens_find(t, it->index), at = dlpi_tokens_at(t, shard, it->index);
+    dlpi_mapped *m = &t->files[shard];
+    uint8_t *to = it->data[0];
+    int rc = m->bytes ? dlpi_mapped_check(m, it) : 0;
+    if (DLPI_UNLIKELY(rc != 0)) return rc;
+    if (it->position == it->index) /* the dataset's own order: the item tells */
+        dlpi_tokens_in_order(t, m, at);
+    else
+        dlpi_tokens_shuffled(t, it, m);
+    for (uint64_t i = 0; i < t->info.windows && rc == 0; i++)
+        rc = dlpi_tokens_row(t, m, at + i * t->info.stride * t->width, to + i * t->row_bytes, it);
+    return rc;
+}
+
+DLPDEF void dlp_tokens_wire(dlp_tokens *t, dlp_dataset *dataset, dlp_workers_desc *workers,
+                            dlp_sampler_desc *sampler) {
+    dataset->n_items = t->info.n_items;
+    dataset->fields = &t->field;
+    dataset->n_fields = 1;
+    dataset->fills_rows = 1;
+    dataset->fetch = dlpi_tokens_fetch;
+    dataset->user = t;
+    dataset->stream = 0;
+    dlpi_users_wire(&t->users, workers);
+    dlpi_source_id(t->info.id, sampler);
+}
+
+DLPDEF int dlp_tokens_loader_open(dlp_pipe **out, dlp_tokens **tokens,
+                                  const dlp_tokens_loader_desc *desc, dlp_error *err) {
+    dlp_tokens_desc source;
+    dlp_loader_desc loader;
+    dlp_tokens *t;
+    int rc;
+    if (out == NULL || tokens == NULL || desc == NULL) {
+        const char *name = out == NULL ? "out" : tokens == NULL ? "tokens" : "desc";
+        return dlpi_error_set(err, DLP_ERR_ARG, name, "%s is NULL", name);
+    }
+    source = desc->tokens;
+    loader = desc->loader;
+    if (source.read_ahead == 0 && loader.batch_size <= 1u << 20)
+        source.read_ahead = 4 * (int32_t)loader.batch_size;
+    if ((rc = dlp_tokens_open(&t, &source, err)) != DLP_OK) return rc;
+    dlp_tokens_wire(t, &loader.dataset, &loader.workers, &loader.sampler);
+    if ((rc = dlp_loader_open(out, &loader, err)) != DLP_OK) {
+        dlp_tokens_close(t);
+        return rc;
+    }
+    *tokens = t;
+    return DLP_OK;
+}
+
+/* ---- documents ---- */
+
+/* Of each of tokens[0..length - 2] that is eot, the place behind it. (Where eot is a document's
+   first token, tokens begin with the row's second: so that is the token's own place.) */
+static inline uint64_t dlpi_tokens_starts(const void *tokens, bool wide, uint64_t length,
+                                          uint32_t eot, int32_t *start, uint64_t room) {
+    const uint16_t *narrow = tokens;
+    const uint32_t *words = tokens;
+    uint64_t n = 1;
+    for (uint64_t i = 0; i + 1 < length; i++) {
+        if (DLPI_LIKELY((wide ? words[i] : narrow[i]) != eot)) continue;
+        if (n < room) start[n] = (int32_t)i + 1;
+        n++;
+    }
+    return n;
+}
+
+DLPDEF uint64_t dlp_tokens_documents(const void *tokens, dlp_dtype dtype, uint64_t length,
+                                     uint32_t eot, int rule, int32_t *start, uint64_t room) {
+    bool wide = dtype == DLP_U32 || dtype == DLP_I32;
+    uint64_t n;
+    if ((dtype != DLP_U16 && !wide) || length == 0 || length > INT32_MAX) return 0;
+    if (rule != DLP_EOT_ENDS) tokens = (const uint8_t *)tokens + (wide ? 4 : 2);
+    n = wide ? dlpi_tokens_starts(tokens, true, length, eot, start, room)
+             : dlpi_tokens_starts(tokens, false, length, eot, start, room);
+    if (room > 0) start[0] = 0;
+    if (n < room) start[n] = (int32_t)length;
+    return n;
+}
+
+#include <dirent.h>
+/* ---------------------------------------------------------------------------------------------
+   >>impl-folder     FOLDERS OF PICTURES
+   Directories are a list that is worked off from its beginning: each is read to its end and closed
+   before the next, so that one descriptor is open at a time, and depth costs no stack. Each knows
+   its parent: a directory that is one of its own ancestors (device and inode) is a loop. */
+
+enum { DLPI_FOLDER_DIRS = 1 << 20 };
+
+typedef struct dlpi_folder_dir {
+    char *path;
+    uint64_t parent; /* in the list; its own number: the root */
+    uint32_t label;
+    dev_t dev;
+    ino_t ino;
+} dlpi_folder_dir;
+
+typedef struct dlpi_folder_file {
+    char *path;
+    uint32_t label;
+} dlpi_folder_file;
+
+typedef struct dlpi_folder {
+    dlp_folder shown; /* first: what the caller has */
+    dlp_folder_desc d;
+    dlpi_folder_dir *dirs;
+    uint64_t n_dirs, dirs_room;
+    dlpi_folder_file *files;
+    uint64_t n_files, files_room;
+    char **paths;
+    uint32_t *labels;
+    char **classes;
+    uint64_t *class_files;
+} dlpi_folder;
+
+static int dlpi_folder_memory(dlp_error *err) {
+    dlpi_error_set(err, DLP_ERR_MEMORY, "", "no memory for the list of files");
+    if (err) err->errnum = ENOMEM;
+    return DLP_ERR_MEMORY;
+}
+
+static int dlpi_folder_system(dlp_error *err, const char *path, const char *what, int errnum) {
+    dlpi_error_set(err, DLP_ERR_SYSTEM, "path", "%s: %s: %s", dlpi_path_end(path), what,
+                   strerror(errnum));
+    if (err) err->errnum = errnum;
+    return DLP_ERR_SYSTEM;
+}
+
+/* Room for one more record. Returns the array, or NULL, which leaves the old one. */
+static void *dlpi_folder_room(void *array, uint64_t n, uint64_t *room, size_t each) {
+    uint64_t more = *room ? 2 * *room : 64;
+    void *grown;
+    if (n < *room) return array;
+    grown = realloc(array, (size_t)dlpi_times(more, each));
+    if (grown) *room = more;
+    return grown;
+}
+
+/* "dir/name", allocated; NULL: no memory. */
+static char *dlpi_folder_join(const char *dir, const char *name) {
+    size_t a = strlen(dir), b = strlen(name);
+    char *path = malloc(a + b + 2);
+    if (path == NULL) return NULL;
+    memcpy(path, dir, a);
+    path[a] = '/';
+    memcpy(path + a + 1, name, b + 1);
+    return path;
+}
+
+/* Letters of ASCII alone: what counts does not depend on the locale. */
+static bool dlpi_folder_same(const char *a, const char *b) {
+    for (;; a++, b++) {
+        char x = *a >= 'A' && *a <= 'Z' ? (char)(*a + 32) : *a;
+        char y = *b >= 'A' && *b <= 'Z' ? (char)(*b + 32) : *b;
+        if (x != y) return false;
+        if (x == 0) return true;
+    }
+}
+
+static bool dlpi_folder_counts(const dlp_folder_desc *d, const char *name) {
+    static const char *const usual[] = {"jpg", "jpeg", "png", "bmp", "ppm", "webp"};
+    const char *const *of = d->extensions ? d->extensions : usual;
+    uint32_t n = d->extensions ? d->n_extensions : sizeof usual / sizeof *usual;
+    const char *dot = strrchr(name, '.');
+    for (uint32_t i = 0; dot && i < n; i++)
+        if (dlpi_folder_same(dot + 1, of[i])) return true;
+    return false;
+}
+
+static int dlpi_folder_add_file(dlpi_folder *f, char *path, uint32_t label, dlp_error *err) {
+    dlpi_folder_file *files;
+    if (f->n_files >= f->d.max_files) {
+        free(path);
+        return dlpi_error_set(err, DLP_ERR_LIMIT, "max_files",
+                              "%s: has more than %" PRIu64 " files that count",
+                              dlpi_path_end(f->d.path), f->d.max_files);
+    }
+    files = dlpi_folder_room(f->files, f->n_files, &f->files_room, sizeof *files);
+    if (files == NULL) {
+        free(path);
+        return dlpi_folder_memory(err);
+    }
+    f->files = files;
+    files[f->n_files++] = (dlpi_folder_file){path, label};
+    return DLP_OK;
+}
+
+/* path: taken. st: of the directory. */
+static int dlpi_folder_add_dir(dlpi_folder *f, char *path, uint64_t parent, const struct stat *st,
+                               dlp_error *err) {
+    dlpi_folder_dir *dirs;
+    int rc = DLP_OK;
+    for (uint64_t i = parent; f->n_dirs > 0 && rc == DLP_OK; i = f->dirs[i].parent) {
+        if (f->dirs[i].dev == st->st_dev && f->dirs[i].ino == st->st_ino)
+            rc = dlpi_folder_system(err, path, "leads back to a directory that it lies in", ELOOP);
+        if (f->dirs[i].parent == i) break;
+    }
+    if (rc == DLP_OK && f->n_dirs == DLPI_FOLDER_DIRS)
+        rc = dlpi_error_set(err, DLP_ERR_LIMIT, "path", "%s: has more than 2^20 directories",
+                            dlpi_path_end(f->d.path));
+    dirs = rc == DLP_OK ? dlpi_folder_room(f->dirs, f->n_dirs, &f->dirs_room, sizeof *dirs) : NULL;
+    if (dirs == NULL) {
+        free(path);
+        return rc == DLP_OK ? dlpi_folder_memory(err) : rc;
+    }
+    f->dirs = dirs;
+    dirs[f->n_dirs] =
+        (dlpi_folder_dir){path, parent, f->n_dirs ? dirs[parent].label : 0, st->st_dev, st->st_ino};
+    f->n_dirs++;
+    return DLP_OK;
+}
+
+/* One name of directory k. */
+static int dlpi_folder_entry(dlpi_folder *f, uint64_t k, const char *name, dlp_error *err) {
+    bool counts = k > 0 && dlpi_folder_counts(&f->d, name);
+    char *path;
+    struct stat st;
+    if (name[0] == '.') {
+        f->shown.left_out += strcmp(name, ".") != 0 && strcmp(name, "..") != 0;
+        return DLP_OK;
+    }
+    if ((path = dlpi_folder_join(f->dirs[k].path, name)) == NULL) return dlpi_folder_memory(err);
+    if (stat(path, &st) != 0) {
+        int errnum = errno, rc = DLP_OK;
+        if (counts || (errnum != ENOENT && errnum != ELOOP))
+            rc = dlpi_folder_system(err, path, "stat", errnum);
+        else
+            f->shown.left_out++; /* a link that leads nowhere, of a name that does not count */
+        free(path);
+        return rc;
+    }
+    if (S_ISDIR(st.st_mode)) return dlpi_folder_add_dir(f, path, k, &st, err);
+    if (counts && S_ISREG(st.st_mode)) return dlpi_folder_add_file(f, path, f->dirs[k].label, err);
+    f->shown.left_out++;
+    free(path);
+    return DLP_OK;
+}
+
+static int dlpi_folder_read(dlpi_folder *f, uint64_t k, dlp_error *err) {
+    int fd = dlpi_fd_above(open(f->dirs[k].path, O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    DIR *dir = fd >= 0 ? fdopendir(fd) : NULL;
+    struct dirent *e;
+    int rc = DLP_OK;
+    if (dir == NULL) {
+        rc = dlpi_folder_system(err, f->dirs[k].path, "open", errno);
+        if (fd >= 0) close(fd);
+        return rc;
+    }
+    while (rc == DLP_OK && (errno = 0, e = readdir(dir)) != NULL)
+        rc = dlpi_folder_entry(f, k, e->d_name, err);
+    if (rc == DLP_OK && errno != 0) rc = dlpi_folder_system(err, f->dirs[k].path, "read", errno);
+    closedir(dir);
+    return rc;
+}
+
+static int dlpi_folder_by_path(const void *a, const void *b) {
+    return strcmp(((const dlpi_folder_dir *)a)->path, ((const dlpi_folder_dir *)b)->path);
+}
+
+static int dlpi_folder_by_class(const void *a, const void *b) {
+    const dlpi_folder_file *x = a, *y = b;
+    if (x->label != y->label) return x->label < y->label ? -1 : 1;
+    return strcmp(x->path, y->path);
+}
+
+/* The root's directories are the classes: in their order, numbered, with their names. */
+static int dlpi_folder_classes(dlpi_folder *f, dlp_error *err) {
+    uint64_t n = f->n_dirs - 1;
+    size_t root = strlen(f->dirs[0].path) + 1;
+    if (n == 0)
+        return dlpi_error_set(err, DLP_ERR_ARG, "path", "%s: has no directories, which are classes",
+                              dlpi_path_end(f->d.path));
+    qsort(f->dirs + 1, (size_t)n, sizeof *f->dirs, dlpi_folder_by_path);
+    f->classes = calloc((size_t)n, sizeof *f->classes);
+    f->class_files = calloc((size_t)n, sizeof *f->class_files);
+    if (f->classes == NULL || f->class_files == NULL) return dlpi_folder_memory(err);
+    f->shown.n_classes = (uint32_t)n;
+    for (uint64_t i = 0; i < n; i++) {
+        f->dirs[i + 1].label = (uint32_t)i;
+        if ((f->classes[i] = strdup(f->dirs[i + 1].path + root)) == NULL)
+            return dlpi_folder_memory(err);
+    }
+    return DLP_OK;
+}
+
+static uint64_t dlpi_folder_hash(uint64_t h, const char *text) {
+    for (; *text; text++) h = dlpi_absorb(h, (uint8_t)*text);
+    return dlpi_absorb(h, 256); /* no byte: the end of this one */
+}
+
+/* Sort the files, and show all. */
+static int dlpi_folder_finish(dlpi_folder *f, dlp_error *err) {
+    uint64_t n = f->n_files, h = dlpi_absorb(n, f->shown.n_classes);
+    size_t root = strlen(f->dirs[0].path);
+    if (n == 0)
+        return dlpi_error_set(err, DLP_ERR_ARG, "path",
+                              "%s: no file below its %" PRIu32 " classes counts (extensions)",
+                              dlpi_path_end(f->d.path), f->shown.n_classes);
+    qsort(f->files, (size_t)n, sizeof *f->files, dlpi_folder_by_class);
+    f->paths = calloc((size_t)n, sizeof *f->paths);
+    f->labels = calloc((size_t)n, sizeof *f->labels);
+    if (f->paths == NULL || f->labels == NULL) return dlpi_folder_memory(err);
+    for (uint64_t i = 0; i < n; i++) {
+        f->paths[i] = f->files[i].path;
+        f->labels[i] = f->files[i].label;
+        f->class_files[f->labels[i]]++;
+        h = dlpi_folder_hash(h, f->paths[i] + root);
+    }
+    f->n_files = 0; /* they are among paths now */
+    for (uint32_t i = 0; i < f->shown.n_classes; i++) h = dlpi_folder_hash(h, f->classes[i]);
+    f->shown.id = h;
+    f->shown.n_files = n;
+    f->shown.paths = (const char *const *)f->paths;
+    f->shown.labels = f->labels;
+    f->shown.classes = (const char *const *)f->classes;
+    f->shown.class_files = f->class_files;
+    return DLP_OK;
+}
+
+static void dlpi_folder_dirs_free(dlpi_folder *f) {
+    for (uint64_t i = 0; i < f->n_dirs; i++) free(f->dirs[i].path);
+    for (uint64_t i = 0; i < f->n_files; i++) free(f->files[i].path);
+    free(f->dirs);
+    free(f->files);
+    f->dirs = NULL;
+    f->files = NULL;
+    f->n_dirs = f->n_files = 0;
+}
+
+/* All of the tree. */
+static int dlpi_folder_list(dlpi_folder *f, dlp_error *err) {
+    struct stat st;
+    char *root;
+    int rc;
+    if (stat(f->d.path, &st) != 0) return dlpi_folder_system(err, f->d.path, "stat", errno);
+    if ((root = strdup(f->d.path)) == NULL) return dlpi_folder_memory(err);
+    for (size_t n = strlen(root); n > 1 && root[n - 1] == '/'; n--) root[n - 1] = 0;
+    if ((rc = dlpi_folder_add_dir(f, root, 0, &st, err)) != DLP_OK) return rc;
+    if ((rc = dlpi_folder_read(f, 0, err)) != DLP_OK) return rc;
+    if ((rc = dlpi_folder_classes(f, err)) != DLP_OK) return rc;
+    for (uint64_t k = 1; k < f->n_dirs && rc == DLP_OK; k++) rc = dlpi_folder_read(f, k, err);
+    return rc == DLP_OK ? dlpi_folder_finish(f, err) : rc;
+}
+
+DLPDEF int dlp_folder_open(dlp_folder **out, const dlp_folder_desc *desc, dlp_error *err) {
+    dlpi_folder *f;
+    int rc;
+    if (out == NULL || desc == NULL || desc->path == NULL || desc->path[0] == 0) {
+        const char *name = out == NULL ? "out" : desc == NULL ? "desc" : "path";
+        return dlpi_error_set(err, DLP_ERR_ARG, name, "%s: required", name);
+    }
+    if ((desc->extensions == NULL) != (desc->n_extensions == 0))
+        return dlpi_error_set(err, DLP_ERR_ARG, "extensions",
+                              "extensions: none, or all of n_extensions");
+    if ((f = calloc(1, sizeof *f)) == NULL) return dlpi_folder_memory(err);
+    f->d = *desc;
+    if (f->d.max_files == 0 || f->d.max_files > UINT64_C(1) << 31)
+        f->d.max_files = UINT64_C(1) << 31;
+    rc = dlpi_folder_list(f, err);
+    dlpi_folder_dirs_free(f);
+    if (rc != DLP_OK) {
+        dlp_folder_close(&f->shown);
+        return rc;
+    }
+    *out = &f->shown;
+    return DLP_OK;
+}
+
+DLPDEF void dlp_folder_close(dlp_folder *folder) {
+    dlpi_folder *f = (dlpi_folder *)(void *)folder;
+    if (f == NULL) return;
+    for (uint64_t i = 0; i < f->shown.n_files; i++) free(f->paths[i]);
+    for (uint32_t i = 0; f->classes && i < f->shown.n_classes; i++) free(f->classes[i]);
+    free(f->paths);
+    free(f->labels);
+    free(f->classes);
+    free(f->class_files);
+    free(f);
+}
+
+/* ---------------------------------------------------------------------------------------------
+   >>impl-arrays     ROWS OUT OF ARRAYS
+   A header is read and checked once; then a file is a place where rows begin, their number and
+   their bytes. Nothing of a header is believed before it is held against the length of the file. */
+
+enum { DLPI_NPY_HEADER_MOST = 1 << 16, DLPI_CIFAR_PIXELS = 3 * 32 * 32 };
+#define DLPI_ARRAY_FILES (UINT64_C(1) << 16)
+
+typedef struct dlpi_array_file {
+    dlpi_mapped m;
+    uint64_t data;  /* where rows begin */
+    uint64_t first; /* row of the column that its first one is */
+    uint64_t rows;
+} dlpi_array_file;
+
+typedef struct dlpi_array {
+    int32_t format;
+    uint32_t n_fields, field; /* its fields are [field, field + n_fields) of all */
+    uint64_t n_files, rows;
+    uint64_t row_bytes; /* of all its fields together */
+    uint64_t swap;      /* bytes of a number that is big-endian; 1: of none */
+    dlpi_array_file *files;
+} dlpi_array;
+
+struct dlp_arrays {
+    dlp_arrays_info info;
+    dlp_field fields[DLP_MAX_FIELDS];
+    char names[DLP_MAX_FIELDS][32];
+    uint64_t field_bytes[DLP_MAX_FIELDS];
+    uint32_t n_columns, users; /* U4 */
+    bool reads;
+    dlpi_array columns[DLP_MAX_FIELDS];
+};
+
+/* What a file says of itself. */
+typedef struct dlpi_array_head {
+    dlp_dtype dtype;
+    uint32_t ndim;
+    uint64_t shape[DLP_MAX_DIMS]; /* rows, then those of a row */
+    uint64_t data, swap;
+} dlpi_array_head;
+
+/* ---- IDX ---- */
+
+static uint32_t dlpi_big32(const uint8_t *b) {
+    return (uint32_t)b[0] << 24 | (uint32_t)b[1] << 16 | (uint32_t)b[2] << 8 | (uint32_t)b[3];
+}
+
+static int dlpi_idx_head(const dlpi_mapped *m, dlpi_array_head *h, dlp_error *err) {
+    static const dlp_dtype types[] = {DLP_U8, DLP_I8, 0, DLP_I16, DLP_I32, DLP_F32, DLP_F64};
+    uint8_t b[4 + 4 * DLP_MAX_DIMS];
+    int rc = dlpi_mapped_head(m, 0, 4, b, "header", err);
+    if (rc != DLP_OK) return rc;
+    if (b[0] != 0 || b[1] != 0)
+        return dlpi_mapped_error(err, DLP_ERR_CORRUPT, m->path, 0,
+                                 "is not IDX: its first 2 bytes "
+                                 "are not 0");
+    if (b[2] < 8 || b[2] > 14 || types[b[2] - 8] == 0)
+        return dlpi_mapped_error(err, DLP_ERR_CORRUPT, m->path, 2, "type %d is none of IDX's",
+                                 b[2]);
+    if (b[3] < 1 || b[3] > DLP_MAX_DIMS)
+        return dlpi_mapped_error(err, DLP_ERR_UNSUPPORTED, m->path, 3,
+                                 "%d dimensions, 1 to %d are known", b[3], DLP_MAX_DIMS);
+    h->dtype = types[b[2] - 8];
+    h->ndim = b[3];
+    if ((rc = dlpi_mapped_head(m, 4, 4 * h->ndim, b, "header", err)) != DLP_OK) return rc;
+    for (uint32_t i = 0; i < h->ndim; i++) h->shape[i] = dlpi_big32(b + 4 * i);
+    h->data = 4 + 4 * h->ndim;
+    h->swap = dlpi_dtype_bytes(h->dtype);
+    return DLP_OK;
+}
+
+/* ---- npy ---- */
+
+/* A Python literal of a dictionary, of which three keys are wanted, as numpy writes it. */
+typedef struct dlpi_npy {
+    const char *text, *at, *end;
+    const dlpi_mapped *m;
+    uint64_t begins; /* byte of the file where text begins */
+    dlp_error *err;
+} dlpi_npy;
+
+static int dlpi_npy_bad(const dlpi_npy *n, int code, const char *words) {
+    return dlpi_mapped_error(n->err, code, n->m->path, n->begins + (uint64_t)(n->at - n->text),
+                             "npy header: %s", words);
+}
+
+static void dlpi_npy_space(dlpi_npy *n) {
+    while (n->at < n->end && (*n->at == ' ' || *n->at == '\n' || *n->at == '\t')) n->at++;
+}
+
+/* Is this the next character that is not white space? If so, go past it. */
+static bool dlpi_npy_is(dlpi_npy *n, char c) {
+    dlpi_npy_space(n);
+    if (n->at == n->end || *n->at != c) return false;
+    n->at++;
+    return true;
+}
+
+static bool dlpi_npy_word(dlpi_npy *n, const char *word) {
+    size_t bytes = strlen(word);
+    dlpi_npy_space(n);
+    if ((size_t)(n->end - n->at) < bytes || memcmp(n->at, word, bytes) != 0) return false;
+    n->at += bytes;
+    return true;
+}
+
+/* 'text', without escapes. */
+static bool dlpi_npy_string(dlpi_npy *n, char *to, size_t size) {
+    char quote;
+    size_t i = 0;
+    dlpi_npy_space(n);
+    if (n->at == n->end || (*n->at != '\'' && *n->at != '"')) return false;
+    quote = *n->at++;
+    for (; n->at < n->end && *n->at != quote; n->at++) {
+        if (i + 1 == size || *n->at == '\\') return false;
+        to[i++] = *n->at;
+    }
+    to[i] = 0;
+    return dlpi_npy_is(n, quote);
+}
+
+static bool dlpi_npy_number(dlpi_npy *n, uint64_t *to) {
+    uint64_t v = 0;
+    const char *begin;
+    dlpi_npy_space(n);
+    for (begin = n->at; n->at < n->end && *n->at >= '0' && *n->at <= '9'; n->at++) {
+        uint64_t digit = (uint64_t)(*n->at - '0');
+        if (v > (UINT64_MAX - digit) / 10) return false;
+        v = v * 10 + digit;
+    }
+    *to = v;
+    return n->at > begin;
+}
+
+static int dlpi_npy_descr(dlpi_npy *n, dlpi_array_head *h) {
+    static const struct {
+        const char *name;
+        dlp_dtype dtype;
+    } types[] = {{"b1", DLP_BOOL}, {"i1", DLP_I8},  {"u1", DLP_U8},  {"i2", DLP_I16},
+                 {"u2", DLP_U16},  {"i4", DLP_I32}, {"u4", DLP_U32}, {"i8", DLP_I64},
+                 {"u8", DLP_U64},  {"f2", DLP_F16}, {"f4", DLP_F32}, {"f8", DLP_F64}};
+    char descr[16];
+    dlpi_npy_space(n);
+    if (n->at < n->end && *n->at == '[')
+        return dlpi_npy_bad(n, DLP_ERR_UNSUPPORTED, "a structured type");
+    if (!dlpi_npy_string(n, descr, sizeof descr))
+        return dlpi_npy_bad(n, DLP_ERR_CORRUPT, "no type after 'descr'");
+    if (descr[0] == '>') return dlpi_npy_bad(n, DLP_ERR_UNSUPPORTED, "a big-endian type");
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++)
+        if (strchr("<|=", descr[0]) && strcmp(descr + 1, types[i].name) == 0) {
+            h->dtype = types[i].dtype;
+            return DLP_OK;
+        }
+    return dlpi_npy_bad(n, DLP_ERR_UNSUPPORTED,
+                        "a type that is not one of b1, i1 .. i8, u1 .. u8, "
+                        "f2 .. f8");
+}
+
+static int dlpi_npy_shape(dlpi_npy *n, dlpi_array_head *h) {
+    if (!dlpi_npy_is(n, '(')) return dlpi_npy_bad(n, DLP_ERR_CORRUPT, "no tuple after 'shape'");
+    while (!dlpi_npy_is(n, ')')) {
+        if (h->ndim == DLP_MAX_DIMS)
+            return dlpi_npy_bad(n, DLP_ERR_UNSUPPORTED, "more than 8 dimensions");
+        if (!dlpi_npy_number(n, &h->shape[h->ndim]))
+            return dlpi_npy_bad(n, DLP_ERR_CORRUPT, "no number of 64 bits in 'shape'");
+        h->ndim++;
+        if (dlpi_npy_is(n, ',')) continue;
+        if (!dlpi_npy_is(n, ')')) return dlpi_npy_bad(n, DLP_ERR_CORRUPT, "no end of 'shape'");
+        break;
+    }
+    if (h->ndim == 0) return dlpi_npy_bad(n, DLP_ERR_UNSUPPORTED, "a scalar, which has no rows");
+    return DLP_OK;
+}
+
+static int dlpi_npy_order(dlpi_npy *n, bool *fortran) {
+    *fortran = dlpi_npy_word(n, "True");
+    if (*fortran || dlpi_npy_word(n, "False")) return DLP_OK;
+    return dlpi_npy_bad(n, DLP_ERR_CORRUPT, "no True or False after 'fortran_order'");
+}
+
+/* One key and its value. seen: a bit for each that was there. */
+static int dlpi_npy_entry(dlpi_npy *n, dlpi_array_head *h, uint32_t *seen, bool *fortran) {
+    static const char *const keys[] = {"descr", "fortran_order", "shape"};
+    char key[24];
+    uint32_t k = 0;
+    if (!dlpi_npy_string(n, key, sizeof key)) return dlpi_npy_bad(n, DLP_ERR_CORRUPT, "no key");
+    while (k < 3 && strcmp(key, keys[k]) != 0) k++;
+    if (k == 3 || (*seen >> k & 1) != 0)
+        return dlpi_npy_bad(n, DLP_ERR_CORRUPT, "a key that is not its own, or twice");
+    *seen |= 1u << k;
+    if (!dlpi_npy_is(n, ':')) return dlpi_npy_bad(n, DLP_ERR_CORRUPT, "no colon after a key");
+    if (k == 0) return dlpi_npy_descr(n, h);
+    return k == 1 ? dlpi_npy_order(n, fortran) : dlpi_npy_shape(n, h);
+}
+
+static int dlpi_npy_parse(dlpi_npy *n, dlpi_array_head *h) {
+    uint32_t seen = 0;
+    bool fortran = false;
+    int rc;
+    if (!dlpi_npy_is(n, '{')) return dlpi_npy_bad(n, DLP_ERR_CORRUPT, "no dictionary");
+    while (!dlpi_npy_is(n, '}')) {
+        if ((rc = dlpi_npy_entry(n, h, &seen, &fortran)) != DLP_OK) return rc;
+        if (dlpi_npy_is(n, ',')) continue;
+        if (!dlpi_npy_is(n, '}')) return dlpi_npy_bad(n, DLP_ERR_CORRUPT, "no end of it");
+        break;
+    }
+    dlpi_npy_space(n);
+    if (n->at != n->end) return dlpi_npy_bad(n, DLP_ERR_CORRUPT, "something behind its end");
+    if (seen != 7) return dlpi_npy_bad(n, DLP_ERR_CORRUPT, "descr, fortran_order or shape missing");
+    if (fortran && h->ndim > 1)
+        return dlpi_npy_bad(n, DLP_ERR_UNSUPPORTED, "Fortran order: rows lie apart");
+    return DLP_OK;
+}
+
+static int dlpi_npy_head(const dlpi_mapped *m, dlpi_array_head *h, dlp_error *err) {
+    uint8_t b[12];
+    uint64_t bytes, prefix;
+    char *text;
+    dlpi_npy n;
+    int rc = dlpi_mapped_head(m, 0, 10, b, "header", err);
+    if (rc != DLP_OK) return rc;
+    if (memcmp(b, "\x93NUMPY", 6) != 0)
+        return dlpi_mapped_error(err, DLP_ERR_CORRUPT, m->path, 0, "is not npy: another magic");
+    if (b[6] < 1 || b[6] > 3 || b[7] != 0)
+        return dlpi_mapped_error(err, DLP_ERR_UNSUPPORTED, m->path, 6,
+                                 "npy version %d.%d, 1.0 to 3.0 are known", b[6], b[7]);
+    prefix = b[6] == 1 ? 10 : 12;
+    if ((rc = dlpi_mapped_head(m, 0, prefix, b, "header", err)) != DLP_OK) return rc;
+    bytes = (uint64_t)b[8] | (uint64_t)b[9] << 8;
+    if (prefix == 12) bytes |= (uint64_t)b[10] << 16 | (uint64_t)b[11] << 24;
+    if (bytes > DLPI_NPY_HEADER_MOST)
+        return dlpi_mapped_error(err, DLP_ERR_CORRUPT, m->path, 8,
+                                 "an npy header of %" PRIu64 " bytes, %d is the most", bytes,
+                                 DLPI_NPY_HEADER_MOST);
+    if ((text = malloc((size_t)bytes + 1)) == NULL)
+        return dlpi_mapped_system(err, m->path, "malloc", ENOMEM);
+    rc = dlpi_mapped_head(m, prefix, bytes, text, "header", err);
+    n = (dlpi_npy){text, text, text + bytes, m, prefix, err};
+    if (rc == DLP_OK) rc = dlpi_npy_parse(&n, h);
+    free(text);
+    h->data = prefix + bytes;
+    h->swap = 1;
+    return rc;
+}
+
+/* ---- files and columns ---- */
+
+static int dlpi_array_guess(const dlpi_mapped *m, int32_t *format, dlp_error *err) {
+    uint8_t b[4] = {1};
+    int64_t got = dlpi_mapped_pread(m, 0, 4, b);
+    if (got < 0) return dlpi_mapped_system(err, m->path, "read", errno);
+    if (got == 4 && memcmp(b, "\x93NUM", 4) == 0)
+        *format = DLP_ARRAY_NPY;
+    else if (got == 4 && b[0] == 0 && b[1] == 0 && b[2] >= 8 && b[2] <= 14)
+        *format = DLP_ARRAY_IDX;
+    else
+        return dlpi_mapped_error(err, DLP_ERR_CORRUPT, m->path, 0,
+                                 "begins neither as npy nor as IDX; CIFAR's wants its format");
+    return DLP_OK;
+}
+
+/* CIFAR's files have no header: a number of records. */
+static int dlpi_cifar_head(const dlpi_mapped *m, uint64_t labels, dlpi_array_head *h,
+                           dlp_error *err) {
+    uint64_t record = labels + DLPI_CIFAR_PIXELS;
+    if (m->size % record != 0)
+        return dlpi_mapped_error(err, DLP_ERR_CORRUPT, m->path, m->size - m->size % record,
+                                 "ends in %" PRIu64 " bytes of a record of %" PRIu64,
+                                 m->size % record, record);
+    h->dtype = DLP_U8;
+    h->ndim = 2;
+    h->shape[0] = m->size / record;
+    h->shape[1] = record;
+    h->swap = 1;
+    return DLP_OK;
+}
+
+static int dlpi_array_head_of(int32_t format, const dlpi_mapped *m, dlpi_array_head *h,
+                              dlp_error *err) {
+    memset(h, 0, sizeof *h);
+    switch (format) {
+    case DLP_ARRAY_IDX: return dlpi_idx_head(m, h, err);
+    case DLP_ARRAY_NPY: return dlpi_npy_head(m, h, err);
+    case DLP_ARRAY_CIFAR10: return dlpi_cifar_head(m, 1, h, err);
+    default: return dlpi_cifar_head(m, 2, h, err);
+    }
+}
+
+/* Bytes of a row; is the file as long as all of them? */
+static int dlpi_array_measure(const dlpi_mapped *m, const dlpi_array_head *h, uint64_t *row,
+                              dlp_error *err) {
+    uint64_t bytes = dlpi_dtype_bytes(h->dtype);
+    for (uint32_t i = 1; i < h->ndim; i++) bytes = dlpi_times(bytes, h->shape[i]);
+    *row = bytes;
+    if (bytes == 0 || bytes > DLPI_CELL_MAX)
+        return dlpi_mapped_error(err, DLP_ERR_CORRUPT, m->path, 0, "rows of %" PRIu64 " bytes",
+                                 bytes);
+    bytes = dlpi_sum(dlpi_times(bytes, h->shape[0]), h->data);
+    if (bytes == m->size) return DLP_OK;
+    return dlpi_mapped_error(err, DLP_ERR_CORRUPT, m->path, m->size < bytes ? m->size : bytes,
+                             "its header wants %" PRIu64 " bytes, the file has %" PRIu64, bytes,
+                             m->size);
+}
+
+static void dlpi_array_field(dlp_arrays *a, dlpi_array *c, const char *name, dlp_dtype dtype,
+                             const uint64_t *shape, uint32_t ndim) {
+    uint32_t k = a->info.n_fields++;
+    dlp_field *f = &a->fields[k];
+    c->n_fields++;
+    dlpi_copy_text(a->names[k], sizeof a->names[k], name);
+    f->name = a->names[k];
+    f->dtype = dtype;
+    f->ndim = (int32_t)ndim;
+    a->field_bytes[k] = dlpi_dtype_bytes(dtype);
+    for (uint32_t i = 0; i < ndim; i++) {
+        f->shape[i] = (int64_t)shape[i];
+        a->field_bytes[k] *= shape[i];
+    }
+}
+
+/* The fields of a column, by its first file. */
+static int dlpi_array_fields(dlp_arrays *a, dlpi_array *c, const dlp_array_column *d,
+                             const dlpi_array_head *h, dlp_error *err) {
+    static const uint64_t pixels[] = {3, 32, 32};
+    bool cifar = c->format >= DLP_ARRAY_CIFAR10, fine = c->format == DLP_ARRAY_CIFAR100;
+    c->field = a->info.n_fields;
+    if (c->field + (cifar ? 2 : 1) + fine > DLP_MAX_FIELDS)
+        return dlpi_error_set(err, DLP_ERR_ARG, "columns",
+                              "columns: they have more than 16 fields");
+    if (cifar) {
+        if (fine) dlpi_array_field(a, c, "coarse", DLP_U8, NULL, 0);
+        dlpi_array_field(a, c, fine ? "fine" : "label", DLP_U8, NULL, 0);
+        dlpi_array_field(a, c, "image", DLP_U8, pixels, 3);
+    } else {
+        dlpi_array_field(a, c, d->name, h->dtype, h->shape + 1, h->ndim - 1);
+    }
+    c->swap = h->swap;
+    return DLP_OK;
+}
+
+/* Are the rows of a further file as those of the first? */
+static bool dlpi_array_like(const dlp_arrays *a, const dlpi_array *c, const dlpi_array_head *h) {
+    const dlp_field *f = &a->fields[c->field];
+    if (c->format >= DLP_ARRAY_CIFAR10) return true;
+    if (f->dtype != h->dtype || (uint32_t)f->ndim + 1 != h->ndim) return false;
+    for (uint32_t i = 1; i < h->ndim; i++)
+        if ((uint64_t)f->shape[i - 1] != h->shape[i]) return false;
+    return true;
+}
+
+static int dlpi_array_file_open(dlp_arrays *a, dlpi_array *c, const dlp_array_column *d, uint64_t i,
+                                dlp_error *err) {
+    dlpi_array_file *f = &c->files[i];
+    dlpi_array_head h;
+    uint64_t row = 0;
+    int rc = dlpi_mapped_open(&f->m, d->path ? d->path : d->paths[i], a->reads, err);
+    if (rc == DLP_OK && c->format == DLP_ARRAY_AUTO) rc = dlpi_array_guess(&f->m, &c->format, err);
+    if (rc == DLP_OK) rc = dlpi_array_head_of(c->format, &f->m, &h, err);
+    if (rc == DLP_OK) rc = dlpi_array_measure(&f->m, &h, &row, err);
+    if (rc == DLP_OK && i == 0) rc = dlpi_array_fields(a, c, d, &h, err);
+    if (rc != DLP_OK) return rc;
+    if (!dlpi_array_like(a, c, &h))
+        return dlpi_mapped_error(err, DLP_ERR_CORRUPT, f->m.path, 0,
+                                 "its rows are not as those of the column's first file");
+    c->row_bytes = row;
+    f->data = h.data;
+    f->first = c->rows;
+    f->rows = h.shape[0];
+    c->rows = dlpi_sum(c->rows, f->rows);
+    a->info.id = dlp_hash(a->info.id, f->rows, row, (uint64_t)h.dtype << 32 | h.ndim);
+    return DLP_OK;
+}
+
+static int dlpi_array_column_open(dlp_arrays *a, const dlp_array_column *d, dlp_error *err) {
+    dlpi_array *c = &a->columns[a->n_columns++];
+    uint64_t n = d->path ? 1 : d->n_paths;
+    int rc = DLP_OK;
+    c->format = d->format;
+    c->files = calloc((size_t)n, sizeof *c->files);
+    if (c->files == NULL) return dlpi_error_set(err, DLP_ERR_MEMORY, "", "no memory for the files");
+    for (uint64_t i = 0; i < n; i++) c->files[i].m.fd = -1;
+    c->n_files = n;
+    for (uint64_t i = 0; i < n && rc == DLP_OK; i++) rc = dlpi_array_file_open(a, c, d, i, err);
+    return rc;
+}
+
+/* ---- open, close ---- */
+
+static int dlpi_arrays_check(const dlp_arrays_desc *d, dlp_error *err) {
+    const char *wrong = NULL;
+    if (d->columns == NULL || d->n_columns == 0 || d->n_columns > DLP_MAX_FIELDS)
+        return dlpi_error_set(err, DLP_ERR_ARG, "columns", "columns: 1 to 16");
+    if (d->reads != 0 && d->reads != 1)
+        return dlpi_error_set(err, DLP_ERR_ARG, "reads", "reads: 0 or 1");
+    for (uint32_t i = 0; i < d->n_columns && wrong == NULL; i++) {
+        const dlp_array_column *c = &d->columns[i];
+        bool cifar = c->format >= DLP_ARRAY_CIFAR10;
+        size_t name = c->name ? strlen(c->name) : 0;
+        if (c->format < DLP_ARRAY_AUTO || c->format > DLP_ARRAY_CIFAR100)
+            wrong = "format: DLP_ARRAY_*";
+        else if (cifar ? c->name != NULL : name == 0 || name > 31)
+            wrong = cifar ? "name: NULL, for CIFAR's fields have theirs" : "name: 1 to 31 bytes";
+        else if ((c->path == NULL) == (c->paths == NULL))
+            wrong = "path: give either path or paths";
+        else if (c->path ? c->n_paths != 0 : c->n_paths == 0 || c->n_paths > DLPI_ARRAY_FILES)
+            wrong = "n_paths: 1 to 2^16 with paths, 0 with a path";
+        if (wrong)
+            return dlpi_error_set(err, DLP_ERR_ARG, "columns", "columns[%" PRIu32 "].%s", i, wrong);
+    }
+    return DLP_OK;
+}
+
+static void dlpi_arrays_free(dlp_arrays *a) {
+    for (uint32_t k = 0; k < a->n_columns; k++) {
+        for (uint64_t i = 0; i < a->columns[k].n_files; i++)
+            dlpi_mapped_close(&a->columns[k].files[i].m);
+        free(a->columns[k].files);
+    }
+    free(a);
+}
+
+/* All columns have as many rows. */
+static int dlpi_arrays_rows(dlp_arrays *a, dlp_error *err) {
+    uint64_t rows = a->columns[0].rows;
+    for (uint32_t k = 1; k < a->n_columns; k++)
+        if (a->columns[k].rows != rows)
+            return dlpi_error_set(err, DLP_ERR_ARG, "columns",
+                                  "\"%s\" has %" PRIu64 " rows, \"%s\" has %" PRIu64,
+                                  a->names[a->columns[k].field], a->columns[k].rows,
+                                  a->names[a->columns[0].field], rows);
+    if (rows == 0 || rows > DLPI_MAX_ITEMS)
+        return dlpi_error_set(err, DLP_ERR_ARG, "columns", "%" PRIu64 " rows, 1 to 2^48 can be",
+                              rows);
+    a->info.n_items = rows;
+    a->info.fields = a->fields;
+    return DLP_OK;
+}
+
+DLPDEF int dlp_arrays_open(dlp_arrays **out, const dlp_arrays_desc *desc, dlp_error *err) {
+    dlp_arrays *a;
+    int rc;
+    if (out == NULL || desc == NULL)
+        return dlpi_error_set(err, DLP_ERR_ARG, out ? "desc" : "out", "%s is NULL",
+                              out ? "desc" : "out");
+    if ((rc = dlpi_arrays_check(desc, err)) != DLP_OK) return rc;
+    if (__BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__)
+        return dlpi_error_set(err, DLP_ERR_UNSUPPORTED, "", "this machine is big-endian");
+    if ((a = calloc(1, sizeof *a)) == NULL)
+        return dlpi_error_set(err, DLP_ERR_MEMORY, "", "calloc of the source failed");
+    a->reads = desc->reads != 0;
+    for (uint32_t i = 0; i < desc->n_columns && rc == DLP_OK; i++)
+        rc = dlpi_array_column_open(a, &desc->columns[i], err);
+    if (rc == DLP_OK) rc = dlpi_arrays_rows(a, err);
+    if (rc != DLP_OK) {
+        dlpi_arrays_free(a);
+        return rc;
+    }
+    *out = a;
+    return DLP_OK;
+}
+
+DLPDEF const dlp_arrays_info *dlp_arrays_describe(const dlp_arrays *a) { return &a->info; }
+
+DLPDEF int dlp_arrays_close(dlp_arrays *a) {
+    if (a == NULL) return DLP_OK;
+    if (dlpi_users_any(&a->users)) return DLP_ERR_BUSY;
+    dlpi_arrays_free(a);
+    return DLP_OK;
+}
+
+/* ---- rows ---- */
+
+/* Numbers of `width` bytes become little-endian, where they lie. */
+static void dlpi_array_swap(uint8_t *to, uint64_t bytes, uint64_t width) {
+    for (uint64_t i = 0; i + width <= bytes; i += width)
+        for (uint64_t k = 0; k < width / 2; k++) {
+            uint8_t b = to[i + k];
+            to[i + k] = to[i + width - 1 - k];
+            to[i + width - 1 - k] = b;
+        }
+}
+
+/* The file of a column that has a row: the last one that begins at it or before. */
+static dlpi_array_file *dlpi_array_find(const dlpi_array *c, uint64_t row) {
+    uint64_t low = 0, n = c->n_files;
+    while (n > 1) {
+        uint64_t half = n / 2;
+        low = c->files[low + half].first <= row ? low + half : low;
+        n -= half;
+    }
+    return &c->files[low];
+}
+
+static int dlpi_array_row(const dlp_arrays *a, const dlpi_array *c, dlp_item *it) {
+    dlpi_array_file *f = dlpi_array_find(c, it->index);
+    uint64_t at = f->data + (it->index - f->first) * c->row_bytes;
+    int rc = f->m.bytes ? dlpi_mapped_check(&f->m, it) : 0;
+    dlpi_mapped_advise(&f->m, it->position == it->index ? MADV_SEQUENTIAL : MADV_NORMAL);
+    for (uint32_t k = c->field; k < c->field + c->n_fields && rc == 0; k++) {
+        rc = dlpi_mapped_copy(&f->m, at, a->field_bytes[k], it->data[k], it);
+        at += a->field_bytes[k];
+    }
+    if (rc == 0 && c->swap > 1) dlpi_array_swap(it->data[c->field], c->row_bytes, c->swap);
+    return rc;
+}
+
+static int dlpi_arrays_fetch(void *user, dlp_item *it) {
+    const dlp_arrays *a = user;
+    int rc = 0;
+    for (uint32_t k = 0; k < a->n_columns && rc == 0; k++)
+        rc = dlpi_array_row(a, &a->columns[k], it);
+    return rc;
+}
+
+DLPDEF void dlp_arrays_wire(dlp_arrays *a, dlp_dataset *dataset, dlp_workers_desc *workers,
+                            dlp_sampler_desc *sampler) {
+    dataset->n_items = a->info.n_items;
+    dataset->fields = a->fields;
+    dataset->n_fields = a->info.n_fields;
+    dataset->fills_rows = 1;
+    dataset->fetch = dlpi_arrays_fetch;
+    dataset->user = a;
+    dataset->stream = 0;
+    dlpi_users_wire(&a->users, workers);
+    dlpi_source_id(a->info.id, sampler);
+}
+
+DLPDEF int dlp_arrays_loader_open(dlp_pipe **out, dlp_arrays **arrays,
+                                  const dlp_arrays_loader_desc *desc, dlp_error *err) {
+    dlp_loader_desc loader;
+    dlp_arrays *a;
+    int rc;
+    if (out == NULL || arrays == NULL || desc == NULL) {
+        const char *name = out == NULL ? "out" : arrays == NULL ? "arrays" : "desc";
+        return dlpi_error_set(err, DLP_ERR_ARG, name, "%s is NULL", name);
+    }
+    loader = desc->loader;
+    if ((rc = dlp_arrays_open(&a, &desc->arrays, err)) != DLP_OK) return rc;
+    dlp_arrays_wire(a, &loader.dataset, &loader.workers, &loader.sampler);
+    if ((rc = dlp_loader_open(out, &loader, err)) != DLP_OK) {
+        dlp_arrays_close(a);
+        return rc;
+    }
+    *arrays = a;
+    return DLP_OK;
 }
 
 /* ---------------------------------------------------------------------------------------------

@@ -191,7 +191,10 @@ typedef struct model_thread {
     uint64_t history; /* stands for all private state: what was read since it was last taken down */
     model_view view;
     uint8_t read[M_ATOMS]; /* number of the message that it last loaded, for M_POLL */
+    uint8_t holds;         /* 1 + counter whose value it holds, to wait with */
+    uint64_t held;
     uint8_t started, ended, asleep;
+    uint8_t left; /* it has left something behind since it could have died last */
     uint32_t stack_used;
     jmp_buf jump;
 } model_thread;
@@ -203,7 +206,7 @@ typedef struct model_world {
     uint8_t deaths, spurious;
     uint8_t last, preempted; /* who moved last; how often one that could go on had to wait */
     uint8_t timeouts;        /* since somebody got on */
-    model_message message[M_ATOMS][M_MESSAGES]; /* by number, modulo; last: a prefix is kept */
+    model_message message[M_ATOMS][M_MESSAGES]; /* by number, modulo; last */
 } model_world;
 
 /* What a scenario keeps; its memory is part of the world. */
@@ -214,6 +217,13 @@ typedef struct model_scenario {
     void (*end)(void); /* alone, when all have ended */
     int mortal;        /* 1 + thread that may die at any step; the next one then begins */
 } model_scenario;
+
+/* A state that was met. Where preemptions are bounded: with how many at least, for each thread that
+   may have moved last; 3 bits each, as far below 7 as that. */
+typedef struct model_seen {
+    uint64_t state;
+    uint64_t spare;
+} model_seen;
 
 static struct {
     const model_scenario *scenario;
@@ -230,6 +240,8 @@ static struct {
         const char *name;
         uint64_t most;
         int many; /* stored by several who do not know of each other; such stores go to the end */
+        int counter; /* only moves on, by additions, and is only compared for being the same: what
+                        matters is how far the newest value is from what somebody has kept */
     } atom[M_ATOMS];
     /* Of each place, by number: who uses it, who writes it. Where that is one thread alone, or
        nobody writes, it is memory as any other, and no step. Found out as the search goes on:
@@ -237,6 +249,7 @@ static struct {
     struct {
         uint32_t used, written;
         int shared;
+        int weak; /* read other than by seq_cst loads, which do not go back behind seq */
     } use[M_ATOMS];
     int find_shared, found_shared;
     struct {
@@ -253,9 +266,12 @@ static struct {
     void (*keep)(unsigned char *to);
     void (*bring_back)(const unsigned char *from, size_t n);
     uint64_t (*mix_more)(uint64_t h); /* what the scenario keeps and no thread's history tells */
+    uint64_t (*at_wait)(void);        /* all that the thread still uses once it is awake, or NULL */
+    uint64_t (*counted)(int atom, uint64_t value); /* what of a counter's value is private state */
     char failure[256];
     uint64_t raw_writes; /* stores and rmws while nothing else ran */
-    uint64_t states, steps, ends, *seen, seen_size;
+    uint64_t states, steps, ends, seen_size;
+    model_seen *seen;
     struct {
         const char *func, *name;
         int line, order, weak, met; /* met: in this search */
@@ -313,11 +329,24 @@ static void model_fail(const char *format, ...) {
     }
 }
 
+static uint64_t model_count(model_thread *t, const model_op *op) {
+    if (op->kind != M_LOAD) return 0;
+    if (model.counted) {
+        uint64_t kept = model.counted(op->atom, t->result);
+        if (kept) return kept;
+    }
+    t->holds = (uint8_t)(op->atom + 1);
+    t->held = t->result;
+    return 0;
+}
+
 static uint64_t model_step(model_op op) {
     model_thread *t = &world.thread[model.running];
     t->op = op;
     model_park();
-    t->history = model_mix(t->history, t->result);
+    int counter = op.kind <= M_CAS && model.atom[op.atom].counter;
+    t->history = model_mix(t->history, counter ? model_count(t, &op) : t->result);
+    if (op.kind == M_WAIT) t->holds = 0;
     return t->result;
 }
 
@@ -402,6 +431,7 @@ static uint64_t model_alone(model_kind kind, void *at, size_t size, uint64_t val
     uint64_t old = model_raw_load(at, size);
     if (kind == M_LOAD) return old;
     model.raw_writes++;
+    if (model.running >= 0) world.thread[model.running].left = 1;
     if (kind == M_CAS) {
         int same = old == model_raw_load(expected, size);
         model_raw_store(same ? at : expected, size, same ? value : old);
@@ -449,6 +479,12 @@ static int model_is_private(int atom, model_kind kind) {
     return 0;
 }
 
+static void model_weak_load(int atom) {
+    if (!model.find_shared || model.use[atom].weak) return;
+    model.use[atom].weak = model.found_shared = 1;
+    model_fail("%s is not always read in one order", model.atom[atom].name);
+}
+
 static uint64_t model_atomic(model_kind kind, int order, const void *at, size_t size,
                              uint64_t value, void *expected, const char *name, const char *func,
                              int line) {
@@ -474,6 +510,7 @@ static uint64_t model_atomic(model_kind kind, int order, const void *at, size_t 
     op.site = model_find_site(func, name, line, order);
     model.site[op.site].met = 1;
     op.order = model.site[op.site].weak ? M_RLX : order;
+    if (kind == M_LOAD && !(op.order & M_SC)) model_weak_load(atom);
     op.value = value;
     if (kind == M_CAS) op.expected = model_raw_load(expected, size);
     /* What cannot pass a store that waits makes it visible first. */
@@ -536,6 +573,7 @@ static void model_system(model_kind kind, const void *word, uint32_t value, uint
         model_fail("%s is shared", model.atom[op.atom].name);
     }
     model_show_store();
+    if (kind == M_WAIT && model.at_wait) world.thread[model.running].history = model.at_wait();
     model_step(op);
 }
 
@@ -705,6 +743,7 @@ static void model_do_move(model_move *move) {
     move->atom = (uint8_t)op->atom;
     move->site = (int16_t)op->site;
     t->result = 0;
+    t->left = op->kind != M_LOAD; /* a death between two loads is one before the first */
     if (move->how == M_KILL) {
         model_thread *next = t + 1;
         t->ended = t->started = 1;
@@ -778,7 +817,8 @@ enum { M_MOVES = M_THREADS * (M_MESSAGES + 4) };
 static int model_moves_of(int i, model_move *to, int n) {
     const model_thread *t = &world.thread[i];
     if (!t->started || t->ended) return n;
-    if (model.scenario->mortal == i + 1) n = model_push_move(to, n, i, M_KILL, 0);
+    if (model.scenario->mortal == i + 1 && (t->op.kind != M_LOAD || t->left))
+        n = model_push_move(to, n, i, M_KILL, 0);
     if (t->waiting.kind == M_STORE) n = model_push_move(to, n, i, M_FLUSH, 0);
     if (t->asleep && world.spurious < model.spurious) n = model_push_move(to, n, i, M_SPURIOUS, 0);
     if (t->asleep || (t->op.kind == M_POLL && !model_unseen(t))) return n;
@@ -853,33 +893,67 @@ static void model_forget(void) {
             const model_thread *t = &world.thread[i];
             if (t->started && !t->ended && t->view.at[a] < low) low = t->view.at[a];
         }
+        if (model.find_shared && !model.use[a].weak && low < world.seq.at[a]) low = world.seq.at[a];
         world.oldest[a] = low;
+    }
+}
+
+/* Bytes of views, 16 at once. */
+typedef uint8_t model_bytes __attribute__((vector_size(16), aligned(1)));
+_Static_assert(M_PLACES % 16 == 0, "views are hashed 16 places at once");
+
+static struct {
+    model_view oldest; /* of slots: the newest */
+    model_view store;  /* all ones where who does not know the newest may not store */
+    model_view atom;   /* all ones, of slots 0 */
+} model_mask;
+
+static void model_mask_views(void) {
+    for (int i = 0; i < M_PLACES; i++) {
+        int atom = i < M_ATOMS;
+        model_mask.atom.at[i] = atom ? 255 : 0;
+        model_mask.oldest.at[i] = atom ? world.oldest[i] : world.newest.at[i];
+        model_mask.store.at[i] = (uint8_t)(atom && !model.atom[i].many ? 128 : 0);
     }
 }
 
 /* A view, told by what it hides: how far behind the newest, as far as that can matter. */
 static uint64_t model_hash_view(uint64_t h, const model_view *v) {
-    uint64_t word = 0;
-    for (int i = 0; i < model.atoms; i++) {
-        int at = v->at[i] > world.oldest[i] ? v->at[i] : world.oldest[i];
-        word = word << 5 | (uint64_t)(world.newest.at[i] - at);
-        if (i % 12 == 11) h = model_mix(h, word), word = 0;
+    uint64_t sum = 0;
+    for (int i = 0; i < M_PLACES; i += 16) {
+        const model_bytes is = *(const model_bytes *)(const void *)&v->at[i],
+                          newest = *(const model_bytes *)(const void *)&world.newest.at[i],
+                          oldest = *(const model_bytes *)(const void *)&model_mask.oldest.at[i],
+                          atom = *(const model_bytes *)(const void *)&model_mask.atom.at[i],
+                          store = *(const model_bytes *)(const void *)&model_mask.store.at[i];
+        const model_bytes old = (model_bytes)(is < oldest);
+        const model_bytes clipped = (oldest & old) | (is & ~old);
+        model_bytes behind = ((newest - clipped) & atom) | (old & (store | (~atom & 1)));
+        uint64_t words[2];
+        memcpy(words, &behind, sizeof words);
+        for (int k = 0; k < 2; k++) {
+            uint64_t word = words[k] * (UINT64_C(0x9E3779B97F4A7C15) + 4 * (uint64_t)(i + 8 * k));
+            sum += word ^ word >> 32;
+        }
     }
-    h = model_mix(h, word);
-    word = 0;
-    for (int i = M_ATOMS; i < M_ATOMS + 2 * model.slots; i++)
-        word = word << 1 | (v->at[i] == world.newest.at[i]);
-    return model_mix(h, word);
+    return model_mix(h, sum);
+}
+
+static uint64_t model_newest(int atom) {
+    return model_message_at(atom, world.newest.at[atom])->value;
 }
 
 static uint64_t model_state(void) {
     uint64_t h = 7;
+    model_mask_views();
     for (int i = 0; i < M_THREADS; i++) {
         const model_thread *t = &world.thread[i];
         uint64_t flags = (uint64_t)t->started | (uint64_t)t->ended << 1 | (uint64_t)t->asleep << 2;
         h = model_mix(h, flags);
         if (!t->started || t->ended) continue;
         h = model_mix(h, t->history);
+        if (t->holds && !t->asleep)
+            h = model_mix(h, (uint64_t)t->holds << 1 | (t->held == model_newest(t->holds - 1)));
         h = model_mix(h, (uint64_t)t->op.kind << 32 | (uint64_t)t->op.atom << 16 |
                              (uint64_t)t->op.site);
         h = model_hash_view(h, &t->view);
@@ -891,7 +965,8 @@ static uint64_t model_state(void) {
     }
     for (int a = 0; a < model.atoms; a++)
         for (int n = world.oldest[a]; n <= world.newest.at[a]; n++) {
-            h = model_mix(h, model_message_at(a, n)->value);
+            const uint64_t value = model_message_at(a, n)->value;
+            h = model_mix(h, model.atom[a].counter ? model_newest(a) - value : value);
             h = model_hash_view(h, &model_message_at(a, n)->view);
         }
     h = model_hash_view(h, &world.seq);
@@ -902,28 +977,52 @@ static uint64_t model_state(void) {
     for (int a = 0; model.find_shared && a < model.atoms; a++)
         if (!model.use[a].shared && model.use[a].written)
             h = model_mix(h, model_raw_load(model.atom[a].at, model.atom[a].size));
-    if (model.bound) h = model_mix(h, (uint64_t)world.last << 8 | world.preempted);
     if (model.mix_more) h = model.mix_more(h);
     h = model_mix(h, (uint64_t)world.deaths << 16 | (uint64_t)world.spurious << 8 | world.timeouts);
     return h | 1;
 }
 
-static int model_is_new(uint64_t state) {
-    if (model.states * 2 >= model.seen_size) {
-        uint64_t old_size = model.seen_size, *old = model.seen;
-        model.seen_size = old_size ? old_size * 2 : 1 << 14;
-        model.seen = (uint64_t *)calloc(model.seen_size, sizeof *model.seen);
-        if (!model.seen) abort();
-        model.states = 0;
-        for (uint64_t i = 0; i < old_size; i++)
-            if (old[i]) model_is_new(old[i]);
-        free(old);
-    }
+static model_seen *model_seen_at(uint64_t state) {
     uint64_t i = state >> 3 & (model.seen_size - 1);
-    for (; model.seen[i]; i = (i + 1) & (model.seen_size - 1))
-        if (model.seen[i] == state) return 0;
-    model.seen[i] = state;
-    model.states++;
+    while (model.seen[i].state && model.seen[i].state != state) i = (i + 1) & (model.seen_size - 1);
+    return &model.seen[i];
+}
+
+static void model_seen_grow(void) {
+    uint64_t old_size = model.seen_size;
+    model_seen *old = model.seen;
+    model.seen_size = old_size ? old_size * 2 : 1 << 14;
+    model.seen = (model_seen *)calloc(model.seen_size, sizeof *model.seen);
+    if (!model.seen) abort();
+    for (uint64_t i = 0; i < old_size; i++)
+        if (old[i].state) *model_seen_at(old[i].state) = old[i];
+    free(old);
+}
+
+/* Preemptions that are left, + 1, to the state as it was met, if thread i moved last. */
+static uint64_t model_spare(const model_seen *at, int i) { return at->spare >> 4 * i & 15; }
+
+/* Was a state met from which all could be done that can be now? Who moved last may be another one
+   where one preemption more is left. */
+static int model_covered(const model_seen *at, uint64_t spare) {
+    if (!model.bound) return at->state != 0;
+    for (int i = 0; i < M_THREADS; i++)
+        if (model_spare(at, i) >= spare + (i != world.last)) return 1;
+    return 0;
+}
+
+static int model_is_new(uint64_t state) {
+    if (model.states * 2 >= model.seen_size) model_seen_grow();
+    model_seen *at = model_seen_at(state);
+    uint64_t spare = model.bound ? (uint64_t)(model.bound - world.preempted) : 0;
+    if (model_covered(at, spare)) return 0;
+    model.states += at->state == 0;
+    at->state = state;
+    for (int i = 0; i < M_THREADS; i++) {
+        if (i != world.last && model_can_go(&world.thread[world.last])) continue;
+        at->spare &= ~(UINT64_C(15) << 4 * i);
+        at->spare |= spare << 4 * i;
+    }
     return 1;
 }
 
@@ -937,8 +1036,12 @@ typedef struct model_level {
 } model_level;
 static model_level model_levels[M_DEPTH];
 
+/* Of messages those that somebody may still read. */
 static size_t model_world_bytes(void) {
-    return offsetof(model_world, message) + (size_t)model.atoms * sizeof world.message[0];
+    size_t bytes = offsetof(model_world, message);
+    for (int a = 0; a < model.atoms; a++)
+        bytes += (size_t)(world.newest.at[a] - world.oldest[a] + 1) * sizeof(model_message);
+    return bytes;
 }
 
 static void model_save(model_level *l) {
@@ -951,8 +1054,11 @@ static void model_save(model_level *l) {
         if (!l->saved) abort();
     }
     unsigned char *to = l->saved;
-    memcpy(to, &world, model_world_bytes());
-    to += model_world_bytes();
+    memcpy(to, &world, offsetof(model_world, message));
+    to += offsetof(model_world, message);
+    for (int a = 0; a < model.atoms; a++)
+        for (int n = world.oldest[a]; n <= world.newest.at[a]; n++, to += sizeof(model_message))
+            memcpy(to, model_message_at(a, n), sizeof(model_message));
     if (model.keep)
         model.keep(to);
     else
@@ -967,8 +1073,11 @@ static void model_save(model_level *l) {
 
 static void model_restore(const model_level *l) {
     const unsigned char *from = l->saved;
-    memcpy(&world, from, model_world_bytes());
-    from += model_world_bytes();
+    memcpy(&world, from, offsetof(model_world, message));
+    from += offsetof(model_world, message);
+    for (int a = 0; a < model.atoms; a++)
+        for (int n = world.oldest[a]; n <= world.newest.at[a]; n++, from += sizeof(model_message))
+            memcpy(model_message_at(a, n), from, sizeof(model_message));
     if (model.keep)
         model.bring_back(from, l->memory_bytes);
     else
@@ -1032,16 +1141,16 @@ static int model_search(const model_scenario *s, int loud) {
     int depth = 0;
     model_begin(s);
     model_is_new(model_state());
-    model_save(&model_levels[0]);
     model_levels[0].next = 0;
     model_levels[0].moves = model_moves(model_levels[0].move);
+    model_save(&model_levels[0]);
     while (depth >= 0) {
         model_level *l = &model_levels[depth];
         if (l->next == l->moves) {
             depth--;
             continue;
         }
-        model_restore(l);
+        if (l->next > 0) model_restore(l); /* else it is what we have come to just now */
         model_count_preemption(&l->move[l->next]);
         model_do_move(&l->move[l->next++]);
         model.steps++;
@@ -1056,7 +1165,7 @@ static int model_search(const model_scenario *s, int loud) {
                 l->next = 0;
                 l->moves = model_moves(l->move);
                 if (!model.failure[0]) {
-                    model_save(l);
+                    if (l->moves > 1) model_save(l);
                     depth++;
                 }
             }

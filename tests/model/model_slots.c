@@ -47,6 +47,7 @@ typedef struct notes {
     uint8_t ran[3][SEQUENCES][ROWS]; /* how often each callback was begun */
     uint8_t given[SEQUENCES];        /* batches that the consumer has got */
     uint8_t failed, killed;
+    uint8_t next, sought; /* what the consumer is at */
 } notes;
 static notes *note;
 
@@ -73,19 +74,24 @@ static void list_slot(uint32_t s) {
     for (int k = 0; k < pipe_->n_work; k++) list_stage(s, pipe_->work[k]);
 }
 
+static void list_counter(const char *name, void *at, size_t size) {
+    model_list_atom(name, at, size, 0);
+    model.atom[model.atoms - 1].counter = 1;
+}
+
 static void list_bells(void) {
     dlpi_ctl *ctl = pipe_->ctl;
     model_list_atom("want", &ctl->want, 8, 0);
     model.atom[model.atoms - 1].many = 1; /* its owner's store need not know of a ringer's swap */
-    model_list_atom("caller_word", &ctl->caller_word, 4, 0);
+    list_counter("caller_word", &ctl->caller_word, 4);
     if (is.threaded) {
         model_list_atom("feeder_sleeps", &ctl->feeder_sleeps, 4, 0);
         model.atom[model.atoms - 1].many = 1; /* as want */
-        model_list_atom("feeder_word", &ctl->feeder_word, 4, 0);
+        list_counter("feeder_word", &ctl->feeder_word, 4);
     }
     for (int k = 0; k < pipe_->n_work; k++) {
-        model_list_atom("rewind", &pipe_->bells[k].rewind, 8, 0);
-        model_list_atom("bell word", &pipe_->bells[k].bell[0].word, 4, 0);
+        list_counter("rewind", &pipe_->bells[k].rewind, 8);
+        list_counter("bell word", &pipe_->bells[k].bell[0].word, 4);
         model_list_atom("bell mask", &pipe_->bells[k].bell[0].mask, 4, 0);
     }
 }
@@ -110,6 +116,13 @@ static void list_places(void) {
     }
 }
 
+/* The newest value of a word, whoever knows it. */
+static uint64_t truth(const void *at) {
+    int atom = model_find_atom(at);
+    if (!model.use[atom].shared) return model_raw_load(at, model.atom[atom].size);
+    return model_message_at(atom, world.newest.at[atom])->value;
+}
+
 /* Records of rows and batches are their claim's owner's: they follow from what was done. */
 static uint64_t mix_records(uint64_t h) {
     for (uint32_t s = 0; s < pipe_->n_slots; s++) {
@@ -119,7 +132,11 @@ static uint64_t mix_records(uint64_t h) {
         h = model_mix(h, (uint64_t)slot->batch_rec << 32 | slot->dirty);
         h = model_mix(h, (uint64_t)slot->failed << 32 | slot->killed_by);
     }
-    for (int i = 0; i < pipe_->n_workers; i++) h = model_mix(h, pipe_->workers[i].wb->running);
+    for (int i = 0; i < pipe_->n_workers; i++) {
+        const dlpi_worker *w = &pipe_->workers[i];
+        h = model_mix(h, w->wb->running);
+        if (w->started) h = model_mix(h, truth(&w->bell->rewind) - w->rewind_seen);
+    }
     return model_hash(h, note, sizeof *note);
 }
 
@@ -135,13 +152,6 @@ static uint32_t slot_of(const void *data) {
 
 static void read_fields(uint32_t s) {
     model_read_slot(model_find_slot(&dlpi_slot_at(pipe_, s)->in_epoch));
-}
-
-/* The newest value of a word, whoever knows it. */
-static uint64_t truth(const void *at) {
-    int atom = model_find_atom(at);
-    if (!model.use[atom].shared) return model_raw_load(at, model.atom[atom].size);
-    return model_message_at(atom, world.newest.at[atom])->value;
 }
 
 /* Another may go on here, or this one die. */
@@ -219,15 +229,23 @@ static int batch_map(void *user, dlp_batch *b, void *state) {
 /* All that a thread still needs is in these words: what it read before does not matter. */
 static void settled(uint64_t digest) {
     model_thread *t = &world.thread[model.running];
-    if (t->waiting.kind != M_STORE) t->history = digest;
+    if (t->waiting.kind != M_STORE) t->history = digest, t->holds = 0;
+}
+
+static void consumer(void);
+static void feeder(void);
+static void worker_1(void);
+
+static uint64_t worker_knows(const dlpi_worker *w) {
+    uint64_t seen[3] = {w->low, w->tail_seen, (uint64_t)w->n_parked};
+    uint64_t parked = model_digest(w->parked, (size_t)w->n_parked * sizeof *w->parked, 1);
+    return model_digest(seen, sizeof seen, parked);
 }
 
 static void work(int i) {
     dlpi_worker *w = &pipe_->workers[i];
     for (;;) {
-        uint64_t seen[4] = {w->low, w->tail_seen, w->rewind_seen, (uint64_t)w->n_parked};
-        uint64_t parked = model_digest(w->parked, (size_t)w->n_parked * sizeof *w->parked, 1);
-        settled(model_digest(seen, sizeof seen, parked));
+        settled(worker_knows(w));
         if (!w->st->ops->step(w)) dlpi_worker_sleep(w);
     }
 }
@@ -261,12 +279,38 @@ static void take(uint64_t n) {
     MODEL_CHECK(dlp_pipe_release(pipe_, b) == DLP_OK);
 }
 
+static uint64_t feeder_knows(void) {
+    const dlpi_feeder *f = &pipe_->feed;
+    uint64_t seen[8] = {f->published, f->epoch,           f->in_epoch,  f->position,
+                        f->life,      (uint64_t)f->ended, f->slot_turn, f->run_shift};
+    return model_digest(seen, sizeof seen, 3);
+}
+
+static uint64_t consumer_knows(void) {
+    const dlp_pipe *p = pipe_;
+    uint64_t seen[6] = {note->next, note->sought, p->base, p->life, p->n_held, p->seeks};
+    return model_digest(seen, sizeof seen, is.threaded ? 2 : feeder_knows());
+}
+
+/* Calls to look again are counted from the last that the worker has answered. */
+static uint64_t counted(int atom, uint64_t value) {
+    void (*body)(void) = model.scenario->body[model.running];
+    const dlpi_worker *w = &pipe_->workers[body == worker_1];
+    return model.atom[atom].at == &w->bell->rewind ? model_mix(4, value - w->rewind_seen) : 0;
+}
+
+/* Who sleeps has nothing in hand but what it knew before it looked for work. */
+static uint64_t knows_asleep(void) {
+    void (*body)(void) = model.scenario->body[model.running];
+    if (body == consumer) return consumer_knows();
+    if (body == feeder) return feeder_knows();
+    return worker_knows(&pipe_->workers[body == worker_1]);
+}
+
 static void take_all(uint64_t from, uint64_t to) {
     for (uint64_t n = from; n < to; n++) {
-        const dlp_pipe *p = pipe_;
-        uint64_t seen[6] = {n,         p->base, p->life, p->feed.published * !is.threaded,
-                            p->n_held, p->seeks};
-        settled(model_digest(seen, sizeof seen, 2));
+        note->next = (uint8_t)n;
+        settled(consumer_knows());
         take(n);
     }
 }
@@ -276,6 +320,7 @@ static dlp_state beginning;
 static void consumer(void) {
     if (is.seek) {
         take_all(0, (uint64_t)is.seek - 1);
+        note->sought = 1;
         MODEL_CHECK(dlp_pipe_seek(pipe_, &beginning, NULL) == DLP_OK);
     }
     take_all(0, is.batches);
@@ -416,6 +461,8 @@ static int try_one(const trial *t, int loud) {
     model.loose = model.membarrier = model.find_shared = 1;
     model.daemons = t->daemons;
     model.mix_more = mix_records;
+    model.at_wait = knows_asleep;
+    model.counted = counted;
     model.keep = pages_keep;
     model.kept_bytes = pages_bytes;
     model.bring_back = pages_bring_back;
