@@ -26,7 +26,7 @@ int main(void) {
 
 /* ---- a pipe ---- */
 
-enum { SEQUENCES = 8, ROWS = 2 };
+enum { SEQUENCES = 8, ROWS = 33 };
 
 typedef struct shape {
     uint32_t rows, batches;
@@ -36,6 +36,8 @@ typedef struct shape {
     uint32_t held;
     int fails; /* rows or batches of the last stage that fail, once each */
     int seek;  /* 1 + how many batches the consumer takes before it seeks back to the first */
+    int ends;  /* the consumer also waits for the end */
+    int dies;  /* number of the worker that may */
     int bound; /* preemptions + 1 */
 } shape;
 
@@ -55,11 +57,19 @@ static const uint64_t *cell_of(uint32_t s) {
     return (const uint64_t *)(void *)dlpi_item_cell(pipe_, s);
 }
 
+/* Of rows these are watched for races: of more than 32 one in each done word. */
+static int is_watched(uint32_t row) { return is.rows <= 32 || row % 32 == 0; }
+
 static void list_stage(uint32_t s, const dlpi_stage *st) {
     dlpi_sst *sst = dlpi_sst_at(pipe_, s, st);
-    uint32_t units = dlpi_is_item_stage(pipe_, st) ? is.rows : 1;
+    uint32_t units = !dlpi_is_item_stage(pipe_, st) ? 1 : is.rows <= 32 ? is.rows : 2;
     model_list_atom("ready", &sst->ready, 8, 0);
     model_list_atom("done", &dlpi_done(sst)[0], 8, 0);
+    if (is.rows > 32) {
+        model_list_atom("done 1", &dlpi_done(sst)[1], 8, 0);
+        model_list_atom("scan", dlpi_scan(pipe_, sst), 8, 0);
+        model.atom[model.atoms - 1].many = 1; /* a hint */
+    }
     for (uint32_t u = 0; u < units; u++)
         model_list_atom(u ? "own 1" : "own 0", &dlpi_own(pipe_, sst)[u], 8, 0);
     model_list_atom("next", &sst->next, 8, 0);
@@ -112,7 +122,7 @@ static void list_places(void) {
         world.newest.at[fields] = 1;                           /* and all know them as they are */
         for (int i = 0; i < M_THREADS; i++) world.thread[i].view.at[fields] = 1;
         for (uint32_t r = 0; r < is.rows; r++)
-            model_list_slot((unsigned char *)(uintptr_t)(cell_of(s) + r), 8);
+            if (is_watched(r)) model_list_slot((unsigned char *)(uintptr_t)(cell_of(s) + r), 8);
     }
 }
 
@@ -135,7 +145,7 @@ static uint64_t mix_records(uint64_t h) {
     for (int i = 0; i < pipe_->n_workers; i++) {
         const dlpi_worker *w = &pipe_->workers[i];
         h = model_mix(h, w->wb->running);
-        if (w->started) h = model_mix(h, truth(&w->bell->rewind) - w->rewind_seen);
+        if (w->bell) h = model_mix(h, truth(&w->bell->rewind) - w->rewind_seen);
     }
     return model_hash(h, note, sizeof *note);
 }
@@ -164,14 +174,16 @@ static void pause_here(void) {
 
 static void write_row(uint32_t s, uint32_t row, uint64_t value) {
     uint64_t *at = (uint64_t *)(uintptr_t)(cell_of(s) + row);
-    model_write_slot(model_find_slot(at));
-    *at = 7; /* half of it */
-    pause_here();
+    if (is_watched(row)) {
+        model_write_slot(model_find_slot(at));
+        *at = 7; /* half of it */
+        pause_here();
+    }
     *at = value;
 }
 
 static uint64_t read_row(uint32_t s, uint32_t row) {
-    model_read_slot(model_find_slot(cell_of(s) + row));
+    if (is_watched(row)) model_read_slot(model_find_slot(cell_of(s) + row));
     return cell_of(s)[row];
 }
 
@@ -235,6 +247,17 @@ static void settled(uint64_t digest) {
 static void consumer(void);
 static void feeder(void);
 static void worker_1(void);
+static void worker_2(void);
+static void supervisor(void);
+
+/* The worker that the running thread is; an inline one is the consumer's. */
+static dlpi_worker *worker_here(void) {
+    void (*body)(void) = model.scenario->body[model.running];
+    return &pipe_->workers[body == worker_1     ? 1
+                           : body == worker_2   ? 2
+                           : body == supervisor ? is.dies
+                                                : 0];
+}
 
 static uint64_t worker_knows(const dlpi_worker *w) {
     uint64_t seen[3] = {w->low, w->tail_seen, (uint64_t)w->n_parked};
@@ -251,15 +274,16 @@ static void work(int i) {
 }
 static void worker_0(void) { work(0); }
 static void worker_1(void) { work(1); }
+static void worker_2(void) { work(2); }
 
-/* Worker 0 is dead: what it had is freed, and another takes its place. */
+/* A worker is dead: what it had is freed, and another takes its place. */
 static void supervisor(void) {
     static const dlpi_death why = {9, false, NULL};
-    dlpi_worker *w = &pipe_->workers[0];
+    dlpi_worker *w = &pipe_->workers[is.dies];
     note->killed++;
     dlpi_recover(w, &why);
     memcpy(w, kept.image[0] + ((unsigned char *)w - arena), sizeof *w);
-    work(0);
+    work(is.dies);
 }
 
 static void take(uint64_t n) {
@@ -289,13 +313,14 @@ static uint64_t feeder_knows(void) {
 static uint64_t consumer_knows(void) {
     const dlp_pipe *p = pipe_;
     uint64_t seen[6] = {note->next, note->sought, p->base, p->life, p->n_held, p->seeks};
-    return model_digest(seen, sizeof seen, is.threaded ? 2 : feeder_knows());
+    uint64_t more = is.threaded ? 2 : feeder_knows();
+    if (is.fetchers == 0) more ^= worker_knows(&p->workers[0]);
+    return model_digest(seen, sizeof seen, more);
 }
 
 /* Calls to look again are counted from the last that the worker has answered. */
 static uint64_t counted(int atom, uint64_t value) {
-    void (*body)(void) = model.scenario->body[model.running];
-    const dlpi_worker *w = &pipe_->workers[body == worker_1];
+    const dlpi_worker *w = worker_here();
     return model.atom[atom].at == &w->bell->rewind ? model_mix(4, value - w->rewind_seen) : 0;
 }
 
@@ -304,7 +329,7 @@ static uint64_t knows_asleep(void) {
     void (*body)(void) = model.scenario->body[model.running];
     if (body == consumer) return consumer_knows();
     if (body == feeder) return feeder_knows();
-    return worker_knows(&pipe_->workers[body == worker_1]);
+    return worker_knows(worker_here());
 }
 
 static void take_all(uint64_t from, uint64_t to) {
@@ -324,6 +349,11 @@ static void consumer(void) {
         MODEL_CHECK(dlp_pipe_seek(pipe_, &beginning, NULL) == DLP_OK);
     }
     take_all(0, is.batches);
+    if (is.ends) {
+        dlp_batch *none;
+        note->next = (uint8_t)is.batches;
+        MODEL_CHECK(dlp_pipe_next(pipe_, &none, DLP_FOREVER) == DLP_END);
+    }
 }
 
 static void feeder(void) { dlpi_thread_feeder(pipe_->workers); }
@@ -342,7 +372,7 @@ static void setup(void) {
     r.pipe.no_memfd = 1;
     r.pipe.prefetch_factor = is.fed ? (int32_t)is.batches : 1;
     r.pipe.max_held = (int32_t)(is.held ? is.held : 1);
-    r.sampler.threaded = is.threaded;
+    r.sampler.threaded = is.threaded || is.rows > 32; /* start feeds nothing then */
     r.dataset.fields = &field;
     r.dataset.n_fields = 1;
     r.dataset.fetch = fetch;
@@ -358,6 +388,10 @@ static void setup(void) {
     if (rig_open(&r, &pipe_) != DLP_OK) abort();
     note = (notes *)arena_take(1, sizeof *note);
     pipe_->spin_rounds = pipe_->yield_rounds = 0;
+    if (is.rows > 32) { /* two runs, one in each word */
+        pipe_->cpus = 1;
+        for (int i = 0; i < is.fetchers; i++) pipe_->workers[i].wb->item_ns = 1;
+    }
     if (is.fed) dlpi_feed(pipe_, 1);
     if (!is.threaded && dlp_pipe_next(pipe_, &none, DLP_NOWAIT) != DLP_TIMEOUT) abort();
     if (is.seek && dlp_pipe_state_at(pipe_, 0, 0, &beginning) != DLP_OK) abort();
@@ -392,61 +426,113 @@ typedef struct trial {
     { {__VA_ARGS__}, daemons, {label, setup, {a, b, c, d, e}, finish, mortal}, large }
 #define PREEMPTED(n) .bound = (n) + 1
 
+#define SHORT 0
+#define LONG 2
+
 static const trial trials[] = {
-    PAIR("worker_consumer__one_batch__arrives_whole", 0, worker_0, consumer, 1, .rows = 1,
+    /* pairs, without a bound */
+    PAIR("worker_consumer__one_batch__arrives_whole", SHORT, worker_0, consumer, 1, .rows = 1,
          .batches = 1, .fetchers = 2, .fed = 1),
-    PAIR("worker_consumer__two_batches__arrive_in_order", 0, worker_0, consumer, 1, .rows = 1,
+    PAIR("worker_consumer__two_batches__arrive_in_order", SHORT, worker_0, consumer, 1, .rows = 1,
          .batches = 2, .fetchers = 2, .fed = 1),
-    PAIR("worker_consumer__feeds_itself__all_arrive", 0, worker_0, consumer, 1, .rows = 1,
+    PAIR("worker_consumer__feeds_itself__all_arrive", SHORT, worker_0, consumer, 1, .rows = 1,
          .batches = 2, .fetchers = 2),
-    PAIR("worker_worker__two_rows__run_once", 0, worker_0, worker_1, 3, .rows = 2, .batches = 1,
+    PAIR("worker_consumer__two_words__arrives_whole", SHORT, worker_0, consumer, 1, .rows = 33,
+         .batches = 1, .fetchers = 2, .fed = 1),
+    PAIR("worker_worker__two_rows__run_once", SHORT, worker_0, worker_1, 3, .rows = 2, .batches = 1,
          .fetchers = 2, .fed = 1),
-    PAIR("worker_worker__two_batches__run_once", 0, worker_0, worker_1, 3, .rows = 1, .batches = 2,
-         .fetchers = 2, .fed = 1),
-    PAIR("worker_worker__item_map__rows_passed_on", 0, worker_0, worker_1, 3, .rows = 1,
+    PAIR("worker_worker__two_words__close_once", SHORT, worker_0, worker_1, 3, .rows = 33,
+         .batches = 1, .fetchers = 2, .fed = 1),
+    PAIR("worker_worker__two_batches__run_once", SHORT, worker_0, worker_1, 3, .rows = 1,
+         .batches = 2, .fetchers = 2, .fed = 1),
+    PAIR("worker_worker__item_map__rows_passed_on", SHORT, worker_0, worker_1, 3, .rows = 1,
          .batches = 1, .fetchers = 1, .item_map = 1, .fed = 1),
-    PAIR("worker_worker__item_map_fails__row_goes_back", 0, worker_0, worker_1, 3, .rows = 1,
+    PAIR("worker_worker__item_map_fails__row_goes_back", SHORT, worker_0, worker_1, 3, .rows = 1,
          .batches = 1, .fetchers = 1, .item_map = 1, .fed = 1, .fails = 1),
-    PAIR("worker_worker__batch_map__passed_on", 0, worker_0, worker_1, 3, .rows = 1, .batches = 1,
-         .fetchers = 1, .batch_map = 1, .fed = 1),
-    PAIR("worker_worker__batch_map_fails__batch_goes_back", 0, worker_0, worker_1, 3, .rows = 1,
+    PAIR("worker_worker__batch_map__passed_on", SHORT, worker_0, worker_1, 3, .rows = 1,
+         .batches = 1, .fetchers = 1, .batch_map = 1, .fed = 1),
+    PAIR("worker_worker__batch_map_fails__batch_goes_back", SHORT, worker_0, worker_1, 3, .rows = 1,
          .batches = 1, .fetchers = 1, .batch_map = 1, .fed = 1, .fails = 1),
-    PAIR("worker_feeder__one_batch__is_run", 0, worker_0, feeder, 3, .rows = 1, .batches = 1,
+    PAIR("worker_feeder__one_batch__is_run", SHORT, worker_0, feeder, 3, .rows = 1, .batches = 1,
          .fetchers = 2, .threaded = 1),
-    PAIR("seek_worker__feeds_itself__begins_anew", 0, worker_0, consumer, 1, .rows = 1,
+    PAIR("consumer_feeder__works_itself__end_is_told", SHORT, consumer, feeder, 2, .rows = 1,
+         .batches = 1, .threaded = 1, .ends = 1),
+    PAIR("consumer_feeder__credits__slots_go_round", SHORT, consumer, feeder, 2, .rows = 1,
+         .batches = 3, .threaded = 1, .ends = 1, PREEMPTED(2)),
+    PAIR("seek_worker__feeds_itself__begins_anew", SHORT, worker_0, consumer, 1, .rows = 1,
          .batches = 1, .fetchers = 2, .seek = 1),
-    MORE("recovery_worker__preempted_once__run_again", 0, worker_0, supervisor, worker_1, NULL,
+    PAIR("seek_feeder__before_a_batch__begins_anew", SHORT, consumer, feeder, 2, .rows = 1,
+         .batches = 1, .threaded = 1, .seek = 1, .ends = 1, PREEMPTED(2)),
+    PAIR("seek_feeder__after_a_batch__begins_anew", SHORT, consumer, feeder, 2, .rows = 1,
+         .batches = 1, .threaded = 1, .seek = 2, .ends = 1, PREEMPTED(2)),
+    /* three, with few preemptions */
+    MORE("worker_consumer_feeder__preempted_once__end_is_told", SHORT, worker_0, consumer, feeder,
+         NULL, NULL, 5, 0, .rows = 1, .batches = 1, .fetchers = 2, .threaded = 1, .ends = 1,
+         PREEMPTED(1)),
+    MORE("worker_consumer_feeder__preempted_once__slots_go_round", SHORT, worker_0, consumer,
+         feeder, NULL, NULL, 5, 0, .rows = 1, .batches = 3, .fetchers = 2, .threaded = 1,
+         PREEMPTED(1)),
+    MORE("seek_worker_feeder__preempted_once__begins_anew", SHORT, worker_0, consumer, feeder, NULL,
+         NULL, 5, 0, .rows = 1, .batches = 1, .fetchers = 2, .threaded = 1, .seek = 1,
+         PREEMPTED(1)),
+    MORE("redo_claimers__preempted_once__row_run_again", SHORT, worker_0, worker_1, worker_2, NULL,
+         NULL, 7, 0, .rows = 1, .batches = 1, .fetchers = 2, .item_map = 1, .fed = 1, .fails = 1,
+         PREEMPTED(1)),
+    MORE("redo_maps__preempted_once__batch_goes_back", SHORT, worker_0, worker_1, worker_2, NULL,
+         NULL, 7, 0, .rows = 1, .batches = 1, .fetchers = 1, .item_map = 1, .batch_map = 1,
+         .fed = 1, .fails = 1, PREEMPTED(1)),
+    MORE("recovery_worker__preempted_once__run_again", SHORT, worker_0, supervisor, worker_1, NULL,
          NULL, 7, 1, .rows = 1, .batches = 1, .fetchers = 2, .fed = 1, PREEMPTED(1)),
-    MORE("recovery_consumer__preempted_once__arrives", 0, worker_0, supervisor, consumer, NULL,
+    MORE("recovery_consumer__preempted_once__arrives", SHORT, worker_0, supervisor, consumer, NULL,
          NULL, 3, 1, .rows = 1, .batches = 1, .fetchers = 2, .fed = 1, PREEMPTED(1)),
-    MORE("worker_consumer_feeder__preempted_once__arrives", 0, worker_0, consumer, feeder, NULL,
-         NULL, 5, 0, .rows = 1, .batches = 1, .fetchers = 2, .threaded = 1, PREEMPTED(1)),
-    MORE("all_but_seek__in_turn__arrives", 2, worker_0, supervisor, worker_1, consumer, feeder, 23,
-         1, .rows = 1, .batches = 1, .fetchers = 2, .threaded = 1, PREEMPTED(0)),
-    MORE("all__in_turn__all_arrive", 2, worker_0, supervisor, worker_1, consumer, feeder, 23, 1,
+    MORE("recovery_item_map__preempted_once__row_goes_back", SHORT, worker_1, supervisor, worker_0,
+         NULL, NULL, 7, 1, .rows = 1, .batches = 1, .fetchers = 1, .item_map = 1, .fed = 1,
+         .dies = 1, PREEMPTED(1)),
+    MORE("recovery_of_a_redo__preempted_once__row_goes_back", SHORT, worker_1, supervisor, worker_0,
+         NULL, NULL, 7, 1, .rows = 1, .batches = 1, .fetchers = 1, .item_map = 1, .fed = 1,
+         .fails = 1, .dies = 1, PREEMPTED(1)),
+    MORE("recovery_batch_map__preempted_once__batch_goes_back", SHORT, worker_1, supervisor,
+         worker_0, NULL, NULL, 7, 1, .rows = 1, .batches = 1, .fetchers = 1, .batch_map = 1,
+         .fed = 1, .dies = 1, PREEMPTED(1)),
+    MORE("recovery_of_a_batch_redo__preempted_once__goes_back", SHORT, worker_1, supervisor,
+         worker_0, NULL, NULL, 7, 1, .rows = 1, .batches = 1, .fetchers = 1, .batch_map = 1,
+         .fed = 1, .fails = 1, .dies = 1, PREEMPTED(1)),
+    /* all */
+    MORE("all_but_seek__in_turn__arrives", SHORT, worker_0, supervisor, worker_1, consumer, feeder,
+         23, 1, .rows = 1, .batches = 1, .fetchers = 2, .threaded = 1, PREEMPTED(0)),
+    MORE("all__in_turn__all_arrive", SHORT, worker_0, supervisor, worker_1, consumer, feeder, 23, 1,
          .rows = 1, .batches = 1, .fetchers = 2, .threaded = 1, .seek = 2, PREEMPTED(0)),
-    MORE("worker_consumer_feeder__preempted_once__slots_go_round", 2, worker_0, consumer, feeder,
-         NULL, NULL, 5, 0, .rows = 1, .batches = 3, .fetchers = 2, .threaded = 1, PREEMPTED(1)),
-    MORE("all__preempted_once__all_arrive", 2, worker_0, supervisor, worker_1, consumer, feeder, 23,
-         1, .rows = 1, .batches = 1, .fetchers = 2, .threaded = 1, .seek = 2, PREEMPTED(1)),
-    PAIR("worker_consumer__feeds_itself__slots_go_round", 2, worker_0, consumer, 1, .rows = 1,
+    MORE("all__preempted_once__all_arrive", LONG, worker_0, supervisor, worker_1, consumer, feeder,
+         23, 1, .rows = 1, .batches = 1, .fetchers = 2, .threaded = 1, .seek = 2, PREEMPTED(1)),
+    PAIR("consumer_feeder__no_bound__slots_go_round", LONG, consumer, feeder, 2, .rows = 1,
+         .batches = 3, .threaded = 1, .ends = 1),
+    PAIR("seek_feeder__no_bound__begins_anew", LONG, consumer, feeder, 2, .rows = 1, .batches = 1,
+         .threaded = 1, .seek = 2, .ends = 1),
+    PAIR("worker_consumer__feeds_itself__slots_go_round", LONG, worker_0, consumer, 1, .rows = 1,
          .batches = 3, .fetchers = 2),
-    MORE("recovery_consumer__one_batch__arrives_whole", 2, worker_0, supervisor, consumer, NULL,
+    MORE("recovery_consumer__one_batch__arrives_whole", LONG, worker_0, supervisor, consumer, NULL,
          NULL, 3, 1, .rows = 1, .batches = 1, .fetchers = 2, .fed = 1),
-    MORE("recovery_worker__one_row__run_again", 2, worker_0, supervisor, worker_1, NULL, NULL, 7, 1,
-         .rows = 1, .batches = 1, .fetchers = 2, .fed = 1),
-    MORE("recovery_worker__two_rows__run_again", 2, worker_0, supervisor, worker_1, NULL, NULL, 7,
-         1, .rows = 2, .batches = 1, .fetchers = 2, .fed = 1, PREEMPTED(3)),
-    PAIR("seek_worker__after_a_batch__begins_anew", 2, worker_0, consumer, 1, .rows = 1,
+    MORE("recovery_worker__one_row__run_again", LONG, worker_0, supervisor, worker_1, NULL, NULL, 7,
+         1, .rows = 1, .batches = 1, .fetchers = 2, .fed = 1),
+    MORE("recovery_worker__two_rows__run_again", LONG, worker_0, supervisor, worker_1, NULL, NULL,
+         7, 1, .rows = 2, .batches = 1, .fetchers = 2, .fed = 1, PREEMPTED(3)),
+    MORE("recovery_of_a_redo__preempted_3_times__row_goes_back", LONG, worker_1, supervisor,
+         worker_0, NULL, NULL, 7, 1, .rows = 1, .batches = 1, .fetchers = 1, .item_map = 1,
+         .fed = 1, .fails = 1, .dies = 1, PREEMPTED(3)),
+    MORE("redo_claimers__preempted_3_times__row_run_again", LONG, worker_0, worker_1, worker_2,
+         NULL, NULL, 7, 0, .rows = 1, .batches = 1, .fetchers = 2, .item_map = 1, .fed = 1,
+         .fails = 2, PREEMPTED(3)),
+    PAIR("seek_worker__after_a_batch__begins_anew", LONG, worker_0, consumer, 1, .rows = 1,
          .batches = 2, .fetchers = 2, .seek = 2),
-    MORE("worker_consumer_feeder__one_batch__arrives_whole", 2, worker_0, consumer, feeder, NULL,
+    MORE("worker_consumer_feeder__one_batch__arrives_whole", LONG, worker_0, consumer, feeder, NULL,
          NULL, 5, 0, .rows = 1, .batches = 1, .fetchers = 2, .threaded = 1),
-    MORE("worker_consumer_feeder__preempted__slots_go_round", 2, worker_0, consumer, feeder, NULL,
-         NULL, 5, 0, .rows = 1, .batches = 3, .fetchers = 2, .threaded = 1, PREEMPTED(3)),
-    MORE("all__preempted_twice__all_arrive", 2, worker_0, supervisor, worker_1, consumer, feeder,
-         23, 1, .rows = 1, .batches = 1, .fetchers = 2, .threaded = 1, .seek = 2, PREEMPTED(2)),
-    MORE("all__preempted_3_times__all_arrive", 2, worker_0, supervisor, worker_1, consumer, feeder,
-         23, 1, .rows = 1, .batches = 1, .fetchers = 2, .threaded = 1, .seek = 2, PREEMPTED(3)),
+    MORE("worker_consumer_feeder__preempted__slots_go_round", LONG, worker_0, consumer, feeder,
+         NULL, NULL, 5, 0, .rows = 1, .batches = 3, .fetchers = 2, .threaded = 1, PREEMPTED(3)),
+    MORE("seek_worker_feeder__preempted__begins_anew", LONG, worker_0, consumer, feeder, NULL, NULL,
+         5, 0, .rows = 1, .batches = 1, .fetchers = 2, .threaded = 1, .seek = 2, .ends = 1,
+         PREEMPTED(3)),
+    MORE("all_but_seek__preempted_twice__arrives", LONG, worker_0, supervisor, worker_1, consumer,
+         feeder, 23, 1, .rows = 1, .batches = 1, .fetchers = 2, .threaded = 1, PREEMPTED(2)),
 };
 enum { TRIALS = sizeof trials / sizeof *trials };
 

@@ -11,7 +11,7 @@
 
 #define MODEL_THREADS 5
 #define MODEL_ATOMS 48
-#define MODEL_SLOTS 8
+#define MODEL_SLOTS 16
 #define MODEL_MESSAGES 20
 #define MODEL_SITES 256
 #define MODEL_HEADER "model_slots_header.h"
