@@ -110,12 +110,16 @@ static const char *const model_kinds[] = {"load",
                                           "store becomes visible"};
 /* Orders, as bits. */
 enum { M_RLX = 0, M_ACQ = 1, M_REL = 2, M_ACQREL = 3, M_SC = 4, M_SEQ = 7, M_KEEP = 8 };
+/* What a mutant does to an access: made relaxed; no longer seq_cst, but acquire or release; moved
+   behind the next write of its thread. */
+enum { M_AS_IS, M_RELAXED, M_NOT_SEQ, M_LATE };
 
 static uint64_t model_atomic(model_kind kind, int order, const void *at, size_t size,
                              uint64_t value, void *expected, const char *name, const char *func,
                              int line);
 static void model_keep_order(const char *func, int line);
 static void model_show_store(void);
+static void model_end_late(void);
 static void *model_copy(void *to, const void *from, size_t n);
 static long model_syscall(long number, ...);
 
@@ -187,6 +191,7 @@ typedef struct model_op {
 typedef struct model_thread {
     model_op op;      /* the next step */
     model_op waiting; /* a store that is not yet visible; kind M_STORE, else M_END */
+    model_op late;    /* of a mutant: a write that the next one overtakes; else M_END */
     uint64_t result;
     uint64_t history; /* stands for all private state: what was read since it was last taken down */
     model_view view;
@@ -218,6 +223,12 @@ typedef struct model_scenario {
     int mortal;        /* 1 + thread that may die at any step; the next one then begins */
 } model_scenario;
 
+typedef struct model_use {
+    uint32_t used, written;
+    int shared;
+    int weak; /* read other than by seq_cst loads, which do not go back behind seq */
+} model_use;
+
 /* A state that was met. Where preemptions are bounded: with how many at least, for each thread that
    may have moved last; 3 bits each, as far below 7 as that. */
 typedef struct model_seen {
@@ -246,12 +257,8 @@ static struct {
     /* Of each place, by number: who uses it, who writes it. Where that is one thread alone, or
        nobody writes, it is memory as any other, and no step. Found out as the search goes on:
        when one turns out to be shared it all begins again. */
-    struct {
-        uint32_t used, written;
-        int shared;
-        int weak; /* read other than by seq_cst loads, which do not go back behind seq */
-    } use[M_ATOMS];
-    int find_shared, found_shared;
+    model_use use[M_ATOMS];
+    int find_shared, found_shared, use_known; /* use_known: as a search before has left it */
     struct {
         unsigned char *at;
         size_t size;
@@ -271,10 +278,13 @@ static struct {
     char failure[256];
     uint64_t raw_writes; /* stores and rmws while nothing else ran */
     uint64_t states, steps, ends, seen_size;
+    uint64_t most_states; /* 0: any number */
+    int gave_up;
     model_seen *seen;
     struct {
-        const char *func, *name;
+        const char *func, *name, *place;
         int line, order, weak, met; /* met: in this search */
+        model_kind kind;
     } site[M_SITES];
     int sites, weakened;
 } model;
@@ -329,6 +339,12 @@ static void model_fail(const char *format, ...) {
     }
 }
 
+/* The checker can go no further: no fault of what it checks. */
+static void model_give_up(const char *what, const char *where) {
+    model.gave_up = 1;
+    model_fail("%s%s", what, where);
+}
+
 static uint64_t model_count(model_thread *t, const model_op *op) {
     if (op->kind != M_LOAD) return 0;
     if (model.counted) {
@@ -357,6 +373,7 @@ static void model_entry(void) {
     begin.kind = M_HERE;
     model_step(begin);
     model.scenario->body[me]();
+    model_end_late();
     model_show_store();
     begin.kind = M_END;
     model_step(begin);
@@ -485,6 +502,52 @@ static void model_weak_load(int atom) {
     model_fail("%s is not always read in one order", model.atom[atom].name);
 }
 
+/* The order of an access, as the mutant has it. */
+static int model_order(int site, int order) {
+    model.site[site].met = 1;
+    switch (model.site[site].weak) {
+    case M_RELAXED: return M_RLX;
+    case M_NOT_SEQ: return order & ~M_SC;
+    default: return order;
+    }
+}
+
+static uint64_t model_access(model_op op) {
+    model_thread *t = &world.thread[model.running];
+    /* What cannot pass a store that waits makes it visible first. */
+    int may_pass = !(op.order & M_REL) && !(op.order & M_SC && op.kind != M_LOAD);
+    if (t->waiting.kind == M_STORE && (!may_pass || t->waiting.atom == op.atom)) model_show_store();
+    op.view = t->view; /* what was shown just now is in it */
+    if (op.kind == M_STORE && !(op.order & M_SC) && t->waiting.kind != M_STORE) {
+        t->waiting = op;
+        t->history = model_mix(t->history, 1);
+        return 0;
+    }
+    return model_step(op);
+}
+
+static void model_end_late(void) {
+    model_thread *t = &world.thread[model.running];
+    model_op late = t->late;
+    t->late.kind = M_END;
+    if (late.kind != M_END) model_access(late);
+}
+
+/* The access, or a mutant's: the one before it that it overtakes comes behind it. */
+static uint64_t model_do_late(model_op op) {
+    model_thread *t = &world.thread[model.running];
+    if (model.site[op.site].weak == M_LATE || (t->late.kind != M_END && t->late.atom == op.atom)) {
+        model_end_late();
+        if (model.site[op.site].weak != M_LATE) return model_access(op);
+        t->late = op;
+        t->history = model_mix(t->history, 3);
+        return 0;
+    }
+    uint64_t r = model_access(op);
+    if (op.kind != M_LOAD) model_end_late();
+    return r;
+}
+
 static uint64_t model_atomic(model_kind kind, int order, const void *at, size_t size,
                              uint64_t value, void *expected, const char *name, const char *func,
                              int line) {
@@ -502,27 +565,18 @@ static uint64_t model_atomic(model_kind kind, int order, const void *at, size_t 
     if (atom < 0)
         model_fail("%s line %d: %s of a place that the scenario does not list", func, line, name);
     if (model_is_private(atom, kind)) return model_alone(kind, own, size, value, expected);
-    model_thread *t = &world.thread[model.running];
     model_op op;
     memset(&op, 0, sizeof op);
     op.kind = kind;
     op.atom = atom;
     op.site = model_find_site(func, name, line, order);
-    model.site[op.site].met = 1;
-    op.order = model.site[op.site].weak ? M_RLX : order;
-    if (kind == M_LOAD && !(op.order & M_SC)) model_weak_load(atom);
+    op.order = model_order(op.site, order);
+    model.site[op.site].kind = kind;
+    if (!model.site[op.site].place) model.site[op.site].place = model.atom[atom].name;
     op.value = value;
+    if (kind == M_LOAD && !(op.order & M_SC)) model_weak_load(atom);
     if (kind == M_CAS) op.expected = model_raw_load(expected, size);
-    /* What cannot pass a store that waits makes it visible first. */
-    int may_pass = !(op.order & M_REL) && !(op.order & M_SC && kind != M_LOAD);
-    if (t->waiting.kind == M_STORE && (!may_pass || t->waiting.atom == atom)) model_show_store();
-    op.view = t->view; /* what was shown just now is in it */
-    if (kind == M_STORE && !(op.order & M_SC) && t->waiting.kind != M_STORE) {
-        t->waiting = op;
-        t->history = model_mix(t->history, 1);
-        return 0;
-    }
-    uint64_t r = model_step(op);
+    uint64_t r = model_do_late(op);
     if (kind != M_CAS) return r;
     int same = r == op.expected;
     if (!same) model_raw_store(expected, size, r);
@@ -572,6 +626,7 @@ static void model_system(model_kind kind, const void *word, uint32_t value, uint
         model.use[op.atom].shared = model.found_shared = 1;
         model_fail("%s is shared", model.atom[op.atom].name);
     }
+    model_end_late();
     model_show_store();
     if (kind == M_WAIT && model.at_wait) world.thread[model.running].history = model.at_wait();
     model_step(op);
@@ -668,7 +723,7 @@ static void model_append(int atom, uint64_t value, const model_view *view) {
                    (unsigned long long)value);
     if (world.newest.at[atom] == 255 ||
         world.newest.at[atom] + 1 - world.oldest[atom] >= M_MESSAGES) {
-        model_fail("too many messages at %s for this checker", model.atom[atom].name);
+        model_give_up("more messages than this checker can hold at ", model.atom[atom].name);
         return;
     }
     model_message *m = model_message_at(atom, ++world.newest.at[atom]);
@@ -962,6 +1017,7 @@ static uint64_t model_state(void) {
             h = model_mix(model_mix(h, t->waiting.value), (uint64_t)t->waiting.atom);
             h = model_hash_view(h, &t->waiting.view);
         }
+        h = model_mix(h, t->late.kind == M_END ? 0 : 1 + (uint64_t)t->late.atom);
     }
     for (int a = 0; a < model.atoms; a++)
         for (int n = world.oldest[a]; n <= world.newest.at[a]; n++) {
@@ -1123,11 +1179,12 @@ static void model_begin(const model_scenario *s) {
     model.running = -1;
     model.atoms = model.slots = 0;
     model.failure[0] = 0;
+    model.gave_up = 0;
     model.states = model.steps = model.ends = 0;
     if (model.seen) memset(model.seen, 0, model.seen_size * sizeof *model.seen);
     s->setup();
     for (int i = 0; i < M_THREADS; i++) {
-        world.thread[i].waiting.kind = M_END;
+        world.thread[i].waiting.kind = world.thread[i].late.kind = M_END;
         if (!s->body[i]) continue;
         if (!model.stack[i]) model.stack[i] = (char *)malloc(M_STACK);
         if (!model.stack[i]) abort();
@@ -1159,7 +1216,9 @@ static int model_search(const model_scenario *s, int loud) {
             if (model_all_ended()) {
                 model_finish();
             } else if (depth + 1 == M_DEPTH) {
-                model_fail("more steps than this checker can hold");
+                model_give_up("more steps than this checker can hold", "");
+            } else if (model.most_states && model.states > model.most_states) {
+                model_give_up("more states than were asked for", "");
             } else {
                 l = &model_levels[depth + 1];
                 l->next = 0;
@@ -1183,7 +1242,7 @@ static int model_search(const model_scenario *s, int loud) {
 /* Try everything. */
 static int model_run(const model_scenario *s, int loud) {
     int r;
-    memset(model.use, 0, sizeof model.use);
+    if (!model.use_known) memset(model.use, 0, sizeof model.use);
     do {
         model.found_shared = 0;
         r = model_search(s, loud);
