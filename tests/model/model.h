@@ -221,6 +221,7 @@ typedef struct model_scenario {
     void (*body[M_THREADS])(void);
     void (*end)(void); /* alone, when all have ended */
     int mortal;        /* 1 + thread that may die at any step; the next one then begins */
+    void (*lead)(void); /* places the threads by model_lead and model_lead_dies, or NULL */
 } model_scenario;
 
 typedef struct model_use {
@@ -1193,10 +1194,42 @@ static void model_begin(const model_scenario *s) {
     }
 }
 
+/* Before the search: the thread makes steps alone, at most so many, and sees the newest. Returns how
+   many it made. */
+__attribute__((unused)) static int model_lead(int thread, int steps) {
+    const model_thread *t = &world.thread[thread];
+    int n = 0;
+    while (n < steps && model_can_go(t) && !model.failure[0]) {
+        model_move move[M_MOVES];
+        model_push_move(move, 0, thread, 0, 0);
+        if (t->op.kind == M_LOAD) move[0].number = world.newest.at[t->op.atom];
+        model_do_move(move);
+        n++;
+    }
+    if (t->waiting.kind == M_STORE && !model.failure[0]) {
+        model_move move[M_MOVES];
+        model_push_move(move, 0, thread, M_FLUSH, 0);
+        model_do_move(move);
+    }
+    return n;
+}
+
+__attribute__((unused)) static void model_lead_dies(int thread) {
+    model_move move[M_MOVES];
+    model_push_move(move, 0, thread, M_KILL, 0);
+    if (!model.failure[0]) model_do_move(move);
+}
+
 /* Returns 0 if nothing is wrong; loud: show how it went wrong. */
 static int model_search(const model_scenario *s, int loud) {
     int depth = 0;
     model_begin(s);
+    if (s->lead) s->lead();
+    model_forget();
+    if (model.failure[0]) {
+        if (loud && !model.found_shared) model_tell(-1);
+        return 1;
+    }
     model_is_new(model_state());
     model_levels[0].next = 0;
     model_levels[0].moves = model_moves(model_levels[0].move);

@@ -34,11 +34,13 @@ typedef struct shape {
     int threaded;                               /* the sampler */
     int fed;                                    /* all batches are fed before the threads begin */
     uint32_t held;
-    int fails; /* rows or batches of the last stage that fail, once each */
-    int seek;  /* 1 + how many batches the consumer takes before it seeks back to the first */
-    int ends;  /* the consumer also waits for the end */
-    int dies;  /* number of the worker that may */
-    int bound; /* preemptions + 1 */
+    int fails;  /* rows or batches of the last stage that fail, once each */
+    int seek;   /* 1 + how many batches the consumer takes before it seeks back to the first */
+    int ends;   /* the consumer also waits for the end */
+    int dies;   /* number of the worker that may */
+    int placed; /* 1: all is fed, and worker 0 has made some steps with it when the others begin; it
+                   dies there if it is mortal. In turn after each number of steps. */
+    int bound;  /* preemptions + 1 */
 } shape;
 
 static shape is;
@@ -50,6 +52,7 @@ typedef struct notes {
     uint8_t given[SEQUENCES];        /* batches that the consumer has got */
     uint8_t failed, killed;
     uint8_t next, sought; /* what the consumer is at */
+    uint8_t kept;         /* 1 + slot of the batch that it has not released */
 } notes;
 static notes *note;
 
@@ -294,6 +297,8 @@ static void take(uint64_t n) {
     int rc = dlp_pipe_next(pipe_, &b, DLP_FOREVER);
     if (rc != DLP_OK) model_fail("next returned %d", rc);
     uint32_t s = slot_of(b->fields[0].data);
+    if (note->kept) MODEL_CHECK(dlp_pipe_release(pipe_, &pipe_->out[note->kept - 1]) == DLP_OK);
+    note->kept = 0;
     read_fields(s);
     MODEL_CHECK(b->in_epoch == n && b->count == is.rows);
     MODEL_CHECK(b->sequence < SEQUENCES && !note->given[b->sequence]);
@@ -301,6 +306,10 @@ static void take(uint64_t n) {
     for (uint32_t r = 0; r < is.rows; r++) {
         MODEL_CHECK(read_row(s, r) == (1000 + n * is.rows + r) * scale);
         MODEL_CHECK(b->index[r] == n * is.rows + r);
+    }
+    if (is.held > 1 && n + 1 < is.batches) { /* kept until the next is there */
+        note->kept = (uint8_t)(1 + s);
+        return;
     }
     MODEL_CHECK(dlp_pipe_release(pipe_, b) == DLP_OK);
 }
@@ -415,6 +424,22 @@ static void finish(void) {
         MODEL_CHECK(dlpi_ready(pipe_, b, dlpi_slot_of(pipe_, b)));
 }
 
+/* Threads: worker 0, and last the feeder. */
+static struct { int steps, made; } place;
+
+static void lead(void) {
+    int last = 0;
+    for (int i = 0; i < M_THREADS; i++)
+        if (model.scenario->body[i] == feeder) last = i;
+    model_lead(last, INT_MAX);
+    place.made = 0;
+    for (int n = 0; n < place.steps; n++) { /* loads alone make no other place */
+        do place.made += model_lead(0, 1);
+        while (model_can_go(&world.thread[0]) && world.thread[0].op.kind == M_LOAD);
+    }
+    if (model.scenario->mortal) model_lead_dies(0);
+}
+
 typedef struct trial {
     shape shape;
     int daemons;
@@ -423,9 +448,14 @@ typedef struct trial {
 } trial;
 
 #define PAIR(label, large, a, b, daemons, ...) \
-    { {__VA_ARGS__}, daemons, {label, setup, {a, b, NULL, NULL, NULL}, finish, 0}, large }
+    { {__VA_ARGS__}, daemons, {label, setup, {a, b, NULL, NULL, NULL}, finish, 0, NULL}, large }
 #define MORE(label, large, a, b, c, d, e, daemons, mortal, ...) \
-    { {__VA_ARGS__}, daemons, {label, setup, {a, b, c, d, e}, finish, mortal}, large }
+    { {__VA_ARGS__}, daemons, {label, setup, {a, b, c, d, e}, finish, mortal, NULL}, large }
+#define PLACED(label, large, a, b, c, d, e, daemons, mortal, ...) \
+    { \
+        {__VA_ARGS__, .placed = 1}, daemons, \
+            {label, setup, {a, b, c, d, e}, finish, mortal, lead}, large \
+    }
 #define PREEMPTED(n) .bound = (n) + 1
 
 #define SHORT 0
@@ -499,7 +529,45 @@ static const trial trials[] = {
     MORE("recovery_of_a_batch_redo__preempted_once__goes_back", SHORT, worker_1, supervisor,
          worker_0, NULL, NULL, 7, 1, .rows = 1, .batches = 1, .fetchers = 1, .batch_map = 1,
          .fed = 1, .fails = 1, .dies = 1, PREEMPTED(1)),
+    MORE("worker_worker_consumer__two_words__arrives_whole", SHORT, worker_0, worker_1, consumer,
+         NULL, NULL, 3, 0, .rows = 33, .batches = 1, .fetchers = 2, .fed = 1, PREEMPTED(1)),
+    MORE("worker_worker_consumer__batch_map__arrives_whole", SHORT, worker_0, worker_1, consumer,
+         NULL, NULL, 3, 0, .rows = 1, .batches = 1, .fetchers = 1, .batch_map = 1, .fed = 1,
+         PREEMPTED(2)),
+    MORE("redo_consumer__preempted_once__arrives_whole", SHORT, worker_0, worker_1, consumer, NULL,
+         NULL, 3, 0, .rows = 1, .batches = 1, .fetchers = 1, .item_map = 1, .fed = 1, .fails = 1,
+         PREEMPTED(1)),
+    MORE("worker_consumer_feeder__one_is_held__slots_go_round", SHORT, worker_0, consumer, feeder,
+         NULL, NULL, 5, 0, .rows = 1, .batches = 3, .fetchers = 2, .threaded = 1, .held = 2,
+         PREEMPTED(1)),
+    MORE("recovery_against_a_redo__preempted_once__run_again", SHORT, worker_0, supervisor,
+         worker_1, NULL, NULL, 7, 1, .rows = 1, .batches = 1, .fetchers = 1, .item_map = 1,
+         .fed = 1, .fails = 1, PREEMPTED(1)),
+    MORE("recovery_against_a_batch_redo__preempted_once__run_again", SHORT, worker_0, supervisor,
+         worker_1, NULL, NULL, 7, 1, .rows = 1, .batches = 1, .fetchers = 1, .batch_map = 1,
+         .fed = 1, .fails = 1, PREEMPTED(1)),
+    MORE("recovery_of_a_batch_redo__two_stages__goes_back", SHORT, worker_2, supervisor, worker_0,
+         worker_1, NULL, 15, 1, .rows = 1, .batches = 1, .fetchers = 1, .item_map = 1,
+         .batch_map = 1, .fed = 1, .fails = 1, .dies = 2, PREEMPTED(0)),
     /* all */
+    PLACED("recovery_all__placed_preempted_once__arrives", 1, worker_0, supervisor, worker_1,
+           consumer, feeder, 23, 1, .rows = 1, .batches = 1, .fetchers = 2, .threaded = 1,
+           PREEMPTED(1)),
+    PLACED("seek_all__placed_preempted_once__all_arrive", 1, worker_0, worker_1, consumer, feeder,
+           NULL, 11, 0, .rows = 1, .batches = 1, .fetchers = 2, .threaded = 1, .seek = 1,
+           PREEMPTED(1)),
+    PLACED("recovery_all__placed_preempted_twice__arrives", LONG, worker_0, supervisor, worker_1,
+           consumer, feeder, 23, 1, .rows = 1, .batches = 1, .fetchers = 2, .threaded = 1,
+           PREEMPTED(2)),
+    PLACED("seek_all__placed_preempted_twice__all_arrive", LONG, worker_0, worker_1, consumer,
+           feeder, NULL, 11, 0, .rows = 1, .batches = 1, .fetchers = 2, .threaded = 1, .seek = 1,
+           PREEMPTED(2)),
+    PLACED("recovery_all__placed_preempted_3_times__arrives", LONG, worker_0, supervisor, worker_1,
+           consumer, feeder, 23, 1, .rows = 1, .batches = 1, .fetchers = 2, .threaded = 1,
+           PREEMPTED(3)),
+    PLACED("seek_all__placed_preempted_3_times__all_arrive", LONG, worker_0, worker_1, consumer,
+           feeder, NULL, 11, 0, .rows = 1, .batches = 1, .fetchers = 2, .threaded = 1, .seek = 1,
+           PREEMPTED(3)),
     MORE("all_but_seek__in_turn__arrives", 1, worker_0, supervisor, worker_1, consumer, feeder, 23,
          1, .rows = 1, .batches = 1, .fetchers = 2, .threaded = 1, PREEMPTED(0)),
     MORE("all__in_turn__all_arrive", 1, worker_0, supervisor, worker_1, consumer, feeder, 23, 1,
@@ -546,6 +614,8 @@ static double seconds(void) {
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
+static struct { uint64_t states, steps, ends; } sum; /* of all places */
+
 static int try_one(const trial *t, int loud) {
     is = t->shape;
     model.loose = model.membarrier = model.find_shared = 1;
@@ -556,7 +626,15 @@ static int try_one(const trial *t, int loud) {
     model.keep = pages_keep;
     model.kept_bytes = pages_bytes;
     model.bring_back = pages_bring_back;
-    return model_run(&t->scenario, loud);
+    memset(&sum, 0, sizeof sum);
+    place.made = -1;
+    for (place.steps = 0;; place.steps++) {
+        int made = place.made, r = model_run(&t->scenario, loud);
+        sum.states += model.states;
+        sum.steps += model.steps;
+        sum.ends += model.ends;
+        if (r || !is.placed || place.made == made) return r;
+    }
 }
 
 static int check_all(const char *only) {
@@ -572,8 +650,8 @@ static int check_all(const char *only) {
         bad += r;
         count++;
         printf("%-55s %8llu states %9llu steps %6llu ends %6.2f s %s\n", t->scenario.name,
-               (unsigned long long)model.states, (unsigned long long)model.steps,
-               (unsigned long long)model.ends, seconds() - from, r ? "FAILED" : "");
+               (unsigned long long)sum.states, (unsigned long long)sum.steps,
+               (unsigned long long)sum.ends, seconds() - from, r ? "FAILED" : "");
         fflush(stdout);
     }
     printf("%d scenarios, %.1f s\n", count, seconds() - begin);
@@ -660,7 +738,7 @@ static int try_all(uint64_t most) {
         model.most_states = most;
         if (try_one(&trials[k], 0) && !model.gave_up) return 1;
         model.most_states = 0;
-        tried[k].states = model.gave_up ? 0 : model.states;
+        tried[k].states = model.gave_up ? 0 : sum.states;
         memcpy(tried[k].use, model.use, sizeof model.use);
         for (int i = 0; i < M_SITES; i++) tried[k].met[i] = (uint8_t)model.site[i].met;
     }
@@ -670,10 +748,10 @@ static int try_all(uint64_t most) {
 static int show_mutant(int site, int how, const trial *by, int brief) {
     const char *why = by ? NULL : why_needless(site, how);
     if (brief && !by) return 0;
-    printf("%-22s %-9s %-13s %-11s ", model.site[site].func, model.site[site].name,
-           model.site[site].place, how_names[how]);
+    printf("%-20s %5d %-9s %-13s %-11s ", model.site[site].func, model.site[site].line,
+           model.site[site].name, model.site[site].place, how_names[how]);
     if (by)
-        printf("%s, %llu states: %s\n", by->scenario.name, (unsigned long long)model.states,
+        printf("%s, %llu states: %s\n", by->scenario.name, (unsigned long long)sum.states,
                model.failure);
     else
         printf("%s%s\n", why ? "not needed: " : "NOT CAUGHT", why ? why : "");
