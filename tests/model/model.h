@@ -219,8 +219,8 @@ typedef struct model_scenario {
     const char *name;
     void (*setup)(void);
     void (*body[M_THREADS])(void);
-    void (*end)(void); /* alone, when all have ended */
-    int mortal;        /* 1 + thread that may die at any step; the next one then begins */
+    void (*end)(void);  /* alone, when all have ended */
+    int mortal;         /* 1 + thread that may die at any step; the next one then begins */
     void (*lead)(void); /* places the threads by model_lead and model_lead_dies, or NULL */
 } model_scenario;
 
@@ -692,6 +692,7 @@ __attribute__((unused)) static void model_poll(uint64_t digest, uint32_t places)
 /* List a place that threads use while they run. most: how far one store may advance it, 0: any. */
 static void model_list_atom(const char *name, void *at, size_t size, uint64_t most) {
     if (model.atoms == M_ATOMS) abort();
+    memset(&model.atom[model.atoms], 0, sizeof model.atom[0]); /* of the scenario before */
     model.atom[model.atoms].name = name;
     model.atom[model.atoms].at = at;
     model.atom[model.atoms].size = size;
@@ -987,10 +988,8 @@ static uint64_t model_hash_view(uint64_t h, const model_view *v) {
         model_bytes behind = ((newest - clipped) & atom) | (old & (store | (~atom & 1)));
         uint64_t words[2];
         memcpy(words, &behind, sizeof words);
-        for (int k = 0; k < 2; k++) {
-            uint64_t word = words[k] * (UINT64_C(0x9E3779B97F4A7C15) + 4 * (uint64_t)(i + 8 * k));
-            sum += word ^ word >> 32;
-        }
+        for (int k = 0; k < 2; k++)
+            sum += model_mix(UINT64_C(0x9FB21C651E98DF25) * (uint64_t)(i + k + 1), words[k]);
     }
     return model_mix(h, sum);
 }
