@@ -56,7 +56,7 @@ endif
 
 .PHONY: help headers check-headers format run test check programs examples sanitize
 .PHONY: sanitized-programs fuzz soak lint bench bench-ab differential
-.PHONY: deps deps-bench clean scale s3-server run-s3
+.PHONY: deps deps-bench clean scale s3-server run-s3 weaken
 .DEFAULT_GOAL := help
 
 help:
@@ -74,6 +74,7 @@ help:
 	@echo 'make soak           the unit tests in their long forms (SOAK=1), up to an hour each'
 	@echo 'make differential   random configurations against a model: CONFIGURATIONS=10000 SEED=1'
 	@echo 'make chaos          worker processes killed at random for a minute: what it costs'
+	@echo 'make weaken         the words of slots with each order weakened: who notices (a table)'
 	@echo 'make lint           house rules, cppcheck, clang-tidy'
 	@echo 'make scale          what plan and order cost for 10^6 to 10^12 items (a table)'
 	@echo 'make bench          all benchmarks: $(addprefix bench-,$(BENCHES))'
@@ -303,6 +304,10 @@ soak:
 # What differs is told by its seed, with the command that runs it again.
 differential: $(B)/tests/system/differential
 	@$(B)/tests/system/differential $(or $(CONFIGURATIONS),10000) $(or $(SEED),1)
+
+# Each access of the slots' words made weaker or late, in turn; in the suite only what is noticed soon.
+weaken: $(B)/tests/model_slots
+	@$< weaken
 
 # SECONDS_OF_KILLS=60 KILLS_A_SECOND=12
 chaos: $(B)/tests/shm_chaos

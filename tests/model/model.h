@@ -219,9 +219,8 @@ typedef struct model_scenario {
     const char *name;
     void (*setup)(void);
     void (*body[M_THREADS])(void);
-    void (*end)(void);  /* alone, when all have ended */
-    int mortal;         /* 1 + thread that may die at any step; the next one then begins */
-    void (*lead)(void); /* places the threads by model_lead and model_lead_dies, or NULL */
+    void (*end)(void); /* alone, when all have ended */
+    int mortal;        /* 1 + thread that may die at any step; the next one then begins */
 } model_scenario;
 
 typedef struct model_use {
@@ -274,7 +273,8 @@ static struct {
     void (*keep)(unsigned char *to);
     void (*bring_back)(const unsigned char *from, size_t n);
     uint64_t (*mix_more)(uint64_t h); /* what the scenario keeps and no thread's history tells */
-    uint64_t (*at_wait)(void);        /* all that the thread still uses once it is awake, or NULL */
+    void (*lead)(void);        /* places the threads by model_lead and model_lead_dies, or NULL */
+    uint64_t (*at_wait)(void); /* all that the thread still uses once it is awake, or NULL */
     uint64_t (*counted)(int atom, uint64_t value); /* what of a counter's value is private state */
     char failure[256];
     uint64_t raw_writes; /* stores and rmws while nothing else ran */
@@ -1193,8 +1193,8 @@ static void model_begin(const model_scenario *s) {
     }
 }
 
-/* Before the search: the thread makes steps alone, at most so many, and sees the newest. Returns how
-   many it made. */
+/* Before the search: the thread makes steps alone, at most so many, and sees the newest. Returns
+   how many it made. */
 __attribute__((unused)) static int model_lead(int thread, int steps) {
     const model_thread *t = &world.thread[thread];
     int n = 0;
@@ -1223,7 +1223,7 @@ __attribute__((unused)) static void model_lead_dies(int thread) {
 static int model_search(const model_scenario *s, int loud) {
     int depth = 0;
     model_begin(s);
-    if (s->lead) s->lead();
+    if (model.lead) model.lead();
     model_forget();
     if (model.failure[0]) {
         if (loud && !model.found_shared) model_tell(-1);

@@ -1,4 +1,6 @@
-/* The header with what it takes from the system replaced, for model_slots.h. */
+/* The header with what it takes from the system replaced, for model_slots.h. And, so that renaming
+   there is one edit here, all that model_slots.c calls its functions and types, and what it says of
+   accesses by the names of the functions that make them. */
 #define calloc arena_take
 #define malloc(n) arena_take(1, n)
 #define free arena_free
@@ -10,3 +12,128 @@
 #undef malloc
 #undef pthread_create
 #undef pthread_setname_np
+
+#define hdr_slot_at dlpi_slot_at
+#define hdr_sst_at dlpi_sst_at
+#define hdr_done dlpi_done
+#define hdr_own dlpi_own
+#define hdr_scan dlpi_scan
+#define hdr_is_item_stage dlpi_is_item_stage
+#define hdr_item_cell dlpi_item_cell
+#define hdr_slot_rec dlpi_slot_rec
+#define hdr_ready_past dlpi_ready_past
+#define hdr_ready dlpi_ready
+#define hdr_slot_of dlpi_slot_of
+#define hdr_feed dlpi_feed
+#define hdr_thread_feeder dlpi_thread_feeder
+#define hdr_step(w) ((w)->st->ops->step(w))
+#define hdr_worker_sleep dlpi_worker_sleep
+#define hdr_recover dlpi_recover
+#define hdr_worker dlpi_worker
+#define hdr_bslot dlpi_bslot
+#define hdr_sst dlpi_sst
+#define hdr_ctl dlpi_ctl
+#define hdr_stage dlpi_stage
+#define hdr_feeder dlpi_feeder
+#define hdr_death dlpi_death
+
+/* Mutants that nothing need notice: function, access, place, what is done to it, what orders it all
+   the same. "needed": it is, but this checker cannot show it. */
+static const struct {
+    const char *func, *access, *place;
+    int how;
+    const char *why;
+} needless[] = {
+    {"dlpi_all_done", "STORE_REL", "scan", M_LATE,
+     "a hint: whoever looks before it is there looks at all words"},
+    {"dlpi_batch_failed", "STORE_REL", "done", M_RELAXED,
+     "of a claimed batch: only a death of its owner tells (crash_steps)"},
+    {"dlpi_batch_failed", "STORE_REL", "done", M_LATE, "of a claimed batch: as above"},
+    {"dlpi_caller_sleep", "LOAD_SEQ", "caller_word", M_RELAXED,
+     "an old word ends the wait at once (loads are in the order of the program here)"},
+    {"dlpi_caller_sleep", "STORE_SEQ", "want", M_RELAXED,
+     "the one after the wait: takes a request back, and costs a wake where it is seen late"},
+    {"dlpi_caller_sleep", "STORE_SEQ", "want", M_LATE, "the one after the wait: as above"},
+    {"dlpi_claim", "CAS_SEQ", "own 0", M_RELAXED,
+     "own was read with acquire before, and a claim publishes nothing"},
+    {"dlpi_complete", "LOAD_ACQ", "ready", M_RELAXED,
+     "needed: keeps the looks at the words behind it, which this checker does in any case"},
+    {"dlpi_feed", "LOAD_SEQ", "delivered", M_RELAXED,
+     "the second look, behind the one that counts"},
+    {"dlpi_feed", "LOAD_SEQ", "base", M_RELAXED,
+     "stored before delivered, which was read with acquire (V1)"},
+    {"dlpi_feed_follow", "STORE_SEQ", "fed_all", M_RELAXED,
+     "says for which life it is said: that of the one before says nothing now"},
+    {"dlpi_feed_follow", "STORE_SEQ", "fed_all", M_LATE, "as above"},
+    {"dlpi_feed_free", "LOAD_SEQ", "used", M_RELAXED,
+     "credits (V1): of prefetch + max_held slots one was released before a credit came"},
+    {"dlpi_feed_slot", "STORE_RLX", "used", M_LATE,
+     "nobody releases a batch before the tail shows it (T1)"},
+    {"dlpi_feed_slot", "STORE_REL", "pub", M_RELAXED,
+     "whoever looks at a batch has acquired a tail behind it (T1)"},
+    {"dlpi_feed_slot", "STORE_REL", "pub", M_LATE, "before the tail all the same (T1)"},
+    {"dlpi_find", "LOAD_SEQ", "tail", M_NOT_SEQ,
+     "not the last look, or somebody took a unit from us just now, is awake, and looks"},
+    {"dlpi_find_in", "LOAD_ACQ", "pub", M_RELAXED, "ordered by T1 already"},
+    {"dlpi_find_in", "LOAD_ACQ", "own 0", M_RELAXED, "the claim, which follows, acquires"},
+    {"dlpi_find_in", "STORE_RLX", "next", M_LATE, "a hint"},
+    {"dlpi_own_freed", "ADD_SEQ", "frees", M_RELAXED, "only has to be a number of its own"},
+    {"dlpi_own_set", "STORE_SEQ", "own 0", M_NOT_SEQ, "releases: claimers acquire it (O1)"},
+    {"dlpi_recover", "AND_SEQ", "bell mask", M_RELAXED, "all are woken whatever the masks say"},
+    {"dlpi_recover_batch", "LOAD_SEQ", "ready", M_RELAXED,
+     "own is read in one order behind it: a batch that went back bears a mark"},
+    {"dlpi_recover_batch", "LOAD_SEQ", "own 0", M_RELAXED,
+     "the mark was there before ready, which was acquired"},
+    {"dlpi_recover_redo", "LOAD_SEQ", "own 0", M_RELAXED,
+     "of the dead one's own marks, and he is known to be dead"},
+    {"dlpi_recover_redo", "STORE_SEQ", "own 0", M_RELAXED,
+     "the call to look again, behind it, releases it (R1)"},
+    {"dlpi_recover_redo", "STORE_SEQ", "own 0", M_LATE,
+     "before the call to look again all the same (R1)"},
+    {"dlpi_recover_slot", "LOAD_SEQ", "own 0", M_RELAXED,
+     "of the dead one's own claims, and he is known to be dead"},
+    {"dlpi_recover_slot", "LOAD_SEQ", "ready", M_RELAXED,
+     "the dead one, if it was he who should have closed the batch, had seen the one before"},
+    {"dlpi_recover_unit", "LOAD_SEQ", "own 0", M_RELAXED,
+     "the mark was there before the bits went, which were acquired"},
+    {"dlpi_recover_unit", "CAS_SEQ", "own 0", M_NOT_SEQ, "releases: claimers acquire it (O1)"},
+    {"dlpi_ring", "AND_SEQ", "bell mask", M_RELAXED,
+     "only decides who wakes; what there is was shown before the look at the mask"},
+    {"dlpi_ring", "ADD_SEQ", "bell word", M_RELAXED,
+     "only has to change the word; whoever sleeps compares with the newest"},
+    {"dlpi_ring_caller", "XCHG_SEQ", "want", M_RELAXED, "only decides who wakes"},
+    {"dlpi_ring_caller", "ADD_SEQ", "caller_word", M_RELAXED, "only has to change the word"},
+    {"dlpi_ring_one", "XCHG_SEQ", "feeder_sleeps", M_RELAXED, "only decides who wakes"},
+    {"dlpi_ring_one", "ADD_SEQ", "feeder_word", M_RELAXED, "only has to change the word"},
+    {"dlpi_rows_redo", "STORE_SEQ", "own 0", M_RELAXED,
+     "the mark: released by the bits, behind it; a claim: by the first stage's, behind it"},
+    {"dlpi_rows_redo", "STORE_SEQ", "own 0", M_NOT_SEQ, "releases: claimers acquire it (O1)"},
+    {"dlpi_rows_redo", "AND_SEQ", "done", M_RELAXED,
+     "the freed claims, behind it, release it, and recovery reads own in one order"},
+    {"dlpi_slot_free", "STORE_SEQ", "used", M_RELAXED, "credits (V1): as feed_free"},
+    {"dlpi_slot_free", "STORE_SEQ", "used", M_LATE, "credits (V1): as feed_free"},
+    {"dlpi_stage_undo", "AND_SEQ", "done", M_RELAXED, "the freed claims, behind it, release it"},
+    {"dlpi_stage_undo", "LOAD_SEQ", "ready", M_RELAXED,
+     "whoever claimed the batch has acquired it"},
+    {"dlpi_stage_undo", "STORE_SEQ", "ready", M_RELAXED, "the freed claims, behind it, release it"},
+    {"dlpi_taken", "STORE_REL", "base", M_RELAXED, "released by delivered, behind it"},
+    {"dlpi_taken", "STORE_REL", "base", M_LATE,
+     "without unordered it is delivered, and prefetch the nearer bound"},
+    {"dlpi_thread_feeder", "LOAD_SEQ", "feeder_word", M_RELAXED,
+     "an old word ends the wait at once, as caller_sleep's"},
+    {"dlpi_thread_feeder", "STORE_SEQ", "feeder_sleeps", M_RELAXED,
+     "the one after the wait: as caller_sleep's"},
+    {"dlpi_thread_feeder", "STORE_SEQ", "feeder_sleeps", M_LATE,
+     "the one after the wait: as caller_sleep's"},
+    {"dlpi_unit_missing", "LOAD_SEQ", "done", M_RELAXED,
+     "own is read in one order behind it: a row that went back bears a mark"},
+    {"dlpi_wake_word", "ADD_SEQ", "bell word", M_RELAXED,
+     "only has to change the word; the call to look again was made before (R1)"},
+    {"dlpi_worker_sleep", "LOAD_SEQ", "bell word", M_RELAXED,
+     "an old word ends the wait at once, as caller_sleep's"},
+    {"dlpi_worker_sleep", "LOAD_SEQ", "bell mask", M_RELAXED,
+     "of our own bit; if it says that it is set, the swap says better"},
+    {"dlpi_worker_sleep", "AND_SEQ", "bell mask", M_RELAXED,
+     "of our own bit: only decides who passes a wake-up on"},
+};
+enum { NEEDLESS = sizeof needless / sizeof *needless };
