@@ -305,7 +305,7 @@ soak:
 differential: $(B)/tests/system/differential
 	@$(B)/tests/system/differential $(or $(CONFIGURATIONS),10000) $(or $(SEED),1)
 
-# Each access of the slots' words made weaker or late, in turn; in the suite only what is noticed soon.
+# Each access of the slots' words made weaker or late, in turn; in the suite what is noticed soon.
 weaken: $(B)/tests/model_slots
 	@$< weaken
 

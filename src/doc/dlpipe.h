@@ -3,7 +3,7 @@
    Made from src/ by "make headers": edit there.
 
    Decides which items come when, fetches them with many workers straight into batches, and hands
-   the batches over in order, so that a training step does not wait.
+   the batches over in order, so that a training step does not wait. It needs 64-bit Linux.
 
    >>use        DO THIS, THEN THAT
    1  Copy this file into your tree. In exactly one C file, before any system header:
@@ -16,9 +16,12 @@
           dlp_loader_open   items: economic, or by .topology classic or concurrent; without an end
                             known by .dataset.stream (>>loader, >>streams; of files: >>files;
                             of objects in S3: dlpipe_s3.h, >>s3-source)
+          dlp_tokens_loader_open  items: windows of a language model's token shards (>>tokens)
+          dlp_arrays_loader_open  items: rows of MNIST's, CIFAR's or numpy's files (>>arrays)
+          with dlp_folder_open and >>files: pictures, a directory for each class (>>folder)
           dlp_parts_open    files, or archives, that hold many items each (>>parts)
           dlp_chunks_open   data read in large pieces, of which batches are views (>>chunks)
-          dlp_pipe_open     and stages added and linked by hand, some of your own (>>pipe)
+          dlp_pipe_open     and stages added one by one, some of your own (>>pipe)
    4  dlp_pipe_next lends a batch, dlp_pipe_release gives it back. Until DLP_END.
    5  dlp_pipe_close. Before that, dlp_pipe_explain says which stage is the slow one.
    Which topology suits what, with an example of each: >>concepts.
@@ -59,6 +62,9 @@
    >>devices        GPUS: CUDA, OPENCL
    >>dlpack         TENSORS FOR OTHER LIBRARIES
    >>files          ITEMS OUT OF FILES, MANY AT ONCE
+   >>tokens         TOKENS OUT OF SHARDS, FOR LANGUAGE MODELS
+   >>folder         FOLDERS OF PICTURES, A DIRECTORY FOR EACH CLASS
+   >>arrays         ROWS OUT OF ARRAYS: IDX, CIFAR, NPY
    The implementation: the base, orders:
    >>impl-platform  SYSTEM HEADERS, SWITCHES
    >>impl-clock     TIME
@@ -90,9 +96,9 @@
    >>impl-batch     THE BATCH STAGE
    >>impl-transfer  BATCHES TO THE DEVICE
    >>impl-state     RESUME
-   >>impl-sampler   SAMPLER AND REPEAT, AS STAGES
+   >>impl-sampler   SAMPLER AND REPEAT, AS STAGES: KEYED ORDERS
    >>impl-lists     LISTS OF A BATCH SAMPLER
-   >>impl-parts     PART QUEUE: THE ORDER, THE CELLS, WHAT TO LOAD NEXT
+   >>impl-parts     PART QUEUE: THE CELLS, WHAT TO LOAD NEXT, LOADING IT
    >>impl-tune      WORKERS ADDED AND RETIRED WHILE THE PIPE RUNS
    >>impl-deliver   NEXT AND RELEASE
    >>impl-split     CHUNKS LOADED, AND SPLIT INTO VIEWS
@@ -104,6 +110,10 @@
    >>impl-dlpack    TENSORS FOR OTHER LIBRARIES
    >>impl-files     ITEMS OUT OF FILES, MANY AT ONCE
    >>impl-part-files  PART QUEUE: FILES, DOWNLOADS
+   >>impl-mapped    FILES THAT ARE MAPPED
+   >>impl-tokens    TOKENS OUT OF SHARDS
+   >>impl-folder    FOLDERS OF PICTURES
+   >>impl-arrays    ROWS OUT OF ARRAYS
    >>impl-public    THE PUBLIC CALLS
    >>impl-kinds     THE TABLE OF ALL KINDS
    >>impl-pictures  TRACE, TIMELINE, WORDS
@@ -173,7 +183,7 @@
                  takes items out of those loaded       batches of the loader behind it
      chunk       load a chunk into a CPU buffer, copy  cpu_buffers + device_buffers    chunks.c
                  it to the device, cut it into views   chunks
-     your own    stages, samplers, links by hand       what dlp_pipe_plan says         stages.c
+     your own    stages, samplers                      what dlp_pipe_plan says         stages.c
 
    Take the economic one first: it wants the least memory, and no slow worker holds up the others; a
    fetcher (in_flight items at once in each worker: threads, or requests begun and given back) goes
@@ -237,6 +247,7 @@
      call                                              from              while the pipe runs
      dlp_pipe_open, add_*, link, plan, start           caller            plan only
      dlp_loader_open, dlp_parts_open, dlp_chunks_open  any               -
+     dlp_tokens_loader_open, dlp_arrays_loader_open    any               -
      dlp_pipe_next, release, next_epoch, state,        caller            yes
      seek, state_at, set_workers
      dlp_pipe_error, warning, batches_per_epoch        caller            yes
@@ -255,6 +266,12 @@
      dlp_mix_*, dlp_buckets_*                          any               yes; close behind pipes
      dlp_files_open, _backend, _worker_bytes, _close   any               yes; close behind pipes
      dlp_files_wire, _async                            any               before its pipes start
+     dlp_tokens_open, _describe, _close                any               yes; close behind pipes
+     dlp_tokens_wire                                   any               before its pipes start
+     dlp_tokens_documents                              any               yes
+     dlp_folder_open, _close                           any               yes; close behind pipes
+     dlp_arrays_open, _describe, _close                any               yes; close behind pipes
+     dlp_arrays_wire                                   any               before its pipes start
      dlp_s3_*: in dlpipe_s3.h, beside each
      dlp_error_format, dlp_plan_format,                any               yes
      dlp_stats_explain, dlp_stats_predict, dlp_ranks_from_env
@@ -293,9 +310,12 @@
      open         the pipe's record; nothing per batch
      add_*        a copy of affinity; 8 bytes for each part
      dlp_mix_open, dlp_buckets_open, dlp_files_open: records of their own, that pipes then borrow
+     dlp_tokens_open, dlp_arrays_open: likewise, and a mapping and a descriptor for each file
+     dlp_folder_open: paths, labels, names of classes
      plan         nothing: the bytes of what start would allocate, line by line
-     start        one region (a sealed memfd on Linux, else anonymous memory) with slots, cells,
-                  counters and trace rings; the process's own records; device buffers; threads
+     start        one region (a sealed memfd or, where there is none, anonymous memory) with slots,
+                  cells, counters and trace rings; the process's own records; device buffers;
+                  threads
      workers      what worker_init does; those of >>files dlp_files_worker_bytes, as they begin; of
                   a source of objects dlp_s3_source_worker_bytes, and its dlp_s3_io
      next .. stop nothing
@@ -315,14 +335,7 @@
      DLPIPE_CUDA            [impl]     dlp_device_cuda, which looks for libcuda.so.1 when called
      DLPIPE_OPENCL          [impl]     dlp_device_opencl, likewise libOpenCL.so.1; both want -ldl
                                        where libc has dlopen apart
-     DLPIPE_NO_FUTEX        [impl]     mutex and condition variables in place of futexes (so outside
-                                       Linux). Wake-ups cost more; dlp_pipe_stop is then not for
-                                       signal handlers
-     DLPIPE_NO_MEMBARRIER   [impl]     queues: one more atomic read-modify-write for each burst
-     DLPIPE_NO_MEMFD        [impl]     the region is anonymous memory
-     DLPIPE_NO_URING        [impl]     >>files reads by threads
      DLPIPE_NO_SIMD         [impl]     no AVX2; shuffled orders are computed slower, same numbers
-     DLPIPE_NO_INT128       [impl]     no __int128: same numbers, slower
      DLPIPE_DEBUG           [impl]     a callback that writes past its row, part, chunk or batch is
                                        an error that names it; released batches are overwritten.
                                        On by itself under the address sanitizer (see below)
@@ -343,13 +356,11 @@
 
    The implementation defines _GNU_SOURCE while it is compiled; so it comes before the first system
    header (an include of this one without it counts, too), or the file is compiled with
-   -D_GNU_SOURCE. It is C11 for gcc and clang (C17 and C23 as well), for 64-bit targets; C++11 and
+   -D_GNU_SOURCE. It is C11 for gcc and clang (C17 and C23 as well), for 64-bit Linux; C++11 and
    later may include the declarations. Whatever else is tried ends with one #error that says what to
    do.
 
    >>limits     LIMITS AND CAVEATS
-   * 64-bit Linux first (LP64); other POSIX systems are kept in mind, Windows is not. 32-bit targets
-     and compilers other than gcc and clang are refused by an #error.
    * batch_size is the GLOBAL batch: of world_size ranks each gets batch_size / world_size rows. The
      last batch of an epoch may give ranks different counts, 0 among them (DLP_LAST_SHORT).
    * A thread cannot be killed. A callback that never returns makes close give up after
@@ -376,8 +387,11 @@
      that can't be loaded is tried again in the next epoch. queue_size is held against the worst
      order that the counts allow, before the start.
    * A stream comes in the order of its indices, without much that wants a length: >>streams.
-   * Sources of >>files and of objects, and dlp_chunks_open, are not for worker processes that begin
-     by exec.
+   * Sources of >>files, >>tokens, >>arrays and of objects, and dlp_chunks_open, are not for worker
+     processes that begin by exec.
+   * A file that is mapped (>>tokens, >>arrays) and is cut, or cannot be read, in the moment in
+     which a row is copied out of it ends the process by SIGBUS. What was cut before is an error; so
+     is all of it with `reads`.
    * At most 16 stages, 16 fields, 1024 workers a stage, 2^20 rows a batch, 2^48 items;
      prefetch_factor 4096 (320 if unordered), max_held 256 (63 with a transfer stage).
    * An order never changes under its name: tests pin its numbers. A better one gets a new name.

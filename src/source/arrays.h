@@ -1,5 +1,6 @@
 #pragma once
 #include "api/arrays.h"
+#include "core/check.h"
 #include "order/order.h"
 #include "source/mapped.h"
 /* ---------------------------------------------------------------------------------------------
