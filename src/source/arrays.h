@@ -1,6 +1,7 @@
 #pragma once
 #include "api/arrays.h"
 #include "core/check.h"
+#include "core/fields.h"
 #include "order/order.h"
 #include "source/mapped.h"
 /* ---------------------------------------------------------------------------------------------

@@ -1,6 +1,6 @@
 /* Rows out of arrays: IDX of every type, CIFAR's, npy of every version, type and spelling that
-   numpy or others write, one file or several; and headers that are cut, contradict the file, overflow or
-   are none, refused by file and byte. */
+   numpy or others write, one file or several; and headers that are cut, contradict the file,
+   overflow or are none, refused by file and byte. */
 #define _GNU_SOURCE
 #include "../../dlpipe.h"
 
