@@ -1808,7 +1808,7 @@ _Noreturn static void dlpi_supervisor(dlp_pipe *p) {
         if (s->procs[k].w->id == 0) errnum = dlpi_proc_begin(p, k);
     }
     DLPI_STORE_REL(&p->ctl->processes, errnum == 0 ? 1u : 2u); /* J1 -> J1 */
-    dlpi_wake_word(&p->ctl->processes_word);
+    dlpi_sleepers_wake_all(&p->ctl->processes_word);
     for (int k = 0; errnum == 0 && k < s->n_procs && !dlpi_stopped(p); k++) {
         if (dlpi_caller_gone(s)) dlpi_caller_dead(p);
         if (s->procs[k].w->id != 0) errnum = dlpi_proc_begin(p, k);
@@ -1938,7 +1938,7 @@ static bool dlpi_share_look(dlp_pipe *p, uint32_t i, bool locks) {
         s->bound |= bit;
         moved = true;
     }
-    if (moved) dlpi_wake_word(&h->word);
+    if (moved) dlpi_sleepers_wake_all(&h->word);
     return moved;
 }
 
@@ -2016,8 +2016,8 @@ static void dlpi_share_over(dlp_pipe *p) {
     for (uint32_t k = 0; k < p->n_slots; k++)
         if (!dlpi_share_slot_free(p, k)) return;
     DLPI_STORE_SEQ(&p->share->over, 1u); /* H1 -> H1 */
-    dlpi_wake_word(&p->share->word);
-    dlpi_wake_word(&p->ctl->caller_word);
+    dlpi_sleepers_wake_all(&p->share->word);
+    dlpi_sleepers_wake_all(&p->ctl->caller_word);
 }
 
 /* What the feeder does for consumers before it feeds. Returns whether anything changed. */

@@ -3,7 +3,7 @@
 /* ---- close ---- */
 
 static uint32_t dlpi_running(const dlp_pipe *p) {
-    return (uint32_t)p->n_threads - DLPI_LOAD_SEQ(&p->live_word); /* L1 <- L1 */
+    return (uint32_t)p->n_threads - dlpi_event_count(&p->live_word); /* L1 <- L1 */
 }
 
 static void dlpi_stop_now(dlp_pipe *p) {
@@ -15,7 +15,7 @@ static void dlpi_stop_now(dlp_pipe *p) {
 /* Wait for the threads, at most until `until`. */
 static bool dlpi_await_threads(dlp_pipe *p, uint64_t until) {
     while (dlpi_running(p) > 0) {
-        uint32_t word = DLPI_LOAD_SEQ(&p->live_word); /* L1 <- L1 */
+        uint32_t word = dlpi_event_count(&p->live_word); /* L1 <- L1 */
         uint64_t now = dlpi_now_ns(), ns = DLPI_SLEEP_NS;
         if (dlpi_running(p) == 0) break;
         if (now >= until) return false;

@@ -1,12 +1,10 @@
 #pragma once
-#include "base/futex.h"
+#include "base/sleepers.h"
 #include "core/pipe.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-bells      SLEEP AND WAKE
-   A sleeper: read word, set its bit (B1, sequentially consistent), look for work once more, sleep
-   while word is unchanged. A waker: publish by a sequentially consistent store or swap, read mask
-   (B1); take bits out, bump word, wake. Either the waker sees the bit or the sleeper sees the work.
-   Every sleep ends after 100 ms and looks again. */
+   Who wakes whom; how, and why no wake-up is lost, stands in >>impl-sleepers. Every sleep ends
+   after 100 ms, of some after a second, and looks again. */
 
 #define DLPI_SLEEP_NS UINT64_C(100000000)
 #define DLPI_CPU_NOTE_NS UINT64_C(50000000)
@@ -14,30 +12,12 @@
 
 /* Wake at most n sleepers of a stage. Call after a sequentially consistent publication. */
 static void dlpi_ring(dlpi_sbell *sb, uint32_t n_workers, uint32_t n) {
-    for (uint32_t g = 0; g * 32u < n_workers && n > 0; g++) {
-        dlpi_bell *bell = &sb->bell[g];
-        uint32_t mask = DLPI_LOAD_SEQ(&bell->mask); /* B1 -> B1 */
-        uint32_t bits = 0;
-        while (mask != 0 && n > 0) {
-            bits |= mask & (0u - mask);
-            mask &= mask - 1u;
-            n--;
-        }
-        if (bits == 0) continue;
-        bits &= DLPI_AND_SEQ(&bell->mask, ~bits); /* B1: whoever takes a bit out wakes it */
-        if (bits == 0) continue;
-        DLPI_ADD_SEQ(&bell->word, 1u); /* B1 -> B1 */
-        dlpi_futex_wake(&bell->word, __builtin_popcount(bits), bits, (int)sb->shared);
-    }
+    for (uint32_t g = 0; g * 32u < n_workers && n > 0; g++)
+        n = dlpi_sleepers_wake(&sb->bell[g], n, sb->shared);
 }
 
 static void dlpi_ring_worker(dlpi_sbell *sb, uint32_t worker) {
-    dlpi_bell *bell = &sb->bell[worker / 32u];
-    uint32_t bit = 1u << worker % 32u;
-    if ((DLPI_LOAD_SEQ(&bell->mask) & bit) == 0) return;      /* B1 -> B1 */
-    if ((DLPI_AND_SEQ(&bell->mask, ~bit) & bit) == 0) return; /* B1 */
-    DLPI_ADD_SEQ(&bell->word, 1u);                            /* B1 -> B1 */
-    dlpi_futex_wake(&bell->word, 1, bit, (int)sb->shared);
+    dlpi_sleepers_wake_one(&sb->bell[worker / 32u], 1u << worker % 32u, sb->shared);
 }
 
 /* There is work on batch b for a stage of threads or processes: wake n of its workers or, where
@@ -50,24 +30,13 @@ static void dlpi_ring_batch(const dlp_pipe *p, const dlpi_stage *st, uint64_t b,
         dlpi_ring(sb, (uint32_t)st->n_workers, n);
 }
 
-/* A waiter that is alone on its flag and word: the feeder thread. */
-static void dlpi_ring_one(const dlpi_ctl *ctl, uint32_t *sleeps, uint32_t *word) {
-    if (DLPI_LOAD_SEQ(sleeps) == 0) return;     /* B1 -> B1 */
-    if (DLPI_XCHG_SEQ(sleeps, 0u) == 0) return; /* B1 */
-    DLPI_ADD_SEQ(word, 1u);                     /* B1 -> B1 */
-    dlpi_futex_wake(word, 1, UINT32_MAX, (int)ctl->shared);
-}
 static void dlpi_ring_feeder(dlpi_ctl *ctl) {
-    dlpi_ring_one(ctl, &ctl->feeder_sleeps, &ctl->feeder_word);
+    dlpi_sleeper_wake(&ctl->feeder_sleeps, &ctl->feeder_word, ctl->shared);
 }
 
 /* Batch b became ready for the caller. Call after a sequentially consistent publication. */
 static void dlpi_ring_caller(dlpi_ctl *ctl, uint64_t b) {
-    uint64_t want = DLPI_LOAD_SEQ(&ctl->want); /* B1 -> B1 */
-    if (DLPI_LIKELY(want == 0) || (want != UINT64_MAX && want != b + 1 && b != UINT64_MAX)) return;
-    if (DLPI_XCHG_SEQ(&ctl->want, UINT64_C(0)) == 0) return; /* B1: one wake for a sleep */
-    DLPI_ADD_SEQ(&ctl->caller_word, 1u);                     /* B1 -> B1 */
-    dlpi_futex_wake(&ctl->caller_word, 1, UINT32_MAX, (int)ctl->shared);
+    dlpi_sleeper_wake_for(&ctl->want, b, &ctl->caller_word, ctl->shared);
 }
 
 /* What the source waits for may be there. After a sequentially consistent publication. */
@@ -80,19 +49,16 @@ static void dlpi_ring_scheduler(const dlp_pipe *p) {
 
 /* A batch became ready, or nothing will follow. After a sequentially consistent publication. */
 static void dlpi_ring_share(dlpi_share *share) {
-    if (share == NULL || DLPI_LOAD_SEQ(&share->sleepers) == 0) return; /* B1 -> B1 */
-    DLPI_ADD_SEQ(&share->word, 1u);                                    /* B1 -> B1 */
-    dlpi_futex_wake(&share->word, INT_MAX, UINT32_MAX, 1);
+    if (share != NULL) dlpi_sleepers_wake_any(&share->sleepers, &share->word);
 }
 
 /* Wake workers from..to-1 that are parked: no bit says so. After a store of active. */
 static void dlpi_ring_parked(dlpi_sbell *sb, uint32_t from, uint32_t to) {
     while (from < to) {
-        dlpi_bell *bell = &sb->bell[from / 32u];
+        dlpi_sleepers *group = &sb->bell[from / 32u];
         uint32_t end = (from / 32u + 1) * 32u < to ? (from / 32u + 1) * 32u : to, bits = 0;
         for (; from < end; from++) bits |= 1u << from % 32u;
-        DLPI_ADD_SEQ(&bell->word, 1u); /* B1 -> B1 */
-        dlpi_futex_wake(&bell->word, 32, bits, (int)sb->shared);
+        dlpi_sleepers_wake_bits(group, 32, bits, sb->shared);
     }
 }
 
@@ -107,22 +73,17 @@ static void dlpi_ring_all(dlp_pipe *p) {
     dlpi_ring_share(p->share);
 }
 
-static void dlpi_wake_word(uint32_t *word) {
-    DLPI_ADD_SEQ(word, 1u); /* B1 -> B1 */
-    dlpi_futex_wake(word, INT_MAX, UINT32_MAX, 1);
-}
-
 /* Wake everybody, whatever the masks say: a waker may have died between taking a sleeper's bit and
    waking it. */
 static void dlpi_wake_all(dlp_pipe *p) {
     for (int i = 0; i < p->n_staffed; i++) {
         dlpi_stage *st = p->work[i];
         for (int g = 0; st->w.num_workers > 0 && g * 32 < st->n_workers; g++)
-            dlpi_wake_word(&p->bells[i].bell[g].word);
+            dlpi_sleepers_wake_all(&p->bells[i].bell[g].word);
     }
-    dlpi_wake_word(&p->ctl->feeder_word);
-    dlpi_wake_word(&p->ctl->caller_word);
-    if (p->share) dlpi_wake_word(&p->share->word);
+    dlpi_sleepers_wake_all(&p->ctl->feeder_word);
+    dlpi_sleepers_wake_all(&p->ctl->caller_word);
+    if (p->share) dlpi_sleepers_wake_all(&p->share->word);
 }
 
 /* Of one writer at a time, read by observers. */
@@ -132,12 +93,12 @@ static inline void dlpi_bump(uint64_t *counter, uint64_t n) {
 
 /* How many workers of the stage may claim. */
 static inline int dlpi_active(const dlp_pipe *p, const dlpi_stage *st) {
-    return (int)DLPI_LOAD_SEQ(&p->bells[st->work].active); /* A1 <- A1 */
+    return (int)dlpi_sleepers_active(&p->bells[st->work].active); /* A1 <- A1 */
 }
 
 /* Is the worker above that number? In a mask or behind a claim it may still be for a moment. */
 static inline bool dlpi_retired(const dlpi_worker *w) {
-    return (uint32_t)w->id >= DLPI_LOAD_SEQ(&w->bell->active); /* A1 <- A1, behind B1 */
+    return (uint32_t)w->id >= dlpi_sleepers_active(&w->bell->active); /* A1 <- A1, behind B1 */
 }
 
 static inline bool dlpi_stopped(const dlp_pipe *p) {

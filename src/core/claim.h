@@ -18,18 +18,6 @@ static inline bool dlpi_is_item_stage(const dlp_pipe *p, const dlpi_stage *st) {
     return st->work < p->n_item_work;
 }
 
-/* The bits of done[i] of batch b, none when the word is of another generation. */
-static inline uint32_t dlpi_done_bits(const uint64_t *done, uint32_t i, uint64_t b) {
-    uint64_t word = DLPI_LOAD_SEQ(&done[i]); /* D1 <- D1 */
-    return (uint32_t)(word >> 32) == (uint32_t)b ? (uint32_t)word : 0;
-}
-
-static inline uint32_t dlpi_unit_mask(uint32_t row, uint32_t end) {
-    uint32_t n = end - row;
-    uint32_t ones = n >= DLPI_WORD_ROWS ? UINT32_MAX : (UINT32_C(1) << n) - 1u;
-    return ones << (row % DLPI_WORD_ROWS);
-}
-
 /* Is the input of this unit there? Rows this stage did already need no input. */
 static bool dlpi_input_ready(const dlpi_worker *w, const dlpi_unit *t, dlpi_sst *mine) {
     const dlp_pipe *p = w->p;
@@ -39,10 +27,10 @@ static bool dlpi_input_ready(const dlpi_worker *w, const dlpi_unit *t, dlpi_sst 
     if (up == NULL) return true;
     theirs = dlpi_sst_at(p, t->slot, up);
     if (!dlpi_is_item_stage(p, w->st))
-        return dlpi_ready_is(DLPI_LOAD_SEQ(&theirs->ready), t->b); /* Y1 <- Y1 */
+        return dlpi_ready_is(dlpi_gather_ready(&theirs->ready), t->b); /* Y1 <- Y1 */
     mask = dlpi_unit_mask(t->row, t->end);
-    return ((dlpi_done_bits(dlpi_done(theirs), i, t->b) |
-             dlpi_done_bits(dlpi_done(mine), i, t->b)) &
+    return ((dlpi_gather_bits(dlpi_done(theirs), i, t->b) |
+             dlpi_gather_bits(dlpi_done(mine), i, t->b)) &
             mask) == mask;
 }
 
@@ -54,13 +42,8 @@ static void dlpi_unit_rows(const dlp_pipe *p, const dlpi_stage *st, uint32_t cou
     t->end = whole || count - t->row <= 1u << shift ? count : t->row + (1u << shift);
 }
 
-/* What own[u] is for a unit of batch b that was freed again: nobody's, older than b, and another
-   value each time: a claimer that read the one before, and slept while the unit was claimed and
-   freed once more, finds it changed. */
-static uint64_t dlpi_own_freed(const dlp_pipe *p, uint32_t s, uint64_t b) {
-    /* O1: a number of its own */
-    uint32_t n = DLPI_ADD_SEQ(&dlpi_slot_at(p, s)->frees, 1u);
-    return dlpi_gen_word(b - 1, DLPI_FREED | (n & (DLPI_FREED - 1)));
+static inline uint64_t dlpi_own_freed(const dlp_pipe *p, uint32_t s, uint64_t b) {
+    return dlpi_claim_freed(&dlpi_slot_at(p, s)->frees, b);
 }
 
 /* May rows of this unit be taken for untouched? */
@@ -71,40 +54,37 @@ static inline bool dlpi_plain(const dlpi_worker *w, uint64_t pub, uint64_t own) 
 /* Try to claim unit t->unit of batch t->b. own was read before. */
 static bool dlpi_claim(const dlpi_worker *w, const dlpi_unit *t, dlpi_sst *sst, uint64_t own) {
     uint64_t mine = dlpi_gen_word(t->b, (uint64_t)w->global + 1u);
-    return DLPI_CAS_SEQ(&dlpi_own(w->p, sst)[t->unit], &own, mine); /* O1 <-> O1 */
+    return dlpi_claim_take(&dlpi_own(w->p, sst)[t->unit], own, mine);
 }
 
 /* Look for a unit of batch b. Sets *all_claimed when none of its units will need a claim. */
 static bool dlpi_find_in(dlpi_worker *w, uint64_t b, bool hints, dlpi_unit *t, bool *all_claimed) {
     const dlp_pipe *p = w->p;
     uint32_t s = (uint32_t)(b % p->n_slots), n, u = 0, count, shift, from;
-    uint64_t pub = DLPI_LOAD_ACQ(&dlpi_slot_at(p, s)->pub); /* P1 <- P1 */
+    uint64_t pub = dlpi_claim_head(&dlpi_slot_at(p, s)->pub); /* P1 <- P1 */
     dlpi_sst *sst;
     *all_claimed = true;
     /* a guess that saves a line when slots go round in turn */
     if (dlpi_gen(pub) != (b & DLPI_GEN_MASK)) {
         s = dlpi_slot_of(p, b);
-        pub = DLPI_LOAD_ACQ(&dlpi_slot_at(p, s)->pub);          /* P1 <- P1 */
+        pub = dlpi_claim_head(&dlpi_slot_at(p, s)->pub);        /* P1 <- P1 */
         if (dlpi_gen(pub) != (b & DLPI_GEN_MASK)) return false; /* the slot went on */
     }
     sst = dlpi_sst_at(p, s, w->st);
     count = dlpi_pub_count(pub);
     shift = dlpi_pub_shift(pub);
     n = dlpi_is_item_stage(p, w->st) ? dlpi_units(count, shift) : 1u;
-    if (hints) {
-        uint64_t next = DLPI_LOAD_RLX(&sst->next); /* a hint; rewind makes everybody ignore it */
-        if (dlpi_gen(next) == (b & DLPI_GEN_MASK)) u = dlpi_gen_low(next);
-    }
+    if (hints) u = dlpi_claim_cursor(&sst->next, b);
     t->b = b;
     t->slot = s;
     for (from = u; u < n; u++) {
-        uint64_t own = DLPI_LOAD_ACQ(&dlpi_own(p, sst)[u]); /* O1 <- O1 */
+        uint64_t own = dlpi_claim_look(&dlpi_own(p, sst)[u]); /* O1 <- O1 */
         t->unit = u;
         dlpi_unit_rows(p, w->st, count, shift, t);
         if (dlpi_older(dlpi_gen(own), b)) {
             t->plain = dlpi_plain(w, pub, own);
             if (dlpi_input_ready(w, t, sst) && dlpi_claim(w, t, sst, own)) {
-                if (u == from) DLPI_STORE_RLX(&sst->next, dlpi_gen_word(b, u + 1)); /* a hint */
+                if (u == from) dlpi_claim_advance(&sst->next, b, u + 1);
                 if (b + 1 != w->tail_seen) /* we are behind: begin to fetch the next batch's line */
                     __builtin_prefetch(&dlpi_slot_at(p, (uint32_t)((b + 1) % p->n_slots))->pub, 1);
                 *all_claimed = *all_claimed && u + 1 == n;
@@ -127,18 +107,18 @@ static inline bool dlpi_batch_mine(const dlpi_worker *w, uint64_t b) {
 /* Find and claim the oldest work of this stage. */
 static bool dlpi_find(dlpi_worker *w, dlpi_unit *t) {
     const dlp_pipe *p = w->p;
-    uint64_t rewind = DLPI_LOAD_SEQ(&w->bell->rewind); /* R1 <- R1 */
+    uint64_t rewind = dlpi_claim_rescans(&w->bell->rewind); /* R1 <- R1 */
     /* T1 <- T1 */
-    uint64_t tail = w->low == w->tail_seen ? DLPI_LOAD_SEQ(&p->ctl->tail) : w->tail_seen;
+    uint64_t tail = w->low == w->tail_seen ? dlpi_credit_seen(&p->ctl->tail) : w->tail_seen;
     bool hints = rewind == w->rewind_seen, all;
-    if (!hints) tail = DLPI_LOAD_SEQ(&p->ctl->tail); /* T1 <- T1 */
+    if (!hints) tail = dlpi_credit_seen(&p->ctl->tail); /* T1 <- T1 */
     if (!hints || tail - w->low > p->ring) {
         uint64_t oldest = tail > p->ring ? tail - p->ring : 0;
         if (!hints || w->low < oldest) w->low = oldest;
     }
     for (uint64_t b = w->low;; b++) {
-        if (b == tail) {                         /* end of what was seen: is there more? */
-            tail = DLPI_LOAD_SEQ(&p->ctl->tail); /* T1 <- T1 */
+        if (b == tail) {                            /* end of what was seen: is there more? */
+            tail = dlpi_credit_seen(&p->ctl->tail); /* T1 <- T1 */
             if (b == tail) break;
         }
         w->tail_seen = tail;
@@ -152,38 +132,20 @@ static bool dlpi_find(dlpi_worker *w, dlpi_unit *t) {
     return false;
 }
 
-/* Are all done words of this stage full for batch b? Starts at the hint, moves it; one word has
-   no hint. seen: ready as it was before; the hint is for its redo count only. */
-static bool dlpi_all_done(const dlp_pipe *p, dlpi_sst *sst, uint64_t b, uint32_t count,
-                          uint64_t seen) {
-    uint64_t *scan = p->words_max > 1 ? dlpi_scan(p, sst) : NULL;
-    uint64_t key = (b << 16 | seen >> DLPI_READY_BITS) << 16;
-    /* D2 <- D2: rows of the words it skips are ours to pass on */
-    uint64_t hint = scan ? DLPI_LOAD_ACQ(scan) : 0;
-    uint32_t i = scan && (hint ^ key) >> 16 == 0 ? (uint32_t)hint & 0xffffu : 0, from = i;
-    uint32_t words = (count + DLPI_WORD_ROWS - 1) / DLPI_WORD_ROWS;
-    for (; i < words; i++) {
-        uint64_t word = DLPI_LOAD_SEQ(&dlpi_done(sst)[i]); /* D1 <- D1 */
-        if (word != ((b & UINT32_MAX) << 32 | dlpi_word_full(count, i))) break;
-    }
-    if (scan && i != from) DLPI_STORE_REL(scan, key | i); /* D2 -> D2: full words stay full */
-    return i == words;
-}
-
 /* Let batch b leave the last item stage if all of its rows are done. seen: ready, read before. */
 static bool dlpi_close_batch(const dlp_pipe *p, dlpi_sst *sst, uint64_t b, uint32_t count,
                              uint64_t seen) {
     /* closed, and the slot may have gone on to a batch without rows */
     if (dlpi_ready_past(seen, b)) return false;
-    if (!dlpi_all_done(p, sst, b, count, seen)) return false;
-    return DLPI_CAS_SEQ(&sst->ready, &seen, dlpi_ready_word(seen, b)); /* Y1 -> Y1 */
+    if (!dlpi_gather_full(dlpi_done(sst), p->words_max > 1 ? dlpi_scan(p, sst) : NULL, b, count,
+                          seen))
+        return false;
+    return dlpi_gather_close(&sst->ready, seen, b);
 }
 
 /* Is the claim of unit t in stage st one that was given up again? */
 static bool dlpi_freed(const dlp_pipe *p, const dlpi_stage *st, const dlpi_unit *t) {
-    const uint64_t *own = dlpi_own(p, dlpi_sst_at(p, t->slot, st));
-    uint64_t now = DLPI_LOAD_RLX(&own[t->unit]); /* O1: ordered by our claim, see rows_redo */
-    return dlpi_gen(now) == ((t->b - 1) & DLPI_GEN_MASK) && (now & DLPI_FREED) != 0;
+    return dlpi_claim_was_freed(&dlpi_own(p, dlpi_sst_at(p, t->slot, st))[t->unit], t->b);
 }
 
 /* Batch t->b left the stage of w: show it to the next stage, or to the caller. ready was written.
@@ -193,7 +155,7 @@ static void dlpi_ready_wake(dlp_pipe *p, const dlpi_worker *w, const dlpi_unit *
     const dlpi_stage *next = w->st->work + 1 < p->n_work ? p->work[w->st->work + 1] : NULL;
     dlpi_unit whole = {t->b, t->slot, 0, 0, 0, false};
     if (next != NULL && dlpi_freed(p, next, &whole))
-        DLPI_ADD_SEQ(&p->bells[next->work].rewind, UINT64_C(1)); /* R1 -> R1 */
+        dlpi_claim_rescan(&p->bells[next->work].rewind); /* R1 -> R1 */
     dlpi_wake_next(p, w->st->work, t->b);
 }
 
@@ -206,7 +168,7 @@ static void dlpi_pass_items(dlpi_worker *w, const dlpi_unit *t, uint32_t done) {
     uint32_t mask = dlpi_unit_mask(t->row, t->end);
     if ((done & mask) != mask) return;
     /* R1 -> R1 */
-    if (dlpi_freed(p, next, t)) DLPI_ADD_SEQ(&p->bells[next->work].rewind, UINT64_C(1));
+    if (dlpi_freed(p, next, t)) dlpi_claim_rescan(&p->bells[next->work].rewind);
     dlpi_wake_stage(p, next, t->b);
 }
 
@@ -215,28 +177,22 @@ static void dlpi_complete(dlpi_worker *w, const dlpi_unit *t, uint32_t mask) {
     dlp_pipe *p = w->p;
     dlpi_sst *sst = dlpi_sst_at(p, t->slot, w->st);
     uint32_t i = t->row / DLPI_WORD_ROWS;
-    uint32_t count = dlpi_slot_at(p, t->slot)->count;
-    uint64_t *done = &dlpi_done(sst)[i];
-    uint64_t old = DLPI_LOAD_RLX(done), now; /* D1: the swap below orders it */
+    uint32_t count = dlpi_slot_at(p, t->slot)->count, bits;
+    uint64_t seen;
     if (mask == 0) return;
-    do {
-        now = (old >> 32 == (t->b & UINT32_MAX) ? old : t->b << 32) | mask;
-    } while (!DLPI_CAS_SEQ(done, &old, now)); /* D1 -> D1 */
+    bits = dlpi_gather_publish(&dlpi_done(sst)[i], t->b, mask);
     if (w->st->work + 1 < p->n_item_work) {
-        dlpi_pass_items(w, t, (uint32_t)now);
+        dlpi_pass_items(w, t, bits);
         return;
     }
-    if ((uint32_t)now != dlpi_word_full(count, i)) return;
-    {
-        uint64_t seen = DLPI_LOAD_ACQ(&sst->ready); /* Y1 <- Y1: before the look at the words */
-        if (!dlpi_close_batch(p, sst, t->b, count, seen)) return;
-    }
-    dlpi_ready_wake(p, w, t);
+    if (bits != dlpi_word_full(count, i)) return;
+    seen = dlpi_gather_look(&sst->ready); /* Y1 <- Y1: before the look at the words */
+    if (dlpi_close_batch(p, sst, t->b, count, seen)) dlpi_ready_wake(p, w, t);
 }
 
 /* A unit of batch b that worker w is about to give up. */
 static uint64_t dlpi_own_redo(const dlpi_worker *w, uint64_t b) {
-    return dlpi_gen_word(b, DLPI_REDO | ((uint32_t)w->global + 1u));
+    return dlpi_claim_mark_word(b, (uint32_t)w->global);
 }
 
 /* Send rows of a unit (bits of its done word) back to the first stage: they get their indices from
@@ -252,17 +208,17 @@ static void dlpi_rows_redo(const dlpi_worker *w, const dlpi_unit *t, uint32_t ro
     uint64_t *first = dlpi_own(p, dlpi_sst_at(p, t->slot, p->work[0]));
     for (int k = 0; k < w->st->work; k++) {
         uint64_t *own = dlpi_own(p, dlpi_sst_at(p, t->slot, p->work[k]));
-        DLPI_STORE_SEQ(&own[t->unit], dlpi_own_redo(w, t->b)); /* O1 -> O1 of recovery */
+        dlpi_claim_mark(&own[t->unit], dlpi_own_redo(w, t->b));
     }
     for (int k = 0; k < w->st->work; k++) {
         uint64_t *done = &dlpi_done(dlpi_sst_at(p, t->slot, p->work[k]))[t->row / DLPI_WORD_ROWS];
-        DLPI_AND_SEQ(done, ~(uint64_t)rows); /* D1 -> D1 */
+        dlpi_gather_take_back(done, rows);
     }
     for (int k = 1; k <= w->st->work; k++) { /* ours is the last of these */
         uint64_t *own = dlpi_own(p, dlpi_sst_at(p, t->slot, p->work[k]));
-        DLPI_STORE_SEQ(&own[t->unit], freed); /* O1 -> O1 */
+        dlpi_claim_free(&own[t->unit], freed);
     }
-    DLPI_STORE_SEQ(&first[t->unit], freed); /* O1 -> O1 */
+    dlpi_claim_free(&first[t->unit], freed);
     dlpi_rewind(p, 0, w->st->work);
 }
 
@@ -272,11 +228,8 @@ static void dlpi_rows_redo(const dlpi_worker *w, const dlpi_unit *t, uint32_t ro
 static void dlpi_stage_undo(dlp_pipe *p, int k, uint32_t s, uint64_t b) {
     dlpi_sst *sst = dlpi_sst_at(p, s, p->work[k]);
     for (uint32_t i = 0; k < p->n_item_work && i < p->words_max; i++)
-        DLPI_AND_SEQ(&dlpi_done(sst)[i], ~(uint64_t)UINT32_MAX); /* D1 -> D1 */
-    if (k + 1 >= p->n_item_work) {
-        uint64_t next = (DLPI_LOAD_SEQ(&sst->ready) >> DLPI_READY_BITS) + 1;          /* Y1 <- Y1 */
-        DLPI_STORE_SEQ(&sst->ready, next << DLPI_READY_BITS | (b & DLPI_READY_MASK)); /* Y1 -> Y1 */
-    }
+        dlpi_gather_take_back(&dlpi_done(sst)[i], UINT32_MAX);
+    if (k + 1 >= p->n_item_work) dlpi_gather_undo(&sst->ready, b);
 }
 
 /* How many claims a stage has of a batch. */
@@ -293,7 +246,7 @@ static int dlpi_redo_first(const dlp_pipe *p, const dlpi_stage *st, uint64_t pub
 static void dlpi_own_set(dlp_pipe *p, int k, uint32_t s, uint64_t pub, uint64_t word) {
     uint64_t *own = dlpi_own(p, dlpi_sst_at(p, s, p->work[k]));
     for (uint32_t u = 0; u < dlpi_stage_units(p, k, pub); u++)
-        DLPI_STORE_SEQ(&own[u], word); /* O1 -> O1 */
+        dlpi_claim_free(&own[u], word); /* or a mark */
 }
 
 /* Send batch b, claimed by the stage of w and perhaps half changed by it, back to the nearest stage

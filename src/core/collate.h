@@ -342,7 +342,7 @@ static void dlpi_unit_batch(dlpi_worker *w, const dlpi_unit *t) {
     dlpi_bump(&w->wb->bytes, p->batches.cell_bytes * slot->count);
     dlpi_clock_out(w, t->b, slot->epoch, 1);
     ready = &dlpi_sst_at(p, t->slot, w->st)->ready;
-    DLPI_STORE_SEQ(ready, dlpi_ready_word(DLPI_LOAD_RLX(ready), t->b)); /* Y1 -> Y1 */
+    dlpi_gather_pass(ready, t->b); /* Y1 -> Y1 */
     dlpi_ready_wake(p, w, t);
 }
 

@@ -9,13 +9,13 @@ static dlpi_stage *dlpi_final(const dlp_pipe *p) { return p->work[p->n_work - 1]
 
 static bool dlpi_ready(const dlp_pipe *p, uint64_t b, uint32_t s) {
     /* Y1 <- Y1 */
-    return dlpi_ready_is(DLPI_LOAD_SEQ(&dlpi_sst_at(p, s, dlpi_final(p))->ready), b);
+    return dlpi_ready_is(dlpi_gather_ready(&dlpi_sst_at(p, s, dlpi_final(p))->ready), b);
 }
 
 /* The batch to deliver now. Returns DLP_OK, DLP_EMPTY, or DLP_END when none will come. */
 static int dlpi_take(dlp_pipe *p, uint64_t *b, uint32_t *s) {
-    uint32_t over = DLPI_LOAD_SEQ(&p->ctl->fed_all); /* T1 <- T1: before tail */
-    uint64_t tail = DLPI_LOAD_SEQ(&p->ctl->tail);    /* T1 <- T1 */
+    uint32_t over = dlpi_credit_closed(&p->ctl->fed_all); /* T1 <- T1: before tail */
+    uint64_t tail = dlpi_credit_seen(&p->ctl->tail);      /* T1 <- T1 */
     uint64_t mark;
     if (p->base == tail) return over == dlpi_fed_word(p->life) ? DLP_END : DLP_EMPTY;
     *b = p->base;
@@ -40,12 +40,13 @@ static uint32_t dlpi_taken(dlp_pipe *p, uint64_t b, uint32_t flags) {
     DLPI_STORE_RLX(&p->taken[b & (p->ring - 1)], (uint8_t)1); /* statistics read it */
     for (; p->taken[p->base & (p->ring - 1)]; p->base++)
         DLPI_STORE_RLX(&p->taken[p->base & (p->ring - 1)], (uint8_t)0);
-    DLPI_STORE_REL(&ctl->base, p->base); /* V1 -> V1 */
+    dlpi_credit_publish_quiet(&ctl->base, p->base); /* V1 -> V1 */
     if (threaded) {
-        DLPI_STORE_SEQ(&ctl->delivered, DLPI_LOAD_RLX(&ctl->delivered) + 1); /* V1 -> V1, B1 */
+        dlpi_credit_publish(&ctl->delivered, DLPI_LOAD_RLX(&ctl->delivered) + 1); /* V1 -> V1, B1 */
         dlpi_ring_feeder(ctl);
     } else {
-        DLPI_STORE_REL(&ctl->delivered, DLPI_LOAD_RLX(&ctl->delivered) + 1); /* V1 -> V1 */
+        dlpi_credit_publish_quiet(&ctl->delivered,
+                                  DLPI_LOAD_RLX(&ctl->delivered) + 1); /* V1 -> V1 */
     }
     if (p->last_sequence != UINT64_MAX && p->base > p->last_sequence) {
         p->last_sequence = UINT64_MAX;
@@ -59,10 +60,10 @@ static void dlpi_slot_free(dlp_pipe *p, uint32_t s) {
     dlpi_bslot *slot = dlpi_slot_at(p, s);
     if (p->sink) p->sink->ops->sink->freed(p, s);
     if (p->sampler->sampler.threaded) {
-        DLPI_STORE_SEQ(&slot->used, 0u); /* C1 -> C1 */
+        dlpi_credit_done(&slot->used, 0u); /* C1 -> C1 */
         dlpi_ring_feeder(p->ctl);
     } else {
-        DLPI_STORE_REL(&slot->used, 0u); /* C1 -> C1 */
+        dlpi_credit_done_quiet(&slot->used); /* C1 -> C1 */
     }
 }
 
@@ -172,17 +173,17 @@ static bool dlpi_source_fed(dlp_pipe *p) {
 static void dlpi_caller_sleep(dlp_pipe *p, uint64_t ns) {
     dlpi_ctl *ctl = p->ctl;
     uint64_t b, want = p->d.unordered || dlpi_at_work(p) < p->n_workers ? UINT64_MAX : p->base + 1;
-    uint32_t s, word = DLPI_LOAD_SEQ(&ctl->caller_word); /* B1 <- B1 */
+    uint32_t s, word = dlpi_event_count(&ctl->caller_word); /* B1 <- B1 */
     for (int i = 0; i < p->n_workers; i++)
         if (!p->workers[i].started) {
             uint64_t due = dlpi_worker_due(&p->workers[i]);
             if (due < ns) ns = due;
         }
-    DLPI_STORE_SEQ(&ctl->want, want); /* B1 -> B1 */
+    dlpi_sleeper_want(&ctl->want, want); /* B1 -> B1 */
     if (dlpi_take(p, &b, &s) == DLP_EMPTY && !dlpi_inline_steps(p) && !dlpi_source_fed(p) &&
         !dlpi_stopped(p) && !dlpi_error_due(ctl, false)) /* E1 <- E1, behind B1 */
         dlpi_futex_wait(&ctl->caller_word, word, UINT32_MAX, ns, (int)ctl->shared);
-    DLPI_STORE_SEQ(&ctl->want, UINT64_C(0)); /* B1 */
+    dlpi_sleeper_want(&ctl->want, UINT64_C(0)); /* B1 */
 }
 
 /* Are the processes still there? Who comes back without having waited need not look each time. */

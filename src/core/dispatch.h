@@ -29,7 +29,7 @@ static void dlpi_rewind(dlp_pipe *p, int first, int last) {
     for (int k = first; k <= last; k++) {
         const dlpi_stage *st = p->work[k];
         uint32_t n = st->w.dispatch == DLP_DISPATCH_BATCHES ? UINT32_MAX : 1;
-        DLPI_ADD_SEQ(&p->bells[k].rewind, UINT64_C(1)); /* R1 -> R1 */
+        dlpi_claim_rescan(&p->bells[k].rewind); /* R1 -> R1 */
         if (st->w.num_workers > 0) dlpi_ring(&p->bells[k], (uint32_t)st->n_workers, n);
     }
     dlpi_ring_caller(p->ctl, UINT64_MAX);

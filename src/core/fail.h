@@ -35,12 +35,11 @@ static int dlpi_pipe_fail(dlp_pipe *p, const dlp_error *e) {
 /* An error that belongs to no batch (a worker's init, the sampler): kept in the region. who: the
    worker that writes it, DLPI_FEEDER, or DLPI_NOBODY for others that do not die alone. */
 static void dlpi_ctl_fail(dlp_pipe *p, uint32_t who, const dlp_error *e) {
-    uint32_t none = 0;
-    if (DLPI_CAS_SEQ(&p->ctl->error_claim, &none, who + 1u)) { /* E1: the first one stays */
+    if (dlpi_first_take(&p->ctl->error_claim, who + 1u)) { /* E1: the first one stays */
         p->ctl->error = *e;
-        DLPI_STORE_SEQ(&p->ctl->error_ready, 1u); /* E1 -> E1 */
+        dlpi_first_publish(&p->ctl->error_ready); /* E1 -> E1 */
     } else if (who != DLPI_FEEDER) {
-        DLPI_STORE_SEQ(&p->ctl->error_more, 1u); /* E1 -> E1 */
+        dlpi_first_publish(&p->ctl->error_more); /* E1 -> E1 */
     }
     dlpi_ring_caller(p->ctl, UINT64_MAX);
 }
@@ -48,18 +47,17 @@ static void dlpi_ctl_fail(dlp_pipe *p, uint32_t who, const dlp_error *e) {
 /* Is the error to be told now? The feeder's comes behind the batches that were fed before (over:
    they are all delivered), unless somebody else has failed, too: then they may never come. */
 static bool dlpi_error_due(const dlpi_ctl *ctl, bool over) {
-    if (DLPI_LOAD_SEQ(&ctl->error_ready) == 0) return false;               /* E1 <- E1 */
+    if (dlpi_first_seen(&ctl->error_ready) == 0) return false;             /* E1 <- E1 */
     return over || DLPI_LOAD_RLX(&ctl->error_claim) != DLPI_FEEDER + 1u || /* E1: before ready */
-           DLPI_LOAD_SEQ(&ctl->error_more) != 0;                           /* E1 <- E1 */
+           dlpi_first_seen(&ctl->error_more) != 0;                         /* E1 <- E1 */
 }
 
 /* An error of one row or batch: next reports it when it reaches the batch. The first stays. Should
    its writer die half-way, dlpi_recover_errors ends it. */
 static void dlpi_slot_fail(dlpi_bslot *s, uint32_t who, const dlp_error *e) {
-    uint32_t none = 0;
-    if (!DLPI_CAS_SEQ(&s->failed, &none, who + 2u)) return; /* F1: the first one stays */
+    if (!dlpi_first_take(&s->failed, who + 2u)) return; /* F1: the first one stays */
     s->error = *e;
-    DLPI_STORE_REL(&s->failed, 1u); /* F1 -> F1; ordered before ready by done */
+    dlpi_first_publish_quiet(&s->failed); /* F1 -> F1; ordered before ready by done */
 }
 
 /* An item, which e describes, was replaced or left out: for dlp_pipe_skips. The first one stays. */
@@ -82,7 +80,7 @@ static void dlpi_skip_put(dlpi_ctl *ctl, int stage, const dlp_error *e, int code
     DLPI_STORE_REL(&k->code, code); /* K1 -> K1: 0 while it is written */
     if (n != 0) return;
     ctl->first_skip = *e;
-    DLPI_STORE_REL(&ctl->first_ready, 1u); /* K3 -> K3 */
+    dlpi_first_publish_quiet(&ctl->first_ready); /* K3 -> K3 */
 }
 
 /* n more items failed, and may be replaced or left out if all that failed in any stage are no more
@@ -95,7 +93,7 @@ static bool dlpi_failures_add(dlpi_ctl *ctl, uint64_t n, int64_t max) {
 /* What began it: behind the words of an item that was one too many. */
 static void dlpi_error_first(const dlpi_ctl *ctl, dlp_error *e) {
     char own[120];
-    if (DLPI_LOAD_ACQ(&ctl->first_ready) == 0) return; /* K3 <- K3 */
+    if (dlpi_first_look(&ctl->first_ready) == 0) return; /* K3 <- K3 */
     dlpi_copy_text(own, sizeof own, e->message);
     snprintf(e->message, sizeof e->message,
              "%s; the first left out or replaced, item %" PRIu64 ": %.80s", own,

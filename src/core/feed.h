@@ -57,7 +57,7 @@ static uint32_t dlpi_feed_cell(dlp_pipe *p, uint32_t s, uint64_t b) {
     for (uint32_t n = 0; n + 1 < p->prefetch; n++, i = i + 1 == p->prefetch ? 0 : i + 1) {
         dlpi_sst *sst = dlpi_sst_at(p, use[i].slot, p->cell_end);
         if (!use[i].given) break;
-        if (dlpi_ready_past(DLPI_LOAD_ACQ(&sst->ready), use[i].b)) break; /* Y1 <- Y1 */
+        if (dlpi_ready_past(dlpi_gather_look(&sst->ready), use[i].b)) break; /* Y1 <- Y1 */
     }
     use[i].b = b;
     use[i].slot = s;
@@ -116,12 +116,13 @@ static void dlpi_feed_slot(dlp_pipe *p, uint32_t s, uint64_t c) {
     if (slot->count == 0) { /* nobody will work on it */
         dlpi_stage *last = p->work[p->n_item_work - 1];
         uint64_t *ready = &dlpi_sst_at(p, s, last)->ready;
-        DLPI_STORE_REL(ready, dlpi_ready_word(DLPI_LOAD_RLX(ready), b)); /* Y1 -> Y1 */
+        dlpi_gather_skip(ready, b); /* Y1 -> Y1 */
     }
     if (b < 64 || (b & 63) == 0 || ((b & 7) == 0 && dlpi_cost_moved(p, b >> 3)))
         f->run_shift = dlpi_run_shift(p, slot->count);
-    DLPI_STORE_RLX(&slot->used, p->share && p->share->serve_only ? 0u : 1u); /* C1: feeder only */
-    DLPI_STORE_REL(&slot->pub, dlpi_pub(b, slot->count, slot->dirty, f->run_shift)); /* P1 -> P1 */
+    dlpi_credit_take(&slot->used, p->share && p->share->serve_only ? 0u : 1u); /* C1: feeder only */
+    dlpi_claim_publish(&slot->pub,
+                       dlpi_pub(b, slot->count, slot->dirty, f->run_shift)); /* P1 -> P1 */
     DLPI_STORE_RLX(&p->disp[b & (p->ring - 1)], s); /* T1: ordered by the tail that follows */
 }
 
@@ -131,7 +132,7 @@ static uint32_t dlpi_feed_free(dlp_pipe *p) {
     for (uint32_t i = 0; i < p->n_slots; i++) {
         uint32_t s = f->slot_turn;
         f->slot_turn = s + 1 == p->n_slots ? 0 : s + 1;
-        if (DLPI_LOAD_SEQ(&dlpi_slot_at(p, s)->used) != 0) continue; /* C1 <- C1 */
+        if (dlpi_credit_held(&dlpi_slot_at(p, s)->used) != 0) continue; /* C1 <- C1 */
         if (p->share == NULL || dlpi_shm->slot_free(p, s)) return s;
     }
     return DLPI_NO_SLOT;
@@ -237,16 +238,16 @@ static void dlpi_feed_follow(dlp_pipe *p) {
     to = p->place;
     pthread_mutex_unlock(&dlpi_place_lock);
     f->life = to.life;
-    if (f->ended && DLPI_LOAD_RLX(&p->ctl->feed_code) != 0) {     /* our own store */
-        DLPI_STORE_SEQ(&p->ctl->fed_all, dlpi_fed_word(f->life)); /* T1 -> T1 */
+    if (f->ended && DLPI_LOAD_RLX(&p->ctl->feed_code) != 0) {        /* our own store */
+        dlpi_credit_close(&p->ctl->fed_all, dlpi_fed_word(f->life)); /* T1 -> T1 */
         dlpi_ring_caller(p->ctl, UINT64_MAX);
         return;
     }
     f->ended = 0;
-    DLPI_STORE_SEQ(&p->ctl->fed_all, 0u); /* T1 -> T1 */
+    dlpi_credit_close(&p->ctl->fed_all, 0u); /* T1 -> T1 */
     if ((rc = dlpi_feed_goto(p, &to)) == DLP_OK) return;
     dlpi_feed_end(p, rc);
-    DLPI_STORE_SEQ(&p->ctl->fed_all, dlpi_fed_word(f->life)); /* T1 -> T1 */
+    dlpi_credit_close(&p->ctl->fed_all, dlpi_fed_word(f->life)); /* T1 -> T1 */
     dlpi_ring_caller(p->ctl, UINT64_MAX);
 }
 
@@ -258,21 +259,23 @@ static uint64_t dlpi_feed(dlp_pipe *p, uint64_t burst) {
     if (f->ended) return 0;
     if (p->share && !dlpi_shm->may_feed(p)) return 0;
     if (p->source->ahead) p->source->ahead(p);
-    if (before - DLPI_LOAD_SEQ(&p->ctl->delivered) + burst > p->prefetch) return 0; /* V1 <- V1 */
+    if (before - dlpi_credit_seen(&p->ctl->delivered) + burst > p->prefetch)
+        return 0; /* V1 <- V1 */
     while (!f->ended) {
-        uint64_t out = f->published - DLPI_LOAD_SEQ(&p->ctl->delivered); /* V1 <- V1 */
-        uint64_t base = DLPI_LOAD_SEQ(&p->ctl->base);                    /* V1 <- V1 */
+        uint64_t out = f->published - dlpi_credit_seen(&p->ctl->delivered); /* V1 <- V1 */
+        uint64_t base = dlpi_credit_seen(&p->ctl->base);                    /* V1 <- V1 */
         if (out >= p->prefetch || f->published - base >= p->window) break;
         if (dlpi_feed_one(p) <= 0) break;
     }
     if (f->published != before) {
-        DLPI_STORE_SEQ(&p->ctl->tail, f->published); /* T1 -> T1: all slots above are published */
+        dlpi_credit_publish(&p->ctl->tail,
+                            f->published); /* T1 -> T1: all slots above are published */
         dlpi_feed_wake(p, f->published - before);
         if (p->world > 1) dlpi_feed_empty(p, before);
         if (p->source->ahead) p->source->ahead(p);
     }
     if (f->ended) {
-        DLPI_STORE_SEQ(&p->ctl->fed_all, dlpi_fed_word(f->life)); /* T1 -> T1: after the tail */
+        dlpi_credit_close(&p->ctl->fed_all, dlpi_fed_word(f->life)); /* T1 -> T1: after the tail */
         dlpi_ring_caller(p->ctl, UINT64_MAX);
         dlpi_ring_share(p->share);
     }

@@ -435,42 +435,6 @@ static inline uint32_t dlpi_rec_killed(uint32_t rec, uint32_t stage, bool late) 
            stage << 23 | (late ? DLPI_REC_LATE : 0);
 }
 
-/* pub: generation (39) | count (21) | padded (1) | run shift (3)
-   own: generation (39) | worker + 1 (25), or that and DLPI_REDO, or DLPI_FREED and a number */
-static inline uint64_t dlpi_gen(uint64_t word) { return word >> 25; }
-static inline uint64_t dlpi_gen_word(uint64_t b, uint64_t low) { return b << 25 | low; }
-static inline uint32_t dlpi_gen_low(uint64_t word) { return (uint32_t)word & 0x1ffffffu; }
-static inline uint64_t dlpi_pub(uint64_t b, uint32_t count, uint32_t padded, uint32_t shift) {
-    return dlpi_gen_word(b, (uint64_t)count << 4 | padded << 3 | shift);
-}
-static inline uint32_t dlpi_pub_count(uint64_t pub) { return (uint32_t)(pub >> 4) & 0x1fffffu; }
-static inline bool dlpi_pub_padded(uint64_t pub) { return (pub >> 3 & 1u) != 0; }
-static inline uint32_t dlpi_pub_shift(uint64_t pub) { return (uint32_t)pub & 7u; }
-static inline uint32_t dlpi_units(uint32_t count, uint32_t shift) {
-    return (count + (1u << shift) - 1u) >> shift;
-}
-/* Is generation g older than batch b? Both modulo 2^39, at most 2^38 apart. */
-static inline bool dlpi_older(uint64_t g, uint64_t b) {
-    return ((b - g) & DLPI_GEN_MASK) - 1 < (UINT64_C(1) << (DLPI_GEN_BITS - 1));
-}
-/* ready: redo count (16) | sequence + 1 (48). A batch that goes back to an earlier stage gets
-   another count, so that who read the word before cannot swap it any more. */
-#define DLPI_READY_BITS 48
-#define DLPI_READY_MASK ((UINT64_C(1) << DLPI_READY_BITS) - 1)
-static inline bool dlpi_ready_is(uint64_t word, uint64_t b) {
-    return ((word ^ (b + 1)) & DLPI_READY_MASK) == 0;
-}
-static inline uint64_t dlpi_ready_word(uint64_t word, uint64_t b) {
-    return (word & ~DLPI_READY_MASK) | ((b + 1) & DLPI_READY_MASK);
-}
-/* Has batch b, or a later one in its slot, left the stage? */
-static inline bool dlpi_ready_past(uint64_t word, uint64_t b) {
-    return (word & DLPI_READY_MASK) > (b & DLPI_READY_MASK);
-}
-static inline uint32_t dlpi_word_full(uint32_t count, uint32_t word) {
-    uint32_t rows = count - word * DLPI_WORD_ROWS;
-    return rows >= DLPI_WORD_ROWS ? UINT32_MAX : (UINT32_C(1) << rows) - 1u;
-}
 /* Of a fetch worker's row in a callback (0), or of the i-th in flight; NULL: nothing. */
 static inline void *dlpi_own_row(const dlp_pipe *p, const dlpi_worker *w, size_t i) {
     size_t each = 1 + (size_t)p->fetch->in_flight;

@@ -22,7 +22,7 @@
 
 /* The 64-bit batch number of a generation near the tail. */
 static uint64_t dlpi_gen_batch(const dlp_pipe *p, uint64_t gen) {
-    uint64_t tail = DLPI_LOAD_SEQ(&p->ctl->tail); /* T1 <- T1 */
+    uint64_t tail = dlpi_credit_seen(&p->ctl->tail); /* T1 <- T1 */
     uint64_t ahead = (gen - tail) & DLPI_GEN_MASK;
     bool behind = ahead >> (DLPI_GEN_BITS - 1) != 0;
     return tail + ahead - (behind ? DLPI_GEN_MASK + 1 : 0);
@@ -44,11 +44,8 @@ static bool dlpi_was_running(const dlpi_worker *w, const dlpi_unit *t, const dlp
 
 /* Rows of unit t that are not done; 0 when the unit is complete or its batch gone. */
 static uint32_t dlpi_unit_missing(const uint64_t *done, const dlpi_unit *t) {
-    uint64_t word = DLPI_LOAD_SEQ(&done[t->row / DLPI_WORD_ROWS]); /* D1 <- D1 */
-    uint32_t mask = dlpi_unit_mask(t->row, t->end);
-    int32_t newer = (int32_t)((uint32_t)(word >> 32) - (uint32_t)t->b);
-    if (newer > 0) return 0;
-    return newer == 0 ? mask & ~(uint32_t)word : mask;
+    return dlpi_gather_missing(&done[t->row / DLPI_WORD_ROWS], t->b,
+                               dlpi_unit_mask(t->row, t->end));
 }
 
 /* Was one of these rows given to another item? Then fetch has perhaps not seen it yet. */
@@ -79,7 +76,7 @@ static void dlpi_recover_unit(dlpi_worker *w, dlpi_unit *t, dlpi_sst *sst, uint6
     bool ran;
     if (missing == 0) return;
     /* O1 <- O1: a later stage that sends rows back has marked the claim before it took the bits */
-    if (DLPI_LOAD_SEQ(&dlpi_own(p, sst)[t->unit]) != own) return;
+    if (dlpi_claim_owner(&dlpi_own(p, sst)[t->unit]) != own) return;
     ran = dlpi_was_running(w, t, why, &row) && row >= t->row && row < t->end &&
           (missing >> row % DLPI_WORD_ROWS & 1u) != 0;
     dlpi_held_note(why, ran, t, missing);
@@ -90,7 +87,7 @@ static void dlpi_recover_unit(dlpi_worker *w, dlpi_unit *t, dlpi_sst *sst, uint6
         dlpi_rec_set(p, t->slot, row, dlpi_rec_killed(rec, (uint32_t)w->st->work, why->late));
     }
     if (w->st->work == 0 || (w->st->w.idempotent && !dlpi_rows_replaced(p, t, missing)))
-        DLPI_CAS_SEQ(&dlpi_own(p, sst)[t->unit], &own, dlpi_own_freed(p, t->slot, t->b)); /* O1 */
+        dlpi_claim_take(&dlpi_own(p, sst)[t->unit], own, dlpi_own_freed(p, t->slot, t->b));
     else
         dlpi_rows_redo(w, t, missing);
 }
@@ -101,8 +98,8 @@ static void dlpi_recover_batch(dlpi_worker *w, uint32_t s, uint64_t b, dlpi_sst 
     dlpi_unit whole = {b, s, 0, 0, 0, false};
     uint32_t row;
     bool ran;
-    if (dlpi_ready_past(DLPI_LOAD_SEQ(&sst->ready), b)) return; /* Y1 <- Y1 */
-    if (DLPI_LOAD_SEQ(dlpi_own(p, sst)) != own) return;         /* O1 <- O1: as above */
+    if (dlpi_ready_past(dlpi_gather_ready(&sst->ready), b)) return; /* Y1 <- Y1 */
+    if (dlpi_claim_owner(dlpi_own(p, sst)) != own) return;          /* O1 <- O1: as above */
     ran = dlpi_was_running(w, &whole, why, &row) && row == UINT32_MAX;
     dlpi_held_note(why, ran, &whole, 1);
     if (ran) {
@@ -114,7 +111,7 @@ static void dlpi_recover_batch(dlpi_worker *w, uint32_t s, uint64_t b, dlpi_sst 
     if (dlpi_batch_in_place(w->st))
         dlpi_batch_redo(w, s, b);
     else
-        DLPI_CAS_SEQ(dlpi_own(p, sst), &own, dlpi_own_freed(p, s, b)); /* O1 -> O1 */
+        dlpi_claim_take(dlpi_own(p, sst), own, dlpi_own_freed(p, s, b));
 }
 
 /* w died while it gave up units of batch b: its own claim is free by now, so all is undone, and
@@ -125,15 +122,15 @@ static void dlpi_recover_redo(dlpi_worker *w, uint32_t s, uint64_t b, uint64_t p
     for (int k = w->st->work - 1; k >= dlpi_redo_first(p, w->st, pub); k--) {
         uint64_t *own = dlpi_own(p, dlpi_sst_at(p, s, p->work[k]));
         for (uint32_t u = 0; u < dlpi_stage_units(p, k, pub); u++)
-            if (DLPI_LOAD_SEQ(&own[u]) == mark)                   /* O1 <- O1 */
-                DLPI_STORE_SEQ(&own[u], dlpi_own_freed(p, s, b)); /* O1 -> O1 */
+            if (dlpi_claim_owner(&own[u]) == mark)
+                dlpi_claim_free(&own[u], dlpi_own_freed(p, s, b));
     }
 }
 
 /* What w had of the batch in slot s; and close that batch if the one who should have is dead. */
 static void dlpi_recover_slot(dlpi_worker *w, uint32_t s, const dlpi_death *why) {
     dlp_pipe *p = w->p;
-    uint64_t pub = DLPI_LOAD_SEQ(&dlpi_slot_at(p, s)->pub); /* P1 <- P1 */
+    uint64_t pub = dlpi_claim_head_now(&dlpi_slot_at(p, s)->pub); /* P1 <- P1 */
     uint64_t b = dlpi_gen_batch(p, dlpi_gen(pub)),
              mine = dlpi_gen_word(b, (uint64_t)w->global + 1u);
     uint32_t count = dlpi_pub_count(pub), shift = dlpi_pub_shift(pub);
@@ -142,7 +139,7 @@ static void dlpi_recover_slot(dlpi_worker *w, uint32_t s, const dlpi_death *why)
     dlpi_sst *sst = dlpi_sst_at(p, s, w->st),
              *last = dlpi_sst_at(p, s, p->work[p->n_item_work - 1]);
     for (uint32_t u = 0; u < units; u++) {
-        uint64_t own = DLPI_LOAD_SEQ(&dlpi_own(p, sst)[u]); /* O1 <- O1 */
+        uint64_t own = dlpi_claim_owner(&dlpi_own(p, sst)[u]); /* O1 <- O1 */
         dlpi_unit t = {b, s, u, 0, 0, false};
         if (own != mine) continue;
         dlpi_unit_rows(p, w->st, count, shift, &t);
@@ -152,7 +149,8 @@ static void dlpi_recover_slot(dlpi_worker *w, uint32_t s, const dlpi_death *why)
             dlpi_recover_batch(w, s, b, sst, own, why);
     }
     dlpi_recover_redo(w, s, b, pub);
-    if (count > 0) dlpi_close_batch(p, last, b, count, DLPI_LOAD_SEQ(&last->ready)); /* Y1 <- Y1 */
+    if (count > 0)
+        dlpi_close_batch(p, last, b, count, dlpi_gather_ready(&last->ready)); /* Y1 <- Y1 */
 }
 
 static void dlpi_slots_recover(dlpi_worker *w, const dlpi_death *why) {
@@ -171,14 +169,14 @@ static void dlpi_recover_errors(dlpi_worker *w, const dlpi_death *why) {
     e.worker = w->id;
     for (uint32_t s = 0; s < p->n_slots; s++) {
         dlpi_bslot *slot = dlpi_slot_at(p, s);
-        if (DLPI_LOAD_SEQ(&slot->failed) != (uint32_t)w->global + 2u) continue; /* F1 <- F1 */
+        if (dlpi_first_seen(&slot->failed) != (uint32_t)w->global + 2u) continue; /* F1 <- F1 */
         slot->error = e;
-        DLPI_STORE_SEQ(&slot->failed, 1u); /* F1 -> F1 */
+        dlpi_first_publish(&slot->failed); /* F1 -> F1 */
     }
-    if (DLPI_LOAD_SEQ(&p->ctl->error_claim) == (uint32_t)w->global + 1u && /* E1 <- E1 */
-        DLPI_LOAD_SEQ(&p->ctl->error_ready) == 0) {                        /* E1 <- E1 */
+    if (dlpi_first_seen(&p->ctl->error_claim) == (uint32_t)w->global + 1u && /* E1 <- E1 */
+        dlpi_first_seen(&p->ctl->error_ready) == 0) {                        /* E1 <- E1 */
         p->ctl->error = e;
-        DLPI_STORE_SEQ(&p->ctl->error_ready, 1u); /* E1 -> E1 */
+        dlpi_first_publish(&p->ctl->error_ready); /* E1 -> E1 */
     }
 }
 
@@ -196,7 +194,7 @@ dlpi_recover(dlpi_worker *w, const dlpi_death *why) {
     dlpi_recover_errors(w, why);
     if (p->keeper != NULL) p->keeper->ops->keeper->recover(w);
     w->st->ops->recover(w, why);
-    DLPI_AND_SEQ(&w->bell->bell[w->id / 32].mask, ~(1u << w->id % 32)); /* B1 */
+    dlpi_sleepers_forget(&w->bell->bell[w->id / 32], 1u << w->id % 32); /* B1 */
     dlpi_running_forget(w);
     DLPI_STORE_RLX(&w->wb->current, UINT64_MAX); /* for observers */
     dlpi_rewind(p, 0, p->n_work - 1);

@@ -2,6 +2,11 @@
 #include "api/atomics.h"
 #include "api/stats.h"
 #include "base/platform.h"
+#include "base/sleepers.h"
+#include "queue/claim.h"
+#include "queue/credit.h"
+#include "queue/first.h"
+#include "queue/gather.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-region     WHAT IS SHARED: ONE MAPPING, OFFSETS ONLY
 
@@ -17,50 +22,30 @@
 
    Per slot and per stage that has workers there is a record of words (dlpi_sst):
      own[u]   who works on unit u (a run of up to 32 rows of an item stage, of one row where workers
-              have several in flight; the whole batch of a batch stage): generation (39 bits) and
-              worker + 1. A compare-and-swap that puts a worker's number there IS the claim; nothing
-              else records it.
-     done[i]  which of rows 32 i .. 32 i + 31 are complete: generation (32 bits), a bit for each.
-              A batch stage has no rows: done[0] is how often the batch failed there.
+              have several in flight; the whole batch of a batch stage): see >>impl-claims
+     done[i]  which of rows 32 i .. 32 i + 31 are complete: see >>impl-gather. A batch stage has no
+              rows: done[0] is how often the batch failed there.
      ready    sequence + 1 of the batch that left this stage, and how often batches went back.
    Words are never reset: one of an older generation counts as empty.
 
-   label  atomic            written by                 read by (partner)
-   T1     ctl.tail          feeder, after the slot     workers, caller (T1)
-   P1     slot.pub          feeder, after its fields   workers before a claim (P1)
-   O1     own[u]            claiming worker (CAS)      other claimers (O1)
-   D1     done[i]           worker, after its rows     completers, next stage (D1)
-   D2     scan              completer, after done      completers (D2)
-   Y1     ready             completer of the last row  next stage, caller (Y1)
-   Z1     word of what is kept  worker that keeps it      workers (Z1)
-   C1     slot.used         caller at release          feeder (C1)
-   V1     ctl.delivered     caller                     feeder (V1)
-   X2     running, at_once  worker, around a callback  recovery, of a dead worker (X2)
-   A1     sbell.active      caller, in next            workers (A1), see >>impl-tune
-   B1     bell.mask, word   sleeper, waker             (B1): sequentially consistent with T1, D1, Y1
+   Atomics are those of the links, each with its table: >>impl-claims (P1, O1, R1), >>impl-gather
+   (D1, D2, Y1), >>impl-credit (T1, V1, C1, C2, Q2), >>impl-first (E1, F1, K3); and of sleep and
+   wake, >>impl-sleepers (B1, A1). Besides:
 
-   Why a claim is right. A worker that claims unit u of batch b has read own[u] older than b, and
-   pub of generation b with u below its unit count. Slots are reused only after every unit of b was
-   claimed and done, and own[u] only grows, so if the slot went on since, the swap fails. Units of b
-   freed again (dlpi_rows_redo) get generation b - 1, which is older than b and than nothing later,
-   and a number that none of their claims and none of their earlier frees had.
-   Why a batch leaves once. done[i] becomes full by one swap; whoever made a word full then looks at
-   the others. The swaps are totally ordered, so the last of them sees all full; several may, and
-   then the swap on ready lets one through.
+   label  atomic            written by                 read by (partner)
+   Z1     word of what is kept  worker that keeps it      workers (Z1)
+   X2     running, at_once  worker, around a callback  recovery, of a dead worker (X2)
+
+   Slots are reused only after every unit of their batch was claimed and done.
    DLP_DISPATCH_BATCHES narrows who may try, by sequence and number alone, and a worker process that
    takes a dead one's place has its number: so each unit has somebody who may claim it, always. */
 
 #define DLPI_MAGIC 0x31657069706c6400u
 #define DLPI_FORMAT 2u
-#define DLPI_GEN_BITS 39
-#define DLPI_GEN_MASK ((UINT64_C(1) << DLPI_GEN_BITS) - 1)
 #define DLPI_RUN_SHIFT_MAX 5u
-#define DLPI_WORD_ROWS 32u
 #define DLPI_HIST 160u
 #define DLPI_SKIP_RING 64u
 #define DLPI_PARK 64
-#define DLPI_FREED UINT32_C(0x800000) /* in own[u], where a worker's number is far below */
-#define DLPI_REDO UINT32_C(0x1000000) /* in own[u]: the worker gives it up, see dlpi_rows_redo */
 #define DLPI_GOES_BACK UINT64_C(0)
 #define DLPI_WINDOW_MAX 320u /* batches that an unordered state can tell apart */
 #define DLPI_REPLACE_MAX 100u
@@ -175,13 +160,6 @@ typedef struct dlpi_share {
     uint8_t pad[DLPI_LINE - 72];
 } dlpi_share;
 
-/* Where up to 32 workers of a stage sleep. */
-typedef struct dlpi_bell {
-    uint32_t word; /* futex; counts the wakes */
-    uint32_t mask; /* a bit for each sleeper */
-    uint8_t pad[DLPI_LINE - 8];
-} dlpi_bell;
-
 /* A dlp_skip; its message has a place of its own. */
 typedef struct dlpi_skip {
     uint64_t epoch, position, index, new_index;
@@ -236,7 +214,7 @@ typedef struct dlpi_sbell { /* one for each stage */
     uint32_t shared;        /* 1: sleepers may be in another process than their wakers */
     uint32_t active;        /* A1 workers below this number may claim; caller */
     uint8_t pad[DLPI_LINE - 16];
-    dlpi_bell bell[(DLP_MAX_WORKERS + 31) / 32];
+    dlpi_sleepers bell[(DLP_MAX_WORKERS + 31) / 32];
 } dlpi_sbell;
 
 /* A worker's own block: it alone writes, anybody reads. */
@@ -277,7 +255,7 @@ typedef struct dlpi_bslot {
     uint32_t batch_rec; /* of the batch in its batch stages, as rows have one */
     uint32_t killed_by; /* signal that ended the last worker that died over this slot */
     uint8_t pad1[5 * DLPI_LINE - 64 - sizeof(dlp_error)];
-    uint64_t pub; /* P1 generation, count, padded, run shift */
+    dlpi_claim_word pub; /* P1 generation, count, padded, run shift */
     uint64_t epoch, position;
     uint32_t count;
     uint16_t cell; /* item cells of this batch, or its own, see DLPI_CELLS_* */
@@ -287,9 +265,9 @@ typedef struct dlpi_bslot {
 /* The words of a stage. Behind them, where there is more than one done word, stands a hint (scan):
    done words below are full; generation (32), redo count (16) and word (16). */
 typedef struct dlpi_sst {
-    uint64_t ready;    /* Y1 */
-    uint64_t next;     /* hint: units below are claimed; generation (39) and unit (25) */
-    uint64_t words[1]; /* done[n_words], own[n_units], scan */
+    dlpi_gather_word ready; /* Y1 */
+    dlpi_claim_word next;   /* the claims' cursor */
+    uint64_t words[1];      /* done[n_words], own[n_units], scan */
 } dlpi_sst;
 
 /* What a collate made of a field, per slot. */
@@ -309,7 +287,7 @@ _Static_assert(sizeof(dlpi_share) == DLPI_LINE, "region layout");
 _Static_assert(sizeof(dlpi_kept_rec) == 32, "region layout");
 _Static_assert(offsetof(dlpi_wblock, kept_hits) == offsetof(dlpi_wblock, pad0) + 4, "no padding");
 _Static_assert(sizeof(dlpi_wblock) == offsetof(dlpi_wblock, core_wait_ns) + 8, "no hidden padding");
-_Static_assert(sizeof(dlpi_bell) == DLPI_LINE, "region layout");
+_Static_assert(sizeof(dlpi_sleepers) == DLPI_LINE, "region layout");
 _Static_assert(offsetof(dlpi_ctl, base) == DLPI_LINE, "region layout");
 _Static_assert(offsetof(dlpi_ctl, want) == 2 * DLPI_LINE, "region layout");
 _Static_assert(offsetof(dlpi_ctl, cancel) == 3 * DLPI_LINE, "region layout");

@@ -604,7 +604,7 @@ static int dlpi_unit_row(dlpi_worker *w, const dlpi_unit *t, uint32_t row, uint3
 static void dlpi_unit_items(dlpi_worker *w, const dlpi_unit *t) {
     const dlp_pipe *p = w->p;
     dlpi_sst *sst = dlpi_sst_at(p, t->slot, w->st);
-    uint32_t already = dlpi_done_bits(dlpi_done(sst), t->row / DLPI_WORD_ROWS, t->b) &
+    uint32_t already = dlpi_gather_bits(dlpi_done(sst), t->row / DLPI_WORD_ROWS, t->b) &
                        dlpi_unit_mask(t->row, t->end);
     uint32_t mask = 0;
     uint32_t redo = 0, later = 0, left = 0;

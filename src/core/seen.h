@@ -195,5 +195,5 @@ static uint32_t dlpi_seen_slot(const dlpi_seen *s, uint64_t b) {
 static bool dlpi_seen_left(const dlpi_seen *s, uint64_t b, uint32_t slot, int32_t stage) {
     const uint8_t *word = s->slots + slot * s->slot_stride + s->stages[stage].ready_at;
     /* Y1 <- Y1 */
-    return dlpi_ready_is(DLPI_LOAD_ACQ((const uint64_t *)(const void *)word), b);
+    return dlpi_ready_is(dlpi_gather_look((const uint64_t *)(const void *)word), b);
 }

@@ -71,7 +71,7 @@ static bool dlpi_state_consumed(const dlp_pipe *p, uint64_t k) {
    When all that was fed is delivered, what stands behind the highest stays, for the sampler's state
    is known there. */
 static void dlpi_state_window(const dlp_pipe *p, dlpi_state *to) {
-    uint64_t tail = DLPI_LOAD_ACQ(&p->ctl->tail); /* T1 <- T1 */
+    uint64_t tail = dlpi_credit_look(&p->ctl->tail); /* T1 <- T1 */
     uint32_t s = p->base != tail ? dlpi_slot_of(p, p->base) : DLPI_NO_SLOT;
     /* sought since */
     if (s != DLPI_NO_SLOT && dlpi_slot_at(p, s)->life != p->life) s = DLPI_NO_SLOT;

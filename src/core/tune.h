@@ -48,8 +48,8 @@ static void dlpi_tune_set(dlp_pipe *p, dlpi_stage *st, int n, int reason, uint64
     if (n == from) return;
     t->cores_said = 0;
     t->changed = p->tune.looks;
-    DLPI_STORE_SEQ(&sb->active, (uint32_t)n); /* A1 -> A1 */
-    DLPI_STORE_RLX(&rec->active, n);          /* for observers */
+    dlpi_sleepers_activate(&sb->active, (uint32_t)n); /* A1 -> A1 */
+    DLPI_STORE_RLX(&rec->active, n);                  /* for observers */
     dlpi_tune_note(p, st, from, n, reason, now);
     if (n > from) {
         dlpi_ring_parked(sb, (uint32_t)from, (uint32_t)n);

@@ -74,7 +74,7 @@ static bool dlpi_error_behind(const dlp_pipe *p, uint32_t s) {
 
 /* Has the batch in slot s, whose items are done, failed? */
 static bool dlpi_slot_failed(const dlp_pipe *p, uint32_t s) {
-    if (DLPI_LIKELY(DLPI_LOAD_ACQ(&dlpi_slot_at(p, s)->failed) == 0)) return false; /* F1 <- F1 */
+    if (DLPI_LIKELY(dlpi_first_look(&dlpi_slot_at(p, s)->failed) == 0)) return false; /* F1 <- F1 */
     return !dlpi_error_behind(p, s) || dlpi_row_raised(p, s) < dlpi_slot_rows(p, s);
 }
 

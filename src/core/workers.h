@@ -36,13 +36,6 @@ static void dlpi_worker_rest(const dlpi_worker *w, uint64_t ns) {
     if (ns > 0 && !dlpi_stopped(w->p)) dlpi_nap(ns < DLPI_FULL_NS ? ns : DLPI_FULL_NS);
 }
 
-/* The worker can take no work from here on. Returns whether somebody woke it while it could: who
-   wakes clears the bit, so of the two one alone finds it set. */
-static bool dlpi_bit_clear(dlpi_bell *bell, uint32_t bit) {
-    if ((DLPI_LOAD_SEQ(&bell->mask) & bit) == 0) return true; /* B1 <- B1 */
-    return (DLPI_AND_SEQ(&bell->mask, ~bit) & bit) == 0;      /* B1 <-> B1 */
-}
-
 /* Why no wake-up is lost: the word is read, then the bit is set, then the worker looks once more. A
    batch that is published before that look is found by it; who publishes one behind it sees the bit
    (B1 is sequentially consistent with what the look reads), clears it and changes the word, so the
@@ -54,25 +47,25 @@ static bool dlpi_bit_clear(dlpi_bell *bell, uint32_t bit) {
    DLPI_SLEEP_NS. The others rely on it for ten times as long: many that each look would cost more
    than idleness may. */
 static void dlpi_worker_sleep(dlpi_worker *w) {
-    dlpi_bell *bell = &w->bell->bell[w->id / 32];
+    dlpi_sleepers *bell = &w->bell->bell[w->id / 32];
     uint32_t bit = 1u << w->id % 32, asleep;
     uint64_t ns = dlpi_worker_due(w);
     dlpi_unit t;
     bool found = false, woken;
-    uint32_t word = DLPI_LOAD_SEQ(&bell->word); /* B1 <- B1: before the bit */
+    uint32_t word = dlpi_sleepers_word(bell); /* B1 <- B1: before the bit */
     if (dlpi_may_park(w)) return;
     if (dlpi_full(w) || dlpi_retired(w)) {
         dlpi_worker_rest(w, ns);
         return;
     }
-    asleep = DLPI_OR_SEQ(&bell->mask, bit); /* B1 -> B1 */
+    asleep = dlpi_sleepers_enter(bell, bit); /* B1 -> B1 */
     if (!dlpi_owes(w) && (asleep & (bit - 1u)) != 0) ns *= 10;
     if (ns > 0 && !dlpi_stopped(w->p)) {
         found = dlpi_last_look(w, &t);
         if (!found && !dlpi_retired(w))
             dlpi_futex_wait(&bell->word, word, bit, ns, (int)w->bell->shared);
     }
-    woken = dlpi_bit_clear(bell, bit);
+    woken = dlpi_sleepers_leave(bell, bit);
     if (woken && (found || dlpi_retired(w)) && w->st->w.dispatch != DLP_DISPATCH_BATCHES)
         dlpi_ring(w->bell, (uint32_t)w->st->n_workers, 1);
     if (found && w->st->ops->find != NULL) w->st->ops->run(w, &t);
@@ -81,14 +74,14 @@ static void dlpi_worker_sleep(dlpi_worker *w) {
 /* Sleep until the tuner lets this worker work again: no bit in the mask, so that nobody rings it
    for work, and a look round each second only. */
 static void dlpi_worker_park(dlpi_worker *w) {
-    dlpi_bell *bell = &w->bell->bell[w->id / 32];
+    dlpi_sleepers *bell = &w->bell->bell[w->id / 32];
     dlpi_clock_stop(w);
     dlpi_trace_flush(w);
     DLPI_STORE_RLX(&w->wb->current, UINT64_MAX);
     DLPI_STORE_RLX(&w->wb->state, DLP_WORKER_PARKED);
     dlpi_cpu_note(w, &w->cpu, dlpi_now_ns());
     while (!dlpi_stopped(w->p)) {
-        uint32_t word = DLPI_LOAD_SEQ(&bell->word); /* B1 <- B1: before the look at active */
+        uint32_t word = dlpi_sleepers_word(bell); /* B1 <- B1: before the look at active */
         if (!dlpi_retired(w)) break;
         dlpi_futex_wait(&bell->word, word, 1u << w->id % 32, 10 * DLPI_SLEEP_NS,
                         (int)w->bell->shared);
@@ -187,7 +180,7 @@ static void dlpi_thread_dress(const dlpi_worker *w) {
 static void dlpi_thread_over(dlpi_worker *w) {
     dlp_pipe *p = w->p;
     DLPI_STORE_RLX(&w->wb->state, DLP_WORKER_EXITED);
-    DLPI_ADD_SEQ(&p->live_word, 1u); /* L1 -> L1: close counts the threads that ended */
+    dlpi_event_add(&p->live_word); /* L1 -> L1: close counts the threads that ended */
     dlpi_futex_wake(&p->live_word, INT_MAX, UINT32_MAX, 0);
 }
 
@@ -222,12 +215,12 @@ static void *dlpi_thread_feeder(void *arg) {
     while (!dlpi_stopped(p) && !dlpi_feeder_over(p)) {
         uint32_t word;
         if (dlpi_feeder_step(p)) continue;
-        word = DLPI_LOAD_SEQ(&ctl->feeder_word); /* B1 <- B1 */
-        DLPI_STORE_SEQ(&ctl->feeder_sleeps, 1u); /* B1 -> B1 */
+        word = dlpi_event_count(&ctl->feeder_word); /* B1 <- B1 */
+        dlpi_sleeper_enter(&ctl->feeder_sleeps);    /* B1 -> B1 */
         if (!dlpi_feeder_step(p) && !dlpi_stopped(p) && !dlpi_feeder_over(p))
             dlpi_futex_wait(&ctl->feeder_word, word, UINT32_MAX, /* dead consumers ring no bell */
                             p->share ? DLPI_SLEEP_NS / 2 : DLPI_SLEEP_NS, (int)ctl->shared);
-        DLPI_STORE_SEQ(&ctl->feeder_sleeps, 0u); /* B1 */
+        dlpi_sleeper_leave(&ctl->feeder_sleeps); /* B1 */
     }
     dlpi_thread_over(w);
     return NULL;

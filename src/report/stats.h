@@ -93,9 +93,9 @@ static void dlpi_stage_stats(const dlpi_seen *s, const dlpi_seen_stage *st, dlp_
 
 /* Batches complete and not delivered; and what waits before each stage. */
 static void dlpi_ready_stats(const dlpi_seen *s, dlp_stats *out) {
-    uint64_t tail = DLPI_LOAD_ACQ(&s->ctl->tail); /* T1 <- T1 */
+    uint64_t tail = dlpi_credit_look(&s->ctl->tail); /* T1 <- T1 */
     /* V1 <- V1: any thread may look */
-    for (uint64_t b = DLPI_LOAD_ACQ(&s->ctl->base); b < tail; b++) {
+    for (uint64_t b = dlpi_credit_look(&s->ctl->base); b < tail; b++) {
         uint32_t slot;
         if (DLPI_LOAD_RLX(&s->taken[b & (s->ring - 1)])) continue; /* statistics */
         slot = dlpi_seen_slot(s, b);
@@ -149,7 +149,7 @@ static void dlpi_stats(const dlpi_seen *s, dlp_stats *out) {
     out->bytes = DLPI_LOAD_RLX(&ctl->bytes);
     out->wait_ns = DLPI_LOAD_RLX(&ctl->wait_ns);
     out->part_wait_ns = DLPI_LOAD_RLX(&ctl->source_wait_ns);
-    if (DLPI_LOAD_ACQ(&ctl->first_ready) != 0) out->first_skip = ctl->first_skip; /* K3 <- K3 */
+    if (dlpi_first_look(&ctl->first_ready) != 0) out->first_skip = ctl->first_skip; /* K3 <- K3 */
     out->step_ns = DLPI_LOAD_RLX(&ctl->step_ns);
     out->first_batch_ns = DLPI_LOAD_RLX(&ctl->first_ns);
     out->epoch = DLPI_LOAD_RLX(&ctl->epoch);

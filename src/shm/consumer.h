@@ -125,7 +125,7 @@ static bool dlpi_share_look(dlp_pipe *p, uint32_t i, bool locks) {
         s->bound |= bit;
         moved = true;
     }
-    if (moved) dlpi_wake_word(&h->word);
+    if (moved) dlpi_sleepers_wake_all(&h->word);
     return moved;
 }
 
@@ -203,8 +203,8 @@ static void dlpi_share_over(dlp_pipe *p) {
     for (uint32_t k = 0; k < p->n_slots; k++)
         if (!dlpi_share_slot_free(p, k)) return;
     DLPI_STORE_SEQ(&p->share->over, 1u); /* H1 -> H1 */
-    dlpi_wake_word(&p->share->word);
-    dlpi_wake_word(&p->ctl->caller_word);
+    dlpi_sleepers_wake_all(&p->share->word);
+    dlpi_sleepers_wake_all(&p->ctl->caller_word);
 }
 
 /* What the feeder does for consumers before it feeds. Returns whether anything changed. */

@@ -557,7 +557,7 @@ _Noreturn static void dlpi_supervisor(dlp_pipe *p) {
         if (s->procs[k].w->id == 0) errnum = dlpi_proc_begin(p, k);
     }
     DLPI_STORE_REL(&p->ctl->processes, errnum == 0 ? 1u : 2u); /* J1 -> J1 */
-    dlpi_wake_word(&p->ctl->processes_word);
+    dlpi_sleepers_wake_all(&p->ctl->processes_word);
     for (int k = 0; errnum == 0 && k < s->n_procs && !dlpi_stopped(p); k++) {
         if (dlpi_caller_gone(s)) dlpi_caller_dead(p);
         if (s->procs[k].w->id != 0) errnum = dlpi_proc_begin(p, k);

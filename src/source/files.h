@@ -509,7 +509,7 @@ static void *dlpi_files_crew_thread(void *arg) {
         dlpi_file_run(w->files, q);
         pthread_mutex_lock(&w->lock);
         dlpi_files_over(w, q);
-        DLPI_ADD_SEQ(&w->over_word, 1u); /* IO4 -> IO4 */
+        dlpi_event_add(&w->over_word); /* IO4 -> IO4 */
         if (w->waits) dlpi_futex_wake(&w->over_word, 1, UINT32_MAX, 0);
     }
     pthread_mutex_unlock(&w->lock);
@@ -525,7 +525,7 @@ static void dlpi_files_crew_begin(dlpi_files_worker *w, dlpi_file *q) {
 }
 
 static void dlpi_files_crew_wait(dlpi_files_worker *w, uint64_t ns) {
-    uint32_t word = DLPI_LOAD_SEQ(&w->over_word); /* IO4 <- IO4: before the list */
+    uint32_t word = dlpi_event_count(&w->over_word); /* IO4 <- IO4: before the list */
     pthread_mutex_lock(&w->lock);
     w->waits = w->over.first == NULL;
     pthread_mutex_unlock(&w->lock);

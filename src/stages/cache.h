@@ -65,7 +65,7 @@ static bool dlpi_cache_get(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
     const dlp_pipe *p = w->p;
     const dlpi_cache_cell *cell = dlpi_cache_cell_at(p, dlpi_cache_at(p, w->item.index));
     const uint8_t *from = cell->bytes;
-    if (DLPI_LOAD_ACQ(&cell->word) != dlpi_cache_full(w->item.index)) return false; /* Z1 <- Z1 */
+    if (dlpi_claim_look(&cell->word) != dlpi_cache_full(w->item.index)) return false; /* Z1 <- Z1 */
     for (uint32_t f = 0; f < p->items.n; f++) {
         const dlpi_field *d = &p->items.at[f];
         memcpy(w->data[f], from, d->row_bytes);
@@ -81,12 +81,12 @@ static bool dlpi_cache_get(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
 /* Keep the row that fetch has just written, if its cell is nobody's. */
 static void dlpi_cache_put(dlpi_worker *w) {
     const dlp_pipe *p = w->p;
-    uint64_t at = dlpi_cache_at(p, w->item.index), full = dlpi_cache_full(w->item.index), empty = 0;
+    uint64_t at = dlpi_cache_at(p, w->item.index), full = dlpi_cache_full(w->item.index);
     dlpi_cache_cell *cell = dlpi_cache_cell_at(p, at);
     uint8_t *to = cell->bytes;
     if (DLPI_LOAD_RLX(&cell->word) != 0) return; /* Z1: what is read is not used */
     DLPI_STORE_RLX(&w->wb->kept_cell, at + 1);   /* Z2 to recovery; the swap keeps it before */
-    if (DLPI_CAS_SEQ(&cell->word, &empty, full | ((uint64_t)w->global + 1))) { /* Z1 -> Z1 */
+    if (dlpi_claim_take(&cell->word, 0, full | ((uint64_t)w->global + 1))) { /* Z1 -> Z1 */
         for (uint32_t f = 0; f < p->items.n; f++) {
             const dlpi_field *d = &p->items.at[f];
             memcpy(to, w->data[f], d->row_bytes);
@@ -108,9 +108,9 @@ static void dlpi_cache_recover(dlpi_worker *w) {
     uint64_t *word, seen;
     if (at == 0 || at > dlpi_cache_of(p)->n_cells) return;
     word = &dlpi_cache_cell_at(p, at - 1)->word;
-    seen = DLPI_LOAD_SEQ(word); /* Z1 <- Z1 */
+    seen = dlpi_claim_owner(word); /* Z1 <- Z1 */
     if ((seen & ((1u << DLPI_CACHE_WRITER) - 1)) == (uint64_t)w->global + 1)
-        DLPI_STORE_SEQ(word, UINT64_C(0));          /* Z1 -> Z1 */
+        dlpi_claim_free(word, 0);                   /* Z1 -> Z1 */
     DLPI_STORE_SEQ(&w->wb->kept_cell, UINT64_C(0)); /* Z2 */
 }
 

@@ -327,8 +327,8 @@ static void dlpi_attempt_at(dlpi_worker *w, const dlpi_unit *t) {
 /* A unit was claimed: an attempt has it now. */
 static void dlpi_attempt_take(dlpi_worker *w, const dlpi_unit *t) {
     dlpi_in_flight *fl = w->self;
-    uint32_t already =
-        dlpi_done_bits(dlpi_done(dlpi_sst_at(w->p, t->slot, w->st)), t->row / DLPI_WORD_ROWS, t->b);
+    uint32_t already = dlpi_gather_bits(dlpi_done(dlpi_sst_at(w->p, t->slot, w->st)),
+                                        t->row / DLPI_WORD_ROWS, t->b);
     if (already >> t->row % DLPI_WORD_ROWS & 1u) return;
     if (t->plain)
         dlpi_unit_indices(w, t);
@@ -515,7 +515,7 @@ static bool dlpi_fetch_thread_done(dlpi_worker *w, dlpi_attempt *a, dlpi_cpu *cp
         dlpi_in_flight_fill(w);
         if (fl->n_out > 0 && !pool->parked && (!pool->full || dlpi_in_flight_full(w))) return false;
     }
-    DLPI_ADD_SEQ(&pool->word, 1u); /* W2 -> W2 */
+    dlpi_event_add(&pool->word); /* W2 -> W2 */
     return true;
 }
 
@@ -552,7 +552,7 @@ static void *dlpi_thread_fetch(void *arg) {
 static void dlpi_fetch_threads_wait(dlpi_worker *w) {
     dlpi_fetch_threads *pool = &dlpi_in_flight_of(w)->threads;
     uint64_t ns = (uint64_t)dlpi_in_flight_patience(w) * 1000000u;
-    uint32_t word = DLPI_LOAD_SEQ(&pool->word); /* W2 <- W2 */
+    uint32_t word = dlpi_event_count(&pool->word); /* W2 <- W2 */
     pool->full = dlpi_in_flight_full(w);
     pool->parked = false;
     pthread_mutex_unlock(&pool->lock);

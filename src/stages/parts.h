@@ -114,7 +114,7 @@ static inline uint32_t *dlpi_slot_pcell(const dlp_pipe *p, uint32_t s) {
     return dlpi_slot_source(p, s);
 }
 static inline uint32_t dlpi_part_state(const dlp_pipe *p, uint32_t c) {
-    return dlpi_gen_low(DLPI_LOAD_SEQ(&dlpi_pcell_at(p, c)->state)); /* Q1 <- Q1 */
+    return dlpi_gen_low(dlpi_claim_owner(&dlpi_pcell_at(p, c)->state)); /* Q1 <- Q1 */
 }
 
 /* ---- what the desc may say, and what follows ---- */
@@ -343,7 +343,7 @@ static uint32_t dlpi_part_free_cell(dlp_pipe *p, const dlpi_part_place *at) {
     dlpi_parts *q = dlpi_parts_of(p);
     for (uint32_t c = 0; c < q->n_cells; c++) {
         dlpi_part_use *u = &q->use[c];
-        uint64_t *state = &dlpi_pcell_at(p, c)->state, now = DLPI_LOAD_SEQ(state); /* Q1 <- Q1 */
+        uint64_t *state = &dlpi_pcell_at(p, c)->state, now = dlpi_claim_owner(state); /* Q1 <- Q1 */
         uint32_t low = dlpi_gen_low(now);
         if (u->ticket == 0) return c;
         if (u->needed &&
@@ -352,7 +352,7 @@ static uint32_t dlpi_part_free_cell(dlp_pipe *p, const dlpi_part_place *at) {
         if (u->used > q->left) continue;
         if (low == DLPI_PART_LOADED || low == DLPI_PART_FAILED) return c;
         if (low == DLPI_PART_OPEN && /* an epoch that was left */
-            DLPI_CAS_SEQ(state, &now, dlpi_gen_word(u->ticket, DLPI_PART_CLOSED))) /* Q1 -> Q1 */
+            dlpi_claim_take(state, now, dlpi_gen_word(u->ticket, DLPI_PART_CLOSED))) /* Q1 -> Q1 */
             return c;
     }
     return q->n_cells;
@@ -376,7 +376,7 @@ static void dlpi_part_issue(dlp_pipe *p, uint32_t c, uint64_t epoch, uint64_t pa
     cell->bytes = 0;
     DLPI_STORE_RLX(&cell->due_ns, UINT64_C(0)); /* ordered by state */
     cell->rec = 0;
-    DLPI_STORE_SEQ(&cell->state, dlpi_gen_word(u->ticket, DLPI_PART_OPEN)); /* Q1 -> Q1, B1 */
+    dlpi_claim_done(&cell->state, dlpi_gen_word(u->ticket, DLPI_PART_OPEN)); /* Q1 -> Q1, B1 */
 }
 
 /* The cell of a part that the batch looked at needs, which is given one if it has none; n_cells:
@@ -449,11 +449,11 @@ static int dlpi_parts_seek(dlp_pipe *p, const dlpi_place *to) {
 /* Batches that have left the last stage that may send rows back. */
 static void dlpi_parts_leave(dlp_pipe *p) {
     dlpi_parts *q = dlpi_parts_of(p);
-    uint64_t base = DLPI_LOAD_SEQ(&p->ctl->base); /* V1 <- V1 */
-    if (q->left < base) q->left = base;           /* delivered: their slots may be others' */
+    uint64_t base = dlpi_credit_seen(&p->ctl->base); /* V1 <- V1 */
+    if (q->left < base) q->left = base;              /* delivered: their slots may be others' */
     for (; q->left < p->feed.published; q->left++) {
         dlpi_sst *sst = dlpi_sst_at(p, dlpi_slot_of(p, q->left), p->rows_end);
-        if (!dlpi_ready_past(DLPI_LOAD_ACQ(&sst->ready), q->left)) break; /* Y1 <- Y1 */
+        if (!dlpi_ready_past(dlpi_gather_look(&sst->ready), q->left)) break; /* Y1 <- Y1 */
     }
 }
 
@@ -462,7 +462,7 @@ static void dlpi_parts_leave(dlp_pipe *p) {
 static dlpi_part_place dlpi_parts_now(dlp_pipe *p) {
     uint64_t cancel = DLPI_LOAD_RLX(&p->ctl->cancel); /* N1: a hint */
     dlpi_part_place at = {p->feed.epoch, p->feed.in_epoch, 0, 0};
-    at.loads = DLPI_LOAD_SEQ(&p->ctl->source_moves); /* Q2 <- Q2, B1 */
+    at.loads = dlpi_credit_seen(&p->ctl->source_moves); /* Q2 <- Q2, B1 */
     if (dlpi_mark_life(cancel) == p->feed.life && at.epoch < (cancel & DLPI_EPOCH_MASK)) {
         at.epoch = cancel & DLPI_EPOCH_MASK;
         at.batch = 0;
@@ -531,7 +531,7 @@ static bool dlpi_parts_there(dlp_pipe *p, uint64_t rows) {
         r += x.n;
     }
     DLPI_STORE_RLX(&p->ctl->source_waits, /* for the caller's books */
-                   !there && f->published == DLPI_LOAD_SEQ(&p->ctl->delivered)); /* V1 <- V1 */
+                   !there && f->published == dlpi_credit_seen(&p->ctl->delivered)); /* V1 <- V1 */
     return there;
 }
 
@@ -669,7 +669,7 @@ static bool dlpi_part_find(dlpi_worker *w, dlpi_unit *t) {
         uint64_t oldest = 0, now = 0, mine;
         for (uint32_t c = 0; c < dlpi_parts_of(p)->n_cells; c++) {
             const dlpi_pcell *cell = dlpi_pcell_at(p, c);
-            uint64_t state = DLPI_LOAD_SEQ(&cell->state), due; /* Q1 <- Q1, B1 */
+            uint64_t state = dlpi_claim_owner(&cell->state), due; /* Q1 <- Q1, B1 */
             if (dlpi_gen_low(state) != DLPI_PART_OPEN) continue;
             if (oldest != 0 && dlpi_older(dlpi_gen(oldest), dlpi_gen(state))) continue;
             if ((due = dlpi_part_due(cell)) != 0) {
@@ -684,7 +684,7 @@ static bool dlpi_part_find(dlpi_worker *w, dlpi_unit *t) {
         t->unit = t->row = t->end = 0;
         t->plain = false;
         mine = dlpi_gen_word(t->b, (uint64_t)w->global + 1u);
-        if (DLPI_CAS_SEQ(&dlpi_pcell_at(p, t->slot)->state, &oldest, mine)) return true; /* Q1 */
+        if (dlpi_claim_take(&dlpi_pcell_at(p, t->slot)->state, oldest, mine)) return true; /* Q1 */
     }
 }
 
@@ -694,7 +694,7 @@ static uint64_t dlpi_parts_due(dlpi_worker *w, uint64_t ns) {
     for (uint32_t c = 0; c < dlpi_parts_of(p)->n_cells; c++) {
         const dlpi_pcell *cell = dlpi_pcell_at(p, c);
         uint64_t due, now;
-        if (dlpi_gen_low(DLPI_LOAD_ACQ(&cell->state)) != DLPI_PART_OPEN) continue; /* Q1 <- Q1 */
+        if (dlpi_gen_low(dlpi_claim_look(&cell->state)) != DLPI_PART_OPEN) continue; /* Q1 <- Q1 */
         if ((due = dlpi_part_due(cell)) == 0) continue;
         now = dlpi_now_ns();
         if (due <= now) return 0;
@@ -801,9 +801,9 @@ static void dlpi_part_run(dlpi_worker *w, const dlpi_unit *t) {
         dlpi_bump(&w->wb->bytes, bytes);
     }
     dlpi_clock_out(w, part, epoch, 1);
-    DLPI_STORE_SEQ(&cell->state, dlpi_gen_word(t->b, what)); /* Q1 -> Q1, B1 */
-    if (what == DLPI_PART_OPEN) return; /* its time comes, and who sleeps first looks at it */
-    DLPI_ADD_SEQ(&p->ctl->source_moves, UINT64_C(1)); /* Q2 -> Q2 */
+    dlpi_claim_done(&cell->state, dlpi_gen_word(t->b, what)); /* Q1 -> Q1, B1 */
+    if (what == DLPI_PART_OPEN) return;     /* its time comes, and who sleeps first looks at it */
+    dlpi_credit_add(&p->ctl->source_moves); /* Q2 -> Q2 */
     dlpi_ring_scheduler(p);
 }
 
@@ -812,7 +812,7 @@ static void dlpi_part_recover(dlpi_worker *w, const dlpi_death *why) {
     const dlp_pipe *p = w->p;
     for (uint32_t c = 0; c < dlpi_parts_of(p)->n_cells; c++) {
         dlpi_pcell *cell = dlpi_pcell_at(p, c);
-        uint64_t state = DLPI_LOAD_SEQ(&cell->state); /* Q1 <- Q1 */
+        uint64_t state = dlpi_claim_owner(&cell->state); /* Q1 <- Q1 */
         dlpi_unit t = {dlpi_gen(state), c, 0, 0, 0, false};
         bool ran = DLPI_LOAD_RLX(&w->wb->running) == ((uint64_t)c << 32 | UINT32_MAX); /* X2 */
         if (dlpi_gen_low(state) != (uint32_t)w->global + 1u) continue;
@@ -821,10 +821,11 @@ static void dlpi_part_recover(dlpi_worker *w, const dlpi_death *why) {
             cell->killed_by = why->signal;
             cell->rec = dlpi_rec_killed(cell->rec, (uint32_t)w->st->work, why->late);
         }
-        DLPI_STORE_SEQ(&cell->state, dlpi_gen_word(dlpi_gen(state), DLPI_PART_OPEN)); /* Q1 -> Q1 */
+        dlpi_claim_done(&cell->state,
+                        dlpi_gen_word(dlpi_gen(state), DLPI_PART_OPEN)); /* Q1 -> Q1 */
     }
     /* Q2 -> Q2: it may have died behind LOADED, before this */
-    DLPI_ADD_SEQ(&p->ctl->source_moves, UINT64_C(1));
+    dlpi_credit_add(&p->ctl->source_moves);
 }
 
 static bool dlpi_part_step(dlpi_worker *w) {

@@ -192,8 +192,8 @@ static uint32_t dlpi_chunk_place(const dlp_pipe *p, uint32_t s) {
    later one shares its cell, which it keeps, for it waits at the sink behind b. The earlier one
    would have copied it, had the copy not failed. */
 static uint32_t dlpi_chunk_source(const dlp_pipe *p, uint32_t s, uint64_t b) {
-    uint64_t word = DLPI_LOAD_SEQ(dlpi_chunk_word(p, dlpi_slot_index(p, s)[0])); /* Q1 <- Q1 */
-    if (dlpi_chunk_left(p, s)) return s;                                         /* its zeros */
+    uint64_t word = dlpi_claim_owner(dlpi_chunk_word(p, dlpi_slot_index(p, s)[0])); /* Q1 <- Q1 */
+    if (dlpi_chunk_left(p, s)) return s;                                            /* its zeros */
     if ((word & 1) == 0 || (word >> 16) - 1 < b) return DLPI_NO_SLOT;
     return (word >> 16) - 1 == b ? s : (uint32_t)(word >> 1 & 0x7fff);
 }
@@ -295,20 +295,20 @@ static int dlpi_chunk_fetch(void *user, dlp_item *it) {
     word = dlpi_chunk_word(p, it->index);
     key = dlpi_chunk_key(p, s);
     while (!dlpi_stopped(p)) {
-        uint64_t was = DLPI_LOAD_SEQ(word); /* Q1 <- Q1 */
+        uint64_t was = dlpi_claim_owner(word); /* Q1 <- Q1 */
         uint32_t other = (uint32_t)(was >> 1 & 0x7fff);
         if (was & 1) return 0;
         if (was != 0 && was != key) {
             /* Y1 <- Y1: another batch loads it, unless that is gone */
-            uint64_t ready = DLPI_LOAD_SEQ(&dlpi_sst_at(p, other, p->work[0])->ready);
+            uint64_t ready = dlpi_gather_ready(&dlpi_sst_at(p, other, p->work[0])->ready);
             if (!dlpi_ready_past(ready, (was >> 16) - 1)) {
                 dlpi_nap(200000);
                 continue;
             }
         }
-        if (!DLPI_CAS_SEQ(word, &was, key)) continue; /* Q1 -> Q1 */
+        if (!dlpi_claim_take(word, was, key)) continue; /* Q1 -> Q1 */
         rc = dlpi_chunk_load(w, it);
-        DLPI_STORE_SEQ(word, rc == 0 ? key | 1 : UINT64_C(0)); /* Q1 -> Q1 */
+        dlpi_claim_done(word, rc == 0 ? key | 1 : UINT64_C(0)); /* Q1 -> Q1 */
         return rc;
     }
     return 0; /* nobody will see it */
@@ -743,7 +743,7 @@ static uint64_t dlpi_chunks_under_way(const dlpi_seen *s, uint64_t tail, uint64_
                                       dlp_chunk_stats *c) {
     const int32_t loaded = s->work[s->n_work - 1 - (s->n_work > 1 && buffers > 0)];
     uint64_t ready = 0;
-    for (uint64_t b = DLPI_LOAD_ACQ(&s->ctl->base); b < tail; b++) { /* V1 <- V1 */
+    for (uint64_t b = dlpi_credit_look(&s->ctl->base); b < tail; b++) { /* V1 <- V1 */
         uint32_t slot = dlpi_seen_slot(s, b);
         bool there = dlpi_seen_left(s, b, slot, loaded);
         if (dlpi_seen_left(s, b, slot, s->final))
@@ -759,7 +759,7 @@ static uint64_t dlpi_chunks_under_way(const dlpi_seen *s, uint64_t tail, uint64_
 /* Where the chunks are. Those in the caller's hands are what is neither free nor on its way. */
 static bool dlpi_chunks_seen(const dlpi_words *words, dlpi_seen *s, int32_t stage) {
     dlp_chunk_stats *c = &s->figures.chunks;
-    uint64_t tail = DLPI_LOAD_ACQ(&s->ctl->tail), ready, used; /* T1 <- T1 */
+    uint64_t tail = dlpi_credit_look(&s->ctl->tail), ready, used; /* T1 <- T1 */
     bool transfer = words->rec[DLPI_REC_SINK].count > 0;
     dlpi_chunk_counts x;
     DLPI_UNUSED(stage);

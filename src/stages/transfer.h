@@ -42,7 +42,7 @@ static int dlpi_transfer_fail(dlp_pipe *p, dlpi_bslot *slot, const char *what, i
 static void dlpi_transfer_ready(dlpi_worker *w, uint32_t s, uint64_t b) {
     dlp_pipe *p = w->p;
     dlpi_bump(&w->wb->items, 1);
-    DLPI_STORE_SEQ(&dlpi_sst_at(p, s, w->st)->ready, b + 1); /* Y1 -> Y1 */
+    dlpi_gather_put(&dlpi_sst_at(p, s, w->st)->ready, b); /* Y1 -> Y1 */
     dlpi_ring_caller(p->ctl, b);
 }
 
@@ -81,19 +81,19 @@ static bool dlpi_transfer_stay(dlpi_worker *w, uint32_t s, uint64_t b) {
     dlp_pipe *p = w->p;
     dlpi_bslot *slot = dlpi_slot_at(p, s);
     bool left = !dlpi_wanted(p->ctl, slot),
-         failed = DLPI_LOAD_ACQ(&slot->failed) != 0; /* F1 <- F1 */
+         failed = dlpi_first_look(&slot->failed) != 0; /* F1 <- F1 */
     uint32_t state, from;
     slot->dbuf = failed ? DLPI_NO_SLOT : p->stay->place(p, s);
     if (slot->dbuf == DLPI_NO_SLOT) {
         dlpi_transfer_ready(w, s, b);
         return true;
     }
-    state = DLPI_LOAD_ACQ(dlpi_dev_slot(p, slot->dbuf)); /* C2 <- C2 */
-    if (state == 1) return false;                        /* maybe out of this cell */
+    state = dlpi_credit_held_look(dlpi_dev_slot(p, slot->dbuf)); /* C2 <- C2 */
+    if (state == 1) return false;                                /* maybe out of this cell */
     from = state == 0 ? p->stay->source(p, s, b) : DLPI_NO_SLOT;
     if (from == s || (from != DLPI_NO_SLOT && !left)) {
         dlpi_clock_in(w);
-        DLPI_STORE_RLX(dlpi_dev_slot(p, slot->dbuf), 1u); /* C2: only this thread */
+        dlpi_credit_take(dlpi_dev_slot(p, slot->dbuf), 1u); /* C2: only this thread */
         if (dlpi_transfer_copy(w, s, from, slot->dbuf, s) != DLP_OK)
             dlpi_transfer_ready(w, s, b);
         else
@@ -117,9 +117,9 @@ static bool dlpi_transfer_begin(dlpi_worker *w, uint32_t s, uint64_t b) {
         dlpi_transfer_ready(w, s, b);
         return true;
     }
-    while (i < buffers && DLPI_LOAD_ACQ(dlpi_dev_slot(p, i)) != 0) i++; /* C2 <- C2 */
+    while (i < buffers && dlpi_credit_held_look(dlpi_dev_slot(p, i)) != 0) i++; /* C2 <- C2 */
     if (i == buffers) return false;
-    DLPI_STORE_RLX(dlpi_dev_slot(p, i), s + 1); /* C2: only this thread takes */
+    dlpi_credit_take(dlpi_dev_slot(p, i), s + 1); /* C2: only this thread takes */
     slot->dbuf = i;
     dlpi_clock_in(w);
     if (dlpi_transfer_copy(w, s, s, i, i) != DLP_OK)
@@ -144,8 +144,8 @@ static bool dlpi_transfer_poll(dlpi_worker *w) {
         if (done != 1)
             dlpi_transfer_fail(w->p, dlpi_slot_at(w->p, k.slot), "done", done);
         else if (w->p->stay != NULL)
-            DLPI_STORE_SEQ(dlpi_dev_slot(w->p, dlpi_slot_at(w->p, k.slot)->dbuf), /* C2 -> C2 */
-                           w->p->stay->left(w->p, k.slot) ? 0u : 2u);
+            dlpi_credit_done(dlpi_dev_slot(w->p, dlpi_slot_at(w->p, k.slot)->dbuf), /* C2 -> C2 */
+                             w->p->stay->left(w->p, k.slot) ? 0u : 2u);
         memmove(&w->parked[i], &w->parked[i + 1], (size_t)(--w->n_parked - i) * sizeof k);
         dlpi_transfer_ready(w, k.slot, k.gen);
         moved = true;
@@ -155,7 +155,7 @@ static bool dlpi_transfer_poll(dlpi_worker *w) {
 
 static bool dlpi_transfer_step(dlpi_worker *w) {
     dlp_pipe *p = w->p;
-    uint64_t tail = DLPI_LOAD_SEQ(&p->ctl->tail); /* T1 <- T1 */
+    uint64_t tail = dlpi_credit_seen(&p->ctl->tail); /* T1 <- T1 */
     dlpi_stage *up = p->work[w->st->work - 1];
     uint8_t *begun = dlpi_transfer_of(w->st)->begun;
     bool moved = dlpi_transfer_poll(w);
@@ -166,7 +166,7 @@ static bool dlpi_transfer_step(dlpi_worker *w) {
         bool taken = begun[b & (p->ring - 1)] != 0;
         if (!taken && dlpi_slot_mark(dlpi_slot_at(p, s)) != mark) break;
         /* Y1 <- Y1 */
-        if (!taken && dlpi_ready_is(DLPI_LOAD_SEQ(&dlpi_sst_at(p, s, up)->ready), b)) {
+        if (!taken && dlpi_ready_is(dlpi_gather_ready(&dlpi_sst_at(p, s, up)->ready), b)) {
             if (!dlpi_transfer_begin(w, s, b)) break;
             begun[b & (p->ring - 1)] = 1;
             moved = taken = true;
@@ -207,7 +207,7 @@ static void dlpi_transfer_data(const dlp_pipe *p, uint32_t s, uint32_t field, ui
 static void dlpi_transfer_freed(dlp_pipe *p, uint32_t s) {
     uint32_t buffer = dlpi_slot_at(p, s)->dbuf;
     if (buffer == DLPI_NO_SLOT || p->stay != NULL) return;
-    DLPI_STORE_SEQ(dlpi_dev_slot(p, buffer), 0u); /* C2 -> C2 */
+    dlpi_credit_done(dlpi_dev_slot(p, buffer), 0u); /* C2 -> C2 */
     dlpi_ring(&p->bells[p->sink->work], 1, 1);
 }
 

@@ -1,0 +1,160 @@
+#pragma once
+#include "api/atomics.h"
+#include "base/platform.h"
+/* ---------------------------------------------------------------------------------------------
+   >>impl-claims     CLAIM: ONE WRITER, MANY READERS
+   A record of the link is a batch, cut into units that readers take one by one. Nothing is popped:
+   the swap that puts a reader's number into the unit's owner word IS the claim, and nothing else
+   records it, so a dead reader's units are still there, under its number.
+
+   head       generation (39) | count (21) | padded (1) | run shift (3): the batch in the record
+   owner[u]   generation (39) | who (25): reader + 1; or that and DLPI_REDO: the reader sends the
+              unit back; or DLPI_FREED and a number: free again. Other links say what is with their
+              record in the lower 25 bits (part cells), or have a key of their own (chunks)
+   cursor     generation (39) | unit (25): units below are claimed. A hint
+   rescans    counts the frees: who sees it move looks once without cursors
+   frees      counts them for each record: no two frees of a unit have the same word
+
+   call                  label  order    by whom                     partner
+   dlpi_claim_publish    P1     release  the writer, after fields    P1
+   dlpi_claim_head       P1     acquire  readers, before a claim     P1
+   dlpi_claim_head_now   P1     seq_cst  recovery, consumers         P1
+   dlpi_claim_look       O1     acquire  readers, before a claim     O1 of who freed or finished it
+   dlpi_claim_owner      O1     seq_cst  recovery, the writer        O1
+   dlpi_claim_take       O1     swap     readers; recovery           O1: one of them
+   dlpi_claim_done       O1     seq_cst  the owner                   O1, behind its bytes
+   dlpi_claim_mark       O1     seq_cst  a later stage's owner       O1 of recovery
+   dlpi_claim_free       O1     seq_cst  the owner, recovery         O1
+   dlpi_claim_freed      O1     add      the owner, recovery         a number of its own
+   dlpi_claim_was_freed  O1     relaxed  the stage before            ordered by its own claim
+   dlpi_claim_rescan     R1     add      who freed units             R1
+   dlpi_claim_rescans    R1     seq_cst  readers, before a look      R1
+   dlpi_claim_cursor, dlpi_claim_advance   relaxed: a hint, whatever it says
+
+   Why a claim is right. A reader that claims unit u of batch b has read an owner word older than b,
+   and a head of generation b with u below its count. Records are used again only after every unit
+   of b was claimed and done, and owner words only grow, so if the record went on since, the swap
+   fails. Units of b freed again get generation b - 1, which is older than b and than nothing later,
+   and a number that none of their claims and none of their earlier frees had.
+   Full: the writer has no record whose credit is back (>>impl-credit); it never waits here.
+   Empty: each owner word has b's generation; the cursor says so early, and may say too little.
+   Wrap: generations are modulo 2^39 and compared within half of that; a link has at most as many
+   batches under way as it has records. That a number of frees comes round (2^23) takes as many
+   frees of one record while one reader stands between its look and its swap.
+   Crashes: a reader that dies has its number in the owner word until recovery, which alone may act
+   for it, frees the unit or sends it back. A hint that it did not write is made up for by a look
+   without hints: rescans moves. A writer publishes a head by one store, whole or not at all. */
+
+#define DLPI_GEN_BITS 39
+#define DLPI_GEN_MASK ((UINT64_C(1) << DLPI_GEN_BITS) - 1)
+#define DLPI_FREED UINT32_C(0x800000) /* in an owner word, where a reader's number is far below */
+#define DLPI_REDO UINT32_C(0x1000000) /* in an owner word: the reader gives it up */
+
+typedef uint64_t dlpi_claim_word;
+
+static inline uint64_t dlpi_gen(uint64_t word) { return word >> 25; }
+static inline uint64_t dlpi_gen_word(uint64_t b, uint64_t low) { return b << 25 | low; }
+static inline uint32_t dlpi_gen_low(uint64_t word) { return (uint32_t)word & 0x1ffffffu; }
+/* Is generation g older than batch b? Both modulo 2^39, at most 2^38 apart. */
+static inline bool dlpi_older(uint64_t g, uint64_t b) {
+    return ((b - g) & DLPI_GEN_MASK) - 1 < (UINT64_C(1) << (DLPI_GEN_BITS - 1));
+}
+
+static inline uint64_t dlpi_pub(uint64_t b, uint32_t count, uint32_t padded, uint32_t shift) {
+    return dlpi_gen_word(b, (uint64_t)count << 4 | padded << 3 | shift);
+}
+static inline uint32_t dlpi_pub_count(uint64_t pub) { return (uint32_t)(pub >> 4) & 0x1fffffu; }
+static inline bool dlpi_pub_padded(uint64_t pub) { return (pub >> 3 & 1u) != 0; }
+static inline uint32_t dlpi_pub_shift(uint64_t pub) { return (uint32_t)pub & 7u; }
+static inline uint32_t dlpi_units(uint32_t count, uint32_t shift) {
+    return (count + (1u << shift) - 1u) >> shift;
+}
+
+/* ---- the writer ---- */
+
+static inline void dlpi_claim_publish(dlpi_claim_word *head, uint64_t word) {
+    DLPI_STORE_REL(head, word); /* P1 -> P1 */
+}
+
+/* A record whose word says what is with it is closed to readers, unless one has come first. */
+static inline bool dlpi_claim_close(dlpi_claim_word *own, uint64_t *seen, uint64_t word) {
+    return DLPI_CAS_SEQ(own, seen, word); /* O1 <-> O1 */
+}
+
+/* ---- readers ---- */
+
+static inline uint64_t dlpi_claim_head(const dlpi_claim_word *head) {
+    return DLPI_LOAD_ACQ(head); /* P1 <- P1 */
+}
+static inline uint64_t dlpi_claim_head_now(const dlpi_claim_word *head) {
+    return DLPI_LOAD_SEQ(head); /* P1 <- P1 */
+}
+
+static inline uint64_t dlpi_claim_look(const dlpi_claim_word *own) {
+    return DLPI_LOAD_ACQ(own); /* O1 <- O1 */
+}
+static inline uint64_t dlpi_claim_owner(const dlpi_claim_word *own) {
+    return DLPI_LOAD_SEQ(own); /* O1 <- O1 */
+}
+
+/* Put word where seen was read. */
+static inline bool dlpi_claim_take(dlpi_claim_word *own, uint64_t seen, uint64_t word) {
+    return DLPI_CAS_SEQ(own, &seen, word); /* O1 <-> O1 */
+}
+
+/* The owner says what is with the record now. */
+static inline void dlpi_claim_done(dlpi_claim_word *own, uint64_t word) {
+    DLPI_STORE_SEQ(own, word); /* O1 -> O1 */
+}
+
+/* Units of batch b that are not claimed: how many of n. */
+static inline uint32_t dlpi_claim_depth(const dlpi_claim_word *own, uint32_t n, uint64_t b) {
+    uint32_t left = 0;
+    for (uint32_t u = 0; u < n; u++) left += dlpi_older(dlpi_gen(dlpi_claim_look(&own[u])), b);
+    return left;
+}
+
+/* The first unit of batch b that may be free, as far as is known. */
+static inline uint32_t dlpi_claim_cursor(const dlpi_claim_word *cursor, uint64_t b) {
+    uint64_t next = DLPI_LOAD_RLX(cursor); /* a hint; rescans makes everybody ignore it */
+    return dlpi_gen(next) == (b & DLPI_GEN_MASK) ? dlpi_gen_low(next) : 0;
+}
+static inline void dlpi_claim_advance(dlpi_claim_word *cursor, uint64_t b, uint32_t unit) {
+    DLPI_STORE_RLX(cursor, dlpi_gen_word(b, unit)); /* a hint */
+}
+
+/* ---- units free again ---- */
+
+/* What the owner word is for a unit of batch b that is freed again: nobody's, older than b, and
+   another value each time: a claimer that read the one before, and slept while the unit was claimed
+   and freed once more, finds it changed. */
+static inline uint64_t dlpi_claim_freed(uint32_t *frees, uint64_t b) {
+    uint32_t n = DLPI_ADD_SEQ(frees, 1u); /* O1: a number of its own */
+    return dlpi_gen_word(b - 1, DLPI_FREED | (n & (DLPI_FREED - 1)));
+}
+
+/* What it is while reader `who` sends it back. */
+static inline uint64_t dlpi_claim_mark_word(uint64_t b, uint32_t who) {
+    return dlpi_gen_word(b, DLPI_REDO | (who + 1u));
+}
+static inline void dlpi_claim_mark(dlpi_claim_word *own, uint64_t word) {
+    DLPI_STORE_SEQ(own, word); /* O1 -> O1 of recovery */
+}
+static inline void dlpi_claim_free(dlpi_claim_word *own, uint64_t word) {
+    DLPI_STORE_SEQ(own, word); /* O1 -> O1 */
+}
+
+/* Was the unit of batch b freed, and is it claimed by nobody since? Its rows have just been done
+   once more: by whom orders the look. */
+static inline bool dlpi_claim_was_freed(const dlpi_claim_word *own, uint64_t b) {
+    uint64_t now = DLPI_LOAD_RLX(own); /* O1: ordered by our claim, see rows_redo */
+    return dlpi_gen(now) == ((b - 1) & DLPI_GEN_MASK) && (now & DLPI_FREED) != 0;
+}
+
+/* Everybody is to look once without cursors. */
+static inline void dlpi_claim_rescan(uint64_t *rescans) {
+    DLPI_ADD_SEQ(rescans, UINT64_C(1)); /* R1 -> R1 */
+}
+static inline uint64_t dlpi_claim_rescans(const uint64_t *rescans) {
+    return DLPI_LOAD_SEQ(rescans); /* R1 <- R1 */
+}

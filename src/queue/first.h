@@ -1,0 +1,36 @@
+#pragma once
+#include "api/atomics.h"
+#include "base/platform.h"
+/* ---------------------------------------------------------------------------------------------
+   >>impl-first      FIRST: MANY WRITERS, ONE RECORD, THE FIRST ONE STAYS
+   An error's place. A word says who writes it, from before the record is written: so recovery knows
+   of a writer that died half-way, and ends the record for it. Another value, or another word, says
+   that the record is whole.
+
+   call                      label       order    by whom             partner
+   dlpi_first_take           E1, F1      swap     writers             one of them
+   dlpi_first_publish        E1, F1      seq_cst  the one that has    dlpi_first_seen; before a
+                                                  it; recovery        wake, so before B1
+   dlpi_first_publish_quiet  F1, K3      release  the one that has it dlpi_first_look
+   dlpi_first_seen           E1, F1      seq_cst  readers, recovery   dlpi_first_publish
+   dlpi_first_look           F1, K3      acquire  readers             dlpi_first_publish
+
+   Full: whoever comes second writes nothing. Empty: 0. It does not wrap: one record, used once (of
+   a batch: until the record of the batch is used again, when nobody may look). */
+
+static inline bool dlpi_first_take(uint32_t *word, uint32_t mine) {
+    uint32_t none = 0;
+    return DLPI_CAS_SEQ(word, &none, mine); /* E1, F1: the first one stays */
+}
+static inline void dlpi_first_publish(uint32_t *word) {
+    DLPI_STORE_SEQ(word, 1u); /* E1, F1 -> E1, F1 */
+}
+static inline void dlpi_first_publish_quiet(uint32_t *word) {
+    DLPI_STORE_REL(word, 1u); /* F1, K3 -> F1, K3 */
+}
+static inline uint32_t dlpi_first_seen(const uint32_t *word) {
+    return DLPI_LOAD_SEQ(word); /* E1, F1 <- E1, F1 */
+}
+static inline uint32_t dlpi_first_look(const uint32_t *word) {
+    return DLPI_LOAD_ACQ(word); /* F1, K3 <- F1, K3 */
+}

@@ -1,0 +1,157 @@
+#pragma once
+#include "api/atomics.h"
+#include "base/platform.h"
+/* ---------------------------------------------------------------------------------------------
+   >>impl-gather     GATHER: MANY WRITERS, ONE READER IN ORDER
+   A record is a batch; its rows are completed by many, each once or again, in any order. It is out
+   when all its bits are set, never by a countdown, which cannot be done twice.
+
+   done[i]    which of rows 32 i .. 32 i + 31 are complete: generation (32), a bit for each
+   scan       where there is more than one of those: done words below are full. generation (32) |
+              how often the batch went back (16) | word (16). A hint
+   ready      how often batches went back (16) | sequence + 1 (48) of the batch that is out
+   Words are never reset: one of an older generation counts as empty.
+
+   call                  label  order    by whom                        partner
+   dlpi_gather_publish   D1     swap     a writer, after its rows       D1 of whoever looks for full
+   dlpi_gather_bits      D1     seq_cst  the next stage, recovery       D1
+   dlpi_gather_full      D1     seq_cst  who filled a word              D1
+                         D2     acquire, release: the scan hint         D2: rows of the words that
+                                                                        it skips are passed on, too
+   dlpi_gather_take_back D1     and      who sends rows back            D1
+   dlpi_gather_close     Y1     swap     who found all words full       Y1 of the reader
+   dlpi_gather_pass      Y1     seq_cst  the one writer of a batch      Y1 of the reader
+   dlpi_gather_put       Y1     seq_cst  a stage that nothing goes      Y1 of the reader
+                                         back to
+   dlpi_gather_skip      Y1     release  the scheduler: no rows         Y1 of the reader, by a tail
+   dlpi_gather_ready     Y1     seq_cst  the reader; a sleeper's last   Y1
+                                         look, so behind B1
+   dlpi_gather_look      Y1     acquire  completers, observers          Y1
+   dlpi_gather_undo      Y1     seq_cst  who sends a batch back         Y1 of a closer
+
+   Why a batch leaves once. done[i] becomes full by one swap; whoever made a word full then looks at
+   the others. The swaps are totally ordered, so the last of them sees all full; several may, and
+   then the swap on ready lets one through.
+   Full: a writer never finds it so; it has the unit by a claim, so the record is its batch's.
+   Empty: ready is of an older batch: sequences are 48 bits, and do not come round.
+   Wrap: of the generation, done words keep 32 bits. A record is used again only when it is out,
+   and a word that is 2^32 batches old would need as many batches without this word: each batch of
+   a record writes its words, or has no rows there.
+   Crashes: a writer that dies before the swap has completed nothing; its bits are missing, and the
+   claim says whose they were. One that dies between the last bit and ready leaves a batch that is
+   full: whoever recovers closes it, by the same swap. Rows taken back lose their bits first, then
+   ready gets another count, so that a closer who has read it cannot swap it any more. */
+
+#define DLPI_WORD_ROWS 32u
+#define DLPI_READY_BITS 48
+#define DLPI_READY_MASK ((UINT64_C(1) << DLPI_READY_BITS) - 1)
+
+typedef uint64_t dlpi_gather_word;
+
+static inline bool dlpi_ready_is(uint64_t word, uint64_t b) {
+    return ((word ^ (b + 1)) & DLPI_READY_MASK) == 0;
+}
+static inline uint64_t dlpi_ready_word(uint64_t word, uint64_t b) {
+    return (word & ~DLPI_READY_MASK) | ((b + 1) & DLPI_READY_MASK);
+}
+/* Has batch b, or a later one in its record, left the stage? */
+static inline bool dlpi_ready_past(uint64_t word, uint64_t b) {
+    return (word & DLPI_READY_MASK) > (b & DLPI_READY_MASK);
+}
+static inline uint32_t dlpi_word_full(uint32_t count, uint32_t word) {
+    uint32_t rows = count - word * DLPI_WORD_ROWS;
+    return rows >= DLPI_WORD_ROWS ? UINT32_MAX : (UINT32_C(1) << rows) - 1u;
+}
+/* Bits of rows [row, end), which lie in one word. */
+static inline uint32_t dlpi_unit_mask(uint32_t row, uint32_t end) {
+    uint32_t n = end - row;
+    uint32_t ones = n >= DLPI_WORD_ROWS ? UINT32_MAX : (UINT32_C(1) << n) - 1u;
+    return ones << (row % DLPI_WORD_ROWS);
+}
+
+/* ---- writers ---- */
+
+/* Rows of batch b are complete. Returns the word's bits: what is complete by now. */
+static inline uint32_t dlpi_gather_publish(dlpi_gather_word *done, uint64_t b, uint32_t mask) {
+    uint64_t old = DLPI_LOAD_RLX(done), now; /* D1: the swap below orders it */
+    do {
+        now = (old >> 32 == (b & UINT32_MAX) ? old : b << 32) | mask;
+    } while (!DLPI_CAS_SEQ(done, &old, now)); /* D1 -> D1 */
+    return (uint32_t)now;
+}
+
+/* The bits of done[i] of batch b, none when the word is of another generation. */
+static inline uint32_t dlpi_gather_bits(const dlpi_gather_word *done, uint32_t i, uint64_t b) {
+    uint64_t word = DLPI_LOAD_SEQ(&done[i]); /* D1 <- D1 */
+    return (uint32_t)(word >> 32) == (uint32_t)b ? (uint32_t)word : 0;
+}
+
+/* Which rows of mask are missing; none when the word is of a later batch: this one is out. */
+static inline uint32_t dlpi_gather_missing(const dlpi_gather_word *done, uint64_t b,
+                                           uint32_t mask) {
+    uint64_t word = DLPI_LOAD_SEQ(done); /* D1 <- D1 */
+    int32_t newer = (int32_t)((uint32_t)(word >> 32) - (uint32_t)b);
+    if (newer > 0) return 0;
+    return newer == 0 ? mask & ~(uint32_t)word : mask;
+}
+
+/* Are all done words full for batch b? Starts at the hint (NULL: there is none), moves it. seen:
+   ready as it was before; the hint is for its redo count only. */
+static inline bool dlpi_gather_full(const dlpi_gather_word *done, uint64_t *scan, uint64_t b,
+                                    uint32_t count, uint64_t seen) {
+    uint64_t key = (b << 16 | seen >> DLPI_READY_BITS) << 16;
+    /* D2 <- D2: rows of the words it skips are ours to pass on */
+    uint64_t hint = scan ? DLPI_LOAD_ACQ(scan) : 0;
+    uint32_t i = scan && (hint ^ key) >> 16 == 0 ? (uint32_t)hint & 0xffffu : 0, from = i;
+    uint32_t words = (count + DLPI_WORD_ROWS - 1) / DLPI_WORD_ROWS;
+    for (; i < words; i++) {
+        uint64_t word = DLPI_LOAD_SEQ(&done[i]); /* D1 <- D1 */
+        if (word != ((b & UINT32_MAX) << 32 | dlpi_word_full(count, i))) break;
+    }
+    if (scan && i != from) DLPI_STORE_REL(scan, key | i); /* D2 -> D2: full words stay full */
+    return i == words;
+}
+
+/* Let batch b out. seen: ready, read before the words were found full. One of several succeeds. */
+static inline bool dlpi_gather_close(dlpi_gather_word *ready, uint64_t seen, uint64_t b) {
+    return DLPI_CAS_SEQ(ready, &seen, dlpi_ready_word(seen, b)); /* Y1 -> Y1 */
+}
+/* By the one who has all of the batch; the same without rows; and where nothing goes back. */
+static inline void dlpi_gather_pass(dlpi_gather_word *ready, uint64_t b) {
+    DLPI_STORE_SEQ(ready, dlpi_ready_word(DLPI_LOAD_RLX(ready), b)); /* Y1 -> Y1 */
+}
+static inline void dlpi_gather_skip(dlpi_gather_word *ready, uint64_t b) {
+    DLPI_STORE_REL(ready, dlpi_ready_word(DLPI_LOAD_RLX(ready), b)); /* Y1 -> Y1 */
+}
+static inline void dlpi_gather_put(dlpi_gather_word *ready, uint64_t b) {
+    DLPI_STORE_SEQ(ready, b + 1); /* Y1 -> Y1 */
+}
+
+/* ---- the reader ---- */
+
+static inline uint64_t dlpi_gather_ready(const dlpi_gather_word *ready) {
+    return DLPI_LOAD_SEQ(ready); /* Y1 <- Y1 */
+}
+static inline uint64_t dlpi_gather_look(const dlpi_gather_word *ready) {
+    return DLPI_LOAD_ACQ(ready); /* Y1 <- Y1 */
+}
+
+/* How many of count rows of batch b are complete. */
+static inline uint32_t dlpi_gather_depth(const dlpi_gather_word *done, uint64_t b, uint32_t count) {
+    uint32_t n = 0;
+    for (uint32_t i = 0; i * DLPI_WORD_ROWS < count; i++)
+        n += (uint32_t)__builtin_popcount(dlpi_gather_bits(done, i, b) & dlpi_word_full(count, i));
+    return n;
+}
+
+/* ---- rows and batches that go back ---- */
+
+static inline void dlpi_gather_take_back(dlpi_gather_word *done, uint32_t rows) {
+    DLPI_AND_SEQ(done, ~(uint64_t)rows); /* D1 -> D1 */
+}
+
+/* Batch b is not out, after all: ready becomes that of the batch before, with another count. */
+static inline void dlpi_gather_undo(dlpi_gather_word *ready, uint64_t b) {
+    uint64_t next = (DLPI_LOAD_SEQ(ready) >> DLPI_READY_BITS) + 1;          /* Y1 <- Y1 */
+    DLPI_STORE_SEQ(ready, next << DLPI_READY_BITS | (b & DLPI_READY_MASK)); /* Y1 -> Y1 */
+}
