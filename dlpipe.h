@@ -3509,6 +3509,137 @@ static void dlpi_wait_policy(uint32_t peers, uint32_t *spin_ns, uint32_t *yields
     *yields = peers <= n ? 0 : 50;
 }
 
+/* ---------------------------------------------------------------------------------------------
+   >>impl-sleepers   SLEEP AND WAKE: MANY SLEEPERS BEHIND ONE WORD
+   Up to 32 sleepers share a futex word and a mask that has a bit for each of them; a sleeper that
+   is alone has a flag in the mask's place. All accesses are sequentially consistent, and so are
+   the publications that wakers make before they look and the looks that sleepers take last.
+
+   label  word          written by                     read by
+   B1     mask, flag    sleeper: its bit; waker: out   wakers
+   B1     word          waker: counts                  sleepers, before the bit; the kernel
+   A1     active        who retires workers            workers, behind B1: may I claim?
+
+   Sleeper: read word (dlpi_sleepers_word), set the bit (dlpi_sleepers_enter), look for work once
+   more, sleep while word is unchanged, clear the bit (dlpi_sleepers_leave).
+   Waker: publish; read the mask; take bits out; change the word; wake those bits.
+   Why no wake-up is lost: either the waker sees the bit, or its publication comes before the bit,
+   and the sleeper's last look finds the work. A word that changed between its reading and the sleep
+   does not let the sleeper sleep.
+   Why none is wasted: of several wakers the one that takes a bit out wakes it, and no other.
+   Crashes: a waker that dies between the swap and the wake leaves a sleeper without a bit. So every
+   sleep has an end, and recovery wakes by the word, whatever masks say (dlpi_sleepers_wake_all). */
+
+typedef struct dlpi_sleepers {
+    uint32_t word; /* futex; counts the wakes */
+    uint32_t mask; /* a bit for each sleeper */
+    uint8_t pad[DLPI_LINE - 8];
+} dlpi_sleepers;
+
+/* ---- a word that counts what happened ---- */
+
+static inline uint32_t dlpi_event_count(const uint32_t *word) {
+    return DLPI_LOAD_SEQ(word); /* B1 <- B1 */
+}
+static inline void dlpi_event_add(uint32_t *word) { DLPI_ADD_SEQ(word, 1u); /* B1 -> B1 */ }
+
+/* ---- many sleepers ---- */
+
+static inline uint32_t dlpi_sleepers_word(const dlpi_sleepers *s) {
+    return dlpi_event_count(&s->word); /* before the bit */
+}
+
+/* Returns who sleeps already. */
+static inline uint32_t dlpi_sleepers_enter(dlpi_sleepers *s, uint32_t bit) {
+    return DLPI_OR_SEQ(&s->mask, bit); /* B1 -> B1 */
+}
+
+/* Returns whether somebody has woken this one: who wakes clears the bit, so of the two one alone
+   finds it set. */
+static bool dlpi_sleepers_leave(dlpi_sleepers *s, uint32_t bit) {
+    if ((DLPI_LOAD_SEQ(&s->mask) & bit) == 0) return true; /* B1 <- B1 */
+    return (DLPI_AND_SEQ(&s->mask, ~bit) & bit) == 0;      /* B1 <-> B1 */
+}
+
+/* It is dead. */
+static inline void dlpi_sleepers_forget(dlpi_sleepers *s, uint32_t bit) {
+    DLPI_AND_SEQ(&s->mask, ~bit); /* B1 */
+}
+
+/* Wake these, which have no bit, or have lost it. */
+static void dlpi_sleepers_wake_bits(dlpi_sleepers *s, int n, uint32_t bits, uint32_t shared) {
+    dlpi_event_add(&s->word);
+    dlpi_futex_wake(&s->word, n, bits, (int)shared);
+}
+
+/* Wake at most n. Returns how many more there would have been room for. */
+static uint32_t dlpi_sleepers_wake(dlpi_sleepers *s, uint32_t n, uint32_t shared) {
+    uint32_t mask = DLPI_LOAD_SEQ(&s->mask); /* B1 -> B1 */
+    uint32_t bits = 0;
+    while (mask != 0 && n > 0) {
+        bits |= mask & (0u - mask);
+        mask &= mask - 1u;
+        n--;
+    }
+    if (bits == 0) return n;
+    bits &= DLPI_AND_SEQ(&s->mask, ~bits); /* B1: whoever takes a bit out wakes it */
+    if (bits != 0) dlpi_sleepers_wake_bits(s, __builtin_popcount(bits), bits, shared);
+    return n;
+}
+
+static void dlpi_sleepers_wake_one(dlpi_sleepers *s, uint32_t bit, uint32_t shared) {
+    if ((DLPI_LOAD_SEQ(&s->mask) & bit) == 0) return;      /* B1 -> B1 */
+    if ((DLPI_AND_SEQ(&s->mask, ~bit) & bit) == 0) return; /* B1 */
+    dlpi_sleepers_wake_bits(s, 1, bit, shared);
+}
+
+/* Whoever sleeps on the word, whatever the masks say. */
+static void dlpi_sleepers_wake_all(uint32_t *word) {
+    dlpi_event_add(word);
+    dlpi_futex_wake(word, INT_MAX, UINT32_MAX, 1);
+}
+
+/* ---- a sleeper that is alone on its flag and word ---- */
+
+static inline void dlpi_sleeper_enter(uint32_t *flag) { DLPI_STORE_SEQ(flag, 1u); /* B1 -> B1 */ }
+static inline void dlpi_sleeper_leave(uint32_t *flag) { DLPI_STORE_SEQ(flag, 0u); /* B1 */ }
+
+static void dlpi_sleeper_wake(uint32_t *flag, uint32_t *word, uint32_t shared) {
+    if (DLPI_LOAD_SEQ(flag) == 0) return;     /* B1 -> B1 */
+    if (DLPI_XCHG_SEQ(flag, 0u) == 0) return; /* B1 */
+    dlpi_event_add(word);
+    dlpi_futex_wake(word, 1, UINT32_MAX, (int)shared);
+}
+
+/* One that says what it waits for: batch + 1, UINT64_MAX anything, 0 nothing. */
+static inline void dlpi_sleeper_want(uint64_t *want, uint64_t what) {
+    DLPI_STORE_SEQ(want, what); /* B1 -> B1 */
+}
+
+/* Batch b is there; UINT64_MAX: anything may be. */
+static void dlpi_sleeper_wake_for(uint64_t *want, uint64_t b, uint32_t *word, uint32_t shared) {
+    uint64_t what = DLPI_LOAD_SEQ(want); /* B1 -> B1 */
+    if (DLPI_LIKELY(what == 0) || (what != UINT64_MAX && what != b + 1 && b != UINT64_MAX)) return;
+    if (DLPI_XCHG_SEQ(want, UINT64_C(0)) == 0) return; /* B1: one wake for a sleep */
+    dlpi_event_add(word);
+    dlpi_futex_wake(word, 1, UINT32_MAX, (int)shared);
+}
+
+/* Of sleepers that look for themselves whether it was for them. */
+static void dlpi_sleepers_wake_any(const uint64_t *mask, uint32_t *word) {
+    if (DLPI_LOAD_SEQ(mask) == 0) return; /* B1 -> B1 */
+    dlpi_sleepers_wake_all(word);
+}
+
+/* ---- how many may work ---- */
+
+static inline uint32_t dlpi_sleepers_active(const uint32_t *active) {
+    return DLPI_LOAD_SEQ(active); /* A1 <- A1, behind B1 */
+}
+static inline void dlpi_sleepers_activate(uint32_t *active, uint32_t n) {
+    DLPI_STORE_SEQ(active, n); /* A1 -> A1 */
+}
+
 /* ---- lanes: layout, attach, wait ---- */
 
 #define DLPI_SPSC_MAGIC UINT64_C(0x31656e616c706c64) /* "dlplane1" */
@@ -3889,6 +4020,421 @@ DLPDEF int64_t dlp_mpsc_pop_burst(dlp_mpsc_rx *rx, void *records, uint64_t max, 
     int r = dlp_mpsc_wait_rx(rx, timeout_ms);
     if (r != DLP_OK) return r < 0 ? r : 0;
     return dlp_mpsc_try_pop_burst(rx, records, max);
+}
+
+/* ---------------------------------------------------------------------------------------------
+   >>impl-claims     CLAIM: ONE WRITER, MANY READERS
+   A record of the link is a batch, cut into units that readers take one by one. Nothing is popped:
+   the swap that puts a reader's number into the unit's owner word IS the claim, and nothing else
+   records it, so a dead reader's units are still there, under its number.
+
+   head       generation (39) | count (21) | padded (1) | run shift (3): the batch in the record
+   owner[u]   generation (39) | who (25): reader + 1; or that and DLPI_REDO: the reader sends the
+              unit back; or DLPI_FREED and a number: free again. Other links say what is with their
+              record in the lower 25 bits (part cells), or have a key of their own (chunks)
+   cursor     generation (39) | unit (25): units below are claimed. A hint
+   rescans    counts the frees: who sees it move looks once without cursors
+   frees      counts them for each record: no two frees of a unit have the same word
+
+   call                  label  order    by whom                     partner
+   dlpi_claim_publish    P1     release  the writer, after fields    P1
+   dlpi_claim_head       P1     acquire  readers, before a claim     P1
+   dlpi_claim_head_now   P1     seq_cst  recovery, consumers         P1
+   dlpi_claim_look       O1     acquire  readers, before a claim     O1 of who freed or finished it
+   dlpi_claim_owner      O1     seq_cst  recovery, the writer        O1
+   dlpi_claim_take       O1     swap     readers; recovery           O1: one of them
+   dlpi_claim_done       O1     seq_cst  the owner                   O1, behind its bytes
+   dlpi_claim_mark       O1     seq_cst  a later stage's owner       O1 of recovery
+   dlpi_claim_free       O1     seq_cst  the owner, recovery         O1
+   dlpi_claim_freed      O1     add      the owner, recovery         a number of its own
+   dlpi_claim_was_freed  O1     relaxed  the stage before            ordered by its own claim
+   dlpi_claim_rescan     R1     add      who freed units             R1
+   dlpi_claim_rescans    R1     seq_cst  readers, before a look      R1
+   dlpi_claim_cursor, dlpi_claim_advance   relaxed: a hint, whatever it says
+
+   Why a claim is right. A reader that claims unit u of batch b has read an owner word older than b,
+   and a head of generation b with u below its count. Records are used again only after every unit
+   of b was claimed and done, and owner words only grow, so if the record went on since, the swap
+   fails. Units of b freed again get generation b - 1, which is older than b and than nothing later,
+   and a number that none of their claims and none of their earlier frees had.
+   Full: the writer has no record whose credit is back (>>impl-credit); it never waits here.
+   Empty: each owner word has b's generation; the cursor says so early, and may say too little.
+   Wrap: generations are modulo 2^39 and compared within half of that; a link has at most as many
+   batches under way as it has records. That a number of frees comes round (2^23) takes as many
+   frees of one record while one reader stands between its look and its swap.
+   Crashes: a reader that dies has its number in the owner word until recovery, which alone may act
+   for it, frees the unit or sends it back. A hint that it did not write is made up for by a look
+   without hints: rescans moves. A writer publishes a head by one store, whole or not at all. */
+
+#define DLPI_GEN_BITS 39
+#define DLPI_GEN_MASK ((UINT64_C(1) << DLPI_GEN_BITS) - 1)
+#define DLPI_FREED UINT32_C(0x800000) /* in an owner word, where a reader's number is far below */
+#define DLPI_REDO UINT32_C(0x1000000) /* in an owner word: the reader gives it up */
+
+typedef uint64_t dlpi_claim_word;
+
+static inline uint64_t dlpi_gen(uint64_t word) { return word >> 25; }
+static inline uint64_t dlpi_gen_word(uint64_t b, uint64_t low) { return b << 25 | low; }
+static inline uint32_t dlpi_gen_low(uint64_t word) { return (uint32_t)word & 0x1ffffffu; }
+/* Is generation g older than batch b? Both modulo 2^39, at most 2^38 apart. */
+static inline bool dlpi_older(uint64_t g, uint64_t b) {
+    return ((b - g) & DLPI_GEN_MASK) - 1 < (UINT64_C(1) << (DLPI_GEN_BITS - 1));
+}
+
+static inline uint64_t dlpi_pub(uint64_t b, uint32_t count, uint32_t padded, uint32_t shift) {
+    return dlpi_gen_word(b, (uint64_t)count << 4 | padded << 3 | shift);
+}
+static inline uint32_t dlpi_pub_count(uint64_t pub) { return (uint32_t)(pub >> 4) & 0x1fffffu; }
+static inline bool dlpi_pub_padded(uint64_t pub) { return (pub >> 3 & 1u) != 0; }
+static inline uint32_t dlpi_pub_shift(uint64_t pub) { return (uint32_t)pub & 7u; }
+static inline uint32_t dlpi_units(uint32_t count, uint32_t shift) {
+    return (count + (1u << shift) - 1u) >> shift;
+}
+
+/* ---- the writer ---- */
+
+static inline void dlpi_claim_publish(dlpi_claim_word *head, uint64_t word) {
+    DLPI_STORE_REL(head, word); /* P1 -> P1 */
+}
+
+/* A record whose word says what is with it is closed to readers, unless one has come first. */
+static inline bool dlpi_claim_close(dlpi_claim_word *own, uint64_t *seen, uint64_t word) {
+    return DLPI_CAS_SEQ(own, seen, word); /* O1 <-> O1 */
+}
+
+/* ---- readers ---- */
+
+static inline uint64_t dlpi_claim_head(const dlpi_claim_word *head) {
+    return DLPI_LOAD_ACQ(head); /* P1 <- P1 */
+}
+static inline uint64_t dlpi_claim_head_now(const dlpi_claim_word *head) {
+    return DLPI_LOAD_SEQ(head); /* P1 <- P1 */
+}
+
+static inline uint64_t dlpi_claim_look(const dlpi_claim_word *own) {
+    return DLPI_LOAD_ACQ(own); /* O1 <- O1 */
+}
+static inline uint64_t dlpi_claim_owner(const dlpi_claim_word *own) {
+    return DLPI_LOAD_SEQ(own); /* O1 <- O1 */
+}
+
+/* Put word where seen was read. */
+static inline bool dlpi_claim_take(dlpi_claim_word *own, uint64_t seen, uint64_t word) {
+    return DLPI_CAS_SEQ(own, &seen, word); /* O1 <-> O1 */
+}
+
+/* The owner says what is with the record now. */
+static inline void dlpi_claim_done(dlpi_claim_word *own, uint64_t word) {
+    DLPI_STORE_SEQ(own, word); /* O1 -> O1 */
+}
+
+/* Units of batch b that are not claimed: how many of n. */
+static inline uint32_t dlpi_claim_depth(const dlpi_claim_word *own, uint32_t n, uint64_t b) {
+    uint32_t left = 0;
+    for (uint32_t u = 0; u < n; u++) left += dlpi_older(dlpi_gen(dlpi_claim_look(&own[u])), b);
+    return left;
+}
+
+/* The first unit of batch b that may be free, as far as is known. */
+static inline uint32_t dlpi_claim_cursor(const dlpi_claim_word *cursor, uint64_t b) {
+    uint64_t next = DLPI_LOAD_RLX(cursor); /* a hint; rescans makes everybody ignore it */
+    return dlpi_gen(next) == (b & DLPI_GEN_MASK) ? dlpi_gen_low(next) : 0;
+}
+static inline void dlpi_claim_advance(dlpi_claim_word *cursor, uint64_t b, uint32_t unit) {
+    DLPI_STORE_RLX(cursor, dlpi_gen_word(b, unit)); /* a hint */
+}
+
+/* ---- units free again ---- */
+
+/* What the owner word is for a unit of batch b that is freed again: nobody's, older than b, and
+   another value each time: a claimer that read the one before, and slept while the unit was claimed
+   and freed once more, finds it changed. */
+static inline uint64_t dlpi_claim_freed(uint32_t *frees, uint64_t b) {
+    uint32_t n = DLPI_ADD_SEQ(frees, 1u); /* O1: a number of its own */
+    return dlpi_gen_word(b - 1, DLPI_FREED | (n & (DLPI_FREED - 1)));
+}
+
+/* What it is while reader `who` sends it back. */
+static inline uint64_t dlpi_claim_mark_word(uint64_t b, uint32_t who) {
+    return dlpi_gen_word(b, DLPI_REDO | (who + 1u));
+}
+static inline void dlpi_claim_mark(dlpi_claim_word *own, uint64_t word) {
+    DLPI_STORE_SEQ(own, word); /* O1 -> O1 of recovery */
+}
+static inline void dlpi_claim_free(dlpi_claim_word *own, uint64_t word) {
+    DLPI_STORE_SEQ(own, word); /* O1 -> O1 */
+}
+
+/* Was the unit of batch b freed, and is it claimed by nobody since? Its rows have just been done
+   once more: by whom orders the look. */
+static inline bool dlpi_claim_was_freed(const dlpi_claim_word *own, uint64_t b) {
+    uint64_t now = DLPI_LOAD_RLX(own); /* O1: ordered by our claim, see rows_redo */
+    return dlpi_gen(now) == ((b - 1) & DLPI_GEN_MASK) && (now & DLPI_FREED) != 0;
+}
+
+/* Everybody is to look once without cursors. */
+static inline void dlpi_claim_rescan(uint64_t *rescans) {
+    DLPI_ADD_SEQ(rescans, UINT64_C(1)); /* R1 -> R1 */
+}
+static inline uint64_t dlpi_claim_rescans(const uint64_t *rescans) {
+    return DLPI_LOAD_SEQ(rescans); /* R1 <- R1 */
+}
+
+/* ---------------------------------------------------------------------------------------------
+   >>impl-gather     GATHER: MANY WRITERS, ONE READER IN ORDER
+   A record is a batch; its rows are completed by many, each once or again, in any order. It is out
+   when all its bits are set, never by a countdown, which cannot be done twice.
+
+   done[i]    which of rows 32 i .. 32 i + 31 are complete: generation (32), a bit for each
+   scan       where there is more than one of those: done words below are full. generation (32) |
+              how often the batch went back (16) | word (16). A hint
+   ready      how often batches went back (16) | sequence + 1 (48) of the batch that is out
+   Words are never reset: one of an older generation counts as empty.
+
+   call                  label  order    by whom                        partner
+   dlpi_gather_publish   D1     swap     a writer, after its rows       D1 of whoever looks for full
+   dlpi_gather_bits      D1     seq_cst  the next stage, recovery       D1
+   dlpi_gather_full      D1     seq_cst  who filled a word              D1
+                         D2     acquire, release: the scan hint         D2: rows of the words that
+                                                                        it skips are passed on, too
+   dlpi_gather_take_back D1     and      who sends rows back            D1
+   dlpi_gather_close     Y1     swap     who found all words full       Y1 of the reader
+   dlpi_gather_pass      Y1     seq_cst  the one writer of a batch      Y1 of the reader
+   dlpi_gather_put       Y1     seq_cst  a stage that nothing goes      Y1 of the reader
+                                         back to
+   dlpi_gather_skip      Y1     release  the scheduler: no rows         Y1 of the reader, by a tail
+   dlpi_gather_ready     Y1     seq_cst  the reader; a sleeper's last   Y1
+                                         look, so behind B1
+   dlpi_gather_look      Y1     acquire  completers, observers          Y1
+   dlpi_gather_undo      Y1     seq_cst  who sends a batch back         Y1 of a closer
+
+   Why a batch leaves once. done[i] becomes full by one swap; whoever made a word full then looks at
+   the others. The swaps are totally ordered, so the last of them sees all full; several may, and
+   then the swap on ready lets one through.
+   Full: a writer never finds it so; it has the unit by a claim, so the record is its batch's.
+   Empty: ready is of an older batch: sequences are 48 bits, and do not come round.
+   Wrap: of the generation, done words keep 32 bits. A record is used again only when it is out,
+   and a word that is 2^32 batches old would need as many batches without this word: each batch of
+   a record writes its words, or has no rows there.
+   Crashes: a writer that dies before the swap has completed nothing; its bits are missing, and the
+   claim says whose they were. One that dies between the last bit and ready leaves a batch that is
+   full: whoever recovers closes it, by the same swap. Rows taken back lose their bits first, then
+   ready gets another count, so that a closer who has read it cannot swap it any more. */
+
+#define DLPI_WORD_ROWS 32u
+#define DLPI_READY_BITS 48
+#define DLPI_READY_MASK ((UINT64_C(1) << DLPI_READY_BITS) - 1)
+
+typedef uint64_t dlpi_gather_word;
+
+static inline bool dlpi_ready_is(uint64_t word, uint64_t b) {
+    return ((word ^ (b + 1)) & DLPI_READY_MASK) == 0;
+}
+static inline uint64_t dlpi_ready_word(uint64_t word, uint64_t b) {
+    return (word & ~DLPI_READY_MASK) | ((b + 1) & DLPI_READY_MASK);
+}
+/* Has batch b, or a later one in its record, left the stage? */
+static inline bool dlpi_ready_past(uint64_t word, uint64_t b) {
+    return (word & DLPI_READY_MASK) > (b & DLPI_READY_MASK);
+}
+static inline uint32_t dlpi_word_full(uint32_t count, uint32_t word) {
+    uint32_t rows = count - word * DLPI_WORD_ROWS;
+    return rows >= DLPI_WORD_ROWS ? UINT32_MAX : (UINT32_C(1) << rows) - 1u;
+}
+/* Bits of rows [row, end), which lie in one word. */
+static inline uint32_t dlpi_unit_mask(uint32_t row, uint32_t end) {
+    uint32_t n = end - row;
+    uint32_t ones = n >= DLPI_WORD_ROWS ? UINT32_MAX : (UINT32_C(1) << n) - 1u;
+    return ones << (row % DLPI_WORD_ROWS);
+}
+
+/* ---- writers ---- */
+
+/* Rows of batch b are complete. Returns the word's bits: what is complete by now. */
+static inline uint32_t dlpi_gather_publish(dlpi_gather_word *done, uint64_t b, uint32_t mask) {
+    uint64_t old = DLPI_LOAD_RLX(done), now; /* D1: the swap below orders it */
+    do {
+        now = (old >> 32 == (b & UINT32_MAX) ? old : b << 32) | mask;
+    } while (!DLPI_CAS_SEQ(done, &old, now)); /* D1 -> D1 */
+    return (uint32_t)now;
+}
+
+/* The bits of done[i] of batch b, none when the word is of another generation. */
+static inline uint32_t dlpi_gather_bits(const dlpi_gather_word *done, uint32_t i, uint64_t b) {
+    uint64_t word = DLPI_LOAD_SEQ(&done[i]); /* D1 <- D1 */
+    return (uint32_t)(word >> 32) == (uint32_t)b ? (uint32_t)word : 0;
+}
+
+/* Which rows of mask are missing; none when the word is of a later batch: this one is out. */
+static inline uint32_t dlpi_gather_missing(const dlpi_gather_word *done, uint64_t b,
+                                           uint32_t mask) {
+    uint64_t word = DLPI_LOAD_SEQ(done); /* D1 <- D1 */
+    int32_t newer = (int32_t)((uint32_t)(word >> 32) - (uint32_t)b);
+    if (newer > 0) return 0;
+    return newer == 0 ? mask & ~(uint32_t)word : mask;
+}
+
+/* Are all done words full for batch b? Starts at the hint (NULL: there is none), moves it. seen:
+   ready as it was before; the hint is for its redo count only. */
+static inline bool dlpi_gather_full(const dlpi_gather_word *done, uint64_t *scan, uint64_t b,
+                                    uint32_t count, uint64_t seen) {
+    uint64_t key = (b << 16 | seen >> DLPI_READY_BITS) << 16;
+    /* D2 <- D2: rows of the words it skips are ours to pass on */
+    uint64_t hint = scan ? DLPI_LOAD_ACQ(scan) : 0;
+    uint32_t i = scan && (hint ^ key) >> 16 == 0 ? (uint32_t)hint & 0xffffu : 0, from = i;
+    uint32_t words = (count + DLPI_WORD_ROWS - 1) / DLPI_WORD_ROWS;
+    for (; i < words; i++) {
+        uint64_t word = DLPI_LOAD_SEQ(&done[i]); /* D1 <- D1 */
+        if (word != ((b & UINT32_MAX) << 32 | dlpi_word_full(count, i))) break;
+    }
+    if (scan && i != from) DLPI_STORE_REL(scan, key | i); /* D2 -> D2: full words stay full */
+    return i == words;
+}
+
+/* Let batch b out. seen: ready, read before the words were found full. One of several succeeds. */
+static inline bool dlpi_gather_close(dlpi_gather_word *ready, uint64_t seen, uint64_t b) {
+    return DLPI_CAS_SEQ(ready, &seen, dlpi_ready_word(seen, b)); /* Y1 -> Y1 */
+}
+/* By the one who has all of the batch; the same without rows; and where nothing goes back. */
+static inline void dlpi_gather_pass(dlpi_gather_word *ready, uint64_t b) {
+    DLPI_STORE_SEQ(ready, dlpi_ready_word(DLPI_LOAD_RLX(ready), b)); /* Y1 -> Y1 */
+}
+static inline void dlpi_gather_skip(dlpi_gather_word *ready, uint64_t b) {
+    DLPI_STORE_REL(ready, dlpi_ready_word(DLPI_LOAD_RLX(ready), b)); /* Y1 -> Y1 */
+}
+static inline void dlpi_gather_put(dlpi_gather_word *ready, uint64_t b) {
+    DLPI_STORE_SEQ(ready, b + 1); /* Y1 -> Y1 */
+}
+
+/* ---- the reader ---- */
+
+static inline uint64_t dlpi_gather_ready(const dlpi_gather_word *ready) {
+    return DLPI_LOAD_SEQ(ready); /* Y1 <- Y1 */
+}
+static inline uint64_t dlpi_gather_look(const dlpi_gather_word *ready) {
+    return DLPI_LOAD_ACQ(ready); /* Y1 <- Y1 */
+}
+
+/* How many of count rows of batch b are complete. */
+static inline uint32_t dlpi_gather_depth(const dlpi_gather_word *done, uint64_t b, uint32_t count) {
+    uint32_t n = 0;
+    for (uint32_t i = 0; i * DLPI_WORD_ROWS < count; i++)
+        n += (uint32_t)__builtin_popcount(dlpi_gather_bits(done, i, b) & dlpi_word_full(count, i));
+    return n;
+}
+
+/* ---- rows and batches that go back ---- */
+
+static inline void dlpi_gather_take_back(dlpi_gather_word *done, uint32_t rows) {
+    DLPI_AND_SEQ(done, ~(uint64_t)rows); /* D1 -> D1 */
+}
+
+/* Batch b is not out, after all: ready becomes that of the batch before, with another count. */
+static inline void dlpi_gather_undo(dlpi_gather_word *ready, uint64_t b) {
+    uint64_t next = (DLPI_LOAD_SEQ(ready) >> DLPI_READY_BITS) + 1;          /* Y1 <- Y1 */
+    DLPI_STORE_SEQ(ready, next << DLPI_READY_BITS | (b & DLPI_READY_MASK)); /* Y1 -> Y1 */
+}
+
+/* ---------------------------------------------------------------------------------------------
+   >>impl-credit     CREDITS: COUNTERS AND CELLS THAT COME BACK
+   The spsc link whose records are nothing but their number, and the free list of a pool. A counter
+   has one writer; a cell's word is not 0 while it is taken, and is taken and freed by one each.
+
+   call                       label       order    by whom              partner
+   dlpi_credit_publish        T1, V1      seq_cst  the counter's writer dlpi_credit_seen; before a
+                                                                        wake, so before B1
+   dlpi_credit_publish_quiet  V1          release  where nobody sleeps  dlpi_credit_seen
+                                                   for it
+   dlpi_credit_add            Q2          add      one of many writers  dlpi_credit_seen
+   dlpi_credit_seen           T1, V1, Q2  seq_cst  the reader; also a   dlpi_credit_publish
+                                                   sleeper's last look
+   dlpi_credit_look           T1, V1      acquire  observers            dlpi_credit_publish
+   dlpi_credit_close          T1          seq_cst  the counter's writer dlpi_credit_closed: read
+                                                                        before the counter
+   dlpi_credit_take           C1, C2      relaxed  who takes the cell   none: it alone takes
+   dlpi_credit_done           C1, C2      seq_cst  who gives it back    dlpi_credit_held
+   dlpi_credit_done_quiet     C1          release  where nobody sleeps  dlpi_credit_held
+                                                   for it
+   dlpi_credit_held           C1, C2      seq_cst, acquire: who takes   dlpi_credit_done
+
+   Full and empty: the writer compares two counters of which it owns one; what it reads of the other
+   is old at worst, so there is more room than it sees, never less. Wrap: counters have 64 bits.
+   Crashes: each step is one store, made after what it tells of. A cell whose owner died before it
+   gave it back is still taken: whoever recovers knows by its own records whose it was. */
+
+static inline void dlpi_credit_publish(uint64_t *counter, uint64_t n) {
+    DLPI_STORE_SEQ(counter, n); /* T1, V1 -> T1, V1, B1 */
+}
+static inline void dlpi_credit_publish_quiet(uint64_t *counter, uint64_t n) {
+    DLPI_STORE_REL(counter, n); /* V1 -> V1 */
+}
+static inline void dlpi_credit_add(uint64_t *counter) {
+    DLPI_ADD_SEQ(counter, UINT64_C(1)); /* Q2 -> Q2 */
+}
+static inline uint64_t dlpi_credit_seen(const uint64_t *counter) {
+    return DLPI_LOAD_SEQ(counter); /* T1, V1, Q2 <- T1, V1, Q2 */
+}
+static inline uint64_t dlpi_credit_look(const uint64_t *counter) {
+    return DLPI_LOAD_ACQ(counter); /* T1, V1 <- T1, V1 */
+}
+
+/* The counter will not move any more: word, which is not 0, says so; 0: it goes on. */
+static inline void dlpi_credit_close(uint32_t *end, uint32_t word) {
+    DLPI_STORE_SEQ(end, word); /* T1 -> T1: after the counter */
+}
+static inline uint32_t dlpi_credit_closed(const uint32_t *end) {
+    return DLPI_LOAD_SEQ(end); /* T1 <- T1: before the counter */
+}
+
+static inline void dlpi_credit_take(uint32_t *cell, uint32_t word) {
+    DLPI_STORE_RLX(cell, word); /* C1, C2: only one takes */
+}
+/* word: 0, free; or what else is with the cell now. */
+static inline void dlpi_credit_done(uint32_t *cell, uint32_t word) {
+    DLPI_STORE_SEQ(cell, word); /* C1, C2 -> C1, C2, B1 */
+}
+static inline void dlpi_credit_done_quiet(uint32_t *cell) {
+    DLPI_STORE_REL(cell, 0u); /* C1 -> C1 */
+}
+static inline uint32_t dlpi_credit_held(const uint32_t *cell) {
+    return DLPI_LOAD_SEQ(cell); /* C1 <- C1 */
+}
+static inline uint32_t dlpi_credit_held_look(const uint32_t *cell) {
+    return DLPI_LOAD_ACQ(cell); /* C2 <- C2 */
+}
+
+/* ---------------------------------------------------------------------------------------------
+   >>impl-first      FIRST: MANY WRITERS, ONE RECORD, THE FIRST ONE STAYS
+   An error's place. A word says who writes it, from before the record is written: so recovery knows
+   of a writer that died half-way, and ends the record for it. Another value, or another word, says
+   that the record is whole.
+
+   call                      label       order    by whom             partner
+   dlpi_first_take           E1, F1      swap     writers             one of them
+   dlpi_first_publish        E1, F1      seq_cst  the one that has    dlpi_first_seen; before a
+                                                  it; recovery        wake, so before B1
+   dlpi_first_publish_quiet  F1, K3      release  the one that has it dlpi_first_look
+   dlpi_first_seen           E1, F1      seq_cst  readers, recovery   dlpi_first_publish
+   dlpi_first_look           F1, K3      acquire  readers             dlpi_first_publish
+
+   Full: whoever comes second writes nothing. Empty: 0. It does not wrap: one record, used once (of
+   a batch: until the record of the batch is used again, when nobody may look). */
+
+static inline bool dlpi_first_take(uint32_t *word, uint32_t mine) {
+    uint32_t none = 0;
+    return DLPI_CAS_SEQ(word, &none, mine); /* E1, F1: the first one stays */
+}
+static inline void dlpi_first_publish(uint32_t *word) {
+    DLPI_STORE_SEQ(word, 1u); /* E1, F1 -> E1, F1 */
+}
+static inline void dlpi_first_publish_quiet(uint32_t *word) {
+    DLPI_STORE_REL(word, 1u); /* F1, K3 -> F1, K3 */
+}
+static inline uint32_t dlpi_first_seen(const uint32_t *word) {
+    return DLPI_LOAD_SEQ(word); /* E1, F1 <- E1, F1 */
+}
+static inline uint32_t dlpi_first_look(const uint32_t *word) {
+    return DLPI_LOAD_ACQ(word); /* F1, K3 <- F1, K3 */
 }
 
 /* ---------------------------------------------------------------------------------------------
@@ -5355,50 +5901,30 @@ DLPDEF void dlp_buckets_close(dlp_buckets *b) {
 
    Per slot and per stage that has workers there is a record of words (dlpi_sst):
      own[u]   who works on unit u (a run of up to 32 rows of an item stage, of one row where workers
-              have several in flight; the whole batch of a batch stage): generation (39 bits) and
-              worker + 1. A compare-and-swap that puts a worker's number there IS the claim; nothing
-              else records it.
-     done[i]  which of rows 32 i .. 32 i + 31 are complete: generation (32 bits), a bit for each.
-              A batch stage has no rows: done[0] is how often the batch failed there.
+              have several in flight; the whole batch of a batch stage): see >>impl-claims
+     done[i]  which of rows 32 i .. 32 i + 31 are complete: see >>impl-gather. A batch stage has no
+              rows: done[0] is how often the batch failed there.
      ready    sequence + 1 of the batch that left this stage, and how often batches went back.
    Words are never reset: one of an older generation counts as empty.
 
-   label  atomic            written by                 read by (partner)
-   T1     ctl.tail          feeder, after the slot     workers, caller (T1)
-   P1     slot.pub          feeder, after its fields   workers before a claim (P1)
-   O1     own[u]            claiming worker (CAS)      other claimers (O1)
-   D1     done[i]           worker, after its rows     completers, next stage (D1)
-   D2     scan              completer, after done      completers (D2)
-   Y1     ready             completer of the last row  next stage, caller (Y1)
-   Z1     word of what is kept  worker that keeps it      workers (Z1)
-   C1     slot.used         caller at release          feeder (C1)
-   V1     ctl.delivered     caller                     feeder (V1)
-   X2     running, at_once  worker, around a callback  recovery, of a dead worker (X2)
-   A1     sbell.active      caller, in next            workers (A1), see >>impl-tune
-   B1     bell.mask, word   sleeper, waker             (B1): sequentially consistent with T1, D1, Y1
+   Atomics are those of the links, each with its table: >>impl-claims (P1, O1, R1), >>impl-gather
+   (D1, D2, Y1), >>impl-credit (T1, V1, C1, C2, Q2), >>impl-first (E1, F1, K3); and of sleep and
+   wake, >>impl-sleepers (B1, A1). Besides:
 
-   Why a claim is right. A worker that claims unit u of batch b has read own[u] older than b, and
-   pub of generation b with u below its unit count. Slots are reused only after every unit of b was
-   claimed and done, and own[u] only grows, so if the slot went on since, the swap fails. Units of b
-   freed again (dlpi_rows_redo) get generation b - 1, which is older than b and than nothing later,
-   and a number that none of their claims and none of their earlier frees had.
-   Why a batch leaves once. done[i] becomes full by one swap; whoever made a word full then looks at
-   the others. The swaps are totally ordered, so the last of them sees all full; several may, and
-   then the swap on ready lets one through.
+   label  atomic            written by                 read by (partner)
+   Z1     word of what is kept  worker that keeps it      workers (Z1)
+   X2     running, at_once  worker, around a callback  recovery, of a dead worker (X2)
+
+   Slots are reused only after every unit of their batch was claimed and done.
    DLP_DISPATCH_BATCHES narrows who may try, by sequence and number alone, and a worker process that
    takes a dead one's place has its number: so each unit has somebody who may claim it, always. */
 
 #define DLPI_MAGIC 0x31657069706c6400u
 #define DLPI_FORMAT 2u
-#define DLPI_GEN_BITS 39
-#define DLPI_GEN_MASK ((UINT64_C(1) << DLPI_GEN_BITS) - 1)
 #define DLPI_RUN_SHIFT_MAX 5u
-#define DLPI_WORD_ROWS 32u
 #define DLPI_HIST 160u
 #define DLPI_SKIP_RING 64u
 #define DLPI_PARK 64
-#define DLPI_FREED UINT32_C(0x800000) /* in own[u], where a worker's number is far below */
-#define DLPI_REDO UINT32_C(0x1000000) /* in own[u]: the worker gives it up, see dlpi_rows_redo */
 #define DLPI_GOES_BACK UINT64_C(0)
 #define DLPI_WINDOW_MAX 320u /* batches that an unordered state can tell apart */
 #define DLPI_REPLACE_MAX 100u
@@ -5513,13 +6039,6 @@ typedef struct dlpi_share {
     uint8_t pad[DLPI_LINE - 72];
 } dlpi_share;
 
-/* Where up to 32 workers of a stage sleep. */
-typedef struct dlpi_bell {
-    uint32_t word; /* futex; counts the wakes */
-    uint32_t mask; /* a bit for each sleeper */
-    uint8_t pad[DLPI_LINE - 8];
-} dlpi_bell;
-
 /* A dlp_skip; its message has a place of its own. */
 typedef struct dlpi_skip {
     uint64_t epoch, position, index, new_index;
@@ -5574,7 +6093,7 @@ typedef struct dlpi_sbell { /* one for each stage */
     uint32_t shared;        /* 1: sleepers may be in another process than their wakers */
     uint32_t active;        /* A1 workers below this number may claim; caller */
     uint8_t pad[DLPI_LINE - 16];
-    dlpi_bell bell[(DLP_MAX_WORKERS + 31) / 32];
+    dlpi_sleepers bell[(DLP_MAX_WORKERS + 31) / 32];
 } dlpi_sbell;
 
 /* A worker's own block: it alone writes, anybody reads. */
@@ -5615,7 +6134,7 @@ typedef struct dlpi_bslot {
     uint32_t batch_rec; /* of the batch in its batch stages, as rows have one */
     uint32_t killed_by; /* signal that ended the last worker that died over this slot */
     uint8_t pad1[5 * DLPI_LINE - 64 - sizeof(dlp_error)];
-    uint64_t pub; /* P1 generation, count, padded, run shift */
+    dlpi_claim_word pub; /* P1 generation, count, padded, run shift */
     uint64_t epoch, position;
     uint32_t count;
     uint16_t cell; /* item cells of this batch, or its own, see DLPI_CELLS_* */
@@ -5625,9 +6144,9 @@ typedef struct dlpi_bslot {
 /* The words of a stage. Behind them, where there is more than one done word, stands a hint (scan):
    done words below are full; generation (32), redo count (16) and word (16). */
 typedef struct dlpi_sst {
-    uint64_t ready;    /* Y1 */
-    uint64_t next;     /* hint: units below are claimed; generation (39) and unit (25) */
-    uint64_t words[1]; /* done[n_words], own[n_units], scan */
+    dlpi_gather_word ready; /* Y1 */
+    dlpi_claim_word next;   /* the claims' cursor */
+    uint64_t words[1];      /* done[n_words], own[n_units], scan */
 } dlpi_sst;
 
 /* What a collate made of a field, per slot. */
@@ -5647,7 +6166,7 @@ _Static_assert(sizeof(dlpi_share) == DLPI_LINE, "region layout");
 _Static_assert(sizeof(dlpi_kept_rec) == 32, "region layout");
 _Static_assert(offsetof(dlpi_wblock, kept_hits) == offsetof(dlpi_wblock, pad0) + 4, "no padding");
 _Static_assert(sizeof(dlpi_wblock) == offsetof(dlpi_wblock, core_wait_ns) + 8, "no hidden padding");
-_Static_assert(sizeof(dlpi_bell) == DLPI_LINE, "region layout");
+_Static_assert(sizeof(dlpi_sleepers) == DLPI_LINE, "region layout");
 _Static_assert(offsetof(dlpi_ctl, base) == DLPI_LINE, "region layout");
 _Static_assert(offsetof(dlpi_ctl, want) == 2 * DLPI_LINE, "region layout");
 _Static_assert(offsetof(dlpi_ctl, cancel) == 3 * DLPI_LINE, "region layout");
@@ -6227,42 +6746,6 @@ static inline uint32_t dlpi_rec_killed(uint32_t rec, uint32_t stage, bool late) 
            stage << 23 | (late ? DLPI_REC_LATE : 0);
 }
 
-/* pub: generation (39) | count (21) | padded (1) | run shift (3)
-   own: generation (39) | worker + 1 (25), or that and DLPI_REDO, or DLPI_FREED and a number */
-static inline uint64_t dlpi_gen(uint64_t word) { return word >> 25; }
-static inline uint64_t dlpi_gen_word(uint64_t b, uint64_t low) { return b << 25 | low; }
-static inline uint32_t dlpi_gen_low(uint64_t word) { return (uint32_t)word & 0x1ffffffu; }
-static inline uint64_t dlpi_pub(uint64_t b, uint32_t count, uint32_t padded, uint32_t shift) {
-    return dlpi_gen_word(b, (uint64_t)count << 4 | padded << 3 | shift);
-}
-static inline uint32_t dlpi_pub_count(uint64_t pub) { return (uint32_t)(pub >> 4) & 0x1fffffu; }
-static inline bool dlpi_pub_padded(uint64_t pub) { return (pub >> 3 & 1u) != 0; }
-static inline uint32_t dlpi_pub_shift(uint64_t pub) { return (uint32_t)pub & 7u; }
-static inline uint32_t dlpi_units(uint32_t count, uint32_t shift) {
-    return (count + (1u << shift) - 1u) >> shift;
-}
-/* Is generation g older than batch b? Both modulo 2^39, at most 2^38 apart. */
-static inline bool dlpi_older(uint64_t g, uint64_t b) {
-    return ((b - g) & DLPI_GEN_MASK) - 1 < (UINT64_C(1) << (DLPI_GEN_BITS - 1));
-}
-/* ready: redo count (16) | sequence + 1 (48). A batch that goes back to an earlier stage gets
-   another count, so that who read the word before cannot swap it any more. */
-#define DLPI_READY_BITS 48
-#define DLPI_READY_MASK ((UINT64_C(1) << DLPI_READY_BITS) - 1)
-static inline bool dlpi_ready_is(uint64_t word, uint64_t b) {
-    return ((word ^ (b + 1)) & DLPI_READY_MASK) == 0;
-}
-static inline uint64_t dlpi_ready_word(uint64_t word, uint64_t b) {
-    return (word & ~DLPI_READY_MASK) | ((b + 1) & DLPI_READY_MASK);
-}
-/* Has batch b, or a later one in its slot, left the stage? */
-static inline bool dlpi_ready_past(uint64_t word, uint64_t b) {
-    return (word & DLPI_READY_MASK) > (b & DLPI_READY_MASK);
-}
-static inline uint32_t dlpi_word_full(uint32_t count, uint32_t word) {
-    uint32_t rows = count - word * DLPI_WORD_ROWS;
-    return rows >= DLPI_WORD_ROWS ? UINT32_MAX : (UINT32_C(1) << rows) - 1u;
-}
 /* Of a fetch worker's row in a callback (0), or of the i-th in flight; NULL: nothing. */
 static inline void *dlpi_own_row(const dlp_pipe *p, const dlpi_worker *w, size_t i) {
     size_t each = 1 + (size_t)p->fetch->in_flight;
@@ -6299,10 +6782,8 @@ DLPDEF uint64_t dlp_item_random(const dlp_item *item, uint64_t salt) {
 
 /* ---------------------------------------------------------------------------------------------
    >>impl-bells      SLEEP AND WAKE
-   A sleeper: read word, set its bit (B1, sequentially consistent), look for work once more, sleep
-   while word is unchanged. A waker: publish by a sequentially consistent store or swap, read mask
-   (B1); take bits out, bump word, wake. Either the waker sees the bit or the sleeper sees the work.
-   Every sleep ends after 100 ms and looks again. */
+   Who wakes whom; how, and why no wake-up is lost, stands in >>impl-sleepers. Every sleep ends
+   after 100 ms, of some after a second, and looks again. */
 
 #define DLPI_SLEEP_NS UINT64_C(100000000)
 #define DLPI_CPU_NOTE_NS UINT64_C(50000000)
@@ -6310,30 +6791,12 @@ DLPDEF uint64_t dlp_item_random(const dlp_item *item, uint64_t salt) {
 
 /* Wake at most n sleepers of a stage. Call after a sequentially consistent publication. */
 static void dlpi_ring(dlpi_sbell *sb, uint32_t n_workers, uint32_t n) {
-    for (uint32_t g = 0; g * 32u < n_workers && n > 0; g++) {
-        dlpi_bell *bell = &sb->bell[g];
-        uint32_t mask = DLPI_LOAD_SEQ(&bell->mask); /* B1 -> B1 */
-        uint32_t bits = 0;
-        while (mask != 0 && n > 0) {
-            bits |= mask & (0u - mask);
-            mask &= mask - 1u;
-            n--;
-        }
-        if (bits == 0) continue;
-        bits &= DLPI_AND_SEQ(&bell->mask, ~bits); /* B1: whoever takes a bit out wakes it */
-        if (bits == 0) continue;
-        DLPI_ADD_SEQ(&bell->word, 1u); /* B1 -> B1 */
-        dlpi_futex_wake(&bell->word, __builtin_popcount(bits), bits, (int)sb->shared);
-    }
+    for (uint32_t g = 0; g * 32u < n_workers && n > 0; g++)
+        n = dlpi_sleepers_wake(&sb->bell[g], n, sb->shared);
 }
 
 static void dlpi_ring_worker(dlpi_sbell *sb, uint32_t worker) {
-    dlpi_bell *bell = &sb->bell[worker / 32u];
-    uint32_t bit = 1u << worker % 32u;
-    if ((DLPI_LOAD_SEQ(&bell->mask) & bit) == 0) return;      /* B1 -> B1 */
-    if ((DLPI_AND_SEQ(&bell->mask, ~bit) & bit) == 0) return; /* B1 */
-    DLPI_ADD_SEQ(&bell->word, 1u);                            /* B1 -> B1 */
-    dlpi_futex_wake(&bell->word, 1, bit, (int)sb->shared);
+    dlpi_sleepers_wake_one(&sb->bell[worker / 32u], 1u << worker % 32u, sb->shared);
 }
 
 /* There is work on batch b for a stage of threads or processes: wake n of its workers or, where
@@ -6346,24 +6809,13 @@ static void dlpi_ring_batch(const dlp_pipe *p, const dlpi_stage *st, uint64_t b,
         dlpi_ring(sb, (uint32_t)st->n_workers, n);
 }
 
-/* A waiter that is alone on its flag and word: the feeder thread. */
-static void dlpi_ring_one(const dlpi_ctl *ctl, uint32_t *sleeps, uint32_t *word) {
-    if (DLPI_LOAD_SEQ(sleeps) == 0) return;     /* B1 -> B1 */
-    if (DLPI_XCHG_SEQ(sleeps, 0u) == 0) return; /* B1 */
-    DLPI_ADD_SEQ(word, 1u);                     /* B1 -> B1 */
-    dlpi_futex_wake(word, 1, UINT32_MAX, (int)ctl->shared);
-}
 static void dlpi_ring_feeder(dlpi_ctl *ctl) {
-    dlpi_ring_one(ctl, &ctl->feeder_sleeps, &ctl->feeder_word);
+    dlpi_sleeper_wake(&ctl->feeder_sleeps, &ctl->feeder_word, ctl->shared);
 }
 
 /* Batch b became ready for the caller. Call after a sequentially consistent publication. */
 static void dlpi_ring_caller(dlpi_ctl *ctl, uint64_t b) {
-    uint64_t want = DLPI_LOAD_SEQ(&ctl->want); /* B1 -> B1 */
-    if (DLPI_LIKELY(want == 0) || (want != UINT64_MAX && want != b + 1 && b != UINT64_MAX)) return;
-    if (DLPI_XCHG_SEQ(&ctl->want, UINT64_C(0)) == 0) return; /* B1: one wake for a sleep */
-    DLPI_ADD_SEQ(&ctl->caller_word, 1u);                     /* B1 -> B1 */
-    dlpi_futex_wake(&ctl->caller_word, 1, UINT32_MAX, (int)ctl->shared);
+    dlpi_sleeper_wake_for(&ctl->want, b, &ctl->caller_word, ctl->shared);
 }
 
 /* What the source waits for may be there. After a sequentially consistent publication. */
@@ -6376,19 +6828,16 @@ static void dlpi_ring_scheduler(const dlp_pipe *p) {
 
 /* A batch became ready, or nothing will follow. After a sequentially consistent publication. */
 static void dlpi_ring_share(dlpi_share *share) {
-    if (share == NULL || DLPI_LOAD_SEQ(&share->sleepers) == 0) return; /* B1 -> B1 */
-    DLPI_ADD_SEQ(&share->word, 1u);                                    /* B1 -> B1 */
-    dlpi_futex_wake(&share->word, INT_MAX, UINT32_MAX, 1);
+    if (share != NULL) dlpi_sleepers_wake_any(&share->sleepers, &share->word);
 }
 
 /* Wake workers from..to-1 that are parked: no bit says so. After a store of active. */
 static void dlpi_ring_parked(dlpi_sbell *sb, uint32_t from, uint32_t to) {
     while (from < to) {
-        dlpi_bell *bell = &sb->bell[from / 32u];
+        dlpi_sleepers *group = &sb->bell[from / 32u];
         uint32_t end = (from / 32u + 1) * 32u < to ? (from / 32u + 1) * 32u : to, bits = 0;
         for (; from < end; from++) bits |= 1u << from % 32u;
-        DLPI_ADD_SEQ(&bell->word, 1u); /* B1 -> B1 */
-        dlpi_futex_wake(&bell->word, 32, bits, (int)sb->shared);
+        dlpi_sleepers_wake_bits(group, 32, bits, sb->shared);
     }
 }
 
@@ -6403,22 +6852,17 @@ static void dlpi_ring_all(dlp_pipe *p) {
     dlpi_ring_share(p->share);
 }
 
-static void dlpi_wake_word(uint32_t *word) {
-    DLPI_ADD_SEQ(word, 1u); /* B1 -> B1 */
-    dlpi_futex_wake(word, INT_MAX, UINT32_MAX, 1);
-}
-
 /* Wake everybody, whatever the masks say: a waker may have died between taking a sleeper's bit and
    waking it. */
 static void dlpi_wake_all(dlp_pipe *p) {
     for (int i = 0; i < p->n_staffed; i++) {
         dlpi_stage *st = p->work[i];
         for (int g = 0; st->w.num_workers > 0 && g * 32 < st->n_workers; g++)
-            dlpi_wake_word(&p->bells[i].bell[g].word);
+            dlpi_sleepers_wake_all(&p->bells[i].bell[g].word);
     }
-    dlpi_wake_word(&p->ctl->feeder_word);
-    dlpi_wake_word(&p->ctl->caller_word);
-    if (p->share) dlpi_wake_word(&p->share->word);
+    dlpi_sleepers_wake_all(&p->ctl->feeder_word);
+    dlpi_sleepers_wake_all(&p->ctl->caller_word);
+    if (p->share) dlpi_sleepers_wake_all(&p->share->word);
 }
 
 /* Of one writer at a time, read by observers. */
@@ -6428,12 +6872,12 @@ static inline void dlpi_bump(uint64_t *counter, uint64_t n) {
 
 /* How many workers of the stage may claim. */
 static inline int dlpi_active(const dlp_pipe *p, const dlpi_stage *st) {
-    return (int)DLPI_LOAD_SEQ(&p->bells[st->work].active); /* A1 <- A1 */
+    return (int)dlpi_sleepers_active(&p->bells[st->work].active); /* A1 <- A1 */
 }
 
 /* Is the worker above that number? In a mask or behind a claim it may still be for a moment. */
 static inline bool dlpi_retired(const dlpi_worker *w) {
-    return (uint32_t)w->id >= DLPI_LOAD_SEQ(&w->bell->active); /* A1 <- A1, behind B1 */
+    return (uint32_t)w->id >= dlpi_sleepers_active(&w->bell->active); /* A1 <- A1, behind B1 */
 }
 
 static inline bool dlpi_stopped(const dlp_pipe *p) {
@@ -6475,12 +6919,11 @@ static int dlpi_pipe_fail(dlp_pipe *p, const dlp_error *e) {
 /* An error that belongs to no batch (a worker's init, the sampler): kept in the region. who: the
    worker that writes it, DLPI_FEEDER, or DLPI_NOBODY for others that do not die alone. */
 static void dlpi_ctl_fail(dlp_pipe *p, uint32_t who, const dlp_error *e) {
-    uint32_t none = 0;
-    if (DLPI_CAS_SEQ(&p->ctl->error_claim, &none, who + 1u)) { /* E1: the first one stays */
+    if (dlpi_first_take(&p->ctl->error_claim, who + 1u)) { /* E1: the first one stays */
         p->ctl->error = *e;
-        DLPI_STORE_SEQ(&p->ctl->error_ready, 1u); /* E1 -> E1 */
+        dlpi_first_publish(&p->ctl->error_ready); /* E1 -> E1 */
     } else if (who != DLPI_FEEDER) {
-        DLPI_STORE_SEQ(&p->ctl->error_more, 1u); /* E1 -> E1 */
+        dlpi_first_publish(&p->ctl->error_more); /* E1 -> E1 */
     }
     dlpi_ring_caller(p->ctl, UINT64_MAX);
 }
@@ -6488,18 +6931,17 @@ static void dlpi_ctl_fail(dlp_pipe *p, uint32_t who, const dlp_error *e) {
 /* Is the error to be told now? The feeder's comes behind the batches that were fed before (over:
    they are all delivered), unless somebody else has failed, too: then they may never come. */
 static bool dlpi_error_due(const dlpi_ctl *ctl, bool over) {
-    if (DLPI_LOAD_SEQ(&ctl->error_ready) == 0) return false;               /* E1 <- E1 */
+    if (dlpi_first_seen(&ctl->error_ready) == 0) return false;             /* E1 <- E1 */
     return over || DLPI_LOAD_RLX(&ctl->error_claim) != DLPI_FEEDER + 1u || /* E1: before ready */
-           DLPI_LOAD_SEQ(&ctl->error_more) != 0;                           /* E1 <- E1 */
+           dlpi_first_seen(&ctl->error_more) != 0;                         /* E1 <- E1 */
 }
 
 /* An error of one row or batch: next reports it when it reaches the batch. The first stays. Should
    its writer die half-way, dlpi_recover_errors ends it. */
 static void dlpi_slot_fail(dlpi_bslot *s, uint32_t who, const dlp_error *e) {
-    uint32_t none = 0;
-    if (!DLPI_CAS_SEQ(&s->failed, &none, who + 2u)) return; /* F1: the first one stays */
+    if (!dlpi_first_take(&s->failed, who + 2u)) return; /* F1: the first one stays */
     s->error = *e;
-    DLPI_STORE_REL(&s->failed, 1u); /* F1 -> F1; ordered before ready by done */
+    dlpi_first_publish_quiet(&s->failed); /* F1 -> F1; ordered before ready by done */
 }
 
 /* An item, which e describes, was replaced or left out: for dlp_pipe_skips. The first one stays. */
@@ -6522,7 +6964,7 @@ static void dlpi_skip_put(dlpi_ctl *ctl, int stage, const dlp_error *e, int code
     DLPI_STORE_REL(&k->code, code); /* K1 -> K1: 0 while it is written */
     if (n != 0) return;
     ctl->first_skip = *e;
-    DLPI_STORE_REL(&ctl->first_ready, 1u); /* K3 -> K3 */
+    dlpi_first_publish_quiet(&ctl->first_ready); /* K3 -> K3 */
 }
 
 /* n more items failed, and may be replaced or left out if all that failed in any stage are no more
@@ -6535,7 +6977,7 @@ static bool dlpi_failures_add(dlpi_ctl *ctl, uint64_t n, int64_t max) {
 /* What began it: behind the words of an item that was one too many. */
 static void dlpi_error_first(const dlpi_ctl *ctl, dlp_error *e) {
     char own[120];
-    if (DLPI_LOAD_ACQ(&ctl->first_ready) == 0) return; /* K3 <- K3 */
+    if (dlpi_first_look(&ctl->first_ready) == 0) return; /* K3 <- K3 */
     dlpi_copy_text(own, sizeof own, e->message);
     snprintf(e->message, sizeof e->message,
              "%s; the first left out or replaced, item %" PRIu64 ": %.80s", own,
@@ -7255,7 +7697,7 @@ static bool dlpi_error_behind(const dlp_pipe *p, uint32_t s) {
 
 /* Has the batch in slot s, whose items are done, failed? */
 static bool dlpi_slot_failed(const dlp_pipe *p, uint32_t s) {
-    if (DLPI_LIKELY(DLPI_LOAD_ACQ(&dlpi_slot_at(p, s)->failed) == 0)) return false; /* F1 <- F1 */
+    if (DLPI_LIKELY(dlpi_first_look(&dlpi_slot_at(p, s)->failed) == 0)) return false; /* F1 <- F1 */
     return !dlpi_error_behind(p, s) || dlpi_row_raised(p, s) < dlpi_slot_rows(p, s);
 }
 
@@ -7475,7 +7917,7 @@ static uint32_t dlpi_seen_slot(const dlpi_seen *s, uint64_t b) {
 static bool dlpi_seen_left(const dlpi_seen *s, uint64_t b, uint32_t slot, int32_t stage) {
     const uint8_t *word = s->slots + slot * s->slot_stride + s->stages[stage].ready_at;
     /* Y1 <- Y1 */
-    return dlpi_ready_is(DLPI_LOAD_ACQ((const uint64_t *)(const void *)word), b);
+    return dlpi_ready_is(dlpi_gather_look((const uint64_t *)(const void *)word), b);
 }
 
 /* ---------------------------------------------------------------------------------------------
@@ -7507,7 +7949,7 @@ static void dlpi_rewind(dlp_pipe *p, int first, int last) {
     for (int k = first; k <= last; k++) {
         const dlpi_stage *st = p->work[k];
         uint32_t n = st->w.dispatch == DLP_DISPATCH_BATCHES ? UINT32_MAX : 1;
-        DLPI_ADD_SEQ(&p->bells[k].rewind, UINT64_C(1)); /* R1 -> R1 */
+        dlpi_claim_rescan(&p->bells[k].rewind); /* R1 -> R1 */
         if (st->w.num_workers > 0) dlpi_ring(&p->bells[k], (uint32_t)st->n_workers, n);
     }
     dlpi_ring_caller(p->ctl, UINT64_MAX);
@@ -7595,7 +8037,7 @@ static uint32_t dlpi_feed_cell(dlp_pipe *p, uint32_t s, uint64_t b) {
     for (uint32_t n = 0; n + 1 < p->prefetch; n++, i = i + 1 == p->prefetch ? 0 : i + 1) {
         dlpi_sst *sst = dlpi_sst_at(p, use[i].slot, p->cell_end);
         if (!use[i].given) break;
-        if (dlpi_ready_past(DLPI_LOAD_ACQ(&sst->ready), use[i].b)) break; /* Y1 <- Y1 */
+        if (dlpi_ready_past(dlpi_gather_look(&sst->ready), use[i].b)) break; /* Y1 <- Y1 */
     }
     use[i].b = b;
     use[i].slot = s;
@@ -7654,12 +8096,13 @@ static void dlpi_feed_slot(dlp_pipe *p, uint32_t s, uint64_t c) {
     if (slot->count == 0) { /* nobody will work on it */
         dlpi_stage *last = p->work[p->n_item_work - 1];
         uint64_t *ready = &dlpi_sst_at(p, s, last)->ready;
-        DLPI_STORE_REL(ready, dlpi_ready_word(DLPI_LOAD_RLX(ready), b)); /* Y1 -> Y1 */
+        dlpi_gather_skip(ready, b); /* Y1 -> Y1 */
     }
     if (b < 64 || (b & 63) == 0 || ((b & 7) == 0 && dlpi_cost_moved(p, b >> 3)))
         f->run_shift = dlpi_run_shift(p, slot->count);
-    DLPI_STORE_RLX(&slot->used, p->share && p->share->serve_only ? 0u : 1u); /* C1: feeder only */
-    DLPI_STORE_REL(&slot->pub, dlpi_pub(b, slot->count, slot->dirty, f->run_shift)); /* P1 -> P1 */
+    dlpi_credit_take(&slot->used, p->share && p->share->serve_only ? 0u : 1u); /* C1: feeder only */
+    dlpi_claim_publish(&slot->pub,
+                       dlpi_pub(b, slot->count, slot->dirty, f->run_shift)); /* P1 -> P1 */
     DLPI_STORE_RLX(&p->disp[b & (p->ring - 1)], s); /* T1: ordered by the tail that follows */
 }
 
@@ -7669,7 +8112,7 @@ static uint32_t dlpi_feed_free(dlp_pipe *p) {
     for (uint32_t i = 0; i < p->n_slots; i++) {
         uint32_t s = f->slot_turn;
         f->slot_turn = s + 1 == p->n_slots ? 0 : s + 1;
-        if (DLPI_LOAD_SEQ(&dlpi_slot_at(p, s)->used) != 0) continue; /* C1 <- C1 */
+        if (dlpi_credit_held(&dlpi_slot_at(p, s)->used) != 0) continue; /* C1 <- C1 */
         if (p->share == NULL || dlpi_shm->slot_free(p, s)) return s;
     }
     return DLPI_NO_SLOT;
@@ -7775,16 +8218,16 @@ static void dlpi_feed_follow(dlp_pipe *p) {
     to = p->place;
     pthread_mutex_unlock(&dlpi_place_lock);
     f->life = to.life;
-    if (f->ended && DLPI_LOAD_RLX(&p->ctl->feed_code) != 0) {     /* our own store */
-        DLPI_STORE_SEQ(&p->ctl->fed_all, dlpi_fed_word(f->life)); /* T1 -> T1 */
+    if (f->ended && DLPI_LOAD_RLX(&p->ctl->feed_code) != 0) {        /* our own store */
+        dlpi_credit_close(&p->ctl->fed_all, dlpi_fed_word(f->life)); /* T1 -> T1 */
         dlpi_ring_caller(p->ctl, UINT64_MAX);
         return;
     }
     f->ended = 0;
-    DLPI_STORE_SEQ(&p->ctl->fed_all, 0u); /* T1 -> T1 */
+    dlpi_credit_close(&p->ctl->fed_all, 0u); /* T1 -> T1 */
     if ((rc = dlpi_feed_goto(p, &to)) == DLP_OK) return;
     dlpi_feed_end(p, rc);
-    DLPI_STORE_SEQ(&p->ctl->fed_all, dlpi_fed_word(f->life)); /* T1 -> T1 */
+    dlpi_credit_close(&p->ctl->fed_all, dlpi_fed_word(f->life)); /* T1 -> T1 */
     dlpi_ring_caller(p->ctl, UINT64_MAX);
 }
 
@@ -7796,21 +8239,23 @@ static uint64_t dlpi_feed(dlp_pipe *p, uint64_t burst) {
     if (f->ended) return 0;
     if (p->share && !dlpi_shm->may_feed(p)) return 0;
     if (p->source->ahead) p->source->ahead(p);
-    if (before - DLPI_LOAD_SEQ(&p->ctl->delivered) + burst > p->prefetch) return 0; /* V1 <- V1 */
+    if (before - dlpi_credit_seen(&p->ctl->delivered) + burst > p->prefetch)
+        return 0; /* V1 <- V1 */
     while (!f->ended) {
-        uint64_t out = f->published - DLPI_LOAD_SEQ(&p->ctl->delivered); /* V1 <- V1 */
-        uint64_t base = DLPI_LOAD_SEQ(&p->ctl->base);                    /* V1 <- V1 */
+        uint64_t out = f->published - dlpi_credit_seen(&p->ctl->delivered); /* V1 <- V1 */
+        uint64_t base = dlpi_credit_seen(&p->ctl->base);                    /* V1 <- V1 */
         if (out >= p->prefetch || f->published - base >= p->window) break;
         if (dlpi_feed_one(p) <= 0) break;
     }
     if (f->published != before) {
-        DLPI_STORE_SEQ(&p->ctl->tail, f->published); /* T1 -> T1: all slots above are published */
+        dlpi_credit_publish(&p->ctl->tail,
+                            f->published); /* T1 -> T1: all slots above are published */
         dlpi_feed_wake(p, f->published - before);
         if (p->world > 1) dlpi_feed_empty(p, before);
         if (p->source->ahead) p->source->ahead(p);
     }
     if (f->ended) {
-        DLPI_STORE_SEQ(&p->ctl->fed_all, dlpi_fed_word(f->life)); /* T1 -> T1: after the tail */
+        dlpi_credit_close(&p->ctl->fed_all, dlpi_fed_word(f->life)); /* T1 -> T1: after the tail */
         dlpi_ring_caller(p->ctl, UINT64_MAX);
         dlpi_ring_share(p->share);
     }
@@ -7835,18 +8280,6 @@ static inline bool dlpi_is_item_stage(const dlp_pipe *p, const dlpi_stage *st) {
     return st->work < p->n_item_work;
 }
 
-/* The bits of done[i] of batch b, none when the word is of another generation. */
-static inline uint32_t dlpi_done_bits(const uint64_t *done, uint32_t i, uint64_t b) {
-    uint64_t word = DLPI_LOAD_SEQ(&done[i]); /* D1 <- D1 */
-    return (uint32_t)(word >> 32) == (uint32_t)b ? (uint32_t)word : 0;
-}
-
-static inline uint32_t dlpi_unit_mask(uint32_t row, uint32_t end) {
-    uint32_t n = end - row;
-    uint32_t ones = n >= DLPI_WORD_ROWS ? UINT32_MAX : (UINT32_C(1) << n) - 1u;
-    return ones << (row % DLPI_WORD_ROWS);
-}
-
 /* Is the input of this unit there? Rows this stage did already need no input. */
 static bool dlpi_input_ready(const dlpi_worker *w, const dlpi_unit *t, dlpi_sst *mine) {
     const dlp_pipe *p = w->p;
@@ -7856,10 +8289,10 @@ static bool dlpi_input_ready(const dlpi_worker *w, const dlpi_unit *t, dlpi_sst 
     if (up == NULL) return true;
     theirs = dlpi_sst_at(p, t->slot, up);
     if (!dlpi_is_item_stage(p, w->st))
-        return dlpi_ready_is(DLPI_LOAD_SEQ(&theirs->ready), t->b); /* Y1 <- Y1 */
+        return dlpi_ready_is(dlpi_gather_ready(&theirs->ready), t->b); /* Y1 <- Y1 */
     mask = dlpi_unit_mask(t->row, t->end);
-    return ((dlpi_done_bits(dlpi_done(theirs), i, t->b) |
-             dlpi_done_bits(dlpi_done(mine), i, t->b)) &
+    return ((dlpi_gather_bits(dlpi_done(theirs), i, t->b) |
+             dlpi_gather_bits(dlpi_done(mine), i, t->b)) &
             mask) == mask;
 }
 
@@ -7871,13 +8304,8 @@ static void dlpi_unit_rows(const dlp_pipe *p, const dlpi_stage *st, uint32_t cou
     t->end = whole || count - t->row <= 1u << shift ? count : t->row + (1u << shift);
 }
 
-/* What own[u] is for a unit of batch b that was freed again: nobody's, older than b, and another
-   value each time: a claimer that read the one before, and slept while the unit was claimed and
-   freed once more, finds it changed. */
-static uint64_t dlpi_own_freed(const dlp_pipe *p, uint32_t s, uint64_t b) {
-    /* O1: a number of its own */
-    uint32_t n = DLPI_ADD_SEQ(&dlpi_slot_at(p, s)->frees, 1u);
-    return dlpi_gen_word(b - 1, DLPI_FREED | (n & (DLPI_FREED - 1)));
+static inline uint64_t dlpi_own_freed(const dlp_pipe *p, uint32_t s, uint64_t b) {
+    return dlpi_claim_freed(&dlpi_slot_at(p, s)->frees, b);
 }
 
 /* May rows of this unit be taken for untouched? */
@@ -7888,40 +8316,37 @@ static inline bool dlpi_plain(const dlpi_worker *w, uint64_t pub, uint64_t own) 
 /* Try to claim unit t->unit of batch t->b. own was read before. */
 static bool dlpi_claim(const dlpi_worker *w, const dlpi_unit *t, dlpi_sst *sst, uint64_t own) {
     uint64_t mine = dlpi_gen_word(t->b, (uint64_t)w->global + 1u);
-    return DLPI_CAS_SEQ(&dlpi_own(w->p, sst)[t->unit], &own, mine); /* O1 <-> O1 */
+    return dlpi_claim_take(&dlpi_own(w->p, sst)[t->unit], own, mine);
 }
 
 /* Look for a unit of batch b. Sets *all_claimed when none of its units will need a claim. */
 static bool dlpi_find_in(dlpi_worker *w, uint64_t b, bool hints, dlpi_unit *t, bool *all_claimed) {
     const dlp_pipe *p = w->p;
     uint32_t s = (uint32_t)(b % p->n_slots), n, u = 0, count, shift, from;
-    uint64_t pub = DLPI_LOAD_ACQ(&dlpi_slot_at(p, s)->pub); /* P1 <- P1 */
+    uint64_t pub = dlpi_claim_head(&dlpi_slot_at(p, s)->pub); /* P1 <- P1 */
     dlpi_sst *sst;
     *all_claimed = true;
     /* a guess that saves a line when slots go round in turn */
     if (dlpi_gen(pub) != (b & DLPI_GEN_MASK)) {
         s = dlpi_slot_of(p, b);
-        pub = DLPI_LOAD_ACQ(&dlpi_slot_at(p, s)->pub);          /* P1 <- P1 */
+        pub = dlpi_claim_head(&dlpi_slot_at(p, s)->pub);        /* P1 <- P1 */
         if (dlpi_gen(pub) != (b & DLPI_GEN_MASK)) return false; /* the slot went on */
     }
     sst = dlpi_sst_at(p, s, w->st);
     count = dlpi_pub_count(pub);
     shift = dlpi_pub_shift(pub);
     n = dlpi_is_item_stage(p, w->st) ? dlpi_units(count, shift) : 1u;
-    if (hints) {
-        uint64_t next = DLPI_LOAD_RLX(&sst->next); /* a hint; rewind makes everybody ignore it */
-        if (dlpi_gen(next) == (b & DLPI_GEN_MASK)) u = dlpi_gen_low(next);
-    }
+    if (hints) u = dlpi_claim_cursor(&sst->next, b);
     t->b = b;
     t->slot = s;
     for (from = u; u < n; u++) {
-        uint64_t own = DLPI_LOAD_ACQ(&dlpi_own(p, sst)[u]); /* O1 <- O1 */
+        uint64_t own = dlpi_claim_look(&dlpi_own(p, sst)[u]); /* O1 <- O1 */
         t->unit = u;
         dlpi_unit_rows(p, w->st, count, shift, t);
         if (dlpi_older(dlpi_gen(own), b)) {
             t->plain = dlpi_plain(w, pub, own);
             if (dlpi_input_ready(w, t, sst) && dlpi_claim(w, t, sst, own)) {
-                if (u == from) DLPI_STORE_RLX(&sst->next, dlpi_gen_word(b, u + 1)); /* a hint */
+                if (u == from) dlpi_claim_advance(&sst->next, b, u + 1);
                 if (b + 1 != w->tail_seen) /* we are behind: begin to fetch the next batch's line */
                     __builtin_prefetch(&dlpi_slot_at(p, (uint32_t)((b + 1) % p->n_slots))->pub, 1);
                 *all_claimed = *all_claimed && u + 1 == n;
@@ -7944,18 +8369,18 @@ static inline bool dlpi_batch_mine(const dlpi_worker *w, uint64_t b) {
 /* Find and claim the oldest work of this stage. */
 static bool dlpi_find(dlpi_worker *w, dlpi_unit *t) {
     const dlp_pipe *p = w->p;
-    uint64_t rewind = DLPI_LOAD_SEQ(&w->bell->rewind); /* R1 <- R1 */
+    uint64_t rewind = dlpi_claim_rescans(&w->bell->rewind); /* R1 <- R1 */
     /* T1 <- T1 */
-    uint64_t tail = w->low == w->tail_seen ? DLPI_LOAD_SEQ(&p->ctl->tail) : w->tail_seen;
+    uint64_t tail = w->low == w->tail_seen ? dlpi_credit_seen(&p->ctl->tail) : w->tail_seen;
     bool hints = rewind == w->rewind_seen, all;
-    if (!hints) tail = DLPI_LOAD_SEQ(&p->ctl->tail); /* T1 <- T1 */
+    if (!hints) tail = dlpi_credit_seen(&p->ctl->tail); /* T1 <- T1 */
     if (!hints || tail - w->low > p->ring) {
         uint64_t oldest = tail > p->ring ? tail - p->ring : 0;
         if (!hints || w->low < oldest) w->low = oldest;
     }
     for (uint64_t b = w->low;; b++) {
-        if (b == tail) {                         /* end of what was seen: is there more? */
-            tail = DLPI_LOAD_SEQ(&p->ctl->tail); /* T1 <- T1 */
+        if (b == tail) {                            /* end of what was seen: is there more? */
+            tail = dlpi_credit_seen(&p->ctl->tail); /* T1 <- T1 */
             if (b == tail) break;
         }
         w->tail_seen = tail;
@@ -7969,38 +8394,20 @@ static bool dlpi_find(dlpi_worker *w, dlpi_unit *t) {
     return false;
 }
 
-/* Are all done words of this stage full for batch b? Starts at the hint, moves it; one word has
-   no hint. seen: ready as it was before; the hint is for its redo count only. */
-static bool dlpi_all_done(const dlp_pipe *p, dlpi_sst *sst, uint64_t b, uint32_t count,
-                          uint64_t seen) {
-    uint64_t *scan = p->words_max > 1 ? dlpi_scan(p, sst) : NULL;
-    uint64_t key = (b << 16 | seen >> DLPI_READY_BITS) << 16;
-    /* D2 <- D2: rows of the words it skips are ours to pass on */
-    uint64_t hint = scan ? DLPI_LOAD_ACQ(scan) : 0;
-    uint32_t i = scan && (hint ^ key) >> 16 == 0 ? (uint32_t)hint & 0xffffu : 0, from = i;
-    uint32_t words = (count + DLPI_WORD_ROWS - 1) / DLPI_WORD_ROWS;
-    for (; i < words; i++) {
-        uint64_t word = DLPI_LOAD_SEQ(&dlpi_done(sst)[i]); /* D1 <- D1 */
-        if (word != ((b & UINT32_MAX) << 32 | dlpi_word_full(count, i))) break;
-    }
-    if (scan && i != from) DLPI_STORE_REL(scan, key | i); /* D2 -> D2: full words stay full */
-    return i == words;
-}
-
 /* Let batch b leave the last item stage if all of its rows are done. seen: ready, read before. */
 static bool dlpi_close_batch(const dlp_pipe *p, dlpi_sst *sst, uint64_t b, uint32_t count,
                              uint64_t seen) {
     /* closed, and the slot may have gone on to a batch without rows */
     if (dlpi_ready_past(seen, b)) return false;
-    if (!dlpi_all_done(p, sst, b, count, seen)) return false;
-    return DLPI_CAS_SEQ(&sst->ready, &seen, dlpi_ready_word(seen, b)); /* Y1 -> Y1 */
+    if (!dlpi_gather_full(dlpi_done(sst), p->words_max > 1 ? dlpi_scan(p, sst) : NULL, b, count,
+                          seen))
+        return false;
+    return dlpi_gather_close(&sst->ready, seen, b);
 }
 
 /* Is the claim of unit t in stage st one that was given up again? */
 static bool dlpi_freed(const dlp_pipe *p, const dlpi_stage *st, const dlpi_unit *t) {
-    const uint64_t *own = dlpi_own(p, dlpi_sst_at(p, t->slot, st));
-    uint64_t now = DLPI_LOAD_RLX(&own[t->unit]); /* O1: ordered by our claim, see rows_redo */
-    return dlpi_gen(now) == ((t->b - 1) & DLPI_GEN_MASK) && (now & DLPI_FREED) != 0;
+    return dlpi_claim_was_freed(&dlpi_own(p, dlpi_sst_at(p, t->slot, st))[t->unit], t->b);
 }
 
 /* Batch t->b left the stage of w: show it to the next stage, or to the caller. ready was written.
@@ -8010,7 +8417,7 @@ static void dlpi_ready_wake(dlp_pipe *p, const dlpi_worker *w, const dlpi_unit *
     const dlpi_stage *next = w->st->work + 1 < p->n_work ? p->work[w->st->work + 1] : NULL;
     dlpi_unit whole = {t->b, t->slot, 0, 0, 0, false};
     if (next != NULL && dlpi_freed(p, next, &whole))
-        DLPI_ADD_SEQ(&p->bells[next->work].rewind, UINT64_C(1)); /* R1 -> R1 */
+        dlpi_claim_rescan(&p->bells[next->work].rewind); /* R1 -> R1 */
     dlpi_wake_next(p, w->st->work, t->b);
 }
 
@@ -8023,7 +8430,7 @@ static void dlpi_pass_items(dlpi_worker *w, const dlpi_unit *t, uint32_t done) {
     uint32_t mask = dlpi_unit_mask(t->row, t->end);
     if ((done & mask) != mask) return;
     /* R1 -> R1 */
-    if (dlpi_freed(p, next, t)) DLPI_ADD_SEQ(&p->bells[next->work].rewind, UINT64_C(1));
+    if (dlpi_freed(p, next, t)) dlpi_claim_rescan(&p->bells[next->work].rewind);
     dlpi_wake_stage(p, next, t->b);
 }
 
@@ -8032,28 +8439,22 @@ static void dlpi_complete(dlpi_worker *w, const dlpi_unit *t, uint32_t mask) {
     dlp_pipe *p = w->p;
     dlpi_sst *sst = dlpi_sst_at(p, t->slot, w->st);
     uint32_t i = t->row / DLPI_WORD_ROWS;
-    uint32_t count = dlpi_slot_at(p, t->slot)->count;
-    uint64_t *done = &dlpi_done(sst)[i];
-    uint64_t old = DLPI_LOAD_RLX(done), now; /* D1: the swap below orders it */
+    uint32_t count = dlpi_slot_at(p, t->slot)->count, bits;
+    uint64_t seen;
     if (mask == 0) return;
-    do {
-        now = (old >> 32 == (t->b & UINT32_MAX) ? old : t->b << 32) | mask;
-    } while (!DLPI_CAS_SEQ(done, &old, now)); /* D1 -> D1 */
+    bits = dlpi_gather_publish(&dlpi_done(sst)[i], t->b, mask);
     if (w->st->work + 1 < p->n_item_work) {
-        dlpi_pass_items(w, t, (uint32_t)now);
+        dlpi_pass_items(w, t, bits);
         return;
     }
-    if ((uint32_t)now != dlpi_word_full(count, i)) return;
-    {
-        uint64_t seen = DLPI_LOAD_ACQ(&sst->ready); /* Y1 <- Y1: before the look at the words */
-        if (!dlpi_close_batch(p, sst, t->b, count, seen)) return;
-    }
-    dlpi_ready_wake(p, w, t);
+    if (bits != dlpi_word_full(count, i)) return;
+    seen = dlpi_gather_look(&sst->ready); /* Y1 <- Y1: before the look at the words */
+    if (dlpi_close_batch(p, sst, t->b, count, seen)) dlpi_ready_wake(p, w, t);
 }
 
 /* A unit of batch b that worker w is about to give up. */
 static uint64_t dlpi_own_redo(const dlpi_worker *w, uint64_t b) {
-    return dlpi_gen_word(b, DLPI_REDO | ((uint32_t)w->global + 1u));
+    return dlpi_claim_mark_word(b, (uint32_t)w->global);
 }
 
 /* Send rows of a unit (bits of its done word) back to the first stage: they get their indices from
@@ -8069,17 +8470,17 @@ static void dlpi_rows_redo(const dlpi_worker *w, const dlpi_unit *t, uint32_t ro
     uint64_t *first = dlpi_own(p, dlpi_sst_at(p, t->slot, p->work[0]));
     for (int k = 0; k < w->st->work; k++) {
         uint64_t *own = dlpi_own(p, dlpi_sst_at(p, t->slot, p->work[k]));
-        DLPI_STORE_SEQ(&own[t->unit], dlpi_own_redo(w, t->b)); /* O1 -> O1 of recovery */
+        dlpi_claim_mark(&own[t->unit], dlpi_own_redo(w, t->b));
     }
     for (int k = 0; k < w->st->work; k++) {
         uint64_t *done = &dlpi_done(dlpi_sst_at(p, t->slot, p->work[k]))[t->row / DLPI_WORD_ROWS];
-        DLPI_AND_SEQ(done, ~(uint64_t)rows); /* D1 -> D1 */
+        dlpi_gather_take_back(done, rows);
     }
     for (int k = 1; k <= w->st->work; k++) { /* ours is the last of these */
         uint64_t *own = dlpi_own(p, dlpi_sst_at(p, t->slot, p->work[k]));
-        DLPI_STORE_SEQ(&own[t->unit], freed); /* O1 -> O1 */
+        dlpi_claim_free(&own[t->unit], freed);
     }
-    DLPI_STORE_SEQ(&first[t->unit], freed); /* O1 -> O1 */
+    dlpi_claim_free(&first[t->unit], freed);
     dlpi_rewind(p, 0, w->st->work);
 }
 
@@ -8089,11 +8490,8 @@ static void dlpi_rows_redo(const dlpi_worker *w, const dlpi_unit *t, uint32_t ro
 static void dlpi_stage_undo(dlp_pipe *p, int k, uint32_t s, uint64_t b) {
     dlpi_sst *sst = dlpi_sst_at(p, s, p->work[k]);
     for (uint32_t i = 0; k < p->n_item_work && i < p->words_max; i++)
-        DLPI_AND_SEQ(&dlpi_done(sst)[i], ~(uint64_t)UINT32_MAX); /* D1 -> D1 */
-    if (k + 1 >= p->n_item_work) {
-        uint64_t next = (DLPI_LOAD_SEQ(&sst->ready) >> DLPI_READY_BITS) + 1;          /* Y1 <- Y1 */
-        DLPI_STORE_SEQ(&sst->ready, next << DLPI_READY_BITS | (b & DLPI_READY_MASK)); /* Y1 -> Y1 */
-    }
+        dlpi_gather_take_back(&dlpi_done(sst)[i], UINT32_MAX);
+    if (k + 1 >= p->n_item_work) dlpi_gather_undo(&sst->ready, b);
 }
 
 /* How many claims a stage has of a batch. */
@@ -8110,7 +8508,7 @@ static int dlpi_redo_first(const dlp_pipe *p, const dlpi_stage *st, uint64_t pub
 static void dlpi_own_set(dlp_pipe *p, int k, uint32_t s, uint64_t pub, uint64_t word) {
     uint64_t *own = dlpi_own(p, dlpi_sst_at(p, s, p->work[k]));
     for (uint32_t u = 0; u < dlpi_stage_units(p, k, pub); u++)
-        DLPI_STORE_SEQ(&own[u], word); /* O1 -> O1 */
+        dlpi_claim_free(&own[u], word); /* or a mark */
 }
 
 /* Send batch b, claimed by the stage of w and perhaps half changed by it, back to the nearest stage
@@ -8730,7 +9128,7 @@ static int dlpi_unit_row(dlpi_worker *w, const dlpi_unit *t, uint32_t row, uint3
 static void dlpi_unit_items(dlpi_worker *w, const dlpi_unit *t) {
     const dlp_pipe *p = w->p;
     dlpi_sst *sst = dlpi_sst_at(p, t->slot, w->st);
-    uint32_t already = dlpi_done_bits(dlpi_done(sst), t->row / DLPI_WORD_ROWS, t->b) &
+    uint32_t already = dlpi_gather_bits(dlpi_done(sst), t->row / DLPI_WORD_ROWS, t->b) &
                        dlpi_unit_mask(t->row, t->end);
     uint32_t mask = 0;
     uint32_t redo = 0, later = 0, left = 0;
@@ -9239,7 +9637,7 @@ static void dlpi_unit_batch(dlpi_worker *w, const dlpi_unit *t) {
     dlpi_bump(&w->wb->bytes, p->batches.cell_bytes * slot->count);
     dlpi_clock_out(w, t->b, slot->epoch, 1);
     ready = &dlpi_sst_at(p, t->slot, w->st)->ready;
-    DLPI_STORE_SEQ(ready, dlpi_ready_word(DLPI_LOAD_RLX(ready), t->b)); /* Y1 -> Y1 */
+    dlpi_gather_pass(ready, t->b); /* Y1 -> Y1 */
     dlpi_ready_wake(p, w, t);
 }
 
@@ -9291,13 +9689,6 @@ static void dlpi_worker_rest(const dlpi_worker *w, uint64_t ns) {
     if (ns > 0 && !dlpi_stopped(w->p)) dlpi_nap(ns < DLPI_FULL_NS ? ns : DLPI_FULL_NS);
 }
 
-/* The worker can take no work from here on. Returns whether somebody woke it while it could: who
-   wakes clears the bit, so of the two one alone finds it set. */
-static bool dlpi_bit_clear(dlpi_bell *bell, uint32_t bit) {
-    if ((DLPI_LOAD_SEQ(&bell->mask) & bit) == 0) return true; /* B1 <- B1 */
-    return (DLPI_AND_SEQ(&bell->mask, ~bit) & bit) == 0;      /* B1 <-> B1 */
-}
-
 /* Why no wake-up is lost: the word is read, then the bit is set, then the worker looks once more. A
    batch that is published before that look is found by it; who publishes one behind it sees the bit
    (B1 is sequentially consistent with what the look reads), clears it and changes the word, so the
@@ -9309,25 +9700,25 @@ static bool dlpi_bit_clear(dlpi_bell *bell, uint32_t bit) {
    DLPI_SLEEP_NS. The others rely on it for ten times as long: many that each look would cost more
    than idleness may. */
 static void dlpi_worker_sleep(dlpi_worker *w) {
-    dlpi_bell *bell = &w->bell->bell[w->id / 32];
+    dlpi_sleepers *bell = &w->bell->bell[w->id / 32];
     uint32_t bit = 1u << w->id % 32, asleep;
     uint64_t ns = dlpi_worker_due(w);
     dlpi_unit t;
     bool found = false, woken;
-    uint32_t word = DLPI_LOAD_SEQ(&bell->word); /* B1 <- B1: before the bit */
+    uint32_t word = dlpi_sleepers_word(bell); /* B1 <- B1: before the bit */
     if (dlpi_may_park(w)) return;
     if (dlpi_full(w) || dlpi_retired(w)) {
         dlpi_worker_rest(w, ns);
         return;
     }
-    asleep = DLPI_OR_SEQ(&bell->mask, bit); /* B1 -> B1 */
+    asleep = dlpi_sleepers_enter(bell, bit); /* B1 -> B1 */
     if (!dlpi_owes(w) && (asleep & (bit - 1u)) != 0) ns *= 10;
     if (ns > 0 && !dlpi_stopped(w->p)) {
         found = dlpi_last_look(w, &t);
         if (!found && !dlpi_retired(w))
             dlpi_futex_wait(&bell->word, word, bit, ns, (int)w->bell->shared);
     }
-    woken = dlpi_bit_clear(bell, bit);
+    woken = dlpi_sleepers_leave(bell, bit);
     if (woken && (found || dlpi_retired(w)) && w->st->w.dispatch != DLP_DISPATCH_BATCHES)
         dlpi_ring(w->bell, (uint32_t)w->st->n_workers, 1);
     if (found && w->st->ops->find != NULL) w->st->ops->run(w, &t);
@@ -9336,14 +9727,14 @@ static void dlpi_worker_sleep(dlpi_worker *w) {
 /* Sleep until the tuner lets this worker work again: no bit in the mask, so that nobody rings it
    for work, and a look round each second only. */
 static void dlpi_worker_park(dlpi_worker *w) {
-    dlpi_bell *bell = &w->bell->bell[w->id / 32];
+    dlpi_sleepers *bell = &w->bell->bell[w->id / 32];
     dlpi_clock_stop(w);
     dlpi_trace_flush(w);
     DLPI_STORE_RLX(&w->wb->current, UINT64_MAX);
     DLPI_STORE_RLX(&w->wb->state, DLP_WORKER_PARKED);
     dlpi_cpu_note(w, &w->cpu, dlpi_now_ns());
     while (!dlpi_stopped(w->p)) {
-        uint32_t word = DLPI_LOAD_SEQ(&bell->word); /* B1 <- B1: before the look at active */
+        uint32_t word = dlpi_sleepers_word(bell); /* B1 <- B1: before the look at active */
         if (!dlpi_retired(w)) break;
         dlpi_futex_wait(&bell->word, word, 1u << w->id % 32, 10 * DLPI_SLEEP_NS,
                         (int)w->bell->shared);
@@ -9442,7 +9833,7 @@ static void dlpi_thread_dress(const dlpi_worker *w) {
 static void dlpi_thread_over(dlpi_worker *w) {
     dlp_pipe *p = w->p;
     DLPI_STORE_RLX(&w->wb->state, DLP_WORKER_EXITED);
-    DLPI_ADD_SEQ(&p->live_word, 1u); /* L1 -> L1: close counts the threads that ended */
+    dlpi_event_add(&p->live_word); /* L1 -> L1: close counts the threads that ended */
     dlpi_futex_wake(&p->live_word, INT_MAX, UINT32_MAX, 0);
 }
 
@@ -9477,12 +9868,12 @@ static void *dlpi_thread_feeder(void *arg) {
     while (!dlpi_stopped(p) && !dlpi_feeder_over(p)) {
         uint32_t word;
         if (dlpi_feeder_step(p)) continue;
-        word = DLPI_LOAD_SEQ(&ctl->feeder_word); /* B1 <- B1 */
-        DLPI_STORE_SEQ(&ctl->feeder_sleeps, 1u); /* B1 -> B1 */
+        word = dlpi_event_count(&ctl->feeder_word); /* B1 <- B1 */
+        dlpi_sleeper_enter(&ctl->feeder_sleeps);    /* B1 -> B1 */
         if (!dlpi_feeder_step(p) && !dlpi_stopped(p) && !dlpi_feeder_over(p))
             dlpi_futex_wait(&ctl->feeder_word, word, UINT32_MAX, /* dead consumers ring no bell */
                             p->share ? DLPI_SLEEP_NS / 2 : DLPI_SLEEP_NS, (int)ctl->shared);
-        DLPI_STORE_SEQ(&ctl->feeder_sleeps, 0u); /* B1 */
+        dlpi_sleeper_leave(&ctl->feeder_sleeps); /* B1 */
     }
     dlpi_thread_over(w);
     return NULL;
@@ -9510,7 +9901,7 @@ static void *dlpi_thread_feeder(void *arg) {
 
 /* The 64-bit batch number of a generation near the tail. */
 static uint64_t dlpi_gen_batch(const dlp_pipe *p, uint64_t gen) {
-    uint64_t tail = DLPI_LOAD_SEQ(&p->ctl->tail); /* T1 <- T1 */
+    uint64_t tail = dlpi_credit_seen(&p->ctl->tail); /* T1 <- T1 */
     uint64_t ahead = (gen - tail) & DLPI_GEN_MASK;
     bool behind = ahead >> (DLPI_GEN_BITS - 1) != 0;
     return tail + ahead - (behind ? DLPI_GEN_MASK + 1 : 0);
@@ -9532,11 +9923,8 @@ static bool dlpi_was_running(const dlpi_worker *w, const dlpi_unit *t, const dlp
 
 /* Rows of unit t that are not done; 0 when the unit is complete or its batch gone. */
 static uint32_t dlpi_unit_missing(const uint64_t *done, const dlpi_unit *t) {
-    uint64_t word = DLPI_LOAD_SEQ(&done[t->row / DLPI_WORD_ROWS]); /* D1 <- D1 */
-    uint32_t mask = dlpi_unit_mask(t->row, t->end);
-    int32_t newer = (int32_t)((uint32_t)(word >> 32) - (uint32_t)t->b);
-    if (newer > 0) return 0;
-    return newer == 0 ? mask & ~(uint32_t)word : mask;
+    return dlpi_gather_missing(&done[t->row / DLPI_WORD_ROWS], t->b,
+                               dlpi_unit_mask(t->row, t->end));
 }
 
 /* Was one of these rows given to another item? Then fetch has perhaps not seen it yet. */
@@ -9567,7 +9955,7 @@ static void dlpi_recover_unit(dlpi_worker *w, dlpi_unit *t, dlpi_sst *sst, uint6
     bool ran;
     if (missing == 0) return;
     /* O1 <- O1: a later stage that sends rows back has marked the claim before it took the bits */
-    if (DLPI_LOAD_SEQ(&dlpi_own(p, sst)[t->unit]) != own) return;
+    if (dlpi_claim_owner(&dlpi_own(p, sst)[t->unit]) != own) return;
     ran = dlpi_was_running(w, t, why, &row) && row >= t->row && row < t->end &&
           (missing >> row % DLPI_WORD_ROWS & 1u) != 0;
     dlpi_held_note(why, ran, t, missing);
@@ -9578,7 +9966,7 @@ static void dlpi_recover_unit(dlpi_worker *w, dlpi_unit *t, dlpi_sst *sst, uint6
         dlpi_rec_set(p, t->slot, row, dlpi_rec_killed(rec, (uint32_t)w->st->work, why->late));
     }
     if (w->st->work == 0 || (w->st->w.idempotent && !dlpi_rows_replaced(p, t, missing)))
-        DLPI_CAS_SEQ(&dlpi_own(p, sst)[t->unit], &own, dlpi_own_freed(p, t->slot, t->b)); /* O1 */
+        dlpi_claim_take(&dlpi_own(p, sst)[t->unit], own, dlpi_own_freed(p, t->slot, t->b));
     else
         dlpi_rows_redo(w, t, missing);
 }
@@ -9589,8 +9977,8 @@ static void dlpi_recover_batch(dlpi_worker *w, uint32_t s, uint64_t b, dlpi_sst 
     dlpi_unit whole = {b, s, 0, 0, 0, false};
     uint32_t row;
     bool ran;
-    if (dlpi_ready_past(DLPI_LOAD_SEQ(&sst->ready), b)) return; /* Y1 <- Y1 */
-    if (DLPI_LOAD_SEQ(dlpi_own(p, sst)) != own) return;         /* O1 <- O1: as above */
+    if (dlpi_ready_past(dlpi_gather_ready(&sst->ready), b)) return; /* Y1 <- Y1 */
+    if (dlpi_claim_owner(dlpi_own(p, sst)) != own) return;          /* O1 <- O1: as above */
     ran = dlpi_was_running(w, &whole, why, &row) && row == UINT32_MAX;
     dlpi_held_note(why, ran, &whole, 1);
     if (ran) {
@@ -9602,7 +9990,7 @@ static void dlpi_recover_batch(dlpi_worker *w, uint32_t s, uint64_t b, dlpi_sst 
     if (dlpi_batch_in_place(w->st))
         dlpi_batch_redo(w, s, b);
     else
-        DLPI_CAS_SEQ(dlpi_own(p, sst), &own, dlpi_own_freed(p, s, b)); /* O1 -> O1 */
+        dlpi_claim_take(dlpi_own(p, sst), own, dlpi_own_freed(p, s, b));
 }
 
 /* w died while it gave up units of batch b: its own claim is free by now, so all is undone, and
@@ -9613,15 +10001,15 @@ static void dlpi_recover_redo(dlpi_worker *w, uint32_t s, uint64_t b, uint64_t p
     for (int k = w->st->work - 1; k >= dlpi_redo_first(p, w->st, pub); k--) {
         uint64_t *own = dlpi_own(p, dlpi_sst_at(p, s, p->work[k]));
         for (uint32_t u = 0; u < dlpi_stage_units(p, k, pub); u++)
-            if (DLPI_LOAD_SEQ(&own[u]) == mark)                   /* O1 <- O1 */
-                DLPI_STORE_SEQ(&own[u], dlpi_own_freed(p, s, b)); /* O1 -> O1 */
+            if (dlpi_claim_owner(&own[u]) == mark)
+                dlpi_claim_free(&own[u], dlpi_own_freed(p, s, b));
     }
 }
 
 /* What w had of the batch in slot s; and close that batch if the one who should have is dead. */
 static void dlpi_recover_slot(dlpi_worker *w, uint32_t s, const dlpi_death *why) {
     dlp_pipe *p = w->p;
-    uint64_t pub = DLPI_LOAD_SEQ(&dlpi_slot_at(p, s)->pub); /* P1 <- P1 */
+    uint64_t pub = dlpi_claim_head_now(&dlpi_slot_at(p, s)->pub); /* P1 <- P1 */
     uint64_t b = dlpi_gen_batch(p, dlpi_gen(pub)),
              mine = dlpi_gen_word(b, (uint64_t)w->global + 1u);
     uint32_t count = dlpi_pub_count(pub), shift = dlpi_pub_shift(pub);
@@ -9630,7 +10018,7 @@ static void dlpi_recover_slot(dlpi_worker *w, uint32_t s, const dlpi_death *why)
     dlpi_sst *sst = dlpi_sst_at(p, s, w->st),
              *last = dlpi_sst_at(p, s, p->work[p->n_item_work - 1]);
     for (uint32_t u = 0; u < units; u++) {
-        uint64_t own = DLPI_LOAD_SEQ(&dlpi_own(p, sst)[u]); /* O1 <- O1 */
+        uint64_t own = dlpi_claim_owner(&dlpi_own(p, sst)[u]); /* O1 <- O1 */
         dlpi_unit t = {b, s, u, 0, 0, false};
         if (own != mine) continue;
         dlpi_unit_rows(p, w->st, count, shift, &t);
@@ -9640,7 +10028,8 @@ static void dlpi_recover_slot(dlpi_worker *w, uint32_t s, const dlpi_death *why)
             dlpi_recover_batch(w, s, b, sst, own, why);
     }
     dlpi_recover_redo(w, s, b, pub);
-    if (count > 0) dlpi_close_batch(p, last, b, count, DLPI_LOAD_SEQ(&last->ready)); /* Y1 <- Y1 */
+    if (count > 0)
+        dlpi_close_batch(p, last, b, count, dlpi_gather_ready(&last->ready)); /* Y1 <- Y1 */
 }
 
 static void dlpi_slots_recover(dlpi_worker *w, const dlpi_death *why) {
@@ -9659,14 +10048,14 @@ static void dlpi_recover_errors(dlpi_worker *w, const dlpi_death *why) {
     e.worker = w->id;
     for (uint32_t s = 0; s < p->n_slots; s++) {
         dlpi_bslot *slot = dlpi_slot_at(p, s);
-        if (DLPI_LOAD_SEQ(&slot->failed) != (uint32_t)w->global + 2u) continue; /* F1 <- F1 */
+        if (dlpi_first_seen(&slot->failed) != (uint32_t)w->global + 2u) continue; /* F1 <- F1 */
         slot->error = e;
-        DLPI_STORE_SEQ(&slot->failed, 1u); /* F1 -> F1 */
+        dlpi_first_publish(&slot->failed); /* F1 -> F1 */
     }
-    if (DLPI_LOAD_SEQ(&p->ctl->error_claim) == (uint32_t)w->global + 1u && /* E1 <- E1 */
-        DLPI_LOAD_SEQ(&p->ctl->error_ready) == 0) {                        /* E1 <- E1 */
+    if (dlpi_first_seen(&p->ctl->error_claim) == (uint32_t)w->global + 1u && /* E1 <- E1 */
+        dlpi_first_seen(&p->ctl->error_ready) == 0) {                        /* E1 <- E1 */
         p->ctl->error = e;
-        DLPI_STORE_SEQ(&p->ctl->error_ready, 1u); /* E1 -> E1 */
+        dlpi_first_publish(&p->ctl->error_ready); /* E1 -> E1 */
     }
 }
 
@@ -9684,7 +10073,7 @@ dlpi_recover(dlpi_worker *w, const dlpi_death *why) {
     dlpi_recover_errors(w, why);
     if (p->keeper != NULL) p->keeper->ops->keeper->recover(w);
     w->st->ops->recover(w, why);
-    DLPI_AND_SEQ(&w->bell->bell[w->id / 32].mask, ~(1u << w->id % 32)); /* B1 */
+    dlpi_sleepers_forget(&w->bell->bell[w->id / 32], 1u << w->id % 32); /* B1 */
     dlpi_running_forget(w);
     DLPI_STORE_RLX(&w->wb->current, UINT64_MAX); /* for observers */
     dlpi_rewind(p, 0, p->n_work - 1);
@@ -10016,8 +10405,8 @@ static void dlpi_attempt_at(dlpi_worker *w, const dlpi_unit *t) {
 /* A unit was claimed: an attempt has it now. */
 static void dlpi_attempt_take(dlpi_worker *w, const dlpi_unit *t) {
     dlpi_in_flight *fl = w->self;
-    uint32_t already =
-        dlpi_done_bits(dlpi_done(dlpi_sst_at(w->p, t->slot, w->st)), t->row / DLPI_WORD_ROWS, t->b);
+    uint32_t already = dlpi_gather_bits(dlpi_done(dlpi_sst_at(w->p, t->slot, w->st)),
+                                        t->row / DLPI_WORD_ROWS, t->b);
     if (already >> t->row % DLPI_WORD_ROWS & 1u) return;
     if (t->plain)
         dlpi_unit_indices(w, t);
@@ -10204,7 +10593,7 @@ static bool dlpi_fetch_thread_done(dlpi_worker *w, dlpi_attempt *a, dlpi_cpu *cp
         dlpi_in_flight_fill(w);
         if (fl->n_out > 0 && !pool->parked && (!pool->full || dlpi_in_flight_full(w))) return false;
     }
-    DLPI_ADD_SEQ(&pool->word, 1u); /* W2 -> W2 */
+    dlpi_event_add(&pool->word); /* W2 -> W2 */
     return true;
 }
 
@@ -10241,7 +10630,7 @@ static void *dlpi_thread_fetch(void *arg) {
 static void dlpi_fetch_threads_wait(dlpi_worker *w) {
     dlpi_fetch_threads *pool = &dlpi_in_flight_of(w)->threads;
     uint64_t ns = (uint64_t)dlpi_in_flight_patience(w) * 1000000u;
-    uint32_t word = DLPI_LOAD_SEQ(&pool->word); /* W2 <- W2 */
+    uint32_t word = dlpi_event_count(&pool->word); /* W2 <- W2 */
     pool->full = dlpi_in_flight_full(w);
     pool->parked = false;
     pthread_mutex_unlock(&pool->lock);
@@ -10561,7 +10950,7 @@ static bool dlpi_cache_get(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
     const dlp_pipe *p = w->p;
     const dlpi_cache_cell *cell = dlpi_cache_cell_at(p, dlpi_cache_at(p, w->item.index));
     const uint8_t *from = cell->bytes;
-    if (DLPI_LOAD_ACQ(&cell->word) != dlpi_cache_full(w->item.index)) return false; /* Z1 <- Z1 */
+    if (dlpi_claim_look(&cell->word) != dlpi_cache_full(w->item.index)) return false; /* Z1 <- Z1 */
     for (uint32_t f = 0; f < p->items.n; f++) {
         const dlpi_field *d = &p->items.at[f];
         memcpy(w->data[f], from, d->row_bytes);
@@ -10577,12 +10966,12 @@ static bool dlpi_cache_get(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
 /* Keep the row that fetch has just written, if its cell is nobody's. */
 static void dlpi_cache_put(dlpi_worker *w) {
     const dlp_pipe *p = w->p;
-    uint64_t at = dlpi_cache_at(p, w->item.index), full = dlpi_cache_full(w->item.index), empty = 0;
+    uint64_t at = dlpi_cache_at(p, w->item.index), full = dlpi_cache_full(w->item.index);
     dlpi_cache_cell *cell = dlpi_cache_cell_at(p, at);
     uint8_t *to = cell->bytes;
     if (DLPI_LOAD_RLX(&cell->word) != 0) return; /* Z1: what is read is not used */
     DLPI_STORE_RLX(&w->wb->kept_cell, at + 1);   /* Z2 to recovery; the swap keeps it before */
-    if (DLPI_CAS_SEQ(&cell->word, &empty, full | ((uint64_t)w->global + 1))) { /* Z1 -> Z1 */
+    if (dlpi_claim_take(&cell->word, 0, full | ((uint64_t)w->global + 1))) { /* Z1 -> Z1 */
         for (uint32_t f = 0; f < p->items.n; f++) {
             const dlpi_field *d = &p->items.at[f];
             memcpy(to, w->data[f], d->row_bytes);
@@ -10604,9 +10993,9 @@ static void dlpi_cache_recover(dlpi_worker *w) {
     uint64_t *word, seen;
     if (at == 0 || at > dlpi_cache_of(p)->n_cells) return;
     word = &dlpi_cache_cell_at(p, at - 1)->word;
-    seen = DLPI_LOAD_SEQ(word); /* Z1 <- Z1 */
+    seen = dlpi_claim_owner(word); /* Z1 <- Z1 */
     if ((seen & ((1u << DLPI_CACHE_WRITER) - 1)) == (uint64_t)w->global + 1)
-        DLPI_STORE_SEQ(word, UINT64_C(0));          /* Z1 -> Z1 */
+        dlpi_claim_free(word, 0);                   /* Z1 -> Z1 */
     DLPI_STORE_SEQ(&w->wb->kept_cell, UINT64_C(0)); /* Z2 */
 }
 
@@ -10792,7 +11181,7 @@ static int dlpi_transfer_fail(dlp_pipe *p, dlpi_bslot *slot, const char *what, i
 static void dlpi_transfer_ready(dlpi_worker *w, uint32_t s, uint64_t b) {
     dlp_pipe *p = w->p;
     dlpi_bump(&w->wb->items, 1);
-    DLPI_STORE_SEQ(&dlpi_sst_at(p, s, w->st)->ready, b + 1); /* Y1 -> Y1 */
+    dlpi_gather_put(&dlpi_sst_at(p, s, w->st)->ready, b); /* Y1 -> Y1 */
     dlpi_ring_caller(p->ctl, b);
 }
 
@@ -10831,19 +11220,19 @@ static bool dlpi_transfer_stay(dlpi_worker *w, uint32_t s, uint64_t b) {
     dlp_pipe *p = w->p;
     dlpi_bslot *slot = dlpi_slot_at(p, s);
     bool left = !dlpi_wanted(p->ctl, slot),
-         failed = DLPI_LOAD_ACQ(&slot->failed) != 0; /* F1 <- F1 */
+         failed = dlpi_first_look(&slot->failed) != 0; /* F1 <- F1 */
     uint32_t state, from;
     slot->dbuf = failed ? DLPI_NO_SLOT : p->stay->place(p, s);
     if (slot->dbuf == DLPI_NO_SLOT) {
         dlpi_transfer_ready(w, s, b);
         return true;
     }
-    state = DLPI_LOAD_ACQ(dlpi_dev_slot(p, slot->dbuf)); /* C2 <- C2 */
-    if (state == 1) return false;                        /* maybe out of this cell */
+    state = dlpi_credit_held_look(dlpi_dev_slot(p, slot->dbuf)); /* C2 <- C2 */
+    if (state == 1) return false;                                /* maybe out of this cell */
     from = state == 0 ? p->stay->source(p, s, b) : DLPI_NO_SLOT;
     if (from == s || (from != DLPI_NO_SLOT && !left)) {
         dlpi_clock_in(w);
-        DLPI_STORE_RLX(dlpi_dev_slot(p, slot->dbuf), 1u); /* C2: only this thread */
+        dlpi_credit_take(dlpi_dev_slot(p, slot->dbuf), 1u); /* C2: only this thread */
         if (dlpi_transfer_copy(w, s, from, slot->dbuf, s) != DLP_OK)
             dlpi_transfer_ready(w, s, b);
         else
@@ -10867,9 +11256,9 @@ static bool dlpi_transfer_begin(dlpi_worker *w, uint32_t s, uint64_t b) {
         dlpi_transfer_ready(w, s, b);
         return true;
     }
-    while (i < buffers && DLPI_LOAD_ACQ(dlpi_dev_slot(p, i)) != 0) i++; /* C2 <- C2 */
+    while (i < buffers && dlpi_credit_held_look(dlpi_dev_slot(p, i)) != 0) i++; /* C2 <- C2 */
     if (i == buffers) return false;
-    DLPI_STORE_RLX(dlpi_dev_slot(p, i), s + 1); /* C2: only this thread takes */
+    dlpi_credit_take(dlpi_dev_slot(p, i), s + 1); /* C2: only this thread takes */
     slot->dbuf = i;
     dlpi_clock_in(w);
     if (dlpi_transfer_copy(w, s, s, i, i) != DLP_OK)
@@ -10894,8 +11283,8 @@ static bool dlpi_transfer_poll(dlpi_worker *w) {
         if (done != 1)
             dlpi_transfer_fail(w->p, dlpi_slot_at(w->p, k.slot), "done", done);
         else if (w->p->stay != NULL)
-            DLPI_STORE_SEQ(dlpi_dev_slot(w->p, dlpi_slot_at(w->p, k.slot)->dbuf), /* C2 -> C2 */
-                           w->p->stay->left(w->p, k.slot) ? 0u : 2u);
+            dlpi_credit_done(dlpi_dev_slot(w->p, dlpi_slot_at(w->p, k.slot)->dbuf), /* C2 -> C2 */
+                             w->p->stay->left(w->p, k.slot) ? 0u : 2u);
         memmove(&w->parked[i], &w->parked[i + 1], (size_t)(--w->n_parked - i) * sizeof k);
         dlpi_transfer_ready(w, k.slot, k.gen);
         moved = true;
@@ -10905,7 +11294,7 @@ static bool dlpi_transfer_poll(dlpi_worker *w) {
 
 static bool dlpi_transfer_step(dlpi_worker *w) {
     dlp_pipe *p = w->p;
-    uint64_t tail = DLPI_LOAD_SEQ(&p->ctl->tail); /* T1 <- T1 */
+    uint64_t tail = dlpi_credit_seen(&p->ctl->tail); /* T1 <- T1 */
     dlpi_stage *up = p->work[w->st->work - 1];
     uint8_t *begun = dlpi_transfer_of(w->st)->begun;
     bool moved = dlpi_transfer_poll(w);
@@ -10916,7 +11305,7 @@ static bool dlpi_transfer_step(dlpi_worker *w) {
         bool taken = begun[b & (p->ring - 1)] != 0;
         if (!taken && dlpi_slot_mark(dlpi_slot_at(p, s)) != mark) break;
         /* Y1 <- Y1 */
-        if (!taken && dlpi_ready_is(DLPI_LOAD_SEQ(&dlpi_sst_at(p, s, up)->ready), b)) {
+        if (!taken && dlpi_ready_is(dlpi_gather_ready(&dlpi_sst_at(p, s, up)->ready), b)) {
             if (!dlpi_transfer_begin(w, s, b)) break;
             begun[b & (p->ring - 1)] = 1;
             moved = taken = true;
@@ -10957,7 +11346,7 @@ static void dlpi_transfer_data(const dlp_pipe *p, uint32_t s, uint32_t field, ui
 static void dlpi_transfer_freed(dlp_pipe *p, uint32_t s) {
     uint32_t buffer = dlpi_slot_at(p, s)->dbuf;
     if (buffer == DLPI_NO_SLOT || p->stay != NULL) return;
-    DLPI_STORE_SEQ(dlpi_dev_slot(p, buffer), 0u); /* C2 -> C2 */
+    dlpi_credit_done(dlpi_dev_slot(p, buffer), 0u); /* C2 -> C2 */
     dlpi_ring(&p->bells[p->sink->work], 1, 1);
 }
 
@@ -11169,7 +11558,7 @@ static bool dlpi_state_consumed(const dlp_pipe *p, uint64_t k) {
    When all that was fed is delivered, what stands behind the highest stays, for the sampler's state
    is known there. */
 static void dlpi_state_window(const dlp_pipe *p, dlpi_state *to) {
-    uint64_t tail = DLPI_LOAD_ACQ(&p->ctl->tail); /* T1 <- T1 */
+    uint64_t tail = dlpi_credit_look(&p->ctl->tail); /* T1 <- T1 */
     uint32_t s = p->base != tail ? dlpi_slot_of(p, p->base) : DLPI_NO_SLOT;
     /* sought since */
     if (s != DLPI_NO_SLOT && dlpi_slot_at(p, s)->life != p->life) s = DLPI_NO_SLOT;
@@ -11763,7 +12152,7 @@ static inline uint32_t *dlpi_slot_pcell(const dlp_pipe *p, uint32_t s) {
     return dlpi_slot_source(p, s);
 }
 static inline uint32_t dlpi_part_state(const dlp_pipe *p, uint32_t c) {
-    return dlpi_gen_low(DLPI_LOAD_SEQ(&dlpi_pcell_at(p, c)->state)); /* Q1 <- Q1 */
+    return dlpi_gen_low(dlpi_claim_owner(&dlpi_pcell_at(p, c)->state)); /* Q1 <- Q1 */
 }
 
 /* ---- what the desc may say, and what follows ---- */
@@ -11992,7 +12381,7 @@ static uint32_t dlpi_part_free_cell(dlp_pipe *p, const dlpi_part_place *at) {
     dlpi_parts *q = dlpi_parts_of(p);
     for (uint32_t c = 0; c < q->n_cells; c++) {
         dlpi_part_use *u = &q->use[c];
-        uint64_t *state = &dlpi_pcell_at(p, c)->state, now = DLPI_LOAD_SEQ(state); /* Q1 <- Q1 */
+        uint64_t *state = &dlpi_pcell_at(p, c)->state, now = dlpi_claim_owner(state); /* Q1 <- Q1 */
         uint32_t low = dlpi_gen_low(now);
         if (u->ticket == 0) return c;
         if (u->needed &&
@@ -12001,7 +12390,7 @@ static uint32_t dlpi_part_free_cell(dlp_pipe *p, const dlpi_part_place *at) {
         if (u->used > q->left) continue;
         if (low == DLPI_PART_LOADED || low == DLPI_PART_FAILED) return c;
         if (low == DLPI_PART_OPEN && /* an epoch that was left */
-            DLPI_CAS_SEQ(state, &now, dlpi_gen_word(u->ticket, DLPI_PART_CLOSED))) /* Q1 -> Q1 */
+            dlpi_claim_take(state, now, dlpi_gen_word(u->ticket, DLPI_PART_CLOSED))) /* Q1 -> Q1 */
             return c;
     }
     return q->n_cells;
@@ -12025,7 +12414,7 @@ static void dlpi_part_issue(dlp_pipe *p, uint32_t c, uint64_t epoch, uint64_t pa
     cell->bytes = 0;
     DLPI_STORE_RLX(&cell->due_ns, UINT64_C(0)); /* ordered by state */
     cell->rec = 0;
-    DLPI_STORE_SEQ(&cell->state, dlpi_gen_word(u->ticket, DLPI_PART_OPEN)); /* Q1 -> Q1, B1 */
+    dlpi_claim_done(&cell->state, dlpi_gen_word(u->ticket, DLPI_PART_OPEN)); /* Q1 -> Q1, B1 */
 }
 
 /* The cell of a part that the batch looked at needs, which is given one if it has none; n_cells:
@@ -12098,11 +12487,11 @@ static int dlpi_parts_seek(dlp_pipe *p, const dlpi_place *to) {
 /* Batches that have left the last stage that may send rows back. */
 static void dlpi_parts_leave(dlp_pipe *p) {
     dlpi_parts *q = dlpi_parts_of(p);
-    uint64_t base = DLPI_LOAD_SEQ(&p->ctl->base); /* V1 <- V1 */
-    if (q->left < base) q->left = base;           /* delivered: their slots may be others' */
+    uint64_t base = dlpi_credit_seen(&p->ctl->base); /* V1 <- V1 */
+    if (q->left < base) q->left = base;              /* delivered: their slots may be others' */
     for (; q->left < p->feed.published; q->left++) {
         dlpi_sst *sst = dlpi_sst_at(p, dlpi_slot_of(p, q->left), p->rows_end);
-        if (!dlpi_ready_past(DLPI_LOAD_ACQ(&sst->ready), q->left)) break; /* Y1 <- Y1 */
+        if (!dlpi_ready_past(dlpi_gather_look(&sst->ready), q->left)) break; /* Y1 <- Y1 */
     }
 }
 
@@ -12111,7 +12500,7 @@ static void dlpi_parts_leave(dlp_pipe *p) {
 static dlpi_part_place dlpi_parts_now(dlp_pipe *p) {
     uint64_t cancel = DLPI_LOAD_RLX(&p->ctl->cancel); /* N1: a hint */
     dlpi_part_place at = {p->feed.epoch, p->feed.in_epoch, 0, 0};
-    at.loads = DLPI_LOAD_SEQ(&p->ctl->source_moves); /* Q2 <- Q2, B1 */
+    at.loads = dlpi_credit_seen(&p->ctl->source_moves); /* Q2 <- Q2, B1 */
     if (dlpi_mark_life(cancel) == p->feed.life && at.epoch < (cancel & DLPI_EPOCH_MASK)) {
         at.epoch = cancel & DLPI_EPOCH_MASK;
         at.batch = 0;
@@ -12180,7 +12569,7 @@ static bool dlpi_parts_there(dlp_pipe *p, uint64_t rows) {
         r += x.n;
     }
     DLPI_STORE_RLX(&p->ctl->source_waits, /* for the caller's books */
-                   !there && f->published == DLPI_LOAD_SEQ(&p->ctl->delivered)); /* V1 <- V1 */
+                   !there && f->published == dlpi_credit_seen(&p->ctl->delivered)); /* V1 <- V1 */
     return there;
 }
 
@@ -12318,7 +12707,7 @@ static bool dlpi_part_find(dlpi_worker *w, dlpi_unit *t) {
         uint64_t oldest = 0, now = 0, mine;
         for (uint32_t c = 0; c < dlpi_parts_of(p)->n_cells; c++) {
             const dlpi_pcell *cell = dlpi_pcell_at(p, c);
-            uint64_t state = DLPI_LOAD_SEQ(&cell->state), due; /* Q1 <- Q1, B1 */
+            uint64_t state = dlpi_claim_owner(&cell->state), due; /* Q1 <- Q1, B1 */
             if (dlpi_gen_low(state) != DLPI_PART_OPEN) continue;
             if (oldest != 0 && dlpi_older(dlpi_gen(oldest), dlpi_gen(state))) continue;
             if ((due = dlpi_part_due(cell)) != 0) {
@@ -12333,7 +12722,7 @@ static bool dlpi_part_find(dlpi_worker *w, dlpi_unit *t) {
         t->unit = t->row = t->end = 0;
         t->plain = false;
         mine = dlpi_gen_word(t->b, (uint64_t)w->global + 1u);
-        if (DLPI_CAS_SEQ(&dlpi_pcell_at(p, t->slot)->state, &oldest, mine)) return true; /* Q1 */
+        if (dlpi_claim_take(&dlpi_pcell_at(p, t->slot)->state, oldest, mine)) return true; /* Q1 */
     }
 }
 
@@ -12343,7 +12732,7 @@ static uint64_t dlpi_parts_due(dlpi_worker *w, uint64_t ns) {
     for (uint32_t c = 0; c < dlpi_parts_of(p)->n_cells; c++) {
         const dlpi_pcell *cell = dlpi_pcell_at(p, c);
         uint64_t due, now;
-        if (dlpi_gen_low(DLPI_LOAD_ACQ(&cell->state)) != DLPI_PART_OPEN) continue; /* Q1 <- Q1 */
+        if (dlpi_gen_low(dlpi_claim_look(&cell->state)) != DLPI_PART_OPEN) continue; /* Q1 <- Q1 */
         if ((due = dlpi_part_due(cell)) == 0) continue;
         now = dlpi_now_ns();
         if (due <= now) return 0;
@@ -12450,9 +12839,9 @@ static void dlpi_part_run(dlpi_worker *w, const dlpi_unit *t) {
         dlpi_bump(&w->wb->bytes, bytes);
     }
     dlpi_clock_out(w, part, epoch, 1);
-    DLPI_STORE_SEQ(&cell->state, dlpi_gen_word(t->b, what)); /* Q1 -> Q1, B1 */
-    if (what == DLPI_PART_OPEN) return; /* its time comes, and who sleeps first looks at it */
-    DLPI_ADD_SEQ(&p->ctl->source_moves, UINT64_C(1)); /* Q2 -> Q2 */
+    dlpi_claim_done(&cell->state, dlpi_gen_word(t->b, what)); /* Q1 -> Q1, B1 */
+    if (what == DLPI_PART_OPEN) return;     /* its time comes, and who sleeps first looks at it */
+    dlpi_credit_add(&p->ctl->source_moves); /* Q2 -> Q2 */
     dlpi_ring_scheduler(p);
 }
 
@@ -12461,7 +12850,7 @@ static void dlpi_part_recover(dlpi_worker *w, const dlpi_death *why) {
     const dlp_pipe *p = w->p;
     for (uint32_t c = 0; c < dlpi_parts_of(p)->n_cells; c++) {
         dlpi_pcell *cell = dlpi_pcell_at(p, c);
-        uint64_t state = DLPI_LOAD_SEQ(&cell->state); /* Q1 <- Q1 */
+        uint64_t state = dlpi_claim_owner(&cell->state); /* Q1 <- Q1 */
         dlpi_unit t = {dlpi_gen(state), c, 0, 0, 0, false};
         bool ran = DLPI_LOAD_RLX(&w->wb->running) == ((uint64_t)c << 32 | UINT32_MAX); /* X2 */
         if (dlpi_gen_low(state) != (uint32_t)w->global + 1u) continue;
@@ -12470,10 +12859,11 @@ static void dlpi_part_recover(dlpi_worker *w, const dlpi_death *why) {
             cell->killed_by = why->signal;
             cell->rec = dlpi_rec_killed(cell->rec, (uint32_t)w->st->work, why->late);
         }
-        DLPI_STORE_SEQ(&cell->state, dlpi_gen_word(dlpi_gen(state), DLPI_PART_OPEN)); /* Q1 -> Q1 */
+        dlpi_claim_done(&cell->state,
+                        dlpi_gen_word(dlpi_gen(state), DLPI_PART_OPEN)); /* Q1 -> Q1 */
     }
     /* Q2 -> Q2: it may have died behind LOADED, before this */
-    DLPI_ADD_SEQ(&p->ctl->source_moves, UINT64_C(1));
+    dlpi_credit_add(&p->ctl->source_moves);
 }
 
 static bool dlpi_part_step(dlpi_worker *w) {
@@ -12579,8 +12969,8 @@ static void dlpi_tune_set(dlp_pipe *p, dlpi_stage *st, int n, int reason, uint64
     if (n == from) return;
     t->cores_said = 0;
     t->changed = p->tune.looks;
-    DLPI_STORE_SEQ(&sb->active, (uint32_t)n); /* A1 -> A1 */
-    DLPI_STORE_RLX(&rec->active, n);          /* for observers */
+    dlpi_sleepers_activate(&sb->active, (uint32_t)n); /* A1 -> A1 */
+    DLPI_STORE_RLX(&rec->active, n);                  /* for observers */
     dlpi_tune_note(p, st, from, n, reason, now);
     if (n > from) {
         dlpi_ring_parked(sb, (uint32_t)from, (uint32_t)n);
@@ -12702,13 +13092,13 @@ static dlpi_stage *dlpi_final(const dlp_pipe *p) { return p->work[p->n_work - 1]
 
 static bool dlpi_ready(const dlp_pipe *p, uint64_t b, uint32_t s) {
     /* Y1 <- Y1 */
-    return dlpi_ready_is(DLPI_LOAD_SEQ(&dlpi_sst_at(p, s, dlpi_final(p))->ready), b);
+    return dlpi_ready_is(dlpi_gather_ready(&dlpi_sst_at(p, s, dlpi_final(p))->ready), b);
 }
 
 /* The batch to deliver now. Returns DLP_OK, DLP_EMPTY, or DLP_END when none will come. */
 static int dlpi_take(dlp_pipe *p, uint64_t *b, uint32_t *s) {
-    uint32_t over = DLPI_LOAD_SEQ(&p->ctl->fed_all); /* T1 <- T1: before tail */
-    uint64_t tail = DLPI_LOAD_SEQ(&p->ctl->tail);    /* T1 <- T1 */
+    uint32_t over = dlpi_credit_closed(&p->ctl->fed_all); /* T1 <- T1: before tail */
+    uint64_t tail = dlpi_credit_seen(&p->ctl->tail);      /* T1 <- T1 */
     uint64_t mark;
     if (p->base == tail) return over == dlpi_fed_word(p->life) ? DLP_END : DLP_EMPTY;
     *b = p->base;
@@ -12733,12 +13123,13 @@ static uint32_t dlpi_taken(dlp_pipe *p, uint64_t b, uint32_t flags) {
     DLPI_STORE_RLX(&p->taken[b & (p->ring - 1)], (uint8_t)1); /* statistics read it */
     for (; p->taken[p->base & (p->ring - 1)]; p->base++)
         DLPI_STORE_RLX(&p->taken[p->base & (p->ring - 1)], (uint8_t)0);
-    DLPI_STORE_REL(&ctl->base, p->base); /* V1 -> V1 */
+    dlpi_credit_publish_quiet(&ctl->base, p->base); /* V1 -> V1 */
     if (threaded) {
-        DLPI_STORE_SEQ(&ctl->delivered, DLPI_LOAD_RLX(&ctl->delivered) + 1); /* V1 -> V1, B1 */
+        dlpi_credit_publish(&ctl->delivered, DLPI_LOAD_RLX(&ctl->delivered) + 1); /* V1 -> V1, B1 */
         dlpi_ring_feeder(ctl);
     } else {
-        DLPI_STORE_REL(&ctl->delivered, DLPI_LOAD_RLX(&ctl->delivered) + 1); /* V1 -> V1 */
+        dlpi_credit_publish_quiet(&ctl->delivered,
+                                  DLPI_LOAD_RLX(&ctl->delivered) + 1); /* V1 -> V1 */
     }
     if (p->last_sequence != UINT64_MAX && p->base > p->last_sequence) {
         p->last_sequence = UINT64_MAX;
@@ -12752,10 +13143,10 @@ static void dlpi_slot_free(dlp_pipe *p, uint32_t s) {
     dlpi_bslot *slot = dlpi_slot_at(p, s);
     if (p->sink) p->sink->ops->sink->freed(p, s);
     if (p->sampler->sampler.threaded) {
-        DLPI_STORE_SEQ(&slot->used, 0u); /* C1 -> C1 */
+        dlpi_credit_done(&slot->used, 0u); /* C1 -> C1 */
         dlpi_ring_feeder(p->ctl);
     } else {
-        DLPI_STORE_REL(&slot->used, 0u); /* C1 -> C1 */
+        dlpi_credit_done_quiet(&slot->used); /* C1 -> C1 */
     }
 }
 
@@ -12865,17 +13256,17 @@ static bool dlpi_source_fed(dlp_pipe *p) {
 static void dlpi_caller_sleep(dlp_pipe *p, uint64_t ns) {
     dlpi_ctl *ctl = p->ctl;
     uint64_t b, want = p->d.unordered || dlpi_at_work(p) < p->n_workers ? UINT64_MAX : p->base + 1;
-    uint32_t s, word = DLPI_LOAD_SEQ(&ctl->caller_word); /* B1 <- B1 */
+    uint32_t s, word = dlpi_event_count(&ctl->caller_word); /* B1 <- B1 */
     for (int i = 0; i < p->n_workers; i++)
         if (!p->workers[i].started) {
             uint64_t due = dlpi_worker_due(&p->workers[i]);
             if (due < ns) ns = due;
         }
-    DLPI_STORE_SEQ(&ctl->want, want); /* B1 -> B1 */
+    dlpi_sleeper_want(&ctl->want, want); /* B1 -> B1 */
     if (dlpi_take(p, &b, &s) == DLP_EMPTY && !dlpi_inline_steps(p) && !dlpi_source_fed(p) &&
         !dlpi_stopped(p) && !dlpi_error_due(ctl, false)) /* E1 <- E1, behind B1 */
         dlpi_futex_wait(&ctl->caller_word, word, UINT32_MAX, ns, (int)ctl->shared);
-    DLPI_STORE_SEQ(&ctl->want, UINT64_C(0)); /* B1 */
+    dlpi_sleeper_want(&ctl->want, UINT64_C(0)); /* B1 */
 }
 
 /* Are the processes still there? Who comes back without having waited need not look each time. */
@@ -13311,8 +13702,8 @@ static uint32_t dlpi_chunk_place(const dlp_pipe *p, uint32_t s) {
    later one shares its cell, which it keeps, for it waits at the sink behind b. The earlier one
    would have copied it, had the copy not failed. */
 static uint32_t dlpi_chunk_source(const dlp_pipe *p, uint32_t s, uint64_t b) {
-    uint64_t word = DLPI_LOAD_SEQ(dlpi_chunk_word(p, dlpi_slot_index(p, s)[0])); /* Q1 <- Q1 */
-    if (dlpi_chunk_left(p, s)) return s;                                         /* its zeros */
+    uint64_t word = dlpi_claim_owner(dlpi_chunk_word(p, dlpi_slot_index(p, s)[0])); /* Q1 <- Q1 */
+    if (dlpi_chunk_left(p, s)) return s;                                            /* its zeros */
     if ((word & 1) == 0 || (word >> 16) - 1 < b) return DLPI_NO_SLOT;
     return (word >> 16) - 1 == b ? s : (uint32_t)(word >> 1 & 0x7fff);
 }
@@ -13414,20 +13805,20 @@ static int dlpi_chunk_fetch(void *user, dlp_item *it) {
     word = dlpi_chunk_word(p, it->index);
     key = dlpi_chunk_key(p, s);
     while (!dlpi_stopped(p)) {
-        uint64_t was = DLPI_LOAD_SEQ(word); /* Q1 <- Q1 */
+        uint64_t was = dlpi_claim_owner(word); /* Q1 <- Q1 */
         uint32_t other = (uint32_t)(was >> 1 & 0x7fff);
         if (was & 1) return 0;
         if (was != 0 && was != key) {
             /* Y1 <- Y1: another batch loads it, unless that is gone */
-            uint64_t ready = DLPI_LOAD_SEQ(&dlpi_sst_at(p, other, p->work[0])->ready);
+            uint64_t ready = dlpi_gather_ready(&dlpi_sst_at(p, other, p->work[0])->ready);
             if (!dlpi_ready_past(ready, (was >> 16) - 1)) {
                 dlpi_nap(200000);
                 continue;
             }
         }
-        if (!DLPI_CAS_SEQ(word, &was, key)) continue; /* Q1 -> Q1 */
+        if (!dlpi_claim_take(word, was, key)) continue; /* Q1 -> Q1 */
         rc = dlpi_chunk_load(w, it);
-        DLPI_STORE_SEQ(word, rc == 0 ? key | 1 : UINT64_C(0)); /* Q1 -> Q1 */
+        dlpi_claim_done(word, rc == 0 ? key | 1 : UINT64_C(0)); /* Q1 -> Q1 */
         return rc;
     }
     return 0; /* nobody will see it */
@@ -13862,7 +14253,7 @@ static uint64_t dlpi_chunks_under_way(const dlpi_seen *s, uint64_t tail, uint64_
                                       dlp_chunk_stats *c) {
     const int32_t loaded = s->work[s->n_work - 1 - (s->n_work > 1 && buffers > 0)];
     uint64_t ready = 0;
-    for (uint64_t b = DLPI_LOAD_ACQ(&s->ctl->base); b < tail; b++) { /* V1 <- V1 */
+    for (uint64_t b = dlpi_credit_look(&s->ctl->base); b < tail; b++) { /* V1 <- V1 */
         uint32_t slot = dlpi_seen_slot(s, b);
         bool there = dlpi_seen_left(s, b, slot, loaded);
         if (dlpi_seen_left(s, b, slot, s->final))
@@ -13878,7 +14269,7 @@ static uint64_t dlpi_chunks_under_way(const dlpi_seen *s, uint64_t tail, uint64_
 /* Where the chunks are. Those in the caller's hands are what is neither free nor on its way. */
 static bool dlpi_chunks_seen(const dlpi_words *words, dlpi_seen *s, int32_t stage) {
     dlp_chunk_stats *c = &s->figures.chunks;
-    uint64_t tail = DLPI_LOAD_ACQ(&s->ctl->tail), ready, used; /* T1 <- T1 */
+    uint64_t tail = dlpi_credit_look(&s->ctl->tail), ready, used; /* T1 <- T1 */
     bool transfer = words->rec[DLPI_REC_SINK].count > 0;
     dlpi_chunk_counts x;
     DLPI_UNUSED(stage);
@@ -15043,7 +15434,7 @@ static int dlpi_start(dlp_pipe *p) {
 /* ---- close ---- */
 
 static uint32_t dlpi_running(const dlp_pipe *p) {
-    return (uint32_t)p->n_threads - DLPI_LOAD_SEQ(&p->live_word); /* L1 <- L1 */
+    return (uint32_t)p->n_threads - dlpi_event_count(&p->live_word); /* L1 <- L1 */
 }
 
 static void dlpi_stop_now(dlp_pipe *p) {
@@ -15055,7 +15446,7 @@ static void dlpi_stop_now(dlp_pipe *p) {
 /* Wait for the threads, at most until `until`. */
 static bool dlpi_await_threads(dlp_pipe *p, uint64_t until) {
     while (dlpi_running(p) > 0) {
-        uint32_t word = DLPI_LOAD_SEQ(&p->live_word); /* L1 <- L1 */
+        uint32_t word = dlpi_event_count(&p->live_word); /* L1 <- L1 */
         uint64_t now = dlpi_now_ns(), ns = DLPI_SLEEP_NS;
         if (dlpi_running(p) == 0) break;
         if (now >= until) return false;
@@ -15255,9 +15646,9 @@ static void dlpi_stage_stats(const dlpi_seen *s, const dlpi_seen_stage *st, dlp_
 
 /* Batches complete and not delivered; and what waits before each stage. */
 static void dlpi_ready_stats(const dlpi_seen *s, dlp_stats *out) {
-    uint64_t tail = DLPI_LOAD_ACQ(&s->ctl->tail); /* T1 <- T1 */
+    uint64_t tail = dlpi_credit_look(&s->ctl->tail); /* T1 <- T1 */
     /* V1 <- V1: any thread may look */
-    for (uint64_t b = DLPI_LOAD_ACQ(&s->ctl->base); b < tail; b++) {
+    for (uint64_t b = dlpi_credit_look(&s->ctl->base); b < tail; b++) {
         uint32_t slot;
         if (DLPI_LOAD_RLX(&s->taken[b & (s->ring - 1)])) continue; /* statistics */
         slot = dlpi_seen_slot(s, b);
@@ -15311,7 +15702,7 @@ static void dlpi_stats(const dlpi_seen *s, dlp_stats *out) {
     out->bytes = DLPI_LOAD_RLX(&ctl->bytes);
     out->wait_ns = DLPI_LOAD_RLX(&ctl->wait_ns);
     out->part_wait_ns = DLPI_LOAD_RLX(&ctl->source_wait_ns);
-    if (DLPI_LOAD_ACQ(&ctl->first_ready) != 0) out->first_skip = ctl->first_skip; /* K3 <- K3 */
+    if (dlpi_first_look(&ctl->first_ready) != 0) out->first_skip = ctl->first_skip; /* K3 <- K3 */
     out->step_ns = DLPI_LOAD_RLX(&ctl->step_ns);
     out->first_batch_ns = DLPI_LOAD_RLX(&ctl->first_ns);
     out->epoch = DLPI_LOAD_RLX(&ctl->epoch);
@@ -17387,7 +17778,7 @@ static void *dlpi_files_crew_thread(void *arg) {
         dlpi_file_run(w->files, q);
         pthread_mutex_lock(&w->lock);
         dlpi_files_over(w, q);
-        DLPI_ADD_SEQ(&w->over_word, 1u); /* IO4 -> IO4 */
+        dlpi_event_add(&w->over_word); /* IO4 -> IO4 */
         if (w->waits) dlpi_futex_wake(&w->over_word, 1, UINT32_MAX, 0);
     }
     pthread_mutex_unlock(&w->lock);
@@ -17403,7 +17794,7 @@ static void dlpi_files_crew_begin(dlpi_files_worker *w, dlpi_file *q) {
 }
 
 static void dlpi_files_crew_wait(dlpi_files_worker *w, uint64_t ns) {
-    uint32_t word = DLPI_LOAD_SEQ(&w->over_word); /* IO4 <- IO4: before the list */
+    uint32_t word = dlpi_event_count(&w->over_word); /* IO4 <- IO4: before the list */
     pthread_mutex_lock(&w->lock);
     w->waits = w->over.first == NULL;
     pthread_mutex_unlock(&w->lock);
