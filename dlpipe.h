@@ -69,6 +69,11 @@
    >>impl-clock     TIME
    >>impl-errors    CODES AND ERROR RECORDS
    >>impl-queues    SPSC LANES, MPSC BUNDLES, BLOCKING WAIT
+   >>impl-sleepers  SLEEP AND WAKE: MANY SLEEPERS BEHIND ONE WORD
+   >>impl-claims    CLAIM: ONE WRITER, MANY READERS
+   >>impl-gather    GATHER: MANY WRITERS, ONE READER IN ORDER
+   >>impl-credit    CREDITS: COUNTERS AND CELLS THAT COME BACK
+   >>impl-first     FIRST: MANY WRITERS, ONE RECORD, THE FIRST ONE STAYS
    >>impl-order     HASHES, KEYED PERMUTATIONS, SAMPLERS' ARITHMETIC
    >>impl-part-order  THE ORDER OF PARTS
    >>impl-mixing    DATASETS MIXED BY WEIGHTS
