@@ -188,7 +188,8 @@ static void arrays__idx_that_is_none__is_refused(void) {
         const uint32_t big[] = {4, 0x80000000u, 0x80000000u, 4};
         n = idx(8, 4, big);
         rig_write("wraps", bytes, n);
-        refused_file("wraps", DLP_ARRAY_IDX, DLP_ERR_CORRUPT, "byte 0", "rows of");
+        refused_file("wraps", DLP_ARRAY_IDX, DLP_ERR_CORRUPT, "byte 0",
+                     "rows of 18446744073709551615");
         n = idx(14, 3, (const uint32_t[]){UINT32_MAX, 1 << 20, 1 << 15});
         rig_write("rows", bytes, n);
         refused_file("rows", DLP_ARRAY_IDX, DLP_ERR_CORRUPT, "byte 16", "the file has 16");
@@ -360,7 +361,8 @@ static void arrays__npy_that_is_none__is_refused(void) {
     npy_refused("{" D F "'shape': (2, 0)}", 0, DLP_ERR_CORRUPT, "rows of 0 bytes");
     npy_refused("{" D F "'shape': (18446744073709551616, 3)}", 24, DLP_ERR_CORRUPT, "64 bits");
     npy_refused("{" D F "'shape': (4611686018427387904, 1)}", 0, DLP_ERR_CORRUPT, "the file has");
-    npy_refused("{" D F "'shape': (1, 4294967296, 4294967296)}", 0, DLP_ERR_CORRUPT, "rows of");
+    npy_refused("{" D F "'shape': (1, 4294967296, 4294967296)}", 0, DLP_ERR_CORRUPT,
+                "rows of 18446744073709551615");
     npy_refused(long_shape, 4, DLP_ERR_UNSUPPORTED, "more than 8 dimensions");
 }
 
