@@ -33,6 +33,7 @@ EXAMPLES := $(patsubst examples/%.c,%,$(wildcard examples/*.c))
 FOREIGN_UNITS := $(filter-out musl/device_% musl/model musl/model_slots musl/crash_steps \
                      musl/s3_tls \
                      aarch64/shm_% aarch64/device_% aarch64/pipe_idle aarch64/s3_tls \
+                     aarch64/tokens \
                      aarch64/s3_credentials, \
                      $(addprefix musl/,$(UNITS)) $(addprefix aarch64/,$(UNITS)))
 ALL := $(strip $(UNITS) $(SCRIPTS) $(CASES) $(FOREIGN_UNITS))

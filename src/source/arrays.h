@@ -3,6 +3,7 @@
 #include "core/check.h"
 #include "core/fields.h"
 #include "order/order.h"
+#include "build/check.h"
 #include "source/mapped.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-arrays     ROWS OUT OF ARRAYS
@@ -535,7 +536,7 @@ DLPDEF void dlp_arrays_wire(dlp_arrays *a, dlp_dataset *dataset, dlp_workers_des
 DLPDEF int dlp_arrays_loader_open(dlp_pipe **out, dlp_arrays **arrays,
                                   const dlp_arrays_loader_desc *desc, dlp_error *err) {
     dlp_loader_desc loader;
-    dlp_arrays *a;
+    dlp_arrays *a = NULL;
     int rc;
     if (out == NULL || arrays == NULL || desc == NULL) {
         const char *name = out == NULL ? "out" : arrays == NULL ? "arrays" : "desc";

@@ -62,12 +62,9 @@ static void *dlpi_folder_room(void *array, uint64_t n, uint64_t *room, size_t ea
 
 /* "dir/name", allocated; NULL: no memory. */
 static char *dlpi_folder_join(const char *dir, const char *name) {
-    size_t a = strlen(dir), b = strlen(name);
-    char *path = malloc(a + b + 2);
-    if (path == NULL) return NULL;
-    memcpy(path, dir, a);
-    path[a] = '/';
-    memcpy(path + a + 1, name, b + 1);
+    size_t bytes = strlen(dir) + strlen(name) + 2;
+    char *path = malloc(bytes);
+    if (path) snprintf(path, bytes, "%s/%s", dir, name);
     return path;
 }
 

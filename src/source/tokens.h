@@ -490,7 +490,7 @@ DLPDEF int dlp_tokens_loader_open(dlp_pipe **out, dlp_tokens **tokens,
                                   const dlp_tokens_loader_desc *desc, dlp_error *err) {
     dlp_tokens_desc source;
     dlp_loader_desc loader;
-    dlp_tokens *t;
+    dlp_tokens *t = NULL;
     int rc;
     if (out == NULL || tokens == NULL || desc == NULL) {
         const char *name = out == NULL ? "out" : tokens == NULL ? "tokens" : "desc";

@@ -344,8 +344,10 @@ static void cannot_be_read(void) {
     dlp_tokens_desc d = {.pattern = pattern, .length = 10};
     snprintf(pattern, sizeof pattern, "%s/shard_*", rig_dir);
     refused(&d, DLP_ERR_SYSTEM, (const char *const[]){"shard_0.bin", "open: Permission", ""});
+#if defined(__GLIBC__) /* the glob of musl says that nothing matches */
     snprintf(pattern, sizeof pattern, "%s/closed/*", rig_dir);
     refused(&d, DLP_ERR_SYSTEM, (const char *const[]){"closed", "opendir: Permission", ""});
+#endif
 }
 
 static void tokens__unreadable__is_refused(void) {
