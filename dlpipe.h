@@ -19050,7 +19050,7 @@ DLPDEF int dlp_tokens_loader_open(dlp_pipe **out, dlp_tokens **tokens,
                                   const dlp_tokens_loader_desc *desc, dlp_error *err) {
     dlp_tokens_desc source;
     dlp_loader_desc loader;
-    dlp_tokens *t;
+    dlp_tokens *t = NULL;
     int rc;
     if (out == NULL || tokens == NULL || desc == NULL) {
         const char *name = out == NULL ? "out" : tokens == NULL ? "tokens" : "desc";
@@ -19160,12 +19160,9 @@ static void *dlpi_folder_room(void *array, uint64_t n, uint64_t *room, size_t ea
 
 /* "dir/name", allocated; NULL: no memory. */
 static char *dlpi_folder_join(const char *dir, const char *name) {
-    size_t a = strlen(dir), b = strlen(name);
-    char *path = malloc(a + b + 2);
-    if (path == NULL) return NULL;
-    memcpy(path, dir, a);
-    path[a] = '/';
-    memcpy(path + a + 1, name, b + 1);
+    size_t bytes = strlen(dir) + strlen(name) + 2;
+    char *path = malloc(bytes);
+    if (path) snprintf(path, bytes, "%s/%s", dir, name);
     return path;
 }
 
@@ -19931,7 +19928,7 @@ DLPDEF void dlp_arrays_wire(dlp_arrays *a, dlp_dataset *dataset, dlp_workers_des
 DLPDEF int dlp_arrays_loader_open(dlp_pipe **out, dlp_arrays **arrays,
                                   const dlp_arrays_loader_desc *desc, dlp_error *err) {
     dlp_loader_desc loader;
-    dlp_arrays *a;
+    dlp_arrays *a = NULL;
     int rc;
     if (out == NULL || arrays == NULL || desc == NULL) {
         const char *name = out == NULL ? "out" : arrays == NULL ? "arrays" : "desc";
