@@ -88,7 +88,7 @@
    >>impl-wanted    BATCHES THAT NOBODY WANTS ANY MORE
    >>impl-seen      WHAT OBSERVERS SEE
    >>impl-dispatch  WHO WAKES WHOM
-   >>impl-feed      THE SAMPLER: POSITIONS INTO FREE SLOTS
+   >>impl-feed      THE SCHEDULER: POSITIONS INTO FREE SLOTS
    >>impl-claim     CLAIMS AND COMPLETION
    >>impl-run       CALLBACKS, FAILURES, CLOCKS
    >>impl-collate   BATCHES OUT OF ITEMS
@@ -98,8 +98,8 @@
    >>impl-cache     ITEMS KEPT FROM ONE EPOCH TO THE NEXT
    >>impl-map       MAPS: OF ITEMS, AND OF WHOLE BATCHES, IN PLACE
    >>impl-batch     THE BATCH STAGE
-   >>impl-transfer  BATCHES TO THE DEVICE
-   >>impl-state     RESUME
+   >>impl-transfer  BATCHES TO THE DEVICE: DOUBLE BUFFERING
+   >>impl-state     RESUME: STATES AND THEIR FINGERPRINT
    >>impl-sampler   SAMPLER AND REPEAT, AS STAGES: KEYED ORDERS
    >>impl-lists     LISTS OF A BATCH SAMPLER
    >>impl-parts     PART QUEUE: THE CELLS, WHAT TO LOAD NEXT, LOADING IT
@@ -6553,7 +6553,7 @@ struct dlp_pipe {
     char name[32];
     dlp_state resume;
     int prepared; /* the region is there, and its processes */
-    int started, ended, epoch_end_due, stopped_said;
+    int started, ended, epoch_end_due;
     int closing;         /* 1: close was called, 2: no thread of the pipe is left */
     uint32_t stop_asked; /* S2: stop may be called from the first moment on */
     uint32_t can_ring;   /* S2: ctl and bells are there */
@@ -6617,9 +6617,8 @@ struct dlp_pipe {
     dlp_batch *out;       /* [n_out] what the caller sees */
     dlp_tensor *out_fields;
     uint8_t *ones;
-    uint8_t *held;  /* [n_out] */
-    uint8_t *taken; /* [ring] in the region; unordered: delivered; caller */
-    uint64_t *index_buffer;
+    uint8_t *held;     /* [n_out] */
+    uint8_t *taken;    /* [ring] in the region; unordered: delivered; caller */
     uint8_t *own_rows; /* [workers of fetch][1 + in_flight] of source->row_bytes; NULL: none */
     uint64_t budget_bytes;
     struct dlpi_lent *lent; /* [n_out] batches given away as tensors; NULL: never */
@@ -7989,7 +7988,7 @@ static void dlpi_feed_empty(dlp_pipe *p, uint64_t first) {
 }
 
 /* ---------------------------------------------------------------------------------------------
-   >>impl-feed       THE SAMPLER: POSITIONS INTO FREE SLOTS
+   >>impl-feed       THE SCHEDULER: POSITIONS INTO FREE SLOTS
    Run by the caller, or by a thread of its own. A batch is fed while fewer than prefetch_factor
    are between here and next, a slot is free, and (unordered) the window reaches that far. */
 
@@ -9661,7 +9660,7 @@ static bool dlpi_batches_step(dlpi_worker *w) {
 /* ---------------------------------------------------------------------------------------------
    >>impl-workers    STEPS, WAITING, THREADS
    A stage is a step: claim a unit, work on it, pass it on, say whether anything moved. Where it
-   runs is decided elsewhere: dlpi_step is called by the caller for inline stages and by threads. */
+   runs is decided elsewhere: ops->step is called by the caller for inline stages and by threads. */
 
 /* ns until a worker has to look for itself, whoever wakes it; at most a sleep. */
 static uint64_t dlpi_worker_due(dlpi_worker *w) {
@@ -11146,7 +11145,7 @@ static const dlpi_stage_ops dlpi_batch_ops = {
 };
 
 /* ---------------------------------------------------------------------------------------------
-   >>impl-transfer   BATCHES TO THE DEVICE
+   >>impl-transfer   BATCHES TO THE DEVICE: DOUBLE BUFFERING
    One thread, or the caller. Batches go in their order (unordered: as they become ready) into the
    device buffers; a batch is ready when the event behind its copies has passed. None of a later
    epoch goes while one of the oldest is to come: the caller takes no other before, and it could
@@ -11493,9 +11492,9 @@ DLPDEF const dlp_device *dlp_device_host(void) {
 }
 
 /* ---------------------------------------------------------------------------------------------
-   >>impl-state      RESUME
-   Fixed size, little-endian words; what changes the order is in it field by field, so that a
-   mismatch names the field. */
+   >>impl-state      RESUME: STATES AND THEIR FINGERPRINT
+   Fixed size, little-endian words. What changes the order (the fingerprint: dlpi_state_config, with
+   what source and lender add) is in it field by field, so that a mismatch names the field. */
 
 typedef struct dlpi_state {
     uint64_t magic;
@@ -13674,7 +13673,7 @@ static void dlpi_chunk_permute(const dlp_pipe *p, uint64_t epoch, uint64_t c,
    killed has begun is begun again by the batch's next worker, or by another once the batch is gone.
 
    label  atomic            written by                      read by
-   Q1     a chunk's word    a loader, before and after      loaders, the sink (Q1) */
+   Q5     a chunk's word    a loader, before and after      loaders, the sink (Q5) */
 
 static uint64_t *dlpi_chunk_word(const dlp_pipe *p, uint64_t c) {
     return dlpi_area_at(p, DLPI_REC_RESIDENT, c);
@@ -13707,7 +13706,7 @@ static uint32_t dlpi_chunk_place(const dlp_pipe *p, uint32_t s) {
    later one shares its cell, which it keeps, for it waits at the sink behind b. The earlier one
    would have copied it, had the copy not failed. */
 static uint32_t dlpi_chunk_source(const dlp_pipe *p, uint32_t s, uint64_t b) {
-    uint64_t word = dlpi_claim_owner(dlpi_chunk_word(p, dlpi_slot_index(p, s)[0])); /* Q1 <- Q1 */
+    uint64_t word = dlpi_claim_owner(dlpi_chunk_word(p, dlpi_slot_index(p, s)[0])); /* Q5 <- Q5 */
     if (dlpi_chunk_left(p, s)) return s;                                            /* its zeros */
     if ((word & 1) == 0 || (word >> 16) - 1 < b) return DLPI_NO_SLOT;
     return (word >> 16) - 1 == b ? s : (uint32_t)(word >> 1 & 0x7fff);
@@ -13810,7 +13809,7 @@ static int dlpi_chunk_fetch(void *user, dlp_item *it) {
     word = dlpi_chunk_word(p, it->index);
     key = dlpi_chunk_key(p, s);
     while (!dlpi_stopped(p)) {
-        uint64_t was = dlpi_claim_owner(word); /* Q1 <- Q1 */
+        uint64_t was = dlpi_claim_owner(word); /* Q5 <- Q5 */
         uint32_t other = (uint32_t)(was >> 1 & 0x7fff);
         if (was & 1) return 0;
         if (was != 0 && was != key) {
@@ -13821,9 +13820,9 @@ static int dlpi_chunk_fetch(void *user, dlp_item *it) {
                 continue;
             }
         }
-        if (!dlpi_claim_take(word, was, key)) continue; /* Q1 -> Q1 */
+        if (!dlpi_claim_take(word, was, key)) continue; /* Q5 -> Q5 */
         rc = dlpi_chunk_load(w, it);
-        dlpi_claim_done(word, rc == 0 ? key | 1 : UINT64_C(0)); /* Q1 -> Q1 */
+        dlpi_claim_done(word, rc == 0 ? key | 1 : UINT64_C(0)); /* Q5 -> Q5 */
         return rc;
     }
     return 0; /* nobody will see it */
@@ -14578,6 +14577,8 @@ static int dlpi_check_pipe(dlp_pipe *p) {
                        "DLPIPE_IMPLEMENTATION");
 }
 
+/* ---- what follows from the descs; where all lies in the region; the plan ---- */
+
 static uint64_t dlpi_pow2(uint64_t n) {
     uint64_t v = 1;
     while (v < n) v *= 2;
@@ -14896,7 +14897,7 @@ static void dlpi_plan_fill(const dlp_pipe *p, dlp_plan *plan) {
     dlpi_plan_add(plan, "this process: pipe and views", 1, own);
 }
 
-/* ---- start ---- */
+/* ---- memory limits: the desc's, a budget's, the cgroup's, what the system has left ---- */
 
 /* Of a memory limit; the cgroup's cache of files does not count, it gives way. */
 static uint64_t dlpi_memory_left(const char *dir, uint64_t max, uint64_t used,
@@ -14963,6 +14964,8 @@ static int dlpi_check_limits(dlp_pipe *p, const dlp_plan *plan) {
     }
     return DLP_OK;
 }
+
+/* ---- the region: mapped, described for observers; and whether this process was forked ---- */
 
 static int dlpi_system_fail(dlp_pipe *p, int code, const char *call) {
     dlp_error e;

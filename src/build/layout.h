@@ -1,6 +1,8 @@
 #pragma once
 #include "queue/spsc.h"
 #include "build/check.h"
+/* ---- what follows from the descs; where all lies in the region; the plan ---- */
+
 static uint64_t dlpi_pow2(uint64_t n) {
     uint64_t v = 1;
     while (v < n) v *= 2;

@@ -1,7 +1,7 @@
 #pragma once
 #include "base/cpus.h"
 #include "core/check.h"
-/* ---- start ---- */
+/* ---- memory limits: the desc's, a budget's, the cgroup's, what the system has left ---- */
 
 /* Of a memory limit; the cgroup's cache of files does not count, it gives way. */
 static uint64_t dlpi_memory_left(const char *dir, uint64_t max, uint64_t used,

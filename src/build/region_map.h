@@ -1,6 +1,8 @@
 #pragma once
 #include "core/state.h"
 #include "build/layout.h"
+/* ---- the region: mapped, described for observers; and whether this process was forked ---- */
+
 static int dlpi_system_fail(dlp_pipe *p, int code, const char *call) {
     dlp_error e;
     int errnum = errno;

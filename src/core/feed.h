@@ -4,7 +4,7 @@
 #include "core/wanted.h"
 #include "core/dispatch.h"
 /* ---------------------------------------------------------------------------------------------
-   >>impl-feed       THE SAMPLER: POSITIONS INTO FREE SLOTS
+   >>impl-feed       THE SCHEDULER: POSITIONS INTO FREE SLOTS
    Run by the caller, or by a thread of its own. A batch is fed while fewer than prefetch_factor
    are between here and next, a slot is free, and (unordered) the window reaches that far. */
 

@@ -237,7 +237,7 @@ struct dlp_pipe {
     char name[32];
     dlp_state resume;
     int prepared; /* the region is there, and its processes */
-    int started, ended, epoch_end_due, stopped_said;
+    int started, ended, epoch_end_due;
     int closing;         /* 1: close was called, 2: no thread of the pipe is left */
     uint32_t stop_asked; /* S2: stop may be called from the first moment on */
     uint32_t can_ring;   /* S2: ctl and bells are there */
@@ -301,9 +301,8 @@ struct dlp_pipe {
     dlp_batch *out;       /* [n_out] what the caller sees */
     dlp_tensor *out_fields;
     uint8_t *ones;
-    uint8_t *held;  /* [n_out] */
-    uint8_t *taken; /* [ring] in the region; unordered: delivered; caller */
-    uint64_t *index_buffer;
+    uint8_t *held;     /* [n_out] */
+    uint8_t *taken;    /* [ring] in the region; unordered: delivered; caller */
     uint8_t *own_rows; /* [workers of fetch][1 + in_flight] of source->row_bytes; NULL: none */
     uint64_t budget_bytes;
     struct dlpi_lent *lent; /* [n_out] batches given away as tensors; NULL: never */

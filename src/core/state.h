@@ -1,9 +1,9 @@
 #pragma once
 #include "core/feed.h"
 /* ---------------------------------------------------------------------------------------------
-   >>impl-state      RESUME
-   Fixed size, little-endian words; what changes the order is in it field by field, so that a
-   mismatch names the field. */
+   >>impl-state      RESUME: STATES AND THEIR FINGERPRINT
+   Fixed size, little-endian words. What changes the order (the fingerprint: dlpi_state_config, with
+   what source and lender add) is in it field by field, so that a mismatch names the field. */
 
 typedef struct dlpi_state {
     uint64_t magic;

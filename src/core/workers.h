@@ -3,7 +3,7 @@
 /* ---------------------------------------------------------------------------------------------
    >>impl-workers    STEPS, WAITING, THREADS
    A stage is a step: claim a unit, work on it, pass it on, say whether anything moved. Where it
-   runs is decided elsewhere: dlpi_step is called by the caller for inline stages and by threads. */
+   runs is decided elsewhere: ops->step is called by the caller for inline stages and by threads. */
 
 /* ns until a worker has to look for itself, whoever wakes it; at most a sleep. */
 static uint64_t dlpi_worker_due(dlpi_worker *w) {

@@ -89,7 +89,7 @@
    >>impl-wanted    BATCHES THAT NOBODY WANTS ANY MORE
    >>impl-seen      WHAT OBSERVERS SEE
    >>impl-dispatch  WHO WAKES WHOM
-   >>impl-feed      THE SAMPLER: POSITIONS INTO FREE SLOTS
+   >>impl-feed      THE SCHEDULER: POSITIONS INTO FREE SLOTS
    >>impl-claim     CLAIMS AND COMPLETION
    >>impl-run       CALLBACKS, FAILURES, CLOCKS
    >>impl-collate   BATCHES OUT OF ITEMS
@@ -99,8 +99,8 @@
    >>impl-cache     ITEMS KEPT FROM ONE EPOCH TO THE NEXT
    >>impl-map       MAPS: OF ITEMS, AND OF WHOLE BATCHES, IN PLACE
    >>impl-batch     THE BATCH STAGE
-   >>impl-transfer  BATCHES TO THE DEVICE
-   >>impl-state     RESUME
+   >>impl-transfer  BATCHES TO THE DEVICE: DOUBLE BUFFERING
+   >>impl-state     RESUME: STATES AND THEIR FINGERPRINT
    >>impl-sampler   SAMPLER AND REPEAT, AS STAGES: KEYED ORDERS
    >>impl-lists     LISTS OF A BATCH SAMPLER
    >>impl-parts     PART QUEUE: THE CELLS, WHAT TO LOAD NEXT, LOADING IT

@@ -1,7 +1,6 @@
 #pragma once
 #include "stages/transfer.h"
 #include "stages/split.h"
-#include "stages/transfer.h"
 #include "build/check.h"
 /* ---- chunks ---- */
 

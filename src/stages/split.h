@@ -159,7 +159,7 @@ static void dlpi_chunk_permute(const dlp_pipe *p, uint64_t epoch, uint64_t c,
    killed has begun is begun again by the batch's next worker, or by another once the batch is gone.
 
    label  atomic            written by                      read by
-   Q1     a chunk's word    a loader, before and after      loaders, the sink (Q1) */
+   Q5     a chunk's word    a loader, before and after      loaders, the sink (Q5) */
 
 static uint64_t *dlpi_chunk_word(const dlp_pipe *p, uint64_t c) {
     return dlpi_area_at(p, DLPI_REC_RESIDENT, c);
@@ -192,7 +192,7 @@ static uint32_t dlpi_chunk_place(const dlp_pipe *p, uint32_t s) {
    later one shares its cell, which it keeps, for it waits at the sink behind b. The earlier one
    would have copied it, had the copy not failed. */
 static uint32_t dlpi_chunk_source(const dlp_pipe *p, uint32_t s, uint64_t b) {
-    uint64_t word = dlpi_claim_owner(dlpi_chunk_word(p, dlpi_slot_index(p, s)[0])); /* Q1 <- Q1 */
+    uint64_t word = dlpi_claim_owner(dlpi_chunk_word(p, dlpi_slot_index(p, s)[0])); /* Q5 <- Q5 */
     if (dlpi_chunk_left(p, s)) return s;                                            /* its zeros */
     if ((word & 1) == 0 || (word >> 16) - 1 < b) return DLPI_NO_SLOT;
     return (word >> 16) - 1 == b ? s : (uint32_t)(word >> 1 & 0x7fff);
@@ -295,7 +295,7 @@ static int dlpi_chunk_fetch(void *user, dlp_item *it) {
     word = dlpi_chunk_word(p, it->index);
     key = dlpi_chunk_key(p, s);
     while (!dlpi_stopped(p)) {
-        uint64_t was = dlpi_claim_owner(word); /* Q1 <- Q1 */
+        uint64_t was = dlpi_claim_owner(word); /* Q5 <- Q5 */
         uint32_t other = (uint32_t)(was >> 1 & 0x7fff);
         if (was & 1) return 0;
         if (was != 0 && was != key) {
@@ -306,9 +306,9 @@ static int dlpi_chunk_fetch(void *user, dlp_item *it) {
                 continue;
             }
         }
-        if (!dlpi_claim_take(word, was, key)) continue; /* Q1 -> Q1 */
+        if (!dlpi_claim_take(word, was, key)) continue; /* Q5 -> Q5 */
         rc = dlpi_chunk_load(w, it);
-        dlpi_claim_done(word, rc == 0 ? key | 1 : UINT64_C(0)); /* Q1 -> Q1 */
+        dlpi_claim_done(word, rc == 0 ? key | 1 : UINT64_C(0)); /* Q5 -> Q5 */
         return rc;
     }
     return 0; /* nobody will see it */
