@@ -451,6 +451,23 @@ static void draw_stages(screen *to, const watch *w) {
          (unsigned)s->ready);
 }
 
+/* The queues between stages, if a small screen has room for them and for some workers. */
+static void draw_links(screen *to, const watch *w) {
+    const dlp_stats *s = &w->now.s;
+    char ends[80], ways[32], picture[32];
+    if (to->rows > 0 && to->row + (int)s->n_links + 2 + 6 > to->rows) return;
+    line(to, 0, "%s", "");
+    line(to, 7, "%-32s %-6s %8s  %s", "LINK", "KIND", "FROM/TO", "IN IT");
+    for (uint32_t i = 0; i < s->n_links; i++) {
+        const dlp_link *l = &s->links[i];
+        snprintf(ends, sizeof ends, "%.15s > %.14s", l->from, l->to);
+        snprintf(ways, sizeof ways, "%d/%d", (int)l->writers, (int)l->readers);
+        bar(picture, 10, &l->depth, "#", l->capacity);
+        line(to, 0, "%-32s %-6s %8s  [%s] %" PRIu64 " of %" PRIu64, ends, dlp_link_name(l->kind),
+             ways, picture, l->depth, l->capacity);
+    }
+}
+
 static void draw_worker(screen *to, const watch *w, uint32_t i) {
     const dlp_worker_stats *k = &w->now.workers[i];
     char name[48], index[24] = "-", who[32], more[48] = "";
@@ -494,6 +511,7 @@ static void draw(screen *to, const watch *w, uint32_t *scroll) {
     draw_extras(to, w);
     draw_oldest(to, w);
     draw_stages(to, w);
+    draw_links(to, w);
     draw_workers(to, w, scroll);
     if (to->live)
         put(to, "\033[J", 3);
@@ -573,6 +591,17 @@ static void json_worker(const watch *w, uint32_t i, const char *before) {
            rate(w, k->items, w->before.workers[i].items), (int)k->restarts);
 }
 
+static void json_link(const dlp_link *l, const char *before) {
+    printf("%s{", before);
+    json_text("from", l->from);
+    printf(",");
+    json_text("to", l->to);
+    printf(",\"kind\":\"%s\",\"writers\":%d,\"readers\":%d,\"capacity\":%" PRIu64
+           ",\"bytes\":%" PRIu64 ",\"depth\":%" PRIu64 "}",
+           dlp_link_name(l->kind), (int)l->writers, (int)l->readers, l->capacity, l->bytes,
+           l->depth);
+}
+
 static void json(watch *w) {
     const dlp_stats *s = &w->now.s, *b = &w->before.s;
     const dlp_error *e = dlp_monitor_error(w->monitor);
@@ -608,6 +637,8 @@ static void json(watch *w) {
     if (s->chunks.cpu_buffers > 0) json_chunks(&s->chunks);
     printf("\"stages\":[");
     for (uint32_t i = 0; i < s->n_stages; i++) json_stage(w, i, i ? "," : "");
+    printf("],\"links\":[");
+    for (uint32_t i = 0; i < s->n_links; i++) json_link(&s->links[i], i ? "," : "");
     printf("],\"workers\":[");
     for (uint32_t i = 0; i < s->n_workers; i++) json_worker(w, i, i ? "," : "");
     printf("]}\n");

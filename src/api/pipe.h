@@ -71,6 +71,30 @@ DLPDEF dlp_stage dlp_pipe_add_split(dlp_pipe *p, const dlp_split_desc *desc);
    before - caller - does not wait or allocate. */
 DLPDEF int dlp_pipe_link(dlp_pipe *p, dlp_stage from, dlp_stage to);
 
+/* A link: the lock-free queue between two stages, in the region. How a record is taken: by the
+   reader's own counter (spsc), likewise from a lane for each writer (mpsc), by a compare-and-swap on
+   its own word, by any of several readers (claim), or when all its parts are complete (gather). */
+enum { DLP_LINK_SPSC = 1, DLP_LINK_MPSC, DLP_LINK_CLAIM, DLP_LINK_GATHER };
+
+#define DLP_MAX_LINKS 24
+
+typedef struct dlp_link {
+    char from[32], to[32];        /* names of stages, or "consumer" */
+    int32_t from_stage, to_stage; /* as added; -1: the consumer */
+    int32_t kind;                 /* DLP_LINK_* */
+    int32_t writers, readers;
+    int32_t pad0;
+    uint64_t capacity; /* records (batches, parts, buffers) at most; of a pipe watched by a monitor
+                          of another version 0 if not known */
+    uint64_t bytes;    /* of its words; they are part of other lines of the plan */
+    uint64_t depth;    /* in statistics: records in it now. Back to the sampler and the transfer:
+                          what is free */
+} dlp_link;
+
+/* The name of a DLP_LINK_*; "?" of what is none.
+   Any thread - does not wait or allocate. */
+DLPDEF const char *dlp_link_name(int kind);
+
 /* One line of a memory plan. */
 typedef struct dlp_plan_line {
     char what[48];
@@ -82,6 +106,8 @@ typedef struct dlp_plan {
     uint64_t slot_bytes; /* one batch with its per-row records */
     uint32_t n_lines;
     dlp_plan_line lines[32];
+    uint32_t n_links;
+    dlp_link links[DLP_MAX_LINKS];
 } dlp_plan;
 
 /* Check the wiring and tell, line by line, the bytes that start will allocate (or has allocated).
@@ -91,7 +117,7 @@ typedef struct dlp_plan {
    stage), or the code of an error before - caller - does not wait; allocates nothing. */
 DLPDEF int dlp_pipe_plan(dlp_pipe *p, dlp_plan *out);
 
-/* Write a plan as text, a line for each of its lines and the total.
+/* Write a plan as text, a line for each of its lines, the total, and the links.
    buf, size: borrowed; cut and terminated like snprintf's; NULL with size 0 asks for the length -
    returns the length of the whole text, or DLP_ERR_ARG (plan is NULL) - any thread - does not wait
    or allocate. */

@@ -122,6 +122,8 @@ typedef struct dlp_stats {
     dlp_worker_stats longest; /* who is at its item the longest now; current_age_ns 0: nobody */
     dlp_error first_skip;     /* why an item was replaced or left out for the first time; code 0:
                                    none was */
+    uint32_t n_links;
+    dlp_link links[DLP_MAX_LINKS];
 } dlp_stats;
 
 /* Read the counters of the pipe and its stages.

@@ -30,19 +30,19 @@ typedef struct dlpi_sleepers {
 
 /* ---- a word that counts what happened ---- */
 
-static inline uint32_t dlpi_event_count(const uint32_t *word) {
+DLPI_INLINE uint32_t dlpi_event_count(const uint32_t *word) {
     return DLPI_LOAD_SEQ(word); /* B1 <- B1 */
 }
-static inline void dlpi_event_add(uint32_t *word) { DLPI_ADD_SEQ(word, 1u); /* B1 -> B1 */ }
+DLPI_INLINE void dlpi_event_add(uint32_t *word) { DLPI_ADD_SEQ(word, 1u); /* B1 -> B1 */ }
 
 /* ---- many sleepers ---- */
 
-static inline uint32_t dlpi_sleepers_word(const dlpi_sleepers *s) {
+DLPI_INLINE uint32_t dlpi_sleepers_word(const dlpi_sleepers *s) {
     return dlpi_event_count(&s->word); /* before the bit */
 }
 
 /* Returns who sleeps already. */
-static inline uint32_t dlpi_sleepers_enter(dlpi_sleepers *s, uint32_t bit) {
+DLPI_INLINE uint32_t dlpi_sleepers_enter(dlpi_sleepers *s, uint32_t bit) {
     return DLPI_OR_SEQ(&s->mask, bit); /* B1 -> B1 */
 }
 
@@ -54,7 +54,7 @@ static bool dlpi_sleepers_leave(dlpi_sleepers *s, uint32_t bit) {
 }
 
 /* It is dead. */
-static inline void dlpi_sleepers_forget(dlpi_sleepers *s, uint32_t bit) {
+DLPI_INLINE void dlpi_sleepers_forget(dlpi_sleepers *s, uint32_t bit) {
     DLPI_AND_SEQ(&s->mask, ~bit); /* B1 */
 }
 
@@ -93,8 +93,8 @@ static void dlpi_sleepers_wake_all(uint32_t *word) {
 
 /* ---- a sleeper that is alone on its flag and word ---- */
 
-static inline void dlpi_sleeper_enter(uint32_t *flag) { DLPI_STORE_SEQ(flag, 1u); /* B1 -> B1 */ }
-static inline void dlpi_sleeper_leave(uint32_t *flag) { DLPI_STORE_SEQ(flag, 0u); /* B1 */ }
+DLPI_INLINE void dlpi_sleeper_enter(uint32_t *flag) { DLPI_STORE_SEQ(flag, 1u); /* B1 -> B1 */ }
+DLPI_INLINE void dlpi_sleeper_leave(uint32_t *flag) { DLPI_STORE_SEQ(flag, 0u); /* B1 */ }
 
 static void dlpi_sleeper_wake(uint32_t *flag, uint32_t *word, uint32_t shared) {
     if (DLPI_LOAD_SEQ(flag) == 0) return;     /* B1 -> B1 */
@@ -104,7 +104,7 @@ static void dlpi_sleeper_wake(uint32_t *flag, uint32_t *word, uint32_t shared) {
 }
 
 /* One that says what it waits for: batch + 1, UINT64_MAX anything, 0 nothing. */
-static inline void dlpi_sleeper_want(uint64_t *want, uint64_t what) {
+DLPI_INLINE void dlpi_sleeper_want(uint64_t *want, uint64_t what) {
     DLPI_STORE_SEQ(want, what); /* B1 -> B1 */
 }
 
@@ -125,9 +125,9 @@ static void dlpi_sleepers_wake_any(const uint64_t *mask, uint32_t *word) {
 
 /* ---- how many may work ---- */
 
-static inline uint32_t dlpi_sleepers_active(const uint32_t *active) {
+DLPI_INLINE uint32_t dlpi_sleepers_active(const uint32_t *active) {
     return DLPI_LOAD_SEQ(active); /* A1 <- A1, behind B1 */
 }
-static inline void dlpi_sleepers_activate(uint32_t *active, uint32_t n) {
+DLPI_INLINE void dlpi_sleepers_activate(uint32_t *active, uint32_t n) {
     DLPI_STORE_SEQ(active, n); /* A1 -> A1 */
 }

@@ -1,5 +1,6 @@
 #pragma once
 #include "queue/spsc.h"
+#include "core/links.h"
 #include "build/check.h"
 /* ---- what follows from the descs; where all lies in the region; the plan ---- */
 
@@ -291,6 +292,7 @@ static void dlpi_plan_sink(const dlp_pipe *p, dlp_plan *plan) {
 static void dlpi_plan_fill(const dlp_pipe *p, dlp_plan *plan) {
     uint64_t each = p->areas[DLPI_REC_WORKERS].stride + sizeof(dlpi_worker);
     uint64_t named, own, collators = p->batcher->work >= 0 ? (uint64_t)p->batcher->n_workers : 0;
+    dlpi_seen s;
     memset(plan, 0, sizeof *plan);
     plan->slots = p->n_slots;
     plan->slot_bytes = dlpi_sum(p->areas[DLPI_REC_CELLS].stride, p->areas[DLPI_REC_SLOTS].stride);
@@ -319,4 +321,6 @@ static void dlpi_plan_fill(const dlp_pipe *p, dlp_plan *plan) {
     dlpi_plan_add(plan, "control and alignment", 1, dlpi_less(p->region_bytes, named));
     own = dlpi_less(dlpi_less(p->plan_private, dlpi_worker_records(p)), dlpi_worded_bytes(p));
     dlpi_plan_add(plan, "this process: pipe and views", 1, own);
+    dlpi_seen_shape(p, &s);
+    plan->n_links = dlpi_links(&s, plan->links);
 }

@@ -36,6 +36,8 @@ struct dlpi_seen {
     uint32_t n_stages, n_work, n_item_work, n_workers;
     uint32_t ring, n_slots, prefetch, max_held, batch_rows, trace_events;
     uint32_t cpus;
+    uint32_t words_max, units_max; /* of a slot, for each stage that works on rows */
+    uint64_t source_cells, sink_cells, sink_free;
     uint64_t plan_bytes;
     int32_t work[DLP_MAX_STAGES]; /* [n_work] stages with workers, in order */
     int32_t final;                /* the stage behind which a batch is ready for the caller */
@@ -50,16 +52,6 @@ struct dlpi_words {
     bool (*read)(void *from, uint64_t at, uint64_t end, uint32_t bytes, uint64_t *to);
     void *from;
 };
-
-/* Fill the figures that kinds of stages count by themselves. False: words say what can't be. */
-static bool dlpi_seen_kinds(const dlpi_words *words, dlpi_seen *s) {
-    memset(&s->figures, 0, sizeof s->figures);
-    for (uint32_t i = 0; i < s->n_stages; i++) {
-        const dlpi_stage_ops *ops = s->stages[i].ops;
-        if (ops && ops->seen && !ops->seen(words, s, (int32_t)i)) return false;
-    }
-    return true;
-}
 
 #define DLPI_WORDS_MAX (UINT64_C(1) << 24) /* more are not counted */
 
@@ -84,6 +76,18 @@ static bool dlpi_words_count(const dlpi_words *w, int type, uint64_t mask, bool 
         *n += ((word & mask) == 0) == none;
     }
     return true;
+}
+
+/* Fill the figures that kinds of stages count by themselves. False: words say what can't be. */
+static bool dlpi_seen_kinds(const dlpi_words *words, dlpi_seen *s) {
+    memset(&s->figures, 0, sizeof s->figures);
+    for (uint32_t i = 0; i < s->n_stages; i++) {
+        const dlpi_stage_ops *ops = s->stages[i].ops;
+        if (ops && ops->seen && !ops->seen(words, s, (int32_t)i)) return false;
+    }
+    s->source_cells = words->rec[DLPI_REC_SOURCE].count;
+    s->sink_cells = words->rec[DLPI_REC_SINK].count;
+    return dlpi_words_count(words, DLPI_REC_SINK, UINT64_MAX, true, &s->sink_free);
 }
 
 /* What a stage's record says of its workers, row->n_workers at most. */
@@ -118,7 +122,7 @@ static dlpi_words dlpi_words_live(const dlp_pipe *p, dlpi_record *rec) {
     return (dlpi_words){rec, dlpi_word_live, p->region};
 }
 
-static void dlpi_seen_pipe_stage(const dlp_pipe *p, const dlpi_stage *st, dlpi_seen_stage *row) {
+static void dlpi_seen_shape_stage(const dlpi_stage *st, dlpi_seen_stage *row) {
     dlpi_copy_text(row->name, sizeof row->name, st->name);
     row->kind = st->kind;
     row->work = st->work;
@@ -128,13 +132,36 @@ static void dlpi_seen_pipe_stage(const dlp_pipe *p, const dlpi_stage *st, dlpi_s
     if (st->work < 0) return;
     row->first_worker = st->first_worker;
     row->n_workers = st->n_workers;
-    dlpi_seen_numbers(dlpi_area_at(p, DLPI_REC_STAGES, (uint64_t)st->id), row);
     row->ready_at = st->sst_offset + offsetof(dlpi_sst, ready);
+}
+
+/* What the pipe will be, or is: without its region. */
+static void dlpi_seen_shape(const dlp_pipe *p, dlpi_seen *s) {
+    memset(s, 0, offsetof(dlpi_seen, figures));
+    s->n_stages = (uint32_t)p->n_stages;
+    s->n_work = (uint32_t)p->n_work;
+    s->n_item_work = (uint32_t)p->n_item_work;
+    s->n_workers = (uint32_t)p->n_workers;
+    s->ring = p->ring;
+    s->n_slots = p->n_slots;
+    s->prefetch = p->prefetch;
+    s->max_held = p->max_held;
+    s->batch_rows = p->batch_rows;
+    s->words_max = p->words_max;
+    s->units_max = p->units_max;
+    s->source_cells = p->areas[DLPI_REC_SOURCE].count;
+    s->sink_cells = p->areas[DLPI_REC_SINK].count;
+    s->trace_events = p->trace_events;
+    s->cpus = (uint32_t)p->cpus;
+    s->plan_bytes = p->plan_bytes;
+    for (int i = 0; i < p->n_work; i++) s->work[i] = p->work[i]->id;
+    s->final = s->work[p->n_work - 1];
+    for (int i = 0; i < p->n_stages; i++) dlpi_seen_shape_stage(&p->stages[i], &s->stages[i]);
 }
 
 /* Where all is that the pipe, which has been started, shows; but for the figures of kinds. */
 static void dlpi_seen_pipe(const dlp_pipe *p, dlpi_seen *s) {
-    memset(s, 0, offsetof(dlpi_seen, figures));
+    dlpi_seen_shape(p, s);
     s->now_ns = dlpi_now_ns();
     s->ctl = p->ctl;
     s->delivered = &p->ctl->delivered;
@@ -146,21 +173,9 @@ static void dlpi_seen_pipe(const dlp_pipe *p, dlpi_seen *s) {
     s->slot_stride = p->areas[DLPI_REC_SLOTS].stride;
     s->block_stride = p->areas[DLPI_REC_WORKERS].stride;
     s->trace_stride = p->areas[DLPI_REC_TRACE].stride;
-    s->n_stages = (uint32_t)p->n_stages;
-    s->n_work = (uint32_t)p->n_work;
-    s->n_item_work = (uint32_t)p->n_item_work;
-    s->n_workers = (uint32_t)p->n_workers;
-    s->ring = p->ring;
-    s->n_slots = p->n_slots;
-    s->prefetch = p->prefetch;
-    s->max_held = p->max_held;
-    s->batch_rows = p->batch_rows;
-    s->trace_events = p->trace_events;
-    s->cpus = (uint32_t)p->cpus;
-    s->plan_bytes = p->plan_bytes;
-    for (int i = 0; i < p->n_work; i++) s->work[i] = p->work[i]->id;
-    s->final = s->work[p->n_work - 1];
-    for (int i = 0; i < p->n_stages; i++) dlpi_seen_pipe_stage(p, &p->stages[i], &s->stages[i]);
+    for (int i = 0; i < p->n_stages; i++)
+        if (p->stages[i].work >= 0)
+            dlpi_seen_numbers(dlpi_area_at(p, DLPI_REC_STAGES, (uint64_t)i), &s->stages[i]);
 }
 
 /* All that it shows. */

@@ -88,6 +88,7 @@
    >>impl-debug     WRITES PAST A ROW, USES AFTER RELEASE
    >>impl-wanted    BATCHES THAT NOBODY WANTS ANY MORE
    >>impl-seen      WHAT OBSERVERS SEE
+   >>impl-links     THE TABLE OF LINKS
    >>impl-dispatch  WHO WAKES WHOM
    >>impl-feed      THE SCHEDULER: POSITIONS INTO FREE SLOTS
    >>impl-claim     CLAIMS AND COMPLETION
@@ -278,7 +279,7 @@
      dlp_arrays_open, _describe, _close                any               yes; close behind pipes
      dlp_arrays_wire                                   any               before its pipes start
      dlp_s3_*: in dlpipe_s3.h, beside each
-     dlp_error_format, dlp_plan_format,                any               yes
+     dlp_error_format, dlp_plan_format, dlp_link_name, any               yes
      dlp_stats_explain, dlp_stats_predict, dlp_ranks_from_env
 
      callback                     runs in

@@ -52,74 +52,74 @@
 
 typedef uint64_t dlpi_claim_word;
 
-static inline uint64_t dlpi_gen(uint64_t word) { return word >> 25; }
-static inline uint64_t dlpi_gen_word(uint64_t b, uint64_t low) { return b << 25 | low; }
-static inline uint32_t dlpi_gen_low(uint64_t word) { return (uint32_t)word & 0x1ffffffu; }
+DLPI_INLINE uint64_t dlpi_gen(uint64_t word) { return word >> 25; }
+DLPI_INLINE uint64_t dlpi_gen_word(uint64_t b, uint64_t low) { return b << 25 | low; }
+DLPI_INLINE uint32_t dlpi_gen_low(uint64_t word) { return (uint32_t)word & 0x1ffffffu; }
 /* Is generation g older than batch b? Both modulo 2^39, at most 2^38 apart. */
-static inline bool dlpi_older(uint64_t g, uint64_t b) {
+DLPI_INLINE bool dlpi_older(uint64_t g, uint64_t b) {
     return ((b - g) & DLPI_GEN_MASK) - 1 < (UINT64_C(1) << (DLPI_GEN_BITS - 1));
 }
 
-static inline uint64_t dlpi_pub(uint64_t b, uint32_t count, uint32_t padded, uint32_t shift) {
+DLPI_INLINE uint64_t dlpi_pub(uint64_t b, uint32_t count, uint32_t padded, uint32_t shift) {
     return dlpi_gen_word(b, (uint64_t)count << 4 | padded << 3 | shift);
 }
-static inline uint32_t dlpi_pub_count(uint64_t pub) { return (uint32_t)(pub >> 4) & 0x1fffffu; }
-static inline bool dlpi_pub_padded(uint64_t pub) { return (pub >> 3 & 1u) != 0; }
-static inline uint32_t dlpi_pub_shift(uint64_t pub) { return (uint32_t)pub & 7u; }
-static inline uint32_t dlpi_units(uint32_t count, uint32_t shift) {
+DLPI_INLINE uint32_t dlpi_pub_count(uint64_t pub) { return (uint32_t)(pub >> 4) & 0x1fffffu; }
+DLPI_INLINE bool dlpi_pub_padded(uint64_t pub) { return (pub >> 3 & 1u) != 0; }
+DLPI_INLINE uint32_t dlpi_pub_shift(uint64_t pub) { return (uint32_t)pub & 7u; }
+DLPI_INLINE uint32_t dlpi_units(uint32_t count, uint32_t shift) {
     return (count + (1u << shift) - 1u) >> shift;
 }
 
 /* ---- the writer ---- */
 
-static inline void dlpi_claim_publish(dlpi_claim_word *head, uint64_t word) {
+DLPI_INLINE void dlpi_claim_publish(dlpi_claim_word *head, uint64_t word) {
     DLPI_STORE_REL(head, word); /* P1 -> P1 */
 }
 
 /* A record whose word says what is with it is closed to readers, unless one has come first. */
-static inline bool dlpi_claim_close(dlpi_claim_word *own, uint64_t *seen, uint64_t word) {
+DLPI_INLINE bool dlpi_claim_close(dlpi_claim_word *own, uint64_t *seen, uint64_t word) {
     return DLPI_CAS_SEQ(own, seen, word); /* O1 <-> O1 */
 }
 
 /* ---- readers ---- */
 
-static inline uint64_t dlpi_claim_head(const dlpi_claim_word *head) {
+DLPI_INLINE uint64_t dlpi_claim_head(const dlpi_claim_word *head) {
     return DLPI_LOAD_ACQ(head); /* P1 <- P1 */
 }
-static inline uint64_t dlpi_claim_head_now(const dlpi_claim_word *head) {
+DLPI_INLINE uint64_t dlpi_claim_head_now(const dlpi_claim_word *head) {
     return DLPI_LOAD_SEQ(head); /* P1 <- P1 */
 }
 
-static inline uint64_t dlpi_claim_look(const dlpi_claim_word *own) {
+DLPI_INLINE uint64_t dlpi_claim_look(const dlpi_claim_word *own) {
     return DLPI_LOAD_ACQ(own); /* O1 <- O1 */
 }
-static inline uint64_t dlpi_claim_owner(const dlpi_claim_word *own) {
+DLPI_INLINE uint64_t dlpi_claim_owner(const dlpi_claim_word *own) {
     return DLPI_LOAD_SEQ(own); /* O1 <- O1 */
 }
 
 /* Put word where seen was read. */
-static inline bool dlpi_claim_take(dlpi_claim_word *own, uint64_t seen, uint64_t word) {
+DLPI_INLINE bool dlpi_claim_take(dlpi_claim_word *own, uint64_t seen, uint64_t word) {
     return DLPI_CAS_SEQ(own, &seen, word); /* O1 <-> O1 */
 }
 
 /* The owner says what is with the record now. */
-static inline void dlpi_claim_done(dlpi_claim_word *own, uint64_t word) {
+DLPI_INLINE void dlpi_claim_done(dlpi_claim_word *own, uint64_t word) {
     DLPI_STORE_SEQ(own, word); /* O1 -> O1 */
 }
 
 /* Units of batch b that are not claimed: how many of n. */
-static inline uint32_t dlpi_claim_depth(const dlpi_claim_word *own, uint32_t n, uint64_t b) {
+DLPI_INLINE uint32_t dlpi_claim_depth(const dlpi_claim_word *own, uint32_t n, uint64_t b) {
     uint32_t left = 0;
     for (uint32_t u = 0; u < n; u++) left += dlpi_older(dlpi_gen(dlpi_claim_look(&own[u])), b);
     return left;
 }
 
 /* The first unit of batch b that may be free, as far as is known. */
-static inline uint32_t dlpi_claim_cursor(const dlpi_claim_word *cursor, uint64_t b) {
+DLPI_INLINE uint32_t dlpi_claim_cursor(const dlpi_claim_word *cursor, uint64_t b) {
     uint64_t next = DLPI_LOAD_RLX(cursor); /* a hint; rescans makes everybody ignore it */
     return dlpi_gen(next) == (b & DLPI_GEN_MASK) ? dlpi_gen_low(next) : 0;
 }
-static inline void dlpi_claim_advance(dlpi_claim_word *cursor, uint64_t b, uint32_t unit) {
+DLPI_INLINE void dlpi_claim_advance(dlpi_claim_word *cursor, uint64_t b, uint32_t unit) {
     DLPI_STORE_RLX(cursor, dlpi_gen_word(b, unit)); /* a hint */
 }
 
@@ -128,33 +128,33 @@ static inline void dlpi_claim_advance(dlpi_claim_word *cursor, uint64_t b, uint3
 /* What the owner word is for a unit of batch b that is freed again: nobody's, older than b, and
    another value each time: a claimer that read the one before, and slept while the unit was claimed
    and freed once more, finds it changed. */
-static inline uint64_t dlpi_claim_freed(uint32_t *frees, uint64_t b) {
+DLPI_INLINE uint64_t dlpi_claim_freed(uint32_t *frees, uint64_t b) {
     uint32_t n = DLPI_ADD_SEQ(frees, 1u); /* O1: a number of its own */
     return dlpi_gen_word(b - 1, DLPI_FREED | (n & (DLPI_FREED - 1)));
 }
 
 /* What it is while reader `who` sends it back. */
-static inline uint64_t dlpi_claim_mark_word(uint64_t b, uint32_t who) {
+DLPI_INLINE uint64_t dlpi_claim_mark_word(uint64_t b, uint32_t who) {
     return dlpi_gen_word(b, DLPI_REDO | (who + 1u));
 }
-static inline void dlpi_claim_mark(dlpi_claim_word *own, uint64_t word) {
+DLPI_INLINE void dlpi_claim_mark(dlpi_claim_word *own, uint64_t word) {
     DLPI_STORE_SEQ(own, word); /* O1 -> O1 of recovery */
 }
-static inline void dlpi_claim_free(dlpi_claim_word *own, uint64_t word) {
+DLPI_INLINE void dlpi_claim_free(dlpi_claim_word *own, uint64_t word) {
     DLPI_STORE_SEQ(own, word); /* O1 -> O1 */
 }
 
 /* Was the unit of batch b freed, and is it claimed by nobody since? Its rows have just been done
    once more: by whom orders the look. */
-static inline bool dlpi_claim_was_freed(const dlpi_claim_word *own, uint64_t b) {
+DLPI_INLINE bool dlpi_claim_was_freed(const dlpi_claim_word *own, uint64_t b) {
     uint64_t now = DLPI_LOAD_RLX(own); /* O1: ordered by our claim, see rows_redo */
     return dlpi_gen(now) == ((b - 1) & DLPI_GEN_MASK) && (now & DLPI_FREED) != 0;
 }
 
 /* Everybody is to look once without cursors. */
-static inline void dlpi_claim_rescan(uint64_t *rescans) {
+DLPI_INLINE void dlpi_claim_rescan(uint64_t *rescans) {
     DLPI_ADD_SEQ(rescans, UINT64_C(1)); /* R1 -> R1 */
 }
-static inline uint64_t dlpi_claim_rescans(const uint64_t *rescans) {
+DLPI_INLINE uint64_t dlpi_claim_rescans(const uint64_t *rescans) {
     return DLPI_LOAD_SEQ(rescans); /* R1 <- R1 */
 }

@@ -28,43 +28,43 @@
    Crashes: each step is one store, made after what it tells of. A cell whose owner died before it
    gave it back is still taken: whoever recovers knows by its own records whose it was. */
 
-static inline void dlpi_credit_publish(uint64_t *counter, uint64_t n) {
+DLPI_INLINE void dlpi_credit_publish(uint64_t *counter, uint64_t n) {
     DLPI_STORE_SEQ(counter, n); /* T1, V1 -> T1, V1, B1 */
 }
-static inline void dlpi_credit_publish_quiet(uint64_t *counter, uint64_t n) {
+DLPI_INLINE void dlpi_credit_publish_quiet(uint64_t *counter, uint64_t n) {
     DLPI_STORE_REL(counter, n); /* V1 -> V1 */
 }
-static inline void dlpi_credit_add(uint64_t *counter) {
+DLPI_INLINE void dlpi_credit_add(uint64_t *counter) {
     DLPI_ADD_SEQ(counter, UINT64_C(1)); /* Q2 -> Q2 */
 }
-static inline uint64_t dlpi_credit_seen(const uint64_t *counter) {
+DLPI_INLINE uint64_t dlpi_credit_seen(const uint64_t *counter) {
     return DLPI_LOAD_SEQ(counter); /* T1, V1, Q2 <- T1, V1, Q2 */
 }
-static inline uint64_t dlpi_credit_look(const uint64_t *counter) {
+DLPI_INLINE uint64_t dlpi_credit_look(const uint64_t *counter) {
     return DLPI_LOAD_ACQ(counter); /* T1, V1 <- T1, V1 */
 }
 
 /* The counter will not move any more: word, which is not 0, says so; 0: it goes on. */
-static inline void dlpi_credit_close(uint32_t *end, uint32_t word) {
+DLPI_INLINE void dlpi_credit_close(uint32_t *end, uint32_t word) {
     DLPI_STORE_SEQ(end, word); /* T1 -> T1: after the counter */
 }
-static inline uint32_t dlpi_credit_closed(const uint32_t *end) {
+DLPI_INLINE uint32_t dlpi_credit_closed(const uint32_t *end) {
     return DLPI_LOAD_SEQ(end); /* T1 <- T1: before the counter */
 }
 
-static inline void dlpi_credit_take(uint32_t *cell, uint32_t word) {
+DLPI_INLINE void dlpi_credit_take(uint32_t *cell, uint32_t word) {
     DLPI_STORE_RLX(cell, word); /* C1, C2: only one takes */
 }
 /* word: 0, free; or what else is with the cell now. */
-static inline void dlpi_credit_done(uint32_t *cell, uint32_t word) {
+DLPI_INLINE void dlpi_credit_done(uint32_t *cell, uint32_t word) {
     DLPI_STORE_SEQ(cell, word); /* C1, C2 -> C1, C2, B1 */
 }
-static inline void dlpi_credit_done_quiet(uint32_t *cell) {
+DLPI_INLINE void dlpi_credit_done_quiet(uint32_t *cell) {
     DLPI_STORE_REL(cell, 0u); /* C1 -> C1 */
 }
-static inline uint32_t dlpi_credit_held(const uint32_t *cell) {
+DLPI_INLINE uint32_t dlpi_credit_held(const uint32_t *cell) {
     return DLPI_LOAD_SEQ(cell); /* C1 <- C1 */
 }
-static inline uint32_t dlpi_credit_held_look(const uint32_t *cell) {
+DLPI_INLINE uint32_t dlpi_credit_held_look(const uint32_t *cell) {
     return DLPI_LOAD_ACQ(cell); /* C2 <- C2 */
 }

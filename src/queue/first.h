@@ -18,19 +18,19 @@
    Full: whoever comes second writes nothing. Empty: 0. It does not wrap: one record, used once (of
    a batch: until the record of the batch is used again, when nobody may look). */
 
-static inline bool dlpi_first_take(uint32_t *word, uint32_t mine) {
+DLPI_INLINE bool dlpi_first_take(uint32_t *word, uint32_t mine) {
     uint32_t none = 0;
     return DLPI_CAS_SEQ(word, &none, mine); /* E1, F1: the first one stays */
 }
-static inline void dlpi_first_publish(uint32_t *word) {
+DLPI_INLINE void dlpi_first_publish(uint32_t *word) {
     DLPI_STORE_SEQ(word, 1u); /* E1, F1 -> E1, F1 */
 }
-static inline void dlpi_first_publish_quiet(uint32_t *word) {
+DLPI_INLINE void dlpi_first_publish_quiet(uint32_t *word) {
     DLPI_STORE_REL(word, 1u); /* F1, K3 -> F1, K3 */
 }
-static inline uint32_t dlpi_first_seen(const uint32_t *word) {
+DLPI_INLINE uint32_t dlpi_first_seen(const uint32_t *word) {
     return DLPI_LOAD_SEQ(word); /* E1, F1 <- E1, F1 */
 }
-static inline uint32_t dlpi_first_look(const uint32_t *word) {
+DLPI_INLINE uint32_t dlpi_first_look(const uint32_t *word) {
     return DLPI_LOAD_ACQ(word); /* F1, K3 <- F1, K3 */
 }

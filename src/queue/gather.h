@@ -48,22 +48,22 @@
 
 typedef uint64_t dlpi_gather_word;
 
-static inline bool dlpi_ready_is(uint64_t word, uint64_t b) {
+DLPI_INLINE bool dlpi_ready_is(uint64_t word, uint64_t b) {
     return ((word ^ (b + 1)) & DLPI_READY_MASK) == 0;
 }
-static inline uint64_t dlpi_ready_word(uint64_t word, uint64_t b) {
+DLPI_INLINE uint64_t dlpi_ready_word(uint64_t word, uint64_t b) {
     return (word & ~DLPI_READY_MASK) | ((b + 1) & DLPI_READY_MASK);
 }
 /* Has batch b, or a later one in its record, left the stage? */
-static inline bool dlpi_ready_past(uint64_t word, uint64_t b) {
+DLPI_INLINE bool dlpi_ready_past(uint64_t word, uint64_t b) {
     return (word & DLPI_READY_MASK) > (b & DLPI_READY_MASK);
 }
-static inline uint32_t dlpi_word_full(uint32_t count, uint32_t word) {
+DLPI_INLINE uint32_t dlpi_word_full(uint32_t count, uint32_t word) {
     uint32_t rows = count - word * DLPI_WORD_ROWS;
     return rows >= DLPI_WORD_ROWS ? UINT32_MAX : (UINT32_C(1) << rows) - 1u;
 }
 /* Bits of rows [row, end), which lie in one word. */
-static inline uint32_t dlpi_unit_mask(uint32_t row, uint32_t end) {
+DLPI_INLINE uint32_t dlpi_unit_mask(uint32_t row, uint32_t end) {
     uint32_t n = end - row;
     uint32_t ones = n >= DLPI_WORD_ROWS ? UINT32_MAX : (UINT32_C(1) << n) - 1u;
     return ones << (row % DLPI_WORD_ROWS);
@@ -72,7 +72,7 @@ static inline uint32_t dlpi_unit_mask(uint32_t row, uint32_t end) {
 /* ---- writers ---- */
 
 /* Rows of batch b are complete. Returns the word's bits: what is complete by now. */
-static inline uint32_t dlpi_gather_publish(dlpi_gather_word *done, uint64_t b, uint32_t mask) {
+DLPI_INLINE uint32_t dlpi_gather_publish(dlpi_gather_word *done, uint64_t b, uint32_t mask) {
     uint64_t old = DLPI_LOAD_RLX(done), now; /* D1: the swap below orders it */
     do {
         now = (old >> 32 == (b & UINT32_MAX) ? old : b << 32) | mask;
@@ -81,13 +81,13 @@ static inline uint32_t dlpi_gather_publish(dlpi_gather_word *done, uint64_t b, u
 }
 
 /* The bits of done[i] of batch b, none when the word is of another generation. */
-static inline uint32_t dlpi_gather_bits(const dlpi_gather_word *done, uint32_t i, uint64_t b) {
+DLPI_INLINE uint32_t dlpi_gather_bits(const dlpi_gather_word *done, uint32_t i, uint64_t b) {
     uint64_t word = DLPI_LOAD_SEQ(&done[i]); /* D1 <- D1 */
     return (uint32_t)(word >> 32) == (uint32_t)b ? (uint32_t)word : 0;
 }
 
 /* Which rows of mask are missing; none when the word is of a later batch: this one is out. */
-static inline uint32_t dlpi_gather_missing(const dlpi_gather_word *done, uint64_t b,
+DLPI_INLINE uint32_t dlpi_gather_missing(const dlpi_gather_word *done, uint64_t b,
                                            uint32_t mask) {
     uint64_t word = DLPI_LOAD_SEQ(done); /* D1 <- D1 */
     int32_t newer = (int32_t)((uint32_t)(word >> 32) - (uint32_t)b);
@@ -97,7 +97,7 @@ static inline uint32_t dlpi_gather_missing(const dlpi_gather_word *done, uint64_
 
 /* Are all done words full for batch b? Starts at the hint (NULL: there is none), moves it. seen:
    ready as it was before; the hint is for its redo count only. */
-static inline bool dlpi_gather_full(const dlpi_gather_word *done, uint64_t *scan, uint64_t b,
+DLPI_INLINE bool dlpi_gather_full(const dlpi_gather_word *done, uint64_t *scan, uint64_t b,
                                     uint32_t count, uint64_t seen) {
     uint64_t key = (b << 16 | seen >> DLPI_READY_BITS) << 16;
     /* D2 <- D2: rows of the words it skips are ours to pass on */
@@ -113,31 +113,31 @@ static inline bool dlpi_gather_full(const dlpi_gather_word *done, uint64_t *scan
 }
 
 /* Let batch b out. seen: ready, read before the words were found full. One of several succeeds. */
-static inline bool dlpi_gather_close(dlpi_gather_word *ready, uint64_t seen, uint64_t b) {
+DLPI_INLINE bool dlpi_gather_close(dlpi_gather_word *ready, uint64_t seen, uint64_t b) {
     return DLPI_CAS_SEQ(ready, &seen, dlpi_ready_word(seen, b)); /* Y1 -> Y1 */
 }
 /* By the one who has all of the batch; the same without rows; and where nothing goes back. */
-static inline void dlpi_gather_pass(dlpi_gather_word *ready, uint64_t b) {
+DLPI_INLINE void dlpi_gather_pass(dlpi_gather_word *ready, uint64_t b) {
     DLPI_STORE_SEQ(ready, dlpi_ready_word(DLPI_LOAD_RLX(ready), b)); /* Y1 -> Y1 */
 }
-static inline void dlpi_gather_skip(dlpi_gather_word *ready, uint64_t b) {
+DLPI_INLINE void dlpi_gather_skip(dlpi_gather_word *ready, uint64_t b) {
     DLPI_STORE_REL(ready, dlpi_ready_word(DLPI_LOAD_RLX(ready), b)); /* Y1 -> Y1 */
 }
-static inline void dlpi_gather_put(dlpi_gather_word *ready, uint64_t b) {
+DLPI_INLINE void dlpi_gather_put(dlpi_gather_word *ready, uint64_t b) {
     DLPI_STORE_SEQ(ready, b + 1); /* Y1 -> Y1 */
 }
 
 /* ---- the reader ---- */
 
-static inline uint64_t dlpi_gather_ready(const dlpi_gather_word *ready) {
+DLPI_INLINE uint64_t dlpi_gather_ready(const dlpi_gather_word *ready) {
     return DLPI_LOAD_SEQ(ready); /* Y1 <- Y1 */
 }
-static inline uint64_t dlpi_gather_look(const dlpi_gather_word *ready) {
+DLPI_INLINE uint64_t dlpi_gather_look(const dlpi_gather_word *ready) {
     return DLPI_LOAD_ACQ(ready); /* Y1 <- Y1 */
 }
 
 /* How many of count rows of batch b are complete. */
-static inline uint32_t dlpi_gather_depth(const dlpi_gather_word *done, uint64_t b, uint32_t count) {
+DLPI_INLINE uint32_t dlpi_gather_depth(const dlpi_gather_word *done, uint64_t b, uint32_t count) {
     uint32_t n = 0;
     for (uint32_t i = 0; i * DLPI_WORD_ROWS < count; i++)
         n += (uint32_t)__builtin_popcount(dlpi_gather_bits(done, i, b) & dlpi_word_full(count, i));
@@ -146,12 +146,12 @@ static inline uint32_t dlpi_gather_depth(const dlpi_gather_word *done, uint64_t 
 
 /* ---- rows and batches that go back ---- */
 
-static inline void dlpi_gather_take_back(dlpi_gather_word *done, uint32_t rows) {
+DLPI_INLINE void dlpi_gather_take_back(dlpi_gather_word *done, uint32_t rows) {
     DLPI_AND_SEQ(done, ~(uint64_t)rows); /* D1 -> D1 */
 }
 
 /* Batch b is not out, after all: ready becomes that of the batch before, with another count. */
-static inline void dlpi_gather_undo(dlpi_gather_word *ready, uint64_t b) {
+DLPI_INLINE void dlpi_gather_undo(dlpi_gather_word *ready, uint64_t b) {
     uint64_t next = (DLPI_LOAD_SEQ(ready) >> DLPI_READY_BITS) + 1;          /* Y1 <- Y1 */
     DLPI_STORE_SEQ(ready, next << DLPI_READY_BITS | (b & DLPI_READY_MASK)); /* Y1 -> Y1 */
 }

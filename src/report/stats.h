@@ -1,5 +1,6 @@
 #pragma once
 #include "core/run.h"
+#include "core/links.h"
 #include "core/seen.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-stats      COUNTERS AND TRACE, READ */
@@ -91,8 +92,9 @@ static void dlpi_stage_stats(const dlpi_seen *s, const dlpi_seen_stage *st, dlp_
     out->p99_ns = dlpi_percentile(hist, n, 99);
 }
 
-/* Batches complete and not delivered; and what waits before each stage. */
+/* Batches complete and not delivered; what waits before each stage, and in each link. */
 static void dlpi_ready_stats(const dlpi_seen *s, dlp_stats *out) {
+    uint64_t open = 0; /* batches that have not left the first stage */
     uint64_t tail = dlpi_credit_look(&s->ctl->tail); /* T1 <- T1 */
     /* V1 <- V1: any thread may look */
     for (uint64_t b = dlpi_credit_look(&s->ctl->base); b < tail; b++) {
@@ -100,12 +102,14 @@ static void dlpi_ready_stats(const dlpi_seen *s, dlp_stats *out) {
         if (DLPI_LOAD_RLX(&s->taken[b & (s->ring - 1)])) continue; /* statistics */
         slot = dlpi_seen_slot(s, b);
         out->in_flight++;
+        open += !dlpi_seen_left(s, b, slot, s->work[0]);
         if (dlpi_seen_left(s, b, slot, s->final)) out->ready++;
         for (uint32_t i = 1; i < s->n_work; i++) {
             bool in = dlpi_seen_left(s, b, slot, s->work[i - 1]);
             if (in && !dlpi_seen_left(s, b, slot, s->work[i])) out->stages[s->work[i]].ready++;
         }
     }
+    dlpi_links_depth(s, open, out);
 }
 
 static void dlpi_tune_stats(const dlpi_seen *s, dlp_stats *out) {

@@ -230,6 +230,8 @@ static int dlpi_view_make(dlp_monitor *m, dlp_error *err) {
     s->n_slots = r->n_slots;
     s->ring = r->ring;
     s->batch_rows = r->batch_rows;
+    s->words_max = r->words_max;
+    s->units_max = r->units_max;
     s->cpus = (uint32_t)r->cpus;
     s->plan_bytes = r->plan_bytes;
     s->trace_events = r->trace_events < most ? r->trace_events : (uint32_t)most;

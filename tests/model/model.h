@@ -362,7 +362,9 @@ static uint64_t model_step(model_op op) {
     t->op = op;
     model_park();
     int counter = op.kind <= M_CAS && model.atom[op.atom].counter;
-    t->history = model_mix(t->history, counter ? model_count(t, &op) : t->result);
+    /* + 1: each step leaves a trace, also one that reads 0 before anything else, or two looks at a
+       place by one call would be one */
+    t->history = model_mix(t->history + 1, counter ? model_count(t, &op) : t->result);
     if (op.kind == M_WAIT) t->holds = 0;
     return t->result;
 }

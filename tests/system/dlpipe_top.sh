@@ -109,6 +109,14 @@ assert [g['kind'] for g in o['stages']] == ['sampler', 'repeat', 'fetch', 'map',
 assert o['stages'][3]['name'] == 'my?c map\u00e9' and o['stages'][3]['workers'] == 2
 assert all(0 <= g['busy'] <= 1 for g in o['stages'])
 assert o['stages'][2]['p99_ns'] >= o['stages'][2]['p50_ns'] > 100000
+l = o['links']
+assert [(k['from'], k['to'], k['kind']) for k in l] == [
+    ('consumer', 'sampler', 'spsc'), ('sampler', 'fetch', 'claim'),
+    ('fetch', 'my?c map\u00e9', 'claim'), ('my?c map\u00e9', 'consumer', 'gather')], l
+assert [(k['writers'], k['readers']) for k in l] == [(1, 1), (1, 1), (1, 2), (2, 1)]
+assert [k['capacity'] for k in l] == [5, 4, 4, 4] and l[0]['bytes'] == 20
+assert all(0 <= k['depth'] <= k['capacity'] for k in l) and l[0]['depth'] == s['free']
+assert l[3]['depth'] == s['ready'] and l[1]['depth'] <= s['open'] + s['ready']
 w = o['workers']
 assert [(k['stage'], k['worker']) for k in w] == [(2, 0), (3, 0), (3, 1)]
 assert all(k['process'] == process and (k['pid'] == pid) == (not process) for k in w)
@@ -144,7 +152,8 @@ for kind in threads processes; do
     timeout 60 $top --once $name >$dir/text || fail "stopped, as text: exit code $?"
     kill -CONT $owner $pids
     grep -q "^ $name  pid $owner  up .*  stopped" $dir/text || fail "text: $(head -1 $dir/text)"
-    grep -q '^fetch   *1 ' $dir/text && grep -q '^my?c map.-1 ' $dir/text ||
+    grep -q '^sampler > fetch  *claim  *1/1  \[[#.]*\] [0-4] of 4$' $dir/text &&
+        grep -q '^fetch   *1 ' $dir/text && grep -q '^my?c map.-1 ' $dir/text ||
         fail "text: $(cat $dir/text)"
     [ "$(awk 'length > 90' $dir/text | wc -l)" -eq 0 ] || fail 'text: wider than 80 columns'
     ! grep -q "$(printf '\033')" $dir/text || fail 'text: has commands for a terminal'

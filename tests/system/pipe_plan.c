@@ -71,6 +71,33 @@ static uint64_t plan_sum(const dlp_plan *plan) {
 
 /* Same before, after and at the end; the sum of its lines; what is asked of the system, and no
    more. */
+/* From the consumer round to the consumer, each stage between by its name; in the text, too. */
+static void check_links(const dlp_plan *plan) {
+    char text[8192], words[128];
+    const dlp_link *l = plan->links;
+    uint64_t bytes = 0;
+    uint32_t chain = 0;
+    int32_t at = -1;
+    CHECK(plan->n_links >= 3 && plan->n_links <= DLP_MAX_LINKS);
+    CHECK(l[0].kind == DLP_LINK_SPSC && l[0].from_stage == -1 && l[0].capacity == plan->slots);
+    CHECK(dlp_plan_format(plan, text, sizeof text) == (int)strlen(text));
+    for (uint32_t i = 0; i < plan->n_links; i++) {
+        snprintf(words, sizeof words, "\nlink %s -> %s ", l[i].from, l[i].to);
+        CHECK(strstr(text, words) != NULL && strstr(text, dlp_link_name(l[i].kind)) != NULL);
+        CHECK(l[i].writers >= 1 && l[i].readers >= 1 && l[i].capacity > 0 && l[i].bytes > 0);
+        CHECK((l[i].from_stage < 0) == (strcmp(l[i].from, "consumer") == 0));
+        CHECK(l[i].depth == 0 && (l[i].kind != DLP_LINK_SPSC || l[i].writers == 1));
+        CHECK(l[i].kind != DLP_LINK_GATHER || l[i].readers == 1);
+        bytes += l[i].bytes;
+        if (l[i].from_stage != at || (chain > 1 && at == -1)) continue;
+        at = l[i].to_stage;
+        chain++;
+    }
+    CHECK(at == -1 && chain >= 3); /* the chain is closed */
+    CHECK(bytes < plan->total_bytes);
+    CHECK(strcmp(dlp_link_name(0), "?") == 0 && strcmp(dlp_link_name(5), "?") == 0);
+}
+
 static void plan__before_and_after_start__same_and_all_there_is(void) {
     for (int kind = 0; kind < KINDS; kind++)
         for (int workers = 0; workers <= 4; workers += 2) {
@@ -80,7 +107,7 @@ static void plan__before_and_after_start__same_and_all_there_is(void) {
             dlp_stats stats;
             uint64_t batches;
             long from = seam_read(&seam.bytes), at_start, asked;
-            char text[4096], sum[64];
+            char text[8192], sum[64];
             plan_rig(&r, kind, workers);
             CHECK(dlp_pipe_open(&p, &r.pipe, NULL) == DLP_OK && rig_wire(&r, p) == DLP_OK);
             at_start = seam_read(&seam.bytes);
@@ -88,6 +115,7 @@ static void plan__before_and_after_start__same_and_all_there_is(void) {
             CHECK(seam_read(&seam.bytes) == at_start); /* planning allocates nothing */
             CHECK(memcmp(&before, &again, sizeof before) == 0);
             CHECK(plan_sum(&before) == before.total_bytes);
+            check_links(&before);
             CHECK(before.slots == (kind == HELD || kind == ALL ? 8u : workers == 0 ? 2u : 3u));
             CHECK(dlp_pipe_start(p) == DLP_OK);
             asked = seam_read(&seam.bytes) - from;
