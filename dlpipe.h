@@ -87,6 +87,7 @@
    >>impl-debug     WRITES PAST A ROW, USES AFTER RELEASE
    >>impl-wanted    BATCHES THAT NOBODY WANTS ANY MORE
    >>impl-seen      WHAT OBSERVERS SEE
+   >>impl-links     THE TABLE OF LINKS
    >>impl-dispatch  WHO WAKES WHOM
    >>impl-feed      THE SCHEDULER: POSITIONS INTO FREE SLOTS
    >>impl-claim     CLAIMS AND COMPLETION
@@ -277,7 +278,7 @@
      dlp_arrays_open, _describe, _close                any               yes; close behind pipes
      dlp_arrays_wire                                   any               before its pipes start
      dlp_s3_*: in dlpipe_s3.h, beside each
-     dlp_error_format, dlp_plan_format,                any               yes
+     dlp_error_format, dlp_plan_format, dlp_link_name, any               yes
      dlp_stats_explain, dlp_stats_predict, dlp_ranks_from_env
 
      callback                     runs in
@@ -1873,6 +1874,30 @@ DLPDEF dlp_stage dlp_pipe_add_split(dlp_pipe *p, const dlp_split_desc *desc);
    before - caller - does not wait or allocate. */
 DLPDEF int dlp_pipe_link(dlp_pipe *p, dlp_stage from, dlp_stage to);
 
+/* A link: the lock-free queue between two stages, in the region. How a record is taken: by the
+   reader's own counter (spsc), likewise from a lane for each writer (mpsc), by a compare-and-swap on
+   its own word, by any of several readers (claim), or when all its parts are complete (gather). */
+enum { DLP_LINK_SPSC = 1, DLP_LINK_MPSC, DLP_LINK_CLAIM, DLP_LINK_GATHER };
+
+#define DLP_MAX_LINKS 24
+
+typedef struct dlp_link {
+    char from[32], to[32];        /* names of stages, or "consumer" */
+    int32_t from_stage, to_stage; /* as added; -1: the consumer */
+    int32_t kind;                 /* DLP_LINK_* */
+    int32_t writers, readers;
+    int32_t pad0;
+    uint64_t capacity; /* records (batches, parts, buffers) at most; of a pipe watched by a monitor
+                          of another version 0 if not known */
+    uint64_t bytes;    /* of its words; they are part of other lines of the plan */
+    uint64_t depth;    /* in statistics: records in it now. Back to the sampler and the transfer:
+                          what is free */
+} dlp_link;
+
+/* The name of a DLP_LINK_*; "?" of what is none.
+   Any thread - does not wait or allocate. */
+DLPDEF const char *dlp_link_name(int kind);
+
 /* One line of a memory plan. */
 typedef struct dlp_plan_line {
     char what[48];
@@ -1884,6 +1909,8 @@ typedef struct dlp_plan {
     uint64_t slot_bytes; /* one batch with its per-row records */
     uint32_t n_lines;
     dlp_plan_line lines[32];
+    uint32_t n_links;
+    dlp_link links[DLP_MAX_LINKS];
 } dlp_plan;
 
 /* Check the wiring and tell, line by line, the bytes that start will allocate (or has allocated).
@@ -1893,7 +1920,7 @@ typedef struct dlp_plan {
    stage), or the code of an error before - caller - does not wait; allocates nothing. */
 DLPDEF int dlp_pipe_plan(dlp_pipe *p, dlp_plan *out);
 
-/* Write a plan as text, a line for each of its lines and the total.
+/* Write a plan as text, a line for each of its lines, the total, and the links.
    buf, size: borrowed; cut and terminated like snprintf's; NULL with size 0 asks for the length -
    returns the length of the whole text, or DLP_ERR_ARG (plan is NULL) - any thread - does not wait
    or allocate. */
@@ -2414,6 +2441,8 @@ typedef struct dlp_stats {
     dlp_worker_stats longest; /* who is at its item the longest now; current_age_ns 0: nobody */
     dlp_error first_skip;     /* why an item was replaced or left out for the first time; code 0:
                                    none was */
+    uint32_t n_links;
+    dlp_link links[DLP_MAX_LINKS];
 } dlp_stats;
 
 /* Read the counters of the pipe and its stages.
@@ -3543,19 +3572,19 @@ typedef struct dlpi_sleepers {
 
 /* ---- a word that counts what happened ---- */
 
-static inline uint32_t dlpi_event_count(const uint32_t *word) {
+DLPI_INLINE uint32_t dlpi_event_count(const uint32_t *word) {
     return DLPI_LOAD_SEQ(word); /* B1 <- B1 */
 }
-static inline void dlpi_event_add(uint32_t *word) { DLPI_ADD_SEQ(word, 1u); /* B1 -> B1 */ }
+DLPI_INLINE void dlpi_event_add(uint32_t *word) { DLPI_ADD_SEQ(word, 1u); /* B1 -> B1 */ }
 
 /* ---- many sleepers ---- */
 
-static inline uint32_t dlpi_sleepers_word(const dlpi_sleepers *s) {
+DLPI_INLINE uint32_t dlpi_sleepers_word(const dlpi_sleepers *s) {
     return dlpi_event_count(&s->word); /* before the bit */
 }
 
 /* Returns who sleeps already. */
-static inline uint32_t dlpi_sleepers_enter(dlpi_sleepers *s, uint32_t bit) {
+DLPI_INLINE uint32_t dlpi_sleepers_enter(dlpi_sleepers *s, uint32_t bit) {
     return DLPI_OR_SEQ(&s->mask, bit); /* B1 -> B1 */
 }
 
@@ -3567,7 +3596,7 @@ static bool dlpi_sleepers_leave(dlpi_sleepers *s, uint32_t bit) {
 }
 
 /* It is dead. */
-static inline void dlpi_sleepers_forget(dlpi_sleepers *s, uint32_t bit) {
+DLPI_INLINE void dlpi_sleepers_forget(dlpi_sleepers *s, uint32_t bit) {
     DLPI_AND_SEQ(&s->mask, ~bit); /* B1 */
 }
 
@@ -3606,8 +3635,8 @@ static void dlpi_sleepers_wake_all(uint32_t *word) {
 
 /* ---- a sleeper that is alone on its flag and word ---- */
 
-static inline void dlpi_sleeper_enter(uint32_t *flag) { DLPI_STORE_SEQ(flag, 1u); /* B1 -> B1 */ }
-static inline void dlpi_sleeper_leave(uint32_t *flag) { DLPI_STORE_SEQ(flag, 0u); /* B1 */ }
+DLPI_INLINE void dlpi_sleeper_enter(uint32_t *flag) { DLPI_STORE_SEQ(flag, 1u); /* B1 -> B1 */ }
+DLPI_INLINE void dlpi_sleeper_leave(uint32_t *flag) { DLPI_STORE_SEQ(flag, 0u); /* B1 */ }
 
 static void dlpi_sleeper_wake(uint32_t *flag, uint32_t *word, uint32_t shared) {
     if (DLPI_LOAD_SEQ(flag) == 0) return;     /* B1 -> B1 */
@@ -3617,7 +3646,7 @@ static void dlpi_sleeper_wake(uint32_t *flag, uint32_t *word, uint32_t shared) {
 }
 
 /* One that says what it waits for: batch + 1, UINT64_MAX anything, 0 nothing. */
-static inline void dlpi_sleeper_want(uint64_t *want, uint64_t what) {
+DLPI_INLINE void dlpi_sleeper_want(uint64_t *want, uint64_t what) {
     DLPI_STORE_SEQ(want, what); /* B1 -> B1 */
 }
 
@@ -3638,10 +3667,10 @@ static void dlpi_sleepers_wake_any(const uint64_t *mask, uint32_t *word) {
 
 /* ---- how many may work ---- */
 
-static inline uint32_t dlpi_sleepers_active(const uint32_t *active) {
+DLPI_INLINE uint32_t dlpi_sleepers_active(const uint32_t *active) {
     return DLPI_LOAD_SEQ(active); /* A1 <- A1, behind B1 */
 }
-static inline void dlpi_sleepers_activate(uint32_t *active, uint32_t n) {
+DLPI_INLINE void dlpi_sleepers_activate(uint32_t *active, uint32_t n) {
     DLPI_STORE_SEQ(active, n); /* A1 -> A1 */
 }
 
@@ -4078,74 +4107,74 @@ DLPDEF int64_t dlp_mpsc_pop_burst(dlp_mpsc_rx *rx, void *records, uint64_t max, 
 
 typedef uint64_t dlpi_claim_word;
 
-static inline uint64_t dlpi_gen(uint64_t word) { return word >> 25; }
-static inline uint64_t dlpi_gen_word(uint64_t b, uint64_t low) { return b << 25 | low; }
-static inline uint32_t dlpi_gen_low(uint64_t word) { return (uint32_t)word & 0x1ffffffu; }
+DLPI_INLINE uint64_t dlpi_gen(uint64_t word) { return word >> 25; }
+DLPI_INLINE uint64_t dlpi_gen_word(uint64_t b, uint64_t low) { return b << 25 | low; }
+DLPI_INLINE uint32_t dlpi_gen_low(uint64_t word) { return (uint32_t)word & 0x1ffffffu; }
 /* Is generation g older than batch b? Both modulo 2^39, at most 2^38 apart. */
-static inline bool dlpi_older(uint64_t g, uint64_t b) {
+DLPI_INLINE bool dlpi_older(uint64_t g, uint64_t b) {
     return ((b - g) & DLPI_GEN_MASK) - 1 < (UINT64_C(1) << (DLPI_GEN_BITS - 1));
 }
 
-static inline uint64_t dlpi_pub(uint64_t b, uint32_t count, uint32_t padded, uint32_t shift) {
+DLPI_INLINE uint64_t dlpi_pub(uint64_t b, uint32_t count, uint32_t padded, uint32_t shift) {
     return dlpi_gen_word(b, (uint64_t)count << 4 | padded << 3 | shift);
 }
-static inline uint32_t dlpi_pub_count(uint64_t pub) { return (uint32_t)(pub >> 4) & 0x1fffffu; }
-static inline bool dlpi_pub_padded(uint64_t pub) { return (pub >> 3 & 1u) != 0; }
-static inline uint32_t dlpi_pub_shift(uint64_t pub) { return (uint32_t)pub & 7u; }
-static inline uint32_t dlpi_units(uint32_t count, uint32_t shift) {
+DLPI_INLINE uint32_t dlpi_pub_count(uint64_t pub) { return (uint32_t)(pub >> 4) & 0x1fffffu; }
+DLPI_INLINE bool dlpi_pub_padded(uint64_t pub) { return (pub >> 3 & 1u) != 0; }
+DLPI_INLINE uint32_t dlpi_pub_shift(uint64_t pub) { return (uint32_t)pub & 7u; }
+DLPI_INLINE uint32_t dlpi_units(uint32_t count, uint32_t shift) {
     return (count + (1u << shift) - 1u) >> shift;
 }
 
 /* ---- the writer ---- */
 
-static inline void dlpi_claim_publish(dlpi_claim_word *head, uint64_t word) {
+DLPI_INLINE void dlpi_claim_publish(dlpi_claim_word *head, uint64_t word) {
     DLPI_STORE_REL(head, word); /* P1 -> P1 */
 }
 
 /* A record whose word says what is with it is closed to readers, unless one has come first. */
-static inline bool dlpi_claim_close(dlpi_claim_word *own, uint64_t *seen, uint64_t word) {
+DLPI_INLINE bool dlpi_claim_close(dlpi_claim_word *own, uint64_t *seen, uint64_t word) {
     return DLPI_CAS_SEQ(own, seen, word); /* O1 <-> O1 */
 }
 
 /* ---- readers ---- */
 
-static inline uint64_t dlpi_claim_head(const dlpi_claim_word *head) {
+DLPI_INLINE uint64_t dlpi_claim_head(const dlpi_claim_word *head) {
     return DLPI_LOAD_ACQ(head); /* P1 <- P1 */
 }
-static inline uint64_t dlpi_claim_head_now(const dlpi_claim_word *head) {
+DLPI_INLINE uint64_t dlpi_claim_head_now(const dlpi_claim_word *head) {
     return DLPI_LOAD_SEQ(head); /* P1 <- P1 */
 }
 
-static inline uint64_t dlpi_claim_look(const dlpi_claim_word *own) {
+DLPI_INLINE uint64_t dlpi_claim_look(const dlpi_claim_word *own) {
     return DLPI_LOAD_ACQ(own); /* O1 <- O1 */
 }
-static inline uint64_t dlpi_claim_owner(const dlpi_claim_word *own) {
+DLPI_INLINE uint64_t dlpi_claim_owner(const dlpi_claim_word *own) {
     return DLPI_LOAD_SEQ(own); /* O1 <- O1 */
 }
 
 /* Put word where seen was read. */
-static inline bool dlpi_claim_take(dlpi_claim_word *own, uint64_t seen, uint64_t word) {
+DLPI_INLINE bool dlpi_claim_take(dlpi_claim_word *own, uint64_t seen, uint64_t word) {
     return DLPI_CAS_SEQ(own, &seen, word); /* O1 <-> O1 */
 }
 
 /* The owner says what is with the record now. */
-static inline void dlpi_claim_done(dlpi_claim_word *own, uint64_t word) {
+DLPI_INLINE void dlpi_claim_done(dlpi_claim_word *own, uint64_t word) {
     DLPI_STORE_SEQ(own, word); /* O1 -> O1 */
 }
 
 /* Units of batch b that are not claimed: how many of n. */
-static inline uint32_t dlpi_claim_depth(const dlpi_claim_word *own, uint32_t n, uint64_t b) {
+DLPI_INLINE uint32_t dlpi_claim_depth(const dlpi_claim_word *own, uint32_t n, uint64_t b) {
     uint32_t left = 0;
     for (uint32_t u = 0; u < n; u++) left += dlpi_older(dlpi_gen(dlpi_claim_look(&own[u])), b);
     return left;
 }
 
 /* The first unit of batch b that may be free, as far as is known. */
-static inline uint32_t dlpi_claim_cursor(const dlpi_claim_word *cursor, uint64_t b) {
+DLPI_INLINE uint32_t dlpi_claim_cursor(const dlpi_claim_word *cursor, uint64_t b) {
     uint64_t next = DLPI_LOAD_RLX(cursor); /* a hint; rescans makes everybody ignore it */
     return dlpi_gen(next) == (b & DLPI_GEN_MASK) ? dlpi_gen_low(next) : 0;
 }
-static inline void dlpi_claim_advance(dlpi_claim_word *cursor, uint64_t b, uint32_t unit) {
+DLPI_INLINE void dlpi_claim_advance(dlpi_claim_word *cursor, uint64_t b, uint32_t unit) {
     DLPI_STORE_RLX(cursor, dlpi_gen_word(b, unit)); /* a hint */
 }
 
@@ -4154,34 +4183,34 @@ static inline void dlpi_claim_advance(dlpi_claim_word *cursor, uint64_t b, uint3
 /* What the owner word is for a unit of batch b that is freed again: nobody's, older than b, and
    another value each time: a claimer that read the one before, and slept while the unit was claimed
    and freed once more, finds it changed. */
-static inline uint64_t dlpi_claim_freed(uint32_t *frees, uint64_t b) {
+DLPI_INLINE uint64_t dlpi_claim_freed(uint32_t *frees, uint64_t b) {
     uint32_t n = DLPI_ADD_SEQ(frees, 1u); /* O1: a number of its own */
     return dlpi_gen_word(b - 1, DLPI_FREED | (n & (DLPI_FREED - 1)));
 }
 
 /* What it is while reader `who` sends it back. */
-static inline uint64_t dlpi_claim_mark_word(uint64_t b, uint32_t who) {
+DLPI_INLINE uint64_t dlpi_claim_mark_word(uint64_t b, uint32_t who) {
     return dlpi_gen_word(b, DLPI_REDO | (who + 1u));
 }
-static inline void dlpi_claim_mark(dlpi_claim_word *own, uint64_t word) {
+DLPI_INLINE void dlpi_claim_mark(dlpi_claim_word *own, uint64_t word) {
     DLPI_STORE_SEQ(own, word); /* O1 -> O1 of recovery */
 }
-static inline void dlpi_claim_free(dlpi_claim_word *own, uint64_t word) {
+DLPI_INLINE void dlpi_claim_free(dlpi_claim_word *own, uint64_t word) {
     DLPI_STORE_SEQ(own, word); /* O1 -> O1 */
 }
 
 /* Was the unit of batch b freed, and is it claimed by nobody since? Its rows have just been done
    once more: by whom orders the look. */
-static inline bool dlpi_claim_was_freed(const dlpi_claim_word *own, uint64_t b) {
+DLPI_INLINE bool dlpi_claim_was_freed(const dlpi_claim_word *own, uint64_t b) {
     uint64_t now = DLPI_LOAD_RLX(own); /* O1: ordered by our claim, see rows_redo */
     return dlpi_gen(now) == ((b - 1) & DLPI_GEN_MASK) && (now & DLPI_FREED) != 0;
 }
 
 /* Everybody is to look once without cursors. */
-static inline void dlpi_claim_rescan(uint64_t *rescans) {
+DLPI_INLINE void dlpi_claim_rescan(uint64_t *rescans) {
     DLPI_ADD_SEQ(rescans, UINT64_C(1)); /* R1 -> R1 */
 }
-static inline uint64_t dlpi_claim_rescans(const uint64_t *rescans) {
+DLPI_INLINE uint64_t dlpi_claim_rescans(const uint64_t *rescans) {
     return DLPI_LOAD_SEQ(rescans); /* R1 <- R1 */
 }
 
@@ -4232,22 +4261,22 @@ static inline uint64_t dlpi_claim_rescans(const uint64_t *rescans) {
 
 typedef uint64_t dlpi_gather_word;
 
-static inline bool dlpi_ready_is(uint64_t word, uint64_t b) {
+DLPI_INLINE bool dlpi_ready_is(uint64_t word, uint64_t b) {
     return ((word ^ (b + 1)) & DLPI_READY_MASK) == 0;
 }
-static inline uint64_t dlpi_ready_word(uint64_t word, uint64_t b) {
+DLPI_INLINE uint64_t dlpi_ready_word(uint64_t word, uint64_t b) {
     return (word & ~DLPI_READY_MASK) | ((b + 1) & DLPI_READY_MASK);
 }
 /* Has batch b, or a later one in its record, left the stage? */
-static inline bool dlpi_ready_past(uint64_t word, uint64_t b) {
+DLPI_INLINE bool dlpi_ready_past(uint64_t word, uint64_t b) {
     return (word & DLPI_READY_MASK) > (b & DLPI_READY_MASK);
 }
-static inline uint32_t dlpi_word_full(uint32_t count, uint32_t word) {
+DLPI_INLINE uint32_t dlpi_word_full(uint32_t count, uint32_t word) {
     uint32_t rows = count - word * DLPI_WORD_ROWS;
     return rows >= DLPI_WORD_ROWS ? UINT32_MAX : (UINT32_C(1) << rows) - 1u;
 }
 /* Bits of rows [row, end), which lie in one word. */
-static inline uint32_t dlpi_unit_mask(uint32_t row, uint32_t end) {
+DLPI_INLINE uint32_t dlpi_unit_mask(uint32_t row, uint32_t end) {
     uint32_t n = end - row;
     uint32_t ones = n >= DLPI_WORD_ROWS ? UINT32_MAX : (UINT32_C(1) << n) - 1u;
     return ones << (row % DLPI_WORD_ROWS);
@@ -4256,7 +4285,7 @@ static inline uint32_t dlpi_unit_mask(uint32_t row, uint32_t end) {
 /* ---- writers ---- */
 
 /* Rows of batch b are complete. Returns the word's bits: what is complete by now. */
-static inline uint32_t dlpi_gather_publish(dlpi_gather_word *done, uint64_t b, uint32_t mask) {
+DLPI_INLINE uint32_t dlpi_gather_publish(dlpi_gather_word *done, uint64_t b, uint32_t mask) {
     uint64_t old = DLPI_LOAD_RLX(done), now; /* D1: the swap below orders it */
     do {
         now = (old >> 32 == (b & UINT32_MAX) ? old : b << 32) | mask;
@@ -4265,13 +4294,13 @@ static inline uint32_t dlpi_gather_publish(dlpi_gather_word *done, uint64_t b, u
 }
 
 /* The bits of done[i] of batch b, none when the word is of another generation. */
-static inline uint32_t dlpi_gather_bits(const dlpi_gather_word *done, uint32_t i, uint64_t b) {
+DLPI_INLINE uint32_t dlpi_gather_bits(const dlpi_gather_word *done, uint32_t i, uint64_t b) {
     uint64_t word = DLPI_LOAD_SEQ(&done[i]); /* D1 <- D1 */
     return (uint32_t)(word >> 32) == (uint32_t)b ? (uint32_t)word : 0;
 }
 
 /* Which rows of mask are missing; none when the word is of a later batch: this one is out. */
-static inline uint32_t dlpi_gather_missing(const dlpi_gather_word *done, uint64_t b,
+DLPI_INLINE uint32_t dlpi_gather_missing(const dlpi_gather_word *done, uint64_t b,
                                            uint32_t mask) {
     uint64_t word = DLPI_LOAD_SEQ(done); /* D1 <- D1 */
     int32_t newer = (int32_t)((uint32_t)(word >> 32) - (uint32_t)b);
@@ -4281,7 +4310,7 @@ static inline uint32_t dlpi_gather_missing(const dlpi_gather_word *done, uint64_
 
 /* Are all done words full for batch b? Starts at the hint (NULL: there is none), moves it. seen:
    ready as it was before; the hint is for its redo count only. */
-static inline bool dlpi_gather_full(const dlpi_gather_word *done, uint64_t *scan, uint64_t b,
+DLPI_INLINE bool dlpi_gather_full(const dlpi_gather_word *done, uint64_t *scan, uint64_t b,
                                     uint32_t count, uint64_t seen) {
     uint64_t key = (b << 16 | seen >> DLPI_READY_BITS) << 16;
     /* D2 <- D2: rows of the words it skips are ours to pass on */
@@ -4297,31 +4326,31 @@ static inline bool dlpi_gather_full(const dlpi_gather_word *done, uint64_t *scan
 }
 
 /* Let batch b out. seen: ready, read before the words were found full. One of several succeeds. */
-static inline bool dlpi_gather_close(dlpi_gather_word *ready, uint64_t seen, uint64_t b) {
+DLPI_INLINE bool dlpi_gather_close(dlpi_gather_word *ready, uint64_t seen, uint64_t b) {
     return DLPI_CAS_SEQ(ready, &seen, dlpi_ready_word(seen, b)); /* Y1 -> Y1 */
 }
 /* By the one who has all of the batch; the same without rows; and where nothing goes back. */
-static inline void dlpi_gather_pass(dlpi_gather_word *ready, uint64_t b) {
+DLPI_INLINE void dlpi_gather_pass(dlpi_gather_word *ready, uint64_t b) {
     DLPI_STORE_SEQ(ready, dlpi_ready_word(DLPI_LOAD_RLX(ready), b)); /* Y1 -> Y1 */
 }
-static inline void dlpi_gather_skip(dlpi_gather_word *ready, uint64_t b) {
+DLPI_INLINE void dlpi_gather_skip(dlpi_gather_word *ready, uint64_t b) {
     DLPI_STORE_REL(ready, dlpi_ready_word(DLPI_LOAD_RLX(ready), b)); /* Y1 -> Y1 */
 }
-static inline void dlpi_gather_put(dlpi_gather_word *ready, uint64_t b) {
+DLPI_INLINE void dlpi_gather_put(dlpi_gather_word *ready, uint64_t b) {
     DLPI_STORE_SEQ(ready, b + 1); /* Y1 -> Y1 */
 }
 
 /* ---- the reader ---- */
 
-static inline uint64_t dlpi_gather_ready(const dlpi_gather_word *ready) {
+DLPI_INLINE uint64_t dlpi_gather_ready(const dlpi_gather_word *ready) {
     return DLPI_LOAD_SEQ(ready); /* Y1 <- Y1 */
 }
-static inline uint64_t dlpi_gather_look(const dlpi_gather_word *ready) {
+DLPI_INLINE uint64_t dlpi_gather_look(const dlpi_gather_word *ready) {
     return DLPI_LOAD_ACQ(ready); /* Y1 <- Y1 */
 }
 
 /* How many of count rows of batch b are complete. */
-static inline uint32_t dlpi_gather_depth(const dlpi_gather_word *done, uint64_t b, uint32_t count) {
+DLPI_INLINE uint32_t dlpi_gather_depth(const dlpi_gather_word *done, uint64_t b, uint32_t count) {
     uint32_t n = 0;
     for (uint32_t i = 0; i * DLPI_WORD_ROWS < count; i++)
         n += (uint32_t)__builtin_popcount(dlpi_gather_bits(done, i, b) & dlpi_word_full(count, i));
@@ -4330,12 +4359,12 @@ static inline uint32_t dlpi_gather_depth(const dlpi_gather_word *done, uint64_t 
 
 /* ---- rows and batches that go back ---- */
 
-static inline void dlpi_gather_take_back(dlpi_gather_word *done, uint32_t rows) {
+DLPI_INLINE void dlpi_gather_take_back(dlpi_gather_word *done, uint32_t rows) {
     DLPI_AND_SEQ(done, ~(uint64_t)rows); /* D1 -> D1 */
 }
 
 /* Batch b is not out, after all: ready becomes that of the batch before, with another count. */
-static inline void dlpi_gather_undo(dlpi_gather_word *ready, uint64_t b) {
+DLPI_INLINE void dlpi_gather_undo(dlpi_gather_word *ready, uint64_t b) {
     uint64_t next = (DLPI_LOAD_SEQ(ready) >> DLPI_READY_BITS) + 1;          /* Y1 <- Y1 */
     DLPI_STORE_SEQ(ready, next << DLPI_READY_BITS | (b & DLPI_READY_MASK)); /* Y1 -> Y1 */
 }
@@ -4367,44 +4396,44 @@ static inline void dlpi_gather_undo(dlpi_gather_word *ready, uint64_t b) {
    Crashes: each step is one store, made after what it tells of. A cell whose owner died before it
    gave it back is still taken: whoever recovers knows by its own records whose it was. */
 
-static inline void dlpi_credit_publish(uint64_t *counter, uint64_t n) {
+DLPI_INLINE void dlpi_credit_publish(uint64_t *counter, uint64_t n) {
     DLPI_STORE_SEQ(counter, n); /* T1, V1 -> T1, V1, B1 */
 }
-static inline void dlpi_credit_publish_quiet(uint64_t *counter, uint64_t n) {
+DLPI_INLINE void dlpi_credit_publish_quiet(uint64_t *counter, uint64_t n) {
     DLPI_STORE_REL(counter, n); /* V1 -> V1 */
 }
-static inline void dlpi_credit_add(uint64_t *counter) {
+DLPI_INLINE void dlpi_credit_add(uint64_t *counter) {
     DLPI_ADD_SEQ(counter, UINT64_C(1)); /* Q2 -> Q2 */
 }
-static inline uint64_t dlpi_credit_seen(const uint64_t *counter) {
+DLPI_INLINE uint64_t dlpi_credit_seen(const uint64_t *counter) {
     return DLPI_LOAD_SEQ(counter); /* T1, V1, Q2 <- T1, V1, Q2 */
 }
-static inline uint64_t dlpi_credit_look(const uint64_t *counter) {
+DLPI_INLINE uint64_t dlpi_credit_look(const uint64_t *counter) {
     return DLPI_LOAD_ACQ(counter); /* T1, V1 <- T1, V1 */
 }
 
 /* The counter will not move any more: word, which is not 0, says so; 0: it goes on. */
-static inline void dlpi_credit_close(uint32_t *end, uint32_t word) {
+DLPI_INLINE void dlpi_credit_close(uint32_t *end, uint32_t word) {
     DLPI_STORE_SEQ(end, word); /* T1 -> T1: after the counter */
 }
-static inline uint32_t dlpi_credit_closed(const uint32_t *end) {
+DLPI_INLINE uint32_t dlpi_credit_closed(const uint32_t *end) {
     return DLPI_LOAD_SEQ(end); /* T1 <- T1: before the counter */
 }
 
-static inline void dlpi_credit_take(uint32_t *cell, uint32_t word) {
+DLPI_INLINE void dlpi_credit_take(uint32_t *cell, uint32_t word) {
     DLPI_STORE_RLX(cell, word); /* C1, C2: only one takes */
 }
 /* word: 0, free; or what else is with the cell now. */
-static inline void dlpi_credit_done(uint32_t *cell, uint32_t word) {
+DLPI_INLINE void dlpi_credit_done(uint32_t *cell, uint32_t word) {
     DLPI_STORE_SEQ(cell, word); /* C1, C2 -> C1, C2, B1 */
 }
-static inline void dlpi_credit_done_quiet(uint32_t *cell) {
+DLPI_INLINE void dlpi_credit_done_quiet(uint32_t *cell) {
     DLPI_STORE_REL(cell, 0u); /* C1 -> C1 */
 }
-static inline uint32_t dlpi_credit_held(const uint32_t *cell) {
+DLPI_INLINE uint32_t dlpi_credit_held(const uint32_t *cell) {
     return DLPI_LOAD_SEQ(cell); /* C1 <- C1 */
 }
-static inline uint32_t dlpi_credit_held_look(const uint32_t *cell) {
+DLPI_INLINE uint32_t dlpi_credit_held_look(const uint32_t *cell) {
     return DLPI_LOAD_ACQ(cell); /* C2 <- C2 */
 }
 
@@ -4425,20 +4454,20 @@ static inline uint32_t dlpi_credit_held_look(const uint32_t *cell) {
    Full: whoever comes second writes nothing. Empty: 0. It does not wrap: one record, used once (of
    a batch: until the record of the batch is used again, when nobody may look). */
 
-static inline bool dlpi_first_take(uint32_t *word, uint32_t mine) {
+DLPI_INLINE bool dlpi_first_take(uint32_t *word, uint32_t mine) {
     uint32_t none = 0;
     return DLPI_CAS_SEQ(word, &none, mine); /* E1, F1: the first one stays */
 }
-static inline void dlpi_first_publish(uint32_t *word) {
+DLPI_INLINE void dlpi_first_publish(uint32_t *word) {
     DLPI_STORE_SEQ(word, 1u); /* E1, F1 -> E1, F1 */
 }
-static inline void dlpi_first_publish_quiet(uint32_t *word) {
+DLPI_INLINE void dlpi_first_publish_quiet(uint32_t *word) {
     DLPI_STORE_REL(word, 1u); /* F1, K3 -> F1, K3 */
 }
-static inline uint32_t dlpi_first_seen(const uint32_t *word) {
+DLPI_INLINE uint32_t dlpi_first_seen(const uint32_t *word) {
     return DLPI_LOAD_SEQ(word); /* E1, F1 <- E1, F1 */
 }
-static inline uint32_t dlpi_first_look(const uint32_t *word) {
+DLPI_INLINE uint32_t dlpi_first_look(const uint32_t *word) {
     return DLPI_LOAD_ACQ(word); /* F1, K3 <- F1, K3 */
 }
 
@@ -7762,6 +7791,8 @@ struct dlpi_seen {
     uint32_t n_stages, n_work, n_item_work, n_workers;
     uint32_t ring, n_slots, prefetch, max_held, batch_rows, trace_events;
     uint32_t cpus;
+    uint32_t words_max, units_max; /* of a slot, for each stage that works on rows */
+    uint64_t source_cells, sink_cells, sink_free;
     uint64_t plan_bytes;
     int32_t work[DLP_MAX_STAGES]; /* [n_work] stages with workers, in order */
     int32_t final;                /* the stage behind which a batch is ready for the caller */
@@ -7776,16 +7807,6 @@ struct dlpi_words {
     bool (*read)(void *from, uint64_t at, uint64_t end, uint32_t bytes, uint64_t *to);
     void *from;
 };
-
-/* Fill the figures that kinds of stages count by themselves. False: words say what can't be. */
-static bool dlpi_seen_kinds(const dlpi_words *words, dlpi_seen *s) {
-    memset(&s->figures, 0, sizeof s->figures);
-    for (uint32_t i = 0; i < s->n_stages; i++) {
-        const dlpi_stage_ops *ops = s->stages[i].ops;
-        if (ops && ops->seen && !ops->seen(words, s, (int32_t)i)) return false;
-    }
-    return true;
-}
 
 #define DLPI_WORDS_MAX (UINT64_C(1) << 24) /* more are not counted */
 
@@ -7810,6 +7831,18 @@ static bool dlpi_words_count(const dlpi_words *w, int type, uint64_t mask, bool 
         *n += ((word & mask) == 0) == none;
     }
     return true;
+}
+
+/* Fill the figures that kinds of stages count by themselves. False: words say what can't be. */
+static bool dlpi_seen_kinds(const dlpi_words *words, dlpi_seen *s) {
+    memset(&s->figures, 0, sizeof s->figures);
+    for (uint32_t i = 0; i < s->n_stages; i++) {
+        const dlpi_stage_ops *ops = s->stages[i].ops;
+        if (ops && ops->seen && !ops->seen(words, s, (int32_t)i)) return false;
+    }
+    s->source_cells = words->rec[DLPI_REC_SOURCE].count;
+    s->sink_cells = words->rec[DLPI_REC_SINK].count;
+    return dlpi_words_count(words, DLPI_REC_SINK, UINT64_MAX, true, &s->sink_free);
 }
 
 /* What a stage's record says of its workers, row->n_workers at most. */
@@ -7844,7 +7877,7 @@ static dlpi_words dlpi_words_live(const dlp_pipe *p, dlpi_record *rec) {
     return (dlpi_words){rec, dlpi_word_live, p->region};
 }
 
-static void dlpi_seen_pipe_stage(const dlp_pipe *p, const dlpi_stage *st, dlpi_seen_stage *row) {
+static void dlpi_seen_shape_stage(const dlpi_stage *st, dlpi_seen_stage *row) {
     dlpi_copy_text(row->name, sizeof row->name, st->name);
     row->kind = st->kind;
     row->work = st->work;
@@ -7854,13 +7887,36 @@ static void dlpi_seen_pipe_stage(const dlp_pipe *p, const dlpi_stage *st, dlpi_s
     if (st->work < 0) return;
     row->first_worker = st->first_worker;
     row->n_workers = st->n_workers;
-    dlpi_seen_numbers(dlpi_area_at(p, DLPI_REC_STAGES, (uint64_t)st->id), row);
     row->ready_at = st->sst_offset + offsetof(dlpi_sst, ready);
+}
+
+/* What the pipe will be, or is: without its region. */
+static void dlpi_seen_shape(const dlp_pipe *p, dlpi_seen *s) {
+    memset(s, 0, offsetof(dlpi_seen, figures));
+    s->n_stages = (uint32_t)p->n_stages;
+    s->n_work = (uint32_t)p->n_work;
+    s->n_item_work = (uint32_t)p->n_item_work;
+    s->n_workers = (uint32_t)p->n_workers;
+    s->ring = p->ring;
+    s->n_slots = p->n_slots;
+    s->prefetch = p->prefetch;
+    s->max_held = p->max_held;
+    s->batch_rows = p->batch_rows;
+    s->words_max = p->words_max;
+    s->units_max = p->units_max;
+    s->source_cells = p->areas[DLPI_REC_SOURCE].count;
+    s->sink_cells = p->areas[DLPI_REC_SINK].count;
+    s->trace_events = p->trace_events;
+    s->cpus = (uint32_t)p->cpus;
+    s->plan_bytes = p->plan_bytes;
+    for (int i = 0; i < p->n_work; i++) s->work[i] = p->work[i]->id;
+    s->final = s->work[p->n_work - 1];
+    for (int i = 0; i < p->n_stages; i++) dlpi_seen_shape_stage(&p->stages[i], &s->stages[i]);
 }
 
 /* Where all is that the pipe, which has been started, shows; but for the figures of kinds. */
 static void dlpi_seen_pipe(const dlp_pipe *p, dlpi_seen *s) {
-    memset(s, 0, offsetof(dlpi_seen, figures));
+    dlpi_seen_shape(p, s);
     s->now_ns = dlpi_now_ns();
     s->ctl = p->ctl;
     s->delivered = &p->ctl->delivered;
@@ -7872,21 +7928,9 @@ static void dlpi_seen_pipe(const dlp_pipe *p, dlpi_seen *s) {
     s->slot_stride = p->areas[DLPI_REC_SLOTS].stride;
     s->block_stride = p->areas[DLPI_REC_WORKERS].stride;
     s->trace_stride = p->areas[DLPI_REC_TRACE].stride;
-    s->n_stages = (uint32_t)p->n_stages;
-    s->n_work = (uint32_t)p->n_work;
-    s->n_item_work = (uint32_t)p->n_item_work;
-    s->n_workers = (uint32_t)p->n_workers;
-    s->ring = p->ring;
-    s->n_slots = p->n_slots;
-    s->prefetch = p->prefetch;
-    s->max_held = p->max_held;
-    s->batch_rows = p->batch_rows;
-    s->trace_events = p->trace_events;
-    s->cpus = (uint32_t)p->cpus;
-    s->plan_bytes = p->plan_bytes;
-    for (int i = 0; i < p->n_work; i++) s->work[i] = p->work[i]->id;
-    s->final = s->work[p->n_work - 1];
-    for (int i = 0; i < p->n_stages; i++) dlpi_seen_pipe_stage(p, &p->stages[i], &s->stages[i]);
+    for (int i = 0; i < p->n_stages; i++)
+        if (p->stages[i].work >= 0)
+            dlpi_seen_numbers(dlpi_area_at(p, DLPI_REC_STAGES, (uint64_t)i), &s->stages[i]);
 }
 
 /* All that it shows. */
@@ -7922,6 +7966,103 @@ static bool dlpi_seen_left(const dlpi_seen *s, uint64_t b, uint32_t slot, int32_
     const uint8_t *word = s->slots + slot * s->slot_stride + s->stages[stage].ready_at;
     /* Y1 <- Y1 */
     return dlpi_ready_is(dlpi_gather_look((const uint64_t *)(const void *)word), b);
+}
+
+/* ---------------------------------------------------------------------------------------------
+   >>impl-links      THE TABLE OF LINKS
+   Which queues join the stages of a pipe, made out of what observers see, so that plan, statistics
+   and monitors have one table. A stage with workers takes from the one before it: where they claim,
+   it is a claim link; where one takes batches in their order, a gather link, or, if one gives them,
+   too, an spsc link. The bytes of a link are its words of the region: those by which the stage
+   before says what is done (>>impl-gather), and those by which the next one claims. */
+
+static void dlpi_link_end(const dlpi_seen *s, int32_t stage, int32_t *id, char *name) {
+    *id = stage;
+    dlpi_copy_text(name, sizeof((dlp_link *)0)->from,
+                   stage < 0 ? "consumer" : s->stages[stage].name);
+}
+
+static dlp_link *dlpi_link_add(const dlpi_seen *s, dlp_link *out, uint32_t *n, int32_t from,
+                               int32_t to) {
+    dlp_link *l = &out[*n < DLP_MAX_LINKS ? (*n)++ : DLP_MAX_LINKS - 1];
+    memset(l, 0, sizeof *l);
+    dlpi_link_end(s, from, &l->from_stage, l->from);
+    dlpi_link_end(s, to, &l->to_stage, l->to);
+    l->kind = DLP_LINK_SPSC;
+    l->writers = from < 0 || s->stages[from].work < 0 ? 1 : s->stages[from].n_workers;
+    l->readers = to < 0 || s->stages[to].work < 0 ? 1 : s->stages[to].n_workers;
+    return l;
+}
+
+/* Words of a slot by which a stage says what is done; by which one claims. */
+static uint64_t dlpi_link_done_bytes(const dlpi_seen *s) {
+    return UINT64_C(8) * (1u + (uint64_t)s->words_max + (s->words_max > 1 ? 1u : 0u));
+}
+static uint64_t dlpi_link_claim_bytes(const dlpi_seen *s, uint32_t work) {
+    return UINT64_C(8) * (1u + (uint64_t)(work < s->n_item_work ? s->units_max : 1u));
+}
+
+static bool dlpi_link_in_order(const dlpi_seen_stage *st) {
+    return st->ops != NULL && st->ops->in_order;
+}
+
+/* Into the stages that work on slots, and out of the last of them. */
+static void dlpi_links_chain(const dlpi_seen *s, int32_t sampler, dlp_link *out, uint32_t *n) {
+    for (uint32_t k = 0; k <= s->n_work; k++) {
+        int32_t from = k > 0 ? s->work[k - 1] : sampler, to = k < s->n_work ? s->work[k] : -1;
+        dlp_link *l = dlpi_link_add(s, out, n, from, to);
+        uint64_t bytes = k > 0 ? dlpi_link_done_bytes(s) : 8u; /* the head */
+        if (to >= 0 && !dlpi_link_in_order(&s->stages[to])) {
+            l->kind = DLP_LINK_CLAIM;
+            bytes += dlpi_link_claim_bytes(s, k);
+        } else if (!dlpi_link_in_order(&s->stages[from])) {
+            l->kind = DLP_LINK_GATHER;
+        }
+        l->capacity = s->prefetch;
+        l->bytes = dlpi_times(bytes, s->n_slots);
+    }
+}
+
+/* The table, without depths. out: [DLP_MAX_LINKS]. Returns how many. */
+static uint32_t dlpi_links(const dlpi_seen *s, dlp_link *out) {
+    int32_t sampler = -1;
+    uint32_t n = 0;
+    dlp_link *l;
+    for (uint32_t i = 0; i < s->n_stages; i++)
+        if (s->stages[i].kind == DLP_STAGE_SAMPLER) sampler = (int32_t)i;
+    l = dlpi_link_add(s, out, &n, -1, sampler);
+    l->capacity = s->n_slots;
+    l->bytes = dlpi_times(sizeof(uint32_t), s->n_slots);
+    for (uint32_t i = 0; i < s->n_stages; i++) { /* of cells of their own */
+        if (s->stages[i].work < (int32_t)s->n_work) continue;
+        l = dlpi_link_add(s, out, &n, sampler, (int32_t)i);
+        l->kind = DLP_LINK_CLAIM;
+        l->capacity = s->source_cells;
+        l->bytes = dlpi_times(sizeof(dlpi_claim_word), s->source_cells);
+    }
+    dlpi_links_chain(s, sampler, out, &n);
+    if (s->sink_cells == 0) return n;
+    l = dlpi_link_add(s, out, &n, -1, s->final); /* its buffers come back */
+    l->capacity = s->sink_cells;
+    l->bytes = dlpi_times(sizeof(uint32_t), s->sink_cells);
+    return n;
+}
+
+/* And how many records are in each. open: batches that have not left the first stage. */
+static void dlpi_links_depth(const dlpi_seen *s, uint64_t open, dlp_stats *out) {
+    uint64_t used = (uint64_t)out->in_flight + out->held;
+    out->n_links = dlpi_links(s, out->links);
+    for (uint32_t i = 0; i < out->n_links; i++) {
+        dlp_link *l = &out->links[i];
+        if (l->to_stage < 0)
+            l->depth = out->ready;
+        else if (l->from_stage < 0)
+            l->depth = i > 0 ? s->sink_free : out->slots > used ? out->slots - used : 0;
+        else if (s->stages[l->to_stage].work >= (int32_t)s->n_work)
+            l->depth = out->stages[l->to_stage].loading;
+        else
+            l->depth = l->to_stage == s->work[0] ? open : out->stages[l->to_stage].ready;
+    }
 }
 
 /* ---------------------------------------------------------------------------------------------
@@ -14867,6 +15008,7 @@ static void dlpi_plan_sink(const dlp_pipe *p, dlp_plan *plan) {
 static void dlpi_plan_fill(const dlp_pipe *p, dlp_plan *plan) {
     uint64_t each = p->areas[DLPI_REC_WORKERS].stride + sizeof(dlpi_worker);
     uint64_t named, own, collators = p->batcher->work >= 0 ? (uint64_t)p->batcher->n_workers : 0;
+    dlpi_seen s;
     memset(plan, 0, sizeof *plan);
     plan->slots = p->n_slots;
     plan->slot_bytes = dlpi_sum(p->areas[DLPI_REC_CELLS].stride, p->areas[DLPI_REC_SLOTS].stride);
@@ -14895,6 +15037,8 @@ static void dlpi_plan_fill(const dlp_pipe *p, dlp_plan *plan) {
     dlpi_plan_add(plan, "control and alignment", 1, dlpi_less(p->region_bytes, named));
     own = dlpi_less(dlpi_less(p->plan_private, dlpi_worker_records(p)), dlpi_worded_bytes(p));
     dlpi_plan_add(plan, "this process: pipe and views", 1, own);
+    dlpi_seen_shape(p, &s);
+    plan->n_links = dlpi_links(&s, plan->links);
 }
 
 /* ---- memory limits: the desc's, a budget's, the cgroup's, what the system has left ---- */
@@ -15652,8 +15796,9 @@ static void dlpi_stage_stats(const dlpi_seen *s, const dlpi_seen_stage *st, dlp_
     out->p99_ns = dlpi_percentile(hist, n, 99);
 }
 
-/* Batches complete and not delivered; and what waits before each stage. */
+/* Batches complete and not delivered; what waits before each stage, and in each link. */
 static void dlpi_ready_stats(const dlpi_seen *s, dlp_stats *out) {
+    uint64_t open = 0; /* batches that have not left the first stage */
     uint64_t tail = dlpi_credit_look(&s->ctl->tail); /* T1 <- T1 */
     /* V1 <- V1: any thread may look */
     for (uint64_t b = dlpi_credit_look(&s->ctl->base); b < tail; b++) {
@@ -15661,12 +15806,14 @@ static void dlpi_ready_stats(const dlpi_seen *s, dlp_stats *out) {
         if (DLPI_LOAD_RLX(&s->taken[b & (s->ring - 1)])) continue; /* statistics */
         slot = dlpi_seen_slot(s, b);
         out->in_flight++;
+        open += !dlpi_seen_left(s, b, slot, s->work[0]);
         if (dlpi_seen_left(s, b, slot, s->final)) out->ready++;
         for (uint32_t i = 1; i < s->n_work; i++) {
             bool in = dlpi_seen_left(s, b, slot, s->work[i - 1]);
             if (in && !dlpi_seen_left(s, b, slot, s->work[i])) out->stages[s->work[i]].ready++;
         }
     }
+    dlpi_links_depth(s, open, out);
 }
 
 static void dlpi_tune_stats(const dlpi_seen *s, dlp_stats *out) {
@@ -20182,19 +20329,44 @@ DLPDEF int dlp_pipe_plan(dlp_pipe *p, dlp_plan *out) {
     return DLP_OK;
 }
 
+DLPDEF const char *dlp_link_name(int kind) {
+    static const char *const names[] = {"?", "spsc", "mpsc", "claim", "gather"};
+    return names[kind >= DLP_LINK_SPSC && kind <= DLP_LINK_GATHER ? kind : 0];
+}
+
+/* What is behind the n bytes that were written. */
+static char *dlpi_text_rest(char *buf, size_t size, int n, size_t *left) {
+    bool room = (size_t)n < size;
+    *left = room ? size - (size_t)n : 0;
+    return room ? buf + n : NULL;
+}
+
+static int dlpi_link_format(const dlp_link *l, char *at, size_t left) {
+    char ends[80];
+    snprintf(ends, sizeof ends, "%.31s -> %.31s", l->from, l->to);
+    return snprintf(
+        at, left, "link %-32s %-6s %3d to %3d, %6" PRIu64 " records, %10" PRIu64 " bytes\n", ends,
+        dlp_link_name(l->kind), (int)l->writers, (int)l->readers, l->capacity, l->bytes);
+}
+
 DLPDEF int dlp_plan_format(const dlp_plan *plan, char *buf, size_t size) {
     int n = 0;
+    size_t left;
     if (plan == NULL) return DLP_ERR_ARG;
-    for (uint32_t i = 0; i <= plan->n_lines; i++) {
+    for (uint32_t i = 0; i < plan->n_lines; i++) {
         const dlp_plan_line *l = &plan->lines[i];
-        char *at = (size_t)n < size ? buf + n : NULL;
-        size_t left = at ? size - (size_t)n : 0;
-        if (i < plan->n_lines)
-            n += snprintf(at, left, "%-28s %8" PRIu64 " x %12" PRIu64 " = %14" PRIu64 " bytes\n",
-                          l->what, l->count, l->bytes_each, l->bytes);
-        else
-            n += snprintf(at, left, "%-28s %23s = %14" PRIu64 " bytes\n", "total", "",
-                          plan->total_bytes);
+        char *at = dlpi_text_rest(buf, size, n, &left);
+        n += snprintf(at, left, "%-28s %8" PRIu64 " x %12" PRIu64 " = %14" PRIu64 " bytes\n",
+                      l->what, l->count, l->bytes_each, l->bytes);
+    }
+    {
+        char *at = dlpi_text_rest(buf, size, n, &left);
+        n += snprintf(at, left, "%-28s %23s = %14" PRIu64 " bytes\n", "total", "",
+                      plan->total_bytes);
+    }
+    for (uint32_t i = 0; i < plan->n_links; i++) {
+        char *at = dlpi_text_rest(buf, size, n, &left);
+        n += dlpi_link_format(&plan->links[i], at, left);
     }
     return n;
 }

@@ -48,7 +48,7 @@ int main(int argc, char **argv) {
         return fprintf(stderr, "usage: cache [SHARE]   percent that may be cached, 0 to 100\n"), 2;
     puts("(workers run up to two batches ahead, into the next epoch: so do hits and fetches)");
     if (dlp_loader_open(&pipe, &desc, &err) != DLP_OK) return puts(err.message), 1;
-    while ((rc = dlp_pipe_next(pipe, &batch, DLP_FOREVER)) == DLP_OK || rc == DLP_EPOCH_END) {
+    while ((rc = dlp_pipe_next(pipe, &batch)) == DLP_OK || rc == DLP_EPOCH_END) {
         if (rc == DLP_OK) {
             sleep_us(2000); /* a training step */
             dlp_pipe_release(pipe, batch);

@@ -229,7 +229,7 @@ static void say_place(const char *what, const checkpoint *c) {
 static int train(checkpoint *c, dlp_pipe *pipe, const char *path) {
     dlp_batch *b = NULL;
     int code;
-    while ((code = dlp_pipe_next(pipe, &b, DLP_FOREVER)) == DLP_OK) {
+    while ((code = dlp_pipe_next(pipe, &b)) == DLP_OK) {
         step(c, b);
         if (b->flags & DLP_BATCH_LAST) say_place("an epoch is over", c);
         dlp_pipe_release(pipe, b);

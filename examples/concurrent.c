@@ -159,7 +159,7 @@ static uint64_t run(const dlp_loader_desc *desc, const char *name) {
     uint64_t hash = 1;
     int rc = dlp_loader_open(&p, desc, &err);
     if (rc != DLP_OK) return printf("%s: %s: %s\n", name, err.field, err.message), 0;
-    while ((rc = dlp_pipe_next(p, &b, DLP_FOREVER)) == DLP_OK) {
+    while ((rc = dlp_pipe_next(p, &b)) == DLP_OK) {
         for (uint32_t i = 0; i < b->count; i++) {
             uint64_t word;
             memcpy(&word, (const uint8_t *)b->fields[0].data + i * (b->fields[0].bytes / b->count),

@@ -452,7 +452,7 @@ static int train_all(network *net, dlp_pipe *pipe, const options *opt, double *l
     double steps = (double)opt->epochs * (double)dlp_pipe_batches_per_epoch(pipe);
     dlp_batch *batch = NULL;
     int code;
-    while ((code = dlp_pipe_next(pipe, &batch, DLP_FOREVER)) == DLP_OK) {
+    while ((code = dlp_pipe_next(pipe, &batch)) == DLP_OK) {
         float rate = 0.03f * (1.0f - (float)((double)batch->sequence / steps));
         float loss =
             train(net, batch->fields[0].data, batch->fields[1].data, (int)batch->count, rate);
@@ -480,7 +480,7 @@ static int evaluate(network *net, images *im, const options *opt) {
     dlp_batch *batch = NULL;
     dlp_pipe *pipe = open_pipe(im, opt, false);
     if (!pipe) return DLP_ERR_STATE;
-    while ((code = dlp_pipe_next(pipe, &batch, DLP_FOREVER)) == DLP_OK) {
+    while ((code = dlp_pipe_next(pipe, &batch)) == DLP_OK) {
         right += count_right(net, batch);
         seen += (int)batch->valid_count;
         dlp_pipe_release(pipe, batch);

@@ -176,7 +176,7 @@ static int run(const dlp_folder *folder, dlp_files *files, dlp_loader_desc *desc
     if (colour == NULL) return perror("folder"), 1;
     dlp_files_wire(files, &desc->dataset, &desc->workers);
     if (dlp_loader_open(&pipe, desc, &err) != DLP_OK) return free(colour), say(&err);
-    while ((code = dlp_pipe_next(pipe, &batch, DLP_FOREVER)) == DLP_OK) {
+    while ((code = dlp_pipe_next(pipe, &batch)) == DLP_OK) {
         step(batch, colour);
         dlp_pipe_release(pipe, batch);
     }

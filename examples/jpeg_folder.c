@@ -205,7 +205,7 @@ static int run(const folder *f, const dlp_files_desc *files_desc, dlp_loader_des
         dlp_files_close(files);
         return say_error(&err);
     }
-    while ((code = dlp_pipe_next(p, &b, DLP_FOREVER)) == DLP_OK) {
+    while ((code = dlp_pipe_next(p, &b)) == DLP_OK) {
         /* b->fields[0].data is [b->count][224][224][3] bytes: a training step would be here */
         dlp_pipe_release(p, b);
     }

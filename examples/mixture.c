@@ -51,7 +51,7 @@ static int epoch(const char *what, const dlp_loader_desc *desc, const corpus *c)
     dlp_error err;
     int rc;
     if (dlp_loader_open(&pipe, desc, &err) != DLP_OK) return puts(err.message), 1;
-    while ((rc = dlp_pipe_next(pipe, &batch, DLP_FOREVER)) == DLP_OK) {
+    while ((rc = dlp_pipe_next(pipe, &batch)) == DLP_OK) {
         const dlp_tensor *x = &batch->fields[0]; /* [count][longest of the batch] */
         uint64_t cells = (uint64_t)(x->shape[0] * x->shape[1]);
         for (uint32_t r = 0; r < batch->count; r++) {

@@ -231,7 +231,7 @@ static void train(checkpoint *c, dlp_pipe *pipe, const options *opt) {
     int code = DLP_OK;
     bool stop = false;
     while (!stop && (opt->steps == 0 || c->steps < opt->steps)) {
-        code = dlp_pipe_next(pipe, &b, DLP_FOREVER);
+        code = dlp_pipe_next(pipe, &b);
         if (code != DLP_OK) break;
         stop = step(c, b);
         if (opt->print) print_step(c, b);

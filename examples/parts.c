@@ -206,7 +206,7 @@ static int train(dlp_pipe *pipe, const shards *s) {
     int rc;
     for (;;) {
         double from = now_ms(), waited;
-        if ((rc = dlp_pipe_next(pipe, &b, DLP_FOREVER)) != DLP_OK) break;
+        if ((rc = dlp_pipe_next(pipe, &b)) != DLP_OK) break;
         waited = now_ms() - from;
         of = part_changes(s, b, had) ? &change : &other;
         if (b->sequence == 0)

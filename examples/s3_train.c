@@ -357,7 +357,7 @@ static bool train(dlp_pipe *p, const options *opt) {
     int code;
     for (;;) {
         double before = seconds();
-        if ((code = dlp_pipe_next(p, &b, DLP_FOREVER)) != DLP_OK) break;
+        if ((code = dlp_pipe_next(p, &b)) != DLP_OK) break;
         double now = seconds(), part = (double)b->sequence / (double)(steps * opt->epochs);
         waited += now - before;
         loss += 0.02 * ((double)train_batch(b, 0.03f * (float)(1 - part)) - loss);
@@ -383,7 +383,7 @@ static bool train(dlp_pipe *p, const options *opt) {
 static bool evaluate(dlp_pipe *p) {
     dlp_batch *b = NULL;
     int code, right = 0, seen = 0;
-    while ((code = dlp_pipe_next(p, &b, DLP_FOREVER)) == DLP_OK) {
+    while ((code = dlp_pipe_next(p, &b)) == DLP_OK) {
         const uint8_t *label = b->fields[1].data;
         for (uint32_t r = 0; r < b->count; r++) {
             float h[HIDDEN], out[CLASSES];

@@ -92,7 +92,7 @@ static int take(const char *name) {
         nap_ms(100);
     }
     if (rc != DLP_OK) return failed(name, &err);
-    while ((rc = dlp_consumer_next(c, &batch, DLP_FOREVER)) == DLP_OK) {
+    while ((rc = dlp_consumer_next(c, &batch)) == DLP_OK) {
         const float *x = batch->fields[0].data; /* [count][3], where the worker wrote it */
         for (uint32_t i = 0; i < batch->count; i++) sum += (double)x[3 * i];
         batches++;

@@ -176,7 +176,7 @@ int main(int argc, char **argv) {
     int resumes = state_load(argv[1], &state);
     dlp_pipe *p = resumes < 0 ? NULL : open_pipe(&o, resumes ? &state : NULL);
     if (!p) return 1;
-    for (int n = 0; n < most && (code = dlp_pipe_next(p, &b, DLP_FOREVER)) == DLP_OK; n++) {
+    for (int n = 0; n < most && (code = dlp_pipe_next(p, &b)) == DLP_OK; n++) {
         print_batch(b);
         dlp_pipe_release(p, b);
     }

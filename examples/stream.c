@@ -129,7 +129,7 @@ static int run(dlp_pipe *p, long most, const char *path) {
     dlp_batch *b;
     dlp_state state;
     int rc = DLP_OK;
-    while (most-- > 0 && (rc = dlp_pipe_next(p, &b, DLP_FOREVER)) == DLP_OK) {
+    while (most-- > 0 && (rc = dlp_pipe_next(p, &b)) == DLP_OK) {
         print(b);
         if (path && (dlp_pipe_state(p, b, &state) != DLP_OK || !state_save(path, &state))) {
             fprintf(stderr, "stream: %s: %s\n", path, strerror(errno));

@@ -121,7 +121,7 @@ static int train(dlp_pipe *pipe, checkpoint *c, int64_t steps, const char *state
     dlp_batch *batch = NULL;
     int32_t *start = NULL;
     int code = DLP_OK;
-    while (steps-- != 0 && (code = dlp_pipe_next(pipe, &batch, DLP_FOREVER)) == DLP_OK) {
+    while (steps-- != 0 && (code = dlp_pipe_next(pipe, &batch)) == DLP_OK) {
         if (start == NULL) start = malloc(((size_t)batch->fields[0].shape[1] + 1) * sizeof *start);
         if (start == NULL) return perror("tokens"), 1;
         uint64_t epoch = batch->epoch, step = c->steps;

@@ -132,16 +132,21 @@ DLPDEF int dlp_plan_format(const dlp_plan *plan, char *buf, size_t size);
    worker. After a failure: close. */
 DLPDEF int dlp_pipe_start(dlp_pipe *p);
 
-/* Lend the next batch to the caller.
-   out: written on DLP_OK only; timeout_ms: 0 or DLP_FOREVER without end, DLP_NOWAIT not at all -
-   returns DLP_OK; DLP_END: all epochs are delivered; DLP_EPOCH_END, once behind each epoch if asked
-   for; DLP_TIMEOUT; DLP_STOPPED; DLP_ERR_HELD (max_held batches are held: nothing is lost, release
-   one); DLP_ERR_CALLBACK, _LENGTH, _BUDGET, _DEADLINE, _DEVICE, which stay (dlp_pipe_error);
-   DLP_ERR_ARG; DLP_ERR_STATE (not started, closed, shm.serve_only); what start failed with - caller
-   - runs inline stages, also past timeout_ms while a callback of theirs runs; else spins for some
-   us, then sleeps. Never allocates. An item's error comes when its batch's turn comes, those before
-   it are delivered; worker_init and deadline fail at once. */
-DLPDEF int dlp_pipe_next(dlp_pipe *p, dlp_batch **out, int timeout_ms);
+/* Lend the next batch to the caller: wait for it without end.
+   out: written on DLP_OK only - returns DLP_OK; DLP_END: all epochs are delivered; DLP_EPOCH_END,
+   once after each epoch if asked for; DLP_STOPPED; DLP_ERR_HELD (max_held batches are held: nothing
+   is lost, release one); DLP_ERR_CALLBACK, _LENGTH, _BUDGET, _DEADLINE, _DEVICE, which stay
+   (dlp_pipe_error); DLP_ERR_ARG; DLP_ERR_STATE (not started, closed, shm.serve_only); what start
+   failed with - caller - runs inline stages; else spins for some us, then sleeps. Never allocates.
+   An item's error comes when its batch's turn comes, those before it are delivered; worker_init and
+   deadline fail at once. */
+DLPDEF int dlp_pipe_next(dlp_pipe *p, dlp_batch **out);
+
+/* The same, waiting at most timeout_ms.
+   timeout_ms: as poll(2) has it: negative without end, 0 not at all (so never DLP_NOWAIT, which is
+   negative) - returns DLP_TIMEOUT, too, after which the next call goes on waiting for the same
+   batch - caller - an inline stage's callback that runs is not cut short. */
+DLPDEF int dlp_pipe_next_timeout(dlp_pipe *p, dlp_batch **out, int timeout_ms);
 
 /* Give a batch back, in any order; its slot is free for the sampler at once.
    batch: as next gave it; not to be touched again - returns DLP_OK, or DLP_ERR_ARG (not a batch

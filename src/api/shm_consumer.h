@@ -43,11 +43,13 @@ typedef struct dlp_consumer_desc {
 DLPDEF int dlp_consumer_open(dlp_consumer **out, const char *name, const dlp_consumer_desc *desc,
                              dlp_error *err);
 
-/* As dlp_pipe_next, with its time-outs, codes (but DLP_EPOCH_END) and view of a batch, which others
-   may have, too: read only. DLP_END: all is consumed; SHARE_ONE: and released by all, since another
-   may die; while this consumer holds a batch it is told before, and may ask again when it has
-   released. DLP_ERR_KILLED: the pipe's owner is gone. DLP_ERR_CORRUPT. DLP_ERR_FORKED. */
-DLPDEF int dlp_consumer_next(dlp_consumer *c, dlp_batch **out, int timeout_ms);
+/* As dlp_pipe_next and dlp_pipe_next_timeout, with their codes (but DLP_EPOCH_END) and view of a
+   batch, which others may have, too: read only. DLP_END: all is consumed; SHARE_ONE: and released
+   by all, since another may die; while this consumer holds a batch it is told before, and may ask
+   again when it has released. DLP_ERR_KILLED: the pipe's owner is gone. DLP_ERR_CORRUPT.
+   DLP_ERR_FORKED. */
+DLPDEF int dlp_consumer_next(dlp_consumer *c, dlp_batch **out);
+DLPDEF int dlp_consumer_next_timeout(dlp_consumer *c, dlp_batch **out, int timeout_ms);
 
 /* Give a batch back, in any order. Returns DLP_OK, DLP_ERR_ARG (not held). Does not wait. */
 DLPDEF int dlp_consumer_release(dlp_consumer *c, dlp_batch *batch);
@@ -59,7 +61,8 @@ DLPDEF const dlp_error *dlp_consumer_error(const dlp_consumer *c);
 DLPDEF void dlp_consumer_close(dlp_consumer *c);
 
 /* In the pipe's process, with serve_only: wait while others consume.
-   timeout_ms: as dlp_pipe_next - returns DLP_END: all is consumed; DLP_TIMEOUT, DLP_STOPPED; the
+   timeout_ms: 0 or DLP_FOREVER without end, DLP_NOWAIT not at all - returns DLP_END: all is
+   consumed; DLP_TIMEOUT, DLP_STOPPED; the
    codes of errors that dlp_pipe_next returns; DLP_ERR_STATE: not started, or not serve_only -
    caller. */
 DLPDEF int dlp_shm_serve(dlp_pipe *p, int timeout_ms);

@@ -285,7 +285,7 @@ static int dlpi_next_take(dlp_pipe *p, int timeout_ms, uint64_t *b, uint32_t *s)
         dlpi_tune(p, p->last_return_ns);
         return rc;
     }
-    if (dlpi_at_work(p) == 0 && timeout_ms == 0 && p->calls_untimed + 1 < p->call_clock_every) {
+    if (dlpi_at_work(p) == 0 && timeout_ms < 0 && p->calls_untimed + 1 < p->call_clock_every) {
         p->calls_untimed++;
         p->clock_off = 1;
         if (rc == DLP_EMPTY) rc = dlpi_next_wait(p, until, b, s);
@@ -294,8 +294,7 @@ static int dlpi_next_take(dlp_pipe *p, int timeout_ms, uint64_t *b, uint32_t *s)
     }
     from = dlpi_now_ns();
     dlpi_trainer_step(p, from);
-    if (timeout_ms > 0) until = from + (uint64_t)timeout_ms * 1000000u;
-    if (timeout_ms == DLP_NOWAIT) until = 0;
+    if (timeout_ms >= 0) until = from + (uint64_t)timeout_ms * 1000000u;
     p->tune.wait_from = from;
     if (rc == DLP_EMPTY) rc = dlpi_next_wait(p, until, b, s);
     p->tune.wait_from = 0;

@@ -193,7 +193,7 @@ DLPDEF int dlp_chunks_run(dlp_pipe *p, const dlp_run_desc *desc) {
     if (p == NULL || desc == NULL || desc->on_step == NULL) return DLP_ERR_ARG;
     if ((rc = dlp_pipe_state(p, NULL, &r.state)) != DLP_OK) return rc;
     while (step == DLP_OK) {
-        rc = dlp_pipe_next(p, &b, DLP_FOREVER);
+        rc = dlp_pipe_next(p, &b);
         if (rc == DLP_OK && b != NULL)
             step = dlpi_run_step(p, desc, &r, b);
         else if (rc != DLP_EPOCH_END)

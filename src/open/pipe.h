@@ -86,11 +86,12 @@ static int dlpi_held_fail(dlp_pipe *p) {
                           p->n_held == 1 ? "it" : "one");
 }
 
-DLPDEF int dlp_pipe_next(dlp_pipe *p, dlp_batch **out, int timeout_ms) {
+DLPDEF int dlp_pipe_next(dlp_pipe *p, dlp_batch **out) { return dlp_pipe_next_timeout(p, out, -1); }
+
+DLPDEF int dlp_pipe_next_timeout(dlp_pipe *p, dlp_batch **out, int timeout_ms) {
     if (p == NULL || out == NULL) return DLP_ERR_ARG;
     if (!p->started || p->closing) return DLP_ERR_STATE;
     if (dlpi_forked(p)) return DLP_ERR_FORKED;
-    if (timeout_ms < DLP_FOREVER) return DLP_ERR_ARG;
     if (p->share != NULL && p->share->serve_only) return DLP_ERR_STATE; /* consumers have all */
     if (p->lent) dlpi_lent_sweep(p);
     if (p->err.code != 0) return p->err.code;

@@ -206,20 +206,23 @@ DLPDEF int dlp_consumer_open(dlp_consumer **out, const char *name, const dlp_con
     return DLP_OK;
 }
 
-DLPDEF int dlp_consumer_next(dlp_consumer *c, dlp_batch **out, int timeout_ms) {
+DLPDEF int dlp_consumer_next(dlp_consumer *c, dlp_batch **out) {
+    return dlp_consumer_next_timeout(c, out, -1);
+}
+
+DLPDEF int dlp_consumer_next_timeout(dlp_consumer *c, dlp_batch **out, int timeout_ms) {
     uint64_t now, until = UINT64_MAX;
     int rc;
-    if (c == NULL || out == NULL || timeout_ms < DLP_FOREVER) return DLP_ERR_ARG;
+    if (c == NULL || out == NULL) return DLP_ERR_ARG;
     if (*c->alive == 0) return DLP_ERR_FORKED;
     if (c->n_held >= c->max_held) return DLP_ERR_HELD;
     rc = dlpi_consumer_try(c, out);
-    for (int i = 0; rc == DLP_EMPTY && timeout_ms != DLP_NOWAIT && i < 300; i++) {
+    for (int i = 0; rc == DLP_EMPTY && timeout_ms != 0 && i < 300; i++) {
         dlpi_pause();
         rc = dlpi_consumer_try(c, out);
     }
     if (rc != DLP_EMPTY) return rc;
-    if (timeout_ms > 0) until = dlpi_now_ns() + (uint64_t)timeout_ms * 1000000u;
-    if (timeout_ms == DLP_NOWAIT) until = 0;
+    if (timeout_ms >= 0) until = dlpi_now_ns() + (uint64_t)timeout_ms * 1000000u;
     for (;;) {
         if (DLPI_LOAD_ACQ(&c->ctl->stop) != 0) { /* S1 <- S1: what came before it is seen now */
             rc = dlpi_consumer_try(c, out);

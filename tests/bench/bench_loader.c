@@ -123,7 +123,7 @@ static dlp_pipe *loader_open(const struct load *l) {
 static dlp_batch *loader_next(dlp_pipe *p) {
     dlp_batch *b = NULL;
     char text[512];
-    int code = dlp_pipe_next(p, &b, WAIT_MS);
+    int code = dlp_pipe_next_timeout(p, &b, WAIT_MS);
     if (code == DLP_OK) { return b; }
     if (code != DLP_END) {
         dlp_error_format(dlp_pipe_error(p), text, sizeof text);

@@ -30,7 +30,7 @@ static bool sample_take(dlp_pipe *p, uint32_t step_us, bool with_sum, struct sam
     bool border = false;
     dlp_batch *b = NULL;
     int code;
-    while ((code = dlp_pipe_next(p, &b, WAIT_MS)) == DLP_OK) {
+    while ((code = dlp_pipe_next_timeout(p, &b, WAIT_MS)) == DLP_OK) {
         double got = seconds_now();
         if (items == 0) {
             first = got;

@@ -129,7 +129,7 @@ static void by_pipe(uint64_t b, uint64_t t, bool widen, int workers, bool micro,
         cpu = thread_cpu();
         begin = dlpi_now_ns();
         while (dlpi_now_ns() - begin < SAMPLE_NS) {
-            if (dlp_pipe_next(p, &batch, DLP_FOREVER) != DLP_OK) fail("next");
+            if (dlp_pipe_next(p, &batch) != DLP_OK) fail("next");
             sink += *(const uint16_t *)batch->fields[0].data;
             n += b * t;
             dlp_pipe_release(p, batch);

@@ -39,7 +39,7 @@ int main() {
     dlp_batch *batch = nullptr;
     dlp_error err;
     if (dlp_loader_open(&pipe, &desc, &err) != DLP_OK) return 1;
-    while (dlp_pipe_next(pipe, &batch, DLP_FOREVER) == DLP_OK) {
+    while (dlp_pipe_next(pipe, &batch) == DLP_OK) {
         const uint64_t *x = static_cast<const uint64_t *>(batch->fields[0].data);
         for (uint32_t i = 0; i < batch->count; i++) sum += x[i];
         dlp_pipe_release(pipe, batch);

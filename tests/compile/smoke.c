@@ -54,7 +54,7 @@ int main(void) {
         printf("open: %s: %s\n", dlp_code_name(code), err.message);
         return 1;
     }
-    while ((code = dlp_pipe_next(pipe, &batch, DLP_FOREVER)) == DLP_OK) {
+    while ((code = dlp_pipe_next(pipe, &batch)) == DLP_OK) {
         const uint64_t *x = batch->fields[0].data;
         for (uint32_t i = 0; i < batch->count; i++, rows++) {
             if (x[i] != batch->index[i] + offset || seen[batch->index[i]]++) {

@@ -119,7 +119,7 @@ static void image_make(int kind) {
     if ((kind == PARTS ? parts_image(&p) : kind == CHUNKS ? chunks_image(&p) : rig_open(&r, &p)))
         exit(1);
     for (int i = 0; i < 5; i++) {
-        if (dlp_pipe_next(p, &b, 20000) != DLP_OK) exit(1);
+        if (dlp_pipe_next_timeout(p, &b, 20000) != DLP_OK) exit(1);
         if (i < 4) dlp_pipe_release(p, b);
     }
     nanosleep(&rest, NULL);

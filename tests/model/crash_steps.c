@@ -345,7 +345,7 @@ static void caller(void) {
     uint64_t scale = (uint64_t)(is->item_map ? 3 : 1) * (uint64_t)(is->batch_map ? 3 : 1), n = 0;
     for (;;) {
         dlp_batch *b = NULL;
-        int rc = dlp_pipe_next(pipe_, &b, DLP_NOWAIT);
+        int rc = dlp_pipe_next_timeout(pipe_, &b, 0);
         if (rc == DLP_END) {
             MUST(n == is->batches);
             over = 2;

@@ -300,7 +300,7 @@ static void supervisor(void) {
 static void take(uint64_t n) {
     dlp_batch *b = NULL;
     uint64_t scale = (uint64_t)(is.item_map ? 3 : 1) * (uint64_t)(is.batch_map ? 3 : 1);
-    int rc = dlp_pipe_next(pipe_, &b, DLP_FOREVER);
+    int rc = dlp_pipe_next(pipe_, &b);
     if (rc != DLP_OK) model_fail("next returned %d", rc);
     uint32_t s = slot_of(b->fields[0].data);
     if (note->kept) MODEL_CHECK(dlp_pipe_release(pipe_, &pipe_->out[note->kept - 1]) == DLP_OK);
@@ -369,7 +369,7 @@ static void consumer(void) {
     if (is.ends) {
         dlp_batch *none;
         note->next = (uint8_t)is.batches;
-        MODEL_CHECK(dlp_pipe_next(pipe_, &none, DLP_FOREVER) == DLP_END);
+        MODEL_CHECK(dlp_pipe_next(pipe_, &none) == DLP_END);
     }
 }
 
@@ -410,7 +410,7 @@ static void setup(void) {
         for (int i = 0; i < is.fetchers; i++) pipe_->workers[i].wb->item_ns = 1;
     }
     if (is.fed) hdr_feed(pipe_, 1);
-    if (!is.threaded && dlp_pipe_next(pipe_, &none, DLP_NOWAIT) != DLP_TIMEOUT) abort();
+    if (!is.threaded && dlp_pipe_next_timeout(pipe_, &none, 0) != DLP_TIMEOUT) abort();
     if (is.seek && dlp_pipe_state_at(pipe_, 0, 0, &beginning) != DLP_OK) abort();
     list_places();
     model.bound = is.bound;

@@ -151,7 +151,7 @@ static inline cache_run cache_take(const cache_case *c, dlp_pipe *p) {
     uint64_t n = 0;
     memset(&r, 0, sizeof r);
     r.digest = c->digest;
-    while ((r.rc = dlp_pipe_next(p, &b, 20000)) == DLP_OK) {
+    while ((r.rc = dlp_pipe_next_timeout(p, &b, 20000)) == DLP_OK) {
         r.digest = dlp_hash(r.digest, digest_batch(b), 0, 0);
         r.rows += b->count;
         dlp_pipe_release(p, b);

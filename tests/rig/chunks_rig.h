@@ -249,7 +249,7 @@ static inline void drain_from(kit *k, dlp_pipe *p, uint64_t epoch, uint64_t batc
     uint64_t sequence = UINT64_MAX;
     oracle(&k->d, 0, 0, &e);
     if (epoch == 0 && batch == 0) sequence = 0;
-    while ((rc = dlp_pipe_next(p, &b, 20000)) == DLP_OK) {
+    while ((rc = dlp_pipe_next_timeout(p, &b, 20000)) == DLP_OK) {
         CHECK(view_same(&k->d, b, epoch, batch));
         CHECK(sequence == UINT64_MAX || b->sequence == sequence);
         sequence = b->sequence + 1;

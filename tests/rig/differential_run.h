@@ -369,7 +369,7 @@ static void do_something(run *r) {
     while (r->n_held > 0 && (r->n_held == w->held || !c->holds || one_in(&r->d, 3))) {
         dlp_batch *none;
         if (r->n_held == w->held && one_in(&r->d, 4) &&
-            dlp_pipe_next(r->p, &none, 20000) != DLP_ERR_HELD && c->kind != K_STREAM &&
+            dlp_pipe_next_timeout(r->p, &none, 20000) != DLP_ERR_HELD && c->kind != K_STREAM &&
             dlp_pipe_error(r->p)->code == 0)
             wrong("next with max_held held");
         release_one(r);
@@ -401,8 +401,8 @@ static int opened(run *r, const dlp_state *resume) {
 static int next_once(run *r, dlp_batch **b) {
     uint64_t before = __atomic_load_n(&words_->progress, __ATOMIC_SEQ_CST);
     for (int waits = 0, long_ones = 0;; waits++) {
-        int ms = r->c->polls && waits < 50 ? between(&r->d, -1, 1) : 20000;
-        int rc = dlp_pipe_next(r->p, b, ms == 0 ? 2 : ms);
+        int ms = r->c->polls && waits < 50 ? between(&r->d, 0, 2) : 20000;
+        int rc = dlp_pipe_next_timeout(r->p, b, ms);
         __atomic_add_fetch(&words_->progress, rc != DLP_TIMEOUT, __ATOMIC_SEQ_CST);
         if (rc != DLP_TIMEOUT) return rc;
         if (ms == 20000 && ++long_ones < 10 && /* they die, and are replaced bit by bit */
@@ -576,7 +576,7 @@ _Noreturn static void share_life(run *r, const char *name) {
     int rc = DLP_OK;
     now_.epoch_end = 0; /* that is for the pipe's caller */
     if (share_open(&c, name) != 0) rc = DLP_ERR_STATE;
-    while (rc == DLP_OK && said_ == 0 && (rc = dlp_consumer_next(c, &b, 20000)) == DLP_OK) {
+    while (rc == DLP_OK && said_ == 0 && (rc = dlp_consumer_next_timeout(c, &b, 20000)) == DLP_OK) {
         if (r->c->share == DLP_SHARE_ONE)
             share_took(r, b);
         else

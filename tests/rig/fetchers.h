@@ -205,7 +205,7 @@ static inline void job_run(job *j, digest *out) {
         printf("open: %s\n", text);
         return;
     }
-    while ((out->rc = dlp_pipe_next(p, &b, 20000)) == DLP_OK) {
+    while ((out->rc = dlp_pipe_next_timeout(p, &b, 20000)) == DLP_OK) {
         digest_take(j, out, b);
         CHECK(dlp_pipe_release(p, b) == DLP_OK);
     }

@@ -210,7 +210,7 @@ static inline int64_t parts_run_on(parts_rig *r, uint64_t short_part) {
     uint64_t epoch = UINT64_MAX;
     int rc, ok = 1;
     if (parts_open(r, &p) != DLP_OK) return -1;
-    while ((rc = dlp_pipe_next(p, &b, 20000)) == DLP_OK) {
+    while ((rc = dlp_pipe_next_timeout(p, &b, 20000)) == DLP_OK) {
         if (b->epoch != epoch) parts_order(r, epoch = b->epoch, order);
         ok &= parts_batch_same(r, b, order, short_part);
         ok &= dlp_pipe_release(p, b) == DLP_OK;

@@ -375,7 +375,7 @@ RIG_UNUSED static int rig_drain(dlp_pipe *p, uint64_t *batches) {
     dlp_batch *b;
     int rc;
     *batches = 0;
-    while ((rc = dlp_pipe_next(p, &b, 20000)) == DLP_OK) {
+    while ((rc = dlp_pipe_next_timeout(p, &b, 20000)) == DLP_OK) {
         ++*batches;
         dlp_pipe_release(p, b);
     }

@@ -164,7 +164,7 @@ typedef struct outcome {
 /* Take all of a pipe, or most batches of it, and close it. */
 static inline void outcome_take(dlp_pipe *p, int most, outcome *out) {
     dlp_batch *b;
-    while (out->n < most && (out->rc = dlp_pipe_next(p, &b, 20000)) == DLP_OK) {
+    while (out->n < most && (out->rc = dlp_pipe_next_timeout(p, &b, 20000)) == DLP_OK) {
         if (out->n < 128) out->of[out->n] = digest_batch(b);
         out->n++;
         CHECK(dlp_pipe_release(p, b) == DLP_OK);

@@ -466,7 +466,8 @@ typedef struct outcome {
 static void take(dlp_pipe *p, int most, outcome *o) {
     dlp_batch *b;
     o->rc = DLP_OK;
-    while (most-- > 0 && o->n < RUN_MAX && (o->rc = dlp_pipe_next(p, &b, 20000)) == DLP_OK) {
+    while (most-- > 0 && o->n < RUN_MAX &&
+           (o->rc = dlp_pipe_next_timeout(p, &b, 20000)) == DLP_OK) {
         o->batch[o->n++] = seen_of(b);
         CHECK(dlp_pipe_state(p, b, &o->state[o->n]) == DLP_OK);
         CHECK(dlp_pipe_release(p, b) == DLP_OK);
@@ -624,12 +625,12 @@ static void stop__at_any_moment__nothing_left(const topology *t, int workers, ui
         uint64_t from, ms;
         if (t->open(t, &w, workers, NULL, &p) != DLP_OK) return;
         for (uint32_t i = test_pick(random, 12); i > 0; i--)
-            if (dlp_pipe_next(p, &b, 20000) == DLP_OK) dlp_pipe_release(p, b);
-        if (test_pick(random, 2) && dlp_pipe_next(p, &b, 20000) == DLP_OK) held = b;
+            if (dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK) dlp_pipe_release(p, b);
+        if (test_pick(random, 2) && dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK) held = b;
         if (test_pick(random, 2)) test_nap(test_pick(random, 1000000));
         if (test_pick(random, 2)) {
             dlp_pipe_stop(p);
-            if (!held) CHECK(dlp_pipe_next(p, &b, 20000) == DLP_STOPPED);
+            if (!held) CHECK(dlp_pipe_next_timeout(p, &b, 20000) == DLP_STOPPED);
         }
         from = test_now_ns();
         CHECK(dlp_pipe_close(p) == DLP_OK);

@@ -300,7 +300,7 @@ static int drive(dlp_pipe *p, int kind, const int *rounds) {
     dlp_state first, s;
     int rc, sought = 0;
     CHECK(dlp_pipe_state(p, NULL, &first) == DLP_OK);
-    while ((rc = dlp_pipe_next(p, &b, 20000)) == DLP_OK) {
+    while ((rc = dlp_pipe_next_timeout(p, &b, 20000)) == DLP_OK) {
         CHECK(dlp_pipe_state(p, b, &s) == DLP_OK);
         CHECK(dlp_pipe_release(p, b) == DLP_OK);
         if (++n == 90) CHECK(dlp_pipe_next_epoch(p) == DLP_OK);
@@ -383,7 +383,7 @@ static void stop__while_it_starts__stopped(void) {
         CHECK(dlp_pipe_open(&s.p, NULL, NULL) == DLP_OK);
         CHECK(pthread_create(&t, NULL, stop_later, &s) == 0);
         CHECK(wire_and_start(s.p) == DLP_OK);
-        while ((rc = dlp_pipe_next(s.p, &b, 20000)) == DLP_OK) dlp_pipe_release(s.p, b);
+        while ((rc = dlp_pipe_next_timeout(s.p, &b, 20000)) == DLP_OK) dlp_pipe_release(s.p, b);
         CHECK(rc == DLP_STOPPED || rc == DLP_END);
         pthread_join(t, NULL);
         CHECK(dlp_pipe_close(s.p) == DLP_OK);
@@ -404,7 +404,7 @@ static void *open_and_close(void *user) {
             .workers = {.on_error = DLP_ON_ERROR_SHORT},
             .pipe = {.budget = &budget}};
         CHECK(dlp_loader_open(&p, &d, NULL) == DLP_OK);
-        while (dlp_pipe_next(p, &b, 20000) == DLP_OK) dlp_pipe_release(p, b);
+        while (dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK) dlp_pipe_release(p, b);
         CHECK(dlp_pipe_close(p) == DLP_OK);
     }
     return user;
@@ -431,7 +431,7 @@ static void deleter__of_any_thread__beside_the_pipe_and_behind_it(void) {
     pthread_t t[60];
     int n = 0, rc;
     CHECK(any_open(ECONOMIC, &p, NULL) == DLP_OK);
-    while (n < 60 && ((rc = dlp_pipe_next(p, &b, 20000)) == DLP_OK || rc == DLP_ERR_HELD)) {
+    while (n < 60 && ((rc = dlp_pipe_next_timeout(p, &b, 20000)) == DLP_OK || rc == DLP_ERR_HELD)) {
         dlp_managed_tensor *out = NULL;
         if (rc == DLP_ERR_HELD) {
             test_nap(100000);

@@ -52,7 +52,7 @@ static int64_t take(const dlp_arrays_desc *arrays, int workers, int shuffle,
         printf("%s\n", err.message);
         return -2;
     }
-    for (; dlp_pipe_next(p, &b, DLP_FOREVER) == DLP_OK; dlp_pipe_release(p, b))
+    for (; dlp_pipe_next(p, &b) == DLP_OK; dlp_pipe_release(p, b))
         for (uint32_t i = 0; i < b->count; i++, rows++)
             for (uint32_t f = 0; f < b->n_fields; f++) {
                 const dlp_tensor *t = &b->fields[f];
@@ -448,10 +448,10 @@ static void arrays__cut_since_it_was_opened__is_an_error_that_names_it(void) {
         column.path = in_rig("images");
         CHECK(dlp_arrays_loader_open(&p, &a, &d, NULL) == DLP_OK);
         if (p == NULL) return;
-        CHECK(dlp_pipe_next(p, &b, DLP_FOREVER) == DLP_OK && dlp_pipe_release(p, b) == DLP_OK);
+        CHECK(dlp_pipe_next(p, &b) == DLP_OK && dlp_pipe_release(p, b) == DLP_OK);
         CHECK(truncate(column.path, 16 + 20 * 784) == 0);
         nanosleep(&ticks, NULL);
-        while ((rc = dlp_pipe_next(p, &b, DLP_FOREVER)) == DLP_OK) dlp_pipe_release(p, b);
+        while ((rc = dlp_pipe_next(p, &b)) == DLP_OK) dlp_pipe_release(p, b);
         CHECK(rc == DLP_ERR_CALLBACK);
         CHECK(rig_says(dlp_pipe_error(p),
                        (const char *const[]){"images", reads ? "ended at byte 15696" : "was cut to",
@@ -473,7 +473,7 @@ static void arrays__state_of_other_arrays__is_refused(void) {
     column.path = in_rig("images");
     CHECK(dlp_arrays_loader_open(&p, &a, &d, NULL) == DLP_OK);
     if (p == NULL) return;
-    CHECK(dlp_pipe_next(p, &b, DLP_FOREVER) == DLP_OK);
+    CHECK(dlp_pipe_next(p, &b) == DLP_OK);
     CHECK(dlp_pipe_state(p, b, &state) == DLP_OK && dlp_pipe_release(p, b) == DLP_OK);
     CHECK(dlp_pipe_close(p) == DLP_OK && dlp_arrays_close(a) == DLP_OK);
     d.loader.pipe.resume = &state;

@@ -46,7 +46,7 @@ static void order__golden__stays(void) {
     kit_init(&k, 97, 20, 6);
     k.d.shuffle_chunks = k.d.shuffle_rows = 1;
     if ((p = kit_open(&k)) == NULL) return;
-    while (dlp_pipe_next(p, &b, 20000) == DLP_OK) {
+    while (dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK) {
         for (uint32_t r = 0; r < b->count; r++) h = dlp_hash(h, b->index[r], b->position, b->epoch);
         dlp_pipe_release(p, b);
     }
@@ -67,7 +67,7 @@ static void resume__at_every_batch__goes_on(void) {
         kit_vary(&k, kind * 5 + 1);
         oracle(&k.d, 0, 0, &e);
         if ((p = kit_open(&k)) == NULL) return;
-        while (dlp_pipe_next(p, &b, 20000) == DLP_OK) {
+        while (dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK) {
             CHECK(dlp_pipe_state(p, b, &states[n]) == DLP_OK);
             CHECK(dlp_pipe_state(p, NULL, &all) == DLP_OK);
             CHECK(memcmp(&all, &states[n], sizeof all) == 0);
@@ -144,7 +144,8 @@ static void next_epoch__anywhere__begins_the_next(void) {
         for (uint64_t epoch = 0; epoch < 8; epoch++) {
             uint64_t n = (kind + epoch * 5) % (e.per_epoch + 1);
             for (uint64_t i = 0; i < n; i++) {
-                CHECK(dlp_pipe_next(p, &b, 20000) == DLP_OK && view_same(&k.d, b, epoch, i));
+                CHECK(dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK &&
+                      view_same(&k.d, b, epoch, i));
                 if (kept) CHECK(bytes_same(kept));
                 if (kept) dlp_pipe_release(p, kept);
                 kept = b;
@@ -152,7 +153,7 @@ static void next_epoch__anywhere__begins_the_next(void) {
             CHECK(dlp_pipe_next_epoch(p) == DLP_OK);
             if (n == 0) epoch--, kind++; /* nothing of it was delivered: it is still to come */
         }
-        CHECK(dlp_pipe_next(p, &b, 20000) == DLP_END && kept && bytes_same(kept));
+        CHECK(dlp_pipe_next_timeout(p, &b, 20000) == DLP_END && kept && bytes_same(kept));
         if (kept) dlp_pipe_release(p, kept);
         kit_close(&k, p);
     }
@@ -207,7 +208,7 @@ static void seek__at_random__goes_on_there(void) {
             if (kept[h]) CHECK(bytes_same(kept[h]) && dlp_pipe_release(p, kept[h]) == DLP_OK);
             kept[h] = NULL;
             if (kept[0] && kept[1] && kept[2]) continue;
-            do rc = dlp_pipe_next(p, &b, 20000);
+            do rc = dlp_pipe_next_timeout(p, &b, 20000);
             while (rc == DLP_EPOCH_END);
             CHECK(rc == (epoch < 4 ? DLP_OK : DLP_END));
             if (rc == DLP_END) continue;
@@ -249,13 +250,13 @@ static void hold__random__bytes_stay(void) {
             dlp_batch *b;
             if (n > 0 && (n == most || test_pick(&random, 2))) {
                 int i = (int)test_pick(&random, (uint32_t)n);
-                if (n == most) CHECK(dlp_pipe_next(p, &b, 20000) == DLP_ERR_HELD);
+                if (n == most) CHECK(dlp_pipe_next_timeout(p, &b, 20000) == DLP_ERR_HELD);
                 CHECK(bytes_same(held[i]));
                 CHECK(dlp_pipe_release(p, held[i]) == DLP_OK);
                 CHECK(dlp_pipe_release(p, held[i]) == DLP_ERR_ARG);
                 held[i] = held[--n];
             }
-            if ((rc = dlp_pipe_next(p, &b, 20000)) != DLP_OK) break;
+            if ((rc = dlp_pipe_next_timeout(p, &b, 20000)) != DLP_OK) break;
             CHECK(view_same(&k.d, b, k_at / e.per_epoch, k_at % e.per_epoch));
             k_at++;
             held[n++] = b;
@@ -311,7 +312,7 @@ static void preload__epoch_left__copies_what_is_loaded(void) {
     k.d.epochs = 3;
     k.d.preload = DLP_PRELOAD_DEVICE;
     if ((p = kit_open(&k)) == NULL) return;
-    CHECK(dlp_pipe_next(p, &b, 20000) == DLP_OK);
+    CHECK(dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK);
     for (int i = 0; i < 20000; i++) {
         dlp_pipe_stats(p, &s);
         if (s.chunks.cpu_filled > 0 && s.chunks.cpu_loading == 0) break;
@@ -319,7 +320,7 @@ static void preload__epoch_left__copies_what_is_loaded(void) {
     }
     dlp_pipe_release(p, b);
     CHECK(s.chunks.cpu_filled > 0 && dlp_pipe_next_epoch(p) == DLP_OK);
-    CHECK(dlp_pipe_next(p, &b, 20000) == DLP_OK && view_same(&k.d, b, 1, 0));
+    CHECK(dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK && view_same(&k.d, b, 1, 0));
     dlp_pipe_release(p, b);
     drain_from(&k, p, 1, 1);
     for (int c = 0; c < 5; c++) CHECK(k.s->calls[c] == 1);
@@ -350,7 +351,7 @@ static void preload__chunk_left_out__zeros_then_loaded(void) {
         k.d.workers.num_workers = kind % 2;
         k.d.preload = k.d.device ? DLP_PRELOAD_DEVICE : DLP_PRELOAD_CPU;
         if ((p = kit_open(&k)) == NULL) return;
-        while ((rc = dlp_pipe_next(p, &b, 20000)) == DLP_OK) {
+        while ((rc = dlp_pipe_next_timeout(p, &b, 20000)) == DLP_OK) {
             bool left = b->index[0] / 20 == 2 && b->epoch == 0;
             CHECK(b->valid_count == (left ? 0 : b->count));
             CHECK(left ? field_at(b, 0)[0] == 0 && field_at(b, 1)[0] == 0 : bytes_same(b));
@@ -379,7 +380,7 @@ static void preload__chunk_left_out_is_held__stays_zeros(void) {
         k.d.cpu_buffers = 3 + kind % 2;
         k.d.preload = DLP_PRELOAD_CPU;
         if ((p = kit_open(&k)) == NULL) return;
-        while ((rc = dlp_pipe_next(p, &b, 20000)) == DLP_OK) {
+        while ((rc = dlp_pipe_next_timeout(p, &b, 20000)) == DLP_OK) {
             bool left = b->index[0] / 20 == (one ? 0 : 2) && b->epoch == 0;
             CHECK(b->valid_count == (left ? 0 : b->count));
             CHECK(left || bytes_same(b));
@@ -442,7 +443,7 @@ static void errors__raise__names_the_chunk(void) {
         k.s->bad_chunk = 3;
         k.s->bad_times = -1;
         if ((p = kit_open(&k)) == NULL) return;
-        while ((rc = dlp_pipe_next(p, &b, 20000)) == DLP_OK) {
+        while ((rc = dlp_pipe_next_timeout(p, &b, 20000)) == DLP_OK) {
             CHECK(view_same(&k.d, b, 0, n++));
             dlp_pipe_release(p, b);
         }
@@ -475,7 +476,7 @@ static void errors__policies__keep_the_count(void) {
         k.d.workers.retries = policy == 0 ? 3 : 0;
         if (policy == 0 && kind % 2) k.d.preload = DLP_PRELOAD_CPU;
         if ((p = kit_open(&k)) == NULL) return;
-        while ((rc = dlp_pipe_next(p, &b, 20000)) == DLP_OK) {
+        while ((rc = dlp_pipe_next_timeout(p, &b, 20000)) == DLP_OK) {
             oracle(&k.d, 0, n, &e);
             CHECK(b->count == e.count && b->position == e.position && b->in_epoch == n++);
             bool hit = e.index[0] / 20 == (uint64_t)bad;
@@ -505,7 +506,7 @@ static void errors__of_the_device__end_it(void) {
         k.l.fail_at = 6;
         k.d.preload = preload;
         if ((p = kit_open(&k)) == NULL) return;
-        while ((rc = dlp_pipe_next(p, &b, 20000)) == DLP_OK) dlp_pipe_release(p, b);
+        while ((rc = dlp_pipe_next_timeout(p, &b, 20000)) == DLP_OK) dlp_pipe_release(p, b);
         CHECK(rc == DLP_ERR_DEVICE && strcmp(dlp_pipe_error(p)->stage, "transfer") == 0);
         kit_close(&k, p);
     }
@@ -560,14 +561,14 @@ static void stop__any_moment__ends(void) {
         if (kind % 3 == 1) k.d.shuffle_rows = 0, k.d.preload = DLP_PRELOAD_CPU;
         if ((p = kit_open(&k)) == NULL) return;
         for (uint32_t n = test_pick(&random, 60); n > 0; n--) {
-            if (dlp_pipe_next(p, &b, 20000) != DLP_OK) break;
+            if (dlp_pipe_next_timeout(p, &b, 20000) != DLP_OK) break;
             if (n > 1) dlp_pipe_release(p, b), b = NULL;
         }
         if (kind & 1) {
             dlp_pipe_stop(p);
             if (b) dlp_pipe_release(p, b);
             b = NULL;
-            rc = dlp_pipe_next(p, &b, 20000);
+            rc = dlp_pipe_next_timeout(p, &b, 20000);
             CHECK(rc == DLP_STOPPED);
             b = NULL;
         }
@@ -589,7 +590,7 @@ static void handles__views__have_offsets(void) {
         kit_device(&k, handles ? DEV_HANDLES : DEV_LATE);
         if ((p = kit_open(&k)) == NULL) return;
         for (uint64_t i = 0; i < 3; i++) {
-            CHECK(dlp_pipe_next(p, &b, 20000) == DLP_OK);
+            CHECK(dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK);
             if (i == 0) first = b->fields[0].data;
             CHECK((uint8_t *)b->fields[0].data == first + (handles ? 0 : i * 6 * 24));
             CHECK(b->fields[0].byte_offset == (handles ? i * 6 * 24 : 0));
@@ -597,10 +598,10 @@ static void handles__views__have_offsets(void) {
             CHECK(t->dl_tensor.byte_offset == b->fields[0].byte_offset);
             CHECK(t->dl_tensor.data == b->fields[0].data && t->dl_tensor.shape[0] == 6);
             CHECK(dlp_pipe_release(p, b) == DLP_OK); /* the tensor keeps it */
-            CHECK(dlp_pipe_next(p, &b, 20000) == DLP_ERR_HELD);
+            CHECK(dlp_pipe_next_timeout(p, &b, 20000) == DLP_ERR_HELD);
             t->deleter(t);
         }
-        CHECK(dlp_pipe_next(p, &b, 20000) == DLP_OK && view_same(&k.d, b, 0, 3));
+        CHECK(dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK && view_same(&k.d, b, 0, 3));
         CHECK(dlp_batch_dlpack(p, b, 1, &t) == DLP_OK);
         CHECK(dlp_pipe_close(p) == DLP_OK && k.l.live > 0);
         t->deleter(t); /* the last of them frees the pipe */
@@ -698,7 +699,7 @@ static void passes__evaluate__in_order(void) {
         k.d.epochs = 7;
         k.d.pass = pass;
         if ((p = kit_open(&k)) == NULL) return;
-        while (dlp_pipe_next(p, &b, 20000) == DLP_OK) {
+        while (dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK) {
             for (uint32_t r = 0; r < b->count; r++) CHECK(b->index[r] == row++);
             CHECK(bytes_same(b));
             dlp_pipe_release(p, b);
@@ -726,13 +727,13 @@ static void overlap__equal_parts__take_the_longest(void) {
         kit_device(&k, DEV_LATE);
         k.l.copy_ns = each * 1000;
         if ((p = kit_open(&k)) == NULL) return;
-        CHECK(dlp_pipe_next(p, &b, 20000) == DLP_OK);
+        CHECK(dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK);
         begin = test_now_ns(); /* the first chunk has come: from here on everything overlaps */
         do {
             sleep_us(each / 2);
             dlp_pipe_release(p, b);
             n++;
-        } while (dlp_pipe_next(p, &b, 20000) == DLP_OK);
+        } while (dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK);
         CHECK(n == 2 * chunks);
         ratio = (double)(test_now_ns() - begin) / (double)(chunks * each * 1000);
         if (ratio < best) best = ratio;
@@ -756,7 +757,7 @@ static void stats__of_chunks__tell_the_queues(void) {
     k.d.cpu_buffers = 3;
     if ((p = kit_open(&k)) == NULL) return;
     for (uint64_t i = 0; i < 6; i++) {
-        CHECK(dlp_pipe_next(p, &b, 20000) == DLP_OK);
+        CHECK(dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK);
         if (i < 5) dlp_pipe_release(p, b);
     }
     for (int i = 0; i < 20000; i++) { /* until all that can go ahead has done so */
@@ -874,7 +875,7 @@ static void split__own_wiring__cuts_items(uint64_t cache) {
     CHECK(dlp_pipe_open(&p, NULL, NULL) == DLP_OK);
     CHECK(own_wire(p, &sampler, &split, 1) == DLP_OK);
     CHECK(dlp_pipe_batches_per_epoch(p) == 21);
-    while (dlp_pipe_next(p, &b, 20000) == DLP_OK) {
+    while (dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK) {
         const uint32_t *x = b->fields[0].data;
         CHECK(b->count == (n % 3 == 2 ? 2u : 4u) && weights[b->index[0] / 10] > 0);
         for (uint32_t r = 0; r < b->count; r++) CHECK(x[r] == 2 * b->index[r]);

@@ -420,7 +420,7 @@ static int drain(rig *r, dlp_pipe *p, int held, int release, void *stream) {
     dlp_batch *have[8], *b;
     uint64_t n = 0, each = rig_batches(r);
     int rc, n_have = 0;
-    while ((rc = dlp_pipe_next(p, &b, 20000)) == DLP_OK) {
+    while ((rc = dlp_pipe_next_timeout(p, &b, 20000)) == DLP_OK) {
         CHECK(rig_batch_same(r, b, n / each, n % each));
         n++;
         if (stream) kernel(stream, b);
@@ -509,15 +509,16 @@ static void release_after__kernel_stuck__its_buffer_waits(void) {
     stream = user_stream(7);
     if (bed_open(&t, NULL, 1, 1, 3) != DLP_OK) return;
     gpu.streams[7].stuck = 1;
-    CHECK(dlp_pipe_next(t.p, &b, DLP_FOREVER) == DLP_OK);
+    CHECK(dlp_pipe_next(t.p, &b) == DLP_OK);
     kernel(stream, b);
     CHECK(dlp_pipe_release_after(t.p, b, stream, NULL) == DLP_OK);
-    while ((rc = dlp_pipe_next(t.p, &b, 200)) == DLP_OK && n++ < 10) dlp_pipe_release(t.p, b);
+    while ((rc = dlp_pipe_next_timeout(t.p, &b, 200)) == DLP_OK && n++ < 10)
+        dlp_pipe_release(t.p, b);
     CHECK(rc == DLP_TIMEOUT && n < 5);
     pthread_mutex_lock(&gpu.lock);
     gpu.streams[7].stuck = 0;
     pthread_mutex_unlock(&gpu.lock);
-    while ((rc = dlp_pipe_next(t.p, &b, 20000)) == DLP_OK) {
+    while ((rc = dlp_pipe_next_timeout(t.p, &b, 20000)) == DLP_OK) {
         n++;
         CHECK(rig_batch_same(&t.r, b, (uint64_t)n / 13, (uint64_t)n % 13));
         dlp_pipe_release(t.p, b);
@@ -539,7 +540,7 @@ static void consumer__plain_release__buffer_not_written(void) {
             desc.has_consumer = 1; /* the default stream */
         if (bed_open(&t, &desc, k & 1, 2, 0) != DLP_OK) return;
         gpu_work(3);
-        while (dlp_pipe_next(t.p, &b, 20000) == DLP_OK) {
+        while (dlp_pipe_next_timeout(t.p, &b, 20000) == DLP_OK) {
             CHECK(rig_batch_same(&t.r, b, n / 13, n % 13));
             n++;
             kernel(desc.consumer, b);
@@ -588,8 +589,8 @@ static void close__batches_held__with_the_last_release(void) {
         gpu_reset();
         stream = user_stream(6);
         if (bed_open(&t, NULL, 1, 2, 0) != DLP_OK) return;
-        CHECK(dlp_pipe_next(t.p, &b[0], DLP_FOREVER) == DLP_OK);
-        CHECK(dlp_pipe_next(t.p, &b[1], DLP_FOREVER) == DLP_OK);
+        CHECK(dlp_pipe_next(t.p, &b[0]) == DLP_OK);
+        CHECK(dlp_pipe_next(t.p, &b[1]) == DLP_OK);
         CHECK(dlp_pipe_close(t.p) == DLP_OK);
         CHECK(dlp_device_close(&t.d) == DLP_ERR_BUSY && gpu.buffers > 0);
         CHECK(rig_batch_same(&t.r, b[1], 0, 1));
@@ -740,7 +741,7 @@ static void calls__bad_arguments__refused(void) {
     CHECK(dlp_device_close(&none) == DLP_OK);
     rig_device(&r, &host, 0, 1);
     if (rig_open(&r, &p) != DLP_OK) return;
-    CHECK(dlp_pipe_next(p, &b, DLP_FOREVER) == DLP_OK);
+    CHECK(dlp_pipe_next(p, &b) == DLP_OK);
     CHECK(dlp_pipe_release_after(NULL, b, NULL, NULL) == DLP_ERR_ARG);
     CHECK(dlp_pipe_release_after(p, NULL, NULL, NULL) == DLP_ERR_ARG);
     CHECK(dlp_pipe_release_after(p, b, NULL, &err) == DLP_ERR_UNSUPPORTED && err.message[0]);
@@ -781,7 +782,7 @@ static void real__all_placements__bytes_right(void) {
         if (rig_open(&r, &p) != DLP_OK) return;
         CHECK(dlp_device_describe(&d, &info) == DLP_OK);
         printf("%s: %s%s\n", info.name, info.pinned ? "pinned" : "pageable: ", info.unpinned);
-        while (dlp_pipe_next(p, &b, 20000) == DLP_OK) {
+        while (dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK) {
             dlp_batch copy = *b;
             dlp_tensor fields[2] = {b->fields[0], b->fields[1]};
             dlpi_cuda *c = d.user;

@@ -239,7 +239,7 @@ static void pipe__all_placements__bytes_right(void) {
         r.transfer.device_buffers = k & 4 ? 6 : 0;
         if (rig_open(&r, &p) != DLP_OK) return;
         CHECK(watch.buffers == 2 * (k & 4 ? 6 : held + 1));
-        while (dlp_pipe_next(p, &b, 20000) == DLP_OK) {
+        while (dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK) {
             CHECK(same_now(&r, queue, b, n));
             n++;
             have[n_have++] = b;
@@ -283,7 +283,7 @@ static void late_reader__its_buffer_waits(int threaded, int consumer) {
     r.transfer.device_buffers = 3;
     if (rig_open(&r, &p) != DLP_OK) return;
     gate = cl_user_event(desc.context, &cl);
-    CHECK(dlp_pipe_next(p, &b, DLP_FOREVER) == DLP_OK);
+    CHECK(dlp_pipe_next(p, &b) == DLP_OK);
     for (int f = 0; f < 2; f++) {
         kept[f] = real.buffer_create(desc.context, DLPI_CL_READ_WRITE, 512, NULL, &cl);
         CHECK(cl_copy(reader, b->fields[f].data, kept[f], 0, 0, (size_t)b->fields[f].bytes, 1,
@@ -303,14 +303,14 @@ static void late_reader__its_buffer_waits(int threaded, int consumer) {
         CHECK(dlp_pipe_release(p, b) == DLP_OK);
     else
         CHECK(dlp_pipe_release_after(p, b, reader, NULL) == DLP_OK);
-    while ((rc = dlp_pipe_next(p, &b, 150)) == DLP_OK && n < 12) {
+    while ((rc = dlp_pipe_next_timeout(p, &b, 150)) == DLP_OK && n < 12) {
         CHECK(same_now(&r, queue, b, n));
         n++;
         CHECK(dlp_pipe_release(p, b) == DLP_OK);
     }
     CHECK(rc == DLP_TIMEOUT && n < 6);
     CHECK(cl_set_event(gate, 0) == 0);
-    while ((rc = dlp_pipe_next(p, &b, 20000)) == DLP_OK) {
+    while ((rc = dlp_pipe_next_timeout(p, &b, 20000)) == DLP_OK) {
         CHECK(same_now(&r, queue, b, n));
         n++;
         CHECK(dlp_pipe_release(p, b) == DLP_OK);
@@ -341,7 +341,7 @@ static void desc__own_queue__used_and_kept(void) {
           mine.context == info.context && mine.device_id == info.device_id);
     rig_device(&r, &d, 1, 1);
     if (rig_open(&r, &p) != DLP_OK) return;
-    while (dlp_pipe_next(p, &b, 20000) == DLP_OK) {
+    while (dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK) {
         CHECK(same_now(&r, desc.queue, b, n));
         n++;
         CHECK(dlp_pipe_release(p, b) == DLP_OK);
@@ -363,8 +363,8 @@ static void close__batches_held__with_the_last_release(void) {
     queue = begin(&d, &info);
     rig_device(&r, &d, 1, 2);
     if (rig_open(&r, &p) != DLP_OK) return;
-    CHECK(dlp_pipe_next(p, &b[0], DLP_FOREVER) == DLP_OK);
-    CHECK(dlp_pipe_next(p, &b[1], DLP_FOREVER) == DLP_OK);
+    CHECK(dlp_pipe_next(p, &b[0]) == DLP_OK);
+    CHECK(dlp_pipe_next(p, &b[1]) == DLP_OK);
     CHECK(dlp_pipe_close(p) == DLP_OK && dlp_device_close(&d) == DLP_ERR_BUSY);
     CHECK(same_now(&r, queue, b[1], 1) && same_now(&r, queue, b[0], 0));
     CHECK(dlp_pipe_release(p, b[0]) == DLP_OK && dlp_device_close(&d) == DLP_ERR_BUSY);
@@ -450,7 +450,7 @@ static void chunks__views__bytes_right(void) {
         if (rc != DLP_OK) printf("%s\n", err.message);
         CHECK(rc == DLP_OK);
         if (rc != DLP_OK) return;
-        while (dlp_pipe_next(p, &b, 20000) == DLP_OK) {
+        while (dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK) {
             CHECK(view_same(queue, b));
             rows += b->count;
             views++;
@@ -493,7 +493,7 @@ static void chunks__late_reader__its_buffer_waits(int threaded) {
     CHECK(rc == DLP_OK);
     if (rc != DLP_OK) return;
     for (; n < 2; n++) {
-        CHECK(dlp_pipe_next(p, &b, DLP_FOREVER) == DLP_OK);
+        CHECK(dlp_pipe_next(p, &b) == DLP_OK);
         kept[n] = real.buffer_create(desc.context, DLPI_CL_READ_WRITE, 512, NULL, &cl);
         CHECK(cl_copy(reader, b->fields[0].data, kept[n], (size_t)b->fields[0].byte_offset, 0,
                       (size_t)b->fields[0].bytes, 1, &gate, NULL) == 0);
@@ -501,13 +501,13 @@ static void chunks__late_reader__its_buffer_waits(int threaded) {
         memcpy(index[n], b->index, b->count * sizeof *b->index);
         CHECK(dlp_pipe_release_after(p, b, reader, NULL) == DLP_OK);
     }
-    for (; (rc = dlp_pipe_next(p, &b, 150)) == DLP_OK; n++) {
+    for (; (rc = dlp_pipe_next_timeout(p, &b, 150)) == DLP_OK; n++) {
         CHECK(view_same(queue, b) && dlp_pipe_release(p, b) == DLP_OK);
         if (n == 20) break;
     }
     CHECK(rc == DLP_TIMEOUT && n < 15); /* the other buffers went round, or at least once */
     CHECK(cl_set_event(gate, 0) == 0);
-    for (; (rc = dlp_pipe_next(p, &b, 20000)) == DLP_OK; n++)
+    for (; (rc = dlp_pipe_next_timeout(p, &b, 20000)) == DLP_OK; n++)
         CHECK(view_same(queue, b) && dlp_pipe_release(p, b) == DLP_OK);
     CHECK(rc == DLP_END && n == 30 && real.finish(reader) == 0);
     for (int i = 0; i < 2; i++) {
@@ -541,7 +541,7 @@ static int life(int k, dlp_error *err) {
         rig_device(&r, &d, k & 1, 1);
         r.repeat.epochs = 1;
         if ((rc = rig_try(&r, &p, err)) == DLP_OK) {
-            while ((rc = dlp_pipe_next(p, &b, 20000)) == DLP_OK) {
+            while ((rc = dlp_pipe_next_timeout(p, &b, 20000)) == DLP_OK) {
                 dlp_error why;
                 if (dlp_pipe_release_after(p, b, info.queue, &why) == DLP_OK) continue;
                 CHECK(why.code == DLP_ERR_DEVICE && strstr(why.message, watch.failed) &&
@@ -628,7 +628,7 @@ static void calls__bad_arguments__refused(void) {
     CHECK(dlp_device_opencl(NULL, NULL, &err) == DLP_ERR_ARG);
     rig_device(&r, &first, 0, 1);
     if (rig_open(&r, &p) != DLP_OK) return;
-    CHECK(dlp_pipe_next(p, &b, DLP_FOREVER) == DLP_OK);
+    CHECK(dlp_pipe_next(p, &b) == DLP_OK);
     CHECK(dlp_pipe_release_after(p, b, NULL, &err) == DLP_ERR_ARG);
     CHECK(dlp_pipe_release(p, b) == DLP_OK);
     CHECK(dlp_pipe_close(p) == DLP_OK && dlp_device_close(&first) == DLP_OK && clean());

@@ -110,7 +110,7 @@ static void tensors__of_all_batches__show_them(void) {
         setup(&r, k & 1, 1);
         r.n_transfers = k >> 1;
         if (rig_open(&r, &p) != DLP_OK) return;
-        while (dlp_pipe_next(p, &b, 20000) == DLP_OK) {
+        while (dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK) {
             dlp_managed_tensor_v1 *v = NULL;
             DLManagedTensor *words = lend(p, b, 0);
             DLManagedTensorVersioned *labels;
@@ -137,20 +137,20 @@ static void batch__until_its_last_tensor__held(void) {
     dlp_stats s;
     setup(&r, 1, 2);
     if (rig_open(&r, &p) != DLP_OK) return;
-    CHECK(dlp_pipe_next(p, &a, DLP_FOREVER) == DLP_OK);
+    CHECK(dlp_pipe_next(p, &a) == DLP_OK);
     words = lend(p, a, 0);
     labels = lend(p, a, 1);
-    CHECK(dlp_pipe_next(p, &b, DLP_FOREVER) == DLP_OK);
-    CHECK(dlp_pipe_next(p, &c, DLP_FOREVER) == DLP_ERR_HELD);
+    CHECK(dlp_pipe_next(p, &b) == DLP_OK);
+    CHECK(dlp_pipe_next(p, &c) == DLP_ERR_HELD);
     CHECK(dlp_pipe_release(p, a) == DLP_OK); /* which waits for the tensors */
-    CHECK(dlp_pipe_next(p, &c, DLP_FOREVER) == DLP_ERR_HELD);
+    CHECK(dlp_pipe_next(p, &c) == DLP_ERR_HELD);
     words->deleter(words);
-    CHECK(dlp_pipe_next(p, &c, DLP_FOREVER) == DLP_ERR_HELD);
+    CHECK(dlp_pipe_next(p, &c) == DLP_ERR_HELD);
     again = lend(p, a, 0); /* still held: one more */
     labels->deleter(labels);
-    CHECK(dlp_pipe_next(p, &c, DLP_FOREVER) == DLP_ERR_HELD);
+    CHECK(dlp_pipe_next(p, &c) == DLP_ERR_HELD);
     again->deleter(again);
-    CHECK(dlp_pipe_next(p, &c, DLP_FOREVER) == DLP_OK);
+    CHECK(dlp_pipe_next(p, &c) == DLP_OK);
     CHECK(rig_batch_same(&r, b, 0, 1) && rig_batch_same(&r, c, 0, 2));
     CHECK(a == c || dlp_pipe_release(p, a) == DLP_ERR_ARG); /* gone */
     CHECK(dlp_pipe_release(p, b) == DLP_OK);                /* never lent: at once */
@@ -204,7 +204,7 @@ static void deleters__of_other_threads__batches_go_round(void) {
         if (rig_open(&r, &p) != DLP_OK) break;
         while (n < stop) {
             DLManagedTensor *words, *labels;
-            rc = dlp_pipe_next(p, &b, 20000);
+            rc = dlp_pipe_next_timeout(p, &b, 20000);
             if (rc == DLP_ERR_HELD) {
                 sched_yield();
                 continue;
@@ -253,7 +253,7 @@ static void close__tensors_alive__the_last_frees(void) {
         r.transfer.device = &d;
         gone = 0;
         if (rig_open(&r, &p) != DLP_OK) return;
-        for (int i = 0; i < 3; i++) CHECK(dlp_pipe_next(p, &b[i], DLP_FOREVER) == DLP_OK);
+        for (int i = 0; i < 3; i++) CHECK(dlp_pipe_next(p, &b[i]) == DLP_OK);
         for (int i = 0; i < 2; i++) t[i] = lend(p, b[i], 0);
         early = lend(p, b[1], 1);
         if (k >= 6) early->deleter(early);
@@ -292,7 +292,7 @@ static void close__tensors_deleted__frees(void) {
     r.transfer.device = &d;
     gone = 0;
     if (rig_open(&r, &p) != DLP_OK) return;
-    CHECK(dlp_pipe_next(p, &b, DLP_FOREVER) == DLP_OK);
+    CHECK(dlp_pipe_next(p, &b) == DLP_OK);
     t = lend(p, b, 0);
     t->deleter(t);
     CHECK(dlp_pipe_close(p) == DLP_OK && gone == 1);
@@ -308,7 +308,7 @@ static void close__again_while_lent__does_nothing(void) {
         DLManagedTensor *t[2];
         setup(&r, order % 2 ? 2 : 0, 3);
         if (rig_open(&r, &p) != DLP_OK) return;
-        for (int i = 0; i < 3; i++) CHECK(dlp_pipe_next(p, &b[i], DLP_FOREVER) == DLP_OK);
+        for (int i = 0; i < 3; i++) CHECK(dlp_pipe_next(p, &b[i]) == DLP_OK);
         for (int i = 0; i < 2; i++) t[i] = lend(p, b[i], 0);
         CHECK(dlp_pipe_close(p) == DLP_OK && dlp_pipe_close(p) == DLP_OK);
         for (int i = 0; i < 3; i++) { /* one after the other; the pipe is there until the last */
@@ -320,7 +320,7 @@ static void close__again_while_lent__does_nothing(void) {
             } else {
                 t[which]->deleter(t[which]);
             }
-            if (i < 2) CHECK(dlp_pipe_next(p, &b[which], DLP_NOWAIT) == DLP_ERR_STATE);
+            if (i < 2) CHECK(dlp_pipe_next_timeout(p, &b[which], 0) == DLP_ERR_STATE);
         }
         rig_free(&r);
     }
@@ -332,7 +332,7 @@ static void close__again_while_batches_are_held__does_nothing(void) {
     dlp_batch *b[2];
     setup(&r, 2, 2);
     if (rig_open(&r, &p) != DLP_OK) return;
-    for (int i = 0; i < 2; i++) CHECK(dlp_pipe_next(p, &b[i], DLP_FOREVER) == DLP_OK);
+    for (int i = 0; i < 2; i++) CHECK(dlp_pipe_next(p, &b[i]) == DLP_OK);
     for (int i = 0; i < 2; i++) {
         CHECK(dlp_pipe_close(p) == DLP_OK && dlp_pipe_close(p) == DLP_OK);
         CHECK(dlp_pipe_release(p, b[i]) == DLP_OK);
@@ -349,7 +349,7 @@ static void fork__child_deletes__parent_not_touched(void) {
     pid_t pid;
     setup(&r, 0, 1);
     if (rig_open(&r, &p) != DLP_OK) return;
-    CHECK(dlp_pipe_next(p, &b, DLP_FOREVER) == DLP_OK);
+    CHECK(dlp_pipe_next(p, &b) == DLP_OK);
     t = lend(p, b, 0);
     pid = fork();
     if (pid == 0) {
@@ -378,7 +378,7 @@ static void calls__bad_arguments__refused(void) {
     DLManagedTensor *good;
     setup(&r, 0, 1);
     if (rig_open(&r, &p) != DLP_OK) return;
-    CHECK(dlp_pipe_next(p, &b, DLP_FOREVER) == DLP_OK);
+    CHECK(dlp_pipe_next(p, &b) == DLP_OK);
     CHECK(dlp_batch_dlpack(NULL, b, 0, &t) == DLP_ERR_ARG);
     CHECK(dlp_batch_dlpack(p, NULL, 0, &t) == DLP_ERR_ARG);
     CHECK(dlp_batch_dlpack(p, b, -1, &t) == DLP_ERR_ARG);
@@ -387,7 +387,7 @@ static void calls__bad_arguments__refused(void) {
     CHECK(dlp_batch_dlpack_v1(p, b, 0, NULL) == DLP_ERR_ARG && t == NULL);
     CHECK(dlp_pipe_release(p, b) == DLP_OK);
     CHECK(dlp_batch_dlpack(p, b, 0, &t) == DLP_ERR_ARG);
-    CHECK(dlp_pipe_next(p, &b, DLP_FOREVER) == DLP_OK);
+    CHECK(dlp_pipe_next(p, &b) == DLP_OK);
     good = lend(p, b, 0);
     CHECK(dlp_pipe_close(p) == DLP_OK);
     CHECK(dlp_batch_dlpack(p, b, 0, &t) == DLP_ERR_STATE);
@@ -413,7 +413,7 @@ static void device__of_the_user__said(void) {
     r.n_transfers = 1;
     r.transfer.device = &d;
     if (rig_open(&r, &p) != DLP_OK) return;
-    CHECK(dlp_pipe_next(p, &b, DLP_FOREVER) == DLP_OK);
+    CHECK(dlp_pipe_next(p, &b) == DLP_OK);
     t = lend(p, b, 0);
     CHECK(t->dl_tensor.device.device_type == kDLExtDev && t->dl_tensor.data == b->fields[0].data);
     t->deleter(t);

@@ -61,7 +61,7 @@ class Tensor:  # what numpy.from_dlpack asks for
 HELD, END = -6, 4
 pipe, batch, n = c.c_void_p(lib.begin()), c.c_void_p(), 0
 while True:
-    rc = lib.dlp_pipe_next(pipe, c.byref(batch), -2)
+    rc = lib.dlp_pipe_next(pipe, c.byref(batch))
     if rc == END:
         break
     assert rc == 0, rc
@@ -75,12 +75,12 @@ while True:
     n += len(index)
     part = x[1:, 0]  # keeps the batch, alone
     del x, y
-    assert lib.dlp_pipe_next(pipe, c.byref(batch), -2) == HELD
+    assert lib.dlp_pipe_next(pipe, c.byref(batch)) == HELD
     assert part[0, 0] == index[1] * 10
     del part
 assert n == 50
 pipe = c.c_void_p(lib.begin())
-assert lib.dlp_pipe_next(pipe, c.byref(batch), -2) == 0
+assert lib.dlp_pipe_next(pipe, c.byref(batch)) == 0
 y = np.from_dlpack(Tensor(pipe, batch, 1))
 assert lib.dlp_pipe_close(pipe) == 0
 assert (y == -np.arange(8)).all()  # outlives the pipe

@@ -61,7 +61,7 @@ int main(int argc, char **argv) {
     dlp_pipe_add_map(p, &mapped);
     dlp_pipe_add_batch(p, &batch);
     if (dlp_pipe_start(p) != DLP_OK) return fprintf(stderr, "%s\n", dlp_pipe_error(p)->message), 1;
-    while (dlp_pipe_next(p, &b, 0) == DLP_OK) dlp_pipe_release(p, b);
+    while (dlp_pipe_next(p, &b) == DLP_OK) dlp_pipe_release(p, b);
     return 1;
 }
 END
@@ -227,7 +227,7 @@ int main(void) {
     dlp_pipe_add_batch(p, &batch);
     dlp_pipe_add_split(p, &split);
     if (dlp_pipe_start(p) != DLP_OK) return fprintf(stderr, "%s\n", dlp_pipe_error(p)->message), 1;
-    if (dlp_pipe_next(p, &b, 0) == DLP_OK) pause();
+    if (dlp_pipe_next(p, &b) == DLP_OK) pause();
     return 1;
 }
 END

@@ -117,7 +117,8 @@ static void errors__errno_without_words__kept(void) {
         j.d.num_workers = 1;
         j.d.dataset.fetch = wordless_fetch;
         CHECK(dlp_loader_open(&p, &j.d, NULL) == DLP_OK);
-        CHECK(dlp_pipe_next(p, &b, 20000) == DLP_ERR_CALLBACK && dlp_pipe_error(p)->errnum == 28);
+        CHECK(dlp_pipe_next_timeout(p, &b, 20000) == DLP_ERR_CALLBACK &&
+              dlp_pipe_error(p)->errnum == 28);
         CHECK(dlp_pipe_close(p) == DLP_OK);
     }
 }
@@ -141,7 +142,7 @@ static void blame__source_refuses__nothing_runs(void) {
     j.d.workers.retry_backoff_ms = 60000;
     CHECK(dlp_loader_open(&p, &j.d, NULL) == DLP_OK);
     wb = p->workers[p->fetch->first_worker].wb;
-    CHECK(dlp_pipe_next(p, &b, 10) == DLP_TIMEOUT);
+    CHECK(dlp_pipe_next_timeout(p, &b, 10) == DLP_TIMEOUT);
     for (int i = 0; i < 2000 && __atomic_load_n(&wb->state, __ATOMIC_SEQ_CST) == DLP_WORKER_BUSY;)
         i++, test_nap(1000000);
     CHECK(__atomic_load_n(&wb->retried, __ATOMIC_SEQ_CST) > 0);
@@ -180,7 +181,7 @@ static void bytes__all_stages_in_turn__as_told(uint64_t seed) {
         if (test_pick(&random, 2)) r.batch.batch_workers = 1 + (int32_t)test_pick(&random, 3);
         if (test_pick(&random, 2)) r.batch.collate = dlp_collate_pad;
         if (rig_open(&r, &p) != DLP_OK) return;
-        while ((rc = dlp_pipe_next(p, &b, 20000)) == DLP_OK) {
+        while ((rc = dlp_pipe_next_timeout(p, &b, 20000)) == DLP_OK) {
             CHECK(rig_batch_same(&r, b, n / rig_batches(&r), n % rig_batches(&r)));
             CHECK(dlp_pipe_release(p, b) == DLP_OK);
             n++;
@@ -324,7 +325,7 @@ static double time_of(int kind, uint32_t rows, dlp_stats *s, char *text, int siz
     j.d.collate = NULL;
     if (j.d.topology == DLP_TOPOLOGY_ECONOMIC) j.d.pipe.prefetch_factor = 4;
     CHECK(dlp_loader_open(&p, &j.d, NULL) == DLP_OK);
-    while (dlp_pipe_next(p, &b, 20000) == DLP_OK) CHECK(dlp_pipe_release(p, b) == DLP_OK);
+    while (dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK) CHECK(dlp_pipe_release(p, b) == DLP_OK);
     from = test_now_ns() - from;
     CHECK(dlp_pipe_stats(p, s) == DLP_OK && dlp_pipe_explain(p, text, (size_t)size) > 0);
     CHECK(dlp_pipe_close(p) == DLP_OK);
@@ -394,7 +395,7 @@ static void resume__at_every_batch__goes_on_exactly(void) {
         j.d.num_workers = 3;
         memset(&want, 0, sizeof want);
         CHECK(dlp_loader_open(&p, &j.d, NULL) == DLP_OK);
-        while (dlp_pipe_next(p, &b, 20000) == DLP_OK) {
+        while (dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK) {
             CHECK(n < 64 && dlp_pipe_state(p, b, &states[n++ & 63]) == DLP_OK);
             digest_take(&j, &want, b);
             CHECK(dlp_pipe_release(p, b) == DLP_OK);
@@ -444,13 +445,13 @@ static void epochs__left_early__workers_stay(void) {
         for (int epoch = 0; epoch < 8; epoch++) {
             int taken = epoch % 2 ? 22 : 3 * epoch + 1;
             for (int i = 0; i < taken; i++) {
-                CHECK(dlp_pipe_next(p, &b, 20000) == DLP_OK);
+                CHECK(dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK);
                 CHECK(digest_batch(b) == want.of[22 * epoch + i]);
                 CHECK(dlp_pipe_release(p, b) == DLP_OK);
             }
             CHECK(dlp_pipe_next_epoch(p) == DLP_OK);
         }
-        CHECK(dlp_pipe_next(p, &b, 20000) == DLP_END);
+        CHECK(dlp_pipe_next_timeout(p, &b, 20000) == DLP_END);
         for (int i = 0; i < 20000 && __atomic_load_n(&inits, __ATOMIC_SEQ_CST) < 3; i++)
             test_nap(1000000); /* one may begin late, and not if the pipe is closed first */
         CHECK(dlp_pipe_close(p) == DLP_OK && inits == 3);
@@ -470,8 +471,8 @@ static int stops_soon(int i, uint64_t *random) {
     j.d.epochs = DLP_FOREVER;
     CHECK(dlp_loader_open(&p, &j.d, NULL) == DLP_OK);
     for (uint32_t n = test_pick(random, 6); n > 0; n--)
-        if (dlp_pipe_next(p, &b, 20000) == DLP_OK) dlp_pipe_release(p, b);
-    held = held && dlp_pipe_next(p, &b, 20000) == DLP_OK;
+        if (dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK) dlp_pipe_release(p, b);
+    held = held && dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK;
     test_nap(test_pick(random, 2000) * 1000u);
     from = test_now_ns();
     dlp_pipe_stop(p);
@@ -539,7 +540,7 @@ static uint64_t wake_ns(int kind, int leaves, int redo) {
     r.item_map[0].workers.retries = 2;
     r.batch.batch_workers = kind ? 5 : 0;
     if (rig_open(&r, &p) != DLP_OK) return 0;
-    while (dlp_pipe_next(p, &b, 20000) == DLP_OK) {
+    while (dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK) {
         test_nap(2000000);
         CHECK(dlp_pipe_release(p, b) == DLP_OK);
         if (leaves) CHECK(dlp_pipe_next_epoch(p) == DLP_OK);
@@ -681,7 +682,7 @@ static void close__thread_blocks__named(void) {
     entered = 0;
     CHECK(dlp_loader_open(&p, &j.d, NULL) == DLP_OK);
     while (!__atomic_load_n(&entered, __ATOMIC_SEQ_CST)) test_nap(1000000);
-    CHECK(dlp_pipe_next(p, &b, 20) == DLP_TIMEOUT);
+    CHECK(dlp_pipe_next_timeout(p, &b, 20) == DLP_TIMEOUT);
     for (int i = 0; i < 1000; i++) { /* others that are older may be out for a moment */
         CHECK(dlp_pipe_close(p) == DLP_ERR_BUSY);
         if (dlp_pipe_error(p)->has_item && dlp_pipe_error(p)->position == 3) break;
@@ -761,7 +762,7 @@ static uint64_t overtaking_ns(void) {
     CHECK(dlp_loader_open(&p, &j.d, NULL) == DLP_OK);
     from = test_now_ns();
     for (int n = 0; n < 14; n++) {
-        CHECK(dlp_pipe_next(p, &b, 20000) == DLP_OK);
+        CHECK(dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK);
         CHECK(dlp_pipe_release(p, b) == DLP_OK);
     }
     ns = test_now_ns() - from;
@@ -788,7 +789,8 @@ static int soon_there(void) {
     j.d.pipe.prefetch_factor = 1;
     j.d.pipe.max_held = 1;
     CHECK(dlp_loader_open(&p, &j.d, NULL) == DLP_OK);
-    for (uint64_t from = test_now_ns(), now; dlp_pipe_next(p, &b, 20000) == DLP_OK; from = now) {
+    for (uint64_t from = test_now_ns(), now; dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK;
+         from = now) {
         CHECK(dlp_pipe_release(p, b) == DLP_OK);
         now = test_now_ns();
         soon += now - from < 700000;
@@ -832,12 +834,12 @@ static int worker_sleeps(void) {
     j.d.pipe.prefetch_factor = 8;
     j.d.dataset.fetch = napping_fetch;
     CHECK(dlp_loader_open(&p, &j.d, NULL) == DLP_OK);
-    CHECK(dlp_pipe_next(p, &b, 20000) == DLP_OK);
+    CHECK(dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK);
     CHECK(dlp_pipe_release(p, b) == DLP_OK);
     tid = __atomic_load_n(&p->workers[p->fetch->first_worker].wb->tid, __ATOMIC_SEQ_CST);
     slept = sleeps_of(tid);
     for (int i = 0; i < 30; i++) {
-        CHECK(dlp_pipe_next(p, &b, 20000) == DLP_OK);
+        CHECK(dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK);
         items += b->count;
         CHECK(dlp_pipe_release(p, b) == DLP_OK);
     }

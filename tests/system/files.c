@@ -695,7 +695,7 @@ static int run_pipe(driver *d, run *how, dlp_error *err) {
     rc = dlp_loader_open(&p, &desc, err);
     CHECK(rc == DLP_OK);
     if (rc != DLP_OK) return -1;
-    for (int n = 1; (rc = dlp_pipe_next(p, &b, 20000)) == DLP_OK; n++) {
+    for (int n = 1; (rc = dlp_pipe_next_timeout(p, &b, 20000)) == DLP_OK; n++) {
         wrong += check_batch(b);
         rows += (int)b->count;
         if (n == how->kill_at) how->kills += kill_one(p);

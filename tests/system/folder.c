@@ -222,7 +222,7 @@ static void folder__loader__bytes_and_labels(void) {
     dlp_files_wire(files, &d.dataset, &d.workers);
     d.sampler.function_id = f->id;
     CHECK(dlp_loader_open(&p, &d, NULL) == DLP_OK);
-    for (; p && dlp_pipe_next(p, &b, DLP_FOREVER) == DLP_OK; dlp_pipe_release(p, b))
+    for (; p && dlp_pipe_next(p, &b) == DLP_OK; dlp_pipe_release(p, b))
         for (uint32_t i = 0; i < b->count; i++, rows++) {
             const char *x = (const char *)b->fields[0].data + 16 * i;
             wrong += ((const uint32_t *)b->fields[1].data)[i] != (uint32_t)(x[2] - 'a');

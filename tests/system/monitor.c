@@ -184,16 +184,16 @@ static void monitor__every_kind_of_pipe__agrees(void) {
             CHECK(open_own(&m, "") == DLP_OK);
             if (m) looks_same(p, m, 0);
             for (int i = 0; i < 20; i++) {
-                CHECK(dlp_pipe_next(p, &b[0], 20000) == DLP_OK);
+                CHECK(dlp_pipe_next_timeout(p, &b[0], 20000) == DLP_OK);
                 CHECK(dlp_pipe_release(p, b[0]) == DLP_OK);
             }
-            CHECK(dlp_pipe_next(p, &b[0], 20000) == DLP_OK);
-            CHECK(dlp_pipe_next(p, &b[1], 20000) == DLP_OK);
+            CHECK(dlp_pipe_next_timeout(p, &b[0], 20000) == DLP_OK);
+            CHECK(dlp_pipe_next_timeout(p, &b[1], 20000) == DLP_OK);
             if (m) looks_same(p, m, 1);
             CHECK(dlp_pipe_release(p, b[1]) == DLP_OK);
             if (m) looks_same(p, m, 1);
             CHECK(dlp_pipe_release(p, b[0]) == DLP_OK);
-            while (dlp_pipe_next(p, &b[0], 20000) == DLP_OK) dlp_pipe_release(p, b[0]);
+            while (dlp_pipe_next_timeout(p, &b[0], 20000) == DLP_OK) dlp_pipe_release(p, b[0]);
             if (m) looks_same(p, m, 1);
             dlp_monitor_close(m);
             CHECK(dlp_pipe_close(p) == DLP_OK);
@@ -213,7 +213,7 @@ static void monitor__without_refresh__stands_still(void) {
     CHECK(rig_open(&r, &p) == DLP_OK && open_own(&m, "") == DLP_OK);
     CHECK(dlp_monitor_stats(m, &before) == DLP_OK);
     for (int i = 0; i < 9; i++)
-        if (dlp_pipe_next(p, &b, 20000) == DLP_OK) dlp_pipe_release(p, b);
+        if (dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK) dlp_pipe_release(p, b);
     sleep_ms(5);
     CHECK(dlp_monitor_stats(m, &after) == DLP_OK);
     CHECK(memcmp(&before, &after, sizeof before) == 0 && before.batches == 0);
@@ -237,7 +237,7 @@ static void monitor__pipe_at_full_speed__is_never_impossible(void) {
     for (int i = 0; i < test_share(4000, 100000); i++) {
         dlp_stats s;
         dlp_error e;
-        CHECK(dlp_pipe_next(p, &b, 20000) == DLP_OK);
+        CHECK(dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK);
         dlp_pipe_release(p, b);
         if (i % 8 != 0) continue;
         if (dlp_monitor_refresh(m, &e) != DLP_OK) printf("%s\n", e.message);
@@ -293,7 +293,7 @@ static void child(void) {
     r.fetch.num_workers = 2;
     if (rig_open(&r, &p) != DLP_OK) _exit(1);
     for (int i = 0; i < 5; i++)
-        if (dlp_pipe_next(p, &b, 20000) == DLP_OK) dlp_pipe_release(p, b);
+        if (dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK) dlp_pipe_release(p, b);
     do { /* until it was at rest */
         settle(p, &s);
         board->stats = s;
@@ -302,9 +302,9 @@ static void child(void) {
     } while (turn() == 0);
     if (turn() == 1) _exit(1);
     for (int i = 5; i < 9; i++)
-        if (dlp_pipe_next(p, &b, 20000) == DLP_OK) dlp_pipe_release(p, b);
+        if (dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK) dlp_pipe_release(p, b);
     turn_set(3); /* the next batch hangs */
-    if (dlp_pipe_next(p, &b, 20000) == DLP_OK) dlp_pipe_release(p, b);
+    if (dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK) dlp_pipe_release(p, b);
     if (dlp_pipe_close(p) != DLP_OK) _exit(1);
     turn_set(5);
     turn_await(6);
@@ -430,7 +430,7 @@ static void monitor__worker_processes__are_seen(void) {
     CHECK(rig_open(&r, &p) == DLP_OK && open_own(&m, "") == DLP_OK);
     if (m == NULL) return;
     for (int i = 0; i < 9; i++)
-        if (dlp_pipe_next(p, &b, 20000) == DLP_OK) dlp_pipe_release(p, b);
+        if (dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK) dlp_pipe_release(p, b);
     CHECK(await_words(m, "Longest: ", "'fetch'", "item 77 for"));
     CHECK(await_hang(m, 3, w) && w[0].process && w[1].process && w[2].process);
     CHECK(w[0].pid != w[1].pid && w[1].pid != w[2].pid && w[0].pid > 0);
@@ -447,7 +447,7 @@ static void monitor__worker_processes__are_seen(void) {
     }
     CHECK(restarts == 1);
     __atomic_store_n(&board->shut, 0, __ATOMIC_SEQ_CST);
-    while (dlp_pipe_next(p, &b, 20000) == DLP_OK) dlp_pipe_release(p, b);
+    while (dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK) dlp_pipe_release(p, b);
     CHECK(dlp_pipe_error(p)->code == DLP_OK);
     CHECK(dlp_pipe_close(p) == DLP_OK);
     CHECK(dlp_monitor_refresh(m, NULL) == DLP_ERR_STATE);
@@ -574,7 +574,7 @@ static void monitor__region__is_read_only(void) {
     watch_rig(&r, 2, 0);
     CHECK(rig_open(&r, &p) == DLP_OK && open_own(&m, "") == DLP_OK);
     calls__wrong_arguments__are_refused(m);
-    CHECK(dlp_pipe_next(p, &b, 20000) == DLP_OK && dlp_pipe_release(p, b) == DLP_OK);
+    CHECK(dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK && dlp_pipe_release(p, b) == DLP_OK);
     CHECK((fcntl(m->fd, F_GETFL) & O_ACCMODE) == O_RDONLY && (fcntl(m->fd, F_GETFD) & FD_CLOEXEC));
     maps = fopen("/proc/self/maps", "re");
     while (maps && fgets(line, sizeof line, maps)) mapped += strstr(line, "/memfd:dlpipe") != NULL;
@@ -616,7 +616,7 @@ static void monitor__pictures__are_the_pipe_s(void) {
     r.pipe.trace_bytes = 0;
     CHECK(rig_open(&r, &p) == DLP_OK);
     for (int i = 0; i < 30; i++)
-        if (dlp_pipe_next(p, &b, 20000) == DLP_OK) dlp_pipe_release(p, b);
+        if (dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK) dlp_pipe_release(p, b);
     CHECK(open_own(&m, "") == DLP_OK);
     CHECK(dlp_pipe_write_trace(p, own) == DLP_OK && dlp_monitor_write_trace(m, seen) == DLP_OK);
     CHECK(files_same(own, seen));
@@ -638,7 +638,7 @@ static void monitor__pipe_in_error__has_the_error(void) {
     r.fetch.on_error = DLP_ON_ERROR_RAISE;
     r.fetch.worker_init = NULL;
     CHECK(rig_open(&r, &p) == DLP_OK && open_own(&m, "") == DLP_OK);
-    while (dlp_pipe_next(p, &b, 20000) == DLP_OK) dlp_pipe_release(p, b);
+    while (dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK) dlp_pipe_release(p, b);
     CHECK(dlp_pipe_error(p)->code == DLP_ERR_CALLBACK);
     CHECK(dlp_monitor_refresh(m, NULL) == DLP_OK);
     e = dlp_monitor_error(m);
@@ -715,7 +715,7 @@ static void region__of_a_newer_version__is_read(void) {
         watch_rig(&r, 2, 1 + 4 + 8);
         CHECK(rig_open(&r, &p) == DLP_OK);
         for (int i = 0; i < 30; i++)
-            if (dlp_pipe_next(p, &b, 20000) == DLP_OK) dlp_pipe_release(p, b);
+            if (dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK) dlp_pipe_release(p, b);
         for (int i = 0; i < 100 && !same; i++) { /* until it was at rest */
             settle(p, &a);
             CHECK(open_image(&m, grown_copy(p, more), &e) == DLP_OK);

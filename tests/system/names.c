@@ -83,7 +83,7 @@ static void name__made__leads_to_its_pipe_and_goes(void) {
     CHECK(listed("one", &l) == 1 && l.pid == getpid() && l.alive == 1 && l.uid == geteuid() &&
           l.age_ms < 60000);
     CHECK(dlp_shm_remove_stale(name_of("one")) == 0 && there("one"));
-    CHECK(dlp_pipe_next(p, &b, 20000) == DLP_OK);
+    CHECK(dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK);
     CHECK(dlp_monitor_open(&m, name_of("one"), &e) == DLP_OK);
     if (m) {
         CHECK(dlp_monitor_about(m, &about) == DLP_OK);

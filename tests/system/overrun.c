@@ -147,7 +147,7 @@ static int drain(rig *r, dlp_pipe *p, uint64_t *n) {
     uint64_t per_epoch = rig_batches(r);
     dlp_batch *b;
     int rc;
-    while ((rc = dlp_pipe_next(p, &b, 20000)) == DLP_OK) {
+    while ((rc = dlp_pipe_next_timeout(p, &b, 20000)) == DLP_OK) {
         CHECK(rig_batch_same(r, b, *n / per_epoch, *n % per_epoch));
         CHECK(b->sequence == *n);
         ++*n;
@@ -282,7 +282,7 @@ static void ragged__one_past_the_maximum__named(void) {
         d.num_workers = 2;
         d.collate = dlp_collate_pack;
         CHECK(dlp_loader_open(&p, &d, NULL) == DLP_OK);
-        while ((rc = dlp_pipe_next(p, &b, 20000)) == DLP_OK) dlp_pipe_release(p, b);
+        while ((rc = dlp_pipe_next_timeout(p, &b, 20000)) == DLP_OK) dlp_pipe_release(p, b);
         CHECK(rc == (now.by ? DLP_ERR_CORRUPT : DLP_END));
         if (now.by)
             CHECK(strcmp(dlp_pipe_error(p)->message,
@@ -332,7 +332,7 @@ static void chunk__load_writes_outside__named(void) {
         chunk_desc(&d, i / (2 * FARS));
         d.preload = i % 3 == 0 ? DLP_PRELOAD_CPU : 0;
         CHECK(dlp_chunks_open(&p, &d, NULL) == DLP_OK);
-        for (; (rc = dlp_pipe_next(p, &b, 20000)) == DLP_OK; n++) {
+        for (; (rc = dlp_pipe_next_timeout(p, &b, 20000)) == DLP_OK; n++) {
             const uint32_t *label = b->fields[1].data;
             for (uint32_t r = 0; r < b->count; r++) CHECK(label[r] == (uint32_t)b->index[r]);
             dlp_pipe_release(p, b);
@@ -377,7 +377,7 @@ static void part__load_writes_outside__named(void) {
             if (place == PROCESSES)
                 r.d.parts.workers.placement = r.d.loader.workers.placement = DLP_PLACE_PROCESSES;
             CHECK(dlp_parts_open(&p, &r.d, NULL) == DLP_OK);
-            while ((rc = dlp_pipe_next(p, &b, 20000)) == DLP_OK) dlp_pipe_release(p, b);
+            while ((rc = dlp_pipe_next_timeout(p, &b, 20000)) == DLP_OK) dlp_pipe_release(p, b);
             snprintf(text, sizeof text, "part 2: parts wrote %d byte%s %s the bytes of part 2",
                      abs(by), abs(by) == 1 ? "" : "s", by < 0 ? "before" : "past");
             CHECK(rc == DLP_ERR_CORRUPT && strcmp(dlp_pipe_error(p)->message, text) == 0);
@@ -411,7 +411,7 @@ static void batch__released__poisoned_until_it_is_used_again(void) {
         one_init(&r, kind, INLINE, PLAIN);
         memset(&now, 0, sizeof now);
         if (rig_open(&r, &p) != DLP_OK) return;
-        for (; dlp_pipe_next(p, &b, 20000) == DLP_OK; k++) {
+        for (; dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK; k++) {
             const uint8_t *words = b->fields[0].data, *label = b->fields[1].data;
             uint64_t n = b->fields[0].bytes, m = b->fields[1].bytes;
             CHECK(rig_batch_same(&r, b, 0, k));
@@ -435,7 +435,9 @@ static void view__released__poisoned_and_its_neighbours_not(void) {
     d.n_items = 192; /* an even number of views */
     d.pipe.max_held = 2;
     CHECK(dlp_chunks_open(&p, &d, NULL) == DLP_OK);
-    for (; dlp_pipe_next(p, &b, 20000) == DLP_OK && dlp_pipe_next(p, &c, 20000) == DLP_OK; n++) {
+    for (; dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK &&
+           dlp_pipe_next_timeout(p, &c, 20000) == DLP_OK;
+         n++) {
         const uint8_t *words = b->fields[0].data;
         const uint32_t *label = c->fields[1].data;
         dlp_pipe_release(p, b);

@@ -145,7 +145,7 @@ static void resume__behind_any_batch__goes_on_exactly(void) {
     all = 2 * parts_batches(&r);
     CHECK(all < 64);
     if (parts_open(&r, &p) != DLP_OK) return;
-    while (dlp_pipe_next(p, &b, 20000) == DLP_OK) {
+    while (dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK) {
         CHECK(dlp_pipe_state(p, b, &states[n++]) == DLP_OK);
         dlp_pipe_release(p, b);
     }
@@ -205,7 +205,7 @@ static void next_epoch__anywhere__next_one_is_whole(void) {
         r.d.loader.sampler.threaded = (int32_t)test_pick(&random, 2);
         r.d.loader.pipe.prefetch_factor = 1 + (int32_t)test_pick(&random, 4);
         if (parts_open(&r, &p) != DLP_OK) break;
-        while ((rc = dlp_pipe_next(p, &b, 20000)) == DLP_OK) {
+        while ((rc = dlp_pipe_next_timeout(p, &b, 20000)) == DLP_OK) {
             uint64_t k = b->in_epoch, e = b->epoch;
             if (e != epoch) parts_order(&r, epoch = e, order);
             ok &= parts_batch_same(&r, b, order, 0) && b->position == k * 8;
@@ -279,10 +279,10 @@ static void seek__part_still_loading__takes_no_second_cell(void) {
     CHECK(parts_open(&r, &p) == DLP_OK);
     while (__atomic_load_n(&seen.loads, __ATOMIC_SEQ_CST) < 3) parts_nap(500);
     CHECK(dlp_pipe_seek(p, &states[1], NULL) == DLP_OK);
-    CHECK(dlp_pipe_next(p, &b, 30) == DLP_TIMEOUT);
+    CHECK(dlp_pipe_next_timeout(p, &b, 30) == DLP_TIMEOUT);
     CHECK(dlp_pipe_seek(p, &states[0], NULL) == DLP_OK);
     __atomic_store_n(&seen.gate, 0, __ATOMIC_SEQ_CST);
-    CHECK(dlp_pipe_next(p, &b, 5000) == DLP_OK && b->epoch == 3 && b->in_epoch == 0);
+    CHECK(dlp_pipe_next_timeout(p, &b, 5000) == DLP_OK && b->epoch == 3 && b->in_epoch == 0);
     CHECK(seen.loads == 4);
     CHECK(dlp_pipe_close(p) == DLP_OK && (b == NULL || dlp_pipe_release(p, b) == DLP_OK));
 }
@@ -317,7 +317,7 @@ static void seek__at_random__goes_on_there(uint64_t seed) {
                 CHECK(dlp_pipe_next_epoch(p) == DLP_OK);
                 if (open) epoch++, from = 0;
             }
-            rc = dlp_pipe_next(p, &b, 10000);
+            rc = dlp_pipe_next_timeout(p, &b, 10000);
             CHECK(rc == (epoch < 6 ? DLP_OK : DLP_END));
             if (rc != DLP_OK && rc != DLP_END) break;
             if (rc == DLP_END) {
@@ -401,9 +401,9 @@ static void queue__empty__trainer_waits_and_is_told(void) {
         if (parts_open(&r, &p) != DLP_OK) return;
         while (__atomic_load_n(&seen.begun, __ATOMIC_SEQ_CST) == 0) parts_nap(1000);
         parts_nap(5000); /* the feeder, too, is where it waits */
-        CHECK(dlp_pipe_next(p, &b, 30) == DLP_TIMEOUT && b == NULL);
+        CHECK(dlp_pipe_next_timeout(p, &b, 30) == DLP_TIMEOUT && b == NULL);
         __atomic_store_n(&seen.gate, 0, __ATOMIC_SEQ_CST);
-        CHECK(dlp_pipe_next(p, &b, 20000) == DLP_OK);
+        CHECK(dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK);
         CHECK(dlp_pipe_release(p, b) == DLP_OK);
         CHECK(dlp_pipe_stats(p, &s) == DLP_OK && s.part_wait_ns > 25000000);
         CHECK(s.part_wait_ns <= s.wait_ns);
@@ -429,7 +429,7 @@ static void queue__any_moment__no_more_ahead_than_its_size(void) {
         r.d.parts.queue_size = size;
         r.d.loader.sampler.threaded = size % 2;
         if (parts_open(&r, &p) != DLP_OK) return;
-        while (dlp_pipe_next(p, &b, 20000) == DLP_OK) {
+        while (dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK) {
             uint32_t begun = __atomic_load_n(&seen.begun, __ATOMIC_SEQ_CST);
             parts = (uint32_t)((b->position + b->count + 11) / 12);
             CHECK(begun >= parts);
@@ -453,13 +453,13 @@ static double wait_share(uint32_t sleep_us) {
     seen.sleep_us = sleep_us;
     r.d.parts.queue_size = 3;
     r.d.parts.workers.num_workers = 1;
-    if (parts_open(&r, &p) != DLP_OK || dlp_pipe_next(p, &b, 20000) != DLP_OK) return 1;
+    if (parts_open(&r, &p) != DLP_OK || dlp_pipe_next_timeout(p, &b, 20000) != DLP_OK) return 1;
     all = test_now_ns();
     for (int rc = DLP_OK; rc == DLP_OK;) {
         parts_nap(1000);
         dlp_pipe_release(p, b);
         from = test_now_ns();
-        rc = dlp_pipe_next(p, &b, 20000);
+        rc = dlp_pipe_next_timeout(p, &b, 20000);
         waited += test_now_ns() - from;
     }
     all = test_now_ns() - all;
@@ -508,7 +508,7 @@ static uint64_t run_to_error(parts_rig *r, uint64_t short_part, dlp_error *err) 
     memset(err, 0, sizeof *err);
     if (parts_open(r, &p) != DLP_OK) return UINT64_MAX;
     parts_order(r, 0, order);
-    while (dlp_pipe_next(p, &b, 20000) == DLP_OK) {
+    while (dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK) {
         CHECK(parts_batch_same(r, b, order, short_part));
         dlp_pipe_release(p, b);
         n++;
@@ -590,7 +590,7 @@ static void load_error__short__is_counted_up_to_the_budget(void) {
     r.d.parts.workers.on_error = DLP_ON_ERROR_SHORT;
     r.d.parts.workers.max_skips = 21;
     CHECK(parts_open(&r, &p) == DLP_OK);
-    while (dlp_pipe_next(p, &b, 20000) == DLP_OK) dlp_pipe_release(p, b);
+    while (dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK) dlp_pipe_release(p, b);
     CHECK(dlp_pipe_stats(p, &s) == DLP_OK && s.stages[2].left_out == 21);
     CHECK(dlp_pipe_skips(p, skips, 64, &total) == 21 && total == 21);
     CHECK(skips[0].stage == 2 && skips[0].new_index == UINT64_MAX && skips[0].errnum == 5);
@@ -635,7 +635,7 @@ static void load_error__next_epoch__another_try(void) {
         seen.fail_part = 4;
         seen.fail_first = 2;
         if (parts_open(&r, &p) != DLP_OK) return;
-        while (dlp_pipe_next(p, &b, 20000) == DLP_OK) {
+        while (dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK) {
             left[b->epoch] += b->count - b->valid_count;
             dlp_pipe_release(p, b);
         }
@@ -692,7 +692,7 @@ static void batch__fetched_again__its_parts_are_there(void) {
         dlp_pipe_add_map(p, &map);
         CHECK(dlp_pipe_start(p) == DLP_OK);
         parts_order(&r, 0, order);
-        while (dlp_pipe_next(p, &b, 20000) == DLP_OK) {
+        while (dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK) {
             /* as the map left it: 1 */
             ((uint64_t *)b->fields[0].data)[0] = parts_word(b->index[0]);
             CHECK(parts_batch_same(&r, b, order, 0) && b->in_epoch == n++);
@@ -724,7 +724,7 @@ static void fetch_error__replace__item_of_the_same_part(void) {
         r.d.loader.workers.dispatch = i % 2 ? DLP_DISPATCH_BATCHES : DLP_DISPATCH_CLAIM;
         parts_order(&r, 0, order);
         if (parts_open(&r, &p) != DLP_OK) return;
-        while (dlp_pipe_next(p, &b, 20000) == DLP_OK) {
+        while (dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK) {
             const uint64_t *words = b->fields[0].data;
             for (uint32_t k = 0; k < b->count; k++) {
                 uint64_t was = order[b->position + k], is = b->index[k];
@@ -844,7 +844,7 @@ static void wiring__parts_and_split__views_of_items(void) {
     dlp_pipe_add_split(p, &split);
     CHECK(dlp_pipe_start(p) == DLP_OK);
     CHECK(dlp_pipe_batches_per_epoch(p) == 2 * (int64_t)r.total);
-    while (dlp_pipe_next(p, &b, 20000) == DLP_OK) {
+    while (dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK) {
         const uint64_t *words = b->fields[0].data;
         uint64_t k = n % (2 * r.total), item;
         if (b->epoch != epoch) parts_order(&r, epoch = b->epoch, order);
@@ -895,7 +895,7 @@ static void stop__at_any_moment__ends(void) {
         r.d.loader.sampler.threaded = (int32_t)test_pick(&random, 2);
         r.d.loader.epochs = DLP_FOREVER;
         if (parts_open(&r, &p) != DLP_OK) return;
-        for (uint32_t k = 0; k < n && dlp_pipe_next(p, &b, 20000) == DLP_OK; k++)
+        for (uint32_t k = 0; k < n && dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK; k++)
             dlp_pipe_release(p, b);
         if (i % 2) dlp_pipe_stop(p);
         CHECK(dlp_pipe_close(p) == DLP_OK);

@@ -1661,7 +1661,7 @@ static dlp_pipe *ran_pipe(void) {
     d.num_workers = 3;
     d.pipe.trace_bytes = 1 << 17;
     if (dlp_loader_open(&p, &d, NULL) != DLP_OK) return NULL;
-    while (dlp_pipe_next(p, &b, 10000) == DLP_OK) dlp_pipe_release(p, b);
+    while (dlp_pipe_next_timeout(p, &b, 10000) == DLP_OK) dlp_pipe_release(p, b);
     return p;
 }
 

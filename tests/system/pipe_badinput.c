@@ -53,7 +53,7 @@ static int is_refused(rig *r, int code, const char *stage, const char *field) {
     ok &= CHECK(dlp_pipe_start(out.p) == code);
     ok &= CHECK(dlp_pipe_add_repeat(out.p, &r->repeat) == code);
     ok &= CHECK(dlp_pipe_link(out.p, 0, 1) == code);
-    ok &= CHECK(dlp_pipe_next(out.p, &b, DLP_NOWAIT) == DLP_ERR_STATE) & CHECK(b == NULL);
+    ok &= CHECK(dlp_pipe_next_timeout(out.p, &b, 0) == DLP_ERR_STATE) & CHECK(b == NULL);
     ok &= CHECK(error_is(dlp_pipe_error(out.p), code, stage, field)); /* the first one stays */
     ok &= CHECK(dlp_pipe_close(out.p) == DLP_OK);
     return ok & CHECK(seam_same(alive)) & CHECK(proc_same(proc));
@@ -687,7 +687,8 @@ static void call__null__refused(void) {
     CHECK(dlp_pipe_plan(NULL, &plan) == DLP_ERR_ARG);
     CHECK(dlp_plan_format(NULL, NULL, 0) == DLP_ERR_ARG);
     CHECK(dlp_pipe_start(NULL) == DLP_ERR_ARG);
-    CHECK(dlp_pipe_next(NULL, &b, 0) == DLP_ERR_ARG);
+    CHECK(dlp_pipe_next(NULL, &b) == DLP_ERR_ARG);
+    CHECK(dlp_pipe_next_timeout(NULL, &b, 0) == DLP_ERR_ARG);
     CHECK(dlp_pipe_release(NULL, NULL) == DLP_ERR_ARG);
     CHECK(dlp_pipe_next_epoch(NULL) == DLP_ERR_ARG);
     dlp_pipe_stop(NULL);
@@ -724,7 +725,7 @@ static void call__before_start__state(void) {
     rig_default(&r);
     memset(&stray, 0, sizeof stray);
     CHECK(dlp_pipe_open(&p, &r.pipe, NULL) == DLP_OK && rig_wire(&r, p) == DLP_OK);
-    CHECK(dlp_pipe_next(p, &b, DLP_NOWAIT) == DLP_ERR_STATE && b == NULL);
+    CHECK(dlp_pipe_next_timeout(p, &b, 0) == DLP_ERR_STATE && b == NULL);
     CHECK(dlp_pipe_release(p, &stray) < 0);
     CHECK(dlp_pipe_next_epoch(p) == DLP_ERR_STATE);
     CHECK(dlp_pipe_state(p, NULL, &s) == DLP_ERR_STATE);
@@ -742,7 +743,6 @@ static void call__before_start__state(void) {
 static void call__after_start__state(void) {
     rig r;
     dlp_pipe *p;
-    dlp_batch *b = NULL;
     dlp_worker_stats ws;
     uint64_t batches;
     rig_default(&r);
@@ -755,9 +755,8 @@ static void call__after_start__state(void) {
     CHECK(dlp_pipe_add_batch(p, &r.batch) == DLP_ERR_STATE);
     CHECK(dlp_pipe_add_transfer(p, &r.transfer) == DLP_ERR_STATE);
     CHECK(dlp_pipe_link(p, 0, 1) == DLP_ERR_STATE);
-    CHECK(dlp_pipe_next(p, NULL, 0) == DLP_ERR_ARG);
-    CHECK(dlp_pipe_next(p, &b, DLP_FOREVER - 1) == DLP_ERR_ARG && b == NULL);
-    CHECK(dlp_pipe_next(p, &b, INT_MIN) == DLP_ERR_ARG && b == NULL);
+    CHECK(dlp_pipe_next(p, NULL) == DLP_ERR_ARG);
+    CHECK(dlp_pipe_next_timeout(p, NULL, 0) == DLP_ERR_ARG);
     CHECK(dlp_pipe_worker_stats(p, 1, &ws) == DLP_ERR_ARG);
     CHECK(dlp_pipe_trace(p, -1, NULL, 0, NULL) == DLP_ERR_ARG);
     CHECK(dlp_pipe_trace(p, 2, NULL, 0, NULL) == DLP_ERR_ARG);
@@ -778,7 +777,7 @@ static void release__foreign_or_released_batch__refused(void) {
     memset(&s, INTACT, sizeof s);
     was = s;
     CHECK(rig_start(&r, &p) == DLP_OK && rig_start(&r, &other) == DLP_OK);
-    CHECK(dlp_pipe_next(p, &b, 0) == DLP_OK && dlp_pipe_next(other, &foreign, 0) == DLP_OK);
+    CHECK(dlp_pipe_next(p, &b) == DLP_OK && dlp_pipe_next(other, &foreign) == DLP_OK);
     copy = *b;
     CHECK(dlp_pipe_release(p, foreign) == DLP_ERR_ARG);
     CHECK(dlp_pipe_state(p, foreign, &s) == DLP_ERR_ARG && memcmp(&s, &was, sizeof s) == 0);
@@ -803,17 +802,17 @@ static void next__max_held_batches_held__says_so_at_once(void) {
         r.pipe.max_held = held;
         r.fetch.workers.num_workers = 2;
         CHECK(rig_start(&r, &p) == DLP_OK);
-        for (int i = 0; i < held; i++) CHECK(dlp_pipe_next(p, &b[i], 0) == DLP_OK);
+        for (int i = 0; i < held; i++) CHECK(dlp_pipe_next(p, &b[i]) == DLP_OK);
         memset(&more, INTACT, sizeof more);
         for (int tries = 0; tries < 5 && best >= 100; tries++) {
             uint64_t from = now_ms();
-            CHECK(dlp_pipe_next(p, &more, DLP_FOREVER) == DLP_ERR_HELD);
+            CHECK(dlp_pipe_next(p, &more) == DLP_ERR_HELD);
             if (now_ms() - from < best) best = now_ms() - from;
         }
         CHECK(best < 100);
         CHECK(is_intact(&more, sizeof more));
         CHECK(dlp_pipe_release(p, b[0]) == DLP_OK);
-        CHECK(dlp_pipe_next(p, &b[0], 20000) == DLP_OK); /* not an error that stays */
+        CHECK(dlp_pipe_next_timeout(p, &b[0], 20000) == DLP_OK); /* not an error that stays */
         CHECK(dlp_pipe_close(p) == DLP_OK);
         for (int i = 0; i < held; i++) CHECK(dlp_pipe_release(p, b[i]) == DLP_OK);
     }
@@ -828,12 +827,12 @@ static void next__after_stop__stopped(void) {
         r.pipe.max_held = 2;
         r.fetch.workers.num_workers = workers;
         CHECK(rig_start(&r, &p) == DLP_OK);
-        CHECK(dlp_pipe_next(p, &b, 0) == DLP_OK);
+        CHECK(dlp_pipe_next(p, &b) == DLP_OK);
         dlp_pipe_stop(p);
         dlp_pipe_stop(p);
         memset(&more, INTACT, sizeof more);
-        CHECK(dlp_pipe_next(p, &more, DLP_FOREVER) == DLP_STOPPED && is_intact(&more, sizeof more));
-        CHECK(dlp_pipe_next(p, &more, DLP_NOWAIT) == DLP_STOPPED && is_intact(&more, sizeof more));
+        CHECK(dlp_pipe_next(p, &more) == DLP_STOPPED && is_intact(&more, sizeof more));
+        CHECK(dlp_pipe_next_timeout(p, &more, 0) == DLP_STOPPED && is_intact(&more, sizeof more));
         CHECK(dlp_pipe_release(p, b) == DLP_OK);
         CHECK(dlp_pipe_close(p) == DLP_OK);
     }

@@ -31,7 +31,7 @@ static int run_through(rig *r, uint64_t *random) {
             ok &= dlp_pipe_release(p, in_hand[i].batch) == DLP_OK;
             in_hand[i] = in_hand[--n_held];
         }
-        rc = dlp_pipe_next(p, &b, 20000);
+        rc = dlp_pipe_next_timeout(p, &b, 20000);
         if (rc != DLP_OK) break;
         ok &= b->sequence == sequence && rig_batch_same(r, b, epoch, k);
         ok &= b->flags == (k + 1 == rig_batches(r) ? DLP_BATCH_LAST : 0);
@@ -138,7 +138,7 @@ static void next__inline_work_past_the_timeout__batch_it_made_is_given(void) {
     r.dataset.fetch = slow_fetch;
     if (rig_open(&r, &p) != DLP_OK) return;
     for (uint64_t i = 0; i < 5; i++) {
-        int rc = dlp_pipe_next(p, &b, 5);
+        int rc = dlp_pipe_next_timeout(p, &b, 5);
         CHECK(rc == DLP_OK);
         if (rc != DLP_OK) break;
         CHECK(rig_batch_same(&r, b, 0, i) && dlp_pipe_release(p, b) == DLP_OK);

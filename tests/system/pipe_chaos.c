@@ -245,7 +245,7 @@ static void one_pipe(uint64_t seed) {
         say_case(&r, seed);
         return;
     }
-    while (stop_after-- != 0 && (rc = dlp_pipe_next(p, &b, 20000)) != DLP_END &&
+    while (stop_after-- != 0 && (rc = dlp_pipe_next_timeout(p, &b, 20000)) != DLP_END &&
            test_failures == before) {
         int at = (int)test_pick(&random, (uint32_t)r.pipe.max_held);
         if (rc == DLP_ERR_HELD) {

@@ -194,12 +194,12 @@ static void close_at(int kind, int workers, int moment) {
     if (moment >= WIRED) CHECK(rig_wire(&r, p) == DLP_OK);
     if (moment == PLANNED) CHECK(dlp_pipe_plan(p, &plan) == DLP_OK);
     if (moment >= STARTED) CHECK(dlp_pipe_start(p) == DLP_OK);
-    for (int i = 0; i < held; i++) CHECK(dlp_pipe_next(p, &b[i], 20000) == DLP_OK);
+    for (int i = 0; i < held; i++) CHECK(dlp_pipe_next_timeout(p, &b[i], 20000) == DLP_OK);
     for (int i = 0; i < (moment == SEVERAL                         ? 25
                          : moment == ONE_NEXT || moment == STOPPED ? 1
                                                                    : 0);
          i++) {
-        CHECK(dlp_pipe_next(p, &b[0], 20000) == DLP_OK);
+        CHECK(dlp_pipe_next_timeout(p, &b[0], 20000) == DLP_OK);
         CHECK(dlp_pipe_release(p, b[0]) == DLP_OK);
     }
     if (moment == STOPPED) dlp_pipe_stop(p);
@@ -208,7 +208,7 @@ static void close_at(int kind, int workers, int moment) {
     for (int i = 0; i < held; i++) {
         CHECK(seam_now().blocks > alive.blocks);
         check_content(b[i]);
-        CHECK(dlp_pipe_next(p, &b[1 - i], 0) == DLP_ERR_STATE);
+        CHECK(dlp_pipe_next(p, &b[1 - i]) == DLP_ERR_STATE);
         CHECK(dlp_pipe_release(p, b[i]) == DLP_OK);
     }
     if (!(CHECK(seam_same(alive)) & CHECK(proc_same(proc))))
@@ -286,7 +286,7 @@ static int names_who_blocks(int where) {
     ok = is_busy(p, where, 60);
     ok &= is_busy(p, where, 60);
     CHECK(seam_now().blocks == running.blocks && seam_now().maps == running.maps);
-    CHECK(dlp_pipe_next(p, &(dlp_batch *){NULL}, 0) == DLP_ERR_STATE);
+    CHECK(dlp_pipe_next(p, &(dlp_batch *){NULL}) == DLP_ERR_STATE);
     gate_open();
     close_quickly(p);
     if (!(CHECK(seam_same(alive)) & CHECK(proc_same(proc)))) printf("  gate %d\n", where);
@@ -309,11 +309,11 @@ static void close_while_held(int order) {
     gate_set(AT_NONE, 0);
     gate.where = AT_FETCH; /* open until the first batch is here */
     CHECK(rig_start(&r, &p) == DLP_OK);
-    CHECK(dlp_pipe_next(p, &b, 20000) == DLP_OK);
+    CHECK(dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK);
     DLPI_STORE_SEQ(&gate.waiting, 0u);                                  /* G1 */
     DLPI_STORE_SEQ(&gate.shut, 1u);                                     /* G1 */
     for (int i = 0; i < 1000 && DLPI_LOAD_SEQ(&gate.waiting) == 0; i++) /* G1 */
-        if (dlp_pipe_next(p, &more, 20) == DLP_OK) dlp_pipe_release(p, more);
+        if (dlp_pipe_next_timeout(p, &more, 20) == DLP_OK) dlp_pipe_release(p, more);
     gate_await();
     CHECK(dlp_pipe_close(p) == DLP_ERR_BUSY);
     if (order == 0 || order == 1) CHECK(dlp_pipe_release(p, b) == DLP_OK);
@@ -432,7 +432,7 @@ static void *stop_later(void *user) {
 static int next_until_stopped(dlp_pipe *p) {
     dlp_batch *b;
     int rc;
-    while ((rc = dlp_pipe_next(p, &b, 20000)) == DLP_OK) dlp_pipe_release(p, b);
+    while ((rc = dlp_pipe_next_timeout(p, &b, 20000)) == DLP_OK) dlp_pipe_release(p, b);
     return rc;
 }
 
@@ -518,7 +518,7 @@ static void stop_by_raise(int moment) {
     if (moment == 0) raise(SIGINT);
     CHECK(dlp_pipe_start(signal_pipe) == DLP_OK);
     if (moment == 1) raise(SIGINT);
-    CHECK(dlp_pipe_next(signal_pipe, &b, 20000) == DLP_STOPPED);
+    CHECK(dlp_pipe_next_timeout(signal_pipe, &b, 20000) == DLP_STOPPED);
     close_quickly(signal_pipe);
 }
 
@@ -576,7 +576,7 @@ static void open_close(int i) {
     variant(&r, i % VARIANTS, i % 4);
     CHECK(rig_start(&r, &p) == DLP_OK);
     for (int k = 0; k < i % 3; k++) {
-        CHECK(dlp_pipe_next(p, &b, 20000) == DLP_OK);
+        CHECK(dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK);
         CHECK(dlp_pipe_release(p, b) == DLP_OK);
     }
     close_quickly(p);

@@ -130,7 +130,7 @@ static int none_is_late(int kind) {
         work.slow_ms = 350;
     }
     CHECK(rig_start(&r, &p) == DLP_OK);
-    while ((rc = dlp_pipe_next(p, &b, 20000)) == DLP_OK) {
+    while ((rc = dlp_pipe_next_timeout(p, &b, 20000)) == DLP_OK) {
         if (kind == 1 && n == 1) sleep_us(250000); /* the workers idle longer than the deadline */
         n++;
         dlp_pipe_release(p, b);
@@ -149,11 +149,10 @@ static void next__nothing_past_deadline__no_error(void) {
 /* ---- time-outs ---- */
 
 static void next__timeout__exact_enough(void) {
-    static const int timeouts[] = {DLP_NOWAIT, 1, 50};
+    static const int timeouts[] = {0, 1, 50};
     for (int threaded = 0; threaded < 2; threaded++)
         for (int i = 0; i < 3; i++) {
-            uint64_t best = UINT64_MAX, least = UINT64_MAX,
-                     want = timeouts[i] > 0 ? (uint64_t)timeouts[i] * 1000 : 0;
+            uint64_t best = UINT64_MAX, least = UINT64_MAX, want = (uint64_t)timeouts[i] * 1000;
             rig r;
             dlp_pipe *p = NULL;
             dlp_batch *b = NULL;
@@ -165,17 +164,35 @@ static void next__timeout__exact_enough(void) {
             CHECK(rig_start(&r, &p) == DLP_OK);
             for (int k = 0; k < 3 || (k < 100 && best >= want + 3000); k++) {
                 uint64_t from = test_now_ns(), took;
-                CHECK(dlp_pipe_next(p, &b, timeouts[i]) == DLP_TIMEOUT && b == NULL);
+                CHECK(dlp_pipe_next_timeout(p, &b, timeouts[i]) == DLP_TIMEOUT && b == NULL);
                 took = (test_now_ns() - from) / 1000;
                 if (took < best) best = took;
                 if (took < least) least = took;
             }
             if (!CHECK(least >= want && best < want + 3000))
                 printf("  %" PRIu64 " us for %d ms\n", best, timeouts[i]);
-            DLPI_STORE_SEQ(&work.shut, 0u);               /* D1 */
-            CHECK(dlp_pipe_next(p, &b, 20000) == DLP_OK); /* a time-out did no harm */
+            DLPI_STORE_SEQ(&work.shut, 0u);                       /* D1 */
+            CHECK(dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK); /* a time-out did no harm */
             CHECK(dlp_pipe_close(p) == DLP_OK && dlp_pipe_release(p, b) == DLP_OK);
         }
+}
+
+/* Negative is without end, as for poll(2), also what DLP_NOWAIT and DLP_FOREVER are elsewhere. */
+static void next__negative_timeout__waits(void) {
+    static const int timeouts[] = {-1, DLP_FOREVER, INT_MIN};
+    for (int i = 0; i < 3; i++) {
+        rig r;
+        dlp_pipe *p = NULL;
+        dlp_batch *b = NULL;
+        rig_default(&r);
+        work_set(0, 30, 0);
+        r.dataset.fetch = work_fetch;
+        r.fetch.workers.num_workers = 2;
+        CHECK(rig_start(&r, &p) == DLP_OK);
+        CHECK(dlp_pipe_next_timeout(p, &b, 0) == DLP_TIMEOUT && b == NULL);
+        CHECK(dlp_pipe_next_timeout(p, &b, timeouts[i]) == DLP_OK);
+        CHECK(dlp_pipe_close(p) == DLP_OK && dlp_pipe_release(p, b) == DLP_OK);
+    }
 }
 
 /* ---- init and exit ---- */
@@ -450,6 +467,7 @@ int main(void) {
     next__batch_past_deadline__names_stage_and_worker();
     next__nothing_past_deadline__no_error();
     next__timeout__exact_enough();
+    next__negative_timeout__waits();
     worker__init_and_exit__paired_with_state();
     worker__init_fails__names_stage_and_worker();
     thread__name__stage_and_worker();

@@ -50,7 +50,7 @@ static void epochs__finite__marked_and_ended(void) {
             per = rig_batches(&r);
             if (rig_open(&r, &p) != DLP_OK) return;
             CHECK(dlp_pipe_batches_per_epoch(p) == (int64_t)per);
-            while ((rc = dlp_pipe_next(p, &b, 20000)) == DLP_OK || rc == DLP_EPOCH_END) {
+            while ((rc = dlp_pipe_next_timeout(p, &b, 20000)) == DLP_OK || rc == DLP_EPOCH_END) {
                 if (rc == DLP_EPOCH_END) {
                     /* once, right behind the epoch's last batch */
                     CHECK(n == per * (uint64_t)++marks);
@@ -62,7 +62,7 @@ static void epochs__finite__marked_and_ended(void) {
                 CHECK(dlp_pipe_release(p, b) == DLP_OK);
             }
             CHECK(rc == DLP_END && n == all * per && marks == (int)all);
-            CHECK(dlp_pipe_next(p, &b, 0) == DLP_END);
+            CHECK(dlp_pipe_next(p, &b) == DLP_END);
             CHECK(dlp_pipe_close(p) == DLP_OK);
         }
 }
@@ -78,7 +78,7 @@ static void epochs__for_ever__goes_on_with_the_same_workers(void) {
     init_calls = 0;
     if (rig_open(&r, &p) != DLP_OK) return;
     for (uint64_t n = 0; n < 4 * 200; n++) {
-        CHECK(dlp_pipe_next(p, &b, 20000) == DLP_OK && rig_batch_same(&r, b, n / 4, n % 4));
+        CHECK(dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK && rig_batch_same(&r, b, n / 4, n % 4));
         CHECK(dlp_pipe_release(p, b) == DLP_OK);
     }
     CHECK(dlp_pipe_close(p) == DLP_OK);
@@ -92,7 +92,7 @@ static int take_epoch(rig *r, dlp_pipe *p, uint64_t epoch) {
     int ok = 1;
     for (uint64_t i = 0; i < n; i++) {
         dlp_batch *b;
-        int rc = dlp_pipe_next(p, &b, 20000);
+        int rc = dlp_pipe_next_timeout(p, &b, 20000);
         if (rc != DLP_OK) {
             rig_say(p, rc);
             return 0;
@@ -125,7 +125,7 @@ static void epochs__left_at_any_batch__next_one_whole(void) {
             init_calls = 0;
             if (rig_open(&r, &p) != DLP_OK) return;
             for (; left < stop; left++) {
-                CHECK(dlp_pipe_next(p, &b, 20000) == DLP_OK &&
+                CHECK(dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK &&
                       rig_batch_same(&r, b, 0, b->in_epoch));
                 if (left == 0)
                     held = b; /* still in hand when the epoch is left */
@@ -139,15 +139,15 @@ static void epochs__left_at_any_batch__next_one_whole(void) {
             if (held) CHECK(dlp_pipe_release(p, held) == DLP_OK);
             for (uint64_t e = first; e < 4; e++) {
                 CHECK(take_epoch(&r, p, e));
-                if (r.repeat.epoch_end) CHECK(dlp_pipe_next(p, &b, 20000) == DLP_EPOCH_END);
+                if (r.repeat.epoch_end) CHECK(dlp_pipe_next_timeout(p, &b, 20000) == DLP_EPOCH_END);
                 if (e == 2) { /* and leave the last one too */
-                    CHECK(dlp_pipe_next(p, &b, 20000) == DLP_OK && b->epoch == 3);
+                    CHECK(dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK && b->epoch == 3);
                     CHECK(dlp_pipe_release(p, b) == DLP_OK);
                     CHECK(dlp_pipe_next_epoch(p) == DLP_OK);
                     break;
                 }
             }
-            CHECK(dlp_pipe_next(p, &b, 20000) == DLP_END);
+            CHECK(dlp_pipe_next_timeout(p, &b, 20000) == DLP_END);
             CHECK(dlp_pipe_close(p) == DLP_OK);
             CHECK(init_calls == (kind & 1 ? 3 : 1)); /* nobody was started again */
         }
@@ -167,7 +167,7 @@ static void epochs__unordered__no_mixing(void) {
         if (kind & 1) r.batch.collate = dlp_collate_pad;
         if (rig_open(&r, &p) != DLP_OK) return;
         for (uint64_t e = 0; e < 5; e++) CHECK(take_epoch(&r, p, e));
-        CHECK(dlp_pipe_next(p, &b, 20000) == DLP_END);
+        CHECK(dlp_pipe_next_timeout(p, &b, 20000) == DLP_END);
         CHECK(dlp_pipe_close(p) == DLP_OK);
     }
 }
@@ -214,7 +214,7 @@ static void epochs__unordered_slow_batch__others_first(void) {
     r.dataset.n_items = 600;
     if (rig_open(&r, &p) != DLP_OK) return;
     for (int i = 0; i < 75; i++) {
-        CHECK(dlp_pipe_next(p, &b, 20000) == DLP_OK);
+        CHECK(dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK);
         if (b->in_epoch == 9) place = i;
         CHECK(dlp_pipe_release(p, b) == DLP_OK);
     }
@@ -278,13 +278,13 @@ static void epochs__batch_sampler__as_long_as_it_says(void) {
             /* leave epoch 2 early */
             uint64_t many = 3 + e % 4, until = kind >> 5 && e == 2 ? 2 : many;
             for (uint64_t k = 0; k < until; k++) {
-                CHECK(dlp_pipe_next(p, &b, 20000) == DLP_OK && list_same(&r, b, e, k));
+                CHECK(dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK && list_same(&r, b, e, k));
                 CHECK(b->flags == (k + 1 == many ? DLP_BATCH_LAST : 0));
                 CHECK(dlp_pipe_release(p, b) == DLP_OK);
             }
             CHECK(until == many || dlp_pipe_next_epoch(p) == DLP_OK);
         }
-        CHECK(dlp_pipe_next(p, &b, 20000) == DLP_END);
+        CHECK(dlp_pipe_next_timeout(p, &b, 20000) == DLP_END);
         CHECK(dlp_pipe_close(p) == DLP_OK);
         CHECK(l.begun == 6);
     }

@@ -170,7 +170,7 @@ static int run_policy(rig *r, fault *f) {
     int ok = 1, rc, policy = r->fetch.on_error;
     uint64_t batches = 0, skips = 0, total = 0;
     if (rig_open(r, &p) != DLP_OK) return 0;
-    while ((rc = dlp_pipe_next(p, &b, 20000)) == DLP_OK) {
+    while ((rc = dlp_pipe_next_timeout(p, &b, 20000)) == DLP_OK) {
         ok &= policy == DLP_ON_ERROR_REPLACE ? check_replaced(r, f, b, &skips)
                                              : check_short(r, f, b, &skips);
         if (!r->pipe.unordered) ok &= b->in_epoch == batches % rig_batches(r);
@@ -337,7 +337,7 @@ static void errors__retry_with_backoff__parks_the_item_only(void) {
         uint64_t until = test_now_ns() + UINT64_C(20000000000);
         if (open_backoff(&r, &f, sf, &p, kind, 60000) != DLP_OK) return;
         while (seen_of(&f, kind >> 1) < 32 && test_now_ns() < until)
-            CHECK(dlp_pipe_next(p, &b, 1) == DLP_TIMEOUT);
+            CHECK(dlp_pipe_next_timeout(p, &b, 1) == DLP_TIMEOUT);
         CHECK(seen_of(&f, kind >> 1) == 32);
         CHECK(dlp_pipe_close(p) == DLP_OK);
     }
@@ -351,7 +351,7 @@ static int waits_together(int kind) {
     dlp_batch *b;
     uint64_t began = test_now_ns(), took;
     if (open_backoff(&r, &f, sf, &p, kind, 100) != DLP_OK) return 0;
-    CHECK(dlp_pipe_next(p, &b, 20000) == DLP_OK);
+    CHECK(dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK);
     took = (test_now_ns() - began) / 1000000;
     CHECK(took > 290); /* 100 ms, then 200 */
     CHECK(rig_batch_same(&r, b, 0, 0));
@@ -383,7 +383,7 @@ static void errors__row_waits__nothing_runs(void) {
         f.fails[stage][0] = 1;
         wire_faults(&r, &f, sf, stage, &w);
         if (rig_open(&r, &p) != DLP_OK) return;
-        CHECK(dlp_pipe_next(p, &b, DLP_NOWAIT) == DLP_TIMEOUT);
+        CHECK(dlp_pipe_next_timeout(p, &b, 0) == DLP_TIMEOUT);
         CHECK(p->workers[p->work[stage]->first_worker].n_parked == 1);
         CHECK(p->workers[p->work[stage]->first_worker].wb->running == 0);
         CHECK(dlp_pipe_close(p) == DLP_OK);
@@ -414,7 +414,7 @@ static void errors__raise__told_at_its_batch(void) {
             f.fails[stage][73] = ALWAYS;
             wire_faults(&r, &f, sf, 1, &d);
             if (rig_open(&r, &p) != DLP_OK) return;
-            while ((rc = dlp_pipe_next(p, &b, 20000)) == DLP_OK) {
+            while ((rc = dlp_pipe_next_timeout(p, &b, 20000)) == DLP_OK) {
                 n++;
                 CHECK(b->in_epoch != 7 && rig_batch_same(&r, b, 0, b->in_epoch));
                 CHECK(unordered || b->in_epoch < 7);
@@ -428,7 +428,7 @@ static void errors__raise__told_at_its_batch(void) {
                   strstr(e->message, "cannot have item 73") != NULL);
             CHECK(strcmp(e->stage, stage ? "map" : "fetch") == 0 && e->worker >= 0);
             CHECK(f.seen[stage][73] == 3);
-            CHECK(dlp_pipe_next(p, &b, 0) == rc);
+            CHECK(dlp_pipe_next(p, &b) == rc);
             CHECK(dlp_pipe_close(p) == DLP_OK);
         }
 }
@@ -459,7 +459,7 @@ static void errors__max_skips__one_more_is_an_error(void) {
             if (d.on_error == DLP_ON_ERROR_REPLACE) memset(f.fails[0] + 80, 0, 120);
             wire_faults(&r, &f, sf, 0, &d);
             if (rig_open(&r, &p) != DLP_OK) return;
-            while ((rc = dlp_pipe_next(p, &b, 20000)) == DLP_OK) {
+            while ((rc = dlp_pipe_next_timeout(p, &b, 20000)) == DLP_OK) {
                 n++;
                 CHECK(dlp_pipe_release(p, b) == DLP_OK);
             }
@@ -494,7 +494,7 @@ static void errors__max_skips__counts_all_stages(void) {
                 if (stream) r.dataset.fetch = fault_stream;
                 r.item_map[0].workers.max_skips = kind ? 4 : 0;
                 if (rig_open(&r, &p) != DLP_OK) return;
-                while ((rc = dlp_pipe_next(p, &b, 20000)) == DLP_OK)
+                while ((rc = dlp_pipe_next_timeout(p, &b, 20000)) == DLP_OK)
                     CHECK(dlp_pipe_release(p, b) == DLP_OK);
                 CHECK(rc == (kind == 2 ? DLP_ERR_BUDGET : DLP_END));
                 if (kind == 2) CHECK(dlp_pipe_error(p)->index == 35);
@@ -525,7 +525,7 @@ static void errors__skips__listed(void) {
             f.fails[i % 8 == 3][i] = i % 8 == 3 ? ALWAYS : LEAVES;
         wire_faults(&r, &f, sf, 1, &d);
         if (rig_open(&r, &p) != DLP_OK) return;
-        while (dlp_pipe_next(p, &b, 20000) == DLP_OK) {
+        while (dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK) {
             left += b->count - b->valid_count;
             CHECK(dlp_pipe_release(p, b) == DLP_OK);
         }
@@ -563,7 +563,7 @@ static void errors__nothing_can_replace__error(void) {
         rig_init(&r, N_ITEMS, 5);
         wire_faults(&r, &f, sf, 1, &d);
         if (rig_open(&r, &p) != DLP_OK) return;
-        CHECK(dlp_pipe_next(p, &b, 20000) == DLP_ERR_CALLBACK);
+        CHECK(dlp_pipe_next_timeout(p, &b, 20000) == DLP_ERR_CALLBACK);
         CHECK(strstr(dlp_pipe_error(p)->message, "100 replacements") != NULL);
         CHECK(dlp_pipe_close(p) == DLP_OK);
     }
@@ -621,7 +621,7 @@ static void errors__batch_callback_fails__retried_or_told(void) {
             d->retries = 2;
             d->retry_backoff_ms = backoff;
             if (rig_open(&r, &p) != DLP_OK) return;
-            while ((rc = dlp_pipe_next(p, &b, 20000)) == DLP_OK) {
+            while ((rc = dlp_pipe_next_timeout(p, &b, 20000)) == DLP_OK) {
                 CHECK(rig_batch_same(&r, b, 0, (uint64_t)n++));
                 CHECK(dlp_pipe_release(p, b) == DLP_OK);
             }
@@ -678,7 +678,7 @@ static int run_odd(rig *r, dlp_error *e, int *left) {
     int rc;
     *left = 0;
     if (rig_open(r, &p) != DLP_OK) return 1;
-    while ((rc = dlp_pipe_next(p, &b, 20000)) == DLP_OK) {
+    while ((rc = dlp_pipe_next_timeout(p, &b, 20000)) == DLP_OK) {
         *left += (int)(b->count - b->valid_count);
         CHECK(dlp_pipe_release(p, b) == DLP_OK);
     }
@@ -806,7 +806,7 @@ static void errors__each_stage_fails_as_often_as_it_may__item_gets_through(void)
         r.item_map[1].user = &ts[2];
         t.most[1] += too_often;
         if (rig_open(&r, &p) != DLP_OK) return;
-        while ((rc = dlp_pipe_next(p, &b, 20000)) == DLP_OK) {
+        while ((rc = dlp_pipe_next_timeout(p, &b, 20000)) == DLP_OK) {
             CHECK(rig_batch_same(&r, b, 0, n++));
             CHECK(dlp_pipe_release(p, b) == DLP_OK);
         }
@@ -859,7 +859,7 @@ static void errors__row_replaced_then_left_out__index_stays(void) {
         r.batch_map[0].user = &s;
         r.batch_map[0].workers.retries = 1;
         if (rig_open(&r, &p) != DLP_OK) return;
-        while (dlp_pipe_next(p, &b, 20000) == DLP_OK) {
+        while (dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK) {
             CHECK(b->valid[3] == 0 && b->index[3] % 10 != 3);
             CHECK(memcmp(&s.index[0][b->position], b->index, 80) == 0);
             CHECK(dlp_pipe_release(p, b) == DLP_OK);
@@ -889,7 +889,7 @@ static void errors__item_of_a_dropped_batch_fails__not_told(void) {
         r.repeat.epochs = 2;
         r.batch.last = drop ? DLP_LAST_DROP : DLP_LAST_SHORT;
         if (rig_open(&r, &p) != DLP_OK) return;
-        while ((rc = dlp_pipe_next(p, &b, 20000)) == DLP_OK) {
+        while ((rc = dlp_pipe_next_timeout(p, &b, 20000)) == DLP_OK) {
             n++;
             CHECK(dlp_pipe_release(p, b) == DLP_OK);
         }
@@ -930,7 +930,7 @@ static void errors__callback_changes_its_item__nothing_else_is_spoiled(void) {
             r.in_flight = 3;
         }
         if (rig_open(&r, &p) != DLP_OK) return;
-        while (dlp_pipe_next(p, &b, 20000) == DLP_OK) {
+        while (dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK) {
             CHECK(rig_batch_same(&r, b, n / 6, n % 6));
             n++;
             CHECK(dlp_pipe_release(p, b) == DLP_OK);
@@ -968,7 +968,7 @@ static void cache__fetch_changes_the_index__right_item_is_kept(void) {
             r.in_flight = 3;
         }
         if (rig_open(&r, &p) != DLP_OK) return;
-        for (; dlp_pipe_next(p, &b, 20000) == DLP_OK; n++) {
+        for (; dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK; n++) {
             const uint32_t *label = b->fields[1].data;
             for (uint32_t i = 0; i < b->count; i++) CHECK(label[i] == b->index[i]);
             CHECK(dlp_pipe_release(p, b) == DLP_OK);
@@ -1042,7 +1042,7 @@ static void skips__why__told(void) {
         r.fetch.on_error = kind & 2 ? DLP_ON_ERROR_REPLACE : DLP_ON_ERROR_SHORT;
         r.fetch.max_skips = budget ? 3 : 0;
         if (rig_open(&r, &p) != DLP_OK) return;
-        while ((rc = dlp_pipe_next(p, &b, 20000)) == DLP_OK)
+        while ((rc = dlp_pipe_next_timeout(p, &b, 20000)) == DLP_OK)
             CHECK(dlp_pipe_release(p, b) == DLP_OK);
         CHECK(rc == (budget ? DLP_ERR_BUDGET : DLP_END));
         if (budget) CHECK(strstr(dlp_pipe_error(p)->message, "item 4: picture 4 is cut") != NULL);
@@ -1070,7 +1070,7 @@ static void skips__nothing_but_DLP_SKIP__no_failure_is_told(void) {
     r.dataset.user = &r;
     r.fetch.on_error = DLP_ON_ERROR_REPLACE;
     if (rig_open(&r, &p) != DLP_OK) return;
-    CHECK(dlp_pipe_next(p, &b, 20000) == DLP_ERR_CALLBACK);
+    CHECK(dlp_pipe_next_timeout(p, &b, 20000) == DLP_ERR_CALLBACK);
     CHECK(strstr(dlp_pipe_error(p)->message, "left out by stage \"fetch\" 101 times") != NULL);
     CHECK(strstr(dlp_pipe_error(p)->message, "failed") == NULL);
     CHECK(dlp_pipe_close(p) == DLP_OK);
@@ -1091,14 +1091,14 @@ static void held__release_forgotten__told(void) {
         r.pipe.log = keep_word;
         r.pipe.log_user = word;
         if (rig_open(&r, &p) != DLP_OK) return;
-        for (int i = 0; i < max; i++) CHECK(dlp_pipe_next(p, &b[i], 20000) == DLP_OK);
+        for (int i = 0; i < max; i++) CHECK(dlp_pipe_next_timeout(p, &b[i], 20000) == DLP_OK);
         CHECK(dlp_pipe_error(p)->code == 0);
-        CHECK(dlp_pipe_next(p, &b[max], 20000) == DLP_ERR_HELD);
+        CHECK(dlp_pipe_next_timeout(p, &b[max], 20000) == DLP_ERR_HELD);
         e = dlp_pipe_error(p);
         CHECK(e->code == DLP_ERR_HELD && e->worker == -1 && e->has_item == 0);
         CHECK(strstr(e->message, max == 1 ? "1 batch is held" : "2 batches are held") != NULL);
         CHECK(dlp_pipe_release(p, b[0]) == DLP_OK && dlp_pipe_error(p)->code == 0);
-        CHECK(dlp_pipe_next(p, &b[0], 20000) == DLP_OK && dlp_pipe_error(p)->code == 0);
+        CHECK(dlp_pipe_next_timeout(p, &b[0], 20000) == DLP_OK && dlp_pipe_error(p)->code == 0);
         CHECK(word[0] == 0 && dlp_pipe_close(p) == DLP_OK);
         CHECK(strstr(word, max == 1 ? "1 batch is held" : "2 batches are held") != NULL);
         for (int i = 0; i < max; i++) CHECK(dlp_pipe_release(p, b[i]) == DLP_OK);
@@ -1153,7 +1153,7 @@ static void errors__sampler_fails__behind_what_it_gave(void) {
         int rc, n = 0, lists;
         failing_rig(&r, &lists, 3);
         if (rig_open(&r, &p) != DLP_OK) return;
-        while ((rc = dlp_pipe_next(p, &b, k & 1 ? 20000 : DLP_NOWAIT)) == DLP_OK ||
+        while ((rc = dlp_pipe_next_timeout(p, &b, k & 1 ? 20000 : 0)) == DLP_OK ||
                (rc == DLP_TIMEOUT && (k & 1) == 0)) {
             if (rc == DLP_TIMEOUT) continue;
             n++;
@@ -1174,7 +1174,7 @@ static void errors__sampler_has_failed__caller_sleeps_for_what_is_left(void) {
     napping_fetch_us = 400000;
     if (rig_open(&r, &p) != DLP_OK) return;
     clock_gettime(CLOCK_THREAD_CPUTIME_ID, &from);
-    CHECK(dlp_pipe_next(p, &b, 20000) == DLP_OK);
+    CHECK(dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK);
     clock_gettime(CLOCK_THREAD_CPUTIME_ID, &to);
     CHECK((to.tv_sec - from.tv_sec) * 1000000000 + to.tv_nsec - from.tv_nsec < 30000000);
     CHECK(dlp_pipe_release(p, b) == DLP_OK && dlp_pipe_close(p) == DLP_OK);
@@ -1192,7 +1192,7 @@ static void errors__sampler_and_worker_init_fail__told(void) {
         failing_init_us = late ? 50000 : 0;
         if (rig_open(&r, &p) != DLP_OK) return;
         if (late == 0) nap_us(50000);
-        CHECK(dlp_pipe_next(p, &b, 3000) == DLP_ERR_CALLBACK);
+        CHECK(dlp_pipe_next_timeout(p, &b, 3000) == DLP_ERR_CALLBACK);
         CHECK(dlp_pipe_close(p) == DLP_OK);
     }
 }

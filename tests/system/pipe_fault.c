@@ -78,7 +78,7 @@ static int run_with_fault(int kind, long n, int and_all_after) {
         if (!and_all_after) CHECK(tells(&e, call) && !is_optional(call));
         if (and_all_after) CHECK(rc == DLP_ERR_DEVICE || e.errnum != 0);
         if (p) dlp_pipe_stats(p, &stats); /* after a failed start, too, looking does no harm */
-        if (p) CHECK(dlp_pipe_next(p, &(dlp_batch *){NULL}, 0) < 0);
+        if (p) CHECK(dlp_pipe_next(p, &(dlp_batch *){NULL}) < 0);
     } else {
         if (call[0] != 0 && !and_all_after) CHECK(is_optional(call) || strcmp(call, "mmap") == 0);
         CHECK(rig_drain(p, &batches) == DLP_END && batches == 10);
@@ -284,7 +284,7 @@ static int device_run(int what, int at, int threaded, int workers) {
         snprintf(text, sizeof text, "\"toy\": %s returned -7", device_calls[what]);
         CHECK(rc == DLP_ERR_DEVICE && e->code == rc && strcmp(e->stage, "transfer") == 0);
         if (!CHECK(strstr(e->message, text) != NULL)) printf("  %s\n", e->message);
-        CHECK(dlp_pipe_next(p, &b, 0) == DLP_ERR_DEVICE);
+        CHECK(dlp_pipe_next(p, &b) == DLP_ERR_DEVICE);
         if (what == COPY || what == RECORD || what == DONE) CHECK(batches + 1 == (uint64_t)at);
     } else {
         CHECK(rc == DLP_END && batches == 10);

@@ -25,7 +25,7 @@ static double idle_share(dlp_pipe *p, int in_next) {
     until = from + (uint64_t)(idle_seconds() * 1e9);
     if (in_next) {
         while (test_now_ns() < until)
-            if (dlp_pipe_next(p, &b, 200) == DLP_OK) dlp_pipe_release(p, b);
+            if (dlp_pipe_next_timeout(p, &b, 200) == DLP_OK) dlp_pipe_release(p, b);
     } else {
         sleep_us((int64_t)(idle_seconds() * 1e6));
     }
@@ -143,7 +143,7 @@ static int wakes_in_time(int kind) {
     CHECK(rig_start(&r, &p) == DLP_OK);
     while (now_ms() < until || (cycles < least && now_ms() < from + 20000)) {
         uint64_t begin = test_now_ns(), took;
-        int rc = dlp_pipe_next(p, &b, 20000);
+        int rc = dlp_pipe_next_timeout(p, &b, 20000);
         took = test_now_ns() - begin;
         if (!CHECK(rc == DLP_OK)) break;
         late += took > 90000000 && took < 150000000;
@@ -186,7 +186,7 @@ static int all_workers_come(void) {
     r.dataset.n_items = 140 * 8;
     r.dataset.fetch = turn_fetch;
     CHECK(rig_start(&r, &p) == DLP_OK);
-    while ((rc = dlp_pipe_next(p, &b, 20000)) == DLP_OK) {
+    while ((rc = dlp_pipe_next_timeout(p, &b, 20000)) == DLP_OK) {
         if (n++ == 80)
             from = now_ms();
         else if (n < 80)

@@ -201,7 +201,7 @@ static void run__every_slot_touched__not_above_plan(void) {
         CHECK(rig_start(&r, &p) == DLP_OK);
         CHECK(dlp_pipe_plan(p, &plan) == DLP_OK);
         fields = plan.slots * plan.slot_bytes;
-        while ((rc = dlp_pipe_next(p, &b, 20000)) == DLP_OK) {
+        while ((rc = dlp_pipe_next_timeout(p, &b, 20000)) == DLP_OK) {
             uint64_t now = resident();
             used = now - before > used ? now - before : used;
             CHECK(dlp_pipe_release(p, b) == DLP_OK);
@@ -266,7 +266,7 @@ static void run__any_wiring__in_flight_within_prefetch_factor(void) {
                 CHECK(rig_start(&r, &p) == DLP_OK);
                 CHECK(dlp_pipe_stats(p, &stats) == DLP_OK && stats.slots == (uint32_t)prefetch + 3);
                 while (rc == DLP_OK) {
-                    while (held < 3 && (rc = dlp_pipe_next(p, &b[held], 20000)) == DLP_OK) {
+                    while (held < 3 && (rc = dlp_pipe_next_timeout(p, &b[held], 20000)) == DLP_OK) {
                         held++;
                         DLPI_ADD_SEQ(&flight.now, UINT32_MAX); /* F1 one less */
                         CHECK(dlp_pipe_stats(p, &stats) == DLP_OK &&
@@ -306,7 +306,7 @@ static void run__pipes_under_one_budget__sum_is_used(void) {
     for (int going = 4; going > 0;)
         for (int i = going = 0; i < 4; i++) {
             dlp_batch *b;
-            if (dlp_pipe_next(p[i], &b, 20000) != DLP_OK) continue;
+            if (dlp_pipe_next_timeout(p[i], &b, 20000) != DLP_OK) continue;
             done++;
             going++;
             dlp_pipe_release(p[i], b);

@@ -141,7 +141,7 @@ static void ragged__every_collate__lengths_rows_zeros(void) {
         r.item_map[0].item = look_map;
         r.n_transfers = kind / 96 & 1;
         if (rig_open(&r, &p) != DLP_OK) return;
-        while ((rc = dlp_pipe_next(p, &b, 20000)) == DLP_OK) {
+        while ((rc = dlp_pipe_next_timeout(p, &b, 20000)) == DLP_OK) {
             CHECK(lengths_same(b));
             CHECK(collate == PACK ? packed_same(b) : wide_same(b, collate));
             CHECK(dlp_pipe_release(p, b) == DLP_OK);
@@ -156,7 +156,8 @@ static int first_error(rig *r, dlp_error *err) {
     dlp_batch *b;
     int rc;
     if (rig_open(r, &p) != DLP_OK) return 0;
-    while ((rc = dlp_pipe_next(p, &b, 20000)) == DLP_OK) CHECK(dlp_pipe_release(p, b) == DLP_OK);
+    while ((rc = dlp_pipe_next_timeout(p, &b, 20000)) == DLP_OK)
+        CHECK(dlp_pipe_release(p, b) == DLP_OK);
     *err = *dlp_pipe_error(p);
     CHECK(dlp_pipe_close(p) == DLP_OK);
     return rc;
@@ -226,7 +227,7 @@ static void ragged__length_of_a_failed_item__forgotten(void) {
     r.dataset.fetch = fails_with_length;
     r.fetch.on_error = DLP_ON_ERROR_SHORT;
     if (rig_open(&r, &p) != DLP_OK) return;
-    while (dlp_pipe_next(p, &b, 20000) == DLP_OK) {
+    while (dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK) {
         for (uint32_t i = 0; i < b->count; i++) CHECK(b->valid[i] == (b->index[i] % 5 != 2));
         CHECK(dlp_pipe_release(p, b) == DLP_OK);
     }
@@ -269,7 +270,7 @@ static void ragged__custom_collate__its_own_fields(void) {
             r.batch.n_out_fields = 2;
             r.repeat.epochs = 2;
             if (rig_open(&r, &p) != DLP_OK) return;
-            while ((rc = dlp_pipe_next(p, &b, 20000)) == DLP_OK) {
+            while ((rc = dlp_pipe_next_timeout(p, &b, 20000)) == DLP_OK) {
                 const uint64_t *sum = b->fields[0].data;
                 const uint16_t *grid = b->fields[1].data;
                 CHECK(b->n_fields == 2 && strcmp(b->fields[1].name, "grid") == 0 &&
@@ -334,7 +335,7 @@ static void ragged__bytes_not_written__zero(void) {
         r.n_transfers = kind / 6 & 1;
         if (kind / 12) r.batch.collate = dlp_collate_pad;
         if (rig_open(&r, &p) != DLP_OK) return;
-        while (dlp_pipe_next(p, &b, 20000) == DLP_OK) {
+        while (dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK) {
             for (uint32_t i = 0; i < b->count; i++) {
                 const uint8_t *words = (const uint8_t *)b->fields[0].data + 24 * i;
                 const uint8_t *label = (const uint8_t *)b->fields[1].data + 4 * i;

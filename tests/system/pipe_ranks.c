@@ -42,7 +42,7 @@ static int world_step(world *w, uint64_t epoch, uint64_t k, dlp_state *state) {
     for (uint32_t i = 0; i < w->n; i++) {
         dlp_batch *b;
         dlp_state mine;
-        int rc = dlp_pipe_next(w->p[i], &b, 20000);
+        int rc = dlp_pipe_next_timeout(w->p[i], &b, 20000);
         if (rc != DLP_OK) {
             rig_say(w->p[i], rc);
             return 0;
@@ -88,7 +88,7 @@ static void ranks__any_world__union_is_the_global_batch(void) {
                         CHECK(world_step(&w, e, k, &state));
                 for (uint32_t r = 0; r < n; r++) {
                     dlp_batch *b;
-                    CHECK(dlp_pipe_next(w.p[r], &b, 20000) == DLP_END);
+                    CHECK(dlp_pipe_next_timeout(w.p[r], &b, 20000) == DLP_END);
                 }
                 world_close(&w);
             }
@@ -113,7 +113,7 @@ static int passes_at_once(int kind) {
     r.pipe.prefetch_factor = 1;
     if (kind % 3 == 0) r.batch.collate = dlp_collate_pad;
     if (rig_open(&r, &p) != DLP_OK) return 0;
-    while ((rc = dlp_pipe_next(p, &b, 20000)) == DLP_OK) {
+    while ((rc = dlp_pipe_next_timeout(p, &b, 20000)) == DLP_OK) {
         CHECK(b->count == 0 && b->valid_count == 0 && b->in_epoch == n &&
               rig_batch_same(&r, b, 0, n));
         n++;

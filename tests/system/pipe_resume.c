@@ -83,7 +83,7 @@ static int run_some(rig *r, int stop, seen *out, dlp_state *states) {
     dlp_batch *b;
     int n = 0, rc = DLP_OK;
     if (rig_open(r, &p) != DLP_OK) return -1;
-    while (n < stop && (rc = dlp_pipe_next(p, &b, 20000)) == DLP_OK) {
+    while (n < stop && (rc = dlp_pipe_next_timeout(p, &b, 20000)) == DLP_OK) {
         dlp_state now;
         out[n] = seen_plain(b);
         CHECK(b->sequence < RUN_MAX);
@@ -300,7 +300,7 @@ static void resume__unordered_then_next_epoch__epoch_whole(void) {
             r.pipe.resume = &states[stop - 1];
             if (rig_open(&r, &p) != DLP_OK) return;
             CHECK(dlp_pipe_next_epoch(p) == DLP_OK);
-            while ((rc = dlp_pipe_next(p, &b, 20000)) == DLP_OK) {
+            while ((rc = dlp_pipe_next_timeout(p, &b, 20000)) == DLP_OK) {
                 CHECK(rig_batch_same(&r, b, 1, b->in_epoch));
                 n++;
                 CHECK(dlp_pipe_release(p, b) == DLP_OK);
@@ -326,7 +326,7 @@ static void resume__behind_next_epoch__at_the_border(void) {
         rig_workers(&r, kind & 2, 0);
         if (rig_open(&r, &p) != DLP_OK) return;
         for (int i = 0; i < 3; i++) {
-            CHECK(dlp_pipe_next(p, &b, 20000) == DLP_OK);
+            CHECK(dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK);
             CHECK(dlp_pipe_release(p, b) == DLP_OK);
         }
         CHECK(dlp_pipe_next_epoch(p) == DLP_OK);
@@ -475,7 +475,7 @@ static void resume__forged_state__harmless(void) {
         memcpy(&state, &forged, sizeof state);
         r.pipe.resume = &state;
         if (rig_try(&r, &p, NULL) != DLP_OK) continue;
-        while ((rc = dlp_pipe_next(p, &b, 20000)) == DLP_OK && ++n < 60) {
+        while ((rc = dlp_pipe_next_timeout(p, &b, 20000)) == DLP_OK && ++n < 60) {
             for (uint32_t k = 0; k < b->count; k++) CHECK(b->index[k] < 75);
             CHECK(dlp_pipe_release(p, b) == DLP_OK);
         }
@@ -575,7 +575,7 @@ static void fuzz_run(rig *r, const dlpi_state *s) {
     memcpy(&is, &now, sizeof is);
     CHECK(is.epoch == s->epoch);
     for (uint64_t k = 0; k < 10; k++) CHECK(fuzz_consumed(s, k) == fuzz_consumed(&is, k));
-    while (dlp_pipe_next(p, &b, 20000) == DLP_OK) {
+    while (dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK) {
         if (b->epoch == s->epoch && b->in_epoch < 10) got[b->in_epoch]++;
         CHECK(dlp_pipe_release(p, b) == DLP_OK);
     }

@@ -102,7 +102,7 @@ static void stats__on_the_way__items_are_delivered_or_in_flight(void) {
     CHECK(rig_start(&r, &p) == DLP_OK);
     for (int i = 0; i < 300; i++) {
         dlp_stats s;
-        CHECK(dlp_pipe_next(p, &b, 20000) == DLP_OK);
+        CHECK(dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK);
         CHECK(dlp_pipe_stats(p, &s) == DLP_OK);
         CHECK(s.batches == (uint64_t)i + 1 && s.items == 10 * s.batches && s.held == 1);
         CHECK(s.in_flight <= 4 && s.ready <= s.in_flight);
@@ -207,7 +207,7 @@ static void worker_stats__callback_blocks__seen_from_another_thread(void) {
         CHECK(pthread_create(&t, NULL, look_on, &l) == 0);
         until = now_ms() + 20000;
         while (DLPI_LOAD_SEQ(&l.seen) == 0 && now_ms() < until) { /* S2 */
-            if (rc == DLP_OK && (rc = dlp_pipe_next(l.p, &b, 100)) == DLP_OK)
+            if (rc == DLP_OK && (rc = dlp_pipe_next_timeout(l.p, &b, 100)) == DLP_OK)
                 dlp_pipe_release(l.p, b);
             if (rc == DLP_TIMEOUT && hangs)
                 sleep_us(1000);
@@ -217,7 +217,7 @@ static void worker_stats__callback_blocks__seen_from_another_thread(void) {
         CHECK(DLPI_LOAD_SEQ(&l.seen) == 1); /* S2 */
         DLPI_STORE_SEQ(&shut, 0u);          /* S1 */
         for (int i = 0; i < 500; i++)       /* and while all runs fast */
-            if (dlp_pipe_next(l.p, &b, 5000) == DLP_OK) dlp_pipe_release(l.p, b);
+            if (dlp_pipe_next_timeout(l.p, &b, 5000) == DLP_OK) dlp_pipe_release(l.p, b);
         DLPI_STORE_SEQ(&l.done, 1u); /* S2 */
         pthread_join(t, NULL);
         CHECK(dlp_pipe_close(l.p) == DLP_OK);
@@ -242,7 +242,7 @@ static int trace_covers(void) {
     r.repeat.epochs = 2;
     item_us = 1500;
     CHECK(rig_start(&r, &p) == DLP_OK);
-    while (dlp_pipe_next(p, &b, 20000) == DLP_OK) {
+    while (dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK) {
         if (b->sequence % 4 == 0) sleep_us(3000);
         dlp_pipe_release(p, b);
     }
@@ -320,7 +320,7 @@ static void trace__ring_runs_over_while_read__no_torn_event(void) {
     until = now_ms() + 400;
     while (now_ms() < until) {
         dlp_trace_event e[4];
-        if (dlp_pipe_next(p, &b, 20000) == DLP_OK) dlp_pipe_release(p, b);
+        if (dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK) dlp_pipe_release(p, b);
         for (int lane = 1; lane < 3; lane++) {
             int n = dlp_pipe_trace(p, lane, e, 4, NULL);
             CHECK(n >= 0 && n <= 4);
@@ -521,7 +521,7 @@ static void explain__something_hangs__named(void) {
         int rc;
         if (!CHECK(hang_open(kind, &p) == DLP_OK)) continue;
         for (rc = DLP_OK; at == NULL && rc != DLP_END && now_ms() < until;) {
-            if ((rc = dlp_pipe_next(p, &b, 50)) == DLP_OK) dlp_pipe_release(p, b);
+            if ((rc = dlp_pipe_next_timeout(p, &b, 50)) == DLP_OK) dlp_pipe_release(p, b);
             CHECK(dlp_pipe_explain(p, text, sizeof text) > 0 && dlp_pipe_stats(p, &s) == DLP_OK);
             at = strstr(text, "\nLongest: worker ");
         }
@@ -533,7 +533,7 @@ static void explain__something_hangs__named(void) {
             printf("  %s, %s: %s\n", names[kind][0], names[kind][1], at ? at : text);
         CHECK(s.longest.current_index == 13 && s.longest.current_age_ns > 100000000);
         DLPI_STORE_SEQ(&shut, 0u); /* S1 */
-        while ((rc = dlp_pipe_next(p, &b, 20000)) == DLP_OK) dlp_pipe_release(p, b);
+        while ((rc = dlp_pipe_next_timeout(p, &b, 20000)) == DLP_OK) dlp_pipe_release(p, b);
         CHECK(rc == DLP_END);
         for (int i = 0; i < 5000 && s.longest.current_age_ns > 0; i++, sleep_us(1000))
             dlp_pipe_stats(p, &s);
@@ -552,7 +552,7 @@ static void run_and_explain(rig *r, uint32_t step_us, char *text, size_t size) {
     text[0] = 0;
     memset(&s, 0, sizeof s);
     if (!CHECK(rig_start(r, &p) == DLP_OK)) return;
-    while (dlp_pipe_next(p, &b, 20000) == DLP_OK) {
+    while (dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK) {
         if (step_us) sleep_us(step_us);
         dlp_pipe_release(p, b);
     }

@@ -112,7 +112,7 @@ static int next_one_wakes_another(void) {
     AWAIT(LOOK(at_gate[0]) && LOOK(*mask) == 2, 20000);
     CHECK(LOOK(at_gate[0]));
     NOTE(gate[1], 1);
-    CHECK(dlp_pipe_next(p, &b[0], 20000) == DLP_OK); /* feeds batch 2, wakes worker 1 */
+    CHECK(dlp_pipe_next_timeout(p, &b[0], 20000) == DLP_OK); /* feeds batch 2, wakes worker 1 */
     AWAIT(LOOK(at_gate[1]), 20000);
     CHECK(LOOK(at_gate[1]));
     NOTE(gate[0], 0);
@@ -121,7 +121,7 @@ static int next_one_wakes_another(void) {
     NOTE(gate[1], 0);
     AWAIT((LOOK(*mask) & 2u) != 0, 20000); /* worker 1 sleeps again */
     nanosleep(&(struct timespec){0, 5000000}, NULL);
-    CHECK(dlp_pipe_next(p, &b[1], 20000) == DLP_OK); /* feeds batch 3 */
+    CHECK(dlp_pipe_next_timeout(p, &b[1], 20000) == DLP_OK); /* feeds batch 3 */
     AWAIT(LOOK(begun[3]), 60);
     ok = LOOK(begun[3]);
     NOTE(open_all, 1);
@@ -151,7 +151,7 @@ static int another_is_woken(void) {
     AWAIT(LOOK(begun[79]), 20000);
     for (int i = 80; i < 85; i++) {
         nanosleep(&(struct timespec){0, 30000000}, NULL); /* worker 1 falls asleep */
-        CHECK(dlp_pipe_next(p, &b, 20000) == DLP_OK);
+        CHECK(dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK);
         AWAIT(LOOK(begun[i]), 60);
         ok &= LOOK(begun[i]);
         CHECK(dlp_pipe_release(p, b) == DLP_OK);
@@ -191,7 +191,7 @@ static void sleep__last_look_of_the_feeder__ordered_behind_its_word(void) {
     r.parts.workers.num_workers = 1;
     if (rig_open(&r, &p) != DLP_OK) return;
     NOTE(feeders, p->ctl);
-    while (dlp_pipe_next(p, &b, 2000) == DLP_OK) {
+    while (dlp_pipe_next_timeout(p, &b, 2000) == DLP_OK) {
         nanosleep(&(struct timespec){0, 2000000}, NULL);
         CHECK(dlp_pipe_release(p, b) == DLP_OK);
     }

@@ -88,7 +88,7 @@ static void run_across(uint64_t start, int kind) {
     h.p = p;
     CHECK(dlp_pipe_start(p) == DLP_OK);
     per = rig_batches(&r);
-    while ((rc = dlp_pipe_next(p, &b, 10000)) == DLP_OK) {
+    while ((rc = dlp_pipe_next_timeout(p, &b, 10000)) == DLP_OK) {
         int ok = b->epoch == n / per;
         CHECK(r.pipe.unordered || b->sequence == start + n);
         CHECK(r.pipe.unordered || b->in_epoch == n % per);

@@ -58,7 +58,7 @@ static int run(const work *w, dlp_stats *out) {
     d.pipe.prefetch_factor = w->prefetch;
     if (dlp_loader_open(&p, &d, NULL) != DLP_OK) return 0;
     for (int i = 0; i < w->batches; i++) {
-        if (dlp_pipe_next(p, &b, 20000) != DLP_OK) break;
+        if (dlp_pipe_next_timeout(p, &b, 20000) != DLP_OK) break;
         if (w->step) sleep_ns((uint64_t)w->step * 1000u);
         dlp_pipe_release(p, b);
     }
@@ -307,7 +307,7 @@ static int crowded_run(dlp_item_fn fetch, int fetcher, int workers, dlp_stats *s
     dlp_batch *b;
     if (dlp_loader_open(&p, &d, NULL) != DLP_OK) return 0;
     for (uint64_t until = test_now_ns() + UINT64_C(700000000); test_now_ns() < until;)
-        if (dlp_pipe_next(p, &b, 20000) == DLP_OK) dlp_pipe_release(p, b);
+        if (dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK) dlp_pipe_release(p, b);
     CHECK(dlp_pipe_stats(p, s) == DLP_OK && dlp_pipe_close(p) == DLP_OK);
     return 1;
 }

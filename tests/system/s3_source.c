@@ -544,7 +544,7 @@ static void decode__buffers__sees_all_bytes(void) {
         world_wire(&d, source);
         d.workers.on_error = DLP_ON_ERROR_SHORT;
         CHECK(dlp_loader_open(&p, &d, NULL) == DLP_OK);
-        while (dlp_pipe_next(p, &b, 20000) == DLP_OK) {
+        while (dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK) {
             if (rows == 0) CHECK(dlp_s3_source_close(source) == DLP_ERR_BUSY);
             for (uint32_t r = 0; r < b->count; r++, rows++) {
                 const uint64_t *got = (const uint64_t *)b->fields[0].data + 2 * r;
@@ -582,7 +582,7 @@ static void resume__in_the_middle__goes_on(void) {
     outcome_run(&d, &want);
     CHECK(dlp_loader_open(&p, &d, NULL) == DLP_OK);
     for (int i = 0; i < 9; i++) {
-        CHECK(dlp_pipe_next(p, &b, 20000) == DLP_OK);
+        CHECK(dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK);
         if (i == 8) CHECK(dlp_pipe_state(p, b, &state) == DLP_OK);
         dlp_pipe_release(p, b);
     }
@@ -613,7 +613,7 @@ static void stop__server_hangs__within_a_second(void) {
         world_kind(&d, kind);
         world_wire(&d, source);
         CHECK(dlp_loader_open(&p, &d, NULL) == DLP_OK);
-        CHECK(dlp_pipe_next(p, &b, 20) == DLP_TIMEOUT);
+        CHECK(dlp_pipe_next_timeout(p, &b, 20) == DLP_TIMEOUT);
         began = test_now_ns();
         CHECK(dlp_pipe_close(p) == DLP_OK);
         CHECK_SOON(test_now_ns() - began < 900000000u);
@@ -640,12 +640,12 @@ static void stop__any_moment__clean(uint64_t *random) {
         d.epochs = DLP_FOREVER;
         CHECK(dlp_loader_open(&p, &d, NULL) == DLP_OK);
         for (uint32_t n = test_pick(random, 4); n > 0 && rc == DLP_OK; n--) {
-            rc = dlp_pipe_next(p, &b, 20000);
+            rc = dlp_pipe_next_timeout(p, &b, 20000);
             if (rc == DLP_OK) dlp_pipe_release(p, b);
         }
         test_nap(test_pick(random, 2000) * 1000u);
         dlp_pipe_stop(p);
-        CHECK(dlp_pipe_next(p, &b, 20000) == DLP_STOPPED);
+        CHECK(dlp_pipe_next_timeout(p, &b, 20000) == DLP_STOPPED);
         CHECK(dlp_pipe_error(p)->code == 0);
         CHECK(dlp_pipe_close(p) == DLP_OK);
     }
@@ -880,7 +880,7 @@ static void outage__server_is_away__explained_and_survived(int kind) {
     s3_mock_away(mock, S3_MOCK_REFUSE);
     CHECK(dlp_loader_open(&p, &d, &got.err) == DLP_OK);
     do {
-        CHECK(dlp_pipe_next(p, &b, 50) == DLP_TIMEOUT);
+        CHECK(dlp_pipe_next_timeout(p, &b, 50) == DLP_TIMEOUT);
         CHECK(dlp_pipe_explain(p, text, sizeof text) > 0);
     } while (!strstr(text, "no answer from the S3 server of bucket 'photos'") && ++waited < 100);
     CHECK(waited >= 15 && waited < 100 && strstr(text, "Waits: stage 'fetch': no answer"));

@@ -19,7 +19,7 @@ static int run_through(rig *r) {
     uint64_t n = 0, epochs = r->repeat.epochs ? (uint64_t)r->repeat.epochs : 1;
     int rc, ok = 1;
     if (rig_open(r, &p) != DLP_OK) return 0;
-    while ((rc = dlp_pipe_next(p, &b, 20000)) == DLP_OK) {
+    while ((rc = dlp_pipe_next_timeout(p, &b, 20000)) == DLP_OK) {
         uint64_t k = n % rig_batches(r);
         ok &= b->sequence == n && rig_batch_same(r, b, n / rig_batches(r), k);
         ok &= b->flags == (k + 1 == rig_batches(r) ? DLP_BATCH_LAST : 0);
@@ -106,7 +106,7 @@ static void digest_run(rig *r, digest *d) {
     dlp_batch *b;
     memset(d, 0, sizeof *d);
     if ((d->rc = rig_open(r, &p)) != DLP_OK) return;
-    while ((d->rc = dlp_pipe_next(p, &b, 20000)) == DLP_OK) {
+    while ((d->rc = dlp_pipe_next_timeout(p, &b, 20000)) == DLP_OK) {
         uint64_t key = b->sequence;
         if (r->pipe.unordered) b->flags = 0;
         CHECK(key < MOST && d->of[key] == 0);
@@ -307,7 +307,7 @@ static void spoil_case(int kind, int place) {
         r.batch_map[i].workers.retry_backoff_ms = (kind & 11) == 8;
     }
     if (rig_open(&r, &p) != DLP_OK) return;
-    while ((rc = dlp_pipe_next(p, &b, 20000)) == DLP_OK) {
+    while ((rc = dlp_pipe_next_timeout(p, &b, 20000)) == DLP_OK) {
         CHECK(rig_batch_same(&r, b, 0, n));
         CHECK(dlp_pipe_release(p, b) == DLP_OK);
         n++;
@@ -350,7 +350,7 @@ static void shm__state__goes_from_processes_to_threads_and_back(void) {
             rig_workers(&r, 2, 0);
         if (life > 0) r.pipe.resume = &state;
         if (rig_open(&r, &p) != DLP_OK) return;
-        while (n++ < 8 && (rc = dlp_pipe_next(p, &b, 20000)) == DLP_OK) {
+        while (n++ < 8 && (rc = dlp_pipe_next_timeout(p, &b, 20000)) == DLP_OK) {
             CHECK(rig_batch_same(&r, b, k / 15, k % 15));
             CHECK(dlp_pipe_state(p, b, &state) == DLP_OK);
             CHECK(dlp_pipe_release(p, b) == DLP_OK);
@@ -375,7 +375,7 @@ static void shm__next_epoch__leaves_the_rest(void) {
     r.repeat.epochs = 20;
     r.repeat.epoch_end = 1;
     if (rig_open(&r, &p) != DLP_OK) return;
-    while ((rc = dlp_pipe_next(p, &b, 20000)) == DLP_OK || rc == DLP_EPOCH_END) {
+    while ((rc = dlp_pipe_next_timeout(p, &b, 20000)) == DLP_OK || rc == DLP_EPOCH_END) {
         if (rc == DLP_EPOCH_END) {
             CHECK(k == 0);
             ends++;
@@ -442,7 +442,7 @@ static void shm__worker_init__in_the_worker(void) {
     r.fetch.worker_exit = r.batch_map[0].workers.worker_exit = census_exit;
     r.fetch.worker_user = r.batch_map[0].workers.worker_user = c;
     if (rig_open(&r, &p) != DLP_OK) return;
-    while (dlp_pipe_next(p, &b, 20000) == DLP_OK) dlp_pipe_release(p, b);
+    while (dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK) dlp_pipe_release(p, b);
     CHECK(dlp_pipe_error(p)->code == 0);
     for (uint32_t i = 0; i < 6; i++) {
         do CHECK(dlp_pipe_worker_stats(p, i, &ws) == DLP_OK); /* one may have begun only now */
@@ -474,7 +474,8 @@ static void shm__worker_init_fails__told(void) {
     r.fetch.name = "reader";
     r.repeat.epochs = DLP_FOREVER; /* worker 1 may begin late */
     rc = rig_try(&r, &p, &err);
-    while (p != NULL && (rc = dlp_pipe_next(p, &b, 20000)) == DLP_OK) dlp_pipe_release(p, b);
+    while (p != NULL && (rc = dlp_pipe_next_timeout(p, &b, 20000)) == DLP_OK)
+        dlp_pipe_release(p, b);
     if (p != NULL) err = *dlp_pipe_error(p);
     CHECK(rc == DLP_ERR_CALLBACK && err.worker == 1 && strcmp(err.stage, "reader") == 0);
     CHECK(strstr(err.message, "worker_init returned -5") != NULL);
@@ -517,7 +518,7 @@ static void shm__error__says_who(void) {
         r.item_map[0].workers.name = "second";
         r.batch_map[0].workers.name = "fourth";
         if (rig_open(&r, &p) != DLP_OK) return;
-        while ((rc = dlp_pipe_next(p, &b, 20000)) == DLP_OK) {
+        while ((rc = dlp_pipe_next_timeout(p, &b, 20000)) == DLP_OK) {
             CHECK(rig_batch_same(&r, b, 0, (uint64_t)n++));
             dlp_pipe_release(p, b);
         }
@@ -550,7 +551,7 @@ static void shm__two_pipes__do_not_meet(void) {
         if (rig_open(&r[i], &p[i]) != DLP_OK) return;
     }
     for (int n = 0; n < 64; n++) {
-        int i = n & 1, rc = dlp_pipe_next(p[i], &b, 20000);
+        int i = n & 1, rc = dlp_pipe_next_timeout(p[i], &b, 20000);
         CHECK(rc == DLP_OK && rig_batch_same(&r[i], b, 0, k[i]++));
         if (rc != DLP_OK) break;
         dlp_pipe_release(p[i], b);
@@ -581,7 +582,7 @@ static void shm__callback_stops__pipe_stops(void) {
     CHECK(rig_wire(&r, &stopped_) == DLP_OK);
     CHECK(dlp_pipe_start(stopped_) == DLP_OK);
     from = test_now_ns();
-    while ((rc = dlp_pipe_next(stopped_, &b, 20000)) == DLP_OK &&
+    while ((rc = dlp_pipe_next_timeout(stopped_, &b, 20000)) == DLP_OK &&
            test_now_ns() - from < UINT64_C(20000000000))
         CHECK(dlp_pipe_release(stopped_, b) == DLP_OK);
     CHECK(rc == DLP_STOPPED);

@@ -97,7 +97,7 @@ static void shm_cache__monitored__hits_and_room(void) {
     snprintf(who, sizeof who, "%d", (int)getpid());
     c.bytes = 20 * 40;
     if (cache_open(&c, &p) != DLP_OK) return;
-    while (dlp_pipe_next(p, &b, 20000) == DLP_OK) dlp_pipe_release(p, b);
+    while (dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK) dlp_pipe_release(p, b);
     CHECK(dlp_pipe_stats(p, &s) == DLP_OK && s.cache_hits > 0 && s.cache_capacity == 800);
     CHECK(dlp_monitor_open(&m, who, &err) == DLP_OK);
     if (m != NULL) {
@@ -143,7 +143,7 @@ static void shm_tuning__changed_and_killed__same_order_and_bytes(void) {
     per = rig_batches(&r);
     for (uint64_t i = 0; i < n; i++) {
         dlp_batch *b;
-        int rc = dlp_pipe_next(p, &b, 20000);
+        int rc = dlp_pipe_next_timeout(p, &b, 20000);
         if (rc != DLP_OK) rig_say(p, rc);
         CHECK(rc == DLP_OK && rig_batch_same(&r, b, i / per, i % per));
         if (rc != DLP_OK) break;

@@ -210,7 +210,7 @@ static double stretch(dlp_pipe *p, rig *r, tally *t, int kills, uint64_t ns) {
     from = now = test_now_ns();
     while (now - from < ns) {
         dlp_batch *b;
-        int rc = dlp_pipe_next(p, &b, 20000);
+        int rc = dlp_pipe_next_timeout(p, &b, 20000);
         CHECK(rc == DLP_OK);
         if (rc != DLP_OK) {
             rig_say(p, rc);

@@ -91,7 +91,7 @@ static void killed__at_random__bytes_stay(uint64_t seed) {
         k.d.pipe.shm = &shm;
         oracle(&k.d, 0, 0, &e);
         if ((p = kit_open(&k)) == NULL) return;
-        while ((rc = dlp_pipe_next(p, &b, 20000)) == DLP_OK) {
+        while ((rc = dlp_pipe_next_timeout(p, &b, 20000)) == DLP_OK) {
             CHECK(view_same(&k.d, b, epoch, at));
             for (int i = 0; i < 2; i++) CHECK(held[i] == NULL || bytes_same(held[i]));
             if (held[0]) dlp_pipe_release(p, held[0]);
@@ -130,7 +130,7 @@ static void monitor__of_chunks__counts_views(void) {
     snprintf(who, sizeof who, "%d", (int)getpid());
     if ((p = kit_open(&k)) == NULL) return;
     for (int i = 0; i < 7; i++) {
-        CHECK(dlp_pipe_next(p, &b, 20000) == DLP_OK);
+        CHECK(dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK);
         dlp_pipe_release(p, b);
     }
     CHECK(dlp_monitor_open(&m, who, NULL) == DLP_OK);
@@ -175,7 +175,7 @@ static void monitor__of_chunks__all_five_queues(void) {
         CHECK(dlp_monitor_open(&m, who, NULL) == DLP_OK);
         if (m == NULL) return;
         for (int i = 0; i < 12; i++) {
-            CHECK(dlp_pipe_next(p, &b, 20000) == DLP_OK);
+            CHECK(dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK);
             queues_same(p, m, &c);
             CHECK(c.per_epoch == 5 && c.cpu_buffers > 0 && c.preload == k.d.preload);
             CHECK((c.device_buffers > 0) == (k.d.device != NULL) && c.in_use > 0);

@@ -64,7 +64,7 @@ static void consume(rig *r, int me, way w, int in_order) {
         printf("consumer %d: %s\n", me, err.message);
         _exit(1);
     }
-    while ((rc = dlp_consumer_next(c, &b, 20000)) == DLP_OK) {
+    while ((rc = dlp_consumer_next_timeout(c, &b, 20000)) == DLP_OK) {
         int ok = b->sequence < MOST && rig_batch_same(r, b, b->sequence / per, b->sequence % per);
         if (in_order && n > 0) ok = ok && b->sequence == next;
         if (!in_order && n > 0) ok = ok && b->sequence >= next - 1; /* handed back ones apart */
@@ -141,7 +141,7 @@ static void take_all(rig *r, dlp_pipe *p) {
     dlp_batch *b;
     uint64_t n = 0, per = rig_batches(r);
     int rc;
-    while ((rc = dlp_pipe_next(p, &b, 20000)) == DLP_OK) {
+    while ((rc = dlp_pipe_next_timeout(p, &b, 20000)) == DLP_OK) {
         CHECK(rig_batch_same(r, b, n / per, n % per));
         n++;
         CHECK(dlp_pipe_release(p, b) == DLP_OK);
@@ -293,7 +293,7 @@ static void one_credit_try(int share, int *quick) {
     CHECK(dlp_consumer_open(&c, name, NULL, NULL) == DLP_OK);
     for (uint64_t n = 2; n < 22; n++) {
         uint64_t from, until;
-        CHECK(dlp_consumer_next(c, &b, 20000) == DLP_OK);
+        CHECK(dlp_consumer_next_timeout(c, &b, 20000) == DLP_OK);
         from = test_now_ns();
         until = from + UINT64_C(20000000000);
         while (inside_fed(p) < n && test_now_ns() < until) test_nap(1000000);
@@ -323,7 +323,7 @@ static void serve_only__calls_of_a_caller__refused(void) {
     dlp_state state;
     shared_rig(&r, &d, DLP_SHARE_EACH, 1, DLP_PLACE_THREADS);
     if (rig_open(&r, &p) != DLP_OK) return;
-    CHECK(dlp_pipe_next(p, &b, DLP_NOWAIT) == DLP_ERR_STATE && b == NULL);
+    CHECK(dlp_pipe_next_timeout(p, &b, 0) == DLP_ERR_STATE && b == NULL);
     CHECK(dlp_pipe_next_epoch(p) == DLP_ERR_STATE);
     CHECK(dlp_pipe_state(p, NULL, &state) == DLP_ERR_STATE);
     CHECK(dlp_shm_serve(p, DLP_NOWAIT) == DLP_TIMEOUT);
@@ -383,10 +383,10 @@ static void forked__child_of_a_consumer__holds_nothing(void) {
     shared_rig(&r, &d, DLP_SHARE_EACH, 1, DLP_PLACE_THREADS);
     if (rig_open(&r, &p) != DLP_OK) return;
     CHECK(dlp_consumer_open(&c, name, NULL, NULL) == DLP_OK);
-    CHECK(dlp_consumer_next(c, &b, 20000) == DLP_OK);
+    CHECK(dlp_consumer_next_timeout(c, &b, 20000) == DLP_OK);
     pid = fork();
     if (pid == 0) {
-        int ok = dlp_consumer_next(c, &other, 0) == DLP_ERR_FORKED &&
+        int ok = dlp_consumer_next(c, &other) == DLP_ERR_FORKED &&
                  dlp_consumer_release(c, b) == DLP_ERR_FORKED;
         dlp_consumer_close(c);
         _exit(ok ? 0 : 1);
@@ -397,7 +397,7 @@ static void forked__child_of_a_consumer__holds_nothing(void) {
         CHECK(rig_batch_same(&r, b, n / rig_batches(&r), n % rig_batches(&r)));
         n++;
         CHECK(dlp_consumer_release(c, b) == DLP_OK);
-    } while ((rc = dlp_consumer_next(c, &b, 20000)) == DLP_OK);
+    } while ((rc = dlp_consumer_next_timeout(c, &b, 20000)) == DLP_OK);
     CHECK(rc == DLP_END && n == all_batches(&r));
     dlp_consumer_close(c);
     CHECK(dlp_pipe_close(p) == DLP_OK);
@@ -552,9 +552,9 @@ static void desc__does_not_fit__names_the_field(void) {
     {
         dlp_batch *b = NULL, *other = NULL;
         dlp_consumer_close(many[1]); /* it takes nothing, and the slowest sets the pace */
-        CHECK(dlp_consumer_next(many[0], &b, 5000) == DLP_OK);
+        CHECK(dlp_consumer_next_timeout(many[0], &b, 5000) == DLP_OK);
         CHECK(dlp_consumer_open(&many[1], name, NULL, &err) == DLP_OK);
-        CHECK(dlp_consumer_next(many[0], &other, 5000) == DLP_ERR_HELD && other == NULL);
+        CHECK(dlp_consumer_next_timeout(many[0], &other, 5000) == DLP_ERR_HELD && other == NULL);
         CHECK(dlp_consumer_release(many[1], b) == DLP_ERR_ARG);
         CHECK(dlp_consumer_release(many[0], b) == DLP_OK);
         CHECK(dlp_consumer_release(many[0], b) == DLP_ERR_ARG);
@@ -562,6 +562,30 @@ static void desc__does_not_fit__names_the_field(void) {
     dlp_consumer_close(many[0]);
     dlp_consumer_close(many[1]);
     dlp_consumer_close(NULL);
+    CHECK(dlp_pipe_close(p) == DLP_OK);
+}
+
+/* 0 does not wait, negative waits without end. Nothing is fetched before two have come. */
+static void next__timeout__as_poll_has_it(void) {
+    rig r;
+    dlp_shm_desc d;
+    dlp_pipe *p;
+    dlp_consumer *c[2] = {NULL, NULL};
+    dlp_batch *b = NULL;
+    uint64_t from = test_now_ns();
+    shared_rig(&r, &d, DLP_SHARE_EACH, 1, DLP_PLACE_THREADS);
+    d.wait_consumers = 2;
+    if (rig_open(&r, &p) != DLP_OK) return;
+    CHECK(dlp_consumer_open(&c[0], name, NULL, NULL) == DLP_OK);
+    CHECK(dlp_consumer_next_timeout(c[0], &b, 0) == DLP_TIMEOUT && b == NULL);
+    CHECK(dlp_consumer_next_timeout(c[0], &b, 20) == DLP_TIMEOUT && b == NULL);
+    CHECK(test_now_ns() - from >= 20000000);
+    CHECK(dlp_consumer_open(&c[1], name, NULL, NULL) == DLP_OK);
+    CHECK(dlp_consumer_next_timeout(c[0], &b, DLP_FOREVER) == DLP_OK && b->sequence == 0);
+    CHECK(dlp_consumer_next_timeout(c[1], &b, -1) == DLP_OK && b->sequence == 0);
+    CHECK(dlp_consumer_next(NULL, &b) == DLP_ERR_ARG);
+    CHECK(dlp_consumer_next_timeout(NULL, &b, 0) == DLP_ERR_ARG);
+    for (int i = 0; i < 2; i++) dlp_consumer_close(c[i]);
     CHECK(dlp_pipe_close(p) == DLP_OK);
 }
 
@@ -595,9 +619,9 @@ static void ragged__packed__as_the_caller_sees_it(void) {
     d.wait_consumers = 1;
     if (rig_open(&r, &p) != DLP_OK) return;
     CHECK(dlp_consumer_open(&c, name, NULL, &err) == DLP_OK);
-    while ((rc = dlp_pipe_next(p, &mine, 20000)) == DLP_OK) {
+    while ((rc = dlp_pipe_next_timeout(p, &mine, 20000)) == DLP_OK) {
         const dlp_tensor *a = &mine->fields[0], *t;
-        CHECK(dlp_consumer_next(c, &theirs, 20000) == DLP_OK);
+        CHECK(dlp_consumer_next_timeout(c, &theirs, 20000) == DLP_OK);
         t = &theirs->fields[0];
         CHECK(t->bytes == a->bytes && t->ndim == a->ndim && t->shape[0] == a->shape[0]);
         CHECK(theirs->count == mine->count && theirs->valid_count == mine->valid_count);
@@ -611,7 +635,7 @@ static void ragged__packed__as_the_caller_sees_it(void) {
         n++;
     }
     CHECK(rc == DLP_END && n == (int)rig_batches(&r));
-    CHECK(dlp_consumer_next(c, &theirs, 20000) == DLP_END);
+    CHECK(dlp_consumer_next_timeout(c, &theirs, 20000) == DLP_END);
     dlp_consumer_close(c);
     CHECK(dlp_pipe_close(p) == DLP_OK);
 }
@@ -638,6 +662,7 @@ int main(void) {
     forked__child_of_a_consumer__holds_nothing();
     serve_only__thread_past_its_deadline__serve_says_so();
     desc__does_not_fit__names_the_field();
+    next__timeout__as_poll_has_it();
     ragged__packed__as_the_caller_sees_it();
     return test_end("shm_consumer");
 }

@@ -178,7 +178,7 @@ static int take(rig *r, dlp_pipe *p, uint64_t *k, int n) {
     while (n-- > 0 && rc == DLP_OK) {
         dlp_batch *b;
         uint64_t per = rig_batches(r);
-        if ((rc = dlp_pipe_next(p, &b, 10000)) != DLP_OK) break;
+        if ((rc = dlp_pipe_next_timeout(p, &b, 10000)) != DLP_OK) break;
         CHECK(rig_batch_same(r, b, *k / per, *k % per));
         ++*k;
         CHECK(dlp_pipe_release(p, b) == DLP_OK);
@@ -425,7 +425,7 @@ static void worker_stopped(int deadline) {
         CHECK(take(&r, p, &k, 10) == DLP_OK);
     } else {
         dlp_batch *b;
-        while ((rc = dlp_pipe_next(p, &b, 300)) == DLP_OK) dlp_pipe_release(p, b);
+        while ((rc = dlp_pipe_next_timeout(p, &b, 300)) == DLP_OK) dlp_pipe_release(p, b);
         CHECK(rc == DLP_TIMEOUT); /* nobody guesses that it is dead */
     }
     close_in_time(p);
@@ -489,12 +489,12 @@ static void user_forks(int kind) {
     dlp_worker_stats ws;
     dlp_state state;
     CHECK(take(&r, p, &k, 5) == DLP_OK);
-    CHECK(dlp_pipe_next(p, &held, 10000) == DLP_OK);
+    CHECK(dlp_pipe_next_timeout(p, &held, 10000) == DLP_OK);
     fflush(stdout);
     mine = fork();
     if (mine == 0) {
         test_failures = 0;
-        CHECK(dlp_pipe_next(p, &b, 0) == DLP_ERR_FORKED);
+        CHECK(dlp_pipe_next(p, &b) == DLP_ERR_FORKED);
         CHECK(dlp_pipe_release(p, held) == DLP_ERR_FORKED);
         CHECK(dlp_pipe_next_epoch(p) == DLP_ERR_FORKED);
         CHECK(dlp_pipe_state(p, NULL, &state) == DLP_ERR_FORKED);
@@ -722,7 +722,7 @@ static void poisoned(int arg) {
     files_ = shm_entries("/proc/self/fd");
     if (rig_open(&r, &p) != DLP_OK) return;
     tell_pids(p);
-    while ((rc = dlp_pipe_next(p, &b, 10000)) == DLP_OK) {
+    while ((rc = dlp_pipe_next_timeout(p, &b, 10000)) == DLP_OK) {
         for (uint32_t row = 0; row < b->count; row++) {
             bool hit = (b->position + row) % 100 == 37;
             if (!hit)
@@ -893,7 +893,7 @@ static void function_dies(int kind) {
     files_ = shm_entries("/proc/self/fd");
     if (rig_open(&r, &p) != DLP_OK) return;
     tell_pids(p);
-    while ((rc = dlp_pipe_next(p, &b, 3000)) == DLP_OK) dlp_pipe_release(p, b);
+    while ((rc = dlp_pipe_next_timeout(p, &b, 3000)) == DLP_OK) dlp_pipe_release(p, b);
     e = dlp_pipe_error(p);
     CHECK(rc == DLP_ERR_KILLED && strcmp(e->stage, kind == 3 ? "map" : "fetch") == 0);
     CHECK(strstr(e->message, "SIGKILL") != NULL);
@@ -963,7 +963,7 @@ static void words_of_the_dead(int arg) {
     files_ = shm_entries("/proc/self/fd");
     if (rig_open(&r, &p) != DLP_OK) return;
     tell_pids(p);
-    while ((rc = dlp_pipe_next(p, &b, 20000)) == DLP_OK) dlp_pipe_release(p, b);
+    while ((rc = dlp_pipe_next_timeout(p, &b, 20000)) == DLP_OK) dlp_pipe_release(p, b);
     e = dlp_pipe_error(p);
     CHECK(rc == DLP_ERR_CALLBACK && e->errnum == 0 && strstr(e->message, "returned -3") != NULL);
     if (e->errnum != 0) rig_say(p, rc);
@@ -1014,10 +1014,10 @@ static void dies_holding_nothing(int kind) {
         await_restarts(p, (uint64_t)i + 1);
         if (kind != 2) continue;
         await_rest(p, pid);
-        CHECK(dlp_pipe_next(p, &b, 20000) == DLP_OK && dlp_pipe_release(p, b) == DLP_OK);
+        CHECK(dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK && dlp_pipe_release(p, b) == DLP_OK);
     }
     for (int i = 0; i < 100 && rc == DLP_OK; i++)
-        if ((rc = dlp_pipe_next(p, &b, 20000)) == DLP_OK) dlp_pipe_release(p, b);
+        if ((rc = dlp_pipe_next_timeout(p, &b, 20000)) == DLP_OK) dlp_pipe_release(p, b);
     CHECK(rc == (kind == 0 ? DLP_ERR_KILLED : DLP_OK));
     CHECK(kind != 0 || strstr(dlp_pipe_error(p)->message, "died 4 times at the same work, the"));
     close_in_time(p);
@@ -1040,7 +1040,7 @@ static void dies_all_the_time(int kind) {
     tell_pids(p);
     while (ms < 1500) {
         dlp_batch *b;
-        if (dlp_pipe_next(p, &b, 100) == DLP_OK) dlp_pipe_release(p, b);
+        if (dlp_pipe_next_timeout(p, &b, 100) == DLP_OK) dlp_pipe_release(p, b);
         ms = (test_now_ns() - from) / 1000000;
         n = DLPI_LOAD_RLX(&p->ctl->restarts);
         if (ms < 750) early = n;
@@ -1089,7 +1089,7 @@ static void no_replacement(int kind) {
         signal_to(get(&common->worker[i]), SIGKILL);
     while (rc == DLP_OK && test_now_ns() - from < UINT64_C(150000000)) {
         dlp_batch *b;
-        rc = dlp_pipe_next(p, &b, 20);
+        rc = dlp_pipe_next_timeout(p, &b, 20);
         if (rc == DLP_OK) {
             CHECK(dlp_pipe_release(p, b) == DLP_OK);
             k++;
@@ -1175,7 +1175,7 @@ static void in_small_cgroup(int version) {
     simple_rig(&r);
     r.dataset.fetch = hungry_fetch;
     if (rig_open(&r, &p) == DLP_OK) {
-        while ((rc = dlp_pipe_next(p, &b, 20000)) == DLP_OK) dlp_pipe_release(p, b);
+        while ((rc = dlp_pipe_next_timeout(p, &b, 20000)) == DLP_OK) dlp_pipe_release(p, b);
         CHECK(rc == DLP_ERR_KILLED && dlp_pipe_error(p)->index == 77);
         CHECK(strstr(dlp_pipe_error(p)->message, "SIGKILL") != NULL);
         CHECK(dlp_pipe_close(p) == DLP_OK);
@@ -1262,10 +1262,10 @@ static void stop_is_a_stop(int kind) {
     signal(SIGALRM, stopped_by_signal);
     if (kind == 1) {
         setitimer(ITIMER_REAL, &t, NULL);
-        while ((rc = dlp_pipe_next(p, &b, 10000)) == DLP_OK) dlp_pipe_release(p, b);
+        while ((rc = dlp_pipe_next_timeout(p, &b, 10000)) == DLP_OK) dlp_pipe_release(p, b);
         CHECK(rc == DLP_STOPPED);
     } else {
-        CHECK(dlp_pipe_next(p, &b, 100) == DLP_TIMEOUT);
+        CHECK(dlp_pipe_next_timeout(p, &b, 100) == DLP_TIMEOUT);
     }
     close_in_time(p);
     nothing_left();
@@ -1306,7 +1306,7 @@ static void supervisor_killed_nowait(int kind) {
     CHECK(take(&r, p, &k, 3) == DLP_OK);
     kill(get(&common->supervisor), SIGKILL);
     from = test_now_ns();
-    while (((rc = dlp_pipe_next(p, &b, DLP_NOWAIT)) == DLP_OK || rc == DLP_TIMEOUT) &&
+    while (((rc = dlp_pipe_next_timeout(p, &b, 0)) == DLP_OK || rc == DLP_TIMEOUT) &&
            test_now_ns() - from < AT_MOST) {
         if (rc == DLP_OK) dlp_pipe_release(p, b);
         if (kind == 1) test_nap(1000000);

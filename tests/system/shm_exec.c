@@ -194,7 +194,7 @@ static void expect_all(rig *r, uint64_t kill_before) {
             if (pid > 1 && pid != getpid()) kill(pid, SIGKILL);
             for (int ms = 0; ms < 20000 && inside_restarts(p) == 0; ms++) test_nap(1000000);
         }
-        if ((rc = dlp_pipe_next(p, &b, 20000)) != DLP_OK) break;
+        if ((rc = dlp_pipe_next_timeout(p, &b, 20000)) != DLP_OK) break;
         CHECK(rig_batch_same(r, b, n / per, n % per));
         n++;
         CHECK(dlp_pipe_release(p, b) == DLP_OK);
@@ -254,7 +254,7 @@ static void exec__subset__its_items(void) {
     r.item_map[0].workers.n_affinity = 1;
     blob_.cpu[0] = blob_.cpu[1] = 0;
     if (rig_open(&r, &p) != DLP_OK) return;
-    while ((rc = dlp_pipe_next(p, &b, 20000)) == DLP_OK) {
+    while ((rc = dlp_pipe_next_timeout(p, &b, 20000)) == DLP_OK) {
         const uint32_t *label = b->fields[1].data;
         for (uint32_t i = 0; i < b->count; i++) {
             CHECK(label[i] == b->index[i] && label[i] % 3 == 1);
@@ -313,7 +313,7 @@ static void exec__later_stage_replaces__from_the_order(int threads, int own) {
     r.item_map[0].item = picky_item_map;
     r.item_map[0].workers.on_error = DLP_ON_ERROR_REPLACE;
     if (rig_open(&r, &p) != DLP_OK) return;
-    while ((rc = dlp_pipe_next(p, &b, 20000)) == DLP_OK) {
+    while ((rc = dlp_pipe_next_timeout(p, &b, 20000)) == DLP_OK) {
         for (uint32_t row = 0; row < b->count; row++) {
             uint64_t at = b->position + row, index = b->index[row];
             if (at >= 300) break; /* padding */
@@ -345,7 +345,7 @@ static void exec__seek__goes_on_there(void) {
         CHECK(dlp_pipe_state_at(p, at / per, at % per, &state) == DLP_OK);
         CHECK(dlp_pipe_seek(p, &state, NULL) == DLP_OK);
         for (int k = 0; k < 2 && at < 2 * per; k++, at++) {
-            CHECK(dlp_pipe_next(p, &b, 20000) == DLP_OK);
+            CHECK(dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK);
             CHECK(rig_batch_same(&r, b, at / per, at % per));
             CHECK(dlp_pipe_release(p, b) == DLP_OK);
         }
@@ -367,7 +367,7 @@ static void exec__cache__same_bytes_and_hits(void) {
     r.cache.bytes = 1 << 20;
     r.repeat.epochs = 4;
     if (rig_open(&r, &p) != DLP_OK) return;
-    while (dlp_pipe_next(p, &b, 20000) == DLP_OK) {
+    while (dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK) {
         const uint64_t *words = b->fields[0].data;
         for (uint32_t i = 0; i < b->count; i++, rows++)
             wrong += words[3 * i] != b->index[i] || words[3 * i + 1] != b->index[i] * 3 ||
@@ -421,7 +421,7 @@ static void exec__forked_early__starts_later(void) {
     CHECK(rig_wire(&r, &p) == DLP_OK);
     CHECK(dlp_pipe_fork(p) == DLP_OK && dlp_pipe_fork(p) == DLP_ERR_STATE);
     CHECK(dlp_pipe_start(p) == DLP_OK);
-    CHECK(dlp_pipe_next(p, &b, 20000) == DLP_OK && rig_batch_same(&r, b, 0, 0));
+    CHECK(dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK && rig_batch_same(&r, b, 0, 0));
     CHECK(inside_consumer_pid(p) == getpid());
     CHECK(dlp_pipe_close(p) == DLP_OK);
     CHECK(dlp_pipe_release(p, b) == DLP_OK);
@@ -484,7 +484,7 @@ static void exec__init_fails__told(void) {
         dlp_error e;
         int rc = rig_try(&r, &p, &e);
         if (rc == DLP_OK) {
-            rc = dlp_pipe_next(p, &b, 20000);
+            rc = dlp_pipe_next_timeout(p, &b, 20000);
             e = *dlp_pipe_error(p);
             CHECK(dlp_pipe_close(p) == DLP_OK);
         }
@@ -548,7 +548,7 @@ static void runs_for_ever(void) {
     r.repeat.epochs = DLP_FOREVER;
     r.dataset.fetch = slow_fetch;
     if (rig_open(&r, &p) != DLP_OK) _exit(1);
-    for (int n = 0; dlp_pipe_next(p, &b, 20000) == DLP_OK; n++) {
+    for (int n = 0; dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK; n++) {
         dlp_pipe_release(p, b);
         if (n == 2) {
             puts("goes");
@@ -646,7 +646,7 @@ static void case_registered_late(void) {
     r.item_map[0].item = nobodys_item_map;
     rc = rig_try(&r, &p, &e);
     if (rc == DLP_OK) {
-        rc = dlp_pipe_next(p, &b, 20000);
+        rc = dlp_pipe_next_timeout(p, &b, 20000);
         e = *dlp_pipe_error(p);
         dlp_pipe_close(p);
     }

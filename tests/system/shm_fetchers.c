@@ -121,7 +121,7 @@ static void kills__at_random__same_bytes(uint64_t *random) {
         shm_ = (dlp_shm_desc){.max_kills = 24};
         memset(&got, 0, sizeof got);
         CHECK(dlp_loader_open(&p, &j.d, NULL) == DLP_OK);
-        while ((got.rc = dlp_pipe_next(p, &b, 20000)) == DLP_OK) {
+        while ((got.rc = dlp_pipe_next_timeout(p, &b, 20000)) == DLP_OK) {
             dlp_worker_stats s;
             digest_take(&j, &got, b);
             CHECK(dlp_pipe_release(p, b) == DLP_OK);

@@ -80,7 +80,7 @@ static void kill__anybody_at_any_moment__nothing_lost(void) {
     r.d.loader.pipe.shm = &shm;
     seen->kill_every = 3;
     if (parts_open(&r, &p) != DLP_OK) return;
-    while ((rc = dlp_pipe_next(p, &b, 20000)) == DLP_OK) {
+    while ((rc = dlp_pipe_next_timeout(p, &b, 20000)) == DLP_OK) {
         dlp_worker_stats w;
         if (b->epoch != epoch) parts_order(&r, epoch = b->epoch, order);
         ok &= parts_batch_same(&r, b, order, 0) && b->sequence == n++;
@@ -102,7 +102,7 @@ static uint64_t run_to_error(parts_rig *r, dlp_error *err) {
     uint64_t n = 0;
     memset(err, 0, sizeof *err);
     if (parts_open(r, &p) != DLP_OK) return UINT64_MAX;
-    while (dlp_pipe_next(p, &b, 20000) == DLP_OK) {
+    while (dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK) {
         dlp_pipe_release(p, b);
         n++;
     }
@@ -201,7 +201,7 @@ static void recover__each_step__part_is_loaded_again(void) {
         CHECK(dlpi_gen_low(cell->state) == (step < 3 ? DLPI_PART_OPEN : DLPI_PART_LOADED));
         CHECK(dlpi_gen(cell->state) == t.b);
         CHECK(dlpi_rec_kills(cell->rec) == (step == 1 || step == 2));
-        while (dlp_pipe_next(p, &b, 20000) == DLP_OK) dlp_pipe_release(p, b), n++;
+        while (dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK) dlp_pipe_release(p, b), n++;
         CHECK(n == parts_batches(&r) && seen->wrong == 0 && dlp_pipe_close(p) == DLP_OK);
     }
 }
@@ -283,7 +283,8 @@ static void monitor__part_queue__cells_and_workers(void) {
     processes(&r, 2, 1);
     r.d.loader.epochs = DLP_FOREVER;
     if (parts_open(&r, &p) != DLP_OK) return;
-    for (int i = 0; i < 50 && dlp_pipe_next(p, &b, 20000) == DLP_OK; i++) dlp_pipe_release(p, b);
+    for (int i = 0; i < 50 && dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK; i++)
+        dlp_pipe_release(p, b);
     snprintf(who, sizeof who, "%d", (int)getpid());
     if (dlp_monitor_open(&m, who, &err) != DLP_OK) {
         parts_say(err.code, &err);

@@ -68,7 +68,7 @@ static void kills__at_random__same_bytes(uint64_t *random) {
         in_processes(&d);
         shm_.max_kills = 24;
         CHECK(dlp_loader_open(&p, &d, NULL) == DLP_OK);
-        while ((got.rc = dlp_pipe_next(p, &b, 20000)) == DLP_OK) {
+        while ((got.rc = dlp_pipe_next_timeout(p, &b, 20000)) == DLP_OK) {
             dlp_worker_stats s;
             got.of[got.n++] = digest_batch(b);
             CHECK(dlp_pipe_release(p, b) == DLP_OK);
@@ -154,7 +154,7 @@ static void stop__server_is_gone__within_a_second(void) {
         world_wire(&d, source);
         in_processes(&d);
         CHECK(dlp_loader_open(&p, &d, NULL) == DLP_OK);
-        CHECK(dlp_pipe_next(p, &b, 50) == DLP_TIMEOUT);
+        CHECK(dlp_pipe_next_timeout(p, &b, 50) == DLP_TIMEOUT);
         began = test_now_ns();
         CHECK(dlp_pipe_close(p) == DLP_OK);
         CHECK_SOON(test_now_ns() - began < 1000000000u);

@@ -413,7 +413,7 @@ static bool one_round(const dlpi_worker *dead, const dlpi_worker *busy, int *rc)
     dlp_batch *b;
     bool moved = false;
     uint32_t from;
-    *rc = dlp_pipe_next(p, &b, DLP_NOWAIT);
+    *rc = dlp_pipe_next_timeout(p, &b, 0);
     if (*rc == DLP_OK) take_batch(b), moved = true;
     from = test_pick(&random_, (uint32_t)p->n_workers); /* in any order */
     for (int i = 0; i < p->n_workers; i++) {
@@ -822,7 +822,7 @@ static void scene_prepare(void) {
                 w->st->ops->step(w))
                 moved = true;
         }
-        if (moved && now_.parts && dlp_pipe_next(p, &b, DLP_NOWAIT) == DLP_OK) take_batch(b);
+        if (moved && now_.parts && dlp_pipe_next_timeout(p, &b, 0) == DLP_OK) take_batch(b);
         if (!moved) break;
     }
     for (int i = 0; i < now_.before; i++) other->st->ops->step(other);

@@ -70,7 +70,7 @@ static int take_epochs(rig *r, dlp_pipe *p, uint64_t length) {
     int ok = 1, rc = DLP_OK;
     for (uint64_t e = 0; e < 2 && rc == DLP_OK; e++) {
         for (uint64_t k = 0; k < n; k++) {
-            if ((rc = dlp_pipe_next(p, &b, 20000)) != DLP_OK) {
+            if ((rc = dlp_pipe_next_timeout(p, &b, 20000)) != DLP_OK) {
                 rig_say(p, rc);
                 return 0;
             }
@@ -78,9 +78,9 @@ static int take_epochs(rig *r, dlp_pipe *p, uint64_t length) {
             ok &= b->flags == (k == length / ROWS ? DLP_BATCH_LAST : 0);
             ok &= dlp_pipe_release(p, b) == DLP_OK;
         }
-        ok &= dlp_pipe_next(p, &b, 20000) == DLP_EPOCH_END;
+        ok &= dlp_pipe_next_timeout(p, &b, 20000) == DLP_EPOCH_END;
     }
-    return ok && dlp_pipe_next(p, &b, 20000) == DLP_END && !common->strayed;
+    return ok && dlp_pipe_next_timeout(p, &b, 20000) == DLP_END && !common->strayed;
 }
 
 static void shm_streams__every_length__as_with_a_length(void) {
@@ -134,8 +134,9 @@ static void shm_streams__poison__counts_before_the_end_only(void) {
         if (behind) {
             CHECK(take_epochs(&r, p, 6));
         } else {
-            CHECK(dlp_pipe_next(p, &b, 20000) == DLP_OK && dlp_pipe_release(p, b) == DLP_OK);
-            CHECK(dlp_pipe_next(p, &b, 20000) == DLP_ERR_KILLED);
+            CHECK(dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK &&
+                  dlp_pipe_release(p, b) == DLP_OK);
+            CHECK(dlp_pipe_next_timeout(p, &b, 20000) == DLP_ERR_KILLED);
             CHECK(dlp_pipe_error(p)->index == 5);
         }
         CHECK(dlp_pipe_close(p) == DLP_OK);
@@ -159,14 +160,16 @@ static void shm_streams__seek__exact(void) {
             CHECK(dlp_pipe_state_at(p, from / n, from % n, &at) == DLP_OK);
             CHECK(dlp_pipe_seek(p, &at, NULL) == DLP_OK);
             for (uint64_t k = from; k < from + ahead && k < 2 * n; k++) {
-                CHECK(dlp_pipe_next(p, &b, 20000) == DLP_OK && rig_batch_same(&r, b, k / n, k % n));
+                CHECK(dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK &&
+                      rig_batch_same(&r, b, k / n, k % n));
                 CHECK(dlp_pipe_release(p, b) == DLP_OK);
             }
             common->dies_at = to % 3 == 0 ? to % n * ROWS + 1 : 0;
             common->deaths = from == to;
             CHECK(dlp_pipe_state_at(p, to / n, to % n, &at) == DLP_OK);
             CHECK(dlp_pipe_seek(p, &at, NULL) == DLP_OK);
-            CHECK(dlp_pipe_next(p, &b, 20000) == DLP_OK && rig_batch_same(&r, b, to / n, to % n));
+            CHECK(dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK &&
+                  rig_batch_same(&r, b, to / n, to % n));
             CHECK(dlp_pipe_release(p, b) == DLP_OK);
         }
     CHECK(dlp_pipe_close(p) == DLP_OK);

@@ -78,7 +78,7 @@ static void budget__fails_behind_the_end__not_counted(void) {
         r.batch.batch_size = 10;
         r.repeat.epochs = 9;
         if (rig_open(&r, &p) != DLP_OK) return;
-        while ((rc = dlp_pipe_next(p, &b, 20000)) == DLP_OK) {
+        while ((rc = dlp_pipe_next_timeout(p, &b, 20000)) == DLP_OK) {
             for (uint32_t i = 0; i < b->count; i++) rows += b->valid == NULL || b->valid[i];
             CHECK(dlp_pipe_release(p, b) == DLP_OK);
         }
@@ -121,15 +121,16 @@ static int take_stream(rig *r, dlp_pipe *p, uint64_t length) {
     if (r->batch.last == DLP_LAST_DROP) n = full;
     for (uint64_t e = 0; e < 2; e++) {
         for (uint64_t k = 0; k < n; k++) {
-            rc = dlp_pipe_next(p, &b, 20000);
+            rc = dlp_pipe_next_timeout(p, &b, 20000);
             if (rc != DLP_OK) break;
             ok &= rig_batch_same(r, b, e, k);
             ok &= b->flags == (k == full ? DLP_BATCH_LAST : 0);
             ok &= dlp_pipe_release(p, b) == DLP_OK;
         }
-        ok &= rc == DLP_OK && dlp_pipe_next(p, &b, 20000) == DLP_EPOCH_END;
+        ok &= rc == DLP_OK && dlp_pipe_next_timeout(p, &b, 20000) == DLP_EPOCH_END;
     }
-    ok &= dlp_pipe_next(p, &b, 20000) == DLP_END && dlp_pipe_next(p, &b, 20000) == DLP_END;
+    ok &= dlp_pipe_next_timeout(p, &b, 20000) == DLP_END &&
+          dlp_pipe_next_timeout(p, &b, 20000) == DLP_END;
     return ok;
 }
 
@@ -195,12 +196,12 @@ static void streams__ranks__each_gives_the_rows_it_has(void) {
                     while (n < to - from && base + from + n < length) n++;
                     ended = n < to - from;
                     if (n == 0) break;
-                    CHECK(dlp_pipe_next(p, &b, 20000) == DLP_OK);
+                    CHECK(dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK);
                     CHECK(b->count == n && b->valid_count == n && b->index[0] == base + from);
                     CHECK(b->flags == (ended ? DLP_BATCH_LAST : 0));
                     CHECK(dlp_pipe_release(p, b) == DLP_OK);
                 }
-                CHECK(dlp_pipe_next(p, &b, 20000) == DLP_END);
+                CHECK(dlp_pipe_next_timeout(p, &b, 20000) == DLP_END);
                 CHECK(dlp_pipe_close(p) == DLP_OK);
             }
 }
@@ -243,15 +244,15 @@ static void streams__left_in_the_middle__next_epoch_whole(void) {
         for (uint64_t stop = 1; stop <= 3; stop++) {
             if (rig_open(&r, &p) != DLP_OK) return;
             for (uint64_t k = 0; k < stop; k++) {
-                CHECK(dlp_pipe_next(p, &b, 20000) == DLP_OK && rig_batch_same(&r, b, 0, k));
+                CHECK(dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK && rig_batch_same(&r, b, 0, k));
                 CHECK(dlp_pipe_release(p, b) == DLP_OK);
             }
             CHECK(dlp_pipe_next_epoch(p) == DLP_OK);
             for (uint64_t k = 0; k < 4; k++) {
-                CHECK(dlp_pipe_next(p, &b, 20000) == DLP_OK && rig_batch_same(&r, b, 1, k));
+                CHECK(dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK && rig_batch_same(&r, b, 1, k));
                 CHECK(dlp_pipe_release(p, b) == DLP_OK);
             }
-            CHECK(dlp_pipe_next(p, &b, 20000) == DLP_END);
+            CHECK(dlp_pipe_next_timeout(p, &b, 20000) == DLP_END);
             CHECK(dlp_pipe_close(p) == DLP_OK);
         }
     }
@@ -288,9 +289,9 @@ static void streams__failure_before_the_end__raised(void) {
         s.waits_at = lost ? 6 : 0;
         stream_kind(&r, lost ? 4 : 1, PLAIN);
         if (rig_open(&r, &p) != DLP_OK) return;
-        CHECK(dlp_pipe_next(p, &b, 20000) == DLP_OK && rig_batch_same(&r, b, 0, 0));
+        CHECK(dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK && rig_batch_same(&r, b, 0, 0));
         CHECK(dlp_pipe_release(p, b) == DLP_OK);
-        CHECK(dlp_pipe_next(p, &b, 20000) == DLP_ERR_CALLBACK);
+        CHECK(dlp_pipe_next_timeout(p, &b, 20000) == DLP_ERR_CALLBACK);
         e = dlp_pipe_error(p);
         CHECK(e->has_item && e->index == 5 && e->position == 5 && strcmp(e->stage, "fetch") == 0);
         /* lost: what failed behind the end has most likely written its words first */
@@ -313,14 +314,14 @@ static void streams__left_out_and_retried__as_with_a_length(void) {
         r.repeat.epochs = 1;
         if (rig_open(&r, &p) != DLP_OK) return;
         for (uint64_t k = 0; k < 4; k++) {
-            CHECK(dlp_pipe_next(p, &b, 20000) == DLP_OK && b->count == (k < 3 ? ROWS : 2));
+            CHECK(dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK && b->count == (k < 3 ? ROWS : 2));
             for (uint32_t i = 0; i < b->count; i++) {
                 CHECK(b->valid[i] == (b->index[i] % 3 != 2));
                 CHECK(!b->valid[i] || kind == BATCH_MAP || rig_row_same(&r, b, i, k * ROWS + i));
             }
             CHECK(dlp_pipe_release(p, b) == DLP_OK);
         }
-        CHECK(dlp_pipe_next(p, &b, 20000) == DLP_END);
+        CHECK(dlp_pipe_next_timeout(p, &b, 20000) == DLP_END);
         CHECK(dlp_pipe_close(p) == DLP_OK);
     }
 }
@@ -367,12 +368,12 @@ static void streams__what_needs_a_length__refused(void) {
     r = fresh, r.dataset.stream = 0, r.repeat.epochs = 1; /* with a length END is a failure */
     r.dataset.n_items = 8;
     if (rig_open(&r, &p) != DLP_OK) return;
-    CHECK(dlp_pipe_next(p, &b, 20000) == DLP_ERR_CALLBACK && dlp_pipe_error(p)->index == 3);
+    CHECK(dlp_pipe_next_timeout(p, &b, 20000) == DLP_ERR_CALLBACK && dlp_pipe_error(p)->index == 3);
     CHECK(dlp_pipe_close(p) == DLP_OK);
     stream_init(&r, &s, 0);
     r.repeat.epochs = DLP_FOREVER;
     if (rig_open(&r, &p) != DLP_OK) return;
-    CHECK(dlp_pipe_next(p, &b, 20000) == DLP_ERR_CALLBACK);
+    CHECK(dlp_pipe_next_timeout(p, &b, 20000) == DLP_ERR_CALLBACK);
     CHECK(strstr(dlp_pipe_error(p)->message, "no item") != NULL);
     CHECK(dlp_pipe_close(p) == DLP_OK);
 }
@@ -390,7 +391,7 @@ static int run_whole(rig *r, seen *out, dlp_state *states) {
     int n = 0, rc;
     if (rig_open(r, &p) != DLP_OK) return 0;
     if (states) CHECK(dlp_pipe_state_at(p, 0, 0, &states[0]) == DLP_OK);
-    while (n < RUN_MAX && (rc = dlp_pipe_next(p, &b, 20000)) == DLP_OK) {
+    while (n < RUN_MAX && (rc = dlp_pipe_next_timeout(p, &b, 20000)) == DLP_OK) {
         out[n++] = seen_of(b);
         if (states) CHECK(dlp_pipe_state(p, b, &states[n]) == DLP_OK);
         CHECK(dlp_pipe_release(p, b) == DLP_OK);
@@ -491,7 +492,7 @@ static int take_from(dlp_pipe *p, const seen *whole, int all, int at, int n, dlp
     int ok = 1;
     for (int i = 0; i < n; i++, at++) {
         dlp_batch *b;
-        int rc = dlp_pipe_next(p, &b, 20000);
+        int rc = dlp_pipe_next_timeout(p, &b, 20000);
         if (at >= all) return ok && rc == DLP_END;
         if (rc != DLP_OK) return 0;
         seen got = seen_of(b);
@@ -623,7 +624,7 @@ static void seek__at_any_moment__exact(void) {
                 CHECK(dlp_pipe_seek(p, &states[at], NULL) == DLP_OK);
                 continue;
             }
-            if (what == 4 && dlp_pipe_next(p, &b, DLP_NOWAIT) == DLP_OK) {
+            if (what == 4 && dlp_pipe_next_timeout(p, &b, 0) == DLP_OK) {
                 seen got = seen_of(b);
                 CHECK(at < n && seen_same(&got, &whole[at]));
                 CHECK(dlp_pipe_release(p, b) == DLP_OK);
@@ -666,19 +667,19 @@ static void seek__unordered__window_comes_back(void) {
         r.pipe.unordered = 1;
         r.sampler.threaded = stop & 1;
         if (rig_open(&r, &p) != DLP_OK) return;
-        for (; k < stop && dlp_pipe_next(p, &b, 20000) == DLP_OK; k++) {
+        for (; k < stop && dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK; k++) {
             got[k] = seen_of(b);
             CHECK(dlp_pipe_release(p, b) == DLP_OK);
         }
         CHECK(dlp_pipe_state(p, NULL, &here) == DLP_OK);
         CHECK(dlp_pipe_state_at(p, 0, 5, &there) == DLP_OK);
         CHECK(dlp_pipe_seek(p, &there, NULL) == DLP_OK);
-        CHECK(dlp_pipe_next(p, &b, 20000) == DLP_OK && b->epoch == 0 && b->in_epoch >= 5);
+        CHECK(dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK && b->epoch == 0 && b->in_epoch >= 5);
         CHECK(dlp_pipe_release(p, b) == DLP_OK);
         CHECK(dlp_pipe_seek(p, &here, NULL) == DLP_OK);
         CHECK(dlp_pipe_state(p, NULL, &there) == DLP_OK);
         CHECK(memcmp(&here, &there, sizeof here) == 0);
-        for (; k < RUN_MAX && (rc = dlp_pipe_next(p, &b, 20000)) == DLP_OK; k++) {
+        for (; k < RUN_MAX && (rc = dlp_pipe_next_timeout(p, &b, 20000)) == DLP_OK; k++) {
             got[k] = seen_of(b);
             CHECK(dlp_pipe_release(p, b) == DLP_OK);
         }
@@ -720,7 +721,7 @@ static void seek__what_does_not_fit__refused_and_goes_on(void) {
     other.sampler.seed = 43;
     if (rig_open(&other, &q) != DLP_OK) return;
     CHECK(dlp_pipe_seek(q, &state, &e) == DLP_ERR_RESUME && strcmp(e.field, "n_items") == 0);
-    CHECK(dlp_pipe_next(q, &b, 20000) == DLP_OK && rig_batch_same(&other, b, 0, 0));
+    CHECK(dlp_pipe_next_timeout(q, &b, 20000) == DLP_OK && rig_batch_same(&other, b, 0, 0));
     CHECK(dlp_pipe_close(q) == DLP_OK && dlp_pipe_release(q, b) == DLP_OK);
     other = r;
     other.dataset.stream = 0;
@@ -735,11 +736,11 @@ static void seek__what_does_not_fit__refused_and_goes_on(void) {
     CHECK(dlp_pipe_close(q) == DLP_OK);
     CHECK(dlp_pipe_error(p)->code == 0);
     CHECK(dlp_pipe_seek(p, &state, &e) == DLP_OK);
-    CHECK(dlp_pipe_next(p, &b, 20000) == DLP_OK && rig_batch_same(&r, b, 1, 3));
+    CHECK(dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK && rig_batch_same(&r, b, 1, 3));
     CHECK(dlp_pipe_release(p, b) == DLP_OK);
     for (int i = 0; i < 1 << 14; i++) CHECK(dlp_pipe_seek(p, &state, &e) == DLP_OK);
     CHECK(dlp_pipe_seek(p, &state, &e) == DLP_ERR_STATE);
-    CHECK(dlp_pipe_next(p, &b, 20000) == DLP_OK && rig_batch_same(&r, b, 1, 3));
+    CHECK(dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK && rig_batch_same(&r, b, 1, 3));
     CHECK(dlp_pipe_seek(p, &state, &e) == DLP_OK);
     CHECK(dlp_pipe_close(p) == DLP_OK && dlp_pipe_release(p, b) == DLP_OK);
 }
@@ -757,14 +758,16 @@ static void seek__sampler_fails_to_restore__the_pipe_says_so(void) {
         r.sampler.threaded = threaded;
         if (rig_open(&r, &p) != DLP_OK) return;
         for (int i = 0; i < 2; i++) {
-            CHECK(dlp_pipe_next(p, &b, 20000) == DLP_OK && dlp_pipe_state(p, b, &state) == DLP_OK);
+            CHECK(dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK &&
+                  dlp_pipe_state(p, b, &state) == DLP_OK);
             CHECK(dlp_pipe_release(p, b) == DLP_OK);
         }
-        while (dlp_pipe_next(p, &b, 20000) == DLP_OK) /* to the end: the sampler is at rest */
+        while (dlp_pipe_next_timeout(p, &b, 20000) ==
+               DLP_OK) /* to the end: the sampler is at rest */
             CHECK(dlp_pipe_release(p, b) == DLP_OK);
         l.broken = 1;
         CHECK(dlp_pipe_seek(p, &state, NULL) == DLP_OK);
-        CHECK(dlp_pipe_next(p, &b, 20000) == DLP_ERR_CALLBACK);
+        CHECK(dlp_pipe_next_timeout(p, &b, 20000) == DLP_ERR_CALLBACK);
         CHECK(strstr(dlp_pipe_error(p)->message, "restore returned -5") != NULL);
         CHECK(dlp_pipe_seek(p, &state, NULL) == DLP_ERR_CALLBACK);
         CHECK(dlp_pipe_close(p) == DLP_OK);
@@ -783,10 +786,10 @@ static void seek__sampler_failed_ahead__the_pipe_says_so(void) {
     stream_kind(&r, 0, PLAIN);
     l.fails_at = 4;
     if (rig_open(&r, &p) != DLP_OK) return;
-    CHECK(dlp_pipe_next(p, &b, 20000) == DLP_OK && dlp_pipe_state(p, b, &state) == DLP_OK);
+    CHECK(dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK && dlp_pipe_state(p, b, &state) == DLP_OK);
     CHECK(dlp_pipe_release(p, b) == DLP_OK);
     CHECK(dlp_pipe_seek(p, &state, NULL) == DLP_OK);
-    CHECK(dlp_pipe_next(p, &b, 20000) == DLP_ERR_CALLBACK);
+    CHECK(dlp_pipe_next_timeout(p, &b, 20000) == DLP_ERR_CALLBACK);
     CHECK(strstr(dlp_pipe_error(p)->message, "returned -9") != NULL);
     CHECK(dlp_pipe_close(p) == DLP_OK);
 }
@@ -824,16 +827,16 @@ static void seek__old_place_under_way__dropped(void) {
         for (int i = 0; i < 20000 && __atomic_load_n(&gate_waits, __ATOMIC_SEQ_CST) == 0; i++)
             test_nap(500000);
         CHECK(dlp_pipe_seek(p, &at, NULL) == DLP_OK);
-        CHECK(dlp_pipe_next(p, &b, 30) == DLP_TIMEOUT);
+        CHECK(dlp_pipe_next_timeout(p, &b, 30) == DLP_TIMEOUT);
         calls = __atomic_load_n(&gate_calls, __ATOMIC_SEQ_CST);
         CHECK(kind & 1 || calls == 1);
         __atomic_store_n(&gate_open, 1, __ATOMIC_SEQ_CST);
         for (uint64_t k = 5; k < 8; k++) {
-            CHECK(dlp_pipe_next(p, &b, 20000) == DLP_OK);
+            CHECK(dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK);
             CHECK(rig_batch_same(&r, b, 0, r.pipe.unordered ? b->in_epoch : k));
             CHECK(dlp_pipe_release(p, b) == DLP_OK);
         }
-        CHECK(dlp_pipe_next(p, &b, 20000) == DLP_END);
+        CHECK(dlp_pipe_next_timeout(p, &b, 20000) == DLP_END);
         CHECK(__atomic_load_n(&gate_calls, __ATOMIC_SEQ_CST) == calls);
         CHECK(dlp_pipe_close(p) == DLP_OK);
     }

@@ -127,7 +127,7 @@ static void check_pipe(const dlp_tokens_loader_desc *desc) {
         return;
     }
     info = dlp_tokens_describe(t);
-    while ((rc = dlp_pipe_next(p, &b, DLP_FOREVER)) == DLP_OK) {
+    while ((rc = dlp_pipe_next(p, &b)) == DLP_OK) {
         wrong += !batch_is(info, b);
         rows += b->count;
         for (uint32_t i = 0; i < b->count; i++) sum += b->index[i];
@@ -390,10 +390,10 @@ static void cut_shard(int reads, int placement) {
     make_shards(1024, 0);
     CHECK(dlp_tokens_loader_open(&p, &t, &d, NULL) == DLP_OK);
     if (p == NULL) return;
-    CHECK(dlp_pipe_next(p, &b, DLP_FOREVER) == DLP_OK && dlp_pipe_release(p, b) == DLP_OK);
+    CHECK(dlp_pipe_next(p, &b) == DLP_OK && dlp_pipe_release(p, b) == DLP_OK);
     CHECK(truncate(shard_paths[2], reads ? 1024 + 200 * 20 : 0) == 0);
     nanosleep(&ticks, NULL);
-    while ((rc = dlp_pipe_next(p, &b, DLP_FOREVER)) == DLP_OK) dlp_pipe_release(p, b);
+    while ((rc = dlp_pipe_next(p, &b)) == DLP_OK) dlp_pipe_release(p, b);
     CHECK(rc == DLP_ERR_CALLBACK);
     if (reads) /* window 19 of it wants tokens 1900 to 2000 of 2000 */
         CHECK(dlp_pipe_error(p)->index == 28 &&
@@ -424,7 +424,7 @@ static void tokens__shuffle__is_over_all_shards(void) {
     uint64_t wrong = 0;
     make_shards(1024, 0);
     CHECK(dlp_tokens_loader_open(&p, &t, &shuffled, NULL) == DLP_OK);
-    for (int rc; (rc = dlp_pipe_next(p, &b, DLP_FOREVER)) == DLP_OK; dlp_pipe_release(p, b)) {
+    for (int rc; (rc = dlp_pipe_next(p, &b)) == DLP_OK; dlp_pipe_release(p, b)) {
         dlp_permutation_init(&order, dlp_tokens_describe(t)->n_items, 9, b->epoch);
         for (uint32_t i = 0; i < b->count; i++)
             wrong += b->index[i] != dlp_permutation_at(&order, b->position + i);
@@ -450,7 +450,7 @@ static uint64_t run(const dlp_tokens_loader_desc *from, uint32_t world, int batc
     for (int rc = DLP_OK; rc == DLP_OK && batches != 0; batches--)
         for (uint32_t r = 0; r < world; r++) {
             dlp_batch *b = NULL;
-            if ((rc = dlp_pipe_next(p[r], &b, DLP_FOREVER)) != DLP_OK) continue;
+            if ((rc = dlp_pipe_next(p[r], &b)) != DLP_OK) continue;
             for (uint32_t i = 0; i < b->count; i++)
                 hash = dlp_hash(hash, b->index[i], b->epoch,
                                 ((const uint16_t *)b->fields[0].data)[21 * i + 20]);

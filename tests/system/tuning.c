@@ -42,7 +42,7 @@ static double train(dlp_pipe *p, long step_us, double for_seconds) {
     int n = 0;
     while (seconds() - begin < for_seconds) {
         dlp_batch *b;
-        int rc = dlp_pipe_next(p, &b, 20000);
+        int rc = dlp_pipe_next_timeout(p, &b, 20000);
         if (rc != DLP_OK) {
             rig_say(p, rc);
             CHECK(rc == DLP_OK);
@@ -131,7 +131,7 @@ static dlp_pipe *resting(rig *r, int n, int min, int max, int maps) {
     r->item_map[0].workers.num_workers = 2;
     if (maps) r->item_map[0].workers.workers_max = 6;
     if (rig_open(r, &p) != DLP_OK) return NULL;
-    CHECK(dlp_pipe_next(p, &b, 20000) == DLP_OK && dlp_pipe_release(p, b) == DLP_OK);
+    CHECK(dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK && dlp_pipe_release(p, b) == DLP_OK);
     for (int i = 0; i < 20000 && !all_rest(p); i++) nap_us(1000);
     CHECK(all_rest(p));
     memset(written, 0, sizeof written);
@@ -309,7 +309,7 @@ static void tuning__changed_all_the_time__same_order_and_bytes(void) {
         for (uint64_t i = 0; i < n; i++) {
             dlp_batch *b;
             int stage = 2 + (int)test_pick(&seed, 3);
-            int rc = dlp_pipe_next(p, &b, 20000);
+            int rc = dlp_pipe_next_timeout(p, &b, 20000);
             if (rc != DLP_OK) rig_say(p, rc);
             CHECK(rc == DLP_OK);
             if (rc != DLP_OK) break;
@@ -403,7 +403,7 @@ static int parked_cost_nothing(void) {
     tuned(&r, 1, 1, 64);
     item_us = 0;
     if (rig_open(&r, &p) != DLP_OK) return 0;
-    CHECK(dlp_pipe_next(p, &b, 20000) == DLP_OK);
+    CHECK(dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK);
     for (int i = 0; i < 20000 && !(all_parked(p) && all_rest(p)); i++) nap_us(1000);
     CHECK(all_parked(p) && all_rest(p));
     clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &from);
@@ -474,13 +474,13 @@ static void cost__rises_at_once__runs_get_short_soon(void) {
     item_us = 0;
     if (rig_open(&r, &p) != DLP_OK) return;
     for (int i = 0; i < 128 * 2 + 1 || (i < 10000 && p->feed.run_shift == 0); i++) {
-        CHECK(dlp_pipe_next(p, &b, 20000) == DLP_OK && dlp_pipe_release(p, b) == DLP_OK);
+        CHECK(dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK && dlp_pipe_release(p, b) == DLP_OK);
         if (getenv("SHORT") && i > 128 * 2) break;
     }
     if (!getenv("SHORT")) CHECK(p->feed.run_shift > 0); /* a sanitizer's items are dear */
     __atomic_store_n(&item_us, 100, __ATOMIC_RELAXED);
     for (int i = 0; i < 20; i++)
-        CHECK(dlp_pipe_next(p, &b, 20000) == DLP_OK && dlp_pipe_release(p, b) == DLP_OK);
+        CHECK(dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK && dlp_pipe_release(p, b) == DLP_OK);
     CHECK(p->feed.run_shift == 0);
     CHECK(dlp_pipe_close(p) == DLP_OK);
 }

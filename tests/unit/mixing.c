@@ -354,7 +354,7 @@ static void pipe__mix_on_two_ranks__order_of_the_mix(void) {
             l.last = rank ? DLP_LAST_PAD : DLP_LAST_SHORT;
             l.workers.on_error = DLP_ON_ERROR_REPLACE;
             CHECK(dlp_loader_open(&p, &l, NULL) == DLP_OK);
-            while (p != NULL && dlp_pipe_next(p, &b, 20000) == DLP_OK) {
+            while (p != NULL && dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK) {
                 CHECK(check_mix_batch(b, &run));
                 rows += b->count;
                 if (++n == 50) CHECK(dlp_pipe_state(p, b, &state) == DLP_OK);
@@ -392,7 +392,7 @@ static void resume__other_mix__refused(void) {
         l.pipe.resume = k ? &state : NULL;
         CHECK(dlp_loader_open(&p, &l, NULL) == (k ? DLP_ERR_RESUME : DLP_OK));
         if (k == 0) {
-            CHECK(dlp_pipe_next(p, &b, 20000) == DLP_OK);
+            CHECK(dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK);
             CHECK(dlp_pipe_state(p, b, &state) == DLP_OK);
             dlp_pipe_release(p, b);
         }
@@ -678,7 +678,7 @@ static void check_rank(const dlp_buckets_desc *desc, uint32_t rank, uint32_t wor
     l.sampler.threaded = stop & 1;
     CHECK(dlpi_buckets_begin(lists, 0) == 0);
     CHECK(dlp_loader_open(&p, &l, NULL) == DLP_OK);
-    while (p && dlp_pipe_next(p, &batch, 20000) == DLP_OK) {
+    while (p && dlp_pipe_next_timeout(p, &batch, 20000) == DLP_OK) {
         int64_t rows = dlpi_buckets_next(lists, epoch, index, 64), mine;
         if (rows == 0) {
             CHECK(dlpi_buckets_begin(lists, ++epoch) == 0);
@@ -772,7 +772,7 @@ static void pipe__item_too_long_for_the_budget__named(void) {
     if ((b = buckets_of(&d)) == NULL) return;
     l = text_loader(b, 0, 1);
     CHECK(dlp_loader_open(&p, &l, NULL) == DLP_OK);
-    while (p && (rc = dlp_pipe_next(p, &batch, 20000)) == DLP_OK) {
+    while (p && (rc = dlp_pipe_next_timeout(p, &batch, 20000)) == DLP_OK) {
         dlp_pipe_release(p, batch);
         n++;
     }
@@ -788,7 +788,7 @@ static void pipe__item_too_long_for_the_budget__named(void) {
     l = text_loader(b, 0, 1);
     l.batch_size = 16;
     CHECK(dlp_loader_open(&p, &l, NULL) == DLP_OK);
-    CHECK(dlp_pipe_next(p, &batch, 20000) == DLP_ERR_CALLBACK);
+    CHECK(dlp_pipe_next_timeout(p, &batch, 20000) == DLP_ERR_CALLBACK);
     CHECK(strstr(dlp_pipe_error(p)->message, "batch_size 16 is below") != NULL);
     CHECK(dlp_pipe_close(p) == DLP_OK);
     dlp_buckets_close(b);
