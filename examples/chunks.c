@@ -100,10 +100,10 @@ static int load(void *user, dlp_chunk *c) {
     uint8_t *bytes = malloc(c->count * PIXELS), *label = c->data[1];
     float *out = c->data[0];
     if (bytes == NULL)
-        return dlp_chunk_fail(c, ENOMEM, "no memory for %" PRIu64 " images", c->count);
+        return dlp_fail(c->call, ENOMEM, "no memory for %" PRIu64 " images", c->count);
     if (!read_all(im->fd, bytes, c->count * PIXELS, im->at + (off_t)(c->first * PIXELS))) {
         free(bytes);
-        return dlp_chunk_fail(c, errno, "cannot read %" PRIu64 " images", c->count);
+        return dlp_fail(c->call, errno, "cannot read %" PRIu64 " images", c->count);
     }
     for (uint64_t i = 0; i < c->count; i++) {
         const uint8_t *pixels = bytes + i * PIXELS;

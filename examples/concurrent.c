@@ -54,7 +54,7 @@ static int answer(const store *s, dlp_item *item, int fd) {
     } else {
         if (fd >= 0) n = pread(fd, item->data[0], BYTES, 0);
         if (fd < 0 || n < 0)
-            n = dlp_item_fail(item, errno, "%s: can't be read", s->file[item->index]);
+            n = dlp_fail(item->call, errno, "%s: can't be read", s->file[item->index]);
         if (fd >= 0) close(fd);
     }
     if (n < 0) return (int)n;

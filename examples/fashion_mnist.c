@@ -144,7 +144,7 @@ static int fetch(void *user, dlp_item *item) {
     bool mirror = false;
 
     if (!read_all(im->fd, pixels, PIXELS, IMAGES_HEADER + (off_t)item->index * PIXELS))
-        return dlp_item_fail(item, errno, "cannot read %s", im->path);
+        return dlp_fail(item->call, errno, "cannot read %s", im->path);
     if (im->augment) {
         uint64_t r = dlp_item_random(item, 0);
         dx = (int)(r % 3) - 1;

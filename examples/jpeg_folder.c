@@ -95,19 +95,19 @@ static int decode(void *user, void *worker_state, dlp_item *item, const void *by
     (void)user;
     if (setjmp(d->out) != 0) {
         jpeg_abort_decompress(&d->jpeg);
-        return dlp_item_fail(item, 0, "%.200s", d->words);
+        return dlp_fail(item->call, 0, "%.200s", d->words);
     }
     jpeg_mem_src(&d->jpeg, bytes, (unsigned long)n);
     jpeg_read_header(&d->jpeg, TRUE);
     d->jpeg.out_color_space = JCS_RGB;
     if (!choose_scale(&d->jpeg)) {
         jpeg_abort_decompress(&d->jpeg);
-        return dlp_item_fail(item, 0, "smaller than %d x %d", SIDE, SIDE);
+        return dlp_fail(item->call, 0, "smaller than %d x %d", SIDE, SIDE);
     }
     jpeg_start_decompress(&d->jpeg);
     if (!has_line(d)) {
         jpeg_abort_decompress(&d->jpeg);
-        return dlp_item_fail(item, ENOMEM, "no memory for a line");
+        return dlp_fail(item->call, ENOMEM, "no memory for a line");
     }
     unsigned char *line = d->room + LINE_SHIFT;
     unsigned left = (d->jpeg.output_width - SIDE) / 2, top = (d->jpeg.output_height - SIDE) / 2;
@@ -117,7 +117,7 @@ static int decode(void *user, void *worker_state, dlp_item *item, const void *by
         if (y >= top) memcpy(out + (size_t)(y - top) * SIDE * 3, line + left * 3, SIDE * 3);
     }
     jpeg_abort_decompress(&d->jpeg);
-    if (d->errors.num_warnings > 0) return dlp_item_fail(item, 0, "damaged, or cut off");
+    if (d->errors.num_warnings > 0) return dlp_fail(item->call, 0, "damaged, or cut off");
     return 0;
 }
 

@@ -37,7 +37,7 @@ static int fetch(void *user, dlp_item *item) {
     uint32_t kind, *tokens = item->data[0], n = c->length[item->index];
     uint64_t text;
     if (dlp_mix_locate(c->mix, item->index, &kind, &text) != DLP_OK)
-        return dlp_item_fail(item, 0, "no such text");
+        return dlp_fail(item->call, 0, "no such text");
     for (uint32_t i = 0; i < n; i++) tokens[i] = (uint32_t)dlp_hash(kind, text, i, 1) % 50000;
     item->length[0] = n;
     return 0;

@@ -84,8 +84,8 @@ static int fetch(void *user, dlp_item *item) { /* called by many workers at once
     bool mirror = dlp_item_random(item, 0) & 1;
     if (pread(im->pixels, pixel, PIXELS, PIXELS_AT + (off_t)item->index * PIXELS) != PIXELS ||
         pread(im->labels, label, 1, LABELS_AT + (off_t)item->index) != 1)
-        return dlp_item_fail(item, errno, "cannot read the image");
-    if (*label >= CLASSES) return dlp_item_fail(item, 0, "has a label of %d", *label);
+        return dlp_fail(item->call, errno, "cannot read the image");
+    if (*label >= CLASSES) return dlp_fail(item->call, 0, "has a label of %d", *label);
     for (int i = 0; i < PIXELS; i++)
         x[i] = (float)pixel[mirror ? i - i % SIDE + SIDE - 1 - i % SIDE : i] / 255.0f;
     return 0;

@@ -211,7 +211,7 @@ static int decode(void *user, void *worker_state, dlp_item *item, const void *by
     const uint8_t *at = bytes;
     float *out = item->data[0];
     (void)user, (void)worker_state;
-    if (n != IMAGE || at[0] >= CLASSES) return dlp_item_fail(item, 0, "not an image with a label");
+    if (n != IMAGE || at[0] >= CLASSES) return dlp_fail(item->call, 0, "not an image with a label");
     for (int i = 0; i < PIXELS; i++) out[i] = (float)at[1 + i] / 255.0f;
     *(uint8_t *)item->data[1] = at[0];
     return 0;

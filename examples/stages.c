@@ -78,7 +78,7 @@ static int order_restore(void *user, const void *bytes, size_t n) {
 static int fetch(void *user, dlp_item *item) {
     float *x = item->data[0];
     (void)user;
-    if (item->index % 50 == 17) return dlp_item_fail(item, EIO, "a torn signal");
+    if (item->index % 50 == 17) return dlp_fail(item->call, EIO, "a torn signal");
     item->length[0] = length_of(item->index); /* of a ragged field: rows written */
     for (uint64_t i = 0; i < item->length[0]; i++)
         x[i] = (float)(dlp_item_random(item, i) % 1000) + (float)item->index;

@@ -69,14 +69,14 @@ static int fetch(void *user, dlp_item *item) {
     int n = 0;
     if (item->index < s->place) { /* back: from the beginning once more, where there is one */
         if (lseek(s->fd, 0, SEEK_SET) != 0)
-            return dlp_item_fail(item, errno, "line %llu is gone, the input is at line %llu",
-                                 (unsigned long long)item->index, (unsigned long long)s->place);
+            return dlp_fail(item->call, errno, "line %llu is gone, the input is at line %llu",
+                            (unsigned long long)item->index, (unsigned long long)s->place);
         s->place = s->at = s->filled = 0;
         s->ended = false;
     }
     while (n >= 0 && s->place <= item->index) n = line(s, item->data[0], LONGEST);
     if (n == -1) return DLP_END;
-    if (n == -2) return dlp_item_fail(item, errno, "reading failed");
+    if (n == -2) return dlp_fail(item->call, errno, "reading failed");
     item->length[0] = (uint64_t)n;
     return 0;
 }

@@ -35,5 +35,6 @@ typedef struct dlp_batch {
     const dlp_tensor *fields; /* [n_fields] */
     const uint64_t *index;    /* [count] dataset index of each row */
     const uint8_t *valid;     /* [count] 0: padding, or left out (_SHORT, DLP_SKIP) */
+    dlp_call *call;           /* in a batch map: for dlp_fail; else NULL */
     void *internal;
 } dlp_batch;

@@ -35,6 +35,7 @@ typedef struct dlp_chunk {
     int32_t shuffled;   /* 1: ask dlp_chunk_row which rows */
     void *worker_state; /* what worker_init left */
     void **data;        /* [n_fields] where row 0 of each field goes, the others behind it */
+    dlp_call *call;     /* for dlp_fail */
     const void *internal;
 } dlp_chunk;
 
@@ -42,9 +43,6 @@ typedef struct dlp_chunk {
    that the chunk's permutation has there.
    k: 0..count - 1 - returns UINT64_MAX for others - in the callback - does not wait. */
 DLPDEF uint64_t dlp_chunk_row(const dlp_chunk *c, uint64_t k);
-
-/* As dlp_item_fail, for a chunk: in load only. */
-DLPDEF int dlp_chunk_fail(const dlp_chunk *c, int errnum, const char *format, ...);
 
 /* Write rows. Called once a chunk; with ranks, once for each batch of it.
    user: chunks_desc.user - returns 0, DLP_SKIP, or failure, as a fetch does - called by all workers

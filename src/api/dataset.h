@@ -47,7 +47,7 @@ typedef struct dlp_item {
     uint64_t *length;   /* [n_fields] ragged fields: rows written, to be set by fetch; in an item
                             map: as the stage before left it. Fixed-size fields: leave it 0 */
     uint64_t seed;      /* the sampler's seed */
-    void *internal;
+    dlp_call *call;     /* for dlp_fail */
     const struct dlp_part *part; /* fetch behind a part queue: the part that has this item, else
                             NULL */
 } dlp_item;
@@ -57,15 +57,10 @@ typedef struct dlp_item {
    salt: any, tells several draws apart - any thread - never waits. Source: dlp_hash. */
 DLPDEF uint64_t dlp_item_random(const dlp_item *item, uint64_t salt);
 
-/* Say why a callback fails.
-   errnum: errno or 0; format: as printf's, cut at 255 bytes - returns DLP_ERR_CALLBACK, to be
-   returned by the callback - inside the callback only, with its own item - does not wait. */
-DLPDEF int dlp_item_fail(const dlp_item *item, int errnum, const char *format, ...);
-
 /* Write the item (fetch), or change it in place (an item map).
    user: dataset.user, or the map's - returns 0, DLP_SKIP to leave the item out (with
    DLP_ON_ERROR_REPLACE: to have another in its place), DLP_END where a stream has no such item
-   (fetch only), or any other value for failure, best by dlp_item_fail: DLP_ERR_LENGTH keeps its
+   (fetch only), or any other value for failure, best by dlp_fail: DLP_ERR_LENGTH keeps its
    code, all others are DLP_ERR_CALLBACK, whose message has the number - called by all workers of
    the stage at once; may block. What is done to the item itself, but for length, is not looked
    at. */

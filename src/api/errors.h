@@ -18,6 +18,16 @@ typedef struct dlp_error {
     char message[256]; /* what happened, in words; the user's own message where there is one */
 } dlp_error;
 
+/* A call of one of your callbacks, as what it is called with knows it (item->call, part->call,
+   chunk->call, c->call of a collate, batch->call in a batch map). */
+typedef struct dlp_call dlp_call;
+
+/* Say why a callback fails.
+   call: this call's, while it runs; NULL (a batch outside of a batch map): nothing is kept; errnum:
+   errno or 0; format: as printf's, cut at 255 bytes - returns DLP_ERR_CALLBACK, to be returned by
+   the callback - inside the callback only - does not wait or allocate. */
+DLPDEF int dlp_fail(dlp_call *call, int errnum, const char *format, ...);
+
 /* Name ("DLP_ERR_ARG"), text and hint of a code ("": it has none); "unknown code" for others. Any
    thread. */
 DLPDEF const char *dlp_code_name(int code);

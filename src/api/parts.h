@@ -32,14 +32,11 @@ typedef struct dlp_part {
     uint32_t attempt;   /* load: 0, then 1.. for each retry */
     uint32_t worker;    /* load: worker number */
     void *worker_state; /* load: what worker_init left */
-    void *internal;
+    dlp_call *call;     /* load: for dlp_fail; the error names the part already */
 } dlp_part;
 
-/* Say why a load fails: as dlp_item_fail; the error names the part already. In load only. */
-DLPDEF int dlp_part_fail(const dlp_part *part, int errnum, const char *format, ...);
-
 /* Load a part: write part->data, set part->bytes. user: part_desc.user - returns 0, DLP_SKIP to
-   leave its rows out, or any other value for failure, best by dlp_part_fail - called by all part
+   leave its rows out, or any other value for failure, best by dlp_fail - called by all part
    workers at once; may block; should the worker die, another begins it anew. */
 typedef int (*dlp_part_fn)(void *user, dlp_part *part);
 
@@ -100,7 +97,7 @@ typedef struct dlp_part_files {
                                   dir/path; directories exist already */
     /* NULL: the files are there. Else called for one that is not: write the whole of it to fd, a
        new file that gets its name once it is complete and safe on disk. path: of that name -
-       returns 0, or failure, best by dlp_part_fail - by part workers; for one file once at a time,
+       returns 0, or failure, best by dlp_fail - by part workers; for one file once at a time,
        also among processes: others wait for it. */
     int (*download)(void *user, const dlp_part *part, const char *path, int fd);
     void *user;

@@ -137,10 +137,10 @@ typedef struct dlp_collate {
         uint64_t *offsets; /* [count + 1]; a collate that packs sets has_offsets */
         int32_t has_offsets;
     } * out;
-    void *internal;
+    dlp_call *call; /* for dlp_fail */
 } dlp_collate;
 
-/* Make a batch out of items. Returns 0, or any other value for failure, best by dlp_collate_fail; a
+/* Make a batch out of items. Returns 0, or any other value for failure, best by dlp_fail; a
    shape that does not fit capacity is DLP_ERR_LENGTH - called by all batch workers at once. */
 typedef int (*dlp_collate_fn)(void *user, dlp_collate *c);
 
@@ -151,9 +151,6 @@ typedef int (*dlp_collate_fn)(void *user, dlp_collate *c);
    out_fields, or more rows than max_per_batch (the message names the item). */
 DLPDEF int dlp_collate_pad(void *user, dlp_collate *c);
 DLPDEF int dlp_collate_pack(void *user, dlp_collate *c);
-
-/* As dlp_item_fail, for a collate. */
-DLPDEF int dlp_collate_fail(const dlp_collate *c, int errnum, const char *format, ...);
 
 typedef struct dlp_batch_desc {
     uint32_t batch_size;         /* rows of the global batch (of all ranks); required, 1..2^20 */
@@ -174,7 +171,8 @@ typedef struct dlp_batch_desc {
    Cells are changed in place; count, index and shapes stay. */
 typedef struct dlp_map_desc {
     dlp_item_fn item; /* lengths of ragged fields may be changed */
-    int (*batch)(void *user, dlp_batch *batch, void *worker_state); /* 0, or failure */
+    int (*batch)(void *user, dlp_batch *batch, void *worker_state); /* 0, or failure, best
+                                                                         by dlp_fail */
     void *user;                                                     /* borrowed until close */
     dlp_workers_desc workers;
 } dlp_map_desc;

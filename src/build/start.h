@@ -54,7 +54,7 @@ static void dlpi_worker_init(dlp_pipe *p, dlpi_stage *st, int id, int global) {
     w->note.w = w;
     w->note.errnum = &w->wb->message_errno;
     w->note.said = 0;
-    w->item.internal = &w->note;
+    w->item.call = &w->note;
     w->parked = w->parked_own;
     w->parked_most = DLPI_PARK;
     w->own = dlpi_own_row(p, w, 0);

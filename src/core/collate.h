@@ -39,7 +39,7 @@ static void dlpi_collate_begin(dlpi_worker *w, const dlpi_unit *t, dlp_collate *
     c->n_out = p->batches.n;
     c->in = w->in;
     c->out = w->out;
-    c->internal = &w->note;
+    c->call = &w->note;
     for (uint32_t f = 0; f < p->items.n; f++) {
         const dlpi_field *d = &p->items.at[f];
         struct dlp_collate_in in = {&d->f, dlpi_item_cell(p, t->slot) + d->offset, d->row_bytes,
@@ -113,8 +113,9 @@ static int dlpi_collate_fields(const dlp_collate *c) {
     for (uint32_t f = 0; alike && f < c->n_in; f++)
         alike = dlpi_fields_alike(c->in[f].field, c->out[f].field);
     return alike ? 0
-                 : dlp_collate_fail(
-                       c, 0, "a built-in collate needs out_fields to be NULL, or the dataset's");
+                 : dlp_fail(c->call, 0,
+                            "a built-in collate needs out_fields to be NULL, or "
+                            "the dataset's");
 }
 
 DLPDEF int dlp_collate_pad(void *user, dlp_collate *c) {
@@ -129,10 +130,10 @@ DLPDEF int dlp_collate_pad(void *user, dlp_collate *c) {
                                                     : in->field->ragged ? 0
                                                                         : 1;
         if (unit * wide * c->count > out->capacity)
-            return dlp_collate_fail(c, 0,
-                                    "field \"%s\": %" PRIu32 " rows padded to the %" PRIu64
-                                    " of item %" PRIu64 " are more than max_per_batch",
-                                    in->field->name, c->count, wide, c->index[longest]);
+            return dlp_fail(c->call, 0,
+                            "field \"%s\": %" PRIu32 " rows padded to the %" PRIu64
+                            " of item %" PRIu64 " are more than max_per_batch",
+                            in->field->name, c->count, wide, c->index[longest]);
         for (uint32_t r = 0; r < c->count; r++) {
             uint64_t n = in->field->ragged ? in->lengths[r] : 1;
             memcpy((uint8_t *)out->data + r * wide * unit,
@@ -150,10 +151,10 @@ static int dlpi_pack_field(const dlp_collate *c, const struct dlp_collate_in *in
     for (uint32_t r = 0; r < c->count; r++) {
         uint64_t n = in->lengths[r];
         if ((at + n) * unit > out->capacity)
-            return dlp_collate_fail(c, 0,
-                                    "field \"%s\" has more rows in this batch than max_per_batch; "
-                                    "item %" PRIu64 " is the first past it",
-                                    in->field->name, c->index[r]);
+            return dlp_fail(c->call, 0,
+                            "field \"%s\" has more rows in this batch than max_per_batch; "
+                            "item %" PRIu64 " is the first past it",
+                            in->field->name, c->index[r]);
         memcpy((uint8_t *)out->data + at * unit, (const uint8_t *)in->data + r * in->stride,
                (size_t)(n * unit));
         out->lengths[r] = n;
@@ -243,6 +244,7 @@ static int dlpi_batch_callback(dlpi_worker *w, const dlpi_unit *t) {
     if (w->st->kind == DLP_STAGE_MAP_BATCH) {
         dlpi_batch_view_init(p, t->slot, &w->batch, w->tensors);
         dlpi_batch_view(p, t->slot, &w->batch, w->tensors);
+        w->batch.call = &w->note;
         rc = dlpi_returned(w, w->st->batch(w->st->user, &w->batch, w->state));
         return dlpi_guard_batch(w, t->slot, rc);
     }

@@ -69,7 +69,7 @@ static void dlpi_guarded_paint(const dlpi_guarded *c) {
 
 /* A callback of worker w that had cell c has returned rc: did it keep to the fields? what, number:
    whose they are. Returns rc, or DLPI_OVERRUN with the message. */
-static int dlpi_guarded_check(dlpi_worker *w, const dlpi_note *note, const dlpi_guarded *c,
+static int dlpi_guarded_check(dlpi_worker *w, const dlp_call *note, const dlpi_guarded *c,
                               const char *what, uint64_t number, int rc) {
     for (uint32_t i = 0; i <= c->n; i++) {
         uint8_t *to, *from = dlpi_gap(c, i, &to), *first = dlpi_paint_first(from, to), *last = to;
@@ -208,14 +208,14 @@ static inline int dlpi_guard_out(dlpi_worker *w, dlp_item *it, uint64_t cell, ui
     p = w->p;
     if (p->lender) {
         dlpi_guarded_cell(p, DLPI_REC_CELLS, dlpi_batch_cell(p, s), &c);
-        return dlpi_guarded_check(w, it->internal, &c, "chunk", it->index, rc);
+        return dlpi_guarded_check(w, it->call, &c, "chunk", it->index, rc);
     }
     dlpi_guarded_row(p, cell, s, row, &c, rows);
     for (uint32_t f = 0; f < c.n; f++) {
         memcpy(rows[f], c.span[f].at, c.span[f].bytes);
         it->data[f] = rows[f];
     }
-    return dlpi_guarded_check(w, it->internal, &c, "item", it->index, rc);
+    return dlpi_guarded_check(w, it->call, &c, "item", it->index, rc);
 }
 
 /* ---- what was released ---- */

@@ -110,11 +110,16 @@ __attribute__((format(printf, 2, 3))) static void dlpi_warn(dlp_pipe *p, const c
     if (p->d.log) p->d.log(p->d.log_user, text);
 }
 
-static void dlpi_note_write(dlpi_note *note, int errnum, const char *format, va_list args) {
-    vsnprintf(note->message, sizeof((dlpi_wblock *)0)->message, format, args);
-    *note->errnum = errnum;
-    if (note->w != NULL) /* else a source is tried without a pipe */
-        note->said = (uint32_t)DLPI_LOAD_RLX(&note->w->wb->running); /* X2, own */
+DLPDEF int dlp_fail(dlp_call *call, int errnum, const char *format, ...) {
+    va_list args;
+    if (call == NULL) return DLP_ERR_CALLBACK;
+    va_start(args, format);
+    vsnprintf(call->message, sizeof((dlpi_wblock *)0)->message, format, args);
+    va_end(args);
+    *call->errnum = errnum;
+    if (call->w != NULL) /* else a source is tried without a pipe */
+        call->said = (uint32_t)DLPI_LOAD_RLX(&call->w->wb->running); /* X2, own */
+    return DLP_ERR_CALLBACK;
 }
 
 /* What was said before was said of something else. */

@@ -59,14 +59,14 @@ typedef struct dlpi_parked { /* a row between two attempts: see dlpi_park */
     uint32_t slot, row;
 } dlpi_parked;
 
-/* Where dlp_item_fail writes; what item->internal points at. */
-typedef struct dlpi_note {
+/* Where dlp_fail writes. */
+struct dlp_call {
     char *message; /* [256] */
     int32_t *errnum;
     struct dlpi_worker *w;
     uint32_t drew; /* 1: the callback called dlp_item_random */
     uint32_t said; /* row + 1 of the item whose words these are, 0: nothing was said */
-} dlpi_note;
+};
 
 typedef struct dlpi_cpu { /* of a thread, as it was noted last */
     uint64_t noted_ns, used_ns, waited_ns;
@@ -90,7 +90,7 @@ typedef struct dlpi_worker {
     uint64_t *at_once;  /* X2 [n_at_once] in the region: rows in callbacks, each as wb->running has
                            the only one; NULL: there is but that */
     uint32_t n_at_once;
-    dlpi_note note;
+    dlp_call note;
     uint32_t until_clock, clock_every;
     uint32_t units_untimed, items_untimed;
     uint64_t last_ns; /* last clock reading, 0: none since waiting */

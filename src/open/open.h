@@ -3,22 +3,6 @@
 /* ---------------------------------------------------------------------------------------------
    >>impl-public     THE PUBLIC CALLS */
 
-DLPDEF int dlp_item_fail(const dlp_item *item, int errnum, const char *format, ...) {
-    va_list args;
-    va_start(args, format);
-    dlpi_note_write(item->internal, errnum, format, args);
-    va_end(args);
-    return DLP_ERR_CALLBACK;
-}
-
-DLPDEF int dlp_collate_fail(const dlp_collate *c, int errnum, const char *format, ...) {
-    va_list args;
-    va_start(args, format);
-    dlpi_note_write(c->internal, errnum, format, args);
-    va_end(args);
-    return DLP_ERR_CALLBACK;
-}
-
 DLPDEF int dlp_pipe_open(dlp_pipe **out, const dlp_pipe_desc *desc, dlp_error *err) {
     dlp_pipe *p;
     int rc;

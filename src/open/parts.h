@@ -1,14 +1,6 @@
 #pragma once
 #include "stages/parts.h"
 #include "open/loader.h"
-DLPDEF int dlp_part_fail(const dlp_part *part, int errnum, const char *format, ...) {
-    va_list args;
-    va_start(args, format);
-    dlpi_note_write(&((dlpi_worker *)part->internal)->note, errnum, format, args);
-    va_end(args);
-    return DLP_ERR_CALLBACK;
-}
-
 DLPDEF dlp_stage dlp_pipe_add_parts(dlp_pipe *p, const dlp_part_desc *desc) {
     dlpi_stage *st;
     if (p == NULL || desc == NULL) return DLP_ERR_ARG;

@@ -115,9 +115,9 @@ static void dlpi_src_give(dlpi_src_worker *w, dlpi_src_get *q) {
     pthread_mutex_unlock(&w->lock);
 }
 
-static const dlp_pipe *dlpi_src_pipe_of(const dlp_item *item) {
-    const dlpi_worker *w = ((const dlpi_note *)item->internal)->w;
-    return w ? w->p : NULL;
+/* NULL: no pipe calls. */
+static const dlp_pipe *dlpi_src_pipe_of(const dlp_call *call) {
+    return call != NULL && call->w != NULL ? call->w->p : NULL;
 }
 
 static bool dlpi_src_stopped(const dlp_pipe *p) { return p != NULL && dlpi_stopped(p); }
@@ -238,27 +238,27 @@ static int dlpi_src_complain(const dlp_s3_source *s, const dlpi_src_get *q) {
     const bool fixed = s->d.direct && !s->ragged;
     char text[256];
     if (q->at.key[0] == 0)
-        return dlp_item_fail(q->item, 0, "the manifest has %llu entries",
-                             (unsigned long long)dlp_s3_manifest_count(s->d.manifest));
+        return dlp_fail(q->item->call, 0, "the manifest has %llu entries",
+                        (unsigned long long)dlp_s3_manifest_count(s->d.manifest));
     if (q->what == DLPI_SRC_FAILED) {
         dlpi_src_words(&q->request, text, sizeof text);
-        dlp_item_fail(q->item, q->request.error.errnum, "%s", text);
+        dlp_fail(q->item->call, q->request.error.errnum, "%s", text);
         return q->request.code == DLP_ERR_LENGTH ? DLP_ERR_LENGTH : DLP_ERR_CALLBACK;
     }
     dlpi_src_place(s->bucket, q->at.key, text, sizeof text);
     switch (q->what) {
     case DLPI_SRC_CHANGED:
-        return dlp_item_fail(q->item, 0, "%s: has %llu bytes, the manifest says %llu", text,
-                             (unsigned long long)q->got, (unsigned long long)q->at.length);
+        return dlp_fail(q->item->call, 0, "%s: has %llu bytes, the manifest says %llu", text,
+                        (unsigned long long)q->got, (unsigned long long)q->at.length);
     case DLPI_SRC_SIZE:
-        dlp_item_fail(q->item, 0, "%s: %llu bytes, %s %llu", text, (unsigned long long)q->got,
-                      fixed ? "the field takes" : "the most are", (unsigned long long)s->capacity);
+        dlp_fail(q->item->call, 0, "%s: %llu bytes, %s %llu", text, (unsigned long long)q->got,
+                 fixed ? "the field takes" : "the most are", (unsigned long long)s->capacity);
         return DLP_ERR_LENGTH;
     case DLPI_SRC_RAGGED:
-        dlp_item_fail(q->item, 0, "%s: %llu bytes are not whole rows of %llu", text,
-                      (unsigned long long)q->got, (unsigned long long)s->unit);
+        dlp_fail(q->item->call, 0, "%s: %llu bytes are not whole rows of %llu", text,
+                 (unsigned long long)q->got, (unsigned long long)s->unit);
         return DLP_ERR_LENGTH;
-    default: return dlp_item_fail(q->item, 0, "%s: given up, the pipe was stopped", text);
+    default: return dlp_fail(q->item->call, 0, "%s: given up, the pipe was stopped", text);
     }
 }
 
@@ -386,21 +386,21 @@ static void dlpi_src_worker_exit(void *user, int worker, void *state) {
     dlpi_src_worker_free(w);
 }
 
-/* Has a worker of a pipe what wire gives it? dw: NULL where no pipe calls. */
-static bool dlpi_src_is_worker(const dlpi_worker *dw, const void *state) {
+/* Has a worker of a pipe what wire gives it? */
+static bool dlpi_src_is_worker(const dlp_call *call, const void *state) {
+    const dlpi_worker *dw = call != NULL ? call->w : NULL; /* NULL: no pipe calls */
     return state != NULL && (dw == NULL || dw->st->w.worker_init == dlpi_src_worker_init);
 }
 
 static dlpi_src_worker *dlpi_src_worker_of(const dlp_s3_source *s, const dlp_item *item) {
     dlpi_src_worker *w = item->worker_state;
-    const dlpi_note *note = item->internal;
-    return dlpi_src_is_worker(note->w, w) && w->source == s ? w : NULL;
+    return dlpi_src_is_worker(item->call, w) && w->source == s ? w : NULL;
 }
 
 static int dlpi_src_no_worker(const dlp_item *item) {
-    return dlp_item_fail(item, 0,
-                         "a source of objects wants the workers that dlp_s3_source_wire "
-                         "sets");
+    return dlp_fail(item->call, 0,
+                    "a source of objects wants the workers that dlp_s3_source_wire "
+                    "sets");
 }
 
 /* dlp_dataset.fetch. */
@@ -412,7 +412,7 @@ static int dlpi_src_fetch(void *user, dlp_item *item) {
     if (w == NULL) return dlpi_src_no_worker(item);
     q = dlpi_src_lend(w, true);
     if (dlpi_src_begin(s, q, item)) {
-        rc = dlpi_src_wait(s, &q->io, dlpi_src_pipe_of(item), &q->request);
+        rc = dlpi_src_wait(s, &q->io, dlpi_src_pipe_of(item->call), &q->request);
         dlpi_src_look(s, q);
         if (rc == DLP_STOPPED) q->what = DLPI_SRC_STOPPED;
     }
@@ -589,7 +589,7 @@ static int dlpi_src_submit_item(void *user, void *worker_state, dlp_item *item) 
     if (w == NULL || w->io == NULL) return dlpi_src_no_worker(item);
     q = dlpi_src_lend(w, false);
     if (q == NULL) return DLP_FULL;
-    w->pipe = dlpi_src_pipe_of(item);
+    w->pipe = dlpi_src_pipe_of(item->call);
     if (dlpi_src_begin(s, q, item)) {
         dlpi_src_put(&w->held, q, DLPI_SRC_HELD);
         return 0;

@@ -3,23 +3,18 @@
 #include "s3/source.h"
 /* ---- parts ---- */
 
-static const dlp_pipe *dlpi_src_part_pipe(const dlp_part *part) {
-    const dlpi_worker *w = part->internal;
-    return w ? w->p : NULL;
-}
-
 static int dlpi_src_part_complain(const dlp_part *part, const dlp_s3_request *r) {
     char text[256];
     dlpi_src_words(r, text, sizeof text);
-    dlp_part_fail(part, r->error.errnum, "%s", text);
+    dlp_fail(part->call, r->error.errnum, "%s", text);
     return r->code == DLP_ERR_LENGTH ? DLP_ERR_LENGTH : DLP_ERR_CALLBACK;
 }
 
 static int dlpi_src_part_entry(const dlp_s3_source *s, const dlp_part *part, dlp_s3_entry *at) {
     *at = (dlp_s3_entry){"", 0, 0, 0};
     if (dlp_s3_manifest_get(s->d.manifest, part->index, at) == DLP_OK) return 0;
-    return dlp_part_fail(part, 0, "the manifest has %llu entries",
-                         (unsigned long long)dlp_s3_manifest_count(s->d.manifest));
+    return dlp_fail(part->call, 0, "the manifest has %llu entries",
+                    (unsigned long long)dlp_s3_manifest_count(s->d.manifest));
 }
 
 static int dlpi_src_part_size(const dlp_s3_source *s, const dlp_part *part, const dlp_s3_entry *at,
@@ -27,8 +22,8 @@ static int dlpi_src_part_size(const dlp_s3_source *s, const dlp_part *part, cons
     char text[256];
     if (at->length == 0 || bytes == at->length) return 0;
     dlpi_src_place(s->bucket, at->key, text, sizeof text);
-    return dlp_part_fail(part, 0, "%s: has %llu bytes, the manifest says %llu", text,
-                         (unsigned long long)bytes, (unsigned long long)at->length);
+    return dlp_fail(part->call, 0, "%s: has %llu bytes, the manifest says %llu", text,
+                    (unsigned long long)bytes, (unsigned long long)at->length);
 }
 
 /* Read the bytes of a part; etag: NULL, or the one that they must have, if it is a strong one. */
@@ -38,23 +33,22 @@ static int dlpi_src_part_get(const dlp_s3_source *s, dlp_s3_io **io, const dlp_p
     uint64_t is;
     dlpi_src_ask(s, r, at, to, capacity);
     if (etag && etag[0] == '"') r->if_match = etag;
-    dlpi_src_wait(s, io, dlpi_src_part_pipe(part), r);
+    dlpi_src_wait(s, io, dlpi_src_pipe_of(part->call), r);
     if (dlpi_src_other_size(r, at, &is)) return dlpi_src_part_size(s, part, at, is);
     return r->code == DLP_OK ? 0 : dlpi_src_part_complain(part, r);
 }
 
 DLPDEF int dlp_s3_part_load(void *source, dlp_part *part) {
     dlp_s3_source *s = source;
-    const dlpi_worker *dw = part->internal;
     dlpi_src_worker *w = part->worker_state;
     dlpi_src_get *q;
     dlp_s3_entry at;
     int rc = dlpi_src_part_entry(s, part, &at);
     if (rc != 0) return rc;
-    if (!dlpi_src_is_worker(dw, w) || w->source != s)
-        return dlp_part_fail(part, 0,
-                             "parts out of objects want the workers that "
-                             "dlp_s3_source_wire_parts sets");
+    if (!dlpi_src_is_worker(part->call, w) || w->source != s)
+        return dlp_fail(part->call, 0,
+                        "parts out of objects want the workers that "
+                        "dlp_s3_source_wire_parts sets");
     q = dlpi_src_lend(w, true);
     rc = dlpi_src_part_get(s, &q->io, part, &at, part->data, part->capacity, NULL, &q->request);
     if (rc == 0) part->bytes = q->request.received;
@@ -69,11 +63,11 @@ static int dlpi_src_download_size(const dlp_s3_source *s, dlp_s3_io **io, const 
     dlpi_src_ask(s, r, at, NULL, 0);
     r->method = DLP_S3_HEAD;
     r->offset = r->length = 0;
-    if (dlpi_src_wait(s, io, dlpi_src_part_pipe(part), r) != DLP_OK)
+    if (dlpi_src_wait(s, io, dlpi_src_pipe_of(part->call), r) != DLP_OK)
         return dlpi_src_part_complain(part, r);
     if (at->offset != DLP_S3_WHOLE && at->offset > r->object_bytes)
-        return dlp_part_fail(part, 0, "%s: has %llu bytes, byte %llu was asked for", at->key,
-                             (unsigned long long)r->object_bytes, (unsigned long long)at->offset);
+        return dlp_fail(part->call, 0, "%s: has %llu bytes, byte %llu was asked for", at->key,
+                        (unsigned long long)r->object_bytes, (unsigned long long)at->offset);
     rc = at->offset == DLP_S3_WHOLE ? dlpi_src_part_size(s, part, at, r->object_bytes) : 0;
     if (at->length == 0 || at->offset == DLP_S3_WHOLE)
         at->length = r->object_bytes - (at->offset == DLP_S3_WHOLE ? 0 : at->offset);
@@ -86,10 +80,10 @@ static int dlpi_src_download_to(const dlp_s3_source *s, dlp_s3_io **io, const dl
     dlp_s3_request r;
     void *map;
     int rc = dlpi_file_may_be(at->length) ? posix_fallocate(fd, 0, (off_t)at->length) : errno;
-    if (rc != 0) return dlp_part_fail(part, rc, "%s: %s", at->key, strerror(rc));
+    if (rc != 0) return dlp_fail(part->call, rc, "%s: %s", at->key, strerror(rc));
     map = mmap(NULL, (size_t)at->length, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (map == MAP_FAILED)
-        return dlp_part_fail(part, errno, "%s: mmap: %s", at->key, strerror(errno));
+        return dlp_fail(part->call, errno, "%s: mmap: %s", at->key, strerror(errno));
     rc = dlpi_src_part_get(s, io, part, at, map, at->length, etag, &r);
     munmap(map, (size_t)at->length);
     return rc;
@@ -111,7 +105,7 @@ DLPDEF int dlp_s3_part_download(void *source, const dlp_part *part, const char *
     dlpi_src_get *q;
     int rc;
     DLPI_UNUSED(path);
-    if (!dlpi_src_is_worker(part->internal, w) || w->source->d.s3 != s->d.s3) {
+    if (!dlpi_src_is_worker(part->call, w) || w->source->d.s3 != s->d.s3) {
         rc = dlpi_src_download(s, &io, part, fd);
         dlp_s3_io_close(io);
         return rc;
@@ -240,7 +234,7 @@ static void dlpi_src_rows_end(dlpi_src_rows *x) {
 static int dlpi_src_chunk_complain(const dlp_chunk *c, const dlp_s3_request *r) {
     char text[256];
     dlpi_src_words(r, text, sizeof text);
-    return dlp_chunk_fail(c, r->error.errnum, "%s", text);
+    return dlp_fail(c->call, r->error.errnum, "%s", text);
 }
 
 /* Requests of a chunk under way, with the I/O of the first record. */
@@ -275,12 +269,11 @@ static int dlpi_src_joint_send(dlpi_src_joint *x) {
 
 /* Take back what is over. Returns 0, or failure. */
 static int dlpi_src_joint_reap(dlpi_src_joint *x, int *looks) {
-    const dlpi_load_call *call = x->rows->c->internal;
     dlp_s3_request *done[16];
     int n = dlp_s3_reap(*x->io, done, 16, DLPI_SRC_LOOK_MS), rc = 0;
-    if (n < 0) return dlp_chunk_fail(x->rows->c, 0, "the client's I/O is broken, code %d", n);
-    if (n == 0 && dlpi_src_given_up(call->w->p, looks))
-        return dlp_chunk_fail(x->rows->c, 0, "given up, the pipe was stopped");
+    if (n < 0) return dlp_fail(x->rows->c->call, 0, "the client's I/O is broken, code %d", n);
+    if (n == 0 && dlpi_src_given_up(dlpi_src_pipe_of(x->rows->c->call), looks))
+        return dlp_fail(x->rows->c->call, 0, "given up, the pipe was stopped");
     for (int i = 0; i < n; i++) {
         dlpi_src_get *q = done[i]->user;
         x->out--;
@@ -296,7 +289,7 @@ static int dlpi_src_rows_run(dlpi_src_worker *w, dlpi_src_rows *rows) {
     dlpi_src_get *mine[DLPI_SRC_HAND_MOST];
     dlpi_src_joint x = {w, rows, &lead->io, NULL, NULL, 0};
     int n = 0, looks = 0, rc = dlpi_src_io_ready(x.io, w->source, &lead->request.error);
-    if (rc != DLP_OK) rc = dlp_chunk_fail(rows->c, 0, "%s", lead->request.error.message);
+    if (rc != DLP_OK) rc = dlp_fail(rows->c->call, 0, "%s", lead->request.error.message);
     for (q = lead; q != NULL; q = n < w->source->d.in_flight ? dlpi_src_lend(w, false) : NULL) {
         q->next = x.idle;
         x.idle = mine[n++] = q;
@@ -312,29 +305,28 @@ static int dlpi_src_rows_run(dlpi_src_worker *w, dlpi_src_rows *rows) {
 }
 
 DLPDEF int dlp_s3_chunk_read(dlp_s3_source *source, dlp_chunk *chunk, uint32_t field) {
-    const dlpi_load_call *call = chunk->internal;
     dlpi_src_worker *w = chunk->worker_state;
     const dlpi_field *f;
     dlpi_src_rows rows;
     int rc;
-    if (!dlpi_src_is_worker(call->w, w) || w->source->d.s3 != source->d.s3)
-        return dlp_chunk_fail(chunk, 0,
-                              "chunks out of objects want the workers that "
-                              "dlp_s3_source_wire_chunks sets");
+    if (!dlpi_src_is_worker(chunk->call, w) || w->source->d.s3 != source->d.s3)
+        return dlp_fail(chunk->call, 0,
+                        "chunks out of objects want the workers that "
+                        "dlp_s3_source_wire_chunks sets");
     if (field >= chunk->n_fields || source->first_row == NULL)
-        return dlp_chunk_fail(chunk, 0, "there is no such field, or the source has no row_bytes");
-    f = &call->w->p->items.at[field];
+        return dlp_fail(chunk->call, 0, "there is no such field, or the source has no row_bytes");
+    f = &chunk->call->w->p->items.at[field];
     if (f->row_bytes / (uint64_t)f->f.shape[0] != source->d.row_bytes)
-        return dlp_chunk_fail(chunk, 0, "row_bytes is %llu, rows of field %s have another size",
-                              (unsigned long long)source->d.row_bytes, f->name);
+        return dlp_fail(chunk->call, 0, "row_bytes is %llu, rows of field %s have another size",
+                        (unsigned long long)source->d.row_bytes, f->name);
     if (chunk->chunk_first + chunk->chunk_rows >
         source->first_row[dlp_s3_manifest_count(source->d.manifest)])
-        return dlp_chunk_fail(chunk, 0, "the objects end before row %llu",
-                              (unsigned long long)(chunk->chunk_first + chunk->chunk_rows - 1));
+        return dlp_fail(chunk->call, 0, "the objects end before row %llu",
+                        (unsigned long long)(chunk->chunk_first + chunk->chunk_rows - 1));
     rc = dlpi_src_rows_begin(&rows, source, chunk, chunk->data[field])
              ? dlpi_src_rows_run(w, &rows)
-             : dlp_chunk_fail(chunk, ENOMEM, "no memory for the order of %llu rows",
-                              (unsigned long long)chunk->chunk_rows);
+             : dlp_fail(chunk->call, ENOMEM, "no memory for the order of %llu rows",
+                        (unsigned long long)chunk->chunk_rows);
     dlpi_src_rows_end(&rows);
     return rc;
 }

@@ -228,11 +228,11 @@ static int dlpi_file_begin(const dlp_files *f, dlpi_file *q, dlp_item *item) {
         rc = f->d.locate(f->d.user, item, &q->at);
     q->at.room = room;  /* whatever locate made of it */
     if (rc == DLP_FULL) /* which would be taken for a submit that has no room */
-        return dlp_item_fail(item, 0, "locate returned %d (DLP_FULL)", rc);
+        return dlp_fail(item->call, 0, "locate returned %d (DLP_FULL)", rc);
     if (rc == 0 && q->at.path == NULL && q->at.fd < 0)
-        return dlp_item_fail(item, EINVAL, "there is no path for this item");
+        return dlp_fail(item->call, EINVAL, "there is no path for this item");
     if (rc == 0 && q->at.offset > INT64_MAX)
-        return dlp_item_fail(item, EINVAL, "offset %" PRIu64 " is past any file", q->at.offset);
+        return dlp_fail(item->call, EINVAL, "offset %" PRIu64 " is past any file", q->at.offset);
     return rc;
 }
 
@@ -253,30 +253,30 @@ static int dlpi_file_complain(const dlp_files *f, const dlpi_file *q) {
     char buf[152];
     const char *name = dlpi_file_name(q, buf, sizeof buf);
     switch (q->what) {
-    case DLPI_FILE_NO_OPEN: return dlp_item_fail(q->item, q->errnum, "%s: cannot be opened", name);
-    case DLPI_FILE_NO_STAT: return dlp_item_fail(q->item, q->errnum, "%s: fstat failed", name);
+    case DLPI_FILE_NO_OPEN: return dlp_fail(q->item->call, q->errnum, "%s: cannot be opened", name);
+    case DLPI_FILE_NO_STAT: return dlp_fail(q->item->call, q->errnum, "%s: fstat failed", name);
     case DLPI_FILE_IRREGULAR:
-        return dlp_item_fail(q->item, q->errnum, "%s: %s", name,
-                             q->errnum ? "is a directory" : "is no regular file");
+        return dlp_fail(q->item->call, q->errnum, "%s: %s", name,
+                        q->errnum ? "is a directory" : "is no regular file");
     case DLPI_FILE_OUTSIDE:
-        return dlp_item_fail(q->item, 0,
-                             "%s: has %" PRIu64 " bytes, the item has %" PRIu64 " from %" PRIu64,
-                             name, q->size, q->at.length, q->at.offset);
+        return dlp_fail(q->item->call, 0,
+                        "%s: has %" PRIu64 " bytes, the item has %" PRIu64 " from %" PRIu64, name,
+                        q->size, q->at.length, q->at.offset);
     case DLPI_FILE_TOO_BIG:
     case DLPI_FILE_TOO_SMALL:
-        dlp_item_fail(q->item, 0, "%s: %" PRIu64 " bytes, %s %" PRIu64, name, q->want,
-                      f->d.direct && !f->ragged ? "the field takes" : "the most are", f->capacity);
+        dlp_fail(q->item->call, 0, "%s: %" PRIu64 " bytes, %s %" PRIu64, name, q->want,
+                 f->d.direct && !f->ragged ? "the field takes" : "the most are", f->capacity);
         return DLP_ERR_LENGTH;
     case DLPI_FILE_RAGGED:
-        dlp_item_fail(q->item, 0, "%s: %" PRIu64 " bytes are not whole rows of %" PRIu64, name,
-                      q->want, f->unit);
+        dlp_fail(q->item->call, 0, "%s: %" PRIu64 " bytes are not whole rows of %" PRIu64, name,
+                 q->want, f->unit);
         return DLP_ERR_LENGTH;
     case DLPI_FILE_NO_READ:
-        return dlp_item_fail(q->item, q->errnum, "%s: cannot be read, at byte %" PRIu64, name,
-                             q->at.offset + q->got);
+        return dlp_fail(q->item->call, q->errnum, "%s: cannot be read, at byte %" PRIu64, name,
+                        q->at.offset + q->got);
     default:
-        return dlp_item_fail(q->item, 0, "%s: ended after %" PRIu64 " of %" PRIu64 " bytes", name,
-                             q->got, q->want);
+        return dlp_fail(q->item->call, 0, "%s: ended after %" PRIu64 " of %" PRIu64 " bytes", name,
+                        q->got, q->want);
     }
 }
 
@@ -573,7 +573,7 @@ static void dlpi_files_give(dlpi_files_worker *w, dlpi_file *q) {
 }
 
 static int dlpi_files_no_worker(const dlp_item *item) {
-    return dlp_item_fail(item, 0, "a source of files wants the workers that dlp_files_wire sets");
+    return dlp_fail(item->call, 0, "a source of files wants the workers that dlp_files_wire sets");
 }
 
 /* dlp_dataset.fetch: the whole file, now. */

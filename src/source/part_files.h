@@ -22,16 +22,15 @@ static const char *dlpi_path_end(const char *path) {
 
 static int dlpi_file_fail(const dlp_part *part, const char *path, const char *call) {
     int errnum = errno;
-    return dlp_part_fail(part, errnum, "%s: %s: %s", dlpi_path_end(path), call, strerror(errnum));
+    return dlp_fail(part->call, errnum, "%s: %s: %s", dlpi_path_end(path), call, strerror(errnum));
 }
 
 /* The download's own words, with the path before them. */
 static int dlpi_download_fail(const dlp_part *part, const char *path, int rc) {
-    const dlpi_wblock *wb = ((dlpi_worker *)part->internal)->wb;
     char text[256];
-    memcpy(text, wb->message, sizeof text);
+    memcpy(text, part->call->message, sizeof text);
     if (text[0] == 0) snprintf(text, sizeof text, "download returned %d", rc);
-    dlp_part_fail(part, wb->message_errno, "%s: %.100s", dlpi_path_end(path), text);
+    dlp_fail(part->call, *part->call->errnum, "%s: %.100s", dlpi_path_end(path), text);
     return rc == DLP_ERR_LENGTH ? rc : DLP_ERR_CALLBACK; /* no part is left out by a download */
 }
 
@@ -160,7 +159,7 @@ static int dlpi_file_read(const dlp_part *part, int fd, const char *path, uint64
         if (got < 0 && errno == EINTR) continue;
         if (got < 0) return dlpi_file_fail(part, path, "read");
         if (got == 0)
-            return dlp_part_fail(part, 0, "%s: it was cut while it was read", dlpi_path_end(path));
+            return dlp_fail(part->call, 0, "%s: it was cut while it was read", dlpi_path_end(path));
         to += got;
         offset += (uint64_t)got;
         n -= (uint64_t)got;
@@ -174,14 +173,14 @@ static int dlpi_part_read(const dlp_part_file *file, dlp_part *part, int fd, con
     if (fstat(fd, &st) != 0) return dlpi_file_fail(part, path, "fstat");
     size = (uint64_t)st.st_size;
     if (file->offset > size || n > size - file->offset)
-        return dlp_part_fail(part, 0,
-                             "%s: %" PRIu64 " bytes from %" PRIu64 " on are past its %" PRIu64,
-                             dlpi_path_end(path), n, file->offset, size);
+        return dlp_fail(part->call, 0,
+                        "%s: %" PRIu64 " bytes from %" PRIu64 " on are past its %" PRIu64,
+                        dlpi_path_end(path), n, file->offset, size);
     if (n == 0) n = size - file->offset;
     part->bytes = n;
     if (n <= part->capacity) return dlpi_file_read(part, fd, path, file->offset, n);
-    dlp_part_fail(part, 0, "%s: %" PRIu64 " bytes, max_part_bytes is %" PRIu64, dlpi_path_end(path),
-                  n, part->capacity);
+    dlp_fail(part->call, 0, "%s: %" PRIu64 " bytes, max_part_bytes is %" PRIu64,
+             dlpi_path_end(path), n, part->capacity);
     return DLP_ERR_LENGTH;
 }
 
@@ -203,7 +202,7 @@ DLPDEF int dlp_part_files_load(void *files, dlp_part *part) {
     const char *name;
     int fd, rc = 0;
     if (part->index >= f->n_files)
-        return dlp_part_fail(part, 0, "there are %" PRIu64 " files", f->n_files);
+        return dlp_fail(part->call, 0, "there are %" PRIu64 " files", f->n_files);
     name = f->files[part->index].path;
     if (snprintf(path, sizeof path, "%s%s%s", f->dir ? f->dir : "", f->dir ? "/" : "", name) >=
         (int)sizeof path) {

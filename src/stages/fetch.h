@@ -42,7 +42,7 @@ typedef struct dlpi_attempt { /* at one row, which a worker has in hand */
     dlp_item item;            /* first: what a source gives back is the attempt */
     void *data[DLP_MAX_FIELDS];
     uint64_t length[DLP_MAX_FIELDS];
-    dlpi_note note;
+    dlp_call note;
     char message[256];
     int32_t errnum;
     int32_t code; /* what its callback returned, in a thread */
@@ -195,7 +195,7 @@ static void dlpi_attempt_item(const dlpi_worker *w, dlpi_attempt *a) {
     a->item = w->item;
     a->item.data = a->data;
     a->item.length = a->length;
-    a->item.internal = &a->note;
+    a->item.call = &a->note;
 }
 
 /* The callback of an attempt came to rc, a code: done, or what the policy says. */
@@ -717,7 +717,7 @@ static void dlpi_in_flight_init(dlpi_worker *w) {
         a->note.message = a->message;
         a->note.errnum = &a->errnum;
         a->note.w = w;
-        a->item.internal = &a->note;
+        a->item.call = &a->note;
         a->own = dlpi_own_row(w->p, w, 1 + i);
         dlpi_attempt_put(fl, a, DLPI_ATTEMPT_FREE);
     }

@@ -736,7 +736,7 @@ static int dlpi_part_try(dlpi_worker *w, uint32_t c, dlpi_pcell *cell) {
                      .attempt = dlpi_rec_tries(cell->rec),
                      .worker = (uint32_t)w->id,
                      .worker_state = w->state,
-                     .internal = w};
+                     .call = &w->note};
     int rc = dlpi_part_verdict(w, cell);
     if (rc != 0) return rc;
     rc = dlpi_item_returned(w, ((dlp_part_fn)w->st->own)(w->st->user, &part));

@@ -219,15 +219,6 @@ DLPDEF uint64_t dlp_chunk_row(const dlp_chunk *c, uint64_t k) {
            (c->shuffled ? dlp_permutation_at(&l->order, l->from + k) : l->from + k);
 }
 
-DLPDEF int dlp_chunk_fail(const dlp_chunk *c, int errnum, const char *format, ...) {
-    const dlpi_load_call *l = c->internal;
-    va_list args;
-    va_start(args, format);
-    dlpi_note_write(&l->w->note, errnum, format, args);
-    va_end(args);
-    return DLP_ERR_CALLBACK;
-}
-
 /* Load the run of rows that has gathered in l, if any. */
 static int dlpi_load_run(dlpi_load_call *l, const dlp_item *it) {
     const dlp_pipe *p = l->w->p;
@@ -264,6 +255,7 @@ static int dlpi_chunk_load(dlpi_worker *w, const dlp_item *it) {
                       .shuffled = dlpi_split_of(p)->d.shuffle_rows,
                       .worker_state = it->worker_state,
                       .data = l.data,
+                      .call = it->call,
                       .internal = &l};
     l.c.chunk_first = it->index * dlpi_split_of(p)->d.chunk_rows;
     if (l.c.chunk_rows < rows) return DLP_SKIP;
@@ -285,7 +277,7 @@ static int dlpi_chunk_load(dlpi_worker *w, const dlp_item *it) {
 
 /* The fetch of a pipe of chunks. */
 static int dlpi_chunk_fetch(void *user, dlp_item *it) {
-    dlpi_worker *w = ((const dlpi_note *)it->internal)->w;
+    dlpi_worker *w = it->call->w;
     const dlp_pipe *p = w->p;
     uint32_t s = (uint32_t)(DLPI_LOAD_RLX(&w->wb->running) >> 32); /* X2, own */
     uint64_t *word, key;

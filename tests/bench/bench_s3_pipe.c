@@ -152,7 +152,7 @@ static void decoder_over(void *user, int worker, void *state) {
 static int decode_item(void *user, void *state, dlp_item *item, const void *bytes, uint64_t n) {
     const char *why = decode(state, bytes, n, item->data[0]);
     DLPI_UNUSED(user);
-    return why == NULL ? 0 : dlp_item_fail(item, 0, "%s", why);
+    return why == NULL ? 0 : dlp_fail(item->call, 0, "%s", why);
 }
 
 /* The bucket's list says which items there are. */

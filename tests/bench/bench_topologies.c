@@ -109,9 +109,9 @@ static const char *group_picture(const void *bytes, size_t n, uint64_t i, uint8_
 static int picture_of(const struct folder *f, dlp_item *item) {
     uint32_t number = f->first + (uint32_t)item->index;
     size_t n = folder_read(f, number);
-    if (n == 0) { return dlp_item_fail(item, errno, "%05u.jpg cannot be read", number); }
+    if (n == 0) { return dlp_fail(item->call, errno, "%05u.jpg cannot be read", number); }
     const char *why = decode(&mine.decoder, mine.file, n, item->data[0]);
-    return why == NULL ? 0 : dlp_item_fail(item, 0, "%05u.jpg: %s", number, why);
+    return why == NULL ? 0 : dlp_fail(item->call, 0, "%05u.jpg: %s", number, why);
 }
 
 static int fetch_picture(void *user, dlp_item *item) {
@@ -175,7 +175,7 @@ static int load_part(void *user, dlp_part *part) {
     const struct folder *f = user;
     size_t n = group_read(f, f->first + (uint32_t)part->first);
     if (n == 0 || n > part->capacity) {
-        return dlp_part_fail(part, n == 0 ? errno : EFBIG, "no group of pictures");
+        return dlp_fail(part->call, n == 0 ? errno : EFBIG, "no group of pictures");
     }
     memcpy(part->data, mine.file, n);
     part->bytes = n;
@@ -186,18 +186,18 @@ static int fetch_from_part(void *user, dlp_item *item) {
     const dlp_part *part = item->part;
     const char *why = group_picture(part->data, part->bytes, part->item, item->data[0]);
     DLPI_UNUSED(user);
-    return why == NULL ? 0 : dlp_item_fail(item, 0, "picture %d: %s", (int)part->item, why);
+    return why == NULL ? 0 : dlp_fail(item->call, 0, "picture %d: %s", (int)part->item, why);
 }
 
 /* A chunk: all pictures of a file, decoded one behind the other. */
 static int load_chunk(void *user, dlp_chunk *c) {
     const struct folder *f = user;
     size_t n = group_read(f, f->first + (uint32_t)c->chunk_first);
-    if (n == 0) { return dlp_chunk_fail(c, errno, "no group of pictures"); }
+    if (n == 0) { return dlp_fail(c->call, errno, "no group of pictures"); }
     for (uint64_t k = 0; k < c->count; k++) {
         uint64_t i = dlp_chunk_row(c, k) - c->chunk_first;
         const char *why = group_picture(mine.file, n, i, (uint8_t *)c->data[0] + k * PICTURE_BYTES);
-        if (why != NULL) { return dlp_chunk_fail(c, 0, "picture %d: %s", (int)i, why); }
+        if (why != NULL) { return dlp_fail(c->call, 0, "picture %d: %s", (int)i, why); }
     }
     return 0;
 }
@@ -415,14 +415,14 @@ struct bare_item {
     void *cell;
     char message[256];
     int32_t errnum;
-    dlpi_note note;
+    dlp_call note;
     uint32_t picture; /* of all epochs */
 };
 
 static dlp_item *bare_item(const struct bare *b, struct bare_item *i, uint32_t picture) {
     i->picture = picture;
-    i->note = (dlpi_note){.message = i->message, .errnum = &i->errnum};
-    i->item = (dlp_item){.index = picture % b->folder->n, .data = &i->cell, .internal = &i->note};
+    i->note = (dlp_call){.message = i->message, .errnum = &i->errnum};
+    i->item = (dlp_item){.index = picture % b->folder->n, .data = &i->cell, .call = &i->note};
     return &i->item;
 }
 

@@ -41,7 +41,7 @@ static int fuzz_collate(void *user, dlp_collate *c) {
 }
 
 static int fuzz_fetch(void *user, dlp_item *it) {
-    if (it->index % 9 == 4) return dlp_item_fail(it, EIO, "unreadable");
+    if (it->index % 9 == 4) return dlp_fail(it->call, EIO, "unreadable");
     return rig_fetch(user, it);
 }
 

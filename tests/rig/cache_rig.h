@@ -55,9 +55,9 @@ static inline int cache_fetch(void *user, dlp_item *it) {
     uint32_t label = (uint32_t)it->index;
     bool bad = c->fail_every && it->index % (uint64_t)c->fail_every == 4;
     __atomic_add_fetch(bad ? &c->count->bad_calls : &c->count->calls, 1, __ATOMIC_RELAXED);
-    if (bad) return c->skip ? DLP_SKIP : dlp_item_fail(it, EIO, "unreadable");
+    if (bad) return c->skip ? DLP_SKIP : dlp_fail(it->call, EIO, "unreadable");
     if (c->flaky && __atomic_exchange_n(&c->count->tried[it->index], 1, __ATOMIC_RELAXED) == 0)
-        return dlp_item_fail(it, EAGAIN, "not yet");
+        return dlp_fail(it->call, EAGAIN, "not yet");
     if (c->draws && (c->draw_every == 0 || it->index % (uint64_t)c->draw_every == 1))
         words[2] = dlp_item_random(it, 7);
     if (c->ragged) it->length[0] = it->index % 4;

@@ -94,7 +94,7 @@ static inline int load(void *user, dlp_chunk *c) {
         __atomic_add_fetch(&s->failures, 1, __ATOMIC_RELAXED);
     if (s->bad_times && (uint64_t)s->bad_chunk == c->index &&
         (s->bad_times < 0 || call <= s->bad_times))
-        return dlp_chunk_fail(c, 5, "chunk %d is bad", s->bad_chunk);
+        return dlp_fail(c->call, 5, "chunk %d is bad", s->bad_chunk);
     for (uint64_t k = 0; k < c->count; k++) {
         uint64_t row = dlp_chunk_row(c, k);
         if (row < c->chunk_first || row >= c->chunk_first + c->chunk_rows)

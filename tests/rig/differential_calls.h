@@ -107,7 +107,7 @@ static int item_says(const dlp_item *it) {
     case 1: return DLP_ERR_KILLED;
     case 2: return DLP_ERR_BUDGET;
     case 3: return now_.kind == K_STREAM ? -1 : DLP_END;
-    default: return dlp_item_fail(it, 5, "item %d fails", (int)it->index);
+    default: return dlp_fail(it->call, 5, "item %d fails", (int)it->index);
     }
 }
 
@@ -308,8 +308,8 @@ static int call_load(void *user, dlp_part *part) {
     case FAULT_HEALS:
         if (part->attempt >= f.n) return 0;
         memset(to, 0xcc, part->items ? 8 : 0);
-        return dlp_part_fail(part, 6, "part %d heals", (int)part->index);
-    case FAULT_FAILS: return dlp_part_fail(part, 7, "part %d fails", (int)part->index);
+        return dlp_fail(part->call, 6, "part %d heals", (int)part->index);
+    case FAULT_FAILS: return dlp_fail(part->call, 7, "part %d fails", (int)part->index);
     case FAULT_SKIPS: return DLP_SKIP;
     case FAULT_KILLS:
         if (times_before(S_PARTS, part->index, 1) < f.n) die();
@@ -333,9 +333,9 @@ static int call_chunk(void *user, dlp_chunk *ch) {
     }
     if (f.kind == FAULT_HEALS && ch->attempt < f.n) {
         if (ch->count > 0) memset(w[0], 0xcc, sizeof w[0]);
-        return dlp_chunk_fail(ch, 6, "chunk %d heals", (int)ch->index);
+        return dlp_fail(ch->call, 6, "chunk %d heals", (int)ch->index);
     }
-    if (f.kind == FAULT_FAILS) return dlp_chunk_fail(ch, 7, "chunk %d fails", (int)ch->index);
+    if (f.kind == FAULT_FAILS) return dlp_fail(ch->call, 7, "chunk %d fails", (int)ch->index);
     if (f.kind == FAULT_SKIPS) return DLP_SKIP;
     if (f.kind == FAULT_KILLS && times_before(S_FETCH, ch->epoch, ch->index) < f.n) die();
     if (f.kind == FAULT_POISON) die();
@@ -408,7 +408,7 @@ static int call_collate(void *user, dlp_collate *c) {
         rc = (now_.collate == C_PAD ? dlp_collate_pad : dlp_collate_pack)(NULL, c);
     if (batch_fails(S_BATCH, c->epoch, batch_at(c->epoch, c->position))) {
         if (c->count > 0) memset(c->out[0].data, 0x77, 8);
-        return dlp_collate_fail(c, 5, "the collate fails");
+        return dlp_fail(c->call, 5, "the collate fails");
     }
     return rc;
 }

@@ -52,10 +52,10 @@ static inline int job_fails(const job *j, const dlp_item *it) {
     while (j->kills == 2) pause();
     if (j->policy == RETRIES || j->policy == BACKS_OFF)
         return it->attempt < 1 + it->index % 3
-                   ? dlp_item_fail(it, 5, "item %d fails", (int)it->index)
+                   ? dlp_fail(it->call, 5, "item %d fails", (int)it->index)
                    : 0;
     if (j->policy == SKIPS) return DLP_SKIP;
-    return dlp_item_fail(it, 7, "item %d is bad", (int)it->index);
+    return dlp_fail(it->call, 7, "item %d is bad", (int)it->index);
 }
 
 static inline int job_item(const job *j, const dlp_item *it) {

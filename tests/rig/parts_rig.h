@@ -20,7 +20,7 @@ typedef struct parts_seen {
     uint32_t fail_part;  /* part + 1 that fails, and */
     uint32_t fail_times; /* so often; 0: always */
     uint32_t fail_first; /* n: only the first n loads of it fail */
-    uint32_t fail_how;   /* code that load returns; 0: by dlp_part_fail */
+    uint32_t fail_how;   /* code that load returns; 0: by dlp_fail */
     uint32_t sleep_us;   /* of each load */
     uint32_t kill_every; /* n: every n-th load ends its process */
     uint32_t poison;     /* part + 1 that ends each process that loads it */
@@ -56,7 +56,7 @@ static inline int parts_load(void *user, dlp_part *part) {
         (s->fail_first == 0 ||
          __atomic_fetch_add(&s->failed, 1, __ATOMIC_SEQ_CST) < s->fail_first)) {
         part->bytes = part->capacity;
-        if (s->fail_how == 0) return dlp_part_fail(part, 5, "shard-%d is torn", (int)part->index);
+        if (s->fail_how == 0) return dlp_fail(part->call, 5, "shard-%d is torn", (int)part->index);
         if (s->fail_how != (uint32_t)-DLP_ERR_LENGTH) return (int)s->fail_how;
         part->bytes = part->capacity + 1;
         return 0;

@@ -96,7 +96,7 @@ static inline void world_fill(s3_mock *m) {
 static inline int world_fetch(void *user, dlp_item *item) {
     const world *w = user;
     const char *path = w->item[item->index].path;
-    if (path[0] == 0) return dlp_item_fail(item, 0, "s3://photos/ is not there");
+    if (path[0] == 0) return dlp_fail(item->call, 0, "s3://photos/ is not there");
     s3_mock_fill(path, 0, w->item[item->index].at, item->data[0], w->item[item->index].n);
     item->length[0] = w->item[item->index].n;
     return 0;
@@ -230,7 +230,7 @@ static inline int parts_memory(void *user, dlp_part *part) {
 static inline int parts_fetch(void *user, dlp_item *item) {
     (void)user;
     if (item->part->bytes != item->part->items * PART_ROW)
-        return dlp_item_fail(item, 0, "the part has %d bytes", (int)item->part->bytes);
+        return dlp_fail(item->call, 0, "the part has %d bytes", (int)item->part->bytes);
     memcpy(item->data[0], (const uint8_t *)item->part->data + item->part->item * PART_ROW,
            PART_ROW);
     return 0;

@@ -49,11 +49,11 @@ static int placement_; /* of all workers */
 static int item_fails(const work *w, const dlp_item *it) {
     if (w->policy == FINE) return 0;
     if (w->policy == RAISES)
-        return it->index == RAISED ? dlp_item_fail(it, 9, "item %d is bad", (int)it->index) : 0;
+        return it->index == RAISED ? dlp_fail(it->call, 9, "item %d is bad", (int)it->index) : 0;
     if (it->index % 7 != 3 || (w->policy == BACKS_OFF && it->index % 2)) return 0;
     if (w->policy == SKIPS) return DLP_SKIP;
     if (w->policy == REPLACES || w->policy == SHORTENS || it->attempt < 1 + it->index % 2)
-        return dlp_item_fail(it, 5, "item %d fails", (int)it->index);
+        return dlp_fail(it->call, 5, "item %d fails", (int)it->index);
     return 0;
 }
 
@@ -321,11 +321,11 @@ static int load_chunk(void *user, dlp_chunk *c) {
     const work *w = user;
     if (w->slow > 0) test_nap((uint64_t)w->slow * 1000);
     if (w->policy == RAISES && c->index == RAISED / CHUNK)
-        return dlp_chunk_fail(c, 9, "chunk %d is bad", (int)c->index);
+        return dlp_fail(c->call, 9, "chunk %d is bad", (int)c->index);
     if (w->policy != FINE && w->policy != RAISES && c->index == 1) {
         if (w->policy == SKIPS) return DLP_SKIP;
         if (w->policy == REPLACES || w->policy == SHORTENS || c->attempt < 2)
-            return dlp_chunk_fail(c, 5, "chunk %d fails", (int)c->index);
+            return dlp_fail(c->call, 5, "chunk %d fails", (int)c->index);
     }
     for (uint64_t i = 0; i < c->count; i++) {
         uint64_t words[3], row = dlp_chunk_row(c, i);
@@ -395,7 +395,7 @@ static int fetch_of_part(void *user, dlp_item *it) {
     uint64_t index;
     memcpy(&index, it->part->data, sizeof index);
     if (it->part->first + it->part->item != it->index || index != it->part->index)
-        return dlp_item_fail(it, 99, "another part");
+        return dlp_fail(it->call, 99, "another part");
     return item_write(user, it);
 }
 

@@ -64,8 +64,8 @@ static const dlp_field one_field[1] = {{"word", DLP_U64, 1, {4}, 0, 0}};
 /* ---- sources: some items fail for good, some once ---- */
 
 static int item_fails(const dlp_item *it) {
-    if (it->index % 97 == 5) return dlp_item_fail(it, 5, "item %d is bad", (int)it->index);
-    if (it->index % 31 == 7 && it->attempt == 0) return dlp_item_fail(it, 11, "not yet");
+    if (it->index % 97 == 5) return dlp_fail(it->call, 5, "item %d is bad", (int)it->index);
+    if (it->index % 31 == 7 && it->attempt == 0) return dlp_fail(it->call, 11, "not yet");
     return 0;
 }
 
@@ -84,7 +84,7 @@ static int any_part(void *user, dlp_part *part) {
     (void)user;
     part->bytes = 8;
     memcpy(part->data, &part->index, 8);
-    return part->index == 3 ? dlp_part_fail(part, 5, "part 3 is bad") : 0;
+    return part->index == 3 ? dlp_fail(part->call, 5, "part 3 is bad") : 0;
 }
 
 static int any_chunk(void *user, dlp_chunk *c) {

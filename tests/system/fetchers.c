@@ -103,7 +103,7 @@ static void bytes__cache__as_inline_without(void) {
 
 static int wordless_fetch(void *user, dlp_item *it) {
     (void)user;
-    return dlp_item_fail(it, 28, "%s", "");
+    return dlp_fail(it->call, 28, "%s", "");
 }
 
 /* Who fails with an errno and without words is told with that errno, whoever fetches. */
@@ -126,7 +126,7 @@ static void errors__errno_without_words__kept(void) {
 static int refusing_submit(void *user, void *state, dlp_item *it) {
     (void)user;
     (void)state;
-    return dlp_item_fail(it, 5, "not now");
+    return dlp_fail(it->call, 5, "not now");
 }
 
 /* An item that waits for its next try is in nobody's hands: a death is not its doing. */

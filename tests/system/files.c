@@ -94,7 +94,7 @@ typedef struct place { /* of an item */
 static place places[FILES];
 static char fake_message[256]; /* where an item's words go */
 static int32_t fake_errnum;
-static dlpi_note fake = {.message = fake_message, .errnum = &fake_errnum};
+static dlp_call fake = {.message = fake_message, .errnum = &fake_errnum};
 
 static void place_set(uint64_t i) {
     place *p = &places[i];
@@ -103,7 +103,7 @@ static void place_set(uint64_t i) {
     p->item.index = i;
     p->item.data = p->data;
     p->item.length = p->length;
-    p->item.internal = &fake;
+    p->item.call = &fake;
     p->data[0] = p->bytes;
 }
 
@@ -294,7 +294,7 @@ static int locate(void *user, const dlp_item *item, dlp_extent *out) {
     if (i % 4 >= 2) out->fd = shared_fd;
     out->offset = 100 * i;
     out->length = i % 4 == 3 ? 0 : 50 * i;
-    if (i == 40) return dlp_item_fail(item, 5, "no item 40");
+    if (i == 40) return dlp_fail(item->call, 5, "no item 40");
     if (i == 41) out->path = NULL;
     return 0;
 }

@@ -15,7 +15,7 @@ static void sleep_ms(uint32_t ms) {
 }
 
 static int watch_fetch(void *user, dlp_item *it) {
-    if (fail_every && it->index % fail_every == 3) return dlp_item_fail(it, EIO, "torn page");
+    if (fail_every && it->index % fail_every == 3) return dlp_fail(it->call, EIO, "torn page");
     return rig_fetch(user, it);
 }
 

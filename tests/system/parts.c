@@ -536,7 +536,7 @@ static void load_error__raise__comes_with_the_first_batch_in_need(void) {
 
 /* Words of a part that was loaded well are not told of the next one. */
 static int chatty_load(void *user, dlp_part *part) {
-    if (part->index == 3) dlp_part_fail(part, 12, "all is well");
+    if (part->index == 3) dlp_fail(part->call, 12, "all is well");
     return part->index == 4 ? -3 : parts_load(user, part);
 }
 
@@ -704,7 +704,7 @@ static void batch__fetched_again__its_parts_are_there(void) {
 }
 
 static int fetch_sometimes(void *user, dlp_item *it) {
-    if (it->index % 5 == 3) return dlp_item_fail(it, 0, "no item");
+    if (it->index % 5 == 3) return dlp_fail(it->call, 0, "no item");
     return parts_fetch(user, it);
 }
 
@@ -928,7 +928,7 @@ static int download(void *user, const dlp_part *part, const char *path, int fd) 
     n = __atomic_add_fetch(&downloads[part->index], 1, __ATOMIC_SEQ_CST);
     parts_nap(300);
     if (downloads_fail == part->index + 1 && (!downloads_once || n == 1))
-        return dlp_part_fail(part, 110, "the server is away");
+        return dlp_fail(part->call, 110, "the server is away");
     return parts_write(downloads_of, part->index, fd);
 }
 
@@ -974,7 +974,7 @@ static void *want_file(void *arg) {
     part.data = bytes[me];
     part.index = 3;
     part.capacity = sizeof bytes[me];
-    part.internal = &workers[me];
+    part.call = &workers[me].note;
     rc = dlp_part_files_load(&wanted, &part);
     if (rc == 0 && part.bytes == 21 * 8)
         for (uint64_t i = 0; i < 21; i++)
@@ -1093,7 +1093,7 @@ static int want_once(int *errnum) {
     part.data = bytes;
     part.index = 3;
     part.capacity = sizeof bytes;
-    part.internal = &worker;
+    part.call = &worker.note;
     rc = dlp_part_files_load(&wanted, &part);
     *errnum = block.message_errno;
     return rc;

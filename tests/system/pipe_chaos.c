@@ -51,13 +51,13 @@ static int chaos_fetch(void *user, dlp_item *it) {
     int rc = rig_fetch(user, it);
     if (!row_fails(it, 0)) return rc;
     memset(it->data[0], 0x5a, 24);
-    return dlp_item_fail(it, 0, "fetch fails");
+    return dlp_fail(it->call, 0, "fetch fails");
 }
 
 static int chaos_map(void *user, dlp_item *it) {
     if (!row_fails(it, *(int *)user)) return rig_item_map(NULL, it);
     if (!plan.idempotent) memset(it->data[0], 0xa5, 24);
-    return dlp_item_fail(it, 0, "map fails");
+    return dlp_fail(it->call, 0, "map fails");
 }
 
 /* ---- a device whose copies take a while ---- */

@@ -38,7 +38,7 @@ static int maybe_fail(const stage_fault *f, const dlp_item *it) {
     if (f->plan->sleep_us && it->index % 16 == 0) nap_us(f->plan->sleep_us);
     if (fails == LEAVES) return DLP_SKIP;
     if (fails == ALWAYS || it->attempt < fails)
-        return dlp_item_fail(it, 5, "stage %d cannot have item %d", f->stage, (int)it->index);
+        return dlp_fail(it->call, 5, "stage %d cannot have item %d", f->stage, (int)it->index);
     return 0;
 }
 
@@ -582,7 +582,7 @@ static int failing_collate(void *user, dlp_collate *c) {
     if (c->position / 10 == f->in_epoch &&
         __atomic_add_fetch(&f->calls, 1, __ATOMIC_RELAXED) <= f->times) {
         memset(c->out[0].data, 0xee, 16);
-        return dlp_collate_fail(c, 7, "no collate for %d", (int)c->position);
+        return dlp_fail(c->call, 7, "no collate for %d", (int)c->position);
     }
     return dlp_collate_pad(NULL, c);
 }
@@ -591,7 +591,7 @@ static int failing_map(void *user, dlp_batch *b, void *state) {
     batch_fault *f = user;
     if (b->in_epoch == f->in_epoch &&
         __atomic_add_fetch(&f->calls, 1, __ATOMIC_RELAXED) <= f->times)
-        return -3;
+        return dlp_fail(b->call, 8, "no map for %d", (int)b->position);
     return rig_batch_map(NULL, b, state);
 }
 
@@ -623,6 +623,7 @@ static void errors__batch_callback_fails__retried_or_told(void) {
             if (rig_open(&r, &p) != DLP_OK) return;
             while ((rc = dlp_pipe_next_timeout(p, &b, 20000)) == DLP_OK) {
                 CHECK(rig_batch_same(&r, b, 0, (uint64_t)n++));
+                CHECK(b->call == NULL && dlp_fail(b->call, 0, "not now") == DLP_ERR_CALLBACK);
                 CHECK(dlp_pipe_release(p, b) == DLP_OK);
             }
             if (f.times == 2) {
@@ -631,8 +632,8 @@ static void errors__batch_callback_fails__retried_or_told(void) {
                 const dlp_error *e = dlp_pipe_error(p);
                 CHECK(rc == DLP_ERR_CALLBACK && n == 7 && f.calls == 3);
                 CHECK(e->position == 70 && strcmp(e->stage, map ? "map" : "batch") == 0);
-                CHECK(strstr(e->message, map ? "-3" : "no collate for 70") != NULL &&
-                      e->errnum == (map ? 0 : 7));
+                CHECK(strstr(e->message, map ? "no map for 70" : "no collate for 70") != NULL &&
+                      e->errnum == (map ? 8 : 7));
             }
             CHECK(dlp_pipe_close(p) == DLP_OK);
         }
@@ -646,9 +647,9 @@ typedef struct odd {
 } odd;
 
 static int odd_item(const odd *o, dlp_item *it) {
-    if (o->words == 2 && it->index == 6) dlp_item_fail(it, 12, "all is well");
+    if (o->words == 2 && it->index == 6) dlp_fail(it->call, 12, "all is well");
     if (it->index != 7) return 0;
-    if (o->words == 1) dlp_item_fail(it, 5, "seven");
+    if (o->words == 1) dlp_fail(it->call, 5, "seven");
     return o->code;
 }
 
@@ -661,12 +662,13 @@ static int odd_map(void *user, dlp_item *it) { return odd_item(user, it); }
 
 static int odd_batch_map(void *user, dlp_batch *b, void *state) {
     (void)state;
+    if (b->in_epoch == 1 && ((const odd *)user)->words == 1) dlp_fail(b->call, 5, "seven");
     return b->in_epoch == 1 ? ((const odd *)user)->code : 0;
 }
 
 static int odd_collate(void *user, dlp_collate *c) {
     const odd *o = user;
-    if (o->words == 2 && c->position == 0) dlp_collate_fail(c, 12, "all is well");
+    if (o->words == 2 && c->position == 0) dlp_fail(c->call, 12, "all is well");
     if (c->position == 5) return o->code;
     return dlp_collate_pad(NULL, c);
 }
@@ -746,7 +748,7 @@ static void errors__callback_returns_any_number__a_failure_that_names_it(void) {
 
 /* Words that an item said, and then did well, are not told of the next one. */
 static void errors__words_of_another_item__not_told(void) {
-    for (int place = 0; place < ODD_BATCH_MAP; place++)
+    for (int place = 0; place < ODD_PLACES; place++)
         for (int words = 1; words < 3; words++)
             for (int workers = 0; workers < 2; workers++) {
                 rig r;
@@ -908,7 +910,8 @@ static int spoiling_fetch(void *user, dlp_item *it) {
     it->row = it->attempt = it->n_fields = 99;
     it->data[0] = it->data[1] = NULL;
     it->worker = 77;
-    it->worker_state = it->internal = NULL;
+    it->worker_state = NULL;
+    it->call = NULL;
     it->data = NULL;
     it->length = NULL;
     return rc;
@@ -1024,7 +1027,7 @@ static void pipe_error__nothing_wrong__as_documented(void) {
 static int broken_fetch(void *user, dlp_item *it) {
     rig_fetch(NULL, it);
     if (user != NULL) return DLP_SKIP;
-    if (it->index % 10 == 4) return dlp_item_fail(it, EIO, "picture %d is cut", (int)it->index);
+    if (it->index % 10 == 4) return dlp_fail(it->call, EIO, "picture %d is cut", (int)it->index);
     return it->index % 10 == 5 ? -77 : 0;
 }
 

@@ -221,7 +221,7 @@ static int flaky_fetch(void *user, dlp_item *it) {
     int rc = rig_fetch(user, it);
     if (it->index % 29 == 3 || it->attempt < it->index % 3) {
         memset(it->data[0], 0x5a, 24);
-        return dlp_item_fail(it, 5, "no item %d", (int)it->index);
+        return dlp_fail(it->call, 5, "no item %d", (int)it->index);
     }
     return rc;
 }
@@ -483,7 +483,7 @@ static void shm__worker_init_fails__told(void) {
 }
 
 static int item_57(void *user, dlp_item *it) {
-    if (it->index == 57) return dlp_item_fail(it, 28, "nothing for %d", (int)it->index);
+    if (it->index == 57) return dlp_fail(it->call, 28, "nothing for %d", (int)it->index);
     return user ? rig_item_map(NULL, it) : rig_fetch(NULL, it);
 }
 
@@ -494,7 +494,7 @@ static int batch_5(void *user, dlp_batch *b, void *state) {
 }
 
 static int collate_5(void *user, dlp_collate *c) {
-    if (c->position == 50) return dlp_collate_fail(c, 29, "no batch at %d", (int)c->position);
+    if (c->position == 50) return dlp_fail(c->call, 29, "no batch at %d", (int)c->position);
     return dlp_collate_pad(user, c);
 }
 

@@ -481,7 +481,7 @@ static void owner__killed_or_stopped__consumers_are_told(int place) {
 }
 
 static int failing_fetch(void *user, dlp_item *it) {
-    if (it->epoch == 1 && it->position == 100) return dlp_item_fail(it, 5, "bad item");
+    if (it->epoch == 1 && it->position == 100) return dlp_fail(it->call, 5, "bad item");
     return rig_fetch(user, it);
 }
 

@@ -855,10 +855,10 @@ static uint64_t harmless_function(void *user, uint64_t epoch, uint64_t position)
     return position + epoch * 0;
 }
 static int picky(void *user, dlp_item *it) {
-    return it->index == 137 ? dlp_item_fail(it, 0, "not this one") : rig_fetch(user, it);
+    return it->index == 137 ? dlp_fail(it->call, 0, "not this one") : rig_fetch(user, it);
 }
 static int picky_map(void *user, dlp_item *it) {
-    return it->index == 137 ? dlp_item_fail(it, 0, "not this one") : rig_item_map(user, it);
+    return it->index == 137 ? dlp_fail(it->call, 0, "not this one") : rig_item_map(user, it);
 }
 
 /* The sampler's function dies at one position (0; 2: unordered; 4: among threads that fetch), or
@@ -919,7 +919,7 @@ static int deadly_once(void *user, dlp_item *it) {
 static int last_words(const int *kind, const dlp_item *it) {
     if (it->index == 40 && get(&common->go) == 0) {
         set(&common->go, 1);
-        dlp_item_fail(it, EIO, "famous last words");
+        dlp_fail(it->call, EIO, "famous last words");
         raise(SIGKILL);
     }
     return *kind < 3 && it->index == (const uint64_t[]){40, 41, 56}[*kind] ? -3 : 0;

@@ -63,12 +63,12 @@ static void made_worker_exit(void *user, int worker, void *state) {
 }
 
 static int made_fetch(void *user, dlp_item *it) {
-    if (!in_worker(user, 0)) return dlp_item_fail(it, 0, "fetch is not where it should be");
+    if (!in_worker(user, 0)) return dlp_fail(it->call, 0, "fetch is not where it should be");
     return rig_fetch(user, it);
 }
 
 static int made_item_map(void *user, dlp_item *it) {
-    if (!in_worker(user, 1)) return dlp_item_fail(it, 0, "the map is not where it should be");
+    if (!in_worker(user, 1)) return dlp_fail(it->call, 0, "the map is not where it should be");
     return rig_item_map(user, it);
 }
 
@@ -91,14 +91,14 @@ static uint64_t made_replacement(void *user, uint64_t epoch, uint64_t position, 
 }
 
 static int picky_item_map(void *user, dlp_item *it) {
-    if (it->index % 10 == 7) return dlp_item_fail(it, 0, "none of these");
+    if (it->index % 10 == 7) return dlp_fail(it->call, 0, "none of these");
     return made_item_map(user, it);
 }
 
 /* Starts a program: the supervisor's line must not be in its environment. */
 static int shell_fetch(void *user, dlp_item *it) {
     if (it->index == 3 && system("test -z \"$DLPIPE_SHM_SUPERVISOR\"") != 0)
-        return dlp_item_fail(it, 0, "the environment has the supervisor's line");
+        return dlp_fail(it->call, 0, "the environment has the supervisor's line");
     return made_fetch(user, it);
 }
 
@@ -110,7 +110,7 @@ static int slow_fetch(void *user, dlp_item *it) {
 static int kept_fetch(void *user, dlp_item *it) { /* the same in each epoch */
     uint64_t words[3] = {it->index, it->index * 3, ~it->index};
     uint32_t label = (uint32_t)it->index;
-    if (!in_worker(user, 0)) return dlp_item_fail(it, 0, "fetch is not where it should be");
+    if (!in_worker(user, 0)) return dlp_fail(it->call, 0, "fetch is not where it should be");
     memcpy(it->data[0], words, sizeof words);
     memcpy(it->data[1], &label, sizeof label);
     return 0;

@@ -132,7 +132,7 @@ static uint32_t last_words_of; /* part that fails without words */
 static int last_words_load(void *user, dlp_part *part) {
     parts_seen *s = user;
     if (part->index == 3 && __atomic_fetch_add(&s->failed, 1, __ATOMIC_SEQ_CST) == 0) {
-        dlp_part_fail(part, 12, "famous last words");
+        dlp_fail(part->call, 12, "famous last words");
         raise(SIGKILL);
     }
     return part->index == last_words_of ? -3 : parts_load(user, part);

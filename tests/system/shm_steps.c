@@ -107,8 +107,7 @@ static int stage_fails(int stage, const dlp_item *it) {
     if (now_.mode == MODE_NONE || now_.fails != stage || !row_bad(it->index)) return 0;
     if (now_.mode == MODE_RETRY && it->attempt > 0) return 0;
     if (now_.mode == MODE_FLAKY) {
-        const dlpi_worker *w = (const dlpi_worker *)(const void *)((const uint8_t *)it->internal -
-                                                                   offsetof(dlpi_worker, note));
+        const dlpi_worker *w = it->call->w;
         uint32_t s = (uint32_t)(w->wb->running >> 32);
         if (dlpi_rec_kills(dlpi_slot_rec(pipe_, s)[it->row]) > 0) return 0;
     }
@@ -120,7 +119,7 @@ static int step_load(void *user, dlp_part *part) {
     uint64_t *to = part->data;
     (void)user;
     for (uint64_t i = 0; i < part->items; i++) put(&to[i], garbage());
-    if (now_.parts == 2 && part->attempt == 0) return dlp_part_fail(part, 0, "not yet");
+    if (now_.parts == 2 && part->attempt == 0) return dlp_fail(part->call, 0, "not yet");
     for (uint64_t i = 0; i < part->items; i++) put(&to[i], part->first + i);
     part->bytes = part->items * sizeof *to;
     return 0;

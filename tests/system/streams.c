@@ -33,14 +33,14 @@ static int source_fetch(void *user, dlp_item *it) {
     if (it->index + 1 == s->waits_at)
         while (__atomic_load_n(&s->failed, __ATOMIC_ACQUIRE) == 0) test_nap(2000000);
     if (it->index + 1 == s->fails_at)
-        return dlp_item_fail(it, 5, "item %d is broken", (int)it->index);
+        return dlp_fail(it->call, 5, "item %d is broken", (int)it->index);
     if (it->index >= length && s->fails_behind > 0 && it->index > length) {
         if (it->index + 1 == s->fails_behind) __atomic_store_n(&s->failed, 1, __ATOMIC_RELEASE);
-        return dlp_item_fail(it, 6, "there is nothing");
+        return dlp_fail(it->call, 6, "there is nothing");
     }
     if (it->index >= length) return DLP_END;
     if (s->skips && it->index % 3 == 2) return DLP_SKIP;
-    if (s->tries && it->index % 5 == 1 && it->attempt < 2) return dlp_item_fail(it, 7, "not yet");
+    if (s->tries && it->index % 5 == 1 && it->attempt < 2) return dlp_fail(it->call, 7, "not yet");
     return rig_fetch(user, it);
 }
 
@@ -57,8 +57,8 @@ static void stream_init(rig *r, source *s, uint64_t length) {
 /* What fails behind the end uses up nothing of max_skips; what fails before it does. */
 static int budget_fetch(void *user, dlp_item *it) {
     if (it->index == 50) return DLP_END;
-    if (it->index > 50) return dlp_item_fail(it, 6, "there is nothing");
-    if (it->index == 7 && it->epoch > 1) return dlp_item_fail(it, 5, "it is broken");
+    if (it->index > 50) return dlp_fail(it->call, 6, "there is nothing");
+    if (it->index == 7 && it->epoch > 1) return dlp_fail(it->call, 5, "it is broken");
     return rig_fetch(user, it);
 }
 
@@ -211,7 +211,7 @@ static int forward_fetch(void *user, dlp_item *it) {
     source *s = user;
     if (it->index == 0) s->place = 0; /* a new epoch */
     if (it->index != s->place && s->place < s->length[0])
-        return dlp_item_fail(it, 0, "%d instead of %d", (int)it->index, (int)s->place);
+        return dlp_fail(it->call, 0, "%d instead of %d", (int)it->index, (int)s->place);
     if (it->index >= s->length[0]) return DLP_END;
     s->place++;
     return rig_fetch(user, it);

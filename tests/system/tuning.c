@@ -277,7 +277,7 @@ static void tuning__set_by_hand__stays_within_the_limits(void) {
 }
 
 static int flaky_fetch(void *user, dlp_item *it) {
-    if (it->attempt == 0 && it->position % 13 == 5) return dlp_item_fail(it, 0, "once more");
+    if (it->attempt == 0 && it->position % 13 == 5) return dlp_fail(it->call, 0, "once more");
     return rig_fetch(user, it);
 }
 

@@ -297,7 +297,7 @@ static int mix_fetch(void *user, dlp_item *it) {
     uint32_t dataset = 99;
     uint64_t item = 0, *out = it->data[0];
     if (dlp_mix_locate(run->mix, it->index, &dataset, &item) != DLP_OK) return -1;
-    if (run->failing && item % 5 == 2) return dlp_item_fail(it, 0, "damaged");
+    if (run->failing && item % 5 == 2) return dlp_fail(it->call, 0, "damaged");
     out[0] = dataset;
     out[1] = item;
     return 0;
