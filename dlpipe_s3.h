@@ -669,10 +669,7 @@ DLPDEF void dlp_s3_list_close(dlp_s3_list *list);
      dlp_s3_source_desc source_desc = {.s3 = s3, .bucket = "photos", .manifest = manifest,
                                        .fields = &field, .n_fields = 1};
      dlp_s3_source_open(&source, &source_desc, &err);
-     dlp_s3_source_wire(source, &desc.dataset, &desc.workers); // of the loader, or fetch_desc
-     desc.fetcher = DLP_FETCH_ASYNC;                           // without these three: one at a time
-     desc.in_flight = 16;
-     desc.async = dlp_s3_source_async(source);
+     dlp_s3_source_wire(source, &desc.fetch); // desc: of the loader
      ... the pipe, until it is closed; dlp_s3_source_close(source)
 
    Every topology, placement and fetcher does: one item at a time in each worker, in_flight threads
@@ -762,6 +759,7 @@ typedef struct dlp_s3_source_desc {
     uint64_t joint_bytes; /* 0: 8 MiB; of a joint request, and of each request of a chunk */
     uint64_t row_bytes;   /* for chunks: bytes of a row of the entries, laid end to end; all
                                 their lengths are known, and whole rows. 0: not for chunks */
+    int32_t fills_rows;   /* 1: decode promises what dlp_dataset.fills_rows says */
     int (*worker_init)(void *user, int worker, void **state); /* for decode's worker_state; as in */
     void (*worker_exit)(void *user, int worker, void *state); /* dlp_workers_desc; may be NULL */
 } dlp_s3_source_desc;
@@ -775,15 +773,14 @@ typedef struct dlp_s3_source dlp_s3_source;
 DLPDEF int dlp_s3_source_open(dlp_s3_source **out, const dlp_s3_source_desc *desc,
                               dlp_s3_error *err);
 
-/* Enter the source into a loader's desc, or a fetch stage's: n_items, fields, fetch and user of the
-   dataset (and fills_rows, where it writes every byte), worker_init, worker_exit, worker_user and
-   tell of the workers. source: borrowed until the pipe is closed. Before the pipe is made; any
-   number of pipes may use one source - any thread - does not wait or allocate. */
-DLPDEF void dlp_s3_source_wire(dlp_s3_source *source, dlp_dataset *dataset,
-                               dlp_workers_desc *workers);
-
-/* Return what DLP_FETCH_ASYNC wants. Any thread; does not wait or allocate. */
-DLPDEF dlp_async dlp_s3_source_async(dlp_s3_source *source);
+/* Enter the source into a fetch stage's desc, which may be that in a loader's: all that it needs.
+   That is the dataset (which is the source's), worker_init, worker_exit, worker_user and tell of
+   the workers, fetcher DLP_FETCH_ASYNC, async, and in_flight where it is 0. Another fetcher may be
+   set afterwards: DLP_FETCH_THREADS, or DLP_FETCH_SEQUENTIAL with
+   in_flight 0: one item at a time, also inline.
+   source: borrowed until the pipe is closed. Before the pipe is made; any number of pipes may use
+   one source - any thread - does not wait or allocate. */
+DLPDEF void dlp_s3_source_wire(dlp_s3_source *source, dlp_fetch_desc *fetch);
 
 /* Enter the source into a part queue: entry i is part i, read straight into the part's cell. Sets
    n_parts, load, user, manifest_id and the workers' worker_*; items come from the manifest, unless
@@ -10160,6 +10157,7 @@ typedef struct dlpi_src_list {
 struct dlp_s3_source {
     dlp_s3_source_desc d;
     char bucket[256];
+    dlp_dataset dataset; /* what wire gives a fetch stage */
     int asked;           /* for async */
     uint32_t users;      /* SU1: workers of this process */
     uint64_t capacity;   /* most bytes of an item; 0: not for items */
@@ -11186,20 +11184,19 @@ static void dlpi_src_wire_workers(dlp_s3_source *s, dlp_workers_desc *workers) {
     workers->tell = dlpi_src_tell;
 }
 
-DLPDEF void dlp_s3_source_wire(dlp_s3_source *s, dlp_dataset *dataset, dlp_workers_desc *workers) {
-    dataset->n_items = dlp_s3_manifest_count(s->d.manifest);
-    dataset->fields = s->d.fields;
-    dataset->n_fields = s->d.n_fields;
-    if (s->d.direct && s->d.n_fields == 1) dataset->fills_rows = 1;
-    dataset->fetch = dlpi_src_fetch;
-    dataset->user = s;
-    dlpi_src_wire_workers(s, workers);
-}
-
-DLPDEF dlp_async dlp_s3_source_async(dlp_s3_source *s) {
-    dlp_async async = {dlpi_src_submit_item, dlpi_src_reap_items};
+DLPDEF void dlp_s3_source_wire(dlp_s3_source *s, dlp_fetch_desc *fetch) {
+    s->dataset = (dlp_dataset){.n_items = dlp_s3_manifest_count(s->d.manifest),
+                               .fields = s->d.fields,
+                               .n_fields = s->d.n_fields,
+                               .fills_rows = s->d.fills_rows || (s->d.direct && s->d.n_fields == 1),
+                               .fetch = dlpi_src_fetch,
+                               .user = s};
     s->asked = 1;
-    return async;
+    fetch->dataset = &s->dataset;
+    dlpi_src_wire_workers(s, &fetch->workers);
+    fetch->fetcher = DLP_FETCH_ASYNC;
+    fetch->async = (dlp_async){dlpi_src_submit_item, dlpi_src_reap_items};
+    if (fetch->in_flight == 0) fetch->in_flight = s->d.in_flight;
 }
 
 DLPDEF void dlp_s3_source_wire_parts(dlp_s3_source *s, dlp_part_desc *parts) {

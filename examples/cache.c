@@ -32,11 +32,11 @@ int main(int argc, char **argv) {
         .dataset = {.n_items = ITEMS, .fields = &field, .n_fields = 1, .fetch = fetch},
         .batch_size = 50,
         .num_workers = 1,
-        .workers = {.workers_max = 16},
+        .fetch.workers = {.workers_max = 16},
         .shuffle = 1,
         .epochs = 4,
-        .epoch_end = 1,
-        .cache_bytes = (uint64_t)share * ITEMS * (WORDS * sizeof(float) + 8) / 100,
+        .repeat.epoch_end = 1,
+        .cache.bytes = (uint64_t)share * ITEMS * (WORDS * sizeof(float) + 8) / 100,
     };
     dlp_pipe *pipe = NULL;
     dlp_batch *batch = NULL;

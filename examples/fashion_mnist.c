@@ -373,7 +373,7 @@ static dlp_pipe *open_pipe(images *im, const options *opt, bool training) {
         .batch_size = (uint32_t)opt->batch,
         .num_workers = opt->workers,
         .shuffle = training,
-        .last = training ? DLP_LAST_DROP : DLP_LAST_SHORT,
+        .batch.last = training ? DLP_LAST_DROP : DLP_LAST_SHORT,
         .epochs = training ? opt->epochs : 1,
         .seed = opt->seed,
         .pipe = {.prefetch_factor = 4, .name = training ? "training" : "test"},

@@ -200,7 +200,9 @@ static int run(const folder *f, const dlp_files_desc *files_desc, dlp_loader_des
     dlp_error err;
     int code;
     if (dlp_files_open(&files, files_desc, &err) != DLP_OK) return say_error(&err);
-    dlp_files_wire(files, &desc->dataset, &desc->workers);
+    dlp_files_wire(files, &desc->fetch);
+    desc->fetch.fetcher = DLP_FETCH_SEQUENTIAL; /* the processor is what is short, not the disk */
+    desc->fetch.in_flight = 0;
     if (dlp_loader_open(&p, desc, &err) != DLP_OK) {
         dlp_files_close(files);
         return say_error(&err);
@@ -222,7 +224,7 @@ int main(int argc, char **argv) {
                             .num_workers = (int32_t)sysconf(_SC_NPROCESSORS_ONLN),
                             .shuffle = 1,
                             .epochs = 1,
-                            .workers = {.on_error = DLP_ON_ERROR_REPLACE},
+                            .fetch.workers = {.on_error = DLP_ON_ERROR_REPLACE},
                             .pipe = {.prefetch_factor = 4}};
     folder f = {0};
     int option;

@@ -292,7 +292,8 @@ int main(int argc, char **argv) {
         if (c == 'm') s.slow_ms = atoi(optarg);
         if (c == 'e') desc.loader.epochs = atoi(optarg);
         if (c == 'p')
-            desc.parts.workers.placement = desc.loader.workers.placement = DLP_PLACE_PROCESSES;
+            desc.parts.workers.placement = desc.loader.fetch.workers.placement =
+                DLP_PLACE_PROCESSES;
         if (c == '?') return usage();
     }
     if (optind + 1 != argc) return usage();

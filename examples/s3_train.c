@@ -238,17 +238,16 @@ static bool images_open(images *im, dlp_s3 *s3, const options *opt, int set) {
                                  .fields = fields,
                                  .n_fields = 2,
                                  .decode = decode,
+                                 .fills_rows = 1,
                                  .in_flight = opt->in_flight};
     dlp_loader_desc desc = {
         .batch_size = (uint32_t)opt->batch,
         .num_workers = opt->workers,
-        .workers = {.placement = opt->processes ? DLP_PLACE_PROCESSES : DLP_PLACE_THREADS},
+        .fetch.workers = {.placement = opt->processes ? DLP_PLACE_PROCESSES : DLP_PLACE_THREADS},
         .shuffle = set == TRAIN,
-        .last = set == TRAIN ? DLP_LAST_DROP : DLP_LAST_SHORT,
+        .batch.last = set == TRAIN ? DLP_LAST_DROP : DLP_LAST_SHORT,
         .epochs = set == TRAIN ? opt->epochs : 1,
         .seed = 1,
-        .fetcher = DLP_FETCH_ASYNC,
-        .in_flight = opt->in_flight,
         .pipe = {.prefetch_factor = 4, .name = set_name[set]},
     };
     dlp_s3_error s3_err;
@@ -259,9 +258,7 @@ static bool images_open(images *im, dlp_s3 *s3, const options *opt, int set) {
     if (!manifest_fill(im->manifest, s3, opt, set)) return false;
     source.manifest = im->manifest;
     if (dlp_s3_source_open(&im->source, &source, &s3_err) != DLP_OK) return complain_s3(&s3_err);
-    dlp_s3_source_wire(im->source, &desc.dataset, &desc.workers);
-    desc.dataset.fills_rows = 1;
-    desc.async = dlp_s3_source_async(im->source);
+    dlp_s3_source_wire(im->source, &desc.fetch);
     if (dlp_loader_open(&im->pipe, &desc, &err) == DLP_OK) return true;
     dlp_error_format(&err, line, sizeof line);
     return complain("pipe", line);

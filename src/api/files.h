@@ -10,10 +10,7 @@
 
      dlp_files_desc files_desc = {.n_items = n, .paths = paths, .fields = &field, .n_fields = 1};
      dlp_files_open(&files, &files_desc, &err);
-     dlp_files_wire(files, &desc.dataset, &desc.workers); // desc: of the loader, or fetch_desc
-     desc.fetcher = DLP_FETCH_ASYNC;                      // without these three: one at a time
-     desc.in_flight = 16;
-     desc.async = dlp_files_async(files);
+     dlp_files_wire(files, &desc.fetch); // desc: of the loader
      ... the pipe, until it is closed; dlp_files_close(files);
 
    Without a decode the bytes go from the kernel into the row of field 0, with no copy between: a
@@ -54,6 +51,7 @@ typedef struct dlp_files_desc {
                                 and writes the other fields */
     int32_t in_flight;  /* files that a worker has in hand at once; 0: 16; 1..256; at least the
                                 stage's in_flight, of which more would wait */
+    int32_t fills_rows; /* 1: decode promises what dlp_dataset.fills_rows says */
     int (*worker_init)(void *user, int worker, void **state); /* for decode's worker_state; as in */
     void (*worker_exit)(void *user, int worker, void *state); /* dlp_workers_desc; may be NULL */
 } dlp_files_desc;
@@ -66,15 +64,13 @@ typedef struct dlp_files dlp_files;
    are opened by workers. */
 DLPDEF int dlp_files_open(dlp_files **out, const dlp_files_desc *desc, dlp_error *err);
 
-/* Enter the source into a loader's desc, or a fetch stage's: n_items, fields, fetch and user of the
-   dataset (and fills_rows, where it writes every byte), worker_init, worker_exit and worker_user of
-   the workers. files: borrowed until the pipe is closed. Before the pipe is made; any number of
-   pipes may use one source - any thread - does not wait or allocate. */
-DLPDEF void dlp_files_wire(dlp_files *files, dlp_dataset *dataset, dlp_workers_desc *workers);
-
-/* Return what DLP_FETCH_ASYNC wants; workers that begin from now on have a ring, or threads. Before
-   start - any thread - does not wait or allocate. */
-DLPDEF dlp_async dlp_files_async(dlp_files *files);
+/* Enter the source into a fetch stage's desc, which may be that in a loader's: all that it needs.
+   That is the dataset (which is the source's), worker_init, worker_exit and worker_user of the
+   workers, fetcher DLP_FETCH_ASYNC, async, and in_flight where it is 0. Another fetcher may be set
+   afterwards: DLP_FETCH_SEQUENTIAL (and in_flight 0) reads one file at a time, also inline.
+   files: borrowed until the pipe is closed. Before the pipe is made; any number of pipes may use
+   one source - any thread - does not wait or allocate. */
+DLPDEF void dlp_files_wire(dlp_files *files, dlp_fetch_desc *fetch);
 
 /* Tell how files will be read: "io_uring", or "threads: " and why. A worker that gets no ring of
    its own (a limit on locked memory, say) has threads all the same. The source's, until close - any

@@ -17,34 +17,27 @@
 
 enum { DLP_TOPOLOGY_ECONOMIC = 0, DLP_TOPOLOGY_CLASSIC, DLP_TOPOLOGY_CONCURRENT };
 
+/* What most programs say stands first, by its short name; all the rest in the descs of the stages.
+   What has two places is said in either, 0 in the other, or the same in both. */
 typedef struct dlp_loader_desc {
-    dlp_dataset dataset; /* required */
-    uint32_t batch_size; /* required; global batch */
-    int32_t num_workers; /* item workers; 0: inline (not with a fetcher) */
-    int32_t shuffle;     /* 1: DLP_ORDER_SHUFFLED; same as sampler.order */
-    int32_t drop_last;   /* 1: DLP_LAST_DROP; last is then that, or 0 */
-    int32_t last;        /* DLP_LAST_* */
-    int64_t epochs;      /* 0: one; DLP_FOREVER */
-    int32_t epoch_end;   /* 1: next returns DLP_EPOCH_END between epochs */
-    uint64_t seed;       /* same as sampler.seed; 0: that one */
+    dlp_dataset dataset; /* required, here or as fetch.dataset */
+    uint32_t batch_size; /* required; global batch; batch.batch_size */
+    int32_t
+        num_workers;   /* item workers; 0: inline (not with a fetcher); fetch.workers.num_workers */
+    int32_t shuffle;   /* 1: sampler.order DLP_ORDER_SHUFFLED */
+    int32_t drop_last; /* 1: batch.last DLP_LAST_DROP */
+    int64_t epochs;    /* 0: one; DLP_FOREVER; repeat.epochs */
+    uint64_t seed;     /* sampler.seed */
+    int32_t topology;  /* DLP_TOPOLOGY_*; sets dispatch of the workers, but for the economic */
     dlp_sampler_desc sampler;
-    dlp_workers_desc workers; /* num_workers: 0, or as above */
-    dlp_collate_fn collate;   /* from here as in dlp_batch_desc */
-    void *collate_user;
-    const dlp_field *out_fields;
-    uint32_t n_out_fields;
-    int32_t batch_workers;
-    const dlp_device *device; /* not NULL: a transfer stage on this device */
-    int32_t device_buffers;
-    int32_t transfer_threaded;
-    dlp_pipe_desc pipe; /* pipe.prefetch_factor is for each worker in a topology other than
-                                    the economic; num_workers times that is at most 4096 */
-    int32_t topology;   /* DLP_TOPOLOGY_*; sets workers.dispatch, but for the economic */
-    int32_t fetcher;    /* from here as in dlp_fetch_desc; not in the classic topology */
-    int32_t in_flight;
-    uint32_t batch_pool; /* the concurrent topology only */
-    dlp_async async;
-    uint64_t cache_bytes; /* 0: no cache; else as dlp_cache_desc.bytes */
+    dlp_repeat_desc repeat;
+    dlp_fetch_desc fetch;       /* fetcher: not in the classic topology; batch_pool: in the
+                                   concurrent only */
+    dlp_cache_desc cache;       /* bytes 0: no cache */
+    dlp_batch_desc batch;       /* workers.placement: 0: as fetch.workers has it */
+    dlp_transfer_desc transfer; /* device NULL: no transfer stage */
+    dlp_pipe_desc pipe;         /* prefetch_factor is for each worker in a topology other than the
+                                   economic; num_workers times that is at most 4096 */
 } dlp_loader_desc;
 
 /* Open, wire and start sampler -> repeat -> fetch [-> cache] -> batch [-> transfer].

@@ -12,10 +12,7 @@
      dlp_s3_source_desc source_desc = {.s3 = s3, .bucket = "photos", .manifest = manifest,
                                        .fields = &field, .n_fields = 1};
      dlp_s3_source_open(&source, &source_desc, &err);
-     dlp_s3_source_wire(source, &desc.dataset, &desc.workers); // of the loader, or fetch_desc
-     desc.fetcher = DLP_FETCH_ASYNC;                           // without these three: one at a time
-     desc.in_flight = 16;
-     desc.async = dlp_s3_source_async(source);
+     dlp_s3_source_wire(source, &desc.fetch); // desc: of the loader
      ... the pipe, until it is closed; dlp_s3_source_close(source)
 
    Every topology, placement and fetcher does: one item at a time in each worker, in_flight threads
@@ -105,6 +102,7 @@ typedef struct dlp_s3_source_desc {
     uint64_t joint_bytes; /* 0: 8 MiB; of a joint request, and of each request of a chunk */
     uint64_t row_bytes;   /* for chunks: bytes of a row of the entries, laid end to end; all
                                 their lengths are known, and whole rows. 0: not for chunks */
+    int32_t fills_rows;   /* 1: decode promises what dlp_dataset.fills_rows says */
     int (*worker_init)(void *user, int worker, void **state); /* for decode's worker_state; as in */
     void (*worker_exit)(void *user, int worker, void *state); /* dlp_workers_desc; may be NULL */
 } dlp_s3_source_desc;
@@ -118,15 +116,14 @@ typedef struct dlp_s3_source dlp_s3_source;
 DLPDEF int dlp_s3_source_open(dlp_s3_source **out, const dlp_s3_source_desc *desc,
                               dlp_s3_error *err);
 
-/* Enter the source into a loader's desc, or a fetch stage's: n_items, fields, fetch and user of the
-   dataset (and fills_rows, where it writes every byte), worker_init, worker_exit, worker_user and
-   tell of the workers. source: borrowed until the pipe is closed. Before the pipe is made; any
-   number of pipes may use one source - any thread - does not wait or allocate. */
-DLPDEF void dlp_s3_source_wire(dlp_s3_source *source, dlp_dataset *dataset,
-                               dlp_workers_desc *workers);
-
-/* Return what DLP_FETCH_ASYNC wants. Any thread; does not wait or allocate. */
-DLPDEF dlp_async dlp_s3_source_async(dlp_s3_source *source);
+/* Enter the source into a fetch stage's desc, which may be that in a loader's: all that it needs.
+   That is the dataset (which is the source's), worker_init, worker_exit, worker_user and tell of
+   the workers, fetcher DLP_FETCH_ASYNC, async, and in_flight where it is 0. Another fetcher may be
+   set afterwards: DLP_FETCH_THREADS, or DLP_FETCH_SEQUENTIAL with
+   in_flight 0: one item at a time, also inline.
+   source: borrowed until the pipe is closed. Before the pipe is made; any number of pipes may use
+   one source - any thread - does not wait or allocate. */
+DLPDEF void dlp_s3_source_wire(dlp_s3_source *source, dlp_fetch_desc *fetch);
 
 /* Enter the source into a part queue: entry i is part i, read straight into the part's cell. Sets
    n_parts, load, user, manifest_id and the workers' worker_*; items come from the manifest, unless

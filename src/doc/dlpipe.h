@@ -271,7 +271,7 @@
      dlp_hash, dlp_permutation_*, dlp_code_*,          any               yes
      dlp_mix_*, dlp_buckets_*                          any               yes; close behind pipes
      dlp_files_open, _backend, _worker_bytes, _close   any               yes; close behind pipes
-     dlp_files_wire, _async                            any               before its pipes start
+     dlp_files_wire                                    any               before its pipes start
      dlp_tokens_open, _describe, _close                any               yes; close behind pipes
      dlp_tokens_wire                                   any               before its pipes start
      dlp_tokens_documents                              any               yes

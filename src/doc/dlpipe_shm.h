@@ -44,7 +44,7 @@
          .dataset = {.n_items = 1000, .fields = &field, .n_fields = 1, .fetch = fetch},
          .batch_size = 64,
          .num_workers = 4,
-         .workers = {.placement = DLP_PLACE_PROCESSES}, // and one more field
+         .fetch = {.workers = {.placement = DLP_PLACE_PROCESSES}}, // and one more field
      };
 
    Order, bytes, states, errors and calls are those of dlpipe.h; so is the memory bound.

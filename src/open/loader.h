@@ -3,29 +3,6 @@
 #include "build/check.h"
 /* ---- the loader ---- */
 
-static int dlpi_loader_check(dlp_pipe *p, const dlp_loader_desc *d) {
-    static const dlpi_bound bounds[] = {
-        {DLPI_AT(dlp_loader_desc, shuffle), 0, 1, "0 or 1"},
-        {DLPI_AT(dlp_loader_desc, drop_last), 0, 1, "0 or 1"},
-        {DLPI_AT(dlp_loader_desc, topology), 0, DLP_TOPOLOGY_CONCURRENT, "DLP_TOPOLOGY_*"},
-    };
-    int rc = dlpi_check_bounds(p, "", d, DLPI_ROWS(bounds));
-    if (rc != DLP_OK) return rc;
-    /* what can be said twice is said the same, or once */
-    if (d->workers.num_workers != 0 && d->workers.num_workers != d->num_workers)
-        return dlpi_bad(p, "", "workers.num_workers", "0, or as the loader's num_workers",
-                        d->workers.num_workers);
-    if (d->shuffle && d->sampler.order != 0 && d->sampler.order != DLP_ORDER_SHUFFLED)
-        return dlpi_bad(p, "", "sampler.order", "0 or DLP_ORDER_SHUFFLED with shuffle",
-                        d->sampler.order);
-    if (d->seed != 0 && d->sampler.seed != 0 && d->seed != d->sampler.seed)
-        return dlpi_bad(p, "", "sampler.seed", "0, or as the loader's seed",
-                        (int64_t)d->sampler.seed);
-    if (d->drop_last && d->last != DLP_LAST_SHORT && d->last != DLP_LAST_DROP)
-        return dlpi_bad(p, "", "last", "0 or DLP_LAST_DROP with drop_last", d->last);
-    return DLP_OK;
-}
-
 /* The stages of a loader, as its desc has them; a topology changes some of it before they are
    added. */
 typedef struct dlpi_loader {
@@ -33,36 +10,62 @@ typedef struct dlpi_loader {
     dlp_repeat_desc repeat;
     dlp_fetch_desc fetch;
     dlp_batch_desc batch;
-    dlp_transfer_desc transfer;
-    dlp_cache_desc cache;
 } dlpi_loader;
 
-static void dlpi_loader_stages(const dlp_loader_desc *d, dlpi_loader *l) {
-    memset(l, 0, sizeof *l);
-    l->sampler = d->sampler;
-    if (d->shuffle) l->sampler.order = DLP_ORDER_SHUFFLED;
-    if (d->seed) l->sampler.seed = d->seed;
-    l->repeat.epochs = d->epochs;
-    l->repeat.epoch_end = d->epoch_end;
-    l->fetch.dataset = &d->dataset;
-    l->fetch.workers = d->workers;
-    l->fetch.workers.num_workers = d->num_workers;
-    l->fetch.fetcher = d->fetcher;
-    l->fetch.in_flight = d->in_flight;
-    l->fetch.batch_pool = d->batch_pool;
-    l->fetch.async = d->async;
-    l->batch.batch_size = d->batch_size;
-    l->batch.last = d->drop_last ? DLP_LAST_DROP : d->last;
-    l->batch.collate = d->collate;
-    l->batch.collate_user = d->collate_user;
-    l->batch.out_fields = d->out_fields;
-    l->batch.n_out_fields = d->n_out_fields;
-    l->batch.batch_workers = d->batch_workers;
-    l->batch.workers.placement = d->workers.placement;
-    l->transfer.device = d->device;
-    l->transfer.device_buffers = d->device_buffers;
-    l->transfer.threaded = d->transfer_threaded;
-    l->cache.bytes = d->cache_bytes;
+/* What can be said twice is said once, or the same: of a short name and the field of a stage that
+   it stands for, which takes the value. wants: names both. */
+static int dlpi_loader_one(dlp_pipe *p, const char *field, const char *wants, int64_t brief,
+                           int64_t *full) {
+    if (brief != 0 && *full != 0 && brief != *full) return dlpi_bad(p, "", field, wants, *full);
+    if (*full == 0) *full = brief;
+    return DLP_OK;
+}
+
+/* As above, of each short name. */
+static int dlpi_loader_short(dlp_pipe *p, const dlp_loader_desc *d, dlpi_loader *l) {
+    int64_t size = l->batch.batch_size, workers = l->fetch.workers.num_workers,
+            last = l->batch.last, order = l->sampler.order, seed = (int64_t)l->sampler.seed;
+    int rc = dlpi_loader_one(p, "batch.batch_size", "0, or as the loader's batch_size",
+                             d->batch_size, &size);
+    if (rc == DLP_OK)
+        rc = dlpi_loader_one(p, "fetch.workers.num_workers", "0, or as the loader's num_workers",
+                             d->num_workers, &workers);
+    if (rc == DLP_OK)
+        rc = dlpi_loader_one(p, "sampler.order", "0 or DLP_ORDER_SHUFFLED with shuffle",
+                             d->shuffle ? DLP_ORDER_SHUFFLED : 0, &order);
+    if (rc == DLP_OK)
+        rc = dlpi_loader_one(p, "batch.last", "0 or DLP_LAST_DROP with drop_last",
+                             d->drop_last ? DLP_LAST_DROP : 0, &last);
+    if (rc == DLP_OK)
+        rc = dlpi_loader_one(p, "repeat.epochs", "0, or as the loader's epochs", d->epochs,
+                             &l->repeat.epochs);
+    if (rc == DLP_OK)
+        rc = dlpi_loader_one(p, "sampler.seed", "0, or as the loader's seed", (int64_t)d->seed,
+                             &seed);
+    l->batch.batch_size = (uint32_t)size;
+    l->fetch.workers.num_workers = (int32_t)workers;
+    l->sampler.order = (int32_t)order;
+    l->batch.last = (int32_t)last;
+    l->sampler.seed = (uint64_t)seed;
+    return rc;
+}
+
+static int dlpi_loader_stages(dlp_pipe *p, const dlp_loader_desc *d, dlpi_loader *l) {
+    static const dlpi_bound bounds[] = {
+        {DLPI_AT(dlp_loader_desc, shuffle), 0, 1, "0 or 1"},
+        {DLPI_AT(dlp_loader_desc, drop_last), 0, 1, "0 or 1"},
+        {DLPI_AT(dlp_loader_desc, topology), 0, DLP_TOPOLOGY_CONCURRENT, "DLP_TOPOLOGY_*"},
+    };
+    static const dlp_dataset none;
+    int rc = dlpi_check_bounds(p, "", d, DLPI_ROWS(bounds));
+    if (rc != DLP_OK) return rc;
+    *l = (dlpi_loader){d->sampler, d->repeat, d->fetch, d->batch};
+    if (l->fetch.dataset == NULL)
+        l->fetch.dataset = &d->dataset;
+    else if (l->fetch.dataset != &d->dataset && memcmp(&d->dataset, &none, sizeof none) != 0)
+        return dlpi_bad(p, "", "fetch.dataset", "NULL where the loader's dataset is given", 1);
+    if (l->batch.workers.placement == 0) l->batch.workers.placement = l->fetch.workers.placement;
+    return dlpi_loader_short(p, d, l);
 }
 
 /* A whole batch to each worker in turn; each has a worker beside it that collates its batches. */
@@ -99,7 +102,7 @@ static int dlpi_loader_topology(dlp_pipe *p, const dlp_loader_desc *d, dlpi_load
     int rc;
     if (d->topology == DLP_TOPOLOGY_ECONOMIC) return DLP_OK;
     if (d->topology == DLP_TOPOLOGY_CONCURRENT) return dlpi_loader_concurrent(p, l);
-    rc = dlpi_within(p, "", "fetcher", d->fetcher, 0, 0,
+    rc = dlpi_within(p, "", "fetch.fetcher", l->fetch.fetcher, 0, 0,
                      "DLP_FETCH_SEQUENTIAL in the classic topology (the concurrent has others)");
     return rc == DLP_OK ? dlpi_loader_classic(p, l) : rc;
 }
@@ -107,17 +110,17 @@ static int dlpi_loader_topology(dlp_pipe *p, const dlp_loader_desc *d, dlpi_load
 /* parts: of dlp_parts_open, or NULL. */
 static int dlpi_loader_wire(dlp_pipe *p, const dlp_loader_desc *d, const dlp_part_desc *parts) {
     dlpi_loader l;
-    int rc;
-    dlpi_loader_stages(d, &l);
+    int rc = dlpi_loader_stages(p, d, &l);
+    if (rc != DLP_OK) return rc;
     if (parts) l.sampler.order = DLP_ORDER_PARTS;
     if ((rc = dlpi_loader_topology(p, d, &l)) != DLP_OK) return rc;
     dlp_pipe_add_sampler(p, &l.sampler);
     dlp_pipe_add_repeat(p, &l.repeat);
     if (parts) dlp_pipe_add_parts(p, parts);
     dlp_pipe_add_fetch(p, &l.fetch);
-    if (d->cache_bytes > 0) dlp_pipe_add_cache(p, &l.cache);
+    if (d->cache.bytes > 0) dlp_pipe_add_cache(p, &d->cache);
     dlp_pipe_add_batch(p, &l.batch);
-    if (d->device) dlp_pipe_add_transfer(p, &l.transfer);
+    if (d->transfer.device) dlp_pipe_add_transfer(p, &d->transfer);
     return dlp_pipe_start(p); /* or the code of what could not be added */
 }
 
@@ -129,8 +132,7 @@ static int dlpi_loader_open(dlp_pipe **out, const dlp_loader_desc *desc, const d
         return dlpi_error_set(err, DLP_ERR_ARG, out ? "desc" : "out", "%s is NULL",
                               out ? "desc" : "out");
     if ((rc = dlp_pipe_open(&p, &desc->pipe, err)) != DLP_OK) return rc;
-    rc = dlpi_loader_check(p, desc);
-    if (rc == DLP_OK) rc = dlpi_loader_wire(p, desc, parts);
+    rc = dlpi_loader_wire(p, desc, parts);
     if (rc != DLP_OK) {
         if (err) *err = p->err;
         dlp_pipe_close(p);

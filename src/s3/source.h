@@ -44,6 +44,7 @@ typedef struct dlpi_src_list {
 struct dlp_s3_source {
     dlp_s3_source_desc d;
     char bucket[256];
+    dlp_dataset dataset; /* what wire gives a fetch stage */
     int asked;           /* for async */
     uint32_t users;      /* SU1: workers of this process */
     uint64_t capacity;   /* most bytes of an item; 0: not for items */

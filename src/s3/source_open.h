@@ -108,20 +108,19 @@ static void dlpi_src_wire_workers(dlp_s3_source *s, dlp_workers_desc *workers) {
     workers->tell = dlpi_src_tell;
 }
 
-DLPDEF void dlp_s3_source_wire(dlp_s3_source *s, dlp_dataset *dataset, dlp_workers_desc *workers) {
-    dataset->n_items = dlp_s3_manifest_count(s->d.manifest);
-    dataset->fields = s->d.fields;
-    dataset->n_fields = s->d.n_fields;
-    if (s->d.direct && s->d.n_fields == 1) dataset->fills_rows = 1;
-    dataset->fetch = dlpi_src_fetch;
-    dataset->user = s;
-    dlpi_src_wire_workers(s, workers);
-}
-
-DLPDEF dlp_async dlp_s3_source_async(dlp_s3_source *s) {
-    dlp_async async = {dlpi_src_submit_item, dlpi_src_reap_items};
+DLPDEF void dlp_s3_source_wire(dlp_s3_source *s, dlp_fetch_desc *fetch) {
+    s->dataset = (dlp_dataset){.n_items = dlp_s3_manifest_count(s->d.manifest),
+                               .fields = s->d.fields,
+                               .n_fields = s->d.n_fields,
+                               .fills_rows = s->d.fills_rows || (s->d.direct && s->d.n_fields == 1),
+                               .fetch = dlpi_src_fetch,
+                               .user = s};
     s->asked = 1;
-    return async;
+    fetch->dataset = &s->dataset;
+    dlpi_src_wire_workers(s, &fetch->workers);
+    fetch->fetcher = DLP_FETCH_ASYNC;
+    fetch->async = (dlp_async){dlpi_src_submit_item, dlpi_src_reap_items};
+    if (fetch->in_flight == 0) fetch->in_flight = s->d.in_flight;
 }
 
 DLPDEF void dlp_s3_source_wire_parts(dlp_s3_source *s, dlp_part_desc *parts) {

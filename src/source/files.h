@@ -81,12 +81,13 @@ typedef struct dlpi_uring {
 
 struct dlp_files {
     dlp_files_desc d;
-    int asked;         /* for async: workers make a ring or a crew */
-    uint32_t users;    /* U2: workers of this process */
-    uint64_t capacity; /* most bytes of an item */
-    uint64_t unit;     /* bytes of a row of field 0; of all of it, if that is not ragged */
-    bool ragged;       /* field 0 is */
-    bool ring;         /* this system has io_uring */
+    dlp_dataset dataset; /* what wire gives a fetch stage */
+    int asked;           /* for async: workers make a ring or a crew */
+    uint32_t users;      /* U2: workers of this process */
+    uint64_t capacity;   /* most bytes of an item */
+    uint64_t unit;       /* bytes of a row of field 0; of all of it, if that is not ragged */
+    bool ragged;         /* field 0 is */
+    bool ring;           /* this system has io_uring */
     char backend[96];
 };
 
@@ -814,22 +815,21 @@ DLPDEF int dlp_files_open(dlp_files **out, const dlp_files_desc *desc, dlp_error
     return DLP_OK;
 }
 
-DLPDEF void dlp_files_wire(dlp_files *f, dlp_dataset *dataset, dlp_workers_desc *workers) {
-    dataset->n_items = f->d.n_items;
-    dataset->fields = f->d.fields;
-    dataset->n_fields = f->d.n_fields;
-    if (f->d.direct && f->d.n_fields == 1) dataset->fills_rows = 1;
-    dataset->fetch = dlpi_files_fetch;
-    dataset->user = f;
-    workers->worker_init = dlpi_files_worker_init;
-    workers->worker_exit = dlpi_files_worker_exit;
-    workers->worker_user = f;
-}
-
-DLPDEF dlp_async dlp_files_async(dlp_files *f) {
-    dlp_async async = {dlpi_files_submit, dlpi_files_reap};
+DLPDEF void dlp_files_wire(dlp_files *f, dlp_fetch_desc *fetch) {
+    f->dataset = (dlp_dataset){.n_items = f->d.n_items,
+                               .fields = f->d.fields,
+                               .n_fields = f->d.n_fields,
+                               .fills_rows = f->d.fills_rows || (f->d.direct && f->d.n_fields == 1),
+                               .fetch = dlpi_files_fetch,
+                               .user = f};
     f->asked = 1;
-    return async;
+    fetch->dataset = &f->dataset;
+    fetch->workers.worker_init = dlpi_files_worker_init;
+    fetch->workers.worker_exit = dlpi_files_worker_exit;
+    fetch->workers.worker_user = f;
+    fetch->fetcher = DLP_FETCH_ASYNC;
+    fetch->async = (dlp_async){dlpi_files_submit, dlpi_files_reap};
+    if (fetch->in_flight == 0) fetch->in_flight = f->d.in_flight;
 }
 
 DLPDEF const char *dlp_files_backend(const dlp_files *f) { return f->backend; }

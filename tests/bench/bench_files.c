@@ -91,14 +91,11 @@ static double by_source(const dlp_permutation *order, int threads, int k) {
     int code[256], n_spare = k;
     uint64_t begin, next = 0, over = 0;
     dlp_files *files;
-    dlp_dataset dataset;
-    dlp_workers_desc workers;
-    dlp_async async;
+    dlp_fetch_desc fetch = {0};
     void *state;
     if (dlp_files_open(&files, &desc, NULL) != DLP_OK) fail("dlp_files_open");
-    dlp_files_wire(files, &dataset, &workers);
-    async = dlp_files_async(files);
-    if (workers.worker_init(files, 0, &state) != 0) fail("worker_init");
+    dlp_files_wire(files, &fetch);
+    if (fetch.workers.worker_init(files, 0, &state) != 0) fail("worker_init");
     for (int i = 0; i < k; i++) spare[i] = &items[i];
     begin = dlpi_now_ns();
     while (over < FILES) {
@@ -110,9 +107,9 @@ static double by_source(const dlp_permutation *order, int threads, int k) {
             item->data = &data[at];
             item->length = &lengths[at];
             data[at] = rows + next++ % ROWS * MOST;
-            if (async.submit(files, state, item) != 0) fail("submit");
+            if (fetch.async.submit(files, state, item) != 0) fail("submit");
         }
-        n = async.reap(files, state, done, code, k, 1000);
+        n = fetch.async.reap(files, state, done, code, k, 1000);
         for (int i = 0; i < n; i++) {
             if (code[i] != 0) fail("a file");
             spare[n_spare++] = done[i];
@@ -120,7 +117,7 @@ static double by_source(const dlp_permutation *order, int threads, int k) {
         over += (uint64_t)n;
     }
     begin = dlpi_now_ns() - begin;
-    workers.worker_exit(files, 0, state);
+    fetch.workers.worker_exit(files, 0, state);
     dlp_files_close(files);
     return FILES * 1e9 / (double)begin;
 }

@@ -165,6 +165,7 @@ static dlp_pipe *sample_open(const struct row *row, dlp_s3 *s3) {
                              .fields = &field,
                              .n_fields = 1,
                              .decode = decode_item,
+                             .fills_rows = 1,
                              .worker_init = decoder_begin,
                              .worker_exit = decoder_over,
                              .in_flight = row->fetcher == DLP_FETCH_ASYNC ? IN_FLIGHT : 1};
@@ -175,8 +176,6 @@ static dlp_pipe *sample_open(const struct row *row, dlp_s3 *s3) {
                          .epochs = plan.epochs,
                          .seed = 20250131,
                          .topology = row->topology,
-                         .fetcher = row->fetcher,
-                         .in_flight = row->fetcher == DLP_FETCH_ASYNC ? IN_FLIGHT : 0,
                          .pipe = {.prefetch_factor = PREFETCH, .name = row->name}};
     dlp_s3_manifest *m = NULL;
     dlp_s3_source *source = NULL;
@@ -195,9 +194,9 @@ static dlp_pipe *sample_open(const struct row *row, dlp_s3 *s3) {
         complain(&e);
         return NULL;
     }
-    dlp_s3_source_wire(source, &d.dataset, &d.workers);
-    d.dataset.fills_rows = 1;
-    if (row->fetcher == DLP_FETCH_ASYNC) { d.async = dlp_s3_source_async(source); }
+    dlp_s3_source_wire(source, &d.fetch);
+    d.fetch.fetcher = row->fetcher;
+    if (row->fetcher == DLP_FETCH_SEQUENTIAL) { d.fetch.in_flight = 0; }
     if (dlp_loader_open(&p, &d, &err) != DLP_OK) { say(" [%s]", err.message); }
     return p;
 }

@@ -21,6 +21,18 @@ int main() {
     desc.dataset.user = &factor;
     desc.batch_size = 10;
     desc.num_workers = 2;
+#if __cplusplus >= 202002L
+#pragma GCC diagnostic ignored "-Wmissing-field-initializers"
+    dlp_loader_desc nested = {
+        .dataset = {.n_items = 100, .fields = &field, .n_fields = 1, .fetch = fetch},
+        .batch_size = 10,
+        .num_workers = 2,
+        .sampler = {.rank = 0, .world_size = 2},
+        .fetch = {.workers = {.retries = 1}, .fetcher = DLP_FETCH_THREADS, .in_flight = 4},
+        .batch = {.collate = dlp_collate_pad},
+    };
+    if (nested.fetch.in_flight != 4 || nested.batch.batch_size != 0) return 1;
+#endif
     dlp_shm_desc shm = dlp_shm_desc(); // as a C++ program would fill it
     shm.grace_ms = 100;
     if (shm.start != DLP_SHM_FORK) return 1;

@@ -68,10 +68,10 @@ static int parts_image(dlp_pipe **p) {
     d.loader.batch_size = 4;
     d.loader.shuffle = 1;
     d.loader.num_workers = 1;
-    d.loader.workers.workers_max = 3;
-    d.loader.fetcher = DLP_FETCH_THREADS;
-    d.loader.in_flight = 2;
-    d.loader.cache_bytes = 400;
+    d.loader.fetch.workers.workers_max = 3;
+    d.loader.fetch.fetcher = DLP_FETCH_THREADS;
+    d.loader.fetch.in_flight = 2;
+    d.loader.cache.bytes = 400;
     d.loader.pipe.name = "image";
     d.loader.pipe.trace_bytes = 160;
     d.parts = (dlp_part_desc){.n_parts = 5, .items = items, .max_part_bytes = 8, .load = fuzz_part};

@@ -731,28 +731,28 @@ static int open_loader(const cfg *c, const dlp_state *resume) {
     dataset_desc(c, &d->dataset);
     d->batch_size = c->batch;
     d->num_workers = w->st[S_FETCH].n;
-    d->last = c->last;
+    d->batch.last = c->last;
     d->epochs = c->forever ? DLP_FOREVER : c->epochs;
-    d->epoch_end = c->epoch_end;
+    d->repeat.epoch_end = c->epoch_end;
     if (sampler_desc(c, &d->sampler) != 0) return DLP_ERR_MEMORY;
-    workers_desc(c, S_FETCH, &d->workers);
-    d->collate = c->collate == C_PAD    ? dlp_collate_pad
+    workers_desc(c, S_FETCH, &d->fetch.workers);
+    d->batch.collate = c->collate == C_PAD    ? dlp_collate_pad
                  : c->collate == C_PACK ? dlp_collate_pack
                  : c->collate           ? call_collate
                                         : NULL;
-    d->collate_user = &now_;
-    if (c->collate == C_OWN) d->out_fields = own_fields, d->n_out_fields = 3;
-    d->batch_workers = w->st[S_BATCH].n ? w->st[S_BATCH].n : DLP_NONE;
-    d->device = w->transfer == 0 ? NULL : w->late_device ? &slow_ : dlp_device_host();
-    d->device_buffers = w->device_buffers ? w->held + w->device_buffers : 0;
-    d->transfer_threaded = w->transfer == 2;
+    d->batch.collate_user = &now_;
+    if (c->collate == C_OWN) d->batch.out_fields = own_fields, d->batch.n_out_fields = 3;
+    d->batch.batch_workers = w->st[S_BATCH].n ? w->st[S_BATCH].n : DLP_NONE;
+    d->transfer.device = w->transfer == 0 ? NULL : w->late_device ? &slow_ : dlp_device_host();
+    d->transfer.device_buffers = w->device_buffers ? w->held + w->device_buffers : 0;
+    d->transfer.threaded = w->transfer == 2;
     pipe_desc(c, resume, &d->pipe);
     d->topology = topologies[w->topology];
-    d->fetcher = w->fetcher;
-    d->in_flight = w->fetcher ? w->in_flight : 0;
-    d->batch_pool = (uint32_t)w->batch_pool;
-    d->async = (dlp_async){call_submit, call_reap};
-    d->cache_bytes = (uint64_t)w->cache * 128;
+    d->fetch.fetcher = w->fetcher;
+    d->fetch.in_flight = w->fetcher ? w->in_flight : 0;
+    d->fetch.batch_pool = (uint32_t)w->batch_pool;
+    d->fetch.async = (dlp_async){call_submit, call_reap};
+    d->cache.bytes = (uint64_t)w->cache * 128;
     if (c->kind != K_PARTS) return dlp_loader_open(&run_.pipe, d, &open_err_);
     part_desc(c, &parts.parts);
     return dlp_parts_open(&run_.pipe, &parts, &open_err_);

@@ -120,7 +120,7 @@ static inline void parts_init(parts_rig *r, parts_seen *seen, uint64_t n, const 
 static inline uint64_t parts_positions(const parts_rig *r) {
     uint64_t size = r->d.loader.batch_size, n = r->total;
     if (r->d.parts.steps_per_epoch) return r->d.parts.steps_per_epoch * size;
-    if (r->d.loader.last == DLP_LAST_DROP) return n / size * size;
+    if (r->d.loader.batch.last == DLP_LAST_DROP) return n / size * size;
     return n;
 }
 

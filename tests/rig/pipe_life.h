@@ -446,12 +446,12 @@ RIG_UNUSED static int life_open(int kind, dlp_pipe **p, dlp_error *e) {
     l->dataset.fields = r.fields;
     l->batch_size = 10;
     l->num_workers = 2;
-    if (kind == LIFE_CLASSIC || kind == LIFE_CONCURRENT) l->collate = dlp_collate_pad;
+    if (kind == LIFE_CLASSIC || kind == LIFE_CONCURRENT) l->batch.collate = dlp_collate_pad;
     if (kind == LIFE_CLASSIC) l->topology = DLP_TOPOLOGY_CLASSIC;
     if (kind == LIFE_CONCURRENT) l->topology = DLP_TOPOLOGY_CONCURRENT;
-    if (kind == LIFE_CONCURRENT) l->fetcher = DLP_FETCH_THREADS, l->in_flight = 3;
-    if (kind == LIFE_CACHE) l->cache_bytes = 1000;
-    if (kind == LIFE_TUNED) l->workers.workers_max = 5;
+    if (kind == LIFE_CONCURRENT) l->fetch.fetcher = DLP_FETCH_THREADS, l->fetch.in_flight = 3;
+    if (kind == LIFE_CACHE) l->cache.bytes = 1000;
+    if (kind == LIFE_TUNED) l->fetch.workers.workers_max = 5;
     if (kind == LIFE_STREAM) l->dataset.stream = 1, l->dataset.fetch = life_stream;
     if (kind != LIFE_PARTS && kind != LIFE_PARTS_SORTED) return dlp_loader_open(p, l, e);
     d.parts.n_parts = 10;
@@ -460,8 +460,8 @@ RIG_UNUSED static int life_open(int kind, dlp_pipe **p, dlp_error *e) {
     d.parts.load = life_part;
     d.parts.workers.num_workers = 2;
     l->shuffle = kind == LIFE_PARTS;
-    l->device = kind == LIFE_PARTS ? dlp_device_host() : NULL;
-    l->transfer_threaded = 1;
+    l->transfer.device = kind == LIFE_PARTS ? dlp_device_host() : NULL;
+    l->transfer.threaded = 1;
     return dlp_parts_open(p, &d, e);
 }
 

@@ -116,8 +116,8 @@ static inline void world_kind(dlp_loader_desc *d, int kind) {
                          {DLP_TOPOLOGY_CONCURRENT, DLP_FETCH_THREADS},
                          {DLP_TOPOLOGY_CONCURRENT, DLP_FETCH_ASYNC}};
     d->topology = of[kind].topology;
-    d->fetcher = of[kind].fetcher;
-    d->in_flight = d->fetcher ? 8 : 0;
+    d->fetch.fetcher = of[kind].fetcher;
+    d->fetch.in_flight = d->fetch.fetcher ? 8 : 0;
 }
 
 static inline dlp_loader_desc world_loader(void) {
@@ -126,14 +126,16 @@ static inline dlp_loader_desc world_loader(void) {
     d.batch_size = 12;
     d.num_workers = 2;
     d.shuffle = 1;
-    d.last = DLP_LAST_SHORT;
+    d.batch.last = DLP_LAST_SHORT;
     d.seed = 5;
     return d;
 }
 
 static inline void world_wire(dlp_loader_desc *d, dlp_s3_source *source) {
-    dlp_s3_source_wire(source, &d->dataset, &d->workers);
-    if (d->fetcher == DLP_FETCH_ASYNC) d->async = dlp_s3_source_async(source);
+    dlp_fetch_desc was = d->fetch;
+    dlp_s3_source_wire(source, &d->fetch);
+    d->fetch.fetcher = was.fetcher;
+    d->fetch.in_flight = was.in_flight;
 }
 
 static inline void world_memory(dlp_loader_desc *d, world *w) {

@@ -168,17 +168,17 @@ static void loader_desc(const topology *t, work *w, int workers, const dlp_state
     d->pipe.resume = resume;
     d->pipe.prefetch_factor = t->topology ? 1 : 3;
     d->pipe.max_held = 2;
-    workers_set(&d->workers, w);
-    d->workers.dispatch = t->dispatch;
+    workers_set(&d->fetch.workers, w);
+    d->fetch.workers.dispatch = t->dispatch;
     if (t->fetcher == DLP_FETCH_SEQUENTIAL || workers == 0) return;
-    d->fetcher = t->fetcher;
-    d->in_flight = 5;
-    if (t->topology == DLP_TOPOLOGY_CONCURRENT) d->batch_pool = 2 * ROWS;
+    d->fetch.fetcher = t->fetcher;
+    d->fetch.in_flight = 5;
+    if (t->topology == DLP_TOPOLOGY_CONCURRENT) d->fetch.batch_pool = 2 * ROWS;
     if (t->fetcher != DLP_FETCH_ASYNC) return;
-    d->async.submit = source_submit;
-    d->async.reap = source_reap;
-    d->workers.worker_init = source_init;
-    d->workers.worker_exit = source_exit;
+    d->fetch.async.submit = source_submit;
+    d->fetch.async.reap = source_reap;
+    d->fetch.workers.worker_init = source_init;
+    d->fetch.workers.worker_exit = source_exit;
 }
 
 static int loader_go(const topology *t, const dlp_loader_desc *d, dlp_pipe **p) {
@@ -198,7 +198,7 @@ static int open_collated(const topology *t, work *w, int workers, const dlp_stat
                          dlp_pipe **p) {
     dlp_loader_desc d;
     loader_desc(t, w, workers, resume, &d);
-    d.collate = dlp_collate_pad;
+    d.batch.collate = dlp_collate_pad;
     return loader_go(t, &d, p);
 }
 
@@ -206,8 +206,8 @@ static int open_transferred(const topology *t, work *w, int workers, const dlp_s
                             dlp_pipe **p) {
     dlp_loader_desc d;
     loader_desc(t, w, workers, resume, &d);
-    d.device = dlp_device_host();
-    d.transfer_threaded = workers > 0;
+    d.transfer.device = dlp_device_host();
+    d.transfer.threaded = workers > 0;
     return loader_go(t, &d, p);
 }
 
@@ -223,7 +223,7 @@ static int open_cached(const topology *t, work *w, int workers, const dlp_state 
                        dlp_pipe **p) {
     dlp_loader_desc d;
     loader_desc(t, w, workers, resume, &d);
-    d.cache_bytes = 1 << 20;
+    d.cache.bytes = 1 << 20;
     return loader_go(t, &d, p);
 }
 
@@ -298,7 +298,7 @@ static int open_mapped(const topology *t, work *w, int workers, const dlp_state 
     sampler.order = DLP_ORDER_SHUFFLED;
     sampler.seed = l.seed;
     fetch.dataset = &l.dataset;
-    fetch.workers = l.workers;
+    fetch.workers = l.fetch.workers;
     fetch.workers.num_workers = workers;
     map.item = change_item;
     map.workers = fetch.workers;

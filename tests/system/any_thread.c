@@ -184,16 +184,16 @@ static uint64_t list_at;
 
 static void any_topology(int kind, dlp_loader_desc *d) {
     if (kind == INLINE) d->num_workers = 0;
-    if (kind == IN_TURN) d->workers.dispatch = DLP_DISPATCH_BATCHES;
+    if (kind == IN_TURN) d->fetch.workers.dispatch = DLP_DISPATCH_BATCHES;
     if (kind == CLASSIC) d->topology = DLP_TOPOLOGY_CLASSIC;
     if (kind == CONCURRENT) d->topology = DLP_TOPOLOGY_CONCURRENT;
-    if (kind == CONCURRENT) d->fetcher = DLP_FETCH_THREADS, d->in_flight = 4;
+    if (kind == CONCURRENT) d->fetch.fetcher = DLP_FETCH_THREADS, d->fetch.in_flight = 4;
     if (kind == ASYNC) {
-        d->fetcher = DLP_FETCH_ASYNC, d->in_flight = 16;
-        d->async = (dlp_async){held_submit, held_reap};
-        d->workers.worker_init = held_init, d->workers.worker_exit = held_exit;
+        d->fetch.fetcher = DLP_FETCH_ASYNC, d->fetch.in_flight = 16;
+        d->fetch.async = (dlp_async){held_submit, held_reap};
+        d->fetch.workers.worker_init = held_init, d->fetch.workers.worker_exit = held_exit;
     }
-    if (kind == TUNED) d->workers.workers_max = 5;
+    if (kind == TUNED) d->fetch.workers.workers_max = 5;
 }
 
 static int any_open(int kind, dlp_pipe **p, dlp_error *e) {
@@ -214,15 +214,16 @@ static int any_open(int kind, dlp_pipe **p, dlp_error *e) {
     d->num_workers = 3;
     d->shuffle = kind != STREAM && kind != BATCH_SAMPLER;
     d->epochs = 4;
-    d->workers.retries = 2;
-    d->workers.on_error = kind % 2 && kind != STREAM ? DLP_ON_ERROR_REPLACE : DLP_ON_ERROR_SHORT;
+    d->fetch.workers.retries = 2;
+    d->fetch.workers.on_error =
+        kind % 2 && kind != STREAM ? DLP_ON_ERROR_REPLACE : DLP_ON_ERROR_SHORT;
     d->pipe.prefetch_factor = kind == CLASSIC || kind == CONCURRENT ? 0 : 4;
     d->pipe.max_held = 2;
     d->pipe.trace_bytes = 512;
     any_topology(kind, d);
-    if (kind == COLLATE || kind == PARTS_COLLATE) d->collate = dlp_collate_pad;
+    if (kind == COLLATE || kind == PARTS_COLLATE) d->batch.collate = dlp_collate_pad;
     if (kind == UNORDERED) d->pipe.unordered = 1;
-    if (kind == CACHE) d->cache_bytes = 1 << 20;
+    if (kind == CACHE) d->cache.bytes = 1 << 20;
     if (kind == STREAM) d->dataset.stream = 1, d->dataset.fetch = stream_fetch;
     if (kind == SAMPLER_THREAD || kind == PARTS) d->sampler.threaded = 1;
     if (kind == BATCH_SAMPLER) {
@@ -232,8 +233,8 @@ static int any_open(int kind, dlp_pipe **p, dlp_error *e) {
         d->sampler.batches.user = &list_at;
         d->sampler.threaded = 1;
     }
-    if (kind == TRANSFER || kind == TRANSFER_THREAD) d->device = dlp_device_host();
-    d->transfer_threaded = kind == TRANSFER_THREAD;
+    if (kind == TRANSFER || kind == TRANSFER_THREAD) d->transfer.device = dlp_device_host();
+    d->transfer.threaded = kind == TRANSFER_THREAD;
     if (kind >= PARTS) d->dataset.n_items = 0;
     return kind >= PARTS ? dlp_parts_open(p, &q, e) : dlp_loader_open(p, d, e);
 }
@@ -400,8 +401,8 @@ static void *open_and_close(void *user) {
             .dataset = {.n_items = 50, .fields = one_field, .n_fields = 1, .fetch = any_fetch},
             .batch_size = ROWS,
             .num_workers = 2,
-            .collate = dlp_collate_pad,
-            .workers = {.on_error = DLP_ON_ERROR_SHORT},
+            .batch.collate = dlp_collate_pad,
+            .fetch.workers = {.on_error = DLP_ON_ERROR_SHORT},
             .pipe = {.budget = &budget}};
         CHECK(dlp_loader_open(&p, &d, NULL) == DLP_OK);
         while (dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK) dlp_pipe_release(p, b);

@@ -218,7 +218,7 @@ static void cache__wrong_descs__refused_by_name(void) {
     memset(&desc, 0, sizeof desc);
     desc.dataset = c.dataset;
     desc.batch_size = 8;
-    desc.cache_bytes = 400;
+    desc.cache.bytes = 400;
     desc.pipe.limit_bytes = UINT64_C(1) << 40;
     CHECK(dlp_loader_open(&p, &desc, &err) == DLP_OK);
     CHECK(dlp_pipe_plan(p, &plan) == DLP_OK);

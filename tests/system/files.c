@@ -124,9 +124,7 @@ static int is_right(uint64_t i, const uint8_t *bytes, uint64_t n) {
 
 typedef struct driver {
     dlp_files *files;
-    dlp_dataset dataset;
-    dlp_workers_desc workers;
-    dlp_async async;
+    dlp_fetch_desc fetch;
     void *state;
 } driver;
 
@@ -140,22 +138,21 @@ static void driver_open(driver *d, dlp_files_desc *desc) {
     desc->n_fields = 1;
     if (desc->paths == NULL && desc->locate == NULL) desc->paths = (const char *const *)paths;
     CHECK(dlp_files_open(&d->files, desc, &err) == DLP_OK);
-    dlp_files_wire(d->files, &d->dataset, &d->workers);
-    d->async = dlp_files_async(d->files);
+    dlp_files_wire(d->files, &d->fetch);
 }
 
 static void driver_start(driver *d) {
-    CHECK(d->workers.worker_init(d->workers.worker_user, 0, &d->state) == 0);
+    CHECK(d->fetch.workers.worker_init(d->fetch.workers.worker_user, 0, &d->state) == 0);
 }
 
 static void driver_close(driver *d) {
     CHECK(dlp_files_close(d->files) == DLP_ERR_BUSY);
-    d->workers.worker_exit(d->workers.worker_user, 0, d->state);
+    d->fetch.workers.worker_exit(d->fetch.workers.worker_user, 0, d->state);
     CHECK(dlp_files_close(d->files) == DLP_OK);
 }
 
 static int driver_submit(driver *d, uint64_t i) {
-    int rc = d->async.submit(d->dataset.user, d->state, &places[i].item);
+    int rc = d->fetch.async.submit(d->files, d->state, &places[i].item);
     if (rc == DLP_FULL) return rc;
     places[i].out = 1;
     if (rc != 0) place_over(&places[i].item, rc);
@@ -165,7 +162,7 @@ static int driver_submit(driver *d, uint64_t i) {
 static int driver_reap(driver *d, int timeout_ms) {
     dlp_item *done[7];
     int code[7], failed = 0;
-    int n = d->async.reap(d->dataset.user, d->state, done, code, 7, timeout_ms);
+    int n = d->fetch.async.reap(d->files, d->state, done, code, 7, timeout_ms);
     CHECK(n >= 0 && n <= 7);
     for (int i = 0; i < n; i++) {
         CHECK(failed == 0); /* one that failed is the last: the message is its own */
@@ -380,7 +377,7 @@ static void files__bad__errors_name_them(void) {
             for (uint64_t i = 0; i < BAD; i++) {
                 places[i].item.worker_state = d.state;
                 places[i].out = 1;
-                place_over(&places[i].item, d.dataset.fetch(d.dataset.user, &places[i].item));
+                place_over(&places[i].item, d.fetch.dataset->fetch(d.files, &places[i].item));
             }
         driver_close(&d);
         check_bad(0, DLP_ERR_CALLBACK, ENOENT, "cannot be opened");
@@ -687,11 +684,10 @@ static int run_pipe(driver *d, run *how, dlp_error *err) {
     dlp_batch *b;
     int rc, rows = 0, wrong = 0;
     memset(err, 0, sizeof *err);
-    dlp_files_wire(d->files, &desc.dataset, &desc.workers);
-    if (how->processes) desc.workers.placement = DLP_PLACE_PROCESSES;
-    desc.fetcher = how->fetcher;
-    if (how->fetcher) desc.in_flight = 8;
-    if (how->fetcher == DLP_FETCH_ASYNC) desc.async = dlp_files_async(d->files);
+    dlp_files_wire(d->files, &desc.fetch);
+    if (how->processes) desc.fetch.workers.placement = DLP_PLACE_PROCESSES;
+    desc.fetch.fetcher = how->fetcher;
+    desc.fetch.in_flight = how->fetcher ? 8 : 0;
     rc = dlp_loader_open(&p, &desc, err);
     CHECK(rc == DLP_OK);
     if (rc != DLP_OK) return -1;

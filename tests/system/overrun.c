@@ -280,7 +280,7 @@ static void ragged__one_past_the_maximum__named(void) {
         d.dataset.fetch = ragged_fetch;
         d.batch_size = 16;
         d.num_workers = 2;
-        d.collate = dlp_collate_pack;
+        d.batch.collate = dlp_collate_pack;
         CHECK(dlp_loader_open(&p, &d, NULL) == DLP_OK);
         while ((rc = dlp_pipe_next_timeout(p, &b, 20000)) == DLP_OK) dlp_pipe_release(p, b);
         CHECK(rc == (now.by ? DLP_ERR_CORRUPT : DLP_END));
@@ -375,7 +375,8 @@ static void part__load_writes_outside__named(void) {
             if (i % 2) r.d.parts.workers.on_error = DLP_ON_ERROR_SHORT;
             r.d.parts.workers.retries = 2;
             if (place == PROCESSES)
-                r.d.parts.workers.placement = r.d.loader.workers.placement = DLP_PLACE_PROCESSES;
+                r.d.parts.workers.placement = r.d.loader.fetch.workers.placement =
+                    DLP_PLACE_PROCESSES;
             CHECK(dlp_parts_open(&p, &r.d, NULL) == DLP_OK);
             while ((rc = dlp_pipe_next_timeout(p, &b, 20000)) == DLP_OK) dlp_pipe_release(p, b);
             snprintf(text, sizeof text, "part 2: parts wrote %d byte%s %s the bytes of part 2",

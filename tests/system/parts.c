@@ -75,7 +75,7 @@ static void any_case(uint64_t *random) {
     parts_init(&r, &seen, n, items);
     r.d.parts.streams = streams[test_pick(random, 4)];
     r.d.loader.batch_size = 8 * (1 + test_pick(random, 5));
-    r.d.loader.last = r.total >= r.d.loader.batch_size ? (int32_t)test_pick(random, 3) : 0;
+    r.d.loader.batch.last = r.total >= r.d.loader.batch_size ? (int32_t)test_pick(random, 3) : 0;
     if (test_pick(random, 4) == 0) r.d.parts.steps_per_epoch = 1 + test_pick(random, 12);
     r.d.loader.shuffle = (int32_t)test_pick(random, 2);
     r.d.parts.shuffle_items = (int32_t)test_pick(random, 2);
@@ -86,8 +86,8 @@ static void any_case(uint64_t *random) {
     r.d.loader.epochs = 1 + test_pick(random, 4);
     r.d.loader.pipe.prefetch_factor = (int32_t)test_pick(random, 5);
     r.d.loader.pipe.unordered = test_pick(random, 4) == 0;
-    if (test_pick(random, 4) == 0) r.d.loader.collate = dlp_collate_pad;
-    if (test_pick(random, 4) == 0) r.d.loader.workers.dispatch = DLP_DISPATCH_BATCHES;
+    if (test_pick(random, 4) == 0) r.d.loader.batch.collate = dlp_collate_pad;
+    if (test_pick(random, 4) == 0) r.d.loader.fetch.workers.dispatch = DLP_DISPATCH_BATCHES;
     r.d.loader.sampler.world_size = 1 + test_pick(random, 4);
     r.d.loader.sampler.allow_uneven = 1;
     if (r.total < r.d.parts.streams) r.d.parts.steps_per_epoch = 0;
@@ -98,10 +98,10 @@ static void any_case(uint64_t *random) {
     if (test_failures != before)
         printf("  parts %d items %d streams %u batch %u last %d steps %d queue %u workers %d %d "
                "threaded %d world %u prefetch %d\n",
-               (int)n, (int)r.total, r.d.parts.streams, r.d.loader.batch_size, r.d.loader.last,
-               (int)r.d.parts.steps_per_epoch, r.d.parts.queue_size, r.d.parts.workers.num_workers,
-               r.d.loader.num_workers, r.d.loader.sampler.threaded, r.d.loader.sampler.world_size,
-               r.d.loader.pipe.prefetch_factor);
+               (int)n, (int)r.total, r.d.parts.streams, r.d.loader.batch_size,
+               r.d.loader.batch.last, (int)r.d.parts.steps_per_epoch, r.d.parts.queue_size,
+               r.d.parts.workers.num_workers, r.d.loader.num_workers, r.d.loader.sampler.threaded,
+               r.d.loader.sampler.world_size, r.d.loader.pipe.prefetch_factor);
 }
 
 static void run__any_wiring__as_written_down(uint64_t seed) {
@@ -719,9 +719,9 @@ static void fetch_error__replace__item_of_the_same_part(void) {
         for (int k = 0; k < 10; k++) items[k] = 30;
         parts_init(&r, &seen, 10, items);
         r.d.loader.dataset.fetch = fetch_sometimes;
-        r.d.loader.workers.on_error = DLP_ON_ERROR_REPLACE;
+        r.d.loader.fetch.workers.on_error = DLP_ON_ERROR_REPLACE;
         r.d.loader.num_workers = i;
-        r.d.loader.workers.dispatch = i % 2 ? DLP_DISPATCH_BATCHES : DLP_DISPATCH_CLAIM;
+        r.d.loader.fetch.workers.dispatch = i % 2 ? DLP_DISPATCH_BATCHES : DLP_DISPATCH_CLAIM;
         parts_order(&r, 0, order);
         if (parts_open(&r, &p) != DLP_OK) return;
         while (dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK) {
@@ -805,7 +805,7 @@ static void wiring__parts_and_cache__same_bytes(void) {
     parts_rig r;
     parts_init(&r, &seen, 20, NULL);
     r.d.loader.epochs = 3;
-    r.d.loader.cache_bytes = 800; /* some of the items */
+    r.d.loader.cache.bytes = 800; /* some of the items */
     CHECK(parts_run_on(&r, 0) == 3 * (int64_t)parts_batches(&r));
 }
 

@@ -869,11 +869,9 @@ static void loader__bad_desc__names_field_and_leaves_out(void) {
 
 /* What a loader's desc says in two places. */
 static void loader__said_twice_and_differently__refused(void) {
-    static const int cases[][5] = {{2, 0, 0, 0, 1},
-                                   {2, 2, 0, 0, 1},
-                                   {0, 2, 0, 0, 0},
-                                   {1, 2, 0, 0, 0},
-                                   {1, 0, 1, DLP_LAST_DROP, 1},
+    static const int cases[][5] = {{2, 0, 0, 0, 1},           {2, 2, 0, 0, 1},
+                                   {0, 2, 0, 0, 1},           {3, 2, 0, 0, 0},
+                                   {1, 2, 0, 0, 0},           {1, 0, 1, DLP_LAST_DROP, 1},
                                    {1, 0, 1, DLP_LAST_PAD, 0}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         dlp_field field = {.name = "x", .dtype = DLP_U64, .ndim = 1, .shape = {2}};
@@ -881,13 +879,14 @@ static void loader__said_twice_and_differently__refused(void) {
             .dataset = {.n_items = 20, .fields = &field, .n_fields = 1, .fetch = rig_fetch},
             .batch_size = 5,
             .num_workers = cases[i][0],
-            .workers = {.num_workers = cases[i][1]},
+            .fetch.workers = {.num_workers = cases[i][1]},
             .drop_last = cases[i][2],
-            .last = cases[i][3]};
+            .batch.last = cases[i][3]};
         dlp_pipe *p = NULL;
         dlp_error e = {0};
         CHECK(dlp_loader_open(&p, &d, &e) == (cases[i][4] ? DLP_OK : DLP_ERR_ARG));
-        CHECK(cases[i][4] || strcmp(e.field, i < 4 ? "workers.num_workers" : "last") == 0);
+        CHECK(cases[i][4] ||
+              strcmp(e.field, i < 5 ? "fetch.workers.num_workers" : "batch.last") == 0);
         CHECK(dlp_pipe_close(p) == DLP_OK);
     }
 }
@@ -918,6 +917,32 @@ static void loader__order_or_seed_said_twice__refused(void) {
     }
 }
 
+static void loader__size_epochs_or_dataset_said_twice__refused(void) {
+    for (int what = 0; what < 6; what++) {
+        dlp_field field = {.name = "x", .dtype = DLP_U64, .ndim = 1, .shape = {2}};
+        dlp_dataset same = {.n_items = 20, .fields = &field, .n_fields = 1, .fetch = rig_fetch};
+        dlp_loader_desc d = {.dataset = same,
+                             .batch_size = 5,
+                             .epochs = 2,
+                             .repeat = {.epochs = what == 0 ? 3 : 2},
+                             .batch = {.batch_size = what == 1 ? 6 : 5}};
+        const char *fields[] = {"repeat.epochs", "batch.batch_size", "fetch.dataset"};
+        const char *names[] = {"loader's epochs", "loader's batch_size", "loader's dataset"};
+        dlp_pipe *p = NULL;
+        dlp_error e = {0};
+        if (what == 2) d.fetch.dataset = &same;
+        if (what == 3) d.fetch.dataset = &d.dataset;
+        if (what == 4) memset(&d.dataset, 0, sizeof d.dataset), d.fetch.dataset = &same;
+        if (what == 5) d.epochs = d.batch_size = 0;
+        CHECK(dlp_loader_open(&p, &d, &e) == (what < 3 ? DLP_ERR_ARG : DLP_OK));
+        if (what < 3)
+            CHECK(strcmp(e.field, fields[what]) == 0 && strstr(e.message, names[what]) != NULL);
+        else
+            CHECK(dlp_pipe_batches_per_epoch(p) == 4);
+        CHECK(dlp_pipe_close(p) == DLP_OK);
+    }
+}
+
 /* Floats that are written into a field without a dtype are four times too many bytes. */
 static void loader__field_without_dtype__warned(void) {
     for (int named = 0; named < 2; named++) {
@@ -938,6 +963,7 @@ static void loader__field_without_dtype__warned(void) {
 int main(void) {
     loader__said_twice_and_differently__refused();
     loader__order_or_seed_said_twice__refused();
+    loader__size_epochs_or_dataset_said_twice__refused();
     loader__field_without_dtype__warned();
     rig_warm();
     open__pipe_desc_out_of_range__names_field();

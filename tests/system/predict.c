@@ -51,9 +51,9 @@ static int run(const work *w, dlp_stats *out) {
     dlp_batch *b;
     int ok;
     if (w->collate) {
-        d.collate = work_collate;
-        d.collate_user = (void *)(uintptr_t)w;
-        d.batch_workers = w->batch_workers;
+        d.batch.collate = work_collate;
+        d.batch.collate_user = (void *)(uintptr_t)w;
+        d.batch.batch_workers = w->batch_workers;
     }
     d.pipe.prefetch_factor = w->prefetch;
     if (dlp_loader_open(&p, &d, NULL) != DLP_OK) return 0;
@@ -300,8 +300,8 @@ static int crowded_run(dlp_item_fn fetch, int fetcher, int workers, dlp_stats *s
         .dataset = {.n_items = 1u << 20, .fields = rig_fields, .n_fields = 2, .fetch = fetch},
         .batch_size = 8,
         .num_workers = fetcher ? 1 : workers,
-        .fetcher = fetcher,
-        .in_flight = fetcher ? 2 * workers : 0,
+        .fetch.fetcher = fetcher,
+        .fetch.in_flight = fetcher ? 2 * workers : 0,
         .pipe = {.prefetch_factor = 4}};
     dlp_pipe *p = NULL;
     dlp_batch *b;

@@ -240,7 +240,7 @@ static void items__every_topology__as_from_memory(void) {
         dlp_loader_desc d = world_loader();
         world_open(&w, gone);
         d.epochs = 2;
-        d.workers.on_error = gone ? DLP_ON_ERROR_REPLACE : DLP_ON_ERROR_RAISE;
+        d.fetch.workers.on_error = gone ? DLP_ON_ERROR_REPLACE : DLP_ON_ERROR_RAISE;
         world_memory(&d, &w);
         outcome_run(&d, &want);
         CHECK(want.rc == DLP_END && want.n == 40 && (want.skips > 0) == gone);
@@ -248,7 +248,7 @@ static void items__every_topology__as_from_memory(void) {
         for (int kind = gone; kind < WORLD_KINDS; kind += 1 + 2 * gone + (getenv("SHORT") != 0)) {
             d = world_loader();
             d.epochs = 2;
-            d.workers.on_error = gone ? DLP_ON_ERROR_REPLACE : DLP_ON_ERROR_RAISE;
+            d.fetch.workers.on_error = gone ? DLP_ON_ERROR_REPLACE : DLP_ON_ERROR_RAISE;
             world_kind(&d, kind);
             world_wire(&d, source);
             s3_mock_forget(mock);
@@ -309,16 +309,16 @@ static void items__no_such_key__by_policy_and_by_name(void) {
     for (int kind = 0; kind < 3; kind++) {
         dlp_loader_desc d = world_loader();
         world_memory(&d, &w);
-        d.workers.on_error = DLP_ON_ERROR_SHORT;
+        d.fetch.workers.on_error = DLP_ON_ERROR_SHORT;
         outcome_run(&d, &want);
         d = world_loader();
-        d.workers.on_error = DLP_ON_ERROR_SHORT;
+        d.fetch.workers.on_error = DLP_ON_ERROR_SHORT;
         world_kind(&d, kind);
         world_wire(&d, source);
         s3_mock_forget(mock);
         outcome_run(&d, &got);
         CHECK(outcome_same(&got, &want, "left out", kind) && got.skips == 6);
-        d.workers.on_error = DLP_ON_ERROR_RAISE;
+        d.fetch.workers.on_error = DLP_ON_ERROR_RAISE;
         d.shuffle = 0;
         outcome_run(&d, &got);
         CHECK(got.rc == DLP_ERR_CALLBACK && got.err.has_item && got.err.index == 7);
@@ -345,9 +345,9 @@ static int shard_run(const dlp_s3_entry *e, int n, dlp_s3_source_desc *sd, outco
     dlp_s3_error err;
     dlp_loader_desc d = {.batch_size = (uint32_t)n,
                          .num_workers = 1,
-                         .fetcher = DLP_FETCH_ASYNC,
-                         .in_flight = 32,
-                         .workers = {.on_error = DLP_ON_ERROR_SHORT}};
+                         .fetch.fetcher = DLP_FETCH_ASYNC,
+                         .fetch.in_flight = 32,
+                         .fetch.workers = {.on_error = DLP_ON_ERROR_SHORT}};
     CHECK(dlp_s3_manifest_open(&m, &err) == DLP_OK);
     for (int i = 0; i < n; i++) CHECK(dlp_s3_manifest_add(m, &e[i], &err) == DLP_OK);
     sd->s3 = client;
@@ -433,7 +433,7 @@ static int one_item(const dlp_s3_entry *e, const dlp_field *field, int fetcher, 
     dlp_s3_manifest *m = NULL;
     dlp_s3_source *source = NULL;
     dlp_s3_source_desc sd = {.s3 = client, .bucket = "photos", .fields = field, .n_fields = 1};
-    dlp_loader_desc d = {.batch_size = 1, .num_workers = 1, .fetcher = fetcher};
+    dlp_loader_desc d = {.batch_size = 1, .num_workers = 1, .fetch.fetcher = fetcher};
     outcome out;
     CHECK(dlp_s3_manifest_open(&m, NULL) == DLP_OK);
     CHECK(dlp_s3_manifest_add(m, e, NULL) == DLP_OK);
@@ -542,7 +542,7 @@ static void decode__buffers__sees_all_bytes(void) {
         static uint8_t bytes[WORLD_ROW];
         world_kind(&d, kind);
         world_wire(&d, source);
-        d.workers.on_error = DLP_ON_ERROR_SHORT;
+        d.fetch.workers.on_error = DLP_ON_ERROR_SHORT;
         CHECK(dlp_loader_open(&p, &d, NULL) == DLP_OK);
         while (dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK) {
             if (rows == 0) CHECK(dlp_s3_source_close(source) == DLP_ERR_BUSY);
@@ -827,7 +827,7 @@ static void source__other_workers__refused(void) {
     world_open(&w, 0);
     source = world_source(&w, client);
     world_wire(&d, source);
-    d.workers.worker_init = NULL;
+    d.fetch.workers.worker_init = NULL;
     outcome_run(&d, &got);
     CHECK(got.rc == DLP_ERR_CALLBACK && strstr(got.err.message, "dlp_s3_source_wire"));
     CHECK(dlp_s3_source_close(source) == DLP_OK);

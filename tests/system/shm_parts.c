@@ -11,7 +11,7 @@
 static parts_seen *seen; /* shared */
 
 static void processes(parts_rig *r, int32_t parts, int32_t items) {
-    r->d.parts.workers.placement = r->d.loader.workers.placement = DLP_PLACE_PROCESSES;
+    r->d.parts.workers.placement = r->d.loader.fetch.workers.placement = DLP_PLACE_PROCESSES;
     r->d.parts.workers.num_workers = parts;
     r->d.loader.num_workers = items;
 }
@@ -32,14 +32,14 @@ static void any_case(uint64_t *random) {
     if (test_pick(random, 4) == 0)
         r.d.parts.workers.placement = DLP_PLACE_THREADS;
     else if (test_pick(random, 3) == 0)
-        r.d.loader.workers.placement = DLP_PLACE_THREADS;
+        r.d.loader.fetch.workers.placement = DLP_PLACE_THREADS;
     r.d.parts.streams = streams[test_pick(random, 4)];
-    r.d.loader.last = r.total >= 8 ? (int32_t)test_pick(random, 3) : 0;
+    r.d.loader.batch.last = r.total >= 8 ? (int32_t)test_pick(random, 3) : 0;
     if (test_pick(random, 4) == 0) r.d.parts.steps_per_epoch = 1 + test_pick(random, 12);
     r.d.loader.sampler.threaded = (int32_t)test_pick(random, 2);
     r.d.loader.epochs = 1 + test_pick(random, 3);
     r.d.loader.pipe.prefetch_factor = (int32_t)test_pick(random, 5);
-    if (test_pick(random, 4) == 0) r.d.loader.collate = dlp_collate_pad;
+    if (test_pick(random, 4) == 0) r.d.loader.batch.collate = dlp_collate_pad;
     r.d.loader.pipe.shm = &shm;
     if (test_pick(random, 3) == 0) seen->kill_every = 2 + test_pick(random, 9);
     if (r.d.parts.workers.num_workers == 0 || r.d.parts.workers.placement == DLP_PLACE_THREADS)
@@ -48,10 +48,11 @@ static void any_case(uint64_t *random) {
     if (test_failures != before)
         printf("  parts %d streams %u last %d steps %d workers %d (%d) %d (%d) threaded %d "
                "prefetch %d kill every %u\n",
-               (int)r.d.parts.n_parts, r.d.parts.streams, r.d.loader.last,
+               (int)r.d.parts.n_parts, r.d.parts.streams, r.d.loader.batch.last,
                (int)r.d.parts.steps_per_epoch, r.d.parts.workers.num_workers,
-               r.d.parts.workers.placement, r.d.loader.num_workers, r.d.loader.workers.placement,
-               r.d.loader.sampler.threaded, r.d.loader.pipe.prefetch_factor, seen->kill_every);
+               r.d.parts.workers.placement, r.d.loader.num_workers,
+               r.d.loader.fetch.workers.placement, r.d.loader.sampler.threaded,
+               r.d.loader.pipe.prefetch_factor, seen->kill_every);
 }
 
 static void run__any_wiring__as_written_down(uint64_t seed) {

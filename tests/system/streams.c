@@ -340,7 +340,7 @@ static void refuse_cache(rig *r) {
     memset(&d, 0, sizeof d);
     d.dataset = r->dataset;
     d.batch_size = ROWS;
-    d.cache_bytes = 1 << 20;
+    d.cache.bytes = 1 << 20;
     CHECK(dlp_loader_open(&p, &d, &e) == DLP_ERR_GRAPH && strcmp(e.stage, "cache") == 0);
 }
 
