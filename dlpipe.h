@@ -270,7 +270,7 @@
      dlp_hash, dlp_permutation_*, dlp_code_*,          any               yes
      dlp_mix_*, dlp_buckets_*                          any               yes; close behind pipes
      dlp_files_open, _backend, _worker_bytes, _close   any               yes; close behind pipes
-     dlp_files_wire, _async                            any               before its pipes start
+     dlp_files_wire                                    any               before its pipes start
      dlp_tokens_open, _describe, _close                any               yes; close behind pipes
      dlp_tokens_wire                                   any               before its pipes start
      dlp_tokens_documents                              any               yes
@@ -540,6 +540,16 @@ typedef struct dlp_error {
     char field[48];    /* desc or dataset field at fault, or "" */
     char message[256]; /* what happened, in words; the user's own message where there is one */
 } dlp_error;
+
+/* A call of one of your callbacks, as what it is called with knows it (item->call, part->call,
+   chunk->call, c->call of a collate, batch->call in a batch map). */
+typedef struct dlp_call dlp_call;
+
+/* Say why a callback fails.
+   call: this call's, while it runs; NULL (a batch outside of a batch map): nothing is kept; errnum:
+   errno or 0; format: as printf's, cut at 255 bytes - returns DLP_ERR_CALLBACK, to be returned by
+   the callback - inside the callback only - does not wait or allocate. */
+DLPDEF int dlp_fail(dlp_call *call, int errnum, const char *format, ...);
 
 /* Name ("DLP_ERR_ARG"), text and hint of a code ("": it has none); "unknown code" for others. Any
    thread. */
@@ -1273,7 +1283,7 @@ typedef struct dlp_item {
     uint64_t *length;   /* [n_fields] ragged fields: rows written, to be set by fetch; in an item
                             map: as the stage before left it. Fixed-size fields: leave it 0 */
     uint64_t seed;      /* the sampler's seed */
-    void *internal;
+    dlp_call *call;     /* for dlp_fail */
     const struct dlp_part *part; /* fetch behind a part queue: the part that has this item, else
                             NULL */
 } dlp_item;
@@ -1283,15 +1293,10 @@ typedef struct dlp_item {
    salt: any, tells several draws apart - any thread - never waits. Source: dlp_hash. */
 DLPDEF uint64_t dlp_item_random(const dlp_item *item, uint64_t salt);
 
-/* Say why a callback fails.
-   errnum: errno or 0; format: as printf's, cut at 255 bytes - returns DLP_ERR_CALLBACK, to be
-   returned by the callback - inside the callback only, with its own item - does not wait. */
-DLPDEF int dlp_item_fail(const dlp_item *item, int errnum, const char *format, ...);
-
 /* Write the item (fetch), or change it in place (an item map).
    user: dataset.user, or the map's - returns 0, DLP_SKIP to leave the item out (with
    DLP_ON_ERROR_REPLACE: to have another in its place), DLP_END where a stream has no such item
-   (fetch only), or any other value for failure, best by dlp_item_fail: DLP_ERR_LENGTH keeps its
+   (fetch only), or any other value for failure, best by dlp_fail: DLP_ERR_LENGTH keeps its
    code, all others are DLP_ERR_CALLBACK, whose message has the number - called by all workers of
    the stage at once; may block. What is done to the item itself, but for length, is not looked
    at. */
@@ -1345,6 +1350,7 @@ typedef struct dlp_batch {
     const dlp_tensor *fields; /* [n_fields] */
     const uint64_t *index;    /* [count] dataset index of each row */
     const uint8_t *valid;     /* [count] 0: padding, or left out (_SHORT, DLP_SKIP) */
+    dlp_call *call;           /* in a batch map: for dlp_fail; else NULL */
     void *internal;
 } dlp_batch;
 
@@ -1718,10 +1724,10 @@ typedef struct dlp_collate {
         uint64_t *offsets; /* [count + 1]; a collate that packs sets has_offsets */
         int32_t has_offsets;
     } * out;
-    void *internal;
+    dlp_call *call; /* for dlp_fail */
 } dlp_collate;
 
-/* Make a batch out of items. Returns 0, or any other value for failure, best by dlp_collate_fail; a
+/* Make a batch out of items. Returns 0, or any other value for failure, best by dlp_fail; a
    shape that does not fit capacity is DLP_ERR_LENGTH - called by all batch workers at once. */
 typedef int (*dlp_collate_fn)(void *user, dlp_collate *c);
 
@@ -1732,9 +1738,6 @@ typedef int (*dlp_collate_fn)(void *user, dlp_collate *c);
    out_fields, or more rows than max_per_batch (the message names the item). */
 DLPDEF int dlp_collate_pad(void *user, dlp_collate *c);
 DLPDEF int dlp_collate_pack(void *user, dlp_collate *c);
-
-/* As dlp_item_fail, for a collate. */
-DLPDEF int dlp_collate_fail(const dlp_collate *c, int errnum, const char *format, ...);
 
 typedef struct dlp_batch_desc {
     uint32_t batch_size;         /* rows of the global batch (of all ranks); required, 1..2^20 */
@@ -1755,7 +1758,8 @@ typedef struct dlp_batch_desc {
    Cells are changed in place; count, index and shapes stay. */
 typedef struct dlp_map_desc {
     dlp_item_fn item; /* lengths of ragged fields may be changed */
-    int (*batch)(void *user, dlp_batch *batch, void *worker_state); /* 0, or failure */
+    int (*batch)(void *user, dlp_batch *batch, void *worker_state); /* 0, or failure, best
+                                                                         by dlp_fail */
     void *user;                                                     /* borrowed until close */
     dlp_workers_desc workers;
 } dlp_map_desc;
@@ -1935,16 +1939,21 @@ DLPDEF int dlp_plan_format(const dlp_plan *plan, char *buf, size_t size);
    worker. After a failure: close. */
 DLPDEF int dlp_pipe_start(dlp_pipe *p);
 
-/* Lend the next batch to the caller.
-   out: written on DLP_OK only; timeout_ms: 0 or DLP_FOREVER without end, DLP_NOWAIT not at all -
-   returns DLP_OK; DLP_END: all epochs are delivered; DLP_EPOCH_END, once behind each epoch if asked
-   for; DLP_TIMEOUT; DLP_STOPPED; DLP_ERR_HELD (max_held batches are held: nothing is lost, release
-   one); DLP_ERR_CALLBACK, _LENGTH, _BUDGET, _DEADLINE, _DEVICE, which stay (dlp_pipe_error);
-   DLP_ERR_ARG; DLP_ERR_STATE (not started, closed, shm.serve_only); what start failed with - caller
-   - runs inline stages, also past timeout_ms while a callback of theirs runs; else spins for some
-   us, then sleeps. Never allocates. An item's error comes when its batch's turn comes, those before
-   it are delivered; worker_init and deadline fail at once. */
-DLPDEF int dlp_pipe_next(dlp_pipe *p, dlp_batch **out, int timeout_ms);
+/* Lend the next batch to the caller: wait for it without end.
+   out: written on DLP_OK only - returns DLP_OK; DLP_END: all epochs are delivered; DLP_EPOCH_END,
+   once after each epoch if asked for; DLP_STOPPED; DLP_ERR_HELD (max_held batches are held: nothing
+   is lost, release one); DLP_ERR_CALLBACK, _LENGTH, _BUDGET, _DEADLINE, _DEVICE, which stay
+   (dlp_pipe_error); DLP_ERR_ARG; DLP_ERR_STATE (not started, closed, shm.serve_only); what start
+   failed with - caller - runs inline stages; else spins for some us, then sleeps. Never allocates.
+   An item's error comes when its batch's turn comes, those before it are delivered; worker_init and
+   deadline fail at once. */
+DLPDEF int dlp_pipe_next(dlp_pipe *p, dlp_batch **out);
+
+/* The same, waiting at most timeout_ms.
+   timeout_ms: as poll(2) has it: negative without end, 0 not at all (so never DLP_NOWAIT, which is
+   negative) - returns DLP_TIMEOUT, too, after which the next call goes on waiting for the same
+   batch - caller - an inline stage's callback that runs is not cut short. */
+DLPDEF int dlp_pipe_next_timeout(dlp_pipe *p, dlp_batch **out, int timeout_ms);
 
 /* Give a batch back, in any order; its slot is free for the sampler at once.
    batch: as next gave it; not to be touched again - returns DLP_OK, or DLP_ERR_ARG (not a batch
@@ -2036,34 +2045,27 @@ DLPDEF int64_t dlp_pipe_batches_per_epoch(const dlp_pipe *p);
 
 enum { DLP_TOPOLOGY_ECONOMIC = 0, DLP_TOPOLOGY_CLASSIC, DLP_TOPOLOGY_CONCURRENT };
 
+/* What most programs say stands first, by its short name; all the rest in the descs of the stages.
+   What has two places is said in either, 0 in the other, or the same in both. */
 typedef struct dlp_loader_desc {
-    dlp_dataset dataset; /* required */
-    uint32_t batch_size; /* required; global batch */
-    int32_t num_workers; /* item workers; 0: inline (not with a fetcher) */
-    int32_t shuffle;     /* 1: DLP_ORDER_SHUFFLED; same as sampler.order */
-    int32_t drop_last;   /* 1: DLP_LAST_DROP; last is then that, or 0 */
-    int32_t last;        /* DLP_LAST_* */
-    int64_t epochs;      /* 0: one; DLP_FOREVER */
-    int32_t epoch_end;   /* 1: next returns DLP_EPOCH_END between epochs */
-    uint64_t seed;       /* same as sampler.seed; 0: that one */
+    dlp_dataset dataset; /* required, here or as fetch.dataset */
+    uint32_t batch_size; /* required; global batch; batch.batch_size */
+    int32_t
+        num_workers;   /* item workers; 0: inline (not with a fetcher); fetch.workers.num_workers */
+    int32_t shuffle;   /* 1: sampler.order DLP_ORDER_SHUFFLED */
+    int32_t drop_last; /* 1: batch.last DLP_LAST_DROP */
+    int64_t epochs;    /* 0: one; DLP_FOREVER; repeat.epochs */
+    uint64_t seed;     /* sampler.seed */
+    int32_t topology;  /* DLP_TOPOLOGY_*; sets dispatch of the workers, but for the economic */
     dlp_sampler_desc sampler;
-    dlp_workers_desc workers; /* num_workers: 0, or as above */
-    dlp_collate_fn collate;   /* from here as in dlp_batch_desc */
-    void *collate_user;
-    const dlp_field *out_fields;
-    uint32_t n_out_fields;
-    int32_t batch_workers;
-    const dlp_device *device; /* not NULL: a transfer stage on this device */
-    int32_t device_buffers;
-    int32_t transfer_threaded;
-    dlp_pipe_desc pipe; /* pipe.prefetch_factor is for each worker in a topology other than
-                                    the economic; num_workers times that is at most 4096 */
-    int32_t topology;   /* DLP_TOPOLOGY_*; sets workers.dispatch, but for the economic */
-    int32_t fetcher;    /* from here as in dlp_fetch_desc; not in the classic topology */
-    int32_t in_flight;
-    uint32_t batch_pool; /* the concurrent topology only */
-    dlp_async async;
-    uint64_t cache_bytes; /* 0: no cache; else as dlp_cache_desc.bytes */
+    dlp_repeat_desc repeat;
+    dlp_fetch_desc fetch;       /* fetcher: not in the classic topology; batch_pool: in the
+                                   concurrent only */
+    dlp_cache_desc cache;       /* bytes 0: no cache */
+    dlp_batch_desc batch;       /* workers.placement: 0: as fetch.workers has it */
+    dlp_transfer_desc transfer; /* device NULL: no transfer stage */
+    dlp_pipe_desc pipe;         /* prefetch_factor is for each worker in a topology other than the
+                                   economic; num_workers times that is at most 4096 */
 } dlp_loader_desc;
 
 /* Open, wire and start sampler -> repeat -> fetch [-> cache] -> batch [-> transfer].
@@ -2110,6 +2112,7 @@ typedef struct dlp_chunk {
     int32_t shuffled;   /* 1: ask dlp_chunk_row which rows */
     void *worker_state; /* what worker_init left */
     void **data;        /* [n_fields] where row 0 of each field goes, the others behind it */
+    dlp_call *call;     /* for dlp_fail */
     const void *internal;
 } dlp_chunk;
 
@@ -2117,9 +2120,6 @@ typedef struct dlp_chunk {
    that the chunk's permutation has there.
    k: 0..count - 1 - returns UINT64_MAX for others - in the callback - does not wait. */
 DLPDEF uint64_t dlp_chunk_row(const dlp_chunk *c, uint64_t k);
-
-/* As dlp_item_fail, for a chunk: in load only. */
-DLPDEF int dlp_chunk_fail(const dlp_chunk *c, int errnum, const char *format, ...);
 
 /* Write rows. Called once a chunk; with ranks, once for each batch of it.
    user: chunks_desc.user - returns 0, DLP_SKIP, or failure, as a fetch does - called by all workers
@@ -2233,14 +2233,11 @@ typedef struct dlp_part {
     uint32_t attempt;   /* load: 0, then 1.. for each retry */
     uint32_t worker;    /* load: worker number */
     void *worker_state; /* load: what worker_init left */
-    void *internal;
+    dlp_call *call;     /* load: for dlp_fail; the error names the part already */
 } dlp_part;
 
-/* Say why a load fails: as dlp_item_fail; the error names the part already. In load only. */
-DLPDEF int dlp_part_fail(const dlp_part *part, int errnum, const char *format, ...);
-
 /* Load a part: write part->data, set part->bytes. user: part_desc.user - returns 0, DLP_SKIP to
-   leave its rows out, or any other value for failure, best by dlp_part_fail - called by all part
+   leave its rows out, or any other value for failure, best by dlp_fail - called by all part
    workers at once; may block; should the worker die, another begins it anew. */
 typedef int (*dlp_part_fn)(void *user, dlp_part *part);
 
@@ -2301,7 +2298,7 @@ typedef struct dlp_part_files {
                                   dir/path; directories exist already */
     /* NULL: the files are there. Else called for one that is not: write the whole of it to fd, a
        new file that gets its name once it is complete and safe on disk. path: of that name -
-       returns 0, or failure, best by dlp_part_fail - by part workers; for one file once at a time,
+       returns 0, or failure, best by dlp_fail - by part workers; for one file once at a time,
        also among processes: others wait for it. */
     int (*download)(void *user, const dlp_part *part, const char *path, int fd);
     void *user;
@@ -2699,10 +2696,7 @@ DLPDEF int dlp_batch_dlpack_v1(dlp_pipe *p, dlp_batch *batch, int field,
 
      dlp_files_desc files_desc = {.n_items = n, .paths = paths, .fields = &field, .n_fields = 1};
      dlp_files_open(&files, &files_desc, &err);
-     dlp_files_wire(files, &desc.dataset, &desc.workers); // desc: of the loader, or fetch_desc
-     desc.fetcher = DLP_FETCH_ASYNC;                      // without these three: one at a time
-     desc.in_flight = 16;
-     desc.async = dlp_files_async(files);
+     dlp_files_wire(files, &desc.fetch); // desc: of the loader
      ... the pipe, until it is closed; dlp_files_close(files);
 
    Without a decode the bytes go from the kernel into the row of field 0, with no copy between: a
@@ -2743,6 +2737,7 @@ typedef struct dlp_files_desc {
                                 and writes the other fields */
     int32_t in_flight;  /* files that a worker has in hand at once; 0: 16; 1..256; at least the
                                 stage's in_flight, of which more would wait */
+    int32_t fills_rows; /* 1: decode promises what dlp_dataset.fills_rows says */
     int (*worker_init)(void *user, int worker, void **state); /* for decode's worker_state; as in */
     void (*worker_exit)(void *user, int worker, void *state); /* dlp_workers_desc; may be NULL */
 } dlp_files_desc;
@@ -2755,15 +2750,13 @@ typedef struct dlp_files dlp_files;
    are opened by workers. */
 DLPDEF int dlp_files_open(dlp_files **out, const dlp_files_desc *desc, dlp_error *err);
 
-/* Enter the source into a loader's desc, or a fetch stage's: n_items, fields, fetch and user of the
-   dataset (and fills_rows, where it writes every byte), worker_init, worker_exit and worker_user of
-   the workers. files: borrowed until the pipe is closed. Before the pipe is made; any number of
-   pipes may use one source - any thread - does not wait or allocate. */
-DLPDEF void dlp_files_wire(dlp_files *files, dlp_dataset *dataset, dlp_workers_desc *workers);
-
-/* Return what DLP_FETCH_ASYNC wants; workers that begin from now on have a ring, or threads. Before
-   start - any thread - does not wait or allocate. */
-DLPDEF dlp_async dlp_files_async(dlp_files *files);
+/* Enter the source into a fetch stage's desc, which may be that in a loader's: all that it needs.
+   That is the dataset (which is the source's), worker_init, worker_exit and worker_user of the
+   workers, fetcher DLP_FETCH_ASYNC, async, and in_flight where it is 0. Another fetcher may be set
+   afterwards: DLP_FETCH_SEQUENTIAL (and in_flight 0) reads one file at a time, also inline.
+   files: borrowed until the pipe is closed. Before the pipe is made; any number of pipes may use
+   one source - any thread - does not wait or allocate. */
+DLPDEF void dlp_files_wire(dlp_files *files, dlp_fetch_desc *fetch);
 
 /* Tell how files will be read: "io_uring", or "threads: " and why. A worker that gets no ring of
    its own (a limit on locked memory, say) has threads all the same. The source's, until close - any
@@ -2889,7 +2882,7 @@ DLPDEF int dlp_tokens_close(dlp_tokens *tokens);
 
 typedef struct dlp_tokens_loader_desc {
     dlp_tokens_desc tokens;
-    dlp_loader_desc loader; /* all as there; dataset and workers.worker_* are not read */
+    dlp_loader_desc loader; /* all as there; dataset and fetch.workers.worker_* are not read */
 } dlp_tokens_loader_desc;
 
 /* Open the shards, and a pipe of them that runs.
@@ -3055,7 +3048,7 @@ DLPDEF int dlp_arrays_close(dlp_arrays *arrays);
 
 typedef struct dlp_arrays_loader_desc {
     dlp_arrays_desc arrays;
-    dlp_loader_desc loader; /* all as there; dataset and workers.worker_* are not read */
+    dlp_loader_desc loader; /* all as there; dataset and fetch.workers.worker_* are not read */
 } dlp_arrays_loader_desc;
 
 /* Open the files, and a pipe of them that runs.
@@ -6404,14 +6397,14 @@ typedef struct dlpi_parked { /* a row between two attempts: see dlpi_park */
     uint32_t slot, row;
 } dlpi_parked;
 
-/* Where dlp_item_fail writes; what item->internal points at. */
-typedef struct dlpi_note {
+/* Where dlp_fail writes. */
+struct dlp_call {
     char *message; /* [256] */
     int32_t *errnum;
     struct dlpi_worker *w;
     uint32_t drew; /* 1: the callback called dlp_item_random */
     uint32_t said; /* row + 1 of the item whose words these are, 0: nothing was said */
-} dlpi_note;
+};
 
 typedef struct dlpi_cpu { /* of a thread, as it was noted last */
     uint64_t noted_ns, used_ns, waited_ns;
@@ -6435,7 +6428,7 @@ typedef struct dlpi_worker {
     uint64_t *at_once;  /* X2 [n_at_once] in the region: rows in callbacks, each as wb->running has
                            the only one; NULL: there is but that */
     uint32_t n_at_once;
-    dlpi_note note;
+    dlp_call note;
     uint32_t until_clock, clock_every;
     uint32_t units_untimed, items_untimed;
     uint64_t last_ns; /* last clock reading, 0: none since waiting */
@@ -6808,8 +6801,8 @@ static bool dlpi_epochs_over(const dlp_pipe *p, uint64_t epoch) {
 
 DLPDEF uint64_t dlp_item_random(const dlp_item *item, uint64_t salt) {
     uint64_t h = dlpi_hash_in(DLPI_DOMAIN_ITEM, item->seed, item->epoch);
-    if (item->internal != NULL) /* also by threads of the callback's own */
-        DLPI_STORE_RLX(&((dlpi_note *)item->internal)->drew, 1u);
+    if (item->call != NULL) /* also by threads of the callback's own */
+        DLPI_STORE_RLX(&item->call->drew, 1u);
     return dlpi_absorb(dlpi_absorb(h, item->position), salt);
 }
 
@@ -7027,11 +7020,16 @@ __attribute__((format(printf, 2, 3))) static void dlpi_warn(dlp_pipe *p, const c
     if (p->d.log) p->d.log(p->d.log_user, text);
 }
 
-static void dlpi_note_write(dlpi_note *note, int errnum, const char *format, va_list args) {
-    vsnprintf(note->message, sizeof((dlpi_wblock *)0)->message, format, args);
-    *note->errnum = errnum;
-    if (note->w != NULL) /* else a source is tried without a pipe */
-        note->said = (uint32_t)DLPI_LOAD_RLX(&note->w->wb->running); /* X2, own */
+DLPDEF int dlp_fail(dlp_call *call, int errnum, const char *format, ...) {
+    va_list args;
+    if (call == NULL) return DLP_ERR_CALLBACK;
+    va_start(args, format);
+    vsnprintf(call->message, sizeof((dlpi_wblock *)0)->message, format, args);
+    va_end(args);
+    *call->errnum = errnum;
+    if (call->w != NULL) /* else a source is tried without a pipe */
+        call->said = (uint32_t)DLPI_LOAD_RLX(&call->w->wb->running); /* X2, own */
+    return DLP_ERR_CALLBACK;
 }
 
 /* What was said before was said of something else. */
@@ -7337,7 +7335,7 @@ static void dlpi_guarded_paint(const dlpi_guarded *c) {
 
 /* A callback of worker w that had cell c has returned rc: did it keep to the fields? what, number:
    whose they are. Returns rc, or DLPI_OVERRUN with the message. */
-static int dlpi_guarded_check(dlpi_worker *w, const dlpi_note *note, const dlpi_guarded *c,
+static int dlpi_guarded_check(dlpi_worker *w, const dlp_call *note, const dlpi_guarded *c,
                               const char *what, uint64_t number, int rc) {
     for (uint32_t i = 0; i <= c->n; i++) {
         uint8_t *to, *from = dlpi_gap(c, i, &to), *first = dlpi_paint_first(from, to), *last = to;
@@ -7476,14 +7474,14 @@ static inline int dlpi_guard_out(dlpi_worker *w, dlp_item *it, uint64_t cell, ui
     p = w->p;
     if (p->lender) {
         dlpi_guarded_cell(p, DLPI_REC_CELLS, dlpi_batch_cell(p, s), &c);
-        return dlpi_guarded_check(w, it->internal, &c, "chunk", it->index, rc);
+        return dlpi_guarded_check(w, it->call, &c, "chunk", it->index, rc);
     }
     dlpi_guarded_row(p, cell, s, row, &c, rows);
     for (uint32_t f = 0; f < c.n; f++) {
         memcpy(rows[f], c.span[f].at, c.span[f].bytes);
         it->data[f] = rows[f];
     }
-    return dlpi_guarded_check(w, it->internal, &c, "item", it->index, rc);
+    return dlpi_guarded_check(w, it->call, &c, "item", it->index, rc);
 }
 
 /* ---- what was released ---- */
@@ -9479,7 +9477,7 @@ static void dlpi_collate_begin(dlpi_worker *w, const dlpi_unit *t, dlp_collate *
     c->n_out = p->batches.n;
     c->in = w->in;
     c->out = w->out;
-    c->internal = &w->note;
+    c->call = &w->note;
     for (uint32_t f = 0; f < p->items.n; f++) {
         const dlpi_field *d = &p->items.at[f];
         struct dlp_collate_in in = {&d->f, dlpi_item_cell(p, t->slot) + d->offset, d->row_bytes,
@@ -9553,8 +9551,9 @@ static int dlpi_collate_fields(const dlp_collate *c) {
     for (uint32_t f = 0; alike && f < c->n_in; f++)
         alike = dlpi_fields_alike(c->in[f].field, c->out[f].field);
     return alike ? 0
-                 : dlp_collate_fail(
-                       c, 0, "a built-in collate needs out_fields to be NULL, or the dataset's");
+                 : dlp_fail(c->call, 0,
+                            "a built-in collate needs out_fields to be NULL, or "
+                            "the dataset's");
 }
 
 DLPDEF int dlp_collate_pad(void *user, dlp_collate *c) {
@@ -9569,10 +9568,10 @@ DLPDEF int dlp_collate_pad(void *user, dlp_collate *c) {
                                                     : in->field->ragged ? 0
                                                                         : 1;
         if (unit * wide * c->count > out->capacity)
-            return dlp_collate_fail(c, 0,
-                                    "field \"%s\": %" PRIu32 " rows padded to the %" PRIu64
-                                    " of item %" PRIu64 " are more than max_per_batch",
-                                    in->field->name, c->count, wide, c->index[longest]);
+            return dlp_fail(c->call, 0,
+                            "field \"%s\": %" PRIu32 " rows padded to the %" PRIu64
+                            " of item %" PRIu64 " are more than max_per_batch",
+                            in->field->name, c->count, wide, c->index[longest]);
         for (uint32_t r = 0; r < c->count; r++) {
             uint64_t n = in->field->ragged ? in->lengths[r] : 1;
             memcpy((uint8_t *)out->data + r * wide * unit,
@@ -9590,10 +9589,10 @@ static int dlpi_pack_field(const dlp_collate *c, const struct dlp_collate_in *in
     for (uint32_t r = 0; r < c->count; r++) {
         uint64_t n = in->lengths[r];
         if ((at + n) * unit > out->capacity)
-            return dlp_collate_fail(c, 0,
-                                    "field \"%s\" has more rows in this batch than max_per_batch; "
-                                    "item %" PRIu64 " is the first past it",
-                                    in->field->name, c->index[r]);
+            return dlp_fail(c->call, 0,
+                            "field \"%s\" has more rows in this batch than max_per_batch; "
+                            "item %" PRIu64 " is the first past it",
+                            in->field->name, c->index[r]);
         memcpy((uint8_t *)out->data + at * unit, (const uint8_t *)in->data + r * in->stride,
                (size_t)(n * unit));
         out->lengths[r] = n;
@@ -9683,6 +9682,7 @@ static int dlpi_batch_callback(dlpi_worker *w, const dlpi_unit *t) {
     if (w->st->kind == DLP_STAGE_MAP_BATCH) {
         dlpi_batch_view_init(p, t->slot, &w->batch, w->tensors);
         dlpi_batch_view(p, t->slot, &w->batch, w->tensors);
+        w->batch.call = &w->note;
         rc = dlpi_returned(w, w->st->batch(w->st->user, &w->batch, w->state));
         return dlpi_guard_batch(w, t->slot, rc);
     }
@@ -10265,7 +10265,7 @@ typedef struct dlpi_attempt { /* at one row, which a worker has in hand */
     dlp_item item;            /* first: what a source gives back is the attempt */
     void *data[DLP_MAX_FIELDS];
     uint64_t length[DLP_MAX_FIELDS];
-    dlpi_note note;
+    dlp_call note;
     char message[256];
     int32_t errnum;
     int32_t code; /* what its callback returned, in a thread */
@@ -10418,7 +10418,7 @@ static void dlpi_attempt_item(const dlpi_worker *w, dlpi_attempt *a) {
     a->item = w->item;
     a->item.data = a->data;
     a->item.length = a->length;
-    a->item.internal = &a->note;
+    a->item.call = &a->note;
 }
 
 /* The callback of an attempt came to rc, a code: done, or what the policy says. */
@@ -10940,7 +10940,7 @@ static void dlpi_in_flight_init(dlpi_worker *w) {
         a->note.message = a->message;
         a->note.errnum = &a->errnum;
         a->note.w = w;
-        a->item.internal = &a->note;
+        a->item.call = &a->note;
         a->own = dlpi_own_row(w->p, w, 1 + i);
         dlpi_attempt_put(fl, a, DLPI_ATTEMPT_FREE);
     }
@@ -12919,7 +12919,7 @@ static int dlpi_part_try(dlpi_worker *w, uint32_t c, dlpi_pcell *cell) {
                      .attempt = dlpi_rec_tries(cell->rec),
                      .worker = (uint32_t)w->id,
                      .worker_state = w->state,
-                     .internal = w};
+                     .call = &w->note};
     int rc = dlpi_part_verdict(w, cell);
     if (rc != 0) return rc;
     rc = dlpi_item_returned(w, ((dlp_part_fn)w->st->own)(w->st->user, &part));
@@ -13513,7 +13513,7 @@ static int dlpi_next_take(dlp_pipe *p, int timeout_ms, uint64_t *b, uint32_t *s)
         dlpi_tune(p, p->last_return_ns);
         return rc;
     }
-    if (dlpi_at_work(p) == 0 && timeout_ms == 0 && p->calls_untimed + 1 < p->call_clock_every) {
+    if (dlpi_at_work(p) == 0 && timeout_ms < 0 && p->calls_untimed + 1 < p->call_clock_every) {
         p->calls_untimed++;
         p->clock_off = 1;
         if (rc == DLP_EMPTY) rc = dlpi_next_wait(p, until, b, s);
@@ -13522,8 +13522,7 @@ static int dlpi_next_take(dlp_pipe *p, int timeout_ms, uint64_t *b, uint32_t *s)
     }
     from = dlpi_now_ns();
     dlpi_trainer_step(p, from);
-    if (timeout_ms > 0) until = from + (uint64_t)timeout_ms * 1000000u;
-    if (timeout_ms == DLP_NOWAIT) until = 0;
+    if (timeout_ms >= 0) until = from + (uint64_t)timeout_ms * 1000000u;
     p->tune.wait_from = from;
     if (rc == DLP_EMPTY) rc = dlpi_next_wait(p, until, b, s);
     p->tune.wait_from = 0;
@@ -13874,15 +13873,6 @@ DLPDEF uint64_t dlp_chunk_row(const dlp_chunk *c, uint64_t k) {
            (c->shuffled ? dlp_permutation_at(&l->order, l->from + k) : l->from + k);
 }
 
-DLPDEF int dlp_chunk_fail(const dlp_chunk *c, int errnum, const char *format, ...) {
-    const dlpi_load_call *l = c->internal;
-    va_list args;
-    va_start(args, format);
-    dlpi_note_write(&l->w->note, errnum, format, args);
-    va_end(args);
-    return DLP_ERR_CALLBACK;
-}
-
 /* Load the run of rows that has gathered in l, if any. */
 static int dlpi_load_run(dlpi_load_call *l, const dlp_item *it) {
     const dlp_pipe *p = l->w->p;
@@ -13919,6 +13909,7 @@ static int dlpi_chunk_load(dlpi_worker *w, const dlp_item *it) {
                       .shuffled = dlpi_split_of(p)->d.shuffle_rows,
                       .worker_state = it->worker_state,
                       .data = l.data,
+                      .call = it->call,
                       .internal = &l};
     l.c.chunk_first = it->index * dlpi_split_of(p)->d.chunk_rows;
     if (l.c.chunk_rows < rows) return DLP_SKIP;
@@ -13940,7 +13931,7 @@ static int dlpi_chunk_load(dlpi_worker *w, const dlp_item *it) {
 
 /* The fetch of a pipe of chunks. */
 static int dlpi_chunk_fetch(void *user, dlp_item *it) {
-    dlpi_worker *w = ((const dlpi_note *)it->internal)->w;
+    dlpi_worker *w = it->call->w;
     const dlp_pipe *p = w->p;
     uint32_t s = (uint32_t)(DLPI_LOAD_RLX(&w->wb->running) >> 32); /* X2, own */
     uint64_t *word, key;
@@ -15394,7 +15385,7 @@ static void dlpi_worker_init(dlp_pipe *p, dlpi_stage *st, int id, int global) {
     w->note.w = w;
     w->note.errnum = &w->wb->message_errno;
     w->note.said = 0;
-    w->item.internal = &w->note;
+    w->item.call = &w->note;
     w->parked = w->parked_own;
     w->parked_most = DLPI_PARK;
     w->own = dlpi_own_row(p, w, 0);
@@ -17505,12 +17496,13 @@ typedef struct dlpi_uring {
 
 struct dlp_files {
     dlp_files_desc d;
-    int asked;         /* for async: workers make a ring or a crew */
-    uint32_t users;    /* U2: workers of this process */
-    uint64_t capacity; /* most bytes of an item */
-    uint64_t unit;     /* bytes of a row of field 0; of all of it, if that is not ragged */
-    bool ragged;       /* field 0 is */
-    bool ring;         /* this system has io_uring */
+    dlp_dataset dataset; /* what wire gives a fetch stage */
+    int asked;           /* for async: workers make a ring or a crew */
+    uint32_t users;      /* U2: workers of this process */
+    uint64_t capacity;   /* most bytes of an item */
+    uint64_t unit;       /* bytes of a row of field 0; of all of it, if that is not ragged */
+    bool ragged;         /* field 0 is */
+    bool ring;           /* this system has io_uring */
     char backend[96];
 };
 
@@ -17652,11 +17644,11 @@ static int dlpi_file_begin(const dlp_files *f, dlpi_file *q, dlp_item *item) {
         rc = f->d.locate(f->d.user, item, &q->at);
     q->at.room = room;  /* whatever locate made of it */
     if (rc == DLP_FULL) /* which would be taken for a submit that has no room */
-        return dlp_item_fail(item, 0, "locate returned %d (DLP_FULL)", rc);
+        return dlp_fail(item->call, 0, "locate returned %d (DLP_FULL)", rc);
     if (rc == 0 && q->at.path == NULL && q->at.fd < 0)
-        return dlp_item_fail(item, EINVAL, "there is no path for this item");
+        return dlp_fail(item->call, EINVAL, "there is no path for this item");
     if (rc == 0 && q->at.offset > INT64_MAX)
-        return dlp_item_fail(item, EINVAL, "offset %" PRIu64 " is past any file", q->at.offset);
+        return dlp_fail(item->call, EINVAL, "offset %" PRIu64 " is past any file", q->at.offset);
     return rc;
 }
 
@@ -17677,30 +17669,30 @@ static int dlpi_file_complain(const dlp_files *f, const dlpi_file *q) {
     char buf[152];
     const char *name = dlpi_file_name(q, buf, sizeof buf);
     switch (q->what) {
-    case DLPI_FILE_NO_OPEN: return dlp_item_fail(q->item, q->errnum, "%s: cannot be opened", name);
-    case DLPI_FILE_NO_STAT: return dlp_item_fail(q->item, q->errnum, "%s: fstat failed", name);
+    case DLPI_FILE_NO_OPEN: return dlp_fail(q->item->call, q->errnum, "%s: cannot be opened", name);
+    case DLPI_FILE_NO_STAT: return dlp_fail(q->item->call, q->errnum, "%s: fstat failed", name);
     case DLPI_FILE_IRREGULAR:
-        return dlp_item_fail(q->item, q->errnum, "%s: %s", name,
-                             q->errnum ? "is a directory" : "is no regular file");
+        return dlp_fail(q->item->call, q->errnum, "%s: %s", name,
+                        q->errnum ? "is a directory" : "is no regular file");
     case DLPI_FILE_OUTSIDE:
-        return dlp_item_fail(q->item, 0,
-                             "%s: has %" PRIu64 " bytes, the item has %" PRIu64 " from %" PRIu64,
-                             name, q->size, q->at.length, q->at.offset);
+        return dlp_fail(q->item->call, 0,
+                        "%s: has %" PRIu64 " bytes, the item has %" PRIu64 " from %" PRIu64, name,
+                        q->size, q->at.length, q->at.offset);
     case DLPI_FILE_TOO_BIG:
     case DLPI_FILE_TOO_SMALL:
-        dlp_item_fail(q->item, 0, "%s: %" PRIu64 " bytes, %s %" PRIu64, name, q->want,
-                      f->d.direct && !f->ragged ? "the field takes" : "the most are", f->capacity);
+        dlp_fail(q->item->call, 0, "%s: %" PRIu64 " bytes, %s %" PRIu64, name, q->want,
+                 f->d.direct && !f->ragged ? "the field takes" : "the most are", f->capacity);
         return DLP_ERR_LENGTH;
     case DLPI_FILE_RAGGED:
-        dlp_item_fail(q->item, 0, "%s: %" PRIu64 " bytes are not whole rows of %" PRIu64, name,
-                      q->want, f->unit);
+        dlp_fail(q->item->call, 0, "%s: %" PRIu64 " bytes are not whole rows of %" PRIu64, name,
+                 q->want, f->unit);
         return DLP_ERR_LENGTH;
     case DLPI_FILE_NO_READ:
-        return dlp_item_fail(q->item, q->errnum, "%s: cannot be read, at byte %" PRIu64, name,
-                             q->at.offset + q->got);
+        return dlp_fail(q->item->call, q->errnum, "%s: cannot be read, at byte %" PRIu64, name,
+                        q->at.offset + q->got);
     default:
-        return dlp_item_fail(q->item, 0, "%s: ended after %" PRIu64 " of %" PRIu64 " bytes", name,
-                             q->got, q->want);
+        return dlp_fail(q->item->call, 0, "%s: ended after %" PRIu64 " of %" PRIu64 " bytes", name,
+                        q->got, q->want);
     }
 }
 
@@ -17997,7 +17989,7 @@ static void dlpi_files_give(dlpi_files_worker *w, dlpi_file *q) {
 }
 
 static int dlpi_files_no_worker(const dlp_item *item) {
-    return dlp_item_fail(item, 0, "a source of files wants the workers that dlp_files_wire sets");
+    return dlp_fail(item->call, 0, "a source of files wants the workers that dlp_files_wire sets");
 }
 
 /* dlp_dataset.fetch: the whole file, now. */
@@ -18238,22 +18230,21 @@ DLPDEF int dlp_files_open(dlp_files **out, const dlp_files_desc *desc, dlp_error
     return DLP_OK;
 }
 
-DLPDEF void dlp_files_wire(dlp_files *f, dlp_dataset *dataset, dlp_workers_desc *workers) {
-    dataset->n_items = f->d.n_items;
-    dataset->fields = f->d.fields;
-    dataset->n_fields = f->d.n_fields;
-    if (f->d.direct && f->d.n_fields == 1) dataset->fills_rows = 1;
-    dataset->fetch = dlpi_files_fetch;
-    dataset->user = f;
-    workers->worker_init = dlpi_files_worker_init;
-    workers->worker_exit = dlpi_files_worker_exit;
-    workers->worker_user = f;
-}
-
-DLPDEF dlp_async dlp_files_async(dlp_files *f) {
-    dlp_async async = {dlpi_files_submit, dlpi_files_reap};
+DLPDEF void dlp_files_wire(dlp_files *f, dlp_fetch_desc *fetch) {
+    f->dataset = (dlp_dataset){.n_items = f->d.n_items,
+                               .fields = f->d.fields,
+                               .n_fields = f->d.n_fields,
+                               .fills_rows = f->d.fills_rows || (f->d.direct && f->d.n_fields == 1),
+                               .fetch = dlpi_files_fetch,
+                               .user = f};
     f->asked = 1;
-    return async;
+    fetch->dataset = &f->dataset;
+    fetch->workers.worker_init = dlpi_files_worker_init;
+    fetch->workers.worker_exit = dlpi_files_worker_exit;
+    fetch->workers.worker_user = f;
+    fetch->fetcher = DLP_FETCH_ASYNC;
+    fetch->async = (dlp_async){dlpi_files_submit, dlpi_files_reap};
+    if (fetch->in_flight == 0) fetch->in_flight = f->d.in_flight;
 }
 
 DLPDEF const char *dlp_files_backend(const dlp_files *f) { return f->backend; }
@@ -18291,16 +18282,15 @@ static const char *dlpi_path_end(const char *path) {
 
 static int dlpi_file_fail(const dlp_part *part, const char *path, const char *call) {
     int errnum = errno;
-    return dlp_part_fail(part, errnum, "%s: %s: %s", dlpi_path_end(path), call, strerror(errnum));
+    return dlp_fail(part->call, errnum, "%s: %s: %s", dlpi_path_end(path), call, strerror(errnum));
 }
 
 /* The download's own words, with the path before them. */
 static int dlpi_download_fail(const dlp_part *part, const char *path, int rc) {
-    const dlpi_wblock *wb = ((dlpi_worker *)part->internal)->wb;
     char text[256];
-    memcpy(text, wb->message, sizeof text);
+    memcpy(text, part->call->message, sizeof text);
     if (text[0] == 0) snprintf(text, sizeof text, "download returned %d", rc);
-    dlp_part_fail(part, wb->message_errno, "%s: %.100s", dlpi_path_end(path), text);
+    dlp_fail(part->call, *part->call->errnum, "%s: %.100s", dlpi_path_end(path), text);
     return rc == DLP_ERR_LENGTH ? rc : DLP_ERR_CALLBACK; /* no part is left out by a download */
 }
 
@@ -18429,7 +18419,7 @@ static int dlpi_file_read(const dlp_part *part, int fd, const char *path, uint64
         if (got < 0 && errno == EINTR) continue;
         if (got < 0) return dlpi_file_fail(part, path, "read");
         if (got == 0)
-            return dlp_part_fail(part, 0, "%s: it was cut while it was read", dlpi_path_end(path));
+            return dlp_fail(part->call, 0, "%s: it was cut while it was read", dlpi_path_end(path));
         to += got;
         offset += (uint64_t)got;
         n -= (uint64_t)got;
@@ -18443,14 +18433,14 @@ static int dlpi_part_read(const dlp_part_file *file, dlp_part *part, int fd, con
     if (fstat(fd, &st) != 0) return dlpi_file_fail(part, path, "fstat");
     size = (uint64_t)st.st_size;
     if (file->offset > size || n > size - file->offset)
-        return dlp_part_fail(part, 0,
-                             "%s: %" PRIu64 " bytes from %" PRIu64 " on are past its %" PRIu64,
-                             dlpi_path_end(path), n, file->offset, size);
+        return dlp_fail(part->call, 0,
+                        "%s: %" PRIu64 " bytes from %" PRIu64 " on are past its %" PRIu64,
+                        dlpi_path_end(path), n, file->offset, size);
     if (n == 0) n = size - file->offset;
     part->bytes = n;
     if (n <= part->capacity) return dlpi_file_read(part, fd, path, file->offset, n);
-    dlp_part_fail(part, 0, "%s: %" PRIu64 " bytes, max_part_bytes is %" PRIu64, dlpi_path_end(path),
-                  n, part->capacity);
+    dlp_fail(part->call, 0, "%s: %" PRIu64 " bytes, max_part_bytes is %" PRIu64,
+             dlpi_path_end(path), n, part->capacity);
     return DLP_ERR_LENGTH;
 }
 
@@ -18472,7 +18462,7 @@ DLPDEF int dlp_part_files_load(void *files, dlp_part *part) {
     const char *name;
     int fd, rc = 0;
     if (part->index >= f->n_files)
-        return dlp_part_fail(part, 0, "there are %" PRIu64 " files", f->n_files);
+        return dlp_fail(part->call, 0, "there are %" PRIu64 " files", f->n_files);
     name = f->files[part->index].path;
     if (snprintf(path, sizeof path, "%s%s%s", f->dir ? f->dir : "", f->dir ? "/" : "", name) >=
         (int)sizeof path) {
@@ -18616,10 +18606,10 @@ static int dlpi_mapped_check(dlpi_mapped *m, const dlp_item *item) {
     struct stat st;
     if (DLPI_LIKELY(DLPI_LOAD_RLX(&m->checked_ns) == now)) return 0;
     if (fstat(m->fd, &st) != 0)
-        return dlp_item_fail(item, errno, "%s: fstat failed", dlpi_path_end(m->path));
+        return dlp_fail(item->call, errno, "%s: fstat failed", dlpi_path_end(m->path));
     if ((uint64_t)st.st_size < m->size)
-        return dlp_item_fail(
-            item, 0, "%s: was cut to %" PRIu64 " bytes, it had %" PRIu64 " when it was opened",
+        return dlp_fail(
+            item->call, 0, "%s: was cut to %" PRIu64 " bytes, it had %" PRIu64 " when it was opened",
             dlpi_path_end(m->path), (uint64_t)st.st_size, m->size);
     DLPI_STORE_RLX(&m->checked_ns, now);
     return 0;
@@ -18631,9 +18621,9 @@ static int dlpi_mapped_read(const dlpi_mapped *m, uint64_t at, uint64_t n, void 
     int64_t got = dlpi_mapped_pread(m, at, n, to);
     if (DLPI_LIKELY(got == (int64_t)n)) return 0;
     if (got < 0)
-        return dlp_item_fail(item, errno, "%s: cannot be read, at byte %" PRIu64,
+        return dlp_fail(item->call, errno, "%s: cannot be read, at byte %" PRIu64,
                              dlpi_path_end(m->path), at);
-    return dlp_item_fail(item, 0,
+    return dlp_fail(item->call, 0,
                          "%s: ended at byte %" PRIu64 ", it had %" PRIu64 " when it was opened",
                          dlpi_path_end(m->path), at + (uint64_t)got, m->size);
 }
@@ -19211,7 +19201,7 @@ DLPDEF int dlp_tokens_loader_open(dlp_pipe **out, dlp_tokens **tokens,
     if (source.read_ahead == 0 && loader.batch_size <= 1u << 20)
         source.read_ahead = 4 * (int32_t)loader.batch_size;
     if ((rc = dlp_tokens_open(&t, &source, err)) != DLP_OK) return rc;
-    dlp_tokens_wire(t, &loader.dataset, &loader.workers, &loader.sampler);
+    dlp_tokens_wire(t, &loader.dataset, &loader.fetch.workers, &loader.sampler);
     if ((rc = dlp_loader_open(out, &loader, err)) != DLP_OK) {
         dlp_tokens_close(t);
         return rc;
@@ -20086,7 +20076,7 @@ DLPDEF int dlp_arrays_loader_open(dlp_pipe **out, dlp_arrays **arrays,
     }
     loader = desc->loader;
     if ((rc = dlp_arrays_open(&a, &desc->arrays, err)) != DLP_OK) return rc;
-    dlp_arrays_wire(a, &loader.dataset, &loader.workers, &loader.sampler);
+    dlp_arrays_wire(a, &loader.dataset, &loader.fetch.workers, &loader.sampler);
     if ((rc = dlp_loader_open(out, &loader, err)) != DLP_OK) {
         dlp_arrays_close(a);
         return rc;
@@ -20097,22 +20087,6 @@ DLPDEF int dlp_arrays_loader_open(dlp_pipe **out, dlp_arrays **arrays,
 
 /* ---------------------------------------------------------------------------------------------
    >>impl-public     THE PUBLIC CALLS */
-
-DLPDEF int dlp_item_fail(const dlp_item *item, int errnum, const char *format, ...) {
-    va_list args;
-    va_start(args, format);
-    dlpi_note_write(item->internal, errnum, format, args);
-    va_end(args);
-    return DLP_ERR_CALLBACK;
-}
-
-DLPDEF int dlp_collate_fail(const dlp_collate *c, int errnum, const char *format, ...) {
-    va_list args;
-    va_start(args, format);
-    dlpi_note_write(c->internal, errnum, format, args);
-    va_end(args);
-    return DLP_ERR_CALLBACK;
-}
 
 DLPDEF int dlp_pipe_open(dlp_pipe **out, const dlp_pipe_desc *desc, dlp_error *err) {
     dlp_pipe *p;
@@ -20385,11 +20359,12 @@ static int dlpi_held_fail(dlp_pipe *p) {
                           p->n_held == 1 ? "it" : "one");
 }
 
-DLPDEF int dlp_pipe_next(dlp_pipe *p, dlp_batch **out, int timeout_ms) {
+DLPDEF int dlp_pipe_next(dlp_pipe *p, dlp_batch **out) { return dlp_pipe_next_timeout(p, out, -1); }
+
+DLPDEF int dlp_pipe_next_timeout(dlp_pipe *p, dlp_batch **out, int timeout_ms) {
     if (p == NULL || out == NULL) return DLP_ERR_ARG;
     if (!p->started || p->closing) return DLP_ERR_STATE;
     if (dlpi_forked(p)) return DLP_ERR_FORKED;
-    if (timeout_ms < DLP_FOREVER) return DLP_ERR_ARG;
     if (p->share != NULL && p->share->serve_only) return DLP_ERR_STATE; /* consumers have all */
     if (p->lent) dlpi_lent_sweep(p);
     if (p->err.code != 0) return p->err.code;
@@ -20547,29 +20522,6 @@ DLPDEF int64_t dlp_pipe_batches_per_epoch(const dlp_pipe *p) {
 
 /* ---- the loader ---- */
 
-static int dlpi_loader_check(dlp_pipe *p, const dlp_loader_desc *d) {
-    static const dlpi_bound bounds[] = {
-        {DLPI_AT(dlp_loader_desc, shuffle), 0, 1, "0 or 1"},
-        {DLPI_AT(dlp_loader_desc, drop_last), 0, 1, "0 or 1"},
-        {DLPI_AT(dlp_loader_desc, topology), 0, DLP_TOPOLOGY_CONCURRENT, "DLP_TOPOLOGY_*"},
-    };
-    int rc = dlpi_check_bounds(p, "", d, DLPI_ROWS(bounds));
-    if (rc != DLP_OK) return rc;
-    /* what can be said twice is said the same, or once */
-    if (d->workers.num_workers != 0 && d->workers.num_workers != d->num_workers)
-        return dlpi_bad(p, "", "workers.num_workers", "0, or as the loader's num_workers",
-                        d->workers.num_workers);
-    if (d->shuffle && d->sampler.order != 0 && d->sampler.order != DLP_ORDER_SHUFFLED)
-        return dlpi_bad(p, "", "sampler.order", "0 or DLP_ORDER_SHUFFLED with shuffle",
-                        d->sampler.order);
-    if (d->seed != 0 && d->sampler.seed != 0 && d->seed != d->sampler.seed)
-        return dlpi_bad(p, "", "sampler.seed", "0, or as the loader's seed",
-                        (int64_t)d->sampler.seed);
-    if (d->drop_last && d->last != DLP_LAST_SHORT && d->last != DLP_LAST_DROP)
-        return dlpi_bad(p, "", "last", "0 or DLP_LAST_DROP with drop_last", d->last);
-    return DLP_OK;
-}
-
 /* The stages of a loader, as its desc has them; a topology changes some of it before they are
    added. */
 typedef struct dlpi_loader {
@@ -20577,36 +20529,62 @@ typedef struct dlpi_loader {
     dlp_repeat_desc repeat;
     dlp_fetch_desc fetch;
     dlp_batch_desc batch;
-    dlp_transfer_desc transfer;
-    dlp_cache_desc cache;
 } dlpi_loader;
 
-static void dlpi_loader_stages(const dlp_loader_desc *d, dlpi_loader *l) {
-    memset(l, 0, sizeof *l);
-    l->sampler = d->sampler;
-    if (d->shuffle) l->sampler.order = DLP_ORDER_SHUFFLED;
-    if (d->seed) l->sampler.seed = d->seed;
-    l->repeat.epochs = d->epochs;
-    l->repeat.epoch_end = d->epoch_end;
-    l->fetch.dataset = &d->dataset;
-    l->fetch.workers = d->workers;
-    l->fetch.workers.num_workers = d->num_workers;
-    l->fetch.fetcher = d->fetcher;
-    l->fetch.in_flight = d->in_flight;
-    l->fetch.batch_pool = d->batch_pool;
-    l->fetch.async = d->async;
-    l->batch.batch_size = d->batch_size;
-    l->batch.last = d->drop_last ? DLP_LAST_DROP : d->last;
-    l->batch.collate = d->collate;
-    l->batch.collate_user = d->collate_user;
-    l->batch.out_fields = d->out_fields;
-    l->batch.n_out_fields = d->n_out_fields;
-    l->batch.batch_workers = d->batch_workers;
-    l->batch.workers.placement = d->workers.placement;
-    l->transfer.device = d->device;
-    l->transfer.device_buffers = d->device_buffers;
-    l->transfer.threaded = d->transfer_threaded;
-    l->cache.bytes = d->cache_bytes;
+/* What can be said twice is said once, or the same: of a short name and the field of a stage that
+   it stands for, which takes the value. wants: names both. */
+static int dlpi_loader_one(dlp_pipe *p, const char *field, const char *wants, int64_t brief,
+                           int64_t *full) {
+    if (brief != 0 && *full != 0 && brief != *full) return dlpi_bad(p, "", field, wants, *full);
+    if (*full == 0) *full = brief;
+    return DLP_OK;
+}
+
+/* As above, of each short name. */
+static int dlpi_loader_short(dlp_pipe *p, const dlp_loader_desc *d, dlpi_loader *l) {
+    int64_t size = l->batch.batch_size, workers = l->fetch.workers.num_workers,
+            last = l->batch.last, order = l->sampler.order, seed = (int64_t)l->sampler.seed;
+    int rc = dlpi_loader_one(p, "batch.batch_size", "0, or as the loader's batch_size",
+                             d->batch_size, &size);
+    if (rc == DLP_OK)
+        rc = dlpi_loader_one(p, "fetch.workers.num_workers", "0, or as the loader's num_workers",
+                             d->num_workers, &workers);
+    if (rc == DLP_OK)
+        rc = dlpi_loader_one(p, "sampler.order", "0 or DLP_ORDER_SHUFFLED with shuffle",
+                             d->shuffle ? DLP_ORDER_SHUFFLED : 0, &order);
+    if (rc == DLP_OK)
+        rc = dlpi_loader_one(p, "batch.last", "0 or DLP_LAST_DROP with drop_last",
+                             d->drop_last ? DLP_LAST_DROP : 0, &last);
+    if (rc == DLP_OK)
+        rc = dlpi_loader_one(p, "repeat.epochs", "0, or as the loader's epochs", d->epochs,
+                             &l->repeat.epochs);
+    if (rc == DLP_OK)
+        rc = dlpi_loader_one(p, "sampler.seed", "0, or as the loader's seed", (int64_t)d->seed,
+                             &seed);
+    l->batch.batch_size = (uint32_t)size;
+    l->fetch.workers.num_workers = (int32_t)workers;
+    l->sampler.order = (int32_t)order;
+    l->batch.last = (int32_t)last;
+    l->sampler.seed = (uint64_t)seed;
+    return rc;
+}
+
+static int dlpi_loader_stages(dlp_pipe *p, const dlp_loader_desc *d, dlpi_loader *l) {
+    static const dlpi_bound bounds[] = {
+        {DLPI_AT(dlp_loader_desc, shuffle), 0, 1, "0 or 1"},
+        {DLPI_AT(dlp_loader_desc, drop_last), 0, 1, "0 or 1"},
+        {DLPI_AT(dlp_loader_desc, topology), 0, DLP_TOPOLOGY_CONCURRENT, "DLP_TOPOLOGY_*"},
+    };
+    static const dlp_dataset none;
+    int rc = dlpi_check_bounds(p, "", d, DLPI_ROWS(bounds));
+    if (rc != DLP_OK) return rc;
+    *l = (dlpi_loader){d->sampler, d->repeat, d->fetch, d->batch};
+    if (l->fetch.dataset == NULL)
+        l->fetch.dataset = &d->dataset;
+    else if (l->fetch.dataset != &d->dataset && memcmp(&d->dataset, &none, sizeof none) != 0)
+        return dlpi_bad(p, "", "fetch.dataset", "NULL where the loader's dataset is given", 1);
+    if (l->batch.workers.placement == 0) l->batch.workers.placement = l->fetch.workers.placement;
+    return dlpi_loader_short(p, d, l);
 }
 
 /* A whole batch to each worker in turn; each has a worker beside it that collates its batches. */
@@ -20643,7 +20621,7 @@ static int dlpi_loader_topology(dlp_pipe *p, const dlp_loader_desc *d, dlpi_load
     int rc;
     if (d->topology == DLP_TOPOLOGY_ECONOMIC) return DLP_OK;
     if (d->topology == DLP_TOPOLOGY_CONCURRENT) return dlpi_loader_concurrent(p, l);
-    rc = dlpi_within(p, "", "fetcher", d->fetcher, 0, 0,
+    rc = dlpi_within(p, "", "fetch.fetcher", l->fetch.fetcher, 0, 0,
                      "DLP_FETCH_SEQUENTIAL in the classic topology (the concurrent has others)");
     return rc == DLP_OK ? dlpi_loader_classic(p, l) : rc;
 }
@@ -20651,17 +20629,17 @@ static int dlpi_loader_topology(dlp_pipe *p, const dlp_loader_desc *d, dlpi_load
 /* parts: of dlp_parts_open, or NULL. */
 static int dlpi_loader_wire(dlp_pipe *p, const dlp_loader_desc *d, const dlp_part_desc *parts) {
     dlpi_loader l;
-    int rc;
-    dlpi_loader_stages(d, &l);
+    int rc = dlpi_loader_stages(p, d, &l);
+    if (rc != DLP_OK) return rc;
     if (parts) l.sampler.order = DLP_ORDER_PARTS;
     if ((rc = dlpi_loader_topology(p, d, &l)) != DLP_OK) return rc;
     dlp_pipe_add_sampler(p, &l.sampler);
     dlp_pipe_add_repeat(p, &l.repeat);
     if (parts) dlp_pipe_add_parts(p, parts);
     dlp_pipe_add_fetch(p, &l.fetch);
-    if (d->cache_bytes > 0) dlp_pipe_add_cache(p, &l.cache);
+    if (d->cache.bytes > 0) dlp_pipe_add_cache(p, &d->cache);
     dlp_pipe_add_batch(p, &l.batch);
-    if (d->device) dlp_pipe_add_transfer(p, &l.transfer);
+    if (d->transfer.device) dlp_pipe_add_transfer(p, &d->transfer);
     return dlp_pipe_start(p); /* or the code of what could not be added */
 }
 
@@ -20673,8 +20651,7 @@ static int dlpi_loader_open(dlp_pipe **out, const dlp_loader_desc *desc, const d
         return dlpi_error_set(err, DLP_ERR_ARG, out ? "desc" : "out", "%s is NULL",
                               out ? "desc" : "out");
     if ((rc = dlp_pipe_open(&p, &desc->pipe, err)) != DLP_OK) return rc;
-    rc = dlpi_loader_check(p, desc);
-    if (rc == DLP_OK) rc = dlpi_loader_wire(p, desc, parts);
+    rc = dlpi_loader_wire(p, desc, parts);
     if (rc != DLP_OK) {
         if (err) *err = p->err;
         dlp_pipe_close(p);
@@ -20875,7 +20852,7 @@ DLPDEF int dlp_chunks_run(dlp_pipe *p, const dlp_run_desc *desc) {
     if (p == NULL || desc == NULL || desc->on_step == NULL) return DLP_ERR_ARG;
     if ((rc = dlp_pipe_state(p, NULL, &r.state)) != DLP_OK) return rc;
     while (step == DLP_OK) {
-        rc = dlp_pipe_next(p, &b, DLP_FOREVER);
+        rc = dlp_pipe_next(p, &b);
         if (rc == DLP_OK && b != NULL)
             step = dlpi_run_step(p, desc, &r, b);
         else if (rc != DLP_EPOCH_END)
@@ -20885,14 +20862,6 @@ DLPDEF int dlp_chunks_run(dlp_pipe *p, const dlp_run_desc *desc) {
     if (desc->result) *desc->result = r;
     if (step < 0) return step;
     return step == DLP_END ? DLP_OK : rc;
-}
-
-DLPDEF int dlp_part_fail(const dlp_part *part, int errnum, const char *format, ...) {
-    va_list args;
-    va_start(args, format);
-    dlpi_note_write(&((dlpi_worker *)part->internal)->note, errnum, format, args);
-    va_end(args);
-    return DLP_ERR_CALLBACK;
 }
 
 DLPDEF dlp_stage dlp_pipe_add_parts(dlp_pipe *p, const dlp_part_desc *desc) {

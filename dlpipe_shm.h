@@ -43,7 +43,7 @@
          .dataset = {.n_items = 1000, .fields = &field, .n_fields = 1, .fetch = fetch},
          .batch_size = 64,
          .num_workers = 4,
-         .workers = {.placement = DLP_PLACE_PROCESSES}, // and one more field
+         .fetch = {.workers = {.placement = DLP_PLACE_PROCESSES}}, // and one more field
      };
 
    Order, bytes, states, errors and calls are those of dlpipe.h; so is the memory bound.
@@ -356,11 +356,13 @@ typedef struct dlp_consumer_desc {
 DLPDEF int dlp_consumer_open(dlp_consumer **out, const char *name, const dlp_consumer_desc *desc,
                              dlp_error *err);
 
-/* As dlp_pipe_next, with its time-outs, codes (but DLP_EPOCH_END) and view of a batch, which others
-   may have, too: read only. DLP_END: all is consumed; SHARE_ONE: and released by all, since another
-   may die; while this consumer holds a batch it is told before, and may ask again when it has
-   released. DLP_ERR_KILLED: the pipe's owner is gone. DLP_ERR_CORRUPT. DLP_ERR_FORKED. */
-DLPDEF int dlp_consumer_next(dlp_consumer *c, dlp_batch **out, int timeout_ms);
+/* As dlp_pipe_next and dlp_pipe_next_timeout, with their codes (but DLP_EPOCH_END) and view of a
+   batch, which others may have, too: read only. DLP_END: all is consumed; SHARE_ONE: and released
+   by all, since another may die; while this consumer holds a batch it is told before, and may ask
+   again when it has released. DLP_ERR_KILLED: the pipe's owner is gone. DLP_ERR_CORRUPT.
+   DLP_ERR_FORKED. */
+DLPDEF int dlp_consumer_next(dlp_consumer *c, dlp_batch **out);
+DLPDEF int dlp_consumer_next_timeout(dlp_consumer *c, dlp_batch **out, int timeout_ms);
 
 /* Give a batch back, in any order. Returns DLP_OK, DLP_ERR_ARG (not held). Does not wait. */
 DLPDEF int dlp_consumer_release(dlp_consumer *c, dlp_batch *batch);
@@ -372,7 +374,8 @@ DLPDEF const dlp_error *dlp_consumer_error(const dlp_consumer *c);
 DLPDEF void dlp_consumer_close(dlp_consumer *c);
 
 /* In the pipe's process, with serve_only: wait while others consume.
-   timeout_ms: as dlp_pipe_next - returns DLP_END: all is consumed; DLP_TIMEOUT, DLP_STOPPED; the
+   timeout_ms: 0 or DLP_FOREVER without end, DLP_NOWAIT not at all - returns DLP_END: all is
+   consumed; DLP_TIMEOUT, DLP_STOPPED; the
    codes of errors that dlp_pipe_next returns; DLP_ERR_STATE: not started, or not serve_only -
    caller. */
 DLPDEF int dlp_shm_serve(dlp_pipe *p, int timeout_ms);
@@ -3371,20 +3374,23 @@ DLPDEF int dlp_consumer_open(dlp_consumer **out, const char *name, const dlp_con
     return DLP_OK;
 }
 
-DLPDEF int dlp_consumer_next(dlp_consumer *c, dlp_batch **out, int timeout_ms) {
+DLPDEF int dlp_consumer_next(dlp_consumer *c, dlp_batch **out) {
+    return dlp_consumer_next_timeout(c, out, -1);
+}
+
+DLPDEF int dlp_consumer_next_timeout(dlp_consumer *c, dlp_batch **out, int timeout_ms) {
     uint64_t now, until = UINT64_MAX;
     int rc;
-    if (c == NULL || out == NULL || timeout_ms < DLP_FOREVER) return DLP_ERR_ARG;
+    if (c == NULL || out == NULL) return DLP_ERR_ARG;
     if (*c->alive == 0) return DLP_ERR_FORKED;
     if (c->n_held >= c->max_held) return DLP_ERR_HELD;
     rc = dlpi_consumer_try(c, out);
-    for (int i = 0; rc == DLP_EMPTY && timeout_ms != DLP_NOWAIT && i < 300; i++) {
+    for (int i = 0; rc == DLP_EMPTY && timeout_ms != 0 && i < 300; i++) {
         dlpi_pause();
         rc = dlpi_consumer_try(c, out);
     }
     if (rc != DLP_EMPTY) return rc;
-    if (timeout_ms > 0) until = dlpi_now_ns() + (uint64_t)timeout_ms * 1000000u;
-    if (timeout_ms == DLP_NOWAIT) until = 0;
+    if (timeout_ms >= 0) until = dlpi_now_ns() + (uint64_t)timeout_ms * 1000000u;
     for (;;) {
         if (DLPI_LOAD_ACQ(&c->ctl->stop) != 0) { /* S1 <- S1: what came before it is seen now */
             rc = dlpi_consumer_try(c, out);

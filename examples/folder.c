@@ -105,7 +105,7 @@ static int decode(void *user, void *state, dlp_item *item, const void *bytes, ui
     (void)state;
     pixels = decode_any(bytes, n, &width, &height);
     if (pixels == NULL)
-        return dlp_item_fail(item, 0, "%s: not decoded", folder->paths[item->index]);
+        return dlp_fail(item->call, 0, "%s: not decoded", folder->paths[item->index]);
     for (int y = 0; y < SIDE; y++)
         for (int x = 0; x < SIDE; x++) {
             size_t from = (size_t)(y * height / SIDE) * (size_t)width + (size_t)(x * width / SIDE);
@@ -174,7 +174,7 @@ static int run(const dlp_folder *folder, dlp_files *files, dlp_loader_desc *desc
     uint64_t skipped = 0;
     int code;
     if (colour == NULL) return perror("folder"), 1;
-    dlp_files_wire(files, &desc->dataset, &desc->workers);
+    dlp_files_wire(files, &desc->fetch);
     if (dlp_loader_open(&pipe, desc, &err) != DLP_OK) return free(colour), say(&err);
     while ((code = dlp_pipe_next(pipe, &batch)) == DLP_OK) {
         step(batch, colour);
@@ -223,7 +223,7 @@ int main(int argc, char **argv) {
                             .num_workers = 2,
                             .shuffle = 1,
                             .epochs = 1,
-                            .workers = {.on_error = DLP_ON_ERROR_REPLACE}};
+                            .fetch.workers = {.on_error = DLP_ON_ERROR_REPLACE}};
     int option;
     while ((option = getopt(argc, argv, "w:b:e:")) != -1) {
         if (option == 'w') desc.num_workers = atoi(optarg);

@@ -59,9 +59,7 @@ DLPI_INLINE void dlpi_credit_take(uint32_t *cell, uint32_t word) {
 DLPI_INLINE void dlpi_credit_done(uint32_t *cell, uint32_t word) {
     DLPI_STORE_SEQ(cell, word); /* C1, C2 -> C1, C2, B1 */
 }
-DLPI_INLINE void dlpi_credit_done_quiet(uint32_t *cell) {
-    DLPI_STORE_REL(cell, 0u); /* C1 -> C1 */
-}
+DLPI_INLINE void dlpi_credit_done_quiet(uint32_t *cell) { DLPI_STORE_REL(cell, 0u); /* C1 -> C1 */ }
 DLPI_INLINE uint32_t dlpi_credit_held(const uint32_t *cell) {
     return DLPI_LOAD_SEQ(cell); /* C1 <- C1 */
 }

@@ -87,8 +87,7 @@ DLPI_INLINE uint32_t dlpi_gather_bits(const dlpi_gather_word *done, uint32_t i, 
 }
 
 /* Which rows of mask are missing; none when the word is of a later batch: this one is out. */
-DLPI_INLINE uint32_t dlpi_gather_missing(const dlpi_gather_word *done, uint64_t b,
-                                           uint32_t mask) {
+DLPI_INLINE uint32_t dlpi_gather_missing(const dlpi_gather_word *done, uint64_t b, uint32_t mask) {
     uint64_t word = DLPI_LOAD_SEQ(done); /* D1 <- D1 */
     int32_t newer = (int32_t)((uint32_t)(word >> 32) - (uint32_t)b);
     if (newer > 0) return 0;
@@ -98,7 +97,7 @@ DLPI_INLINE uint32_t dlpi_gather_missing(const dlpi_gather_word *done, uint64_t 
 /* Are all done words full for batch b? Starts at the hint (NULL: there is none), moves it. seen:
    ready as it was before; the hint is for its redo count only. */
 DLPI_INLINE bool dlpi_gather_full(const dlpi_gather_word *done, uint64_t *scan, uint64_t b,
-                                    uint32_t count, uint64_t seen) {
+                                  uint32_t count, uint64_t seen) {
     uint64_t key = (b << 16 | seen >> DLPI_READY_BITS) << 16;
     /* D2 <- D2: rows of the words it skips are ours to pass on */
     uint64_t hint = scan ? DLPI_LOAD_ACQ(scan) : 0;

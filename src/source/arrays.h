@@ -544,7 +544,7 @@ DLPDEF int dlp_arrays_loader_open(dlp_pipe **out, dlp_arrays **arrays,
     }
     loader = desc->loader;
     if ((rc = dlp_arrays_open(&a, &desc->arrays, err)) != DLP_OK) return rc;
-    dlp_arrays_wire(a, &loader.dataset, &loader.workers, &loader.sampler);
+    dlp_arrays_wire(a, &loader.dataset, &loader.fetch.workers, &loader.sampler);
     if ((rc = dlp_loader_open(out, &loader, err)) != DLP_OK) {
         dlp_arrays_close(a);
         return rc;

@@ -129,11 +129,11 @@ static int dlpi_mapped_check(dlpi_mapped *m, const dlp_item *item) {
     struct stat st;
     if (DLPI_LIKELY(DLPI_LOAD_RLX(&m->checked_ns) == now)) return 0;
     if (fstat(m->fd, &st) != 0)
-        return dlp_item_fail(item, errno, "%s: fstat failed", dlpi_path_end(m->path));
+        return dlp_fail(item->call, errno, "%s: fstat failed", dlpi_path_end(m->path));
     if ((uint64_t)st.st_size < m->size)
-        return dlp_item_fail(
-            item, 0, "%s: was cut to %" PRIu64 " bytes, it had %" PRIu64 " when it was opened",
-            dlpi_path_end(m->path), (uint64_t)st.st_size, m->size);
+        return dlp_fail(item->call, 0,
+                        "%s: was cut to %" PRIu64 " bytes, it had %" PRIu64 " when it was opened",
+                        dlpi_path_end(m->path), (uint64_t)st.st_size, m->size);
     DLPI_STORE_RLX(&m->checked_ns, now);
     return 0;
 }
@@ -144,11 +144,11 @@ static int dlpi_mapped_read(const dlpi_mapped *m, uint64_t at, uint64_t n, void 
     int64_t got = dlpi_mapped_pread(m, at, n, to);
     if (DLPI_LIKELY(got == (int64_t)n)) return 0;
     if (got < 0)
-        return dlp_item_fail(item, errno, "%s: cannot be read, at byte %" PRIu64,
-                             dlpi_path_end(m->path), at);
-    return dlp_item_fail(item, 0,
-                         "%s: ended at byte %" PRIu64 ", it had %" PRIu64 " when it was opened",
-                         dlpi_path_end(m->path), at + (uint64_t)got, m->size);
+        return dlp_fail(item->call, errno, "%s: cannot be read, at byte %" PRIu64,
+                        dlpi_path_end(m->path), at);
+    return dlp_fail(item->call, 0,
+                    "%s: ended at byte %" PRIu64 ", it had %" PRIu64 " when it was opened",
+                    dlpi_path_end(m->path), at + (uint64_t)got, m->size);
 }
 
 /* Copy bytes [at, at + n), which are within the file as it was opened. */

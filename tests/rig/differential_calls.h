@@ -737,9 +737,9 @@ static int open_loader(const cfg *c, const dlp_state *resume) {
     if (sampler_desc(c, &d->sampler) != 0) return DLP_ERR_MEMORY;
     workers_desc(c, S_FETCH, &d->fetch.workers);
     d->batch.collate = c->collate == C_PAD    ? dlp_collate_pad
-                 : c->collate == C_PACK ? dlp_collate_pack
-                 : c->collate           ? call_collate
-                                        : NULL;
+                       : c->collate == C_PACK ? dlp_collate_pack
+                       : c->collate           ? call_collate
+                                              : NULL;
     d->batch.collate_user = &now_;
     if (c->collate == C_OWN) d->batch.out_fields = own_fields, d->batch.n_out_fields = 3;
     d->batch.batch_workers = w->st[S_BATCH].n ? w->st[S_BATCH].n : DLP_NONE;

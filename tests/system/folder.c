@@ -219,7 +219,7 @@ static void folder__loader__bytes_and_labels(void) {
                          .max_bytes = 100,
                          .user = f};
     CHECK(dlp_files_open(&files, &fd, NULL) == DLP_OK);
-    dlp_files_wire(files, &d.dataset, &d.workers);
+    dlp_files_wire(files, &d.fetch);
     d.sampler.function_id = f->id;
     CHECK(dlp_loader_open(&p, &d, NULL) == DLP_OK);
     for (; p && dlp_pipe_next(p, &b) == DLP_OK; dlp_pipe_release(p, b))

@@ -900,7 +900,7 @@ static void request__silent_address__another_is_tried_beside_it(void) {
 /* Hosts beyond those that an io has room for: of those that nobody asks any more one makes room,
    whatever its connections are about; only where all are asked is there none. */
 static void request__17_hosts__room_but_where_all_are_asked(void) {
-    enum { HOSTS = DLPI_S3_SITES };
+    enum { HOSTS = DLPI_S3_ORIGINS };
     static dlp_s3_request r[HOSTS + 1];
     static char name[HOSTS + 1][16], body[HOSTS + 1][64];
     s3_mock *m = s3_mock_start();

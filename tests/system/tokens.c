@@ -381,7 +381,8 @@ static void tokens__loader_that_fails__leaves_nothing(void) {
 static void cut_shard(int reads, int placement) {
     dlp_tokens_loader_desc d = {
         .tokens = {.paths = shard_paths, .n_paths = SHARDS, .length = 100, .reads = reads},
-        .loader = {.batch_size = 4, .num_workers = placement, .workers = {.placement = placement}}};
+        .loader = {
+            .batch_size = 4, .num_workers = placement, .fetch.workers = {.placement = placement}}};
     const struct timespec ticks = {0, 30 * 1000000};
     dlp_tokens *t = NULL;
     dlp_pipe *p = NULL;
