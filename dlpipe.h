@@ -152,7 +152,7 @@
          dlp_error err;
          int code;
          if (dlp_loader_open(&pipe, &desc, &err) != DLP_OK) return puts(err.message), 1;
-         while ((code = dlp_pipe_next(pipe, &batch, DLP_FOREVER)) == DLP_OK) {
+         while ((code = dlp_pipe_next(pipe, &batch)) == DLP_OK) {
              const float *x = batch->fields[0].data; // [count][3]
              printf("epoch %d: %d items, the first %g\n", (int)batch->epoch, (int)batch->count,
                     (double)x[0]);
@@ -1879,8 +1879,9 @@ DLPDEF dlp_stage dlp_pipe_add_split(dlp_pipe *p, const dlp_split_desc *desc);
 DLPDEF int dlp_pipe_link(dlp_pipe *p, dlp_stage from, dlp_stage to);
 
 /* A link: the lock-free queue between two stages, in the region. How a record is taken: by the
-   reader's own counter (spsc), likewise from a lane for each writer (mpsc), by a compare-and-swap on
-   its own word, by any of several readers (claim), or when all its parts are complete (gather). */
+   reader's own counter (spsc), likewise from a lane for each writer (mpsc), by a compare-and-swap
+   on its own word, by any of several readers (claim), or when all its parts are complete (gather).
+   */
 enum { DLP_LINK_SPSC = 1, DLP_LINK_MPSC, DLP_LINK_CLAIM, DLP_LINK_GATHER };
 
 #define DLP_MAX_LINKS 24
@@ -4293,8 +4294,7 @@ DLPI_INLINE uint32_t dlpi_gather_bits(const dlpi_gather_word *done, uint32_t i, 
 }
 
 /* Which rows of mask are missing; none when the word is of a later batch: this one is out. */
-DLPI_INLINE uint32_t dlpi_gather_missing(const dlpi_gather_word *done, uint64_t b,
-                                           uint32_t mask) {
+DLPI_INLINE uint32_t dlpi_gather_missing(const dlpi_gather_word *done, uint64_t b, uint32_t mask) {
     uint64_t word = DLPI_LOAD_SEQ(done); /* D1 <- D1 */
     int32_t newer = (int32_t)((uint32_t)(word >> 32) - (uint32_t)b);
     if (newer > 0) return 0;
@@ -4304,7 +4304,7 @@ DLPI_INLINE uint32_t dlpi_gather_missing(const dlpi_gather_word *done, uint64_t 
 /* Are all done words full for batch b? Starts at the hint (NULL: there is none), moves it. seen:
    ready as it was before; the hint is for its redo count only. */
 DLPI_INLINE bool dlpi_gather_full(const dlpi_gather_word *done, uint64_t *scan, uint64_t b,
-                                    uint32_t count, uint64_t seen) {
+                                  uint32_t count, uint64_t seen) {
     uint64_t key = (b << 16 | seen >> DLPI_READY_BITS) << 16;
     /* D2 <- D2: rows of the words it skips are ours to pass on */
     uint64_t hint = scan ? DLPI_LOAD_ACQ(scan) : 0;
@@ -4420,9 +4420,7 @@ DLPI_INLINE void dlpi_credit_take(uint32_t *cell, uint32_t word) {
 DLPI_INLINE void dlpi_credit_done(uint32_t *cell, uint32_t word) {
     DLPI_STORE_SEQ(cell, word); /* C1, C2 -> C1, C2, B1 */
 }
-DLPI_INLINE void dlpi_credit_done_quiet(uint32_t *cell) {
-    DLPI_STORE_REL(cell, 0u); /* C1 -> C1 */
-}
+DLPI_INLINE void dlpi_credit_done_quiet(uint32_t *cell) { DLPI_STORE_REL(cell, 0u); /* C1 -> C1 */ }
 DLPI_INLINE uint32_t dlpi_credit_held(const uint32_t *cell) {
     return DLPI_LOAD_SEQ(cell); /* C1 <- C1 */
 }
@@ -18608,9 +18606,9 @@ static int dlpi_mapped_check(dlpi_mapped *m, const dlp_item *item) {
     if (fstat(m->fd, &st) != 0)
         return dlp_fail(item->call, errno, "%s: fstat failed", dlpi_path_end(m->path));
     if ((uint64_t)st.st_size < m->size)
-        return dlp_fail(
-            item->call, 0, "%s: was cut to %" PRIu64 " bytes, it had %" PRIu64 " when it was opened",
-            dlpi_path_end(m->path), (uint64_t)st.st_size, m->size);
+        return dlp_fail(item->call, 0,
+                        "%s: was cut to %" PRIu64 " bytes, it had %" PRIu64 " when it was opened",
+                        dlpi_path_end(m->path), (uint64_t)st.st_size, m->size);
     DLPI_STORE_RLX(&m->checked_ns, now);
     return 0;
 }
@@ -18622,10 +18620,10 @@ static int dlpi_mapped_read(const dlpi_mapped *m, uint64_t at, uint64_t n, void 
     if (DLPI_LIKELY(got == (int64_t)n)) return 0;
     if (got < 0)
         return dlp_fail(item->call, errno, "%s: cannot be read, at byte %" PRIu64,
-                             dlpi_path_end(m->path), at);
+                        dlpi_path_end(m->path), at);
     return dlp_fail(item->call, 0,
-                         "%s: ended at byte %" PRIu64 ", it had %" PRIu64 " when it was opened",
-                         dlpi_path_end(m->path), at + (uint64_t)got, m->size);
+                    "%s: ended at byte %" PRIu64 ", it had %" PRIu64 " when it was opened",
+                    dlpi_path_end(m->path), at + (uint64_t)got, m->size);
 }
 
 /* Copy bytes [at, at + n), which are within the file as it was opened. */

@@ -72,8 +72,9 @@ DLPDEF dlp_stage dlp_pipe_add_split(dlp_pipe *p, const dlp_split_desc *desc);
 DLPDEF int dlp_pipe_link(dlp_pipe *p, dlp_stage from, dlp_stage to);
 
 /* A link: the lock-free queue between two stages, in the region. How a record is taken: by the
-   reader's own counter (spsc), likewise from a lane for each writer (mpsc), by a compare-and-swap on
-   its own word, by any of several readers (claim), or when all its parts are complete (gather). */
+   reader's own counter (spsc), likewise from a lane for each writer (mpsc), by a compare-and-swap
+   on its own word, by any of several readers (claim), or when all its parts are complete (gather).
+   */
 enum { DLP_LINK_SPSC = 1, DLP_LINK_MPSC, DLP_LINK_CLAIM, DLP_LINK_GATHER };
 
 #define DLP_MAX_LINKS 24

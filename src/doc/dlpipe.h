@@ -153,7 +153,7 @@
          dlp_error err;
          int code;
          if (dlp_loader_open(&pipe, &desc, &err) != DLP_OK) return puts(err.message), 1;
-         while ((code = dlp_pipe_next(pipe, &batch, DLP_FOREVER)) == DLP_OK) {
+         while ((code = dlp_pipe_next(pipe, &batch)) == DLP_OK) {
              const float *x = batch->fields[0].data; // [count][3]
              printf("epoch %d: %d items, the first %g\n", (int)batch->epoch, (int)batch->count,
                     (double)x[0]);
