@@ -2,7 +2,7 @@
 #include "base/sleepers.h"
 #include "core/pipe.h"
 /* ---------------------------------------------------------------------------------------------
-   >>impl-bells      SLEEP AND WAKE
+   >>impl-bells      WHO SLEEPS, WHO WAKES
    Who wakes whom; how, and why no wake-up is lost, stands in >>impl-sleepers. Every sleep ends
    after 100 ms, of some after a second, and looks again. */
 

@@ -288,6 +288,7 @@ static struct {
         model_kind kind;
     } site[M_SITES];
     int sites, weakened;
+    int by_place; /* accesses of several places by one line are told apart */
 } model;
 static model_world world;
 
@@ -402,16 +403,30 @@ static int model_find_atom(const void *at) {
     return -1;
 }
 
-static int model_find_site(const char *func, const char *name, int line, int order) {
+/* With by_place, calls of a link stand for accesses of several places, each of which is a site. Those
+   that differ by a number at their end alone are one. */
+static int model_same_place(const char *a, const char *b) {
+    if (!model.by_place || a == b) return 1;
+    if (!a || !b) return 0;
+    size_t m = strlen(a), n = strlen(b);
+    if (m > 2 && a[m - 2] == ' ' && a[m - 1] >= '0' && a[m - 1] <= '9') m -= 2;
+    if (n > 2 && b[n - 2] == ' ' && b[n - 1] >= '0' && b[n - 1] <= '9') n -= 2;
+    return m == n && memcmp(a, b, n) == 0;
+}
+
+static int model_find_site(const char *func, const char *name, int line, int order,
+                           const char *place) {
     for (int i = 0; i < model.sites; i++)
         if (model.site[i].line == line && model.site[i].name == name &&
-            (model.site[i].func == func || strcmp(model.site[i].func, func) == 0))
+            (model.site[i].func == func || strcmp(model.site[i].func, func) == 0) &&
+            model_same_place(model.site[i].place, place))
             return i;
     if (model.sites == M_SITES) abort();
     model.site[model.sites].func = func;
     model.site[model.sites].name = name;
     model.site[model.sites].line = line;
     model.site[model.sites].order = order;
+    model.site[model.sites].place = place;
     return model.sites++;
 }
 
@@ -572,10 +587,9 @@ static uint64_t model_atomic(model_kind kind, int order, const void *at, size_t 
     memset(&op, 0, sizeof op);
     op.kind = kind;
     op.atom = atom;
-    op.site = model_find_site(func, name, line, order);
+    op.site = model_find_site(func, name, line, order, model.atom[atom].name);
     op.order = model_order(op.site, order);
     model.site[op.site].kind = kind;
-    if (!model.site[op.site].place) model.site[op.site].place = model.atom[atom].name;
     op.value = value;
     if (kind == M_LOAD && !(op.order & M_SC)) model_weak_load(atom);
     if (kind == M_CAS) op.expected = model_raw_load(expected, size);
@@ -596,7 +610,7 @@ static void model_show_store(void) {
 
 static void model_keep_order(const char *func, int line) {
     if (model.running < 0) return;
-    int site = model_find_site(func, "KEEP_ORDER", line, M_KEEP);
+    int site = model_find_site(func, "KEEP_ORDER", line, M_KEEP, NULL);
     if (!model.site[site].weak) model_show_store();
 }
 

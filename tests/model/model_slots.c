@@ -617,7 +617,7 @@ static struct { uint64_t states, steps, ends; } sum; /* of all places */
 
 static int try_one(const trial *t, int loud) {
     is = t->shape;
-    model.loose = model.membarrier = model.find_shared = 1;
+    model.loose = model.membarrier = model.find_shared = model.by_place = 1;
     model.daemons = t->daemons;
     model.mix_more = mix_records;
     model.at_wait = knows_asleep;
