@@ -403,8 +403,8 @@ static int model_find_atom(const void *at) {
     return -1;
 }
 
-/* With by_place, calls of a link stand for accesses of several places, each of which is a site. Those
-   that differ by a number at their end alone are one. */
+/* With by_place, a call of a link stands for accesses of several places, each of which is a site.
+   Those that differ by a number at their end alone are one. */
 static int model_same_place(const char *a, const char *b) {
     if (!model.by_place || a == b) return 1;
     if (!a || !b) return 0;
