@@ -668,8 +668,73 @@ static void chunks__preload_of_all_there_could_be__is_a_limit(void) {
             }
 }
 
+/* What a pipe took for zeros, as planned and as started. */
+static void resolved__zeros__what_was_taken(void) {
+    rig r;
+    dlp_pipe *p;
+    dlp_plan plan;
+    dlp_pipe_desc pipe;
+    dlp_workers_desc workers;
+    dlp_sampler_desc sampler;
+    dlp_repeat_desc repeat;
+    dlp_fetch_desc fetch;
+    dlp_batch_desc batch;
+    dlp_transfer_desc transfer;
+    plan_rig(&r, COLLATE, 2);
+    r.repeat.epochs = 0;
+    r.pipe.prefetch_factor = r.pipe.max_held = 0;
+    r.batch.batch_workers = 0;
+    CHECK(dlp_pipe_open(&p, &r.pipe, NULL) == DLP_OK && rig_wire(&r, p) == DLP_OK);
+    CHECK(dlp_pipe_resolved(p, &pipe) == DLP_ERR_STATE);
+    CHECK(dlp_stage_resolved(p, 0, &workers) == DLP_ERR_STATE);
+    for (int started = 0; started < 2; started++) {
+        CHECK((started ? dlp_pipe_start(p) : dlp_pipe_plan(p, &plan)) == DLP_OK);
+        CHECK(dlp_pipe_resolved(p, &pipe) == DLP_OK && dlp_pipe_plan(p, &plan) == DLP_OK);
+        CHECK(pipe.prefetch_factor == 2 && pipe.max_held == 1 && plan.slots == 3);
+        CHECK(pipe.close_timeout_ms == 5000 && pipe.trace_bytes == 4096);
+        CHECK(dlp_sampler_resolved(p, &sampler) == DLP_OK && sampler.samples_per_epoch == 1000);
+        CHECK(sampler.world_size == 1 && sampler.rank == 0);
+        CHECK(dlp_repeat_resolved(p, &repeat) == DLP_OK && repeat.epochs == 1);
+        CHECK(dlp_fetch_resolved(p, &fetch) == DLP_OK && fetch.in_flight == 1);
+        CHECK(fetch.workers.num_workers == 2 && fetch.dataset->n_items == 1000);
+        CHECK(strcmp(fetch.workers.name, "fetch") == 0);
+        CHECK(dlp_batch_resolved(p, &batch) == DLP_OK && batch.batch_workers == 2);
+        CHECK(dlp_stage_resolved(p, 2, &workers) == DLP_OK && workers.num_workers == 2);
+        CHECK(dlp_stage_resolved(p, 99, &workers) == DLP_ERR_ARG);
+        CHECK(dlp_stage_resolved(p, -1, &workers) == DLP_ERR_ARG);
+        CHECK(dlp_transfer_resolved(p, &transfer) == DLP_ERR_ARG);
+        CHECK(dlp_pipe_resolved(p, NULL) == DLP_ERR_ARG && dlp_pipe_resolved(NULL, &pipe) < 0);
+    }
+    CHECK(dlp_pipe_close(p) == DLP_OK);
+}
+
+/* A fetcher's 16, a tuned stage's beginning, a transfer stage's buffers. */
+static void resolved__loader__what_was_taken(void) {
+    dlp_field field = {.name = "x", .dtype = DLP_U64};
+    dlp_loader_desc d = {
+        .dataset = {.n_items = 100, .fields = &field, .n_fields = 1, .fetch = all_fetch},
+        .batch_size = 10,
+        .num_workers = 2,
+        .fetch = {.workers = {.workers_max = 4}, .fetcher = DLP_FETCH_THREADS},
+        .transfer = {.device = dlp_device_host()},
+        .pipe = {.max_held = 3}};
+    dlp_pipe *p = NULL;
+    dlp_fetch_desc fetch;
+    dlp_batch_desc batch;
+    dlp_transfer_desc transfer;
+    CHECK(dlp_loader_open(&p, &d, NULL) == DLP_OK);
+    CHECK(dlp_fetch_resolved(p, &fetch) == DLP_OK && fetch.fetcher == DLP_FETCH_THREADS);
+    CHECK(fetch.in_flight == 16 && fetch.workers.num_workers == 2);
+    CHECK(fetch.workers.workers_min == 1 && fetch.workers.workers_max == 4);
+    CHECK(dlp_batch_resolved(p, &batch) == DLP_OK && batch.batch_workers == DLP_NONE);
+    CHECK(dlp_transfer_resolved(p, &transfer) == DLP_OK && transfer.device_buffers == 4);
+    CHECK(dlp_pipe_close(p) == DLP_OK);
+}
+
 int main(void) {
     rig_warm();
+    resolved__zeros__what_was_taken();
+    resolved__loader__what_was_taken();
     plan__anything_at_its_extremes__saturates_and_is_a_limit();
     chunks__preload_of_all_there_could_be__is_a_limit();
     collate__workers_nobody_named__few_and_told();
