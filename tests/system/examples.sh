@@ -8,7 +8,7 @@ dir=build/examples_test
 . tests/rig/shell_rig
 fresh_dir
 
-for e in loader stages share stream mixture parts concurrent tokens folder; do
+for e in loader queues stages share stream mixture parts concurrent tokens folder; do
     ${CC:-cc} -std=c11 -O0 -o $dir/$e examples/$e.c -lpthread -lm || exit 1
 done
 
@@ -33,6 +33,12 @@ sed -n '/^int main/,$p' examples/loader.c | wc -l >$dir/lines
 [ -s $dir/body ] || fail 'loader: no program found'
 cmp -s $dir/body $dir/body.header || fail "the example of the header is not examples/loader.c"
 cmp -s $dir/body $dir/body.readme || fail 'the example of the README is not examples/loader.c'
+
+# queues: a writer is killed half way, and nothing that it had pushed is lost.
+timeout 60 $dir/queues >$dir/said || fail "queues: exit code $?: $(cat $dir/said)"
+grep -q '^writer 2: killed by signal 9 after 10000 records' $dir/said &&
+    [ "$(grep -c '^writer [0-3]: 20000 records$' $dir/said)" -eq 4 ] ||
+    fail "queues says: $(cat $dir/said)"
 
 # mixture: the same texts in each of the three ways, with ever less padding, under the budget.
 timeout 60 $dir/mixture >$dir/said || fail "mixture: exit code $?: $(cat $dir/said)"
