@@ -1931,6 +1931,20 @@ DLPDEF int dlp_pipe_plan(dlp_pipe *p, dlp_plan *out);
    or allocate. */
 DLPDEF int dlp_plan_format(const dlp_plan *plan, char *buf, size_t size);
 
+/* Read back what was taken for a desc's zeros, after dlp_pipe_plan or dlp_pipe_start.
+   out: written on success; its pointers are the pipe's, or as they were given - returns DLP_OK,
+   DLP_ERR_ARG (NULL, no such stage, or the pipe has no transfer stage), DLP_ERR_STATE (neither
+   planned nor started), or the code of an error before start - caller - does not wait or allocate.
+   dlp_stage_resolved: of any stage with workers; stages are numbered as they were added, those of a
+   loader: sampler 0, repeat 1, (parts), fetch, (cache), batch, (transfer). */
+DLPDEF int dlp_pipe_resolved(const dlp_pipe *p, dlp_pipe_desc *out);
+DLPDEF int dlp_stage_resolved(const dlp_pipe *p, dlp_stage stage, dlp_workers_desc *out);
+DLPDEF int dlp_sampler_resolved(const dlp_pipe *p, dlp_sampler_desc *out);
+DLPDEF int dlp_repeat_resolved(const dlp_pipe *p, dlp_repeat_desc *out);
+DLPDEF int dlp_fetch_resolved(const dlp_pipe *p, dlp_fetch_desc *out);
+DLPDEF int dlp_batch_resolved(const dlp_pipe *p, dlp_batch_desc *out);
+DLPDEF int dlp_transfer_resolved(const dlp_pipe *p, dlp_transfer_desc *out);
+
 /* Plan, hold the plan against the limits, allocate all there is to allocate, start the workers.
    Returns DLP_OK, what dlp_pipe_plan returns, DLP_ERR_LIMIT (limit_bytes, budget, memory cgroup,
    available memory, address space: the message has the sum; of worker processes, ulimit -f),
@@ -20516,6 +20530,95 @@ DLPDEF int dlp_pipe_state(dlp_pipe *p, const dlp_batch *batch, dlp_state *out) {
 DLPDEF int64_t dlp_pipe_batches_per_epoch(const dlp_pipe *p) {
     if (p == NULL || !p->started || p->batches_per_epoch == UINT64_MAX) return -1;
     return (int64_t)dlpi_epoch_batches(p);
+}
+
+/* ---- what was taken for zeros ---- */
+
+/* Is it known yet? DLP_OK, or why not. */
+static int dlpi_is_resolved(const dlp_pipe *p, const void *out) {
+    if (p == NULL || out == NULL) return DLP_ERR_ARG;
+    if (p->started) return DLP_OK;
+    if (p->err.code != 0) return p->err.code;
+    return p->n_slots > 0 ? DLP_OK : DLP_ERR_STATE;
+}
+
+DLPDEF int dlp_pipe_resolved(const dlp_pipe *p, dlp_pipe_desc *out) {
+    int rc = dlpi_is_resolved(p, out);
+    if (rc != DLP_OK) return rc;
+    *out = p->d;
+    out->prefetch_factor = (int32_t)p->prefetch;
+    out->max_held = (int32_t)p->max_held;
+    if (out->close_timeout_ms == 0) out->close_timeout_ms = 5000;
+    if (out->trace_bytes == 0) out->trace_bytes = 4096;
+    return DLP_OK;
+}
+
+static void dlpi_workers_resolved(const dlpi_stage *st, dlp_workers_desc *out) {
+    *out = st->w;
+    if (st->tuned) out->num_workers = st->begin; /* w has room for workers_max */
+    out->name = st->name;
+}
+
+DLPDEF int dlp_stage_resolved(const dlp_pipe *p, dlp_stage stage, dlp_workers_desc *out) {
+    int rc = dlpi_is_resolved(p, out);
+    if (rc != DLP_OK) return rc;
+    if (stage < 0 || stage >= p->n_stages) return DLP_ERR_ARG;
+    dlpi_workers_resolved(&p->stages[stage], out);
+    return DLP_OK;
+}
+
+DLPDEF int dlp_sampler_resolved(const dlp_pipe *p, dlp_sampler_desc *out) {
+    int rc = dlpi_is_resolved(p, out);
+    if (rc != DLP_OK) return rc;
+    *out = p->sampler->sampler;
+    out->samples_per_epoch = p->samples;
+    out->world_size = (uint32_t)p->world;
+    return DLP_OK;
+}
+
+DLPDEF int dlp_repeat_resolved(const dlp_pipe *p, dlp_repeat_desc *out) {
+    int rc = dlpi_is_resolved(p, out);
+    if (rc != DLP_OK) return rc;
+    *out = p->repeat ? p->repeat->repeat : (dlp_repeat_desc){0, 0};
+    if (out->epochs == 0) out->epochs = 1;
+    return DLP_OK;
+}
+
+DLPDEF int dlp_fetch_resolved(const dlp_pipe *p, dlp_fetch_desc *out) {
+    const dlpi_fetch *many;
+    int rc = dlpi_is_resolved(p, out);
+    if (rc != DLP_OK) return rc;
+    *out = (dlp_fetch_desc){.dataset = &p->fetch->dataset, .in_flight = 1};
+    dlpi_workers_resolved(p->fetch, &out->workers);
+    if ((many = p->fetch->self) == NULL) return DLP_OK;
+    out->fetcher = many->fetcher;
+    out->in_flight = p->fetch->in_flight;
+    out->batch_pool = many->batch_pool;
+    out->async = many->async;
+    return DLP_OK;
+}
+
+DLPDEF int dlp_batch_resolved(const dlp_pipe *p, dlp_batch_desc *out) {
+    int rc = dlpi_is_resolved(p, out);
+    if (rc != DLP_OK) return rc;
+    *out = p->batcher->batching;
+    out->batch_workers = p->batcher->w.num_workers;
+    if (out->batch_workers == 0) out->batch_workers = DLP_NONE;
+    dlpi_workers_resolved(p->batcher, &out->workers);
+    return DLP_OK;
+}
+
+DLPDEF int dlp_transfer_resolved(const dlp_pipe *p, dlp_transfer_desc *out) {
+    int rc = dlpi_is_resolved(p, out);
+    if (rc != DLP_OK) return rc;
+    for (int i = 0; i < p->n_stages; i++) {
+        const dlpi_transfer *x = p->stages[i].self;
+        if (p->stages[i].kind != DLP_STAGE_TRANSFER) continue;
+        *out = x->d;
+        out->device = &x->device;
+        return DLP_OK;
+    }
+    return DLP_ERR_ARG;
 }
 
 /* ---- the loader ---- */
