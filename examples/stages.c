@@ -132,6 +132,26 @@ static dlp_pipe *open_pipe(order *o, const dlp_state *resume) {
     return NULL;
 }
 
+/* What it took for what the descs leave at zero, and what it warns of. */
+static void print_resolved(const dlp_pipe *p) {
+    dlp_pipe_desc pipe;
+    dlp_sampler_desc sampler;
+    dlp_repeat_desc repeat;
+    dlp_fetch_desc fetch;
+    dlp_batch_desc batch;
+    const char *warning;
+    if (dlp_pipe_resolved(p, &pipe) != DLP_OK || dlp_sampler_resolved(p, &sampler) != DLP_OK ||
+        dlp_repeat_resolved(p, &repeat) != DLP_OK || dlp_fetch_resolved(p, &fetch) != DLP_OK ||
+        dlp_batch_resolved(p, &batch) != DLP_OK)
+        return;
+    fprintf(stderr, "%d epochs on %d ranks; %d '%s' workers, %d batch workers, %d batches ahead\n",
+            (int)repeat.epochs, (int)sampler.world_size, (int)fetch.workers.num_workers,
+            fetch.workers.name, batch.batch_workers > 0 ? (int)batch.batch_workers : 0,
+            (int)pipe.prefetch_factor);
+    for (int i = 0; (warning = dlp_pipe_warning(p, i)) != NULL; i++)
+        fprintf(stderr, "warning: %s\n", warning);
+}
+
 /* ---- the state, in a file ---- */
 
 /* Returns 1: there is one; 0: there is no file; -1: it is no state, or cannot be read: better to
@@ -176,6 +196,7 @@ int main(int argc, char **argv) {
     int resumes = state_load(argv[1], &state);
     dlp_pipe *p = resumes < 0 ? NULL : open_pipe(&o, resumes ? &state : NULL);
     if (!p) return 1;
+    print_resolved(p);
     for (int n = 0; n < most && (code = dlp_pipe_next(p, &b)) == DLP_OK; n++) {
         print_batch(b);
         dlp_pipe_release(p, b);
