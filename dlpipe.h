@@ -82,7 +82,7 @@
    >>impl-region    WHAT IS SHARED: ONE MAPPING, OFFSETS ONLY
    >>impl-ops       WHAT A KIND OF STAGE IS TO THE REST
    >>impl-pipe      THE PIPE AS THIS PROCESS SEES IT
-   >>impl-bells     SLEEP AND WAKE
+   >>impl-bells     WHO SLEEPS, WHO WAKES
    >>impl-fail      FIRST CAUSES
    >>impl-debug     WRITES PAST A ROW, USES AFTER RELEASE
    >>impl-wanted    BATCHES THAT NOBODY WANTS ANY MORE
@@ -219,7 +219,7 @@
    it: the chunk comes back with its last view, its CPU buffer once it is on the device (>>chunks).
    With a collate, items lie in prefetch_factor item cells, and the collate writes the slot. Words
    of a slot carry its generation and are never reset, so that a late worker finds an older batch's
-   work closed (the argument is above >>impl-region).
+   work closed (why: >>impl-claims, >>impl-gather).
 
    A cache keeps what fetch wrote, up to a budget of bytes, and gives it out in later epochs without
    a call of fetch: for fetches whose result depends on the index alone. All workers share it,
@@ -6819,7 +6819,7 @@ DLPDEF uint64_t dlp_item_random(const dlp_item *item, uint64_t salt) {
 }
 
 /* ---------------------------------------------------------------------------------------------
-   >>impl-bells      SLEEP AND WAKE
+   >>impl-bells      WHO SLEEPS, WHO WAKES
    Who wakes whom; how, and why no wake-up is lost, stands in >>impl-sleepers. Every sleep ends
    after 100 ms, of some after a second, and looks again. */
 
