@@ -55,7 +55,7 @@ else
 WANTED := $(UNITS) $(SCRIPTS) $(CASES) $(FOREIGN_FIRST)
 endif
 
-.PHONY: help headers check-headers format run test check programs examples sanitize
+.PHONY: help headers check-headers without format run test check programs examples sanitize
 .PHONY: sanitized-programs fuzz soak lint bench bench-ab differential
 .PHONY: deps deps-bench clean scale s3-server run-s3 weaken
 .DEFAULT_GOAL := help
@@ -68,6 +68,7 @@ help:
 	@echo 'make s3-server      an S3 server on this machine, until Ctrl-C'
 	@echo 'make run-s3         train from a bucket on such a server'
 	@echo 'make headers        make dlpipe.h, dlpipe_shm.h and dlpipe_s3.h out of src/'
+	@echo 'make without KIND=x the three without a kind of stage, in build/without/x; ALL=1 tests'
 	@echo 'make format         lay out src/, tests/ and examples/ by .clang-format'
 	@echo 'make examples       compile the example programs into build/examples'
 	@echo 'make sanitize       the unit tests under the thread, address and undefined sanitizers'
@@ -93,6 +94,10 @@ headers:
 
 check-headers:
 	@sh tests/tools/check_headers.sh
+
+# Kinds are those of the tags in src/api/kinds.h. ALL=1: and all tests that need no such stage.
+without:
+	@sh tests/tools/without.sh $(or $(KIND),list) $(if $(findstring command,$(origin ALL)),all,headers)
 
 format:
 	@clang-format -i $$(sh tests/tools/lint.sh formatted)
@@ -301,6 +306,9 @@ fuzz:
 soak:
 	@SOAK=1 TEST_TIMEOUT=4000 $(MAKE) --no-print-directory test \
 	    TESTS="$(or $(TESTS),$(UNITS) mutants model_crash model_parts)"
+	@[ -n "$(TESTS)" ] || for k in $$(sh tests/tools/without.sh list); do \
+	    $(MAKE) --no-print-directory without KIND=$$k ALL=1 || exit; \
+	done
 
 # What differs is told by its seed, with the command that runs it again.
 differential: $(B)/tests/system/differential

@@ -782,6 +782,14 @@ DLPDEF int dlp_s3_source_open(dlp_s3_source **out, const dlp_s3_source_desc *des
    one source - any thread - does not wait or allocate. */
 DLPDEF void dlp_s3_source_wire(dlp_s3_source *source, dlp_fetch_desc *fetch);
 
+/* Return the bytes that each worker allocates when it begins, but for those of its dlp_s3_io. They
+   are not in the pipe's plan. Any thread. */
+DLPDEF uint64_t dlp_s3_source_worker_bytes(const dlp_s3_source *source);
+
+/* Free the source. NULL is DLP_OK - returns DLP_OK, or DLP_ERR_BUSY (a worker of this process uses
+   it: close the pipe first) - any thread - does not wait. */
+DLPDEF int dlp_s3_source_close(dlp_s3_source *source);
+
 /* Enter the source into a part queue: entry i is part i, read straight into the part's cell. Sets
    n_parts, load, user, manifest_id and the workers' worker_*; items come from the manifest, unless
    .items is set already; max_part_bytes, where it is 0, is the longest entry's. Else as wire. */
@@ -806,14 +814,6 @@ DLPDEF int dlp_s3_chunk_load(void *source, dlp_chunk *chunk);
    source. All have the client of the one that wire_chunks was told; its worker_init is what makes
    them connections. Returns 0, or failure, with words. In load only. */
 DLPDEF int dlp_s3_chunk_read(dlp_s3_source *source, dlp_chunk *chunk, uint32_t field);
-
-/* Return the bytes that each worker allocates when it begins, but for those of its dlp_s3_io. They
-   are not in the pipe's plan. Any thread. */
-DLPDEF uint64_t dlp_s3_source_worker_bytes(const dlp_s3_source *source);
-
-/* Free the source. NULL is DLP_OK - returns DLP_OK, or DLP_ERR_BUSY (a worker of this process uses
-   it: close the pipe first) - any thread - does not wait. */
-DLPDEF int dlp_s3_source_close(dlp_s3_source *source);
 
 #endif /* DLPIPE_H */
 
@@ -10744,6 +10744,141 @@ static int dlpi_src_reap_items(void *user, void *worker_state, dlp_item **done, 
     return dlpi_src_hand_back(w, done, code, max);
 }
 
+/* ---- open, wire, close ---- */
+
+/* The first thing that is wrong with a desc, or NULL. */
+static const char *dlpi_src_source_wrong(const dlp_s3_source_desc *d) {
+    if (d->s3 == NULL) return "s3: required";
+    if (d->bucket == NULL || d->bucket[0] == 0 || strlen(d->bucket) > 255)
+        return "bucket: 1 to 255 bytes";
+    if (dlp_s3_manifest_count(d->manifest) == 0) return "manifest: one entry at least";
+    if (d->in_flight < 0 || d->in_flight > DLPI_SRC_HAND_MOST) return "in_flight: 0 to 1024";
+    if (d->max_bytes > UINT64_C(1) << 40) return "max_bytes: up to 2^40";
+    if (d->gap_bytes < DLP_NONE) return "gap_bytes: DLP_NONE, or 0 and more";
+    if ((d->fields == NULL) != (d->n_fields == 0)) return "fields: none, or all of n_fields";
+    if (d->fields && (d->direct || !d->decode) && dlpi_files_field_bytes(d->fields) == 0)
+        return "fields[0]: a dtype of 8 to 64 bits, a shape of 1 and more";
+    return NULL;
+}
+
+static void dlpi_src_lengths(dlp_s3_source *s) {
+    const dlp_s3_manifest *m = s->d.manifest;
+    s->known = true;
+    for (uint64_t i = 0; i < m->n; i++) {
+        if (m->length[i] > s->longest) s->longest = m->length[i];
+        s->known = s->known && m->length[i] > 0;
+    }
+}
+
+/* What is wrong with the room for items, or NULL. */
+static const char *dlpi_src_room_wrong(dlp_s3_source *s) {
+    const dlp_field *field = s->d.fields;
+    if (field == NULL) return NULL;
+    s->d.direct = s->d.direct || s->d.decode == NULL;
+    if (s->d.direct) {
+        s->ragged = field->ragged != 0;
+        s->capacity = dlpi_files_field_bytes(field);
+        s->unit = s->ragged ? s->capacity / (uint64_t)field->shape[0] : s->capacity;
+        return NULL;
+    }
+    s->capacity = s->d.max_bytes ? s->d.max_bytes : s->known ? s->longest : 0;
+    return s->capacity ? NULL : "max_bytes: required, as not all lengths are known";
+}
+
+/* Count the rows of all entries. What is wrong with them, or NULL. */
+static const char *dlpi_src_rows_wrong(dlp_s3_source *s) {
+    const dlp_s3_manifest *m = s->d.manifest;
+    uint64_t rows = 0;
+    if (s->d.row_bytes == 0) return NULL;
+    if (!s->known) return "row_bytes: wants the length of every entry";
+    s->first_row = calloc((size_t)m->n + 1, sizeof *s->first_row);
+    if (s->first_row == NULL) return "no memory";
+    for (uint64_t i = 0; i < m->n; i++) {
+        if (m->length[i] % s->d.row_bytes != 0) return "row_bytes: an entry is not of whole rows";
+        s->first_row[i] = rows;
+        rows += m->length[i] / s->d.row_bytes;
+    }
+    s->first_row[m->n] = rows;
+    return NULL;
+}
+
+DLPDEF int dlp_s3_source_open(dlp_s3_source **out, const dlp_s3_source_desc *desc,
+                              dlp_s3_error *err) {
+    const char *wrong;
+    dlp_s3_source *s;
+    if (err) memset(err, 0, sizeof *err);
+    if (out == NULL || desc == NULL)
+        return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "%s is NULL", out ? "desc" : "out");
+    wrong = dlpi_src_source_wrong(desc);
+    if (wrong) return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "%s", wrong);
+    wrong = dlpi_s3_bucket_beyond(&desc->s3->endpoint, desc->bucket);
+    if (wrong) return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "bucket: %s", wrong);
+    s = calloc(1, sizeof *s);
+    if (s == NULL) return dlpi_s3_set_error(err, DLP_ERR_MEMORY, 0, "no memory for the source");
+    s->d = *desc;
+    dlpi_copy_text(s->bucket, sizeof s->bucket, desc->bucket);
+    s->d.in_flight = desc->in_flight ? desc->in_flight : 16;
+    s->d.gap_bytes = desc->gap_bytes ? desc->gap_bytes : 64 << 10;
+    s->d.joint_bytes = desc->joint_bytes ? desc->joint_bytes : 8 << 20;
+    dlpi_src_lengths(s);
+    wrong = dlpi_src_room_wrong(s);
+    if (wrong == NULL) wrong = dlpi_src_rows_wrong(s);
+    if (wrong == NULL) {
+        *out = s;
+        return DLP_OK;
+    }
+    free(s->first_row);
+    free(s);
+    return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "%s", wrong);
+}
+
+/* tell: that the server is away. */
+static int dlpi_src_tell(void *user, char *buf, size_t size) {
+    const dlp_s3_source *s = (const dlp_s3_source *)user;
+    uint64_t away_ns = dlpi_s3_away_for(&s->d.s3->common->shared, dlpi_s3_now_ns());
+    if (away_ns < DLPI_S3_AWAY_NS) return 0;
+    return snprintf(buf, size,
+                    "no answer from the S3 server of bucket '%s' for %.1f s; requests "
+                    "wait, and are sent again, for up to request_timeout_ms (%d ms)",
+                    s->bucket, (double)away_ns / 1e9, (int)s->d.s3->desc.request_timeout_ms);
+}
+
+static void dlpi_src_wire_workers(dlp_s3_source *s, dlp_workers_desc *workers) {
+    workers->worker_init = dlpi_src_worker_init;
+    workers->worker_exit = dlpi_src_worker_exit;
+    workers->worker_user = s;
+    workers->tell = dlpi_src_tell;
+}
+
+DLPDEF void dlp_s3_source_wire(dlp_s3_source *s, dlp_fetch_desc *fetch) {
+    s->dataset = (dlp_dataset){.n_items = dlp_s3_manifest_count(s->d.manifest),
+                               .fields = s->d.fields,
+                               .n_fields = s->d.n_fields,
+                               .fills_rows = s->d.fills_rows || (s->d.direct && s->d.n_fields == 1),
+                               .fetch = dlpi_src_fetch,
+                               .user = s};
+    s->asked = 1;
+    fetch->dataset = &s->dataset;
+    dlpi_src_wire_workers(s, &fetch->workers);
+    fetch->fetcher = DLP_FETCH_ASYNC;
+    fetch->async = (dlp_async){dlpi_src_submit_item, dlpi_src_reap_items};
+    if (fetch->in_flight == 0) fetch->in_flight = s->d.in_flight;
+}
+
+DLPDEF uint64_t dlp_s3_source_worker_bytes(const dlp_s3_source *s) {
+    uint64_t each = dlpi_sum(sizeof(dlpi_src_get), dlpi_src_stride(s));
+    uint64_t pieces = dlpi_times(dlpi_src_pieces(s), sizeof(dlp_s3_piece));
+    return dlpi_sum(sizeof(dlpi_src_worker) + pieces, dlpi_times((uint64_t)s->d.in_flight, each));
+}
+
+DLPDEF int dlp_s3_source_close(dlp_s3_source *s) {
+    if (s == NULL) return DLP_OK;
+    if (DLPI_LOAD_SEQ(&s->users) != 0) return DLP_ERR_BUSY; /* SU1 <- SU1 */
+    free(s->first_row);
+    free(s);
+    return DLP_OK;
+}
+
 /* ---- parts ---- */
 
 static int dlpi_src_part_complain(const dlp_part *part, const dlp_s3_request *r) {
@@ -10865,6 +11000,16 @@ static int dlpi_src_part_count(void *user, uint64_t part, uint64_t *items) {
     int rc = dlp_s3_manifest_get(s->d.manifest, part, &e);
     if (rc == DLP_OK) *items = e.items;
     return rc;
+}
+
+DLPDEF void dlp_s3_source_wire_parts(dlp_s3_source *s, dlp_part_desc *parts) {
+    parts->n_parts = dlp_s3_manifest_count(s->d.manifest);
+    if (parts->items == NULL && parts->count == NULL) parts->count = dlpi_src_part_count;
+    if (parts->max_part_bytes == 0) parts->max_part_bytes = s->longest;
+    parts->manifest_id = dlp_s3_manifest_id(s->d.manifest);
+    parts->load = dlp_s3_part_load;
+    parts->user = s;
+    dlpi_src_wire_workers(s, &parts->workers);
 }
 
 /* ---- chunks ---- */
@@ -11078,156 +11223,11 @@ DLPDEF int dlp_s3_chunk_load(void *source, dlp_chunk *chunk) {
     return dlp_s3_chunk_read(source, chunk, 0);
 }
 
-/* ---- open, wire, close ---- */
-
-/* The first thing that is wrong with a desc, or NULL. */
-static const char *dlpi_src_source_wrong(const dlp_s3_source_desc *d) {
-    if (d->s3 == NULL) return "s3: required";
-    if (d->bucket == NULL || d->bucket[0] == 0 || strlen(d->bucket) > 255)
-        return "bucket: 1 to 255 bytes";
-    if (dlp_s3_manifest_count(d->manifest) == 0) return "manifest: one entry at least";
-    if (d->in_flight < 0 || d->in_flight > DLPI_SRC_HAND_MOST) return "in_flight: 0 to 1024";
-    if (d->max_bytes > UINT64_C(1) << 40) return "max_bytes: up to 2^40";
-    if (d->gap_bytes < DLP_NONE) return "gap_bytes: DLP_NONE, or 0 and more";
-    if ((d->fields == NULL) != (d->n_fields == 0)) return "fields: none, or all of n_fields";
-    if (d->fields && (d->direct || !d->decode) && dlpi_files_field_bytes(d->fields) == 0)
-        return "fields[0]: a dtype of 8 to 64 bits, a shape of 1 and more";
-    return NULL;
-}
-
-static void dlpi_src_lengths(dlp_s3_source *s) {
-    const dlp_s3_manifest *m = s->d.manifest;
-    s->known = true;
-    for (uint64_t i = 0; i < m->n; i++) {
-        if (m->length[i] > s->longest) s->longest = m->length[i];
-        s->known = s->known && m->length[i] > 0;
-    }
-}
-
-/* What is wrong with the room for items, or NULL. */
-static const char *dlpi_src_room_wrong(dlp_s3_source *s) {
-    const dlp_field *field = s->d.fields;
-    if (field == NULL) return NULL;
-    s->d.direct = s->d.direct || s->d.decode == NULL;
-    if (s->d.direct) {
-        s->ragged = field->ragged != 0;
-        s->capacity = dlpi_files_field_bytes(field);
-        s->unit = s->ragged ? s->capacity / (uint64_t)field->shape[0] : s->capacity;
-        return NULL;
-    }
-    s->capacity = s->d.max_bytes ? s->d.max_bytes : s->known ? s->longest : 0;
-    return s->capacity ? NULL : "max_bytes: required, as not all lengths are known";
-}
-
-/* Count the rows of all entries. What is wrong with them, or NULL. */
-static const char *dlpi_src_rows_wrong(dlp_s3_source *s) {
-    const dlp_s3_manifest *m = s->d.manifest;
-    uint64_t rows = 0;
-    if (s->d.row_bytes == 0) return NULL;
-    if (!s->known) return "row_bytes: wants the length of every entry";
-    s->first_row = calloc((size_t)m->n + 1, sizeof *s->first_row);
-    if (s->first_row == NULL) return "no memory";
-    for (uint64_t i = 0; i < m->n; i++) {
-        if (m->length[i] % s->d.row_bytes != 0) return "row_bytes: an entry is not of whole rows";
-        s->first_row[i] = rows;
-        rows += m->length[i] / s->d.row_bytes;
-    }
-    s->first_row[m->n] = rows;
-    return NULL;
-}
-
-DLPDEF int dlp_s3_source_open(dlp_s3_source **out, const dlp_s3_source_desc *desc,
-                              dlp_s3_error *err) {
-    const char *wrong;
-    dlp_s3_source *s;
-    if (err) memset(err, 0, sizeof *err);
-    if (out == NULL || desc == NULL)
-        return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "%s is NULL", out ? "desc" : "out");
-    wrong = dlpi_src_source_wrong(desc);
-    if (wrong) return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "%s", wrong);
-    wrong = dlpi_s3_bucket_beyond(&desc->s3->endpoint, desc->bucket);
-    if (wrong) return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "bucket: %s", wrong);
-    s = calloc(1, sizeof *s);
-    if (s == NULL) return dlpi_s3_set_error(err, DLP_ERR_MEMORY, 0, "no memory for the source");
-    s->d = *desc;
-    dlpi_copy_text(s->bucket, sizeof s->bucket, desc->bucket);
-    s->d.in_flight = desc->in_flight ? desc->in_flight : 16;
-    s->d.gap_bytes = desc->gap_bytes ? desc->gap_bytes : 64 << 10;
-    s->d.joint_bytes = desc->joint_bytes ? desc->joint_bytes : 8 << 20;
-    dlpi_src_lengths(s);
-    wrong = dlpi_src_room_wrong(s);
-    if (wrong == NULL) wrong = dlpi_src_rows_wrong(s);
-    if (wrong == NULL) {
-        *out = s;
-        return DLP_OK;
-    }
-    free(s->first_row);
-    free(s);
-    return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "%s", wrong);
-}
-
-/* tell: that the server is away. */
-static int dlpi_src_tell(void *user, char *buf, size_t size) {
-    const dlp_s3_source *s = (const dlp_s3_source *)user;
-    uint64_t away_ns = dlpi_s3_away_for(&s->d.s3->common->shared, dlpi_s3_now_ns());
-    if (away_ns < DLPI_S3_AWAY_NS) return 0;
-    return snprintf(buf, size,
-                    "no answer from the S3 server of bucket '%s' for %.1f s; requests "
-                    "wait, and are sent again, for up to request_timeout_ms (%d ms)",
-                    s->bucket, (double)away_ns / 1e9, (int)s->d.s3->desc.request_timeout_ms);
-}
-
-static void dlpi_src_wire_workers(dlp_s3_source *s, dlp_workers_desc *workers) {
-    workers->worker_init = dlpi_src_worker_init;
-    workers->worker_exit = dlpi_src_worker_exit;
-    workers->worker_user = s;
-    workers->tell = dlpi_src_tell;
-}
-
-DLPDEF void dlp_s3_source_wire(dlp_s3_source *s, dlp_fetch_desc *fetch) {
-    s->dataset = (dlp_dataset){.n_items = dlp_s3_manifest_count(s->d.manifest),
-                               .fields = s->d.fields,
-                               .n_fields = s->d.n_fields,
-                               .fills_rows = s->d.fills_rows || (s->d.direct && s->d.n_fields == 1),
-                               .fetch = dlpi_src_fetch,
-                               .user = s};
-    s->asked = 1;
-    fetch->dataset = &s->dataset;
-    dlpi_src_wire_workers(s, &fetch->workers);
-    fetch->fetcher = DLP_FETCH_ASYNC;
-    fetch->async = (dlp_async){dlpi_src_submit_item, dlpi_src_reap_items};
-    if (fetch->in_flight == 0) fetch->in_flight = s->d.in_flight;
-}
-
-DLPDEF void dlp_s3_source_wire_parts(dlp_s3_source *s, dlp_part_desc *parts) {
-    parts->n_parts = dlp_s3_manifest_count(s->d.manifest);
-    if (parts->items == NULL && parts->count == NULL) parts->count = dlpi_src_part_count;
-    if (parts->max_part_bytes == 0) parts->max_part_bytes = s->longest;
-    parts->manifest_id = dlp_s3_manifest_id(s->d.manifest);
-    parts->load = dlp_s3_part_load;
-    parts->user = s;
-    dlpi_src_wire_workers(s, &parts->workers);
-}
-
 DLPDEF void dlp_s3_source_wire_chunks(dlp_s3_source *s, dlp_chunks_desc *chunks) {
     if (s->first_row) chunks->n_items = s->first_row[dlp_s3_manifest_count(s->d.manifest)];
     chunks->load = dlp_s3_chunk_load;
     chunks->user = s;
     dlpi_src_wire_workers(s, &chunks->workers);
-}
-
-DLPDEF uint64_t dlp_s3_source_worker_bytes(const dlp_s3_source *s) {
-    uint64_t each = dlpi_sum(sizeof(dlpi_src_get), dlpi_src_stride(s));
-    uint64_t pieces = dlpi_times(dlpi_src_pieces(s), sizeof(dlp_s3_piece));
-    return dlpi_sum(sizeof(dlpi_src_worker) + pieces, dlpi_times((uint64_t)s->d.in_flight, each));
-}
-
-DLPDEF int dlp_s3_source_close(dlp_s3_source *s) {
-    if (s == NULL) return DLP_OK;
-    if (DLPI_LOAD_SEQ(&s->users) != 0) return DLP_ERR_BUSY; /* SU1 <- SU1 */
-    free(s->first_row);
-    free(s);
-    return DLP_OK;
 }
 
 #endif /* DLPIPE_IMPLEMENTATION_DONE */

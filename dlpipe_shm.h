@@ -786,10 +786,11 @@ static int dlpi_view_pipe(dlp_monitor *m, dlp_error *err) {
 static bool dlpi_view_stage_ok(const dlp_monitor *m, const dlpi_stage_rec *s, int32_t id,
                                uint8_t *owned, uint32_t *works) {
     const dlpi_pipe_rec *p = &m->pipe;
+    const dlpi_stage_ops *ops = dlpi_kind_ops(s->kind);
     if (s->id != id || s->kind < 1 || s->kind > 255 || s->work < -1) return false;
     if (s->work < 0) return true;
     if ((uint32_t)s->work > p->n_work || (*works >> s->work & 1) != 0) return false;
-    if (((uint32_t)s->work == p->n_work) != (s->kind == DLP_STAGE_PARTS)) return false;
+    if (ops && ((uint32_t)s->work == p->n_work) != (ops->unit == DLPI_UNIT_CELLS)) return false;
     *works |= 1u << s->work;
     if (s->n_workers < 1 || s->n_workers > DLP_MAX_WORKERS || s->first_worker < 0 ||
         (uint32_t)s->first_worker > p->n_workers ||
@@ -828,7 +829,7 @@ static void dlpi_view_stage(dlp_monitor *m, uint32_t i) {
     const dlpi_stage_rec *r = &m->stages[i];
     memcpy(row->name, r->name, sizeof row->name);
     row->kind = r->kind;
-    row->ops = r->kind < DLP_STAGE_KINDS_END ? dlpi_kinds[r->kind] : NULL; /* of a newer version */
+    row->ops = dlpi_kind_ops(r->kind); /* NULL: of a newer version */
     row->work = r->work;
     if (r->work < 0) return;
     row->first_worker = r->first_worker;
@@ -1588,7 +1589,7 @@ static void dlpi_held_text(dlp_pipe *p, const dlpi_proc *proc, const dlpi_held *
     text[0] = 0;
     if (h->missing == 0) return;
     if (proc->w->st->ops->unit == DLPI_UNIT_CELLS) {
-        snprintf(text, size, " (part %" PRIu64 ")", dlpi_pcell_at(p, h->slot)->part);
+        proc->w->st->ops->tell(p, h->slot, text, size);
         return;
     }
     slot = dlpi_slot_at(p, h->slot);

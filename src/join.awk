@@ -2,13 +2,25 @@
 # Each line of the manifest that begins with #include " and names a file below src/ is replaced by
 # that file, less its #pragma once and its own lines of that kind: these let it compile alone, and
 # what they name stands earlier in the manifest. All else is copied as it is.
-#   -v origin=1: instead of each line, the file and line that it comes from
+# A file whose first line is /* needs: KIND */, and a line that ends so (before a \, in a macro), is
+# of that kind of stage; the tag is not copied.
+#   -v without=KIND   leave out what is of that kind (make without KIND=...)
+#   -v origin=1       instead of each line, the file and line that it comes from
 function is_source(line) { return line ~ /^#include "[a-z0-9_]+\/[a-z0-9_]+\.h"/ }
-function put(path, n, line) { print origin ? path ":" n : line }
+function put(path, n, line,    kind, rest) {
+    if (match(line, / *\/\* needs: [a-z ]+ \*\/( \\)?$/)) {
+        kind = substr(line, RSTART)
+        rest = kind ~ /\\$/ ? " \\" : ""
+        line = substr(line, 1, RSTART - 1) rest
+        if (without != "" && index(kind, " " without " ")) return
+    }
+    print origin ? path ":" n : line
+}
 function join_source(path,    line, got, n) {
     while ((got = (getline line < path)) > 0) {
-        n++
-        if (line != "#pragma once" && !is_source(line)) put(path, n, line)
+        if (++n == 1 && line ~ /^\/\* needs: [a-z ]+ \*\/$/) {
+            if (without != "" && index(line, " " without " ")) break
+        } else if (line != "#pragma once" && !is_source(line)) put(path, n, line)
     }
     if (got < 0) {
         print path ": cannot be read" | "cat 1>&2"

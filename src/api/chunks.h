@@ -1,5 +1,6 @@
+/* needs: split */
 #pragma once
-#include "api/pipe.h"
+#include "api/split.h"
 /* ---------------------------------------------------------------------------------------------
    >>chunks     BATCHES THAT ARE VIEWS INTO CHUNKS
    For data that is best read in large pieces. A chunk of many rows is loaded at once into a CPU

@@ -13,9 +13,9 @@
     KIND(BATCH, 5, dlpi_batch_ops) \
     KIND(MAP_BATCH, 6, dlpi_map_batch_ops) \
     KIND(TRANSFER, 7, dlpi_transfer_ops) \
-    KIND(CACHE, 8, dlpi_cache_ops) \
-    KIND(SPLIT, 9, dlpi_split_ops) \
-    KIND(PARTS, 10, dlpi_parts_ops)
+    KIND(CACHE, 8, dlpi_cache_ops)  /* needs: cache */ \
+    KIND(SPLIT, 9, dlpi_split_ops)  /* needs: split */ \
+    KIND(PARTS, 10, dlpi_parts_ops) /* needs: parts */
 
 /* How they follow each other, in words. */
 #define DLPI_STAGE_ORDER \

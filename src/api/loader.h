@@ -1,5 +1,5 @@
 #pragma once
-#include "api/pipe.h"
+#include "api/cache.h"
 /* ---------------------------------------------------------------------------------------------
    >>loader     ALL IN ONE CALL
    Three ways to give items to N item workers. Order and bytes of the batches are the same.
@@ -31,9 +31,10 @@ typedef struct dlp_loader_desc {
     int32_t topology;  /* DLP_TOPOLOGY_*; sets dispatch of the workers, but for the economic */
     dlp_sampler_desc sampler;
     dlp_repeat_desc repeat;
-    dlp_fetch_desc fetch;       /* fetcher: not in the classic topology; batch_pool: in the
+    dlp_fetch_desc fetch; /* fetcher: not in the classic topology; batch_pool: in the
                                    concurrent only */
-    dlp_cache_desc cache;       /* bytes 0: no cache */
+    /* bytes 0: no cache */
+    dlp_cache_desc cache;       /* needs: cache */
     dlp_batch_desc batch;       /* workers.placement: 0: as fetch.workers has it */
     dlp_transfer_desc transfer; /* device NULL: no transfer stage */
     dlp_pipe_desc pipe;         /* prefetch_factor is for each worker in a topology other than the

@@ -1,6 +1,5 @@
 #pragma once
-#include "api/chunks.h"
-#include "api/parts.h"
+#include "api/pipe.h"
 #include "api/s3_list.h"
 /* ---------------------------------------------------------------------------------------------
    >>s3-source      ITEMS, PARTS AND CHUNKS OF A PIPE
@@ -124,31 +123,6 @@ DLPDEF int dlp_s3_source_open(dlp_s3_source **out, const dlp_s3_source_desc *des
    source: borrowed until the pipe is closed. Before the pipe is made; any number of pipes may use
    one source - any thread - does not wait or allocate. */
 DLPDEF void dlp_s3_source_wire(dlp_s3_source *source, dlp_fetch_desc *fetch);
-
-/* Enter the source into a part queue: entry i is part i, read straight into the part's cell. Sets
-   n_parts, load, user, manifest_id and the workers' worker_*; items come from the manifest, unless
-   .items is set already; max_part_bytes, where it is 0, is the longest entry's. Else as wire. */
-DLPDEF void dlp_s3_source_wire_parts(dlp_s3_source *source, dlp_part_desc *parts);
-
-/* The load of wire_parts: user is the source. In load only; as dlp_part_files_load. */
-DLPDEF int dlp_s3_part_load(void *source, dlp_part *part);
-
-/* As dlp_part_files.download, with the source as user: entry part->index becomes the file. Workers
-   as wire_parts sets them (load and user then set anew) have one dlp_s3_io for all their downloads;
-   without them each has its own. */
-DLPDEF int dlp_s3_part_download(void *source, const dlp_part *part, const char *path, int fd);
-
-/* Enter the source, whose desc has row_bytes, into chunks: n_items, load, user and the workers'
-   worker_*. Rows go straight into the chunk. Else as wire. */
-DLPDEF void dlp_s3_source_wire_chunks(dlp_s3_source *source, dlp_chunks_desc *chunks);
-
-/* The load of wire_chunks: field 0 of the chunk. user is the source. In load only. */
-DLPDEF int dlp_s3_chunk_load(void *source, dlp_chunk *chunk);
-
-/* Read the rows of one field of a chunk, for a load of one's own, where several fields each have a
-   source. All have the client of the one that wire_chunks was told; its worker_init is what makes
-   them connections. Returns 0, or failure, with words. In load only. */
-DLPDEF int dlp_s3_chunk_read(dlp_s3_source *source, dlp_chunk *chunk, uint32_t field);
 
 /* Return the bytes that each worker allocates when it begins, but for those of its dlp_s3_io. They
    are not in the pipe's plan. Any thread. */

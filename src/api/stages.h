@@ -98,19 +98,6 @@ typedef struct dlp_fetch_desc {
     dlp_async async;     /* ASYNC; the struct is copied, dataset.fetch may be NULL then */
 } dlp_fetch_desc;
 
-/* Keep what fetch wrote, from one epoch to the next, in memory that all workers share. No workers
-   of its own: the fetch stage looks here before it calls fetch. Nothing is ever thrown out, so that
-   the share of items that fit is the share of later lookups that hit; order and bytes of batches
-   are the same with and without. Only for a fetch whose result depends on the index alone, not on
-   epoch, position or attempt (an item map behind the cache may, and still augments each time).
-   Items whose fetch calls dlp_item_random are not kept; nor those that failed or were left out.
-   Empty after a resume. */
-typedef struct dlp_cache_desc {
-    uint64_t bytes; /* required: budget, 2^46 at most; one item's cell takes its rows and
-                                 lengths, each rounded up to 8 bytes, and 8 more. What is above the
-                                 cells for all items is not taken */
-} dlp_cache_desc;
-
 /* What a collate sees. Valid during the call only. It reads in, writes out; its cells are zeroed
    before. Rows with valid[] = 0 hold padding, or zeros. */
 typedef struct dlp_collate {
@@ -204,20 +191,3 @@ typedef struct dlp_transfer_desc {
     int32_t device_buffers;   /* 0: max_held + 1; max_held + 1..64 */
     int32_t threaded;         /* 0: inline; 1: a thread */
 } dlp_transfer_desc;
-
-/* Cut each item, a chunk of many rows, into batches that are views. It is the last stage. The batch
-   stage before it has batch_size 1 and no collate; the first dimension of every field is rows. The
-   pipe's max_held, batches_per_epoch, states and statistics then speak of views: see >>chunks. */
-typedef struct dlp_split_desc {
-    uint64_t chunk_rows;       /* rows of an item, on all ranks together; required, 1..2^48 */
-    uint64_t n_rows;           /* rows of all items: item i has rows i * chunk_rows and so on, the
-                                  last what is left; 0: all items are full. A last item that is not
-                                  full wants DLP_ORDER_SEQUENTIAL or _SHUFFLED without a subset */
-    uint32_t batch_size;       /* rows of the global batch; required, 1..2^20 */
-    int32_t last;              /* DLP_LAST_SHORT or _DROP: for what is left of each item */
-    int32_t shuffle_rows;      /* 1: what fetch writes is in the order of dlp_chunk_row; not with a
-                                  cache */
-    uint32_t rank, world_size; /* 0, 0: one rank. Fetch writes this rank's rows, one batch's behind
-                                  the other's; the sampler has no ranks: all load every item */
-    int32_t allow_uneven;      /* 1: batch_size need not be divisible by world_size */
-} dlp_split_desc;

@@ -37,14 +37,6 @@ DLPDEF dlp_stage dlp_pipe_add_fetch(dlp_pipe *p, const dlp_fetch_desc *desc) {
     return dlpi_added(p, st, dlpi_keep_names(p, st, st->dataset.n_fields));
 }
 
-DLPDEF dlp_stage dlp_pipe_add_cache(dlp_pipe *p, const dlp_cache_desc *desc) {
-    dlpi_stage *st;
-    if (p == NULL || desc == NULL) return DLP_ERR_ARG;
-    if ((st = dlpi_add(p, &dlpi_cache_ops, "cache", NULL)) == NULL) return dlpi_add_refused(p);
-    ((dlpi_cache *)st->self)->bytes = desc->bytes;
-    return dlpi_added(p, st, dlpi_cache_desc(p, st));
-}
-
 DLPDEF dlp_stage dlp_pipe_add_map(dlp_pipe *p, const dlp_map_desc *desc) {
     dlpi_stage *st;
     if (p == NULL || desc == NULL) return DLP_ERR_ARG;
@@ -82,12 +74,4 @@ DLPDEF dlp_stage dlp_pipe_add_transfer(dlp_pipe *p, const dlp_transfer_desc *des
     dlpi_transfer_of(st)->device = desc->device ? *desc->device : *dlp_device_host();
     st->w.num_workers = desc->threaded;
     return dlpi_added(p, st, dlpi_transfer_check(p, st));
-}
-
-DLPDEF dlp_stage dlp_pipe_add_split(dlp_pipe *p, const dlp_split_desc *desc) {
-    dlpi_stage *st;
-    if (p == NULL || desc == NULL) return DLP_ERR_ARG;
-    if ((st = dlpi_add(p, &dlpi_split_ops, "split", NULL)) == NULL) return dlpi_add_refused(p);
-    ((dlpi_split *)st->self)->d = *desc;
-    return dlpi_added(p, st, dlpi_split_check(p, st));
 }

@@ -1,3 +1,4 @@
+/* needs: split */
 #pragma once
 #include "stages/transfer.h"
 #include "stages/split.h"

@@ -15,6 +15,13 @@
 static const dlpi_stage_ops *const dlpi_kinds[] = {DLPI_STAGE_KINDS(DLPI_KIND_OPS)};
 #undef DLPI_KIND_OPS
 
+/* The table of a kind that a region names; NULL: it is not known here. */
+__attribute__((unused)) /* but by dlpipe_shm.h */
+static const dlpi_stage_ops *
+dlpi_kind_ops(int32_t kind) {
+    return kind >= 0 && kind < DLP_STAGE_KINDS_END ? dlpi_kinds[kind] : NULL;
+}
+
 /* A sampler's table. */
 static const dlpi_stage_ops *dlpi_sampler_kind(const dlp_sampler_desc *d) {
     return d->order == DLP_ORDER_BATCHES ? &dlpi_lists_ops : &dlpi_sampler_ops;

@@ -1,5 +1,5 @@
 #pragma once
-#include "api/parts.h"
+#include "api/loader.h"
 #include "build/check.h"
 /* ---- the loader ---- */
 
@@ -107,32 +107,40 @@ static int dlpi_loader_topology(dlp_pipe *p, const dlp_loader_desc *d, dlpi_load
     return rc == DLP_OK ? dlpi_loader_classic(p, l) : rc;
 }
 
-/* parts: of dlp_parts_open, or NULL. */
-static int dlpi_loader_wire(dlp_pipe *p, const dlp_loader_desc *d, const dlp_part_desc *parts) {
+/* A stage between repeat and fetch that says what the rows of batches are. */
+typedef struct dlpi_loader_source {
+    int32_t order; /* of the sampler */
+    dlp_stage (*add)(dlp_pipe *p, const void *desc);
+    const void *desc;
+} dlpi_loader_source;
+
+/* source: NULL, the sampler does. */
+static int dlpi_loader_wire(dlp_pipe *p, const dlp_loader_desc *d,
+                            const dlpi_loader_source *source) {
     dlpi_loader l;
     int rc = dlpi_loader_stages(p, d, &l);
     if (rc != DLP_OK) return rc;
-    if (parts) l.sampler.order = DLP_ORDER_PARTS;
+    if (source) l.sampler.order = source->order;
     if ((rc = dlpi_loader_topology(p, d, &l)) != DLP_OK) return rc;
     dlp_pipe_add_sampler(p, &l.sampler);
     dlp_pipe_add_repeat(p, &l.repeat);
-    if (parts) dlp_pipe_add_parts(p, parts);
+    if (source) source->add(p, source->desc);
     dlp_pipe_add_fetch(p, &l.fetch);
-    if (d->cache.bytes > 0) dlp_pipe_add_cache(p, &d->cache);
+    if (d->cache.bytes > 0) dlp_pipe_add_cache(p, &d->cache); /* needs: cache */
     dlp_pipe_add_batch(p, &l.batch);
     if (d->transfer.device) dlp_pipe_add_transfer(p, &d->transfer);
     return dlp_pipe_start(p); /* or the code of what could not be added */
 }
 
-static int dlpi_loader_open(dlp_pipe **out, const dlp_loader_desc *desc, const dlp_part_desc *parts,
-                            dlp_error *err) {
+static int dlpi_loader_open(dlp_pipe **out, const dlp_loader_desc *desc,
+                            const dlpi_loader_source *source, dlp_error *err) {
     dlp_pipe *p;
     int rc;
     if (out == NULL || desc == NULL)
         return dlpi_error_set(err, DLP_ERR_ARG, out ? "desc" : "out", "%s is NULL",
                               out ? "desc" : "out");
     if ((rc = dlp_pipe_open(&p, &desc->pipe, err)) != DLP_OK) return rc;
-    rc = dlpi_loader_wire(p, desc, parts);
+    rc = dlpi_loader_wire(p, desc, source);
     if (rc != DLP_OK) {
         if (err) *err = p->err;
         dlp_pipe_close(p);
@@ -140,4 +148,8 @@ static int dlpi_loader_open(dlp_pipe **out, const dlp_loader_desc *desc, const d
     }
     *out = p;
     return DLP_OK;
+}
+
+DLPDEF int dlp_loader_open(dlp_pipe **out, const dlp_loader_desc *desc, dlp_error *err) {
+    return dlpi_loader_open(out, desc, NULL, err);
 }

@@ -1,3 +1,4 @@
+/* needs: parts */
 #pragma once
 #include "stages/parts.h"
 #include "open/loader.h"
@@ -9,14 +10,15 @@ DLPDEF dlp_stage dlp_pipe_add_parts(dlp_pipe *p, const dlp_part_desc *desc) {
     return dlpi_added(p, st, dlpi_parts_take(p, st, desc));
 }
 
-DLPDEF int dlp_loader_open(dlp_pipe **out, const dlp_loader_desc *desc, dlp_error *err) {
-    return dlpi_loader_open(out, desc, NULL, err);
+static dlp_stage dlpi_loader_parts(dlp_pipe *p, const void *desc) {
+    return dlp_pipe_add_parts(p, desc);
 }
 
 DLPDEF int dlp_parts_open(dlp_pipe **out, const dlp_parts_desc *desc, dlp_error *err) {
     dlp_part_desc parts;
+    const dlpi_loader_source source = {DLP_ORDER_PARTS, dlpi_loader_parts, &parts};
     if (desc == NULL) return dlpi_loader_open(out, NULL, NULL, err);
     parts = desc->parts;
     if (desc->loader.shuffle == 1) parts.shuffle_parts = parts.shuffle_items = 1;
-    return dlpi_loader_open(out, &desc->loader, &parts, err);
+    return dlpi_loader_open(out, &desc->loader, &source, err);
 }

@@ -63,7 +63,7 @@ static bool dlpi_stage_takes_batches(const dlp_stage_stats *g) {
 
 /* How many units of its work a stage may have at once. */
 static double dlpi_stage_at_once(const dlp_stats *s, const dlp_stage_stats *g, double rows) {
-    if (g->kind == DLP_STAGE_PARTS) { return g->cells; }
+    if (g->cells > 0) { return g->cells; }
     return s->prefetch_factor * (dlpi_stage_takes_batches(g) ? 1.0 : rows);
 }
 
@@ -325,7 +325,7 @@ static void dlpi_explain_prefetch(dlpi_text *t, const dlp_stats *s, const dlpi_l
             .s);
     for (int i = 0; i < l->n; i++) {
         const dlp_stage_stats *k = &s->stages[i];
-        bool parts = k->kind == DLP_STAGE_PARTS;
+        bool parts = k->cells > 0;
         if (k->p50_ns > 0 && k->p99_ns / 4 >= k->p50_ns) {
             dlpi_text_add(t,
                           "Skew: times of '%.31s' are uneven (p50 %s, p99 %s): slow %ss hold up "
@@ -374,7 +374,7 @@ static void dlpi_explain_trainer(dlpi_text *t, const dlp_stats *s, const dlpi_lo
 static void dlpi_explain_parts(dlpi_text *t, const dlp_stats *s, const dlpi_load *l) {
     for (int i = 0; i < l->n; i++) {
         const dlp_stage_stats *g = &s->stages[i];
-        if (g->kind != DLP_STAGE_PARTS || (double)s->part_wait_ns < 0.02 * l->ns) { continue; }
+        if (g->cells == 0 || (double)s->part_wait_ns < 0.02 * l->ns) { continue; }
         dlpi_text_add(
             t,
             "Parts: part queue empty: the trainer waits for parts %s %% of the time; "
@@ -400,7 +400,7 @@ static void dlpi_explain_rest(dlpi_text *t, const dlp_stats *s, const dlpi_load 
     dlpi_text_add(t, ".\n");
     for (int i = 0; i < l->n; i++) {
         const dlp_stage_stats *g = &s->stages[i];
-        if (g->workers > 0 && g->kind != DLP_STAGE_PARTS && g->workers - l->useful[i] >= 1) {
+        if (g->workers > 0 && g->cells == 0 && g->workers - l->useful[i] >= 1) {
             dlpi_text_add(t,
                           "Idle: %d of the %d workers of '%.31s' never have work: only "
                           "prefetch_factor%s = %s %s are in flight.\n",
@@ -414,7 +414,7 @@ static void dlpi_explain_rest(dlpi_text *t, const dlp_stats *s, const dlpi_load 
 
 /* What a unit of a stage's work is called. */
 static const char *dlpi_stage_unit(const dlp_stats *s, const dlp_stage_stats *g) {
-    if (g->kind == DLP_STAGE_PARTS) return "part";
+    if (g->cells > 0) return "part";
     if (dlpi_of_chunks(s)) return "chunk";
     return dlpi_stage_takes_batches(g) ? "batch" : "item";
 }

@@ -1,5 +1,5 @@
 #pragma once
-#include "source/part_files.h"
+#include "source/new_file.h"
 /* ---- a file that is whole or not there ---- */
 
 typedef struct dlpi_out {

@@ -450,7 +450,7 @@ static void dlpi_svg_of_stage(dlpi_out *o, const dlp_stats *s, const dlp_stage_s
     if (st->in_flight > 1) {
         dlpi_out_print(o, "; each has up to %d items under way", (int)st->in_flight);
     }
-    if (st->kind == DLP_STAGE_PARTS) {
+    if (st->cells > 0) {
         dlpi_out_print(o, "; numbers are parts");
     } else if (s->chunks.cpu_buffers > 0) {
         dlpi_out_print(o, "; numbers are chunks");

@@ -1,5 +1,5 @@
 #pragma once
-#include "source/part_files.h"
+#include "source/new_file.h"
 #include "api/s3_source.h"
 #include "s3/list.h"
 /* ---------------------------------------------------------------------------------------------

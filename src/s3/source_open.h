@@ -1,7 +1,7 @@
 #pragma once
 #include "source/files.h"
 #include "s3/manifest.h"
-#include "s3/source_parts.h"
+#include "s3/source.h"
 /* ---- open, wire, close ---- */
 
 /* The first thing that is wrong with a desc, or NULL. */
@@ -121,23 +121,6 @@ DLPDEF void dlp_s3_source_wire(dlp_s3_source *s, dlp_fetch_desc *fetch) {
     fetch->fetcher = DLP_FETCH_ASYNC;
     fetch->async = (dlp_async){dlpi_src_submit_item, dlpi_src_reap_items};
     if (fetch->in_flight == 0) fetch->in_flight = s->d.in_flight;
-}
-
-DLPDEF void dlp_s3_source_wire_parts(dlp_s3_source *s, dlp_part_desc *parts) {
-    parts->n_parts = dlp_s3_manifest_count(s->d.manifest);
-    if (parts->items == NULL && parts->count == NULL) parts->count = dlpi_src_part_count;
-    if (parts->max_part_bytes == 0) parts->max_part_bytes = s->longest;
-    parts->manifest_id = dlp_s3_manifest_id(s->d.manifest);
-    parts->load = dlp_s3_part_load;
-    parts->user = s;
-    dlpi_src_wire_workers(s, &parts->workers);
-}
-
-DLPDEF void dlp_s3_source_wire_chunks(dlp_s3_source *s, dlp_chunks_desc *chunks) {
-    if (s->first_row) chunks->n_items = s->first_row[dlp_s3_manifest_count(s->d.manifest)];
-    chunks->load = dlp_s3_chunk_load;
-    chunks->user = s;
-    dlpi_src_wire_workers(s, &chunks->workers);
 }
 
 DLPDEF uint64_t dlp_s3_source_worker_bytes(const dlp_s3_source *s) {

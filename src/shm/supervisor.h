@@ -1,5 +1,4 @@
 #pragma once
-#include "stages/parts.h"
 #include "core/check.h"
 #include "core/workers.h"
 #include "core/recover.h"
@@ -332,7 +331,7 @@ static void dlpi_held_text(dlp_pipe *p, const dlpi_proc *proc, const dlpi_held *
     text[0] = 0;
     if (h->missing == 0) return;
     if (proc->w->st->ops->unit == DLPI_UNIT_CELLS) {
-        snprintf(text, size, " (part %" PRIu64 ")", dlpi_pcell_at(p, h->slot)->part);
+        proc->w->st->ops->tell(p, h->slot, text, size);
         return;
     }
     slot = dlpi_slot_at(p, h->slot);

@@ -2,7 +2,7 @@
 #include "api/dataset.h"
 #include "api/stages.h"
 #include "core/fail.h"
-#include "source/part_files.h"
+#include "source/new_file.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-mapped     FILES THAT ARE MAPPED
    What >>tokens and >>arrays read. A file is mapped once, when its source is opened, and a row is

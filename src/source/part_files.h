@@ -1,7 +1,7 @@
+/* needs: parts */
 #pragma once
 #include "api/parts.h"
-#include "base/system.h"
-#include "core/fail.h"
+#include "source/new_file.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-part-files PART QUEUE: FILES, DOWNLOADS
    Who downloads a file holds the lock of its temporary name. After waiting for the lock one looks
@@ -10,15 +10,6 @@
    left nothing under that name, and the kernel has given back the lock. */
 
 #include <sys/file.h>
-#include <sys/stat.h>
-
-#define DLPI_PATH_MAX 4096
-
-/* The last bytes of a path, which say more than the first. */
-static const char *dlpi_path_end(const char *path) {
-    size_t n = strlen(path);
-    return n > 150 ? path + n - 150 : path;
-}
 
 static int dlpi_file_fail(const dlp_part *part, const char *path, const char *call) {
     int errnum = errno;
@@ -40,17 +31,6 @@ static bool dlpi_file_is(int fd, const char *path) {
            open_one.st_dev == named.st_dev && open_one.st_ino == named.st_ino;
 }
 
-/* dir: [DLPI_PATH_MAX] */
-static void dlpi_directory_of(char *dir, const char *path) {
-    char *slash;
-    dlpi_copy_text(dir, DLPI_PATH_MAX, path);
-    slash = strrchr(dir, '/');
-    if (slash == NULL)
-        dlpi_copy_text(dir, DLPI_PATH_MAX, ".");
-    else
-        slash[slash == dir] = 0;
-}
-
 /* Make a rename last. */
 static int dlpi_directory_sync(const char *path) {
     char dir[DLPI_PATH_MAX];
@@ -61,30 +41,6 @@ static int dlpi_directory_sync(const char *path) {
     rc = fsync(fd);
     close(fd);
     return rc;
-}
-
-/* Where all may write, others may have put anything under any name. There a file or link counts
-   only if it is this user's or the directory's owner's (the rule of Linux' protected_symlinks). */
-static bool dlpi_directory_shared(const char *path, struct stat *dir) {
-    char name[DLPI_PATH_MAX];
-    dlpi_directory_of(name, path);
-    return stat(name, dir) == 0 && (dir->st_mode & S_IWOTH) != 0;
-}
-
-static bool dlpi_file_trusted(const struct stat *file, const char *path) {
-    struct stat dir;
-    return !dlpi_directory_shared(path, &dir) || file->st_uid == geteuid() ||
-           file->st_uid == dir.st_uid;
-}
-
-/* A new file, never one that lies there or that a link leads to. */
-static int dlpi_file_new(const char *path, mode_t mode) {
-    return dlpi_fd_above(open(path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode));
-}
-
-/* The same; a leftover is replaced. */
-static int dlpi_file_anew(const char *path) {
-    return unlink(path) == 0 || errno == ENOENT ? dlpi_file_new(path, 0666) : -1;
 }
 
 /* The temporary file, new or as another download left it: -1 with errno if what lies under its name

@@ -1,3 +1,4 @@
+/* needs: cache */
 #pragma once
 #include "core/fields.h"
 #include "core/check.h"

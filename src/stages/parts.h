@@ -1,3 +1,4 @@
+/* needs: parts */
 #pragma once
 #include "api/parts.h"
 #include "order/parts.h"
@@ -861,6 +862,10 @@ static bool dlpi_parts_seen(const dlpi_words *words, dlpi_seen *s, int32_t stage
     return true;
 }
 
+static void dlpi_part_tell(const dlp_pipe *p, uint32_t cell, char *text, size_t size) {
+    snprintf(text, size, " (part %" PRIu64 ")", dlpi_pcell_at(p, cell)->part);
+}
+
 static const dlpi_stage_ops dlpi_parts_ops = {
     .kind = DLP_STAGE_PARTS,
     .rank = 3,
@@ -879,6 +884,7 @@ static const dlpi_stage_ops dlpi_parts_ops = {
     .run = dlpi_part_run,
     .due = dlpi_parts_due,
     .recover = dlpi_part_recover,
+    .tell = dlpi_part_tell,
     .seen = dlpi_parts_seen,
     .source = &dlpi_parts_source,
 };

@@ -1,3 +1,4 @@
+/* needs: split */
 #pragma once
 #include "api/chunks.h"
 #include "core/check.h"

@@ -38,8 +38,9 @@ typedef struct rig {
     uint64_t *table; /* alias table of the weights */
     int fetcher, in_flight;
     dlp_async async;
-    dlp_cache_desc cache; /* bytes 0: none */
-    dlp_part_desc parts;  /* n_parts 0: none */
+    /* bytes 0, n_parts 0: none */
+    dlp_cache_desc cache; /* needs: cache */
+    dlp_part_desc parts;  /* needs: parts */
 } rig;
 
 static const dlp_field rig_fields[2] = {{"words", DLP_U64, 1, {3}, 0, 0},
@@ -165,9 +166,9 @@ static inline int rig_wire(rig *r, dlp_pipe **out) {
     fetch.async = r->async;
     at[n++] = dlp_pipe_add_sampler(*out, &r->sampler);
     at[n++] = dlp_pipe_add_repeat(*out, &r->repeat);
-    if (r->parts.n_parts) at[n++] = dlp_pipe_add_parts(*out, &r->parts);
+    if (r->parts.n_parts) at[n++] = dlp_pipe_add_parts(*out, &r->parts); /* needs: parts */
     at[n++] = dlp_pipe_add_fetch(*out, &fetch);
-    if (r->cache.bytes) at[n++] = dlp_pipe_add_cache(*out, &r->cache);
+    if (r->cache.bytes) at[n++] = dlp_pipe_add_cache(*out, &r->cache); /* needs: cache */
     for (int i = 0; i < r->n_item_maps; i++) at[n++] = dlp_pipe_add_map(*out, &r->item_map[i]);
     at[n++] = dlp_pipe_add_batch(*out, &r->batch);
     for (int i = 0; i < r->n_batch_maps; i++) at[n++] = dlp_pipe_add_map(*out, &r->batch_map[i]);

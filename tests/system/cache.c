@@ -1,3 +1,4 @@
+/* needs: cache */
 /* The cache behind fetch: what it keeps, what it does not, and that no byte of a batch depends on
    it. */
 #define DLPIPE_IMPLEMENTATION

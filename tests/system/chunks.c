@@ -1,3 +1,4 @@
+/* needs: split cache */
 /* Chunks: batches that are views, in every wiring: order, resume, holding, preloads, errors. */
 #define _GNU_SOURCE
 #include "../../dlpipe.h"

@@ -1,3 +1,4 @@
+/* needs: split */
 /* The OpenCL device on whatever OpenCL there is (PoCL will do): bytes read back, buffers that late
    readers still need, failures call by call, and that all is given back. */
 #ifndef _GNU_SOURCE

@@ -1,3 +1,4 @@
+/* needs: parts split */
 /* DLPIPE_DEBUG: each kind of callback, wherever it runs, writes past or before what it was given,
    and is named; what was released is overwritten; who keeps to its row gives the same bytes. */
 #define DLPIPE_DEBUG

@@ -1,3 +1,4 @@
+/* needs: parts split */
 /* Part queues: the order against one that is written down the slow way, what is loaded when, what
    becomes of a load that fails, where the trainer waits and where not. parts [seed] */
 #define DLPIPE_IMPLEMENTATION

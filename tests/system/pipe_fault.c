@@ -1,7 +1,8 @@
+/* needs: parts split */
 /* Every allocation and system call between open and the last batch fails, one after the other,
    until none is left that was not tried; then each and all that come after it; then the device's
    calls. */
-#include "../rig/pipe_life.h"
+#include "../rig/pipe_loaders.h"
 
 enum { SIMPLE, EVERYTHING, NO_FILE, KINDS };
 

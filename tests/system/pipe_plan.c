@@ -1,6 +1,7 @@
+/* needs: parts cache split */
 /* The memory plan: known before the start, what is then used, what is in flight, and what limits
    it. */
-#include "../rig/pipe_life.h"
+#include "../rig/pipe_loaders.h"
 
 enum { PLAIN, HELD, COLLATE, TRANSFER, IN_TURN, RAGGED, BATCHES, TABLE, ALL, KINDS };
 

@@ -1,3 +1,4 @@
+/* needs: parts */
 /* Resume: from the state of every batch on, the rest of the run comes out as if it had never
    stopped. */
 #define DLPIPE_IMPLEMENTATION

@@ -1,3 +1,4 @@
+/* needs: parts split */
 /* Counters that add up, a look from outside at a worker that blocks, traces without overlaps, and
    words
    that name the right stage and foretell what one more worker gives. */

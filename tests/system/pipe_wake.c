@@ -1,3 +1,4 @@
+/* needs: parts */
 /* A wake-up reaches somebody who can work: workers that are busy, or hold all the failed rows they
    may, must not take it in place of one that sleeps. The moments are arranged by hand. */
 #include "../rig/atomics_hook.h"

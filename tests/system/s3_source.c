@@ -1,3 +1,4 @@
+/* needs: parts split */
 /* S3 as a source of items, parts and chunks, with worker threads: manifests; the same bytes as from
    memory in every topology; neighbours in one request; errors, policies, resume, stop. */
 #define _GNU_SOURCE

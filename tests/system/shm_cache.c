@@ -1,3 +1,4 @@
+/* needs: cache */
 /* The cache shared by worker processes; one that dies with a cell half written. Processes that are
    added, retired and killed while the pipe runs. */
 #include "../rig/atomics_hook.h"

@@ -1,3 +1,4 @@
+/* needs: split */
 /* Chunks loaded by worker processes, some of which are killed. shm_chunks [seed] */
 #define _GNU_SOURCE
 #include "../../dlpipe.h"

@@ -1,3 +1,4 @@
+/* needs: cache */
 /* Worker processes that begin by exec (DLP_SHM_EXEC): this very program, run anew, with nothing of
    the caller's memory but what it is told. Some cases need a caller of their own: the program then
    runs itself, and SHM_EXEC_CASE says as which. shm_exec */

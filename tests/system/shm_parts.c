@@ -1,3 +1,4 @@
+/* needs: parts */
 /* Part queues with worker processes: the same order and bytes whatever runs where and whoever is
    killed; parts that kill, loads that never end, downloads cut off. shm_parts [seed] */
 #define DLPIPE_IMPLEMENTATION

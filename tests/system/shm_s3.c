@@ -1,3 +1,4 @@
+/* needs: parts split */
 /* S3 as a source in worker processes: the same bytes as from memory in every topology, also when
    workers are killed with requests under way; parts and chunks; a stop while a server hangs.
    shm_s3 [seed] */

@@ -1,3 +1,4 @@
+/* needs: parts cache */
 /* Workers that die at every instruction. A worker process is single-stepped through one step of a
    stage. What it has changed of the shared region after each instruction is all that would be left
    of it, had it been killed there: nothing else of a dead process reaches anybody. Of each such

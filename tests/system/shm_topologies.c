@@ -1,3 +1,4 @@
+/* needs: parts split */
 /* Every topology by worker processes: bytes, resume, seeks, failures, epochs, stops. */
 #define _GNU_SOURCE
 #include "../../dlpipe.h"

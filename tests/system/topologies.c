@@ -1,3 +1,4 @@
+/* needs: parts split */
 /* Every topology, inline and by threads: bytes, resume, seeks, failures, epochs, stops. */
 #define _GNU_SOURCE
 #include "../../dlpipe.h"

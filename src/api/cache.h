@@ -1,0 +1,18 @@
+/* needs: cache */
+#pragma once
+#include "api/pipe.h"
+/* Keep what fetch wrote, from one epoch to the next, in memory that all workers share. No workers
+   of its own: the fetch stage looks here before it calls fetch. Nothing is ever thrown out, so that
+   the share of items that fit is the share of later lookups that hit; order and bytes of batches
+   are the same with and without. Only for a fetch whose result depends on the index alone, not on
+   epoch, position or attempt (an item map behind the cache may, and still augments each time).
+   Items whose fetch calls dlp_item_random are not kept; nor those that failed or were left out.
+   Empty after a resume. */
+typedef struct dlp_cache_desc {
+    uint64_t bytes; /* required: budget, 2^46 at most; one item's cell takes its rows and
+                                 lengths, each rounded up to 8 bytes, and 8 more. What is above the
+                                 cells for all items is not taken */
+} dlp_cache_desc;
+
+/* As dlp_pipe_add_map. */
+DLPDEF dlp_stage dlp_pipe_add_cache(dlp_pipe *p, const dlp_cache_desc *desc);

@@ -1,0 +1,22 @@
+/* needs: split */
+#pragma once
+#include "api/pipe.h"
+/* Cut each item, a chunk of many rows, into batches that are views. It is the last stage. The batch
+   stage before it has batch_size 1 and no collate; the first dimension of every field is rows. The
+   pipe's max_held, batches_per_epoch, states and statistics then speak of views: see >>chunks. */
+typedef struct dlp_split_desc {
+    uint64_t chunk_rows;       /* rows of an item, on all ranks together; required, 1..2^48 */
+    uint64_t n_rows;           /* rows of all items: item i has rows i * chunk_rows and so on, the
+                                  last what is left; 0: all items are full. A last item that is not
+                                  full wants DLP_ORDER_SEQUENTIAL or _SHUFFLED without a subset */
+    uint32_t batch_size;       /* rows of the global batch; required, 1..2^20 */
+    int32_t last;              /* DLP_LAST_SHORT or _DROP: for what is left of each item */
+    int32_t shuffle_rows;      /* 1: what fetch writes is in the order of dlp_chunk_row; not with a
+                                  cache */
+    uint32_t rank, world_size; /* 0, 0: one rank. Fetch writes this rank's rows, one batch's behind
+                                  the other's; the sampler has no ranks: all load every item */
+    int32_t allow_uneven;      /* 1: batch_size need not be divisible by world_size */
+} dlp_split_desc;
+
+/* As dlp_pipe_add_map. */
+DLPDEF dlp_stage dlp_pipe_add_split(dlp_pipe *p, const dlp_split_desc *desc);

@@ -1,0 +1,49 @@
+#pragma once
+#include "base/system.h"
+#include "core/fail.h"
+/* ---- paths; new files, also in directories that all may write to ---- */
+
+#include <sys/stat.h>
+
+#define DLPI_PATH_MAX 4096
+
+/* The last bytes of a path, which say more than the first. */
+static const char *dlpi_path_end(const char *path) {
+    size_t n = strlen(path);
+    return n > 150 ? path + n - 150 : path;
+}
+
+/* dir: [DLPI_PATH_MAX] */
+static void dlpi_directory_of(char *dir, const char *path) {
+    char *slash;
+    dlpi_copy_text(dir, DLPI_PATH_MAX, path);
+    slash = strrchr(dir, '/');
+    if (slash == NULL)
+        dlpi_copy_text(dir, DLPI_PATH_MAX, ".");
+    else
+        slash[slash == dir] = 0;
+}
+
+/* Where all may write, others may have put anything under any name. There a file or link counts
+   only if it is this user's or the directory's owner's (the rule of Linux' protected_symlinks). */
+static bool dlpi_directory_shared(const char *path, struct stat *dir) {
+    char name[DLPI_PATH_MAX];
+    dlpi_directory_of(name, path);
+    return stat(name, dir) == 0 && (dir->st_mode & S_IWOTH) != 0;
+}
+
+static bool dlpi_file_trusted(const struct stat *file, const char *path) {
+    struct stat dir;
+    return !dlpi_directory_shared(path, &dir) || file->st_uid == geteuid() ||
+           file->st_uid == dir.st_uid;
+}
+
+/* A new file, never one that lies there or that a link leads to. */
+static int dlpi_file_new(const char *path, mode_t mode) {
+    return dlpi_fd_above(open(path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode));
+}
+
+/* The same; a leftover is replaced. */
+static int dlpi_file_anew(const char *path) {
+    return unlink(path) == 0 || errno == ENOENT ? dlpi_file_new(path, 0666) : -1;
+}

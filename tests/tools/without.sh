@@ -1,0 +1,68 @@
+#!/bin/sh
+# A kind of stage can be taken out. In build/without/KIND lie the headers without it, made by
+# src/join.awk, and the tests without what their tags say is the kind's. The headers compile without
+# a warning, and so few tests pass as fit into a suite.
+#
+#   tests/tools/without.sh                   each kind in turn, with three tests
+#   tests/tools/without.sh list              the kinds, by their tags in src/api/kinds.h
+#   tests/tools/without.sh KIND headers      the headers alone
+#   tests/tools/without.sh KIND all          and all tests that need no such stage
+dir=build/without
+. tests/rig/shell_rig
+# shellcheck disable=SC2034
+few='pipe_basic pipe_errors monitor'
+
+kinds() { sed -n 's/.*KIND(.*\/\* needs: \([a-z]*\) \*\/.*/\1/p' src/api/kinds.h; }
+
+make_aside() { # KIND
+    dir=build/without/$1
+    fresh_dir
+    for p in dlpipe dlpipe_shm dlpipe_s3; do
+        awk -v without="$1" -f src/join.awk src/$p.h.in >"$dir/$p.h" || exit 1
+        ! grep -n '/\* needs:' "$dir/$p.h" || fail "$p.h without $1: a tag is left"
+    done
+    printf '#include "%s"\n' dlpipe.h dlpipe_shm.h dlpipe_s3.h >"$dir/calls.c"
+    { echo '#define DLPIPE_IMPLEMENTATION'; cat "$dir/calls.c"; } >"$dir/all.c"
+    for c in calls all; do
+        ${CC:-cc} -std=c11 -Wall -Wextra -Werror -fsyntax-only "$dir/$c.c" ||
+            fail "the headers without $1 do not compile"
+    done
+}
+
+# Files whose first line names the kind are left out, of others the lines that end so.
+tests_aside() { # KIND
+    cp -r Makefile README.md tests examples "$dir/"
+    grep -rlE "/\* needs: ([a-z]+ )*$1 ([a-z]+ )*\*/" tests/*/*.[ch] | while read -r f; do
+        case $(sed 1q "$f") in
+        "/* needs: "*) rm "$dir/$f" ;;
+        *) awk -v without="$1" -f src/join.awk "$f" >"$dir/$f" ;;
+        esac
+    done
+}
+
+names() { # FOLDER: of the tests in C that are left
+    for f in "$1"/tests/unit/*.c "$1"/tests/system/*.c "$1"/tests/model/*.c "$1"/tests/fuzz/*.c; do
+        basename "$f" .c
+    done
+}
+
+run_aside() { # KIND TESTS
+    env -u MAKEFLAGS -u MAKELEVEL -u MFLAGS make -C "$dir" test O=-O0 TESTS="$2" >"$dir/log" 2>&1 ||
+        { tail -n 40 "$dir/log"; fail "tests without $1 fail: $2"; }
+    tail -n 1 "$dir/log"
+}
+
+case ${1:-} in
+list) kinds; exit ;;
+'') todo=$(kinds) ;;
+*) todo=$1; kinds | grep -qx "$1" || { echo "no such kind: $1; there are:"; kinds; exit 1; } ;;
+esac
+for kind in $todo; do
+    make_aside "$kind"
+    [ $wrong -eq 0 ] && [ "${2:-}" != headers ] || continue
+    tests_aside "$kind"
+    [ "${2:-}" != all ] || few=$(names "$dir")
+    run_aside "$kind" "$few"
+done
+[ $wrong -eq 0 ] && echo "without: headers without $(echo $todo | tr '\n' ' ')"
+[ $wrong -eq 0 ]
