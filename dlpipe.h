@@ -1685,19 +1685,6 @@ typedef struct dlp_fetch_desc {
     dlp_async async;     /* ASYNC; the struct is copied, dataset.fetch may be NULL then */
 } dlp_fetch_desc;
 
-/* Keep what fetch wrote, from one epoch to the next, in memory that all workers share. No workers
-   of its own: the fetch stage looks here before it calls fetch. Nothing is ever thrown out, so that
-   the share of items that fit is the share of later lookups that hit; order and bytes of batches
-   are the same with and without. Only for a fetch whose result depends on the index alone, not on
-   epoch, position or attempt (an item map behind the cache may, and still augments each time).
-   Items whose fetch calls dlp_item_random are not kept; nor those that failed or were left out.
-   Empty after a resume. */
-typedef struct dlp_cache_desc {
-    uint64_t bytes; /* required: budget, 2^46 at most; one item's cell takes its rows and
-                                 lengths, each rounded up to 8 bytes, and 8 more. What is above the
-                                 cells for all items is not taken */
-} dlp_cache_desc;
-
 /* What a collate sees. Valid during the call only. It reads in, writes out; its cells are zeroed
    before. Rows with valid[] = 0 hold padding, or zeros. */
 typedef struct dlp_collate {
@@ -1792,23 +1779,6 @@ typedef struct dlp_transfer_desc {
     int32_t threaded;         /* 0: inline; 1: a thread */
 } dlp_transfer_desc;
 
-/* Cut each item, a chunk of many rows, into batches that are views. It is the last stage. The batch
-   stage before it has batch_size 1 and no collate; the first dimension of every field is rows. The
-   pipe's max_held, batches_per_epoch, states and statistics then speak of views: see >>chunks. */
-typedef struct dlp_split_desc {
-    uint64_t chunk_rows;       /* rows of an item, on all ranks together; required, 1..2^48 */
-    uint64_t n_rows;           /* rows of all items: item i has rows i * chunk_rows and so on, the
-                                  last what is left; 0: all items are full. A last item that is not
-                                  full wants DLP_ORDER_SEQUENTIAL or _SHUFFLED without a subset */
-    uint32_t batch_size;       /* rows of the global batch; required, 1..2^20 */
-    int32_t last;              /* DLP_LAST_SHORT or _DROP: for what is left of each item */
-    int32_t shuffle_rows;      /* 1: what fetch writes is in the order of dlp_chunk_row; not with a
-                                  cache */
-    uint32_t rank, world_size; /* 0, 0: one rank. Fetch writes this rank's rows, one batch's behind
-                                  the other's; the sampler has no ranks: all load every item */
-    int32_t allow_uneven;      /* 1: batch_size need not be divisible by world_size */
-} dlp_split_desc;
-
 /* ---------------------------------------------------------------------------------------------
    >>pipe       WIRING, RUNNING
    open -> add stages -> (link) -> (plan) -> start -> next, release ... -> close. Fields of a
@@ -1863,11 +1833,9 @@ DLPDEF int dlp_pipe_open(dlp_pipe **out, const dlp_pipe_desc *desc, dlp_error *e
 DLPDEF dlp_stage dlp_pipe_add_sampler(dlp_pipe *p, const dlp_sampler_desc *desc);
 DLPDEF dlp_stage dlp_pipe_add_repeat(dlp_pipe *p, const dlp_repeat_desc *desc);
 DLPDEF dlp_stage dlp_pipe_add_fetch(dlp_pipe *p, const dlp_fetch_desc *desc);
-DLPDEF dlp_stage dlp_pipe_add_cache(dlp_pipe *p, const dlp_cache_desc *desc);
 DLPDEF dlp_stage dlp_pipe_add_map(dlp_pipe *p, const dlp_map_desc *desc);
 DLPDEF dlp_stage dlp_pipe_add_batch(dlp_pipe *p, const dlp_batch_desc *desc);
 DLPDEF dlp_stage dlp_pipe_add_transfer(dlp_pipe *p, const dlp_transfer_desc *desc);
-DLPDEF dlp_stage dlp_pipe_add_split(dlp_pipe *p, const dlp_split_desc *desc);
 
 /* Let a stage pass its work to another. The chain is: sampler, [repeat], [parts], fetch, [cache],
    [item maps], batch, [batch maps], [transfer], [split]; what is in brackets may be missing. Needed
@@ -2043,6 +2011,22 @@ DLPDEF int dlp_pipe_set_workers(dlp_pipe *p, dlp_stage stage, int n);
    Caller. */
 DLPDEF int64_t dlp_pipe_batches_per_epoch(const dlp_pipe *p);
 
+/* Keep what fetch wrote, from one epoch to the next, in memory that all workers share. No workers
+   of its own: the fetch stage looks here before it calls fetch. Nothing is ever thrown out, so that
+   the share of items that fit is the share of later lookups that hit; order and bytes of batches
+   are the same with and without. Only for a fetch whose result depends on the index alone, not on
+   epoch, position or attempt (an item map behind the cache may, and still augments each time).
+   Items whose fetch calls dlp_item_random are not kept; nor those that failed or were left out.
+   Empty after a resume. */
+typedef struct dlp_cache_desc {
+    uint64_t bytes; /* required: budget, 2^46 at most; one item's cell takes its rows and
+                                 lengths, each rounded up to 8 bytes, and 8 more. What is above the
+                                 cells for all items is not taken */
+} dlp_cache_desc;
+
+/* As dlp_pipe_add_map. */
+DLPDEF dlp_stage dlp_pipe_add_cache(dlp_pipe *p, const dlp_cache_desc *desc);
+
 /* ---------------------------------------------------------------------------------------------
    >>loader     ALL IN ONE CALL
    Three ways to give items to N item workers. Order and bytes of the batches are the same.
@@ -2074,9 +2058,10 @@ typedef struct dlp_loader_desc {
     int32_t topology;  /* DLP_TOPOLOGY_*; sets dispatch of the workers, but for the economic */
     dlp_sampler_desc sampler;
     dlp_repeat_desc repeat;
-    dlp_fetch_desc fetch;       /* fetcher: not in the classic topology; batch_pool: in the
+    dlp_fetch_desc fetch; /* fetcher: not in the classic topology; batch_pool: in the
                                    concurrent only */
-    dlp_cache_desc cache;       /* bytes 0: no cache */
+    /* bytes 0: no cache */
+    dlp_cache_desc cache;
     dlp_batch_desc batch;       /* workers.placement: 0: as fetch.workers has it */
     dlp_transfer_desc transfer; /* device NULL: no transfer stage */
     dlp_pipe_desc pipe;         /* prefetch_factor is for each worker in a topology other than the
@@ -2091,6 +2076,26 @@ typedef struct dlp_loader_desc {
    to any free worker, so that memory follows prefetch_factor and not the number of workers; for the
    classic topology torch.utils.data.DataLoader. */
 DLPDEF int dlp_loader_open(dlp_pipe **out, const dlp_loader_desc *desc, dlp_error *err);
+
+/* Cut each item, a chunk of many rows, into batches that are views. It is the last stage. The batch
+   stage before it has batch_size 1 and no collate; the first dimension of every field is rows. The
+   pipe's max_held, batches_per_epoch, states and statistics then speak of views: see >>chunks. */
+typedef struct dlp_split_desc {
+    uint64_t chunk_rows;       /* rows of an item, on all ranks together; required, 1..2^48 */
+    uint64_t n_rows;           /* rows of all items: item i has rows i * chunk_rows and so on, the
+                                  last what is left; 0: all items are full. A last item that is not
+                                  full wants DLP_ORDER_SEQUENTIAL or _SHUFFLED without a subset */
+    uint32_t batch_size;       /* rows of the global batch; required, 1..2^20 */
+    int32_t last;              /* DLP_LAST_SHORT or _DROP: for what is left of each item */
+    int32_t shuffle_rows;      /* 1: what fetch writes is in the order of dlp_chunk_row; not with a
+                                  cache */
+    uint32_t rank, world_size; /* 0, 0: one rank. Fetch writes this rank's rows, one batch's behind
+                                  the other's; the sampler has no ranks: all load every item */
+    int32_t allow_uneven;      /* 1: batch_size need not be divisible by world_size */
+} dlp_split_desc;
+
+/* As dlp_pipe_add_map. */
+DLPDEF dlp_stage dlp_pipe_add_split(dlp_pipe *p, const dlp_split_desc *desc);
 
 /* ---------------------------------------------------------------------------------------------
    >>chunks     BATCHES THAT ARE VIEWS INTO CHUNKS
@@ -6343,6 +6348,8 @@ typedef struct dlpi_stage_ops {
     bool (*owes)(const struct dlpi_worker *w);           /* something of its own is to come back */
     uint64_t (*due)(struct dlpi_worker *w, uint64_t ns); /* when it must look again: ns at most */
     void (*recover)(struct dlpi_worker *w, const struct dlpi_death *why); /* by the supervisor */
+    /* what is in one of its cells, in words: " (part 7)" */
+    void (*tell)(const dlp_pipe *p, uint32_t cell, char *text, size_t size);
     /* by observers: its figures, out of words of the region, live or copied; false: they say what
        can't be */
     bool (*seen)(const dlpi_words *words, dlpi_seen *s, int32_t stage);
@@ -13056,6 +13063,10 @@ static bool dlpi_parts_seen(const dlpi_words *words, dlpi_seen *s, int32_t stage
     return true;
 }
 
+static void dlpi_part_tell(const dlp_pipe *p, uint32_t cell, char *text, size_t size) {
+    snprintf(text, size, " (part %" PRIu64 ")", dlpi_pcell_at(p, cell)->part);
+}
+
 static const dlpi_stage_ops dlpi_parts_ops = {
     .kind = DLP_STAGE_PARTS,
     .rank = 3,
@@ -13074,6 +13085,7 @@ static const dlpi_stage_ops dlpi_parts_ops = {
     .run = dlpi_part_run,
     .due = dlpi_parts_due,
     .recover = dlpi_part_recover,
+    .tell = dlpi_part_tell,
     .seen = dlpi_parts_seen,
     .source = &dlpi_parts_source,
 };
@@ -18274,14 +18286,8 @@ DLPDEF int dlp_files_close(dlp_files *f) {
     return DLP_OK;
 }
 
-/* ---------------------------------------------------------------------------------------------
-   >>impl-part-files PART QUEUE: FILES, DOWNLOADS
-   Who downloads a file holds the lock of its temporary name. After waiting for the lock one looks
-   again: the file may be there by now, and what one has open may have been renamed or removed. A
-   file gets its own name by one rename, after its bytes are on disk; so whoever dies before has
-   left nothing under that name, and the kernel has given back the lock. */
+/* ---- paths; new files, also in directories that all may write to ---- */
 
-#include <sys/file.h>
 #include <sys/stat.h>
 
 #define DLPI_PATH_MAX 4096
@@ -18290,26 +18296,6 @@ DLPDEF int dlp_files_close(dlp_files *f) {
 static const char *dlpi_path_end(const char *path) {
     size_t n = strlen(path);
     return n > 150 ? path + n - 150 : path;
-}
-
-static int dlpi_file_fail(const dlp_part *part, const char *path, const char *call) {
-    int errnum = errno;
-    return dlp_fail(part->call, errnum, "%s: %s: %s", dlpi_path_end(path), call, strerror(errnum));
-}
-
-/* The download's own words, with the path before them. */
-static int dlpi_download_fail(const dlp_part *part, const char *path, int rc) {
-    char text[256];
-    memcpy(text, part->call->message, sizeof text);
-    if (text[0] == 0) snprintf(text, sizeof text, "download returned %d", rc);
-    dlp_fail(part->call, *part->call->errnum, "%s: %.100s", dlpi_path_end(path), text);
-    return rc == DLP_ERR_LENGTH ? rc : DLP_ERR_CALLBACK; /* no part is left out by a download */
-}
-
-static bool dlpi_file_is(int fd, const char *path) {
-    struct stat open_one, named;
-    return fstat(fd, &open_one) == 0 && lstat(path, &named) == 0 &&
-           open_one.st_dev == named.st_dev && open_one.st_ino == named.st_ino;
 }
 
 /* dir: [DLPI_PATH_MAX] */
@@ -18321,18 +18307,6 @@ static void dlpi_directory_of(char *dir, const char *path) {
         dlpi_copy_text(dir, DLPI_PATH_MAX, ".");
     else
         slash[slash == dir] = 0;
-}
-
-/* Make a rename last. */
-static int dlpi_directory_sync(const char *path) {
-    char dir[DLPI_PATH_MAX];
-    int fd, rc;
-    dlpi_directory_of(dir, path);
-    fd = dlpi_fd_above(open(dir, O_RDONLY | O_CLOEXEC));
-    if (fd < 0) return -1;
-    rc = fsync(fd);
-    close(fd);
-    return rc;
 }
 
 /* Where all may write, others may have put anything under any name. There a file or link counts
@@ -18357,6 +18331,47 @@ static int dlpi_file_new(const char *path, mode_t mode) {
 /* The same; a leftover is replaced. */
 static int dlpi_file_anew(const char *path) {
     return unlink(path) == 0 || errno == ENOENT ? dlpi_file_new(path, 0666) : -1;
+}
+
+/* ---------------------------------------------------------------------------------------------
+   >>impl-part-files PART QUEUE: FILES, DOWNLOADS
+   Who downloads a file holds the lock of its temporary name. After waiting for the lock one looks
+   again: the file may be there by now, and what one has open may have been renamed or removed. A
+   file gets its own name by one rename, after its bytes are on disk; so whoever dies before has
+   left nothing under that name, and the kernel has given back the lock. */
+
+#include <sys/file.h>
+
+static int dlpi_file_fail(const dlp_part *part, const char *path, const char *call) {
+    int errnum = errno;
+    return dlp_fail(part->call, errnum, "%s: %s: %s", dlpi_path_end(path), call, strerror(errnum));
+}
+
+/* The download's own words, with the path before them. */
+static int dlpi_download_fail(const dlp_part *part, const char *path, int rc) {
+    char text[256];
+    memcpy(text, part->call->message, sizeof text);
+    if (text[0] == 0) snprintf(text, sizeof text, "download returned %d", rc);
+    dlp_fail(part->call, *part->call->errnum, "%s: %.100s", dlpi_path_end(path), text);
+    return rc == DLP_ERR_LENGTH ? rc : DLP_ERR_CALLBACK; /* no part is left out by a download */
+}
+
+static bool dlpi_file_is(int fd, const char *path) {
+    struct stat open_one, named;
+    return fstat(fd, &open_one) == 0 && lstat(path, &named) == 0 &&
+           open_one.st_dev == named.st_dev && open_one.st_ino == named.st_ino;
+}
+
+/* Make a rename last. */
+static int dlpi_directory_sync(const char *path) {
+    char dir[DLPI_PATH_MAX];
+    int fd, rc;
+    dlpi_directory_of(dir, path);
+    fd = dlpi_fd_above(open(dir, O_RDONLY | O_CLOEXEC));
+    if (fd < 0) return -1;
+    rc = fsync(fd);
+    close(fd);
+    return rc;
 }
 
 /* The temporary file, new or as another download left it: -1 with errno if what lies under its name
@@ -20136,6 +20151,13 @@ DLPDEF int dlp_pipe_open(dlp_pipe **out, const dlp_pipe_desc *desc, dlp_error *e
 static const dlpi_stage_ops *const dlpi_kinds[] = {DLPI_STAGE_KINDS(DLPI_KIND_OPS)};
 #undef DLPI_KIND_OPS
 
+/* The table of a kind that a region names; NULL: it is not known here. */
+__attribute__((unused)) /* but by dlpipe_shm.h */
+static const dlpi_stage_ops *
+dlpi_kind_ops(int32_t kind) {
+    return kind >= 0 && kind < DLP_STAGE_KINDS_END ? dlpi_kinds[kind] : NULL;
+}
+
 /* A sampler's table. */
 static const dlpi_stage_ops *dlpi_sampler_kind(const dlp_sampler_desc *d) {
     return d->order == DLP_ORDER_BATCHES ? &dlpi_lists_ops : &dlpi_sampler_ops;
@@ -20231,14 +20253,6 @@ DLPDEF dlp_stage dlp_pipe_add_fetch(dlp_pipe *p, const dlp_fetch_desc *desc) {
     return dlpi_added(p, st, dlpi_keep_names(p, st, st->dataset.n_fields));
 }
 
-DLPDEF dlp_stage dlp_pipe_add_cache(dlp_pipe *p, const dlp_cache_desc *desc) {
-    dlpi_stage *st;
-    if (p == NULL || desc == NULL) return DLP_ERR_ARG;
-    if ((st = dlpi_add(p, &dlpi_cache_ops, "cache", NULL)) == NULL) return dlpi_add_refused(p);
-    ((dlpi_cache *)st->self)->bytes = desc->bytes;
-    return dlpi_added(p, st, dlpi_cache_desc(p, st));
-}
-
 DLPDEF dlp_stage dlp_pipe_add_map(dlp_pipe *p, const dlp_map_desc *desc) {
     dlpi_stage *st;
     if (p == NULL || desc == NULL) return DLP_ERR_ARG;
@@ -20276,6 +20290,14 @@ DLPDEF dlp_stage dlp_pipe_add_transfer(dlp_pipe *p, const dlp_transfer_desc *des
     dlpi_transfer_of(st)->device = desc->device ? *desc->device : *dlp_device_host();
     st->w.num_workers = desc->threaded;
     return dlpi_added(p, st, dlpi_transfer_check(p, st));
+}
+
+DLPDEF dlp_stage dlp_pipe_add_cache(dlp_pipe *p, const dlp_cache_desc *desc) {
+    dlpi_stage *st;
+    if (p == NULL || desc == NULL) return DLP_ERR_ARG;
+    if ((st = dlpi_add(p, &dlpi_cache_ops, "cache", NULL)) == NULL) return dlpi_add_refused(p);
+    ((dlpi_cache *)st->self)->bytes = desc->bytes;
+    return dlpi_added(p, st, dlpi_cache_desc(p, st));
 }
 
 DLPDEF dlp_stage dlp_pipe_add_split(dlp_pipe *p, const dlp_split_desc *desc) {
@@ -20727,16 +20749,24 @@ static int dlpi_loader_topology(dlp_pipe *p, const dlp_loader_desc *d, dlpi_load
     return rc == DLP_OK ? dlpi_loader_classic(p, l) : rc;
 }
 
-/* parts: of dlp_parts_open, or NULL. */
-static int dlpi_loader_wire(dlp_pipe *p, const dlp_loader_desc *d, const dlp_part_desc *parts) {
+/* A stage between repeat and fetch that says what the rows of batches are. */
+typedef struct dlpi_loader_source {
+    int32_t order; /* of the sampler */
+    dlp_stage (*add)(dlp_pipe *p, const void *desc);
+    const void *desc;
+} dlpi_loader_source;
+
+/* source: NULL, the sampler does. */
+static int dlpi_loader_wire(dlp_pipe *p, const dlp_loader_desc *d,
+                            const dlpi_loader_source *source) {
     dlpi_loader l;
     int rc = dlpi_loader_stages(p, d, &l);
     if (rc != DLP_OK) return rc;
-    if (parts) l.sampler.order = DLP_ORDER_PARTS;
+    if (source) l.sampler.order = source->order;
     if ((rc = dlpi_loader_topology(p, d, &l)) != DLP_OK) return rc;
     dlp_pipe_add_sampler(p, &l.sampler);
     dlp_pipe_add_repeat(p, &l.repeat);
-    if (parts) dlp_pipe_add_parts(p, parts);
+    if (source) source->add(p, source->desc);
     dlp_pipe_add_fetch(p, &l.fetch);
     if (d->cache.bytes > 0) dlp_pipe_add_cache(p, &d->cache);
     dlp_pipe_add_batch(p, &l.batch);
@@ -20744,15 +20774,15 @@ static int dlpi_loader_wire(dlp_pipe *p, const dlp_loader_desc *d, const dlp_par
     return dlp_pipe_start(p); /* or the code of what could not be added */
 }
 
-static int dlpi_loader_open(dlp_pipe **out, const dlp_loader_desc *desc, const dlp_part_desc *parts,
-                            dlp_error *err) {
+static int dlpi_loader_open(dlp_pipe **out, const dlp_loader_desc *desc,
+                            const dlpi_loader_source *source, dlp_error *err) {
     dlp_pipe *p;
     int rc;
     if (out == NULL || desc == NULL)
         return dlpi_error_set(err, DLP_ERR_ARG, out ? "desc" : "out", "%s is NULL",
                               out ? "desc" : "out");
     if ((rc = dlp_pipe_open(&p, &desc->pipe, err)) != DLP_OK) return rc;
-    rc = dlpi_loader_wire(p, desc, parts);
+    rc = dlpi_loader_wire(p, desc, source);
     if (rc != DLP_OK) {
         if (err) *err = p->err;
         dlp_pipe_close(p);
@@ -20760,6 +20790,10 @@ static int dlpi_loader_open(dlp_pipe **out, const dlp_loader_desc *desc, const d
     }
     *out = p;
     return DLP_OK;
+}
+
+DLPDEF int dlp_loader_open(dlp_pipe **out, const dlp_loader_desc *desc, dlp_error *err) {
+    return dlpi_loader_open(out, desc, NULL, err);
 }
 
 /* ---- chunks ---- */
@@ -20973,16 +21007,17 @@ DLPDEF dlp_stage dlp_pipe_add_parts(dlp_pipe *p, const dlp_part_desc *desc) {
     return dlpi_added(p, st, dlpi_parts_take(p, st, desc));
 }
 
-DLPDEF int dlp_loader_open(dlp_pipe **out, const dlp_loader_desc *desc, dlp_error *err) {
-    return dlpi_loader_open(out, desc, NULL, err);
+static dlp_stage dlpi_loader_parts(dlp_pipe *p, const void *desc) {
+    return dlp_pipe_add_parts(p, desc);
 }
 
 DLPDEF int dlp_parts_open(dlp_pipe **out, const dlp_parts_desc *desc, dlp_error *err) {
     dlp_part_desc parts;
+    const dlpi_loader_source source = {DLP_ORDER_PARTS, dlpi_loader_parts, &parts};
     if (desc == NULL) return dlpi_loader_open(out, NULL, NULL, err);
     parts = desc->parts;
     if (desc->loader.shuffle == 1) parts.shuffle_parts = parts.shuffle_items = 1;
-    return dlpi_loader_open(out, &desc->loader, &parts, err);
+    return dlpi_loader_open(out, &desc->loader, &source, err);
 }
 
 /* ---------------------------------------------------------------------------------------------
@@ -21740,7 +21775,7 @@ static void dlpi_svg_of_stage(dlpi_out *o, const dlp_stats *s, const dlp_stage_s
     if (st->in_flight > 1) {
         dlpi_out_print(o, "; each has up to %d items under way", (int)st->in_flight);
     }
-    if (st->kind == DLP_STAGE_PARTS) {
+    if (st->cells > 0) {
         dlpi_out_print(o, "; numbers are parts");
     } else if (s->chunks.cpu_buffers > 0) {
         dlpi_out_print(o, "; numbers are chunks");
@@ -21931,7 +21966,7 @@ static bool dlpi_stage_takes_batches(const dlp_stage_stats *g) {
 
 /* How many units of its work a stage may have at once. */
 static double dlpi_stage_at_once(const dlp_stats *s, const dlp_stage_stats *g, double rows) {
-    if (g->kind == DLP_STAGE_PARTS) { return g->cells; }
+    if (g->cells > 0) { return g->cells; }
     return s->prefetch_factor * (dlpi_stage_takes_batches(g) ? 1.0 : rows);
 }
 
@@ -22193,7 +22228,7 @@ static void dlpi_explain_prefetch(dlpi_text *t, const dlp_stats *s, const dlpi_l
             .s);
     for (int i = 0; i < l->n; i++) {
         const dlp_stage_stats *k = &s->stages[i];
-        bool parts = k->kind == DLP_STAGE_PARTS;
+        bool parts = k->cells > 0;
         if (k->p50_ns > 0 && k->p99_ns / 4 >= k->p50_ns) {
             dlpi_text_add(t,
                           "Skew: times of '%.31s' are uneven (p50 %s, p99 %s): slow %ss hold up "
@@ -22242,7 +22277,7 @@ static void dlpi_explain_trainer(dlpi_text *t, const dlp_stats *s, const dlpi_lo
 static void dlpi_explain_parts(dlpi_text *t, const dlp_stats *s, const dlpi_load *l) {
     for (int i = 0; i < l->n; i++) {
         const dlp_stage_stats *g = &s->stages[i];
-        if (g->kind != DLP_STAGE_PARTS || (double)s->part_wait_ns < 0.02 * l->ns) { continue; }
+        if (g->cells == 0 || (double)s->part_wait_ns < 0.02 * l->ns) { continue; }
         dlpi_text_add(
             t,
             "Parts: part queue empty: the trainer waits for parts %s %% of the time; "
@@ -22268,7 +22303,7 @@ static void dlpi_explain_rest(dlpi_text *t, const dlp_stats *s, const dlpi_load 
     dlpi_text_add(t, ".\n");
     for (int i = 0; i < l->n; i++) {
         const dlp_stage_stats *g = &s->stages[i];
-        if (g->workers > 0 && g->kind != DLP_STAGE_PARTS && g->workers - l->useful[i] >= 1) {
+        if (g->workers > 0 && g->cells == 0 && g->workers - l->useful[i] >= 1) {
             dlpi_text_add(t,
                           "Idle: %d of the %d workers of '%.31s' never have work: only "
                           "prefetch_factor%s = %s %s are in flight.\n",
@@ -22282,7 +22317,7 @@ static void dlpi_explain_rest(dlpi_text *t, const dlp_stats *s, const dlpi_load 
 
 /* What a unit of a stage's work is called. */
 static const char *dlpi_stage_unit(const dlp_stats *s, const dlp_stage_stats *g) {
-    if (g->kind == DLP_STAGE_PARTS) return "part";
+    if (g->cells > 0) return "part";
     if (dlpi_of_chunks(s)) return "chunk";
     return dlpi_stage_takes_batches(g) ? "batch" : "item";
 }
