@@ -57,6 +57,7 @@ typedef struct dlp_stage_stats {
     uint32_t loading, in_use; /* is asked for or being loaded; of those there, one that a batch
                                    needs which is fed and not delivered */
     uint64_t core_wait_ns;    /* summed over workers */
+    uint64_t own[4];          /* what its kind counts, and says */
 } dlp_stage_stats;
 
 enum {

@@ -223,7 +223,8 @@ enum {
     DLPI_AREA_AT_ONCE,
     DLPI_AREA_KEPT,
     DLPI_AREA_ZEROS,
-    DLPI_AREA_GUARD
+    DLPI_AREA_OWN, /* what else the kind of stage i keeps: the i-th of DLP_MAX_STAGES */
+    DLPI_AREA_GUARD = DLPI_AREA_OWN + DLP_MAX_STAGES
 };
 
 typedef struct dlpi_area {

@@ -82,6 +82,8 @@ enum {
     DLPI_REC_LENDER,
     DLPI_REC_RESIDENT, /* a word for each of what stays */
     DLPI_REC_SINK,     /* a word for each of its buffers */
+    DLPI_REC_OWN,      /* what the kind of stage i counts: the i-th of DLP_MAX_STAGES */
+    DLPI_REC_OWN_LAST = DLPI_REC_OWN + DLP_MAX_STAGES - 1,
     DLPI_REC_COUNT
 };
 
