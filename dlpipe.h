@@ -51,6 +51,7 @@
    >>kinds          THE KINDS OF STAGES
    >>stages         WHO DOES THE WORK
    >>pipe           WIRING, RUNNING
+   >>guard          ITEMS WHOSE NUMBERS ARE NOT WHAT THEY SHOULD BE
    >>loader         ALL IN ONE CALL
    >>chunks         BATCHES THAT ARE VIEWS INTO CHUNKS
    >>parts          PART QUEUE: FILES, ARCHIVES, RANGES THAT HOLD MANY ITEMS
@@ -98,6 +99,7 @@
    >>impl-fetch     FETCH: ROWS WRITTEN FOR THE FIRST TIME
    >>impl-cache     ITEMS KEPT FROM ONE EPOCH TO THE NEXT
    >>impl-map       MAPS: OF ITEMS, AND OF WHOLE BATCHES, IN PLACE
+   >>impl-guard     NUMBERS OF ITEMS, CHECKED AND COUNTED
    >>impl-batch     THE BATCH STAGE
    >>impl-transfer  BATCHES TO THE DEVICE: DOUBLE BUFFERING
    >>impl-state     RESUME: STATES AND THEIR FINGERPRINT
@@ -1577,7 +1579,8 @@ DLPDEF void dlp_buckets_close(dlp_buckets *b);
     KIND(TRANSFER, 7, dlpi_transfer_ops) \
     KIND(CACHE, 8, dlpi_cache_ops) \
     KIND(SPLIT, 9, dlpi_split_ops) \
-    KIND(PARTS, 10, dlpi_parts_ops)
+    KIND(PARTS, 10, dlpi_parts_ops) \
+    KIND(GUARD, 11, dlpi_guard_ops)
 
 /* How they follow each other, in words. */
 #define DLPI_STAGE_ORDER \
@@ -2028,6 +2031,42 @@ typedef struct dlp_cache_desc {
 DLPDEF dlp_stage dlp_pipe_add_cache(dlp_pipe *p, const dlp_cache_desc *desc);
 
 /* ---------------------------------------------------------------------------------------------
+   >>guard      ITEMS WHOSE NUMBERS ARE NOT WHAT THEY SHOULD BE
+   A 1:1 stage of items, where an item map may stand: it looks at every element of chosen fields and
+   changes none. An item with a NaN, an infinity or a number out of range fails by the stage's
+   on_error, with a message that names field, element and value. What was found is counted, each
+   item once however its workers die: the first of its elements that is wrong, in the order of the
+   desc's fields. What takes its place (DLP_ON_ERROR_REPLACE) is another item. */
+
+typedef struct dlp_guard_field {
+    const char *name;  /* of one of the dataset's fields; required */
+    double low, high;  /* both 0: any number; compared as double */
+    int32_t allow_nan; /* 1: NaN is no failure */
+    int32_t allow_inf; /* 1: infinities are none, whatever the range */
+} dlp_guard_field;
+
+typedef struct dlp_guard_desc {
+    const dlp_guard_field *fields; /* [n_fields], required; copied, their names too */
+    uint32_t n_fields;
+    dlp_workers_desc workers; /* on_error: what becomes of the item; a try again finds the same.
+                                 Not for worker processes that begin by exec */
+} dlp_guard_desc;
+
+/* Add a guard. desc: copied - returns as dlp_pipe_add_map; that a field is one of the dataset's is
+   found by plan and start (DLP_ERR_ARG). */
+DLPDEF dlp_stage dlp_pipe_add_guard(dlp_pipe *p, const dlp_guard_desc *desc);
+
+/* Items that failed. In dlp_stage_stats.own, of all fields together, in this order. */
+typedef struct dlp_guard_stats {
+    uint64_t nan, inf, below, above;
+} dlp_guard_stats;
+
+/* Read what a guard counted in one of its fields.
+   field: place in the desc - returns DLP_OK, DLP_ERR_ARG (no guard, no such field), DLP_ERR_STATE
+   (not started) - any thread - does not wait. */
+DLPDEF int dlp_pipe_guard_stats(dlp_pipe *p, dlp_stage guard, uint32_t field, dlp_guard_stats *out);
+
+/* ---------------------------------------------------------------------------------------------
    >>loader     ALL IN ONE CALL
    Three ways to give items to N item workers. Order and bytes of the batches are the same.
 
@@ -2393,6 +2432,7 @@ typedef struct dlp_stage_stats {
     uint32_t loading, in_use; /* is asked for or being loaded; of those there, one that a batch
                                    needs which is fed and not delivered */
     uint64_t core_wait_ns;    /* summed over workers */
+    uint64_t own[4];          /* what its kind counts, and says */
 } dlp_stage_stats;
 
 enum {
@@ -6005,6 +6045,8 @@ enum {
     DLPI_REC_LENDER,
     DLPI_REC_RESIDENT, /* a word for each of what stays */
     DLPI_REC_SINK,     /* a word for each of its buffers */
+    DLPI_REC_OWN,      /* what the kind of stage i counts: the i-th of DLP_MAX_STAGES */
+    DLPI_REC_OWN_LAST = DLPI_REC_OWN + DLP_MAX_STAGES - 1,
     DLPI_REC_COUNT
 };
 
@@ -6580,7 +6622,8 @@ enum {
     DLPI_AREA_AT_ONCE,
     DLPI_AREA_KEPT,
     DLPI_AREA_ZEROS,
-    DLPI_AREA_GUARD
+    DLPI_AREA_OWN, /* what else the kind of stage i keeps: the i-th of DLP_MAX_STAGES */
+    DLPI_AREA_GUARD = DLPI_AREA_OWN + DLP_MAX_STAGES
 };
 
 typedef struct dlpi_area {
@@ -11272,6 +11315,241 @@ static const dlpi_stage_ops dlpi_map_batch_ops = {
     .find = dlpi_rows_find,
     .run = dlpi_batches_run,
     .recover = dlpi_slots_recover,
+};
+
+/* ---------------------------------------------------------------------------------------------
+   >>impl-guard      NUMBERS OF ITEMS, CHECKED AND COUNTED
+   Each worker has a block of counters in the region, which it alone writes. Each row of each slot
+   has a word: of which batch, and which replacement (+ 1), the item is that was counted there last.
+   To count is, in this order: note counter, its old value, the row and the word to come; pending
+   (GU1); counter; the row's word (GU2); pending off. A worker that dies leaves one of
+
+     pending off                 nothing was begun, or all is done
+     pending, no word            counter is old, or old + 1: recovery puts old back
+     pending, the word is there  the item is counted: nothing to do
+
+   Recovery does so before it gives up the dead worker's rows. Until then the row is the dead one's,
+   so nobody else can have written its word, and the word tells. After that another worker may run
+   the row, and count it in its own block: the word would be there, for another counter. A row that
+   is run again, there or behind a fetch that was sent for again, finds its word, and does not
+   count. Batch numbers never come twice, so the word of a batch before is never that of this one.
+   Twice the same recovery does the same: pending is off behind the counter.
+
+   label  atomic         written by                       read by (partner)
+   GU1    block.pending  its worker, behind the notes     recovery, of a dead worker (GU1)
+   GU2    row word       the row's worker, behind count   a worker that runs the row again (GU2) */
+
+enum { DLPI_GUARD_NAN, DLPI_GUARD_INF, DLPI_GUARD_BELOW, DLPI_GUARD_ABOVE, DLPI_GUARD_KINDS };
+
+/* In region, one for each worker. */
+typedef struct dlpi_guard_block {
+    uint64_t counts[DLP_MAX_FIELDS][DLPI_GUARD_KINDS];
+    uint64_t pending; /* GU1 1 + number of the counter that is being raised, 0: none */
+    uint64_t old;     /* its value before */
+    uint64_t row;     /* number of the row's word */
+    uint64_t word;    /* what it will be */
+    uint8_t pad[DLPI_LINE - 32];
+} dlpi_guard_block;
+
+typedef struct dlpi_guard { /* what the stage keeps */
+    uint32_t n, id;
+    uint32_t at[DLP_MAX_FIELDS]; /* number among the items' fields */
+    dlp_guard_field f[DLP_MAX_FIELDS];
+    char names[DLP_MAX_FIELDS][32];
+} dlpi_guard;
+
+static int dlpi_guard_take(dlp_pipe *p, dlpi_stage *st, const dlp_guard_desc *d) {
+    dlpi_guard *g = st->self;
+    int rc = dlpi_within(p, st->name, "n_fields", d->n_fields, 1, DLP_MAX_FIELDS, "1..16");
+    if (rc == DLP_OK && d->fields == NULL)
+        rc = dlpi_bad(p, st->name, "fields", "n_fields fields", 0);
+    for (uint32_t i = 0; rc == DLP_OK && i < d->n_fields; i++) {
+        const dlp_guard_field *f = &d->fields[i];
+        if (!(f->low <= f->high))
+            return dlpi_refuse(p, DLP_ERR_ARG, st->name, "fields[].low",
+                               "fields[%" PRIu32 "]: low is above high, or one is NaN", i);
+        g->f[i] = *f;
+        dlpi_copy_text(g->names[i], sizeof g->names[i], f->name);
+    }
+    g->n = d->n_fields;
+    g->id = (uint32_t)st->id;
+    return rc != DLP_OK ? rc : dlpi_check_workers(p, st);
+}
+
+/* The fields are those of the items. */
+static int dlpi_guard_check(dlp_pipe *p, dlpi_stage *st) {
+    dlpi_guard *g = st->self;
+    for (uint32_t i = 0; i < g->n; i++) {
+        uint32_t k = 0;
+        while (k < p->items.n && strcmp(p->items.at[k].name, g->names[i]) != 0) k++;
+        if (k == p->items.n)
+            return dlpi_refuse(p, DLP_ERR_ARG, st->name, "fields[].name",
+                               "the dataset has no field \"%.31s\"", g->names[i]);
+        g->at[i] = k;
+    }
+    return DLP_OK;
+}
+
+static void dlpi_guard_layout(dlp_pipe *p, dlpi_stage *st) {
+    dlpi_area_add(p, DLPI_REC_OWN + st->id, NULL, sizeof(dlpi_guard_block), (uint64_t)st->n_workers,
+                  DLPI_LINE);
+    dlpi_area_add(p, DLPI_AREA_OWN + st->id, NULL, 8, dlpi_times(p->n_slots, p->batch_rows),
+                  DLPI_LINE);
+}
+
+/* ---- numbers ---- */
+
+static double dlpi_guard_half(uint16_t h) {
+    uint64_t e = h >> 10 & 31u, m = h & 1023u, sign = (uint64_t)(h >> 15) << 63;
+    uint64_t bits = sign | (e == 31 ? UINT64_C(2047) : e + 1008) << 52 | m << 42;
+    double v;
+    if (e == 0) return (sign ? -1.0 : 1.0) * (double)m / 16777216.0;
+    memcpy(&v, &bits, 8);
+    return v;
+}
+
+static double dlpi_guard_float(const uint8_t *at, dlp_dtype t) {
+    uint32_t word = 0;
+    uint16_t half;
+    double wide;
+    float f;
+    if (t == DLP_F64) {
+        memcpy(&wide, at, 8);
+        return wide;
+    }
+    memcpy(&half, at, 2);
+    if (t == DLP_F16) return dlpi_guard_half(half);
+    word = (uint32_t)half << 16;
+    if (t == DLP_F32) memcpy(&word, at, 4);
+    memcpy(&f, &word, 4);
+    return (double)f;
+}
+
+/* An element as a double. Integers lie with their lowest byte first here. */
+static double dlpi_guard_value(const uint8_t *at, dlp_dtype t) {
+    uint32_t bits = t & 0xffffu, code = t >> 16;
+    uint64_t word = 0;
+    if (code == 2 || code == 4) return dlpi_guard_float(at, t);
+    memcpy(&word, at, bits / 8);
+    if (code != 0) return (double)word;
+    return (double)((int64_t)(word << (64 - bits)) >> (64 - bits));
+}
+
+/* What is wrong with it, or DLPI_GUARD_KINDS. */
+static int dlpi_guard_judge(const dlp_guard_field *f, double v) {
+    if (__builtin_isnan(v)) return f->allow_nan ? DLPI_GUARD_KINDS : DLPI_GUARD_NAN;
+    if (__builtin_isinf(v)) return f->allow_inf ? DLPI_GUARD_KINDS : DLPI_GUARD_INF;
+    if (f->low == 0 && f->high == 0) return DLPI_GUARD_KINDS;
+    return v < f->low ? DLPI_GUARD_BELOW : v > f->high ? DLPI_GUARD_ABOVE : DLPI_GUARD_KINDS;
+}
+
+/* The first bad element of field i; *at, *v: which, and what it is. */
+static int dlpi_guard_scan(const dlpi_worker *w, const dlpi_guard *g, uint32_t i, uint64_t *at,
+                           double *v) {
+    const dlpi_field *d = &w->p->items.at[g->at[i]];
+    const uint8_t *from = w->item.data[g->at[i]];
+    uint64_t n = d->row_bytes / d->elem_bytes;
+    if (d->f.ragged) n = n / (uint64_t)d->f.shape[0] * w->item.length[g->at[i]];
+    for (*at = 0; *at < n; ++*at) {
+        int what;
+        *v = dlpi_guard_value(from + *at * d->elem_bytes, d->f.dtype);
+        what = dlpi_guard_judge(&g->f[i], *v);
+        if (what != DLPI_GUARD_KINDS) return what;
+    }
+    return DLPI_GUARD_KINDS;
+}
+
+/* ---- a row ---- */
+
+static dlpi_guard_block *dlpi_guard_block_of(const dlpi_worker *w) {
+    return dlpi_area_at(w->p, DLPI_REC_OWN + w->st->id, (uint64_t)w->id);
+}
+
+static uint64_t *dlpi_guard_word(const dlpi_worker *w, uint64_t row) {
+    return dlpi_area_at(w->p, DLPI_AREA_OWN + w->st->id, row);
+}
+
+/* Count the item in the worker's hands, once: see above. */
+static void dlpi_guard_count(dlpi_worker *w, uint32_t i, int what) {
+    uint32_t s = (uint32_t)(DLPI_LOAD_RLX(&w->wb->running) >> 32), row = w->item.row; /* own */
+    uint32_t repl = dlpi_rec_repl(dlpi_slot_rec(w->p, s)[row]);
+    uint64_t at = (uint64_t)s * w->p->batch_rows + row;
+    uint64_t mine = dlpi_gen_word(dlpi_slot_at(w->p, s)->sequence, repl + 1u);
+    dlpi_guard_block *b = dlpi_guard_block_of(w);
+    uint64_t *count = &b->counts[i][what], *word = dlpi_guard_word(w, at);
+    uint64_t old = DLPI_LOAD_RLX(count);     /* own */
+    if (DLPI_LOAD_ACQ(word) == mine) return; /* GU2 <- GU2 */
+    DLPI_STORE_RLX(&b->old, old);            /* before GU1, as the next two */
+    DLPI_STORE_RLX(&b->row, at);
+    DLPI_STORE_RLX(&b->word, mine);
+    DLPI_STORE_REL(&b->pending, (uint64_t)i * DLPI_GUARD_KINDS + (uint64_t)what + 1); /* GU1 */
+    DLPI_STORE_REL(count, old + 1);           /* GU1: behind pending */
+    DLPI_STORE_REL(word, mine);               /* GU2 -> GU2 */
+    DLPI_STORE_REL(&b->pending, UINT64_C(0)); /* GU1: behind the word */
+}
+
+static int dlpi_guard_item(void *user, dlp_item *it) {
+    dlpi_worker *w = it->call->w;
+    const dlpi_guard *g = w->st->self;
+    DLPI_UNUSED(user);
+    for (uint32_t i = 0; i < g->n; i++) {
+        uint64_t at;
+        double v;
+        int what = dlpi_guard_scan(w, g, i, &at, &v);
+        if (what == DLPI_GUARD_KINDS) continue;
+        dlpi_guard_count(w, i, what);
+        if (what == DLPI_GUARD_NAN)
+            return dlp_fail(it->call, 0, "field \"%s\" element %" PRIu64 " is NaN", g->names[i],
+                            at);
+        if (what == DLPI_GUARD_INF)
+            return dlp_fail(it->call, 0, "field \"%s\" element %" PRIu64 " is %sinfinite",
+                            g->names[i], at, v < 0 ? "minus " : "");
+        return dlp_fail(it->call, 0, "field \"%s\" element %" PRIu64 " is %.17g, %s %.17g",
+                        g->names[i], at, v, what == DLPI_GUARD_BELOW ? "below" : "above",
+                        what == DLPI_GUARD_BELOW ? g->f[i].low : g->f[i].high);
+    }
+    return 0;
+}
+
+static void dlpi_guard_recover(dlpi_worker *w, const dlpi_death *why) {
+    dlpi_guard_block *b = dlpi_guard_block_of(w);
+    uint64_t pending = DLPI_LOAD_SEQ(&b->pending);                            /* GU1 <- GU1 */
+    if (pending != 0 && DLPI_LOAD_SEQ(dlpi_guard_word(w, b->row)) != b->word) /* GU2 <- GU2 */
+        DLPI_STORE_RLX(
+            &b->counts[(pending - 1) / DLPI_GUARD_KINDS][(pending - 1) % DLPI_GUARD_KINDS],
+            b->old);                          /* before GU1 */
+    DLPI_STORE_SEQ(&b->pending, UINT64_C(0)); /* GU1: behind the counter */
+    dlpi_slots_recover(w, why);
+}
+
+static bool dlpi_guard_seen(const dlpi_words *words, dlpi_seen *s, int32_t stage) {
+    const int type = DLPI_REC_OWN + stage;
+    uint64_t one, n = words->rec[type].type == 0 ? 0 : words->rec[type].count;
+    if (n > DLP_MAX_WORKERS) return false;
+    for (uint64_t w = 0; w < n; w++)
+        for (uint64_t k = 0; k < (uint64_t)DLP_MAX_FIELDS * DLPI_GUARD_KINDS; k++) {
+            if (!dlpi_word_at(words, type, w, k * 8, 8, &one)) return false;
+            s->figures.stages[stage].own[k % DLPI_GUARD_KINDS] += one;
+        }
+    return true;
+}
+
+static const dlpi_stage_ops dlpi_guard_ops = {
+    .kind = DLP_STAGE_GUARD,
+    .rank = 6,
+    .many = 1,
+    .unit = DLPI_UNIT_ROWS,
+    .self_bytes = sizeof(dlpi_guard),
+    .check = dlpi_guard_check,
+    .layout = dlpi_guard_layout,
+    .step = dlpi_rows_step,
+    .find = dlpi_rows_find,
+    .run = dlpi_rows_run,
+    .full = dlpi_rows_full,
+    .owes = dlpi_rows_owes,
+    .due = dlpi_rows_due,
+    .recover = dlpi_guard_recover,
+    .seen = dlpi_guard_seen,
 };
 
 /* ---------------------------------------------------------------------------------------------
@@ -20298,6 +20576,35 @@ DLPDEF dlp_stage dlp_pipe_add_cache(dlp_pipe *p, const dlp_cache_desc *desc) {
     if ((st = dlpi_add(p, &dlpi_cache_ops, "cache", NULL)) == NULL) return dlpi_add_refused(p);
     ((dlpi_cache *)st->self)->bytes = desc->bytes;
     return dlpi_added(p, st, dlpi_cache_desc(p, st));
+}
+
+DLPDEF dlp_stage dlp_pipe_add_guard(dlp_pipe *p, const dlp_guard_desc *desc) {
+    dlpi_stage *st;
+    if (p == NULL || desc == NULL) return DLP_ERR_ARG;
+    if ((st = dlpi_add(p, &dlpi_guard_ops, "guard", &desc->workers)) == NULL)
+        return dlpi_add_refused(p);
+    st->item = dlpi_guard_item;
+    st->w.idempotent = 1; /* it changes nothing */
+    return dlpi_added(p, st, dlpi_guard_take(p, st, desc));
+}
+
+DLPDEF int dlp_pipe_guard_stats(dlp_pipe *p, dlp_stage guard, uint32_t field,
+                                dlp_guard_stats *out) {
+    const dlpi_guard *g;
+    if (p == NULL || out == NULL || guard < 0 || guard >= p->n_stages) return DLP_ERR_ARG;
+    if (p->stages[guard].ops != &dlpi_guard_ops) return DLP_ERR_ARG;
+    g = p->stages[guard].self;
+    if (field >= g->n) return DLP_ERR_ARG;
+    if (!p->started) return DLP_ERR_STATE;
+    memset(out, 0, sizeof *out);
+    for (int w = 0; w < p->stages[guard].n_workers; w++) {
+        const dlpi_guard_block *b = dlpi_area_at(p, DLPI_REC_OWN + guard, (uint64_t)w);
+        out->nan += DLPI_LOAD_RLX(&b->counts[field][DLPI_GUARD_NAN]); /* statistics, as below */
+        out->inf += DLPI_LOAD_RLX(&b->counts[field][DLPI_GUARD_INF]);
+        out->below += DLPI_LOAD_RLX(&b->counts[field][DLPI_GUARD_BELOW]);
+        out->above += DLPI_LOAD_RLX(&b->counts[field][DLPI_GUARD_ABOVE]);
+    }
+    return DLP_OK;
 }
 
 DLPDEF dlp_stage dlp_pipe_add_split(dlp_pipe *p, const dlp_split_desc *desc) {

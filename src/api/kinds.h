@@ -15,7 +15,8 @@
     KIND(TRANSFER, 7, dlpi_transfer_ops) \
     KIND(CACHE, 8, dlpi_cache_ops)  /* needs: cache */ \
     KIND(SPLIT, 9, dlpi_split_ops)  /* needs: split */ \
-    KIND(PARTS, 10, dlpi_parts_ops) /* needs: parts */
+    KIND(PARTS, 10, dlpi_parts_ops) /* needs: parts */ \
+    KIND(GUARD, 11, dlpi_guard_ops) /* needs: guard */
 
 /* How they follow each other, in words. */
 #define DLPI_STAGE_ORDER \

@@ -52,6 +52,7 @@
    >>kinds          THE KINDS OF STAGES
    >>stages         WHO DOES THE WORK
    >>pipe           WIRING, RUNNING
+   >>guard          ITEMS WHOSE NUMBERS ARE NOT WHAT THEY SHOULD BE
    >>loader         ALL IN ONE CALL
    >>chunks         BATCHES THAT ARE VIEWS INTO CHUNKS
    >>parts          PART QUEUE: FILES, ARCHIVES, RANGES THAT HOLD MANY ITEMS
@@ -99,6 +100,7 @@
    >>impl-fetch     FETCH: ROWS WRITTEN FOR THE FIRST TIME
    >>impl-cache     ITEMS KEPT FROM ONE EPOCH TO THE NEXT
    >>impl-map       MAPS: OF ITEMS, AND OF WHOLE BATCHES, IN PLACE
+   >>impl-guard     NUMBERS OF ITEMS, CHECKED AND COUNTED
    >>impl-batch     THE BATCH STAGE
    >>impl-transfer  BATCHES TO THE DEVICE: DOUBLE BUFFERING
    >>impl-state     RESUME: STATES AND THEIR FINGERPRINT

@@ -2,6 +2,7 @@
 #include "stages/sampler.h"
 #include "stages/fetch.h"
 #include "stages/map.h"
+#include "stages/guard.h"
 #include "stages/batch.h"
 #include "stages/lists.h"
 #include "stages/parts.h"
