@@ -243,7 +243,7 @@
    * Where any item can be read by its index, take as many workers as you like. A source that can
      only be read on takes num_workers = 1 (or 0) and no fetcher, and sees indices rise one by one;
      but for a retry, a resume, a seek, a new epoch, and a worker process that takes over from one
-     that died. So fetch compares item->index with its own place, and skips, begins anew, or fails.
+     that died. So fetch compares item->index with its own place, and skips, begins again, or fails.
    * Each rank gives the rows it has: at the end one may have a batch more than another.
    * An epoch may have no item at all, but not with epochs = DLP_FOREVER: that is an error.
 
@@ -369,16 +369,17 @@
 
    >>limits     LIMITS AND CAVEATS
    * batch_size is the GLOBAL batch: of world_size ranks each gets batch_size / world_size rows. The
-     last batch of an epoch may give ranks different counts, 0 among them (DLP_LAST_SHORT).
+     last batch of an epoch may give ranks different counts, 0 among them (DLP_LAST_PARTIAL).
    * A thread cannot be killed. A callback that never returns makes close give up after
      close_timeout_ms with DLP_ERR_BUSY, which names it; the memory is kept, and close can be tried
      again. deadline_ms reports such a callback while next waits; it does not end it.
    * DLP_PLACE_PROCESSES needs dlpipe_shm.h; without it it is refused with DLP_ERR_UNSUPPORTED.
-   * Sleeping workers look round, should a wake-up have been lost: of each 32 the first asleep every
+   * Sleeping workers check, should a wake-up have been lost: of each 32 the first asleep every
      100 ms, the others, who rely on it, every 1 s. Idle threads that all looked ten times a second
      would cost more than waiting may (0.1 % of a core).
-   * fills_rows = 0 zeroes every row before fetch, so that bytes that no callback wrote are zero. It
-     costs a memset of each row; fetch that writes every byte says fills_rows = 1.
+   * writes_all_bytes = 0 zeroes every row before fetch, so that bytes that no callback wrote are
+   zero. It
+     costs a memset of each row; fetch that writes every byte says writes_all_bytes = 1.
    * A row that DLP_ON_ERROR_REPLACE filled shows an item that may come twice in that epoch.
    * A worker with several items in flight claims them one by one: for items that wait, not for
      such as take a microsecond.
@@ -390,9 +391,9 @@
      no ragged fields, no collate. Chunks that stay (preload) keep their rows in one order. A batch
      never crosses a chunk.
    * A part queue holds whole parts: queue_size x max_part_bytes. It loads a part once more where
-     two streams have a share of it, and each epoch anew, but for parts still in their cells. A part
-     that can't be loaded is tried again in the next epoch. queue_size is held against the worst
-     order that the counts allow, before the start.
+     two streams have a share of it, and each epoch again, but for parts still in their cells. A
+     part that can't be loaded is tried again in the next epoch. queue_size is held against the
+     worst order that the counts allow, before the start.
    * A stream comes in the order of its indices, without much that wants a length: >>streams.
    * Sources of >>files, >>tokens, >>arrays and of objects, and dlp_chunks_open, are not for worker
      processes that begin by exec.
@@ -429,9 +430,9 @@
    * Of many in flight any may have killed its process. Each of them counts one death, and is then
      run alone: so an innocent is never blamed twice. (max_kills of 1 therefore means 2 there.)
    * A batch is fed only when its parts are loaded, so no item worker ever waits for one, and no
-     part needs a count of its readers: it may go when the batches fed with it have gone. The feeder
-     computes the indices of such a batch (it has the tables anyhow), so workers, in processes too,
-     need nothing but the cell that a row comes from.
+     part needs a count of its readers: it may go when the batches fed with it have gone. The
+     scheduler computes the indices of such a batch (it has the tables anyhow), so workers, in
+     processes too, need nothing but the cell that a row comes from.
    * A map changes its cell in place, and half of a change may have been made. So a retry, and the
      death of a worker process, send a row back to fetch, and a batch to its collate (whose item
      cells are kept until then) or to fetch, unless the map says that it is idempotent.
@@ -1305,15 +1306,15 @@ DLPDEF uint64_t dlp_item_random(const dlp_item *item, uint64_t salt);
 typedef int (*dlp_item_fn)(void *user, dlp_item *item);
 
 typedef struct dlp_dataset {
-    uint64_t n_items;        /* 1..2^48; not read with stream = 1; with a part queue 0: the sum of
+    uint64_t n_items;          /* 1..2^48; not read with stream = 1; with a part queue 0: the sum of
                                  its counts */
-    const dlp_field *fields; /* [n_fields] copied */
-    uint32_t n_fields;       /* 1..DLP_MAX_FIELDS */
-    uint32_t fills_rows;     /* 0: each row is zeroed before fetch, which costs a memset of it.
+    const dlp_field *fields;   /* [n_fields] copied */
+    uint32_t n_fields;         /* 1..DLP_MAX_FIELDS */
+    uint32_t writes_all_bytes; /* 0: each row is zeroed before fetch, which costs a memset of it.
                                  1: fetch promises to write every byte of every fixed-size field */
-    dlp_item_fn fetch;       /* required, but for DLP_FETCH_ASYNC */
-    void *user;              /* borrowed until close */
-    int32_t stream;          /* 1: nobody knows how many items there are: see >>streams. n_items is
+    dlp_item_fn fetch;         /* required, but for DLP_FETCH_ASYNC */
+    void *user;                /* borrowed until close */
+    int32_t stream; /* 1: nobody knows how many items there are: see >>streams. n_items is
                                  then not read */
 } dlp_dataset;
 
@@ -1381,9 +1382,9 @@ enum {
 };
 
 enum {
-    DLP_LAST_SHORT = 0, /* the last batch of an epoch may be short */
-    DLP_LAST_DROP,      /* ... is dropped */
-    DLP_LAST_PAD        /* ... is filled from the epoch's beginning; valid[] is 0 there */
+    DLP_LAST_PARTIAL = 0, /* the last batch of an epoch may be short */
+    DLP_LAST_DROP,        /* ... is dropped */
+    DLP_LAST_PAD          /* ... is filled from the epoch's beginning; valid[] is 0 there */
 };
 
 #define DLP_SAMPLER_STATE_BYTES 128
@@ -1457,7 +1458,7 @@ DLPDEF int dlp_ranks_from_env(uint32_t *rank, uint32_t *world_size, dlp_error *e
    the weights (divided by their greatest common divisor): in each period dataset d comes weights[d]
    times, and at no position is it a whole item ahead of its share or behind it. Draws of a dataset
    are counted over all epochs; the k-th takes item k % n_items of pass k / n_items, each pass
-   shuffled anew. So none comes twice in a pass, small datasets go round more often, and no dataset
+   shuffled again. So none comes twice in a pass, small datasets go round more often, and no dataset
    is cut off at the same place by each epoch. Everything follows from (seed, epoch, position) in
    constant time, so ranks, resume, padding and workers are as with any order. */
 
@@ -1539,7 +1540,7 @@ typedef struct dlp_buckets_desc {
     int32_t shuffle;       /* 1: batches of a window in a keyed order, and (order NULL) items
                                  too; 0: short ones first */
     uint64_t seed;         /* any value */
-    int32_t last;          /* DLP_LAST_SHORT: all items come, the epoch's last rows fill no batch
+    int32_t last;          /* DLP_LAST_PARTIAL: all items come, the epoch's last rows fill no batch
                                  (nor divisible_by). DLP_LAST_DROP: the positions that would be left
                                  over are left out */
     const dlp_sampler_desc *order; /* the order whose windows are sorted, any but BATCHES (a mix, a
@@ -1597,7 +1598,7 @@ enum {
     DLP_ON_ERROR_RAISE = 0, /* next returns the error when it reaches the batch */
     DLP_ON_ERROR_REPLACE,   /* another item takes the row, chosen by (seed, epoch, position, k)
                                alone; an item may so come twice in an epoch. 100 a row at most */
-    DLP_ON_ERROR_SHORT      /* the row is left out: zero bytes, valid[] = 0 */
+    DLP_ON_ERROR_DROP       /* the row is left out: zero bytes, valid[] = 0 */
 };
 
 enum {
@@ -2125,7 +2126,7 @@ typedef struct dlp_split_desc {
                                   last what is left; 0: all items are full. A last item that is not
                                   full wants DLP_ORDER_SEQUENTIAL or _SHUFFLED without a subset */
     uint32_t batch_size;       /* rows of the global batch; required, 1..2^20 */
-    int32_t last;              /* DLP_LAST_SHORT or _DROP: for what is left of each item */
+    int32_t last;              /* DLP_LAST_PARTIAL or _DROP: for what is left of each item */
     int32_t shuffle_rows;      /* 1: what fetch writes is in the order of dlp_chunk_row; not with a
                                   cache */
     uint32_t rank, world_size; /* 0, 0: one rank. Fetch writes this rank's rows, one batch's behind
@@ -2202,10 +2203,11 @@ typedef struct dlp_chunks_desc {
     uint64_t n_items;        /* rows of the dataset; required, 1..2^48 */
     const dlp_field *fields; /* [n_fields] of a row; ndim at most DLP_MAX_DIMS - 2; copied */
     uint32_t n_fields;
-    uint32_t fills_rows;       /* 0: zeroed before load; 1: load writes every byte of its rows */
+    /* 0: zeroed before load; 1: load writes every byte of its rows */
+    uint32_t writes_all_bytes;
     uint64_t chunk_rows;       /* rows of a chunk, on all ranks together; required, 1..2^46 */
     uint32_t batch_size;       /* rows of the global batch; required, 1..2^20 */
-    int32_t last;              /* DLP_LAST_SHORT or _DROP, for what is left of each chunk */
+    int32_t last;              /* DLP_LAST_PARTIAL or _DROP, for what is left of each chunk */
     int32_t shuffle_chunks;    /* 1: the chunks' order is a permutation of each epoch */
     int32_t shuffle_rows;      /* 1: so is that of the rows in a chunk; not with a preload */
     dlp_chunk_fn load;         /* required */
@@ -2297,7 +2299,7 @@ typedef struct dlp_part {
 
 /* Load a part: write part->data, set part->bytes. user: part_desc.user - returns 0, DLP_SKIP to
    leave its rows out, or any other value for failure, best by dlp_fail - called by all part
-   workers at once; may block; should the worker die, another begins it anew. */
+   workers at once; may block; should the worker die, another begins it again. */
 typedef int (*dlp_part_fn)(void *user, dlp_part *part);
 
 typedef struct dlp_part_desc {
@@ -2366,13 +2368,13 @@ typedef struct dlp_part_files {
 /* Read a part from its file, after a download if need be. Errors name the path.
    What is downloaded has the name path.tmp and a lock (flock) on it, is synced, then renamed. So a
    file under its own name is whole, and is used; what a process that died has left under the other
-   name has no lock, and whoever wants that file next begins it anew. No link is followed there, and
-   nothing but a regular file with one name is written. In a directory that all may write to, files
-   count only if they are this user's or the directory's owner's (else EACCES), and new ones have
-   mode 0600; a directory for each user is better.
-   files: a dlp_part_files; part: as load gets it - returns 0; DLP_ERR_CALLBACK (a system call
-   or download failed, the file is shorter than the range), DLP_ERR_LENGTH (more bytes than
-   capacity, or of download) - in load only - waits for the disk, the download, the lock. */
+   name has no lock, and whoever wants that file next begins it again. No link is followed there,
+   and nothing but a regular file with one name is written. In a directory that all may write to,
+   files count only if they are this user's or the directory's owner's (else EACCES), and new ones
+   have mode 0600; a directory for each user is better. files: a dlp_part_files; part: as load gets
+   it - returns 0; DLP_ERR_CALLBACK (a system call or download failed, the file is shorter than the
+   range), DLP_ERR_LENGTH (more bytes than capacity, or of download) - in load only - waits for the
+   disk, the download, the lock. */
 DLPDEF int dlp_part_files_load(void *files, dlp_part *part);
 
 /* ---------------------------------------------------------------------------------------------
@@ -2407,7 +2409,7 @@ typedef struct dlp_worker_stats {
     uint64_t current_age_ns;
     int32_t process;       /* 1: a process of its own; 0: a thread, or inline */
     int32_t pid;           /* of the process it runs in; for display; 0: not begun */
-    int32_t restarts;      /* times that it died and was begun anew */
+    int32_t restarts;      /* times that it died and was begun again */
     int32_t died_by;       /* the signal that ended it last; 0: none, it exited */
     uint64_t core_wait_ns; /* those threads were ready to run, but others had the cores, or a
                                    CPU quota was used up; 0 if not known (/proc/thread-self) */
@@ -2422,7 +2424,7 @@ typedef struct dlp_stage_stats {
     uint64_t busy_ns, starved_ns, blocked_ns, cpu_ns; /* summed over workers */
     uint64_t p50_ns, p95_ns, p99_ns, max_ns;          /* time of one item, 0: not known yet */
     uint64_t ready;     /* batches waiting before it; the first stage: 0 */
-    uint64_t restarts;  /* worker processes that died and were begun anew */
+    uint64_t restarts;  /* worker processes that died and were begun again */
     int32_t died_by;    /* the signal that ended one of them last, 0: none, it exited */
     int32_t in_flight;  /* items that each worker may have under way at once; 0: one */
     uint64_t flight_ns; /* that all items were under way, added up; 0 with in_flight 0.
@@ -2782,7 +2784,7 @@ typedef struct dlp_files_desc {
     uint64_t n_items;        /* 1..2^48 */
     const dlp_field *fields; /* [n_fields] as in dlp_dataset; borrowed until start */
     uint32_t n_fields;
-    int32_t use_threads; /* 1: threads, also where io_uring is to be had */
+    int32_t use_threads; /* 1: threads, also where io_uring is available */
     const char *const
         *paths; /* [n_items] item i is the whole file paths[i]; borrowed until close */
     int (*locate)(void *user, const dlp_item *item, dlp_extent *out); /* in place of paths; returns
@@ -2797,7 +2799,7 @@ typedef struct dlp_files_desc {
                                 and writes the other fields */
     int32_t in_flight;  /* files that a worker has in hand at once; 0: 16; 1..256; at least the
                                 stage's in_flight, of which more would wait */
-    int32_t fills_rows; /* 1: decode promises what dlp_dataset.fills_rows says */
+    int32_t writes_all_bytes; /* 1: decode promises what dlp_dataset.writes_all_bytes says */
     int (*worker_init)(void *user, int worker, void **state); /* for decode's worker_state; as in */
     void (*worker_exit)(void *user, int worker, void *state); /* dlp_workers_desc; may be NULL */
 } dlp_files_desc;
@@ -2927,11 +2929,11 @@ DLPDEF int dlp_tokens_open(dlp_tokens **out, const dlp_tokens_desc *desc, dlp_er
 DLPDEF const dlp_tokens_info *dlp_tokens_describe(const dlp_tokens *tokens);
 
 /* Enter the source into a loader's desc, or the descs of a fetch stage and a sampler: n_items,
-   fields (one, "tokens"), fills_rows, fetch and user of the dataset; worker_init, worker_exit and
-   worker_user of the workers; and function_id of the sampler (but for DLP_ORDER_FUNCTION and
-   _BATCHES, where that is yours: mix info.id into it), for states.
-   tokens: borrowed until the pipe is closed. Before the pipe is made; any number of pipes may use
-   one source - any thread - does not wait or allocate. */
+   fields (one, "tokens"), writes_all_bytes, fetch and user of the dataset; worker_init, worker_exit
+   and worker_user of the workers; and function_id of the sampler (but for DLP_ORDER_FUNCTION and
+   _BATCHES, where that is yours: mix info.id into it), for states. tokens: borrowed until the pipe
+   is closed. Before the pipe is made; any number of pipes may use one source - any thread - does
+   not wait or allocate. */
 DLPDEF void dlp_tokens_wire(dlp_tokens *tokens, dlp_dataset *dataset, dlp_workers_desc *workers,
                             dlp_sampler_desc *sampler);
 
@@ -3213,7 +3215,7 @@ static inline uint64_t dlpi_now_ns(void) {
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
-static void dlpi_nap(uint64_t ns) {
+static void dlpi_sleep(uint64_t ns) {
     struct timespec t = {(time_t)(ns / 1000000000u), (long)(ns % 1000000000u)};
     nanosleep(&t, NULL);
 }
@@ -5843,9 +5845,9 @@ static int dlpi_buckets_check(const dlp_buckets_desc *d, dlp_error *err) {
     if (d->shuffle < 0 || d->shuffle > 1)
         return dlpi_order_fault(err, "buckets.shuffle", "shuffle is %d, must be 0 or 1",
                                 (int)d->shuffle);
-    if (d->last != DLP_LAST_SHORT && d->last != DLP_LAST_DROP)
+    if (d->last != DLP_LAST_PARTIAL && d->last != DLP_LAST_DROP)
         return dlpi_order_fault(err, "buckets.last",
-                                "last is %d, must be DLP_LAST_SHORT or DLP_LAST_DROP",
+                                "last is %d, must be DLP_LAST_PARTIAL or DLP_LAST_DROP",
                                 (int)d->last);
     if (d->order && (d->order->order == DLP_ORDER_BATCHES || d->order->order == DLP_ORDER_PARTS))
         return dlpi_order_fault(err, "buckets.order", "order is %s",
@@ -5979,11 +5981,11 @@ DLPDEF void dlp_buckets_close(dlp_buckets *b) {
 
    A batch slot goes round like this; each arrow is one store that publishes the step:
 
-     FREE --feeder: pub--> OPEN --workers: own, done--> ... --last stage: ready--> READY
+     FREE --scheduler: pub--> OPEN --workers: own, done--> ... --last stage: ready--> READY
        ^                                                                             |
        +----------------------- caller: used = 0 <-- HELD <-- caller: delivered -----+
 
-   Per slot and per stage that has workers there is a record of words (dlpi_sst):
+   Per slot and per stage that has workers there is a record of words (dlpi_stage_words):
      own[u]   who works on unit u (a run of up to 32 rows of an item stage, of one row where workers
               have several in flight; the whole batch of a batch stage): see >>impl-claims
      done[i]  which of rows 32 i .. 32 i + 31 are complete: see >>impl-gather. A batch stage has no
@@ -6096,7 +6098,7 @@ typedef struct dlpi_stage_rec {
     int32_t num_workers;             /* 0: inline */
     int32_t placement, unit_is_batch, deadline_ms;
     int32_t in_flight;
-    uint64_t sst_offset;         /* in a slot */
+    uint64_t stage_words_offset; /* in a slot */
     int32_t active, workers_min; /* workers_min 0: not tuned */
 } dlpi_stage_rec;
 
@@ -6134,9 +6136,9 @@ typedef struct dlpi_skip {
 #define DLPI_SKIP_WORDS (sizeof((dlp_skip *)0)->message / 8)
 
 typedef struct dlpi_ctl {
-    uint64_t tail;     /* T1 batches published; feeder */
-    uint32_t fed_all;  /* T1 no batch will follow: 1, and the feeder's life above it; 0 */
-    int32_t feed_code; /* T1 DLP_ERR_* that ended the feeding */
+    uint64_t tail;         /* T1 batches published; scheduler */
+    uint32_t end_of_input; /* T1 no batch will follow: 1, and the scheduler's life above it; 0 */
+    int32_t schedule_code; /* T1 DLP_ERR_* that ended the feeding */
     uint8_t pad0[DLPI_LINE - 16];
     uint64_t base;      /* V1 oldest batch not delivered; caller */
     uint64_t delivered; /* V1 batches delivered; caller */
@@ -6145,8 +6147,8 @@ typedef struct dlpi_ctl {
     uint64_t pad1[6];
     uint64_t want; /* B1 batch + 1 that the caller sleeps for, UINT64_MAX any, 0 awake */
     uint32_t caller_word;
-    uint32_t feeder_sleeps; /* B1 */
-    uint32_t feeder_word;
+    uint32_t scheduler_sleeps; /* B1 */
+    uint32_t scheduler_word;
     uint8_t pad2[DLPI_LINE - 20];
     uint64_t cancel; /* N1 batches of marks below this one are not wanted; caller */
     uint32_t stop;
@@ -6175,7 +6177,7 @@ typedef struct dlpi_ctl {
 } dlpi_ctl;
 
 typedef struct dlpi_sbell { /* one for each stage */
-    uint64_t rewind;        /* R1 counts units freed again */
+    uint64_t rescan;        /* R1 counts units freed again */
     uint32_t shared;        /* 1: sleepers may be in another process than their wakers */
     uint32_t active;        /* A1 workers below this number may claim; caller */
     uint8_t pad[DLPI_LINE - 16];
@@ -6204,9 +6206,9 @@ typedef struct dlpi_wblock {
     uint64_t core_wait_ns;
 } dlpi_wblock;
 
-/* A batch slot. The first blocks are the feeder's and the caller's; workers write there only when a
-   row fails. The last begins with what the feeder tells the workers and goes on with the words of
-   the first stage (dlpi_sst), so that a small batch travels in one cache line. */
+/* A batch slot. The first blocks are the scheduler's and the caller's; workers write there only
+   when a row fails. The last begins with what the scheduler tells the workers and goes on with the
+   words of the first stage (dlpi_stage_words), so that a small batch travels in one cache line. */
 typedef struct dlpi_bslot {
     uint64_t sequence, in_epoch;
     uint64_t begins, after; /* global position where the batch begins and ends */
@@ -6229,11 +6231,11 @@ typedef struct dlpi_bslot {
 
 /* The words of a stage. Behind them, where there is more than one done word, stands a hint (scan):
    done words below are full; generation (32), redo count (16) and word (16). */
-typedef struct dlpi_sst {
+typedef struct dlpi_stage_words {
     dlpi_gather_word ready; /* Y1 */
     dlpi_claim_word next;   /* the claims' cursor */
     uint64_t words[1];      /* done[n_words], own[n_units], scan */
-} dlpi_sst;
+} dlpi_stage_words;
 
 /* What a collate made of a field, per slot. */
 typedef struct dlpi_fmeta {
@@ -6448,7 +6450,7 @@ typedef struct dlpi_stage {
     int work;                    /* place among the stages with workers, -1: none */
     int first_worker, n_workers; /* n_workers counts an inline one */
     int begin, tuned;            /* workers at first; 1: n_workers is workers_max */
-    uint64_t sst_offset;         /* in a slot */
+    uint64_t stage_words_offset; /* in a slot */
 } dlpi_stage;
 
 typedef struct dlpi_parked { /* a row between two attempts: see dlpi_park */
@@ -6463,8 +6465,8 @@ struct dlp_call {
     char *message; /* [256] */
     int32_t *errnum;
     struct dlpi_worker *w;
-    uint32_t drew; /* 1: the callback called dlp_item_random */
-    uint32_t said; /* row + 1 of the item whose words these are, 0: nothing was said */
+    uint32_t used_random; /* 1: the callback called dlp_item_random */
+    uint32_t said;        /* row + 1 of the item whose words these are, 0: nothing was said */
 };
 
 typedef struct dlpi_cpu { /* of a thread, as it was noted last */
@@ -6480,10 +6482,10 @@ typedef struct dlpi_worker {
     dlpi_sbell *bell;
     uint64_t mark;         /* of the batch that its item is in */
     const uint64_t *index; /* of that batch's rows */
-    bool extras;           /* see dlpi_row_extras; known since dlpi_item_at */
+    bool has_extras;       /* see dlpi_row_extras; known since dlpi_item_at */
     uint64_t low;          /* every batch below has no unit to claim */
     uint64_t tail_seen;    /* ctl.tail when last read */
-    uint64_t rewind_seen;
+    uint64_t rescan_seen;
     uint64_t claim_end; /* batches from here on are not to be claimed; 0: none */
     void *self;         /* what its kind keeps for it, or NULL */
     uint64_t *at_once;  /* X2 [n_at_once] in the region: rows in callbacks, each as wb->running has
@@ -6550,14 +6552,14 @@ typedef struct dlpi_source_state {
     uint8_t at[DLP_SAMPLER_STATE_BYTES];
 } dlpi_source_state;
 
-typedef struct dlpi_place {          /* where the feeder is to go on: a checked state */
+typedef struct dlpi_place {          /* where the scheduler is to go on: a checked state */
     uint64_t epoch, batch, position; /* the first batch not consumed */
     uint32_t sampler_bytes, life;
     uint8_t sampler[DLP_SAMPLER_STATE_BYTES];
     uint8_t window[DLPI_WINDOW_MAX / 8]; /* bit k: batch + k is consumed too */
 } dlpi_place;
 
-typedef struct dlpi_feeder { /* used by whoever runs the sampler: the caller or its thread */
+typedef struct dlpi_scheduler { /* used by whoever runs the sampler: the caller or its thread */
     uint64_t epoch, in_epoch, position;
     uint64_t published;
     uint32_t slot_turn;
@@ -6570,7 +6572,7 @@ typedef struct dlpi_feeder { /* used by whoever runs the sampler: the caller or 
     uint64_t skip_base;
     uint8_t skip_bits[DLPI_WINDOW_MAX / 8];
     uint32_t life; /* seeks that it has followed, modulo 2^16 */
-} dlpi_feeder;
+} dlpi_scheduler;
 
 typedef struct dlpi_tuned {            /* a stage as the tuner saw it last */
     uint64_t busy_ns, done_ns, cpu_ns; /* busy with the present call, without it, CPU */
@@ -6598,9 +6600,9 @@ static const dlpi_shm_calls *dlpi_shm; /* defined again, with its value, by dlpi
 struct dlpi_shm_calls {
     int (*open)(dlp_pipe *p);    /* check and copy d.shm */
     int (*resolve)(dlp_pipe *p); /* the wiring is known: does it go with d.shm? */
-    /* consumers in other processes: by the feeder */
+    /* consumers in other processes: by the scheduler */
     bool (*keep)(dlp_pipe *p); /* who came, who went; did anything change? */
-    bool (*may_feed)(dlp_pipe *p);
+    bool (*may_schedule)(dlp_pipe *p);
     bool (*slot_free)(dlp_pipe *p, uint32_t s);
     uint64_t (*bytes)(const dlp_pipe *p); /* that begin will take beside the region */
     int (*begin)(dlp_pipe *p);            /* the region is there: name it, start the processes */
@@ -6640,7 +6642,7 @@ struct dlp_pipe {
     int started, ended, epoch_end_due;
     int closing;         /* 1: close was called, 2: no thread of the pipe is left */
     uint32_t stop_asked; /* S2: stop may be called from the first moment on */
-    uint32_t can_ring;   /* S2: ctl and bells are there */
+    uint32_t can_wake;   /* S2: ctl and bells are there */
     int32_t pid;
     int in_worker; /* 1: this is one of its worker processes: a callback may call stop */
     dlp_error err;
@@ -6705,14 +6707,14 @@ struct dlp_pipe {
     uint8_t *taken;    /* [ring] in the region; unordered: delivered; caller */
     uint8_t *own_rows; /* [workers of fetch][1 + in_flight] of source->row_bytes; NULL: none */
     uint64_t budget_bytes;
-    struct dlpi_lent *lent; /* [n_out] batches given away as tensors; NULL: never */
-    uint32_t n_lent;
-    int lent_closed;
+    struct dlpi_exported *exported; /* [n_out] batches given away as tensors; NULL: never */
+    uint32_t n_exported;
+    int exported_closed;
     uint64_t deadline_ns; /* the shortest of the stages, 0: none */
     int open_end;         /* 1: nobody knows where an epoch ends, until a row says so */
     dlpi_place place;     /* where to go on in the life that it says; under dlpi_place_lock */
-    /* What the caller writes with every batch lies apart from what workers read. The feeder's own
-       part is the sampler thread's where there is one. */
+    /* What the caller writes with every batch lies apart from what workers read. The scheduler's
+       own part is the sampler thread's where there is one. */
     uint8_t pad0[DLPI_LINE];
     uint64_t base;
     uint64_t n_held;
@@ -6733,7 +6735,7 @@ struct dlp_pipe {
     uint64_t inline_ns; /* inline: what the last call that was timed took */
     dlpi_tuner tune;
     uint8_t pad1[DLPI_LINE];
-    dlpi_feeder feed;
+    dlpi_scheduler schedule;
     uint8_t pad2[DLPI_LINE];
     uint32_t live_word; /* futex: threads that ended */
 };
@@ -6755,12 +6757,15 @@ static inline void *dlpi_area_at(const dlp_pipe *p, int id, uint64_t i) {
 static inline dlpi_bslot *dlpi_slot_at(const dlp_pipe *p, uint32_t s) {
     return dlpi_area_at(p, DLPI_REC_SLOTS, s);
 }
-static inline dlpi_sst *dlpi_sst_at(const dlp_pipe *p, uint32_t s, const dlpi_stage *st) {
-    return (dlpi_sst *)(void *)((uint8_t *)dlpi_slot_at(p, s) + st->sst_offset);
+static inline dlpi_stage_words *dlpi_stage_words_at(const dlp_pipe *p, uint32_t s,
+                                                    const dlpi_stage *st) {
+    return (dlpi_stage_words *)(void *)((uint8_t *)dlpi_slot_at(p, s) + st->stage_words_offset);
 }
-static inline uint64_t *dlpi_done(dlpi_sst *t) { return t->words; }
-static inline uint64_t *dlpi_own(const dlp_pipe *p, dlpi_sst *t) { return t->words + p->words_max; }
-static inline uint64_t *dlpi_scan(const dlp_pipe *p, dlpi_sst *t) {
+static inline uint64_t *dlpi_done(dlpi_stage_words *t) { return t->words; }
+static inline uint64_t *dlpi_own(const dlp_pipe *p, dlpi_stage_words *t) {
+    return t->words + p->words_max;
+}
+static inline uint64_t *dlpi_scan(const dlp_pipe *p, dlpi_stage_words *t) {
     return t->words + p->words_max + p->units_max;
 }
 /* What the source keeps with the batch in slot s: [source->slot_bytes]. */
@@ -6864,7 +6869,7 @@ static bool dlpi_epochs_over(const dlp_pipe *p, uint64_t epoch) {
 DLPDEF uint64_t dlp_item_random(const dlp_item *item, uint64_t salt) {
     uint64_t h = dlpi_hash_in(DLPI_DOMAIN_ITEM, item->seed, item->epoch);
     if (item->call != NULL) /* also by threads of the callback's own */
-        DLPI_STORE_RLX(&item->call->drew, 1u);
+        DLPI_STORE_RLX(&item->call->used_random, 1u);
     return dlpi_absorb(dlpi_absorb(h, item->position), salt);
 }
 
@@ -6878,49 +6883,49 @@ DLPDEF uint64_t dlp_item_random(const dlp_item *item, uint64_t salt) {
 #define DLPI_FULL_NS UINT64_C(20000000) /* a worker that has no room for work */
 
 /* Wake at most n sleepers of a stage. Call after a sequentially consistent publication. */
-static void dlpi_ring(dlpi_sbell *sb, uint32_t n_workers, uint32_t n) {
+static void dlpi_wake_some(dlpi_sbell *sb, uint32_t n_workers, uint32_t n) {
     for (uint32_t g = 0; g * 32u < n_workers && n > 0; g++)
         n = dlpi_sleepers_wake(&sb->bell[g], n, sb->shared);
 }
 
-static void dlpi_ring_worker(dlpi_sbell *sb, uint32_t worker) {
+static void dlpi_wake_worker(dlpi_sbell *sb, uint32_t worker) {
     dlpi_sleepers_wake_one(&sb->bell[worker / 32u], 1u << worker % 32u, sb->shared);
 }
 
 /* There is work on batch b for a stage of threads or processes: wake n of its workers or, where
    batches go to workers in turn, the one that may take it. */
-static void dlpi_ring_batch(const dlp_pipe *p, const dlpi_stage *st, uint64_t b, uint32_t n) {
+static void dlpi_wake_batch(const dlp_pipe *p, const dlpi_stage *st, uint64_t b, uint32_t n) {
     dlpi_sbell *sb = &p->bells[st->work];
     if (st->w.dispatch == DLP_DISPATCH_BATCHES)
-        dlpi_ring_worker(sb, (uint32_t)(b % (uint64_t)st->n_workers));
+        dlpi_wake_worker(sb, (uint32_t)(b % (uint64_t)st->n_workers));
     else
-        dlpi_ring(sb, (uint32_t)st->n_workers, n);
+        dlpi_wake_some(sb, (uint32_t)st->n_workers, n);
 }
 
-static void dlpi_ring_feeder(dlpi_ctl *ctl) {
-    dlpi_sleeper_wake(&ctl->feeder_sleeps, &ctl->feeder_word, ctl->shared);
+static void dlpi_wake_scheduler(dlpi_ctl *ctl) {
+    dlpi_sleeper_wake(&ctl->scheduler_sleeps, &ctl->scheduler_word, ctl->shared);
 }
 
 /* Batch b became ready for the caller. Call after a sequentially consistent publication. */
-static void dlpi_ring_caller(dlpi_ctl *ctl, uint64_t b) {
+static void dlpi_wake_caller(dlpi_ctl *ctl, uint64_t b) {
     dlpi_sleeper_wake_for(&ctl->want, b, &ctl->caller_word, ctl->shared);
 }
 
 /* What the source waits for may be there. After a sequentially consistent publication. */
-static void dlpi_ring_scheduler(const dlp_pipe *p) {
+static void dlpi_wake_scheduling(const dlp_pipe *p) {
     if (p->sampler->sampler.threaded)
-        dlpi_ring_feeder(p->ctl);
+        dlpi_wake_scheduler(p->ctl);
     else
-        dlpi_ring_caller(p->ctl, UINT64_MAX);
+        dlpi_wake_caller(p->ctl, UINT64_MAX);
 }
 
 /* A batch became ready, or nothing will follow. After a sequentially consistent publication. */
-static void dlpi_ring_share(dlpi_share *share) {
+static void dlpi_wake_consumers(dlpi_share *share) {
     if (share != NULL) dlpi_sleepers_wake_any(&share->sleepers, &share->word);
 }
 
 /* Wake workers from..to-1 that are parked: no bit says so. After a store of active. */
-static void dlpi_ring_parked(dlpi_sbell *sb, uint32_t from, uint32_t to) {
+static void dlpi_wake_parked(dlpi_sbell *sb, uint32_t from, uint32_t to) {
     while (from < to) {
         dlpi_sleepers *group = &sb->bell[from / 32u];
         uint32_t end = (from / 32u + 1) * 32u < to ? (from / 32u + 1) * 32u : to, bits = 0;
@@ -6929,15 +6934,16 @@ static void dlpi_ring_parked(dlpi_sbell *sb, uint32_t from, uint32_t to) {
     }
 }
 
-static void dlpi_ring_all(dlp_pipe *p) {
+static void dlpi_wake_sleepers(dlp_pipe *p) {
     for (int i = 0; i < p->n_staffed; i++) {
         dlpi_stage *st = p->work[i];
-        if (st->w.num_workers > 0) dlpi_ring(&p->bells[i], (uint32_t)st->n_workers, UINT32_MAX);
-        if (st->tuned) dlpi_ring_parked(&p->bells[i], 0, (uint32_t)st->n_workers);
+        if (st->w.num_workers > 0)
+            dlpi_wake_some(&p->bells[i], (uint32_t)st->n_workers, UINT32_MAX);
+        if (st->tuned) dlpi_wake_parked(&p->bells[i], 0, (uint32_t)st->n_workers);
     }
-    dlpi_ring_feeder(p->ctl);
-    dlpi_ring_caller(p->ctl, UINT64_MAX);
-    dlpi_ring_share(p->share);
+    dlpi_wake_scheduler(p->ctl);
+    dlpi_wake_caller(p->ctl, UINT64_MAX);
+    dlpi_wake_consumers(p->share);
 }
 
 /* Wake everybody, whatever the masks say: a waker may have died between taking a sleeper's bit and
@@ -6948,7 +6954,7 @@ static void dlpi_wake_all(dlp_pipe *p) {
         for (int g = 0; st->w.num_workers > 0 && g * 32 < st->n_workers; g++)
             dlpi_sleepers_wake_all(&p->bells[i].bell[g].word);
     }
-    dlpi_sleepers_wake_all(&p->ctl->feeder_word);
+    dlpi_sleepers_wake_all(&p->ctl->scheduler_word);
     dlpi_sleepers_wake_all(&p->ctl->caller_word);
     if (p->share) dlpi_sleepers_wake_all(&p->share->word);
 }
@@ -7013,10 +7019,10 @@ static void dlpi_ctl_fail(dlp_pipe *p, uint32_t who, const dlp_error *e) {
     } else if (who != DLPI_FEEDER) {
         dlpi_first_publish(&p->ctl->error_more); /* E1 -> E1 */
     }
-    dlpi_ring_caller(p->ctl, UINT64_MAX);
+    dlpi_wake_caller(p->ctl, UINT64_MAX);
 }
 
-/* Is the error to be told now? The feeder's comes behind the batches that were fed before (over:
+/* Is the error to be told now? The scheduler's comes behind the batches that were fed before (over:
    they are all delivered), unless somebody else has failed, too: then they may never come. */
 static bool dlpi_error_due(const dlpi_ctl *ctl, bool over) {
     if (dlpi_first_seen(&ctl->error_ready) == 0) return false;             /* E1 <- E1 */
@@ -7289,7 +7295,7 @@ static int dlpi_check_workers(dlp_pipe *p, const dlpi_stage *st) {
          "DLP_PLACE_THREADS or DLP_PLACE_PROCESSES"},
         {DLPI_AT(dlp_workers_desc, dispatch), 0, DLP_DISPATCH_BATCHES,
          "DLP_DISPATCH_CLAIM or DLP_DISPATCH_BATCHES"},
-        {DLPI_AT(dlp_workers_desc, on_error), 0, DLP_ON_ERROR_SHORT, "DLP_ON_ERROR_*"},
+        {DLPI_AT(dlp_workers_desc, on_error), 0, DLP_ON_ERROR_DROP, "DLP_ON_ERROR_*"},
         {DLPI_AT(dlp_workers_desc, retries), 0, 100, "0..100"},
         {DLPI_AT(dlp_workers_desc, retry_backoff_ms), 0, 3600000, "0..3600000"},
         {DLPI_AT(dlp_workers_desc, max_skips), DLP_NONE, INT64_MAX, "DLP_NONE, or 0 and more"},
@@ -7726,10 +7732,10 @@ static uint64_t dlpi_fields_bytes(const dlpi_fields *fs) {
    what comes to it below the mark: so a batch may be half done, or fed after the store, and does no
    harm. Lives wrap: 2^14 seeks at most come between two batches that are delivered.
 
-   N1: the store carries nothing for those who compare. What a seek has for the feeder (where to go
-   on) lies behind dlpi_place_lock, held for a copy only; the feeder looks for it when ctl.cancel
-   has another life than its own, and feeds for the old one until then. That no batch will follow
-   (ctl.fed_all) is likewise said for one life.
+   N1: the store carries nothing for those who compare. What a seek has for the scheduler (where to
+   go on) lies behind dlpi_place_lock, held for a copy only; the scheduler looks for it when
+   ctl.cancel has another life than its own, and feeds for the old one until then. That no batch
+   will follow (ctl.end_of_input) is likewise said for one life.
 
    Where the end is open (a stream), it is the first row of the epoch whose record says so
    (DLPI_ROW_END). That is one more fate of a row, written before the row is done: so when a batch
@@ -7947,7 +7953,7 @@ static void dlpi_seen_shape_stage(const dlpi_stage *st, dlpi_seen_stage *row) {
     if (st->work < 0) return;
     row->first_worker = st->first_worker;
     row->n_workers = st->n_workers;
-    row->ready_at = st->sst_offset + offsetof(dlpi_sst, ready);
+    row->ready_at = st->stage_words_offset + offsetof(dlpi_stage_words, ready);
 }
 
 /* What the pipe will be, or is: without its region. */
@@ -8132,9 +8138,9 @@ static void dlpi_links_depth(const dlpi_seen *s, uint64_t open, dlp_stats *out) 
 /* There is work on batch b for a stage: its workers do it or, of an inline one, the caller. */
 static void dlpi_wake_stage(dlp_pipe *p, const dlpi_stage *st, uint64_t b) {
     if (st->w.num_workers > 0)
-        dlpi_ring_batch(p, st, b, 1);
+        dlpi_wake_batch(p, st, b, 1);
     else
-        dlpi_ring_caller(p->ctl, UINT64_MAX);
+        dlpi_wake_caller(p->ctl, UINT64_MAX);
 }
 
 /* Batch b left the stage with this place among those that have workers: the next one, or
@@ -8143,47 +8149,47 @@ static void dlpi_wake_next(dlp_pipe *p, int work, uint64_t b) {
     if (work + 1 < p->n_work) {
         dlpi_wake_stage(p, p->work[work + 1], b);
     } else {
-        dlpi_ring_caller(p->ctl, b);
-        dlpi_ring_share(p->share);
+        dlpi_wake_caller(p->ctl, b);
+        dlpi_wake_consumers(p->share);
     }
 }
 
 /* Look again for units freed again in stages first..last; where batches go to workers in turn, only
    one of them can take what was freed: all look. */
-static void dlpi_rewind(dlp_pipe *p, int first, int last) {
+static void dlpi_rescan(dlp_pipe *p, int first, int last) {
     for (int k = first; k <= last; k++) {
         const dlpi_stage *st = p->work[k];
         uint32_t n = st->w.dispatch == DLP_DISPATCH_BATCHES ? UINT32_MAX : 1;
-        dlpi_claim_rescan(&p->bells[k].rewind); /* R1 -> R1 */
-        if (st->w.num_workers > 0) dlpi_ring(&p->bells[k], (uint32_t)st->n_workers, n);
+        dlpi_claim_rescan(&p->bells[k].rescan); /* R1 -> R1 */
+        if (st->w.num_workers > 0) dlpi_wake_some(&p->bells[k], (uint32_t)st->n_workers, n);
     }
-    dlpi_ring_caller(p->ctl, UINT64_MAX);
+    dlpi_wake_caller(p->ctl, UINT64_MAX);
 }
 
 /* Wake as many item workers as the new work can use: a wake-up costs several microseconds. The
    caller is the worker of an inline stage: a sampler's thread wakes it. */
-static void dlpi_feed_wake(dlp_pipe *p, uint64_t n) {
+static void dlpi_schedule_wake(dlp_pipe *p, uint64_t n) {
     dlpi_stage *st = p->work[0];
-    uint64_t units = n * p->batch_rows, ns = units * p->feed.cost_ns;
+    uint64_t units = n * p->batch_rows, ns = units * p->schedule.cost_ns;
     if (st->w.num_workers == 0) {
-        dlpi_ring_caller(p->ctl, UINT64_MAX);
+        dlpi_wake_caller(p->ctl, UINT64_MAX);
         return;
     }
     if (st->w.dispatch == DLP_DISPATCH_BATCHES) {
         uint64_t most = (uint64_t)st->n_workers;
         for (uint64_t i = n < most ? n : most; i > 0; i--)
-            dlpi_ring_batch(p, st, p->feed.published - i, 1);
+            dlpi_wake_batch(p, st, p->schedule.published - i, 1);
         return;
     }
-    if (p->feed.cost_ns != 0 && ns / 10000 + 1 < units) units = ns / 10000 + 1;
+    if (p->schedule.cost_ns != 0 && ns / 10000 + 1 < units) units = ns / 10000 + 1;
     if (units > (uint64_t)st->n_workers) units = (uint64_t)st->n_workers;
-    dlpi_ring(&p->bells[0], (uint32_t)st->n_workers, (uint32_t)units);
+    dlpi_wake_some(&p->bells[0], (uint32_t)st->n_workers, (uint32_t)units);
 }
 
 /* Batches from `first` on of which this rank has no row: ready as they are fed, so nobody's work
    shows them to the stage behind the items. */
-static void dlpi_feed_empty(dlp_pipe *p, uint64_t first) {
-    for (uint64_t b = first; b != p->feed.published; b++)
+static void dlpi_schedule_empty(dlp_pipe *p, uint64_t first) {
+    for (uint64_t b = first; b != p->schedule.published; b++)
         if (dlpi_slot_at(p, dlpi_slot_of(p, b))->count == 0)
             dlpi_wake_next(p, p->n_item_work - 1, b);
 }
@@ -8194,7 +8200,7 @@ static void dlpi_feed_empty(dlp_pipe *p, uint64_t first) {
    are between here and next, a slot is free, and (unordered) the window reaches that far. */
 
 /* Begin with an epoch. */
-static void dlpi_feed_epoch(dlpi_feeder *f, uint64_t epoch) {
+static void dlpi_schedule_epoch(dlpi_scheduler *f, uint64_t epoch) {
     f->epoch = epoch;
     f->in_epoch = 0;
     f->position = 0;
@@ -8218,8 +8224,8 @@ static uint32_t dlpi_run_shift(dlp_pipe *p, uint32_t count) {
         if (ns != 0) sum += ns, n++;
     }
     if (n == 0) return 0;
-    p->feed.cost_ns = sum / n;
-    while (shift < DLPI_RUN_SHIFT_MAX && (p->feed.cost_ns << (shift + 1)) <= 8000 &&
+    p->schedule.cost_ns = sum / n;
+    while (shift < DLPI_RUN_SHIFT_MAX && (p->schedule.cost_ns << (shift + 1)) <= 8000 &&
            (2u << shift) * at_once <= count)
         shift++;
     return shift;
@@ -8228,7 +8234,7 @@ static uint32_t dlpi_run_shift(dlp_pipe *p, uint32_t count) {
 /* Do items cost another thing than they did? One worker is asked, in turn. */
 static bool dlpi_cost_moved(const dlp_pipe *p, uint64_t turn) {
     const dlpi_stage *st = p->work[0];
-    uint64_t was = p->feed.cost_ns, k = turn % (uint64_t)dlpi_active(p, st), ns;
+    uint64_t was = p->schedule.cost_ns, k = turn % (uint64_t)dlpi_active(p, st), ns;
     ns = DLPI_LOAD_RLX(&p->workers[(uint64_t)st->first_worker + k].wb->item_ns); /* a hint */
     return ns != 0 && (ns / 4 > was || was / 4 > ns);
 }
@@ -8236,28 +8242,28 @@ static bool dlpi_cost_moved(const dlp_pipe *p, uint64_t turn) {
 /* Item cells for batch b in slot s. A cell is free again when the batch that it was given to has
    left the stage behind which nobody needs its items: no word says so but that stage's own. There
    are as many as batches may be between here and next, so one is free. */
-static uint32_t dlpi_feed_cell(dlp_pipe *p, uint32_t s, uint64_t b) {
-    dlpi_cell_use *use = p->feed.cells;
-    uint32_t i = p->feed.cell_turn;
+static uint32_t dlpi_schedule_cell(dlp_pipe *p, uint32_t s, uint64_t b) {
+    dlpi_cell_use *use = p->schedule.cells;
+    uint32_t i = p->schedule.cell_turn;
     for (uint32_t n = 0; n + 1 < p->prefetch; n++, i = i + 1 == p->prefetch ? 0 : i + 1) {
-        dlpi_sst *sst = dlpi_sst_at(p, use[i].slot, p->cell_end);
+        dlpi_stage_words *sst = dlpi_stage_words_at(p, use[i].slot, p->cell_end);
         if (!use[i].given) break;
         if (dlpi_ready_past(dlpi_gather_look(&sst->ready), use[i].b)) break; /* Y1 <- Y1 */
     }
     use[i].b = b;
     use[i].slot = s;
     use[i].given = 1;
-    p->feed.cell_turn = i + 1 == p->prefetch ? 0 : i + 1;
+    p->schedule.cell_turn = i + 1 == p->prefetch ? 0 : i + 1;
     return i;
 }
 
-static uint32_t dlpi_feed_place(dlp_pipe *p, uint32_t s, uint64_t b) {
+static uint32_t dlpi_schedule_place(dlp_pipe *p, uint32_t s, uint64_t b) {
     if (p->cells == DLPI_CELLS_STAY) return p->lender->ops->lender->cell(p);
-    return p->staged || p->cells == DLPI_CELLS_TURN ? dlpi_feed_cell(p, s, b) : s;
+    return p->staged || p->cells == DLPI_CELLS_TURN ? dlpi_schedule_cell(p, s, b) : s;
 }
 
 /* Rows of slot s beyond the epoch's last sample. */
-static void dlpi_feed_padding(dlp_pipe *p, uint32_t s) {
+static void dlpi_schedule_padding(dlp_pipe *p, uint32_t s) {
     dlpi_bslot *slot = dlpi_slot_at(p, s);
     uint64_t real = slot->position < p->samples ? p->samples - slot->position : 0;
     if (slot->position + slot->count <= p->samples) return;
@@ -8266,8 +8272,8 @@ static void dlpi_feed_padding(dlp_pipe *p, uint32_t s) {
 }
 
 /* Words of slot s for the scheduler's present batch. c: rows of the global batch. */
-static void dlpi_feed_words(dlp_pipe *p, uint32_t s, uint64_t c) {
-    dlpi_feeder *f = &p->feed;
+static void dlpi_schedule_words(dlp_pipe *p, uint32_t s, uint64_t c) {
+    dlpi_scheduler *f = &p->schedule;
     dlpi_bslot *slot = dlpi_slot_at(p, s);
     uint64_t first;
     uint32_t count;
@@ -8280,7 +8286,7 @@ static void dlpi_feed_words(dlp_pipe *p, uint32_t s, uint64_t c) {
     slot->after = f->position + c;
     slot->count = count;
     slot->flags = 0;
-    slot->cell = (uint16_t)dlpi_feed_place(p, s, f->published);
+    slot->cell = (uint16_t)dlpi_schedule_place(p, s, f->published);
     slot->life = (uint16_t)f->life;
     slot->failed = 0;
     slot->batch_rec = 0;
@@ -8292,28 +8298,29 @@ static void dlpi_feed_words(dlp_pipe *p, uint32_t s, uint64_t c) {
 }
 
 /* Set up slot s for the scheduler's present batch and make it visible. */
-static void dlpi_feed_slot(dlp_pipe *p, uint32_t s, uint64_t c) {
-    dlpi_feeder *f = &p->feed;
+static void dlpi_schedule_slot(dlp_pipe *p, uint32_t s, uint64_t c) {
+    dlpi_scheduler *f = &p->schedule;
     dlpi_bslot *slot = dlpi_slot_at(p, s);
     uint64_t b = f->published;
-    dlpi_feed_words(p, s, c);
+    dlpi_schedule_words(p, s, c);
     p->source->fill(p, s);
     if (slot->count == 0) { /* nobody will work on it */
         dlpi_stage *last = p->work[p->n_item_work - 1];
-        uint64_t *ready = &dlpi_sst_at(p, s, last)->ready;
+        uint64_t *ready = &dlpi_stage_words_at(p, s, last)->ready;
         dlpi_gather_skip(ready, b); /* Y1 -> Y1 */
     }
     if (b < 64 || (b & 63) == 0 || ((b & 7) == 0 && dlpi_cost_moved(p, b >> 3)))
         f->run_shift = dlpi_run_shift(p, slot->count);
-    dlpi_credit_take(&slot->used, p->share && p->share->serve_only ? 0u : 1u); /* C1: feeder only */
+    /* C1: scheduler only */
+    dlpi_credit_take(&slot->used, p->share && p->share->serve_only ? 0u : 1u);
     dlpi_claim_publish(&slot->pub,
                        dlpi_pub(b, slot->count, slot->dirty, f->run_shift)); /* P1 -> P1 */
     DLPI_STORE_RLX(&p->disp[b & (p->ring - 1)], s); /* T1: ordered by the tail that follows */
 }
 
 /* A slot that is free, or DLPI_NO_SLOT. */
-static uint32_t dlpi_feed_free(dlp_pipe *p) {
-    dlpi_feeder *f = &p->feed;
+static uint32_t dlpi_schedule_free(dlp_pipe *p) {
+    dlpi_scheduler *f = &p->schedule;
     for (uint32_t i = 0; i < p->n_slots; i++) {
         uint32_t s = f->slot_turn;
         f->slot_turn = s + 1 == p->n_slots ? 0 : s + 1;
@@ -8324,80 +8331,80 @@ static uint32_t dlpi_feed_free(dlp_pipe *p) {
 }
 
 /* Nothing will follow. dlpi_feed says so, once the batches before it are visible. */
-static void dlpi_feed_end(dlp_pipe *p, int code) {
-    p->feed.ended = 1;
-    DLPI_STORE_RLX(&p->ctl->feed_code, code); /* T1: ordered by fed_all */
+static void dlpi_schedule_end(dlp_pipe *p, int code) {
+    p->schedule.ended = 1;
+    DLPI_STORE_RLX(&p->ctl->schedule_code, code); /* T1: ordered by end_of_input */
 }
 
 /* Is batch k of the epoch in the resumed state's window of batches consumed out of order? */
-static bool dlpi_feed_skips(const dlpi_feeder *f) {
+static bool dlpi_schedule_skips(const dlpi_scheduler *f) {
     uint64_t k = f->in_epoch - f->skip_base;
     if (f->in_epoch < f->skip_base || k >= DLPI_WINDOW_MAX) return false;
     return (f->skip_bits[k / 8] >> (k % 8) & 1) != 0;
 }
 
 /* Rows of the present global batch where each has as many, but the epoch's last. */
-static int dlpi_feed_rows(dlp_pipe *p, uint64_t *rows) {
-    const dlpi_feeder *f = &p->feed;
+static int dlpi_schedule_rows(dlp_pipe *p, uint64_t *rows) {
+    const dlpi_scheduler *f = &p->schedule;
     *rows = f->in_epoch < p->batches_per_epoch ? p->global_batch : 0;
-    if (p->last == DLP_LAST_SHORT && f->position + *rows > p->samples)
+    if (p->last == DLP_LAST_PARTIAL && f->position + *rows > p->samples)
         *rows = p->samples - f->position;
     return DLP_OK;
 }
 
-static int dlpi_feed_step(dlp_pipe *p, uint64_t rows) {
-    p->feed.position += rows;
-    p->feed.in_epoch++;
+static int dlpi_schedule_step(dlp_pipe *p, uint64_t rows) {
+    p->schedule.position += rows;
+    p->schedule.in_epoch++;
     return p->source->step ? p->source->step(p) : DLP_OK;
 }
 
 /* Go on where each batch has as many rows. */
-static int dlpi_feed_seek(dlp_pipe *p, const dlpi_place *to) {
-    p->feed.in_epoch = to->batch;
-    p->feed.position = to->batch * p->global_batch;
+static int dlpi_schedule_seek(dlp_pipe *p, const dlpi_place *to) {
+    p->schedule.in_epoch = to->batch;
+    p->schedule.position = to->batch * p->global_batch;
     return DLP_OK;
 }
 
 /* The next batch that is wanted: goes past those that a resumed unordered pipe had consumed. */
-static int dlpi_feed_settle(dlp_pipe *p, uint64_t *rows) {
+static int dlpi_schedule_settle(dlp_pipe *p, uint64_t *rows) {
     int rc = p->source->rows(p, rows);
-    while (rc == DLP_OK && *rows > 0 && dlpi_feed_skips(&p->feed)) {
-        if ((rc = dlpi_feed_step(p, *rows)) == DLP_OK) rc = p->source->rows(p, rows);
+    while (rc == DLP_OK && *rows > 0 && dlpi_schedule_skips(&p->schedule)) {
+        if ((rc = dlpi_schedule_step(p, *rows)) == DLP_OK) rc = p->source->rows(p, rows);
     }
     return rc;
 }
 
 /* Publish the next batch if there is one. Returns 1 when it moved on, 0 not, negative error. */
-static int dlpi_feed_one(dlp_pipe *p) {
-    dlpi_feeder *f = &p->feed;
+static int dlpi_schedule_one(dlp_pipe *p) {
+    dlpi_scheduler *f = &p->schedule;
     uint64_t rows, cancel = DLPI_LOAD_RLX(&p->ctl->cancel); /* N1: a hint; next drops the rest */
     uint32_t s;
     int rc;
     if (dlpi_mark_life(cancel) == f->life && f->epoch < (cancel & DLPI_EPOCH_MASK))
-        dlpi_feed_epoch(f, cancel & DLPI_EPOCH_MASK);
-    if (dlpi_epochs_over(p, f->epoch)) return dlpi_feed_end(p, 0), 0;
-    if ((rc = dlpi_feed_settle(p, &rows)) != DLP_OK) return dlpi_feed_end(p, rc), rc;
+        dlpi_schedule_epoch(f, cancel & DLPI_EPOCH_MASK);
+    if (dlpi_epochs_over(p, f->epoch)) return dlpi_schedule_end(p, 0), 0;
+    if ((rc = dlpi_schedule_settle(p, &rows)) != DLP_OK) return dlpi_schedule_end(p, rc), rc;
     if (rows != 0) {
         if (p->source->ready && !p->source->ready(p, rows)) return 0;
-        if ((s = dlpi_feed_free(p)) == DLPI_NO_SLOT) return 0;
-        dlpi_feed_slot(p, s, rows);
+        if ((s = dlpi_schedule_free(p)) == DLPI_NO_SLOT) return 0;
+        dlpi_schedule_slot(p, s, rows);
         f->published++;
-        rc = dlpi_feed_step(p, rows);
-        if (rc == DLP_OK) rc = dlpi_feed_settle(p, &rows);
-        if (rc != DLP_OK) return dlpi_feed_end(p, rc), rc;
+        rc = dlpi_schedule_step(p, rows);
+        if (rc == DLP_OK) rc = dlpi_schedule_settle(p, &rows);
+        if (rc != DLP_OK) return dlpi_schedule_end(p, rc), rc;
         if (rows != 0) return 1;
         dlpi_slot_at(p, s)->flags = DLP_BATCH_LAST; /* before the tail that shows the batch */
     }
-    dlpi_feed_epoch(f, f->epoch + 1);
+    dlpi_schedule_epoch(f, f->epoch + 1);
     return 1;
 }
 
 /* Go on at another place. */
-static int dlpi_feed_goto(dlp_pipe *p, const dlpi_place *to) {
-    dlpi_feeder *f = &p->feed;
+static int dlpi_schedule_goto(dlp_pipe *p, const dlpi_place *to) {
+    dlpi_scheduler *f = &p->schedule;
     uint32_t skipped = 0,
              window = p->d.unordered && p->ring > DLPI_WINDOW_MAX ? DLPI_WINDOW_MAX : p->ring;
-    dlpi_feed_epoch(f, to->epoch);
+    dlpi_schedule_epoch(f, to->epoch);
     f->skip_base = to->batch;
     memcpy(f->skip_bits, to->window, sizeof f->skip_bits);
     for (uint32_t k = 0; k < DLPI_WINDOW_MAX; k++) skipped += to->window[k / 8] >> k % 8 & 1u;
@@ -8408,14 +8415,15 @@ static int dlpi_feed_goto(dlp_pipe *p, const dlpi_place *to) {
     return p->source->seek(p, to);
 }
 
-/* ctl.fed_all of a feeder that has ended. */
-static inline uint32_t dlpi_fed_word(uint32_t life) { return life << 1 | 1u; }
+/* ctl.end_of_input of a scheduler that has ended. */
+static inline uint32_t dlpi_scheduled_word(uint32_t life) { return life << 1 | 1u; }
 
 static pthread_mutex_t dlpi_place_lock = PTHREAD_MUTEX_INITIALIZER;
 
-/* The caller has sought: follow it. A feeder that failed stays where it is, and says so anew. */
-static void dlpi_feed_follow(dlp_pipe *p) {
-    dlpi_feeder *f = &p->feed;
+/* The caller has sought: follow it. A scheduler that failed stays where it is, and says so again.
+   */
+static void dlpi_schedule_follow(dlp_pipe *p) {
+    dlpi_scheduler *f = &p->schedule;
     dlpi_place to;
     int rc;
     if (DLPI_LIKELY(dlpi_mark_life(DLPI_LOAD_SEQ(&p->ctl->cancel)) == f->life)) return; /* N1, B1 */
@@ -8423,26 +8431,26 @@ static void dlpi_feed_follow(dlp_pipe *p) {
     to = p->place;
     pthread_mutex_unlock(&dlpi_place_lock);
     f->life = to.life;
-    if (f->ended && DLPI_LOAD_RLX(&p->ctl->feed_code) != 0) {        /* our own store */
-        dlpi_credit_close(&p->ctl->fed_all, dlpi_fed_word(f->life)); /* T1 -> T1 */
-        dlpi_ring_caller(p->ctl, UINT64_MAX);
+    if (f->ended && DLPI_LOAD_RLX(&p->ctl->schedule_code) != 0) {               /* our own store */
+        dlpi_credit_close(&p->ctl->end_of_input, dlpi_scheduled_word(f->life)); /* T1 -> T1 */
+        dlpi_wake_caller(p->ctl, UINT64_MAX);
         return;
     }
     f->ended = 0;
-    dlpi_credit_close(&p->ctl->fed_all, 0u); /* T1 -> T1 */
-    if ((rc = dlpi_feed_goto(p, &to)) == DLP_OK) return;
-    dlpi_feed_end(p, rc);
-    dlpi_credit_close(&p->ctl->fed_all, dlpi_fed_word(f->life)); /* T1 -> T1 */
-    dlpi_ring_caller(p->ctl, UINT64_MAX);
+    dlpi_credit_close(&p->ctl->end_of_input, 0u); /* T1 -> T1 */
+    if ((rc = dlpi_schedule_goto(p, &to)) == DLP_OK) return;
+    dlpi_schedule_end(p, rc);
+    dlpi_credit_close(&p->ctl->end_of_input, dlpi_scheduled_word(f->life)); /* T1 -> T1 */
+    dlpi_wake_caller(p->ctl, UINT64_MAX);
 }
 
 /* Feed all that may be fed, once there are `burst` credits; returns how many batches. */
-static uint64_t dlpi_feed(dlp_pipe *p, uint64_t burst) {
-    dlpi_feeder *f = &p->feed;
+static uint64_t dlpi_schedule(dlp_pipe *p, uint64_t burst) {
+    dlpi_scheduler *f = &p->schedule;
     uint64_t before = f->published;
-    dlpi_feed_follow(p);
+    dlpi_schedule_follow(p);
     if (f->ended) return 0;
-    if (p->share && !dlpi_shm->may_feed(p)) return 0;
+    if (p->share && !dlpi_shm->may_schedule(p)) return 0;
     if (p->source->ahead) p->source->ahead(p);
     if (before - dlpi_credit_seen(&p->ctl->delivered) + burst > p->prefetch)
         return 0; /* V1 <- V1 */
@@ -8450,19 +8458,20 @@ static uint64_t dlpi_feed(dlp_pipe *p, uint64_t burst) {
         uint64_t out = f->published - dlpi_credit_seen(&p->ctl->delivered); /* V1 <- V1 */
         uint64_t base = dlpi_credit_seen(&p->ctl->base);                    /* V1 <- V1 */
         if (out >= p->prefetch || f->published - base >= p->window) break;
-        if (dlpi_feed_one(p) <= 0) break;
+        if (dlpi_schedule_one(p) <= 0) break;
     }
     if (f->published != before) {
         dlpi_credit_publish(&p->ctl->tail,
                             f->published); /* T1 -> T1: all slots above are published */
-        dlpi_feed_wake(p, f->published - before);
-        if (p->world > 1) dlpi_feed_empty(p, before);
+        dlpi_schedule_wake(p, f->published - before);
+        if (p->world > 1) dlpi_schedule_empty(p, before);
         if (p->source->ahead) p->source->ahead(p);
     }
     if (f->ended) {
-        dlpi_credit_close(&p->ctl->fed_all, dlpi_fed_word(f->life)); /* T1 -> T1: after the tail */
-        dlpi_ring_caller(p->ctl, UINT64_MAX);
-        dlpi_ring_share(p->share);
+        /* T1 -> T1: after the tail */
+        dlpi_credit_close(&p->ctl->end_of_input, dlpi_scheduled_word(f->life));
+        dlpi_wake_caller(p->ctl, UINT64_MAX);
+        dlpi_wake_consumers(p->share);
     }
     return f->published - before;
 }
@@ -8486,13 +8495,13 @@ static inline bool dlpi_is_item_stage(const dlp_pipe *p, const dlpi_stage *st) {
 }
 
 /* Is the input of this unit there? Rows this stage did already need no input. */
-static bool dlpi_input_ready(const dlpi_worker *w, const dlpi_unit *t, dlpi_sst *mine) {
+static bool dlpi_input_ready(const dlpi_worker *w, const dlpi_unit *t, dlpi_stage_words *mine) {
     const dlp_pipe *p = w->p;
     dlpi_stage *up = dlpi_stage_before(w);
-    dlpi_sst *theirs;
+    dlpi_stage_words *theirs;
     uint32_t i = t->row / DLPI_WORD_ROWS, mask;
     if (up == NULL) return true;
-    theirs = dlpi_sst_at(p, t->slot, up);
+    theirs = dlpi_stage_words_at(p, t->slot, up);
     if (!dlpi_is_item_stage(p, w->st))
         return dlpi_ready_is(dlpi_gather_ready(&theirs->ready), t->b); /* Y1 <- Y1 */
     mask = dlpi_unit_mask(t->row, t->end);
@@ -8519,7 +8528,8 @@ static inline bool dlpi_plain(const dlpi_worker *w, uint64_t pub, uint64_t own) 
 }
 
 /* Try to claim unit t->unit of batch t->b. own was read before. */
-static bool dlpi_claim(const dlpi_worker *w, const dlpi_unit *t, dlpi_sst *sst, uint64_t own) {
+static bool dlpi_claim(const dlpi_worker *w, const dlpi_unit *t, dlpi_stage_words *sst,
+                       uint64_t own) {
     uint64_t mine = dlpi_gen_word(t->b, (uint64_t)w->global + 1u);
     return dlpi_claim_take(&dlpi_own(w->p, sst)[t->unit], own, mine);
 }
@@ -8529,7 +8539,7 @@ static bool dlpi_find_in(dlpi_worker *w, uint64_t b, bool hints, dlpi_unit *t, b
     const dlp_pipe *p = w->p;
     uint32_t s = (uint32_t)(b % p->n_slots), n, u = 0, count, shift, from;
     uint64_t pub = dlpi_claim_head(&dlpi_slot_at(p, s)->pub); /* P1 <- P1 */
-    dlpi_sst *sst;
+    dlpi_stage_words *sst;
     *all_claimed = true;
     /* a guess that saves a line when slots go round in turn */
     if (dlpi_gen(pub) != (b & DLPI_GEN_MASK)) {
@@ -8537,7 +8547,7 @@ static bool dlpi_find_in(dlpi_worker *w, uint64_t b, bool hints, dlpi_unit *t, b
         pub = dlpi_claim_head(&dlpi_slot_at(p, s)->pub);        /* P1 <- P1 */
         if (dlpi_gen(pub) != (b & DLPI_GEN_MASK)) return false; /* the slot went on */
     }
-    sst = dlpi_sst_at(p, s, w->st);
+    sst = dlpi_stage_words_at(p, s, w->st);
     count = dlpi_pub_count(pub);
     shift = dlpi_pub_shift(pub);
     n = dlpi_is_item_stage(p, w->st) ? dlpi_units(count, shift) : 1u;
@@ -8574,10 +8584,10 @@ static inline bool dlpi_batch_mine(const dlpi_worker *w, uint64_t b) {
 /* Find and claim the oldest work of this stage. */
 static bool dlpi_find(dlpi_worker *w, dlpi_unit *t) {
     const dlp_pipe *p = w->p;
-    uint64_t rewind = dlpi_claim_rescans(&w->bell->rewind); /* R1 <- R1 */
+    uint64_t rescan = dlpi_claim_rescans(&w->bell->rescan); /* R1 <- R1 */
     /* T1 <- T1 */
     uint64_t tail = w->low == w->tail_seen ? dlpi_credit_seen(&p->ctl->tail) : w->tail_seen;
-    bool hints = rewind == w->rewind_seen, all;
+    bool hints = rescan == w->rescan_seen, all;
     if (!hints) tail = dlpi_credit_seen(&p->ctl->tail); /* T1 <- T1 */
     if (!hints || tail - w->low > p->ring) {
         uint64_t oldest = tail > p->ring ? tail - p->ring : 0;
@@ -8595,12 +8605,12 @@ static bool dlpi_find(dlpi_worker *w, dlpi_unit *t) {
         if (all && b == w->low) w->low = b + 1;
     }
     w->tail_seen = tail;
-    w->rewind_seen = rewind; /* only after a whole look without hints */
+    w->rescan_seen = rescan; /* only after a whole look without hints */
     return false;
 }
 
 /* Let batch b leave the last item stage if all of its rows are done. seen: ready, read before. */
-static bool dlpi_close_batch(const dlp_pipe *p, dlpi_sst *sst, uint64_t b, uint32_t count,
+static bool dlpi_close_batch(const dlp_pipe *p, dlpi_stage_words *sst, uint64_t b, uint32_t count,
                              uint64_t seen) {
     /* closed, and the slot may have gone on to a batch without rows */
     if (dlpi_ready_past(seen, b)) return false;
@@ -8612,7 +8622,7 @@ static bool dlpi_close_batch(const dlp_pipe *p, dlpi_sst *sst, uint64_t b, uint3
 
 /* Is the claim of unit t in stage st one that was given up again? */
 static bool dlpi_freed(const dlp_pipe *p, const dlpi_stage *st, const dlpi_unit *t) {
-    return dlpi_claim_was_freed(&dlpi_own(p, dlpi_sst_at(p, t->slot, st))[t->unit], t->b);
+    return dlpi_claim_was_freed(&dlpi_own(p, dlpi_stage_words_at(p, t->slot, st))[t->unit], t->b);
 }
 
 /* Batch t->b left the stage of w: show it to the next stage, or to the caller. ready was written.
@@ -8622,7 +8632,7 @@ static void dlpi_ready_wake(dlp_pipe *p, const dlpi_worker *w, const dlpi_unit *
     const dlpi_stage *next = w->st->work + 1 < p->n_work ? p->work[w->st->work + 1] : NULL;
     dlpi_unit whole = {t->b, t->slot, 0, 0, 0, false};
     if (next != NULL && dlpi_freed(p, next, &whole))
-        dlpi_claim_rescan(&p->bells[next->work].rewind); /* R1 -> R1 */
+        dlpi_claim_rescan(&p->bells[next->work].rescan); /* R1 -> R1 */
     dlpi_wake_next(p, w->st->work, t->b);
 }
 
@@ -8635,14 +8645,14 @@ static void dlpi_pass_items(dlpi_worker *w, const dlpi_unit *t, uint32_t done) {
     uint32_t mask = dlpi_unit_mask(t->row, t->end);
     if ((done & mask) != mask) return;
     /* R1 -> R1 */
-    if (dlpi_freed(p, next, t)) dlpi_claim_rescan(&p->bells[next->work].rewind);
+    if (dlpi_freed(p, next, t)) dlpi_claim_rescan(&p->bells[next->work].rescan);
     dlpi_wake_stage(p, next, t->b);
 }
 
 /* Set done bits. Whoever fills the last word of the last item stage closes the batch. */
 static void dlpi_complete(dlpi_worker *w, const dlpi_unit *t, uint32_t mask) {
     dlp_pipe *p = w->p;
-    dlpi_sst *sst = dlpi_sst_at(p, t->slot, w->st);
+    dlpi_stage_words *sst = dlpi_stage_words_at(p, t->slot, w->st);
     uint32_t i = t->row / DLPI_WORD_ROWS;
     uint32_t count = dlpi_slot_at(p, t->slot)->count, bits;
     uint64_t seen;
@@ -8668,32 +8678,33 @@ static uint64_t dlpi_own_redo(const dlpi_worker *w, uint64_t b) {
    the one behind it. The claims of the stages before carry our mark from before the first bit goes:
    who dies in between is known by his own claim, or, once that is freed, by the mark; and who
    recovers their last owner sees that they are no longer his. The first stage's is freed last, so
-   up to that store nobody can begin anew. */
+   up to that store nobody can begin again. */
 static void dlpi_rows_redo(const dlpi_worker *w, const dlpi_unit *t, uint32_t rows) {
     dlp_pipe *p = w->p;
     uint64_t freed = dlpi_own_freed(p, t->slot, t->b);
-    uint64_t *first = dlpi_own(p, dlpi_sst_at(p, t->slot, p->work[0]));
+    uint64_t *first = dlpi_own(p, dlpi_stage_words_at(p, t->slot, p->work[0]));
     for (int k = 0; k < w->st->work; k++) {
-        uint64_t *own = dlpi_own(p, dlpi_sst_at(p, t->slot, p->work[k]));
+        uint64_t *own = dlpi_own(p, dlpi_stage_words_at(p, t->slot, p->work[k]));
         dlpi_claim_mark(&own[t->unit], dlpi_own_redo(w, t->b));
     }
     for (int k = 0; k < w->st->work; k++) {
-        uint64_t *done = &dlpi_done(dlpi_sst_at(p, t->slot, p->work[k]))[t->row / DLPI_WORD_ROWS];
+        uint64_t *done =
+            &dlpi_done(dlpi_stage_words_at(p, t->slot, p->work[k]))[t->row / DLPI_WORD_ROWS];
         dlpi_gather_take_back(done, rows);
     }
     for (int k = 1; k <= w->st->work; k++) { /* ours is the last of these */
-        uint64_t *own = dlpi_own(p, dlpi_sst_at(p, t->slot, p->work[k]));
+        uint64_t *own = dlpi_own(p, dlpi_stage_words_at(p, t->slot, p->work[k]));
         dlpi_claim_free(&own[t->unit], freed);
     }
     dlpi_claim_free(&first[t->unit], freed);
-    dlpi_rewind(p, 0, w->st->work);
+    dlpi_rescan(p, 0, w->st->work);
 }
 
 /* Undo that batch b left stage k: no row of it is done, and its ready becomes that of the batch
    before, with another count, so that a closer that has read it cannot swap it. In this order: a
    closer finds ready past its batch, or rows missing. */
 static void dlpi_stage_undo(dlp_pipe *p, int k, uint32_t s, uint64_t b) {
-    dlpi_sst *sst = dlpi_sst_at(p, s, p->work[k]);
+    dlpi_stage_words *sst = dlpi_stage_words_at(p, s, p->work[k]);
     for (uint32_t i = 0; k < p->n_item_work && i < p->words_max; i++)
         dlpi_gather_take_back(&dlpi_done(sst)[i], UINT32_MAX);
     if (k + 1 >= p->n_item_work) dlpi_gather_undo(&sst->ready, b);
@@ -8711,7 +8722,7 @@ static int dlpi_redo_first(const dlp_pipe *p, const dlpi_stage *st, uint64_t pub
 }
 
 static void dlpi_own_set(dlp_pipe *p, int k, uint32_t s, uint64_t pub, uint64_t word) {
-    uint64_t *own = dlpi_own(p, dlpi_sst_at(p, s, p->work[k]));
+    uint64_t *own = dlpi_own(p, dlpi_stage_words_at(p, s, p->work[k]));
     for (uint32_t u = 0; u < dlpi_stage_units(p, k, pub); u++)
         dlpi_claim_free(&own[u], word); /* or a mark */
 }
@@ -8728,7 +8739,7 @@ static void dlpi_batch_redo(const dlpi_worker *w, uint32_t s, uint64_t b) {
     for (int k = first; k < w->st->work; k++) dlpi_stage_undo(p, k, s, b);
     for (int k = first + 1; k <= w->st->work; k++) dlpi_own_set(p, k, s, pub, freed);
     dlpi_own_set(p, first, s, pub, freed);
-    dlpi_rewind(p, first, w->st->work);
+    dlpi_rescan(p, first, w->st->work);
 }
 
 /* ---------------------------------------------------------------------------------------------
@@ -9130,7 +9141,7 @@ static inline bool dlpi_row_kept(const dlpi_worker *w) {
 }
 
 static inline bool dlpi_row_zeroed(const dlpi_worker *w) {
-    return w->st->work == 0 && !w->p->fetch->dataset.fills_rows;
+    return w->st->work == 0 && !w->p->fetch->dataset.writes_all_bytes;
 }
 
 /* The row begins as zeros, where fetch does not write all of it. */
@@ -9159,7 +9170,7 @@ static bool dlpi_row_extras(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
         DLPI_STORE_RLX(&w->wb->running, UINT64_C(0)); /* X2: no callback is to blame, if we die */
         if (p->keeper->ops->keeper->get(w, t, row)) return true;
         dlpi_bump(&w->wb->kept_misses, 1);
-        w->note.drew = 0;
+        w->note.used_random = 0;
     }
     if (p->items.any_ragged) dlpi_item_lengths(w, t, row);
     dlpi_row_zero(w);
@@ -9218,7 +9229,7 @@ static int dlpi_row_finish(dlpi_worker *w, const dlpi_unit *t, uint32_t row, boo
     dlpi_item_row(w, row);
     rc = lengths ? dlpi_row_lengths(w, t, row) : 0;
     if (DLPI_UNLIKELY(rc != 0)) return dlpi_row_wrong(w, t, row, rc);
-    if (dlpi_row_kept(w) && w->note.drew == 0) w->p->keeper->ops->keeper->put(w);
+    if (dlpi_row_kept(w) && w->note.used_random == 0) w->p->keeper->ops->keeper->put(w);
     return DLPI_ROW_DONE;
 }
 
@@ -9236,7 +9247,7 @@ __attribute__((noinline)) static int dlpi_row_try(dlpi_worker *w, const dlpi_uni
     if (DLPI_UNLIKELY(rec != 0)) it->attempt = dlpi_rec_tries(rec);
     if (DLPI_UNLIKELY(index >= p->fetch->dataset.n_items)) return dlpi_row_no_item(w, t, row);
     DLPI_STORE_RLX(&wb->current_position, position);
-    if (w->extras && dlpi_row_extras(w, t, row)) return DLPI_ROW_DONE;
+    if (w->has_extras && dlpi_row_extras(w, t, row)) return DLPI_ROW_DONE;
     DLPI_STORE_RLX(&wb->running, (uint64_t)t->slot << 32 | (row + 1u)); /* X2 to recovery */
     if (DLPI_UNLIKELY(rec != 0)) rc = dlpi_rec_verdict(w, t->slot, rec);
     if (DLPI_LIKELY(rc == 0)) {
@@ -9247,7 +9258,7 @@ __attribute__((noinline)) static int dlpi_row_try(dlpi_worker *w, const dlpi_uni
     }
     if (DLPI_UNLIKELY(rc != 0)) return dlpi_row_wrong(w, t, row, rc);
     lengths = dlpi_lengths_set(w);
-    if (DLPI_UNLIKELY(lengths || (w->extras && dlpi_row_kept(w))))
+    if (DLPI_UNLIKELY(lengths || (w->has_extras && dlpi_row_kept(w))))
         return dlpi_row_finish(w, t, row, lengths);
     return DLPI_ROW_DONE;
 }
@@ -9272,7 +9283,7 @@ static void dlpi_item_at(dlpi_worker *w, const dlpi_unit *t) {
     const dlpi_bslot *slot = dlpi_slot_at(p, t->slot);
     dlpi_item_slot(w, t->slot);
     w->mark = dlpi_slot_mark(slot);
-    w->extras = dlpi_row_has_extras(w);
+    w->has_extras = dlpi_row_has_extras(w);
     w->note.said = 0;                                   /* of a run before */
     DLPI_STORE_RLX(&w->wb->current_epoch, slot->epoch); /* for observers */
 }
@@ -9332,7 +9343,7 @@ static int dlpi_unit_row(dlpi_worker *w, const dlpi_unit *t, uint32_t row, uint3
 /* Work on a claimed unit of an item stage. */
 static void dlpi_unit_items(dlpi_worker *w, const dlpi_unit *t) {
     const dlp_pipe *p = w->p;
-    dlpi_sst *sst = dlpi_sst_at(p, t->slot, w->st);
+    dlpi_stage_words *sst = dlpi_stage_words_at(p, t->slot, w->st);
     uint32_t already = dlpi_gather_bits(dlpi_done(sst), t->row / DLPI_WORD_ROWS, t->b) &
                        dlpi_unit_mask(t->row, t->end);
     uint32_t mask = 0;
@@ -9758,8 +9769,8 @@ static int dlpi_batch_callback(dlpi_worker *w, const dlpi_unit *t) {
 /* Wait before a retry, in pieces: a stop ends it. */
 static void dlpi_batch_backoff(const dlpi_worker *w, uint64_t ns) {
     const uint64_t piece = 20000000;
-    for (; ns > piece && !dlpi_stopped(w->p); ns -= piece) dlpi_nap(piece);
-    if (!dlpi_stopped(w->p)) dlpi_nap(ns);
+    for (; ns > piece && !dlpi_stopped(w->p); ns -= piece) dlpi_sleep(piece);
+    if (!dlpi_stopped(w->p)) dlpi_sleep(ns);
 }
 
 /* Does this stage change the batch in place, so that half of a change may have been made? */
@@ -9785,15 +9796,17 @@ static void dlpi_batch_pauses(dlpi_worker *w, uint64_t ns) {
 /* How often batch b failed in this stage: a stage of batches has its done words for that.
    batch + 1 (56) | tries (8) */
 static uint32_t dlpi_batch_tries(const dlpi_worker *w, const dlpi_unit *t) {
-    uint64_t word = DLPI_LOAD_RLX(dlpi_done(dlpi_sst_at(w->p, t->slot, w->st))); /* X1: claimed */
+    /* X1: claimed */
+    uint64_t word = DLPI_LOAD_RLX(dlpi_done(dlpi_stage_words_at(w->p, t->slot, w->st)));
     return word >> 8 == t->b + 1 ? (uint32_t)word & 255u : 0;
 }
 
 static void dlpi_batch_failed(const dlpi_worker *w, const dlpi_unit *t, uint32_t tries) {
     dlpi_bslot *slot = dlpi_slot_at(w->p, t->slot);
     uint32_t all = dlpi_rec_tries(DLPI_LOAD_RLX(&slot->batch_rec)); /* X1: claimed */
-    DLPI_STORE_REL(dlpi_done(dlpi_sst_at(w->p, t->slot, w->st)), (t->b + 1) << 8 | tries); /* X1 */
-    DLPI_STORE_REL(&slot->batch_rec, dlpi_rec(0, all < 127 ? all + 1 : all, 0));           /* X1 */
+    /* X1 */
+    DLPI_STORE_REL(dlpi_done(dlpi_stage_words_at(w->p, t->slot, w->st)), (t->b + 1) << 8 | tries);
+    DLPI_STORE_REL(&slot->batch_rec, dlpi_rec(0, all < 127 ? all + 1 : all, 0)); /* X1 */
 }
 
 /* Run the callback once more, until it succeeds or its tries are used up. Returns 0 or the code of
@@ -9843,7 +9856,7 @@ static void dlpi_unit_batch(dlpi_worker *w, const dlpi_unit *t) {
     dlpi_bump(&w->wb->items, 1);
     dlpi_bump(&w->wb->bytes, p->batches.cell_bytes * slot->count);
     dlpi_clock_out(w, t->b, slot->epoch, 1);
-    ready = &dlpi_sst_at(p, t->slot, w->st)->ready;
+    ready = &dlpi_stage_words_at(p, t->slot, w->st)->ready;
     dlpi_gather_pass(ready, t->b); /* Y1 -> Y1 */
     dlpi_ready_wake(p, w, t);
 }
@@ -9893,7 +9906,7 @@ static bool dlpi_last_look(dlpi_worker *w, dlpi_unit *t) {
 /* Nobody wakes a worker that is retired or has no room for work: it looks often whether the pipe
    stops. */
 static void dlpi_worker_rest(const dlpi_worker *w, uint64_t ns) {
-    if (ns > 0 && !dlpi_stopped(w->p)) dlpi_nap(ns < DLPI_FULL_NS ? ns : DLPI_FULL_NS);
+    if (ns > 0 && !dlpi_stopped(w->p)) dlpi_sleep(ns < DLPI_FULL_NS ? ns : DLPI_FULL_NS);
 }
 
 /* Why no wake-up is lost: the word is read, then the bit is set, then the worker looks once more. A
@@ -9927,12 +9940,12 @@ static void dlpi_worker_sleep(dlpi_worker *w) {
     }
     woken = dlpi_sleepers_leave(bell, bit);
     if (woken && (found || dlpi_retired(w)) && w->st->w.dispatch != DLP_DISPATCH_BATCHES)
-        dlpi_ring(w->bell, (uint32_t)w->st->n_workers, 1);
+        dlpi_wake_some(w->bell, (uint32_t)w->st->n_workers, 1);
     if (found && w->st->ops->find != NULL) w->st->ops->run(w, &t);
 }
 
 /* Sleep until the tuner lets this worker work again: no bit in the mask, so that nobody rings it
-   for work, and a look round each second only. */
+   for work, and a check each second only. */
 static void dlpi_worker_park(dlpi_worker *w) {
     dlpi_sleepers *bell = &w->bell->bell[w->id / 32];
     dlpi_clock_stop(w);
@@ -10056,31 +10069,32 @@ static void *dlpi_thread_worker(void *arg) {
     return NULL;
 }
 
-/* Where there are consumers, the feeder also keeps their books, until they have all. Where there
+/* Where there are consumers, the scheduler also keeps their books, until they have all. Where there
    are none, the caller may seek back when all is fed. */
-static bool dlpi_feeder_step(dlp_pipe *p) {
+static bool dlpi_scheduler_step(dlp_pipe *p) {
     bool moved = p->share && dlpi_shm->keep(p);
-    return dlpi_feed(p, 1) > 0 || moved;
+    return dlpi_schedule(p, 1) > 0 || moved;
 }
 
-static bool dlpi_feeder_over(const dlp_pipe *p) {
-    return p->feed.ended && p->share != NULL && DLPI_LOAD_RLX(&p->share->over) != 0; /* H1 */
+static bool dlpi_scheduler_over(const dlp_pipe *p) {
+    return p->schedule.ended && p->share != NULL && DLPI_LOAD_RLX(&p->share->over) != 0; /* H1 */
 }
 
-static void *dlpi_thread_feeder(void *arg) {
+static void *dlpi_thread_scheduler(void *arg) {
     dlpi_worker *w = arg;
     dlp_pipe *p = w->p;
     dlpi_ctl *ctl = p->ctl;
     dlpi_thread_dress(w);
-    while (!dlpi_stopped(p) && !dlpi_feeder_over(p)) {
+    while (!dlpi_stopped(p) && !dlpi_scheduler_over(p)) {
         uint32_t word;
-        if (dlpi_feeder_step(p)) continue;
-        word = dlpi_event_count(&ctl->feeder_word); /* B1 <- B1 */
-        dlpi_sleeper_enter(&ctl->feeder_sleeps);    /* B1 -> B1 */
-        if (!dlpi_feeder_step(p) && !dlpi_stopped(p) && !dlpi_feeder_over(p))
-            dlpi_futex_wait(&ctl->feeder_word, word, UINT32_MAX, /* dead consumers ring no bell */
+        if (dlpi_scheduler_step(p)) continue;
+        word = dlpi_event_count(&ctl->scheduler_word); /* B1 <- B1 */
+        dlpi_sleeper_enter(&ctl->scheduler_sleeps);    /* B1 -> B1 */
+        if (!dlpi_scheduler_step(p) && !dlpi_stopped(p) && !dlpi_scheduler_over(p))
+            /* dead consumers ring no bell */
+            dlpi_futex_wait(&ctl->scheduler_word, word, UINT32_MAX,
                             p->share ? DLPI_SLEEP_NS / 2 : DLPI_SLEEP_NS, (int)ctl->shared);
-        dlpi_sleeper_leave(&ctl->feeder_sleeps); /* B1 */
+        dlpi_sleeper_leave(&ctl->scheduler_sleeps); /* B1 */
     }
     dlpi_thread_over(w);
     return NULL;
@@ -10155,7 +10169,7 @@ static void dlpi_held_note(const dlpi_death *why, bool ran, const dlpi_unit *t, 
     held->missing = missing;
 }
 
-static void dlpi_recover_unit(dlpi_worker *w, dlpi_unit *t, dlpi_sst *sst, uint64_t own,
+static void dlpi_recover_unit(dlpi_worker *w, dlpi_unit *t, dlpi_stage_words *sst, uint64_t own,
                               const dlpi_death *why) {
     dlp_pipe *p = w->p;
     uint32_t missing = dlpi_unit_missing(dlpi_done(sst), t), row;
@@ -10178,8 +10192,8 @@ static void dlpi_recover_unit(dlpi_worker *w, dlpi_unit *t, dlpi_sst *sst, uint6
         dlpi_rows_redo(w, t, missing);
 }
 
-static void dlpi_recover_batch(dlpi_worker *w, uint32_t s, uint64_t b, dlpi_sst *sst, uint64_t own,
-                               const dlpi_death *why) {
+static void dlpi_recover_batch(dlpi_worker *w, uint32_t s, uint64_t b, dlpi_stage_words *sst,
+                               uint64_t own, const dlpi_death *why) {
     dlp_pipe *p = w->p;
     dlpi_unit whole = {b, s, 0, 0, 0, false};
     uint32_t row;
@@ -10206,7 +10220,7 @@ static void dlpi_recover_redo(dlpi_worker *w, uint32_t s, uint64_t b, uint64_t p
     dlp_pipe *p = w->p;
     uint64_t mark = dlpi_own_redo(w, b);
     for (int k = w->st->work - 1; k >= dlpi_redo_first(p, w->st, pub); k--) {
-        uint64_t *own = dlpi_own(p, dlpi_sst_at(p, s, p->work[k]));
+        uint64_t *own = dlpi_own(p, dlpi_stage_words_at(p, s, p->work[k]));
         for (uint32_t u = 0; u < dlpi_stage_units(p, k, pub); u++)
             if (dlpi_claim_owner(&own[u]) == mark)
                 dlpi_claim_free(&own[u], dlpi_own_freed(p, s, b));
@@ -10222,8 +10236,8 @@ static void dlpi_recover_slot(dlpi_worker *w, uint32_t s, const dlpi_death *why)
     uint32_t count = dlpi_pub_count(pub), shift = dlpi_pub_shift(pub);
     bool items = dlpi_is_item_stage(p, w->st);
     uint32_t units = dlpi_stage_units(p, w->st->work, pub);
-    dlpi_sst *sst = dlpi_sst_at(p, s, w->st),
-             *last = dlpi_sst_at(p, s, p->work[p->n_item_work - 1]);
+    dlpi_stage_words *sst = dlpi_stage_words_at(p, s, w->st),
+                     *last = dlpi_stage_words_at(p, s, p->work[p->n_item_work - 1]);
     for (uint32_t u = 0; u < units; u++) {
         uint64_t own = dlpi_claim_owner(&dlpi_own(p, sst)[u]); /* O1 <- O1 */
         dlpi_unit t = {b, s, u, 0, 0, false};
@@ -10283,7 +10297,7 @@ dlpi_recover(dlpi_worker *w, const dlpi_death *why) {
     dlpi_sleepers_forget(&w->bell->bell[w->id / 32], 1u << w->id % 32); /* B1 */
     dlpi_running_forget(w);
     DLPI_STORE_RLX(&w->wb->current, UINT64_MAX); /* for observers */
-    dlpi_rewind(p, 0, p->n_work - 1);
+    dlpi_rescan(p, 0, p->n_work - 1);
     dlpi_wake_all(p);
 }
 
@@ -10497,7 +10511,8 @@ static void dlpi_attempt_over(dlpi_worker *w, dlpi_attempt *a, int rc) {
     }
     if (rc != DLP_ERR_KILLED && rc != DLP_ERR_DEADLINE) dlpi_attempt_load(w, a); /* else it is */
     if (rc == 0 && dlpi_lengths_set(w)) rc = dlpi_row_lengths(w, &t, a->row);
-    if (rc == 0 && w->p->keeper != NULL && a->note.drew == 0) w->p->keeper->ops->keeper->put(w);
+    if (rc == 0 && w->p->keeper != NULL && a->note.used_random == 0)
+        w->p->keeper->ops->keeper->put(w);
     if (rc != 0) what = dlpi_row_wrong(w, &t, a->row, rc);
     if (what == DLPI_ROW_DONE) {
         dlpi_attempt_done(w, a, dlpi_row_counts(w, &t));
@@ -10512,7 +10527,7 @@ static void dlpi_attempt_point(dlpi_worker *w, dlpi_attempt *a) {
     const dlp_pipe *p = w->p;
     a->message[0] = 0;
     a->errnum = 0;
-    a->note.drew = 0;
+    a->note.used_random = 0;
     memset(a->length, 0, sizeof a->length);
     dlpi_attempt_load(w, a);
     dlpi_attempt_item(w, a);
@@ -10612,7 +10627,7 @@ static void dlpi_attempt_at(dlpi_worker *w, const dlpi_unit *t) {
 /* A unit was claimed: an attempt has it now. */
 static void dlpi_attempt_take(dlpi_worker *w, const dlpi_unit *t) {
     dlpi_in_flight *fl = w->self;
-    uint32_t already = dlpi_gather_bits(dlpi_done(dlpi_sst_at(w->p, t->slot, w->st)),
+    uint32_t already = dlpi_gather_bits(dlpi_done(dlpi_stage_words_at(w->p, t->slot, w->st)),
                                         t->row / DLPI_WORD_ROWS, t->b);
     if (already >> t->row % DLPI_WORD_ROWS & 1u) return;
     if (t->plain)
@@ -10908,7 +10923,8 @@ static bool dlpi_in_flight_step(dlpi_worker *w) {
     }
     n = dlpi_in_flight_reap(w, back, code, dlpi_in_flight_patience(w));
     for (int i = 0; i < n; i++) dlpi_attempt_over(w, back[i], dlpi_item_returned(w, code[i]));
-    if (n == 0 && fl->n_out == 0) dlpi_nap(1000000); /* a source without room, and without items */
+    /* a source without room, and without items */
+    if (n == 0 && fl->n_out == 0) dlpi_sleep(1000000);
     return true;
 }
 
@@ -11020,7 +11036,7 @@ static int dlpi_dataset_check(dlp_pipe *p, const dlpi_stage *st, const dlp_fetch
         {DLPI_AT(dlpi_stage, dataset.stream), 0, 1, "0 or 1"},
         {DLPI_AT(dlpi_stage, dataset.n_items), 0, DLPI_MAX_ITEMS, "1..2^48"},
         {DLPI_AT(dlpi_stage, dataset.n_fields), 1, DLP_MAX_FIELDS, "1..16"},
-        {DLPI_AT(dlpi_stage, dataset.fills_rows), 0, 1, "0 or 1"},
+        {DLPI_AT(dlpi_stage, dataset.writes_all_bytes), 0, 1, "0 or 1"},
     };
     int rc;
     if (st->dataset.fetch == NULL && d->fetcher != DLP_FETCH_ASYNC)
@@ -11623,8 +11639,8 @@ static int dlpi_transfer_fail(dlp_pipe *p, dlpi_bslot *slot, const char *what, i
 static void dlpi_transfer_ready(dlpi_worker *w, uint32_t s, uint64_t b) {
     dlp_pipe *p = w->p;
     dlpi_bump(&w->wb->items, 1);
-    dlpi_gather_put(&dlpi_sst_at(p, s, w->st)->ready, b); /* Y1 -> Y1 */
-    dlpi_ring_caller(p->ctl, b);
+    dlpi_gather_put(&dlpi_stage_words_at(p, s, w->st)->ready, b); /* Y1 -> Y1 */
+    dlpi_wake_caller(p->ctl, b);
 }
 
 /* Bytes of a field to be copied. */
@@ -11747,7 +11763,7 @@ static bool dlpi_transfer_step(dlpi_worker *w) {
         bool taken = begun[b & (p->ring - 1)] != 0;
         if (!taken && dlpi_slot_mark(dlpi_slot_at(p, s)) != mark) break;
         /* Y1 <- Y1 */
-        if (!taken && dlpi_ready_is(dlpi_gather_ready(&dlpi_sst_at(p, s, up)->ready), b)) {
+        if (!taken && dlpi_ready_is(dlpi_gather_ready(&dlpi_stage_words_at(p, s, up)->ready), b)) {
             if (!dlpi_transfer_begin(w, s, b)) break;
             begun[b & (p->ring - 1)] = 1;
             moved = taken = true;
@@ -11789,7 +11805,7 @@ static void dlpi_transfer_freed(dlp_pipe *p, uint32_t s) {
     uint32_t buffer = dlpi_slot_at(p, s)->dbuf;
     if (buffer == DLPI_NO_SLOT || p->stay != NULL) return;
     dlpi_credit_done(dlpi_dev_slot(p, buffer), 0u); /* C2 -> C2 */
-    dlpi_ring(&p->bells[p->sink->work], 1, 1);
+    dlpi_wake_some(&p->bells[p->sink->work], 1, 1);
 }
 
 static uint64_t dlpi_transfer_buffers(const dlp_pipe *p) {
@@ -12078,7 +12094,7 @@ static void dlpi_state_books(dlp_pipe *p, const dlpi_state *s) {
     memcpy(p->after_source.at, s->sampler, sizeof p->after_source.at);
 }
 
-/* Where the feeder goes on. */
+/* Where the scheduler goes on. */
 static void dlpi_state_place(dlp_pipe *p, const dlpi_state *s, uint32_t life, dlpi_place *to) {
     to->epoch = s->epoch;
     to->batch = s->batch;
@@ -12172,7 +12188,7 @@ static int dlpi_state_take(dlp_pipe *p) {
     if (rc != DLP_OK) return dlpi_pipe_fail(p, &e);
     dlpi_state_books(p, &s);
     dlpi_state_place(p, &s, 0, &to);
-    return dlpi_feed_goto(p, &to) == DLP_OK ? DLP_OK : dlpi_pipe_fail(p, &p->ctl->error);
+    return dlpi_schedule_goto(p, &to) == DLP_OK ? DLP_OK : dlpi_pipe_fail(p, &p->ctl->error);
 }
 
 /* ---- how long an epoch is: for sources, which say of what ---- */
@@ -12279,9 +12295,9 @@ static uint64_t dlpi_keyed_item(dlpi_worker *w, uint32_t s, uint32_t row, uint64
 
 static const dlpi_source_ops dlpi_keyed_source = {
     .sizes = dlpi_keyed_sizes,
-    .rows = dlpi_feed_rows,
-    .fill = dlpi_feed_padding,
-    .seek = dlpi_feed_seek,
+    .rows = dlpi_schedule_rows,
+    .fill = dlpi_schedule_padding,
+    .seek = dlpi_schedule_seek,
     .indices = dlpi_keyed_indices,
     .item = dlpi_keyed_item,
 };
@@ -12357,7 +12373,7 @@ static int dlpi_lists_fail(dlp_pipe *p, const char *what, int64_t got) {
     dlpi_error_set(&e, DLP_ERR_CALLBACK, "sampler.batches", "%s returned %" PRId64 "%s%s", what,
                    got, why ? ": " : "", why ? why : "");
     dlpi_copy_text(e.stage, sizeof e.stage, p->sampler->name);
-    e.epoch = p->feed.epoch;
+    e.epoch = p->schedule.epoch;
     dlpi_ctl_fail(p, DLPI_FEEDER, &e);
     return DLP_ERR_CALLBACK;
 }
@@ -12366,7 +12382,7 @@ static int dlpi_lists_fail(dlp_pipe *p, const char *what, int64_t got) {
 static int dlpi_lists_next(dlp_pipe *p) {
     dlpi_lists *l = dlpi_lists_of(p);
     const dlp_batch_sampler *b = &p->sampler->sampler.batches;
-    int64_t n = b->next(b->user, p->feed.epoch, l->index, p->global_batch);
+    int64_t n = b->next(b->user, p->schedule.epoch, l->index, p->global_batch);
     if (n < 0 || (uint64_t)n > p->global_batch)
         return dlpi_lists_fail(p, "the batch sampler's next", n);
     for (int64_t i = 0; i < n; i++)
@@ -12388,9 +12404,9 @@ static int dlpi_lists_next(dlp_pipe *p) {
 static int dlpi_lists_begin(dlp_pipe *p) {
     dlpi_lists *l = dlpi_lists_of(p);
     const dlp_batch_sampler *b = &p->sampler->sampler.batches;
-    int rc = b->begin ? b->begin(b->user, p->feed.epoch) : 0;
+    int rc = b->begin ? b->begin(b->user, p->schedule.epoch) : 0;
     l->begun = true;
-    l->epoch = p->feed.epoch;
+    l->epoch = p->schedule.epoch;
     l->n = 0;
     if (rc != 0) return dlpi_lists_fail(p, "the batch sampler's begin", rc);
     return dlpi_lists_next(p);
@@ -12398,9 +12414,9 @@ static int dlpi_lists_begin(dlp_pipe *p) {
 
 static int dlpi_lists_rows(dlp_pipe *p, uint64_t *rows) {
     const dlpi_lists *l = dlpi_lists_of(p);
-    int rc = l->begun && l->epoch == p->feed.epoch ? DLP_OK : dlpi_lists_begin(p);
+    int rc = l->begun && l->epoch == p->schedule.epoch ? DLP_OK : dlpi_lists_begin(p);
     *rows = (uint64_t)l->n;
-    if (rc != DLP_OK || *rows > 0 || p->feed.in_epoch > 0) return rc;
+    if (rc != DLP_OK || *rows > 0 || p->schedule.in_epoch > 0) return rc;
     return dlpi_lists_fail(p, "the batch sampler's first next of an epoch", 0);
 }
 
@@ -12417,7 +12433,7 @@ static void dlpi_lists_fill(dlp_pipe *p, uint32_t s) {
 /* Go on from the saved bytes, or replay the epoch's lists. */
 static int dlpi_lists_seek(dlp_pipe *p, const dlpi_place *to) {
     dlpi_lists *l = dlpi_lists_of(p);
-    dlpi_feeder *f = &p->feed;
+    dlpi_scheduler *f = &p->schedule;
     const dlp_batch_sampler *b = &p->sampler->sampler.batches;
     int rc;
     l->begun = false;
@@ -12435,7 +12451,7 @@ static int dlpi_lists_seek(dlp_pipe *p, const dlpi_place *to) {
     }
     rc = dlpi_lists_begin(p);
     while (rc == DLP_OK && f->in_epoch < to->batch && l->n > 0)
-        rc = dlpi_feed_step(p, (uint64_t)l->n);
+        rc = dlpi_schedule_step(p, (uint64_t)l->n);
     if (rc == DLP_OK && f->in_epoch < to->batch)
         return dlpi_lists_fail(
             p, "the batch sampler ended the epoch before the saved state; its next", 0);
@@ -12498,22 +12514,25 @@ static const dlpi_stage_ops dlpi_lists_ops = {
 
    cell.state: ticket (39 bits) and what is with it. Tickets only grow.
 
-     CLOSED --feeder: OPEN--> OPEN --worker: a swap, its number--> ... --worker--> LOADED or FAILED
+     CLOSED --scheduler: OPEN--> OPEN --worker: a swap, its number--> ... --worker--> LOADED or
+     FAILED
        ^  ^                    |  ^                                 |                  |
-       |  +--feeder: a swap ---+  +-- failed, or dead: tried again -+                  |
-       +----------------------- feeder: no batch needs it any more --------------------+
+       |  +--scheduler: a swap ---+  +-- failed, or dead: tried again -+                  |
+       +----------------------- scheduler: no batch needs it any more --------------------+
 
    label  atomic            written by                    read by (partner)
-   Q1     cell.state        feeder: OPEN, CLOSED;         part workers before a claim; feeder, who
+   Q1     cell.state        scheduler: OPEN, CLOSED;         part workers before a claim; scheduler,
+   who
                             worker: claim, LOADED,        then reads the part, or shows it to item
                             FAILED; recovery: OPEN        workers with the batch (P1, T1)
-   Q2     ctl.source_moves  worker, after Q1; recovery    feeder (Q2): look again for a free cell;
+   Q2     ctl.source_moves  worker, after Q1; recovery    scheduler (Q2): look again for a free
+   cell;
                                                           before it sleeps, so behind B1
    B1     bell.mask, word   as everywhere
 
    Why a claim is right. The swap that puts a worker's number there IS the claim. It fails unless
    the word is that of the very ticket that was read, and open: after a cell was given to another
-   part its ticket is another. Fields of the cell are read behind the swap, and the feeder writes
+   part its ticket is another. Fields of the cell are read behind the swap, and the scheduler writes
    them only while the word is LOADED or FAILED, which no worker changes, or CLOSED, which it makes
    it by a swap that fails if a worker has come first. So while a worker's number stands there
    nobody but it writes fields or bytes. tests/model/model_parts.pml goes through all of this.
@@ -12522,10 +12541,10 @@ static const dlpi_stage_ops dlpi_lists_ops = {
    it OPEN again, and the next worker begins at the first byte: nobody reads bytes that are not
    LOADED. One that dies behind LOADED has done all but counting the load and waking: recovery
    counts one (Q2), and wakes everybody.
-   Why it can't stand still. When the feeder waits for a free cell for a part of batch k, each cell
-   that is not k's own belongs to batches before k. All parts of those are in cells, so they are
-   loaded and fed, they leave (workers never wait for a part), and their cells come free. So it is
-   enough that one batch's parts fit into the cells: dlpi_parts_need holds the worst case of them
+   Why it can't stand still. When the scheduler waits for a free cell for a part of batch k, each
+   cell that is not k's own belongs to batches before k. All parts of those are in cells, so they
+   are loaded and fed, they leave (workers never wait for a part), and their cells come free. So it
+   is enough that one batch's parts fit into the cells: dlpi_parts_need holds the worst case of them
    against queue_size before the start. */
 
 #define DLPI_PART_OPEN UINT32_C(0x1000000)
@@ -12535,7 +12554,8 @@ static const dlpi_stage_ops dlpi_lists_ops = {
 #define DLPI_PART_GUARD ((uint64_t)DLPI_DEBUG * 4096) /* before a part, which is aligned so */
 #define DLPI_PART_HINTS 64u
 
-/* A part cell, in region. The feeder writes it while nobody may load; who loads writes the rest. */
+/* A part cell, in region. The scheduler writes it while nobody may load; who loads writes the rest.
+   */
 typedef struct dlpi_pcell {
     uint64_t state; /* Q1 ticket (39), what is with it (25): see >>impl-parts */
     uint64_t part, first, items, epoch;
@@ -12544,7 +12564,7 @@ typedef struct dlpi_pcell {
     uint32_t rec;    /* tries, workers killed: as a row's */
     uint32_t killed_by;
     dlp_error error; /* of a load that failed */
-    uint64_t used;   /* batch fed last that needs it, + 1; feeder, for observers */
+    uint64_t used;   /* batch fed last that needs it, + 1; scheduler, for observers */
     uint8_t pad[(DLPI_LINE << 2) - 72 - sizeof(dlp_error)];
 } dlpi_pcell;
 
@@ -12552,7 +12572,7 @@ _Static_assert(sizeof(dlpi_pcell) == 4 * DLPI_LINE, "region layout");
 
 typedef struct dlpi_part_use { /* what the scheduler knows of a cell */
     uint64_t part, epoch;      /* whose need gave it its ticket; 0: sought since */
-    uint64_t until;            /* epochs from this one on want it loaded anew; UINT64_MAX: none */
+    uint64_t until;            /* epochs from this one on want it loaded again; UINT64_MAX: none */
     uint64_t need_epoch, need; /* the last batch known to need it */
     uint64_t used;             /* batch scheduled last that needs it, + 1 */
     uint64_t ticket;           /* 0: never given */
@@ -12618,7 +12638,7 @@ static int dlpi_parts_bounds(dlp_pipe *p, const dlpi_stage *st, const dlp_part_d
     dlpi_check_bounds(p, st->name, d, DLPI_ROWS(bounds));
     if (d->queue_size == 1) dlpi_bad(p, st->name, "queue_size", "0, or 2..4096", 1);
     if (d->workers.on_error == DLP_ON_ERROR_REPLACE)
-        dlpi_bad(p, st->name, "on_error", "DLP_ON_ERROR_RAISE or _SHORT for parts", 1);
+        dlpi_bad(p, st->name, "on_error", "DLP_ON_ERROR_RAISE or _DROP for parts", 1);
     if (d->load == NULL) dlpi_bad(p, st->name, "load", "a function", 0);
     if (d->items == NULL && d->count == NULL)
         dlpi_bad(p, st->name, "items", "n_parts counts, or count a function", 0);
@@ -12717,7 +12737,7 @@ static int dlpi_parts_sizes(dlp_pipe *p) {
 /* This rank's rows of global batch k of an epoch; returns the position of the first. */
 static uint64_t dlpi_parts_rows(const dlp_pipe *p, uint64_t k, uint32_t *count) {
     uint64_t at = k * p->global_batch, first;
-    bool cut = p->last == DLP_LAST_SHORT && p->samples - at < p->global_batch;
+    bool cut = p->last == DLP_LAST_PARTIAL && p->samples - at < p->global_batch;
     dlpi_rank_rows(p, cut ? p->samples - at : p->global_batch, &first, count);
     return at + first;
 }
@@ -12923,7 +12943,7 @@ static int dlpi_parts_seek(dlp_pipe *p, const dlpi_place *to) {
         else
             u->epoch = 0;
     }
-    return dlpi_feed_seek(p, to);
+    return dlpi_schedule_seek(p, to);
 }
 
 /* Batches that have left the last stage that may send rows back. */
@@ -12931,8 +12951,8 @@ static void dlpi_parts_leave(dlp_pipe *p) {
     dlpi_parts *q = dlpi_parts_of(p);
     uint64_t base = dlpi_credit_seen(&p->ctl->base); /* V1 <- V1 */
     if (q->left < base) q->left = base;              /* delivered: their slots may be others' */
-    for (; q->left < p->feed.published; q->left++) {
-        dlpi_sst *sst = dlpi_sst_at(p, dlpi_slot_of(p, q->left), p->rows_end);
+    for (; q->left < p->schedule.published; q->left++) {
+        dlpi_stage_words *sst = dlpi_stage_words_at(p, dlpi_slot_of(p, q->left), p->rows_end);
         if (!dlpi_ready_past(dlpi_gather_look(&sst->ready), q->left)) break; /* Y1 <- Y1 */
     }
 }
@@ -12941,9 +12961,9 @@ static void dlpi_parts_leave(dlp_pipe *p) {
    that has left the epoch wants the next one's first. */
 static dlpi_part_place dlpi_parts_now(dlp_pipe *p) {
     uint64_t cancel = DLPI_LOAD_RLX(&p->ctl->cancel); /* N1: a hint */
-    dlpi_part_place at = {p->feed.epoch, p->feed.in_epoch, 0, 0};
+    dlpi_part_place at = {p->schedule.epoch, p->schedule.in_epoch, 0, 0};
     at.loads = dlpi_credit_seen(&p->ctl->source_moves); /* Q2 <- Q2, B1 */
-    if (dlpi_mark_life(cancel) == p->feed.life && at.epoch < (cancel & DLPI_EPOCH_MASK)) {
+    if (dlpi_mark_life(cancel) == p->schedule.life && at.epoch < (cancel & DLPI_EPOCH_MASK)) {
         at.epoch = cancel & DLPI_EPOCH_MASK;
         at.batch = 0;
     }
@@ -12976,7 +12996,7 @@ static void dlpi_parts_ahead(dlp_pipe *p) {
     const dlpi_stage *st = p->source_stage;
     dlpi_part_place at;
     uint32_t fresh;
-    if (p->feed.ended) return;
+    if (p->schedule.ended) return;
     at = dlpi_parts_now(p);
     if (q->epoch < at.epoch || (q->epoch == at.epoch && q->batch < at.batch)) {
         q->epoch = at.epoch;
@@ -12987,16 +13007,16 @@ static void dlpi_parts_ahead(dlp_pipe *p) {
     q->stuck_at = at;
     if ((fresh = dlpi_parts_ask(p, &at)) == 0) return;
     if (st->w.num_workers == 0)
-        dlpi_ring_caller(p->ctl, UINT64_MAX);
+        dlpi_wake_caller(p->ctl, UINT64_MAX);
     else
-        dlpi_ring(&p->bells[st->work], (uint32_t)st->n_workers, fresh);
+        dlpi_wake_some(&p->bells[st->work], (uint32_t)st->n_workers, fresh);
 }
 
 /* Are all parts there that the present batch needs? If one is missing, and no batch is on its way,
    the consumer will wait for it. */
 static bool dlpi_parts_there(dlp_pipe *p, uint64_t rows) {
     dlpi_parts *q = dlpi_parts_of(p);
-    const dlpi_feeder *f = &p->feed;
+    const dlpi_scheduler *f = &p->schedule;
     uint64_t from, at;
     uint32_t count, place = 0;
     bool there = q->epoch > f->epoch || (q->epoch == f->epoch && q->batch > f->in_epoch);
@@ -13059,7 +13079,7 @@ static void dlpi_parts_fill(dlp_pipe *p, uint32_t s) {
     dlpi_bslot *slot = dlpi_slot_at(p, s);
     uint64_t *index = dlpi_slot_index(p, s);
     uint32_t place = 0;
-    dlpi_feed_padding(p, s);
+    dlpi_schedule_padding(p, s);
     for (uint32_t r = 0; r < slot->count; place++) {
         dlpi_piece x;
         uint32_t c, n;
@@ -13124,7 +13144,7 @@ static const dlpi_source_ops dlpi_parts_source = {
     .sizes = dlpi_parts_sizes,
     .slot_bytes = dlpi_parts_slot_bytes,
     .row_bytes = sizeof(dlp_part),
-    .rows = dlpi_feed_rows,
+    .rows = dlpi_schedule_rows,
     .ready = dlpi_parts_there,
     .fill = dlpi_parts_fill,
     .ahead = dlpi_parts_ahead,
@@ -13266,7 +13286,7 @@ static uint32_t dlpi_part_tries(dlpi_worker *w, uint32_t c, dlpi_pcell *cell) {
     }
 }
 
-/* Load the part of a cell that is ours, and tell the feeder. */
+/* Load the part of a cell that is ours, and tell the scheduler. */
 static void dlpi_part_run(dlpi_worker *w, const dlpi_unit *t) {
     dlp_pipe *p = w->p;
     dlpi_pcell *cell = dlpi_pcell_at(p, t->slot);
@@ -13284,7 +13304,7 @@ static void dlpi_part_run(dlpi_worker *w, const dlpi_unit *t) {
     dlpi_claim_done(&cell->state, dlpi_gen_word(t->b, what)); /* Q1 -> Q1, B1 */
     if (what == DLPI_PART_OPEN) return;     /* its time comes, and who sleeps first looks at it */
     dlpi_credit_add(&p->ctl->source_moves); /* Q2 -> Q2 */
-    dlpi_ring_scheduler(p);
+    dlpi_wake_scheduling(p);
 }
 
 /* What a dead part worker had: its part is loaded by another one. */
@@ -13388,7 +13408,7 @@ static const dlpi_stage_ops dlpi_parts_ops = {
               if they hardly worked at all
    What it takes for fewer (75 % of one less) and for more (85 %) is apart, so that at the same load
    one never follows from the other; should a worker be missed soon after it was retired, patience
-   is doubled. What a look saw is from before the change; so each change begins the counts anew. */
+   is doubled. What a look saw is from before the change; so each change begins the counts again. */
 
 #define DLPI_TUNE_EVERY_NS UINT64_C(100000000)
 #define DLPI_TUNE_PATIENCE 3u
@@ -13420,10 +13440,10 @@ static void dlpi_tune_set(dlp_pipe *p, dlpi_stage *st, int n, int reason, uint64
     DLPI_STORE_RLX(&rec->active, n);                  /* for observers */
     dlpi_tune_note(p, st, from, n, reason, now);
     if (n > from) {
-        dlpi_ring_parked(sb, (uint32_t)from, (uint32_t)n);
+        dlpi_wake_parked(sb, (uint32_t)from, (uint32_t)n);
     } else { /* a wake-up that a retired one has taken goes to somebody else */
-        for (int k = n; k < from; k++) dlpi_ring_worker(sb, (uint32_t)k);
-        dlpi_ring(sb, (uint32_t)st->n_workers, UINT32_MAX);
+        for (int k = n; k < from; k++) dlpi_wake_worker(sb, (uint32_t)k);
+        dlpi_wake_some(sb, (uint32_t)st->n_workers, UINT32_MAX);
     }
 }
 
@@ -13539,15 +13559,15 @@ static dlpi_stage *dlpi_final(const dlp_pipe *p) { return p->work[p->n_work - 1]
 
 static bool dlpi_ready(const dlp_pipe *p, uint64_t b, uint32_t s) {
     /* Y1 <- Y1 */
-    return dlpi_ready_is(dlpi_gather_ready(&dlpi_sst_at(p, s, dlpi_final(p))->ready), b);
+    return dlpi_ready_is(dlpi_gather_ready(&dlpi_stage_words_at(p, s, dlpi_final(p))->ready), b);
 }
 
 /* The batch to deliver now. Returns DLP_OK, DLP_EMPTY, or DLP_END when none will come. */
 static int dlpi_take(dlp_pipe *p, uint64_t *b, uint32_t *s) {
-    uint32_t over = dlpi_credit_closed(&p->ctl->fed_all); /* T1 <- T1: before tail */
-    uint64_t tail = dlpi_credit_seen(&p->ctl->tail);      /* T1 <- T1 */
+    uint32_t over = dlpi_credit_closed(&p->ctl->end_of_input); /* T1 <- T1: before tail */
+    uint64_t tail = dlpi_credit_seen(&p->ctl->tail);           /* T1 <- T1 */
     uint64_t mark;
-    if (p->base == tail) return over == dlpi_fed_word(p->life) ? DLP_END : DLP_EMPTY;
+    if (p->base == tail) return over == dlpi_scheduled_word(p->life) ? DLP_END : DLP_EMPTY;
     *b = p->base;
     *s = dlpi_slot_of(p, *b);
     if (dlpi_ready(p, *b, *s)) return DLP_OK;
@@ -13573,7 +13593,7 @@ static uint32_t dlpi_taken(dlp_pipe *p, uint64_t b, uint32_t flags) {
     dlpi_credit_publish_quiet(&ctl->base, p->base); /* V1 -> V1 */
     if (threaded) {
         dlpi_credit_publish(&ctl->delivered, DLPI_LOAD_RLX(&ctl->delivered) + 1); /* V1 -> V1, B1 */
-        dlpi_ring_feeder(ctl);
+        dlpi_wake_scheduler(ctl);
     } else {
         dlpi_credit_publish_quiet(&ctl->delivered,
                                   DLPI_LOAD_RLX(&ctl->delivered) + 1); /* V1 -> V1 */
@@ -13585,13 +13605,13 @@ static uint32_t dlpi_taken(dlp_pipe *p, uint64_t b, uint32_t flags) {
     return flags & ~(uint32_t)DLP_BATCH_LAST;
 }
 
-/* Give slot s back to the feeder. */
+/* Give slot s back to the scheduler. */
 static void dlpi_slot_free(dlp_pipe *p, uint32_t s) {
     dlpi_bslot *slot = dlpi_slot_at(p, s);
     if (p->sink) p->sink->ops->sink->freed(p, s);
     if (p->sampler->sampler.threaded) {
         dlpi_credit_done(&slot->used, 0u); /* C1 -> C1 */
-        dlpi_ring_feeder(p->ctl);
+        dlpi_wake_scheduler(p->ctl);
     } else {
         dlpi_credit_done_quiet(&slot->used); /* C1 -> C1 */
     }
@@ -13604,8 +13624,8 @@ static uint64_t dlpi_burst(const dlp_pipe *p) {
     return p->call_clock_every >= 32 && p->prefetch >= 8 ? p->prefetch / 4 : 1;
 }
 
-static void dlpi_feed_inline(dlp_pipe *p, uint64_t burst) {
-    if (!p->sampler->sampler.threaded && !dlpi_stopped(p)) dlpi_feed(p, burst);
+static void dlpi_schedule_inline(dlp_pipe *p, uint64_t burst) {
+    if (!p->sampler->sampler.threaded && !dlpi_stopped(p)) dlpi_schedule(p, burst);
 }
 
 /* Hand batch b in slot s to the caller. */
@@ -13630,7 +13650,7 @@ static void dlpi_deliver(dlp_pipe *p, uint64_t b, uint32_t s, dlp_batch **out) {
     DLPI_STORE_RLX(&ctl->epoch, batch->epoch);
     dlpi_bump(&ctl->items, batch->count);
     dlpi_bump(&ctl->bytes, bytes);
-    dlpi_feed_inline(p, dlpi_burst(p));
+    dlpi_schedule_inline(p, dlpi_burst(p));
     *out = batch;
 }
 
@@ -13694,9 +13714,9 @@ static int dlpi_deadline(dlp_pipe *p, uint64_t now) {
 static inline int dlpi_at_work(const dlp_pipe *p) { return p->n_threads + p->n_procs; }
 
 /* What the source waits for may have come while we were awake, and woken nobody: could it go on? */
-static bool dlpi_source_fed(dlp_pipe *p) {
+static bool dlpi_source_scheduled(dlp_pipe *p) {
     if (p->source->ready == NULL || p->sampler->sampler.threaded) return false;
-    return dlpi_feed(p, 1) > 0;
+    return dlpi_schedule(p, 1) > 0;
 }
 
 /* Sleep until the wanted batch may be there, at most ns. */
@@ -13710,7 +13730,7 @@ static void dlpi_caller_sleep(dlp_pipe *p, uint64_t ns) {
             if (due < ns) ns = due;
         }
     dlpi_sleeper_want(&ctl->want, want); /* B1 -> B1 */
-    if (dlpi_take(p, &b, &s) == DLP_EMPTY && !dlpi_inline_steps(p) && !dlpi_source_fed(p) &&
+    if (dlpi_take(p, &b, &s) == DLP_EMPTY && !dlpi_inline_steps(p) && !dlpi_source_scheduled(p) &&
         !dlpi_stopped(p) && !dlpi_error_due(ctl, false)) /* E1 <- E1, behind B1 */
         dlpi_futex_wait(&ctl->caller_word, word, UINT32_MAX, ns, (int)ctl->shared);
     dlpi_sleeper_want(&ctl->want, UINT64_C(0)); /* B1 */
@@ -13758,7 +13778,7 @@ static int dlpi_next_wait(dlp_pipe *p, uint64_t until, uint64_t *b, uint32_t *s)
     while ((rc = dlpi_take(p, b, s)) == DLP_EMPTY) {
         if (dlpi_stopped(p)) return DLP_STOPPED;
         if ((rc = dlpi_next_error(p, false)) != DLP_OK) return rc;
-        dlpi_feed_inline(p, 1);
+        dlpi_schedule_inline(p, 1);
         if (dlpi_inline_steps(p)) {
             if (until != 0 && until != UINT64_MAX && dlpi_now_ns() >= until &&
                 dlpi_take(p, b, s) == DLP_EMPTY) /* it may be ready since */
@@ -13804,7 +13824,7 @@ static void dlpi_trainer_waited(dlp_pipe *p, uint64_t from, uint64_t to) {
 static int dlpi_next_take(dlp_pipe *p, int timeout_ms, uint64_t *b, uint32_t *s) {
     int rc;
     uint64_t from, until = UINT64_MAX;
-    dlpi_feed_inline(p, dlpi_burst(p));
+    dlpi_schedule_inline(p, dlpi_burst(p));
     rc = dlpi_take(p, b, s);
     if (rc == DLP_OK) {
         if (p->calls_untimed + 1 < p->call_clock_every) {
@@ -13846,7 +13866,7 @@ static void dlpi_epoch_leave(dlp_pipe *p, uint64_t epoch) {
     p->after_epoch = epoch + 1;
     p->after_batch = p->after_position = 0;
     DLPI_STORE_SEQ(&p->ctl->cancel, dlpi_mark(p->life, epoch + 1)); /* N1 -> N1 */
-    dlpi_ring_all(p);
+    dlpi_wake_sleepers(p);
 }
 
 /* Go on behind a checked state. */
@@ -13859,8 +13879,8 @@ static void dlpi_seek(dlp_pipe *p, const dlpi_state *s) {
     dlpi_state_place(p, s, p->life, &p->place);
     pthread_mutex_unlock(&dlpi_place_lock);
     DLPI_STORE_SEQ(&p->ctl->cancel, dlpi_mark(p->life, 0)); /* N1 -> N1 */
-    dlpi_ring_all(p);
-    dlpi_feed_inline(p, 1);
+    dlpi_wake_sleepers(p);
+    dlpi_schedule_inline(p, 1);
 }
 
 /* The epoch has ended before batch b, in slot s. Returns DLP_OK: go on with the next epoch. */
@@ -13976,7 +13996,7 @@ typedef struct dlpi_split { /* what the stage keeps */
     dlp_chunk_fn load; /* from here what dlp_chunks_open was given */
     void *user;
     int preload; /* DLP_PRELOAD_NONE, _CPU, _DEVICE */
-    int fills_rows;
+    int writes_all_bytes;
     uint64_t per_epoch;          /* batches */
     uint32_t view_rows;          /* rows of this rank's full batch */
     uint32_t slot;               /* with the chunk that is being split, DLPI_NO_SLOT: none */
@@ -14133,7 +14153,7 @@ static bool dlpi_chunk_left(const dlp_pipe *p, uint32_t s) {
 /* The chunk that the scheduler's present batch is; it has a cell of its own. */
 static uint32_t dlpi_chunk_cell(dlp_pipe *p) {
     uint64_t c = 0;
-    dlpi_order_block(&dlpi_split_of(p)->scheduled, p->feed.epoch, p->feed.in_epoch, 1, &c);
+    dlpi_order_block(&dlpi_split_of(p)->scheduled, p->schedule.epoch, p->schedule.in_epoch, 1, &c);
     return (uint32_t)c;
 }
 
@@ -14184,7 +14204,7 @@ static int dlpi_load_run(dlpi_load_call *l, const dlp_item *it) {
     for (uint32_t f = 0; f < p->items.n; f++) {
         uint64_t bytes = dlpi_row_bytes(&p->items.at[f]);
         l->data[f] = (uint8_t *)it->data[f] + l->at * bytes;
-        if (!d->fills_rows) memset(l->data[f], 0, l->c.count * bytes);
+        if (!d->writes_all_bytes) memset(l->data[f], 0, l->c.count * bytes);
     }
     l->c.first = dlp_chunk_row(&l->c, 0);
     shown = l->c;
@@ -14248,9 +14268,9 @@ static int dlpi_chunk_fetch(void *user, dlp_item *it) {
         if (was & 1) return 0;
         if (was != 0 && was != key) {
             /* Y1 <- Y1: another batch loads it, unless that is gone */
-            uint64_t ready = dlpi_gather_ready(&dlpi_sst_at(p, other, p->work[0])->ready);
+            uint64_t ready = dlpi_gather_ready(&dlpi_stage_words_at(p, other, p->work[0])->ready);
             if (!dlpi_ready_past(ready, (was >> 16) - 1)) {
-                dlpi_nap(200000);
+                dlpi_sleep(200000);
                 continue;
             }
         }
@@ -14384,7 +14404,7 @@ static int dlpi_split_next(dlp_pipe *p, dlp_batch **out, int timeout_ms) {
         if (rc != DLP_OK) return rc;
         dlpi_taken(p, b, dlpi_slot_at(p, s)->flags);
         dlpi_split_take(p, s);
-        dlpi_feed_inline(p, 1);
+        dlpi_schedule_inline(p, 1);
     }
     *out = dlpi_split_view(p);
     if (c->at == c->views) {
@@ -14444,7 +14464,7 @@ static int dlpi_split_check(dlp_pipe *p, dlpi_stage *st) {
         {DLPI_AT(dlp_split_desc, chunk_rows), 1, DLPI_MAX_ITEMS, "1..2^48"},
         {DLPI_AT(dlp_split_desc, n_rows), 0, DLPI_MAX_ITEMS, "0..2^48"},
         {DLPI_AT(dlp_split_desc, batch_size), 1, 1 << 20, "1..1048576"},
-        {DLPI_AT(dlp_split_desc, last), 0, 1, "DLP_LAST_SHORT or DLP_LAST_DROP"},
+        {DLPI_AT(dlp_split_desc, last), 0, 1, "DLP_LAST_PARTIAL or DLP_LAST_DROP"},
         {DLPI_AT(dlp_split_desc, shuffle_rows), 0, 1, "0 or 1"},
         {DLPI_AT(dlp_split_desc, allow_uneven), 0, 1, "0 or 1"},
     };
@@ -14641,7 +14661,7 @@ static const dlpi_lender_ops dlpi_split_lender = {
 /* ---- for observers ---- */
 
 typedef struct dlpi_chunk_counts {
-    uint64_t per_epoch, fed;             /* chunks of the epoch fed last; of those, fed */
+    uint64_t per_epoch, scheduled;       /* chunks of the epoch fed last; of those, fed */
     uint64_t cpu_buffers, resident, out; /* out: slots not given back */
     uint64_t device_buffers, device_free;
     int32_t preload;
@@ -14673,8 +14693,8 @@ static bool dlpi_chunk_counted(const dlpi_words *words, dlpi_seen *s, uint64_t t
     if (!dlpi_chunk_record(words, s, x, &in_epoch_at, &used_at)) return false;
     if (tail > 0) {
         uint32_t slot = dlpi_seen_slot(s, tail - 1);
-        if (!dlpi_word_at(words, DLPI_REC_SLOTS, slot, in_epoch_at, 8, &x->fed)) return false;
-        x->fed++;
+        if (!dlpi_word_at(words, DLPI_REC_SLOTS, slot, in_epoch_at, 8, &x->scheduled)) return false;
+        x->scheduled++;
     }
     for (uint32_t slot = 0; slot < s->n_slots; slot++) {
         if (!dlpi_word_at(words, DLPI_REC_SLOTS, slot, used_at, 4, &used)) return false;
@@ -14720,7 +14740,7 @@ static bool dlpi_chunks_seen(const dlpi_words *words, dlpi_seen *s, int32_t stag
     c->preload = x.preload;
     c->cpu_buffers = x.cpu_buffers;
     c->per_epoch = x.per_epoch;
-    c->loadable = x.fed < x.per_epoch ? x.per_epoch - x.fed : 0;
+    c->loadable = x.scheduled < x.per_epoch ? x.per_epoch - x.scheduled : 0;
     used = c->cpu_loading + c->cpu_filled + ready;
     c->in_use = x.out > used ? x.out - used : 0;
     if (!transfer) c->cpu_filled += ready;
@@ -14958,10 +14978,10 @@ static int dlpi_open_end_order(dlp_pipe *p) {
                 "0 with a stream, whose end comes in order");
     dlpi_within(p, sampler, "batch_size", (int64_t)p->global_batch, p->world, 1 << 20,
                 "world_size or more with a stream: a rank without rows sees no end");
-    dlpi_within(p, p->batcher->name, "last", p->last, DLP_LAST_SHORT,
-                one ? DLP_LAST_DROP : DLP_LAST_SHORT,
-                one ? "DLP_LAST_SHORT or DLP_LAST_DROP with a stream"
-                    : "DLP_LAST_SHORT with a stream of several ranks, none of which knows "
+    dlpi_within(p, p->batcher->name, "last", p->last, DLP_LAST_PARTIAL,
+                one ? DLP_LAST_DROP : DLP_LAST_PARTIAL,
+                one ? "DLP_LAST_PARTIAL or DLP_LAST_DROP with a stream"
+                    : "DLP_LAST_PARTIAL with a stream of several ranks, none of which knows "
                       "whether the others' rows of a batch are there");
     return p->err.code;
 }
@@ -14972,7 +14992,7 @@ static int dlpi_open_end_check(dlp_pipe *p) {
     for (int i = 0; i < p->n_work; i++)
         if (p->work[i]->w.on_error == DLP_ON_ERROR_REPLACE)
             return dlpi_bad(p, p->work[i]->name, "on_error",
-                            "DLP_ON_ERROR_RAISE or _SHORT with a stream, "
+                            "DLP_ON_ERROR_RAISE or _DROP with a stream, "
                             "which knows no other item",
                             DLP_ON_ERROR_REPLACE);
     for (int i = 0; i < p->n_stages; i++)
@@ -15112,7 +15132,8 @@ static void dlpi_layout_slots(dlp_pipe *p) {
         uint64_t words =
             i < p->n_item_work ? (uint64_t)p->words_max + p->units_max : p->words_max + 1u;
         words = dlpi_times(words + (p->words_max > 1 ? 1 : 0), 8);
-        st->sst_offset = dlpi_take_bytes(&at, offsetof(dlpi_sst, words) + words, DLPI_LINE);
+        st->stage_words_offset =
+            dlpi_take_bytes(&at, offsetof(dlpi_stage_words, words) + words, DLPI_LINE);
     }
     at = dlpi_line_up(at);
     p->slot.index = dlpi_take_bytes(&at, words8, 1);
@@ -15526,7 +15547,7 @@ static uint64_t dlpi_view_hash(void) {
                                 offsetof(dlpi_wblock, max_ns),
                                 offsetof(dlpi_wblock, hist),
                                 offsetof(dlpi_wblock, pid),
-                                offsetof(dlpi_sst, ready),
+                                offsetof(dlpi_stage_words, ready),
                                 sizeof(dlpi_skip),
                                 sizeof(dlp_error),
                                 sizeof(dlp_trace_event),
@@ -15557,7 +15578,7 @@ static void dlpi_stage_describe(const dlpi_stage *st, dlpi_stage_rec *r) {
     r->n_workers = st->n_workers;
     r->num_workers = st->w.num_workers;
     r->unit_is_batch = st->ops->unit == DLPI_UNIT_BATCHES;
-    r->sst_offset = st->sst_offset;
+    r->stage_words_offset = st->stage_words_offset;
     r->in_flight = st->in_flight;
     r->active = st->tuned ? st->begin : st->n_workers;
     r->workers_min = st->tuned ? st->w.workers_min : 0;
@@ -15653,8 +15674,8 @@ static int dlpi_private_alloc(dlp_pipe *p) {
     p->out_fields = calloc((size_t)p->n_out * p->batches.n, sizeof *p->out_fields);
     p->ones = calloc(p->batch_rows, 1);
     p->held = calloc(p->n_out + p->n_slots * (size_t)DLPI_DEBUG, 1); /* and dlpi_poisoned */
-    p->feed.cells = calloc(p->prefetch, sizeof *p->feed.cells);
-    if (p->workers && p->out && p->out_fields && p->ones && p->held && p->feed.cells &&
+    p->schedule.cells = calloc(p->prefetch, sizeof *p->schedule.cells);
+    if (p->workers && p->out && p->out_fields && p->ones && p->held && p->schedule.cells &&
         dlpi_stages_alloc(p))
         return DLP_OK;
     errno = ENOMEM;
@@ -15662,7 +15683,8 @@ static int dlpi_private_alloc(dlp_pipe *p) {
 }
 
 static void dlpi_private_free(dlp_pipe *p) {
-    void *all[] = {p->workers, p->out, p->out_fields, p->ones, p->held, p->feed.cells, p->own_rows};
+    void *all[] = {p->workers,        p->out,     p->out_fields, p->ones, p->held,
+                   p->schedule.cells, p->own_rows};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) free(all[i]);
 }
 
@@ -15780,7 +15802,7 @@ static int dlpi_start_threads(dlp_pipe *p) {
         }
     }
     if (rc == DLP_OK && p->sampler->sampler.threaded)
-        rc = dlpi_thread_start(p, p->trainer, dlpi_thread_feeder);
+        rc = dlpi_thread_start(p, p->trainer, dlpi_thread_scheduler);
     return rc;
 }
 
@@ -15805,7 +15827,7 @@ static void dlpi_live_workers(dlp_pipe *p) {
 static int dlpi_live_init(dlp_pipe *p) {
     int rc;
     dlpi_live_point(p);
-    DLPI_STORE_SEQ(&p->can_ring, 1u);                                          /* S2 -> S2 */
+    DLPI_STORE_SEQ(&p->can_wake, 1u);                                          /* S2 -> S2 */
     if (DLPI_LOAD_SEQ(&p->stop_asked) != 0) DLPI_STORE_SEQ(&p->ctl->stop, 1u); /* S2 <- S2, S1 */
     p->ctl->shared = p->n_procs > 0 || p->share_bytes > 0;
     for (int i = 0; i < p->n_staffed; i++) {
@@ -15830,7 +15852,7 @@ static int dlpi_live_init(dlp_pipe *p) {
         slot->pub = dlpi_gen_word(DLPI_GEN_MASK, 0); /* of a batch long gone */
         slot->dbuf = DLPI_NO_SLOT;
         for (int i = 0; i < p->n_work; i++) {
-            uint64_t *words = dlpi_sst_at(p, s, p->work[i])->words;
+            uint64_t *words = dlpi_stage_words_at(p, s, p->work[i])->words;
             uint64_t n = i < p->n_item_work ? p->units_max : 1u;
             for (uint32_t k = 0; k < p->words_max; k++) words[k] = ~UINT64_C(0) << 32;
             for (uint64_t k = 0; k < n; k++)
@@ -15841,7 +15863,7 @@ static int dlpi_live_init(dlp_pipe *p) {
     }
     for (int i = 0; i < p->n_stages; i++)
         if (p->stages[i].ops->live != NULL) p->stages[i].ops->live(p, &p->stages[i]);
-    dlpi_feed_epoch(&p->feed, 0);
+    dlpi_schedule_epoch(&p->schedule, 0);
     if (p->d.resume && (rc = dlpi_state_take(p)) != DLP_OK) return rc;
     dlpi_guards_paint(p);
     dlpi_region_init(p);
@@ -15872,7 +15894,7 @@ static int dlpi_start(dlp_pipe *p) {
         if (st->ops->begin != NULL && (rc = st->ops->begin(p, st)) != DLP_OK) return rc;
     }
     if ((rc = dlpi_start_threads(p)) != DLP_OK) return rc;
-    dlpi_feed_inline(p, 1);
+    dlpi_schedule_inline(p, 1);
     return DLP_OK;
 }
 
@@ -15884,7 +15906,7 @@ static uint32_t dlpi_running(const dlp_pipe *p) {
 
 static void dlpi_stop_now(dlp_pipe *p) {
     DLPI_STORE_SEQ(&p->ctl->stop, 1u); /* S1 -> S1 */
-    dlpi_ring_all(p);
+    dlpi_wake_sleepers(p);
     if (p->shm) dlpi_shm->nudge(p);
 }
 
@@ -15897,7 +15919,7 @@ static bool dlpi_await_threads(dlp_pipe *p, uint64_t until) {
         if (now >= until) return false;
         if (until - now < ns) ns = until - now;
         dlpi_futex_wait(&p->live_word, word, UINT32_MAX, ns, 0);
-        dlpi_ring_all(p);
+        dlpi_wake_sleepers(p);
     }
     for (int i = 0; i <= p->n_workers; i++) {
         dlpi_worker *w = &p->workers[i];
@@ -15945,7 +15967,7 @@ static void dlpi_free(dlp_pipe *p) {
     if (p->alive) munmap(p->alive, 4096);
     if (p->memfd >= 0) close(p->memfd);
     if (p->budget_bytes) DLPI_ADD_SEQ(&p->d.budget->used_bytes, 0 - p->budget_bytes); /* M1 */
-    free(p->lent);
+    free(p->exported);
     dlpi_private_free(p);
     dlpi_selves_free(p);
     free(p);
@@ -15996,7 +16018,7 @@ static void dlpi_give_back(dlp_pipe *p, uint32_t s) {
         p->lender->ops->lender->drop(p, s);
     else
         dlpi_slot_free(p, s);
-    dlpi_feed_inline(p, dlpi_burst(p));
+    dlpi_schedule_inline(p, dlpi_burst(p));
 }
 
 /* ---------------------------------------------------------------------------------------------
@@ -16282,7 +16304,7 @@ typedef struct dlpi_sim {
     uint32_t prefetch, rows;
     double cpus;
     bool unordered;
-    uint64_t base, fed, taken, ended; /* batches; all before base are taken */
+    uint64_t base, scheduled, taken, ended; /* batches; all before base are taken */
     double now, wait_ns, cpu_ns;
     double use; /* cores in use */
     dlpi_sim_work trainer;
@@ -16398,8 +16420,9 @@ static bool dlpi_sim_complete(const dlpi_sim *m, const dlpi_sim_batch *b) {
 static bool dlpi_sim_begin(dlpi_sim *m, uint32_t k, dlpi_sim_work *w) {
     dlpi_sim_stage *g = &m->stage[k];
     if (g->low < m->base) g->low = m->base;
-    while (g->low < m->fed && dlpi_sim_at(m, g->low)->claimed[k] == dlpi_sim_units(m, k)) g->low++;
-    for (uint64_t i = g->low; i < m->fed; i++) {
+    while (g->low < m->scheduled && dlpi_sim_at(m, g->low)->claimed[k] == dlpi_sim_units(m, k))
+        g->low++;
+    for (uint64_t i = g->low; i < m->scheduled; i++) {
         dlpi_sim_batch *b = dlpi_sim_at(m, i);
         if (b->claimed[k] >= dlpi_sim_open(m, b, k)) continue;
         b->claimed[k]++;
@@ -16412,21 +16435,21 @@ static bool dlpi_sim_begin(dlpi_sim *m, uint32_t k, dlpi_sim_work *w) {
     return false;
 }
 
-static void dlpi_sim_feed(dlpi_sim *m) {
-    while (m->fed - m->taken < m->prefetch && m->fed - m->base < DLPI_SIM_BATCHES)
-        memset(dlpi_sim_at(m, m->fed++), 0, sizeof *m->batch);
+static void dlpi_sim_schedule(dlpi_sim *m) {
+    while (m->scheduled - m->taken < m->prefetch && m->scheduled - m->base < DLPI_SIM_BATCHES)
+        memset(dlpi_sim_at(m, m->scheduled++), 0, sizeof *m->batch);
 }
 
 /* The trainer wants a batch: takes one, or works for inline stages, the last first. */
 static void dlpi_sim_next(dlpi_sim *m) {
     dlpi_sim_stage *steps = &m->stage[m->n_stages];
-    for (uint64_t i = m->base; i < m->fed; i++) {
+    for (uint64_t i = m->base; i < m->scheduled; i++) {
         dlpi_sim_batch *b = dlpi_sim_at(m, i);
         if (!b->taken && dlpi_sim_complete(m, b)) {
             b->taken = true;
             m->taken++;
-            while (m->base < m->fed && dlpi_sim_at(m, m->base)->taken) m->base++;
-            dlpi_sim_feed(m);
+            while (m->base < m->scheduled && dlpi_sim_at(m, m->base)->taken) m->base++;
+            dlpi_sim_schedule(m);
             m->trainer.stage = m->n_stages;
             m->trainer.end = steps->clock;
             if (steps->times.mean > 0) m->trainer.end += dlpi_sim_draw(&steps->times, 77);
@@ -16669,7 +16692,7 @@ DLPDEF int dlp_stats_predict(const dlp_stats *measured, const dlp_predict_desc *
     batches = dlpi_sim_batches(&m);
     warm = batches / 4;
     dlpi_sim_runs(&m, batches);
-    dlpi_sim_feed(&m);
+    dlpi_sim_schedule(&m);
     dlpi_sim_dispatch(&m);
     while (m.ended < batches) {
         uint64_t before = m.ended;
@@ -17540,10 +17563,10 @@ DLPDEF int dlp_pipe_release_after(dlp_pipe *p, dlp_batch *batch, void *stream, d
    then on whoever takes the count to zero gives back. All of that under one lock, which nobody
    holds while a callback or a device runs. */
 
-typedef struct dlpi_lent {
-    uint32_t tensors; /* not yet deleted */
-    uint32_t lent;    /* 1: the batch goes back by its tensors */
-} dlpi_lent;
+typedef struct dlpi_exported {
+    uint32_t tensors;  /* not yet deleted */
+    uint32_t exported; /* 1: the batch goes back by its tensors */
+} dlpi_exported;
 
 typedef struct dlpi_export {
     union {
@@ -17567,63 +17590,63 @@ _Static_assert(sizeof(dlp_managed_tensor_v1) == 80 &&
                    offsetof(dlp_managed_tensor_v1, dl_tensor) == 32,
                "DLManagedTensorVersioned of dlpack.h");
 
-static pthread_mutex_t dlpi_lent_lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_mutex_t dlpi_exported_lock = PTHREAD_MUTEX_INITIALIZER;
 
 /* A batch goes back to a pipe that is closed; under the lock. Returns whether it was the last. */
-static bool dlpi_lent_drop(dlp_pipe *p, uint32_t s) {
-    p->lent[s].lent = 0;
+static bool dlpi_exported_drop(dlp_pipe *p, uint32_t s) {
+    p->exported[s].exported = 0;
     p->held[s] = 0;
     return --p->n_held == 0;
 }
 
 /* Is batch s, if it was lent, free? It is the caller's again then. */
-static bool dlpi_lent_back(dlp_pipe *p, uint32_t s) {
+static bool dlpi_exported_back(dlp_pipe *p, uint32_t s) {
     bool back;
-    pthread_mutex_lock(&dlpi_lent_lock);
-    back = p->lent[s].lent && p->lent[s].tensors == 0;
-    if (back) p->lent[s].lent = 0;
-    pthread_mutex_unlock(&dlpi_lent_lock);
-    if (back) p->n_lent--;
+    pthread_mutex_lock(&dlpi_exported_lock);
+    back = p->exported[s].exported && p->exported[s].tensors == 0;
+    if (back) p->exported[s].exported = 0;
+    pthread_mutex_unlock(&dlpi_exported_lock);
+    if (back) p->n_exported--;
     return back;
 }
 
 /* Give back what has no more tensors. */
-static void dlpi_lent_sweep(dlp_pipe *p) {
-    uint32_t left = p->n_lent;
+static void dlpi_exported_sweep(dlp_pipe *p) {
+    uint32_t left = p->n_exported;
     for (uint32_t s = 0; left > 0; s++) {
-        if (p->lent[s].lent == 0) continue; /* before close only the caller writes it */
+        if (p->exported[s].exported == 0) continue; /* before close only the caller writes it */
         left--;
-        if (dlpi_lent_back(p, s)) dlpi_give_back(p, s);
+        if (dlpi_exported_back(p, s)) dlpi_give_back(p, s);
     }
 }
 
 /* dlp_pipe_release, where batches have been lent. */
-static int dlpi_lent_release(dlp_pipe *p, uint32_t s) {
+static int dlpi_exported_release(dlp_pipe *p, uint32_t s) {
     bool last;
-    if (!p->lent_closed) { /* written by the caller */
-        if (!p->lent[s].lent) dlpi_give_back(p, s);
-        dlpi_lent_sweep(p);
+    if (!p->exported_closed) { /* written by the caller */
+        if (!p->exported[s].exported) dlpi_give_back(p, s);
+        dlpi_exported_sweep(p);
         return DLP_OK;
     }
-    pthread_mutex_lock(&dlpi_lent_lock);
-    last = p->lent[s].lent == 0 && dlpi_lent_drop(p, s);
-    pthread_mutex_unlock(&dlpi_lent_lock);
+    pthread_mutex_lock(&dlpi_exported_lock);
+    last = p->exported[s].exported == 0 && dlpi_exported_drop(p, s);
+    pthread_mutex_unlock(&dlpi_exported_lock);
     if (last) dlpi_free(p);
     return DLP_OK;
 }
 
 /* dlp_pipe_close, where batches have been lent: those that still are keep the pipe. */
-static int dlpi_lent_close(dlp_pipe *p) {
+static int dlpi_exported_close(dlp_pipe *p) {
     bool last;
     int rc;
-    dlpi_lent_sweep(p);
+    dlpi_exported_sweep(p);
     if ((rc = dlpi_shut(p)) != DLP_OK) return rc;
-    pthread_mutex_lock(&dlpi_lent_lock);
-    p->lent_closed = 1;
+    pthread_mutex_lock(&dlpi_exported_lock);
+    p->exported_closed = 1;
     for (uint32_t s = 0; s < p->n_out; s++)
-        if (p->lent[s].lent && p->lent[s].tensors == 0) dlpi_lent_drop(p, s);
+        if (p->exported[s].exported && p->exported[s].tensors == 0) dlpi_exported_drop(p, s);
     last = p->n_held == 0;
-    pthread_mutex_unlock(&dlpi_lent_lock);
+    pthread_mutex_unlock(&dlpi_exported_lock);
     if (last) dlpi_free(p);
     return DLP_OK;
 }
@@ -17633,9 +17656,10 @@ static void dlpi_export_free(dlpi_export *x) {
     dlp_pipe *p = x->p; /* lives at least as long as its tensors */
     bool last = false;
     if (!dlpi_forked(p)) {
-        pthread_mutex_lock(&dlpi_lent_lock);
-        if (--p->lent[x->slot].tensors == 0 && p->lent_closed) last = dlpi_lent_drop(p, x->slot);
-        pthread_mutex_unlock(&dlpi_lent_lock);
+        pthread_mutex_lock(&dlpi_exported_lock);
+        if (--p->exported[x->slot].tensors == 0 && p->exported_closed)
+            last = dlpi_exported_drop(p, x->slot);
+        pthread_mutex_unlock(&dlpi_exported_lock);
     }
     if (last) dlpi_free(p);
     free(x);
@@ -17681,16 +17705,16 @@ static int dlpi_export_new(dlp_pipe *p, const dlp_batch *batch, int field, dlpi_
     s = (uint32_t)(uintptr_t)batch->internal;
     if (s >= p->n_out || batch != &p->out[s] || !p->held[s]) return DLP_ERR_ARG;
     if (field < 0 || (uint32_t)field >= batch->n_fields) return DLP_ERR_ARG;
-    if (p->lent == NULL && (p->lent = calloc(p->n_out, sizeof *p->lent)) == NULL)
+    if (p->exported == NULL && (p->exported = calloc(p->n_out, sizeof *p->exported)) == NULL)
         return DLP_ERR_MEMORY;
     if ((x = calloc(1, sizeof *x)) == NULL) return DLP_ERR_MEMORY;
     x->p = p;
     x->slot = s;
-    pthread_mutex_lock(&dlpi_lent_lock);
-    p->n_lent += p->lent[s].lent == 0;
-    p->lent[s].lent = 1;
-    p->lent[s].tensors++;
-    pthread_mutex_unlock(&dlpi_lent_lock);
+    pthread_mutex_lock(&dlpi_exported_lock);
+    p->n_exported += p->exported[s].exported == 0;
+    p->exported[s].exported = 1;
+    p->exported[s].tensors++;
+    pthread_mutex_unlock(&dlpi_exported_lock);
     *out = x;
     return DLP_OK;
 }
@@ -17724,8 +17748,9 @@ DLPDEF int dlp_batch_dlpack_v1(dlp_pipe *p, dlp_batch *batch, int field,
    A worker has in_flight records (dlpi_file). One is free; or at work: opened, measured, read until
    it has its bytes; or over, in the order in which they came to an end; settled, by the driver, it
    is free again. One at work is with the kernel (each has one entry in the ring at most, so that
-   neither of its queues can overflow), or with a thread of the crew. What goes wrong is kept in the
-   record as a number, and put into words when it is settled: only the driver may speak of an item.
+   neither of its queues can overflow), or with a thread of the fetch_threads. What goes wrong is
+   kept in the record as a number, and put into words when it is settled: only the driver may speak
+   of an item.
 
    The kernel writes into rows only as long as the process lives: buffered reads copy in the context
    of one of its threads. And worker_exit waits until no request is left, for the rows' sake.
@@ -17734,7 +17759,8 @@ DLPDEF int dlp_batch_dlpack_v1(dlp_pipe *p, dlp_batch *batch, int field,
      IO1    driver: tail of submissions       the kernel, in io_uring_enter
      IO2    the kernel: tail of completions   driver; the entries before it are written
      IO3    driver: head of completions       the kernel: room again
-     IO4    crew: a file is over              driver, before it sleeps: one more is in the list */
+     IO4    fetch_threads: a file is over              driver, before it sleeps: one more is in the
+     list */
 
 enum { DLPI_FILES_MOST = 256 };
 
@@ -17799,7 +17825,7 @@ typedef struct dlpi_uring {
 struct dlp_files {
     dlp_files_desc d;
     dlp_dataset dataset; /* what wire gives a fetch stage */
-    int asked;           /* for async: workers make a ring or a crew */
+    int asked;           /* for async: workers make a ring or a fetch_threads */
     uint32_t users;      /* U2: workers of this process */
     uint64_t capacity;   /* most bytes of an item */
     uint64_t unit;       /* bytes of a row of field 0; of all of it, if that is not ragged */
@@ -17818,11 +17844,11 @@ typedef struct dlpi_files_worker {
     pthread_cond_t work;  /* there is something to do, or to end */
     pthread_cond_t room;  /* a record is free */
     dlpi_files_list free, todo, over;
-    int at_work;        /* todo's, and those that the ring or the crew has */
+    int at_work;        /* todo's, and those that the ring or the fetch_threads has */
     int stop, waits;    /* the driver sleeps */
     uint32_t over_word; /* IO4 */
-    int n_crew;
-    pthread_t *crew; /* [in_flight] */
+    int n_fetch_threads;
+    pthread_t *fetch_threads; /* [in_flight] */
 } dlpi_files_worker;
 
 static void dlpi_files_put(dlpi_files_list *l, dlpi_file *q) {
@@ -18215,7 +18241,7 @@ static void dlpi_files_ring_drain(dlpi_files_worker *w) {
 
 /* ---- files by threads ---- */
 
-static void *dlpi_files_crew_thread(void *arg) {
+static void *dlpi_files_fetch_threads_thread(void *arg) {
     dlpi_files_worker *w = arg;
     dlpi_file *q;
     pthread_mutex_lock(&w->lock);
@@ -18234,7 +18260,7 @@ static void *dlpi_files_crew_thread(void *arg) {
     return NULL;
 }
 
-static void dlpi_files_crew_begin(dlpi_files_worker *w, dlpi_file *q) {
+static void dlpi_files_fetch_threads_begin(dlpi_files_worker *w, dlpi_file *q) {
     pthread_mutex_lock(&w->lock);
     w->at_work++;
     dlpi_files_put(&w->todo, q);
@@ -18242,7 +18268,7 @@ static void dlpi_files_crew_begin(dlpi_files_worker *w, dlpi_file *q) {
     pthread_mutex_unlock(&w->lock);
 }
 
-static void dlpi_files_crew_wait(dlpi_files_worker *w, uint64_t ns) {
+static void dlpi_files_fetch_threads_wait(dlpi_files_worker *w, uint64_t ns) {
     uint32_t word = dlpi_event_count(&w->over_word); /* IO4 <- IO4: before the list */
     pthread_mutex_lock(&w->lock);
     w->waits = w->over.first == NULL;
@@ -18253,23 +18279,24 @@ static void dlpi_files_crew_wait(dlpi_files_worker *w, uint64_t ns) {
     pthread_mutex_unlock(&w->lock);
 }
 
-static void dlpi_files_crew_end(dlpi_files_worker *w) {
+static void dlpi_files_fetch_threads_end(dlpi_files_worker *w) {
     pthread_mutex_lock(&w->lock);
     w->stop = 1;
     pthread_cond_broadcast(&w->work);
     pthread_mutex_unlock(&w->lock);
-    for (int i = 0; i < w->n_crew; i++) pthread_join(w->crew[i], NULL);
-    w->n_crew = 0;
+    for (int i = 0; i < w->n_fetch_threads; i++) pthread_join(w->fetch_threads[i], NULL);
+    w->n_fetch_threads = 0;
 }
 
 /* Returns 0 if there is one thread at least, or errno. */
-static int dlpi_files_crew_start(dlpi_files_worker *w) {
+static int dlpi_files_fetch_threads_start(dlpi_files_worker *w) {
     int rc = 0;
-    while (w->n_crew < w->files->d.in_flight && rc == 0) {
-        rc = pthread_create(&w->crew[w->n_crew], NULL, dlpi_files_crew_thread, w);
-        if (rc == 0) w->n_crew++;
+    while (w->n_fetch_threads < w->files->d.in_flight && rc == 0) {
+        rc = pthread_create(&w->fetch_threads[w->n_fetch_threads], NULL,
+                            dlpi_files_fetch_threads_thread, w);
+        if (rc == 0) w->n_fetch_threads++;
     }
-    return w->n_crew > 0 ? 0 : rc;
+    return w->n_fetch_threads > 0 ? 0 : rc;
 }
 
 /* ---- what a pipe calls ---- */
@@ -18328,7 +18355,7 @@ static int dlpi_files_submit(void *user, void *worker_state, dlp_item *item) {
         dlpi_files_ring_begin(w, q);
         return 0;
     }
-    dlpi_files_crew_begin(w, q);
+    dlpi_files_fetch_threads_begin(w, q);
     return 0;
 }
 
@@ -18363,10 +18390,10 @@ static void dlpi_files_wait(dlpi_files_worker *w, uint64_t ns) {
         if (w->at_work > (int)w->uring.queued)
             dlpi_uring_wait(&w->uring, (int)(ns / 1000000u) + 1);
         else
-            dlpi_nap(1000000); /* the kernel is short of memory for requests */
+            dlpi_sleep(1000000); /* the kernel is short of memory for requests */
         return;
     }
-    dlpi_files_crew_wait(w, ns);
+    dlpi_files_fetch_threads_wait(w, ns);
 }
 
 static int dlpi_files_reap(void *user, void *worker_state, dlp_item **done, int *code, int max,
@@ -18402,7 +18429,7 @@ static void dlpi_files_worker_free(dlpi_files_worker *w) {
     }
     free(w->memory);
     free(w->file);
-    free(w->crew);
+    free(w->fetch_threads);
     free(w);
 }
 
@@ -18411,8 +18438,8 @@ static dlpi_files_worker *dlpi_files_worker_new(dlp_files *f) {
     dlpi_files_worker *w = calloc(1, sizeof *w);
     if (w == NULL) return NULL;
     w->file = calloc(n, sizeof *w->file);
-    w->crew = calloc(n, sizeof *w->crew);
-    if (w->file == NULL || w->crew == NULL ||
+    w->fetch_threads = calloc(n, sizeof *w->fetch_threads);
+    if (w->file == NULL || w->fetch_threads == NULL ||
         posix_memalign(&w->memory, 64, (size_t)dlpi_times(n, stride)) != 0) {
         dlpi_files_worker_free(w);
         return NULL;
@@ -18435,7 +18462,7 @@ static dlpi_files_worker *dlpi_files_worker_new(dlp_files *f) {
 
 /* Nothing of ours is left with the kernel or a thread, and no file open. */
 static void dlpi_files_worker_stop(dlpi_files_worker *w) {
-    dlpi_files_crew_end(w);
+    dlpi_files_fetch_threads_end(w);
     if (w->uring.fd >= 0) dlpi_files_ring_drain(w);
     for (int i = 0; i < w->files->d.in_flight; i++) dlpi_file_close(&w->file[i]);
 }
@@ -18446,7 +18473,7 @@ static int dlpi_files_worker_init(void *user, int worker, void **state) {
     int rc = w ? 0 : ENOMEM;
     if (rc == 0 && f->asked)
         if (!f->ring || dlpi_uring_open(&w->uring, (uint32_t)f->d.in_flight) != 0)
-            rc = dlpi_files_crew_start(w);
+            rc = dlpi_files_fetch_threads_start(w);
     if (rc == 0 && f->d.worker_init) rc = f->d.worker_init(f->d.user, worker, &w->state);
     if (rc == 0) {
         *state = w;
@@ -18536,7 +18563,8 @@ DLPDEF void dlp_files_wire(dlp_files *f, dlp_fetch_desc *fetch) {
     f->dataset = (dlp_dataset){.n_items = f->d.n_items,
                                .fields = f->d.fields,
                                .n_fields = f->d.n_fields,
-                               .fills_rows = f->d.fills_rows || (f->d.direct && f->d.n_fields == 1),
+                               .writes_all_bytes =
+                                   f->d.writes_all_bytes || (f->d.direct && f->d.n_fields == 1),
                                .fetch = dlpi_files_fetch,
                                .user = f};
     f->asked = 1;
@@ -19483,7 +19511,7 @@ DLPDEF void dlp_tokens_wire(dlp_tokens *t, dlp_dataset *dataset, dlp_workers_des
     dataset->n_items = t->info.n_items;
     dataset->fields = &t->field;
     dataset->n_fields = 1;
-    dataset->fills_rows = 1;
+    dataset->writes_all_bytes = 1;
     dataset->fetch = dlpi_tokens_fetch;
     dataset->user = t;
     dataset->stream = 0;
@@ -20362,7 +20390,7 @@ DLPDEF void dlp_arrays_wire(dlp_arrays *a, dlp_dataset *dataset, dlp_workers_des
     dataset->n_items = a->info.n_items;
     dataset->fields = a->fields;
     dataset->n_fields = a->info.n_fields;
-    dataset->fills_rows = 1;
+    dataset->writes_all_bytes = 1;
     dataset->fetch = dlpi_arrays_fetch;
     dataset->user = a;
     dataset->stream = 0;
@@ -20707,7 +20735,7 @@ DLPDEF int dlp_pipe_next_timeout(dlp_pipe *p, dlp_batch **out, int timeout_ms) {
     if (!p->started || p->closing) return DLP_ERR_STATE;
     if (dlpi_forked(p)) return DLP_ERR_FORKED;
     if (p->share != NULL && p->share->serve_only) return DLP_ERR_STATE; /* consumers have all */
-    if (p->lent) dlpi_lent_sweep(p);
+    if (p->exported) dlpi_exported_sweep(p);
     if (p->err.code != 0) return p->err.code;
     if (dlpi_stopped(p)) return DLP_STOPPED;
     if (p->n_held >= p->max_held) return dlpi_held_fail(p);
@@ -20726,7 +20754,7 @@ DLPDEF int dlp_pipe_release(dlp_pipe *p, dlp_batch *batch) {
     if (dlpi_forked(p)) return DLP_ERR_FORKED;
     s = (uint32_t)(uintptr_t)batch->internal;
     if (s >= p->n_out || batch != &p->out[s] || !p->held[s]) return DLP_ERR_ARG;
-    if (p->lent) return dlpi_lent_release(p, s);
+    if (p->exported) return dlpi_exported_release(p, s);
     dlpi_give_back(p, s);
     return DLP_OK;
 }
@@ -20740,7 +20768,7 @@ DLPDEF int dlp_pipe_next_epoch(dlp_pipe *p) {
     p->epoch_end_due = 0;
     if (!p->epoch_open) return DLP_OK;
     dlpi_epoch_leave(p, p->epoch_now);
-    dlpi_feed_inline(p, 1);
+    dlpi_schedule_inline(p, 1);
     return DLP_OK;
 }
 
@@ -20805,7 +20833,7 @@ DLPDEF void dlp_pipe_stop(dlp_pipe *p) {
     int saved = errno;
     if (p == NULL) return;
     DLPI_STORE_SEQ(&p->stop_asked, 1u);     /* S2 -> S2 */
-    if (DLPI_LOAD_SEQ(&p->can_ring) != 0 && /* S2 <- S2: what start made is there, */
+    if (DLPI_LOAD_SEQ(&p->can_wake) != 0 && /* S2 <- S2: what start made is there, */
         (!dlpi_forked(p) || p->in_worker))  /* and may be asked whose it is */
         dlpi_stop_now(p);
     errno = saved;
@@ -20814,11 +20842,11 @@ DLPDEF void dlp_pipe_stop(dlp_pipe *p) {
 DLPDEF int dlp_pipe_close(dlp_pipe *p) {
     if (p == NULL) return DLP_OK;
     if (dlpi_forked(p)) return DLP_ERR_FORKED;
-    if (p->closing == 2) return DLP_OK;                  /* what is out keeps it, and frees it */
-    if (p->lent == NULL && !p->closing && p->n_held > 0) /* tensors are given away on purpose */
+    if (p->closing == 2) return DLP_OK; /* what is out keeps it, and frees it */
+    if (p->exported == NULL && !p->closing && p->n_held > 0) /* tensors are given away on purpose */
         dlpi_warn(p, "close: %" PRIu64 " %s held: the pipe's memory goes with the last release",
                   p->n_held, p->n_held == 1 ? "batch is" : "batches are");
-    return p->lent ? dlpi_lent_close(p) : dlpi_close(p);
+    return p->exported ? dlpi_exported_close(p) : dlpi_close(p);
 }
 
 DLPDEF const dlp_error *dlp_pipe_error(const dlp_pipe *p) {
@@ -21124,9 +21152,9 @@ static int dlpi_chunks_check(dlp_pipe *p, const dlp_chunks_desc *d) {
         {DLPI_AT(dlp_chunks_desc, n_items), 1, DLPI_MAX_ITEMS, "1..2^48"},
         {DLPI_AT(dlp_chunks_desc, chunk_rows), 1, DLPI_CELL_MAX, "1..2^46"},
         {DLPI_AT(dlp_chunks_desc, batch_size), 1, 1 << 20, "1..1048576"},
-        {DLPI_AT(dlp_chunks_desc, last), 0, 1, "DLP_LAST_SHORT or DLP_LAST_DROP"},
+        {DLPI_AT(dlp_chunks_desc, last), 0, 1, "DLP_LAST_PARTIAL or DLP_LAST_DROP"},
         {DLPI_AT(dlp_chunks_desc, n_fields), 1, DLP_MAX_FIELDS, "1..16"},
-        {DLPI_AT(dlp_chunks_desc, fills_rows), 0, 1, "0 or 1"},
+        {DLPI_AT(dlp_chunks_desc, writes_all_bytes), 0, 1, "0 or 1"},
         {DLPI_AT(dlp_chunks_desc, shuffle_chunks), 0, 1, "0 or 1"},
         {DLPI_AT(dlp_chunks_desc, shuffle_rows), 0, 1, "0 or 1"},
         {DLPI_AT(dlp_chunks_desc, preload), 0, DLP_PRELOAD_AUTO, "DLP_PRELOAD_*"},
@@ -21152,7 +21180,7 @@ static void dlpi_chunks_pass(const dlp_chunks_desc *d, dlp_sampler_desc *sampler
     *split = (dlp_split_desc){d->chunk_rows,
                               d->n_items,
                               d->batch_size,
-                              train ? d->last : DLP_LAST_SHORT,
+                              train ? d->last : DLP_LAST_PARTIAL,
                               train ? d->shuffle_rows : 0,
                               d->rank,
                               d->world_size,
@@ -21180,7 +21208,7 @@ static void dlpi_chunks_keep(dlpi_split *to, const dlp_chunks_desc *d, int prelo
     to->load = d->load;
     to->user = d->user;
     to->preload = preload;
-    to->fills_rows = (int)d->fills_rows;
+    to->writes_all_bytes = (int)d->writes_all_bytes;
 }
 
 static int dlpi_chunks_wire(dlp_pipe *p, const dlp_chunks_desc *d, int preload) {
@@ -21188,8 +21216,10 @@ static int dlpi_chunks_wire(dlp_pipe *p, const dlp_chunks_desc *d, int preload) 
     dlp_sampler_desc sampler;
     dlp_repeat_desc repeat;
     dlp_split_desc split;
-    dlp_dataset chunks = {
-        .fields = fields, .n_fields = d->n_fields, .fills_rows = 1, .fetch = dlpi_chunk_fetch};
+    dlp_dataset chunks = {.fields = fields,
+                          .n_fields = d->n_fields,
+                          .writes_all_bytes = 1,
+                          .fetch = dlpi_chunk_fetch};
     dlp_fetch_desc fetch = {.dataset = &chunks, .workers = d->workers};
     dlp_batch_desc batch;
     dlp_transfer_desc transfer = {d->device, d->device_buffers, d->transfer_inline == 0};

@@ -134,7 +134,7 @@
      another region (301, 400)                asked there, and from then on at once
      301, 302, 307, 308 with Location         followed, 5 times at most; up to 8 KiB long
      RequestTimeTooSkewed; Date 4 minutes off signed by the server's clock from then on
-     ExpiredToken and the like                credentials are fetched anew, once for all who wait;
+     ExpiredToken and the like                credentials are fetched again, once for all who wait;
                                               given as options or variables: an error
      other 4xx: NoSuchKey, AccessDenied...    an error at once
      a certificate that is not trusted        an error at once
@@ -218,7 +218,7 @@
      requests to another have ended.
    * An io maps about 67 KB for each connection, most of which is never touched.
    * Names are looked up by getaddrinfo, in a thread that starts when there is a name to look up
-     (not for numeric hosts) or when credentials are to be fetched anew.
+     (not for numeric hosts) or when credentials are to be fetched again.
    * Redirects are followed without credentials, unless they lead to the endpoint's host and port,
      to a host below it at that port, or from S3 of AWS to S3 of AWS.
    * No proxies; no FIPS, dual-stack or accelerated endpoints, no access points by their ARNs, no
@@ -744,22 +744,22 @@ typedef struct dlp_s3_source_desc {
     int (*decode)(void *user, void *worker_state, dlp_item *item, const void *bytes, uint64_t n);
     /* write item out of bytes, which are valid during the call; returns
                                 as fetch does; in the worker itself. NULL: direct */
-    void *user;           /* of all callbacks here; borrowed until close */
-    uint64_t max_bytes;   /* with a decode: most bytes of an item, up to 2^40; 0: the largest
+    void *user;               /* of all callbacks here; borrowed until close */
+    uint64_t max_bytes;       /* with a decode: most bytes of an item, up to 2^40; 0: the largest
                                 entry's, if all are known. Direct: field 0 says it */
-    int32_t direct;       /* 1: bytes go into field 0 also with a decode, which finds them there
+    int32_t direct;           /* 1: bytes go into field 0 also with a decode, which finds them there
                                 and writes the other fields */
-    int32_t in_flight;    /* items (of chunks: requests) that a worker has in hand at once; 0:
+    int32_t in_flight;        /* items (of chunks: requests) that a worker has in hand at once; 0:
                                 16; 1..1024; at least the stage's in_flight: more would wait */
-    int64_t gap_bytes;    /* ASYNC: ranges of one object, asked for at about the same time, with
+    int64_t gap_bytes;        /* ASYNC: ranges of one object, asked for at about the same time, with
                                 at most so many bytes between them, are one request, whose other
                                 bytes are thrown away; 0: 64 KiB; DLP_NONE: never. Up to in_flight /
                                 2 of them, and joint_bytes. Should it fail, each is asked for by
                                 itself */
-    uint64_t joint_bytes; /* 0: 8 MiB; of a joint request, and of each request of a chunk */
-    uint64_t row_bytes;   /* for chunks: bytes of a row of the entries, laid end to end; all
+    uint64_t joint_bytes;     /* 0: 8 MiB; of a joint request, and of each request of a chunk */
+    uint64_t row_bytes;       /* for chunks: bytes of a row of the entries, laid end to end; all
                                 their lengths are known, and whole rows. 0: not for chunks */
-    int32_t fills_rows;   /* 1: decode promises what dlp_dataset.fills_rows says */
+    int32_t writes_all_bytes; /* 1: decode promises what dlp_dataset.writes_all_bytes says */
     int (*worker_init)(void *user, int worker, void **state); /* for decode's worker_state; as in */
     void (*worker_exit)(void *user, int worker, void *state); /* dlp_workers_desc; may be NULL */
 } dlp_s3_source_desc;
@@ -799,8 +799,8 @@ DLPDEF void dlp_s3_source_wire_parts(dlp_s3_source *source, dlp_part_desc *parts
 DLPDEF int dlp_s3_part_load(void *source, dlp_part *part);
 
 /* As dlp_part_files.download, with the source as user: entry part->index becomes the file. Workers
-   as wire_parts sets them (load and user then set anew) have one dlp_s3_io for all their downloads;
-   without them each has its own. */
+   as wire_parts sets them (load and user then set again) have one dlp_s3_io for all their
+   downloads; without them each has its own. */
 DLPDEF int dlp_s3_part_download(void *source, const dlp_part *part, const char *path, int fd);
 
 /* Enter the source, whose desc has row_bytes, into chunks: n_items, load, user and the workers'
@@ -3098,9 +3098,9 @@ __attribute__((unused)) static void dlpi_s3_http_begin(dlpi_s3_http *h, bool no_
    MORE: all are used; HEAD: the head is whole, once, before any byte of the body is used; BODY: a
    run of the body is at *body, inside the bytes given; END: the answer is whole, what is left
    belongs to nobody; BAD. To be called again, with the rest, until MORE, END or BAD. */
-__attribute__((unused)) static int dlpi_s3_http_feed(dlpi_s3_http *h, const char *bytes, size_t n,
-                                                     size_t *used, const char **body,
-                                                     size_t *body_n) {
+__attribute__((unused)) static int dlpi_s3_http_schedule(dlpi_s3_http *h, const char *bytes,
+                                                         size_t n, size_t *used, const char **body,
+                                                         size_t *body_n) {
     int rc = 0;
     *used = *body_n = 0;
     *body = NULL;
@@ -4820,11 +4820,11 @@ static bool dlpi_s3_ask_write(dlpi_s3_ask *a, dlpi_s3_scratch *s, const dlpi_s3_
 }
 
 /* Feed what was read. Returns 1: the answer is whole, 0: more of it is to come, -1: see why. */
-static int dlpi_s3_ask_feed(dlpi_s3_ask *a, dlpi_s3_scratch *s, const char *bytes, size_t n) {
+static int dlpi_s3_ask_schedule(dlpi_s3_ask *a, dlpi_s3_scratch *s, const char *bytes, size_t n) {
     for (;;) {
         const char *body;
         size_t used, n_body;
-        int what = dlpi_s3_http_feed(&s->http, bytes, n, &used, &body, &n_body);
+        int what = dlpi_s3_http_schedule(&s->http, bytes, n, &used, &body, &n_body);
         bytes += used;
         n -= used;
         if (what == DLPI_S3_HTTP_BAD) {
@@ -4852,7 +4852,7 @@ static bool dlpi_s3_ask_read(dlpi_s3_ask *a, dlpi_s3_scratch *s, const dlpi_s3_w
     while (whole == 0) {
         int64_t got = dlpi_s3_conn_read(&s->conn, bytes, sizeof bytes);
         if (got > 0)
-            whole = dlpi_s3_ask_feed(a, s, bytes, (size_t)got);
+            whole = dlpi_s3_ask_schedule(a, s, bytes, (size_t)got);
         else if (got == 0)
             whole = dlpi_s3_http_eof(&s->http) == DLPI_S3_HTTP_END
                         ? 1
@@ -5509,7 +5509,7 @@ static int dlpi_s3_cred_cache_refresh(const dlpi_s3_config *c, dlpi_s3_cred_cach
 enum { DLPI_S3_NAMES_MAX = 64, DLPI_S3_ADDRESSES_MAX = 16, DLPI_S3_HELPER_STACK = 512 * 1024 };
 
 #define DLPI_S3_SECOND 1000000000ull
-#define DLPI_S3_NAME_FRESH_NS (60 * DLPI_S3_SECOND)  /* then they are asked for anew; serve on, */
+#define DLPI_S3_NAME_FRESH_NS (60 * DLPI_S3_SECOND)  /* then they are asked for again; serve on, */
 #define DLPI_S3_NAME_OLD_NS (660 * DLPI_S3_SECOND)   /* but no longer than this */
 #define DLPI_S3_NAME_AGAIN_NS (1 * DLPI_S3_SECOND)   /* so long a failure is told, not retried */
 #define DLPI_S3_ADDRESS_BAD_NS (10 * DLPI_S3_SECOND) /* put last; doubled 5 times at most */
@@ -6425,7 +6425,7 @@ enum {
     DLPI_S3_ERROR_BYTES = 16384, /* what is read of an error's document */
     DLPI_S3_SCRATCH = 262144,    /* for bytes that nobody wants, and for small pieces */
     DLPI_S3_HEAD_READ = 2048,    /* so that little of a body is copied */
-    DLPI_S3_DRAIN = 262144,      /* unwanted bytes that are read rather than connected anew for */
+    DLPI_S3_DRAIN = 262144,      /* unwanted bytes that are read rather than connected again for */
     DLPI_S3_SMALL_PIECE = 4096,  /* read by way of the scratch memory */
     DLPI_S3_AT_ONCE = 4194304,   /* read or sent on one connection before others have a turn */
     DLPI_S3_EVENTS = 64,
@@ -6824,7 +6824,7 @@ static uint64_t dlpi_s3_range_lay(dlpi_s3_range *range, const char *from, uint64
 }
 
 /* Begin it again from its first byte. */
-static void dlpi_s3_range_rewind(dlpi_s3_range *range) {
+static void dlpi_s3_range_rescan(dlpi_s3_range *range) {
     dlpi_s3_cursor begin = {0, 0};
     range->done = range->tried_at = 0;
     range->cursor = dlpi_s3_cursor_on(range->op->r, begin, range->first);
@@ -6916,7 +6916,7 @@ static void dlpi_s3_range_await(dlp_s3_io *io, dlpi_s3_range *range) {
 
 /* ---- connections ---- */
 
-/* Returns whether that was possible; if not, its time is over, unless it is set anew behind. */
+/* Returns whether that was possible; if not, its time is over, unless it is set again behind. */
 static bool dlpi_s3_connection_watch(dlp_s3_io *io, dlpi_s3_connection *connection,
                                      uint32_t events) {
     struct epoll_event e;
@@ -7138,7 +7138,7 @@ static int dlpi_s3_case_code(const dlpi_s3_case *c) {
 
 /* Whether the next attempt may go on behind the bytes that have come: only if If-Match makes sure
    that they are of the same object. Behind the last one nothing can be asked for: where all had
-   come, and then what is no end of an answer, it begins anew. */
+   come, and then what is no end of an answer, it begins again. */
 static bool dlpi_s3_range_keeps(const dlpi_s3_range *range) {
     const dlpi_s3_op *op = range->op;
     return op->strong && !op->r->query && range->done != range->bytes;
@@ -7186,7 +7186,7 @@ static void dlpi_s3_range_retry(dlp_s3_io *io, dlpi_s3_range *range, int64_t ret
     }
     dlpi_s3_tally(io, DLPI_S3_N_RETRIES, 1);
     dlpi_s3_range_tell(io, range, wait_ns);
-    if (range->done && !dlpi_s3_range_keeps(range)) dlpi_s3_range_rewind(range);
+    if (range->done && !dlpi_s3_range_keeps(range)) dlpi_s3_range_rescan(range);
     dlpi_s3_timer_set(&io->timers, &range->timer, io->now + wait_ns);
 }
 
@@ -7398,7 +7398,7 @@ static bool dlpi_s3_case_stale(const dlpi_s3_op *op, const dlpi_s3_case *c) {
 /* The same again, at once, now that another region, place, clock or key is known. */
 static void dlpi_s3_range_again(dlp_s3_io *io, dlpi_s3_range *range) {
     dlpi_s3_tally(io, DLPI_S3_N_RETRIES, 1);
-    if (range->done && !dlpi_s3_range_keeps(range)) dlpi_s3_range_rewind(range);
+    if (range->done && !dlpi_s3_range_keeps(range)) dlpi_s3_range_rescan(range);
     dlpi_s3_op_move(io, range->op);
 }
 
@@ -8185,7 +8185,7 @@ static bool dlpi_s3_connection_body(dlp_s3_io *io, dlpi_s3_connection *connectio
         dlpi_s3_connection_overflow(io, connection);
     } else if (connection->http.has_range) { /* which then is not to be trusted in the rest */
         dlpi_s3_op_message(range->op, 0, "the body goes on behind the range that was told");
-        dlpi_s3_range_rewind(range);
+        dlpi_s3_range_rescan(range);
         dlpi_s3_connection_wrong(io, connection, DLPI_S3_T_SHORT);
     } else {
         dlpi_s3_connection_done(io, connection); /* a 200 went on behind the range */
@@ -8194,12 +8194,12 @@ static bool dlpi_s3_connection_body(dlp_s3_io *io, dlpi_s3_connection *connectio
 }
 
 /* Have the parser look at bytes. Returns whether reading may go on. */
-static bool dlpi_s3_connection_feed(dlp_s3_io *io, dlpi_s3_connection *connection,
-                                    const char *bytes, size_t n) {
+static bool dlpi_s3_connection_schedule(dlp_s3_io *io, dlpi_s3_connection *connection,
+                                        const char *bytes, size_t n) {
     for (;;) {
         const char *body;
         size_t used, body_n;
-        int code = dlpi_s3_http_feed(&connection->http, bytes, n, &used, &body, &body_n);
+        int code = dlpi_s3_http_schedule(&connection->http, bytes, n, &used, &body, &body_n);
         bytes += used;
         n -= used;
         if (n > 0 && connection->http.done)
@@ -8293,7 +8293,7 @@ static void dlpi_s3_connection_read(dlp_s3_io *io, dlpi_s3_connection *connectio
                 dlpi_s3_connection_done(io, connection); /* a 200 goes on behind the range */
                 return;
             }
-        } else if (!dlpi_s3_connection_feed(io, connection, to, (size_t)got)) {
+        } else if (!dlpi_s3_connection_schedule(io, connection, to, (size_t)got)) {
             return;
         }
         budget -= (uint64_t)got < budget ? (uint64_t)got : budget;
@@ -9492,7 +9492,7 @@ static void dlpi_s3_list_goes(dlp_s3_list *l) {
 }
 
 /* Refuse a token that leads back, or a list would have no end: the one before, and one that is
-   taken anew at the pages 1, 2, 4, 8.. (Brent 1980), which finds circles of any length. */
+   taken again at the pages 1, 2, 4, 8.. (Brent 1980), which finds circles of any length. */
 static bool dlpi_s3_list_turns(dlp_s3_list *l, const char *token) {
     uint8_t hash[32];
     dlpi_s3_sha256(token, strlen(token), hash);
@@ -10691,7 +10691,7 @@ static int dlpi_src_move(dlpi_src_worker *w, int timeout_ms) {
         w->out--;
         dlpi_src_came(w, done[i]->user);
     }
-    return n > 0 ? dlpi_src_flush(w) : 0; /* there is room, and what is asked for anew */
+    return n > 0 ? dlpi_src_flush(w) : 0; /* there is room, and what is asked for again */
 }
 
 static int dlpi_src_submit_item(void *user, void *worker_state, dlp_item *item) {
@@ -10854,7 +10854,8 @@ DLPDEF void dlp_s3_source_wire(dlp_s3_source *s, dlp_fetch_desc *fetch) {
     s->dataset = (dlp_dataset){.n_items = dlp_s3_manifest_count(s->d.manifest),
                                .fields = s->d.fields,
                                .n_fields = s->d.n_fields,
-                               .fills_rows = s->d.fills_rows || (s->d.direct && s->d.n_fields == 1),
+                               .writes_all_bytes =
+                                   s->d.writes_all_bytes || (s->d.direct && s->d.n_fields == 1),
                                .fetch = dlpi_src_fetch,
                                .user = s};
     s->asked = 1;

@@ -124,7 +124,7 @@
    * Monitors and consumers must be of the same user, or root, and see the same /proc: not from
      another container. A consumer can write to the region: it is trusted.
    * A blocked pipe of 16 worker processes takes a little more than 0.1 % of a core (0.12 measured;
-     of 2, 0.07), since each of them and the supervisor look round now and then.
+     of 2, 0.07), since each of them and the supervisor check now and then.
    * DLP_SHM_EXEC: callbacks in worker processes get what shm.init makes as their user, not the
      pointers in the descs. Not in programs with more rights than who starts them (setuid).
 
@@ -151,7 +151,7 @@ extern "C" {
 
 enum {
     DLP_SHM_FORK = 0, /* workers are forks of this process: they see its memory as it was then */
-    DLP_SHM_EXEC      /* workers are this program, begun anew: see dlp_shm_main */
+    DLP_SHM_EXEC      /* workers are this program, begun again: see dlp_shm_main */
 };
 
 enum {
@@ -799,7 +799,8 @@ static bool dlpi_view_stage_ok(const dlp_monitor *m, const dlpi_stage_rec *s, in
     for (int32_t k = 0; k < s->n_workers; k++)
         if (owned[s->first_worker + k]++ != 0) return false;
     if (s->num_workers != 0 && s->num_workers != s->n_workers) return false;
-    return s->sst_offset % 8 == 0 && s->sst_offset <= m->rec[DLPI_REC_SLOTS].stride - 8;
+    return s->stage_words_offset % 8 == 0 &&
+           s->stage_words_offset <= m->rec[DLPI_REC_SLOTS].stride - 8;
 }
 
 static int dlpi_view_stages(dlp_monitor *m, dlp_error *err) {
@@ -916,7 +917,8 @@ static bool dlpi_view_ready(dlp_monitor *m, uint64_t from, uint64_t to) {
         for (uint32_t i = 0; i < s->n_stages; i++) {
             const dlpi_stage_rec *r = &m->stages[i];
             if (r->work < 0 || (uint32_t)r->work >= s->n_work) continue;
-            if (!dlpi_view_read(m, DLPI_REC_SLOTS, slot, r->sst_offset + offsetof(dlpi_sst, ready),
+            if (!dlpi_view_read(m, DLPI_REC_SLOTS, slot,
+                                r->stage_words_offset + offsetof(dlpi_stage_words, ready),
                                 m->ready + (size_t)slot * s->n_work + r->work, 8))
                 return false;
         }
@@ -1311,7 +1313,7 @@ typedef struct dlpi_shm_state { /* dlp_pipe.shm */
     int task;              /* pipe: says to it which */
     uint64_t spare_due_ns; /* when there may be another */
     uint64_t restart_ns;   /* the last turn that was given */
-    /* consumers: the feeder's books */
+    /* consumers: the scheduler's books */
     uint64_t bound;     /* a bit for each consumer that is admitted */
     uint64_t looked_ns; /* at their locks */
     uint64_t frees;
@@ -1548,7 +1550,7 @@ static void dlpi_proc_restart(dlp_pipe *p, int k) {
     dlpi_proc *proc = &dlpi_shm_of(p)->procs[k];
     int errnum = dlpi_proc_start(p, k);
     for (int i = 0; errnum != 0 && i < 50 && !dlpi_stopped(p); i++) {
-        dlpi_nap(10000000);
+        dlpi_sleep(10000000);
         errnum = dlpi_proc_start(p, k);
     }
     if (errnum != 0)
@@ -1738,9 +1740,9 @@ static bool dlpi_caller_gone(const dlpi_shm_state *s) {
     return fds[0].revents != 0 || (fds[1].revents & (POLLHUP | POLLERR)) != 0;
 }
 
-/* How long poll may sleep, in ms. All that happens wakes it by a descriptor, and a look round costs
+/* How long poll may sleep, in ms. All that happens wakes it by a descriptor, and a check costs
    as much as a worker's; so only deadlines, which are clocks, want it often. */
-static int dlpi_supervisor_nap(const dlp_pipe *p, uint64_t kill_at) {
+static int dlpi_supervisor_sleep(const dlp_pipe *p, uint64_t kill_at) {
     uint64_t ns = p->deadline_ns != 0 ? DLPI_SLEEP_NS : 10 * DLPI_SLEEP_NS, now = dlpi_now_ns();
     uint64_t turn = dlpi_next_turn(p);
     if (p->deadline_ns != 0 && p->deadline_ns / 4 < ns) ns = p->deadline_ns / 4;
@@ -1756,8 +1758,8 @@ _Noreturn static void dlpi_supervise(dlp_pipe *p) {
     uint64_t kill_at = 0, looked = dlpi_now_ns(), now;
     for (;;) {
         char byte[64];
-        int nap = dlpi_supervisor_nap(p, kill_at);
-        int n = poll(s->fds, (nfds_t)s->n_procs + 3, nap);
+        int sleep = dlpi_supervisor_sleep(p, kill_at);
+        int n = poll(s->fds, (nfds_t)s->n_procs + 3, sleep);
         if (n < 0 && errno != EINTR) dlpi_supervisor_end(p, 1);
         if (n > 0 && s->fds[0].revents != 0) dlpi_caller_dead(p);
         if (n > 0 && (s->fds[1].revents & POLLIN) != 0 &&
@@ -1771,7 +1773,7 @@ _Noreturn static void dlpi_supervise(dlp_pipe *p) {
         dlpi_procs_due(p, now);
         dlpi_spare_keep(p);
         if (p->deadline_ns != 0) { /* a nap that was much longer: we were stopped, too */
-            uint64_t most = (uint64_t)nap * 2000000u + 10000000u, passed = now - looked;
+            uint64_t most = (uint64_t)sleep * 2000000u + 10000000u, passed = now - looked;
             dlpi_procs_deadlines(p, passed < most ? passed : 0);
         }
         looked = now;
@@ -1828,24 +1830,24 @@ _Noreturn static void dlpi_supervisor(dlp_pipe *p) {
    share | takers, a word a slot | admits, a line a consumer | consumers' own blocks
 
    label  atomic               written by              read by (partner)
-   H1     share.over           feeder                  serve, consumers (H1)
-   H2     life, admit.life     consumer; feeder        feeder; consumer (H2)
-   H3     cursor               consumer                feeder (H3)
-   H4     released[slot]       consumer                feeder (H4)
-   H5     taker[slot]          consumers (CAS), feeder consumers, feeder (H5)
+   H1     share.over           scheduler                  serve, consumers (H1)
+   H2     life, admit.life     consumer; scheduler        scheduler; consumer (H2)
+   H3     cursor               consumer                scheduler (H3)
+   H4     released[slot]       consumer                scheduler (H4)
+   H5     taker[slot]          consumers (CAS), scheduler consumers, scheduler (H5)
 
    A consumer takes a place by a lock on a byte of the memory file, an open file description's lock,
    so that the kernel gives it back when the last process that has it is gone. Then it makes life
-   odd, and the feeder, which alone publishes batches and reuses slots, admits it at a batch: from
-   there on a slot is reused only when released[slot] says that this consumer gave it back. Whether
-   a slot is free is derived from these words each time; no count of holders could be left wrong.
-   The feeder sees a consumer leave when life changes, or its lock is free.
-   In DLP_SHARE_ONE a batch is claimed by a compare-and-swap on the slot's taker, as workers claim
+   odd, and the scheduler, which alone publishes batches and reuses slots, admits it at a batch:
+   from there on a slot is reused only when released[slot] says that this consumer gave it back.
+   Whether a slot is free is derived from these words each time; no count of holders could be left
+   wrong. The scheduler sees a consumer leave when life changes, or its lock is free. In
+   DLP_SHARE_ONE a batch is claimed by a compare-and-swap on the slot's taker, as workers claim
    units, and handed back as units are freed again: with a number of its own. */
 
 #define DLPI_LOOK_NS UINT64_C(50000000)
 
-typedef struct dlpi_admit { /* in region: the feeder's words */
+typedef struct dlpi_admit { /* in region: the scheduler's words */
     uint64_t life;          /* H2 of the consumer that is admitted */
     uint64_t join;          /* H2 its first batch */
     uint8_t pad[DLPI_LINE - 16];
@@ -1889,7 +1891,7 @@ static uint64_t dlpi_share_layout(dlpi_share *h, uint32_t mode, uint32_t consume
     return h->consumers_at + consumers * h->consumer_bytes;
 }
 
-/* ---- the feeder's side ---- */
+/* ---- the scheduler's side ---- */
 
 static bool dlpi_share_locked(const dlp_pipe *p, uint32_t i) {
     struct flock f;
@@ -1903,7 +1905,7 @@ static bool dlpi_share_locked(const dlp_pipe *p, uint32_t i) {
 
 /* Batch + 1 that slot k has; 0: none yet. */
 static uint64_t dlpi_share_given(const dlp_pipe *p, uint32_t k) {
-    const dlpi_bslot *slot = dlpi_slot_at(p, k); /* the feeder's own words */
+    const dlpi_bslot *slot = dlpi_slot_at(p, k); /* the scheduler's own words */
     return dlpi_gen(DLPI_LOAD_RLX(&slot->pub)) == DLPI_GEN_MASK ? 0 : slot->sequence + 1;
 }
 
@@ -1939,7 +1941,7 @@ static bool dlpi_share_look(dlp_pipe *p, uint32_t i, bool locks) {
         moved = true;
     }
     if ((s->bound & bit) == 0 && (life & 1) != 0 && life != DLPI_LOAD_RLX(&admit->life)) { /* H2 */
-        DLPI_STORE_RLX(&admit->join, p->feed.published);
+        DLPI_STORE_RLX(&admit->join, p->schedule.published);
         DLPI_STORE_SEQ(&admit->life, life); /* H2 -> H2 */
         s->bound |= bit;
         moved = true;
@@ -1952,9 +1954,9 @@ static bool dlpi_share_look(dlp_pipe *p, uint32_t i, bool locks) {
 static uint64_t dlpi_share_base(dlp_pipe *p) {
     dlpi_shm_state *s = dlpi_shm_of(p);
     dlpi_share *h = p->share;
-    uint64_t base = DLPI_LOAD_RLX(&p->ctl->base), least = p->feed.published; /* our own */
+    uint64_t base = DLPI_LOAD_RLX(&p->ctl->base), least = p->schedule.published; /* our own */
     if (h->mode == DLP_SHARE_ONE) {
-        while (base != p->feed.published) {
+        while (base != p->schedule.published) {
             uint32_t k = dlpi_slot_of(p, base);
             uint64_t taker = DLPI_LOAD_SEQ(dlpi_share_taker(h, k)); /* H5 <- H5 */
             if (dlpi_share_given(p, k) == base + 1 && dlpi_older(dlpi_gen(taker), base)) break;
@@ -1970,7 +1972,7 @@ static uint64_t dlpi_share_base(dlp_pipe *p) {
         if (at < least) least = at;
     }
     /* nobody is here: what is left waits for the next, or, once nothing follows, for nobody */
-    if (s->bound == 0 && !p->feed.ended && s->left_at < least) least = s->left_at;
+    if (s->bound == 0 && !p->schedule.ended && s->left_at < least) least = s->left_at;
     return least > base ? least : base;
 }
 
@@ -2001,7 +2003,8 @@ static bool dlpi_share_slot_free(dlp_pipe *p, uint32_t k) {
     uint32_t who;
     if (b + 1 == 0) return true;
     if (h->serve_only && b >= DLPI_LOAD_RLX(&p->ctl->base)) return false; /* V1: not counted yet */
-    if (!dlpi_ready_past(DLPI_LOAD_SEQ(&dlpi_sst_at(p, k, dlpi_final(p))->ready), b)) /* Y1 <- Y1 */
+    /* Y1 <- Y1 */
+    if (!dlpi_ready_past(DLPI_LOAD_SEQ(&dlpi_stage_words_at(p, k, dlpi_final(p))->ready), b))
         return false;
     if (h->mode == DLP_SHARE_ONE) {
         taker = DLPI_LOAD_SEQ(dlpi_share_taker(h, k)); /* H5 <- H5 */
@@ -2017,8 +2020,9 @@ static bool dlpi_share_slot_free(dlp_pipe *p, uint32_t k) {
 }
 
 static void dlpi_share_over(dlp_pipe *p) {
-    if (!p->feed.ended || DLPI_LOAD_RLX(&p->share->over) != 0) return; /* H1: our own */
-    if (p->share->serve_only && DLPI_LOAD_RLX(&p->ctl->base) != p->feed.published) return; /* V1 */
+    if (!p->schedule.ended || DLPI_LOAD_RLX(&p->share->over) != 0) return; /* H1: our own */
+    /* V1 */
+    if (p->share->serve_only && DLPI_LOAD_RLX(&p->ctl->base) != p->schedule.published) return;
     for (uint32_t k = 0; k < p->n_slots; k++)
         if (!dlpi_share_slot_free(p, k)) return;
     DLPI_STORE_SEQ(&p->share->over, 1u); /* H1 -> H1 */
@@ -2026,7 +2030,7 @@ static void dlpi_share_over(dlp_pipe *p) {
     dlpi_sleepers_wake_all(&p->ctl->caller_word);
 }
 
-/* What the feeder does for consumers before it feeds. Returns whether anything changed. */
+/* What the scheduler does for consumers before it feeds. Returns whether anything changed. */
 static bool dlpi_share_keep(dlp_pipe *p) {
     dlpi_shm_state *s = dlpi_shm_of(p);
     uint64_t now = dlpi_now_ns(), base;
@@ -2042,7 +2046,7 @@ static bool dlpi_share_keep(dlp_pipe *p) {
     return moved;
 }
 
-static bool dlpi_share_may_feed(dlp_pipe *p) {
+static bool dlpi_share_may_schedule(dlp_pipe *p) {
     dlpi_shm_state *s = dlpi_shm_of(p);
     int here = __builtin_popcountll(s->bound);
     if (here >= s->d.wait_consumers) s->enough = true;
@@ -2090,11 +2094,11 @@ static int dlpi_share_begin(dlp_pipe *p) {
 
 static int dlpi_serve(dlp_pipe *p, int timeout_ms) {
     dlpi_ctl *ctl = p->ctl;
-    uint64_t now, until = UINT64_MAX, nap = DLPI_SLEEP_NS;
+    uint64_t now, until = UINT64_MAX, sleep = DLPI_SLEEP_NS;
     int rc;
     if (timeout_ms > 0) until = dlpi_now_ns() + (uint64_t)timeout_ms * 1000000u;
     if (timeout_ms == DLP_NOWAIT) until = 0;
-    if (p->deadline_ns != 0 && p->deadline_ns / 4 < nap) nap = p->deadline_ns / 4;
+    if (p->deadline_ns != 0 && p->deadline_ns / 4 < sleep) sleep = p->deadline_ns / 4;
     for (;;) {
         uint32_t word = DLPI_LOAD_SEQ(&ctl->caller_word); /* B1 <- B1 */
         DLPI_STORE_SEQ(&ctl->want, UINT64_MAX - 1);       /* B1 -> B1: no batch, but all else */
@@ -2105,8 +2109,8 @@ static int dlpi_serve(dlp_pipe *p, int timeout_ms) {
         now = dlpi_now_ns();
         if ((rc = dlpi_deadline(p, now)) != DLP_OK) return rc;
         if (now >= until) return DLP_TIMEOUT;
-        dlpi_futex_wait(&ctl->caller_word, word, UINT32_MAX, until - now < nap ? until - now : nap,
-                        1);
+        dlpi_futex_wait(&ctl->caller_word, word, UINT32_MAX,
+                        until - now < sleep ? until - now : sleep, 1);
     }
 }
 
@@ -2203,7 +2207,7 @@ static int dlpi_consumer_check(dlp_consumer *c, dlp_error *err) {
     c->ring = c->m->pipe.ring;
     for (uint32_t i = 0; i < c->m->pipe.n_stages; i++)
         if (c->m->stages[i].work == (int32_t)c->m->pipe.n_work - 1)
-            c->final_at = c->m->stages[i].sst_offset;
+            c->final_at = c->m->stages[i].stage_words_offset;
     ok = ok && dlpi_consumer_layout_ok(c) && dlpi_consumer_share_ok(c);
     return ok ? DLP_OK
               : dlpi_error_set(err, DLP_ERR_CORRUPT, "name", "the region's description is damaged");
@@ -2260,7 +2264,7 @@ static int dlpi_consumer_place(dlp_consumer *c, dlp_error *err) {
         DLPI_STORE_RLX(&c->mine->held, 0u);               /* for people */
         DLPI_STORE_SEQ(&c->mine->cursor, UINT64_C(0));    /* H3 */
         DLPI_STORE_SEQ(&c->mine->life, c->life);          /* H2 -> H2 */
-        dlpi_ring_feeder(c->ctl);
+        dlpi_wake_scheduler(c->ctl);
         return DLP_OK;
     }
     return dlpi_error_set(err, DLP_ERR_STATE, "name", "all %u places for consumers are taken",
@@ -2360,7 +2364,7 @@ static int dlpi_consumer_lend(dlp_consumer *c, uint64_t b, uint32_t s, dlp_batch
 /* Give back what slot s has: batch b. */
 static void dlpi_consumer_give(dlp_consumer *c, uint64_t b, uint32_t s) {
     DLPI_STORE_SEQ(&c->released[s], b + 1); /* H4 -> H4 */
-    dlpi_ring_feeder(c->ctl);
+    dlpi_wake_scheduler(c->ctl);
 }
 
 /* Batch b is ours, in slot s: lend it; or pass over it, DLP_SKIP; or its error. */
@@ -2400,8 +2404,8 @@ static int dlpi_consumer_ready(dlp_consumer *c, uint64_t b, uint32_t *s) {
 /* DLP_SHARE_EACH: the batch at the cursor. */
 static int dlpi_consumer_each(dlp_consumer *c, dlp_batch **out) {
     for (;;) {
-        uint32_t over = DLPI_LOAD_SEQ(&c->ctl->fed_all); /* T1 <- T1: before tail */
-        uint64_t tail = DLPI_LOAD_SEQ(&c->ctl->tail);    /* T1 <- T1 */
+        uint32_t over = DLPI_LOAD_SEQ(&c->ctl->end_of_input); /* T1 <- T1: before tail */
+        uint64_t tail = DLPI_LOAD_SEQ(&c->ctl->tail);         /* T1 <- T1 */
         uint32_t s;
         int rc;
         if (c->cursor >= tail) return over ? DLP_END : DLP_EMPTY;
@@ -2411,8 +2415,8 @@ static int dlpi_consumer_each(dlp_consumer *c, dlp_batch **out) {
         if (rc != DLP_OK) return rc;
         rc = dlpi_consumer_have(c, c->cursor, s, out);
         c->cursor++;
-        DLPI_STORE_SEQ(&c->mine->cursor, c->cursor);        /* H3 -> H3 */
-        if (c->layout.serve_only) dlpi_ring_feeder(c->ctl); /* a credit, if all others took it */
+        DLPI_STORE_SEQ(&c->mine->cursor, c->cursor);           /* H3 -> H3 */
+        if (c->layout.serve_only) dlpi_wake_scheduler(c->ctl); /* a credit, if all others took it */
         if (rc != DLP_SKIP) return rc;
     }
 }
@@ -2440,7 +2444,7 @@ static bool dlpi_consumer_oldest(dlp_consumer *c, const uint64_t *takers, uint64
 static int dlpi_consumer_one(dlp_consumer *c, dlp_batch **out) {
     uint64_t *takers = (uint64_t *)(void *)((uint8_t *)c->share + c->layout.takers_at);
     for (;;) {
-        uint32_t over = DLPI_LOAD_SEQ(&c->ctl->fed_all), s; /* T1 <- T1 */
+        uint32_t over = DLPI_LOAD_SEQ(&c->ctl->end_of_input), s; /* T1 <- T1 */
         uint64_t b = 0, taker = 0;
         const uint64_t *ready;
         int rc;
@@ -2450,7 +2454,7 @@ static int dlpi_consumer_one(dlp_consumer *c, dlp_batch **out) {
         ready = (const uint64_t *)(const void *)(dlpi_consumer_slot(c, s) + c->final_at);
         if (!dlpi_ready_is(DLPI_LOAD_SEQ(ready), b)) return DLP_EMPTY; /* Y1 <- Y1 */
         if (!DLPI_CAS_SEQ(&takers[s], &taker, dlpi_gen_word(b, c->index + 1u))) continue; /* H5 */
-        dlpi_ring_feeder(c->ctl); /* a credit */
+        dlpi_wake_scheduler(c->ctl); /* a credit */
         rc = dlpi_consumer_have(c, b, s, out);
         if (rc != DLP_SKIP) return rc;
     }
@@ -2492,7 +2496,7 @@ static int dlpi_consumer_sleep(dlp_consumer *c, dlp_batch **out, uint64_t ns) {
 /* ---------------------------------------------------------------------------------------------
    >>shm-impl-exec        A SECOND PROGRAM THAT IS THE SAME
    For a process that has threads, or a device, before the pipe starts. The supervisor is this very
-   program (/proc/self/exe), begun anew: dlp_shm_main finds in the environment that it is one, and
+   program (/proc/self/exe), begun again: dlp_shm_main finds in the environment that it is one, and
    does not return. What it must know lies in a memory file of its own, which only it is given, not
    in the region, at which others may look: a copy of the pipe's record, whose pointers it replaces
    (callbacks by their registered names), what each stage keeps, the sampler's subset, the blob. It
@@ -3023,7 +3027,7 @@ static int dlpi_shm_may_fork(dlp_pipe *p) {
     int n = dlpi_threads_here();
     if (dlpi_shm_of(p)->d.allow_fork_with_threads) return DLP_OK;
     /* a thread that was joined may be in the kernel's list for a moment more */
-    for (int i = 0; n > 1 && i < 20; i++, n = dlpi_threads_here()) dlpi_nap(1000000);
+    for (int i = 0; n > 1 && i < 20; i++, n = dlpi_threads_here()) dlpi_sleep(1000000);
     if (n <= 1) return DLP_OK;
     snprintf(text, sizeof text,
              "the process has %d threads, and a fork copies their locks as they are: start workers "
@@ -3167,7 +3171,7 @@ static void dlpi_shm_end(dlp_pipe *p) {
 }
 
 static const dlpi_shm_calls dlpi_shm_table = {
-    dlpi_shm_open,        dlpi_share_resolve, dlpi_share_keep, dlpi_share_may_feed,
+    dlpi_shm_open,        dlpi_share_resolve, dlpi_share_keep, dlpi_share_may_schedule,
     dlpi_share_slot_free, dlpi_shm_bytes,     dlpi_shm_begin,  dlpi_shm_look,
     dlpi_shm_nudge,       dlpi_shm_await,     dlpi_shm_end};
 static const dlpi_shm_calls *dlpi_shm = &dlpi_shm_table;
@@ -3426,7 +3430,7 @@ DLPDEF void dlp_consumer_close(dlp_consumer *c) {
     if (c == NULL) return;
     if (c->mine != NULL && *c->alive != 0) {
         DLPI_STORE_SEQ(&c->mine->life, c->life + 1); /* H2 -> H2: even */
-        dlpi_ring_feeder(c->ctl);
+        dlpi_wake_scheduler(c->ctl);
     }
     if (c->map != NULL) munmap(c->map, (size_t)c->bytes);
     if (c->fd >= 0) close(c->fd);

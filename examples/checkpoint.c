@@ -67,7 +67,7 @@ typedef struct checkpoint {
 static const char magic[8] = "dlpchk1";
 
 /* Returns false where there is a file that is none of ours, or cannot be read: better to stop than
-   to begin anew and write over it. */
+   to begin again and write over it. */
 static bool checkpoint_load(const char *path, checkpoint *c) {
     FILE *f = fopen(path, "rb");
     *c = (checkpoint){.hash = 14695981039346656037u};
@@ -146,8 +146,11 @@ static dlp_pipe *open_pipe(const checkpoint *c, int workers, int epochs) {
         {.name = "y", .dtype = DLP_F32},
     };
     const dlp_loader_desc desc = {
-        .dataset =
-            {.n_items = ITEMS, .fields = fields, .n_fields = 2, .fills_rows = 1, .fetch = fetch},
+        .dataset = {.n_items = ITEMS,
+                    .fields = fields,
+                    .n_fields = 2,
+                    .writes_all_bytes = 1,
+                    .fetch = fetch},
         .batch_size = BATCH,
         .num_workers = workers,
         .shuffle = 1,

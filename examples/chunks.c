@@ -248,7 +248,7 @@ static dlp_chunks_desc chunks_of(const settings *s, images *im) {
     return (dlp_chunks_desc){.n_items = im->n,
                              .fields = fields,
                              .n_fields = 2,
-                             .fills_rows = 1,
+                             .writes_all_bytes = 1,
                              .chunk_rows = s->chunk_rows,
                              .batch_size = s->batch,
                              .load = load,

@@ -1,4 +1,4 @@
-/* The shortest whole program: 1,000 items, shuffled anew in each of two epochs, in batches of 64,
+/* The shortest whole program: 1,000 items, shuffled again in each of two epochs, in batches of 64,
    fetched by four threads. The examples of dlpipe.h and of the README are this program.
    cc -O2 loader.c -lpthread */
 #define DLPIPE_IMPLEMENTATION

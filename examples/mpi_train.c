@@ -196,7 +196,7 @@ static dlp_pipe *open_pipe(images *im, const checkpoint *c, const options *opt) 
         .dataset = {.n_items = im->n,
                     .fields = fields,
                     .n_fields = 2,
-                    .fills_rows = 1,
+                    .writes_all_bytes = 1,
                     .fetch = fetch,
                     .user = im},
         .batch_size = BATCH, /* of all ranks together */

@@ -246,7 +246,7 @@ static int run(shards *s, dlp_parts_desc *desc) {
     desc->loader.dataset.fields = fields;
     desc->loader.dataset.n_fields = 2;
     desc->loader.dataset.fetch = fetch;
-    desc->loader.dataset.fills_rows = 1;
+    desc->loader.dataset.writes_all_bytes = 1;
     desc->loader.batch_size = BATCH;
     desc->loader.shuffle = 1;
     desc->loader.seed = 1;

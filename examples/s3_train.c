@@ -238,14 +238,14 @@ static bool images_open(images *im, dlp_s3 *s3, const options *opt, int set) {
                                  .fields = fields,
                                  .n_fields = 2,
                                  .decode = decode,
-                                 .fills_rows = 1,
+                                 .writes_all_bytes = 1,
                                  .in_flight = opt->in_flight};
     dlp_loader_desc desc = {
         .batch_size = (uint32_t)opt->batch,
         .num_workers = opt->workers,
         .fetch.workers = {.placement = opt->processes ? DLP_PLACE_PROCESSES : DLP_PLACE_THREADS},
         .shuffle = set == TRAIN,
-        .batch.last = set == TRAIN ? DLP_LAST_DROP : DLP_LAST_SHORT,
+        .batch.last = set == TRAIN ? DLP_LAST_DROP : DLP_LAST_PARTIAL,
         .epochs = set == TRAIN ? opt->epochs : 1,
         .seed = 1,
         .pipe = {.prefetch_factor = 4, .name = set_name[set]},

@@ -155,7 +155,7 @@ static void print_resolved(const dlp_pipe *p) {
 /* ---- the state, in a file ---- */
 
 /* Returns 1: there is one; 0: there is no file; -1: it is no state, or cannot be read: better to
-   stop than to begin anew and write over it. */
+   stop than to begin again and write over it. */
 static int state_load(const char *path, dlp_state *s) {
     FILE *f = fopen(path, "rb");
     bool whole = f && fread(s->bytes, sizeof s->bytes, 1, f) == 1 && fgetc(f) == EOF;

@@ -84,7 +84,7 @@ static int fetch(void *user, dlp_item *item) {
 /* ---- the state, in a file ---- */
 
 /* Returns 1: there is one; 0: there is no file; -1: it is no state, or cannot be read: better to
-   stop than to begin anew and write over it. */
+   stop than to begin again and write over it. */
 static int state_load(const char *path, dlp_state *state) {
     FILE *f = path ? fopen(path, "rb") : NULL;
     bool ok = f && fread(state->bytes, sizeof state->bytes, 1, f) == 1 && fgetc(f) == EOF;

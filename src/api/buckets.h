@@ -30,7 +30,7 @@ typedef struct dlp_buckets_desc {
     int32_t shuffle;       /* 1: batches of a window in a keyed order, and (order NULL) items
                                  too; 0: short ones first */
     uint64_t seed;         /* any value */
-    int32_t last;          /* DLP_LAST_SHORT: all items come, the epoch's last rows fill no batch
+    int32_t last;          /* DLP_LAST_PARTIAL: all items come, the epoch's last rows fill no batch
                                  (nor divisible_by). DLP_LAST_DROP: the positions that would be left
                                  over are left out */
     const dlp_sampler_desc *order; /* the order whose windows are sorted, any but BATCHES (a mix, a

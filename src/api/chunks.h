@@ -67,10 +67,11 @@ typedef struct dlp_chunks_desc {
     uint64_t n_items;        /* rows of the dataset; required, 1..2^48 */
     const dlp_field *fields; /* [n_fields] of a row; ndim at most DLP_MAX_DIMS - 2; copied */
     uint32_t n_fields;
-    uint32_t fills_rows;       /* 0: zeroed before load; 1: load writes every byte of its rows */
+    /* 0: zeroed before load; 1: load writes every byte of its rows */
+    uint32_t writes_all_bytes;
     uint64_t chunk_rows;       /* rows of a chunk, on all ranks together; required, 1..2^46 */
     uint32_t batch_size;       /* rows of the global batch; required, 1..2^20 */
-    int32_t last;              /* DLP_LAST_SHORT or _DROP, for what is left of each chunk */
+    int32_t last;              /* DLP_LAST_PARTIAL or _DROP, for what is left of each chunk */
     int32_t shuffle_chunks;    /* 1: the chunks' order is a permutation of each epoch */
     int32_t shuffle_rows;      /* 1: so is that of the rows in a chunk; not with a preload */
     dlp_chunk_fn load;         /* required */

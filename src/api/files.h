@@ -36,7 +36,7 @@ typedef struct dlp_files_desc {
     uint64_t n_items;        /* 1..2^48 */
     const dlp_field *fields; /* [n_fields] as in dlp_dataset; borrowed until start */
     uint32_t n_fields;
-    int32_t use_threads; /* 1: threads, also where io_uring is to be had */
+    int32_t use_threads; /* 1: threads, also where io_uring is available */
     const char *const
         *paths; /* [n_items] item i is the whole file paths[i]; borrowed until close */
     int (*locate)(void *user, const dlp_item *item, dlp_extent *out); /* in place of paths; returns
@@ -51,7 +51,7 @@ typedef struct dlp_files_desc {
                                 and writes the other fields */
     int32_t in_flight;  /* files that a worker has in hand at once; 0: 16; 1..256; at least the
                                 stage's in_flight, of which more would wait */
-    int32_t fills_rows; /* 1: decode promises what dlp_dataset.fills_rows says */
+    int32_t writes_all_bytes; /* 1: decode promises what dlp_dataset.writes_all_bytes says */
     int (*worker_init)(void *user, int worker, void **state); /* for decode's worker_state; as in */
     void (*worker_exit)(void *user, int worker, void *state); /* dlp_workers_desc; may be NULL */
 } dlp_files_desc;

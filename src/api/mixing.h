@@ -7,7 +7,7 @@
    the weights (divided by their greatest common divisor): in each period dataset d comes weights[d]
    times, and at no position is it a whole item ahead of its share or behind it. Draws of a dataset
    are counted over all epochs; the k-th takes item k % n_items of pass k / n_items, each pass
-   shuffled anew. So none comes twice in a pass, small datasets go round more often, and no dataset
+   shuffled again. So none comes twice in a pass, small datasets go round more often, and no dataset
    is cut off at the same place by each epoch. Everything follows from (seed, epoch, position) in
    constant time, so ranks, resume, padding and workers are as with any order. */
 

@@ -38,7 +38,7 @@ typedef struct dlp_part {
 
 /* Load a part: write part->data, set part->bytes. user: part_desc.user - returns 0, DLP_SKIP to
    leave its rows out, or any other value for failure, best by dlp_fail - called by all part
-   workers at once; may block; should the worker die, another begins it anew. */
+   workers at once; may block; should the worker die, another begins it again. */
 typedef int (*dlp_part_fn)(void *user, dlp_part *part);
 
 typedef struct dlp_part_desc {
@@ -107,11 +107,11 @@ typedef struct dlp_part_files {
 /* Read a part from its file, after a download if need be. Errors name the path.
    What is downloaded has the name path.tmp and a lock (flock) on it, is synced, then renamed. So a
    file under its own name is whole, and is used; what a process that died has left under the other
-   name has no lock, and whoever wants that file next begins it anew. No link is followed there, and
-   nothing but a regular file with one name is written. In a directory that all may write to, files
-   count only if they are this user's or the directory's owner's (else EACCES), and new ones have
-   mode 0600; a directory for each user is better.
-   files: a dlp_part_files; part: as load gets it - returns 0; DLP_ERR_CALLBACK (a system call
-   or download failed, the file is shorter than the range), DLP_ERR_LENGTH (more bytes than
-   capacity, or of download) - in load only - waits for the disk, the download, the lock. */
+   name has no lock, and whoever wants that file next begins it again. No link is followed there,
+   and nothing but a regular file with one name is written. In a directory that all may write to,
+   files count only if they are this user's or the directory's owner's (else EACCES), and new ones
+   have mode 0600; a directory for each user is better. files: a dlp_part_files; part: as load gets
+   it - returns 0; DLP_ERR_CALLBACK (a system call or download failed, the file is shorter than the
+   range), DLP_ERR_LENGTH (more bytes than capacity, or of download) - in load only - waits for the
+   disk, the download, the lock. */
 DLPDEF int dlp_part_files_load(void *files, dlp_part *part);

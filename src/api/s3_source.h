@@ -86,22 +86,22 @@ typedef struct dlp_s3_source_desc {
     int (*decode)(void *user, void *worker_state, dlp_item *item, const void *bytes, uint64_t n);
     /* write item out of bytes, which are valid during the call; returns
                                 as fetch does; in the worker itself. NULL: direct */
-    void *user;           /* of all callbacks here; borrowed until close */
-    uint64_t max_bytes;   /* with a decode: most bytes of an item, up to 2^40; 0: the largest
+    void *user;               /* of all callbacks here; borrowed until close */
+    uint64_t max_bytes;       /* with a decode: most bytes of an item, up to 2^40; 0: the largest
                                 entry's, if all are known. Direct: field 0 says it */
-    int32_t direct;       /* 1: bytes go into field 0 also with a decode, which finds them there
+    int32_t direct;           /* 1: bytes go into field 0 also with a decode, which finds them there
                                 and writes the other fields */
-    int32_t in_flight;    /* items (of chunks: requests) that a worker has in hand at once; 0:
+    int32_t in_flight;        /* items (of chunks: requests) that a worker has in hand at once; 0:
                                 16; 1..1024; at least the stage's in_flight: more would wait */
-    int64_t gap_bytes;    /* ASYNC: ranges of one object, asked for at about the same time, with
+    int64_t gap_bytes;        /* ASYNC: ranges of one object, asked for at about the same time, with
                                 at most so many bytes between them, are one request, whose other
                                 bytes are thrown away; 0: 64 KiB; DLP_NONE: never. Up to in_flight /
                                 2 of them, and joint_bytes. Should it fail, each is asked for by
                                 itself */
-    uint64_t joint_bytes; /* 0: 8 MiB; of a joint request, and of each request of a chunk */
-    uint64_t row_bytes;   /* for chunks: bytes of a row of the entries, laid end to end; all
+    uint64_t joint_bytes;     /* 0: 8 MiB; of a joint request, and of each request of a chunk */
+    uint64_t row_bytes;       /* for chunks: bytes of a row of the entries, laid end to end; all
                                 their lengths are known, and whole rows. 0: not for chunks */
-    int32_t fills_rows;   /* 1: decode promises what dlp_dataset.fills_rows says */
+    int32_t writes_all_bytes; /* 1: decode promises what dlp_dataset.writes_all_bytes says */
     int (*worker_init)(void *user, int worker, void **state); /* for decode's worker_state; as in */
     void (*worker_exit)(void *user, int worker, void *state); /* dlp_workers_desc; may be NULL */
 } dlp_s3_source_desc;

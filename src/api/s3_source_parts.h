@@ -11,6 +11,6 @@ DLPDEF void dlp_s3_source_wire_parts(dlp_s3_source *source, dlp_part_desc *parts
 DLPDEF int dlp_s3_part_load(void *source, dlp_part *part);
 
 /* As dlp_part_files.download, with the source as user: entry part->index becomes the file. Workers
-   as wire_parts sets them (load and user then set anew) have one dlp_s3_io for all their downloads;
-   without them each has its own. */
+   as wire_parts sets them (load and user then set again) have one dlp_s3_io for all their
+   downloads; without them each has its own. */
 DLPDEF int dlp_s3_part_download(void *source, const dlp_part *part, const char *path, int fd);

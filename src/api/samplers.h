@@ -14,9 +14,9 @@ enum {
 };
 
 enum {
-    DLP_LAST_SHORT = 0, /* the last batch of an epoch may be short */
-    DLP_LAST_DROP,      /* ... is dropped */
-    DLP_LAST_PAD        /* ... is filled from the epoch's beginning; valid[] is 0 there */
+    DLP_LAST_PARTIAL = 0, /* the last batch of an epoch may be short */
+    DLP_LAST_DROP,        /* ... is dropped */
+    DLP_LAST_PAD          /* ... is filled from the epoch's beginning; valid[] is 0 there */
 };
 
 #define DLP_SAMPLER_STATE_BYTES 128

@@ -5,7 +5,7 @@
 
 enum {
     DLP_SHM_FORK = 0, /* workers are forks of this process: they see its memory as it was then */
-    DLP_SHM_EXEC      /* workers are this program, begun anew: see dlp_shm_main */
+    DLP_SHM_EXEC      /* workers are this program, begun again: see dlp_shm_main */
 };
 
 enum {

@@ -7,7 +7,7 @@ enum {
     DLP_ON_ERROR_RAISE = 0, /* next returns the error when it reaches the batch */
     DLP_ON_ERROR_REPLACE,   /* another item takes the row, chosen by (seed, epoch, position, k)
                                alone; an item may so come twice in an epoch. 100 a row at most */
-    DLP_ON_ERROR_SHORT      /* the row is left out: zero bytes, valid[] = 0 */
+    DLP_ON_ERROR_DROP       /* the row is left out: zero bytes, valid[] = 0 */
 };
 
 enum {

@@ -32,7 +32,7 @@ typedef struct dlp_worker_stats {
     uint64_t current_age_ns;
     int32_t process;       /* 1: a process of its own; 0: a thread, or inline */
     int32_t pid;           /* of the process it runs in; for display; 0: not begun */
-    int32_t restarts;      /* times that it died and was begun anew */
+    int32_t restarts;      /* times that it died and was begun again */
     int32_t died_by;       /* the signal that ended it last; 0: none, it exited */
     uint64_t core_wait_ns; /* those threads were ready to run, but others had the cores, or a
                                    CPU quota was used up; 0 if not known (/proc/thread-self) */
@@ -47,7 +47,7 @@ typedef struct dlp_stage_stats {
     uint64_t busy_ns, starved_ns, blocked_ns, cpu_ns; /* summed over workers */
     uint64_t p50_ns, p95_ns, p99_ns, max_ns;          /* time of one item, 0: not known yet */
     uint64_t ready;     /* batches waiting before it; the first stage: 0 */
-    uint64_t restarts;  /* worker processes that died and were begun anew */
+    uint64_t restarts;  /* worker processes that died and were begun again */
     int32_t died_by;    /* the signal that ended one of them last, 0: none, it exited */
     int32_t in_flight;  /* items that each worker may have under way at once; 0: one */
     uint64_t flight_ns; /* that all items were under way, added up; 0 with in_flight 0.

@@ -207,10 +207,10 @@ static int dlpi_open_end_order(dlp_pipe *p) {
                 "0 with a stream, whose end comes in order");
     dlpi_within(p, sampler, "batch_size", (int64_t)p->global_batch, p->world, 1 << 20,
                 "world_size or more with a stream: a rank without rows sees no end");
-    dlpi_within(p, p->batcher->name, "last", p->last, DLP_LAST_SHORT,
-                one ? DLP_LAST_DROP : DLP_LAST_SHORT,
-                one ? "DLP_LAST_SHORT or DLP_LAST_DROP with a stream"
-                    : "DLP_LAST_SHORT with a stream of several ranks, none of which knows "
+    dlpi_within(p, p->batcher->name, "last", p->last, DLP_LAST_PARTIAL,
+                one ? DLP_LAST_DROP : DLP_LAST_PARTIAL,
+                one ? "DLP_LAST_PARTIAL or DLP_LAST_DROP with a stream"
+                    : "DLP_LAST_PARTIAL with a stream of several ranks, none of which knows "
                       "whether the others' rows of a batch are there");
     return p->err.code;
 }
@@ -221,7 +221,7 @@ static int dlpi_open_end_check(dlp_pipe *p) {
     for (int i = 0; i < p->n_work; i++)
         if (p->work[i]->w.on_error == DLP_ON_ERROR_REPLACE)
             return dlpi_bad(p, p->work[i]->name, "on_error",
-                            "DLP_ON_ERROR_RAISE or _SHORT with a stream, "
+                            "DLP_ON_ERROR_RAISE or _DROP with a stream, "
                             "which knows no other item",
                             DLP_ON_ERROR_REPLACE);
     for (int i = 0; i < p->n_stages; i++)

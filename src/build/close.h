@@ -8,7 +8,7 @@ static uint32_t dlpi_running(const dlp_pipe *p) {
 
 static void dlpi_stop_now(dlp_pipe *p) {
     DLPI_STORE_SEQ(&p->ctl->stop, 1u); /* S1 -> S1 */
-    dlpi_ring_all(p);
+    dlpi_wake_sleepers(p);
     if (p->shm) dlpi_shm->nudge(p);
 }
 
@@ -21,7 +21,7 @@ static bool dlpi_await_threads(dlp_pipe *p, uint64_t until) {
         if (now >= until) return false;
         if (until - now < ns) ns = until - now;
         dlpi_futex_wait(&p->live_word, word, UINT32_MAX, ns, 0);
-        dlpi_ring_all(p);
+        dlpi_wake_sleepers(p);
     }
     for (int i = 0; i <= p->n_workers; i++) {
         dlpi_worker *w = &p->workers[i];
@@ -69,7 +69,7 @@ static void dlpi_free(dlp_pipe *p) {
     if (p->alive) munmap(p->alive, 4096);
     if (p->memfd >= 0) close(p->memfd);
     if (p->budget_bytes) DLPI_ADD_SEQ(&p->d.budget->used_bytes, 0 - p->budget_bytes); /* M1 */
-    free(p->lent);
+    free(p->exported);
     dlpi_private_free(p);
     dlpi_selves_free(p);
     free(p);
@@ -120,5 +120,5 @@ static void dlpi_give_back(dlp_pipe *p, uint32_t s) {
         p->lender->ops->lender->drop(p, s);
     else
         dlpi_slot_free(p, s);
-    dlpi_feed_inline(p, dlpi_burst(p));
+    dlpi_schedule_inline(p, dlpi_burst(p));
 }

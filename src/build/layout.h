@@ -103,7 +103,8 @@ static void dlpi_layout_slots(dlp_pipe *p) {
         uint64_t words =
             i < p->n_item_work ? (uint64_t)p->words_max + p->units_max : p->words_max + 1u;
         words = dlpi_times(words + (p->words_max > 1 ? 1 : 0), 8);
-        st->sst_offset = dlpi_take_bytes(&at, offsetof(dlpi_sst, words) + words, DLPI_LINE);
+        st->stage_words_offset =
+            dlpi_take_bytes(&at, offsetof(dlpi_stage_words, words) + words, DLPI_LINE);
     }
     at = dlpi_line_up(at);
     p->slot.index = dlpi_take_bytes(&at, words8, 1);

@@ -125,7 +125,7 @@ static uint64_t dlpi_view_hash(void) {
                                 offsetof(dlpi_wblock, max_ns),
                                 offsetof(dlpi_wblock, hist),
                                 offsetof(dlpi_wblock, pid),
-                                offsetof(dlpi_sst, ready),
+                                offsetof(dlpi_stage_words, ready),
                                 sizeof(dlpi_skip),
                                 sizeof(dlp_error),
                                 sizeof(dlp_trace_event),
@@ -156,7 +156,7 @@ static void dlpi_stage_describe(const dlpi_stage *st, dlpi_stage_rec *r) {
     r->n_workers = st->n_workers;
     r->num_workers = st->w.num_workers;
     r->unit_is_batch = st->ops->unit == DLPI_UNIT_BATCHES;
-    r->sst_offset = st->sst_offset;
+    r->stage_words_offset = st->stage_words_offset;
     r->in_flight = st->in_flight;
     r->active = st->tuned ? st->begin : st->n_workers;
     r->workers_min = st->tuned ? st->w.workers_min : 0;

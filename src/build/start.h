@@ -20,8 +20,8 @@ static int dlpi_private_alloc(dlp_pipe *p) {
     p->out_fields = calloc((size_t)p->n_out * p->batches.n, sizeof *p->out_fields);
     p->ones = calloc(p->batch_rows, 1);
     p->held = calloc(p->n_out + p->n_slots * (size_t)DLPI_DEBUG, 1); /* and dlpi_poisoned */
-    p->feed.cells = calloc(p->prefetch, sizeof *p->feed.cells);
-    if (p->workers && p->out && p->out_fields && p->ones && p->held && p->feed.cells &&
+    p->schedule.cells = calloc(p->prefetch, sizeof *p->schedule.cells);
+    if (p->workers && p->out && p->out_fields && p->ones && p->held && p->schedule.cells &&
         dlpi_stages_alloc(p))
         return DLP_OK;
     errno = ENOMEM;
@@ -29,7 +29,8 @@ static int dlpi_private_alloc(dlp_pipe *p) {
 }
 
 static void dlpi_private_free(dlp_pipe *p) {
-    void *all[] = {p->workers, p->out, p->out_fields, p->ones, p->held, p->feed.cells, p->own_rows};
+    void *all[] = {p->workers,        p->out,     p->out_fields, p->ones, p->held,
+                   p->schedule.cells, p->own_rows};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) free(all[i]);
 }
 
@@ -147,7 +148,7 @@ static int dlpi_start_threads(dlp_pipe *p) {
         }
     }
     if (rc == DLP_OK && p->sampler->sampler.threaded)
-        rc = dlpi_thread_start(p, p->trainer, dlpi_thread_feeder);
+        rc = dlpi_thread_start(p, p->trainer, dlpi_thread_scheduler);
     return rc;
 }
 
@@ -172,7 +173,7 @@ static void dlpi_live_workers(dlp_pipe *p) {
 static int dlpi_live_init(dlp_pipe *p) {
     int rc;
     dlpi_live_point(p);
-    DLPI_STORE_SEQ(&p->can_ring, 1u);                                          /* S2 -> S2 */
+    DLPI_STORE_SEQ(&p->can_wake, 1u);                                          /* S2 -> S2 */
     if (DLPI_LOAD_SEQ(&p->stop_asked) != 0) DLPI_STORE_SEQ(&p->ctl->stop, 1u); /* S2 <- S2, S1 */
     p->ctl->shared = p->n_procs > 0 || p->share_bytes > 0;
     for (int i = 0; i < p->n_staffed; i++) {
@@ -197,7 +198,7 @@ static int dlpi_live_init(dlp_pipe *p) {
         slot->pub = dlpi_gen_word(DLPI_GEN_MASK, 0); /* of a batch long gone */
         slot->dbuf = DLPI_NO_SLOT;
         for (int i = 0; i < p->n_work; i++) {
-            uint64_t *words = dlpi_sst_at(p, s, p->work[i])->words;
+            uint64_t *words = dlpi_stage_words_at(p, s, p->work[i])->words;
             uint64_t n = i < p->n_item_work ? p->units_max : 1u;
             for (uint32_t k = 0; k < p->words_max; k++) words[k] = ~UINT64_C(0) << 32;
             for (uint64_t k = 0; k < n; k++)
@@ -208,7 +209,7 @@ static int dlpi_live_init(dlp_pipe *p) {
     }
     for (int i = 0; i < p->n_stages; i++)
         if (p->stages[i].ops->live != NULL) p->stages[i].ops->live(p, &p->stages[i]);
-    dlpi_feed_epoch(&p->feed, 0);
+    dlpi_schedule_epoch(&p->schedule, 0);
     if (p->d.resume && (rc = dlpi_state_take(p)) != DLP_OK) return rc;
     dlpi_guards_paint(p);
     dlpi_region_init(p);
@@ -239,6 +240,6 @@ static int dlpi_start(dlp_pipe *p) {
         if (st->ops->begin != NULL && (rc = st->ops->begin(p, st)) != DLP_OK) return rc;
     }
     if ((rc = dlpi_start_threads(p)) != DLP_OK) return rc;
-    dlpi_feed_inline(p, 1);
+    dlpi_schedule_inline(p, 1);
     return DLP_OK;
 }

@@ -11,49 +11,49 @@
 #define DLPI_FULL_NS UINT64_C(20000000) /* a worker that has no room for work */
 
 /* Wake at most n sleepers of a stage. Call after a sequentially consistent publication. */
-static void dlpi_ring(dlpi_sbell *sb, uint32_t n_workers, uint32_t n) {
+static void dlpi_wake_some(dlpi_sbell *sb, uint32_t n_workers, uint32_t n) {
     for (uint32_t g = 0; g * 32u < n_workers && n > 0; g++)
         n = dlpi_sleepers_wake(&sb->bell[g], n, sb->shared);
 }
 
-static void dlpi_ring_worker(dlpi_sbell *sb, uint32_t worker) {
+static void dlpi_wake_worker(dlpi_sbell *sb, uint32_t worker) {
     dlpi_sleepers_wake_one(&sb->bell[worker / 32u], 1u << worker % 32u, sb->shared);
 }
 
 /* There is work on batch b for a stage of threads or processes: wake n of its workers or, where
    batches go to workers in turn, the one that may take it. */
-static void dlpi_ring_batch(const dlp_pipe *p, const dlpi_stage *st, uint64_t b, uint32_t n) {
+static void dlpi_wake_batch(const dlp_pipe *p, const dlpi_stage *st, uint64_t b, uint32_t n) {
     dlpi_sbell *sb = &p->bells[st->work];
     if (st->w.dispatch == DLP_DISPATCH_BATCHES)
-        dlpi_ring_worker(sb, (uint32_t)(b % (uint64_t)st->n_workers));
+        dlpi_wake_worker(sb, (uint32_t)(b % (uint64_t)st->n_workers));
     else
-        dlpi_ring(sb, (uint32_t)st->n_workers, n);
+        dlpi_wake_some(sb, (uint32_t)st->n_workers, n);
 }
 
-static void dlpi_ring_feeder(dlpi_ctl *ctl) {
-    dlpi_sleeper_wake(&ctl->feeder_sleeps, &ctl->feeder_word, ctl->shared);
+static void dlpi_wake_scheduler(dlpi_ctl *ctl) {
+    dlpi_sleeper_wake(&ctl->scheduler_sleeps, &ctl->scheduler_word, ctl->shared);
 }
 
 /* Batch b became ready for the caller. Call after a sequentially consistent publication. */
-static void dlpi_ring_caller(dlpi_ctl *ctl, uint64_t b) {
+static void dlpi_wake_caller(dlpi_ctl *ctl, uint64_t b) {
     dlpi_sleeper_wake_for(&ctl->want, b, &ctl->caller_word, ctl->shared);
 }
 
 /* What the source waits for may be there. After a sequentially consistent publication. */
-static void dlpi_ring_scheduler(const dlp_pipe *p) {
+static void dlpi_wake_scheduling(const dlp_pipe *p) {
     if (p->sampler->sampler.threaded)
-        dlpi_ring_feeder(p->ctl);
+        dlpi_wake_scheduler(p->ctl);
     else
-        dlpi_ring_caller(p->ctl, UINT64_MAX);
+        dlpi_wake_caller(p->ctl, UINT64_MAX);
 }
 
 /* A batch became ready, or nothing will follow. After a sequentially consistent publication. */
-static void dlpi_ring_share(dlpi_share *share) {
+static void dlpi_wake_consumers(dlpi_share *share) {
     if (share != NULL) dlpi_sleepers_wake_any(&share->sleepers, &share->word);
 }
 
 /* Wake workers from..to-1 that are parked: no bit says so. After a store of active. */
-static void dlpi_ring_parked(dlpi_sbell *sb, uint32_t from, uint32_t to) {
+static void dlpi_wake_parked(dlpi_sbell *sb, uint32_t from, uint32_t to) {
     while (from < to) {
         dlpi_sleepers *group = &sb->bell[from / 32u];
         uint32_t end = (from / 32u + 1) * 32u < to ? (from / 32u + 1) * 32u : to, bits = 0;
@@ -62,15 +62,16 @@ static void dlpi_ring_parked(dlpi_sbell *sb, uint32_t from, uint32_t to) {
     }
 }
 
-static void dlpi_ring_all(dlp_pipe *p) {
+static void dlpi_wake_sleepers(dlp_pipe *p) {
     for (int i = 0; i < p->n_staffed; i++) {
         dlpi_stage *st = p->work[i];
-        if (st->w.num_workers > 0) dlpi_ring(&p->bells[i], (uint32_t)st->n_workers, UINT32_MAX);
-        if (st->tuned) dlpi_ring_parked(&p->bells[i], 0, (uint32_t)st->n_workers);
+        if (st->w.num_workers > 0)
+            dlpi_wake_some(&p->bells[i], (uint32_t)st->n_workers, UINT32_MAX);
+        if (st->tuned) dlpi_wake_parked(&p->bells[i], 0, (uint32_t)st->n_workers);
     }
-    dlpi_ring_feeder(p->ctl);
-    dlpi_ring_caller(p->ctl, UINT64_MAX);
-    dlpi_ring_share(p->share);
+    dlpi_wake_scheduler(p->ctl);
+    dlpi_wake_caller(p->ctl, UINT64_MAX);
+    dlpi_wake_consumers(p->share);
 }
 
 /* Wake everybody, whatever the masks say: a waker may have died between taking a sleeper's bit and
@@ -81,7 +82,7 @@ static void dlpi_wake_all(dlp_pipe *p) {
         for (int g = 0; st->w.num_workers > 0 && g * 32 < st->n_workers; g++)
             dlpi_sleepers_wake_all(&p->bells[i].bell[g].word);
     }
-    dlpi_sleepers_wake_all(&p->ctl->feeder_word);
+    dlpi_sleepers_wake_all(&p->ctl->scheduler_word);
     dlpi_sleepers_wake_all(&p->ctl->caller_word);
     if (p->share) dlpi_sleepers_wake_all(&p->share->word);
 }

@@ -128,7 +128,7 @@ static int dlpi_check_workers(dlp_pipe *p, const dlpi_stage *st) {
          "DLP_PLACE_THREADS or DLP_PLACE_PROCESSES"},
         {DLPI_AT(dlp_workers_desc, dispatch), 0, DLP_DISPATCH_BATCHES,
          "DLP_DISPATCH_CLAIM or DLP_DISPATCH_BATCHES"},
-        {DLPI_AT(dlp_workers_desc, on_error), 0, DLP_ON_ERROR_SHORT, "DLP_ON_ERROR_*"},
+        {DLPI_AT(dlp_workers_desc, on_error), 0, DLP_ON_ERROR_DROP, "DLP_ON_ERROR_*"},
         {DLPI_AT(dlp_workers_desc, retries), 0, 100, "0..100"},
         {DLPI_AT(dlp_workers_desc, retry_backoff_ms), 0, 3600000, "0..3600000"},
         {DLPI_AT(dlp_workers_desc, max_skips), DLP_NONE, INT64_MAX, "DLP_NONE, or 0 and more"},

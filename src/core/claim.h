@@ -19,13 +19,13 @@ static inline bool dlpi_is_item_stage(const dlp_pipe *p, const dlpi_stage *st) {
 }
 
 /* Is the input of this unit there? Rows this stage did already need no input. */
-static bool dlpi_input_ready(const dlpi_worker *w, const dlpi_unit *t, dlpi_sst *mine) {
+static bool dlpi_input_ready(const dlpi_worker *w, const dlpi_unit *t, dlpi_stage_words *mine) {
     const dlp_pipe *p = w->p;
     dlpi_stage *up = dlpi_stage_before(w);
-    dlpi_sst *theirs;
+    dlpi_stage_words *theirs;
     uint32_t i = t->row / DLPI_WORD_ROWS, mask;
     if (up == NULL) return true;
-    theirs = dlpi_sst_at(p, t->slot, up);
+    theirs = dlpi_stage_words_at(p, t->slot, up);
     if (!dlpi_is_item_stage(p, w->st))
         return dlpi_ready_is(dlpi_gather_ready(&theirs->ready), t->b); /* Y1 <- Y1 */
     mask = dlpi_unit_mask(t->row, t->end);
@@ -52,7 +52,8 @@ static inline bool dlpi_plain(const dlpi_worker *w, uint64_t pub, uint64_t own) 
 }
 
 /* Try to claim unit t->unit of batch t->b. own was read before. */
-static bool dlpi_claim(const dlpi_worker *w, const dlpi_unit *t, dlpi_sst *sst, uint64_t own) {
+static bool dlpi_claim(const dlpi_worker *w, const dlpi_unit *t, dlpi_stage_words *sst,
+                       uint64_t own) {
     uint64_t mine = dlpi_gen_word(t->b, (uint64_t)w->global + 1u);
     return dlpi_claim_take(&dlpi_own(w->p, sst)[t->unit], own, mine);
 }
@@ -62,7 +63,7 @@ static bool dlpi_find_in(dlpi_worker *w, uint64_t b, bool hints, dlpi_unit *t, b
     const dlp_pipe *p = w->p;
     uint32_t s = (uint32_t)(b % p->n_slots), n, u = 0, count, shift, from;
     uint64_t pub = dlpi_claim_head(&dlpi_slot_at(p, s)->pub); /* P1 <- P1 */
-    dlpi_sst *sst;
+    dlpi_stage_words *sst;
     *all_claimed = true;
     /* a guess that saves a line when slots go round in turn */
     if (dlpi_gen(pub) != (b & DLPI_GEN_MASK)) {
@@ -70,7 +71,7 @@ static bool dlpi_find_in(dlpi_worker *w, uint64_t b, bool hints, dlpi_unit *t, b
         pub = dlpi_claim_head(&dlpi_slot_at(p, s)->pub);        /* P1 <- P1 */
         if (dlpi_gen(pub) != (b & DLPI_GEN_MASK)) return false; /* the slot went on */
     }
-    sst = dlpi_sst_at(p, s, w->st);
+    sst = dlpi_stage_words_at(p, s, w->st);
     count = dlpi_pub_count(pub);
     shift = dlpi_pub_shift(pub);
     n = dlpi_is_item_stage(p, w->st) ? dlpi_units(count, shift) : 1u;
@@ -107,10 +108,10 @@ static inline bool dlpi_batch_mine(const dlpi_worker *w, uint64_t b) {
 /* Find and claim the oldest work of this stage. */
 static bool dlpi_find(dlpi_worker *w, dlpi_unit *t) {
     const dlp_pipe *p = w->p;
-    uint64_t rewind = dlpi_claim_rescans(&w->bell->rewind); /* R1 <- R1 */
+    uint64_t rescan = dlpi_claim_rescans(&w->bell->rescan); /* R1 <- R1 */
     /* T1 <- T1 */
     uint64_t tail = w->low == w->tail_seen ? dlpi_credit_seen(&p->ctl->tail) : w->tail_seen;
-    bool hints = rewind == w->rewind_seen, all;
+    bool hints = rescan == w->rescan_seen, all;
     if (!hints) tail = dlpi_credit_seen(&p->ctl->tail); /* T1 <- T1 */
     if (!hints || tail - w->low > p->ring) {
         uint64_t oldest = tail > p->ring ? tail - p->ring : 0;
@@ -128,12 +129,12 @@ static bool dlpi_find(dlpi_worker *w, dlpi_unit *t) {
         if (all && b == w->low) w->low = b + 1;
     }
     w->tail_seen = tail;
-    w->rewind_seen = rewind; /* only after a whole look without hints */
+    w->rescan_seen = rescan; /* only after a whole look without hints */
     return false;
 }
 
 /* Let batch b leave the last item stage if all of its rows are done. seen: ready, read before. */
-static bool dlpi_close_batch(const dlp_pipe *p, dlpi_sst *sst, uint64_t b, uint32_t count,
+static bool dlpi_close_batch(const dlp_pipe *p, dlpi_stage_words *sst, uint64_t b, uint32_t count,
                              uint64_t seen) {
     /* closed, and the slot may have gone on to a batch without rows */
     if (dlpi_ready_past(seen, b)) return false;
@@ -145,7 +146,7 @@ static bool dlpi_close_batch(const dlp_pipe *p, dlpi_sst *sst, uint64_t b, uint3
 
 /* Is the claim of unit t in stage st one that was given up again? */
 static bool dlpi_freed(const dlp_pipe *p, const dlpi_stage *st, const dlpi_unit *t) {
-    return dlpi_claim_was_freed(&dlpi_own(p, dlpi_sst_at(p, t->slot, st))[t->unit], t->b);
+    return dlpi_claim_was_freed(&dlpi_own(p, dlpi_stage_words_at(p, t->slot, st))[t->unit], t->b);
 }
 
 /* Batch t->b left the stage of w: show it to the next stage, or to the caller. ready was written.
@@ -155,7 +156,7 @@ static void dlpi_ready_wake(dlp_pipe *p, const dlpi_worker *w, const dlpi_unit *
     const dlpi_stage *next = w->st->work + 1 < p->n_work ? p->work[w->st->work + 1] : NULL;
     dlpi_unit whole = {t->b, t->slot, 0, 0, 0, false};
     if (next != NULL && dlpi_freed(p, next, &whole))
-        dlpi_claim_rescan(&p->bells[next->work].rewind); /* R1 -> R1 */
+        dlpi_claim_rescan(&p->bells[next->work].rescan); /* R1 -> R1 */
     dlpi_wake_next(p, w->st->work, t->b);
 }
 
@@ -168,14 +169,14 @@ static void dlpi_pass_items(dlpi_worker *w, const dlpi_unit *t, uint32_t done) {
     uint32_t mask = dlpi_unit_mask(t->row, t->end);
     if ((done & mask) != mask) return;
     /* R1 -> R1 */
-    if (dlpi_freed(p, next, t)) dlpi_claim_rescan(&p->bells[next->work].rewind);
+    if (dlpi_freed(p, next, t)) dlpi_claim_rescan(&p->bells[next->work].rescan);
     dlpi_wake_stage(p, next, t->b);
 }
 
 /* Set done bits. Whoever fills the last word of the last item stage closes the batch. */
 static void dlpi_complete(dlpi_worker *w, const dlpi_unit *t, uint32_t mask) {
     dlp_pipe *p = w->p;
-    dlpi_sst *sst = dlpi_sst_at(p, t->slot, w->st);
+    dlpi_stage_words *sst = dlpi_stage_words_at(p, t->slot, w->st);
     uint32_t i = t->row / DLPI_WORD_ROWS;
     uint32_t count = dlpi_slot_at(p, t->slot)->count, bits;
     uint64_t seen;
@@ -201,32 +202,33 @@ static uint64_t dlpi_own_redo(const dlpi_worker *w, uint64_t b) {
    the one behind it. The claims of the stages before carry our mark from before the first bit goes:
    who dies in between is known by his own claim, or, once that is freed, by the mark; and who
    recovers their last owner sees that they are no longer his. The first stage's is freed last, so
-   up to that store nobody can begin anew. */
+   up to that store nobody can begin again. */
 static void dlpi_rows_redo(const dlpi_worker *w, const dlpi_unit *t, uint32_t rows) {
     dlp_pipe *p = w->p;
     uint64_t freed = dlpi_own_freed(p, t->slot, t->b);
-    uint64_t *first = dlpi_own(p, dlpi_sst_at(p, t->slot, p->work[0]));
+    uint64_t *first = dlpi_own(p, dlpi_stage_words_at(p, t->slot, p->work[0]));
     for (int k = 0; k < w->st->work; k++) {
-        uint64_t *own = dlpi_own(p, dlpi_sst_at(p, t->slot, p->work[k]));
+        uint64_t *own = dlpi_own(p, dlpi_stage_words_at(p, t->slot, p->work[k]));
         dlpi_claim_mark(&own[t->unit], dlpi_own_redo(w, t->b));
     }
     for (int k = 0; k < w->st->work; k++) {
-        uint64_t *done = &dlpi_done(dlpi_sst_at(p, t->slot, p->work[k]))[t->row / DLPI_WORD_ROWS];
+        uint64_t *done =
+            &dlpi_done(dlpi_stage_words_at(p, t->slot, p->work[k]))[t->row / DLPI_WORD_ROWS];
         dlpi_gather_take_back(done, rows);
     }
     for (int k = 1; k <= w->st->work; k++) { /* ours is the last of these */
-        uint64_t *own = dlpi_own(p, dlpi_sst_at(p, t->slot, p->work[k]));
+        uint64_t *own = dlpi_own(p, dlpi_stage_words_at(p, t->slot, p->work[k]));
         dlpi_claim_free(&own[t->unit], freed);
     }
     dlpi_claim_free(&first[t->unit], freed);
-    dlpi_rewind(p, 0, w->st->work);
+    dlpi_rescan(p, 0, w->st->work);
 }
 
 /* Undo that batch b left stage k: no row of it is done, and its ready becomes that of the batch
    before, with another count, so that a closer that has read it cannot swap it. In this order: a
    closer finds ready past its batch, or rows missing. */
 static void dlpi_stage_undo(dlp_pipe *p, int k, uint32_t s, uint64_t b) {
-    dlpi_sst *sst = dlpi_sst_at(p, s, p->work[k]);
+    dlpi_stage_words *sst = dlpi_stage_words_at(p, s, p->work[k]);
     for (uint32_t i = 0; k < p->n_item_work && i < p->words_max; i++)
         dlpi_gather_take_back(&dlpi_done(sst)[i], UINT32_MAX);
     if (k + 1 >= p->n_item_work) dlpi_gather_undo(&sst->ready, b);
@@ -244,7 +246,7 @@ static int dlpi_redo_first(const dlp_pipe *p, const dlpi_stage *st, uint64_t pub
 }
 
 static void dlpi_own_set(dlp_pipe *p, int k, uint32_t s, uint64_t pub, uint64_t word) {
-    uint64_t *own = dlpi_own(p, dlpi_sst_at(p, s, p->work[k]));
+    uint64_t *own = dlpi_own(p, dlpi_stage_words_at(p, s, p->work[k]));
     for (uint32_t u = 0; u < dlpi_stage_units(p, k, pub); u++)
         dlpi_claim_free(&own[u], word); /* or a mark */
 }
@@ -261,5 +263,5 @@ static void dlpi_batch_redo(const dlpi_worker *w, uint32_t s, uint64_t b) {
     for (int k = first; k < w->st->work; k++) dlpi_stage_undo(p, k, s, b);
     for (int k = first + 1; k <= w->st->work; k++) dlpi_own_set(p, k, s, pub, freed);
     dlpi_own_set(p, first, s, pub, freed);
-    dlpi_rewind(p, first, w->st->work);
+    dlpi_rescan(p, first, w->st->work);
 }

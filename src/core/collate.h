@@ -258,8 +258,8 @@ static int dlpi_batch_callback(dlpi_worker *w, const dlpi_unit *t) {
 /* Wait before a retry, in pieces: a stop ends it. */
 static void dlpi_batch_backoff(const dlpi_worker *w, uint64_t ns) {
     const uint64_t piece = 20000000;
-    for (; ns > piece && !dlpi_stopped(w->p); ns -= piece) dlpi_nap(piece);
-    if (!dlpi_stopped(w->p)) dlpi_nap(ns);
+    for (; ns > piece && !dlpi_stopped(w->p); ns -= piece) dlpi_sleep(piece);
+    if (!dlpi_stopped(w->p)) dlpi_sleep(ns);
 }
 
 /* Does this stage change the batch in place, so that half of a change may have been made? */
@@ -285,15 +285,17 @@ static void dlpi_batch_pauses(dlpi_worker *w, uint64_t ns) {
 /* How often batch b failed in this stage: a stage of batches has its done words for that.
    batch + 1 (56) | tries (8) */
 static uint32_t dlpi_batch_tries(const dlpi_worker *w, const dlpi_unit *t) {
-    uint64_t word = DLPI_LOAD_RLX(dlpi_done(dlpi_sst_at(w->p, t->slot, w->st))); /* X1: claimed */
+    /* X1: claimed */
+    uint64_t word = DLPI_LOAD_RLX(dlpi_done(dlpi_stage_words_at(w->p, t->slot, w->st)));
     return word >> 8 == t->b + 1 ? (uint32_t)word & 255u : 0;
 }
 
 static void dlpi_batch_failed(const dlpi_worker *w, const dlpi_unit *t, uint32_t tries) {
     dlpi_bslot *slot = dlpi_slot_at(w->p, t->slot);
     uint32_t all = dlpi_rec_tries(DLPI_LOAD_RLX(&slot->batch_rec)); /* X1: claimed */
-    DLPI_STORE_REL(dlpi_done(dlpi_sst_at(w->p, t->slot, w->st)), (t->b + 1) << 8 | tries); /* X1 */
-    DLPI_STORE_REL(&slot->batch_rec, dlpi_rec(0, all < 127 ? all + 1 : all, 0));           /* X1 */
+    /* X1 */
+    DLPI_STORE_REL(dlpi_done(dlpi_stage_words_at(w->p, t->slot, w->st)), (t->b + 1) << 8 | tries);
+    DLPI_STORE_REL(&slot->batch_rec, dlpi_rec(0, all < 127 ? all + 1 : all, 0)); /* X1 */
 }
 
 /* Run the callback once more, until it succeeds or its tries are used up. Returns 0 or the code of
@@ -343,7 +345,7 @@ static void dlpi_unit_batch(dlpi_worker *w, const dlpi_unit *t) {
     dlpi_bump(&w->wb->items, 1);
     dlpi_bump(&w->wb->bytes, p->batches.cell_bytes * slot->count);
     dlpi_clock_out(w, t->b, slot->epoch, 1);
-    ready = &dlpi_sst_at(p, t->slot, w->st)->ready;
+    ready = &dlpi_stage_words_at(p, t->slot, w->st)->ready;
     dlpi_gather_pass(ready, t->b); /* Y1 -> Y1 */
     dlpi_ready_wake(p, w, t);
 }

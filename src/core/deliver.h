@@ -9,15 +9,15 @@ static dlpi_stage *dlpi_final(const dlp_pipe *p) { return p->work[p->n_work - 1]
 
 static bool dlpi_ready(const dlp_pipe *p, uint64_t b, uint32_t s) {
     /* Y1 <- Y1 */
-    return dlpi_ready_is(dlpi_gather_ready(&dlpi_sst_at(p, s, dlpi_final(p))->ready), b);
+    return dlpi_ready_is(dlpi_gather_ready(&dlpi_stage_words_at(p, s, dlpi_final(p))->ready), b);
 }
 
 /* The batch to deliver now. Returns DLP_OK, DLP_EMPTY, or DLP_END when none will come. */
 static int dlpi_take(dlp_pipe *p, uint64_t *b, uint32_t *s) {
-    uint32_t over = dlpi_credit_closed(&p->ctl->fed_all); /* T1 <- T1: before tail */
-    uint64_t tail = dlpi_credit_seen(&p->ctl->tail);      /* T1 <- T1 */
+    uint32_t over = dlpi_credit_closed(&p->ctl->end_of_input); /* T1 <- T1: before tail */
+    uint64_t tail = dlpi_credit_seen(&p->ctl->tail);           /* T1 <- T1 */
     uint64_t mark;
-    if (p->base == tail) return over == dlpi_fed_word(p->life) ? DLP_END : DLP_EMPTY;
+    if (p->base == tail) return over == dlpi_scheduled_word(p->life) ? DLP_END : DLP_EMPTY;
     *b = p->base;
     *s = dlpi_slot_of(p, *b);
     if (dlpi_ready(p, *b, *s)) return DLP_OK;
@@ -43,7 +43,7 @@ static uint32_t dlpi_taken(dlp_pipe *p, uint64_t b, uint32_t flags) {
     dlpi_credit_publish_quiet(&ctl->base, p->base); /* V1 -> V1 */
     if (threaded) {
         dlpi_credit_publish(&ctl->delivered, DLPI_LOAD_RLX(&ctl->delivered) + 1); /* V1 -> V1, B1 */
-        dlpi_ring_feeder(ctl);
+        dlpi_wake_scheduler(ctl);
     } else {
         dlpi_credit_publish_quiet(&ctl->delivered,
                                   DLPI_LOAD_RLX(&ctl->delivered) + 1); /* V1 -> V1 */
@@ -55,13 +55,13 @@ static uint32_t dlpi_taken(dlp_pipe *p, uint64_t b, uint32_t flags) {
     return flags & ~(uint32_t)DLP_BATCH_LAST;
 }
 
-/* Give slot s back to the feeder. */
+/* Give slot s back to the scheduler. */
 static void dlpi_slot_free(dlp_pipe *p, uint32_t s) {
     dlpi_bslot *slot = dlpi_slot_at(p, s);
     if (p->sink) p->sink->ops->sink->freed(p, s);
     if (p->sampler->sampler.threaded) {
         dlpi_credit_done(&slot->used, 0u); /* C1 -> C1 */
-        dlpi_ring_feeder(p->ctl);
+        dlpi_wake_scheduler(p->ctl);
     } else {
         dlpi_credit_done_quiet(&slot->used); /* C1 -> C1 */
     }
@@ -74,8 +74,8 @@ static uint64_t dlpi_burst(const dlp_pipe *p) {
     return p->call_clock_every >= 32 && p->prefetch >= 8 ? p->prefetch / 4 : 1;
 }
 
-static void dlpi_feed_inline(dlp_pipe *p, uint64_t burst) {
-    if (!p->sampler->sampler.threaded && !dlpi_stopped(p)) dlpi_feed(p, burst);
+static void dlpi_schedule_inline(dlp_pipe *p, uint64_t burst) {
+    if (!p->sampler->sampler.threaded && !dlpi_stopped(p)) dlpi_schedule(p, burst);
 }
 
 /* Hand batch b in slot s to the caller. */
@@ -100,7 +100,7 @@ static void dlpi_deliver(dlp_pipe *p, uint64_t b, uint32_t s, dlp_batch **out) {
     DLPI_STORE_RLX(&ctl->epoch, batch->epoch);
     dlpi_bump(&ctl->items, batch->count);
     dlpi_bump(&ctl->bytes, bytes);
-    dlpi_feed_inline(p, dlpi_burst(p));
+    dlpi_schedule_inline(p, dlpi_burst(p));
     *out = batch;
 }
 
@@ -164,9 +164,9 @@ static int dlpi_deadline(dlp_pipe *p, uint64_t now) {
 static inline int dlpi_at_work(const dlp_pipe *p) { return p->n_threads + p->n_procs; }
 
 /* What the source waits for may have come while we were awake, and woken nobody: could it go on? */
-static bool dlpi_source_fed(dlp_pipe *p) {
+static bool dlpi_source_scheduled(dlp_pipe *p) {
     if (p->source->ready == NULL || p->sampler->sampler.threaded) return false;
-    return dlpi_feed(p, 1) > 0;
+    return dlpi_schedule(p, 1) > 0;
 }
 
 /* Sleep until the wanted batch may be there, at most ns. */
@@ -180,7 +180,7 @@ static void dlpi_caller_sleep(dlp_pipe *p, uint64_t ns) {
             if (due < ns) ns = due;
         }
     dlpi_sleeper_want(&ctl->want, want); /* B1 -> B1 */
-    if (dlpi_take(p, &b, &s) == DLP_EMPTY && !dlpi_inline_steps(p) && !dlpi_source_fed(p) &&
+    if (dlpi_take(p, &b, &s) == DLP_EMPTY && !dlpi_inline_steps(p) && !dlpi_source_scheduled(p) &&
         !dlpi_stopped(p) && !dlpi_error_due(ctl, false)) /* E1 <- E1, behind B1 */
         dlpi_futex_wait(&ctl->caller_word, word, UINT32_MAX, ns, (int)ctl->shared);
     dlpi_sleeper_want(&ctl->want, UINT64_C(0)); /* B1 */
@@ -228,7 +228,7 @@ static int dlpi_next_wait(dlp_pipe *p, uint64_t until, uint64_t *b, uint32_t *s)
     while ((rc = dlpi_take(p, b, s)) == DLP_EMPTY) {
         if (dlpi_stopped(p)) return DLP_STOPPED;
         if ((rc = dlpi_next_error(p, false)) != DLP_OK) return rc;
-        dlpi_feed_inline(p, 1);
+        dlpi_schedule_inline(p, 1);
         if (dlpi_inline_steps(p)) {
             if (until != 0 && until != UINT64_MAX && dlpi_now_ns() >= until &&
                 dlpi_take(p, b, s) == DLP_EMPTY) /* it may be ready since */
@@ -274,7 +274,7 @@ static void dlpi_trainer_waited(dlp_pipe *p, uint64_t from, uint64_t to) {
 static int dlpi_next_take(dlp_pipe *p, int timeout_ms, uint64_t *b, uint32_t *s) {
     int rc;
     uint64_t from, until = UINT64_MAX;
-    dlpi_feed_inline(p, dlpi_burst(p));
+    dlpi_schedule_inline(p, dlpi_burst(p));
     rc = dlpi_take(p, b, s);
     if (rc == DLP_OK) {
         if (p->calls_untimed + 1 < p->call_clock_every) {
@@ -316,7 +316,7 @@ static void dlpi_epoch_leave(dlp_pipe *p, uint64_t epoch) {
     p->after_epoch = epoch + 1;
     p->after_batch = p->after_position = 0;
     DLPI_STORE_SEQ(&p->ctl->cancel, dlpi_mark(p->life, epoch + 1)); /* N1 -> N1 */
-    dlpi_ring_all(p);
+    dlpi_wake_sleepers(p);
 }
 
 /* Go on behind a checked state. */
@@ -329,8 +329,8 @@ static void dlpi_seek(dlp_pipe *p, const dlpi_state *s) {
     dlpi_state_place(p, s, p->life, &p->place);
     pthread_mutex_unlock(&dlpi_place_lock);
     DLPI_STORE_SEQ(&p->ctl->cancel, dlpi_mark(p->life, 0)); /* N1 -> N1 */
-    dlpi_ring_all(p);
-    dlpi_feed_inline(p, 1);
+    dlpi_wake_sleepers(p);
+    dlpi_schedule_inline(p, 1);
 }
 
 /* The epoch has ended before batch b, in slot s. Returns DLP_OK: go on with the next epoch. */

@@ -7,9 +7,9 @@
 /* There is work on batch b for a stage: its workers do it or, of an inline one, the caller. */
 static void dlpi_wake_stage(dlp_pipe *p, const dlpi_stage *st, uint64_t b) {
     if (st->w.num_workers > 0)
-        dlpi_ring_batch(p, st, b, 1);
+        dlpi_wake_batch(p, st, b, 1);
     else
-        dlpi_ring_caller(p->ctl, UINT64_MAX);
+        dlpi_wake_caller(p->ctl, UINT64_MAX);
 }
 
 /* Batch b left the stage with this place among those that have workers: the next one, or
@@ -18,47 +18,47 @@ static void dlpi_wake_next(dlp_pipe *p, int work, uint64_t b) {
     if (work + 1 < p->n_work) {
         dlpi_wake_stage(p, p->work[work + 1], b);
     } else {
-        dlpi_ring_caller(p->ctl, b);
-        dlpi_ring_share(p->share);
+        dlpi_wake_caller(p->ctl, b);
+        dlpi_wake_consumers(p->share);
     }
 }
 
 /* Look again for units freed again in stages first..last; where batches go to workers in turn, only
    one of them can take what was freed: all look. */
-static void dlpi_rewind(dlp_pipe *p, int first, int last) {
+static void dlpi_rescan(dlp_pipe *p, int first, int last) {
     for (int k = first; k <= last; k++) {
         const dlpi_stage *st = p->work[k];
         uint32_t n = st->w.dispatch == DLP_DISPATCH_BATCHES ? UINT32_MAX : 1;
-        dlpi_claim_rescan(&p->bells[k].rewind); /* R1 -> R1 */
-        if (st->w.num_workers > 0) dlpi_ring(&p->bells[k], (uint32_t)st->n_workers, n);
+        dlpi_claim_rescan(&p->bells[k].rescan); /* R1 -> R1 */
+        if (st->w.num_workers > 0) dlpi_wake_some(&p->bells[k], (uint32_t)st->n_workers, n);
     }
-    dlpi_ring_caller(p->ctl, UINT64_MAX);
+    dlpi_wake_caller(p->ctl, UINT64_MAX);
 }
 
 /* Wake as many item workers as the new work can use: a wake-up costs several microseconds. The
    caller is the worker of an inline stage: a sampler's thread wakes it. */
-static void dlpi_feed_wake(dlp_pipe *p, uint64_t n) {
+static void dlpi_schedule_wake(dlp_pipe *p, uint64_t n) {
     dlpi_stage *st = p->work[0];
-    uint64_t units = n * p->batch_rows, ns = units * p->feed.cost_ns;
+    uint64_t units = n * p->batch_rows, ns = units * p->schedule.cost_ns;
     if (st->w.num_workers == 0) {
-        dlpi_ring_caller(p->ctl, UINT64_MAX);
+        dlpi_wake_caller(p->ctl, UINT64_MAX);
         return;
     }
     if (st->w.dispatch == DLP_DISPATCH_BATCHES) {
         uint64_t most = (uint64_t)st->n_workers;
         for (uint64_t i = n < most ? n : most; i > 0; i--)
-            dlpi_ring_batch(p, st, p->feed.published - i, 1);
+            dlpi_wake_batch(p, st, p->schedule.published - i, 1);
         return;
     }
-    if (p->feed.cost_ns != 0 && ns / 10000 + 1 < units) units = ns / 10000 + 1;
+    if (p->schedule.cost_ns != 0 && ns / 10000 + 1 < units) units = ns / 10000 + 1;
     if (units > (uint64_t)st->n_workers) units = (uint64_t)st->n_workers;
-    dlpi_ring(&p->bells[0], (uint32_t)st->n_workers, (uint32_t)units);
+    dlpi_wake_some(&p->bells[0], (uint32_t)st->n_workers, (uint32_t)units);
 }
 
 /* Batches from `first` on of which this rank has no row: ready as they are fed, so nobody's work
    shows them to the stage behind the items. */
-static void dlpi_feed_empty(dlp_pipe *p, uint64_t first) {
-    for (uint64_t b = first; b != p->feed.published; b++)
+static void dlpi_schedule_empty(dlp_pipe *p, uint64_t first) {
+    for (uint64_t b = first; b != p->schedule.published; b++)
         if (dlpi_slot_at(p, dlpi_slot_of(p, b))->count == 0)
             dlpi_wake_next(p, p->n_item_work - 1, b);
 }

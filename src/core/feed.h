@@ -9,7 +9,7 @@
    are between here and next, a slot is free, and (unordered) the window reaches that far. */
 
 /* Begin with an epoch. */
-static void dlpi_feed_epoch(dlpi_feeder *f, uint64_t epoch) {
+static void dlpi_schedule_epoch(dlpi_scheduler *f, uint64_t epoch) {
     f->epoch = epoch;
     f->in_epoch = 0;
     f->position = 0;
@@ -33,8 +33,8 @@ static uint32_t dlpi_run_shift(dlp_pipe *p, uint32_t count) {
         if (ns != 0) sum += ns, n++;
     }
     if (n == 0) return 0;
-    p->feed.cost_ns = sum / n;
-    while (shift < DLPI_RUN_SHIFT_MAX && (p->feed.cost_ns << (shift + 1)) <= 8000 &&
+    p->schedule.cost_ns = sum / n;
+    while (shift < DLPI_RUN_SHIFT_MAX && (p->schedule.cost_ns << (shift + 1)) <= 8000 &&
            (2u << shift) * at_once <= count)
         shift++;
     return shift;
@@ -43,7 +43,7 @@ static uint32_t dlpi_run_shift(dlp_pipe *p, uint32_t count) {
 /* Do items cost another thing than they did? One worker is asked, in turn. */
 static bool dlpi_cost_moved(const dlp_pipe *p, uint64_t turn) {
     const dlpi_stage *st = p->work[0];
-    uint64_t was = p->feed.cost_ns, k = turn % (uint64_t)dlpi_active(p, st), ns;
+    uint64_t was = p->schedule.cost_ns, k = turn % (uint64_t)dlpi_active(p, st), ns;
     ns = DLPI_LOAD_RLX(&p->workers[(uint64_t)st->first_worker + k].wb->item_ns); /* a hint */
     return ns != 0 && (ns / 4 > was || was / 4 > ns);
 }
@@ -51,28 +51,28 @@ static bool dlpi_cost_moved(const dlp_pipe *p, uint64_t turn) {
 /* Item cells for batch b in slot s. A cell is free again when the batch that it was given to has
    left the stage behind which nobody needs its items: no word says so but that stage's own. There
    are as many as batches may be between here and next, so one is free. */
-static uint32_t dlpi_feed_cell(dlp_pipe *p, uint32_t s, uint64_t b) {
-    dlpi_cell_use *use = p->feed.cells;
-    uint32_t i = p->feed.cell_turn;
+static uint32_t dlpi_schedule_cell(dlp_pipe *p, uint32_t s, uint64_t b) {
+    dlpi_cell_use *use = p->schedule.cells;
+    uint32_t i = p->schedule.cell_turn;
     for (uint32_t n = 0; n + 1 < p->prefetch; n++, i = i + 1 == p->prefetch ? 0 : i + 1) {
-        dlpi_sst *sst = dlpi_sst_at(p, use[i].slot, p->cell_end);
+        dlpi_stage_words *sst = dlpi_stage_words_at(p, use[i].slot, p->cell_end);
         if (!use[i].given) break;
         if (dlpi_ready_past(dlpi_gather_look(&sst->ready), use[i].b)) break; /* Y1 <- Y1 */
     }
     use[i].b = b;
     use[i].slot = s;
     use[i].given = 1;
-    p->feed.cell_turn = i + 1 == p->prefetch ? 0 : i + 1;
+    p->schedule.cell_turn = i + 1 == p->prefetch ? 0 : i + 1;
     return i;
 }
 
-static uint32_t dlpi_feed_place(dlp_pipe *p, uint32_t s, uint64_t b) {
+static uint32_t dlpi_schedule_place(dlp_pipe *p, uint32_t s, uint64_t b) {
     if (p->cells == DLPI_CELLS_STAY) return p->lender->ops->lender->cell(p);
-    return p->staged || p->cells == DLPI_CELLS_TURN ? dlpi_feed_cell(p, s, b) : s;
+    return p->staged || p->cells == DLPI_CELLS_TURN ? dlpi_schedule_cell(p, s, b) : s;
 }
 
 /* Rows of slot s beyond the epoch's last sample. */
-static void dlpi_feed_padding(dlp_pipe *p, uint32_t s) {
+static void dlpi_schedule_padding(dlp_pipe *p, uint32_t s) {
     dlpi_bslot *slot = dlpi_slot_at(p, s);
     uint64_t real = slot->position < p->samples ? p->samples - slot->position : 0;
     if (slot->position + slot->count <= p->samples) return;
@@ -81,8 +81,8 @@ static void dlpi_feed_padding(dlp_pipe *p, uint32_t s) {
 }
 
 /* Words of slot s for the scheduler's present batch. c: rows of the global batch. */
-static void dlpi_feed_words(dlp_pipe *p, uint32_t s, uint64_t c) {
-    dlpi_feeder *f = &p->feed;
+static void dlpi_schedule_words(dlp_pipe *p, uint32_t s, uint64_t c) {
+    dlpi_scheduler *f = &p->schedule;
     dlpi_bslot *slot = dlpi_slot_at(p, s);
     uint64_t first;
     uint32_t count;
@@ -95,7 +95,7 @@ static void dlpi_feed_words(dlp_pipe *p, uint32_t s, uint64_t c) {
     slot->after = f->position + c;
     slot->count = count;
     slot->flags = 0;
-    slot->cell = (uint16_t)dlpi_feed_place(p, s, f->published);
+    slot->cell = (uint16_t)dlpi_schedule_place(p, s, f->published);
     slot->life = (uint16_t)f->life;
     slot->failed = 0;
     slot->batch_rec = 0;
@@ -107,28 +107,29 @@ static void dlpi_feed_words(dlp_pipe *p, uint32_t s, uint64_t c) {
 }
 
 /* Set up slot s for the scheduler's present batch and make it visible. */
-static void dlpi_feed_slot(dlp_pipe *p, uint32_t s, uint64_t c) {
-    dlpi_feeder *f = &p->feed;
+static void dlpi_schedule_slot(dlp_pipe *p, uint32_t s, uint64_t c) {
+    dlpi_scheduler *f = &p->schedule;
     dlpi_bslot *slot = dlpi_slot_at(p, s);
     uint64_t b = f->published;
-    dlpi_feed_words(p, s, c);
+    dlpi_schedule_words(p, s, c);
     p->source->fill(p, s);
     if (slot->count == 0) { /* nobody will work on it */
         dlpi_stage *last = p->work[p->n_item_work - 1];
-        uint64_t *ready = &dlpi_sst_at(p, s, last)->ready;
+        uint64_t *ready = &dlpi_stage_words_at(p, s, last)->ready;
         dlpi_gather_skip(ready, b); /* Y1 -> Y1 */
     }
     if (b < 64 || (b & 63) == 0 || ((b & 7) == 0 && dlpi_cost_moved(p, b >> 3)))
         f->run_shift = dlpi_run_shift(p, slot->count);
-    dlpi_credit_take(&slot->used, p->share && p->share->serve_only ? 0u : 1u); /* C1: feeder only */
+    /* C1: scheduler only */
+    dlpi_credit_take(&slot->used, p->share && p->share->serve_only ? 0u : 1u);
     dlpi_claim_publish(&slot->pub,
                        dlpi_pub(b, slot->count, slot->dirty, f->run_shift)); /* P1 -> P1 */
     DLPI_STORE_RLX(&p->disp[b & (p->ring - 1)], s); /* T1: ordered by the tail that follows */
 }
 
 /* A slot that is free, or DLPI_NO_SLOT. */
-static uint32_t dlpi_feed_free(dlp_pipe *p) {
-    dlpi_feeder *f = &p->feed;
+static uint32_t dlpi_schedule_free(dlp_pipe *p) {
+    dlpi_scheduler *f = &p->schedule;
     for (uint32_t i = 0; i < p->n_slots; i++) {
         uint32_t s = f->slot_turn;
         f->slot_turn = s + 1 == p->n_slots ? 0 : s + 1;
@@ -139,80 +140,80 @@ static uint32_t dlpi_feed_free(dlp_pipe *p) {
 }
 
 /* Nothing will follow. dlpi_feed says so, once the batches before it are visible. */
-static void dlpi_feed_end(dlp_pipe *p, int code) {
-    p->feed.ended = 1;
-    DLPI_STORE_RLX(&p->ctl->feed_code, code); /* T1: ordered by fed_all */
+static void dlpi_schedule_end(dlp_pipe *p, int code) {
+    p->schedule.ended = 1;
+    DLPI_STORE_RLX(&p->ctl->schedule_code, code); /* T1: ordered by end_of_input */
 }
 
 /* Is batch k of the epoch in the resumed state's window of batches consumed out of order? */
-static bool dlpi_feed_skips(const dlpi_feeder *f) {
+static bool dlpi_schedule_skips(const dlpi_scheduler *f) {
     uint64_t k = f->in_epoch - f->skip_base;
     if (f->in_epoch < f->skip_base || k >= DLPI_WINDOW_MAX) return false;
     return (f->skip_bits[k / 8] >> (k % 8) & 1) != 0;
 }
 
 /* Rows of the present global batch where each has as many, but the epoch's last. */
-static int dlpi_feed_rows(dlp_pipe *p, uint64_t *rows) {
-    const dlpi_feeder *f = &p->feed;
+static int dlpi_schedule_rows(dlp_pipe *p, uint64_t *rows) {
+    const dlpi_scheduler *f = &p->schedule;
     *rows = f->in_epoch < p->batches_per_epoch ? p->global_batch : 0;
-    if (p->last == DLP_LAST_SHORT && f->position + *rows > p->samples)
+    if (p->last == DLP_LAST_PARTIAL && f->position + *rows > p->samples)
         *rows = p->samples - f->position;
     return DLP_OK;
 }
 
-static int dlpi_feed_step(dlp_pipe *p, uint64_t rows) {
-    p->feed.position += rows;
-    p->feed.in_epoch++;
+static int dlpi_schedule_step(dlp_pipe *p, uint64_t rows) {
+    p->schedule.position += rows;
+    p->schedule.in_epoch++;
     return p->source->step ? p->source->step(p) : DLP_OK;
 }
 
 /* Go on where each batch has as many rows. */
-static int dlpi_feed_seek(dlp_pipe *p, const dlpi_place *to) {
-    p->feed.in_epoch = to->batch;
-    p->feed.position = to->batch * p->global_batch;
+static int dlpi_schedule_seek(dlp_pipe *p, const dlpi_place *to) {
+    p->schedule.in_epoch = to->batch;
+    p->schedule.position = to->batch * p->global_batch;
     return DLP_OK;
 }
 
 /* The next batch that is wanted: goes past those that a resumed unordered pipe had consumed. */
-static int dlpi_feed_settle(dlp_pipe *p, uint64_t *rows) {
+static int dlpi_schedule_settle(dlp_pipe *p, uint64_t *rows) {
     int rc = p->source->rows(p, rows);
-    while (rc == DLP_OK && *rows > 0 && dlpi_feed_skips(&p->feed)) {
-        if ((rc = dlpi_feed_step(p, *rows)) == DLP_OK) rc = p->source->rows(p, rows);
+    while (rc == DLP_OK && *rows > 0 && dlpi_schedule_skips(&p->schedule)) {
+        if ((rc = dlpi_schedule_step(p, *rows)) == DLP_OK) rc = p->source->rows(p, rows);
     }
     return rc;
 }
 
 /* Publish the next batch if there is one. Returns 1 when it moved on, 0 not, negative error. */
-static int dlpi_feed_one(dlp_pipe *p) {
-    dlpi_feeder *f = &p->feed;
+static int dlpi_schedule_one(dlp_pipe *p) {
+    dlpi_scheduler *f = &p->schedule;
     uint64_t rows, cancel = DLPI_LOAD_RLX(&p->ctl->cancel); /* N1: a hint; next drops the rest */
     uint32_t s;
     int rc;
     if (dlpi_mark_life(cancel) == f->life && f->epoch < (cancel & DLPI_EPOCH_MASK))
-        dlpi_feed_epoch(f, cancel & DLPI_EPOCH_MASK);
-    if (dlpi_epochs_over(p, f->epoch)) return dlpi_feed_end(p, 0), 0;
-    if ((rc = dlpi_feed_settle(p, &rows)) != DLP_OK) return dlpi_feed_end(p, rc), rc;
+        dlpi_schedule_epoch(f, cancel & DLPI_EPOCH_MASK);
+    if (dlpi_epochs_over(p, f->epoch)) return dlpi_schedule_end(p, 0), 0;
+    if ((rc = dlpi_schedule_settle(p, &rows)) != DLP_OK) return dlpi_schedule_end(p, rc), rc;
     if (rows != 0) {
         if (p->source->ready && !p->source->ready(p, rows)) return 0;
-        if ((s = dlpi_feed_free(p)) == DLPI_NO_SLOT) return 0;
-        dlpi_feed_slot(p, s, rows);
+        if ((s = dlpi_schedule_free(p)) == DLPI_NO_SLOT) return 0;
+        dlpi_schedule_slot(p, s, rows);
         f->published++;
-        rc = dlpi_feed_step(p, rows);
-        if (rc == DLP_OK) rc = dlpi_feed_settle(p, &rows);
-        if (rc != DLP_OK) return dlpi_feed_end(p, rc), rc;
+        rc = dlpi_schedule_step(p, rows);
+        if (rc == DLP_OK) rc = dlpi_schedule_settle(p, &rows);
+        if (rc != DLP_OK) return dlpi_schedule_end(p, rc), rc;
         if (rows != 0) return 1;
         dlpi_slot_at(p, s)->flags = DLP_BATCH_LAST; /* before the tail that shows the batch */
     }
-    dlpi_feed_epoch(f, f->epoch + 1);
+    dlpi_schedule_epoch(f, f->epoch + 1);
     return 1;
 }
 
 /* Go on at another place. */
-static int dlpi_feed_goto(dlp_pipe *p, const dlpi_place *to) {
-    dlpi_feeder *f = &p->feed;
+static int dlpi_schedule_goto(dlp_pipe *p, const dlpi_place *to) {
+    dlpi_scheduler *f = &p->schedule;
     uint32_t skipped = 0,
              window = p->d.unordered && p->ring > DLPI_WINDOW_MAX ? DLPI_WINDOW_MAX : p->ring;
-    dlpi_feed_epoch(f, to->epoch);
+    dlpi_schedule_epoch(f, to->epoch);
     f->skip_base = to->batch;
     memcpy(f->skip_bits, to->window, sizeof f->skip_bits);
     for (uint32_t k = 0; k < DLPI_WINDOW_MAX; k++) skipped += to->window[k / 8] >> k % 8 & 1u;
@@ -223,14 +224,15 @@ static int dlpi_feed_goto(dlp_pipe *p, const dlpi_place *to) {
     return p->source->seek(p, to);
 }
 
-/* ctl.fed_all of a feeder that has ended. */
-static inline uint32_t dlpi_fed_word(uint32_t life) { return life << 1 | 1u; }
+/* ctl.end_of_input of a scheduler that has ended. */
+static inline uint32_t dlpi_scheduled_word(uint32_t life) { return life << 1 | 1u; }
 
 static pthread_mutex_t dlpi_place_lock = PTHREAD_MUTEX_INITIALIZER;
 
-/* The caller has sought: follow it. A feeder that failed stays where it is, and says so anew. */
-static void dlpi_feed_follow(dlp_pipe *p) {
-    dlpi_feeder *f = &p->feed;
+/* The caller has sought: follow it. A scheduler that failed stays where it is, and says so again.
+   */
+static void dlpi_schedule_follow(dlp_pipe *p) {
+    dlpi_scheduler *f = &p->schedule;
     dlpi_place to;
     int rc;
     if (DLPI_LIKELY(dlpi_mark_life(DLPI_LOAD_SEQ(&p->ctl->cancel)) == f->life)) return; /* N1, B1 */
@@ -238,26 +240,26 @@ static void dlpi_feed_follow(dlp_pipe *p) {
     to = p->place;
     pthread_mutex_unlock(&dlpi_place_lock);
     f->life = to.life;
-    if (f->ended && DLPI_LOAD_RLX(&p->ctl->feed_code) != 0) {        /* our own store */
-        dlpi_credit_close(&p->ctl->fed_all, dlpi_fed_word(f->life)); /* T1 -> T1 */
-        dlpi_ring_caller(p->ctl, UINT64_MAX);
+    if (f->ended && DLPI_LOAD_RLX(&p->ctl->schedule_code) != 0) {               /* our own store */
+        dlpi_credit_close(&p->ctl->end_of_input, dlpi_scheduled_word(f->life)); /* T1 -> T1 */
+        dlpi_wake_caller(p->ctl, UINT64_MAX);
         return;
     }
     f->ended = 0;
-    dlpi_credit_close(&p->ctl->fed_all, 0u); /* T1 -> T1 */
-    if ((rc = dlpi_feed_goto(p, &to)) == DLP_OK) return;
-    dlpi_feed_end(p, rc);
-    dlpi_credit_close(&p->ctl->fed_all, dlpi_fed_word(f->life)); /* T1 -> T1 */
-    dlpi_ring_caller(p->ctl, UINT64_MAX);
+    dlpi_credit_close(&p->ctl->end_of_input, 0u); /* T1 -> T1 */
+    if ((rc = dlpi_schedule_goto(p, &to)) == DLP_OK) return;
+    dlpi_schedule_end(p, rc);
+    dlpi_credit_close(&p->ctl->end_of_input, dlpi_scheduled_word(f->life)); /* T1 -> T1 */
+    dlpi_wake_caller(p->ctl, UINT64_MAX);
 }
 
 /* Feed all that may be fed, once there are `burst` credits; returns how many batches. */
-static uint64_t dlpi_feed(dlp_pipe *p, uint64_t burst) {
-    dlpi_feeder *f = &p->feed;
+static uint64_t dlpi_schedule(dlp_pipe *p, uint64_t burst) {
+    dlpi_scheduler *f = &p->schedule;
     uint64_t before = f->published;
-    dlpi_feed_follow(p);
+    dlpi_schedule_follow(p);
     if (f->ended) return 0;
-    if (p->share && !dlpi_shm->may_feed(p)) return 0;
+    if (p->share && !dlpi_shm->may_schedule(p)) return 0;
     if (p->source->ahead) p->source->ahead(p);
     if (before - dlpi_credit_seen(&p->ctl->delivered) + burst > p->prefetch)
         return 0; /* V1 <- V1 */
@@ -265,19 +267,20 @@ static uint64_t dlpi_feed(dlp_pipe *p, uint64_t burst) {
         uint64_t out = f->published - dlpi_credit_seen(&p->ctl->delivered); /* V1 <- V1 */
         uint64_t base = dlpi_credit_seen(&p->ctl->base);                    /* V1 <- V1 */
         if (out >= p->prefetch || f->published - base >= p->window) break;
-        if (dlpi_feed_one(p) <= 0) break;
+        if (dlpi_schedule_one(p) <= 0) break;
     }
     if (f->published != before) {
         dlpi_credit_publish(&p->ctl->tail,
                             f->published); /* T1 -> T1: all slots above are published */
-        dlpi_feed_wake(p, f->published - before);
-        if (p->world > 1) dlpi_feed_empty(p, before);
+        dlpi_schedule_wake(p, f->published - before);
+        if (p->world > 1) dlpi_schedule_empty(p, before);
         if (p->source->ahead) p->source->ahead(p);
     }
     if (f->ended) {
-        dlpi_credit_close(&p->ctl->fed_all, dlpi_fed_word(f->life)); /* T1 -> T1: after the tail */
-        dlpi_ring_caller(p->ctl, UINT64_MAX);
-        dlpi_ring_share(p->share);
+        /* T1 -> T1: after the tail */
+        dlpi_credit_close(&p->ctl->end_of_input, dlpi_scheduled_word(f->life));
+        dlpi_wake_caller(p->ctl, UINT64_MAX);
+        dlpi_wake_consumers(p->share);
     }
     return f->published - before;
 }

@@ -23,6 +23,6 @@ static bool dlpi_epochs_over(const dlp_pipe *p, uint64_t epoch) {
 DLPDEF uint64_t dlp_item_random(const dlp_item *item, uint64_t salt) {
     uint64_t h = dlpi_hash_in(DLPI_DOMAIN_ITEM, item->seed, item->epoch);
     if (item->call != NULL) /* also by threads of the callback's own */
-        DLPI_STORE_RLX(&item->call->drew, 1u);
+        DLPI_STORE_RLX(&item->call->used_random, 1u);
     return dlpi_absorb(dlpi_absorb(h, item->position), salt);
 }

@@ -49,7 +49,7 @@ typedef struct dlpi_stage {
     int work;                    /* place among the stages with workers, -1: none */
     int first_worker, n_workers; /* n_workers counts an inline one */
     int begin, tuned;            /* workers at first; 1: n_workers is workers_max */
-    uint64_t sst_offset;         /* in a slot */
+    uint64_t stage_words_offset; /* in a slot */
 } dlpi_stage;
 
 typedef struct dlpi_parked { /* a row between two attempts: see dlpi_park */
@@ -64,8 +64,8 @@ struct dlp_call {
     char *message; /* [256] */
     int32_t *errnum;
     struct dlpi_worker *w;
-    uint32_t drew; /* 1: the callback called dlp_item_random */
-    uint32_t said; /* row + 1 of the item whose words these are, 0: nothing was said */
+    uint32_t used_random; /* 1: the callback called dlp_item_random */
+    uint32_t said;        /* row + 1 of the item whose words these are, 0: nothing was said */
 };
 
 typedef struct dlpi_cpu { /* of a thread, as it was noted last */
@@ -81,10 +81,10 @@ typedef struct dlpi_worker {
     dlpi_sbell *bell;
     uint64_t mark;         /* of the batch that its item is in */
     const uint64_t *index; /* of that batch's rows */
-    bool extras;           /* see dlpi_row_extras; known since dlpi_item_at */
+    bool has_extras;       /* see dlpi_row_extras; known since dlpi_item_at */
     uint64_t low;          /* every batch below has no unit to claim */
     uint64_t tail_seen;    /* ctl.tail when last read */
-    uint64_t rewind_seen;
+    uint64_t rescan_seen;
     uint64_t claim_end; /* batches from here on are not to be claimed; 0: none */
     void *self;         /* what its kind keeps for it, or NULL */
     uint64_t *at_once;  /* X2 [n_at_once] in the region: rows in callbacks, each as wb->running has
@@ -151,14 +151,14 @@ typedef struct dlpi_source_state {
     uint8_t at[DLP_SAMPLER_STATE_BYTES];
 } dlpi_source_state;
 
-typedef struct dlpi_place {          /* where the feeder is to go on: a checked state */
+typedef struct dlpi_place {          /* where the scheduler is to go on: a checked state */
     uint64_t epoch, batch, position; /* the first batch not consumed */
     uint32_t sampler_bytes, life;
     uint8_t sampler[DLP_SAMPLER_STATE_BYTES];
     uint8_t window[DLPI_WINDOW_MAX / 8]; /* bit k: batch + k is consumed too */
 } dlpi_place;
 
-typedef struct dlpi_feeder { /* used by whoever runs the sampler: the caller or its thread */
+typedef struct dlpi_scheduler { /* used by whoever runs the sampler: the caller or its thread */
     uint64_t epoch, in_epoch, position;
     uint64_t published;
     uint32_t slot_turn;
@@ -171,7 +171,7 @@ typedef struct dlpi_feeder { /* used by whoever runs the sampler: the caller or 
     uint64_t skip_base;
     uint8_t skip_bits[DLPI_WINDOW_MAX / 8];
     uint32_t life; /* seeks that it has followed, modulo 2^16 */
-} dlpi_feeder;
+} dlpi_scheduler;
 
 typedef struct dlpi_tuned {            /* a stage as the tuner saw it last */
     uint64_t busy_ns, done_ns, cpu_ns; /* busy with the present call, without it, CPU */
@@ -199,9 +199,9 @@ static const dlpi_shm_calls *dlpi_shm; /* defined again, with its value, by dlpi
 struct dlpi_shm_calls {
     int (*open)(dlp_pipe *p);    /* check and copy d.shm */
     int (*resolve)(dlp_pipe *p); /* the wiring is known: does it go with d.shm? */
-    /* consumers in other processes: by the feeder */
+    /* consumers in other processes: by the scheduler */
     bool (*keep)(dlp_pipe *p); /* who came, who went; did anything change? */
-    bool (*may_feed)(dlp_pipe *p);
+    bool (*may_schedule)(dlp_pipe *p);
     bool (*slot_free)(dlp_pipe *p, uint32_t s);
     uint64_t (*bytes)(const dlp_pipe *p); /* that begin will take beside the region */
     int (*begin)(dlp_pipe *p);            /* the region is there: name it, start the processes */
@@ -241,7 +241,7 @@ struct dlp_pipe {
     int started, ended, epoch_end_due;
     int closing;         /* 1: close was called, 2: no thread of the pipe is left */
     uint32_t stop_asked; /* S2: stop may be called from the first moment on */
-    uint32_t can_ring;   /* S2: ctl and bells are there */
+    uint32_t can_wake;   /* S2: ctl and bells are there */
     int32_t pid;
     int in_worker; /* 1: this is one of its worker processes: a callback may call stop */
     dlp_error err;
@@ -306,14 +306,14 @@ struct dlp_pipe {
     uint8_t *taken;    /* [ring] in the region; unordered: delivered; caller */
     uint8_t *own_rows; /* [workers of fetch][1 + in_flight] of source->row_bytes; NULL: none */
     uint64_t budget_bytes;
-    struct dlpi_lent *lent; /* [n_out] batches given away as tensors; NULL: never */
-    uint32_t n_lent;
-    int lent_closed;
+    struct dlpi_exported *exported; /* [n_out] batches given away as tensors; NULL: never */
+    uint32_t n_exported;
+    int exported_closed;
     uint64_t deadline_ns; /* the shortest of the stages, 0: none */
     int open_end;         /* 1: nobody knows where an epoch ends, until a row says so */
     dlpi_place place;     /* where to go on in the life that it says; under dlpi_place_lock */
-    /* What the caller writes with every batch lies apart from what workers read. The feeder's own
-       part is the sampler thread's where there is one. */
+    /* What the caller writes with every batch lies apart from what workers read. The scheduler's
+       own part is the sampler thread's where there is one. */
     uint8_t pad0[DLPI_LINE];
     uint64_t base;
     uint64_t n_held;
@@ -334,7 +334,7 @@ struct dlp_pipe {
     uint64_t inline_ns; /* inline: what the last call that was timed took */
     dlpi_tuner tune;
     uint8_t pad1[DLPI_LINE];
-    dlpi_feeder feed;
+    dlpi_scheduler schedule;
     uint8_t pad2[DLPI_LINE];
     uint32_t live_word; /* futex: threads that ended */
 };
@@ -356,12 +356,15 @@ static inline void *dlpi_area_at(const dlp_pipe *p, int id, uint64_t i) {
 static inline dlpi_bslot *dlpi_slot_at(const dlp_pipe *p, uint32_t s) {
     return dlpi_area_at(p, DLPI_REC_SLOTS, s);
 }
-static inline dlpi_sst *dlpi_sst_at(const dlp_pipe *p, uint32_t s, const dlpi_stage *st) {
-    return (dlpi_sst *)(void *)((uint8_t *)dlpi_slot_at(p, s) + st->sst_offset);
+static inline dlpi_stage_words *dlpi_stage_words_at(const dlp_pipe *p, uint32_t s,
+                                                    const dlpi_stage *st) {
+    return (dlpi_stage_words *)(void *)((uint8_t *)dlpi_slot_at(p, s) + st->stage_words_offset);
 }
-static inline uint64_t *dlpi_done(dlpi_sst *t) { return t->words; }
-static inline uint64_t *dlpi_own(const dlp_pipe *p, dlpi_sst *t) { return t->words + p->words_max; }
-static inline uint64_t *dlpi_scan(const dlp_pipe *p, dlpi_sst *t) {
+static inline uint64_t *dlpi_done(dlpi_stage_words *t) { return t->words; }
+static inline uint64_t *dlpi_own(const dlp_pipe *p, dlpi_stage_words *t) {
+    return t->words + p->words_max;
+}
+static inline uint64_t *dlpi_scan(const dlp_pipe *p, dlpi_stage_words *t) {
     return t->words + p->words_max + p->units_max;
 }
 /* What the source keeps with the batch in slot s: [source->slot_bytes]. */

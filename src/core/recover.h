@@ -69,7 +69,7 @@ static void dlpi_held_note(const dlpi_death *why, bool ran, const dlpi_unit *t, 
     held->missing = missing;
 }
 
-static void dlpi_recover_unit(dlpi_worker *w, dlpi_unit *t, dlpi_sst *sst, uint64_t own,
+static void dlpi_recover_unit(dlpi_worker *w, dlpi_unit *t, dlpi_stage_words *sst, uint64_t own,
                               const dlpi_death *why) {
     dlp_pipe *p = w->p;
     uint32_t missing = dlpi_unit_missing(dlpi_done(sst), t), row;
@@ -92,8 +92,8 @@ static void dlpi_recover_unit(dlpi_worker *w, dlpi_unit *t, dlpi_sst *sst, uint6
         dlpi_rows_redo(w, t, missing);
 }
 
-static void dlpi_recover_batch(dlpi_worker *w, uint32_t s, uint64_t b, dlpi_sst *sst, uint64_t own,
-                               const dlpi_death *why) {
+static void dlpi_recover_batch(dlpi_worker *w, uint32_t s, uint64_t b, dlpi_stage_words *sst,
+                               uint64_t own, const dlpi_death *why) {
     dlp_pipe *p = w->p;
     dlpi_unit whole = {b, s, 0, 0, 0, false};
     uint32_t row;
@@ -120,7 +120,7 @@ static void dlpi_recover_redo(dlpi_worker *w, uint32_t s, uint64_t b, uint64_t p
     dlp_pipe *p = w->p;
     uint64_t mark = dlpi_own_redo(w, b);
     for (int k = w->st->work - 1; k >= dlpi_redo_first(p, w->st, pub); k--) {
-        uint64_t *own = dlpi_own(p, dlpi_sst_at(p, s, p->work[k]));
+        uint64_t *own = dlpi_own(p, dlpi_stage_words_at(p, s, p->work[k]));
         for (uint32_t u = 0; u < dlpi_stage_units(p, k, pub); u++)
             if (dlpi_claim_owner(&own[u]) == mark)
                 dlpi_claim_free(&own[u], dlpi_own_freed(p, s, b));
@@ -136,8 +136,8 @@ static void dlpi_recover_slot(dlpi_worker *w, uint32_t s, const dlpi_death *why)
     uint32_t count = dlpi_pub_count(pub), shift = dlpi_pub_shift(pub);
     bool items = dlpi_is_item_stage(p, w->st);
     uint32_t units = dlpi_stage_units(p, w->st->work, pub);
-    dlpi_sst *sst = dlpi_sst_at(p, s, w->st),
-             *last = dlpi_sst_at(p, s, p->work[p->n_item_work - 1]);
+    dlpi_stage_words *sst = dlpi_stage_words_at(p, s, w->st),
+                     *last = dlpi_stage_words_at(p, s, p->work[p->n_item_work - 1]);
     for (uint32_t u = 0; u < units; u++) {
         uint64_t own = dlpi_claim_owner(&dlpi_own(p, sst)[u]); /* O1 <- O1 */
         dlpi_unit t = {b, s, u, 0, 0, false};
@@ -197,6 +197,6 @@ dlpi_recover(dlpi_worker *w, const dlpi_death *why) {
     dlpi_sleepers_forget(&w->bell->bell[w->id / 32], 1u << w->id % 32); /* B1 */
     dlpi_running_forget(w);
     DLPI_STORE_RLX(&w->wb->current, UINT64_MAX); /* for observers */
-    dlpi_rewind(p, 0, p->n_work - 1);
+    dlpi_rescan(p, 0, p->n_work - 1);
     dlpi_wake_all(p);
 }

@@ -16,11 +16,11 @@
 
    A batch slot goes round like this; each arrow is one store that publishes the step:
 
-     FREE --feeder: pub--> OPEN --workers: own, done--> ... --last stage: ready--> READY
+     FREE --scheduler: pub--> OPEN --workers: own, done--> ... --last stage: ready--> READY
        ^                                                                             |
        +----------------------- caller: used = 0 <-- HELD <-- caller: delivered -----+
 
-   Per slot and per stage that has workers there is a record of words (dlpi_sst):
+   Per slot and per stage that has workers there is a record of words (dlpi_stage_words):
      own[u]   who works on unit u (a run of up to 32 rows of an item stage, of one row where workers
               have several in flight; the whole batch of a batch stage): see >>impl-claims
      done[i]  which of rows 32 i .. 32 i + 31 are complete: see >>impl-gather. A batch stage has no
@@ -133,7 +133,7 @@ typedef struct dlpi_stage_rec {
     int32_t num_workers;             /* 0: inline */
     int32_t placement, unit_is_batch, deadline_ms;
     int32_t in_flight;
-    uint64_t sst_offset;         /* in a slot */
+    uint64_t stage_words_offset; /* in a slot */
     int32_t active, workers_min; /* workers_min 0: not tuned */
 } dlpi_stage_rec;
 
@@ -171,9 +171,9 @@ typedef struct dlpi_skip {
 #define DLPI_SKIP_WORDS (sizeof((dlp_skip *)0)->message / 8)
 
 typedef struct dlpi_ctl {
-    uint64_t tail;     /* T1 batches published; feeder */
-    uint32_t fed_all;  /* T1 no batch will follow: 1, and the feeder's life above it; 0 */
-    int32_t feed_code; /* T1 DLP_ERR_* that ended the feeding */
+    uint64_t tail;         /* T1 batches published; scheduler */
+    uint32_t end_of_input; /* T1 no batch will follow: 1, and the scheduler's life above it; 0 */
+    int32_t schedule_code; /* T1 DLP_ERR_* that ended the feeding */
     uint8_t pad0[DLPI_LINE - 16];
     uint64_t base;      /* V1 oldest batch not delivered; caller */
     uint64_t delivered; /* V1 batches delivered; caller */
@@ -182,8 +182,8 @@ typedef struct dlpi_ctl {
     uint64_t pad1[6];
     uint64_t want; /* B1 batch + 1 that the caller sleeps for, UINT64_MAX any, 0 awake */
     uint32_t caller_word;
-    uint32_t feeder_sleeps; /* B1 */
-    uint32_t feeder_word;
+    uint32_t scheduler_sleeps; /* B1 */
+    uint32_t scheduler_word;
     uint8_t pad2[DLPI_LINE - 20];
     uint64_t cancel; /* N1 batches of marks below this one are not wanted; caller */
     uint32_t stop;
@@ -212,7 +212,7 @@ typedef struct dlpi_ctl {
 } dlpi_ctl;
 
 typedef struct dlpi_sbell { /* one for each stage */
-    uint64_t rewind;        /* R1 counts units freed again */
+    uint64_t rescan;        /* R1 counts units freed again */
     uint32_t shared;        /* 1: sleepers may be in another process than their wakers */
     uint32_t active;        /* A1 workers below this number may claim; caller */
     uint8_t pad[DLPI_LINE - 16];
@@ -241,9 +241,9 @@ typedef struct dlpi_wblock {
     uint64_t core_wait_ns;
 } dlpi_wblock;
 
-/* A batch slot. The first blocks are the feeder's and the caller's; workers write there only when a
-   row fails. The last begins with what the feeder tells the workers and goes on with the words of
-   the first stage (dlpi_sst), so that a small batch travels in one cache line. */
+/* A batch slot. The first blocks are the scheduler's and the caller's; workers write there only
+   when a row fails. The last begins with what the scheduler tells the workers and goes on with the
+   words of the first stage (dlpi_stage_words), so that a small batch travels in one cache line. */
 typedef struct dlpi_bslot {
     uint64_t sequence, in_epoch;
     uint64_t begins, after; /* global position where the batch begins and ends */
@@ -266,11 +266,11 @@ typedef struct dlpi_bslot {
 
 /* The words of a stage. Behind them, where there is more than one done word, stands a hint (scan):
    done words below are full; generation (32), redo count (16) and word (16). */
-typedef struct dlpi_sst {
+typedef struct dlpi_stage_words {
     dlpi_gather_word ready; /* Y1 */
     dlpi_claim_word next;   /* the claims' cursor */
     uint64_t words[1];      /* done[n_words], own[n_units], scan */
-} dlpi_sst;
+} dlpi_stage_words;
 
 /* What a collate made of a field, per slot. */
 typedef struct dlpi_fmeta {

@@ -401,7 +401,7 @@ static inline bool dlpi_row_kept(const dlpi_worker *w) {
 }
 
 static inline bool dlpi_row_zeroed(const dlpi_worker *w) {
-    return w->st->work == 0 && !w->p->fetch->dataset.fills_rows;
+    return w->st->work == 0 && !w->p->fetch->dataset.writes_all_bytes;
 }
 
 /* The row begins as zeros, where fetch does not write all of it. */
@@ -430,7 +430,7 @@ static bool dlpi_row_extras(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
         DLPI_STORE_RLX(&w->wb->running, UINT64_C(0)); /* X2: no callback is to blame, if we die */
         if (p->keeper->ops->keeper->get(w, t, row)) return true;
         dlpi_bump(&w->wb->kept_misses, 1);
-        w->note.drew = 0;
+        w->note.used_random = 0;
     }
     if (p->items.any_ragged) dlpi_item_lengths(w, t, row);
     dlpi_row_zero(w);
@@ -489,7 +489,7 @@ static int dlpi_row_finish(dlpi_worker *w, const dlpi_unit *t, uint32_t row, boo
     dlpi_item_row(w, row);
     rc = lengths ? dlpi_row_lengths(w, t, row) : 0;
     if (DLPI_UNLIKELY(rc != 0)) return dlpi_row_wrong(w, t, row, rc);
-    if (dlpi_row_kept(w) && w->note.drew == 0) w->p->keeper->ops->keeper->put(w);
+    if (dlpi_row_kept(w) && w->note.used_random == 0) w->p->keeper->ops->keeper->put(w);
     return DLPI_ROW_DONE;
 }
 
@@ -507,7 +507,7 @@ __attribute__((noinline)) static int dlpi_row_try(dlpi_worker *w, const dlpi_uni
     if (DLPI_UNLIKELY(rec != 0)) it->attempt = dlpi_rec_tries(rec);
     if (DLPI_UNLIKELY(index >= p->fetch->dataset.n_items)) return dlpi_row_no_item(w, t, row);
     DLPI_STORE_RLX(&wb->current_position, position);
-    if (w->extras && dlpi_row_extras(w, t, row)) return DLPI_ROW_DONE;
+    if (w->has_extras && dlpi_row_extras(w, t, row)) return DLPI_ROW_DONE;
     DLPI_STORE_RLX(&wb->running, (uint64_t)t->slot << 32 | (row + 1u)); /* X2 to recovery */
     if (DLPI_UNLIKELY(rec != 0)) rc = dlpi_rec_verdict(w, t->slot, rec);
     if (DLPI_LIKELY(rc == 0)) {
@@ -518,7 +518,7 @@ __attribute__((noinline)) static int dlpi_row_try(dlpi_worker *w, const dlpi_uni
     }
     if (DLPI_UNLIKELY(rc != 0)) return dlpi_row_wrong(w, t, row, rc);
     lengths = dlpi_lengths_set(w);
-    if (DLPI_UNLIKELY(lengths || (w->extras && dlpi_row_kept(w))))
+    if (DLPI_UNLIKELY(lengths || (w->has_extras && dlpi_row_kept(w))))
         return dlpi_row_finish(w, t, row, lengths);
     return DLPI_ROW_DONE;
 }
@@ -543,7 +543,7 @@ static void dlpi_item_at(dlpi_worker *w, const dlpi_unit *t) {
     const dlpi_bslot *slot = dlpi_slot_at(p, t->slot);
     dlpi_item_slot(w, t->slot);
     w->mark = dlpi_slot_mark(slot);
-    w->extras = dlpi_row_has_extras(w);
+    w->has_extras = dlpi_row_has_extras(w);
     w->note.said = 0;                                   /* of a run before */
     DLPI_STORE_RLX(&w->wb->current_epoch, slot->epoch); /* for observers */
 }
@@ -603,7 +603,7 @@ static int dlpi_unit_row(dlpi_worker *w, const dlpi_unit *t, uint32_t row, uint3
 /* Work on a claimed unit of an item stage. */
 static void dlpi_unit_items(dlpi_worker *w, const dlpi_unit *t) {
     const dlp_pipe *p = w->p;
-    dlpi_sst *sst = dlpi_sst_at(p, t->slot, w->st);
+    dlpi_stage_words *sst = dlpi_stage_words_at(p, t->slot, w->st);
     uint32_t already = dlpi_gather_bits(dlpi_done(sst), t->row / DLPI_WORD_ROWS, t->b) &
                        dlpi_unit_mask(t->row, t->end);
     uint32_t mask = 0;

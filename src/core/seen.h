@@ -132,7 +132,7 @@ static void dlpi_seen_shape_stage(const dlpi_stage *st, dlpi_seen_stage *row) {
     if (st->work < 0) return;
     row->first_worker = st->first_worker;
     row->n_workers = st->n_workers;
-    row->ready_at = st->sst_offset + offsetof(dlpi_sst, ready);
+    row->ready_at = st->stage_words_offset + offsetof(dlpi_stage_words, ready);
 }
 
 /* What the pipe will be, or is: without its region. */

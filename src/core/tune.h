@@ -20,7 +20,7 @@
               if they hardly worked at all
    What it takes for fewer (75 % of one less) and for more (85 %) is apart, so that at the same load
    one never follows from the other; should a worker be missed soon after it was retired, patience
-   is doubled. What a look saw is from before the change; so each change begins the counts anew. */
+   is doubled. What a look saw is from before the change; so each change begins the counts again. */
 
 #define DLPI_TUNE_EVERY_NS UINT64_C(100000000)
 #define DLPI_TUNE_PATIENCE 3u
@@ -52,10 +52,10 @@ static void dlpi_tune_set(dlp_pipe *p, dlpi_stage *st, int n, int reason, uint64
     DLPI_STORE_RLX(&rec->active, n);                  /* for observers */
     dlpi_tune_note(p, st, from, n, reason, now);
     if (n > from) {
-        dlpi_ring_parked(sb, (uint32_t)from, (uint32_t)n);
+        dlpi_wake_parked(sb, (uint32_t)from, (uint32_t)n);
     } else { /* a wake-up that a retired one has taken goes to somebody else */
-        for (int k = n; k < from; k++) dlpi_ring_worker(sb, (uint32_t)k);
-        dlpi_ring(sb, (uint32_t)st->n_workers, UINT32_MAX);
+        for (int k = n; k < from; k++) dlpi_wake_worker(sb, (uint32_t)k);
+        dlpi_wake_some(sb, (uint32_t)st->n_workers, UINT32_MAX);
     }
 }
 

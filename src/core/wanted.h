@@ -10,10 +10,10 @@
    what comes to it below the mark: so a batch may be half done, or fed after the store, and does no
    harm. Lives wrap: 2^14 seeks at most come between two batches that are delivered.
 
-   N1: the store carries nothing for those who compare. What a seek has for the feeder (where to go
-   on) lies behind dlpi_place_lock, held for a copy only; the feeder looks for it when ctl.cancel
-   has another life than its own, and feeds for the old one until then. That no batch will follow
-   (ctl.fed_all) is likewise said for one life.
+   N1: the store carries nothing for those who compare. What a seek has for the scheduler (where to
+   go on) lies behind dlpi_place_lock, held for a copy only; the scheduler looks for it when
+   ctl.cancel has another life than its own, and feeds for the old one until then. That no batch
+   will follow (ctl.end_of_input) is likewise said for one life.
 
    Where the end is open (a stream), it is the first row of the epoch whose record says so
    (DLPI_ROW_END). That is one more fate of a row, written before the row is done: so when a batch

@@ -33,7 +33,7 @@ static bool dlpi_last_look(dlpi_worker *w, dlpi_unit *t) {
 /* Nobody wakes a worker that is retired or has no room for work: it looks often whether the pipe
    stops. */
 static void dlpi_worker_rest(const dlpi_worker *w, uint64_t ns) {
-    if (ns > 0 && !dlpi_stopped(w->p)) dlpi_nap(ns < DLPI_FULL_NS ? ns : DLPI_FULL_NS);
+    if (ns > 0 && !dlpi_stopped(w->p)) dlpi_sleep(ns < DLPI_FULL_NS ? ns : DLPI_FULL_NS);
 }
 
 /* Why no wake-up is lost: the word is read, then the bit is set, then the worker looks once more. A
@@ -67,12 +67,12 @@ static void dlpi_worker_sleep(dlpi_worker *w) {
     }
     woken = dlpi_sleepers_leave(bell, bit);
     if (woken && (found || dlpi_retired(w)) && w->st->w.dispatch != DLP_DISPATCH_BATCHES)
-        dlpi_ring(w->bell, (uint32_t)w->st->n_workers, 1);
+        dlpi_wake_some(w->bell, (uint32_t)w->st->n_workers, 1);
     if (found && w->st->ops->find != NULL) w->st->ops->run(w, &t);
 }
 
 /* Sleep until the tuner lets this worker work again: no bit in the mask, so that nobody rings it
-   for work, and a look round each second only. */
+   for work, and a check each second only. */
 static void dlpi_worker_park(dlpi_worker *w) {
     dlpi_sleepers *bell = &w->bell->bell[w->id / 32];
     dlpi_clock_stop(w);
@@ -196,31 +196,32 @@ static void *dlpi_thread_worker(void *arg) {
     return NULL;
 }
 
-/* Where there are consumers, the feeder also keeps their books, until they have all. Where there
+/* Where there are consumers, the scheduler also keeps their books, until they have all. Where there
    are none, the caller may seek back when all is fed. */
-static bool dlpi_feeder_step(dlp_pipe *p) {
+static bool dlpi_scheduler_step(dlp_pipe *p) {
     bool moved = p->share && dlpi_shm->keep(p);
-    return dlpi_feed(p, 1) > 0 || moved;
+    return dlpi_schedule(p, 1) > 0 || moved;
 }
 
-static bool dlpi_feeder_over(const dlp_pipe *p) {
-    return p->feed.ended && p->share != NULL && DLPI_LOAD_RLX(&p->share->over) != 0; /* H1 */
+static bool dlpi_scheduler_over(const dlp_pipe *p) {
+    return p->schedule.ended && p->share != NULL && DLPI_LOAD_RLX(&p->share->over) != 0; /* H1 */
 }
 
-static void *dlpi_thread_feeder(void *arg) {
+static void *dlpi_thread_scheduler(void *arg) {
     dlpi_worker *w = arg;
     dlp_pipe *p = w->p;
     dlpi_ctl *ctl = p->ctl;
     dlpi_thread_dress(w);
-    while (!dlpi_stopped(p) && !dlpi_feeder_over(p)) {
+    while (!dlpi_stopped(p) && !dlpi_scheduler_over(p)) {
         uint32_t word;
-        if (dlpi_feeder_step(p)) continue;
-        word = dlpi_event_count(&ctl->feeder_word); /* B1 <- B1 */
-        dlpi_sleeper_enter(&ctl->feeder_sleeps);    /* B1 -> B1 */
-        if (!dlpi_feeder_step(p) && !dlpi_stopped(p) && !dlpi_feeder_over(p))
-            dlpi_futex_wait(&ctl->feeder_word, word, UINT32_MAX, /* dead consumers ring no bell */
+        if (dlpi_scheduler_step(p)) continue;
+        word = dlpi_event_count(&ctl->scheduler_word); /* B1 <- B1 */
+        dlpi_sleeper_enter(&ctl->scheduler_sleeps);    /* B1 -> B1 */
+        if (!dlpi_scheduler_step(p) && !dlpi_stopped(p) && !dlpi_scheduler_over(p))
+            /* dead consumers ring no bell */
+            dlpi_futex_wait(&ctl->scheduler_word, word, UINT32_MAX,
                             p->share ? DLPI_SLEEP_NS / 2 : DLPI_SLEEP_NS, (int)ctl->shared);
-        dlpi_sleeper_leave(&ctl->feeder_sleeps); /* B1 */
+        dlpi_sleeper_leave(&ctl->scheduler_sleeps); /* B1 */
     }
     dlpi_thread_over(w);
     return NULL;

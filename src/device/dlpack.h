@@ -9,10 +9,10 @@
    then on whoever takes the count to zero gives back. All of that under one lock, which nobody
    holds while a callback or a device runs. */
 
-typedef struct dlpi_lent {
-    uint32_t tensors; /* not yet deleted */
-    uint32_t lent;    /* 1: the batch goes back by its tensors */
-} dlpi_lent;
+typedef struct dlpi_exported {
+    uint32_t tensors;  /* not yet deleted */
+    uint32_t exported; /* 1: the batch goes back by its tensors */
+} dlpi_exported;
 
 typedef struct dlpi_export {
     union {
@@ -36,63 +36,63 @@ _Static_assert(sizeof(dlp_managed_tensor_v1) == 80 &&
                    offsetof(dlp_managed_tensor_v1, dl_tensor) == 32,
                "DLManagedTensorVersioned of dlpack.h");
 
-static pthread_mutex_t dlpi_lent_lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_mutex_t dlpi_exported_lock = PTHREAD_MUTEX_INITIALIZER;
 
 /* A batch goes back to a pipe that is closed; under the lock. Returns whether it was the last. */
-static bool dlpi_lent_drop(dlp_pipe *p, uint32_t s) {
-    p->lent[s].lent = 0;
+static bool dlpi_exported_drop(dlp_pipe *p, uint32_t s) {
+    p->exported[s].exported = 0;
     p->held[s] = 0;
     return --p->n_held == 0;
 }
 
 /* Is batch s, if it was lent, free? It is the caller's again then. */
-static bool dlpi_lent_back(dlp_pipe *p, uint32_t s) {
+static bool dlpi_exported_back(dlp_pipe *p, uint32_t s) {
     bool back;
-    pthread_mutex_lock(&dlpi_lent_lock);
-    back = p->lent[s].lent && p->lent[s].tensors == 0;
-    if (back) p->lent[s].lent = 0;
-    pthread_mutex_unlock(&dlpi_lent_lock);
-    if (back) p->n_lent--;
+    pthread_mutex_lock(&dlpi_exported_lock);
+    back = p->exported[s].exported && p->exported[s].tensors == 0;
+    if (back) p->exported[s].exported = 0;
+    pthread_mutex_unlock(&dlpi_exported_lock);
+    if (back) p->n_exported--;
     return back;
 }
 
 /* Give back what has no more tensors. */
-static void dlpi_lent_sweep(dlp_pipe *p) {
-    uint32_t left = p->n_lent;
+static void dlpi_exported_sweep(dlp_pipe *p) {
+    uint32_t left = p->n_exported;
     for (uint32_t s = 0; left > 0; s++) {
-        if (p->lent[s].lent == 0) continue; /* before close only the caller writes it */
+        if (p->exported[s].exported == 0) continue; /* before close only the caller writes it */
         left--;
-        if (dlpi_lent_back(p, s)) dlpi_give_back(p, s);
+        if (dlpi_exported_back(p, s)) dlpi_give_back(p, s);
     }
 }
 
 /* dlp_pipe_release, where batches have been lent. */
-static int dlpi_lent_release(dlp_pipe *p, uint32_t s) {
+static int dlpi_exported_release(dlp_pipe *p, uint32_t s) {
     bool last;
-    if (!p->lent_closed) { /* written by the caller */
-        if (!p->lent[s].lent) dlpi_give_back(p, s);
-        dlpi_lent_sweep(p);
+    if (!p->exported_closed) { /* written by the caller */
+        if (!p->exported[s].exported) dlpi_give_back(p, s);
+        dlpi_exported_sweep(p);
         return DLP_OK;
     }
-    pthread_mutex_lock(&dlpi_lent_lock);
-    last = p->lent[s].lent == 0 && dlpi_lent_drop(p, s);
-    pthread_mutex_unlock(&dlpi_lent_lock);
+    pthread_mutex_lock(&dlpi_exported_lock);
+    last = p->exported[s].exported == 0 && dlpi_exported_drop(p, s);
+    pthread_mutex_unlock(&dlpi_exported_lock);
     if (last) dlpi_free(p);
     return DLP_OK;
 }
 
 /* dlp_pipe_close, where batches have been lent: those that still are keep the pipe. */
-static int dlpi_lent_close(dlp_pipe *p) {
+static int dlpi_exported_close(dlp_pipe *p) {
     bool last;
     int rc;
-    dlpi_lent_sweep(p);
+    dlpi_exported_sweep(p);
     if ((rc = dlpi_shut(p)) != DLP_OK) return rc;
-    pthread_mutex_lock(&dlpi_lent_lock);
-    p->lent_closed = 1;
+    pthread_mutex_lock(&dlpi_exported_lock);
+    p->exported_closed = 1;
     for (uint32_t s = 0; s < p->n_out; s++)
-        if (p->lent[s].lent && p->lent[s].tensors == 0) dlpi_lent_drop(p, s);
+        if (p->exported[s].exported && p->exported[s].tensors == 0) dlpi_exported_drop(p, s);
     last = p->n_held == 0;
-    pthread_mutex_unlock(&dlpi_lent_lock);
+    pthread_mutex_unlock(&dlpi_exported_lock);
     if (last) dlpi_free(p);
     return DLP_OK;
 }
@@ -102,9 +102,10 @@ static void dlpi_export_free(dlpi_export *x) {
     dlp_pipe *p = x->p; /* lives at least as long as its tensors */
     bool last = false;
     if (!dlpi_forked(p)) {
-        pthread_mutex_lock(&dlpi_lent_lock);
-        if (--p->lent[x->slot].tensors == 0 && p->lent_closed) last = dlpi_lent_drop(p, x->slot);
-        pthread_mutex_unlock(&dlpi_lent_lock);
+        pthread_mutex_lock(&dlpi_exported_lock);
+        if (--p->exported[x->slot].tensors == 0 && p->exported_closed)
+            last = dlpi_exported_drop(p, x->slot);
+        pthread_mutex_unlock(&dlpi_exported_lock);
     }
     if (last) dlpi_free(p);
     free(x);
@@ -150,16 +151,16 @@ static int dlpi_export_new(dlp_pipe *p, const dlp_batch *batch, int field, dlpi_
     s = (uint32_t)(uintptr_t)batch->internal;
     if (s >= p->n_out || batch != &p->out[s] || !p->held[s]) return DLP_ERR_ARG;
     if (field < 0 || (uint32_t)field >= batch->n_fields) return DLP_ERR_ARG;
-    if (p->lent == NULL && (p->lent = calloc(p->n_out, sizeof *p->lent)) == NULL)
+    if (p->exported == NULL && (p->exported = calloc(p->n_out, sizeof *p->exported)) == NULL)
         return DLP_ERR_MEMORY;
     if ((x = calloc(1, sizeof *x)) == NULL) return DLP_ERR_MEMORY;
     x->p = p;
     x->slot = s;
-    pthread_mutex_lock(&dlpi_lent_lock);
-    p->n_lent += p->lent[s].lent == 0;
-    p->lent[s].lent = 1;
-    p->lent[s].tensors++;
-    pthread_mutex_unlock(&dlpi_lent_lock);
+    pthread_mutex_lock(&dlpi_exported_lock);
+    p->n_exported += p->exported[s].exported == 0;
+    p->exported[s].exported = 1;
+    p->exported[s].tensors++;
+    pthread_mutex_unlock(&dlpi_exported_lock);
     *out = x;
     return DLP_OK;
 }

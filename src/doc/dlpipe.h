@@ -244,7 +244,7 @@
    * Where any item can be read by its index, take as many workers as you like. A source that can
      only be read on takes num_workers = 1 (or 0) and no fetcher, and sees indices rise one by one;
      but for a retry, a resume, a seek, a new epoch, and a worker process that takes over from one
-     that died. So fetch compares item->index with its own place, and skips, begins anew, or fails.
+     that died. So fetch compares item->index with its own place, and skips, begins again, or fails.
    * Each rank gives the rows it has: at the end one may have a batch more than another.
    * An epoch may have no item at all, but not with epochs = DLP_FOREVER: that is an error.
 
@@ -370,16 +370,17 @@
 
    >>limits     LIMITS AND CAVEATS
    * batch_size is the GLOBAL batch: of world_size ranks each gets batch_size / world_size rows. The
-     last batch of an epoch may give ranks different counts, 0 among them (DLP_LAST_SHORT).
+     last batch of an epoch may give ranks different counts, 0 among them (DLP_LAST_PARTIAL).
    * A thread cannot be killed. A callback that never returns makes close give up after
      close_timeout_ms with DLP_ERR_BUSY, which names it; the memory is kept, and close can be tried
      again. deadline_ms reports such a callback while next waits; it does not end it.
    * DLP_PLACE_PROCESSES needs dlpipe_shm.h; without it it is refused with DLP_ERR_UNSUPPORTED.
-   * Sleeping workers look round, should a wake-up have been lost: of each 32 the first asleep every
+   * Sleeping workers check, should a wake-up have been lost: of each 32 the first asleep every
      100 ms, the others, who rely on it, every 1 s. Idle threads that all looked ten times a second
      would cost more than waiting may (0.1 % of a core).
-   * fills_rows = 0 zeroes every row before fetch, so that bytes that no callback wrote are zero. It
-     costs a memset of each row; fetch that writes every byte says fills_rows = 1.
+   * writes_all_bytes = 0 zeroes every row before fetch, so that bytes that no callback wrote are
+   zero. It
+     costs a memset of each row; fetch that writes every byte says writes_all_bytes = 1.
    * A row that DLP_ON_ERROR_REPLACE filled shows an item that may come twice in that epoch.
    * A worker with several items in flight claims them one by one: for items that wait, not for
      such as take a microsecond.
@@ -391,9 +392,9 @@
      no ragged fields, no collate. Chunks that stay (preload) keep their rows in one order. A batch
      never crosses a chunk.
    * A part queue holds whole parts: queue_size x max_part_bytes. It loads a part once more where
-     two streams have a share of it, and each epoch anew, but for parts still in their cells. A part
-     that can't be loaded is tried again in the next epoch. queue_size is held against the worst
-     order that the counts allow, before the start.
+     two streams have a share of it, and each epoch again, but for parts still in their cells. A
+     part that can't be loaded is tried again in the next epoch. queue_size is held against the
+     worst order that the counts allow, before the start.
    * A stream comes in the order of its indices, without much that wants a length: >>streams.
    * Sources of >>files, >>tokens, >>arrays and of objects, and dlp_chunks_open, are not for worker
      processes that begin by exec.
@@ -430,9 +431,9 @@
    * Of many in flight any may have killed its process. Each of them counts one death, and is then
      run alone: so an innocent is never blamed twice. (max_kills of 1 therefore means 2 there.)
    * A batch is fed only when its parts are loaded, so no item worker ever waits for one, and no
-     part needs a count of its readers: it may go when the batches fed with it have gone. The feeder
-     computes the indices of such a batch (it has the tables anyhow), so workers, in processes too,
-     need nothing but the cell that a row comes from.
+     part needs a count of its readers: it may go when the batches fed with it have gone. The
+     scheduler computes the indices of such a batch (it has the tables anyhow), so workers, in
+     processes too, need nothing but the cell that a row comes from.
    * A map changes its cell in place, and half of a change may have been made. So a retry, and the
      death of a worker process, send a row back to fetch, and a batch to its collate (whose item
      cells are kept until then) or to fetch, unless the map says that it is idempotent.

@@ -135,7 +135,7 @@
      another region (301, 400)                asked there, and from then on at once
      301, 302, 307, 308 with Location         followed, 5 times at most; up to 8 KiB long
      RequestTimeTooSkewed; Date 4 minutes off signed by the server's clock from then on
-     ExpiredToken and the like                credentials are fetched anew, once for all who wait;
+     ExpiredToken and the like                credentials are fetched again, once for all who wait;
                                               given as options or variables: an error
      other 4xx: NoSuchKey, AccessDenied...    an error at once
      a certificate that is not trusted        an error at once
@@ -219,7 +219,7 @@
      requests to another have ended.
    * An io maps about 67 KB for each connection, most of which is never touched.
    * Names are looked up by getaddrinfo, in a thread that starts when there is a name to look up
-     (not for numeric hosts) or when credentials are to be fetched anew.
+     (not for numeric hosts) or when credentials are to be fetched again.
    * Redirects are followed without credentials, unless they lead to the endpoint's host and port,
      to a host below it at that port, or from S3 of AWS to S3 of AWS.
    * No proxies; no FIPS, dual-stack or accelerated endpoints, no access points by their ARNs, no

@@ -125,7 +125,7 @@
    * Monitors and consumers must be of the same user, or root, and see the same /proc: not from
      another container. A consumer can write to the region: it is trusted.
    * A blocked pipe of 16 worker processes takes a little more than 0.1 % of a core (0.12 measured;
-     of 2, 0.07), since each of them and the supervisor look round now and then.
+     of 2, 0.07), since each of them and the supervisor check now and then.
    * DLP_SHM_EXEC: callbacks in worker processes get what shm.init makes as their user, not the
      pointers in the descs. Not in programs with more rights than who starts them (setuid).
 

@@ -24,9 +24,9 @@ static int dlpi_chunks_check(dlp_pipe *p, const dlp_chunks_desc *d) {
         {DLPI_AT(dlp_chunks_desc, n_items), 1, DLPI_MAX_ITEMS, "1..2^48"},
         {DLPI_AT(dlp_chunks_desc, chunk_rows), 1, DLPI_CELL_MAX, "1..2^46"},
         {DLPI_AT(dlp_chunks_desc, batch_size), 1, 1 << 20, "1..1048576"},
-        {DLPI_AT(dlp_chunks_desc, last), 0, 1, "DLP_LAST_SHORT or DLP_LAST_DROP"},
+        {DLPI_AT(dlp_chunks_desc, last), 0, 1, "DLP_LAST_PARTIAL or DLP_LAST_DROP"},
         {DLPI_AT(dlp_chunks_desc, n_fields), 1, DLP_MAX_FIELDS, "1..16"},
-        {DLPI_AT(dlp_chunks_desc, fills_rows), 0, 1, "0 or 1"},
+        {DLPI_AT(dlp_chunks_desc, writes_all_bytes), 0, 1, "0 or 1"},
         {DLPI_AT(dlp_chunks_desc, shuffle_chunks), 0, 1, "0 or 1"},
         {DLPI_AT(dlp_chunks_desc, shuffle_rows), 0, 1, "0 or 1"},
         {DLPI_AT(dlp_chunks_desc, preload), 0, DLP_PRELOAD_AUTO, "DLP_PRELOAD_*"},
@@ -52,7 +52,7 @@ static void dlpi_chunks_pass(const dlp_chunks_desc *d, dlp_sampler_desc *sampler
     *split = (dlp_split_desc){d->chunk_rows,
                               d->n_items,
                               d->batch_size,
-                              train ? d->last : DLP_LAST_SHORT,
+                              train ? d->last : DLP_LAST_PARTIAL,
                               train ? d->shuffle_rows : 0,
                               d->rank,
                               d->world_size,
@@ -80,7 +80,7 @@ static void dlpi_chunks_keep(dlpi_split *to, const dlp_chunks_desc *d, int prelo
     to->load = d->load;
     to->user = d->user;
     to->preload = preload;
-    to->fills_rows = (int)d->fills_rows;
+    to->writes_all_bytes = (int)d->writes_all_bytes;
 }
 
 static int dlpi_chunks_wire(dlp_pipe *p, const dlp_chunks_desc *d, int preload) {
@@ -88,8 +88,10 @@ static int dlpi_chunks_wire(dlp_pipe *p, const dlp_chunks_desc *d, int preload) 
     dlp_sampler_desc sampler;
     dlp_repeat_desc repeat;
     dlp_split_desc split;
-    dlp_dataset chunks = {
-        .fields = fields, .n_fields = d->n_fields, .fills_rows = 1, .fetch = dlpi_chunk_fetch};
+    dlp_dataset chunks = {.fields = fields,
+                          .n_fields = d->n_fields,
+                          .writes_all_bytes = 1,
+                          .fetch = dlpi_chunk_fetch};
     dlp_fetch_desc fetch = {.dataset = &chunks, .workers = d->workers};
     dlp_batch_desc batch;
     dlp_transfer_desc transfer = {d->device, d->device_buffers, d->transfer_inline == 0};

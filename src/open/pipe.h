@@ -93,7 +93,7 @@ DLPDEF int dlp_pipe_next_timeout(dlp_pipe *p, dlp_batch **out, int timeout_ms) {
     if (!p->started || p->closing) return DLP_ERR_STATE;
     if (dlpi_forked(p)) return DLP_ERR_FORKED;
     if (p->share != NULL && p->share->serve_only) return DLP_ERR_STATE; /* consumers have all */
-    if (p->lent) dlpi_lent_sweep(p);
+    if (p->exported) dlpi_exported_sweep(p);
     if (p->err.code != 0) return p->err.code;
     if (dlpi_stopped(p)) return DLP_STOPPED;
     if (p->n_held >= p->max_held) return dlpi_held_fail(p);
@@ -112,7 +112,7 @@ DLPDEF int dlp_pipe_release(dlp_pipe *p, dlp_batch *batch) {
     if (dlpi_forked(p)) return DLP_ERR_FORKED;
     s = (uint32_t)(uintptr_t)batch->internal;
     if (s >= p->n_out || batch != &p->out[s] || !p->held[s]) return DLP_ERR_ARG;
-    if (p->lent) return dlpi_lent_release(p, s);
+    if (p->exported) return dlpi_exported_release(p, s);
     dlpi_give_back(p, s);
     return DLP_OK;
 }
@@ -126,7 +126,7 @@ DLPDEF int dlp_pipe_next_epoch(dlp_pipe *p) {
     p->epoch_end_due = 0;
     if (!p->epoch_open) return DLP_OK;
     dlpi_epoch_leave(p, p->epoch_now);
-    dlpi_feed_inline(p, 1);
+    dlpi_schedule_inline(p, 1);
     return DLP_OK;
 }
 
@@ -191,7 +191,7 @@ DLPDEF void dlp_pipe_stop(dlp_pipe *p) {
     int saved = errno;
     if (p == NULL) return;
     DLPI_STORE_SEQ(&p->stop_asked, 1u);     /* S2 -> S2 */
-    if (DLPI_LOAD_SEQ(&p->can_ring) != 0 && /* S2 <- S2: what start made is there, */
+    if (DLPI_LOAD_SEQ(&p->can_wake) != 0 && /* S2 <- S2: what start made is there, */
         (!dlpi_forked(p) || p->in_worker))  /* and may be asked whose it is */
         dlpi_stop_now(p);
     errno = saved;
@@ -200,11 +200,11 @@ DLPDEF void dlp_pipe_stop(dlp_pipe *p) {
 DLPDEF int dlp_pipe_close(dlp_pipe *p) {
     if (p == NULL) return DLP_OK;
     if (dlpi_forked(p)) return DLP_ERR_FORKED;
-    if (p->closing == 2) return DLP_OK;                  /* what is out keeps it, and frees it */
-    if (p->lent == NULL && !p->closing && p->n_held > 0) /* tensors are given away on purpose */
+    if (p->closing == 2) return DLP_OK; /* what is out keeps it, and frees it */
+    if (p->exported == NULL && !p->closing && p->n_held > 0) /* tensors are given away on purpose */
         dlpi_warn(p, "close: %" PRIu64 " %s held: the pipe's memory goes with the last release",
                   p->n_held, p->n_held == 1 ? "batch is" : "batches are");
-    return p->lent ? dlpi_lent_close(p) : dlpi_close(p);
+    return p->exported ? dlpi_exported_close(p) : dlpi_close(p);
 }
 
 DLPDEF const dlp_error *dlp_pipe_error(const dlp_pipe *p) {

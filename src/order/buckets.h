@@ -211,9 +211,9 @@ static int dlpi_buckets_check(const dlp_buckets_desc *d, dlp_error *err) {
     if (d->shuffle < 0 || d->shuffle > 1)
         return dlpi_order_fault(err, "buckets.shuffle", "shuffle is %d, must be 0 or 1",
                                 (int)d->shuffle);
-    if (d->last != DLP_LAST_SHORT && d->last != DLP_LAST_DROP)
+    if (d->last != DLP_LAST_PARTIAL && d->last != DLP_LAST_DROP)
         return dlpi_order_fault(err, "buckets.last",
-                                "last is %d, must be DLP_LAST_SHORT or DLP_LAST_DROP",
+                                "last is %d, must be DLP_LAST_PARTIAL or DLP_LAST_DROP",
                                 (int)d->last);
     if (d->order && (d->order->order == DLP_ORDER_BATCHES || d->order->order == DLP_ORDER_PARTS))
         return dlpi_order_fault(err, "buckets.order", "order is %s",

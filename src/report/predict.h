@@ -55,7 +55,7 @@ typedef struct dlpi_sim {
     uint32_t prefetch, rows;
     double cpus;
     bool unordered;
-    uint64_t base, fed, taken, ended; /* batches; all before base are taken */
+    uint64_t base, scheduled, taken, ended; /* batches; all before base are taken */
     double now, wait_ns, cpu_ns;
     double use; /* cores in use */
     dlpi_sim_work trainer;
@@ -171,8 +171,9 @@ static bool dlpi_sim_complete(const dlpi_sim *m, const dlpi_sim_batch *b) {
 static bool dlpi_sim_begin(dlpi_sim *m, uint32_t k, dlpi_sim_work *w) {
     dlpi_sim_stage *g = &m->stage[k];
     if (g->low < m->base) g->low = m->base;
-    while (g->low < m->fed && dlpi_sim_at(m, g->low)->claimed[k] == dlpi_sim_units(m, k)) g->low++;
-    for (uint64_t i = g->low; i < m->fed; i++) {
+    while (g->low < m->scheduled && dlpi_sim_at(m, g->low)->claimed[k] == dlpi_sim_units(m, k))
+        g->low++;
+    for (uint64_t i = g->low; i < m->scheduled; i++) {
         dlpi_sim_batch *b = dlpi_sim_at(m, i);
         if (b->claimed[k] >= dlpi_sim_open(m, b, k)) continue;
         b->claimed[k]++;
@@ -185,21 +186,21 @@ static bool dlpi_sim_begin(dlpi_sim *m, uint32_t k, dlpi_sim_work *w) {
     return false;
 }
 
-static void dlpi_sim_feed(dlpi_sim *m) {
-    while (m->fed - m->taken < m->prefetch && m->fed - m->base < DLPI_SIM_BATCHES)
-        memset(dlpi_sim_at(m, m->fed++), 0, sizeof *m->batch);
+static void dlpi_sim_schedule(dlpi_sim *m) {
+    while (m->scheduled - m->taken < m->prefetch && m->scheduled - m->base < DLPI_SIM_BATCHES)
+        memset(dlpi_sim_at(m, m->scheduled++), 0, sizeof *m->batch);
 }
 
 /* The trainer wants a batch: takes one, or works for inline stages, the last first. */
 static void dlpi_sim_next(dlpi_sim *m) {
     dlpi_sim_stage *steps = &m->stage[m->n_stages];
-    for (uint64_t i = m->base; i < m->fed; i++) {
+    for (uint64_t i = m->base; i < m->scheduled; i++) {
         dlpi_sim_batch *b = dlpi_sim_at(m, i);
         if (!b->taken && dlpi_sim_complete(m, b)) {
             b->taken = true;
             m->taken++;
-            while (m->base < m->fed && dlpi_sim_at(m, m->base)->taken) m->base++;
-            dlpi_sim_feed(m);
+            while (m->base < m->scheduled && dlpi_sim_at(m, m->base)->taken) m->base++;
+            dlpi_sim_schedule(m);
             m->trainer.stage = m->n_stages;
             m->trainer.end = steps->clock;
             if (steps->times.mean > 0) m->trainer.end += dlpi_sim_draw(&steps->times, 77);
@@ -442,7 +443,7 @@ DLPDEF int dlp_stats_predict(const dlp_stats *measured, const dlp_predict_desc *
     batches = dlpi_sim_batches(&m);
     warm = batches / 4;
     dlpi_sim_runs(&m, batches);
-    dlpi_sim_feed(&m);
+    dlpi_sim_schedule(&m);
     dlpi_sim_dispatch(&m);
     while (m.ended < batches) {
         uint64_t before = m.ended;

@@ -587,7 +587,7 @@ static bool dlpi_s3_connection_body(dlp_s3_io *io, dlpi_s3_connection *connectio
         dlpi_s3_connection_overflow(io, connection);
     } else if (connection->http.has_range) { /* which then is not to be trusted in the rest */
         dlpi_s3_op_message(range->op, 0, "the body goes on behind the range that was told");
-        dlpi_s3_range_rewind(range);
+        dlpi_s3_range_rescan(range);
         dlpi_s3_connection_wrong(io, connection, DLPI_S3_T_SHORT);
     } else {
         dlpi_s3_connection_done(io, connection); /* a 200 went on behind the range */
@@ -596,12 +596,12 @@ static bool dlpi_s3_connection_body(dlp_s3_io *io, dlpi_s3_connection *connectio
 }
 
 /* Have the parser look at bytes. Returns whether reading may go on. */
-static bool dlpi_s3_connection_feed(dlp_s3_io *io, dlpi_s3_connection *connection,
-                                    const char *bytes, size_t n) {
+static bool dlpi_s3_connection_schedule(dlp_s3_io *io, dlpi_s3_connection *connection,
+                                        const char *bytes, size_t n) {
     for (;;) {
         const char *body;
         size_t used, body_n;
-        int code = dlpi_s3_http_feed(&connection->http, bytes, n, &used, &body, &body_n);
+        int code = dlpi_s3_http_schedule(&connection->http, bytes, n, &used, &body, &body_n);
         bytes += used;
         n -= used;
         if (n > 0 && connection->http.done)
@@ -695,7 +695,7 @@ static void dlpi_s3_connection_read(dlp_s3_io *io, dlpi_s3_connection *connectio
                 dlpi_s3_connection_done(io, connection); /* a 200 goes on behind the range */
                 return;
             }
-        } else if (!dlpi_s3_connection_feed(io, connection, to, (size_t)got)) {
+        } else if (!dlpi_s3_connection_schedule(io, connection, to, (size_t)got)) {
             return;
         }
         budget -= (uint64_t)got < budget ? (uint64_t)got : budget;

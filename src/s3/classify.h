@@ -55,7 +55,7 @@ static bool dlpi_s3_case_stale(const dlpi_s3_op *op, const dlpi_s3_case *c) {
 /* The same again, at once, now that another region, place, clock or key is known. */
 static void dlpi_s3_range_again(dlp_s3_io *io, dlpi_s3_range *range) {
     dlpi_s3_tally(io, DLPI_S3_N_RETRIES, 1);
-    if (range->done && !dlpi_s3_range_keeps(range)) dlpi_s3_range_rewind(range);
+    if (range->done && !dlpi_s3_range_keeps(range)) dlpi_s3_range_rescan(range);
     dlpi_s3_op_move(io, range->op);
 }
 

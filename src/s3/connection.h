@@ -2,7 +2,7 @@
 #include "s3/records.h"
 /* ---- connections ---- */
 
-/* Returns whether that was possible; if not, its time is over, unless it is set anew behind. */
+/* Returns whether that was possible; if not, its time is over, unless it is set again behind. */
 static bool dlpi_s3_connection_watch(dlp_s3_io *io, dlpi_s3_connection *connection,
                                      uint32_t events) {
     struct epoll_event e;
@@ -224,7 +224,7 @@ static int dlpi_s3_case_code(const dlpi_s3_case *c) {
 
 /* Whether the next attempt may go on behind the bytes that have come: only if If-Match makes sure
    that they are of the same object. Behind the last one nothing can be asked for: where all had
-   come, and then what is no end of an answer, it begins anew. */
+   come, and then what is no end of an answer, it begins again. */
 static bool dlpi_s3_range_keeps(const dlpi_s3_range *range) {
     const dlpi_s3_op *op = range->op;
     return op->strong && !op->r->query && range->done != range->bytes;
@@ -272,6 +272,6 @@ static void dlpi_s3_range_retry(dlp_s3_io *io, dlpi_s3_range *range, int64_t ret
     }
     dlpi_s3_tally(io, DLPI_S3_N_RETRIES, 1);
     dlpi_s3_range_tell(io, range, wait_ns);
-    if (range->done && !dlpi_s3_range_keeps(range)) dlpi_s3_range_rewind(range);
+    if (range->done && !dlpi_s3_range_keeps(range)) dlpi_s3_range_rescan(range);
     dlpi_s3_timer_set(&io->timers, &range->timer, io->now + wait_ns);
 }

@@ -13,7 +13,7 @@
 enum { DLPI_S3_NAMES_MAX = 64, DLPI_S3_ADDRESSES_MAX = 16, DLPI_S3_HELPER_STACK = 512 * 1024 };
 
 #define DLPI_S3_SECOND 1000000000ull
-#define DLPI_S3_NAME_FRESH_NS (60 * DLPI_S3_SECOND)  /* then they are asked for anew; serve on, */
+#define DLPI_S3_NAME_FRESH_NS (60 * DLPI_S3_SECOND)  /* then they are asked for again; serve on, */
 #define DLPI_S3_NAME_OLD_NS (660 * DLPI_S3_SECOND)   /* but no longer than this */
 #define DLPI_S3_NAME_AGAIN_NS (1 * DLPI_S3_SECOND)   /* so long a failure is told, not retried */
 #define DLPI_S3_ADDRESS_BAD_NS (10 * DLPI_S3_SECOND) /* put last; doubled 5 times at most */

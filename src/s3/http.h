@@ -546,9 +546,9 @@ __attribute__((unused)) static void dlpi_s3_http_begin(dlpi_s3_http *h, bool no_
    MORE: all are used; HEAD: the head is whole, once, before any byte of the body is used; BODY: a
    run of the body is at *body, inside the bytes given; END: the answer is whole, what is left
    belongs to nobody; BAD. To be called again, with the rest, until MORE, END or BAD. */
-__attribute__((unused)) static int dlpi_s3_http_feed(dlpi_s3_http *h, const char *bytes, size_t n,
-                                                     size_t *used, const char **body,
-                                                     size_t *body_n) {
+__attribute__((unused)) static int dlpi_s3_http_schedule(dlpi_s3_http *h, const char *bytes,
+                                                         size_t n, size_t *used, const char **body,
+                                                         size_t *body_n) {
     int rc = 0;
     *used = *body_n = 0;
     *body = NULL;

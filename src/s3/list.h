@@ -217,7 +217,7 @@ static void dlpi_s3_list_goes(dlp_s3_list *l) {
 }
 
 /* Refuse a token that leads back, or a list would have no end: the one before, and one that is
-   taken anew at the pages 1, 2, 4, 8.. (Brent 1980), which finds circles of any length. */
+   taken again at the pages 1, 2, 4, 8.. (Brent 1980), which finds circles of any length. */
 static bool dlpi_s3_list_turns(dlp_s3_list *l, const char *token) {
     uint8_t hash[32];
     dlpi_s3_sha256(token, strlen(token), hash);

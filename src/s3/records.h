@@ -31,7 +31,7 @@ enum {
     DLPI_S3_ERROR_BYTES = 16384, /* what is read of an error's document */
     DLPI_S3_SCRATCH = 262144,    /* for bytes that nobody wants, and for small pieces */
     DLPI_S3_HEAD_READ = 2048,    /* so that little of a body is copied */
-    DLPI_S3_DRAIN = 262144,      /* unwanted bytes that are read rather than connected anew for */
+    DLPI_S3_DRAIN = 262144,      /* unwanted bytes that are read rather than connected again for */
     DLPI_S3_SMALL_PIECE = 4096,  /* read by way of the scratch memory */
     DLPI_S3_AT_ONCE = 4194304,   /* read or sent on one connection before others have a turn */
     DLPI_S3_EVENTS = 64,
@@ -430,7 +430,7 @@ static uint64_t dlpi_s3_range_lay(dlpi_s3_range *range, const char *from, uint64
 }
 
 /* Begin it again from its first byte. */
-static void dlpi_s3_range_rewind(dlpi_s3_range *range) {
+static void dlpi_s3_range_rescan(dlpi_s3_range *range) {
     dlpi_s3_cursor begin = {0, 0};
     range->done = range->tried_at = 0;
     range->cursor = dlpi_s3_cursor_on(range->op->r, begin, range->first);

@@ -578,7 +578,7 @@ static int dlpi_src_move(dlpi_src_worker *w, int timeout_ms) {
         w->out--;
         dlpi_src_came(w, done[i]->user);
     }
-    return n > 0 ? dlpi_src_flush(w) : 0; /* there is room, and what is asked for anew */
+    return n > 0 ? dlpi_src_flush(w) : 0; /* there is room, and what is asked for again */
 }
 
 static int dlpi_src_submit_item(void *user, void *worker_state, dlp_item *item) {

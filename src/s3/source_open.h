@@ -112,7 +112,8 @@ DLPDEF void dlp_s3_source_wire(dlp_s3_source *s, dlp_fetch_desc *fetch) {
     s->dataset = (dlp_dataset){.n_items = dlp_s3_manifest_count(s->d.manifest),
                                .fields = s->d.fields,
                                .n_fields = s->d.n_fields,
-                               .fills_rows = s->d.fills_rows || (s->d.direct && s->d.n_fields == 1),
+                               .writes_all_bytes =
+                                   s->d.writes_all_bytes || (s->d.direct && s->d.n_fields == 1),
                                .fetch = dlpi_src_fetch,
                                .user = s};
     s->asked = 1;

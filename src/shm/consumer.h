@@ -9,24 +9,24 @@
    share | takers, a word a slot | admits, a line a consumer | consumers' own blocks
 
    label  atomic               written by              read by (partner)
-   H1     share.over           feeder                  serve, consumers (H1)
-   H2     life, admit.life     consumer; feeder        feeder; consumer (H2)
-   H3     cursor               consumer                feeder (H3)
-   H4     released[slot]       consumer                feeder (H4)
-   H5     taker[slot]          consumers (CAS), feeder consumers, feeder (H5)
+   H1     share.over           scheduler                  serve, consumers (H1)
+   H2     life, admit.life     consumer; scheduler        scheduler; consumer (H2)
+   H3     cursor               consumer                scheduler (H3)
+   H4     released[slot]       consumer                scheduler (H4)
+   H5     taker[slot]          consumers (CAS), scheduler consumers, scheduler (H5)
 
    A consumer takes a place by a lock on a byte of the memory file, an open file description's lock,
    so that the kernel gives it back when the last process that has it is gone. Then it makes life
-   odd, and the feeder, which alone publishes batches and reuses slots, admits it at a batch: from
-   there on a slot is reused only when released[slot] says that this consumer gave it back. Whether
-   a slot is free is derived from these words each time; no count of holders could be left wrong.
-   The feeder sees a consumer leave when life changes, or its lock is free.
-   In DLP_SHARE_ONE a batch is claimed by a compare-and-swap on the slot's taker, as workers claim
+   odd, and the scheduler, which alone publishes batches and reuses slots, admits it at a batch:
+   from there on a slot is reused only when released[slot] says that this consumer gave it back.
+   Whether a slot is free is derived from these words each time; no count of holders could be left
+   wrong. The scheduler sees a consumer leave when life changes, or its lock is free. In
+   DLP_SHARE_ONE a batch is claimed by a compare-and-swap on the slot's taker, as workers claim
    units, and handed back as units are freed again: with a number of its own. */
 
 #define DLPI_LOOK_NS UINT64_C(50000000)
 
-typedef struct dlpi_admit { /* in region: the feeder's words */
+typedef struct dlpi_admit { /* in region: the scheduler's words */
     uint64_t life;          /* H2 of the consumer that is admitted */
     uint64_t join;          /* H2 its first batch */
     uint8_t pad[DLPI_LINE - 16];
@@ -70,7 +70,7 @@ static uint64_t dlpi_share_layout(dlpi_share *h, uint32_t mode, uint32_t consume
     return h->consumers_at + consumers * h->consumer_bytes;
 }
 
-/* ---- the feeder's side ---- */
+/* ---- the scheduler's side ---- */
 
 static bool dlpi_share_locked(const dlp_pipe *p, uint32_t i) {
     struct flock f;
@@ -84,7 +84,7 @@ static bool dlpi_share_locked(const dlp_pipe *p, uint32_t i) {
 
 /* Batch + 1 that slot k has; 0: none yet. */
 static uint64_t dlpi_share_given(const dlp_pipe *p, uint32_t k) {
-    const dlpi_bslot *slot = dlpi_slot_at(p, k); /* the feeder's own words */
+    const dlpi_bslot *slot = dlpi_slot_at(p, k); /* the scheduler's own words */
     return dlpi_gen(DLPI_LOAD_RLX(&slot->pub)) == DLPI_GEN_MASK ? 0 : slot->sequence + 1;
 }
 
@@ -120,7 +120,7 @@ static bool dlpi_share_look(dlp_pipe *p, uint32_t i, bool locks) {
         moved = true;
     }
     if ((s->bound & bit) == 0 && (life & 1) != 0 && life != DLPI_LOAD_RLX(&admit->life)) { /* H2 */
-        DLPI_STORE_RLX(&admit->join, p->feed.published);
+        DLPI_STORE_RLX(&admit->join, p->schedule.published);
         DLPI_STORE_SEQ(&admit->life, life); /* H2 -> H2 */
         s->bound |= bit;
         moved = true;
@@ -133,9 +133,9 @@ static bool dlpi_share_look(dlp_pipe *p, uint32_t i, bool locks) {
 static uint64_t dlpi_share_base(dlp_pipe *p) {
     dlpi_shm_state *s = dlpi_shm_of(p);
     dlpi_share *h = p->share;
-    uint64_t base = DLPI_LOAD_RLX(&p->ctl->base), least = p->feed.published; /* our own */
+    uint64_t base = DLPI_LOAD_RLX(&p->ctl->base), least = p->schedule.published; /* our own */
     if (h->mode == DLP_SHARE_ONE) {
-        while (base != p->feed.published) {
+        while (base != p->schedule.published) {
             uint32_t k = dlpi_slot_of(p, base);
             uint64_t taker = DLPI_LOAD_SEQ(dlpi_share_taker(h, k)); /* H5 <- H5 */
             if (dlpi_share_given(p, k) == base + 1 && dlpi_older(dlpi_gen(taker), base)) break;
@@ -151,7 +151,7 @@ static uint64_t dlpi_share_base(dlp_pipe *p) {
         if (at < least) least = at;
     }
     /* nobody is here: what is left waits for the next, or, once nothing follows, for nobody */
-    if (s->bound == 0 && !p->feed.ended && s->left_at < least) least = s->left_at;
+    if (s->bound == 0 && !p->schedule.ended && s->left_at < least) least = s->left_at;
     return least > base ? least : base;
 }
 
@@ -182,7 +182,8 @@ static bool dlpi_share_slot_free(dlp_pipe *p, uint32_t k) {
     uint32_t who;
     if (b + 1 == 0) return true;
     if (h->serve_only && b >= DLPI_LOAD_RLX(&p->ctl->base)) return false; /* V1: not counted yet */
-    if (!dlpi_ready_past(DLPI_LOAD_SEQ(&dlpi_sst_at(p, k, dlpi_final(p))->ready), b)) /* Y1 <- Y1 */
+    /* Y1 <- Y1 */
+    if (!dlpi_ready_past(DLPI_LOAD_SEQ(&dlpi_stage_words_at(p, k, dlpi_final(p))->ready), b))
         return false;
     if (h->mode == DLP_SHARE_ONE) {
         taker = DLPI_LOAD_SEQ(dlpi_share_taker(h, k)); /* H5 <- H5 */
@@ -198,8 +199,9 @@ static bool dlpi_share_slot_free(dlp_pipe *p, uint32_t k) {
 }
 
 static void dlpi_share_over(dlp_pipe *p) {
-    if (!p->feed.ended || DLPI_LOAD_RLX(&p->share->over) != 0) return; /* H1: our own */
-    if (p->share->serve_only && DLPI_LOAD_RLX(&p->ctl->base) != p->feed.published) return; /* V1 */
+    if (!p->schedule.ended || DLPI_LOAD_RLX(&p->share->over) != 0) return; /* H1: our own */
+    /* V1 */
+    if (p->share->serve_only && DLPI_LOAD_RLX(&p->ctl->base) != p->schedule.published) return;
     for (uint32_t k = 0; k < p->n_slots; k++)
         if (!dlpi_share_slot_free(p, k)) return;
     DLPI_STORE_SEQ(&p->share->over, 1u); /* H1 -> H1 */
@@ -207,7 +209,7 @@ static void dlpi_share_over(dlp_pipe *p) {
     dlpi_sleepers_wake_all(&p->ctl->caller_word);
 }
 
-/* What the feeder does for consumers before it feeds. Returns whether anything changed. */
+/* What the scheduler does for consumers before it feeds. Returns whether anything changed. */
 static bool dlpi_share_keep(dlp_pipe *p) {
     dlpi_shm_state *s = dlpi_shm_of(p);
     uint64_t now = dlpi_now_ns(), base;
@@ -223,7 +225,7 @@ static bool dlpi_share_keep(dlp_pipe *p) {
     return moved;
 }
 
-static bool dlpi_share_may_feed(dlp_pipe *p) {
+static bool dlpi_share_may_schedule(dlp_pipe *p) {
     dlpi_shm_state *s = dlpi_shm_of(p);
     int here = __builtin_popcountll(s->bound);
     if (here >= s->d.wait_consumers) s->enough = true;
@@ -271,11 +273,11 @@ static int dlpi_share_begin(dlp_pipe *p) {
 
 static int dlpi_serve(dlp_pipe *p, int timeout_ms) {
     dlpi_ctl *ctl = p->ctl;
-    uint64_t now, until = UINT64_MAX, nap = DLPI_SLEEP_NS;
+    uint64_t now, until = UINT64_MAX, sleep = DLPI_SLEEP_NS;
     int rc;
     if (timeout_ms > 0) until = dlpi_now_ns() + (uint64_t)timeout_ms * 1000000u;
     if (timeout_ms == DLP_NOWAIT) until = 0;
-    if (p->deadline_ns != 0 && p->deadline_ns / 4 < nap) nap = p->deadline_ns / 4;
+    if (p->deadline_ns != 0 && p->deadline_ns / 4 < sleep) sleep = p->deadline_ns / 4;
     for (;;) {
         uint32_t word = DLPI_LOAD_SEQ(&ctl->caller_word); /* B1 <- B1 */
         DLPI_STORE_SEQ(&ctl->want, UINT64_MAX - 1);       /* B1 -> B1: no batch, but all else */
@@ -286,8 +288,8 @@ static int dlpi_serve(dlp_pipe *p, int timeout_ms) {
         now = dlpi_now_ns();
         if ((rc = dlpi_deadline(p, now)) != DLP_OK) return rc;
         if (now >= until) return DLP_TIMEOUT;
-        dlpi_futex_wait(&ctl->caller_word, word, UINT32_MAX, until - now < nap ? until - now : nap,
-                        1);
+        dlpi_futex_wait(&ctl->caller_word, word, UINT32_MAX,
+                        until - now < sleep ? until - now : sleep, 1);
     }
 }
 
@@ -384,7 +386,7 @@ static int dlpi_consumer_check(dlp_consumer *c, dlp_error *err) {
     c->ring = c->m->pipe.ring;
     for (uint32_t i = 0; i < c->m->pipe.n_stages; i++)
         if (c->m->stages[i].work == (int32_t)c->m->pipe.n_work - 1)
-            c->final_at = c->m->stages[i].sst_offset;
+            c->final_at = c->m->stages[i].stage_words_offset;
     ok = ok && dlpi_consumer_layout_ok(c) && dlpi_consumer_share_ok(c);
     return ok ? DLP_OK
               : dlpi_error_set(err, DLP_ERR_CORRUPT, "name", "the region's description is damaged");
@@ -441,7 +443,7 @@ static int dlpi_consumer_place(dlp_consumer *c, dlp_error *err) {
         DLPI_STORE_RLX(&c->mine->held, 0u);               /* for people */
         DLPI_STORE_SEQ(&c->mine->cursor, UINT64_C(0));    /* H3 */
         DLPI_STORE_SEQ(&c->mine->life, c->life);          /* H2 -> H2 */
-        dlpi_ring_feeder(c->ctl);
+        dlpi_wake_scheduler(c->ctl);
         return DLP_OK;
     }
     return dlpi_error_set(err, DLP_ERR_STATE, "name", "all %u places for consumers are taken",
@@ -541,7 +543,7 @@ static int dlpi_consumer_lend(dlp_consumer *c, uint64_t b, uint32_t s, dlp_batch
 /* Give back what slot s has: batch b. */
 static void dlpi_consumer_give(dlp_consumer *c, uint64_t b, uint32_t s) {
     DLPI_STORE_SEQ(&c->released[s], b + 1); /* H4 -> H4 */
-    dlpi_ring_feeder(c->ctl);
+    dlpi_wake_scheduler(c->ctl);
 }
 
 /* Batch b is ours, in slot s: lend it; or pass over it, DLP_SKIP; or its error. */
@@ -581,8 +583,8 @@ static int dlpi_consumer_ready(dlp_consumer *c, uint64_t b, uint32_t *s) {
 /* DLP_SHARE_EACH: the batch at the cursor. */
 static int dlpi_consumer_each(dlp_consumer *c, dlp_batch **out) {
     for (;;) {
-        uint32_t over = DLPI_LOAD_SEQ(&c->ctl->fed_all); /* T1 <- T1: before tail */
-        uint64_t tail = DLPI_LOAD_SEQ(&c->ctl->tail);    /* T1 <- T1 */
+        uint32_t over = DLPI_LOAD_SEQ(&c->ctl->end_of_input); /* T1 <- T1: before tail */
+        uint64_t tail = DLPI_LOAD_SEQ(&c->ctl->tail);         /* T1 <- T1 */
         uint32_t s;
         int rc;
         if (c->cursor >= tail) return over ? DLP_END : DLP_EMPTY;
@@ -592,8 +594,8 @@ static int dlpi_consumer_each(dlp_consumer *c, dlp_batch **out) {
         if (rc != DLP_OK) return rc;
         rc = dlpi_consumer_have(c, c->cursor, s, out);
         c->cursor++;
-        DLPI_STORE_SEQ(&c->mine->cursor, c->cursor);        /* H3 -> H3 */
-        if (c->layout.serve_only) dlpi_ring_feeder(c->ctl); /* a credit, if all others took it */
+        DLPI_STORE_SEQ(&c->mine->cursor, c->cursor);           /* H3 -> H3 */
+        if (c->layout.serve_only) dlpi_wake_scheduler(c->ctl); /* a credit, if all others took it */
         if (rc != DLP_SKIP) return rc;
     }
 }
@@ -621,7 +623,7 @@ static bool dlpi_consumer_oldest(dlp_consumer *c, const uint64_t *takers, uint64
 static int dlpi_consumer_one(dlp_consumer *c, dlp_batch **out) {
     uint64_t *takers = (uint64_t *)(void *)((uint8_t *)c->share + c->layout.takers_at);
     for (;;) {
-        uint32_t over = DLPI_LOAD_SEQ(&c->ctl->fed_all), s; /* T1 <- T1 */
+        uint32_t over = DLPI_LOAD_SEQ(&c->ctl->end_of_input), s; /* T1 <- T1 */
         uint64_t b = 0, taker = 0;
         const uint64_t *ready;
         int rc;
@@ -631,7 +633,7 @@ static int dlpi_consumer_one(dlp_consumer *c, dlp_batch **out) {
         ready = (const uint64_t *)(const void *)(dlpi_consumer_slot(c, s) + c->final_at);
         if (!dlpi_ready_is(DLPI_LOAD_SEQ(ready), b)) return DLP_EMPTY; /* Y1 <- Y1 */
         if (!DLPI_CAS_SEQ(&takers[s], &taker, dlpi_gen_word(b, c->index + 1u))) continue; /* H5 */
-        dlpi_ring_feeder(c->ctl); /* a credit */
+        dlpi_wake_scheduler(c->ctl); /* a credit */
         rc = dlpi_consumer_have(c, b, s, out);
         if (rc != DLP_SKIP) return rc;
     }

@@ -6,7 +6,7 @@
 /* ---------------------------------------------------------------------------------------------
    >>shm-impl-exec        A SECOND PROGRAM THAT IS THE SAME
    For a process that has threads, or a device, before the pipe starts. The supervisor is this very
-   program (/proc/self/exe), begun anew: dlp_shm_main finds in the environment that it is one, and
+   program (/proc/self/exe), begun again: dlp_shm_main finds in the environment that it is one, and
    does not return. What it must know lies in a memory file of its own, which only it is given, not
    in the region, at which others may look: a copy of the pipe's record, whose pointers it replaces
    (callbacks by their registered names), what each stage keeps, the sampler's subset, the blob. It

@@ -145,7 +145,8 @@ static bool dlpi_view_stage_ok(const dlp_monitor *m, const dlpi_stage_rec *s, in
     for (int32_t k = 0; k < s->n_workers; k++)
         if (owned[s->first_worker + k]++ != 0) return false;
     if (s->num_workers != 0 && s->num_workers != s->n_workers) return false;
-    return s->sst_offset % 8 == 0 && s->sst_offset <= m->rec[DLPI_REC_SLOTS].stride - 8;
+    return s->stage_words_offset % 8 == 0 &&
+           s->stage_words_offset <= m->rec[DLPI_REC_SLOTS].stride - 8;
 }
 
 static int dlpi_view_stages(dlp_monitor *m, dlp_error *err) {
@@ -262,7 +263,8 @@ static bool dlpi_view_ready(dlp_monitor *m, uint64_t from, uint64_t to) {
         for (uint32_t i = 0; i < s->n_stages; i++) {
             const dlpi_stage_rec *r = &m->stages[i];
             if (r->work < 0 || (uint32_t)r->work >= s->n_work) continue;
-            if (!dlpi_view_read(m, DLPI_REC_SLOTS, slot, r->sst_offset + offsetof(dlpi_sst, ready),
+            if (!dlpi_view_read(m, DLPI_REC_SLOTS, slot,
+                                r->stage_words_offset + offsetof(dlpi_stage_words, ready),
                                 m->ready + (size_t)slot * s->n_work + r->work, 8))
                 return false;
         }

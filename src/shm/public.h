@@ -257,7 +257,7 @@ DLPDEF void dlp_consumer_close(dlp_consumer *c) {
     if (c == NULL) return;
     if (c->mine != NULL && *c->alive != 0) {
         DLPI_STORE_SEQ(&c->mine->life, c->life + 1); /* H2 -> H2: even */
-        dlpi_ring_feeder(c->ctl);
+        dlpi_wake_scheduler(c->ctl);
     }
     if (c->map != NULL) munmap(c->map, (size_t)c->bytes);
     if (c->fd >= 0) close(c->fd);

@@ -85,7 +85,7 @@ static int dlpi_shm_may_fork(dlp_pipe *p) {
     int n = dlpi_threads_here();
     if (dlpi_shm_of(p)->d.allow_fork_with_threads) return DLP_OK;
     /* a thread that was joined may be in the kernel's list for a moment more */
-    for (int i = 0; n > 1 && i < 20; i++, n = dlpi_threads_here()) dlpi_nap(1000000);
+    for (int i = 0; n > 1 && i < 20; i++, n = dlpi_threads_here()) dlpi_sleep(1000000);
     if (n <= 1) return DLP_OK;
     snprintf(text, sizeof text,
              "the process has %d threads, and a fork copies their locks as they are: start workers "
@@ -229,7 +229,7 @@ static void dlpi_shm_end(dlp_pipe *p) {
 }
 
 static const dlpi_shm_calls dlpi_shm_table = {
-    dlpi_shm_open,        dlpi_share_resolve, dlpi_share_keep, dlpi_share_may_feed,
+    dlpi_shm_open,        dlpi_share_resolve, dlpi_share_keep, dlpi_share_may_schedule,
     dlpi_share_slot_free, dlpi_shm_bytes,     dlpi_shm_begin,  dlpi_shm_look,
     dlpi_shm_nudge,       dlpi_shm_await,     dlpi_shm_end};
 static const dlpi_shm_calls *dlpi_shm = &dlpi_shm_table;

@@ -53,7 +53,7 @@ typedef struct dlpi_shm_state { /* dlp_pipe.shm */
     int task;              /* pipe: says to it which */
     uint64_t spare_due_ns; /* when there may be another */
     uint64_t restart_ns;   /* the last turn that was given */
-    /* consumers: the feeder's books */
+    /* consumers: the scheduler's books */
     uint64_t bound;     /* a bit for each consumer that is admitted */
     uint64_t looked_ns; /* at their locks */
     uint64_t frees;
@@ -290,7 +290,7 @@ static void dlpi_proc_restart(dlp_pipe *p, int k) {
     dlpi_proc *proc = &dlpi_shm_of(p)->procs[k];
     int errnum = dlpi_proc_start(p, k);
     for (int i = 0; errnum != 0 && i < 50 && !dlpi_stopped(p); i++) {
-        dlpi_nap(10000000);
+        dlpi_sleep(10000000);
         errnum = dlpi_proc_start(p, k);
     }
     if (errnum != 0)
@@ -480,9 +480,9 @@ static bool dlpi_caller_gone(const dlpi_shm_state *s) {
     return fds[0].revents != 0 || (fds[1].revents & (POLLHUP | POLLERR)) != 0;
 }
 
-/* How long poll may sleep, in ms. All that happens wakes it by a descriptor, and a look round costs
+/* How long poll may sleep, in ms. All that happens wakes it by a descriptor, and a check costs
    as much as a worker's; so only deadlines, which are clocks, want it often. */
-static int dlpi_supervisor_nap(const dlp_pipe *p, uint64_t kill_at) {
+static int dlpi_supervisor_sleep(const dlp_pipe *p, uint64_t kill_at) {
     uint64_t ns = p->deadline_ns != 0 ? DLPI_SLEEP_NS : 10 * DLPI_SLEEP_NS, now = dlpi_now_ns();
     uint64_t turn = dlpi_next_turn(p);
     if (p->deadline_ns != 0 && p->deadline_ns / 4 < ns) ns = p->deadline_ns / 4;
@@ -498,8 +498,8 @@ _Noreturn static void dlpi_supervise(dlp_pipe *p) {
     uint64_t kill_at = 0, looked = dlpi_now_ns(), now;
     for (;;) {
         char byte[64];
-        int nap = dlpi_supervisor_nap(p, kill_at);
-        int n = poll(s->fds, (nfds_t)s->n_procs + 3, nap);
+        int sleep = dlpi_supervisor_sleep(p, kill_at);
+        int n = poll(s->fds, (nfds_t)s->n_procs + 3, sleep);
         if (n < 0 && errno != EINTR) dlpi_supervisor_end(p, 1);
         if (n > 0 && s->fds[0].revents != 0) dlpi_caller_dead(p);
         if (n > 0 && (s->fds[1].revents & POLLIN) != 0 &&
@@ -513,7 +513,7 @@ _Noreturn static void dlpi_supervise(dlp_pipe *p) {
         dlpi_procs_due(p, now);
         dlpi_spare_keep(p);
         if (p->deadline_ns != 0) { /* a nap that was much longer: we were stopped, too */
-            uint64_t most = (uint64_t)nap * 2000000u + 10000000u, passed = now - looked;
+            uint64_t most = (uint64_t)sleep * 2000000u + 10000000u, passed = now - looked;
             dlpi_procs_deadlines(p, passed < most ? passed : 0);
         }
         looked = now;

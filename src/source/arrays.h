@@ -525,7 +525,7 @@ DLPDEF void dlp_arrays_wire(dlp_arrays *a, dlp_dataset *dataset, dlp_workers_des
     dataset->n_items = a->info.n_items;
     dataset->fields = a->fields;
     dataset->n_fields = a->info.n_fields;
-    dataset->fills_rows = 1;
+    dataset->writes_all_bytes = 1;
     dataset->fetch = dlpi_arrays_fetch;
     dataset->user = a;
     dataset->stream = 0;

@@ -7,8 +7,9 @@
    A worker has in_flight records (dlpi_file). One is free; or at work: opened, measured, read until
    it has its bytes; or over, in the order in which they came to an end; settled, by the driver, it
    is free again. One at work is with the kernel (each has one entry in the ring at most, so that
-   neither of its queues can overflow), or with a thread of the crew. What goes wrong is kept in the
-   record as a number, and put into words when it is settled: only the driver may speak of an item.
+   neither of its queues can overflow), or with a thread of the fetch_threads. What goes wrong is
+   kept in the record as a number, and put into words when it is settled: only the driver may speak
+   of an item.
 
    The kernel writes into rows only as long as the process lives: buffered reads copy in the context
    of one of its threads. And worker_exit waits until no request is left, for the rows' sake.
@@ -17,7 +18,8 @@
      IO1    driver: tail of submissions       the kernel, in io_uring_enter
      IO2    the kernel: tail of completions   driver; the entries before it are written
      IO3    driver: head of completions       the kernel: room again
-     IO4    crew: a file is over              driver, before it sleeps: one more is in the list */
+     IO4    fetch_threads: a file is over              driver, before it sleeps: one more is in the
+     list */
 
 enum { DLPI_FILES_MOST = 256 };
 
@@ -82,7 +84,7 @@ typedef struct dlpi_uring {
 struct dlp_files {
     dlp_files_desc d;
     dlp_dataset dataset; /* what wire gives a fetch stage */
-    int asked;           /* for async: workers make a ring or a crew */
+    int asked;           /* for async: workers make a ring or a fetch_threads */
     uint32_t users;      /* U2: workers of this process */
     uint64_t capacity;   /* most bytes of an item */
     uint64_t unit;       /* bytes of a row of field 0; of all of it, if that is not ragged */
@@ -101,11 +103,11 @@ typedef struct dlpi_files_worker {
     pthread_cond_t work;  /* there is something to do, or to end */
     pthread_cond_t room;  /* a record is free */
     dlpi_files_list free, todo, over;
-    int at_work;        /* todo's, and those that the ring or the crew has */
+    int at_work;        /* todo's, and those that the ring or the fetch_threads has */
     int stop, waits;    /* the driver sleeps */
     uint32_t over_word; /* IO4 */
-    int n_crew;
-    pthread_t *crew; /* [in_flight] */
+    int n_fetch_threads;
+    pthread_t *fetch_threads; /* [in_flight] */
 } dlpi_files_worker;
 
 static void dlpi_files_put(dlpi_files_list *l, dlpi_file *q) {
@@ -498,7 +500,7 @@ static void dlpi_files_ring_drain(dlpi_files_worker *w) {
 
 /* ---- files by threads ---- */
 
-static void *dlpi_files_crew_thread(void *arg) {
+static void *dlpi_files_fetch_threads_thread(void *arg) {
     dlpi_files_worker *w = arg;
     dlpi_file *q;
     pthread_mutex_lock(&w->lock);
@@ -517,7 +519,7 @@ static void *dlpi_files_crew_thread(void *arg) {
     return NULL;
 }
 
-static void dlpi_files_crew_begin(dlpi_files_worker *w, dlpi_file *q) {
+static void dlpi_files_fetch_threads_begin(dlpi_files_worker *w, dlpi_file *q) {
     pthread_mutex_lock(&w->lock);
     w->at_work++;
     dlpi_files_put(&w->todo, q);
@@ -525,7 +527,7 @@ static void dlpi_files_crew_begin(dlpi_files_worker *w, dlpi_file *q) {
     pthread_mutex_unlock(&w->lock);
 }
 
-static void dlpi_files_crew_wait(dlpi_files_worker *w, uint64_t ns) {
+static void dlpi_files_fetch_threads_wait(dlpi_files_worker *w, uint64_t ns) {
     uint32_t word = dlpi_event_count(&w->over_word); /* IO4 <- IO4: before the list */
     pthread_mutex_lock(&w->lock);
     w->waits = w->over.first == NULL;
@@ -536,23 +538,24 @@ static void dlpi_files_crew_wait(dlpi_files_worker *w, uint64_t ns) {
     pthread_mutex_unlock(&w->lock);
 }
 
-static void dlpi_files_crew_end(dlpi_files_worker *w) {
+static void dlpi_files_fetch_threads_end(dlpi_files_worker *w) {
     pthread_mutex_lock(&w->lock);
     w->stop = 1;
     pthread_cond_broadcast(&w->work);
     pthread_mutex_unlock(&w->lock);
-    for (int i = 0; i < w->n_crew; i++) pthread_join(w->crew[i], NULL);
-    w->n_crew = 0;
+    for (int i = 0; i < w->n_fetch_threads; i++) pthread_join(w->fetch_threads[i], NULL);
+    w->n_fetch_threads = 0;
 }
 
 /* Returns 0 if there is one thread at least, or errno. */
-static int dlpi_files_crew_start(dlpi_files_worker *w) {
+static int dlpi_files_fetch_threads_start(dlpi_files_worker *w) {
     int rc = 0;
-    while (w->n_crew < w->files->d.in_flight && rc == 0) {
-        rc = pthread_create(&w->crew[w->n_crew], NULL, dlpi_files_crew_thread, w);
-        if (rc == 0) w->n_crew++;
+    while (w->n_fetch_threads < w->files->d.in_flight && rc == 0) {
+        rc = pthread_create(&w->fetch_threads[w->n_fetch_threads], NULL,
+                            dlpi_files_fetch_threads_thread, w);
+        if (rc == 0) w->n_fetch_threads++;
     }
-    return w->n_crew > 0 ? 0 : rc;
+    return w->n_fetch_threads > 0 ? 0 : rc;
 }
 
 /* ---- what a pipe calls ---- */
@@ -611,7 +614,7 @@ static int dlpi_files_submit(void *user, void *worker_state, dlp_item *item) {
         dlpi_files_ring_begin(w, q);
         return 0;
     }
-    dlpi_files_crew_begin(w, q);
+    dlpi_files_fetch_threads_begin(w, q);
     return 0;
 }
 
@@ -646,10 +649,10 @@ static void dlpi_files_wait(dlpi_files_worker *w, uint64_t ns) {
         if (w->at_work > (int)w->uring.queued)
             dlpi_uring_wait(&w->uring, (int)(ns / 1000000u) + 1);
         else
-            dlpi_nap(1000000); /* the kernel is short of memory for requests */
+            dlpi_sleep(1000000); /* the kernel is short of memory for requests */
         return;
     }
-    dlpi_files_crew_wait(w, ns);
+    dlpi_files_fetch_threads_wait(w, ns);
 }
 
 static int dlpi_files_reap(void *user, void *worker_state, dlp_item **done, int *code, int max,
@@ -685,7 +688,7 @@ static void dlpi_files_worker_free(dlpi_files_worker *w) {
     }
     free(w->memory);
     free(w->file);
-    free(w->crew);
+    free(w->fetch_threads);
     free(w);
 }
 
@@ -694,8 +697,8 @@ static dlpi_files_worker *dlpi_files_worker_new(dlp_files *f) {
     dlpi_files_worker *w = calloc(1, sizeof *w);
     if (w == NULL) return NULL;
     w->file = calloc(n, sizeof *w->file);
-    w->crew = calloc(n, sizeof *w->crew);
-    if (w->file == NULL || w->crew == NULL ||
+    w->fetch_threads = calloc(n, sizeof *w->fetch_threads);
+    if (w->file == NULL || w->fetch_threads == NULL ||
         posix_memalign(&w->memory, 64, (size_t)dlpi_times(n, stride)) != 0) {
         dlpi_files_worker_free(w);
         return NULL;
@@ -718,7 +721,7 @@ static dlpi_files_worker *dlpi_files_worker_new(dlp_files *f) {
 
 /* Nothing of ours is left with the kernel or a thread, and no file open. */
 static void dlpi_files_worker_stop(dlpi_files_worker *w) {
-    dlpi_files_crew_end(w);
+    dlpi_files_fetch_threads_end(w);
     if (w->uring.fd >= 0) dlpi_files_ring_drain(w);
     for (int i = 0; i < w->files->d.in_flight; i++) dlpi_file_close(&w->file[i]);
 }
@@ -729,7 +732,7 @@ static int dlpi_files_worker_init(void *user, int worker, void **state) {
     int rc = w ? 0 : ENOMEM;
     if (rc == 0 && f->asked)
         if (!f->ring || dlpi_uring_open(&w->uring, (uint32_t)f->d.in_flight) != 0)
-            rc = dlpi_files_crew_start(w);
+            rc = dlpi_files_fetch_threads_start(w);
     if (rc == 0 && f->d.worker_init) rc = f->d.worker_init(f->d.user, worker, &w->state);
     if (rc == 0) {
         *state = w;
@@ -819,7 +822,8 @@ DLPDEF void dlp_files_wire(dlp_files *f, dlp_fetch_desc *fetch) {
     f->dataset = (dlp_dataset){.n_items = f->d.n_items,
                                .fields = f->d.fields,
                                .n_fields = f->d.n_fields,
-                               .fills_rows = f->d.fills_rows || (f->d.direct && f->d.n_fields == 1),
+                               .writes_all_bytes =
+                                   f->d.writes_all_bytes || (f->d.direct && f->d.n_fields == 1),
                                .fetch = dlpi_files_fetch,
                                .user = f};
     f->asked = 1;

@@ -478,7 +478,7 @@ DLPDEF void dlp_tokens_wire(dlp_tokens *t, dlp_dataset *dataset, dlp_workers_des
     dataset->n_items = t->info.n_items;
     dataset->fields = &t->field;
     dataset->n_fields = 1;
-    dataset->fills_rows = 1;
+    dataset->writes_all_bytes = 1;
     dataset->fetch = dlpi_tokens_fetch;
     dataset->user = t;
     dataset->stream = 0;

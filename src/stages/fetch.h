@@ -212,7 +212,8 @@ static void dlpi_attempt_over(dlpi_worker *w, dlpi_attempt *a, int rc) {
     }
     if (rc != DLP_ERR_KILLED && rc != DLP_ERR_DEADLINE) dlpi_attempt_load(w, a); /* else it is */
     if (rc == 0 && dlpi_lengths_set(w)) rc = dlpi_row_lengths(w, &t, a->row);
-    if (rc == 0 && w->p->keeper != NULL && a->note.drew == 0) w->p->keeper->ops->keeper->put(w);
+    if (rc == 0 && w->p->keeper != NULL && a->note.used_random == 0)
+        w->p->keeper->ops->keeper->put(w);
     if (rc != 0) what = dlpi_row_wrong(w, &t, a->row, rc);
     if (what == DLPI_ROW_DONE) {
         dlpi_attempt_done(w, a, dlpi_row_counts(w, &t));
@@ -227,7 +228,7 @@ static void dlpi_attempt_point(dlpi_worker *w, dlpi_attempt *a) {
     const dlp_pipe *p = w->p;
     a->message[0] = 0;
     a->errnum = 0;
-    a->note.drew = 0;
+    a->note.used_random = 0;
     memset(a->length, 0, sizeof a->length);
     dlpi_attempt_load(w, a);
     dlpi_attempt_item(w, a);
@@ -327,7 +328,7 @@ static void dlpi_attempt_at(dlpi_worker *w, const dlpi_unit *t) {
 /* A unit was claimed: an attempt has it now. */
 static void dlpi_attempt_take(dlpi_worker *w, const dlpi_unit *t) {
     dlpi_in_flight *fl = w->self;
-    uint32_t already = dlpi_gather_bits(dlpi_done(dlpi_sst_at(w->p, t->slot, w->st)),
+    uint32_t already = dlpi_gather_bits(dlpi_done(dlpi_stage_words_at(w->p, t->slot, w->st)),
                                         t->row / DLPI_WORD_ROWS, t->b);
     if (already >> t->row % DLPI_WORD_ROWS & 1u) return;
     if (t->plain)
@@ -623,7 +624,8 @@ static bool dlpi_in_flight_step(dlpi_worker *w) {
     }
     n = dlpi_in_flight_reap(w, back, code, dlpi_in_flight_patience(w));
     for (int i = 0; i < n; i++) dlpi_attempt_over(w, back[i], dlpi_item_returned(w, code[i]));
-    if (n == 0 && fl->n_out == 0) dlpi_nap(1000000); /* a source without room, and without items */
+    /* a source without room, and without items */
+    if (n == 0 && fl->n_out == 0) dlpi_sleep(1000000);
     return true;
 }
 
@@ -735,7 +737,7 @@ static int dlpi_dataset_check(dlp_pipe *p, const dlpi_stage *st, const dlp_fetch
         {DLPI_AT(dlpi_stage, dataset.stream), 0, 1, "0 or 1"},
         {DLPI_AT(dlpi_stage, dataset.n_items), 0, DLPI_MAX_ITEMS, "1..2^48"},
         {DLPI_AT(dlpi_stage, dataset.n_fields), 1, DLP_MAX_FIELDS, "1..16"},
-        {DLPI_AT(dlpi_stage, dataset.fills_rows), 0, 1, "0 or 1"},
+        {DLPI_AT(dlpi_stage, dataset.writes_all_bytes), 0, 1, "0 or 1"},
     };
     int rc;
     if (st->dataset.fetch == NULL && d->fetcher != DLP_FETCH_ASYNC)

@@ -55,7 +55,7 @@ static int dlpi_lists_fail(dlp_pipe *p, const char *what, int64_t got) {
     dlpi_error_set(&e, DLP_ERR_CALLBACK, "sampler.batches", "%s returned %" PRId64 "%s%s", what,
                    got, why ? ": " : "", why ? why : "");
     dlpi_copy_text(e.stage, sizeof e.stage, p->sampler->name);
-    e.epoch = p->feed.epoch;
+    e.epoch = p->schedule.epoch;
     dlpi_ctl_fail(p, DLPI_FEEDER, &e);
     return DLP_ERR_CALLBACK;
 }
@@ -64,7 +64,7 @@ static int dlpi_lists_fail(dlp_pipe *p, const char *what, int64_t got) {
 static int dlpi_lists_next(dlp_pipe *p) {
     dlpi_lists *l = dlpi_lists_of(p);
     const dlp_batch_sampler *b = &p->sampler->sampler.batches;
-    int64_t n = b->next(b->user, p->feed.epoch, l->index, p->global_batch);
+    int64_t n = b->next(b->user, p->schedule.epoch, l->index, p->global_batch);
     if (n < 0 || (uint64_t)n > p->global_batch)
         return dlpi_lists_fail(p, "the batch sampler's next", n);
     for (int64_t i = 0; i < n; i++)
@@ -86,9 +86,9 @@ static int dlpi_lists_next(dlp_pipe *p) {
 static int dlpi_lists_begin(dlp_pipe *p) {
     dlpi_lists *l = dlpi_lists_of(p);
     const dlp_batch_sampler *b = &p->sampler->sampler.batches;
-    int rc = b->begin ? b->begin(b->user, p->feed.epoch) : 0;
+    int rc = b->begin ? b->begin(b->user, p->schedule.epoch) : 0;
     l->begun = true;
-    l->epoch = p->feed.epoch;
+    l->epoch = p->schedule.epoch;
     l->n = 0;
     if (rc != 0) return dlpi_lists_fail(p, "the batch sampler's begin", rc);
     return dlpi_lists_next(p);
@@ -96,9 +96,9 @@ static int dlpi_lists_begin(dlp_pipe *p) {
 
 static int dlpi_lists_rows(dlp_pipe *p, uint64_t *rows) {
     const dlpi_lists *l = dlpi_lists_of(p);
-    int rc = l->begun && l->epoch == p->feed.epoch ? DLP_OK : dlpi_lists_begin(p);
+    int rc = l->begun && l->epoch == p->schedule.epoch ? DLP_OK : dlpi_lists_begin(p);
     *rows = (uint64_t)l->n;
-    if (rc != DLP_OK || *rows > 0 || p->feed.in_epoch > 0) return rc;
+    if (rc != DLP_OK || *rows > 0 || p->schedule.in_epoch > 0) return rc;
     return dlpi_lists_fail(p, "the batch sampler's first next of an epoch", 0);
 }
 
@@ -115,7 +115,7 @@ static void dlpi_lists_fill(dlp_pipe *p, uint32_t s) {
 /* Go on from the saved bytes, or replay the epoch's lists. */
 static int dlpi_lists_seek(dlp_pipe *p, const dlpi_place *to) {
     dlpi_lists *l = dlpi_lists_of(p);
-    dlpi_feeder *f = &p->feed;
+    dlpi_scheduler *f = &p->schedule;
     const dlp_batch_sampler *b = &p->sampler->sampler.batches;
     int rc;
     l->begun = false;
@@ -133,7 +133,7 @@ static int dlpi_lists_seek(dlp_pipe *p, const dlpi_place *to) {
     }
     rc = dlpi_lists_begin(p);
     while (rc == DLP_OK && f->in_epoch < to->batch && l->n > 0)
-        rc = dlpi_feed_step(p, (uint64_t)l->n);
+        rc = dlpi_schedule_step(p, (uint64_t)l->n);
     if (rc == DLP_OK && f->in_epoch < to->batch)
         return dlpi_lists_fail(
             p, "the batch sampler ended the epoch before the saved state; its next", 0);

@@ -19,22 +19,25 @@
 
    cell.state: ticket (39 bits) and what is with it. Tickets only grow.
 
-     CLOSED --feeder: OPEN--> OPEN --worker: a swap, its number--> ... --worker--> LOADED or FAILED
+     CLOSED --scheduler: OPEN--> OPEN --worker: a swap, its number--> ... --worker--> LOADED or
+     FAILED
        ^  ^                    |  ^                                 |                  |
-       |  +--feeder: a swap ---+  +-- failed, or dead: tried again -+                  |
-       +----------------------- feeder: no batch needs it any more --------------------+
+       |  +--scheduler: a swap ---+  +-- failed, or dead: tried again -+                  |
+       +----------------------- scheduler: no batch needs it any more --------------------+
 
    label  atomic            written by                    read by (partner)
-   Q1     cell.state        feeder: OPEN, CLOSED;         part workers before a claim; feeder, who
+   Q1     cell.state        scheduler: OPEN, CLOSED;         part workers before a claim; scheduler,
+   who
                             worker: claim, LOADED,        then reads the part, or shows it to item
                             FAILED; recovery: OPEN        workers with the batch (P1, T1)
-   Q2     ctl.source_moves  worker, after Q1; recovery    feeder (Q2): look again for a free cell;
+   Q2     ctl.source_moves  worker, after Q1; recovery    scheduler (Q2): look again for a free
+   cell;
                                                           before it sleeps, so behind B1
    B1     bell.mask, word   as everywhere
 
    Why a claim is right. The swap that puts a worker's number there IS the claim. It fails unless
    the word is that of the very ticket that was read, and open: after a cell was given to another
-   part its ticket is another. Fields of the cell are read behind the swap, and the feeder writes
+   part its ticket is another. Fields of the cell are read behind the swap, and the scheduler writes
    them only while the word is LOADED or FAILED, which no worker changes, or CLOSED, which it makes
    it by a swap that fails if a worker has come first. So while a worker's number stands there
    nobody but it writes fields or bytes. tests/model/model_parts.pml goes through all of this.
@@ -43,10 +46,10 @@
    it OPEN again, and the next worker begins at the first byte: nobody reads bytes that are not
    LOADED. One that dies behind LOADED has done all but counting the load and waking: recovery
    counts one (Q2), and wakes everybody.
-   Why it can't stand still. When the feeder waits for a free cell for a part of batch k, each cell
-   that is not k's own belongs to batches before k. All parts of those are in cells, so they are
-   loaded and fed, they leave (workers never wait for a part), and their cells come free. So it is
-   enough that one batch's parts fit into the cells: dlpi_parts_need holds the worst case of them
+   Why it can't stand still. When the scheduler waits for a free cell for a part of batch k, each
+   cell that is not k's own belongs to batches before k. All parts of those are in cells, so they
+   are loaded and fed, they leave (workers never wait for a part), and their cells come free. So it
+   is enough that one batch's parts fit into the cells: dlpi_parts_need holds the worst case of them
    against queue_size before the start. */
 
 #define DLPI_PART_OPEN UINT32_C(0x1000000)
@@ -56,7 +59,8 @@
 #define DLPI_PART_GUARD ((uint64_t)DLPI_DEBUG * 4096) /* before a part, which is aligned so */
 #define DLPI_PART_HINTS 64u
 
-/* A part cell, in region. The feeder writes it while nobody may load; who loads writes the rest. */
+/* A part cell, in region. The scheduler writes it while nobody may load; who loads writes the rest.
+   */
 typedef struct dlpi_pcell {
     uint64_t state; /* Q1 ticket (39), what is with it (25): see >>impl-parts */
     uint64_t part, first, items, epoch;
@@ -65,7 +69,7 @@ typedef struct dlpi_pcell {
     uint32_t rec;    /* tries, workers killed: as a row's */
     uint32_t killed_by;
     dlp_error error; /* of a load that failed */
-    uint64_t used;   /* batch fed last that needs it, + 1; feeder, for observers */
+    uint64_t used;   /* batch fed last that needs it, + 1; scheduler, for observers */
     uint8_t pad[(DLPI_LINE << 2) - 72 - sizeof(dlp_error)];
 } dlpi_pcell;
 
@@ -73,7 +77,7 @@ _Static_assert(sizeof(dlpi_pcell) == 4 * DLPI_LINE, "region layout");
 
 typedef struct dlpi_part_use { /* what the scheduler knows of a cell */
     uint64_t part, epoch;      /* whose need gave it its ticket; 0: sought since */
-    uint64_t until;            /* epochs from this one on want it loaded anew; UINT64_MAX: none */
+    uint64_t until;            /* epochs from this one on want it loaded again; UINT64_MAX: none */
     uint64_t need_epoch, need; /* the last batch known to need it */
     uint64_t used;             /* batch scheduled last that needs it, + 1 */
     uint64_t ticket;           /* 0: never given */
@@ -139,7 +143,7 @@ static int dlpi_parts_bounds(dlp_pipe *p, const dlpi_stage *st, const dlp_part_d
     dlpi_check_bounds(p, st->name, d, DLPI_ROWS(bounds));
     if (d->queue_size == 1) dlpi_bad(p, st->name, "queue_size", "0, or 2..4096", 1);
     if (d->workers.on_error == DLP_ON_ERROR_REPLACE)
-        dlpi_bad(p, st->name, "on_error", "DLP_ON_ERROR_RAISE or _SHORT for parts", 1);
+        dlpi_bad(p, st->name, "on_error", "DLP_ON_ERROR_RAISE or _DROP for parts", 1);
     if (d->load == NULL) dlpi_bad(p, st->name, "load", "a function", 0);
     if (d->items == NULL && d->count == NULL)
         dlpi_bad(p, st->name, "items", "n_parts counts, or count a function", 0);
@@ -238,7 +242,7 @@ static int dlpi_parts_sizes(dlp_pipe *p) {
 /* This rank's rows of global batch k of an epoch; returns the position of the first. */
 static uint64_t dlpi_parts_rows(const dlp_pipe *p, uint64_t k, uint32_t *count) {
     uint64_t at = k * p->global_batch, first;
-    bool cut = p->last == DLP_LAST_SHORT && p->samples - at < p->global_batch;
+    bool cut = p->last == DLP_LAST_PARTIAL && p->samples - at < p->global_batch;
     dlpi_rank_rows(p, cut ? p->samples - at : p->global_batch, &first, count);
     return at + first;
 }
@@ -444,7 +448,7 @@ static int dlpi_parts_seek(dlp_pipe *p, const dlpi_place *to) {
         else
             u->epoch = 0;
     }
-    return dlpi_feed_seek(p, to);
+    return dlpi_schedule_seek(p, to);
 }
 
 /* Batches that have left the last stage that may send rows back. */
@@ -452,8 +456,8 @@ static void dlpi_parts_leave(dlp_pipe *p) {
     dlpi_parts *q = dlpi_parts_of(p);
     uint64_t base = dlpi_credit_seen(&p->ctl->base); /* V1 <- V1 */
     if (q->left < base) q->left = base;              /* delivered: their slots may be others' */
-    for (; q->left < p->feed.published; q->left++) {
-        dlpi_sst *sst = dlpi_sst_at(p, dlpi_slot_of(p, q->left), p->rows_end);
+    for (; q->left < p->schedule.published; q->left++) {
+        dlpi_stage_words *sst = dlpi_stage_words_at(p, dlpi_slot_of(p, q->left), p->rows_end);
         if (!dlpi_ready_past(dlpi_gather_look(&sst->ready), q->left)) break; /* Y1 <- Y1 */
     }
 }
@@ -462,9 +466,9 @@ static void dlpi_parts_leave(dlp_pipe *p) {
    that has left the epoch wants the next one's first. */
 static dlpi_part_place dlpi_parts_now(dlp_pipe *p) {
     uint64_t cancel = DLPI_LOAD_RLX(&p->ctl->cancel); /* N1: a hint */
-    dlpi_part_place at = {p->feed.epoch, p->feed.in_epoch, 0, 0};
+    dlpi_part_place at = {p->schedule.epoch, p->schedule.in_epoch, 0, 0};
     at.loads = dlpi_credit_seen(&p->ctl->source_moves); /* Q2 <- Q2, B1 */
-    if (dlpi_mark_life(cancel) == p->feed.life && at.epoch < (cancel & DLPI_EPOCH_MASK)) {
+    if (dlpi_mark_life(cancel) == p->schedule.life && at.epoch < (cancel & DLPI_EPOCH_MASK)) {
         at.epoch = cancel & DLPI_EPOCH_MASK;
         at.batch = 0;
     }
@@ -497,7 +501,7 @@ static void dlpi_parts_ahead(dlp_pipe *p) {
     const dlpi_stage *st = p->source_stage;
     dlpi_part_place at;
     uint32_t fresh;
-    if (p->feed.ended) return;
+    if (p->schedule.ended) return;
     at = dlpi_parts_now(p);
     if (q->epoch < at.epoch || (q->epoch == at.epoch && q->batch < at.batch)) {
         q->epoch = at.epoch;
@@ -508,16 +512,16 @@ static void dlpi_parts_ahead(dlp_pipe *p) {
     q->stuck_at = at;
     if ((fresh = dlpi_parts_ask(p, &at)) == 0) return;
     if (st->w.num_workers == 0)
-        dlpi_ring_caller(p->ctl, UINT64_MAX);
+        dlpi_wake_caller(p->ctl, UINT64_MAX);
     else
-        dlpi_ring(&p->bells[st->work], (uint32_t)st->n_workers, fresh);
+        dlpi_wake_some(&p->bells[st->work], (uint32_t)st->n_workers, fresh);
 }
 
 /* Are all parts there that the present batch needs? If one is missing, and no batch is on its way,
    the consumer will wait for it. */
 static bool dlpi_parts_there(dlp_pipe *p, uint64_t rows) {
     dlpi_parts *q = dlpi_parts_of(p);
-    const dlpi_feeder *f = &p->feed;
+    const dlpi_scheduler *f = &p->schedule;
     uint64_t from, at;
     uint32_t count, place = 0;
     bool there = q->epoch > f->epoch || (q->epoch == f->epoch && q->batch > f->in_epoch);
@@ -580,7 +584,7 @@ static void dlpi_parts_fill(dlp_pipe *p, uint32_t s) {
     dlpi_bslot *slot = dlpi_slot_at(p, s);
     uint64_t *index = dlpi_slot_index(p, s);
     uint32_t place = 0;
-    dlpi_feed_padding(p, s);
+    dlpi_schedule_padding(p, s);
     for (uint32_t r = 0; r < slot->count; place++) {
         dlpi_piece x;
         uint32_t c, n;
@@ -645,7 +649,7 @@ static const dlpi_source_ops dlpi_parts_source = {
     .sizes = dlpi_parts_sizes,
     .slot_bytes = dlpi_parts_slot_bytes,
     .row_bytes = sizeof(dlp_part),
-    .rows = dlpi_feed_rows,
+    .rows = dlpi_schedule_rows,
     .ready = dlpi_parts_there,
     .fill = dlpi_parts_fill,
     .ahead = dlpi_parts_ahead,
@@ -787,7 +791,7 @@ static uint32_t dlpi_part_tries(dlpi_worker *w, uint32_t c, dlpi_pcell *cell) {
     }
 }
 
-/* Load the part of a cell that is ours, and tell the feeder. */
+/* Load the part of a cell that is ours, and tell the scheduler. */
 static void dlpi_part_run(dlpi_worker *w, const dlpi_unit *t) {
     dlp_pipe *p = w->p;
     dlpi_pcell *cell = dlpi_pcell_at(p, t->slot);
@@ -805,7 +809,7 @@ static void dlpi_part_run(dlpi_worker *w, const dlpi_unit *t) {
     dlpi_claim_done(&cell->state, dlpi_gen_word(t->b, what)); /* Q1 -> Q1, B1 */
     if (what == DLPI_PART_OPEN) return;     /* its time comes, and who sleeps first looks at it */
     dlpi_credit_add(&p->ctl->source_moves); /* Q2 -> Q2 */
-    dlpi_ring_scheduler(p);
+    dlpi_wake_scheduling(p);
 }
 
 /* What a dead part worker had: its part is loaded by another one. */

@@ -69,9 +69,9 @@ static uint64_t dlpi_keyed_item(dlpi_worker *w, uint32_t s, uint32_t row, uint64
 
 static const dlpi_source_ops dlpi_keyed_source = {
     .sizes = dlpi_keyed_sizes,
-    .rows = dlpi_feed_rows,
-    .fill = dlpi_feed_padding,
-    .seek = dlpi_feed_seek,
+    .rows = dlpi_schedule_rows,
+    .fill = dlpi_schedule_padding,
+    .seek = dlpi_schedule_seek,
     .indices = dlpi_keyed_indices,
     .item = dlpi_keyed_item,
 };

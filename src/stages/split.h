@@ -21,7 +21,7 @@ typedef struct dlpi_split { /* what the stage keeps */
     dlp_chunk_fn load; /* from here what dlp_chunks_open was given */
     void *user;
     int preload; /* DLP_PRELOAD_NONE, _CPU, _DEVICE */
-    int fills_rows;
+    int writes_all_bytes;
     uint64_t per_epoch;          /* batches */
     uint32_t view_rows;          /* rows of this rank's full batch */
     uint32_t slot;               /* with the chunk that is being split, DLPI_NO_SLOT: none */
@@ -178,7 +178,7 @@ static bool dlpi_chunk_left(const dlp_pipe *p, uint32_t s) {
 /* The chunk that the scheduler's present batch is; it has a cell of its own. */
 static uint32_t dlpi_chunk_cell(dlp_pipe *p) {
     uint64_t c = 0;
-    dlpi_order_block(&dlpi_split_of(p)->scheduled, p->feed.epoch, p->feed.in_epoch, 1, &c);
+    dlpi_order_block(&dlpi_split_of(p)->scheduled, p->schedule.epoch, p->schedule.in_epoch, 1, &c);
     return (uint32_t)c;
 }
 
@@ -229,7 +229,7 @@ static int dlpi_load_run(dlpi_load_call *l, const dlp_item *it) {
     for (uint32_t f = 0; f < p->items.n; f++) {
         uint64_t bytes = dlpi_row_bytes(&p->items.at[f]);
         l->data[f] = (uint8_t *)it->data[f] + l->at * bytes;
-        if (!d->fills_rows) memset(l->data[f], 0, l->c.count * bytes);
+        if (!d->writes_all_bytes) memset(l->data[f], 0, l->c.count * bytes);
     }
     l->c.first = dlp_chunk_row(&l->c, 0);
     shown = l->c;
@@ -293,9 +293,9 @@ static int dlpi_chunk_fetch(void *user, dlp_item *it) {
         if (was & 1) return 0;
         if (was != 0 && was != key) {
             /* Y1 <- Y1: another batch loads it, unless that is gone */
-            uint64_t ready = dlpi_gather_ready(&dlpi_sst_at(p, other, p->work[0])->ready);
+            uint64_t ready = dlpi_gather_ready(&dlpi_stage_words_at(p, other, p->work[0])->ready);
             if (!dlpi_ready_past(ready, (was >> 16) - 1)) {
-                dlpi_nap(200000);
+                dlpi_sleep(200000);
                 continue;
             }
         }
@@ -429,7 +429,7 @@ static int dlpi_split_next(dlp_pipe *p, dlp_batch **out, int timeout_ms) {
         if (rc != DLP_OK) return rc;
         dlpi_taken(p, b, dlpi_slot_at(p, s)->flags);
         dlpi_split_take(p, s);
-        dlpi_feed_inline(p, 1);
+        dlpi_schedule_inline(p, 1);
     }
     *out = dlpi_split_view(p);
     if (c->at == c->views) {
@@ -489,7 +489,7 @@ static int dlpi_split_check(dlp_pipe *p, dlpi_stage *st) {
         {DLPI_AT(dlp_split_desc, chunk_rows), 1, DLPI_MAX_ITEMS, "1..2^48"},
         {DLPI_AT(dlp_split_desc, n_rows), 0, DLPI_MAX_ITEMS, "0..2^48"},
         {DLPI_AT(dlp_split_desc, batch_size), 1, 1 << 20, "1..1048576"},
-        {DLPI_AT(dlp_split_desc, last), 0, 1, "DLP_LAST_SHORT or DLP_LAST_DROP"},
+        {DLPI_AT(dlp_split_desc, last), 0, 1, "DLP_LAST_PARTIAL or DLP_LAST_DROP"},
         {DLPI_AT(dlp_split_desc, shuffle_rows), 0, 1, "0 or 1"},
         {DLPI_AT(dlp_split_desc, allow_uneven), 0, 1, "0 or 1"},
     };
@@ -686,7 +686,7 @@ static const dlpi_lender_ops dlpi_split_lender = {
 /* ---- for observers ---- */
 
 typedef struct dlpi_chunk_counts {
-    uint64_t per_epoch, fed;             /* chunks of the epoch fed last; of those, fed */
+    uint64_t per_epoch, scheduled;       /* chunks of the epoch fed last; of those, fed */
     uint64_t cpu_buffers, resident, out; /* out: slots not given back */
     uint64_t device_buffers, device_free;
     int32_t preload;
@@ -718,8 +718,8 @@ static bool dlpi_chunk_counted(const dlpi_words *words, dlpi_seen *s, uint64_t t
     if (!dlpi_chunk_record(words, s, x, &in_epoch_at, &used_at)) return false;
     if (tail > 0) {
         uint32_t slot = dlpi_seen_slot(s, tail - 1);
-        if (!dlpi_word_at(words, DLPI_REC_SLOTS, slot, in_epoch_at, 8, &x->fed)) return false;
-        x->fed++;
+        if (!dlpi_word_at(words, DLPI_REC_SLOTS, slot, in_epoch_at, 8, &x->scheduled)) return false;
+        x->scheduled++;
     }
     for (uint32_t slot = 0; slot < s->n_slots; slot++) {
         if (!dlpi_word_at(words, DLPI_REC_SLOTS, slot, used_at, 4, &used)) return false;
@@ -765,7 +765,7 @@ static bool dlpi_chunks_seen(const dlpi_words *words, dlpi_seen *s, int32_t stag
     c->preload = x.preload;
     c->cpu_buffers = x.cpu_buffers;
     c->per_epoch = x.per_epoch;
-    c->loadable = x.fed < x.per_epoch ? x.per_epoch - x.fed : 0;
+    c->loadable = x.scheduled < x.per_epoch ? x.per_epoch - x.scheduled : 0;
     used = c->cpu_loading + c->cpu_filled + ready;
     c->in_use = x.out > used ? x.out - used : 0;
     if (!transfer) c->cpu_filled += ready;

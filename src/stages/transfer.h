@@ -42,8 +42,8 @@ static int dlpi_transfer_fail(dlp_pipe *p, dlpi_bslot *slot, const char *what, i
 static void dlpi_transfer_ready(dlpi_worker *w, uint32_t s, uint64_t b) {
     dlp_pipe *p = w->p;
     dlpi_bump(&w->wb->items, 1);
-    dlpi_gather_put(&dlpi_sst_at(p, s, w->st)->ready, b); /* Y1 -> Y1 */
-    dlpi_ring_caller(p->ctl, b);
+    dlpi_gather_put(&dlpi_stage_words_at(p, s, w->st)->ready, b); /* Y1 -> Y1 */
+    dlpi_wake_caller(p->ctl, b);
 }
 
 /* Bytes of a field to be copied. */
@@ -166,7 +166,7 @@ static bool dlpi_transfer_step(dlpi_worker *w) {
         bool taken = begun[b & (p->ring - 1)] != 0;
         if (!taken && dlpi_slot_mark(dlpi_slot_at(p, s)) != mark) break;
         /* Y1 <- Y1 */
-        if (!taken && dlpi_ready_is(dlpi_gather_ready(&dlpi_sst_at(p, s, up)->ready), b)) {
+        if (!taken && dlpi_ready_is(dlpi_gather_ready(&dlpi_stage_words_at(p, s, up)->ready), b)) {
             if (!dlpi_transfer_begin(w, s, b)) break;
             begun[b & (p->ring - 1)] = 1;
             moved = taken = true;
@@ -208,7 +208,7 @@ static void dlpi_transfer_freed(dlp_pipe *p, uint32_t s) {
     uint32_t buffer = dlpi_slot_at(p, s)->dbuf;
     if (buffer == DLPI_NO_SLOT || p->stay != NULL) return;
     dlpi_credit_done(dlpi_dev_slot(p, buffer), 0u); /* C2 -> C2 */
-    dlpi_ring(&p->bells[p->sink->work], 1, 1);
+    dlpi_wake_some(&p->bells[p->sink->work], 1, 1);
 }
 
 static uint64_t dlpi_transfer_buffers(const dlp_pipe *p) {

@@ -95,7 +95,7 @@ static dlp_pipe *loader_open(const struct load *l) {
         .dataset = {.n_items = l->n_items,
                     .fields = &field,
                     .n_fields = 1,
-                    .fills_rows = !l->zeroed,
+                    .writes_all_bytes = !l->zeroed,
                     .fetch = l->fetch,
                     .user = (void *)(uintptr_t)l},
         .batch_size = l->batch,

@@ -165,7 +165,7 @@ static dlp_pipe *sample_open(const struct row *row, dlp_s3 *s3) {
                              .fields = &field,
                              .n_fields = 1,
                              .decode = decode_item,
-                             .fills_rows = 1,
+                             .writes_all_bytes = 1,
                              .worker_init = decoder_begin,
                              .worker_exit = decoder_over,
                              .in_flight = row->fetcher == DLP_FETCH_ASYNC ? IN_FLIGHT : 1};

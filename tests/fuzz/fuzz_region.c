@@ -364,7 +364,7 @@ static const struct field {
     {"stage.first_worker", DLPI_REC_STAGES, OF(dlpi_stage_rec, first_worker)},
     {"stage.n_workers", DLPI_REC_STAGES, OF(dlpi_stage_rec, n_workers)},
     {"stage.num_workers", DLPI_REC_STAGES, OF(dlpi_stage_rec, num_workers)},
-    {"stage.sst_offset", DLPI_REC_STAGES, OF(dlpi_stage_rec, sst_offset)},
+    {"stage.sst_offset", DLPI_REC_STAGES, OF(dlpi_stage_rec, stage_words_offset)},
     {"ctl.tail", DLPI_REC_CTL, OF(dlpi_ctl, tail)},
     {"ctl.base", DLPI_REC_CTL, OF(dlpi_ctl, base)},
     {"ctl.delivered", DLPI_REC_CTL, OF(dlpi_ctl, delivered)},

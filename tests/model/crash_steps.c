@@ -1,5 +1,5 @@
 /* Two or three workers, a caller and a supervisor on the header's own code, in one thread: before
-   each access of a slot's words or a rewind counter another may go on, or the worker may die. All
+   each access of a slot's words or a rescan counter another may go on, or the worker may die. All
    runs with at most so many preemptions and deaths are tried (below, for each pipe); when one has
    nothing to do, is dead or done, it is the next one's turn, and another's is a preemption too. The
    caller moves as a whole. Memory is sequentially consistent; wake-ups are not modelled
@@ -228,7 +228,7 @@ static void atomics_hook(int kind, const void *at) {
     const uint8_t *cells = p ? dlpi_area_at(p, DLPI_REC_CELLS, 0) : NULL;
     int ours = running >= 0 && p && a >= slots && a < cells && !is_record(a);
     for (int k = 0; running >= 0 && p && k < p->n_work; k++)
-        ours = ours || at == &p->bells[k].rewind;
+        ours = ours || at == &p->bells[k].rescan;
     if (!ours) return;
     if (kind >= 0)
         step_before(kind >= HOOK_STORE || !is->mortal);

@@ -38,7 +38,8 @@ typedef struct shape {
     uint32_t rows, batches;
     int fetchers, item_map, collate, batch_map; /* workers of each stage */
     int threaded;                               /* the sampler */
-    int fed;                                    /* all batches are fed before the threads begin */
+    /* all batches are fed before the threads begin */
+    int scheduled;
     uint32_t held;
     int fails;  /* rows or batches of the last stage that fail, once each */
     int seek;   /* 1 + how many batches the consumer takes before it seeks back to the first */
@@ -105,12 +106,12 @@ static void list_bells(void) {
     model.atom[model.atoms - 1].many = 1; /* its owner's store need not know of a ringer's swap */
     list_counter("caller_word", &ctl->caller_word, 4);
     if (is.threaded) {
-        model_list_atom("feeder_sleeps", &ctl->feeder_sleeps, 4, 0);
+        model_list_atom("feeder_sleeps", &ctl->scheduler_sleeps, 4, 0);
         model.atom[model.atoms - 1].many = 1; /* as want */
-        list_counter("feeder_word", &ctl->feeder_word, 4);
+        list_counter("feeder_word", &ctl->scheduler_word, 4);
     }
     for (int k = 0; k < pipe_->n_work; k++) {
-        list_counter("rewind", &pipe_->bells[k].rewind, 8);
+        list_counter("rewind", &pipe_->bells[k].rescan, 8);
         list_counter("bell word", &pipe_->bells[k].bell[0].word, 4);
         model_list_atom("bell mask", &pipe_->bells[k].bell[0].mask, 4, 0);
     }
@@ -119,7 +120,7 @@ static void list_bells(void) {
 static void list_places(void) {
     hdr_ctl *ctl = pipe_->ctl;
     model_list_atom("tail", &ctl->tail, 8, 0);
-    model_list_atom("fed_all", &ctl->fed_all, 4, 0);
+    model_list_atom("fed_all", &ctl->end_of_input, 4, 0);
     model_list_atom("delivered", &ctl->delivered, 8, 0);
     model_list_atom("base", &ctl->base, 8, 0);
     model_list_atom("cancel", &ctl->cancel, 8, 0);
@@ -155,7 +156,7 @@ static uint64_t mix_records(uint64_t h) {
     for (int i = 0; i < pipe_->n_workers; i++) {
         const hdr_worker *w = &pipe_->workers[i];
         h = model_mix(h, w->wb->running);
-        if (w->bell) h = model_mix(h, truth(&w->bell->rewind) - w->rewind_seen);
+        if (w->bell) h = model_mix(h, truth(&w->bell->rescan) - w->rescan_seen);
     }
     return model_hash(h, note, sizeof *note);
 }
@@ -257,7 +258,7 @@ static void settled(uint64_t digest) {
 }
 
 static void consumer(void);
-static void feeder(void);
+static void scheduler(void);
 static void worker_1(void);
 static void worker_2(void);
 static void supervisor(void);
@@ -321,8 +322,8 @@ static void take(uint64_t n) {
     MODEL_CHECK(dlp_pipe_release(pipe_, b) == DLP_OK);
 }
 
-static uint64_t feeder_knows(void) {
-    const hdr_feeder *f = &pipe_->feed;
+static uint64_t scheduler_knows(void) {
+    const hdr_scheduler *f = &pipe_->schedule;
     uint64_t seen[8] = {f->published, f->epoch,           f->in_epoch,  f->position,
                         f->life,      (uint64_t)f->ended, f->slot_turn, f->run_shift};
     return model_digest(seen, sizeof seen, 3);
@@ -331,7 +332,7 @@ static uint64_t feeder_knows(void) {
 static uint64_t consumer_knows(void) {
     const dlp_pipe *p = pipe_;
     uint64_t seen[6] = {note->next, note->sought, p->base, p->life, p->n_held, p->seeks};
-    uint64_t more = is.threaded ? 2 : feeder_knows();
+    uint64_t more = is.threaded ? 2 : scheduler_knows();
     if (is.fetchers == 0) more ^= worker_knows(&p->workers[0]);
     return model_digest(seen, sizeof seen, more);
 }
@@ -339,14 +340,14 @@ static uint64_t consumer_knows(void) {
 /* Calls to look again are counted from the last that the worker has answered. */
 static uint64_t counted(int atom, uint64_t value) {
     const hdr_worker *w = worker_here();
-    return model.atom[atom].at == &w->bell->rewind ? model_mix(4, value - w->rewind_seen) : 0;
+    return model.atom[atom].at == &w->bell->rescan ? model_mix(4, value - w->rescan_seen) : 0;
 }
 
 /* Who sleeps has nothing in hand but what it knew before it looked for work. */
 static uint64_t knows_asleep(void) {
     void (*body)(void) = model.scenario->body[model.running];
     if (body == consumer) return consumer_knows();
-    if (body == feeder) return feeder_knows();
+    if (body == scheduler) return scheduler_knows();
     return worker_knows(worker_here());
 }
 
@@ -374,7 +375,7 @@ static void consumer(void) {
     }
 }
 
-static void feeder(void) { hdr_thread_feeder(pipe_->workers); }
+static void scheduler(void) { hdr_thread_scheduler(pipe_->workers); }
 
 /* ---- a scenario ---- */
 
@@ -388,7 +389,7 @@ static void setup(void) {
     arena_used = 0;
     rig_init(&r, (uint64_t)is.rows * is.batches, is.rows);
     r.pipe.no_memfd = 1;
-    r.pipe.prefetch_factor = is.fed ? (int32_t)is.batches : 1;
+    r.pipe.prefetch_factor = is.scheduled ? (int32_t)is.batches : 1;
     r.pipe.max_held = (int32_t)(is.held ? is.held : 1);
     r.sampler.threaded = is.threaded || is.rows > 32; /* start feeds nothing then */
     r.dataset.fields = &field;
@@ -410,7 +411,7 @@ static void setup(void) {
         pipe_->cpus = 1;
         for (int i = 0; i < is.fetchers; i++) pipe_->workers[i].wb->item_ns = 1;
     }
-    if (is.fed) hdr_feed(pipe_, 1);
+    if (is.scheduled) hdr_schedule(pipe_, 1);
     if (!is.threaded && dlp_pipe_next_timeout(pipe_, &none, 0) != DLP_TIMEOUT) abort();
     if (is.seek && dlp_pipe_state_at(pipe_, 0, 0, &beginning) != DLP_OK) abort();
     list_places();
@@ -431,13 +432,13 @@ static void finish(void) {
         MODEL_CHECK(hdr_ready(pipe_, b, hdr_slot_of(pipe_, b)));
 }
 
-/* Threads: worker 0, and last the feeder. */
+/* Threads: worker 0, and last the scheduler. */
 static struct { int steps, made; } place;
 
 static void lead(void) {
     int last = 0;
     for (int i = 0; i < M_THREADS; i++)
-        if (model.scenario->body[i] == feeder) last = i;
+        if (model.scenario->body[i] == scheduler) last = i;
     model_lead(last, INT_MAX);
     place.made = 0;
     for (int n = 0; n < place.steps; n++) { /* loads alone make no other place */
@@ -468,141 +469,142 @@ typedef struct trial {
 static const trial trials[] = {
     /* pairs, without a bound */
     PAIR("worker_consumer__one_batch__arrives_whole", SHORT, worker_0, consumer, 1, .rows = 1,
-         .batches = 1, .fetchers = 2, .fed = 1),
+         .batches = 1, .fetchers = 2, .scheduled = 1),
     PAIR("worker_consumer__two_batches__arrive_in_order", SHORT, worker_0, consumer, 1, .rows = 1,
-         .batches = 2, .fetchers = 2, .fed = 1),
+         .batches = 2, .fetchers = 2, .scheduled = 1),
     PAIR("worker_consumer__feeds_itself__all_arrive", SHORT, worker_0, consumer, 1, .rows = 1,
          .batches = 2, .fetchers = 2),
     PAIR("worker_consumer__two_words__arrives_whole", SHORT, worker_0, consumer, 1, .rows = 33,
-         .batches = 1, .fetchers = 2, .fed = 1),
+         .batches = 1, .fetchers = 2, .scheduled = 1),
     PAIR("worker_worker__two_rows__run_once", SHORT, worker_0, worker_1, 3, .rows = 2, .batches = 1,
-         .fetchers = 2, .fed = 1),
+         .fetchers = 2, .scheduled = 1),
     PAIR("worker_worker__two_words__close_once", SHORT, worker_0, worker_1, 3, .rows = 33,
-         .batches = 1, .fetchers = 2, .fed = 1),
+         .batches = 1, .fetchers = 2, .scheduled = 1),
     PAIR("worker_worker__two_batches__run_once", SHORT, worker_0, worker_1, 3, .rows = 1,
-         .batches = 2, .fetchers = 2, .fed = 1),
+         .batches = 2, .fetchers = 2, .scheduled = 1),
     PAIR("worker_worker__item_map__rows_passed_on", SHORT, worker_0, worker_1, 3, .rows = 1,
-         .batches = 1, .fetchers = 1, .item_map = 1, .fed = 1),
+         .batches = 1, .fetchers = 1, .item_map = 1, .scheduled = 1),
     PAIR("worker_worker__item_map_fails__row_goes_back", SHORT, worker_0, worker_1, 3, .rows = 1,
-         .batches = 1, .fetchers = 1, .item_map = 1, .fed = 1, .fails = 1),
+         .batches = 1, .fetchers = 1, .item_map = 1, .scheduled = 1, .fails = 1),
     PAIR("worker_worker__batch_map__passed_on", SHORT, worker_0, worker_1, 3, .rows = 1,
-         .batches = 1, .fetchers = 1, .batch_map = 1, .fed = 1),
+         .batches = 1, .fetchers = 1, .batch_map = 1, .scheduled = 1),
     PAIR("worker_worker__batch_map_fails__batch_goes_back", SHORT, worker_0, worker_1, 3, .rows = 1,
-         .batches = 1, .fetchers = 1, .batch_map = 1, .fed = 1, .fails = 1),
-    PAIR("worker_feeder__one_batch__is_run", SHORT, worker_0, feeder, 3, .rows = 1, .batches = 1,
+         .batches = 1, .fetchers = 1, .batch_map = 1, .scheduled = 1, .fails = 1),
+    PAIR("worker_feeder__one_batch__is_run", SHORT, worker_0, scheduler, 3, .rows = 1, .batches = 1,
          .fetchers = 2, .threaded = 1),
-    PAIR("consumer_feeder__works_itself__end_is_told", SHORT, consumer, feeder, 2, .rows = 1,
+    PAIR("consumer_feeder__works_itself__end_is_told", SHORT, consumer, scheduler, 2, .rows = 1,
          .batches = 1, .threaded = 1, .ends = 1, PREEMPTED(2)),
-    PAIR("consumer_feeder__credits__slots_go_round", SHORT, consumer, feeder, 2, .rows = 1,
+    PAIR("consumer_feeder__credits__slots_go_round", SHORT, consumer, scheduler, 2, .rows = 1,
          .batches = 3, .threaded = 1, .ends = 1, PREEMPTED(1)),
     PAIR("seek_worker__feeds_itself__begins_anew", SHORT, worker_0, consumer, 1, .rows = 1,
          .batches = 1, .fetchers = 2, .seek = 1),
-    PAIR("seek_feeder__before_a_batch__begins_anew", SHORT, consumer, feeder, 2, .rows = 1,
+    PAIR("seek_feeder__before_a_batch__begins_anew", SHORT, consumer, scheduler, 2, .rows = 1,
          .batches = 1, .threaded = 1, .seek = 1, .ends = 1, PREEMPTED(1)),
-    PAIR("seek_feeder__after_a_batch__begins_anew", SHORT, consumer, feeder, 2, .rows = 1,
+    PAIR("seek_feeder__after_a_batch__begins_anew", SHORT, consumer, scheduler, 2, .rows = 1,
          .batches = 1, .threaded = 1, .seek = 2, .ends = 1, PREEMPTED(1)),
     /* three, with few preemptions */
-    MORE("worker_consumer_feeder__preempted_once__end_is_told", SHORT, worker_0, consumer, feeder,
-         NULL, NULL, 5, 0, .rows = 1, .batches = 1, .fetchers = 2, .threaded = 1, .ends = 1,
-         PREEMPTED(1)),
+    MORE("worker_consumer_feeder__preempted_once__end_is_told", SHORT, worker_0, consumer,
+         scheduler, NULL, NULL, 5, 0, .rows = 1, .batches = 1, .fetchers = 2, .threaded = 1,
+         .ends = 1, PREEMPTED(1)),
     MORE("worker_consumer_feeder__preempted_once__slots_go_round", SHORT, worker_0, consumer,
-         feeder, NULL, NULL, 5, 0, .rows = 1, .batches = 3, .fetchers = 2, .threaded = 1,
+         scheduler, NULL, NULL, 5, 0, .rows = 1, .batches = 3, .fetchers = 2, .threaded = 1,
          PREEMPTED(1)),
-    MORE("seek_worker_feeder__preempted_once__begins_anew", SHORT, worker_0, consumer, feeder, NULL,
-         NULL, 5, 0, .rows = 1, .batches = 1, .fetchers = 2, .threaded = 1, .seek = 1,
+    MORE("seek_worker_feeder__preempted_once__begins_anew", SHORT, worker_0, consumer, scheduler,
+         NULL, NULL, 5, 0, .rows = 1, .batches = 1, .fetchers = 2, .threaded = 1, .seek = 1,
          PREEMPTED(1)),
     MORE("redo_claimers__preempted_once__row_run_again", SHORT, worker_0, worker_1, worker_2, NULL,
-         NULL, 7, 0, .rows = 1, .batches = 1, .fetchers = 2, .item_map = 1, .fed = 1, .fails = 1,
-         PREEMPTED(1)),
+         NULL, 7, 0, .rows = 1, .batches = 1, .fetchers = 2, .item_map = 1, .scheduled = 1,
+         .fails = 1, PREEMPTED(1)),
     MORE("redo_maps__preempted_once__batch_goes_back", SHORT, worker_0, worker_1, worker_2, NULL,
          NULL, 7, 0, .rows = 1, .batches = 1, .fetchers = 1, .item_map = 1, .batch_map = 1,
-         .fed = 1, .fails = 1, PREEMPTED(1)),
+         .scheduled = 1, .fails = 1, PREEMPTED(1)),
     MORE("recovery_worker__preempted_once__run_again", SHORT, worker_0, supervisor, worker_1, NULL,
-         NULL, 7, 1, .rows = 1, .batches = 1, .fetchers = 2, .fed = 1, PREEMPTED(1)),
+         NULL, 7, 1, .rows = 1, .batches = 1, .fetchers = 2, .scheduled = 1, PREEMPTED(1)),
     MORE("recovery_consumer__preempted_once__arrives", SHORT, worker_0, supervisor, consumer, NULL,
-         NULL, 3, 1, .rows = 1, .batches = 1, .fetchers = 2, .fed = 1, PREEMPTED(1)),
+         NULL, 3, 1, .rows = 1, .batches = 1, .fetchers = 2, .scheduled = 1, PREEMPTED(1)),
     MORE("recovery_item_map__preempted_once__row_goes_back", SHORT, worker_1, supervisor, worker_0,
-         NULL, NULL, 7, 1, .rows = 1, .batches = 1, .fetchers = 1, .item_map = 1, .fed = 1,
+         NULL, NULL, 7, 1, .rows = 1, .batches = 1, .fetchers = 1, .item_map = 1, .scheduled = 1,
          .dies = 1, PREEMPTED(1)),
     MORE("recovery_of_a_redo__preempted_once__row_goes_back", SHORT, worker_1, supervisor, worker_0,
-         NULL, NULL, 7, 1, .rows = 1, .batches = 1, .fetchers = 1, .item_map = 1, .fed = 1,
+         NULL, NULL, 7, 1, .rows = 1, .batches = 1, .fetchers = 1, .item_map = 1, .scheduled = 1,
          .fails = 1, .dies = 1, PREEMPTED(1)),
     MORE("recovery_batch_map__preempted_once__batch_goes_back", SHORT, worker_1, supervisor,
          worker_0, NULL, NULL, 7, 1, .rows = 1, .batches = 1, .fetchers = 1, .batch_map = 1,
-         .fed = 1, .dies = 1, PREEMPTED(1)),
+         .scheduled = 1, .dies = 1, PREEMPTED(1)),
     MORE("recovery_of_a_batch_redo__preempted_once__goes_back", SHORT, worker_1, supervisor,
          worker_0, NULL, NULL, 7, 1, .rows = 1, .batches = 1, .fetchers = 1, .batch_map = 1,
-         .fed = 1, .fails = 1, .dies = 1, PREEMPTED(1)),
+         .scheduled = 1, .fails = 1, .dies = 1, PREEMPTED(1)),
     MORE("worker_worker_consumer__two_words__arrives_whole", SHORT, worker_0, worker_1, consumer,
-         NULL, NULL, 3, 0, .rows = 33, .batches = 1, .fetchers = 2, .fed = 1, PREEMPTED(1)),
+         NULL, NULL, 3, 0, .rows = 33, .batches = 1, .fetchers = 2, .scheduled = 1, PREEMPTED(1)),
     MORE("worker_worker_consumer__batch_map__arrives_whole", SHORT, worker_0, worker_1, consumer,
-         NULL, NULL, 3, 0, .rows = 1, .batches = 1, .fetchers = 1, .batch_map = 1, .fed = 1,
+         NULL, NULL, 3, 0, .rows = 1, .batches = 1, .fetchers = 1, .batch_map = 1, .scheduled = 1,
          PREEMPTED(2)),
     MORE("redo_consumer__preempted_once__arrives_whole", SHORT, worker_0, worker_1, consumer, NULL,
-         NULL, 3, 0, .rows = 1, .batches = 1, .fetchers = 1, .item_map = 1, .fed = 1, .fails = 1,
-         PREEMPTED(1)),
-    MORE("worker_consumer_feeder__one_is_held__slots_go_round", SHORT, worker_0, consumer, feeder,
-         NULL, NULL, 5, 0, .rows = 1, .batches = 3, .fetchers = 2, .threaded = 1, .held = 2,
-         PREEMPTED(2)),
+         NULL, 3, 0, .rows = 1, .batches = 1, .fetchers = 1, .item_map = 1, .scheduled = 1,
+         .fails = 1, PREEMPTED(1)),
+    MORE("worker_consumer_feeder__one_is_held__slots_go_round", SHORT, worker_0, consumer,
+         scheduler, NULL, NULL, 5, 0, .rows = 1, .batches = 3, .fetchers = 2, .threaded = 1,
+         .held = 2, PREEMPTED(2)),
     MORE("recovery_against_a_redo__preempted_once__run_again", SHORT, worker_0, supervisor,
          worker_1, NULL, NULL, 7, 1, .rows = 1, .batches = 1, .fetchers = 1, .item_map = 1,
-         .fed = 1, .fails = 1, PREEMPTED(1)),
+         .scheduled = 1, .fails = 1, PREEMPTED(1)),
     MORE("recovery_against_a_batch_redo__preempted_once__run_again", SHORT, worker_0, supervisor,
          worker_1, NULL, NULL, 7, 1, .rows = 1, .batches = 1, .fetchers = 1, .batch_map = 1,
-         .fed = 1, .fails = 1, PREEMPTED(1)),
+         .scheduled = 1, .fails = 1, PREEMPTED(1)),
     MORE("recovery_of_a_batch_redo__two_stages__goes_back", SHORT, worker_2, supervisor, worker_0,
          worker_1, NULL, 15, 1, .rows = 1, .batches = 1, .fetchers = 1, .item_map = 1,
-         .batch_map = 1, .fed = 1, .fails = 1, .dies = 2, PREEMPTED(0)),
+         .batch_map = 1, .scheduled = 1, .fails = 1, .dies = 2, PREEMPTED(0)),
     /* all */
     PLACED("recovery_all__placed_preempted_once__arrives", 1, worker_0, supervisor, worker_1,
-           consumer, feeder, 23, 1, .rows = 1, .batches = 1, .fetchers = 2, .threaded = 1,
+           consumer, scheduler, 23, 1, .rows = 1, .batches = 1, .fetchers = 2, .threaded = 1,
            PREEMPTED(1)),
-    PLACED("seek_all__placed_preempted_once__all_arrive", 1, worker_0, worker_1, consumer, feeder,
-           NULL, 11, 0, .rows = 1, .batches = 1, .fetchers = 2, .threaded = 1, .seek = 1,
+    PLACED("seek_all__placed_preempted_once__all_arrive", 1, worker_0, worker_1, consumer,
+           scheduler, NULL, 11, 0, .rows = 1, .batches = 1, .fetchers = 2, .threaded = 1, .seek = 1,
            PREEMPTED(1)),
     PLACED("recovery_all__placed_preempted_twice__arrives", LONG, worker_0, supervisor, worker_1,
-           consumer, feeder, 23, 1, .rows = 1, .batches = 1, .fetchers = 2, .threaded = 1,
+           consumer, scheduler, 23, 1, .rows = 1, .batches = 1, .fetchers = 2, .threaded = 1,
            PREEMPTED(2)),
     PLACED("seek_all__placed_preempted_twice__all_arrive", LONG, worker_0, worker_1, consumer,
-           feeder, NULL, 11, 0, .rows = 1, .batches = 1, .fetchers = 2, .threaded = 1, .seek = 1,
+           scheduler, NULL, 11, 0, .rows = 1, .batches = 1, .fetchers = 2, .threaded = 1, .seek = 1,
            PREEMPTED(2)),
     PLACED("recovery_all__placed_preempted_3_times__arrives", LONG, worker_0, supervisor, worker_1,
-           consumer, feeder, 23, 1, .rows = 1, .batches = 1, .fetchers = 2, .threaded = 1,
+           consumer, scheduler, 23, 1, .rows = 1, .batches = 1, .fetchers = 2, .threaded = 1,
            .first = 6, PREEMPTED(3)),
-    MORE("all_but_seek__in_turn__arrives", 1, worker_0, supervisor, worker_1, consumer, feeder, 23,
-         1, .rows = 1, .batches = 1, .fetchers = 2, .threaded = 1, PREEMPTED(0)),
-    MORE("all__in_turn__all_arrive", 1, worker_0, supervisor, worker_1, consumer, feeder, 23, 1,
+    MORE("all_but_seek__in_turn__arrives", 1, worker_0, supervisor, worker_1, consumer, scheduler,
+         23, 1, .rows = 1, .batches = 1, .fetchers = 2, .threaded = 1, PREEMPTED(0)),
+    MORE("all__in_turn__all_arrive", 1, worker_0, supervisor, worker_1, consumer, scheduler, 23, 1,
          .rows = 1, .batches = 1, .fetchers = 2, .threaded = 1, .seek = 2, PREEMPTED(0)),
-    MORE("all__preempted_once__all_arrive", LONG, worker_0, supervisor, worker_1, consumer, feeder,
-         23, 1, .rows = 1, .batches = 1, .fetchers = 2, .threaded = 1, .seek = 2, PREEMPTED(1)),
-    PAIR("consumer_feeder__no_bound__end_is_told", LONG, consumer, feeder, 2, .rows = 1,
+    MORE("all__preempted_once__all_arrive", LONG, worker_0, supervisor, worker_1, consumer,
+         scheduler, 23, 1, .rows = 1, .batches = 1, .fetchers = 2, .threaded = 1, .seek = 2,
+         PREEMPTED(1)),
+    PAIR("consumer_feeder__no_bound__end_is_told", LONG, consumer, scheduler, 2, .rows = 1,
          .batches = 1, .threaded = 1, .ends = 1),
-    PAIR("consumer_feeder__preempted_3_times__slots_go_round", LONG, consumer, feeder, 2, .rows = 1,
-         .batches = 3, .threaded = 1, .ends = 1, PREEMPTED(3)),
-    PAIR("seek_feeder__preempted_3_times__begins_anew", LONG, consumer, feeder, 2, .rows = 1,
+    PAIR("consumer_feeder__preempted_3_times__slots_go_round", LONG, consumer, scheduler, 2,
+         .rows = 1, .batches = 3, .threaded = 1, .ends = 1, PREEMPTED(3)),
+    PAIR("seek_feeder__preempted_3_times__begins_anew", LONG, consumer, scheduler, 2, .rows = 1,
          .batches = 1, .threaded = 1, .seek = 2, .ends = 1, PREEMPTED(3)),
     PAIR("worker_consumer__feeds_itself__slots_go_round", LONG, worker_0, consumer, 1, .rows = 1,
          .batches = 3, .fetchers = 2),
     MORE("recovery_consumer__one_batch__arrives_whole", LONG, worker_0, supervisor, consumer, NULL,
-         NULL, 3, 1, .rows = 1, .batches = 1, .fetchers = 2, .fed = 1),
+         NULL, 3, 1, .rows = 1, .batches = 1, .fetchers = 2, .scheduled = 1),
     MORE("recovery_worker__one_row__run_again", LONG, worker_0, supervisor, worker_1, NULL, NULL, 7,
-         1, .rows = 1, .batches = 1, .fetchers = 2, .fed = 1),
+         1, .rows = 1, .batches = 1, .fetchers = 2, .scheduled = 1),
     MORE("recovery_worker__two_rows__run_again", LONG, worker_0, supervisor, worker_1, NULL, NULL,
-         7, 1, .rows = 2, .batches = 1, .fetchers = 2, .fed = 1, PREEMPTED(3)),
+         7, 1, .rows = 2, .batches = 1, .fetchers = 2, .scheduled = 1, PREEMPTED(3)),
     MORE("recovery_of_a_redo__preempted_3_times__row_goes_back", LONG, worker_1, supervisor,
          worker_0, NULL, NULL, 7, 1, .rows = 1, .batches = 1, .fetchers = 1, .item_map = 1,
-         .fed = 1, .fails = 1, .dies = 1, PREEMPTED(3)),
+         .scheduled = 1, .fails = 1, .dies = 1, PREEMPTED(3)),
     MORE("redo_claimers__fails_twice__row_run_again", LONG, worker_0, worker_1, worker_2, NULL,
-         NULL, 7, 0, .rows = 1, .batches = 1, .fetchers = 2, .item_map = 1, .fed = 1, .fails = 2,
-         PREEMPTED(2)),
+         NULL, 7, 0, .rows = 1, .batches = 1, .fetchers = 2, .item_map = 1, .scheduled = 1,
+         .fails = 2, PREEMPTED(2)),
     PAIR("seek_worker__after_a_batch__begins_anew", LONG, worker_0, consumer, 1, .rows = 1,
          .batches = 2, .fetchers = 2, .seek = 2),
-    MORE("worker_consumer_feeder__one_batch__arrives_whole", LONG, worker_0, consumer, feeder, NULL,
-         NULL, 5, 0, .rows = 1, .batches = 1, .fetchers = 2, .threaded = 1),
-    MORE("worker_consumer_feeder__preempted__slots_go_round", LONG, worker_0, consumer, feeder,
+    MORE("worker_consumer_feeder__one_batch__arrives_whole", LONG, worker_0, consumer, scheduler,
+         NULL, NULL, 5, 0, .rows = 1, .batches = 1, .fetchers = 2, .threaded = 1),
+    MORE("worker_consumer_feeder__preempted__slots_go_round", LONG, worker_0, consumer, scheduler,
          NULL, NULL, 5, 0, .rows = 1, .batches = 3, .fetchers = 2, .threaded = 1, PREEMPTED(3)),
-    MORE("seek_worker_feeder__preempted__begins_anew", LONG, worker_0, consumer, feeder, NULL, NULL,
-         5, 0, .rows = 1, .batches = 1, .fetchers = 2, .threaded = 1, .seek = 2, .ends = 1,
+    MORE("seek_worker_feeder__preempted__begins_anew", LONG, worker_0, consumer, scheduler, NULL,
+         NULL, 5, 0, .rows = 1, .batches = 1, .fetchers = 2, .threaded = 1, .seek = 2, .ends = 1,
          PREEMPTED(3)),
 };
 enum { TRIALS = sizeof trials / sizeof *trials };

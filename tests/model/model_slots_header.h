@@ -14,7 +14,7 @@
 #undef pthread_setname_np
 
 #define hdr_slot_at dlpi_slot_at
-#define hdr_sst_at dlpi_sst_at
+#define hdr_sst_at dlpi_stage_words_at
 #define hdr_done dlpi_done
 #define hdr_own dlpi_own
 #define hdr_scan dlpi_scan
@@ -24,17 +24,17 @@
 #define hdr_ready_past dlpi_ready_past
 #define hdr_ready dlpi_ready
 #define hdr_slot_of dlpi_slot_of
-#define hdr_feed dlpi_feed
-#define hdr_thread_feeder dlpi_thread_feeder
+#define hdr_schedule dlpi_schedule
+#define hdr_thread_scheduler dlpi_thread_scheduler
 #define hdr_step(w) ((w)->st->ops->step(w))
 #define hdr_worker_sleep dlpi_worker_sleep
 #define hdr_recover dlpi_recover
 #define hdr_worker dlpi_worker
 #define hdr_bslot dlpi_bslot
-#define hdr_sst dlpi_sst
+#define hdr_sst dlpi_stage_words
 #define hdr_ctl dlpi_ctl
 #define hdr_stage dlpi_stage
-#define hdr_feeder dlpi_feeder
+#define hdr_scheduler dlpi_scheduler
 #define hdr_death dlpi_death
 
 /* Mutants that nothing need notice: function, access, place, what is done to it, what orders it all

@@ -228,7 +228,7 @@ static inline void kit_vary(kit *k, uint32_t kind) {
     kit_device(k, (int)(kind / 3 % DEV_KINDS));
     k->d.shuffle_chunks = kind >> 1 & 1;
     k->d.shuffle_rows = kind >> 2 & 1;
-    k->d.last = kind >> 3 & 1 ? DLP_LAST_DROP : DLP_LAST_SHORT;
+    k->d.last = kind >> 3 & 1 ? DLP_LAST_DROP : DLP_LAST_PARTIAL;
     k->d.workers.dispatch = kind & 16 ? DLP_DISPATCH_BATCHES : DLP_DISPATCH_CLAIM;
 }
 

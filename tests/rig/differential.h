@@ -152,7 +152,7 @@ static inline int life_tuned(const wiring *w) {
     X(UNEVEN, "uneven ranks", c->uneven &&any_life(c, life_ranks), c->uneven = 0) \
     X(UNORDERED, "unordered", c->unordered, c->unordered = 0) \
     X(RAGGED, "ragged field", c->ragged, c->ragged = 0) \
-    X(FILLS, "fills_rows", c->fills, c->fills = 0) \
+    X(FILLS, "writes_all_bytes", c->fills, c->fills = 0) \
     X(CACHE, "cache", any_life(c, life_cache), LIVES(w->cache = 0)) \
     X(MAPS, "item maps", c->n_maps > 0, c->n_maps = 0) \
     X(IDEMPOTENT, "idempotent item map", c->n_maps > 0 && c->idem[S_MAP0], \
@@ -288,7 +288,7 @@ static inline void draw_faults(dice *d, cfg *c) {
         c->retries[s] = one_in(d, 3) ? 0 : between(d, 1, 4);
         c->idem[s] = one_in(d, 2);
     }
-    if (c->policy[S_PARTS] == DLP_ON_ERROR_REPLACE) c->policy[S_PARTS] = DLP_ON_ERROR_SHORT;
+    if (c->policy[S_PARTS] == DLP_ON_ERROR_REPLACE) c->policy[S_PARTS] = DLP_ON_ERROR_DROP;
     c->backoff = one_in(d, 3);
     c->max_skips = one_in(d, 8) ? between(d, 1, 40) : 0;
     c->max_kills = between(d, 2, 4);
@@ -380,7 +380,7 @@ static inline void legal_order(cfg *c) {
     if (c->kind != K_ITEMS) c->n_subset = c->samples = 0;
     if (!drawn && c->order != O_MIX) c->samples = 0;
     if (c->order >= O_LISTS) c->n_subset = 0;
-    if (c->order == O_LISTS || c->order == O_BUCKETS) c->last = DLP_LAST_SHORT;
+    if (c->order == O_LISTS || c->order == O_BUCKETS) c->last = DLP_LAST_PARTIAL;
     if (c->order != O_FUNCTION) c->crash = c->own_replacement = 0;
     c->bucket_by =
         c->order == O_BUCKETS && c->batch % (uint32_t)c->bucket_by == 0 ? c->bucket_by : 1;
@@ -394,12 +394,12 @@ static inline void legal_order(cfg *c) {
 
 /* An epoch has a batch, whatever the rule for its last. */
 static inline void legal_last(cfg *c, uint64_t positions) {
-    if (c->last == DLP_LAST_DROP && positions < c->batch) c->last = DLP_LAST_SHORT;
+    if (c->last == DLP_LAST_DROP && positions < c->batch) c->last = DLP_LAST_PARTIAL;
     if (c->order == O_BUCKETS) {
         uint64_t unit = c->bucket_tokens ? (uint64_t)c->bucket_by : c->batch;
         if (positions < unit) c->bucket_last = 0;
     }
-    if (c->kind == K_STREAM && c->last == DLP_LAST_PAD) c->last = DLP_LAST_SHORT;
+    if (c->kind == K_STREAM && c->last == DLP_LAST_PAD) c->last = DLP_LAST_PARTIAL;
     if (c->kind == K_CHUNKS && c->last == DLP_LAST_PAD) c->last = DLP_LAST_DROP;
     if (c->kind == K_CHUNKS && c->last == DLP_LAST_DROP && c->batch > (uint32_t)c->chunk_rows)
         c->batch = (uint32_t)c->chunk_rows;
@@ -409,7 +409,7 @@ static inline void legal_last(cfg *c, uint64_t positions) {
 static inline void legal_faults(cfg *c) {
     if (c->kind == K_STREAM)
         for (int s = 0; s < STAGES_; s++)
-            if (c->policy[s] == DLP_ON_ERROR_REPLACE) c->policy[s] = DLP_ON_ERROR_SHORT;
+            if (c->policy[s] == DLP_ON_ERROR_REPLACE) c->policy[s] = DLP_ON_ERROR_DROP;
     if (c->kind == K_CHUNKS && c->preload) c->policy[S_FETCH] = DLP_ON_ERROR_RAISE;
     if (!any_stage(c, 2) || c->kind == K_CHUNKS) c->late = 0;
     if (c->n_items < 30 || c->rate < 10) c->poison = 0; /* each replacement would kill, too */
@@ -450,7 +450,7 @@ static inline void legal_share(cfg *c) {
     c->fails = c->poison = c->lengths = c->crash = c->max_skips = c->late = 0;
     if (c->serves) c->holds = c->polls = c->looks = c->tunes = c->epoch_end = 0;
     for (int s = 0; s < STAGES_; s++) /* nobody is to run out of replacements */
-        if (c->policy[s] == DLP_ON_ERROR_REPLACE) c->policy[s] = DLP_ON_ERROR_SHORT;
+        if (c->policy[s] == DLP_ON_ERROR_REPLACE) c->policy[s] = DLP_ON_ERROR_DROP;
     STAGES(if (w->st[s].n == 0) w->st[s].n = 1)
     LIVES(w->transfer = 0; w->named = 1; w->threaded = 1; w->held = 4;
           if (w->prefetch < 2) w->prefetch = 2)
@@ -487,7 +487,7 @@ static inline void legal_wiring(cfg *c, wiring *w) {
     if (c->kind == K_PARTS && c->streams % (int)w->world != 0 && !c->uneven) w->world = 1;
     if (c->batch % w->world != 0 && !c->uneven) w->world = 1;
     if (c->kind == K_STREAM && c->batch < w->world) w->world = 1;
-    if (c->kind == K_STREAM && c->last != DLP_LAST_SHORT) w->world = 1;
+    if (c->kind == K_STREAM && c->last != DLP_LAST_PARTIAL) w->world = 1;
     if (w->rank >= w->world) w->rank = w->world - 1;
 }
 

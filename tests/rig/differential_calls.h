@@ -543,7 +543,7 @@ static int sampler_buckets(const cfg *c, dlp_sampler_desc *d) {
                           .max_tokens = (uint64_t)c->bucket_tokens,
                           .divisible_by = (uint32_t)c->bucket_by,
                           .seed = c->order_seed,
-                          .last = c->bucket_last ? DLP_LAST_DROP : DLP_LAST_SHORT};
+                          .last = c->bucket_last ? DLP_LAST_DROP : DLP_LAST_PARTIAL};
     for (uint64_t i = 0; i < c->n_items; i++) run_.lengths[i] = length_of(i);
     if (dlp_buckets_open(&run_.buckets, &b, NULL) != DLP_OK) return -1;
     return dlp_buckets_sampler(run_.buckets, d);
@@ -600,7 +600,7 @@ static void dataset_desc(const cfg *c, dlp_dataset *d) {
     d->stream = c->kind == K_STREAM;
     d->fields = item_fields;
     d->n_fields = c->ragged ? 3 : 2;
-    d->fills_rows = (uint32_t)c->fills;
+    d->writes_all_bytes = (uint32_t)c->fills;
     d->fetch = c->w[c->life].fetcher == DLP_FETCH_ASYNC ? NULL : call_fetch;
     d->user = &now_;
 }
@@ -769,7 +769,7 @@ static int open_split(const cfg *c, const dlp_state *resume) {
                            .n_fields = 2,
                            .fetch = call_split,
                            .user = &now_,
-                           .fills_rows = (uint32_t)c->fills};
+                           .writes_all_bytes = (uint32_t)c->fills};
     dlp_fetch_desc fetch = {.dataset = &dataset};
     dlp_sampler_desc sampler = {.order = c->order == O_SHUFFLED ? DLP_ORDER_SHUFFLED : 0,
                                 .seed = c->order_seed};
@@ -804,7 +804,7 @@ static int open_chunks(const cfg *c, const dlp_state *resume) {
     d.n_items = c->n_items;
     d.fields = item_fields;
     d.n_fields = 2;
-    d.fills_rows = (uint32_t)c->fills;
+    d.writes_all_bytes = (uint32_t)c->fills;
     d.chunk_rows = (uint64_t)c->chunk_rows;
     d.batch_size = c->batch;
     d.last = c->last;

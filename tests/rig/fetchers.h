@@ -98,14 +98,14 @@ static inline void job_init(job *j, int policy) {
     d->epochs = 2;
     d->seed = 9;
     d->shuffle = 1;
-    d->batch.last = DLP_LAST_SHORT;
+    d->batch.last = DLP_LAST_PARTIAL;
     d->batch.collate = dlp_collate_pad;
     if (policy == RETRIES || policy == BACKS_OFF) d->fetch.workers.retries = 3;
     if (policy == BACKS_OFF) d->fetch.workers.retry_backoff_ms = 1;
     if (policy == REPLACES || policy == POISON_REPLACED)
         d->fetch.workers.on_error = DLP_ON_ERROR_REPLACE;
     if (policy == SHORTENS || policy == SKIPS || policy == POISON_LEFT_OUT)
-        d->fetch.workers.on_error = DLP_ON_ERROR_SHORT;
+        d->fetch.workers.on_error = DLP_ON_ERROR_DROP;
 }
 
 /* ---- an asynchronous source in memory: it gives items back in any order, a few at a time, has

@@ -28,7 +28,7 @@ INSIDE void inside_place(dlp_pipe *p, uint64_t start);
 /* Of worker processes, and of worker number n of the pipe. */
 INSIDE uint64_t inside_restarts(dlp_pipe *p);
 INSIDE int32_t inside_consumer_pid(dlp_pipe *p); /* whose clock and trace are the consumer's */
-INSIDE uint64_t inside_fed(dlp_pipe *p);         /* batches */
+INSIDE uint64_t inside_scheduled(dlp_pipe *p);   /* batches */
 INSIDE int inside_workers(dlp_pipe *p);
 INSIDE int inside_is_process(dlp_pipe *p, int n);
 INSIDE int32_t inside_pid(dlp_pipe *p, int n); /* 0: it has not begun */
@@ -71,14 +71,14 @@ INSIDE uint64_t inside_order_index(const dlp_sampler_desc *d, uint64_t n_items, 
 
 INSIDE void inside_place(dlp_pipe *p, uint64_t start) {
     uint64_t before = start - 1;
-    p->feed.published = p->base = p->high = start;
+    p->schedule.published = p->base = p->high = start;
     p->ctl->tail = p->ctl->base = p->ctl->delivered = start;
     for (int i = 0; i < p->n_workers; i++)
         p->workers[i].low = p->workers[i].tail_seen = p->workers[i].cursor = start;
     for (uint32_t s = 0; s < p->n_slots; s++) {
         dlpi_slot_at(p, s)->pub = dlpi_pub(before, 1, 0, 0);
         for (int i = 0; i < p->n_work; i++) {
-            dlpi_sst *sst = dlpi_sst_at(p, s, p->work[i]);
+            dlpi_stage_words *sst = dlpi_stage_words_at(p, s, p->work[i]);
             uint64_t units = i < p->n_item_work ? p->units_max : 1u;
             sst->ready = before + 1;
             sst->next = dlpi_gen_word(before, units);
@@ -87,13 +87,13 @@ INSIDE void inside_place(dlp_pipe *p, uint64_t start) {
                 dlpi_done(sst)[k] = before << 32 | UINT32_MAX;
             for (uint64_t k = 0; k < units; k++) dlpi_own(p, sst)[k] = dlpi_gen_word(before, 1u);
         }
-        if (p->sink) dlpi_sst_at(p, s, p->sink)->ready = before + 1;
+        if (p->sink) dlpi_stage_words_at(p, s, p->sink)->ready = before + 1;
     }
 }
 
 INSIDE uint64_t inside_restarts(dlp_pipe *p) { return DLPI_LOAD_SEQ(&p->ctl->restarts); } /* I1 */
 INSIDE int32_t inside_consumer_pid(dlp_pipe *p) { return p->trainer->wb->pid; }
-INSIDE uint64_t inside_fed(dlp_pipe *p) { return DLPI_LOAD_SEQ(&p->ctl->tail); } /* I1 */
+INSIDE uint64_t inside_scheduled(dlp_pipe *p) { return DLPI_LOAD_SEQ(&p->ctl->tail); } /* I1 */
 INSIDE int inside_workers(dlp_pipe *p) { return p->n_workers; }
 INSIDE int inside_is_process(dlp_pipe *p, int n) { return p->workers[n].process; }
 INSIDE int32_t inside_pid(dlp_pipe *p, int n) {

@@ -236,7 +236,7 @@ static inline void rig_share(const rig *r, uint64_t k, uint64_t *first, uint64_t
                              uint64_t *count) {
     uint64_t rows = r->batch.batch_size, world = r->sampler.world_size ? r->sampler.world_size : 1;
     *first = k * rows;
-    if (r->batch.last == DLP_LAST_SHORT && *first + rows > rig_samples(r))
+    if (r->batch.last == DLP_LAST_PARTIAL && *first + rows > rig_samples(r))
         rows = rig_samples(r) - *first;
     *from = rows * r->sampler.rank / world;
     *count = rows * (r->sampler.rank + UINT64_C(1)) / world - *from;

@@ -140,7 +140,7 @@ static void workers_set(dlp_workers_desc *d, const work *w) {
     if (w->policy == RETRIES || w->policy == BACKS_OFF) d->retries = 3;
     if (w->policy == BACKS_OFF) d->retry_backoff_ms = 1;
     if (w->policy == REPLACES) d->on_error = DLP_ON_ERROR_REPLACE;
-    if (w->policy == SHORTENS || w->policy == SKIPS) d->on_error = DLP_ON_ERROR_SHORT;
+    if (w->policy == SHORTENS || w->policy == SKIPS) d->on_error = DLP_ON_ERROR_DROP;
 }
 
 static int open_failed(const topology *t, const dlp_error *e) {

@@ -174,7 +174,7 @@ static int any_maps(dlp_pipe **p) {
     r.dataset.fetch = any_fetch;
     r.fetch.on_error = DLP_ON_ERROR_REPLACE;
     r.item_map[0].item = any_fetch; /* writes the index again; some fail */
-    r.item_map[0].workers.on_error = DLP_ON_ERROR_SHORT;
+    r.item_map[0].workers.on_error = DLP_ON_ERROR_DROP;
     r.batch_map[0].batch = any_map;
     r.n_item_maps = r.n_batch_maps = 1;
     r.repeat.epochs = 4;
@@ -205,7 +205,7 @@ static int any_open(int kind, dlp_pipe **p, dlp_error *e) {
                                   .streams = 2,
                                   .load = any_part,
                                   .queue_size = 5,
-                                  .workers = {.num_workers = 2, .on_error = DLP_ON_ERROR_SHORT}}};
+                                  .workers = {.num_workers = 2, .on_error = DLP_ON_ERROR_DROP}}};
     dlp_loader_desc *d = &q.loader;
     if (kind >= CHUNKS) return any_chunks(kind, p, e);
     if (kind == MAPS) return any_maps(p);
@@ -217,7 +217,7 @@ static int any_open(int kind, dlp_pipe **p, dlp_error *e) {
     d->epochs = 4;
     d->fetch.workers.retries = 2;
     d->fetch.workers.on_error =
-        kind % 2 && kind != STREAM ? DLP_ON_ERROR_REPLACE : DLP_ON_ERROR_SHORT;
+        kind % 2 && kind != STREAM ? DLP_ON_ERROR_REPLACE : DLP_ON_ERROR_DROP;
     d->pipe.prefetch_factor = kind == CLASSIC || kind == CONCURRENT ? 0 : 4;
     d->pipe.max_held = 2;
     d->pipe.trace_bytes = 512;
@@ -367,7 +367,7 @@ static int wire_and_start(dlp_pipe *p) {
     dlp_dataset ds = {.n_items = ITEMS, .fields = one_field, .n_fields = 1, .fetch = any_fetch};
     dlp_sampler_desc sampler = {0};
     dlp_fetch_desc fetch = {.dataset = &ds,
-                            .workers = {.num_workers = 2, .on_error = DLP_ON_ERROR_SHORT}};
+                            .workers = {.num_workers = 2, .on_error = DLP_ON_ERROR_DROP}};
     dlp_batch_desc batch = {.batch_size = ROWS};
     dlp_pipe_add_sampler(p, &sampler);
     dlp_pipe_add_fetch(p, &fetch);
@@ -403,7 +403,7 @@ static void *open_and_close(void *user) {
             .batch_size = ROWS,
             .num_workers = 2,
             .batch.collate = dlp_collate_pad,
-            .fetch.workers = {.on_error = DLP_ON_ERROR_SHORT},
+            .fetch.workers = {.on_error = DLP_ON_ERROR_DROP},
             .pipe = {.budget = &budget}};
         CHECK(dlp_loader_open(&p, &d, NULL) == DLP_OK);
         while (dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK) dlp_pipe_release(p, b);

@@ -80,7 +80,7 @@ static void cache__items_fail__neither_kept_nor_under_another_index(void) {
         c.workers = kind & 1 ? 3 : 0;
         c.fail_every = 9;
         c.skip = kind >> 1 & 1;
-        c.on_error = kind < 4 ? DLP_ON_ERROR_SHORT : DLP_ON_ERROR_REPLACE;
+        c.on_error = kind < 4 ? DLP_ON_ERROR_DROP : DLP_ON_ERROR_REPLACE;
         c.retries = kind >= 8 ? 2 : 0;
         c.maps = 1;
         c.epochs = 3;

@@ -26,14 +26,15 @@ static void order__every_kind__as_the_oracle_says(void) {
                 k.d.world_size = world;
                 k.d.allow_uneven = shape[2] % world != 0;
                 if (!oracle(&k.d, 0, 0, &e)) continue;
-                k.s->whole = world == 1 && k.d.last == DLP_LAST_SHORT;
+                k.s->whole = world == 1 && k.d.last == DLP_LAST_PARTIAL;
                 if ((p = kit_open(&k)) == NULL) return;
                 CHECK(dlp_pipe_batches_per_epoch(p) == (int64_t)e.per_epoch);
                 drain_from(&k, p, 0, 0);
                 loaded += k.s->rows;
                 kit_close(&k, p);
                 /* each row once an epoch, by one of the ranks */
-                if (rank + 1 == world && k.d.last == DLP_LAST_SHORT) CHECK(loaded == 2 * shape[0]);
+                if (rank + 1 == world && k.d.last == DLP_LAST_PARTIAL)
+                    CHECK(loaded == 2 * shape[0]);
             }
         }
 }
@@ -282,7 +283,7 @@ static void preload__any__loads_each_chunk_once(void) {
         kit_init(&k, chunks > 2 ? 97 : (uint64_t)chunks * 20 - 3, 20, 6);
         kit_vary(&k, kind);
         k.d.shuffle_rows = 0;
-        k.d.last = DLP_LAST_SHORT;
+        k.d.last = DLP_LAST_PARTIAL;
         k.d.epochs = 5;
         k.d.preload = preload;
         k.d.cpu_buffers = 4; /* of one chunk, the same one is on its way for several epochs */
@@ -482,7 +483,7 @@ static void errors__policies__keep_the_count(void) {
             CHECK(b->count == e.count && b->position == e.position && b->in_epoch == n++);
             bool hit = e.index[0] / 20 == (uint64_t)bad;
             if (policy == 0 || !hit) CHECK(b->index[0] == e.index[0] && b->valid_count == b->count);
-            if (policy == DLP_ON_ERROR_SHORT && hit) {
+            if (policy == DLP_ON_ERROR_DROP && hit) {
                 CHECK(b->valid_count == 0 && b->valid[0] == 0 && b->valid[b->count - 1] == 0);
                 CHECK(field_at(b, 0)[0] == 0 && field_at(b, 1)[0] == 0);
             } else {
@@ -536,7 +537,7 @@ static void descs__bad__are_refused(void) {
         if (what == 8) kit_device(&k, DEV_HOST), k.d.device_buffers = 1;
         if (what == 9) k.d.world_size = 4;
         if (what == 10) k.d.preload = DLP_PRELOAD_CPU, k.d.shuffle_rows = 1;
-        if (what == 11) k.d.preload = DLP_PRELOAD_CPU, k.d.workers.on_error = DLP_ON_ERROR_SHORT;
+        if (what == 11) k.d.preload = DLP_PRELOAD_CPU, k.d.workers.on_error = DLP_ON_ERROR_DROP;
         if (what == 12) k.d.last = DLP_LAST_DROP, k.d.batch_size = 30;
         if (what == 13) k.d.rank = 1, k.d.world_size = 1;
         if (what == 14) k.d.fields = &deep, k.d.n_fields = 1;
@@ -645,7 +646,7 @@ static void run__interrupted_anywhere__goes_on(void) {
             dlp_state state;
             kit_init(&k, 97, 20, 6);
             kit_vary(&k, (uint32_t)at);
-            k.d.last = DLP_LAST_SHORT;
+            k.d.last = DLP_LAST_PARTIAL;
             k.d.epoch_end = 1;
             memset(&c, 0, sizeof c);
             c.d = &k.d;
@@ -843,7 +844,7 @@ static int own_wire(dlp_pipe *p, const dlp_sampler_desc *sampler, const dlp_spli
                     uint32_t batch_size) {
     dlp_field field = {"x", DLP_U32, 1, {10}, 0, 0};
     dlp_dataset set = {
-        .n_items = 7, .fields = &field, .n_fields = 1, .fills_rows = 1, .fetch = fetch_table};
+        .n_items = 7, .fields = &field, .n_fields = 1, .writes_all_bytes = 1, .fetch = fetch_table};
     dlp_fetch_desc fetch = {.dataset = &set};
     dlp_map_desc map = {double_it, NULL, NULL, {0}};
     dlp_batch_desc batch = {0};

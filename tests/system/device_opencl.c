@@ -396,7 +396,7 @@ static dlp_chunks_desc chunks_desc(const dlp_device *d, int threaded) {
     dlp_chunks_desc c = {.n_items = CHUNK_ITEMS,
                          .fields = chunk_fields,
                          .n_fields = 2,
-                         .fills_rows = 1,
+                         .writes_all_bytes = 1,
                          .chunk_rows = CHUNK_ROWS,
                          .batch_size = CHUNK_BATCH,
                          .shuffle_chunks = 1,

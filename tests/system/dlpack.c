@@ -300,7 +300,7 @@ static void close__tensors_deleted__frees(void) {
 }
 
 /* Closed again while tensors and a batch keep it: nothing more happens, in any order. */
-static void close__again_while_lent__does_nothing(void) {
+static void close__again_while_exported__does_nothing(void) {
     for (int order = 0; order < 6; order++) {
         rig r;
         dlp_pipe *p;
@@ -353,8 +353,8 @@ static void fork__child_deletes__parent_not_touched(void) {
     t = lend(p, b, 0);
     pid = fork();
     if (pid == 0) {
-        if (!dlpi_forked(p)) _exit(0);       /* emulators do not wipe the page that tells */
-        pthread_mutex_lock(&dlpi_lent_lock); /* as if another thread had it when it forked */
+        if (!dlpi_forked(p)) _exit(0);           /* emulators do not wipe the page that tells */
+        pthread_mutex_lock(&dlpi_exported_lock); /* as if another thread had it when it forked */
         t->deleter(t);
         _exit(0);
     }
@@ -427,7 +427,7 @@ int main(void) {
     deleters__of_other_threads__batches_go_round();
     close__tensors_alive__the_last_frees();
     close__tensors_deleted__frees();
-    close__again_while_lent__does_nothing();
+    close__again_while_exported__does_nothing();
     close__again_while_batches_are_held__does_nothing();
     fork__child_deletes__parent_not_touched();
     calls__bad_arguments__refused();

@@ -560,19 +560,19 @@ static void wake__by_hand__right_bells(void) {
     r.pipe.prefetch_factor = 9;
     if (rig_wire(&r, &p) != DLP_OK || dlpi_prepare(p) != DLP_OK) abort();
     mask = &p->bells[0].bell[0].mask;
-    p->feed.published = 18;
+    p->schedule.published = 18;
     for (uint64_t n = 1; n < 8; n++) {
         uint32_t want = 31;
         for (uint64_t b = 18 - n; b < 18; b++) want &= ~(1u << b % 5);
         *mask = 31;
-        dlpi_feed_wake(p, n);
+        dlpi_schedule_wake(p, n);
         CHECK(*mask == want);
     }
     *mask = 31;
-    dlpi_ring_batch(p, p->work[0], 13, 2);
+    dlpi_wake_batch(p, p->work[0], 13, 2);
     CHECK(*mask == (31 & ~(1u << 3)));
     *mask = 31;
-    dlpi_rewind(p, 0, 0);
+    dlpi_rescan(p, 0, 0);
     CHECK(*mask == 0);
     CHECK(dlp_pipe_close(p) == DLP_OK);
 }

@@ -624,7 +624,7 @@ static void files__forbidden__threads_and_it_says_so(void) {
             driver_start(&d);
             CHECK(driver_run(&d, 0, FILES) == 8);
             check_all();
-            CHECK(((dlpi_files_worker *)d.state)->n_crew == 8);
+            CHECK(((dlpi_files_worker *)d.state)->n_fetch_threads == 8);
             driver_close(&d);
             fflush(stdout);
             _exit(test_failures != 0);

@@ -152,7 +152,7 @@ static int same(const found *a, const found *b) {
 }
 
 static void guard__each_policy__each_bad_item_is_counted_once(void) {
-    static const int policies[2] = {DLP_ON_ERROR_SHORT, DLP_ON_ERROR_REPLACE};
+    static const int policies[2] = {DLP_ON_ERROR_DROP, DLP_ON_ERROR_REPLACE};
     found want, got;
     CHECK(run(DLP_ON_ERROR_RAISE, 0, 0, &got) == DLP_ERR_CALLBACK);
     CHECK(got.of[0].nan == 1);
@@ -172,7 +172,7 @@ static void guard__worker_dies_at_any_access__counts_are_exact(int64_t only) {
     const int64_t most = getenv("SHORT") ? 40 : 120;
     found want, got;
     uint64_t died = 0;
-    for (int policy = DLP_ON_ERROR_REPLACE; policy <= DLP_ON_ERROR_SHORT; policy++) {
+    for (int policy = DLP_ON_ERROR_REPLACE; policy <= DLP_ON_ERROR_DROP; policy++) {
         deaths_->at = 0;
         CHECK(run(policy, 0, 0, &want) == DLP_END);
         for (int64_t k = 1; k <= most; k++) {

@@ -227,7 +227,7 @@ static void policy__replaces_or_retries__raised_all_the_same(void) {
             now.rc = codes[rc];
             r.fetch.retries = r.item_map[0].workers.retries = r.batch.workers.retries = 3;
             r.batch_map[0].workers.retries = 3;
-            r.fetch.on_error = rc == 1 ? DLP_ON_ERROR_SHORT : DLP_ON_ERROR_REPLACE;
+            r.fetch.on_error = rc == 1 ? DLP_ON_ERROR_DROP : DLP_ON_ERROR_REPLACE;
             r.item_map[0].workers.on_error = r.fetch.on_error;
             run_wrong(&r, kind);
         }
@@ -244,7 +244,7 @@ static void callback__keeps_to_its_row__same_bytes(void) {
                 one_init(&r, kind, place, fetcher);
                 memset(&now, 0, sizeof now);
                 r.repeat.epochs = 2;
-                r.dataset.fills_rows = kind == FETCH;
+                r.dataset.writes_all_bytes = kind == FETCH;
                 if (rig_open(&r, &p) == DLP_OK) {
                     int rc = drain(&r, p, &n);
                     CHECK(rc == DLP_END && n == 2 * rig_batches(&r));
@@ -373,7 +373,7 @@ static void part__load_writes_outside__named(void) {
             now.rc = i % 2 ? -3 : 0;
             r.d.parts.load = bad_part;
             r.d.parts.workers.num_workers = r.d.loader.num_workers = place == INLINE ? 0 : 2;
-            if (i % 2) r.d.parts.workers.on_error = DLP_ON_ERROR_SHORT;
+            if (i % 2) r.d.parts.workers.on_error = DLP_ON_ERROR_DROP;
             r.d.parts.workers.retries = 2;
             if (place == PROCESSES)
                 r.d.parts.workers.placement = r.d.loader.fetch.workers.placement =

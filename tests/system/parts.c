@@ -232,7 +232,7 @@ static void seek_rig(parts_rig *r, uint64_t *random, uint32_t short_part) {
     for (uint64_t i = 0; i < n; i++) items[i] = 1 + test_pick(random, 30);
     parts_init(r, &seen, n, items);
     seen.fail_part = short_part;
-    r->d.parts.workers.on_error = DLP_ON_ERROR_SHORT;
+    r->d.parts.workers.on_error = DLP_ON_ERROR_DROP;
     r->d.parts.streams = c;
     r->d.loader.batch_size = c == 72 ? 72 : 8 * (1 + test_pick(random, 4));
     if (test_pick(random, 4) == 0) r->d.parts.steps_per_epoch = 2 + test_pick(random, 12);
@@ -331,7 +331,7 @@ static void seek__at_random__goes_on_there(uint64_t seed) {
             CHECK(b->epoch == epoch && parts_batch_same(&r, b, order, short_part));
             if (!r.d.loader.pipe.unordered) CHECK(b->in_epoch == from);
             CHECK(b->position == b->in_epoch * r.d.loader.batch_size);
-            if (r.d.loader.pipe.unordered) /* who knows which were taken? From here on anew */
+            if (r.d.loader.pipe.unordered) /* who knows which were taken? From here on again */
                 from = n;
             else if (++from == n)
                 from = 0, epoch++;
@@ -401,7 +401,7 @@ static void queue__empty__trainer_waits_and_is_told(void) {
         r.d.loader.sampler.threaded = threaded;
         if (parts_open(&r, &p) != DLP_OK) return;
         while (__atomic_load_n(&seen.begun, __ATOMIC_SEQ_CST) == 0) parts_nap(1000);
-        parts_nap(5000); /* the feeder, too, is where it waits */
+        parts_nap(5000); /* the scheduler, too, is where it waits */
         CHECK(dlp_pipe_next_timeout(p, &b, 30) == DLP_TIMEOUT && b == NULL);
         __atomic_store_n(&seen.gate, 0, __ATOMIC_SEQ_CST);
         CHECK(dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK);
@@ -571,7 +571,7 @@ static void load_error__short__rows_are_left_out(void) {
         parts_init(&r, &seen, 20, NULL);
         seen.fail_part = 4;
         if (how == 1) seen.fail_how = DLP_SKIP;
-        if (how != 1) r.d.parts.workers.on_error = DLP_ON_ERROR_SHORT;
+        if (how != 1) r.d.parts.workers.on_error = DLP_ON_ERROR_DROP;
         r.d.loader.epochs = 1 + how / 2;
         r.d.parts.workers.num_workers = part_workers[how % 2];
         CHECK(parts_run_on(&r, 4) == (int64_t)parts_batches(&r) * r.d.loader.epochs);
@@ -588,7 +588,7 @@ static void load_error__short__is_counted_up_to_the_budget(void) {
     dlp_error err;
     parts_init(&r, &seen, 20, NULL); /* part 3 has 21 items */
     seen.fail_part = 4;
-    r.d.parts.workers.on_error = DLP_ON_ERROR_SHORT;
+    r.d.parts.workers.on_error = DLP_ON_ERROR_DROP;
     r.d.parts.workers.max_skips = 21;
     CHECK(parts_open(&r, &p) == DLP_OK);
     while (dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK) dlp_pipe_release(p, b);
@@ -630,7 +630,7 @@ static void load_error__next_epoch__another_try(void) {
         parts_init(&r, &seen, 20, NULL);
         r.d.parts.queue_size = 20;
         r.d.parts.workers.num_workers = part_workers[i % 2];
-        r.d.parts.workers.on_error = DLP_ON_ERROR_SHORT;
+        r.d.parts.workers.on_error = DLP_ON_ERROR_DROP;
         r.d.loader.sampler.threaded = i / 2;
         r.d.loader.epochs = 3;
         seen.fail_part = 4;

@@ -221,7 +221,7 @@ static void add__dataset_out_of_range__names_field(void) {
     BAD((void)0, dataset.n_fields, 0, "fetch", "dataset.n_fields");
     BAD((void)0, dataset.n_fields, DLP_MAX_FIELDS + 1, "fetch", "dataset.n_fields");
     BAD((void)0, dataset.fetch, NULL, "fetch", "dataset.fetch");
-    BOUNDS((void)0, dataset.fills_rows, 0u, 1u, "fetch", "dataset.fills_rows");
+    BOUNDS((void)0, dataset.writes_all_bytes, 0u, 1u, "fetch", "dataset.writes_all_bytes");
 }
 
 static void add__dataset_missing__named(void) {
@@ -341,7 +341,7 @@ static void add__workers_desc_out_of_range__names_stage_and_field(void) {
     BAD(r.has_batch_map = 1, batch_map.workers.on_error, 1, "map", "on_error");
     BAD((void)0, batch.workers.on_error, 2, "batch", "on_error");
     BAD(r.has_batch_map = 1, batch_map.workers.retries, 101, "map", "retries");
-    GOOD((void)0, fetch.workers.on_error, DLP_ON_ERROR_SHORT);
+    GOOD((void)0, fetch.workers.on_error, DLP_ON_ERROR_DROP);
 }
 
 static void add__processes__unsupported(void) {

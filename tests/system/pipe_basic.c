@@ -63,7 +63,7 @@ static void one_case(int order, int last, int workers, int dispatch, uint32_t ba
     r.n_batch_maps = (int)test_pick(random, 2);
     r.n_transfers = test_pick(random, 3) > 0;
     r.transfer.threaded = (int32_t)test_pick(random, 2);
-    r.dataset.fills_rows = test_pick(random, 2);
+    r.dataset.writes_all_bytes = test_pick(random, 2);
     if (test_pick(random, 3) == 0) r.batch.batch_workers = workers_of[test_pick(random, 5)];
     if (test_pick(random, 3) == 0)
         r.batch.collate = test_pick(random, 2) ? dlp_collate_pad : dlp_collate_pack;

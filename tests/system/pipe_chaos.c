@@ -98,7 +98,7 @@ static uint64_t final_index(rig *r, uint64_t epoch, uint64_t position, int *vali
     dlpi_order order;
     *valid = 1;
     if (plan.bad_stage < 0) return index;
-    if (plan.on_error == DLP_ON_ERROR_SHORT) {
+    if (plan.on_error == DLP_ON_ERROR_DROP) {
         *valid = !row_bad(index, plan.bad_stage);
         return index;
     }
@@ -151,7 +151,7 @@ static void make_rig(rig *r, uint64_t *random) {
     r->repeat.epochs = 2 + test_pick(random, 6);
     r->batch.last = (int32_t)test_pick(random, 3);
     if (r->batch.last == DLP_LAST_DROP && r->dataset.n_items < batch)
-        r->batch.last = DLP_LAST_SHORT;
+        r->batch.last = DLP_LAST_PARTIAL;
     r->pipe.prefetch_factor = (int32_t)test_pick(random, 9);
     r->pipe.max_held = 1 + (int32_t)test_pick(random, 3);
     r->pipe.unordered = (int32_t)test_pick(random, 2);
@@ -176,7 +176,7 @@ static void make_failures(rig *r, uint64_t *random) {
     w[0] = &r->fetch;
     plan.seed = test_random(random);
     plan.retries = (int)test_pick(random, 4);
-    plan.on_error = test_pick(random, 2) ? DLP_ON_ERROR_REPLACE : DLP_ON_ERROR_SHORT;
+    plan.on_error = test_pick(random, 2) ? DLP_ON_ERROR_REPLACE : DLP_ON_ERROR_DROP;
     plan.bad_stage = (int)test_pick(random, 4) - 1;
     plan.idempotent = (int)test_pick(random, 2);
     if (plan.bad_stage > r->n_item_maps) plan.bad_stage = -1;

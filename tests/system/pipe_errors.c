@@ -223,7 +223,7 @@ static void one_case(uint64_t *random, int workers, int dispatch, int policy, in
     r.pipe.prefetch_factor = (int32_t)(1 + test_pick(random, 4));
     r.pipe.unordered = (int32_t)test_pick(random, 2);
     r.sampler.threaded = (int32_t)test_pick(random, 2);
-    r.dataset.fills_rows = test_pick(random, 2);
+    r.dataset.writes_all_bytes = test_pick(random, 2);
     plan_faults(&f, random, STAGES, 4);
     f.sleep_us = test_pick(random, 4) == 0 ? 50 : 0;
     wire_faults(&r, &f, sf, (int)test_pick(random, 3), &w);
@@ -250,7 +250,7 @@ static void errors__random_failures__bytes_foretold(uint64_t seed) {
     for (int round = 0; round < rounds; round++)
         for (int w = 0; w < 5; w++)
             for (int dispatch = 0; dispatch < 2; dispatch++)
-                for (int policy = DLP_ON_ERROR_REPLACE; policy <= DLP_ON_ERROR_SHORT; policy++)
+                for (int policy = DLP_ON_ERROR_REPLACE; policy <= DLP_ON_ERROR_DROP; policy++)
                     for (int kind = 0; kind < 4; kind++)
                         one_case(&random, workers_of[w], dispatch, policy, kind & 1, kind >> 1);
 }
@@ -449,7 +449,7 @@ static void errors__max_skips__one_more_is_an_error(void) {
             memset(&f, 0, sizeof f);
             d.num_workers = workers_of[w];
             d.dispatch = kind & 1 ? DLP_DISPATCH_BATCHES : DLP_DISPATCH_CLAIM;
-            d.on_error = kind & 2 ? DLP_ON_ERROR_REPLACE : DLP_ON_ERROR_SHORT;
+            d.on_error = kind & 2 ? DLP_ON_ERROR_REPLACE : DLP_ON_ERROR_DROP;
             d.max_skips = none ? DLP_NONE : 3;
             rig_init(&r, N_ITEMS, 10);
             r.repeat.epochs = 1;
@@ -480,7 +480,7 @@ static void errors__max_skips__counts_all_stages(void) {
                 rig r;
                 fault f;
                 stage_fault sf[STAGES];
-                dlp_workers_desc d = {.num_workers = w, .on_error = DLP_ON_ERROR_SHORT};
+                dlp_workers_desc d = {.num_workers = w, .on_error = DLP_ON_ERROR_DROP};
                 dlp_pipe *p;
                 dlp_batch *b;
                 int rc;
@@ -518,7 +518,7 @@ static void errors__skips__listed(void) {
         memset(&d, 0, sizeof d);
         memset(&f, 0, sizeof f);
         d.num_workers = workers_of[w];
-        d.on_error = DLP_ON_ERROR_SHORT;
+        d.on_error = DLP_ON_ERROR_DROP;
         rig_init(&r, N_ITEMS, 50);
         r.repeat.epochs = 2;
         for (uint32_t i = 3; i < N_ITEMS; i += 4)
@@ -889,7 +889,7 @@ static void errors__item_of_a_dropped_batch_fails__not_told(void) {
         r.dataset.fetch = short_stream_fetch;
         r.fetch.num_workers = kind % 3;
         r.repeat.epochs = 2;
-        r.batch.last = drop ? DLP_LAST_DROP : DLP_LAST_SHORT;
+        r.batch.last = drop ? DLP_LAST_DROP : DLP_LAST_PARTIAL;
         if (rig_open(&r, &p) != DLP_OK) return;
         while ((rc = dlp_pipe_next_timeout(p, &b, 20000)) == DLP_OK) {
             n++;
@@ -1043,7 +1043,7 @@ static void skips__why__told(void) {
         rig_init(&r, 60, 10);
         r.dataset.fetch = broken_fetch;
         r.fetch.num_workers = 1;
-        r.fetch.on_error = kind & 2 ? DLP_ON_ERROR_REPLACE : DLP_ON_ERROR_SHORT;
+        r.fetch.on_error = kind & 2 ? DLP_ON_ERROR_REPLACE : DLP_ON_ERROR_DROP;
         r.fetch.max_skips = budget ? 3 : 0;
         if (rig_open(&r, &p) != DLP_OK) return;
         while ((rc = dlp_pipe_next_timeout(p, &b, 20000)) == DLP_OK)

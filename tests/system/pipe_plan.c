@@ -192,7 +192,7 @@ static void run__every_slot_touched__not_above_plan(void) {
         plan_rig(&r, HELD, 2);
         r.dataset.n_items = 64;
         r.dataset.fetch = fill_fetch;
-        r.dataset.fills_rows = 1;
+        r.dataset.writes_all_bytes = 1;
         r.fields[0].dtype = DLP_U8;
         r.fields[0].shape[0] = 1 << 20;
         r.batch.batch_size = 2;

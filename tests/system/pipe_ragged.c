@@ -136,7 +136,7 @@ static void ragged__every_collate__lengths_rows_zeros(void) {
         rig_ragged(&r, fields, &how, collate);
         rig_workers(&r, kind / 6 & 1 ? 3 : 0, kind / 12 & 1);
         r.repeat.epochs = 2;
-        r.dataset.fills_rows = kind / 24 & 1;
+        r.dataset.writes_all_bytes = kind / 24 & 1;
         r.n_item_maps = kind / 48 & 1;
         r.item_map[0].item = look_map;
         r.n_transfers = kind / 96 & 1;
@@ -225,7 +225,7 @@ static void ragged__length_of_a_failed_item__forgotten(void) {
     dlp_batch *b;
     rig_init(&r, 50, 10);
     r.dataset.fetch = fails_with_length;
-    r.fetch.on_error = DLP_ON_ERROR_SHORT;
+    r.fetch.on_error = DLP_ON_ERROR_DROP;
     if (rig_open(&r, &p) != DLP_OK) return;
     while (dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK) {
         for (uint32_t i = 0; i < b->count; i++) CHECK(b->valid[i] == (b->index[i] % 5 != 2));
@@ -330,7 +330,7 @@ static void ragged__bytes_not_written__zero(void) {
         rig_order(&r, DLP_ORDER_SHUFFLED);
         rig_workers(&r, kind % 3, kind / 3 & 1);
         r.dataset.fetch = lazy_fetch;
-        r.fetch.on_error = DLP_ON_ERROR_SHORT;
+        r.fetch.on_error = DLP_ON_ERROR_DROP;
         r.repeat.epochs = 3;
         r.n_transfers = kind / 6 & 1;
         if (kind / 12) r.batch.collate = dlp_collate_pad;

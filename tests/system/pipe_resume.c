@@ -255,7 +255,7 @@ static void resume__unordered_state_of_state__keeps_the_window(void) {
 }
 
 /* Many batches behind the prefix were consumed: there are as many in flight as without. */
-static void resume__unordered_wide_window__feeds_on(void) {
+static void resume__unordered_wide_window__schedules_on(void) {
     static seen got[RUN_MAX];
     static dlp_state states[RUN_MAX];
     rig r;
@@ -639,7 +639,7 @@ int main(void) {
     resume__every_batch_every_order__rest_is_the_same();
     resume__unordered__every_batch_in_one_life();
     resume__unordered_state_of_state__keeps_the_window();
-    resume__unordered_wide_window__feeds_on();
+    resume__unordered_wide_window__schedules_on();
     resume__unordered_then_next_epoch__epoch_whole();
     resume__behind_next_epoch__at_the_border();
     resume__other_configuration__names_the_field();

@@ -15,7 +15,7 @@ static _Thread_local int role = -1; /* worker + 1 */
 static int gate[2], at_gate[2];     /* of workers 0 and 1: closed; who stands there */
 static const void *gate_word;       /* the mask of the bell */
 
-static const dlpi_ctl *feeders;                /* the words that its thread looks at */
+static const dlpi_ctl *schedulers;             /* the words that its thread looks at */
 static _Thread_local int falling, says;        /* it has said that it sleeps; is about to */
 static int looked_loads, looked_cancel, loose; /* looks behind that; of loads, not ordered by it */
 
@@ -26,9 +26,9 @@ static int worker_role(void *user, int worker, void **state) {
     return 0;
 }
 
-static void feeder_looks(const dlpi_ctl *ctl, int kind, const void *at) {
-    if (kind == HOOK_STORE && at == &ctl->feeder_sleeps) says = 1;
-    if (kind == -1 && says) falling = (int)LOOK(ctl->feeder_sleeps), says = 0;
+static void scheduler_looks(const dlpi_ctl *ctl, int kind, const void *at) {
+    if (kind == HOOK_STORE && at == &ctl->scheduler_sleeps) says = 1;
+    if (kind == -1 && says) falling = (int)LOOK(ctl->scheduler_sleeps), says = 0;
     if (!falling) return;
     if (kind == HOOK_LOAD && at == &ctl->source_moves)
         __atomic_add_fetch(&loose, 1, __ATOMIC_SEQ_CST);
@@ -40,9 +40,9 @@ static void feeder_looks(const dlpi_ctl *ctl, int kind, const void *at) {
 
 /* Worker 0 stops before it says that it sleeps, worker 1 when it has been woken. */
 static void atomics_hook(int kind, const void *at) {
-    const dlpi_ctl *ctl = LOOK(feeders);
+    const dlpi_ctl *ctl = LOOK(schedulers);
     int i = role - 1;
-    if (ctl) feeder_looks(ctl, kind, at);
+    if (ctl) scheduler_looks(ctl, kind, at);
     if (i < 0 || at != LOOK(gate_word) || kind != (i == 0 ? HOOK_OR : HOOK_LOAD_SEQ)) return;
     while (__atomic_load_n(&gate[i], __ATOMIC_SEQ_CST)) {
         __atomic_store_n(&at_gate[i], 1, __ATOMIC_SEQ_CST);
@@ -172,10 +172,10 @@ static int wake_load(void *user, dlp_part *part) {
     return 0;
 }
 
-/* Between saying that it sleeps and sleeping, the feeder's thread looks once more at what others
+/* Between saying that it sleeps and sleeping, the scheduler's thread looks once more at what others
    write before they ring. A look that is not ordered behind the word might be made before it, and
    then neither it nor they would see the other: the thread would sleep its 100 ms. */
-static void sleep__last_look_of_the_feeder__ordered_behind_its_word(void) {
+static void sleep__last_look_of_the_scheduler__ordered_behind_its_word(void) {
     uint64_t items[8] = {4, 4, 4, 4, 4, 4, 4, 4};
     rig r;
     dlp_pipe *p = NULL;
@@ -191,18 +191,18 @@ static void sleep__last_look_of_the_feeder__ordered_behind_its_word(void) {
     r.parts.load = wake_load;
     r.parts.workers.num_workers = 1;
     if (rig_open(&r, &p) != DLP_OK) return;
-    NOTE(feeders, p->ctl);
+    NOTE(schedulers, p->ctl);
     while (dlp_pipe_next_timeout(p, &b, 2000) == DLP_OK) {
         nanosleep(&(struct timespec){0, 2000000}, NULL);
         CHECK(dlp_pipe_release(p, b) == DLP_OK);
     }
-    NOTE(feeders, NULL);
+    NOTE(schedulers, NULL);
     CHECK(LOOK(looked_loads) > 0 && LOOK(looked_cancel) > 0 && LOOK(loose) == 0);
     CHECK(dlp_pipe_close(p) == DLP_OK);
 }
 
 int main(void) {
-    sleep__last_look_of_the_feeder__ordered_behind_its_word();
+    sleep__last_look_of_the_scheduler__ordered_behind_its_word();
     wake__taken_while_falling_asleep__next_one_wakes_another();
     wake__first_worker_is_full__another_is_woken();
     return test_end("pipe_wake");

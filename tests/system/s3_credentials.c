@@ -1958,7 +1958,7 @@ typedef struct shop {
     dlp_s3 *s3;
     char id[32]; /* whom it serves; others' tokens have expired, or: */
     const char *code;
-    int waits; /* answers nothing before credentials were fetched anew */
+    int waits; /* answers nothing before credentials were fetched again */
 } shop;
 
 static void shop_script(void *user, const s3_mock_request *q, s3_mock_reply *r) {

@@ -310,10 +310,10 @@ static void items__no_such_key__by_policy_and_by_name(void) {
     for (int kind = 0; kind < 3; kind++) {
         dlp_loader_desc d = world_loader();
         world_memory(&d, &w);
-        d.fetch.workers.on_error = DLP_ON_ERROR_SHORT;
+        d.fetch.workers.on_error = DLP_ON_ERROR_DROP;
         outcome_run(&d, &want);
         d = world_loader();
-        d.fetch.workers.on_error = DLP_ON_ERROR_SHORT;
+        d.fetch.workers.on_error = DLP_ON_ERROR_DROP;
         world_kind(&d, kind);
         world_wire(&d, source);
         s3_mock_forget(mock);
@@ -348,7 +348,7 @@ static int shard_run(const dlp_s3_entry *e, int n, dlp_s3_source_desc *sd, outco
                          .num_workers = 1,
                          .fetch.fetcher = DLP_FETCH_ASYNC,
                          .fetch.in_flight = 32,
-                         .fetch.workers = {.on_error = DLP_ON_ERROR_SHORT}};
+                         .fetch.workers = {.on_error = DLP_ON_ERROR_DROP}};
     CHECK(dlp_s3_manifest_open(&m, &err) == DLP_OK);
     for (int i = 0; i < n; i++) CHECK(dlp_s3_manifest_add(m, &e[i], &err) == DLP_OK);
     sd->s3 = client;
@@ -543,7 +543,7 @@ static void decode__buffers__sees_all_bytes(void) {
         static uint8_t bytes[WORLD_ROW];
         world_kind(&d, kind);
         world_wire(&d, source);
-        d.fetch.workers.on_error = DLP_ON_ERROR_SHORT;
+        d.fetch.workers.on_error = DLP_ON_ERROR_DROP;
         CHECK(dlp_loader_open(&p, &d, NULL) == DLP_OK);
         while (dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK) {
             if (rows == 0) CHECK(dlp_s3_source_close(source) == DLP_ERR_BUSY);

@@ -56,7 +56,7 @@ static void one_case(int order, int last, int workers, int dispatch, uint64_t *r
     r.n_batch_maps = (int)test_pick(random, 3);
     r.n_transfers = (int)test_pick(random, 2);
     r.transfer.threaded = (int32_t)test_pick(random, 2);
-    r.dataset.fills_rows = test_pick(random, 2);
+    r.dataset.writes_all_bytes = test_pick(random, 2);
     if (test_pick(random, 3) == 0) r.batch.batch_workers = 1 + (int32_t)test_pick(random, 3);
     if (test_pick(random, 3) == 0)
         r.batch.collate = test_pick(random, 2) ? dlp_collate_pad : dlp_collate_pack;
@@ -252,7 +252,7 @@ static void shm__policies__same_as_inline(void) {
         for (int i = 0; i < 2; i++) {
             w[i]->retries = 4;
             w[i]->retry_backoff_ms = kind >> 1 & 1;
-            w[i]->on_error = kind & 1 ? DLP_ON_ERROR_REPLACE : DLP_ON_ERROR_SHORT;
+            w[i]->on_error = kind & 1 ? DLP_ON_ERROR_REPLACE : DLP_ON_ERROR_DROP;
         }
         same_everywhere(&r, kind & 1 ? "replace" : "short");
     }

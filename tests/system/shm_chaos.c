@@ -13,7 +13,7 @@
 #include <inttypes.h>
 
 /* How often an item may kill its worker. These kills hit whoever runs: an item that was hit once is
-   hit again if a kill comes while it runs anew. It then takes some 50 us, and on a machine that is
+   hit again if a kill comes while it runs again. It then takes some 50 us, and on a machine that is
    overbooked, where it waits for a core, hardly 20 ms. With 20 kills a second a second hit has
    probability 0.4 then; all hits but the first of a false poison need 600 * 0.4^(K - 1) < 1e-6, so
    K = 24. (Undisturbed: 600 * 0.001^(K - 1), so 4 were enough.) */

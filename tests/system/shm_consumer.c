@@ -296,8 +296,8 @@ static void one_credit_try(int share, int *quick) {
         CHECK(dlp_consumer_next_timeout(c, &b, 20000) == DLP_OK);
         from = test_now_ns();
         until = from + UINT64_C(20000000000);
-        while (inside_fed(p) < n && test_now_ns() < until) test_nap(1000000);
-        CHECK(inside_fed(p) == n);
+        while (inside_scheduled(p) < n && test_now_ns() < until) test_nap(1000000);
+        CHECK(inside_scheduled(p) == n);
         *quick += test_now_ns() - from < 20000000; /* without a word it looks every 50 ms */
         CHECK(dlp_consumer_release(c, b) == DLP_OK);
     }
@@ -392,7 +392,7 @@ static void forked__child_of_a_consumer__holds_nothing(void) {
         _exit(ok ? 0 : 1);
     }
     CHECK(waited(pid) == 0);
-    test_nap(120000000); /* the feeder looks twice */
+    test_nap(120000000); /* the scheduler looks twice */
     do {
         CHECK(rig_batch_same(&r, b, n / rig_batches(&r), n % rig_batches(&r)));
         n++;

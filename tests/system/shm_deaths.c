@@ -727,7 +727,7 @@ static void poisoned(int arg) {
             bool hit = (b->position + row) % 100 == 37;
             if (!hit)
                 wrong += !rig_row_same(&r, b, row, b->position + row) || !b->valid[row];
-            else if (policy == DLP_ON_ERROR_SHORT)
+            else if (policy == DLP_ON_ERROR_DROP)
                 wrong += b->valid[row] != 0;
             else if (policy == DLP_ON_ERROR_REPLACE)
                 wrong += !b->valid[row] || b->index[row] % 100 == 37;
@@ -1034,7 +1034,7 @@ static void dies_all_the_time(int kind) {
     simple_rig(&r);
     r.pipe.shm = &shm;
     r.dataset.fetch = deadly_once;
-    r.fetch.on_error = DLP_ON_ERROR_SHORT;
+    r.fetch.on_error = DLP_ON_ERROR_DROP;
     (void)kind;
     if (rig_open(&r, &p) != DLP_OK) return;
     tell_pids(p);

@@ -1,5 +1,5 @@
 /* needs: cache */
-/* Worker processes that begin by exec (DLP_SHM_EXEC): this very program, run anew, with nothing of
+/* Worker processes that begin by exec (DLP_SHM_EXEC): this very program, run again, with nothing of
    the caller's memory but what it is told. Some cases need a caller of their own: the program then
    runs itself, and SHM_EXEC_CASE says as which. shm_exec */
 #define _GNU_SOURCE
@@ -248,7 +248,7 @@ static void exec__subset__its_items(void) {
     for (uint64_t i = 0; i < 333; i++) expected += subset[i] = 3 * i + 1;
     r.sampler.subset = subset;
     r.sampler.n_subset = 333;
-    r.batch.last = DLP_LAST_SHORT;
+    r.batch.last = DLP_LAST_PARTIAL;
     r.n_item_maps = 1;
     r.fetch.affinity = r.item_map[0].workers.affinity = cpus;
     r.fetch.n_affinity = 3;
@@ -364,7 +364,7 @@ static void exec__cache__same_bytes_and_hits(void) {
     uint64_t rows = 0, wrong = 0;
     exec_rig(&r, 300, 2, 0);
     r.dataset.fetch = kept_fetch;
-    r.batch.last = DLP_LAST_SHORT;
+    r.batch.last = DLP_LAST_PARTIAL;
     r.cache.bytes = 1 << 20;
     r.repeat.epochs = 4;
     if (rig_open(&r, &p) != DLP_OK) return;

@@ -123,7 +123,7 @@ static void kill__by_a_part__it_has_failed(void) {
     CHECK(err.code == DLP_ERR_KILLED && strcmp(err.stage, "parts") == 0);
     CHECK(strstr(err.message, "part 3: the loading process died 3 times") != NULL);
     CHECK(strstr(err.message, "SIGKILL") != NULL && seen->loaded[3] == 0);
-    r.d.parts.workers.on_error = DLP_ON_ERROR_SHORT;
+    r.d.parts.workers.on_error = DLP_ON_ERROR_DROP;
     CHECK(parts_run_on(&r, 4) == (int64_t)parts_batches(&r));
 }
 
@@ -198,7 +198,7 @@ static void recover__each_step__part_is_loaded_again(void) {
         if (step == 2) w->wb->running = (uint64_t)t.slot << 32 | UINT32_MAX;
         loads = p->ctl->source_moves;
         dlpi_part_recover(w, &why);
-        CHECK(p->ctl->source_moves > loads); /* a feeder that found no free cell looks again */
+        CHECK(p->ctl->source_moves > loads); /* a scheduler that found no free cell looks again */
         dlpi_part_recover(w, &why);          /* may be done twice */
         CHECK(dlpi_gen_low(cell->state) == (step < 3 ? DLPI_PART_OPEN : DLPI_PART_LOADED));
         CHECK(dlpi_gen(cell->state) == t.b);

@@ -284,7 +284,7 @@ static dlp_pipe *scene_open(void) {
     shm_processes(&r, 2, now_.in_turn);
     r.dataset.fields = step_fields;
     r.dataset.fetch = step_fetch;
-    r.dataset.fills_rows = 1;
+    r.dataset.writes_all_bytes = 1;
     r.pipe.shm = &shm;
     r.pipe.trace_bytes = 128;
     r.pipe.prefetch_factor = 2;
@@ -332,7 +332,7 @@ static dlp_pipe *scene_open(void) {
         w[i]->idempotent = now_.idempotent;
         if (items && now_.mode == MODE_REPLACE) w[i]->on_error = DLP_ON_ERROR_REPLACE;
         if (items && (now_.mode == MODE_SHORT || now_.mode == MODE_FLAKY))
-            w[i]->on_error = DLP_ON_ERROR_SHORT;
+            w[i]->on_error = DLP_ON_ERROR_DROP;
     }
     steps_table = dlpi_shm_table;
     steps_table.begin = steps_begin;
@@ -371,7 +371,7 @@ static const char *watch_look(void) {
         w->items[i] = p->workers[i].wb->items;
     }
     for (uint32_t s = 0; s < p->n_slots && s < 8; s++) {
-        uint64_t ready = dlpi_sst_at(p, s, p->work[p->n_work - 1])->ready;
+        uint64_t ready = dlpi_stage_words_at(p, s, p->work[p->n_work - 1])->ready;
         if (w->out[s] && !dlpi_ready_past(ready, w->out[s] - 1))
             return "ready of a batch that was delivered went back";
     }
@@ -541,7 +541,7 @@ static void live_claims(const dlpi_worker *dead, bool compare) {
     for (int i = 0; i < (p->staged ? 2 : 1); i++)
         for (uint32_t s = 0; s < p->n_slots && s < 8; s++) {
             const dlpi_stage *st = i == 0 ? p->work[0] : p->batcher;
-            dlpi_sst *sst = dlpi_sst_at(p, s, st);
+            dlpi_stage_words *sst = dlpi_stage_words_at(p, s, st);
             uint64_t pub = dlpi_slot_at(p, s)->pub, b = dlpi_gen_batch(p, dlpi_gen(pub));
             for (uint32_t u = 0; u < dlpi_stage_units(p, st->work, pub) && u < ROWS; u++) {
                 uint64_t own = dlpi_own(p, sst)[u];
@@ -828,7 +828,7 @@ static void scene_prepare(void) {
     for (int i = 0; i < now_.before; i++) other->st->ops->step(other);
     for (int i = 0; i < p->n_workers; i++) dlpi_clock_stop(&p->workers[i]);
     for (int i = 0; now_.asleep && i < p->n_work; i++) p->bells[i].bell[0].mask = 1u << !now_.who;
-    if (now_.rewound) dlpi_rewind(p, 0, p->n_work - 1);
+    if (now_.rewound) dlpi_rescan(p, 0, p->n_work - 1);
     if (now_.asleep) p->ctl->want = now_.asleep == 1 ? p->base + 1 : UINT64_MAX;
     if (now_.sleeps == 2) { /* nothing is left for it */
         for (int i = 0; i < 400 && other->st->ops->step(other); i++) continue;

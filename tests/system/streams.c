@@ -73,7 +73,7 @@ static void budget__fails_behind_the_end__not_counted(void) {
         stream_init(&r, &s, 50);
         rig_workers(&r, workers, 0);
         r.dataset.fetch = budget_fetch;
-        r.fetch.on_error = DLP_ON_ERROR_SHORT;
+        r.fetch.on_error = DLP_ON_ERROR_DROP;
         r.fetch.max_skips = 2;
         r.batch.batch_size = 10;
         r.repeat.epochs = 9;

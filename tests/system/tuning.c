@@ -187,7 +187,7 @@ static void tuning__by_the_numbers__retired_down_to_min_and_no_flapping(void) {
     if (p == NULL) return;
     for (int i = 0; i < 2; i++) CHECK(look(p, 0, 0, 0.5, 0) == 5);
     CHECK(look(p, 0, 0, 0.5, 0) == 4);
-    CHECK(look(p, 0, 0.03, 0.1, 0) == 4); /* the trainer waited: it begins to count anew */
+    CHECK(look(p, 0, 0.03, 0.1, 0) == 4); /* the trainer waited: it begins to count again */
     for (int i = 0; i < 2; i++) CHECK(look(p, 0, 0, 0.5, 0) == 4);
     CHECK(look(p, 0, 0, 0.5, 0) == 3);
     /* work for 2.4 of them: busy 80 % of three, so it is no reason to have two */
@@ -473,15 +473,15 @@ static void cost__rises_at_once__runs_get_short_soon(void) {
     r.fetch.num_workers = 1;
     item_us = 0;
     if (rig_open(&r, &p) != DLP_OK) return;
-    for (int i = 0; i < 128 * 2 + 1 || (i < 10000 && p->feed.run_shift == 0); i++) {
+    for (int i = 0; i < 128 * 2 + 1 || (i < 10000 && p->schedule.run_shift == 0); i++) {
         CHECK(dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK && dlp_pipe_release(p, b) == DLP_OK);
         if (getenv("SHORT") && i > 128 * 2) break;
     }
-    if (!getenv("SHORT")) CHECK(p->feed.run_shift > 0); /* a sanitizer's items are dear */
+    if (!getenv("SHORT")) CHECK(p->schedule.run_shift > 0); /* a sanitizer's items are dear */
     __atomic_store_n(&item_us, 100, __ATOMIC_RELAXED);
     for (int i = 0; i < 20; i++)
         CHECK(dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK && dlp_pipe_release(p, b) == DLP_OK);
-    CHECK(p->feed.run_shift == 0);
+    CHECK(p->schedule.run_shift == 0);
     CHECK(dlp_pipe_close(p) == DLP_OK);
 }
 

@@ -10,7 +10,7 @@
 dir=build/without
 . tests/rig/shell_rig
 # shellcheck disable=SC2034
-few='pipe_basic pipe_errors monitor'
+few='pipe_basic pipe_ragged samplers'
 
 kinds() { sed -n 's/.*KIND(.*\/\* needs: \([a-z]*\) \*\/.*/\1/p' src/api/kinds.h; }
 

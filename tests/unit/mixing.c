@@ -351,7 +351,7 @@ static void pipe__mix_on_two_ranks__order_of_the_mix(void) {
             int n = 0;
             l.sampler.rank = rank;
             l.sampler.world_size = 2;
-            l.batch.last = rank ? DLP_LAST_PAD : DLP_LAST_SHORT;
+            l.batch.last = rank ? DLP_LAST_PAD : DLP_LAST_PARTIAL;
             l.fetch.workers.on_error = DLP_ON_ERROR_REPLACE;
             CHECK(dlp_loader_open(&p, &l, NULL) == DLP_OK);
             while (p != NULL && dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK) {
@@ -468,7 +468,7 @@ static double check_epoch(dlp_buckets *b, uint64_t epoch) {
         }
     }
     CHECK(n == 0 && at == b->positions && near);
-    CHECK(uneven <= (d->last == DLP_LAST_SHORT) && (uneven || at % d->divisible_by == 0));
+    CHECK(uneven <= (d->last == DLP_LAST_PARTIAL) && (uneven || at % d->divisible_by == 0));
     return (double)(padded - tokens) / (double)padded;
 }
 
@@ -480,12 +480,12 @@ static void buckets__any_bounds__each_item_once_within_them(void) {
         d.window = windows[k % 6];
         d.max_tokens = k / 6 % 2 ? 24000 : 0;
         d.divisible_by = k / 12 % 2 ? 8 : 0;
-        d.last = k / 24 % 2 ? DLP_LAST_DROP : DLP_LAST_SHORT;
+        d.last = k / 24 % 2 ? DLP_LAST_DROP : DLP_LAST_PARTIAL;
         d.shuffle = k % 5 != 0;
         if ((b = buckets_of(&d)) == NULL) return;
         for (uint64_t epoch = 0; epoch < 2; epoch++) check_epoch(b, epoch);
-        CHECK(d.last == DLP_LAST_SHORT ? b->positions == TEXTS
-                                       : TEXTS - b->positions < d.batch_size);
+        CHECK(d.last == DLP_LAST_PARTIAL ? b->positions == TEXTS
+                                         : TEXTS - b->positions < d.batch_size);
         dlp_buckets_close(b);
     }
 }
@@ -664,7 +664,7 @@ static dlp_loader_desc text_loader(dlp_buckets *b, uint32_t rank, uint32_t world
 }
 
 /* The rows of this rank, batch for batch, against the sampler's own lists. With stop: the pipe is
-   closed behind that batch and begun anew from its state. */
+   closed behind that batch and begun again from its state. */
 static void check_rank(const dlp_buckets_desc *desc, uint32_t rank, uint32_t world, int stop) {
     dlp_buckets *b = buckets_of(desc), *lists = buckets_of(desc);
     dlp_loader_desc l;

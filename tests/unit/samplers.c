@@ -422,7 +422,7 @@ static void replacement__many_positions__distributed_as_the_sampler(void) {
         drop(&v);
     }
     d.weights = few;
-    d.samples_per_epoch = 1; /* replacements are drawn anew, not from the epoch's one position */
+    d.samples_per_epoch = 1; /* replacements are drawn again, not from the epoch's one position */
     v = view_of(&d, 5);
     for (uint64_t i = 0; i < 10000; i++) count[dlpi_order_replacement(&v.order, 1, i, 1)]++;
     CHECK(count[1] == 0, "weight 0");
