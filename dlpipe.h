@@ -6912,7 +6912,7 @@ static void dlpi_wake_caller(dlpi_ctl *ctl, uint64_t b) {
 }
 
 /* What the source waits for may be there. After a sequentially consistent publication. */
-static void dlpi_wake_scheduling(const dlp_pipe *p) {
+static inline void dlpi_wake_scheduling(const dlp_pipe *p) {
     if (p->sampler->sampler.threaded)
         dlpi_wake_scheduler(p->ctl);
     else
