@@ -173,14 +173,14 @@ static void dlpi_live_workers(dlp_pipe *p) {
 static int dlpi_live_init(dlp_pipe *p) {
     int rc;
     dlpi_live_point(p);
-    DLPI_STORE_SEQ(&p->can_wake, 1u);                                          /* S2 -> S2 */
-    if (DLPI_LOAD_SEQ(&p->stop_asked) != 0) DLPI_STORE_SEQ(&p->ctl->stop, 1u); /* S2 <- S2, S1 */
     p->ctl->shared = p->n_procs > 0 || p->share_bytes > 0;
     for (int i = 0; i < p->n_staffed; i++) {
         const dlpi_stage *st = p->work[i];
         p->bells[i].shared = p->ctl->shared;
         p->bells[i].active = (uint32_t)(st->tuned ? st->begin : st->n_workers);
     }
+    DLPI_STORE_SEQ(&p->can_wake, 1u);                                          /* S2 -> S2 */
+    if (DLPI_LOAD_SEQ(&p->stop_asked) != 0) DLPI_STORE_SEQ(&p->ctl->stop, 1u); /* S2 <- S2, S1 */
     p->ctl->started_ns = dlpi_now_ns();
     p->last_sequence = UINT64_MAX;
     p->call_clock_every = 1;

@@ -21,6 +21,17 @@ static inline void atomics_hook(int kind, const void *at) {
 #include <signal.h>
 #include <sys/mman.h>
 
+#if defined(__SANITIZE_THREAD__)
+#define TSAN 1
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define TSAN 1
+#endif
+#endif
+#ifndef TSAN
+#define TSAN 0 /* it has a thread of its own, and follows no fork */
+#endif
+
 #define ITEMS 60
 
 static const dlp_field fields_[3] = {
@@ -163,6 +174,7 @@ static void guard__each_policy__each_bad_item_is_counted_once(void) {
                          want.items == ITEMS / 10 * 6 && want.own[0] == ITEMS / 10));
         CHECK(k == 0 || (want.items == ITEMS && want.of[0].nan >= ITEMS / 10));
         CHECK(run(policies[k], 3, DLP_PLACE_THREADS, &got) == DLP_END && same(&got, &want));
+        if (TSAN) continue;
         CHECK(run(policies[k], 2, DLP_PLACE_PROCESSES, &got) == DLP_END && same(&got, &want));
     }
 }
@@ -213,6 +225,6 @@ int main(int argc, char **argv) {
         guard__bad_descs__named();
         guard__each_policy__each_bad_item_is_counted_once();
     }
-    guard__worker_dies_at_any_access__counts_are_exact(argc > 1 ? atoll(argv[1]) : 0);
+    if (!TSAN) guard__worker_dies_at_any_access__counts_are_exact(argc > 1 ? atoll(argv[1]) : 0);
     return test_end("guard");
 }
