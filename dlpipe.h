@@ -10981,7 +10981,7 @@ static bool dlpi_fetch_alloc(dlp_pipe *p, dlpi_stage *st) {
     f->attempts = calloc(all, sizeof *f->attempts);
     f->parked = calloc(n * (size_t)dlpi_in_flight_rows(st), sizeof *f->parked);
     if (dlpi_fetch_threaded(st)) {
-        f->todo = calloc(all, sizeof *f->todo);
+        f->todo = calloc(all, sizeof(dlpi_attempt *));
         f->threads = calloc(all, sizeof *f->threads);
         if (f->todo == NULL || f->threads == NULL) return false;
     }
@@ -11377,9 +11377,9 @@ typedef struct dlpi_guard { /* what the stage keeps */
 static int dlpi_guard_take(dlp_pipe *p, dlpi_stage *st, const dlp_guard_desc *d) {
     dlpi_guard *g = st->self;
     int rc = dlpi_within(p, st->name, "n_fields", d->n_fields, 1, DLP_MAX_FIELDS, "1..16");
-    if (rc == DLP_OK && d->fields == NULL)
-        rc = dlpi_bad(p, st->name, "fields", "n_fields fields", 0);
-    for (uint32_t i = 0; rc == DLP_OK && i < d->n_fields; i++) {
+    if (rc != DLP_OK) return rc;
+    if (d->fields == NULL) return dlpi_bad(p, st->name, "fields", "n_fields fields", 0);
+    for (uint32_t i = 0; i < d->n_fields; i++) {
         const dlp_guard_field *f = &d->fields[i];
         if (!(f->low <= f->high))
             return dlpi_refuse(p, DLP_ERR_ARG, st->name, "fields[].low",
@@ -11389,7 +11389,7 @@ static int dlpi_guard_take(dlp_pipe *p, dlpi_stage *st, const dlp_guard_desc *d)
     }
     g->n = d->n_fields;
     g->id = (uint32_t)st->id;
-    return rc != DLP_OK ? rc : dlpi_check_workers(p, st);
+    return dlpi_check_workers(p, st);
 }
 
 /* The fields are those of the items. */
@@ -12812,13 +12812,16 @@ static void dlpi_guarded_part(const dlp_pipe *p, uint64_t most, uint8_t *bytes, 
     c->span[0] = (dlpi_span){bytes, most, NULL};
 }
 
-static void dlpi_parts_live(dlp_pipe *p, dlpi_stage *st) {
-    const dlpi_parts *q = st->self;
-    for (uint32_t i = 0; DLPI_DEBUG && i < q->n_cells; i++) {
+static void dlpi_parts_paint(dlp_pipe *p, const dlpi_parts *q) {
+    for (uint32_t i = 0; i < q->n_cells; i++) {
         dlpi_guarded c;
         dlpi_guarded_part(p, q->d.max_part_bytes, dlpi_part_bytes(p, i), &c);
         dlpi_guarded_paint(&c);
     }
+}
+
+static void dlpi_parts_live(dlp_pipe *p, dlpi_stage *st) {
+    if (DLPI_DEBUG) dlpi_parts_paint(p, st->self);
 }
 
 /* ---- looking ahead ---- */
@@ -19533,7 +19536,7 @@ DLPDEF int dlp_tokens_loader_open(dlp_pipe **out, dlp_tokens **tokens,
     loader = desc->loader;
     if (source.read_ahead == 0 && loader.batch_size <= 1u << 20)
         source.read_ahead = 4 * (int32_t)loader.batch_size;
-    if ((rc = dlp_tokens_open(&t, &source, err)) != DLP_OK) return rc;
+    if ((rc = dlp_tokens_open(&t, &source, err)) != DLP_OK || t == NULL) return rc;
     dlp_tokens_wire(t, &loader.dataset, &loader.fetch.workers, &loader.sampler);
     if ((rc = dlp_loader_open(out, &loader, err)) != DLP_OK) {
         dlp_tokens_close(t);
@@ -20408,7 +20411,7 @@ DLPDEF int dlp_arrays_loader_open(dlp_pipe **out, dlp_arrays **arrays,
         return dlpi_error_set(err, DLP_ERR_ARG, name, "%s is NULL", name);
     }
     loader = desc->loader;
-    if ((rc = dlp_arrays_open(&a, &desc->arrays, err)) != DLP_OK) return rc;
+    if ((rc = dlp_arrays_open(&a, &desc->arrays, err)) != DLP_OK || a == NULL) return rc;
     dlp_arrays_wire(a, &loader.dataset, &loader.fetch.workers, &loader.sampler);
     if ((rc = dlp_loader_open(out, &loader, err)) != DLP_OK) {
         dlp_arrays_close(a);
@@ -21033,13 +21036,13 @@ static int dlpi_loader_stages(dlp_pipe *p, const dlp_loader_desc *d, dlpi_loader
         {DLPI_AT(dlp_loader_desc, drop_last), 0, 1, "0 or 1"},
         {DLPI_AT(dlp_loader_desc, topology), 0, DLP_TOPOLOGY_CONCURRENT, "DLP_TOPOLOGY_*"},
     };
-    static const dlp_dataset none;
     int rc = dlpi_check_bounds(p, "", d, DLPI_ROWS(bounds));
     if (rc != DLP_OK) return rc;
     *l = (dlpi_loader){d->sampler, d->repeat, d->fetch, d->batch};
     if (l->fetch.dataset == NULL)
         l->fetch.dataset = &d->dataset;
-    else if (l->fetch.dataset != &d->dataset && memcmp(&d->dataset, &none, sizeof none) != 0)
+    else if (l->fetch.dataset != &d->dataset &&
+             (d->dataset.n_items != 0 || d->dataset.fields != NULL || d->dataset.fetch != NULL))
         return dlpi_bad(p, "", "fetch.dataset", "NULL where the loader's dataset is given", 1);
     if (l->batch.workers.placement == 0) l->batch.workers.placement = l->fetch.workers.placement;
     return dlpi_loader_short(p, d, l);

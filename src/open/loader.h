@@ -56,13 +56,13 @@ static int dlpi_loader_stages(dlp_pipe *p, const dlp_loader_desc *d, dlpi_loader
         {DLPI_AT(dlp_loader_desc, drop_last), 0, 1, "0 or 1"},
         {DLPI_AT(dlp_loader_desc, topology), 0, DLP_TOPOLOGY_CONCURRENT, "DLP_TOPOLOGY_*"},
     };
-    static const dlp_dataset none;
     int rc = dlpi_check_bounds(p, "", d, DLPI_ROWS(bounds));
     if (rc != DLP_OK) return rc;
     *l = (dlpi_loader){d->sampler, d->repeat, d->fetch, d->batch};
     if (l->fetch.dataset == NULL)
         l->fetch.dataset = &d->dataset;
-    else if (l->fetch.dataset != &d->dataset && memcmp(&d->dataset, &none, sizeof none) != 0)
+    else if (l->fetch.dataset != &d->dataset &&
+             (d->dataset.n_items != 0 || d->dataset.fields != NULL || d->dataset.fetch != NULL))
         return dlpi_bad(p, "", "fetch.dataset", "NULL where the loader's dataset is given", 1);
     if (l->batch.workers.placement == 0) l->batch.workers.placement = l->fetch.workers.placement;
     return dlpi_loader_short(p, d, l);

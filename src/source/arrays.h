@@ -543,7 +543,7 @@ DLPDEF int dlp_arrays_loader_open(dlp_pipe **out, dlp_arrays **arrays,
         return dlpi_error_set(err, DLP_ERR_ARG, name, "%s is NULL", name);
     }
     loader = desc->loader;
-    if ((rc = dlp_arrays_open(&a, &desc->arrays, err)) != DLP_OK) return rc;
+    if ((rc = dlp_arrays_open(&a, &desc->arrays, err)) != DLP_OK || a == NULL) return rc;
     dlp_arrays_wire(a, &loader.dataset, &loader.fetch.workers, &loader.sampler);
     if ((rc = dlp_loader_open(out, &loader, err)) != DLP_OK) {
         dlp_arrays_close(a);

@@ -500,7 +500,7 @@ DLPDEF int dlp_tokens_loader_open(dlp_pipe **out, dlp_tokens **tokens,
     loader = desc->loader;
     if (source.read_ahead == 0 && loader.batch_size <= 1u << 20)
         source.read_ahead = 4 * (int32_t)loader.batch_size;
-    if ((rc = dlp_tokens_open(&t, &source, err)) != DLP_OK) return rc;
+    if ((rc = dlp_tokens_open(&t, &source, err)) != DLP_OK || t == NULL) return rc;
     dlp_tokens_wire(t, &loader.dataset, &loader.fetch.workers, &loader.sampler);
     if ((rc = dlp_loader_open(out, &loader, err)) != DLP_OK) {
         dlp_tokens_close(t);

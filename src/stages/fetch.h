@@ -682,7 +682,7 @@ static bool dlpi_fetch_alloc(dlp_pipe *p, dlpi_stage *st) {
     f->attempts = calloc(all, sizeof *f->attempts);
     f->parked = calloc(n * (size_t)dlpi_in_flight_rows(st), sizeof *f->parked);
     if (dlpi_fetch_threaded(st)) {
-        f->todo = calloc(all, sizeof *f->todo);
+        f->todo = calloc(all, sizeof(dlpi_attempt *));
         f->threads = calloc(all, sizeof *f->threads);
         if (f->todo == NULL || f->threads == NULL) return false;
     }

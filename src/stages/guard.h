@@ -48,9 +48,9 @@ typedef struct dlpi_guard { /* what the stage keeps */
 static int dlpi_guard_take(dlp_pipe *p, dlpi_stage *st, const dlp_guard_desc *d) {
     dlpi_guard *g = st->self;
     int rc = dlpi_within(p, st->name, "n_fields", d->n_fields, 1, DLP_MAX_FIELDS, "1..16");
-    if (rc == DLP_OK && d->fields == NULL)
-        rc = dlpi_bad(p, st->name, "fields", "n_fields fields", 0);
-    for (uint32_t i = 0; rc == DLP_OK && i < d->n_fields; i++) {
+    if (rc != DLP_OK) return rc;
+    if (d->fields == NULL) return dlpi_bad(p, st->name, "fields", "n_fields fields", 0);
+    for (uint32_t i = 0; i < d->n_fields; i++) {
         const dlp_guard_field *f = &d->fields[i];
         if (!(f->low <= f->high))
             return dlpi_refuse(p, DLP_ERR_ARG, st->name, "fields[].low",
@@ -60,7 +60,7 @@ static int dlpi_guard_take(dlp_pipe *p, dlpi_stage *st, const dlp_guard_desc *d)
     }
     g->n = d->n_fields;
     g->id = (uint32_t)st->id;
-    return rc != DLP_OK ? rc : dlpi_check_workers(p, st);
+    return dlpi_check_workers(p, st);
 }
 
 /* The fields are those of the items. */

@@ -317,13 +317,16 @@ static void dlpi_guarded_part(const dlp_pipe *p, uint64_t most, uint8_t *bytes, 
     c->span[0] = (dlpi_span){bytes, most, NULL};
 }
 
-static void dlpi_parts_live(dlp_pipe *p, dlpi_stage *st) {
-    const dlpi_parts *q = st->self;
-    for (uint32_t i = 0; DLPI_DEBUG && i < q->n_cells; i++) {
+static void dlpi_parts_paint(dlp_pipe *p, const dlpi_parts *q) {
+    for (uint32_t i = 0; i < q->n_cells; i++) {
         dlpi_guarded c;
         dlpi_guarded_part(p, q->d.max_part_bytes, dlpi_part_bytes(p, i), &c);
         dlpi_guarded_paint(&c);
     }
+}
+
+static void dlpi_parts_live(dlp_pipe *p, dlpi_stage *st) {
+    if (DLPI_DEBUG) dlpi_parts_paint(p, st->self);
 }
 
 /* ---- looking ahead ---- */
