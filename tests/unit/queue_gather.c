@@ -168,7 +168,8 @@ static void *complete_rows(void *arg) {
             uint32_t i = row / 32, bits;
             uint64_t seen;
             rec[r].row[row]++;
-            for (int again = row % 3 == 0; again >= 0; again--) {
+            /* not its last one: behind that the record may be another batch's */
+            for (int again = row % 3 == 0 && row + WRITERS < ROWS; again >= 0; again--) {
                 bits = dlpi_gather_publish(&rec[r].done[i], b, 1u << row % 32);
                 if (bits != dlpi_word_full(ROWS, i)) continue;
                 seen = dlpi_gather_look(&rec[r].ready);
