@@ -246,7 +246,8 @@ SANITIZED_TESTS := $(foreach s,$(SANITIZED),$(addprefix $(s)/,$(UNITS)))
 # These have one thread, or none but processes; or stacks that sanitizers do not follow.
 SANITIZED_TESTS := $(filter-out $(addprefix %-thread/,order order_plain samplers ranks_env mixing \
                                     s3_http fuzz_s3 tuning predict pictures dlpack names \
-                                    device_cuda pipe_plan pipe_badinput $(filter shm_%,$(UNITS))) \
+                                    device_cuda pipe_plan pipe_badinput folder arrays guard \
+                                    $(filter shm_%,$(UNITS))) \
                                 %/model %/model_slots %/crash_steps \
                                 clang-address/order clang-address/order_plain, \
                                 $(SANITIZED_TESTS))
