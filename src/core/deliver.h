@@ -395,6 +395,7 @@ static int dlpi_next_slot(dlp_pipe *p, int timeout_ms, uint64_t *b, uint32_t *s)
         dlpi_bslot *slot;
         int rc = dlpi_next_take(p, timeout_ms, b, s);
         if (rc != DLP_OK) return rc;
+        if (dlpi_stopped(p)) return DLP_STOPPED; /* a callback that saw it may have done nothing */
         slot = dlpi_slot_at(p, *s);
         if (!dlpi_wanted(p->ctl, slot)) { /* of an epoch, or a place, that was left */
             dlpi_taken(p, *b, slot->flags);
