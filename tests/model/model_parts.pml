@@ -1,4 +1,4 @@
-/* The part queue (dlpipe.h, >>impl-parts, >>impl-load): who may write to a part cell and when,
+/* The part queue (dlpipe.h, >>impl-parts): who may write to a part cell and when,
    where any worker may die before any of its steps, and the caller may leave an epoch, seek, stop.
 
    A feeder (a thread, or the caller himself) looks ahead, gives cells to parts, feeds a batch when
