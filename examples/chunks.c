@@ -7,8 +7,8 @@
           [-s checkpoint] [-k steps] [-n images] [directory]
    cc -O2 chunks.c -lpthread -lm
 
-   directory: CIFAR-10, binary version (data_batch_1.bin to data_batch_5.bin, test_batch.bin); without
-   one, n images of that format (6000) are made up and written to a temporary directory. A chunk is
+   directory: CIFAR-10, binary version (data_batch_1.bin to data_batch_5.bin, test_batch.bin);
+   without one, n images of that format (6000) are made up, in a temporary directory. A chunk is
    many images read at once, whichever files they are in; batches are views into it. Loading a
    chunk, copying one and training on a third go on side by side; with -w 0 they follow each other,
    and the weights come out the same. preload: 0 none, 1 CPU, 2 device, 3 what fits. */
@@ -108,7 +108,7 @@ static bool images_read(const images *im, uint8_t *to, uint64_t first, uint64_t 
     return n == 0;
 }
 
-/* The loader: the whole chunk in one read; its images as 3 x 8 x 8 floats, in the order asked for. */
+/* The loader: the chunk in one read; its images as 3 x 8 x 8 floats, in the order asked for. */
 static int load(void *user, dlp_chunk *c) {
     const images *im = user;
     uint8_t *bytes = malloc(c->chunk_rows * RECORD), *label = c->data[1];

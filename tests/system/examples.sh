@@ -3,12 +3,12 @@
 # program, mixture pads less and less, stages, interrupted anywhere, prints in two lives what it
 # prints in one, stream likewise, of a pipe, share hands out each batch to each, or to one, and
 # chunks learns, and the same in several lives, parts whatever reads its shards,
-# tokens in one life or two, and folder tells its classes apart.
+# tokens in one life or two, folder tells its classes apart, and epochs has no gap between them.
 dir=build/examples_test
 . tests/rig/shell_rig
 fresh_dir
 
-for e in loader queues stages share stream mixture parts concurrent tokens folder; do
+for e in loader queues stages share stream mixture parts concurrent tokens folder epochs; do
     ${CC:-cc} -std=c11 -O0 -o $dir/$e examples/$e.c -lpthread -lm || exit 1
 done
 
@@ -215,5 +215,19 @@ timeout 60 $dir/folder $dir/pictures >$dir/said || fail "folder: exit code $?: $
 grep -q '^1 could not be decoded' $dir/said || fail "folder, damaged: $(cat $dir/said)"
 timeout 60 $dir/folder $dir/none >$dir/said 2>&1 && fail 'folder: listed nothing'
 grep -q 'No such file' $dir/said || fail "folder, of nothing: $(cat $dir/said)"
+
+# epochs: one pipe has the same workers for all epochs, and loses less at borders than a pipe each.
+timeout 60 $dir/epochs -e 4 -w 3 -i 60 -o $dir >$dir/said || fail "epochs: exit code $?"
+awk '/^one pipe/ { kept = 1 } /^a pipe/ { kept = 0 }
+     /^  epoch/ { if (NF != 6) wrong = 1
+                  for (i = 4; i <= NF; i++) if (!pid[$i]++) seen[kept]++ }
+     /^epoch/ { n++; if ($5 < 60) wrong = 1 }
+     /^all borders/ { if ($3 * 3 > $5) wrong = 1 }
+     END { exit !(!wrong && n == 3 && seen[1] == 3 && seen[0] == 12) }' $dir/said ||
+    fail "epochs says: $(cat $dir/said)"
+grep -q '^same batches: yes$' $dir/said || fail "epochs: $(cat $dir/said)"
+for words in 'one pipe for all epochs: ' 'a pipe for each epoch: ' '>fetch-2<'; do
+    grep -q "$words" $dir/epochs.svg || fail "epochs: its picture has no '$words'"
+done
 
 [ $wrong -eq 0 ]
