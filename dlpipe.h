@@ -1437,9 +1437,26 @@ typedef struct dlp_sampler_desc {
     uint64_t (*replacement)(void *user, uint64_t epoch, uint64_t position, uint64_t random);
 } dlp_sampler_desc;
 
+/* Epochs follow each other without a gap: items of the next are fetched before this one's end. Not
+   so with set_epoch, for data that changes between epochs (a curriculum, other augmentation, new
+   negatives): as the line `sampler.set_epoch(epoch)` of a PyTorch loop, it is called before the
+   first item of an epoch is fetched, once next has returned all batches of the one before. While it
+   runs no callback of the pipe does; whatever it has changed is seen by all that run after it. What
+   that costs at each border, dlp_stats and dlp_pipe_explain tell.
+   It is called by the caller's next: in the first one, in that behind an epoch's last batch (and
+   behind DLP_EPOCH_END), behind next_epoch, and again behind each seek. With timeout 0 it begins
+   the epoch without waiting for its first batch. The order stays that of (seed, epoch, position).
+   Worker processes have their own memory since start: of what set_epoch changes they see files, and
+   memory that was shared before start (mmap with MAP_SHARED); item->epoch tells them the epoch. A
+   cache keeps items, and a preload chunks, as they were fetched first; a part that is still in its
+   cell from an epoch before is not loaded again. Not with consumers in other processes. */
 typedef struct dlp_repeat_desc {
     int64_t epochs;    /* 0: one; DLP_FOREVER */
     int32_t epoch_end; /* 1: next returns DLP_EPOCH_END once behind each epoch */
+    int (*set_epoch)(void *user, uint64_t epoch); /* NULL: epochs overlap. Returns 0, or failure:
+                          DLP_ERR_CALLBACK. May call dlp_pipe_stop, _state, _stats; not next,
+                          release, next_epoch, seek, close */
+    void *set_epoch_user;                         /* borrowed until close */
 } dlp_repeat_desc;
 
 /* Rank and world size as the launcher of a parallel job says them in the environment, for the two
@@ -2205,24 +2222,25 @@ typedef struct dlp_chunks_desc {
     uint32_t n_fields;
     /* 0: zeroed before load; 1: load writes every byte of its rows */
     uint32_t writes_all_bytes;
-    uint64_t chunk_rows;       /* rows of a chunk, on all ranks together; required, 1..2^46 */
-    uint32_t batch_size;       /* rows of the global batch; required, 1..2^20 */
-    int32_t last;              /* DLP_LAST_PARTIAL or _DROP, for what is left of each chunk */
-    int32_t shuffle_chunks;    /* 1: the chunks' order is a permutation of each epoch */
-    int32_t shuffle_rows;      /* 1: so is that of the rows in a chunk; not with a preload */
-    dlp_chunk_fn load;         /* required */
-    void *user;                /* borrowed until close */
-    dlp_workers_desc workers;  /* loaders; num_workers 0: inline. Errors are a chunk's; with a
+    uint64_t chunk_rows;      /* rows of a chunk, on all ranks together; required, 1..2^46 */
+    uint32_t batch_size;      /* rows of the global batch; required, 1..2^20 */
+    int32_t last;             /* DLP_LAST_PARTIAL or _DROP, for what is left of each chunk */
+    int32_t shuffle_chunks;   /* 1: the chunks' order is a permutation of each epoch */
+    int32_t shuffle_rows;     /* 1: so is that of the rows in a chunk; not with a preload */
+    dlp_chunk_fn load;        /* required */
+    void *user;               /* borrowed until close */
+    dlp_workers_desc workers; /* loaders; num_workers 0: inline. Errors are a chunk's; with a
                                     preload on_error is DLP_ON_ERROR_RAISE. Start by exec needs a
                                     fetch with a name: wire dlp_pipe_add_split yourself */
-    int32_t cpu_buffers;       /* 0: 2, without a device max_held + 1, which is the least then;
+    int32_t cpu_buffers;      /* 0: 2, without a device max_held + 1, which is the least then;
                                     with a preload this and max_held are at most 64 together */
-    int32_t device_buffers;    /* 0: max_held + 1; max_held + 1..64 */
-    const dlp_device *device;  /* not NULL: a transfer stage on this device */
-    int32_t transfer_inline;   /* 0: a thread of its own copies; 1: the caller does */
-    int32_t preload;           /* DLP_PRELOAD_* */
-    int64_t epochs;            /* 0: one; DLP_FOREVER */
-    int32_t epoch_end;         /* 1: next returns DLP_EPOCH_END between epochs */
+    int32_t device_buffers;   /* 0: max_held + 1; max_held + 1..64 */
+    const dlp_device *device; /* not NULL: a transfer stage on this device */
+    int32_t transfer_inline;  /* 0: a thread of its own copies; 1: the caller does */
+    int32_t preload;          /* DLP_PRELOAD_* */
+    int64_t epochs;           /* 0: one; DLP_FOREVER */
+    int32_t epoch_end;        /* 1: next returns DLP_EPOCH_END between epochs */
+    int (*set_epoch)(void *user, uint64_t epoch); /* as dlp_repeat_desc has it, with `user` */
     int32_t pass;              /* DLP_PASS_*; EVALUATE, PREDICT: one epoch, shuffle_*, last and
                                     epochs are not read */
     uint64_t seed;             /* any value */
@@ -2502,6 +2520,10 @@ typedef struct dlp_stats {
                                    none was */
     uint32_t n_links;
     dlp_link links[DLP_MAX_LINKS];
+    uint64_t epoch_borders; /* epochs that set_epoch began, but for the first one of the run */
+    uint64_t epoch_wait_ns; /* that the caller waited there, from the call of set_epoch to the
+                                  epoch's first batch */
+    uint64_t set_epoch_ns;  /* in set_epoch, the first call too */
 } dlp_stats;
 
 /* Read the counters of the pipe and its stages.
@@ -6144,7 +6166,8 @@ typedef struct dlpi_ctl {
     uint64_t delivered; /* V1 batches delivered; caller */
     uint64_t held;
     uint64_t items, bytes, wait_ns, step_ns, first_ns, epoch, started_ns;
-    uint64_t pad1[6];
+    uint64_t borders, border_ns, set_epoch_ns; /* of epochs that set_epoch begins */
+    uint64_t pad1[3];
     uint64_t want; /* B1 batch + 1 that the caller sleeps for, UINT64_MAX any, 0 awake */
     uint32_t caller_word;
     uint32_t scheduler_sleeps; /* B1 */
@@ -6571,7 +6594,8 @@ typedef struct dlpi_scheduler { /* used by whoever runs the sampler: the caller 
     /* resume of an unordered pipe: bitmap of batches consumed behind the prefix */
     uint64_t skip_base;
     uint8_t skip_bits[DLPI_WINDOW_MAX / 8];
-    uint32_t life; /* seeks that it has followed, modulo 2^16 */
+    uint32_t life;        /* seeks that it has followed, modulo 2^16 */
+    uint64_t epoch_asked; /* I2 mark of the epoch that it waits to begin */
 } dlpi_scheduler;
 
 typedef struct dlpi_tuned {            /* a stage as the tuner saw it last */
@@ -6658,6 +6682,7 @@ struct dlp_pipe {
     const dlpi_source_ops *source;      /* what the rows of batches are, and */
     dlpi_stage *source_stage;           /* whose table that is */
     dlpi_stage *rows_end;               /* after it nobody asks for a batch's rows again */
+    const dlp_repeat_desc *barrier;     /* epochs begin by its set_epoch; NULL: they overlap */
     bool source_waited;                 /* this wait of the caller's was for the source */
     dlpi_stage *work[DLP_MAX_STAGES];   /* stages with workers: */
     int n_item_work;                    /* first those of rows, in order; behind them, up to */
@@ -6719,9 +6744,13 @@ struct dlp_pipe {
     uint64_t base;
     uint64_t n_held;
     uint64_t last_return_ns;
-    uint64_t looked_ns;     /* for the processes */
-    uint32_t life;          /* seeks, modulo 2^16 */
-    uint32_t seeks;         /* since the last batch was delivered */
+    uint64_t looked_ns;        /* for the processes */
+    uint64_t epoch_begun;      /* I2 mark of the epoch that set_epoch was called for last */
+    uint64_t set_ns, began_ns; /* that call: when, and when it had returned; 0: told already */
+    uint64_t
+        border_ns;  /* when the caller began to wait for it; 0: the epoch's first batch is there */
+    uint32_t life;  /* seeks, modulo 2^16 */
+    uint32_t seeks; /* since the last batch was delivered */
     uint64_t epoch_now;     /* of the batch delivered last */
     int epoch_open;         /* some batch of epoch_now delivered, and not its last */
     uint64_t last_sequence; /* unordered: the last batch of the epoch, UINT64_MAX: not seen */
@@ -8199,6 +8228,62 @@ static void dlpi_schedule_empty(dlp_pipe *p, uint64_t first) {
    Run by the caller, or by a thread of its own. A batch is fed while fewer than prefetch_factor
    are between here and next, a slot is free, and (unordered) the window reaches that far. */
 
+/* ---- epochs that begin by set_epoch ----
+   The scheduler stops before such an epoch and asks for it, behind the tail; the caller calls
+   set_epoch in next, when it has taken all that is before the tail, and says so. So all callbacks
+   of the epochs before have returned, and none of the new one's has begun. Marks tell lives apart:
+   behind a seek an epoch is asked for again.
+
+   I2   p.schedule.epoch_asked   scheduler, after T1; the caller reads it before T1
+        p.epoch_begun            caller, after set_epoch; the scheduler reads it first */
+
+/* Is nothing of this epoch to be fetched yet? */
+static inline bool dlpi_epoch_held(const dlp_pipe *p, uint64_t epoch) {
+    return p->barrier != NULL && /* I2 <- I2 */
+           dlpi_mark(p->schedule.life, epoch) != dlpi_credit_seen(&p->epoch_begun);
+}
+
+/* Scheduler: ask for the epoch, if it stands before one. */
+static void dlpi_epoch_ask(dlp_pipe *p) {
+    dlpi_scheduler *f = &p->schedule;
+    uint64_t mark = dlpi_mark(f->life, f->epoch);
+    if (f->ended || mark == f->epoch_asked || dlpi_epochs_over(p, f->epoch)) return;
+    if (!dlpi_epoch_held(p, f->epoch)) return;
+    dlpi_credit_publish(&f->epoch_asked, mark); /* I2 -> I2, B1 */
+    dlpi_wake_caller(p->ctl, UINT64_MAX);
+}
+
+/* Caller: does the scheduler wait for set_epoch, and is all before it delivered, or dropped? */
+static bool dlpi_epoch_due(const dlp_pipe *p) {
+    uint64_t asked;
+    if (DLPI_LIKELY(p->barrier == NULL)) return false;
+    asked = dlpi_credit_seen(&p->schedule.epoch_asked); /* I2 <- I2: before tail */
+    return asked != p->epoch_begun && asked != UINT64_MAX && dlpi_mark_life(asked) == p->life &&
+           p->base == dlpi_credit_seen(&p->ctl->tail); /* T1 <- T1 */
+}
+
+/* Caller: begin the epoch that is asked for. */
+static int dlpi_epoch_begin(dlp_pipe *p) {
+    uint64_t asked = dlpi_credit_seen(&p->schedule.epoch_asked); /* I2 <- I2 */
+    uint64_t epoch = asked & DLPI_EPOCH_MASK;
+    int rc;
+    p->set_ns = dlpi_now_ns();
+    rc = p->barrier->set_epoch(p->barrier->set_epoch_user, epoch);
+    p->began_ns = dlpi_now_ns();
+    dlpi_bump(&p->ctl->set_epoch_ns, p->began_ns - p->set_ns);
+    if (p->border_ns == 0 && DLPI_LOAD_RLX(&p->ctl->first_ns) != 0) p->border_ns = p->set_ns;
+    if (rc != 0) {
+        dlp_error e;
+        dlpi_error_set(&e, DLP_ERR_CALLBACK, "set_epoch", "set_epoch returned %d", rc);
+        dlpi_copy_text(e.stage, sizeof e.stage, p->repeat->name);
+        e.epoch = epoch;
+        return dlpi_pipe_fail(p, &e);
+    }
+    dlpi_credit_publish(&p->epoch_begun, asked); /* I2 -> I2, B1 */
+    dlpi_wake_scheduler(p->ctl); /* if it is a thread */
+    return DLP_OK;
+}
+
 /* Begin with an epoch. */
 static void dlpi_schedule_epoch(dlpi_scheduler *f, uint64_t epoch) {
     f->epoch = epoch;
@@ -8383,6 +8468,7 @@ static int dlpi_schedule_one(dlp_pipe *p) {
     if (dlpi_mark_life(cancel) == f->life && f->epoch < (cancel & DLPI_EPOCH_MASK))
         dlpi_schedule_epoch(f, cancel & DLPI_EPOCH_MASK);
     if (dlpi_epochs_over(p, f->epoch)) return dlpi_schedule_end(p, 0), 0;
+    if (dlpi_epoch_held(p, f->epoch)) return 0;
     if ((rc = dlpi_schedule_settle(p, &rows)) != DLP_OK) return dlpi_schedule_end(p, rc), rc;
     if (rows != 0) {
         if (p->source->ready && !p->source->ready(p, rows)) return 0;
@@ -8467,6 +8553,7 @@ static uint64_t dlpi_schedule(dlp_pipe *p, uint64_t burst) {
         if (p->world > 1) dlpi_schedule_empty(p, before);
         if (p->source->ahead) p->source->ahead(p);
     }
+    if (p->barrier) dlpi_epoch_ask(p);
     if (f->ended) {
         /* T1 -> T1: after the tail */
         dlpi_credit_close(&p->ctl->end_of_input, dlpi_scheduled_word(f->life));
@@ -12315,6 +12402,7 @@ static int dlpi_repeat_check(dlp_pipe *p, dlpi_stage *st) {
     };
     if (st->repeat.epochs == DLP_NONE)
         return dlpi_bad(p, st->name, "epochs", bounds[0].words, DLP_NONE);
+    p->barrier = st->repeat.set_epoch ? &st->repeat : NULL;
     return dlpi_check_bounds(p, st->name, &st->repeat, DLPI_ROWS(bounds));
 }
 
@@ -12980,7 +13068,8 @@ static dlpi_part_place dlpi_parts_now(dlp_pipe *p) {
 static uint32_t dlpi_parts_ask(dlp_pipe *p, const dlpi_part_place *at) {
     dlpi_parts *q = dlpi_parts_of(p);
     uint32_t fresh = 0;
-    while (q->epoch <= at->epoch + 1 && !dlpi_epochs_over(p, q->epoch)) {
+    while (q->epoch <= at->epoch + 1 && !dlpi_epochs_over(p, q->epoch) &&
+           !dlpi_epoch_held(p, q->epoch)) {
         int64_t steady = dlpi_parts_look(p, at, &fresh);
         q->stuck = steady < 0;
         if (q->stuck) break;
@@ -13734,7 +13823,8 @@ static void dlpi_caller_sleep(dlp_pipe *p, uint64_t ns) {
         }
     dlpi_sleeper_want(&ctl->want, want); /* B1 -> B1 */
     if (dlpi_take(p, &b, &s) == DLP_EMPTY && !dlpi_inline_steps(p) && !dlpi_source_scheduled(p) &&
-        !dlpi_stopped(p) && !dlpi_error_due(ctl, false)) /* E1 <- E1, behind B1 */
+        !dlpi_epoch_due(p) && !dlpi_stopped(p) &&
+        !dlpi_error_due(ctl, false)) /* E1 <- E1, behind B1 */
         dlpi_futex_wait(&ctl->caller_word, word, UINT32_MAX, ns, (int)ctl->shared);
     dlpi_sleeper_want(&ctl->want, UINT64_C(0)); /* B1 */
 }
@@ -13782,6 +13872,10 @@ static int dlpi_next_wait(dlp_pipe *p, uint64_t until, uint64_t *b, uint32_t *s)
         if (dlpi_stopped(p)) return DLP_STOPPED;
         if ((rc = dlpi_next_error(p, false)) != DLP_OK) return rc;
         dlpi_schedule_inline(p, 1);
+        if (dlpi_epoch_due(p)) {
+            if ((rc = dlpi_epoch_begin(p)) != DLP_OK) return rc;
+            continue;
+        }
         if (dlpi_inline_steps(p)) {
             if (until != 0 && until != UINT64_MAX && dlpi_now_ns() >= until &&
                 dlpi_take(p, b, s) == DLP_EMPTY) /* it may be ready since */
@@ -13813,10 +13907,32 @@ static void dlpi_trainer_step(dlp_pipe *p, uint64_t now) {
     p->call_clock_every = each >= 2000 ? 1 : each >= 500 ? 4 : 32;
 }
 
+/* The wait since from was for an epoch that had to begin. Returns when that was done. */
+static uint64_t dlpi_trainer_began(dlp_pipe *p, uint64_t from) {
+    dlpi_worker *w = p->trainer;
+    uint64_t set = p->set_ns, began = p->began_ns;
+    p->began_ns = 0;
+    if (set < from) return from; /* told as a step */
+    dlpi_bump(&p->ctl->wait_ns, began - from);
+    if (set > from) dlpi_trace_add(w, DLP_TRACE_WAIT, from, set, p->base, p->epoch_now, 0);
+    if (began > set)
+        dlpi_trace_add(w, DLP_TRACE_EPOCH, set, began, p->base, p->epoch_begun & DLPI_EPOCH_MASK,
+                       0);
+    return began;
+}
+
+/* The first batch is there of an epoch that had to begin. */
+static void dlpi_border_over(dlp_pipe *p, uint64_t now) {
+    dlpi_bump(&p->ctl->borders, 1);
+    dlpi_bump(&p->ctl->border_ns, now - p->border_ns);
+    p->border_ns = 0;
+}
+
 static void dlpi_trainer_waited(dlp_pipe *p, uint64_t from, uint64_t to) {
     bool for_source = p->source_waited;
     p->last_return_ns = to;
     p->source_waited = false;
+    if (p->began_ns != 0) from = dlpi_trainer_began(p, from);
     if (to <= from) return;
     dlpi_bump(&p->ctl->wait_ns, to - from);
     if (for_source) dlpi_bump(&p->ctl->source_wait_ns, to - from);
@@ -13838,7 +13954,8 @@ static int dlpi_next_take(dlp_pipe *p, int timeout_ms, uint64_t *b, uint32_t *s)
         dlpi_tune(p, p->last_return_ns);
         return rc;
     }
-    if (dlpi_at_work(p) == 0 && timeout_ms < 0 && p->calls_untimed + 1 < p->call_clock_every) {
+    if (dlpi_at_work(p) == 0 && timeout_ms < 0 && p->calls_untimed + 1 < p->call_clock_every &&
+        p->barrier == NULL) {
         p->calls_untimed++;
         p->clock_off = 1;
         if (rc == DLP_EMPTY) rc = dlpi_next_wait(p, until, b, s);
@@ -13854,6 +13971,7 @@ static int dlpi_next_take(dlp_pipe *p, int timeout_ms, uint64_t *b, uint32_t *s)
     if (rc == DLP_END && dlpi_next_error(p, true) != DLP_OK) rc = p->err.code;
     dlpi_inline_rest(p);
     dlpi_trainer_waited(p, from, dlpi_now_ns());
+    if (p->border_ns != 0 && rc == DLP_OK) dlpi_border_over(p, p->last_return_ns);
     dlpi_tune(p, p->last_return_ns);
     if (dlpi_at_work(p) == 0) p->inline_ns = p->last_return_ns - from;
     return rc;
@@ -15841,6 +15959,7 @@ static int dlpi_live_init(dlp_pipe *p) {
     if (DLPI_LOAD_SEQ(&p->stop_asked) != 0) DLPI_STORE_SEQ(&p->ctl->stop, 1u); /* S2 <- S2, S1 */
     p->ctl->started_ns = dlpi_now_ns();
     p->last_sequence = UINT64_MAX;
+    p->epoch_begun = p->schedule.epoch_asked = UINT64_MAX;
     p->call_clock_every = 1;
     dlpi_order_build(&p->sampler->sampler, p->fetch->dataset.n_items,
                      dlpi_area_at(p, DLPI_REC_TABLE, 0));
@@ -16179,6 +16298,9 @@ static void dlpi_stats(const dlpi_seen *s, dlp_stats *out) {
     if (dlpi_first_look(&ctl->first_ready) != 0) out->first_skip = ctl->first_skip; /* K3 <- K3 */
     out->step_ns = DLPI_LOAD_RLX(&ctl->step_ns);
     out->first_batch_ns = DLPI_LOAD_RLX(&ctl->first_ns);
+    out->epoch_borders = DLPI_LOAD_RLX(&ctl->borders);
+    out->epoch_wait_ns = DLPI_LOAD_RLX(&ctl->border_ns);
+    out->set_epoch_ns = DLPI_LOAD_RLX(&ctl->set_epoch_ns);
     out->epoch = DLPI_LOAD_RLX(&ctl->epoch);
     for (uint32_t i = 0; i < DLPI_HIST; i++) n += hist[i] = DLPI_LOAD_RLX(&caller->hist[i]);
     out->step_p50_ns = dlpi_percentile(hist, n, 50);
@@ -20940,7 +21062,7 @@ DLPDEF int dlp_sampler_resolved(const dlp_pipe *p, dlp_sampler_desc *out) {
 DLPDEF int dlp_repeat_resolved(const dlp_pipe *p, dlp_repeat_desc *out) {
     int rc = dlpi_is_resolved(p, out);
     if (rc != DLP_OK) return rc;
-    *out = p->repeat ? p->repeat->repeat : (dlp_repeat_desc){0, 0};
+    *out = p->repeat ? p->repeat->repeat : (dlp_repeat_desc){0, 0, NULL, NULL};
     if (out->epochs == 0) out->epochs = 1;
     return DLP_OK;
 }
@@ -21192,7 +21314,7 @@ static void dlpi_chunks_pass(const dlp_chunks_desc *d, dlp_sampler_desc *sampler
     memset(sampler, 0, sizeof *sampler);
     sampler->seed = d->seed;
     if (train && d->shuffle_chunks) sampler->order = DLP_ORDER_SHUFFLED;
-    *repeat = (dlp_repeat_desc){train ? d->epochs : 1, d->epoch_end};
+    *repeat = (dlp_repeat_desc){train ? d->epochs : 1, d->epoch_end, d->set_epoch, d->user};
 }
 
 /* A chunk's fields: one more dimension before a row's. */
@@ -22753,6 +22875,17 @@ static void dlpi_explain_chunks(dlpi_text *t, const dlp_chunk_stats *c) {
                   c->preload ? " Chunks are loaded once and stay." : "");
 }
 
+/* What it costs that epochs don't overlap. */
+static void dlpi_explain_borders(dlpi_text *t, const dlp_stats *s) {
+    double n = (double)s->epoch_borders;
+    if (s->epoch_borders == 0) return;
+    dlpi_text_add(t,
+                  "Epoch borders: %s each, from the call of set_epoch to the next epoch's first "
+                  "batch, %s %% of the run; nothing is fetched for an epoch before.\n",
+                  dlpi_num_ns((uint64_t)((double)s->epoch_wait_ns / n)).s,
+                  dlpi_num_percent((double)s->epoch_wait_ns / (double)s->elapsed_ns).s);
+}
+
 static void dlpi_explain_memory(dlpi_text *t, const dlp_stats *s) {
     if (s->plan_bytes > 0) {
         dlpi_text_add(
@@ -22801,6 +22934,7 @@ DLPDEF int dlp_stats_explain(const dlp_stats *s, char *buf, size_t size) {
     dlpi_explain_tune(&t, s, l.n);
     dlpi_explain_cache(&t, s);
     dlpi_explain_chunks(&t, &s->chunks);
+    dlpi_explain_borders(&t, s);
     dlpi_explain_memory(&t, s);
     return t.len < INT_MAX ? (int)t.len : INT_MAX;
 }

@@ -183,6 +183,7 @@ static int dlpi_live_init(dlp_pipe *p) {
     if (DLPI_LOAD_SEQ(&p->stop_asked) != 0) DLPI_STORE_SEQ(&p->ctl->stop, 1u); /* S2 <- S2, S1 */
     p->ctl->started_ns = dlpi_now_ns();
     p->last_sequence = UINT64_MAX;
+    p->epoch_begun = p->schedule.epoch_asked = UINT64_MAX;
     p->call_clock_every = 1;
     dlpi_order_build(&p->sampler->sampler, p->fetch->dataset.n_items,
                      dlpi_area_at(p, DLPI_REC_TABLE, 0));

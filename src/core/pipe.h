@@ -170,7 +170,8 @@ typedef struct dlpi_scheduler { /* used by whoever runs the sampler: the caller 
     /* resume of an unordered pipe: bitmap of batches consumed behind the prefix */
     uint64_t skip_base;
     uint8_t skip_bits[DLPI_WINDOW_MAX / 8];
-    uint32_t life; /* seeks that it has followed, modulo 2^16 */
+    uint32_t life;        /* seeks that it has followed, modulo 2^16 */
+    uint64_t epoch_asked; /* I2 mark of the epoch that it waits to begin */
 } dlpi_scheduler;
 
 typedef struct dlpi_tuned {            /* a stage as the tuner saw it last */
@@ -257,6 +258,7 @@ struct dlp_pipe {
     const dlpi_source_ops *source;      /* what the rows of batches are, and */
     dlpi_stage *source_stage;           /* whose table that is */
     dlpi_stage *rows_end;               /* after it nobody asks for a batch's rows again */
+    const dlp_repeat_desc *barrier;     /* epochs begin by its set_epoch; NULL: they overlap */
     bool source_waited;                 /* this wait of the caller's was for the source */
     dlpi_stage *work[DLP_MAX_STAGES];   /* stages with workers: */
     int n_item_work;                    /* first those of rows, in order; behind them, up to */
@@ -318,9 +320,13 @@ struct dlp_pipe {
     uint64_t base;
     uint64_t n_held;
     uint64_t last_return_ns;
-    uint64_t looked_ns;     /* for the processes */
-    uint32_t life;          /* seeks, modulo 2^16 */
-    uint32_t seeks;         /* since the last batch was delivered */
+    uint64_t looked_ns;        /* for the processes */
+    uint64_t epoch_begun;      /* I2 mark of the epoch that set_epoch was called for last */
+    uint64_t set_ns, began_ns; /* that call: when, and when it had returned; 0: told already */
+    uint64_t
+        border_ns;  /* when the caller began to wait for it; 0: the epoch's first batch is there */
+    uint32_t life;  /* seeks, modulo 2^16 */
+    uint32_t seeks; /* since the last batch was delivered */
     uint64_t epoch_now;     /* of the batch delivered last */
     int epoch_open;         /* some batch of epoch_now delivered, and not its last */
     uint64_t last_sequence; /* unordered: the last batch of the epoch, UINT64_MAX: not seen */
