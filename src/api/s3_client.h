@@ -16,7 +16,7 @@
                             AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE, or _TOKEN
      machine                IMDSv2, unless AWS_EC2_METADATA_DISABLED is true
 
-   A program with more rights than who started it (setuid) asks nothing of its environment, HOME
+   A program with more rights than the user who started it (setuid) asks nothing of its environment, HOME
    included. A profile that the program names comes before the environment; AWS_DEFAULT_PROFILE
    serves where AWS_PROFILE is not set, and both are refused where they differ. Profiles are of
    the files AWS_SHARED_CREDENTIALS_FILE (~/.aws/credentials) and AWS_CONFIG_FILE (~/.aws/config),

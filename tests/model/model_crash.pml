@@ -23,7 +23,7 @@
      rows are
      DEATHS, FAILS   so many at most; MORTAL: who may die, a bit for each. A row that fails behind
                      the first stage, or a batch in an in-place map, goes back as after a death
-     BELLS           workers and caller sleep by bells (mask, word, futex) that have no time-out;
+     BELLS           workers and caller sleep by waiters (mask, word, futex) that have no time-out;
                      else each publication is news to everybody
    tests/model/model_crash.sh has the sizes, and the mutants: each is one of the switches below.
    Not modelled: row records, padding, batches without rows (nobody closes them).
@@ -154,7 +154,7 @@ typedef one {
     bit news;             /* something was published since it began to look */
     bit rewound;          /* the stage's rewind differs from rewind_seen */
     bit rewound_now;      /* and from what it read when it began to look */
-    bit stale, asleep;    /* the bell's word changed since it read it; in the futex */
+    bit stale, asleep;    /* the wake word's word changed since it read it; in the futex */
     byte ringing;
 };
 one w[W];
@@ -204,7 +204,7 @@ inline bump_of(g_, k_, bits_) {
     :: else
     fi
 }
-inline bump_wake(k_, bits_) { /* change the bell's word, wake these sleepers */
+inline bump_wake(k_, bits_) { /* change the wake word's word, wake these sleepers */
     bump_of(0, k_, bits_);
     bump_of(1, k_, bits_);
 #if W > 2

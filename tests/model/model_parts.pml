@@ -97,7 +97,7 @@ byte loads;         /* source_moves */
 byte life, cancel;  /* of the marks that are wanted: seeks, and the first batch */
 byte tail, delivered;
 bit stop;
-byte mask;          /* of the part workers' bell */
+byte mask;          /* of the part workers' wake word */
 bit want, caller_asleep, caller_stale = 1;
 bit rings, feeder_asleep, feeder_stale = 1; /* rings: feeder_sleeps */
 
@@ -131,7 +131,7 @@ mtype = { LOOK, SCAN, CLAIM, WORD, BIT, WAIT, UP, FOUND, RING_TAKE, RING_WAKE, L
 typedef one {
     mtype pc;
     bit sleepy, asleep;
-    bit stale; /* the bell's word changed since it was read; 1 where nobody reads it */
+    bit stale; /* the wake word's word changed since it was read; 1 where nobody reads it */
     byte i, c, b, x, what; /* what: bits to wake, or what the cell is to be */
 }
 one w[WORKERS];
@@ -139,13 +139,13 @@ one w[WORKERS];
 #define me w[g]
 #define GONE (w[g].pc == OVER || (w[g].pc == DEAD && stop))
 
-/* ---- bells ---- */
+/* ---- waiters ---- */
 
 inline bump_of(g_, bits_) {
     w[g_].stale = 1;
     if :: ((bits_) >> (g_)) & 1 -> w[g_].asleep = 0 :: else fi
 }
-inline bump_wake(bits_) { /* change the bell's word, wake these part workers */
+inline bump_wake(bits_) { /* change the wake word's word, wake these part workers */
     bump_of(0, bits_);
 #if PW > 1
     bump_of(1, bits_);

@@ -1,64 +1,64 @@
 #pragma once
 #include "api/pipe.h"
 /* ---------------------------------------------------------------------------------------------
-   >>shm-consumer   SEVERAL CONSUMERS OF ONE PIPE
+   >>shm-subscriber   SEVERAL SUBSCRIBERS OF ONE PIPE
    Programs that train on the same batches share one pipe, its workers and its memory. The pipe has
-   a name and dlp_shm_desc.share; its sampler runs in a thread. A consumer gets batches from when it
+   a name and dlp_shm_desc.share; its sampler runs in a thread. A subscriber gets batches from when it
    comes: those that are not fed yet. Batches lie where the workers wrote them; nothing is copied.
 
-     DLP_SHARE_EACH  every consumer, and the pipe's own caller unless serve_only, gets every batch
+     DLP_SHARE_EACH  every subscriber, and the pipe's own caller unless serve_only, gets every batch
                      in order. A slot is free when all have released it: the slowest, also one that
                      is stopped or never asks, sets the pace. With serve_only, what is fed and not
-                     taken when the last consumer leaves is lost; the next begins behind it.
-     DLP_SHARE_ONE   each batch goes to one consumer, the next one to whoever asks. What a consumer
+                     taken when the last subscriber leaves is lost; the next begins behind it.
+     DLP_SHARE_ONE   each batch goes to one subscriber, the next one to whoever asks. What a subscriber
                      held when it died, or closed, goes to another. dlp_pipe_desc.max_held is the
-                     sum of what all hold: consumers that each hold a batch and ask for one more
+                     sum of what all hold: subscribers that each hold a batch and ask for one more
                      wait for ever where slots (prefetch_factor + max_held) are no more than they.
 
    examples/share.c has both. Epochs end with DLP_BATCH_LAST in a batch's flags; DLP_EPOCH_END is
-   for the pipe's caller only, and so are states. The error of an item is told to every consumer
+   for the pipe's caller only, and so are states. The error of an item is told to every subscriber
    that gets its batch, and to the owner; what else goes wrong, to the owner, and its close tells
    the others.
 
    The owner's close: who has all gets DLP_END, others take what is ready, then get DLP_STOPPED.
-   Batches that are held stay as they are until dlp_consumer_close.
+   Batches that are held stay as they are until dlp_subscriber_close.
 
-   A consumer that dies holds nothing up: its place is a lock, which the kernel takes back. It is
+   A subscriber that dies holds nothing up: its place is a lock, which the kernel takes back. It is
    looked for every 50 ms. A process that it forked keeps the place, until that ends, execs, or
-   closes the consumer; all other calls return DLP_ERR_FORKED there. Consumers map the pipe's memory
+   closes the subscriber; all other calls return DLP_ERR_FORKED there. Subscribers map the pipe's memory
    and could write to it: they are trusted as far as the same user is. They check what they read. */
 
-typedef struct dlp_consumer dlp_consumer;
+typedef struct dlp_subscriber dlp_subscriber;
 
-typedef struct dlp_consumer_desc {
+typedef struct dlp_subscriber_desc {
     int32_t max_held; /* batches held at once; 0: 1; at most what the pipe's max_held is */
-} dlp_consumer_desc;
+} dlp_subscriber_desc;
 
-/* Become a consumer of the pipe of that name.
+/* Become a subscriber of the pipe of that name.
    out: to be closed; name: dlp_shm_desc.name; desc: NULL is {0}; err: written on failure, may be
    NULL - returns DLP_OK; DLP_ERR_ARG; DLP_ERR_STATE (the owner is gone, the pipe is not shared, or
    all places are taken); DLP_ERR_SYSTEM (with errnum ENOENT: no such name yet; ask again),
-   _UNSUPPORTED, _CORRUPT, _MEMORY as dlp_monitor_open - any thread; the consumer is then used by
+   _UNSUPPORTED, _CORRUPT, _MEMORY as dlp_monitor_open - any thread; the subscriber is then used by
    one at a time - allocates and maps; waits up to 200 ms for a pipe that starts. */
-DLPDEF int dlp_consumer_open(dlp_consumer **out, const char *name, const dlp_consumer_desc *desc,
-                             dlp_error *err);
+DLPDEF int dlp_subscriber_open(dlp_subscriber **out, const char *name,
+                               const dlp_subscriber_desc *desc, dlp_error *err);
 
 /* As dlp_pipe_next and dlp_pipe_next_timeout, with their codes (but DLP_EPOCH_END) and view of a
    batch, which others may have, too: read only. DLP_END: all is consumed; SHARE_ONE: and released
-   by all, since another may die; while this consumer holds a batch it is told before, and may ask
+   by all, since another may die; while this subscriber holds a batch it is told before, and may ask
    again when it has released. DLP_ERR_KILLED: the pipe's owner is gone. DLP_ERR_CORRUPT.
    DLP_ERR_FORKED. */
-DLPDEF int dlp_consumer_next(dlp_consumer *c, dlp_batch **out);
-DLPDEF int dlp_consumer_next_timeout(dlp_consumer *c, dlp_batch **out, int timeout_ms);
+DLPDEF int dlp_subscriber_next(dlp_subscriber *c, dlp_batch **out);
+DLPDEF int dlp_subscriber_next_timeout(dlp_subscriber *c, dlp_batch **out, int timeout_ms);
 
 /* Give a batch back, in any order. Returns DLP_OK, DLP_ERR_ARG (not held). Does not wait. */
-DLPDEF int dlp_consumer_release(dlp_consumer *c, dlp_batch *batch);
+DLPDEF int dlp_subscriber_release(dlp_subscriber *c, dlp_batch *batch);
 
 /* What went wrong first. Never NULL; until close. */
-DLPDEF const dlp_error *dlp_consumer_error(const dlp_consumer *c);
+DLPDEF const dlp_error *dlp_subscriber_error(const dlp_subscriber *c);
 
 /* Leave. Batches held are gone for this program: their memory is unmapped. c: NULL is nothing. */
-DLPDEF void dlp_consumer_close(dlp_consumer *c);
+DLPDEF void dlp_subscriber_close(dlp_subscriber *c);
 
 /* In the pipe's process, with serve_only: wait while others consume.
    timeout_ms: 0 or DLP_FOREVER without end, DLP_NOWAIT not at all - returns DLP_END: all is
