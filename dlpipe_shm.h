@@ -688,7 +688,7 @@ struct dlp_monitor {
     uint64_t *trace_head;         /* [n_workers + 1] in the region, when copied */
     uint64_t *trace_n;            /* [n_workers + 1] events that the copy has */
     dlp_trace_event *trace;       /* [n_workers + 1][seen.trace_events] */
-    dlpi_wblock *blocks;          /* [n_workers + 1] */
+    dlpi_worker_block *blocks;    /* [n_workers + 1] */
     uint64_t block_at, block_end; /* of the region, read for its words */
     uint8_t block[4096];
 };
@@ -772,7 +772,7 @@ static int dlpi_view_pipe(dlp_monitor *m, dlp_error *err) {
          dlpi_view_has(m, DLPI_REC_CTL, sizeof(dlpi_ctl), 1) &&
          dlpi_view_has(m, DLPI_REC_ORDER, 4, r->ring) && m->rec[DLPI_REC_ORDER].stride == 4 &&
          dlpi_view_has(m, DLPI_REC_TAKEN, 1, r->ring) && m->rec[DLPI_REC_TAKEN].stride == 1 &&
-         dlpi_view_has(m, DLPI_REC_WORKERS, sizeof(dlpi_wblock), lanes) &&
+         dlpi_view_has(m, DLPI_REC_WORKERS, sizeof(dlpi_worker_block), lanes) &&
          m->rec[DLPI_REC_WORKERS].stride % 8 == 0 &&
          dlpi_view_has(m, DLPI_REC_SLOTS, 8, r->n_slots) &&
          dlpi_view_has(m, DLPI_REC_TRACE, r->trace_events * sizeof(dlp_trace_event), lanes);
@@ -963,7 +963,7 @@ static bool dlpi_view_trace(dlp_monitor *m, uint32_t i) {
     const dlpi_seen *s = &m->seen;
     dlp_trace_event *to = m->trace + (size_t)i * s->trace_events;
     uint64_t head, now, ring = m->pipe.trace_events, n, from, first, drop;
-    const uint64_t each = sizeof *to, at = offsetof(dlpi_wblock, trace_head);
+    const uint64_t each = sizeof *to, at = offsetof(dlpi_worker_block, trace_head);
     if (!dlpi_view_read(m, DLPI_REC_WORKERS, i, at, &head, 8)) return false;
     if (head == m->trace_head[i]) return true;
     n = head < ring ? head : ring - 1;
@@ -984,7 +984,7 @@ static bool dlpi_view_trace(dlp_monitor *m, uint32_t i) {
 
 static bool dlpi_view_workers(dlp_monitor *m) {
     for (uint32_t i = 0; i <= m->seen.n_workers; i++) {
-        dlpi_wblock *b = &m->blocks[i];
+        dlpi_worker_block *b = &m->blocks[i];
         if (!dlpi_view_trace(m, i) || !dlpi_view_read(m, DLPI_REC_WORKERS, i, 0, b, sizeof *b))
             return false;
         b->trace_head = m->trace_n[i];
@@ -1280,13 +1280,13 @@ static int dlpi_monitor_try(const char *who, dlp_monitor **out, dlp_error *err) 
    It keeps a spare process that is forked already and waits to take a dead worker's place: on busy
    cores one that slept is run at once, one just forked waits for its turn.
    Nobody's death is concluded from a clock, and none from a number: a pid may be another's by then.
-   The end of all of them is seen by a pipe (life) of which each holds the writing end. */
+   The end of all of them is seen by a pipe (alive) of which each holds the writing end. */
 
 typedef struct dlpi_proc { /* a worker process, as the supervisor knows it */
     dlpi_worker *w;
     pid_t pid;             /* 0: none */
     uint32_t deaths;       /* in a row, of lives in which nothing was completed */
-    uint64_t items;        /* that it had completed when this life began */
+    uint64_t items;        /* that it had completed when this process began */
     dlpi_held held;        /* what it had when it died, without a callback to blame */
     uint32_t held_deaths;  /* of all who had it, in a row */
     uint64_t due_ns;       /* when it may be replaced; 0: it lives, or will not be */
@@ -1305,7 +1305,7 @@ typedef struct dlpi_shm_state { /* dlp_pipe.shm */
     pid_t owner;
     pid_t supervisor;
     int caller_fd, supervisor_fd; /* pidfds */
-    int nudge[2], life[2];        /* [0] is read, [1] written */
+    int nudge[2], alive[2];       /* [0] is read, [1] written */
     int n_procs;
     dlpi_proc *procs;      /* [n_procs] */
     struct pollfd *fds;    /* [n_procs + 3] caller, nudge, workers, spare */
@@ -1386,7 +1386,7 @@ _Noreturn static void dlpi_process_worker(dlp_pipe *p, dlpi_worker *w) {
     if (w->st->w.worker_init || w->st->in_flight > 0 || dlpi_shm_of(p)->spec) dlpi_slice(0);
     signal(SIGPIPE, SIG_DFL); /* as a new program has it */
     p->in_worker = w->started = w->process = 1;
-    DLPI_STORE_RLX(&w->wb->pid, (int32_t)getpid()); /* for people */
+    DLPI_STORE_RLX(&w->block->pid, (int32_t)getpid()); /* for people */
     dlpi_thread_dress(w);
     if (dlpi_shm_of(p)->spec && dlpi_shm_of(p)->begin(p, w) != DLP_OK) {
         dlpi_worker_end(w, DLP_ERR_CALLBACK);
@@ -1521,9 +1521,9 @@ static void dlpi_spare_ended(dlpi_shm_state *s) {
 static int dlpi_proc_start(dlp_pipe *p, int k) {
     dlpi_proc *proc = &dlpi_shm_of(p)->procs[k];
     pid_t pid;
-    DLPI_STORE_RLX(&proc->w->wb->state, DLP_WORKER_STARTING); /* for people, and for its death */
-    DLPI_STORE_RLX(&proc->w->wb->process, 1);                 /* for people */
-    proc->items = DLPI_LOAD_RLX(&proc->w->wb->items);         /* of a dead process */
+    DLPI_STORE_RLX(&proc->w->block->state, DLP_WORKER_STARTING); /* for people, and for its death */
+    DLPI_STORE_RLX(&proc->w->block->process, 1);                 /* for people */
+    proc->items = DLPI_LOAD_RLX(&proc->w->block->items);         /* of a dead process */
     proc->due_ns = 0;
     pid = dlpi_spare_take(p, k);
     if (pid == 0) pid = dlpi_proc_fork(p, k, -1);
@@ -1596,7 +1596,7 @@ static void dlpi_held_text(dlp_pipe *p, const dlpi_proc *proc, const dlpi_held *
     }
     slot = dlpi_slot_at(p, h->slot);
     if (dlpi_is_item_stage(p, proc->w->st))
-        first = h->unit << dlpi_pub_shift(DLPI_LOAD_RLX(&slot->pub)); /* it is not done */
+        first = h->unit << dlpi_header_shift(DLPI_LOAD_RLX(&slot->header)); /* it is not done */
     snprintf(text, size, " (epoch %" PRIu64 ", positions from %" PRIu64 ")", slot->epoch,
              slot->position + first);
 }
@@ -1618,7 +1618,7 @@ static bool dlpi_proc_hopeless(dlp_pipe *p, dlpi_proc *proc, int state, const dl
         n = dlpi_held_deaths(dlpi_shm_of(p), proc, h);
     else if (state == DLP_WORKER_STARTING)
         return false; /* counted by dlpi_proc_again */
-    else if (DLPI_LOAD_RLX(&proc->w->wb->items) != proc->items)
+    else if (DLPI_LOAD_RLX(&proc->w->block->items) != proc->items)
         n = proc->deaths = 0; /* dead */
     else
         n = ++proc->deaths;
@@ -1634,15 +1634,16 @@ static bool dlpi_proc_hopeless(dlp_pipe *p, dlpi_proc *proc, int state, const dl
 
 /* Was it killed for an item that it finished in the end, and had begun another one? */
 static bool dlpi_proc_next_item(const dlpi_proc *proc) {
-    const dlpi_wblock *wb = proc->w->wb;
-    return proc->late && (DLPI_LOAD_RLX(&wb->running) != proc->watched_item || /* X2 of the dead */
-                          DLPI_LOAD_RLX(&wb->since_ns) != proc->watched_since);
+    const dlpi_worker_block *block = proc->w->block;
+    return proc->late &&
+           (DLPI_LOAD_RLX(&block->running) != proc->watched_item || /* X2 of the dead */
+            DLPI_LOAD_RLX(&block->since_ns) != proc->watched_since);
 }
 
 static void dlpi_proc_ended(dlp_pipe *p, int k) {
     dlpi_shm_state *s = dlpi_shm_of(p);
     dlpi_proc *proc = &s->procs[k];
-    dlpi_wblock *wb = proc->w->wb;
+    dlpi_worker_block *block = proc->w->block;
     dlpi_held held = {0};
     dlpi_death why = {0, proc->late, &held};
     int status = 0, state;
@@ -1651,11 +1652,11 @@ static void dlpi_proc_ended(dlp_pipe *p, int k) {
     proc->pid = 0;
     dlpi_fd_close(&s->fds[k + 2].fd);
     why.signal = WIFSIGNALED(status) ? (uint32_t)WTERMSIG(status) : 0;
-    state = DLPI_LOAD_RLX(&wb->state); /* of a dead process */
+    state = DLPI_LOAD_RLX(&block->state); /* of a dead process */
     again = dlpi_proc_again(p, proc, state, why.signal);
     if (again) { /* said before others go on: what they make of it may be the caller's last batch */
-        DLPI_STORE_RLX(&wb->died_by, (int32_t)why.signal);               /* statistics */
-        DLPI_STORE_RLX(&wb->restarts, DLPI_LOAD_RLX(&wb->restarts) + 1); /* statistics */
+        DLPI_STORE_RLX(&block->died_by, (int32_t)why.signal);                  /* statistics */
+        DLPI_STORE_RLX(&block->restarts, DLPI_LOAD_RLX(&block->restarts) + 1); /* statistics */
         dlpi_bump(&p->ctl->restarts, 1);
     }
     if (!dlpi_stopped(p) && dlpi_proc_next_item(proc))
@@ -1690,9 +1691,10 @@ static void dlpi_procs_deadlines(dlp_pipe *p, uint64_t passed) {
     dlpi_shm_state *s = dlpi_shm_of(p);
     for (int k = 0; k < s->n_procs; k++) {
         dlpi_proc *proc = &s->procs[k];
-        const dlpi_wblock *wb = proc->w->wb;
+        const dlpi_worker_block *block = proc->w->block;
         uint64_t limit = (uint64_t)proc->w->st->w.deadline_ms * 1000000u;
-        uint64_t item = DLPI_LOAD_RLX(&wb->running), since = DLPI_LOAD_RLX(&wb->since_ns); /* X2 */
+        uint64_t item = DLPI_LOAD_RLX(&block->running),
+                 since = DLPI_LOAD_RLX(&block->since_ns); /* X2 */
         if (limit == 0 || proc->pid == 0 || proc->late) continue;
         if (item == 0 || item != proc->watched_item || since != proc->watched_since)
             proc->ran_ns = 0;
@@ -1700,7 +1702,7 @@ static void dlpi_procs_deadlines(dlp_pipe *p, uint64_t passed) {
             proc->ran_ns += passed;
         proc->watched_item = item;
         proc->watched_since = since;
-        if (proc->ran_ns < limit || DLPI_LOAD_RLX(&wb->state) != DLP_WORKER_BUSY) continue;
+        if (proc->ran_ns < limit || DLPI_LOAD_RLX(&block->state) != DLP_WORKER_BUSY) continue;
         proc->late = true;
         kill(proc->pid, SIGKILL);
     }
@@ -1805,7 +1807,7 @@ _Noreturn static void dlpi_supervisor(dlp_pipe *p) {
     dlpi_slice(100000);
     prctl(PR_SET_NAME, "dlpipe");
     dlpi_fd_close(&s->nudge[1]);
-    dlpi_fd_close(&s->life[0]);
+    dlpi_fd_close(&s->alive[0]);
     s->fds[0] = (struct pollfd){s->caller_fd, POLLIN, 0};
     s->fds[1] = (struct pollfd){s->nudge[0], POLLIN, 0};
     for (int k = 0; k <= s->n_procs; k++) s->fds[k + 2] = (struct pollfd){-1, POLLIN, 0};
@@ -1831,30 +1833,30 @@ _Noreturn static void dlpi_supervisor(dlp_pipe *p) {
 
    label  atomic               written by              read by (partner)
    H1     share.over           scheduler                  serve, consumers (H1)
-   H2     life, admit.life     consumer; scheduler        scheduler; consumer (H2)
+   H2     present, admit.present    consumer; scheduler        scheduler; consumer (H2)
    H3     cursor               consumer                scheduler (H3)
    H4     released[slot]       consumer                scheduler (H4)
    H5     taker[slot]          consumers (CAS), scheduler consumers, scheduler (H5)
 
    A consumer takes a place by a lock on a byte of the memory file, an open file description's lock,
-   so that the kernel gives it back when the last process that has it is gone. Then it makes life
+   so that the kernel gives it back when the last process that has it is gone. Then it makes present
    odd, and the scheduler, which alone publishes batches and reuses slots, admits it at a batch:
    from there on a slot is reused only when released[slot] says that this consumer gave it back.
    Whether a slot is free is derived from these words each time; no count of holders could be left
-   wrong. The scheduler sees a consumer leave when life changes, or its lock is free. In
+   wrong. The scheduler sees a consumer leave when present changes, or its lock is free. In
    DLP_SHARE_ONE a batch is claimed by a compare-and-swap on the slot's taker, as workers claim
    units, and handed back as units are freed again: with a number of its own. */
 
 #define DLPI_LOOK_NS UINT64_C(50000000)
 
 typedef struct dlpi_admit { /* in region: the scheduler's words */
-    uint64_t life;          /* H2 of the consumer that is admitted */
+    uint64_t present;       /* H2 of the consumer that is admitted */
     uint64_t join;          /* H2 its first batch */
     uint8_t pad[DLPI_LINE - 16];
 } dlpi_admit;
 
 typedef struct dlpi_cblock { /* in region: a consumer's words; released[n_slots] follows */
-    uint64_t life;           /* H2 odd: it is there */
+    uint64_t present;        /* H2 odd: it is there */
     uint64_t cursor;         /* H3 batches below are taken, or not for it */
     int32_t pid;             /* for people */
     uint32_t held;
@@ -1906,7 +1908,7 @@ static bool dlpi_share_locked(const dlp_pipe *p, uint32_t i) {
 /* Batch + 1 that slot k has; 0: none yet. */
 static uint64_t dlpi_share_given(const dlp_pipe *p, uint32_t k) {
     const dlpi_bslot *slot = dlpi_slot_at(p, k); /* the scheduler's own words */
-    return dlpi_gen(DLPI_LOAD_RLX(&slot->pub)) == DLPI_GEN_MASK ? 0 : slot->sequence + 1;
+    return dlpi_gen(DLPI_LOAD_RLX(&slot->header)) == DLPI_GEN_MASK ? 0 : slot->sequence + 1;
 }
 
 /* What consumer i took and did not give back goes to another. */
@@ -1930,19 +1932,20 @@ static bool dlpi_share_look(dlp_pipe *p, uint32_t i, bool locks) {
     dlpi_share *h = p->share;
     dlpi_admit *admit = dlpi_share_admit(h, i);
     uint64_t bit = UINT64_C(1) << i;
-    uint64_t life = DLPI_LOAD_SEQ(&dlpi_share_block(h, i)->life); /* H2 <- H2 */
+    uint64_t present = DLPI_LOAD_SEQ(&dlpi_share_block(h, i)->present); /* H2 <- H2 */
     bool moved = false;
-    if ((s->bound & bit) != 0 &&
-        (life != DLPI_LOAD_RLX(&admit->life) || (locks && !dlpi_share_locked(p, i)))) { /* H2 */
+    if ((s->bound & bit) != 0 && (present != DLPI_LOAD_RLX(&admit->present) ||
+                                  (locks && !dlpi_share_locked(p, i)))) { /* H2 */
         s->bound &= ~bit;
         s->left_at = DLPI_LOAD_SEQ(&dlpi_share_block(h, i)->cursor); /* H3 <- H3 */
         if (h->mode == DLP_SHARE_ONE) dlpi_share_hand_back(p, i);
         DLPI_AND_SEQ(&h->sleepers, ~bit); /* B1 */
         moved = true;
     }
-    if ((s->bound & bit) == 0 && (life & 1) != 0 && life != DLPI_LOAD_RLX(&admit->life)) { /* H2 */
+    if ((s->bound & bit) == 0 && (present & 1) != 0 &&
+        present != DLPI_LOAD_RLX(&admit->present)) { /* H2 */
         DLPI_STORE_RLX(&admit->join, p->schedule.published);
-        DLPI_STORE_SEQ(&admit->life, life); /* H2 -> H2 */
+        DLPI_STORE_SEQ(&admit->present, present); /* H2 -> H2 */
         s->bound |= bit;
         moved = true;
     }
@@ -1983,8 +1986,8 @@ static void dlpi_share_taken(dlp_pipe *p, uint64_t from, uint64_t to) {
         uint64_t bytes = 0;
         if (slot->sequence != b) continue;
         for (uint32_t f = 0; f < p->batches.n; f++)
-            bytes += p->staged ? dlpi_slot_fmeta(p, dlpi_slot_of(p, b))[f].bytes
-                               : slot->count * p->batches.at[f].row_bytes;
+            bytes += p->has_item_cells ? dlpi_slot_fmeta(p, dlpi_slot_of(p, b))[f].bytes
+                                       : slot->count * p->batches.at[f].row_bytes;
         dlpi_bump(&p->ctl->items, slot->count);
         dlpi_bump(&p->ctl->bytes, bytes);
         DLPI_STORE_RLX(&p->ctl->epoch, slot->epoch); /* statistics */
@@ -2137,7 +2140,7 @@ struct dlp_consumer {
     dlpi_ctl *ctl;
     dlpi_cblock *mine;
     uint64_t *released, final_at;
-    uint64_t cursor, life;
+    uint64_t cursor, present;
     bool admitted;
     uint8_t *alive; /* a page that is zero in a process forked from this one */
     dlpi_loan *loans;
@@ -2164,7 +2167,7 @@ static bool dlpi_consumer_layout_ok(const dlp_consumer *c) {
               dlpi_in_slot(c, p->slot.index, rows, 8) && dlpi_in_slot(c, p->slot.rec, rows, 4) &&
               dlpi_in_slot(c, 0, 1, sizeof(dlpi_bslot)) && dlpi_in_slot(c, c->final_at, 1, 16) &&
               c->final_at % 8 == 0 && p->slot.index % 8 == 0 && p->slot.lengths % 8 == 0;
-    if (p->staged)
+    if (p->has_item_cells)
         ok = ok && dlpi_in_slot(c, p->slot.offsets, n * (rows + 1), 8) &&
              p->slot.offsets % 8 == 0 && dlpi_in_slot(c, p->slot.fmeta, n, sizeof(dlpi_fmeta)) &&
              p->slot.fmeta % 8 == 0;
@@ -2175,8 +2178,8 @@ static bool dlpi_consumer_layout_ok(const dlp_consumer *c) {
         ok = ok && r->ndim >= 0 && r->ndim < DLP_MAX_DIMS && items != UINT64_MAX &&
              r->elem_bytes >= 1 && r->elem_bytes <= 8 && r->row_bytes / r->elem_bytes == items &&
              r->offset <= cell && r->capacity <= cell - r->offset &&
-             (p->staged || r->capacity / rows >= r->row_bytes) &&
-             ((!r->ragged && !p->staged) || dlpi_in_slot(c, p->slot.lengths, n * rows, 8));
+             (p->has_item_cells || r->capacity / rows >= r->row_bytes) &&
+             ((!r->ragged && !p->has_item_cells) || dlpi_in_slot(c, p->slot.lengths, n * rows, 8));
     }
     return ok;
 }
@@ -2245,7 +2248,7 @@ static int dlpi_consumer_map(dlp_consumer *c, dlp_error *err) {
 
 /* Take a place. */
 static int dlpi_consumer_place(dlp_consumer *c, dlp_error *err) {
-    uint64_t life;
+    uint64_t present;
     for (uint32_t i = 0; i < c->layout.max_consumers; i++) {
         struct flock f;
         memset(&f, 0, sizeof f);
@@ -2258,12 +2261,12 @@ static int dlpi_consumer_place(dlp_consumer *c, dlp_error *err) {
         c->mine = (dlpi_cblock *)(void *)((uint8_t *)c->share + c->layout.consumers_at +
                                           i * c->layout.consumer_bytes);
         c->released = (uint64_t *)(void *)(c->mine + 1);
-        life = DLPI_LOAD_RLX(&c->mine->life); /* H2: of the one before, which is gone */
-        c->life = life % 2 == 0 ? life + 1 : life + 2;
+        present = DLPI_LOAD_RLX(&c->mine->present); /* H2: of the one before, which is gone */
+        c->present = present % 2 == 0 ? present + 1 : present + 2;
         DLPI_STORE_RLX(&c->mine->pid, (int32_t)getpid()); /* for people */
         DLPI_STORE_RLX(&c->mine->held, 0u);               /* for people */
         DLPI_STORE_SEQ(&c->mine->cursor, UINT64_C(0));    /* H3 */
-        DLPI_STORE_SEQ(&c->mine->life, c->life);          /* H2 -> H2 */
+        DLPI_STORE_SEQ(&c->mine->present, c->present);    /* H2 -> H2 */
         dlpi_wake_scheduler(c->ctl);
         return DLP_OK;
     }
@@ -2307,7 +2310,7 @@ static bool dlpi_consumer_field(const dlp_consumer *c, uint32_t s, uint32_t f, u
     t->bytes = count * r->row_bytes;
     if (r->ragged)
         t->lengths = (uint64_t *)(void *)(slot + p->slot.lengths) + (size_t)f * p->batch_rows;
-    if (p->staged) {
+    if (p->has_item_cells) {
         dlpi_fmeta m = ((dlpi_fmeta *)(void *)(slot + p->slot.fmeta))[f];
         uint64_t n =
             m.ndim >= 0 && m.ndim <= DLP_MAX_DIMS ? dlpi_shape_count(m.shape, m.ndim) : UINT64_MAX;
@@ -2392,11 +2395,13 @@ static int dlpi_consumer_ready(dlp_consumer *c, uint64_t b, uint32_t *s) {
         (const uint32_t *)(const void *)(c->map + c->m->rec[DLPI_REC_ORDER].offset);
     const dlpi_bslot *slot;
     const uint64_t *ready;
+    uint64_t header;
     *s = DLPI_LOAD_RLX(&disp[b & (c->ring - 1)]); /* T1 ordered by the tail that covers b */
     if (*s >= c->layout.n_slots)
         return dlpi_consumer_fail(c, DLP_ERR_CORRUPT, "a batch lies in no slot");
     slot = (const dlpi_bslot *)(const void *)dlpi_consumer_slot(c, *s);
-    if (dlpi_gen(DLPI_LOAD_SEQ(&slot->pub)) != (b & DLPI_GEN_MASK)) return DLP_SKIP; /* P1 <- P1 */
+    header = DLPI_LOAD_SEQ(&slot->header); /* P1 <- P1 */
+    if (dlpi_gen(header) != (b & DLPI_GEN_MASK)) return DLP_SKIP;
     ready = (const uint64_t *)(const void *)((const uint8_t *)slot + c->final_at);
     return dlpi_ready_is(DLPI_LOAD_SEQ(ready), b) ? DLP_OK : DLP_EMPTY; /* Y1 <- Y1 */
 }
@@ -2428,10 +2433,10 @@ static bool dlpi_consumer_oldest(dlp_consumer *c, const uint64_t *takers, uint64
     bool found = false;
     for (uint32_t k = 0; k < c->layout.n_slots; k++) {
         const dlpi_bslot *slot = (const dlpi_bslot *)(const void *)dlpi_consumer_slot(c, k);
-        uint64_t word = DLPI_LOAD_SEQ(&takers[k]);    /* H5 <- H5 */
-        uint64_t pub = DLPI_LOAD_SEQ(&slot->pub), at; /* P1 <- P1 */
-        at = DLPI_LOAD_RLX(&slot->sequence);          /* P1: ordered by pub */
-        if (dlpi_gen(pub) == DLPI_GEN_MASK || dlpi_gen(pub) != (at & DLPI_GEN_MASK)) continue;
+        uint64_t word = DLPI_LOAD_SEQ(&takers[k]);          /* H5 <- H5 */
+        uint64_t header = DLPI_LOAD_SEQ(&slot->header), at; /* P1 <- P1 */
+        at = DLPI_LOAD_RLX(&slot->sequence);                /* P1: ordered by header */
+        if (dlpi_gen(header) == DLPI_GEN_MASK || dlpi_gen(header) != (at & DLPI_GEN_MASK)) continue;
         if (!dlpi_older(dlpi_gen(word), at) || (found && at > *b)) continue;
         *b = at;
         *s = k;
@@ -2466,10 +2471,10 @@ static int dlpi_consumer_try(dlp_consumer *c, dlp_batch **out) {
     if (!c->admitted) {
         admit = (const dlpi_admit *)(const void *)((uint8_t *)c->share + c->layout.admits_at) +
                 c->index;
-        if (DLPI_LOAD_SEQ(&admit->life) != c->life)                           /* H2 <- H2 */
+        if (DLPI_LOAD_SEQ(&admit->present) != c->present)                     /* H2 <- H2 */
             return DLPI_LOAD_SEQ(&c->share->over) != 0 ? DLP_END : DLP_EMPTY; /* H1 <- H1 */
         c->admitted = true;
-        c->cursor = DLPI_LOAD_RLX(&admit->join);     /* H2: ordered by life */
+        c->cursor = DLPI_LOAD_RLX(&admit->join);     /* H2: ordered by present */
         DLPI_STORE_SEQ(&c->mine->cursor, c->cursor); /* H3 -> H3 */
     }
     return c->layout.mode == DLP_SHARE_EACH ? dlpi_consumer_each(c, out)
@@ -2698,7 +2703,7 @@ static char **dlpi_exec_environ(char *line) {
     return env;
 }
 
-/* Begin the supervisor. fds: of the memory file, the region, caller_fd, nudge[0], life[1], name. */
+/* Begin the supervisor. fds: the memory file, the region, caller_fd, nudge[0], alive[1], name. */
 static int dlpi_exec_spawn(dlp_pipe *p, const int *fds, int n) {
     dlpi_shm_state *s = dlpi_shm_of(p);
     posix_spawn_file_actions_t files;
@@ -2746,7 +2751,7 @@ static int dlpi_exec_begin(dlp_pipe *p) {
     fds[1] = p->memfd;
     fds[2] = s->caller_fd;
     fds[3] = s->nudge[0];
-    fds[4] = s->life[1];
+    fds[4] = s->alive[1];
     fds[5] = p->name_fd;
     rc = dlpi_exec_spawn(p, fds, 6);
     close(fds[0]);
@@ -2934,8 +2939,8 @@ _Noreturn static void dlpi_exec_supervisor(const int *fds) {
     s->owner = (pid_t)x->owner;
     s->caller_fd = fds[2];
     s->nudge[0] = fds[3];
-    s->life[1] = fds[4];
-    s->nudge[1] = s->life[0] = s->supervisor_fd = -1;
+    s->alive[1] = fds[4];
+    s->nudge[1] = s->alive[0] = s->supervisor_fd = -1;
     p->shm = s;
     dlpi_live_point(p);
     dlpi_live_workers(p);
@@ -3017,7 +3022,7 @@ static int dlpi_shm_open(dlp_pipe *p) {
     if (s->d.max_consumers == 0) s->d.max_consumers = 8;
     p->huge_pages = s->d.huge_pages;
     s->caller_fd = s->supervisor_fd = -1;
-    s->nudge[0] = s->nudge[1] = s->life[0] = s->life[1] = -1;
+    s->nudge[0] = s->nudge[1] = s->alive[0] = s->alive[1] = -1;
     p->shm = s;
     return DLP_OK;
 }
@@ -3047,7 +3052,7 @@ static int dlpi_shm_prepare(dlp_pipe *p) {
     rc = socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, s->nudge);
     if (dlpi_pair_above(rc, s->nudge) != 0)
         return dlpi_system_fail(p, DLP_ERR_SYSTEM, "socketpair");
-    if (dlpi_pair_above(pipe2(s->life, O_CLOEXEC), s->life) != 0)
+    if (dlpi_pair_above(pipe2(s->alive, O_CLOEXEC), s->alive) != 0)
         return dlpi_system_fail(p, DLP_ERR_SYSTEM, "pipe2");
     return DLP_OK;
 }
@@ -3114,7 +3119,7 @@ static int dlpi_shm_begin(dlp_pipe *p) {
     setpgid(s->supervisor, s->supervisor); /* here, too: whoever comes first */
     s->supervisor_fd = dlpi_pidfd_open(s->supervisor);
     dlpi_fd_close(&s->nudge[0]);
-    dlpi_fd_close(&s->life[1]);
+    dlpi_fd_close(&s->alive[1]);
     if (s->supervisor_fd < 0) return dlpi_system_fail(p, DLP_ERR_SYSTEM, "pidfd_open");
     return dlpi_shm_started(p);
 }
@@ -3125,11 +3130,11 @@ static void dlpi_shm_nudge(dlp_pipe *p) {
     DLPI_UNUSED(n); /* full: it is awake; nobody there: there is nothing to be told */
 }
 
-/* Wait until no process has the life pipe, at most ms. */
+/* Wait until no process has that pipe, at most ms. */
 static bool dlpi_shm_dead(const dlpi_shm_state *s, int ms) {
     uint64_t until = dlpi_now_ns() + (uint64_t)ms * 1000000u, now;
     for (;;) {
-        struct pollfd fd = {s->life[0], POLLIN, 0};
+        struct pollfd fd = {s->alive[0], POLLIN, 0};
         if (poll(&fd, 1, ms) > 0) return true;
         now = dlpi_now_ns();
         if (now >= until) return false;
@@ -3162,7 +3167,7 @@ static void dlpi_shm_end(dlp_pipe *p) {
     dlpi_fd_close(&s->supervisor_fd);
     for (int i = 0; i < 2; i++) {
         dlpi_fd_close(&s->nudge[i]);
-        dlpi_fd_close(&s->life[i]);
+        dlpi_fd_close(&s->alive[i]);
     }
     free(s->procs);
     free(s->fds);
@@ -3429,7 +3434,7 @@ DLPDEF const dlp_error *dlp_consumer_error(const dlp_consumer *c) {
 DLPDEF void dlp_consumer_close(dlp_consumer *c) {
     if (c == NULL) return;
     if (c->mine != NULL && *c->alive != 0) {
-        DLPI_STORE_SEQ(&c->mine->life, c->life + 1); /* H2 -> H2: even */
+        DLPI_STORE_SEQ(&c->mine->present, c->present + 1); /* H2 -> H2: even */
         dlpi_wake_scheduler(c->ctl);
     }
     if (c->map != NULL) munmap(c->map, (size_t)c->bytes);

@@ -81,7 +81,7 @@ static int dlpi_guarded_check(dlpi_worker *w, const dlp_call *note, const dlpi_g
         before = i == 0 || (i < c->n && first - from > to - last); /* the end that is nearer */
         s = &c->span[before ? i : i - 1];
         n = (uint64_t)(before ? to - first : last - from);
-        snprintf(note->message, sizeof w->wb->message,
+        snprintf(note->message, sizeof w->block->message,
                  "%s wrote %" PRIu64 " byte%s %s %s%s%s of %s %" PRIu64, w->st->name, n,
                  n == 1 ? "" : "s", before ? "before" : "past", s->name ? "field \"" : "the bytes",
                  s->name ? s->name : "", s->name ? "\"" : "", what, number);

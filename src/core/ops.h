@@ -46,8 +46,9 @@ typedef struct dlpi_source_ops {
     void (*indices)(struct dlpi_worker *w, const struct dlpi_unit *t); /* NULL: fill wrote them */
     uint64_t (*item)(struct dlpi_worker *w, uint32_t s, uint32_t row, uint64_t epoch,
                      uint64_t position, uint32_t k); /* the row's own: k 0; or in its place: 1.. */
-    void (*row)(struct dlpi_worker *w, dlp_item *it, uint32_t s, uint32_t row,
-                void *own); /* what its callback has besides; own: [row_bytes], while it is there */
+    void (*row)(
+        struct dlpi_worker *w, dlp_item *it, uint32_t s, uint32_t row,
+        void *extra); /* what its callback has besides; extra: [row_bytes], while it is there */
     /* states, by the caller */
     const char *const *words; /* [n_words] of 8 bytes that config puts first in its own part */
     uint32_t n_words;

@@ -30,7 +30,7 @@ struct dlpi_seen {
     const uint32_t *order;     /* [ring] slots of the batches */
     const uint8_t *taken;      /* [ring] */
     const uint8_t *slots;      /* [n_slots] */
-    const uint8_t *blocks;     /* [n_workers + 1] dlpi_wblock; the last: the caller's */
+    const uint8_t *blocks;     /* [n_workers + 1] dlpi_worker_block; the last: the caller's */
     const uint8_t *trace;      /* [n_workers + 1] rings of trace_events */
     uint64_t slot_stride, block_stride, trace_stride;
     uint32_t n_stages, n_work, n_item_work, n_workers;
@@ -188,8 +188,8 @@ static void dlpi_seen_all(const dlp_pipe *p, dlpi_seen *s) {
 
 /* ---- of what is seen ---- */
 
-static const dlpi_wblock *dlpi_seen_block(const dlpi_seen *s, uint32_t worker) {
-    return (const dlpi_wblock *)(const void *)(s->blocks + worker * s->block_stride);
+static const dlpi_worker_block *dlpi_seen_block(const dlpi_seen *s, uint32_t worker) {
+    return (const dlpi_worker_block *)(const void *)(s->blocks + worker * s->block_stride);
 }
 
 /* The stage of a worker; NULL: it is the caller. */

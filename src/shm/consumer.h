@@ -10,30 +10,30 @@
 
    label  atomic               written by              read by (partner)
    H1     share.over           scheduler                  serve, consumers (H1)
-   H2     life, admit.life     consumer; scheduler        scheduler; consumer (H2)
+   H2     present, admit.present    consumer; scheduler        scheduler; consumer (H2)
    H3     cursor               consumer                scheduler (H3)
    H4     released[slot]       consumer                scheduler (H4)
    H5     taker[slot]          consumers (CAS), scheduler consumers, scheduler (H5)
 
    A consumer takes a place by a lock on a byte of the memory file, an open file description's lock,
-   so that the kernel gives it back when the last process that has it is gone. Then it makes life
+   so that the kernel gives it back when the last process that has it is gone. Then it makes present
    odd, and the scheduler, which alone publishes batches and reuses slots, admits it at a batch:
    from there on a slot is reused only when released[slot] says that this consumer gave it back.
    Whether a slot is free is derived from these words each time; no count of holders could be left
-   wrong. The scheduler sees a consumer leave when life changes, or its lock is free. In
+   wrong. The scheduler sees a consumer leave when present changes, or its lock is free. In
    DLP_SHARE_ONE a batch is claimed by a compare-and-swap on the slot's taker, as workers claim
    units, and handed back as units are freed again: with a number of its own. */
 
 #define DLPI_LOOK_NS UINT64_C(50000000)
 
 typedef struct dlpi_admit { /* in region: the scheduler's words */
-    uint64_t life;          /* H2 of the consumer that is admitted */
+    uint64_t present;       /* H2 of the consumer that is admitted */
     uint64_t join;          /* H2 its first batch */
     uint8_t pad[DLPI_LINE - 16];
 } dlpi_admit;
 
 typedef struct dlpi_cblock { /* in region: a consumer's words; released[n_slots] follows */
-    uint64_t life;           /* H2 odd: it is there */
+    uint64_t present;        /* H2 odd: it is there */
     uint64_t cursor;         /* H3 batches below are taken, or not for it */
     int32_t pid;             /* for people */
     uint32_t held;
@@ -85,7 +85,7 @@ static bool dlpi_share_locked(const dlp_pipe *p, uint32_t i) {
 /* Batch + 1 that slot k has; 0: none yet. */
 static uint64_t dlpi_share_given(const dlp_pipe *p, uint32_t k) {
     const dlpi_bslot *slot = dlpi_slot_at(p, k); /* the scheduler's own words */
-    return dlpi_gen(DLPI_LOAD_RLX(&slot->pub)) == DLPI_GEN_MASK ? 0 : slot->sequence + 1;
+    return dlpi_gen(DLPI_LOAD_RLX(&slot->header)) == DLPI_GEN_MASK ? 0 : slot->sequence + 1;
 }
 
 /* What consumer i took and did not give back goes to another. */
@@ -109,19 +109,20 @@ static bool dlpi_share_look(dlp_pipe *p, uint32_t i, bool locks) {
     dlpi_share *h = p->share;
     dlpi_admit *admit = dlpi_share_admit(h, i);
     uint64_t bit = UINT64_C(1) << i;
-    uint64_t life = DLPI_LOAD_SEQ(&dlpi_share_block(h, i)->life); /* H2 <- H2 */
+    uint64_t present = DLPI_LOAD_SEQ(&dlpi_share_block(h, i)->present); /* H2 <- H2 */
     bool moved = false;
-    if ((s->bound & bit) != 0 &&
-        (life != DLPI_LOAD_RLX(&admit->life) || (locks && !dlpi_share_locked(p, i)))) { /* H2 */
+    if ((s->bound & bit) != 0 && (present != DLPI_LOAD_RLX(&admit->present) ||
+                                  (locks && !dlpi_share_locked(p, i)))) { /* H2 */
         s->bound &= ~bit;
         s->left_at = DLPI_LOAD_SEQ(&dlpi_share_block(h, i)->cursor); /* H3 <- H3 */
         if (h->mode == DLP_SHARE_ONE) dlpi_share_hand_back(p, i);
         DLPI_AND_SEQ(&h->sleepers, ~bit); /* B1 */
         moved = true;
     }
-    if ((s->bound & bit) == 0 && (life & 1) != 0 && life != DLPI_LOAD_RLX(&admit->life)) { /* H2 */
+    if ((s->bound & bit) == 0 && (present & 1) != 0 &&
+        present != DLPI_LOAD_RLX(&admit->present)) { /* H2 */
         DLPI_STORE_RLX(&admit->join, p->schedule.published);
-        DLPI_STORE_SEQ(&admit->life, life); /* H2 -> H2 */
+        DLPI_STORE_SEQ(&admit->present, present); /* H2 -> H2 */
         s->bound |= bit;
         moved = true;
     }
@@ -162,8 +163,8 @@ static void dlpi_share_taken(dlp_pipe *p, uint64_t from, uint64_t to) {
         uint64_t bytes = 0;
         if (slot->sequence != b) continue;
         for (uint32_t f = 0; f < p->batches.n; f++)
-            bytes += p->staged ? dlpi_slot_fmeta(p, dlpi_slot_of(p, b))[f].bytes
-                               : slot->count * p->batches.at[f].row_bytes;
+            bytes += p->has_item_cells ? dlpi_slot_fmeta(p, dlpi_slot_of(p, b))[f].bytes
+                                       : slot->count * p->batches.at[f].row_bytes;
         dlpi_bump(&p->ctl->items, slot->count);
         dlpi_bump(&p->ctl->bytes, bytes);
         DLPI_STORE_RLX(&p->ctl->epoch, slot->epoch); /* statistics */
@@ -316,7 +317,7 @@ struct dlp_consumer {
     dlpi_ctl *ctl;
     dlpi_cblock *mine;
     uint64_t *released, final_at;
-    uint64_t cursor, life;
+    uint64_t cursor, present;
     bool admitted;
     uint8_t *alive; /* a page that is zero in a process forked from this one */
     dlpi_loan *loans;
@@ -343,7 +344,7 @@ static bool dlpi_consumer_layout_ok(const dlp_consumer *c) {
               dlpi_in_slot(c, p->slot.index, rows, 8) && dlpi_in_slot(c, p->slot.rec, rows, 4) &&
               dlpi_in_slot(c, 0, 1, sizeof(dlpi_bslot)) && dlpi_in_slot(c, c->final_at, 1, 16) &&
               c->final_at % 8 == 0 && p->slot.index % 8 == 0 && p->slot.lengths % 8 == 0;
-    if (p->staged)
+    if (p->has_item_cells)
         ok = ok && dlpi_in_slot(c, p->slot.offsets, n * (rows + 1), 8) &&
              p->slot.offsets % 8 == 0 && dlpi_in_slot(c, p->slot.fmeta, n, sizeof(dlpi_fmeta)) &&
              p->slot.fmeta % 8 == 0;
@@ -354,8 +355,8 @@ static bool dlpi_consumer_layout_ok(const dlp_consumer *c) {
         ok = ok && r->ndim >= 0 && r->ndim < DLP_MAX_DIMS && items != UINT64_MAX &&
              r->elem_bytes >= 1 && r->elem_bytes <= 8 && r->row_bytes / r->elem_bytes == items &&
              r->offset <= cell && r->capacity <= cell - r->offset &&
-             (p->staged || r->capacity / rows >= r->row_bytes) &&
-             ((!r->ragged && !p->staged) || dlpi_in_slot(c, p->slot.lengths, n * rows, 8));
+             (p->has_item_cells || r->capacity / rows >= r->row_bytes) &&
+             ((!r->ragged && !p->has_item_cells) || dlpi_in_slot(c, p->slot.lengths, n * rows, 8));
     }
     return ok;
 }
@@ -424,7 +425,7 @@ static int dlpi_consumer_map(dlp_consumer *c, dlp_error *err) {
 
 /* Take a place. */
 static int dlpi_consumer_place(dlp_consumer *c, dlp_error *err) {
-    uint64_t life;
+    uint64_t present;
     for (uint32_t i = 0; i < c->layout.max_consumers; i++) {
         struct flock f;
         memset(&f, 0, sizeof f);
@@ -437,12 +438,12 @@ static int dlpi_consumer_place(dlp_consumer *c, dlp_error *err) {
         c->mine = (dlpi_cblock *)(void *)((uint8_t *)c->share + c->layout.consumers_at +
                                           i * c->layout.consumer_bytes);
         c->released = (uint64_t *)(void *)(c->mine + 1);
-        life = DLPI_LOAD_RLX(&c->mine->life); /* H2: of the one before, which is gone */
-        c->life = life % 2 == 0 ? life + 1 : life + 2;
+        present = DLPI_LOAD_RLX(&c->mine->present); /* H2: of the one before, which is gone */
+        c->present = present % 2 == 0 ? present + 1 : present + 2;
         DLPI_STORE_RLX(&c->mine->pid, (int32_t)getpid()); /* for people */
         DLPI_STORE_RLX(&c->mine->held, 0u);               /* for people */
         DLPI_STORE_SEQ(&c->mine->cursor, UINT64_C(0));    /* H3 */
-        DLPI_STORE_SEQ(&c->mine->life, c->life);          /* H2 -> H2 */
+        DLPI_STORE_SEQ(&c->mine->present, c->present);    /* H2 -> H2 */
         dlpi_wake_scheduler(c->ctl);
         return DLP_OK;
     }
@@ -486,7 +487,7 @@ static bool dlpi_consumer_field(const dlp_consumer *c, uint32_t s, uint32_t f, u
     t->bytes = count * r->row_bytes;
     if (r->ragged)
         t->lengths = (uint64_t *)(void *)(slot + p->slot.lengths) + (size_t)f * p->batch_rows;
-    if (p->staged) {
+    if (p->has_item_cells) {
         dlpi_fmeta m = ((dlpi_fmeta *)(void *)(slot + p->slot.fmeta))[f];
         uint64_t n =
             m.ndim >= 0 && m.ndim <= DLP_MAX_DIMS ? dlpi_shape_count(m.shape, m.ndim) : UINT64_MAX;
@@ -571,11 +572,13 @@ static int dlpi_consumer_ready(dlp_consumer *c, uint64_t b, uint32_t *s) {
         (const uint32_t *)(const void *)(c->map + c->m->rec[DLPI_REC_ORDER].offset);
     const dlpi_bslot *slot;
     const uint64_t *ready;
+    uint64_t header;
     *s = DLPI_LOAD_RLX(&disp[b & (c->ring - 1)]); /* T1 ordered by the tail that covers b */
     if (*s >= c->layout.n_slots)
         return dlpi_consumer_fail(c, DLP_ERR_CORRUPT, "a batch lies in no slot");
     slot = (const dlpi_bslot *)(const void *)dlpi_consumer_slot(c, *s);
-    if (dlpi_gen(DLPI_LOAD_SEQ(&slot->pub)) != (b & DLPI_GEN_MASK)) return DLP_SKIP; /* P1 <- P1 */
+    header = DLPI_LOAD_SEQ(&slot->header); /* P1 <- P1 */
+    if (dlpi_gen(header) != (b & DLPI_GEN_MASK)) return DLP_SKIP;
     ready = (const uint64_t *)(const void *)((const uint8_t *)slot + c->final_at);
     return dlpi_ready_is(DLPI_LOAD_SEQ(ready), b) ? DLP_OK : DLP_EMPTY; /* Y1 <- Y1 */
 }
@@ -607,10 +610,10 @@ static bool dlpi_consumer_oldest(dlp_consumer *c, const uint64_t *takers, uint64
     bool found = false;
     for (uint32_t k = 0; k < c->layout.n_slots; k++) {
         const dlpi_bslot *slot = (const dlpi_bslot *)(const void *)dlpi_consumer_slot(c, k);
-        uint64_t word = DLPI_LOAD_SEQ(&takers[k]);    /* H5 <- H5 */
-        uint64_t pub = DLPI_LOAD_SEQ(&slot->pub), at; /* P1 <- P1 */
-        at = DLPI_LOAD_RLX(&slot->sequence);          /* P1: ordered by pub */
-        if (dlpi_gen(pub) == DLPI_GEN_MASK || dlpi_gen(pub) != (at & DLPI_GEN_MASK)) continue;
+        uint64_t word = DLPI_LOAD_SEQ(&takers[k]);          /* H5 <- H5 */
+        uint64_t header = DLPI_LOAD_SEQ(&slot->header), at; /* P1 <- P1 */
+        at = DLPI_LOAD_RLX(&slot->sequence);                /* P1: ordered by header */
+        if (dlpi_gen(header) == DLPI_GEN_MASK || dlpi_gen(header) != (at & DLPI_GEN_MASK)) continue;
         if (!dlpi_older(dlpi_gen(word), at) || (found && at > *b)) continue;
         *b = at;
         *s = k;
@@ -645,10 +648,10 @@ static int dlpi_consumer_try(dlp_consumer *c, dlp_batch **out) {
     if (!c->admitted) {
         admit = (const dlpi_admit *)(const void *)((uint8_t *)c->share + c->layout.admits_at) +
                 c->index;
-        if (DLPI_LOAD_SEQ(&admit->life) != c->life)                           /* H2 <- H2 */
+        if (DLPI_LOAD_SEQ(&admit->present) != c->present)                     /* H2 <- H2 */
             return DLPI_LOAD_SEQ(&c->share->over) != 0 ? DLP_END : DLP_EMPTY; /* H1 <- H1 */
         c->admitted = true;
-        c->cursor = DLPI_LOAD_RLX(&admit->join);     /* H2: ordered by life */
+        c->cursor = DLPI_LOAD_RLX(&admit->join);     /* H2: ordered by present */
         DLPI_STORE_SEQ(&c->mine->cursor, c->cursor); /* H3 -> H3 */
     }
     return c->layout.mode == DLP_SHARE_EACH ? dlpi_consumer_each(c, out)

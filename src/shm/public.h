@@ -256,7 +256,7 @@ DLPDEF const dlp_error *dlp_consumer_error(const dlp_consumer *c) {
 DLPDEF void dlp_consumer_close(dlp_consumer *c) {
     if (c == NULL) return;
     if (c->mine != NULL && *c->alive != 0) {
-        DLPI_STORE_SEQ(&c->mine->life, c->life + 1); /* H2 -> H2: even */
+        DLPI_STORE_SEQ(&c->mine->present, c->present + 1); /* H2 -> H2: even */
         dlpi_wake_scheduler(c->ctl);
     }
     if (c->map != NULL) munmap(c->map, (size_t)c->bytes);

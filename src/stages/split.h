@@ -9,7 +9,7 @@
    >>impl-split      CHUNKS LOADED, AND SPLIT INTO VIEWS
    With a split stage the items of the pipe are chunks, one to a core batch, and what the caller
    gets are views. Where view k of an epoch is follows by arithmetic: all chunks have chunk_rows
-   rows but the dataset's last one, whose place in an epoch's order is known (dlpi_chunk_odd).
+   rows but the dataset's last one, whose place in an epoch's order is known (dlpi_chunk_short_at).
    The loaders' side is a fetch. The splitter is the caller's: it takes a chunk as dlpi_next takes a
    batch, and hands out views of it. refs counts, for each slot, the views held, and one more while
    the chunk is being split. A chunk is taken only when the one before is split to its end; so each
@@ -105,7 +105,7 @@ static uint64_t dlpi_chunk_local(const dlp_pipe *p, uint64_t rows) {
 }
 
 /* Where in an epoch's order the chunk that is not full stands; UINT64_MAX: all are. */
-static uint64_t dlpi_chunk_odd(const dlp_pipe *p, dlpi_order *o, uint64_t epoch) {
+static uint64_t dlpi_chunk_short_at(const dlp_pipe *p, dlpi_order *o, uint64_t epoch) {
     uint64_t last = dlpi_chunk_count(p) - 1;
     if (dlpi_chunk_size(p, last) == dlpi_split_of(p)->d.chunk_rows) return UINT64_MAX;
     if (o->kind != DLP_ORDER_SHUFFLED) return last;
@@ -116,7 +116,7 @@ static uint64_t dlpi_chunk_odd(const dlp_pipe *p, dlpi_order *o, uint64_t epoch)
 /* Batches and rows of the epoch before the chunk at a position of its order. */
 static uint64_t dlpi_chunk_before(const dlp_pipe *p, dlpi_order *o, uint64_t epoch, uint64_t at,
                                   uint64_t *rows) {
-    uint64_t full = dlpi_split_of(p)->d.chunk_rows, odd = dlpi_chunk_odd(p, o, epoch);
+    uint64_t full = dlpi_split_of(p)->d.chunk_rows, odd = dlpi_chunk_short_at(p, o, epoch);
     uint64_t less = odd < at ? dlpi_chunk_size(p, dlpi_chunk_count(p) - 1) : full;
     *rows = at * dlpi_chunk_kept(p, full) + dlpi_chunk_kept(p, less) - dlpi_chunk_kept(p, full);
     return at * dlpi_chunk_views(p, full) + dlpi_chunk_views(p, less) - dlpi_chunk_views(p, full);
@@ -126,7 +126,7 @@ static uint64_t dlpi_chunk_before(const dlp_pipe *p, dlpi_order *o, uint64_t epo
 static uint64_t dlpi_chunk_find(const dlp_pipe *p, dlpi_order *o, uint64_t epoch, uint64_t k,
                                 uint64_t *view) {
     uint64_t each = dlpi_chunk_views(p, dlpi_split_of(p)->d.chunk_rows);
-    uint64_t odd = dlpi_chunk_odd(p, o, epoch), few;
+    uint64_t odd = dlpi_chunk_short_at(p, o, epoch), few;
     *view = k % each;
     if (odd == UINT64_MAX || k < odd * each) return k / each;
     few = dlpi_chunk_views(p, dlpi_chunk_size(p, dlpi_chunk_count(p) - 1));
@@ -240,7 +240,7 @@ static int dlpi_load_run(dlpi_load_call *l, const dlp_item *it) {
    rows as that: what batches there are is known in advance. */
 static int dlpi_chunk_load(dlpi_worker *w, const dlp_item *it) {
     const dlp_pipe *p = w->p;
-    bool odd = it->position == dlpi_chunk_odd(p, &w->order, it->epoch);
+    bool odd = it->position == dlpi_chunk_short_at(p, &w->order, it->epoch);
     uint64_t rows = dlpi_chunk_size(p, odd ? dlpi_chunk_count(p) - 1 : 0), first;
     dlpi_load_call l;
     int rc;
@@ -280,7 +280,7 @@ static int dlpi_chunk_load(dlpi_worker *w, const dlp_item *it) {
 static int dlpi_chunk_fetch(void *user, dlp_item *it) {
     dlpi_worker *w = it->call->w;
     const dlp_pipe *p = w->p;
-    uint32_t s = (uint32_t)(DLPI_LOAD_RLX(&w->wb->running) >> 32); /* X2, own */
+    uint32_t s = (uint32_t)(DLPI_LOAD_RLX(&w->block->running) >> 32); /* X2, own */
     uint64_t *word, key;
     int rc;
     DLPI_UNUSED(user);
@@ -317,7 +317,7 @@ static void dlpi_split_unref(dlp_pipe *p, uint32_t s) {
 static void dlpi_split_take(dlp_pipe *p, uint32_t s) {
     dlpi_split *c = dlpi_split_of(p);
     const dlpi_bslot *slot = dlpi_slot_at(p, s);
-    bool odd = slot->position == dlpi_chunk_odd(p, &c->order, slot->epoch);
+    bool odd = slot->position == dlpi_chunk_short_at(p, &c->order, slot->epoch);
     c->slot = s;
     c->refs[s] = 1;
     c->chunk = dlpi_slot_index(p, s)[0];

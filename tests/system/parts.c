@@ -963,13 +963,13 @@ static dlp_part_files wanted;
 /* One of those who want the file at once; its own part, which has no pipe but a worker's block. */
 static void *want_file(void *arg) {
     static uint64_t bytes[8][32];
-    static dlpi_wblock blocks[8];
+    static dlpi_worker_block blocks[8];
     static dlpi_worker workers[8];
     uint64_t me = (uint64_t)(uintptr_t)arg;
     dlp_part part;
     int rc;
     memset(&part, 0, sizeof part);
-    workers[me].wb = &blocks[me];
+    workers[me].block = &blocks[me];
     workers[me].note.message = blocks[me].message;
     workers[me].note.errnum = &blocks[me].message_errno;
     part.data = bytes[me];
@@ -1082,13 +1082,13 @@ static int holds(const char *path, const char *text) {
 /* Want part 3, whose download works. */
 static int want_once(int *errnum) {
     static uint64_t bytes[32];
-    static dlpi_wblock block;
+    static dlpi_worker_block block;
     static dlpi_worker worker;
     dlp_part part;
     int rc;
     memset(&part, 0, sizeof part);
     memset(&block, 0, sizeof block);
-    worker.wb = &block;
+    worker.block = &block;
     worker.note.message = block.message;
     worker.note.errnum = &block.message_errno;
     part.data = bytes;

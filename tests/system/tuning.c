@@ -145,17 +145,17 @@ static dlp_pipe *resting(rig *r, int n, int min, int max, int maps) {
    time, cores this share of that. */
 static int look(dlp_pipe *p, int stage, double wait, double busy, double cores) {
     const dlpi_stage *st = p->work[stage];
-    dlpi_wblock *wb = p->workers[st->first_worker].wb;
+    dlpi_worker_block *block = p->workers[st->first_worker].block;
     double ns = 1e8 * busy * dlpi_active(p, st);
-    if (written[stage].busy_ns == 0) written[stage].busy_ns = DLPI_LOAD_RLX(&wb->busy_ns);
-    if (written[stage].cpu_ns == 0) written[stage].cpu_ns = DLPI_LOAD_RLX(&wb->cpu_ns);
+    if (written[stage].busy_ns == 0) written[stage].busy_ns = DLPI_LOAD_RLX(&block->busy_ns);
+    if (written[stage].cpu_ns == 0) written[stage].cpu_ns = DLPI_LOAD_RLX(&block->cpu_ns);
     written[stage].busy_ns += (uint64_t)ns;
     written[stage].cpu_ns += (uint64_t)(ns * cores);
     written[stage].core_wait_ns += (uint64_t)(ns * core_waits);
     dlpi_bump(&p->ctl->wait_ns, (uint64_t)(1e8 * wait));
-    DLPI_STORE_RLX(&wb->busy_ns, written[stage].busy_ns); /* it may note its own meanwhile */
-    DLPI_STORE_RLX(&wb->cpu_ns, written[stage].cpu_ns);
-    DLPI_STORE_RLX(&wb->core_wait_ns, written[stage].core_wait_ns);
+    DLPI_STORE_RLX(&block->busy_ns, written[stage].busy_ns); /* it may note its own meanwhile */
+    DLPI_STORE_RLX(&block->cpu_ns, written[stage].cpu_ns);
+    DLPI_STORE_RLX(&block->core_wait_ns, written[stage].core_wait_ns);
     dlpi_tune_look(p, p->tune.last_ns + 100000000);
     return dlpi_active(p, st);
 }
