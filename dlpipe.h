@@ -86,7 +86,7 @@
    >>impl-waiters     WHO SLEEPS, WHO WAKES
    >>impl-fail      FIRST CAUSES
    >>impl-debug     WRITES PAST A ROW, USES AFTER RELEASE
-   >>impl-cancel    BATCHES THAT NOBODY WANTS ANY MORE
+   >>impl-cancel    BATCHES THAT ARE CANCELLED
    >>impl-seen      WHAT OBSERVERS SEE
    >>impl-links     THE TABLE OF LINKS
    >>impl-dispatch  WHO WAKES WHOM
@@ -1443,13 +1443,13 @@ typedef struct dlp_sampler_desc {
    first item of an epoch is fetched, once next has returned all batches of the one before. While it
    runs no callback of the pipe does; whatever it has changed is seen by all that run after it. What
    that costs at each border, dlp_stats and dlp_pipe_explain tell.
-   It is called by the caller's next: in the first one, in that behind an epoch's last batch (and
+   It is called by the consumer's next: in the first one, in that behind an epoch's last batch (and
    behind DLP_EPOCH_END), behind next_epoch, and again behind each seek. With timeout 0 it begins
    the epoch without waiting for its first batch. The order stays that of (seed, epoch, position).
    Worker processes have their own memory since start: of what set_epoch changes they see files, and
    memory that was shared before start (mmap with MAP_SHARED); item->epoch tells them the epoch. A
    cache keeps items, and a preload chunks, as they were fetched first; a part that is still in its
-   cell from an epoch before is not loaded again. Not with consumers in other processes. */
+   cell from an epoch before is not loaded again. Not with subscribers. */
 typedef struct dlp_repeat_desc {
     int64_t epochs;    /* 0: one; DLP_FOREVER */
     int32_t epoch_end; /* 1: next returns DLP_EPOCH_END once behind each epoch */
@@ -3487,8 +3487,8 @@ static int dlpi_cpu_count(void) {
     return n < 1 ? 1 : one < (uint64_t)n ? (int)one : n;
 }
 
-/* ---- the heavy barrier: makes every other participant's T1 or H1 visible, paid by the one that goes to
-   sleep ---- */
+/* ---- the heavy barrier: makes every other participant's T1 or H1 visible, paid by the one that
+   goes to sleep ---- */
 
 /* The kernel's numbers (membarrier(2)). */
 enum {
@@ -3515,7 +3515,7 @@ static int dlpi_heavy_barrier(int shared) {
 }
 
 /* ---- waiters: an event count for one sleeper ----
-   A wake word is a futex word. DLPI_WAKE_SLEEPER: its owner sleeps or is about to. DLPI_WAKE_RMW: some
+   A wake word is a futex. DLPI_WAKE_SLEEPER: its owner sleeps or is about to. DLPI_WAKE_RMW: some
    participant has no heavy barrier; it is set once and stays, and makes every waker come to
    dlpi_wake_sleeper, whose read-modify-write (B2) then is the order.
    Sleeper: B3 sets the bit; heavy barrier; looks again (T2 or H2); sleeps while the word is
@@ -3590,7 +3590,8 @@ static int dlpi_await_asleep(const dlpi_waiter *w, uint64_t until) {
         uint64_t most = until - now < DLPI_SLEEP_MAX_NS ? until - now : DLPI_SLEEP_MAX_NS;
         dlpi_futex_wait(w->wake_word, set, ~0u, most, (int)w->shared);
         if (w->look(w->handle)) { /* before the bit is set again, which would ask for a wake-up */
-            if (DLPI_LOAD_RLX(w->wake_word) & DLPI_WAKE_SLEEPER) /* B3, own bit, if no waker took it */
+            if (DLPI_LOAD_RLX(w->wake_word) &
+                DLPI_WAKE_SLEEPER) /* B3, own bit, if no waker took it */
                 DLPI_AND_SEQ(w->wake_word, ~DLPI_WAKE_SLEEPER);
             return DLP_OK;
         }
@@ -4195,7 +4196,9 @@ DLPI_INLINE bool dlpi_older(uint64_t g, uint64_t b) {
 DLPI_INLINE uint64_t dlpi_header(uint64_t b, uint32_t count, uint32_t padded, uint32_t shift) {
     return dlpi_gen_word(b, (uint64_t)count << 4 | padded << 3 | shift);
 }
-DLPI_INLINE uint32_t dlpi_header_count(uint64_t header) { return (uint32_t)(header >> 4) & 0x1fffffu; }
+DLPI_INLINE uint32_t dlpi_header_count(uint64_t header) {
+    return (uint32_t)(header >> 4) & 0x1fffffu;
+}
 DLPI_INLINE bool dlpi_header_padded(uint64_t header) { return (header >> 3 & 1u) != 0; }
 DLPI_INLINE uint32_t dlpi_header_shift(uint64_t header) { return (uint32_t)header & 7u; }
 DLPI_INLINE uint32_t dlpi_units(uint32_t count, uint32_t shift) {
@@ -6008,7 +6011,7 @@ DLPDEF void dlp_buckets_close(dlp_buckets *b) {
        +----------------------- consumer: used = 0 <-- HELD <-- consumer: delivered -----+
 
    Per slot and per stage that has workers there is a record of words (dlpi_stage_words):
-     owner[u]   who works on unit u (a run of up to 32 rows of an item stage, of one row where workers
+     owner[u] who works on unit u (a run of up to 32 rows of an item stage, of one row where workers
               have several in flight; the whole batch of a batch stage): see >>impl-claims
      done[i]  which of rows 32 i .. 32 i + 31 are complete: see >>impl-gather. A batch stage has no
               rows: done[0] is how often the batch failed there.
@@ -6105,7 +6108,7 @@ typedef struct dlpi_pipe_rec {
     uint32_t uid, n_stages, n_workers, n_work, n_item_work;
     uint32_t prefetch, max_held, n_slots, ring, window, batch_rows;
     uint32_t words_max, units_max, trace_events;
-    int32_t cpus, unordered, has_item_cells, threaded;                     /* threaded: the sampler */
+    int32_t cpus, unordered, has_item_cells, threaded;             /* threaded: the sampler */
     uint64_t plan_bytes, global_batch, batches_per_epoch, samples; /* UINT64_MAX: not known */
     uint64_t item_cell_stride, off_waiters, reserved;
     dlpi_slot_layout slot;
@@ -6159,7 +6162,7 @@ typedef struct dlpi_skip {
 
 typedef struct dlpi_ctl {
     uint64_t tail;         /* T1 batches published; scheduler */
-    uint32_t end_of_input; /* T1 no batch will follow: 1, and the scheduler's life above it; 0 */
+    uint32_t end_of_input; /* T1 no batch will follow: 1, the scheduler's seek_no above it; 0 */
     int32_t schedule_code; /* T1 DLP_ERR_* that ended the feeding */
     uint8_t pad0[DLPI_LINE - 16];
     uint64_t base;      /* V1 oldest batch not delivered; consumer */
@@ -6173,7 +6176,7 @@ typedef struct dlpi_ctl {
     uint32_t scheduler_sleeps; /* B1 */
     uint32_t scheduler_word;
     uint8_t pad2[DLPI_LINE - 20];
-    uint64_t cancel; /* N1 batches of marks below this one are not wanted; consumer */
+    uint64_t cancel; /* N1 batches of generations below this one are cancelled; consumer */
     uint32_t stop;
     uint32_t error_claim; /* E1 1 + who writes error */
     uint32_t error_ready;
@@ -6200,9 +6203,9 @@ typedef struct dlpi_ctl {
 } dlpi_ctl;
 
 typedef struct dlpi_waiters { /* one for each stage */
-    uint64_t rescan;        /* R1 counts units freed again */
-    uint32_t shared;        /* 1: sleepers may be in another process than their wakers */
-    uint32_t active;        /* A1 workers below this number may claim; consumer */
+    uint64_t rescan;          /* R1 counts units freed again */
+    uint32_t shared;          /* 1: sleepers may be in another process than their wakers */
+    uint32_t active;          /* A1 workers below this number may claim; consumer */
     uint8_t pad[DLPI_LINE - 16];
     dlpi_sleepers group[(DLP_MAX_WORKERS + 31) / 32];
 } dlpi_waiters;
@@ -6248,7 +6251,7 @@ typedef struct dlpi_bslot {
     dlpi_claim_word header; /* P1 generation, count, padded, run shift */
     uint64_t epoch, position;
     uint32_t count;
-    uint16_t cell; /* item cells of this batch, or its owner, see DLPI_CELLS_* */
+    uint16_t cell;    /* item cells of this batch, or its owner, see DLPI_CELLS_* */
     uint16_t seek_no; /* N1 how many seeks came before it was fed */
 } dlpi_bslot;
 
@@ -6275,8 +6278,10 @@ _Static_assert(sizeof(dlp_tune_note) == 24, "region layout");
 _Static_assert(sizeof(dlpi_field_rec) == 144, "region layout");
 _Static_assert(sizeof(dlpi_share) == DLPI_LINE, "region layout");
 _Static_assert(sizeof(dlpi_kept_rec) == 32, "region layout");
-_Static_assert(offsetof(dlpi_worker_block, kept_hits) == offsetof(dlpi_worker_block, pad0) + 4, "no padding");
-_Static_assert(sizeof(dlpi_worker_block) == offsetof(dlpi_worker_block, core_wait_ns) + 8, "no hidden padding");
+_Static_assert(offsetof(dlpi_worker_block, kept_hits) == offsetof(dlpi_worker_block, pad0) + 4,
+               "no padding");
+_Static_assert(sizeof(dlpi_worker_block) == offsetof(dlpi_worker_block, core_wait_ns) + 8,
+               "no hidden padding");
 _Static_assert(sizeof(dlpi_sleepers) == DLPI_LINE, "region layout");
 _Static_assert(offsetof(dlpi_ctl, base) == DLPI_LINE, "region layout");
 _Static_assert(offsetof(dlpi_ctl, want) == 2 * DLPI_LINE, "region layout");
@@ -6328,8 +6333,9 @@ typedef struct dlpi_source_ops {
     void (*indices)(struct dlpi_worker *w, const struct dlpi_unit *t); /* NULL: fill wrote them */
     uint64_t (*item)(struct dlpi_worker *w, uint32_t s, uint32_t row, uint64_t epoch,
                      uint64_t position, uint32_t k); /* the row's own: k 0; or in its place: 1.. */
-    void (*row)(struct dlpi_worker *w, dlp_item *it, uint32_t s, uint32_t row,
-                void *extra); /* what its callback has besides; extra: [row_bytes], while it is there */
+    void (*row)(
+        struct dlpi_worker *w, dlp_item *it, uint32_t s, uint32_t row,
+        void *extra); /* what its callback has besides; extra: [row_bytes], while it is there */
     /* states, by the calling thread */
     const char *const *words; /* [n_words] of 8 bytes that config puts first in its own part */
     uint32_t n_words;
@@ -6503,15 +6509,16 @@ typedef struct dlpi_worker {
     dlpi_worker_block *block;
     dlp_trace_event *trace;
     dlpi_waiters *waiters;
-    uint64_t generation;         /* of the batch that its item is in */
+    uint64_t generation;   /* of the batch that its item is in */
     const uint64_t *index; /* of that batch's rows */
-    bool has_special;       /* see dlpi_row_special; known since dlpi_item_at */
+    bool has_special;      /* see dlpi_row_special; known since dlpi_item_at */
     uint64_t low;          /* every batch below has no unit to claim */
     uint64_t tail_seen;    /* ctl.tail when last read */
     uint64_t rescan_seen;
     uint64_t claim_end; /* batches from here on are not to be claimed; 0: none */
     void *self;         /* what its kind keeps for it, or NULL */
-    uint64_t *at_once;  /* X2 [n_at_once] in the region: rows in callbacks, each as block->running has
+    uint64_t
+        *at_once; /* X2 [n_at_once] in the region: rows in callbacks, each as block->running has
                            the only one; NULL: there is but that */
     uint32_t n_at_once;
     dlp_call note;
@@ -6546,7 +6553,7 @@ typedef struct dlpi_worker {
     pthread_t thread;
     int started, joined;    /* joined -1: inline, has begun */
     int process;            /* 1: runs in a process of its own */
-    void *extra;              /* [source->row_bytes] of the row in its callback */
+    void *extra;            /* [source->row_bytes] of the row in its callback */
     uint8_t pad[DLPI_LINE]; /* workers lie side by side and share no line */
 } dlpi_worker;
 
@@ -6594,8 +6601,8 @@ typedef struct dlpi_scheduler { /* used by whoever runs the sampler: the consume
     /* resume of an unordered pipe: bitmap of batches consumed behind the prefix */
     uint64_t skip_base;
     uint8_t skip_bits[DLPI_WINDOW_MAX / 8];
-    uint32_t seek_no;        /* seeks that it has followed, modulo 2^16 */
-    uint64_t epoch_asked; /* I2 mark of the epoch that it waits to begin */
+    uint32_t seek_no;     /* seeks that it has followed, modulo 2^16 */
+    uint64_t epoch_asked; /* I2 generation of the epoch that it waits to begin */
 } dlpi_scheduler;
 
 typedef struct dlpi_tuned {            /* a stage as the tuner saw it last */
@@ -6689,7 +6696,7 @@ struct dlp_pipe {
     int n_work;                         /* those of batches; behind them, up to */
     int n_staffed;                      /* those of cells of their own */
     dlpi_fields items, batches;         /* item cells; batch cells */
-    int has_item_cells;                         /* items are written in cells of their own */
+    int has_item_cells;                 /* items are written in cells of their own */
     dlpi_stage *cell_end;               /* behind it nobody needs what lies in turning cells */
     int cells;                          /* DLPI_CELLS_*: where a slot's batch lies */
     uint32_t n_cells, n_out;            /* batch cells; batches that can be lent at once */
@@ -6725,7 +6732,7 @@ struct dlp_pipe {
     uint32_t *disp;
     dlpi_worker *workers;
     dlpi_worker *consumer; /* its trace and clock only */
-    dlp_batch *out;       /* [n_out] what the consumer sees */
+    dlp_batch *out;        /* [n_out] what the consumer sees */
     dlp_tensor *out_fields;
     uint8_t *ones;
     uint8_t *held;     /* [n_out] */
@@ -6737,7 +6744,7 @@ struct dlp_pipe {
     int exported_closed;
     uint64_t deadline_ns; /* the shortest of the stages, 0: none */
     int open_end;         /* 1: nobody knows where an epoch ends, until a row says so */
-    dlpi_place place;     /* where to go on in the life that it says; under dlpi_place_lock */
+    dlpi_place place;     /* where to go on, from the seek that it says; under dlpi_place_lock */
     /* What the consumer writes with every batch lies apart from what workers read. The scheduler's
        own part is the sampler thread's where there is one. */
     uint8_t pad0[DLPI_LINE];
@@ -6745,12 +6752,12 @@ struct dlp_pipe {
     uint64_t n_held;
     uint64_t last_return_ns;
     uint64_t looked_ns;        /* for the processes */
-    uint64_t epoch_begun;      /* I2 mark of the epoch that set_epoch was called for last */
+    uint64_t epoch_begun;      /* I2 generation of the epoch that set_epoch was called for last */
     uint64_t set_ns, began_ns; /* that call: when, and when it had returned; 0: told already */
     uint64_t
-        border_ns;  /* when the consumer began to wait for it; 0: the epoch's first batch is there */
-    uint32_t seek_no;  /* seeks, modulo 2^16 */
-    uint32_t seeks; /* since the last batch was delivered */
+        border_ns; /* when the consumer began to wait for it; 0: the epoch's first batch is there */
+    uint32_t seek_no;       /* seeks, modulo 2^16 */
+    uint32_t seeks;         /* since the last batch was delivered */
     uint64_t epoch_now;     /* of the batch delivered last */
     int epoch_open;         /* some batch of epoch_now delivered, and not its last */
     uint64_t last_sequence; /* unordered: the last batch of the epoch, UINT64_MAX: not seen */
@@ -6904,7 +6911,7 @@ DLPDEF uint64_t dlp_item_random(const dlp_item *item, uint64_t salt) {
 
 /* ---------------------------------------------------------------------------------------------
    >>impl-waiters      WHO SLEEPS, WHO WAKES
-   Which thread wakes which; how, and why no wake-up is lost, stands in >>impl-sleepers. Every sleep ends
+   Whom to wake; how, and why no wake-up is lost, stands in >>impl-sleepers. Every sleep ends
    after 100 ms, of some after a second, and looks again. */
 
 #define DLPI_SLEEP_NS UINT64_C(100000000)
@@ -7752,19 +7759,20 @@ static uint64_t dlpi_fields_bytes(const dlpi_fields *fs) {
 }
 
 /* ---------------------------------------------------------------------------------------------
-   >>impl-cancel     BATCHES THAT NOBODY WANTS ANY MORE
+   >>impl-cancel     BATCHES THAT ARE CANCELLED
    The consumer may leave an epoch (dlp_pipe_next_epoch, the end of a stream) or its place
-   (dlp_pipe_seek) while batches of it are under way. Each batch has a mark: the seeks before it was
-   fed (its life, 16 bits) above its epoch (48 bits). ctl.cancel is the least mark that is wanted,
-   and only the consumer moves it, up, by one store: by an epoch, or to the next life's epoch 0.
-   Workers compare before each row, whoever passes batches on before each batch, and next drops
-   what comes to it below the mark: so a batch may be half done, or fed after the store, and does no
-   harm. Lives wrap: 2^14 seeks at most come between two batches that are delivered.
+   (dlp_pipe_seek) while batches of it are under way. Each batch has a generation: the number of
+   seeks before it was scheduled (seek_no, 16 bits) above its epoch (48 bits). ctl.cancel is the
+   least generation that is not cancelled, and only the consumer moves it, up, by one store: by an
+   epoch, or to epoch 0 after the next seek. Workers compare before each row, whoever passes batches
+   on before each batch, and next drops what comes to it from below: so a batch may be half done, or
+   scheduled after the store, and does no harm. Numbers of seeks wrap: 2^14 of them at most come
+   between two batches that are delivered.
 
    N1: the store carries nothing for those who compare. What a seek has for the scheduler (where to
    go on) lies behind dlpi_place_lock, held for a copy only; the scheduler looks for it when
-   ctl.cancel has another life than its own, and feeds for the old one until then. That no batch
-   will follow (ctl.end_of_input) is likewise said for one life.
+   ctl.cancel has another seek_no than its own, and schedules for the old one until then. That no
+   batch will follow (ctl.end_of_input) is likewise said for one seek_no.
 
    Where the end is open (a stream), it is the first row of the epoch whose record says so
    (DLPI_ROW_END). That is one more fate of a row, written before the row is done: so when a batch
@@ -7775,7 +7783,9 @@ static uint64_t dlpi_fields_bytes(const dlpi_fields *fs) {
 static inline uint64_t dlpi_generation(uint64_t seek_no, uint64_t epoch) {
     return (seek_no << 48) + epoch; /* epochs are below DLPI_MAX_EPOCH */
 }
-static inline uint32_t dlpi_generation_seek(uint64_t generation) { return (uint32_t)(generation >> 48); }
+static inline uint32_t dlpi_generation_seek(uint64_t generation) {
+    return (uint32_t)(generation >> 48);
+}
 
 static inline bool dlpi_generation_cancelled(const dlpi_ctl *ctl, uint64_t generation) {
     return (int64_t)(generation - DLPI_LOAD_RLX(&ctl->cancel)) < 0; /* N1 */
@@ -8231,11 +8241,11 @@ static void dlpi_schedule_empty(dlp_pipe *p, uint64_t first) {
 /* ---- epochs that begin by set_epoch ----
    The scheduler stops before such an epoch and asks for it, behind the tail; the consumer calls
    set_epoch in next, when it has taken all that is before the tail, and says so. So all callbacks
-   of the epochs before have returned, and none of the new one's has begun. Marks tell lives apart:
+   of the epochs before have returned, and none of the new one's has begun. A generation has the seeks in it:
    behind a seek an epoch is asked for again.
 
    I2   p.schedule.epoch_asked   scheduler, after T1; the consumer reads it before T1
-        p.epoch_begun            caller, after set_epoch; the scheduler reads it first */
+        p.epoch_begun            consumer, after set_epoch; the scheduler reads it first */
 
 /* Is nothing of this epoch to be fetched yet? */
 static inline bool dlpi_epoch_held(const dlp_pipe *p, uint64_t epoch) {
@@ -8246,23 +8256,24 @@ static inline bool dlpi_epoch_held(const dlp_pipe *p, uint64_t epoch) {
 /* Scheduler: ask for the epoch, if it stands before one. */
 static void dlpi_epoch_ask(dlp_pipe *p) {
     dlpi_scheduler *f = &p->schedule;
-    uint64_t mark = dlpi_generation(f->seek_no, f->epoch);
-    if (f->ended || mark == f->epoch_asked || dlpi_epochs_over(p, f->epoch)) return;
+    uint64_t generation = dlpi_generation(f->seek_no, f->epoch);
+    if (f->ended || generation == f->epoch_asked || dlpi_epochs_over(p, f->epoch)) return;
     if (!dlpi_epoch_held(p, f->epoch)) return;
-    dlpi_credit_publish(&f->epoch_asked, mark); /* I2 -> I2, B1 */
+    dlpi_credit_publish(&f->epoch_asked, generation); /* I2 -> I2, B1 */
     dlpi_wake_caller(p->ctl, UINT64_MAX);
 }
 
-/* Caller: does the scheduler wait for set_epoch, and is all before it delivered, or dropped? */
+/* Consumer: does the scheduler wait for set_epoch, and is all before it delivered, or dropped? */
 static bool dlpi_epoch_due(const dlp_pipe *p) {
     uint64_t asked;
     if (DLPI_LIKELY(p->barrier == NULL)) return false;
     asked = dlpi_credit_seen(&p->schedule.epoch_asked); /* I2 <- I2: before tail */
-    return asked != p->epoch_begun && asked != UINT64_MAX && dlpi_generation_seek(asked) == p->seek_no &&
+    return asked != p->epoch_begun && asked != UINT64_MAX &&
+           dlpi_generation_seek(asked) == p->seek_no &&
            p->base == dlpi_credit_seen(&p->ctl->tail); /* T1 <- T1 */
 }
 
-/* Caller: begin the epoch that is asked for. */
+/* Consumer: begin the epoch that is asked for. */
 static int dlpi_epoch_begin(dlp_pipe *p) {
     uint64_t asked = dlpi_credit_seen(&p->schedule.epoch_asked); /* I2 <- I2 */
     uint64_t epoch = asked & DLPI_EPOCH_MASK;
@@ -8511,13 +8522,14 @@ static pthread_mutex_t dlpi_place_lock = PTHREAD_MUTEX_INITIALIZER;
 static void dlpi_schedule_follow(dlp_pipe *p) {
     dlpi_scheduler *f = &p->schedule;
     dlpi_place to;
+    uint64_t least = DLPI_LOAD_SEQ(&p->ctl->cancel); /* N1, B1 */
     int rc;
-    if (DLPI_LIKELY(dlpi_generation_seek(DLPI_LOAD_SEQ(&p->ctl->cancel)) == f->seek_no)) return; /* N1, B1 */
+    if (DLPI_LIKELY(dlpi_generation_seek(least) == f->seek_no)) return;
     pthread_mutex_lock(&dlpi_place_lock);
     to = p->place;
     pthread_mutex_unlock(&dlpi_place_lock);
     f->seek_no = to.seek_no;
-    if (f->ended && DLPI_LOAD_RLX(&p->ctl->schedule_code) != 0) {               /* our own store */
+    if (f->ended && DLPI_LOAD_RLX(&p->ctl->schedule_code) != 0) { /* our own store */
         dlpi_credit_close(&p->ctl->end_of_input, dlpi_scheduled_word(f->seek_no)); /* T1 -> T1 */
         dlpi_wake_caller(p->ctl, UINT64_MAX);
         return;
@@ -8631,7 +8643,7 @@ static bool dlpi_find_in(dlpi_worker *w, uint64_t b, bool hints, dlpi_unit *t, b
     /* a guess that saves a line when slots go round in turn */
     if (dlpi_gen(header) != (b & DLPI_GEN_MASK)) {
         s = dlpi_slot_of(p, b);
-        header = dlpi_claim_head(&dlpi_slot_at(p, s)->header);        /* P1 <- P1 */
+        header = dlpi_claim_head(&dlpi_slot_at(p, s)->header);     /* P1 <- P1 */
         if (dlpi_gen(header) != (b & DLPI_GEN_MASK)) return false; /* the slot went on */
     }
     words = dlpi_stage_words_at(p, s, w->st);
@@ -8650,7 +8662,8 @@ static bool dlpi_find_in(dlpi_worker *w, uint64_t b, bool hints, dlpi_unit *t, b
             if (dlpi_input_ready(w, t, words) && dlpi_claim(w, t, words, owner)) {
                 if (u == from) dlpi_claim_advance(&words->next, b, u + 1);
                 if (b + 1 != w->tail_seen) /* we are behind: begin to fetch the next batch's line */
-                    __builtin_prefetch(&dlpi_slot_at(p, (uint32_t)((b + 1) % p->n_slots))->header, 1);
+                    __builtin_prefetch(&dlpi_slot_at(p, (uint32_t)((b + 1) % p->n_slots))->header,
+                                       1);
                 *all_claimed = *all_claimed && u + 1 == n;
                 return true;
             }
@@ -8709,7 +8722,8 @@ static bool dlpi_close_batch(const dlp_pipe *p, dlpi_stage_words *words, uint64_
 
 /* Is the claim of unit t in stage st one that was given up again? */
 static bool dlpi_freed(const dlp_pipe *p, const dlpi_stage *st, const dlpi_unit *t) {
-    return dlpi_claim_was_freed(&dlpi_owners(p, dlpi_stage_words_at(p, t->slot, st))[t->unit], t->b);
+    return dlpi_claim_was_freed(&dlpi_owners(p, dlpi_stage_words_at(p, t->slot, st))[t->unit],
+                                t->b);
 }
 
 /* Batch t->b left the stage of w: show it to the next stage, or to the consumer. ready was written.
@@ -8763,9 +8777,9 @@ static uint64_t dlpi_owner_redo(const dlpi_worker *w, uint64_t b) {
    the slot and are done all over again. Bits first, then the claims, then the call to look again:
    whoever reads a freed claim finds the bits of the stages before it gone, so no stage runs before
    the one behind it. The claims of the stages before carry our mark from before the first bit goes:
-   a worker that dies in between is known by its own claim, or, once that is freed, by the reserved word; and whoever
-   recovers their last owner sees that they are no longer his. The first stage's is freed last, so
-   up to that store nobody can begin again. */
+   a worker that dies in between is known by its own claim, or, once that is freed, by the reserved
+   word; and whoever recovers their last owner sees that they are no longer its. The first stage's
+   is freed last, so up to that store nobody can begin again. */
 static void dlpi_rows_redo(const dlpi_worker *w, const dlpi_unit *t, uint32_t rows) {
     dlp_pipe *p = w->p;
     uint64_t freed = dlpi_owner_freed(p, t->slot, t->b);
@@ -8799,13 +8813,16 @@ static void dlpi_stage_undo(dlp_pipe *p, int k, uint32_t s, uint64_t b) {
 
 /* How many claims a stage has of a batch. */
 static uint32_t dlpi_stage_units(const dlp_pipe *p, int k, uint64_t header) {
-    return k < p->n_item_work ? dlpi_units(dlpi_header_count(header), dlpi_header_shift(header)) : 1u;
+    return k < p->n_item_work ? dlpi_units(dlpi_header_count(header), dlpi_header_shift(header))
+                              : 1u;
 }
 
 /* Where rows or batches of stage st go back to: the nearest stage that writes their cells whole. */
 static int dlpi_redo_first(const dlp_pipe *p, const dlpi_stage *st, uint64_t header) {
     if (dlpi_is_item_stage(p, st)) return 0;
-    return p->has_item_cells ? p->batcher->work : dlpi_header_count(header) > 0 ? 0 : p->n_item_work;
+    return p->has_item_cells               ? p->batcher->work
+           : dlpi_header_count(header) > 0 ? 0
+                                           : p->n_item_work;
 }
 
 static void dlpi_owners_set(dlp_pipe *p, int k, uint32_t s, uint64_t header, uint64_t word) {
@@ -8822,7 +8839,8 @@ static void dlpi_batch_redo(const dlpi_worker *w, uint32_t s, uint64_t b) {
     uint64_t freed = dlpi_owner_freed(p, s, b);
     uint64_t header = DLPI_LOAD_RLX(&dlpi_slot_at(p, s)->header); /* claimed */
     int first = dlpi_redo_first(p, w->st, header);
-    for (int k = first; k < w->st->work; k++) dlpi_owners_set(p, k, s, header, dlpi_owner_redo(w, b));
+    for (int k = first; k < w->st->work; k++)
+        dlpi_owners_set(p, k, s, header, dlpi_owner_redo(w, b));
     for (int k = first; k < w->st->work; k++) dlpi_stage_undo(p, k, s, b);
     for (int k = first + 1; k <= w->st->work; k++) dlpi_owners_set(p, k, s, header, freed);
     dlpi_owners_set(p, first, s, header, freed);
@@ -9019,7 +9037,7 @@ static void dlpi_row_end(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
     dlpi_rec_set(w->p, t->slot, row, DLPI_ROW_END);
 }
 
-/* Was the epoch seen to end at a row of this unit, in a life or a stage before? */
+/* Was the epoch seen to end at a row of this unit, before a seek or by a stage before? */
 static inline bool dlpi_rec_ended(const dlpi_unit *t, uint32_t rec) {
     return !t->untouched && dlpi_rec_state(rec) == DLPI_ROW_END;
 }
@@ -9036,7 +9054,8 @@ static uint64_t dlpi_backoff_ns(const dlpi_stage *st, uint32_t tries) {
 static void dlpi_park(dlpi_worker *w, const dlpi_unit *t, uint32_t row, uint64_t due_ns) {
     dlpi_parked *k = &w->parked[w->n_parked++]; /* room is kept: a worker without claims nothing */
     if (w->at_once == NULL)                     /* else that is of a row which is out */
-        DLPI_STORE_RLX(&w->block->running, UINT64_C(0)); /* X2: it only waits, and is not to blame */
+        DLPI_STORE_RLX(&w->block->running,
+                       UINT64_C(0)); /* X2: it only waits, and is not to blame */
     k->due_ns = due_ns;
     k->gen = t->b;
     k->slot = t->slot;
@@ -9163,8 +9182,8 @@ static int dlpi_row_failed(dlpi_worker *w, const dlpi_unit *t, uint32_t row, int
     return DLPI_ROW_DONE;
 }
 
-/* A row that killed its workers too often, or held one past its deadline, is not run again: it has failed.
-   rec: of the row, or of the batch. Returns 0 or the code, with the message. */
+/* A row that killed its workers too often, or held one past its deadline, is not run again: it has
+   failed. rec: of the row, or of the batch. Returns 0 or the code, with the message. */
 static int dlpi_rec_verdict(dlpi_worker *w, uint32_t s, uint32_t rec) {
     const dlpi_stage *st = w->st;
     if (DLPI_LIKELY(dlpi_rec_kills(rec) == 0) || dlpi_rec_stage(rec) != (uint32_t)st->work)
@@ -9254,7 +9273,8 @@ __attribute__((noinline)) static void dlpi_row_extra(dlpi_worker *w, uint32_t s,
 static bool dlpi_row_special(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
     const dlp_pipe *p = w->p;
     if (dlpi_row_kept(w)) {
-        DLPI_STORE_RLX(&w->block->running, UINT64_C(0)); /* X2: no callback is to blame, if we die */
+        DLPI_STORE_RLX(&w->block->running,
+                       UINT64_C(0)); /* X2: no callback is to blame, if we die */
         if (p->keeper->ops->keeper->get(w, t, row)) return true;
         dlpi_bump(&w->block->kept_misses, 1);
         w->note.used_random = 0;
@@ -9371,7 +9391,7 @@ static void dlpi_item_at(dlpi_worker *w, const dlpi_unit *t) {
     dlpi_item_slot(w, t->slot);
     w->generation = dlpi_slot_generation(slot);
     w->has_special = dlpi_row_has_special(w);
-    w->note.said = 0;                                   /* of a run before */
+    w->note.said = 0;                                      /* of a run before */
     DLPI_STORE_RLX(&w->block->current_epoch, slot->epoch); /* for observers */
 }
 
@@ -9474,7 +9494,8 @@ static bool dlpi_parked_stays(const dlpi_worker *w, const dlpi_parked *k) {
 
 /* Parked rows of t's unit; may all of them go back now? */
 static bool dlpi_group_due(const dlpi_worker *w, const dlpi_unit *t, uint64_t now, uint32_t *rows) {
-    uint32_t shift = dlpi_header_shift(DLPI_LOAD_RLX(&dlpi_slot_at(w->p, t->slot)->header)); /* claimed */
+    uint32_t shift =
+        dlpi_header_shift(DLPI_LOAD_RLX(&dlpi_slot_at(w->p, t->slot)->header)); /* claimed */
     *rows = 0;
     for (int i = 0; i < w->n_parked; i++) {
         const dlpi_parked *k = &w->parked[i];
@@ -9963,7 +9984,7 @@ static bool dlpi_batches_step(dlpi_worker *w) {
 /* ---------------------------------------------------------------------------------------------
    >>impl-workers    STEPS, WAITING, THREADS
    A stage is a step: claim a unit, work on it, pass it on, say whether anything moved. Where it
-   runs is decided elsewhere: ops->step is called by the consumer for inline stages and by threads. */
+   runs is decided elsewhere: ops->step is called by the consumer, if inline, and by threads. */
 
 /* ns until a worker has to look for itself, whoever wakes it; at most a sleep. */
 static uint64_t dlpi_worker_due(dlpi_worker *w) {
@@ -9997,13 +10018,12 @@ static void dlpi_worker_rest(const dlpi_worker *w, uint64_t ns) {
 }
 
 /* Why no wake-up is lost: the word is read, then the bit is set, then the worker looks once more. A
-   batch that is published before that look is found by it; whoever publishes one after it sees the bit
-   (B1 is sequentially consistent with what the look reads), clears it and changes the word, so the
-   futex does not sleep, or is woken.
-   Why none is wasted: a set bit says that its worker can take work now. So it is cleared before
-   work that the last look found; a wake-up that came in between was for other work, and is passed
-   on; and one without room for work sets none.
-   Should a wake-up be lost all the same (its sender died), the first of those asleep looks after
+   batch that is published before that look is found by it; whoever publishes one after it sees the
+   bit (B1 is sequentially consistent with what the look reads), clears it and changes the word, so
+   the futex does not sleep, or is woken. Why none is wasted: a set bit says that its worker can
+   take work now. So it is cleared before work that the last look found; a wake-up that came in
+   between was for other work, and is passed on; and one without room for work sets none. Should a
+   wake-up be lost all the same (its sender died), the first of those asleep looks after
    DLPI_SLEEP_NS. The others rely on it for ten times as long: many that each look would cost more
    than idleness may. */
 static void dlpi_worker_sleep(dlpi_worker *w) {
@@ -10156,8 +10176,8 @@ static void *dlpi_thread_worker(void *arg) {
     return NULL;
 }
 
-/* Where there are subscribers, the scheduler also keeps their books, until they have all. Where there
-   are none, the consumer may seek back when all is fed. */
+/* Where there are subscribers, the scheduler also keeps their books, until they have all. Where
+   there are none, the consumer may seek back when all is fed. */
 static bool dlpi_scheduler_step(dlp_pipe *p) {
     bool moved = p->share && dlpi_shm->keep(p);
     return dlpi_schedule(p, 1) > 0 || moved;
@@ -10190,7 +10210,7 @@ static void *dlpi_thread_scheduler(void *arg) {
 /* ---------------------------------------------------------------------------------------------
    >>impl-recover    WHAT A DEAD WORKER HAD
    Done by one process, the supervisor of dlpipe_shm.h, while the other workers go on; after the
-   kernel has said that worker w is dead, so that no store of it is to come. What it had is what owner
+   kernel has said that worker w is dead, so that no store of it is to come. Its work is what owner
    words carry its number. Of each such unit the record of completion is read before anything is
    given up: the done word of its rows once (an item stage), ready (a batch stage). If it is of a
    newer batch, or complete, there is nothing to give up. If it is not, nobody but the dead one
@@ -10286,7 +10306,7 @@ static void dlpi_recover_batch(dlpi_worker *w, uint32_t s, uint64_t b, dlpi_stag
     uint32_t row;
     bool ran;
     if (dlpi_ready_past(dlpi_gather_ready(&words->ready), b)) return; /* Y1 <- Y1 */
-    if (dlpi_claim_owner(dlpi_owners(p, words)) != owner) return;          /* O1 <- O1: as above */
+    if (dlpi_claim_owner(dlpi_owners(p, words)) != owner) return;     /* O1 <- O1: as above */
     ran = dlpi_was_running(w, &whole, why, &row) && row == UINT32_MAX;
     dlpi_held_note(why, ran, &whole, 1);
     if (ran) {
@@ -11279,8 +11299,8 @@ static void dlpi_cache_put(dlpi_worker *w) {
     uint64_t at = dlpi_cache_at(p, w->item.index), full = dlpi_cache_full(w->item.index);
     dlpi_cache_cell *cell = dlpi_cache_cell_at(p, at);
     uint8_t *to = cell->bytes;
-    if (DLPI_LOAD_RLX(&cell->word) != 0) return; /* Z1: what is read is not used */
-    DLPI_STORE_RLX(&w->block->kept_cell, at + 1);   /* Z2 to recovery; the swap keeps it before */
+    if (DLPI_LOAD_RLX(&cell->word) != 0) return;  /* Z1: what is read is not used */
+    DLPI_STORE_RLX(&w->block->kept_cell, at + 1); /* Z2 to recovery; the swap keeps it before */
     if (dlpi_claim_take(&cell->word, 0, full | ((uint64_t)w->global + 1))) { /* Z1 -> Z1 */
         for (uint32_t f = 0; f < p->items.n; f++) {
             const dlpi_field *d = &p->items.at[f];
@@ -11305,7 +11325,7 @@ static void dlpi_cache_recover(dlpi_worker *w) {
     word = &dlpi_cache_cell_at(p, at - 1)->word;
     seen = dlpi_claim_owner(word); /* Z1 <- Z1 */
     if ((seen & ((1u << DLPI_CACHE_WRITER) - 1)) == (uint64_t)w->global + 1)
-        dlpi_claim_free(word, 0);                   /* Z1 -> Z1 */
+        dlpi_claim_free(word, 0);                      /* Z1 -> Z1 */
     DLPI_STORE_SEQ(&w->block->kept_cell, UINT64_C(0)); /* Z2 */
 }
 
@@ -12094,7 +12114,7 @@ static void dlpi_state_after(const dlp_pipe *p, uint32_t s, uint32_t flags, dlpi
     if (p->source->state) dlpi_state_source(to, p->source->state(p, s, 1));
 }
 
-/* Is batch k of the present epoch delivered, or was it consumed in the life before? */
+/* Is batch k of the present epoch delivered, or was it consumed before the seek? */
 static bool dlpi_state_consumed(const dlp_pipe *p, uint64_t k) {
     return k < p->win_base || (k - p->win_base < DLPI_WINDOW_MAX && p->win[k % DLPI_WINDOW_MAX]);
 }
@@ -12642,8 +12662,8 @@ static const dlpi_stage_ops dlpi_lists_ops = {
 #define DLPI_PART_GUARD ((uint64_t)DLPI_DEBUG * 4096) /* before a part, which is aligned so */
 #define DLPI_PART_HINTS 64u
 
-/* A part cell, in region. The scheduler writes it while nobody may load; the loader writes the rest.
-   */
+/* A part cell, in region. The scheduler writes it while nobody may load; the loader writes the
+   rest. */
 typedef struct dlpi_pcell {
     uint64_t state; /* Q1 ticket (39), what is with it (25): see >>impl-parts */
     uint64_t part, first, items, epoch;
@@ -12991,7 +13011,7 @@ static uint32_t dlpi_part_want(dlp_pipe *p, const dlpi_part_place *at, uint64_t 
 
 /* Cells for all parts of the batch looked at. Returns how many batches after it need no other
    parts, or -1: a cell is missing. A batch and the next take neighbours from each stream, so the
-   parts stay the same until the first of its pieces comes to its part's end (steady); only full
+   parts stay until the first of its pieces comes to its part's end (same_batches); only full
    batches are alike, so never past the last of them. */
 static int64_t dlpi_parts_look(dlp_pipe *p, const dlpi_part_place *at, uint32_t *fresh) {
     dlpi_parts *q = dlpi_parts_of(p);
@@ -13054,7 +13074,8 @@ static dlpi_part_place dlpi_parts_now(dlp_pipe *p) {
     uint64_t cancel = DLPI_LOAD_RLX(&p->ctl->cancel); /* N1: a hint */
     dlpi_part_place at = {p->schedule.epoch, p->schedule.in_epoch, 0, 0};
     at.loads = dlpi_credit_seen(&p->ctl->source_moves); /* Q2 <- Q2, B1 */
-    if (dlpi_generation_seek(cancel) == p->schedule.seek_no && at.epoch < (cancel & DLPI_EPOCH_MASK)) {
+    if (dlpi_generation_seek(cancel) == p->schedule.seek_no &&
+        at.epoch < (cancel & DLPI_EPOCH_MASK)) {
         at.epoch = cancel & DLPI_EPOCH_MASK;
         at.batch = 0;
     }
@@ -13485,17 +13506,17 @@ static const dlpi_stage_ops dlpi_parts_ops = {
    All workers_max of a stage are there from the start: threads and processes cost memory, which is
    planned, but no time while they are parked (one wake-up a second each). Starting and ending them
    live would allocate, could fail, and would fork in the middle of a run. A worker whose number is
-   not below sbell.active (A1) claims nothing more. It finishes what it has claimed, rows that wait
+   not below waiters.active (A1) claims no more. It finishes what it has claimed, rows that wait
    for another try included, and parks. One writer: the consumer.
 
    The tuner runs in next, on clock readings that are there anyhow, every 100 ms at most. It looks
    at the time since the last look:
-     more     the consumer waited (5 % of the time or more) and the stage's workers were busy (85 %),
+     more     the consumer waited (5 % of the time or more), the stage's workers were busy (85 %),
               twice in a row, or once if it waited a quarter of the time: one more, or half as many
               again if it waited half the time. Of several stages the busiest. Not beyond the items
               in flight, nor, by what its workers burn of the cores, or would if others did not
               have them, beyond those
-     fewer    the consumer did not wait (2 %) and without one of them the others would have been busy
+     fewer    the consumer did not wait (2 %), and without one of them others would have been busy
               for less than 75 % of the time, `patience` times in a row: one less, or a quarter less
               if they hardly worked at all
    What it takes for fewer (75 % of one less) and for more (85 %) is apart, so that at the same load
@@ -13529,7 +13550,7 @@ static void dlpi_tune_set(dlp_pipe *p, dlpi_stage *st, int n, int reason, uint64
     t->cores_said = 0;
     t->changed = p->tune.looks;
     dlpi_sleepers_activate(&waiters->active, (uint32_t)n); /* A1 -> A1 */
-    DLPI_STORE_RLX(&rec->active, n);                  /* for observers */
+    DLPI_STORE_RLX(&rec->active, n);                       /* for observers */
     dlpi_tune_note(p, st, from, n, reason, now);
     if (n > from) {
         dlpi_wake_parked(waiters, (uint32_t)from, (uint32_t)n);
@@ -13710,8 +13731,9 @@ static void dlpi_slot_free(dlp_pipe *p, uint32_t s) {
 }
 
 /* How many credits to gather before they are fed. The tail is read by every worker, so each
-   publication costs a trip of its line between cores; a consumer that takes batches faster than that
-   feeds several at once. At most a quarter of the credits wait, and none while the consumer waits. */
+   publication costs a trip of its line between cores; a consumer that takes batches faster than
+   that feeds several at once. At most a quarter of the credits wait, and none while the consumer
+   waits. */
 static uint64_t dlpi_burst(const dlp_pipe *p) {
     return p->call_clock_every >= 32 && p->prefetch >= 8 ? p->prefetch / 4 : 1;
 }
@@ -13788,7 +13810,8 @@ static int dlpi_deadline(dlp_pipe *p, uint64_t now) {
     for (int i = 0; i < p->n_workers; i++) {
         dlpi_worker *w = &p->workers[i];
         uint64_t limit = (uint64_t)w->st->w.deadline_ms * 1000000u;
-        uint64_t since = DLPI_LOAD_RLX(&w->block->since_ns), index = DLPI_LOAD_RLX(&w->block->current);
+        uint64_t since = DLPI_LOAD_RLX(&w->block->since_ns),
+                 index = DLPI_LOAD_RLX(&w->block->current);
         dlp_error e;
         /* an inline callback has returned: we are here; of processes the supervisor takes care */
         if (limit == 0 || !w->started || w->process) continue;
@@ -13829,7 +13852,8 @@ static void dlpi_caller_sleep(dlp_pipe *p, uint64_t ns) {
     dlpi_sleeper_want(&ctl->want, UINT64_C(0)); /* B1 */
 }
 
-/* Are the processes still there? A thread that comes back without having waited need not look each time. */
+/* Are the processes still there? A thread that comes back without having waited need not look each
+   time. */
 static int dlpi_next_look(dlp_pipe *p, uint64_t now, uint64_t until) {
     if (now >= until && now - p->looked_ns < DLPI_SLEEP_NS / 10) return DLP_OK;
     p->looked_ns = now;
@@ -13888,8 +13912,8 @@ static int dlpi_next_wait(dlp_pipe *p, uint64_t until, uint64_t *b, uint32_t *s)
     return rc;
 }
 
-/* The consumer's clock: one reading a call, fewer when calls are close together. Where everything is
-   inline, the calls not timed take the time of the last one that was. */
+/* The consumer's clock: one reading a call, fewer when calls are close together. Where everything
+   is inline, the calls not timed take the time of the last one that was. */
 static void dlpi_consumer_step(dlp_pipe *p, uint64_t now) {
     dlpi_worker *w = p->consumer;
     uint64_t from = p->last_return_ns, each, waited;
@@ -14086,7 +14110,7 @@ static int dlpi_next_slot(dlp_pipe *p, int timeout_ms, uint64_t *b, uint32_t *s)
                 continue;
             }
         }
-        p->seeks = 0;         /* none of an older life is left */
+        p->seeks = 0;         /* none from before a seek is left */
         dlpi_unpoison(p, *s); /* it may have been another process */
         if (DLPI_LOAD_RLX(&p->ctl->first_ns) == 0)
             DLPI_STORE_RLX(&p->ctl->first_ns, dlpi_now_ns() - p->ctl->started_ns);
@@ -14107,11 +14131,12 @@ static int dlpi_next(dlp_pipe *p, dlp_batch **out, int timeout_ms) {
    With a split stage the items of the pipe are chunks, one to a core batch, and what the consumer
    gets are views. Where view k of an epoch is follows by arithmetic: all chunks have chunk_rows
    rows but the dataset's last one, whose place in an epoch's order is known (dlpi_chunk_short_at).
-   The loaders' side is a fetch. The splitter is the consumer's: it takes a chunk as dlpi_next takes a
-   batch, and hands out views of it. refs counts, for each slot, the views held, and one more while
-   the chunk is being split. A chunk is taken only when the one before is split to its end; so each
-   chunk that is out has a view that is held, but for the one just taken, which max_held - 1 others
-   can precede: never more than max_held chunks are out, as many as the pipe has slots for. */
+   The loaders' side is a fetch. The splitter is the consumer's: it takes a chunk as dlpi_next takes
+   a batch, and hands out views of it. refs counts, for each slot, the views held, and one more
+   while the chunk is being split. A chunk is taken only when the one before is split to its end; so
+   each chunk that is out has a view that is held, but for the one just taken, which max_held - 1
+   others can precede: never more than max_held chunks are out, as many as the pipe has slots for.
+   */
 
 typedef struct dlpi_split { /* what the stage keeps */
     dlp_split_desc d;
@@ -15245,7 +15270,8 @@ static uint64_t dlpi_take_bytes(uint64_t *at, uint64_t bytes, uint64_t align) {
 static void dlpi_layout_slots(dlp_pipe *p) {
     uint64_t at = sizeof(dlpi_bslot), rows = p->batch_rows;
     uint64_t words8 = dlpi_times(rows, 8), cells = dlpi_times(rows, 4);
-    uint64_t out_lengths = p->has_item_cells || p->items.any_ragged ? dlpi_times(p->batches.n, words8) : 0;
+    uint64_t out_lengths =
+        p->has_item_cells || p->items.any_ragged ? dlpi_times(p->batches.n, words8) : 0;
     bool in_lengths = p->has_item_cells && p->items.any_ragged;
     p->words_max = (p->batch_rows + DLPI_WORD_ROWS - 1) / DLPI_WORD_ROWS;
     p->units_max = p->batch_rows;
@@ -15262,8 +15288,10 @@ static void dlpi_layout_slots(dlp_pipe *p) {
     p->slot.lengths = dlpi_take_bytes(&at, out_lengths, 1);
     p->slot.item_lengths = p->has_item_cells ? at : p->slot.lengths;
     dlpi_take_bytes(&at, in_lengths ? dlpi_times(p->items.n, words8) : 0, 1);
-    p->slot.offsets = dlpi_take_bytes(&at, p->has_item_cells ? dlpi_times(p->batches.n, words8 + 8) : 0, 1);
-    p->slot.fmeta = dlpi_take_bytes(&at, p->has_item_cells ? p->batches.n * sizeof(dlpi_fmeta) : 0, 1);
+    p->slot.offsets =
+        dlpi_take_bytes(&at, p->has_item_cells ? dlpi_times(p->batches.n, words8 + 8) : 0, 1);
+    p->slot.fmeta =
+        dlpi_take_bytes(&at, p->has_item_cells ? p->batches.n * sizeof(dlpi_fmeta) : 0, 1);
     p->slot.source = dlpi_take_bytes(&at, p->source->slot_bytes ? p->source->slot_bytes(p) : 0, 1);
     p->slot.rec = dlpi_take_bytes(&at, cells, 1);
     p->tries_bytes = 0;
@@ -15382,7 +15410,8 @@ static void dlpi_layout_stages(dlp_pipe *p) {
 
 static void dlpi_layout_cells(dlp_pipe *p) {
     dlpi_area_add(p, DLPI_REC_ITEM_CELLS, "item cells for the collate",
-                  p->has_item_cells ? dlpi_fields_bytes(&p->items) : 0, p->has_item_cells ? p->prefetch : 0, 4096);
+                  p->has_item_cells ? dlpi_fields_bytes(&p->items) : 0,
+                  p->has_item_cells ? p->prefetch : 0, 4096);
     dlpi_area_add(p, DLPI_REC_CELLS,
                   p->lender ? p->lender->ops->lender->words.cells : "batch slots: fields",
                   dlpi_fields_bytes(&p->batches), p->n_cells, 4096);
@@ -15633,8 +15662,8 @@ static int dlpi_region_map(dlp_pipe *p) {
 }
 
 static uint64_t dlpi_layout_hash(void) {
-    uint64_t sizes =
-        sizeof(dlpi_region) + (sizeof(dlpi_ctl) << 16) + ((uint64_t)sizeof(dlpi_worker_block) << 32);
+    uint64_t sizes = sizeof(dlpi_region) + (sizeof(dlpi_ctl) << 16) +
+                     ((uint64_t)sizeof(dlpi_worker_block) << 32);
     return dlp_hash(DLPI_MAGIC, sizes, sizeof(dlpi_bslot), DLPI_LINE + DLPI_GUARD);
 }
 
@@ -17684,10 +17713,10 @@ DLPDEF int dlp_pipe_release_after(dlp_pipe *p, dlp_batch *batch, void *stream, d
 
 /* ---------------------------------------------------------------------------------------------
    >>impl-dlpack     TENSORS FOR OTHER LIBRARIES
-   Release is the consumer's call, deleters are anybody's: a deleter only counts down, and the consumer
-   looks, in its next call, which batches are free. After close no such call need come, so that from
-   then on whoever takes the count to zero gives back. All of that under one lock, which nobody
-   holds while a callback or a device runs. */
+   Release is the consumer's call, deleters are anybody's: a deleter only counts down, and the
+   consumer looks, in its next call, which batches are free. After close no such call need come, so
+   that from then on whoever takes the count to zero gives back. All of that under one lock, which
+   nobody holds while a callback or a device runs. */
 
 typedef struct dlpi_exported {
     uint32_t tensors;  /* not yet deleted */
@@ -18030,8 +18059,8 @@ static bool dlpi_file_measure(const dlp_files *f, dlpi_file *q) {
     return dlpi_file_fits(f, q) && q->want > 0;
 }
 
-/* O_NONBLOCK: whoever opens a pipe that nobody writes to would wait for ever. On regular files it means
-   nothing to open, but io_uring would take it for a wish not to wait for the disk. */
+/* O_NONBLOCK: whoever opens a pipe that nobody writes to would wait for ever. On regular files it
+   means nothing to open, but io_uring would take it for a wish not to wait for the disk. */
 #define DLPI_FILE_OPEN_FLAGS (O_RDONLY | O_CLOEXEC | O_NONBLOCK)
 
 /* fd: as open returned it, or -errno. Returns whether there is anything to read. */
@@ -18767,10 +18796,10 @@ static int dlpi_file_anew(const char *path) {
 
 /* ---------------------------------------------------------------------------------------------
    >>impl-part-files PART QUEUE: FILES, DOWNLOADS
-   Whoever downloads a file holds the lock of its temporary name. After waiting for the lock one looks
-   again: the file may be there by now, and what one has open may have been renamed or removed. A
-   file gets its own name by one rename, after its bytes are on disk; so whoever dies before has
-   left nothing under that name, and the kernel has given back the lock. */
+   Whoever downloads a file holds the lock of its temporary name. After waiting for the lock one
+   looks again: the file may be there by now, and what one has open may have been renamed or
+   removed. A file gets its own name by one rename, after its bytes are on disk; so whoever dies
+   before has left nothing under that name, and the kernel has given back the lock. */
 
 #include <sys/file.h>
 
@@ -21491,7 +21520,8 @@ DLPDEF int dlp_parts_open(dlp_pipe **out, const dlp_parts_desc *desc, dlp_error 
 
 #include <sys/stat.h>
 
-/* One lane of a trace: a worker's events in the order of time. group: stage, -1 for the consumer. */
+/* One lane of a trace: a worker's events in the order of time. group: stage, -1 for the consumer.
+   */
 typedef struct dlpi_lane {
     char name[32];
     int group;
@@ -22410,10 +22440,10 @@ typedef struct dlpi_load {
     /* items per batch, as stages count them: rows, but 1 chunk where there are views */
     double units;
     double rate;
-    double wait;   /* share of the consumer, inline stages included */
+    double wait;     /* share of the consumer, inline stages included */
     double consumer; /* share of the consumer in steps and inline stages */
-    double cores;  /* share of the process's cores that was used, or waited for */
-    double used;   /* share of them that was used */
+    double cores;    /* share of the process's cores that was used, or waited for */
+    double used;     /* share of them that was used */
     double util
         [DLP_MAX_STAGES]; /* busy share of the workers that can have work at once; 0 if inline */
     double useful[DLP_MAX_STAGES]; /* workers that can have work at once */

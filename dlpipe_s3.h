@@ -383,14 +383,14 @@ extern "C" {
                             AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE, or _TOKEN
      machine                IMDSv2, unless AWS_EC2_METADATA_DISABLED is true
 
-   A program with more rights than the user who started it (setuid) asks nothing of its environment, HOME
-   included. A profile that the program names comes before the environment; AWS_DEFAULT_PROFILE
-   serves where AWS_PROFILE is not set, and both are refused where they differ. Profiles are of
-   the files AWS_SHARED_CREDENTIALS_FILE (~/.aws/credentials) and AWS_CONFIG_FILE (~/.aws/config),
-   the first before the second. A credential_process is started without a shell, in a group of its
-   own, with no descriptors but its output, standard error and an empty input, and has a minute.
-   Roles to be assumed (source_profile) and single sign-on are for a credential_process to do, and
-   said to be.
+   A program with more rights than the user who started it (setuid) asks nothing of its environment,
+   HOME included. A profile that the program names comes before the environment; AWS_DEFAULT_PROFILE
+   serves where AWS_PROFILE is not set, and both are refused where they differ. Profiles are of the
+   files AWS_SHARED_CREDENTIALS_FILE (~/.aws/credentials) and AWS_CONFIG_FILE (~/.aws/config), the
+   first before the second. A credential_process is started without a shell, in a group of its own,
+   with no descriptors but its output, standard error and an empty input, and has a minute. Roles to
+   be assumed (source_profile) and single sign-on are for a credential_process to do, and said to
+   be.
 
    Settings of AWS' tools that lead elsewhere, and are not supported, are refused by dlp_s3_open
    with DLP_ERR_UNSUPPORTED, in words that say what is set, and where:
@@ -5601,7 +5601,8 @@ static void dlpi_s3_helper_leave(dlpi_s3_helper *h) {
 
 static void dlpi_s3_helper_ring(const dlpi_s3_helper *h) {
     uint64_t one = 1;
-    if (h->news_fd >= 0 && write(h->news_fd, &one, sizeof one) < 0) return; /* it is readable already */
+    if (h->news_fd >= 0 && write(h->news_fd, &one, sizeof one) < 0)
+        return; /* it is readable already */
 }
 
 /* ---- its thread ---- */
@@ -5882,7 +5883,7 @@ __attribute__((unused)) static bool dlpi_s3_helper_tried(dlpi_s3_helper *h, cons
     return another;
 }
 
-/* Have the credentials refreshed, unless somebody has done so since version seen. news_fd is readable
+/* Have the credentials refreshed, unless it was done since version seen. news_fd is readable
    when that is over. Returns 0, DLP_ERR_FORKED, DLP_ERR_SYSTEM (no thread; errno), DLP_ERR_ARG (it
    has no owner). */
 __attribute__((unused)) static int dlpi_s3_helper_refresh(dlpi_s3_helper *h, uint64_t seen_version,

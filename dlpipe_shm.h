@@ -180,21 +180,22 @@ typedef struct dlp_shm_desc {
     int32_t start;    /* DLP_SHM_FORK, DLP_SHM_EXEC */
     int32_t allow_fork_with_threads; /* 1: fork though the process has threads. Locks that they hold
                                stay locked in the workers for ever: know what you do */
-    int32_t max_kills;      /* times that an item may kill its worker before it counts as failed
+    int32_t max_kills;       /* times that an item may kill its worker before it counts as failed
                                (DLP_ERR_KILLED), and a worker die in worker_init, or outside of
                                callbacks with the same work; 0: 3; 1..100 */
-    int32_t grace_ms;       /* close: how long workers may finish before they are killed; 0: 300 */
-    int32_t huge_pages;     /* DLP_HUGE_* */
-    int32_t share;          /* DLP_SHARE_*; named pipes without a transfer stage */
-    int32_t max_subscribers;  /* with share: 1..64 programs at once; 0: 8 */
-    int32_t serve_only;     /* with share: 1: this process takes no batches, see dlp_shm_serve, and
+    int32_t grace_ms;        /* close: how long workers may finish before they are killed; 0: 300 */
+    int32_t huge_pages;      /* DLP_HUGE_* */
+    int32_t share;           /* DLP_SHARE_*; named pipes without a transfer stage */
+    int32_t max_subscribers; /* with share: 1..64 programs at once; 0: 8 */
+    int32_t serve_only;      /* with share: 1: this process takes no batches, see dlp_shm_serve, and
                                has no place in the order: dlp_pipe_next, _next_epoch and _state
                                return DLP_ERR_STATE; DLP_SHARE_ONE: 1 */
-    int32_t wait_subscribers; /* with share: nothing is fetched before so many have come; 0: begin at
+    int32_t
+        wait_subscribers; /* with share: nothing is fetched before so many have come; 0: begin at
                                once (serve_only: with the first) */
-    dlp_shm_init_fn init;   /* DLP_SHM_EXEC: NULL or registered */
-    const void *blob;       /* DLP_SHM_EXEC: for init; copied at start */
-    uint64_t blob_bytes;    /* 0..2^30 */
+    dlp_shm_init_fn init; /* DLP_SHM_EXEC: NULL or registered */
+    const void *blob;     /* DLP_SHM_EXEC: for init; copied at start */
+    uint64_t blob_bytes;  /* 0..2^30 */
 } dlp_shm_desc;
 
 /* Register a callback under its own name, before main begins: at file scope, in any file.
@@ -316,15 +317,16 @@ DLPDEF void dlp_monitor_close(dlp_monitor *m);
 /* ---------------------------------------------------------------------------------------------
    >>shm-subscriber   SEVERAL SUBSCRIBERS OF ONE PIPE
    Programs that train on the same batches share one pipe, its workers and its memory. The pipe has
-   a name and dlp_shm_desc.share; its sampler runs in a thread. A subscriber gets batches from when it
-   comes: those that are not fed yet. Batches lie where the workers wrote them; nothing is copied.
+   a name and dlp_shm_desc.share; its sampler runs in a thread. A subscriber gets batches from when
+   it comes: those that are not fed yet. Batches lie where the workers wrote them; nothing is
+   copied.
 
-     DLP_SHARE_EACH  every subscriber, and the pipe's own caller unless serve_only, gets every batch
-                     in order. A slot is free when all have released it: the slowest, also one that
-                     is stopped or never asks, sets the pace. With serve_only, what is fed and not
-                     taken when the last subscriber leaves is lost; the next begins behind it.
-     DLP_SHARE_ONE   each batch goes to one subscriber, the next one to whoever asks. What a subscriber
-                     held when it died, or closed, goes to another. dlp_pipe_desc.max_held is the
+     DLP_SHARE_EACH  every subscriber gets every batch in order, and so does the pipe's consumer
+                     unless serve_only. A slot is free when all have released it: the slowest, also
+                     one that is stopped or never asks, sets the pace. With serve_only, what is fed
+                     and not taken when the last leaves is lost; the next begins after it.
+     DLP_SHARE_ONE   each batch goes to one subscriber, the next one to whoever asks. What it held
+                     when it died, or closed, goes to another. dlp_pipe_desc.max_held is the
                      sum of what all hold: subscribers that each hold a batch and ask for one more
                      wait for ever where slots (prefetch_factor + max_held) are no more than they.
 
@@ -338,8 +340,9 @@ DLPDEF void dlp_monitor_close(dlp_monitor *m);
 
    A subscriber that dies holds nothing up: its place is a lock, which the kernel takes back. It is
    looked for every 50 ms. A process that it forked keeps the place, until that ends, execs, or
-   closes the subscriber; all other calls return DLP_ERR_FORKED there. Subscribers map the pipe's memory
-   and could write to it: they are trusted as far as the same user is. They check what they read. */
+   closes the subscriber; all other calls return DLP_ERR_FORKED there. Subscribers map the pipe's
+   memory and could write to it: they are trusted as far as the same user is. They check what they
+   read. */
 
 typedef struct dlp_subscriber dlp_subscriber;
 
@@ -353,8 +356,8 @@ typedef struct dlp_subscriber_desc {
    all places are taken); DLP_ERR_SYSTEM (with errnum ENOENT: no such name yet; ask again),
    _UNSUPPORTED, _CORRUPT, _MEMORY as dlp_monitor_open - any thread; the subscriber is then used by
    one at a time - allocates and maps; waits up to 200 ms for a pipe that starts. */
-DLPDEF int dlp_subscriber_open(dlp_subscriber **out, const char *name, const dlp_subscriber_desc *desc,
-                             dlp_error *err);
+DLPDEF int dlp_subscriber_open(dlp_subscriber **out, const char *name,
+                               const dlp_subscriber_desc *desc, dlp_error *err);
 
 /* As dlp_pipe_next and dlp_pipe_next_timeout, with their codes (but DLP_EPOCH_END) and view of a
    batch, which others may have, too: read only. DLP_END: all is consumed; SHARE_ONE: and released
@@ -417,8 +420,8 @@ DLPDEF int dlp_shm_serve(dlp_pipe *p, int timeout_ms);
 
 /* ---------------------------------------------------------------------------------------------
    >>shm-impl-names       RECORDS AND LOCKS
-   Whoever holds the lock (flock, on the open file description) owns the name, and the name's file is
-   the one that its path leads to. So whoever got the lock looks whether the path still leads to
+   Whoever holds the lock (flock, on the open file description) owns the name, and the name's file
+   is the one that its path leads to. So whoever got the lock looks whether the path still leads to
    the file it locked: if not, the name was removed in between, and it begins again. The lock is
    inherited by fork and freed by the kernel when the last process that has it is gone.
      made by O_EXCL, locked, written: a creator that dies in between leaves a stale name, whole or
@@ -688,7 +691,7 @@ struct dlp_monitor {
     uint64_t *trace_head;         /* [n_workers + 1] in the region, when copied */
     uint64_t *trace_n;            /* [n_workers + 1] events that the copy has */
     dlp_trace_event *trace;       /* [n_workers + 1][seen.trace_events] */
-    dlpi_worker_block *blocks;          /* [n_workers + 1] */
+    dlpi_worker_block *blocks;    /* [n_workers + 1] */
     uint64_t block_at, block_end; /* of the region, read for its words */
     uint8_t block[4096];
 };
@@ -1286,7 +1289,7 @@ typedef struct dlpi_proc { /* a worker process, as the supervisor knows it */
     dlpi_worker *w;
     pid_t pid;             /* 0: none */
     uint32_t deaths;       /* in a row, of lives in which nothing was completed */
-    uint64_t items;        /* that it had completed when this life began */
+    uint64_t items;        /* that it had completed when this process began */
     dlpi_held held;        /* what it had when it died, without a callback to blame */
     uint32_t held_deaths;  /* of all that had it, in a row */
     uint64_t due_ns;       /* when it may be replaced; 0: it lives, or will not be */
@@ -1305,7 +1308,7 @@ typedef struct dlpi_shm_state { /* dlp_pipe.shm */
     pid_t owner;
     pid_t supervisor;
     int caller_fd, supervisor_fd; /* pidfds */
-    int nudge[2], alive[2];        /* [0] is read, [1] written */
+    int nudge[2], alive[2];       /* [0] is read, [1] written */
     int n_procs;
     dlpi_proc *procs;      /* [n_procs] */
     struct pollfd *fds;    /* [n_procs + 3] caller, nudge, workers, spare */
@@ -1361,9 +1364,9 @@ typedef struct dlpi_sched_attr { /* sched_setattr(2), Linux */
     uint64_t runtime, deadline, period;
 } dlpi_sched_attr;
 
-/* Run in slices of ns (0: the system's): whoever has short ones gets a core sooner when it wakes, or is
-   forked (Linux 6.12; before that, nothing changes). Where workers fill the cores, a replacement
-   would else wait some ms for a core, and its supervisor before it. */
+/* Run in slices of ns (0: the system's): whoever has short ones gets a core sooner when it wakes,
+   or is forked (Linux 6.12; before that, nothing changes). Where workers fill the cores, a
+   replacement would else wait some ms for a core, and its supervisor before it. */
 static void dlpi_slice(uint64_t ns) {
     dlpi_sched_attr attr = {.size = sizeof attr};
     if (syscall(SYS_sched_getscheduler, 0) != 0) return; /* the user has another policy */
@@ -1635,8 +1638,9 @@ static bool dlpi_proc_hopeless(dlp_pipe *p, dlpi_proc *proc, int state, const dl
 /* Was it killed for an item that it finished in the end, and had begun another one? */
 static bool dlpi_proc_next_item(const dlpi_proc *proc) {
     const dlpi_worker_block *block = proc->w->block;
-    return proc->late && (DLPI_LOAD_RLX(&block->running) != proc->watched_item || /* X2 of the dead */
-                          DLPI_LOAD_RLX(&block->since_ns) != proc->watched_since);
+    return proc->late &&
+           (DLPI_LOAD_RLX(&block->running) != proc->watched_item || /* X2 of the dead */
+            DLPI_LOAD_RLX(&block->since_ns) != proc->watched_since);
 }
 
 static void dlpi_proc_ended(dlp_pipe *p, int k) {
@@ -1654,7 +1658,7 @@ static void dlpi_proc_ended(dlp_pipe *p, int k) {
     state = DLPI_LOAD_RLX(&block->state); /* of a dead process */
     again = dlpi_proc_again(p, proc, state, why.signal);
     if (again) { /* said before others go on: what they make of it may be the caller's last batch */
-        DLPI_STORE_RLX(&block->died_by, (int32_t)why.signal);               /* statistics */
+        DLPI_STORE_RLX(&block->died_by, (int32_t)why.signal);                  /* statistics */
         DLPI_STORE_RLX(&block->restarts, DLPI_LOAD_RLX(&block->restarts) + 1); /* statistics */
         dlpi_bump(&p->ctl->restarts, 1);
     }
@@ -1692,7 +1696,8 @@ static void dlpi_procs_deadlines(dlp_pipe *p, uint64_t passed) {
         dlpi_proc *proc = &s->procs[k];
         const dlpi_worker_block *block = proc->w->block;
         uint64_t limit = (uint64_t)proc->w->st->w.deadline_ms * 1000000u;
-        uint64_t item = DLPI_LOAD_RLX(&block->running), since = DLPI_LOAD_RLX(&block->since_ns); /* X2 */
+        uint64_t item = DLPI_LOAD_RLX(&block->running),
+                 since = DLPI_LOAD_RLX(&block->since_ns); /* X2 */
         if (limit == 0 || proc->pid == 0 || proc->late) continue;
         if (item == 0 || item != proc->watched_item || since != proc->watched_since)
             proc->ran_ns = 0;
@@ -1829,32 +1834,32 @@ _Noreturn static void dlpi_supervisor(dlp_pipe *p) {
    >>shm-impl-subscriber    WHO HOLDS WHAT
    share | takers, a word a slot | admits, a line a subscriber | subscribers' own blocks
 
-   label  atomic               written by              read by (partner)
-   H1     share.over           scheduler                  serve, subscribers (H1)
-   H2     present, admit.present    subscriber; scheduler        scheduler; subscriber (H2)
-   H3     cursor               subscriber                scheduler (H3)
-   H4     released[slot]       subscriber                scheduler (H4)
-   H5     taker[slot]          subscribers (CAS), scheduler subscribers, scheduler (H5)
+   label  atomic                  written by                    read by (partner)
+   H1     share.over              scheduler                     serve, subscribers (H1)
+   H2     present, admit.present  subscriber; scheduler         scheduler; subscriber (H2)
+   H3     cursor                  subscriber                    scheduler (H3)
+   H4     released[slot]          subscriber                    scheduler (H4)
+   H5     taker[slot]             subscribers (CAS), scheduler  subscribers, scheduler (H5)
 
-   A subscriber takes a place by a lock on a byte of the memory file, an open file description's lock,
-   so that the kernel gives it back when the last process that has it is gone. Then it makes present
-   odd, and the scheduler, which alone publishes batches and reuses slots, admits it at a batch:
-   from there on a slot is reused only when released[slot] says that this subscriber gave it back.
-   Whether a slot is free is derived from these words each time; no count of holders could be left
-   wrong. The scheduler sees a subscriber leave when present changes, or its lock is free. In
+   A subscriber takes a place by a lock on a byte of the memory file, an open file description's
+   lock, so that the kernel gives it back when the last process that has it is gone. Then it makes
+   present odd, and the scheduler, which alone publishes batches and reuses slots, admits it at a
+   batch: from there on a slot is reused only when released[slot] says that this subscriber gave it
+   back. Whether a slot is free is derived from these words each time; no count of holders could be
+   left wrong. The scheduler sees a subscriber leave when present changes, or its lock is free. In
    DLP_SHARE_ONE a batch is claimed by a compare-and-swap on the slot's taker, as workers claim
    units, and handed back as units are freed again: with a number of its own. */
 
 #define DLPI_LOOK_NS UINT64_C(50000000)
 
 typedef struct dlpi_admit { /* in region: the scheduler's words */
-    uint64_t present;          /* H2 of the subscriber that is admitted */
+    uint64_t present;       /* H2 of the subscriber that is admitted */
     uint64_t join;          /* H2 its first batch */
     uint8_t pad[DLPI_LINE - 16];
 } dlpi_admit;
 
 typedef struct dlpi_cblock { /* in region: a subscriber's words; released[n_slots] follows */
-    uint64_t present;           /* H2 odd: it is there */
+    uint64_t present;        /* H2 odd: it is there */
     uint64_t cursor;         /* H3 batches below are taken, or not for it */
     int32_t pid;             /* for people */
     uint32_t held;
@@ -1932,15 +1937,16 @@ static bool dlpi_share_look(dlp_pipe *p, uint32_t i, bool locks) {
     uint64_t bit = UINT64_C(1) << i;
     uint64_t present = DLPI_LOAD_SEQ(&dlpi_share_block(h, i)->present); /* H2 <- H2 */
     bool moved = false;
-    if ((s->bound & bit) != 0 &&
-        (present != DLPI_LOAD_RLX(&admit->present) || (locks && !dlpi_share_locked(p, i)))) { /* H2 */
+    if ((s->bound & bit) != 0 && (present != DLPI_LOAD_RLX(&admit->present) ||
+                                  (locks && !dlpi_share_locked(p, i)))) { /* H2 */
         s->bound &= ~bit;
         s->left_at = DLPI_LOAD_SEQ(&dlpi_share_block(h, i)->cursor); /* H3 <- H3 */
         if (h->mode == DLP_SHARE_ONE) dlpi_share_hand_back(p, i);
         DLPI_AND_SEQ(&h->sleepers, ~bit); /* B1 */
         moved = true;
     }
-    if ((s->bound & bit) == 0 && (present & 1) != 0 && present != DLPI_LOAD_RLX(&admit->present)) { /* H2 */
+    if ((s->bound & bit) == 0 && (present & 1) != 0 &&
+        present != DLPI_LOAD_RLX(&admit->present)) { /* H2 */
         DLPI_STORE_RLX(&admit->join, p->schedule.published);
         DLPI_STORE_SEQ(&admit->present, present); /* H2 -> H2 */
         s->bound |= bit;
@@ -1984,7 +1990,7 @@ static void dlpi_share_taken(dlp_pipe *p, uint64_t from, uint64_t to) {
         if (slot->sequence != b) continue;
         for (uint32_t f = 0; f < p->batches.n; f++)
             bytes += p->has_item_cells ? dlpi_slot_fmeta(p, dlpi_slot_of(p, b))[f].bytes
-                               : slot->count * p->batches.at[f].row_bytes;
+                                       : slot->count * p->batches.at[f].row_bytes;
         dlpi_bump(&p->ctl->items, slot->count);
         dlpi_bump(&p->ctl->bytes, bytes);
         DLPI_STORE_RLX(&p->ctl->epoch, slot->epoch); /* statistics */
@@ -2266,7 +2272,7 @@ static int dlpi_subscriber_place(dlp_subscriber *c, dlp_error *err) {
         DLPI_STORE_RLX(&c->mine->pid, (int32_t)getpid()); /* for people */
         DLPI_STORE_RLX(&c->mine->held, 0u);               /* for people */
         DLPI_STORE_SEQ(&c->mine->cursor, UINT64_C(0));    /* H3 */
-        DLPI_STORE_SEQ(&c->mine->present, c->present);          /* H2 -> H2 */
+        DLPI_STORE_SEQ(&c->mine->present, c->present);    /* H2 -> H2 */
         dlpi_wake_scheduler(c->ctl);
         return DLP_OK;
     }
@@ -2274,7 +2280,8 @@ static int dlpi_subscriber_place(dlp_subscriber *c, dlp_error *err) {
                           c->layout.max_subscribers);
 }
 
-static int dlpi_subscriber_loans(dlp_subscriber *c, const dlp_subscriber_desc *desc, dlp_error *err) {
+static int dlpi_subscriber_loans(dlp_subscriber *c, const dlp_subscriber_desc *desc,
+                                 dlp_error *err) {
     const dlpi_pipe_rec *p = &c->m->pipe;
     uint32_t most = p->max_held < 1 || p->max_held > 256 ? 1 : p->max_held;
     if (desc && (desc->max_held < 0 || (uint32_t)desc->max_held > most))
@@ -2295,7 +2302,7 @@ static int dlpi_subscriber_fail(dlp_subscriber *c, int code, const char *message
 
 /* One field of the batch in slot s. What others can write is copied, checked, then used. */
 static bool dlpi_subscriber_field(const dlp_subscriber *c, uint32_t s, uint32_t f, uint32_t count,
-                                dlp_tensor *t) {
+                                  dlp_tensor *t) {
     const dlpi_field_rec *r = &c->fields[f];
     const dlpi_pipe_rec *p = &c->m->pipe;
     const dlpi_record *cells = &c->m->rec[DLPI_REC_CELLS];
@@ -2354,7 +2361,8 @@ static int dlpi_subscriber_lend(dlp_subscriber *c, uint64_t b, uint32_t s, dlp_b
     }
     for (uint32_t f = 0; f < c->n_fields; f++)
         if (!dlpi_subscriber_field(c, s, f, v->count, &loan->fields[f]))
-            return dlpi_subscriber_fail(c, DLP_ERR_CORRUPT, "a batch has a shape that does not fit");
+            return dlpi_subscriber_fail(c, DLP_ERR_CORRUPT,
+                                        "a batch has a shape that does not fit");
     loan->b = b;
     loan->slot = s;
     loan->used = true;
@@ -2395,11 +2403,13 @@ static int dlpi_subscriber_ready(dlp_subscriber *c, uint64_t b, uint32_t *s) {
         (const uint32_t *)(const void *)(c->map + c->m->rec[DLPI_REC_ORDER].offset);
     const dlpi_bslot *slot;
     const uint64_t *ready;
+    uint64_t header;
     *s = DLPI_LOAD_RLX(&disp[b & (c->ring - 1)]); /* T1 ordered by the tail that covers b */
     if (*s >= c->layout.n_slots)
         return dlpi_subscriber_fail(c, DLP_ERR_CORRUPT, "a batch lies in no slot");
     slot = (const dlpi_bslot *)(const void *)dlpi_subscriber_slot(c, *s);
-    if (dlpi_gen(DLPI_LOAD_SEQ(&slot->header)) != (b & DLPI_GEN_MASK)) return DLP_SKIP; /* P1 <- P1 */
+    header = DLPI_LOAD_SEQ(&slot->header); /* P1 <- P1 */
+    if (dlpi_gen(header) != (b & DLPI_GEN_MASK)) return DLP_SKIP;
     ready = (const uint64_t *)(const void *)((const uint8_t *)slot + c->final_at);
     return dlpi_ready_is(DLPI_LOAD_SEQ(ready), b) ? DLP_OK : DLP_EMPTY; /* Y1 <- Y1 */
 }
@@ -2426,14 +2436,14 @@ static int dlpi_subscriber_each(dlp_subscriber *c, dlp_batch **out) {
 
 /* DLP_SHARE_ONE: the slot of the oldest batch that nobody has, handed back ones among them; such a
    slot stays as it is until somebody claims it. Returns whether there is one. */
-static bool dlpi_subscriber_oldest(dlp_subscriber *c, const uint64_t *takers, uint64_t *b, uint32_t *s,
-                                 uint64_t *taker) {
+static bool dlpi_subscriber_oldest(dlp_subscriber *c, const uint64_t *takers, uint64_t *b,
+                                   uint32_t *s, uint64_t *taker) {
     bool found = false;
     for (uint32_t k = 0; k < c->layout.n_slots; k++) {
         const dlpi_bslot *slot = (const dlpi_bslot *)(const void *)dlpi_subscriber_slot(c, k);
-        uint64_t word = DLPI_LOAD_SEQ(&takers[k]);    /* H5 <- H5 */
+        uint64_t word = DLPI_LOAD_SEQ(&takers[k]);          /* H5 <- H5 */
         uint64_t header = DLPI_LOAD_SEQ(&slot->header), at; /* P1 <- P1 */
-        at = DLPI_LOAD_RLX(&slot->sequence);          /* P1: ordered by header */
+        at = DLPI_LOAD_RLX(&slot->sequence);                /* P1: ordered by header */
         if (dlpi_gen(header) == DLPI_GEN_MASK || dlpi_gen(header) != (at & DLPI_GEN_MASK)) continue;
         if (!dlpi_older(dlpi_gen(word), at) || (found && at > *b)) continue;
         *b = at;
@@ -2452,7 +2462,8 @@ static int dlpi_subscriber_one(dlp_subscriber *c, dlp_batch **out) {
         const uint64_t *ready;
         int rc;
         if (DLPI_LOAD_SEQ(&c->share->over) != 0) return DLP_END; /* H1 <- H1 */
-        if (!dlpi_subscriber_oldest(c, takers, &b, &s, &taker)) /* whoever holds one waits for nobody */
+        /* whoever holds one waits for nobody */
+        if (!dlpi_subscriber_oldest(c, takers, &b, &s, &taker))
             return over && c->n_held > 0 ? DLP_END : DLP_EMPTY;
         ready = (const uint64_t *)(const void *)(dlpi_subscriber_slot(c, s) + c->final_at);
         if (!dlpi_ready_is(DLPI_LOAD_SEQ(ready), b)) return DLP_EMPTY; /* Y1 <- Y1 */
@@ -2469,7 +2480,7 @@ static int dlpi_subscriber_try(dlp_subscriber *c, dlp_batch **out) {
     if (!c->admitted) {
         admit = (const dlpi_admit *)(const void *)((uint8_t *)c->share + c->layout.admits_at) +
                 c->index;
-        if (DLPI_LOAD_SEQ(&admit->present) != c->present)                           /* H2 <- H2 */
+        if (DLPI_LOAD_SEQ(&admit->present) != c->present)                     /* H2 <- H2 */
             return DLPI_LOAD_SEQ(&c->share->over) != 0 ? DLP_END : DLP_EMPTY; /* H1 <- H1 */
         c->admitted = true;
         c->cursor = DLPI_LOAD_RLX(&admit->join);     /* H2: ordered by present */
@@ -2701,7 +2712,7 @@ static char **dlpi_exec_environ(char *line) {
     return env;
 }
 
-/* Begin the supervisor. fds: of the memory file, the region, caller_fd, nudge[0], alive[1], name. */
+/* Begin the supervisor. fds: the memory file, the region, caller_fd, nudge[0], alive[1], name. */
 static int dlpi_exec_spawn(dlp_pipe *p, const int *fds, int n) {
     dlpi_shm_state *s = dlpi_shm_of(p);
     posix_spawn_file_actions_t files;
@@ -2741,9 +2752,10 @@ static int dlpi_exec_begin(dlp_pipe *p) {
             p, DLP_ERR_STATE, "shm.start",
             "DLP_SHM_EXEC needs dlp_shm_main(argc, argv) as the first line of main");
     if (getauxval(AT_SECURE) != 0) /* it would not look at its environment: see dlpi_env */
-        return dlpi_shm_fail(p, DLP_ERR_UNSUPPORTED, "shm.start",
-                             "a program with more rights than the user who started it (setuid) can't begin "
-                             "workers by exec");
+        return dlpi_shm_fail(
+            p, DLP_ERR_UNSUPPORTED, "shm.start",
+            "a program with more rights than the user who started it (setuid) can't begin "
+            "workers by exec");
     fds[0] = dlpi_exec_file(p);
     if (fds[0] < 0) return p->err.code;
     fds[1] = p->memfd;
@@ -3356,8 +3368,8 @@ DLPDEF void dlp_monitor_close(dlp_monitor *m) {
     free(m);
 }
 
-DLPDEF int dlp_subscriber_open(dlp_subscriber **out, const char *name, const dlp_subscriber_desc *desc,
-                             dlp_error *err) {
+DLPDEF int dlp_subscriber_open(dlp_subscriber **out, const char *name,
+                               const dlp_subscriber_desc *desc, dlp_error *err) {
     dlp_subscriber *c;
     int rc;
     if (out == NULL || name == NULL)

@@ -3,15 +3,16 @@
 /* ---------------------------------------------------------------------------------------------
    >>shm-subscriber   SEVERAL SUBSCRIBERS OF ONE PIPE
    Programs that train on the same batches share one pipe, its workers and its memory. The pipe has
-   a name and dlp_shm_desc.share; its sampler runs in a thread. A subscriber gets batches from when it
-   comes: those that are not fed yet. Batches lie where the workers wrote them; nothing is copied.
+   a name and dlp_shm_desc.share; its sampler runs in a thread. A subscriber gets batches from when
+   it comes: those that are not fed yet. Batches lie where the workers wrote them; nothing is
+   copied.
 
-     DLP_SHARE_EACH  every subscriber, and the pipe's own caller unless serve_only, gets every batch
-                     in order. A slot is free when all have released it: the slowest, also one that
-                     is stopped or never asks, sets the pace. With serve_only, what is fed and not
-                     taken when the last subscriber leaves is lost; the next begins behind it.
-     DLP_SHARE_ONE   each batch goes to one subscriber, the next one to whoever asks. What a subscriber
-                     held when it died, or closed, goes to another. dlp_pipe_desc.max_held is the
+     DLP_SHARE_EACH  every subscriber gets every batch in order, and so does the pipe's consumer
+                     unless serve_only. A slot is free when all have released it: the slowest, also
+                     one that is stopped or never asks, sets the pace. With serve_only, what is fed
+                     and not taken when the last leaves is lost; the next begins after it.
+     DLP_SHARE_ONE   each batch goes to one subscriber, the next one to whoever asks. What it held
+                     when it died, or closed, goes to another. dlp_pipe_desc.max_held is the
                      sum of what all hold: subscribers that each hold a batch and ask for one more
                      wait for ever where slots (prefetch_factor + max_held) are no more than they.
 
@@ -25,8 +26,9 @@
 
    A subscriber that dies holds nothing up: its place is a lock, which the kernel takes back. It is
    looked for every 50 ms. A process that it forked keeps the place, until that ends, execs, or
-   closes the subscriber; all other calls return DLP_ERR_FORKED there. Subscribers map the pipe's memory
-   and could write to it: they are trusted as far as the same user is. They check what they read. */
+   closes the subscriber; all other calls return DLP_ERR_FORKED there. Subscribers map the pipe's
+   memory and could write to it: they are trusted as far as the same user is. They check what they
+   read. */
 
 typedef struct dlp_subscriber dlp_subscriber;
 

@@ -2,8 +2,8 @@
 #include "api/queues.h"
 #include "base/futex.h"
 #include "base/cpus.h"
-/* ---- the heavy barrier: makes every other participant's T1 or H1 visible, paid by the one that goes to
-   sleep ---- */
+/* ---- the heavy barrier: makes every other participant's T1 or H1 visible, paid by the one that
+   goes to sleep ---- */
 
 /* The kernel's numbers (membarrier(2)). */
 enum {
@@ -30,7 +30,7 @@ static int dlpi_heavy_barrier(int shared) {
 }
 
 /* ---- waiters: an event count for one sleeper ----
-   A wake word is a futex word. DLPI_WAKE_SLEEPER: its owner sleeps or is about to. DLPI_WAKE_RMW: some
+   A wake word is a futex. DLPI_WAKE_SLEEPER: its owner sleeps or is about to. DLPI_WAKE_RMW: some
    participant has no heavy barrier; it is set once and stays, and makes every waker come to
    dlpi_wake_sleeper, whose read-modify-write (B2) then is the order.
    Sleeper: B3 sets the bit; heavy barrier; looks again (T2 or H2); sleeps while the word is

@@ -1,19 +1,20 @@
 #pragma once
 #include "core/fail.h"
 /* ---------------------------------------------------------------------------------------------
-   >>impl-cancel     BATCHES THAT NOBODY WANTS ANY MORE
+   >>impl-cancel     BATCHES THAT ARE CANCELLED
    The consumer may leave an epoch (dlp_pipe_next_epoch, the end of a stream) or its place
-   (dlp_pipe_seek) while batches of it are under way. Each batch has a mark: the seeks before it was
-   fed (its life, 16 bits) above its epoch (48 bits). ctl.cancel is the least mark that is wanted,
-   and only the consumer moves it, up, by one store: by an epoch, or to the next life's epoch 0.
-   Workers compare before each row, whoever passes batches on before each batch, and next drops
-   what comes to it below the mark: so a batch may be half done, or fed after the store, and does no
-   harm. Lives wrap: 2^14 seeks at most come between two batches that are delivered.
+   (dlp_pipe_seek) while batches of it are under way. Each batch has a generation: the number of
+   seeks before it was scheduled (seek_no, 16 bits) above its epoch (48 bits). ctl.cancel is the
+   least generation that is not cancelled, and only the consumer moves it, up, by one store: by an
+   epoch, or to epoch 0 after the next seek. Workers compare before each row, whoever passes batches
+   on before each batch, and next drops what comes to it from below: so a batch may be half done, or
+   scheduled after the store, and does no harm. Numbers of seeks wrap: 2^14 of them at most come
+   between two batches that are delivered.
 
    N1: the store carries nothing for those who compare. What a seek has for the scheduler (where to
    go on) lies behind dlpi_place_lock, held for a copy only; the scheduler looks for it when
-   ctl.cancel has another life than its own, and feeds for the old one until then. That no batch
-   will follow (ctl.end_of_input) is likewise said for one life.
+   ctl.cancel has another seek_no than its own, and schedules for the old one until then. That no
+   batch will follow (ctl.end_of_input) is likewise said for one seek_no.
 
    Where the end is open (a stream), it is the first row of the epoch whose record says so
    (DLPI_ROW_END). That is one more fate of a row, written before the row is done: so when a batch

@@ -68,8 +68,9 @@ static void dlpi_slot_free(dlp_pipe *p, uint32_t s) {
 }
 
 /* How many credits to gather before they are fed. The tail is read by every worker, so each
-   publication costs a trip of its line between cores; a consumer that takes batches faster than that
-   feeds several at once. At most a quarter of the credits wait, and none while the consumer waits. */
+   publication costs a trip of its line between cores; a consumer that takes batches faster than
+   that feeds several at once. At most a quarter of the credits wait, and none while the consumer
+   waits. */
 static uint64_t dlpi_burst(const dlp_pipe *p) {
     return p->call_clock_every >= 32 && p->prefetch >= 8 ? p->prefetch / 4 : 1;
 }
@@ -188,7 +189,8 @@ static void dlpi_caller_sleep(dlp_pipe *p, uint64_t ns) {
     dlpi_sleeper_want(&ctl->want, UINT64_C(0)); /* B1 */
 }
 
-/* Are the processes still there? A thread that comes back without having waited need not look each time. */
+/* Are the processes still there? A thread that comes back without having waited need not look each
+   time. */
 static int dlpi_next_look(dlp_pipe *p, uint64_t now, uint64_t until) {
     if (now >= until && now - p->looked_ns < DLPI_SLEEP_NS / 10) return DLP_OK;
     p->looked_ns = now;
@@ -247,8 +249,8 @@ static int dlpi_next_wait(dlp_pipe *p, uint64_t until, uint64_t *b, uint32_t *s)
     return rc;
 }
 
-/* The consumer's clock: one reading a call, fewer when calls are close together. Where everything is
-   inline, the calls not timed take the time of the last one that was. */
+/* The consumer's clock: one reading a call, fewer when calls are close together. Where everything
+   is inline, the calls not timed take the time of the last one that was. */
 static void dlpi_consumer_step(dlp_pipe *p, uint64_t now) {
     dlpi_worker *w = p->consumer;
     uint64_t from = p->last_return_ns, each, waited;
@@ -445,7 +447,7 @@ static int dlpi_next_slot(dlp_pipe *p, int timeout_ms, uint64_t *b, uint32_t *s)
                 continue;
             }
         }
-        p->seeks = 0;         /* none of an older life is left */
+        p->seeks = 0;         /* none from before a seek is left */
         dlpi_unpoison(p, *s); /* it may have been another process */
         if (DLPI_LOAD_RLX(&p->ctl->first_ns) == 0)
             DLPI_STORE_RLX(&p->ctl->first_ns, dlpi_now_ns() - p->ctl->started_ns);

@@ -11,11 +11,11 @@
 /* ---- epochs that begin by set_epoch ----
    The scheduler stops before such an epoch and asks for it, behind the tail; the consumer calls
    set_epoch in next, when it has taken all that is before the tail, and says so. So all callbacks
-   of the epochs before have returned, and none of the new one's has begun. Marks tell lives apart:
+   of the epochs before have returned, and none of the new one's has begun. A generation has the seeks in it:
    behind a seek an epoch is asked for again.
 
    I2   p.schedule.epoch_asked   scheduler, after T1; the consumer reads it before T1
-        p.epoch_begun            caller, after set_epoch; the scheduler reads it first */
+        p.epoch_begun            consumer, after set_epoch; the scheduler reads it first */
 
 /* Is nothing of this epoch to be fetched yet? */
 static inline bool dlpi_epoch_held(const dlp_pipe *p, uint64_t epoch) {
@@ -26,14 +26,14 @@ static inline bool dlpi_epoch_held(const dlp_pipe *p, uint64_t epoch) {
 /* Scheduler: ask for the epoch, if it stands before one. */
 static void dlpi_epoch_ask(dlp_pipe *p) {
     dlpi_scheduler *f = &p->schedule;
-    uint64_t mark = dlpi_generation(f->seek_no, f->epoch);
-    if (f->ended || mark == f->epoch_asked || dlpi_epochs_over(p, f->epoch)) return;
+    uint64_t generation = dlpi_generation(f->seek_no, f->epoch);
+    if (f->ended || generation == f->epoch_asked || dlpi_epochs_over(p, f->epoch)) return;
     if (!dlpi_epoch_held(p, f->epoch)) return;
-    dlpi_credit_publish(&f->epoch_asked, mark); /* I2 -> I2, B1 */
+    dlpi_credit_publish(&f->epoch_asked, generation); /* I2 -> I2, B1 */
     dlpi_wake_caller(p->ctl, UINT64_MAX);
 }
 
-/* Caller: does the scheduler wait for set_epoch, and is all before it delivered, or dropped? */
+/* Consumer: does the scheduler wait for set_epoch, and is all before it delivered, or dropped? */
 static bool dlpi_epoch_due(const dlp_pipe *p) {
     uint64_t asked;
     if (DLPI_LIKELY(p->barrier == NULL)) return false;
@@ -43,7 +43,7 @@ static bool dlpi_epoch_due(const dlp_pipe *p) {
            p->base == dlpi_credit_seen(&p->ctl->tail); /* T1 <- T1 */
 }
 
-/* Caller: begin the epoch that is asked for. */
+/* Consumer: begin the epoch that is asked for. */
 static int dlpi_epoch_begin(dlp_pipe *p) {
     uint64_t asked = dlpi_credit_seen(&p->schedule.epoch_asked); /* I2 <- I2 */
     uint64_t epoch = asked & DLPI_EPOCH_MASK;
@@ -292,9 +292,9 @@ static pthread_mutex_t dlpi_place_lock = PTHREAD_MUTEX_INITIALIZER;
 static void dlpi_schedule_follow(dlp_pipe *p) {
     dlpi_scheduler *f = &p->schedule;
     dlpi_place to;
+    uint64_t least = DLPI_LOAD_SEQ(&p->ctl->cancel); /* N1, B1 */
     int rc;
-    if (DLPI_LIKELY(dlpi_generation_seek(DLPI_LOAD_SEQ(&p->ctl->cancel)) == f->seek_no))
-        return; /* N1, B1 */
+    if (DLPI_LIKELY(dlpi_generation_seek(least) == f->seek_no)) return;
     pthread_mutex_lock(&dlpi_place_lock);
     to = p->place;
     pthread_mutex_unlock(&dlpi_place_lock);

@@ -172,7 +172,7 @@ typedef struct dlpi_scheduler { /* used by whoever runs the sampler: the consume
     uint64_t skip_base;
     uint8_t skip_bits[DLPI_WINDOW_MAX / 8];
     uint32_t seek_no;     /* seeks that it has followed, modulo 2^16 */
-    uint64_t epoch_asked; /* I2 mark of the epoch that it waits to begin */
+    uint64_t epoch_asked; /* I2 generation of the epoch that it waits to begin */
 } dlpi_scheduler;
 
 typedef struct dlpi_tuned {            /* a stage as the tuner saw it last */
@@ -314,7 +314,7 @@ struct dlp_pipe {
     int exported_closed;
     uint64_t deadline_ns; /* the shortest of the stages, 0: none */
     int open_end;         /* 1: nobody knows where an epoch ends, until a row says so */
-    dlpi_place place;     /* where to go on in the life that it says; under dlpi_place_lock */
+    dlpi_place place;     /* where to go on, from the seek that it says; under dlpi_place_lock */
     /* What the consumer writes with every batch lies apart from what workers read. The scheduler's
        own part is the sampler thread's where there is one. */
     uint8_t pad0[DLPI_LINE];
@@ -322,7 +322,7 @@ struct dlp_pipe {
     uint64_t n_held;
     uint64_t last_return_ns;
     uint64_t looked_ns;        /* for the processes */
-    uint64_t epoch_begun;      /* I2 mark of the epoch that set_epoch was called for last */
+    uint64_t epoch_begun;      /* I2 generation of the epoch that set_epoch was called for last */
     uint64_t set_ns, began_ns; /* that call: when, and when it had returned; 0: told already */
     uint64_t
         border_ns; /* when the consumer began to wait for it; 0: the epoch's first batch is there */

@@ -3,7 +3,7 @@
 /* ---------------------------------------------------------------------------------------------
    >>impl-recover    WHAT A DEAD WORKER HAD
    Done by one process, the supervisor of dlpipe_shm.h, while the other workers go on; after the
-   kernel has said that worker w is dead, so that no store of it is to come. What it had is what owner
+   kernel has said that worker w is dead, so that no store of it is to come. Its work is what owner
    words carry its number. Of each such unit the record of completion is read before anything is
    given up: the done word of its rows once (an item stage), ready (a batch stage). If it is of a
    newer batch, or complete, there is nothing to give up. If it is not, nobody but the dead one

@@ -21,7 +21,7 @@
        +----------------------- consumer: used = 0 <-- HELD <-- consumer: delivered -----+
 
    Per slot and per stage that has workers there is a record of words (dlpi_stage_words):
-     owner[u]   who works on unit u (a run of up to 32 rows of an item stage, of one row where workers
+     owner[u] who works on unit u (a run of up to 32 rows of an item stage, of one row where workers
               have several in flight; the whole batch of a batch stage): see >>impl-claims
      done[i]  which of rows 32 i .. 32 i + 31 are complete: see >>impl-gather. A batch stage has no
               rows: done[0] is how often the batch failed there.
@@ -172,7 +172,7 @@ typedef struct dlpi_skip {
 
 typedef struct dlpi_ctl {
     uint64_t tail;         /* T1 batches published; scheduler */
-    uint32_t end_of_input; /* T1 no batch will follow: 1, and the scheduler's life above it; 0 */
+    uint32_t end_of_input; /* T1 no batch will follow: 1, the scheduler's seek_no above it; 0 */
     int32_t schedule_code; /* T1 DLP_ERR_* that ended the feeding */
     uint8_t pad0[DLPI_LINE - 16];
     uint64_t base;      /* V1 oldest batch not delivered; consumer */
@@ -186,7 +186,7 @@ typedef struct dlpi_ctl {
     uint32_t scheduler_sleeps; /* B1 */
     uint32_t scheduler_word;
     uint8_t pad2[DLPI_LINE - 20];
-    uint64_t cancel; /* N1 batches of marks below this one are not wanted; consumer */
+    uint64_t cancel; /* N1 batches of generations below this one are cancelled; consumer */
     uint32_t stop;
     uint32_t error_claim; /* E1 1 + who writes error */
     uint32_t error_ready;

@@ -192,7 +192,7 @@ static void dlpi_row_end(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
     dlpi_rec_set(w->p, t->slot, row, DLPI_ROW_END);
 }
 
-/* Was the epoch seen to end at a row of this unit, in a life or a stage before? */
+/* Was the epoch seen to end at a row of this unit, before a seek or by a stage before? */
 static inline bool dlpi_rec_ended(const dlpi_unit *t, uint32_t rec) {
     return !t->untouched && dlpi_rec_state(rec) == DLPI_ROW_END;
 }
@@ -337,8 +337,8 @@ static int dlpi_row_failed(dlpi_worker *w, const dlpi_unit *t, uint32_t row, int
     return DLPI_ROW_DONE;
 }
 
-/* A row that killed its workers too often, or held one past its deadline, is not run again: it has failed.
-   rec: of the row, or of the batch. Returns 0 or the code, with the message. */
+/* A row that killed its workers too often, or held one past its deadline, is not run again: it has
+   failed. rec: of the row, or of the batch. Returns 0 or the code, with the message. */
 static int dlpi_rec_verdict(dlpi_worker *w, uint32_t s, uint32_t rec) {
     const dlpi_stage *st = w->st;
     if (DLPI_LIKELY(dlpi_rec_kills(rec) == 0) || dlpi_rec_stage(rec) != (uint32_t)st->work)

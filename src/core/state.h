@@ -62,7 +62,7 @@ static void dlpi_state_after(const dlp_pipe *p, uint32_t s, uint32_t flags, dlpi
     if (p->source->state) dlpi_state_source(to, p->source->state(p, s, 1));
 }
 
-/* Is batch k of the present epoch delivered, or was it consumed in the life before? */
+/* Is batch k of the present epoch delivered, or was it consumed before the seek? */
 static bool dlpi_state_consumed(const dlp_pipe *p, uint64_t k) {
     return k < p->win_base || (k - p->win_base < DLPI_WINDOW_MAX && p->win[k % DLPI_WINDOW_MAX]);
 }

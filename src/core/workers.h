@@ -3,7 +3,7 @@
 /* ---------------------------------------------------------------------------------------------
    >>impl-workers    STEPS, WAITING, THREADS
    A stage is a step: claim a unit, work on it, pass it on, say whether anything moved. Where it
-   runs is decided elsewhere: ops->step is called by the consumer for inline stages and by threads. */
+   runs is decided elsewhere: ops->step is called by the consumer, if inline, and by threads. */
 
 /* ns until a worker has to look for itself, whoever wakes it; at most a sleep. */
 static uint64_t dlpi_worker_due(dlpi_worker *w) {
@@ -37,13 +37,12 @@ static void dlpi_worker_rest(const dlpi_worker *w, uint64_t ns) {
 }
 
 /* Why no wake-up is lost: the word is read, then the bit is set, then the worker looks once more. A
-   batch that is published before that look is found by it; whoever publishes one after it sees the bit
-   (B1 is sequentially consistent with what the look reads), clears it and changes the word, so the
-   futex does not sleep, or is woken.
-   Why none is wasted: a set bit says that its worker can take work now. So it is cleared before
-   work that the last look found; a wake-up that came in between was for other work, and is passed
-   on; and one without room for work sets none.
-   Should a wake-up be lost all the same (its sender died), the first of those asleep looks after
+   batch that is published before that look is found by it; whoever publishes one after it sees the
+   bit (B1 is sequentially consistent with what the look reads), clears it and changes the word, so
+   the futex does not sleep, or is woken. Why none is wasted: a set bit says that its worker can
+   take work now. So it is cleared before work that the last look found; a wake-up that came in
+   between was for other work, and is passed on; and one without room for work sets none. Should a
+   wake-up be lost all the same (its sender died), the first of those asleep looks after
    DLPI_SLEEP_NS. The others rely on it for ten times as long: many that each look would cost more
    than idleness may. */
 static void dlpi_worker_sleep(dlpi_worker *w) {
@@ -196,8 +195,8 @@ static void *dlpi_thread_worker(void *arg) {
     return NULL;
 }
 
-/* Where there are subscribers, the scheduler also keeps their books, until they have all. Where there
-   are none, the consumer may seek back when all is fed. */
+/* Where there are subscribers, the scheduler also keeps their books, until they have all. Where
+   there are none, the consumer may seek back when all is fed. */
 static bool dlpi_scheduler_step(dlp_pipe *p) {
     bool moved = p->share && dlpi_shm->keep(p);
     return dlpi_schedule(p, 1) > 0 || moved;

@@ -4,10 +4,10 @@
 #include "device/devices.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-dlpack     TENSORS FOR OTHER LIBRARIES
-   Release is the consumer's call, deleters are anybody's: a deleter only counts down, and the consumer
-   looks, in its next call, which batches are free. After close no such call need come, so that from
-   then on whoever takes the count to zero gives back. All of that under one lock, which nobody
-   holds while a callback or a device runs. */
+   Release is the consumer's call, deleters are anybody's: a deleter only counts down, and the
+   consumer looks, in its next call, which batches are free. After close no such call need come, so
+   that from then on whoever takes the count to zero gives back. All of that under one lock, which
+   nobody holds while a callback or a device runs. */
 
 typedef struct dlpi_exported {
     uint32_t tensors;  /* not yet deleted */

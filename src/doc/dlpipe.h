@@ -87,7 +87,7 @@
    >>impl-waiters     WHO SLEEPS, WHO WAKES
    >>impl-fail      FIRST CAUSES
    >>impl-debug     WRITES PAST A ROW, USES AFTER RELEASE
-   >>impl-cancel    BATCHES THAT NOBODY WANTS ANY MORE
+   >>impl-cancel    BATCHES THAT ARE CANCELLED
    >>impl-seen      WHAT OBSERVERS SEE
    >>impl-links     THE TABLE OF LINKS
    >>impl-dispatch  WHO WAKES WHOM

@@ -208,7 +208,7 @@ static char **dlpi_exec_environ(char *line) {
     return env;
 }
 
-/* Begin the supervisor. fds: of the memory file, the region, caller_fd, nudge[0], alive[1], name. */
+/* Begin the supervisor. fds: the memory file, the region, caller_fd, nudge[0], alive[1], name. */
 static int dlpi_exec_spawn(dlp_pipe *p, const int *fds, int n) {
     dlpi_shm_state *s = dlpi_shm_of(p);
     posix_spawn_file_actions_t files;

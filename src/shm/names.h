@@ -5,8 +5,8 @@
 #include "shm/platform.h"
 /* ---------------------------------------------------------------------------------------------
    >>shm-impl-names       RECORDS AND LOCKS
-   Whoever holds the lock (flock, on the open file description) owns the name, and the name's file is
-   the one that its path leads to. So whoever got the lock looks whether the path still leads to
+   Whoever holds the lock (flock, on the open file description) owns the name, and the name's file
+   is the one that its path leads to. So whoever got the lock looks whether the path still leads to
    the file it locked: if not, the name was removed in between, and it begins again. The lock is
    inherited by fork and freed by the kernel when the last process that has it is gone.
      made by O_EXCL, locked, written: a creator that dies in between leaves a stale name, whole or

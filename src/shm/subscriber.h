@@ -8,19 +8,19 @@
    >>shm-impl-subscriber    WHO HOLDS WHAT
    share | takers, a word a slot | admits, a line a subscriber | subscribers' own blocks
 
-   label  atomic               written by              read by (partner)
-   H1     share.over           scheduler                  serve, subscribers (H1)
-   H2     present, admit.present    subscriber; scheduler        scheduler; subscriber (H2)
-   H3     cursor               subscriber                scheduler (H3)
-   H4     released[slot]       subscriber                scheduler (H4)
-   H5     taker[slot]          subscribers (CAS), scheduler subscribers, scheduler (H5)
+   label  atomic                  written by                    read by (partner)
+   H1     share.over              scheduler                     serve, subscribers (H1)
+   H2     present, admit.present  subscriber; scheduler         scheduler; subscriber (H2)
+   H3     cursor                  subscriber                    scheduler (H3)
+   H4     released[slot]          subscriber                    scheduler (H4)
+   H5     taker[slot]             subscribers (CAS), scheduler  subscribers, scheduler (H5)
 
-   A subscriber takes a place by a lock on a byte of the memory file, an open file description's lock,
-   so that the kernel gives it back when the last process that has it is gone. Then it makes present
-   odd, and the scheduler, which alone publishes batches and reuses slots, admits it at a batch:
-   from there on a slot is reused only when released[slot] says that this subscriber gave it back.
-   Whether a slot is free is derived from these words each time; no count of holders could be left
-   wrong. The scheduler sees a subscriber leave when present changes, or its lock is free. In
+   A subscriber takes a place by a lock on a byte of the memory file, an open file description's
+   lock, so that the kernel gives it back when the last process that has it is gone. Then it makes
+   present odd, and the scheduler, which alone publishes batches and reuses slots, admits it at a
+   batch: from there on a slot is reused only when released[slot] says that this subscriber gave it
+   back. Whether a slot is free is derived from these words each time; no count of holders could be
+   left wrong. The scheduler sees a subscriber leave when present changes, or its lock is free. In
    DLP_SHARE_ONE a batch is claimed by a compare-and-swap on the slot's taker, as workers claim
    units, and handed back as units are freed again: with a number of its own. */
 
@@ -577,12 +577,13 @@ static int dlpi_subscriber_ready(dlp_subscriber *c, uint64_t b, uint32_t *s) {
         (const uint32_t *)(const void *)(c->map + c->m->rec[DLPI_REC_ORDER].offset);
     const dlpi_bslot *slot;
     const uint64_t *ready;
+    uint64_t header;
     *s = DLPI_LOAD_RLX(&disp[b & (c->ring - 1)]); /* T1 ordered by the tail that covers b */
     if (*s >= c->layout.n_slots)
         return dlpi_subscriber_fail(c, DLP_ERR_CORRUPT, "a batch lies in no slot");
     slot = (const dlpi_bslot *)(const void *)dlpi_subscriber_slot(c, *s);
-    if (dlpi_gen(DLPI_LOAD_SEQ(&slot->header)) != (b & DLPI_GEN_MASK))
-        return DLP_SKIP; /* P1 <- P1 */
+    header = DLPI_LOAD_SEQ(&slot->header); /* P1 <- P1 */
+    if (dlpi_gen(header) != (b & DLPI_GEN_MASK)) return DLP_SKIP;
     ready = (const uint64_t *)(const void *)((const uint8_t *)slot + c->final_at);
     return dlpi_ready_is(DLPI_LOAD_SEQ(ready), b) ? DLP_OK : DLP_EMPTY; /* Y1 <- Y1 */
 }
@@ -635,8 +636,8 @@ static int dlpi_subscriber_one(dlp_subscriber *c, dlp_batch **out) {
         const uint64_t *ready;
         int rc;
         if (DLPI_LOAD_SEQ(&c->share->over) != 0) return DLP_END; /* H1 <- H1 */
-        if (!dlpi_subscriber_oldest(c, takers, &b, &s,
-                                    &taker)) /* whoever holds one waits for nobody */
+        /* whoever holds one waits for nobody */
+        if (!dlpi_subscriber_oldest(c, takers, &b, &s, &taker))
             return over && c->n_held > 0 ? DLP_END : DLP_EMPTY;
         ready = (const uint64_t *)(const void *)(dlpi_subscriber_slot(c, s) + c->final_at);
         if (!dlpi_ready_is(DLPI_LOAD_SEQ(ready), b)) return DLP_EMPTY; /* Y1 <- Y1 */

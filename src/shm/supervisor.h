@@ -26,7 +26,7 @@ typedef struct dlpi_proc { /* a worker process, as the supervisor knows it */
     dlpi_worker *w;
     pid_t pid;             /* 0: none */
     uint32_t deaths;       /* in a row, of lives in which nothing was completed */
-    uint64_t items;        /* that it had completed when this life began */
+    uint64_t items;        /* that it had completed when this process began */
     dlpi_held held;        /* what it had when it died, without a callback to blame */
     uint32_t held_deaths;  /* of all that had it, in a row */
     uint64_t due_ns;       /* when it may be replaced; 0: it lives, or will not be */
@@ -101,9 +101,9 @@ typedef struct dlpi_sched_attr { /* sched_setattr(2), Linux */
     uint64_t runtime, deadline, period;
 } dlpi_sched_attr;
 
-/* Run in slices of ns (0: the system's): whoever has short ones gets a core sooner when it wakes, or is
-   forked (Linux 6.12; before that, nothing changes). Where workers fill the cores, a replacement
-   would else wait some ms for a core, and its supervisor before it. */
+/* Run in slices of ns (0: the system's): whoever has short ones gets a core sooner when it wakes,
+   or is forked (Linux 6.12; before that, nothing changes). Where workers fill the cores, a
+   replacement would else wait some ms for a core, and its supervisor before it. */
 static void dlpi_slice(uint64_t ns) {
     dlpi_sched_attr attr = {.size = sizeof attr};
     if (syscall(SYS_sched_getscheduler, 0) != 0) return; /* the user has another policy */

@@ -59,8 +59,8 @@
 #define DLPI_PART_GUARD ((uint64_t)DLPI_DEBUG * 4096) /* before a part, which is aligned so */
 #define DLPI_PART_HINTS 64u
 
-/* A part cell, in region. The scheduler writes it while nobody may load; the loader writes the rest.
-   */
+/* A part cell, in region. The scheduler writes it while nobody may load; the loader writes the
+   rest. */
 typedef struct dlpi_pcell {
     uint64_t state; /* Q1 ticket (39), what is with it (25): see >>impl-parts */
     uint64_t part, first, items, epoch;
@@ -408,7 +408,7 @@ static uint32_t dlpi_part_want(dlp_pipe *p, const dlpi_part_place *at, uint64_t 
 
 /* Cells for all parts of the batch looked at. Returns how many batches after it need no other
    parts, or -1: a cell is missing. A batch and the next take neighbours from each stream, so the
-   parts stay the same until the first of its pieces comes to its part's end (steady); only full
+   parts stay until the first of its pieces comes to its part's end (same_batches); only full
    batches are alike, so never past the last of them. */
 static int64_t dlpi_parts_look(dlp_pipe *p, const dlpi_part_place *at, uint32_t *fresh) {
     dlpi_parts *q = dlpi_parts_of(p);

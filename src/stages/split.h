@@ -10,11 +10,12 @@
    With a split stage the items of the pipe are chunks, one to a core batch, and what the consumer
    gets are views. Where view k of an epoch is follows by arithmetic: all chunks have chunk_rows
    rows but the dataset's last one, whose place in an epoch's order is known (dlpi_chunk_short_at).
-   The loaders' side is a fetch. The splitter is the consumer's: it takes a chunk as dlpi_next takes a
-   batch, and hands out views of it. refs counts, for each slot, the views held, and one more while
-   the chunk is being split. A chunk is taken only when the one before is split to its end; so each
-   chunk that is out has a view that is held, but for the one just taken, which max_held - 1 others
-   can precede: never more than max_held chunks are out, as many as the pipe has slots for. */
+   The loaders' side is a fetch. The splitter is the consumer's: it takes a chunk as dlpi_next takes
+   a batch, and hands out views of it. refs counts, for each slot, the views held, and one more
+   while the chunk is being split. A chunk is taken only when the one before is split to its end; so
+   each chunk that is out has a view that is held, but for the one just taken, which max_held - 1
+   others can precede: never more than max_held chunks are out, as many as the pipe has slots for.
+   */
 
 typedef struct dlpi_split { /* what the stage keeps */
     dlp_split_desc d;

@@ -323,10 +323,10 @@ static inline int put_regime(const struct measure *m, const struct series *s, in
 
 /* A line per regime. Disturbed rounds count only if there are no others. */
 static inline void put(const struct measure *m, const struct series *s, int a, int b) {
-    static const enum regime same_batches[] = {NEAR, FAR, SINGLE};
+    static const enum regime steady[] = {NEAR, FAR, SINGLE};
     int n = 0;
-    for (size_t i = 0; i < sizeof same_batches / sizeof *same_batches; i++) {
-        n += put_regime(m, s, a, b, same_batches[i]);
+    for (size_t i = 0; i < sizeof steady / sizeof *steady; i++) {
+        n += put_regime(m, s, a, b, steady[i]);
     }
     for (enum regime left = MIXED; n == 0 && left <= LOADED; left++) {
         n = put_regime(m, s, a, b, left);

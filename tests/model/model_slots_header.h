@@ -16,7 +16,7 @@
 #define hdr_slot_at dlpi_slot_at
 #define hdr_sst_at dlpi_stage_words_at
 #define hdr_done dlpi_done
-#define hdr_own dlpi_own
+#define hdr_own dlpi_owners
 #define hdr_scan dlpi_scan
 #define hdr_is_item_stage dlpi_is_item_stage
 #define hdr_item_cell dlpi_item_cell

@@ -1,4 +1,4 @@
-/* Sleep and wake-up of a wake word (dlpi_await_asleep, dlpi_wake_sleeper in dlpipe.h) where wakers die.
+/* Sleep and wake-up by a word (dlpi_await_asleep, dlpi_wake_sleeper in dlpipe.h) where wakers die.
 
    A producer publishes N records and may die before any of its steps; a successor begins once the
    kernel has proved the death, and goes on from the published counter; a consumer sleeps when there

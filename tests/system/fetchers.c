@@ -551,7 +551,7 @@ static uint64_t wake_ns(int kind, int leaves, int redo) {
     return test_now_ns() - from;
 }
 
-/* Bells, set by hand: new batches and freed units wake those who may take them, and they alone. */
+/* Waiters, by hand: new batches and freed units wake those who may take them, and they alone. */
 static void wake__by_hand__right_bells(void) {
     rig r;
     dlp_pipe *p;
@@ -560,7 +560,7 @@ static void wake__by_hand__right_bells(void) {
     rig_workers(&r, 5, DLP_DISPATCH_BATCHES);
     r.pipe.prefetch_factor = 9;
     if (rig_wire(&r, &p) != DLP_OK || dlpi_prepare(p) != DLP_OK) abort();
-    mask = &p->waiters[0].bell[0].mask;
+    mask = &p->waiters[0].group[0].mask;
     p->schedule.published = 18;
     for (uint64_t n = 1; n < 8; n++) {
         uint32_t want = 31;
@@ -779,7 +779,7 @@ static void threads__one_row_stays__others_go_on(void) {
     CHECK_ONE_OF_5(overtaking_ns() < 350000000);
 }
 
-/* The worker is to hear its wake word as soon as nothing is out, not a ms later: of 200 batches, each
+/* The worker is to be woken as soon as nothing is out, not a ms later: of 200 batches, each
    wanted when the one before is given back, how many are there at once? */
 static int soon_there(void) {
     job j;

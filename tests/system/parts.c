@@ -389,7 +389,7 @@ static void queue__full__workers_wait(void) {
     }
 }
 
-static void queue__empty__trainer_waits_and_is_told(void) {
+static void queue__empty__consumer_waits_and_is_told(void) {
     for (int32_t threaded = 0; threaded < 2; threaded++) {
         parts_rig r;
         dlp_pipe *p;
@@ -1170,7 +1170,7 @@ int main(int argc, char **argv) {
     seek__part_still_loading__takes_no_second_cell();
     seek__at_random__goes_on_there(seed);
     queue__full__workers_wait();
-    queue__empty__trainer_waits_and_is_told();
+    queue__empty__consumer_waits_and_is_told();
     queue__any_moment__no_more_ahead_than_its_size();
     queue__loads_faster_than_steps__no_stall_at_borders();
     queue__all_parts_fit__each_is_loaded_once();

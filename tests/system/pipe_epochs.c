@@ -686,7 +686,7 @@ static void set_epoch__processes_killed__exact(void) {
     }
 }
 
-static void set_epoch__consumers_elsewhere__refused(void) {
+static void set_epoch__subscribers__refused(void) {
     rig r;
     turn t;
     dlp_pipe *p;
@@ -716,6 +716,6 @@ int main(void) {
     set_epoch__parts__not_loaded_before();
     set_epoch__chunks__behind_the_last_view();
     set_epoch__processes_killed__exact();
-    set_epoch__consumers_elsewhere__refused();
+    set_epoch__subscribers__refused();
     return test_end("pipe_epochs");
 }

@@ -106,7 +106,7 @@ static int next_one_wakes_another(void) {
     r.dataset.fetch = wake_fetch;
     NOTE(slow_index, 2);
     if (rig_open(&r, &p) != DLP_OK) return 0;
-    mask = &p->waiters[0].bell[0].mask;
+    mask = &p->waiters[0].group[0].mask;
     AWAIT(LOOK(begun[1]) && LOOK(*mask) == 3, 20000);
     NOTE(gate_word, (const void *)mask);
     NOTE(gate[0], 1);

@@ -67,9 +67,9 @@ static void lane_open(lane *q, uint64_t capacity, int shared) {
 static void lane_close(lane *q) { guarded_unmap(&q->map); }
 
 /* Wait until a side has gone to bed. */
-static void until_asleep(uint32_t *bell) {
+static void until_asleep(uint32_t *wake_word) {
     uint64_t begin = dlpi_now_ns();
-    while (!(DLPI_LOAD_SEQ(bell) & DLPI_WAKE_SLEEPER)) {
+    while (!(DLPI_LOAD_SEQ(wake_word) & DLPI_WAKE_SLEEPER)) {
         if (seconds_since(begin) > 20) {
             CHECK(seconds_since(begin) <= 20); /* the sleeper never set its bit */
             return;
@@ -188,7 +188,7 @@ static void *push_one(void *arg) {
     return dlp_spsc_push(&q->tx, &value, 20000) == DLP_OK ? arg : NULL;
 }
 
-/* Is the wake word of a full lane's producer answered when half the ring is free, and not before? It is
+/* Is a full lane's producer woken when half the ring is free, and not before? It is
    not if the producer looked by itself meanwhile. */
 static int woken_when_half_is_free(void) {
     uint64_t value = 1;
