@@ -1818,6 +1818,16 @@ typedef struct dlp_budget {
 
 struct dlp_shm_desc;
 
+/* A figure of the user's own, which has a lane in pictures and traces: how busy a device is, the
+   memory that it has in use, the loss. See dlp_pipe_count. */
+typedef struct dlp_counter {
+    const char *name; /* copied, cut at 31 bytes; required */
+    const char *unit; /* copied, cut at 11 bytes; NULL: none */
+    double most;      /* the height of its lane; 0: the largest value shown */
+} dlp_counter;
+
+#define DLP_MAX_COUNTERS 8
+
 typedef struct dlp_pipe_desc {
     int32_t prefetch_factor;  /* batches between sampler and next; 0: 2 (1 when all is inline); at
                                   most 4096, 320 when unordered */
@@ -1836,6 +1846,9 @@ typedef struct dlp_pipe_desc {
     void *log_user;                               /* borrowed until close */
     const char *name;                             /* copied, cut at 31 bytes; for people */
     const struct dlp_shm_desc *shm;               /* of dlpipe_shm.h; NULL: its defaults; copied */
+    const dlp_counter *counters;                  /* [n_counters], 0..DLP_MAX_COUNTERS; copied;
+                                  trace_bytes each */
+    uint32_t n_counters;
 } dlp_pipe_desc;
 
 /* Make a pipe without stages.
@@ -2593,6 +2606,37 @@ DLPDEF int dlp_pipe_trace(dlp_pipe *p, int lane, dlp_trace_event *out, int max, 
    path. Source: Trace Event Format (the Chromium project's document of that name). */
 DLPDEF int dlp_pipe_write_trace(dlp_pipe *p, const char *path);
 DLPDEF int dlp_pipe_write_timeline(dlp_pipe *p, const char *path);
+
+/* Note what a counter of dlp_pipe_desc.counters is now, as often as it is worth a point in a
+   picture: after each step, or every few. Its ring has the newest trace_bytes / 16 values, and one
+   that is as the last was takes no place.
+   counter: 0..n_counters - 1; value: 0 or more - returns DLP_OK, DLP_ERR_ARG (also of what is no
+   number), DLP_ERR_STATE (not started) - consumer - reads the clock once; does not wait or
+   allocate. */
+DLPDEF int dlp_pipe_count(dlp_pipe *p, uint32_t counter, double value);
+
+/* The stretch of time that a picture shows. */
+enum {
+    DLP_WINDOW_NEWEST = 0, /* the newest that all lanes have recorded, as dlp_pipe_write_timeline */
+    DLP_WINDOW_TIME,       /* from..to: ns since start; to 0: to the end */
+    DLP_WINDOW_BATCHES,    /* from..to: sequences of batches: since next began to wait for the first
+                              until the step of the last was over */
+    DLP_WINDOW_EPOCH,      /* from: the epoch: likewise, of all its batches */
+    DLP_WINDOW_STALL       /* around the longest wait of next; from: ns before and after it; 0: as
+                              long as the wait was */
+};
+typedef struct dlp_trace_window {
+    int32_t what; /* DLP_WINDOW_* */
+    int32_t pad0;
+    uint64_t from, to;
+} dlp_trace_window;
+
+/* Write the timeline of a chosen stretch, as dlp_pipe_write_timeline does of the newest. What rings
+   have overwritten is drawn as not recorded: for a first epoch write it when that is over, or give
+   trace_bytes room for it.
+   window: NULL: the newest - returns as dlp_pipe_write_timeline; DLP_ERR_ARG, too: no such window,
+   or to is below from. A stretch of which nothing is recorded is a picture that says so. */
+DLPDEF int dlp_pipe_write_window(dlp_pipe *p, const char *path, const dlp_trace_window *window);
 
 /* ---------------------------------------------------------------------------------------------
    >>predict    WHAT OTHER NUMBERS OF WORKERS WOULD GIVE
@@ -6665,8 +6709,16 @@ typedef struct dlpi_area {
     uint64_t offset, stride, count;
 } dlpi_area;
 
+typedef struct dlpi_counter { /* of the user's */
+    char name[32], unit[12];
+    double most;
+    uint64_t n;      /* W3 samples so far; consumer */
+    uint64_t *words; /* [2 * room] of each: ns since start, the bits of the value */
+} dlpi_counter;
+
 struct dlp_pipe {
     dlp_pipe_desc d;
+    dlpi_counter counters[DLP_MAX_COUNTERS];
     char name[32];
     dlp_state resume;
     int prepared; /* the region is there, and its processes */
@@ -6735,6 +6787,7 @@ struct dlp_pipe {
     dlp_batch *out;        /* [n_out] what the consumer sees */
     dlp_tensor *out_fields;
     uint8_t *ones;
+    uint64_t *counted; /* what counters have */
     uint8_t *held;     /* [n_out] */
     uint8_t *taken;    /* [ring] in the region; unordered: delivered; consumer */
     uint8_t *own_rows; /* [workers of fetch][1 + in_flight] of source->row_bytes; NULL: none */
@@ -6775,6 +6828,11 @@ struct dlp_pipe {
     uint8_t pad2[DLPI_LINE];
     uint32_t live_word; /* futex: threads that ended */
 };
+
+/* A counter's ring has the bytes of a worker's. */
+static inline uint64_t dlpi_counter_bytes(const dlp_pipe *p) {
+    return (uint64_t)p->trace_events * sizeof(dlp_trace_event);
+}
 
 static inline uint64_t dlpi_area_bytes(const dlp_pipe *p, int id) {
     return dlpi_times(p->areas[id].stride, p->areas[id].count);
@@ -15169,8 +15227,12 @@ static int dlpi_check_pipe(dlp_pipe *p) {
          "DLP_NOWAIT, DLP_FOREVER, or 0 and more"},
         {DLPI_AT(dlp_pipe_desc, trace_bytes), 0, 64 << 20, "0..67108864"},
         {DLPI_AT(dlp_pipe_desc, no_memfd), 0, 1, "0 or 1"},
+        {DLPI_AT(dlp_pipe_desc, n_counters), 0, DLP_MAX_COUNTERS, "0..8"},
     };
     int rc = dlpi_check_bounds(p, "", &p->d, DLPI_ROWS(bounds));
+    for (uint32_t i = 0; rc == DLP_OK && i < p->d.n_counters; i++)
+        if (p->counters[i].name[0] == 0 || !(p->counters[i].most >= 0))
+            rc = dlpi_bad(p, "", "counters", "n_counters of them with a name, most 0 or more", i);
     if (rc != DLP_OK || p->d.shm == NULL) return rc;
     if (dlpi_shm != NULL) return dlpi_shm->open(p);
     return dlpi_refuse(p, DLP_ERR_UNSUPPORTED, "", "shm",
@@ -15350,6 +15412,7 @@ static uint64_t dlpi_private_bytes(const dlp_pipe *p) {
         p->batch_rows,
         dlpi_times(p->prefetch, sizeof(dlpi_cell_use)),
         dlpi_row_extras_bytes(p),
+        dlpi_times(p->d.n_counters, dlpi_counter_bytes(p)),
     };
     uint64_t bytes = 0;
     for (size_t i = 0; i < sizeof each / sizeof *each; i++) bytes = dlpi_sum(bytes, each[i]);
@@ -15819,6 +15882,14 @@ static bool dlpi_stages_alloc(dlp_pipe *p) {
     return p->own_rows != NULL;
 }
 
+static bool dlpi_counters_alloc(dlp_pipe *p) {
+    if (p->d.n_counters == 0) return true;
+    p->counted = calloc(p->d.n_counters, dlpi_counter_bytes(p));
+    for (uint32_t i = 0; p->counted && i < p->d.n_counters; i++)
+        p->counters[i].words = p->counted + i * (dlpi_counter_bytes(p) / sizeof(uint64_t));
+    return p->counted != NULL;
+}
+
 static int dlpi_private_alloc(dlp_pipe *p) {
     p->workers = calloc((size_t)p->n_workers + 1, sizeof *p->workers);
     p->out = calloc(p->n_out, sizeof *p->out);
@@ -15827,15 +15898,15 @@ static int dlpi_private_alloc(dlp_pipe *p) {
     p->held = calloc(p->n_out + p->n_slots * (size_t)DLPI_DEBUG, 1); /* and dlpi_poisoned */
     p->schedule.cells = calloc(p->prefetch, sizeof *p->schedule.cells);
     if (p->workers && p->out && p->out_fields && p->ones && p->held && p->schedule.cells &&
-        dlpi_stages_alloc(p))
+        dlpi_counters_alloc(p) && dlpi_stages_alloc(p))
         return DLP_OK;
     errno = ENOMEM;
     return dlpi_system_fail(p, DLP_ERR_MEMORY, "malloc of the pipe's own records");
 }
 
 static void dlpi_private_free(dlp_pipe *p) {
-    void *all[] = {p->workers,        p->out,     p->out_fields, p->ones, p->held,
-                   p->schedule.cells, p->own_rows};
+    void *all[] = {p->workers,        p->out,      p->out_fields, p->ones, p->held,
+                   p->schedule.cells, p->own_rows, p->counted};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) free(all[i]);
 }
 
@@ -20576,6 +20647,15 @@ DLPDEF int dlp_arrays_loader_open(dlp_pipe **out, dlp_arrays **arrays,
 /* ---------------------------------------------------------------------------------------------
    >>impl-public     THE PUBLIC CALLS */
 
+static void dlpi_counters_copy(dlp_pipe *p) {
+    const dlp_counter *c = p->d.counters;
+    for (uint32_t i = 0; c && p->d.n_counters <= DLP_MAX_COUNTERS && i < p->d.n_counters; i++) {
+        dlpi_copy_text(p->counters[i].name, sizeof p->counters[i].name, c[i].name);
+        dlpi_copy_text(p->counters[i].unit, sizeof p->counters[i].unit, c[i].unit);
+        p->counters[i].most = c[i].most;
+    }
+}
+
 DLPDEF int dlp_pipe_open(dlp_pipe **out, const dlp_pipe_desc *desc, dlp_error *err) {
     dlp_pipe *p;
     int rc;
@@ -20590,6 +20670,7 @@ DLPDEF int dlp_pipe_open(dlp_pipe **out, const dlp_pipe_desc *desc, dlp_error *e
     if (desc) p->d = *desc;
     dlpi_copy_text(p->name, sizeof p->name, p->d.name);
     p->d.name = p->name;
+    dlpi_counters_copy(p);
     if (p->d.resume) {
         p->resume = *p->d.resume;
         p->d.resume = &p->resume;
@@ -21529,6 +21610,29 @@ typedef struct dlpi_lane {
     int n;
 } dlpi_lane;
 
+typedef struct dlpi_sample {
+    uint64_t at_ns;
+    double value;
+} dlpi_sample;
+
+/* What pictures show of a counter. */
+typedef struct dlpi_curve {
+    char name[32], unit[12];
+    double most; /* 0: the largest value shown */
+    dlpi_sample *samples;
+    uint64_t n;
+} dlpi_curve;
+
+/* What a trace or a picture is made of. */
+typedef struct dlpi_picture {
+    const dlpi_lane *lanes;
+    int n_lanes;
+    const dlpi_curve *curves;
+    int n_curves;
+    const dlp_stats *stats;         /* NULL: not known */
+    const dlp_trace_window *window; /* NULL: the newest stretch */
+} dlpi_picture;
+
 /* A number as text, by value, to stand in an argument list. */
 typedef struct dlpi_num {
     char s[40];
@@ -21789,14 +21893,39 @@ static void dlpi_json_event(dlpi_out *o, int tid, const dlp_trace_event *e) {
                    e->sequence, e->epoch, (unsigned)e->items);
 }
 
-static void dlpi_json_write(dlpi_out *o, const dlpi_lane *lanes, int n_lanes) {
+/* A double as JSON has it, whatever the locale: six decimals, at most 1e18. */
+static dlpi_num dlpi_num_json(double v) {
+    dlpi_num r;
+    uint64_t whole, rest;
+    v = v < 1e18 ? v : 1e18;
+    whole = (uint64_t)v;
+    rest = (uint64_t)((v - (double)whole) * 1e6 + 0.5);
+    whole += rest / 1000000u;
+    snprintf(r.s, sizeof r.s, "%" PRIu64 ".%06u", whole, (unsigned)(rest % 1000000u));
+    return r;
+}
+
+static void dlpi_json_curve(dlpi_out *o, const dlpi_curve *c) {
+    for (uint64_t i = 0; i < c->n; i++) {
+        uint64_t at = c->samples[i].at_ns;
+        dlpi_out_print(o, ",\n{\"ph\":\"C\",\"pid\":1,\"ts\":%" PRIu64 ".%03u,\"name\":\"",
+                       at / 1000, (unsigned)(at % 1000));
+        dlpi_out_escaped(o, c->name, sizeof c->name, INT_MAX, true);
+        dlpi_out_print(o, "\",\"args\":{\"");
+        dlpi_out_escaped(o, c->unit[0] ? c->unit : "value", sizeof c->unit, INT_MAX, true);
+        dlpi_out_print(o, "\":%s}}", dlpi_num_json(c->samples[i].value).s);
+    }
+}
+
+static void dlpi_json_write(dlpi_out *o, const dlpi_picture *p) {
+    const dlpi_lane *lanes = p->lanes;
     dlpi_out_print(
         o,
         "{\"displayTimeUnit\":\"ns\",\"otherData\":{\"writer\":\"dlpipe "
         "%d.%d.%d\"},\"traceEvents\":[\n"
         "{\"ph\":\"M\",\"pid\":1,\"name\":\"process_name\",\"args\":{\"name\":\"dlpipe\"}}",
         DLPIPE_VERSION_MAJOR, DLPIPE_VERSION_MINOR, DLPIPE_VERSION_PATCH);
-    for (int i = 0; i < n_lanes; i++) {
+    for (int i = 0; i < p->n_lanes; i++) {
         dlpi_out_print(
             o,
             ",\n{\"ph\":\"M\",\"pid\":1,\"tid\":%d,\"name\":\"thread_name\",\"args\":{\"name\":\"",
@@ -21808,14 +21937,15 @@ static void dlpi_json_write(dlpi_out *o, const dlpi_lane *lanes, int n_lanes) {
                        i + 1, i);
         for (int k = 0; k < lanes[i].n; k++) { dlpi_json_event(o, i + 1, &lanes[i].events[k]); }
     }
+    for (int i = 0; i < p->n_curves; i++) { dlpi_json_curve(o, &p->curves[i]); }
     dlpi_out_print(o, "\n]}\n");
 }
 
-static int dlpi_lanes_write_trace(const dlpi_lane *lanes, int n_lanes, const char *path) {
+static int dlpi_picture_trace(const dlpi_picture *p, const char *path) {
     dlpi_out o;
     int rc = dlpi_out_open(&o, path);
     if (rc != DLP_OK) { return rc; }
-    dlpi_json_write(&o, lanes, n_lanes);
+    dlpi_json_write(&o, p);
     return dlpi_out_close(&o);
 }
 
@@ -21835,6 +21965,7 @@ enum {
     DLPI_SVG_EVENTS = 16000, /* aimed at in the window */
     DLPI_SVG_STEPS = 32,     /* of the consumer, aimed at */
     DLPI_SVG_RECTS = 40000,  /* never more */
+    DLPI_SVG_CURVE = 40,     /* height of a counter's lane, with its gap */
     DLPI_SVG_COLOURS = 6
 };
 
@@ -21935,6 +22066,72 @@ static int dlpi_view_window(dlpi_view *v, const dlpi_lane *lanes, int n_lanes) {
     return DLP_OK;
 }
 
+static bool dlpi_window_good(const dlp_trace_window *w) {
+    if (w == NULL) { return true; }
+    if (w->what < DLP_WINDOW_NEWEST || w->what > DLP_WINDOW_STALL) { return false; }
+    bool both = w->what == DLP_WINDOW_TIME ? w->to != 0 : w->what == DLP_WINDOW_BATCHES;
+    return !both || w->from < w->to || (w->what == DLP_WINDOW_BATCHES && w->from == w->to);
+}
+
+/* The stretch of the consumer's lane that has these batches, or this epoch's. The wait for the
+   first of them goes with it: it stands in the lane before the step, of the same sequence. */
+static void dlpi_window_steps(dlpi_view *v, const dlpi_lane *consumer, const dlp_trace_window *w) {
+    uint64_t wait = 0, waited_for = UINT64_MAX;
+    for (int i = 0; i < consumer->n; i++) {
+        const dlp_trace_event *e = &consumer->events[i];
+        bool epoch = w->what == DLP_WINDOW_EPOCH, step = e->kind == DLP_TRACE_STEP;
+        if (e->kind == DLP_TRACE_WAIT && e->sequence != waited_for) {
+            wait = e->begin_ns;
+            waited_for = e->sequence;
+        }
+        if (!step && (epoch || e->kind != DLP_TRACE_WAIT)) { continue; }
+        if (epoch ? e->epoch != w->from : e->sequence < w->from || e->sequence > w->to) {
+            continue;
+        }
+        if (v->t1 == 0) { v->t0 = waited_for == e->sequence ? wait : e->begin_ns; }
+        v->t1 = e->end_ns;
+    }
+}
+
+static void dlpi_window_stall(dlpi_view *v, const dlpi_lane *consumer, uint64_t margin) {
+    const dlp_trace_event *stall = NULL;
+    for (int i = 0; i < consumer->n; i++) {
+        const dlp_trace_event *e = &consumer->events[i];
+        bool first = e->sequence == 0; /* the start-up, which is known to be long */
+        if (e->kind != DLP_TRACE_WAIT || e->end_ns <= e->begin_ns || first) { continue; }
+        if (stall == NULL || e->end_ns - e->begin_ns > stall->end_ns - stall->begin_ns) {
+            stall = e;
+        }
+    }
+    if (stall == NULL) { return; }
+    margin = margin == 0 ? stall->end_ns - stall->begin_ns : margin;
+    v->t0 = stall->begin_ns > margin ? stall->begin_ns - margin : 0;
+    v->t1 = stall->end_ns < UINT64_MAX - margin ? stall->end_ns + margin : UINT64_MAX;
+}
+
+/* The stretch that was asked for; t0 is t1 where nothing of it is recorded. */
+static int dlpi_view_choose(dlpi_view *v, const dlpi_picture *p) {
+    static const char *const which[] = {"", "as it was asked for", "the batches asked for",
+                                        "the epoch asked for", "around the longest wait"};
+    const dlp_trace_window *w = p->window;
+    int rc = dlpi_view_window(v, p->lanes, p->n_lanes);
+    uint64_t end = v->t1;
+    if (rc != DLP_OK || w == NULL || w->what == DLP_WINDOW_NEWEST) { return rc; }
+    v->t0 = v->t1 = 0;
+    v->which = which[w->what];
+    if (p->n_lanes == 0 || p->lanes[0].group >= 0) { return DLP_OK; }
+    if (w->what == DLP_WINDOW_TIME) {
+        v->t0 = w->from;
+        v->t1 = w->to != 0 ? w->to : end;
+    } else if (w->what == DLP_WINDOW_STALL) {
+        dlpi_window_stall(v, &p->lanes[0], w->from);
+    } else {
+        dlpi_window_steps(v, &p->lanes[0], w);
+    }
+    if (v->t0 >= end || v->t0 >= v->t1) { v->t0 = v->t1 = 0; }
+    return DLP_OK;
+}
+
 /* Hundredths of a pixel. Monotone in t, so stretches that do not overlap in time do not overlap
    in x. */
 static int dlpi_view_x(const dlpi_view *v, uint64_t t) {
@@ -21973,7 +22170,7 @@ static void dlpi_view_borders(dlpi_view *v, const dlpi_lane *consumer) {
     }
 }
 
-static void dlpi_view_layout(dlpi_view *v, const dlpi_lane *lanes, int n_lanes) {
+static void dlpi_view_layout(dlpi_view *v, const dlpi_lane *lanes, int n_lanes, int n_curves) {
     static const struct {
         int lanes, pitch;
     } sizes[] = {{6, 26}, {12, 20}, {24, 16}, {48, 13}, {100, 11}, {200, 6}, {INT_MAX, 4}};
@@ -21997,7 +22194,8 @@ static void dlpi_view_layout(dlpi_view *v, const dlpi_lane *lanes, int n_lanes) 
     }
     v->height = DLPI_SVG_TOP + 2 * DLPI_SVG_AXIS + groups * (DLPI_SVG_HEADING + DLPI_SVG_GAP) +
                 (drawn - consumers) * v->pitch + consumers * v->consumer_pitch +
-                (v->n_borders > 0 ? DLPI_SVG_BORDER : 0);
+                (v->n_borders > 0 ? DLPI_SVG_BORDER : 0) +
+                (n_curves > 0 ? DLPI_SVG_HEADING + DLPI_SVG_GAP + n_curves * DLPI_SVG_CURVE : 0);
     if (v->t1 > v->t0) {
         uint64_t length = v->t1 - v->t0;
         /* Two rects may follow for each least_ns of a lane: one merged, one that was wide. */
@@ -22024,7 +22222,8 @@ static void dlpi_svg_style(dlpi_out *o, const dlpi_view *v) {
         o,
         ".w0{fill:#0072b2}.w1{fill:#e69f00}.w2{fill:#009e73}.w3{fill:#56b4e9}.w4{fill:#d55e00}.w5{"
         "fill:#cc79a7}\n"
-        ".q{fill:#333}.s{fill:#c9d3de}.b{fill:#e8c9a0}.e{fill:#888}.t{fill:#f4f5f6}.bg{fill:#fff}\n"
+        ".q{fill:#333}.s{fill:#c9d3de}.b{fill:#d8d2c6}.e{fill:#888}.t{fill:#f4f5f6}.bg{fill:#fff}\n"
+        ".c{fill:#a9b4c0}.n{fill:url(#n)}\n"
         ".grid{stroke:#dcdfe3;stroke-width:1}.border{stroke:#333;stroke-width:1.2;stroke-dasharray:"
         "5 3}\n");
     dlpi_out_print(o,
@@ -22035,6 +22234,9 @@ static void dlpi_svg_style(dlpi_out *o, const dlpi_view *v) {
                    "none}.num0{fill:#fff}\n"
                    "</style>\n",
                    v->font);
+    dlpi_out_print(o, "<defs><pattern id=\"n\" width=\"6\" height=\"6\" patternUnits=\""
+                      "userSpaceOnUse\" patternTransform=\"rotate(45)\"><path d=\"M0 0v6\" "
+                      "stroke=\"#cfd3d8\" stroke-width=\"2\"/></pattern></defs>\n");
     dlpi_out_print(o, "<rect class=\"bg\" x=\"0\" y=\"0\" width=\"%d\" height=\"%d\"/>\n",
                    DLPI_SVG_WIDTH, v->height);
 }
@@ -22094,7 +22296,8 @@ static void dlpi_svg_legend(dlpi_out *o) {
                 {"s", "starved: no input", 10, 4},
                 {"b", "blocked: no free cell", 0, 4},
                 {"q", "the consumer waits", 0, 14},
-                {"e", "between epochs", 0, 14}};
+                {"e", "between epochs", 0, 14},
+                {"n", "not recorded", 0, 14}};
     int x = 16, y = 56;
     for (int i = 0; i < (int)(sizeof keys / sizeof *keys); i++) {
         if (keys[i].kind == NULL) {
@@ -22104,8 +22307,10 @@ static void dlpi_svg_legend(dlpi_out *o) {
                     y);
             }
         } else {
-            dlpi_out_print(o, "<rect class=\"t\" x=\"%d\" y=\"%d\" width=\"18\" height=\"14\"/>\n",
-                           x, y);
+            if (keys[i].kind[0] != 'n') {
+                dlpi_out_print(
+                    o, "<rect class=\"t\" x=\"%d\" y=\"%d\" width=\"18\" height=\"14\"/>\n", x, y);
+            }
             dlpi_out_print(o, "<rect class=\"%s\" x=\"%d\" y=\"%d\" width=\"18\" height=\"%d\"/>\n",
                            keys[i].kind, x, y + keys[i].y, keys[i].height);
             x += 18;
@@ -22115,28 +22320,42 @@ static void dlpi_svg_legend(dlpi_out *o) {
     }
 }
 
-/* 1, 2 or 5 times a power of ten ns, so that at most ten fit. */
-static uint64_t dlpi_tick_step(uint64_t length) {
+/* 1, 2 or 5 times a power of ten ns, so that at most `most` fit. */
+static uint64_t dlpi_tick_step(uint64_t length, uint64_t most) {
     uint64_t step = 1;
-    for (int i = 0; length / step > 10; i++) { step = i % 3 == 1 ? step / 2 * 5 : step * 2; }
+    for (int i = 0; length / step > most; i++) { step = i % 3 == 1 ? step / 2 * 5 : step * 2; }
     return step;
 }
 
+/* The axis is time since the start. Far from it, numbers are long, and fewer fit. */
+static uint64_t dlpi_view_step(const dlpi_view *v) {
+    uint64_t step = dlpi_tick_step(v->t1 - v->t0, 10);
+    bool wide = strlen(dlpi_num_time(v->t1, v->t1, step).s) > 9;
+    return wide ? dlpi_tick_step(v->t1 - v->t0, 5) : step;
+}
+
+static uint64_t dlpi_view_tick(const dlpi_view *v, uint64_t step) { /* the first */
+    uint64_t over = v->t0 % step;
+    return over == 0 ? v->t0 : v->t0 + (step - over);
+}
+
 static void dlpi_svg_ticks(dlpi_out *o, const dlpi_view *v, int y) {
-    uint64_t length = v->t1 - v->t0, step = dlpi_tick_step(length);
-    for (uint64_t t = 0;; t += step) {
-        int x = dlpi_view_x(v, v->t0 + t);
-        dlpi_svg_text(o, "tick", x / 100, y, dlpi_num_time(t, length, step).s, 11);
-        if (length - t < step) { break; }
+    uint64_t step = dlpi_view_step(v), t = dlpi_view_tick(v, step);
+    for (; t >= v->t0 && t <= v->t1; t += step) {
+        dlpi_num words = dlpi_num_time(t, v->t1, step);
+        int x = dlpi_view_x(v, t) / 100, half = (int)strlen(words.s) * 4;
+        if (x + half <= DLPI_SVG_WIDTH) { dlpi_svg_text(o, "tick", x, y, words.s, 30); }
+        if (v->t1 - t < step) { break; }
     }
 }
 
 static void dlpi_svg_grid(dlpi_out *o, const dlpi_view *v, int y, int height) {
-    uint64_t length = v->t1 - v->t0, step = dlpi_tick_step(length);
+    uint64_t step = dlpi_view_step(v), t = dlpi_view_tick(v, step);
+    if (t < v->t0 || t > v->t1) { return; }
     dlpi_out_print(o, "<path class=\"grid\" d=\"");
-    for (uint64_t t = 0;; t += step) {
-        dlpi_out_print(o, "M%d.5 %dv%d", dlpi_view_x(v, v->t0 + t) / 100, y, height);
-        if (length - t < step) { break; }
+    for (;; t += step) {
+        dlpi_out_print(o, "M%d.5 %dv%d", dlpi_view_x(v, t) / 100, y, height);
+        if (v->t1 - t < step) { break; }
     }
     dlpi_out_print(o, "\"/>\n");
 }
@@ -22181,7 +22400,7 @@ static void dlpi_run_title(dlpi_out *o, const dlpi_view *v, const dlpi_lane *lan
         dlpi_out_print(o, ", %" PRIu64 " item%s", r->items, r->items == 1 ? "" : "s");
     }
     dlpi_out_print(o, ", %s, at %s</title>", dlpi_num_ns(length).s,
-                   dlpi_num_time(r->begin - v->t0, v->t1 - v->t0, (v->t1 - v->t0) / 10000).s);
+                   dlpi_num_time(r->begin, v->t1, (v->t1 - v->t0) / 10000).s);
 }
 
 /* Whether no epoch border crosses these pixels. */
@@ -22309,15 +22528,32 @@ static void dlpi_svg_heading(dlpi_out *o, const dlpi_view *v, const dlpi_lane *l
     dlpi_out_print(o, "</tspan></text>\n");
 }
 
-/* What a lane has recorded is on grey ground; what its ring has forgotten is white. */
-static void dlpi_svg_track(dlpi_out *o, const dlpi_view *v, const dlpi_lane *lane, int y) {
-    int a = lane->n > 0 ? dlpi_view_x(v, lane->events[0].begin_ns) : INT_MAX,
-        end = (DLPI_SVG_LEFT + DLPI_SVG_PLOT) * 100;
-    if (a < end) {
+static void dlpi_svg_ground(dlpi_out *o, const char *kind, int from, int to, int y, int height) {
+    if (to > from) {
         dlpi_out_print(
-            o, "<rect class=\"t\" x=\"%d.%02d\" y=\"%d\" width=\"%d.%02d\" height=\"%d\"/>\n",
-            a / 100, a % 100, y, (end - a) / 100, (end - a) % 100, dlpi_view_bar(v, lane));
+            o, "<rect class=\"%s\" x=\"%d.%02d\" y=\"%d\" width=\"%d.%02d\" height=\"%d\"/>\n",
+            kind, from / 100, from % 100, y, (to - from) / 100, (to - from) % 100, height);
     }
+}
+
+/* What is recorded, from begin to end, is on grey ground; hatched is what was overwritten before,
+   and what goes on after: it is recorded when it is over. */
+static void dlpi_svg_track(dlpi_out *o, const dlpi_view *v, uint64_t begin, uint64_t end, int y,
+                           int height) {
+    int left = DLPI_SVG_LEFT * 100, right = left + DLPI_SVG_PLOT * 100;
+    int a = dlpi_view_x(v, begin), b = dlpi_view_x(v, end);
+    a = a - left < 200 ? left : a; /* two pixels are not worth a pattern */
+    b = right - b < 200 ? right : b;
+    if (begin >= end || end <= v->t0 || begin >= v->t1) { a = b = right; }
+    dlpi_svg_ground(o, "n", left, a, y, height);
+    dlpi_svg_ground(o, "t", a, b, y, height);
+    dlpi_svg_ground(o, "n", b, right, y, height);
+}
+
+static void dlpi_svg_lane_track(dlpi_out *o, const dlpi_view *v, const dlpi_lane *lane, int y) {
+    uint64_t begin = lane->n > 0 ? lane->events[0].begin_ns : 0;
+    uint64_t end = lane->n > 0 ? lane->events[lane->n - 1].end_ns : 0;
+    dlpi_svg_track(o, v, begin, end, y, dlpi_view_bar(v, lane));
 }
 
 /* One group: heading, tracks, grid, lanes, epoch borders. Returns the y below it. */
@@ -22328,7 +22564,7 @@ static int dlpi_svg_group(dlpi_out *o, const dlpi_view *v, const dlpi_lane *lane
     int font = pitch > v->font ? v->font : 9, every = pitch >= 11 ? 1 : (font + 1 + pitch) / pitch;
     dlpi_svg_heading(o, v, lanes, n, s, y);
     y += DLPI_SVG_HEADING;
-    for (int i = 0; i < drawn; i++) { dlpi_svg_track(o, v, &lanes[i], y + i * pitch); }
+    for (int i = 0; i < drawn; i++) { dlpi_svg_lane_track(o, v, &lanes[i], y + i * pitch); }
     dlpi_svg_grid(o, v, y, drawn * pitch);
     for (int i = 0; i < drawn; i++) {
         int top = y + i * pitch;
@@ -22348,6 +22584,95 @@ static int dlpi_svg_group(dlpi_out *o, const dlpi_view *v, const dlpi_lane *lane
     return y + drawn * pitch + DLPI_SVG_GAP;
 }
 
+/* ---- counters ---- */
+
+/* The mean of a curve over [from, to), by time; *i is the sample that stands at from, and moves on.
+   */
+static double dlpi_curve_mean(const dlpi_curve *c, uint64_t *i, uint64_t from, uint64_t to) {
+    double sum = 0;
+    uint64_t at = from, end;
+    while (*i + 1 < c->n && c->samples[*i + 1].at_ns <= from) { ++*i; }
+    for (;; ++*i, at = end) {
+        end = *i + 1 < c->n && c->samples[*i + 1].at_ns < to ? c->samples[*i + 1].at_ns : to;
+        sum += c->samples[*i].value * (double)(end > at ? end - at : 0);
+        if (end == to) { return to > from ? sum / (double)(to - from) : c->samples[*i].value; }
+    }
+}
+
+/* Means for columns of a pixel each; returns the first column that has one. */
+static int dlpi_curve_columns(const dlpi_view *v, const dlpi_curve *c, double *mean) {
+    uint64_t length = v->t1 - v->t0, i = 0;
+    int first = DLPI_SVG_PLOT;
+    for (int x = 0; x < DLPI_SVG_PLOT && c->n > 0; x++) {
+        uint64_t from = v->t0 + (uint64_t)((double)length * x / DLPI_SVG_PLOT);
+        uint64_t to = v->t0 + (uint64_t)((double)length * (x + 1) / DLPI_SVG_PLOT);
+        if (to <= c->samples[0].at_ns) { continue; }
+        from = from < c->samples[0].at_ns ? c->samples[0].at_ns : from;
+        first = first < x ? first : x;
+        mean[x] = dlpi_curve_mean(c, &i, from, to);
+    }
+    return first;
+}
+
+/* Its name, its mean in the window, and for the eye that asks its extremes. */
+static void dlpi_curve_words(dlpi_out *o, const dlpi_curve *c, const double *mean, int first,
+                             int y) {
+    double low = first < DLPI_SVG_PLOT ? mean[first] : 0, high = low, sum = 0;
+    char words[80];
+    for (int x = first; x < DLPI_SVG_PLOT; x++) {
+        low = mean[x] < low ? mean[x] : low;
+        high = mean[x] > high ? mean[x] : high;
+        sum += mean[x];
+    }
+    snprintf(words, sizeof words, "%s %s", dlpi_num_of(sum / (DLPI_SVG_PLOT - first)).s, c->unit);
+    dlpi_out_print(o, "<title>");
+    dlpi_out_escaped(o, c->name, sizeof c->name, 32, false);
+    dlpi_out_print(o, ": mean ");
+    dlpi_out_escaped(o, words, sizeof words, 60, false);
+    dlpi_out_print(o, ", from %s to %s</title></path>\n", dlpi_num_of(low).s, dlpi_num_of(high).s);
+    dlpi_svg_text(o, "lane", DLPI_SVG_LEFT - 8, y + 29, words, 17);
+}
+
+static void dlpi_svg_curve(dlpi_out *o, const dlpi_view *v, const dlpi_curve *c, int y) {
+    double mean[DLPI_SVG_PLOT], top = c->most;
+    int first = dlpi_curve_columns(v, c, mean), height = DLPI_SVG_CURVE - 6, last = -1;
+    for (int x = first; x < DLPI_SVG_PLOT && c->most == 0; x++) {
+        top = mean[x] > top ? mean[x] : top;
+    }
+    dlpi_svg_track(o, v, c->n > 0 ? c->samples[0].at_ns : 0, c->n > 0 ? v->t1 : 0, y, height);
+    dlpi_svg_grid(o, v, y, height);
+    dlpi_svg_text(o, "lane", DLPI_SVG_LEFT - 8, y + 14, c->name, 17);
+    if (first < DLPI_SVG_PLOT) {
+        dlpi_out_print(o, "<path class=\"c\" d=\"M%d %d", DLPI_SVG_LEFT + first, y + height);
+        for (int x = first; x < DLPI_SVG_PLOT; x++) {
+            double share = top > 0 ? mean[x] / top : 0;
+            int h = (int)((share < 1 ? share : 1) * height * 10 + 0.5);
+            int up = height * 10 - h;
+            if (h != last) {
+                dlpi_out_print(o, "H%dV%d.%d", DLPI_SVG_LEFT + x, y + up / 10, up % 10);
+            }
+            last = h;
+        }
+        dlpi_out_print(o, "H%dV%dz\">", DLPI_SVG_LEFT + DLPI_SVG_PLOT, y + height);
+        dlpi_curve_words(o, c, mean, first, y);
+    }
+}
+
+/* The user's own figures, below the stages. Returns the y below them. */
+static int dlpi_svg_curves(dlpi_out *o, const dlpi_view *v, const dlpi_picture *p, int y) {
+    if (p->n_curves == 0) { return y; }
+    dlpi_svg_text(o, "head", 16, y + 14, "counters", 24);
+    y += DLPI_SVG_HEADING;
+    for (int i = 0; i < p->n_curves; i++) {
+        dlpi_svg_curve(o, v, &p->curves[i], y + i * DLPI_SVG_CURVE);
+    }
+    for (int i = 0; i < v->n_borders; i++) {
+        dlpi_out_print(o, "<path class=\"border\" d=\"M%d.5 %dv%d\"/>\n", v->borders[i].x, y - 2,
+                       p->n_curves * DLPI_SVG_CURVE + 2);
+    }
+    return y + p->n_curves * DLPI_SVG_CURVE + DLPI_SVG_GAP;
+}
+
 /* Numbers of the epochs under their borders, as far as there is room. Returns the y below. */
 static int dlpi_svg_epochs(dlpi_out *o, const dlpi_view *v, int y) {
     int last = -1000;
@@ -22363,22 +22688,29 @@ static int dlpi_svg_epochs(dlpi_out *o, const dlpi_view *v, int y) {
     return v->n_borders > 0 ? y + DLPI_SVG_BORDER : y;
 }
 
-static int dlpi_svg_write(dlpi_out *o, const dlpi_lane *lanes, int n_lanes, const dlp_stats *s) {
+static int dlpi_svg_write(dlpi_out *o, const dlpi_picture *p) {
     dlpi_view v;
     memset(&v, 0, sizeof v);
-    int rc = dlpi_view_window(&v, lanes, n_lanes), y = DLPI_SVG_TOP + DLPI_SVG_AXIS;
+    int rc = dlpi_view_choose(&v, p), y = DLPI_SVG_TOP + DLPI_SVG_AXIS;
     if (rc != DLP_OK) { return rc; }
-    dlpi_view_layout(&v, lanes, n_lanes);
+    dlpi_view_layout(&v, p->lanes, p->n_lanes, p->n_curves);
     if (v.t1 == v.t0) { v.height = DLPI_SVG_TOP; }
     dlpi_svg_style(o, &v);
-    dlpi_svg_header(o, &v, lanes, n_lanes, s);
+    dlpi_svg_header(o, &v, p->lanes, p->n_lanes, p->stats);
+    if (v.t1 == v.t0 && p->window != NULL) {
+        dlpi_svg_text(o, "sub", 16, 46,
+                      "Nothing is recorded of the stretch that was asked for: it is overwritten "
+                      "(trace_bytes), or not there yet.",
+                      158);
+    }
     if (v.t1 > v.t0) {
         dlpi_svg_legend(o);
         dlpi_svg_ticks(o, &v, y - 4);
-        for (int i = 0, n; i < n_lanes; i += n) {
-            n = dlpi_group_size(lanes, n_lanes, i);
-            y = dlpi_svg_group(o, &v, lanes + i, n, s, y);
+        for (int i = 0, n; i < p->n_lanes; i += n) {
+            n = dlpi_group_size(p->lanes, p->n_lanes, i);
+            y = dlpi_svg_group(o, &v, p->lanes + i, n, p->stats, y);
         }
+        y = dlpi_svg_curves(o, &v, p, y);
         y = dlpi_svg_epochs(o, &v, y);
         dlpi_svg_ticks(o, &v, y + 10);
     }
@@ -22386,12 +22718,11 @@ static int dlpi_svg_write(dlpi_out *o, const dlpi_lane *lanes, int n_lanes, cons
     return DLP_OK;
 }
 
-static int dlpi_lanes_write_timeline(const dlpi_lane *lanes, int n_lanes, const dlp_stats *s,
-                                     const char *path) {
+static int dlpi_picture_timeline(const dlpi_picture *p, const char *path) {
     dlpi_out o;
     int rc = dlpi_out_open(&o, path);
     if (rc != DLP_OK) { return rc; }
-    rc = dlpi_svg_write(&o, lanes, n_lanes, s);
+    rc = dlpi_svg_write(&o, p);
     if (rc != DLP_OK) { o.errnum = ENOMEM; }
     int closed = dlpi_out_close(&o);
     return rc != DLP_OK ? rc : closed;
@@ -23042,26 +23373,97 @@ static int dlpi_explain(const dlpi_seen *s, char *buf, size_t size) {
     return t.len < INT_MAX ? (int)t.len : INT_MAX;
 }
 
-static int dlpi_write_trace(const dlpi_seen *s, const char *path) {
+/* with: its curves, its window. */
+static int dlpi_write_trace(const dlpi_seen *s, const dlpi_picture *with, const char *path) {
+    dlpi_picture p = *with;
     dlpi_lane *lanes;
-    int n, rc = dlpi_lanes_take(s, &lanes, &n);
+    int rc = dlpi_lanes_take(s, &lanes, &p.n_lanes);
     if (rc != DLP_OK) { return rc; }
-    rc = dlpi_lanes_write_trace(lanes, n, path);
-    dlpi_lanes_free(lanes, n);
+    p.lanes = lanes;
+    rc = dlpi_picture_trace(&p, path);
+    dlpi_lanes_free(lanes, p.n_lanes);
     return rc;
 }
 
-static int dlpi_write_timeline(const dlpi_seen *s, const char *path) {
+static int dlpi_write_timeline(const dlpi_seen *s, const dlpi_picture *with, const char *path) {
+    dlpi_picture p = *with;
     dlp_stats stats;
     dlpi_lane *lanes;
-    int n, rc;
+    int rc;
     dlpi_stats(s, &stats);
-    rc = dlpi_lanes_take(s, &lanes, &n);
+    rc = dlpi_lanes_take(s, &lanes, &p.n_lanes);
     if (rc != DLP_OK) { return rc; }
-    dlpi_lanes_sort(lanes, n);
-    rc = dlpi_lanes_write_timeline(lanes, n, &stats, path);
-    dlpi_lanes_free(lanes, n);
+    dlpi_lanes_sort(lanes, p.n_lanes);
+    p.lanes = lanes;
+    p.stats = &stats;
+    rc = dlpi_picture_timeline(&p, path);
+    dlpi_lanes_free(lanes, p.n_lanes);
     return rc;
+}
+
+/* ---- the user's own figures: rings that the consumer alone writes ----
+   W3   counter.n   dlpi_credit_publish_quiet, after the sample   dlpi_credit_look, before and after
+   a copy: what the writer may have overwritten meanwhile is left out of it. */
+
+static uint64_t dlpi_counter_room(const dlp_pipe *p) {
+    return dlpi_counter_bytes(p) / (2 * sizeof(uint64_t));
+}
+
+static void dlpi_counter_add(dlp_pipe *p, dlpi_counter *c, uint64_t at_ns, double value) {
+    const uint64_t room = dlpi_counter_room(p), n = c->n;
+    uint64_t bits, *to = &c->words[2 * (n % room)];
+    memcpy(&bits, &value, sizeof bits);
+    if (n > 0 && c->words[2 * ((n - 1) % room) + 1] == bits) return;
+    DLPI_STORE_RLX(&to[0], at_ns);            /* W3: ordered by n */
+    DLPI_STORE_RLX(&to[1], bits);             /* W3 */
+    dlpi_credit_publish_quiet(&c->n, n + 1u); /* W3 -> W3 */
+}
+
+/* Copy a counter's ring, oldest first. out->samples: to be freed. */
+static int dlpi_counter_take(const dlp_pipe *p, const dlpi_counter *c, dlpi_curve *out) {
+    const uint64_t room = dlpi_counter_room(p);
+    uint64_t end = dlpi_credit_look(&c->n), first = end > room ? end - room : 0; /* W3 <- W3 */
+    uint64_t lost, now;
+    memcpy(out->name, c->name, sizeof out->name);
+    memcpy(out->unit, c->unit, sizeof out->unit);
+    out->most = c->most;
+    out->n = 0;
+    out->samples = malloc((room + 1) * sizeof *out->samples);
+    if (out->samples == NULL) { return DLP_ERR_MEMORY; }
+    for (uint64_t i = first; i < end; i++) {
+        dlpi_sample *s = &out->samples[i - first];
+        uint64_t bits = DLPI_LOAD_RLX(&c->words[2 * (i % room) + 1]); /* W3 */
+        s->at_ns = DLPI_LOAD_RLX(&c->words[2 * (i % room)]);          /* W3 */
+        memcpy(&s->value, &bits, sizeof bits);
+    }
+    now = dlpi_credit_look(&c->n) + 1u; /* W3 <- W3: one more may be half written */
+    lost = now > room + first ? now - room - first : 0;
+    lost = lost < end - first ? lost : end - first;
+    out->n = end - first - lost;
+    memmove(out->samples, out->samples + lost, out->n * sizeof *out->samples);
+    return DLP_OK;
+}
+
+static void dlpi_curves_free(dlpi_curve *curves, uint32_t n) {
+    for (uint32_t i = 0; i < n; i++) { free(curves[i].samples); }
+}
+
+/* curves: [DLP_MAX_COUNTERS], zeroed; to be freed in any case. */
+static int dlpi_curves_take(const dlp_pipe *p, dlpi_curve *curves) {
+    int rc = DLP_OK;
+    for (uint32_t i = 0; rc == DLP_OK && i < p->d.n_counters; i++) {
+        rc = dlpi_counter_take(p, &p->counters[i], &curves[i]);
+    }
+    return rc;
+}
+
+DLPDEF int dlp_pipe_count(dlp_pipe *p, uint32_t counter, double value) {
+    if (p == NULL || counter >= p->d.n_counters || !(value >= 0) || value > 1e300)
+        return DLP_ERR_ARG;
+    if (!p->started) return DLP_ERR_STATE;
+    if (dlpi_forked(p)) return DLP_ERR_FORKED;
+    dlpi_counter_add(p, &p->counters[counter], dlpi_now_ns() - p->ctl->started_ns, value);
+    return DLP_OK;
 }
 
 /* ---- looking at a pipe ---- */
@@ -23121,20 +23523,35 @@ DLPDEF int dlp_pipe_trace(dlp_pipe *p, int lane, dlp_trace_event *out, int max, 
     return dlpi_trace_lane(&s, (uint32_t)lane, out, max, name);
 }
 
-DLPDEF int dlp_pipe_write_trace(dlp_pipe *p, const char *path) {
+/* Write a picture, or a trace, with the counters. */
+static int dlpi_write_counted(dlp_pipe *p, const char *path, const dlp_trace_window *window,
+                              int (*write)(const dlpi_seen *, const dlpi_picture *, const char *)) {
+    dlpi_curve curves[DLP_MAX_COUNTERS];
+    dlpi_picture with = {
+        .curves = curves, .n_curves = (int)p->d.n_counters, .stats = NULL, .window = window};
     dlpi_seen s;
+    int rc;
+    memset(curves, 0, sizeof curves);
+    dlpi_seen_all(p, &s);
+    rc = dlpi_curves_take(p, curves);
+    if (rc == DLP_OK) rc = write(&s, &with, path);
+    dlpi_curves_free(curves, p->d.n_counters);
+    return rc;
+}
+
+DLPDEF int dlp_pipe_write_trace(dlp_pipe *p, const char *path) {
     int rc = p == NULL || path == NULL ? DLP_ERR_ARG : dlpi_may_look(p);
-    if (rc != DLP_OK) return rc;
-    dlpi_seen_pipe(p, &s);
-    return dlpi_write_trace(&s, path);
+    return rc == DLP_OK ? dlpi_write_counted(p, path, NULL, dlpi_write_trace) : rc;
+}
+
+DLPDEF int dlp_pipe_write_window(dlp_pipe *p, const char *path, const dlp_trace_window *window) {
+    int rc = p == NULL || path == NULL ? DLP_ERR_ARG : dlpi_may_look(p);
+    if (rc == DLP_OK && !dlpi_window_good(window)) rc = DLP_ERR_ARG;
+    return rc == DLP_OK ? dlpi_write_counted(p, path, window, dlpi_write_timeline) : rc;
 }
 
 DLPDEF int dlp_pipe_write_timeline(dlp_pipe *p, const char *path) {
-    dlpi_seen s;
-    int rc = p == NULL || path == NULL ? DLP_ERR_ARG : dlpi_may_look(p);
-    if (rc != DLP_OK) return rc;
-    dlpi_seen_all(p, &s);
-    return dlpi_write_timeline(&s, path);
+    return dlp_pipe_write_window(p, path, NULL);
 }
 
 #ifdef DLPI_ASKED_GNU_SOURCE
