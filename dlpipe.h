@@ -22698,10 +22698,12 @@ static int dlpi_svg_write(dlpi_out *o, const dlpi_picture *p) {
     dlpi_svg_style(o, &v);
     dlpi_svg_header(o, &v, p->lanes, p->n_lanes, p->stats);
     if (v.t1 == v.t0 && p->window != NULL) {
-        dlpi_svg_text(o, "sub", 16, 46,
-                      "Nothing is recorded of the stretch that was asked for: it is overwritten "
-                      "(trace_bytes), or not there yet.",
-                      158);
+        const char *words = p->window->what == DLP_WINDOW_STALL
+                                ? "No wait of the consumer is recorded but for that for the first "
+                                  "batch."
+                                : "Nothing is recorded of the stretch that was asked for: it is "
+                                  "overwritten (trace_bytes), or not there yet.";
+        dlpi_svg_text(o, "sub", 16, 46, words, 158);
     }
     if (v.t1 > v.t0) {
         dlpi_svg_legend(o);

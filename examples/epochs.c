@@ -1,14 +1,15 @@
-/* What lies between epochs: the same batches, once by one pipe whose workers live for all epochs
-   and fetch the next epoch's items before this one's end, and once by a pipe for each epoch, whose
-   workers are started again each time, as a loop over a DataLoader without persistent workers does.
-   Prints the workers' process ids for each epoch and the time lost at each border, side by side,
-   and draws both.
+/* What lies between epochs: the same batches in three ways. By one pipe whose workers live for all
+   epochs and fetch the next epoch's items before this one's end; by one pipe with set_epoch, which
+   fetches nothing of an epoch before the one before is over and the data has been changed (here by
+   nothing); and by a pipe for each epoch, whose workers are started again each time, as a loop over
+   a DataLoader without persistent workers does. Prints the workers' process ids for each epoch and
+   the time lost at each border, side by side, and draws all three.
 
    epochs [-e epochs] [-w workers] [-i init-ms] [-o DIR]
    cc -O2 epochs.c -lpthread
 
    init-ms (30): what a worker does before its first item: libraries, connections, files.
-   DIR/epochs.svg is the picture of both, on one axis of time. */
+   DIR/epochs.svg is the picture of all three, on one axis of time. */
 #define DLPIPE_IMPLEMENTATION
 #include "../dlpipe.h"
 #include "../dlpipe_shm.h"
@@ -21,7 +22,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { ITEMS = 96, BATCH = 8, EPOCHS = 12, WORKERS = 8, EVENTS = 4096 };
+enum { ITEMS = 96, BATCH = 8, EPOCHS = 12, WORKERS = 8, EVENTS = 4096, WAYS = 3 };
 
 static int epochs = 4, workers = 3, init_ms = 30;
 
@@ -53,6 +54,11 @@ static int fetch(void *user, dlp_item *item) {
     return 0;
 }
 
+static int set_epoch(void *user, uint64_t epoch) { /* in this process, between the epochs */
+    (void)user, (void)epoch;
+    return 0; /* what workers are to see of a change: files, or memory shared before the start */
+}
+
 /* ---- one way of running the epochs, and what it came to ---- */
 
 typedef struct lane {
@@ -71,7 +77,7 @@ typedef struct run {
     lane lanes[1 + WORKERS];
 } run;
 
-static dlp_pipe *opened(int64_t until, const dlp_state *from) {
+static dlp_pipe *opened(int64_t until, const dlp_state *from, bool barrier) {
     static const dlp_field field = {"pid, random", DLP_U64, 1, {2}, 0, 0};
     dlp_loader_desc d = {.dataset = {.n_items = ITEMS, .fields = &field, .n_fields = 1},
                          .batch_size = BATCH,
@@ -87,6 +93,7 @@ static dlp_pipe *opened(int64_t until, const dlp_state *from) {
     d.pipe.prefetch_factor = 3;
     d.pipe.trace_bytes = 1 << 16;
     d.pipe.resume = from;
+    if (barrier) d.repeat.set_epoch = set_epoch;
     if (dlp_loader_open(&p, &d, &err) != DLP_OK) fprintf(stderr, "epochs: %s\n", err.message);
     return p;
 }
@@ -130,9 +137,9 @@ static void record(run *r, dlp_pipe *p, uint64_t start_ns) {
     }
 }
 
-static bool one_pipe(run *r, dlp_state *at) {
+static bool one_pipe(run *r, bool barrier, dlp_state *at) {
     uint64_t start = r->begin = now_ns();
-    dlp_pipe *p = opened(epochs, NULL);
+    dlp_pipe *p = opened(epochs, NULL, barrier);
     bool good = p != NULL;
     for (int e = 0; good && e < epochs; e++)
         good = dlp_pipe_state_at(p, (uint64_t)e, 0, &at[e]) == DLP_OK;
@@ -146,7 +153,7 @@ static bool a_pipe_each(run *r, const dlp_state *at) { /* the same orders: begun
     r->begin = now_ns();
     for (int e = 0; e < epochs; e++) {
         uint64_t start = now_ns();
-        dlp_pipe *p = opened(e + 1, &at[e]);
+        dlp_pipe *p = opened(e + 1, &at[e], false);
         bool good = p != NULL && drain(r, p);
         if (good) record(r, p, start);
         if (dlp_pipe_close(p) != DLP_OK || !good) return false;
@@ -166,18 +173,17 @@ static void print_pids(const run *r) {
     }
 }
 
-static void print_borders(const run *a, const run *b) {
-    double sum[2] = {0, 0};
-    printf("%-24s %16s %16s\n", "lost at the border to", "one pipe", "a pipe each");
+static void print_borders(const run *r) {
+    printf("%-24s %14s %14s %14s\n", "lost at the border to", "one pipe", "set_epoch",
+           "a pipe each");
     for (int e = 1; e < epochs; e++) {
-        printf("%-22s %2d %13.2f ms %13.2f ms\n", "epoch", e, (double)a->border[e] / 1e6,
-               (double)b->border[e] / 1e6);
-        sum[0] += (double)a->border[e] / 1e6;
-        sum[1] += (double)b->border[e] / 1e6;
+        printf("%-22s %2d", "epoch", e);
+        for (int i = 0; i < WAYS; i++) printf(" %11.2f ms", (double)r[i].border[e] / 1e6);
+        printf("\n");
     }
-    printf("%-24s %13.2f ms %13.2f ms\n%-24s %13.2f ms %13.2f ms\n", "all borders", sum[0], sum[1],
-           "all epochs", (double)(a->end - a->begin) / 1e6, (double)(b->end - b->begin) / 1e6);
-    printf("same batches: %s\n", a->hash == b->hash ? "yes" : "NO");
+    printf("%-25s", "all epochs");
+    for (int i = 0; i < WAYS; i++) printf("%11.2f ms ", (double)(r[i].end - r[i].begin) / 1e6);
+    printf("\nsame batches: %s\n", r[0].hash == r[1].hash && r[0].hash == r[2].hash ? "yes" : "NO");
 }
 
 static void draw_rect(FILE *f, double x, double y, double w, double h, const char *fill) {
@@ -214,10 +220,12 @@ static void draw_run(FILE *f, const run *r, double y, double scale) {
     }
 }
 
-static bool draw(const run *a, const run *b, const char *dir) {
+static bool draw(const run *r, const char *dir) {
     char path[512];
-    uint64_t ta = a->end - a->begin, tb = b->end - b->begin;
-    double scale = 860.0 / (double)(ta > tb ? ta : tb), below = 76 + 19 * (workers + 1) + 52;
+    uint64_t most = 0;
+    double each = 19 * (workers + 1) + 52;
+    for (int i = 0; i < WAYS; i++)
+        most = r[i].end - r[i].begin > most ? r[i].end - r[i].begin : most;
     snprintf(path, sizeof path, "%s/epochs.svg", dir);
     FILE *f = fopen(path, "w");
     if (f == NULL) return perror(path), false;
@@ -229,9 +237,8 @@ static bool draw(const run *a, const run *b, const char *dir) {
             "epochs</text>\n<text x=\"16\" y=\"42\" fill=\"#555\">A colour for each epoch: steps, "
             "and below the workers' items. Dashed: from an epoch's last step to the next "
             "one's first batch.</text>\n",
-            below + 19 * (workers + 1) + 24);
-    draw_run(f, a, 76, scale);
-    draw_run(f, b, below, scale);
+            76 + WAYS * each - 24);
+    for (int i = 0; i < WAYS; i++) draw_run(f, &r[i], 76 + i * each, 860.0 / (double)most);
     fprintf(f, "</svg>\n");
     if (fclose(f) != 0) return perror(path), false;
     printf("%s\n", path);
@@ -239,7 +246,9 @@ static bool draw(const run *a, const run *b, const char *dir) {
 }
 
 int main(int argc, char **argv) {
-    static run one = {.name = "one pipe for all epochs"}, each = {.name = "a pipe for each epoch"};
+    static run r[WAYS] = {{.name = "one pipe for all epochs"},
+                          {.name = "one pipe with set_epoch"},
+                          {.name = "a pipe for each epoch"}};
     dlp_state at[EPOCHS];
     const char *dir = NULL;
     int option;
@@ -257,9 +266,9 @@ int main(int argc, char **argv) {
                 EPOCHS, WORKERS);
         return 1;
     }
-    if (!one_pipe(&one, at) || !a_pipe_each(&each, at)) return 1;
-    print_pids(&one);
-    print_pids(&each);
-    print_borders(&one, &each);
-    return (dir == NULL || draw(&one, &each, dir)) && one.hash == each.hash ? 0 : 1;
+    if (!one_pipe(&r[0], false, at) || !one_pipe(&r[1], true, at) || !a_pipe_each(&r[2], at))
+        return 1;
+    for (int i = 0; i < WAYS; i++) print_pids(&r[i]);
+    print_borders(r);
+    return dir == NULL || draw(r, dir) ? 0 : 1;
 }

@@ -216,17 +216,19 @@ grep -q '^1 could not be decoded' $dir/said || fail "folder, damaged: $(cat $dir
 timeout 60 $dir/folder $dir/none >$dir/said 2>&1 && fail 'folder: listed nothing'
 grep -q 'No such file' $dir/said || fail "folder, of nothing: $(cat $dir/said)"
 
-# epochs: one pipe has the same workers for all epochs, and loses less at borders than a pipe each.
+# epochs: one pipe has the same workers for all epochs, and loses less at borders than a pipe each,
+# with set_epoch too.
 timeout 60 $dir/epochs -e 4 -w 3 -i 60 -o $dir >$dir/said || fail "epochs: exit code $?"
-awk '/^one pipe/ { kept = 1 } /^a pipe/ { kept = 0 }
+awk '/^one pipe for/ { way = 0 } /^one pipe with/ { way = 1 } /^a pipe/ { way = 2 }
      /^  epoch/ { if (NF != 6) wrong = 1
-                  for (i = 4; i <= NF; i++) if (!pid[$i]++) seen[kept]++ }
-     /^epoch/ { n++; if ($5 < 60) wrong = 1 }
-     /^all borders/ { if ($3 * 3 > $5) wrong = 1 }
-     END { exit !(!wrong && n == 3 && seen[1] == 3 && seen[0] == 12) }' $dir/said ||
+                  for (i = 4; i <= NF; i++) if (!pid[$i]++) seen[way]++ }
+     /^epoch/ { n++; if ($7 < 60) wrong = 1; for (i = 0; i < 3; i++) lost[i] += $(3 + 2 * i) }
+     END { exit !(!wrong && n == 3 && seen[0] == 3 && seen[1] == 3 && seen[2] == 12 &&
+                  lost[0] * 3 < lost[2] && lost[1] < lost[2]) }' $dir/said ||
     fail "epochs says: $(cat $dir/said)"
 grep -q '^same batches: yes$' $dir/said || fail "epochs: $(cat $dir/said)"
-for words in 'one pipe for all epochs: ' 'a pipe for each epoch: ' '>fetch-2<'; do
+for words in 'one pipe for all epochs: ' 'one pipe with set_epoch: ' 'a pipe for each epoch: ' \
+    '>fetch-2<'; do
     grep -q "$words" $dir/epochs.svg || fail "epochs: its picture has no '$words'"
 done
 

@@ -1202,6 +1202,19 @@ static void window__each_kind__its_stretch(void) {
     }
 }
 
+static void window__stall_without_waits__says_so(void) {
+    static const dlp_trace_event e[] = {{5, 50, 0, 0, DLP_TRACE_WAIT, 0},
+                                        {50, 100, 0, 0, DLP_TRACE_STEP, 4}};
+    dlpi_lane lane = {"consumer", -1, e, 2};
+    dlp_trace_window w = {DLP_WINDOW_STALL, 0, 0, 0};
+    dlpi_picture p = {.lanes = &lane, .n_lanes = 1, .window = &w};
+    CHECK(dlpi_picture_timeline(&p, in_dir("t.svg")) == DLP_OK, "%s", strerror(errno));
+    svg g = svg_read(in_dir("t.svg"));
+    svg_check_boxes(&g);
+    CHECK(svg_find_text(&g, "No wait of the consumer is recorded") != NULL, "no words");
+    svg_free(&g);
+}
+
 static void window__wrong__refused(void) {
     static const dlp_trace_window bad[] = {{-1, 0, 0, 0},
                                            {DLP_WINDOW_STALL + 1, 0, 0, 0},
@@ -1241,6 +1254,13 @@ static void window__tails_and_axis__told(void) {
     CHECK(first && first->x + first->w / 2 > 159 && first->x + first->w / 2 < 161, "0.2 s");
     CHECK(last && last->x + last->w / 2 > 1159 && last->x + last->w / 2 < 1161, "1.2 s");
     CHECK(svg_find_text(&g, "0.0 s") == NULL, "an axis from 0");
+    svg_free(&g);
+    w.from = 250000000; /* ticks stay where they are round */
+    w.to = 1250000000;
+    CHECK(dlpi_picture_timeline(&p, in_dir("t.svg")) == DLP_OK, "%s", strerror(errno));
+    g = svg_read(in_dir("t.svg"));
+    first = svg_find_text(&g, "0.3 s");
+    CHECK(first && first->x + first->w / 2 > 209 && first->x + first->w / 2 < 211, "0.3 s");
     svg_free(&g);
     w.from = 0;
     w.to = 100; /* before all of the worker's */
@@ -2030,6 +2050,7 @@ static void run_all(void) {
     RUN(palette__neighbours__told_apart_by_everybody);
     RUN(palette__waits__quieter_than_work);
     RUN(window__each_kind__its_stretch);
+    RUN(window__stall_without_waits__says_so);
     RUN(window__wrong__refused);
     RUN(window__tails_and_axis__told);
     RUN(window__far_from_the_start__legible);
