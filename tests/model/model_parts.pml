@@ -436,7 +436,8 @@ byte load_of[C]; /* epoch that asked for the load; before a seek: ANY, or OLD if
 #define OLD 99
 
 mtype = { REST, GOTO, COUNTED, BASE, LEAVE, PIECE, KNOWN, FREE, CLOSE, FIELDS, OPENED, LOOKED,
-               WAITER_MASK, WAITER_TAKE, WAITER_WAKE, CREDIT, THERE, FILL, TAIL, FED, AGAIN, ASLEEP };
+               WAITER_MASK, WAITER_TAKE, WAITER_WAKE, CREDIT, THERE, FILL, TAIL, FED, AGAIN,
+               ASLEEP };
 
 #ifdef NEED_UNSEEN
 #define STILL_NEEDED(c_) false
