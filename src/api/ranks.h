@@ -13,13 +13,14 @@
                            if (dlp_ranks_describe(&who, &err) != DLP_OK) ... err.message
                            .sampler = {.rank = who.rank, .world_size = who.world_size},
                            .num_workers = who.cores,
-                           .fetch.workers = {.affinity = who.cpus, .n_affinity = who.n_cpus}
+                           .fetch.workers = {.affinity = who.cpus,
+                                             .n_affinity = who.confined ? 0 : who.n_cpus}
      The device of local_rank is this rank's. In a program that never asks, the first start warns
      (desc.log, dlp_pipe_warning) where a launcher has started more than one rank; world_size = 1
      says that it is meant so: this pipe reads all items in every rank, as for validation.
    mpirun                  mpirun -n 8 ./train          Open MPI, MPICH, Intel MPI, MVAPICH
-     Open MPI binds each rank: to one core where there are two ranks, to a socket where there are
-     more. A rank that is to have workers wants --map-by slot:PE=4, or --bind-to none.
+     Open MPI binds each rank: to one core where there are two ranks, to a socket or NUMA node where
+     there are more. A rank that is to have workers wants --map-by slot:PE=4, or --bind-to none.
    torchrun                torchrun --no-python --nproc-per-node 8 ./train
    srun                    srun --ntasks-per-node=8 --cpus-per-task=4 ./train
    Notice before the end   #SBATCH --signal=USR1@120 --requeue --open-mode=append
@@ -37,7 +38,8 @@
      The tasks run when they like and know nothing of each other: rank is their place
      (SLURM_ARRAY_TASK_ID - _MIN) / _STEP, world_size SLURM_ARRAY_TASK_COUNT, and each has a state
      of its own, for the same number of tasks. No call reads these: an array may be sixteen
-     trainings, too. */
+     trainings, too.
+   Tests run each of these: with Open MPI's mpirun, and with the variables of the others. */
 
 enum { DLP_MAX_CPUS = 1024 };
 
@@ -50,7 +52,8 @@ typedef struct dlp_ranks {
     int32_t n_cpus;   /* 1..DLP_MAX_CPUS */
     int32_t confined; /* 1: the launcher confined this rank to them; 0: its piece of those of all */
     int32_t cpus[DLP_MAX_CPUS]; /* [n_cpus] their numbers, for affinity; neighbours share a core or
-                                   a socket */
+                                   a socket. Confined: other ranks may have the same; the system
+                                   places workers among them better than affinity would */
 } dlp_ranks;
 
 /* Rank and world size as the launcher of a parallel job says them in the environment, for those two

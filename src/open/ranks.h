@@ -236,15 +236,14 @@ static void dlpi_cpus_share(dlp_ranks *to, const int32_t *all, uint64_t n) {
 }
 
 /* It has been confined to these. If the node has fewer than all ranks would have so, some share
-   theirs, as where each has a socket: its part of them counts, and the list begins there. */
+   theirs, as where each has a socket: its part of them counts. */
 static void dlpi_cpus_own(dlp_ranks *to, const int32_t *all, uint64_t n, uint64_t node) {
-    uint64_t most = node / to->local_world_size, skip = 0;
+    uint64_t most = node / to->local_world_size;
     if (most < 1) most = 1;
-    if (most < n) skip = to->local_rank * most % n;
     to->confined = 1;
     to->n_cpus = (int32_t)n;
     to->cores = (int32_t)(most < n ? most : n);
-    for (uint64_t i = 0; i < n; i++) to->cpus[i] = all[(skip + i) % n];
+    memcpy(to->cpus, all, n * sizeof *all);
 }
 
 static void dlpi_ranks_cpus(dlp_ranks *to, const dlpi_launcher *by) {
