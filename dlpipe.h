@@ -45,6 +45,7 @@
    >>batch          WHAT THE CALLER GETS
    >>state          RESUME
    >>samplers       WHICH ITEMS, IN WHICH ORDER
+   >>ranks          MANY PROCESSES: LAUNCHERS, CORES, RESTARTS
    >>mixing         DATASETS MIXED BY WEIGHTS
    >>buckets        ITEMS OF LIKE LENGTH BATCHED TOGETHER
    Pipes, by hand and ready-made:
@@ -281,7 +282,7 @@
      dlp_arrays_wire                                   any               before its pipes start
      dlp_s3_*: in dlpipe_s3.h, beside each
      dlp_error_format, dlp_plan_format, dlp_link_name, any               yes
-     dlp_stats_explain, dlp_stats_predict, dlp_ranks_from_env
+     dlp_stats_explain, dlp_stats_predict, dlp_ranks_*
 
      callback                     runs in
      fetch, load (chunks, parts), the stage's threads, several at once; inline: the caller's next;
@@ -1429,7 +1430,7 @@ typedef struct dlp_sampler_desc {
                                   state's fingerprint; else 0, or what a source that knows its data
                                   (>>tokens, >>arrays) sets */
     dlp_batch_sampler batches; /* BATCHES; the struct is copied */
-    uint32_t rank, world_size; /* 0, 0: one rank */
+    uint32_t rank, world_size; /* 0, 0: one rank (>>ranks) */
     int32_t allow_uneven;      /* 1: batch_size need not be divisible by world_size */
     /* FUNCTION: the dataset index (or place in the subset) that stands in for a failed item
        (DLP_ON_ERROR_REPLACE), from `random` bits that belong to (seed, epoch, position, attempt);
@@ -1442,14 +1443,88 @@ typedef struct dlp_repeat_desc {
     int32_t epoch_end; /* 1: next returns DLP_EPOCH_END once behind each epoch */
 } dlp_repeat_desc;
 
-/* Rank and world size as the launcher of a parallel job says them in the environment, for the two
-   fields above. In this order: torchrun (RANK, WORLD_SIZE), Open MPI (OMPI_COMM_WORLD_RANK, _SIZE),
-   MVAPICH (MV2_COMM_WORLD_RANK, _SIZE), MPICH and Intel MPI (PMI_RANK, PMI_SIZE), Slurm's srun
-   (SLURM_PROCID, SLURM_STEP_NUM_TASKS).
-   rank, world_size: written on success; 0 of 1 where no launcher says anything; err: may be NULL -
-   returns DLP_OK; DLP_ERR_ARG: a pair that is half set, no number, or rank not below world_size;
-   err->field names the variable - any thread, while none changes the environment. */
+/* ---------------------------------------------------------------------------------------------
+   >>ranks      MANY PROCESSES: LAUNCHERS, CORES, RESTARTS
+
+   A launcher starts a program many times, and says in the environment which of them each is. A
+   pipe is one of many by rank and world_size of its desc; both 0: it is alone, and reads all. All
+   ranks say the same batch_size, the GLOBAL one, and the same seed: each gets its share of each
+   batch, and all shares together are the batches of one rank, item for item, in the same order.
+   examples/ranks.c does each of these by its environment; examples/mpi_train.c trains with MPI.
+
+   Rank, world and cores   dlp_ranks who;
+                           if (dlp_ranks_describe(&who, &err) != DLP_OK) ... err.message
+                           .sampler = {.rank = who.rank, .world_size = who.world_size},
+                           .num_workers = who.cores,
+                           .fetch.workers = {.affinity = who.cpus,
+                                             .n_affinity = who.confined ? 0 : who.n_cpus}
+     The device of local_rank is this rank's. In a program that never asks, the first start warns
+     (desc.log, dlp_pipe_warning) where a launcher has started more than one rank; world_size = 1
+     says that it is meant so: this pipe reads all items in every rank, as for validation.
+   mpirun                  mpirun -n 8 ./train          Open MPI, MPICH, Intel MPI, MVAPICH
+     Open MPI binds each rank: to one core where there are two ranks, to a socket or NUMA node where
+     there are more. A rank that is to have workers wants --map-by slot:PE=4, or --bind-to none.
+   torchrun                torchrun --no-python --nproc-per-node 8 ./train
+   srun                    srun --ntasks-per-node=8 --cpus-per-task=4 ./train
+   Notice before the end   #SBATCH --signal=USR1@120 --requeue --open-mode=append
+                           srun ./train                 ends with 75 after a checkpoint
+                           [ $? -ne 75 ] || scontrol requeue "$SLURM_JOB_ID"
+     The handler sets a flag. After each step all ranks learn whether any of them has it set, in
+     the allreduce that they make anyhow; so all stop after the same step. One of them saves
+     dlp_pipe_state with the model: it is the same bytes on every rank. All begin from it again. A
+     rank that next keeps waiting is woken by dlp_pipe_stop, which the handler may call: only where
+     no other rank can be a step ahead.
+   Another number          the same state with another world_size that divides batch_size. What
+                           follows is the same items in the same global batches; torchrun
+                           --nnodes=1:4 --max-restarts=9, or another mpirun -n.
+   Job arrays              sbatch --array=0-15 (any first number and step)
+     The tasks run when they like and know nothing of each other: rank is their place
+     (SLURM_ARRAY_TASK_ID - _MIN) / _STEP, world_size SLURM_ARRAY_TASK_COUNT, and each has a state
+     of its own, for the same number of tasks. No call reads these: an array may be sixteen
+     trainings, too.
+   Tests run each of these: with Open MPI's mpirun, and with the variables of the others. */
+
+enum { DLP_MAX_CPUS = 1024 };
+
+typedef struct dlp_ranks {
+    uint32_t rank, world_size;             /* 0 of 1 where no launcher says anything */
+    uint32_t local_rank, local_world_size; /* of those on this node; 0 of 1 where nothing says */
+    int32_t cores;    /* 1..n_cpus: how many of cpus count as this rank's own: n_cpus, or less where
+                         ranks are confined to the same CPUs, or by its part of the quota of cgroups
+                         above it. Workers that compute: as many */
+    int32_t n_cpus;   /* 1..DLP_MAX_CPUS */
+    int32_t confined; /* 1: the launcher confined this rank to them; 0: its piece of those of all */
+    int32_t cpus[DLP_MAX_CPUS]; /* [n_cpus] their numbers, for affinity; neighbours share a core or
+                                   a socket. Confined: other ranks may have the same; the system
+                                   places workers among them better than affinity would */
+} dlp_ranks;
+
+/* Rank and world size as the launcher of a parallel job says them in the environment, for those two
+   fields of a sampler. In this order: torchrun (RANK, WORLD_SIZE), Open MPI (OMPI_COMM_WORLD_RANK,
+   _SIZE), MVAPICH (MV2_COMM_WORLD_RANK, _SIZE), MPICH and Intel MPI (PMI_RANK, PMI_SIZE), Slurm's
+   srun (SLURM_PROCID, SLURM_STEP_NUM_TASKS).
+   rank: 0..world_size - 1; world_size: 1..2^31 - 1; written on success; 0 of 1 where no launcher
+   says anything; err: may be NULL - returns DLP_OK; DLP_ERR_ARG: a pair that is half set, no
+   number, or rank not below world_size; another launcher says another rank of as many (torchrun may
+   number as it likes: it sets TORCHELASTIC_RUN_ID); err->field names the variable - any thread,
+   while none changes the environment. */
 DLPDEF int dlp_ranks_from_env(uint32_t *rank, uint32_t *world_size, dlp_error *err);
+
+/* The same, and place and CPUs on this node, out of: LOCAL_RANK, LOCAL_WORLD_SIZE;
+   OMPI_COMM_WORLD_LOCAL_RANK, _LOCAL_SIZE; MV2_COMM_WORLD_LOCAL_RANK, _LOCAL_SIZE; MPI_LOCALRANKID,
+   MPI_LOCALNRANKS; SLURM_LOCALID with SLURM_STEP_TASKS_PER_NODE, or else SLURM_TASKS_PER_NODE, or
+   SLURM_NTASKS_PER_NODE ("4", "4(x2),1": of node SLURM_NODEID). Of the launcher that says the rank,
+   or else of another that says the same.
+   A rank whose affinity mask (the calling thread's) is another than its launcher's is confined: the
+   CPUs of the mask are its own. Else the CPUs of the mask are shared out by local_rank, in pieces
+   that differ by one at most; where there are fewer than ranks, one CPU has several. The launcher
+   is the nearest ancestor that had not this rank in its environment; where none is seen (a
+   container), a mask with fewer CPUs than are online confines.
+   out: written on success; err: may be NULL - returns as dlp_ranks_from_env; DLP_ERR_ARG, too:
+   out is NULL; a local pair that is half set, no number (or list), or not below one another, more
+   ranks here than world_size - any thread, while none changes the environment - reads /proc and
+   /sys; allocates, and frees. */
+DLPDEF int dlp_ranks_describe(dlp_ranks *out, dlp_error *err);
 
 /* ---------------------------------------------------------------------------------------------
    >>mixing     DATASETS MIXED BY WEIGHTS
@@ -3452,17 +3527,22 @@ static uint64_t dlpi_cgroup_cpu_v1(const char *dir) { /* a quota of -1: none */
                            dlpi_cgroup_number(dir, "cpu.cfs_period_us", NULL));
 }
 
-/* Cores that this process may use: its affinity mask, and the quotas of its cgroups. */
-static int dlpi_cpu_count(void) {
+/* Cores that the quotas of this process's cgroups stand for; UINT64_MAX: no limit is known. */
+static uint64_t dlpi_cpu_quota(void) {
     static const dlpi_cgroups v1 = {"cpu", "/sys/fs/cgroup/cpu", dlpi_cgroup_cpu_v1};
     static const dlpi_cgroups v2 = {"", "/sys/fs/cgroup", dlpi_cgroup_cpu_v2};
     uint64_t one = dlpi_cgroup_least(&v1), two = dlpi_cgroup_least(&v2);
+    return one < two ? one : two;
+}
+
+/* Cores that this process may use: its affinity mask, and the quotas of its cgroups. */
+static int dlpi_cpu_count(void) {
+    uint64_t quota = dlpi_cpu_quota();
     cpu_set_t set;
     int n = 0;
     if (sched_getaffinity(0, sizeof set, &set) == 0) n = CPU_COUNT(&set);
     if (n < 1) n = (int)sysconf(_SC_NPROCESSORS_ONLN);
-    if (one > two) one = two;
-    return n < 1 ? 1 : one < (uint64_t)n ? (int)one : n;
+    return n < 1 ? 1 : quota < (uint64_t)n ? (int)quota : n;
 }
 
 /* ---- the heavy barrier: makes every other participant's T1 or H1 visible, paid by the one that
@@ -6680,6 +6760,7 @@ struct dlp_pipe {
     uint64_t samples, batches_per_epoch;
     uint32_t prefetch, max_held, n_slots, ring, window;
     uint32_t rank, world;
+    int ranks_given; /* a desc says world_size */
     uint64_t global_batch;
     uint64_t params_hash; /* of the sampler's arrays and numbers, for states */
     int32_t last;
@@ -7334,6 +7415,7 @@ static int dlpi_check_ranks(dlp_pipe *p, const dlpi_stage *st, uint32_t rank, ui
                             uint64_t batch_size, bool uneven) {
     int rc = dlpi_within(p, st->name, "rank", rank, 0, world ? (int64_t)world - 1 : 0,
                          "0..world_size - 1");
+    if (world != 0) p->ranks_given = 1;
     if (rc != DLP_OK || world == 0 || uneven || batch_size % world == 0) return rc;
     return dlpi_refuse(p, DLP_ERR_ARG, st->name, "world_size",
                        "batch_size %" PRIu64 " can't be divided by world_size %" PRIu64
@@ -14990,7 +15072,7 @@ static int dlpi_sampler_ranks(dlp_pipe *p, const dlpi_stage *st) {
     p->world = d->world_size ? d->world_size : 1;
     p->rank = d->rank;
     p->batch_rows = (uint32_t)((p->global_batch + p->world - 1) / p->world);
-    return dlpi_check_ranks(p, st, p->rank, p->world, p->global_batch, d->allow_uneven != 0);
+    return dlpi_check_ranks(p, st, p->rank, d->world_size, p->global_batch, d->allow_uneven != 0);
 }
 
 /* ---- a row finds the end (a stream): what needs a length, or another item in an item's place, is
@@ -20509,50 +20591,308 @@ dlpi_ops_of(const dlpi_stage *st) {
     return st->in_flight > 0 ? &dlpi_fetch_many_ops : dlpi_kinds[st->kind];
 }
 
-/* A variable of the environment that is a number up to 2^31 - 1; -1: not set; -2: no number. */
-static int64_t dlpi_env_number(const char *name) {
-    const char *text = getenv(name);
+/* What a launcher calls what it tells each of its processes. */
+typedef struct dlpi_launcher {
+    const char *rank, *world, *local, *local_world; /* local_world NULL: Slurm's list of nodes */
+} dlpi_launcher;
+
+static const dlpi_launcher dlpi_launchers[] = {
+    {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"},
+    {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
+     "OMPI_COMM_WORLD_LOCAL_SIZE"},
+    {"MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE", "MV2_COMM_WORLD_LOCAL_RANK",
+     "MV2_COMM_WORLD_LOCAL_SIZE"},
+    {"PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"},
+    {"SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", NULL},
+};
+
+enum { DLPI_LAUNCHERS = sizeof dlpi_launchers / sizeof *dlpi_launchers };
+
+/* The number up to 2^31 - 1 at *text, which is moved past it; -2: there is none. */
+static int64_t dlpi_digits(const char **text) {
+    const char *begin = *text;
     int64_t n = 0;
-    if (text == NULL) return -1;
-    if (text[0] == 0) return -2;
-    for (; *text; text++) {
-        if (*text < '0' || *text > '9' || n > INT32_MAX / 10) return -2;
-        n = n * 10 + (*text - '0');
+    for (; **text >= '0' && **text <= '9'; ++*text) {
+        n = n * 10 + (**text - '0');
+        if (n > INT32_MAX) return -2;
     }
-    return n <= INT32_MAX ? n : -2;
+    return *text != begin ? n : -2;
 }
 
+/* A variable of the environment that is such a number; -1: not set; -2: no number. */
+static int64_t dlpi_env_number(const char *name) {
+    const char *text = getenv(name);
+    int64_t n;
+    if (text == NULL) return -1;
+    n = dlpi_digits(&text);
+    return *text == 0 ? n : -2;
+}
+
+/* Slurm's tasks of each node, "2(x3),1": those of a node; -1: node is -1 where not all nodes have
+   as many; -2: no such list, or it is shorter. */
+static int64_t dlpi_slurm_tasks(const char *list, int64_t node) {
+    int64_t tasks = -2, nodes = 0;
+    for (const char *at = list;; at++) {
+        int64_t n = dlpi_digits(&at), times = 1;
+        if (n >= 0 && strncmp(at, "(x", 2) == 0) {
+            at += 2;
+            times = dlpi_digits(&at);
+            if (*at++ != ')') return -2;
+        }
+        if (n < 1 || times < 1) return -2;
+        if (node == -1 && tasks >= 0 && tasks != n) return -1;
+        if (node == -1 || (node >= nodes && node < nodes + times)) tasks = n;
+        nodes += times;
+        if (*at == 0) return tasks;
+        if (*at != ',') return -2;
+    }
+}
+
+/* The first of the variables that Slurm has had for this list over the years. */
+static const char *dlpi_slurm_name(void) {
+    static const char *const names[] = {"SLURM_STEP_TASKS_PER_NODE", "SLURM_TASKS_PER_NODE",
+                                        "SLURM_NTASKS_PER_NODE"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (getenv(names[i]) != NULL) return names[i];
+    return names[0];
+}
+
+static int64_t dlpi_slurm_number(const char *name) {
+    const char *list = getenv(name);
+    int64_t node = dlpi_env_number("SLURM_NODEID");
+    return list == NULL ? -1 : node == -2 ? -2 : dlpi_slurm_tasks(list, node);
+}
+
+/* A pair of variables: a number below a number. */
+static int dlpi_env_pair(const char *low, int64_t r, const char *high, int64_t w, dlp_error *err) {
+    if (r < 0 || w < 1)
+        return dlpi_error_set(err, DLP_ERR_ARG, r < 0 ? low : high,
+                              "%s is %s, must be a number; it goes with %s", r < 0 ? low : high,
+                              (r < 0 ? r : w) == -1 ? "not set" : "none", r < 0 ? high : low);
+    if (r >= w)
+        return dlpi_error_set(err, DLP_ERR_ARG, low, "%s is %d, must be below %s, which is %d", low,
+                              (int)r, high, (int)w);
+    return DLP_OK;
+}
+
+/* Has this launcher left its rank and world? A batch script of Slurm's has half of them, and is no
+   rank. */
+static bool dlpi_launched(const dlpi_launcher *by, int64_t *r, int64_t *w) {
+    *r = dlpi_env_number(by->rank);
+    *w = dlpi_env_number(by->world);
+    return by->local_world == NULL ? *r != -1 && *w != -1 : *r != -1 || *w != -1;
+}
+
+/* Launchers nest: one that has started another has as many ranks or fewer, and other numbers for
+   them. Two of as many that differ are none in the other, but for torchrun, which numbers its
+   ranks as they come, and the daemons of an MPI that Slurm has started. */
+static int dlpi_launchers_agree(const dlpi_launcher *by, int64_t r, int64_t w, dlp_error *err) {
+    bool first = by == dlpi_launchers;
+    if (first && getenv("TORCHELASTIC_RUN_ID") != NULL) return DLP_OK;
+    for (const dlpi_launcher *o = by + 1; w > 1 && o < dlpi_launchers + DLPI_LAUNCHERS; o++) {
+        int64_t its, of;
+        if (o->local_world == NULL && !first) continue;
+        if (dlpi_launched(o, &its, &of) && its >= 0 && of == w && its != r)
+            return dlpi_error_set(err, DLP_ERR_ARG, by->rank,
+                                  "%s is %d, but %s is %d, both of %d: unset that which is not "
+                                  "of this run",
+                                  by->rank, (int)r, o->rank, (int)its, (int)w);
+    }
+    return DLP_OK;
+}
+
+/* Rank and world_size; *by: whose; NULL where there is no launcher. */
+static int dlpi_ranks_find(dlp_ranks *to, const dlpi_launcher **by, dlp_error *err) {
+    to->rank = 0;
+    to->world_size = 1;
+    *by = NULL;
+    for (const dlpi_launcher *l = dlpi_launchers; l < dlpi_launchers + DLPI_LAUNCHERS; l++) {
+        int64_t r, w;
+        int rc;
+        if (!dlpi_launched(l, &r, &w)) continue;
+        if ((rc = dlpi_env_pair(l->rank, r, l->world, w, err)) != DLP_OK) return rc;
+        to->rank = (uint32_t)r;
+        to->world_size = (uint32_t)w;
+        *by = l;
+        return dlpi_launchers_agree(l, r, w, err);
+    }
+    return DLP_OK;
+}
+
+/* Rank and ranks on this node as l says them; *found: it does. */
+static int dlpi_ranks_local(dlp_ranks *to, const dlpi_launcher *l, bool *found, dlp_error *err) {
+    const char *name = l->local_world ? l->local_world : dlpi_slurm_name();
+    int64_t r = dlpi_env_number(l->local);
+    int64_t w = l->local_world ? dlpi_env_number(name) : dlpi_slurm_number(name);
+    int rc;
+    *found = r != -1 || (w != -1 && l->local_world != NULL);
+    if (!*found) return DLP_OK;
+    if ((rc = dlpi_env_pair(l->local, r, name, w, err)) != DLP_OK) return rc;
+    if (w > to->world_size)
+        return dlpi_error_set(err, DLP_ERR_ARG, name, "%s is %d, must be at most %s, which is %u",
+                              name, (int)w, l->world, to->world_size);
+    to->local_rank = (uint32_t)r;
+    to->local_world_size = (uint32_t)w;
+    return DLP_OK;
+}
+
+/* The launcher's own word, or that of another that has the same ranks: RANK=$SLURM_PROCID. */
+static int dlpi_ranks_on_node(dlp_ranks *to, const dlpi_launcher *by, dlp_error *err) {
+    bool found = false;
+    int rc = DLP_OK;
+    to->local_rank = 0;
+    to->local_world_size = 1;
+    for (const dlpi_launcher *l = by; l && l < dlpi_launchers + DLPI_LAUNCHERS; l++) {
+        int64_t r, w;
+        if (l != by && (!dlpi_launched(l, &r, &w) || r != to->rank || w != to->world_size))
+            continue;
+        rc = dlpi_ranks_local(to, l, &found, err);
+        if (rc != DLP_OK || found) break;
+    }
+    return rc;
+}
+
+/* ---- cores ---- */
+
+/* Has the process begun with this in its environment? Not known of another user's. */
+static bool dlpi_began_with(int64_t pid, const char *entry) {
+    char path[64], *one = NULL;
+    size_t room = 0;
+    bool has = false;
+    snprintf(path, sizeof path, "/proc/%" PRId64 "/environ", pid);
+    FILE *f = dlpi_stream_open(path, O_RDONLY, "r");
+    if (f == NULL) return false;
+    while (!has && getdelim(&one, &room, 0, f) > 0) has = strcmp(one, entry) == 0;
+    free(one);
+    fclose(f);
+    return has;
+}
+
+/* The nearest ancestor that does not know our rank: the launcher, past shells and wrappers. 0: none
+   is seen, as in a container of our own. */
+static int64_t dlpi_launcher_pid(const dlpi_launcher *by) {
+    char entry[64], path[64];
+    int64_t pid = getppid();
+    const char *rank = by ? getenv(by->rank) : NULL;
+    if (rank == NULL) return 0;
+    snprintf(entry, sizeof entry, "%s=%s", by->rank, rank);
+    for (int i = 0; i < 64 && pid > 0 && dlpi_began_with(pid, entry); i++) {
+        uint64_t up;
+        snprintf(path, sizeof path, "/proc/%" PRId64 "/status", pid);
+        up = dlpi_read_number(path, "PPid:");
+        pid = up < INT32_MAX ? (int64_t)up : 0;
+    }
+    return pid;
+}
+
+/* Where a CPU is: hyperthreads of a core, and cores of a socket, are neighbours. */
+static uint64_t dlpi_cpu_place(int cpu) {
+    static const char *const files[] = {"physical_package_id", "core_id"};
+    uint64_t place = 0;
+    for (int i = 0; i < 2; i++) {
+        char path[96];
+        uint64_t n;
+        snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu%d/topology/%s", cpu, files[i]);
+        n = dlpi_read_number(path, NULL);
+        place = place << 24 | (n < 1u << 24 ? n : 0);
+    }
+    return place << 12 | (uint64_t)cpu;
+}
+
+static int dlpi_place_compare(const void *a, const void *b) {
+    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+    return (x > y) - (x < y);
+}
+
+/* The CPUs of the set in their order of places. */
+static int dlpi_cpu_list(const cpu_set_t *set, int32_t *to) {
+    uint64_t place[DLP_MAX_CPUS];
+    int n = 0;
+    for (size_t cpu = 0; cpu < DLP_MAX_CPUS; cpu++)
+        if (CPU_ISSET(cpu, set)) place[n++] = dlpi_cpu_place((int)cpu);
+    qsort(place, (size_t)n, sizeof *place, dlpi_place_compare);
+    for (int i = 0; i < n; i++) to[i] = (int32_t)(place[i] & 0xfff);
+    return n;
+}
+
+/* This rank's piece of what all of the node may use. */
+static void dlpi_cpus_share(dlp_ranks *to, const int32_t *all, uint64_t n) {
+    uint64_t from = to->local_rank * n / to->local_world_size;
+    uint64_t end = (to->local_rank + UINT64_C(1)) * n / to->local_world_size;
+    to->n_cpus = end > from ? (int32_t)(end - from) : 1;
+    memcpy(to->cpus, all + from, (size_t)to->n_cpus * sizeof *all);
+    to->cores = to->n_cpus;
+}
+
+/* It has been confined to these. If the node has fewer than all ranks would have so, some share
+   theirs, as where each has a socket: its part of them counts. */
+static void dlpi_cpus_own(dlp_ranks *to, const int32_t *all, uint64_t n, uint64_t node) {
+    uint64_t most = node / to->local_world_size;
+    if (most < 1) most = 1;
+    to->confined = 1;
+    to->n_cpus = (int32_t)n;
+    to->cores = (int32_t)(most < n ? most : n);
+    memcpy(to->cpus, all, n * sizeof *all);
+}
+
+static void dlpi_ranks_cpus(dlp_ranks *to, const dlpi_launcher *by) {
+    int32_t all[DLP_MAX_CPUS];
+    int64_t pid = dlpi_launcher_pid(by), online = (int64_t)sysconf(_SC_NPROCESSORS_ONLN);
+    cpu_set_t own, its;
+    uint64_t quota = dlpi_cpu_quota() / to->local_world_size, n, node;
+    bool seen = pid > 0 && sched_getaffinity((pid_t)pid, sizeof its, &its) == 0, known;
+    online = online < 1 ? 1 : online < DLP_MAX_CPUS ? online : DLP_MAX_CPUS;
+    CPU_ZERO(&own);
+    known = sched_getaffinity(0, sizeof own, &own) == 0;
+    for (size_t cpu = 0; cpu < (size_t)online && !known; cpu++) CPU_SET(cpu, &own);
+    n = (uint64_t)dlpi_cpu_list(&own, all);
+    node = seen ? (uint64_t)CPU_COUNT(&its) : (uint64_t)online;
+    if (known && (seen ? !CPU_EQUAL(&own, &its) : n < node))
+        dlpi_cpus_own(to, all, n, node);
+    else
+        dlpi_cpus_share(to, all, n);
+    if (quota < 1) quota = 1;
+    if (quota < (uint64_t)to->cores) to->cores = (int32_t)quota;
+}
+
+/* ---- calls ---- */
+
 DLPDEF int dlp_ranks_from_env(uint32_t *rank, uint32_t *world_size, dlp_error *err) {
-    static const char *const names[][2] = {
-        {"RANK", "WORLD_SIZE"},
-        {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"},
-        {"MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE"},
-        {"PMI_RANK", "PMI_SIZE"},
-        {"SLURM_PROCID", "SLURM_STEP_NUM_TASKS"},
-    };
-    const size_t n = sizeof names / sizeof *names;
+    const dlpi_launcher *by;
+    dlp_ranks found;
+    int rc;
     if (rank == NULL || world_size == NULL)
         return dlpi_error_set(err, DLP_ERR_ARG, rank ? "world_size" : "rank", "it is NULL");
-    for (size_t i = 0; i < n; i++) {
-        int64_t r = dlpi_env_number(names[i][0]), w = dlpi_env_number(names[i][1]);
-        bool slurm = i == n - 1; /* its batch scripts have a SLURM_PROCID, and are no rank */
-        if ((r == -1 && w == -1) || (slurm && (r == -1 || w == -1))) continue;
-        if (r < 0 || w < 1)
-            return dlpi_error_set(
-                err, DLP_ERR_ARG, names[i][r < 0 ? 0 : 1],
-                "%s is %s, must be a number; it goes with %s", names[i][r < 0 ? 0 : 1],
-                (r < 0 ? r : w) == -1 ? "not set" : "none", names[i][r < 0 ? 1 : 0]);
-        if (r >= w)
-            return dlpi_error_set(err, DLP_ERR_ARG, names[i][0],
-                                  "%s is %d, must be below %s, which is %d", names[i][0], (int)r,
-                                  names[i][1], (int)w);
-        *rank = (uint32_t)r;
-        *world_size = (uint32_t)w;
-        return DLP_OK;
-    }
-    *rank = 0;
-    *world_size = 1;
+    if ((rc = dlpi_ranks_find(&found, &by, err)) != DLP_OK) return rc;
+    *rank = found.rank;
+    *world_size = found.world_size;
     return DLP_OK;
+}
+
+DLPDEF int dlp_ranks_describe(dlp_ranks *out, dlp_error *err) {
+    const dlpi_launcher *by;
+    dlp_ranks found;
+    int rc;
+    if (out == NULL) return dlpi_error_set(err, DLP_ERR_ARG, "out", "it is NULL");
+    memset(&found, 0, sizeof found);
+    if ((rc = dlpi_ranks_find(&found, &by, err)) != DLP_OK) return rc;
+    if ((rc = dlpi_ranks_on_node(&found, by, err)) != DLP_OK) return rc;
+    dlpi_ranks_cpus(&found, by);
+    *out = found;
+    return DLP_OK;
+}
+
+/* Once in a process: as one of many this reads all that the others read, too. */
+static void dlpi_ranks_warn(dlp_pipe *p) {
+    static int32_t said;
+    const dlpi_launcher *by;
+    dlp_ranks found;
+    if (p->ranks_given || dlpi_ranks_find(&found, &by, NULL) != DLP_OK) return;
+    if (found.world_size < 2 || DLPI_XCHG_SEQ(&said, 1) != 0) return; /* N9 <-> N9 */
+    dlpi_warn(p,
+              "%s=%u, but world_size isn't set: every rank reads all items. Set rank and "
+              "world_size (dlp_ranks_describe); world_size = 1 if that's meant",
+              by->world, found.world_size);
 }
 
 DLPDEF dlp_stage dlp_pipe_add_sampler(dlp_pipe *p, const dlp_sampler_desc *desc) {
@@ -20747,9 +21087,12 @@ DLPDEF int dlp_plan_format(const dlp_plan *plan, char *buf, size_t size) {
 }
 
 DLPDEF int dlp_pipe_start(dlp_pipe *p) {
+    int rc;
     if (p == NULL) return DLP_ERR_ARG;
     if (dlpi_forked(p)) return DLP_ERR_FORKED;
-    return p->started ? DLP_ERR_STATE : dlpi_start(p);
+    if (p->started) return DLP_ERR_STATE;
+    if ((rc = dlpi_start(p)) == DLP_OK) dlpi_ranks_warn(p);
+    return rc;
 }
 
 /* The consumer holds all that it may. No error of the pipe's: told until it has released one. */
