@@ -66,6 +66,7 @@
    >>tokens         TOKENS OUT OF SHARDS, FOR LANGUAGE MODELS
    >>folder         FOLDERS OF PICTURES, A DIRECTORY FOR EACH CLASS
    >>arrays         ROWS OUT OF ARRAYS: IDX, CIFAR, NPY
+   >>push           ITEMS THAT OTHER THREADS AND PROGRAMS PUSH
    The implementation: the base, orders:
    >>impl-platform  SYSTEM HEADERS, SWITCHES
    >>impl-clock     TIME
@@ -122,6 +123,7 @@
    >>impl-tokens    TOKENS OUT OF SHARDS
    >>impl-folder    FOLDERS OF PICTURES
    >>impl-arrays    ROWS OUT OF ARRAYS
+   >>impl-push      ITEMS THAT OTHERS PUSH
    >>impl-public    THE PUBLIC CALLS
    >>impl-kinds     THE TABLE OF ALL KINDS
    >>impl-pictures  TRACE, TIMELINE, WORDS
