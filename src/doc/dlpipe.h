@@ -67,6 +67,7 @@
    >>tokens         TOKENS OUT OF SHARDS, FOR LANGUAGE MODELS
    >>folder         FOLDERS OF PICTURES, A DIRECTORY FOR EACH CLASS
    >>arrays         ROWS OUT OF ARRAYS: IDX, CIFAR, NPY
+   >>push           ITEMS THAT OTHER THREADS AND PROGRAMS PUSH
    The implementation: the base, orders:
    >>impl-platform  SYSTEM HEADERS, SWITCHES
    >>impl-clock     TIME
@@ -123,6 +124,7 @@
    >>impl-tokens    TOKENS OUT OF SHARDS
    >>impl-folder    FOLDERS OF PICTURES
    >>impl-arrays    ROWS OUT OF ARRAYS
+   >>impl-push      ITEMS THAT OTHERS PUSH
    >>impl-public    THE PUBLIC CALLS
    >>impl-kinds     THE TABLE OF ALL KINDS
    >>impl-pictures  TRACE, TIMELINE, WORDS
