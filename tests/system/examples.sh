@@ -164,7 +164,7 @@ for cut in 1 44 45 46 130; do # an epoch has 45 steps
 done
 tail -1 $dir/whole >$dir/end
 chunks -s $dir/state | cmp -s - $dir/end || fail 'chunks: goes on with what was over'
-( # what a shell puts in the background may ignore SIGINT; the program asks for it anew
+( # what a shell puts in the background may ignore SIGINT; the program asks for it again
     exec $dir/chunks -e 9999 -q 9999 -n 2000 -c 500 -p 3
 ) >$dir/said 2>&1 &
 pid=$!
