@@ -315,7 +315,7 @@ static int turn_set(void *user, uint64_t epoch) {
     if (t->calls < 16) t->epoch[t->calls] = epoch;
     if (t->calls < 16) t->taken[t->calls] = t->batches;
     t->calls++;
-    if (t->sleep_us) parts_nap(t->sleep_us);
+    if (t->sleep_us) parts_pause(t->sleep_us);
     __atomic_store_n(&t->now, epoch, __ATOMIC_SEQ_CST);
     return t->calls == t->fail_at ? 7 : 0;
 }
@@ -436,14 +436,14 @@ static void set_epoch__no_timeout__begins_without_waiting(void) {
     dlp_batch *b = NULL;
     turn_rig(&r, &t, 1);
     if (rig_open(&r, &p) != DLP_OK) return;
-    parts_nap(20000);
+    parts_pause(20000);
     CHECK(t.calls == 0 && t.fetched == 0);
     CHECK(dlp_pipe_next_timeout(p, &b, 0) == DLP_TIMEOUT && t.calls == 1);
     for (int i = 0; i < 2000 && __atomic_load_n(&t.fetched, __ATOMIC_SEQ_CST) < 8; i++)
-        parts_nap(1000);
+        parts_pause(1000);
     CHECK(t.fetched >= 8);
     turn_take(&r, &t, p, 0, 0, 10);
-    parts_nap(20000);
+    parts_pause(20000);
     CHECK(t.calls == 1 && t.fetched == 75);
     turn_take(&r, &t, p, 1, 0, 1);
     turn_close(&t, p);
@@ -620,7 +620,7 @@ static void set_epoch__parts__not_loaded_before(void) {
         for (; (rc = dlp_pipe_next_timeout(p, &b, 20000)) == DLP_OK; n++) {
             t.batches++;
             CHECK(dlp_pipe_release(p, b) == DLP_OK);
-            if (n == 29) parts_nap(10000);
+            if (n == 29) parts_pause(10000);
             if (n == 29) CHECK(__atomic_load_n(&seen.begun, __ATOMIC_SEQ_CST) == 6);
         }
         CHECK(rc == DLP_END && n == 90 && t.calls == 3 && t.taken[1] == 30 && t.taken[2] == 60);
