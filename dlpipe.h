@@ -464,6 +464,11 @@
 #define DLPIPE_VERSION_MAJOR 0
 #define DLPIPE_VERSION_MINOR 1
 #define DLPIPE_VERSION_PATCH 0
+#define DLPI_TEXT_(x) #x
+#define DLPI_TEXT(x) DLPI_TEXT_(x)
+#define DLPIPE_VERSION /* "0.1.0"; that of the implementation: dlp_version() */ \
+    DLPI_TEXT(DLPIPE_VERSION_MAJOR) \
+    "." DLPI_TEXT(DLPIPE_VERSION_MINOR) "." DLPI_TEXT(DLPIPE_VERSION_PATCH)
 
 /* DLPIPE_STATIC [impl and all TUs]: make every function static, for use inside one file. */
 #ifdef DLPIPE_STATIC
@@ -478,6 +483,12 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+
+/* Return the version of the implementation, "0.1.0". DLPIPE_VERSION is that of this header: they
+   differ where a program was compiled with another header than the library that it runs with. While
+   the first number is 0, headers and library of different second numbers do not fit together.
+   Static - any thread - does not wait or allocate. */
+DLPDEF const char *dlp_version(void);
 
 /* ---------------------------------------------------------------------------------------------
    >>errors     CODES AND ERROR RECORDS
@@ -3259,6 +3270,8 @@ static const dlpi_code *dlpi_code_find(int code) {
         if (dlpi_codes[i].value == code) return &dlpi_codes[i];
     return &unknown;
 }
+
+DLPDEF const char *dlp_version(void) { return DLPIPE_VERSION; }
 
 DLPDEF const char *dlp_code_name(int code) { return dlpi_code_find(code)->name; }
 DLPDEF const char *dlp_code_text(int code) { return dlpi_code_find(code)->text; }
