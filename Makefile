@@ -213,7 +213,21 @@ $(B)/examples/s3_%: examples/s3_%.c $(HEADERS) Makefile
 	    printf '#include <openssl/ssl.h>\n' | $(CC) -E -x c - >/dev/null 2>&1 || tls=; \
 	    set -x; $(CC) -std=c11 $(WARN) -O3 -g -o $@ $< $$tls $(LIBS)
 
-examples: $(addprefix $(B)/examples/,$(EXAMPLES))
+# In C++: the implementation stays in C. Without a C++ compiler it is left out.
+$(B)/examples/dlpipe.o: examples/vendor/dlpipe.c dlpipe.h Makefile
+	@mkdir -p $(@D)
+	$(CC) -std=c11 $(WARN) -I. -O3 -g -c -o $@ $<
+
+WARNXX := -Wall -Wextra -Wpedantic -Wconversion -Wsign-conversion -Wshadow -Wundef -Wcast-align
+ifeq ($(STRICT),1)
+WARNXX += -Werror
+endif
+$(B)/examples/loader_cpp: examples/cpp/loader.cpp examples/cpp/dlpipe.hpp $(B)/examples/dlpipe.o
+	@if command -v $(firstword $(CXX)) >/dev/null; then set -x; \
+	    $(CXX) -std=c++17 $(WARNXX) -I. -O3 -g -o $@ $< $(B)/examples/dlpipe.o $(LIBS); \
+	else echo 'left out: $@: there is no $(CXX) (Debian: g++)'; fi
+
+examples: $(addprefix $(B)/examples/,$(EXAMPLES) loader_cpp)
 
 # DATA=DIR: where the four IDX files are. RUN_FLAGS="-e 1 -w 2": one epoch, two workers.
 run: $(B)/examples/fashion_mnist
