@@ -771,7 +771,7 @@ class pipe {
 
 // ---- datasets, loaders, wirings ----
 
-// Items: how many, their fields, and fetch(dlpipe::item), which writes one. Copies are the same one.
+// Items: how many, their fields, and fetch(dlpipe::item), which writes one. Copies share it.
 class dataset {
   public:
     template <class Fetch>
