@@ -46,12 +46,12 @@ typedef struct dlp_stage_stats {
     uint64_t items, bytes, retried, replaced, left_out;
     uint64_t busy_ns, starved_ns, blocked_ns, cpu_ns; /* summed over workers */
     uint64_t p50_ns, p95_ns, p99_ns, max_ns;          /* time of one item, 0: not known yet */
-    uint64_t ready;     /* batches waiting before it; the first stage: 0 */
-    uint64_t restarts;  /* worker processes that died and were begun again */
-    int32_t died_by;    /* the signal that ended one of them last, 0: none, it exited */
-    int32_t in_flight;  /* items that each worker may have under way at once; 0: one */
-    uint64_t flight_ns; /* that all items were under way, added up; 0 with in_flight 0.
-                                   flight_ns / busy_ns is how many a worker had at once */
+    uint64_t ready;        /* batches waiting before it; the first stage: 0 */
+    uint64_t restarts;     /* worker processes that died and were begun again */
+    int32_t died_by;       /* the signal that ended one of them last, 0: none, it exited */
+    int32_t in_flight;     /* items that each worker may have under way at once; 0: one */
+    uint64_t in_flight_ns; /* that all items were under way, added up; 0 with in_flight 0.
+                                   in_flight_ns / busy_ns is how many a worker had at once */
     int32_t workers_min, workers_max; /* 0: not tuned */
     uint32_t cells, loaded;   /* part queue: its cells, and those with a part that is there, */
     uint32_t loading, in_use; /* is asked for or being loaded; of those there, one that a batch
@@ -61,7 +61,7 @@ typedef struct dlp_stage_stats {
 } dlp_stage_stats;
 
 enum {
-    DLP_TUNE_BUSY = 1, /* one more: the trainer waited, and all workers of the stage were busy */
+    DLP_TUNE_BUSY = 1, /* one more: the consumer waited, and all workers of the stage were busy */
     DLP_TUNE_IDLE,     /* fewer: batches were ready, and workers had nothing to do */
     DLP_TUNE_CORES,    /* no more, although it is busy: its workers compute, the cores are taken */
     DLP_TUNE_SET       /* dlp_pipe_set_workers */
@@ -167,7 +167,7 @@ enum {
     DLP_TRACE_BLOCKED
 };
 
-/* A stretch of time in a lane (a worker, or the trainer). Stretches of a lane do not overlap. */
+/* A stretch of time in a lane (a worker, or the consumer). Stretches of a lane do not overlap. */
 typedef struct dlp_trace_event {
     uint64_t begin_ns, end_ns; /* since start */
     uint64_t sequence;         /* batch */
@@ -177,7 +177,7 @@ typedef struct dlp_trace_event {
 } dlp_trace_event;
 
 /* Return the number of trace lanes, or DLP_ERR_ARG, DLP_ERR_STATE (not started). Lane 0 is the
-   trainer; the others are the workers, in the order of dlp_pipe_worker_stats. */
+   consumer; the others are the workers, in the order of dlp_pipe_worker_stats. */
 DLPDEF int dlp_pipe_trace_lanes(const dlp_pipe *p);
 
 /* Copy the newest events of a lane, oldest of them first.

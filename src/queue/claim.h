@@ -12,13 +12,13 @@
               unit back; or DLPI_FREED and a number: free again. Other links say what is with their
               record in the lower 25 bits (part cells), or have a key of their own (chunks)
    cursor     generation (39) | unit (25): units below are claimed. A hint
-   rescans    counts the frees: who sees it move looks once without cursors
+   rescans    counts the frees: whoever sees it move looks once without cursors
    frees      counts them for each record: no two frees of a unit have the same word
 
    call                  label  order    by whom                     partner
    dlpi_claim_publish    P1     release  the writer, after fields    P1
    dlpi_claim_head       P1     acquire  readers, before a claim     P1
-   dlpi_claim_head_now   P1     seq_cst  recovery, consumers         P1
+   dlpi_claim_head_now   P1     seq_cst  recovery, subscribers       P1
    dlpi_claim_look       O1     acquire  readers, before a claim     O1 of who freed or finished it
    dlpi_claim_owner      O1     seq_cst  recovery, the writer        O1
    dlpi_claim_take       O1     swap     readers; recovery           O1: one of them

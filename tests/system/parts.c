@@ -1,6 +1,6 @@
 /* needs: parts split */
 /* Part queues: the order against one that is written down the slow way, what is loaded when, what
-   becomes of a load that fails, where the trainer waits and where not. parts [seed] */
+   becomes of a load that fails, where the consumer waits and where not. parts [seed] */
 #define DLPIPE_IMPLEMENTATION
 #include "../../dlpipe.h"
 
@@ -278,7 +278,7 @@ static void seek__part_still_loading__takes_no_second_cell(void) {
     seen.loads = 0;
     seen.gate = seen.gate_part = 1;
     CHECK(parts_open(&r, &p) == DLP_OK);
-    while (__atomic_load_n(&seen.loads, __ATOMIC_SEQ_CST) < 3) parts_nap(500);
+    while (__atomic_load_n(&seen.loads, __ATOMIC_SEQ_CST) < 3) parts_pause(500);
     CHECK(dlp_pipe_seek(p, &states[1], NULL) == DLP_OK);
     CHECK(dlp_pipe_next_timeout(p, &b, 30) == DLP_TIMEOUT);
     CHECK(dlp_pipe_seek(p, &states[0], NULL) == DLP_OK);
@@ -374,7 +374,7 @@ static void queue__full__workers_wait(void) {
         if (parts_open(&r, &p) != DLP_OK) return;
         while ((blocked < 2 || __atomic_load_n(&seen.loads, __ATOMIC_SEQ_CST) < 7) &&
                now_ms() < until) {
-            parts_nap(5000);
+            parts_pause(5000);
             blocked = 0;
             for (uint32_t i = 0; dlp_pipe_worker_stats(p, i, &w) == DLP_OK; i++)
                 if (p->stages[w.stage].kind == DLP_STAGE_PARTS)
@@ -389,7 +389,7 @@ static void queue__full__workers_wait(void) {
     }
 }
 
-static void queue__empty__trainer_waits_and_is_told(void) {
+static void queue__empty__consumer_waits_and_is_told(void) {
     for (int32_t threaded = 0; threaded < 2; threaded++) {
         parts_rig r;
         dlp_pipe *p;
@@ -400,8 +400,8 @@ static void queue__empty__trainer_waits_and_is_told(void) {
         seen.gate = 1;
         r.d.loader.sampler.threaded = threaded;
         if (parts_open(&r, &p) != DLP_OK) return;
-        while (__atomic_load_n(&seen.begun, __ATOMIC_SEQ_CST) == 0) parts_nap(1000);
-        parts_nap(5000); /* the scheduler, too, is where it waits */
+        while (__atomic_load_n(&seen.begun, __ATOMIC_SEQ_CST) == 0) parts_pause(1000);
+        parts_pause(5000); /* the scheduler, too, is where it waits */
         CHECK(dlp_pipe_next_timeout(p, &b, 30) == DLP_TIMEOUT && b == NULL);
         __atomic_store_n(&seen.gate, 0, __ATOMIC_SEQ_CST);
         CHECK(dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK);
@@ -409,7 +409,7 @@ static void queue__empty__trainer_waits_and_is_told(void) {
         CHECK(dlp_pipe_stats(p, &s) == DLP_OK && s.part_wait_ns > 25000000);
         CHECK(s.part_wait_ns <= s.wait_ns);
         CHECK(dlp_pipe_explain(p, text, sizeof text) > 0);
-        CHECK(strstr(text, "part queue empty: the trainer waits for parts") != NULL);
+        CHECK(strstr(text, "part queue empty: the consumer waits for parts") != NULL);
         char *change = strstr(text, "Change: ");
         CHECK(change == NULL || strstr(change + 1, "Change: ") == NULL); /* one advice */
         CHECK(strstr(text, "parts.workers.num_workers (") != NULL);
@@ -457,7 +457,7 @@ static double wait_share(uint32_t sleep_us) {
     if (parts_open(&r, &p) != DLP_OK || dlp_pipe_next_timeout(p, &b, 20000) != DLP_OK) return 1;
     all = test_now_ns();
     for (int rc = DLP_OK; rc == DLP_OK;) {
-        parts_nap(1000);
+        parts_pause(1000);
         dlp_pipe_release(p, b);
         from = test_now_ns();
         rc = dlp_pipe_next_timeout(p, &b, 20000);
@@ -474,7 +474,7 @@ static void queue__loads_faster_than_steps__no_stall_at_borders(void) {
         double now = wait_share(4000);
         if (now < share) share = now;
     }
-    printf("  the trainer waits %.2f %% where loads take half as long as steps\n", share * 100);
+    printf("  the consumer waits %.2f %% where loads take half as long as steps\n", share * 100);
     CHECK(share <= 0.1); /* one after another: a third */
 }
 
@@ -927,7 +927,7 @@ static int download(void *user, const dlp_part *part, const char *path, int fd) 
     (void)user;
     CHECK(strcmp(name, parts_names[part->index]) == 0 && lseek(fd, 0, SEEK_END) == 0);
     n = __atomic_add_fetch(&downloads[part->index], 1, __ATOMIC_SEQ_CST);
-    parts_nap(300);
+    parts_pause(300);
     if (downloads_fail == part->index + 1 && (!downloads_once || n == 1))
         return dlp_fail(part->call, 110, "the server is away");
     return parts_write(downloads_of, part->index, fd);
@@ -1170,7 +1170,7 @@ int main(int argc, char **argv) {
     seek__part_still_loading__takes_no_second_cell();
     seek__at_random__goes_on_there(seed);
     queue__full__workers_wait();
-    queue__empty__trainer_waits_and_is_told();
+    queue__empty__consumer_waits_and_is_told();
     queue__any_moment__no_more_ahead_than_its_size();
     queue__loads_faster_than_steps__no_stall_at_borders();
     queue__all_parts_fit__each_is_loaded_once();

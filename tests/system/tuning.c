@@ -6,7 +6,7 @@
 #include "../rig/pipe_rig.h"
 #include <time.h>
 
-static void nap_us(long us) {
+static void pause_us(long us) {
     struct timespec t = {us / 1000000, us % 1000000 * 1000};
     nanosleep(&t, NULL);
 }
@@ -17,7 +17,7 @@ static int item_us;
 
 static int sleeping_fetch(void *user, dlp_item *it) {
     int us = __atomic_load_n(&item_us, __ATOMIC_RELAXED);
-    if (us > 0) nap_us(us);
+    if (us > 0) pause_us(us);
     return rig_fetch(user, it);
 }
 
@@ -48,7 +48,7 @@ static double train(dlp_pipe *p, long step_us, double for_seconds) {
             CHECK(rc == DLP_OK);
             return 0;
         }
-        nap_us(step_us);
+        pause_us(step_us);
         CHECK(dlp_pipe_release(p, b) == DLP_OK);
         n++;
     }
@@ -132,7 +132,7 @@ static dlp_pipe *resting(rig *r, int n, int min, int max, int maps) {
     if (maps) r->item_map[0].workers.workers_max = 6;
     if (rig_open(r, &p) != DLP_OK) return NULL;
     CHECK(dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK && dlp_pipe_release(p, b) == DLP_OK);
-    for (int i = 0; i < 20000 && !all_rest(p); i++) nap_us(1000);
+    for (int i = 0; i < 20000 && !all_rest(p); i++) pause_us(1000);
     CHECK(all_rest(p));
     memset(written, 0, sizeof written);
     p->tune.looks = 0;
@@ -141,7 +141,7 @@ static dlp_pipe *resting(rig *r, int n, int min, int max, int maps) {
     return p;
 }
 
-/* 100 ms go by: the trainer waits this share of them, the stage is busy this share of its workers'
+/* 100 ms go by: the consumer waits this share of them, the stage is busy this share of its workers'
    time, cores this share of that. */
 static int look(dlp_pipe *p, int stage, double wait, double busy, double cores) {
     const dlpi_stage *st = p->work[stage];
@@ -167,9 +167,9 @@ static void tuning__by_the_numbers__added_one_by_one_up_to_max(void) {
     if (p == NULL) return;
     CHECK(look(p, 0, 0.1, 0.95, 0) == 2); /* once is not enough */
     CHECK(look(p, 0, 0.1, 0.95, 0) == 3);
-    CHECK(look(p, 0, 0.3, 0.95, 0) == 4); /* it is where the trainer waits much */
+    CHECK(look(p, 0, 0.3, 0.95, 0) == 4); /* it is where the consumer waits much */
     CHECK(look(p, 0, 0.3, 0.5, 0) == 4);  /* not busy: something else is the limit */
-    CHECK(look(p, 0, 0.04, 1, 0) == 4);   /* the trainer hardly waits */
+    CHECK(look(p, 0, 0.04, 1, 0) == 4);   /* the consumer hardly waits */
     CHECK(look(p, 0, 0.04, 1, 0) == 4);
     CHECK(look(p, 0, 0.6, 1, 0) == 5);
     for (int i = 0; i < 9; i++) CHECK(look(p, 0, 0.6, 1, 0) == 5);
@@ -187,7 +187,7 @@ static void tuning__by_the_numbers__retired_down_to_min_and_no_flapping(void) {
     if (p == NULL) return;
     for (int i = 0; i < 2; i++) CHECK(look(p, 0, 0, 0.5, 0) == 5);
     CHECK(look(p, 0, 0, 0.5, 0) == 4);
-    CHECK(look(p, 0, 0.03, 0.1, 0) == 4); /* the trainer waited: it begins to count again */
+    CHECK(look(p, 0, 0.03, 0.1, 0) == 4); /* the consumer waited: it begins to count again */
     for (int i = 0; i < 2; i++) CHECK(look(p, 0, 0, 0.5, 0) == 4);
     CHECK(look(p, 0, 0, 0.5, 0) == 3);
     /* work for 2.4 of them: busy 80 % of three, so it is no reason to have two */
@@ -389,7 +389,7 @@ static int all_parked(dlp_pipe *p) {
     return n == 63;
 }
 
-/* 63 of 64 are parked: they burn nothing, and close does not wait for their naps. Each looks round
+/* 63 of 64 are parked: they burn nothing, and close does not wait for their pauses. Each checks
    once a second. */
 static int parked_cost_nothing(void) {
     rig r;
@@ -404,10 +404,10 @@ static int parked_cost_nothing(void) {
     item_us = 0;
     if (rig_open(&r, &p) != DLP_OK) return 0;
     CHECK(dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK);
-    for (int i = 0; i < 20000 && !(all_parked(p) && all_rest(p)); i++) nap_us(1000);
+    for (int i = 0; i < 20000 && !(all_parked(p) && all_rest(p)); i++) pause_us(1000);
     CHECK(all_parked(p) && all_rest(p));
     clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &from);
-    nap_us(200000);
+    pause_us(200000);
     clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &to);
     cpu = (double)(to.tv_sec - from.tv_sec) + (double)(to.tv_nsec - from.tv_nsec) / 1e9;
     printf("63 parked workers: %.3f %% of a core\n", cpu / 0.2 * 100);
@@ -443,9 +443,9 @@ static int says_who_waits(dlp_pipe *p, int kind) {
     return blocked[0] > starved[0] && blocked[0] > busy[0] && (kind & 1 || blocked[1] > starved[1]);
 }
 
-/* Who waits for whom: a slow trainer blocks the workers, a slow fetch starves the maps. If one
+/* Who waits for whom: a slow consumer blocks the workers, a slow fetch starves the maps. If one
    loses its processor the counters have that; so there are some tries. */
-static void waiting__slow_trainer_or_slow_fetch__blocked_or_starved(void) {
+static void waiting__slow_consumer_or_slow_fetch__blocked_or_starved(void) {
     for (int kind = 0; kind < 4; kind++) {
         rig r;
         dlp_pipe *p;
@@ -486,7 +486,7 @@ static void cost__rises_at_once__runs_get_short_soon(void) {
 }
 
 int main(void) {
-    waiting__slow_trainer_or_slow_fetch__blocked_or_starved();
+    waiting__slow_consumer_or_slow_fetch__blocked_or_starved();
     cost__rises_at_once__runs_get_short_soon();
     tuning__sleeping_fetch__finds_the_number_and_keeps_it();
     tuning__by_the_numbers__added_one_by_one_up_to_max();
