@@ -71,7 +71,7 @@ help:
 	@echo 'make without KIND=x the three without a kind of stage, in build/without/x; ALL=1 tests'
 	@echo 'make format         lay out src/, tests/ and examples/ by .clang-format'
 	@echo 'make examples       compile the example programs into build/examples'
-	@echo 'make lib            build/shared/libdlpipe.so, all three in it; TLS=1: with OpenSSL'
+	@echo 'make lib            build/so/libdlpipe.so, all three in it; TLS=1: with OpenSSL'
 	@echo 'make install        it, the headers and dlpipe.pc: PREFIX=/usr/local DESTDIR= LIBDIR='
 	@echo 'make sanitize       the unit tests under the thread, address and undefined sanitizers'
 	@echo 'make fuzz           hostile regions, answers and files, for FUZZ_SECONDS (600), sanitized'
@@ -255,7 +255,7 @@ run-s3: $(B)/examples/s3_train
 	@$(S3_SERVER) -- sh -c '$< -u -n 6000 $(B)/data s3://fashion/mnist && \
 	    $< $(RUN_FLAGS) -o $(B) s3://fashion/mnist'
 
-# ---- a shared library, for those who would rather install than copy --------------------------------
+# ---- a shared library, for those who would rather install than copy ------------------------------
 
 # CFLAGS, LDFLAGS; TLS=1: https by OpenSSL. Exported is what src/api declares, and no more: dlp_*,
 # and the dlpi_* that inline functions of the headers call.
@@ -265,7 +265,7 @@ LIBDIR ?= $(PREFIX)/lib
 VERSION := $(shell awk '/define DLPIPE_VERSION_(MAJOR|MINOR|PATCH)/ { printf dot $$3; dot = "." }' \
                    src/api/base.h)
 SONAME := libdlpipe.so.$(firstword $(subst ., ,$(VERSION)))
-SHARED := $(B)/shared
+SHARED := $(B)/so
 SHARED_FLAGS := $(if $(filter file,$(origin CFLAGS)),-O2,$(CFLAGS)) -fPIC \
                 -fno-semantic-interposition -DDLPIPE_CUDA -DDLPIPE_OPENCL
 SHARED_LIBS := $(LIBS)
@@ -287,7 +287,8 @@ $(SHARED)/libdlpipe.so.$(VERSION): $(HEADERS) Makefile $(SHARED)/flags
 	@{ echo '#define DLPIPE_IMPLEMENTATION'; printf '#include "%s"\n' $(HEADERS); } \
 	    >$(SHARED)/dlpipe.c
 	@{ echo '{ global: dlp_*;'; \
-	    sed -n 's/^DLPDEF [a-z0-9_ *]*[ *]\(dlpi_[a-z0-9_]*\)(.*/\1;/p' $(HEADERS) | LC_ALL=C sort -u; \
+	    sed -n 's/^DLPDEF [a-z0-9_ *]*[ *]\(dlpi_[a-z0-9_]*\)(.*/\1;/p' $(HEADERS) | \
+	        LC_ALL=C sort -u; \
 	    echo 'local: *; };'; } >$(SHARED)/libdlpipe.map
 	$(CC) -std=c11 $(WARN) $(SHARED_FLAGS) -I. -shared $(LDFLAGS) -Wl,-soname,$(SONAME) \
 	    -Wl,--version-script,$(SHARED)/libdlpipe.map -o $@ $(SHARED)/dlpipe.c $(SHARED_LIBS)

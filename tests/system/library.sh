@@ -32,7 +32,8 @@ readelf -d "$so" | grep -q 'SONAME.*\[libdlpipe.so.0\]$' || fail "soname: $(read
 for l in libdlpipe.so libdlpipe.so.0; do
     [ "$root/lib/$l" -ef "$so" ] || fail "$l does not lead to it"
 done
-readelf -d "$so" | grep NEEDED | grep -v '\[\(libc\|libm\|libdl\|libpthread\|libgcc_s\|ld-linux[^]]*\)\.so' &&
+libcs='libc\|libm\|libdl\|libpthread\|libgcc_s\|ld-linux[^]]*'
+readelf -d "$so" | grep NEEDED | grep -v "\[\($libcs\)\.so" &&
     fail 'it needs these, too'
 
 # Exported is what is declared: dlp_*, and the dlpi_* behind inline functions.
@@ -55,7 +56,7 @@ program() { # NAME COMPILER... : with the flags of pkg-config, and run
     # shellcheck disable=SC2046
     (cd $dir && "$@" -o "$name" $(pkg-config --cflags --libs dlpipe) -lpthread) ||
         fail "$name: does not compile"
-    readelf -d $dir/$name | grep -q 'NEEDED.*\[libdlpipe.so.0\]' || fail "$name: is not linked to it"
+    readelf -d $dir/$name | grep -q 'NEEDED.*\[libdlpipe.so.0\]' || fail "$name: not linked to it"
     LD_LIBRARY_PATH=$root/lib timeout 60 $dir/$name >$dir/said || fail "$name: $?, $(cat $dir/said)"
 }
 cp tests/compile/smoke.c tests/compile/s3_smoke.c $dir
