@@ -15,7 +15,8 @@ command -v g++ >/dev/null 2>&1 || skip 'g++ is not installed'
 
 run() { # BUILD: both programs of it
     for p in main main_cxx; do
-        [ "$(timeout 60 "$1/$p")" = "dlpipe $version: the sum is 9900" ] || fail "$1/$p: exit $?"
+        timeout 60 "$1/$p" >$dir/said || fail "$1/$p: exit code $?"
+        [ "$(cat $dir/said)" = "dlpipe $version: the sum is 9900" ] || fail "says $(cat $dir/said)"
     done
 }
 silent() { # NAME COMMAND...: it ends well, and no compiler warns
