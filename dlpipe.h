@@ -1451,9 +1451,26 @@ typedef struct dlp_sampler_desc {
     uint64_t (*replacement)(void *user, uint64_t epoch, uint64_t position, uint64_t random);
 } dlp_sampler_desc;
 
+/* Epochs follow each other without a gap: items of the next are fetched before this one's end. Not
+   so with set_epoch, for data that changes between epochs (a curriculum, other augmentation, new
+   negatives): as the line `sampler.set_epoch(epoch)` of a PyTorch loop, it is called before the
+   first item of an epoch is fetched, once next has returned all batches of the one before. While it
+   runs no callback of the pipe does; whatever it has changed is seen by all that run after it. What
+   that costs at each border, dlp_stats and dlp_pipe_explain tell.
+   It is called by the consumer's next: in the first one, in that behind an epoch's last batch (and
+   behind DLP_EPOCH_END), behind next_epoch, and again behind each seek. With timeout 0 it begins
+   the epoch without waiting for its first batch. The order stays that of (seed, epoch, position).
+   Worker processes have their own memory since start: of what set_epoch changes they see files, and
+   memory that was shared before start (mmap with MAP_SHARED); item->epoch tells them the epoch. A
+   cache keeps items, and a preload chunks, as they were fetched first; a part that is still in its
+   cell from an epoch before is not loaded again. Not with subscribers. */
 typedef struct dlp_repeat_desc {
     int64_t epochs;    /* 0: one; DLP_FOREVER */
     int32_t epoch_end; /* 1: next returns DLP_EPOCH_END once behind each epoch */
+    int (*set_epoch)(void *user, uint64_t epoch); /* NULL: epochs overlap. Returns 0, or failure:
+                          DLP_ERR_CALLBACK. May call dlp_pipe_stop, _state, _stats; not next,
+                          release, next_epoch, seek, close */
+    void *set_epoch_user;                         /* borrowed until close */
 } dlp_repeat_desc;
 
 /* ---------------------------------------------------------------------------------------------
@@ -1889,6 +1906,16 @@ typedef struct dlp_budget {
 
 struct dlp_shm_desc;
 
+/* A figure of the user's own, which has a lane in pictures and traces: how busy a device is, the
+   memory that it has in use, the loss. See dlp_pipe_count. */
+typedef struct dlp_counter {
+    const char *name; /* copied, cut at 31 bytes; required */
+    const char *unit; /* copied, cut at 11 bytes; NULL: none */
+    double most;      /* the height of its lane; 0: the largest value shown */
+} dlp_counter;
+
+#define DLP_MAX_COUNTERS 8
+
 typedef struct dlp_pipe_desc {
     int32_t prefetch_factor;  /* batches between sampler and next; 0: 2 (1 when all is inline); at
                                   most 4096, 320 when unordered */
@@ -1907,6 +1934,9 @@ typedef struct dlp_pipe_desc {
     void *log_user;                               /* borrowed until close */
     const char *name;                             /* copied, cut at 31 bytes; for people */
     const struct dlp_shm_desc *shm;               /* of dlpipe_shm.h; NULL: its defaults; copied */
+    const dlp_counter *counters;                  /* [n_counters], 0..DLP_MAX_COUNTERS; copied;
+                                  trace_bytes each */
+    uint32_t n_counters;
 } dlp_pipe_desc;
 
 /* Make a pipe without stages.
@@ -2293,24 +2323,25 @@ typedef struct dlp_chunks_desc {
     uint32_t n_fields;
     /* 0: zeroed before load; 1: load writes every byte of its rows */
     uint32_t writes_all_bytes;
-    uint64_t chunk_rows;       /* rows of a chunk, on all ranks together; required, 1..2^46 */
-    uint32_t batch_size;       /* rows of the global batch; required, 1..2^20 */
-    int32_t last;              /* DLP_LAST_PARTIAL or _DROP, for what is left of each chunk */
-    int32_t shuffle_chunks;    /* 1: the chunks' order is a permutation of each epoch */
-    int32_t shuffle_rows;      /* 1: so is that of the rows in a chunk; not with a preload */
-    dlp_chunk_fn load;         /* required */
-    void *user;                /* borrowed until close */
-    dlp_workers_desc workers;  /* loaders; num_workers 0: inline. Errors are a chunk's; with a
+    uint64_t chunk_rows;      /* rows of a chunk, on all ranks together; required, 1..2^46 */
+    uint32_t batch_size;      /* rows of the global batch; required, 1..2^20 */
+    int32_t last;             /* DLP_LAST_PARTIAL or _DROP, for what is left of each chunk */
+    int32_t shuffle_chunks;   /* 1: the chunks' order is a permutation of each epoch */
+    int32_t shuffle_rows;     /* 1: so is that of the rows in a chunk; not with a preload */
+    dlp_chunk_fn load;        /* required */
+    void *user;               /* borrowed until close */
+    dlp_workers_desc workers; /* loaders; num_workers 0: inline. Errors are a chunk's; with a
                                     preload on_error is DLP_ON_ERROR_RAISE. Start by exec needs a
                                     fetch with a name: wire dlp_pipe_add_split yourself */
-    int32_t cpu_buffers;       /* 0: 2, without a device max_held + 1, which is the least then;
+    int32_t cpu_buffers;      /* 0: 2, without a device max_held + 1, which is the least then;
                                     with a preload this and max_held are at most 64 together */
-    int32_t device_buffers;    /* 0: max_held + 1; max_held + 1..64 */
-    const dlp_device *device;  /* not NULL: a transfer stage on this device */
-    int32_t transfer_inline;   /* 0: a thread of its own copies; 1: the caller does */
-    int32_t preload;           /* DLP_PRELOAD_* */
-    int64_t epochs;            /* 0: one; DLP_FOREVER */
-    int32_t epoch_end;         /* 1: next returns DLP_EPOCH_END between epochs */
+    int32_t device_buffers;   /* 0: max_held + 1; max_held + 1..64 */
+    const dlp_device *device; /* not NULL: a transfer stage on this device */
+    int32_t transfer_inline;  /* 0: a thread of its own copies; 1: the caller does */
+    int32_t preload;          /* DLP_PRELOAD_* */
+    int64_t epochs;           /* 0: one; DLP_FOREVER */
+    int32_t epoch_end;        /* 1: next returns DLP_EPOCH_END between epochs */
+    int (*set_epoch)(void *user, uint64_t epoch); /* as dlp_repeat_desc has it, with `user` */
     int32_t pass;              /* DLP_PASS_*; EVALUATE, PREDICT: one epoch, shuffle_*, last and
                                     epochs are not read */
     uint64_t seed;             /* any value */
@@ -2590,6 +2621,10 @@ typedef struct dlp_stats {
                                    none was */
     uint32_t n_links;
     dlp_link links[DLP_MAX_LINKS];
+    uint64_t epoch_borders; /* epochs that set_epoch began, but for the first one of the run */
+    uint64_t epoch_wait_ns; /* that the caller waited there, from the call of set_epoch to the
+                                  epoch's first batch */
+    uint64_t set_epoch_ns;  /* in set_epoch, the first call too */
 } dlp_stats;
 
 /* Read the counters of the pipe and its stages.
@@ -2659,6 +2694,37 @@ DLPDEF int dlp_pipe_trace(dlp_pipe *p, int lane, dlp_trace_event *out, int max, 
    path. Source: Trace Event Format (the Chromium project's document of that name). */
 DLPDEF int dlp_pipe_write_trace(dlp_pipe *p, const char *path);
 DLPDEF int dlp_pipe_write_timeline(dlp_pipe *p, const char *path);
+
+/* Note what a counter of dlp_pipe_desc.counters is now, as often as it is worth a point in a
+   picture: after each step, or every few. Its ring has the newest trace_bytes / 16 values, and one
+   that is as the last was takes no place.
+   counter: 0..n_counters - 1; value: 0 or more - returns DLP_OK, DLP_ERR_ARG (also of what is no
+   number), DLP_ERR_STATE (not started) - consumer - reads the clock once; does not wait or
+   allocate. */
+DLPDEF int dlp_pipe_count(dlp_pipe *p, uint32_t counter, double value);
+
+/* The stretch of time that a picture shows. */
+enum {
+    DLP_WINDOW_NEWEST = 0, /* the newest that all lanes have recorded, as dlp_pipe_write_timeline */
+    DLP_WINDOW_TIME,       /* from..to: ns since start; to 0: to the end */
+    DLP_WINDOW_BATCHES,    /* from..to: sequences of batches: since next began to wait for the first
+                              until the step of the last was over */
+    DLP_WINDOW_EPOCH,      /* from: the epoch: likewise, of all its batches */
+    DLP_WINDOW_STALL       /* around the longest wait of next; from: ns before and after it; 0: as
+                              long as the wait was */
+};
+typedef struct dlp_trace_window {
+    int32_t what; /* DLP_WINDOW_* */
+    int32_t pad0;
+    uint64_t from, to;
+} dlp_trace_window;
+
+/* Write the timeline of a chosen stretch, as dlp_pipe_write_timeline does of the newest. What rings
+   have overwritten is drawn as not recorded: for a first epoch write it when that is over, or give
+   trace_bytes room for it.
+   window: NULL: the newest - returns as dlp_pipe_write_timeline; DLP_ERR_ARG, too: no such window,
+   or to is below from. A stretch of which nothing is recorded is a picture that says so. */
+DLPDEF int dlp_pipe_write_window(dlp_pipe *p, const char *path, const dlp_trace_window *window);
 
 /* ---------------------------------------------------------------------------------------------
    >>predict    WHAT OTHER NUMBERS OF WORKERS WOULD GIVE
@@ -6382,7 +6448,8 @@ typedef struct dlpi_ctl {
     uint64_t delivered; /* V1 batches delivered; consumer */
     uint64_t held;
     uint64_t items, bytes, wait_ns, step_ns, first_ns, epoch, started_ns;
-    uint64_t pad1[6];
+    uint64_t borders, border_ns, set_epoch_ns; /* of epochs that set_epoch begins */
+    uint64_t pad1[3];
     uint64_t want; /* B1 batch + 1 that the consumer sleeps for, UINT64_MAX any, 0 awake */
     uint32_t caller_word;
     uint32_t scheduler_sleeps; /* B1 */
@@ -6813,7 +6880,8 @@ typedef struct dlpi_scheduler { /* used by whoever runs the sampler: the consume
     /* resume of an unordered pipe: bitmap of batches consumed behind the prefix */
     uint64_t skip_base;
     uint8_t skip_bits[DLPI_WINDOW_MAX / 8];
-    uint32_t seek_no; /* seeks that it has followed, modulo 2^16 */
+    uint32_t seek_no;     /* seeks that it has followed, modulo 2^16 */
+    uint64_t epoch_asked; /* I2 generation of the epoch that it waits to begin */
 } dlpi_scheduler;
 
 typedef struct dlpi_tuned {            /* a stage as the tuner saw it last */
@@ -6876,8 +6944,16 @@ typedef struct dlpi_area {
     uint64_t offset, stride, count;
 } dlpi_area;
 
+typedef struct dlpi_counter { /* of the user's */
+    char name[32], unit[12];
+    double most;
+    uint64_t n;      /* W3 samples so far; consumer */
+    uint64_t *words; /* [2 * room] of each: ns since start, the bits of the value */
+} dlpi_counter;
+
 struct dlp_pipe {
     dlp_pipe_desc d;
+    dlpi_counter counters[DLP_MAX_COUNTERS];
     char name[32];
     dlp_state resume;
     int prepared; /* the region is there, and its processes */
@@ -6900,6 +6976,7 @@ struct dlp_pipe {
     const dlpi_source_ops *source;      /* what the rows of batches are, and */
     dlpi_stage *source_stage;           /* whose table that is */
     dlpi_stage *rows_end;               /* after it nobody asks for a batch's rows again */
+    const dlp_repeat_desc *barrier;     /* epochs begin by its set_epoch; NULL: they overlap */
     bool source_waited;                 /* this wait of the consumer's was for the source */
     dlpi_stage *work[DLP_MAX_STAGES];   /* stages with workers: */
     int n_item_work;                    /* first those of rows, in order; behind them, up to */
@@ -6946,6 +7023,7 @@ struct dlp_pipe {
     dlp_batch *out;        /* [n_out] what the consumer sees */
     dlp_tensor *out_fields;
     uint8_t *ones;
+    uint64_t *counted; /* what counters have */
     uint8_t *held;     /* [n_out] */
     uint8_t *taken;    /* [ring] in the region; unordered: delivered; consumer */
     uint8_t *own_rows; /* [workers of fetch][1 + in_flight] of source->row_bytes; NULL: none */
@@ -6962,7 +7040,11 @@ struct dlp_pipe {
     uint64_t base;
     uint64_t n_held;
     uint64_t last_return_ns;
-    uint64_t looked_ns;     /* for the processes */
+    uint64_t looked_ns;        /* for the processes */
+    uint64_t epoch_begun;      /* I2 generation of the epoch that set_epoch was called for last */
+    uint64_t set_ns, began_ns; /* that call: when, and when it had returned; 0: told already */
+    uint64_t
+        border_ns; /* when the consumer began to wait for it; 0: the epoch's first batch is there */
     uint32_t seek_no;       /* seeks, modulo 2^16 */
     uint32_t seeks;         /* since the last batch was delivered */
     uint64_t epoch_now;     /* of the batch delivered last */
@@ -6982,6 +7064,11 @@ struct dlp_pipe {
     uint8_t pad2[DLPI_LINE];
     uint32_t live_word; /* futex: threads that ended */
 };
+
+/* A counter's ring has the bytes of a worker's. */
+static inline uint64_t dlpi_counter_bytes(const dlp_pipe *p) {
+    return (uint64_t)p->trace_events * sizeof(dlp_trace_event);
+}
 
 static inline uint64_t dlpi_area_bytes(const dlp_pipe *p, int id) {
     return dlpi_times(p->areas[id].stride, p->areas[id].count);
@@ -8446,6 +8533,63 @@ static void dlpi_schedule_empty(dlp_pipe *p, uint64_t first) {
    Run by the consumer, or by a thread of its own. A batch is fed while fewer than prefetch_factor
    are between here and next, a slot is free, and (unordered) the window reaches that far. */
 
+/* ---- epochs that begin by set_epoch ----
+   The scheduler stops before such an epoch and asks for it, behind the tail; the consumer calls
+   set_epoch in next, when it has taken all that is before the tail, and says so. So all callbacks
+   of the epochs before have returned, and none of the new one's has begun. A generation has the
+   seeks in it: behind a seek an epoch is asked for again.
+
+   I2   p.schedule.epoch_asked   scheduler, after T1; the consumer reads it before T1
+        p.epoch_begun            consumer, after set_epoch; the scheduler reads it first */
+
+/* Is nothing of this epoch to be fetched yet? */
+static inline bool dlpi_epoch_held(const dlp_pipe *p, uint64_t epoch) {
+    return p->barrier != NULL && /* I2 <- I2 */
+           dlpi_generation(p->schedule.seek_no, epoch) != dlpi_credit_seen(&p->epoch_begun);
+}
+
+/* Scheduler: ask for the epoch, if it stands before one. */
+static void dlpi_epoch_ask(dlp_pipe *p) {
+    dlpi_scheduler *f = &p->schedule;
+    uint64_t generation = dlpi_generation(f->seek_no, f->epoch);
+    if (f->ended || generation == f->epoch_asked || dlpi_epochs_over(p, f->epoch)) return;
+    if (!dlpi_epoch_held(p, f->epoch)) return;
+    dlpi_credit_publish(&f->epoch_asked, generation); /* I2 -> I2, B1 */
+    dlpi_wake_caller(p->ctl, UINT64_MAX);
+}
+
+/* Consumer: does the scheduler wait for set_epoch, and is all before it delivered, or dropped? */
+static bool dlpi_epoch_due(const dlp_pipe *p) {
+    uint64_t asked;
+    if (DLPI_LIKELY(p->barrier == NULL)) return false;
+    asked = dlpi_credit_seen(&p->schedule.epoch_asked); /* I2 <- I2: before tail */
+    return asked != p->epoch_begun && asked != UINT64_MAX &&
+           dlpi_generation_seek(asked) == p->seek_no &&
+           p->base == dlpi_credit_seen(&p->ctl->tail); /* T1 <- T1 */
+}
+
+/* Consumer: begin the epoch that is asked for. */
+static int dlpi_epoch_begin(dlp_pipe *p) {
+    uint64_t asked = dlpi_credit_seen(&p->schedule.epoch_asked); /* I2 <- I2 */
+    uint64_t epoch = asked & DLPI_EPOCH_MASK;
+    int rc;
+    p->set_ns = dlpi_now_ns();
+    rc = p->barrier->set_epoch(p->barrier->set_epoch_user, epoch);
+    p->began_ns = dlpi_now_ns();
+    dlpi_bump(&p->ctl->set_epoch_ns, p->began_ns - p->set_ns);
+    if (p->border_ns == 0 && DLPI_LOAD_RLX(&p->ctl->first_ns) != 0) p->border_ns = p->set_ns;
+    if (rc != 0) {
+        dlp_error e;
+        dlpi_error_set(&e, DLP_ERR_CALLBACK, "set_epoch", "set_epoch returned %d", rc);
+        dlpi_copy_text(e.stage, sizeof e.stage, p->repeat->name);
+        e.epoch = epoch;
+        return dlpi_pipe_fail(p, &e);
+    }
+    dlpi_credit_publish(&p->epoch_begun, asked); /* I2 -> I2, B1 */
+    dlpi_wake_scheduler(p->ctl);                 /* if it is a thread */
+    return DLP_OK;
+}
+
 /* Begin with an epoch. */
 static void dlpi_schedule_epoch(dlpi_scheduler *f, uint64_t epoch) {
     f->epoch = epoch;
@@ -8630,6 +8774,7 @@ static int dlpi_schedule_one(dlp_pipe *p) {
     if (dlpi_generation_seek(cancel) == f->seek_no && f->epoch < (cancel & DLPI_EPOCH_MASK))
         dlpi_schedule_epoch(f, cancel & DLPI_EPOCH_MASK);
     if (dlpi_epochs_over(p, f->epoch)) return dlpi_schedule_end(p, 0), 0;
+    if (dlpi_epoch_held(p, f->epoch)) return 0;
     if ((rc = dlpi_schedule_settle(p, &rows)) != DLP_OK) return dlpi_schedule_end(p, rc), rc;
     if (rows != 0) {
         if (p->source->ready && !p->source->ready(p, rows)) return 0;
@@ -8715,6 +8860,7 @@ static uint64_t dlpi_schedule(dlp_pipe *p, uint64_t burst) {
         if (p->world > 1) dlpi_schedule_empty(p, before);
         if (p->source->ahead) p->source->ahead(p);
     }
+    if (p->barrier) dlpi_epoch_ask(p);
     if (f->ended) {
         /* T1 -> T1: after the tail */
         dlpi_credit_close(&p->ctl->end_of_input, dlpi_scheduled_word(f->seek_no));
@@ -12576,6 +12722,7 @@ static int dlpi_repeat_check(dlp_pipe *p, dlpi_stage *st) {
     };
     if (st->repeat.epochs == DLP_NONE)
         return dlpi_bad(p, st->name, "epochs", bounds[0].words, DLP_NONE);
+    p->barrier = st->repeat.set_epoch ? &st->repeat : NULL;
     return dlpi_check_bounds(p, st->name, &st->repeat, DLPI_ROWS(bounds));
 }
 
@@ -13242,7 +13389,8 @@ static dlpi_part_place dlpi_parts_now(dlp_pipe *p) {
 static uint32_t dlpi_parts_ask(dlp_pipe *p, const dlpi_part_place *at) {
     dlpi_parts *q = dlpi_parts_of(p);
     uint32_t fresh = 0;
-    while (q->epoch <= at->epoch + 1 && !dlpi_epochs_over(p, q->epoch)) {
+    while (q->epoch <= at->epoch + 1 && !dlpi_epochs_over(p, q->epoch) &&
+           !dlpi_epoch_held(p, q->epoch)) {
         int64_t same_batches = dlpi_parts_look(p, at, &fresh);
         q->stuck = same_batches < 0;
         if (q->stuck) break;
@@ -13998,7 +14146,8 @@ static void dlpi_caller_sleep(dlp_pipe *p, uint64_t ns) {
         }
     dlpi_sleeper_want(&ctl->want, want); /* B1 -> B1 */
     if (dlpi_take(p, &b, &s) == DLP_EMPTY && !dlpi_inline_steps(p) && !dlpi_source_scheduled(p) &&
-        !dlpi_stopped(p) && !dlpi_error_due(ctl, false)) /* E1 <- E1, behind B1 */
+        !dlpi_epoch_due(p) && !dlpi_stopped(p) &&
+        !dlpi_error_due(ctl, false)) /* E1 <- E1, behind B1 */
         dlpi_futex_wait(&ctl->caller_word, word, UINT32_MAX, ns, (int)ctl->shared);
     dlpi_sleeper_want(&ctl->want, UINT64_C(0)); /* B1 */
 }
@@ -14047,6 +14196,10 @@ static int dlpi_next_wait(dlp_pipe *p, uint64_t until, uint64_t *b, uint32_t *s)
         if (dlpi_stopped(p)) return DLP_STOPPED;
         if ((rc = dlpi_next_error(p, false)) != DLP_OK) return rc;
         dlpi_schedule_inline(p, 1);
+        if (dlpi_epoch_due(p)) {
+            if ((rc = dlpi_epoch_begin(p)) != DLP_OK) return rc;
+            continue;
+        }
         if (dlpi_inline_steps(p)) {
             if (until != 0 && until != UINT64_MAX && dlpi_now_ns() >= until &&
                 dlpi_take(p, b, s) == DLP_EMPTY) /* it may be ready since */
@@ -14078,10 +14231,32 @@ static void dlpi_consumer_step(dlp_pipe *p, uint64_t now) {
     p->call_clock_every = each >= 2000 ? 1 : each >= 500 ? 4 : 32;
 }
 
+/* The wait since from was for an epoch that had to begin. Returns when that was done. */
+static uint64_t dlpi_consumer_began(dlp_pipe *p, uint64_t from) {
+    dlpi_worker *w = p->consumer;
+    uint64_t set = p->set_ns, began = p->began_ns;
+    p->began_ns = 0;
+    if (set < from) return from; /* told as a step */
+    dlpi_bump(&p->ctl->wait_ns, began - from);
+    if (set > from) dlpi_trace_add(w, DLP_TRACE_WAIT, from, set, p->base, p->epoch_now, 0);
+    if (began > set)
+        dlpi_trace_add(w, DLP_TRACE_EPOCH, set, began, p->base, p->epoch_begun & DLPI_EPOCH_MASK,
+                       0);
+    return began;
+}
+
+/* The first batch is there of an epoch that had to begin. */
+static void dlpi_border_over(dlp_pipe *p, uint64_t now) {
+    dlpi_bump(&p->ctl->borders, 1);
+    dlpi_bump(&p->ctl->border_ns, now - p->border_ns);
+    p->border_ns = 0;
+}
+
 static void dlpi_consumer_waited(dlp_pipe *p, uint64_t from, uint64_t to) {
     bool for_source = p->source_waited;
     p->last_return_ns = to;
     p->source_waited = false;
+    if (p->began_ns != 0) from = dlpi_consumer_began(p, from);
     if (to <= from) return;
     dlpi_bump(&p->ctl->wait_ns, to - from);
     if (for_source) dlpi_bump(&p->ctl->source_wait_ns, to - from);
@@ -14103,7 +14278,8 @@ static int dlpi_next_take(dlp_pipe *p, int timeout_ms, uint64_t *b, uint32_t *s)
         dlpi_tune(p, p->last_return_ns);
         return rc;
     }
-    if (dlpi_at_work(p) == 0 && timeout_ms < 0 && p->calls_untimed + 1 < p->call_clock_every) {
+    if (dlpi_at_work(p) == 0 && timeout_ms < 0 && p->calls_untimed + 1 < p->call_clock_every &&
+        p->barrier == NULL) {
         p->calls_untimed++;
         p->clock_off = 1;
         if (rc == DLP_EMPTY) rc = dlpi_next_wait(p, until, b, s);
@@ -14119,6 +14295,7 @@ static int dlpi_next_take(dlp_pipe *p, int timeout_ms, uint64_t *b, uint32_t *s)
     if (rc == DLP_END && dlpi_next_error(p, true) != DLP_OK) rc = p->err.code;
     dlpi_inline_rest(p);
     dlpi_consumer_waited(p, from, dlpi_now_ns());
+    if (p->border_ns != 0 && rc == DLP_OK) dlpi_border_over(p, p->last_return_ns);
     dlpi_tune(p, p->last_return_ns);
     if (dlpi_at_work(p) == 0) p->inline_ns = p->last_return_ns - from;
     return rc;
@@ -15292,8 +15469,12 @@ static int dlpi_check_pipe(dlp_pipe *p) {
          "DLP_NOWAIT, DLP_FOREVER, or 0 and more"},
         {DLPI_AT(dlp_pipe_desc, trace_bytes), 0, 64 << 20, "0..67108864"},
         {DLPI_AT(dlp_pipe_desc, no_memfd), 0, 1, "0 or 1"},
+        {DLPI_AT(dlp_pipe_desc, n_counters), 0, DLP_MAX_COUNTERS, "0..8"},
     };
     int rc = dlpi_check_bounds(p, "", &p->d, DLPI_ROWS(bounds));
+    for (uint32_t i = 0; rc == DLP_OK && i < p->d.n_counters; i++)
+        if (p->counters[i].name[0] == 0 || !(p->counters[i].most >= 0))
+            rc = dlpi_bad(p, "", "counters", "n_counters of them with a name, most 0 or more", i);
     if (rc != DLP_OK || p->d.shm == NULL) return rc;
     if (dlpi_shm != NULL) return dlpi_shm->open(p);
     return dlpi_refuse(p, DLP_ERR_UNSUPPORTED, "", "shm",
@@ -15473,6 +15654,7 @@ static uint64_t dlpi_private_bytes(const dlp_pipe *p) {
         p->batch_rows,
         dlpi_times(p->prefetch, sizeof(dlpi_cell_use)),
         dlpi_row_extras_bytes(p),
+        dlpi_times(p->d.n_counters, dlpi_counter_bytes(p)),
     };
     uint64_t bytes = 0;
     for (size_t i = 0; i < sizeof each / sizeof *each; i++) bytes = dlpi_sum(bytes, each[i]);
@@ -15942,6 +16124,14 @@ static bool dlpi_stages_alloc(dlp_pipe *p) {
     return p->own_rows != NULL;
 }
 
+static bool dlpi_counters_alloc(dlp_pipe *p) {
+    if (p->d.n_counters == 0) return true;
+    p->counted = calloc(p->d.n_counters, dlpi_counter_bytes(p));
+    for (uint32_t i = 0; p->counted && i < p->d.n_counters; i++)
+        p->counters[i].words = p->counted + i * (dlpi_counter_bytes(p) / sizeof(uint64_t));
+    return p->counted != NULL;
+}
+
 static int dlpi_private_alloc(dlp_pipe *p) {
     p->workers = calloc((size_t)p->n_workers + 1, sizeof *p->workers);
     p->out = calloc(p->n_out, sizeof *p->out);
@@ -15950,15 +16140,15 @@ static int dlpi_private_alloc(dlp_pipe *p) {
     p->held = calloc(p->n_out + p->n_slots * (size_t)DLPI_DEBUG, 1); /* and dlpi_poisoned */
     p->schedule.cells = calloc(p->prefetch, sizeof *p->schedule.cells);
     if (p->workers && p->out && p->out_fields && p->ones && p->held && p->schedule.cells &&
-        dlpi_stages_alloc(p))
+        dlpi_counters_alloc(p) && dlpi_stages_alloc(p))
         return DLP_OK;
     errno = ENOMEM;
     return dlpi_system_fail(p, DLP_ERR_MEMORY, "malloc of the pipe's own records");
 }
 
 static void dlpi_private_free(dlp_pipe *p) {
-    void *all[] = {p->workers,        p->out,     p->out_fields, p->ones, p->held,
-                   p->schedule.cells, p->own_rows};
+    void *all[] = {p->workers,        p->out,      p->out_fields, p->ones, p->held,
+                   p->schedule.cells, p->own_rows, p->counted};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) free(all[i]);
 }
 
@@ -16111,6 +16301,7 @@ static int dlpi_live_init(dlp_pipe *p) {
     if (DLPI_LOAD_SEQ(&p->stop_asked) != 0) DLPI_STORE_SEQ(&p->ctl->stop, 1u); /* S2 <- S2, S1 */
     p->ctl->started_ns = dlpi_now_ns();
     p->last_sequence = UINT64_MAX;
+    p->epoch_begun = p->schedule.epoch_asked = UINT64_MAX;
     p->call_clock_every = 1;
     dlpi_order_build(&p->sampler->sampler, p->fetch->dataset.n_items,
                      dlpi_area_at(p, DLPI_REC_TABLE, 0));
@@ -16449,6 +16640,9 @@ static void dlpi_stats(const dlpi_seen *s, dlp_stats *out) {
     if (dlpi_first_look(&ctl->first_ready) != 0) out->first_skip = ctl->first_skip; /* K3 <- K3 */
     out->step_ns = DLPI_LOAD_RLX(&ctl->step_ns);
     out->first_batch_ns = DLPI_LOAD_RLX(&ctl->first_ns);
+    out->epoch_borders = DLPI_LOAD_RLX(&ctl->borders);
+    out->epoch_wait_ns = DLPI_LOAD_RLX(&ctl->border_ns);
+    out->set_epoch_ns = DLPI_LOAD_RLX(&ctl->set_epoch_ns);
     out->epoch = DLPI_LOAD_RLX(&ctl->epoch);
     for (uint32_t i = 0; i < DLPI_HIST; i++) n += hist[i] = DLPI_LOAD_RLX(&consumer->hist[i]);
     out->step_p50_ns = dlpi_percentile(hist, n, 50);
@@ -21379,6 +21573,15 @@ DLPDEF void dlp_pusher_close(dlp_pusher *u) {
 /* ---------------------------------------------------------------------------------------------
    >>impl-public     THE PUBLIC CALLS */
 
+static void dlpi_counters_copy(dlp_pipe *p) {
+    const dlp_counter *c = p->d.counters;
+    for (uint32_t i = 0; c && p->d.n_counters <= DLP_MAX_COUNTERS && i < p->d.n_counters; i++) {
+        dlpi_copy_text(p->counters[i].name, sizeof p->counters[i].name, c[i].name);
+        dlpi_copy_text(p->counters[i].unit, sizeof p->counters[i].unit, c[i].unit);
+        p->counters[i].most = c[i].most;
+    }
+}
+
 DLPDEF int dlp_pipe_open(dlp_pipe **out, const dlp_pipe_desc *desc, dlp_error *err) {
     dlp_pipe *p;
     int rc;
@@ -21393,6 +21596,7 @@ DLPDEF int dlp_pipe_open(dlp_pipe **out, const dlp_pipe_desc *desc, dlp_error *e
     if (desc) p->d = *desc;
     dlpi_copy_text(p->name, sizeof p->name, p->d.name);
     p->d.name = p->name;
+    dlpi_counters_copy(p);
     if (p->d.resume) {
         p->resume = *p->d.resume;
         p->d.resume = &p->resume;
@@ -22155,7 +22359,7 @@ DLPDEF int dlp_sampler_resolved(const dlp_pipe *p, dlp_sampler_desc *out) {
 DLPDEF int dlp_repeat_resolved(const dlp_pipe *p, dlp_repeat_desc *out) {
     int rc = dlpi_is_resolved(p, out);
     if (rc != DLP_OK) return rc;
-    *out = p->repeat ? p->repeat->repeat : (dlp_repeat_desc){0, 0};
+    *out = p->repeat ? p->repeat->repeat : (dlp_repeat_desc){0, 0, NULL, NULL};
     if (out->epochs == 0) out->epochs = 1;
     return DLP_OK;
 }
@@ -22407,7 +22611,7 @@ static void dlpi_chunks_pass(const dlp_chunks_desc *d, dlp_sampler_desc *sampler
     memset(sampler, 0, sizeof *sampler);
     sampler->seed = d->seed;
     if (train && d->shuffle_chunks) sampler->order = DLP_ORDER_SHUFFLED;
-    *repeat = (dlp_repeat_desc){train ? d->epochs : 1, d->epoch_end};
+    *repeat = (dlp_repeat_desc){train ? d->epochs : 1, d->epoch_end, d->set_epoch, d->user};
 }
 
 /* A chunk's fields: one more dimension before a row's. */
@@ -22592,6 +22796,29 @@ typedef struct dlpi_lane {
     const dlp_trace_event *events;
     int n;
 } dlpi_lane;
+
+typedef struct dlpi_sample {
+    uint64_t at_ns;
+    double value;
+} dlpi_sample;
+
+/* What pictures show of a counter. */
+typedef struct dlpi_curve {
+    char name[32], unit[12];
+    double most; /* 0: the largest value shown */
+    dlpi_sample *samples;
+    uint64_t n;
+} dlpi_curve;
+
+/* What a trace or a picture is made of. */
+typedef struct dlpi_picture {
+    const dlpi_lane *lanes;
+    int n_lanes;
+    const dlpi_curve *curves;
+    int n_curves;
+    const dlp_stats *stats;         /* NULL: not known */
+    const dlp_trace_window *window; /* NULL: the newest stretch */
+} dlpi_picture;
 
 /* A number as text, by value, to stand in an argument list. */
 typedef struct dlpi_num {
@@ -22853,14 +23080,39 @@ static void dlpi_json_event(dlpi_out *o, int tid, const dlp_trace_event *e) {
                    e->sequence, e->epoch, (unsigned)e->items);
 }
 
-static void dlpi_json_write(dlpi_out *o, const dlpi_lane *lanes, int n_lanes) {
+/* A double as JSON has it, whatever the locale: six decimals, at most 1e18. */
+static dlpi_num dlpi_num_json(double v) {
+    dlpi_num r;
+    uint64_t whole, rest;
+    v = v < 1e18 ? v : 1e18;
+    whole = (uint64_t)v;
+    rest = (uint64_t)((v - (double)whole) * 1e6 + 0.5);
+    whole += rest / 1000000u;
+    snprintf(r.s, sizeof r.s, "%" PRIu64 ".%06u", whole, (unsigned)(rest % 1000000u));
+    return r;
+}
+
+static void dlpi_json_curve(dlpi_out *o, const dlpi_curve *c) {
+    for (uint64_t i = 0; i < c->n; i++) {
+        uint64_t at = c->samples[i].at_ns;
+        dlpi_out_print(o, ",\n{\"ph\":\"C\",\"pid\":1,\"ts\":%" PRIu64 ".%03u,\"name\":\"",
+                       at / 1000, (unsigned)(at % 1000));
+        dlpi_out_escaped(o, c->name, sizeof c->name, INT_MAX, true);
+        dlpi_out_print(o, "\",\"args\":{\"");
+        dlpi_out_escaped(o, c->unit[0] ? c->unit : "value", sizeof c->unit, INT_MAX, true);
+        dlpi_out_print(o, "\":%s}}", dlpi_num_json(c->samples[i].value).s);
+    }
+}
+
+static void dlpi_json_write(dlpi_out *o, const dlpi_picture *p) {
+    const dlpi_lane *lanes = p->lanes;
     dlpi_out_print(
         o,
         "{\"displayTimeUnit\":\"ns\",\"otherData\":{\"writer\":\"dlpipe "
         "%d.%d.%d\"},\"traceEvents\":[\n"
         "{\"ph\":\"M\",\"pid\":1,\"name\":\"process_name\",\"args\":{\"name\":\"dlpipe\"}}",
         DLPIPE_VERSION_MAJOR, DLPIPE_VERSION_MINOR, DLPIPE_VERSION_PATCH);
-    for (int i = 0; i < n_lanes; i++) {
+    for (int i = 0; i < p->n_lanes; i++) {
         dlpi_out_print(
             o,
             ",\n{\"ph\":\"M\",\"pid\":1,\"tid\":%d,\"name\":\"thread_name\",\"args\":{\"name\":\"",
@@ -22872,14 +23124,15 @@ static void dlpi_json_write(dlpi_out *o, const dlpi_lane *lanes, int n_lanes) {
                        i + 1, i);
         for (int k = 0; k < lanes[i].n; k++) { dlpi_json_event(o, i + 1, &lanes[i].events[k]); }
     }
+    for (int i = 0; i < p->n_curves; i++) { dlpi_json_curve(o, &p->curves[i]); }
     dlpi_out_print(o, "\n]}\n");
 }
 
-static int dlpi_lanes_write_trace(const dlpi_lane *lanes, int n_lanes, const char *path) {
+static int dlpi_picture_trace(const dlpi_picture *p, const char *path) {
     dlpi_out o;
     int rc = dlpi_out_open(&o, path);
     if (rc != DLP_OK) { return rc; }
-    dlpi_json_write(&o, lanes, n_lanes);
+    dlpi_json_write(&o, p);
     return dlpi_out_close(&o);
 }
 
@@ -22899,6 +23152,7 @@ enum {
     DLPI_SVG_EVENTS = 16000, /* aimed at in the window */
     DLPI_SVG_STEPS = 32,     /* of the consumer, aimed at */
     DLPI_SVG_RECTS = 40000,  /* never more */
+    DLPI_SVG_CURVE = 40,     /* height of a counter's lane, with its gap */
     DLPI_SVG_COLOURS = 6
 };
 
@@ -22999,6 +23253,72 @@ static int dlpi_view_window(dlpi_view *v, const dlpi_lane *lanes, int n_lanes) {
     return DLP_OK;
 }
 
+static bool dlpi_window_good(const dlp_trace_window *w) {
+    if (w == NULL) { return true; }
+    if (w->what < DLP_WINDOW_NEWEST || w->what > DLP_WINDOW_STALL) { return false; }
+    bool both = w->what == DLP_WINDOW_TIME ? w->to != 0 : w->what == DLP_WINDOW_BATCHES;
+    return !both || w->from < w->to || (w->what == DLP_WINDOW_BATCHES && w->from == w->to);
+}
+
+/* The stretch of the consumer's lane that has these batches, or this epoch's. The wait for the
+   first of them goes with it: it stands in the lane before the step, of the same sequence. */
+static void dlpi_window_steps(dlpi_view *v, const dlpi_lane *consumer, const dlp_trace_window *w) {
+    uint64_t wait = 0, waited_for = UINT64_MAX;
+    for (int i = 0; i < consumer->n; i++) {
+        const dlp_trace_event *e = &consumer->events[i];
+        bool epoch = w->what == DLP_WINDOW_EPOCH, step = e->kind == DLP_TRACE_STEP;
+        if (e->kind == DLP_TRACE_WAIT && e->sequence != waited_for) {
+            wait = e->begin_ns;
+            waited_for = e->sequence;
+        }
+        if (!step && (epoch || e->kind != DLP_TRACE_WAIT)) { continue; }
+        if (epoch ? e->epoch != w->from : e->sequence < w->from || e->sequence > w->to) {
+            continue;
+        }
+        if (v->t1 == 0) { v->t0 = waited_for == e->sequence ? wait : e->begin_ns; }
+        v->t1 = e->end_ns;
+    }
+}
+
+static void dlpi_window_stall(dlpi_view *v, const dlpi_lane *consumer, uint64_t margin) {
+    const dlp_trace_event *stall = NULL;
+    for (int i = 0; i < consumer->n; i++) {
+        const dlp_trace_event *e = &consumer->events[i];
+        bool first = e->sequence == 0; /* the start-up, which is known to be long */
+        if (e->kind != DLP_TRACE_WAIT || e->end_ns <= e->begin_ns || first) { continue; }
+        if (stall == NULL || e->end_ns - e->begin_ns > stall->end_ns - stall->begin_ns) {
+            stall = e;
+        }
+    }
+    if (stall == NULL) { return; }
+    margin = margin == 0 ? stall->end_ns - stall->begin_ns : margin;
+    v->t0 = stall->begin_ns > margin ? stall->begin_ns - margin : 0;
+    v->t1 = stall->end_ns < UINT64_MAX - margin ? stall->end_ns + margin : UINT64_MAX;
+}
+
+/* The stretch that was asked for; t0 is t1 where nothing of it is recorded. */
+static int dlpi_view_choose(dlpi_view *v, const dlpi_picture *p) {
+    static const char *const which[] = {"", "as it was asked for", "the batches asked for",
+                                        "the epoch asked for", "around the longest wait"};
+    const dlp_trace_window *w = p->window;
+    int rc = dlpi_view_window(v, p->lanes, p->n_lanes);
+    uint64_t end = v->t1;
+    if (rc != DLP_OK || w == NULL || w->what == DLP_WINDOW_NEWEST) { return rc; }
+    v->t0 = v->t1 = 0;
+    v->which = which[w->what];
+    if (p->n_lanes == 0 || p->lanes[0].group >= 0) { return DLP_OK; }
+    if (w->what == DLP_WINDOW_TIME) {
+        v->t0 = w->from;
+        v->t1 = w->to != 0 ? w->to : end;
+    } else if (w->what == DLP_WINDOW_STALL) {
+        dlpi_window_stall(v, &p->lanes[0], w->from);
+    } else {
+        dlpi_window_steps(v, &p->lanes[0], w);
+    }
+    if (v->t0 >= end || v->t0 >= v->t1) { v->t0 = v->t1 = 0; }
+    return DLP_OK;
+}
+
 /* Hundredths of a pixel. Monotone in t, so stretches that do not overlap in time do not overlap
    in x. */
 static int dlpi_view_x(const dlpi_view *v, uint64_t t) {
@@ -23037,7 +23357,7 @@ static void dlpi_view_borders(dlpi_view *v, const dlpi_lane *consumer) {
     }
 }
 
-static void dlpi_view_layout(dlpi_view *v, const dlpi_lane *lanes, int n_lanes) {
+static void dlpi_view_layout(dlpi_view *v, const dlpi_lane *lanes, int n_lanes, int n_curves) {
     static const struct {
         int lanes, pitch;
     } sizes[] = {{6, 26}, {12, 20}, {24, 16}, {48, 13}, {100, 11}, {200, 6}, {INT_MAX, 4}};
@@ -23061,7 +23381,8 @@ static void dlpi_view_layout(dlpi_view *v, const dlpi_lane *lanes, int n_lanes) 
     }
     v->height = DLPI_SVG_TOP + 2 * DLPI_SVG_AXIS + groups * (DLPI_SVG_HEADING + DLPI_SVG_GAP) +
                 (drawn - consumers) * v->pitch + consumers * v->consumer_pitch +
-                (v->n_borders > 0 ? DLPI_SVG_BORDER : 0);
+                (v->n_borders > 0 ? DLPI_SVG_BORDER : 0) +
+                (n_curves > 0 ? DLPI_SVG_HEADING + DLPI_SVG_GAP + n_curves * DLPI_SVG_CURVE : 0);
     if (v->t1 > v->t0) {
         uint64_t length = v->t1 - v->t0;
         /* Two rects may follow for each least_ns of a lane: one merged, one that was wide. */
@@ -23088,7 +23409,8 @@ static void dlpi_svg_style(dlpi_out *o, const dlpi_view *v) {
         o,
         ".w0{fill:#0072b2}.w1{fill:#e69f00}.w2{fill:#009e73}.w3{fill:#56b4e9}.w4{fill:#d55e00}.w5{"
         "fill:#cc79a7}\n"
-        ".q{fill:#333}.s{fill:#c9d3de}.b{fill:#e8c9a0}.e{fill:#888}.t{fill:#f4f5f6}.bg{fill:#fff}\n"
+        ".q{fill:#333}.s{fill:#c9d3de}.b{fill:#d8d2c6}.e{fill:#888}.t{fill:#f4f5f6}.bg{fill:#fff}\n"
+        ".c{fill:#a9b4c0}.n{fill:url(#n)}\n"
         ".grid{stroke:#dcdfe3;stroke-width:1}.border{stroke:#333;stroke-width:1.2;stroke-dasharray:"
         "5 3}\n");
     dlpi_out_print(o,
@@ -23099,6 +23421,9 @@ static void dlpi_svg_style(dlpi_out *o, const dlpi_view *v) {
                    "none}.num0{fill:#fff}\n"
                    "</style>\n",
                    v->font);
+    dlpi_out_print(o, "<defs><pattern id=\"n\" width=\"6\" height=\"6\" patternUnits=\""
+                      "userSpaceOnUse\" patternTransform=\"rotate(45)\"><path d=\"M0 0v6\" "
+                      "stroke=\"#cfd3d8\" stroke-width=\"2\"/></pattern></defs>\n");
     dlpi_out_print(o, "<rect class=\"bg\" x=\"0\" y=\"0\" width=\"%d\" height=\"%d\"/>\n",
                    DLPI_SVG_WIDTH, v->height);
 }
@@ -23158,7 +23483,8 @@ static void dlpi_svg_legend(dlpi_out *o) {
                 {"s", "starved: no input", 10, 4},
                 {"b", "blocked: no free cell", 0, 4},
                 {"q", "the consumer waits", 0, 14},
-                {"e", "between epochs", 0, 14}};
+                {"e", "between epochs", 0, 14},
+                {"n", "not recorded", 0, 14}};
     int x = 16, y = 56;
     for (int i = 0; i < (int)(sizeof keys / sizeof *keys); i++) {
         if (keys[i].kind == NULL) {
@@ -23168,8 +23494,10 @@ static void dlpi_svg_legend(dlpi_out *o) {
                     y);
             }
         } else {
-            dlpi_out_print(o, "<rect class=\"t\" x=\"%d\" y=\"%d\" width=\"18\" height=\"14\"/>\n",
-                           x, y);
+            if (keys[i].kind[0] != 'n') {
+                dlpi_out_print(
+                    o, "<rect class=\"t\" x=\"%d\" y=\"%d\" width=\"18\" height=\"14\"/>\n", x, y);
+            }
             dlpi_out_print(o, "<rect class=\"%s\" x=\"%d\" y=\"%d\" width=\"18\" height=\"%d\"/>\n",
                            keys[i].kind, x, y + keys[i].y, keys[i].height);
             x += 18;
@@ -23179,28 +23507,42 @@ static void dlpi_svg_legend(dlpi_out *o) {
     }
 }
 
-/* 1, 2 or 5 times a power of ten ns, so that at most ten fit. */
-static uint64_t dlpi_tick_step(uint64_t length) {
+/* 1, 2 or 5 times a power of ten ns, so that at most `most` fit. */
+static uint64_t dlpi_tick_step(uint64_t length, uint64_t most) {
     uint64_t step = 1;
-    for (int i = 0; length / step > 10; i++) { step = i % 3 == 1 ? step / 2 * 5 : step * 2; }
+    for (int i = 0; length / step > most; i++) { step = i % 3 == 1 ? step / 2 * 5 : step * 2; }
     return step;
 }
 
+/* The axis is time since the start. Far from it, numbers are long, and fewer fit. */
+static uint64_t dlpi_view_step(const dlpi_view *v) {
+    uint64_t step = dlpi_tick_step(v->t1 - v->t0, 10);
+    bool wide = strlen(dlpi_num_time(v->t1, v->t1, step).s) > 9;
+    return wide ? dlpi_tick_step(v->t1 - v->t0, 5) : step;
+}
+
+static uint64_t dlpi_view_tick(const dlpi_view *v, uint64_t step) { /* the first */
+    uint64_t over = v->t0 % step;
+    return over == 0 ? v->t0 : v->t0 + (step - over);
+}
+
 static void dlpi_svg_ticks(dlpi_out *o, const dlpi_view *v, int y) {
-    uint64_t length = v->t1 - v->t0, step = dlpi_tick_step(length);
-    for (uint64_t t = 0;; t += step) {
-        int x = dlpi_view_x(v, v->t0 + t);
-        dlpi_svg_text(o, "tick", x / 100, y, dlpi_num_time(t, length, step).s, 11);
-        if (length - t < step) { break; }
+    uint64_t step = dlpi_view_step(v), t = dlpi_view_tick(v, step);
+    for (; t >= v->t0 && t <= v->t1; t += step) {
+        dlpi_num words = dlpi_num_time(t, v->t1, step);
+        int x = dlpi_view_x(v, t) / 100, half = (int)strlen(words.s) * 4;
+        if (x + half <= DLPI_SVG_WIDTH) { dlpi_svg_text(o, "tick", x, y, words.s, 30); }
+        if (v->t1 - t < step) { break; }
     }
 }
 
 static void dlpi_svg_grid(dlpi_out *o, const dlpi_view *v, int y, int height) {
-    uint64_t length = v->t1 - v->t0, step = dlpi_tick_step(length);
+    uint64_t step = dlpi_view_step(v), t = dlpi_view_tick(v, step);
+    if (t < v->t0 || t > v->t1) { return; }
     dlpi_out_print(o, "<path class=\"grid\" d=\"");
-    for (uint64_t t = 0;; t += step) {
-        dlpi_out_print(o, "M%d.5 %dv%d", dlpi_view_x(v, v->t0 + t) / 100, y, height);
-        if (length - t < step) { break; }
+    for (;; t += step) {
+        dlpi_out_print(o, "M%d.5 %dv%d", dlpi_view_x(v, t) / 100, y, height);
+        if (v->t1 - t < step) { break; }
     }
     dlpi_out_print(o, "\"/>\n");
 }
@@ -23245,7 +23587,7 @@ static void dlpi_run_title(dlpi_out *o, const dlpi_view *v, const dlpi_lane *lan
         dlpi_out_print(o, ", %" PRIu64 " item%s", r->items, r->items == 1 ? "" : "s");
     }
     dlpi_out_print(o, ", %s, at %s</title>", dlpi_num_ns(length).s,
-                   dlpi_num_time(r->begin - v->t0, v->t1 - v->t0, (v->t1 - v->t0) / 10000).s);
+                   dlpi_num_time(r->begin, v->t1, (v->t1 - v->t0) / 10000).s);
 }
 
 /* Whether no epoch border crosses these pixels. */
@@ -23373,15 +23715,32 @@ static void dlpi_svg_heading(dlpi_out *o, const dlpi_view *v, const dlpi_lane *l
     dlpi_out_print(o, "</tspan></text>\n");
 }
 
-/* What a lane has recorded is on grey ground; what its ring has forgotten is white. */
-static void dlpi_svg_track(dlpi_out *o, const dlpi_view *v, const dlpi_lane *lane, int y) {
-    int a = lane->n > 0 ? dlpi_view_x(v, lane->events[0].begin_ns) : INT_MAX,
-        end = (DLPI_SVG_LEFT + DLPI_SVG_PLOT) * 100;
-    if (a < end) {
+static void dlpi_svg_ground(dlpi_out *o, const char *kind, int from, int to, int y, int height) {
+    if (to > from) {
         dlpi_out_print(
-            o, "<rect class=\"t\" x=\"%d.%02d\" y=\"%d\" width=\"%d.%02d\" height=\"%d\"/>\n",
-            a / 100, a % 100, y, (end - a) / 100, (end - a) % 100, dlpi_view_bar(v, lane));
+            o, "<rect class=\"%s\" x=\"%d.%02d\" y=\"%d\" width=\"%d.%02d\" height=\"%d\"/>\n",
+            kind, from / 100, from % 100, y, (to - from) / 100, (to - from) % 100, height);
     }
+}
+
+/* What is recorded, from begin to end, is on grey ground; hatched is what was overwritten before,
+   and what goes on after: it is recorded when it is over. */
+static void dlpi_svg_track(dlpi_out *o, const dlpi_view *v, uint64_t begin, uint64_t end, int y,
+                           int height) {
+    int left = DLPI_SVG_LEFT * 100, right = left + DLPI_SVG_PLOT * 100;
+    int a = dlpi_view_x(v, begin), b = dlpi_view_x(v, end);
+    a = a - left < 200 ? left : a; /* two pixels are not worth a pattern */
+    b = right - b < 200 ? right : b;
+    if (begin >= end || end <= v->t0 || begin >= v->t1) { a = b = right; }
+    dlpi_svg_ground(o, "n", left, a, y, height);
+    dlpi_svg_ground(o, "t", a, b, y, height);
+    dlpi_svg_ground(o, "n", b, right, y, height);
+}
+
+static void dlpi_svg_lane_track(dlpi_out *o, const dlpi_view *v, const dlpi_lane *lane, int y) {
+    uint64_t begin = lane->n > 0 ? lane->events[0].begin_ns : 0;
+    uint64_t end = lane->n > 0 ? lane->events[lane->n - 1].end_ns : 0;
+    dlpi_svg_track(o, v, begin, end, y, dlpi_view_bar(v, lane));
 }
 
 /* One group: heading, tracks, grid, lanes, epoch borders. Returns the y below it. */
@@ -23392,7 +23751,7 @@ static int dlpi_svg_group(dlpi_out *o, const dlpi_view *v, const dlpi_lane *lane
     int font = pitch > v->font ? v->font : 9, every = pitch >= 11 ? 1 : (font + 1 + pitch) / pitch;
     dlpi_svg_heading(o, v, lanes, n, s, y);
     y += DLPI_SVG_HEADING;
-    for (int i = 0; i < drawn; i++) { dlpi_svg_track(o, v, &lanes[i], y + i * pitch); }
+    for (int i = 0; i < drawn; i++) { dlpi_svg_lane_track(o, v, &lanes[i], y + i * pitch); }
     dlpi_svg_grid(o, v, y, drawn * pitch);
     for (int i = 0; i < drawn; i++) {
         int top = y + i * pitch;
@@ -23412,6 +23771,95 @@ static int dlpi_svg_group(dlpi_out *o, const dlpi_view *v, const dlpi_lane *lane
     return y + drawn * pitch + DLPI_SVG_GAP;
 }
 
+/* ---- counters ---- */
+
+/* The mean of a curve over [from, to), by time; *i is the sample that stands at from, and moves on.
+   */
+static double dlpi_curve_mean(const dlpi_curve *c, uint64_t *i, uint64_t from, uint64_t to) {
+    double sum = 0;
+    uint64_t at = from, end;
+    while (*i + 1 < c->n && c->samples[*i + 1].at_ns <= from) { ++*i; }
+    for (;; ++*i, at = end) {
+        end = *i + 1 < c->n && c->samples[*i + 1].at_ns < to ? c->samples[*i + 1].at_ns : to;
+        sum += c->samples[*i].value * (double)(end > at ? end - at : 0);
+        if (end == to) { return to > from ? sum / (double)(to - from) : c->samples[*i].value; }
+    }
+}
+
+/* Means for columns of a pixel each; returns the first column that has one. */
+static int dlpi_curve_columns(const dlpi_view *v, const dlpi_curve *c, double *mean) {
+    uint64_t length = v->t1 - v->t0, i = 0;
+    int first = DLPI_SVG_PLOT;
+    for (int x = 0; x < DLPI_SVG_PLOT && c->n > 0; x++) {
+        uint64_t from = v->t0 + (uint64_t)((double)length * x / DLPI_SVG_PLOT);
+        uint64_t to = v->t0 + (uint64_t)((double)length * (x + 1) / DLPI_SVG_PLOT);
+        if (to <= c->samples[0].at_ns) { continue; }
+        from = from < c->samples[0].at_ns ? c->samples[0].at_ns : from;
+        first = first < x ? first : x;
+        mean[x] = dlpi_curve_mean(c, &i, from, to);
+    }
+    return first;
+}
+
+/* Its name, its mean in the window, and for the eye that asks its extremes. */
+static void dlpi_curve_words(dlpi_out *o, const dlpi_curve *c, const double *mean, int first,
+                             int y) {
+    double low = first < DLPI_SVG_PLOT ? mean[first] : 0, high = low, sum = 0;
+    char words[80];
+    for (int x = first; x < DLPI_SVG_PLOT; x++) {
+        low = mean[x] < low ? mean[x] : low;
+        high = mean[x] > high ? mean[x] : high;
+        sum += mean[x];
+    }
+    snprintf(words, sizeof words, "%s %s", dlpi_num_of(sum / (DLPI_SVG_PLOT - first)).s, c->unit);
+    dlpi_out_print(o, "<title>");
+    dlpi_out_escaped(o, c->name, sizeof c->name, 32, false);
+    dlpi_out_print(o, ": mean ");
+    dlpi_out_escaped(o, words, sizeof words, 60, false);
+    dlpi_out_print(o, ", from %s to %s</title></path>\n", dlpi_num_of(low).s, dlpi_num_of(high).s);
+    dlpi_svg_text(o, "lane", DLPI_SVG_LEFT - 8, y + 29, words, 17);
+}
+
+static void dlpi_svg_curve(dlpi_out *o, const dlpi_view *v, const dlpi_curve *c, int y) {
+    double mean[DLPI_SVG_PLOT], top = c->most;
+    int first = dlpi_curve_columns(v, c, mean), height = DLPI_SVG_CURVE - 6, last = -1;
+    for (int x = first; x < DLPI_SVG_PLOT && c->most == 0; x++) {
+        top = mean[x] > top ? mean[x] : top;
+    }
+    dlpi_svg_track(o, v, c->n > 0 ? c->samples[0].at_ns : 0, c->n > 0 ? v->t1 : 0, y, height);
+    dlpi_svg_grid(o, v, y, height);
+    dlpi_svg_text(o, "lane", DLPI_SVG_LEFT - 8, y + 14, c->name, 17);
+    if (first < DLPI_SVG_PLOT) {
+        dlpi_out_print(o, "<path class=\"c\" d=\"M%d %d", DLPI_SVG_LEFT + first, y + height);
+        for (int x = first; x < DLPI_SVG_PLOT; x++) {
+            double share = top > 0 ? mean[x] / top : 0;
+            int h = (int)((share < 1 ? share : 1) * height * 10 + 0.5);
+            int up = height * 10 - h;
+            if (h != last) {
+                dlpi_out_print(o, "H%dV%d.%d", DLPI_SVG_LEFT + x, y + up / 10, up % 10);
+            }
+            last = h;
+        }
+        dlpi_out_print(o, "H%dV%dz\">", DLPI_SVG_LEFT + DLPI_SVG_PLOT, y + height);
+        dlpi_curve_words(o, c, mean, first, y);
+    }
+}
+
+/* The user's own figures, below the stages. Returns the y below them. */
+static int dlpi_svg_curves(dlpi_out *o, const dlpi_view *v, const dlpi_picture *p, int y) {
+    if (p->n_curves == 0) { return y; }
+    dlpi_svg_text(o, "head", 16, y + 14, "counters", 24);
+    y += DLPI_SVG_HEADING;
+    for (int i = 0; i < p->n_curves; i++) {
+        dlpi_svg_curve(o, v, &p->curves[i], y + i * DLPI_SVG_CURVE);
+    }
+    for (int i = 0; i < v->n_borders; i++) {
+        dlpi_out_print(o, "<path class=\"border\" d=\"M%d.5 %dv%d\"/>\n", v->borders[i].x, y - 2,
+                       p->n_curves * DLPI_SVG_CURVE + 2);
+    }
+    return y + p->n_curves * DLPI_SVG_CURVE + DLPI_SVG_GAP;
+}
+
 /* Numbers of the epochs under their borders, as far as there is room. Returns the y below. */
 static int dlpi_svg_epochs(dlpi_out *o, const dlpi_view *v, int y) {
     int last = -1000;
@@ -23427,22 +23875,31 @@ static int dlpi_svg_epochs(dlpi_out *o, const dlpi_view *v, int y) {
     return v->n_borders > 0 ? y + DLPI_SVG_BORDER : y;
 }
 
-static int dlpi_svg_write(dlpi_out *o, const dlpi_lane *lanes, int n_lanes, const dlp_stats *s) {
+static int dlpi_svg_write(dlpi_out *o, const dlpi_picture *p) {
     dlpi_view v;
     memset(&v, 0, sizeof v);
-    int rc = dlpi_view_window(&v, lanes, n_lanes), y = DLPI_SVG_TOP + DLPI_SVG_AXIS;
+    int rc = dlpi_view_choose(&v, p), y = DLPI_SVG_TOP + DLPI_SVG_AXIS;
     if (rc != DLP_OK) { return rc; }
-    dlpi_view_layout(&v, lanes, n_lanes);
+    dlpi_view_layout(&v, p->lanes, p->n_lanes, p->n_curves);
     if (v.t1 == v.t0) { v.height = DLPI_SVG_TOP; }
     dlpi_svg_style(o, &v);
-    dlpi_svg_header(o, &v, lanes, n_lanes, s);
+    dlpi_svg_header(o, &v, p->lanes, p->n_lanes, p->stats);
+    if (v.t1 == v.t0 && p->window != NULL) {
+        const char *words = p->window->what == DLP_WINDOW_STALL
+                                ? "No wait of the consumer is recorded but for that for the first "
+                                  "batch."
+                                : "Nothing is recorded of the stretch that was asked for: it is "
+                                  "overwritten (trace_bytes), or not there yet.";
+        dlpi_svg_text(o, "sub", 16, 46, words, 158);
+    }
     if (v.t1 > v.t0) {
         dlpi_svg_legend(o);
         dlpi_svg_ticks(o, &v, y - 4);
-        for (int i = 0, n; i < n_lanes; i += n) {
-            n = dlpi_group_size(lanes, n_lanes, i);
-            y = dlpi_svg_group(o, &v, lanes + i, n, s, y);
+        for (int i = 0, n; i < p->n_lanes; i += n) {
+            n = dlpi_group_size(p->lanes, p->n_lanes, i);
+            y = dlpi_svg_group(o, &v, p->lanes + i, n, p->stats, y);
         }
+        y = dlpi_svg_curves(o, &v, p, y);
         y = dlpi_svg_epochs(o, &v, y);
         dlpi_svg_ticks(o, &v, y + 10);
     }
@@ -23450,12 +23907,11 @@ static int dlpi_svg_write(dlpi_out *o, const dlpi_lane *lanes, int n_lanes, cons
     return DLP_OK;
 }
 
-static int dlpi_lanes_write_timeline(const dlpi_lane *lanes, int n_lanes, const dlp_stats *s,
-                                     const char *path) {
+static int dlpi_picture_timeline(const dlpi_picture *p, const char *path) {
     dlpi_out o;
     int rc = dlpi_out_open(&o, path);
     if (rc != DLP_OK) { return rc; }
-    rc = dlpi_svg_write(&o, lanes, n_lanes, s);
+    rc = dlpi_svg_write(&o, p);
     if (rc != DLP_OK) { o.errnum = ENOMEM; }
     int closed = dlpi_out_close(&o);
     return rc != DLP_OK ? rc : closed;
@@ -23969,6 +24425,17 @@ static void dlpi_explain_chunks(dlpi_text *t, const dlp_chunk_stats *c) {
                   c->preload ? " Chunks are loaded once and stay." : "");
 }
 
+/* What it costs that epochs don't overlap. */
+static void dlpi_explain_borders(dlpi_text *t, const dlp_stats *s) {
+    double n = (double)s->epoch_borders;
+    if (s->epoch_borders == 0) return;
+    dlpi_text_add(t,
+                  "Epoch borders: %s each, from the call of set_epoch to the next epoch's first "
+                  "batch, %s %% of the run; nothing is fetched for an epoch before.\n",
+                  dlpi_num_ns((uint64_t)((double)s->epoch_wait_ns / n)).s,
+                  dlpi_num_percent((double)s->epoch_wait_ns / (double)s->elapsed_ns).s);
+}
+
 static void dlpi_explain_memory(dlpi_text *t, const dlp_stats *s) {
     if (s->plan_bytes > 0) {
         dlpi_text_add(
@@ -24017,6 +24484,7 @@ DLPDEF int dlp_stats_explain(const dlp_stats *s, char *buf, size_t size) {
     dlpi_explain_tune(&t, s, l.n);
     dlpi_explain_cache(&t, s);
     dlpi_explain_chunks(&t, &s->chunks);
+    dlpi_explain_borders(&t, s);
     dlpi_explain_memory(&t, s);
     return t.len < INT_MAX ? (int)t.len : INT_MAX;
 }
@@ -24094,26 +24562,97 @@ static int dlpi_explain(const dlpi_seen *s, char *buf, size_t size) {
     return t.len < INT_MAX ? (int)t.len : INT_MAX;
 }
 
-static int dlpi_write_trace(const dlpi_seen *s, const char *path) {
+/* with: its curves, its window. */
+static int dlpi_write_trace(const dlpi_seen *s, const dlpi_picture *with, const char *path) {
+    dlpi_picture p = *with;
     dlpi_lane *lanes;
-    int n, rc = dlpi_lanes_take(s, &lanes, &n);
+    int rc = dlpi_lanes_take(s, &lanes, &p.n_lanes);
     if (rc != DLP_OK) { return rc; }
-    rc = dlpi_lanes_write_trace(lanes, n, path);
-    dlpi_lanes_free(lanes, n);
+    p.lanes = lanes;
+    rc = dlpi_picture_trace(&p, path);
+    dlpi_lanes_free(lanes, p.n_lanes);
     return rc;
 }
 
-static int dlpi_write_timeline(const dlpi_seen *s, const char *path) {
+static int dlpi_write_timeline(const dlpi_seen *s, const dlpi_picture *with, const char *path) {
+    dlpi_picture p = *with;
     dlp_stats stats;
     dlpi_lane *lanes;
-    int n, rc;
+    int rc;
     dlpi_stats(s, &stats);
-    rc = dlpi_lanes_take(s, &lanes, &n);
+    rc = dlpi_lanes_take(s, &lanes, &p.n_lanes);
     if (rc != DLP_OK) { return rc; }
-    dlpi_lanes_sort(lanes, n);
-    rc = dlpi_lanes_write_timeline(lanes, n, &stats, path);
-    dlpi_lanes_free(lanes, n);
+    dlpi_lanes_sort(lanes, p.n_lanes);
+    p.lanes = lanes;
+    p.stats = &stats;
+    rc = dlpi_picture_timeline(&p, path);
+    dlpi_lanes_free(lanes, p.n_lanes);
     return rc;
+}
+
+/* ---- the user's own figures: rings that the consumer alone writes ----
+   W3   counter.n   dlpi_credit_publish_quiet, after the sample   dlpi_credit_look, before and after
+   a copy: what the writer may have overwritten meanwhile is left out of it. */
+
+static uint64_t dlpi_counter_room(const dlp_pipe *p) {
+    return dlpi_counter_bytes(p) / (2 * sizeof(uint64_t));
+}
+
+static void dlpi_counter_add(dlp_pipe *p, dlpi_counter *c, uint64_t at_ns, double value) {
+    const uint64_t room = dlpi_counter_room(p), n = c->n;
+    uint64_t bits, *to = &c->words[2 * (n % room)];
+    memcpy(&bits, &value, sizeof bits);
+    if (n > 0 && c->words[2 * ((n - 1) % room) + 1] == bits) return;
+    DLPI_STORE_RLX(&to[0], at_ns);            /* W3: ordered by n */
+    DLPI_STORE_RLX(&to[1], bits);             /* W3 */
+    dlpi_credit_publish_quiet(&c->n, n + 1u); /* W3 -> W3 */
+}
+
+/* Copy a counter's ring, oldest first. out->samples: to be freed. */
+static int dlpi_counter_take(const dlp_pipe *p, const dlpi_counter *c, dlpi_curve *out) {
+    const uint64_t room = dlpi_counter_room(p);
+    uint64_t end = dlpi_credit_look(&c->n), first = end > room ? end - room : 0; /* W3 <- W3 */
+    uint64_t lost, now;
+    memcpy(out->name, c->name, sizeof out->name);
+    memcpy(out->unit, c->unit, sizeof out->unit);
+    out->most = c->most;
+    out->n = 0;
+    out->samples = malloc((room + 1) * sizeof *out->samples);
+    if (out->samples == NULL) { return DLP_ERR_MEMORY; }
+    for (uint64_t i = first; i < end; i++) {
+        dlpi_sample *s = &out->samples[i - first];
+        uint64_t bits = DLPI_LOAD_RLX(&c->words[2 * (i % room) + 1]); /* W3 */
+        s->at_ns = DLPI_LOAD_RLX(&c->words[2 * (i % room)]);          /* W3 */
+        memcpy(&s->value, &bits, sizeof bits);
+    }
+    now = dlpi_credit_look(&c->n) + 1u; /* W3 <- W3: one more may be half written */
+    lost = now > room + first ? now - room - first : 0;
+    lost = lost < end - first ? lost : end - first;
+    out->n = end - first - lost;
+    memmove(out->samples, out->samples + lost, out->n * sizeof *out->samples);
+    return DLP_OK;
+}
+
+static void dlpi_curves_free(dlpi_curve *curves, uint32_t n) {
+    for (uint32_t i = 0; i < n; i++) { free(curves[i].samples); }
+}
+
+/* curves: [DLP_MAX_COUNTERS], zeroed; to be freed in any case. */
+static int dlpi_curves_take(const dlp_pipe *p, dlpi_curve *curves) {
+    int rc = DLP_OK;
+    for (uint32_t i = 0; rc == DLP_OK && i < p->d.n_counters; i++) {
+        rc = dlpi_counter_take(p, &p->counters[i], &curves[i]);
+    }
+    return rc;
+}
+
+DLPDEF int dlp_pipe_count(dlp_pipe *p, uint32_t counter, double value) {
+    if (p == NULL || counter >= p->d.n_counters || !(value >= 0) || value > 1e300)
+        return DLP_ERR_ARG;
+    if (!p->started) return DLP_ERR_STATE;
+    if (dlpi_forked(p)) return DLP_ERR_FORKED;
+    dlpi_counter_add(p, &p->counters[counter], dlpi_now_ns() - p->ctl->started_ns, value);
+    return DLP_OK;
 }
 
 /* ---- looking at a pipe ---- */
@@ -24173,20 +24712,35 @@ DLPDEF int dlp_pipe_trace(dlp_pipe *p, int lane, dlp_trace_event *out, int max, 
     return dlpi_trace_lane(&s, (uint32_t)lane, out, max, name);
 }
 
-DLPDEF int dlp_pipe_write_trace(dlp_pipe *p, const char *path) {
+/* Write a picture, or a trace, with the counters. */
+static int dlpi_write_counted(dlp_pipe *p, const char *path, const dlp_trace_window *window,
+                              int (*write)(const dlpi_seen *, const dlpi_picture *, const char *)) {
+    dlpi_curve curves[DLP_MAX_COUNTERS];
+    dlpi_picture with = {
+        .curves = curves, .n_curves = (int)p->d.n_counters, .stats = NULL, .window = window};
     dlpi_seen s;
+    int rc;
+    memset(curves, 0, sizeof curves);
+    dlpi_seen_all(p, &s);
+    rc = dlpi_curves_take(p, curves);
+    if (rc == DLP_OK) rc = write(&s, &with, path);
+    dlpi_curves_free(curves, p->d.n_counters);
+    return rc;
+}
+
+DLPDEF int dlp_pipe_write_trace(dlp_pipe *p, const char *path) {
     int rc = p == NULL || path == NULL ? DLP_ERR_ARG : dlpi_may_look(p);
-    if (rc != DLP_OK) return rc;
-    dlpi_seen_pipe(p, &s);
-    return dlpi_write_trace(&s, path);
+    return rc == DLP_OK ? dlpi_write_counted(p, path, NULL, dlpi_write_trace) : rc;
+}
+
+DLPDEF int dlp_pipe_write_window(dlp_pipe *p, const char *path, const dlp_trace_window *window) {
+    int rc = p == NULL || path == NULL ? DLP_ERR_ARG : dlpi_may_look(p);
+    if (rc == DLP_OK && !dlpi_window_good(window)) rc = DLP_ERR_ARG;
+    return rc == DLP_OK ? dlpi_write_counted(p, path, window, dlpi_write_timeline) : rc;
 }
 
 DLPDEF int dlp_pipe_write_timeline(dlp_pipe *p, const char *path) {
-    dlpi_seen s;
-    int rc = p == NULL || path == NULL ? DLP_ERR_ARG : dlpi_may_look(p);
-    if (rc != DLP_OK) return rc;
-    dlpi_seen_all(p, &s);
-    return dlpi_write_timeline(&s, path);
+    return dlp_pipe_write_window(p, path, NULL);
 }
 
 #ifdef DLPI_ASKED_GNU_SOURCE

@@ -2077,6 +2077,9 @@ static int dlpi_share_resolve(dlp_pipe *p) {
         return dlpi_shm_fail(p, DLP_ERR_ARG, "shm.share", "views into chunks can't be shared");
     if (p->d.unordered)
         return dlpi_shm_fail(p, DLP_ERR_ARG, "shm.share", "a shared pipe delivers in order");
+    if (p->barrier)
+        return dlpi_shm_fail(p, DLP_ERR_ARG, "shm.share",
+                             "a shared pipe has no set_epoch: a subscriber may be epochs behind");
     for (int i = 0; i < p->n_staffed; i++)
         if (p->work[i]->w.num_workers == 0)
             return dlpi_shm_fail(
@@ -3335,11 +3338,13 @@ DLPDEF int dlp_monitor_trace(const dlp_monitor *m, int lane, dlp_trace_event *ou
 }
 
 DLPDEF int dlp_monitor_write_trace(const dlp_monitor *m, const char *path) {
-    return m == NULL || path == NULL ? DLP_ERR_ARG : dlpi_write_trace(&m->seen, path);
+    return m == NULL || path == NULL ? DLP_ERR_ARG
+                                     : dlpi_write_trace(&m->seen, &(dlpi_picture){0}, path);
 }
 
 DLPDEF int dlp_monitor_write_timeline(const dlp_monitor *m, const char *path) {
-    return m == NULL || path == NULL ? DLP_ERR_ARG : dlpi_write_timeline(&m->seen, path);
+    return m == NULL || path == NULL ? DLP_ERR_ARG
+                                     : dlpi_write_timeline(&m->seen, &(dlpi_picture){0}, path);
 }
 
 DLPDEF int64_t dlp_monitor_batches_per_epoch(const dlp_monitor *m) {

@@ -251,8 +251,12 @@ static int dlpi_check_pipe(dlp_pipe *p) {
          "DLP_NOWAIT, DLP_FOREVER, or 0 and more"},
         {DLPI_AT(dlp_pipe_desc, trace_bytes), 0, 64 << 20, "0..67108864"},
         {DLPI_AT(dlp_pipe_desc, no_memfd), 0, 1, "0 or 1"},
+        {DLPI_AT(dlp_pipe_desc, n_counters), 0, DLP_MAX_COUNTERS, "0..8"},
     };
     int rc = dlpi_check_bounds(p, "", &p->d, DLPI_ROWS(bounds));
+    for (uint32_t i = 0; rc == DLP_OK && i < p->d.n_counters; i++)
+        if (p->counters[i].name[0] == 0 || !(p->counters[i].most >= 0))
+            rc = dlpi_bad(p, "", "counters", "n_counters of them with a name, most 0 or more", i);
     if (rc != DLP_OK || p->d.shm == NULL) return rc;
     if (dlpi_shm != NULL) return dlpi_shm->open(p);
     return dlpi_refuse(p, DLP_ERR_UNSUPPORTED, "", "shm",

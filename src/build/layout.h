@@ -174,6 +174,7 @@ static uint64_t dlpi_private_bytes(const dlp_pipe *p) {
         p->batch_rows,
         dlpi_times(p->prefetch, sizeof(dlpi_cell_use)),
         dlpi_row_extras_bytes(p),
+        dlpi_times(p->d.n_counters, dlpi_counter_bytes(p)),
     };
     uint64_t bytes = 0;
     for (size_t i = 0; i < sizeof each / sizeof *each; i++) bytes = dlpi_sum(bytes, each[i]);

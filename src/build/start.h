@@ -14,6 +14,14 @@ static bool dlpi_stages_alloc(dlp_pipe *p) {
     return p->own_rows != NULL;
 }
 
+static bool dlpi_counters_alloc(dlp_pipe *p) {
+    if (p->d.n_counters == 0) return true;
+    p->counted = calloc(p->d.n_counters, dlpi_counter_bytes(p));
+    for (uint32_t i = 0; p->counted && i < p->d.n_counters; i++)
+        p->counters[i].words = p->counted + i * (dlpi_counter_bytes(p) / sizeof(uint64_t));
+    return p->counted != NULL;
+}
+
 static int dlpi_private_alloc(dlp_pipe *p) {
     p->workers = calloc((size_t)p->n_workers + 1, sizeof *p->workers);
     p->out = calloc(p->n_out, sizeof *p->out);
@@ -22,15 +30,15 @@ static int dlpi_private_alloc(dlp_pipe *p) {
     p->held = calloc(p->n_out + p->n_slots * (size_t)DLPI_DEBUG, 1); /* and dlpi_poisoned */
     p->schedule.cells = calloc(p->prefetch, sizeof *p->schedule.cells);
     if (p->workers && p->out && p->out_fields && p->ones && p->held && p->schedule.cells &&
-        dlpi_stages_alloc(p))
+        dlpi_counters_alloc(p) && dlpi_stages_alloc(p))
         return DLP_OK;
     errno = ENOMEM;
     return dlpi_system_fail(p, DLP_ERR_MEMORY, "malloc of the pipe's own records");
 }
 
 static void dlpi_private_free(dlp_pipe *p) {
-    void *all[] = {p->workers,        p->out,     p->out_fields, p->ones, p->held,
-                   p->schedule.cells, p->own_rows};
+    void *all[] = {p->workers,        p->out,      p->out_fields, p->ones, p->held,
+                   p->schedule.cells, p->own_rows, p->counted};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) free(all[i]);
 }
 
@@ -183,6 +191,7 @@ static int dlpi_live_init(dlp_pipe *p) {
     if (DLPI_LOAD_SEQ(&p->stop_asked) != 0) DLPI_STORE_SEQ(&p->ctl->stop, 1u); /* S2 <- S2, S1 */
     p->ctl->started_ns = dlpi_now_ns();
     p->last_sequence = UINT64_MAX;
+    p->epoch_begun = p->schedule.epoch_asked = UINT64_MAX;
     p->call_clock_every = 1;
     dlpi_order_build(&p->sampler->sampler, p->fetch->dataset.n_items,
                      dlpi_area_at(p, DLPI_REC_TABLE, 0));

@@ -2,6 +2,7 @@
 #include "build/region_map.h"
 #include "core/seen.h"
 #include "report/write.h"
+#include "open/count.h"
 /* ---- looking at a pipe ---- */
 
 /* May it be looked at? DLP_OK, or why not. */
@@ -59,18 +60,33 @@ DLPDEF int dlp_pipe_trace(dlp_pipe *p, int lane, dlp_trace_event *out, int max, 
     return dlpi_trace_lane(&s, (uint32_t)lane, out, max, name);
 }
 
-DLPDEF int dlp_pipe_write_trace(dlp_pipe *p, const char *path) {
+/* Write a picture, or a trace, with the counters. */
+static int dlpi_write_counted(dlp_pipe *p, const char *path, const dlp_trace_window *window,
+                              int (*write)(const dlpi_seen *, const dlpi_picture *, const char *)) {
+    dlpi_curve curves[DLP_MAX_COUNTERS];
+    dlpi_picture with = {
+        .curves = curves, .n_curves = (int)p->d.n_counters, .stats = NULL, .window = window};
     dlpi_seen s;
+    int rc;
+    memset(curves, 0, sizeof curves);
+    dlpi_seen_all(p, &s);
+    rc = dlpi_curves_take(p, curves);
+    if (rc == DLP_OK) rc = write(&s, &with, path);
+    dlpi_curves_free(curves, p->d.n_counters);
+    return rc;
+}
+
+DLPDEF int dlp_pipe_write_trace(dlp_pipe *p, const char *path) {
     int rc = p == NULL || path == NULL ? DLP_ERR_ARG : dlpi_may_look(p);
-    if (rc != DLP_OK) return rc;
-    dlpi_seen_pipe(p, &s);
-    return dlpi_write_trace(&s, path);
+    return rc == DLP_OK ? dlpi_write_counted(p, path, NULL, dlpi_write_trace) : rc;
+}
+
+DLPDEF int dlp_pipe_write_window(dlp_pipe *p, const char *path, const dlp_trace_window *window) {
+    int rc = p == NULL || path == NULL ? DLP_ERR_ARG : dlpi_may_look(p);
+    if (rc == DLP_OK && !dlpi_window_good(window)) rc = DLP_ERR_ARG;
+    return rc == DLP_OK ? dlpi_write_counted(p, path, window, dlpi_write_timeline) : rc;
 }
 
 DLPDEF int dlp_pipe_write_timeline(dlp_pipe *p, const char *path) {
-    dlpi_seen s;
-    int rc = p == NULL || path == NULL ? DLP_ERR_ARG : dlpi_may_look(p);
-    if (rc != DLP_OK) return rc;
-    dlpi_seen_all(p, &s);
-    return dlpi_write_timeline(&s, path);
+    return dlp_pipe_write_window(p, path, NULL);
 }

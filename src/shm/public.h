@@ -150,11 +150,13 @@ DLPDEF int dlp_monitor_trace(const dlp_monitor *m, int lane, dlp_trace_event *ou
 }
 
 DLPDEF int dlp_monitor_write_trace(const dlp_monitor *m, const char *path) {
-    return m == NULL || path == NULL ? DLP_ERR_ARG : dlpi_write_trace(&m->seen, path);
+    return m == NULL || path == NULL ? DLP_ERR_ARG
+                                     : dlpi_write_trace(&m->seen, &(dlpi_picture){0}, path);
 }
 
 DLPDEF int dlp_monitor_write_timeline(const dlp_monitor *m, const char *path) {
-    return m == NULL || path == NULL ? DLP_ERR_ARG : dlpi_write_timeline(&m->seen, path);
+    return m == NULL || path == NULL ? DLP_ERR_ARG
+                                     : dlpi_write_timeline(&m->seen, &(dlpi_picture){0}, path);
 }
 
 DLPDEF int64_t dlp_monitor_batches_per_epoch(const dlp_monitor *m) {

@@ -251,6 +251,9 @@ static int dlpi_share_resolve(dlp_pipe *p) {
         return dlpi_shm_fail(p, DLP_ERR_ARG, "shm.share", "views into chunks can't be shared");
     if (p->d.unordered)
         return dlpi_shm_fail(p, DLP_ERR_ARG, "shm.share", "a shared pipe delivers in order");
+    if (p->barrier)
+        return dlpi_shm_fail(p, DLP_ERR_ARG, "shm.share",
+                             "a shared pipe has no set_epoch: a subscriber may be epochs behind");
     for (int i = 0; i < p->n_staffed; i++)
         if (p->work[i]->w.num_workers == 0)
             return dlpi_shm_fail(

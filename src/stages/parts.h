@@ -486,7 +486,8 @@ static dlpi_part_place dlpi_parts_now(dlp_pipe *p) {
 static uint32_t dlpi_parts_ask(dlp_pipe *p, const dlpi_part_place *at) {
     dlpi_parts *q = dlpi_parts_of(p);
     uint32_t fresh = 0;
-    while (q->epoch <= at->epoch + 1 && !dlpi_epochs_over(p, q->epoch)) {
+    while (q->epoch <= at->epoch + 1 && !dlpi_epochs_over(p, q->epoch) &&
+           !dlpi_epoch_held(p, q->epoch)) {
         int64_t same_batches = dlpi_parts_look(p, at, &fresh);
         q->stuck = same_batches < 0;
         if (q->stuck) break;

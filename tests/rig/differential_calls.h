@@ -696,7 +696,8 @@ static int open_by_hand(const cfg *c, const dlp_state *resume) {
     dlp_sampler_desc sampler;
     dlp_batch_desc batch;
     dlp_part_desc part;
-    dlp_repeat_desc repeat = {c->forever ? DLP_FOREVER : c->epochs, c->epoch_end};
+    dlp_repeat_desc repeat = {.epochs = c->forever ? DLP_FOREVER : c->epochs,
+                              .epoch_end = c->epoch_end};
     dlp_cache_desc cache = {(uint64_t)w->cache * 128};
     dlp_stage at[DLP_MAX_STAGES];
     int n = 0, rc;
@@ -778,7 +779,8 @@ static int open_split(const cfg *c, const dlp_state *resume) {
                             .batch_size = c->batch,
                             .n_rows = c->n_items < all ? c->n_items : all,
                             .last = c->last};
-    dlp_repeat_desc repeat = {c->forever ? DLP_FOREVER : c->epochs, c->epoch_end};
+    dlp_repeat_desc repeat = {.epochs = c->forever ? DLP_FOREVER : c->epochs,
+                              .epoch_end = c->epoch_end};
     dlp_pipe_desc pipe;
     dlp_stage at[8];
     int s = 0, rc;
