@@ -395,8 +395,6 @@
      part that can't be loaded is tried again in the next epoch. queue_size is held against the
      worst order that the counts allow, before the start.
    * A stream comes in the order of its indices, without much that wants a length: >>streams.
-   * Sources of >>files, >>tokens, >>arrays and of objects, and dlp_chunks_open, are not for worker
-     processes that begin by exec.
    * A file that is mapped (>>tokens, >>arrays) and is cut, or cannot be read, in the moment in
      which a row is copied out of it ends the process by SIGBUS. What was cut before is an error; so
      is all of it with `reads`.
@@ -1490,9 +1488,8 @@ typedef struct dlp_mix dlp_mix;
 DLPDEF int dlp_mix_open(dlp_mix **out, const dlp_mix_desc *desc, dlp_error *err);
 
 /* Let a sampler follow the mix: sets all fields but threaded, rank, world_size and allow_uneven,
-   which stay. The pipe's dataset has dlp_mix_items items. A
-   replacement for a failed item comes from the same dataset. (Worker processes that begin by exec
-   build a mix of their own in shm.init and call dlp_mix_at in a function of the user's.)
+   which stay. The pipe's dataset has dlp_mix_items items. A replacement for a failed item comes
+   from the same dataset.
    mix: borrowed until the pipe is closed - returns DLP_OK, DLP_ERR_ARG - any thread. */
 DLPDEF int dlp_mix_sampler(const dlp_mix *mix, dlp_sampler_desc *to);
 
@@ -2049,8 +2046,7 @@ typedef struct dlp_guard_field {
 typedef struct dlp_guard_desc {
     const dlp_guard_field *fields; /* [n_fields], required; copied, their names too */
     uint32_t n_fields;
-    dlp_workers_desc workers; /* on_error: what becomes of the item; a try again finds the same.
-                                 Not for worker processes that begin by exec */
+    dlp_workers_desc workers; /* on_error: what becomes of the item; a try again finds the same */
 } dlp_guard_desc;
 
 /* Add a guard. desc: copied - returns as dlp_pipe_add_map; that a field is one of the dataset's is
@@ -2213,8 +2209,7 @@ typedef struct dlp_chunks_desc {
     dlp_chunk_fn load;         /* required */
     void *user;                /* borrowed until close */
     dlp_workers_desc workers;  /* loaders; num_workers 0: inline. Errors are a chunk's; with a
-                                    preload on_error is DLP_ON_ERROR_RAISE. Start by exec needs a
-                                    fetch with a name: wire dlp_pipe_add_split yourself */
+                                    preload on_error is DLP_ON_ERROR_RAISE */
     int32_t cpu_buffers;       /* 0: 2, without a device max_held + 1, which is the least then;
                                     with a preload this and max_held are at most 64 together */
     int32_t device_buffers;    /* 0: max_held + 1; max_held + 1..64 */
@@ -2765,8 +2760,7 @@ DLPDEF int dlp_batch_dlpack_v1(dlp_pipe *p, dlp_batch *batch, int field,
    ragged field's length is set, one of fixed size wants exactly its bytes. Files are read through
    the page cache, never by direct I/O: a worker process that is killed then leaves no transfer
    behind that could still write into a row. What is no regular file is refused before it is read.
-   Errors name path, errno, item, and bytes where they matter; stages' policies apply to them. Not
-   for worker processes that begin by exec: what is called here has no names there. */
+   Errors name path, errno, item, and bytes where they matter; stages' policies apply to them. */
 
 enum { DLP_FILES_ROOM = 4096 /* bytes for a path, its end included */ };
 
@@ -3327,12 +3321,6 @@ __attribute__((unused)) static int dlpi_pair_above(int rc, int *fd) {
         if (fd[i] >= 0) close(fd[i]);
     fd[0] = fd[1] = -1;
     return -1;
-}
-
-/* What the environment says of paths, credentials, servers, processes: nothing where the program
-   has more rights than who started it (setuid), and wrote that. */
-__attribute__((unused)) static const char *dlpi_env(const char *name) {
-    return secure_getenv(name);
 }
 
 /* May a file be as large as that? Growing it past the limit on files (ulimit -f) would end the
@@ -6374,7 +6362,6 @@ typedef struct dlpi_stage_ops {
     int unit;     /* DLPI_UNIT_*: what its workers take; cells: of its own, not of slots */
     int in_order; /* 1: one worker, which takes batches in their order, and never dies */
     size_t self_bytes;
-    const char *own; /* the desc's name of the callback that is stage.own */
     /* building, by the calling thread */
     int (*check)(dlp_pipe *p, struct dlpi_stage *st);   /* behind those of the whole chain */
     void (*layout)(dlp_pipe *p, struct dlpi_stage *st); /* its areas of the region */
@@ -6443,7 +6430,7 @@ typedef struct dlpi_stage {
     dlp_item_fn item;
     int (*batch)(void *user, dlp_batch *batch, void *worker_state);
     dlp_collate_fn collate;
-    void (*own)(void); /* what else its kind calls (ops->own), as another type */
+    void (*own)(void); /* what else its kind calls, as another type */
     void *user;
     dlp_sampler_desc sampler;
     dlp_repeat_desc repeat;
@@ -6611,12 +6598,11 @@ struct dlpi_shm_calls {
     bool (*keep)(dlp_pipe *p); /* who came, who went; did anything change? */
     bool (*may_schedule)(dlp_pipe *p);
     bool (*slot_free)(dlp_pipe *p, uint32_t s);
-    uint64_t (*bytes)(const dlp_pipe *p); /* that begin will take beside the region */
-    int (*begin)(dlp_pipe *p);            /* the region is there: name it, start the processes */
-    int (*look)(dlp_pipe *p);             /* while the consumer waits: DLP_OK, or what is wrong */
-    void (*nudge)(dlp_pipe *p);           /* stop was asked for; any thread, signal handlers */
-    void (*await)(dlp_pipe *p);           /* close: until no process is left */
-    void (*end)(dlp_pipe *p);             /* give up what open and begin took */
+    int (*begin)(dlp_pipe *p);  /* the region is there: name it, start the processes */
+    int (*look)(dlp_pipe *p);   /* while the consumer waits: DLP_OK, or what is wrong */
+    void (*nudge)(dlp_pipe *p); /* stop was asked for; any thread, signal handlers */
+    void (*await)(dlp_pipe *p); /* close: until no process is left */
+    void (*end)(dlp_pipe *p);   /* give up what open and begin took */
 };
 
 /* The cell that slot s writes its batch in: that of its own number; one of prefetch_factor, free
@@ -13394,7 +13380,6 @@ static const dlpi_stage_ops dlpi_parts_ops = {
     .rank = 3,
     .unit = DLPI_UNIT_CELLS,
     .self_bytes = sizeof(dlpi_parts),
-    .own = "load",
     .check = dlpi_parts_check,
     .layout = dlpi_parts_layout,
     .private_words = "part tables",
@@ -15379,7 +15364,6 @@ static void dlpi_plan_fill(const dlp_pipe *p, dlp_plan *plan) {
     dlpi_plan_kinds(p, plan);
     named = dlpi_less(named, dlpi_sink_bytes(p));
     named = dlpi_less(named, dlpi_worker_records(p));
-    if (p->shm) dlpi_plan_add(plan, "start by exec: what workers are told", 1, dlpi_shm->bytes(p));
     dlpi_plan_add(plan, "control and alignment", 1, dlpi_less(p->region_bytes, named));
     own = dlpi_less(dlpi_less(p->plan_private, dlpi_worker_records(p)), dlpi_worded_bytes(p));
     dlpi_plan_add(plan, "this process: pipe and views", 1, own);
@@ -15729,8 +15713,7 @@ static void dlpi_worker_init(dlp_pipe *p, dlpi_stage *st, int id, int global) {
     w->block = dlpi_area_at(p, DLPI_REC_WORKERS, (uint64_t)global);
     w->trace = dlpi_area_at(p, DLPI_REC_TRACE, (uint64_t)global);
     w->block->current = UINT64_MAX;
-    if (w->block->pid == 0 && st->w.placement != DLP_PLACE_PROCESSES)
-        w->block->pid = (int32_t)getpid(); /* 0: this is not a supervisor that began by exec */
+    if (st->w.placement != DLP_PLACE_PROCESSES) w->block->pid = (int32_t)getpid();
     w->clock_every = 1;
     w->item.data = w->data;
     w->item.length = w->length;

@@ -175,8 +175,7 @@
    Processes forked after dlp_s3_open use the same client: its credentials, what it learned of
    regions, throttling and clocks, and its counters are in memory that all share, under locks that
    survive the death of whoever holds them. Connections are not shared: a child opens a dlp_s3_io of
-   its own, and closes, or just leaves alone, what it inherited. Programs begun by exec open their
-   own client.
+   its own, and closes, or just leaves alone, what it inherited.
 
    A client is a shared mapping of 50 KB. A dlp_s3_io maps 0.5 MB, and 84 KB for each of
    max_requests, of which pages that were never used take no memory. Requests allocate nothing;
@@ -678,7 +677,7 @@ DLPDEF void dlp_s3_list_close(dlp_s3_list *list);
    with a process that is killed: nothing writes into a row after that. Without a decode bodies go
    from the socket into the row of field 0: a ragged field's length is set, one of fixed size wants
    exactly its bytes. Errors name bucket, key, range, status, code and request id. A pipe that is
-   stopped waits for no server. Not for worker processes that begin by exec. */
+   stopped waits for no server. */
 
 #define DLP_S3_WHOLE UINT64_MAX
 
@@ -898,12 +897,6 @@ __attribute__((unused)) static int dlpi_pair_above(int rc, int *fd) {
         if (fd[i] >= 0) close(fd[i]);
     fd[0] = fd[1] = -1;
     return -1;
-}
-
-/* What the environment says of paths, credentials, servers, processes: nothing where the program
-   has more rights than who started it (setuid), and wrote that. */
-__attribute__((unused)) static const char *dlpi_env(const char *name) {
-    return secure_getenv(name);
 }
 
 /* May a file be as large as that? Growing it past the limit on files (ulimit -f) would end the
@@ -3683,7 +3676,7 @@ static void dlpi_s3_tls_close(void *session) {
 __attribute__((unused)) static int dlpi_s3_tls_new(dlp_s3_transport *out, const char *ca_file,
                                                    dlp_s3_error *err) {
     dlpi_s3_tls *tls;
-    if (!ca_file || !ca_file[0]) ca_file = dlpi_env("AWS_CA_BUNDLE");
+    if (!ca_file || !ca_file[0]) ca_file = secure_getenv("AWS_CA_BUNDLE");
     if (!ca_file) ca_file = "";
     if (ca_file[0] && access(ca_file, R_OK) != 0)
         return dlpi_s3_set_error(err, DLP_ERR_ARG, errno, "ca_file '%.150s': %s", ca_file,
@@ -3864,9 +3857,10 @@ static void dlpi_s3_config_log(const dlpi_s3_config *c, const char *line) {
     if (c->log) c->log(c->log_user, line);
 }
 
-/* What a variable says; NULL where it is unset, or empty. */
+/* What a variable says; NULL where it is unset, or empty, or where the program has more rights than
+   the user who started it (setuid), and wrote that: secure_getenv. */
 static const char *dlpi_s3_env(const char *name) {
-    const char *value = dlpi_env(name);
+    const char *value = secure_getenv(name);
     return value && *value ? value : NULL;
 }
 
@@ -4391,11 +4385,11 @@ static bool dlpi_s3_is_loopback(const char *host) {
 static int dlpi_s3_proxy_beyond(const dlpi_s3_endpoint *e, dlp_s3_error *err) {
     const char *const names[] = {e->tls ? "https_proxy" : "http_proxy",
                                  e->tls ? "HTTPS_PROXY" : "HTTP_PROXY", "all_proxy", "ALL_PROXY"};
-    const char *none = dlpi_env("no_proxy"), *value = NULL, *name = NULL;
+    const char *none = secure_getenv("no_proxy"), *value = NULL, *name = NULL;
     for (int i = 0; i < 4 && !value; i++)
-        value = dlpi_env(name = names[i]); /* "" is: without one */
+        value = secure_getenv(name = names[i]); /* "" is: without one */
     if (!value || !*value || dlpi_s3_is_loopback(e->host)) return DLP_OK;
-    if (dlpi_s3_no_proxy(none ? none : dlpi_env("NO_PROXY"), e)) return DLP_OK;
+    if (dlpi_s3_no_proxy(none ? none : secure_getenv("NO_PROXY"), e)) return DLP_OK;
     return dlpi_s3_set_error(err, DLP_ERR_UNSUPPORTED, 0,
                              "%s is set, but proxies are not "
                              "supported; where %.100s can be reached without one, add it to "

@@ -43,8 +43,7 @@ static void dlpi_worker_init(dlp_pipe *p, dlpi_stage *st, int id, int global) {
     w->block = dlpi_area_at(p, DLPI_REC_WORKERS, (uint64_t)global);
     w->trace = dlpi_area_at(p, DLPI_REC_TRACE, (uint64_t)global);
     w->block->current = UINT64_MAX;
-    if (w->block->pid == 0 && st->w.placement != DLP_PLACE_PROCESSES)
-        w->block->pid = (int32_t)getpid(); /* 0: this is not a supervisor that began by exec */
+    if (st->w.placement != DLP_PLACE_PROCESSES) w->block->pid = (int32_t)getpid();
     w->clock_every = 1;
     w->item.data = w->data;
     w->item.length = w->length;

@@ -110,7 +110,6 @@ typedef struct dlpi_stage_ops {
     int unit;     /* DLPI_UNIT_*: what its workers take; cells: of its own, not of slots */
     int in_order; /* 1: one worker, which takes batches in their order, and never dies */
     size_t self_bytes;
-    const char *own; /* the desc's name of the callback that is stage.own */
     /* building, by the calling thread */
     int (*check)(dlp_pipe *p, struct dlpi_stage *st);   /* behind those of the whole chain */
     void (*layout)(dlp_pipe *p, struct dlpi_stage *st); /* its areas of the region */

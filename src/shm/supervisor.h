@@ -36,12 +36,8 @@ typedef struct dlpi_proc { /* a worker process, as the supervisor knows it */
     bool late;       /* it was killed for that */
 } dlpi_proc;
 
-struct dlpi_exec_spec;
-
 typedef struct dlpi_shm_state { /* dlp_pipe.shm */
     dlp_shm_desc d;
-    const struct dlpi_exec_spec *spec;         /* in processes that began by exec */
-    int (*begin)(dlp_pipe *p, dlpi_worker *w); /* what a worker does first there */
     pid_t owner;
     pid_t supervisor;
     int caller_fd, supervisor_fd; /* pidfds */
@@ -123,16 +119,11 @@ static void dlpi_process_bind(pid_t supervisor) {
 _Noreturn static void dlpi_process_worker(dlp_pipe *p, dlpi_worker *w) {
     int began;
     /* threads that are begun here are to run as everybody else: they would inherit the slice */
-    if (w->st->w.worker_init || w->st->in_flight > 0 || dlpi_shm_of(p)->spec) dlpi_slice(0);
+    if (w->st->w.worker_init || w->st->in_flight > 0) dlpi_slice(0);
     signal(SIGPIPE, SIG_DFL); /* as a new program has it */
     p->in_worker = w->started = w->process = 1;
     DLPI_STORE_RLX(&w->block->pid, (int32_t)getpid()); /* for people */
     dlpi_thread_dress(w);
-    if (dlpi_shm_of(p)->spec && dlpi_shm_of(p)->begin(p, w) != DLP_OK) {
-        dlpi_worker_end(w, DLP_ERR_CALLBACK);
-        _exit(2);
-    }
-    w->started = w->process = 1;
     began = dlpi_worker_begin(w);
     if (began == DLP_OK && !dlpi_stopped(p)) w->st->ops->step(w);
     dlpi_slice(0); /* it has begun: from here on as everybody else */

@@ -879,7 +879,6 @@ static const dlpi_stage_ops dlpi_parts_ops = {
     .rank = 3,
     .unit = DLPI_UNIT_CELLS,
     .self_bytes = sizeof(dlpi_parts),
-    .own = "load",
     .check = dlpi_parts_check,
     .layout = dlpi_parts_layout,
     .private_words = "part tables",
