@@ -6353,6 +6353,14 @@ typedef struct dlpi_sink_ops {              /* by the consumer */
     void (*freed)(dlp_pipe *p, uint32_t s); /* that slot was given back */
 } dlpi_sink_ops;
 
+/* Memory of this process that a stage, or the pipe itself, keeps: start allocates, as zeros, what
+   the plan counts, and close frees it. */
+typedef struct dlpi_block {
+    size_t at; /* in the record: of the pointer to it. Not NULL: it is there since the stage came */
+    uint64_t bytes;
+} dlpi_block;
+#define DLPI_BLOCKS 8
+
 enum { DLPI_UNIT_NONE, DLPI_UNIT_ROWS, DLPI_UNIT_BATCHES, DLPI_UNIT_CELLS };
 
 typedef struct dlpi_stage_ops {
@@ -6365,15 +6373,15 @@ typedef struct dlpi_stage_ops {
     /* building, by the calling thread */
     int (*check)(dlp_pipe *p, struct dlpi_stage *st);   /* behind those of the whole chain */
     void (*layout)(dlp_pipe *p, struct dlpi_stage *st); /* its areas of the region */
-    const char *private_words;                          /* their line of the plan; NULL: none */
-    uint64_t (*private_bytes)(const dlp_pipe *p, const struct dlpi_stage *st);
-    bool (*alloc)(dlp_pipe *p, struct dlpi_stage *st); /* those; false: no memory */
+    const char *private_words; /* the plan's line of its blocks; NULL: none */
+    int (*blocks)(const dlp_pipe *p, const struct dlpi_stage *st,
+                  dlpi_block *out); /* [DLPI_BLOCKS], written; returns how many. Also of a stage
+                                       that was refused, or a pipe that is not laid out */
     void (*live)(dlp_pipe *p, struct dlpi_stage *st);  /* the region is there */
     void (*describe)(const dlp_pipe *p,
                      const struct dlpi_stage *st);    /* its record, for observers */
     int (*begin)(dlp_pipe *p, struct dlpi_stage *st); /* before threads start */
     void (*end)(dlp_pipe *p, struct dlpi_stage *st);  /* when all workers are gone */
-    void (*release)(struct dlpi_stage *st);           /* what add and alloc took */
     void (*worker)(struct dlpi_worker *w); /* its record is set up: what is its kind's of it */
     /* work, by a worker of the stage */
     int (*enter)(struct dlpi_worker *w);  /* behind worker_init; else the pipe has the error */
@@ -10403,13 +10411,6 @@ typedef struct dlpi_fetch { /* what the stage keeps for itself, with many at onc
 static inline const dlpi_fetch *dlpi_fetch_of(const dlpi_worker *w) { return w->st->self; }
 static inline dlpi_in_flight *dlpi_in_flight_of(const dlpi_worker *w) { return w->self; }
 
-/* The source of a stage that has rows in flight; NULL: it is no such stage. */
-__attribute__((unused)) /* but by dlpipe_shm.h */
-static dlp_async *
-dlpi_fetch_async(const dlpi_stage *st) {
-    return st->in_flight > 0 ? &((dlpi_fetch *)st->self)->async : NULL;
-}
-
 /* Rows that a worker can have: in hand, and parked, as many as other workers may have. */
 static uint64_t dlpi_in_flight_rows(const dlpi_stage *st) {
     return (uint64_t)st->in_flight + DLPI_PARK;
@@ -10963,43 +10964,18 @@ static void dlpi_fetch_layout(dlp_pipe *p, dlpi_stage *st) {
                   (uint64_t)st->n_workers, DLPI_LINE);
 }
 
-static bool dlpi_fetch_threaded(const dlpi_stage *st) {
-    return ((const dlpi_fetch *)st->self)->fetcher == DLP_FETCH_THREADS;
-}
-
-static uint64_t dlpi_fetch_bytes(const dlp_pipe *p, const dlpi_stage *st) {
-    uint64_t each = sizeof(dlpi_attempt);
+static int dlpi_fetch_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out) {
+    const dlpi_fetch *f = st->self;
+    uint64_t n = (uint64_t)st->n_workers, all = dlpi_times(n, (uint64_t)st->in_flight);
+    uint64_t rows = dlpi_times(n, dlpi_in_flight_rows(st));
     DLPI_UNUSED(p);
-    if (dlpi_fetch_threaded(st)) each += sizeof(dlpi_attempt *) + sizeof(pthread_t);
-    each = sizeof(dlpi_in_flight) + dlpi_times((uint64_t)st->in_flight, each) +
-           dlpi_times(dlpi_in_flight_rows(st), sizeof(dlpi_parked));
-    return dlpi_times((uint64_t)st->n_workers, each);
-}
-
-static bool dlpi_fetch_alloc(dlp_pipe *p, dlpi_stage *st) {
-    dlpi_fetch *f = st->self;
-    size_t n = (size_t)st->n_workers, all = n * (size_t)st->in_flight;
-    DLPI_UNUSED(p);
-    f->todo = NULL;
-    f->threads = NULL;
-    f->workers = calloc(n, sizeof *f->workers);
-    f->attempts = calloc(all, sizeof *f->attempts);
-    f->parked = calloc(n * (size_t)dlpi_in_flight_rows(st), sizeof *f->parked);
-    if (dlpi_fetch_threaded(st)) {
-        f->todo = calloc(all, sizeof(dlpi_attempt *));
-        f->threads = calloc(all, sizeof *f->threads);
-        if (f->todo == NULL || f->threads == NULL) return false;
-    }
-    return f->workers != NULL && f->attempts != NULL && f->parked != NULL;
-}
-
-static void dlpi_fetch_release(dlpi_stage *st) {
-    dlpi_fetch *f = st->self;
-    free(f->workers);
-    free(f->attempts);
-    free(f->parked);
-    free(f->todo);
-    free(f->threads);
+    out[0] = (dlpi_block){offsetof(dlpi_fetch, workers), dlpi_times(n, sizeof *f->workers)};
+    out[1] = (dlpi_block){offsetof(dlpi_fetch, attempts), dlpi_times(all, sizeof *f->attempts)};
+    out[2] = (dlpi_block){offsetof(dlpi_fetch, parked), dlpi_times(rows, sizeof *f->parked)};
+    if (f->fetcher != DLP_FETCH_THREADS) return 3;
+    out[3] = (dlpi_block){offsetof(dlpi_fetch, todo), dlpi_times(all, sizeof *f->todo)};
+    out[4] = (dlpi_block){offsetof(dlpi_fetch, threads), dlpi_times(all, sizeof *f->threads)};
+    return 5;
 }
 
 /* A worker gets its attempts. */
@@ -11100,10 +11076,8 @@ static const dlpi_stage_ops dlpi_fetch_many_ops = {
     .unit = DLPI_UNIT_ROWS,
     .self_bytes = sizeof(dlpi_fetch),
     .layout = dlpi_fetch_layout,
-    .private_bytes = dlpi_fetch_bytes,
+    .blocks = dlpi_fetch_blocks,
     .private_words = "items in flight, and parked",
-    .alloc = dlpi_fetch_alloc,
-    .release = dlpi_fetch_release,
     .worker = dlpi_in_flight_init,
     .enter = dlpi_fetch_threads_begin,
     .leave = dlpi_in_flight_end,
@@ -11824,23 +11798,11 @@ static void dlpi_transfer_layout(dlp_pipe *p, dlpi_stage *st) {
     dlpi_area_add(p, DLPI_REC_SINK, NULL, sizeof(uint32_t), buffers, DLPI_LINE);
 }
 
-/* What dlpi_transfer_alloc asks for. */
-static uint64_t dlpi_transfer_private(const dlp_pipe *p, const dlpi_stage *st) {
-    uint64_t buffers = (uint64_t)dlpi_transfer_of(st)->d.device_buffers;
-    return dlpi_sum(dlpi_times(dlpi_times(buffers, p->batches.n), sizeof(void *)), p->ring);
-}
-
-static bool dlpi_transfer_alloc(dlp_pipe *p, dlpi_stage *st) {
-    dlpi_transfer *x = dlpi_transfer_of(st);
-    x->begun = calloc(p->ring, 1);
-    x->data = calloc((size_t)x->d.device_buffers * p->batches.n, sizeof *x->data);
-    return x->begun != NULL && x->data != NULL;
-}
-
-static void dlpi_transfer_release(dlpi_stage *st) {
-    dlpi_transfer *x = dlpi_transfer_of(st);
-    free(x->begun);
-    free(x->data);
+static int dlpi_transfer_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out) {
+    uint64_t fields = dlpi_times((uint64_t)dlpi_transfer_of(st)->d.device_buffers, p->batches.n);
+    out[0] = (dlpi_block){offsetof(dlpi_transfer, begun), p->ring};
+    out[1] = (dlpi_block){offsetof(dlpi_transfer, data), dlpi_times(fields, sizeof(void *))};
+    return 2;
 }
 
 static int dlpi_transfer_start(dlp_pipe *p, dlpi_stage *st) {
@@ -11906,11 +11868,9 @@ static const dlpi_stage_ops dlpi_transfer_ops = {
     .in_order = 1,
     .self_bytes = sizeof(dlpi_transfer),
     .layout = dlpi_transfer_layout,
-    .private_bytes = dlpi_transfer_private,
-    .alloc = dlpi_transfer_alloc,
+    .blocks = dlpi_transfer_blocks,
     .begin = dlpi_transfer_start,
     .end = dlpi_transfer_end,
-    .release = dlpi_transfer_release,
     .step = dlpi_transfer_step,
     .due = dlpi_transfer_due,
     .sink = &dlpi_transfer_sink,
@@ -12353,18 +12313,11 @@ static int dlpi_lists_sizes(dlp_pipe *p) {
     return dlpi_epoch_open(p);
 }
 
-static uint64_t dlpi_lists_private(const dlp_pipe *p, const dlpi_stage *st) {
+static int dlpi_lists_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out) {
     DLPI_UNUSED(st);
-    return dlpi_times(p->global_batch, 8);
+    out[0] = (dlpi_block){offsetof(dlpi_lists, index), dlpi_times(p->global_batch, 8)};
+    return 1;
 }
-
-static bool dlpi_lists_alloc(dlp_pipe *p, dlpi_stage *st) {
-    dlpi_lists *l = st->self;
-    l->index = malloc((size_t)p->global_batch * 8);
-    return l->index != NULL;
-}
-
-static void dlpi_lists_release(dlpi_stage *st) { free(((dlpi_lists *)st->self)->index); }
 
 static uint64_t dlpi_lists_slot_bytes(const dlp_pipe *p) {
     DLPI_UNUSED(p);
@@ -12502,9 +12455,7 @@ static const dlpi_stage_ops dlpi_lists_ops = {
     .kind = DLP_STAGE_SAMPLER,
     .rank = 1,
     .self_bytes = sizeof(dlpi_lists),
-    .private_bytes = dlpi_lists_private,
-    .alloc = dlpi_lists_alloc,
-    .release = dlpi_lists_release,
+    .blocks = dlpi_lists_blocks,
     .source = &dlpi_lists_source,
 };
 
@@ -12783,31 +12734,14 @@ static void dlpi_parts_layout(dlp_pipe *p, dlpi_stage *st) {
 }
 
 /* Sums in the order given (since add), and in those of two epochs; what is known of the cells. */
-static uint64_t dlpi_parts_private(const dlp_pipe *p, const dlpi_stage *st) {
+static int dlpi_parts_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out) {
     const dlpi_parts *q = st->self;
+    uint64_t sums = dlpi_times(q->plan.n_parts + 1, 8);
     DLPI_UNUSED(p);
-    return dlpi_sum(dlpi_times(q->plan.n_parts + 1, q->plan.shuffle_parts ? 24 : 8),
-                    dlpi_times(q->n_cells, sizeof(dlpi_part_use)));
-}
-
-static bool dlpi_parts_alloc(dlp_pipe *p, dlpi_stage *st) {
-    dlpi_parts *q = st->self;
-    size_t sums = (size_t)q->plan.n_parts + 1;
-    DLPI_UNUSED(p);
-    q->use = calloc(q->n_cells, sizeof *q->use);
-    if (!q->plan.shuffle_parts) return q->use != NULL;
-    q->tables = calloc(sums, 2 * sizeof *q->tables);
-    if (q->tables == NULL) return false;
-    q->plan.orders[0].first = q->tables;
-    q->plan.orders[1].first = q->tables + sums;
-    return q->use != NULL;
-}
-
-static void dlpi_parts_release(dlpi_stage *st) {
-    dlpi_parts *q = st->self;
-    free(q->plan.first);
-    free(q->tables);
-    free(q->use);
+    out[0] = (dlpi_block){offsetof(dlpi_parts, plan.first), sums};
+    out[1] = (dlpi_block){offsetof(dlpi_parts, tables), q->plan.shuffle_parts ? 2 * sums : 0};
+    out[2] = (dlpi_block){offsetof(dlpi_parts, use), dlpi_times(q->n_cells, sizeof *q->use)};
+    return 3;
 }
 
 static void dlpi_guarded_part(const dlp_pipe *p, uint64_t most, uint8_t *bytes, dlpi_guarded *c) {
@@ -12817,16 +12751,15 @@ static void dlpi_guarded_part(const dlp_pipe *p, uint64_t most, uint8_t *bytes, 
     c->span[0] = (dlpi_span){bytes, most, NULL};
 }
 
-static void dlpi_parts_paint(dlp_pipe *p, const dlpi_parts *q) {
-    for (uint32_t i = 0; i < q->n_cells; i++) {
-        dlpi_guarded c;
-        dlpi_guarded_part(p, q->d.max_part_bytes, dlpi_part_bytes(p, i), &c);
-        dlpi_guarded_paint(&c);
-    }
-}
-
 static void dlpi_parts_live(dlp_pipe *p, dlpi_stage *st) {
-    if (DLPI_DEBUG) dlpi_parts_paint(p, st->self);
+    dlpi_parts *q = st->self;
+    for (int i = 0; i < 2 && q->tables != NULL; i++)
+        q->plan.orders[i].first = q->tables + (size_t)i * (size_t)(q->plan.n_parts + 1);
+    for (uint32_t c = 0; DLPI_DEBUG && c < q->n_cells; c++) {
+        dlpi_guarded guarded;
+        dlpi_guarded_part(p, q->d.max_part_bytes, dlpi_part_bytes(p, c), &guarded);
+        dlpi_guarded_paint(&guarded);
+    }
 }
 
 /* ---- looking ahead ---- */
@@ -13382,10 +13315,8 @@ static const dlpi_stage_ops dlpi_parts_ops = {
     .check = dlpi_parts_check,
     .layout = dlpi_parts_layout,
     .private_words = "part tables",
-    .private_bytes = dlpi_parts_private,
-    .alloc = dlpi_parts_alloc,
+    .blocks = dlpi_parts_blocks,
     .live = dlpi_parts_live,
-    .release = dlpi_parts_release,
     .step = dlpi_part_step,
     .find = dlpi_part_find,
     .run = dlpi_part_run,
@@ -14607,33 +14538,15 @@ static void dlpi_split_describe(const dlp_pipe *p, const dlpi_stage *st) {
     r->view_rows = c->view_rows;
 }
 
-/* What dlpi_split_alloc asks for. */
-static uint64_t dlpi_split_private(const dlp_pipe *p, const dlpi_stage *st) {
+static int dlpi_split_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out) {
     const dlpi_split *c = st->self;
-    uint64_t view = sizeof *c->slot_of + sizeof *c->after;
-    view = dlpi_sum(view, dlpi_times(c->view_rows, sizeof *c->index));
-    return dlpi_sum(dlpi_sum(dlpi_times(p->n_slots, sizeof *c->refs), dlpi_times(p->n_out, view)),
-                    2 * (uint64_t)c->view_rows);
-}
-
-static bool dlpi_split_alloc(dlp_pipe *p, dlpi_stage *st) {
-    dlpi_split *c = st->self;
-    c->refs = calloc(p->n_slots, sizeof *c->refs);
-    c->slot_of = calloc(p->n_out, sizeof *c->slot_of);
-    c->after = calloc(p->n_out, sizeof *c->after);
-    c->index = calloc((size_t)p->n_out * c->view_rows, sizeof *c->index);
-    c->valid = calloc(2, c->view_rows);
-    if (c->valid != NULL) memset(c->valid, 1, c->view_rows);
-    return c->refs && c->slot_of && c->after && c->index && c->valid;
-}
-
-static void dlpi_split_release(dlpi_stage *st) {
-    dlpi_split *c = st->self;
-    free(c->refs);
-    free(c->slot_of);
-    free(c->after);
-    free(c->index);
-    free(c->valid);
+    uint64_t rows = dlpi_times(p->n_out, c->view_rows);
+    out[0] = (dlpi_block){offsetof(dlpi_split, refs), dlpi_times(p->n_slots, sizeof *c->refs)};
+    out[1] = (dlpi_block){offsetof(dlpi_split, slot_of), dlpi_times(p->n_out, sizeof *c->slot_of)};
+    out[2] = (dlpi_block){offsetof(dlpi_split, after), dlpi_times(p->n_out, sizeof *c->after)};
+    out[3] = (dlpi_block){offsetof(dlpi_split, index), dlpi_times(rows, sizeof *c->index)};
+    out[4] = (dlpi_block){offsetof(dlpi_split, valid), 2 * (uint64_t)c->view_rows};
+    return 5;
 }
 
 /* The parts of views that stay the same, and the orders. */
@@ -14651,6 +14564,7 @@ static void dlpi_split_live(dlp_pipe *p, dlpi_stage *st) {
     }
     dlpi_order_init(&c->scheduled, &p->sampler->sampler, dlpi_chunk_count(p), table);
     dlpi_order_init(&c->order, &p->sampler->sampler, dlpi_chunk_count(p), table);
+    memset(c->valid, 1, c->view_rows);
     c->slot = DLPI_NO_SLOT;
 }
 
@@ -14777,11 +14691,9 @@ static const dlpi_stage_ops dlpi_split_ops = {
     .check = dlpi_split_check_all,
     .seen = dlpi_chunks_seen,
     .layout = dlpi_split_layout,
-    .private_bytes = dlpi_split_private,
-    .alloc = dlpi_split_alloc,
+    .blocks = dlpi_split_blocks,
     .live = dlpi_split_live,
     .describe = dlpi_split_describe,
-    .release = dlpi_split_release,
     .lender = &dlpi_split_lender,
 };
 
@@ -15171,20 +15083,10 @@ static void dlpi_layout_slots(dlp_pipe *p) {
                   dlpi_line_up(at), p->n_slots, DLPI_LINE);
 }
 
-/* What kinds keep in this process and have a line of the plan for. */
-static uint64_t dlpi_worded_bytes(const dlp_pipe *p) {
-    uint64_t bytes = 0;
-    for (int i = 0; i < p->n_stages; i++) {
-        const dlpi_stage_ops *ops = p->stages[i].ops;
-        if (ops->private_words != NULL)
-            bytes = dlpi_sum(bytes, ops->private_bytes(p, &p->stages[i]));
-    }
-    return bytes;
-}
-
 /* Rows that can be in a callback of fetch at once, beside one of each worker: those in flight. */
 static uint64_t dlpi_row_extras_bytes(const dlp_pipe *p) {
-    uint64_t each = 1 + (uint64_t)p->fetch->in_flight;
+    uint64_t each = 1 + (p->fetch ? (uint64_t)p->fetch->in_flight : 0);
+    if (p->fetch == NULL || p->source == NULL) return 0;
     return dlpi_times(dlpi_times((uint64_t)p->fetch->n_workers, each), p->source->row_bytes);
 }
 
@@ -15205,25 +15107,54 @@ static uint64_t dlpi_worker_records(const dlp_pipe *p) {
     return dlpi_times((uint64_t)p->n_workers + 1, sizeof(dlpi_worker));
 }
 
-/* What dlpi_private_alloc asks for, with the pipe itself. */
-static uint64_t dlpi_private_bytes(const dlp_pipe *p) {
-    uint64_t tensors = p->batches.n * sizeof(dlp_tensor);
-    uint64_t each[] = {
-        sizeof *p + 4096,
-        dlpi_worker_records(p),
-        dlpi_times(p->n_out, 1 + sizeof(dlp_batch) + tensors),
-        dlpi_times(p->n_slots, DLPI_DEBUG),
-        p->batch_rows,
-        dlpi_times(p->prefetch, sizeof(dlpi_cell_use)),
-        dlpi_row_extras_bytes(p),
+/* What this process keeps for a stage, or (st NULL) for the pipe itself. */
+static int dlpi_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out) {
+    const uint64_t slots = p->n_out, tensors = dlpi_times(slots, p->batches.n);
+    const dlpi_block all[] = {
+        {offsetof(dlp_pipe, workers), dlpi_worker_records(p)},
+        {offsetof(dlp_pipe, out), dlpi_times(slots, sizeof *p->out)},
+        {offsetof(dlp_pipe, out_fields), dlpi_times(tensors, sizeof *p->out_fields)},
+        {offsetof(dlp_pipe, ones), p->batch_rows},
+        {offsetof(dlp_pipe, held), slots + p->n_slots * (uint64_t)DLPI_DEBUG}, /* poisoned, too */
+        {offsetof(dlp_pipe, schedule.cells),
+         dlpi_times(p->prefetch, sizeof *p->schedule.cells)},
+        {offsetof(dlp_pipe, own_rows), dlpi_row_extras_bytes(p)},
     };
+    if (st != NULL) return st->ops->blocks != NULL ? st->ops->blocks(p, st, out) : 0;
+    memcpy(out, all, sizeof all);
+    return (int)(sizeof all / sizeof *all);
+}
+
+static uint64_t dlpi_blocks_bytes(const dlp_pipe *p, const dlpi_stage *st) {
+    dlpi_block k[DLPI_BLOCKS];
     uint64_t bytes = 0;
-    for (size_t i = 0; i < sizeof each / sizeof *each; i++) bytes = dlpi_sum(bytes, each[i]);
+    for (int n = dlpi_blocks(p, st, k); n > 0; n--) bytes = dlpi_sum(bytes, k[n - 1].bytes);
+    return bytes;
+}
+
+/* Allocate them (false: no memory), or free them. */
+static bool dlpi_blocks_have(dlp_pipe *p, dlpi_stage *st, bool have) {
+    dlpi_block k[DLPI_BLOCKS];
+    uint8_t *record = st != NULL ? st->self : (void *)p;
+    for (int i = 0, n = dlpi_blocks(p, st, k); i < n; i++) {
+        void *at;
+        memcpy(&at, record + k[i].at, sizeof at);
+        if (!have) free(at);
+        if (!have || at != NULL || k[i].bytes == 0) continue;
+        if ((at = calloc(1, (size_t)k[i].bytes)) == NULL) return false;
+        memcpy(record + k[i].at, &at, sizeof at);
+    }
+    return true;
+}
+
+/* All that this process keeps. */
+static uint64_t dlpi_private_bytes(const dlp_pipe *p) {
+    uint64_t bytes = dlpi_sum(sizeof *p + 4096, dlpi_blocks_bytes(p, NULL));
     for (int i = 0; i < p->n_stages; i++) {
         const dlpi_stage *st = &p->stages[i];
         bytes = dlpi_sum(bytes, (uint64_t)st->w.n_affinity * sizeof(int32_t));
         bytes = dlpi_sum(bytes, st->ops->self_bytes);
-        if (st->ops->private_bytes != NULL) bytes = dlpi_sum(bytes, st->ops->private_bytes(p, st));
+        bytes = dlpi_sum(bytes, dlpi_blocks_bytes(p, st));
     }
     return bytes;
 }
@@ -15319,14 +15250,18 @@ static void dlpi_plan_area(const dlp_pipe *p, dlp_plan *plan, int id) {
     dlpi_plan_add(plan, p->areas[id].words, p->areas[id].count, p->areas[id].stride);
 }
 
-/* What kinds keep in this process that has a line of its own: of each worker, or once. */
-static void dlpi_plan_kinds(const dlp_pipe *p, dlp_plan *plan) {
+/* What kinds keep in this process that has a line of its own: of each worker, or once. Returns the
+   bytes. */
+static uint64_t dlpi_plan_kinds(const dlp_pipe *p, dlp_plan *plan) {
+    uint64_t bytes = 0;
     for (int i = 0; i < p->n_stages; i++) {
         const dlpi_stage *st = &p->stages[i];
         uint64_t n = st->ops->worker != NULL ? (uint64_t)st->n_workers : 1;
-        if (st->ops->private_words != NULL)
-            dlpi_plan_add(plan, st->ops->private_words, n, st->ops->private_bytes(p, st) / n);
+        if (st->ops->private_words == NULL) continue;
+        bytes = dlpi_sum(bytes, dlpi_blocks_bytes(p, st));
+        dlpi_plan_add(plan, st->ops->private_words, n, dlpi_blocks_bytes(p, st) / n);
     }
+    return bytes;
 }
 
 static void dlpi_plan_sink(const dlp_pipe *p, dlp_plan *plan) {
@@ -15361,11 +15296,11 @@ static void dlpi_plan_fill(const dlp_pipe *p, dlp_plan *plan) {
     dlpi_plan_area(p, plan, DLPI_REC_SOURCE_CELLS);
     dlpi_plan_area(p, plan, DLPI_REC_SOURCE);
     named = plan->total_bytes;
-    dlpi_plan_kinds(p, plan);
+    own = dlpi_plan_kinds(p, plan);
     named = dlpi_less(named, dlpi_sink_bytes(p));
     named = dlpi_less(named, dlpi_worker_records(p));
     dlpi_plan_add(plan, "control and alignment", 1, dlpi_less(p->region_bytes, named));
-    own = dlpi_less(dlpi_less(p->plan_private, dlpi_worker_records(p)), dlpi_worded_bytes(p));
+    own = dlpi_less(dlpi_less(p->plan_private, dlpi_worker_records(p)), own);
     dlpi_plan_add(plan, "this process: pipe and views", 1, own);
     dlpi_seen_shape(p, &s);
     plan->n_links = dlpi_links(&s, plan->links);
@@ -15673,35 +15608,13 @@ static void dlpi_region_init(dlp_pipe *p) {
     DLPI_STORE_REL(&r->magic, DLPI_MAGIC); /* I1 -> I1 of an observer, which checks it first */
 }
 
-/* What stages keep, and what the source gives callbacks. */
-static bool dlpi_stages_alloc(dlp_pipe *p) {
-    for (int i = 0; i < p->n_stages; i++) {
-        dlpi_stage *st = &p->stages[i];
-        if (st->ops->alloc && !st->ops->alloc(p, st)) return false;
-    }
-    if (p->source->row_bytes == 0) return true;
-    p->own_rows = calloc(dlpi_row_extras_bytes(p), 1);
-    return p->own_rows != NULL;
-}
-
+/* What the pipe and its stages keep. */
 static int dlpi_private_alloc(dlp_pipe *p) {
-    p->workers = calloc((size_t)p->n_workers + 1, sizeof *p->workers);
-    p->out = calloc(p->n_out, sizeof *p->out);
-    p->out_fields = calloc((size_t)p->n_out * p->batches.n, sizeof *p->out_fields);
-    p->ones = calloc(p->batch_rows, 1);
-    p->held = calloc(p->n_out + p->n_slots * (size_t)DLPI_DEBUG, 1); /* and dlpi_poisoned */
-    p->schedule.cells = calloc(p->prefetch, sizeof *p->schedule.cells);
-    if (p->workers && p->out && p->out_fields && p->ones && p->held && p->schedule.cells &&
-        dlpi_stages_alloc(p))
-        return DLP_OK;
+    bool ok = dlpi_blocks_have(p, NULL, true);
+    for (int i = 0; i < p->n_stages && ok; i++) ok = dlpi_blocks_have(p, &p->stages[i], true);
+    if (ok) return DLP_OK;
     errno = ENOMEM;
     return dlpi_system_fail(p, DLP_ERR_MEMORY, "malloc of the pipe's own records");
-}
-
-static void dlpi_private_free(dlp_pipe *p) {
-    void *all[] = {p->workers,        p->out,     p->out_fields, p->ones, p->held,
-                   p->schedule.cells, p->own_rows};
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++) free(all[i]);
 }
 
 static void dlpi_worker_init(dlp_pipe *p, dlpi_stage *st, int id, int global) {
@@ -15967,7 +15880,7 @@ static void dlpi_selves_free(dlp_pipe *p) {
     for (int i = 0; i < DLP_MAX_STAGES; i++) {
         dlpi_stage *st = &p->stages[i];
         if (st->self == NULL) continue;
-        if (st->ops->release != NULL) st->ops->release(st);
+        dlpi_blocks_have(p, st, false);
         free(st->self);
     }
 }
@@ -15983,8 +15896,8 @@ static void dlpi_free(dlp_pipe *p) {
     if (p->memfd >= 0) close(p->memfd);
     if (p->budget_bytes) DLPI_ADD_SEQ(&p->d.budget->used_bytes, 0 - p->budget_bytes); /* M1 */
     free(p->exported);
-    dlpi_private_free(p);
     dlpi_selves_free(p);
+    dlpi_blocks_have(p, NULL, false);
     free(p);
 }
 
@@ -20479,19 +20392,6 @@ dlpi_kind_ops(int32_t kind) {
     return kind >= 0 && kind < DLP_STAGE_KINDS_END ? dlpi_kinds[kind] : NULL;
 }
 
-/* A sampler's table. */
-static const dlpi_stage_ops *dlpi_sampler_kind(const dlp_sampler_desc *d) {
-    return d->order == DLP_ORDER_BATCHES ? &dlpi_lists_ops : &dlpi_sampler_ops;
-}
-
-/* The stage's table, in a process that has but the rest of its record. */
-__attribute__((unused)) /* but by dlpipe_shm.h */
-static const dlpi_stage_ops *
-dlpi_ops_of(const dlpi_stage *st) {
-    if (st->kind == DLP_STAGE_SAMPLER) return dlpi_sampler_kind(&st->sampler);
-    return st->in_flight > 0 ? &dlpi_fetch_many_ops : dlpi_kinds[st->kind];
-}
-
 /* A variable of the environment that is a number up to 2^31 - 1; -1: not set; -2: no number. */
 static int64_t dlpi_env_number(const char *name) {
     const char *text = getenv(name);
@@ -20541,7 +20441,8 @@ DLPDEF int dlp_ranks_from_env(uint32_t *rank, uint32_t *world_size, dlp_error *e
 DLPDEF dlp_stage dlp_pipe_add_sampler(dlp_pipe *p, const dlp_sampler_desc *desc) {
     dlpi_stage *st;
     if (p == NULL || desc == NULL) return DLP_ERR_ARG;
-    st = dlpi_add(p, dlpi_sampler_kind(desc), "sampler", NULL);
+    st = dlpi_add(p, desc->order == DLP_ORDER_BATCHES ? &dlpi_lists_ops : &dlpi_sampler_ops,
+                  "sampler", NULL);
     if (st == NULL) return dlpi_add_refused(p);
     st->sampler = *desc;
     return dlpi_added(p, st, DLP_OK);

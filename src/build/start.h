@@ -3,35 +3,13 @@
 #include "core/deliver.h"
 #include "build/limits.h"
 #include "build/region_map.h"
-/* What stages keep, and what the source gives callbacks. */
-static bool dlpi_stages_alloc(dlp_pipe *p) {
-    for (int i = 0; i < p->n_stages; i++) {
-        dlpi_stage *st = &p->stages[i];
-        if (st->ops->alloc && !st->ops->alloc(p, st)) return false;
-    }
-    if (p->source->row_bytes == 0) return true;
-    p->own_rows = calloc(dlpi_row_extras_bytes(p), 1);
-    return p->own_rows != NULL;
-}
-
+/* What the pipe and its stages keep. */
 static int dlpi_private_alloc(dlp_pipe *p) {
-    p->workers = calloc((size_t)p->n_workers + 1, sizeof *p->workers);
-    p->out = calloc(p->n_out, sizeof *p->out);
-    p->out_fields = calloc((size_t)p->n_out * p->batches.n, sizeof *p->out_fields);
-    p->ones = calloc(p->batch_rows, 1);
-    p->held = calloc(p->n_out + p->n_slots * (size_t)DLPI_DEBUG, 1); /* and dlpi_poisoned */
-    p->schedule.cells = calloc(p->prefetch, sizeof *p->schedule.cells);
-    if (p->workers && p->out && p->out_fields && p->ones && p->held && p->schedule.cells &&
-        dlpi_stages_alloc(p))
-        return DLP_OK;
+    bool ok = dlpi_blocks_have(p, NULL, true);
+    for (int i = 0; i < p->n_stages && ok; i++) ok = dlpi_blocks_have(p, &p->stages[i], true);
+    if (ok) return DLP_OK;
     errno = ENOMEM;
     return dlpi_system_fail(p, DLP_ERR_MEMORY, "malloc of the pipe's own records");
-}
-
-static void dlpi_private_free(dlp_pipe *p) {
-    void *all[] = {p->workers,        p->out,     p->out_fields, p->ones, p->held,
-                   p->schedule.cells, p->own_rows};
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++) free(all[i]);
 }
 
 static void dlpi_worker_init(dlp_pipe *p, dlpi_stage *st, int id, int global) {
