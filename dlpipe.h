@@ -3380,13 +3380,6 @@ static uint64_t dlpi_cgroup_number(const char *dir, const char *file, const char
     return dlpi_read_number(path, key);
 }
 
-/* A controller's cgroups, of one version of them. */
-typedef struct dlpi_cgroups {
-    const char *controller; /* names the line of /proc/self/cgroup; "": version 2 */
-    const char *root;
-    uint64_t (*leaves)(const char *dir); /* what the one in dir leaves; UINT64_MAX: no limit */
-} dlpi_cgroups;
-
 /* The place of this process in a line of /proc/self/cgroup ("4:cpu,cpuacct:/a", "0::/a"); NULL:
    another controller's. */
 static const char *dlpi_cgroup_place(const char *controller, const char *line) {
@@ -3400,57 +3393,60 @@ static const char *dlpi_cgroup_place(const char *controller, const char *line) {
     return place + 1;
 }
 
-/* The least that this process's cgroup and those above it leave; UINT64_MAX: no limit is known. */
-static uint64_t dlpi_cgroup_least(const dlpi_cgroups *v) {
+/* What the cgroup in dir leaves; UINT64_MAX: no limit. v1: of version 1 of them. */
+typedef uint64_t (*dlpi_cgroup_fn)(const char *dir, bool v1);
+
+/* The least that this process's cgroup and those above it leave; UINT64_MAX: no limit is known.
+   controller: names the line of /proc/self/cgroup; "": version 2. */
+static uint64_t dlpi_cgroup_least(const char *controller, dlpi_cgroup_fn leaves) {
     char dir[512], line[480];
-    const size_t root = strlen(v->root);
     uint64_t least = UINT64_MAX;
     FILE *f = dlpi_stream_open("/proc/self/cgroup", O_RDONLY, "r");
-    snprintf(dir, sizeof dir, "%s", v->root);
+    const size_t root = (size_t)snprintf(dir, sizeof dir, "/sys/fs/cgroup%s%s",
+                                         controller[0] ? "/" : "", controller);
     while (f && fgets(line, sizeof line, f)) {
         const char *place;
         line[strcspn(line, "\n")] = 0;
-        if ((place = dlpi_cgroup_place(v->controller, line)) != NULL)
+        if ((place = dlpi_cgroup_place(controller, line)) != NULL)
             snprintf(dir + root, sizeof dir - root, "%s", place);
     }
     if (f) fclose(f);
     for (;;) {
-        uint64_t left = v->leaves(dir);
+        uint64_t left = leaves(dir, controller[0] != 0);
         if (left < least) least = left;
         if (strlen(dir) <= root) return least;
         *strrchr(dir, '/') = 0;
     }
 }
 
+/* The same of both versions. */
+static uint64_t dlpi_cgroups_least(const char *controller, dlpi_cgroup_fn leaves) {
+    uint64_t one = dlpi_cgroup_least(controller, leaves), two = dlpi_cgroup_least("", leaves);
+    return one < two ? one : two;
+}
+
 /* Cores that a quota stands for, rounded up. */
-static uint64_t dlpi_quota_cpus(uint64_t quota, uint64_t period) {
-    if (quota == UINT64_MAX || period == UINT64_MAX || period == 0) return UINT64_MAX;
-    return quota > period ? (quota - 1) / period + 1 : 1;
-}
-
-static uint64_t dlpi_cgroup_cpu_v2(const char *dir) { /* "max 100000", or two numbers */
+static uint64_t dlpi_cgroup_cpus(const char *dir, bool v1) {
     char path[600];
-    uint64_t n[2];
+    uint64_t n[2] = {UINT64_MAX, UINT64_MAX}; /* a quota, and its period */
     snprintf(path, sizeof path, "%s/cpu.max", dir);
-    return dlpi_read_numbers(path, NULL, n, 2) ? dlpi_quota_cpus(n[0], n[1]) : UINT64_MAX;
-}
-
-static uint64_t dlpi_cgroup_cpu_v1(const char *dir) { /* a quota of -1: none */
-    return dlpi_quota_cpus(dlpi_cgroup_number(dir, "cpu.cfs_quota_us", NULL),
-                           dlpi_cgroup_number(dir, "cpu.cfs_period_us", NULL));
+    if (!v1) /* "max 100000", or two numbers */
+        dlpi_read_numbers(path, NULL, n, 2);
+    else if ((n[0] = dlpi_cgroup_number(dir, "cpu.cfs_quota_us", NULL)) !=
+             UINT64_MAX) /* -1: none */
+        n[1] = dlpi_cgroup_number(dir, "cpu.cfs_period_us", NULL);
+    if (n[0] == UINT64_MAX || n[1] == UINT64_MAX || n[1] == 0) return UINT64_MAX;
+    return n[0] > n[1] ? (n[0] - 1) / n[1] + 1 : 1;
 }
 
 /* Cores that this process may use: its affinity mask, and the quotas of its cgroups. */
 static int dlpi_cpu_count(void) {
-    static const dlpi_cgroups v1 = {"cpu", "/sys/fs/cgroup/cpu", dlpi_cgroup_cpu_v1};
-    static const dlpi_cgroups v2 = {"", "/sys/fs/cgroup", dlpi_cgroup_cpu_v2};
-    uint64_t one = dlpi_cgroup_least(&v1), two = dlpi_cgroup_least(&v2);
+    uint64_t quota = dlpi_cgroups_least("cpu", dlpi_cgroup_cpus);
     cpu_set_t set;
     int n = 0;
     if (sched_getaffinity(0, sizeof set, &set) == 0) n = CPU_COUNT(&set);
     if (n < 1) n = (int)sysconf(_SC_NPROCESSORS_ONLN);
-    if (one > two) one = two;
-    return n < 1 ? 1 : one < (uint64_t)n ? (int)one : n;
+    return n < 1 ? 1 : quota < (uint64_t)n ? (int)quota : n;
 }
 
 /* ---- the heavy barrier: makes every other participant's T1 or H1 visible, paid by the one that
@@ -6377,7 +6373,7 @@ typedef struct dlpi_stage_ops {
     int (*blocks)(const dlp_pipe *p, const struct dlpi_stage *st,
                   dlpi_block *out); /* [DLPI_BLOCKS], written; returns how many. Also of a stage
                                        that was refused, or a pipe that is not laid out */
-    void (*live)(dlp_pipe *p, struct dlpi_stage *st);  /* the region is there */
+    void (*live)(dlp_pipe *p, struct dlpi_stage *st); /* the region is there */
     void (*describe)(const dlp_pipe *p,
                      const struct dlpi_stage *st);    /* its record, for observers */
     int (*begin)(dlp_pipe *p, struct dlpi_stage *st); /* before threads start */
@@ -6414,7 +6410,6 @@ typedef struct dlpi_field { /* a field laid out in a cell */
     uint64_t elem_bytes, row_bytes;
     uint64_t capacity; /* bytes in a cell */
     uint64_t offset;   /* in a cell */
-    uint64_t max_rows; /* ragged: of dimension 0, per batch */
 } dlpi_field;
 
 typedef struct dlpi_fields {
@@ -7307,9 +7302,6 @@ static int dlpi_check_workers(dlp_pipe *p, const dlpi_stage *st) {
     };
     int rc = dlpi_check_bounds(p, st->name, &st->w, DLPI_ROWS(bounds));
     if (rc != DLP_OK || (rc = dlpi_check_affinity(p, st)) != DLP_OK) return rc;
-    if (st->w.dispatch != DLP_DISPATCH_CLAIM && st->w.dispatch != DLP_DISPATCH_BATCHES)
-        return dlpi_bad(p, st->name, "dispatch", "DLP_DISPATCH_CLAIM or DLP_DISPATCH_BATCHES",
-                        st->w.dispatch);
     if (st->w.placement != DLP_PLACE_PROCESSES || dlpi_shm != NULL) return DLP_OK;
     return dlpi_refuse(p, DLP_ERR_UNSUPPORTED, st->name, "placement",
                        "DLP_PLACE_PROCESSES needs dlpipe_shm.h, included in the file that has "
@@ -9030,10 +9022,14 @@ static const char *dlpi_signal_text(uint32_t killed_by) {
     return "a signal";
 }
 
-static int dlpi_killed_say(dlpi_worker *w, uint32_t s, uint32_t rec) {
-    return dlpi_say(w, DLP_ERR_KILLED,
-                    "the callback's process died %u times here, the last time by %s",
-                    dlpi_rec_kills(rec), dlpi_signal_text(dlpi_slot_at(w->p, s)->killed_by));
+/* What the worker calls, in words. */
+static const char *dlpi_call_text(const dlpi_worker *w) {
+    return w->st->ops->unit == DLPI_UNIT_CELLS ? "load" : "callback";
+}
+
+static int dlpi_killed_say(dlpi_worker *w, uint32_t killed_by, uint32_t rec) {
+    return dlpi_say(w, DLP_ERR_KILLED, "the %s's process died %u times here, the last time by %s",
+                    dlpi_call_text(w), dlpi_rec_kills(rec), dlpi_signal_text(killed_by));
 }
 
 /* How many deaths make an item poison. Of several in flight none was alone the first time. */
@@ -9065,7 +9061,7 @@ static int dlpi_row_failed(dlpi_worker *w, const dlpi_unit *t, uint32_t row, int
     }
     DLPI_STORE_RLX(&slot->dirty, 1u); /* ordered by done */
     if (dlpi_rec_stage(rec) == (uint32_t)st->work && dlpi_rec_kills(rec) > dlpi_kills_most(w))
-        return dlpi_row_raise(w, t, row, dlpi_killed_say(w, t->slot, rec));
+        return dlpi_row_raise(w, t, row, dlpi_killed_say(w, slot->killed_by, rec));
     tries = dlpi_row_tries(w, t, row, rec);
     if (code != DLP_SKIP && code != DLP_ERR_KILLED && (int)tries < st->w.retries) {
         dlpi_rec_set(p, t->slot, row,
@@ -9089,16 +9085,17 @@ static int dlpi_row_failed(dlpi_worker *w, const dlpi_unit *t, uint32_t row, int
 }
 
 /* A row that killed its workers too often, or held one past its deadline, is not run again: it has
-   failed. rec: of the row, or of the batch. Returns 0 or the code, with the message. */
-static int dlpi_rec_verdict(dlpi_worker *w, uint32_t s, uint32_t rec) {
+   failed. rec: of the row, the batch, or the cell of a source. Returns 0 or the code, with the
+   message. */
+static int dlpi_rec_verdict(dlpi_worker *w, const uint32_t *killed_by, uint32_t rec) {
     const dlpi_stage *st = w->st;
     if (DLPI_LIKELY(dlpi_rec_kills(rec) == 0) || dlpi_rec_stage(rec) != (uint32_t)st->work)
         return 0;
     if (rec & DLPI_REC_LATE)
         return dlpi_say(w, DLP_ERR_DEADLINE,
-                        "the callback ran past its deadline_ms %d, its worker was killed",
-                        st->w.deadline_ms);
-    return dlpi_rec_kills(rec) < dlpi_kills_most(w) ? 0 : dlpi_killed_say(w, s, rec);
+                        "the %s ran past its deadline_ms %d, its worker was killed",
+                        dlpi_call_text(w), st->w.deadline_ms);
+    return dlpi_rec_kills(rec) < dlpi_kills_most(w) ? 0 : dlpi_killed_say(w, *killed_by, rec);
 }
 
 /* Ragged lengths as the callback left them; tails are cleared. Returns 0 or DLP_ERR_LENGTH. */
@@ -9262,7 +9259,8 @@ __attribute__((noinline)) static int dlpi_row_try(dlpi_worker *w, const dlpi_uni
     DLPI_STORE_RLX(&block->current_position, position);
     if (w->has_special && dlpi_row_special(w, t, row)) return DLPI_ROW_DONE;
     DLPI_STORE_RLX(&block->running, (uint64_t)t->slot << 32 | (row + 1u)); /* X2 to recovery */
-    if (DLPI_UNLIKELY(rec != 0)) rc = dlpi_rec_verdict(w, t->slot, rec);
+    if (DLPI_UNLIKELY(rec != 0))
+        rc = dlpi_rec_verdict(w, &dlpi_slot_at(p, t->slot)->killed_by, rec);
     if (DLPI_LIKELY(rc == 0)) {
         if (DLPI_DEBUG) dlpi_guard_in(w, it, dlpi_guard_cell(w, 0), t->slot, row);
         rc = w->st->item(w->st->user, it);
@@ -9490,12 +9488,10 @@ static bool dlpi_rows_full(const dlpi_worker *w) {
     return w->n_parked + (int)DLPI_WORD_ROWS > w->parked_most;
 }
 
-static inline bool dlpi_unit_find(dlpi_worker *w, dlpi_unit *t) {
+static inline bool dlpi_rows_find(dlpi_worker *w, dlpi_unit *t) {
     if (dlpi_rows_full(w) || DLPI_UNLIKELY(dlpi_retired(w))) return false;
     return dlpi_find(w, t);
 }
-
-static bool dlpi_rows_find(dlpi_worker *w, dlpi_unit *t) { return dlpi_unit_find(w, t); }
 
 static void dlpi_rows_run(dlpi_worker *w, const dlpi_unit *t) {
     dlpi_clock_in(w);
@@ -9505,7 +9501,7 @@ static void dlpi_rows_run(dlpi_worker *w, const dlpi_unit *t) {
 static bool dlpi_rows_step(dlpi_worker *w) {
     dlpi_unit t;
     bool moved = w->n_parked > 0 && dlpi_unpark(w, dlpi_row_parked);
-    if (!dlpi_unit_find(w, &t)) return moved;
+    if (!dlpi_rows_find(w, &t)) return moved;
     dlpi_rows_run(w, &t);
     return true;
 }
@@ -9832,7 +9828,7 @@ static int dlpi_batch_try(dlpi_worker *w, const dlpi_unit *t) {
         uint32_t rec = DLPI_LOAD_RLX(&slot->batch_rec), tries; /* X1: ours, claimed */
         int rc;
         dlpi_batch_begins(w, t);
-        rc = dlpi_rec_verdict(w, t->slot, rec);
+        rc = dlpi_rec_verdict(w, &slot->killed_by, rec);
         if (rc == 0) rc = dlpi_batch_callback(w, t);
         tries = dlpi_batch_tries(w, t) + 1;
         if (rc == 0 || dlpi_never_again(rc) || (int)tries > w->st->w.retries) return rc;
@@ -9882,7 +9878,7 @@ static void dlpi_batches_run(dlpi_worker *w, const dlpi_unit *t) {
 
 static bool dlpi_batches_step(dlpi_worker *w) {
     dlpi_unit t;
-    if (!dlpi_unit_find(w, &t)) return false;
+    if (!dlpi_rows_find(w, &t)) return false;
     dlpi_batches_run(w, &t);
     return true;
 }
@@ -10270,6 +10266,14 @@ static void dlpi_slots_recover(dlpi_worker *w, const dlpi_death *why) {
     for (uint32_t s = 0; s < w->p->n_slots; s++) dlpi_recover_slot(w, s, why);
 }
 
+/* What all kinds have that work on rows, one after the other, or on whole batches. */
+#define DLPI_OPS_OF_ROWS \
+    .unit = DLPI_UNIT_ROWS, .step = dlpi_rows_step, .find = dlpi_rows_find, .run = dlpi_rows_run, \
+    .full = dlpi_rows_full, .owes = dlpi_rows_owes, .due = dlpi_rows_due
+#define DLPI_OPS_OF_BATCHES \
+    .unit = DLPI_UNIT_BATCHES, .step = dlpi_batches_step, .find = dlpi_rows_find, \
+    .run = dlpi_batches_run
+
 /* An error that the dead worker was writing down. */
 static void dlpi_recover_errors(dlpi_worker *w, const dlpi_death *why) {
     dlp_pipe *p = w->p;
@@ -10615,7 +10619,8 @@ static bool dlpi_attempt_send(dlpi_worker *w) {
     dlpi_unpoison(w->p, a->slot);
     if (dlpi_attempt_settled(w, a, rec)) return true;
     dlpi_guard_in(w, &a->item, dlpi_guard_cell(w, (uint64_t)(a - in->all)), a->slot, a->row);
-    if ((rc = dlpi_rec_verdict(w, a->slot, rec)) == 0) return dlpi_attempt_offer(w, a, exclusive);
+    rc = dlpi_rec_verdict(w, &dlpi_slot_at(w->p, a->slot)->killed_by, rec);
+    if (rc == 0) return dlpi_attempt_offer(w, a, exclusive);
     dlpi_attempt_over(w, a, rc);
     return true;
 }
@@ -11060,13 +11065,7 @@ static int dlpi_fetch_check(dlp_pipe *p, dlpi_stage *st, const dlp_fetch_desc *d
 static const dlpi_stage_ops dlpi_fetch_ops = {
     .kind = DLP_STAGE_FETCH,
     .rank = 4,
-    .unit = DLPI_UNIT_ROWS,
-    .step = dlpi_rows_step,
-    .find = dlpi_rows_find,
-    .run = dlpi_rows_run,
-    .full = dlpi_rows_full,
-    .owes = dlpi_rows_owes,
-    .due = dlpi_rows_due,
+    DLPI_OPS_OF_ROWS,
     .recover = dlpi_slots_recover,
 };
 
@@ -11291,13 +11290,7 @@ static const dlpi_stage_ops dlpi_map_item_ops = {
     .kind = DLP_STAGE_MAP_ITEM,
     .rank = 6,
     .many = 1,
-    .unit = DLPI_UNIT_ROWS,
-    .step = dlpi_rows_step,
-    .find = dlpi_rows_find,
-    .run = dlpi_rows_run,
-    .full = dlpi_rows_full,
-    .owes = dlpi_rows_owes,
-    .due = dlpi_rows_due,
+    DLPI_OPS_OF_ROWS,
     .recover = dlpi_slots_recover,
 };
 
@@ -11305,10 +11298,7 @@ static const dlpi_stage_ops dlpi_map_batch_ops = {
     .kind = DLP_STAGE_MAP_BATCH,
     .rank = 8,
     .many = 1,
-    .unit = DLPI_UNIT_BATCHES,
-    .step = dlpi_batches_step,
-    .find = dlpi_rows_find,
-    .run = dlpi_batches_run,
+    DLPI_OPS_OF_BATCHES,
     .recover = dlpi_slots_recover,
 };
 
@@ -11533,16 +11523,10 @@ static const dlpi_stage_ops dlpi_guard_ops = {
     .kind = DLP_STAGE_GUARD,
     .rank = 6,
     .many = 1,
-    .unit = DLPI_UNIT_ROWS,
+    DLPI_OPS_OF_ROWS,
     .self_bytes = sizeof(dlpi_guard),
     .check = dlpi_guard_check,
     .layout = dlpi_guard_layout,
-    .step = dlpi_rows_step,
-    .find = dlpi_rows_find,
-    .run = dlpi_rows_run,
-    .full = dlpi_rows_full,
-    .owes = dlpi_rows_owes,
-    .due = dlpi_rows_due,
     .recover = dlpi_guard_recover,
     .seen = dlpi_guard_seen,
 };
@@ -11570,10 +11554,7 @@ static int dlpi_batch_check(dlp_pipe *p, dlpi_stage *st) {
 static const dlpi_stage_ops dlpi_batch_ops = {
     .kind = DLP_STAGE_BATCH,
     .rank = 7,
-    .unit = DLPI_UNIT_BATCHES,
-    .step = dlpi_batches_step,
-    .find = dlpi_rows_find,
-    .run = dlpi_batches_run,
+    DLPI_OPS_OF_BATCHES,
     .recover = dlpi_slots_recover,
 };
 
@@ -13145,19 +13126,6 @@ static uint64_t dlpi_parts_due(dlpi_worker *w, uint64_t ns) {
     return ns;
 }
 
-/* What killed its workers too often, or held one past its deadline, has failed. */
-static int dlpi_part_verdict(dlpi_worker *w, const dlpi_pcell *cell) {
-    uint32_t rec = cell->rec;
-    if (rec & DLPI_REC_LATE)
-        return dlpi_say(w, DLP_ERR_DEADLINE,
-                        "the load ran past its deadline_ms %d, its worker was killed",
-                        w->st->w.deadline_ms);
-    if (dlpi_rec_kills(rec) < w->p->max_kills) return 0;
-    return dlpi_say(w, DLP_ERR_KILLED,
-                    "the loading process died %u times here, the last time by %s",
-                    dlpi_rec_kills(rec), dlpi_signal_text(cell->killed_by));
-}
-
 /* A load has returned rc. */
 static inline int dlpi_guard_part(dlpi_worker *w, uint64_t part, uint8_t *bytes, int rc) {
     dlpi_guarded c;
@@ -13179,7 +13147,7 @@ static int dlpi_part_try(dlpi_worker *w, uint32_t c, dlpi_pcell *cell) {
                      .worker = (uint32_t)w->id,
                      .worker_state = w->state,
                      .call = &w->note};
-    int rc = dlpi_part_verdict(w, cell);
+    int rc = dlpi_rec_verdict(w, &cell->killed_by, cell->rec);
     if (rc != 0) return rc;
     rc = dlpi_item_returned(w, ((dlp_part_fn)w->st->own)(w->st->user, &part));
     rc = dlpi_guard_part(w, cell->part, bytes, rc);
@@ -14715,10 +14683,7 @@ static dlpi_stage *dlpi_add(dlp_pipe *p, const dlpi_stage_ops *ops, const char *
     st->id = p->n_stages;
     st->link_next = st->link_prev = st->next = st->prev = st->work = -1;
     if (ops->self_bytes > 0 && (st->self = calloc(1, ops->self_bytes)) == NULL) {
-        dlp_error e;
-        dlpi_error_set(&e, DLP_ERR_MEMORY, name, "malloc of what a stage keeps failed");
-        e.errnum = ENOMEM;
-        dlpi_pipe_fail(p, &e);
+        dlpi_no_memory(p, name, "what a stage keeps");
         return NULL;
     }
     if (w) st->w = *w;
@@ -15116,8 +15081,7 @@ static int dlpi_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out)
         {offsetof(dlp_pipe, out_fields), dlpi_times(tensors, sizeof *p->out_fields)},
         {offsetof(dlp_pipe, ones), p->batch_rows},
         {offsetof(dlp_pipe, held), slots + p->n_slots * (uint64_t)DLPI_DEBUG}, /* poisoned, too */
-        {offsetof(dlp_pipe, schedule.cells),
-         dlpi_times(p->prefetch, sizeof *p->schedule.cells)},
+        {offsetof(dlp_pipe, schedule.cells), dlpi_times(p->prefetch, sizeof *p->schedule.cells)},
         {offsetof(dlp_pipe, own_rows), dlpi_row_extras_bytes(p)},
     };
     if (st != NULL) return st->ops->blocks != NULL ? st->ops->blocks(p, st, out) : 0;
@@ -15309,33 +15273,16 @@ static void dlpi_plan_fill(const dlp_pipe *p, dlp_plan *plan) {
 /* ---- memory limits: the desc's, a budget's, the cgroup's, what the system has left ---- */
 
 /* Of a memory limit; the cgroup's cache of files does not count, it gives way. */
-static uint64_t dlpi_memory_left(const char *dir, uint64_t max, uint64_t used,
-                                 const char *const *given) {
+static uint64_t dlpi_cgroup_memory(const char *dir, bool v1) {
+    static const char *const given[2] = {"total_inactive_file", "total_active_file"};
+    uint64_t max = dlpi_cgroup_number(dir, v1 ? "memory.limit_in_bytes" : "memory.max", NULL);
+    uint64_t used = dlpi_cgroup_number(dir, v1 ? "memory.usage_in_bytes" : "memory.current", NULL);
     if (max == UINT64_MAX || used == UINT64_MAX) return UINT64_MAX;
-    for (int i = 0; i < 2; i++) {
-        uint64_t bytes = dlpi_cgroup_number(dir, "memory.stat", given[i]);
+    for (int i = 0; i < 2; i++) { /* version 2 has no other totals */
+        uint64_t bytes = dlpi_cgroup_number(dir, "memory.stat", given[i] + (v1 ? 0 : 6));
         if (bytes != UINT64_MAX) used -= bytes < used ? bytes : used;
     }
     return used > max ? 0 : max - used;
-}
-
-static uint64_t dlpi_cgroup_memory_v2(const char *dir) {
-    static const char *const given[2] = {"inactive_file", "active_file"};
-    return dlpi_memory_left(dir, dlpi_cgroup_number(dir, "memory.max", NULL),
-                            dlpi_cgroup_number(dir, "memory.current", NULL), given);
-}
-
-static uint64_t dlpi_cgroup_memory_v1(const char *dir) {
-    static const char *const given[2] = {"total_inactive_file", "total_active_file"};
-    return dlpi_memory_left(dir, dlpi_cgroup_number(dir, "memory.limit_in_bytes", NULL),
-                            dlpi_cgroup_number(dir, "memory.usage_in_bytes", NULL), given);
-}
-
-static uint64_t dlpi_cgroup_left(void) {
-    static const dlpi_cgroups v1 = {"memory", "/sys/fs/cgroup/memory", dlpi_cgroup_memory_v1};
-    static const dlpi_cgroups v2 = {"", "/sys/fs/cgroup", dlpi_cgroup_memory_v2};
-    uint64_t one = dlpi_cgroup_least(&v1), two = dlpi_cgroup_least(&v2);
-    return one < two ? one : two;
 }
 
 static int dlpi_over(dlp_pipe *p, const dlp_plan *plan, uint64_t limit, const char *field,
@@ -15357,7 +15304,7 @@ static int dlpi_check_limits(dlp_pipe *p, const dlp_plan *plan) {
         return dlpi_over(p, plan, p->d.limit_bytes, "limit_bytes", "limit_bytes");
     if (all > PTRDIFF_MAX)
         return dlpi_over(p, plan, PTRDIFF_MAX, "limit_bytes", "what can be addressed");
-    left = dlpi_cgroup_left();
+    left = dlpi_cgroups_least("memory", dlpi_cgroup_memory);
     if (all > left) return dlpi_over(p, plan, left, "limit_bytes", "what the memory cgroup leaves");
     kib = dlpi_read_number("/proc/meminfo", "MemAvailable:");
     if (kib != UINT64_MAX && all / 1024 > kib)
@@ -15407,12 +15354,6 @@ static uint8_t *dlpi_alive_page(void) {
     madvise(at, 4096, 18); /* MADV_WIPEONFORK (Linux 4.14); before that, forks are not noticed */
     *(uint8_t *)at = 1;
     return at;
-}
-
-static int dlpi_alive_map(dlp_pipe *p) {
-    p->alive = dlpi_alive_page();
-    if (p->alive == NULL) return dlpi_system_fail(p, DLP_ERR_MEMORY, "mmap of a page");
-    return DLP_OK;
 }
 
 static inline bool dlpi_forked(const dlp_pipe *p) { return p->alive != NULL && *p->alive == 0; }
@@ -15469,41 +15410,28 @@ static uint64_t dlpi_layout_hash(void) {
 
 /* Where observers find what they read. Sizes are not in it: structs may grow at their ends. */
 static uint64_t dlpi_view_hash(void) {
-    static const size_t at[] = {offsetof(dlpi_ctl, tail),
-                                offsetof(dlpi_ctl, base),
-                                offsetof(dlpi_ctl, delivered),
-                                offsetof(dlpi_ctl, held),
-                                offsetof(dlpi_ctl, items),
-                                offsetof(dlpi_ctl, bytes),
-                                offsetof(dlpi_ctl, wait_ns),
-                                offsetof(dlpi_ctl, step_ns),
-                                offsetof(dlpi_ctl, first_ns),
-                                offsetof(dlpi_ctl, epoch),
-                                offsetof(dlpi_ctl, started_ns),
-                                offsetof(dlpi_ctl, stop),
-                                offsetof(dlpi_ctl, error_ready),
-                                offsetof(dlpi_ctl, error),
-                                offsetof(dlpi_ctl, skips),
-                                offsetof(dlpi_ctl, skip_ring),
-                                offsetof(dlpi_worker_block, items),
-                                offsetof(dlpi_worker_block, bytes),
-                                offsetof(dlpi_worker_block, busy_ns),
-                                offsetof(dlpi_worker_block, cpu_ns),
-                                offsetof(dlpi_worker_block, current),
-                                offsetof(dlpi_worker_block, since_ns),
-                                offsetof(dlpi_worker_block, retried),
-                                offsetof(dlpi_worker_block, left_out),
-                                offsetof(dlpi_worker_block, trace_head),
-                                offsetof(dlpi_worker_block, state),
-                                offsetof(dlpi_worker_block, max_ns),
-                                offsetof(dlpi_worker_block, hist),
-                                offsetof(dlpi_worker_block, pid),
-                                offsetof(dlpi_stage_words, ready),
-                                sizeof(dlpi_skip),
-                                sizeof(dlp_error),
-                                sizeof(dlp_trace_event),
-                                DLPI_HIST,
+#define DLPI_CTL(member) offsetof(dlpi_ctl, member)
+#define DLPI_BLOCK(member) offsetof(dlpi_worker_block, member)
+    static const size_t at[] = {DLPI_CTL(tail),          DLPI_CTL(base),
+                                DLPI_CTL(delivered),     DLPI_CTL(held),
+                                DLPI_CTL(items),         DLPI_CTL(bytes),
+                                DLPI_CTL(wait_ns),       DLPI_CTL(step_ns),
+                                DLPI_CTL(first_ns),      DLPI_CTL(epoch),
+                                DLPI_CTL(started_ns),    DLPI_CTL(stop),
+                                DLPI_CTL(error_ready),   DLPI_CTL(error),
+                                DLPI_CTL(skips),         DLPI_CTL(skip_ring),
+                                DLPI_BLOCK(items),       DLPI_BLOCK(bytes),
+                                DLPI_BLOCK(busy_ns),     DLPI_BLOCK(cpu_ns),
+                                DLPI_BLOCK(current),     DLPI_BLOCK(since_ns),
+                                DLPI_BLOCK(retried),     DLPI_BLOCK(left_out),
+                                DLPI_BLOCK(trace_head),  DLPI_BLOCK(state),
+                                DLPI_BLOCK(max_ns),      DLPI_BLOCK(hist),
+                                DLPI_BLOCK(pid),         offsetof(dlpi_stage_words, ready),
+                                sizeof(dlpi_skip),       sizeof(dlp_error),
+                                sizeof(dlp_trace_event), DLPI_HIST,
                                 DLPI_SKIP_RING};
+#undef DLPI_CTL
+#undef DLPI_BLOCK
     uint64_t h = DLPI_FORMAT;
     for (size_t i = 0; i < sizeof at / sizeof *at; i++) h = dlp_hash(h, at[i], i, DLPI_MAGIC);
     return h;
@@ -15805,7 +15733,8 @@ static int dlpi_prepare(dlp_pipe *p) {
     if ((rc = dlp_pipe_plan(p, &plan)) != DLP_OK) return rc;
     if ((rc = dlpi_check_limits(p, &plan)) != DLP_OK) return rc;
     if ((rc = dlpi_private_alloc(p)) != DLP_OK) return rc;
-    if ((rc = dlpi_alive_map(p)) != DLP_OK) return rc;
+    if ((p->alive = dlpi_alive_page()) == NULL)
+        return dlpi_system_fail(p, DLP_ERR_MEMORY, "mmap of a page");
     if ((rc = dlpi_region_map(p)) != DLP_OK) return rc;
     dlpi_wait_rule(p);
     p->prepared = 1;
@@ -20906,41 +20835,36 @@ typedef struct dlpi_loader {
 } dlpi_loader;
 
 /* What can be said twice is said once, or the same: of a short name and the field of a stage that
-   it stands for, which takes the value. wants: names both. */
-static int dlpi_loader_one(dlp_pipe *p, const char *field, const char *wants, int64_t brief,
-                           int64_t *full) {
-    if (brief != 0 && *full != 0 && brief != *full) return dlpi_bad(p, "", field, wants, *full);
-    if (*full == 0) *full = brief;
-    return DLP_OK;
-}
-
-/* As above, of each short name. */
+   it stands for, which takes the value. */
 static int dlpi_loader_short(dlp_pipe *p, const dlp_loader_desc *d, dlpi_loader *l) {
-    int64_t size = l->batch.batch_size, workers = l->fetch.workers.num_workers,
-            last = l->batch.last, order = l->sampler.order, seed = (int64_t)l->sampler.seed;
-    int rc = dlpi_loader_one(p, "batch.batch_size", "0, or as the loader's batch_size",
-                             d->batch_size, &size);
-    if (rc == DLP_OK)
-        rc = dlpi_loader_one(p, "fetch.workers.num_workers", "0, or as the loader's num_workers",
-                             d->num_workers, &workers);
-    if (rc == DLP_OK)
-        rc = dlpi_loader_one(p, "sampler.order", "0 or DLP_ORDER_SHUFFLED with shuffle",
-                             d->shuffle ? DLP_ORDER_SHUFFLED : 0, &order);
-    if (rc == DLP_OK)
-        rc = dlpi_loader_one(p, "batch.last", "0 or DLP_LAST_DROP with drop_last",
-                             d->drop_last ? DLP_LAST_DROP : 0, &last);
-    if (rc == DLP_OK)
-        rc = dlpi_loader_one(p, "repeat.epochs", "0, or as the loader's epochs", d->epochs,
-                             &l->repeat.epochs);
-    if (rc == DLP_OK)
-        rc = dlpi_loader_one(p, "sampler.seed", "0, or as the loader's seed", (int64_t)d->seed,
-                             &seed);
-    l->batch.batch_size = (uint32_t)size;
-    l->fetch.workers.num_workers = (int32_t)workers;
-    l->sampler.order = (int32_t)order;
-    l->batch.last = (int32_t)last;
-    l->sampler.seed = (uint64_t)seed;
-    return rc;
+    struct {
+        const char *field, *wants;
+        int64_t brief, full;
+    } both[] = {
+        {"batch.batch_size", "0, or as the loader's batch_size", d->batch_size,
+         l->batch.batch_size},
+        {"fetch.workers.num_workers", "0, or as the loader's num_workers", d->num_workers,
+         l->fetch.workers.num_workers},
+        {"sampler.order", "0 or DLP_ORDER_SHUFFLED with shuffle",
+         d->shuffle ? DLP_ORDER_SHUFFLED : 0, l->sampler.order},
+        {"batch.last", "0 or DLP_LAST_DROP with drop_last", d->drop_last ? DLP_LAST_DROP : 0,
+         l->batch.last},
+        {"repeat.epochs", "0, or as the loader's epochs", d->epochs, l->repeat.epochs},
+        {"sampler.seed", "0, or as the loader's seed", (int64_t)d->seed, (int64_t)l->sampler.seed},
+    };
+    for (size_t i = 0; i < sizeof both / sizeof *both; i++) {
+        int64_t brief = both[i].brief, full = both[i].full;
+        if (brief != 0 && full != 0 && brief != full)
+            return dlpi_bad(p, "", both[i].field, both[i].wants, full);
+        if (full == 0) both[i].full = brief;
+    }
+    l->batch.batch_size = (uint32_t)both[0].full;
+    l->fetch.workers.num_workers = (int32_t)both[1].full;
+    l->sampler.order = (int32_t)both[2].full;
+    l->batch.last = (int32_t)both[3].full;
+    l->repeat.epochs = both[4].full;
+    l->sampler.seed = (uint64_t)both[5].full;
+    return DLP_OK;
 }
 
 static int dlpi_loader_stages(dlp_pipe *p, const dlp_loader_desc *d, dlpi_loader *l) {
@@ -22815,45 +22739,44 @@ static int dlpi_write_timeline(const dlpi_seen *s, const char *path) {
 
 /* ---- looking at a pipe ---- */
 
-/* May it be looked at? DLP_OK, or why not. */
-static int dlpi_may_look(const dlp_pipe *p) {
+/* What the pipe shows now, where it may be looked at and the call's arguments are right. all: with
+   the figures of kinds. Returns DLP_OK, or why not. */
+static int dlpi_seen_now(const dlp_pipe *p, bool right, bool all, dlpi_seen *s) {
+    if (p == NULL || !right) return DLP_ERR_ARG;
     if (!p->started || p->consumer == NULL) return DLP_ERR_STATE;
-    return dlpi_forked(p) ? DLP_ERR_FORKED : DLP_OK;
+    if (dlpi_forked(p)) return DLP_ERR_FORKED;
+    if (all)
+        dlpi_seen_all(p, s);
+    else
+        dlpi_seen_pipe(p, s);
+    return DLP_OK;
 }
 
 DLPDEF int dlp_pipe_stats(dlp_pipe *p, dlp_stats *out) {
     dlpi_seen s;
-    int rc = p == NULL || out == NULL ? DLP_ERR_ARG : dlpi_may_look(p);
-    if (rc != DLP_OK) return rc;
-    dlpi_seen_all(p, &s);
-    dlpi_stats(&s, out);
-    return DLP_OK;
+    int rc = dlpi_seen_now(p, out != NULL, true, &s);
+    if (rc == DLP_OK) dlpi_stats(&s, out);
+    return rc;
 }
 
 DLPDEF int dlp_pipe_worker_stats(dlp_pipe *p, uint32_t i, dlp_worker_stats *out) {
     dlpi_seen s;
-    int rc = p == NULL || out == NULL ? DLP_ERR_ARG : dlpi_may_look(p);
-    if (rc != DLP_OK) return rc;
-    if (i >= (uint32_t)p->n_workers) return DLP_ERR_ARG;
-    dlpi_seen_pipe(p, &s);
+    int rc = dlpi_seen_now(p, out != NULL, false, &s);
+    if (rc != DLP_OK || i >= s.n_workers) return rc != DLP_OK ? rc : DLP_ERR_ARG;
     dlpi_worker_stats(&s, i, out);
     return DLP_OK;
 }
 
 DLPDEF int dlp_pipe_skips(dlp_pipe *p, dlp_skip *out, int max, uint64_t *total) {
     dlpi_seen s;
-    int rc = p == NULL || max < 0 || (out == NULL && max > 0) ? DLP_ERR_ARG : dlpi_may_look(p);
-    if (rc != DLP_OK) return rc;
-    dlpi_seen_pipe(p, &s);
-    return dlpi_skips(&s, out, max, total);
+    int rc = dlpi_seen_now(p, max >= 0 && (out != NULL || max == 0), false, &s);
+    return rc == DLP_OK ? dlpi_skips(&s, out, max, total) : rc;
 }
 
 DLPDEF int dlp_pipe_explain(dlp_pipe *p, char *buf, size_t size) {
     dlpi_seen s;
-    int rc = p == NULL ? DLP_ERR_ARG : dlpi_may_look(p);
-    if (rc != DLP_OK) return rc;
-    dlpi_seen_all(p, &s);
-    return dlpi_explain(&s, buf, size);
+    int rc = dlpi_seen_now(p, true, true, &s);
+    return rc == DLP_OK ? dlpi_explain(&s, buf, size) : rc;
 }
 
 DLPDEF int dlp_pipe_trace_lanes(const dlp_pipe *p) {
@@ -22863,27 +22786,21 @@ DLPDEF int dlp_pipe_trace_lanes(const dlp_pipe *p) {
 
 DLPDEF int dlp_pipe_trace(dlp_pipe *p, int lane, dlp_trace_event *out, int max, char *name) {
     dlpi_seen s;
-    int rc = p == NULL || max < 0 || (out == NULL && max > 0) ? DLP_ERR_ARG : dlpi_may_look(p);
-    if (rc != DLP_OK) return rc;
-    if (lane < 0 || lane > p->n_workers) return DLP_ERR_ARG;
-    dlpi_seen_pipe(p, &s);
-    return dlpi_trace_lane(&s, (uint32_t)lane, out, max, name);
+    int rc = dlpi_seen_now(p, max >= 0 && (out != NULL || max == 0), false, &s);
+    if (rc == DLP_OK && (lane < 0 || lane > p->n_workers)) rc = DLP_ERR_ARG;
+    return rc == DLP_OK ? dlpi_trace_lane(&s, (uint32_t)lane, out, max, name) : rc;
 }
 
 DLPDEF int dlp_pipe_write_trace(dlp_pipe *p, const char *path) {
     dlpi_seen s;
-    int rc = p == NULL || path == NULL ? DLP_ERR_ARG : dlpi_may_look(p);
-    if (rc != DLP_OK) return rc;
-    dlpi_seen_pipe(p, &s);
-    return dlpi_write_trace(&s, path);
+    int rc = dlpi_seen_now(p, path != NULL, false, &s);
+    return rc == DLP_OK ? dlpi_write_trace(&s, path) : rc;
 }
 
 DLPDEF int dlp_pipe_write_timeline(dlp_pipe *p, const char *path) {
     dlpi_seen s;
-    int rc = p == NULL || path == NULL ? DLP_ERR_ARG : dlpi_may_look(p);
-    if (rc != DLP_OK) return rc;
-    dlpi_seen_all(p, &s);
-    return dlpi_write_timeline(&s, path);
+    int rc = dlpi_seen_now(p, path != NULL, true, &s);
+    return rc == DLP_OK ? dlpi_write_timeline(&s, path) : rc;
 }
 
 #ifdef DLPI_ASKED_GNU_SOURCE

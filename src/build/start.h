@@ -200,7 +200,8 @@ static int dlpi_prepare(dlp_pipe *p) {
     if ((rc = dlp_pipe_plan(p, &plan)) != DLP_OK) return rc;
     if ((rc = dlpi_check_limits(p, &plan)) != DLP_OK) return rc;
     if ((rc = dlpi_private_alloc(p)) != DLP_OK) return rc;
-    if ((rc = dlpi_alive_map(p)) != DLP_OK) return rc;
+    if ((p->alive = dlpi_alive_page()) == NULL)
+        return dlpi_system_fail(p, DLP_ERR_MEMORY, "mmap of a page");
     if ((rc = dlpi_region_map(p)) != DLP_OK) return rc;
     dlpi_wait_rule(p);
     p->prepared = 1;

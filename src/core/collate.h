@@ -307,7 +307,7 @@ static int dlpi_batch_try(dlpi_worker *w, const dlpi_unit *t) {
         uint32_t rec = DLPI_LOAD_RLX(&slot->batch_rec), tries; /* X1: ours, claimed */
         int rc;
         dlpi_batch_begins(w, t);
-        rc = dlpi_rec_verdict(w, t->slot, rec);
+        rc = dlpi_rec_verdict(w, &slot->killed_by, rec);
         if (rc == 0) rc = dlpi_batch_callback(w, t);
         tries = dlpi_batch_tries(w, t) + 1;
         if (rc == 0 || dlpi_never_again(rc) || (int)tries > w->st->w.retries) return rc;
@@ -357,7 +357,7 @@ static void dlpi_batches_run(dlpi_worker *w, const dlpi_unit *t) {
 
 static bool dlpi_batches_step(dlpi_worker *w) {
     dlpi_unit t;
-    if (!dlpi_unit_find(w, &t)) return false;
+    if (!dlpi_rows_find(w, &t)) return false;
     dlpi_batches_run(w, &t);
     return true;
 }

@@ -12,7 +12,6 @@ typedef struct dlpi_field { /* a field laid out in a cell */
     uint64_t elem_bytes, row_bytes;
     uint64_t capacity; /* bytes in a cell */
     uint64_t offset;   /* in a cell */
-    uint64_t max_rows; /* ragged: of dimension 0, per batch */
 } dlpi_field;
 
 typedef struct dlpi_fields {

@@ -279,10 +279,14 @@ static const char *dlpi_signal_text(uint32_t killed_by) {
     return "a signal";
 }
 
-static int dlpi_killed_say(dlpi_worker *w, uint32_t s, uint32_t rec) {
-    return dlpi_say(w, DLP_ERR_KILLED,
-                    "the callback's process died %u times here, the last time by %s",
-                    dlpi_rec_kills(rec), dlpi_signal_text(dlpi_slot_at(w->p, s)->killed_by));
+/* What the worker calls, in words. */
+static const char *dlpi_call_text(const dlpi_worker *w) {
+    return w->st->ops->unit == DLPI_UNIT_CELLS ? "load" : "callback";
+}
+
+static int dlpi_killed_say(dlpi_worker *w, uint32_t killed_by, uint32_t rec) {
+    return dlpi_say(w, DLP_ERR_KILLED, "the %s's process died %u times here, the last time by %s",
+                    dlpi_call_text(w), dlpi_rec_kills(rec), dlpi_signal_text(killed_by));
 }
 
 /* How many deaths make an item poison. Of several in flight none was alone the first time. */
@@ -314,7 +318,7 @@ static int dlpi_row_failed(dlpi_worker *w, const dlpi_unit *t, uint32_t row, int
     }
     DLPI_STORE_RLX(&slot->dirty, 1u); /* ordered by done */
     if (dlpi_rec_stage(rec) == (uint32_t)st->work && dlpi_rec_kills(rec) > dlpi_kills_most(w))
-        return dlpi_row_raise(w, t, row, dlpi_killed_say(w, t->slot, rec));
+        return dlpi_row_raise(w, t, row, dlpi_killed_say(w, slot->killed_by, rec));
     tries = dlpi_row_tries(w, t, row, rec);
     if (code != DLP_SKIP && code != DLP_ERR_KILLED && (int)tries < st->w.retries) {
         dlpi_rec_set(p, t->slot, row,
@@ -338,16 +342,17 @@ static int dlpi_row_failed(dlpi_worker *w, const dlpi_unit *t, uint32_t row, int
 }
 
 /* A row that killed its workers too often, or held one past its deadline, is not run again: it has
-   failed. rec: of the row, or of the batch. Returns 0 or the code, with the message. */
-static int dlpi_rec_verdict(dlpi_worker *w, uint32_t s, uint32_t rec) {
+   failed. rec: of the row, the batch, or the cell of a source. Returns 0 or the code, with the
+   message. */
+static int dlpi_rec_verdict(dlpi_worker *w, const uint32_t *killed_by, uint32_t rec) {
     const dlpi_stage *st = w->st;
     if (DLPI_LIKELY(dlpi_rec_kills(rec) == 0) || dlpi_rec_stage(rec) != (uint32_t)st->work)
         return 0;
     if (rec & DLPI_REC_LATE)
         return dlpi_say(w, DLP_ERR_DEADLINE,
-                        "the callback ran past its deadline_ms %d, its worker was killed",
-                        st->w.deadline_ms);
-    return dlpi_rec_kills(rec) < dlpi_kills_most(w) ? 0 : dlpi_killed_say(w, s, rec);
+                        "the %s ran past its deadline_ms %d, its worker was killed",
+                        dlpi_call_text(w), st->w.deadline_ms);
+    return dlpi_rec_kills(rec) < dlpi_kills_most(w) ? 0 : dlpi_killed_say(w, *killed_by, rec);
 }
 
 /* Ragged lengths as the callback left them; tails are cleared. Returns 0 or DLP_ERR_LENGTH. */
@@ -511,7 +516,8 @@ __attribute__((noinline)) static int dlpi_row_try(dlpi_worker *w, const dlpi_uni
     DLPI_STORE_RLX(&block->current_position, position);
     if (w->has_special && dlpi_row_special(w, t, row)) return DLPI_ROW_DONE;
     DLPI_STORE_RLX(&block->running, (uint64_t)t->slot << 32 | (row + 1u)); /* X2 to recovery */
-    if (DLPI_UNLIKELY(rec != 0)) rc = dlpi_rec_verdict(w, t->slot, rec);
+    if (DLPI_UNLIKELY(rec != 0))
+        rc = dlpi_rec_verdict(w, &dlpi_slot_at(p, t->slot)->killed_by, rec);
     if (DLPI_LIKELY(rc == 0)) {
         if (DLPI_DEBUG) dlpi_guard_in(w, it, dlpi_guard_cell(w, 0), t->slot, row);
         rc = w->st->item(w->st->user, it);
@@ -739,12 +745,10 @@ static bool dlpi_rows_full(const dlpi_worker *w) {
     return w->n_parked + (int)DLPI_WORD_ROWS > w->parked_most;
 }
 
-static inline bool dlpi_unit_find(dlpi_worker *w, dlpi_unit *t) {
+static inline bool dlpi_rows_find(dlpi_worker *w, dlpi_unit *t) {
     if (dlpi_rows_full(w) || DLPI_UNLIKELY(dlpi_retired(w))) return false;
     return dlpi_find(w, t);
 }
-
-static bool dlpi_rows_find(dlpi_worker *w, dlpi_unit *t) { return dlpi_unit_find(w, t); }
 
 static void dlpi_rows_run(dlpi_worker *w, const dlpi_unit *t) {
     dlpi_clock_in(w);
@@ -754,7 +758,7 @@ static void dlpi_rows_run(dlpi_worker *w, const dlpi_unit *t) {
 static bool dlpi_rows_step(dlpi_worker *w) {
     dlpi_unit t;
     bool moved = w->n_parked > 0 && dlpi_unpark(w, dlpi_row_parked);
-    if (!dlpi_unit_find(w, &t)) return moved;
+    if (!dlpi_rows_find(w, &t)) return moved;
     dlpi_rows_run(w, &t);
     return true;
 }

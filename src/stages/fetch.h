@@ -303,7 +303,8 @@ static bool dlpi_attempt_send(dlpi_worker *w) {
     dlpi_unpoison(w->p, a->slot);
     if (dlpi_attempt_settled(w, a, rec)) return true;
     dlpi_guard_in(w, &a->item, dlpi_guard_cell(w, (uint64_t)(a - in->all)), a->slot, a->row);
-    if ((rc = dlpi_rec_verdict(w, a->slot, rec)) == 0) return dlpi_attempt_offer(w, a, exclusive);
+    rc = dlpi_rec_verdict(w, &dlpi_slot_at(w->p, a->slot)->killed_by, rec);
+    if (rc == 0) return dlpi_attempt_offer(w, a, exclusive);
     dlpi_attempt_over(w, a, rc);
     return true;
 }
@@ -748,13 +749,7 @@ static int dlpi_fetch_check(dlp_pipe *p, dlpi_stage *st, const dlp_fetch_desc *d
 static const dlpi_stage_ops dlpi_fetch_ops = {
     .kind = DLP_STAGE_FETCH,
     .rank = 4,
-    .unit = DLPI_UNIT_ROWS,
-    .step = dlpi_rows_step,
-    .find = dlpi_rows_find,
-    .run = dlpi_rows_run,
-    .full = dlpi_rows_full,
-    .owes = dlpi_rows_owes,
-    .due = dlpi_rows_due,
+    DLPI_OPS_OF_ROWS,
     .recover = dlpi_slots_recover,
 };
 

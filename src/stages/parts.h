@@ -694,19 +694,6 @@ static uint64_t dlpi_parts_due(dlpi_worker *w, uint64_t ns) {
     return ns;
 }
 
-/* What killed its workers too often, or held one past its deadline, has failed. */
-static int dlpi_part_verdict(dlpi_worker *w, const dlpi_pcell *cell) {
-    uint32_t rec = cell->rec;
-    if (rec & DLPI_REC_LATE)
-        return dlpi_say(w, DLP_ERR_DEADLINE,
-                        "the load ran past its deadline_ms %d, its worker was killed",
-                        w->st->w.deadline_ms);
-    if (dlpi_rec_kills(rec) < w->p->max_kills) return 0;
-    return dlpi_say(w, DLP_ERR_KILLED,
-                    "the loading process died %u times here, the last time by %s",
-                    dlpi_rec_kills(rec), dlpi_signal_text(cell->killed_by));
-}
-
 /* A load has returned rc. */
 static inline int dlpi_guard_part(dlpi_worker *w, uint64_t part, uint8_t *bytes, int rc) {
     dlpi_guarded c;
@@ -728,7 +715,7 @@ static int dlpi_part_try(dlpi_worker *w, uint32_t c, dlpi_pcell *cell) {
                      .worker = (uint32_t)w->id,
                      .worker_state = w->state,
                      .call = &w->note};
-    int rc = dlpi_part_verdict(w, cell);
+    int rc = dlpi_rec_verdict(w, &cell->killed_by, cell->rec);
     if (rc != 0) return rc;
     rc = dlpi_item_returned(w, ((dlp_part_fn)w->st->own)(w->st->user, &part));
     rc = dlpi_guard_part(w, cell->part, bytes, rc);

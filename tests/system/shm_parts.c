@@ -121,7 +121,7 @@ static void kill__by_a_part__it_has_failed(void) {
     seen->poison = 4;
     run_to_error(&r, &err);
     CHECK(err.code == DLP_ERR_KILLED && strcmp(err.stage, "parts") == 0);
-    CHECK(strstr(err.message, "part 3: the loading process died 3 times") != NULL);
+    CHECK(strstr(err.message, "part 3: the load's process died 3 times") != NULL);
     CHECK(strstr(err.message, "SIGKILL") != NULL && seen->loaded[3] == 0);
     r.d.parts.workers.on_error = DLP_ON_ERROR_DROP;
     CHECK(parts_run_on(&r, 4) == (int64_t)parts_batches(&r));
