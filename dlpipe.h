@@ -3239,6 +3239,35 @@ DLPDEF const char *dlp_code_name(int code) { return dlpi_code_find(code)->name; 
 DLPDEF const char *dlp_code_text(int code) { return dlpi_code_find(code)->text; }
 DLPDEF const char *dlp_code_hint(int code) { return dlpi_code_find(code)->hint; }
 
+/* Print into a buffer what a function's `format` and the arguments behind it say. */
+#define DLPI_PRINT(to, size, format) \
+    do { \
+        va_list args_; \
+        va_start(args_, format); \
+        vsnprintf(to, size, format, args_); \
+        va_end(args_); \
+    } while (0)
+
+static void dlpi_copy_text(char *to, size_t size, const char *from) {
+    size_t n = from ? strlen(from) : 0;
+    if (n >= size) n = size - 1;
+    if (n > 0) memcpy(to, from, n);
+    to[n] = 0;
+}
+
+/* Fill an error record; returns code. */
+__attribute__((format(printf, 4, 5))) static int dlpi_error_set(dlp_error *e, int code,
+                                                                const char *field,
+                                                                const char *format, ...) {
+    if (e == NULL) return code;
+    memset(e, 0, sizeof *e);
+    e->code = code;
+    e->worker = -1;
+    dlpi_copy_text(e->field, sizeof e->field, field);
+    DLPI_PRINT(e->message, sizeof e->message, format);
+    return code;
+}
+
 /* errno in words, unless the message has them already. */
 static void dlpi_errno_text(const dlp_error *e, char *buf, size_t size) {
     const char *text = strerror(e->errnum);
@@ -4855,30 +4884,20 @@ static uint64_t dlpi_order_samples(const dlp_sampler_desc *d, uint64_t n_items) 
     return d->samples_per_epoch ? d->samples_per_epoch : dlpi_order_domain(d, n_items);
 }
 
-static int dlpi_order_fault(dlp_error *err, const char *field, const char *format, ...) {
-    va_list args;
-    if (!err) return DLP_ERR_ARG;
-    memset(err, 0, sizeof *err);
-    err->code = DLP_ERR_ARG;
-    err->worker = -1;
-    snprintf(err->field, sizeof err->field, "%s", field);
-    va_start(args, format);
-    vsnprintf(err->message, sizeof err->message, format, args);
-    va_end(args);
-    return DLP_ERR_ARG;
-}
+/* What is wrong with a desc: fills err, returns DLP_ERR_ARG. */
+#define DLPI_ORDER_FAULT(err, ...) dlpi_error_set(err, DLP_ERR_ARG, __VA_ARGS__)
 
 static int dlpi_order_check_subset(const dlp_sampler_desc *d, uint64_t n_items, dlp_error *err) {
     if (!d->subset && d->n_subset)
-        return dlpi_order_fault(err, "sampler.subset", "subset is NULL but n_subset is %" PRIu64,
+        return DLPI_ORDER_FAULT(err, "sampler.subset", "subset is NULL but n_subset is %" PRIu64,
                                 d->n_subset);
     if (!d->subset) return DLP_OK;
     if (d->n_subset < 1 || d->n_subset > DLPI_MAX_ITEMS)
-        return dlpi_order_fault(err, "sampler.n_subset", "n_subset is %" PRIu64 ", must be 1..2^48",
+        return DLPI_ORDER_FAULT(err, "sampler.n_subset", "n_subset is %" PRIu64 ", must be 1..2^48",
                                 d->n_subset);
     for (uint64_t i = 0; i < d->n_subset; i++)
         if (d->subset[i] >= n_items)
-            return dlpi_order_fault(err, "sampler.subset",
+            return DLPI_ORDER_FAULT(err, "sampler.subset",
                                     "subset[%" PRIu64 "] is %" PRIu64 ", n_items is %" PRIu64, i,
                                     d->subset[i], n_items);
     return DLP_OK;
@@ -4889,22 +4908,22 @@ static int dlpi_order_check_weights(const dlp_sampler_desc *d, uint64_t n_items,
     uint64_t n = dlpi_order_domain(d, n_items), total = 0;
     if (d->order != DLP_ORDER_WEIGHTED) {
         if (!d->weights) return DLP_OK;
-        return dlpi_order_fault(err, "sampler.weights",
+        return DLPI_ORDER_FAULT(err, "sampler.weights",
                                 "weights need order DLP_ORDER_WEIGHTED, order is %d",
                                 (int)d->order);
     }
     if (!d->weights)
-        return dlpi_order_fault(err, "sampler.weights",
+        return DLPI_ORDER_FAULT(err, "sampler.weights",
                                 "DLP_ORDER_WEIGHTED needs weights, weights is NULL");
     for (uint64_t i = 0; i < n; i++) {
         if (d->weights[i] > most - total)
-            return dlpi_order_fault(err, "sampler.weights",
+            return DLPI_ORDER_FAULT(err, "sampler.weights",
                                     "weights[%" PRIu64 "] = %" PRIu64 " takes the sum above 2^63",
                                     i, d->weights[i]);
         total += d->weights[i];
     }
     if (total == 0)
-        return dlpi_order_fault(err, "sampler.weights",
+        return DLPI_ORDER_FAULT(err, "sampler.weights",
                                 "all %" PRIu64 " weights are 0, the sum must be 1..2^63", n);
     return DLP_OK;
 }
@@ -4916,29 +4935,29 @@ static int dlpi_order_check(const dlp_sampler_desc *d, uint64_t n_items, dlp_err
     bool listed = d->order == DLP_ORDER_BATCHES || d->order == DLP_ORDER_PARTS;
     int rc;
     if (n_items < 1 || n_items > DLPI_MAX_ITEMS)
-        return dlpi_order_fault(err, "dataset.n_items", "n_items is %" PRIu64 ", must be 1..2^48",
+        return DLPI_ORDER_FAULT(err, "dataset.n_items", "n_items is %" PRIu64 ", must be 1..2^48",
                                 n_items);
     if (d->order < DLP_ORDER_SEQUENTIAL || d->order > DLP_ORDER_PARTS)
-        return dlpi_order_fault(err, "sampler.order", "order is %d, must be 0..%d", (int)d->order,
+        return DLPI_ORDER_FAULT(err, "sampler.order", "order is %d, must be 0..%d", (int)d->order,
                                 (int)DLP_ORDER_PARTS);
     if (d->threaded < 0 || d->threaded > 1)
-        return dlpi_order_fault(err, "sampler.threaded", "threaded is %d, must be 0 or 1",
+        return DLPI_ORDER_FAULT(err, "sampler.threaded", "threaded is %d, must be 0 or 1",
                                 (int)d->threaded);
     if ((rc = dlpi_order_check_subset(d, n_items, err)) != DLP_OK) return rc;
     if ((rc = dlpi_order_check_weights(d, n_items, err)) != DLP_OK) return rc;
     if (draws > DLPI_MAX_ITEMS)
-        return dlpi_order_fault(err, "sampler.samples_per_epoch",
+        return DLPI_ORDER_FAULT(err, "sampler.samples_per_epoch",
                                 "samples_per_epoch is %" PRIu64 ", must be at most 2^48", draws);
     if (draws && (listed || (one_each && draws != dlpi_order_domain(d, n_items))))
-        return dlpi_order_fault(err, "sampler.samples_per_epoch",
+        return DLPI_ORDER_FAULT(err, "sampler.samples_per_epoch",
                                 "samples_per_epoch is %" PRIu64 ", must be 0 for order %d", draws,
                                 (int)d->order);
     if ((d->order == DLP_ORDER_FUNCTION) != (d->function != NULL))
-        return dlpi_order_fault(err, "sampler.function",
+        return DLPI_ORDER_FAULT(err, "sampler.function",
                                 "function is %s but order is %d: DLP_ORDER_FUNCTION needs one",
                                 d->function ? "set" : "NULL", (int)d->order);
     if (d->replacement && d->order != DLP_ORDER_FUNCTION)
-        return dlpi_order_fault(err, "sampler.replacement",
+        return DLPI_ORDER_FAULT(err, "sampler.replacement",
                                 "a replacement needs order DLP_ORDER_FUNCTION, order is %d",
                                 (int)d->order);
     return DLP_OK;
@@ -5457,32 +5476,32 @@ static uint64_t dlpi_gcd(uint64_t a, uint64_t b) {
 }
 
 static int dlpi_mix_no_memory(dlp_error *err, const char *what) {
-    dlpi_order_fault(err, "", "no memory for %s", what);
-    if (err) err->code = DLP_ERR_MEMORY, err->errnum = ENOMEM;
+    dlpi_error_set(err, DLP_ERR_MEMORY, "", "no memory for %s", what);
+    if (err) err->errnum = ENOMEM;
     return DLP_ERR_MEMORY;
 }
 
 static int dlpi_mix_check(const dlp_mix_desc *d, dlp_error *err) {
     uint64_t total = 0;
     if (d->n < 1 || d->n > DLPI_MIX_DATASETS)
-        return dlpi_order_fault(err, "mix.n", "n is %" PRIu32 ", must be 1..1024", d->n);
-    if (!d->n_items) return dlpi_order_fault(err, "mix.n_items", "n_items is NULL");
+        return DLPI_ORDER_FAULT(err, "mix.n", "n is %" PRIu32 ", must be 1..1024", d->n);
+    if (!d->n_items) return DLPI_ORDER_FAULT(err, "mix.n_items", "n_items is NULL");
     for (uint32_t i = 0; i < d->n; i++) {
         if (d->n_items[i] < 1 || d->n_items[i] > DLPI_MAX_ITEMS - total)
-            return dlpi_order_fault(err, "mix.n_items",
+            return DLPI_ORDER_FAULT(err, "mix.n_items",
                                     "n_items[%" PRIu32 "] is %" PRIu64
                                     ": each must be 1 or more, the sum at most 2^48",
                                     i, d->n_items[i]);
         total += d->n_items[i];
     }
     if (d->shuffle < 0 || d->shuffle > 1)
-        return dlpi_order_fault(err, "mix.shuffle", "shuffle is %d, must be 0 or 1",
+        return DLPI_ORDER_FAULT(err, "mix.shuffle", "shuffle is %d, must be 0 or 1",
                                 (int)d->shuffle);
     if (d->until < DLP_MIX_ALL || d->until > DLP_MIX_LARGEST)
-        return dlpi_order_fault(err, "mix.until", "until is %d, must be 0..%d", (int)d->until,
+        return DLPI_ORDER_FAULT(err, "mix.until", "until is %d, must be 0..%d", (int)d->until,
                                 (int)DLP_MIX_LARGEST);
     if (d->samples_per_epoch > DLPI_MAX_ITEMS)
-        return dlpi_order_fault(err, "mix.samples_per_epoch",
+        return DLPI_ORDER_FAULT(err, "mix.samples_per_epoch",
                                 "samples_per_epoch is %" PRIu64 ", must be at most 2^48",
                                 d->samples_per_epoch);
     return DLP_OK;
@@ -5493,11 +5512,11 @@ static int dlpi_mix_weights(const dlp_mix_desc *d, uint64_t *divisor, uint64_t *
                             dlp_error *err) {
     uint64_t sum = 0, g = 0;
     for (uint32_t i = 0; i < d->n; i++) g = dlpi_gcd(d->weights ? d->weights[i] : 1, g);
-    if (g == 0) return dlpi_order_fault(err, "mix.weights", "all %" PRIu32 " weights are 0", d->n);
+    if (g == 0) return DLPI_ORDER_FAULT(err, "mix.weights", "all %" PRIu32 " weights are 0", d->n);
     for (uint32_t i = 0; i < d->n; i++) {
         uint64_t w = d->weights ? d->weights[i] / g : 1;
         if (w > DLPI_MIX_PERIOD - sum)
-            return dlpi_order_fault(err, "mix.weights",
+            return DLPI_ORDER_FAULT(err, "mix.weights",
                                     "weights[%" PRIu32 "] = %" PRIu64 " takes the sum, divided by "
                                     "the greatest common divisor %" PRIu64 ", above 2^20: round "
                                     "the weights",
@@ -5560,7 +5579,7 @@ DLPDEF int dlp_mix_open(dlp_mix **out, const dlp_mix_desc *desc, dlp_error *err)
     uint64_t divisor = 1, period = 1;
     dlp_mix *m;
     int rc;
-    if (!out || !desc) return dlpi_order_fault(err, "mix", "out or desc is NULL");
+    if (!out || !desc) return DLPI_ORDER_FAULT(err, "mix", "out or desc is NULL");
     if ((rc = dlpi_mix_check(desc, err)) != DLP_OK) return rc;
     if ((rc = dlpi_mix_weights(desc, &divisor, &period, err)) != DLP_OK) return rc;
     m = calloc(1, sizeof *m + desc->n * sizeof *m->part + period * sizeof *m->schedule);
@@ -5571,7 +5590,7 @@ DLPDEF int dlp_mix_open(dlp_mix **out, const dlp_mix_desc *desc, dlp_error *err)
     dlpi_mix_fill(m, desc, divisor);
     if (m->samples > DLPI_MAX_ITEMS) {
         free(m);
-        return dlpi_order_fault(err, "mix.samples_per_epoch",
+        return DLPI_ORDER_FAULT(err, "mix.samples_per_epoch",
                                 "an epoch would have more than 2^48 "
                                 "samples: say how many");
     }
@@ -5813,31 +5832,31 @@ static const char *dlpi_buckets_why(void *user) { return ((dlp_buckets *)user)->
 static int dlpi_buckets_check(const dlp_buckets_desc *d, dlp_error *err) {
     uint32_t by = d->divisible_by ? d->divisible_by : 1;
     if (d->n_items < 1 || d->n_items > DLPI_MAX_ITEMS)
-        return dlpi_order_fault(err, "buckets.n_items", "n_items is %" PRIu64 ", must be 1..2^48",
+        return DLPI_ORDER_FAULT(err, "buckets.n_items", "n_items is %" PRIu64 ", must be 1..2^48",
                                 d->n_items);
     if ((d->lengths != NULL) == (d->length != NULL))
-        return dlpi_order_fault(err, "buckets.lengths", "give lengths or length, and not both");
+        return DLPI_ORDER_FAULT(err, "buckets.lengths", "give lengths or length, and not both");
     if (d->batch_size < 1 || d->batch_size > DLPI_BUCKETS_ROWS || d->batch_size % by != 0)
-        return dlpi_order_fault(err, "buckets.batch_size",
+        return DLPI_ORDER_FAULT(err, "buckets.batch_size",
                                 "batch_size is %" PRIu32 ", must be 1..2^20 and a multiple of "
                                 "divisible_by %" PRIu32,
                                 d->batch_size, by);
     if (d->window > DLPI_BUCKETS_WINDOW)
-        return dlpi_order_fault(err, "buckets.window", "window is %" PRIu32 ", must be 0..2^24",
+        return DLPI_ORDER_FAULT(err, "buckets.window", "window is %" PRIu32 ", must be 0..2^24",
                                 d->window);
     if (d->max_tokens != 0 && d->max_tokens < by)
-        return dlpi_order_fault(err, "buckets.max_tokens",
+        return DLPI_ORDER_FAULT(err, "buckets.max_tokens",
                                 "max_tokens is %" PRIu64 ", below divisible_by %" PRIu32,
                                 d->max_tokens, by);
     if (d->shuffle < 0 || d->shuffle > 1)
-        return dlpi_order_fault(err, "buckets.shuffle", "shuffle is %d, must be 0 or 1",
+        return DLPI_ORDER_FAULT(err, "buckets.shuffle", "shuffle is %d, must be 0 or 1",
                                 (int)d->shuffle);
     if (d->last != DLP_LAST_PARTIAL && d->last != DLP_LAST_DROP)
-        return dlpi_order_fault(err, "buckets.last",
+        return DLPI_ORDER_FAULT(err, "buckets.last",
                                 "last is %d, must be DLP_LAST_PARTIAL or DLP_LAST_DROP",
                                 (int)d->last);
     if (d->order && (d->order->order == DLP_ORDER_BATCHES || d->order->order == DLP_ORDER_PARTS))
-        return dlpi_order_fault(err, "buckets.order", "order is %s",
+        return DLPI_ORDER_FAULT(err, "buckets.order", "order is %s",
                                 d->order->order == DLP_ORDER_BATCHES
                                     ? "DLP_ORDER_BATCHES, which has no positions to sort"
                                     : "DLP_ORDER_PARTS, which only a part queue knows");
@@ -5863,7 +5882,7 @@ static int dlpi_buckets_resolve(dlp_buckets *b, dlp_error *err) {
     b->windows = (b->positions + d->window - 1) / d->window;
     b->longest = d->max_tokens ? d->max_tokens / d->divisible_by : UINT32_MAX;
     if (b->positions > 0) return DLP_OK;
-    return dlpi_order_fault(
+    return DLPI_ORDER_FAULT(
         err, "buckets.last",
         "DLP_LAST_DROP leaves nothing of %" PRIu64 " samples: a batch has %" PRIu64, samples, unit);
 }
@@ -5913,13 +5932,13 @@ DLPDEF int dlp_buckets_open(dlp_buckets **out, const dlp_buckets_desc *desc, dlp
     dlp_buckets *b;
     uint64_t lengths;
     int rc;
-    if (!out || !desc) return dlpi_order_fault(err, "buckets", "out or desc is NULL");
+    if (!out || !desc) return DLPI_ORDER_FAULT(err, "buckets", "out or desc is NULL");
     if ((rc = dlpi_buckets_check(desc, err)) != DLP_OK) return rc;
     if ((b = calloc(1, sizeof *b)) == NULL) return dlpi_mix_no_memory(err, "the buckets");
     b->d = *desc;
     rc = dlpi_buckets_resolve(b, err);
     if (rc == DLP_OK && dlpi_buckets_scan(b, &lengths) != 0)
-        rc = dlpi_order_fault(err, "buckets.lengths", "%s", b->why);
+        rc = DLPI_ORDER_FAULT(err, "buckets.lengths", "%s", b->why);
     if (rc == DLP_OK) rc = dlpi_buckets_allocate(b, err);
     if (rc != DLP_OK) {
         dlp_buckets_close(b);
@@ -6977,29 +6996,6 @@ static inline bool dlpi_stopped(const dlp_pipe *p) {
 /* ---------------------------------------------------------------------------------------------
    >>impl-fail       FIRST CAUSES */
 
-static void dlpi_copy_text(char *to, size_t size, const char *from) {
-    size_t n = from ? strlen(from) : 0;
-    if (n >= size) n = size - 1;
-    if (n > 0) memcpy(to, from, n);
-    to[n] = 0;
-}
-
-/* Fill an error record; returns code. */
-__attribute__((format(printf, 4, 5))) static int dlpi_error_set(dlp_error *e, int code,
-                                                                const char *field,
-                                                                const char *format, ...) {
-    va_list args;
-    if (e == NULL) return code;
-    memset(e, 0, sizeof *e);
-    e->code = code;
-    e->worker = -1;
-    dlpi_copy_text(e->field, sizeof e->field, field);
-    va_start(args, format);
-    vsnprintf(e->message, sizeof e->message, format, args);
-    va_end(args);
-    return code;
-}
-
 /* The pipe's error, as seen by the consumer's thread: the first one stays. */
 static int dlpi_pipe_fail(dlp_pipe *p, const dlp_error *e) {
     if (p->err.code == 0) p->err = *e;
@@ -7076,20 +7072,14 @@ static void dlpi_error_first(const dlpi_ctl *ctl, dlp_error *e) {
 
 __attribute__((format(printf, 2, 3))) static void dlpi_warn(dlp_pipe *p, const char *format, ...) {
     char text[160];
-    va_list args;
-    va_start(args, format);
-    vsnprintf(text, sizeof text, format, args);
-    va_end(args);
+    DLPI_PRINT(text, sizeof text, format);
     if (p->n_warnings < 8) memcpy(p->warnings[p->n_warnings++], text, sizeof text);
     if (p->d.log) p->d.log(p->d.log_user, text);
 }
 
 DLPDEF int dlp_fail(dlp_call *call, int errnum, const char *format, ...) {
-    va_list args;
     if (call == NULL) return DLP_ERR_CALLBACK;
-    va_start(args, format);
-    vsnprintf(call->message, sizeof((dlpi_worker_block *)0)->message, format, args);
-    va_end(args);
+    DLPI_PRINT(call->message, sizeof((dlpi_worker_block *)0)->message, format);
     *call->errnum = errnum;
     if (call->w != NULL) /* else a source is tried without a pipe */
         call->said = (uint32_t)DLPI_LOAD_RLX(&call->w->block->running); /* X2, own */
@@ -7113,10 +7103,7 @@ static void dlpi_failure_forget(dlpi_worker *w) {
 /* Say in the library's words why what the worker has in hand fails. Returns code. */
 __attribute__((format(printf, 3, 4))) static int dlpi_say(dlpi_worker *w, int code,
                                                           const char *format, ...) {
-    va_list args;
-    va_start(args, format);
-    vsnprintf(w->block->message, sizeof w->block->message, format, args);
-    va_end(args);
+    DLPI_PRINT(w->block->message, sizeof w->block->message, format);
     w->block->message_errno = 0;
     return code;
 }
@@ -7155,12 +7142,17 @@ static void dlpi_describe(const dlpi_worker *w, int code, dlp_error *e) {
                  known ? " (" : "", known ? name : "", known ? ")" : "");
 }
 
-static void dlpi_describe_item(const dlpi_worker *w, const dlp_item *it, int code, dlp_error *e) {
-    dlpi_describe(w, code, e);
+static void dlpi_error_item(dlp_error *e, uint64_t index, uint64_t epoch, uint64_t position) {
     e->has_item = 1;
-    e->index = it->index;
-    e->epoch = it->epoch;
-    e->position = it->position;
+    e->index = index;
+    e->epoch = epoch;
+    e->position = position;
+}
+
+/* The same of the worker's item. */
+static void dlpi_describe_item(const dlpi_worker *w, int code, dlp_error *e) {
+    dlpi_describe(w, code, e);
+    dlpi_error_item(e, w->item.index, w->item.epoch, w->item.position);
 }
 
 /* ---- what a desc may say ---- */
@@ -7171,11 +7163,8 @@ __attribute__((format(printf, 5, 6))) static int dlpi_refuse(dlp_pipe *p, int co
                                                              const char *stage, const char *field,
                                                              const char *format, ...) {
     dlp_error e;
-    va_list args;
     dlpi_error_set(&e, code, field, "%s", "");
-    va_start(args, format);
-    vsnprintf(e.message, sizeof e.message, format, args);
-    va_end(args);
+    DLPI_PRINT(e.message, sizeof e.message, format);
     dlpi_copy_text(e.stage, sizeof e.stage, stage);
     return dlpi_pipe_fail(p, &e);
 }
@@ -7204,10 +7193,7 @@ __attribute__((format(printf, 6, 7))) static int dlpi_bad_field(dlp_pipe *p, con
                                                                 const char *what,
                                                                 const char *format, ...) {
     char field[48], text[256];
-    va_list args;
-    va_start(args, format);
-    vsnprintf(text, sizeof text, format, args);
-    va_end(args);
+    DLPI_PRINT(text, sizeof text, format);
     snprintf(field, sizeof field, "fields[].%s", what);
     return dlpi_refuse(p, DLP_ERR_ARG, stage, field, "fields[%" PRIu32 "] \"%.31s\": %s", i,
                        name ? name : "", text);
@@ -7807,10 +7793,7 @@ static void dlpi_slot_error(const dlp_pipe *p, uint32_t s, dlp_error *e) {
                    "the item failed; its words were lost to those of an "
                    "item behind the stream's end");
     dlpi_copy_text(e->stage, sizeof e->stage, slot->error.stage);
-    e->has_item = 1;
-    e->index = dlpi_slot_index(p, s)[r];
-    e->epoch = slot->epoch;
-    e->position = slot->position + r;
+    dlpi_error_item(e, dlpi_slot_index(p, s)[r], slot->epoch, slot->position + r);
 }
 
 /* Has nobody behind the items anything to do with this batch? */
@@ -8484,9 +8467,6 @@ typedef struct dlpi_unit { /* a claimed piece of work */
     bool untouched;
 } dlpi_unit;
 
-static inline dlpi_stage *dlpi_stage_before(const dlpi_worker *w) {
-    return w->st->work > 0 ? w->p->work[w->st->work - 1] : NULL;
-}
 static inline bool dlpi_is_item_stage(const dlp_pipe *p, const dlpi_stage *st) {
     return st->work < p->n_item_work;
 }
@@ -8494,11 +8474,10 @@ static inline bool dlpi_is_item_stage(const dlp_pipe *p, const dlpi_stage *st) {
 /* Is the input of this unit there? Rows this stage did already need no input. */
 static bool dlpi_input_ready(const dlpi_worker *w, const dlpi_unit *t, dlpi_stage_words *mine) {
     const dlp_pipe *p = w->p;
-    dlpi_stage *up = dlpi_stage_before(w);
     dlpi_stage_words *theirs;
     uint32_t i = t->row / DLPI_WORD_ROWS, mask;
-    if (up == NULL) return true;
-    theirs = dlpi_stage_words_at(p, t->slot, up);
+    if (w->st->work == 0) return true;
+    theirs = dlpi_stage_words_at(p, t->slot, p->work[w->st->work - 1]);
     if (!dlpi_is_item_stage(p, w->st))
         return dlpi_ready_is(dlpi_gather_ready(&theirs->ready), t->b); /* Y1 <- Y1 */
     mask = dlpi_unit_mask(t->row, t->end);
@@ -8888,7 +8867,7 @@ static void dlpi_clock_stop(dlpi_worker *w) {
 
 static void dlpi_skip_note(const dlpi_worker *w, int code, uint64_t new_index) {
     dlp_error e;
-    dlpi_describe_item(w, &w->item, code, &e);
+    dlpi_describe_item(w, code, &e);
     if (code == DLP_SKIP) e.code = DLP_SKIP;
     dlpi_skip_put(w->p->ctl, w->st->id, &e, e.code, new_index);
 }
@@ -8935,11 +8914,6 @@ static void dlpi_row_end(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
     dlpi_rec_set(w->p, t->slot, row, DLPI_ROW_END);
 }
 
-/* Was the epoch seen to end at a row of this unit, before a seek or by a stage before? */
-static inline bool dlpi_rec_ended(const dlpi_unit *t, uint32_t rec) {
-    return !t->untouched && dlpi_rec_state(rec) == DLPI_ROW_END;
-}
-
 enum { DLPI_ROW_DONE, DLPI_ROW_AGAIN, DLPI_ROW_LATER, DLPI_ROW_REDO };
 
 static uint64_t dlpi_backoff_ns(const dlpi_stage *st, uint32_t tries) {
@@ -8970,7 +8944,7 @@ static int dlpi_row_retry(dlpi_worker *w, const dlpi_unit *t, uint32_t row, uint
 
 static int dlpi_row_raise(dlpi_worker *w, const dlpi_unit *t, uint32_t row, int code) {
     dlp_error e;
-    dlpi_describe_item(w, &w->item, code, &e);
+    dlpi_describe_item(w, code, &e);
     if (code == DLP_ERR_BUDGET) dlpi_error_first(w->p->ctl, &e);
     dlpi_slot_fail(dlpi_slot_at(w->p, t->slot), (uint32_t)w->global, &e);
     dlpi_row_leave(w, t, row, DLPI_REC_RAISED);
@@ -9087,15 +9061,19 @@ static int dlpi_row_failed(dlpi_worker *w, const dlpi_unit *t, uint32_t row, int
 /* A row that killed its workers too often, or held one past its deadline, is not run again: it has
    failed. rec: of the row, the batch, or the cell of a source. Returns 0 or the code, with the
    message. */
-static int dlpi_rec_verdict(dlpi_worker *w, const uint32_t *killed_by, uint32_t rec) {
-    const dlpi_stage *st = w->st;
-    if (DLPI_LIKELY(dlpi_rec_kills(rec) == 0) || dlpi_rec_stage(rec) != (uint32_t)st->work)
-        return 0;
+static int dlpi_call_verdict(dlpi_worker *w, uint32_t killed_by, uint32_t rec) {
     if (rec & DLPI_REC_LATE)
         return dlpi_say(w, DLP_ERR_DEADLINE,
                         "the %s ran past its deadline_ms %d, its worker was killed",
-                        dlpi_call_text(w), st->w.deadline_ms);
-    return dlpi_rec_kills(rec) < dlpi_kills_most(w) ? 0 : dlpi_killed_say(w, *killed_by, rec);
+                        dlpi_call_text(w), w->st->w.deadline_ms);
+    return dlpi_rec_kills(rec) < dlpi_kills_most(w) ? 0 : dlpi_killed_say(w, killed_by, rec);
+}
+
+/* Of slot s. */
+static int dlpi_rec_verdict(dlpi_worker *w, uint32_t s, uint32_t rec) {
+    if (DLPI_LIKELY(dlpi_rec_kills(rec) == 0) || dlpi_rec_stage(rec) != (uint32_t)w->st->work)
+        return 0;
+    return dlpi_call_verdict(w, dlpi_slot_at(w->p, s)->killed_by, rec);
 }
 
 /* Ragged lengths as the callback left them; tails are cleared. Returns 0 or DLP_ERR_LENGTH. */
@@ -9259,8 +9237,7 @@ __attribute__((noinline)) static int dlpi_row_try(dlpi_worker *w, const dlpi_uni
     DLPI_STORE_RLX(&block->current_position, position);
     if (w->has_special && dlpi_row_special(w, t, row)) return DLPI_ROW_DONE;
     DLPI_STORE_RLX(&block->running, (uint64_t)t->slot << 32 | (row + 1u)); /* X2 to recovery */
-    if (DLPI_UNLIKELY(rec != 0))
-        rc = dlpi_rec_verdict(w, &dlpi_slot_at(p, t->slot)->killed_by, rec);
+    if (DLPI_UNLIKELY(rec != 0)) rc = dlpi_rec_verdict(w, t->slot, rec);
     if (DLPI_LIKELY(rc == 0)) {
         if (DLPI_DEBUG) dlpi_guard_in(w, it, dlpi_guard_cell(w, 0), t->slot, row);
         rc = w->st->item(w->st->user, it);
@@ -9337,10 +9314,11 @@ static int dlpi_unit_row(dlpi_worker *w, const dlpi_unit *t, uint32_t row, uint3
     const dlp_pipe *p = w->p;
     const uint32_t *rec = &dlpi_slot_rec(p, t->slot)[row];
     bool open = p->open_end != 0;
+    uint32_t state = t->untouched ? DLPI_ROW_OK : dlpi_rec_state(*rec); /* END: seen to end there */
     int what = DLPI_ROW_DONE;
-    if (!t->untouched && dlpi_rec_state(*rec) == DLPI_ROW_LEFT) {
+    if (state == DLPI_ROW_LEFT) {
         dlpi_row_clear(p, t, row);
-    } else if (open && (*ended || dlpi_rec_ended(t, *rec))) {
+    } else if (open && (*ended || state == DLPI_ROW_END)) {
         dlpi_row_end(w, t, row);
     } else if (!dlpi_generation_cancelled(p->ctl, w->generation)) {
         what = dlpi_row_run(w, t, row);
@@ -9828,7 +9806,7 @@ static int dlpi_batch_try(dlpi_worker *w, const dlpi_unit *t) {
         uint32_t rec = DLPI_LOAD_RLX(&slot->batch_rec), tries; /* X1: ours, claimed */
         int rc;
         dlpi_batch_begins(w, t);
-        rc = dlpi_rec_verdict(w, &slot->killed_by, rec);
+        rc = dlpi_rec_verdict(w, t->slot, rec);
         if (rc == 0) rc = dlpi_batch_callback(w, t);
         tries = dlpi_batch_tries(w, t) + 1;
         if (rc == 0 || dlpi_never_again(rc) || (int)tries > w->st->w.retries) return rc;
@@ -10012,17 +9990,13 @@ moved:
     if (w->wait_ns != 0) dlpi_wait_over(w, dlpi_now_ns());
 }
 
-static void dlpi_tid_note(dlpi_worker *w) { /* for people */
-    DLPI_STORE_RLX(&w->block->tid, (int32_t)syscall(SYS_gettid));
-    DLPI_STORE_RLX(&w->block->pid, (int32_t)getpid());
-}
-
 static int dlpi_worker_begin(dlpi_worker *w) {
     const dlp_workers_desc *d = &w->st->w;
     int rc;
     dlp_error e;
     DLPI_STORE_RLX(&w->block->state, DLP_WORKER_STARTING);
-    dlpi_tid_note(w);
+    DLPI_STORE_RLX(&w->block->tid, (int32_t)syscall(SYS_gettid)); /* for people */
+    DLPI_STORE_RLX(&w->block->pid, (int32_t)getpid());            /* for people */
     rc = d->worker_init ? d->worker_init(d->worker_user, w->id, &w->state) : 0;
     if (rc == 0 && w->st->ops->enter != NULL && (rc = w->st->ops->enter(w)) != DLP_OK) {
         if (d->worker_exit) d->worker_exit(d->worker_user, w->id, w->state);
@@ -10619,8 +10593,7 @@ static bool dlpi_attempt_send(dlpi_worker *w) {
     dlpi_unpoison(w->p, a->slot);
     if (dlpi_attempt_settled(w, a, rec)) return true;
     dlpi_guard_in(w, &a->item, dlpi_guard_cell(w, (uint64_t)(a - in->all)), a->slot, a->row);
-    rc = dlpi_rec_verdict(w, &dlpi_slot_at(w->p, a->slot)->killed_by, rec);
-    if (rc == 0) return dlpi_attempt_offer(w, a, exclusive);
+    if ((rc = dlpi_rec_verdict(w, a->slot, rec)) == 0) return dlpi_attempt_offer(w, a, exclusive);
     dlpi_attempt_over(w, a, rc);
     return true;
 }
@@ -12156,13 +12129,6 @@ static int dlpi_bad_order(dlp_pipe *p) {
                     "DLP_ORDER_PARTS with a part queue, and only then", p->sampler->sampler.order);
 }
 
-/* Nobody knows the epoch's length. */
-static int dlpi_epoch_open(dlp_pipe *p) {
-    p->samples = DLPI_MAX_ITEMS;
-    p->batches_per_epoch = UINT64_MAX;
-    return DLP_OK;
-}
-
 /* An epoch of n samples. */
 static int dlpi_epoch_of(dlp_pipe *p, uint64_t n) {
     p->samples = n;
@@ -12291,7 +12257,9 @@ static int dlpi_lists_sizes(dlp_pipe *p) {
     if (b->next == NULL) return dlpi_bad(p, name, "batches.next", "a function", 0);
     if ((b->save == NULL) != (b->restore == NULL))
         return dlpi_bad(p, name, "batches.restore", "given together with batches.save", 0);
-    return dlpi_epoch_open(p);
+    p->samples = DLPI_MAX_ITEMS; /* nobody knows the length */
+    p->batches_per_epoch = UINT64_MAX;
+    return DLP_OK;
 }
 
 static int dlpi_lists_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out) {
@@ -13147,7 +13115,7 @@ static int dlpi_part_try(dlpi_worker *w, uint32_t c, dlpi_pcell *cell) {
                      .worker = (uint32_t)w->id,
                      .worker_state = w->state,
                      .call = &w->note};
-    int rc = dlpi_rec_verdict(w, &cell->killed_by, cell->rec);
+    int rc = dlpi_call_verdict(w, cell->killed_by, cell->rec);
     if (rc != 0) return rc;
     rc = dlpi_item_returned(w, ((dlp_part_fn)w->st->own)(w->st->user, &part));
     rc = dlpi_guard_part(w, cell->part, bytes, rc);
@@ -13593,10 +13561,8 @@ static void dlpi_describe_current(const dlpi_worker *w, uint64_t index, dlp_erro
     dlpi_copy_text(e->stage, sizeof e->stage, w->st->name);
     e->worker = w->id;
     if (index == UINT64_MAX || !dlpi_is_item_stage(w->p, w->st)) return;
-    e->has_item = 1;
-    e->index = index;
-    e->epoch = DLPI_LOAD_RLX(&w->block->current_epoch); /* for people */
-    e->position = DLPI_LOAD_RLX(&w->block->current_position);
+    dlpi_error_item(e, index, DLPI_LOAD_RLX(&w->block->current_epoch), /* for people */
+                    DLPI_LOAD_RLX(&w->block->current_position));
 }
 
 /* A callback past its deadline, if any. */
@@ -13822,10 +13788,7 @@ static int dlpi_budget_fail(dlp_pipe *p, uint32_t s, uint32_t row, const dlpi_st
     dlpi_error_set(&e, DLP_ERR_BUDGET, "max_skips",
                    "the item failed, and max_skips %" PRId64 " are used up", st->w.max_skips);
     dlpi_copy_text(e.stage, sizeof e.stage, st->name);
-    e.has_item = 1;
-    e.index = dlpi_slot_index(p, s)[row];
-    e.epoch = slot->epoch;
-    e.position = slot->position + row;
+    dlpi_error_item(&e, dlpi_slot_index(p, s)[row], slot->epoch, slot->position + row);
     for (int i = 0; i < n; i++) {
         if (skip[i].epoch != e.epoch || skip[i].position != e.position) continue;
         e.errnum = skip[i].errnum;
@@ -14964,12 +14927,6 @@ static void dlpi_resolve_ends(dlp_pipe *p) {
         }
 }
 
-static int dlpi_resolve_items(dlp_pipe *p) {
-    const dlp_dataset *ds = &p->fetch->dataset;
-    int rc = dlpi_fields_init(p, p->fetch->name, &p->items, ds->fields, ds->n_fields, false);
-    return rc;
-}
-
 static int dlpi_resolve_batches(dlp_pipe *p) {
     const dlp_dataset *ds = &p->fetch->dataset;
     const dlp_batch_desc *d = &p->batcher->batching;
@@ -14978,28 +14935,22 @@ static int dlpi_resolve_batches(dlp_pipe *p) {
                             own ? d->n_out_fields : ds->n_fields, p->has_item_cells);
 }
 
-/* What each kind has to say of the chain. */
-static int dlpi_check_stages(dlp_pipe *p) {
-    int rc = DLP_OK;
-    for (int i = 0; i < p->n_stages && rc == DLP_OK; i++) {
-        dlpi_stage *st = &p->stages[i];
-        if (st->ops->check != NULL) rc = st->ops->check(p, st);
-    }
-    return rc;
-}
-
 /* Everything that follows from the descs; p->err tells what does not fit. */
 static int dlpi_resolve(dlp_pipe *p) {
+    const dlp_dataset *ds;
     int rc;
     if ((rc = dlpi_check_graph(p)) != DLP_OK) return rc;
+    ds = &p->fetch->dataset;
     p->has_item_cells = p->batcher->collate != NULL;
     if ((rc = dlpi_check_sizes(p)) != DLP_OK) return rc;
     if ((rc = dlpi_resolve_slots(p)) != DLP_OK) return rc;
     if ((rc = dlpi_resolve_work(p)) != DLP_OK) return rc;
     if (p->open_end && (rc = dlpi_open_end_check(p)) != DLP_OK) return rc;
-    if ((rc = dlpi_resolve_items(p)) != DLP_OK) return rc;
+    rc = dlpi_fields_init(p, p->fetch->name, &p->items, ds->fields, ds->n_fields, false);
+    if (rc != DLP_OK) return rc;
     dlpi_resolve_ends(p);
-    if ((rc = dlpi_check_stages(p)) != DLP_OK) return rc;
+    for (dlpi_stage *st = p->stages; st < p->stages + p->n_stages; st++) /* what kinds say of it */
+        if (st->ops->check != NULL && (rc = st->ops->check(p, st)) != DLP_OK) return rc;
     return dlpi_resolve_batches(p);
 }
 
@@ -15161,14 +15112,6 @@ static void dlpi_layout_trace(dlp_pipe *p) {
                   (uint64_t)p->n_workers + 1, 4096);
 }
 
-/* What each kind has of its own. */
-static void dlpi_layout_stages(dlp_pipe *p) {
-    for (int i = 0; i < p->n_stages; i++) {
-        dlpi_stage *st = &p->stages[i];
-        if (st->ops->layout != NULL) st->ops->layout(p, st);
-    }
-}
-
 static void dlpi_layout_cells(dlp_pipe *p) {
     dlpi_area_add(p, DLPI_REC_ITEM_CELLS, "item cells for the collate",
                   p->has_item_cells ? dlpi_fields_bytes(&p->items) : 0,
@@ -15192,7 +15135,8 @@ static void dlpi_layout(dlp_pipe *p) {
     dlpi_layout_table(p);
     dlpi_layout_trace(p);
     dlpi_area_add(p, DLPI_REC_SHARE, "subscribers", p->share_bytes, p->share_bytes > 0, 4096);
-    dlpi_layout_stages(p);
+    for (int i = 0; i < p->n_stages; i++) /* what each kind has of its own */
+        if (p->stages[i].ops->layout != NULL) p->stages[i].ops->layout(p, &p->stages[i]);
     dlpi_layout_cells(p);
     p->region_bytes = dlpi_round_up(p->region_bytes, p->huge_pages > 0 ? 2u << 20 : 4096);
     p->plan_private = dlpi_private_bytes(p);

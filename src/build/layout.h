@@ -45,12 +45,6 @@ static void dlpi_resolve_ends(dlp_pipe *p) {
         }
 }
 
-static int dlpi_resolve_items(dlp_pipe *p) {
-    const dlp_dataset *ds = &p->fetch->dataset;
-    int rc = dlpi_fields_init(p, p->fetch->name, &p->items, ds->fields, ds->n_fields, false);
-    return rc;
-}
-
 static int dlpi_resolve_batches(dlp_pipe *p) {
     const dlp_dataset *ds = &p->fetch->dataset;
     const dlp_batch_desc *d = &p->batcher->batching;
@@ -59,28 +53,22 @@ static int dlpi_resolve_batches(dlp_pipe *p) {
                             own ? d->n_out_fields : ds->n_fields, p->has_item_cells);
 }
 
-/* What each kind has to say of the chain. */
-static int dlpi_check_stages(dlp_pipe *p) {
-    int rc = DLP_OK;
-    for (int i = 0; i < p->n_stages && rc == DLP_OK; i++) {
-        dlpi_stage *st = &p->stages[i];
-        if (st->ops->check != NULL) rc = st->ops->check(p, st);
-    }
-    return rc;
-}
-
 /* Everything that follows from the descs; p->err tells what does not fit. */
 static int dlpi_resolve(dlp_pipe *p) {
+    const dlp_dataset *ds;
     int rc;
     if ((rc = dlpi_check_graph(p)) != DLP_OK) return rc;
+    ds = &p->fetch->dataset;
     p->has_item_cells = p->batcher->collate != NULL;
     if ((rc = dlpi_check_sizes(p)) != DLP_OK) return rc;
     if ((rc = dlpi_resolve_slots(p)) != DLP_OK) return rc;
     if ((rc = dlpi_resolve_work(p)) != DLP_OK) return rc;
     if (p->open_end && (rc = dlpi_open_end_check(p)) != DLP_OK) return rc;
-    if ((rc = dlpi_resolve_items(p)) != DLP_OK) return rc;
+    rc = dlpi_fields_init(p, p->fetch->name, &p->items, ds->fields, ds->n_fields, false);
+    if (rc != DLP_OK) return rc;
     dlpi_resolve_ends(p);
-    if ((rc = dlpi_check_stages(p)) != DLP_OK) return rc;
+    for (dlpi_stage *st = p->stages; st < p->stages + p->n_stages; st++) /* what kinds say of it */
+        if (st->ops->check != NULL && (rc = st->ops->check(p, st)) != DLP_OK) return rc;
     return dlpi_resolve_batches(p);
 }
 
@@ -242,14 +230,6 @@ static void dlpi_layout_trace(dlp_pipe *p) {
                   (uint64_t)p->n_workers + 1, 4096);
 }
 
-/* What each kind has of its own. */
-static void dlpi_layout_stages(dlp_pipe *p) {
-    for (int i = 0; i < p->n_stages; i++) {
-        dlpi_stage *st = &p->stages[i];
-        if (st->ops->layout != NULL) st->ops->layout(p, st);
-    }
-}
-
 static void dlpi_layout_cells(dlp_pipe *p) {
     dlpi_area_add(p, DLPI_REC_ITEM_CELLS, "item cells for the collate",
                   p->has_item_cells ? dlpi_fields_bytes(&p->items) : 0,
@@ -273,7 +253,8 @@ static void dlpi_layout(dlp_pipe *p) {
     dlpi_layout_table(p);
     dlpi_layout_trace(p);
     dlpi_area_add(p, DLPI_REC_SHARE, "subscribers", p->share_bytes, p->share_bytes > 0, 4096);
-    dlpi_layout_stages(p);
+    for (int i = 0; i < p->n_stages; i++) /* what each kind has of its own */
+        if (p->stages[i].ops->layout != NULL) p->stages[i].ops->layout(p, &p->stages[i]);
     dlpi_layout_cells(p);
     p->region_bytes = dlpi_round_up(p->region_bytes, p->huge_pages > 0 ? 2u << 20 : 4096);
     p->plan_private = dlpi_private_bytes(p);

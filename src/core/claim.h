@@ -11,9 +11,6 @@ typedef struct dlpi_unit { /* a claimed piece of work */
     bool untouched;
 } dlpi_unit;
 
-static inline dlpi_stage *dlpi_stage_before(const dlpi_worker *w) {
-    return w->st->work > 0 ? w->p->work[w->st->work - 1] : NULL;
-}
 static inline bool dlpi_is_item_stage(const dlp_pipe *p, const dlpi_stage *st) {
     return st->work < p->n_item_work;
 }
@@ -21,11 +18,10 @@ static inline bool dlpi_is_item_stage(const dlp_pipe *p, const dlpi_stage *st) {
 /* Is the input of this unit there? Rows this stage did already need no input. */
 static bool dlpi_input_ready(const dlpi_worker *w, const dlpi_unit *t, dlpi_stage_words *mine) {
     const dlp_pipe *p = w->p;
-    dlpi_stage *up = dlpi_stage_before(w);
     dlpi_stage_words *theirs;
     uint32_t i = t->row / DLPI_WORD_ROWS, mask;
-    if (up == NULL) return true;
-    theirs = dlpi_stage_words_at(p, t->slot, up);
+    if (w->st->work == 0) return true;
+    theirs = dlpi_stage_words_at(p, t->slot, p->work[w->st->work - 1]);
     if (!dlpi_is_item_stage(p, w->st))
         return dlpi_ready_is(dlpi_gather_ready(&theirs->ready), t->b); /* Y1 <- Y1 */
     mask = dlpi_unit_mask(t->row, t->end);

@@ -145,7 +145,7 @@ static void dlpi_clock_stop(dlpi_worker *w) {
 
 static void dlpi_skip_note(const dlpi_worker *w, int code, uint64_t new_index) {
     dlp_error e;
-    dlpi_describe_item(w, &w->item, code, &e);
+    dlpi_describe_item(w, code, &e);
     if (code == DLP_SKIP) e.code = DLP_SKIP;
     dlpi_skip_put(w->p->ctl, w->st->id, &e, e.code, new_index);
 }
@@ -192,11 +192,6 @@ static void dlpi_row_end(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
     dlpi_rec_set(w->p, t->slot, row, DLPI_ROW_END);
 }
 
-/* Was the epoch seen to end at a row of this unit, before a seek or by a stage before? */
-static inline bool dlpi_rec_ended(const dlpi_unit *t, uint32_t rec) {
-    return !t->untouched && dlpi_rec_state(rec) == DLPI_ROW_END;
-}
-
 enum { DLPI_ROW_DONE, DLPI_ROW_AGAIN, DLPI_ROW_LATER, DLPI_ROW_REDO };
 
 static uint64_t dlpi_backoff_ns(const dlpi_stage *st, uint32_t tries) {
@@ -227,7 +222,7 @@ static int dlpi_row_retry(dlpi_worker *w, const dlpi_unit *t, uint32_t row, uint
 
 static int dlpi_row_raise(dlpi_worker *w, const dlpi_unit *t, uint32_t row, int code) {
     dlp_error e;
-    dlpi_describe_item(w, &w->item, code, &e);
+    dlpi_describe_item(w, code, &e);
     if (code == DLP_ERR_BUDGET) dlpi_error_first(w->p->ctl, &e);
     dlpi_slot_fail(dlpi_slot_at(w->p, t->slot), (uint32_t)w->global, &e);
     dlpi_row_leave(w, t, row, DLPI_REC_RAISED);
@@ -344,15 +339,19 @@ static int dlpi_row_failed(dlpi_worker *w, const dlpi_unit *t, uint32_t row, int
 /* A row that killed its workers too often, or held one past its deadline, is not run again: it has
    failed. rec: of the row, the batch, or the cell of a source. Returns 0 or the code, with the
    message. */
-static int dlpi_rec_verdict(dlpi_worker *w, const uint32_t *killed_by, uint32_t rec) {
-    const dlpi_stage *st = w->st;
-    if (DLPI_LIKELY(dlpi_rec_kills(rec) == 0) || dlpi_rec_stage(rec) != (uint32_t)st->work)
-        return 0;
+static int dlpi_call_verdict(dlpi_worker *w, uint32_t killed_by, uint32_t rec) {
     if (rec & DLPI_REC_LATE)
         return dlpi_say(w, DLP_ERR_DEADLINE,
                         "the %s ran past its deadline_ms %d, its worker was killed",
-                        dlpi_call_text(w), st->w.deadline_ms);
-    return dlpi_rec_kills(rec) < dlpi_kills_most(w) ? 0 : dlpi_killed_say(w, *killed_by, rec);
+                        dlpi_call_text(w), w->st->w.deadline_ms);
+    return dlpi_rec_kills(rec) < dlpi_kills_most(w) ? 0 : dlpi_killed_say(w, killed_by, rec);
+}
+
+/* Of slot s. */
+static int dlpi_rec_verdict(dlpi_worker *w, uint32_t s, uint32_t rec) {
+    if (DLPI_LIKELY(dlpi_rec_kills(rec) == 0) || dlpi_rec_stage(rec) != (uint32_t)w->st->work)
+        return 0;
+    return dlpi_call_verdict(w, dlpi_slot_at(w->p, s)->killed_by, rec);
 }
 
 /* Ragged lengths as the callback left them; tails are cleared. Returns 0 or DLP_ERR_LENGTH. */
@@ -516,8 +515,7 @@ __attribute__((noinline)) static int dlpi_row_try(dlpi_worker *w, const dlpi_uni
     DLPI_STORE_RLX(&block->current_position, position);
     if (w->has_special && dlpi_row_special(w, t, row)) return DLPI_ROW_DONE;
     DLPI_STORE_RLX(&block->running, (uint64_t)t->slot << 32 | (row + 1u)); /* X2 to recovery */
-    if (DLPI_UNLIKELY(rec != 0))
-        rc = dlpi_rec_verdict(w, &dlpi_slot_at(p, t->slot)->killed_by, rec);
+    if (DLPI_UNLIKELY(rec != 0)) rc = dlpi_rec_verdict(w, t->slot, rec);
     if (DLPI_LIKELY(rc == 0)) {
         if (DLPI_DEBUG) dlpi_guard_in(w, it, dlpi_guard_cell(w, 0), t->slot, row);
         rc = w->st->item(w->st->user, it);
@@ -594,10 +592,11 @@ static int dlpi_unit_row(dlpi_worker *w, const dlpi_unit *t, uint32_t row, uint3
     const dlp_pipe *p = w->p;
     const uint32_t *rec = &dlpi_slot_rec(p, t->slot)[row];
     bool open = p->open_end != 0;
+    uint32_t state = t->untouched ? DLPI_ROW_OK : dlpi_rec_state(*rec); /* END: seen to end there */
     int what = DLPI_ROW_DONE;
-    if (!t->untouched && dlpi_rec_state(*rec) == DLPI_ROW_LEFT) {
+    if (state == DLPI_ROW_LEFT) {
         dlpi_row_clear(p, t, row);
-    } else if (open && (*ended || dlpi_rec_ended(t, *rec))) {
+    } else if (open && (*ended || state == DLPI_ROW_END)) {
         dlpi_row_end(w, t, row);
     } else if (!dlpi_generation_cancelled(p->ctl, w->generation)) {
         what = dlpi_row_run(w, t, row);

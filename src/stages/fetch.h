@@ -303,8 +303,7 @@ static bool dlpi_attempt_send(dlpi_worker *w) {
     dlpi_unpoison(w->p, a->slot);
     if (dlpi_attempt_settled(w, a, rec)) return true;
     dlpi_guard_in(w, &a->item, dlpi_guard_cell(w, (uint64_t)(a - in->all)), a->slot, a->row);
-    rc = dlpi_rec_verdict(w, &dlpi_slot_at(w->p, a->slot)->killed_by, rec);
-    if (rc == 0) return dlpi_attempt_offer(w, a, exclusive);
+    if ((rc = dlpi_rec_verdict(w, a->slot, rec)) == 0) return dlpi_attempt_offer(w, a, exclusive);
     dlpi_attempt_over(w, a, rc);
     return true;
 }
