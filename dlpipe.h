@@ -2115,7 +2115,12 @@ DLPDEF int dlp_loader_open(dlp_pipe **out, const dlp_loader_desc *desc, dlp_erro
 
 /* Cut each item, a chunk of many rows, into batches that are views. It is the last stage. The batch
    stage before it has batch_size 1 and no collate; the first dimension of every field is rows. The
-   pipe's max_held, batches_per_epoch, states and statistics then speak of views: see >>chunks. */
+   pipe's max_held, batches_per_epoch, states and statistics then speak of views: see >>chunks. For
+   chunks that another stage than dlp_chunks_open's loader makes (a cache, a map of whole chunks):
+
+     dlp_batch_desc one = {.batch_size = 1}; // item i of the dataset has rows i * 4096 and so on
+     dlp_split_desc split = {.chunk_rows = 4096, .n_rows = n, .batch_size = 64};
+     ... sampler, repeat, fetch, maps; dlp_pipe_add_batch(p, &one); dlp_pipe_add_split(p, &split); */
 typedef struct dlp_split_desc {
     uint64_t chunk_rows;       /* rows of an item, on all ranks together; required, 1..2^48 */
     uint64_t n_rows;           /* rows of all items: item i has rows i * chunk_rows and so on, the
@@ -2616,6 +2621,7 @@ DLPDEF int dlp_stats_predict(const dlp_stats *measured, const dlp_predict_desc *
 
      dlp_device gpu;
      if (dlp_device_cuda(&gpu, NULL, &err) != DLP_OK) ...     // then loader_desc.device = &gpu
+     dlp_device_describe(&gpu, &info);                        // info.queue: the copies' stream
      ... the pipe, until it is closed and its last batch released ...
      dlp_device_close(&gpu);
 
@@ -2699,7 +2705,11 @@ DLPDEF int dlp_pipe_release_after(dlp_pipe *p, dlp_batch *batch, void *stream, d
    >>dlpack     TENSORS FOR OTHER LIBRARIES
    A field of a batch as a tensor that numpy, PyTorch, JAX and others take over without a copy
    (numpy.from_dlpack). The structs are those of dlpack.h 0.8, DLManagedTensor, and 1.0,
-   DLManagedTensorVersioned, byte for byte: cast the pointer. Both headers may be included. */
+   DLManagedTensorVersioned, byte for byte: cast the pointer. Both headers may be included.
+
+     dlp_managed_tensor_v1 *t; // of "dltensor_versioned"; "dltensor": dlp_batch_dlpack(.., &older)
+     if (dlp_batch_dlpack_v1(pipe, batch, 0, &t) == DLP_OK)
+         capsule = PyCapsule_New(t, "dltensor_versioned", my_destructor); // calls t->deleter(t) */
 
 typedef struct dlp_dl_tensor {
     void *data;
@@ -3031,6 +3041,7 @@ DLPDEF void dlp_folder_close(dlp_folder *folder);
      dlp_arrays_loader_desc desc = {.arrays = {.columns = columns, .n_columns = 2},
                                     .loader = {.batch_size = 64, .shuffle = 1}};
      if (dlp_arrays_loader_open(&pipe, &arrays, &desc, &err) != DLP_OK) ...
+     dlp_arrays_describe(arrays)->n_items; // what was found
      ... the pipe, until it is closed: fields[0] is uint8_t [64][28][28], fields[1] [64]
      dlp_arrays_close(arrays);
 

@@ -791,7 +791,16 @@ DLPDEF int dlp_s3_source_close(dlp_s3_source *source);
 
 /* Enter the source into a part queue: entry i is part i, read straight into the part's cell. Sets
    n_parts, load, user, manifest_id and the workers' worker_*; items come from the manifest, unless
-   .items is set already; max_part_bytes, where it is 0, is the longest entry's. Else as wire. */
+   .items is set already; max_part_bytes, where it is 0, is the longest entry's. Else as wire.
+
+     dlp_s3_source_wire_parts(source, &desc.parts); // then dlp_parts_open(&pipe, &desc, &err)
+
+   With a cache of the objects in a directory, or parts read in other ways, a load of one's own:
+
+     dlp_part_files files = {.files = names, .n_files = n, .dir = "/cache",
+                             .download = dlp_s3_part_download, .user = source};
+     desc.parts.load = dlp_part_files_load, desc.parts.user = &files; // behind wire_parts
+     ... or, in a load: return part->index < split ? dlp_s3_part_load(source, part) : mine(part); */
 DLPDEF void dlp_s3_source_wire_parts(dlp_s3_source *source, dlp_part_desc *parts);
 
 /* The load of wire_parts: user is the source. In load only; as dlp_part_files_load. */
@@ -803,7 +812,13 @@ DLPDEF int dlp_s3_part_load(void *source, dlp_part *part);
 DLPDEF int dlp_s3_part_download(void *source, const dlp_part *part, const char *path, int fd);
 
 /* Enter the source, whose desc has row_bytes, into chunks: n_items, load, user and the workers'
-   worker_*. Rows go straight into the chunk. Else as wire. */
+   worker_*. Rows go straight into the chunk. Else as wire. With several fields, a load of one's own:
+
+     static int load(void *user, dlp_chunk *chunk) { // desc.load, set behind wire_chunks(images)
+         int rc = dlp_s3_chunk_load(images, chunk);  // field 0
+         return rc != 0 ? rc : dlp_s3_chunk_read(labels, chunk, 1);
+     }
+     dlp_s3_source_wire_chunks(images, &desc); // then dlp_chunks_open(&pipe, &desc, &err) */
 DLPDEF void dlp_s3_source_wire_chunks(dlp_s3_source *source, dlp_chunks_desc *chunks);
 
 /* The load of wire_chunks: field 0 of the chunk. user is the source. In load only. */

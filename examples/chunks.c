@@ -112,7 +112,7 @@ static int load(void *user, dlp_chunk *c) {
         mean /= PIXELS;
         for (int p = 0; p < PIXELS; p++)
             out[i * PIXELS + (uint64_t)p] = ((float)pixels[p] - mean) / 128.0f;
-        label[i] = im->labels[c->first + i];
+        label[i] = im->labels[dlp_chunk_row(c, i)]; /* c->first + i, but with shuffle_rows */
     }
     free(bytes);
     return 0;
