@@ -85,18 +85,22 @@ static uint64_t dlpi_cgroup_cpus(const char *dir, bool v1) {
     char path[600];
     uint64_t n[2] = {UINT64_MAX, UINT64_MAX}; /* a quota, and its period */
     snprintf(path, sizeof path, "%s/cpu.max", dir);
-    if (!v1) /* "max 100000", or two numbers */
+    if (!v1) { /* "max 100000", or two numbers */
         dlpi_read_numbers(path, NULL, n, 2);
-    else if ((n[0] = dlpi_cgroup_number(dir, "cpu.cfs_quota_us", NULL)) !=
-             UINT64_MAX) /* -1: none */
+    } else { /* a quota of -1: none */
+        n[0] = dlpi_cgroup_number(dir, "cpu.cfs_quota_us", NULL);
         n[1] = dlpi_cgroup_number(dir, "cpu.cfs_period_us", NULL);
+    }
     if (n[0] == UINT64_MAX || n[1] == UINT64_MAX || n[1] == 0) return UINT64_MAX;
     return n[0] > n[1] ? (n[0] - 1) / n[1] + 1 : 1;
 }
 
+/* Cores that the quotas of this process's cgroups stand for; UINT64_MAX: no limit is known. */
+static uint64_t dlpi_cpu_quota(void) { return dlpi_cgroups_least("cpu", dlpi_cgroup_cpus); }
+
 /* Cores that this process may use: its affinity mask, and the quotas of its cgroups. */
 static int dlpi_cpu_count(void) {
-    uint64_t quota = dlpi_cgroups_least("cpu", dlpi_cgroup_cpus);
+    uint64_t quota = dlpi_cpu_quota();
     cpu_set_t set;
     int n = 0;
     if (sched_getaffinity(0, sizeof set, &set) == 0) n = CPU_COUNT(&set);
