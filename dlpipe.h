@@ -2197,7 +2197,7 @@ DLPDEF int dlp_loader_open(dlp_pipe **out, const dlp_loader_desc *desc, dlp_erro
 
      dlp_batch_desc one = {.batch_size = 1}; // item i of the dataset has rows i * 4096 and so on
      dlp_split_desc split = {.chunk_rows = 4096, .n_rows = n, .batch_size = 64};
-     ... sampler, repeat, fetch, maps; dlp_pipe_add_batch(p, &one); dlp_pipe_add_split(p, &split); */
+     ... sampler, repeat, fetch; dlp_pipe_add_batch(p, &one); dlp_pipe_add_split(p, &split); */
 typedef struct dlp_split_desc {
     uint64_t chunk_rows;       /* rows of an item, on all ranks together; required, 1..2^48 */
     uint64_t n_rows;           /* rows of all items: item i has rows i * chunk_rows and so on, the
@@ -3695,12 +3695,8 @@ static int dlpi_cpu_count(void) {
    goes to sleep ---- */
 
 /* The kernel's numbers (membarrier(2)). */
-enum {
-    DLPI_MB_GLOBAL = 1 << 1,
-    DLPI_MB_REGISTER_GLOBAL = 1 << 2,
-    DLPI_MB_PRIVATE = 1 << 3,
-    DLPI_MB_REGISTER_PRIVATE = 1 << 4
-};
+enum { DLPI_MB_GLOBAL = 2, DLPI_MB_REGISTER_GLOBAL = 4 };
+enum { DLPI_MB_PRIVATE = 8, DLPI_MB_REGISTER_PRIVATE = 16 };
 
 static int dlpi_membarrier(int command) {
     int saved = errno;
@@ -8713,18 +8709,6 @@ static inline uint64_t dlpi_owner_freed(const dlp_pipe *p, uint32_t s, uint64_t 
     return dlpi_claim_freed(&dlpi_slot_at(p, s)->frees, b);
 }
 
-/* May rows of this unit be taken for untouched? */
-static inline bool dlpi_untouched(const dlpi_worker *w, uint64_t header, uint64_t owner) {
-    return w->st->work == 0 && !dlpi_header_padded(header) && (owner & DLPI_FREED) == 0;
-}
-
-/* Try to claim unit t->unit of batch t->b. own was read before. */
-static bool dlpi_claim(const dlpi_worker *w, const dlpi_unit *t, dlpi_stage_words *words,
-                       uint64_t owner) {
-    uint64_t mine = dlpi_gen_word(t->b, (uint64_t)w->global + 1u);
-    return dlpi_claim_take(&dlpi_owners(w->p, words)[t->unit], owner, mine);
-}
-
 /* Look for a unit of batch b. Sets *all_claimed when none of its units will need a claim. */
 static bool dlpi_find_in(dlpi_worker *w, uint64_t b, bool hints, dlpi_unit *t, bool *all_claimed) {
     const dlp_pipe *p = w->p;
@@ -8750,8 +8734,11 @@ static bool dlpi_find_in(dlpi_worker *w, uint64_t b, bool hints, dlpi_unit *t, b
         t->unit = u;
         dlpi_unit_rows(p, w->st, count, shift, t);
         if (dlpi_older(dlpi_gen(owner), b)) {
-            t->untouched = dlpi_untouched(w, header, owner);
-            if (dlpi_input_ready(w, t, words) && dlpi_claim(w, t, words, owner)) {
+            uint64_t mine = dlpi_gen_word(b, (uint64_t)w->global + 1u);
+            t->untouched =
+                w->st->work == 0 && !dlpi_header_padded(header) && (owner & DLPI_FREED) == 0;
+            if (dlpi_input_ready(w, t, words) &&
+                dlpi_claim_take(&dlpi_owners(p, words)[u], owner, mine)) {
                 if (u == from) dlpi_claim_advance(&words->next, b, u + 1);
                 if (b + 1 != w->tail_seen) /* we are behind: begin to fetch the next batch's line */
                     __builtin_prefetch(&dlpi_slot_at(p, (uint32_t)((b + 1) % p->n_slots))->header,
@@ -15374,8 +15361,9 @@ static void dlpi_plan_add(dlp_plan *plan, const char *what, uint64_t count, uint
     plan->n_lines++;
 }
 
-static void dlpi_plan_area(const dlp_pipe *p, dlp_plan *plan, int id) {
-    dlpi_plan_add(plan, p->areas[id].words, p->areas[id].count, p->areas[id].stride);
+static void dlpi_plan_areas(const dlp_pipe *p, dlp_plan *plan, const int *id, int n) {
+    for (; n > 0; n--, id++)
+        dlpi_plan_add(plan, p->areas[*id].words, p->areas[*id].count, p->areas[*id].stride);
 }
 
 /* What kinds keep in this process that has a line of its own: of each worker, or once. Returns the
@@ -15400,6 +15388,10 @@ static void dlpi_plan_sink(const dlp_pipe *p, dlp_plan *plan) {
 }
 
 static void dlpi_plan_fill(const dlp_pipe *p, dlp_plan *plan) {
+    static const int areas[] = {DLPI_REC_CELLS,        DLPI_AREA_ZEROS, DLPI_REC_SLOTS,
+                                DLPI_REC_ITEM_CELLS,   DLPI_AREA_KEPT,  DLPI_AREA_GUARD,
+                                DLPI_REC_TABLE,        DLPI_REC_SHARE,  DLPI_REC_TRACE,
+                                DLPI_REC_SOURCE_CELLS, DLPI_REC_SOURCE};
     uint64_t each = p->areas[DLPI_REC_WORKERS].stride + sizeof(dlpi_worker);
     uint64_t named, own, collators = p->batcher->work >= 0 ? (uint64_t)p->batcher->n_workers : 0;
     dlpi_seen s;
@@ -15407,22 +15399,15 @@ static void dlpi_plan_fill(const dlp_pipe *p, dlp_plan *plan) {
     plan->slots = p->n_slots;
     plan->slot_bytes = dlpi_sum(p->areas[DLPI_REC_CELLS].stride, p->areas[DLPI_REC_SLOTS].stride);
     plan->limit_bytes = p->d.limit_bytes;
-    dlpi_plan_area(p, plan, DLPI_REC_CELLS);
-    dlpi_plan_area(p, plan, DLPI_AREA_ZEROS);
-    dlpi_plan_area(p, plan, DLPI_REC_SLOTS);
+    dlpi_plan_areas(p, plan, areas, 3);
     dlpi_plan_add(plan, p->areas[DLPI_REC_RESIDENT].words, 1,
                   dlpi_area_bytes(p, DLPI_REC_RESIDENT));
-    dlpi_plan_area(p, plan, DLPI_REC_ITEM_CELLS);
-    dlpi_plan_area(p, plan, DLPI_AREA_KEPT);
-    dlpi_plan_area(p, plan, DLPI_AREA_GUARD);
+    dlpi_plan_areas(p, plan, areas + 3, 3);
     dlpi_plan_sink(p, plan);
-    dlpi_plan_area(p, plan, DLPI_REC_TABLE);
-    dlpi_plan_area(p, plan, DLPI_REC_SHARE);
-    dlpi_plan_area(p, plan, DLPI_REC_TRACE);
+    dlpi_plan_areas(p, plan, areas + 6, 3);
     dlpi_plan_add(plan, "worker records", (uint64_t)p->n_workers + 1 - collators, each);
     dlpi_plan_add(plan, "worker records: of the batch stage", collators, each);
-    dlpi_plan_area(p, plan, DLPI_REC_SOURCE_CELLS);
-    dlpi_plan_area(p, plan, DLPI_REC_SOURCE);
+    dlpi_plan_areas(p, plan, areas + 9, 2);
     named = plan->total_bytes;
     own = dlpi_plan_kinds(p, plan);
     named = dlpi_less(named, dlpi_sink_bytes(p));
@@ -15768,6 +15753,7 @@ static int dlpi_thread_start(dlp_pipe *p, dlpi_worker *w, void *(*run)(void *)) 
 /* How long to spin: about 10 us where everybody has a core; else a little, then give the core
    away. */
 static void dlpi_wait_rule(dlp_pipe *p) {
+    uint64_t rows = (uint64_t)p->prefetch * p->batch_rows; /* in flight */
     int begin = 1;
     p->peers = 1;
     for (int i = 0; i < p->n_staffed; i++) {
@@ -15784,18 +15770,17 @@ static void dlpi_wait_rule(dlp_pipe *p) {
                   "%d worker threads on %d cores: more than can run at once (fine when items wait, "
                   "not when they compute)",
                   begin - 1, p->cpus);
-    if ((uint64_t)p->fetch->w.num_workers > (uint64_t)p->prefetch * p->batch_rows)
+    if ((uint64_t)p->fetch->w.num_workers > rows)
         dlpi_warn(p,
                   "num_workers %d is more than prefetch_factor x batch_size = %" PRIu64
                   " items in flight: the rest will idle",
-                  p->fetch->w.num_workers, (uint64_t)p->prefetch * p->batch_rows);
-    else if ((uint64_t)p->fetch->w.num_workers * (uint64_t)p->fetch->in_flight >
-             (uint64_t)p->prefetch * p->batch_rows)
+                  p->fetch->w.num_workers, rows);
+    else if ((uint64_t)p->fetch->w.num_workers * (uint64_t)p->fetch->in_flight > rows)
         dlpi_warn(
             p,
             "num_workers %d x in_flight %d is more than prefetch_factor x batch_size = %" PRIu64
             " items",
-            p->fetch->w.num_workers, p->fetch->in_flight, (uint64_t)p->prefetch * p->batch_rows);
+            p->fetch->w.num_workers, p->fetch->in_flight, rows);
     else if (p->fetch->w.dispatch == DLP_DISPATCH_BATCHES &&
              (uint64_t)p->fetch->w.num_workers > p->prefetch)
         dlpi_warn(p,

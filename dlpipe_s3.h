@@ -812,7 +812,7 @@ DLPDEF int dlp_s3_part_load(void *source, dlp_part *part);
 DLPDEF int dlp_s3_part_download(void *source, const dlp_part *part, const char *path, int fd);
 
 /* Enter the source, whose desc has row_bytes, into chunks: n_items, load, user and the workers'
-   worker_*. Rows go straight into the chunk. Else as wire. With several fields, a load of one's own:
+   worker_*. Rows go straight into the chunk. Else as wire. With several fields, one's own load:
 
      static int load(void *user, dlp_chunk *chunk) { // desc.load, set behind wire_chunks(images)
          int rc = dlp_s3_chunk_load(images, chunk);  // field 0

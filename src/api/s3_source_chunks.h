@@ -3,7 +3,7 @@
 #include "api/chunks.h"
 #include "api/s3_source.h"
 /* Enter the source, whose desc has row_bytes, into chunks: n_items, load, user and the workers'
-   worker_*. Rows go straight into the chunk. Else as wire. With several fields, a load of one's own:
+   worker_*. Rows go straight into the chunk. Else as wire. With several fields, one's own load:
 
      static int load(void *user, dlp_chunk *chunk) { // desc.load, set behind wire_chunks(images)
          int rc = dlp_s3_chunk_load(images, chunk);  // field 0

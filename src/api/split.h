@@ -8,7 +8,7 @@
 
      dlp_batch_desc one = {.batch_size = 1}; // item i of the dataset has rows i * 4096 and so on
      dlp_split_desc split = {.chunk_rows = 4096, .n_rows = n, .batch_size = 64};
-     ... sampler, repeat, fetch, maps; dlp_pipe_add_batch(p, &one); dlp_pipe_add_split(p, &split); */
+     ... sampler, repeat, fetch; dlp_pipe_add_batch(p, &one); dlp_pipe_add_split(p, &split); */
 typedef struct dlp_split_desc {
     uint64_t chunk_rows;       /* rows of an item, on all ranks together; required, 1..2^48 */
     uint64_t n_rows;           /* rows of all items: item i has rows i * chunk_rows and so on, the

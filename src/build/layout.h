@@ -272,8 +272,9 @@ static void dlpi_plan_add(dlp_plan *plan, const char *what, uint64_t count, uint
     plan->n_lines++;
 }
 
-static void dlpi_plan_area(const dlp_pipe *p, dlp_plan *plan, int id) {
-    dlpi_plan_add(plan, p->areas[id].words, p->areas[id].count, p->areas[id].stride);
+static void dlpi_plan_areas(const dlp_pipe *p, dlp_plan *plan, const int *id, int n) {
+    for (; n > 0; n--, id++)
+        dlpi_plan_add(plan, p->areas[*id].words, p->areas[*id].count, p->areas[*id].stride);
 }
 
 /* What kinds keep in this process that has a line of its own: of each worker, or once. Returns the
@@ -298,6 +299,10 @@ static void dlpi_plan_sink(const dlp_pipe *p, dlp_plan *plan) {
 }
 
 static void dlpi_plan_fill(const dlp_pipe *p, dlp_plan *plan) {
+    static const int areas[] = {DLPI_REC_CELLS,        DLPI_AREA_ZEROS, DLPI_REC_SLOTS,
+                                DLPI_REC_ITEM_CELLS,   DLPI_AREA_KEPT,  DLPI_AREA_GUARD,
+                                DLPI_REC_TABLE,        DLPI_REC_SHARE,  DLPI_REC_TRACE,
+                                DLPI_REC_SOURCE_CELLS, DLPI_REC_SOURCE};
     uint64_t each = p->areas[DLPI_REC_WORKERS].stride + sizeof(dlpi_worker);
     uint64_t named, own, collators = p->batcher->work >= 0 ? (uint64_t)p->batcher->n_workers : 0;
     dlpi_seen s;
@@ -305,22 +310,15 @@ static void dlpi_plan_fill(const dlp_pipe *p, dlp_plan *plan) {
     plan->slots = p->n_slots;
     plan->slot_bytes = dlpi_sum(p->areas[DLPI_REC_CELLS].stride, p->areas[DLPI_REC_SLOTS].stride);
     plan->limit_bytes = p->d.limit_bytes;
-    dlpi_plan_area(p, plan, DLPI_REC_CELLS);
-    dlpi_plan_area(p, plan, DLPI_AREA_ZEROS);
-    dlpi_plan_area(p, plan, DLPI_REC_SLOTS);
+    dlpi_plan_areas(p, plan, areas, 3);
     dlpi_plan_add(plan, p->areas[DLPI_REC_RESIDENT].words, 1,
                   dlpi_area_bytes(p, DLPI_REC_RESIDENT));
-    dlpi_plan_area(p, plan, DLPI_REC_ITEM_CELLS);
-    dlpi_plan_area(p, plan, DLPI_AREA_KEPT);
-    dlpi_plan_area(p, plan, DLPI_AREA_GUARD);
+    dlpi_plan_areas(p, plan, areas + 3, 3);
     dlpi_plan_sink(p, plan);
-    dlpi_plan_area(p, plan, DLPI_REC_TABLE);
-    dlpi_plan_area(p, plan, DLPI_REC_SHARE);
-    dlpi_plan_area(p, plan, DLPI_REC_TRACE);
+    dlpi_plan_areas(p, plan, areas + 6, 3);
     dlpi_plan_add(plan, "worker records", (uint64_t)p->n_workers + 1 - collators, each);
     dlpi_plan_add(plan, "worker records: of the batch stage", collators, each);
-    dlpi_plan_area(p, plan, DLPI_REC_SOURCE_CELLS);
-    dlpi_plan_area(p, plan, DLPI_REC_SOURCE);
+    dlpi_plan_areas(p, plan, areas + 9, 2);
     named = plan->total_bytes;
     own = dlpi_plan_kinds(p, plan);
     named = dlpi_less(named, dlpi_sink_bytes(p));

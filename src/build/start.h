@@ -71,6 +71,7 @@ static int dlpi_thread_start(dlp_pipe *p, dlpi_worker *w, void *(*run)(void *)) 
 /* How long to spin: about 10 us where everybody has a core; else a little, then give the core
    away. */
 static void dlpi_wait_rule(dlp_pipe *p) {
+    uint64_t rows = (uint64_t)p->prefetch * p->batch_rows; /* in flight */
     int begin = 1;
     p->peers = 1;
     for (int i = 0; i < p->n_staffed; i++) {
@@ -87,18 +88,17 @@ static void dlpi_wait_rule(dlp_pipe *p) {
                   "%d worker threads on %d cores: more than can run at once (fine when items wait, "
                   "not when they compute)",
                   begin - 1, p->cpus);
-    if ((uint64_t)p->fetch->w.num_workers > (uint64_t)p->prefetch * p->batch_rows)
+    if ((uint64_t)p->fetch->w.num_workers > rows)
         dlpi_warn(p,
                   "num_workers %d is more than prefetch_factor x batch_size = %" PRIu64
                   " items in flight: the rest will idle",
-                  p->fetch->w.num_workers, (uint64_t)p->prefetch * p->batch_rows);
-    else if ((uint64_t)p->fetch->w.num_workers * (uint64_t)p->fetch->in_flight >
-             (uint64_t)p->prefetch * p->batch_rows)
+                  p->fetch->w.num_workers, rows);
+    else if ((uint64_t)p->fetch->w.num_workers * (uint64_t)p->fetch->in_flight > rows)
         dlpi_warn(
             p,
             "num_workers %d x in_flight %d is more than prefetch_factor x batch_size = %" PRIu64
             " items",
-            p->fetch->w.num_workers, p->fetch->in_flight, (uint64_t)p->prefetch * p->batch_rows);
+            p->fetch->w.num_workers, p->fetch->in_flight, rows);
     else if (p->fetch->w.dispatch == DLP_DISPATCH_BATCHES &&
              (uint64_t)p->fetch->w.num_workers > p->prefetch)
         dlpi_warn(p,

@@ -553,8 +553,7 @@ static int dlpi_subscriber_have(dlp_subscriber *c, uint64_t b, uint32_t s, dlp_b
     }
     if (DLPI_LOAD_ACQ(&slot->failed) == 1) { /* F1 <- F1 */
         dlp_error e = slot->error;
-        e.stage[sizeof e.stage - 1] = e.field[sizeof e.field - 1] = 0;
-        e.message[sizeof e.message - 1] = 0;
+        dlpi_error_end(&e);
         if (e.code >= 0) e.code = DLP_ERR_CORRUPT;
         c->err = e;
         dlpi_subscriber_give(c, b, s);
