@@ -77,8 +77,7 @@ typedef struct dlp_chunks_desc {
     dlp_chunk_fn load;        /* required */
     void *user;               /* borrowed until close */
     dlp_workers_desc workers; /* loaders; num_workers 0: inline. Errors are a chunk's; with a
-                                    preload on_error is DLP_ON_ERROR_RAISE. Start by exec needs a
-                                    fetch with a name: wire dlp_pipe_add_split yourself */
+                                    preload on_error is DLP_ON_ERROR_RAISE */
     int32_t cpu_buffers;      /* 0: 2, without a device max_held + 1, which is the least then;
                                     with a preload this and max_held are at most 64 together */
     int32_t device_buffers;   /* 0: max_held + 1; max_held + 1..64 */

@@ -19,10 +19,7 @@ static dlpi_stage *dlpi_add(dlp_pipe *p, const dlpi_stage_ops *ops, const char *
     st->id = p->n_stages;
     st->link_next = st->link_prev = st->next = st->prev = st->work = -1;
     if (ops->self_bytes > 0 && (st->self = calloc(1, ops->self_bytes)) == NULL) {
-        dlp_error e;
-        dlpi_error_set(&e, DLP_ERR_MEMORY, name, "malloc of what a stage keeps failed");
-        e.errnum = ENOMEM;
-        dlpi_pipe_fail(p, &e);
+        dlpi_no_memory(p, name, "what a stage keeps");
         return NULL;
     }
     if (w) st->w = *w;

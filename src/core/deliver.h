@@ -136,10 +136,8 @@ static void dlpi_describe_current(const dlpi_worker *w, uint64_t index, dlp_erro
     dlpi_copy_text(e->stage, sizeof e->stage, w->st->name);
     e->worker = w->id;
     if (index == UINT64_MAX || !dlpi_is_item_stage(w->p, w->st)) return;
-    e->has_item = 1;
-    e->index = index;
-    e->epoch = DLPI_LOAD_RLX(&w->block->current_epoch); /* for people */
-    e->position = DLPI_LOAD_RLX(&w->block->current_position);
+    dlpi_error_item(e, index, DLPI_LOAD_RLX(&w->block->current_epoch), /* for people */
+                    DLPI_LOAD_RLX(&w->block->current_position));
 }
 
 /* A callback past its deadline, if any. */
@@ -394,10 +392,7 @@ static int dlpi_budget_fail(dlp_pipe *p, uint32_t s, uint32_t row, const dlpi_st
     dlpi_error_set(&e, DLP_ERR_BUDGET, "max_skips",
                    "the item failed, and max_skips %" PRId64 " are used up", st->w.max_skips);
     dlpi_copy_text(e.stage, sizeof e.stage, st->name);
-    e.has_item = 1;
-    e.index = dlpi_slot_index(p, s)[row];
-    e.epoch = slot->epoch;
-    e.position = slot->position + row;
+    dlpi_error_item(&e, dlpi_slot_index(p, s)[row], slot->epoch, slot->position + row);
     for (int i = 0; i < n; i++) {
         if (skip[i].epoch != e.epoch || skip[i].position != e.position) continue;
         e.errnum = skip[i].errnum;

@@ -12,7 +12,6 @@ typedef struct dlpi_field { /* a field laid out in a cell */
     uint64_t elem_bytes, row_bytes;
     uint64_t capacity; /* bytes in a cell */
     uint64_t offset;   /* in a cell */
-    uint64_t max_rows; /* ragged: of dimension 0, per batch */
 } dlpi_field;
 
 typedef struct dlpi_fields {
@@ -36,7 +35,7 @@ typedef struct dlpi_stage {
     dlp_item_fn item;
     int (*batch)(void *user, dlp_batch *batch, void *worker_state);
     dlp_collate_fn collate;
-    void (*own)(void); /* what else its kind calls (ops->own), as another type */
+    void (*own)(void); /* what else its kind calls, as another type */
     void *user;
     dlp_sampler_desc sampler;
     dlp_repeat_desc repeat;
@@ -205,12 +204,11 @@ struct dlpi_shm_calls {
     bool (*keep)(dlp_pipe *p); /* who came, who went; did anything change? */
     bool (*may_schedule)(dlp_pipe *p);
     bool (*slot_free)(dlp_pipe *p, uint32_t s);
-    uint64_t (*bytes)(const dlp_pipe *p); /* that begin will take beside the region */
-    int (*begin)(dlp_pipe *p);            /* the region is there: name it, start the processes */
-    int (*look)(dlp_pipe *p);             /* while the consumer waits: DLP_OK, or what is wrong */
-    void (*nudge)(dlp_pipe *p);           /* stop was asked for; any thread, signal handlers */
-    void (*await)(dlp_pipe *p);           /* close: until no process is left */
-    void (*end)(dlp_pipe *p);             /* give up what open and begin took */
+    int (*begin)(dlp_pipe *p);  /* the region is there: name it, start the processes */
+    int (*look)(dlp_pipe *p);   /* while the consumer waits: DLP_OK, or what is wrong */
+    void (*nudge)(dlp_pipe *p); /* stop was asked for; any thread, signal handlers */
+    void (*await)(dlp_pipe *p); /* close: until no process is left */
+    void (*end)(dlp_pipe *p);   /* give up what open and begin took */
 };
 
 /* The cell that slot s writes its batch in: that of its own number; one of prefetch_factor, free
