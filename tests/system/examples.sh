@@ -3,12 +3,12 @@
 # program, mixture pads less and less, stages, interrupted anywhere, prints in two lives what it
 # prints in one, stream likewise, of a pipe, share hands out each batch to each, or to one, and
 # chunks learns the same in both ways, until it is interrupted, parts whatever reads its shards,
-# tokens in one life or two, and folder tells its classes apart.
+# tokens in one life or two, folder tells its classes apart, and table reads what is a table only.
 dir=build/examples_test
 . tests/rig/shell_rig
 fresh_dir
 
-for e in loader queues stages share stream mixture parts concurrent tokens folder; do
+for e in loader queues stages share stream mixture parts concurrent tokens folder table; do
     ${CC:-cc} -std=c11 -O0 -o $dir/$e examples/$e.c -lpthread -lm || exit 1
 done
 
@@ -191,5 +191,15 @@ timeout 60 $dir/folder $dir/pictures >$dir/said || fail "folder: exit code $?: $
 grep -q '^1 could not be decoded' $dir/said || fail "folder, damaged: $(cat $dir/said)"
 timeout 60 $dir/folder $dir/none >$dir/said 2>&1 && fail 'folder: listed nothing'
 grep -q 'No such file' $dir/said || fail "folder, of nothing: $(cat $dir/said)"
+
+# table: means of columns, in any order of the rows; a line that is cut is named.
+timeout 60 $dir/table >$dir/said || fail "table: exit code $?"
+grep -q '^1000 rows, 499.5, 249.75, 332834$' $dir/said || fail "table says: $(cat $dir/said)"
+printf 'a,b\r\n1,2\r\n3,4' >$dir/table.csv
+timeout 60 $dir/table -w 0 $dir/table.csv >$dir/said || fail "table: exit code $?"
+grep -q '^2 rows, 2, 3$' $dir/said || fail "table says: $(cat $dir/said)"
+printf 'a,b\n1,2\n3\n5,6,7\n' >$dir/table.csv
+timeout 60 $dir/table $dir/table.csv >$dir/said 2>&1 && fail 'table: took lines of other lengths'
+grep -q 'column [12] of row [23] is no number' $dir/said || fail "table says: $(cat $dir/said)"
 
 [ $wrong -eq 0 ]
