@@ -3,10 +3,10 @@
    table [-w workers] [-b batch] [FILE.csv | FILE.npy]
    cc -O2 table.c -lpthread
 
-   CSV: a line of names, then lines of numbers between commas, without quotes. Where each line begins
-   is found once; workers then read and parse lines in any order, so that a shuffle costs nothing. A
-   .npy of floats, [rows] or [rows][columns], takes no code at all. Without a file the program makes
-   up a CSV, and removes it. */
+   CSV: a line of names, then lines of numbers between commas, without quotes. Where each line
+   begins is found once; workers then read and parse lines in any order, so a shuffle costs nothing.
+   A .npy of floats, [rows] or [rows][columns], takes no code at all. Without a file the program
+   makes up a CSV, and removes it. */
 #define DLPIPE_IMPLEMENTATION
 #include "../dlpipe.h" /* before any system header */
 #include <fcntl.h>

@@ -196,7 +196,7 @@ grep -q 'No such file' $dir/said || fail "folder, of nothing: $(cat $dir/said)"
 timeout 60 $dir/table >$dir/said || fail "table: exit code $?"
 grep -q '^1000 rows, 499.5, 249.75, 332834$' $dir/said || fail "table says: $(cat $dir/said)"
 printf 'a,b\r\n1,2\r\n3,4' >$dir/table.csv
-timeout 60 $dir/table -w 0 $dir/table.csv >$dir/said || fail "table: exit code $?"
+timeout 60 $dir/table -w 1 $dir/table.csv >$dir/said || fail "table: exit code $?"
 grep -q '^2 rows, 2, 3$' $dir/said || fail "table says: $(cat $dir/said)"
 printf 'a,b\n1,2\n3\n5,6,7\n' >$dir/table.csv
 timeout 60 $dir/table $dir/table.csv >$dir/said 2>&1 && fail 'table: took lines of other lengths'
