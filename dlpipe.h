@@ -7748,14 +7748,14 @@ static inline uint64_t dlpi_mark(uint64_t life, uint64_t epoch) {
 }
 static inline uint32_t dlpi_mark_life(uint64_t mark) { return (uint32_t)(mark >> 48); }
 
-static inline bool dlpi_mark_wanted(const dlpi_ctl *ctl, uint64_t mark) {
-    return (int64_t)(mark - DLPI_LOAD_RLX(&ctl->cancel)) >= 0; /* N1 */
+static inline bool dlpi_mark_cancelled(const dlpi_ctl *ctl, uint64_t mark) {
+    return (int64_t)(mark - DLPI_LOAD_RLX(&ctl->cancel)) < 0; /* N1 */
 }
 static inline uint64_t dlpi_slot_mark(const dlpi_bslot *slot) {
     return dlpi_mark(slot->life, slot->epoch);
 }
-static inline bool dlpi_wanted(const dlpi_ctl *ctl, const dlpi_bslot *slot) {
-    return dlpi_mark_wanted(ctl, dlpi_slot_mark(slot));
+static inline bool dlpi_cancelled(const dlpi_ctl *ctl, const dlpi_bslot *slot) {
+    return dlpi_mark_cancelled(ctl, dlpi_slot_mark(slot));
 }
 
 /* Rows of the batch in slot s before the epoch's end, where a row finds it. */
@@ -7819,7 +7819,7 @@ static void dlpi_slot_error(const dlp_pipe *p, uint32_t s, dlp_error *e) {
 
 /* Has nobody behind the items anything to do with this batch? */
 static bool dlpi_slot_idle(const dlp_pipe *p, uint32_t s) {
-    return !dlpi_wanted(p->ctl, dlpi_slot_at(p, s)) || dlpi_slot_failed(p, s) ||
+    return dlpi_cancelled(p->ctl, dlpi_slot_at(p, s)) || dlpi_slot_failed(p, s) ||
            (dlpi_slot_ended(p, s) && dlpi_slot_rows(p, s) == 0);
 }
 
@@ -9066,7 +9066,7 @@ static int dlpi_row_failed(dlpi_worker *w, const dlpi_unit *t, uint32_t row, int
     if (code != DLP_SKIP && st->w.on_error == DLP_ON_ERROR_RAISE)
         return dlpi_row_raise(w, t, row, code);
     if (code != DLP_SKIP && !dlpi_skip_allowed(w)) return dlpi_row_raise(w, t, row, DLP_ERR_BUDGET);
-    if (st->w.on_error == DLP_ON_ERROR_REPLACE && dlpi_wanted(p->ctl, slot))
+    if (st->w.on_error == DLP_ON_ERROR_REPLACE && !dlpi_cancelled(p->ctl, slot))
         return dlpi_row_replace(w, t, row, code);
     dlpi_row_leave(w, t, row,
                    code != DLP_SKIP && p->open_end ? DLPI_REC_COUNTS | (uint32_t)st->work << 23
@@ -9331,7 +9331,7 @@ static int dlpi_unit_row(dlpi_worker *w, const dlpi_unit *t, uint32_t row, uint3
         dlpi_row_clear(p, t, row);
     } else if (open && (*ended || dlpi_rec_ended(t, *rec))) {
         dlpi_row_end(w, t, row);
-    } else if (dlpi_mark_wanted(p->ctl, w->mark)) {
+    } else if (!dlpi_mark_cancelled(p->ctl, w->mark)) {
         what = dlpi_row_run(w, t, row);
         if (!open || dlpi_rec_state(*rec) != DLPI_ROW_END) return what;
         *ended = true;
@@ -9364,7 +9364,7 @@ static void dlpi_unit_items(dlpi_worker *w, const dlpi_unit *t) {
         if (already & bit) continue;
         if (DLPI_UNLIKELY(!simple))
             what = dlpi_unit_row(w, t, r, &left, &ended);
-        else if (dlpi_mark_wanted(p->ctl, w->mark))
+        else if (!dlpi_mark_cancelled(p->ctl, w->mark))
             what = dlpi_row_run(w, t, r);
         else
             left++;
@@ -9436,7 +9436,7 @@ static void dlpi_row_parked(dlpi_worker *w, const dlpi_unit *t) {
     int what = DLPI_ROW_DONE;
     dlpi_clock_in(w);
     dlpi_item_at(w, t);
-    wanted = dlpi_mark_wanted(w->p->ctl, w->mark);
+    wanted = !dlpi_mark_cancelled(w->p->ctl, w->mark);
     if (wanted) what = dlpi_row_run(w, t, t->row);
     dlpi_clock_out(w, t->b, w->given.epoch, wanted);
     if (what == DLPI_ROW_DONE) dlpi_row_done(w, t, wanted && dlpi_row_counts(w, t));
@@ -9451,7 +9451,7 @@ static bool dlpi_unpark(dlpi_worker *w, void (*try_again)(dlpi_worker *, const d
     for (int i = 0; i < w->n_parked; i++) {
         dlpi_parked k = w->parked[i];
         dlpi_unit t = {k.gen, k.slot, 0, k.row, k.row + 1, false};
-        bool cancelled = !dlpi_wanted(p->ctl, dlpi_slot_at(p, k.slot));
+        bool cancelled = dlpi_cancelled(p->ctl, dlpi_slot_at(p, k.slot));
         bool again = dlpi_parked_stays(w, &k) || cancelled;
         uint32_t rows, group = 1;
         if (k.due_ns > now && !cancelled) continue;
@@ -10556,7 +10556,7 @@ static bool dlpi_attempt_settled(dlpi_worker *w, dlpi_attempt *a, uint32_t rec) 
     uint32_t state = dlpi_rec_state(rec);
     if (state == DLPI_ROW_LEFT) dlpi_row_clear(p, &t, a->row);
     if (state == DLPI_ROW_LEFT || state == DLPI_ROW_END ||
-        !dlpi_wanted(p->ctl, dlpi_slot_at(p, a->slot))) {
+        dlpi_cancelled(p->ctl, dlpi_slot_at(p, a->slot))) {
         dlpi_attempt_done(w, a, 0);
         return true;
     }
@@ -11677,7 +11677,7 @@ static int dlpi_transfer_copy(dlpi_worker *w, uint32_t s, uint32_t from, uint32_
 static bool dlpi_transfer_stay(dlpi_worker *w, uint32_t s, uint64_t b) {
     dlp_pipe *p = w->p;
     dlpi_bslot *slot = dlpi_slot_at(p, s);
-    bool left = !dlpi_wanted(p->ctl, slot),
+    bool left = dlpi_cancelled(p->ctl, slot),
          failed = dlpi_first_look(&slot->failed) != 0; /* F1 <- F1 */
     uint32_t state, from;
     slot->dbuf = failed ? DLPI_NO_SLOT : p->stay->place(p, s);
@@ -13950,7 +13950,7 @@ static int dlpi_next_slot(dlp_pipe *p, int timeout_ms, uint64_t *b, uint32_t *s)
         if (rc != DLP_OK) return rc;
         if (dlpi_stopped(p)) return DLP_STOPPED; /* a callback that saw it may have done nothing */
         slot = dlpi_slot_at(p, *s);
-        if (!dlpi_wanted(p->ctl, slot)) { /* of an epoch, or a place, that was left */
+        if (dlpi_cancelled(p->ctl, slot)) { /* of an epoch, or a place, that was left */
             dlpi_taken(p, *b, slot->flags);
             dlpi_slot_free(p, *s);
             continue;
@@ -14392,7 +14392,7 @@ static int dlpi_split_next(dlp_pipe *p, dlp_batch **out, int timeout_ms) {
     dlpi_split *c = dlpi_split_of(p);
     if (c->slot != DLPI_NO_SLOT) {
         /* of an epoch, or a place, that was left? */
-        if (!dlpi_wanted(p->ctl, dlpi_slot_at(p, c->slot))) {
+        if (dlpi_cancelled(p->ctl, dlpi_slot_at(p, c->slot))) {
             dlpi_split_unref(p, c->slot);
             c->slot = DLPI_NO_SLOT;
         } else if (p->calls_untimed + 1 >= p->call_clock_every) {

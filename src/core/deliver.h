@@ -397,7 +397,7 @@ static int dlpi_next_slot(dlp_pipe *p, int timeout_ms, uint64_t *b, uint32_t *s)
         if (rc != DLP_OK) return rc;
         if (dlpi_stopped(p)) return DLP_STOPPED; /* a callback that saw it may have done nothing */
         slot = dlpi_slot_at(p, *s);
-        if (!dlpi_wanted(p->ctl, slot)) { /* of an epoch, or a place, that was left */
+        if (dlpi_cancelled(p->ctl, slot)) { /* of an epoch, or a place, that was left */
             dlpi_taken(p, *b, slot->flags);
             dlpi_slot_free(p, *s);
             continue;

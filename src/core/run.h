@@ -326,7 +326,7 @@ static int dlpi_row_failed(dlpi_worker *w, const dlpi_unit *t, uint32_t row, int
     if (code != DLP_SKIP && st->w.on_error == DLP_ON_ERROR_RAISE)
         return dlpi_row_raise(w, t, row, code);
     if (code != DLP_SKIP && !dlpi_skip_allowed(w)) return dlpi_row_raise(w, t, row, DLP_ERR_BUDGET);
-    if (st->w.on_error == DLP_ON_ERROR_REPLACE && dlpi_wanted(p->ctl, slot))
+    if (st->w.on_error == DLP_ON_ERROR_REPLACE && !dlpi_cancelled(p->ctl, slot))
         return dlpi_row_replace(w, t, row, code);
     dlpi_row_leave(w, t, row,
                    code != DLP_SKIP && p->open_end ? DLPI_REC_COUNTS | (uint32_t)st->work << 23
@@ -591,7 +591,7 @@ static int dlpi_unit_row(dlpi_worker *w, const dlpi_unit *t, uint32_t row, uint3
         dlpi_row_clear(p, t, row);
     } else if (open && (*ended || dlpi_rec_ended(t, *rec))) {
         dlpi_row_end(w, t, row);
-    } else if (dlpi_mark_wanted(p->ctl, w->mark)) {
+    } else if (!dlpi_mark_cancelled(p->ctl, w->mark)) {
         what = dlpi_row_run(w, t, row);
         if (!open || dlpi_rec_state(*rec) != DLPI_ROW_END) return what;
         *ended = true;
@@ -624,7 +624,7 @@ static void dlpi_unit_items(dlpi_worker *w, const dlpi_unit *t) {
         if (already & bit) continue;
         if (DLPI_UNLIKELY(!simple))
             what = dlpi_unit_row(w, t, r, &left, &ended);
-        else if (dlpi_mark_wanted(p->ctl, w->mark))
+        else if (!dlpi_mark_cancelled(p->ctl, w->mark))
             what = dlpi_row_run(w, t, r);
         else
             left++;
@@ -696,7 +696,7 @@ static void dlpi_row_parked(dlpi_worker *w, const dlpi_unit *t) {
     int what = DLPI_ROW_DONE;
     dlpi_clock_in(w);
     dlpi_item_at(w, t);
-    wanted = dlpi_mark_wanted(w->p->ctl, w->mark);
+    wanted = !dlpi_mark_cancelled(w->p->ctl, w->mark);
     if (wanted) what = dlpi_row_run(w, t, t->row);
     dlpi_clock_out(w, t->b, w->given.epoch, wanted);
     if (what == DLPI_ROW_DONE) dlpi_row_done(w, t, wanted && dlpi_row_counts(w, t));
@@ -711,7 +711,7 @@ static bool dlpi_unpark(dlpi_worker *w, void (*try_again)(dlpi_worker *, const d
     for (int i = 0; i < w->n_parked; i++) {
         dlpi_parked k = w->parked[i];
         dlpi_unit t = {k.gen, k.slot, 0, k.row, k.row + 1, false};
-        bool cancelled = !dlpi_wanted(p->ctl, dlpi_slot_at(p, k.slot));
+        bool cancelled = dlpi_cancelled(p->ctl, dlpi_slot_at(p, k.slot));
         bool again = dlpi_parked_stays(w, &k) || cancelled;
         uint32_t rows, group = 1;
         if (k.due_ns > now && !cancelled) continue;

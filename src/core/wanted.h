@@ -26,14 +26,14 @@ static inline uint64_t dlpi_mark(uint64_t life, uint64_t epoch) {
 }
 static inline uint32_t dlpi_mark_life(uint64_t mark) { return (uint32_t)(mark >> 48); }
 
-static inline bool dlpi_mark_wanted(const dlpi_ctl *ctl, uint64_t mark) {
-    return (int64_t)(mark - DLPI_LOAD_RLX(&ctl->cancel)) >= 0; /* N1 */
+static inline bool dlpi_mark_cancelled(const dlpi_ctl *ctl, uint64_t mark) {
+    return (int64_t)(mark - DLPI_LOAD_RLX(&ctl->cancel)) < 0; /* N1 */
 }
 static inline uint64_t dlpi_slot_mark(const dlpi_bslot *slot) {
     return dlpi_mark(slot->life, slot->epoch);
 }
-static inline bool dlpi_wanted(const dlpi_ctl *ctl, const dlpi_bslot *slot) {
-    return dlpi_mark_wanted(ctl, dlpi_slot_mark(slot));
+static inline bool dlpi_cancelled(const dlpi_ctl *ctl, const dlpi_bslot *slot) {
+    return dlpi_mark_cancelled(ctl, dlpi_slot_mark(slot));
 }
 
 /* Rows of the batch in slot s before the epoch's end, where a row finds it. */
@@ -97,6 +97,6 @@ static void dlpi_slot_error(const dlp_pipe *p, uint32_t s, dlp_error *e) {
 
 /* Has nobody behind the items anything to do with this batch? */
 static bool dlpi_slot_idle(const dlp_pipe *p, uint32_t s) {
-    return !dlpi_wanted(p->ctl, dlpi_slot_at(p, s)) || dlpi_slot_failed(p, s) ||
+    return dlpi_cancelled(p->ctl, dlpi_slot_at(p, s)) || dlpi_slot_failed(p, s) ||
            (dlpi_slot_ended(p, s) && dlpi_slot_rows(p, s) == 0);
 }

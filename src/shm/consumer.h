@@ -549,7 +549,7 @@ static void dlpi_consumer_give(dlp_consumer *c, uint64_t b, uint32_t s) {
 /* Batch b is ours, in slot s: lend it; or pass over it, DLP_SKIP; or its error. */
 static int dlpi_consumer_have(dlp_consumer *c, uint64_t b, uint32_t s, dlp_batch **out) {
     dlpi_bslot *slot = (dlpi_bslot *)(void *)dlpi_consumer_slot(c, s);
-    if (!dlpi_wanted(c->ctl, slot)) { /* of an epoch that was left */
+    if (dlpi_cancelled(c->ctl, slot)) { /* of an epoch that was left */
         dlpi_consumer_give(c, b, s);
         return DLP_SKIP;
     }

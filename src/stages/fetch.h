@@ -257,7 +257,7 @@ static bool dlpi_attempt_settled(dlpi_worker *w, dlpi_attempt *a, uint32_t rec) 
     uint32_t state = dlpi_rec_state(rec);
     if (state == DLPI_ROW_LEFT) dlpi_row_clear(p, &t, a->row);
     if (state == DLPI_ROW_LEFT || state == DLPI_ROW_END ||
-        !dlpi_wanted(p->ctl, dlpi_slot_at(p, a->slot))) {
+        dlpi_cancelled(p->ctl, dlpi_slot_at(p, a->slot))) {
         dlpi_attempt_done(w, a, 0);
         return true;
     }

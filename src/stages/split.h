@@ -413,7 +413,7 @@ static int dlpi_split_next(dlp_pipe *p, dlp_batch **out, int timeout_ms) {
     dlpi_split *c = dlpi_split_of(p);
     if (c->slot != DLPI_NO_SLOT) {
         /* of an epoch, or a place, that was left? */
-        if (!dlpi_wanted(p->ctl, dlpi_slot_at(p, c->slot))) {
+        if (dlpi_cancelled(p->ctl, dlpi_slot_at(p, c->slot))) {
             dlpi_split_unref(p, c->slot);
             c->slot = DLPI_NO_SLOT;
         } else if (p->calls_untimed + 1 >= p->call_clock_every) {
