@@ -234,9 +234,8 @@
      when         allocates
      open         the pipe's record; nothing per batch
      add_*        a copy of affinity; 8 bytes for each part
-     dlp_mix_open, dlp_buckets_open, dlp_files_open: records of their own, that pipes then borrow
-     dlp_tokens_open, dlp_arrays_open: likewise, and a mapping and a descriptor for each file
-     dlp_folder_open: paths, labels, names of classes
+     other open   a record; tokens, arrays: and a mapping and a descriptor for each file; folder:
+                  paths, labels, names of classes
      plan         nothing: the bytes of what start would allocate, line by line
      start        one region (a sealed memfd or, where there is none, anonymous memory) with slots,
                   cells, counters and trace rings; the process's own records; device buffers;
@@ -248,8 +247,7 @@
      close        frees it all, or, with batches held, the last release does
 
    start compares the plan with limit_bytes, the budget, what the memory cgroup leaves, MemAvailable
-   and the address space, and fails with the sum before anything is allocated. Sums and products of
-   a plan stop at UINT64_MAX.
+   and the address space, and fails with the sum before anything is allocated.
 
    >>options    COMPILE-TIME OPTIONS
    [impl] where DLPIPE_IMPLEMENTATION is defined; [all TUs] in every file that includes this.
@@ -290,8 +288,7 @@
    * A stage of the user's is 1:1: it may leave items out, but not make three of two. (Batches of
      as many tokens as fit: >>buckets, dlp_collate_pack.)
    * Views into chunks come in order, to one consumer: no unordered, no subscribers, no ragged
-     fields, no collate. Chunks that stay (preload) keep their rows in one order. A batch never
-     crosses a chunk.
+     fields, no collate.
    * A part queue holds whole parts: queue_size x max_part_bytes. It loads a part once more where
      two streams have a share of it, and each epoch again, but for parts still in their cells. A
      part that can't be loaded is tried again in the next epoch. queue_size is compared with the
