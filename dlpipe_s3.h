@@ -1,9 +1,9 @@
 /* dlpipe_s3.h - v0.1.0 - S3 objects for C programs - MIT licence - header-only, Linux
    Made from src/ by "make headers": edit there.
 
-   A small client that reads objects (GET whole or in part, HEAD, lists; PUT, to fill a bucket), with
-   many requests in flight in one thread; and, after dlpipe.h, a source of items, parts and chunks
-   for its pipes.
+   A small client that reads objects (GET whole or in part, HEAD, lists; PUT, to fill a bucket),
+   with many requests in flight in one thread; and, after dlpipe.h, a source of items, parts and
+   chunks for its pipes.
 
    >>s3-use         DO THIS, THEN THAT
    1  Copy this file into your project. In the one C file that has the implementation:
@@ -95,9 +95,9 @@
    >>s3-faults      WHAT GOES WRONG, AND WHAT FOLLOWS
    Nothing is handed over that is not, byte for byte, what one version of one object holds. Status,
    range, lengths and ETag of each answer are compared with what was asked; a request that cannot be
-   answered whole is an error. (Where a server gives no ETag at all, parts are compared by the object's
-   size alone.) A 200 with Content-Range is taken for that range. One without, to a range, is the
-   whole object, and serves where that begins there.
+   answered whole is an error. (Where a server gives no ETag at all, parts are compared by the
+   object's size alone.) A 200 with Content-Range is taken for that range. One without, to a range,
+   is the whole object, and serves where that begins there.
 
      what goes wrong                          what follows
      no connection, none in time, reset, no   sent again, on another connection or address, after a
@@ -166,7 +166,7 @@
 
    Processes forked after dlp_s3_open use the same client: its credentials, what it learned of
    regions, throttling and clocks, and its counters are in memory that all share, under locks that
-   survive the death of whoever holds them. Connections are not shared: a child opens a dlp_s3_io of
+   survive the death of a holder. Connections are not shared: a child opens a dlp_s3_io of
    its own, and closes, or just leaves alone, what it inherited. Programs begun by exec open their
    own client.
 

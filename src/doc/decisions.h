@@ -3,7 +3,7 @@
    >>impl-decisions  HOW A BATCH SLOT GOES ROUND, AND WHY IT IS SO
    One store moves a slot from state to state:
 
-     state   who may touch its bytes                      what moves it on
+     state   its bytes belong to                          what moves it on
      FREE    nobody                                       sampler: header, then tail: it is OPEN
      OPEN    of each run of rows, the worker whose        worker: the bits of its rows in done; the
              number is in the run's owner word            one that makes the last stage's full
