@@ -70,12 +70,12 @@
    >>folder         FOLDERS OF PICTURES, A DIRECTORY FOR EACH CLASS
    >>arrays         ROWS OUT OF ARRAYS: IDX, CIFAR, NPY
    The implementation:
-   >>impl-decisions >>impl-platform >>impl-clock >>impl-errors
-   >>impl-queues >>impl-sleepers >>impl-claims >>impl-gather >>impl-credit >>impl-first >>impl-order
-   >>impl-part-order >>impl-mixing >>impl-buckets >>impl-region >>impl-ops >>impl-pipe >>impl-bells
-   >>impl-fail >>impl-debug >>impl-wanted >>impl-seen >>impl-links >>impl-dispatch >>impl-feed
-   >>impl-claim >>impl-run >>impl-collate >>impl-workers >>impl-recover >>impl-fetch >>impl-cache
-   >>impl-map >>impl-guard >>impl-batch >>impl-transfer >>impl-state >>impl-sampler >>impl-lists
+   >>impl-decisions >>impl-platform >>impl-clock >>impl-errors >>impl-queues >>impl-sleepers
+   >>impl-claims >>impl-gather >>impl-credit >>impl-first >>impl-order >>impl-part-order
+   >>impl-mixing >>impl-buckets >>impl-region >>impl-ops >>impl-pipe >>impl-waiters >>impl-fail
+   >>impl-debug >>impl-cancel >>impl-seen >>impl-links >>impl-dispatch >>impl-feed >>impl-claim
+   >>impl-run >>impl-collate >>impl-workers >>impl-recover >>impl-fetch >>impl-cache >>impl-map
+   >>impl-guard >>impl-batch >>impl-transfer >>impl-state >>impl-sampler >>impl-lists
    >>impl-parts >>impl-tune >>impl-deliver >>impl-split >>impl-build >>impl-stats >>impl-predict
    >>impl-devices >>impl-dlpack >>impl-files >>impl-part-files >>impl-mapped >>impl-tokens
    >>impl-folder >>impl-arrays >>impl-public >>impl-kinds >>impl-pictures >>licence

@@ -14,7 +14,7 @@
    3  A name, several programs on one pipe, start by exec, huge pages: dlp_pipe_desc.shm, a
       dlp_shm_desc (>>shm-start).
    4  Look at it from outside: examples/dlpipe_top.c, or dlp_monitor_open.
-   5  Several programs, one pipe: >>shm-consumer, examples/share.c.
+   5  Several programs, one pipe: >>shm-subscriber, examples/share.c.
 
    >>contents       search for the anchor
    >>shm-use        DO THIS, THEN THAT
@@ -26,10 +26,10 @@
    >>shm-start      FORK, EARLY FORK, EXEC
    >>shm-names      NAMED PIPES
    >>shm-monitor    LOOKING IN FROM OUTSIDE
-   >>shm-consumer   SEVERAL CONSUMERS OF ONE PIPE
+   >>shm-subscriber SEVERAL SUBSCRIBERS OF ONE PIPE
    The implementation:
-   >>shm-impl-names >>shm-impl-monitor >>shm-impl-supervisor >>shm-impl-consumer >>shm-impl-exec
-   >>shm-impl-start >>shm-impl-public
+   >>shm-impl-names >>shm-impl-monitor >>shm-impl-supervisor >>shm-impl-subscriber
+   >>shm-impl-exec >>shm-impl-start >>shm-impl-public
 
    >>shm-example    WHAT CHANGES IN A PROGRAM
 
@@ -56,7 +56,7 @@
    The owner is the program that opened the pipe: it schedules items, transfers and takes batches.
    The supervisor watches all of them and replaces dead workers. Workers run fetch, maps and
    collates, and load parts (the stage of a part queue may be of processes as any other).
-   Subscribers are other programs that take batches of the pipe, by a dlp_consumer.
+   Subscribers are other programs that take batches of the pipe, by a dlp_subscriber.
    What a worker's callbacks see of the program's memory is a copy of it as it was in start (or in
    dlp_pipe_fork), in replacements too: what they write there, counters say, the program does not
    see, and what the program changes later they do not. Open files are shared, offsets among them:
@@ -95,7 +95,7 @@
      the supervisor      the workers die with it, next returns DLP_ERR_KILLED
      the owner           the supervisor kills the workers, removes the name, ends: within 1 s.
                          Memory goes with the last of them. exec in the owner is the same.
-     a subscriber        see >>shm-consumer
+     a subscriber        see >>shm-subscriber
      all at once         nothing is left but the record of a name, whose lock is free: the next pipe
                          of that name takes it over, dlp_shm_remove_stale removes it
    A stage that changes a cell in place is never run on it twice: the row goes back to fetch, the
