@@ -430,7 +430,7 @@ extern "C" {
     X(ERR_MEMORY, -2, "memory could not be had", "ask for fewer or smaller batches") \
     X(ERR_LIMIT, -3, "the plan is above a byte limit", "lower prefetch_factor or batch_size") \
     X(ERR_GRAPH, -4, "the stages do not form a pipeline", "add them in order, or link them") \
-    X(ERR_STATE, -5, "a call came at the wrong time", "see the function's documentation") \
+    X(ERR_STATE, -5, "a call came at the wrong time", "open, add, start, then next and release") \
     X(ERR_HELD, -6, "max_held batches are held already", "release one, or raise max_held") \
     X(ERR_CALLBACK, -7, "a callback failed", "") \
     X(ERR_LENGTH, -8, "a callback wrote a wrong length", "") \
@@ -440,9 +440,10 @@ extern "C" {
     X(ERR_CORRUPT, -12, "shared memory or a state is damaged", "do not use it") \
     X(ERR_SYSTEM, -13, "a system call failed", "") \
     X(ERR_DEVICE, -14, "the device backend failed", "") \
-    X(ERR_BUDGET, -15, "more items failed than max_skips allows", "mend the data or raise it") \
+    X(ERR_BUDGET, -15, "more items failed than max_skips allows", \
+      "mend the data, or raise max_skips") \
     X(ERR_UNSUPPORTED, -16, "not available on this system", "") \
-    X(ERR_KILLED, -17, "worker processes were killed", "") \
+    X(ERR_KILLED, -17, "worker processes were killed", "look for crashes, memory limits") \
     X(ERR_FORKED, -18, "this process is a fork of the owner", "use the pipe where it began") \
     X(ERR_REMOTE, -19, "the server refused, or did not answer", "")
 
@@ -4943,8 +4944,8 @@ static int dlpi_order_check(const dlp_sampler_desc *d, uint64_t n_items, dlp_err
         return dlpi_order_fault(err, "dataset.n_items", "n_items is %" PRIu64 ", must be 1..2^48",
                                 n_items);
     if (d->order < DLP_ORDER_SEQUENTIAL || d->order > DLP_ORDER_PARTS)
-        return dlpi_order_fault(err, "sampler.order", "order is %d, must be 0..%d", (int)d->order,
-                                (int)DLP_ORDER_PARTS);
+        return dlpi_order_fault(err, "sampler.order", "order is %d, must be one of DLP_ORDER_*",
+                                (int)d->order);
     if (d->threaded < 0 || d->threaded > 1)
         return dlpi_order_fault(err, "sampler.threaded", "threaded is %d, must be 0 or 1",
                                 (int)d->threaded);
@@ -7170,7 +7171,8 @@ static void dlpi_describe(const dlpi_worker *w, int code, dlp_error *e) {
     if (w->block->message[0])
         dlpi_copy_text(e->message, sizeof e->message, w->block->message);
     else
-        snprintf(e->message, sizeof e->message, "the callback returned %d%s%s%s", w->returned,
+        snprintf(e->message, sizeof e->message,
+                 "the callback returned %d%s%s%s and gave no reason (dlp_fail)", w->returned,
                  known ? " (" : "", known ? name : "", known ? ")" : "");
 }
 
@@ -7210,6 +7212,11 @@ static int dlpi_bad(dlp_pipe *p, const char *stage, const char *field, const cha
                     int64_t got) {
     return dlpi_refuse(p, DLP_ERR_ARG, stage, field, "%s is %" PRId64 ", must be %s", field, got,
                        words);
+}
+
+/* A pointer that is required. */
+static int dlpi_missing(dlp_pipe *p, const char *stage, const char *field, const char *give) {
+    return dlpi_refuse(p, DLP_ERR_ARG, stage, field, "%s is NULL: give %s", field, give);
 }
 
 static int dlpi_bad_graph(dlp_pipe *p, const char *stage, const char *what) {
@@ -7297,7 +7304,7 @@ static int dlpi_check_affinity(dlp_pipe *p, const dlpi_stage *st) {
     const dlp_workers_desc *w = &st->w;
     int rc = DLP_OK;
     if (w->n_affinity > 0 && w->affinity == NULL)
-        return dlpi_bad(p, st->name, "affinity", "n_affinity CPU numbers", 0);
+        return dlpi_missing(p, st->name, "affinity", "n_affinity CPU numbers");
     for (int i = 0; i < w->n_affinity && rc == DLP_OK; i++)
         rc = dlpi_within(p, st->name, "affinity", w->affinity[i], 0, 1023, "CPU numbers 0..1023");
     return rc;
@@ -11070,10 +11077,10 @@ static int dlpi_dataset_check(dlp_pipe *p, const dlpi_stage *st, const dlp_fetch
     };
     int rc;
     if (st->dataset.fetch == NULL && d->fetcher != DLP_FETCH_ASYNC)
-        return dlpi_bad(p, st->name, "dataset.fetch", "a function", 0);
+        return dlpi_missing(p, st->name, "dataset.fetch", "the function that writes an item");
     rc = dlpi_check_bounds(p, st->name, st, DLPI_ROWS(bounds));
     if (rc != DLP_OK || st->dataset.fields != NULL) return rc;
-    return dlpi_bad(p, st->name, "dataset.fields", "n_fields fields", 0);
+    return dlpi_missing(p, st->name, "dataset.fields", "n_fields arrays of an item");
 }
 
 /* How many items are under way at once. */
@@ -11087,9 +11094,10 @@ static int dlpi_fetcher_check(dlp_pipe *p, const dlpi_stage *st, const dlp_fetch
                 pooled ? "under 2^31"
                        : "0 without DLP_DISPATCH_BATCHES and a fetcher of many items");
     dlpi_within(p, st->name, "num_workers", st->w.num_workers, many, DLP_MAX_WORKERS,
-                "1..1024 with a fetcher of many items");
+                "1..1024 with a fetcher of many items (DLP_FETCH_SEQUENTIAL may be inline)");
     if (d->fetcher == DLP_FETCH_ASYNC && (d->async.submit == NULL || d->async.reap == NULL))
-        dlpi_bad(p, st->name, d->async.submit ? "async.reap" : "async.submit", "a function", 0);
+        dlpi_missing(p, st->name, d->async.submit ? "async.reap" : "async.submit",
+                     "submit and reap with DLP_FETCH_ASYNC");
     return p->err.code; /* the first of them */
 }
 
@@ -11334,7 +11342,9 @@ static const dlpi_stage_ops dlpi_cache_ops = {
 
 static int dlpi_map_check(dlp_pipe *p, dlpi_stage *st) {
     if ((st->item == NULL) == (st->batch == NULL))
-        return dlpi_bad(p, st->name, "item", "given, or batch, and not both", 0);
+        return dlpi_refuse(p, DLP_ERR_ARG, st->name, "item",
+                           st->item ? "item and batch are given: a map has one of them"
+                                    : "item and batch are NULL: give one of them");
     return st->batch ? dlpi_check_batch_workers(p, st) : dlpi_check_workers(p, st);
 }
 
@@ -11408,7 +11418,8 @@ static int dlpi_guard_take(dlp_pipe *p, dlpi_stage *st, const dlp_guard_desc *d)
     dlpi_guard *g = st->self;
     int rc = dlpi_within(p, st->name, "n_fields", d->n_fields, 1, DLP_MAX_FIELDS, "1..16");
     if (rc != DLP_OK) return rc;
-    if (d->fields == NULL) return dlpi_bad(p, st->name, "fields", "n_fields fields", 0);
+    if (d->fields == NULL)
+        return dlpi_missing(p, st->name, "fields", "n_fields fields to be checked");
     for (uint32_t i = 0; i < d->n_fields; i++) {
         const dlp_guard_field *f = &d->fields[i];
         if (!(f->low <= f->high))
@@ -12237,7 +12248,8 @@ static int dlpi_check_items(dlp_pipe *p) {
 /* An order that another source than this pipe's goes with. */
 static int dlpi_bad_order(dlp_pipe *p) {
     return dlpi_bad(p, p->sampler->name, "sampler.order",
-                    "DLP_ORDER_PARTS with a part queue, and only then", p->sampler->sampler.order);
+                    "DLP_ORDER_PARTS with a part queue (dlp_parts_open), and only then",
+                    p->sampler->sampler.order);
 }
 
 /* Nobody knows the epoch's length. */
@@ -12372,7 +12384,8 @@ static int dlpi_lists_sizes(dlp_pipe *p) {
     const char *name = p->sampler->name;
     int rc = dlpi_check_items(p);
     if (rc != DLP_OK) return rc;
-    if (b->next == NULL) return dlpi_bad(p, name, "batches.next", "a function", 0);
+    if (b->next == NULL)
+        return dlpi_missing(p, name, "batches.next", "the function that fills a batch's indices");
     if ((b->save == NULL) != (b->restore == NULL))
         return dlpi_bad(p, name, "batches.restore", "given together with batches.save", 0);
     return dlpi_epoch_open(p);
@@ -12669,9 +12682,9 @@ static int dlpi_parts_bounds(dlp_pipe *p, const dlpi_stage *st, const dlp_part_d
     if (d->queue_size == 1) dlpi_bad(p, st->name, "queue_size", "0, or 2..4096", 1);
     if (d->workers.on_error == DLP_ON_ERROR_REPLACE)
         dlpi_bad(p, st->name, "on_error", "DLP_ON_ERROR_RAISE or _DROP for parts", 1);
-    if (d->load == NULL) dlpi_bad(p, st->name, "load", "a function", 0);
+    if (d->load == NULL) dlpi_missing(p, st->name, "load", "the function that reads a part");
     if (d->items == NULL && d->count == NULL)
-        dlpi_bad(p, st->name, "items", "n_parts counts, or count a function", 0);
+        dlpi_missing(p, st->name, "items", "n_parts counts, or the function count");
     return p->err.code != 0 ? p->err.code : dlpi_check_workers(p, st);
 }
 
@@ -14900,8 +14913,9 @@ static int dlpi_check_chain(dlp_pipe *p, int first) {
     for (int i = 0; i < p->n_stages; i++)
         if (i != first && p->stages[i].prev < 0)
             return dlpi_bad_graph(p, p->stages[i].name,
-                                  "no stage leads to this one: that added before it has a link to "
-                                  "another");
+                                  i == 0 ? "no stage leads to this one: add the sampler first"
+                                         : "no stage leads to this one: that added before it has "
+                                           "a link to another");
     for (int i = 0; i < p->n_stages; i++)
         if ((visited >> i & 1u) == 0)
             return dlpi_bad_graph(p, p->stages[i].name, "the links make a cycle");
@@ -14916,12 +14930,14 @@ static int dlpi_check_graph(dlp_pipe *p) {
             if (first >= 0) return dlpi_bad_graph(p, p->stages[i].name, "a pipe has one sampler");
             first = i;
         }
-    if (first < 0) return dlpi_bad_graph(p, "", "there is no sampler stage");
+    if (first < 0) return dlpi_bad_graph(p, "", "there is no sampler stage: dlp_pipe_add_sampler");
     if (p->stages[first].prev >= 0)
         return dlpi_bad_graph(p, p->stages[first].name, "nothing can come before the sampler");
     if ((rc = dlpi_check_chain(p, first)) != DLP_OK) return rc;
-    if (p->fetch == NULL) return dlpi_bad_graph(p, "", "there is no fetch stage");
-    if (p->batcher == NULL) return dlpi_bad_graph(p, "", "there is no batch stage");
+    if (p->fetch == NULL)
+        return dlpi_bad_graph(p, "", "there is no fetch stage: dlp_pipe_add_fetch");
+    if (p->batcher == NULL)
+        return dlpi_bad_graph(p, "", "there is no batch stage: dlp_pipe_add_batch");
     return DLP_OK;
 }
 
@@ -18549,12 +18565,13 @@ static const char *dlpi_files_wrong(const dlp_files_desc *d, const char **field)
     if (d->n_items == 0 || d->n_items > DLPI_MAX_ITEMS)
         return *field = "n_items", "1 to 2^48 items";
     if (d->fields == NULL || d->n_fields == 0)
-        return *field = "fields", "there must be one at least";
+        return *field = "fields", "describe one at least, with n_fields";
     if ((d->paths == NULL) == (d->locate == NULL))
-        return *field = "paths", "give either paths or locate";
+        return *field = "paths", "give either paths or locate, which say where an item is";
     if (d->in_flight < 0 || d->in_flight > DLPI_FILES_MOST) return *field = "in_flight", "0 to 256";
     if (!direct && (d->max_bytes == 0 || d->max_bytes > UINT64_C(1) << 40))
-        return *field = "max_bytes", "with a decode 1 to 2^40";
+        return *field = "max_bytes",
+               "1 to 2^40 with a decode: the most bytes that an item's file has";
     if (direct && dlpi_files_field_bytes(d->fields) == 0)
         return *field = "fields[0]", "a dtype of 8 to 64 bits, a shape of 1 and more";
     return NULL;
@@ -19260,12 +19277,12 @@ static int dlpi_tokens_shard_open(dlp_tokens *t, uint64_t i, const char *path, d
 static const char *dlpi_tokens_wrong(const dlp_tokens_desc *d, const char **field) {
     static const struct {
         const char *field, *text;
-    } wrongs[] = {{"pattern", "give either pattern or paths"},
+    } wrongs[] = {{"pattern", "give either pattern or paths, which say what the shards are"},
                   {"n_paths", "1 to 2^20 with paths, 0 with a pattern"},
                   {"format", "DLP_TOKENS_*"},
                   {"windows", "0 to 2^20"},
                   {"header_bytes", "0, but for DLP_TOKENS_U16 and _U32; under 2^62"},
-                  {"length", "1 to 2^30"},
+                  {"length", "required, 1 to 2^30 tokens of a window"},
                   {"stride", "0 to 2^48"},
                   {"widen", "0 or 1"},
                   {"reads", "0 or 1"},
@@ -19802,8 +19819,10 @@ static int dlpi_folder_classes(dlpi_folder *f, dlp_error *err) {
     uint64_t n = f->n_dirs - 1;
     size_t root = strlen(f->dirs[0].path) + 1;
     if (n == 0)
-        return dlpi_error_set(err, DLP_ERR_ARG, "path", "%s: has no directories, which are classes",
-                              dlpi_path_end(f->d.path));
+        return dlpi_error_set(
+            err, DLP_ERR_ARG, "path",
+            "%s: has no directories: each below the path is a class; name the one above",
+            dlpi_path_end(f->d.path));
     qsort(f->dirs + 1, (size_t)n, sizeof *f->dirs, dlpi_folder_by_path);
     f->classes = calloc((size_t)n, sizeof *f->classes);
     f->class_files = calloc((size_t)n, sizeof *f->class_files);
@@ -20170,7 +20189,7 @@ static int dlpi_array_guess(const dlpi_mapped *m, int32_t *format, dlp_error *er
         *format = DLP_ARRAY_IDX;
     else
         return dlpi_mapped_error(err, DLP_ERR_CORRUPT, m->path, 0,
-                                 "begins neither as npy nor as IDX; CIFAR's wants its format");
+                                 "begins neither as npy nor as IDX; CIFAR's files want .format");
     return DLP_OK;
 }
 
@@ -20304,7 +20323,8 @@ static int dlpi_array_column_open(dlp_arrays *a, const dlp_array_column *d, dlp_
 static int dlpi_arrays_check(const dlp_arrays_desc *d, dlp_error *err) {
     const char *wrong = NULL;
     if (d->columns == NULL || d->n_columns == 0 || d->n_columns > DLP_MAX_FIELDS)
-        return dlpi_error_set(err, DLP_ERR_ARG, "columns", "columns: 1 to 16");
+        return dlpi_error_set(err, DLP_ERR_ARG, "columns",
+                              "columns: 1 to 16 are required, with n_columns");
     if (d->reads != 0 && d->reads != 1)
         return dlpi_error_set(err, DLP_ERR_ARG, "reads", "reads: 0 or 1");
     for (uint32_t i = 0; i < d->n_columns && wrong == NULL; i++) {
@@ -20314,7 +20334,8 @@ static int dlpi_arrays_check(const dlp_arrays_desc *d, dlp_error *err) {
         if (c->format < DLP_ARRAY_AUTO || c->format > DLP_ARRAY_CIFAR100)
             wrong = "format: DLP_ARRAY_*";
         else if (cifar ? c->name != NULL : name == 0 || name > 31)
-            wrong = cifar ? "name: NULL, for CIFAR's fields have theirs" : "name: 1 to 31 bytes";
+            wrong = cifar ? "name: NULL, for CIFAR's fields have theirs"
+                          : "name: required, 1 to 31 bytes";
         else if ((c->path == NULL) == (c->paths == NULL))
             wrong = "path: give either path or paths";
         else if (c->path ? c->n_paths != 0 : c->n_paths == 0 || c->n_paths > DLPI_ARRAY_FILES)
@@ -20589,7 +20610,7 @@ DLPDEF dlp_stage dlp_pipe_add_fetch(dlp_pipe *p, const dlp_fetch_desc *desc) {
     st = dlpi_add(p, desc->fetcher ? &dlpi_fetch_many_ops : &dlpi_fetch_ops, "fetch",
                   &desc->workers);
     if (st == NULL) return dlpi_add_refused(p);
-    if (desc->dataset == NULL) return dlpi_bad(p, st->name, "dataset", "a dataset", 0);
+    if (desc->dataset == NULL) return dlpi_missing(p, st->name, "dataset", "the items");
     st->dataset = *desc->dataset;
     p->open_end = st->dataset.stream;
     if (p->open_end) st->dataset.n_items = DLPI_MAX_ITEMS;
@@ -21082,7 +21103,10 @@ static int dlpi_loader_stages(dlp_pipe *p, const dlp_loader_desc *d, dlpi_loader
         l->fetch.dataset = &d->dataset;
     else if (l->fetch.dataset != &d->dataset &&
              (d->dataset.n_items != 0 || d->dataset.fields != NULL || d->dataset.fetch != NULL))
-        return dlpi_bad(p, "", "fetch.dataset", "NULL where the loader's dataset is given", 1);
+        return dlpi_refuse(
+            p, DLP_ERR_ARG, "", "fetch.dataset",
+            "the loader's dataset and fetch.dataset (which a source's wire sets) are both given: "
+            "leave the first all zero");
     if (l->batch.workers.placement == 0) l->batch.workers.placement = l->fetch.workers.placement;
     return dlpi_loader_short(p, d, l);
 }
@@ -21181,7 +21205,7 @@ static int dlpi_chunks_check_fields(dlp_pipe *p, const dlp_chunks_desc *d) {
         {DLPI_AT(dlp_field, ndim), 0, DLP_MAX_DIMS - 2, "0..6"},
         {DLPI_AT(dlp_field, ragged), 0, 0, "0"},
     };
-    if (d->fields == NULL) return dlpi_bad(p, "load", "fields", "n_fields fields", 0);
+    if (d->fields == NULL) return dlpi_missing(p, "load", "fields", "n_fields arrays of a row");
     for (uint32_t i = 0; i < d->n_fields; i++) {
         int rc = dlpi_check_field(p, "load", i, &d->fields[i], DLPI_ROWS(bounds));
         if (rc != DLP_OK) return rc;
@@ -21207,7 +21231,7 @@ static int dlpi_chunks_check(dlp_pipe *p, const dlp_chunks_desc *d) {
     };
     int64_t held = d->pipe.max_held > 0 ? d->pipe.max_held : 1;
     int rc;
-    if (d->load == NULL) return dlpi_bad(p, "load", "load", "a function", 0);
+    if (d->load == NULL) return dlpi_missing(p, "load", "load", "the function that reads rows");
     if ((rc = dlpi_check_bounds(p, "load", d, DLPI_ROWS(bounds))) != DLP_OK) return rc;
     if ((rc = dlpi_chunks_check_fields(p, d)) != DLP_OK) return rc;
     if (d->cpu_buffers == 0 || d->device != NULL) return DLP_OK;
