@@ -12248,8 +12248,7 @@ static int dlpi_check_items(dlp_pipe *p) {
 /* An order that another source than this pipe's goes with. */
 static int dlpi_bad_order(dlp_pipe *p) {
     return dlpi_bad(p, p->sampler->name, "sampler.order",
-                    "DLP_ORDER_PARTS with a part queue (dlp_parts_open), and only then",
-                    p->sampler->sampler.order);
+                    "DLP_ORDER_PARTS with a part queue, and only then", p->sampler->sampler.order);
 }
 
 /* Nobody knows the epoch's length. */
