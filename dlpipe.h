@@ -316,10 +316,12 @@
      batch sampler    BatchSampler               one that lists the indices of each batch
      buckets          length-grouped sampler     batches of items of like length (>>buckets)
      mix              weighted concatenation     one order over several datasets (>>mixing)
+     seed             generator                  with epoch and position, all that decides an order
      epoch            epoch                      one pass over the order
      repeat           persistent_workers=True    stage that goes on to the next epoch without a gap
      batch            a batch of tensors         count rows; each field is [count, shape...]
      batch_size       batch_size x world size    rows of the global batch, of all ranks together
+     sequence         -                          a batch's number over the life of its pipe
      row              -                          an item's place in a batch
      valid            -                          per row: 0 is padding, or an item left out
      last             drop_last                  what becomes of an epoch's last, short batch
@@ -330,6 +332,8 @@
      loader           DataLoader                 a desc and a call that open a whole pipe
      pipe             DataLoader, its iterator   stages that are wired, and run
      next, release    next(iter), del batch      lend a batch; give its memory back
+     next_timeout     timeout                    next that waits so many ms at most
+     unordered        in_order=False             batches come as they are complete
      consumer         the training loop          the thread that calls next and release
      stage            DataPipe, node             fetch, batch, transfer...: takes work, passes it on
      topology         -                          a ready-made wiring (>>concepts)
@@ -347,6 +351,7 @@
      cell             -                          memory of one thing: an item, a part, a chunk
      region           shared memory of tensors   the one mapping that holds all of a pipe
      plan             -                          the bytes of all that, line by line, before start
+     limit, budget    -                          most bytes that a plan, or several, may have
      link             multiprocessing.Queue      the lock-free queue between two stages
      cache            a dict in __getitem__      items kept in memory after their first fetch
      part             shard (a tar, a file)      a file or range that holds many items (>>parts)
@@ -362,7 +367,7 @@
      on_error         try in __getitem__         policy for failed items: raise, replace, drop
      retries          -                          more tries of a failed item, with a pause
      max_skips        -                          how many items may be replaced or left out
-     deadline_ms      timeout (of a batch)       longest time that a callback may take
+     deadline_ms      -                          longest time that a callback may take
      tuned stage      -                          workers come and go between two numbers
      trace, timeline  profiler                   what each worker did when, as JSON or SVG
      explain          -                          says in words which stage is the slow one
