@@ -561,10 +561,11 @@ typedef uint64_t __attribute__((may_alias)) dlpi_word;
    A lane carries records of one size from one producer to one consumer; a bundle is a lane per
    producer with one consumer. Both live in memory that the caller gives, of DLP_QUEUE_ALIGN
    alignment, which may be a mapping shared by processes (shared = 1); in it are only offsets, never
-   pointers. Who uses a queue attaches to it and gets a handle: an ordinary struct in memory of his
-   own, used by one thread at a time. A successor (of a thread, or of a process that died) attaches
-   again and goes on where the published counters are: records not yet published are lost with the
-   producer, and records taken by the consumer since its counter was last published come again.
+   pointers. A thread that uses a queue attaches to it and gets a handle: an ordinary struct in
+   memory of its own, used by one thread at a time. A successor (of a thread, or of a process that
+   died) attaches again and goes on where the published counters are: records not yet published are
+   lost with the producer, and records taken by the consumer since its counter was last published
+   come again.
 
      static unsigned char mem[...] aligned to DLP_QUEUE_ALIGN, dlp_spsc_bytes(8, 1024) long
      dlp_spsc_init(mem, sizeof mem, 8, 1024, 0);
@@ -805,10 +806,10 @@ DLPI_INLINE void dlp_spsc_publish(dlp_spsc_rx *rx) {
 
 /* Read the producer's counter again; publish ours if there is nothing. Returns how many records
    there are, or DLP_ERR_CORRUPT.
-   Each look takes the line of tail from the producer, who pays for it at his next push. A consumer
-   that is the faster one would look after every few records and slow both down; so while looks find
-   some records, but less than an eighth of the ring, single pops let a few pauses more pass before
-   the next look. One record at a time, as in a ping-pong, never slips. */
+   Each look takes the line of tail from the producer, which pays for it at its next push. A
+   consumer that is the faster one would look after every few records and slow both down; so while
+   looks find some records, but less than an eighth of the ring, single pops let a few pauses more
+   pass before the next look. One record at a time, as in a ping-pong, never slips. */
 DLPI_INLINE int64_t dlpi_spsc_look_rx(dlp_spsc_rx *rx, uint32_t pauses) {
     for (; DLPI_UNLIKELY(pauses > 0); pauses--) dlpi_pause();
     uint64_t tail = DLPI_LOAD_ACQ(&rx->lane->tail); /* T2 <- T1 */
@@ -910,7 +911,7 @@ static inline void dlpi_copy_out(const unsigned char *slots, uint64_t capacity, 
         memcpy((unsigned char *)records + first * record_bytes, slots, (n - first) * record_bytes);
 }
 
-/* Lend room for up to n records, one behind the other in memory. *records: where to write them,
+/* Lend room for up to n records, one after the other in memory. *records: where to write them,
    valid until commit or abort. Returns how many (fewer than n at the ring's end too), 0 if the lane
    is full, DLP_ERR_CORRUPT. Wait-free. */
 static inline int64_t dlp_spsc_reserve(dlp_spsc_tx *tx, uint64_t n, void **records) {
@@ -958,7 +959,7 @@ static inline int64_t dlp_spsc_try_push_burst(dlp_spsc_tx *tx, const void *recor
     return (int64_t)n;
 }
 
-/* Lend up to n records, one behind the other in memory, until release. Returns how many (fewer
+/* Lend up to n records, one after the other in memory, until release. Returns how many (fewer
    than n at the ring's end too), 0 if the lane is empty, DLP_ERR_CORRUPT. The records lie in
    memory that the producer can still write: between processes that do not trust each other copy,
    check, use. Wait-free. */
@@ -1226,7 +1227,7 @@ typedef struct dlp_item {
                             map: as the stage before left it. Fixed-size fields: leave it 0 */
     uint64_t seed;      /* the sampler's seed */
     dlp_call *call;     /* for dlp_fail */
-    const struct dlp_part *part; /* fetch behind a part queue: the part that has this item, else
+    const struct dlp_part *part; /* fetch after a part queue: the part that has this item, else
                             NULL */
 } dlp_item;
 
@@ -1245,9 +1246,9 @@ DLPDEF uint64_t dlp_item_random(const dlp_item *item, uint64_t salt);
 typedef int (*dlp_item_fn)(void *user, dlp_item *item);
 
 typedef struct dlp_dataset {
-    uint64_t n_items;          /* 1..2^48; not read with stream = 1; with a part queue 0: the sum of
-                                 its counts */
-    const dlp_field *fields;   /* [n_fields] copied */
+    uint64_t n_items;          /* required, 1..2^48; not read with stream = 1; with a part queue 0:
+                                  the sum of its counts */
+    const dlp_field *fields;   /* required; [n_fields] copied */
     uint32_t n_fields;         /* 1..DLP_MAX_FIELDS */
     uint32_t writes_all_bytes; /* 0: each row is zeroed before fetch, which costs a memset of it.
                                  1: fetch promises to write every byte of every fixed-size field */
@@ -1292,14 +1293,14 @@ typedef struct dlp_tensor {
     int64_t shape[DLP_MAX_DIMS]; /* [count, item shape...], or as a collate made it */
     const uint64_t *lengths;     /* ragged: [count] rows of each item, else NULL; host memory */
     const uint64_t *offsets;     /* packed: [count + 1] where each item begins, else NULL; host */
-    uint64_t byte_offset;        /* where the array begins behind data: for views into a chunk on a
+    uint64_t byte_offset;        /* where the array begins after data: for views into a chunk on a
                                      device whose addresses are handles, else 0 */
 } dlp_tensor;
 
 enum { DLP_BATCH_LAST = 1 /* last batch of its epoch */ };
 
-/* A batch lent to the caller until released. Read its fields; do not change them (data may be
-   written, it is the caller's until release). */
+/* A batch lent to the consumer until released. Read its fields; do not change them (data may be
+   written, it is the consumer's until release). */
 typedef struct dlp_batch {
     uint64_t sequence; /* 0.. over the life of the pipe, in the order of the sampler */
     uint64_t epoch;
@@ -1441,7 +1442,7 @@ typedef struct dlp_mix_desc {
 typedef struct dlp_mix dlp_mix;
 
 /* Make a mix.
-   out: to be closed behind the pipes that use it; err: written on failure, may be NULL - returns
+   out: to be closed after the pipes that use it; err: written on failure, may be NULL - returns
    DLP_OK, DLP_ERR_ARG (err->field names it), DLP_ERR_MEMORY - any thread - allocates 4 bytes per
    position of the period, 32 per dataset; a tenth of a second for the longest period.
    Source: earliest deadline first on windows [j/w, (j+1)/w): Baruah, Cohen, Plaxton, Varvel,
@@ -1466,7 +1467,7 @@ DLPDEF uint64_t dlp_mix_at(const dlp_mix *mix, uint64_t epoch, uint64_t position
    thread - does not wait. */
 DLPDEF int dlp_mix_locate(const dlp_mix *mix, uint64_t index, uint32_t *dataset, uint64_t *item);
 
-/* Free the mix, behind the pipes that use it. NULL does nothing. Any thread. */
+/* Free the mix, after the pipes that use it. NULL does nothing. Any thread. */
 DLPDEF void dlp_mix_close(dlp_mix *mix);
 
 /* ---------------------------------------------------------------------------------------------
@@ -1510,7 +1511,7 @@ typedef struct dlp_buckets_desc {
 typedef struct dlp_buckets dlp_buckets;
 
 /* Make a batch sampler.
-   out: to be closed behind the pipe that uses it, one pipe at a time; err: written on failure, may
+   out: to be closed after the pipe that uses it, one pipe at a time; err: written on failure, may
    be NULL - returns DLP_OK, DLP_ERR_ARG (err->field names it; of lengths the message has the item
    and its length), DLP_ERR_MEMORY - any thread - allocates 44 bytes per item of the window, and
    the table of weights of a weighted order; reads all of lengths. */
@@ -1521,7 +1522,7 @@ DLPDEF int dlp_buckets_open(dlp_buckets **out, const dlp_buckets_desc *desc, dlp
    b: borrowed until the pipe is closed - returns DLP_OK, DLP_ERR_ARG - any thread. */
 DLPDEF int dlp_buckets_sampler(dlp_buckets *b, dlp_sampler_desc *to);
 
-/* Free it, behind the pipe that uses it. NULL does nothing. Any thread. */
+/* Free it, after the pipe that uses it. NULL does nothing. Any thread. */
 DLPDEF void dlp_buckets_close(dlp_buckets *b);
 
 /* ---------------------------------------------------------------------------------------------
@@ -1570,7 +1571,7 @@ enum { DLP_PLACE_THREADS = 0, DLP_PLACE_PROCESSES = 1 /* needs dlpipe_shm.h */ }
 
 /* How the workers of a stage run; the same part in each stage's desc. */
 typedef struct dlp_workers_desc {
-    int32_t num_workers;      /* 0: inline in the caller's next; at most DLP_MAX_WORKERS */
+    int32_t num_workers;      /* 0: inline in the consumer's next; at most DLP_MAX_WORKERS */
     int32_t placement;        /* DLP_PLACE_* */
     int32_t dispatch;         /* DLP_DISPATCH_* */
     int32_t on_error;         /* DLP_ON_ERROR_*; stages of whole batches: DLP_ON_ERROR_RAISE */
@@ -1607,8 +1608,8 @@ typedef struct dlp_workers_desc {
                                  DLP_DISPATCH_BATCHES (classic, concurrent) */
     int (*tell)(void *user, char *buf, size_t size); /* what these workers wait for now, such as a
                                  server that is away, as a line of dlp_pipe_explain; returns as
-                                 snprintf, 0: nothing. user: worker_user. By who calls explain, at
-                                 any time until close; must not wait. May be NULL */
+                                 snprintf, 0: nothing. user: worker_user. In the thread that
+                                 calls explain, until close; must not wait. May be NULL */
 } dlp_workers_desc;
 
 /* How a worker fetches: one item after the other, or up to in_flight of them at once. */
@@ -1682,7 +1683,7 @@ typedef struct dlp_collate {
 typedef int (*dlp_collate_fn)(void *user, dlp_collate *c);
 
 /* Built-in collates, to be given as batch_desc.collate. pad: ragged fields become [count, longest
-   in the batch, ...], zeros behind the shorter. pack: [rows of all items, ...] with offsets. Fixed
+   in the batch, ...], zeros after the shorter. pack: [rows of all items, ...] with offsets. Fixed
    fields are copied as they are.
    user: not used; out_fields must be NULL or the dataset's - returns 0, or DLP_ERR_CALLBACK: other
    out_fields, or more rows than max_per_batch (the message names the item). */
@@ -1704,7 +1705,7 @@ typedef struct dlp_batch_desc {
     dlp_workers_desc workers; /* num_workers is set from batch_workers */
 } dlp_batch_desc;
 
-/* A 1:1 stage of the user's. Give item (before the batch stage) or batch (behind it), not both.
+/* A 1:1 stage of the user's. Give item (before the batch stage) or batch (after it), not both.
    Cells are changed in place; count, index and shapes stay. */
 typedef struct dlp_map_desc {
     dlp_item_fn item; /* lengths of ragged fields may be changed */
@@ -1725,7 +1726,7 @@ typedef struct dlp_device {
     void (*unregister_memory)(void *user, void *mem, uint64_t bytes); /* or NULL */
     int (*alloc)(void *user, uint64_t bytes, void **dev);
     void (*free)(void *user, void *dev);
-    /* Begin a copy. Put an event behind the copies of this buffer. 1: it passed, 0: not yet. */
+    /* Begin a copy. Put an event after the copies of this buffer. 1: it passed, 0: not yet. */
     int (*copy)(void *user, void *dev, const void *host, uint64_t bytes, uint32_t buffer);
     int (*record)(void *user, uint32_t buffer);
     int (*done)(void *user, uint32_t buffer);
@@ -1746,7 +1747,7 @@ typedef struct dlp_transfer_desc {
    >>pipe       WIRING, RUNNING
    open -> add stages -> (link) -> (plan) -> start -> next, release ... -> close. Fields of a
    call's comment: parameters - what it returns - threads - whether it waits or allocates.
-   "Caller": whoever drains the pipe, one thread at a time. */
+   "Consumer": the thread that calls next and release; one at a time, which may be any. */
 
 typedef struct dlp_pipe dlp_pipe;
 typedef int32_t dlp_stage; /* a stage of a pipe; negative: DLP_ERR_*, see dlp_pipe_error */
@@ -1763,7 +1764,7 @@ struct dlp_shm_desc;
 typedef struct dlp_pipe_desc {
     int32_t prefetch_factor;  /* batches between sampler and next; 0: 2 (1 when all is inline); at
                                   most 4096, 320 when unordered */
-    int32_t max_held;         /* batches the caller may hold at once; 0: 1; at most 256, 63 with a
+    int32_t max_held;         /* batches the consumer may hold at once; 0: 1; at most 256, 63 with a
                                   transfer stage */
     int32_t unordered;        /* 1: batches of an epoch come in the order of completion */
     int32_t close_timeout_ms; /* how long close waits for running callbacks; 0: 5000; DLP_NOWAIT;
@@ -1791,7 +1792,7 @@ DLPDEF int dlp_pipe_open(dlp_pipe **out, const dlp_pipe_desc *desc, dlp_error *e
    desc: copied, its pointers as their comments say - returns the stage, 0 or more, or DLP_ERR_ARG
    (a field is out of range), DLP_ERR_GRAPH (more than DLP_MAX_STAGES), DLP_ERR_MEMORY (add_fetch,
    add_map, add_batch: of affinity), DLP_ERR_UNSUPPORTED (placement), DLP_ERR_STATE (after start),
-   or the code of an error before - caller - does not wait. An error stays with the pipe: it is
+   or the code of an error before - consumer - does not wait. An error stays with the pipe: it is
    enough to look at what start returns. */
 DLPDEF dlp_stage dlp_pipe_add_sampler(dlp_pipe *p, const dlp_sampler_desc *desc);
 DLPDEF dlp_stage dlp_pipe_add_repeat(dlp_pipe *p, const dlp_repeat_desc *desc);
@@ -1806,7 +1807,7 @@ DLPDEF dlp_stage dlp_pipe_add_transfer(dlp_pipe *p, const dlp_transfer_desc *des
    before it, unless that one is linked to another; then it is an error that names it.
    from, to: stages of this pipe, each linked once on each side - returns DLP_OK, DLP_ERR_ARG (no
    such stage), DLP_ERR_GRAPH (linked already), DLP_ERR_STATE (after start), or the code of an error
-   before - caller - does not wait or allocate. */
+   before - consumer - does not wait or allocate. */
 DLPDEF int dlp_pipe_link(dlp_pipe *p, dlp_stage from, dlp_stage to);
 
 /* A link: the lock-free queue between two stages, in the region. How a record is taken: by the
@@ -1853,7 +1854,7 @@ typedef struct dlp_plan {
    Stacks of threads are not among them. What is above 2^64 stays at UINT64_MAX, in lines and in the
    sum; start refuses it.
    out: written on success - returns DLP_OK, DLP_ERR_ARG, DLP_ERR_GRAPH (the message names the
-   stage), or the code of an error before - caller - does not wait; allocates nothing. */
+   stage), or the code of an error before - consumer - does not wait; allocates nothing. */
 DLPDEF int dlp_pipe_plan(dlp_pipe *p, dlp_plan *out);
 
 /* Write a plan as text, a line for each of its lines, the total, and the links.
@@ -1865,9 +1866,9 @@ DLPDEF int dlp_plan_format(const dlp_plan *plan, char *buf, size_t size);
 /* Read back what was taken for a desc's zeros, after dlp_pipe_plan or dlp_pipe_start.
    out: written on success; its pointers are the pipe's, or as they were given - returns DLP_OK,
    DLP_ERR_ARG (NULL, no such stage, or the pipe has no transfer stage), DLP_ERR_STATE (neither
-   planned nor started), or the code of an error before start - caller - does not wait or allocate.
-   dlp_stage_resolved: of any stage with workers; stages are numbered as they were added, those of a
-   loader: sampler 0, repeat 1, (parts), fetch, (cache), batch, (transfer). */
+   planned nor started), or the code of an error before start - consumer - does not wait or
+   allocate. dlp_stage_resolved: of any stage with workers; stages are numbered as they were added,
+   those of a loader: sampler 0, repeat 1, (parts), fetch, (cache), batch, (transfer). */
 DLPDEF int dlp_pipe_resolved(const dlp_pipe *p, dlp_pipe_desc *out);
 DLPDEF int dlp_stage_resolved(const dlp_pipe *p, dlp_stage stage, dlp_workers_desc *out);
 DLPDEF int dlp_sampler_resolved(const dlp_pipe *p, dlp_sampler_desc *out);
@@ -1881,29 +1882,29 @@ DLPDEF int dlp_transfer_resolved(const dlp_pipe *p, dlp_transfer_desc *out);
    available memory, address space: the message has the sum; of worker processes, ulimit -f),
    DLP_ERR_MEMORY, DLP_ERR_SYSTEM (no thread could be made), DLP_ERR_RESUME and DLP_ERR_CORRUPT (of
    resume; err.field names what differs), DLP_ERR_DEVICE, DLP_ERR_CALLBACK (an inline worker_init; a
-   batch sampler that resumes), DLP_ERR_STATE (started already) - caller - allocates; waits for no
+   batch sampler that resumes), DLP_ERR_STATE (started already) - consumer - allocates; waits for no
    worker. After a failure: close. */
 DLPDEF int dlp_pipe_start(dlp_pipe *p);
 
-/* Lend the next batch to the caller: wait for it without end.
+/* Lend the next batch to the consumer: wait for it without end.
    out: written on DLP_OK only - returns DLP_OK; DLP_END: all epochs are delivered; DLP_EPOCH_END,
    once after each epoch if asked for; DLP_STOPPED; DLP_ERR_HELD (max_held batches are held: nothing
    is lost, release one); DLP_ERR_CALLBACK, _LENGTH, _BUDGET, _DEADLINE, _DEVICE, which stay
    (dlp_pipe_error); DLP_ERR_ARG; DLP_ERR_STATE (not started, closed, shm.serve_only); what start
-   failed with - caller - runs inline stages; else spins for some us, then sleeps. Never allocates.
-   An item's error comes when its batch's turn comes, those before it are delivered; worker_init and
-   deadline fail at once. */
+   failed with - consumer - runs inline stages; else spins for some us, then sleeps. Never
+   allocates. An item's error comes when its batch's turn comes, those before it are delivered;
+   worker_init and deadline fail at once. */
 DLPDEF int dlp_pipe_next(dlp_pipe *p, dlp_batch **out);
 
 /* The same, waiting at most timeout_ms.
    timeout_ms: as poll(2) has it: negative without end, 0 not at all (so never DLP_NOWAIT, which is
    negative) - returns DLP_TIMEOUT, too, after which the next call goes on waiting for the same
-   batch - caller - an inline stage's callback that runs is not cut short. */
+   batch - consumer - an inline stage's callback that runs is not cut short. */
 DLPDEF int dlp_pipe_next_timeout(dlp_pipe *p, dlp_batch **out, int timeout_ms);
 
 /* Give a batch back, in any order; its slot is free for the sampler at once.
    batch: as next gave it; not to be touched again - returns DLP_OK, or DLP_ERR_ARG (not a batch
-   that is held) - caller; also after an error, a stop and a close. After a close the last release
+   that is held) - consumer; also after an error, a stop and a close. After a close the last release
    frees the pipe - does not wait or allocate; runs the sampler if that is inline. */
 DLPDEF int dlp_pipe_release(dlp_pipe *p, dlp_batch *batch);
 
@@ -1911,10 +1912,10 @@ DLPDEF int dlp_pipe_release(dlp_pipe *p, dlp_batch *batch);
    no DLP_EPOCH_END comes before that. Does nothing else when the present epoch's last batch has
    been delivered, or none of its batches yet.
    Batches that are held stay valid - returns DLP_OK, DLP_ERR_ARG, DLP_ERR_STATE, or the code of the
-   pipe's error - caller - does not wait; calls that run are finished, items not begun are not. */
+   pipe's error - consumer - does not wait; calls that run are finished, items not begun are not. */
 DLPDEF int dlp_pipe_next_epoch(dlp_pipe *p);
 
-/* Jump to a saved state, of this pipe or of another with the same order: next goes on behind it, as
+/* Jump to a saved state, of this pipe or of another with the same order: next goes on after it, as
    if the pipe had been resumed there. Workers go on; batches that are held stay valid; work under
    way for the old place is dropped as next_epoch drops it, and a pipe that had delivered all goes
    on again.
@@ -1923,13 +1924,13 @@ DLPDEF int dlp_pipe_next_epoch(dlp_pipe *p);
    DLP_ERR_UNSUPPORTED (subscribers (other processes)); DLP_ERR_STATE (not started, closed, or 2^14
    seeks with no batch between them); the code of the pipe's error. But for that last one the pipe
    goes on where it was. A batch sampler that fails to restore, or has failed ahead, is the pipe's
-   error, told by next - caller - does not wait or allocate; runs the sampler if that is inline. */
+   error, told by next - consumer - does not wait or allocate; runs an inline sampler. */
 DLPDEF int dlp_pipe_seek(dlp_pipe *p, const dlp_state *state, dlp_error *err);
 
 /* Make the state that stands before a batch, for dlp_pipe_seek or desc.resume.
    epoch: below 2^47, may be past the last; batch: in the epoch, below dlp_pipe_batches_per_epoch
    where that is known; out: written on success - returns DLP_OK, DLP_ERR_ARG, DLP_ERR_STATE (not
-   started) - caller - does not wait or allocate. A batch sampler will replay the epoch's lists up
+   started) - consumer - does not wait or allocate. A batch sampler will replay the epoch's lists up
    to there: dlp_pipe_state of a batch has its bytes, which is quicker. */
 DLPDEF int dlp_pipe_state_at(const dlp_pipe *p, uint64_t epoch, uint64_t batch, dlp_state *out);
 
@@ -1943,35 +1944,35 @@ DLPDEF void dlp_pipe_stop(dlp_pipe *p);
    p: NULL is DLP_OK - returns DLP_OK: the pipe is gone or, with batches held, goes with the last
    release, or the last tensor's deleter: until then release and close are the calls still allowed,
    and close does nothing, DLP_OK; DLP_ERR_BUSY: a callback has not returned within
-   close_timeout_ms, dlp_pipe_error names it; nothing was freed, call close again - caller; no other
-   call may be under way - waits up to close_timeout_ms. */
+   close_timeout_ms, dlp_pipe_error names it; nothing was freed, call close again - consumer; no
+   other call may be under way - waits up to close_timeout_ms. */
 DLPDEF int dlp_pipe_close(dlp_pipe *p);
 
-/* Return what went wrong first; code 0, worker -1: nothing. Never NULL. Behind a next that returned
+/* Return what went wrong first; code 0, worker -1: nothing. Never NULL. After a next that returned
    DLP_ERR_HELD it tells that, until a batch is released; the pipe is not in error then.
-   The record is the pipe's, until close (after DLP_ERR_BUSY it tells that) - caller - does not
+   The record is the pipe's, until close (after DLP_ERR_BUSY it tells that) - consumer - does not
    wait. */
 DLPDEF const dlp_error *dlp_pipe_error(const dlp_pipe *p);
 
-/* Return the i-th warning, NULL behind the last. The first eight are kept, until close - caller. */
+/* Return the i-th warning, NULL after the last. The first eight are kept until close - consumer. */
 DLPDEF const char *dlp_pipe_warning(const dlp_pipe *p, int i);
 
 /* Save where the pipe is.
    batch: "this one and all before it are consumed", a batch that is held; NULL, and for unordered
    pipes always: all that next has given; out: 248 bytes to be kept anywhere - returns DLP_OK,
-   DLP_ERR_ARG (not held), DLP_ERR_STATE (not started) - caller; also after an error or a stop -
+   DLP_ERR_ARG (not held), DLP_ERR_STATE (not started) - consumer; also after an error or a stop -
    does not wait or allocate. */
 DLPDEF int dlp_pipe_state(dlp_pipe *p, const dlp_batch *batch, dlp_state *out);
 
 /* Let a stage work with n workers from now on, whatever the tuner would do. Those above the number
    finish what they have claimed. Order and bytes are the same.
    stage: with workers_max set; n: workers_min..workers_max; 0: the tuner decides again - returns
-   DLP_OK, DLP_ERR_ARG (no such stage, or number), DLP_ERR_STATE (not started, closed) - caller -
+   DLP_OK, DLP_ERR_ARG (no such stage, or number), DLP_ERR_STATE (not started, closed) - consumer -
    does not wait or allocate. */
 DLPDEF int dlp_pipe_set_workers(dlp_pipe *p, dlp_stage stage, int n);
 
 /* Return the number of batches in an epoch; -1: not started, DLP_ORDER_BATCHES, or a stream.
-   Caller. */
+   Consumer. */
 DLPDEF int64_t dlp_pipe_batches_per_epoch(const dlp_pipe *p);
 
 /* Keep what fetch wrote, from one epoch to the next, in memory that all workers share, threads and
@@ -2045,24 +2046,26 @@ DLPDEF int dlp_pipe_guard_stats(dlp_pipe *p, dlp_stage guard, uint32_t field, dl
 enum { DLP_TOPOLOGY_ECONOMIC = 0, DLP_TOPOLOGY_CLASSIC, DLP_TOPOLOGY_CONCURRENT };
 
 /* What most programs say stands first, by its short name; all the rest in the descs of the stages.
-   What has two places is said in either, 0 in the other, or the same in both. */
+   What has two places is said in one of them, 0 in the other, or the same in both. */
 typedef struct dlp_loader_desc {
     dlp_dataset dataset; /* required, here or as fetch.dataset */
-    uint32_t batch_size; /* required; global batch; batch.batch_size */
-    int32_t
-        num_workers;   /* item workers; 0: inline (not with a fetcher); fetch.workers.num_workers */
-    int32_t shuffle;   /* 1: sampler.order DLP_ORDER_SHUFFLED */
-    int32_t drop_last; /* 1: batch.last DLP_LAST_DROP */
-    int64_t epochs;    /* 0: one; DLP_FOREVER; repeat.epochs */
-    uint64_t seed;     /* sampler.seed */
-    int32_t topology;  /* DLP_TOPOLOGY_*; sets dispatch of the workers, but for the economic */
+    uint32_t batch_size; /* rows of the global batch, of all ranks together; required, 1..2^20;
+                             or batch.batch_size */
+    int32_t num_workers; /* item workers; 0: inline, in the consumer's next (not with a fetcher);
+                             or fetch.workers.num_workers */
+    int32_t shuffle;     /* 1: each epoch in an order of its own; sampler.order is then
+                             DLP_ORDER_SHUFFLED */
+    int32_t drop_last;   /* 1: no short batch at an epoch's end; batch.last is then DLP_LAST_DROP */
+    int64_t epochs;      /* 0: one; DLP_FOREVER; or repeat.epochs */
+    uint64_t seed;       /* any value; or sampler.seed */
+    int32_t topology;    /* DLP_TOPOLOGY_*; but for the economic it sets the workers' dispatch */
     dlp_sampler_desc sampler;
     dlp_repeat_desc repeat;
-    dlp_fetch_desc fetch; /* fetcher: not in the classic topology; batch_pool: in the
-                                   concurrent only */
+    dlp_fetch_desc fetch; /* fetcher: not in the classic topology; batch_pool: in the concurrent
+                             only */
     /* bytes 0: no cache */
     dlp_cache_desc cache;
-    dlp_batch_desc batch;       /* workers.placement: 0: as fetch.workers has it */
+    dlp_batch_desc batch;       /* workers.placement 0: as fetch.workers has it */
     dlp_transfer_desc transfer; /* device NULL: no transfer stage */
     dlp_pipe_desc pipe;         /* prefetch_factor is for each worker in a topology other than the
                                    economic; num_workers times that is at most 4096 */
@@ -2071,7 +2074,7 @@ typedef struct dlp_loader_desc {
 /* Open, wire and start sampler -> repeat -> fetch [-> cache] -> batch [-> transfer].
    out: a pipe that runs, to be closed; desc: copied as the stages' are; err: written on failure,
    may be NULL - returns DLP_OK, or what dlp_pipe_open, _add_*, _link and _start return; then
-   nothing is left to close - any thread, which is the caller - allocates all there is to allocate.
+   nothing is left to close - any thread, which is then the consumer - allocates all there is.
    Source: RFC-0001-economic-dataloader (github.com/pytorch/rfcs, pull request 69), whose items go
    to any free worker, so that memory follows prefetch_factor and not the number of workers; for the
    classic topology torch.utils.data.DataLoader. */
@@ -2238,15 +2241,15 @@ DLPDEF int dlp_chunks_run(dlp_pipe *p, const dlp_run_desc *desc);
    every item comes once, batches mix items of C parts, and a rank of W, where W divides C, reads
    C / W streams and loads their parts only. A part that lies across the border of two streams
    is loaded by both. With steps_per_epoch an epoch has that many full batches, on every rank, and a
-   stream that ends before begins again. A batch is fed when all parts that it needs are there:
-   fetch never waits for a part. Parts that are still in their cells are not loaded again. */
+   stream that ends before begins again. A batch is scheduled when all parts that it needs are
+   there: fetch never waits for a part. Parts that are still in their cells are not loaded again. */
 
 /* A part. Valid during the call only. */
 typedef struct dlp_part {
     uint64_t index;     /* 0..n_parts - 1 */
     void *data;         /* aligned to 4096; load writes it; fetch may only read it */
     uint64_t bytes;     /* load: to be set, at most capacity; fetch: as load set it. What lies
-                            behind is not defined */
+                            after them is not defined */
     uint64_t capacity;  /* max_part_bytes */
     uint64_t items;     /* in this part */
     uint64_t first;     /* dataset index of its first item: the items of all parts before it */
@@ -2288,7 +2291,7 @@ typedef struct dlp_part_desc {
 /* Add the part queue, between sampler (or repeat) and fetch. The sampler has order DLP_ORDER_PARTS;
    dataset.n_items is 0 or the sum of the counts; DLP_ON_ERROR_REPLACE of fetch takes another item
    of the same part.
-   desc: copied - returns as dlp_pipe_add_fetch; DLP_ERR_CALLBACK of count - caller - allocates 8
+   desc: copied - returns as dlp_pipe_add_fetch; DLP_ERR_CALLBACK of count - consumer - allocates 8
    bytes a part. */
 DLPDEF dlp_stage dlp_pipe_add_parts(dlp_pipe *p, const dlp_part_desc *desc);
 
@@ -2587,7 +2590,7 @@ DLPDEF int dlp_stats_predict(const dlp_stats *measured, const dlp_predict_desc *
    A batch that next lends has arrived: nothing need wait for its copy. Release is the other way
    round: the next copy must not overwrite what kernels still read. Choose one of these:
    * the kernels are done (their stream was synchronised): dlp_pipe_release;
-   * dlp_pipe_release_after: the buffer is written again behind what a stream was given until then;
+   * dlp_pipe_release_after: the buffer is written again after what a stream was given until then;
    * desc.consumer: the same for all batches of the pipe, with dlp_pipe_release (and DLPack);
    * desc.stream or desc.queue is the one the kernels run on: they and copies then take turns.
    No thread waits in any of the last three.
@@ -2652,11 +2655,11 @@ DLPDEF int dlp_device_describe(const dlp_device *device, dlp_device_info *out);
 DLPDEF int dlp_device_close(dlp_device *device);
 
 /* Give a batch back while work that reads it is still queued: its buffer is written again only
-   behind all that stream was given until now.
+   after all that stream was given until now.
    p, batch: as for dlp_pipe_release; stream: CUstream (NULL: the default stream), or
    cl_command_queue, of the device's context; err: written on failure, may be NULL - returns DLP_OK;
    DLP_ERR_UNSUPPORTED: the pipe has no such device; DLP_ERR_DEVICE: then the batch is still held;
-   else what dlp_pipe_release returns - caller - does not wait for the work, but after close the
+   else what dlp_pipe_release returns - consumer - does not wait for the work, but after close the
    last release does. */
 DLPDEF int dlp_pipe_release_after(dlp_pipe *p, dlp_batch *batch, void *stream, dlp_error *err);
 
@@ -2724,7 +2727,7 @@ DLPDEF int dlp_batch_dlpack_v1(dlp_pipe *p, dlp_batch *batch, int field,
    Without a decode the bytes go from the kernel into the row of field 0, with no copy between: a
    ragged field's length is set, one of fixed size wants exactly its bytes. Files are read through
    the page cache, never by direct I/O: a worker process that is killed then leaves no transfer
-   behind that could still write into a row. What is no regular file is refused before it is read.
+   that could still write into a row. What is no regular file is refused before it is read.
    Errors name path, errno, item, and bytes where they matter; stages' policies apply to them. Not
    for worker processes that begin by exec: what is called here has no names there. */
 
@@ -2735,33 +2738,35 @@ typedef struct dlp_extent {
     const char *path; /* written into room, or a string that stays until close */
     char *room;       /* DLP_FILES_ROOM bytes */
     int32_t fd;       /* not -1: read this open file and leave it open; no path then */
-    uint64_t offset;  /* where the item begins */
-    uint64_t length;  /* its bytes; 0: to the file's end. With fd and a length the file may
-                                be a block device */
+    uint64_t offset;  /* bytes from the file's beginning to the item's */
+    uint64_t length;  /* bytes of the item; 0: to the file's end. With fd and a length the file may
+                         be a block device */
 } dlp_extent;
 
 typedef struct dlp_files_desc {
-    uint64_t n_items;        /* 1..2^48 */
-    const dlp_field *fields; /* [n_fields] as in dlp_dataset; borrowed until start */
-    uint32_t n_fields;
-    int32_t use_threads; /* 1: threads, also where io_uring is available */
-    const char *const
-        *paths; /* [n_items] item i is the whole file paths[i]; borrowed until close */
-    int (*locate)(void *user, const dlp_item *item, dlp_extent *out); /* in place of paths; returns
-                                as fetch does; pure; called by all workers at once */
+    uint64_t n_items;        /* required, 1..2^48 */
+    const dlp_field *fields; /* required; [n_fields] as in dlp_dataset; borrowed until start */
+    uint32_t n_fields;       /* 1..DLP_MAX_FIELDS */
+    int32_t use_threads;     /* 1: threads, also where io_uring is available */
+    /* [n_items] item i is the whole file paths[i]; borrowed until close. Or locate: */
+    const char *const *paths;
+    /* Say where an item is. Returns as fetch does; pure; called by all workers
+       at once. */
+    int (*locate)(void *user, const dlp_item *item, dlp_extent *out);
+    /* Write the item's fields out of the n bytes of its file, valid during the call. Returns as
+       fetch does; runs in the worker itself. NULL: the bytes are field 0. */
     int (*decode)(void *user, void *worker_state, dlp_item *item, const void *bytes, uint64_t n);
-    /* write item out of bytes, which are valid during the call; returns
-                                as fetch does; in the worker itself. NULL: direct */
-    void *user;         /* of all callbacks here; borrowed until close */
-    uint64_t max_bytes; /* with a decode: most bytes of an item, 1..2^40; more of them is
-                                DLP_ERR_LENGTH. Direct: not used, field 0 says it */
-    int32_t direct;     /* 1: bytes go into field 0 also with a decode, which finds them there
-                                and writes the other fields */
-    int32_t in_flight;  /* files that a worker has in hand at once; 0: 16; 1..256; at least the
-                                stage's in_flight, of which more would wait */
+    void *user;               /* of all callbacks here; borrowed until close */
+    uint64_t max_bytes;       /* required with a decode: most bytes of an item, 1..2^40; more of
+                                 them is DLP_ERR_LENGTH. Without one not used: field 0 says it */
+    int32_t direct;           /* 1: bytes go into field 0 also with a decode, which finds them there
+                                 and writes the other fields */
+    int32_t in_flight;        /* files that a worker has in hand at once; 0: 16; 1..256; at least
+                                 the stage's in_flight, of which more would wait */
     int32_t writes_all_bytes; /* 1: decode promises what dlp_dataset.writes_all_bytes says */
-    int (*worker_init)(void *user, int worker, void **state); /* for decode's worker_state; as in */
-    void (*worker_exit)(void *user, int worker, void *state); /* dlp_workers_desc; may be NULL */
+    /* For decode's worker_state, as in dlp_workers_desc; may be NULL. */
+    int (*worker_init)(void *user, int worker, void **state);
+    void (*worker_exit)(void *user, int worker, void *state);
 } dlp_files_desc;
 
 typedef struct dlp_files dlp_files;
@@ -2910,7 +2915,7 @@ typedef struct dlp_tokens_loader_desc {
 /* Open the shards, and a pipe of them that runs.
    out, tokens: both to be closed, the pipe first; desc: copied; err: may be NULL - returns as
    dlp_tokens_open and dlp_loader_open; after a failure nothing is left to close - any thread, which
-   is the pipe's caller - as both of them. */
+   is then the pipe's consumer - as both of them. */
 DLPDEF int dlp_tokens_loader_open(dlp_pipe **out, dlp_tokens **tokens,
                                   const dlp_tokens_loader_desc *desc, dlp_error *err);
 
@@ -2919,7 +2924,7 @@ enum {
     DLP_EOT_ENDS        /* ... its last, as in nanoGPT's */
 };
 
-/* Find the documents in a row: start[0] is 0, start[i] is where the next one begins, and behind the
+/* Find the documents in a row: start[0] is 0, start[i] is where the next one begins, and after the
    last of n documents start[n] is length: the cumulative lengths that attention within documents
    wants (cu_seqlens), for the first `length` tokens of a row. A call for whoever needs it, in the
    step or in a batch map, rather than a field of every batch: which would be ragged, with room for
@@ -3076,7 +3081,7 @@ typedef struct dlp_arrays_loader_desc {
 /* Open the files, and a pipe of them that runs.
    out, arrays: both to be closed, the pipe first; desc: copied; err: may be NULL - returns as
    dlp_arrays_open and dlp_loader_open; after a failure nothing is left to close - any thread, which
-   is the pipe's caller - as both of them. */
+   is then the pipe's consumer - as both of them. */
 DLPDEF int dlp_arrays_loader_open(dlp_pipe **out, dlp_arrays **arrays,
                                   const dlp_arrays_loader_desc *desc, dlp_error *err);
 

@@ -363,8 +363,8 @@ extern "C" {
 /* ---------------------------------------------------------------------------------------------
    >>s3-client      ENDPOINT, REGION, CREDENTIALS, TIME-OUTS */
 
-/* Who asks is looked for as AWS' own tools do; the first place that has something is the one, and
-   must be whole.
+/* Credentials are looked for as AWS' own tools do; the first place that has something is the one,
+   and must be whole.
 
      dlp_s3_desc            anonymous; access_key with secret_key
      environment            AWS_ACCESS_KEY_ID with AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN
@@ -376,14 +376,14 @@ extern "C" {
                             AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE, or _TOKEN
      machine                IMDSv2, unless AWS_EC2_METADATA_DISABLED is true
 
-   A program with more rights than who started it (setuid) asks nothing of its environment, HOME
-   included. A profile that the program names comes before the environment; AWS_DEFAULT_PROFILE
-   serves where AWS_PROFILE is not set, and both are refused where they differ. Profiles are of
-   the files AWS_SHARED_CREDENTIALS_FILE (~/.aws/credentials) and AWS_CONFIG_FILE (~/.aws/config),
-   the first before the second. A credential_process is started without a shell, in a group of its
-   own, with no descriptors but its output, standard error and an empty input, and has a minute.
-   Roles to be assumed (source_profile) and single sign-on are for a credential_process to do, and
-   said to be.
+   A program with more rights than the user who started it (setuid) asks nothing of its environment,
+   HOME included. A profile that the program names comes before the environment; AWS_DEFAULT_PROFILE
+   serves where AWS_PROFILE is not set, and both are refused where they differ. Profiles are of the
+   files AWS_SHARED_CREDENTIALS_FILE (~/.aws/credentials) and AWS_CONFIG_FILE (~/.aws/config), the
+   first before the second. A credential_process is started without a shell, in a group of its own,
+   with no descriptors but its output, standard error and an empty input, and has a minute. Roles to
+   be assumed (source_profile) and single sign-on are for a credential_process to do, and said to
+   be.
 
    Settings of AWS' tools that lead elsewhere, and are not supported, are refused by dlp_s3_open
    with DLP_ERR_UNSUPPORTED, in words that say what is set, and where:
@@ -462,7 +462,7 @@ typedef struct dlp_s3_desc {
     int32_t style;        /* AUTO: as addressing_style below s3 in the profile says; else by
                                     path for a custom endpoint and for bucket names that cannot be
                                     host names, otherwise by host name */
-    /* Who. All NULL and 0: see above. */
+    /* Credentials. All NULL and 0: see above. */
     int32_t anonymous;      /* 1: requests are not signed */
     const char *access_key; /* with secret_key; copied */
     const char *secret_key;
@@ -667,7 +667,7 @@ DLPDEF void dlp_s3_list_close(dlp_s3_list *list);
 
    Every topology, placement and fetcher does: one item at a time in each worker, in_flight threads
    that each have a dlp_s3_io, or, asynchronous, one dlp_s3_io with in_flight items under way in the
-   worker's one thread. Workers make their dlp_s3_io when they begin, so behind a fork, and it ends
+   worker's one thread. Workers make their dlp_s3_io when they begin, so after a fork, and it ends
    with a process that is killed: nothing writes into a row after that. Without a decode bodies go
    from the socket into the row of field 0: a ragged field's length is set, one of fixed size wants
    exactly its bytes. Errors name bucket, key, range, status, code and request id. A pipe that is
@@ -734,9 +734,9 @@ typedef struct dlp_s3_source_desc {
     const dlp_s3_manifest *manifest; /* required, with one entry at least; borrowed until close */
     const dlp_field *fields; /* [n_fields] as in dlp_dataset; borrowed until start; items only */
     uint32_t n_fields;
+    /* Write the item's fields out of the n bytes of its object, valid during the call. Returns as
+       fetch does; runs in the worker itself. NULL: the bytes are field 0. */
     int (*decode)(void *user, void *worker_state, dlp_item *item, const void *bytes, uint64_t n);
-    /* write item out of bytes, which are valid during the call; returns
-                                as fetch does; in the worker itself. NULL: direct */
     void *user;               /* of all callbacks here; borrowed until close */
     uint64_t max_bytes;       /* with a decode: most bytes of an item, up to 2^40; 0: the largest
                                 entry's, if all are known. Direct: field 0 says it */
@@ -753,8 +753,9 @@ typedef struct dlp_s3_source_desc {
     uint64_t row_bytes;       /* for chunks: bytes of a row of the entries, laid end to end; all
                                 their lengths are known, and whole rows. 0: not for chunks */
     int32_t writes_all_bytes; /* 1: decode promises what dlp_dataset.writes_all_bytes says */
-    int (*worker_init)(void *user, int worker, void **state); /* for decode's worker_state; as in */
-    void (*worker_exit)(void *user, int worker, void *state); /* dlp_workers_desc; may be NULL */
+    /* For decode's worker_state, as in dlp_workers_desc; may be NULL. */
+    int (*worker_init)(void *user, int worker, void **state);
+    void (*worker_exit)(void *user, int worker, void *state);
 } dlp_s3_source_desc;
 
 typedef struct dlp_s3_source dlp_s3_source;
@@ -769,8 +770,8 @@ DLPDEF int dlp_s3_source_open(dlp_s3_source **out, const dlp_s3_source_desc *des
 /* Enter the source into a fetch stage's desc, which may be that in a loader's: all that it needs.
    That is the dataset (which is the source's), worker_init, worker_exit, worker_user and tell of
    the workers, fetcher DLP_FETCH_ASYNC, async, and in_flight where it is 0. Another fetcher may be
-   set afterwards: DLP_FETCH_THREADS, or DLP_FETCH_SEQUENTIAL with
-   in_flight 0: one item at a time, also inline.
+   set afterwards: DLP_FETCH_THREADS, or DLP_FETCH_SEQUENTIAL with in_flight 0: one item at a time,
+   also inline.
    source: borrowed until the pipe is closed. Before the pipe is made; any number of pipes may use
    one source - any thread - does not wait or allocate. */
 DLPDEF void dlp_s3_source_wire(dlp_s3_source *source, dlp_fetch_desc *fetch);

@@ -18,24 +18,26 @@
 enum { DLP_TOPOLOGY_ECONOMIC = 0, DLP_TOPOLOGY_CLASSIC, DLP_TOPOLOGY_CONCURRENT };
 
 /* What most programs say stands first, by its short name; all the rest in the descs of the stages.
-   What has two places is said in either, 0 in the other, or the same in both. */
+   What has two places is said in one of them, 0 in the other, or the same in both. */
 typedef struct dlp_loader_desc {
     dlp_dataset dataset; /* required, here or as fetch.dataset */
-    uint32_t batch_size; /* required; global batch; batch.batch_size */
-    int32_t
-        num_workers;   /* item workers; 0: inline (not with a fetcher); fetch.workers.num_workers */
-    int32_t shuffle;   /* 1: sampler.order DLP_ORDER_SHUFFLED */
-    int32_t drop_last; /* 1: batch.last DLP_LAST_DROP */
-    int64_t epochs;    /* 0: one; DLP_FOREVER; repeat.epochs */
-    uint64_t seed;     /* sampler.seed */
-    int32_t topology;  /* DLP_TOPOLOGY_*; sets dispatch of the workers, but for the economic */
+    uint32_t batch_size; /* rows of the global batch, of all ranks together; required, 1..2^20;
+                             or batch.batch_size */
+    int32_t num_workers; /* item workers; 0: inline, in the consumer's next (not with a fetcher);
+                             or fetch.workers.num_workers */
+    int32_t shuffle;     /* 1: each epoch in an order of its own; sampler.order is then
+                             DLP_ORDER_SHUFFLED */
+    int32_t drop_last;   /* 1: no short batch at an epoch's end; batch.last is then DLP_LAST_DROP */
+    int64_t epochs;      /* 0: one; DLP_FOREVER; or repeat.epochs */
+    uint64_t seed;       /* any value; or sampler.seed */
+    int32_t topology;    /* DLP_TOPOLOGY_*; but for the economic it sets the workers' dispatch */
     dlp_sampler_desc sampler;
     dlp_repeat_desc repeat;
-    dlp_fetch_desc fetch; /* fetcher: not in the classic topology; batch_pool: in the
-                                   concurrent only */
+    dlp_fetch_desc fetch; /* fetcher: not in the classic topology; batch_pool: in the concurrent
+                             only */
     /* bytes 0: no cache */
     dlp_cache_desc cache;       /* needs: cache */
-    dlp_batch_desc batch;       /* workers.placement: 0: as fetch.workers has it */
+    dlp_batch_desc batch;       /* workers.placement 0: as fetch.workers has it */
     dlp_transfer_desc transfer; /* device NULL: no transfer stage */
     dlp_pipe_desc pipe;         /* prefetch_factor is for each worker in a topology other than the
                                    economic; num_workers times that is at most 4096 */
@@ -44,7 +46,7 @@ typedef struct dlp_loader_desc {
 /* Open, wire and start sampler -> repeat -> fetch [-> cache] -> batch [-> transfer].
    out: a pipe that runs, to be closed; desc: copied as the stages' are; err: written on failure,
    may be NULL - returns DLP_OK, or what dlp_pipe_open, _add_*, _link and _start return; then
-   nothing is left to close - any thread, which is the caller - allocates all there is to allocate.
+   nothing is left to close - any thread, which is then the consumer - allocates all there is.
    Source: RFC-0001-economic-dataloader (github.com/pytorch/rfcs, pull request 69), whose items go
    to any free worker, so that memory follows prefetch_factor and not the number of workers; for the
    classic topology torch.utils.data.DataLoader. */

@@ -3,8 +3,8 @@
 /* ---------------------------------------------------------------------------------------------
    >>s3-client      ENDPOINT, REGION, CREDENTIALS, TIME-OUTS */
 
-/* Who asks is looked for as AWS' own tools do; the first place that has something is the one, and
-   must be whole.
+/* Credentials are looked for as AWS' own tools do; the first place that has something is the one,
+   and must be whole.
 
      dlp_s3_desc            anonymous; access_key with secret_key
      environment            AWS_ACCESS_KEY_ID with AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN
@@ -16,14 +16,14 @@
                             AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE, or _TOKEN
      machine                IMDSv2, unless AWS_EC2_METADATA_DISABLED is true
 
-   A program with more rights than who started it (setuid) asks nothing of its environment, HOME
-   included. A profile that the program names comes before the environment; AWS_DEFAULT_PROFILE
-   serves where AWS_PROFILE is not set, and both are refused where they differ. Profiles are of
-   the files AWS_SHARED_CREDENTIALS_FILE (~/.aws/credentials) and AWS_CONFIG_FILE (~/.aws/config),
-   the first before the second. A credential_process is started without a shell, in a group of its
-   own, with no descriptors but its output, standard error and an empty input, and has a minute.
-   Roles to be assumed (source_profile) and single sign-on are for a credential_process to do, and
-   said to be.
+   A program with more rights than the user who started it (setuid) asks nothing of its environment,
+   HOME included. A profile that the program names comes before the environment; AWS_DEFAULT_PROFILE
+   serves where AWS_PROFILE is not set, and both are refused where they differ. Profiles are of the
+   files AWS_SHARED_CREDENTIALS_FILE (~/.aws/credentials) and AWS_CONFIG_FILE (~/.aws/config), the
+   first before the second. A credential_process is started without a shell, in a group of its own,
+   with no descriptors but its output, standard error and an empty input, and has a minute. Roles to
+   be assumed (source_profile) and single sign-on are for a credential_process to do, and said to
+   be.
 
    Settings of AWS' tools that lead elsewhere, and are not supported, are refused by dlp_s3_open
    with DLP_ERR_UNSUPPORTED, in words that say what is set, and where:
@@ -102,7 +102,7 @@ typedef struct dlp_s3_desc {
     int32_t style;        /* AUTO: as addressing_style below s3 in the profile says; else by
                                     path for a custom endpoint and for bucket names that cannot be
                                     host names, otherwise by host name */
-    /* Who. All NULL and 0: see above. */
+    /* Credentials. All NULL and 0: see above. */
     int32_t anonymous;      /* 1: requests are not signed */
     const char *access_key; /* with secret_key; copied */
     const char *secret_key;

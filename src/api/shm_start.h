@@ -75,5 +75,5 @@ DLPDEF void dlp_shm_main(int argc, char **argv);
    between. What workers see of this process's memory is how it is at this moment. The pipe's wiring
    is complete; afterwards only start may follow.
    Returns what dlp_pipe_start returns of checking and allocating; DLP_ERR_STATE: called before, or
-   after start - caller - allocates all that is shared. */
+   after start - consumer - allocates all that is shared. */
 DLPDEF int dlp_pipe_fork(dlp_pipe *p);
