@@ -232,7 +232,7 @@ static void dlpi_sim_pop(dlpi_sim *m, dlpi_sim_stage *g) {
     heap[i] = last;
 }
 
-/* Give work to all who rest. */
+/* Give work to all that rest. */
 static void dlpi_sim_dispatch(dlpi_sim *m) {
     dlpi_sim_work w;
     if (m->consumer.stage == DLPI_SIM_REST) dlpi_sim_next(m);
