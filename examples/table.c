@@ -10,6 +10,7 @@
 #define DLPIPE_IMPLEMENTATION
 #include "../dlpipe.h" /* before any system header */
 #include <fcntl.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
