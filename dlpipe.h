@@ -2386,12 +2386,12 @@ typedef struct dlp_stage_stats {
     uint64_t items, bytes, retried, replaced, left_out;
     uint64_t busy_ns, starved_ns, blocked_ns, cpu_ns; /* summed over workers */
     uint64_t p50_ns, p95_ns, p99_ns, max_ns;          /* time of one item, 0: not known yet */
-    uint64_t ready;     /* batches waiting before it; the first stage: 0 */
-    uint64_t restarts;  /* worker processes that died and were begun again */
-    int32_t died_by;    /* the signal that ended one of them last, 0: none, it exited */
-    int32_t in_flight;  /* items that each worker may have under way at once; 0: one */
-    uint64_t flight_ns; /* that all items were under way, added up; 0 with in_flight 0.
-                                   flight_ns / busy_ns is how many a worker had at once */
+    uint64_t ready;        /* batches waiting before it; the first stage: 0 */
+    uint64_t restarts;     /* worker processes that died and were begun again */
+    int32_t died_by;       /* the signal that ended one of them last, 0: none, it exited */
+    int32_t in_flight;     /* items that each worker may have under way at once; 0: one */
+    uint64_t in_flight_ns; /* that all items were under way, added up; 0 with in_flight 0.
+                                   in_flight_ns / busy_ns is how many a worker had at once */
     int32_t workers_min, workers_max; /* 0: not tuned */
     uint32_t cells, loaded;   /* part queue: its cells, and those with a part that is there, */
     uint32_t loading, in_use; /* is asked for or being loaded; of those there, one that a batch
@@ -16149,7 +16149,7 @@ static void dlpi_stage_add_worker(const dlpi_worker_block *b, dlp_stage_stats *o
     out->blocked_ns += DLPI_LOAD_RLX(&b->blocked_ns);
     out->cpu_ns += DLPI_LOAD_RLX(&b->cpu_ns);
     out->core_wait_ns += DLPI_LOAD_RLX(&b->core_wait_ns);
-    out->flight_ns += DLPI_LOAD_RLX(&b->in_flight_ns);
+    out->in_flight_ns += DLPI_LOAD_RLX(&b->in_flight_ns);
     if (most > out->max_ns) out->max_ns = most;
     out->restarts += (uint64_t)DLPI_LOAD_RLX(&b->restarts);
     if (DLPI_LOAD_RLX(&b->died_by) != 0) out->died_by = DLPI_LOAD_RLX(&b->died_by);
@@ -16614,7 +16614,7 @@ static uint32_t dlpi_sim_workers(const dlp_predict_desc *d, const dlp_stage_stat
 
 /* Of the time that a stage's work took, how long it waited for a core. */
 static double dlpi_stage_core_wait(const dlp_stage_stats *g) {
-    uint64_t took = g->in_flight > 1 ? g->flight_ns : g->busy_ns;
+    uint64_t took = g->in_flight > 1 ? g->in_flight_ns : g->busy_ns;
     return (double)dlpi_core_wait(took, g->cpu_ns, g->core_wait_ns);
 }
 
@@ -18703,7 +18703,7 @@ static int dlpi_file_new(const char *path, mode_t mode) {
 }
 
 /* The same; a leftover is replaced. */
-static int dlpi_file_anew(const char *path) {
+static int dlpi_file_afresh(const char *path) {
     return unlink(path) == 0 || errno == ENOENT ? dlpi_file_new(path, 0666) : -1;
 }
 
@@ -21598,7 +21598,7 @@ static int dlpi_out_open(dlpi_out *o, const char *path) {
     if ((o->temporary = malloc(n + 5)) == NULL) { return DLP_ERR_MEMORY; }
     memcpy(o->temporary, path, n);
     memcpy(o->temporary + n, ".tmp", 5);
-    o->fd = dlpi_file_anew(o->temporary);
+    o->fd = dlpi_file_afresh(o->temporary);
     if (o->fd < 0) {
         int e = errno;
         free(o->temporary);
@@ -22538,7 +22538,7 @@ static void dlpi_explain_inline(dlpi_text *t, const dlp_stats *s, const dlpi_loa
 /* Workers that have several items at once are busy while one is out: what limits them is how many
    are, and how long each takes. */
 static void dlpi_explain_flights(dlpi_text *t, const dlp_stage_stats *g, const dlpi_load *l) {
-    double out = (double)g->flight_ns / (double)g->busy_ns;
+    double out = (double)g->in_flight_ns / (double)g->busy_ns;
     dlpi_text_add(t,
                   "Limit: requests in flight: each of the %d worker%s of '%.31s' has %s of %d out, "
                   "which take p50 %s; the consumer waits %s %% of the time.\n",
@@ -22583,8 +22583,8 @@ static void dlpi_explain_stage(dlpi_text *t, const dlp_stats *s, const dlpi_load
                       g->workers_max);
     } else if (batches && w >= (int)s->prefetch_factor) {
         dlpi_text_add(t,
-                      "Change: raise prefetch_factor above %u, and %s with it: each batch in "
-                      "flight has a worker already.\n",
+                      "Change: raise prefetch_factor above %u, and %s with it: each batch "
+                      "in flight has a worker already.\n",
                       (unsigned)s->prefetch_factor, dlpi_stage_field(g));
     } else if (v->next_limit == DLPI_LIMIT_PREFETCH) {
         dlpi_text_add(t,
