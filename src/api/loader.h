@@ -18,26 +18,24 @@
 enum { DLP_TOPOLOGY_ECONOMIC = 0, DLP_TOPOLOGY_CLASSIC, DLP_TOPOLOGY_CONCURRENT };
 
 /* What most programs say stands first, by its short name; all the rest in the descs of the stages.
-   What has two places is said in one of them, 0 in the other, or the same in both. */
+   What has two places is said in either, 0 in the other, or the same in both. */
 typedef struct dlp_loader_desc {
     dlp_dataset dataset; /* required, here or as fetch.dataset */
-    uint32_t batch_size; /* rows of the global batch, of all ranks together; required, 1..2^20;
-                             or batch.batch_size */
-    int32_t num_workers; /* item workers; 0: inline, in the consumer's next (not with a fetcher);
-                             or fetch.workers.num_workers */
-    int32_t shuffle;     /* 1: each epoch in an order of its own; sampler.order is then
-                             DLP_ORDER_SHUFFLED */
-    int32_t drop_last;   /* 1: no short batch at an epoch's end; batch.last is then DLP_LAST_DROP */
-    int64_t epochs;      /* 0: one; DLP_FOREVER; or repeat.epochs */
-    uint64_t seed;       /* any value; or sampler.seed */
-    int32_t topology;    /* DLP_TOPOLOGY_*; but for the economic it sets the workers' dispatch */
+    uint32_t batch_size; /* required; global batch; batch.batch_size */
+    int32_t
+        num_workers;   /* item workers; 0: inline (not with a fetcher); fetch.workers.num_workers */
+    int32_t shuffle;   /* 1: sampler.order DLP_ORDER_SHUFFLED */
+    int32_t drop_last; /* 1: batch.last DLP_LAST_DROP */
+    int64_t epochs;    /* 0: one; DLP_FOREVER; repeat.epochs */
+    uint64_t seed;     /* sampler.seed */
+    int32_t topology;  /* DLP_TOPOLOGY_*; sets dispatch of the workers, but for the economic */
     dlp_sampler_desc sampler;
     dlp_repeat_desc repeat;
-    dlp_fetch_desc fetch; /* fetcher: not in the classic topology; batch_pool: in the concurrent
-                             only */
+    dlp_fetch_desc fetch; /* fetcher: not in the classic topology; batch_pool: in the
+                                   concurrent only */
     /* bytes 0: no cache */
     dlp_cache_desc cache;       /* needs: cache */
-    dlp_batch_desc batch;       /* workers.placement 0: as fetch.workers has it */
+    dlp_batch_desc batch;       /* workers.placement: 0: as fetch.workers has it */
     dlp_transfer_desc transfer; /* device NULL: no transfer stage */
     dlp_pipe_desc pipe;         /* prefetch_factor is for each worker in a topology other than the
                                    economic; num_workers times that is at most 4096 */
