@@ -251,7 +251,8 @@
    >>options    COMPILE-TIME OPTIONS
    [impl] where DLPIPE_IMPLEMENTATION is defined; [all TUs] in every file that includes this.
 
-     DLPIPE_IMPLEMENTATION  [one TU]   compile the functions here
+     DLPIPE_IMPLEMENTATION  [one TU]   compile the functions here ("undefined reference to dlp_...":
+                                       no file has it; "multiple definition": several have)
      DLPIPE_STATIC          [all TUs]  every function is static; each file that uses the library
                                        has an implementation of its own
      DLPIPE_CUDA            [impl]     dlp_device_cuda, which looks for libcuda.so.1 when called
@@ -390,7 +391,7 @@
 #if !defined(__GNUC__)
 #error dlpipe.h wants gcc or clang, for their builtins of atomics: compile with one of them
 #elif __SIZEOF_POINTER__ != 8 || !defined(__linux__)
-#error dlpipe.h wants 64-bit Linux: compile for that, without -m32 or -mx32
+#error dlpipe.h wants 64-bit Linux, without -m32 or -mx32; elsewhere, a Linux container or VM
 #endif
 
 #include <stdarg.h>

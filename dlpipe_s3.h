@@ -229,7 +229,7 @@
 #if !defined(__GNUC__)
 #error dlpipe_s3.h wants gcc or clang, whose builtins for atomics it uses: compile with one of them
 #elif __SIZEOF_POINTER__ != 8 || !defined(__linux__)
-#error dlpipe_s3.h wants 64-bit Linux: compile for that, without -m32 or -mx32
+#error dlpipe_s3.h wants 64-bit Linux, without -m32 or -mx32; elsewhere, a Linux container or VM
 #endif
 
 #ifndef DLPIPE_H

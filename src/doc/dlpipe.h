@@ -252,7 +252,8 @@
    >>options    COMPILE-TIME OPTIONS
    [impl] where DLPIPE_IMPLEMENTATION is defined; [all TUs] in every file that includes this.
 
-     DLPIPE_IMPLEMENTATION  [one TU]   compile the functions here
+     DLPIPE_IMPLEMENTATION  [one TU]   compile the functions here ("undefined reference to dlp_...":
+                                       no file has it; "multiple definition": several have)
      DLPIPE_STATIC          [all TUs]  every function is static; each file that uses the library
                                        has an implementation of its own
      DLPIPE_CUDA            [impl]     dlp_device_cuda, which looks for libcuda.so.1 when called
