@@ -25,8 +25,8 @@
           dlp_pipe_open           and stages added one by one, some of your own (>>pipe)
    4  dlp_pipe_next lends a batch, dlp_pipe_release gives it back; until DLP_END.
    5  dlp_pipe_close. Before that, dlp_pipe_explain says which stage is the slow one.
-   Something is not as it should be: dlp_pipe_error, or the dlp_error of an open call, names field,
-   stage, item and cause; examples/dlpipe_top.c looks into a pipe that hangs.
+   The dlp_error of an open call, and dlp_pipe_error, name field, stage, item and cause of what is
+   wrong; examples/dlpipe_top.c looks into a pipe that hangs.
 
    >>contents   search for the anchor
    To read first:
