@@ -131,7 +131,7 @@ static uint64_t tar_next(const unsigned char *header, uint64_t at) {
 }
 
 /* The items of a part: members of a shard, counted by their headers. */
-static int count_members(void *user, uint64_t part, uint64_t *items) {
+static int count_samples(void *user, uint64_t part, uint64_t *items) {
     const dlp_part_files *shards = user;
     unsigned char header[512];
     FILE *f = fopen(shards->files[part].path, "rb");
@@ -145,7 +145,7 @@ static int count_members(void *user, uint64_t part, uint64_t *items) {
 }
 
 /* An item: the bytes of a member, found in the shard that part workers have loaded. */
-static int fetch_member(void *user, dlp_item *item) {
+static int fetch_sample(void *user, dlp_item *item) {
     const unsigned char *shard = item->part->data;
     uint64_t at = 0;
     (void)user;
