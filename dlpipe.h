@@ -1350,9 +1350,9 @@ enum {
 
 #define DLP_SAMPLER_STATE_BYTES 128
 
-/* The user's own batch sampler. Called by one thread at a time: the caller's in start, next,
+/* The user's own batch sampler. Called by one thread at a time: the consumer's in start, next,
    release, next_epoch and seek, or the sampler's own (threaded = 1). It is asked for batches ahead
-   of their delivery; what save gives is kept with the batch it stands behind. */
+   of their delivery; what save gives is kept with the batch that it follows. */
 typedef struct dlp_batch_sampler {
     /* Fill index[0..max-1] with the next batch of this epoch (global: all ranks see the same list).
        max: batch_size - returns the number of indices (1..max), 0 at the epoch's end (an epoch has
@@ -1373,7 +1373,7 @@ typedef struct dlp_batch_sampler {
 
 typedef struct dlp_sampler_desc {
     int32_t order;              /* DLP_ORDER_* */
-    int32_t threaded;           /* 0: inline in the caller's next/release; 1: a thread of its own */
+    int32_t threaded;           /* 0: inline, in next and release; 1: a thread of its own */
     uint64_t seed;              /* any value */
     uint64_t samples_per_epoch; /* REPLACEMENT, WEIGHTED, FUNCTION: draws per epoch, at most 2^48;
                                   0: the number of items, or n_subset. Else 0 */
@@ -2364,7 +2364,7 @@ typedef struct dlp_worker_stats {
     uint64_t busy_ns;       /* in callbacks */
     uint64_t starved_ns;    /* waiting for input */
     uint64_t blocked_ns;    /* waiting for a free cell: all that may be in flight is done here,
-                                   and the caller has not taken it */
+                                   and the consumer has not taken it */
     uint64_t cpu_ns;        /* of its thread, and of those of DLP_FETCH_THREADS; 0 if not
                                    known */
     uint64_t current_index; /* item in work (batch for batch stages), UINT64_MAX: none */
@@ -2394,7 +2394,7 @@ typedef struct dlp_stage_stats {
     int32_t workers_min, workers_max; /* 0: not tuned */
     uint32_t cells, loaded;   /* part queue: its cells, and those with a part that is there, */
     uint32_t loading, in_use; /* is asked for or being loaded; of those there, one that a batch
-                                   needs which is fed and not delivered */
+                                   needs which is scheduled and not delivered */
     uint64_t core_wait_ns;    /* summed over workers */
     uint64_t own[4];          /* what its kind counts, and says */
 } dlp_stage_stats;
@@ -2419,7 +2419,7 @@ typedef struct dlp_tune_note {
    five queues: loadable, cpu_free, cpu_filled, device_free, device_filled. */
 typedef struct dlp_chunk_stats {
     uint64_t taken;       /* chunks that were cut, or begun to be */
-    uint64_t loadable;    /* chunks of the epoch fed last that are not yet given to a loader */
+    uint64_t loadable;    /* chunks of the newest epoch that are not yet given to a loader */
     uint64_t cpu_buffers; /* 0: a monitor of an older version's pipe can't tell */
     uint64_t cpu_free, cpu_loading;
     uint64_t cpu_filled;     /* loaded; of those, not copied yet where there is a device */
@@ -2436,8 +2436,8 @@ typedef struct dlp_stats {
     uint64_t elapsed_ns;     /* since start */
     uint64_t batches, items; /* delivered */
     uint64_t bytes;          /* of fields delivered */
-    uint64_t wait_ns;        /* the caller waited in next */
-    uint64_t step_ns;        /* the caller was elsewhere, between next and next */
+    uint64_t wait_ns;        /* the consumer waited in next */
+    uint64_t step_ns;        /* the consumer's steps: between next and next */
     uint64_t step_p50_ns, step_p95_ns;
     uint64_t first_batch_ns; /* from start to the first batch */
     uint64_t epoch;          /* of the batch delivered last */
