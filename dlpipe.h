@@ -10215,6 +10215,11 @@ static void dlpi_worker_park(dlpi_worker *w) {
     DLPI_STORE_RLX(&w->block->state, DLP_WORKER_STARVED);
 }
 
+/* Is it one worker, and of this process? Then its source may be one that is only read on. */
+static inline bool dlpi_reads_on(const dlpi_stage *st) {
+    return st->n_workers <= 1 && st->w.placement != DLP_PLACE_PROCESSES;
+}
+
 /* Does this worker wait for the consumer, which has not taken the batches that are there? All units
    that were fed are claimed here, and there is no credit to feed more. */
 static bool dlpi_no_credit(const dlpi_worker *w) {
@@ -21030,11 +21035,10 @@ static void dlpi_push_over(dlp_push *s) {
 
 static int dlpi_push_fetch(void *user, dlp_item *it) {
     dlp_push *s = user;
-    const dlp_workers_desc *w = &it->call->w->st->w;
     const uint8_t *item = NULL;
     uint32_t producer = 0;
     int rc = s->over ? DLP_END : DLP_OK;
-    if (w->num_workers > 1 || w->workers_max > 1 || w->placement == DLP_PLACE_PROCESSES)
+    if (!dlpi_reads_on(it->call->w->st))
         return dlp_fail(it->call, 0, "what is pushed is read by one worker, a thread or inline");
     if (it->epoch > 0) return dlp_fail(it->call, 0, "what is pushed has one epoch");
     if (rc == DLP_OK) rc = dlpi_push_next(s, it, &item, &producer);
@@ -21087,8 +21091,6 @@ DLPDEF int dlp_push_loader_open(dlp_pipe **out, dlp_push **push, const dlp_push_
     if (out == NULL || push == NULL || desc == NULL)
         return dlpi_push_bad(err, out == NULL ? "out" : push == NULL ? "push" : "desc", "given");
     loader = desc->loader;
-    if (loader.num_workers > 1 || loader.fetch.workers.num_workers > 1)
-        return dlpi_push_bad(err, "num_workers", "0 or 1: what is pushed comes in one order");
     if (loader.epochs > 1) return dlpi_push_bad(err, "epochs", "0 or 1: what is pushed comes once");
     if ((rc = dlp_push_open(&s, &desc->push, err)) != DLP_OK || s == NULL) return rc;
     dlp_push_wire(s, &loader.dataset, &loader.fetch.workers);
@@ -21154,7 +21156,7 @@ static int dlpi_pusher_fields(dlp_pusher *u, const dlp_pusher_desc *d, const dlp
 }
 
 static int dlpi_pusher_attach(dlp_pusher *u, const dlp_pusher_desc *d, dlp_error *err) {
-    dlpi_push_head h;
+    dlpi_push_head h = {0};
     int rc = DLP_OK, number;
     if (d->push != NULL) {
         u->head = d->push->head;
