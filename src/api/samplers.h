@@ -21,9 +21,9 @@ enum {
 
 #define DLP_SAMPLER_STATE_BYTES 128
 
-/* The user's own batch sampler. Called by one thread at a time: the caller's in start, next,
+/* The user's own batch sampler. Called by one thread at a time: the consumer's in start, next,
    release, next_epoch and seek, or the sampler's own (threaded = 1). It is asked for batches ahead
-   of their delivery; what save gives is kept with the batch it stands behind. */
+   of their delivery; what save gives is kept with the batch that it follows. */
 typedef struct dlp_batch_sampler {
     /* Fill index[0..max-1] with the next batch of this epoch (global: all ranks see the same list).
        max: batch_size - returns the number of indices (1..max), 0 at the epoch's end (an epoch has
@@ -44,7 +44,7 @@ typedef struct dlp_batch_sampler {
 
 typedef struct dlp_sampler_desc {
     int32_t order;              /* DLP_ORDER_* */
-    int32_t threaded;           /* 0: inline in the caller's next/release; 1: a thread of its own */
+    int32_t threaded;           /* 0: inline, in next and release; 1: a thread of its own */
     uint64_t seed;              /* any value */
     uint64_t samples_per_epoch; /* REPLACEMENT, WEIGHTED, FUNCTION: draws per epoch, at most 2^48;
                                   0: the number of items, or n_subset. Else 0 */
@@ -61,7 +61,7 @@ typedef struct dlp_sampler_desc {
                                   state's fingerprint; else 0, or what a source that knows its data
                                   (>>tokens, >>arrays) sets */
     dlp_batch_sampler batches; /* BATCHES; the struct is copied */
-    uint32_t rank, world_size; /* 0, 0: one rank */
+    uint32_t rank, world_size; /* 0, 0: one rank (>>ranks) */
     int32_t allow_uneven;      /* 1: batch_size need not be divisible by world_size */
     /* FUNCTION: the dataset index (or place in the subset) that stands in for a failed item
        (DLP_ON_ERROR_REPLACE), from `random` bits that belong to (seed, epoch, position, attempt);
@@ -73,12 +73,3 @@ typedef struct dlp_repeat_desc {
     int64_t epochs;    /* 0: one; DLP_FOREVER */
     int32_t epoch_end; /* 1: next returns DLP_EPOCH_END once behind each epoch */
 } dlp_repeat_desc;
-
-/* Rank and world size as the launcher of a parallel job says them in the environment, for the two
-   fields above. In this order: torchrun (RANK, WORLD_SIZE), Open MPI (OMPI_COMM_WORLD_RANK, _SIZE),
-   MVAPICH (MV2_COMM_WORLD_RANK, _SIZE), MPICH and Intel MPI (PMI_RANK, PMI_SIZE), Slurm's srun
-   (SLURM_PROCID, SLURM_STEP_NUM_TASKS).
-   rank, world_size: written on success; 0 of 1 where no launcher says anything; err: may be NULL -
-   returns DLP_OK; DLP_ERR_ARG: a pair that is half set, no number, or rank not below world_size;
-   err->field names the variable - any thread, while none changes the environment. */
-DLPDEF int dlp_ranks_from_env(uint32_t *rank, uint32_t *world_size, dlp_error *err);

@@ -20,6 +20,7 @@
           dlp_s3_source_wire      ... that lie in S3 (dlpipe_s3.h, >>s3-source)
           dlp_tokens_loader_open  windows of a language model's token shards (>>tokens)
           dlp_arrays_loader_open  rows of npy, MNIST's or CIFAR's files (>>arrays)
+          dlp_push_loader_open    items that other threads or programs push (>>push)
           dlp_parts_open          shard files, archives: each holds many items (>>parts)
           dlp_chunks_open         large pieces, of which batches are views (>>chunks)
           dlp_pipe_open           and stages added one by one, some of your own (>>pipe)
@@ -49,6 +50,7 @@
    >>batch          WHAT THE CONSUMER GETS
    >>state          RESUME
    >>samplers       WHICH ITEMS, IN WHICH ORDER
+   >>ranks          MANY PROCESSES: LAUNCHERS, CORES, RESTARTS
    >>mixing         DATASETS MIXED BY WEIGHTS
    >>buckets        ITEMS OF LIKE LENGTH BATCHED TOGETHER
    Pipes, by hand and ready-made:
@@ -69,6 +71,7 @@
    >>tokens         TOKENS OUT OF SHARDS, FOR LANGUAGE MODELS
    >>folder         FOLDERS OF PICTURES, A DIRECTORY FOR EACH CLASS
    >>arrays         ROWS OUT OF ARRAYS: IDX, CIFAR, NPY
+   >>push           ITEMS THAT OTHER THREADS AND PROGRAMS PUSH
    The implementation:
    >>impl-decisions >>impl-platform >>impl-clock >>impl-errors >>impl-queues >>impl-sleepers
    >>impl-claims >>impl-gather >>impl-credit >>impl-first >>impl-order >>impl-part-order
@@ -78,7 +81,7 @@
    >>impl-guard >>impl-batch >>impl-transfer >>impl-state >>impl-sampler >>impl-lists
    >>impl-parts >>impl-tune >>impl-deliver >>impl-split >>impl-build >>impl-stats >>impl-predict
    >>impl-devices >>impl-dlpack >>impl-files >>impl-part-files >>impl-mapped >>impl-tokens
-   >>impl-folder >>impl-arrays >>impl-public >>impl-kinds >>impl-pictures >>licence
+   >>impl-folder >>impl-arrays >>impl-push >>impl-public >>impl-kinds >>impl-pictures >>licence
 
    >>example    A WHOLE PROGRAM (examples/loader.c)
 
@@ -175,7 +178,8 @@
      call                                              from              while the pipe runs
      dlp_pipe_open, add_*, link, plan, start           consumer          plan only
      dlp_loader_open, dlp_parts_open, dlp_chunks_open  any               -
-     dlp_tokens_loader_open, dlp_arrays_loader_open    any               -
+     dlp_tokens_loader_open, dlp_arrays_loader_open,   any               -
+     dlp_push_loader_open (others of it: >>push)
      dlp_pipe_next, release, next_epoch, state,        consumer          yes
      seek, state_at, set_workers
      dlp_pipe_error, warning, batches_per_epoch        consumer          yes
@@ -194,7 +198,7 @@
      dlp_tokens_documents, dlp_error_format,
      dlp_plan_format, dlp_link_name,
      dlp_stats_explain, dlp_stats_predict,
-     dlp_ranks_from_env
+     dlp_ranks_*
      dlp_mix_*, dlp_buckets_*, dlp_folder_*            any               yes; close after the pipes
      open, describe, close and the others of           any               yes; close after the pipes
      dlp_files_*, dlp_tokens_*, dlp_arrays_*

@@ -12,6 +12,7 @@
      dataset          map-style Dataset          number of items, fields, fetch
      fetch            Dataset.__getitem__        writes item `index` into its place in the batch
      stream           IterableDataset            a dataset whose length nobody knows (>>streams)
+     push, pusher     a queue in IterableDataset items that other threads or programs push (>>push)
      sampler          Sampler                    the order: sequential, shuffled, weighted, yours
      batch sampler    BatchSampler               one that lists the indices of each batch
      buckets          length-grouped sampler     batches of items of like length (>>buckets)
