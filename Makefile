@@ -262,8 +262,7 @@ run-s3: $(B)/examples/s3_train
 PREFIX ?= /usr/local
 INCLUDEDIR ?= $(PREFIX)/include
 LIBDIR ?= $(PREFIX)/lib
-VERSION := $(shell awk '/define DLPIPE_VERSION_(MAJOR|MINOR|PATCH)/ { printf dot $$3; dot = "." }' \
-                   src/api/base.h)
+VERSION := $(shell sed -n '1s/.* - v\([0-9.]*\) - .*/\1/p; q' dlpipe.h)
 SONAME := libdlpipe.so.$(firstword $(subst ., ,$(VERSION)))
 SHARED := $(B)/so
 SHARED_FLAGS := $(if $(filter file,$(origin CFLAGS)),-O2,$(CFLAGS)) -fPIC \

@@ -10,7 +10,7 @@ for p in nm readelf pkg-config; do
     command -v $p >/dev/null 2>&1 || skip "$p is not installed"
 done
 
-root=$PWD/$dir/root
+root=$(pwd -P)/$dir/root
 quiet() { # a make of its own
     env -u MAKEFLAGS -u MAKELEVEL -u MFLAGS make -s --no-print-directory B=$dir/build \
         CC="${CC:-cc}" CFLAGS=-O0 STRICT=1 "$@" >$dir/said 2>&1 || {
@@ -24,13 +24,13 @@ version=$(sed -n 's/^Version: //p' $root/lib/pkgconfig/dlpipe.pc)
 so=$root/lib/libdlpipe.so.$version
 for h in dlpipe dlpipe_shm dlpipe_s3; do
     cmp -s $h.h "$root/include/$h.h" || fail "$h.h is not installed"
-    head -n 1 $h.h | grep -q "^/\* $h.h - v$version - " || fail "$h.h: not of version $version"
+    head -n 1 $h.h | grep -q "^/\* $h.h - v$version - " || fail "$h.h: not version $version"
 done
 
 # The soname, the links to it, and what it needs: libc's own libraries.
 readelf -d "$so" | grep -q 'SONAME.*\[libdlpipe.so.0\]$' || fail "soname: $(readelf -d "$so")"
 for l in libdlpipe.so libdlpipe.so.0; do
-    [ "$root/lib/$l" -ef "$so" ] || fail "$l does not lead to it"
+    [ "$(readlink -f "$root/lib/$l")" = "$so" ] || fail "$l does not lead to it"
 done
 libcs='libc\|libm\|libdl\|libpthread\|libgcc_s\|ld-linux[^]]*'
 readelf -d "$so" | grep NEEDED | grep -v "\[\($libcs\)\.so" &&

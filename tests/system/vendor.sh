@@ -15,7 +15,8 @@ command -v g++ >/dev/null 2>&1 || skip 'g++ is not installed'
 
 run() { # BUILD: both programs of it
     for p in main main_cxx; do
-        [ "$(timeout 60 "$1/$p")" = "dlpipe $version: the sum is 9900" ] || fail "$1/$p: exit $?"
+        timeout 60 "$1/$p" >$dir/said || fail "$1/$p: exit code $?"
+        [ "$(cat $dir/said)" = "dlpipe $version: the sum is 9900" ] || fail "says $(cat $dir/said)"
     done
 }
 silent() { # NAME COMMAND...: it ends well, and no compiler warns
@@ -27,7 +28,8 @@ silent() { # NAME COMMAND...: it ends well, and no compiler warns
 version=$(sed -n '1s/.* - v\([0-9.]*\) - .*/\1/p' dlpipe.h)
 [ "$(grep -c . examples/vendor/dlpipe.c)" -eq 2 ] || fail 'dlpipe.c: not two lines'
 
-silent make env -u MAKEFLAGS -u MAKELEVEL -u MFLAGS make -C "$vendor" CFLAGS='-O1 -Wall -Wextra'
+silent make env -u MAKEFLAGS -u MAKELEVEL -u MFLAGS make -C "$vendor" \
+    CFLAGS='-O0 -Wall -Wextra' CXXFLAGS='-O0 -Wall -Wextra'
 run "$vendor"
 
 # What its comment says of a header that is forced in: one clear error, and the flag that mends it.
@@ -38,8 +40,8 @@ grep -q 'error: .*before any system header, or -D_GNU_SOURCE' $dir/said || fail 
 $early -D_GNU_SOURCE || fail 'it does not compile with -D_GNU_SOURCE'
 
 if command -v cmake >/dev/null 2>&1; then
-    silent cmake cmake -S "$vendor" -B $dir/cmake -DCMAKE_C_FLAGS='-Wall -Wextra' \
-        -DCMAKE_BUILD_TYPE=Debug
+    silent cmake cmake -S "$vendor" -B $dir/cmake -DCMAKE_BUILD_TYPE=Debug \
+        -DCMAKE_C_FLAGS='-Wall -Wextra' -DCMAKE_CXX_FLAGS='-Wall -Wextra'
     silent cmake_build cmake --build $dir/cmake
     run $dir/cmake
 else
