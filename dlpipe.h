@@ -84,6 +84,7 @@
    >>impl-ops       WHAT A KIND OF STAGE IS TO THE REST
    >>impl-pipe      THE PIPE AS THIS PROCESS SEES IT
    >>impl-waiters     WHO SLEEPS, WHO WAKES
+   >>impl-awake     WAITING AWAKE, WHERE A WAKE-UP COSTS MORE THAN A BATCH
    >>impl-fail      FIRST CAUSES
    >>impl-debug     WRITES PAST A ROW, USES AFTER RELEASE
    >>impl-cancel    BATCHES THAT ARE CANCELLED
@@ -3651,6 +3652,11 @@ static bool dlpi_sleepers_leave(dlpi_sleepers *s, uint32_t bit) {
     return (DLPI_AND_SEQ(&s->mask, ~bit) & bit) == 0;      /* B1 <-> B1 */
 }
 
+/* How many sleep, or are about to: behind a publication, all others find it. */
+DLPI_INLINE uint32_t dlpi_sleepers_count(const dlpi_sleepers *s) {
+    return (uint32_t)__builtin_popcount(DLPI_LOAD_SEQ(&s->mask)); /* B1 -> B1 */
+}
+
 /* It is dead. */
 DLPI_INLINE void dlpi_sleepers_forget(dlpi_sleepers *s, uint32_t bit) {
     DLPI_AND_SEQ(&s->mask, ~bit); /* B1 */
@@ -6176,7 +6182,7 @@ typedef struct dlpi_ctl {
     dlp_error first_skip;
     uint64_t skip_words[DLPI_SKIP_RING][DLPI_SKIP_WORDS]; /* K1 messages of skip_ring */
     uint32_t error_more; /* E1 1: there was another error, of which nothing is kept */
-    uint32_t pad5;
+    uint32_t keep_awake; /* W1 workers of a stage that wait awake, 0: see >>impl-awake; consumer */
 } dlpi_ctl;
 
 typedef struct dlpi_waiters { /* one for each stage */
@@ -6479,6 +6485,13 @@ typedef struct dlpi_cpu { /* of a thread, as it was noted last */
     uint64_t noted_ns, used_ns, waited_ns;
 } dlpi_cpu;
 
+typedef struct dlpi_awake_wait { /* of one who waits */
+    int rounds;                  /* in this wait */
+    int most, spins;             /* before yields: in this wait; as it went the last times */
+    uint32_t waits;
+    uint64_t until_ns; /* 0: it has not yielded */
+} dlpi_awake_wait;
+
 typedef struct dlpi_worker {
     dlp_pipe *p;
     dlpi_stage *st;
@@ -6504,7 +6517,8 @@ typedef struct dlpi_worker {
     uint64_t last_ns; /* last clock reading, 0: none since waiting */
     uint64_t wait_ns; /* since when it waits, 0: it does not */
     bool blocked;     /* ... for want of free cells, not of input */
-    dlpi_cpu cpu;     /* of its own thread */
+    dlpi_awake_wait awake;
+    dlpi_cpu cpu; /* of its own thread */
     dlp_trace_event event;
     int n_parked, parked_most;
     dlpi_parked *parked; /* [parked_most] */
@@ -6580,6 +6594,14 @@ typedef struct dlpi_scheduler { /* used by whoever runs the sampler: the consume
     uint8_t skip_bits[DLPI_WINDOW_MAX / 8];
     uint32_t seek_no; /* seeks that it has followed, modulo 2^16 */
 } dlpi_scheduler;
+
+typedef struct dlpi_awake {     /* what the consumer measures: see >>impl-awake */
+    uint32_t calls;             /* timed */
+    uint32_t put_off;           /* workers that the scheduler did not wake, for others are awake */
+    dlpi_awake_wait wait;       /* the consumer's */
+    uint64_t batch_ns, step_ns; /* averages */
+    uint64_t busy_ns, steps_ns, delivered; /* as they were at the last estimate */
+} dlpi_awake;
 
 typedef struct dlpi_tuned {            /* a stage as the tuner saw it last */
     uint64_t busy_ns, done_ns, cpu_ns; /* busy with the present call, without it, CPU */
@@ -6685,6 +6707,7 @@ struct dlp_pipe {
     int32_t last;
     int cpus, peers;
     int spin_rounds, yield_rounds;
+    uint64_t awake_ns; /* how long to wait awake: see >>impl-awake */
     /* layout */
     dlpi_area areas[DLPI_AREA_GUARD + 1]; /* by id; dlpi_layout has the order in which they lie */
     uint64_t region_bytes, share_bytes;
@@ -6741,6 +6764,7 @@ struct dlp_pipe {
     uint32_t clock_off; /* inline: this call is not timed */
     uint64_t inline_ns; /* inline: what the last call that was timed took */
     dlpi_tuner tune;
+    dlpi_awake awake;
     uint8_t pad1[DLPI_LINE];
     dlpi_scheduler schedule;
     uint8_t pad2[DLPI_LINE];
@@ -6909,6 +6933,11 @@ static void dlpi_wake_batch(const dlp_pipe *p, const dlpi_stage *st, uint64_t b,
         dlpi_wake_some(waiters, (uint32_t)st->n_workers, n);
 }
 
+/* Does the consumer schedule as it takes and releases, or has the sampler a thread? */
+static inline bool dlpi_consumer_schedules(const dlp_pipe *p) {
+    return p->sampler->sampler.threaded == 0;
+}
+
 static void dlpi_wake_scheduler(dlpi_ctl *ctl) {
     dlpi_sleeper_wake(&ctl->scheduler_sleeps, &ctl->scheduler_word, ctl->shared);
 }
@@ -6920,10 +6949,10 @@ static void dlpi_wake_caller(dlpi_ctl *ctl, uint64_t b) {
 
 /* What the source waits for may be there. After a sequentially consistent publication. */
 static inline void dlpi_wake_scheduling(const dlp_pipe *p) {
-    if (p->sampler->sampler.threaded)
-        dlpi_wake_scheduler(p->ctl);
-    else
+    if (dlpi_consumer_schedules(p))
         dlpi_wake_caller(p->ctl, UINT64_MAX);
+    else
+        dlpi_wake_scheduler(p->ctl);
 }
 
 /* A batch became ready, or nothing will follow. After a sequentially consistent publication. */
@@ -6983,6 +7012,109 @@ static inline bool dlpi_retired(const dlpi_worker *w) {
 
 static inline bool dlpi_stopped(const dlp_pipe *p) {
     return DLPI_LOAD_RLX(&p->ctl->stop) != 0; /* S1: a flag; what it guards is joined */
+}
+
+/* ---------------------------------------------------------------------------------------------
+   >>impl-awake      WAITING AWAKE, WHERE A WAKE-UP COSTS MORE THAN A BATCH
+   A wake-up costs its waker several microseconds in the kernel, and 10 to 20 pass until the sleeper
+   runs. Where a batch takes less, one sleep makes the next: whoever has been woken finds that the
+   other fell asleep meanwhile. So there the consumer, and as many workers as can have something to
+   do, wait awake for as long as a wake-up may take: a short spin, then yields, since the one that
+   is waited for may be on this very core. The other workers sleep at once. Where batches, or the
+   consumer's steps, take longer, all wait as dlpi_wait_rule says.
+
+   label  atomic          written by   read by
+   W1     ctl.keep_awake  consumer     workers, before a wait; scheduler. A hint, whatever it says
+
+   The consumer measures, by the books that are kept anyhow: what workers were busy for a batch, and
+   how long its own steps were.
+
+   While workers are kept awake, the consumer's own scheduler wakes no more of them than that. No
+   wake-up is lost: a worker without a bit in the mask, read behind the publication, sets it later
+   if at all, and then its last look finds the batch (B1, >>impl-sleepers). It may come late, from a
+   callback that takes longer than those before; so the consumer makes up for what was put off
+   before it sleeps itself (dlpi_wake_put_off). */
+
+#define DLPI_WAKE_NS UINT64_C(10000)  /* work that is not worth to wake one more worker */
+#define DLPI_SHORT_NS UINT64_C(15000) /* what a wake-up costs, its two ends together */
+#define DLPI_AWAKE_NS UINT64_C(50000) /* how long somebody may be on his way who has been woken */
+#define DLPI_AWAKE_CALLS 16u          /* timed calls between two estimates */
+#define DLPI_AWAKE_TRY 32u            /* waits, of which one spins for as long as ever */
+#define DLPI_AWAKE_SPINS 100          /* then yields; about as long as a batch takes at most */
+
+/* How many workers of a stage are worth their core while they wait; 0: none. */
+static inline uint32_t dlpi_keep_awake(const dlp_pipe *p) {
+    return DLPI_LOAD_RLX(&p->ctl->keep_awake); /* W1: a hint */
+}
+
+/* A moving average that one sample which met a preemption does not spoil. */
+static uint64_t dlpi_awake_average(uint64_t average, uint64_t sample) {
+    uint64_t most = 3 * DLPI_SHORT_NS;
+    if (sample > most) sample = most;
+    return average == 0 ? sample : (3 * average + sample) / 4;
+}
+
+/* Is it better to wait awake from now on? By the consumer, from time to time. */
+static void dlpi_awake_note(dlp_pipe *p) {
+    dlpi_awake *a = &p->awake;
+    uint64_t busy = 0, step = p->ctl->step_ns, n = p->ctl->delivered - a->delivered;
+    uint32_t keep = 0;
+    if (n == 0) return;
+    for (int i = 0; i < p->n_workers; i++)
+        busy += DLPI_LOAD_RLX(&p->workers[i].block->busy_ns); /* statistics */
+    a->batch_ns = dlpi_awake_average(a->batch_ns, (busy - a->busy_ns) / n + 1);
+    a->step_ns = dlpi_awake_average(a->step_ns, (step - a->steps_ns) / n + 1);
+    a->busy_ns = busy;
+    a->steps_ns = step;
+    a->delivered = p->ctl->delivered;
+    if (a->batch_ns <= DLPI_SHORT_NS && a->step_ns <= DLPI_SHORT_NS)
+        keep = (uint32_t)(p->prefetch * a->batch_ns / DLPI_WAKE_NS) + 1;
+    if (keep != p->ctl->keep_awake) DLPI_STORE_RLX(&p->ctl->keep_awake, keep); /* W1 */
+}
+
+/* How many workers of a stage have no bit in its masks. */
+static uint32_t dlpi_awake_workers(const dlp_pipe *p, const dlpi_stage *st) {
+    const dlpi_waiters *waiters = &p->waiters[st->work];
+    uint32_t asleep = 0, active = (uint32_t)dlpi_active(p, st);
+    for (uint32_t g = 0; g * 32u < (uint32_t)st->n_workers; g++)
+        asleep += dlpi_sleepers_count(&waiters->group[g]);
+    return asleep < active ? active - asleep : 0;
+}
+
+/* ---- one wait ---- */
+
+static void dlpi_awake_begin(dlpi_awake_wait *k) {
+    k->rounds = 0;
+    k->until_ns = 0;
+    k->most = k->waits++ % DLPI_AWAKE_TRY == 0 ? DLPI_AWAKE_SPINS : k->spins;
+}
+
+/* It has come. If a yield brought it, the one that was waited for may be on this core, and spins
+   keep it from there: fewer from now on; but it is tried again from time to time. */
+static void dlpi_awake_end(dlpi_awake_wait *k) {
+    if (k->until_ns != 0)
+        k->spins /= 2;
+    else
+        k->spins = k->rounds < DLPI_AWAKE_SPINS / 2 ? 2 * k->rounds : DLPI_AWAKE_SPINS;
+}
+
+/* One more look before a sleep, after a moment. Returns false: sleep. longer: wait awake. */
+static bool dlpi_awake_round(const dlp_pipe *p, dlpi_awake_wait *k, bool longer) {
+    int i = k->rounds++, spins = p->spin_rounds;
+    if (longer && k->most < spins) spins = k->most;
+    if (i < spins) {
+        dlpi_pause();
+        return true;
+    }
+    if (longer) {
+        uint64_t now = dlpi_now_ns();
+        if (k->until_ns == 0) k->until_ns = now + p->awake_ns;
+        if (now >= k->until_ns) return false;
+    } else if (i >= spins + p->yield_rounds) {
+        return false;
+    }
+    sched_yield();
+    return true;
 }
 
 /* ---------------------------------------------------------------------------------------------
@@ -8176,6 +8308,18 @@ static void dlpi_rescan(dlp_pipe *p, int first, int last) {
     dlpi_wake_caller(p->ctl, UINT64_MAX);
 }
 
+/* Of n workers that the new work can use: how many to wake now. The others are put off while as
+   many as are kept awake are so; see >>impl-awake. */
+static uint32_t dlpi_wake_now(dlp_pipe *p, uint32_t n) {
+    uint32_t keep = dlpi_keep_awake(p), awake;
+    if (DLPI_LIKELY(keep == 0) || !dlpi_consumer_schedules(p)) return n;
+    awake = dlpi_awake_workers(p, p->work[0]);
+    keep = awake < keep ? keep - awake : 0;
+    if (n <= keep) return n;
+    p->awake.put_off = n - keep;
+    return keep;
+}
+
 /* Wake as many item workers as the new work can use: a wake-up costs several microseconds. The
    caller is the worker of an inline stage: a sampler's thread wakes it. */
 static void dlpi_schedule_wake(dlp_pipe *p, uint64_t n) {
@@ -8193,7 +8337,15 @@ static void dlpi_schedule_wake(dlp_pipe *p, uint64_t n) {
     }
     if (p->schedule.cost_ns != 0 && ns / 10000 + 1 < units) units = ns / 10000 + 1;
     if (units > (uint64_t)st->n_workers) units = (uint64_t)st->n_workers;
-    dlpi_wake_some(&p->waiters[0], (uint32_t)st->n_workers, (uint32_t)units);
+    dlpi_wake_some(&p->waiters[0], (uint32_t)st->n_workers, dlpi_wake_now(p, (uint32_t)units));
+}
+
+/* The consumer is about to sleep: wake those that the scheduler left asleep. Those that it relied
+   on are longer in their callbacks than it thought, or have no core. */
+static void dlpi_wake_put_off(dlp_pipe *p) {
+    uint32_t n = p->awake.put_off;
+    p->awake.put_off = 0;
+    if (n > 0) dlpi_wake_some(&p->waiters[0], (uint32_t)p->work[0]->n_workers, n);
 }
 
 /* Batches from `first` on of which this rank has no row: ready as they are fed, so nobody's work
@@ -8235,6 +8387,7 @@ static uint32_t dlpi_run_shift(dlp_pipe *p, uint32_t count) {
     }
     if (n == 0) return 0;
     p->schedule.cost_ns = sum / n;
+    if (p->schedule.cost_ns * count <= 8000) at_once = 1; /* not worth to be divided */
     while (shift < DLPI_RUN_SHIFT_MAX && (p->schedule.cost_ns << (shift + 1)) <= 8000 &&
            (2u << shift) * at_once <= count)
         shift++;
@@ -8549,10 +8702,12 @@ static bool dlpi_claim(const dlpi_worker *w, const dlpi_unit *t, dlpi_stage_word
 static bool dlpi_find_in(dlpi_worker *w, uint64_t b, bool hints, dlpi_unit *t, bool *all_claimed) {
     const dlp_pipe *p = w->p;
     uint32_t s = (uint32_t)(b % p->n_slots), n, u = 0, count, shift, from;
-    uint64_t header = dlpi_claim_head(&dlpi_slot_at(p, s)->header); /* P1 <- P1 */
+    uint64_t header;
     dlpi_stage_words *words;
     *all_claimed = true;
-    /* a guess that saves a line when slots go round in turn */
+    /* a guess that saves a line when slots go round in turn; it is written next, by the claim */
+    if (w->st->work == 0) __builtin_prefetch(&dlpi_slot_at(p, s)->header, 1);
+    header = dlpi_claim_head(&dlpi_slot_at(p, s)->header); /* P1 <- P1 */
     if (dlpi_gen(header) != (b & DLPI_GEN_MASK)) {
         s = dlpi_slot_of(p, b);
         header = dlpi_claim_head(&dlpi_slot_at(p, s)->header);     /* P1 <- P1 */
@@ -9993,6 +10148,21 @@ static bool dlpi_no_credit(const dlpi_worker *w) {
     return w->low == tail;
 }
 
+/* Look a few times more before a sleep. Where some are kept awake: for longer, or, by one of those
+   above that number, not at all. Returns whether something has moved. */
+static bool dlpi_wait_awake(dlpi_worker *w) {
+    const dlp_pipe *p = w->p;
+    uint32_t keep = w->st->work < p->n_work ? dlpi_keep_awake(p) : 0;
+    if (DLPI_UNLIKELY(keep != 0) && dlpi_awake_workers(p, w->st) > keep) return false;
+    dlpi_awake_begin(&w->awake);
+    while (dlpi_awake_round(p, &w->awake, keep != 0)) {
+        if (!w->st->ops->step(w) && !dlpi_stopped(p) && !dlpi_may_park(w)) continue;
+        dlpi_awake_end(&w->awake);
+        return true;
+    }
+    return false;
+}
+
 /* Nothing to do: spin a little, yield where threads outnumber the cores, then sleep. */
 static void dlpi_worker_wait(dlpi_worker *w) {
     const dlp_pipe *p = w->p;
@@ -10004,15 +10174,10 @@ static void dlpi_worker_wait(dlpi_worker *w) {
     dlpi_clock_stop(w);
     w->wait_ns = dlpi_now_ns();
     DLPI_STORE_RLX(&w->block->current, UINT64_MAX);
-    w->blocked = w->st->ops->unit == DLPI_UNIT_CELLS || dlpi_no_credit(w);
+    if (dlpi_keep_awake(p) == 0 || w->awake.waits % 16 == 0) /* the words of who is counted on */
+        w->blocked = w->st->ops->unit == DLPI_UNIT_CELLS || dlpi_no_credit(w);
     DLPI_STORE_RLX(&w->block->state, w->blocked ? DLP_WORKER_BLOCKED : DLP_WORKER_STARVED);
-    for (int i = 0; i < p->spin_rounds + p->yield_rounds; i++) {
-        if (i < p->spin_rounds)
-            dlpi_pause();
-        else
-            sched_yield();
-        if (step(w) || dlpi_stopped(p) || dlpi_may_park(w)) goto moved;
-    }
+    if (dlpi_wait_awake(w)) goto moved;
     dlpi_cpu_note(w, &w->cpu, w->wait_ns);
     dlpi_trace_flush(w); /* who looks while it sleeps sees all that it did */
     while (!dlpi_stopped(p)) {
@@ -13609,13 +13774,12 @@ static int dlpi_take(dlp_pipe *p, uint64_t *b, uint32_t *s) {
 /* Batch b is taken: count it, move base. Returns the flags it is delivered with. */
 static uint32_t dlpi_taken(dlp_pipe *p, uint64_t b, uint32_t flags) {
     dlpi_ctl *ctl = p->ctl;
-    bool threaded = p->sampler->sampler.threaded != 0;
     if (flags & DLP_BATCH_LAST) p->last_sequence = b;
     DLPI_STORE_RLX(&p->taken[b & (p->ring - 1)], (uint8_t)1); /* statistics read it */
     for (; p->taken[p->base & (p->ring - 1)]; p->base++)
         DLPI_STORE_RLX(&p->taken[p->base & (p->ring - 1)], (uint8_t)0);
     dlpi_credit_publish_quiet(&ctl->base, p->base); /* V1 -> V1 */
-    if (threaded) {
+    if (!dlpi_consumer_schedules(p)) {
         dlpi_credit_publish(&ctl->delivered, DLPI_LOAD_RLX(&ctl->delivered) + 1); /* V1 -> V1, B1 */
         dlpi_wake_scheduler(ctl);
     } else {
@@ -13633,7 +13797,7 @@ static uint32_t dlpi_taken(dlp_pipe *p, uint64_t b, uint32_t flags) {
 static void dlpi_slot_free(dlp_pipe *p, uint32_t s) {
     dlpi_bslot *slot = dlpi_slot_at(p, s);
     if (p->sink) p->sink->ops->sink->freed(p, s);
-    if (p->sampler->sampler.threaded) {
+    if (!dlpi_consumer_schedules(p)) {
         dlpi_credit_done(&slot->used, 0u); /* C1 -> C1 */
         dlpi_wake_scheduler(p->ctl);
     } else {
@@ -13650,7 +13814,7 @@ static uint64_t dlpi_burst(const dlp_pipe *p) {
 }
 
 static void dlpi_schedule_inline(dlp_pipe *p, uint64_t burst) {
-    if (!p->sampler->sampler.threaded && !dlpi_stopped(p)) dlpi_schedule(p, burst);
+    if (dlpi_consumer_schedules(p) && !dlpi_stopped(p)) dlpi_schedule(p, burst);
 }
 
 /* Hand batch b in slot s to the consumer. */
@@ -13741,7 +13905,7 @@ static inline int dlpi_at_work(const dlp_pipe *p) { return p->n_threads + p->n_p
 
 /* What the source waits for may have come while we were awake, and woken nobody: could it go on? */
 static bool dlpi_source_scheduled(dlp_pipe *p) {
-    if (p->source->ready == NULL || p->sampler->sampler.threaded) return false;
+    if (p->source->ready == NULL || !dlpi_consumer_schedules(p)) return false;
     return dlpi_schedule(p, 1) > 0;
 }
 
@@ -13771,14 +13935,13 @@ static int dlpi_next_look(dlp_pipe *p, uint64_t now, uint64_t until) {
 
 /* Spin, then yield, before the first sleep. Returns whether to look again at once. Without a
    timeout (until 0) there is one look more; a spin is so short that the clock need not be read. */
-static bool dlpi_next_spin(const dlp_pipe *p, uint64_t until, int *rounds) {
-    bool yields = *rounds >= p->spin_rounds;
-    if (dlpi_at_work(p) == 0 || *rounds >= p->spin_rounds + p->yield_rounds) return false;
-    ++*rounds;
-    if (yields)
-        sched_yield(); /* others may keep the core for long */
-    else
-        dlpi_pause();
+static bool dlpi_next_spin(dlp_pipe *p, uint64_t until) {
+    dlpi_awake_wait *k = &p->awake.wait;
+    bool longer = dlpi_keep_awake(p) != 0, yields;
+    if (dlpi_at_work(p) == 0) return false;
+    if (longer && DLPI_LOAD_RLX(&p->ctl->source_waits) != 0) longer = false; /* our own store */
+    if (!dlpi_awake_round(p, k, longer)) return false;
+    yields = k->until_ns != 0 || k->rounds > p->spin_rounds; /* others may keep the core for long */
     return until != 0 && (!yields || until == UINT64_MAX || dlpi_now_ns() < until);
 }
 
@@ -13786,6 +13949,7 @@ static bool dlpi_next_spin(const dlp_pipe *p, uint64_t until, int *rounds) {
 static int dlpi_next_sleep(dlp_pipe *p, uint64_t until) {
     uint64_t now, ns = DLPI_SLEEP_NS;
     int rc;
+    dlpi_wake_put_off(p);
     if (DLPI_LOAD_RLX(&p->ctl->source_waits) != 0) p->source_waited = true; /* for the books */
     now = dlpi_now_ns();
     dlpi_tune(p, now);
@@ -13800,7 +13964,8 @@ static int dlpi_next_sleep(dlp_pipe *p, uint64_t until) {
 
 /* Wait until dlpi_take has something. until: absolute, UINT64_MAX for ever. */
 static int dlpi_next_wait(dlp_pipe *p, uint64_t until, uint64_t *b, uint32_t *s) {
-    int rc, rounds = 0;
+    int rc;
+    dlpi_awake_begin(&p->awake.wait);
     while ((rc = dlpi_take(p, b, s)) == DLP_EMPTY) {
         if (dlpi_stopped(p)) return DLP_STOPPED;
         if ((rc = dlpi_next_error(p, false)) != DLP_OK) return rc;
@@ -13811,9 +13976,10 @@ static int dlpi_next_wait(dlp_pipe *p, uint64_t until, uint64_t *b, uint32_t *s)
                 return DLP_TIMEOUT;
             continue;
         }
-        if (dlpi_next_spin(p, until, &rounds)) continue;
+        if (dlpi_next_spin(p, until)) continue;
         if ((rc = dlpi_next_sleep(p, until)) != DLP_OK) return rc;
     }
+    dlpi_awake_end(&p->awake.wait);
     return rc;
 }
 
@@ -13834,6 +14000,7 @@ static void dlpi_consumer_step(dlp_pipe *p, uint64_t now) {
                    w->block->hist[dlpi_hist_bucket(each)] + calls);
     dlpi_trace_add(w, DLP_TRACE_STEP, from, now, p->base - 1, p->epoch_now, calls);
     p->call_clock_every = each >= 2000 ? 1 : each >= 500 ? 4 : 32;
+    if (++p->awake.calls % DLPI_AWAKE_CALLS == 0 && dlpi_at_work(p) > 0) dlpi_awake_note(p);
 }
 
 static void dlpi_consumer_waited(dlp_pipe *p, uint64_t from, uint64_t to) {
@@ -15778,7 +15945,7 @@ static int dlpi_thread_start(dlp_pipe *p, dlpi_worker *w, void *(*run)(void *)) 
 }
 
 /* How long to spin: about 10 us where everybody has a core; else a little, then give the core
-   away. */
+   away; not at all where there is but one. */
 static void dlpi_wait_rule(dlp_pipe *p) {
     int begin = 1;
     p->peers = 1;
@@ -15789,8 +15956,9 @@ static void dlpi_wait_rule(dlp_pipe *p) {
         if (i < p->n_work && !st->ops->in_order) begin += st->tuned ? st->begin : st->n_workers;
     }
     if (p->sampler->sampler.threaded) p->peers++;
-    p->spin_rounds = p->peers <= p->cpus ? 300 : 30;
+    p->spin_rounds = p->peers <= p->cpus ? 300 : p->cpus > 1 ? 30 : 0;
     p->yield_rounds = p->peers <= p->cpus ? 0 : 50;
+    p->awake_ns = DLPI_AWAKE_NS;
     if (begin - 1 > p->cpus)
         dlpi_warn(p,
                   "%d worker threads on %d cores: more than can run at once (fine when items wait, "
@@ -16046,6 +16214,8 @@ static void dlpi_give_back(dlp_pipe *p, uint32_t s) {
         return;
     }
     dlpi_poison(p, s);
+    if (p->lender == NULL) /* the scheduler writes there next; a worker did so last */
+        __builtin_prefetch(&dlpi_slot_at(p, s)->header, 1);
     if (p->lender)
         p->lender->ops->lender->drop(p, s);
     else

@@ -62,10 +62,12 @@ static bool dlpi_claim(const dlpi_worker *w, const dlpi_unit *t, dlpi_stage_word
 static bool dlpi_find_in(dlpi_worker *w, uint64_t b, bool hints, dlpi_unit *t, bool *all_claimed) {
     const dlp_pipe *p = w->p;
     uint32_t s = (uint32_t)(b % p->n_slots), n, u = 0, count, shift, from;
-    uint64_t header = dlpi_claim_head(&dlpi_slot_at(p, s)->header); /* P1 <- P1 */
+    uint64_t header;
     dlpi_stage_words *words;
     *all_claimed = true;
-    /* a guess that saves a line when slots go round in turn */
+    /* a guess that saves a line when slots go round in turn; it is written next, by the claim */
+    if (w->st->work == 0) __builtin_prefetch(&dlpi_slot_at(p, s)->header, 1);
+    header = dlpi_claim_head(&dlpi_slot_at(p, s)->header); /* P1 <- P1 */
     if (dlpi_gen(header) != (b & DLPI_GEN_MASK)) {
         s = dlpi_slot_of(p, b);
         header = dlpi_claim_head(&dlpi_slot_at(p, s)->header);     /* P1 <- P1 */

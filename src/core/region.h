@@ -208,7 +208,7 @@ typedef struct dlpi_ctl {
     dlp_error first_skip;
     uint64_t skip_words[DLPI_SKIP_RING][DLPI_SKIP_WORDS]; /* K1 messages of skip_ring */
     uint32_t error_more; /* E1 1: there was another error, of which nothing is kept */
-    uint32_t pad5;
+    uint32_t keep_awake; /* W1 workers of a stage that wait awake, 0: see >>impl-awake; consumer */
 } dlpi_ctl;
 
 typedef struct dlpi_waiters { /* one for each stage */

@@ -85,6 +85,7 @@
    >>impl-ops       WHAT A KIND OF STAGE IS TO THE REST
    >>impl-pipe      THE PIPE AS THIS PROCESS SEES IT
    >>impl-waiters     WHO SLEEPS, WHO WAKES
+   >>impl-awake     WAITING AWAKE, WHERE A WAKE-UP COSTS MORE THAN A BATCH
    >>impl-fail      FIRST CAUSES
    >>impl-debug     WRITES PAST A ROW, USES AFTER RELEASE
    >>impl-cancel    BATCHES THAT ARE CANCELLED

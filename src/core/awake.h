@@ -1,0 +1,104 @@
+#pragma once
+#include "core/waiters.h"
+/* ---------------------------------------------------------------------------------------------
+   >>impl-awake      WAITING AWAKE, WHERE A WAKE-UP COSTS MORE THAN A BATCH
+   A wake-up costs its waker several microseconds in the kernel, and 10 to 20 pass until the sleeper
+   runs. Where a batch takes less, one sleep makes the next: whoever has been woken finds that the
+   other fell asleep meanwhile. So there the consumer, and as many workers as can have something to
+   do, wait awake for as long as a wake-up may take: a short spin, then yields, since the one that
+   is waited for may be on this very core. The other workers sleep at once. Where batches, or the
+   consumer's steps, take longer, all wait as dlpi_wait_rule says.
+
+   label  atomic          written by   read by
+   W1     ctl.keep_awake  consumer     workers, before a wait; scheduler. A hint, whatever it says
+
+   The consumer measures, by the books that are kept anyhow: what workers were busy for a batch, and
+   how long its own steps were.
+
+   While workers are kept awake, the consumer's own scheduler wakes no more of them than that. No
+   wake-up is lost: a worker without a bit in the mask, read behind the publication, sets it later
+   if at all, and then its last look finds the batch (B1, >>impl-sleepers). It may come late, from a
+   callback that takes longer than those before; so the consumer makes up for what was put off
+   before it sleeps itself (dlpi_wake_put_off). */
+
+#define DLPI_WAKE_NS UINT64_C(10000)  /* work that is not worth to wake one more worker */
+#define DLPI_SHORT_NS UINT64_C(15000) /* what a wake-up costs, its two ends together */
+#define DLPI_AWAKE_NS UINT64_C(50000) /* how long somebody may be on his way who has been woken */
+#define DLPI_AWAKE_CALLS 16u          /* timed calls between two estimates */
+#define DLPI_AWAKE_TRY 32u            /* waits, of which one spins for as long as ever */
+#define DLPI_AWAKE_SPINS 100          /* then yields; about as long as a batch takes at most */
+
+/* How many workers of a stage are worth their core while they wait; 0: none. */
+static inline uint32_t dlpi_keep_awake(const dlp_pipe *p) {
+    return DLPI_LOAD_RLX(&p->ctl->keep_awake); /* W1: a hint */
+}
+
+/* A moving average that one sample which met a preemption does not spoil. */
+static uint64_t dlpi_awake_average(uint64_t average, uint64_t sample) {
+    uint64_t most = 3 * DLPI_SHORT_NS;
+    if (sample > most) sample = most;
+    return average == 0 ? sample : (3 * average + sample) / 4;
+}
+
+/* Is it better to wait awake from now on? By the consumer, from time to time. */
+static void dlpi_awake_note(dlp_pipe *p) {
+    dlpi_awake *a = &p->awake;
+    uint64_t busy = 0, step = p->ctl->step_ns, n = p->ctl->delivered - a->delivered;
+    uint32_t keep = 0;
+    if (n == 0) return;
+    for (int i = 0; i < p->n_workers; i++)
+        busy += DLPI_LOAD_RLX(&p->workers[i].block->busy_ns); /* statistics */
+    a->batch_ns = dlpi_awake_average(a->batch_ns, (busy - a->busy_ns) / n + 1);
+    a->step_ns = dlpi_awake_average(a->step_ns, (step - a->steps_ns) / n + 1);
+    a->busy_ns = busy;
+    a->steps_ns = step;
+    a->delivered = p->ctl->delivered;
+    if (a->batch_ns <= DLPI_SHORT_NS && a->step_ns <= DLPI_SHORT_NS)
+        keep = (uint32_t)(p->prefetch * a->batch_ns / DLPI_WAKE_NS) + 1;
+    if (keep != p->ctl->keep_awake) DLPI_STORE_RLX(&p->ctl->keep_awake, keep); /* W1 */
+}
+
+/* How many workers of a stage have no bit in its masks. */
+static uint32_t dlpi_awake_workers(const dlp_pipe *p, const dlpi_stage *st) {
+    const dlpi_waiters *waiters = &p->waiters[st->work];
+    uint32_t asleep = 0, active = (uint32_t)dlpi_active(p, st);
+    for (uint32_t g = 0; g * 32u < (uint32_t)st->n_workers; g++)
+        asleep += dlpi_sleepers_count(&waiters->group[g]);
+    return asleep < active ? active - asleep : 0;
+}
+
+/* ---- one wait ---- */
+
+static void dlpi_awake_begin(dlpi_awake_wait *k) {
+    k->rounds = 0;
+    k->until_ns = 0;
+    k->most = k->waits++ % DLPI_AWAKE_TRY == 0 ? DLPI_AWAKE_SPINS : k->spins;
+}
+
+/* It has come. If a yield brought it, the one that was waited for may be on this core, and spins
+   keep it from there: fewer from now on; but it is tried again from time to time. */
+static void dlpi_awake_end(dlpi_awake_wait *k) {
+    if (k->until_ns != 0)
+        k->spins /= 2;
+    else
+        k->spins = k->rounds < DLPI_AWAKE_SPINS / 2 ? 2 * k->rounds : DLPI_AWAKE_SPINS;
+}
+
+/* One more look before a sleep, after a moment. Returns false: sleep. longer: wait awake. */
+static bool dlpi_awake_round(const dlp_pipe *p, dlpi_awake_wait *k, bool longer) {
+    int i = k->rounds++, spins = p->spin_rounds;
+    if (longer && k->most < spins) spins = k->most;
+    if (i < spins) {
+        dlpi_pause();
+        return true;
+    }
+    if (longer) {
+        uint64_t now = dlpi_now_ns();
+        if (k->until_ns == 0) k->until_ns = now + p->awake_ns;
+        if (now >= k->until_ns) return false;
+    } else if (i >= spins + p->yield_rounds) {
+        return false;
+    }
+    sched_yield();
+    return true;
+}
