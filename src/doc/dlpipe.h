@@ -416,7 +416,7 @@
    * Items for a collate have cells of their own, prefetch_factor of them, since what a collate
      reads and what it writes may differ in shape; a plan shows them on a line.
    * Workers with items in flight look for new batches every ms, also while they wait for what is
-     out: a bell that ends the wait of a source (a poll, an io_uring, a library's own) does not
+     out: a wake-up that ends the wait of a source (a poll, an io_uring, a library's own) does not
      exist for all sources, and 1 ms is little where items take longer than that.
    * All workers_max of a tuned stage exist from the start, and are parked: what is started later
      could fail, would allocate, and would fork in the middle of a run.
