@@ -415,7 +415,7 @@
    * Items for a collate have cells of their own, prefetch_factor of them, since what a collate
      reads and what it writes may differ in shape; a plan shows them on a line.
    * Workers with items in flight look for new batches every ms, also while they wait for what is
-     out: a bell that ends the wait of a source (a poll, an io_uring, a library's own) does not
+     out: a wake-up that ends the wait of a source (a poll, an io_uring, a library's own) does not
      exist for all sources, and 1 ms is little where items take longer than that.
    * All workers_max of a tuned stage exist from the start, and are parked: what is started later
      could fail, would allocate, and would fork in the middle of a run.
@@ -1340,7 +1340,7 @@ typedef struct dlp_tensor {
 
 enum { DLP_BATCH_LAST = 1 /* last batch of its epoch */ };
 
-/* A batch lent to the caller until released. Read its fields; do not change them (data may be
+/* A batch lent to the consumer until released. Read its fields; do not change them (data may be
    written, it is the caller's until release). */
 typedef struct dlp_batch {
     uint64_t sequence; /* 0.. over the life of the pipe, in the order of the sampler */
@@ -2424,12 +2424,12 @@ typedef struct dlp_stage_stats {
     uint64_t items, bytes, retried, replaced, left_out;
     uint64_t busy_ns, starved_ns, blocked_ns, cpu_ns; /* summed over workers */
     uint64_t p50_ns, p95_ns, p99_ns, max_ns;          /* time of one item, 0: not known yet */
-    uint64_t ready;     /* batches waiting before it; the first stage: 0 */
-    uint64_t restarts;  /* worker processes that died and were begun again */
-    int32_t died_by;    /* the signal that ended one of them last, 0: none, it exited */
-    int32_t in_flight;  /* items that each worker may have under way at once; 0: one */
-    uint64_t flight_ns; /* that all items were under way, added up; 0 with in_flight 0.
-                                   flight_ns / busy_ns is how many a worker had at once */
+    uint64_t ready;        /* batches waiting before it; the first stage: 0 */
+    uint64_t restarts;     /* worker processes that died and were begun again */
+    int32_t died_by;       /* the signal that ended one of them last, 0: none, it exited */
+    int32_t in_flight;     /* items that each worker may have under way at once; 0: one */
+    uint64_t in_flight_ns; /* that all items were under way, added up; 0 with in_flight 0.
+                                   in_flight_ns / busy_ns is how many a worker had at once */
     int32_t workers_min, workers_max; /* 0: not tuned */
     uint32_t cells, loaded;   /* part queue: its cells, and those with a part that is there, */
     uint32_t loading, in_use; /* is asked for or being loaded; of those there, one that a batch
@@ -3466,8 +3466,8 @@ static int dlpi_cpu_count(void) {
     return n < 1 ? 1 : one < (uint64_t)n ? (int)one : n;
 }
 
-/* ---- the heavy barrier: makes every other participant's T1 or H1 visible, paid by who goes to
-   sleep ---- */
+/* ---- the heavy barrier: makes every other participant's T1 or H1 visible, paid by the one that
+   goes to sleep ---- */
 
 /* The kernel's numbers (membarrier(2)). */
 enum {
@@ -3640,12 +3640,12 @@ DLPI_INLINE uint32_t dlpi_sleepers_word(const dlpi_sleepers *s) {
     return dlpi_event_count(&s->word); /* before the bit */
 }
 
-/* Returns who sleeps already. */
+/* Returns those that sleep already. */
 DLPI_INLINE uint32_t dlpi_sleepers_enter(dlpi_sleepers *s, uint32_t bit) {
     return DLPI_OR_SEQ(&s->mask, bit); /* B1 -> B1 */
 }
 
-/* Returns whether somebody has woken this one: who wakes clears the bit, so of the two one alone
+/* Returns whether somebody has woken this one: the waker clears the bit, so of the two one alone
    finds it set. */
 static bool dlpi_sleepers_leave(dlpi_sleepers *s, uint32_t bit) {
     if ((DLPI_LOAD_SEQ(&s->mask) & bit) == 0) return true; /* B1 <- B1 */
@@ -4129,7 +4129,7 @@ DLPDEF int64_t dlp_mpsc_pop_burst(dlp_mpsc_rx *rx, void *records, uint64_t max, 
               unit back; or DLPI_FREED and a number: free again. Other links say what is with their
               record in the lower 25 bits (part cells), or have a key of their own (chunks)
    cursor     generation (39) | unit (25): units below are claimed. A hint
-   rescans    counts the frees: who sees it move looks once without cursors
+   rescans    counts the frees: whoever sees it move looks once without cursors
    frees      counts them for each record: no two frees of a unit have the same word
 
    call                  label  order    by whom                     partner
@@ -4317,7 +4317,7 @@ DLPI_INLINE uint64_t dlpi_claim_rescans(const uint64_t *rescans) {
    Crashes: a writer that dies before the swap has completed nothing; its bits are missing, and the
    claim says whose they were. One that dies between the last bit and ready leaves a batch that is
    full: whoever recovers closes it, by the same swap. Rows taken back lose their bits first, then
-   ready gets another count, so that a closer who has read it cannot swap it any more. */
+   ready gets another count, so that a closer that has read it cannot swap it any more. */
 
 #define DLPI_WORD_ROWS 32u
 #define DLPI_READY_BITS 48
@@ -4392,7 +4392,7 @@ DLPI_INLINE bool dlpi_gather_full(const dlpi_gather_word *done, uint64_t *scan, 
 DLPI_INLINE bool dlpi_gather_close(dlpi_gather_word *ready, uint64_t seen, uint64_t b) {
     return DLPI_CAS_SEQ(ready, &seen, dlpi_ready_word(seen, b)); /* Y1 -> Y1 */
 }
-/* By the one who has all of the batch; the same without rows; and where nothing goes back. */
+/* By the one that has all of the batch; the same without rows; and where nothing goes back. */
 DLPI_INLINE void dlpi_gather_pass(dlpi_gather_word *ready, uint64_t b) {
     DLPI_STORE_SEQ(ready, dlpi_ready_word(DLPI_LOAD_RLX(ready), b)); /* Y1 -> Y1 */
 }
@@ -6906,7 +6906,7 @@ DLPDEF uint64_t dlp_item_random(const dlp_item *item, uint64_t salt) {
 
 /* ---------------------------------------------------------------------------------------------
    >>impl-waiters      WHO SLEEPS, WHO WAKES
-   Who wakes whom; how, and why no wake-up is lost, stands in >>impl-sleepers. Every sleep ends
+   Whom to wake; how, and why no wake-up is lost, stands in >>impl-sleepers. Every sleep ends
    after 100 ms, of some after a second, and looks again. */
 
 #define DLPI_SLEEP_NS UINT64_C(100000000)
@@ -7879,7 +7879,7 @@ static uint64_t dlpi_fields_bytes(const dlpi_fields *fs) {
 
    Where the end is open (a stream), it is the first row of the epoch whose record says so
    (DLPI_ROW_END). That is one more fate of a row, written before the row is done: so when a batch
-   is closed, its end is known, to whoever looks and as often as he looks, after a death as well.
+   is closed, its end is known, to whoever looks, as often as it looks, after a death as well.
    Rows of a batch up to its end are counted where they are needed; the batch's words keep the rows
    that it was fed with. What failed after the end has not happened. */
 
@@ -8844,9 +8844,9 @@ static uint64_t dlpi_owner_redo(const dlpi_worker *w, uint64_t b) {
    the slot and are done all over again. Bits first, then the claims, then the call to look again:
    whoever reads a freed claim finds the bits of the stages before it gone, so no stage runs before
    the one behind it. The claims of the stages before carry our mark from before the first bit goes:
-   who dies in between is known by his own claim, or, once that is freed, by the mark; and who
-   recovers their last owner sees that they are no longer his. The first stage's is freed last, so
-   up to that store nobody can begin again. */
+   a worker that dies in between is known by its own claim, or, once that is freed, by the reserved
+   word; and whoever recovers their last owner sees that they are no longer its. The first stage's
+   is freed last, so up to that store nobody can begin again. */
 static void dlpi_rows_redo(const dlpi_worker *w, const dlpi_unit *t, uint32_t rows) {
     dlp_pipe *p = w->p;
     uint64_t freed = dlpi_owner_freed(p, t->slot, t->b);
@@ -8937,7 +8937,7 @@ static void dlpi_trace_put(dlpi_worker *w, const dlp_trace_event *e) {
     uint64_t from[sizeof *e / 8];
     memcpy(from, e, sizeof *e);
     for (size_t i = 0; i < sizeof *e / 8; i++)
-        /* G1 -> G1: who sees a word of it sees the head before it */
+        /* G1 -> G1: whoever sees a word of it sees the head before it */
         DLPI_STORE_REL(&to[i], from[i]);
     DLPI_STORE_REL(&w->block->trace_head, head + 1); /* G1 -> G1 */
 }
@@ -9040,7 +9040,7 @@ static void dlpi_clock_out(dlpi_worker *w, uint64_t b, uint64_t epoch, uint32_t 
     w->units_untimed = w->items_untimed = 0;
     w->last_ns = now;
     DLPI_STORE_RLX(&block->since_ns, now);
-    if (w->started && now - w->cpu.noted_ns > DLPI_CPU_NOTE_NS) /* who never rests, too */
+    if (w->started && now - w->cpu.noted_ns > DLPI_CPU_NOTE_NS) /* one that never rests, too */
         dlpi_cpu_note(w, &w->cpu, now);
 }
 
@@ -9063,7 +9063,7 @@ static void dlpi_skip_note(const dlpi_worker *w, int code, uint64_t new_index) {
 }
 
 /* May one more failed item be replaced or left out? What fails after an end that a row finds does
-   not count, and only who delivers knows what that is: dlpi_end_budget. */
+   not count, and only delivery knows what that is: dlpi_end_budget. */
 static bool dlpi_skip_allowed(const dlpi_worker *w) {
     int64_t max = w->st->w.max_skips;
     if (max == DLP_NONE || w->p->open_end) return max != DLP_NONE;
@@ -9119,7 +9119,7 @@ static uint64_t dlpi_backoff_ns(const dlpi_stage *st, uint32_t tries) {
 /* The row waits, until due_ns, for its next attempt. A worker that has several rows at once parks
    them here, too: what is tried again, and how, is the same. */
 static void dlpi_park(dlpi_worker *w, const dlpi_unit *t, uint32_t row, uint64_t due_ns) {
-    dlpi_parked *k = &w->parked[w->n_parked++]; /* room is kept: who has none claims nothing */
+    dlpi_parked *k = &w->parked[w->n_parked++]; /* room is kept: a worker without claims nothing */
     if (w->at_once == NULL)                     /* else that is of a row which is out */
         DLPI_STORE_RLX(&w->block->running,
                        UINT64_C(0)); /* X2: it only waits, and is not to blame */
@@ -9249,8 +9249,8 @@ static int dlpi_row_failed(dlpi_worker *w, const dlpi_unit *t, uint32_t row, int
     return DLPI_ROW_DONE;
 }
 
-/* Who killed its workers too often, or held one past its deadline, is not run again: it has failed.
-   rec: of the row, or of the batch. Returns 0 or the code, with the message. */
+/* A row that killed its workers too often, or held one past its deadline, is not run again: it has
+   failed. rec: of the row, or of the batch. Returns 0 or the code, with the message. */
 static int dlpi_rec_verdict(dlpi_worker *w, uint32_t s, uint32_t rec) {
     const dlpi_stage *st = w->st;
     if (DLPI_LIKELY(dlpi_rec_kills(rec) == 0) || dlpi_rec_stage(rec) != (uint32_t)st->work)
@@ -10085,13 +10085,12 @@ static void dlpi_worker_rest(const dlpi_worker *w, uint64_t ns) {
 }
 
 /* Why no wake-up is lost: the word is read, then the bit is set, then the worker looks once more. A
-   batch that is published before that look is found by it; who publishes one behind it sees the bit
-   (B1 is sequentially consistent with what the look reads), clears it and changes the word, so the
-   futex does not sleep, or is woken.
-   Why none is wasted: a set bit says that its worker can take work now. So it is cleared before
-   work that the last look found; a wake-up that came in between was for other work, and is passed
-   on; and who has no room for work sets none.
-   Should a wake-up be lost all the same (its sender died), the first of those asleep looks after
+   batch that is published before that look is found by it; whoever publishes one after it sees the
+   bit (B1 is sequentially consistent with what the look reads), clears it and changes the word, so
+   the futex does not sleep, or is woken. Why none is wasted: a set bit says that its worker can
+   take work now. So it is cleared before work that the last look found; a wake-up that came in
+   between was for other work, and is passed on; and one without room for work sets none. Should a
+   wake-up be lost all the same (its sender died), the first of those asleep looks after
    DLPI_SLEEP_NS. The others rely on it for ten times as long: many that each look would cost more
    than idleness may. */
 static void dlpi_worker_sleep(dlpi_worker *w) {
@@ -10138,7 +10137,7 @@ static void dlpi_worker_park(dlpi_worker *w) {
     DLPI_STORE_RLX(&w->block->state, DLP_WORKER_STARVED);
 }
 
-/* Does this worker wait for the consumer, who has not taken the batches that are there? All units
+/* Does this worker wait for the consumer, which has not taken the batches that are there? All units
    that were fed are claimed here, and there is no credit to feed more. */
 static bool dlpi_no_credit(const dlpi_worker *w) {
     const dlp_pipe *p = w->p;
@@ -10179,7 +10178,7 @@ static void dlpi_worker_wait(dlpi_worker *w) {
     DLPI_STORE_RLX(&w->block->state, w->blocked ? DLP_WORKER_BLOCKED : DLP_WORKER_STARVED);
     if (dlpi_wait_awake(w)) goto moved;
     dlpi_cpu_note(w, &w->cpu, w->wait_ns);
-    dlpi_trace_flush(w); /* who looks while it sleeps sees all that it did */
+    dlpi_trace_flush(w); /* an observer sees while it sleeps all that it did */
     while (!dlpi_stopped(p)) {
         dlpi_worker_sleep(w);
         if (w->last_ns != 0 || step(w) || dlpi_may_park(w)) break; /* it worked, or is over */
@@ -10205,7 +10204,7 @@ static int dlpi_worker_begin(dlpi_worker *w) {
         return rc;
     }
     if (rc == 0) return DLP_OK;
-    dlpi_words_forget(w); /* of who died before in this place */
+    dlpi_words_forget(w); /* of the one that died in this place */
     dlpi_describe(w, dlpi_returned(w, rc), &e);
     snprintf(e.message, sizeof e.message, "worker_init returned %d", rc);
     dlpi_ctl_fail(w->p, (uint32_t)w->global, &e);
@@ -10314,7 +10313,7 @@ static uint64_t dlpi_gen_batch(const dlp_pipe *p, uint64_t gen) {
 }
 
 /* Did the dead worker run a row (UINT32_MAX: the batch) of unit t when it died? Of several at once
-   each may be what killed it; but who was late is known. */
+   each may be what killed it; but the late one is known. */
 static bool dlpi_was_running(const dlpi_worker *w, const dlpi_unit *t, const dlpi_death *why,
                              uint32_t *row) {
     uint64_t running = DLPI_LOAD_RLX(&w->block->running); /* X2 of a dead worker */
@@ -10412,7 +10411,7 @@ static void dlpi_recover_redo(dlpi_worker *w, uint32_t s, uint64_t b, uint64_t h
     }
 }
 
-/* What w had of the batch in slot s; and close that batch if the one who should have is dead. */
+/* What w had of the batch in slot s; and close that batch if the one that should have is dead. */
 static void dlpi_recover_slot(dlpi_worker *w, uint32_t s, const dlpi_death *why) {
     dlp_pipe *p = w->p;
     uint64_t header = dlpi_claim_head_now(&dlpi_slot_at(p, s)->header); /* P1 <- P1 */
@@ -11027,7 +11026,7 @@ static void *dlpi_thread_fetch(void *arg) {
         a->code = w->st->item(w->st->user, &a->item);
         pthread_mutex_lock(&pool->lock);
         wake = dlpi_fetch_thread_done(w, a, &cpu);
-        pthread_mutex_unlock(&pool->lock); /* who is woken may run at once, in our place */
+        pthread_mutex_unlock(&pool->lock); /* a woken thread may run at once, in our place */
         if (wake) dlpi_futex_wake(&pool->word, 1, UINT32_MAX, 0);
     }
     return NULL;
@@ -12739,8 +12738,8 @@ static const dlpi_stage_ops dlpi_lists_ops = {
 #define DLPI_PART_GUARD ((uint64_t)DLPI_DEBUG * 4096) /* before a part, which is aligned so */
 #define DLPI_PART_HINTS 64u
 
-/* A part cell, in region. The scheduler writes it while nobody may load; who loads writes the rest.
-   */
+/* A part cell, in region. The scheduler writes it while nobody may load; the loader writes the
+   rest. */
 typedef struct dlpi_pcell {
     uint64_t state; /* Q1 ticket (39), what is with it (25): see >>impl-parts */
     uint64_t part, first, items, epoch;
@@ -13392,7 +13391,7 @@ static uint64_t dlpi_parts_due(dlpi_worker *w, uint64_t ns) {
     return ns;
 }
 
-/* Who killed its workers too often, or held one past its deadline, has failed. */
+/* What killed its workers too often, or held one past its deadline, has failed. */
 static int dlpi_part_verdict(dlpi_worker *w, const dlpi_pcell *cell) {
     uint32_t rec = cell->rec;
     if (rec & DLPI_REC_LATE)
@@ -13491,7 +13490,7 @@ static void dlpi_part_run(dlpi_worker *w, const dlpi_unit *t) {
     }
     dlpi_clock_out(w, part, epoch, 1);
     dlpi_claim_done(&cell->state, dlpi_gen_word(t->b, what)); /* Q1 -> Q1, B1 */
-    if (what == DLPI_PART_OPEN) return;     /* its time comes, and who sleeps first looks at it */
+    if (what == DLPI_PART_OPEN) return;     /* its time comes, and the first to sleep looks at it */
     dlpi_credit_add(&p->ctl->source_moves); /* Q2 -> Q2 */
     dlpi_wake_scheduling(p);
 }
@@ -13926,7 +13925,8 @@ static void dlpi_caller_sleep(dlp_pipe *p, uint64_t ns) {
     dlpi_sleeper_want(&ctl->want, UINT64_C(0)); /* B1 */
 }
 
-/* Are the processes still there? Who comes back without having waited need not look each time. */
+/* Are the processes still there? A thread that comes back without having waited need not look each
+   time. */
 static int dlpi_next_look(dlp_pipe *p, uint64_t now, uint64_t until) {
     if (now >= until && now - p->looked_ns < DLPI_SLEEP_NS / 10) return DLP_OK;
     p->looked_ns = now;
@@ -14159,7 +14159,7 @@ static int dlpi_next_slot(dlp_pipe *p, int timeout_ms, uint64_t *b, uint32_t *s)
             }
         }
         p->seeks = 0;         /* none from before a seek is left */
-        dlpi_unpoison(p, *s); /* who did it may have been another process */
+        dlpi_unpoison(p, *s); /* it may have been another process */
         if (DLPI_LOAD_RLX(&p->ctl->first_ns) == 0)
             DLPI_STORE_RLX(&p->ctl->first_ns, dlpi_now_ns() - p->ctl->started_ns);
         return DLP_OK;
@@ -16284,7 +16284,7 @@ static void dlpi_stage_add_worker(const dlpi_worker_block *b, dlp_stage_stats *o
     out->blocked_ns += DLPI_LOAD_RLX(&b->blocked_ns);
     out->cpu_ns += DLPI_LOAD_RLX(&b->cpu_ns);
     out->core_wait_ns += DLPI_LOAD_RLX(&b->core_wait_ns);
-    out->flight_ns += DLPI_LOAD_RLX(&b->in_flight_ns);
+    out->in_flight_ns += DLPI_LOAD_RLX(&b->in_flight_ns);
     if (most > out->max_ns) out->max_ns = most;
     out->restarts += (uint64_t)DLPI_LOAD_RLX(&b->restarts);
     if (DLPI_LOAD_RLX(&b->died_by) != 0) out->died_by = DLPI_LOAD_RLX(&b->died_by);
@@ -16683,7 +16683,7 @@ static void dlpi_sim_pop(dlpi_sim *m, dlpi_sim_stage *g) {
     heap[i] = last;
 }
 
-/* Give work to all who rest. */
+/* Give work to all that rest. */
 static void dlpi_sim_dispatch(dlpi_sim *m) {
     dlpi_sim_work w;
     if (m->consumer.stage == DLPI_SIM_REST) dlpi_sim_next(m);
@@ -16749,7 +16749,7 @@ static uint32_t dlpi_sim_workers(const dlp_predict_desc *d, const dlp_stage_stat
 
 /* Of the time that a stage's work took, how long it waited for a core. */
 static double dlpi_stage_core_wait(const dlp_stage_stats *g) {
-    uint64_t took = g->in_flight > 1 ? g->flight_ns : g->busy_ns;
+    uint64_t took = g->in_flight > 1 ? g->in_flight_ns : g->busy_ns;
     return (double)dlpi_core_wait(took, g->cpu_ns, g->core_wait_ns);
 }
 
@@ -18106,8 +18106,8 @@ static bool dlpi_file_measure(const dlp_files *f, dlpi_file *q) {
     return dlpi_file_fits(f, q) && q->want > 0;
 }
 
-/* O_NONBLOCK: who opens a pipe that nobody writes to would wait for ever. On regular files it means
-   nothing to open, but io_uring would take it for a wish not to wait for the disk. */
+/* O_NONBLOCK: whoever opens a pipe that nobody writes to would wait for ever. On regular files it
+   means nothing to open, but io_uring would take it for a wish not to wait for the disk. */
 #define DLPI_FILE_OPEN_FLAGS (O_RDONLY | O_CLOEXEC | O_NONBLOCK)
 
 /* fd: as open returned it, or -errno. Returns whether there is anything to read. */
@@ -18837,16 +18837,16 @@ static int dlpi_file_new(const char *path, mode_t mode) {
 }
 
 /* The same; a leftover is replaced. */
-static int dlpi_file_anew(const char *path) {
+static int dlpi_file_afresh(const char *path) {
     return unlink(path) == 0 || errno == ENOENT ? dlpi_file_new(path, 0666) : -1;
 }
 
 /* ---------------------------------------------------------------------------------------------
    >>impl-part-files PART QUEUE: FILES, DOWNLOADS
-   Who downloads a file holds the lock of its temporary name. After waiting for the lock one looks
-   again: the file may be there by now, and what one has open may have been renamed or removed. A
-   file gets its own name by one rename, after its bytes are on disk; so whoever dies before has
-   left nothing under that name, and the kernel has given back the lock. */
+   Whoever downloads a file holds the lock of its temporary name. After waiting for the lock one
+   looks again: the file may be there by now, and what one has open may have been renamed or
+   removed. A file gets its own name by one rename, after its bytes are on disk; so whoever dies
+   before has left nothing under that name, and the kernel has given back the lock. */
 
 #include <sys/file.h>
 
@@ -21725,7 +21725,7 @@ static int dlpi_out_open(dlpi_out *o, const char *path) {
     if ((o->temporary = malloc(n + 5)) == NULL) { return DLP_ERR_MEMORY; }
     memcpy(o->temporary, path, n);
     memcpy(o->temporary + n, ".tmp", 5);
-    o->fd = dlpi_file_anew(o->temporary);
+    o->fd = dlpi_file_afresh(o->temporary);
     if (o->fd < 0) {
         int e = errno;
         free(o->temporary);
@@ -22665,7 +22665,7 @@ static void dlpi_explain_inline(dlpi_text *t, const dlp_stats *s, const dlpi_loa
 /* Workers that have several items at once are busy while one is out: what limits them is how many
    are, and how long each takes. */
 static void dlpi_explain_flights(dlpi_text *t, const dlp_stage_stats *g, const dlpi_load *l) {
-    double out = (double)g->flight_ns / (double)g->busy_ns;
+    double out = (double)g->in_flight_ns / (double)g->busy_ns;
     dlpi_text_add(t,
                   "Limit: requests in flight: each of the %d worker%s of '%.31s' has %s of %d out, "
                   "which take p50 %s; the consumer waits %s %% of the time.\n",
@@ -22710,8 +22710,8 @@ static void dlpi_explain_stage(dlpi_text *t, const dlp_stats *s, const dlpi_load
                       g->workers_max);
     } else if (batches && w >= (int)s->prefetch_factor) {
         dlpi_text_add(t,
-                      "Change: raise prefetch_factor above %u, and %s with it: each batch in "
-                      "flight has a worker already.\n",
+                      "Change: raise prefetch_factor above %u, and %s with it: each batch "
+                      "in flight has a worker already.\n",
                       (unsigned)s->prefetch_factor, dlpi_stage_field(g));
     } else if (v->next_limit == DLPI_LIMIT_PREFETCH) {
         dlpi_text_add(t,
