@@ -52,7 +52,7 @@ static const struct {
     {"dlpi_claim_freed", "ADD_SEQ", "frees", M_RELAXED, "only has to be a number of its own"},
     {"dlpi_claim_head", "LOAD_ACQ", "header", M_RELAXED, "ordered by T1 already"},
     {"dlpi_claim_look", "LOAD_ACQ", "own 0", M_RELAXED, "the claim, which follows, acquires"},
-    {"dlpi_claim_mark", "STORE_SEQ", "own 0", M_RELAXED,
+    {"dlpi_claim_reserve", "STORE_SEQ", "own 0", M_RELAXED,
      "released by the bits, behind it; a claim: by the first stage's, behind it"},
     {"dlpi_claim_owner", "LOAD_SEQ", "own 0", M_RELAXED,
      "recovery: the dead one's own words; or a mark, there before the bits or ready, which were "
@@ -98,6 +98,8 @@ static const struct {
     {"dlpi_sleeper_leave", "STORE_SEQ", "feeder_sleeps", M_LATE, "as above"},
     {"dlpi_sleeper_wake", "XCHG_SEQ", "feeder_sleeps", M_RELAXED, "only decides who wakes"},
     {"dlpi_sleeper_wake_for", "XCHG_SEQ", "want", M_RELAXED, "only decides who wakes"},
+    {"dlpi_sleepers_count", "LOAD_SEQ", "waiters mask", M_RELAXED,
+     "whoever is put off is woken before the consumer sleeps; until then it would only be late"},
     {"dlpi_sleepers_forget", "AND_SEQ", "waiters mask", M_RELAXED,
      "all are woken whatever the masks say"},
     {"dlpi_sleepers_leave", "LOAD_SEQ", "waiters mask", M_RELAXED,
