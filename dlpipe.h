@@ -6596,7 +6596,7 @@ typedef struct dlpi_scheduler { /* used by whoever runs the sampler: the consume
 } dlpi_scheduler;
 
 typedef struct dlpi_awake {     /* what the consumer measures: see >>impl-awake */
-    uint32_t calls;             /* timed */
+    uint32_t calls;             /* timed since the last estimate */
     uint32_t put_off;           /* workers that the scheduler did not wake, for others are awake */
     dlpi_awake_wait wait;       /* the consumer's */
     uint64_t batch_ns, step_ns; /* averages */
@@ -7038,7 +7038,8 @@ static inline bool dlpi_stopped(const dlp_pipe *p) {
 #define DLPI_WAKE_NS UINT64_C(10000)  /* work that is not worth to wake one more worker */
 #define DLPI_SHORT_NS UINT64_C(15000) /* what a wake-up costs, its two ends together */
 #define DLPI_AWAKE_NS UINT64_C(50000) /* how long somebody may be on his way who has been woken */
-#define DLPI_AWAKE_CALLS 16u          /* timed calls between two estimates */
+#define DLPI_AWAKE_CALLS 32u          /* timed calls between two estimates; */
+#define DLPI_ASLEEP_CALLS 4u          /* where nobody waits awake, or did so in vain */
 #define DLPI_AWAKE_TRY 32u            /* waits, of which one spins for as long as ever */
 #define DLPI_AWAKE_SPINS 100          /* then yields; about as long as a batch takes at most */
 
@@ -7047,14 +7048,15 @@ static inline uint32_t dlpi_keep_awake(const dlp_pipe *p) {
     return DLPI_LOAD_RLX(&p->ctl->keep_awake); /* W1: a hint */
 }
 
-/* A moving average that one sample which met a preemption does not spoil. */
+/* A moving average that goes by what most samples say: others on the core, who may keep it for
+   milliseconds, spoil some of them. */
 static uint64_t dlpi_awake_average(uint64_t average, uint64_t sample) {
-    uint64_t most = 3 * DLPI_SHORT_NS;
+    uint64_t most = 2 * DLPI_SHORT_NS;
     if (sample > most) sample = most;
-    return average == 0 ? sample : (3 * average + sample) / 4;
+    return average == 0 ? sample : (7 * average + sample) / 8;
 }
 
-/* Is it better to wait awake from now on? By the consumer, from time to time. */
+/* Is it better to wait awake from now on? */
 static void dlpi_awake_note(dlp_pipe *p) {
     dlpi_awake *a = &p->awake;
     uint64_t busy = 0, step = p->ctl->step_ns, n = p->ctl->delivered - a->delivered;
@@ -7072,6 +7074,14 @@ static void dlpi_awake_note(dlp_pipe *p) {
     if (keep != p->ctl->keep_awake) DLPI_STORE_RLX(&p->ctl->keep_awake, keep); /* W1 */
 }
 
+/* By the consumer, who has timed a call. */
+static inline void dlpi_awake_call(dlp_pipe *p) {
+    uint32_t every = p->ctl->keep_awake != 0 ? DLPI_AWAKE_CALLS : DLPI_ASLEEP_CALLS;
+    if (++p->awake.calls < every) return;
+    p->awake.calls = 0;
+    dlpi_awake_note(p);
+}
+
 /* How many workers of a stage have no bit in its masks. */
 static uint32_t dlpi_awake_workers(const dlp_pipe *p, const dlpi_stage *st) {
     const dlpi_waiters *waiters = &p->waiters[st->work];
@@ -7083,24 +7093,27 @@ static uint32_t dlpi_awake_workers(const dlp_pipe *p, const dlpi_stage *st) {
 
 /* ---- one wait ---- */
 
-static void dlpi_awake_begin(dlpi_awake_wait *k) {
-    k->rounds = 0;
+/* The first round of a wait: how many spins before yields? */
+static void dlpi_awake_first(dlpi_awake_wait *k) {
     k->until_ns = 0;
     k->most = k->waits++ % DLPI_AWAKE_TRY == 0 ? DLPI_AWAKE_SPINS : k->spins;
 }
 
 /* It has come. If a yield brought it, the one that was waited for may be on this core, and spins
    keep it from there: fewer from now on; but it is tried again from time to time. */
-static void dlpi_awake_end(dlpi_awake_wait *k) {
+static inline void dlpi_awake_end(dlpi_awake_wait *k) {
+    if (k->rounds == 0) return;
     if (k->until_ns != 0)
         k->spins /= 2;
     else
         k->spins = k->rounds < DLPI_AWAKE_SPINS / 2 ? 2 * k->rounds : DLPI_AWAKE_SPINS;
 }
 
-/* One more look before a sleep, after a moment. Returns false: sleep. longer: wait awake. */
+/* One more look before a sleep, after a moment. Returns false: sleep. longer: wait awake. rounds is
+   0 before the first. */
 static bool dlpi_awake_round(const dlp_pipe *p, dlpi_awake_wait *k, bool longer) {
     int i = k->rounds++, spins = p->spin_rounds;
+    if (i == 0) dlpi_awake_first(k);
     if (longer && k->most < spins) spins = k->most;
     if (i < spins) {
         dlpi_pause();
@@ -8702,12 +8715,10 @@ static bool dlpi_claim(const dlpi_worker *w, const dlpi_unit *t, dlpi_stage_word
 static bool dlpi_find_in(dlpi_worker *w, uint64_t b, bool hints, dlpi_unit *t, bool *all_claimed) {
     const dlp_pipe *p = w->p;
     uint32_t s = (uint32_t)(b % p->n_slots), n, u = 0, count, shift, from;
-    uint64_t header;
+    uint64_t header = dlpi_claim_head(&dlpi_slot_at(p, s)->header); /* P1 <- P1 */
     dlpi_stage_words *words;
     *all_claimed = true;
-    /* a guess that saves a line when slots go round in turn; it is written next, by the claim */
-    if (w->st->work == 0) __builtin_prefetch(&dlpi_slot_at(p, s)->header, 1);
-    header = dlpi_claim_head(&dlpi_slot_at(p, s)->header); /* P1 <- P1 */
+    /* a guess that saves a line when slots go round in turn */
     if (dlpi_gen(header) != (b & DLPI_GEN_MASK)) {
         s = dlpi_slot_of(p, b);
         header = dlpi_claim_head(&dlpi_slot_at(p, s)->header);     /* P1 <- P1 */
@@ -8748,12 +8759,22 @@ static inline bool dlpi_batch_mine(const dlpi_worker *w, uint64_t b) {
            b % (uint64_t)w->st->n_workers == (uint64_t)w->id;
 }
 
+/* The tail, read by one who has claimed all that it knew of. If there is more, a fetch worker writes
+   to the line of the batch next, to claim it: so that the line comes for that at once. */
+static inline uint64_t dlpi_tail_moved(const dlpi_worker *w) {
+    const dlp_pipe *p = w->p;
+    uint64_t tail = dlpi_credit_seen(&p->ctl->tail); /* T1 <- T1 */
+    if (tail != w->low && w->st->work == 0)
+        __builtin_prefetch(&dlpi_slot_at(p, (uint32_t)(w->low % p->n_slots))->header, 1);
+    return tail;
+}
+
 /* Find and claim the oldest work of this stage. */
 static bool dlpi_find(dlpi_worker *w, dlpi_unit *t) {
     const dlp_pipe *p = w->p;
     uint64_t rescan = dlpi_claim_rescans(&w->waiters->rescan); /* R1 <- R1 */
     /* T1 <- T1 */
-    uint64_t tail = w->low == w->tail_seen ? dlpi_credit_seen(&p->ctl->tail) : w->tail_seen;
+    uint64_t tail = w->low == w->tail_seen ? dlpi_tail_moved(w) : w->tail_seen;
     bool hints = rescan == w->rescan_seen, all;
     if (!hints) tail = dlpi_credit_seen(&p->ctl->tail); /* T1 <- T1 */
     if (!hints || tail - w->low > p->ring) {
@@ -10153,7 +10174,7 @@ static bool dlpi_wait_awake(dlpi_worker *w) {
     const dlp_pipe *p = w->p;
     uint32_t keep = w->st->work < p->n_work ? dlpi_keep_awake(p) : 0;
     if (DLPI_UNLIKELY(keep != 0) && dlpi_awake_workers(p, w->st) > keep) return false;
-    dlpi_awake_begin(&w->awake);
+    w->awake.rounds = 0;
     while (dlpi_awake_round(p, &w->awake, keep != 0)) {
         if (!w->st->ops->step(w) && !dlpi_stopped(p) && !dlpi_may_park(w)) continue;
         dlpi_awake_end(&w->awake);
@@ -13950,6 +13971,7 @@ static int dlpi_next_sleep(dlp_pipe *p, uint64_t until) {
     uint64_t now, ns = DLPI_SLEEP_NS;
     int rc;
     dlpi_wake_put_off(p);
+    p->awake.calls += DLPI_AWAKE_CALLS / DLPI_ASLEEP_CALLS;
     if (DLPI_LOAD_RLX(&p->ctl->source_waits) != 0) p->source_waited = true; /* for the books */
     now = dlpi_now_ns();
     dlpi_tune(p, now);
@@ -13965,7 +13987,7 @@ static int dlpi_next_sleep(dlp_pipe *p, uint64_t until) {
 /* Wait until dlpi_take has something. until: absolute, UINT64_MAX for ever. */
 static int dlpi_next_wait(dlp_pipe *p, uint64_t until, uint64_t *b, uint32_t *s) {
     int rc;
-    dlpi_awake_begin(&p->awake.wait);
+    p->awake.wait.rounds = 0;
     while ((rc = dlpi_take(p, b, s)) == DLP_EMPTY) {
         if (dlpi_stopped(p)) return DLP_STOPPED;
         if ((rc = dlpi_next_error(p, false)) != DLP_OK) return rc;
@@ -14000,7 +14022,7 @@ static void dlpi_consumer_step(dlp_pipe *p, uint64_t now) {
                    w->block->hist[dlpi_hist_bucket(each)] + calls);
     dlpi_trace_add(w, DLP_TRACE_STEP, from, now, p->base - 1, p->epoch_now, calls);
     p->call_clock_every = each >= 2000 ? 1 : each >= 500 ? 4 : 32;
-    if (++p->awake.calls % DLPI_AWAKE_CALLS == 0 && dlpi_at_work(p) > 0) dlpi_awake_note(p);
+    if (dlpi_at_work(p) > 0) dlpi_awake_call(p);
 }
 
 static void dlpi_consumer_waited(dlp_pipe *p, uint64_t from, uint64_t to) {

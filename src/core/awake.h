@@ -24,7 +24,8 @@
 #define DLPI_WAKE_NS UINT64_C(10000)  /* work that is not worth to wake one more worker */
 #define DLPI_SHORT_NS UINT64_C(15000) /* what a wake-up costs, its two ends together */
 #define DLPI_AWAKE_NS UINT64_C(50000) /* how long somebody may be on his way who has been woken */
-#define DLPI_AWAKE_CALLS 16u          /* timed calls between two estimates */
+#define DLPI_AWAKE_CALLS 32u          /* timed calls between two estimates; */
+#define DLPI_ASLEEP_CALLS 4u          /* where nobody waits awake, or did so in vain */
 #define DLPI_AWAKE_TRY 32u            /* waits, of which one spins for as long as ever */
 #define DLPI_AWAKE_SPINS 100          /* then yields; about as long as a batch takes at most */
 
@@ -33,14 +34,15 @@ static inline uint32_t dlpi_keep_awake(const dlp_pipe *p) {
     return DLPI_LOAD_RLX(&p->ctl->keep_awake); /* W1: a hint */
 }
 
-/* A moving average that one sample which met a preemption does not spoil. */
+/* A moving average that goes by what most samples say: others on the core, who may keep it for
+   milliseconds, spoil some of them. */
 static uint64_t dlpi_awake_average(uint64_t average, uint64_t sample) {
-    uint64_t most = 3 * DLPI_SHORT_NS;
+    uint64_t most = 2 * DLPI_SHORT_NS;
     if (sample > most) sample = most;
-    return average == 0 ? sample : (3 * average + sample) / 4;
+    return average == 0 ? sample : (7 * average + sample) / 8;
 }
 
-/* Is it better to wait awake from now on? By the consumer, from time to time. */
+/* Is it better to wait awake from now on? */
 static void dlpi_awake_note(dlp_pipe *p) {
     dlpi_awake *a = &p->awake;
     uint64_t busy = 0, step = p->ctl->step_ns, n = p->ctl->delivered - a->delivered;
@@ -58,6 +60,14 @@ static void dlpi_awake_note(dlp_pipe *p) {
     if (keep != p->ctl->keep_awake) DLPI_STORE_RLX(&p->ctl->keep_awake, keep); /* W1 */
 }
 
+/* By the consumer, who has timed a call. */
+static inline void dlpi_awake_call(dlp_pipe *p) {
+    uint32_t every = p->ctl->keep_awake != 0 ? DLPI_AWAKE_CALLS : DLPI_ASLEEP_CALLS;
+    if (++p->awake.calls < every) return;
+    p->awake.calls = 0;
+    dlpi_awake_note(p);
+}
+
 /* How many workers of a stage have no bit in its masks. */
 static uint32_t dlpi_awake_workers(const dlp_pipe *p, const dlpi_stage *st) {
     const dlpi_waiters *waiters = &p->waiters[st->work];
@@ -69,24 +79,27 @@ static uint32_t dlpi_awake_workers(const dlp_pipe *p, const dlpi_stage *st) {
 
 /* ---- one wait ---- */
 
-static void dlpi_awake_begin(dlpi_awake_wait *k) {
-    k->rounds = 0;
+/* The first round of a wait: how many spins before yields? */
+static void dlpi_awake_first(dlpi_awake_wait *k) {
     k->until_ns = 0;
     k->most = k->waits++ % DLPI_AWAKE_TRY == 0 ? DLPI_AWAKE_SPINS : k->spins;
 }
 
 /* It has come. If a yield brought it, the one that was waited for may be on this core, and spins
    keep it from there: fewer from now on; but it is tried again from time to time. */
-static void dlpi_awake_end(dlpi_awake_wait *k) {
+static inline void dlpi_awake_end(dlpi_awake_wait *k) {
+    if (k->rounds == 0) return;
     if (k->until_ns != 0)
         k->spins /= 2;
     else
         k->spins = k->rounds < DLPI_AWAKE_SPINS / 2 ? 2 * k->rounds : DLPI_AWAKE_SPINS;
 }
 
-/* One more look before a sleep, after a moment. Returns false: sleep. longer: wait awake. */
+/* One more look before a sleep, after a moment. Returns false: sleep. longer: wait awake. rounds is
+   0 before the first. */
 static bool dlpi_awake_round(const dlp_pipe *p, dlpi_awake_wait *k, bool longer) {
     int i = k->rounds++, spins = p->spin_rounds;
+    if (i == 0) dlpi_awake_first(k);
     if (longer && k->most < spins) spins = k->most;
     if (i < spins) {
         dlpi_pause();

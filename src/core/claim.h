@@ -62,12 +62,10 @@ static bool dlpi_claim(const dlpi_worker *w, const dlpi_unit *t, dlpi_stage_word
 static bool dlpi_find_in(dlpi_worker *w, uint64_t b, bool hints, dlpi_unit *t, bool *all_claimed) {
     const dlp_pipe *p = w->p;
     uint32_t s = (uint32_t)(b % p->n_slots), n, u = 0, count, shift, from;
-    uint64_t header;
+    uint64_t header = dlpi_claim_head(&dlpi_slot_at(p, s)->header); /* P1 <- P1 */
     dlpi_stage_words *words;
     *all_claimed = true;
-    /* a guess that saves a line when slots go round in turn; it is written next, by the claim */
-    if (w->st->work == 0) __builtin_prefetch(&dlpi_slot_at(p, s)->header, 1);
-    header = dlpi_claim_head(&dlpi_slot_at(p, s)->header); /* P1 <- P1 */
+    /* a guess that saves a line when slots go round in turn */
     if (dlpi_gen(header) != (b & DLPI_GEN_MASK)) {
         s = dlpi_slot_of(p, b);
         header = dlpi_claim_head(&dlpi_slot_at(p, s)->header);     /* P1 <- P1 */
@@ -108,12 +106,22 @@ static inline bool dlpi_batch_mine(const dlpi_worker *w, uint64_t b) {
            b % (uint64_t)w->st->n_workers == (uint64_t)w->id;
 }
 
+/* The tail, read by one who has claimed all that it knew of. If there is more, a fetch worker writes
+   to the line of the batch next, to claim it: so that the line comes for that at once. */
+static inline uint64_t dlpi_tail_moved(const dlpi_worker *w) {
+    const dlp_pipe *p = w->p;
+    uint64_t tail = dlpi_credit_seen(&p->ctl->tail); /* T1 <- T1 */
+    if (tail != w->low && w->st->work == 0)
+        __builtin_prefetch(&dlpi_slot_at(p, (uint32_t)(w->low % p->n_slots))->header, 1);
+    return tail;
+}
+
 /* Find and claim the oldest work of this stage. */
 static bool dlpi_find(dlpi_worker *w, dlpi_unit *t) {
     const dlp_pipe *p = w->p;
     uint64_t rescan = dlpi_claim_rescans(&w->waiters->rescan); /* R1 <- R1 */
     /* T1 <- T1 */
-    uint64_t tail = w->low == w->tail_seen ? dlpi_credit_seen(&p->ctl->tail) : w->tail_seen;
+    uint64_t tail = w->low == w->tail_seen ? dlpi_tail_moved(w) : w->tail_seen;
     bool hints = rescan == w->rescan_seen, all;
     if (!hints) tail = dlpi_credit_seen(&p->ctl->tail); /* T1 <- T1 */
     if (!hints || tail - w->low > p->ring) {

@@ -212,6 +212,7 @@ static int dlpi_next_sleep(dlp_pipe *p, uint64_t until) {
     uint64_t now, ns = DLPI_SLEEP_NS;
     int rc;
     dlpi_wake_put_off(p);
+    p->awake.calls += DLPI_AWAKE_CALLS / DLPI_ASLEEP_CALLS;
     if (DLPI_LOAD_RLX(&p->ctl->source_waits) != 0) p->source_waited = true; /* for the books */
     now = dlpi_now_ns();
     dlpi_tune(p, now);
@@ -227,7 +228,7 @@ static int dlpi_next_sleep(dlp_pipe *p, uint64_t until) {
 /* Wait until dlpi_take has something. until: absolute, UINT64_MAX for ever. */
 static int dlpi_next_wait(dlp_pipe *p, uint64_t until, uint64_t *b, uint32_t *s) {
     int rc;
-    dlpi_awake_begin(&p->awake.wait);
+    p->awake.wait.rounds = 0;
     while ((rc = dlpi_take(p, b, s)) == DLP_EMPTY) {
         if (dlpi_stopped(p)) return DLP_STOPPED;
         if ((rc = dlpi_next_error(p, false)) != DLP_OK) return rc;
@@ -262,7 +263,7 @@ static void dlpi_consumer_step(dlp_pipe *p, uint64_t now) {
                    w->block->hist[dlpi_hist_bucket(each)] + calls);
     dlpi_trace_add(w, DLP_TRACE_STEP, from, now, p->base - 1, p->epoch_now, calls);
     p->call_clock_every = each >= 2000 ? 1 : each >= 500 ? 4 : 32;
-    if (++p->awake.calls % DLPI_AWAKE_CALLS == 0 && dlpi_at_work(p) > 0) dlpi_awake_note(p);
+    if (dlpi_at_work(p) > 0) dlpi_awake_call(p);
 }
 
 static void dlpi_consumer_waited(dlp_pipe *p, uint64_t from, uint64_t to) {

@@ -183,7 +183,7 @@ typedef struct dlpi_scheduler { /* used by whoever runs the sampler: the consume
 } dlpi_scheduler;
 
 typedef struct dlpi_awake {     /* what the consumer measures: see >>impl-awake */
-    uint32_t calls;             /* timed */
+    uint32_t calls;             /* timed since the last estimate */
     uint32_t put_off;           /* workers that the scheduler did not wake, for others are awake */
     dlpi_awake_wait wait;       /* the consumer's */
     uint64_t batch_ns, step_ns; /* averages */
