@@ -106,8 +106,8 @@ static inline bool dlpi_batch_mine(const dlpi_worker *w, uint64_t b) {
            b % (uint64_t)w->st->n_workers == (uint64_t)w->id;
 }
 
-/* The tail, read by one who has claimed all that it knew of. If there is more, a fetch worker writes
-   to the line of the batch next, to claim it: so that the line comes for that at once. */
+/* The tail, read by one that has claimed all that it knew of. If there is more, a fetch worker
+   writes to the batch's line next, to claim it: so the line comes for that at once. */
 static inline uint64_t dlpi_tail_moved(const dlpi_worker *w) {
     const dlp_pipe *p = w->p;
     uint64_t tail = dlpi_credit_seen(&p->ctl->tail); /* T1 <- T1 */
