@@ -7318,7 +7318,7 @@ static inline void dlpi_awake_end(dlpi_awake_wait *k) {
 static bool dlpi_awake_round(const dlp_pipe *p, dlpi_awake_wait *k, bool longer) {
     int i = k->rounds++, spins = p->spin_rounds;
     if (i == 0) dlpi_awake_first(k);
-    if (longer && k->most < spins) spins = k->most;
+    if (longer && p->cpus > 1) spins = k->most; /* those that wait awake may have a core each */
     if (i < spins) {
         dlpi_pause();
         return true;

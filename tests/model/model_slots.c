@@ -416,6 +416,7 @@ static void setup(void) {
     if (is.scheduled) hdr_schedule(pipe_, 1);
     if (!is.threaded && dlp_pipe_next_timeout(pipe_, &none, 0) != DLP_TIMEOUT) abort();
     if (is.seek && dlp_pipe_state_at(pipe_, 0, 0, &beginning) != DLP_OK) abort();
+    if (is.awake) pipe_->cpus = 1; /* it does not spin */
     pipe_->awake_ns = 0;
     pipe_->ctl->keep_awake = is.awake;
     list_places();
