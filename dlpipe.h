@@ -6361,7 +6361,8 @@ typedef struct dlpi_ctl {
     uint32_t caller_word;
     uint32_t scheduler_sleeps; /* B1 */
     uint32_t scheduler_word;
-    uint8_t pad2[DLPI_LINE - 20];
+    uint32_t caller_cpu; /* W2 core + 1 */
+    uint8_t pad2[DLPI_LINE - 24];
     uint64_t cancel; /* N1 batches of generations below this one are cancelled; consumer */
     uint32_t stop;
     uint32_t error_claim; /* E1 1 + who writes error */
@@ -6392,7 +6393,8 @@ typedef struct dlpi_waiters { /* one for each stage */
     uint64_t rescan;          /* R1 counts units freed again */
     uint32_t shared;          /* 1: sleepers may be in another process than their wakers */
     uint32_t active;          /* A1 workers below this number may claim; consumer */
-    uint8_t pad[DLPI_LINE - 16];
+    uint32_t cpu;             /* W2 core + 1 */
+    uint8_t pad[DLPI_LINE - 20];
     dlpi_sleepers group[(DLP_MAX_WORKERS + 31) / 32];
 } dlpi_waiters;
 
@@ -6690,9 +6692,9 @@ typedef struct dlpi_cpu { /* of a thread, as it was noted last */
 
 typedef struct dlpi_awake_wait { /* of one who waits */
     int rounds;                  /* in this wait */
-    int most, spins;             /* before yields: in this wait; as it went the last times */
-    uint32_t waits;
-    uint64_t until_ns; /* 0: it has not yielded */
+    bool yields;
+    uint32_t waits; /* awake */
+    uint64_t until_ns;
 } dlpi_awake_wait;
 
 typedef struct dlpi_worker {
@@ -7223,12 +7225,13 @@ static inline bool dlpi_stopped(const dlp_pipe *p) {
    A wake-up costs its waker several microseconds in the kernel, and 10 to 20 pass until the sleeper
    runs. Where a batch takes less, one sleep makes the next: whoever has been woken finds that the
    other fell asleep meanwhile. So there the consumer, and as many workers as can have something to
-   do, wait awake for as long as a wake-up may take: a short spin, then yields, since the one that
-   is waited for may be on this very core. The other workers sleep at once. Where batches, or the
-   consumer's steps, take longer, all wait as dlpi_wait_rule says.
+   do, wait awake for as long as a wake-up may take: they spin or, where the other one is on this
+   very core, yield. Yields to third parties would cost a time slice. The other workers sleep at
+   once. Where batches, or the consumer's steps, take longer, all wait as dlpi_wait_rule says.
 
    label  atomic          written by   read by
    W1     ctl.keep_awake  consumer     workers, before a wait; scheduler. A hint, whatever it says
+   W2     caller_cpu, cpu of waiters   consumer, workers: cores + 1 where they began to wait last
 
    The consumer measures, by the books that are kept anyhow: what workers were busy for a batch, and
    how long its own steps were.
@@ -7244,8 +7247,6 @@ static inline bool dlpi_stopped(const dlp_pipe *p) {
 #define DLPI_AWAKE_NS UINT64_C(50000) /* how long somebody may be on his way who has been woken */
 #define DLPI_AWAKE_CALLS 32u          /* timed calls between two estimates; */
 #define DLPI_ASLEEP_CALLS 4u          /* where nobody waits awake, or did so in vain */
-#define DLPI_AWAKE_TRY 32u            /* waits, of which one spins for as long as ever */
-#define DLPI_AWAKE_SPINS 100          /* then yields; about as long as a batch takes at most */
 
 /* How many workers of a stage are worth their core while they wait; 0: none. */
 static inline uint32_t dlpi_keep_awake(const dlp_pipe *p) {
@@ -7297,40 +7298,41 @@ static uint32_t dlpi_awake_workers(const dlp_pipe *p, const dlpi_stage *st) {
 
 /* ---- one wait ---- */
 
-/* The first round of a wait: how many spins before yields? */
-static void dlpi_awake_first(dlpi_awake_wait *k) {
-    k->until_ns = 0;
-    k->most = k->waits++ % DLPI_AWAKE_TRY == 0 ? DLPI_AWAKE_SPINS : k->spins;
-}
-
-/* It has come. If a yield brought it, the one that was waited for may be on this core, and spins
-   keep it from there: fewer from now on; but it is tried again from time to time. */
-static inline void dlpi_awake_end(dlpi_awake_wait *k) {
-    if (k->rounds == 0) return;
-    if (k->until_ns != 0)
-        k->spins /= 2;
-    else
-        k->spins = k->rounds < DLPI_AWAKE_SPINS / 2 ? 2 * k->rounds : DLPI_AWAKE_SPINS;
-}
-
-/* One more look before a sleep, after a moment. Returns false: sleep. longer: wait awake. rounds is
-   0 before the first. */
-static bool dlpi_awake_round(const dlp_pipe *p, dlpi_awake_wait *k, bool longer) {
-    int i = k->rounds++, spins = p->spin_rounds;
-    if (i == 0) dlpi_awake_first(k);
-    if (longer && p->cpus > 1) spins = k->most; /* those that wait awake may have a core each */
-    if (i < spins) {
-        dlpi_pause();
-        return true;
+/* Did somebody else of the pipe say last that it was on this core? here: where we say so. */
+static bool dlpi_awake_same_core(const dlp_pipe *p, const uint32_t *here, uint32_t cpu) {
+    uint32_t *caller = &p->ctl->caller_cpu;
+    if (caller != here && DLPI_LOAD_RLX(caller) == cpu) return true; /* W2 */
+    for (int i = 0; i < p->n_work; i++) {
+        uint32_t *stage = &p->waiters[i].cpu;
+        if (stage != here && DLPI_LOAD_RLX(stage) == cpu) return true; /* W2 */
     }
+    return p->cpus == 1;
+}
+
+static void dlpi_awake_first(const dlp_pipe *p, dlpi_awake_wait *k, uint32_t *here) {
+    uint32_t cpu = (uint32_t)sched_getcpu() + 1;
+    if (DLPI_LOAD_RLX(here) != cpu) DLPI_STORE_RLX(here, cpu); /* W2 */
+    k->yields = dlpi_awake_same_core(p, here, cpu);
+    k->until_ns = dlpi_now_ns() + p->awake_ns;
+    k->waits++;
+}
+
+/* One more look before a sleep, after a moment. Returns false: sleep. k->rounds is 0 before the
+   first. longer: wait awake. */
+static bool dlpi_awake_round(const dlp_pipe *p, dlpi_awake_wait *k, bool longer, uint32_t *here) {
+    int i = k->rounds++;
+    bool yields = i >= p->spin_rounds;
     if (longer) {
-        uint64_t now = dlpi_now_ns();
-        if (k->until_ns == 0) k->until_ns = now + p->awake_ns;
-        if (now >= k->until_ns) return false;
-    } else if (i >= spins + p->yield_rounds) {
+        if (i == 0) dlpi_awake_first(p, k, here);
+        yields = k->yields;
+        if ((yields || i % 8 == 7) && dlpi_now_ns() >= k->until_ns) return false;
+    } else if (i >= p->spin_rounds + p->yield_rounds) {
         return false;
     }
-    sched_yield();
+    if (yields)
+        sched_yield();
+    else
+        dlpi_pause();
     return true;
 }
 
@@ -10380,11 +10382,8 @@ static bool dlpi_wait_awake(dlpi_worker *w) {
     uint32_t keep = w->st->work < p->n_work ? dlpi_keep_awake(p) : 0;
     if (DLPI_UNLIKELY(keep != 0) && dlpi_awake_workers(p, w->st) > keep) return false;
     w->awake.rounds = 0;
-    while (dlpi_awake_round(p, &w->awake, keep != 0)) {
-        if (!w->st->ops->step(w) && !dlpi_stopped(p) && !dlpi_may_park(w)) continue;
-        dlpi_awake_end(&w->awake);
-        return true;
-    }
+    while (dlpi_awake_round(p, &w->awake, keep != 0, &w->waiters->cpu))
+        if (w->st->ops->step(w) || dlpi_stopped(p) || dlpi_may_park(w)) return true;
     return false;
 }
 
@@ -14166,8 +14165,8 @@ static bool dlpi_next_spin(dlp_pipe *p, uint64_t until) {
     bool longer = dlpi_keep_awake(p) != 0, yields;
     if (dlpi_at_work(p) == 0) return false;
     if (longer && DLPI_LOAD_RLX(&p->ctl->source_waits) != 0) longer = false; /* our own store */
-    if (!dlpi_awake_round(p, k, longer)) return false;
-    yields = k->until_ns != 0 || k->rounds > p->spin_rounds; /* others may keep the core for long */
+    if (!dlpi_awake_round(p, k, longer, &p->ctl->caller_cpu)) return false;
+    yields = longer || k->rounds > p->spin_rounds; /* others may keep the core for long */
     return until != 0 && (!yields || until == UINT64_MAX || dlpi_now_ns() < until);
 }
 
@@ -14206,7 +14205,6 @@ static int dlpi_next_wait(dlp_pipe *p, uint64_t until, uint64_t *b, uint32_t *s)
         if (dlpi_next_spin(p, until)) continue;
         if ((rc = dlpi_next_sleep(p, until)) != DLP_OK) return rc;
     }
-    dlpi_awake_end(&p->awake.wait);
     return rc;
 }
 

@@ -5,12 +5,13 @@
    A wake-up costs its waker several microseconds in the kernel, and 10 to 20 pass until the sleeper
    runs. Where a batch takes less, one sleep makes the next: whoever has been woken finds that the
    other fell asleep meanwhile. So there the consumer, and as many workers as can have something to
-   do, wait awake for as long as a wake-up may take: a short spin, then yields, since the one that
-   is waited for may be on this very core. The other workers sleep at once. Where batches, or the
-   consumer's steps, take longer, all wait as dlpi_wait_rule says.
+   do, wait awake for as long as a wake-up may take: they spin or, where the other one is on this
+   very core, yield. Yields to third parties would cost a time slice. The other workers sleep at
+   once. Where batches, or the consumer's steps, take longer, all wait as dlpi_wait_rule says.
 
    label  atomic          written by   read by
    W1     ctl.keep_awake  consumer     workers, before a wait; scheduler. A hint, whatever it says
+   W2     caller_cpu, cpu of waiters   consumer, workers: cores + 1 where they began to wait last
 
    The consumer measures, by the books that are kept anyhow: what workers were busy for a batch, and
    how long its own steps were.
@@ -26,8 +27,6 @@
 #define DLPI_AWAKE_NS UINT64_C(50000) /* how long somebody may be on his way who has been woken */
 #define DLPI_AWAKE_CALLS 32u          /* timed calls between two estimates; */
 #define DLPI_ASLEEP_CALLS 4u          /* where nobody waits awake, or did so in vain */
-#define DLPI_AWAKE_TRY 32u            /* waits, of which one spins for as long as ever */
-#define DLPI_AWAKE_SPINS 100          /* then yields; about as long as a batch takes at most */
 
 /* How many workers of a stage are worth their core while they wait; 0: none. */
 static inline uint32_t dlpi_keep_awake(const dlp_pipe *p) {
@@ -79,39 +78,40 @@ static uint32_t dlpi_awake_workers(const dlp_pipe *p, const dlpi_stage *st) {
 
 /* ---- one wait ---- */
 
-/* The first round of a wait: how many spins before yields? */
-static void dlpi_awake_first(dlpi_awake_wait *k) {
-    k->until_ns = 0;
-    k->most = k->waits++ % DLPI_AWAKE_TRY == 0 ? DLPI_AWAKE_SPINS : k->spins;
-}
-
-/* It has come. If a yield brought it, the one that was waited for may be on this core, and spins
-   keep it from there: fewer from now on; but it is tried again from time to time. */
-static inline void dlpi_awake_end(dlpi_awake_wait *k) {
-    if (k->rounds == 0) return;
-    if (k->until_ns != 0)
-        k->spins /= 2;
-    else
-        k->spins = k->rounds < DLPI_AWAKE_SPINS / 2 ? 2 * k->rounds : DLPI_AWAKE_SPINS;
-}
-
-/* One more look before a sleep, after a moment. Returns false: sleep. longer: wait awake. rounds is
-   0 before the first. */
-static bool dlpi_awake_round(const dlp_pipe *p, dlpi_awake_wait *k, bool longer) {
-    int i = k->rounds++, spins = p->spin_rounds;
-    if (i == 0) dlpi_awake_first(k);
-    if (longer && p->cpus > 1) spins = k->most; /* those that wait awake may have a core each */
-    if (i < spins) {
-        dlpi_pause();
-        return true;
+/* Did somebody else of the pipe say last that it was on this core? here: where we say so. */
+static bool dlpi_awake_same_core(const dlp_pipe *p, const uint32_t *here, uint32_t cpu) {
+    uint32_t *caller = &p->ctl->caller_cpu;
+    if (caller != here && DLPI_LOAD_RLX(caller) == cpu) return true; /* W2 */
+    for (int i = 0; i < p->n_work; i++) {
+        uint32_t *stage = &p->waiters[i].cpu;
+        if (stage != here && DLPI_LOAD_RLX(stage) == cpu) return true; /* W2 */
     }
+    return p->cpus == 1;
+}
+
+static void dlpi_awake_first(const dlp_pipe *p, dlpi_awake_wait *k, uint32_t *here) {
+    uint32_t cpu = (uint32_t)sched_getcpu() + 1;
+    if (DLPI_LOAD_RLX(here) != cpu) DLPI_STORE_RLX(here, cpu); /* W2 */
+    k->yields = dlpi_awake_same_core(p, here, cpu);
+    k->until_ns = dlpi_now_ns() + p->awake_ns;
+    k->waits++;
+}
+
+/* One more look before a sleep, after a moment. Returns false: sleep. k->rounds is 0 before the
+   first. longer: wait awake. */
+static bool dlpi_awake_round(const dlp_pipe *p, dlpi_awake_wait *k, bool longer, uint32_t *here) {
+    int i = k->rounds++;
+    bool yields = i >= p->spin_rounds;
     if (longer) {
-        uint64_t now = dlpi_now_ns();
-        if (k->until_ns == 0) k->until_ns = now + p->awake_ns;
-        if (now >= k->until_ns) return false;
-    } else if (i >= spins + p->yield_rounds) {
+        if (i == 0) dlpi_awake_first(p, k, here);
+        yields = k->yields;
+        if ((yields || i % 8 == 7) && dlpi_now_ns() >= k->until_ns) return false;
+    } else if (i >= p->spin_rounds + p->yield_rounds) {
         return false;
     }
-    sched_yield();
+    if (yields)
+        sched_yield();
+    else
+        dlpi_pause();
     return true;
 }

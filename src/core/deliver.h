@@ -202,8 +202,8 @@ static bool dlpi_next_spin(dlp_pipe *p, uint64_t until) {
     bool longer = dlpi_keep_awake(p) != 0, yields;
     if (dlpi_at_work(p) == 0) return false;
     if (longer && DLPI_LOAD_RLX(&p->ctl->source_waits) != 0) longer = false; /* our own store */
-    if (!dlpi_awake_round(p, k, longer)) return false;
-    yields = k->until_ns != 0 || k->rounds > p->spin_rounds; /* others may keep the core for long */
+    if (!dlpi_awake_round(p, k, longer, &p->ctl->caller_cpu)) return false;
+    yields = longer || k->rounds > p->spin_rounds; /* others may keep the core for long */
     return until != 0 && (!yields || until == UINT64_MAX || dlpi_now_ns() < until);
 }
 
@@ -242,7 +242,6 @@ static int dlpi_next_wait(dlp_pipe *p, uint64_t until, uint64_t *b, uint32_t *s)
         if (dlpi_next_spin(p, until)) continue;
         if ((rc = dlpi_next_sleep(p, until)) != DLP_OK) return rc;
     }
-    dlpi_awake_end(&p->awake.wait);
     return rc;
 }
 

@@ -74,9 +74,9 @@ typedef struct dlpi_cpu { /* of a thread, as it was noted last */
 
 typedef struct dlpi_awake_wait { /* of one who waits */
     int rounds;                  /* in this wait */
-    int most, spins;             /* before yields: in this wait; as it went the last times */
-    uint32_t waits;
-    uint64_t until_ns; /* 0: it has not yielded */
+    bool yields;
+    uint32_t waits; /* awake */
+    uint64_t until_ns;
 } dlpi_awake_wait;
 
 typedef struct dlpi_worker {

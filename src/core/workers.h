@@ -106,11 +106,8 @@ static bool dlpi_wait_awake(dlpi_worker *w) {
     uint32_t keep = w->st->work < p->n_work ? dlpi_keep_awake(p) : 0;
     if (DLPI_UNLIKELY(keep != 0) && dlpi_awake_workers(p, w->st) > keep) return false;
     w->awake.rounds = 0;
-    while (dlpi_awake_round(p, &w->awake, keep != 0)) {
-        if (!w->st->ops->step(w) && !dlpi_stopped(p) && !dlpi_may_park(w)) continue;
-        dlpi_awake_end(&w->awake);
-        return true;
-    }
+    while (dlpi_awake_round(p, &w->awake, keep != 0, &w->waiters->cpu))
+        if (w->st->ops->step(w) || dlpi_stopped(p) || dlpi_may_park(w)) return true;
     return false;
 }
 
