@@ -1,7 +1,7 @@
 #pragma once
 #include "api/push.h"
 #include "core/fields.h"
-#include "core/waiters.h"
+#include "core/workers.h"
 #include "queue/credit.h"
 #include "queue/mpsc.h"
 #include "source/mapped.h"
@@ -340,11 +340,10 @@ static void dlpi_push_over(dlp_push *s) {
 
 static int dlpi_push_fetch(void *user, dlp_item *it) {
     dlp_push *s = user;
-    const dlp_workers_desc *w = &it->call->w->st->w;
     const uint8_t *item = NULL;
     uint32_t producer = 0;
     int rc = s->over ? DLP_END : DLP_OK;
-    if (w->num_workers > 1 || w->workers_max > 1 || w->placement == DLP_PLACE_PROCESSES)
+    if (!dlpi_reads_on(it->call->w->st))
         return dlp_fail(it->call, 0, "what is pushed is read by one worker, a thread or inline");
     if (it->epoch > 0) return dlp_fail(it->call, 0, "what is pushed has one epoch");
     if (rc == DLP_OK) rc = dlpi_push_next(s, it, &item, &producer);
@@ -397,8 +396,6 @@ DLPDEF int dlp_push_loader_open(dlp_pipe **out, dlp_push **push, const dlp_push_
     if (out == NULL || push == NULL || desc == NULL)
         return dlpi_push_bad(err, out == NULL ? "out" : push == NULL ? "push" : "desc", "given");
     loader = desc->loader;
-    if (loader.num_workers > 1 || loader.fetch.workers.num_workers > 1)
-        return dlpi_push_bad(err, "num_workers", "0 or 1: what is pushed comes in one order");
     if (loader.epochs > 1) return dlpi_push_bad(err, "epochs", "0 or 1: what is pushed comes once");
     if ((rc = dlp_push_open(&s, &desc->push, err)) != DLP_OK || s == NULL) return rc;
     dlp_push_wire(s, &loader.dataset, &loader.fetch.workers);
@@ -466,6 +463,7 @@ static int dlpi_pusher_fields(dlp_pusher *u, const dlp_pusher_desc *d, const dlp
 static int dlpi_pusher_attach(dlp_pusher *u, const dlp_pusher_desc *d, dlp_error *err) {
     dlpi_push_head h;
     int rc = DLP_OK, number;
+    memset(&h, 0, sizeof h);
     if (d->push != NULL) {
         u->head = d->push->head;
         h = d->push->was;
