@@ -6724,8 +6724,8 @@ typedef struct dlpi_cpu { /* of a thread, as it was noted last */
 
 typedef struct dlpi_awake_wait { /* of one who waits */
     int rounds;                  /* in this wait */
-    bool yields;
-    uint32_t waits; /* awake */
+    bool same_core;              /* as the one that it waits for, as far as is known */
+    uint32_t waits;
     uint64_t until_ns;
 } dlpi_awake_wait;
 
@@ -7259,7 +7259,8 @@ static inline bool dlpi_stopped(const dlp_pipe *p) {
    other fell asleep meanwhile. So there the consumer, and as many workers as can have something to
    do, wait awake for as long as a wake-up may take: they spin or, where the other one is on this
    very core, yield. Yields to third parties would cost a time slice. The other workers sleep at
-   once. Where batches, or the consumer's steps, take longer, all wait as dlpi_wait_rule says.
+   once. Where batches, or the consumer's steps, take longer, all wait as dlpi_wait_rule says; but
+   not at all where the other one is known to be on this core.
 
    label  atomic          written by   read by
    W1     ctl.keep_awake  consumer     workers, before a wait; scheduler. A hint, whatever it says
@@ -7341,25 +7342,30 @@ static bool dlpi_awake_same_core(const dlp_pipe *p, const uint32_t *here, uint32
     return p->cpus == 1;
 }
 
-static void dlpi_awake_first(const dlp_pipe *p, dlpi_awake_wait *k, uint32_t *here) {
+/* Say on which core this is. Returns that. */
+static inline uint32_t dlpi_awake_here(uint32_t *here) {
     uint32_t cpu = (uint32_t)sched_getcpu() + 1;
     if (DLPI_LOAD_RLX(here) != cpu) DLPI_STORE_RLX(here, cpu); /* W2 */
-    k->yields = dlpi_awake_same_core(p, here, cpu);
+    return cpu;
+}
+
+static void dlpi_awake_first(const dlp_pipe *p, dlpi_awake_wait *k, uint32_t *here) {
+    k->same_core = here != NULL && dlpi_awake_same_core(p, here, dlpi_awake_here(here));
     k->until_ns = dlpi_now_ns() + p->awake_ns;
     k->waits++;
 }
 
 /* One more look before a sleep, after a moment. Returns false: sleep. k->rounds is 0 before the
-   first. longer: wait awake. */
+   first. longer: wait awake. here: where to say on which core; NULL: too many would. */
 static bool dlpi_awake_round(const dlp_pipe *p, dlpi_awake_wait *k, bool longer, uint32_t *here) {
     int i = k->rounds++;
     bool yields = i >= p->spin_rounds;
+    if (i == 0) dlpi_awake_first(p, k, here);
     if (longer) {
-        if (i == 0) dlpi_awake_first(p, k, here);
-        yields = k->yields;
+        yields = k->same_core;
         if ((yields || i % 8 == 7) && dlpi_now_ns() >= k->until_ns) return false;
-    } else if (i >= p->spin_rounds + p->yield_rounds) {
-        return false;
+    } else if (i >= p->spin_rounds + p->yield_rounds || k->same_core) {
+        return false; /* a spin would keep the other one from this core */
     }
     if (yields)
         sched_yield();
@@ -9300,6 +9306,7 @@ static void dlpi_clock_out(dlpi_worker *w, uint64_t b, uint64_t epoch, uint32_t 
     w->units_untimed = w->items_untimed = 0;
     w->last_ns = now;
     DLPI_STORE_RLX(&block->since_ns, now);
+    if (w->started && w->st->n_workers == 1) dlpi_awake_here(&w->waiters->cpu);
     if (w->started && now - w->cpu.noted_ns > DLPI_CPU_NOTE_NS) /* one that never rests, too */
         dlpi_cpu_note(w, &w->cpu, now);
 }
@@ -10416,10 +10423,11 @@ static bool dlpi_no_credit(const dlpi_worker *w) {
    above that number, not at all. Returns whether something has moved. */
 static bool dlpi_wait_awake(dlpi_worker *w) {
     const dlp_pipe *p = w->p;
-    uint32_t keep = w->st->work < p->n_work ? dlpi_keep_awake(p) : 0;
+    uint32_t keep = w->st->work < p->n_work ? dlpi_keep_awake(p) : 0, *here = NULL;
     if (DLPI_UNLIKELY(keep != 0) && dlpi_awake_workers(p, w->st) > keep) return false;
     w->awake.rounds = 0;
-    while (dlpi_awake_round(p, &w->awake, keep != 0, &w->waiters->cpu))
+    if (keep != 0 || w->st->n_workers == 1) here = &w->waiters->cpu;
+    while (dlpi_awake_round(p, &w->awake, keep != 0, here))
         if (w->st->ops->step(w) || dlpi_stopped(p) || dlpi_may_park(w)) return true;
     return false;
 }

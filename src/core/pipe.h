@@ -74,8 +74,8 @@ typedef struct dlpi_cpu { /* of a thread, as it was noted last */
 
 typedef struct dlpi_awake_wait { /* of one who waits */
     int rounds;                  /* in this wait */
-    bool yields;
-    uint32_t waits; /* awake */
+    bool same_core;              /* as the one that it waits for, as far as is known */
+    uint32_t waits;
     uint64_t until_ns;
 } dlpi_awake_wait;
 

@@ -108,10 +108,11 @@ static bool dlpi_no_credit(const dlpi_worker *w) {
    above that number, not at all. Returns whether something has moved. */
 static bool dlpi_wait_awake(dlpi_worker *w) {
     const dlp_pipe *p = w->p;
-    uint32_t keep = w->st->work < p->n_work ? dlpi_keep_awake(p) : 0;
+    uint32_t keep = w->st->work < p->n_work ? dlpi_keep_awake(p) : 0, *here = NULL;
     if (DLPI_UNLIKELY(keep != 0) && dlpi_awake_workers(p, w->st) > keep) return false;
     w->awake.rounds = 0;
-    while (dlpi_awake_round(p, &w->awake, keep != 0, &w->waiters->cpu))
+    if (keep != 0 || w->st->n_workers == 1) here = &w->waiters->cpu;
+    while (dlpi_awake_round(p, &w->awake, keep != 0, here))
         if (w->st->ops->step(w) || dlpi_stopped(p) || dlpi_may_park(w)) return true;
     return false;
 }
