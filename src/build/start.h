@@ -77,7 +77,7 @@ static int dlpi_thread_start(dlp_pipe *p, dlpi_worker *w, void *(*run)(void *)) 
 }
 
 /* How long to spin: about 10 us where everybody has a core; else a little, then give the core
-   away. */
+   away; not at all where there is but one. */
 static void dlpi_wait_rule(dlp_pipe *p) {
     uint64_t rows = (uint64_t)p->prefetch * p->batch_rows; /* in flight */
     int begin = 1;
@@ -89,8 +89,9 @@ static void dlpi_wait_rule(dlp_pipe *p) {
         if (i < p->n_work && !st->ops->in_order) begin += st->tuned ? st->begin : st->n_workers;
     }
     if (p->sampler->sampler.threaded) p->peers++;
-    p->spin_rounds = p->peers <= p->cpus ? 300 : 30;
+    p->spin_rounds = p->peers <= p->cpus ? 300 : p->cpus > 1 ? 30 : 0;
     p->yield_rounds = p->peers <= p->cpus ? 0 : 50;
+    p->awake_ns = DLPI_AWAKE_NS;
     if (begin - 1 > p->cpus)
         dlpi_warn(p,
                   "%d worker threads on %d cores: more than can run at once (fine when items wait, "

@@ -35,13 +35,12 @@ static int dlpi_take(dlp_pipe *p, uint64_t *b, uint32_t *s) {
 /* Batch b is taken: count it, move base. Returns the flags it is delivered with. */
 static uint32_t dlpi_taken(dlp_pipe *p, uint64_t b, uint32_t flags) {
     dlpi_ctl *ctl = p->ctl;
-    bool threaded = p->sampler->sampler.threaded != 0;
     if (flags & DLP_BATCH_LAST) p->last_sequence = b;
     DLPI_STORE_RLX(&p->taken[b & (p->ring - 1)], (uint8_t)1); /* statistics read it */
     for (; p->taken[p->base & (p->ring - 1)]; p->base++)
         DLPI_STORE_RLX(&p->taken[p->base & (p->ring - 1)], (uint8_t)0);
     dlpi_credit_publish_quiet(&ctl->base, p->base); /* V1 -> V1 */
-    if (threaded) {
+    if (!dlpi_consumer_schedules(p)) {
         dlpi_credit_publish(&ctl->delivered, DLPI_LOAD_RLX(&ctl->delivered) + 1); /* V1 -> V1, B1 */
         dlpi_wake_scheduler(ctl);
     } else {
@@ -59,7 +58,7 @@ static uint32_t dlpi_taken(dlp_pipe *p, uint64_t b, uint32_t flags) {
 static void dlpi_slot_free(dlp_pipe *p, uint32_t s) {
     dlpi_bslot *slot = dlpi_slot_at(p, s);
     if (p->sink) p->sink->ops->sink->freed(p, s);
-    if (p->sampler->sampler.threaded) {
+    if (!dlpi_consumer_schedules(p)) {
         dlpi_credit_done(&slot->used, 0u); /* C1 -> C1 */
         dlpi_wake_scheduler(p->ctl);
     } else {
@@ -76,7 +75,7 @@ static uint64_t dlpi_burst(const dlp_pipe *p) {
 }
 
 static void dlpi_schedule_inline(dlp_pipe *p, uint64_t burst) {
-    if (!p->sampler->sampler.threaded && !dlpi_stopped(p)) dlpi_schedule(p, burst);
+    if (dlpi_consumer_schedules(p) && !dlpi_stopped(p)) dlpi_schedule(p, burst);
 }
 
 /* Hand batch b in slot s to the consumer. */
@@ -165,7 +164,7 @@ static inline int dlpi_at_work(const dlp_pipe *p) { return p->n_threads + p->n_p
 
 /* What the source waits for may have come while we were awake, and woken nobody: could it go on? */
 static bool dlpi_source_scheduled(dlp_pipe *p) {
-    if (p->source->ready == NULL || p->sampler->sampler.threaded) return false;
+    if (p->source->ready == NULL || !dlpi_consumer_schedules(p)) return false;
     return dlpi_schedule(p, 1) > 0;
 }
 
@@ -197,14 +196,13 @@ static int dlpi_next_look(dlp_pipe *p, uint64_t now, uint64_t until) {
 
 /* Spin, then yield, before the first sleep. Returns whether to look again at once. Without a
    timeout (until 0) there is one look more; a spin is so short that the clock need not be read. */
-static bool dlpi_next_spin(const dlp_pipe *p, uint64_t until, int *rounds) {
-    bool yields = *rounds >= p->spin_rounds;
-    if (dlpi_at_work(p) == 0 || *rounds >= p->spin_rounds + p->yield_rounds) return false;
-    ++*rounds;
-    if (yields)
-        sched_yield(); /* others may keep the core for long */
-    else
-        dlpi_pause();
+static bool dlpi_next_spin(dlp_pipe *p, uint64_t until) {
+    dlpi_awake_wait *k = &p->awake.wait;
+    bool longer = dlpi_keep_awake(p) != 0, yields;
+    if (dlpi_at_work(p) == 0) return false;
+    if (longer && DLPI_LOAD_RLX(&p->ctl->source_waits) != 0) longer = false; /* our own store */
+    if (!dlpi_awake_round(p, k, longer, &p->ctl->caller_cpu)) return false;
+    yields = longer || k->rounds > p->spin_rounds; /* others may keep the core for long */
     return until != 0 && (!yields || until == UINT64_MAX || dlpi_now_ns() < until);
 }
 
@@ -212,6 +210,8 @@ static bool dlpi_next_spin(const dlp_pipe *p, uint64_t until, int *rounds) {
 static int dlpi_next_sleep(dlp_pipe *p, uint64_t until) {
     uint64_t now, ns = DLPI_SLEEP_NS;
     int rc;
+    dlpi_wake_put_off(p);
+    p->awake.calls += DLPI_AWAKE_CALLS / DLPI_ASLEEP_CALLS;
     if (DLPI_LOAD_RLX(&p->ctl->source_waits) != 0) p->source_waited = true; /* for the books */
     now = dlpi_now_ns();
     dlpi_tune(p, now);
@@ -226,7 +226,8 @@ static int dlpi_next_sleep(dlp_pipe *p, uint64_t until) {
 
 /* Wait until dlpi_take has something. until: absolute, UINT64_MAX for ever. */
 static int dlpi_next_wait(dlp_pipe *p, uint64_t until, uint64_t *b, uint32_t *s) {
-    int rc, rounds = 0;
+    int rc;
+    p->awake.wait.rounds = 0;
     while ((rc = dlpi_take(p, b, s)) == DLP_EMPTY) {
         if (dlpi_stopped(p)) return DLP_STOPPED;
         if ((rc = dlpi_next_error(p, false)) != DLP_OK) return rc;
@@ -241,7 +242,7 @@ static int dlpi_next_wait(dlp_pipe *p, uint64_t until, uint64_t *b, uint32_t *s)
                 return DLP_TIMEOUT;
             continue;
         }
-        if (dlpi_next_spin(p, until, &rounds)) continue;
+        if (dlpi_next_spin(p, until)) continue;
         if ((rc = dlpi_next_sleep(p, until)) != DLP_OK) return rc;
     }
     return rc;
@@ -264,6 +265,7 @@ static void dlpi_consumer_step(dlp_pipe *p, uint64_t now) {
                    w->block->hist[dlpi_hist_bucket(each)] + calls);
     dlpi_trace_add(w, DLP_TRACE_STEP, from, now, p->base - 1, p->epoch_now, calls);
     p->call_clock_every = each >= 2000 ? 1 : each >= 500 ? 4 : 32;
+    if (dlpi_at_work(p) > 0) dlpi_awake_call(p);
 }
 
 /* The wait since from was for an epoch that had to begin. Returns when that was done. */
