@@ -2125,7 +2125,7 @@ typedef struct dlp_split_desc {
     uint64_t n_rows;           /* rows of all items: item i has rows i * chunk_rows and so on, the
                                   last what is left; 0: all items are full. A last item that is not
                                   full wants DLP_ORDER_SEQUENTIAL or _SHUFFLED without a subset */
-    uint32_t batch_size;       /* rows of the global batch; required, 1..2^20 */
+    uint32_t batch_size;       /* rows of the global batch; required, 1..2^20, at most chunk_rows */
     int32_t last;              /* DLP_LAST_PARTIAL or _DROP: for what is left of each item */
     int32_t shuffle_rows;      /* 1: what fetch writes is in the order of dlp_chunk_row; not with a
                                   cache */
@@ -2206,7 +2206,7 @@ typedef struct dlp_chunks_desc {
     /* 0: zeroed before load; 1: load writes every byte of its rows */
     uint32_t writes_all_bytes;
     uint64_t chunk_rows;       /* rows of a chunk, on all ranks together; required, 1..2^46 */
-    uint32_t batch_size;       /* rows of the global batch; required, 1..2^20 */
+    uint32_t batch_size;       /* rows of the global batch; required, 1..2^20, at most chunk_rows */
     int32_t last;              /* DLP_LAST_PARTIAL or _DROP, for what is left of each chunk */
     int32_t shuffle_chunks;    /* 1: the chunks' order is a permutation of each epoch */
     int32_t shuffle_rows;      /* 1: so is that of the rows in a chunk; not with a preload */
@@ -14474,6 +14474,9 @@ static int dlpi_split_check(dlp_pipe *p, dlpi_stage *st) {
     };
     const dlp_split_desc *d = &((const dlpi_split *)st->self)->d;
     int rc = dlpi_check_bounds(p, st->name, d, DLPI_ROWS(bounds));
+    if (rc == DLP_OK)
+        rc = dlpi_within(p, st->name, "batch_size", d->batch_size, 1, (int64_t)d->chunk_rows,
+                         "at most chunk_rows: a batch never crosses a chunk");
     if (rc != DLP_OK) return rc;
     return dlpi_check_ranks(p, st, d->rank, d->world_size, d->batch_size, d->allow_uneven != 0);
 }

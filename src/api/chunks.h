@@ -70,7 +70,7 @@ typedef struct dlp_chunks_desc {
     /* 0: zeroed before load; 1: load writes every byte of its rows */
     uint32_t writes_all_bytes;
     uint64_t chunk_rows;       /* rows of a chunk, on all ranks together; required, 1..2^46 */
-    uint32_t batch_size;       /* rows of the global batch; required, 1..2^20 */
+    uint32_t batch_size;       /* rows of the global batch; required, 1..2^20, at most chunk_rows */
     int32_t last;              /* DLP_LAST_PARTIAL or _DROP, for what is left of each chunk */
     int32_t shuffle_chunks;    /* 1: the chunks' order is a permutation of each epoch */
     int32_t shuffle_rows;      /* 1: so is that of the rows in a chunk; not with a preload */

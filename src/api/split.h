@@ -9,7 +9,7 @@ typedef struct dlp_split_desc {
     uint64_t n_rows;           /* rows of all items: item i has rows i * chunk_rows and so on, the
                                   last what is left; 0: all items are full. A last item that is not
                                   full wants DLP_ORDER_SEQUENTIAL or _SHUFFLED without a subset */
-    uint32_t batch_size;       /* rows of the global batch; required, 1..2^20 */
+    uint32_t batch_size;       /* rows of the global batch; required, 1..2^20, at most chunk_rows */
     int32_t last;              /* DLP_LAST_PARTIAL or _DROP: for what is left of each item */
     int32_t shuffle_rows;      /* 1: what fetch writes is in the order of dlp_chunk_row; not with a
                                   cache */

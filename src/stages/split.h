@@ -495,6 +495,9 @@ static int dlpi_split_check(dlp_pipe *p, dlpi_stage *st) {
     };
     const dlp_split_desc *d = &((const dlpi_split *)st->self)->d;
     int rc = dlpi_check_bounds(p, st->name, d, DLPI_ROWS(bounds));
+    if (rc == DLP_OK)
+        rc = dlpi_within(p, st->name, "batch_size", d->batch_size, 1, (int64_t)d->chunk_rows,
+                         "at most chunk_rows: a batch never crosses a chunk");
     if (rc != DLP_OK) return rc;
     return dlpi_check_ranks(p, st, d->rank, d->world_size, d->batch_size, d->allow_uneven != 0);
 }

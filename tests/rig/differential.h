@@ -401,7 +401,7 @@ static inline void legal_last(cfg *c, uint64_t positions) {
     }
     if (c->kind == K_STREAM && c->last == DLP_LAST_PAD) c->last = DLP_LAST_PARTIAL;
     if (c->kind == K_CHUNKS && c->last == DLP_LAST_PAD) c->last = DLP_LAST_DROP;
-    if (c->kind == K_CHUNKS && c->last == DLP_LAST_DROP && c->batch > (uint32_t)c->chunk_rows)
+    if (c->kind == K_CHUNKS && c->batch > (uint32_t)c->chunk_rows)
         c->batch = (uint32_t)c->chunk_rows;
     if (c->kind == K_CHUNKS && c->last == DLP_LAST_DROP && c->n_items < c->batch) c->last = 0;
 }

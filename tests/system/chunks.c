@@ -7,8 +7,8 @@
 #include "../rig/chunks_rig.h"
 
 static const uint64_t shapes[][3] = {/* items, rows of a chunk, batch */
-                                     {100, 25, 8}, {97, 20, 6}, {60, 20, 5}, {23, 40, 6},
-                                     {41, 20, 6},  {30, 7, 12}, {64, 16, 1}};
+                                     {100, 25, 8}, {97, 20, 6},  {60, 20, 5}, {23, 40, 6},
+                                     {41, 20, 6},  {30, 12, 12}, {64, 16, 1}};
 
 static void order__every_kind__as_the_oracle_says(void) {
     uint32_t n = (uint32_t)test_share(60, 600);
@@ -519,8 +519,8 @@ static void descs__bad__are_refused(void) {
         "load",           "n_items",     "chunk_rows",           "batch_size",
         "last",           "cpu_buffers", "pipe.prefetch_factor", "preload",
         "device_buffers", "world_size",  "shuffle_rows",         "on_error",
-        "last",           "rank",        "fields[].ndim"};
-    for (int what = 0; what < 15; what++) {
+        "batch_size",     "rank",        "fields[].ndim",        "batch_size"};
+    for (int what = 0; what < 16; what++) {
         kit k;
         dlp_pipe *p = NULL;
         dlp_error err;
@@ -541,6 +541,7 @@ static void descs__bad__are_refused(void) {
         if (what == 12) k.d.last = DLP_LAST_DROP, k.d.batch_size = 30;
         if (what == 13) k.d.rank = 1, k.d.world_size = 1;
         if (what == 14) k.d.fields = &deep, k.d.n_fields = 1;
+        if (what == 15) k.d.batch_size = 21; /* it would shrink to 20 */
         CHECK(dlp_chunks_open(&p, &k.d, &err) == DLP_ERR_ARG && p == NULL);
         CHECK(strcmp(err.field, fields[what]) == 0);
         if (strcmp(err.field, fields[what]) != 0)
