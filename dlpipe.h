@@ -1611,7 +1611,8 @@ enum { DLP_PLACE_THREADS = 0, DLP_PLACE_PROCESSES = 1 /* needs dlpipe_shm.h */ }
 
 /* How the workers of a stage run; the same part in each stage's desc. */
 typedef struct dlp_workers_desc {
-    int32_t num_workers;      /* 0: inline in the caller's next; at most DLP_MAX_WORKERS */
+    int32_t num_workers;      /* 0: as the stage's desc says, inline unless it says otherwise;
+                                 DLP_NONE: inline, in the caller's next; at most DLP_MAX_WORKERS */
     int32_t placement;        /* DLP_PLACE_* */
     int32_t dispatch;         /* DLP_DISPATCH_* */
     int32_t on_error;         /* DLP_ON_ERROR_*; stages of whole batches: DLP_ON_ERROR_RAISE */
@@ -2090,7 +2091,8 @@ typedef struct dlp_loader_desc {
     dlp_dataset dataset; /* required, here or as fetch.dataset */
     uint32_t batch_size; /* required; global batch; batch.batch_size */
     int32_t
-        num_workers;   /* item workers; 0: inline (not with a fetcher); fetch.workers.num_workers */
+        num_workers;   /* item workers; 0, DLP_NONE: inline (not with a fetcher);
+                          fetch.workers.num_workers */
     int32_t shuffle;   /* 1: sampler.order DLP_ORDER_SHUFFLED */
     int32_t drop_last; /* 1: batch.last DLP_LAST_DROP */
     int64_t epochs;    /* 0: one; DLP_FOREVER; repeat.epochs */
@@ -2212,7 +2214,8 @@ typedef struct dlp_chunks_desc {
     int32_t shuffle_rows;      /* 1: so is that of the rows in a chunk; not with a preload */
     dlp_chunk_fn load;         /* required */
     void *user;                /* borrowed until close */
-    dlp_workers_desc workers;  /* loaders; num_workers 0: inline. Errors are a chunk's; with a
+    dlp_workers_desc workers;  /* loaders; num_workers 0: 1, which loads ahead of the consumer;
+                                    DLP_NONE: inline. Errors are a chunk's; with a
                                     preload on_error is DLP_ON_ERROR_RAISE. Start by exec needs a
                                     fetch with a name: wire dlp_pipe_add_split yourself */
     int32_t cpu_buffers;       /* 0: 2, without a device max_held + 1, which is the least then;
@@ -2319,10 +2322,10 @@ typedef struct dlp_part_desc {
     uint64_t steps_per_epoch; /* 0: every item once. Else full batches in an epoch */
     dlp_part_fn load;         /* required */
     void *user;               /* borrowed until close */
-    dlp_workers_desc workers; /* the part workers; 0 of them: loaded in next. on_error: RAISE: an
-                                  error of the first batch that needs the part; SHORT: the part's
-                                  rows are left out. dispatch: CLAIM; workers_max: 0. name NULL:
-                                  "parts" */
+    dlp_workers_desc workers; /* the part workers; num_workers 0: 1, which loads ahead of the
+                                  consumer; DLP_NONE: loaded in next. on_error: RAISE: an error of
+                                  the first batch that needs the part; DROP: the part's rows are
+                                  left out. dispatch: CLAIM; workers_max: 0. name NULL: "parts" */
 } dlp_part_desc;
 
 /* Add the part queue, between sampler (or repeat) and fetch. The sampler has order DLP_ORDER_PARTS;
@@ -6367,6 +6370,7 @@ typedef struct dlpi_stage_ops {
     int many;     /* 1: several of them may follow each other */
     int unit;     /* DLPI_UNIT_*: what its workers take; cells: of its own, not of slots */
     int in_order; /* 1: one worker, which takes batches in their order, and never dies */
+    int workers;  /* how many where num_workers is 0; 0: inline */
     size_t self_bytes;
     const char *own; /* the desc's name of the callback that is stage.own */
     /* building, by the caller */
@@ -7290,7 +7294,7 @@ static int dlpi_check_affinity(dlp_pipe *p, const dlpi_stage *st) {
 
 static int dlpi_check_workers(dlp_pipe *p, const dlpi_stage *st) {
     static const dlpi_bound bounds[] = {
-        {DLPI_AT(dlp_workers_desc, num_workers), 0, DLP_MAX_WORKERS, "0..1024"},
+        {DLPI_AT(dlp_workers_desc, num_workers), 0, DLP_MAX_WORKERS, "DLP_NONE or 0..1024"},
         {DLPI_AT(dlp_workers_desc, placement), 0, DLP_PLACE_PROCESSES,
          "DLP_PLACE_THREADS or DLP_PLACE_PROCESSES"},
         {DLPI_AT(dlp_workers_desc, dispatch), 0, DLP_DISPATCH_BATCHES,
@@ -13372,6 +13376,7 @@ static const dlpi_stage_ops dlpi_parts_ops = {
     .kind = DLP_STAGE_PARTS,
     .rank = 3,
     .unit = DLPI_UNIT_CELLS,
+    .workers = 1, /* loads ahead of the consumer */
     .self_bytes = sizeof(dlpi_parts),
     .own = "load",
     .check = dlpi_parts_check,
@@ -14804,6 +14809,8 @@ static dlpi_stage *dlpi_add(dlp_pipe *p, const dlpi_stage_ops *ops, const char *
         return NULL;
     }
     if (w) st->w = *w;
+    if (st->w.num_workers == 0) st->w.num_workers = ops->workers;
+    if (st->w.num_workers == DLP_NONE) st->w.num_workers = 0;
     dlpi_copy_text(st->name, sizeof st->name, w && w->name ? w->name : name);
     st->w.name = st->name;
     return st;
@@ -20920,6 +20927,7 @@ DLPDEF int dlp_pipe_resolved(const dlp_pipe *p, dlp_pipe_desc *out) {
 static void dlpi_workers_resolved(const dlpi_stage *st, dlp_workers_desc *out) {
     *out = st->w;
     if (st->tuned) out->num_workers = st->begin; /* w has room for workers_max */
+    if (out->num_workers == 0) out->num_workers = DLP_NONE;
     out->name = st->name;
 }
 
@@ -21027,7 +21035,7 @@ static int dlpi_loader_short(dlp_pipe *p, const dlp_loader_desc *d, dlpi_loader 
         rc = dlpi_loader_one(p, "sampler.seed", "0, or as the loader's seed", (int64_t)d->seed,
                              &seed);
     l->batch.batch_size = (uint32_t)size;
-    l->fetch.workers.num_workers = (int32_t)workers;
+    l->fetch.workers.num_workers = workers == DLP_NONE ? 0 : (int32_t)workers;
     l->sampler.order = (int32_t)order;
     l->batch.last = (int32_t)last;
     l->sampler.seed = (uint64_t)seed;
@@ -21239,6 +21247,7 @@ static int dlpi_chunks_wire(dlp_pipe *p, const dlp_chunks_desc *d, int preload) 
         d->n_items - (chunks.n_items - 1) * d->chunk_rows < d->batch_size)
         split.n_rows = --chunks.n_items * d->chunk_rows; /* the last chunk has no batch */
     if (fetch.workers.name == NULL) fetch.workers.name = "load";
+    if (fetch.workers.num_workers == 0) fetch.workers.num_workers = 1; /* load ahead of next */
     memset(&batch, 0, sizeof batch);
     batch.batch_size = 1;
     p->d.prefetch_factor = d->cpu_buffers ? d->cpu_buffers : d->device ? 2 : held + 1;

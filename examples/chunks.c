@@ -275,7 +275,7 @@ static bool train(const settings *s, images *im, model *sync, model *async) {
     double t[2];
     sync->rate = async->rate = 0.05f;
     sync->quiet = true;
-    d.workers.num_workers = 0; /* load, copy, train, one after the other */
+    d.workers.num_workers = DLP_NONE; /* load, copy, train, one after the other */
     d.transfer_inline = 1;
     d.cpu_buffers = 1;
     if ((t[0] = run(&d, &r, false)) < 0) return false;

@@ -76,7 +76,8 @@ typedef struct dlp_chunks_desc {
     int32_t shuffle_rows;      /* 1: so is that of the rows in a chunk; not with a preload */
     dlp_chunk_fn load;         /* required */
     void *user;                /* borrowed until close */
-    dlp_workers_desc workers;  /* loaders; num_workers 0: inline. Errors are a chunk's; with a
+    dlp_workers_desc workers;  /* loaders; num_workers 0: 1, which loads ahead of the consumer;
+                                    DLP_NONE: inline. Errors are a chunk's; with a
                                     preload on_error is DLP_ON_ERROR_RAISE. Start by exec needs a
                                     fetch with a name: wire dlp_pipe_add_split yourself */
     int32_t cpu_buffers;       /* 0: 2, without a device max_held + 1, which is the least then;

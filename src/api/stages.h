@@ -20,7 +20,8 @@ enum { DLP_PLACE_THREADS = 0, DLP_PLACE_PROCESSES = 1 /* needs dlpipe_shm.h */ }
 
 /* How the workers of a stage run; the same part in each stage's desc. */
 typedef struct dlp_workers_desc {
-    int32_t num_workers;      /* 0: inline in the caller's next; at most DLP_MAX_WORKERS */
+    int32_t num_workers;      /* 0: as the stage's desc says, inline unless it says otherwise;
+                                 DLP_NONE: inline, in the caller's next; at most DLP_MAX_WORKERS */
     int32_t placement;        /* DLP_PLACE_* */
     int32_t dispatch;         /* DLP_DISPATCH_* */
     int32_t on_error;         /* DLP_ON_ERROR_*; stages of whole batches: DLP_ON_ERROR_RAISE */

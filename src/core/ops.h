@@ -108,6 +108,7 @@ typedef struct dlpi_stage_ops {
     int many;     /* 1: several of them may follow each other */
     int unit;     /* DLPI_UNIT_*: what its workers take; cells: of its own, not of slots */
     int in_order; /* 1: one worker, which takes batches in their order, and never dies */
+    int workers;  /* how many where num_workers is 0; 0: inline */
     size_t self_bytes;
     const char *own; /* the desc's name of the callback that is stage.own */
     /* building, by the caller */

@@ -104,6 +104,7 @@ static int dlpi_chunks_wire(dlp_pipe *p, const dlp_chunks_desc *d, int preload) 
         d->n_items - (chunks.n_items - 1) * d->chunk_rows < d->batch_size)
         split.n_rows = --chunks.n_items * d->chunk_rows; /* the last chunk has no batch */
     if (fetch.workers.name == NULL) fetch.workers.name = "load";
+    if (fetch.workers.num_workers == 0) fetch.workers.num_workers = 1; /* load ahead of next */
     memset(&batch, 0, sizeof batch);
     batch.batch_size = 1;
     p->d.prefetch_factor = d->cpu_buffers ? d->cpu_buffers : d->device ? 2 : held + 1;

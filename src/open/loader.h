@@ -43,7 +43,7 @@ static int dlpi_loader_short(dlp_pipe *p, const dlp_loader_desc *d, dlpi_loader 
         rc = dlpi_loader_one(p, "sampler.seed", "0, or as the loader's seed", (int64_t)d->seed,
                              &seed);
     l->batch.batch_size = (uint32_t)size;
-    l->fetch.workers.num_workers = (int32_t)workers;
+    l->fetch.workers.num_workers = workers == DLP_NONE ? 0 : (int32_t)workers;
     l->sampler.order = (int32_t)order;
     l->batch.last = (int32_t)last;
     l->sampler.seed = (uint64_t)seed;

@@ -223,7 +223,7 @@ static inline void kit_device(kit *k, int kind) {
 }
 
 static inline void kit_vary(kit *k, uint32_t kind) {
-    static const int workers[3] = {0, 1, 3};
+    static const int workers[3] = {DLP_NONE, 1, 3};
     k->d.workers.num_workers = workers[kind % 3];
     kit_device(k, (int)(kind / 3 % DEV_KINDS));
     k->d.shuffle_chunks = kind >> 1 & 1;

@@ -518,7 +518,7 @@ static struct {
 static void workers_desc(const cfg *c, int s, dlp_workers_desc *to) {
     const stage_plan *p = &c->w[c->life].st[s];
     memset(to, 0, sizeof *to);
-    to->num_workers = p->n;
+    to->num_workers = p->n ? p->n : DLP_NONE;
     to->placement = p->procs ? DLP_PLACE_PROCESSES : DLP_PLACE_THREADS;
     to->dispatch = p->dispatch;
     to->on_error = c->policy[s];
@@ -730,7 +730,7 @@ static int open_loader(const cfg *c, const dlp_state *resume) {
     memset(&parts, 0, sizeof parts);
     dataset_desc(c, &d->dataset);
     d->batch_size = c->batch;
-    d->num_workers = w->st[S_FETCH].n;
+    d->num_workers = w->st[S_FETCH].n ? w->st[S_FETCH].n : DLP_NONE;
     d->batch.last = c->last;
     d->epochs = c->forever ? DLP_FOREVER : c->epochs;
     d->repeat.epoch_end = c->epoch_end;

@@ -81,7 +81,7 @@ static void resume__at_every_batch__goes_on(void) {
         for (uint64_t i = 0; i + 1 < n; i++) {
             kit_init(&other, 97, 20, 6);
             kit_vary(&other, kind * 5 + 1);
-            other.d.workers.num_workers = (int)(i % 3);
+            other.d.workers.num_workers = so_many(i % 3);
             kit_device(&other, (int)(i % DEV_KINDS));
             if (i % 4 == 3 && !other.d.shuffle_rows) other.d.preload = DLP_PRELOAD_CPU;
             other.d.world_size = i % 2 ? 3 : 1;
@@ -350,7 +350,7 @@ static void preload__chunk_left_out__zeros_then_loaded(void) {
         kit_device(&k, kind / 2);
         k.d.epochs = 2;
         k.d.load = skips_at_first;
-        k.d.workers.num_workers = kind % 2;
+        k.d.workers.num_workers = so_many((uint64_t)kind % 2);
         k.d.preload = k.d.device ? DLP_PRELOAD_DEVICE : DLP_PRELOAD_CPU;
         if ((p = kit_open(&k)) == NULL) return;
         while ((rc = dlp_pipe_next_timeout(p, &b, 20000)) == DLP_OK) {
@@ -377,7 +377,7 @@ static void preload__chunk_left_out_is_held__stays_zeros(void) {
         if (one) k.s->sleep_us = 100;
         k.d.epochs = 20;
         k.d.load = one ? skips_at_first_of_one : skips_at_first;
-        k.d.workers.num_workers = kind % 3;
+        k.d.workers.num_workers = so_many((uint64_t)kind % 3);
         k.d.pipe.max_held = 2;
         k.d.cpu_buffers = 3 + kind % 2;
         k.d.preload = DLP_PRELOAD_CPU;
@@ -432,6 +432,23 @@ static void preload__auto__takes_what_fits(void) {
     }
 }
 
+/* One loader that loads ahead, unless the desc says otherwise. */
+static void workers__of_chunks__one_by_default(void) {
+    static const int32_t says[] = {0, DLP_NONE, 1, 3}, are[] = {1, 0, 1, 3};
+    for (size_t i = 0; i < 4; i++) {
+        kit k;
+        dlp_pipe *p;
+        dlp_stats s;
+        kit_init(&k, 97, 20, 6);
+        k.d.workers.num_workers = says[i];
+        if ((p = kit_open(&k)) == NULL) return;
+        CHECK(dlp_pipe_stats(p, &s) == DLP_OK);
+        CHECK(s.stages[2].kind == DLP_STAGE_FETCH && s.stages[2].workers == are[i]);
+        drain_from(&k, p, 0, 0);
+        kit_close(&k, p);
+    }
+}
+
 static void errors__raise__names_the_chunk(void) {
     for (int kind = 0; kind < 6; kind++) {
         kit k;
@@ -440,7 +457,7 @@ static void errors__raise__names_the_chunk(void) {
         uint64_t n = 0;
         int rc;
         kit_init(&k, 97, 20, 6);
-        k.d.workers.num_workers = kind % 3;
+        k.d.workers.num_workers = so_many((uint64_t)kind % 3);
         kit_device(&k, kind % DEV_KINDS);
         k.s->bad_chunk = 3;
         k.s->bad_times = -1;
@@ -470,7 +487,7 @@ static void errors__policies__keep_the_count(void) {
         kit_init(&k, 97, 20, 6);
         k.d.epochs = 1;
         k.d.seed = (uint64_t)kind;
-        k.d.workers.num_workers = kind / 6 % 3;
+        k.d.workers.num_workers = so_many((uint64_t)kind / 6 % 3);
         kit_device(&k, kind % DEV_KINDS);
         k.s->bad_chunk = bad;
         k.s->bad_times = policy == 0 ? 2 : -1;
@@ -921,6 +938,7 @@ int main(void) {
     preload__chunk_left_out__zeros_then_loaded();
     preload__chunk_left_out_is_held__stays_zeros();
     preload__auto__takes_what_fits();
+    workers__of_chunks__one_by_default();
     errors__raise__names_the_chunk();
     errors__policies__keep_the_count();
     errors__of_the_device__end_it();

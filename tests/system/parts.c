@@ -66,7 +66,7 @@ static void order__every_epoch__each_item_once_in_another_order(void) {
 
 static void any_case(uint64_t *random) {
     static const uint32_t streams[] = {1, 2, 4, 8};
-    static const int32_t workers[] = {0, 1, 2, 5};
+    static const int32_t workers[] = {DLP_NONE, 1, 2, 5};
     parts_rig r;
     uint64_t items[PARTS_MAX], n = 1 + test_pick(random, 40);
     int before = test_failures;
@@ -154,7 +154,7 @@ static void resume__behind_any_batch__goes_on_exactly(void) {
     for (uint64_t i = 0; i < all; i++) {
         r.d.loader.pipe.resume = &states[i];
         r.d.loader.num_workers = (int32_t)(i % 3);
-        r.d.parts.workers.num_workers = (int32_t)(i % 4);
+        r.d.parts.workers.num_workers = so_many(i % 4);
         r.d.parts.queue_size = i % 2 ? 20 : 0;
         r.d.loader.sampler.world_size = 1 + i % 2;
         CHECK(parts_run_on(&r, 0) == (int64_t)(all - i - 1));
@@ -201,7 +201,7 @@ static void next_epoch__anywhere__next_one_is_whole(void) {
         int rc, ok = 1;
         parts_init(&r, &seen, 20, NULL);
         r.d.loader.epochs = 5;
-        r.d.parts.workers.num_workers = (int32_t)test_pick(&random, 3);
+        r.d.parts.workers.num_workers = so_many(test_pick(&random, 3));
         r.d.loader.num_workers = (int32_t)test_pick(&random, 3);
         r.d.loader.sampler.threaded = (int32_t)test_pick(&random, 2);
         r.d.loader.pipe.prefetch_factor = 1 + (int32_t)test_pick(&random, 4);
@@ -237,7 +237,7 @@ static void seek_rig(parts_rig *r, uint64_t *random, uint32_t short_part) {
     r->d.loader.batch_size = c == 72 ? 72 : 8 * (1 + test_pick(random, 4));
     if (test_pick(random, 4) == 0) r->d.parts.steps_per_epoch = 2 + test_pick(random, 12);
     if (r->total < c) r->d.parts.steps_per_epoch = 0;
-    r->d.parts.workers.num_workers = (int32_t)test_pick(random, 3);
+    r->d.parts.workers.num_workers = so_many(test_pick(random, 3));
     r->d.loader.num_workers = (int32_t)test_pick(random, 3);
     r->d.loader.sampler.threaded = (int32_t)test_pick(random, 2);
     r->d.loader.pipe.prefetch_factor = 1 + (int32_t)test_pick(random, 4);
@@ -359,6 +359,26 @@ static void seek__at_random__goes_on_there(uint64_t seed) {
 static uint64_t now_ms(void) { return test_now_ns() / 1000000; }
 
 /* Nobody takes batches: the queue fills up, and no part more. */
+/* One part worker that loads ahead, unless the desc says otherwise. */
+static void workers__of_parts__one_by_default(void) {
+    static const int32_t says[] = {0, DLP_NONE, 1, 3}, are[] = {1, 0, 1, 3};
+    for (size_t i = 0; i < 4; i++) {
+        parts_rig r;
+        dlp_pipe *p;
+        dlp_stats s;
+        dlp_workers_desc back;
+        parts_init(&r, &seen, 20, NULL);
+        r.d.parts.workers.num_workers = says[i];
+        r.d.loader.num_workers = 0;
+        CHECK(dlp_parts_open(&p, &r.d, NULL) == DLP_OK && dlp_pipe_stats(p, &s) == DLP_OK);
+        CHECK(s.stages[2].kind == DLP_STAGE_PARTS && s.stages[2].workers == are[i]);
+        CHECK(s.stages[3].kind == DLP_STAGE_FETCH && s.stages[3].workers == 0);
+        CHECK(dlp_stage_resolved(p, 2, &back) == DLP_OK);
+        CHECK(back.num_workers == so_many((uint64_t)are[i]));
+        CHECK(dlp_pipe_close(p) == DLP_OK);
+    }
+}
+
 static void queue__full__workers_wait(void) {
     for (int32_t threaded = 0; threaded < 2; threaded++) {
         parts_rig r;
@@ -490,7 +510,7 @@ static void queue__all_parts_fit__each_is_loaded_once(void) {
 
 /* ---- loads that fail ---- */
 
-static const int32_t part_workers[] = {0, 2};
+static const int32_t part_workers[] = {DLP_NONE, 2};
 
 /* The first batch that needs a part, in epoch 0. */
 static uint64_t first_need(const parts_rig *r, uint64_t part) {
@@ -548,7 +568,7 @@ static void load_error__words_of_another_part__not_told(void) {
         parts_init(&r, &seen, 20, NULL);
         r.d.loader.shuffle = 0;
         r.d.parts.load = chatty_load;
-        r.d.parts.workers.num_workers = w;
+        r.d.parts.workers.num_workers = so_many((uint64_t)w);
         run_to_error(&r, 0, &err);
         CHECK(err.code == DLP_ERR_CALLBACK && err.errnum == 0);
         CHECK(strstr(err.message, "part 4: the callback returned -3") != NULL);
@@ -892,7 +912,7 @@ static void stop__at_any_moment__ends(void) {
         uint32_t n = test_pick(&random, 60);
         parts_init(&r, &seen, 20, NULL);
         seen.sleep_us = test_pick(&random, 300);
-        r.d.parts.workers.num_workers = (int32_t)test_pick(&random, 4);
+        r.d.parts.workers.num_workers = so_many(test_pick(&random, 4));
         r.d.loader.sampler.threaded = (int32_t)test_pick(&random, 2);
         r.d.loader.epochs = DLP_FOREVER;
         if (parts_open(&r, &p) != DLP_OK) return;
@@ -1169,6 +1189,7 @@ int main(int argc, char **argv) {
     next_epoch__anywhere__next_one_is_whole();
     seek__part_still_loading__takes_no_second_cell();
     seek__at_random__goes_on_there(seed);
+    workers__of_parts__one_by_default();
     queue__full__workers_wait();
     queue__empty__trainer_waits_and_is_told();
     queue__any_moment__no_more_ahead_than_its_size();
