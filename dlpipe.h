@@ -1773,6 +1773,8 @@ typedef struct dlp_device {
     int (*done)(void *user, uint32_t buffer);
     void *user;      /* borrowed until close */
     int32_t handles; /* 1: what alloc gives is a handle that nothing can be added to (cl_mem) */
+    int (*room)(void *user, uint64_t *bytes); /* what alloc has left, before open, by whoever opens
+                                                 the pipe: for DLP_PRELOAD_AUTO. May be NULL */
 } dlp_device;
 
 /* Return a device whose memory is the host's and whose copies are memcpy. Static; any thread. */
@@ -2090,14 +2092,13 @@ enum { DLP_TOPOLOGY_ECONOMIC = 0, DLP_TOPOLOGY_CLASSIC, DLP_TOPOLOGY_CONCURRENT 
 typedef struct dlp_loader_desc {
     dlp_dataset dataset; /* required, here or as fetch.dataset */
     uint32_t batch_size; /* required; global batch; batch.batch_size */
-    int32_t
-        num_workers;   /* item workers; 0, DLP_NONE: inline (not with a fetcher);
+    int32_t num_workers; /* item workers; 0, DLP_NONE: inline (not with a fetcher);
                           fetch.workers.num_workers */
-    int32_t shuffle;   /* 1: sampler.order DLP_ORDER_SHUFFLED */
-    int32_t drop_last; /* 1: batch.last DLP_LAST_DROP */
-    int64_t epochs;    /* 0: one; DLP_FOREVER; repeat.epochs */
-    uint64_t seed;     /* sampler.seed */
-    int32_t topology;  /* DLP_TOPOLOGY_*; sets dispatch of the workers, but for the economic */
+    int32_t shuffle;     /* 1: sampler.order DLP_ORDER_SHUFFLED */
+    int32_t drop_last;   /* 1: batch.last DLP_LAST_DROP */
+    int64_t epochs;      /* 0: one; DLP_FOREVER; repeat.epochs */
+    uint64_t seed;       /* sampler.seed */
+    int32_t topology;    /* DLP_TOPOLOGY_*; sets dispatch of the workers, but for the economic */
     dlp_sampler_desc sampler;
     dlp_repeat_desc repeat;
     dlp_fetch_desc fetch; /* fetcher: not in the classic topology; batch_pool: in the
@@ -2192,7 +2193,11 @@ enum {
     DLP_PRELOAD_NONE = 0,
     DLP_PRELOAD_CPU,    /* each chunk has a CPU buffer of its own and is loaded once */
     DLP_PRELOAD_DEVICE, /* each has a device buffer of its own: loaded and copied once */
-    DLP_PRELOAD_AUTO    /* DEVICE, else CPU, else NONE: the first that fits in limit_bytes */
+    DLP_PRELOAD_AUTO    /* DEVICE, else CPU, else NONE: the first whose plan fits in limit_bytes,
+                           where that is set, and in three quarters of what the memory cgroup, the
+                           system and, for its buffers, the device have left (dlp_device.room; a
+                           device of one's own without it: limit_bytes must be set). A warning and
+                           dlp_pipe_explain tell which */
 };
 
 enum {
@@ -2469,8 +2474,8 @@ typedef struct dlp_chunk_stats {
     uint64_t device_filled; /* copied, not yet cut */
     uint64_t in_use;        /* chunks being cut, or with views held */
     int32_t preload;        /* DLP_PRELOAD_CPU, _DEVICE: all chunks stay; else _NONE */
-    int32_t pad0;
-    uint64_t per_epoch; /* chunks that an epoch has */
+    int32_t preload_auto;   /* 1: DLP_PRELOAD_AUTO chose that */
+    uint64_t per_epoch;     /* chunks that an epoch has */
 } dlp_chunk_stats;
 
 typedef struct dlp_stats {
@@ -11942,10 +11947,12 @@ static int dlpi_host_done(void *user, uint32_t buffer) {
     return 1;
 }
 DLPDEF const dlp_device *dlp_device_host(void) {
-    static const dlp_device host = {"host",         NULL,           NULL,
-                                    NULL,           NULL,           dlpi_host_alloc,
-                                    dlpi_host_free, dlpi_host_copy, dlpi_host_record,
-                                    dlpi_host_done, NULL,           0};
+    static const dlp_device host = {.name = "host",
+                                    .alloc = dlpi_host_alloc,
+                                    .free = dlpi_host_free,
+                                    .copy = dlpi_host_copy,
+                                    .record = dlpi_host_record,
+                                    .done = dlpi_host_done};
     return &host;
 }
 
@@ -14004,7 +14011,8 @@ typedef struct dlpi_split { /* what the stage keeps */
     dlp_split_desc d;
     dlp_chunk_fn load; /* from here what dlp_chunks_open was given */
     void *user;
-    int preload; /* DLP_PRELOAD_NONE, _CPU, _DEVICE */
+    int preload;      /* DLP_PRELOAD_NONE, _CPU, _DEVICE */
+    int preload_auto; /* 1: chosen by DLP_PRELOAD_AUTO */
     int writes_all_bytes;
     uint64_t per_epoch;          /* batches */
     uint32_t view_rows;          /* rows of this rank's full batch */
@@ -14033,9 +14041,11 @@ typedef struct dlpi_chunk_rec {
     int32_t preload;
     uint32_t in_epoch_at, used_at; /* in a slot */
     uint32_t view_rows;            /* of this rank's full batch; 0: an older version's */
+    int32_t preload_auto;          /* preload was chosen by DLP_PRELOAD_AUTO */
+    int32_t pad0;
 } dlpi_chunk_rec;
 
-_Static_assert(sizeof(dlpi_chunk_rec) == 32, "region layout");
+_Static_assert(sizeof(dlpi_chunk_rec) == 40, "region layout");
 
 static dlpi_split *dlpi_split_of(const dlp_pipe *p) { return p->lender->self; }
 
@@ -14604,6 +14614,7 @@ static void dlpi_split_describe(const dlp_pipe *p, const dlpi_stage *st) {
     r->in_epoch_at = (uint32_t)offsetof(dlpi_bslot, in_epoch);
     r->used_at = (uint32_t)offsetof(dlpi_bslot, used);
     r->view_rows = c->view_rows;
+    r->preload_auto = c->preload_auto;
 }
 
 /* What dlpi_split_alloc asks for. */
@@ -14676,7 +14687,7 @@ typedef struct dlpi_chunk_counts {
     uint64_t per_epoch, scheduled;       /* chunks of the epoch fed last; of those, fed */
     uint64_t cpu_buffers, resident, out; /* out: slots not given back */
     uint64_t device_buffers, device_free;
-    int32_t preload;
+    int32_t preload, preload_auto;
 } dlpi_chunk_counts;
 
 /* The record of the chunks, and where the words of a slot are that it speaks of. */
@@ -14694,6 +14705,9 @@ static bool dlpi_chunk_record(const dlpi_words *words, dlpi_seen *s, dlpi_chunk_
         !dlpi_word_at(words, DLPI_REC_LENDER, 0, offsetof(dlpi_chunk_rec, view_rows), 4, &rows))
         return false;
     x->preload = (int32_t)preload;
+    if (dlpi_word_at(words, DLPI_REC_LENDER, 0, offsetof(dlpi_chunk_rec, preload_auto), 4,
+                     &preload))
+        x->preload_auto = preload == 1;                                /* not of an older version */
     if (rows >= 1 && rows <= 1u << 30) s->batch_rows = (uint32_t)rows; /* 0: an older version's */
     return true;
 }
@@ -14750,6 +14764,7 @@ static bool dlpi_chunks_seen(const dlpi_words *words, dlpi_seen *s, int32_t stag
     if (x.cpu_buffers == 0) return true;
     ready = dlpi_chunks_under_way(s, tail, x.device_buffers, c);
     c->preload = x.preload;
+    c->preload_auto = x.preload_auto;
     c->cpu_buffers = x.cpu_buffers;
     c->per_epoch = x.per_epoch;
     c->loadable = x.scheduled < x.per_epoch ? x.per_epoch - x.scheduled : 0;
@@ -15412,9 +15427,28 @@ static int dlpi_over(dlp_pipe *p, const dlp_plan *plan, uint64_t limit, const ch
                        plan->total_bytes, what, limit, big->count, big->bytes_each, big->what);
 }
 
+/* What the system has available; UINT64_MAX: it doesn't say. */
+static uint64_t dlpi_system_left(void) {
+    uint64_t kib = dlpi_read_number("/proc/meminfo", "MemAvailable:");
+    return kib > UINT64_MAX / 1024 ? UINT64_MAX : kib * 1024;
+}
+
+/* What may be taken without having been asked for, of what memory cgroup, system and budget leave:
+   a quarter stays, for the program's own and for the cache of files. */
+static uint64_t dlpi_memory_spare(const dlp_pipe *p) {
+    uint64_t left = dlpi_cgroup_left(), system = dlpi_system_left(), used;
+    const dlp_budget *budget = p->d.budget;
+    if (system < left) left = system;
+    left = left == UINT64_MAX ? left : left / 4 * 3;
+    if (budget == NULL) return left;
+    used = DLPI_LOAD_SEQ(&budget->used_bytes); /* M1: start adds, and looks again */
+    used = used < budget->limit_bytes ? budget->limit_bytes - used : 0;
+    return used < left ? used : left;
+}
+
 /* Hold the plan against every limit before anything is allocated. */
 static int dlpi_check_limits(dlp_pipe *p, const dlp_plan *plan) {
-    uint64_t all = plan->total_bytes, left, used, kib;
+    uint64_t all = plan->total_bytes, left, used;
     dlp_budget *budget = p->d.budget;
     if (p->d.limit_bytes && all > p->d.limit_bytes)
         return dlpi_over(p, plan, p->d.limit_bytes, "limit_bytes", "limit_bytes");
@@ -15422,9 +15456,9 @@ static int dlpi_check_limits(dlp_pipe *p, const dlp_plan *plan) {
         return dlpi_over(p, plan, PTRDIFF_MAX, "limit_bytes", "what can be addressed");
     left = dlpi_cgroup_left();
     if (all > left) return dlpi_over(p, plan, left, "limit_bytes", "what the memory cgroup leaves");
-    kib = dlpi_read_number("/proc/meminfo", "MemAvailable:");
-    if (kib != UINT64_MAX && all / 1024 > kib)
-        return dlpi_over(p, plan, kib * 1024, "limit_bytes", "the memory available");
+    left = dlpi_system_left();
+    if (left != UINT64_MAX && all / 1024 > left / 1024)
+        return dlpi_over(p, plan, left, "limit_bytes", "the memory available");
     if (budget) {
         used = DLPI_ADD_SEQ(&budget->used_bytes, all); /* M1: each pipe adds before it looks */
         if (used > budget->limit_bytes || all > budget->limit_bytes - used) {
@@ -16815,6 +16849,7 @@ typedef struct dlpi_cuda_calls {
     int (*event_sync)(void *event);
     int (*mem_alloc)(unsigned long long *address, size_t bytes);
     int (*mem_free)(unsigned long long address);
+    int (*mem_info)(size_t *left, size_t *all);
     int (*host_register)(void *mem, size_t bytes, unsigned flags);
     int (*host_unregister)(void *mem);
     int (*copy)(unsigned long long to, const void *from, size_t bytes, void *stream);
@@ -16844,6 +16879,7 @@ static const dlpi_symbol dlpi_cuda_symbols[] = {
     DLPI_CU(event_sync, "cuEventSynchronize"),
     DLPI_CU(mem_alloc, "cuMemAlloc_v2"),
     DLPI_CU(mem_free, "cuMemFree_v2"),
+    DLPI_CU(mem_info, "cuMemGetInfo_v2"),
     DLPI_CU(host_register, "cuMemHostRegister_v2"),
     DLPI_CU(host_unregister, "cuMemHostUnregister"),
     DLPI_CU(copy, "cuMemcpyHtoDAsync_v2"),
@@ -16948,6 +16984,16 @@ static int dlpi_cuda_alloc(void *user, uint64_t bytes, void **dev) {
     if (rc != 0) return rc;
     rc = dlpi_cuda_said(c, c->call.mem_alloc(&address, bytes ? (size_t)bytes : 1), "cuMemAlloc");
     if (rc == 0) *dev = (void *)(uintptr_t)address;
+    return dlpi_cuda_leave(c, rc);
+}
+
+static int dlpi_cuda_room(void *user, uint64_t *bytes) {
+    dlpi_cuda *c = user;
+    size_t left = 0, all = 0;
+    int rc = dlpi_cuda_enter(c);
+    if (rc != 0) return rc;
+    rc = dlpi_cuda_said(c, c->call.mem_info(&left, &all), "cuMemGetInfo");
+    if (rc == 0) *bytes = left;
     return dlpi_cuda_leave(c, rc);
 }
 
@@ -17120,18 +17166,18 @@ DLPDEF int dlp_device_cuda(dlp_device *out, const dlp_cuda_desc *desc, dlp_error
         dlpi_cuda_end(c);
         return rc;
     }
-    *out = (dlp_device){c->gpu.name,
-                        dlpi_cuda_open,
-                        dlpi_gpu_leave,
-                        dlpi_cuda_register,
-                        dlpi_cuda_unregister,
-                        dlpi_cuda_alloc,
-                        dlpi_cuda_free,
-                        dlpi_cuda_copy,
-                        dlpi_cuda_record,
-                        dlpi_cuda_done,
-                        c,
-                        0};
+    *out = (dlp_device){.name = c->gpu.name,
+                        .open = dlpi_cuda_open,
+                        .close = dlpi_gpu_leave,
+                        .register_memory = dlpi_cuda_register,
+                        .unregister_memory = dlpi_cuda_unregister,
+                        .alloc = dlpi_cuda_alloc,
+                        .free = dlpi_cuda_free,
+                        .copy = dlpi_cuda_copy,
+                        .record = dlpi_cuda_record,
+                        .done = dlpi_cuda_done,
+                        .user = c,
+                        .room = dlpi_cuda_room};
     return DLP_OK;
 }
 
@@ -17488,9 +17534,16 @@ DLPDEF int dlp_device_opencl(dlp_device *out, const dlp_opencl_desc *desc, dlp_e
         dlpi_cl_end(c);
         return rc;
     }
-    *out =
-        (dlp_device){c->gpu.name,  dlpi_cl_open, dlpi_gpu_leave, NULL,         NULL, dlpi_cl_alloc,
-                     dlpi_cl_free, dlpi_cl_copy, dlpi_cl_record, dlpi_cl_done, c,    1};
+    *out = (dlp_device){.name = c->gpu.name,
+                        .open = dlpi_cl_open,
+                        .close = dlpi_gpu_leave,
+                        .alloc = dlpi_cl_alloc,
+                        .free = dlpi_cl_free,
+                        .copy = dlpi_cl_copy,
+                        .record = dlpi_cl_record,
+                        .done = dlpi_cl_done,
+                        .user = c,
+                        .handles = 1};
     return DLP_OK;
 }
 
@@ -21223,6 +21276,7 @@ static void dlpi_chunks_keep(dlpi_split *to, const dlp_chunks_desc *d, int prelo
     to->load = d->load;
     to->user = d->user;
     to->preload = preload;
+    to->preload_auto = d->preload == DLP_PRELOAD_AUTO;
     to->writes_all_bytes = (int)d->writes_all_bytes;
 }
 
@@ -21267,52 +21321,106 @@ static int dlpi_chunks_wire(dlp_pipe *p, const dlp_chunks_desc *d, int preload) 
     return DLP_OK;
 }
 
-/* Is there a preload that DLP_PRELOAD_AUTO may choose? */
-static bool dlpi_chunks_fit(dlp_pipe *p, const dlp_chunks_desc *d, int preload) {
+/* Which preload it is, and why not the one before it. */
+typedef struct dlpi_choice {
+    int preload;
+    char why[120];
+} dlpi_choice;
+
+/* Is there room for what the plan wants of the device? The rest is *host's. */
+static bool dlpi_chunks_device_fits(const dlp_pipe *p, uint64_t *host, dlpi_choice *to) {
+    const dlp_device *d = p->sink ? dlpi_transfer_device(p) : NULL;
+    uint64_t bytes = dlpi_sink_bytes(p), room = 0;
+    *host = p->plan_bytes;
+    if (d == NULL || d->copy == dlp_device_host()->copy) return true;
+    *host = dlpi_less(p->plan_bytes, bytes);
+    if (to->preload != DLP_PRELOAD_DEVICE) return true; /* a few buffers */
+    if (d->room == NULL && p->d.limit_bytes > 0) return true;
+    if (d->room != NULL && d->room(d->user, &room) == 0 && bytes <= room / 4 * 3) return true;
+    snprintf(to->why, sizeof to->why,
+             d->room ? "%" PRIu64 " bytes of the device are wanted, %" PRIu64 " are left"
+                     : "the device does not say what it has left",
+             bytes, room);
+    return false;
+}
+
+/* May DLP_PRELOAD_AUTO choose this one? */
+static bool dlpi_chunks_fit(dlp_pipe *p, const dlp_chunks_desc *d, dlpi_choice *to) {
+    uint64_t limit = d->pipe.limit_bytes, host, spare = dlpi_memory_spare(p);
     dlp_plan plan;
-    return d->pipe.limit_bytes > 0 && dlpi_chunks_wire(p, d, preload) == DLP_OK &&
-           dlp_pipe_plan(p, &plan) == DLP_OK && plan.total_bytes <= d->pipe.limit_bytes;
+    if (dlpi_chunks_wire(p, d, to->preload) != DLP_OK || dlp_pipe_plan(p, &plan) != DLP_OK) {
+        snprintf(to->why, sizeof to->why, "%.119s", p->err.message);
+        return false;
+    }
+    if (!dlpi_chunks_device_fits(p, &host, to)) return false;
+    if (host <= spare && (limit == 0 || plan.total_bytes <= limit)) return true;
+    snprintf(to->why, sizeof to->why, "%" PRIu64 " bytes are wanted, %s %" PRIu64,
+             host > spare ? host : plan.total_bytes,
+             host > spare ? "three quarters of what memory is left are" : "limit_bytes is",
+             host > spare ? spare : limit);
+    return false;
 }
 
 /* Open and wire it with this preload; *fits: whether that may be chosen of several. */
-static int dlpi_chunks_try(dlp_pipe **out, const dlp_chunks_desc *d, int preload, bool *fits,
+static int dlpi_chunks_try(dlp_pipe **out, const dlp_chunks_desc *d, dlpi_choice *to, bool *fits,
                            dlp_error *err) {
     dlp_pipe *p;
     int rc = dlp_pipe_open(&p, &d->pipe, err);
     if (rc != DLP_OK) return rc;
     if ((rc = dlpi_chunks_check(p, d)) == DLP_OK) {
         if (fits)
-            *fits = dlpi_chunks_fit(p, d, preload);
+            *fits = dlpi_chunks_fit(p, d, to);
         else
-            rc = dlpi_chunks_wire(p, d, preload);
+            rc = dlpi_chunks_wire(p, d, to->preload);
     }
     *out = p;
     return rc;
 }
 
+/* The first of them that fits. What is wrong with the desc is told when it is wired for good. */
+static int dlpi_chunks_choose(const dlp_chunks_desc *d, dlpi_choice *to, dlp_error *err) {
+    bool fits = false;
+    to->preload = d->device ? DLP_PRELOAD_DEVICE : DLP_PRELOAD_CPU;
+    while (to->preload > DLP_PRELOAD_NONE) {
+        dlp_pipe *p = NULL;
+        int rc = dlpi_chunks_try(&p, d, to, &fits, err);
+        if (p == NULL) return rc;
+        dlp_pipe_close(p);
+        if (rc != DLP_OK || fits) return DLP_OK;
+        to->preload--;
+    }
+    return DLP_OK;
+}
+
+/* Tell what DLP_PRELOAD_AUTO chose, and why. */
+static void dlpi_chunks_chosen(dlp_pipe *p, const dlpi_choice *to) {
+    if (to->preload == DLP_PRELOAD_NONE)
+        dlpi_warn(p, "preload: AUTO keeps no chunks: %s", to->why);
+    else
+        dlpi_warn(p, "preload: AUTO keeps all %" PRIu64 " chunks %s; the plan is %" PRIu64 " bytes",
+                  dlpi_chunk_count(p),
+                  to->preload == DLP_PRELOAD_DEVICE ? "on the device" : "in CPU memory",
+                  p->plan_bytes);
+}
+
 DLPDEF int dlp_chunks_open(dlp_pipe **out, const dlp_chunks_desc *desc, dlp_error *err) {
     dlp_pipe *p = NULL;
-    int rc = DLP_OK, preload;
+    dlpi_choice to = {0, ""};
+    int rc = DLP_OK;
+    bool chosen;
     if (out == NULL || desc == NULL)
         return dlpi_error_set(err, DLP_ERR_ARG, out ? "desc" : "out", "%s is NULL",
                               out ? "desc" : "out");
-    preload = desc->preload;
-    if (preload == DLP_PRELOAD_AUTO) {
-        bool fits = false;
-        preload = desc->device ? DLP_PRELOAD_DEVICE : DLP_PRELOAD_CPU;
-        for (; rc == DLP_OK && !fits && preload > DLP_PRELOAD_NONE; preload -= !fits) {
-            rc = dlpi_chunks_try(&p, desc, preload, &fits, err);
-            if (rc == DLP_OK) dlp_pipe_close(p), p = NULL;
-        }
-        if (rc != DLP_OK && p == NULL) return rc;
-    }
-    if (rc == DLP_OK && (rc = dlpi_chunks_try(&p, desc, preload, NULL, err)) == DLP_OK)
-        rc = dlp_pipe_start(p);
+    chosen = desc->preload == DLP_PRELOAD_AUTO;
+    to.preload = desc->preload;
+    if (chosen && (rc = dlpi_chunks_choose(desc, &to, err)) != DLP_OK) return rc;
+    if ((rc = dlpi_chunks_try(&p, desc, &to, NULL, err)) == DLP_OK) rc = dlp_pipe_start(p);
     if (rc != DLP_OK) {
         if (p && err) *err = p->err;
         dlp_pipe_close(p);
         return rc;
     }
+    if (chosen) dlpi_chunks_chosen(p, &to);
     *out = p;
     return DLP_OK;
 }
@@ -22761,8 +22869,11 @@ static void dlpi_explain_chunks(dlpi_text *t, const dlp_chunk_stats *c) {
                       "; %" PRIu64 " device chunk buffers: %" PRIu64 " free, %" PRIu64
                       " being copied, %" PRIu64 " filled",
                       c->device_buffers, c->device_free, c->device_copying, c->device_filled);
-    dlpi_text_add(t, "; %" PRIu64 " in use.%s\n", c->in_use,
-                  c->preload ? " Chunks are loaded once and stay." : "");
+    dlpi_text_add(t, "; %" PRIu64 " in use.%s%s\n", c->in_use,
+                  c->preload ? " Chunks are loaded once and stay." : "",
+                  c->preload_auto == 0 ? ""
+                  : c->preload         ? " DLP_PRELOAD_AUTO found room for all."
+                                       : " DLP_PRELOAD_AUTO found no room for all: none stays.");
 }
 
 static void dlpi_explain_memory(dlpi_text *t, const dlp_stats *s) {

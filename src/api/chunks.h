@@ -54,7 +54,11 @@ enum {
     DLP_PRELOAD_NONE = 0,
     DLP_PRELOAD_CPU,    /* each chunk has a CPU buffer of its own and is loaded once */
     DLP_PRELOAD_DEVICE, /* each has a device buffer of its own: loaded and copied once */
-    DLP_PRELOAD_AUTO    /* DEVICE, else CPU, else NONE: the first that fits in limit_bytes */
+    DLP_PRELOAD_AUTO    /* DEVICE, else CPU, else NONE: the first whose plan fits in limit_bytes,
+                           where that is set, and in three quarters of what the memory cgroup, the
+                           system and, for its buffers, the device have left (dlp_device.room; a
+                           device of one's own without it: limit_bytes must be set). A warning and
+                           dlp_pipe_explain tell which */
 };
 
 enum {

@@ -182,6 +182,8 @@ typedef struct dlp_device {
     int (*done)(void *user, uint32_t buffer);
     void *user;      /* borrowed until close */
     int32_t handles; /* 1: what alloc gives is a handle that nothing can be added to (cl_mem) */
+    int (*room)(void *user, uint64_t *bytes); /* what alloc has left, before open, by whoever opens
+                                                 the pipe: for DLP_PRELOAD_AUTO. May be NULL */
 } dlp_device;
 
 /* Return a device whose memory is the host's and whose copies are memcpy. Static; any thread. */

@@ -97,6 +97,7 @@ typedef struct dlpi_cuda_calls {
     int (*event_sync)(void *event);
     int (*mem_alloc)(unsigned long long *address, size_t bytes);
     int (*mem_free)(unsigned long long address);
+    int (*mem_info)(size_t *left, size_t *all);
     int (*host_register)(void *mem, size_t bytes, unsigned flags);
     int (*host_unregister)(void *mem);
     int (*copy)(unsigned long long to, const void *from, size_t bytes, void *stream);
@@ -126,6 +127,7 @@ static const dlpi_symbol dlpi_cuda_symbols[] = {
     DLPI_CU(event_sync, "cuEventSynchronize"),
     DLPI_CU(mem_alloc, "cuMemAlloc_v2"),
     DLPI_CU(mem_free, "cuMemFree_v2"),
+    DLPI_CU(mem_info, "cuMemGetInfo_v2"),
     DLPI_CU(host_register, "cuMemHostRegister_v2"),
     DLPI_CU(host_unregister, "cuMemHostUnregister"),
     DLPI_CU(copy, "cuMemcpyHtoDAsync_v2"),
@@ -230,6 +232,16 @@ static int dlpi_cuda_alloc(void *user, uint64_t bytes, void **dev) {
     if (rc != 0) return rc;
     rc = dlpi_cuda_said(c, c->call.mem_alloc(&address, bytes ? (size_t)bytes : 1), "cuMemAlloc");
     if (rc == 0) *dev = (void *)(uintptr_t)address;
+    return dlpi_cuda_leave(c, rc);
+}
+
+static int dlpi_cuda_room(void *user, uint64_t *bytes) {
+    dlpi_cuda *c = user;
+    size_t left = 0, all = 0;
+    int rc = dlpi_cuda_enter(c);
+    if (rc != 0) return rc;
+    rc = dlpi_cuda_said(c, c->call.mem_info(&left, &all), "cuMemGetInfo");
+    if (rc == 0) *bytes = left;
     return dlpi_cuda_leave(c, rc);
 }
 
@@ -402,18 +414,18 @@ DLPDEF int dlp_device_cuda(dlp_device *out, const dlp_cuda_desc *desc, dlp_error
         dlpi_cuda_end(c);
         return rc;
     }
-    *out = (dlp_device){c->gpu.name,
-                        dlpi_cuda_open,
-                        dlpi_gpu_leave,
-                        dlpi_cuda_register,
-                        dlpi_cuda_unregister,
-                        dlpi_cuda_alloc,
-                        dlpi_cuda_free,
-                        dlpi_cuda_copy,
-                        dlpi_cuda_record,
-                        dlpi_cuda_done,
-                        c,
-                        0};
+    *out = (dlp_device){.name = c->gpu.name,
+                        .open = dlpi_cuda_open,
+                        .close = dlpi_gpu_leave,
+                        .register_memory = dlpi_cuda_register,
+                        .unregister_memory = dlpi_cuda_unregister,
+                        .alloc = dlpi_cuda_alloc,
+                        .free = dlpi_cuda_free,
+                        .copy = dlpi_cuda_copy,
+                        .record = dlpi_cuda_record,
+                        .done = dlpi_cuda_done,
+                        .user = c,
+                        .room = dlpi_cuda_room};
     return DLP_OK;
 }
 
@@ -770,9 +782,16 @@ DLPDEF int dlp_device_opencl(dlp_device *out, const dlp_opencl_desc *desc, dlp_e
         dlpi_cl_end(c);
         return rc;
     }
-    *out =
-        (dlp_device){c->gpu.name,  dlpi_cl_open, dlpi_gpu_leave, NULL,         NULL, dlpi_cl_alloc,
-                     dlpi_cl_free, dlpi_cl_copy, dlpi_cl_record, dlpi_cl_done, c,    1};
+    *out = (dlp_device){.name = c->gpu.name,
+                        .open = dlpi_cl_open,
+                        .close = dlpi_gpu_leave,
+                        .alloc = dlpi_cl_alloc,
+                        .free = dlpi_cl_free,
+                        .copy = dlpi_cl_copy,
+                        .record = dlpi_cl_record,
+                        .done = dlpi_cl_done,
+                        .user = c,
+                        .handles = 1};
     return DLP_OK;
 }
 

@@ -80,6 +80,7 @@ static void dlpi_chunks_keep(dlpi_split *to, const dlp_chunks_desc *d, int prelo
     to->load = d->load;
     to->user = d->user;
     to->preload = preload;
+    to->preload_auto = d->preload == DLP_PRELOAD_AUTO;
     to->writes_all_bytes = (int)d->writes_all_bytes;
 }
 
@@ -124,52 +125,106 @@ static int dlpi_chunks_wire(dlp_pipe *p, const dlp_chunks_desc *d, int preload) 
     return DLP_OK;
 }
 
-/* Is there a preload that DLP_PRELOAD_AUTO may choose? */
-static bool dlpi_chunks_fit(dlp_pipe *p, const dlp_chunks_desc *d, int preload) {
+/* Which preload it is, and why not the one before it. */
+typedef struct dlpi_choice {
+    int preload;
+    char why[120];
+} dlpi_choice;
+
+/* Is there room for what the plan wants of the device? The rest is *host's. */
+static bool dlpi_chunks_device_fits(const dlp_pipe *p, uint64_t *host, dlpi_choice *to) {
+    const dlp_device *d = p->sink ? dlpi_transfer_device(p) : NULL;
+    uint64_t bytes = dlpi_sink_bytes(p), room = 0;
+    *host = p->plan_bytes;
+    if (d == NULL || d->copy == dlp_device_host()->copy) return true;
+    *host = dlpi_less(p->plan_bytes, bytes);
+    if (to->preload != DLP_PRELOAD_DEVICE) return true; /* a few buffers */
+    if (d->room == NULL && p->d.limit_bytes > 0) return true;
+    if (d->room != NULL && d->room(d->user, &room) == 0 && bytes <= room / 4 * 3) return true;
+    snprintf(to->why, sizeof to->why,
+             d->room ? "%" PRIu64 " bytes of the device are wanted, %" PRIu64 " are left"
+                     : "the device does not say what it has left",
+             bytes, room);
+    return false;
+}
+
+/* May DLP_PRELOAD_AUTO choose this one? */
+static bool dlpi_chunks_fit(dlp_pipe *p, const dlp_chunks_desc *d, dlpi_choice *to) {
+    uint64_t limit = d->pipe.limit_bytes, host, spare = dlpi_memory_spare(p);
     dlp_plan plan;
-    return d->pipe.limit_bytes > 0 && dlpi_chunks_wire(p, d, preload) == DLP_OK &&
-           dlp_pipe_plan(p, &plan) == DLP_OK && plan.total_bytes <= d->pipe.limit_bytes;
+    if (dlpi_chunks_wire(p, d, to->preload) != DLP_OK || dlp_pipe_plan(p, &plan) != DLP_OK) {
+        snprintf(to->why, sizeof to->why, "%.119s", p->err.message);
+        return false;
+    }
+    if (!dlpi_chunks_device_fits(p, &host, to)) return false;
+    if (host <= spare && (limit == 0 || plan.total_bytes <= limit)) return true;
+    snprintf(to->why, sizeof to->why, "%" PRIu64 " bytes are wanted, %s %" PRIu64,
+             host > spare ? host : plan.total_bytes,
+             host > spare ? "three quarters of what memory is left are" : "limit_bytes is",
+             host > spare ? spare : limit);
+    return false;
 }
 
 /* Open and wire it with this preload; *fits: whether that may be chosen of several. */
-static int dlpi_chunks_try(dlp_pipe **out, const dlp_chunks_desc *d, int preload, bool *fits,
+static int dlpi_chunks_try(dlp_pipe **out, const dlp_chunks_desc *d, dlpi_choice *to, bool *fits,
                            dlp_error *err) {
     dlp_pipe *p;
     int rc = dlp_pipe_open(&p, &d->pipe, err);
     if (rc != DLP_OK) return rc;
     if ((rc = dlpi_chunks_check(p, d)) == DLP_OK) {
         if (fits)
-            *fits = dlpi_chunks_fit(p, d, preload);
+            *fits = dlpi_chunks_fit(p, d, to);
         else
-            rc = dlpi_chunks_wire(p, d, preload);
+            rc = dlpi_chunks_wire(p, d, to->preload);
     }
     *out = p;
     return rc;
 }
 
+/* The first of them that fits. What is wrong with the desc is told when it is wired for good. */
+static int dlpi_chunks_choose(const dlp_chunks_desc *d, dlpi_choice *to, dlp_error *err) {
+    bool fits = false;
+    to->preload = d->device ? DLP_PRELOAD_DEVICE : DLP_PRELOAD_CPU;
+    while (to->preload > DLP_PRELOAD_NONE) {
+        dlp_pipe *p = NULL;
+        int rc = dlpi_chunks_try(&p, d, to, &fits, err);
+        if (p == NULL) return rc;
+        dlp_pipe_close(p);
+        if (rc != DLP_OK || fits) return DLP_OK;
+        to->preload--;
+    }
+    return DLP_OK;
+}
+
+/* Tell what DLP_PRELOAD_AUTO chose, and why. */
+static void dlpi_chunks_chosen(dlp_pipe *p, const dlpi_choice *to) {
+    if (to->preload == DLP_PRELOAD_NONE)
+        dlpi_warn(p, "preload: AUTO keeps no chunks: %s", to->why);
+    else
+        dlpi_warn(p, "preload: AUTO keeps all %" PRIu64 " chunks %s; the plan is %" PRIu64 " bytes",
+                  dlpi_chunk_count(p),
+                  to->preload == DLP_PRELOAD_DEVICE ? "on the device" : "in CPU memory",
+                  p->plan_bytes);
+}
+
 DLPDEF int dlp_chunks_open(dlp_pipe **out, const dlp_chunks_desc *desc, dlp_error *err) {
     dlp_pipe *p = NULL;
-    int rc = DLP_OK, preload;
+    dlpi_choice to = {0, ""};
+    int rc = DLP_OK;
+    bool chosen;
     if (out == NULL || desc == NULL)
         return dlpi_error_set(err, DLP_ERR_ARG, out ? "desc" : "out", "%s is NULL",
                               out ? "desc" : "out");
-    preload = desc->preload;
-    if (preload == DLP_PRELOAD_AUTO) {
-        bool fits = false;
-        preload = desc->device ? DLP_PRELOAD_DEVICE : DLP_PRELOAD_CPU;
-        for (; rc == DLP_OK && !fits && preload > DLP_PRELOAD_NONE; preload -= !fits) {
-            rc = dlpi_chunks_try(&p, desc, preload, &fits, err);
-            if (rc == DLP_OK) dlp_pipe_close(p), p = NULL;
-        }
-        if (rc != DLP_OK && p == NULL) return rc;
-    }
-    if (rc == DLP_OK && (rc = dlpi_chunks_try(&p, desc, preload, NULL, err)) == DLP_OK)
-        rc = dlp_pipe_start(p);
+    chosen = desc->preload == DLP_PRELOAD_AUTO;
+    to.preload = desc->preload;
+    if (chosen && (rc = dlpi_chunks_choose(desc, &to, err)) != DLP_OK) return rc;
+    if ((rc = dlpi_chunks_try(&p, desc, &to, NULL, err)) == DLP_OK) rc = dlp_pipe_start(p);
     if (rc != DLP_OK) {
         if (p && err) *err = p->err;
         dlp_pipe_close(p);
         return rc;
     }
+    if (chosen) dlpi_chunks_chosen(p, &to);
     *out = p;
     return DLP_OK;
 }

@@ -505,8 +505,11 @@ static void dlpi_explain_chunks(dlpi_text *t, const dlp_chunk_stats *c) {
                       "; %" PRIu64 " device chunk buffers: %" PRIu64 " free, %" PRIu64
                       " being copied, %" PRIu64 " filled",
                       c->device_buffers, c->device_free, c->device_copying, c->device_filled);
-    dlpi_text_add(t, "; %" PRIu64 " in use.%s\n", c->in_use,
-                  c->preload ? " Chunks are loaded once and stay." : "");
+    dlpi_text_add(t, "; %" PRIu64 " in use.%s%s\n", c->in_use,
+                  c->preload ? " Chunks are loaded once and stay." : "",
+                  c->preload_auto == 0 ? ""
+                  : c->preload         ? " DLP_PRELOAD_AUTO found room for all."
+                                       : " DLP_PRELOAD_AUTO found no room for all: none stays.");
 }
 
 static void dlpi_explain_memory(dlpi_text *t, const dlp_stats *s) {

@@ -20,7 +20,8 @@ typedef struct dlpi_split { /* what the stage keeps */
     dlp_split_desc d;
     dlp_chunk_fn load; /* from here what dlp_chunks_open was given */
     void *user;
-    int preload; /* DLP_PRELOAD_NONE, _CPU, _DEVICE */
+    int preload;      /* DLP_PRELOAD_NONE, _CPU, _DEVICE */
+    int preload_auto; /* 1: chosen by DLP_PRELOAD_AUTO */
     int writes_all_bytes;
     uint64_t per_epoch;          /* batches */
     uint32_t view_rows;          /* rows of this rank's full batch */
@@ -49,9 +50,11 @@ typedef struct dlpi_chunk_rec {
     int32_t preload;
     uint32_t in_epoch_at, used_at; /* in a slot */
     uint32_t view_rows;            /* of this rank's full batch; 0: an older version's */
+    int32_t preload_auto;          /* preload was chosen by DLP_PRELOAD_AUTO */
+    int32_t pad0;
 } dlpi_chunk_rec;
 
-_Static_assert(sizeof(dlpi_chunk_rec) == 32, "region layout");
+_Static_assert(sizeof(dlpi_chunk_rec) == 40, "region layout");
 
 static dlpi_split *dlpi_split_of(const dlp_pipe *p) { return p->lender->self; }
 
@@ -620,6 +623,7 @@ static void dlpi_split_describe(const dlp_pipe *p, const dlpi_stage *st) {
     r->in_epoch_at = (uint32_t)offsetof(dlpi_bslot, in_epoch);
     r->used_at = (uint32_t)offsetof(dlpi_bslot, used);
     r->view_rows = c->view_rows;
+    r->preload_auto = c->preload_auto;
 }
 
 /* What dlpi_split_alloc asks for. */
@@ -692,7 +696,7 @@ typedef struct dlpi_chunk_counts {
     uint64_t per_epoch, scheduled;       /* chunks of the epoch fed last; of those, fed */
     uint64_t cpu_buffers, resident, out; /* out: slots not given back */
     uint64_t device_buffers, device_free;
-    int32_t preload;
+    int32_t preload, preload_auto;
 } dlpi_chunk_counts;
 
 /* The record of the chunks, and where the words of a slot are that it speaks of. */
@@ -710,6 +714,9 @@ static bool dlpi_chunk_record(const dlpi_words *words, dlpi_seen *s, dlpi_chunk_
         !dlpi_word_at(words, DLPI_REC_LENDER, 0, offsetof(dlpi_chunk_rec, view_rows), 4, &rows))
         return false;
     x->preload = (int32_t)preload;
+    if (dlpi_word_at(words, DLPI_REC_LENDER, 0, offsetof(dlpi_chunk_rec, preload_auto), 4,
+                     &preload))
+        x->preload_auto = preload == 1;                                /* not of an older version */
     if (rows >= 1 && rows <= 1u << 30) s->batch_rows = (uint32_t)rows; /* 0: an older version's */
     return true;
 }
@@ -766,6 +773,7 @@ static bool dlpi_chunks_seen(const dlpi_words *words, dlpi_seen *s, int32_t stag
     if (x.cpu_buffers == 0) return true;
     ready = dlpi_chunks_under_way(s, tail, x.device_buffers, c);
     c->preload = x.preload;
+    c->preload_auto = x.preload_auto;
     c->cpu_buffers = x.cpu_buffers;
     c->per_epoch = x.per_epoch;
     c->loadable = x.scheduled < x.per_epoch ? x.per_epoch - x.scheduled : 0;

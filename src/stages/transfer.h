@@ -341,9 +341,11 @@ static int dlpi_host_done(void *user, uint32_t buffer) {
     return 1;
 }
 DLPDEF const dlp_device *dlp_device_host(void) {
-    static const dlp_device host = {"host",         NULL,           NULL,
-                                    NULL,           NULL,           dlpi_host_alloc,
-                                    dlpi_host_free, dlpi_host_copy, dlpi_host_record,
-                                    dlpi_host_done, NULL,           0};
+    static const dlp_device host = {.name = "host",
+                                    .alloc = dlpi_host_alloc,
+                                    .free = dlpi_host_free,
+                                    .copy = dlpi_host_copy,
+                                    .record = dlpi_host_record,
+                                    .done = dlpi_host_done};
     return &host;
 }

@@ -61,11 +61,14 @@ static inline int late_done(void *user, uint32_t buffer) {
     return 1;
 }
 static inline dlp_device late_device(late *l, int handles) {
-    dlp_device d = {"late",    NULL,      NULL,        NULL,      NULL, late_alloc,
-                    late_free, late_copy, late_record, late_done, NULL, 0};
-    d.user = l;
-    d.handles = handles;
-    return d;
+    return (dlp_device){.name = "late",
+                        .alloc = late_alloc,
+                        .free = late_free,
+                        .copy = late_copy,
+                        .record = late_record,
+                        .done = late_done,
+                        .user = l,
+                        .handles = handles};
 }
 
 /* ---- a loader ---- */

@@ -491,8 +491,13 @@ static int call_done(void *user, uint32_t buffer) {
     d->n[buffer] = 0;
     return 1;
 }
-static const dlp_device slow_ = {"slow",    NULL,      NULL,        NULL,      NULL,     call_alloc,
-                                 call_free, call_copy, call_record, call_done, &device_, 0};
+static const dlp_device slow_ = {.name = "slow",
+                                 .alloc = call_alloc,
+                                 .free = call_free,
+                                 .copy = call_copy,
+                                 .record = call_record,
+                                 .done = call_done,
+                                 .user = &device_};
 
 /* ---- wiring ---- */
 

@@ -417,19 +417,76 @@ static void preload__auto__takes_what_fits(void) {
     }
     CHECK(limit[0] > limit[1]);
     for (int i = 0; i < 3; i++) {
+        const char *said = i == 1 ? "preload: AUTO keeps no chunks" : "preload: AUTO keeps all 20";
         kit k;
         dlp_pipe *p;
         dlp_stats s;
+        char text[4096];
         kit_init(&k, 2000, 100, 10);
         kit_device(&k, DEV_HOST);
         k.d.preload = DLP_PRELOAD_AUTO;
         k.d.pipe.limit_bytes = i == 2 ? 0 : limit[i] + 16384;
         if ((p = kit_open(&k)) == NULL) return;
-        dlp_pipe_stats(p, &s);
-        CHECK(s.chunks.preload == (i == 0 ? DLP_PRELOAD_DEVICE : DLP_PRELOAD_NONE));
+        CHECK(dlp_pipe_stats(p, &s) == DLP_OK && s.chunks.preload_auto == 1);
+        CHECK(s.chunks.preload == (i == 1 ? DLP_PRELOAD_NONE : DLP_PRELOAD_DEVICE));
+        CHECK(strncmp(dlp_pipe_warning(p, 0), said, strlen(said)) == 0);
+        CHECK(dlp_pipe_explain(p, text, sizeof text) > 0);
+        CHECK(strstr(text, i == 1 ? "AUTO found no room" : "AUTO found room for all") != NULL);
         drain_from(&k, p, 0, 0);
         kit_close(&k, p);
     }
+}
+
+static int no_room(void *user, uint64_t *bytes) {
+    (void)user;
+    *bytes = 4106; /* three quarters: fewer than the 5 * 22 * 28 of five chunks */
+    return 0;
+}
+static int enough_room(void *user, uint64_t *bytes) {
+    (void)user;
+    *bytes = 4110;
+    return 0;
+}
+
+/* What AUTO may take of a device is what that says; of one that says nothing, what the limit has. */
+static void preload__auto_of_a_device__asks_it(void) {
+    static const struct {
+        int (*room)(void *user, uint64_t *bytes);
+        uint64_t limit;
+        int preload;
+        const char *why;
+    } all[] = {{NULL, 0, DLP_PRELOAD_CPU, "in CPU memory"},
+               {NULL, 1 << 26, DLP_PRELOAD_DEVICE, "on the device"},
+               {no_room, 0, DLP_PRELOAD_CPU, "in CPU memory"},
+               {enough_room, 0, DLP_PRELOAD_DEVICE, "on the device"}};
+    for (size_t i = 0; i < 4; i++) {
+        kit k;
+        dlp_pipe *p;
+        dlp_stats s;
+        kit_init(&k, 108, 22, 11);
+        kit_device(&k, DEV_LATE);
+        k.device.room = all[i].room;
+        k.d.pipe.limit_bytes = all[i].limit;
+        k.d.preload = DLP_PRELOAD_AUTO;
+        if ((p = kit_open(&k)) == NULL) return;
+        CHECK(dlp_pipe_stats(p, &s) == DLP_OK && s.chunks.preload == all[i].preload);
+        CHECK(strstr(dlp_pipe_warning(p, 0), all[i].why) != NULL);
+        drain_from(&k, p, 0, 0);
+        kit_close(&k, p);
+    }
+}
+
+/* What stands in the way is told: not memory alone. */
+static void preload__auto_with_shuffled_rows__says_why_not(void) {
+    kit k;
+    dlp_pipe *p;
+    kit_init(&k, 97, 20, 6);
+    k.d.preload = DLP_PRELOAD_AUTO;
+    k.d.shuffle_rows = 1;
+    if ((p = kit_open(&k)) == NULL) return;
+    CHECK(strstr(dlp_pipe_warning(p, 0), "no chunks: shuffle_rows is 1") != NULL);
+    drain_from(&k, p, 0, 0);
+    kit_close(&k, p);
 }
 
 /* One loader that loads ahead, unless the desc says otherwise. */
@@ -938,6 +995,8 @@ int main(void) {
     preload__chunk_left_out__zeros_then_loaded();
     preload__chunk_left_out_is_held__stays_zeros();
     preload__auto__takes_what_fits();
+    preload__auto_of_a_device__asks_it();
+    preload__auto_with_shuffled_rows__says_why_not();
     workers__of_chunks__one_by_default();
     errors__raise__names_the_chunk();
     errors__policies__keep_the_count();

@@ -54,6 +54,7 @@ static struct {
     int wrong; /* uses that no driver would forgive */
     uint64_t pinned_from, pinned_to;
     long unpinned_copies;
+    size_t bytes_left;   /* as cuMemGetInfo tells */
     long queries_needed; /* ops executed per query: 1 of so many */
     long queries;
     void *memory[64];
@@ -300,6 +301,12 @@ static int f_host_register(void *mem, size_t bytes, unsigned flags) {
     }
     return leave(rc);
 }
+static int f_mem_info(size_t *left, size_t *all) {
+    int rc = enter("cuMemGetInfo", 1);
+    *left = gpu.bytes_left;
+    *all = (size_t)1 << 30;
+    return leave(rc);
+}
 static int f_host_unregister(void *mem) {
     int rc = enter("cuMemHostUnregister", 1);
     for (int i = 0; i < 8; i++)
@@ -355,6 +362,7 @@ static void *fake_dlsym(void *lib, const char *name) {
         F("cuEventSynchronize", f_event_sync),
         F("cuMemAlloc_v2", f_mem_alloc),
         F("cuMemFree_v2", f_mem_free),
+        F("cuMemGetInfo_v2", f_mem_info),
         F("cuMemHostRegister_v2", f_host_register),
         F("cuMemHostUnregister", f_host_unregister),
         F("cuMemcpyHtoDAsync_v2", f_copy),
@@ -705,7 +713,7 @@ static void driver__missing_or_empty__unsupported_in_words(void) {
     gpu.on = 0;
     CHECK(dlp_device_cuda(&d, &desc, &err) == DLP_ERR_UNSUPPORTED);
     CHECK(strstr(err.message, "no driver") && strcmp(err.field, "library") == 0);
-    for (int i = 1; i <= 24; i++) {
+    for (int i = 1; i <= 25; i++) {
         gpu_reset();
         gpu.missing = i;
         CHECK(dlp_device_cuda(&d, NULL, &err) == DLP_ERR_UNSUPPORTED);
@@ -751,6 +759,41 @@ static void calls__bad_arguments__refused(void) {
     rig_free(&r);
     CHECK(dlp_device_opencl(&d, NULL, &err) == DLP_ERR_UNSUPPORTED &&
           strstr(err.message, "DLPIPE_OPENCL"));
+}
+
+/* ---- what is left of its memory ---- */
+
+static int one_chunk(void *user, dlp_chunk *c) {
+    (void)user;
+    memset(c->data[0], 7, c->count);
+    return 0;
+}
+
+/* DLP_PRELOAD_AUTO takes three quarters of it at most. */
+static void preload__auto__what_the_device_has_left(void) {
+    static const dlp_field field = {"x", DLP_U8, 0, {0}, 0, 0};
+    for (int i = 0; i < 3; i++) {
+        dlp_chunks_desc desc = {.n_items = 300,
+                                .fields = &field,
+                                .n_fields = 1,
+                                .chunk_rows = 100,
+                                .batch_size = 10,
+                                .load = one_chunk,
+                                .preload = DLP_PRELOAD_AUTO};
+        dlp_device d;
+        dlp_pipe *p = NULL;
+        dlp_stats s;
+        gpu_reset();
+        CHECK(dlp_device_cuda(&d, NULL, NULL) == DLP_OK);
+        desc.device = &d;
+        gpu.bytes_left = i == 0 ? 400 : 399;
+        if (i == 2) gpu.bytes_left = 400, gpu.fail_at = gpu.calls + 2; /* cuMemGetInfo */
+        CHECK(dlp_chunks_open(&p, &desc, NULL) == DLP_OK);
+        if (p == NULL) return;
+        CHECK(dlp_pipe_stats(p, &s) == DLP_OK);
+        CHECK(s.chunks.preload == (i == 0 ? DLP_PRELOAD_DEVICE : DLP_PRELOAD_CPU));
+        CHECK(dlp_pipe_close(p) == DLP_OK && dlp_device_close(&d) == DLP_OK && gpu_clean());
+    }
 }
 
 /* ---- a real one, if there is one ---- */
@@ -816,6 +859,7 @@ int main(void) {
     fault__each_call__told_and_nothing_left();
     driver__missing_or_empty__unsupported_in_words();
     calls__bad_arguments__refused();
+    preload__auto__what_the_device_has_left();
     real__all_placements__bytes_right();
     return test_end("device_cuda");
 }
