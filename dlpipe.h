@@ -1961,7 +1961,7 @@ DLPDEF int dlp_pipe_next_epoch(dlp_pipe *p);
    on again.
    state: copied; err: written on failure, may be NULL - returns DLP_OK; DLP_ERR_ARG;
    DLP_ERR_RESUME, DLP_ERR_CORRUPT (the state, as with desc.resume; err->field names what differs);
-   DLP_ERR_UNSUPPORTED (consumers in other processes); DLP_ERR_STATE (not started, closed, or 2^14
+   DLP_ERR_UNSUPPORTED (subscribers (other processes)); DLP_ERR_STATE (not started, closed, or 2^14
    seeks with no batch between them); the code of the pipe's error. But for that last one the pipe
    goes on where it was. A batch sampler that fails to restore, or has failed ahead, is the pipe's
    error, told by next - caller - does not wait or allocate; runs the sampler if that is inline. */
@@ -2340,7 +2340,7 @@ typedef struct dlp_parts_desc {
 /* Open, wire and start sampler -> repeat -> parts -> fetch [-> cache] -> batch [-> transfer].
    out, desc, err, threads: as dlp_loader_open - returns as that does, and DLP_ERR_CALLBACK of count
    - allocates all there is to allocate; calls count.
-   Source: the part queue of distributed trainers: a list of files, shuffled and sharded by rank, of
+   Source: the part queue of distributed training: a list of files, shuffled and sharded by rank, of
    which the next is read into a bounded queue while items come from the present one. */
 DLPDEF int dlp_parts_open(dlp_pipe **out, const dlp_parts_desc *desc, dlp_error *err);
 
@@ -2438,7 +2438,7 @@ typedef struct dlp_stage_stats {
 } dlp_stage_stats;
 
 enum {
-    DLP_TUNE_BUSY = 1, /* one more: the trainer waited, and all workers of the stage were busy */
+    DLP_TUNE_BUSY = 1, /* one more: the consumer waited, and all workers of the stage were busy */
     DLP_TUNE_IDLE,     /* fewer: batches were ready, and workers had nothing to do */
     DLP_TUNE_CORES,    /* no more, although it is busy: its workers compute, the cores are taken */
     DLP_TUNE_SET       /* dlp_pipe_set_workers */
@@ -2544,7 +2544,7 @@ enum {
     DLP_TRACE_BLOCKED
 };
 
-/* A stretch of time in a lane (a worker, or the trainer). Stretches of a lane do not overlap. */
+/* A stretch of time in a lane (a worker, or the consumer). Stretches of a lane do not overlap. */
 typedef struct dlp_trace_event {
     uint64_t begin_ns, end_ns; /* since start */
     uint64_t sequence;         /* batch */
@@ -2554,7 +2554,7 @@ typedef struct dlp_trace_event {
 } dlp_trace_event;
 
 /* Return the number of trace lanes, or DLP_ERR_ARG, DLP_ERR_STATE (not started). Lane 0 is the
-   trainer; the others are the workers, in the order of dlp_pipe_worker_stats. */
+   consumer; the others are the workers, in the order of dlp_pipe_worker_stats. */
 DLPDEF int dlp_pipe_trace_lanes(const dlp_pipe *p);
 
 /* Copy the newest events of a lane, oldest of them first.
@@ -2590,7 +2590,7 @@ typedef struct dlp_predict_desc {
                                         two above */
     uint32_t prefetch_factor;        /* 0: as measured; above 128 taken as 128 */
     uint32_t cpus;                   /* cores; 0: as measured, less those that others had */
-    int64_t step_ns;   /* a step of the trainer, the mean; 0: as measured; DLP_NONE: none */
+    int64_t step_ns;   /* a step of the consumer, the mean; 0: as measured; DLP_NONE: none */
     int32_t step_idle; /* 1: a step keeps no core busy (it waits for a device); so always
                                 with a transfer stage */
     int32_t unordered; /* 1: batches are delivered as they are complete */
@@ -2598,10 +2598,10 @@ typedef struct dlp_predict_desc {
 
 typedef struct dlp_predict {
     double items_per_s, batches_per_s;
-    double wait_share; /* of the trainer's time, 0..1: in next, inline stages included */
+    double wait_share; /* of the consumer's time, 0..1: in next, inline stages included */
     double cores;      /* kept busy, in the mean */
     double busy_share[DLP_MAX_STAGES]; /* of the time of a stage's workers, 0..1; inline: of the
-                                          trainer's */
+                                          consumer's */
     uint64_t batches;                  /* that were simulated */
 } dlp_predict;
 
@@ -4129,7 +4129,7 @@ DLPDEF int64_t dlp_mpsc_pop_burst(dlp_mpsc_rx *rx, void *records, uint64_t max, 
    call                  label  order    by whom                     partner
    dlpi_claim_publish    P1     release  the writer, after fields    P1
    dlpi_claim_head       P1     acquire  readers, before a claim     P1
-   dlpi_claim_head_now   P1     seq_cst  recovery, consumers         P1
+   dlpi_claim_head_now   P1     seq_cst  recovery, subscribers       P1
    dlpi_claim_look       O1     acquire  readers, before a claim     O1 of who freed or finished it
    dlpi_claim_owner      O1     seq_cst  recovery, the writer        O1
    dlpi_claim_take       O1     swap     readers; recovery           O1: one of them
@@ -5986,7 +5986,7 @@ DLPDEF void dlp_buckets_close(dlp_buckets *b) {
 
      FREE --scheduler: header--> OPEN --workers: owner, done--> ... --last stage: ready--> READY
        ^                                                                             |
-       +----------------------- caller: used = 0 <-- HELD <-- caller: delivered -----+
+       +----------------------- consumer: used = 0 <-- HELD <-- consumer: delivered -----+
 
    Per slot and per stage that has workers there is a record of words (dlpi_stage_words):
      owner[u] who works on unit u (a run of up to 32 rows of an item stage, of one row where workers
@@ -6082,7 +6082,7 @@ typedef struct dlpi_pipe_rec {
     char name[32];
     uint64_t token[2];     /* random: a name's record carries the same */
     uint64_t started_real; /* CLOCK_REALTIME, ns; for display */
-    int32_t pid, memfd;    /* of the caller; for display */
+    int32_t pid, memfd;    /* of the consumer; for display */
     uint32_t uid, n_stages, n_workers, n_work, n_item_work;
     uint32_t prefetch, max_held, n_slots, ring, window, batch_rows;
     uint32_t words_max, units_max, trace_events;
@@ -6123,10 +6123,10 @@ typedef struct dlpi_kept_rec {
 typedef struct dlpi_share {
     uint32_t word;        /* B1 futex */
     uint32_t over;        /* H1 1: all is fed and consumed */
-    uint64_t sleepers;    /* B1 a bit for each consumer */
+    uint64_t sleepers;    /* B1 a bit for each subscriber */
     uint64_t handed_back; /* how often somebody left batches to others */
-    uint32_t mode, max_consumers, n_slots, serve_only;
-    uint64_t takers_at, admits_at, consumers_at, consumer_bytes; /* from here; read-only */
+    uint32_t mode, max_subscribers, n_slots, serve_only;
+    uint64_t takers_at, admits_at, subscribers_at, subscriber_bytes; /* from here; read-only */
     uint8_t pad[DLPI_LINE - 72];
 } dlpi_share;
 
@@ -6143,17 +6143,17 @@ typedef struct dlpi_ctl {
     uint32_t end_of_input; /* T1 no batch will follow: 1, the scheduler's seek_no above it; 0 */
     int32_t schedule_code; /* T1 DLP_ERR_* that ended the feeding */
     uint8_t pad0[DLPI_LINE - 16];
-    uint64_t base;      /* V1 oldest batch not delivered; caller */
-    uint64_t delivered; /* V1 batches delivered; caller */
+    uint64_t base;      /* V1 oldest batch not delivered; consumer */
+    uint64_t delivered; /* V1 batches delivered; consumer */
     uint64_t held;
     uint64_t items, bytes, wait_ns, step_ns, first_ns, epoch, started_ns;
     uint64_t pad1[6];
-    uint64_t want; /* B1 batch + 1 that the caller sleeps for, UINT64_MAX any, 0 awake */
+    uint64_t want; /* B1 batch + 1 that the consumer sleeps for, UINT64_MAX any, 0 awake */
     uint32_t caller_word;
     uint32_t scheduler_sleeps; /* B1 */
     uint32_t scheduler_word;
     uint8_t pad2[DLPI_LINE - 20];
-    uint64_t cancel; /* N1 batches of generations below this one are cancelled; caller */
+    uint64_t cancel; /* N1 batches of generations below this one are cancelled; consumer */
     uint32_t stop;
     uint32_t error_claim; /* E1 1 + who writes error */
     uint32_t error_ready;
@@ -6162,14 +6162,14 @@ typedef struct dlpi_ctl {
     uint64_t skips, failures;
     dlpi_skip skip_ring[DLPI_SKIP_RING];
     uint32_t processes;      /* J1 1: worker processes are there, 2: they could not be started */
-    uint32_t closing;        /* J2 1: the caller waits for their end */
+    uint32_t closing;        /* J2 1: the consumer waits for their end */
     uint32_t processes_word; /* J1 futex */
     uint32_t pad4;
     uint64_t restarts; /* of worker processes; supervisor */
-    uint64_t views;    /* delivered, where a lender hands them out; caller */
+    uint64_t views;    /* delivered, where a lender hands them out; consumer */
     uint64_t tunes;    /* caller */
     dlp_tune_note tune[DLP_TUNE_NOTES];
-    uint64_t source_wait_ns; /* the caller waited for what the source waits for; caller */
+    uint64_t source_wait_ns; /* the consumer waited for what the source waits for; consumer */
     uint64_t source_moves;   /* Q2 counts what the source may wait for; its workers */
     uint32_t source_waits;   /* scheduler: 1: the source waits, and no batch is on its way */
     uint32_t first_ready;    /* K3 1: first_skip is complete */
@@ -6182,7 +6182,7 @@ typedef struct dlpi_ctl {
 typedef struct dlpi_waiters { /* one for each stage */
     uint64_t rescan;          /* R1 counts units freed again */
     uint32_t shared;          /* 1: sleepers may be in another process than their wakers */
-    uint32_t active;          /* A1 workers below this number may claim; caller */
+    uint32_t active;          /* A1 workers below this number may claim; consumer */
     uint8_t pad[DLPI_LINE - 16];
     dlpi_sleepers group[(DLP_MAX_WORKERS + 31) / 32];
 } dlpi_waiters;
@@ -6209,7 +6209,7 @@ typedef struct dlpi_worker_block {
     uint64_t core_wait_ns;
 } dlpi_worker_block;
 
-/* A batch slot. The first blocks are the scheduler's and the caller's; workers write there only
+/* A batch slot. The first blocks are the scheduler's and the consumer's; workers write there only
    when a row fails. The last begins with what the scheduler tells the workers and goes on with the
    words of the first stage (dlpi_stage_words), so that a small batch travels in one cache line. */
 typedef struct dlpi_bslot {
@@ -6295,7 +6295,7 @@ typedef struct dlpi_seen dlpi_seen;
 
 /* What the rows of batches are. */
 typedef struct dlpi_source_ops {
-    /* building, by the caller */
+    /* building, by the calling thread */
     int (*sizes)(dlp_pipe *p);                 /* samples and batches of an epoch; or it is wrong */
     uint64_t (*slot_bytes)(const dlp_pipe *p); /* it keeps in a slot; NULL: none */
     size_t row_bytes;                          /* of what `row` writes for one row */
@@ -6313,7 +6313,7 @@ typedef struct dlpi_source_ops {
     void (*row)(
         struct dlpi_worker *w, dlp_item *it, uint32_t s, uint32_t row,
         void *extra); /* what its callback has besides; extra: [row_bytes], while it is there */
-    /* states, by the caller */
+    /* states, by the calling thread */
     const char *const *words; /* [n_words] of 8 bytes that config puts first in its own part */
     uint32_t n_words;
     void (*config)(const dlp_pipe *p, struct dlpi_state *s); /* what of it changes the order */
@@ -6375,7 +6375,7 @@ typedef struct dlpi_stage_ops {
     int in_order; /* 1: one worker, which takes batches in their order, and never dies */
     size_t self_bytes;
     const char *own; /* the desc's name of the callback that is stage.own */
-    /* building, by the caller */
+    /* building, by the calling thread */
     int (*check)(dlp_pipe *p, struct dlpi_stage *st);   /* behind those of the whole chain */
     void (*layout)(dlp_pipe *p, struct dlpi_stage *st); /* its areas of the region */
     const char *private_words;                          /* their line of the plan; NULL: none */
@@ -6566,7 +6566,7 @@ typedef struct dlpi_place {          /* where the scheduler is to go on: a check
     uint8_t window[DLPI_WINDOW_MAX / 8]; /* bit k: batch + k is consumed too */
 } dlpi_place;
 
-typedef struct dlpi_scheduler { /* used by whoever runs the sampler: the caller or its thread */
+typedef struct dlpi_scheduler { /* used by whoever runs the sampler: the consumer or its thread */
     uint64_t epoch, in_epoch, position;
     uint64_t published;
     uint32_t slot_turn;
@@ -6596,7 +6596,7 @@ typedef struct dlpi_tuned {            /* a stage as the tuner saw it last */
 typedef struct dlpi_tuner {
     uint64_t every_ns; /* 0: nothing is tuned */
     uint64_t due_ns, last_ns, looks;
-    uint64_t wait_from; /* the caller waits since then, 0: it does not */
+    uint64_t wait_from; /* the consumer waits since then, 0: it does not */
     uint64_t waited_ns;
     dlpi_tuned at[DLP_MAX_STAGES];
 } dlpi_tuner;
@@ -6607,13 +6607,13 @@ static const dlpi_shm_calls *dlpi_shm; /* defined again, with its value, by dlpi
 struct dlpi_shm_calls {
     int (*open)(dlp_pipe *p);    /* check and copy d.shm */
     int (*resolve)(dlp_pipe *p); /* the wiring is known: does it go with d.shm? */
-    /* consumers in other processes: by the scheduler */
+    /* subscribers (other processes): by the scheduler */
     bool (*keep)(dlp_pipe *p); /* who came, who went; did anything change? */
     bool (*may_schedule)(dlp_pipe *p);
     bool (*slot_free)(dlp_pipe *p, uint32_t s);
     uint64_t (*bytes)(const dlp_pipe *p); /* that begin will take beside the region */
     int (*begin)(dlp_pipe *p);            /* the region is there: name it, start the processes */
-    int (*look)(dlp_pipe *p);             /* while the caller waits: DLP_OK, or what is wrong */
+    int (*look)(dlp_pipe *p);             /* while the consumer waits: DLP_OK, or what is wrong */
     void (*nudge)(dlp_pipe *p);           /* stop was asked for; any thread, signal handlers */
     void (*await)(dlp_pipe *p);           /* close: until no process is left */
     void (*end)(dlp_pipe *p);             /* give up what open and begin took */
@@ -6665,7 +6665,7 @@ struct dlp_pipe {
     const dlpi_source_ops *source;      /* what the rows of batches are, and */
     dlpi_stage *source_stage;           /* whose table that is */
     dlpi_stage *rows_end;               /* after it nobody asks for a batch's rows again */
-    bool source_waited;                 /* this wait of the caller's was for the source */
+    bool source_waited;                 /* this wait of the consumer's was for the source */
     dlpi_stage *work[DLP_MAX_STAGES];   /* stages with workers: */
     int n_item_work;                    /* first those of rows, in order; behind them, up to */
     int n_work;                         /* those of batches; behind them, up to */
@@ -6706,12 +6706,12 @@ struct dlp_pipe {
     dlpi_waiters *waiters;
     uint32_t *disp;
     dlpi_worker *workers;
-    dlpi_worker *trainer; /* its trace and clock only */
-    dlp_batch *out;       /* [n_out] what the caller sees */
+    dlpi_worker *consumer; /* its trace and clock only */
+    dlp_batch *out;        /* [n_out] what the consumer sees */
     dlp_tensor *out_fields;
     uint8_t *ones;
     uint8_t *held;     /* [n_out] */
-    uint8_t *taken;    /* [ring] in the region; unordered: delivered; caller */
+    uint8_t *taken;    /* [ring] in the region; unordered: delivered; consumer */
     uint8_t *own_rows; /* [workers of fetch][1 + in_flight] of source->row_bytes; NULL: none */
     uint64_t budget_bytes;
     struct dlpi_exported *exported; /* [n_out] batches given away as tensors; NULL: never */
@@ -6720,7 +6720,7 @@ struct dlp_pipe {
     uint64_t deadline_ns; /* the shortest of the stages, 0: none */
     int open_end;         /* 1: nobody knows where an epoch ends, until a row says so */
     dlpi_place place;     /* where to go on, from the seek that it says; under dlpi_place_lock */
-    /* What the caller writes with every batch lies apart from what workers read. The scheduler's
+    /* What the consumer writes with every batch lies apart from what workers read. The scheduler's
        own part is the sampler thread's where there is one. */
     uint8_t pad0[DLPI_LINE];
     uint64_t base;
@@ -6913,7 +6913,7 @@ static void dlpi_wake_scheduler(dlpi_ctl *ctl) {
     dlpi_sleeper_wake(&ctl->scheduler_sleeps, &ctl->scheduler_word, ctl->shared);
 }
 
-/* Batch b became ready for the caller. Call after a sequentially consistent publication. */
+/* Batch b became ready for the consumer. Call after a sequentially consistent publication. */
 static void dlpi_wake_caller(dlpi_ctl *ctl, uint64_t b) {
     dlpi_sleeper_wake_for(&ctl->want, b, &ctl->caller_word, ctl->shared);
 }
@@ -6927,7 +6927,7 @@ static inline void dlpi_wake_scheduling(const dlp_pipe *p) {
 }
 
 /* A batch became ready, or nothing will follow. After a sequentially consistent publication. */
-static void dlpi_wake_consumers(dlpi_share *share) {
+static void dlpi_wake_subscribers(dlpi_share *share) {
     if (share != NULL) dlpi_sleepers_wake_any(&share->sleepers, &share->word);
 }
 
@@ -6950,7 +6950,7 @@ static void dlpi_wake_sleepers(dlp_pipe *p) {
     }
     dlpi_wake_scheduler(p->ctl);
     dlpi_wake_caller(p->ctl, UINT64_MAX);
-    dlpi_wake_consumers(p->share);
+    dlpi_wake_subscribers(p->share);
 }
 
 /* Wake everybody, whatever the masks say: a waker may have died between taking a sleeper's bit and
@@ -7011,7 +7011,7 @@ __attribute__((format(printf, 4, 5))) static int dlpi_error_set(dlp_error *e, in
     return code;
 }
 
-/* The pipe's error, as seen by the caller's thread: the first one stays. */
+/* The pipe's error, as seen by the consumer's thread: the first one stays. */
 static int dlpi_pipe_fail(dlp_pipe *p, const dlp_error *e) {
     if (p->err.code == 0) p->err = *e;
     return p->err.code;
@@ -7353,7 +7353,7 @@ static int dlpi_check_ranks(dlp_pipe *p, const dlpi_stage *st, uint32_t rank, ui
    stays there.
    What release takes back is overwritten, and poisoned under the address sanitizer. It stays so
    until somebody begins with the slot's next batch, each process for itself: shadow memory is its
-   own. Label U3: dlpi_poisoned, by the caller at release, and by who has unpoisoned all of it. */
+   own. Label U3: dlpi_poisoned, by the consumer at release, and by who has unpoisoned all of it. */
 
 #define DLPI_POISON 0xdb
 
@@ -7581,7 +7581,7 @@ static void dlpi_unpoison_bytes(void *at, uint64_t bytes) {
 #endif
 }
 
-/* The caller has given back batch, or view, s: nobody else may read it. */
+/* The consumer has given back batch, or view, s: nobody else may read it. */
 static inline void dlpi_poison(const dlp_pipe *p, uint32_t s) {
     if (!DLPI_DEBUG || p->cells != DLPI_CELLS_OWN || p->sink || p->share) return;
     for (uint32_t f = 0; f < p->batches.n; f++) {
@@ -7857,11 +7857,11 @@ typedef struct dlpi_seen_stage {
 struct dlpi_seen {
     uint64_t now_ns;
     const dlpi_ctl *ctl;
-    const uint64_t *delivered; /* batches, as the caller counts them */
+    const uint64_t *delivered; /* batches, as the consumer counts them */
     const uint32_t *order;     /* [ring] slots of the batches */
     const uint8_t *taken;      /* [ring] */
     const uint8_t *slots;      /* [n_slots] */
-    const uint8_t *blocks;     /* [n_workers + 1] dlpi_worker_block; the last: the caller's */
+    const uint8_t *blocks;     /* [n_workers + 1] dlpi_worker_block; the last: the consumer's */
     const uint8_t *trace;      /* [n_workers + 1] rings of trace_events */
     uint64_t slot_stride, block_stride, trace_stride;
     uint32_t n_stages, n_work, n_item_work, n_workers;
@@ -7871,7 +7871,7 @@ struct dlpi_seen {
     uint64_t source_cells, sink_cells, sink_free;
     uint64_t plan_bytes;
     int32_t work[DLP_MAX_STAGES]; /* [n_work] stages with workers, in order */
-    int32_t final;                /* the stage behind which a batch is ready for the caller */
+    int32_t final;                /* the stage behind which a batch is ready for the consumer */
     dlpi_seen_stage stages[DLP_MAX_STAGES];
     dlp_stats figures; /* of it, what kinds of stages have filled */
 };
@@ -8023,7 +8023,7 @@ static const dlpi_worker_block *dlpi_seen_block(const dlpi_seen *s, uint32_t wor
     return (const dlpi_worker_block *)(const void *)(s->blocks + worker * s->block_stride);
 }
 
-/* The stage of a worker; NULL: it is the caller. */
+/* The stage of a worker; NULL: it is the consumer. */
 static const dlpi_seen_stage *dlpi_seen_owner(const dlpi_seen *s, uint32_t worker) {
     for (uint32_t i = 0; i < s->n_stages; i++) {
         const dlpi_seen_stage *st = &s->stages[i];
@@ -8145,7 +8145,7 @@ static void dlpi_links_depth(const dlpi_seen *s, uint64_t open, dlp_stats *out) 
    >>impl-dispatch   WHO WAKES WHOM
    Nobody is given work: workers look for it and claim it. What is here only says who looks. */
 
-/* There is work on batch b for a stage: its workers do it or, of an inline one, the caller. */
+/* There is work on batch b for a stage: its workers do it or, of an inline one, the consumer. */
 static void dlpi_wake_stage(dlp_pipe *p, const dlpi_stage *st, uint64_t b) {
     if (st->w.num_workers > 0)
         dlpi_wake_batch(p, st, b, 1);
@@ -8154,13 +8154,13 @@ static void dlpi_wake_stage(dlp_pipe *p, const dlpi_stage *st, uint64_t b) {
 }
 
 /* Batch b left the stage with this place among those that have workers: the next one, or
-   the caller, goes on with it. */
+   the consumer, goes on with it. */
 static void dlpi_wake_next(dlp_pipe *p, int work, uint64_t b) {
     if (work + 1 < p->n_work) {
         dlpi_wake_stage(p, p->work[work + 1], b);
     } else {
         dlpi_wake_caller(p->ctl, b);
-        dlpi_wake_consumers(p->share);
+        dlpi_wake_subscribers(p->share);
     }
 }
 
@@ -8206,7 +8206,7 @@ static void dlpi_schedule_empty(dlp_pipe *p, uint64_t first) {
 
 /* ---------------------------------------------------------------------------------------------
    >>impl-feed       THE SCHEDULER: POSITIONS INTO FREE SLOTS
-   Run by the caller, or by a thread of its own. A batch is fed while fewer than prefetch_factor
+   Run by the consumer, or by a thread of its own. A batch is fed while fewer than prefetch_factor
    are between here and next, a slot is free, and (unordered) the window reaches that far. */
 
 /* Begin with an epoch. */
@@ -8430,7 +8430,7 @@ static inline uint32_t dlpi_scheduled_word(uint32_t seek_no) { return seek_no <<
 
 static pthread_mutex_t dlpi_place_lock = PTHREAD_MUTEX_INITIALIZER;
 
-/* The caller has sought: follow it. A scheduler that failed stays where it is, and says so again.
+/* The consumer has sought: follow it. A scheduler that failed stays where it is, and says so again.
    */
 static void dlpi_schedule_follow(dlp_pipe *p) {
     dlpi_scheduler *f = &p->schedule;
@@ -8482,7 +8482,7 @@ static uint64_t dlpi_schedule(dlp_pipe *p, uint64_t burst) {
         /* T1 -> T1: after the tail */
         dlpi_credit_close(&p->ctl->end_of_input, dlpi_scheduled_word(f->seek_no));
         dlpi_wake_caller(p->ctl, UINT64_MAX);
-        dlpi_wake_consumers(p->share);
+        dlpi_wake_subscribers(p->share);
     }
     return f->published - before;
 }
@@ -8638,7 +8638,7 @@ static bool dlpi_freed(const dlp_pipe *p, const dlpi_stage *st, const dlpi_unit 
                                 t->b);
 }
 
-/* Batch t->b left the stage of w: show it to the next stage, or to the caller. ready was written.
+/* Batch t->b left the stage of w: show it to the next stage, or to the consumer. ready was written.
    Of a batch that went back, who looked for it there may have done so before it was ready, and goes
    by its hints since: call again. */
 static void dlpi_ready_wake(dlp_pipe *p, const dlpi_worker *w, const dlpi_unit *t) {
@@ -9715,7 +9715,7 @@ DLPDEF int dlp_collate_pack(void *user, dlp_collate *c) {
     return 0;
 }
 
-/* The batch in slot s as a callback or the caller sees it. */
+/* The batch in slot s as a callback or the consumer sees it. */
 static void dlpi_batch_view(const dlp_pipe *p, uint32_t s, dlp_batch *b, dlp_tensor *fields) {
     const dlpi_bslot *slot = dlpi_slot_at(p, s);
     b->sequence = slot->sequence;
@@ -9896,7 +9896,7 @@ static bool dlpi_batches_step(dlpi_worker *w) {
 /* ---------------------------------------------------------------------------------------------
    >>impl-workers    STEPS, WAITING, THREADS
    A stage is a step: claim a unit, work on it, pass it on, say whether anything moved. Where it
-   runs is decided elsewhere: ops->step is called by the caller for inline stages and by threads. */
+   runs is decided elsewhere: ops->step is called by the consumer, if inline, and by threads. */
 
 /* ns until a worker has to look for itself, whoever wakes it; at most a sleep. */
 static uint64_t dlpi_worker_due(dlpi_worker *w) {
@@ -9983,7 +9983,7 @@ static void dlpi_worker_park(dlpi_worker *w) {
     DLPI_STORE_RLX(&w->block->state, DLP_WORKER_STARVED);
 }
 
-/* Does this worker wait for the caller, who has not taken the batches that are there? All units
+/* Does this worker wait for the consumer, who has not taken the batches that are there? All units
    that were fed are claimed here, and there is no credit to feed more. */
 static bool dlpi_no_credit(const dlpi_worker *w) {
     const dlp_pipe *p = w->p;
@@ -10089,8 +10089,8 @@ static void *dlpi_thread_worker(void *arg) {
     return NULL;
 }
 
-/* Where there are consumers, the scheduler also keeps their books, until they have all. Where there
-   are none, the caller may seek back when all is fed. */
+/* Where there are subscribers, the scheduler also keeps their books, until they have all. Where
+   there are none, the consumer may seek back when all is fed. */
 static bool dlpi_scheduler_step(dlp_pipe *p) {
     bool moved = p->share && dlpi_shm->keep(p);
     return dlpi_schedule(p, 1) > 0 || moved;
@@ -11620,9 +11620,9 @@ static const dlpi_stage_ops dlpi_batch_ops = {
 
 /* ---------------------------------------------------------------------------------------------
    >>impl-transfer   BATCHES TO THE DEVICE: DOUBLE BUFFERING
-   One thread, or the caller. Batches go in their order (unordered: as they become ready) into the
+   One thread, or the consumer. Batches go in their order (unordered: as they become ready) into the
    device buffers; a batch is ready when the event behind its copies has passed. None of a later
-   epoch goes while one of the oldest is to come: the caller takes no other before, and it could
+   epoch goes while one of the oldest is to come: the consumer takes no other before, and it could
    find no buffer. */
 
 typedef struct dlpi_transfer { /* what the stage keeps */
@@ -12095,7 +12095,7 @@ static uint64_t dlpi_epoch_batches(const dlp_pipe *p) {
     return p->lender ? p->lender->ops->lender->batches(p) : p->batches_per_epoch;
 }
 
-/* The caller's books stand behind a checked state. */
+/* The consumer's books stand behind a checked state. */
 static void dlpi_state_books(dlp_pipe *p, const dlpi_state *s) {
     p->epoch_now = p->after_epoch = s->epoch;
     p->after_batch = s->batch;
@@ -13054,7 +13054,7 @@ static bool dlpi_parts_there(dlp_pipe *p, uint64_t rows) {
         there = low == DLPI_PART_LOADED || low == DLPI_PART_FAILED;
         r += x.n;
     }
-    DLPI_STORE_RLX(&p->ctl->source_waits, /* for the caller's books */
+    DLPI_STORE_RLX(&p->ctl->source_waits, /* for the consumer's books */
                    !there && f->published == dlpi_credit_seen(&p->ctl->delivered)); /* V1 <- V1 */
     return there;
 }
@@ -13418,16 +13418,16 @@ static const dlpi_stage_ops dlpi_parts_ops = {
    planned, but no time while they are parked (one wake-up a second each). Starting and ending them
    live would allocate, could fail, and would fork in the middle of a run. A worker whose number is
    not below waiters.active (A1) claims no more. It finishes what it has claimed, rows that wait
-   for another try included, and parks. One writer: the caller.
+   for another try included, and parks. One writer: the consumer.
 
    The tuner runs in next, on clock readings that are there anyhow, every 100 ms at most. It looks
    at the time since the last look:
-     more     the trainer waited (5 % of the time or more) and the stage's workers were busy (85 %),
+     more     the consumer waited (5 % of the time or more), the stage's workers were busy (85 %),
               twice in a row, or once if it waited a quarter of the time: one more, or half as many
               again if it waited half the time. Of several stages the busiest. Not beyond the items
               in flight, nor, by what its workers burn of the cores, or would if others did not
               have them, beyond those
-     fewer    the trainer did not wait (2 %) and without one of them the others would have been busy
+     fewer    the consumer did not wait (2 %), and without one of them others would have been busy
               for less than 75 % of the time, `patience` times in a row: one less, or a quarter less
               if they hardly worked at all
    What it takes for fewer (75 % of one less) and for more (85 %) is apart, so that at the same load
@@ -13642,8 +13642,9 @@ static void dlpi_slot_free(dlp_pipe *p, uint32_t s) {
 }
 
 /* How many credits to gather before they are fed. The tail is read by every worker, so each
-   publication costs a trip of its line between cores; a caller that takes batches faster than that
-   feeds several at once. At most a quarter of the credits wait, and none while the caller waits. */
+   publication costs a trip of its line between cores; a consumer that takes batches faster than
+   that feeds several at once. At most a quarter of the credits wait, and none while the consumer
+   waits. */
 static uint64_t dlpi_burst(const dlp_pipe *p) {
     return p->call_clock_every >= 32 && p->prefetch >= 8 ? p->prefetch / 4 : 1;
 }
@@ -13652,7 +13653,7 @@ static void dlpi_schedule_inline(dlp_pipe *p, uint64_t burst) {
     if (!p->sampler->sampler.threaded && !dlpi_stopped(p)) dlpi_schedule(p, burst);
 }
 
-/* Hand batch b in slot s to the caller. */
+/* Hand batch b in slot s to the consumer. */
 static void dlpi_deliver(dlp_pipe *p, uint64_t b, uint32_t s, dlp_batch **out) {
     dlp_batch *batch = &p->out[s];
     dlpi_ctl *ctl = p->ctl;
@@ -13816,10 +13817,10 @@ static int dlpi_next_wait(dlp_pipe *p, uint64_t until, uint64_t *b, uint32_t *s)
     return rc;
 }
 
-/* The trainer's clock: one reading a call, fewer when calls are close together. Where everything is
-   inline, the calls not timed take the time of the last one that was. */
-static void dlpi_trainer_step(dlp_pipe *p, uint64_t now) {
-    dlpi_worker *w = p->trainer;
+/* The consumer's clock: one reading a call, fewer when calls are close together. Where everything
+   is inline, the calls not timed take the time of the last one that was. */
+static void dlpi_consumer_step(dlp_pipe *p, uint64_t now) {
+    dlpi_worker *w = p->consumer;
     uint64_t from = p->last_return_ns, each, waited;
     uint32_t calls = p->calls_untimed + 1;
     p->calls_untimed = 0;
@@ -13835,14 +13836,14 @@ static void dlpi_trainer_step(dlp_pipe *p, uint64_t now) {
     p->call_clock_every = each >= 2000 ? 1 : each >= 500 ? 4 : 32;
 }
 
-static void dlpi_trainer_waited(dlp_pipe *p, uint64_t from, uint64_t to) {
+static void dlpi_consumer_waited(dlp_pipe *p, uint64_t from, uint64_t to) {
     bool for_source = p->source_waited;
     p->last_return_ns = to;
     p->source_waited = false;
     if (to <= from) return;
     dlpi_bump(&p->ctl->wait_ns, to - from);
     if (for_source) dlpi_bump(&p->ctl->source_wait_ns, to - from);
-    dlpi_trace_add(p->trainer, DLP_TRACE_WAIT, from, to, p->base, p->epoch_now, 0);
+    dlpi_trace_add(p->consumer, DLP_TRACE_WAIT, from, to, p->base, p->epoch_now, 0);
 }
 
 /* Take a batch, waiting with the books kept. */
@@ -13856,7 +13857,7 @@ static int dlpi_next_take(dlp_pipe *p, int timeout_ms, uint64_t *b, uint32_t *s)
             p->calls_untimed++;
             return rc;
         }
-        dlpi_trainer_step(p, dlpi_now_ns());
+        dlpi_consumer_step(p, dlpi_now_ns());
         dlpi_tune(p, p->last_return_ns);
         return rc;
     }
@@ -13868,20 +13869,20 @@ static int dlpi_next_take(dlp_pipe *p, int timeout_ms, uint64_t *b, uint32_t *s)
         return rc == DLP_END && dlpi_next_error(p, true) != DLP_OK ? p->err.code : rc;
     }
     from = dlpi_now_ns();
-    dlpi_trainer_step(p, from);
+    dlpi_consumer_step(p, from);
     if (timeout_ms >= 0) until = from + (uint64_t)timeout_ms * 1000000u;
     p->tune.wait_from = from;
     if (rc == DLP_EMPTY) rc = dlpi_next_wait(p, until, b, s);
     p->tune.wait_from = 0;
     if (rc == DLP_END && dlpi_next_error(p, true) != DLP_OK) rc = p->err.code;
     dlpi_inline_rest(p);
-    dlpi_trainer_waited(p, from, dlpi_now_ns());
+    dlpi_consumer_waited(p, from, dlpi_now_ns());
     dlpi_tune(p, p->last_return_ns);
     if (dlpi_at_work(p) == 0) p->inline_ns = p->last_return_ns - from;
     return rc;
 }
 
-/* The caller leaves this epoch for the one after it. */
+/* The consumer leaves this epoch for the one after it. */
 static void dlpi_epoch_leave(dlp_pipe *p, uint64_t epoch) {
     p->epoch_open = 0;
     if (p->lender) p->lender->ops->lender->leave(p);
@@ -14008,14 +14009,15 @@ static int dlpi_next(dlp_pipe *p, dlp_batch **out, int timeout_ms) {
 
 /* ---------------------------------------------------------------------------------------------
    >>impl-split      CHUNKS LOADED, AND SPLIT INTO VIEWS
-   With a split stage the items of the pipe are chunks, one to a core batch, and what the caller
+   With a split stage the items of the pipe are chunks, one to a core batch, and what the consumer
    gets are views. Where view k of an epoch is follows by arithmetic: all chunks have chunk_rows
    rows but the dataset's last one, whose place in an epoch's order is known (dlpi_chunk_short_at).
-   The loaders' side is a fetch. The splitter is the caller's: it takes a chunk as dlpi_next takes a
-   batch, and hands out views of it. refs counts, for each slot, the views held, and one more while
-   the chunk is being split. A chunk is taken only when the one before is split to its end; so each
-   chunk that is out has a view that is held, but for the one just taken, which max_held - 1 others
-   can precede: never more than max_held chunks are out, as many as the pipe has slots for. */
+   The loaders' side is a fetch. The splitter is the consumer's: it takes a chunk as dlpi_next takes
+   a batch, and hands out views of it. refs counts, for each slot, the views held, and one more
+   while the chunk is being split. A chunk is taken only when the one before is split to its end; so
+   each chunk that is out has a view that is held, but for the one just taken, which max_held - 1
+   others can precede: never more than max_held chunks are out, as many as the pipe has slots for.
+   */
 
 typedef struct dlpi_split { /* what the stage keeps */
     dlp_split_desc d;
@@ -14418,7 +14420,7 @@ static int dlpi_split_next(dlp_pipe *p, dlp_batch **out, int timeout_ms) {
             dlpi_split_unref(p, c->slot);
             c->slot = DLPI_NO_SLOT;
         } else if (p->calls_untimed + 1 >= p->call_clock_every) {
-            dlpi_trainer_step(p, dlpi_now_ns());
+            dlpi_consumer_step(p, dlpi_now_ns());
         } else {
             p->calls_untimed++;
         }
@@ -14732,7 +14734,7 @@ static bool dlpi_chunk_counted(const dlpi_words *words, dlpi_seen *s, uint64_t t
 }
 
 /* Chunks on their way. buffers: of a device, whose copies are the last stage. Returns how many are
-   ready for the caller. */
+   ready for the consumer. */
 static uint64_t dlpi_chunks_under_way(const dlpi_seen *s, uint64_t tail, uint64_t buffers,
                                       dlp_chunk_stats *c) {
     const int32_t loaded = s->work[s->n_work - 1 - (s->n_work > 1 && buffers > 0)];
@@ -14750,7 +14752,7 @@ static uint64_t dlpi_chunks_under_way(const dlpi_seen *s, uint64_t tail, uint64_
     return ready;
 }
 
-/* Where the chunks are. Those in the caller's hands are what is neither free nor on its way. */
+/* Where the chunks are. Those in the consumer's hands are what is neither free nor on its way. */
 static bool dlpi_chunks_seen(const dlpi_words *words, dlpi_seen *s, int32_t stage) {
     dlp_chunk_stats *c = &s->figures.chunks;
     uint64_t tail = dlpi_credit_look(&s->ctl->tail), ready, used; /* T1 <- T1 */
@@ -15027,7 +15029,7 @@ static int dlpi_open_end_check(dlp_pipe *p) {
                                   "this stage wants to know the number of items, and a stream has "
                                   "none");
     if (p->share_bytes == 0) return DLP_OK;
-    return dlpi_refuse(p, DLP_ERR_UNSUPPORTED, "", "shm.share", "a stream has no consumers");
+    return dlpi_refuse(p, DLP_ERR_UNSUPPORTED, "", "shm.share", "a stream has no subscribers");
 }
 
 /* Rank, batch and epoch arithmetic. */
@@ -15309,7 +15311,7 @@ static void dlpi_layout(dlp_pipe *p) {
     dlpi_layout_slots(p);
     dlpi_layout_table(p);
     dlpi_layout_trace(p);
-    dlpi_area_add(p, DLPI_REC_SHARE, "consumers", p->share_bytes, p->share_bytes > 0, 4096);
+    dlpi_area_add(p, DLPI_REC_SHARE, "subscribers", p->share_bytes, p->share_bytes > 0, 4096);
     dlpi_layout_stages(p);
     dlpi_layout_cells(p);
     p->region_bytes = dlpi_round_up(p->region_bytes, p->huge_pages > 0 ? 2u << 20 : 4096);
@@ -15832,7 +15834,7 @@ static int dlpi_start_threads(dlp_pipe *p) {
         }
     }
     if (rc == DLP_OK && p->sampler->sampler.threaded)
-        rc = dlpi_thread_start(p, p->trainer, dlpi_thread_scheduler);
+        rc = dlpi_thread_start(p, p->consumer, dlpi_thread_scheduler);
     return rc;
 }
 
@@ -15850,7 +15852,7 @@ static void dlpi_live_workers(dlp_pipe *p) {
         dlpi_stage *st = p->work[i];
         for (int k = 0; k < st->n_workers; k++) dlpi_worker_init(p, st, k, st->first_worker + k);
     }
-    p->trainer = &p->workers[p->n_workers];
+    p->consumer = &p->workers[p->n_workers];
     dlpi_worker_init(p, p->sampler, 0, p->n_workers);
 }
 
@@ -16034,7 +16036,7 @@ static int dlpi_close(dlp_pipe *p) {
     return rc;
 }
 
-/* The caller is done with the batch in slot s, or with view s. */
+/* The consumer is done with the batch in slot s, or with view s. */
 static void dlpi_give_back(dlp_pipe *p, uint32_t s) {
     p->held[s] = 0;
     p->n_held--;
@@ -16193,7 +16195,7 @@ static void dlpi_longest_stats(const dlpi_seen *s, dlp_worker_stats *out) {
 
 static void dlpi_stats(const dlpi_seen *s, dlp_stats *out) {
     const dlpi_ctl *ctl = s->ctl;
-    const dlpi_worker_block *caller = dlpi_seen_block(s, s->n_workers);
+    const dlpi_worker_block *consumer = dlpi_seen_block(s, s->n_workers);
     uint64_t hist[DLPI_HIST], n = 0;
     *out = s->figures;
     out->elapsed_ns = s->now_ns - ctl->started_ns;
@@ -16206,7 +16208,7 @@ static void dlpi_stats(const dlpi_seen *s, dlp_stats *out) {
     out->step_ns = DLPI_LOAD_RLX(&ctl->step_ns);
     out->first_batch_ns = DLPI_LOAD_RLX(&ctl->first_ns);
     out->epoch = DLPI_LOAD_RLX(&ctl->epoch);
-    for (uint32_t i = 0; i < DLPI_HIST; i++) n += hist[i] = DLPI_LOAD_RLX(&caller->hist[i]);
+    for (uint32_t i = 0; i < DLPI_HIST; i++) n += hist[i] = DLPI_LOAD_RLX(&consumer->hist[i]);
     out->step_p50_ns = dlpi_percentile(hist, n, 50);
     out->step_p95_ns = dlpi_percentile(hist, n, 95);
     out->batch_size = s->batch_rows;
@@ -16250,7 +16252,7 @@ static int dlpi_skips(const dlpi_seen *s, dlp_skip *out, int max, uint64_t *tota
     return copied;
 }
 
-/* Of lane 0 the caller, of lane i worker i - 1. */
+/* Of lane 0 the consumer, of lane i worker i - 1. */
 static int dlpi_trace_lane(const dlpi_seen *s, uint32_t lane, dlp_trace_event *out, int max,
                            char *name) {
     const uint32_t worker = lane == 0 ? s->n_workers : lane - 1;
@@ -16262,7 +16264,7 @@ static int dlpi_trace_lane(const dlpi_seen *s, uint32_t lane, dlp_trace_event *o
     uint64_t n = head < s->trace_events ? head : s->trace_events - 1;
     int copied = 0;
     if (name && st == NULL)
-        dlpi_copy_text(name, 32, "trainer");
+        dlpi_copy_text(name, 32, "consumer");
     else if (name)
         snprintf(name, 32, "%.24s-%d", st->name, (int)worker - st->first_worker);
     if (n > (uint64_t)max) n = (uint64_t)max;
@@ -16308,11 +16310,11 @@ typedef struct dlpi_sim_stage {
     double cpu; /* share of busy time that is CPU time */
     double clock, rate;
     double busy_ns; /* of all workers */
-    uint32_t n;     /* in work, the trainer too if it is at it */
+    uint32_t n;     /* in work, the consumer too if it is at it */
     uint32_t rated; /* of them when the rate was found */
 } dlpi_sim_stage;
 
-typedef struct dlpi_sim_work { /* of a worker, and of the trainer */
+typedef struct dlpi_sim_work { /* of a worker, and of the consumer */
     double end;                /* by its stage's clock */
     uint32_t batch, stage;
 } dlpi_sim_work;
@@ -16328,7 +16330,7 @@ typedef struct dlpi_sim_batch {
 } dlpi_sim_batch;
 
 typedef struct dlpi_sim {
-    dlpi_sim_stage stage[DLP_MAX_STAGES + 1]; /* the last of them: the trainer's steps */
+    dlpi_sim_stage stage[DLP_MAX_STAGES + 1]; /* the last of them: the consumer's steps */
     uint32_t n_stages, n_workers;
     uint32_t runs, rows_a_run, claims_a_run; /* runs of a batch; a run may stand for several */
     uint32_t prefetch, rows;
@@ -16337,7 +16339,7 @@ typedef struct dlpi_sim {
     uint64_t base, scheduled, taken, ended; /* batches; all before base are taken */
     double now, wait_ns, cpu_ns;
     double use; /* cores in use */
-    dlpi_sim_work trainer;
+    dlpi_sim_work consumer;
     dlpi_sim_work worker[DLPI_SIM_WORKERS];
     dlpi_sim_batch batch[DLPI_SIM_BATCHES];
 } dlpi_sim;
@@ -16470,7 +16472,7 @@ static void dlpi_sim_schedule(dlpi_sim *m) {
         memset(dlpi_sim_at(m, m->scheduled++), 0, sizeof *m->batch);
 }
 
-/* The trainer wants a batch: takes one, or works for inline stages, the last first. */
+/* The consumer wants a batch: takes one, or works for inline stages, the last first. */
 static void dlpi_sim_next(dlpi_sim *m) {
     dlpi_sim_stage *steps = &m->stage[m->n_stages];
     for (uint64_t i = m->base; i < m->scheduled; i++) {
@@ -16480,16 +16482,16 @@ static void dlpi_sim_next(dlpi_sim *m) {
             m->taken++;
             while (m->base < m->scheduled && dlpi_sim_at(m, m->base)->taken) m->base++;
             dlpi_sim_schedule(m);
-            m->trainer.stage = m->n_stages;
-            m->trainer.end = steps->clock;
-            if (steps->times.mean > 0) m->trainer.end += dlpi_sim_draw(&steps->times, 77);
+            m->consumer.stage = m->n_stages;
+            m->consumer.end = steps->clock;
+            if (steps->times.mean > 0) m->consumer.end += dlpi_sim_draw(&steps->times, 77);
             steps->n++;
             return;
         }
         if (!m->unordered) break;
     }
     for (uint32_t k = m->n_stages; k-- > 0;)
-        if (m->stage[k].workers == 0 && dlpi_sim_begin(m, k, &m->trainer)) return;
+        if (m->stage[k].workers == 0 && dlpi_sim_begin(m, k, &m->consumer)) return;
 }
 
 static void dlpi_sim_push(dlpi_sim *m, dlpi_sim_stage *g, const dlpi_sim_work *w) {
@@ -16514,7 +16516,7 @@ static void dlpi_sim_pop(dlpi_sim *m, dlpi_sim_stage *g) {
 /* Give work to all who rest. */
 static void dlpi_sim_dispatch(dlpi_sim *m) {
     dlpi_sim_work w;
-    if (m->trainer.stage == DLPI_SIM_REST) dlpi_sim_next(m);
+    if (m->consumer.stage == DLPI_SIM_REST) dlpi_sim_next(m);
     for (uint32_t k = 0; k < m->n_stages; k++) {
         dlpi_sim_stage *g = &m->stage[k];
         while (g->working < g->workers && dlpi_sim_begin(m, k, &w)) dlpi_sim_push(m, g, &w);
@@ -16525,7 +16527,7 @@ static void dlpi_sim_dispatch(dlpi_sim *m) {
 static const dlpi_sim_work *dlpi_sim_first(const dlpi_sim *m, double *after) {
     const dlpi_sim_work *first = NULL;
     for (uint32_t k = 0; k <= m->n_stages; k++) {
-        const dlpi_sim_work *w = k == m->n_stages ? &m->trainer : &m->worker[m->stage[k].first];
+        const dlpi_sim_work *w = k == m->n_stages ? &m->consumer : &m->worker[m->stage[k].first];
         double left;
         if (k == m->n_stages ? w->stage == DLPI_SIM_REST : m->stage[k].working == 0) continue;
         left = (w->end - m->stage[w->stage].clock) / m->stage[w->stage].rate;
@@ -16545,7 +16547,7 @@ static bool dlpi_sim_event(dlpi_sim *m) {
     if ((w = dlpi_sim_first(m, &after)) == NULL) return false;
     m->now += after;
     m->cpu_ns += m->use * after;
-    if (m->trainer.stage != m->n_stages) m->wait_ns += after;
+    if (m->consumer.stage != m->n_stages) m->wait_ns += after;
     for (uint32_t k = 0; k <= m->n_stages; k++) {
         g = &m->stage[k];
         g->clock += g->rate * after;
@@ -16557,8 +16559,8 @@ static bool dlpi_sim_event(dlpi_sim *m) {
         m->ended++;
     else
         m->batch[w->batch].done[w->stage]++;
-    if (w == &m->trainer)
-        m->trainer.stage = DLPI_SIM_REST;
+    if (w == &m->consumer)
+        m->consumer.stage = DLPI_SIM_REST;
     else
         dlpi_sim_pop(m, g);
     dlpi_sim_dispatch(m);
@@ -16685,7 +16687,7 @@ static int dlpi_sim_init(dlpi_sim *m, const dlp_stats *s, const dlp_predict_desc
     m->unordered = d->unordered != 0;
     if ((rc = dlpi_sim_stages(m, s, d)) != DLP_OK) return rc;
     for (uint32_t k = 0; k <= m->n_stages; k++) m->stage[k].rated = UINT32_MAX;
-    m->trainer.stage = DLPI_SIM_REST;
+    m->consumer.stage = DLPI_SIM_REST;
     return DLP_OK;
 }
 
@@ -16742,7 +16744,7 @@ DLPDEF int dlp_stats_predict(const dlp_stats *measured, const dlp_predict_desc *
    the calls used here are declared, and looked up by name. Callbacks of a device run in one thread
    at a time (start; then the transfer thread, or next; then close), so its record has no atomics,
    but for the word that says whether a pipe has it. What dlp_pipe_release_after writes of a buffer
-   is the caller's until its release frees the buffer (C2), which the transfer then takes.
+   is the consumer's until its release frees the buffer (C2), which the transfer then takes.
 
    A callback can return a number only. What it stands for is added to the device's name, which is
    in the message that the pipe makes of the number. */
@@ -17588,10 +17590,10 @@ DLPDEF int dlp_pipe_release_after(dlp_pipe *p, dlp_batch *batch, void *stream, d
 
 /* ---------------------------------------------------------------------------------------------
    >>impl-dlpack     TENSORS FOR OTHER LIBRARIES
-   Release is the caller's call, deleters are anybody's: a deleter only counts down, and the caller
-   looks, in its next call, which batches are free. After close no such call need come, so that from
-   then on whoever takes the count to zero gives back. All of that under one lock, which nobody
-   holds while a callback or a device runs. */
+   Release is the consumer's call, deleters are anybody's: a deleter only counts down, and the
+   consumer looks, in its next call, which batches are free. After close no such call need come, so
+   that from then on whoever takes the count to zero gives back. All of that under one lock, which
+   nobody holds while a callback or a device runs. */
 
 typedef struct dlpi_exported {
     uint32_t tensors;  /* not yet deleted */
@@ -17629,7 +17631,7 @@ static bool dlpi_exported_drop(dlp_pipe *p, uint32_t s) {
     return --p->n_held == 0;
 }
 
-/* Is batch s, if it was lent, free? It is the caller's again then. */
+/* Is batch s, if it was lent, free? It is the consumer's again then. */
 static bool dlpi_exported_back(dlp_pipe *p, uint32_t s) {
     bool back;
     pthread_mutex_lock(&dlpi_exported_lock);
@@ -17644,7 +17646,7 @@ static bool dlpi_exported_back(dlp_pipe *p, uint32_t s) {
 static void dlpi_exported_sweep(dlp_pipe *p) {
     uint32_t left = p->n_exported;
     for (uint32_t s = 0; left > 0; s++) {
-        if (p->exported[s].exported == 0) continue; /* before close only the caller writes it */
+        if (p->exported[s].exported == 0) continue; /* before close only the consumer writes it */
         left--;
         if (dlpi_exported_back(p, s)) dlpi_give_back(p, s);
     }
@@ -17653,7 +17655,7 @@ static void dlpi_exported_sweep(dlp_pipe *p) {
 /* dlp_pipe_release, where batches have been lent. */
 static int dlpi_exported_release(dlp_pipe *p, uint32_t s) {
     bool last;
-    if (!p->exported_closed) { /* written by the caller */
+    if (!p->exported_closed) { /* written by the consumer */
         if (!p->exported[s].exported) dlpi_give_back(p, s);
         dlpi_exported_sweep(p);
         return DLP_OK;
@@ -20750,7 +20752,7 @@ DLPDEF int dlp_pipe_start(dlp_pipe *p) {
     return p->started ? DLP_ERR_STATE : dlpi_start(p);
 }
 
-/* The caller holds all that it may. No error of the pipe's: told until it has released one. */
+/* The consumer holds all that it may. No error of the pipe's: told until it has released one. */
 static int dlpi_held_fail(dlp_pipe *p) {
     return dlpi_error_set(&p->held_err, DLP_ERR_HELD, "max_held",
                           "%" PRIu64 " %s held, max_held is %" PRIu32 ": release %s first",
@@ -20764,7 +20766,7 @@ DLPDEF int dlp_pipe_next_timeout(dlp_pipe *p, dlp_batch **out, int timeout_ms) {
     if (p == NULL || out == NULL) return DLP_ERR_ARG;
     if (!p->started || p->closing) return DLP_ERR_STATE;
     if (dlpi_forked(p)) return DLP_ERR_FORKED;
-    if (p->share != NULL && p->share->serve_only) return DLP_ERR_STATE; /* consumers have all */
+    if (p->share != NULL && p->share->serve_only) return DLP_ERR_STATE; /* subscribers have all */
     if (p->exported) dlpi_exported_sweep(p);
     if (p->err.code != 0) return p->err.code;
     if (dlpi_stopped(p)) return DLP_STOPPED;
@@ -20813,7 +20815,7 @@ DLPDEF int dlp_pipe_seek(dlp_pipe *p, const dlp_state *state, dlp_error *err) {
         return dlpi_error_set(err, DLP_ERR_FORKED, "", "the pipe is another process's");
     if (p->share != NULL)
         return dlpi_error_set(err, DLP_ERR_UNSUPPORTED, "shm.share",
-                              "a pipe with consumers goes on only");
+                              "a pipe with subscribers goes on only");
     if (p->err.code != 0) {
         if (err) *err = p->err;
         return p->err.code;
@@ -21395,7 +21397,8 @@ DLPDEF int dlp_parts_open(dlp_pipe **out, const dlp_parts_desc *desc, dlp_error 
 
 #include <sys/stat.h>
 
-/* One lane of a trace: a worker's events in the order of time. group: stage, -1 for the trainer. */
+/* One lane of a trace: a worker's events in the order of time. group: stage, -1 for the consumer.
+   */
 typedef struct dlpi_lane {
     char name[32];
     int group;
@@ -21707,7 +21710,7 @@ enum {
     DLPI_SVG_BORDER = 14,    /* the line of epoch numbers */
     DLPI_SVG_LANES = 512,    /* drawn at most */
     DLPI_SVG_EVENTS = 16000, /* aimed at in the window */
-    DLPI_SVG_STEPS = 32,     /* of the trainer, aimed at */
+    DLPI_SVG_STEPS = 32,     /* of the consumer, aimed at */
     DLPI_SVG_RECTS = 40000,  /* never more */
     DLPI_SVG_COLOURS = 6
 };
@@ -21718,7 +21721,7 @@ typedef struct dlpi_view {
     uint64_t least_ns; /* what is narrower is merged with its neighbours */
     double scale;      /* hundredths of a pixel per ns */
     int pitch, bar, font;
-    int trainer_pitch;
+    int consumer_pitch;
     int per_group; /* lanes drawn of each group */
     int height;
     int n_borders;
@@ -21737,7 +21740,7 @@ static int dlpi_u64_compare(const void *a, const void *b) {
 }
 
 static const char *dlpi_group_name(const dlp_stats *s, int group) {
-    if (group < 0) { return "trainer"; }
+    if (group < 0) { return "consumer"; }
     return s != NULL && group < DLP_MAX_STAGES && (uint32_t)group < s->n_stages
                ? s->stages[group].name
                : "stage";
@@ -21751,7 +21754,7 @@ static int dlpi_group_size(const dlpi_lane *lanes, int n_lanes, int i) {
 }
 
 static int dlpi_view_pitch(const dlpi_view *v, const dlpi_lane *lane) {
-    return lane->group < 0 ? v->trainer_pitch : v->pitch;
+    return lane->group < 0 ? v->consumer_pitch : v->pitch;
 }
 
 /* Height of a lane's stretches; the rest of its pitch is white. */
@@ -21761,7 +21764,7 @@ static int dlpi_view_bar(const dlpi_view *v, const dlpi_lane *lane) {
 }
 
 /* The event with which the newest part of a lane begins that can be told apart: so many events of a
-   worker, so many steps of the trainer. */
+   worker, so many steps of the consumer. */
 static int dlpi_lane_first(const dlpi_lane *lane, int limit) {
     int i = lane->n, left = lane->group < 0 ? DLPI_SVG_STEPS : limit;
     while (i > 0 && left > 0) {
@@ -21776,7 +21779,7 @@ static int dlpi_lane_first(const dlpi_lane *lane, int limit) {
    decide: then the middle lane does, and that lane begins late. */
 static int dlpi_view_window(dlpi_view *v, const dlpi_lane *lanes, int n_lanes) {
     uint64_t *starts = malloc(((size_t)n_lanes + 1) * sizeof *starts), oldest = UINT64_MAX;
-    uint64_t steps = 0; /* the trainer's first that is wanted */
+    uint64_t steps = 0; /* the consumer's first that is wanted */
     int limit = DLPI_SVG_EVENTS / (n_lanes + 1), m = 0;
     if (starts == NULL) { return DLP_ERR_MEMORY; }
     limit = limit > 240 ? 240 : limit < 40 ? 40 : limit;
@@ -21826,14 +21829,14 @@ static void dlpi_view_border(dlpi_view *v, uint64_t t, uint32_t epoch) {
     }
 }
 
-/* Borders are where the trainer's steps change epoch: at the border's own event if there is one
+/* Borders are where the consumer's steps change epoch: at the border's own event if there is one
    between the two steps, else where the second begins. */
-static void dlpi_view_borders(dlpi_view *v, const dlpi_lane *trainer) {
+static void dlpi_view_borders(dlpi_view *v, const dlpi_lane *consumer) {
     bool known = false;
     uint32_t epoch = 0;
     uint64_t border = UINT64_MAX;
-    for (int i = 0; i < trainer->n; i++) {
-        const dlp_trace_event *e = &trainer->events[i];
+    for (int i = 0; i < consumer->n; i++) {
+        const dlp_trace_event *e = &consumer->events[i];
         if (e->kind == DLP_TRACE_EPOCH) {
             border = e->begin_ns;
         } else if (e->kind == DLP_TRACE_STEP) {
@@ -21851,7 +21854,7 @@ static void dlpi_view_layout(dlpi_view *v, const dlpi_lane *lanes, int n_lanes) 
     static const struct {
         int lanes, pitch;
     } sizes[] = {{6, 26}, {12, 20}, {24, 16}, {48, 13}, {100, 11}, {200, 6}, {INT_MAX, 4}};
-    int groups = 0, drawn = 0, trainers = 0, s = 0;
+    int groups = 0, drawn = 0, consumers = 0, s = 0;
     for (int i = 0; i < n_lanes; i += dlpi_group_size(lanes, n_lanes, i)) { groups++; }
     v->per_group = groups > 0 ? DLPI_SVG_LANES / groups : 0;
     v->per_group = v->per_group < 1 ? 1 : v->per_group;
@@ -21859,18 +21862,18 @@ static void dlpi_view_layout(dlpi_view *v, const dlpi_lane *lanes, int n_lanes) 
         n = dlpi_group_size(lanes, n_lanes, i);
         int shown = n < v->per_group ? n : v->per_group;
         drawn += shown;
-        trainers += lanes[i].group < 0 ? shown : 0;
+        consumers += lanes[i].group < 0 ? shown : 0;
     }
     while (drawn > sizes[s].lanes) { s++; }
     v->pitch = sizes[s].pitch;
-    v->trainer_pitch = v->pitch > 22 ? v->pitch : 22;
+    v->consumer_pitch = v->pitch > 22 ? v->pitch : 22;
     v->font = v->pitch < 12 ? 9 : v->pitch < 15 ? 10 : 12;
     if (v->t1 > v->t0) {
         v->scale = DLPI_SVG_PLOT * 100.0 / (double)(v->t1 - v->t0);
         if (n_lanes > 0 && lanes[0].group < 0) { dlpi_view_borders(v, &lanes[0]); }
     }
     v->height = DLPI_SVG_TOP + 2 * DLPI_SVG_AXIS + groups * (DLPI_SVG_HEADING + DLPI_SVG_GAP) +
-                (drawn - trainers) * v->pitch + trainers * v->trainer_pitch +
+                (drawn - consumers) * v->pitch + consumers * v->consumer_pitch +
                 (v->n_borders > 0 ? DLPI_SVG_BORDER : 0);
     if (v->t1 > v->t0) {
         uint64_t length = v->t1 - v->t0;
@@ -21933,19 +21936,19 @@ static void dlpi_svg_header(dlpi_out *o, const dlpi_view *v, const dlpi_lane *la
     uint64_t length = v->t1 - v->t0, sum[7] = {0};
     int at = 0;
     if (n_lanes > 0 && lanes[0].group < 0) { dlpi_lane_sums(&lanes[0], v, sum); }
-    uint64_t trainer = sum[DLP_TRACE_WAIT] + sum[DLP_TRACE_STEP];
+    uint64_t consumer = sum[DLP_TRACE_WAIT] + sum[DLP_TRACE_STEP];
     if (s != NULL && s->items > 0 && s->elapsed_ns > 0) {
         double run = (double)s->wait_ns + (double)s->step_ns;
-        at = snprintf(line, sizeof line, "%s items/s; the trainer waited %s %% of the run",
+        at = snprintf(line, sizeof line, "%s items/s; the consumer waited %s %% of the run",
                       dlpi_num_of((double)s->items * 1e9 / (double)s->elapsed_ns).s,
                       dlpi_num_percent(run > 0 ? (double)s->wait_ns / run : 0).s);
     } else {
         at = snprintf(line, sizeof line, "%s", length > 0 ? "Timeline" : "Nothing is recorded yet");
     }
-    if (trainer > 0) {
+    if (consumer > 0) {
         snprintf(line + at, sizeof line - (size_t)at, "%s%s %% of this window",
-                 at > 8 ? ", " : "; the trainer waited ",
-                 dlpi_num_percent((double)sum[DLP_TRACE_WAIT] / (double)trainer).s);
+                 at > 8 ? ", " : "; the consumer waited ",
+                 dlpi_num_percent((double)sum[DLP_TRACE_WAIT] / (double)consumer).s);
     }
     dlpi_svg_text(o, "title", 16, 27, line, 104);
     if (length == 0) { return; }
@@ -21967,7 +21970,7 @@ static void dlpi_svg_legend(dlpi_out *o) {
     } keys[] = {{NULL, "work and steps, a colour and number per batch", 0, 0},
                 {"s", "starved: no input", 10, 4},
                 {"b", "blocked: no free cell", 0, 4},
-                {"q", "the trainer waits", 0, 14},
+                {"q", "the consumer waits", 0, 14},
                 {"e", "between epochs", 0, 14}};
     int x = 16, y = 56;
     for (int i = 0; i < (int)(sizeof keys / sizeof *keys); i++) {
@@ -22137,7 +22140,7 @@ static void dlpi_svg_lane(dlpi_out *o, const dlpi_view *v, const dlpi_lane *lane
 }
 
 /* What a stage's stretches are, where they are not one item after another of the batches that the
-   trainer gets. */
+   consumer gets. */
 static void dlpi_svg_of_stage(dlpi_out *o, const dlp_stats *s, const dlp_stage_stats *st) {
     if (st->in_flight > 1) {
         dlpi_out_print(o, "; each has up to %d items under way", (int)st->in_flight);
@@ -22291,7 +22294,7 @@ __attribute__((format(printf, 2, 3))) static void dlpi_text_add(dlpi_text *t, co
 
 /* What limits: a stage, or one of the names below. */
 enum {
-    DLPI_LIMIT_TRAINER = -1,
+    DLPI_LIMIT_CONSUMER = -1,
     DLPI_LIMIT_CORES = -2,
     DLPI_LIMIT_PREFETCH = -3,
     DLPI_LIMIT_UNKNOWN = -4
@@ -22302,22 +22305,22 @@ typedef struct dlpi_verdict {
     int next_limit; /* what bounds rate_plus_one; the same as limiting_stage: nothing else does */
     double rate;    /* items/s now */
     double
-        /* items/s that one more worker of limiting_stage would give (moved out of the caller, if
+        /* items/s that one more worker of limiting_stage would give (moved out of the consumer, if
            it is inline); rate where no worker helps */
         rate_plus_one;
 } dlpi_verdict;
 
-/* dlp_stats as shares of the time the caller spent in next and in its steps. */
+/* dlp_stats as shares of the time the consumer spent in next and in its steps. */
 typedef struct dlpi_load {
     double ns;   /* that time */
     double rows; /* per batch */
     /* items per batch, as stages count them: rows, but 1 chunk where there are views */
     double units;
     double rate;
-    double wait;   /* share of the caller, inline stages included */
-    double caller; /* share of the caller in steps and inline stages */
-    double cores;  /* share of the process's cores that was used, or waited for */
-    double used;   /* share of them that was used */
+    double wait;     /* share of the consumer, inline stages included */
+    double consumer; /* share of the consumer in steps and inline stages */
+    double cores;    /* share of the process's cores that was used, or waited for */
+    double used;     /* share of them that was used */
     double util
         [DLP_MAX_STAGES]; /* busy share of the workers that can have work at once; 0 if inline */
     double useful[DLP_MAX_STAGES]; /* workers that can have work at once */
@@ -22347,7 +22350,7 @@ static void dlpi_load_of(dlpi_load *l, const dlp_stats *s) {
     l->units = s->chunks.taken > 0 ? 1 : l->rows;
     l->rate = (double)s->items * 1e9 / l->ns;
     l->wait = (double)s->wait_ns / l->ns;
-    l->caller = (double)s->step_ns / l->ns;
+    l->consumer = (double)s->step_ns / l->ns;
     double cpu_ns = 0, waits_ns = 0, cores_ns;
     bool device = false;
     for (int i = 0; i < l->n; i++) {
@@ -22356,7 +22359,7 @@ static void dlpi_load_of(dlpi_load *l, const dlp_stats *s) {
         waits_ns += dlpi_stage_core_wait(g);
         device = device || g->kind == DLP_STAGE_TRANSFER;
         if (g->workers <= 0) {
-            l->caller += (double)g->busy_ns / l->ns;
+            l->consumer += (double)g->busy_ns / l->ns;
             if (g->busy_ns > 0 &&
                 (l->heaviest < 0 || g->busy_ns > s->stages[l->heaviest].busy_ns)) {
                 l->heaviest = i;
@@ -22372,7 +22375,7 @@ static void dlpi_load_of(dlpi_load *l, const dlp_stats *s) {
     cores_ns = l->ns * (s->cpus > 0 ? s->cpus : 1);
     l->used = (cpu_ns + (device ? 0 : (double)s->step_ns)) / cores_ns;
     l->cores = l->used + waits_ns / cores_ns;
-    l->caller = l->caller > 1 ? 1 : l->caller;
+    l->consumer = l->consumer > 1 ? 1 : l->consumer;
 }
 
 /* Lower *rate to a bound and remember whose it is. */
@@ -22387,7 +22390,7 @@ static void dlpi_verdict_bound(dlpi_verdict *v, double bound, int whose) {
 static void dlpi_verdict_predict(dlpi_verdict *v, const dlpi_load *l, const dlp_stats *s) {
     int i = v->limiting_stage;
     const dlp_stage_stats *g = &s->stages[i];
-    double reach = g->workers > 0 ? (l->util[i] < 1 ? l->util[i] : 1) : 1, caller = l->caller;
+    double reach = g->workers > 0 ? (l->util[i] < 1 ? l->util[i] : 1) : 1, consumer = l->consumer;
     if (g->workers > 0) {
         double now = g->workers, more = l->useful[i] < now ? now : now + 1;
         double most = dlpi_stage_at_once(s, g, l->rows);
@@ -22395,18 +22398,18 @@ static void dlpi_verdict_predict(dlpi_verdict *v, const dlpi_load *l, const dlp_
         dlpi_verdict_bound(v, l->rate * (most > now ? most / now : 1), DLPI_LIMIT_PREFETCH);
     } else {
         double share = (double)g->busy_ns / l->ns;
-        caller -= share < caller ? share : caller;
+        consumer -= share < consumer ? share : consumer;
         v->rate_plus_one = share > 0 ? l->rate / share : l->rate;
     }
     for (int k = 0; k < l->n; k++) {
         if (k != i && l->util[k] > 0) { dlpi_verdict_bound(v, l->rate * reach / l->util[k], k); }
     }
-    if (caller > 0) { dlpi_verdict_bound(v, l->rate * reach / caller, DLPI_LIMIT_TRAINER); }
+    if (consumer > 0) { dlpi_verdict_bound(v, l->rate * reach / consumer, DLPI_LIMIT_CONSUMER); }
     if (l->cores > 0) { dlpi_verdict_bound(v, l->rate / l->cores, DLPI_LIMIT_CORES); }
     v->rate_plus_one = v->rate_plus_one > v->rate ? v->rate_plus_one : v->rate;
 }
 
-/* Find the limit. The caller is it when it hardly waits. Otherwise the cores, if they are full; a
+/* Find the limit. The consumer is it when it hardly waits. Otherwise the cores, if they are full; a
    stage, if its workers hardly rest; and if everybody waits at times, there are too few batches in
    flight. */
 static dlpi_verdict dlpi_verdict_of(const dlp_stats *s) {
@@ -22418,8 +22421,8 @@ static dlpi_verdict dlpi_verdict_of(const dlp_stats *s) {
     }
     double inline_share = l.heaviest >= 0 ? (double)s->stages[l.heaviest].busy_ns / l.ns : 0;
     double busiest = l.busiest >= 0 ? l.util[l.busiest] : 0;
-    if (l.caller >= 0.95 || (l.caller >= 0.9 && l.caller >= busiest)) {
-        v.limiting_stage = inline_share >= 0.1 ? l.heaviest : DLPI_LIMIT_TRAINER;
+    if (l.consumer >= 0.95 || (l.consumer >= 0.9 && l.consumer >= busiest)) {
+        v.limiting_stage = inline_share >= 0.1 ? l.heaviest : DLPI_LIMIT_CONSUMER;
     } else if (l.cores >= 0.9) {
         v.limiting_stage = DLPI_LIMIT_CORES;
     } else if (busiest >= 0.8) {
@@ -22437,7 +22440,7 @@ static dlpi_verdict dlpi_verdict_of(const dlp_stats *s) {
 
 static dlpi_num dlpi_limit_name(const dlp_stats *s, int limit) {
     dlpi_num r;
-    const char *const names[] = {"the trainer", "the cores", "prefetch_factor", "not known"};
+    const char *const names[] = {"the consumer", "the cores", "prefetch_factor", "not known"};
     if (limit < 0) {
         snprintf(r.s, sizeof r.s, "%s", names[-1 - limit]);
     } else {
@@ -22457,7 +22460,7 @@ static const char *dlpi_stage_field(const dlp_stage_stats *g) {
 
 static bool dlpi_of_chunks(const dlp_stats *s) { return s->chunks.cpu_buffers > 0; }
 
-/* What takes a stage out of the caller. */
+/* What takes a stage out of the consumer. */
 static const char *dlpi_stage_setting(const dlp_stats *s, const dlp_stage_stats *g) {
     switch (g->kind) {
     case DLP_STAGE_SAMPLER: return "sampler.threaded = 1";
@@ -22473,7 +22476,7 @@ static void dlpi_explain_inline(dlpi_text *t, const dlp_stats *s, const dlpi_loa
                                 const dlpi_verdict *v) {
     const dlp_stage_stats *g = &s->stages[v->limiting_stage];
     dlpi_text_add(t,
-                  "Limit: stage '%.31s' runs inline in the caller (0 workers) and takes %s %% of "
+                  "Limit: stage '%.31s' runs inline in the consumer (0 workers) and takes %s %% of "
                   "its time; steps take %s %%.\n",
                   g->name, dlpi_num_percent((double)g->busy_ns / l->ns).s,
                   dlpi_num_percent((double)s->step_ns / l->ns).s);
@@ -22495,7 +22498,7 @@ static void dlpi_explain_flights(dlpi_text *t, const dlp_stage_stats *g, const d
     double out = (double)g->flight_ns / (double)g->busy_ns;
     dlpi_text_add(t,
                   "Limit: requests in flight: each of the %d worker%s of '%.31s' has %s of %d out, "
-                  "which take p50 %s; the trainer waits %s %% of the time.\n",
+                  "which take p50 %s; the consumer waits %s %% of the time.\n",
                   g->workers, g->workers == 1 ? "" : "s", g->name, dlpi_num_of(out).s,
                   (int)g->in_flight, dlpi_num_ns(g->p50_ns).s, dlpi_num_percent(l->wait).s);
     if (out >= 0.8 * g->in_flight) {
@@ -22521,7 +22524,7 @@ static void dlpi_explain_stage(dlpi_text *t, const dlp_stats *s, const dlpi_load
         return;
     }
     dlpi_text_add(t,
-                  "Limit: stage '%.31s': its %d worker%s %s %% busy, and the trainer waits %s %% "
+                  "Limit: stage '%.31s': its %d worker%s %s %% busy, and the consumer waits %s %% "
                   "of the time.\n",
                   g->name, w, w == 1 ? " is" : "s are",
                   dlpi_num_percent(l->util[v->limiting_stage]).s, dlpi_num_percent(l->wait).s);
@@ -22574,7 +22577,7 @@ static void dlpi_explain_prefetch(dlpi_text *t, const dlp_stats *s, const dlpi_l
     const dlp_stage_stats *g = &s->stages[l->busiest];
     const char *what = s->chunks.taken > 0 ? "chunk" : "batch";
     dlpi_text_add(t,
-                  "Limit: prefetch_factor = %u: the trainer waits %s %% of the time while the "
+                  "Limit: prefetch_factor = %u: the consumer waits %s %% of the time while the "
                   "workers of '%.31s' are only %s %% busy.\n",
                   (unsigned)s->prefetch_factor, dlpi_num_percent(l->wait).s, g->name,
                   dlpi_num_percent((double)g->busy_ns / (l->ns * g->workers)).s);
@@ -22614,7 +22617,7 @@ static void dlpi_explain_prefetch(dlpi_text *t, const dlp_stats *s, const dlpi_l
 
 static void dlpi_explain_cores(dlpi_text *t, const dlp_stats *s, const dlpi_load *l) {
     bool taken = l->used < 0.9 && l->cores > l->used;
-    dlpi_text_add(t, "Limit: the cores: workers and trainer keep %s of %u busy",
+    dlpi_text_add(t, "Limit: the cores: workers and consumer keep %s of %u busy",
                   dlpi_num_of(l->used * s->cpus).s, (unsigned)s->cpus);
     if (taken) {
         dlpi_text_add(t, ", and wait for one %s %% of the time that they could run",
@@ -22628,8 +22631,8 @@ static void dlpi_explain_cores(dlpi_text *t, const dlp_stats *s, const dlpi_load
     }
 }
 
-static void dlpi_explain_trainer(dlpi_text *t, const dlp_stats *s, const dlpi_load *l) {
-    dlpi_text_add(t, "Limit: the trainer: it waits for batches only %s %% of the time.\n",
+static void dlpi_explain_consumer(dlpi_text *t, const dlp_stats *s, const dlpi_load *l) {
+    dlpi_text_add(t, "Limit: the consumer: it waits for batches only %s %% of the time.\n",
                   dlpi_num_percent(l->wait).s);
     dlpi_text_add(t, "Change: nothing in the pipe; steps take %s",
                   dlpi_num_ns(s->step_ns / s->batches).s);
@@ -22640,14 +22643,14 @@ static void dlpi_explain_trainer(dlpi_text *t, const dlp_stats *s, const dlpi_lo
     dlpi_text_add(t, ".\n");
 }
 
-/* Was the part queue empty while the trainer waited? */
+/* Was the part queue empty while the consumer waited? */
 static void dlpi_explain_parts(dlpi_text *t, const dlp_stats *s, const dlpi_load *l) {
     for (int i = 0; i < l->n; i++) {
         const dlp_stage_stats *g = &s->stages[i];
         if (g->cells == 0 || (double)s->part_wait_ns < 0.02 * l->ns) { continue; }
         dlpi_text_add(
             t,
-            "Parts: part queue empty: the trainer waits for parts %s %% of the time; "
+            "Parts: part queue empty: the consumer waits for parts %s %% of the time; "
             "workers of '%.31s' load one in %s and are %s %% busy; %s "
             "parts.workers.num_workers (%d) and queue_size (%u).\n",
             dlpi_num_percent((double)s->part_wait_ns / l->ns).s, g->name, dlpi_num_ns(g->p50_ns).s,
@@ -22728,7 +22731,7 @@ static void dlpi_explain_errors(dlpi_text *t, const dlp_stats *s, int n_stages) 
 /* How many workers tuned stages have, and the last decisions. */
 static void dlpi_explain_tune(dlpi_text *t, const dlp_stats *s, int n_stages) {
     static const char *const why[] = {
-        "", "the trainer waited, its workers were busy", "batches were ready, workers had no work",
+        "", "the consumer waited, its workers were busy", "batches were ready, workers had no work",
         "busy, but its workers compute and the cores are taken", "set by dlp_pipe_set_workers"};
     uint64_t kept = s->tunes < DLP_TUNE_NOTES ? s->tunes : DLP_TUNE_NOTES;
     for (int i = 0; i < n_stages; i++)
@@ -22802,8 +22805,8 @@ DLPDEF int dlp_stats_explain(const dlp_stats *s, char *buf, size_t size) {
     if (v.limiting_stage >= 0) {
         (s->stages[v.limiting_stage].workers > 0 ? dlpi_explain_stage
                                                  : dlpi_explain_inline)(&t, s, &l, &v);
-    } else if (v.limiting_stage == DLPI_LIMIT_TRAINER) {
-        dlpi_explain_trainer(&t, s, &l);
+    } else if (v.limiting_stage == DLPI_LIMIT_CONSUMER) {
+        dlpi_explain_consumer(&t, s, &l);
     } else if (v.limiting_stage == DLPI_LIMIT_CORES) {
         dlpi_explain_cores(&t, s, &l);
     } else if (v.limiting_stage == DLPI_LIMIT_PREFETCH) {
@@ -22930,7 +22933,7 @@ static int dlpi_write_timeline(const dlpi_seen *s, const char *path) {
 
 /* May it be looked at? DLP_OK, or why not. */
 static int dlpi_may_look(const dlp_pipe *p) {
-    if (!p->started || p->trainer == NULL) return DLP_ERR_STATE;
+    if (!p->started || p->consumer == NULL) return DLP_ERR_STATE;
     return dlpi_forked(p) ? DLP_ERR_FORKED : DLP_OK;
 }
 

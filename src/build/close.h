@@ -106,7 +106,7 @@ static int dlpi_close(dlp_pipe *p) {
     return rc;
 }
 
-/* The caller is done with the batch in slot s, or with view s. */
+/* The consumer is done with the batch in slot s, or with view s. */
 static void dlpi_give_back(dlp_pipe *p, uint32_t s) {
     p->held[s] = 0;
     p->n_held--;

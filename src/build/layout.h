@@ -254,7 +254,7 @@ static void dlpi_layout(dlp_pipe *p) {
     dlpi_layout_slots(p);
     dlpi_layout_table(p);
     dlpi_layout_trace(p);
-    dlpi_area_add(p, DLPI_REC_SHARE, "consumers", p->share_bytes, p->share_bytes > 0, 4096);
+    dlpi_area_add(p, DLPI_REC_SHARE, "subscribers", p->share_bytes, p->share_bytes > 0, 4096);
     dlpi_layout_stages(p);
     dlpi_layout_cells(p);
     p->region_bytes = dlpi_round_up(p->region_bytes, p->huge_pages > 0 ? 2u << 20 : 4096);

@@ -148,7 +148,7 @@ static int dlpi_start_threads(dlp_pipe *p) {
         }
     }
     if (rc == DLP_OK && p->sampler->sampler.threaded)
-        rc = dlpi_thread_start(p, p->trainer, dlpi_thread_scheduler);
+        rc = dlpi_thread_start(p, p->consumer, dlpi_thread_scheduler);
     return rc;
 }
 
@@ -166,7 +166,7 @@ static void dlpi_live_workers(dlp_pipe *p) {
         dlpi_stage *st = p->work[i];
         for (int k = 0; k < st->n_workers; k++) dlpi_worker_init(p, st, k, st->first_worker + k);
     }
-    p->trainer = &p->workers[p->n_workers];
+    p->consumer = &p->workers[p->n_workers];
     dlpi_worker_init(p, p->sampler, 0, p->n_workers);
 }
 

@@ -151,7 +151,7 @@ static bool dlpi_freed(const dlp_pipe *p, const dlpi_stage *st, const dlpi_unit 
                                 t->b);
 }
 
-/* Batch t->b left the stage of w: show it to the next stage, or to the caller. ready was written.
+/* Batch t->b left the stage of w: show it to the next stage, or to the consumer. ready was written.
    Of a batch that went back, who looked for it there may have done so before it was ready, and goes
    by its hints since: call again. */
 static void dlpi_ready_wake(dlp_pipe *p, const dlpi_worker *w, const dlpi_unit *t) {

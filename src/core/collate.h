@@ -184,7 +184,7 @@ DLPDEF int dlp_collate_pack(void *user, dlp_collate *c) {
     return 0;
 }
 
-/* The batch in slot s as a callback or the caller sees it. */
+/* The batch in slot s as a callback or the consumer sees it. */
 static void dlpi_batch_view(const dlp_pipe *p, uint32_t s, dlp_batch *b, dlp_tensor *fields) {
     const dlpi_bslot *slot = dlpi_slot_at(p, s);
     b->sequence = slot->sequence;

@@ -12,7 +12,7 @@
    stays there.
    What release takes back is overwritten, and poisoned under the address sanitizer. It stays so
    until somebody begins with the slot's next batch, each process for itself: shadow memory is its
-   own. Label U3: dlpi_poisoned, by the caller at release, and by who has unpoisoned all of it. */
+   own. Label U3: dlpi_poisoned, by the consumer at release, and by who has unpoisoned all of it. */
 
 #define DLPI_POISON 0xdb
 
@@ -240,7 +240,7 @@ static void dlpi_unpoison_bytes(void *at, uint64_t bytes) {
 #endif
 }
 
-/* The caller has given back batch, or view, s: nobody else may read it. */
+/* The consumer has given back batch, or view, s: nobody else may read it. */
 static inline void dlpi_poison(const dlp_pipe *p, uint32_t s) {
     if (!DLPI_DEBUG || p->cells != DLPI_CELLS_OWN || p->sink || p->share) return;
     for (uint32_t f = 0; f < p->batches.n; f++) {

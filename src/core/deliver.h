@@ -68,8 +68,9 @@ static void dlpi_slot_free(dlp_pipe *p, uint32_t s) {
 }
 
 /* How many credits to gather before they are fed. The tail is read by every worker, so each
-   publication costs a trip of its line between cores; a caller that takes batches faster than that
-   feeds several at once. At most a quarter of the credits wait, and none while the caller waits. */
+   publication costs a trip of its line between cores; a consumer that takes batches faster than
+   that feeds several at once. At most a quarter of the credits wait, and none while the consumer
+   waits. */
 static uint64_t dlpi_burst(const dlp_pipe *p) {
     return p->call_clock_every >= 32 && p->prefetch >= 8 ? p->prefetch / 4 : 1;
 }
@@ -78,7 +79,7 @@ static void dlpi_schedule_inline(dlp_pipe *p, uint64_t burst) {
     if (!p->sampler->sampler.threaded && !dlpi_stopped(p)) dlpi_schedule(p, burst);
 }
 
-/* Hand batch b in slot s to the caller. */
+/* Hand batch b in slot s to the consumer. */
 static void dlpi_deliver(dlp_pipe *p, uint64_t b, uint32_t s, dlp_batch **out) {
     dlp_batch *batch = &p->out[s];
     dlpi_ctl *ctl = p->ctl;
@@ -242,10 +243,10 @@ static int dlpi_next_wait(dlp_pipe *p, uint64_t until, uint64_t *b, uint32_t *s)
     return rc;
 }
 
-/* The trainer's clock: one reading a call, fewer when calls are close together. Where everything is
-   inline, the calls not timed take the time of the last one that was. */
-static void dlpi_trainer_step(dlp_pipe *p, uint64_t now) {
-    dlpi_worker *w = p->trainer;
+/* The consumer's clock: one reading a call, fewer when calls are close together. Where everything
+   is inline, the calls not timed take the time of the last one that was. */
+static void dlpi_consumer_step(dlp_pipe *p, uint64_t now) {
+    dlpi_worker *w = p->consumer;
     uint64_t from = p->last_return_ns, each, waited;
     uint32_t calls = p->calls_untimed + 1;
     p->calls_untimed = 0;
@@ -261,14 +262,14 @@ static void dlpi_trainer_step(dlp_pipe *p, uint64_t now) {
     p->call_clock_every = each >= 2000 ? 1 : each >= 500 ? 4 : 32;
 }
 
-static void dlpi_trainer_waited(dlp_pipe *p, uint64_t from, uint64_t to) {
+static void dlpi_consumer_waited(dlp_pipe *p, uint64_t from, uint64_t to) {
     bool for_source = p->source_waited;
     p->last_return_ns = to;
     p->source_waited = false;
     if (to <= from) return;
     dlpi_bump(&p->ctl->wait_ns, to - from);
     if (for_source) dlpi_bump(&p->ctl->source_wait_ns, to - from);
-    dlpi_trace_add(p->trainer, DLP_TRACE_WAIT, from, to, p->base, p->epoch_now, 0);
+    dlpi_trace_add(p->consumer, DLP_TRACE_WAIT, from, to, p->base, p->epoch_now, 0);
 }
 
 /* Take a batch, waiting with the books kept. */
@@ -282,7 +283,7 @@ static int dlpi_next_take(dlp_pipe *p, int timeout_ms, uint64_t *b, uint32_t *s)
             p->calls_untimed++;
             return rc;
         }
-        dlpi_trainer_step(p, dlpi_now_ns());
+        dlpi_consumer_step(p, dlpi_now_ns());
         dlpi_tune(p, p->last_return_ns);
         return rc;
     }
@@ -294,20 +295,20 @@ static int dlpi_next_take(dlp_pipe *p, int timeout_ms, uint64_t *b, uint32_t *s)
         return rc == DLP_END && dlpi_next_error(p, true) != DLP_OK ? p->err.code : rc;
     }
     from = dlpi_now_ns();
-    dlpi_trainer_step(p, from);
+    dlpi_consumer_step(p, from);
     if (timeout_ms >= 0) until = from + (uint64_t)timeout_ms * 1000000u;
     p->tune.wait_from = from;
     if (rc == DLP_EMPTY) rc = dlpi_next_wait(p, until, b, s);
     p->tune.wait_from = 0;
     if (rc == DLP_END && dlpi_next_error(p, true) != DLP_OK) rc = p->err.code;
     dlpi_inline_rest(p);
-    dlpi_trainer_waited(p, from, dlpi_now_ns());
+    dlpi_consumer_waited(p, from, dlpi_now_ns());
     dlpi_tune(p, p->last_return_ns);
     if (dlpi_at_work(p) == 0) p->inline_ns = p->last_return_ns - from;
     return rc;
 }
 
-/* The caller leaves this epoch for the one after it. */
+/* The consumer leaves this epoch for the one after it. */
 static void dlpi_epoch_leave(dlp_pipe *p, uint64_t epoch) {
     p->epoch_open = 0;
     if (p->lender) p->lender->ops->lender->leave(p);

@@ -4,7 +4,7 @@
    >>impl-dispatch   WHO WAKES WHOM
    Nobody is given work: workers look for it and claim it. What is here only says who looks. */
 
-/* There is work on batch b for a stage: its workers do it or, of an inline one, the caller. */
+/* There is work on batch b for a stage: its workers do it or, of an inline one, the consumer. */
 static void dlpi_wake_stage(dlp_pipe *p, const dlpi_stage *st, uint64_t b) {
     if (st->w.num_workers > 0)
         dlpi_wake_batch(p, st, b, 1);
@@ -13,13 +13,13 @@ static void dlpi_wake_stage(dlp_pipe *p, const dlpi_stage *st, uint64_t b) {
 }
 
 /* Batch b left the stage with this place among those that have workers: the next one, or
-   the caller, goes on with it. */
+   the consumer, goes on with it. */
 static void dlpi_wake_next(dlp_pipe *p, int work, uint64_t b) {
     if (work + 1 < p->n_work) {
         dlpi_wake_stage(p, p->work[work + 1], b);
     } else {
         dlpi_wake_caller(p->ctl, b);
-        dlpi_wake_consumers(p->share);
+        dlpi_wake_subscribers(p->share);
     }
 }
 

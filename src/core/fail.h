@@ -26,7 +26,7 @@ __attribute__((format(printf, 4, 5))) static int dlpi_error_set(dlp_error *e, in
     return code;
 }
 
-/* The pipe's error, as seen by the caller's thread: the first one stays. */
+/* The pipe's error, as seen by the consumer's thread: the first one stays. */
 static int dlpi_pipe_fail(dlp_pipe *p, const dlp_error *e) {
     if (p->err.code == 0) p->err = *e;
     return p->err.code;

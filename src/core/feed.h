@@ -5,7 +5,7 @@
 #include "core/dispatch.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-feed       THE SCHEDULER: POSITIONS INTO FREE SLOTS
-   Run by the caller, or by a thread of its own. A batch is fed while fewer than prefetch_factor
+   Run by the consumer, or by a thread of its own. A batch is fed while fewer than prefetch_factor
    are between here and next, a slot is free, and (unordered) the window reaches that far. */
 
 /* Begin with an epoch. */
@@ -229,7 +229,7 @@ static inline uint32_t dlpi_scheduled_word(uint32_t seek_no) { return seek_no <<
 
 static pthread_mutex_t dlpi_place_lock = PTHREAD_MUTEX_INITIALIZER;
 
-/* The caller has sought: follow it. A scheduler that failed stays where it is, and says so again.
+/* The consumer has sought: follow it. A scheduler that failed stays where it is, and says so again.
    */
 static void dlpi_schedule_follow(dlp_pipe *p) {
     dlpi_scheduler *f = &p->schedule;
@@ -281,7 +281,7 @@ static uint64_t dlpi_schedule(dlp_pipe *p, uint64_t burst) {
         /* T1 -> T1: after the tail */
         dlpi_credit_close(&p->ctl->end_of_input, dlpi_scheduled_word(f->seek_no));
         dlpi_wake_caller(p->ctl, UINT64_MAX);
-        dlpi_wake_consumers(p->share);
+        dlpi_wake_subscribers(p->share);
     }
     return f->published - before;
 }

@@ -31,7 +31,7 @@ typedef struct dlpi_seen dlpi_seen;
 
 /* What the rows of batches are. */
 typedef struct dlpi_source_ops {
-    /* building, by the caller */
+    /* building, by the calling thread */
     int (*sizes)(dlp_pipe *p);                 /* samples and batches of an epoch; or it is wrong */
     uint64_t (*slot_bytes)(const dlp_pipe *p); /* it keeps in a slot; NULL: none */
     size_t row_bytes;                          /* of what `row` writes for one row */
@@ -49,7 +49,7 @@ typedef struct dlpi_source_ops {
     void (*row)(
         struct dlpi_worker *w, dlp_item *it, uint32_t s, uint32_t row,
         void *extra); /* what its callback has besides; extra: [row_bytes], while it is there */
-    /* states, by the caller */
+    /* states, by the calling thread */
     const char *const *words; /* [n_words] of 8 bytes that config puts first in its own part */
     uint32_t n_words;
     void (*config)(const dlp_pipe *p, struct dlpi_state *s); /* what of it changes the order */
@@ -111,7 +111,7 @@ typedef struct dlpi_stage_ops {
     int in_order; /* 1: one worker, which takes batches in their order, and never dies */
     size_t self_bytes;
     const char *own; /* the desc's name of the callback that is stage.own */
-    /* building, by the caller */
+    /* building, by the calling thread */
     int (*check)(dlp_pipe *p, struct dlpi_stage *st);   /* behind those of the whole chain */
     void (*layout)(dlp_pipe *p, struct dlpi_stage *st); /* its areas of the region */
     const char *private_words;                          /* their line of the plan; NULL: none */

@@ -159,7 +159,7 @@ typedef struct dlpi_place {          /* where the scheduler is to go on: a check
     uint8_t window[DLPI_WINDOW_MAX / 8]; /* bit k: batch + k is consumed too */
 } dlpi_place;
 
-typedef struct dlpi_scheduler { /* used by whoever runs the sampler: the caller or its thread */
+typedef struct dlpi_scheduler { /* used by whoever runs the sampler: the consumer or its thread */
     uint64_t epoch, in_epoch, position;
     uint64_t published;
     uint32_t slot_turn;
@@ -189,7 +189,7 @@ typedef struct dlpi_tuned {            /* a stage as the tuner saw it last */
 typedef struct dlpi_tuner {
     uint64_t every_ns; /* 0: nothing is tuned */
     uint64_t due_ns, last_ns, looks;
-    uint64_t wait_from; /* the caller waits since then, 0: it does not */
+    uint64_t wait_from; /* the consumer waits since then, 0: it does not */
     uint64_t waited_ns;
     dlpi_tuned at[DLP_MAX_STAGES];
 } dlpi_tuner;
@@ -200,13 +200,13 @@ static const dlpi_shm_calls *dlpi_shm; /* defined again, with its value, by dlpi
 struct dlpi_shm_calls {
     int (*open)(dlp_pipe *p);    /* check and copy d.shm */
     int (*resolve)(dlp_pipe *p); /* the wiring is known: does it go with d.shm? */
-    /* consumers in other processes: by the scheduler */
+    /* subscribers (other processes): by the scheduler */
     bool (*keep)(dlp_pipe *p); /* who came, who went; did anything change? */
     bool (*may_schedule)(dlp_pipe *p);
     bool (*slot_free)(dlp_pipe *p, uint32_t s);
     uint64_t (*bytes)(const dlp_pipe *p); /* that begin will take beside the region */
     int (*begin)(dlp_pipe *p);            /* the region is there: name it, start the processes */
-    int (*look)(dlp_pipe *p);             /* while the caller waits: DLP_OK, or what is wrong */
+    int (*look)(dlp_pipe *p);             /* while the consumer waits: DLP_OK, or what is wrong */
     void (*nudge)(dlp_pipe *p);           /* stop was asked for; any thread, signal handlers */
     void (*await)(dlp_pipe *p);           /* close: until no process is left */
     void (*end)(dlp_pipe *p);             /* give up what open and begin took */
@@ -258,7 +258,7 @@ struct dlp_pipe {
     const dlpi_source_ops *source;      /* what the rows of batches are, and */
     dlpi_stage *source_stage;           /* whose table that is */
     dlpi_stage *rows_end;               /* after it nobody asks for a batch's rows again */
-    bool source_waited;                 /* this wait of the caller's was for the source */
+    bool source_waited;                 /* this wait of the consumer's was for the source */
     dlpi_stage *work[DLP_MAX_STAGES];   /* stages with workers: */
     int n_item_work;                    /* first those of rows, in order; behind them, up to */
     int n_work;                         /* those of batches; behind them, up to */
@@ -299,12 +299,12 @@ struct dlp_pipe {
     dlpi_waiters *waiters;
     uint32_t *disp;
     dlpi_worker *workers;
-    dlpi_worker *trainer; /* its trace and clock only */
-    dlp_batch *out;       /* [n_out] what the caller sees */
+    dlpi_worker *consumer; /* its trace and clock only */
+    dlp_batch *out;        /* [n_out] what the consumer sees */
     dlp_tensor *out_fields;
     uint8_t *ones;
     uint8_t *held;     /* [n_out] */
-    uint8_t *taken;    /* [ring] in the region; unordered: delivered; caller */
+    uint8_t *taken;    /* [ring] in the region; unordered: delivered; consumer */
     uint8_t *own_rows; /* [workers of fetch][1 + in_flight] of source->row_bytes; NULL: none */
     uint64_t budget_bytes;
     struct dlpi_exported *exported; /* [n_out] batches given away as tensors; NULL: never */
@@ -313,7 +313,7 @@ struct dlp_pipe {
     uint64_t deadline_ns; /* the shortest of the stages, 0: none */
     int open_end;         /* 1: nobody knows where an epoch ends, until a row says so */
     dlpi_place place;     /* where to go on, from the seek that it says; under dlpi_place_lock */
-    /* What the caller writes with every batch lies apart from what workers read. The scheduler's
+    /* What the consumer writes with every batch lies apart from what workers read. The scheduler's
        own part is the sampler thread's where there is one. */
     uint8_t pad0[DLPI_LINE];
     uint64_t base;

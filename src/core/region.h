@@ -18,7 +18,7 @@
 
      FREE --scheduler: header--> OPEN --workers: owner, done--> ... --last stage: ready--> READY
        ^                                                                             |
-       +----------------------- caller: used = 0 <-- HELD <-- caller: delivered -----+
+       +----------------------- consumer: used = 0 <-- HELD <-- consumer: delivered -----+
 
    Per slot and per stage that has workers there is a record of words (dlpi_stage_words):
      owner[u] who works on unit u (a run of up to 32 rows of an item stage, of one row where workers
@@ -114,7 +114,7 @@ typedef struct dlpi_pipe_rec {
     char name[32];
     uint64_t token[2];     /* random: a name's record carries the same */
     uint64_t started_real; /* CLOCK_REALTIME, ns; for display */
-    int32_t pid, memfd;    /* of the caller; for display */
+    int32_t pid, memfd;    /* of the consumer; for display */
     uint32_t uid, n_stages, n_workers, n_work, n_item_work;
     uint32_t prefetch, max_held, n_slots, ring, window, batch_rows;
     uint32_t words_max, units_max, trace_events;
@@ -155,10 +155,10 @@ typedef struct dlpi_kept_rec {
 typedef struct dlpi_share {
     uint32_t word;        /* B1 futex */
     uint32_t over;        /* H1 1: all is fed and consumed */
-    uint64_t sleepers;    /* B1 a bit for each consumer */
+    uint64_t sleepers;    /* B1 a bit for each subscriber */
     uint64_t handed_back; /* how often somebody left batches to others */
-    uint32_t mode, max_consumers, n_slots, serve_only;
-    uint64_t takers_at, admits_at, consumers_at, consumer_bytes; /* from here; read-only */
+    uint32_t mode, max_subscribers, n_slots, serve_only;
+    uint64_t takers_at, admits_at, subscribers_at, subscriber_bytes; /* from here; read-only */
     uint8_t pad[DLPI_LINE - 72];
 } dlpi_share;
 
@@ -175,17 +175,17 @@ typedef struct dlpi_ctl {
     uint32_t end_of_input; /* T1 no batch will follow: 1, the scheduler's seek_no above it; 0 */
     int32_t schedule_code; /* T1 DLP_ERR_* that ended the feeding */
     uint8_t pad0[DLPI_LINE - 16];
-    uint64_t base;      /* V1 oldest batch not delivered; caller */
-    uint64_t delivered; /* V1 batches delivered; caller */
+    uint64_t base;      /* V1 oldest batch not delivered; consumer */
+    uint64_t delivered; /* V1 batches delivered; consumer */
     uint64_t held;
     uint64_t items, bytes, wait_ns, step_ns, first_ns, epoch, started_ns;
     uint64_t pad1[6];
-    uint64_t want; /* B1 batch + 1 that the caller sleeps for, UINT64_MAX any, 0 awake */
+    uint64_t want; /* B1 batch + 1 that the consumer sleeps for, UINT64_MAX any, 0 awake */
     uint32_t caller_word;
     uint32_t scheduler_sleeps; /* B1 */
     uint32_t scheduler_word;
     uint8_t pad2[DLPI_LINE - 20];
-    uint64_t cancel; /* N1 batches of generations below this one are cancelled; caller */
+    uint64_t cancel; /* N1 batches of generations below this one are cancelled; consumer */
     uint32_t stop;
     uint32_t error_claim; /* E1 1 + who writes error */
     uint32_t error_ready;
@@ -194,14 +194,14 @@ typedef struct dlpi_ctl {
     uint64_t skips, failures;
     dlpi_skip skip_ring[DLPI_SKIP_RING];
     uint32_t processes;      /* J1 1: worker processes are there, 2: they could not be started */
-    uint32_t closing;        /* J2 1: the caller waits for their end */
+    uint32_t closing;        /* J2 1: the consumer waits for their end */
     uint32_t processes_word; /* J1 futex */
     uint32_t pad4;
     uint64_t restarts; /* of worker processes; supervisor */
-    uint64_t views;    /* delivered, where a lender hands them out; caller */
+    uint64_t views;    /* delivered, where a lender hands them out; consumer */
     uint64_t tunes;    /* caller */
     dlp_tune_note tune[DLP_TUNE_NOTES];
-    uint64_t source_wait_ns; /* the caller waited for what the source waits for; caller */
+    uint64_t source_wait_ns; /* the consumer waited for what the source waits for; consumer */
     uint64_t source_moves;   /* Q2 counts what the source may wait for; its workers */
     uint32_t source_waits;   /* scheduler: 1: the source waits, and no batch is on its way */
     uint32_t first_ready;    /* K3 1: first_skip is complete */
@@ -214,7 +214,7 @@ typedef struct dlpi_ctl {
 typedef struct dlpi_waiters { /* one for each stage */
     uint64_t rescan;          /* R1 counts units freed again */
     uint32_t shared;          /* 1: sleepers may be in another process than their wakers */
-    uint32_t active;          /* A1 workers below this number may claim; caller */
+    uint32_t active;          /* A1 workers below this number may claim; consumer */
     uint8_t pad[DLPI_LINE - 16];
     dlpi_sleepers group[(DLP_MAX_WORKERS + 31) / 32];
 } dlpi_waiters;
@@ -241,7 +241,7 @@ typedef struct dlpi_worker_block {
     uint64_t core_wait_ns;
 } dlpi_worker_block;
 
-/* A batch slot. The first blocks are the scheduler's and the caller's; workers write there only
+/* A batch slot. The first blocks are the scheduler's and the consumer's; workers write there only
    when a row fails. The last begins with what the scheduler tells the workers and goes on with the
    words of the first stage (dlpi_stage_words), so that a small batch travels in one cache line. */
 typedef struct dlpi_bslot {

@@ -130,7 +130,7 @@ static uint64_t dlpi_epoch_batches(const dlp_pipe *p) {
     return p->lender ? p->lender->ops->lender->batches(p) : p->batches_per_epoch;
 }
 
-/* The caller's books stand behind a checked state. */
+/* The consumer's books stand behind a checked state. */
 static void dlpi_state_books(dlp_pipe *p, const dlpi_state *s) {
     p->epoch_now = p->after_epoch = s->epoch;
     p->after_batch = s->batch;

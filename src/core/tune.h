@@ -6,16 +6,16 @@
    planned, but no time while they are parked (one wake-up a second each). Starting and ending them
    live would allocate, could fail, and would fork in the middle of a run. A worker whose number is
    not below waiters.active (A1) claims no more. It finishes what it has claimed, rows that wait
-   for another try included, and parks. One writer: the caller.
+   for another try included, and parks. One writer: the consumer.
 
    The tuner runs in next, on clock readings that are there anyhow, every 100 ms at most. It looks
    at the time since the last look:
-     more     the trainer waited (5 % of the time or more) and the stage's workers were busy (85 %),
+     more     the consumer waited (5 % of the time or more), the stage's workers were busy (85 %),
               twice in a row, or once if it waited a quarter of the time: one more, or half as many
               again if it waited half the time. Of several stages the busiest. Not beyond the items
               in flight, nor, by what its workers burn of the cores, or would if others did not
               have them, beyond those
-     fewer    the trainer did not wait (2 %) and without one of them the others would have been busy
+     fewer    the consumer did not wait (2 %), and without one of them others would have been busy
               for less than 75 % of the time, `patience` times in a row: one less, or a quarter less
               if they hardly worked at all
    What it takes for fewer (75 % of one less) and for more (85 %) is apart, so that at the same load

@@ -34,7 +34,7 @@ static void dlpi_wake_scheduler(dlpi_ctl *ctl) {
     dlpi_sleeper_wake(&ctl->scheduler_sleeps, &ctl->scheduler_word, ctl->shared);
 }
 
-/* Batch b became ready for the caller. Call after a sequentially consistent publication. */
+/* Batch b became ready for the consumer. Call after a sequentially consistent publication. */
 static void dlpi_wake_caller(dlpi_ctl *ctl, uint64_t b) {
     dlpi_sleeper_wake_for(&ctl->want, b, &ctl->caller_word, ctl->shared);
 }
@@ -48,7 +48,7 @@ static inline void dlpi_wake_scheduling(const dlp_pipe *p) {
 }
 
 /* A batch became ready, or nothing will follow. After a sequentially consistent publication. */
-static void dlpi_wake_consumers(dlpi_share *share) {
+static void dlpi_wake_subscribers(dlpi_share *share) {
     if (share != NULL) dlpi_sleepers_wake_any(&share->sleepers, &share->word);
 }
 
@@ -71,7 +71,7 @@ static void dlpi_wake_sleepers(dlp_pipe *p) {
     }
     dlpi_wake_scheduler(p->ctl);
     dlpi_wake_caller(p->ctl, UINT64_MAX);
-    dlpi_wake_consumers(p->share);
+    dlpi_wake_subscribers(p->share);
 }
 
 /* Wake everybody, whatever the masks say: a waker may have died between taking a sleeper's bit and

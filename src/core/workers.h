@@ -3,7 +3,7 @@
 /* ---------------------------------------------------------------------------------------------
    >>impl-workers    STEPS, WAITING, THREADS
    A stage is a step: claim a unit, work on it, pass it on, say whether anything moved. Where it
-   runs is decided elsewhere: ops->step is called by the caller for inline stages and by threads. */
+   runs is decided elsewhere: ops->step is called by the consumer, if inline, and by threads. */
 
 /* ns until a worker has to look for itself, whoever wakes it; at most a sleep. */
 static uint64_t dlpi_worker_due(dlpi_worker *w) {
@@ -90,7 +90,7 @@ static void dlpi_worker_park(dlpi_worker *w) {
     DLPI_STORE_RLX(&w->block->state, DLP_WORKER_STARVED);
 }
 
-/* Does this worker wait for the caller, who has not taken the batches that are there? All units
+/* Does this worker wait for the consumer, who has not taken the batches that are there? All units
    that were fed are claimed here, and there is no credit to feed more. */
 static bool dlpi_no_credit(const dlpi_worker *w) {
     const dlp_pipe *p = w->p;
@@ -196,8 +196,8 @@ static void *dlpi_thread_worker(void *arg) {
     return NULL;
 }
 
-/* Where there are consumers, the scheduler also keeps their books, until they have all. Where there
-   are none, the caller may seek back when all is fed. */
+/* Where there are subscribers, the scheduler also keeps their books, until they have all. Where
+   there are none, the consumer may seek back when all is fed. */
 static bool dlpi_scheduler_step(dlp_pipe *p) {
     bool moved = p->share && dlpi_shm->keep(p);
     return dlpi_schedule(p, 1) > 0 || moved;

@@ -18,7 +18,7 @@
    call                  label  order    by whom                     partner
    dlpi_claim_publish    P1     release  the writer, after fields    P1
    dlpi_claim_head       P1     acquire  readers, before a claim     P1
-   dlpi_claim_head_now   P1     seq_cst  recovery, consumers         P1
+   dlpi_claim_head_now   P1     seq_cst  recovery, subscribers       P1
    dlpi_claim_look       O1     acquire  readers, before a claim     O1 of who freed or finished it
    dlpi_claim_owner      O1     seq_cst  recovery, the writer        O1
    dlpi_claim_take       O1     swap     readers; recovery           O1: one of them

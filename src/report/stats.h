@@ -144,7 +144,7 @@ static void dlpi_longest_stats(const dlpi_seen *s, dlp_worker_stats *out) {
 
 static void dlpi_stats(const dlpi_seen *s, dlp_stats *out) {
     const dlpi_ctl *ctl = s->ctl;
-    const dlpi_worker_block *caller = dlpi_seen_block(s, s->n_workers);
+    const dlpi_worker_block *consumer = dlpi_seen_block(s, s->n_workers);
     uint64_t hist[DLPI_HIST], n = 0;
     *out = s->figures;
     out->elapsed_ns = s->now_ns - ctl->started_ns;
@@ -157,7 +157,7 @@ static void dlpi_stats(const dlpi_seen *s, dlp_stats *out) {
     out->step_ns = DLPI_LOAD_RLX(&ctl->step_ns);
     out->first_batch_ns = DLPI_LOAD_RLX(&ctl->first_ns);
     out->epoch = DLPI_LOAD_RLX(&ctl->epoch);
-    for (uint32_t i = 0; i < DLPI_HIST; i++) n += hist[i] = DLPI_LOAD_RLX(&caller->hist[i]);
+    for (uint32_t i = 0; i < DLPI_HIST; i++) n += hist[i] = DLPI_LOAD_RLX(&consumer->hist[i]);
     out->step_p50_ns = dlpi_percentile(hist, n, 50);
     out->step_p95_ns = dlpi_percentile(hist, n, 95);
     out->batch_size = s->batch_rows;
@@ -201,7 +201,7 @@ static int dlpi_skips(const dlpi_seen *s, dlp_skip *out, int max, uint64_t *tota
     return copied;
 }
 
-/* Of lane 0 the caller, of lane i worker i - 1. */
+/* Of lane 0 the consumer, of lane i worker i - 1. */
 static int dlpi_trace_lane(const dlpi_seen *s, uint32_t lane, dlp_trace_event *out, int max,
                            char *name) {
     const uint32_t worker = lane == 0 ? s->n_workers : lane - 1;
@@ -213,7 +213,7 @@ static int dlpi_trace_lane(const dlpi_seen *s, uint32_t lane, dlp_trace_event *o
     uint64_t n = head < s->trace_events ? head : s->trace_events - 1;
     int copied = 0;
     if (name && st == NULL)
-        dlpi_copy_text(name, 32, "trainer");
+        dlpi_copy_text(name, 32, "consumer");
     else if (name)
         snprintf(name, 32, "%.24s-%d", st->name, (int)worker - st->first_worker);
     if (n > (uint64_t)max) n = (uint64_t)max;

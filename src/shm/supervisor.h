@@ -53,12 +53,12 @@ typedef struct dlpi_shm_state { /* dlp_pipe.shm */
     int task;              /* pipe: says to it which */
     uint64_t spare_due_ns; /* when there may be another */
     uint64_t restart_ns;   /* the last turn that was given */
-    /* consumers: the scheduler's books */
-    uint64_t bound;     /* a bit for each consumer that is admitted */
+    /* subscribers: the scheduler's books */
+    uint64_t bound;     /* a bit for each subscriber that is admitted */
     uint64_t looked_ns; /* at their locks */
     uint64_t frees;
     uint64_t left_at; /* the cursor of who left last */
-    bool enough;      /* wait_consumers have come */
+    bool enough;      /* wait_subscribers have come */
 } dlpi_shm_state;
 
 static dlpi_shm_state *dlpi_shm_of(const dlp_pipe *p) { return p->shm; }

@@ -539,7 +539,7 @@ static bool dlpi_parts_there(dlp_pipe *p, uint64_t rows) {
         there = low == DLPI_PART_LOADED || low == DLPI_PART_FAILED;
         r += x.n;
     }
-    DLPI_STORE_RLX(&p->ctl->source_waits, /* for the caller's books */
+    DLPI_STORE_RLX(&p->ctl->source_waits, /* for the consumer's books */
                    !there && f->published == dlpi_credit_seen(&p->ctl->delivered)); /* V1 <- V1 */
     return there;
 }

@@ -7,14 +7,15 @@
 #include "core/seen.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-split      CHUNKS LOADED, AND SPLIT INTO VIEWS
-   With a split stage the items of the pipe are chunks, one to a core batch, and what the caller
+   With a split stage the items of the pipe are chunks, one to a core batch, and what the consumer
    gets are views. Where view k of an epoch is follows by arithmetic: all chunks have chunk_rows
    rows but the dataset's last one, whose place in an epoch's order is known (dlpi_chunk_short_at).
-   The loaders' side is a fetch. The splitter is the caller's: it takes a chunk as dlpi_next takes a
-   batch, and hands out views of it. refs counts, for each slot, the views held, and one more while
-   the chunk is being split. A chunk is taken only when the one before is split to its end; so each
-   chunk that is out has a view that is held, but for the one just taken, which max_held - 1 others
-   can precede: never more than max_held chunks are out, as many as the pipe has slots for. */
+   The loaders' side is a fetch. The splitter is the consumer's: it takes a chunk as dlpi_next takes
+   a batch, and hands out views of it. refs counts, for each slot, the views held, and one more
+   while the chunk is being split. A chunk is taken only when the one before is split to its end; so
+   each chunk that is out has a view that is held, but for the one just taken, which max_held - 1
+   others can precede: never more than max_held chunks are out, as many as the pipe has slots for.
+   */
 
 typedef struct dlpi_split { /* what the stage keeps */
     dlp_split_desc d;
@@ -417,7 +418,7 @@ static int dlpi_split_next(dlp_pipe *p, dlp_batch **out, int timeout_ms) {
             dlpi_split_unref(p, c->slot);
             c->slot = DLPI_NO_SLOT;
         } else if (p->calls_untimed + 1 >= p->call_clock_every) {
-            dlpi_trainer_step(p, dlpi_now_ns());
+            dlpi_consumer_step(p, dlpi_now_ns());
         } else {
             p->calls_untimed++;
         }
@@ -731,7 +732,7 @@ static bool dlpi_chunk_counted(const dlpi_words *words, dlpi_seen *s, uint64_t t
 }
 
 /* Chunks on their way. buffers: of a device, whose copies are the last stage. Returns how many are
-   ready for the caller. */
+   ready for the consumer. */
 static uint64_t dlpi_chunks_under_way(const dlpi_seen *s, uint64_t tail, uint64_t buffers,
                                       dlp_chunk_stats *c) {
     const int32_t loaded = s->work[s->n_work - 1 - (s->n_work > 1 && buffers > 0)];
@@ -749,7 +750,7 @@ static uint64_t dlpi_chunks_under_way(const dlpi_seen *s, uint64_t tail, uint64_
     return ready;
 }
 
-/* Where the chunks are. Those in the caller's hands are what is neither free nor on its way. */
+/* Where the chunks are. Those in the consumer's hands are what is neither free nor on its way. */
 static bool dlpi_chunks_seen(const dlpi_words *words, dlpi_seen *s, int32_t stage) {
     dlp_chunk_stats *c = &s->figures.chunks;
     uint64_t tail = dlpi_credit_look(&s->ctl->tail), ready, used; /* T1 <- T1 */

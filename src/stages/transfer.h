@@ -3,9 +3,9 @@
 #include "core/workers.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-transfer   BATCHES TO THE DEVICE: DOUBLE BUFFERING
-   One thread, or the caller. Batches go in their order (unordered: as they become ready) into the
+   One thread, or the consumer. Batches go in their order (unordered: as they become ready) into the
    device buffers; a batch is ready when the event behind its copies has passed. None of a later
-   epoch goes while one of the oldest is to come: the caller takes no other before, and it could
+   epoch goes while one of the oldest is to come: the consumer takes no other before, and it could
    find no buffer. */
 
 typedef struct dlpi_transfer { /* what the stage keeps */

@@ -93,7 +93,7 @@ INSIDE void inside_place(dlp_pipe *p, uint64_t start) {
 }
 
 INSIDE uint64_t inside_restarts(dlp_pipe *p) { return DLPI_LOAD_SEQ(&p->ctl->restarts); } /* I1 */
-INSIDE int32_t inside_consumer_pid(dlp_pipe *p) { return p->trainer->block->pid; }
+INSIDE int32_t inside_consumer_pid(dlp_pipe *p) { return p->consumer->block->pid; }
 INSIDE uint64_t inside_scheduled(dlp_pipe *p) { return DLPI_LOAD_SEQ(&p->ctl->tail); } /* I1 */
 INSIDE int inside_workers(dlp_pipe *p) { return p->n_workers; }
 INSIDE int inside_is_process(dlp_pipe *p, int n) { return p->workers[n].process; }
