@@ -4721,7 +4721,7 @@ static bool dlpi_s3_wait_over(const dlpi_s3_wait *w) {
 }
 
 /* Wait for a descriptor (-1: just wait) for at most most_ms and as long as w allows: in short
-   turns, since a stop rings no bell. Returns false: nothing came. */
+   turns, since a stop wakes nobody there. Returns false: nothing came. */
 static bool dlpi_s3_wait_for(const dlpi_s3_wait *w, int fd, short events, int64_t most_ms) {
     uint64_t end = dlpi_s3_in_ms(most_ms);
     while (!dlpi_s3_wait_over(w)) {
@@ -5500,7 +5500,7 @@ static int dlpi_s3_cred_cache_refresh(const dlpi_s3_config *c, dlpi_s3_cred_cach
    >>s3-impl-helper       WHAT MAY BLOCK: NAMES, CREDENTIALS
    A thread for each dlp_s3_io, started when it first has something to do, which may wait as long as
    resolvers and metadata services let it. Who has it ask never waits: it is told "later", and a
-   bell (an eventfd) rings when there is news.
+   news_fd (an eventfd) is readable when there is news.
 
    The record has two owners, the io and the thread, and is freed by the last. Closing does not wait
    for a resolver that hangs: the thread is left to itself, and takes the record, and its hold on
@@ -5545,7 +5545,7 @@ typedef struct dlpi_s3_helper {
     pthread_cond_t work;
     pthread_t thread;
     pid_t pid;
-    int32_t bell; /* -1: nobody listens any more */
+    int32_t news_fd; /* -1: nobody listens any more */
     uint32_t owners;
     uint32_t stop; /* read without the lock, too */
     bool started, busy;
@@ -5563,8 +5563,8 @@ typedef struct dlpi_s3_helper {
 __attribute__((unused)) static dlpi_s3_helper *dlpi_s3_helper_new(const dlpi_s3_owner *owner) {
     dlpi_s3_helper *h = (dlpi_s3_helper *)calloc(1, sizeof *h);
     if (!h) return NULL;
-    h->bell = dlpi_fd_above(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
-    if (h->bell < 0) {
+    h->news_fd = dlpi_fd_above(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
+    if (h->news_fd < 0) {
         free(h);
         return NULL;
     }
@@ -5601,7 +5601,8 @@ static void dlpi_s3_helper_leave(dlpi_s3_helper *h) {
 
 static void dlpi_s3_helper_ring(const dlpi_s3_helper *h) {
     uint64_t one = 1;
-    if (h->bell >= 0 && write(h->bell, &one, sizeof one) < 0) return; /* it rings already */
+    if (h->news_fd >= 0 && write(h->news_fd, &one, sizeof one) < 0)
+        return; /* it is readable already */
 }
 
 /* ---- its thread ---- */
@@ -5723,7 +5724,7 @@ __attribute__((unused)) static void dlpi_s3_helper_free(dlpi_s3_helper *h) {
     bool join;
     if (!h) return;
     if (h->pid != getpid()) {
-        close(h->bell);
+        close(h->news_fd);
         if (pthread_mutex_trylock(&h->lock) != 0) return;
         pthread_mutex_unlock(&h->lock);
         if (!h->busy) dlpi_s3_helper_destroy(h);
@@ -5732,8 +5733,8 @@ __attribute__((unused)) static void dlpi_s3_helper_free(dlpi_s3_helper *h) {
     pthread_mutex_lock(&h->lock);
     DLPI_STORE_RLX(&h->stop, 1u); /* what it guards is behind the lock */
     dlpi_s3_helper_calm(h);
-    close(h->bell);
-    h->bell = -1;
+    close(h->news_fd);
+    h->news_fd = -1;
     pthread_cond_signal(&h->work);
     thread = h->thread;
     join = h->started && !h->busy;
@@ -5743,12 +5744,12 @@ __attribute__((unused)) static void dlpi_s3_helper_free(dlpi_s3_helper *h) {
 }
 
 /* To be watched for reading. */
-static inline int dlpi_s3_helper_fd(const dlpi_s3_helper *h) { return h->bell; }
+static inline int dlpi_s3_helper_fd(const dlpi_s3_helper *h) { return h->news_fd; }
 
 /* Before its news is looked at. */
 __attribute__((unused)) static void dlpi_s3_helper_heard(const dlpi_s3_helper *h) {
     uint64_t n;
-    if (read(h->bell, &n, sizeof n) < 0) return; /* it had not rung */
+    if (read(h->news_fd, &n, sizeof n) < 0) return; /* there was none */
 }
 
 /* Room for one more name, perhaps that of one long unused; NULL: no memory. */
@@ -5831,7 +5832,7 @@ static int dlpi_s3_name_answer(dlpi_s3_helper *h, const char *host, uint16_t por
     return DLP_ERR_REMOTE;
 }
 
-/* Give an address of a host: numbers at once, names in turn. Returns 0; 1: not known yet, the bell
+/* Give an address of a host: numbers at once, names in turn. Returns 0; 1: not known yet, news_fd
    will ring, ask again then; DLP_ERR_REMOTE: not found (errnum EAGAIN: perhaps later, ENXIO);
    DLP_ERR_ARG, DLP_ERR_SYSTEM, DLP_ERR_MEMORY, DLP_ERR_FORKED; why and errnum then. Does not
    wait. */
@@ -5882,7 +5883,7 @@ __attribute__((unused)) static bool dlpi_s3_helper_tried(dlpi_s3_helper *h, cons
     return another;
 }
 
-/* Have the credentials refreshed, unless somebody has done so since version seen. The bell rings
+/* Have the credentials refreshed, unless it was done since version seen. news_fd is readable
    when that is over. Returns 0, DLP_ERR_FORKED, DLP_ERR_SYSTEM (no thread; errno), DLP_ERR_ARG (it
    has no owner). */
 __attribute__((unused)) static int dlpi_s3_helper_refresh(dlpi_s3_helper *h, uint64_t seen_version,

@@ -12,7 +12,7 @@
    2  Say .placement = DLP_PLACE_PROCESSES in the dlp_workers_desc of a stage. That is all.
    3  A name, several consumers, start by exec, huge pages: dlp_pipe_desc.shm, a dlp_shm_desc.
    4  Look at it from outside: examples/dlpipe_top.c, or dlp_monitor_open.
-   5  Several programs, one pipe: >>shm-consumer, examples/share.c.
+   5  Several programs, one pipe: >>shm-subscriber, examples/share.c.
 
    >>contents       search for the anchor
    >>shm-use        DO THIS, THEN THAT
@@ -24,11 +24,11 @@
    >>shm-start      FORK, EARLY FORK, EXEC
    >>shm-names      NAMED PIPES
    >>shm-monitor    LOOKING IN FROM OUTSIDE
-   >>shm-consumer   SEVERAL CONSUMERS OF ONE PIPE
+   >>shm-subscriber   SEVERAL SUBSCRIBERS OF ONE PIPE
    >>shm-impl-names       RECORDS AND LOCKS
    >>shm-impl-monitor     COPY, CHECK, THEN USE
    >>shm-impl-supervisor  WORKERS ARE STARTED, WATCHED AND REPLACED
-   >>shm-impl-consumer    WHO HOLDS WHAT
+   >>shm-impl-subscriber   WHO HOLDS WHAT
    >>shm-impl-exec        A SECOND PROGRAM THAT IS THE SAME
    >>shm-impl-start       THE CALLER: START, WATCH, CLOSE
    >>shm-impl-public      THE PUBLIC CALLS
@@ -96,7 +96,7 @@
      the supervisor      the workers die with it, next returns DLP_ERR_KILLED
      the caller          the supervisor kills the workers, removes the name, ends: within 1 s.
                          Memory goes with the last of them. exec in the caller is the same.
-     a consumer          see >>shm-consumer
+     a consumer          see >>shm-subscriber
      all at once         nothing is left but the record of a name, whose lock is free: the next pipe
                          of that name takes it over, dlp_shm_remove_stale removes it
    A stage that changes a cell in place is never run on it twice: the row goes back to fetch, the
@@ -162,8 +162,8 @@ enum {
 
 enum {
     DLP_SHARE_NONE = 0,
-    DLP_SHARE_EACH, /* every consumer gets every batch; the slowest sets the pace */
-    DLP_SHARE_ONE   /* each batch goes to one consumer */
+    DLP_SHARE_EACH, /* every subscriber gets every batch; the slowest sets the pace */
+    DLP_SHARE_ONE   /* each batch goes to one subscriber */
 };
 
 /* A callback as it is registered for DLP_SHM_EXEC. */
@@ -180,21 +180,22 @@ typedef struct dlp_shm_desc {
     int32_t start;    /* DLP_SHM_FORK, DLP_SHM_EXEC */
     int32_t allow_fork_with_threads; /* 1: fork though the process has threads. Locks that they hold
                                stay locked in the workers for ever: know what you do */
-    int32_t max_kills;      /* times that an item may kill its worker before it counts as failed
+    int32_t max_kills;       /* times that an item may kill its worker before it counts as failed
                                (DLP_ERR_KILLED), and a worker die in worker_init, or outside of
                                callbacks with the same work; 0: 3; 1..100 */
-    int32_t grace_ms;       /* close: how long workers may finish before they are killed; 0: 300 */
-    int32_t huge_pages;     /* DLP_HUGE_* */
-    int32_t share;          /* DLP_SHARE_*; named pipes without a transfer stage */
-    int32_t max_consumers;  /* with share: 1..64 programs at once; 0: 8 */
-    int32_t serve_only;     /* with share: 1: this process takes no batches, see dlp_shm_serve, and
+    int32_t grace_ms;        /* close: how long workers may finish before they are killed; 0: 300 */
+    int32_t huge_pages;      /* DLP_HUGE_* */
+    int32_t share;           /* DLP_SHARE_*; named pipes without a transfer stage */
+    int32_t max_subscribers; /* with share: 1..64 programs at once; 0: 8 */
+    int32_t serve_only;      /* with share: 1: this process takes no batches, see dlp_shm_serve, and
                                has no place in the order: dlp_pipe_next, _next_epoch and _state
                                return DLP_ERR_STATE; DLP_SHARE_ONE: 1 */
-    int32_t wait_consumers; /* with share: nothing is fetched before so many have come; 0: begin at
+    int32_t
+        wait_subscribers; /* with share: nothing is fetched before so many have come; 0: begin at
                                once (serve_only: with the first) */
-    dlp_shm_init_fn init;   /* DLP_SHM_EXEC: NULL or registered */
-    const void *blob;       /* DLP_SHM_EXEC: for init; copied at start */
-    uint64_t blob_bytes;    /* 0..2^30 */
+    dlp_shm_init_fn init; /* DLP_SHM_EXEC: NULL or registered */
+    const void *blob;     /* DLP_SHM_EXEC: for init; copied at start */
+    uint64_t blob_bytes;  /* 0..2^30 */
 } dlp_shm_desc;
 
 /* Register a callback under its own name, before main begins: at file scope, in any file.
@@ -314,64 +315,66 @@ DLPDEF int dlp_monitor_about(const dlp_monitor *m, dlp_monitor_info *out);
 DLPDEF void dlp_monitor_close(dlp_monitor *m);
 
 /* ---------------------------------------------------------------------------------------------
-   >>shm-consumer   SEVERAL CONSUMERS OF ONE PIPE
+   >>shm-subscriber   SEVERAL SUBSCRIBERS OF ONE PIPE
    Programs that train on the same batches share one pipe, its workers and its memory. The pipe has
-   a name and dlp_shm_desc.share; its sampler runs in a thread. A consumer gets batches from when it
-   comes: those that are not fed yet. Batches lie where the workers wrote them; nothing is copied.
+   a name and dlp_shm_desc.share; its sampler runs in a thread. A subscriber gets batches from when
+   it comes: those that are not fed yet. Batches lie where the workers wrote them; nothing is
+   copied.
 
-     DLP_SHARE_EACH  every consumer, and the pipe's own caller unless serve_only, gets every batch
-                     in order. A slot is free when all have released it: the slowest, also one that
-                     is stopped or never asks, sets the pace. With serve_only, what is fed and not
-                     taken when the last consumer leaves is lost; the next begins behind it.
-     DLP_SHARE_ONE   each batch goes to one consumer, the next one to whoever asks. What a consumer
-                     held when it died, or closed, goes to another. dlp_pipe_desc.max_held is the
-                     sum of what all hold: consumers that each hold a batch and ask for one more
+     DLP_SHARE_EACH  every subscriber gets every batch, in order, and so does the pipe's own consumer
+                     unless serve_only. A slot is free when all have released it: the slowest, also
+                     one that is stopped or never asks, sets the pace. With serve_only, what is fed
+                     and not taken when the last leaves is lost; the next begins after it.
+     DLP_SHARE_ONE   each batch goes to one subscriber, the next one to whoever asks. What it held
+                     when it died, or closed, goes to another. dlp_pipe_desc.max_held is the
+                     sum of what all hold: subscribers that each hold a batch and ask for one more
                      wait for ever where slots (prefetch_factor + max_held) are no more than they.
 
    examples/share.c has both. Epochs end with DLP_BATCH_LAST in a batch's flags; DLP_EPOCH_END is
-   for the pipe's caller only, and so are states. The error of an item is told to every consumer
+   for the pipe's caller only, and so are states. The error of an item is told to every subscriber
    that gets its batch, and to the owner; what else goes wrong, to the owner, and its close tells
    the others.
 
    The owner's close: who has all gets DLP_END, others take what is ready, then get DLP_STOPPED.
-   Batches that are held stay as they are until dlp_consumer_close.
+   Batches that are held stay as they are until dlp_subscriber_close.
 
-   A consumer that dies holds nothing up: its place is a lock, which the kernel takes back. It is
+   A subscriber that dies holds nothing up: its place is a lock, which the kernel takes back. It is
    looked for every 50 ms. A process that it forked keeps the place, until that ends, execs, or
-   closes the consumer; all other calls return DLP_ERR_FORKED there. Consumers map the pipe's memory
-   and could write to it: they are trusted as far as the same user is. They check what they read. */
+   closes the subscriber; all other calls return DLP_ERR_FORKED there. Subscribers map the pipe's
+   memory and could write to it: they are trusted as far as the same user is. They check what they
+   read. */
 
-typedef struct dlp_consumer dlp_consumer;
+typedef struct dlp_subscriber dlp_subscriber;
 
-typedef struct dlp_consumer_desc {
+typedef struct dlp_subscriber_desc {
     int32_t max_held; /* batches held at once; 0: 1; at most what the pipe's max_held is */
-} dlp_consumer_desc;
+} dlp_subscriber_desc;
 
-/* Become a consumer of the pipe of that name.
+/* Become a subscriber of the pipe of that name.
    out: to be closed; name: dlp_shm_desc.name; desc: NULL is {0}; err: written on failure, may be
    NULL - returns DLP_OK; DLP_ERR_ARG; DLP_ERR_STATE (the owner is gone, the pipe is not shared, or
    all places are taken); DLP_ERR_SYSTEM (with errnum ENOENT: no such name yet; ask again),
-   _UNSUPPORTED, _CORRUPT, _MEMORY as dlp_monitor_open - any thread; the consumer is then used by
+   _UNSUPPORTED, _CORRUPT, _MEMORY as dlp_monitor_open - any thread; the subscriber is then used by
    one at a time - allocates and maps; waits up to 200 ms for a pipe that starts. */
-DLPDEF int dlp_consumer_open(dlp_consumer **out, const char *name, const dlp_consumer_desc *desc,
-                             dlp_error *err);
+DLPDEF int dlp_subscriber_open(dlp_subscriber **out, const char *name,
+                               const dlp_subscriber_desc *desc, dlp_error *err);
 
 /* As dlp_pipe_next and dlp_pipe_next_timeout, with their codes (but DLP_EPOCH_END) and view of a
    batch, which others may have, too: read only. DLP_END: all is consumed; SHARE_ONE: and released
-   by all, since another may die; while this consumer holds a batch it is told before, and may ask
+   by all, since another may die; while this subscriber holds a batch it is told before, and may ask
    again when it has released. DLP_ERR_KILLED: the pipe's owner is gone. DLP_ERR_CORRUPT.
    DLP_ERR_FORKED. */
-DLPDEF int dlp_consumer_next(dlp_consumer *c, dlp_batch **out);
-DLPDEF int dlp_consumer_next_timeout(dlp_consumer *c, dlp_batch **out, int timeout_ms);
+DLPDEF int dlp_subscriber_next(dlp_subscriber *c, dlp_batch **out);
+DLPDEF int dlp_subscriber_next_timeout(dlp_subscriber *c, dlp_batch **out, int timeout_ms);
 
 /* Give a batch back, in any order. Returns DLP_OK, DLP_ERR_ARG (not held). Does not wait. */
-DLPDEF int dlp_consumer_release(dlp_consumer *c, dlp_batch *batch);
+DLPDEF int dlp_subscriber_release(dlp_subscriber *c, dlp_batch *batch);
 
 /* What went wrong first. Never NULL; until close. */
-DLPDEF const dlp_error *dlp_consumer_error(const dlp_consumer *c);
+DLPDEF const dlp_error *dlp_subscriber_error(const dlp_subscriber *c);
 
 /* Leave. Batches held are gone for this program: their memory is unmapped. c: NULL is nothing. */
-DLPDEF void dlp_consumer_close(dlp_consumer *c);
+DLPDEF void dlp_subscriber_close(dlp_subscriber *c);
 
 /* In the pipe's process, with serve_only: wait while others consume.
    timeout_ms: 0 or DLP_FOREVER without end, DLP_NOWAIT not at all - returns DLP_END: all is
@@ -688,7 +691,7 @@ struct dlp_monitor {
     uint64_t *trace_head;         /* [n_workers + 1] in the region, when copied */
     uint64_t *trace_n;            /* [n_workers + 1] events that the copy has */
     dlp_trace_event *trace;       /* [n_workers + 1][seen.trace_events] */
-    dlpi_wblock *blocks;          /* [n_workers + 1] */
+    dlpi_worker_block *blocks;    /* [n_workers + 1] */
     uint64_t block_at, block_end; /* of the region, read for its words */
     uint8_t block[4096];
 };
@@ -772,7 +775,7 @@ static int dlpi_view_pipe(dlp_monitor *m, dlp_error *err) {
          dlpi_view_has(m, DLPI_REC_CTL, sizeof(dlpi_ctl), 1) &&
          dlpi_view_has(m, DLPI_REC_ORDER, 4, r->ring) && m->rec[DLPI_REC_ORDER].stride == 4 &&
          dlpi_view_has(m, DLPI_REC_TAKEN, 1, r->ring) && m->rec[DLPI_REC_TAKEN].stride == 1 &&
-         dlpi_view_has(m, DLPI_REC_WORKERS, sizeof(dlpi_wblock), lanes) &&
+         dlpi_view_has(m, DLPI_REC_WORKERS, sizeof(dlpi_worker_block), lanes) &&
          m->rec[DLPI_REC_WORKERS].stride % 8 == 0 &&
          dlpi_view_has(m, DLPI_REC_SLOTS, 8, r->n_slots) &&
          dlpi_view_has(m, DLPI_REC_TRACE, r->trace_events * sizeof(dlp_trace_event), lanes);
@@ -963,7 +966,7 @@ static bool dlpi_view_trace(dlp_monitor *m, uint32_t i) {
     const dlpi_seen *s = &m->seen;
     dlp_trace_event *to = m->trace + (size_t)i * s->trace_events;
     uint64_t head, now, ring = m->pipe.trace_events, n, from, first, drop;
-    const uint64_t each = sizeof *to, at = offsetof(dlpi_wblock, trace_head);
+    const uint64_t each = sizeof *to, at = offsetof(dlpi_worker_block, trace_head);
     if (!dlpi_view_read(m, DLPI_REC_WORKERS, i, at, &head, 8)) return false;
     if (head == m->trace_head[i]) return true;
     n = head < ring ? head : ring - 1;
@@ -984,7 +987,7 @@ static bool dlpi_view_trace(dlp_monitor *m, uint32_t i) {
 
 static bool dlpi_view_workers(dlp_monitor *m) {
     for (uint32_t i = 0; i <= m->seen.n_workers; i++) {
-        dlpi_wblock *b = &m->blocks[i];
+        dlpi_worker_block *b = &m->blocks[i];
         if (!dlpi_view_trace(m, i) || !dlpi_view_read(m, DLPI_REC_WORKERS, i, 0, b, sizeof *b))
             return false;
         b->trace_head = m->trace_n[i];
@@ -1280,13 +1283,13 @@ static int dlpi_monitor_try(const char *who, dlp_monitor **out, dlp_error *err) 
    It keeps a spare process that is forked already and waits to take a dead worker's place: on busy
    cores one that slept is run at once, one just forked waits for its turn.
    Nobody's death is concluded from a clock, and none from a number: a pid may be another's by then.
-   The end of all of them is seen by a pipe (life) of which each holds the writing end. */
+   The end of all of them is seen by a pipe (alive) of which each holds the writing end. */
 
 typedef struct dlpi_proc { /* a worker process, as the supervisor knows it */
     dlpi_worker *w;
     pid_t pid;             /* 0: none */
     uint32_t deaths;       /* in a row, of lives in which nothing was completed */
-    uint64_t items;        /* that it had completed when this life began */
+    uint64_t items;        /* that it had completed when this process began */
     dlpi_held held;        /* what it had when it died, without a callback to blame */
     uint32_t held_deaths;  /* of all who had it, in a row */
     uint64_t due_ns;       /* when it may be replaced; 0: it lives, or will not be */
@@ -1305,7 +1308,7 @@ typedef struct dlpi_shm_state { /* dlp_pipe.shm */
     pid_t owner;
     pid_t supervisor;
     int caller_fd, supervisor_fd; /* pidfds */
-    int nudge[2], life[2];        /* [0] is read, [1] written */
+    int nudge[2], alive[2];       /* [0] is read, [1] written */
     int n_procs;
     dlpi_proc *procs;      /* [n_procs] */
     struct pollfd *fds;    /* [n_procs + 3] caller, nudge, workers, spare */
@@ -1313,12 +1316,12 @@ typedef struct dlpi_shm_state { /* dlp_pipe.shm */
     int task;              /* pipe: says to it which */
     uint64_t spare_due_ns; /* when there may be another */
     uint64_t restart_ns;   /* the last turn that was given */
-    /* consumers: the scheduler's books */
-    uint64_t bound;     /* a bit for each consumer that is admitted */
+    /* subscribers: the scheduler's books */
+    uint64_t bound;     /* a bit for each subscriber that is admitted */
     uint64_t looked_ns; /* at their locks */
     uint64_t frees;
     uint64_t left_at; /* the cursor of who left last */
-    bool enough;      /* wait_consumers have come */
+    bool enough;      /* wait_subscribers have come */
 } dlpi_shm_state;
 
 static dlpi_shm_state *dlpi_shm_of(const dlp_pipe *p) { return p->shm; }
@@ -1386,7 +1389,7 @@ _Noreturn static void dlpi_process_worker(dlp_pipe *p, dlpi_worker *w) {
     if (w->st->w.worker_init || w->st->in_flight > 0 || dlpi_shm_of(p)->spec) dlpi_slice(0);
     signal(SIGPIPE, SIG_DFL); /* as a new program has it */
     p->in_worker = w->started = w->process = 1;
-    DLPI_STORE_RLX(&w->wb->pid, (int32_t)getpid()); /* for people */
+    DLPI_STORE_RLX(&w->block->pid, (int32_t)getpid()); /* for people */
     dlpi_thread_dress(w);
     if (dlpi_shm_of(p)->spec && dlpi_shm_of(p)->begin(p, w) != DLP_OK) {
         dlpi_worker_end(w, DLP_ERR_CALLBACK);
@@ -1521,9 +1524,9 @@ static void dlpi_spare_ended(dlpi_shm_state *s) {
 static int dlpi_proc_start(dlp_pipe *p, int k) {
     dlpi_proc *proc = &dlpi_shm_of(p)->procs[k];
     pid_t pid;
-    DLPI_STORE_RLX(&proc->w->wb->state, DLP_WORKER_STARTING); /* for people, and for its death */
-    DLPI_STORE_RLX(&proc->w->wb->process, 1);                 /* for people */
-    proc->items = DLPI_LOAD_RLX(&proc->w->wb->items);         /* of a dead process */
+    DLPI_STORE_RLX(&proc->w->block->state, DLP_WORKER_STARTING); /* for people, and for its death */
+    DLPI_STORE_RLX(&proc->w->block->process, 1);                 /* for people */
+    proc->items = DLPI_LOAD_RLX(&proc->w->block->items);         /* of a dead process */
     proc->due_ns = 0;
     pid = dlpi_spare_take(p, k);
     if (pid == 0) pid = dlpi_proc_fork(p, k, -1);
@@ -1596,7 +1599,7 @@ static void dlpi_held_text(dlp_pipe *p, const dlpi_proc *proc, const dlpi_held *
     }
     slot = dlpi_slot_at(p, h->slot);
     if (dlpi_is_item_stage(p, proc->w->st))
-        first = h->unit << dlpi_pub_shift(DLPI_LOAD_RLX(&slot->pub)); /* it is not done */
+        first = h->unit << dlpi_header_shift(DLPI_LOAD_RLX(&slot->header)); /* it is not done */
     snprintf(text, size, " (epoch %" PRIu64 ", positions from %" PRIu64 ")", slot->epoch,
              slot->position + first);
 }
@@ -1618,7 +1621,7 @@ static bool dlpi_proc_hopeless(dlp_pipe *p, dlpi_proc *proc, int state, const dl
         n = dlpi_held_deaths(dlpi_shm_of(p), proc, h);
     else if (state == DLP_WORKER_STARTING)
         return false; /* counted by dlpi_proc_again */
-    else if (DLPI_LOAD_RLX(&proc->w->wb->items) != proc->items)
+    else if (DLPI_LOAD_RLX(&proc->w->block->items) != proc->items)
         n = proc->deaths = 0; /* dead */
     else
         n = ++proc->deaths;
@@ -1634,15 +1637,16 @@ static bool dlpi_proc_hopeless(dlp_pipe *p, dlpi_proc *proc, int state, const dl
 
 /* Was it killed for an item that it finished in the end, and had begun another one? */
 static bool dlpi_proc_next_item(const dlpi_proc *proc) {
-    const dlpi_wblock *wb = proc->w->wb;
-    return proc->late && (DLPI_LOAD_RLX(&wb->running) != proc->watched_item || /* X2 of the dead */
-                          DLPI_LOAD_RLX(&wb->since_ns) != proc->watched_since);
+    const dlpi_worker_block *block = proc->w->block;
+    return proc->late &&
+           (DLPI_LOAD_RLX(&block->running) != proc->watched_item || /* X2 of the dead */
+            DLPI_LOAD_RLX(&block->since_ns) != proc->watched_since);
 }
 
 static void dlpi_proc_ended(dlp_pipe *p, int k) {
     dlpi_shm_state *s = dlpi_shm_of(p);
     dlpi_proc *proc = &s->procs[k];
-    dlpi_wblock *wb = proc->w->wb;
+    dlpi_worker_block *block = proc->w->block;
     dlpi_held held = {0};
     dlpi_death why = {0, proc->late, &held};
     int status = 0, state;
@@ -1651,11 +1655,11 @@ static void dlpi_proc_ended(dlp_pipe *p, int k) {
     proc->pid = 0;
     dlpi_fd_close(&s->fds[k + 2].fd);
     why.signal = WIFSIGNALED(status) ? (uint32_t)WTERMSIG(status) : 0;
-    state = DLPI_LOAD_RLX(&wb->state); /* of a dead process */
+    state = DLPI_LOAD_RLX(&block->state); /* of a dead process */
     again = dlpi_proc_again(p, proc, state, why.signal);
     if (again) { /* said before others go on: what they make of it may be the caller's last batch */
-        DLPI_STORE_RLX(&wb->died_by, (int32_t)why.signal);               /* statistics */
-        DLPI_STORE_RLX(&wb->restarts, DLPI_LOAD_RLX(&wb->restarts) + 1); /* statistics */
+        DLPI_STORE_RLX(&block->died_by, (int32_t)why.signal);                  /* statistics */
+        DLPI_STORE_RLX(&block->restarts, DLPI_LOAD_RLX(&block->restarts) + 1); /* statistics */
         dlpi_bump(&p->ctl->restarts, 1);
     }
     if (!dlpi_stopped(p) && dlpi_proc_next_item(proc))
@@ -1690,9 +1694,10 @@ static void dlpi_procs_deadlines(dlp_pipe *p, uint64_t passed) {
     dlpi_shm_state *s = dlpi_shm_of(p);
     for (int k = 0; k < s->n_procs; k++) {
         dlpi_proc *proc = &s->procs[k];
-        const dlpi_wblock *wb = proc->w->wb;
+        const dlpi_worker_block *block = proc->w->block;
         uint64_t limit = (uint64_t)proc->w->st->w.deadline_ms * 1000000u;
-        uint64_t item = DLPI_LOAD_RLX(&wb->running), since = DLPI_LOAD_RLX(&wb->since_ns); /* X2 */
+        uint64_t item = DLPI_LOAD_RLX(&block->running),
+                 since = DLPI_LOAD_RLX(&block->since_ns); /* X2 */
         if (limit == 0 || proc->pid == 0 || proc->late) continue;
         if (item == 0 || item != proc->watched_item || since != proc->watched_since)
             proc->ran_ns = 0;
@@ -1700,7 +1705,7 @@ static void dlpi_procs_deadlines(dlp_pipe *p, uint64_t passed) {
             proc->ran_ns += passed;
         proc->watched_item = item;
         proc->watched_since = since;
-        if (proc->ran_ns < limit || DLPI_LOAD_RLX(&wb->state) != DLP_WORKER_BUSY) continue;
+        if (proc->ran_ns < limit || DLPI_LOAD_RLX(&block->state) != DLP_WORKER_BUSY) continue;
         proc->late = true;
         kill(proc->pid, SIGKILL);
     }
@@ -1805,7 +1810,7 @@ _Noreturn static void dlpi_supervisor(dlp_pipe *p) {
     dlpi_slice(100000);
     prctl(PR_SET_NAME, "dlpipe");
     dlpi_fd_close(&s->nudge[1]);
-    dlpi_fd_close(&s->life[0]);
+    dlpi_fd_close(&s->alive[0]);
     s->fds[0] = (struct pollfd){s->caller_fd, POLLIN, 0};
     s->fds[1] = (struct pollfd){s->nudge[0], POLLIN, 0};
     for (int k = 0; k <= s->n_procs; k++) s->fds[k + 2] = (struct pollfd){-1, POLLIN, 0};
@@ -1826,35 +1831,35 @@ _Noreturn static void dlpi_supervisor(dlp_pipe *p) {
 }
 
 /* ---------------------------------------------------------------------------------------------
-   >>shm-impl-consumer    WHO HOLDS WHAT
-   share | takers, a word a slot | admits, a line a consumer | consumers' own blocks
+   >>shm-impl-subscriber    WHO HOLDS WHAT
+   share | takers, a word a slot | admits, a line a subscriber | subscribers' own blocks
 
-   label  atomic               written by              read by (partner)
-   H1     share.over           scheduler                  serve, consumers (H1)
-   H2     life, admit.life     consumer; scheduler        scheduler; consumer (H2)
-   H3     cursor               consumer                scheduler (H3)
-   H4     released[slot]       consumer                scheduler (H4)
-   H5     taker[slot]          consumers (CAS), scheduler consumers, scheduler (H5)
+   label  atomic                  written by                    read by (partner)
+   H1     share.over              scheduler                     serve, subscribers (H1)
+   H2     present, admit.present  subscriber; scheduler         scheduler; subscriber (H2)
+   H3     cursor                  subscriber                    scheduler (H3)
+   H4     released[slot]          subscriber                    scheduler (H4)
+   H5     taker[slot]             subscribers (CAS), scheduler  subscribers, scheduler (H5)
 
-   A consumer takes a place by a lock on a byte of the memory file, an open file description's lock,
-   so that the kernel gives it back when the last process that has it is gone. Then it makes life
-   odd, and the scheduler, which alone publishes batches and reuses slots, admits it at a batch:
-   from there on a slot is reused only when released[slot] says that this consumer gave it back.
-   Whether a slot is free is derived from these words each time; no count of holders could be left
-   wrong. The scheduler sees a consumer leave when life changes, or its lock is free. In
+   A subscriber takes a place by a lock on a byte of the memory file, an open file description's
+   lock, so that the kernel gives it back when the last process that has it is gone. Then it makes
+   present odd, and the scheduler, which alone publishes batches and reuses slots, admits it at a
+   batch: from there on a slot is reused only when released[slot] says that this subscriber gave it
+   back. Whether a slot is free is derived from these words each time; no count of holders could be
+   left wrong. The scheduler sees a subscriber leave when present changes, or its lock is free. In
    DLP_SHARE_ONE a batch is claimed by a compare-and-swap on the slot's taker, as workers claim
    units, and handed back as units are freed again: with a number of its own. */
 
 #define DLPI_LOOK_NS UINT64_C(50000000)
 
 typedef struct dlpi_admit { /* in region: the scheduler's words */
-    uint64_t life;          /* H2 of the consumer that is admitted */
+    uint64_t present;       /* H2 of the subscriber that is admitted */
     uint64_t join;          /* H2 its first batch */
     uint8_t pad[DLPI_LINE - 16];
 } dlpi_admit;
 
-typedef struct dlpi_cblock { /* in region: a consumer's words; released[n_slots] follows */
-    uint64_t life;           /* H2 odd: it is there */
+typedef struct dlpi_cblock { /* in region: a subscriber's words; released[n_slots] follows */
+    uint64_t present;        /* H2 odd: it is there */
     uint64_t cursor;         /* H3 batches below are taken, or not for it */
     int32_t pid;             /* for people */
     uint32_t held;
@@ -1870,25 +1875,25 @@ static dlpi_admit *dlpi_share_admit(dlpi_share *h, uint32_t i) {
     return (dlpi_admit *)(void *)((uint8_t *)h + h->admits_at) + i;
 }
 static dlpi_cblock *dlpi_share_block(dlpi_share *h, uint32_t i) {
-    return (dlpi_cblock *)(void *)((uint8_t *)h + h->consumers_at + i * h->consumer_bytes);
+    return (dlpi_cblock *)(void *)((uint8_t *)h + h->subscribers_at + i * h->subscriber_bytes);
 }
 static uint64_t *dlpi_share_released(dlpi_share *h, uint32_t i) {
     return (uint64_t *)(void *)(dlpi_share_block(h, i) + 1);
 }
 
 /* Offsets of the parts; returns the bytes of all. */
-static uint64_t dlpi_share_layout(dlpi_share *h, uint32_t mode, uint32_t consumers,
+static uint64_t dlpi_share_layout(dlpi_share *h, uint32_t mode, uint32_t subscribers,
                                   uint32_t slots) {
     const uint64_t line = DLPI_LINE;
     memset(h, 0, sizeof *h);
     h->mode = mode;
-    h->max_consumers = consumers;
+    h->max_subscribers = subscribers;
     h->n_slots = slots;
     h->takers_at = sizeof *h;
     h->admits_at = h->takers_at + (slots * 8u + line - 1) / line * line;
-    h->consumers_at = h->admits_at + consumers * sizeof(dlpi_admit);
-    h->consumer_bytes = sizeof(dlpi_cblock) + (slots * 8u + line - 1) / line * line;
-    return h->consumers_at + consumers * h->consumer_bytes;
+    h->subscribers_at = h->admits_at + subscribers * sizeof(dlpi_admit);
+    h->subscriber_bytes = sizeof(dlpi_cblock) + (slots * 8u + line - 1) / line * line;
+    return h->subscribers_at + subscribers * h->subscriber_bytes;
 }
 
 /* ---- the scheduler's side ---- */
@@ -1906,10 +1911,10 @@ static bool dlpi_share_locked(const dlp_pipe *p, uint32_t i) {
 /* Batch + 1 that slot k has; 0: none yet. */
 static uint64_t dlpi_share_given(const dlp_pipe *p, uint32_t k) {
     const dlpi_bslot *slot = dlpi_slot_at(p, k); /* the scheduler's own words */
-    return dlpi_gen(DLPI_LOAD_RLX(&slot->pub)) == DLPI_GEN_MASK ? 0 : slot->sequence + 1;
+    return dlpi_gen(DLPI_LOAD_RLX(&slot->header)) == DLPI_GEN_MASK ? 0 : slot->sequence + 1;
 }
 
-/* What consumer i took and did not give back goes to another. */
+/* What subscriber i took and did not give back goes to another. */
 static void dlpi_share_hand_back(dlp_pipe *p, uint32_t i) {
     dlpi_shm_state *s = dlpi_shm_of(p);
     dlpi_share *h = p->share;
@@ -1924,25 +1929,26 @@ static void dlpi_share_hand_back(dlp_pipe *p, uint32_t i) {
     if (any) dlpi_bump(&h->handed_back, 1);
 }
 
-/* Has consumer i come, or gone? */
+/* Has subscriber i come, or gone? */
 static bool dlpi_share_look(dlp_pipe *p, uint32_t i, bool locks) {
     dlpi_shm_state *s = dlpi_shm_of(p);
     dlpi_share *h = p->share;
     dlpi_admit *admit = dlpi_share_admit(h, i);
     uint64_t bit = UINT64_C(1) << i;
-    uint64_t life = DLPI_LOAD_SEQ(&dlpi_share_block(h, i)->life); /* H2 <- H2 */
+    uint64_t present = DLPI_LOAD_SEQ(&dlpi_share_block(h, i)->present); /* H2 <- H2 */
     bool moved = false;
-    if ((s->bound & bit) != 0 &&
-        (life != DLPI_LOAD_RLX(&admit->life) || (locks && !dlpi_share_locked(p, i)))) { /* H2 */
+    if ((s->bound & bit) != 0 && (present != DLPI_LOAD_RLX(&admit->present) ||
+                                  (locks && !dlpi_share_locked(p, i)))) { /* H2 */
         s->bound &= ~bit;
         s->left_at = DLPI_LOAD_SEQ(&dlpi_share_block(h, i)->cursor); /* H3 <- H3 */
         if (h->mode == DLP_SHARE_ONE) dlpi_share_hand_back(p, i);
         DLPI_AND_SEQ(&h->sleepers, ~bit); /* B1 */
         moved = true;
     }
-    if ((s->bound & bit) == 0 && (life & 1) != 0 && life != DLPI_LOAD_RLX(&admit->life)) { /* H2 */
+    if ((s->bound & bit) == 0 && (present & 1) != 0 &&
+        present != DLPI_LOAD_RLX(&admit->present)) { /* H2 */
         DLPI_STORE_RLX(&admit->join, p->schedule.published);
-        DLPI_STORE_SEQ(&admit->life, life); /* H2 -> H2 */
+        DLPI_STORE_SEQ(&admit->present, present); /* H2 -> H2 */
         s->bound |= bit;
         moved = true;
     }
@@ -1964,7 +1970,7 @@ static uint64_t dlpi_share_base(dlp_pipe *p) {
         }
         return base;
     }
-    for (uint32_t i = 0; i < h->max_consumers; i++) {
+    for (uint32_t i = 0; i < h->max_subscribers; i++) {
         uint64_t at = DLPI_LOAD_SEQ(&dlpi_share_block(h, i)->cursor); /* H3 <- H3 */
         if ((s->bound >> i & 1) == 0) continue;
         if (at < DLPI_LOAD_RLX(&dlpi_share_admit(h, i)->join)) /* H2: our own */
@@ -1983,8 +1989,8 @@ static void dlpi_share_taken(dlp_pipe *p, uint64_t from, uint64_t to) {
         uint64_t bytes = 0;
         if (slot->sequence != b) continue;
         for (uint32_t f = 0; f < p->batches.n; f++)
-            bytes += p->staged ? dlpi_slot_fmeta(p, dlpi_slot_of(p, b))[f].bytes
-                               : slot->count * p->batches.at[f].row_bytes;
+            bytes += p->has_item_cells ? dlpi_slot_fmeta(p, dlpi_slot_of(p, b))[f].bytes
+                                       : slot->count * p->batches.at[f].row_bytes;
         dlpi_bump(&p->ctl->items, slot->count);
         dlpi_bump(&p->ctl->bytes, bytes);
         DLPI_STORE_RLX(&p->ctl->epoch, slot->epoch); /* statistics */
@@ -2009,10 +2015,10 @@ static bool dlpi_share_slot_free(dlp_pipe *p, uint32_t k) {
     if (h->mode == DLP_SHARE_ONE) {
         taker = DLPI_LOAD_SEQ(dlpi_share_taker(h, k)); /* H5 <- H5 */
         who = dlpi_gen_low(taker) - 1;
-        return dlpi_gen(taker) == (b & DLPI_GEN_MASK) && who < h->max_consumers &&
+        return dlpi_gen(taker) == (b & DLPI_GEN_MASK) && who < h->max_subscribers &&
                DLPI_LOAD_SEQ(&dlpi_share_released(h, who)[k]) == b + 1; /* H4 <- H4 */
     }
-    for (uint32_t i = 0; i < h->max_consumers; i++)
+    for (uint32_t i = 0; i < h->max_subscribers; i++)
         if ((s->bound >> i & 1) != 0 && DLPI_LOAD_RLX(&dlpi_share_admit(h, i)->join) <= b &&
             DLPI_LOAD_SEQ(&dlpi_share_released(h, i)[k]) != b + 1) /* H4 <- H4 */
             return false;
@@ -2030,12 +2036,12 @@ static void dlpi_share_over(dlp_pipe *p) {
     dlpi_sleepers_wake_all(&p->ctl->caller_word);
 }
 
-/* What the scheduler does for consumers before it feeds. Returns whether anything changed. */
+/* What the scheduler does for subscribers before it feeds. Returns whether anything changed. */
 static bool dlpi_share_keep(dlp_pipe *p) {
     dlpi_shm_state *s = dlpi_shm_of(p);
     uint64_t now = dlpi_now_ns(), base;
     bool moved = false, locks = now - s->looked_ns >= DLPI_LOOK_NS;
-    for (uint32_t i = 0; i < p->share->max_consumers; i++) moved |= dlpi_share_look(p, i, locks);
+    for (uint32_t i = 0; i < p->share->max_subscribers; i++) moved |= dlpi_share_look(p, i, locks);
     if (locks) s->looked_ns = now;
     /* V1 */
     if (p->share->serve_only && (base = dlpi_share_base(p)) != DLPI_LOAD_RLX(&p->ctl->base)) {
@@ -2049,7 +2055,7 @@ static bool dlpi_share_keep(dlp_pipe *p) {
 static bool dlpi_share_may_schedule(dlp_pipe *p) {
     dlpi_shm_state *s = dlpi_shm_of(p);
     int here = __builtin_popcountll(s->bound);
-    if (here >= s->d.wait_consumers) s->enough = true;
+    if (here >= s->d.wait_subscribers) s->enough = true;
     return s->enough && (here > 0 || !p->share->serve_only);
 }
 
@@ -2063,7 +2069,7 @@ static int dlpi_share_resolve(dlp_pipe *p) {
     if (s->d.share == DLP_SHARE_ONE && !s->d.serve_only)
         return dlpi_shm_fail(
             p, DLP_ERR_ARG, "shm.serve_only",
-            "DLP_SHARE_ONE needs serve_only = 1: this process may be a consumer, too");
+            "DLP_SHARE_ONE needs serve_only = 1: this process may be a subscriber, too");
     if (p->sink)
         return dlpi_shm_fail(p, DLP_ERR_ARG, "shm.share",
                              "batches in a device's memory can't be shared");
@@ -2078,14 +2084,14 @@ static int dlpi_share_resolve(dlp_pipe *p) {
                 "stages of a shared pipe need workers: an inline one runs in next only");
     p->sampler->sampler.threaded = 1;
     p->share_bytes =
-        dlpi_share_layout(&h, (uint32_t)s->d.share, (uint32_t)s->d.max_consumers, p->n_slots);
+        dlpi_share_layout(&h, (uint32_t)s->d.share, (uint32_t)s->d.max_subscribers, p->n_slots);
     return DLP_OK;
 }
 
 static int dlpi_share_begin(dlp_pipe *p) {
     dlpi_shm_state *s = dlpi_shm_of(p);
     if (p->share == NULL) return DLP_OK;
-    dlpi_share_layout(p->share, (uint32_t)s->d.share, (uint32_t)s->d.max_consumers, p->n_slots);
+    dlpi_share_layout(p->share, (uint32_t)s->d.share, (uint32_t)s->d.max_subscribers, p->n_slots);
     p->share->serve_only = (uint32_t)s->d.serve_only;
     for (uint32_t k = 0; k < p->n_slots; k++)
         *dlpi_share_taker(p->share, k) = dlpi_gen_word(DLPI_GEN_MASK, 1);
@@ -2114,7 +2120,7 @@ static int dlpi_serve(dlp_pipe *p, int timeout_ms) {
     }
 }
 
-/* ---- a consumer's side ---- */
+/* ---- a subscriber's side ---- */
 
 typedef struct dlpi_loan { /* a batch that is held */
     dlp_batch batch;
@@ -2125,7 +2131,7 @@ typedef struct dlpi_loan { /* a batch that is held */
     bool used;
 } dlpi_loan;
 
-struct dlp_consumer {
+struct dlp_subscriber {
     dlp_monitor *m; /* whose pipe; its records, checked */
     int fd;
     uint8_t *map;
@@ -2137,26 +2143,26 @@ struct dlp_consumer {
     dlpi_ctl *ctl;
     dlpi_cblock *mine;
     uint64_t *released, final_at;
-    uint64_t cursor, life;
+    uint64_t cursor, present;
     bool admitted;
     uint8_t *alive; /* a page that is zero in a process forked from this one */
     dlpi_loan *loans;
     dlp_error err;
 };
 
-static uint8_t *dlpi_consumer_slot(const dlp_consumer *c, uint32_t s) {
+static uint8_t *dlpi_subscriber_slot(const dlp_subscriber *c, uint32_t s) {
     const dlpi_record *r = &c->m->rec[DLPI_REC_SLOTS];
     return c->map + r->offset + s * r->stride;
 }
 
 /* Is [at, at + n * each) inside of a slot? */
-static bool dlpi_in_slot(const dlp_consumer *c, uint64_t at, uint64_t n, uint64_t each) {
+static bool dlpi_in_slot(const dlp_subscriber *c, uint64_t at, uint64_t n, uint64_t each) {
     uint64_t stride = c->m->rec[DLPI_REC_SLOTS].stride;
     return at % 4 == 0 && at <= stride && n <= (stride - at) / each;
 }
 
 /* Do all parts of a slot and a cell lie in it? What is checked here is not read again. */
-static bool dlpi_consumer_layout_ok(const dlp_consumer *c) {
+static bool dlpi_subscriber_layout_ok(const dlp_subscriber *c) {
     const dlpi_pipe_rec *p = &c->m->pipe;
     uint64_t rows = p->batch_rows, n = c->n_fields;
     uint64_t cell = c->m->rec[DLPI_REC_CELLS].stride;
@@ -2164,7 +2170,7 @@ static bool dlpi_consumer_layout_ok(const dlp_consumer *c) {
               dlpi_in_slot(c, p->slot.index, rows, 8) && dlpi_in_slot(c, p->slot.rec, rows, 4) &&
               dlpi_in_slot(c, 0, 1, sizeof(dlpi_bslot)) && dlpi_in_slot(c, c->final_at, 1, 16) &&
               c->final_at % 8 == 0 && p->slot.index % 8 == 0 && p->slot.lengths % 8 == 0;
-    if (p->staged)
+    if (p->has_item_cells)
         ok = ok && dlpi_in_slot(c, p->slot.offsets, n * (rows + 1), 8) &&
              p->slot.offsets % 8 == 0 && dlpi_in_slot(c, p->slot.fmeta, n, sizeof(dlpi_fmeta)) &&
              p->slot.fmeta % 8 == 0;
@@ -2175,24 +2181,24 @@ static bool dlpi_consumer_layout_ok(const dlp_consumer *c) {
         ok = ok && r->ndim >= 0 && r->ndim < DLP_MAX_DIMS && items != UINT64_MAX &&
              r->elem_bytes >= 1 && r->elem_bytes <= 8 && r->row_bytes / r->elem_bytes == items &&
              r->offset <= cell && r->capacity <= cell - r->offset &&
-             (p->staged || r->capacity / rows >= r->row_bytes) &&
-             ((!r->ragged && !p->staged) || dlpi_in_slot(c, p->slot.lengths, n * rows, 8));
+             (p->has_item_cells || r->capacity / rows >= r->row_bytes) &&
+             ((!r->ragged && !p->has_item_cells) || dlpi_in_slot(c, p->slot.lengths, n * rows, 8));
     }
     return ok;
 }
 
-static bool dlpi_consumer_share_ok(dlp_consumer *c) {
+static bool dlpi_subscriber_share_ok(dlp_subscriber *c) {
     const dlpi_record *r = &c->m->rec[DLPI_REC_SHARE];
     dlpi_share want, *h = &c->layout;
     return dlpi_view_read(c->m, DLPI_REC_SHARE, 0, 0, h, sizeof *h) &&
-           (h->mode == DLP_SHARE_EACH || h->mode == DLP_SHARE_ONE) && h->max_consumers >= 1 &&
-           h->max_consumers <= 64 && h->n_slots == c->m->pipe.n_slots &&
-           dlpi_share_layout(&want, h->mode, h->max_consumers, h->n_slots) <= r->stride &&
+           (h->mode == DLP_SHARE_EACH || h->mode == DLP_SHARE_ONE) && h->max_subscribers >= 1 &&
+           h->max_subscribers <= 64 && h->n_slots == c->m->pipe.n_slots &&
+           dlpi_share_layout(&want, h->mode, h->max_subscribers, h->n_slots) <= r->stride &&
            want.takers_at == h->takers_at && want.admits_at == h->admits_at &&
-           want.consumers_at == h->consumers_at && want.consumer_bytes == h->consumer_bytes;
+           want.subscribers_at == h->subscribers_at && want.subscriber_bytes == h->subscriber_bytes;
 }
 
-static int dlpi_consumer_check(dlp_consumer *c, dlp_error *err) {
+static int dlpi_subscriber_check(dlp_subscriber *c, dlp_error *err) {
     const dlpi_record *fields = c->m->rec + DLPI_REC_FIELDS;
     bool ok = fields->count >= 1 && fields->count <= DLP_MAX_FIELDS;
     if (c->m->rec[DLPI_REC_SHARE].count == 0)
@@ -2208,13 +2214,13 @@ static int dlpi_consumer_check(dlp_consumer *c, dlp_error *err) {
     for (uint32_t i = 0; i < c->m->pipe.n_stages; i++)
         if (c->m->stages[i].work == (int32_t)c->m->pipe.n_work - 1)
             c->final_at = c->m->stages[i].stage_words_offset;
-    ok = ok && dlpi_consumer_layout_ok(c) && dlpi_consumer_share_ok(c);
+    ok = ok && dlpi_subscriber_layout_ok(c) && dlpi_subscriber_share_ok(c);
     return ok ? DLP_OK
               : dlpi_error_set(err, DLP_ERR_CORRUPT, "name", "the region's description is damaged");
 }
 
 /* Map the region, which can neither shrink nor be unmapped by others: it is sealed. */
-static int dlpi_consumer_map(dlp_consumer *c, dlp_error *err) {
+static int dlpi_subscriber_map(dlp_subscriber *c, dlp_error *err) {
     char path[40];
     struct stat st;
     void *at;
@@ -2244,9 +2250,9 @@ static int dlpi_consumer_map(dlp_consumer *c, dlp_error *err) {
 }
 
 /* Take a place. */
-static int dlpi_consumer_place(dlp_consumer *c, dlp_error *err) {
-    uint64_t life;
-    for (uint32_t i = 0; i < c->layout.max_consumers; i++) {
+static int dlpi_subscriber_place(dlp_subscriber *c, dlp_error *err) {
+    uint64_t present;
+    for (uint32_t i = 0; i < c->layout.max_subscribers; i++) {
         struct flock f;
         memset(&f, 0, sizeof f);
         f.l_type = F_WRLCK;
@@ -2255,23 +2261,24 @@ static int dlpi_consumer_place(dlp_consumer *c, dlp_error *err) {
         f.l_len = 1;
         if (fcntl(c->fd, F_OFD_SETLK, &f) != 0) continue;
         c->index = i;
-        c->mine = (dlpi_cblock *)(void *)((uint8_t *)c->share + c->layout.consumers_at +
-                                          i * c->layout.consumer_bytes);
+        c->mine = (dlpi_cblock *)(void *)((uint8_t *)c->share + c->layout.subscribers_at +
+                                          i * c->layout.subscriber_bytes);
         c->released = (uint64_t *)(void *)(c->mine + 1);
-        life = DLPI_LOAD_RLX(&c->mine->life); /* H2: of the one before, which is gone */
-        c->life = life % 2 == 0 ? life + 1 : life + 2;
+        present = DLPI_LOAD_RLX(&c->mine->present); /* H2: of the one before, which is gone */
+        c->present = present % 2 == 0 ? present + 1 : present + 2;
         DLPI_STORE_RLX(&c->mine->pid, (int32_t)getpid()); /* for people */
         DLPI_STORE_RLX(&c->mine->held, 0u);               /* for people */
         DLPI_STORE_SEQ(&c->mine->cursor, UINT64_C(0));    /* H3 */
-        DLPI_STORE_SEQ(&c->mine->life, c->life);          /* H2 -> H2 */
+        DLPI_STORE_SEQ(&c->mine->present, c->present);    /* H2 -> H2 */
         dlpi_wake_scheduler(c->ctl);
         return DLP_OK;
     }
-    return dlpi_error_set(err, DLP_ERR_STATE, "name", "all %u places for consumers are taken",
-                          c->layout.max_consumers);
+    return dlpi_error_set(err, DLP_ERR_STATE, "name", "all %u places for subscribers are taken",
+                          c->layout.max_subscribers);
 }
 
-static int dlpi_consumer_loans(dlp_consumer *c, const dlp_consumer_desc *desc, dlp_error *err) {
+static int dlpi_subscriber_loans(dlp_subscriber *c, const dlp_subscriber_desc *desc,
+                                 dlp_error *err) {
     const dlpi_pipe_rec *p = &c->m->pipe;
     uint32_t most = p->max_held < 1 || p->max_held > 256 ? 1 : p->max_held;
     if (desc && (desc->max_held < 0 || (uint32_t)desc->max_held > most))
@@ -2285,18 +2292,18 @@ static int dlpi_consumer_loans(dlp_consumer *c, const dlp_consumer_desc *desc, d
     return dlpi_error_set(err, DLP_ERR_MEMORY, "", "no memory");
 }
 
-static int dlpi_consumer_fail(dlp_consumer *c, int code, const char *message) {
+static int dlpi_subscriber_fail(dlp_subscriber *c, int code, const char *message) {
     if (c->err.code == 0) dlpi_error_set(&c->err, code, "", "%s", message);
     return c->err.code;
 }
 
 /* One field of the batch in slot s. What others can write is copied, checked, then used. */
-static bool dlpi_consumer_field(const dlp_consumer *c, uint32_t s, uint32_t f, uint32_t count,
-                                dlp_tensor *t) {
+static bool dlpi_subscriber_field(const dlp_subscriber *c, uint32_t s, uint32_t f, uint32_t count,
+                                  dlp_tensor *t) {
     const dlpi_field_rec *r = &c->fields[f];
     const dlpi_pipe_rec *p = &c->m->pipe;
     const dlpi_record *cells = &c->m->rec[DLPI_REC_CELLS];
-    uint8_t *slot = dlpi_consumer_slot(c, s);
+    uint8_t *slot = dlpi_subscriber_slot(c, s);
     memset(t, 0, sizeof *t);
     t->name = r->name;
     t->data = c->map + cells->offset + s * cells->stride + r->offset;
@@ -2307,7 +2314,7 @@ static bool dlpi_consumer_field(const dlp_consumer *c, uint32_t s, uint32_t f, u
     t->bytes = count * r->row_bytes;
     if (r->ragged)
         t->lengths = (uint64_t *)(void *)(slot + p->slot.lengths) + (size_t)f * p->batch_rows;
-    if (p->staged) {
+    if (p->has_item_cells) {
         dlpi_fmeta m = ((dlpi_fmeta *)(void *)(slot + p->slot.fmeta))[f];
         uint64_t n =
             m.ndim >= 0 && m.ndim <= DLP_MAX_DIMS ? dlpi_shape_count(m.shape, m.ndim) : UINT64_MAX;
@@ -2323,9 +2330,9 @@ static bool dlpi_consumer_field(const dlp_consumer *c, uint32_t s, uint32_t f, u
 }
 
 /* Lend batch b in slot s. */
-static int dlpi_consumer_lend(dlp_consumer *c, uint64_t b, uint32_t s, dlp_batch **out) {
+static int dlpi_subscriber_lend(dlp_subscriber *c, uint64_t b, uint32_t s, dlp_batch **out) {
     const dlpi_pipe_rec *p = &c->m->pipe;
-    dlpi_bslot *slot = (dlpi_bslot *)(void *)dlpi_consumer_slot(c, s);
+    dlpi_bslot *slot = (dlpi_bslot *)(void *)dlpi_subscriber_slot(c, s);
     const uint32_t *rec = (const uint32_t *)(const void *)((uint8_t *)slot + p->slot.rec);
     dlpi_loan *loan = c->loans;
     dlp_batch *v;
@@ -2339,7 +2346,7 @@ static int dlpi_consumer_lend(dlp_consumer *c, uint64_t b, uint32_t s, dlp_batch
     v->count = slot->count;
     v->flags = slot->flags;
     if (v->count > p->batch_rows)
-        return dlpi_consumer_fail(c, DLP_ERR_CORRUPT, "a batch has more rows than a slot");
+        return dlpi_subscriber_fail(c, DLP_ERR_CORRUPT, "a batch has more rows than a slot");
     v->n_fields = c->n_fields;
     v->fields = loan->fields;
     v->index = (uint64_t *)(void *)((uint8_t *)slot + p->slot.index);
@@ -2350,8 +2357,9 @@ static int dlpi_consumer_lend(dlp_consumer *c, uint64_t b, uint32_t s, dlp_batch
         v->valid_count += loan->valid[r];
     }
     for (uint32_t f = 0; f < c->n_fields; f++)
-        if (!dlpi_consumer_field(c, s, f, v->count, &loan->fields[f]))
-            return dlpi_consumer_fail(c, DLP_ERR_CORRUPT, "a batch has a shape that does not fit");
+        if (!dlpi_subscriber_field(c, s, f, v->count, &loan->fields[f]))
+            return dlpi_subscriber_fail(c, DLP_ERR_CORRUPT,
+                                        "a batch has a shape that does not fit");
     loan->b = b;
     loan->slot = s;
     loan->used = true;
@@ -2362,16 +2370,16 @@ static int dlpi_consumer_lend(dlp_consumer *c, uint64_t b, uint32_t s, dlp_batch
 }
 
 /* Give back what slot s has: batch b. */
-static void dlpi_consumer_give(dlp_consumer *c, uint64_t b, uint32_t s) {
+static void dlpi_subscriber_give(dlp_subscriber *c, uint64_t b, uint32_t s) {
     DLPI_STORE_SEQ(&c->released[s], b + 1); /* H4 -> H4 */
     dlpi_wake_scheduler(c->ctl);
 }
 
 /* Batch b is ours, in slot s: lend it; or pass over it, DLP_SKIP; or its error. */
-static int dlpi_consumer_have(dlp_consumer *c, uint64_t b, uint32_t s, dlp_batch **out) {
-    dlpi_bslot *slot = (dlpi_bslot *)(void *)dlpi_consumer_slot(c, s);
-    if (!dlpi_wanted(c->ctl, slot)) { /* of an epoch that was left */
-        dlpi_consumer_give(c, b, s);
+static int dlpi_subscriber_have(dlp_subscriber *c, uint64_t b, uint32_t s, dlp_batch **out) {
+    dlpi_bslot *slot = (dlpi_bslot *)(void *)dlpi_subscriber_slot(c, s);
+    if (dlpi_cancelled(c->ctl, slot)) { /* of an epoch that was left */
+        dlpi_subscriber_give(c, b, s);
         return DLP_SKIP;
     }
     if (DLPI_LOAD_ACQ(&slot->failed) == 1) { /* F1 <- F1 */
@@ -2380,40 +2388,42 @@ static int dlpi_consumer_have(dlp_consumer *c, uint64_t b, uint32_t s, dlp_batch
         e.message[sizeof e.message - 1] = 0;
         if (e.code >= 0) e.code = DLP_ERR_CORRUPT;
         c->err = e;
-        dlpi_consumer_give(c, b, s);
+        dlpi_subscriber_give(c, b, s);
         return e.code;
     }
-    return dlpi_consumer_lend(c, b, s, out);
+    return dlpi_subscriber_lend(c, b, s, out);
 }
 
 /* The slot of batch b: DLP_OK when it is ready, DLP_EMPTY, or DLP_SKIP when the slot went on. */
-static int dlpi_consumer_ready(dlp_consumer *c, uint64_t b, uint32_t *s) {
+static int dlpi_subscriber_ready(dlp_subscriber *c, uint64_t b, uint32_t *s) {
     const uint32_t *disp =
         (const uint32_t *)(const void *)(c->map + c->m->rec[DLPI_REC_ORDER].offset);
     const dlpi_bslot *slot;
     const uint64_t *ready;
+    uint64_t header;
     *s = DLPI_LOAD_RLX(&disp[b & (c->ring - 1)]); /* T1 ordered by the tail that covers b */
     if (*s >= c->layout.n_slots)
-        return dlpi_consumer_fail(c, DLP_ERR_CORRUPT, "a batch lies in no slot");
-    slot = (const dlpi_bslot *)(const void *)dlpi_consumer_slot(c, *s);
-    if (dlpi_gen(DLPI_LOAD_SEQ(&slot->pub)) != (b & DLPI_GEN_MASK)) return DLP_SKIP; /* P1 <- P1 */
+        return dlpi_subscriber_fail(c, DLP_ERR_CORRUPT, "a batch lies in no slot");
+    slot = (const dlpi_bslot *)(const void *)dlpi_subscriber_slot(c, *s);
+    header = DLPI_LOAD_SEQ(&slot->header); /* P1 <- P1 */
+    if (dlpi_gen(header) != (b & DLPI_GEN_MASK)) return DLP_SKIP;
     ready = (const uint64_t *)(const void *)((const uint8_t *)slot + c->final_at);
     return dlpi_ready_is(DLPI_LOAD_SEQ(ready), b) ? DLP_OK : DLP_EMPTY; /* Y1 <- Y1 */
 }
 
 /* DLP_SHARE_EACH: the batch at the cursor. */
-static int dlpi_consumer_each(dlp_consumer *c, dlp_batch **out) {
+static int dlpi_subscriber_each(dlp_subscriber *c, dlp_batch **out) {
     for (;;) {
         uint32_t over = DLPI_LOAD_SEQ(&c->ctl->end_of_input); /* T1 <- T1: before tail */
         uint64_t tail = DLPI_LOAD_SEQ(&c->ctl->tail);         /* T1 <- T1 */
         uint32_t s;
         int rc;
         if (c->cursor >= tail) return over ? DLP_END : DLP_EMPTY;
-        rc = dlpi_consumer_ready(c, c->cursor, &s);
+        rc = dlpi_subscriber_ready(c, c->cursor, &s);
         if (rc == DLP_SKIP)
-            return dlpi_consumer_fail(c, DLP_ERR_STATE, "the pipe took this consumer for dead");
+            return dlpi_subscriber_fail(c, DLP_ERR_STATE, "the pipe took this subscriber for dead");
         if (rc != DLP_OK) return rc;
-        rc = dlpi_consumer_have(c, c->cursor, s, out);
+        rc = dlpi_subscriber_have(c, c->cursor, s, out);
         c->cursor++;
         DLPI_STORE_SEQ(&c->mine->cursor, c->cursor);           /* H3 -> H3 */
         if (c->layout.serve_only) dlpi_wake_scheduler(c->ctl); /* a credit, if all others took it */
@@ -2423,15 +2433,15 @@ static int dlpi_consumer_each(dlp_consumer *c, dlp_batch **out) {
 
 /* DLP_SHARE_ONE: the slot of the oldest batch that nobody has, handed back ones among them; such a
    slot stays as it is until somebody claims it. Returns whether there is one. */
-static bool dlpi_consumer_oldest(dlp_consumer *c, const uint64_t *takers, uint64_t *b, uint32_t *s,
-                                 uint64_t *taker) {
+static bool dlpi_subscriber_oldest(dlp_subscriber *c, const uint64_t *takers, uint64_t *b,
+                                   uint32_t *s, uint64_t *taker) {
     bool found = false;
     for (uint32_t k = 0; k < c->layout.n_slots; k++) {
-        const dlpi_bslot *slot = (const dlpi_bslot *)(const void *)dlpi_consumer_slot(c, k);
-        uint64_t word = DLPI_LOAD_SEQ(&takers[k]);    /* H5 <- H5 */
-        uint64_t pub = DLPI_LOAD_SEQ(&slot->pub), at; /* P1 <- P1 */
-        at = DLPI_LOAD_RLX(&slot->sequence);          /* P1: ordered by pub */
-        if (dlpi_gen(pub) == DLPI_GEN_MASK || dlpi_gen(pub) != (at & DLPI_GEN_MASK)) continue;
+        const dlpi_bslot *slot = (const dlpi_bslot *)(const void *)dlpi_subscriber_slot(c, k);
+        uint64_t word = DLPI_LOAD_SEQ(&takers[k]);          /* H5 <- H5 */
+        uint64_t header = DLPI_LOAD_SEQ(&slot->header), at; /* P1 <- P1 */
+        at = DLPI_LOAD_RLX(&slot->sequence);                /* P1: ordered by header */
+        if (dlpi_gen(header) == DLPI_GEN_MASK || dlpi_gen(header) != (at & DLPI_GEN_MASK)) continue;
         if (!dlpi_older(dlpi_gen(word), at) || (found && at > *b)) continue;
         *b = at;
         *s = k;
@@ -2441,7 +2451,7 @@ static bool dlpi_consumer_oldest(dlp_consumer *c, const uint64_t *takers, uint64
     return found;
 }
 
-static int dlpi_consumer_one(dlp_consumer *c, dlp_batch **out) {
+static int dlpi_subscriber_one(dlp_subscriber *c, dlp_batch **out) {
     uint64_t *takers = (uint64_t *)(void *)((uint8_t *)c->share + c->layout.takers_at);
     for (;;) {
         uint32_t over = DLPI_LOAD_SEQ(&c->ctl->end_of_input), s; /* T1 <- T1 */
@@ -2449,46 +2459,46 @@ static int dlpi_consumer_one(dlp_consumer *c, dlp_batch **out) {
         const uint64_t *ready;
         int rc;
         if (DLPI_LOAD_SEQ(&c->share->over) != 0) return DLP_END; /* H1 <- H1 */
-        if (!dlpi_consumer_oldest(c, takers, &b, &s, &taker)) /* who holds one waits for nobody */
+        if (!dlpi_subscriber_oldest(c, takers, &b, &s, &taker)) /* who holds one waits for nobody */
             return over && c->n_held > 0 ? DLP_END : DLP_EMPTY;
-        ready = (const uint64_t *)(const void *)(dlpi_consumer_slot(c, s) + c->final_at);
+        ready = (const uint64_t *)(const void *)(dlpi_subscriber_slot(c, s) + c->final_at);
         if (!dlpi_ready_is(DLPI_LOAD_SEQ(ready), b)) return DLP_EMPTY; /* Y1 <- Y1 */
         if (!DLPI_CAS_SEQ(&takers[s], &taker, dlpi_gen_word(b, c->index + 1u))) continue; /* H5 */
         dlpi_wake_scheduler(c->ctl); /* a credit */
-        rc = dlpi_consumer_have(c, b, s, out);
+        rc = dlpi_subscriber_have(c, b, s, out);
         if (rc != DLP_SKIP) return rc;
     }
 }
 
-static int dlpi_consumer_try(dlp_consumer *c, dlp_batch **out) {
+static int dlpi_subscriber_try(dlp_subscriber *c, dlp_batch **out) {
     const dlpi_admit *admit;
     if (c->err.code != 0) return c->err.code;
     if (!c->admitted) {
         admit = (const dlpi_admit *)(const void *)((uint8_t *)c->share + c->layout.admits_at) +
                 c->index;
-        if (DLPI_LOAD_SEQ(&admit->life) != c->life)                           /* H2 <- H2 */
+        if (DLPI_LOAD_SEQ(&admit->present) != c->present)                     /* H2 <- H2 */
             return DLPI_LOAD_SEQ(&c->share->over) != 0 ? DLP_END : DLP_EMPTY; /* H1 <- H1 */
         c->admitted = true;
-        c->cursor = DLPI_LOAD_RLX(&admit->join);     /* H2: ordered by life */
+        c->cursor = DLPI_LOAD_RLX(&admit->join);     /* H2: ordered by present */
         DLPI_STORE_SEQ(&c->mine->cursor, c->cursor); /* H3 -> H3 */
     }
-    return c->layout.mode == DLP_SHARE_EACH ? dlpi_consumer_each(c, out)
-                                            : dlpi_consumer_one(c, out);
+    return c->layout.mode == DLP_SHARE_EACH ? dlpi_subscriber_each(c, out)
+                                            : dlpi_subscriber_one(c, out);
 }
 
 /* Sleep until a batch may be ready, at most ns; then see that the owner lives. */
-static int dlpi_consumer_sleep(dlp_consumer *c, dlp_batch **out, uint64_t ns) {
+static int dlpi_subscriber_sleep(dlp_subscriber *c, dlp_batch **out, uint64_t ns) {
     uint64_t bit = UINT64_C(1) << c->index;
     uint32_t word = DLPI_LOAD_SEQ(&c->share->word); /* B1 <- B1 */
     dlp_error e;
     int rc;
     DLPI_OR_SEQ(&c->share->sleepers, bit); /* B1 -> B1 */
-    rc = dlpi_consumer_try(c, out);
+    rc = dlpi_subscriber_try(c, out);
     if (rc == DLP_EMPTY && DLPI_LOAD_RLX(&c->ctl->stop) == 0 && /* S1 */
         dlpi_futex_wait(&c->share->word, word, UINT32_MAX, ns < DLPI_SLEEP_NS ? ns : DLPI_SLEEP_NS,
                         1) &&
         dlpi_owner_check(c->m, &e) != DLP_OK && DLPI_LOAD_RLX(&c->ctl->stop) == 0) /* S1 */
-        rc = dlpi_consumer_fail(c, DLP_ERR_KILLED, "the owner of the pipe is gone");
+        rc = dlpi_subscriber_fail(c, DLP_ERR_KILLED, "the owner of the pipe is gone");
     DLPI_AND_SEQ(&c->share->sleepers, ~bit); /* B1 */
     return rc;
 }
@@ -2698,7 +2708,7 @@ static char **dlpi_exec_environ(char *line) {
     return env;
 }
 
-/* Begin the supervisor. fds: of the memory file, the region, caller_fd, nudge[0], life[1], name. */
+/* Begin the supervisor. fds: the memory file, the region, caller_fd, nudge[0], alive[1], name. */
 static int dlpi_exec_spawn(dlp_pipe *p, const int *fds, int n) {
     dlpi_shm_state *s = dlpi_shm_of(p);
     posix_spawn_file_actions_t files;
@@ -2746,7 +2756,7 @@ static int dlpi_exec_begin(dlp_pipe *p) {
     fds[1] = p->memfd;
     fds[2] = s->caller_fd;
     fds[3] = s->nudge[0];
-    fds[4] = s->life[1];
+    fds[4] = s->alive[1];
     fds[5] = p->name_fd;
     rc = dlpi_exec_spawn(p, fds, 6);
     close(fds[0]);
@@ -2934,8 +2944,8 @@ _Noreturn static void dlpi_exec_supervisor(const int *fds) {
     s->owner = (pid_t)x->owner;
     s->caller_fd = fds[2];
     s->nudge[0] = fds[3];
-    s->life[1] = fds[4];
-    s->nudge[1] = s->life[0] = s->supervisor_fd = -1;
+    s->alive[1] = fds[4];
+    s->nudge[1] = s->alive[0] = s->supervisor_fd = -1;
     p->shm = s;
     dlpi_live_point(p);
     dlpi_live_workers(p);
@@ -2984,13 +2994,13 @@ static int dlpi_shm_check(dlp_pipe *p, const dlp_shm_desc *d) {
         {"shm.grace_ms", DLPI_IN(dlp_shm_desc, grace_ms), 0, 3600000, "0..3600000"},
         {"shm.huge_pages", DLPI_IN(dlp_shm_desc, huge_pages), 0, 2, "DLP_HUGE_*"},
         {"shm.share", DLPI_IN(dlp_shm_desc, share), 0, 2, "DLP_SHARE_*"},
-        {"shm.max_consumers", DLPI_IN(dlp_shm_desc, max_consumers), 0, 64, "0..64"},
+        {"shm.max_subscribers", DLPI_IN(dlp_shm_desc, max_subscribers), 0, 64, "0..64"},
         {"shm.serve_only", DLPI_IN(dlp_shm_desc, serve_only), 0, 1, "0 or 1"},
         {"shm.blob_bytes", DLPI_IN(dlp_shm_desc, blob_bytes), 0, INT64_C(1) << 30, "0..2^30"},
     };
     dlpi_check_bounds(p, "", d, DLPI_ROWS(bounds));
-    dlpi_within(p, "", "shm.wait_consumers", d->wait_consumers, 0,
-                d->max_consumers ? d->max_consumers : 8, "0..max_consumers");
+    dlpi_within(p, "", "shm.wait_subscribers", d->wait_subscribers, 0,
+                d->max_subscribers ? d->max_subscribers : 8, "0..max_subscribers");
     if (d->name != NULL && !dlpi_name_ok(d->name))
         dlpi_refuse(p, DLP_ERR_ARG, "", "shm.name",
                     "1 to 63 of A-Z a-z 0-9 . _ -, not beginning with a dot");
@@ -3014,10 +3024,10 @@ static int dlpi_shm_open(dlp_pipe *p) {
     s->d.name = NULL;
     if (s->d.max_kills) p->max_kills = (uint32_t)s->d.max_kills;
     if (s->d.grace_ms == 0) s->d.grace_ms = 300;
-    if (s->d.max_consumers == 0) s->d.max_consumers = 8;
+    if (s->d.max_subscribers == 0) s->d.max_subscribers = 8;
     p->huge_pages = s->d.huge_pages;
     s->caller_fd = s->supervisor_fd = -1;
-    s->nudge[0] = s->nudge[1] = s->life[0] = s->life[1] = -1;
+    s->nudge[0] = s->nudge[1] = s->alive[0] = s->alive[1] = -1;
     p->shm = s;
     return DLP_OK;
 }
@@ -3047,7 +3057,7 @@ static int dlpi_shm_prepare(dlp_pipe *p) {
     rc = socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, s->nudge);
     if (dlpi_pair_above(rc, s->nudge) != 0)
         return dlpi_system_fail(p, DLP_ERR_SYSTEM, "socketpair");
-    if (dlpi_pair_above(pipe2(s->life, O_CLOEXEC), s->life) != 0)
+    if (dlpi_pair_above(pipe2(s->alive, O_CLOEXEC), s->alive) != 0)
         return dlpi_system_fail(p, DLP_ERR_SYSTEM, "pipe2");
     return DLP_OK;
 }
@@ -3114,7 +3124,7 @@ static int dlpi_shm_begin(dlp_pipe *p) {
     setpgid(s->supervisor, s->supervisor); /* here, too: whoever comes first */
     s->supervisor_fd = dlpi_pidfd_open(s->supervisor);
     dlpi_fd_close(&s->nudge[0]);
-    dlpi_fd_close(&s->life[1]);
+    dlpi_fd_close(&s->alive[1]);
     if (s->supervisor_fd < 0) return dlpi_system_fail(p, DLP_ERR_SYSTEM, "pidfd_open");
     return dlpi_shm_started(p);
 }
@@ -3125,11 +3135,11 @@ static void dlpi_shm_nudge(dlp_pipe *p) {
     DLPI_UNUSED(n); /* full: it is awake; nobody there: there is nothing to be told */
 }
 
-/* Wait until no process has the life pipe, at most ms. */
+/* Wait until no process has that pipe, at most ms. */
 static bool dlpi_shm_dead(const dlpi_shm_state *s, int ms) {
     uint64_t until = dlpi_now_ns() + (uint64_t)ms * 1000000u, now;
     for (;;) {
-        struct pollfd fd = {s->life[0], POLLIN, 0};
+        struct pollfd fd = {s->alive[0], POLLIN, 0};
         if (poll(&fd, 1, ms) > 0) return true;
         now = dlpi_now_ns();
         if (now >= until) return false;
@@ -3162,7 +3172,7 @@ static void dlpi_shm_end(dlp_pipe *p) {
     dlpi_fd_close(&s->supervisor_fd);
     for (int i = 0; i < 2; i++) {
         dlpi_fd_close(&s->nudge[i]);
-        dlpi_fd_close(&s->life[i]);
+        dlpi_fd_close(&s->alive[i]);
     }
     free(s->procs);
     free(s->fds);
@@ -3353,9 +3363,9 @@ DLPDEF void dlp_monitor_close(dlp_monitor *m) {
     free(m);
 }
 
-DLPDEF int dlp_consumer_open(dlp_consumer **out, const char *name, const dlp_consumer_desc *desc,
-                             dlp_error *err) {
-    dlp_consumer *c;
+DLPDEF int dlp_subscriber_open(dlp_subscriber **out, const char *name,
+                               const dlp_subscriber_desc *desc, dlp_error *err) {
+    dlp_subscriber *c;
     int rc;
     if (out == NULL || name == NULL)
         return dlpi_error_set(err, DLP_ERR_ARG, out ? "name" : "out", "it is NULL");
@@ -3365,49 +3375,49 @@ DLPDEF int dlp_consumer_open(dlp_consumer **out, const char *name, const dlp_con
     c->err.worker = -1;
     rc = dlp_monitor_open(&c->m, name, err);
     if (rc == DLP_OK && c->m == NULL) rc = DLP_ERR_STATE; /* an open monitor is one */
-    if (rc == DLP_OK) rc = dlpi_consumer_check(c, err);
-    if (rc == DLP_OK) rc = dlpi_consumer_loans(c, desc, err);
+    if (rc == DLP_OK) rc = dlpi_subscriber_check(c, err);
+    if (rc == DLP_OK) rc = dlpi_subscriber_loans(c, desc, err);
     if (rc == DLP_OK && (c->alive = dlpi_alive_page()) == NULL)
         rc = dlpi_error_set(err, DLP_ERR_MEMORY, "", "no memory");
-    if (rc == DLP_OK) rc = dlpi_consumer_map(c, err);
-    if (rc == DLP_OK) rc = dlpi_consumer_place(c, err);
+    if (rc == DLP_OK) rc = dlpi_subscriber_map(c, err);
+    if (rc == DLP_OK) rc = dlpi_subscriber_place(c, err);
     if (rc != DLP_OK) {
-        dlp_consumer_close(c);
+        dlp_subscriber_close(c);
         return rc;
     }
     *out = c;
     return DLP_OK;
 }
 
-DLPDEF int dlp_consumer_next(dlp_consumer *c, dlp_batch **out) {
-    return dlp_consumer_next_timeout(c, out, -1);
+DLPDEF int dlp_subscriber_next(dlp_subscriber *c, dlp_batch **out) {
+    return dlp_subscriber_next_timeout(c, out, -1);
 }
 
-DLPDEF int dlp_consumer_next_timeout(dlp_consumer *c, dlp_batch **out, int timeout_ms) {
+DLPDEF int dlp_subscriber_next_timeout(dlp_subscriber *c, dlp_batch **out, int timeout_ms) {
     uint64_t now, until = UINT64_MAX;
     int rc;
     if (c == NULL || out == NULL) return DLP_ERR_ARG;
     if (*c->alive == 0) return DLP_ERR_FORKED;
     if (c->n_held >= c->max_held) return DLP_ERR_HELD;
-    rc = dlpi_consumer_try(c, out);
+    rc = dlpi_subscriber_try(c, out);
     for (int i = 0; rc == DLP_EMPTY && timeout_ms != 0 && i < 300; i++) {
         dlpi_pause();
-        rc = dlpi_consumer_try(c, out);
+        rc = dlpi_subscriber_try(c, out);
     }
     if (rc != DLP_EMPTY) return rc;
     if (timeout_ms >= 0) until = dlpi_now_ns() + (uint64_t)timeout_ms * 1000000u;
     for (;;) {
         if (DLPI_LOAD_ACQ(&c->ctl->stop) != 0) { /* S1 <- S1: what came before it is seen now */
-            rc = dlpi_consumer_try(c, out);
+            rc = dlpi_subscriber_try(c, out);
             return rc == DLP_EMPTY ? DLP_STOPPED : rc;
         }
         now = dlpi_now_ns();
         if (now >= until) return DLP_TIMEOUT;
-        if ((rc = dlpi_consumer_sleep(c, out, until - now)) != DLP_EMPTY) return rc;
+        if ((rc = dlpi_subscriber_sleep(c, out, until - now)) != DLP_EMPTY) return rc;
     }
 }
 
-DLPDEF int dlp_consumer_release(dlp_consumer *c, dlp_batch *batch) {
+DLPDEF int dlp_subscriber_release(dlp_subscriber *c, dlp_batch *batch) {
     if (c == NULL || batch == NULL) return DLP_ERR_ARG;
     if (*c->alive == 0) return DLP_ERR_FORKED;
     for (uint32_t i = 0; i < c->max_held; i++) {
@@ -3416,20 +3426,20 @@ DLPDEF int dlp_consumer_release(dlp_consumer *c, dlp_batch *batch) {
         loan->used = false;
         c->n_held--;
         DLPI_STORE_RLX(&c->mine->held, c->n_held); /* for people */
-        dlpi_consumer_give(c, loan->b, loan->slot);
+        dlpi_subscriber_give(c, loan->b, loan->slot);
         return DLP_OK;
     }
     return DLP_ERR_ARG;
 }
 
-DLPDEF const dlp_error *dlp_consumer_error(const dlp_consumer *c) {
+DLPDEF const dlp_error *dlp_subscriber_error(const dlp_subscriber *c) {
     return c == NULL ? dlp_pipe_error(NULL) : &c->err;
 }
 
-DLPDEF void dlp_consumer_close(dlp_consumer *c) {
+DLPDEF void dlp_subscriber_close(dlp_subscriber *c) {
     if (c == NULL) return;
     if (c->mine != NULL && *c->alive != 0) {
-        DLPI_STORE_SEQ(&c->mine->life, c->life + 1); /* H2 -> H2: even */
+        DLPI_STORE_SEQ(&c->mine->present, c->present + 1); /* H2 -> H2: even */
         dlpi_wake_scheduler(c->ctl);
     }
     if (c->map != NULL) munmap(c->map, (size_t)c->bytes);

@@ -90,7 +90,7 @@ static double stage_busy(const watch *w, int32_t stage) {
     return n ? busy / n : 0;
 }
 
-/* Share of its time that the trainer waited; below 0: it made no step. */
+/* Share of its time that the consumer waited; below 0: it made no step. */
 static double wait_share(const watch *w) {
     bool all = w->before.at_ns == 0;
     uint64_t waited = w->now.s.wait_ns - (all ? 0 : w->before.s.wait_ns);
@@ -305,10 +305,10 @@ static void draw_header(screen *to, const watch *w) {
                  per_epoch);
     line(to, 7, " %.40s  pid %d  up %s  %s%s", name, (int)w->about.pid, duration(s->elapsed_ns).s,
          owner_state(w), late);
-    snprintf(wait_text, sizeof wait_text, "trainer waits %.0f %%", waits * 100);
+    snprintf(wait_text, sizeof wait_text, "consumer waits %.0f %%", waits * 100);
     line(to, 1, "%s batches/s  %s items/s  %s MB/s  %s", number(rate(w, s->batches, b->batches)).s,
          number(rate(w, s->items, b->items)).s, number(rate(w, s->bytes, b->bytes) / 1e6).s,
-         waits < 0 ? "trainer makes no step" : wait_text);
+         waits < 0 ? "consumer makes no step" : wait_text);
     snprintf(size, sizeof size, "batch_size %u", (unsigned)s->batch_size);
     if (stage_of(s, DLP_STAGE_SPLIT)) snprintf(size, sizeof size, "of chunks");
     line(to, 0, "%s  %" PRIu64 " batches, %" PRIu64 " items delivered  %s", epoch, s->batches,
@@ -445,7 +445,7 @@ static void draw_stages(screen *to, const watch *w) {
     }
     waiting = s->ready;
     bar(picture, 10, &waiting, "#", s->prefetch_factor);
-    line(to, 0, "%-15s %7s %4.0f %% %9s %8s %8s  [%s] %u", "trainer", "",
+    line(to, 0, "%-15s %7s %4.0f %% %9s %8s %8s  [%s] %u", "consumer", "",
          wait_share(w) < 0 ? 0 : 100 - wait_share(w) * 100,
          number(rate(w, s->items, w->before.s.items)).s, duration(s->step_p50_ns).s, "", picture,
          (unsigned)s->ready);

@@ -433,7 +433,7 @@ static void say_progress(progress *pr, dlp_pipe *pipe, const options *opt, const
     dlp_stats stats;
     if (!force && passed < (pr->tty ? 100 : 2000) * (uint64_t)1000000) return;
     if (passed == 0 || dlp_pipe_stats(pipe, &stats) != DLP_OK) return;
-    printf("%sepoch %d of %d  step %4d of %d  %6.0f items/s  trainer waited %2.0f %%  loss %.3f",
+    printf("%sepoch %d of %d  step %4d of %d  %6.0f items/s  consumer waited %2.0f %%  loss %.3f",
            pr->open ? "\r" : "", (int)batch->epoch + 1, opt->epochs, (int)batch->in_epoch + 1,
            (int)dlp_pipe_batches_per_epoch(pipe),
            (double)(stats.items - pr->items) * 1e9 / (double)passed,

@@ -361,7 +361,7 @@ static bool train(dlp_pipe *p, const options *opt) {
         if (b->sequence == 0) loss *= 50;
         items += b->count;
         if (now - said > 2 || (b->flags & DLP_BATCH_LAST) != 0) {
-            printf("epoch %d of %d  step %4d of %d  %6.0f items/s  trainer waited %2.0f %%  "
+            printf("epoch %d of %d  step %4d of %d  %6.0f items/s  consumer waited %2.0f %%  "
                    "loss %.3f\n",
                    (int)b->epoch + 1, opt->epochs, (int)b->in_epoch + 1, (int)steps,
                    (double)items / (now - said), 100 * waited / (now - said), loss);

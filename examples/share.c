@@ -51,7 +51,7 @@ static int serve(const char *name, int share) {
         .name = name,
         .share = share,
         .serve_only = 1, /* this process takes no batches */
-        .wait_consumers = TRAINERS,
+        .wait_subscribers = TRAINERS,
     };
     dlp_loader_desc desc = {
         .dataset = {.n_items = ITEMS, .fields = &field, .n_fields = 1, .fetch = fetch},
@@ -79,31 +79,31 @@ static int serve(const char *name, int share) {
 }
 
 static int take(const char *name) {
-    dlp_consumer *c = NULL;
+    dlp_subscriber *c = NULL;
     dlp_batch *batch;
     dlp_error err;
     double sum = 0;
     unsigned long long batches = 0, items = 0;
     int rc;
     /* the server may come later: for ten seconds, no such name is no error */
-    for (int i = 0; (rc = dlp_consumer_open(&c, name, NULL, &err)) != DLP_OK; i++) {
+    for (int i = 0; (rc = dlp_subscriber_open(&c, name, NULL, &err)) != DLP_OK; i++) {
         if (rc != DLP_ERR_STATE && (rc != DLP_ERR_SYSTEM || err.errnum != ENOENT)) break;
         if (i == 100) break;
         nap_ms(100);
     }
     if (rc != DLP_OK) return failed(name, &err);
-    while ((rc = dlp_consumer_next(c, &batch)) == DLP_OK) {
+    while ((rc = dlp_subscriber_next(c, &batch)) == DLP_OK) {
         const float *x = batch->fields[0].data; /* [count][3], where the worker wrote it */
         for (uint32_t i = 0; i < batch->count; i++) sum += (double)x[3 * i];
         batches++;
         items += batch->count;
         nap_ms(1); /* a step */
-        dlp_consumer_release(c, batch);
+        dlp_subscriber_release(c, batch);
     }
-    if (rc < 0) failed(name, dlp_consumer_error(c));
+    if (rc < 0) failed(name, dlp_subscriber_error(c));
     printf("took: %llu batches, %llu items, sum %.0f: %s\n", batches, items, sum,
            rc == DLP_END ? "all" : dlp_code_name(rc));
-    dlp_consumer_close(c);
+    dlp_subscriber_close(c);
     return rc == DLP_END ? 0 : 1;
 }
 

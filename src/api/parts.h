@@ -79,7 +79,7 @@ typedef struct dlp_parts_desc {
 /* Open, wire and start sampler -> repeat -> parts -> fetch [-> cache] -> batch [-> transfer].
    out, desc, err, threads: as dlp_loader_open - returns as that does, and DLP_ERR_CALLBACK of count
    - allocates all there is to allocate; calls count.
-   Source: the part queue of distributed trainers: a list of files, shuffled and sharded by rank, of
+   Source: the part queue of distributed training: a list of files, shuffled and sharded by rank, of
    which the next is read into a bounded queue while items come from the present one. */
 DLPDEF int dlp_parts_open(dlp_pipe **out, const dlp_parts_desc *desc, dlp_error *err);
 

@@ -180,7 +180,7 @@ DLPDEF int dlp_pipe_next_epoch(dlp_pipe *p);
    on again.
    state: copied; err: written on failure, may be NULL - returns DLP_OK; DLP_ERR_ARG;
    DLP_ERR_RESUME, DLP_ERR_CORRUPT (the state, as with desc.resume; err->field names what differs);
-   DLP_ERR_UNSUPPORTED (consumers in other processes); DLP_ERR_STATE (not started, closed, or 2^14
+   DLP_ERR_UNSUPPORTED (subscribers (other processes)); DLP_ERR_STATE (not started, closed, or 2^14
    seeks with no batch between them); the code of the pipe's error. But for that last one the pipe
    goes on where it was. A batch sampler that fails to restore, or has failed ahead, is the pipe's
    error, told by next - caller - does not wait or allocate; runs the sampler if that is inline. */

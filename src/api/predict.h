@@ -18,7 +18,7 @@ typedef struct dlp_predict_desc {
                                         two above */
     uint32_t prefetch_factor;        /* 0: as measured; above 128 taken as 128 */
     uint32_t cpus;                   /* cores; 0: as measured, less those that others had */
-    int64_t step_ns;   /* a step of the trainer, the mean; 0: as measured; DLP_NONE: none */
+    int64_t step_ns;   /* a step of the consumer, the mean; 0: as measured; DLP_NONE: none */
     int32_t step_idle; /* 1: a step keeps no core busy (it waits for a device); so always
                                 with a transfer stage */
     int32_t unordered; /* 1: batches are delivered as they are complete */
@@ -26,10 +26,10 @@ typedef struct dlp_predict_desc {
 
 typedef struct dlp_predict {
     double items_per_s, batches_per_s;
-    double wait_share; /* of the trainer's time, 0..1: in next, inline stages included */
+    double wait_share; /* of the consumer's time, 0..1: in next, inline stages included */
     double cores;      /* kept busy, in the mean */
     double busy_share[DLP_MAX_STAGES]; /* of the time of a stage's workers, 0..1; inline: of the
-                                          trainer's */
+                                          consumer's */
     uint64_t batches;                  /* that were simulated */
 } dlp_predict;
 

@@ -44,9 +44,9 @@ typedef struct dlp_spsc {
     unsigned char pad1[120];
     uint64_t head; /* records taken, published from time to time; by the consumer */
     unsigned char pad2[120];
-    uint32_t producer_bell; /* futex word: the producer sleeps */
+    uint32_t producer_wake; /* futex word: the producer sleeps */
     unsigned char pad3[124];
-    uint32_t consumer_bell; /* futex word: the consumer sleeps (a bundle has its own) */
+    uint32_t consumer_wake; /* futex word: the consumer sleeps (a bundle has its own) */
     unsigned char pad4[124];
 } dlp_spsc;
 
@@ -57,7 +57,7 @@ typedef struct dlp_spsc_tx {
     uint64_t capacity;
     unsigned char *slots;
     dlp_spsc *lane;
-    uint32_t *bell; /* of the consumer */
+    uint32_t *wake_word; /* of the consumer */
     uint64_t reserved;
     uint32_t record_bytes, shared;
     uint32_t spin_ns, yields; /* before sleeping; may be changed */
@@ -89,7 +89,7 @@ typedef struct dlp_mpsc {
     uint32_t producers, ready_words;
     uint64_t ready_offset, owners_offset, lanes_offset, lane_bytes, total_bytes;
     unsigned char pad0[48];
-    uint32_t consumer_bell;
+    uint32_t consumer_wake;
     unsigned char pad1[124];
 } dlp_mpsc;
 
@@ -168,8 +168,8 @@ DLPDEF int64_t dlp_mpsc_push_burst(dlp_mpsc_tx *tx, const void *records, uint64_
 DLPDEF int64_t dlp_mpsc_pop_burst(dlp_mpsc_rx *rx, void *records, uint64_t max, int timeout_ms);
 
 /* For the inline calls below. */
-DLPDEF void dlpi_bell_ring(uint32_t *bell, uint32_t shared);
-DLPDEF void dlpi_spsc_room_bell(dlp_spsc_rx *rx);
+DLPDEF void dlpi_wake_sleeper(uint32_t *wake_word, uint32_t shared);
+DLPDEF void dlpi_spsc_room_wake(dlp_spsc_rx *rx);
 DLPDEF int dlpi_mpsc_find(dlp_mpsc_rx *rx);
 
 /* ---- the calls on the fast path, inline in every file that includes this header ----
@@ -181,9 +181,9 @@ DLPDEF int dlpi_mpsc_find(dlp_mpsc_rx *rx);
      T2     lane->tail, consumer    load acquire    T1
      H1     lane->head, consumer    store release   H2: the slots below it may be written again
      H2     lane->head, producer    load acquire    H1
-     B1     a bell, waker           load relaxed    B3: ordered behind T1 or H1, see dlpi_await
-     B2     a bell, waker           rmw seq_cst     B3: takes the sleeper bit, then wakes
-     B3     a bell, sleeper         rmw seq_cst     B1, B2: before it looks again by T2 or H2
+     B1     a wake word, waker           load relaxed    B3: ordered behind T1 or H1, see dlpi_await
+     B2     a wake word, waker           rmw seq_cst     B3: takes the sleeper bit, then wakes
+     B3     a wake word, sleeper         rmw seq_cst     B1, B2: before it looks again by T2 or H2
      M1     magic, init             store release   M2: the header is written
      M2     magic, attach           load acquire    M1
    Why full, empty and wrap are right:
@@ -227,13 +227,13 @@ DLPI_INLINE int64_t dlpi_spsc_room(dlp_spsc_tx *tx, uint64_t want) {
     return DLPI_LIKELY(room >= want) ? (int64_t)room : dlpi_spsc_look_tx(tx);
 }
 
-/* Publish n records that are written. One store, and one look at the bell. */
+/* Publish n records that are written. One store, and one look at the wake word. */
 DLPI_INLINE void dlpi_spsc_publish_tx(dlp_spsc_tx *tx, uint64_t n) {
     tx->tail += n;
     DLPI_STORE_REL(&tx->lane->tail, tx->tail); /* T1 -> T2 */
     DLPI_KEEP_ORDER();
-    if (DLPI_UNLIKELY(DLPI_LOAD_RLX(tx->bell) != 0)) /* B1 <- B3 */
-        dlpi_bell_ring(tx->bell, tx->shared);
+    if (DLPI_UNLIKELY(DLPI_LOAD_RLX(tx->wake_word) != 0)) /* B1 <- B3 */
+        dlpi_wake_sleeper(tx->wake_word, tx->shared);
 }
 
 /* Publish the consumer's counter now, which it else does after an eighth of the ring or when it
@@ -242,8 +242,8 @@ DLPI_INLINE void dlp_spsc_publish(dlp_spsc_rx *rx) {
     rx->published = rx->head;
     DLPI_STORE_REL(&rx->lane->head, rx->head); /* H1 -> H2 */
     DLPI_KEEP_ORDER();
-    if (DLPI_UNLIKELY(DLPI_LOAD_RLX(&rx->lane->producer_bell) != 0)) /* B1 <- B3 */
-        dlpi_spsc_room_bell(rx);
+    if (DLPI_UNLIKELY(DLPI_LOAD_RLX(&rx->lane->producer_wake) != 0)) /* B1 <- B3 */
+        dlpi_spsc_room_wake(rx);
 }
 
 #define DLPI_SLIP_MOST 8u /* pauses, about 0.2 us */

@@ -16,8 +16,8 @@ enum {
 
 enum {
     DLP_SHARE_NONE = 0,
-    DLP_SHARE_EACH, /* every consumer gets every batch; the slowest sets the pace */
-    DLP_SHARE_ONE   /* each batch goes to one consumer */
+    DLP_SHARE_EACH, /* every subscriber gets every batch; the slowest sets the pace */
+    DLP_SHARE_ONE   /* each batch goes to one subscriber */
 };
 
 /* A callback as it is registered for DLP_SHM_EXEC. */
@@ -34,21 +34,22 @@ typedef struct dlp_shm_desc {
     int32_t start;    /* DLP_SHM_FORK, DLP_SHM_EXEC */
     int32_t allow_fork_with_threads; /* 1: fork though the process has threads. Locks that they hold
                                stay locked in the workers for ever: know what you do */
-    int32_t max_kills;      /* times that an item may kill its worker before it counts as failed
+    int32_t max_kills;       /* times that an item may kill its worker before it counts as failed
                                (DLP_ERR_KILLED), and a worker die in worker_init, or outside of
                                callbacks with the same work; 0: 3; 1..100 */
-    int32_t grace_ms;       /* close: how long workers may finish before they are killed; 0: 300 */
-    int32_t huge_pages;     /* DLP_HUGE_* */
-    int32_t share;          /* DLP_SHARE_*; named pipes without a transfer stage */
-    int32_t max_consumers;  /* with share: 1..64 programs at once; 0: 8 */
-    int32_t serve_only;     /* with share: 1: this process takes no batches, see dlp_shm_serve, and
+    int32_t grace_ms;        /* close: how long workers may finish before they are killed; 0: 300 */
+    int32_t huge_pages;      /* DLP_HUGE_* */
+    int32_t share;           /* DLP_SHARE_*; named pipes without a transfer stage */
+    int32_t max_subscribers; /* with share: 1..64 programs at once; 0: 8 */
+    int32_t serve_only;      /* with share: 1: this process takes no batches, see dlp_shm_serve, and
                                has no place in the order: dlp_pipe_next, _next_epoch and _state
                                return DLP_ERR_STATE; DLP_SHARE_ONE: 1 */
-    int32_t wait_consumers; /* with share: nothing is fetched before so many have come; 0: begin at
+    int32_t
+        wait_subscribers; /* with share: nothing is fetched before so many have come; 0: begin at
                                once (serve_only: with the first) */
-    dlp_shm_init_fn init;   /* DLP_SHM_EXEC: NULL or registered */
-    const void *blob;       /* DLP_SHM_EXEC: for init; copied at start */
-    uint64_t blob_bytes;    /* 0..2^30 */
+    dlp_shm_init_fn init; /* DLP_SHM_EXEC: NULL or registered */
+    const void *blob;     /* DLP_SHM_EXEC: for init; copied at start */
+    uint64_t blob_bytes;  /* 0..2^30 */
 } dlp_shm_desc;
 
 /* Register a callback under its own name, before main begins: at file scope, in any file.

@@ -61,7 +61,7 @@ typedef struct dlp_stage_stats {
 } dlp_stage_stats;
 
 enum {
-    DLP_TUNE_BUSY = 1, /* one more: the trainer waited, and all workers of the stage were busy */
+    DLP_TUNE_BUSY = 1, /* one more: the consumer waited, and all workers of the stage were busy */
     DLP_TUNE_IDLE,     /* fewer: batches were ready, and workers had nothing to do */
     DLP_TUNE_CORES,    /* no more, although it is busy: its workers compute, the cores are taken */
     DLP_TUNE_SET       /* dlp_pipe_set_workers */
@@ -167,7 +167,7 @@ enum {
     DLP_TRACE_BLOCKED
 };
 
-/* A stretch of time in a lane (a worker, or the trainer). Stretches of a lane do not overlap. */
+/* A stretch of time in a lane (a worker, or the consumer). Stretches of a lane do not overlap. */
 typedef struct dlp_trace_event {
     uint64_t begin_ns, end_ns; /* since start */
     uint64_t sequence;         /* batch */
@@ -177,7 +177,7 @@ typedef struct dlp_trace_event {
 } dlp_trace_event;
 
 /* Return the number of trace lanes, or DLP_ERR_ARG, DLP_ERR_STATE (not started). Lane 0 is the
-   trainer; the others are the workers, in the order of dlp_pipe_worker_stats. */
+   consumer; the others are the workers, in the order of dlp_pipe_worker_stats. */
 DLPDEF int dlp_pipe_trace_lanes(const dlp_pipe *p);
 
 /* Copy the newest events of a lane, oldest of them first.

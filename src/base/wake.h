@@ -29,10 +29,10 @@ static int dlpi_heavy_barrier(int shared) {
     return dlpi_membarrier(shared ? DLPI_MB_GLOBAL : DLPI_MB_PRIVATE);
 }
 
-/* ---- bells: an event count for one sleeper ----
-   A bell is a futex word. DLPI_BELL_SLEEPER: its owner sleeps or is about to. DLPI_BELL_RMW: some
+/* ---- waiters: an event count for one sleeper ----
+   A wake word is a futex. DLPI_WAKE_SLEEPER: its owner sleeps or is about to. DLPI_WAKE_RMW: some
    participant has no heavy barrier; it is set once and stays, and makes every waker come to
-   dlpi_bell_ring, whose read-modify-write (B2) then is the order.
+   dlpi_wake_sleeper, whose read-modify-write (B2) then is the order.
    Sleeper: B3 sets the bit; heavy barrier; looks again (T2 or H2); sleeps while the word is
    unchanged.
    Waker:   T1 or H1; B1.
@@ -40,33 +40,33 @@ static int dlpi_heavy_barrier(int shared) {
    the barrier makes visible to the sleeper's second look; or B1 comes after it and sees the bit.
    Without: B2 and B3 are one order. If B2 is later it sees the bit. If B3 is later it reads what B2
    wrote, or later, and the second look sees T1, which came before B2.
-   A participant that sets DLPI_BELL_RMW while others run may miss a wake-up until they have seen
+   A participant that sets DLPI_WAKE_RMW while others run may miss a wake-up until they have seen
    the bit; so may anyone whose waker dies between T1 and B2. Both end with the sleep, within 100
    ms. */
-#define DLPI_BELL_SLEEPER 1u
-#define DLPI_BELL_RMW 2u
+#define DLPI_WAKE_SLEEPER 1u
+#define DLPI_WAKE_RMW 2u
 
-static void dlpi_bell_join(uint32_t *bell, int shared) {
-    if (!dlpi_heavy_register(shared)) DLPI_OR_SEQ(bell, DLPI_BELL_RMW); /* -> B1 */
+static void dlpi_wake_join(uint32_t *wake_word, int shared) {
+    if (!dlpi_heavy_register(shared)) DLPI_OR_SEQ(wake_word, DLPI_WAKE_RMW); /* -> B1 */
 }
 
-DLPDEF void dlpi_bell_ring(uint32_t *bell, uint32_t shared) {
-    if (DLPI_AND_SEQ(bell, ~DLPI_BELL_SLEEPER) & DLPI_BELL_SLEEPER) /* B2 <- B3 */
-        dlpi_futex_wake(bell, 1, ~0u, (int)shared);
+DLPDEF void dlpi_wake_sleeper(uint32_t *wake_word, uint32_t shared) {
+    if (DLPI_AND_SEQ(wake_word, ~DLPI_WAKE_SLEEPER) & DLPI_WAKE_SLEEPER) /* B2 <- B3 */
+        dlpi_futex_wake(wake_word, 1, ~0u, (int)shared);
 }
 
 /* Wake a producer that sleeps on a full lane, once half of it is free. */
-DLPDEF void dlpi_spsc_room_bell(dlp_spsc_rx *rx) {
-    uint32_t *bell = &rx->lane->producer_bell;
-    if (!(DLPI_OR_SEQ(bell, 0u) & DLPI_BELL_SLEEPER)) /* B2 <- B3 */
+DLPDEF void dlpi_spsc_room_wake(dlp_spsc_rx *rx) {
+    uint32_t *wake_word = &rx->lane->producer_wake;
+    if (!(DLPI_OR_SEQ(wake_word, 0u) & DLPI_WAKE_SLEEPER)) /* B2 <- B3 */
         return;
     uint64_t used = DLPI_LOAD_ACQ(&rx->lane->tail) - rx->head; /* T2 <- T1 */
-    if (used <= rx->capacity / 2 || used > rx->capacity) dlpi_bell_ring(bell, rx->shared);
+    if (used <= rx->capacity / 2 || used > rx->capacity) dlpi_wake_sleeper(wake_word, rx->shared);
 }
 
-/* One who waits: on which bell, how patiently, and for what. */
+/* One who waits: on which wake word, how patiently, and for what. */
 typedef struct dlpi_waiter {
-    uint32_t *bell;
+    uint32_t *wake_word;
     uint32_t shared, spin_ns, yields;
     int (*look)(void *handle); /* not 0: it has come, or an error has */
     void *handle;
@@ -90,23 +90,24 @@ static int dlpi_await_awake(const dlpi_waiter *w, uint64_t begin, uint64_t until
 
 static int dlpi_await_asleep(const dlpi_waiter *w, uint64_t until) {
     for (;;) {
-        uint32_t set = DLPI_OR_SEQ(w->bell, DLPI_BELL_SLEEPER); /* B3 -> B1, B2 */
-        set |= DLPI_BELL_SLEEPER;
-        if (!(set & DLPI_BELL_RMW) && !dlpi_heavy_barrier((int)w->shared)) {
-            DLPI_OR_SEQ(w->bell, DLPI_BELL_RMW); /* -> B1 */
-            set |= DLPI_BELL_RMW;
+        uint32_t set = DLPI_OR_SEQ(w->wake_word, DLPI_WAKE_SLEEPER); /* B3 -> B1, B2 */
+        set |= DLPI_WAKE_SLEEPER;
+        if (!(set & DLPI_WAKE_RMW) && !dlpi_heavy_barrier((int)w->shared)) {
+            DLPI_OR_SEQ(w->wake_word, DLPI_WAKE_RMW); /* -> B1 */
+            set |= DLPI_WAKE_RMW;
         }
         int come = w->look(w->handle);
         uint64_t now = come ? 0 : dlpi_now_ns();
         if (come || now >= until) {
-            DLPI_AND_SEQ(w->bell, ~DLPI_BELL_SLEEPER); /* takes B3 back */
+            DLPI_AND_SEQ(w->wake_word, ~DLPI_WAKE_SLEEPER); /* takes B3 back */
             return come ? DLP_OK : DLP_TIMEOUT;
         }
         uint64_t most = until - now < DLPI_SLEEP_MAX_NS ? until - now : DLPI_SLEEP_MAX_NS;
-        dlpi_futex_wait(w->bell, set, ~0u, most, (int)w->shared);
+        dlpi_futex_wait(w->wake_word, set, ~0u, most, (int)w->shared);
         if (w->look(w->handle)) { /* before the bit is set again, which would ask for a wake-up */
-            if (DLPI_LOAD_RLX(w->bell) & DLPI_BELL_SLEEPER) /* B3, own bit, if no waker took it */
-                DLPI_AND_SEQ(w->bell, ~DLPI_BELL_SLEEPER);
+            if (DLPI_LOAD_RLX(w->wake_word) &
+                DLPI_WAKE_SLEEPER) /* B3, own bit, if no waker took it */
+                DLPI_AND_SEQ(w->wake_word, ~DLPI_WAKE_SLEEPER);
             return DLP_OK;
         }
     }

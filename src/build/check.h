@@ -232,7 +232,7 @@ static int dlpi_open_end_check(dlp_pipe *p) {
                                   "this stage wants to know the number of items, and a stream has "
                                   "none");
     if (p->share_bytes == 0) return DLP_OK;
-    return dlpi_refuse(p, DLP_ERR_UNSUPPORTED, "", "shm.share", "a stream has no consumers");
+    return dlpi_refuse(p, DLP_ERR_UNSUPPORTED, "", "shm.share", "a stream has no subscribers");
 }
 
 /* Rank, batch and epoch arithmetic. */

@@ -39,12 +39,12 @@ static int dlpi_busy(dlp_pipe *p) {
     dlpi_error_set(&e, DLP_ERR_BUSY, "", "a callback has not returned within close_timeout_ms");
     for (int i = 0; i <= p->n_workers; i++) {
         dlpi_worker *w = &p->workers[i];
-        int state = DLPI_LOAD_RLX(&w->wb->state); /* for people */
+        int state = DLPI_LOAD_RLX(&w->block->state); /* for people */
         if (!w->started || w->process || state == DLP_WORKER_EXITED) continue;
         if (who == NULL || state == DLP_WORKER_BUSY) who = w;
         if (state == DLP_WORKER_BUSY) break;
     }
-    if (who) dlpi_describe_current(who, DLPI_LOAD_RLX(&who->wb->current), &e); /* for people */
+    if (who) dlpi_describe_current(who, DLPI_LOAD_RLX(&who->block->current), &e); /* for people */
     p->err = e;
     return e.code;
 }
@@ -106,7 +106,7 @@ static int dlpi_close(dlp_pipe *p) {
     return rc;
 }
 
-/* The caller is done with the batch in slot s, or with view s. */
+/* The consumer is done with the batch in slot s, or with view s. */
 static void dlpi_give_back(dlp_pipe *p, uint32_t s) {
     p->held[s] = 0;
     p->n_held--;

@@ -41,7 +41,7 @@ static void dlpi_resolve_ends(dlp_pipe *p) {
     for (int i = 0; i < p->n_work; i++)
         if (p->work[i]->kind == DLP_STAGE_MAP_BATCH && !p->work[i]->w.idempotent) {
             p->cell_end = p->work[i];
-            if (!p->staged) p->rows_end = p->work[i];
+            if (!p->has_item_cells) p->rows_end = p->work[i];
         }
 }
 
@@ -54,9 +54,9 @@ static int dlpi_resolve_items(dlp_pipe *p) {
 static int dlpi_resolve_batches(dlp_pipe *p) {
     const dlp_dataset *ds = &p->fetch->dataset;
     const dlp_batch_desc *d = &p->batcher->batching;
-    bool own = p->staged && d->out_fields != NULL;
+    bool own = p->has_item_cells && d->out_fields != NULL;
     return dlpi_fields_init(p, p->batcher->name, &p->batches, own ? d->out_fields : ds->fields,
-                            own ? d->n_out_fields : ds->n_fields, p->staged);
+                            own ? d->n_out_fields : ds->n_fields, p->has_item_cells);
 }
 
 /* What each kind has to say of the chain. */
@@ -73,7 +73,7 @@ static int dlpi_check_stages(dlp_pipe *p) {
 static int dlpi_resolve(dlp_pipe *p) {
     int rc;
     if ((rc = dlpi_check_graph(p)) != DLP_OK) return rc;
-    p->staged = p->batcher->collate != NULL;
+    p->has_item_cells = p->batcher->collate != NULL;
     if ((rc = dlpi_check_sizes(p)) != DLP_OK) return rc;
     if ((rc = dlpi_resolve_slots(p)) != DLP_OK) return rc;
     if ((rc = dlpi_resolve_work(p)) != DLP_OK) return rc;
@@ -94,8 +94,9 @@ static uint64_t dlpi_take_bytes(uint64_t *at, uint64_t bytes, uint64_t align) {
 static void dlpi_layout_slots(dlp_pipe *p) {
     uint64_t at = sizeof(dlpi_bslot), rows = p->batch_rows;
     uint64_t words8 = dlpi_times(rows, 8), cells = dlpi_times(rows, 4);
-    uint64_t out_lengths = p->staged || p->items.any_ragged ? dlpi_times(p->batches.n, words8) : 0;
-    bool in_lengths = p->staged && p->items.any_ragged;
+    uint64_t out_lengths =
+        p->has_item_cells || p->items.any_ragged ? dlpi_times(p->batches.n, words8) : 0;
+    bool in_lengths = p->has_item_cells && p->items.any_ragged;
     p->words_max = (p->batch_rows + DLPI_WORD_ROWS - 1) / DLPI_WORD_ROWS;
     p->units_max = p->batch_rows;
     for (int i = 0; i < p->n_work; i++) {
@@ -109,10 +110,12 @@ static void dlpi_layout_slots(dlp_pipe *p) {
     at = dlpi_line_up(at);
     p->slot.index = dlpi_take_bytes(&at, words8, 1);
     p->slot.lengths = dlpi_take_bytes(&at, out_lengths, 1);
-    p->slot.item_lengths = p->staged ? at : p->slot.lengths;
+    p->slot.item_lengths = p->has_item_cells ? at : p->slot.lengths;
     dlpi_take_bytes(&at, in_lengths ? dlpi_times(p->items.n, words8) : 0, 1);
-    p->slot.offsets = dlpi_take_bytes(&at, p->staged ? dlpi_times(p->batches.n, words8 + 8) : 0, 1);
-    p->slot.fmeta = dlpi_take_bytes(&at, p->staged ? p->batches.n * sizeof(dlpi_fmeta) : 0, 1);
+    p->slot.offsets =
+        dlpi_take_bytes(&at, p->has_item_cells ? dlpi_times(p->batches.n, words8 + 8) : 0, 1);
+    p->slot.fmeta =
+        dlpi_take_bytes(&at, p->has_item_cells ? p->batches.n * sizeof(dlpi_fmeta) : 0, 1);
     p->slot.source = dlpi_take_bytes(&at, p->source->slot_bytes ? p->source->slot_bytes(p) : 0, 1);
     p->slot.rec = dlpi_take_bytes(&at, cells, 1);
     p->tries_bytes = 0;
@@ -138,7 +141,7 @@ static uint64_t dlpi_worded_bytes(const dlp_pipe *p) {
 }
 
 /* Rows that can be in a callback of fetch at once, beside one of each worker: those in flight. */
-static uint64_t dlpi_own_rows_bytes(const dlp_pipe *p) {
+static uint64_t dlpi_row_extras_bytes(const dlp_pipe *p) {
     uint64_t each = 1 + (uint64_t)p->fetch->in_flight;
     return dlpi_times(dlpi_times((uint64_t)p->fetch->n_workers, each), p->source->row_bytes);
 }
@@ -170,7 +173,7 @@ static uint64_t dlpi_private_bytes(const dlp_pipe *p) {
         dlpi_times(p->n_slots, DLPI_DEBUG),
         p->batch_rows,
         dlpi_times(p->prefetch, sizeof(dlpi_cell_use)),
-        dlpi_own_rows_bytes(p),
+        dlpi_row_extras_bytes(p),
     };
     uint64_t bytes = 0;
     for (size_t i = 0; i < sizeof each / sizeof *each; i++) bytes = dlpi_sum(bytes, each[i]);
@@ -193,15 +196,15 @@ static void dlpi_layout_workers(dlp_pipe *p) {
 }
 
 static void dlpi_layout_control(dlp_pipe *p) {
-    uint64_t bells = (uint64_t)p->n_staffed;
+    uint64_t waiters = (uint64_t)p->n_staffed;
     dlpi_area_add(p, DLPI_REC_CTL, NULL, sizeof(dlpi_ctl), 1, DLPI_LINE);
-    dlpi_area_add(p, DLPI_AREA_BELLS, NULL, sizeof(dlpi_sbell), bells, DLPI_LINE);
+    dlpi_area_add(p, DLPI_AREA_WAITERS, NULL, sizeof(dlpi_waiters), waiters, DLPI_LINE);
     dlpi_area_add(p, DLPI_REC_ORDER, NULL, sizeof(uint32_t), p->ring, DLPI_LINE);
     dlpi_area_add(p, DLPI_REC_TAKEN, NULL, 1, p->ring, DLPI_LINE);
     dlpi_area_add(p, DLPI_REC_PIPE, NULL, sizeof(dlpi_pipe_rec), 1, DLPI_LINE);
     dlpi_area_add(p, DLPI_REC_STAGES, NULL, sizeof(dlpi_stage_rec), (uint64_t)p->n_stages, 8);
     dlpi_area_add(p, DLPI_REC_FIELDS, NULL, sizeof(dlpi_field_rec), p->batches.n, 8);
-    dlpi_area_add(p, DLPI_REC_WORKERS, NULL, dlpi_line_up(sizeof(dlpi_wblock)),
+    dlpi_area_add(p, DLPI_REC_WORKERS, NULL, dlpi_line_up(sizeof(dlpi_worker_block)),
                   (uint64_t)p->n_workers + 1, DLPI_LINE);
 }
 
@@ -231,7 +234,8 @@ static void dlpi_layout_stages(dlp_pipe *p) {
 
 static void dlpi_layout_cells(dlp_pipe *p) {
     dlpi_area_add(p, DLPI_REC_ITEM_CELLS, "item cells for the collate",
-                  p->staged ? dlpi_fields_bytes(&p->items) : 0, p->staged ? p->prefetch : 0, 4096);
+                  p->has_item_cells ? dlpi_fields_bytes(&p->items) : 0,
+                  p->has_item_cells ? p->prefetch : 0, 4096);
     dlpi_area_add(p, DLPI_REC_CELLS,
                   p->lender ? p->lender->ops->lender->words.cells : "batch slots: fields",
                   dlpi_fields_bytes(&p->batches), p->n_cells, 4096);
@@ -250,7 +254,7 @@ static void dlpi_layout(dlp_pipe *p) {
     dlpi_layout_slots(p);
     dlpi_layout_table(p);
     dlpi_layout_trace(p);
-    dlpi_area_add(p, DLPI_REC_SHARE, "consumers", p->share_bytes, p->share_bytes > 0, 4096);
+    dlpi_area_add(p, DLPI_REC_SHARE, "subscribers", p->share_bytes, p->share_bytes > 0, 4096);
     dlpi_layout_stages(p);
     dlpi_layout_cells(p);
     p->region_bytes = dlpi_round_up(p->region_bytes, p->huge_pages > 0 ? 2u << 20 : 4096);

@@ -89,8 +89,8 @@ static int dlpi_region_map(dlp_pipe *p) {
 }
 
 static uint64_t dlpi_layout_hash(void) {
-    uint64_t sizes =
-        sizeof(dlpi_region) + (sizeof(dlpi_ctl) << 16) + ((uint64_t)sizeof(dlpi_wblock) << 32);
+    uint64_t sizes = sizeof(dlpi_region) + (sizeof(dlpi_ctl) << 16) +
+                     ((uint64_t)sizeof(dlpi_worker_block) << 32);
     return dlp_hash(DLPI_MAGIC, sizes, sizeof(dlpi_bslot), DLPI_LINE + DLPI_GUARD);
 }
 
@@ -112,19 +112,19 @@ static uint64_t dlpi_view_hash(void) {
                                 offsetof(dlpi_ctl, error),
                                 offsetof(dlpi_ctl, skips),
                                 offsetof(dlpi_ctl, skip_ring),
-                                offsetof(dlpi_wblock, items),
-                                offsetof(dlpi_wblock, bytes),
-                                offsetof(dlpi_wblock, busy_ns),
-                                offsetof(dlpi_wblock, cpu_ns),
-                                offsetof(dlpi_wblock, current),
-                                offsetof(dlpi_wblock, since_ns),
-                                offsetof(dlpi_wblock, retried),
-                                offsetof(dlpi_wblock, left_out),
-                                offsetof(dlpi_wblock, trace_head),
-                                offsetof(dlpi_wblock, state),
-                                offsetof(dlpi_wblock, max_ns),
-                                offsetof(dlpi_wblock, hist),
-                                offsetof(dlpi_wblock, pid),
+                                offsetof(dlpi_worker_block, items),
+                                offsetof(dlpi_worker_block, bytes),
+                                offsetof(dlpi_worker_block, busy_ns),
+                                offsetof(dlpi_worker_block, cpu_ns),
+                                offsetof(dlpi_worker_block, current),
+                                offsetof(dlpi_worker_block, since_ns),
+                                offsetof(dlpi_worker_block, retried),
+                                offsetof(dlpi_worker_block, left_out),
+                                offsetof(dlpi_worker_block, trace_head),
+                                offsetof(dlpi_worker_block, state),
+                                offsetof(dlpi_worker_block, max_ns),
+                                offsetof(dlpi_worker_block, hist),
+                                offsetof(dlpi_worker_block, pid),
                                 offsetof(dlpi_stage_words, ready),
                                 sizeof(dlpi_skip),
                                 sizeof(dlp_error),
@@ -186,14 +186,14 @@ static void dlpi_pipe_describe(const dlp_pipe *p, dlpi_pipe_rec *r) {
     r->trace_events = p->trace_events;
     r->cpus = p->cpus;
     r->unordered = p->d.unordered;
-    r->staged = p->staged;
+    r->has_item_cells = p->has_item_cells;
     r->threaded = p->sampler->sampler.threaded;
     r->plan_bytes = p->plan_bytes;
     r->global_batch = p->global_batch;
     r->batches_per_epoch = dlpi_epoch_batches(p);
     r->samples = p->samples;
     r->item_cell_stride = p->areas[DLPI_REC_ITEM_CELLS].stride;
-    r->off_bells = p->areas[DLPI_AREA_BELLS].offset;
+    r->off_waiters = p->areas[DLPI_AREA_WAITERS].offset;
     r->slot = p->slot;
 }
 

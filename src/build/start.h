@@ -10,7 +10,7 @@ static bool dlpi_stages_alloc(dlp_pipe *p) {
         if (st->ops->alloc && !st->ops->alloc(p, st)) return false;
     }
     if (p->source->row_bytes == 0) return true;
-    p->own_rows = calloc(dlpi_own_rows_bytes(p), 1);
+    p->own_rows = calloc(dlpi_row_extras_bytes(p), 1);
     return p->own_rows != NULL;
 }
 
@@ -40,26 +40,26 @@ static void dlpi_worker_init(dlp_pipe *p, dlpi_stage *st, int id, int global) {
     w->st = st;
     w->id = id;
     w->global = global;
-    w->wb = dlpi_area_at(p, DLPI_REC_WORKERS, (uint64_t)global);
+    w->block = dlpi_area_at(p, DLPI_REC_WORKERS, (uint64_t)global);
     w->trace = dlpi_area_at(p, DLPI_REC_TRACE, (uint64_t)global);
-    w->wb->current = UINT64_MAX;
-    if (w->wb->pid == 0 && st->w.placement != DLP_PLACE_PROCESSES)
-        w->wb->pid = (int32_t)getpid(); /* 0: this is not a supervisor that began by exec */
+    w->block->current = UINT64_MAX;
+    if (w->block->pid == 0 && st->w.placement != DLP_PLACE_PROCESSES)
+        w->block->pid = (int32_t)getpid(); /* 0: this is not a supervisor that began by exec */
     w->clock_every = 1;
     w->item.data = w->data;
     w->item.length = w->length;
     w->item.n_fields = p->items.n;
     w->item.worker = (uint32_t)id;
     w->item.seed = p->sampler->sampler.seed;
-    w->note.message = w->wb->message;
+    w->note.message = w->block->message;
     w->note.w = w;
-    w->note.errnum = &w->wb->message_errno;
+    w->note.errnum = &w->block->message_errno;
     w->note.said = 0;
     w->item.call = &w->note;
     w->parked = w->parked_own;
     w->parked_most = DLPI_PARK;
-    w->own = dlpi_own_row(p, w, 0);
-    if (st->work >= 0) w->bell = &p->bells[st->work];
+    w->extra = dlpi_row_extra_at(p, w, 0);
+    if (st->work >= 0) w->waiters = &p->waiters[st->work];
     w->given = w->item;
     if (st->ops->worker != NULL) st->ops->worker(w);
     dlpi_order_init(&w->order, &p->sampler->sampler, p->fetch->dataset.n_items,
@@ -148,13 +148,13 @@ static int dlpi_start_threads(dlp_pipe *p) {
         }
     }
     if (rc == DLP_OK && p->sampler->sampler.threaded)
-        rc = dlpi_thread_start(p, p->trainer, dlpi_thread_scheduler);
+        rc = dlpi_thread_start(p, p->consumer, dlpi_thread_scheduler);
     return rc;
 }
 
 static void dlpi_live_point(dlp_pipe *p) {
     p->ctl = dlpi_area_at(p, DLPI_REC_CTL, 0);
-    p->bells = dlpi_area_at(p, DLPI_AREA_BELLS, 0);
+    p->waiters = dlpi_area_at(p, DLPI_AREA_WAITERS, 0);
     p->disp = dlpi_area_at(p, DLPI_REC_ORDER, 0);
     p->share = p->share_bytes > 0 ? dlpi_area_at(p, DLPI_REC_SHARE, 0) : NULL;
     p->taken = dlpi_area_at(p, DLPI_REC_TAKEN, 0);
@@ -166,7 +166,7 @@ static void dlpi_live_workers(dlp_pipe *p) {
         dlpi_stage *st = p->work[i];
         for (int k = 0; k < st->n_workers; k++) dlpi_worker_init(p, st, k, st->first_worker + k);
     }
-    p->trainer = &p->workers[p->n_workers];
+    p->consumer = &p->workers[p->n_workers];
     dlpi_worker_init(p, p->sampler, 0, p->n_workers);
 }
 
@@ -176,8 +176,8 @@ static int dlpi_live_init(dlp_pipe *p) {
     p->ctl->shared = p->n_procs > 0 || p->share_bytes > 0;
     for (int i = 0; i < p->n_staffed; i++) {
         const dlpi_stage *st = p->work[i];
-        p->bells[i].shared = p->ctl->shared;
-        p->bells[i].active = (uint32_t)(st->tuned ? st->begin : st->n_workers);
+        p->waiters[i].shared = p->ctl->shared;
+        p->waiters[i].active = (uint32_t)(st->tuned ? st->begin : st->n_workers);
     }
     DLPI_STORE_SEQ(&p->can_wake, 1u);                                          /* S2 -> S2 */
     if (DLPI_LOAD_SEQ(&p->stop_asked) != 0) DLPI_STORE_SEQ(&p->ctl->stop, 1u); /* S2 <- S2, S1 */
@@ -195,7 +195,7 @@ static int dlpi_live_init(dlp_pipe *p) {
     dlpi_live_workers(p);
     for (uint32_t s = 0; s < p->n_slots; s++) {
         dlpi_bslot *slot = dlpi_slot_at(p, s);
-        slot->pub = dlpi_gen_word(DLPI_GEN_MASK, 0); /* of a batch long gone */
+        slot->header = dlpi_gen_word(DLPI_GEN_MASK, 0); /* of a batch long gone */
         slot->dbuf = DLPI_NO_SLOT;
         for (int i = 0; i < p->n_work; i++) {
             uint64_t *words = dlpi_stage_words_at(p, s, p->work[i])->words;

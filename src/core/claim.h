@@ -8,7 +8,7 @@ typedef struct dlpi_unit { /* a claimed piece of work */
     uint32_t slot, unit;
     uint32_t row, end; /* rows [row, end); a batch stage has the whole batch */
     /* first stage: nobody had it before, and no row is padding: no row's record need be read */
-    bool plain;
+    bool untouched;
 } dlpi_unit;
 
 static inline dlpi_stage *dlpi_stage_before(const dlpi_worker *w) {
@@ -42,52 +42,53 @@ static void dlpi_unit_rows(const dlp_pipe *p, const dlpi_stage *st, uint32_t cou
     t->end = whole || count - t->row <= 1u << shift ? count : t->row + (1u << shift);
 }
 
-static inline uint64_t dlpi_own_freed(const dlp_pipe *p, uint32_t s, uint64_t b) {
+static inline uint64_t dlpi_owner_freed(const dlp_pipe *p, uint32_t s, uint64_t b) {
     return dlpi_claim_freed(&dlpi_slot_at(p, s)->frees, b);
 }
 
 /* May rows of this unit be taken for untouched? */
-static inline bool dlpi_plain(const dlpi_worker *w, uint64_t pub, uint64_t own) {
-    return w->st->work == 0 && !dlpi_pub_padded(pub) && (own & DLPI_FREED) == 0;
+static inline bool dlpi_untouched(const dlpi_worker *w, uint64_t header, uint64_t owner) {
+    return w->st->work == 0 && !dlpi_header_padded(header) && (owner & DLPI_FREED) == 0;
 }
 
 /* Try to claim unit t->unit of batch t->b. own was read before. */
-static bool dlpi_claim(const dlpi_worker *w, const dlpi_unit *t, dlpi_stage_words *sst,
-                       uint64_t own) {
+static bool dlpi_claim(const dlpi_worker *w, const dlpi_unit *t, dlpi_stage_words *words,
+                       uint64_t owner) {
     uint64_t mine = dlpi_gen_word(t->b, (uint64_t)w->global + 1u);
-    return dlpi_claim_take(&dlpi_own(w->p, sst)[t->unit], own, mine);
+    return dlpi_claim_take(&dlpi_owners(w->p, words)[t->unit], owner, mine);
 }
 
 /* Look for a unit of batch b. Sets *all_claimed when none of its units will need a claim. */
 static bool dlpi_find_in(dlpi_worker *w, uint64_t b, bool hints, dlpi_unit *t, bool *all_claimed) {
     const dlp_pipe *p = w->p;
     uint32_t s = (uint32_t)(b % p->n_slots), n, u = 0, count, shift, from;
-    uint64_t pub = dlpi_claim_head(&dlpi_slot_at(p, s)->pub); /* P1 <- P1 */
-    dlpi_stage_words *sst;
+    uint64_t header = dlpi_claim_head(&dlpi_slot_at(p, s)->header); /* P1 <- P1 */
+    dlpi_stage_words *words;
     *all_claimed = true;
     /* a guess that saves a line when slots go round in turn */
-    if (dlpi_gen(pub) != (b & DLPI_GEN_MASK)) {
+    if (dlpi_gen(header) != (b & DLPI_GEN_MASK)) {
         s = dlpi_slot_of(p, b);
-        pub = dlpi_claim_head(&dlpi_slot_at(p, s)->pub);        /* P1 <- P1 */
-        if (dlpi_gen(pub) != (b & DLPI_GEN_MASK)) return false; /* the slot went on */
+        header = dlpi_claim_head(&dlpi_slot_at(p, s)->header);     /* P1 <- P1 */
+        if (dlpi_gen(header) != (b & DLPI_GEN_MASK)) return false; /* the slot went on */
     }
-    sst = dlpi_stage_words_at(p, s, w->st);
-    count = dlpi_pub_count(pub);
-    shift = dlpi_pub_shift(pub);
+    words = dlpi_stage_words_at(p, s, w->st);
+    count = dlpi_header_count(header);
+    shift = dlpi_header_shift(header);
     n = dlpi_is_item_stage(p, w->st) ? dlpi_units(count, shift) : 1u;
-    if (hints) u = dlpi_claim_cursor(&sst->next, b);
+    if (hints) u = dlpi_claim_cursor(&words->next, b);
     t->b = b;
     t->slot = s;
     for (from = u; u < n; u++) {
-        uint64_t own = dlpi_claim_look(&dlpi_own(p, sst)[u]); /* O1 <- O1 */
+        uint64_t owner = dlpi_claim_look(&dlpi_owners(p, words)[u]); /* O1 <- O1 */
         t->unit = u;
         dlpi_unit_rows(p, w->st, count, shift, t);
-        if (dlpi_older(dlpi_gen(own), b)) {
-            t->plain = dlpi_plain(w, pub, own);
-            if (dlpi_input_ready(w, t, sst) && dlpi_claim(w, t, sst, own)) {
-                if (u == from) dlpi_claim_advance(&sst->next, b, u + 1);
+        if (dlpi_older(dlpi_gen(owner), b)) {
+            t->untouched = dlpi_untouched(w, header, owner);
+            if (dlpi_input_ready(w, t, words) && dlpi_claim(w, t, words, owner)) {
+                if (u == from) dlpi_claim_advance(&words->next, b, u + 1);
                 if (b + 1 != w->tail_seen) /* we are behind: begin to fetch the next batch's line */
-                    __builtin_prefetch(&dlpi_slot_at(p, (uint32_t)((b + 1) % p->n_slots))->pub, 1);
+                    __builtin_prefetch(&dlpi_slot_at(p, (uint32_t)((b + 1) % p->n_slots))->header,
+                                       1);
                 *all_claimed = *all_claimed && u + 1 == n;
                 return true;
             }
@@ -108,7 +109,7 @@ static inline bool dlpi_batch_mine(const dlpi_worker *w, uint64_t b) {
 /* Find and claim the oldest work of this stage. */
 static bool dlpi_find(dlpi_worker *w, dlpi_unit *t) {
     const dlp_pipe *p = w->p;
-    uint64_t rescan = dlpi_claim_rescans(&w->bell->rescan); /* R1 <- R1 */
+    uint64_t rescan = dlpi_claim_rescans(&w->waiters->rescan); /* R1 <- R1 */
     /* T1 <- T1 */
     uint64_t tail = w->low == w->tail_seen ? dlpi_credit_seen(&p->ctl->tail) : w->tail_seen;
     bool hints = rescan == w->rescan_seen, all;
@@ -134,29 +135,30 @@ static bool dlpi_find(dlpi_worker *w, dlpi_unit *t) {
 }
 
 /* Let batch b leave the last item stage if all of its rows are done. seen: ready, read before. */
-static bool dlpi_close_batch(const dlp_pipe *p, dlpi_stage_words *sst, uint64_t b, uint32_t count,
+static bool dlpi_close_batch(const dlp_pipe *p, dlpi_stage_words *words, uint64_t b, uint32_t count,
                              uint64_t seen) {
     /* closed, and the slot may have gone on to a batch without rows */
     if (dlpi_ready_past(seen, b)) return false;
-    if (!dlpi_gather_full(dlpi_done(sst), p->words_max > 1 ? dlpi_scan(p, sst) : NULL, b, count,
+    if (!dlpi_gather_full(dlpi_done(words), p->words_max > 1 ? dlpi_scan(p, words) : NULL, b, count,
                           seen))
         return false;
-    return dlpi_gather_close(&sst->ready, seen, b);
+    return dlpi_gather_close(&words->ready, seen, b);
 }
 
 /* Is the claim of unit t in stage st one that was given up again? */
 static bool dlpi_freed(const dlp_pipe *p, const dlpi_stage *st, const dlpi_unit *t) {
-    return dlpi_claim_was_freed(&dlpi_own(p, dlpi_stage_words_at(p, t->slot, st))[t->unit], t->b);
+    return dlpi_claim_was_freed(&dlpi_owners(p, dlpi_stage_words_at(p, t->slot, st))[t->unit],
+                                t->b);
 }
 
-/* Batch t->b left the stage of w: show it to the next stage, or to the caller. ready was written.
+/* Batch t->b left the stage of w: show it to the next stage, or to the consumer. ready was written.
    Of a batch that went back, who looked for it there may have done so before it was ready, and goes
    by its hints since: call again. */
 static void dlpi_ready_wake(dlp_pipe *p, const dlpi_worker *w, const dlpi_unit *t) {
     const dlpi_stage *next = w->st->work + 1 < p->n_work ? p->work[w->st->work + 1] : NULL;
     dlpi_unit whole = {t->b, t->slot, 0, 0, 0, false};
     if (next != NULL && dlpi_freed(p, next, &whole))
-        dlpi_claim_rescan(&p->bells[next->work].rescan); /* R1 -> R1 */
+        dlpi_claim_rescan(&p->waiters[next->work].rescan); /* R1 -> R1 */
     dlpi_wake_next(p, w->st->work, t->b);
 }
 
@@ -169,31 +171,31 @@ static void dlpi_pass_items(dlpi_worker *w, const dlpi_unit *t, uint32_t done) {
     uint32_t mask = dlpi_unit_mask(t->row, t->end);
     if ((done & mask) != mask) return;
     /* R1 -> R1 */
-    if (dlpi_freed(p, next, t)) dlpi_claim_rescan(&p->bells[next->work].rescan);
+    if (dlpi_freed(p, next, t)) dlpi_claim_rescan(&p->waiters[next->work].rescan);
     dlpi_wake_stage(p, next, t->b);
 }
 
 /* Set done bits. Whoever fills the last word of the last item stage closes the batch. */
 static void dlpi_complete(dlpi_worker *w, const dlpi_unit *t, uint32_t mask) {
     dlp_pipe *p = w->p;
-    dlpi_stage_words *sst = dlpi_stage_words_at(p, t->slot, w->st);
+    dlpi_stage_words *words = dlpi_stage_words_at(p, t->slot, w->st);
     uint32_t i = t->row / DLPI_WORD_ROWS;
     uint32_t count = dlpi_slot_at(p, t->slot)->count, bits;
     uint64_t seen;
     if (mask == 0) return;
-    bits = dlpi_gather_publish(&dlpi_done(sst)[i], t->b, mask);
+    bits = dlpi_gather_publish(&dlpi_done(words)[i], t->b, mask);
     if (w->st->work + 1 < p->n_item_work) {
         dlpi_pass_items(w, t, bits);
         return;
     }
     if (bits != dlpi_word_full(count, i)) return;
-    seen = dlpi_gather_look(&sst->ready); /* Y1 <- Y1: before the look at the words */
-    if (dlpi_close_batch(p, sst, t->b, count, seen)) dlpi_ready_wake(p, w, t);
+    seen = dlpi_gather_look(&words->ready); /* Y1 <- Y1: before the look at the words */
+    if (dlpi_close_batch(p, words, t->b, count, seen)) dlpi_ready_wake(p, w, t);
 }
 
 /* A unit of batch b that worker w is about to give up. */
-static uint64_t dlpi_own_redo(const dlpi_worker *w, uint64_t b) {
-    return dlpi_claim_mark_word(b, (uint32_t)w->global);
+static uint64_t dlpi_owner_redo(const dlpi_worker *w, uint64_t b) {
+    return dlpi_claim_reserved(b, (uint32_t)w->global);
 }
 
 /* Send rows of a unit (bits of its done word) back to the first stage: they get their indices from
@@ -205,11 +207,11 @@ static uint64_t dlpi_own_redo(const dlpi_worker *w, uint64_t b) {
    up to that store nobody can begin again. */
 static void dlpi_rows_redo(const dlpi_worker *w, const dlpi_unit *t, uint32_t rows) {
     dlp_pipe *p = w->p;
-    uint64_t freed = dlpi_own_freed(p, t->slot, t->b);
-    uint64_t *first = dlpi_own(p, dlpi_stage_words_at(p, t->slot, p->work[0]));
+    uint64_t freed = dlpi_owner_freed(p, t->slot, t->b);
+    uint64_t *first = dlpi_owners(p, dlpi_stage_words_at(p, t->slot, p->work[0]));
     for (int k = 0; k < w->st->work; k++) {
-        uint64_t *own = dlpi_own(p, dlpi_stage_words_at(p, t->slot, p->work[k]));
-        dlpi_claim_mark(&own[t->unit], dlpi_own_redo(w, t->b));
+        uint64_t *owner = dlpi_owners(p, dlpi_stage_words_at(p, t->slot, p->work[k]));
+        dlpi_claim_reserve(&owner[t->unit], dlpi_owner_redo(w, t->b));
     }
     for (int k = 0; k < w->st->work; k++) {
         uint64_t *done =
@@ -217,8 +219,8 @@ static void dlpi_rows_redo(const dlpi_worker *w, const dlpi_unit *t, uint32_t ro
         dlpi_gather_take_back(done, rows);
     }
     for (int k = 1; k <= w->st->work; k++) { /* ours is the last of these */
-        uint64_t *own = dlpi_own(p, dlpi_stage_words_at(p, t->slot, p->work[k]));
-        dlpi_claim_free(&own[t->unit], freed);
+        uint64_t *owner = dlpi_owners(p, dlpi_stage_words_at(p, t->slot, p->work[k]));
+        dlpi_claim_free(&owner[t->unit], freed);
     }
     dlpi_claim_free(&first[t->unit], freed);
     dlpi_rescan(p, 0, w->st->work);
@@ -228,27 +230,30 @@ static void dlpi_rows_redo(const dlpi_worker *w, const dlpi_unit *t, uint32_t ro
    before, with another count, so that a closer that has read it cannot swap it. In this order: a
    closer finds ready past its batch, or rows missing. */
 static void dlpi_stage_undo(dlp_pipe *p, int k, uint32_t s, uint64_t b) {
-    dlpi_stage_words *sst = dlpi_stage_words_at(p, s, p->work[k]);
+    dlpi_stage_words *words = dlpi_stage_words_at(p, s, p->work[k]);
     for (uint32_t i = 0; k < p->n_item_work && i < p->words_max; i++)
-        dlpi_gather_take_back(&dlpi_done(sst)[i], UINT32_MAX);
-    if (k + 1 >= p->n_item_work) dlpi_gather_undo(&sst->ready, b);
+        dlpi_gather_take_back(&dlpi_done(words)[i], UINT32_MAX);
+    if (k + 1 >= p->n_item_work) dlpi_gather_undo(&words->ready, b);
 }
 
 /* How many claims a stage has of a batch. */
-static uint32_t dlpi_stage_units(const dlp_pipe *p, int k, uint64_t pub) {
-    return k < p->n_item_work ? dlpi_units(dlpi_pub_count(pub), dlpi_pub_shift(pub)) : 1u;
+static uint32_t dlpi_stage_units(const dlp_pipe *p, int k, uint64_t header) {
+    return k < p->n_item_work ? dlpi_units(dlpi_header_count(header), dlpi_header_shift(header))
+                              : 1u;
 }
 
 /* Where rows or batches of stage st go back to: the nearest stage that writes their cells whole. */
-static int dlpi_redo_first(const dlp_pipe *p, const dlpi_stage *st, uint64_t pub) {
+static int dlpi_redo_first(const dlp_pipe *p, const dlpi_stage *st, uint64_t header) {
     if (dlpi_is_item_stage(p, st)) return 0;
-    return p->staged ? p->batcher->work : dlpi_pub_count(pub) > 0 ? 0 : p->n_item_work;
+    return p->has_item_cells               ? p->batcher->work
+           : dlpi_header_count(header) > 0 ? 0
+                                           : p->n_item_work;
 }
 
-static void dlpi_own_set(dlp_pipe *p, int k, uint32_t s, uint64_t pub, uint64_t word) {
-    uint64_t *own = dlpi_own(p, dlpi_stage_words_at(p, s, p->work[k]));
-    for (uint32_t u = 0; u < dlpi_stage_units(p, k, pub); u++)
-        dlpi_claim_free(&own[u], word); /* or a mark */
+static void dlpi_owners_set(dlp_pipe *p, int k, uint32_t s, uint64_t header, uint64_t word) {
+    uint64_t *owner = dlpi_owners(p, dlpi_stage_words_at(p, s, p->work[k]));
+    for (uint32_t u = 0; u < dlpi_stage_units(p, k, header); u++)
+        dlpi_claim_free(&owner[u], word); /* or a mark */
 }
 
 /* Send batch b, claimed by the stage of w and perhaps half changed by it, back to the nearest stage
@@ -256,12 +261,13 @@ static void dlpi_own_set(dlp_pipe *p, int k, uint32_t s, uint64_t pub, uint64_t 
    given up, those of that stage last, as in dlpi_rows_redo. */
 static void dlpi_batch_redo(const dlpi_worker *w, uint32_t s, uint64_t b) {
     dlp_pipe *p = w->p;
-    uint64_t freed = dlpi_own_freed(p, s, b);
-    uint64_t pub = DLPI_LOAD_RLX(&dlpi_slot_at(p, s)->pub); /* claimed */
-    int first = dlpi_redo_first(p, w->st, pub);
-    for (int k = first; k < w->st->work; k++) dlpi_own_set(p, k, s, pub, dlpi_own_redo(w, b));
+    uint64_t freed = dlpi_owner_freed(p, s, b);
+    uint64_t header = DLPI_LOAD_RLX(&dlpi_slot_at(p, s)->header); /* claimed */
+    int first = dlpi_redo_first(p, w->st, header);
+    for (int k = first; k < w->st->work; k++)
+        dlpi_owners_set(p, k, s, header, dlpi_owner_redo(w, b));
     for (int k = first; k < w->st->work; k++) dlpi_stage_undo(p, k, s, b);
-    for (int k = first + 1; k <= w->st->work; k++) dlpi_own_set(p, k, s, pub, freed);
-    dlpi_own_set(p, first, s, pub, freed);
+    for (int k = first + 1; k <= w->st->work; k++) dlpi_owners_set(p, k, s, header, freed);
+    dlpi_owners_set(p, first, s, header, freed);
     dlpi_rescan(p, first, w->st->work);
 }

@@ -184,7 +184,7 @@ DLPDEF int dlp_collate_pack(void *user, dlp_collate *c) {
     return 0;
 }
 
-/* The batch in slot s as a callback or the caller sees it. */
+/* The batch in slot s as a callback or the consumer sees it. */
 static void dlpi_batch_view(const dlp_pipe *p, uint32_t s, dlp_batch *b, dlp_tensor *fields) {
     const dlpi_bslot *slot = dlpi_slot_at(p, s);
     b->sequence = slot->sequence;
@@ -205,7 +205,7 @@ static void dlpi_batch_view(const dlp_pipe *p, uint32_t s, dlp_batch *b, dlp_ten
     }
     for (uint32_t f = 0; f < p->batches.n; f++) {
         const dlpi_field *d = &p->batches.at[f];
-        if (p->staged) {
+        if (p->has_item_cells) {
             const dlpi_fmeta *m = &dlpi_slot_fmeta(p, s)[f];
             fields[f].bytes = m->bytes;
             fields[f].ndim = m->ndim;
@@ -270,15 +270,15 @@ static bool dlpi_batch_in_place(const dlpi_stage *st) {
 /* A batch callback begins: its time counts from now, and what it says is of this batch. */
 static void dlpi_batch_begins(dlpi_worker *w, const dlpi_unit *t) {
     dlpi_words_forget(w);
-    if (w->st->w.deadline_ms) DLPI_STORE_RLX(&w->wb->since_ns, dlpi_now_ns());
-    DLPI_STORE_RLX(&w->wb->running, (uint64_t)t->slot << 32 | UINT32_MAX); /* X2 to recovery */
+    if (w->st->w.deadline_ms) DLPI_STORE_RLX(&w->block->since_ns, dlpi_now_ns());
+    DLPI_STORE_RLX(&w->block->running, (uint64_t)t->slot << 32 | UINT32_MAX); /* X2 to recovery */
 }
 
 /* The wait before a retry is no callback's time. */
 static void dlpi_batch_pauses(dlpi_worker *w, uint64_t ns) {
-    DLPI_STORE_RLX(&w->wb->running, UINT64_C(0)); /* X2 */
+    DLPI_STORE_RLX(&w->block->running, UINT64_C(0)); /* X2 */
     if (ns == 0) return;
-    if (w->st->w.deadline_ms) DLPI_STORE_RLX(&w->wb->since_ns, dlpi_now_ns() + ns);
+    if (w->st->w.deadline_ms) DLPI_STORE_RLX(&w->block->since_ns, dlpi_now_ns() + ns);
     dlpi_batch_backoff(w, ns);
 }
 
@@ -311,7 +311,7 @@ static int dlpi_batch_try(dlpi_worker *w, const dlpi_unit *t) {
         if (rc == 0) rc = dlpi_batch_callback(w, t);
         tries = dlpi_batch_tries(w, t) + 1;
         if (rc == 0 || dlpi_never_again(rc) || (int)tries > w->st->w.retries) return rc;
-        dlpi_bump(&w->wb->retried, 1);
+        dlpi_bump(&w->block->retried, 1);
         dlpi_batch_failed(w, t, tries);
         dlpi_batch_pauses(w, w->st->w.retry_backoff_ms ? dlpi_backoff_ns(w->st, tries) : 0);
         if (dlpi_stopped(w->p)) return rc;
@@ -330,7 +330,7 @@ static void dlpi_unit_batch(dlpi_worker *w, const dlpi_unit *t) {
     bool skip = dlpi_slot_idle(p, t->slot);
     uint64_t *ready;
     int rc = 0;
-    DLPI_STORE_RLX(&w->wb->current, t->b); /* for observers */
+    DLPI_STORE_RLX(&w->block->current, t->b); /* for observers */
     dlpi_unpoison(p, t->slot);
     if (!skip) rc = dlpi_batch_try(w, t);
     if (rc == DLPI_WENT_BACK) return;
@@ -342,8 +342,8 @@ static void dlpi_unit_batch(dlpi_worker *w, const dlpi_unit *t) {
         dlpi_slot_fail(slot, (uint32_t)w->global, &e);
         dlpi_failure_forget(w);
     }
-    dlpi_bump(&w->wb->items, 1);
-    dlpi_bump(&w->wb->bytes, p->batches.cell_bytes * slot->count);
+    dlpi_bump(&w->block->items, 1);
+    dlpi_bump(&w->block->bytes, p->batches.cell_bytes * slot->count);
     dlpi_clock_out(w, t->b, slot->epoch, 1);
     ready = &dlpi_stage_words_at(p, t->slot, w->st)->ready;
     dlpi_gather_pass(ready, t->b); /* Y1 -> Y1 */

@@ -12,7 +12,7 @@
    stays there.
    What release takes back is overwritten, and poisoned under the address sanitizer. It stays so
    until somebody begins with the slot's next batch, each process for itself: shadow memory is its
-   own. Label U3: dlpi_poisoned, by the caller at release, and by who has unpoisoned all of it. */
+   own. Label U3: dlpi_poisoned, by the consumer at release, and by who has unpoisoned all of it. */
 
 #define DLPI_POISON 0xdb
 
@@ -81,7 +81,7 @@ static int dlpi_guarded_check(dlpi_worker *w, const dlp_call *note, const dlpi_g
         before = i == 0 || (i < c->n && first - from > to - last); /* the end that is nearer */
         s = &c->span[before ? i : i - 1];
         n = (uint64_t)(before ? to - first : last - from);
-        snprintf(note->message, sizeof w->wb->message,
+        snprintf(note->message, sizeof w->block->message,
                  "%s wrote %" PRIu64 " byte%s %s %s%s%s of %s %" PRIu64, w->st->name, n,
                  n == 1 ? "" : "s", before ? "before" : "past", s->name ? "field \"" : "the bytes",
                  s->name ? s->name : "", s->name ? "\"" : "", what, number);
@@ -240,7 +240,7 @@ static void dlpi_unpoison_bytes(void *at, uint64_t bytes) {
 #endif
 }
 
-/* The caller has given back batch, or view, s: nobody else may read it. */
+/* The consumer has given back batch, or view, s: nobody else may read it. */
 static inline void dlpi_poison(const dlp_pipe *p, uint32_t s) {
     if (!DLPI_DEBUG || p->cells != DLPI_CELLS_OWN || p->sink || p->share) return;
     for (uint32_t f = 0; f < p->batches.n; f++) {

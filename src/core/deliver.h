@@ -16,17 +16,17 @@ static bool dlpi_ready(const dlp_pipe *p, uint64_t b, uint32_t s) {
 static int dlpi_take(dlp_pipe *p, uint64_t *b, uint32_t *s) {
     uint32_t over = dlpi_credit_closed(&p->ctl->end_of_input); /* T1 <- T1: before tail */
     uint64_t tail = dlpi_credit_seen(&p->ctl->tail);           /* T1 <- T1 */
-    uint64_t mark;
-    if (p->base == tail) return over == dlpi_scheduled_word(p->life) ? DLP_END : DLP_EMPTY;
+    uint64_t generation;
+    if (p->base == tail) return over == dlpi_scheduled_word(p->seek_no) ? DLP_END : DLP_EMPTY;
     *b = p->base;
     *s = dlpi_slot_of(p, *b);
     if (dlpi_ready(p, *b, *s)) return DLP_OK;
     if (!p->d.unordered) return DLP_EMPTY;
-    mark = dlpi_slot_mark(dlpi_slot_at(p, *s));
+    generation = dlpi_slot_generation(dlpi_slot_at(p, *s));
     while (++*b != tail) {
         if (p->taken[*b & (p->ring - 1)]) continue;
         *s = dlpi_slot_of(p, *b);
-        if (dlpi_slot_mark(dlpi_slot_at(p, *s)) != mark) return DLP_EMPTY;
+        if (dlpi_slot_generation(dlpi_slot_at(p, *s)) != generation) return DLP_EMPTY;
         if (dlpi_ready(p, *b, *s)) return DLP_OK;
     }
     return DLP_EMPTY;
@@ -68,8 +68,9 @@ static void dlpi_slot_free(dlp_pipe *p, uint32_t s) {
 }
 
 /* How many credits to gather before they are fed. The tail is read by every worker, so each
-   publication costs a trip of its line between cores; a caller that takes batches faster than that
-   feeds several at once. At most a quarter of the credits wait, and none while the caller waits. */
+   publication costs a trip of its line between cores; a consumer that takes batches faster than
+   that feeds several at once. At most a quarter of the credits wait, and none while the consumer
+   waits. */
 static uint64_t dlpi_burst(const dlp_pipe *p) {
     return p->call_clock_every >= 32 && p->prefetch >= 8 ? p->prefetch / 4 : 1;
 }
@@ -78,7 +79,7 @@ static void dlpi_schedule_inline(dlp_pipe *p, uint64_t burst) {
     if (!p->sampler->sampler.threaded && !dlpi_stopped(p)) dlpi_schedule(p, burst);
 }
 
-/* Hand batch b in slot s to the caller. */
+/* Hand batch b in slot s to the consumer. */
 static void dlpi_deliver(dlp_pipe *p, uint64_t b, uint32_t s, dlp_batch **out) {
     dlp_batch *batch = &p->out[s];
     dlpi_ctl *ctl = p->ctl;
@@ -125,8 +126,8 @@ static void dlpi_inline_rest(dlp_pipe *p) {
         dlpi_worker *w = &p->workers[i];
         if (w->started || w->last_ns == 0) continue;
         dlpi_clock_stop(w);
-        DLPI_STORE_RLX(&w->wb->current, UINT64_MAX);
-        DLPI_STORE_RLX(&w->wb->state, DLP_WORKER_IDLE);
+        DLPI_STORE_RLX(&w->block->current, UINT64_MAX);
+        DLPI_STORE_RLX(&w->block->state, DLP_WORKER_IDLE);
     }
 }
 
@@ -137,8 +138,8 @@ static void dlpi_describe_current(const dlpi_worker *w, uint64_t index, dlp_erro
     if (index == UINT64_MAX || !dlpi_is_item_stage(w->p, w->st)) return;
     e->has_item = 1;
     e->index = index;
-    e->epoch = DLPI_LOAD_RLX(&w->wb->current_epoch); /* for people */
-    e->position = DLPI_LOAD_RLX(&w->wb->current_position);
+    e->epoch = DLPI_LOAD_RLX(&w->block->current_epoch); /* for people */
+    e->position = DLPI_LOAD_RLX(&w->block->current_position);
 }
 
 /* A callback past its deadline, if any. */
@@ -146,11 +147,12 @@ static int dlpi_deadline(dlp_pipe *p, uint64_t now) {
     for (int i = 0; i < p->n_workers; i++) {
         dlpi_worker *w = &p->workers[i];
         uint64_t limit = (uint64_t)w->st->w.deadline_ms * 1000000u;
-        uint64_t since = DLPI_LOAD_RLX(&w->wb->since_ns), index = DLPI_LOAD_RLX(&w->wb->current);
+        uint64_t since = DLPI_LOAD_RLX(&w->block->since_ns),
+                 index = DLPI_LOAD_RLX(&w->block->current);
         dlp_error e;
         /* an inline callback has returned: we are here; of processes the supervisor takes care */
         if (limit == 0 || !w->started || w->process) continue;
-        if (DLPI_LOAD_RLX(&w->wb->state) != DLP_WORKER_BUSY) continue;
+        if (DLPI_LOAD_RLX(&w->block->state) != DLP_WORKER_BUSY) continue;
         if (index == UINT64_MAX || now < since + limit) continue;
         dlpi_error_set(&e, DLP_ERR_DEADLINE, "",
                        "the callback runs for %" PRIu64 " ms, its deadline_ms is %d",
@@ -241,10 +243,10 @@ static int dlpi_next_wait(dlp_pipe *p, uint64_t until, uint64_t *b, uint32_t *s)
     return rc;
 }
 
-/* The trainer's clock: one reading a call, fewer when calls are close together. Where everything is
-   inline, the calls not timed take the time of the last one that was. */
-static void dlpi_trainer_step(dlp_pipe *p, uint64_t now) {
-    dlpi_worker *w = p->trainer;
+/* The consumer's clock: one reading a call, fewer when calls are close together. Where everything
+   is inline, the calls not timed take the time of the last one that was. */
+static void dlpi_consumer_step(dlp_pipe *p, uint64_t now) {
+    dlpi_worker *w = p->consumer;
     uint64_t from = p->last_return_ns, each, waited;
     uint32_t calls = p->calls_untimed + 1;
     p->calls_untimed = 0;
@@ -254,20 +256,20 @@ static void dlpi_trainer_step(dlp_pipe *p, uint64_t now) {
     waited = p->inline_ns * (calls - 1);
     dlpi_bump(&p->ctl->wait_ns, waited < now - from ? waited : 0);
     dlpi_bump(&p->ctl->step_ns, now - from - (waited < now - from ? waited : 0));
-    DLPI_STORE_RLX(&w->wb->hist[dlpi_hist_bucket(each)],
-                   w->wb->hist[dlpi_hist_bucket(each)] + calls);
+    DLPI_STORE_RLX(&w->block->hist[dlpi_hist_bucket(each)],
+                   w->block->hist[dlpi_hist_bucket(each)] + calls);
     dlpi_trace_add(w, DLP_TRACE_STEP, from, now, p->base - 1, p->epoch_now, calls);
     p->call_clock_every = each >= 2000 ? 1 : each >= 500 ? 4 : 32;
 }
 
-static void dlpi_trainer_waited(dlp_pipe *p, uint64_t from, uint64_t to) {
+static void dlpi_consumer_waited(dlp_pipe *p, uint64_t from, uint64_t to) {
     bool for_source = p->source_waited;
     p->last_return_ns = to;
     p->source_waited = false;
     if (to <= from) return;
     dlpi_bump(&p->ctl->wait_ns, to - from);
     if (for_source) dlpi_bump(&p->ctl->source_wait_ns, to - from);
-    dlpi_trace_add(p->trainer, DLP_TRACE_WAIT, from, to, p->base, p->epoch_now, 0);
+    dlpi_trace_add(p->consumer, DLP_TRACE_WAIT, from, to, p->base, p->epoch_now, 0);
 }
 
 /* Take a batch, waiting with the books kept. */
@@ -281,7 +283,7 @@ static int dlpi_next_take(dlp_pipe *p, int timeout_ms, uint64_t *b, uint32_t *s)
             p->calls_untimed++;
             return rc;
         }
-        dlpi_trainer_step(p, dlpi_now_ns());
+        dlpi_consumer_step(p, dlpi_now_ns());
         dlpi_tune(p, p->last_return_ns);
         return rc;
     }
@@ -293,20 +295,20 @@ static int dlpi_next_take(dlp_pipe *p, int timeout_ms, uint64_t *b, uint32_t *s)
         return rc == DLP_END && dlpi_next_error(p, true) != DLP_OK ? p->err.code : rc;
     }
     from = dlpi_now_ns();
-    dlpi_trainer_step(p, from);
+    dlpi_consumer_step(p, from);
     if (timeout_ms >= 0) until = from + (uint64_t)timeout_ms * 1000000u;
     p->tune.wait_from = from;
     if (rc == DLP_EMPTY) rc = dlpi_next_wait(p, until, b, s);
     p->tune.wait_from = 0;
     if (rc == DLP_END && dlpi_next_error(p, true) != DLP_OK) rc = p->err.code;
     dlpi_inline_rest(p);
-    dlpi_trainer_waited(p, from, dlpi_now_ns());
+    dlpi_consumer_waited(p, from, dlpi_now_ns());
     dlpi_tune(p, p->last_return_ns);
     if (dlpi_at_work(p) == 0) p->inline_ns = p->last_return_ns - from;
     return rc;
 }
 
-/* The caller leaves this epoch for the one after it. */
+/* The consumer leaves this epoch for the one after it. */
 static void dlpi_epoch_leave(dlp_pipe *p, uint64_t epoch) {
     p->epoch_open = 0;
     if (p->lender) p->lender->ops->lender->leave(p);
@@ -315,20 +317,20 @@ static void dlpi_epoch_leave(dlp_pipe *p, uint64_t epoch) {
     memset(p->win, 0, sizeof p->win);
     p->after_epoch = epoch + 1;
     p->after_batch = p->after_position = 0;
-    DLPI_STORE_SEQ(&p->ctl->cancel, dlpi_mark(p->life, epoch + 1)); /* N1 -> N1 */
+    DLPI_STORE_SEQ(&p->ctl->cancel, dlpi_generation(p->seek_no, epoch + 1)); /* N1 -> N1 */
     dlpi_wake_sleepers(p);
 }
 
 /* Go on behind a checked state. */
 static void dlpi_seek(dlp_pipe *p, const dlpi_state *s) {
-    p->life = (p->life + 1) & 0xffffu;
+    p->seek_no = (p->seek_no + 1) & 0xffffu;
     p->seeks++;
     p->epoch_end_due = 0;
     dlpi_state_books(p, s);
     pthread_mutex_lock(&dlpi_place_lock);
-    dlpi_state_place(p, s, p->life, &p->place);
+    dlpi_state_place(p, s, p->seek_no, &p->place);
     pthread_mutex_unlock(&dlpi_place_lock);
-    DLPI_STORE_SEQ(&p->ctl->cancel, dlpi_mark(p->life, 0)); /* N1 -> N1 */
+    DLPI_STORE_SEQ(&p->ctl->cancel, dlpi_generation(p->seek_no, 0)); /* N1 -> N1 */
     dlpi_wake_sleepers(p);
     dlpi_schedule_inline(p, 1);
 }
@@ -397,7 +399,7 @@ static int dlpi_next_slot(dlp_pipe *p, int timeout_ms, uint64_t *b, uint32_t *s)
         if (rc != DLP_OK) return rc;
         if (dlpi_stopped(p)) return DLP_STOPPED; /* a callback that saw it may have done nothing */
         slot = dlpi_slot_at(p, *s);
-        if (!dlpi_wanted(p->ctl, slot)) { /* of an epoch, or a place, that was left */
+        if (dlpi_cancelled(p->ctl, slot)) { /* of an epoch, or a place, that was left */
             dlpi_taken(p, *b, slot->flags);
             dlpi_slot_free(p, *s);
             continue;
@@ -415,7 +417,7 @@ static int dlpi_next_slot(dlp_pipe *p, int timeout_ms, uint64_t *b, uint32_t *s)
                 continue;
             }
         }
-        p->seeks = 0;         /* none of an older life is left */
+        p->seeks = 0;         /* none from before a seek is left */
         dlpi_unpoison(p, *s); /* who did it may have been another process */
         if (DLPI_LOAD_RLX(&p->ctl->first_ns) == 0)
             DLPI_STORE_RLX(&p->ctl->first_ns, dlpi_now_ns() - p->ctl->started_ns);

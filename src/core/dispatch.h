@@ -1,10 +1,10 @@
 #pragma once
-#include "core/bells.h"
+#include "core/waiters.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-dispatch   WHO WAKES WHOM
    Nobody is given work: workers look for it and claim it. What is here only says who looks. */
 
-/* There is work on batch b for a stage: its workers do it or, of an inline one, the caller. */
+/* There is work on batch b for a stage: its workers do it or, of an inline one, the consumer. */
 static void dlpi_wake_stage(dlp_pipe *p, const dlpi_stage *st, uint64_t b) {
     if (st->w.num_workers > 0)
         dlpi_wake_batch(p, st, b, 1);
@@ -13,13 +13,13 @@ static void dlpi_wake_stage(dlp_pipe *p, const dlpi_stage *st, uint64_t b) {
 }
 
 /* Batch b left the stage with this place among those that have workers: the next one, or
-   the caller, goes on with it. */
+   the consumer, goes on with it. */
 static void dlpi_wake_next(dlp_pipe *p, int work, uint64_t b) {
     if (work + 1 < p->n_work) {
         dlpi_wake_stage(p, p->work[work + 1], b);
     } else {
         dlpi_wake_caller(p->ctl, b);
-        dlpi_wake_consumers(p->share);
+        dlpi_wake_subscribers(p->share);
     }
 }
 
@@ -29,8 +29,8 @@ static void dlpi_rescan(dlp_pipe *p, int first, int last) {
     for (int k = first; k <= last; k++) {
         const dlpi_stage *st = p->work[k];
         uint32_t n = st->w.dispatch == DLP_DISPATCH_BATCHES ? UINT32_MAX : 1;
-        dlpi_claim_rescan(&p->bells[k].rescan); /* R1 -> R1 */
-        if (st->w.num_workers > 0) dlpi_wake_some(&p->bells[k], (uint32_t)st->n_workers, n);
+        dlpi_claim_rescan(&p->waiters[k].rescan); /* R1 -> R1 */
+        if (st->w.num_workers > 0) dlpi_wake_some(&p->waiters[k], (uint32_t)st->n_workers, n);
     }
     dlpi_wake_caller(p->ctl, UINT64_MAX);
 }
@@ -52,7 +52,7 @@ static void dlpi_schedule_wake(dlp_pipe *p, uint64_t n) {
     }
     if (p->schedule.cost_ns != 0 && ns / 10000 + 1 < units) units = ns / 10000 + 1;
     if (units > (uint64_t)st->n_workers) units = (uint64_t)st->n_workers;
-    dlpi_wake_some(&p->bells[0], (uint32_t)st->n_workers, (uint32_t)units);
+    dlpi_wake_some(&p->waiters[0], (uint32_t)st->n_workers, (uint32_t)units);
 }
 
 /* Batches from `first` on of which this rank has no row: ready as they are fed, so nobody's work

@@ -1,5 +1,5 @@
 #pragma once
-#include "core/bells.h"
+#include "core/waiters.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-fail       FIRST CAUSES */
 
@@ -26,7 +26,7 @@ __attribute__((format(printf, 4, 5))) static int dlpi_error_set(dlp_error *e, in
     return code;
 }
 
-/* The pipe's error, as seen by the caller's thread: the first one stays. */
+/* The pipe's error, as seen by the consumer's thread: the first one stays. */
 static int dlpi_pipe_fail(dlp_pipe *p, const dlp_error *e) {
     if (p->err.code == 0) p->err = *e;
     return p->err.code;
@@ -114,18 +114,18 @@ DLPDEF int dlp_fail(dlp_call *call, int errnum, const char *format, ...) {
     va_list args;
     if (call == NULL) return DLP_ERR_CALLBACK;
     va_start(args, format);
-    vsnprintf(call->message, sizeof((dlpi_wblock *)0)->message, format, args);
+    vsnprintf(call->message, sizeof((dlpi_worker_block *)0)->message, format, args);
     va_end(args);
     *call->errnum = errnum;
     if (call->w != NULL) /* else a source is tried without a pipe */
-        call->said = (uint32_t)DLPI_LOAD_RLX(&call->w->wb->running); /* X2, own */
+        call->said = (uint32_t)DLPI_LOAD_RLX(&call->w->block->running); /* X2, own */
     return DLP_ERR_CALLBACK;
 }
 
 /* What was said before was said of something else. */
 static void dlpi_words_forget(dlpi_worker *w) {
-    w->wb->message[0] = 0;
-    w->wb->message_errno = 0;
+    w->block->message[0] = 0;
+    w->block->message_errno = 0;
     w->note.said = 0;
 }
 
@@ -141,9 +141,9 @@ __attribute__((format(printf, 3, 4))) static int dlpi_say(dlpi_worker *w, int co
                                                           const char *format, ...) {
     va_list args;
     va_start(args, format);
-    vsnprintf(w->wb->message, sizeof w->wb->message, format, args);
+    vsnprintf(w->block->message, sizeof w->block->message, format, args);
     va_end(args);
-    w->wb->message_errno = 0;
+    w->block->message_errno = 0;
     return code;
 }
 
@@ -171,11 +171,11 @@ static void dlpi_describe(const dlpi_worker *w, int code, dlp_error *e) {
     e->code = code < 0 ? code : DLP_ERR_CALLBACK;
     if (DLPI_DEBUG && code == DLPI_OVERRUN) e->code = DLP_ERR_CORRUPT;
     e->worker = w->id;
-    e->errnum = w->wb->message_errno;
+    e->errnum = w->block->message_errno;
     dlpi_copy_text(e->stage, sizeof e->stage, w->st->name);
     dlpi_copy_text(e->field, sizeof e->field, w->bad_field);
-    if (w->wb->message[0])
-        dlpi_copy_text(e->message, sizeof e->message, w->wb->message);
+    if (w->block->message[0])
+        dlpi_copy_text(e->message, sizeof e->message, w->block->message);
     else
         snprintf(e->message, sizeof e->message, "the callback returned %d%s%s%s", w->returned,
                  known ? " (" : "", known ? name : "", known ? ")" : "");

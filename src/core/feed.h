@@ -1,11 +1,11 @@
 #pragma once
 #include "core/item.h"
 #include "core/debug.h"
-#include "core/wanted.h"
+#include "core/cancel.h"
 #include "core/dispatch.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-feed       THE SCHEDULER: POSITIONS INTO FREE SLOTS
-   Run by the caller, or by a thread of its own. A batch is fed while fewer than prefetch_factor
+   Run by the consumer, or by a thread of its own. A batch is fed while fewer than prefetch_factor
    are between here and next, a slot is free, and (unordered) the window reaches that far. */
 
 /* Begin with an epoch. */
@@ -29,7 +29,7 @@ static uint32_t dlpi_run_shift(dlp_pipe *p, uint32_t count) {
     if (st->in_flight > 0) return 0; /* rows are claimed one by one: what is that beside the wait */
     if (st->w.dispatch == DLP_DISPATCH_BATCHES) at_once = 1; /* all runs go to one worker */
     for (int i = 0; i < active; i++) {
-        uint64_t ns = DLPI_LOAD_RLX(&p->workers[st->first_worker + i].wb->item_ns); /* a hint */
+        uint64_t ns = DLPI_LOAD_RLX(&p->workers[st->first_worker + i].block->item_ns); /* a hint */
         if (ns != 0) sum += ns, n++;
     }
     if (n == 0) return 0;
@@ -44,7 +44,7 @@ static uint32_t dlpi_run_shift(dlp_pipe *p, uint32_t count) {
 static bool dlpi_cost_moved(const dlp_pipe *p, uint64_t turn) {
     const dlpi_stage *st = p->work[0];
     uint64_t was = p->schedule.cost_ns, k = turn % (uint64_t)dlpi_active(p, st), ns;
-    ns = DLPI_LOAD_RLX(&p->workers[(uint64_t)st->first_worker + k].wb->item_ns); /* a hint */
+    ns = DLPI_LOAD_RLX(&p->workers[(uint64_t)st->first_worker + k].block->item_ns); /* a hint */
     return ns != 0 && (ns / 4 > was || was / 4 > ns);
 }
 
@@ -55,9 +55,9 @@ static uint32_t dlpi_schedule_cell(dlp_pipe *p, uint32_t s, uint64_t b) {
     dlpi_cell_use *use = p->schedule.cells;
     uint32_t i = p->schedule.cell_turn;
     for (uint32_t n = 0; n + 1 < p->prefetch; n++, i = i + 1 == p->prefetch ? 0 : i + 1) {
-        dlpi_stage_words *sst = dlpi_stage_words_at(p, use[i].slot, p->cell_end);
+        dlpi_stage_words *words = dlpi_stage_words_at(p, use[i].slot, p->cell_end);
         if (!use[i].given) break;
-        if (dlpi_ready_past(dlpi_gather_look(&sst->ready), use[i].b)) break; /* Y1 <- Y1 */
+        if (dlpi_ready_past(dlpi_gather_look(&words->ready), use[i].b)) break; /* Y1 <- Y1 */
     }
     use[i].b = b;
     use[i].slot = s;
@@ -68,7 +68,7 @@ static uint32_t dlpi_schedule_cell(dlp_pipe *p, uint32_t s, uint64_t b) {
 
 static uint32_t dlpi_schedule_place(dlp_pipe *p, uint32_t s, uint64_t b) {
     if (p->cells == DLPI_CELLS_STAY) return p->lender->ops->lender->cell(p);
-    return p->staged || p->cells == DLPI_CELLS_TURN ? dlpi_schedule_cell(p, s, b) : s;
+    return p->has_item_cells || p->cells == DLPI_CELLS_TURN ? dlpi_schedule_cell(p, s, b) : s;
 }
 
 /* Rows of slot s beyond the epoch's last sample. */
@@ -96,7 +96,7 @@ static void dlpi_schedule_words(dlp_pipe *p, uint32_t s, uint64_t c) {
     slot->count = count;
     slot->flags = 0;
     slot->cell = (uint16_t)dlpi_schedule_place(p, s, f->published);
-    slot->life = (uint16_t)f->life;
+    slot->seek_no = (uint16_t)f->seek_no;
     slot->failed = 0;
     slot->batch_rec = 0;
     if (slot->dirty) {
@@ -122,8 +122,8 @@ static void dlpi_schedule_slot(dlp_pipe *p, uint32_t s, uint64_t c) {
         f->run_shift = dlpi_run_shift(p, slot->count);
     /* C1: scheduler only */
     dlpi_credit_take(&slot->used, p->share && p->share->serve_only ? 0u : 1u);
-    dlpi_claim_publish(&slot->pub,
-                       dlpi_pub(b, slot->count, slot->dirty, f->run_shift)); /* P1 -> P1 */
+    dlpi_claim_publish(&slot->header,
+                       dlpi_header(b, slot->count, slot->dirty, f->run_shift)); /* P1 -> P1 */
     DLPI_STORE_RLX(&p->disp[b & (p->ring - 1)], s); /* T1: ordered by the tail that follows */
 }
 
@@ -189,7 +189,7 @@ static int dlpi_schedule_one(dlp_pipe *p) {
     uint64_t rows, cancel = DLPI_LOAD_RLX(&p->ctl->cancel); /* N1: a hint; next drops the rest */
     uint32_t s;
     int rc;
-    if (dlpi_mark_life(cancel) == f->life && f->epoch < (cancel & DLPI_EPOCH_MASK))
+    if (dlpi_generation_seek(cancel) == f->seek_no && f->epoch < (cancel & DLPI_EPOCH_MASK))
         dlpi_schedule_epoch(f, cancel & DLPI_EPOCH_MASK);
     if (dlpi_epochs_over(p, f->epoch)) return dlpi_schedule_end(p, 0), 0;
     if ((rc = dlpi_schedule_settle(p, &rows)) != DLP_OK) return dlpi_schedule_end(p, rc), rc;
@@ -225,23 +225,24 @@ static int dlpi_schedule_goto(dlp_pipe *p, const dlpi_place *to) {
 }
 
 /* ctl.end_of_input of a scheduler that has ended. */
-static inline uint32_t dlpi_scheduled_word(uint32_t life) { return life << 1 | 1u; }
+static inline uint32_t dlpi_scheduled_word(uint32_t seek_no) { return seek_no << 1 | 1u; }
 
 static pthread_mutex_t dlpi_place_lock = PTHREAD_MUTEX_INITIALIZER;
 
-/* The caller has sought: follow it. A scheduler that failed stays where it is, and says so again.
+/* The consumer has sought: follow it. A scheduler that failed stays where it is, and says so again.
    */
 static void dlpi_schedule_follow(dlp_pipe *p) {
     dlpi_scheduler *f = &p->schedule;
     dlpi_place to;
+    uint64_t least = DLPI_LOAD_SEQ(&p->ctl->cancel); /* N1, B1 */
     int rc;
-    if (DLPI_LIKELY(dlpi_mark_life(DLPI_LOAD_SEQ(&p->ctl->cancel)) == f->life)) return; /* N1, B1 */
+    if (DLPI_LIKELY(dlpi_generation_seek(least) == f->seek_no)) return;
     pthread_mutex_lock(&dlpi_place_lock);
     to = p->place;
     pthread_mutex_unlock(&dlpi_place_lock);
-    f->life = to.life;
-    if (f->ended && DLPI_LOAD_RLX(&p->ctl->schedule_code) != 0) {               /* our own store */
-        dlpi_credit_close(&p->ctl->end_of_input, dlpi_scheduled_word(f->life)); /* T1 -> T1 */
+    f->seek_no = to.seek_no;
+    if (f->ended && DLPI_LOAD_RLX(&p->ctl->schedule_code) != 0) { /* our own store */
+        dlpi_credit_close(&p->ctl->end_of_input, dlpi_scheduled_word(f->seek_no)); /* T1 -> T1 */
         dlpi_wake_caller(p->ctl, UINT64_MAX);
         return;
     }
@@ -249,7 +250,7 @@ static void dlpi_schedule_follow(dlp_pipe *p) {
     dlpi_credit_close(&p->ctl->end_of_input, 0u); /* T1 -> T1 */
     if ((rc = dlpi_schedule_goto(p, &to)) == DLP_OK) return;
     dlpi_schedule_end(p, rc);
-    dlpi_credit_close(&p->ctl->end_of_input, dlpi_scheduled_word(f->life)); /* T1 -> T1 */
+    dlpi_credit_close(&p->ctl->end_of_input, dlpi_scheduled_word(f->seek_no)); /* T1 -> T1 */
     dlpi_wake_caller(p->ctl, UINT64_MAX);
 }
 
@@ -278,9 +279,9 @@ static uint64_t dlpi_schedule(dlp_pipe *p, uint64_t burst) {
     }
     if (f->ended) {
         /* T1 -> T1: after the tail */
-        dlpi_credit_close(&p->ctl->end_of_input, dlpi_scheduled_word(f->life));
+        dlpi_credit_close(&p->ctl->end_of_input, dlpi_scheduled_word(f->seek_no));
         dlpi_wake_caller(p->ctl, UINT64_MAX);
-        dlpi_wake_consumers(p->share);
+        dlpi_wake_subscribers(p->share);
     }
     return f->published - before;
 }

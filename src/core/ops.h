@@ -31,7 +31,7 @@ typedef struct dlpi_seen dlpi_seen;
 
 /* What the rows of batches are. */
 typedef struct dlpi_source_ops {
-    /* building, by the caller */
+    /* building, by the calling thread */
     int (*sizes)(dlp_pipe *p);                 /* samples and batches of an epoch; or it is wrong */
     uint64_t (*slot_bytes)(const dlp_pipe *p); /* it keeps in a slot; NULL: none */
     size_t row_bytes;                          /* of what `row` writes for one row */
@@ -46,9 +46,10 @@ typedef struct dlpi_source_ops {
     void (*indices)(struct dlpi_worker *w, const struct dlpi_unit *t); /* NULL: fill wrote them */
     uint64_t (*item)(struct dlpi_worker *w, uint32_t s, uint32_t row, uint64_t epoch,
                      uint64_t position, uint32_t k); /* the row's own: k 0; or in its place: 1.. */
-    void (*row)(struct dlpi_worker *w, dlp_item *it, uint32_t s, uint32_t row,
-                void *own); /* what its callback has besides; own: [row_bytes], while it is there */
-    /* states, by the caller */
+    void (*row)(
+        struct dlpi_worker *w, dlp_item *it, uint32_t s, uint32_t row,
+        void *extra); /* what its callback has besides; extra: [row_bytes], while it is there */
+    /* states, by the calling thread */
     const char *const *words; /* [n_words] of 8 bytes that config puts first in its own part */
     uint32_t n_words;
     void (*config)(const dlp_pipe *p, struct dlpi_state *s); /* what of it changes the order */
@@ -111,7 +112,7 @@ typedef struct dlpi_stage_ops {
     int workers;  /* how many where num_workers is 0; 0: inline */
     size_t self_bytes;
     const char *own; /* the desc's name of the callback that is stage.own */
-    /* building, by the caller */
+    /* building, by the calling thread */
     int (*check)(dlp_pipe *p, struct dlpi_stage *st);   /* behind those of the whole chain */
     void (*layout)(dlp_pipe *p, struct dlpi_stage *st); /* its areas of the region */
     const char *private_words;                          /* their line of the plan; NULL: none */

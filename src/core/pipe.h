@@ -76,18 +76,19 @@ typedef struct dlpi_worker {
     dlp_pipe *p;
     dlpi_stage *st;
     int id, global;
-    dlpi_wblock *wb;
+    dlpi_worker_block *block;
     dlp_trace_event *trace;
-    dlpi_sbell *bell;
-    uint64_t mark;         /* of the batch that its item is in */
+    dlpi_waiters *waiters;
+    uint64_t generation;   /* of the batch that its item is in */
     const uint64_t *index; /* of that batch's rows */
-    bool has_extras;       /* see dlpi_row_extras; known since dlpi_item_at */
+    bool has_special;      /* see dlpi_row_special; known since dlpi_item_at */
     uint64_t low;          /* every batch below has no unit to claim */
     uint64_t tail_seen;    /* ctl.tail when last read */
     uint64_t rescan_seen;
     uint64_t claim_end; /* batches from here on are not to be claimed; 0: none */
     void *self;         /* what its kind keeps for it, or NULL */
-    uint64_t *at_once;  /* X2 [n_at_once] in the region: rows in callbacks, each as wb->running has
+    uint64_t
+        *at_once; /* X2 [n_at_once] in the region: rows in callbacks, each as block->running has
                            the only one; NULL: there is but that */
     uint32_t n_at_once;
     dlp_call note;
@@ -122,7 +123,7 @@ typedef struct dlpi_worker {
     pthread_t thread;
     int started, joined;    /* joined -1: inline, has begun */
     int process;            /* 1: runs in a process of its own */
-    void *own;              /* [source->row_bytes] of the row in its callback */
+    void *extra;            /* [source->row_bytes] of the row in its callback */
     uint8_t pad[DLPI_LINE]; /* workers lie side by side and share no line */
 } dlpi_worker;
 
@@ -153,12 +154,12 @@ typedef struct dlpi_source_state {
 
 typedef struct dlpi_place {          /* where the scheduler is to go on: a checked state */
     uint64_t epoch, batch, position; /* the first batch not consumed */
-    uint32_t sampler_bytes, life;
+    uint32_t sampler_bytes, seek_no;
     uint8_t sampler[DLP_SAMPLER_STATE_BYTES];
     uint8_t window[DLPI_WINDOW_MAX / 8]; /* bit k: batch + k is consumed too */
 } dlpi_place;
 
-typedef struct dlpi_scheduler { /* used by whoever runs the sampler: the caller or its thread */
+typedef struct dlpi_scheduler { /* used by whoever runs the sampler: the consumer or its thread */
     uint64_t epoch, in_epoch, position;
     uint64_t published;
     uint32_t slot_turn;
@@ -170,7 +171,7 @@ typedef struct dlpi_scheduler { /* used by whoever runs the sampler: the caller 
     /* resume of an unordered pipe: bitmap of batches consumed behind the prefix */
     uint64_t skip_base;
     uint8_t skip_bits[DLPI_WINDOW_MAX / 8];
-    uint32_t life; /* seeks that it has followed, modulo 2^16 */
+    uint32_t seek_no; /* seeks that it has followed, modulo 2^16 */
 } dlpi_scheduler;
 
 typedef struct dlpi_tuned {            /* a stage as the tuner saw it last */
@@ -188,7 +189,7 @@ typedef struct dlpi_tuned {            /* a stage as the tuner saw it last */
 typedef struct dlpi_tuner {
     uint64_t every_ns; /* 0: nothing is tuned */
     uint64_t due_ns, last_ns, looks;
-    uint64_t wait_from; /* the caller waits since then, 0: it does not */
+    uint64_t wait_from; /* the consumer waits since then, 0: it does not */
     uint64_t waited_ns;
     dlpi_tuned at[DLP_MAX_STAGES];
 } dlpi_tuner;
@@ -199,13 +200,13 @@ static const dlpi_shm_calls *dlpi_shm; /* defined again, with its value, by dlpi
 struct dlpi_shm_calls {
     int (*open)(dlp_pipe *p);    /* check and copy d.shm */
     int (*resolve)(dlp_pipe *p); /* the wiring is known: does it go with d.shm? */
-    /* consumers in other processes: by the scheduler */
+    /* subscribers (other processes): by the scheduler */
     bool (*keep)(dlp_pipe *p); /* who came, who went; did anything change? */
     bool (*may_schedule)(dlp_pipe *p);
     bool (*slot_free)(dlp_pipe *p, uint32_t s);
     uint64_t (*bytes)(const dlp_pipe *p); /* that begin will take beside the region */
     int (*begin)(dlp_pipe *p);            /* the region is there: name it, start the processes */
-    int (*look)(dlp_pipe *p);             /* while the caller waits: DLP_OK, or what is wrong */
+    int (*look)(dlp_pipe *p);             /* while the consumer waits: DLP_OK, or what is wrong */
     void (*nudge)(dlp_pipe *p);           /* stop was asked for; any thread, signal handlers */
     void (*await)(dlp_pipe *p);           /* close: until no process is left */
     void (*end)(dlp_pipe *p);             /* give up what open and begin took */
@@ -219,7 +220,7 @@ enum { DLPI_CELLS_OWN = 0, DLPI_CELLS_TURN, DLPI_CELLS_STAY };
 
 /* Areas of the region. One that observers read has the type of its record for an id. */
 enum {
-    DLPI_AREA_BELLS = DLPI_REC_COUNT,
+    DLPI_AREA_WAITERS = DLPI_REC_COUNT,
     DLPI_AREA_AT_ONCE,
     DLPI_AREA_KEPT,
     DLPI_AREA_ZEROS,
@@ -241,7 +242,7 @@ struct dlp_pipe {
     int started, ended, epoch_end_due;
     int closing;         /* 1: close was called, 2: no thread of the pipe is left */
     uint32_t stop_asked; /* S2: stop may be called from the first moment on */
-    uint32_t can_wake;   /* S2: ctl and bells are there */
+    uint32_t can_wake;   /* S2: ctl and waiters are there */
     int32_t pid;
     int in_worker; /* 1: this is one of its worker processes: a callback may call stop */
     dlp_error err;
@@ -257,13 +258,13 @@ struct dlp_pipe {
     const dlpi_source_ops *source;      /* what the rows of batches are, and */
     dlpi_stage *source_stage;           /* whose table that is */
     dlpi_stage *rows_end;               /* after it nobody asks for a batch's rows again */
-    bool source_waited;                 /* this wait of the caller's was for the source */
+    bool source_waited;                 /* this wait of the consumer's was for the source */
     dlpi_stage *work[DLP_MAX_STAGES];   /* stages with workers: */
     int n_item_work;                    /* first those of rows, in order; behind them, up to */
     int n_work;                         /* those of batches; behind them, up to */
     int n_staffed;                      /* those of cells of their own */
     dlpi_fields items, batches;         /* item cells; batch cells */
-    int staged;                         /* items are written in cells of their own */
+    int has_item_cells;                 /* items are written in cells of their own */
     dlpi_stage *cell_end;               /* behind it nobody needs what lies in turning cells */
     int cells;                          /* DLPI_CELLS_*: where a slot's batch lies */
     uint32_t n_cells, n_out;            /* batch cells; batches that can be lent at once */
@@ -295,15 +296,15 @@ struct dlp_pipe {
     int name_fd;       /* dlpipe_shm.h: record and lock of the pipe's name, -1: none */
     char shm_name[64]; /* "": none */
     dlpi_ctl *ctl;
-    dlpi_sbell *bells;
+    dlpi_waiters *waiters;
     uint32_t *disp;
     dlpi_worker *workers;
-    dlpi_worker *trainer; /* its trace and clock only */
-    dlp_batch *out;       /* [n_out] what the caller sees */
+    dlpi_worker *consumer; /* its trace and clock only */
+    dlp_batch *out;        /* [n_out] what the consumer sees */
     dlp_tensor *out_fields;
     uint8_t *ones;
     uint8_t *held;     /* [n_out] */
-    uint8_t *taken;    /* [ring] in the region; unordered: delivered; caller */
+    uint8_t *taken;    /* [ring] in the region; unordered: delivered; consumer */
     uint8_t *own_rows; /* [workers of fetch][1 + in_flight] of source->row_bytes; NULL: none */
     uint64_t budget_bytes;
     struct dlpi_exported *exported; /* [n_out] batches given away as tensors; NULL: never */
@@ -311,15 +312,15 @@ struct dlp_pipe {
     int exported_closed;
     uint64_t deadline_ns; /* the shortest of the stages, 0: none */
     int open_end;         /* 1: nobody knows where an epoch ends, until a row says so */
-    dlpi_place place;     /* where to go on in the life that it says; under dlpi_place_lock */
-    /* What the caller writes with every batch lies apart from what workers read. The scheduler's
+    dlpi_place place;     /* where to go on, from the seek that it says; under dlpi_place_lock */
+    /* What the consumer writes with every batch lies apart from what workers read. The scheduler's
        own part is the sampler thread's where there is one. */
     uint8_t pad0[DLPI_LINE];
     uint64_t base;
     uint64_t n_held;
     uint64_t last_return_ns;
     uint64_t looked_ns;     /* for the processes */
-    uint32_t life;          /* seeks, modulo 2^16 */
+    uint32_t seek_no;       /* seeks, modulo 2^16 */
     uint32_t seeks;         /* since the last batch was delivered */
     uint64_t epoch_now;     /* of the batch delivered last */
     int epoch_open;         /* some batch of epoch_now delivered, and not its last */
@@ -361,7 +362,7 @@ static inline dlpi_stage_words *dlpi_stage_words_at(const dlp_pipe *p, uint32_t 
     return (dlpi_stage_words *)(void *)((uint8_t *)dlpi_slot_at(p, s) + st->stage_words_offset);
 }
 static inline uint64_t *dlpi_done(dlpi_stage_words *t) { return t->words; }
-static inline uint64_t *dlpi_own(const dlp_pipe *p, dlpi_stage_words *t) {
+static inline uint64_t *dlpi_owners(const dlp_pipe *p, dlpi_stage_words *t) {
     return t->words + p->words_max;
 }
 static inline uint64_t *dlpi_scan(const dlp_pipe *p, dlpi_stage_words *t) {
@@ -404,7 +405,7 @@ static inline uint8_t *dlpi_batch_cell(const dlp_pipe *p, uint32_t s) {
                         p->cells == DLPI_CELLS_OWN ? s : dlpi_slot_at(p, s)->cell);
 }
 static inline uint8_t *dlpi_item_cell(const dlp_pipe *p, uint32_t s) {
-    if (!p->staged) return dlpi_batch_cell(p, s);
+    if (!p->has_item_cells) return dlpi_batch_cell(p, s);
     return dlpi_area_at(p, DLPI_REC_ITEM_CELLS, dlpi_slot_at(p, s)->cell);
 }
 static inline uint32_t dlpi_slot_of(const dlp_pipe *p, uint64_t b) {
@@ -439,7 +440,7 @@ static inline uint32_t dlpi_rec_killed(uint32_t rec, uint32_t stage, bool late) 
 }
 
 /* Of a fetch worker's row in a callback (0), or of the i-th in flight; NULL: nothing. */
-static inline void *dlpi_own_row(const dlp_pipe *p, const dlpi_worker *w, size_t i) {
+static inline void *dlpi_row_extra_at(const dlp_pipe *p, const dlpi_worker *w, size_t i) {
     size_t each = 1 + (size_t)p->fetch->in_flight;
     if (p->own_rows == NULL || w->st->work != 0) return NULL;
     return p->own_rows + ((size_t)w->id * each + i) * p->source->row_bytes;

@@ -3,7 +3,7 @@
 /* ---------------------------------------------------------------------------------------------
    >>impl-recover    WHAT A DEAD WORKER HAD
    Done by one process, the supervisor of dlpipe_shm.h, while the other workers go on; after the
-   kernel has said that worker w is dead, so that no store of it is to come. What it had is what own
+   kernel has said that worker w is dead, so that no store of it is to come. Its work is what owner
    words carry its number. Of each such unit the record of completion is read before anything is
    given up: the done word of its rows once (an item stage), ready (a batch stage). If it is of a
    newer batch, or complete, there is nothing to give up. If it is not, nobody but the dead one
@@ -17,7 +17,7 @@
    A worker may also die between setting the last bit and closing the batch, between closing it and
    waking, between taking a sleeper's bit and waking him, while it sends rows or a batch back, and
    while it writes an error. So each full batch is closed, every stage looks again without hints,
-   everybody is woken whatever the masks say, claims that carry its mark are freed, and a
+   everybody is woken whatever the masks say, claims that carry its reserved are freed, and a
    half-written error is replaced by one that is whole. All of it may be done twice. */
 
 /* The 64-bit batch number of a generation near the tail. */
@@ -32,7 +32,7 @@ static uint64_t dlpi_gen_batch(const dlp_pipe *p, uint64_t gen) {
    each may be what killed it; but who was late is known. */
 static bool dlpi_was_running(const dlpi_worker *w, const dlpi_unit *t, const dlpi_death *why,
                              uint32_t *row) {
-    uint64_t running = DLPI_LOAD_RLX(&w->wb->running); /* X2 of a dead worker */
+    uint64_t running = DLPI_LOAD_RLX(&w->block->running); /* X2 of a dead worker */
     for (uint32_t i = 0; !why->late && i < w->n_at_once; i++) {
         uint64_t one = DLPI_LOAD_RLX(&w->at_once[i]); /* X2 of a dead worker */
         if (one == ((uint64_t)t->slot << 32 | (t->row + 1u))) running = one;
@@ -69,14 +69,14 @@ static void dlpi_held_note(const dlpi_death *why, bool ran, const dlpi_unit *t, 
     held->missing = missing;
 }
 
-static void dlpi_recover_unit(dlpi_worker *w, dlpi_unit *t, dlpi_stage_words *sst, uint64_t own,
+static void dlpi_recover_unit(dlpi_worker *w, dlpi_unit *t, dlpi_stage_words *words, uint64_t owner,
                               const dlpi_death *why) {
     dlp_pipe *p = w->p;
-    uint32_t missing = dlpi_unit_missing(dlpi_done(sst), t), row;
+    uint32_t missing = dlpi_unit_missing(dlpi_done(words), t), row;
     bool ran;
     if (missing == 0) return;
     /* O1 <- O1: a later stage that sends rows back has marked the claim before it took the bits */
-    if (dlpi_claim_owner(&dlpi_own(p, sst)[t->unit]) != own) return;
+    if (dlpi_claim_owner(&dlpi_owners(p, words)[t->unit]) != owner) return;
     ran = dlpi_was_running(w, t, why, &row) && row >= t->row && row < t->end &&
           (missing >> row % DLPI_WORD_ROWS & 1u) != 0;
     dlpi_held_note(why, ran, t, missing);
@@ -87,19 +87,19 @@ static void dlpi_recover_unit(dlpi_worker *w, dlpi_unit *t, dlpi_stage_words *ss
         dlpi_rec_set(p, t->slot, row, dlpi_rec_killed(rec, (uint32_t)w->st->work, why->late));
     }
     if (w->st->work == 0 || (w->st->w.idempotent && !dlpi_rows_replaced(p, t, missing)))
-        dlpi_claim_take(&dlpi_own(p, sst)[t->unit], own, dlpi_own_freed(p, t->slot, t->b));
+        dlpi_claim_take(&dlpi_owners(p, words)[t->unit], owner, dlpi_owner_freed(p, t->slot, t->b));
     else
         dlpi_rows_redo(w, t, missing);
 }
 
-static void dlpi_recover_batch(dlpi_worker *w, uint32_t s, uint64_t b, dlpi_stage_words *sst,
-                               uint64_t own, const dlpi_death *why) {
+static void dlpi_recover_batch(dlpi_worker *w, uint32_t s, uint64_t b, dlpi_stage_words *words,
+                               uint64_t owner, const dlpi_death *why) {
     dlp_pipe *p = w->p;
     dlpi_unit whole = {b, s, 0, 0, 0, false};
     uint32_t row;
     bool ran;
-    if (dlpi_ready_past(dlpi_gather_ready(&sst->ready), b)) return; /* Y1 <- Y1 */
-    if (dlpi_claim_owner(dlpi_own(p, sst)) != own) return;          /* O1 <- O1: as above */
+    if (dlpi_ready_past(dlpi_gather_ready(&words->ready), b)) return; /* Y1 <- Y1 */
+    if (dlpi_claim_owner(dlpi_owners(p, words)) != owner) return;     /* O1 <- O1: as above */
     ran = dlpi_was_running(w, &whole, why, &row) && row == UINT32_MAX;
     dlpi_held_note(why, ran, &whole, 1);
     if (ran) {
@@ -111,44 +111,44 @@ static void dlpi_recover_batch(dlpi_worker *w, uint32_t s, uint64_t b, dlpi_stag
     if (dlpi_batch_in_place(w->st))
         dlpi_batch_redo(w, s, b);
     else
-        dlpi_claim_take(dlpi_own(p, sst), own, dlpi_own_freed(p, s, b));
+        dlpi_claim_take(dlpi_owners(p, words), owner, dlpi_owner_freed(p, s, b));
 }
 
 /* w died while it gave up units of batch b: its own claim is free by now, so all is undone, and
-   what is left to do is to free the claims that carry its mark. */
-static void dlpi_recover_redo(dlpi_worker *w, uint32_t s, uint64_t b, uint64_t pub) {
+   what is left to do is to free the claims that carry its reserved. */
+static void dlpi_recover_redo(dlpi_worker *w, uint32_t s, uint64_t b, uint64_t header) {
     dlp_pipe *p = w->p;
-    uint64_t mark = dlpi_own_redo(w, b);
-    for (int k = w->st->work - 1; k >= dlpi_redo_first(p, w->st, pub); k--) {
-        uint64_t *own = dlpi_own(p, dlpi_stage_words_at(p, s, p->work[k]));
-        for (uint32_t u = 0; u < dlpi_stage_units(p, k, pub); u++)
-            if (dlpi_claim_owner(&own[u]) == mark)
-                dlpi_claim_free(&own[u], dlpi_own_freed(p, s, b));
+    uint64_t reserved = dlpi_owner_redo(w, b);
+    for (int k = w->st->work - 1; k >= dlpi_redo_first(p, w->st, header); k--) {
+        uint64_t *owner = dlpi_owners(p, dlpi_stage_words_at(p, s, p->work[k]));
+        for (uint32_t u = 0; u < dlpi_stage_units(p, k, header); u++)
+            if (dlpi_claim_owner(&owner[u]) == reserved)
+                dlpi_claim_free(&owner[u], dlpi_owner_freed(p, s, b));
     }
 }
 
 /* What w had of the batch in slot s; and close that batch if the one who should have is dead. */
 static void dlpi_recover_slot(dlpi_worker *w, uint32_t s, const dlpi_death *why) {
     dlp_pipe *p = w->p;
-    uint64_t pub = dlpi_claim_head_now(&dlpi_slot_at(p, s)->pub); /* P1 <- P1 */
-    uint64_t b = dlpi_gen_batch(p, dlpi_gen(pub)),
+    uint64_t header = dlpi_claim_head_now(&dlpi_slot_at(p, s)->header); /* P1 <- P1 */
+    uint64_t b = dlpi_gen_batch(p, dlpi_gen(header)),
              mine = dlpi_gen_word(b, (uint64_t)w->global + 1u);
-    uint32_t count = dlpi_pub_count(pub), shift = dlpi_pub_shift(pub);
+    uint32_t count = dlpi_header_count(header), shift = dlpi_header_shift(header);
     bool items = dlpi_is_item_stage(p, w->st);
-    uint32_t units = dlpi_stage_units(p, w->st->work, pub);
-    dlpi_stage_words *sst = dlpi_stage_words_at(p, s, w->st),
+    uint32_t units = dlpi_stage_units(p, w->st->work, header);
+    dlpi_stage_words *words = dlpi_stage_words_at(p, s, w->st),
                      *last = dlpi_stage_words_at(p, s, p->work[p->n_item_work - 1]);
     for (uint32_t u = 0; u < units; u++) {
-        uint64_t own = dlpi_claim_owner(&dlpi_own(p, sst)[u]); /* O1 <- O1 */
+        uint64_t owner = dlpi_claim_owner(&dlpi_owners(p, words)[u]); /* O1 <- O1 */
         dlpi_unit t = {b, s, u, 0, 0, false};
-        if (own != mine) continue;
+        if (owner != mine) continue;
         dlpi_unit_rows(p, w->st, count, shift, &t);
         if (items)
-            dlpi_recover_unit(w, &t, sst, own, why);
+            dlpi_recover_unit(w, &t, words, owner, why);
         else
-            dlpi_recover_batch(w, s, b, sst, own, why);
+            dlpi_recover_batch(w, s, b, words, owner, why);
     }
-    dlpi_recover_redo(w, s, b, pub);
+    dlpi_recover_redo(w, s, b, header);
     if (count > 0)
         dlpi_close_batch(p, last, b, count, dlpi_gather_ready(&last->ready)); /* Y1 <- Y1 */
 }
@@ -182,7 +182,7 @@ static void dlpi_recover_errors(dlpi_worker *w, const dlpi_death *why) {
 
 /* No row of the worker's is in a callback; or it is dead, and what it had is of no interest. */
 static void dlpi_running_forget(dlpi_worker *w) {
-    DLPI_STORE_RLX(&w->wb->running, UINT64_C(0)); /* X2 */
+    DLPI_STORE_RLX(&w->block->running, UINT64_C(0)); /* X2 */
     for (uint32_t i = 0; i < w->n_at_once; i++)
         DLPI_STORE_RLX(&w->at_once[i], UINT64_C(0)); /* X2 */
 }
@@ -194,9 +194,9 @@ dlpi_recover(dlpi_worker *w, const dlpi_death *why) {
     dlpi_recover_errors(w, why);
     if (p->keeper != NULL) p->keeper->ops->keeper->recover(w);
     w->st->ops->recover(w, why);
-    dlpi_sleepers_forget(&w->bell->bell[w->id / 32], 1u << w->id % 32); /* B1 */
+    dlpi_sleepers_forget(&w->waiters->group[w->id / 32], 1u << w->id % 32); /* B1 */
     dlpi_running_forget(w);
-    DLPI_STORE_RLX(&w->wb->current, UINT64_MAX); /* for observers */
+    DLPI_STORE_RLX(&w->block->current, UINT64_MAX); /* for observers */
     dlpi_rescan(p, 0, p->n_work - 1);
     dlpi_wake_all(p);
 }

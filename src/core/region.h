@@ -10,18 +10,18 @@
 /* ---------------------------------------------------------------------------------------------
    >>impl-region     WHAT IS SHARED: ONE MAPPING, OFFSETS ONLY
 
-   header | control | bells | records | workers | slots' rows and words | trace rings |
+   header | control | waiters | records | workers | slots' rows and words | trace rings |
    what stages have of their own: rows in flight, kept items, parts, what stays | item cells |
    batch cells
 
    A batch slot goes round like this; each arrow is one store that publishes the step:
 
-     FREE --scheduler: pub--> OPEN --workers: own, done--> ... --last stage: ready--> READY
+     FREE --scheduler: header--> OPEN --workers: owner, done--> ... --last stage: ready--> READY
        ^                                                                             |
-       +----------------------- caller: used = 0 <-- HELD <-- caller: delivered -----+
+       +----------------------- consumer: used = 0 <-- HELD <-- consumer: delivered -----+
 
    Per slot and per stage that has workers there is a record of words (dlpi_stage_words):
-     own[u]   who works on unit u (a run of up to 32 rows of an item stage, of one row where workers
+     owner[u] who works on unit u (a run of up to 32 rows of an item stage, of one row where workers
               have several in flight; the whole batch of a batch stage): see >>impl-claims
      done[i]  which of rows 32 i .. 32 i + 31 are complete: see >>impl-gather. A batch stage has no
               rows: done[0] is how often the batch failed there.
@@ -114,13 +114,13 @@ typedef struct dlpi_pipe_rec {
     char name[32];
     uint64_t token[2];     /* random: a name's record carries the same */
     uint64_t started_real; /* CLOCK_REALTIME, ns; for display */
-    int32_t pid, memfd;    /* of the caller; for display */
+    int32_t pid, memfd;    /* of the consumer; for display */
     uint32_t uid, n_stages, n_workers, n_work, n_item_work;
     uint32_t prefetch, max_held, n_slots, ring, window, batch_rows;
     uint32_t words_max, units_max, trace_events;
-    int32_t cpus, unordered, staged, threaded;                     /* threaded: the sampler */
+    int32_t cpus, unordered, has_item_cells, threaded;             /* threaded: the sampler */
     uint64_t plan_bytes, global_batch, batches_per_epoch, samples; /* UINT64_MAX: not known */
-    uint64_t item_cell_stride, off_bells, reserved;
+    uint64_t item_cell_stride, off_waiters, reserved;
     dlpi_slot_layout slot;
 } dlpi_pipe_rec;
 
@@ -155,10 +155,10 @@ typedef struct dlpi_kept_rec {
 typedef struct dlpi_share {
     uint32_t word;        /* B1 futex */
     uint32_t over;        /* H1 1: all is fed and consumed */
-    uint64_t sleepers;    /* B1 a bit for each consumer */
+    uint64_t sleepers;    /* B1 a bit for each subscriber */
     uint64_t handed_back; /* how often somebody left batches to others */
-    uint32_t mode, max_consumers, n_slots, serve_only;
-    uint64_t takers_at, admits_at, consumers_at, consumer_bytes; /* from here; read-only */
+    uint32_t mode, max_subscribers, n_slots, serve_only;
+    uint64_t takers_at, admits_at, subscribers_at, subscriber_bytes; /* from here; read-only */
     uint8_t pad[DLPI_LINE - 72];
 } dlpi_share;
 
@@ -172,20 +172,20 @@ typedef struct dlpi_skip {
 
 typedef struct dlpi_ctl {
     uint64_t tail;         /* T1 batches published; scheduler */
-    uint32_t end_of_input; /* T1 no batch will follow: 1, and the scheduler's life above it; 0 */
+    uint32_t end_of_input; /* T1 no batch will follow: 1, the scheduler's seek_no above it; 0 */
     int32_t schedule_code; /* T1 DLP_ERR_* that ended the feeding */
     uint8_t pad0[DLPI_LINE - 16];
-    uint64_t base;      /* V1 oldest batch not delivered; caller */
-    uint64_t delivered; /* V1 batches delivered; caller */
+    uint64_t base;      /* V1 oldest batch not delivered; consumer */
+    uint64_t delivered; /* V1 batches delivered; consumer */
     uint64_t held;
     uint64_t items, bytes, wait_ns, step_ns, first_ns, epoch, started_ns;
     uint64_t pad1[6];
-    uint64_t want; /* B1 batch + 1 that the caller sleeps for, UINT64_MAX any, 0 awake */
+    uint64_t want; /* B1 batch + 1 that the consumer sleeps for, UINT64_MAX any, 0 awake */
     uint32_t caller_word;
     uint32_t scheduler_sleeps; /* B1 */
     uint32_t scheduler_word;
     uint8_t pad2[DLPI_LINE - 20];
-    uint64_t cancel; /* N1 batches of marks below this one are not wanted; caller */
+    uint64_t cancel; /* N1 batches of generations below this one are cancelled; consumer */
     uint32_t stop;
     uint32_t error_claim; /* E1 1 + who writes error */
     uint32_t error_ready;
@@ -194,14 +194,14 @@ typedef struct dlpi_ctl {
     uint64_t skips, failures;
     dlpi_skip skip_ring[DLPI_SKIP_RING];
     uint32_t processes;      /* J1 1: worker processes are there, 2: they could not be started */
-    uint32_t closing;        /* J2 1: the caller waits for their end */
+    uint32_t closing;        /* J2 1: the consumer waits for their end */
     uint32_t processes_word; /* J1 futex */
     uint32_t pad4;
     uint64_t restarts; /* of worker processes; supervisor */
-    uint64_t views;    /* delivered, where a lender hands them out; caller */
+    uint64_t views;    /* delivered, where a lender hands them out; consumer */
     uint64_t tunes;    /* caller */
     dlp_tune_note tune[DLP_TUNE_NOTES];
-    uint64_t source_wait_ns; /* the caller waited for what the source waits for; caller */
+    uint64_t source_wait_ns; /* the consumer waited for what the source waits for; consumer */
     uint64_t source_moves;   /* Q2 counts what the source may wait for; its workers */
     uint32_t source_waits;   /* scheduler: 1: the source waits, and no batch is on its way */
     uint32_t first_ready;    /* K3 1: first_skip is complete */
@@ -211,16 +211,16 @@ typedef struct dlpi_ctl {
     uint32_t pad5;
 } dlpi_ctl;
 
-typedef struct dlpi_sbell { /* one for each stage */
-    uint64_t rescan;        /* R1 counts units freed again */
-    uint32_t shared;        /* 1: sleepers may be in another process than their wakers */
-    uint32_t active;        /* A1 workers below this number may claim; caller */
+typedef struct dlpi_waiters { /* one for each stage */
+    uint64_t rescan;          /* R1 counts units freed again */
+    uint32_t shared;          /* 1: sleepers may be in another process than their wakers */
+    uint32_t active;          /* A1 workers below this number may claim; consumer */
     uint8_t pad[DLPI_LINE - 16];
-    dlpi_sleepers bell[(DLP_MAX_WORKERS + 31) / 32];
-} dlpi_sbell;
+    dlpi_sleepers group[(DLP_MAX_WORKERS + 31) / 32];
+} dlpi_waiters;
 
 /* A worker's own block: it alone writes, anybody reads. */
-typedef struct dlpi_wblock {
+typedef struct dlpi_worker_block {
     uint64_t items, bytes, busy_ns, starved_ns, blocked_ns, cpu_ns;
     uint64_t current, current_position, current_epoch, since_ns, units;
     uint64_t retried, replaced, left_out;
@@ -239,9 +239,9 @@ typedef struct dlpi_wblock {
     uint64_t kept_cell;    /* Z2 number + 1 of the cell that it writes, 0: none */
     uint64_t in_flight_ns; /* that items were under way, added up */
     uint64_t core_wait_ns;
-} dlpi_wblock;
+} dlpi_worker_block;
 
-/* A batch slot. The first blocks are the scheduler's and the caller's; workers write there only
+/* A batch slot. The first blocks are the scheduler's and the consumer's; workers write there only
    when a row fails. The last begins with what the scheduler tells the workers and goes on with the
    words of the first stage (dlpi_stage_words), so that a small batch travels in one cache line. */
 typedef struct dlpi_bslot {
@@ -257,11 +257,11 @@ typedef struct dlpi_bslot {
     uint32_t batch_rec; /* of the batch in its batch stages, as rows have one */
     uint32_t killed_by; /* signal that ended the last worker that died over this slot */
     uint8_t pad1[5 * DLPI_LINE - 64 - sizeof(dlp_error)];
-    dlpi_claim_word pub; /* P1 generation, count, padded, run shift */
+    dlpi_claim_word header; /* P1 generation, count, padded, run shift */
     uint64_t epoch, position;
     uint32_t count;
-    uint16_t cell; /* item cells of this batch, or its own, see DLPI_CELLS_* */
-    uint16_t life; /* N1 how many seeks came before it was fed */
+    uint16_t cell;    /* item cells of this batch, or its owner, see DLPI_CELLS_* */
+    uint16_t seek_no; /* N1 how many seeks came before it was fed */
 } dlpi_bslot;
 
 /* The words of a stage. Behind them, where there is more than one done word, stands a hint (scan):
@@ -269,7 +269,7 @@ typedef struct dlpi_bslot {
 typedef struct dlpi_stage_words {
     dlpi_gather_word ready; /* Y1 */
     dlpi_claim_word next;   /* the claims' cursor */
-    uint64_t words[1];      /* done[n_words], own[n_units], scan */
+    uint64_t words[1];      /* done[n_words], owner[n_units], scan */
 } dlpi_stage_words;
 
 /* What a collate made of a field, per slot. */
@@ -287,12 +287,14 @@ _Static_assert(sizeof(dlp_tune_note) == 24, "region layout");
 _Static_assert(sizeof(dlpi_field_rec) == 144, "region layout");
 _Static_assert(sizeof(dlpi_share) == DLPI_LINE, "region layout");
 _Static_assert(sizeof(dlpi_kept_rec) == 32, "region layout");
-_Static_assert(offsetof(dlpi_wblock, kept_hits) == offsetof(dlpi_wblock, pad0) + 4, "no padding");
-_Static_assert(sizeof(dlpi_wblock) == offsetof(dlpi_wblock, core_wait_ns) + 8, "no hidden padding");
+_Static_assert(offsetof(dlpi_worker_block, kept_hits) == offsetof(dlpi_worker_block, pad0) + 4,
+               "no padding");
+_Static_assert(sizeof(dlpi_worker_block) == offsetof(dlpi_worker_block, core_wait_ns) + 8,
+               "no hidden padding");
 _Static_assert(sizeof(dlpi_sleepers) == DLPI_LINE, "region layout");
 _Static_assert(offsetof(dlpi_ctl, base) == DLPI_LINE, "region layout");
 _Static_assert(offsetof(dlpi_ctl, want) == 2 * DLPI_LINE, "region layout");
 _Static_assert(offsetof(dlpi_ctl, cancel) == 3 * DLPI_LINE, "region layout");
-_Static_assert(offsetof(dlpi_bslot, pub) == 5 * DLPI_LINE, "region layout");
+_Static_assert(offsetof(dlpi_bslot, header) == 5 * DLPI_LINE, "region layout");
 _Static_assert(sizeof(dlpi_bslot) == 5 * DLPI_LINE + 32, "region layout");
 _Static_assert(sizeof(dlp_trace_event) == 32, "region layout");

@@ -20,14 +20,14 @@ static uint64_t dlpi_hist_value(uint32_t bucket) { /* the bucket's middle */
 }
 
 static void dlpi_trace_put(dlpi_worker *w, const dlp_trace_event *e) {
-    uint64_t head = DLPI_LOAD_RLX(&w->wb->trace_head);
+    uint64_t head = DLPI_LOAD_RLX(&w->block->trace_head);
     uint64_t *to = (uint64_t *)(void *)&w->trace[head % w->p->trace_events];
     uint64_t from[sizeof *e / 8];
     memcpy(from, e, sizeof *e);
     for (size_t i = 0; i < sizeof *e / 8; i++)
         /* G1 -> G1: who sees a word of it sees the head before it */
         DLPI_STORE_REL(&to[i], from[i]);
-    DLPI_STORE_REL(&w->wb->trace_head, head + 1); /* G1 -> G1 */
+    DLPI_STORE_REL(&w->block->trace_head, head + 1); /* G1 -> G1 */
 }
 
 static void dlpi_trace_flush(dlpi_worker *w) {
@@ -60,7 +60,7 @@ static void dlpi_wait_over(dlpi_worker *w, uint64_t now) {
     uint64_t from = w->wait_ns;
     w->wait_ns = 0;
     if (from == 0 || now <= from) return;
-    dlpi_bump(w->blocked ? &w->wb->blocked_ns : &w->wb->starved_ns, now - from);
+    dlpi_bump(w->blocked ? &w->block->blocked_ns : &w->block->starved_ns, now - from);
     if (now - from > 20000)
         dlpi_trace_add(w, w->blocked ? DLP_TRACE_BLOCKED : DLP_TRACE_STARVED, from, now,
                        w->event.sequence, w->event.epoch, 0);
@@ -73,8 +73,8 @@ static void dlpi_clock_in(dlpi_worker *w) {
     dlpi_wait_over(w, w->last_ns);
     w->units_untimed = w->items_untimed = 0;
     w->until_clock = w->clock_every;
-    DLPI_STORE_RLX(&w->wb->since_ns, w->last_ns);
-    DLPI_STORE_RLX(&w->wb->state, DLP_WORKER_BUSY);
+    DLPI_STORE_RLX(&w->block->since_ns, w->last_ns);
+    DLPI_STORE_RLX(&w->block->state, DLP_WORKER_BUSY);
 }
 
 /* Add what the calling thread, one of the worker's, has used of the cores since it was here last,
@@ -84,13 +84,13 @@ static void dlpi_cpu_note(dlpi_worker *w, dlpi_cpu *cpu, uint64_t now) {
     uint64_t ns, sched[2];
     if (clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t) == 0) {
         ns = (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-        dlpi_bump(&w->wb->cpu_ns, ns - cpu->used_ns);
+        dlpi_bump(&w->block->cpu_ns, ns - cpu->used_ns);
         cpu->used_ns = ns;
     }
     if (now - cpu->noted_ns <= DLPI_CPU_NOTE_NS) return;
     cpu->noted_ns = now;
     if (!dlpi_read_numbers("/proc/thread-self/schedstat", NULL, sched, 2)) return;
-    dlpi_bump(&w->wb->core_wait_ns, sched[1] - cpu->waited_ns);
+    dlpi_bump(&w->block->core_wait_ns, sched[1] - cpu->waited_ns);
     cpu->waited_ns = sched[1];
 }
 
@@ -104,7 +104,7 @@ static uint64_t dlpi_core_wait(uint64_t took, uint64_t cpu, uint64_t wait) {
 }
 
 static void dlpi_clock_out(dlpi_worker *w, uint64_t b, uint64_t epoch, uint32_t items) {
-    dlpi_wblock *wb = w->wb;
+    dlpi_worker_block *block = w->block;
     uint64_t now, ns, each, average;
     if (w->last_ns == 0) return; /* an inline worker in a call that is not timed */
     w->items_untimed += items;
@@ -113,21 +113,21 @@ static void dlpi_clock_out(dlpi_worker *w, uint64_t b, uint64_t epoch, uint32_t 
     now = dlpi_now_ns();
     ns = now - w->last_ns;
     each = w->items_untimed ? ns / w->items_untimed : ns;
-    average = DLPI_LOAD_RLX(&wb->item_ns);
+    average = DLPI_LOAD_RLX(&block->item_ns);
     average = average == 0 ? each : (average * 7 + each) / 8;
     if (w->items_untimed > 0) /* what was not run says nothing of what an item costs */
-        DLPI_STORE_RLX(&wb->item_ns, average ? average : 1);
-    DLPI_STORE_RLX(&wb->hist[dlpi_hist_bucket(each)],
-                   wb->hist[dlpi_hist_bucket(each)] + w->items_untimed);
-    if (each > wb->max_ns) DLPI_STORE_RLX(&wb->max_ns, each);
-    dlpi_bump(&wb->busy_ns, w->started ? ns : ns * w->p->call_clock_every);
+        DLPI_STORE_RLX(&block->item_ns, average ? average : 1);
+    DLPI_STORE_RLX(&block->hist[dlpi_hist_bucket(each)],
+                   block->hist[dlpi_hist_bucket(each)] + w->items_untimed);
+    if (each > block->max_ns) DLPI_STORE_RLX(&block->max_ns, each);
+    dlpi_bump(&block->busy_ns, w->started ? ns : ns * w->p->call_clock_every);
     dlpi_trace_add(w, DLP_TRACE_WORK, w->last_ns, now, b, epoch, w->items_untimed);
     ns /= w->units_untimed;
     w->clock_every = ns >= 1000 ? 1 : ns >= 500 ? 2 : ns >= 125 ? 8 : 32;
     w->until_clock = w->clock_every;
     w->units_untimed = w->items_untimed = 0;
     w->last_ns = now;
-    DLPI_STORE_RLX(&wb->since_ns, now);
+    DLPI_STORE_RLX(&block->since_ns, now);
     if (w->started && now - w->cpu.noted_ns > DLPI_CPU_NOTE_NS) /* who never rests, too */
         dlpi_cpu_note(w, &w->cpu, now);
 }
@@ -192,9 +192,9 @@ static void dlpi_row_end(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
     dlpi_rec_set(w->p, t->slot, row, DLPI_ROW_END);
 }
 
-/* Was the epoch seen to end at a row of this unit, in a life or a stage before? */
+/* Was the epoch seen to end at a row of this unit, before a seek or by a stage before? */
 static inline bool dlpi_rec_ended(const dlpi_unit *t, uint32_t rec) {
-    return !t->plain && dlpi_rec_state(rec) == DLPI_ROW_END;
+    return !t->untouched && dlpi_rec_state(rec) == DLPI_ROW_END;
 }
 
 enum { DLPI_ROW_DONE, DLPI_ROW_AGAIN, DLPI_ROW_LATER, DLPI_ROW_REDO };
@@ -209,7 +209,8 @@ static uint64_t dlpi_backoff_ns(const dlpi_stage *st, uint32_t tries) {
 static void dlpi_park(dlpi_worker *w, const dlpi_unit *t, uint32_t row, uint64_t due_ns) {
     dlpi_parked *k = &w->parked[w->n_parked++]; /* room is kept: who has none claims nothing */
     if (w->at_once == NULL)                     /* else that is of a row which is out */
-        DLPI_STORE_RLX(&w->wb->running, UINT64_C(0)); /* X2: it only waits, and is not to blame */
+        DLPI_STORE_RLX(&w->block->running,
+                       UINT64_C(0)); /* X2: it only waits, and is not to blame */
     k->due_ns = due_ns;
     k->gen = t->b;
     k->slot = t->slot;
@@ -217,7 +218,7 @@ static void dlpi_park(dlpi_worker *w, const dlpi_unit *t, uint32_t row, uint64_t
 }
 
 static int dlpi_row_retry(dlpi_worker *w, const dlpi_unit *t, uint32_t row, uint32_t tries) {
-    dlpi_bump(&w->wb->retried, 1);
+    dlpi_bump(&w->block->retried, 1);
     if (w->st->w.retry_backoff_ms == 0)
         return w->st->work == 0 || w->st->w.idempotent ? DLPI_ROW_AGAIN : DLPI_ROW_REDO;
     dlpi_park(w, t, row, dlpi_now_ns() + dlpi_backoff_ns(w->st, tries));
@@ -235,7 +236,7 @@ static int dlpi_row_raise(dlpi_worker *w, const dlpi_unit *t, uint32_t row, int 
 
 /* Nothing is left to take a row's place: say so, and what was wrong with the last. */
 static void dlpi_row_exhausted(dlpi_worker *w, int code, bool failed) {
-    int errnum = w->wb->message_errno;
+    int errnum = w->block->message_errno;
     dlp_error e;
     dlpi_describe(w, code, &e);
     if (failed)
@@ -246,7 +247,7 @@ static void dlpi_row_exhausted(dlpi_worker *w, int code, bool failed) {
     else
         dlpi_say(w, 0, "left out by stage \"%.31s\" %u times: the item and %u replacements for it",
                  w->st->name, DLPI_REPLACE_MAX + 1, DLPI_REPLACE_MAX);
-    w->wb->message_errno = errnum;
+    w->block->message_errno = errnum;
 }
 
 /* Another item takes the row: the next replacement for its position. */
@@ -262,7 +263,7 @@ static int dlpi_row_replace(dlpi_worker *w, const dlpi_unit *t, uint32_t row, in
     other = p->source->item(w, t->slot, row, w->item.epoch, w->item.position, repl);
     dlpi_rec_set(p, t->slot, row, dlpi_rec(dlpi_rec_state(rec), 0, repl) | failed);
     DLPI_STORE_REL(&index[row], other); /* X1: behind it */
-    dlpi_bump(&w->wb->replaced, 1);
+    dlpi_bump(&w->block->replaced, 1);
     dlpi_skip_note(w, code, other);
     return w->st->work == 0 ? DLPI_ROW_AGAIN : DLPI_ROW_REDO;
 }
@@ -326,12 +327,12 @@ static int dlpi_row_failed(dlpi_worker *w, const dlpi_unit *t, uint32_t row, int
     if (code != DLP_SKIP && st->w.on_error == DLP_ON_ERROR_RAISE)
         return dlpi_row_raise(w, t, row, code);
     if (code != DLP_SKIP && !dlpi_skip_allowed(w)) return dlpi_row_raise(w, t, row, DLP_ERR_BUDGET);
-    if (st->w.on_error == DLP_ON_ERROR_REPLACE && dlpi_wanted(p->ctl, slot))
+    if (st->w.on_error == DLP_ON_ERROR_REPLACE && !dlpi_cancelled(p->ctl, slot))
         return dlpi_row_replace(w, t, row, code);
     dlpi_row_leave(w, t, row,
                    code != DLP_SKIP && p->open_end ? DLPI_REC_COUNTS | (uint32_t)st->work << 23
                                                    : 0);
-    dlpi_bump(&w->wb->left_out, 1);
+    dlpi_bump(&w->block->left_out, 1);
     dlpi_skip_note(w, code, UINT64_MAX);
     return DLPI_ROW_DONE;
 }
@@ -411,31 +412,32 @@ static inline void dlpi_row_zero(dlpi_worker *w) {
     for (uint32_t f = 0; f < items->n; f++) memset(w->data[f], 0, items->at[f].row_bytes);
 }
 
-static bool dlpi_row_has_extras(const dlpi_worker *w) {
-    return dlpi_row_kept(w) || dlpi_row_zeroed(w) || w->own != NULL || w->p->items.any_ragged ||
+static bool dlpi_row_has_special(const dlpi_worker *w) {
+    return dlpi_row_kept(w) || dlpi_row_zeroed(w) || w->extra != NULL || w->p->items.any_ragged ||
            w->st->w.deadline_ms != 0;
 }
 
 /* What the source has for the row's callback. Apart: the address of the item would take a register
    of every row. */
-__attribute__((noinline)) static void dlpi_row_own(dlpi_worker *w, uint32_t s, uint32_t row) {
-    w->p->source->row(w, &w->item, s, row, w->own);
+__attribute__((noinline)) static void dlpi_row_extra(dlpi_worker *w, uint32_t s, uint32_t row) {
+    w->p->source->row(w, &w->item, s, row, w->extra);
 }
 
 /* What some pipes want before a row's callback: asked for once a unit, not for each row, since an
    empty callback takes less time than the questions. Returns true if the row was kept. */
-static bool dlpi_row_extras(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
+static bool dlpi_row_special(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
     const dlp_pipe *p = w->p;
     if (dlpi_row_kept(w)) {
-        DLPI_STORE_RLX(&w->wb->running, UINT64_C(0)); /* X2: no callback is to blame, if we die */
+        DLPI_STORE_RLX(&w->block->running,
+                       UINT64_C(0)); /* X2: no callback is to blame, if we die */
         if (p->keeper->ops->keeper->get(w, t, row)) return true;
-        dlpi_bump(&w->wb->kept_misses, 1);
+        dlpi_bump(&w->block->kept_misses, 1);
         w->note.used_random = 0;
     }
     if (p->items.any_ragged) dlpi_item_lengths(w, t, row);
     dlpi_row_zero(w);
-    if (w->own != NULL) dlpi_row_own(w, t->slot, row);
-    if (w->st->w.deadline_ms) DLPI_STORE_RLX(&w->wb->since_ns, dlpi_now_ns());
+    if (w->extra != NULL) dlpi_row_extra(w, t->slot, row);
+    if (w->st->w.deadline_ms) DLPI_STORE_RLX(&w->block->since_ns, dlpi_now_ns());
     return false;
 }
 
@@ -497,18 +499,18 @@ static int dlpi_row_finish(dlpi_worker *w, const dlpi_unit *t, uint32_t row, boo
 __attribute__((noinline)) static int dlpi_row_try(dlpi_worker *w, const dlpi_unit *t, uint32_t row,
                                                   uint32_t rec) {
     const dlp_pipe *p = w->p;
-    dlpi_wblock *wb = w->wb;
+    dlpi_worker_block *block = w->block;
     dlp_item *it = &w->item;
     uint64_t index, position = dlpi_item_row(w, row);
     int rc = 0;
     bool lengths;
     index = it->index;
-    DLPI_STORE_RLX(&wb->current, index); /* for observers */
+    DLPI_STORE_RLX(&block->current, index); /* for observers */
     if (DLPI_UNLIKELY(rec != 0)) it->attempt = dlpi_rec_tries(rec);
     if (DLPI_UNLIKELY(index >= p->fetch->dataset.n_items)) return dlpi_row_no_item(w, t, row);
-    DLPI_STORE_RLX(&wb->current_position, position);
-    if (w->has_extras && dlpi_row_extras(w, t, row)) return DLPI_ROW_DONE;
-    DLPI_STORE_RLX(&wb->running, (uint64_t)t->slot << 32 | (row + 1u)); /* X2 to recovery */
+    DLPI_STORE_RLX(&block->current_position, position);
+    if (w->has_special && dlpi_row_special(w, t, row)) return DLPI_ROW_DONE;
+    DLPI_STORE_RLX(&block->running, (uint64_t)t->slot << 32 | (row + 1u)); /* X2 to recovery */
     if (DLPI_UNLIKELY(rec != 0)) rc = dlpi_rec_verdict(w, t->slot, rec);
     if (DLPI_LIKELY(rc == 0)) {
         if (DLPI_DEBUG) dlpi_guard_in(w, it, dlpi_guard_cell(w, 0), t->slot, row);
@@ -518,7 +520,7 @@ __attribute__((noinline)) static int dlpi_row_try(dlpi_worker *w, const dlpi_uni
     }
     if (DLPI_UNLIKELY(rc != 0)) return dlpi_row_wrong(w, t, row, rc);
     lengths = dlpi_lengths_set(w);
-    if (DLPI_UNLIKELY(lengths || (w->has_extras && dlpi_row_kept(w))))
+    if (DLPI_UNLIKELY(lengths || (w->has_special && dlpi_row_kept(w))))
         return dlpi_row_finish(w, t, row, lengths);
     return DLPI_ROW_DONE;
 }
@@ -533,7 +535,7 @@ static int dlpi_row_again(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
 
 /* Call the stage's callback on one row until it is done, parked, or goes back. */
 static inline int dlpi_row_run(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
-    int what = dlpi_row_try(w, t, row, t->plain ? 0 : dlpi_slot_rec(w->p, t->slot)[row]);
+    int what = dlpi_row_try(w, t, row, t->untouched ? 0 : dlpi_slot_rec(w->p, t->slot)[row]);
     return DLPI_LIKELY(what != DLPI_ROW_AGAIN) ? what : dlpi_row_again(w, t, row);
 }
 
@@ -542,10 +544,10 @@ static void dlpi_item_at(dlpi_worker *w, const dlpi_unit *t) {
     const dlp_pipe *p = w->p;
     const dlpi_bslot *slot = dlpi_slot_at(p, t->slot);
     dlpi_item_slot(w, t->slot);
-    w->mark = dlpi_slot_mark(slot);
-    w->has_extras = dlpi_row_has_extras(w);
-    w->note.said = 0;                                   /* of a run before */
-    DLPI_STORE_RLX(&w->wb->current_epoch, slot->epoch); /* for observers */
+    w->generation = dlpi_slot_generation(slot);
+    w->has_special = dlpi_row_has_special(w);
+    w->note.said = 0;                                      /* of a run before */
+    DLPI_STORE_RLX(&w->block->current_epoch, slot->epoch); /* for observers */
 }
 
 /* Indices of rows [row, end), by the first stage's worker. */
@@ -587,11 +589,11 @@ static int dlpi_unit_row(dlpi_worker *w, const dlpi_unit *t, uint32_t row, uint3
     const uint32_t *rec = &dlpi_slot_rec(p, t->slot)[row];
     bool open = p->open_end != 0;
     int what = DLPI_ROW_DONE;
-    if (!t->plain && dlpi_rec_state(*rec) == DLPI_ROW_LEFT) {
+    if (!t->untouched && dlpi_rec_state(*rec) == DLPI_ROW_LEFT) {
         dlpi_row_clear(p, t, row);
     } else if (open && (*ended || dlpi_rec_ended(t, *rec))) {
         dlpi_row_end(w, t, row);
-    } else if (dlpi_mark_wanted(p->ctl, w->mark)) {
+    } else if (!dlpi_generation_cancelled(p->ctl, w->generation)) {
         what = dlpi_row_run(w, t, row);
         if (!open || dlpi_rec_state(*rec) != DLPI_ROW_END) return what;
         *ended = true;
@@ -603,14 +605,14 @@ static int dlpi_unit_row(dlpi_worker *w, const dlpi_unit *t, uint32_t row, uint3
 /* Work on a claimed unit of an item stage. */
 static void dlpi_unit_items(dlpi_worker *w, const dlpi_unit *t) {
     const dlp_pipe *p = w->p;
-    dlpi_stage_words *sst = dlpi_stage_words_at(p, t->slot, w->st);
-    uint32_t already = dlpi_gather_bits(dlpi_done(sst), t->row / DLPI_WORD_ROWS, t->b) &
+    dlpi_stage_words *words = dlpi_stage_words_at(p, t->slot, w->st);
+    uint32_t already = dlpi_gather_bits(dlpi_done(words), t->row / DLPI_WORD_ROWS, t->b) &
                        dlpi_unit_mask(t->row, t->end);
     uint32_t mask = 0;
     uint32_t redo = 0, later = 0, left = 0;
-    bool simple = t->plain && p->open_end == 0, ended = false;
-    DLPI_STORE_RLX(&w->wb->running, UINT64_C(0)); /* X2: it may be a row of this number */
-    if (t->plain)
+    bool simple = t->untouched && p->open_end == 0, ended = false;
+    DLPI_STORE_RLX(&w->block->running, UINT64_C(0)); /* X2: it may be a row of this number */
+    if (t->untouched)
         dlpi_unit_indices(w, t);
     else if (w->st->work == 0)
         dlpi_unit_indices_again(w, t, already);
@@ -624,7 +626,7 @@ static void dlpi_unit_items(dlpi_worker *w, const dlpi_unit *t) {
         if (already & bit) continue;
         if (DLPI_UNLIKELY(!simple))
             what = dlpi_unit_row(w, t, r, &left, &ended);
-        else if (dlpi_mark_wanted(p->ctl, w->mark))
+        else if (!dlpi_generation_cancelled(p->ctl, w->generation))
             what = dlpi_row_run(w, t, r);
         else
             left++;
@@ -633,8 +635,8 @@ static void dlpi_unit_items(dlpi_worker *w, const dlpi_unit *t) {
         if (what == DLPI_ROW_LATER) later |= bit;
     }
     left = (uint32_t)__builtin_popcount(mask) - left;
-    dlpi_bump(&w->wb->items, left);
-    dlpi_bump(&w->wb->bytes, left * p->items.cell_bytes);
+    dlpi_bump(&w->block->items, left);
+    dlpi_bump(&w->block->bytes, left * p->items.cell_bytes);
     dlpi_clock_out(w, t->b, w->given.epoch, left);
     dlpi_complete(w, t, mask);
     if (redo != 0) dlpi_unit_redo(w, t, redo, later != 0);
@@ -647,7 +649,8 @@ static bool dlpi_parked_stays(const dlpi_worker *w, const dlpi_parked *k) {
 
 /* Parked rows of t's unit; may all of them go back now? */
 static bool dlpi_group_due(const dlpi_worker *w, const dlpi_unit *t, uint64_t now, uint32_t *rows) {
-    uint32_t shift = dlpi_pub_shift(DLPI_LOAD_RLX(&dlpi_slot_at(w->p, t->slot)->pub)); /* claimed */
+    uint32_t shift =
+        dlpi_header_shift(DLPI_LOAD_RLX(&dlpi_slot_at(w->p, t->slot)->header)); /* claimed */
     *rows = 0;
     for (int i = 0; i < w->n_parked; i++) {
         const dlpi_parked *k = &w->parked[i];
@@ -661,7 +664,7 @@ static bool dlpi_group_due(const dlpi_worker *w, const dlpi_unit *t, uint64_t no
 /* Can this parked row, which is due, do anything now? */
 static bool dlpi_parked_moves(const dlpi_worker *w, const dlpi_parked *k, uint64_t now) {
     /* claimed */
-    uint32_t shift = dlpi_pub_shift(DLPI_LOAD_RLX(&dlpi_slot_at(w->p, k->slot)->pub)), rows;
+    uint32_t shift = dlpi_header_shift(DLPI_LOAD_RLX(&dlpi_slot_at(w->p, k->slot)->header)), rows;
     dlpi_unit t = {k->gen, k->slot, k->row >> shift, k->row, k->row + 1, false};
     return dlpi_parked_stays(w, k) || dlpi_group_due(w, &t, now, &rows);
 }
@@ -680,8 +683,8 @@ static void dlpi_parked_remove(dlpi_worker *w, const dlpi_unit *t, uint32_t rows
 
 /* One row is done. n: 1, or 0 if nobody worked on it. */
 static void dlpi_row_done(dlpi_worker *w, const dlpi_unit *t, uint32_t n) {
-    dlpi_bump(&w->wb->items, n);
-    dlpi_bump(&w->wb->bytes, n * w->p->items.cell_bytes);
+    dlpi_bump(&w->block->items, n);
+    dlpi_bump(&w->block->bytes, n * w->p->items.cell_bytes);
     dlpi_complete(w, t, UINT32_C(1) << t->row % DLPI_WORD_ROWS);
 }
 
@@ -696,7 +699,7 @@ static void dlpi_row_parked(dlpi_worker *w, const dlpi_unit *t) {
     int what = DLPI_ROW_DONE;
     dlpi_clock_in(w);
     dlpi_item_at(w, t);
-    wanted = dlpi_mark_wanted(w->p->ctl, w->mark);
+    wanted = !dlpi_generation_cancelled(w->p->ctl, w->generation);
     if (wanted) what = dlpi_row_run(w, t, t->row);
     dlpi_clock_out(w, t->b, w->given.epoch, wanted);
     if (what == DLPI_ROW_DONE) dlpi_row_done(w, t, wanted && dlpi_row_counts(w, t));
@@ -711,12 +714,12 @@ static bool dlpi_unpark(dlpi_worker *w, void (*try_again)(dlpi_worker *, const d
     for (int i = 0; i < w->n_parked; i++) {
         dlpi_parked k = w->parked[i];
         dlpi_unit t = {k.gen, k.slot, 0, k.row, k.row + 1, false};
-        bool cancelled = !dlpi_wanted(p->ctl, dlpi_slot_at(p, k.slot));
+        bool cancelled = dlpi_cancelled(p->ctl, dlpi_slot_at(p, k.slot));
         bool again = dlpi_parked_stays(w, &k) || cancelled;
         uint32_t rows, group = 1;
         if (k.due_ns > now && !cancelled) continue;
         /* claimed */
-        t.unit = k.row >> dlpi_pub_shift(DLPI_LOAD_RLX(&dlpi_slot_at(p, k.slot)->pub));
+        t.unit = k.row >> dlpi_header_shift(DLPI_LOAD_RLX(&dlpi_slot_at(p, k.slot)->header));
         if (!again && !dlpi_group_due(w, &t, now, &group)) continue;
         rows = again ? UINT32_C(1) << k.row % DLPI_WORD_ROWS : group;
         dlpi_parked_remove(w, &t, rows);

@@ -26,11 +26,11 @@ typedef struct dlpi_seen_stage {
 struct dlpi_seen {
     uint64_t now_ns;
     const dlpi_ctl *ctl;
-    const uint64_t *delivered; /* batches, as the caller counts them */
+    const uint64_t *delivered; /* batches, as the consumer counts them */
     const uint32_t *order;     /* [ring] slots of the batches */
     const uint8_t *taken;      /* [ring] */
     const uint8_t *slots;      /* [n_slots] */
-    const uint8_t *blocks;     /* [n_workers + 1] dlpi_wblock; the last: the caller's */
+    const uint8_t *blocks;     /* [n_workers + 1] dlpi_worker_block; the last: the consumer's */
     const uint8_t *trace;      /* [n_workers + 1] rings of trace_events */
     uint64_t slot_stride, block_stride, trace_stride;
     uint32_t n_stages, n_work, n_item_work, n_workers;
@@ -40,7 +40,7 @@ struct dlpi_seen {
     uint64_t source_cells, sink_cells, sink_free;
     uint64_t plan_bytes;
     int32_t work[DLP_MAX_STAGES]; /* [n_work] stages with workers, in order */
-    int32_t final;                /* the stage behind which a batch is ready for the caller */
+    int32_t final;                /* the stage behind which a batch is ready for the consumer */
     dlpi_seen_stage stages[DLP_MAX_STAGES];
     dlp_stats figures; /* of it, what kinds of stages have filled */
 };
@@ -188,11 +188,11 @@ static void dlpi_seen_all(const dlp_pipe *p, dlpi_seen *s) {
 
 /* ---- of what is seen ---- */
 
-static const dlpi_wblock *dlpi_seen_block(const dlpi_seen *s, uint32_t worker) {
-    return (const dlpi_wblock *)(const void *)(s->blocks + worker * s->block_stride);
+static const dlpi_worker_block *dlpi_seen_block(const dlpi_seen *s, uint32_t worker) {
+    return (const dlpi_worker_block *)(const void *)(s->blocks + worker * s->block_stride);
 }
 
-/* The stage of a worker; NULL: it is the caller. */
+/* The stage of a worker; NULL: it is the consumer. */
 static const dlpi_seen_stage *dlpi_seen_owner(const dlpi_seen *s, uint32_t worker) {
     for (uint32_t i = 0; i < s->n_stages; i++) {
         const dlpi_seen_stage *st = &s->stages[i];

@@ -62,7 +62,7 @@ static void dlpi_state_after(const dlp_pipe *p, uint32_t s, uint32_t flags, dlpi
     if (p->source->state) dlpi_state_source(to, p->source->state(p, s, 1));
 }
 
-/* Is batch k of the present epoch delivered, or was it consumed in the life before? */
+/* Is batch k of the present epoch delivered, or was it consumed before the seek? */
 static bool dlpi_state_consumed(const dlp_pipe *p, uint64_t k) {
     return k < p->win_base || (k - p->win_base < DLPI_WINDOW_MAX && p->win[k % DLPI_WINDOW_MAX]);
 }
@@ -74,7 +74,7 @@ static void dlpi_state_window(const dlp_pipe *p, dlpi_state *to) {
     uint64_t tail = dlpi_credit_look(&p->ctl->tail); /* T1 <- T1 */
     uint32_t s = p->base != tail ? dlpi_slot_of(p, p->base) : DLPI_NO_SLOT;
     /* sought since */
-    if (s != DLPI_NO_SLOT && dlpi_slot_at(p, s)->life != p->life) s = DLPI_NO_SLOT;
+    if (s != DLPI_NO_SLOT && dlpi_slot_at(p, s)->seek_no != p->seek_no) s = DLPI_NO_SLOT;
     if (!p->epoch_open || (s != DLPI_NO_SLOT && dlpi_slot_at(p, s)->epoch != p->epoch_now)) return;
     if (s != DLPI_NO_SLOT) {
         to->epoch = p->epoch_now;
@@ -130,7 +130,7 @@ static uint64_t dlpi_epoch_batches(const dlp_pipe *p) {
     return p->lender ? p->lender->ops->lender->batches(p) : p->batches_per_epoch;
 }
 
-/* The caller's books stand behind a checked state. */
+/* The consumer's books stand behind a checked state. */
 static void dlpi_state_books(dlp_pipe *p, const dlpi_state *s) {
     p->epoch_now = p->after_epoch = s->epoch;
     p->after_batch = s->batch;
@@ -150,12 +150,12 @@ static void dlpi_state_books(dlp_pipe *p, const dlpi_state *s) {
 }
 
 /* Where the scheduler goes on. */
-static void dlpi_state_place(dlp_pipe *p, const dlpi_state *s, uint32_t life, dlpi_place *to) {
+static void dlpi_state_place(dlp_pipe *p, const dlpi_state *s, uint32_t seek_no, dlpi_place *to) {
     to->epoch = s->epoch;
     to->batch = s->batch;
     to->position = s->position;
     to->sampler_bytes = s->sampler_bytes;
-    to->life = life;
+    to->seek_no = seek_no;
     memcpy(to->sampler, s->sampler, sizeof to->sampler);
     memcpy(to->window, s->window, sizeof to->window);
     if (p->lender) p->lender->ops->lender->seek(p, s, to);

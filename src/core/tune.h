@@ -5,17 +5,17 @@
    All workers_max of a stage are there from the start: threads and processes cost memory, which is
    planned, but no time while they are parked (one wake-up a second each). Starting and ending them
    live would allocate, could fail, and would fork in the middle of a run. A worker whose number is
-   not below sbell.active (A1) claims nothing more. It finishes what it has claimed, rows that wait
-   for another try included, and parks. One writer: the caller.
+   not below waiters.active (A1) claims no more. It finishes what it has claimed, rows that wait
+   for another try included, and parks. One writer: the consumer.
 
    The tuner runs in next, on clock readings that are there anyhow, every 100 ms at most. It looks
    at the time since the last look:
-     more     the trainer waited (5 % of the time or more) and the stage's workers were busy (85 %),
+     more     the consumer waited (5 % of the time or more), the stage's workers were busy (85 %),
               twice in a row, or once if it waited a quarter of the time: one more, or half as many
               again if it waited half the time. Of several stages the busiest. Not beyond the items
               in flight, nor, by what its workers burn of the cores, or would if others did not
               have them, beyond those
-     fewer    the trainer did not wait (2 %) and without one of them the others would have been busy
+     fewer    the consumer did not wait (2 %), and without one of them others would have been busy
               for less than 75 % of the time, `patience` times in a row: one less, or a quarter less
               if they hardly worked at all
    What it takes for fewer (75 % of one less) and for more (85 %) is apart, so that at the same load
@@ -40,7 +40,7 @@ static void dlpi_tune_note(dlp_pipe *p, const dlpi_stage *st, int from, int to, 
 
 /* Let n workers of the stage work. */
 static void dlpi_tune_set(dlp_pipe *p, dlpi_stage *st, int n, int reason, uint64_t now) {
-    dlpi_sbell *sb = &p->bells[st->work];
+    dlpi_waiters *waiters = &p->waiters[st->work];
     dlpi_stage_rec *rec = dlpi_area_at(p, DLPI_REC_STAGES, (uint64_t)st->id);
     dlpi_tuned *t = &p->tune.at[st->work];
     int from = dlpi_active(p, st);
@@ -48,14 +48,14 @@ static void dlpi_tune_set(dlp_pipe *p, dlpi_stage *st, int n, int reason, uint64
     if (n == from) return;
     t->cores_said = 0;
     t->changed = p->tune.looks;
-    dlpi_sleepers_activate(&sb->active, (uint32_t)n); /* A1 -> A1 */
-    DLPI_STORE_RLX(&rec->active, n);                  /* for observers */
+    dlpi_sleepers_activate(&waiters->active, (uint32_t)n); /* A1 -> A1 */
+    DLPI_STORE_RLX(&rec->active, n);                       /* for observers */
     dlpi_tune_note(p, st, from, n, reason, now);
     if (n > from) {
-        dlpi_wake_parked(sb, (uint32_t)from, (uint32_t)n);
+        dlpi_wake_parked(waiters, (uint32_t)from, (uint32_t)n);
     } else { /* a wake-up that a retired one has taken goes to somebody else */
-        for (int k = n; k < from; k++) dlpi_wake_worker(sb, (uint32_t)k);
-        dlpi_wake_some(sb, (uint32_t)st->n_workers, UINT32_MAX);
+        for (int k = n; k < from; k++) dlpi_wake_worker(waiters, (uint32_t)k);
+        dlpi_wake_some(waiters, (uint32_t)st->n_workers, UINT32_MAX);
     }
 }
 
@@ -64,7 +64,7 @@ static void dlpi_tune_measure(const dlp_pipe *p, const dlpi_stage *st, dlpi_tune
                               uint64_t ns) {
     uint64_t busy = 0, done = 0, cpu = 0, wait = 0, ran;
     for (int k = 0; k < st->n_workers; k++) {
-        const dlpi_wblock *b = p->workers[st->first_worker + k].wb;
+        const dlpi_worker_block *b = p->workers[st->first_worker + k].block;
         uint64_t since = DLPI_LOAD_RLX(&b->since_ns); /* statistics, here and below */
         done += DLPI_LOAD_RLX(&b->busy_ns);
         cpu += DLPI_LOAD_RLX(&b->cpu_ns);

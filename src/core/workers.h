@@ -3,7 +3,7 @@
 /* ---------------------------------------------------------------------------------------------
    >>impl-workers    STEPS, WAITING, THREADS
    A stage is a step: claim a unit, work on it, pass it on, say whether anything moved. Where it
-   runs is decided elsewhere: ops->step is called by the caller for inline stages and by threads. */
+   runs is decided elsewhere: ops->step is called by the consumer, if inline, and by threads. */
 
 /* ns until a worker has to look for itself, whoever wakes it; at most a sleep. */
 static uint64_t dlpi_worker_due(dlpi_worker *w) {
@@ -47,50 +47,50 @@ static void dlpi_worker_rest(const dlpi_worker *w, uint64_t ns) {
    DLPI_SLEEP_NS. The others rely on it for ten times as long: many that each look would cost more
    than idleness may. */
 static void dlpi_worker_sleep(dlpi_worker *w) {
-    dlpi_sleepers *bell = &w->bell->bell[w->id / 32];
+    dlpi_sleepers *group = &w->waiters->group[w->id / 32];
     uint32_t bit = 1u << w->id % 32, asleep;
     uint64_t ns = dlpi_worker_due(w);
     dlpi_unit t;
     bool found = false, woken;
-    uint32_t word = dlpi_sleepers_word(bell); /* B1 <- B1: before the bit */
+    uint32_t word = dlpi_sleepers_word(group); /* B1 <- B1: before the bit */
     if (dlpi_may_park(w)) return;
     if (dlpi_full(w) || dlpi_retired(w)) {
         dlpi_worker_rest(w, ns);
         return;
     }
-    asleep = dlpi_sleepers_enter(bell, bit); /* B1 -> B1 */
+    asleep = dlpi_sleepers_enter(group, bit); /* B1 -> B1 */
     if (!dlpi_owes(w) && (asleep & (bit - 1u)) != 0) ns *= 10;
     if (ns > 0 && !dlpi_stopped(w->p)) {
         found = dlpi_last_look(w, &t);
         if (!found && !dlpi_retired(w))
-            dlpi_futex_wait(&bell->word, word, bit, ns, (int)w->bell->shared);
+            dlpi_futex_wait(&group->word, word, bit, ns, (int)w->waiters->shared);
     }
-    woken = dlpi_sleepers_leave(bell, bit);
+    woken = dlpi_sleepers_leave(group, bit);
     if (woken && (found || dlpi_retired(w)) && w->st->w.dispatch != DLP_DISPATCH_BATCHES)
-        dlpi_wake_some(w->bell, (uint32_t)w->st->n_workers, 1);
+        dlpi_wake_some(w->waiters, (uint32_t)w->st->n_workers, 1);
     if (found && w->st->ops->find != NULL) w->st->ops->run(w, &t);
 }
 
 /* Sleep until the tuner lets this worker work again: no bit in the mask, so that nobody rings it
    for work, and a check each second only. */
 static void dlpi_worker_park(dlpi_worker *w) {
-    dlpi_sleepers *bell = &w->bell->bell[w->id / 32];
+    dlpi_sleepers *group = &w->waiters->group[w->id / 32];
     dlpi_clock_stop(w);
     dlpi_trace_flush(w);
-    DLPI_STORE_RLX(&w->wb->current, UINT64_MAX);
-    DLPI_STORE_RLX(&w->wb->state, DLP_WORKER_PARKED);
+    DLPI_STORE_RLX(&w->block->current, UINT64_MAX);
+    DLPI_STORE_RLX(&w->block->state, DLP_WORKER_PARKED);
     dlpi_cpu_note(w, &w->cpu, dlpi_now_ns());
     while (!dlpi_stopped(w->p)) {
-        uint32_t word = dlpi_sleepers_word(bell); /* B1 <- B1: before the look at active */
+        uint32_t word = dlpi_sleepers_word(group); /* B1 <- B1: before the look at active */
         if (!dlpi_retired(w)) break;
-        dlpi_futex_wait(&bell->word, word, 1u << w->id % 32, 10 * DLPI_SLEEP_NS,
-                        (int)w->bell->shared);
+        dlpi_futex_wait(&group->word, word, 1u << w->id % 32, 10 * DLPI_SLEEP_NS,
+                        (int)w->waiters->shared);
     }
     w->tail_seen = w->low; /* dlpi_find reads the tail, and does not go through all since then */
-    DLPI_STORE_RLX(&w->wb->state, DLP_WORKER_STARVED);
+    DLPI_STORE_RLX(&w->block->state, DLP_WORKER_STARVED);
 }
 
-/* Does this worker wait for the caller, who has not taken the batches that are there? All units
+/* Does this worker wait for the consumer, who has not taken the batches that are there? All units
    that were fed are claimed here, and there is no credit to feed more. */
 static bool dlpi_no_credit(const dlpi_worker *w) {
     const dlp_pipe *p = w->p;
@@ -110,9 +110,9 @@ static void dlpi_worker_wait(dlpi_worker *w) {
     }
     dlpi_clock_stop(w);
     w->wait_ns = dlpi_now_ns();
-    DLPI_STORE_RLX(&w->wb->current, UINT64_MAX);
+    DLPI_STORE_RLX(&w->block->current, UINT64_MAX);
     w->blocked = w->st->ops->unit == DLPI_UNIT_CELLS || dlpi_no_credit(w);
-    DLPI_STORE_RLX(&w->wb->state, w->blocked ? DLP_WORKER_BLOCKED : DLP_WORKER_STARVED);
+    DLPI_STORE_RLX(&w->block->state, w->blocked ? DLP_WORKER_BLOCKED : DLP_WORKER_STARVED);
     for (int i = 0; i < p->spin_rounds + p->yield_rounds; i++) {
         if (i < p->spin_rounds)
             dlpi_pause();
@@ -131,15 +131,15 @@ moved:
 }
 
 static void dlpi_tid_note(dlpi_worker *w) { /* for people */
-    DLPI_STORE_RLX(&w->wb->tid, (int32_t)syscall(SYS_gettid));
-    DLPI_STORE_RLX(&w->wb->pid, (int32_t)getpid());
+    DLPI_STORE_RLX(&w->block->tid, (int32_t)syscall(SYS_gettid));
+    DLPI_STORE_RLX(&w->block->pid, (int32_t)getpid());
 }
 
 static int dlpi_worker_begin(dlpi_worker *w) {
     const dlp_workers_desc *d = &w->st->w;
     int rc;
     dlp_error e;
-    DLPI_STORE_RLX(&w->wb->state, DLP_WORKER_STARTING);
+    DLPI_STORE_RLX(&w->block->state, DLP_WORKER_STARTING);
     dlpi_tid_note(w);
     rc = d->worker_init ? d->worker_init(d->worker_user, w->id, &w->state) : 0;
     if (rc == 0 && w->st->ops->enter != NULL && (rc = w->st->ops->enter(w)) != DLP_OK) {
@@ -159,9 +159,9 @@ static void dlpi_worker_end(dlpi_worker *w, int began) {
     if (w->st->ops->leave != NULL) w->st->ops->leave(w);
     dlpi_clock_stop(w);
     dlpi_trace_flush(w);
-    DLPI_STORE_RLX(&w->wb->current, UINT64_MAX);
+    DLPI_STORE_RLX(&w->block->current, UINT64_MAX);
     if (began == DLP_OK && d->worker_exit) d->worker_exit(d->worker_user, w->id, w->state);
-    DLPI_STORE_RLX(&w->wb->state, DLP_WORKER_EXITED);
+    DLPI_STORE_RLX(&w->block->state, DLP_WORKER_EXITED);
 }
 
 static void dlpi_thread_dress(const dlpi_worker *w) {
@@ -179,7 +179,7 @@ static void dlpi_thread_dress(const dlpi_worker *w) {
 
 static void dlpi_thread_over(dlpi_worker *w) {
     dlp_pipe *p = w->p;
-    DLPI_STORE_RLX(&w->wb->state, DLP_WORKER_EXITED);
+    DLPI_STORE_RLX(&w->block->state, DLP_WORKER_EXITED);
     dlpi_event_add(&p->live_word); /* L1 -> L1: close counts the threads that ended */
     dlpi_futex_wake(&p->live_word, INT_MAX, UINT32_MAX, 0);
 }
@@ -196,8 +196,8 @@ static void *dlpi_thread_worker(void *arg) {
     return NULL;
 }
 
-/* Where there are consumers, the scheduler also keeps their books, until they have all. Where there
-   are none, the caller may seek back when all is fed. */
+/* Where there are subscribers, the scheduler also keeps their books, until they have all. Where
+   there are none, the consumer may seek back when all is fed. */
 static bool dlpi_scheduler_step(dlp_pipe *p) {
     bool moved = p->share && dlpi_shm->keep(p);
     return dlpi_schedule(p, 1) > 0 || moved;
@@ -218,7 +218,7 @@ static void *dlpi_thread_scheduler(void *arg) {
         word = dlpi_event_count(&ctl->scheduler_word); /* B1 <- B1 */
         dlpi_sleeper_enter(&ctl->scheduler_sleeps);    /* B1 -> B1 */
         if (!dlpi_scheduler_step(p) && !dlpi_stopped(p) && !dlpi_scheduler_over(p))
-            /* dead consumers ring no bell */
+            /* a dead subscriber wakes nobody */
             dlpi_futex_wait(&ctl->scheduler_word, word, UINT32_MAX,
                             p->share ? DLPI_SLEEP_NS / 2 : DLPI_SLEEP_NS, (int)ctl->shared);
         dlpi_sleeper_leave(&ctl->scheduler_sleeps); /* B1 */

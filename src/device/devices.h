@@ -8,7 +8,7 @@
    the calls used here are declared, and looked up by name. Callbacks of a device run in one thread
    at a time (start; then the transfer thread, or next; then close), so its record has no atomics,
    but for the word that says whether a pipe has it. What dlp_pipe_release_after writes of a buffer
-   is the caller's until its release frees the buffer (C2), which the transfer then takes.
+   is the consumer's until its release frees the buffer (C2), which the transfer then takes.
 
    A callback can return a number only. What it stands for is added to the device's name, which is
    in the message that the pipe makes of the number. */

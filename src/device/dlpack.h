@@ -4,10 +4,10 @@
 #include "device/devices.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-dlpack     TENSORS FOR OTHER LIBRARIES
-   Release is the caller's call, deleters are anybody's: a deleter only counts down, and the caller
-   looks, in its next call, which batches are free. After close no such call need come, so that from
-   then on whoever takes the count to zero gives back. All of that under one lock, which nobody
-   holds while a callback or a device runs. */
+   Release is the consumer's call, deleters are anybody's: a deleter only counts down, and the
+   consumer looks, in its next call, which batches are free. After close no such call need come, so
+   that from then on whoever takes the count to zero gives back. All of that under one lock, which
+   nobody holds while a callback or a device runs. */
 
 typedef struct dlpi_exported {
     uint32_t tensors;  /* not yet deleted */
@@ -45,7 +45,7 @@ static bool dlpi_exported_drop(dlp_pipe *p, uint32_t s) {
     return --p->n_held == 0;
 }
 
-/* Is batch s, if it was lent, free? It is the caller's again then. */
+/* Is batch s, if it was lent, free? It is the consumer's again then. */
 static bool dlpi_exported_back(dlp_pipe *p, uint32_t s) {
     bool back;
     pthread_mutex_lock(&dlpi_exported_lock);
@@ -60,7 +60,7 @@ static bool dlpi_exported_back(dlp_pipe *p, uint32_t s) {
 static void dlpi_exported_sweep(dlp_pipe *p) {
     uint32_t left = p->n_exported;
     for (uint32_t s = 0; left > 0; s++) {
-        if (p->exported[s].exported == 0) continue; /* before close only the caller writes it */
+        if (p->exported[s].exported == 0) continue; /* before close only the consumer writes it */
         left--;
         if (dlpi_exported_back(p, s)) dlpi_give_back(p, s);
     }
@@ -69,7 +69,7 @@ static void dlpi_exported_sweep(dlp_pipe *p) {
 /* dlp_pipe_release, where batches have been lent. */
 static int dlpi_exported_release(dlp_pipe *p, uint32_t s) {
     bool last;
-    if (!p->exported_closed) { /* written by the caller */
+    if (!p->exported_closed) { /* written by the consumer */
         if (!p->exported[s].exported) dlpi_give_back(p, s);
         dlpi_exported_sweep(p);
         return DLP_OK;

@@ -84,10 +84,10 @@
    >>impl-region    WHAT IS SHARED: ONE MAPPING, OFFSETS ONLY
    >>impl-ops       WHAT A KIND OF STAGE IS TO THE REST
    >>impl-pipe      THE PIPE AS THIS PROCESS SEES IT
-   >>impl-bells     WHO SLEEPS, WHO WAKES
+   >>impl-waiters     WHO SLEEPS, WHO WAKES
    >>impl-fail      FIRST CAUSES
    >>impl-debug     WRITES PAST A ROW, USES AFTER RELEASE
-   >>impl-wanted    BATCHES THAT NOBODY WANTS ANY MORE
+   >>impl-cancel    BATCHES THAT ARE CANCELLED
    >>impl-seen      WHAT OBSERVERS SEE
    >>impl-links     THE TABLE OF LINKS
    >>impl-dispatch  WHO WAKES WHOM

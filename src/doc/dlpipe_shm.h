@@ -13,7 +13,7 @@
    2  Say .placement = DLP_PLACE_PROCESSES in the dlp_workers_desc of a stage. That is all.
    3  A name, several consumers, start by exec, huge pages: dlp_pipe_desc.shm, a dlp_shm_desc.
    4  Look at it from outside: examples/dlpipe_top.c, or dlp_monitor_open.
-   5  Several programs, one pipe: >>shm-consumer, examples/share.c.
+   5  Several programs, one pipe: >>shm-subscriber, examples/share.c.
 
    >>contents       search for the anchor
    >>shm-use        DO THIS, THEN THAT
@@ -25,11 +25,11 @@
    >>shm-start      FORK, EARLY FORK, EXEC
    >>shm-names      NAMED PIPES
    >>shm-monitor    LOOKING IN FROM OUTSIDE
-   >>shm-consumer   SEVERAL CONSUMERS OF ONE PIPE
+   >>shm-subscriber   SEVERAL SUBSCRIBERS OF ONE PIPE
    >>shm-impl-names       RECORDS AND LOCKS
    >>shm-impl-monitor     COPY, CHECK, THEN USE
    >>shm-impl-supervisor  WORKERS ARE STARTED, WATCHED AND REPLACED
-   >>shm-impl-consumer    WHO HOLDS WHAT
+   >>shm-impl-subscriber   WHO HOLDS WHAT
    >>shm-impl-exec        A SECOND PROGRAM THAT IS THE SAME
    >>shm-impl-start       THE CALLER: START, WATCH, CLOSE
    >>shm-impl-public      THE PUBLIC CALLS
@@ -97,7 +97,7 @@
      the supervisor      the workers die with it, next returns DLP_ERR_KILLED
      the caller          the supervisor kills the workers, removes the name, ends: within 1 s.
                          Memory goes with the last of them. exec in the caller is the same.
-     a consumer          see >>shm-consumer
+     a consumer          see >>shm-subscriber
      all at once         nothing is left but the record of a name, whose lock is free: the next pipe
                          of that name takes it over, dlp_shm_remove_stale removes it
    A stage that changes a cell in place is never run on it twice: the row goes back to fetch, the

@@ -6,7 +6,7 @@
 
 /* May it be looked at? DLP_OK, or why not. */
 static int dlpi_may_look(const dlp_pipe *p) {
-    if (!p->started || p->trainer == NULL) return DLP_ERR_STATE;
+    if (!p->started || p->consumer == NULL) return DLP_ERR_STATE;
     return dlpi_forked(p) ? DLP_ERR_FORKED : DLP_OK;
 }
 

@@ -78,7 +78,7 @@ DLPDEF int dlp_pipe_start(dlp_pipe *p) {
     return p->started ? DLP_ERR_STATE : dlpi_start(p);
 }
 
-/* The caller holds all that it may. No error of the pipe's: told until it has released one. */
+/* The consumer holds all that it may. No error of the pipe's: told until it has released one. */
 static int dlpi_held_fail(dlp_pipe *p) {
     return dlpi_error_set(&p->held_err, DLP_ERR_HELD, "max_held",
                           "%" PRIu64 " %s held, max_held is %" PRIu32 ": release %s first",
@@ -92,7 +92,7 @@ DLPDEF int dlp_pipe_next_timeout(dlp_pipe *p, dlp_batch **out, int timeout_ms) {
     if (p == NULL || out == NULL) return DLP_ERR_ARG;
     if (!p->started || p->closing) return DLP_ERR_STATE;
     if (dlpi_forked(p)) return DLP_ERR_FORKED;
-    if (p->share != NULL && p->share->serve_only) return DLP_ERR_STATE; /* consumers have all */
+    if (p->share != NULL && p->share->serve_only) return DLP_ERR_STATE; /* subscribers have all */
     if (p->exported) dlpi_exported_sweep(p);
     if (p->err.code != 0) return p->err.code;
     if (dlpi_stopped(p)) return DLP_STOPPED;
@@ -141,7 +141,7 @@ DLPDEF int dlp_pipe_seek(dlp_pipe *p, const dlp_state *state, dlp_error *err) {
         return dlpi_error_set(err, DLP_ERR_FORKED, "", "the pipe is another process's");
     if (p->share != NULL)
         return dlpi_error_set(err, DLP_ERR_UNSUPPORTED, "shm.share",
-                              "a pipe with consumers goes on only");
+                              "a pipe with subscribers goes on only");
     if (p->err.code != 0) {
         if (err) *err = p->err;
         return p->err.code;

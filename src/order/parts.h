@@ -31,7 +31,7 @@ typedef struct dlpi_part_plan {
 typedef struct dlpi_piece {
     uint64_t part, item; /* the first of them in the part's order */
     uint64_t n;
-    uint64_t steady; /* as many batches after this one have these rows in the same part */
+    uint64_t same_batches; /* as many batches after this one have these rows in the same part */
 } dlpi_piece;
 
 static inline uint64_t dlpi_parts_items(const dlpi_part_plan *q) { return q->first[q->n_parts]; }
@@ -139,7 +139,7 @@ static void dlpi_parts_piece(dlpi_part_plan *q, uint64_t epoch, uint64_t at, uin
     }
     if (end > part_end) end = part_end;
     x->n = n < end - g ? n : end - g;
-    x->steady = (end - g - x->n) / (q->batch / q->streams);
+    x->same_batches = (end - g - x->n) / (q->batch / q->streams);
 }
 
 /* The permutation of a part's items. */

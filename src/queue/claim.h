@@ -18,12 +18,12 @@
    call                  label  order    by whom                     partner
    dlpi_claim_publish    P1     release  the writer, after fields    P1
    dlpi_claim_head       P1     acquire  readers, before a claim     P1
-   dlpi_claim_head_now   P1     seq_cst  recovery, consumers         P1
+   dlpi_claim_head_now   P1     seq_cst  recovery, subscribers       P1
    dlpi_claim_look       O1     acquire  readers, before a claim     O1 of who freed or finished it
    dlpi_claim_owner      O1     seq_cst  recovery, the writer        O1
    dlpi_claim_take       O1     swap     readers; recovery           O1: one of them
    dlpi_claim_done       O1     seq_cst  the owner                   O1, behind its bytes
-   dlpi_claim_mark       O1     seq_cst  a later stage's owner       O1 of recovery
+   dlpi_claim_reserve       O1     seq_cst  a later stage's owner       O1 of recovery
    dlpi_claim_free       O1     seq_cst  the owner, recovery         O1
    dlpi_claim_freed      O1     add      the owner, recovery         a number of its own
    dlpi_claim_was_freed  O1     relaxed  the stage before            ordered by its own claim
@@ -60,12 +60,14 @@ DLPI_INLINE bool dlpi_older(uint64_t g, uint64_t b) {
     return ((b - g) & DLPI_GEN_MASK) - 1 < (UINT64_C(1) << (DLPI_GEN_BITS - 1));
 }
 
-DLPI_INLINE uint64_t dlpi_pub(uint64_t b, uint32_t count, uint32_t padded, uint32_t shift) {
+DLPI_INLINE uint64_t dlpi_header(uint64_t b, uint32_t count, uint32_t padded, uint32_t shift) {
     return dlpi_gen_word(b, (uint64_t)count << 4 | padded << 3 | shift);
 }
-DLPI_INLINE uint32_t dlpi_pub_count(uint64_t pub) { return (uint32_t)(pub >> 4) & 0x1fffffu; }
-DLPI_INLINE bool dlpi_pub_padded(uint64_t pub) { return (pub >> 3 & 1u) != 0; }
-DLPI_INLINE uint32_t dlpi_pub_shift(uint64_t pub) { return (uint32_t)pub & 7u; }
+DLPI_INLINE uint32_t dlpi_header_count(uint64_t header) {
+    return (uint32_t)(header >> 4) & 0x1fffffu;
+}
+DLPI_INLINE bool dlpi_header_padded(uint64_t header) { return (header >> 3 & 1u) != 0; }
+DLPI_INLINE uint32_t dlpi_header_shift(uint64_t header) { return (uint32_t)header & 7u; }
 DLPI_INLINE uint32_t dlpi_units(uint32_t count, uint32_t shift) {
     return (count + (1u << shift) - 1u) >> shift;
 }
@@ -77,8 +79,8 @@ DLPI_INLINE void dlpi_claim_publish(dlpi_claim_word *head, uint64_t word) {
 }
 
 /* A record whose word says what is with it is closed to readers, unless one has come first. */
-DLPI_INLINE bool dlpi_claim_close(dlpi_claim_word *own, uint64_t *seen, uint64_t word) {
-    return DLPI_CAS_SEQ(own, seen, word); /* O1 <-> O1 */
+DLPI_INLINE bool dlpi_claim_close(dlpi_claim_word *owner, uint64_t *seen, uint64_t word) {
+    return DLPI_CAS_SEQ(owner, seen, word); /* O1 <-> O1 */
 }
 
 /* ---- readers ---- */
@@ -90,27 +92,27 @@ DLPI_INLINE uint64_t dlpi_claim_head_now(const dlpi_claim_word *head) {
     return DLPI_LOAD_SEQ(head); /* P1 <- P1 */
 }
 
-DLPI_INLINE uint64_t dlpi_claim_look(const dlpi_claim_word *own) {
-    return DLPI_LOAD_ACQ(own); /* O1 <- O1 */
+DLPI_INLINE uint64_t dlpi_claim_look(const dlpi_claim_word *owner) {
+    return DLPI_LOAD_ACQ(owner); /* O1 <- O1 */
 }
-DLPI_INLINE uint64_t dlpi_claim_owner(const dlpi_claim_word *own) {
-    return DLPI_LOAD_SEQ(own); /* O1 <- O1 */
+DLPI_INLINE uint64_t dlpi_claim_owner(const dlpi_claim_word *owner) {
+    return DLPI_LOAD_SEQ(owner); /* O1 <- O1 */
 }
 
 /* Put word where seen was read. */
-DLPI_INLINE bool dlpi_claim_take(dlpi_claim_word *own, uint64_t seen, uint64_t word) {
-    return DLPI_CAS_SEQ(own, &seen, word); /* O1 <-> O1 */
+DLPI_INLINE bool dlpi_claim_take(dlpi_claim_word *owner, uint64_t seen, uint64_t word) {
+    return DLPI_CAS_SEQ(owner, &seen, word); /* O1 <-> O1 */
 }
 
 /* The owner says what is with the record now. */
-DLPI_INLINE void dlpi_claim_done(dlpi_claim_word *own, uint64_t word) {
-    DLPI_STORE_SEQ(own, word); /* O1 -> O1 */
+DLPI_INLINE void dlpi_claim_done(dlpi_claim_word *owner, uint64_t word) {
+    DLPI_STORE_SEQ(owner, word); /* O1 -> O1 */
 }
 
 /* Units of batch b that are not claimed: how many of n. */
-DLPI_INLINE uint32_t dlpi_claim_depth(const dlpi_claim_word *own, uint32_t n, uint64_t b) {
+DLPI_INLINE uint32_t dlpi_claim_depth(const dlpi_claim_word *owner, uint32_t n, uint64_t b) {
     uint32_t left = 0;
-    for (uint32_t u = 0; u < n; u++) left += dlpi_older(dlpi_gen(dlpi_claim_look(&own[u])), b);
+    for (uint32_t u = 0; u < n; u++) left += dlpi_older(dlpi_gen(dlpi_claim_look(&owner[u])), b);
     return left;
 }
 
@@ -134,20 +136,20 @@ DLPI_INLINE uint64_t dlpi_claim_freed(uint32_t *frees, uint64_t b) {
 }
 
 /* What it is while reader `who` sends it back. */
-DLPI_INLINE uint64_t dlpi_claim_mark_word(uint64_t b, uint32_t who) {
+DLPI_INLINE uint64_t dlpi_claim_reserved(uint64_t b, uint32_t who) {
     return dlpi_gen_word(b, DLPI_REDO | (who + 1u));
 }
-DLPI_INLINE void dlpi_claim_mark(dlpi_claim_word *own, uint64_t word) {
-    DLPI_STORE_SEQ(own, word); /* O1 -> O1 of recovery */
+DLPI_INLINE void dlpi_claim_reserve(dlpi_claim_word *owner, uint64_t word) {
+    DLPI_STORE_SEQ(owner, word); /* O1 -> O1 of recovery */
 }
-DLPI_INLINE void dlpi_claim_free(dlpi_claim_word *own, uint64_t word) {
-    DLPI_STORE_SEQ(own, word); /* O1 -> O1 */
+DLPI_INLINE void dlpi_claim_free(dlpi_claim_word *owner, uint64_t word) {
+    DLPI_STORE_SEQ(owner, word); /* O1 -> O1 */
 }
 
 /* Was the unit of batch b freed, and is it claimed by nobody since? Its rows have just been done
    once more: by whom orders the look. */
-DLPI_INLINE bool dlpi_claim_was_freed(const dlpi_claim_word *own, uint64_t b) {
-    uint64_t now = DLPI_LOAD_RLX(own); /* O1: ordered by our claim, see rows_redo */
+DLPI_INLINE bool dlpi_claim_was_freed(const dlpi_claim_word *owner, uint64_t b) {
+    uint64_t now = DLPI_LOAD_RLX(owner); /* O1: ordered by our claim, see rows_redo */
     return dlpi_gen(now) == ((b - 1) & DLPI_GEN_MASK) && (now & DLPI_FREED) != 0;
 }
 

@@ -89,7 +89,7 @@ DLPDEF int dlp_mpsc_attach_tx(dlp_mpsc_tx *tx, void *mem, uint64_t bytes, int pr
     uint64_t at = copy.lanes_offset + (uint64_t)mine * copy.lane_bytes;
     int r = dlp_spsc_attach_tx(&tx->lane, dlpi_at(mem, at), copy.lane_bytes);
     if (r != DLP_OK || tx->lane.record_bytes != copy.record_bytes) return DLP_ERR_CORRUPT;
-    tx->lane.bell = &bundle->consumer_bell;
+    tx->lane.wake_word = &bundle->consumer_wake;
     tx->lane.shared = copy.shared;
     tx->owner = &owners[mine];
     if (copy.ready_words) {
@@ -98,7 +98,7 @@ DLPDEF int dlp_mpsc_attach_tx(dlp_mpsc_tx *tx, void *mem, uint64_t bytes, int pr
         tx->ready_bit = UINT64_C(1) << (mine % 64);
     }
     dlpi_wait_policy(copy.producers + 1, &tx->lane.spin_ns, &tx->lane.yields);
-    dlpi_bell_join(&bundle->consumer_bell, (int)copy.shared);
+    dlpi_wake_join(&bundle->consumer_wake, (int)copy.shared);
     return mine;
 }
 
@@ -124,7 +124,7 @@ DLPDEF int dlp_mpsc_attach_rx(dlp_mpsc_rx *rx, dlp_spsc_rx *lanes, uint32_t n_la
     rx->ready_words = copy.ready_words;
     rx->shared = copy.shared;
     dlpi_wait_policy(copy.producers + 1, &rx->spin_ns, &rx->yields);
-    dlpi_bell_join(&rx->bundle->consumer_bell, (int)copy.shared);
+    dlpi_wake_join(&rx->bundle->consumer_wake, (int)copy.shared);
     return DLP_OK;
 }
 
@@ -189,7 +189,7 @@ DLPDEF int dlp_mpsc_wait_tx(dlp_mpsc_tx *tx, int timeout_ms) {
 }
 
 DLPDEF int dlp_mpsc_wait_rx(dlp_mpsc_rx *rx, int timeout_ms) {
-    dlpi_waiter w = {&rx->bundle->consumer_bell, rx->shared, rx->spin_ns, rx->yields,
+    dlpi_waiter w = {&rx->bundle->consumer_wake, rx->shared, rx->spin_ns, rx->yields,
                      dlpi_mpsc_has_stock,        rx};
     int r = dlpi_await(&w, timeout_ms);
     return r == DLP_OK ? dlpi_mpsc_turn(rx) : r;

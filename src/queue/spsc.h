@@ -13,10 +13,10 @@
 _Static_assert(sizeof(dlp_spsc) == 5 * DLPI_LINE, "lane header");
 _Static_assert(offsetof(dlp_spsc, tail) == DLPI_LINE, "one writer per block");
 _Static_assert(offsetof(dlp_spsc, head) == 2 * DLPI_LINE, "one writer per block");
-_Static_assert(offsetof(dlp_spsc, producer_bell) == 3 * DLPI_LINE, "waiters' own block");
-_Static_assert(offsetof(dlp_spsc, consumer_bell) == 4 * DLPI_LINE, "waiters' own block");
+_Static_assert(offsetof(dlp_spsc, producer_wake) == 3 * DLPI_LINE, "waiters' own block");
+_Static_assert(offsetof(dlp_spsc, consumer_wake) == 4 * DLPI_LINE, "waiters' own block");
 _Static_assert(sizeof(dlp_mpsc) == 2 * DLPI_LINE, "bundle header");
-_Static_assert(offsetof(dlp_mpsc, consumer_bell) == DLPI_LINE, "waiter's own block");
+_Static_assert(offsetof(dlp_mpsc, consumer_wake) == DLPI_LINE, "waiter's own block");
 _Static_assert(sizeof(dlp_spsc_tx) == 256 && sizeof(dlp_spsc_rx) == 256, "handles are padded");
 
 static uint64_t dlpi_line_up(uint64_t bytes) { return dlpi_round_up(bytes, DLPI_LINE); }
@@ -82,12 +82,12 @@ DLPDEF int dlp_spsc_attach_tx(dlp_spsc_tx *tx, void *mem, uint64_t bytes) {
     tx->capacity = copy.capacity;
     tx->slots = (unsigned char *)mem + copy.slots_offset;
     tx->lane = lane;
-    tx->bell = &lane->consumer_bell;
+    tx->wake_word = &lane->consumer_wake;
     tx->record_bytes = copy.record_bytes;
     tx->shared = copy.shared;
     dlpi_wait_policy(2, &tx->spin_ns, &tx->yields);
-    dlpi_bell_join(&lane->consumer_bell, (int)copy.shared);
-    dlpi_bell_join(&lane->producer_bell, (int)copy.shared);
+    dlpi_wake_join(&lane->consumer_wake, (int)copy.shared);
+    dlpi_wake_join(&lane->producer_wake, (int)copy.shared);
     return DLP_OK;
 }
 
@@ -108,8 +108,8 @@ DLPDEF int dlp_spsc_attach_rx(dlp_spsc_rx *rx, void *mem, uint64_t bytes) {
     rx->record_bytes = copy.record_bytes;
     rx->shared = copy.shared;
     dlpi_wait_policy(2, &rx->spin_ns, &rx->yields);
-    dlpi_bell_join(&lane->consumer_bell, (int)copy.shared);
-    dlpi_bell_join(&lane->producer_bell, (int)copy.shared);
+    dlpi_wake_join(&lane->consumer_wake, (int)copy.shared);
+    dlpi_wake_join(&lane->producer_wake, (int)copy.shared);
     return DLP_OK;
 }
 
@@ -122,14 +122,14 @@ static int dlpi_spsc_has_stock(void *handle) {
 }
 
 DLPDEF int dlp_spsc_wait_tx(dlp_spsc_tx *tx, int timeout_ms) {
-    dlpi_waiter w = {&tx->lane->producer_bell, tx->shared, tx->spin_ns, tx->yields,
+    dlpi_waiter w = {&tx->lane->producer_wake, tx->shared, tx->spin_ns, tx->yields,
                      dlpi_spsc_has_room,       tx};
     int r = dlpi_await(&w, timeout_ms);
     return r == DLP_OK && dlpi_spsc_room(tx, 1) < 0 ? DLP_ERR_CORRUPT : r;
 }
 
 DLPDEF int dlp_spsc_wait_rx(dlp_spsc_rx *rx, int timeout_ms) {
-    dlpi_waiter w = {&rx->lane->consumer_bell, rx->shared, rx->spin_ns, rx->yields,
+    dlpi_waiter w = {&rx->lane->consumer_wake, rx->shared, rx->spin_ns, rx->yields,
                      dlpi_spsc_has_stock,      rx};
     int r = dlpi_await(&w, timeout_ms);
     return r == DLP_OK && dlpi_spsc_stock(rx, 1) < 0 ? DLP_ERR_CORRUPT : r;

@@ -21,7 +21,7 @@ __attribute__((format(printf, 2, 3))) static void dlpi_text_add(dlpi_text *t, co
 
 /* What limits: a stage, or one of the names below. */
 enum {
-    DLPI_LIMIT_TRAINER = -1,
+    DLPI_LIMIT_CONSUMER = -1,
     DLPI_LIMIT_CORES = -2,
     DLPI_LIMIT_PREFETCH = -3,
     DLPI_LIMIT_UNKNOWN = -4
@@ -32,22 +32,22 @@ typedef struct dlpi_verdict {
     int next_limit; /* what bounds rate_plus_one; the same as limiting_stage: nothing else does */
     double rate;    /* items/s now */
     double
-        /* items/s that one more worker of limiting_stage would give (moved out of the caller, if
+        /* items/s that one more worker of limiting_stage would give (moved out of the consumer, if
            it is inline); rate where no worker helps */
         rate_plus_one;
 } dlpi_verdict;
 
-/* dlp_stats as shares of the time the caller spent in next and in its steps. */
+/* dlp_stats as shares of the time the consumer spent in next and in its steps. */
 typedef struct dlpi_load {
     double ns;   /* that time */
     double rows; /* per batch */
     /* items per batch, as stages count them: rows, but 1 chunk where there are views */
     double units;
     double rate;
-    double wait;   /* share of the caller, inline stages included */
-    double caller; /* share of the caller in steps and inline stages */
-    double cores;  /* share of the process's cores that was used, or waited for */
-    double used;   /* share of them that was used */
+    double wait;     /* share of the consumer, inline stages included */
+    double consumer; /* share of the consumer in steps and inline stages */
+    double cores;    /* share of the process's cores that was used, or waited for */
+    double used;     /* share of them that was used */
     double util
         [DLP_MAX_STAGES]; /* busy share of the workers that can have work at once; 0 if inline */
     double useful[DLP_MAX_STAGES]; /* workers that can have work at once */
@@ -77,7 +77,7 @@ static void dlpi_load_of(dlpi_load *l, const dlp_stats *s) {
     l->units = s->chunks.taken > 0 ? 1 : l->rows;
     l->rate = (double)s->items * 1e9 / l->ns;
     l->wait = (double)s->wait_ns / l->ns;
-    l->caller = (double)s->step_ns / l->ns;
+    l->consumer = (double)s->step_ns / l->ns;
     double cpu_ns = 0, waits_ns = 0, cores_ns;
     bool device = false;
     for (int i = 0; i < l->n; i++) {
@@ -86,7 +86,7 @@ static void dlpi_load_of(dlpi_load *l, const dlp_stats *s) {
         waits_ns += dlpi_stage_core_wait(g);
         device = device || g->kind == DLP_STAGE_TRANSFER;
         if (g->workers <= 0) {
-            l->caller += (double)g->busy_ns / l->ns;
+            l->consumer += (double)g->busy_ns / l->ns;
             if (g->busy_ns > 0 &&
                 (l->heaviest < 0 || g->busy_ns > s->stages[l->heaviest].busy_ns)) {
                 l->heaviest = i;
@@ -102,7 +102,7 @@ static void dlpi_load_of(dlpi_load *l, const dlp_stats *s) {
     cores_ns = l->ns * (s->cpus > 0 ? s->cpus : 1);
     l->used = (cpu_ns + (device ? 0 : (double)s->step_ns)) / cores_ns;
     l->cores = l->used + waits_ns / cores_ns;
-    l->caller = l->caller > 1 ? 1 : l->caller;
+    l->consumer = l->consumer > 1 ? 1 : l->consumer;
 }
 
 /* Lower *rate to a bound and remember whose it is. */
@@ -117,7 +117,7 @@ static void dlpi_verdict_bound(dlpi_verdict *v, double bound, int whose) {
 static void dlpi_verdict_predict(dlpi_verdict *v, const dlpi_load *l, const dlp_stats *s) {
     int i = v->limiting_stage;
     const dlp_stage_stats *g = &s->stages[i];
-    double reach = g->workers > 0 ? (l->util[i] < 1 ? l->util[i] : 1) : 1, caller = l->caller;
+    double reach = g->workers > 0 ? (l->util[i] < 1 ? l->util[i] : 1) : 1, consumer = l->consumer;
     if (g->workers > 0) {
         double now = g->workers, more = l->useful[i] < now ? now : now + 1;
         double most = dlpi_stage_at_once(s, g, l->rows);
@@ -125,18 +125,18 @@ static void dlpi_verdict_predict(dlpi_verdict *v, const dlpi_load *l, const dlp_
         dlpi_verdict_bound(v, l->rate * (most > now ? most / now : 1), DLPI_LIMIT_PREFETCH);
     } else {
         double share = (double)g->busy_ns / l->ns;
-        caller -= share < caller ? share : caller;
+        consumer -= share < consumer ? share : consumer;
         v->rate_plus_one = share > 0 ? l->rate / share : l->rate;
     }
     for (int k = 0; k < l->n; k++) {
         if (k != i && l->util[k] > 0) { dlpi_verdict_bound(v, l->rate * reach / l->util[k], k); }
     }
-    if (caller > 0) { dlpi_verdict_bound(v, l->rate * reach / caller, DLPI_LIMIT_TRAINER); }
+    if (consumer > 0) { dlpi_verdict_bound(v, l->rate * reach / consumer, DLPI_LIMIT_CONSUMER); }
     if (l->cores > 0) { dlpi_verdict_bound(v, l->rate / l->cores, DLPI_LIMIT_CORES); }
     v->rate_plus_one = v->rate_plus_one > v->rate ? v->rate_plus_one : v->rate;
 }
 
-/* Find the limit. The caller is it when it hardly waits. Otherwise the cores, if they are full; a
+/* Find the limit. The consumer is it when it hardly waits. Otherwise the cores, if they are full; a
    stage, if its workers hardly rest; and if everybody waits at times, there are too few batches in
    flight. */
 static dlpi_verdict dlpi_verdict_of(const dlp_stats *s) {
@@ -148,8 +148,8 @@ static dlpi_verdict dlpi_verdict_of(const dlp_stats *s) {
     }
     double inline_share = l.heaviest >= 0 ? (double)s->stages[l.heaviest].busy_ns / l.ns : 0;
     double busiest = l.busiest >= 0 ? l.util[l.busiest] : 0;
-    if (l.caller >= 0.95 || (l.caller >= 0.9 && l.caller >= busiest)) {
-        v.limiting_stage = inline_share >= 0.1 ? l.heaviest : DLPI_LIMIT_TRAINER;
+    if (l.consumer >= 0.95 || (l.consumer >= 0.9 && l.consumer >= busiest)) {
+        v.limiting_stage = inline_share >= 0.1 ? l.heaviest : DLPI_LIMIT_CONSUMER;
     } else if (l.cores >= 0.9) {
         v.limiting_stage = DLPI_LIMIT_CORES;
     } else if (busiest >= 0.8) {
@@ -167,7 +167,7 @@ static dlpi_verdict dlpi_verdict_of(const dlp_stats *s) {
 
 static dlpi_num dlpi_limit_name(const dlp_stats *s, int limit) {
     dlpi_num r;
-    const char *const names[] = {"the trainer", "the cores", "prefetch_factor", "not known"};
+    const char *const names[] = {"the consumer", "the cores", "prefetch_factor", "not known"};
     if (limit < 0) {
         snprintf(r.s, sizeof r.s, "%s", names[-1 - limit]);
     } else {
@@ -187,7 +187,7 @@ static const char *dlpi_stage_field(const dlp_stage_stats *g) {
 
 static bool dlpi_of_chunks(const dlp_stats *s) { return s->chunks.cpu_buffers > 0; }
 
-/* What takes a stage out of the caller. */
+/* What takes a stage out of the consumer. */
 static const char *dlpi_stage_setting(const dlp_stats *s, const dlp_stage_stats *g) {
     switch (g->kind) {
     case DLP_STAGE_SAMPLER: return "sampler.threaded = 1";
@@ -203,7 +203,7 @@ static void dlpi_explain_inline(dlpi_text *t, const dlp_stats *s, const dlpi_loa
                                 const dlpi_verdict *v) {
     const dlp_stage_stats *g = &s->stages[v->limiting_stage];
     dlpi_text_add(t,
-                  "Limit: stage '%.31s' runs inline in the caller (0 workers) and takes %s %% of "
+                  "Limit: stage '%.31s' runs inline in the consumer (0 workers) and takes %s %% of "
                   "its time; steps take %s %%.\n",
                   g->name, dlpi_num_percent((double)g->busy_ns / l->ns).s,
                   dlpi_num_percent((double)s->step_ns / l->ns).s);
@@ -225,7 +225,7 @@ static void dlpi_explain_flights(dlpi_text *t, const dlp_stage_stats *g, const d
     double out = (double)g->flight_ns / (double)g->busy_ns;
     dlpi_text_add(t,
                   "Limit: requests in flight: each of the %d worker%s of '%.31s' has %s of %d out, "
-                  "which take p50 %s; the trainer waits %s %% of the time.\n",
+                  "which take p50 %s; the consumer waits %s %% of the time.\n",
                   g->workers, g->workers == 1 ? "" : "s", g->name, dlpi_num_of(out).s,
                   (int)g->in_flight, dlpi_num_ns(g->p50_ns).s, dlpi_num_percent(l->wait).s);
     if (out >= 0.8 * g->in_flight) {
@@ -251,7 +251,7 @@ static void dlpi_explain_stage(dlpi_text *t, const dlp_stats *s, const dlpi_load
         return;
     }
     dlpi_text_add(t,
-                  "Limit: stage '%.31s': its %d worker%s %s %% busy, and the trainer waits %s %% "
+                  "Limit: stage '%.31s': its %d worker%s %s %% busy, and the consumer waits %s %% "
                   "of the time.\n",
                   g->name, w, w == 1 ? " is" : "s are",
                   dlpi_num_percent(l->util[v->limiting_stage]).s, dlpi_num_percent(l->wait).s);
@@ -304,7 +304,7 @@ static void dlpi_explain_prefetch(dlpi_text *t, const dlp_stats *s, const dlpi_l
     const dlp_stage_stats *g = &s->stages[l->busiest];
     const char *what = s->chunks.taken > 0 ? "chunk" : "batch";
     dlpi_text_add(t,
-                  "Limit: prefetch_factor = %u: the trainer waits %s %% of the time while the "
+                  "Limit: prefetch_factor = %u: the consumer waits %s %% of the time while the "
                   "workers of '%.31s' are only %s %% busy.\n",
                   (unsigned)s->prefetch_factor, dlpi_num_percent(l->wait).s, g->name,
                   dlpi_num_percent((double)g->busy_ns / (l->ns * g->workers)).s);
@@ -344,7 +344,7 @@ static void dlpi_explain_prefetch(dlpi_text *t, const dlp_stats *s, const dlpi_l
 
 static void dlpi_explain_cores(dlpi_text *t, const dlp_stats *s, const dlpi_load *l) {
     bool taken = l->used < 0.9 && l->cores > l->used;
-    dlpi_text_add(t, "Limit: the cores: workers and trainer keep %s of %u busy",
+    dlpi_text_add(t, "Limit: the cores: workers and consumer keep %s of %u busy",
                   dlpi_num_of(l->used * s->cpus).s, (unsigned)s->cpus);
     if (taken) {
         dlpi_text_add(t, ", and wait for one %s %% of the time that they could run",
@@ -358,8 +358,8 @@ static void dlpi_explain_cores(dlpi_text *t, const dlp_stats *s, const dlpi_load
     }
 }
 
-static void dlpi_explain_trainer(dlpi_text *t, const dlp_stats *s, const dlpi_load *l) {
-    dlpi_text_add(t, "Limit: the trainer: it waits for batches only %s %% of the time.\n",
+static void dlpi_explain_consumer(dlpi_text *t, const dlp_stats *s, const dlpi_load *l) {
+    dlpi_text_add(t, "Limit: the consumer: it waits for batches only %s %% of the time.\n",
                   dlpi_num_percent(l->wait).s);
     dlpi_text_add(t, "Change: nothing in the pipe; steps take %s",
                   dlpi_num_ns(s->step_ns / s->batches).s);
@@ -370,14 +370,14 @@ static void dlpi_explain_trainer(dlpi_text *t, const dlp_stats *s, const dlpi_lo
     dlpi_text_add(t, ".\n");
 }
 
-/* Was the part queue empty while the trainer waited? */
+/* Was the part queue empty while the consumer waited? */
 static void dlpi_explain_parts(dlpi_text *t, const dlp_stats *s, const dlpi_load *l) {
     for (int i = 0; i < l->n; i++) {
         const dlp_stage_stats *g = &s->stages[i];
         if (g->cells == 0 || (double)s->part_wait_ns < 0.02 * l->ns) { continue; }
         dlpi_text_add(
             t,
-            "Parts: part queue empty: the trainer waits for parts %s %% of the time; "
+            "Parts: part queue empty: the consumer waits for parts %s %% of the time; "
             "workers of '%.31s' load one in %s and are %s %% busy; %s "
             "parts.workers.num_workers (%d) and queue_size (%u).\n",
             dlpi_num_percent((double)s->part_wait_ns / l->ns).s, g->name, dlpi_num_ns(g->p50_ns).s,
@@ -458,7 +458,7 @@ static void dlpi_explain_errors(dlpi_text *t, const dlp_stats *s, int n_stages) 
 /* How many workers tuned stages have, and the last decisions. */
 static void dlpi_explain_tune(dlpi_text *t, const dlp_stats *s, int n_stages) {
     static const char *const why[] = {
-        "", "the trainer waited, its workers were busy", "batches were ready, workers had no work",
+        "", "the consumer waited, its workers were busy", "batches were ready, workers had no work",
         "busy, but its workers compute and the cores are taken", "set by dlp_pipe_set_workers"};
     uint64_t kept = s->tunes < DLP_TUNE_NOTES ? s->tunes : DLP_TUNE_NOTES;
     for (int i = 0; i < n_stages; i++)
@@ -535,8 +535,8 @@ DLPDEF int dlp_stats_explain(const dlp_stats *s, char *buf, size_t size) {
     if (v.limiting_stage >= 0) {
         (s->stages[v.limiting_stage].workers > 0 ? dlpi_explain_stage
                                                  : dlpi_explain_inline)(&t, s, &l, &v);
-    } else if (v.limiting_stage == DLPI_LIMIT_TRAINER) {
-        dlpi_explain_trainer(&t, s, &l);
+    } else if (v.limiting_stage == DLPI_LIMIT_CONSUMER) {
+        dlpi_explain_consumer(&t, s, &l);
     } else if (v.limiting_stage == DLPI_LIMIT_CORES) {
         dlpi_explain_cores(&t, s, &l);
     } else if (v.limiting_stage == DLPI_LIMIT_PREFETCH) {

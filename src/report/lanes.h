@@ -9,7 +9,8 @@
 
 #include <sys/stat.h>
 
-/* One lane of a trace: a worker's events in the order of time. group: stage, -1 for the trainer. */
+/* One lane of a trace: a worker's events in the order of time. group: stage, -1 for the consumer.
+   */
 typedef struct dlpi_lane {
     char name[32];
     int group;

@@ -29,11 +29,11 @@ typedef struct dlpi_sim_stage {
     double cpu; /* share of busy time that is CPU time */
     double clock, rate;
     double busy_ns; /* of all workers */
-    uint32_t n;     /* in work, the trainer too if it is at it */
+    uint32_t n;     /* in work, the consumer too if it is at it */
     uint32_t rated; /* of them when the rate was found */
 } dlpi_sim_stage;
 
-typedef struct dlpi_sim_work { /* of a worker, and of the trainer */
+typedef struct dlpi_sim_work { /* of a worker, and of the consumer */
     double end;                /* by its stage's clock */
     uint32_t batch, stage;
 } dlpi_sim_work;
@@ -49,7 +49,7 @@ typedef struct dlpi_sim_batch {
 } dlpi_sim_batch;
 
 typedef struct dlpi_sim {
-    dlpi_sim_stage stage[DLP_MAX_STAGES + 1]; /* the last of them: the trainer's steps */
+    dlpi_sim_stage stage[DLP_MAX_STAGES + 1]; /* the last of them: the consumer's steps */
     uint32_t n_stages, n_workers;
     uint32_t runs, rows_a_run, claims_a_run; /* runs of a batch; a run may stand for several */
     uint32_t prefetch, rows;
@@ -58,7 +58,7 @@ typedef struct dlpi_sim {
     uint64_t base, scheduled, taken, ended; /* batches; all before base are taken */
     double now, wait_ns, cpu_ns;
     double use; /* cores in use */
-    dlpi_sim_work trainer;
+    dlpi_sim_work consumer;
     dlpi_sim_work worker[DLPI_SIM_WORKERS];
     dlpi_sim_batch batch[DLPI_SIM_BATCHES];
 } dlpi_sim;
@@ -191,7 +191,7 @@ static void dlpi_sim_schedule(dlpi_sim *m) {
         memset(dlpi_sim_at(m, m->scheduled++), 0, sizeof *m->batch);
 }
 
-/* The trainer wants a batch: takes one, or works for inline stages, the last first. */
+/* The consumer wants a batch: takes one, or works for inline stages, the last first. */
 static void dlpi_sim_next(dlpi_sim *m) {
     dlpi_sim_stage *steps = &m->stage[m->n_stages];
     for (uint64_t i = m->base; i < m->scheduled; i++) {
@@ -201,16 +201,16 @@ static void dlpi_sim_next(dlpi_sim *m) {
             m->taken++;
             while (m->base < m->scheduled && dlpi_sim_at(m, m->base)->taken) m->base++;
             dlpi_sim_schedule(m);
-            m->trainer.stage = m->n_stages;
-            m->trainer.end = steps->clock;
-            if (steps->times.mean > 0) m->trainer.end += dlpi_sim_draw(&steps->times, 77);
+            m->consumer.stage = m->n_stages;
+            m->consumer.end = steps->clock;
+            if (steps->times.mean > 0) m->consumer.end += dlpi_sim_draw(&steps->times, 77);
             steps->n++;
             return;
         }
         if (!m->unordered) break;
     }
     for (uint32_t k = m->n_stages; k-- > 0;)
-        if (m->stage[k].workers == 0 && dlpi_sim_begin(m, k, &m->trainer)) return;
+        if (m->stage[k].workers == 0 && dlpi_sim_begin(m, k, &m->consumer)) return;
 }
 
 static void dlpi_sim_push(dlpi_sim *m, dlpi_sim_stage *g, const dlpi_sim_work *w) {
@@ -235,7 +235,7 @@ static void dlpi_sim_pop(dlpi_sim *m, dlpi_sim_stage *g) {
 /* Give work to all who rest. */
 static void dlpi_sim_dispatch(dlpi_sim *m) {
     dlpi_sim_work w;
-    if (m->trainer.stage == DLPI_SIM_REST) dlpi_sim_next(m);
+    if (m->consumer.stage == DLPI_SIM_REST) dlpi_sim_next(m);
     for (uint32_t k = 0; k < m->n_stages; k++) {
         dlpi_sim_stage *g = &m->stage[k];
         while (g->working < g->workers && dlpi_sim_begin(m, k, &w)) dlpi_sim_push(m, g, &w);
@@ -246,7 +246,7 @@ static void dlpi_sim_dispatch(dlpi_sim *m) {
 static const dlpi_sim_work *dlpi_sim_first(const dlpi_sim *m, double *after) {
     const dlpi_sim_work *first = NULL;
     for (uint32_t k = 0; k <= m->n_stages; k++) {
-        const dlpi_sim_work *w = k == m->n_stages ? &m->trainer : &m->worker[m->stage[k].first];
+        const dlpi_sim_work *w = k == m->n_stages ? &m->consumer : &m->worker[m->stage[k].first];
         double left;
         if (k == m->n_stages ? w->stage == DLPI_SIM_REST : m->stage[k].working == 0) continue;
         left = (w->end - m->stage[w->stage].clock) / m->stage[w->stage].rate;
@@ -266,7 +266,7 @@ static bool dlpi_sim_event(dlpi_sim *m) {
     if ((w = dlpi_sim_first(m, &after)) == NULL) return false;
     m->now += after;
     m->cpu_ns += m->use * after;
-    if (m->trainer.stage != m->n_stages) m->wait_ns += after;
+    if (m->consumer.stage != m->n_stages) m->wait_ns += after;
     for (uint32_t k = 0; k <= m->n_stages; k++) {
         g = &m->stage[k];
         g->clock += g->rate * after;
@@ -278,8 +278,8 @@ static bool dlpi_sim_event(dlpi_sim *m) {
         m->ended++;
     else
         m->batch[w->batch].done[w->stage]++;
-    if (w == &m->trainer)
-        m->trainer.stage = DLPI_SIM_REST;
+    if (w == &m->consumer)
+        m->consumer.stage = DLPI_SIM_REST;
     else
         dlpi_sim_pop(m, g);
     dlpi_sim_dispatch(m);
@@ -406,7 +406,7 @@ static int dlpi_sim_init(dlpi_sim *m, const dlp_stats *s, const dlp_predict_desc
     m->unordered = d->unordered != 0;
     if ((rc = dlpi_sim_stages(m, s, d)) != DLP_OK) return rc;
     for (uint32_t k = 0; k <= m->n_stages; k++) m->stage[k].rated = UINT32_MAX;
-    m->trainer.stage = DLPI_SIM_REST;
+    m->consumer.stage = DLPI_SIM_REST;
     return DLP_OK;
 }
 

@@ -6,7 +6,7 @@
    >>impl-stats      COUNTERS AND TRACE, READ */
 
 static void dlpi_worker_stats(const dlpi_seen *s, uint32_t i, dlp_worker_stats *out) {
-    const dlpi_wblock *b = dlpi_seen_block(s, i);
+    const dlpi_worker_block *b = dlpi_seen_block(s, i);
     const dlpi_seen_stage *st = dlpi_seen_owner(s, i);
     /* statistics, here and below */
     uint64_t since = DLPI_LOAD_RLX(&b->since_ns), now = s->now_ns;
@@ -34,7 +34,7 @@ static uint64_t dlpi_hist_sum(const dlpi_seen *s, const dlpi_seen_stage *st, uin
     uint64_t n = 0;
     memset(hist, 0, DLPI_HIST * sizeof *hist);
     for (int k = 0; k < st->n_workers; k++) {
-        const dlpi_wblock *b = dlpi_seen_block(s, (uint32_t)(st->first_worker + k));
+        const dlpi_worker_block *b = dlpi_seen_block(s, (uint32_t)(st->first_worker + k));
         for (uint32_t i = 0; i < DLPI_HIST; i++) {
             uint32_t c = DLPI_LOAD_RLX(&b->hist[i]); /* statistics */
             hist[i] += c;
@@ -51,7 +51,7 @@ static uint64_t dlpi_percentile(const uint64_t *hist, uint64_t n, uint32_t perce
     return 0;
 }
 
-static void dlpi_stage_add_worker(const dlpi_wblock *b, dlp_stage_stats *out) {
+static void dlpi_stage_add_worker(const dlpi_worker_block *b, dlp_stage_stats *out) {
     uint64_t most = DLPI_LOAD_RLX(&b->max_ns); /* statistics, here and below */
     out->items += DLPI_LOAD_RLX(&b->items);
     out->bytes += DLPI_LOAD_RLX(&b->bytes);
@@ -132,7 +132,7 @@ static void dlpi_longest_stats(const dlpi_seen *s, dlp_worker_stats *out) {
     uint32_t longest = UINT32_MAX;
     uint64_t least = s->now_ns;
     for (uint32_t i = 0; i < s->n_workers; i++) {
-        const dlpi_wblock *b = dlpi_seen_block(s, i);
+        const dlpi_worker_block *b = dlpi_seen_block(s, i);
         uint64_t since = DLPI_LOAD_RLX(&b->since_ns); /* statistics, here and below */
         if (DLPI_LOAD_RLX(&b->state) != DLP_WORKER_BUSY || since >= least) continue;
         if (DLPI_LOAD_RLX(&b->current) == UINT64_MAX) continue;
@@ -144,7 +144,7 @@ static void dlpi_longest_stats(const dlpi_seen *s, dlp_worker_stats *out) {
 
 static void dlpi_stats(const dlpi_seen *s, dlp_stats *out) {
     const dlpi_ctl *ctl = s->ctl;
-    const dlpi_wblock *caller = dlpi_seen_block(s, s->n_workers);
+    const dlpi_worker_block *consumer = dlpi_seen_block(s, s->n_workers);
     uint64_t hist[DLPI_HIST], n = 0;
     *out = s->figures;
     out->elapsed_ns = s->now_ns - ctl->started_ns;
@@ -157,7 +157,7 @@ static void dlpi_stats(const dlpi_seen *s, dlp_stats *out) {
     out->step_ns = DLPI_LOAD_RLX(&ctl->step_ns);
     out->first_batch_ns = DLPI_LOAD_RLX(&ctl->first_ns);
     out->epoch = DLPI_LOAD_RLX(&ctl->epoch);
-    for (uint32_t i = 0; i < DLPI_HIST; i++) n += hist[i] = DLPI_LOAD_RLX(&caller->hist[i]);
+    for (uint32_t i = 0; i < DLPI_HIST; i++) n += hist[i] = DLPI_LOAD_RLX(&consumer->hist[i]);
     out->step_p50_ns = dlpi_percentile(hist, n, 50);
     out->step_p95_ns = dlpi_percentile(hist, n, 95);
     out->batch_size = s->batch_rows;
@@ -201,19 +201,19 @@ static int dlpi_skips(const dlpi_seen *s, dlp_skip *out, int max, uint64_t *tota
     return copied;
 }
 
-/* Of lane 0 the caller, of lane i worker i - 1. */
+/* Of lane 0 the consumer, of lane i worker i - 1. */
 static int dlpi_trace_lane(const dlpi_seen *s, uint32_t lane, dlp_trace_event *out, int max,
                            char *name) {
     const uint32_t worker = lane == 0 ? s->n_workers : lane - 1;
-    const dlpi_wblock *wb = dlpi_seen_block(s, worker);
+    const dlpi_worker_block *block = dlpi_seen_block(s, worker);
     const uint8_t *ring = s->trace + worker * s->trace_stride;
     const dlpi_seen_stage *st = dlpi_seen_owner(s, worker);
-    uint64_t head = DLPI_LOAD_ACQ(&wb->trace_head), from; /* G1 <- G1 */
+    uint64_t head = DLPI_LOAD_ACQ(&block->trace_head), from; /* G1 <- G1 */
     /* the oldest is written over next */
     uint64_t n = head < s->trace_events ? head : s->trace_events - 1;
     int copied = 0;
     if (name && st == NULL)
-        dlpi_copy_text(name, 32, "trainer");
+        dlpi_copy_text(name, 32, "consumer");
     else if (name)
         snprintf(name, 32, "%.24s-%d", st->name, (int)worker - st->first_worker);
     if (n > (uint64_t)max) n = (uint64_t)max;
@@ -224,7 +224,7 @@ static int dlpi_trace_lane(const dlpi_seen *s, uint32_t lane, dlp_trace_event *o
         /* G1 <- G1 */
         for (size_t i = 0; i < sizeof *out / 8; i++) words[i] = DLPI_LOAD_ACQ(&at[i]);
         /* G1: written over, or about to be? then not this one */
-        now = DLPI_LOAD_RLX(&wb->trace_head);
+        now = DLPI_LOAD_RLX(&block->trace_head);
         if (now - from >= s->trace_events) continue;
         memcpy(&out[copied++], words, sizeof *out);
     }

@@ -15,7 +15,7 @@ enum {
     DLPI_SVG_BORDER = 14,    /* the line of epoch numbers */
     DLPI_SVG_LANES = 512,    /* drawn at most */
     DLPI_SVG_EVENTS = 16000, /* aimed at in the window */
-    DLPI_SVG_STEPS = 32,     /* of the trainer, aimed at */
+    DLPI_SVG_STEPS = 32,     /* of the consumer, aimed at */
     DLPI_SVG_RECTS = 40000,  /* never more */
     DLPI_SVG_COLOURS = 6
 };
@@ -26,7 +26,7 @@ typedef struct dlpi_view {
     uint64_t least_ns; /* what is narrower is merged with its neighbours */
     double scale;      /* hundredths of a pixel per ns */
     int pitch, bar, font;
-    int trainer_pitch;
+    int consumer_pitch;
     int per_group; /* lanes drawn of each group */
     int height;
     int n_borders;
@@ -45,7 +45,7 @@ static int dlpi_u64_compare(const void *a, const void *b) {
 }
 
 static const char *dlpi_group_name(const dlp_stats *s, int group) {
-    if (group < 0) { return "trainer"; }
+    if (group < 0) { return "consumer"; }
     return s != NULL && group < DLP_MAX_STAGES && (uint32_t)group < s->n_stages
                ? s->stages[group].name
                : "stage";
@@ -59,7 +59,7 @@ static int dlpi_group_size(const dlpi_lane *lanes, int n_lanes, int i) {
 }
 
 static int dlpi_view_pitch(const dlpi_view *v, const dlpi_lane *lane) {
-    return lane->group < 0 ? v->trainer_pitch : v->pitch;
+    return lane->group < 0 ? v->consumer_pitch : v->pitch;
 }
 
 /* Height of a lane's stretches; the rest of its pitch is white. */
@@ -69,7 +69,7 @@ static int dlpi_view_bar(const dlpi_view *v, const dlpi_lane *lane) {
 }
 
 /* The event with which the newest part of a lane begins that can be told apart: so many events of a
-   worker, so many steps of the trainer. */
+   worker, so many steps of the consumer. */
 static int dlpi_lane_first(const dlpi_lane *lane, int limit) {
     int i = lane->n, left = lane->group < 0 ? DLPI_SVG_STEPS : limit;
     while (i > 0 && left > 0) {
@@ -84,7 +84,7 @@ static int dlpi_lane_first(const dlpi_lane *lane, int limit) {
    decide: then the middle lane does, and that lane begins late. */
 static int dlpi_view_window(dlpi_view *v, const dlpi_lane *lanes, int n_lanes) {
     uint64_t *starts = malloc(((size_t)n_lanes + 1) * sizeof *starts), oldest = UINT64_MAX;
-    uint64_t steps = 0; /* the trainer's first that is wanted */
+    uint64_t steps = 0; /* the consumer's first that is wanted */
     int limit = DLPI_SVG_EVENTS / (n_lanes + 1), m = 0;
     if (starts == NULL) { return DLP_ERR_MEMORY; }
     limit = limit > 240 ? 240 : limit < 40 ? 40 : limit;
@@ -134,14 +134,14 @@ static void dlpi_view_border(dlpi_view *v, uint64_t t, uint32_t epoch) {
     }
 }
 
-/* Borders are where the trainer's steps change epoch: at the border's own event if there is one
+/* Borders are where the consumer's steps change epoch: at the border's own event if there is one
    between the two steps, else where the second begins. */
-static void dlpi_view_borders(dlpi_view *v, const dlpi_lane *trainer) {
+static void dlpi_view_borders(dlpi_view *v, const dlpi_lane *consumer) {
     bool known = false;
     uint32_t epoch = 0;
     uint64_t border = UINT64_MAX;
-    for (int i = 0; i < trainer->n; i++) {
-        const dlp_trace_event *e = &trainer->events[i];
+    for (int i = 0; i < consumer->n; i++) {
+        const dlp_trace_event *e = &consumer->events[i];
         if (e->kind == DLP_TRACE_EPOCH) {
             border = e->begin_ns;
         } else if (e->kind == DLP_TRACE_STEP) {
@@ -159,7 +159,7 @@ static void dlpi_view_layout(dlpi_view *v, const dlpi_lane *lanes, int n_lanes) 
     static const struct {
         int lanes, pitch;
     } sizes[] = {{6, 26}, {12, 20}, {24, 16}, {48, 13}, {100, 11}, {200, 6}, {INT_MAX, 4}};
-    int groups = 0, drawn = 0, trainers = 0, s = 0;
+    int groups = 0, drawn = 0, consumers = 0, s = 0;
     for (int i = 0; i < n_lanes; i += dlpi_group_size(lanes, n_lanes, i)) { groups++; }
     v->per_group = groups > 0 ? DLPI_SVG_LANES / groups : 0;
     v->per_group = v->per_group < 1 ? 1 : v->per_group;
@@ -167,18 +167,18 @@ static void dlpi_view_layout(dlpi_view *v, const dlpi_lane *lanes, int n_lanes) 
         n = dlpi_group_size(lanes, n_lanes, i);
         int shown = n < v->per_group ? n : v->per_group;
         drawn += shown;
-        trainers += lanes[i].group < 0 ? shown : 0;
+        consumers += lanes[i].group < 0 ? shown : 0;
     }
     while (drawn > sizes[s].lanes) { s++; }
     v->pitch = sizes[s].pitch;
-    v->trainer_pitch = v->pitch > 22 ? v->pitch : 22;
+    v->consumer_pitch = v->pitch > 22 ? v->pitch : 22;
     v->font = v->pitch < 12 ? 9 : v->pitch < 15 ? 10 : 12;
     if (v->t1 > v->t0) {
         v->scale = DLPI_SVG_PLOT * 100.0 / (double)(v->t1 - v->t0);
         if (n_lanes > 0 && lanes[0].group < 0) { dlpi_view_borders(v, &lanes[0]); }
     }
     v->height = DLPI_SVG_TOP + 2 * DLPI_SVG_AXIS + groups * (DLPI_SVG_HEADING + DLPI_SVG_GAP) +
-                (drawn - trainers) * v->pitch + trainers * v->trainer_pitch +
+                (drawn - consumers) * v->pitch + consumers * v->consumer_pitch +
                 (v->n_borders > 0 ? DLPI_SVG_BORDER : 0);
     if (v->t1 > v->t0) {
         uint64_t length = v->t1 - v->t0;
@@ -241,19 +241,19 @@ static void dlpi_svg_header(dlpi_out *o, const dlpi_view *v, const dlpi_lane *la
     uint64_t length = v->t1 - v->t0, sum[7] = {0};
     int at = 0;
     if (n_lanes > 0 && lanes[0].group < 0) { dlpi_lane_sums(&lanes[0], v, sum); }
-    uint64_t trainer = sum[DLP_TRACE_WAIT] + sum[DLP_TRACE_STEP];
+    uint64_t consumer = sum[DLP_TRACE_WAIT] + sum[DLP_TRACE_STEP];
     if (s != NULL && s->items > 0 && s->elapsed_ns > 0) {
         double run = (double)s->wait_ns + (double)s->step_ns;
-        at = snprintf(line, sizeof line, "%s items/s; the trainer waited %s %% of the run",
+        at = snprintf(line, sizeof line, "%s items/s; the consumer waited %s %% of the run",
                       dlpi_num_of((double)s->items * 1e9 / (double)s->elapsed_ns).s,
                       dlpi_num_percent(run > 0 ? (double)s->wait_ns / run : 0).s);
     } else {
         at = snprintf(line, sizeof line, "%s", length > 0 ? "Timeline" : "Nothing is recorded yet");
     }
-    if (trainer > 0) {
+    if (consumer > 0) {
         snprintf(line + at, sizeof line - (size_t)at, "%s%s %% of this window",
-                 at > 8 ? ", " : "; the trainer waited ",
-                 dlpi_num_percent((double)sum[DLP_TRACE_WAIT] / (double)trainer).s);
+                 at > 8 ? ", " : "; the consumer waited ",
+                 dlpi_num_percent((double)sum[DLP_TRACE_WAIT] / (double)consumer).s);
     }
     dlpi_svg_text(o, "title", 16, 27, line, 104);
     if (length == 0) { return; }
@@ -275,7 +275,7 @@ static void dlpi_svg_legend(dlpi_out *o) {
     } keys[] = {{NULL, "work and steps, a colour and number per batch", 0, 0},
                 {"s", "starved: no input", 10, 4},
                 {"b", "blocked: no free cell", 0, 4},
-                {"q", "the trainer waits", 0, 14},
+                {"q", "the consumer waits", 0, 14},
                 {"e", "between epochs", 0, 14}};
     int x = 16, y = 56;
     for (int i = 0; i < (int)(sizeof keys / sizeof *keys); i++) {
@@ -445,7 +445,7 @@ static void dlpi_svg_lane(dlpi_out *o, const dlpi_view *v, const dlpi_lane *lane
 }
 
 /* What a stage's stretches are, where they are not one item after another of the batches that the
-   trainer gets. */
+   consumer gets. */
 static void dlpi_svg_of_stage(dlpi_out *o, const dlp_stats *s, const dlp_stage_stats *st) {
     if (st->in_flight > 1) {
         dlpi_out_print(o, "; each has up to %d items under way", (int)st->in_flight);

@@ -30,7 +30,7 @@ static bool dlpi_s3_wait_over(const dlpi_s3_wait *w) {
 }
 
 /* Wait for a descriptor (-1: just wait) for at most most_ms and as long as w allows: in short
-   turns, since a stop rings no bell. Returns false: nothing came. */
+   turns, since a stop wakes nobody there. Returns false: nothing came. */
 static bool dlpi_s3_wait_for(const dlpi_s3_wait *w, int fd, short events, int64_t most_ms) {
     uint64_t end = dlpi_s3_in_ms(most_ms);
     while (!dlpi_s3_wait_over(w)) {

@@ -1,5 +1,5 @@
 #pragma once
-#include "core/bells.h"
+#include "core/waiters.h"
 #include "api/s3_source.h"
 #include "s3/records.h"
 /* ---- the source ---- */

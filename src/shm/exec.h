@@ -208,7 +208,7 @@ static char **dlpi_exec_environ(char *line) {
     return env;
 }
 
-/* Begin the supervisor. fds: of the memory file, the region, caller_fd, nudge[0], life[1], name. */
+/* Begin the supervisor. fds: the memory file, the region, caller_fd, nudge[0], alive[1], name. */
 static int dlpi_exec_spawn(dlp_pipe *p, const int *fds, int n) {
     dlpi_shm_state *s = dlpi_shm_of(p);
     posix_spawn_file_actions_t files;
@@ -256,7 +256,7 @@ static int dlpi_exec_begin(dlp_pipe *p) {
     fds[1] = p->memfd;
     fds[2] = s->caller_fd;
     fds[3] = s->nudge[0];
-    fds[4] = s->life[1];
+    fds[4] = s->alive[1];
     fds[5] = p->name_fd;
     rc = dlpi_exec_spawn(p, fds, 6);
     close(fds[0]);
@@ -444,8 +444,8 @@ _Noreturn static void dlpi_exec_supervisor(const int *fds) {
     s->owner = (pid_t)x->owner;
     s->caller_fd = fds[2];
     s->nudge[0] = fds[3];
-    s->life[1] = fds[4];
-    s->nudge[1] = s->life[0] = s->supervisor_fd = -1;
+    s->alive[1] = fds[4];
+    s->nudge[1] = s->alive[0] = s->supervisor_fd = -1;
     p->shm = s;
     dlpi_live_point(p);
     dlpi_live_workers(p);

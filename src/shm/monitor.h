@@ -34,7 +34,7 @@ struct dlp_monitor {
     uint64_t *trace_head;         /* [n_workers + 1] in the region, when copied */
     uint64_t *trace_n;            /* [n_workers + 1] events that the copy has */
     dlp_trace_event *trace;       /* [n_workers + 1][seen.trace_events] */
-    dlpi_wblock *blocks;          /* [n_workers + 1] */
+    dlpi_worker_block *blocks;    /* [n_workers + 1] */
     uint64_t block_at, block_end; /* of the region, read for its words */
     uint8_t block[4096];
 };
@@ -118,7 +118,7 @@ static int dlpi_view_pipe(dlp_monitor *m, dlp_error *err) {
          dlpi_view_has(m, DLPI_REC_CTL, sizeof(dlpi_ctl), 1) &&
          dlpi_view_has(m, DLPI_REC_ORDER, 4, r->ring) && m->rec[DLPI_REC_ORDER].stride == 4 &&
          dlpi_view_has(m, DLPI_REC_TAKEN, 1, r->ring) && m->rec[DLPI_REC_TAKEN].stride == 1 &&
-         dlpi_view_has(m, DLPI_REC_WORKERS, sizeof(dlpi_wblock), lanes) &&
+         dlpi_view_has(m, DLPI_REC_WORKERS, sizeof(dlpi_worker_block), lanes) &&
          m->rec[DLPI_REC_WORKERS].stride % 8 == 0 &&
          dlpi_view_has(m, DLPI_REC_SLOTS, 8, r->n_slots) &&
          dlpi_view_has(m, DLPI_REC_TRACE, r->trace_events * sizeof(dlp_trace_event), lanes);
@@ -309,7 +309,7 @@ static bool dlpi_view_trace(dlp_monitor *m, uint32_t i) {
     const dlpi_seen *s = &m->seen;
     dlp_trace_event *to = m->trace + (size_t)i * s->trace_events;
     uint64_t head, now, ring = m->pipe.trace_events, n, from, first, drop;
-    const uint64_t each = sizeof *to, at = offsetof(dlpi_wblock, trace_head);
+    const uint64_t each = sizeof *to, at = offsetof(dlpi_worker_block, trace_head);
     if (!dlpi_view_read(m, DLPI_REC_WORKERS, i, at, &head, 8)) return false;
     if (head == m->trace_head[i]) return true;
     n = head < ring ? head : ring - 1;
@@ -330,7 +330,7 @@ static bool dlpi_view_trace(dlp_monitor *m, uint32_t i) {
 
 static bool dlpi_view_workers(dlp_monitor *m) {
     for (uint32_t i = 0; i <= m->seen.n_workers; i++) {
-        dlpi_wblock *b = &m->blocks[i];
+        dlpi_worker_block *b = &m->blocks[i];
         if (!dlpi_view_trace(m, i) || !dlpi_view_read(m, DLPI_REC_WORKERS, i, 0, b, sizeof *b))
             return false;
         b->trace_head = m->trace_n[i];

@@ -1,5 +1,5 @@
 #pragma once
-#include "shm/consumer.h"
+#include "shm/subscriber.h"
 #include "shm/exec.h"
 #include "report/write.h"
 #include "shm/platform.h"
@@ -180,9 +180,9 @@ DLPDEF void dlp_monitor_close(dlp_monitor *m) {
     free(m);
 }
 
-DLPDEF int dlp_consumer_open(dlp_consumer **out, const char *name, const dlp_consumer_desc *desc,
-                             dlp_error *err) {
-    dlp_consumer *c;
+DLPDEF int dlp_subscriber_open(dlp_subscriber **out, const char *name,
+                               const dlp_subscriber_desc *desc, dlp_error *err) {
+    dlp_subscriber *c;
     int rc;
     if (out == NULL || name == NULL)
         return dlpi_error_set(err, DLP_ERR_ARG, out ? "name" : "out", "it is NULL");
@@ -192,49 +192,49 @@ DLPDEF int dlp_consumer_open(dlp_consumer **out, const char *name, const dlp_con
     c->err.worker = -1;
     rc = dlp_monitor_open(&c->m, name, err);
     if (rc == DLP_OK && c->m == NULL) rc = DLP_ERR_STATE; /* an open monitor is one */
-    if (rc == DLP_OK) rc = dlpi_consumer_check(c, err);
-    if (rc == DLP_OK) rc = dlpi_consumer_loans(c, desc, err);
+    if (rc == DLP_OK) rc = dlpi_subscriber_check(c, err);
+    if (rc == DLP_OK) rc = dlpi_subscriber_loans(c, desc, err);
     if (rc == DLP_OK && (c->alive = dlpi_alive_page()) == NULL)
         rc = dlpi_error_set(err, DLP_ERR_MEMORY, "", "no memory");
-    if (rc == DLP_OK) rc = dlpi_consumer_map(c, err);
-    if (rc == DLP_OK) rc = dlpi_consumer_place(c, err);
+    if (rc == DLP_OK) rc = dlpi_subscriber_map(c, err);
+    if (rc == DLP_OK) rc = dlpi_subscriber_place(c, err);
     if (rc != DLP_OK) {
-        dlp_consumer_close(c);
+        dlp_subscriber_close(c);
         return rc;
     }
     *out = c;
     return DLP_OK;
 }
 
-DLPDEF int dlp_consumer_next(dlp_consumer *c, dlp_batch **out) {
-    return dlp_consumer_next_timeout(c, out, -1);
+DLPDEF int dlp_subscriber_next(dlp_subscriber *c, dlp_batch **out) {
+    return dlp_subscriber_next_timeout(c, out, -1);
 }
 
-DLPDEF int dlp_consumer_next_timeout(dlp_consumer *c, dlp_batch **out, int timeout_ms) {
+DLPDEF int dlp_subscriber_next_timeout(dlp_subscriber *c, dlp_batch **out, int timeout_ms) {
     uint64_t now, until = UINT64_MAX;
     int rc;
     if (c == NULL || out == NULL) return DLP_ERR_ARG;
     if (*c->alive == 0) return DLP_ERR_FORKED;
     if (c->n_held >= c->max_held) return DLP_ERR_HELD;
-    rc = dlpi_consumer_try(c, out);
+    rc = dlpi_subscriber_try(c, out);
     for (int i = 0; rc == DLP_EMPTY && timeout_ms != 0 && i < 300; i++) {
         dlpi_pause();
-        rc = dlpi_consumer_try(c, out);
+        rc = dlpi_subscriber_try(c, out);
     }
     if (rc != DLP_EMPTY) return rc;
     if (timeout_ms >= 0) until = dlpi_now_ns() + (uint64_t)timeout_ms * 1000000u;
     for (;;) {
         if (DLPI_LOAD_ACQ(&c->ctl->stop) != 0) { /* S1 <- S1: what came before it is seen now */
-            rc = dlpi_consumer_try(c, out);
+            rc = dlpi_subscriber_try(c, out);
             return rc == DLP_EMPTY ? DLP_STOPPED : rc;
         }
         now = dlpi_now_ns();
         if (now >= until) return DLP_TIMEOUT;
-        if ((rc = dlpi_consumer_sleep(c, out, until - now)) != DLP_EMPTY) return rc;
+        if ((rc = dlpi_subscriber_sleep(c, out, until - now)) != DLP_EMPTY) return rc;
     }
 }
 
-DLPDEF int dlp_consumer_release(dlp_consumer *c, dlp_batch *batch) {
+DLPDEF int dlp_subscriber_release(dlp_subscriber *c, dlp_batch *batch) {
     if (c == NULL || batch == NULL) return DLP_ERR_ARG;
     if (*c->alive == 0) return DLP_ERR_FORKED;
     for (uint32_t i = 0; i < c->max_held; i++) {
@@ -243,20 +243,20 @@ DLPDEF int dlp_consumer_release(dlp_consumer *c, dlp_batch *batch) {
         loan->used = false;
         c->n_held--;
         DLPI_STORE_RLX(&c->mine->held, c->n_held); /* for people */
-        dlpi_consumer_give(c, loan->b, loan->slot);
+        dlpi_subscriber_give(c, loan->b, loan->slot);
         return DLP_OK;
     }
     return DLP_ERR_ARG;
 }
 
-DLPDEF const dlp_error *dlp_consumer_error(const dlp_consumer *c) {
+DLPDEF const dlp_error *dlp_subscriber_error(const dlp_subscriber *c) {
     return c == NULL ? dlp_pipe_error(NULL) : &c->err;
 }
 
-DLPDEF void dlp_consumer_close(dlp_consumer *c) {
+DLPDEF void dlp_subscriber_close(dlp_subscriber *c) {
     if (c == NULL) return;
     if (c->mine != NULL && *c->alive != 0) {
-        DLPI_STORE_SEQ(&c->mine->life, c->life + 1); /* H2 -> H2: even */
+        DLPI_STORE_SEQ(&c->mine->present, c->present + 1); /* H2 -> H2: even */
         dlpi_wake_scheduler(c->ctl);
     }
     if (c->map != NULL) munmap(c->map, (size_t)c->bytes);

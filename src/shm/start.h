@@ -1,5 +1,5 @@
 #pragma once
-#include "shm/consumer.h"
+#include "shm/subscriber.h"
 #include "shm/exec.h"
 #include "shm/platform.h"
 /* ---------------------------------------------------------------------------------------------
@@ -42,13 +42,13 @@ static int dlpi_shm_check(dlp_pipe *p, const dlp_shm_desc *d) {
         {"shm.grace_ms", DLPI_IN(dlp_shm_desc, grace_ms), 0, 3600000, "0..3600000"},
         {"shm.huge_pages", DLPI_IN(dlp_shm_desc, huge_pages), 0, 2, "DLP_HUGE_*"},
         {"shm.share", DLPI_IN(dlp_shm_desc, share), 0, 2, "DLP_SHARE_*"},
-        {"shm.max_consumers", DLPI_IN(dlp_shm_desc, max_consumers), 0, 64, "0..64"},
+        {"shm.max_subscribers", DLPI_IN(dlp_shm_desc, max_subscribers), 0, 64, "0..64"},
         {"shm.serve_only", DLPI_IN(dlp_shm_desc, serve_only), 0, 1, "0 or 1"},
         {"shm.blob_bytes", DLPI_IN(dlp_shm_desc, blob_bytes), 0, INT64_C(1) << 30, "0..2^30"},
     };
     dlpi_check_bounds(p, "", d, DLPI_ROWS(bounds));
-    dlpi_within(p, "", "shm.wait_consumers", d->wait_consumers, 0,
-                d->max_consumers ? d->max_consumers : 8, "0..max_consumers");
+    dlpi_within(p, "", "shm.wait_subscribers", d->wait_subscribers, 0,
+                d->max_subscribers ? d->max_subscribers : 8, "0..max_subscribers");
     if (d->name != NULL && !dlpi_name_ok(d->name))
         dlpi_refuse(p, DLP_ERR_ARG, "", "shm.name",
                     "1 to 63 of A-Z a-z 0-9 . _ -, not beginning with a dot");
@@ -72,10 +72,10 @@ static int dlpi_shm_open(dlp_pipe *p) {
     s->d.name = NULL;
     if (s->d.max_kills) p->max_kills = (uint32_t)s->d.max_kills;
     if (s->d.grace_ms == 0) s->d.grace_ms = 300;
-    if (s->d.max_consumers == 0) s->d.max_consumers = 8;
+    if (s->d.max_subscribers == 0) s->d.max_subscribers = 8;
     p->huge_pages = s->d.huge_pages;
     s->caller_fd = s->supervisor_fd = -1;
-    s->nudge[0] = s->nudge[1] = s->life[0] = s->life[1] = -1;
+    s->nudge[0] = s->nudge[1] = s->alive[0] = s->alive[1] = -1;
     p->shm = s;
     return DLP_OK;
 }
@@ -105,7 +105,7 @@ static int dlpi_shm_prepare(dlp_pipe *p) {
     rc = socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, s->nudge);
     if (dlpi_pair_above(rc, s->nudge) != 0)
         return dlpi_system_fail(p, DLP_ERR_SYSTEM, "socketpair");
-    if (dlpi_pair_above(pipe2(s->life, O_CLOEXEC), s->life) != 0)
+    if (dlpi_pair_above(pipe2(s->alive, O_CLOEXEC), s->alive) != 0)
         return dlpi_system_fail(p, DLP_ERR_SYSTEM, "pipe2");
     return DLP_OK;
 }
@@ -172,7 +172,7 @@ static int dlpi_shm_begin(dlp_pipe *p) {
     setpgid(s->supervisor, s->supervisor); /* here, too: whoever comes first */
     s->supervisor_fd = dlpi_pidfd_open(s->supervisor);
     dlpi_fd_close(&s->nudge[0]);
-    dlpi_fd_close(&s->life[1]);
+    dlpi_fd_close(&s->alive[1]);
     if (s->supervisor_fd < 0) return dlpi_system_fail(p, DLP_ERR_SYSTEM, "pidfd_open");
     return dlpi_shm_started(p);
 }
@@ -183,11 +183,11 @@ static void dlpi_shm_nudge(dlp_pipe *p) {
     DLPI_UNUSED(n); /* full: it is awake; nobody there: there is nothing to be told */
 }
 
-/* Wait until no process has the life pipe, at most ms. */
+/* Wait until no process has that pipe, at most ms. */
 static bool dlpi_shm_dead(const dlpi_shm_state *s, int ms) {
     uint64_t until = dlpi_now_ns() + (uint64_t)ms * 1000000u, now;
     for (;;) {
-        struct pollfd fd = {s->life[0], POLLIN, 0};
+        struct pollfd fd = {s->alive[0], POLLIN, 0};
         if (poll(&fd, 1, ms) > 0) return true;
         now = dlpi_now_ns();
         if (now >= until) return false;
@@ -220,7 +220,7 @@ static void dlpi_shm_end(dlp_pipe *p) {
     dlpi_fd_close(&s->supervisor_fd);
     for (int i = 0; i < 2; i++) {
         dlpi_fd_close(&s->nudge[i]);
-        dlpi_fd_close(&s->life[i]);
+        dlpi_fd_close(&s->alive[i]);
     }
     free(s->procs);
     free(s->fds);

@@ -20,13 +20,13 @@
    It keeps a spare process that is forked already and waits to take a dead worker's place: on busy
    cores one that slept is run at once, one just forked waits for its turn.
    Nobody's death is concluded from a clock, and none from a number: a pid may be another's by then.
-   The end of all of them is seen by a pipe (life) of which each holds the writing end. */
+   The end of all of them is seen by a pipe (alive) of which each holds the writing end. */
 
 typedef struct dlpi_proc { /* a worker process, as the supervisor knows it */
     dlpi_worker *w;
     pid_t pid;             /* 0: none */
     uint32_t deaths;       /* in a row, of lives in which nothing was completed */
-    uint64_t items;        /* that it had completed when this life began */
+    uint64_t items;        /* that it had completed when this process began */
     dlpi_held held;        /* what it had when it died, without a callback to blame */
     uint32_t held_deaths;  /* of all who had it, in a row */
     uint64_t due_ns;       /* when it may be replaced; 0: it lives, or will not be */
@@ -45,7 +45,7 @@ typedef struct dlpi_shm_state { /* dlp_pipe.shm */
     pid_t owner;
     pid_t supervisor;
     int caller_fd, supervisor_fd; /* pidfds */
-    int nudge[2], life[2];        /* [0] is read, [1] written */
+    int nudge[2], alive[2];       /* [0] is read, [1] written */
     int n_procs;
     dlpi_proc *procs;      /* [n_procs] */
     struct pollfd *fds;    /* [n_procs + 3] caller, nudge, workers, spare */
@@ -53,12 +53,12 @@ typedef struct dlpi_shm_state { /* dlp_pipe.shm */
     int task;              /* pipe: says to it which */
     uint64_t spare_due_ns; /* when there may be another */
     uint64_t restart_ns;   /* the last turn that was given */
-    /* consumers: the scheduler's books */
-    uint64_t bound;     /* a bit for each consumer that is admitted */
+    /* subscribers: the scheduler's books */
+    uint64_t bound;     /* a bit for each subscriber that is admitted */
     uint64_t looked_ns; /* at their locks */
     uint64_t frees;
     uint64_t left_at; /* the cursor of who left last */
-    bool enough;      /* wait_consumers have come */
+    bool enough;      /* wait_subscribers have come */
 } dlpi_shm_state;
 
 static dlpi_shm_state *dlpi_shm_of(const dlp_pipe *p) { return p->shm; }
@@ -126,7 +126,7 @@ _Noreturn static void dlpi_process_worker(dlp_pipe *p, dlpi_worker *w) {
     if (w->st->w.worker_init || w->st->in_flight > 0 || dlpi_shm_of(p)->spec) dlpi_slice(0);
     signal(SIGPIPE, SIG_DFL); /* as a new program has it */
     p->in_worker = w->started = w->process = 1;
-    DLPI_STORE_RLX(&w->wb->pid, (int32_t)getpid()); /* for people */
+    DLPI_STORE_RLX(&w->block->pid, (int32_t)getpid()); /* for people */
     dlpi_thread_dress(w);
     if (dlpi_shm_of(p)->spec && dlpi_shm_of(p)->begin(p, w) != DLP_OK) {
         dlpi_worker_end(w, DLP_ERR_CALLBACK);
@@ -261,9 +261,9 @@ static void dlpi_spare_ended(dlpi_shm_state *s) {
 static int dlpi_proc_start(dlp_pipe *p, int k) {
     dlpi_proc *proc = &dlpi_shm_of(p)->procs[k];
     pid_t pid;
-    DLPI_STORE_RLX(&proc->w->wb->state, DLP_WORKER_STARTING); /* for people, and for its death */
-    DLPI_STORE_RLX(&proc->w->wb->process, 1);                 /* for people */
-    proc->items = DLPI_LOAD_RLX(&proc->w->wb->items);         /* of a dead process */
+    DLPI_STORE_RLX(&proc->w->block->state, DLP_WORKER_STARTING); /* for people, and for its death */
+    DLPI_STORE_RLX(&proc->w->block->process, 1);                 /* for people */
+    proc->items = DLPI_LOAD_RLX(&proc->w->block->items);         /* of a dead process */
     proc->due_ns = 0;
     pid = dlpi_spare_take(p, k);
     if (pid == 0) pid = dlpi_proc_fork(p, k, -1);
@@ -336,7 +336,7 @@ static void dlpi_held_text(dlp_pipe *p, const dlpi_proc *proc, const dlpi_held *
     }
     slot = dlpi_slot_at(p, h->slot);
     if (dlpi_is_item_stage(p, proc->w->st))
-        first = h->unit << dlpi_pub_shift(DLPI_LOAD_RLX(&slot->pub)); /* it is not done */
+        first = h->unit << dlpi_header_shift(DLPI_LOAD_RLX(&slot->header)); /* it is not done */
     snprintf(text, size, " (epoch %" PRIu64 ", positions from %" PRIu64 ")", slot->epoch,
              slot->position + first);
 }
@@ -358,7 +358,7 @@ static bool dlpi_proc_hopeless(dlp_pipe *p, dlpi_proc *proc, int state, const dl
         n = dlpi_held_deaths(dlpi_shm_of(p), proc, h);
     else if (state == DLP_WORKER_STARTING)
         return false; /* counted by dlpi_proc_again */
-    else if (DLPI_LOAD_RLX(&proc->w->wb->items) != proc->items)
+    else if (DLPI_LOAD_RLX(&proc->w->block->items) != proc->items)
         n = proc->deaths = 0; /* dead */
     else
         n = ++proc->deaths;
@@ -374,15 +374,16 @@ static bool dlpi_proc_hopeless(dlp_pipe *p, dlpi_proc *proc, int state, const dl
 
 /* Was it killed for an item that it finished in the end, and had begun another one? */
 static bool dlpi_proc_next_item(const dlpi_proc *proc) {
-    const dlpi_wblock *wb = proc->w->wb;
-    return proc->late && (DLPI_LOAD_RLX(&wb->running) != proc->watched_item || /* X2 of the dead */
-                          DLPI_LOAD_RLX(&wb->since_ns) != proc->watched_since);
+    const dlpi_worker_block *block = proc->w->block;
+    return proc->late &&
+           (DLPI_LOAD_RLX(&block->running) != proc->watched_item || /* X2 of the dead */
+            DLPI_LOAD_RLX(&block->since_ns) != proc->watched_since);
 }
 
 static void dlpi_proc_ended(dlp_pipe *p, int k) {
     dlpi_shm_state *s = dlpi_shm_of(p);
     dlpi_proc *proc = &s->procs[k];
-    dlpi_wblock *wb = proc->w->wb;
+    dlpi_worker_block *block = proc->w->block;
     dlpi_held held = {0};
     dlpi_death why = {0, proc->late, &held};
     int status = 0, state;
@@ -391,11 +392,11 @@ static void dlpi_proc_ended(dlp_pipe *p, int k) {
     proc->pid = 0;
     dlpi_fd_close(&s->fds[k + 2].fd);
     why.signal = WIFSIGNALED(status) ? (uint32_t)WTERMSIG(status) : 0;
-    state = DLPI_LOAD_RLX(&wb->state); /* of a dead process */
+    state = DLPI_LOAD_RLX(&block->state); /* of a dead process */
     again = dlpi_proc_again(p, proc, state, why.signal);
     if (again) { /* said before others go on: what they make of it may be the caller's last batch */
-        DLPI_STORE_RLX(&wb->died_by, (int32_t)why.signal);               /* statistics */
-        DLPI_STORE_RLX(&wb->restarts, DLPI_LOAD_RLX(&wb->restarts) + 1); /* statistics */
+        DLPI_STORE_RLX(&block->died_by, (int32_t)why.signal);                  /* statistics */
+        DLPI_STORE_RLX(&block->restarts, DLPI_LOAD_RLX(&block->restarts) + 1); /* statistics */
         dlpi_bump(&p->ctl->restarts, 1);
     }
     if (!dlpi_stopped(p) && dlpi_proc_next_item(proc))
@@ -430,9 +431,10 @@ static void dlpi_procs_deadlines(dlp_pipe *p, uint64_t passed) {
     dlpi_shm_state *s = dlpi_shm_of(p);
     for (int k = 0; k < s->n_procs; k++) {
         dlpi_proc *proc = &s->procs[k];
-        const dlpi_wblock *wb = proc->w->wb;
+        const dlpi_worker_block *block = proc->w->block;
         uint64_t limit = (uint64_t)proc->w->st->w.deadline_ms * 1000000u;
-        uint64_t item = DLPI_LOAD_RLX(&wb->running), since = DLPI_LOAD_RLX(&wb->since_ns); /* X2 */
+        uint64_t item = DLPI_LOAD_RLX(&block->running),
+                 since = DLPI_LOAD_RLX(&block->since_ns); /* X2 */
         if (limit == 0 || proc->pid == 0 || proc->late) continue;
         if (item == 0 || item != proc->watched_item || since != proc->watched_since)
             proc->ran_ns = 0;
@@ -440,7 +442,7 @@ static void dlpi_procs_deadlines(dlp_pipe *p, uint64_t passed) {
             proc->ran_ns += passed;
         proc->watched_item = item;
         proc->watched_since = since;
-        if (proc->ran_ns < limit || DLPI_LOAD_RLX(&wb->state) != DLP_WORKER_BUSY) continue;
+        if (proc->ran_ns < limit || DLPI_LOAD_RLX(&block->state) != DLP_WORKER_BUSY) continue;
         proc->late = true;
         kill(proc->pid, SIGKILL);
     }
@@ -545,7 +547,7 @@ _Noreturn static void dlpi_supervisor(dlp_pipe *p) {
     dlpi_slice(100000);
     prctl(PR_SET_NAME, "dlpipe");
     dlpi_fd_close(&s->nudge[1]);
-    dlpi_fd_close(&s->life[0]);
+    dlpi_fd_close(&s->alive[0]);
     s->fds[0] = (struct pollfd){s->caller_fd, POLLIN, 0};
     s->fds[1] = (struct pollfd){s->nudge[0], POLLIN, 0};
     for (int k = 0; k <= s->n_procs; k++) s->fds[k + 2] = (struct pollfd){-1, POLLIN, 0};

@@ -75,7 +75,7 @@ static bool dlpi_cache_get(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
         memcpy(&dlpi_slot_lengths(p, t->slot, f, 1)[row], from, 8);
         from += 8;
     }
-    dlpi_bump(&w->wb->kept_hits, 1);
+    dlpi_bump(&w->block->kept_hits, 1);
     return true;
 }
 
@@ -85,8 +85,8 @@ static void dlpi_cache_put(dlpi_worker *w) {
     uint64_t at = dlpi_cache_at(p, w->item.index), full = dlpi_cache_full(w->item.index);
     dlpi_cache_cell *cell = dlpi_cache_cell_at(p, at);
     uint8_t *to = cell->bytes;
-    if (DLPI_LOAD_RLX(&cell->word) != 0) return; /* Z1: what is read is not used */
-    DLPI_STORE_RLX(&w->wb->kept_cell, at + 1);   /* Z2 to recovery; the swap keeps it before */
+    if (DLPI_LOAD_RLX(&cell->word) != 0) return;  /* Z1: what is read is not used */
+    DLPI_STORE_RLX(&w->block->kept_cell, at + 1); /* Z2 to recovery; the swap keeps it before */
     if (dlpi_claim_take(&cell->word, 0, full | ((uint64_t)w->global + 1))) { /* Z1 -> Z1 */
         for (uint32_t f = 0; f < p->items.n; f++) {
             const dlpi_field *d = &p->items.at[f];
@@ -97,22 +97,22 @@ static void dlpi_cache_put(dlpi_worker *w) {
             to += 8;
         }
         DLPI_STORE_REL(&cell->word, full); /* Z1 -> Z1 */
-        dlpi_bump(&w->wb->kept_items, 1);
+        dlpi_bump(&w->block->kept_items, 1);
     }
-    DLPI_STORE_REL(&w->wb->kept_cell, UINT64_C(0)); /* Z2: behind the full word */
+    DLPI_STORE_REL(&w->block->kept_cell, UINT64_C(0)); /* Z2: behind the full word */
 }
 
 /* The cell that a dead worker may have been writing. */
 static void dlpi_cache_recover(dlpi_worker *w) {
     dlp_pipe *p = w->p;
-    uint64_t at = DLPI_LOAD_SEQ(&w->wb->kept_cell); /* Z2 of a dead worker */
+    uint64_t at = DLPI_LOAD_SEQ(&w->block->kept_cell); /* Z2 of a dead worker */
     uint64_t *word, seen;
     if (at == 0 || at > dlpi_cache_of(p)->n_cells) return;
     word = &dlpi_cache_cell_at(p, at - 1)->word;
     seen = dlpi_claim_owner(word); /* Z1 <- Z1 */
     if ((seen & ((1u << DLPI_CACHE_WRITER) - 1)) == (uint64_t)w->global + 1)
-        dlpi_claim_free(word, 0);                   /* Z1 -> Z1 */
-    DLPI_STORE_SEQ(&w->wb->kept_cell, UINT64_C(0)); /* Z2 */
+        dlpi_claim_free(word, 0);                      /* Z1 -> Z1 */
+    DLPI_STORE_SEQ(&w->block->kept_cell, UINT64_C(0)); /* Z2 */
 }
 
 /* What the desc says, when the stage is added. */
@@ -163,10 +163,10 @@ static bool dlpi_cache_seen(const dlpi_words *words, dlpi_seen *s, int32_t stage
         cells == 0 || bytes == 0 || cells > items || cells > UINT64_MAX / bytes)
         return true;
     for (uint32_t i = 0; i < s->n_workers; i++) {
-        const dlpi_wblock *wb = dlpi_seen_block(s, i);
-        out->cache_hits += DLPI_LOAD_RLX(&wb->kept_hits); /* statistics, here and below */
-        out->cache_misses += DLPI_LOAD_RLX(&wb->kept_misses);
-        kept += DLPI_LOAD_RLX(&wb->kept_items);
+        const dlpi_worker_block *block = dlpi_seen_block(s, i);
+        out->cache_hits += DLPI_LOAD_RLX(&block->kept_hits); /* statistics, here and below */
+        out->cache_misses += DLPI_LOAD_RLX(&block->kept_misses);
+        kept += DLPI_LOAD_RLX(&block->kept_items);
     }
     out->cache_bytes = kept * bytes;
     out->cache_capacity = cells * bytes;

@@ -51,7 +51,7 @@ typedef struct dlpi_attempt { /* at one row, which a worker has in hand */
     uint64_t since_ns;
     uint32_t in; /* which list it is in */
     struct dlpi_attempt *next, *prev;
-    void *own; /* [source->row_bytes] */
+    void *extra; /* [source->row_bytes] */
 } dlpi_attempt;
 
 typedef struct dlpi_attempt_list {
@@ -81,7 +81,7 @@ typedef struct dlpi_in_flight { /* of one worker */
     dlpi_attempt_list list[DLPI_ATTEMPT_LISTS];
     uint64_t oldest;  /* batch that has a row here */
     bool oldest_left; /* a row of it was done: it may be another one */
-    bool alone, broken;
+    bool exclusive, broken;
     dlpi_fetch_threads threads;
 } dlpi_in_flight;
 
@@ -113,14 +113,14 @@ static uint64_t dlpi_in_flight_rows(const dlpi_stage *st) {
 
 /* A callback is about to have the row. */
 static void dlpi_attempt_begin(dlpi_worker *w, dlpi_attempt *a) {
-    const dlpi_in_flight *fl = w->self;
+    const dlpi_in_flight *in = w->self;
     DLPI_STORE_RLX(&a->since_ns, dlpi_now_ns()); /* 0 before, for dlpi_in_flight_show */
-    DLPI_STORE_RLX(&w->at_once[a - fl->all],
+    DLPI_STORE_RLX(&w->at_once[a - in->all],
                    (uint64_t)a->slot << 32 | (a->row + 1u)); /* X2 to recovery */
 }
 
-static void dlpi_attempt_put(dlpi_in_flight *fl, dlpi_attempt *a, uint32_t list) {
-    dlpi_attempt_list *l = &fl->list[list];
+static void dlpi_attempt_put(dlpi_in_flight *in, dlpi_attempt *a, uint32_t list) {
+    dlpi_attempt_list *l = &in->list[list];
     a->in = list;
     a->next = NULL;
     a->prev = l->last;
@@ -131,8 +131,8 @@ static void dlpi_attempt_put(dlpi_in_flight *fl, dlpi_attempt *a, uint32_t list)
     l->last = a;
 }
 
-static void dlpi_attempt_move(dlpi_in_flight *fl, dlpi_attempt *a, uint32_t list) {
-    dlpi_attempt_list *l = &fl->list[a->in];
+static void dlpi_attempt_move(dlpi_in_flight *in, dlpi_attempt *a, uint32_t list) {
+    dlpi_attempt_list *l = &in->list[a->in];
     if (a->prev)
         a->prev->next = a->next;
     else
@@ -141,7 +141,7 @@ static void dlpi_attempt_move(dlpi_in_flight *fl, dlpi_attempt *a, uint32_t list
         a->next->prev = a->prev;
     else
         l->last = a->prev;
-    dlpi_attempt_put(fl, a, list);
+    dlpi_attempt_put(in, a, list);
 }
 
 static dlpi_unit dlpi_attempt_unit(const dlpi_attempt *a) { /* runs are of one row here */
@@ -154,26 +154,26 @@ static void dlpi_in_flight_show(dlpi_worker *w) {
     const dlpi_attempt *a = dlpi_in_flight_of(w)->list[DLPI_ATTEMPT_OUT].first;
     uint64_t since = a == NULL ? 0 : DLPI_LOAD_RLX(&a->since_ns); /* of dlpi_attempt_begin */
     const dlpi_bslot *slot;
-    dlpi_wblock *wb = w->wb;
+    dlpi_worker_block *block = w->block;
     if (since == 0) {
-        DLPI_STORE_RLX(&wb->running, UINT64_C(0)); /* X2 */
-        DLPI_STORE_RLX(&wb->current, UINT64_MAX);  /* for observers, here and below */
+        DLPI_STORE_RLX(&block->running, UINT64_C(0)); /* X2 */
+        DLPI_STORE_RLX(&block->current, UINT64_MAX);  /* for observers, here and below */
         return;
     }
     slot = dlpi_slot_at(w->p, a->slot);
-    DLPI_STORE_RLX(&wb->current_epoch, slot->epoch);
-    DLPI_STORE_RLX(&wb->current_position, (slot->position + a->row) % w->p->samples);
-    DLPI_STORE_RLX(&wb->current, dlpi_slot_index(w->p, a->slot)[a->row]);
-    DLPI_STORE_RLX(&wb->since_ns, since);
-    DLPI_STORE_RLX(&wb->running, (uint64_t)a->slot << 32 | (a->row + 1u)); /* X2 to recovery */
+    DLPI_STORE_RLX(&block->current_epoch, slot->epoch);
+    DLPI_STORE_RLX(&block->current_position, (slot->position + a->row) % w->p->samples);
+    DLPI_STORE_RLX(&block->current, dlpi_slot_index(w->p, a->slot)[a->row]);
+    DLPI_STORE_RLX(&block->since_ns, since);
+    DLPI_STORE_RLX(&block->running, (uint64_t)a->slot << 32 | (a->row + 1u)); /* X2 to recovery */
 }
 
 /* The row of an attempt is done. n: as of dlpi_row_done. */
 static void dlpi_attempt_done(dlpi_worker *w, dlpi_attempt *a, uint32_t n) {
-    dlpi_in_flight *fl = w->self;
+    dlpi_in_flight *in = w->self;
     dlpi_unit t = dlpi_attempt_unit(a);
-    fl->oldest_left |= a->gen == fl->oldest;
-    dlpi_attempt_move(fl, a, DLPI_ATTEMPT_FREE);
+    in->oldest_left |= a->gen == in->oldest;
+    dlpi_attempt_move(in, a, DLPI_ATTEMPT_FREE);
     dlpi_row_done(w, &t, n);
 }
 
@@ -186,8 +186,8 @@ static void dlpi_attempt_load(dlpi_worker *w, const dlpi_attempt *a) {
     w->item.attempt = dlpi_rec_tries(dlpi_slot_rec(p, a->slot)[a->row]);
     memcpy(w->length, a->length, p->items.n * sizeof *w->length);
     dlpi_words_forget(w);
-    w->wb->message_errno = a->errnum; /* also without words */
-    if (a->message[0] != 0) memcpy(w->wb->message, a->message, sizeof a->message);
+    w->block->message_errno = a->errnum; /* also without words */
+    if (a->message[0] != 0) memcpy(w->block->message, a->message, sizeof a->message);
 }
 
 /* The item of an attempt is the worker's, with what is the attempt's own. */
@@ -200,14 +200,14 @@ static void dlpi_attempt_item(const dlpi_worker *w, dlpi_attempt *a) {
 
 /* The callback of an attempt came to rc, a code: done, or what the policy says. */
 static void dlpi_attempt_over(dlpi_worker *w, dlpi_attempt *a, int rc) {
-    dlpi_in_flight *fl = w->self;
+    dlpi_in_flight *in = w->self;
     dlpi_unit t = dlpi_attempt_unit(a);
     int what = DLPI_ROW_DONE;
     if (DLPI_DEBUG) { /* the callback may have changed any of its item */
         dlpi_item_slot(w, a->slot);
         dlpi_item_row(w, a->row);
         dlpi_attempt_item(w, a);
-        rc = dlpi_guard_out(w, &a->item, dlpi_guard_cell(w, (uint64_t)(a - fl->all)), a->slot,
+        rc = dlpi_guard_out(w, &a->item, dlpi_guard_cell(w, (uint64_t)(a - in->all)), a->slot,
                             a->row, rc);
     }
     if (rc != DLP_ERR_KILLED && rc != DLP_ERR_DEADLINE) dlpi_attempt_load(w, a); /* else it is */
@@ -219,8 +219,8 @@ static void dlpi_attempt_over(dlpi_worker *w, dlpi_attempt *a, int rc) {
         dlpi_attempt_done(w, a, dlpi_row_counts(w, &t));
         return;
     }
-    fl->threads.parked |= what == DLPI_ROW_LATER;
-    dlpi_attempt_move(fl, a, what == DLPI_ROW_LATER ? DLPI_ATTEMPT_FREE : DLPI_ATTEMPT_WAITS);
+    in->threads.parked |= what == DLPI_ROW_LATER;
+    dlpi_attempt_move(in, a, what == DLPI_ROW_LATER ? DLPI_ATTEMPT_FREE : DLPI_ATTEMPT_WAITS);
 }
 
 /* Set the item up for its next try. */
@@ -233,7 +233,7 @@ static void dlpi_attempt_point(dlpi_worker *w, dlpi_attempt *a) {
     dlpi_attempt_load(w, a);
     dlpi_attempt_item(w, a);
     memcpy(a->data, w->data, sizeof a->data);
-    if (a->own != NULL) p->source->row(w, &a->item, a->slot, a->row, a->own);
+    if (a->extra != NULL) p->source->row(w, &a->item, a->slot, a->row, a->extra);
     dlpi_row_zero(w);
 }
 
@@ -257,7 +257,7 @@ static bool dlpi_attempt_settled(dlpi_worker *w, dlpi_attempt *a, uint32_t rec) 
     uint32_t state = dlpi_rec_state(rec);
     if (state == DLPI_ROW_LEFT) dlpi_row_clear(p, &t, a->row);
     if (state == DLPI_ROW_LEFT || state == DLPI_ROW_END ||
-        !dlpi_wanted(p->ctl, dlpi_slot_at(p, a->slot))) {
+        dlpi_cancelled(p->ctl, dlpi_slot_at(p, a->slot))) {
         dlpi_attempt_done(w, a, 0);
         return true;
     }
@@ -275,23 +275,23 @@ static bool dlpi_attempt_settled(dlpi_worker *w, dlpi_attempt *a, uint32_t rec) 
 }
 
 /* Offer an item that is set up to the source. Returns false if it has no room for it. */
-static bool dlpi_attempt_offer(dlpi_worker *w, dlpi_attempt *a, bool alone) {
-    dlpi_in_flight *fl = w->self;
+static bool dlpi_attempt_offer(dlpi_worker *w, dlpi_attempt *a, bool exclusive) {
+    dlpi_in_flight *in = w->self;
     int rc;
     DLPI_STORE_RLX(&a->since_ns, UINT64_C(0)); /* its thread begins it */
     if (dlpi_fetch_of(w)->fetcher == DLP_FETCH_ASYNC) dlpi_attempt_begin(w, a);
-    dlpi_attempt_move(fl, a, DLPI_ATTEMPT_OUT);
-    if (fl->n_out == 0) dlpi_in_flight_show(w);
+    dlpi_attempt_move(in, a, DLPI_ATTEMPT_OUT);
+    if (in->n_out == 0) dlpi_in_flight_show(w);
     rc = dlpi_attempt_submit(w, a);
-    if (rc != DLP_FULL && w->p->keeper != NULL) dlpi_bump(&w->wb->kept_misses, 1);
+    if (rc != DLP_FULL && w->p->keeper != NULL) dlpi_bump(&w->block->kept_misses, 1);
     if (rc == 0) {
-        fl->n_out++;
-        fl->alone = alone;
+        in->n_out++;
+        in->exclusive = exclusive;
         return true;
     }
-    DLPI_STORE_RLX(&w->at_once[a - fl->all], UINT64_C(0)); /* X2 */
+    DLPI_STORE_RLX(&w->at_once[a - in->all], UINT64_C(0)); /* X2 */
     if (rc == DLP_FULL)
-        dlpi_attempt_move(fl, a, DLPI_ATTEMPT_WAITS);
+        dlpi_attempt_move(in, a, DLPI_ATTEMPT_WAITS);
     else
         dlpi_attempt_over(w, a, dlpi_item_returned(w, rc));
     dlpi_in_flight_show(w);
@@ -301,105 +301,105 @@ static bool dlpi_attempt_offer(dlpi_worker *w, dlpi_attempt *a, bool alone) {
 /* Send the first attempt that waits. Returns false while it has to wait on: for its source, or, as
    a row that may have killed a worker is out alone, for others to come back. */
 static bool dlpi_attempt_send(dlpi_worker *w) {
-    dlpi_in_flight *fl = w->self;
-    dlpi_attempt *a = fl->list[DLPI_ATTEMPT_WAITS].first;
+    dlpi_in_flight *in = w->self;
+    dlpi_attempt *a = in->list[DLPI_ATTEMPT_WAITS].first;
     uint32_t rec = dlpi_slot_rec(w->p, a->slot)[a->row];
-    bool alone = dlpi_rec_kills(rec) > 0 && dlpi_rec_stage(rec) == (uint32_t)w->st->work;
+    bool exclusive = dlpi_rec_kills(rec) > 0 && dlpi_rec_stage(rec) == (uint32_t)w->st->work;
     int rc;
-    if (fl->n_out > 0 && (alone || fl->alone)) return false;
+    if (in->n_out > 0 && (exclusive || in->exclusive)) return false;
     dlpi_unpoison(w->p, a->slot);
     if (dlpi_attempt_settled(w, a, rec)) return true;
-    dlpi_guard_in(w, &a->item, dlpi_guard_cell(w, (uint64_t)(a - fl->all)), a->slot, a->row);
-    if ((rc = dlpi_rec_verdict(w, a->slot, rec)) == 0) return dlpi_attempt_offer(w, a, alone);
+    dlpi_guard_in(w, &a->item, dlpi_guard_cell(w, (uint64_t)(a - in->all)), a->slot, a->row);
+    if ((rc = dlpi_rec_verdict(w, a->slot, rec)) == 0) return dlpi_attempt_offer(w, a, exclusive);
     dlpi_attempt_over(w, a, rc);
     return true;
 }
 
 /* A free attempt is to be at this row. */
 static void dlpi_attempt_at(dlpi_worker *w, const dlpi_unit *t) {
-    dlpi_in_flight *fl = w->self;
-    dlpi_attempt *a = fl->list[DLPI_ATTEMPT_FREE].first;
+    dlpi_in_flight *in = w->self;
+    dlpi_attempt *a = in->list[DLPI_ATTEMPT_FREE].first;
     a->gen = t->b;
     a->slot = t->slot;
     a->row = t->row;
-    dlpi_attempt_move(fl, a, DLPI_ATTEMPT_WAITS);
+    dlpi_attempt_move(in, a, DLPI_ATTEMPT_WAITS);
 }
 
 /* A unit was claimed: an attempt has it now. */
 static void dlpi_attempt_take(dlpi_worker *w, const dlpi_unit *t) {
-    dlpi_in_flight *fl = w->self;
+    dlpi_in_flight *in = w->self;
     uint32_t already = dlpi_gather_bits(dlpi_done(dlpi_stage_words_at(w->p, t->slot, w->st)),
                                         t->row / DLPI_WORD_ROWS, t->b);
     if (already >> t->row % DLPI_WORD_ROWS & 1u) return;
-    if (t->plain)
+    if (t->untouched)
         dlpi_unit_indices(w, t);
     else
         dlpi_unit_indices_again(w, t, already);
-    if (t->b < fl->oldest) fl->oldest = t->b;
+    if (t->b < in->oldest) in->oldest = t->b;
     dlpi_attempt_at(w, t);
 }
 
 /* Up to which batch may this worker claim? oldest: of the batches it has a row of. */
 static void dlpi_in_flight_bound(dlpi_worker *w) {
     const dlpi_stage *st = w->st;
-    const dlpi_in_flight *fl = w->self;
+    const dlpi_in_flight *in = w->self;
     uint64_t rows = w->p->batch_rows, many = (uint64_t)st->in_flight, open;
     uint32_t pool = dlpi_fetch_of(w)->batch_pool;
     open = pool > 0 ? pool / rows : 1 + (many + rows - 1) / rows;
     if (open == 0) open = 1;
     w->claim_end = 0;
-    if (st->w.dispatch == DLP_DISPATCH_BATCHES && fl->oldest != UINT64_MAX)
-        w->claim_end = fl->oldest + open * (uint64_t)st->n_workers;
+    if (st->w.dispatch == DLP_DISPATCH_BATCHES && in->oldest != UINT64_MAX)
+        w->claim_end = in->oldest + open * (uint64_t)st->n_workers;
 }
 
 static void dlpi_in_flight_oldest(dlpi_worker *w) {
-    dlpi_in_flight *fl = w->self;
-    if (!fl->oldest_left || w->st->w.dispatch != DLP_DISPATCH_BATCHES) return;
-    fl->oldest = UINT64_MAX;
-    fl->oldest_left = false;
+    dlpi_in_flight *in = w->self;
+    if (!in->oldest_left || w->st->w.dispatch != DLP_DISPATCH_BATCHES) return;
+    in->oldest = UINT64_MAX;
+    in->oldest_left = false;
     for (uint32_t i = DLPI_ATTEMPT_WAITS; i < DLPI_ATTEMPT_LISTS; i++)
-        for (const dlpi_attempt *a = fl->list[i].first; a != NULL; a = a->next)
-            if (a->gen < fl->oldest) fl->oldest = a->gen;
+        for (const dlpi_attempt *a = in->list[i].first; a != NULL; a = a->next)
+            if (a->gen < in->oldest) in->oldest = a->gen;
     for (int i = 0; i < w->n_parked; i++)
-        if (w->parked[i].gen < fl->oldest) fl->oldest = w->parked[i].gen;
+        if (w->parked[i].gen < in->oldest) in->oldest = w->parked[i].gen;
 }
 
 /* Is there no room for another row, should all that the worker has be parked? */
 static bool dlpi_in_flight_no_room(const dlpi_worker *w) {
-    const dlpi_in_flight *fl = w->self;
-    uint32_t n = fl->n_out + (uint32_t)w->n_parked;
-    for (const dlpi_attempt *a = fl->list[DLPI_ATTEMPT_WAITS].first; a != NULL; a = a->next) n++;
+    const dlpi_in_flight *in = w->self;
+    uint32_t n = in->n_out + (uint32_t)w->n_parked;
+    for (const dlpi_attempt *a = in->list[DLPI_ATTEMPT_WAITS].first; a != NULL; a = a->next) n++;
     return n >= (uint32_t)w->parked_most;
 }
 
 /* Claim a row, if there is room for one. */
 static bool dlpi_in_flight_find(dlpi_worker *w, dlpi_unit *t) {
-    const dlpi_in_flight *fl = w->self;
-    if (fl->broken || dlpi_retired(w) || fl->list[DLPI_ATTEMPT_WAITS].first != NULL ||
-        fl->n_out >= fl->n_all || (fl->n_out > 0 && fl->alone) || dlpi_in_flight_no_room(w))
+    const dlpi_in_flight *in = w->self;
+    if (in->broken || dlpi_retired(w) || in->list[DLPI_ATTEMPT_WAITS].first != NULL ||
+        in->n_out >= in->n_all || (in->n_out > 0 && in->exclusive) || dlpi_in_flight_no_room(w))
         return false;
     dlpi_in_flight_oldest(w);
     dlpi_in_flight_bound(w);
     return dlpi_find(w, t);
 }
 
-static inline bool dlpi_attempt_free(const dlpi_in_flight *fl) {
-    return fl->list[DLPI_ATTEMPT_FREE].first != NULL;
+static inline bool dlpi_attempt_free(const dlpi_in_flight *in) {
+    return in->list[DLPI_ATTEMPT_FREE].first != NULL;
 }
 
 /* Send what waits or is due, and what can be claimed. Returns whether anything moved. */
 static bool dlpi_in_flight_fill(dlpi_worker *w) {
-    dlpi_in_flight *fl = w->self;
+    dlpi_in_flight *in = w->self;
     bool moved = false;
     dlpi_unit t;
-    if (fl->broken) return false;
-    while (w->n_parked > 0 && dlpi_attempt_free(fl) && dlpi_unpark(w, dlpi_attempt_at)) continue;
+    if (in->broken) return false;
+    while (w->n_parked > 0 && dlpi_attempt_free(in) && dlpi_unpark(w, dlpi_attempt_at)) continue;
     for (; !dlpi_stopped(w->p); moved = true) {
-        if (fl->list[DLPI_ATTEMPT_WAITS].first == NULL) {
+        if (in->list[DLPI_ATTEMPT_WAITS].first == NULL) {
             if (!dlpi_in_flight_find(w, &t)) break;
             dlpi_clock_in(w);
             dlpi_attempt_take(w, &t);
-        } else if (fl->n_out >= fl->n_all) {
+        } else if (in->n_out >= in->n_all) {
             break;
         } else {
             dlpi_clock_in(w);
@@ -426,20 +426,20 @@ static void dlpi_in_flight_broken(dlpi_worker *w, const char *what, int rc) {
 }
 
 /* The attempt of an item that the source gave back; NULL: it has no such item. */
-static dlpi_attempt *dlpi_attempt_of(const dlpi_in_flight *fl, const dlp_item *item) {
-    uintptr_t at = (uintptr_t)item - (uintptr_t)fl->all;
-    if (at % sizeof *fl->all != 0 || at / sizeof *fl->all >= fl->n_all) return NULL;
-    return fl->all[at / sizeof *fl->all].in == DLPI_ATTEMPT_OUT ? &fl->all[at / sizeof *fl->all]
+static dlpi_attempt *dlpi_attempt_of(const dlpi_in_flight *in, const dlp_item *item) {
+    uintptr_t at = (uintptr_t)item - (uintptr_t)in->all;
+    if (at % sizeof *in->all != 0 || at / sizeof *in->all >= in->n_all) return NULL;
+    return in->all[at / sizeof *in->all].in == DLPI_ATTEMPT_OUT ? &in->all[at / sizeof *in->all]
                                                                 : NULL;
 }
 
 /* The time of what came back: the worker was busy since it was here last. */
 static void dlpi_in_flight_clock(dlpi_worker *w, const dlpi_attempt *a, uint64_t now, uint32_t n) {
-    dlpi_wblock *wb = w->wb;
-    uint64_t ns = now - w->last_ns, each = ns / n, average = DLPI_LOAD_RLX(&wb->item_ns);
+    dlpi_worker_block *block = w->block;
+    uint64_t ns = now - w->last_ns, each = ns / n, average = DLPI_LOAD_RLX(&block->item_ns);
     average = average == 0 ? each : (average * 7 + each) / 8;
-    DLPI_STORE_RLX(&wb->item_ns, average ? average : 1); /* statistics, here and below */
-    dlpi_bump(&wb->busy_ns, ns);
+    DLPI_STORE_RLX(&block->item_ns, average ? average : 1); /* statistics, here and below */
+    dlpi_bump(&block->busy_ns, ns);
     dlpi_trace_add(w, DLP_TRACE_WORK, w->last_ns, now, a->gen, dlpi_slot_at(w->p, a->slot)->epoch,
                    n);
     w->last_ns = now;
@@ -447,16 +447,16 @@ static void dlpi_in_flight_clock(dlpi_worker *w, const dlpi_attempt *a, uint64_t
 
 /* An item is out no longer: book how long it was. */
 static void dlpi_attempt_back(dlpi_worker *w, dlpi_attempt *a, uint64_t now) {
-    dlpi_in_flight *fl = w->self;
+    dlpi_in_flight *in = w->self;
     uint64_t since = DLPI_LOAD_RLX(&a->since_ns), ns = now > since ? now - since : 0;
-    uint32_t *bucket = &w->wb->hist[dlpi_hist_bucket(ns)];
-    DLPI_STORE_RLX(&w->at_once[a - fl->all], UINT64_C(0)); /* X2 */
-    fl->n_out--;
-    fl->alone = false;
-    dlpi_attempt_move(fl, a, DLPI_ATTEMPT_WAITS); /* in no source's hands */
+    uint32_t *bucket = &w->block->hist[dlpi_hist_bucket(ns)];
+    DLPI_STORE_RLX(&w->at_once[a - in->all], UINT64_C(0)); /* X2 */
+    in->n_out--;
+    in->exclusive = false;
+    dlpi_attempt_move(in, a, DLPI_ATTEMPT_WAITS); /* in no source's hands */
     DLPI_STORE_RLX(bucket, *bucket + 1);          /* statistics, here and below */
-    if (ns > w->wb->max_ns) DLPI_STORE_RLX(&w->wb->max_ns, ns);
-    dlpi_bump(&w->wb->in_flight_ns, ns);
+    if (ns > w->block->max_ns) DLPI_STORE_RLX(&w->block->max_ns, ns);
+    dlpi_bump(&w->block->in_flight_ns, ns);
 }
 
 /* n items came back, a the first of them. */
@@ -486,8 +486,8 @@ static int dlpi_in_flight_reap(dlpi_worker *w, dlpi_attempt **back, int *code, i
 
 /* Is there nothing to look for, whatever comes in? */
 static bool dlpi_in_flight_full(const dlpi_worker *w) {
-    const dlpi_in_flight *fl = w->self;
-    return fl->n_out >= fl->n_all || fl->alone || fl->list[DLPI_ATTEMPT_WAITS].first != NULL ||
+    const dlpi_in_flight *in = w->self;
+    return in->n_out >= in->n_all || in->exclusive || in->list[DLPI_ATTEMPT_WAITS].first != NULL ||
            dlpi_in_flight_no_room(w);
 }
 
@@ -502,8 +502,8 @@ static int dlpi_in_flight_patience(dlpi_worker *w) {
 /* An item is through in its own thread: complete it, and send others. Returns whether the worker,
    which sleeps, is to look for itself. */
 static bool dlpi_fetch_thread_done(dlpi_worker *w, dlpi_attempt *a, dlpi_cpu *cpu) {
-    dlpi_in_flight *fl = w->self;
-    dlpi_fetch_threads *pool = &fl->threads;
+    dlpi_in_flight *in = w->self;
+    dlpi_fetch_threads *pool = &in->threads;
     uint64_t now = dlpi_now_ns();
     dlpi_attempt_back(w, a, now); /* in the end, too: what close waits for is another one */
     dlpi_in_flight_came(w, a, now, 1);
@@ -514,7 +514,7 @@ static bool dlpi_fetch_thread_done(dlpi_worker *w, dlpi_attempt *a, dlpi_cpu *cp
     if (!dlpi_stopped(w->p)) {
         dlpi_attempt_over(w, a, dlpi_item_returned(w, a->code));
         dlpi_in_flight_fill(w);
-        if (fl->n_out > 0 && !pool->parked && (!pool->full || dlpi_in_flight_full(w))) return false;
+        if (in->n_out > 0 && !pool->parked && (!pool->full || dlpi_in_flight_full(w))) return false;
     }
     dlpi_event_add(&pool->word); /* W2 -> W2 */
     return true;
@@ -612,11 +612,11 @@ static int dlpi_fetch_threads_begin(dlpi_worker *w) {
 /* ---- what a worker does ---- */
 
 static bool dlpi_in_flight_step(dlpi_worker *w) {
-    dlpi_in_flight *fl = w->self;
+    dlpi_in_flight *in = w->self;
     dlpi_attempt *back[DLPI_REAP_MOST];
     int code[DLPI_REAP_MOST], n;
     bool moved = dlpi_in_flight_fill(w);
-    if (fl->broken || (fl->n_out == 0 && fl->list[DLPI_ATTEMPT_WAITS].first == NULL)) return moved;
+    if (in->broken || (in->n_out == 0 && in->list[DLPI_ATTEMPT_WAITS].first == NULL)) return moved;
     if (dlpi_stopped(w->p)) return true;
     if (dlpi_fetch_of(w)->fetcher == DLP_FETCH_THREADS) {
         dlpi_fetch_threads_wait(w);
@@ -625,19 +625,19 @@ static bool dlpi_in_flight_step(dlpi_worker *w) {
     n = dlpi_in_flight_reap(w, back, code, dlpi_in_flight_patience(w));
     for (int i = 0; i < n; i++) dlpi_attempt_over(w, back[i], dlpi_item_returned(w, code[i]));
     /* a source without room, and without items */
-    if (n == 0 && fl->n_out == 0) dlpi_sleep(1000000);
+    if (n == 0 && in->n_out == 0) dlpi_sleep(1000000);
     return true;
 }
 
 /* The pipe stops: the source's hands are to be empty before worker_exit. What comes back now is not
    wanted any more. close waits for this as for any callback. */
 static void dlpi_in_flight_end(dlpi_worker *w) {
-    dlpi_in_flight *fl = w->self;
+    dlpi_in_flight *in = w->self;
     dlpi_attempt *back[DLPI_REAP_MOST];
     int code[DLPI_REAP_MOST];
     if (dlpi_fetch_of(w)->fetcher == DLP_FETCH_ASYNC)
-        while (fl->n_out > 0 && !fl->broken) dlpi_in_flight_reap(w, back, code, DLPI_REAP_FULL_MS);
-    else if (fl->threads.n_threads > 0)
+        while (in->n_out > 0 && !in->broken) dlpi_in_flight_reap(w, back, code, DLPI_REAP_FULL_MS);
+    else if (in->threads.n_threads > 0)
         dlpi_fetch_threads_end(w);
     dlpi_running_forget(w);
 }
@@ -648,8 +648,8 @@ static void dlpi_in_flight_run(dlpi_worker *w, const dlpi_unit *t) {
 }
 
 static bool dlpi_in_flight_owes(const dlpi_worker *w) {
-    const dlpi_in_flight *fl = w->self;
-    return fl->n_out > 0 || fl->list[DLPI_ATTEMPT_WAITS].first != NULL || w->n_parked > 0;
+    const dlpi_in_flight *in = w->self;
+    return in->n_out > 0 || in->list[DLPI_ATTEMPT_WAITS].first != NULL || w->n_parked > 0;
 }
 
 /* ---- what the stage keeps ---- */
@@ -701,18 +701,18 @@ static void dlpi_fetch_release(dlpi_stage *st) {
 /* A worker gets its attempts. */
 static void dlpi_in_flight_init(dlpi_worker *w) {
     const dlpi_fetch *f = dlpi_fetch_of(w);
-    dlpi_in_flight *fl = &f->workers[w->id];
+    dlpi_in_flight *in = &f->workers[w->id];
     size_t each = (size_t)w->st->in_flight, from = (size_t)w->id * each;
-    memset(fl, 0, sizeof *fl);
-    fl->n_all = (uint32_t)each;
-    fl->oldest = UINT64_MAX;
-    fl->all = f->attempts + from;
+    memset(in, 0, sizeof *in);
+    in->n_all = (uint32_t)each;
+    in->oldest = UINT64_MAX;
+    in->all = f->attempts + from;
     if (f->fetcher == DLP_FETCH_THREADS) {
-        fl->threads.todo = f->todo + from;
-        fl->threads.threads = f->threads + from;
+        in->threads.todo = f->todo + from;
+        in->threads.threads = f->threads + from;
     }
     for (size_t i = 0; i < each; i++) {
-        dlpi_attempt *a = &fl->all[i];
+        dlpi_attempt *a = &in->all[i];
         a->item = w->item;
         a->item.data = a->data;
         a->item.length = a->length;
@@ -720,14 +720,14 @@ static void dlpi_in_flight_init(dlpi_worker *w) {
         a->note.errnum = &a->errnum;
         a->note.w = w;
         a->item.call = &a->note;
-        a->own = dlpi_own_row(w->p, w, 1 + i);
-        dlpi_attempt_put(fl, a, DLPI_ATTEMPT_FREE);
+        a->extra = dlpi_row_extra_at(w->p, w, 1 + i);
+        dlpi_attempt_put(in, a, DLPI_ATTEMPT_FREE);
     }
     w->parked_most = (int)dlpi_in_flight_rows(w->st);
     w->parked = f->parked + (size_t)w->id * (size_t)w->parked_most;
     w->at_once = dlpi_area_at(w->p, DLPI_AREA_AT_ONCE, (uint64_t)w->id);
-    w->n_at_once = fl->n_all;
-    w->self = fl;
+    w->n_at_once = in->n_all;
+    w->self = in;
 }
 
 /* ---- what a desc may say ---- */

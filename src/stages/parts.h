@@ -33,7 +33,7 @@
    Q2     ctl.source_moves  worker, after Q1; recovery    scheduler (Q2): look again for a free
    cell;
                                                           before it sleeps, so behind B1
-   B1     bell.mask, word   as everywhere
+   B1     waiters.mask, word   as everywhere
 
    Why a claim is right. The swap that puts a worker's number there IS the claim. It fails unless
    the word is that of the very ticket that was read, and open: after a cell was given to another
@@ -408,11 +408,11 @@ static uint32_t dlpi_part_want(dlp_pipe *p, const dlpi_part_place *at, uint64_t 
 
 /* Cells for all parts of the batch looked at. Returns how many batches after it need no other
    parts, or -1: a cell is missing. A batch and the next take neighbours from each stream, so the
-   parts stay the same until the first of its pieces comes to its part's end (steady); only full
+   parts stay until the first of its pieces comes to its part's end (same_batches); only full
    batches are alike, so never past the last of them. */
 static int64_t dlpi_parts_look(dlp_pipe *p, const dlpi_part_place *at, uint32_t *fresh) {
     dlpi_parts *q = dlpi_parts_of(p);
-    uint64_t from, steady = UINT64_MAX, full = dlpi_parts_full(&q->plan);
+    uint64_t from, same_batches = UINT64_MAX, full = dlpi_parts_full(&q->plan);
     uint32_t count, place = 0;
     from = dlpi_parts_rows(p, q->batch, &count);
     for (uint64_t r = 0; r < count; place++) {
@@ -423,15 +423,15 @@ static int64_t dlpi_parts_look(dlp_pipe *p, const dlpi_part_place *at, uint32_t 
         q->use[c].needed = true;
         q->use[c].need_epoch = q->epoch;
         q->use[c].need = q->batch;
-        if (x.steady < steady) steady = x.steady;
+        if (x.same_batches < same_batches) same_batches = x.same_batches;
         r += x.n;
     }
     if (q->batch >= full || count == 0) return 0;
-    if (steady > full - 1 - q->batch) steady = full - 1 - q->batch;
-    for (uint32_t c = 0; c < q->n_cells && steady > 0; c++)
+    if (same_batches > full - 1 - q->batch) same_batches = full - 1 - q->batch;
+    for (uint32_t c = 0; c < q->n_cells && same_batches > 0; c++)
         if (q->use[c].need_epoch == q->epoch && q->use[c].need == q->batch)
-            q->use[c].need += steady;
-    return (int64_t)steady;
+            q->use[c].need += same_batches;
+    return (int64_t)same_batches;
 }
 
 /* The scheduler goes on at another place, maybe an earlier one. What was asked for beyond it is
@@ -460,8 +460,8 @@ static void dlpi_parts_leave(dlp_pipe *p) {
     uint64_t base = dlpi_credit_seen(&p->ctl->base); /* V1 <- V1 */
     if (q->left < base) q->left = base;              /* delivered: their slots may be others' */
     for (; q->left < p->schedule.published; q->left++) {
-        dlpi_stage_words *sst = dlpi_stage_words_at(p, dlpi_slot_of(p, q->left), p->rows_end);
-        if (!dlpi_ready_past(dlpi_gather_look(&sst->ready), q->left)) break; /* Y1 <- Y1 */
+        dlpi_stage_words *words = dlpi_stage_words_at(p, dlpi_slot_of(p, q->left), p->rows_end);
+        if (!dlpi_ready_past(dlpi_gather_look(&words->ready), q->left)) break; /* Y1 <- Y1 */
     }
 }
 
@@ -471,7 +471,8 @@ static dlpi_part_place dlpi_parts_now(dlp_pipe *p) {
     uint64_t cancel = DLPI_LOAD_RLX(&p->ctl->cancel); /* N1: a hint */
     dlpi_part_place at = {p->schedule.epoch, p->schedule.in_epoch, 0, 0};
     at.loads = dlpi_credit_seen(&p->ctl->source_moves); /* Q2 <- Q2, B1 */
-    if (dlpi_mark_life(cancel) == p->schedule.life && at.epoch < (cancel & DLPI_EPOCH_MASK)) {
+    if (dlpi_generation_seek(cancel) == p->schedule.seek_no &&
+        at.epoch < (cancel & DLPI_EPOCH_MASK)) {
         at.epoch = cancel & DLPI_EPOCH_MASK;
         at.batch = 0;
     }
@@ -486,10 +487,10 @@ static uint32_t dlpi_parts_ask(dlp_pipe *p, const dlpi_part_place *at) {
     dlpi_parts *q = dlpi_parts_of(p);
     uint32_t fresh = 0;
     while (q->epoch <= at->epoch + 1 && !dlpi_epochs_over(p, q->epoch)) {
-        int64_t steady = dlpi_parts_look(p, at, &fresh);
-        q->stuck = steady < 0;
+        int64_t same_batches = dlpi_parts_look(p, at, &fresh);
+        q->stuck = same_batches < 0;
         if (q->stuck) break;
-        q->batch += (uint64_t)steady + 1;
+        q->batch += (uint64_t)same_batches + 1;
         if (q->batch < p->batches_per_epoch) continue;
         q->batch = 0;
         q->epoch++;
@@ -517,7 +518,7 @@ static void dlpi_parts_ahead(dlp_pipe *p) {
     if (st->w.num_workers == 0)
         dlpi_wake_caller(p->ctl, UINT64_MAX);
     else
-        dlpi_wake_some(&p->bells[st->work], (uint32_t)st->n_workers, fresh);
+        dlpi_wake_some(&p->waiters[st->work], (uint32_t)st->n_workers, fresh);
 }
 
 /* Are all parts there that the present batch needs? If one is missing, and no batch is on its way,
@@ -538,7 +539,7 @@ static bool dlpi_parts_there(dlp_pipe *p, uint64_t rows) {
         there = low == DLPI_PART_LOADED || low == DLPI_PART_FAILED;
         r += x.n;
     }
-    DLPI_STORE_RLX(&p->ctl->source_waits, /* for the caller's books */
+    DLPI_STORE_RLX(&p->ctl->source_waits, /* for the consumer's books */
                    !there && f->published == dlpi_credit_seen(&p->ctl->delivered)); /* V1 <- V1 */
     return there;
 }
@@ -578,7 +579,7 @@ static void dlpi_part_rows_fail(dlp_pipe *p, uint32_t s, const dlpi_pcell *cell,
         e.index = dlpi_slot_index(p, s)[r];
         dlpi_skip_put(p->ctl, p->source_stage->id, &e, e.code ? e.code : DLP_SKIP, UINT64_MAX);
     }
-    dlpi_bump(&first->wb->left_out, n); /* the scheduler is its one writer */
+    dlpi_bump(&first->block->left_out, n); /* the scheduler is its one writer */
 }
 
 /* The rows of the batch in slot s: their indices, and the cells that they come from. */
@@ -607,11 +608,11 @@ static void dlpi_parts_fill(dlp_pipe *p, uint32_t s) {
 
 /* ---- a row of it is fetched ---- */
 
-static void dlpi_part_row(dlpi_worker *w, dlp_item *it, uint32_t s, uint32_t row, void *own) {
+static void dlpi_part_row(dlpi_worker *w, dlp_item *it, uint32_t s, uint32_t row, void *extra) {
     const dlp_pipe *p = w->p;
     uint32_t c = dlpi_slot_pcell(p, s)[row];
     const dlpi_pcell *cell = dlpi_pcell_at(p, c);
-    dlp_part *part = own;
+    dlp_part *part = extra;
     part->index = cell->part;
     part->data = dlpi_part_bytes(p, c);
     part->bytes = cell->bytes;
@@ -690,7 +691,7 @@ static bool dlpi_part_find(dlpi_worker *w, dlpi_unit *t) {
         if (oldest == 0) return false;
         t->b = dlpi_gen(oldest);
         t->unit = t->row = t->end = 0;
-        t->plain = false;
+        t->untouched = false;
         mine = dlpi_gen_word(t->b, (uint64_t)w->global + 1u);
         if (dlpi_claim_take(&dlpi_pcell_at(p, t->slot)->state, oldest, mine)) return true; /* Q1 */
     }
@@ -772,11 +773,11 @@ static uint32_t dlpi_part_tries(dlpi_worker *w, uint32_t c, dlpi_pcell *cell) {
     for (;;) {
         uint32_t tries = dlpi_rec_tries(cell->rec);
         int rc;
-        if (w->st->w.deadline_ms) DLPI_STORE_RLX(&w->wb->since_ns, dlpi_now_ns());
-        DLPI_STORE_RLX(&w->wb->running, (uint64_t)c << 32 | UINT32_MAX); /* X2 to recovery */
+        if (w->st->w.deadline_ms) DLPI_STORE_RLX(&w->block->since_ns, dlpi_now_ns());
+        DLPI_STORE_RLX(&w->block->running, (uint64_t)c << 32 | UINT32_MAX); /* X2 to recovery */
         dlpi_words_forget(w);
         rc = dlpi_part_try(w, c, cell);
-        DLPI_STORE_RLX(&w->wb->running, UINT64_C(0)); /* X2 */
+        DLPI_STORE_RLX(&w->block->running, UINT64_C(0)); /* X2 */
         if (rc == 0) return DLPI_PART_LOADED;
         if (rc == DLP_SKIP || dlpi_never_again(rc) || (int)tries >= w->st->w.retries) {
             dlpi_part_error(w, cell, rc);
@@ -784,7 +785,7 @@ static uint32_t dlpi_part_tries(dlpi_worker *w, uint32_t c, dlpi_pcell *cell) {
             return DLPI_PART_FAILED;
         }
         dlpi_failure_forget(w);
-        dlpi_bump(&w->wb->retried, 1);
+        dlpi_bump(&w->block->retried, 1);
         cell->rec = dlpi_rec(0, tries + 1, 0);
         if (dlpi_stopped(w->p)) return DLPI_PART_OPEN;
         if (w->st->w.retry_backoff_ms == 0) continue;
@@ -801,12 +802,12 @@ static void dlpi_part_run(dlpi_worker *w, const dlpi_unit *t) {
     uint64_t part = cell->part, epoch = cell->epoch, bytes;
     uint32_t what;
     dlpi_clock_in(w);
-    DLPI_STORE_RLX(&w->wb->current, part); /* for observers */
+    DLPI_STORE_RLX(&w->block->current, part); /* for observers */
     what = dlpi_part_tries(w, t->slot, cell);
     bytes = cell->bytes;
     if (what == DLPI_PART_LOADED) {
-        dlpi_bump(&w->wb->items, 1);
-        dlpi_bump(&w->wb->bytes, bytes);
+        dlpi_bump(&w->block->items, 1);
+        dlpi_bump(&w->block->bytes, bytes);
     }
     dlpi_clock_out(w, part, epoch, 1);
     dlpi_claim_done(&cell->state, dlpi_gen_word(t->b, what)); /* Q1 -> Q1, B1 */
@@ -822,7 +823,7 @@ static void dlpi_part_recover(dlpi_worker *w, const dlpi_death *why) {
         dlpi_pcell *cell = dlpi_pcell_at(p, c);
         uint64_t state = dlpi_claim_owner(&cell->state); /* Q1 <- Q1 */
         dlpi_unit t = {dlpi_gen(state), c, 0, 0, 0, false};
-        bool ran = DLPI_LOAD_RLX(&w->wb->running) == ((uint64_t)c << 32 | UINT32_MAX); /* X2 */
+        bool ran = DLPI_LOAD_RLX(&w->block->running) == ((uint64_t)c << 32 | UINT32_MAX); /* X2 */
         if (dlpi_gen_low(state) != (uint32_t)w->global + 1u) continue;
         dlpi_held_note(why, ran, &t, 1);
         if (ran) {

@@ -7,14 +7,15 @@
 #include "core/seen.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-split      CHUNKS LOADED, AND SPLIT INTO VIEWS
-   With a split stage the items of the pipe are chunks, one to a core batch, and what the caller
+   With a split stage the items of the pipe are chunks, one to a core batch, and what the consumer
    gets are views. Where view k of an epoch is follows by arithmetic: all chunks have chunk_rows
-   rows but the dataset's last one, whose place in an epoch's order is known (dlpi_chunk_odd).
-   The loaders' side is a fetch. The splitter is the caller's: it takes a chunk as dlpi_next takes a
-   batch, and hands out views of it. refs counts, for each slot, the views held, and one more while
-   the chunk is being split. A chunk is taken only when the one before is split to its end; so each
-   chunk that is out has a view that is held, but for the one just taken, which max_held - 1 others
-   can precede: never more than max_held chunks are out, as many as the pipe has slots for. */
+   rows but the dataset's last one, whose place in an epoch's order is known (dlpi_chunk_short_at).
+   The loaders' side is a fetch. The splitter is the consumer's: it takes a chunk as dlpi_next takes
+   a batch, and hands out views of it. refs counts, for each slot, the views held, and one more
+   while the chunk is being split. A chunk is taken only when the one before is split to its end; so
+   each chunk that is out has a view that is held, but for the one just taken, which max_held - 1
+   others can precede: never more than max_held chunks are out, as many as the pipe has slots for.
+   */
 
 typedef struct dlpi_split { /* what the stage keeps */
     dlp_split_desc d;
@@ -108,7 +109,7 @@ static uint64_t dlpi_chunk_local(const dlp_pipe *p, uint64_t rows) {
 }
 
 /* Where in an epoch's order the chunk that is not full stands; UINT64_MAX: all are. */
-static uint64_t dlpi_chunk_odd(const dlp_pipe *p, dlpi_order *o, uint64_t epoch) {
+static uint64_t dlpi_chunk_short_at(const dlp_pipe *p, dlpi_order *o, uint64_t epoch) {
     uint64_t last = dlpi_chunk_count(p) - 1;
     if (dlpi_chunk_size(p, last) == dlpi_split_of(p)->d.chunk_rows) return UINT64_MAX;
     if (o->kind != DLP_ORDER_SHUFFLED) return last;
@@ -119,7 +120,7 @@ static uint64_t dlpi_chunk_odd(const dlp_pipe *p, dlpi_order *o, uint64_t epoch)
 /* Batches and rows of the epoch before the chunk at a position of its order. */
 static uint64_t dlpi_chunk_before(const dlp_pipe *p, dlpi_order *o, uint64_t epoch, uint64_t at,
                                   uint64_t *rows) {
-    uint64_t full = dlpi_split_of(p)->d.chunk_rows, odd = dlpi_chunk_odd(p, o, epoch);
+    uint64_t full = dlpi_split_of(p)->d.chunk_rows, odd = dlpi_chunk_short_at(p, o, epoch);
     uint64_t less = odd < at ? dlpi_chunk_size(p, dlpi_chunk_count(p) - 1) : full;
     *rows = at * dlpi_chunk_kept(p, full) + dlpi_chunk_kept(p, less) - dlpi_chunk_kept(p, full);
     return at * dlpi_chunk_views(p, full) + dlpi_chunk_views(p, less) - dlpi_chunk_views(p, full);
@@ -129,7 +130,7 @@ static uint64_t dlpi_chunk_before(const dlp_pipe *p, dlpi_order *o, uint64_t epo
 static uint64_t dlpi_chunk_find(const dlp_pipe *p, dlpi_order *o, uint64_t epoch, uint64_t k,
                                 uint64_t *view) {
     uint64_t each = dlpi_chunk_views(p, dlpi_split_of(p)->d.chunk_rows);
-    uint64_t odd = dlpi_chunk_odd(p, o, epoch), few;
+    uint64_t odd = dlpi_chunk_short_at(p, o, epoch), few;
     *view = k % each;
     if (odd == UINT64_MAX || k < odd * each) return k / each;
     few = dlpi_chunk_views(p, dlpi_chunk_size(p, dlpi_chunk_count(p) - 1));
@@ -243,7 +244,7 @@ static int dlpi_load_run(dlpi_load_call *l, const dlp_item *it) {
    rows as that: what batches there are is known in advance. */
 static int dlpi_chunk_load(dlpi_worker *w, const dlp_item *it) {
     const dlp_pipe *p = w->p;
-    bool odd = it->position == dlpi_chunk_odd(p, &w->order, it->epoch);
+    bool odd = it->position == dlpi_chunk_short_at(p, &w->order, it->epoch);
     uint64_t rows = dlpi_chunk_size(p, odd ? dlpi_chunk_count(p) - 1 : 0), first;
     dlpi_load_call l;
     int rc;
@@ -283,7 +284,7 @@ static int dlpi_chunk_load(dlpi_worker *w, const dlp_item *it) {
 static int dlpi_chunk_fetch(void *user, dlp_item *it) {
     dlpi_worker *w = it->call->w;
     const dlp_pipe *p = w->p;
-    uint32_t s = (uint32_t)(DLPI_LOAD_RLX(&w->wb->running) >> 32); /* X2, own */
+    uint32_t s = (uint32_t)(DLPI_LOAD_RLX(&w->block->running) >> 32); /* X2, own */
     uint64_t *word, key;
     int rc;
     DLPI_UNUSED(user);
@@ -320,7 +321,7 @@ static void dlpi_split_unref(dlp_pipe *p, uint32_t s) {
 static void dlpi_split_take(dlp_pipe *p, uint32_t s) {
     dlpi_split *c = dlpi_split_of(p);
     const dlpi_bslot *slot = dlpi_slot_at(p, s);
-    bool odd = slot->position == dlpi_chunk_odd(p, &c->order, slot->epoch);
+    bool odd = slot->position == dlpi_chunk_short_at(p, &c->order, slot->epoch);
     c->slot = s;
     c->refs[s] = 1;
     c->chunk = dlpi_slot_index(p, s)[0];
@@ -416,11 +417,11 @@ static int dlpi_split_next(dlp_pipe *p, dlp_batch **out, int timeout_ms) {
     dlpi_split *c = dlpi_split_of(p);
     if (c->slot != DLPI_NO_SLOT) {
         /* of an epoch, or a place, that was left? */
-        if (!dlpi_wanted(p->ctl, dlpi_slot_at(p, c->slot))) {
+        if (dlpi_cancelled(p->ctl, dlpi_slot_at(p, c->slot))) {
             dlpi_split_unref(p, c->slot);
             c->slot = DLPI_NO_SLOT;
         } else if (p->calls_untimed + 1 >= p->call_clock_every) {
-            dlpi_trainer_step(p, dlpi_now_ns());
+            dlpi_consumer_step(p, dlpi_now_ns());
         } else {
             p->calls_untimed++;
         }
@@ -741,7 +742,7 @@ static bool dlpi_chunk_counted(const dlpi_words *words, dlpi_seen *s, uint64_t t
 }
 
 /* Chunks on their way. buffers: of a device, whose copies are the last stage. Returns how many are
-   ready for the caller. */
+   ready for the consumer. */
 static uint64_t dlpi_chunks_under_way(const dlpi_seen *s, uint64_t tail, uint64_t buffers,
                                       dlp_chunk_stats *c) {
     const int32_t loaded = s->work[s->n_work - 1 - (s->n_work > 1 && buffers > 0)];
@@ -759,7 +760,7 @@ static uint64_t dlpi_chunks_under_way(const dlpi_seen *s, uint64_t tail, uint64_
     return ready;
 }
 
-/* Where the chunks are. Those in the caller's hands are what is neither free nor on its way. */
+/* Where the chunks are. Those in the consumer's hands are what is neither free nor on its way. */
 static bool dlpi_chunks_seen(const dlpi_words *words, dlpi_seen *s, int32_t stage) {
     dlp_chunk_stats *c = &s->figures.chunks;
     uint64_t tail = dlpi_credit_look(&s->ctl->tail), ready, used; /* T1 <- T1 */

@@ -3,9 +3,9 @@
 #include "core/workers.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-transfer   BATCHES TO THE DEVICE: DOUBLE BUFFERING
-   One thread, or the caller. Batches go in their order (unordered: as they become ready) into the
+   One thread, or the consumer. Batches go in their order (unordered: as they become ready) into the
    device buffers; a batch is ready when the event behind its copies has passed. None of a later
-   epoch goes while one of the oldest is to come: the caller takes no other before, and it could
+   epoch goes while one of the oldest is to come: the consumer takes no other before, and it could
    find no buffer. */
 
 typedef struct dlpi_transfer { /* what the stage keeps */
@@ -41,7 +41,7 @@ static int dlpi_transfer_fail(dlp_pipe *p, dlpi_bslot *slot, const char *what, i
 
 static void dlpi_transfer_ready(dlpi_worker *w, uint32_t s, uint64_t b) {
     dlp_pipe *p = w->p;
-    dlpi_bump(&w->wb->items, 1);
+    dlpi_bump(&w->block->items, 1);
     dlpi_gather_put(&dlpi_stage_words_at(p, s, w->st)->ready, b); /* Y1 -> Y1 */
     dlpi_wake_caller(p->ctl, b);
 }
@@ -68,7 +68,7 @@ static int dlpi_transfer_copy(dlpi_worker *w, uint32_t s, uint32_t from, uint32_
         void *dev = x->data[(size_t)to * p->batches.n + f];
         rc = d->copy(d->user, dev, w->tensors[f].data, bytes, buffer);
         if (rc != 0) return dlpi_transfer_fail(p, slot, "copy", rc);
-        dlpi_bump(&w->wb->bytes, bytes);
+        dlpi_bump(&w->block->bytes, bytes);
     }
     rc = d->record(d->user, buffer);
     return rc != 0 ? dlpi_transfer_fail(p, slot, "record", rc) : DLP_OK;
@@ -80,7 +80,7 @@ static int dlpi_transfer_copy(dlpi_worker *w, uint32_t s, uint32_t from, uint32_
 static bool dlpi_transfer_stay(dlpi_worker *w, uint32_t s, uint64_t b) {
     dlp_pipe *p = w->p;
     dlpi_bslot *slot = dlpi_slot_at(p, s);
-    bool left = !dlpi_wanted(p->ctl, slot),
+    bool left = dlpi_cancelled(p->ctl, slot),
          failed = dlpi_first_look(&slot->failed) != 0; /* F1 <- F1 */
     uint32_t state, from;
     slot->dbuf = failed ? DLPI_NO_SLOT : p->stay->place(p, s);
@@ -159,12 +159,12 @@ static bool dlpi_transfer_step(dlpi_worker *w) {
     dlpi_stage *up = p->work[w->st->work - 1];
     uint8_t *begun = dlpi_transfer_of(w->st)->begun;
     bool moved = dlpi_transfer_poll(w);
-    uint64_t mark =
-        w->cursor != tail ? dlpi_slot_mark(dlpi_slot_at(p, dlpi_slot_of(p, w->cursor))) : 0;
+    uint64_t generation =
+        w->cursor != tail ? dlpi_slot_generation(dlpi_slot_at(p, dlpi_slot_of(p, w->cursor))) : 0;
     for (uint64_t b = w->cursor; b != tail; b++) {
         uint32_t s = dlpi_slot_of(p, b);
         bool taken = begun[b & (p->ring - 1)] != 0;
-        if (!taken && dlpi_slot_mark(dlpi_slot_at(p, s)) != mark) break;
+        if (!taken && dlpi_slot_generation(dlpi_slot_at(p, s)) != generation) break;
         /* Y1 <- Y1 */
         if (!taken && dlpi_ready_is(dlpi_gather_ready(&dlpi_stage_words_at(p, s, up)->ready), b)) {
             if (!dlpi_transfer_begin(w, s, b)) break;
@@ -208,7 +208,7 @@ static void dlpi_transfer_freed(dlp_pipe *p, uint32_t s) {
     uint32_t buffer = dlpi_slot_at(p, s)->dbuf;
     if (buffer == DLPI_NO_SLOT || p->stay != NULL) return;
     dlpi_credit_done(dlpi_dev_slot(p, buffer), 0u); /* C2 -> C2 */
-    dlpi_wake_some(&p->bells[p->sink->work], 1, 1);
+    dlpi_wake_some(&p->waiters[p->sink->work], 1, 1);
 }
 
 static uint64_t dlpi_transfer_buffers(const dlp_pipe *p) {

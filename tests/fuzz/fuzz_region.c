@@ -378,14 +378,14 @@ static const struct field {
     {"ctl.error_ready", DLPI_REC_CTL, OF(dlpi_ctl, error_ready)},
     {"order", DLPI_REC_ORDER, 0, 4},
     {"taken", DLPI_REC_TAKEN, 0, 1},
-    {"worker.state", DLPI_REC_WORKERS, OF(dlpi_wblock, state)},
-    {"worker.items", DLPI_REC_WORKERS, OF(dlpi_wblock, items)},
-    {"worker.busy_ns", DLPI_REC_WORKERS, OF(dlpi_wblock, busy_ns)},
-    {"worker.max_ns", DLPI_REC_WORKERS, OF(dlpi_wblock, max_ns)},
-    {"worker.trace_head", DLPI_REC_WORKERS, OF(dlpi_wblock, trace_head)},
-    {"worker.cache_hits", DLPI_REC_WORKERS, OF(dlpi_wblock, kept_hits)},
-    {"worker.cache_kept", DLPI_REC_WORKERS, OF(dlpi_wblock, kept_items)},
-    {"worker.in_flight_ns", DLPI_REC_WORKERS, OF(dlpi_wblock, in_flight_ns)},
+    {"worker.state", DLPI_REC_WORKERS, OF(dlpi_worker_block, state)},
+    {"worker.items", DLPI_REC_WORKERS, OF(dlpi_worker_block, items)},
+    {"worker.busy_ns", DLPI_REC_WORKERS, OF(dlpi_worker_block, busy_ns)},
+    {"worker.max_ns", DLPI_REC_WORKERS, OF(dlpi_worker_block, max_ns)},
+    {"worker.trace_head", DLPI_REC_WORKERS, OF(dlpi_worker_block, trace_head)},
+    {"worker.cache_hits", DLPI_REC_WORKERS, OF(dlpi_worker_block, kept_hits)},
+    {"worker.cache_kept", DLPI_REC_WORKERS, OF(dlpi_worker_block, kept_items)},
+    {"worker.in_flight_ns", DLPI_REC_WORKERS, OF(dlpi_worker_block, in_flight_ns)},
     {"stage.in_flight", DLPI_REC_STAGES, OF(dlpi_stage_rec, in_flight)},
     {"stage.active", DLPI_REC_STAGES, OF(dlpi_stage_rec, active)},
     {"stage.workers_min", DLPI_REC_STAGES, OF(dlpi_stage_rec, workers_min)},
@@ -489,8 +489,8 @@ static void strings__not_terminated(void) {
         add(&error, ctl->offset + offsetof(dlpi_ctl, error) + i, 8, text, 0);
     add(&error, ctl->offset + offsetof(dlpi_ctl, error_ready), 4, 1, 0);
     run(&error);
-    for (size_t i = 0; i < sizeof(((dlpi_wblock *)0)->message); i += 8)
-        add(&message, workers->offset + offsetof(dlpi_wblock, message) + i, 8, text, 0);
+    for (size_t i = 0; i < sizeof(((dlpi_worker_block *)0)->message); i += 8)
+        add(&message, workers->offset + offsetof(dlpi_worker_block, message) + i, 8, text, 0);
     run(&message);
 }
 

@@ -71,7 +71,7 @@ static int no_thread(pthread_t *t, const pthread_attr_t *a, void *(*f)(void *), 
 static int no_thread(pthread_t *t, const pthread_attr_t *a, void *(*f)(void *), void *arg) {
     (void)a, (void)f;
     memset(t, 0, sizeof *t);
-    ((dlpi_worker *)arg)->wb->item_ns = 1;
+    ((dlpi_worker *)arg)->block->item_ns = 1;
     return 0;
 }
 
@@ -228,7 +228,7 @@ static void atomics_hook(int kind, const void *at) {
     const uint8_t *cells = p ? dlpi_area_at(p, DLPI_REC_CELLS, 0) : NULL;
     int ours = running >= 0 && p && a >= slots && a < cells && !is_record(a);
     for (int k = 0; running >= 0 && p && k < p->n_work; k++)
-        ours = ours || at == &p->bells[k].rescan;
+        ours = ours || at == &p->waiters[k].rescan;
     if (!ours) return;
     if (kind >= 0)
         step_before(kind >= HOOK_STORE || !is->mortal);
@@ -243,7 +243,7 @@ static void atomics_hook(int kind, const void *at) {
 enum { HALF = 7 };
 
 static uint32_t slot_of(const void *data) {
-    int area = pipe_->staged ? DLPI_REC_ITEM_CELLS : DLPI_REC_CELLS;
+    int area = pipe_->has_item_cells ? DLPI_REC_ITEM_CELLS : DLPI_REC_CELLS;
     const uint8_t *cells = dlpi_area_at(pipe_, area, 0);
     return (uint32_t)((uint64_t)((const uint8_t *)data - cells) / pipe_->areas[area].stride);
 }

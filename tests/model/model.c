@@ -52,12 +52,13 @@ static uint64_t record_of(int lane, uint64_t number, int life) {
 }
 
 static void list_lane(int i, dlp_spsc *lane) {
-    static const char *const names[2][4] = {{"tail", "head", "producer bell", "consumer bell"},
-                                            {"tail 1", "head 1", "producer bell 1", "own bell 1"}};
+    static const char *const names[2][4] = {
+        {"tail", "head", "producer wake word", "consumer wake word"},
+        {"tail 1", "head 1", "producer wake word 1", "own wake word 1"}};
     model_list_atom(names[i][0], &lane->tail, 8, is.capacity);
     model_list_atom(names[i][1], &lane->head, 8, is.capacity);
-    model_list_atom(names[i][2], &lane->producer_bell, 4, 0);
-    model_list_atom(names[i][3], &lane->consumer_bell, 4, 0);
+    model_list_atom(names[i][2], &lane->producer_wake, 4, 0);
+    model_list_atom(names[i][3], &lane->consumer_wake, 4, 0);
     for (uint64_t k = 0; k < is.capacity; k++)
         model_list_slot((unsigned char *)lane + lane->slots_offset + k * 8, 8);
 }
@@ -107,7 +108,7 @@ static void bundle_setup(void) {
     for (int i = 0; i < lanes; i++) bundle_lane(i)->head = bundle_lane(i)->tail = is.start;
     for (int i = 0; i < is.producers && !is.claim; i++) attach_bundle_tx(i, i);
     attach_bundle_rx();
-    model_list_atom("bell", &b->consumer_bell, 4, 0);
+    model_list_atom("wake word", &b->consumer_wake, 4, 0);
     if (b->ready_words) model_list_atom("ready word", w.queue + b->ready_offset, 8, 0);
     for (int i = 0; i < lanes; i++)
         model_list_atom(i ? "owner 1" : "owner 0", w.queue + b->owners_offset + i * 4, 4, 0);
@@ -313,15 +314,15 @@ static void bundle_consume(void) {
     }
 }
 
-/* When all is over: the counters say what was moved, and nobody's bell is left on. */
+/* When all is over: the counters say what was moved, and nobody's wake word is left on. */
 static void lane_end(void) {
     const dlp_spsc *lane = (const dlp_spsc *)(void *)w.queue;
     uint64_t n = (uint64_t)is.records;
     MODEL_CHECK(lane->tail - is.start == n && w.total == n);
     MODEL_CHECK(n - (lane->head - is.start) < w.rx.publish_every);
     if (world.deaths == 0)
-        MODEL_CHECK(!(lane->consumer_bell & DLPI_BELL_SLEEPER) &&
-                    !(lane->producer_bell & DLPI_BELL_SLEEPER));
+        MODEL_CHECK(!(lane->consumer_wake & DLPI_WAKE_SLEEPER) &&
+                    !(lane->producer_wake & DLPI_WAKE_SLEEPER));
 }
 
 static void bundle_end(void) {
@@ -557,7 +558,8 @@ static int check_all(int quick) {
 static const struct {
     const char *func, *name, *why;
 } unneeded[] = {
-    {"dlpi_spsc_room_bell", "LOAD_ACQ", "the bell before it has brought the tail of who sleeps"},
+    {"dlpi_spsc_room_wake", "LOAD_ACQ",
+     "the wake word before it has brought the tail of who sleeps"},
     {"dlpi_await_asleep", "AND_SEQ", "takes a bit back, carries nothing"},
     {"dlp_mpsc_attach_tx", "STORE_SEQ", "the claim before it, or the kernel, has the order"},
 };

@@ -23,7 +23,7 @@
      rows are
      DEATHS, FAILS   so many at most; MORTAL: who may die, a bit for each. A row that fails behind
                      the first stage, or a batch in an in-place map, goes back as after a death
-     BELLS           workers and caller sleep by bells (mask, word, futex) that have no time-out;
+     SLEEPS          workers, caller sleep by wake words (mask, word, futex) that have no time-out;
                      else each publication is news to everybody
    tests/model/model_crash.sh has the sizes, and the mutants: each is one of the switches below.
    Not modelled: row records, padding, batches without rows (nobody closes them).
@@ -144,7 +144,7 @@ mtype = { LOOK, LOOK_TAIL, LOOK_BATCH, LOOK_UNIT, LOOK_INPUT, CLAIM, HINT, ROW_B
           /* the supervisor's */
           REST, AT_SLOT, AT_OWN, AT_DONE, AT_READY, AT_OWN_AGAIN, AT_NUMBER,
           TAKE_BITS, TAKE_READY, FREE, FREED,
-          AT_CLOSE, AT_SCAN, AT_WORD, AT_HINT, AT_CLOSE_READY, REWIND, UNBELL, WAKE, WAKE_CALLER,
+          AT_CLOSE, AT_SCAN, AT_WORD, AT_HINT, AT_CLOSE_READY, REWIND, UNSLEEP, WAKE, WAKE_CALLER,
           REPLACE };
 typedef one {
     mtype pc, then;       /* then: behind a ring */
@@ -154,7 +154,7 @@ typedef one {
     bit news;             /* something was published since it began to look */
     bit rewound;          /* the stage's rewind differs from rewind_seen */
     bit rewound_now;      /* and from what it read when it began to look */
-    bit stale, asleep;    /* the bell's word changed since it read it; in the futex */
+    bit stale, asleep;    /* the wake word's word changed since it read it; in the futex */
     byte ringing;
 };
 one w[W];
@@ -169,7 +169,7 @@ inline to_each_news() {
 #endif
     skip
 }
-#ifdef BELLS
+#ifdef SLEEPS
 #define NEWS skip
 byte mask[K];
 bit want, caller_asleep, caller_stale;
@@ -195,7 +195,7 @@ inline rewind(k_) { /* R1 */
     NEWS
 }
 
-#ifdef BELLS
+#ifdef SLEEPS
 inline bump_of(g_, k_, bits_) {
     if
     :: STAGE(g_) == (k_) ->
@@ -204,7 +204,7 @@ inline bump_of(g_, k_, bits_) {
     :: else
     fi
 }
-inline bump_wake(k_, bits_) { /* change the bell's word, wake these sleepers */
+inline bump_wake(k_, bits_) { /* change the wake word's word, wake these sleepers */
     bump_of(0, k_, bits_);
     bump_of(1, k_, bits_);
 #if W > 2
@@ -313,7 +313,7 @@ inline batch_holds(s_, gen_) {
 
 #define MAY_FEED (tail < N && tail < delivered + SLOTS && !used[tail % SLOTS])
 #define MAY_TAKE (delivered < tail && LOW(READY(delivered % SLOTS, K - 1)) == delivered + 1)
-#ifdef BELLS
+#ifdef SLEEPS
 #define CALLER_LOOKS (!want)
 #else
 #define CALLER_LOOKS true
@@ -335,7 +335,7 @@ proctype caller() {
             pub[tail % SLOTS] = tail + 1; /* P1: what was set before nobody reads till now */
         }
         d_step { tail++; NEWS } /* T1 */
-#ifdef BELLS
+#ifdef SLEEPS
         d_step { c = mask[0]; c = c & (0 - c) } /* B1 */
         if
         :: c ->
@@ -360,7 +360,7 @@ proctype caller() {
         :: delivered == N -> break
         :: else
         fi
-#ifdef BELLS
+#ifdef SLEEPS
     :: d_step { !MAY_FEED && !MAY_TAKE -> caller_stale = 0; want = 1 } /* B1 */
         if
         :: MAY_TAKE -> want = 0
@@ -383,7 +383,7 @@ inline forget() {
 inline go_look() { forget(); me.news = 1; me.pc = LOOK }
 
 inline ring(k_, then_) {
-#ifdef BELLS
+#ifdef SLEEPS
     me.ringing = k_;
     me.pc = ((k_) < K -> RING : CALL);
     me.then = then_
@@ -407,7 +407,7 @@ inline next_unit() {
 
 inline found_nothing() {
     me.rewound = me.rewound_now; /* only now: after a whole look */
-#ifdef BELLS
+#ifdef SLEEPS
     me.pc = (me.sleepy -> SLEEP_WAIT : SLEEP_WORD)
 #else
     me.pc = LOOK
@@ -422,7 +422,7 @@ inline run_unit() {
     :: k < NI -> me.from = me.u * RPU; me.pc = ROW_BEGIN
     :: else -> me.from = 0; me.pc = BATCH_BEGIN
     fi;
-#ifdef BELLS
+#ifdef SLEEPS
     if
     :: me.sleepy -> me.pc = SLEEP_FOUND
     :: else -> assert((mask[k] >> g & 1) == 0) /* a set bit says: I can take work */
@@ -755,7 +755,7 @@ proctype worker(byte g) {
         }
     :: d_step { me.pc == BATCH_OVER -> go_look() }
 #endif
-#ifdef BELLS
+#ifdef SLEEPS
     /* dlpi_worker_sleep */
     :: d_step { me.pc == SLEEP_WORD -> me.stale = 0; me.pc = SLEEP_BIT } /* B1 */
     :: d_step { me.pc == SLEEP_BIT -> mask[k] = mask[k] | 1 << g; me.sleepy = 1; go_look() }
@@ -890,7 +890,7 @@ inline begin_part(part_) {
 inline next_slot() {
     s++; gen = 0; u = 0; x = 0; n = 0; j = 0; i = 0; q = 0; first = 0;
 #ifdef REWIND_FIRST
-    pc = (s < SLOTS -> AT_SLOT : UNBELL)
+    pc = (s < SLOTS -> AT_SLOT : UNSLEEP)
 #else
     pc = (s < SLOTS -> AT_SLOT : REWIND)
 #endif
@@ -1084,14 +1084,14 @@ proctype supervisor() {
 #ifdef REWIND_FIRST
                 s = 0; pc = AT_SLOT
 #else
-                s = 0; pc = UNBELL
+                s = 0; pc = UNSLEEP
 #endif
             fi
         }
-#ifdef BELLS
-    :: d_step { pc == UNBELL ->
+#ifdef SLEEPS
+    :: d_step { pc == UNSLEEP ->
             s = 0;
-#ifndef BELL_BITS_STAY
+#ifndef WAKE_BITS_STAY
             mask[k] = mask[k] & ~(1 << g);
 #endif
 #ifdef WAKE_NOBODY
@@ -1108,7 +1108,7 @@ proctype supervisor() {
     :: d_step { pc == WAKE_CALLER -> caller_stale = 1; caller_asleep = 0; pc = REPLACE }
     :: d_step { pc == REPLACE -> replace() }
 #else
-    :: d_step { pc == UNBELL -> replace() }
+    :: d_step { pc == UNSLEEP -> replace() }
 #endif
     :: over -> break
     od

@@ -32,10 +32,10 @@ holds 2 batch_map__three_workers          N=1 DEATHS=1 K=2 W=3 CROWD_LAST
 holds 0 collate__one_row                  N=2 DEATHS=1 K=2 STAGED
 holds 1 collate__slots_go_round           N=3 DEATHS=1 K=2 STAGED
 holds 2 collate__two_deaths               N=2 DEATHS=2 K=2 STAGED
-holds 2 bells__two_fetch                  N=1 DEATHS=1 BELLS
-holds 1 bells__one_of_each_stage          N=1 DEATHS=1 BELLS K=2 NI=2
-holds 2 bells__item_map                   N=1 DEATHS=2 BELLS K=2 NI=2
-holds 2 bells__batch_map                  N=2 DEATHS=1 BELLS K=2
+holds 2 waiters__two_fetch                  N=1 DEATHS=1 SLEEPS
+holds 1 waiters__one_of_each_stage          N=1 DEATHS=1 SLEEPS K=2 NI=2
+holds 2 waiters__item_map                   N=1 DEATHS=2 SLEEPS K=2 NI=2
+holds 2 waiters__batch_map                  N=2 DEATHS=1 SLEEPS K=2
 fails 0 freed_without_a_look_at_done      FREE_UNSEEN N=1 DEATHS=1 K=2 NI=2
 fails 2 freed_though_the_slot_went_on     FREE_UNSEEN N=3 DEATHS=1
 fails 0 freed_without_a_look_at_ready     FREE_UNSEEN N=1 DEATHS=1 K=2
@@ -62,8 +62,8 @@ fails 0 goes_back_without_owning          BACK_WITHOUT_OWNING N=1 DEATHS=1 FAILS
 fails 0 batch_goes_back_without_owning    BACK_WITHOUT_OWNING N=1 DEATHS=1 FAILS=1 K=2
 fails 2 own_word_read_once                OWN_READ_ONCE N=1 DEATHS=1 FAILS=1 K=2 NI=2 W=3
 fails 0 cell_freed_before_ready           CELL_FREED_BY_WORD N=2 DEATHS=1 K=2 STAGED
-fails 0 bell_bits_stay                    BELL_BITS_STAY N=1 DEATHS=1 BELLS K=2 NI=2
-fails 0 recovery_wakes_nobody             WAKE_NOBODY N=1 DEATHS=1 BELLS
+fails 0 wake_bit_stays                    WAKE_BITS_STAY N=1 DEATHS=1 SLEEPS K=2 NI=2
+fails 0 recovery_wakes_nobody             WAKE_NOBODY N=1 DEATHS=1 SLEEPS
 LIST
 }
 

@@ -97,7 +97,7 @@ byte loads;         /* source_moves */
 byte life, cancel;  /* of the marks that are wanted: seeks, and the first batch */
 byte tail, delivered;
 bit stop;
-byte mask;          /* of the part workers' bell */
+byte mask;          /* of the part workers' wake word */
 bit want, caller_asleep, caller_stale = 1;
 bit rings, feeder_asleep, feeder_stale = 1; /* rings: feeder_sleeps */
 
@@ -131,7 +131,7 @@ mtype = { LOOK, SCAN, CLAIM, WORD, BIT, WAIT, UP, FOUND, RING_TAKE, RING_WAKE, L
 typedef one {
     mtype pc;
     bit sleepy, asleep;
-    bit stale; /* the bell's word changed since it was read; 1 where nobody reads it */
+    bit stale; /* the wake word's word changed since it was read; 1 where nobody reads it */
     byte i, c, b, x, what; /* what: bits to wake, or what the cell is to be */
 }
 one w[WORKERS];
@@ -139,13 +139,13 @@ one w[WORKERS];
 #define me w[g]
 #define GONE (w[g].pc == OVER || (w[g].pc == DEAD && stop))
 
-/* ---- bells ---- */
+/* ---- waiters ---- */
 
 inline bump_of(g_, bits_) {
     w[g_].stale = 1;
     if :: ((bits_) >> (g_)) & 1 -> w[g_].asleep = 0 :: else fi
 }
-inline bump_wake(bits_) { /* change the bell's word, wake these part workers */
+inline bump_wake(bits_) { /* change the wake word's word, wake these part workers */
     bump_of(0, bits_);
 #if PW > 1
     bump_of(1, bits_);
@@ -176,10 +176,10 @@ inline ring_all() {
     ring_caller()
 }
 #ifdef THREADED
-#define BELL rings
+#define CALLED rings
 #define WAKE_BELL wake_feeder()
 #else
-#define BELL want
+#define CALLED want
 #define WAKE_BELL wake_caller()
 #endif
 #define ONE_OF(bits) ((bits) & (0 - (bits)))
@@ -341,10 +341,10 @@ proctype loader(byte g) {
         }
     /* dlpi_ring_feeder, dlpi_ring_caller */
     :: d_step { me.pc == CALL -> /* B1 */
-            if :: BELL -> me.pc = CALL_TAKE :: else -> LOOK_OR(AFTER_CALL) fi
+            if :: CALLED -> me.pc = CALL_TAKE :: else -> LOOK_OR(AFTER_CALL) fi
         }
     :: d_step { me.pc == CALL_TAKE -> /* B1 */
-            if :: BELL -> BELL = 0; me.pc = CALL_WAKE :: else -> LOOK_OR(AFTER_CALL) fi
+            if :: CALLED -> CALLED = 0; me.pc = CALL_WAKE :: else -> LOOK_OR(AFTER_CALL) fi
         }
     :: d_step { me.pc == CALL_WAKE -> WAKE_BELL; LOOK_OR(AFTER_CALL) } /* B1 */
     :: GONE -> break
@@ -903,7 +903,7 @@ proctype killer() {
     od
 }
 
-mtype = { IDLE, CELL, REOPEN, RECOUNT, UNBELL, WAKE, WAKE_MORE, REPLACE };
+mtype = { IDLE, CELL, REOPEN, RECOUNT, UNSLEEP, WAKE, WAKE_MORE, REPLACE };
 #ifdef RECOVERS_ANY
 #define WAS_ITS(l_) ((l_) > CLOSED && (l_) < OPEN)
 #else
@@ -915,7 +915,7 @@ mtype = { IDLE, CELL, REOPEN, RECOUNT, UNBELL, WAKE, WAKE_MORE, REPLACE };
 #define REOPENED OPEN
 #endif
 
-inline found_dead(g_) { if :: (g_) < PW -> pc = CELL :: else -> pc = UNBELL fi; g = g_ }
+inline found_dead(g_) { if :: (g_) < PW -> pc = CELL :: else -> pc = UNSLEEP fi; g = g_ }
 
 proctype supervisor() {
     mtype pc = IDLE;
@@ -952,11 +952,11 @@ proctype supervisor() {
 #ifndef NO_RECOUNT
             loads++;
 #endif
-            pc = UNBELL
+            pc = UNSLEEP
         }
     /* dlpi_recover */
-    :: d_step { pc == UNBELL -> /* B1 */
-#ifndef BELL_BIT_STAYS
+    :: d_step { pc == UNSLEEP -> /* B1 */
+#ifndef WAKE_BIT_STAYS
             mask = mask & ~(1 << g);
 #endif
             if

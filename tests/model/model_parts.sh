@@ -68,7 +68,7 @@ fails 2 recovered_from_the_living        RECOVERS_ANY B=1 PW=2 DEATHS=1
 fails 0 dead_ones_part_is_said_loaded    SAYS_LOADED B=1 DEATHS=1 MORTAL=1
 fails 2 recovery_counts_nothing          NO_RECOUNT B=2 E=2 NEXTS=1 DEATHS=1 MORTAL=1
 fails 0 recovery_wakes_nobody            WAKES_NOBODY B=1 DEATHS=1 MORTAL=1
-fails 0 bell_bit_stays                   BELL_BIT_STAYS B=1 DEATHS=1 MORTAL=1
+fails 0 wake_bit_stays                   WAKE_BIT_STAYS B=1 DEATHS=1 MORTAL=1
 LIST
 }
 

@@ -72,24 +72,24 @@ static const uint64_t *cell_of(uint32_t s) {
 static int is_watched(uint32_t row) { return is.rows <= 32 || row % 32 == 0; }
 
 static void list_stage(uint32_t s, const hdr_stage *st) {
-    hdr_sst *sst = hdr_sst_at(pipe_, s, st);
+    hdr_sst *words = hdr_sst_at(pipe_, s, st);
     uint32_t units = !hdr_is_item_stage(pipe_, st) ? 1 : is.rows <= 32 ? is.rows : 2;
-    model_list_atom("ready", &sst->ready, 8, 0);
-    model_list_atom("done", &hdr_done(sst)[0], 8, 0);
+    model_list_atom("ready", &words->ready, 8, 0);
+    model_list_atom("done", &hdr_done(words)[0], 8, 0);
     if (is.rows > 32) {
-        model_list_atom("done 1", &hdr_done(sst)[1], 8, 0);
-        model_list_atom("scan", hdr_scan(pipe_, sst), 8, 0);
+        model_list_atom("done 1", &hdr_done(words)[1], 8, 0);
+        model_list_atom("scan", hdr_scan(pipe_, words), 8, 0);
         model.atom[model.atoms - 1].many = 1; /* a hint */
     }
     for (uint32_t u = 0; u < units; u++)
-        model_list_atom(u ? "own 1" : "own 0", &hdr_own(pipe_, sst)[u], 8, 0);
-    model_list_atom("next", &sst->next, 8, 0);
+        model_list_atom(u ? "own 1" : "own 0", &hdr_own(pipe_, words)[u], 8, 0);
+    model_list_atom("next", &words->next, 8, 0);
     model.atom[model.atoms - 1].many = 1; /* a hint */
 }
 
 static void list_slot(uint32_t s) {
     hdr_bslot *slot = hdr_slot_at(pipe_, s);
-    model_list_atom("pub", &slot->pub, 8, 0);
+    model_list_atom("header", &slot->header, 8, 0);
     model_list_atom("used", &slot->used, 4, 0);
     model_list_atom("frees", &slot->frees, 4, 0);
     for (int k = 0; k < pipe_->n_work; k++) list_stage(s, pipe_->work[k]);
@@ -100,7 +100,7 @@ static void list_counter(const char *name, void *at, size_t size) {
     model.atom[model.atoms - 1].counter = 1;
 }
 
-static void list_bells(void) {
+static void list_waiters(void) {
     hdr_ctl *ctl = pipe_->ctl;
     model_list_atom("want", &ctl->want, 8, 0);
     model.atom[model.atoms - 1].many = 1; /* its owner's store need not know of a ringer's swap */
@@ -111,9 +111,9 @@ static void list_bells(void) {
         list_counter("feeder_word", &ctl->scheduler_word, 4);
     }
     for (int k = 0; k < pipe_->n_work; k++) {
-        list_counter("rewind", &pipe_->bells[k].rescan, 8);
-        list_counter("bell word", &pipe_->bells[k].bell[0].word, 4);
-        model_list_atom("bell mask", &pipe_->bells[k].bell[0].mask, 4, 0);
+        list_counter("rewind", &pipe_->waiters[k].rescan, 8);
+        list_counter("waiters word", &pipe_->waiters[k].group[0].word, 4);
+        model_list_atom("waiters mask", &pipe_->waiters[k].group[0].mask, 4, 0);
     }
 }
 
@@ -125,7 +125,7 @@ static void list_places(void) {
     model_list_atom("base", &ctl->base, 8, 0);
     model_list_atom("cancel", &ctl->cancel, 8, 0);
     for (uint32_t i = 0; i < pipe_->ring; i++) model_list_atom("disp", &pipe_->disp[i], 4, 0);
-    list_bells();
+    list_waiters();
     for (uint32_t s = 0; s < pipe_->n_slots; s++) list_slot(s);
     for (uint32_t s = 0; s < pipe_->n_slots; s++) {
         int fields = M_ATOMS + 2 * model.slots;
@@ -155,8 +155,8 @@ static uint64_t mix_records(uint64_t h) {
     }
     for (int i = 0; i < pipe_->n_workers; i++) {
         const hdr_worker *w = &pipe_->workers[i];
-        h = model_mix(h, w->wb->running);
-        if (w->bell) h = model_mix(h, truth(&w->bell->rescan) - w->rescan_seen);
+        h = model_mix(h, w->block->running);
+        if (w->waiters) h = model_mix(h, truth(&w->waiters->rescan) - w->rescan_seen);
     }
     return model_hash(h, note, sizeof *note);
 }
@@ -325,13 +325,13 @@ static void take(uint64_t n) {
 static uint64_t scheduler_knows(void) {
     const hdr_scheduler *f = &pipe_->schedule;
     uint64_t seen[8] = {f->published, f->epoch,           f->in_epoch,  f->position,
-                        f->life,      (uint64_t)f->ended, f->slot_turn, f->run_shift};
+                        f->seek_no,   (uint64_t)f->ended, f->slot_turn, f->run_shift};
     return model_digest(seen, sizeof seen, 3);
 }
 
 static uint64_t consumer_knows(void) {
     const dlp_pipe *p = pipe_;
-    uint64_t seen[6] = {note->next, note->sought, p->base, p->life, p->n_held, p->seeks};
+    uint64_t seen[6] = {note->next, note->sought, p->base, p->seek_no, p->n_held, p->seeks};
     uint64_t more = is.threaded ? 2 : scheduler_knows();
     if (is.fetchers == 0) more ^= worker_knows(&p->workers[0]);
     return model_digest(seen, sizeof seen, more);
@@ -340,7 +340,7 @@ static uint64_t consumer_knows(void) {
 /* Calls to look again are counted from the last that the worker has answered. */
 static uint64_t counted(int atom, uint64_t value) {
     const hdr_worker *w = worker_here();
-    return model.atom[atom].at == &w->bell->rescan ? model_mix(4, value - w->rescan_seen) : 0;
+    return model.atom[atom].at == &w->waiters->rescan ? model_mix(4, value - w->rescan_seen) : 0;
 }
 
 /* Who sleeps has nothing in hand but what it knew before it looked for work. */
@@ -409,7 +409,7 @@ static void setup(void) {
     pipe_->spin_rounds = pipe_->yield_rounds = 0;
     if (is.rows > 32) { /* two runs, one in each word */
         pipe_->cpus = 1;
-        for (int i = 0; i < is.fetchers; i++) pipe_->workers[i].wb->item_ns = 1;
+        for (int i = 0; i < is.fetchers; i++) pipe_->workers[i].block->item_ns = 1;
     }
     if (is.scheduled) hdr_schedule(pipe_, 1);
     if (!is.threaded && dlp_pipe_next_timeout(pipe_, &none, 0) != DLP_TIMEOUT) abort();

@@ -16,7 +16,7 @@
 #define hdr_slot_at dlpi_slot_at
 #define hdr_sst_at dlpi_stage_words_at
 #define hdr_done dlpi_done
-#define hdr_own dlpi_own
+#define hdr_own dlpi_owners
 #define hdr_scan dlpi_scan
 #define hdr_is_item_stage dlpi_is_item_stage
 #define hdr_item_cell dlpi_item_cell
@@ -50,16 +50,16 @@ static const struct {
     {"dlpi_claim_advance", "STORE_RLX", "next", M_LATE, "a hint"},
     {"dlpi_claim_free", "STORE_SEQ", "own 0", M_NOT_SEQ, "releases: claimers acquire it (O1)"},
     {"dlpi_claim_freed", "ADD_SEQ", "frees", M_RELAXED, "only has to be a number of its own"},
-    {"dlpi_claim_head", "LOAD_ACQ", "pub", M_RELAXED, "ordered by T1 already"},
+    {"dlpi_claim_head", "LOAD_ACQ", "header", M_RELAXED, "ordered by T1 already"},
     {"dlpi_claim_look", "LOAD_ACQ", "own 0", M_RELAXED, "the claim, which follows, acquires"},
     {"dlpi_claim_mark", "STORE_SEQ", "own 0", M_RELAXED,
      "released by the bits, behind it; a claim: by the first stage's, behind it"},
     {"dlpi_claim_owner", "LOAD_SEQ", "own 0", M_RELAXED,
      "recovery: the dead one's own words; or a mark, there before the bits or ready, which were "
      "acquired"},
-    {"dlpi_claim_publish", "STORE_REL", "pub", M_RELAXED,
+    {"dlpi_claim_publish", "STORE_REL", "header", M_RELAXED,
      "whoever looks at a batch has acquired a tail behind it (T1)"},
-    {"dlpi_claim_publish", "STORE_REL", "pub", M_LATE, "before the tail all the same (T1)"},
+    {"dlpi_claim_publish", "STORE_REL", "header", M_LATE, "before the tail all the same (T1)"},
     {"dlpi_claim_take", "CAS_SEQ", "own 0", M_NOT_SEQ, "releases: claimers acquire it (O1)"},
     {"dlpi_credit_done", "STORE_SEQ", "used", M_RELAXED, "credits (V1): as credit_held"},
     {"dlpi_credit_done", "STORE_SEQ", "used", M_LATE, "credits (V1): as credit_held"},
@@ -73,11 +73,11 @@ static const struct {
      "stored before delivered, which was read with acquire (V1)"},
     {"dlpi_credit_take", "STORE_RLX", "used", M_LATE,
      "nobody releases a batch before the tail shows it (T1)"},
-    {"dlpi_event_add", "ADD_SEQ", "bell word", M_RELAXED,
+    {"dlpi_event_add", "ADD_SEQ", "waiters word", M_RELAXED,
      "only has to change the word; whoever sleeps compares with the newest"},
     {"dlpi_event_add", "ADD_SEQ", "caller_word", M_RELAXED, "only has to change the word"},
     {"dlpi_event_add", "ADD_SEQ", "feeder_word", M_RELAXED, "only has to change the word"},
-    {"dlpi_event_count", "LOAD_SEQ", "bell word", M_RELAXED,
+    {"dlpi_event_count", "LOAD_SEQ", "waiters word", M_RELAXED,
      "an old word ends the wait at once (loads are in the order of the program here)"},
     {"dlpi_event_count", "LOAD_SEQ", "caller_word", M_RELAXED, "as above"},
     {"dlpi_event_count", "LOAD_SEQ", "feeder_word", M_RELAXED, "as above"},
@@ -98,13 +98,13 @@ static const struct {
     {"dlpi_sleeper_leave", "STORE_SEQ", "feeder_sleeps", M_LATE, "as above"},
     {"dlpi_sleeper_wake", "XCHG_SEQ", "feeder_sleeps", M_RELAXED, "only decides who wakes"},
     {"dlpi_sleeper_wake_for", "XCHG_SEQ", "want", M_RELAXED, "only decides who wakes"},
-    {"dlpi_sleepers_forget", "AND_SEQ", "bell mask", M_RELAXED,
+    {"dlpi_sleepers_forget", "AND_SEQ", "waiters mask", M_RELAXED,
      "all are woken whatever the masks say"},
-    {"dlpi_sleepers_leave", "LOAD_SEQ", "bell mask", M_RELAXED,
+    {"dlpi_sleepers_leave", "LOAD_SEQ", "waiters mask", M_RELAXED,
      "of our own bit; if it says that it is set, the swap says better"},
-    {"dlpi_sleepers_leave", "AND_SEQ", "bell mask", M_RELAXED,
+    {"dlpi_sleepers_leave", "AND_SEQ", "waiters mask", M_RELAXED,
      "of our own bit: only decides who passes a wake-up on"},
-    {"dlpi_sleepers_wake", "AND_SEQ", "bell mask", M_RELAXED,
+    {"dlpi_sleepers_wake", "AND_SEQ", "waiters mask", M_RELAXED,
      "only decides who wakes; what there is was shown before the look at the mask"},
 };
 enum { NEEDLESS = sizeof needless / sizeof *needless };

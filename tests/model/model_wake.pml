@@ -1,4 +1,4 @@
-/* Sleep and wake-up of a bell (dlpi_await_asleep, dlpi_bell_ring in dlpipe.h) where wakers die.
+/* Sleep and wake-up by a word (dlpi_await_asleep, dlpi_wake_sleeper in dlpipe.h) where wakers die.
 
    A producer publishes N records and may die before any of its steps; a successor begins once the
    kernel has proved the death, and goes on from the published counter; a consumer sleeps when there
@@ -9,12 +9,12 @@
      NO_TIMEOUT   by a wake-up alone
      NO_DEATH     nobody dies
      NO_RECHECK   the consumer does not look again before it sleeps
-     NO_COMPARE   it sleeps whatever the bell says by then */
+     NO_COMPARE   it sleeps whatever the wake word says by then */
 
 #define N 3
 
 byte tail, head; /* published, taken */
-bit sleeper;     /* the bell's bit */
+bit sleeper;     /* the wake word's bit */
 bit asleep;      /* in the futex */
 bit dead;
 
@@ -36,7 +36,7 @@ bit dead;
 #define SLEEP_ANYHOW false
 #endif
 
-/* Publish (T1), look at the bell (B1), take its bit (B2), wake. One producer at a time. */
+/* Publish (T1), look at the wake word (B1), take its bit (B2), wake. One producer at a time. */
 proctype producer(bit successor) {
     byte next = tail;
     bit rings;

@@ -49,16 +49,16 @@ mutants() {
 +        dlpi_spsc_take(rx->at, n);
 +        dlpi_copy_out(rx->at->slots, rx->at->capacity, rx->at->head - n, rx->at->record_bytes,
 +                      to + done * rx->at->record_bytes, n);
-= tail: bell looked at before the store
+= tail: wake word looked at before the store
 -    DLPI_STORE_REL(&tx->lane->tail, tx->tail); /* T1 -> T2 */
 -    DLPI_KEEP_ORDER();
--    if (DLPI_UNLIKELY(DLPI_LOAD_RLX(tx->bell) != 0)) /* B1 <- B3 */
-+    uint32_t rings = DLPI_LOAD_RLX(tx->bell);
+-    if (DLPI_UNLIKELY(DLPI_LOAD_RLX(tx->wake_word) != 0)) /* B1 <- B3 */
++    uint32_t rings = DLPI_LOAD_RLX(tx->wake_word);
 +    DLPI_STORE_REL(&tx->lane->tail, tx->tail);
 +    DLPI_KEEP_ORDER();
 +    if (rings != 0)
-= tail: bell not looked at
--    if (DLPI_UNLIKELY(DLPI_LOAD_RLX(tx->bell) != 0)) /* B1 <- B3 */
+= tail: wake word not looked at
+-    if (DLPI_UNLIKELY(DLPI_LOAD_RLX(tx->wake_word) != 0)) /* B1 <- B3 */
 +    if (0)
 = tail: published one record too far
 -    DLPI_STORE_REL(&tx->lane->tail, tx->tail); /* T1 -> T2 */
@@ -70,16 +70,16 @@ mutants() {
 +        DLPI_STORE_REL(&tx->lane->tail, tx->tail - n);
 +        DLPI_STORE_REL(&tx->lane->tail, tx->tail);
 +    }
-= head: bell looked at before the store
+= head: wake word looked at before the store
 -    DLPI_STORE_REL(&rx->lane->head, rx->head); /* H1 -> H2 */
 -    DLPI_KEEP_ORDER();
--    if (DLPI_UNLIKELY(DLPI_LOAD_RLX(&rx->lane->producer_bell) != 0)) /* B1 <- B3 */
-+    uint32_t rings = DLPI_LOAD_RLX(&rx->lane->producer_bell);
+-    if (DLPI_UNLIKELY(DLPI_LOAD_RLX(&rx->lane->producer_wake) != 0)) /* B1 <- B3 */
++    uint32_t rings = DLPI_LOAD_RLX(&rx->lane->producer_wake);
 +    DLPI_STORE_REL(&rx->lane->head, rx->head);
 +    DLPI_KEEP_ORDER();
 +    if (rings != 0)
-= head: bell not looked at
--    if (DLPI_UNLIKELY(DLPI_LOAD_RLX(&rx->lane->producer_bell) != 0)) /* B1 <- B3 */
+= head: wake word not looked at
+-    if (DLPI_UNLIKELY(DLPI_LOAD_RLX(&rx->lane->producer_wake) != 0)) /* B1 <- B3 */
 +    if (0)
 = head: not published by who finds the lane empty
 @ queue_spsc
@@ -117,77 +117,77 @@ mutants() {
 +    tx->reserved = 0;
 +    if (n > 0)
 +        dlpi_spsc_publish_tx(tx, n);
-= bell: rung without a wake-up
--        dlpi_futex_wake(bell, 1, ~0u, (int)shared);
+= wake word: rung without a wake-up
+-        dlpi_futex_wake(wake_word, 1, ~0u, (int)shared);
 +        (void)0;
-= bell: not cleared by who rings it
--    if (DLPI_AND_SEQ(bell, ~DLPI_BELL_SLEEPER) & DLPI_BELL_SLEEPER) /* B2 <- B3 */
-+    if (DLPI_OR_SEQ(bell, 0u) & DLPI_BELL_SLEEPER)
-= bell: cleared after the wake-up
--    if (DLPI_AND_SEQ(bell, ~DLPI_BELL_SLEEPER) & DLPI_BELL_SLEEPER) /* B2 <- B3 */
--        dlpi_futex_wake(bell, 1, ~0u, (int)shared);
-+    if (DLPI_OR_SEQ(bell, 0u) & DLPI_BELL_SLEEPER)
-+        dlpi_futex_wake(bell, 1, ~0u, (int)shared);
-+    DLPI_AND_SEQ(bell, ~DLPI_BELL_SLEEPER);
-= bell: cleared with the mark that there is no barrier
--    if (DLPI_AND_SEQ(bell, ~DLPI_BELL_SLEEPER) & DLPI_BELL_SLEEPER) /* B2 <- B3 */
-+    if (DLPI_XCHG_SEQ(bell, 0u) & DLPI_BELL_SLEEPER)
-= bell: no mark where there is no barrier
+= wake word: not cleared by who rings it
+-    if (DLPI_AND_SEQ(wake_word, ~DLPI_WAKE_SLEEPER) & DLPI_WAKE_SLEEPER) /* B2 <- B3 */
++    if (DLPI_OR_SEQ(wake_word, 0u) & DLPI_WAKE_SLEEPER)
+= wake word: cleared after the wake-up
+-    if (DLPI_AND_SEQ(wake_word, ~DLPI_WAKE_SLEEPER) & DLPI_WAKE_SLEEPER) /* B2 <- B3 */
+-        dlpi_futex_wake(wake_word, 1, ~0u, (int)shared);
++    if (DLPI_OR_SEQ(wake_word, 0u) & DLPI_WAKE_SLEEPER)
++        dlpi_futex_wake(wake_word, 1, ~0u, (int)shared);
++    DLPI_AND_SEQ(wake_word, ~DLPI_WAKE_SLEEPER);
+= wake word: cleared with the mark that there is no barrier
+-    if (DLPI_AND_SEQ(wake_word, ~DLPI_WAKE_SLEEPER) & DLPI_WAKE_SLEEPER) /* B2 <- B3 */
++    if (DLPI_XCHG_SEQ(wake_word, 0u) & DLPI_WAKE_SLEEPER)
+= wake word: no mark where there is no barrier
 -    if (!dlpi_heavy_register(shared))
 +    if (0)
-= room bell: sleeper's bit read without a read-modify-write
--    if (!(DLPI_OR_SEQ(bell, 0u) & DLPI_BELL_SLEEPER)) /* B2 <- B3 */
-+    if (!(DLPI_LOAD_ACQ(bell) & DLPI_BELL_SLEEPER))
-= room bell: cleared before it is known whether to ring
--    if (!(DLPI_OR_SEQ(bell, 0u) & DLPI_BELL_SLEEPER)) /* B2 <- B3 */
-+    if (!(DLPI_AND_SEQ(bell, ~DLPI_BELL_SLEEPER) & DLPI_BELL_SLEEPER))
-= room bell: half of the ring and one more
+= room wake word: sleeper's bit read without a read-modify-write
+-    if (!(DLPI_OR_SEQ(wake_word, 0u) & DLPI_WAKE_SLEEPER)) /* B2 <- B3 */
++    if (!(DLPI_LOAD_ACQ(wake word) & DLPI_WAKE_SLEEPER))
+= room wake word: cleared before it is known whether to ring
+-    if (!(DLPI_OR_SEQ(wake_word, 0u) & DLPI_WAKE_SLEEPER)) /* B2 <- B3 */
++    if (!(DLPI_AND_SEQ(wake_word, ~DLPI_WAKE_SLEEPER) & DLPI_WAKE_SLEEPER))
+= room wake word: half of the ring and one more
 -    if (used <= rx->capacity / 2 || used > rx->capacity)
 +    if (used < rx->capacity / 2 || used > rx->capacity)
 = sleep: no second look
 -        int come = w->look(w->handle);
 +        int come = 0;
 = sleep: second look before the bit is set
--        uint32_t set = DLPI_OR_SEQ(w->bell, DLPI_BELL_SLEEPER); /* B3 -> B1, B2 */
+-        uint32_t set = DLPI_OR_SEQ(w->wake_word, DLPI_WAKE_SLEEPER); /* B3 -> B1, B2 */
 +        int early = w->look(w->handle);
-+        uint32_t set = DLPI_OR_SEQ(w->bell, DLPI_BELL_SLEEPER);
++        uint32_t set = DLPI_OR_SEQ(w->wake_word, DLPI_WAKE_SLEEPER);
 -        int come = w->look(w->handle);
 +        int come = early;
 = sleep: no barrier
--        if (!(set & DLPI_BELL_RMW) && !dlpi_heavy_barrier((int)w->shared)) {
+-        if (!(set & DLPI_WAKE_RMW) && !dlpi_heavy_barrier((int)w->shared)) {
 +        if (0) {
 = sleep: barrier after the second look
--        if (!(set & DLPI_BELL_RMW) && !dlpi_heavy_barrier((int)w->shared)) {
+-        if (!(set & DLPI_WAKE_RMW) && !dlpi_heavy_barrier((int)w->shared)) {
 +        int early = w->look(w->handle);
-+        if (!(set & DLPI_BELL_RMW) && !dlpi_heavy_barrier((int)w->shared)) {
++        if (!(set & DLPI_WAKE_RMW) && !dlpi_heavy_barrier((int)w->shared)) {
 -        int come = w->look(w->handle);
 +        int come = early;
 = sleep: bit set by load and store
--        uint32_t set = DLPI_OR_SEQ(w->bell, DLPI_BELL_SLEEPER); /* B3 -> B1, B2 */
-+        uint32_t set = DLPI_LOAD_RLX(w->bell);
-+        DLPI_STORE_SEQ(w->bell, set | DLPI_BELL_SLEEPER);
-= sleep: on whatever the bell says by then
--        dlpi_futex_wait(w->bell, set, ~0u, most, (int)w->shared);
-+        dlpi_futex_wait(w->bell, DLPI_LOAD_RLX(w->bell), ~0u, most, (int)w->shared);
+-        uint32_t set = DLPI_OR_SEQ(w->wake_word, DLPI_WAKE_SLEEPER); /* B3 -> B1, B2 */
++        uint32_t set = DLPI_LOAD_RLX(w->wake_word);
++        DLPI_STORE_SEQ(w->wake_word, set | DLPI_WAKE_SLEEPER);
+= sleep: on whatever the wake word says by then
+-        dlpi_futex_wait(w->wake_word, set, ~0u, most, (int)w->shared);
++        dlpi_futex_wait(w->wake_word, DLPI_LOAD_RLX(w->wake_word), ~0u, most, (int)w->shared);
 = sleep: bit left on when there is something
--            DLPI_AND_SEQ(w->bell, ~DLPI_BELL_SLEEPER); /* takes B3 back */
+-            DLPI_AND_SEQ(w->wake_word, ~DLPI_WAKE_SLEEPER); /* takes B3 back */
 -            return come ? DLP_OK : DLP_TIMEOUT;
 +            return come ? DLP_OK : DLP_TIMEOUT;
 = sleep: any end of it is taken for the event
 -        if (w->look(w->handle)) { /* before the bit is set again, which would ask for a wake-up */
 +        if (1) {
-= producer sleeps on the consumer's bell
--    dlpi_waiter w = {&tx->lane->producer_bell, tx->shared, tx->spin_ns, tx->yields,
-+    dlpi_waiter w = {&tx->lane->consumer_bell, tx->shared, tx->spin_ns, tx->yields,
+= producer sleeps on the consumer's wake word
+-    dlpi_waiter w = {&tx->lane->producer_wake, tx->shared, tx->spin_ns, tx->yields,
++    dlpi_waiter w = {&tx->lane->consumer_wake, tx->shared, tx->spin_ns, tx->yields,
 = attach: a producer begins at the consumer's counter
 -    tx->tail = copy.tail;
 +    tx->tail = copy.head;
 = attach: a consumer begins at the producer's counter
 -    rx->head = rx->published = copy.head;
 +    rx->head = rx->published = copy.tail;
-= attach: a producer of a bundle rings its lane's bell
--    tx->lane.bell = &bundle->consumer_bell;
-+    (void)bundle->consumer_bell;
+= attach: a producer of a bundle rings its lane's wake word
+-    tx->lane.wake_word = &bundle->consumer_wake;
++    (void)bundle->consumer_wake;
 = ready: said before the record is there
 -    int r = dlp_spsc_try_push(&tx->lane, record);
 -    dlpi_mpsc_say_ready(tx);

@@ -56,7 +56,7 @@ typedef struct cfg {
     int n_parts, streams, shuffle_parts, shuffle_items, steps, queue;
     int chunk_rows, shuffle_rows, cpu_buffers, preload, split_by_hand;
     int stop_at, seeks, leaves, closes_at, stops_at, holds, polls, looks, tunes, both_fail;
-    int share, sharers, serves; /* consumers in other processes */
+    int share, sharers, serves; /* subscribers */
     int forever, driven;        /* epochs without end; by dlp_chunks_run */
     int life;
     wiring w[2];
@@ -189,8 +189,8 @@ static inline int life_tuned(const wiring *w) {
     X(LEAVES, "next_epoch", c->leaves > 0, c->leaves = 0) \
     X(CLOSES, "closed early", c->closes_at > 0, c->closes_at = 0) \
     X(STOPS, "stopped", c->stops_at > 0, c->stops_at = 0) \
-    X(SHARE_EACH, "consumers that get each batch", c->share == DLP_SHARE_EACH, c->share = 0) \
-    X(SHARE_ONE, "consumers that share batches", c->share == DLP_SHARE_ONE, c->share = 0) \
+    X(SHARE_EACH, "subscribers that get each batch", c->share == DLP_SHARE_EACH, c->share = 0) \
+    X(SHARE_ONE, "subscribers that share batches", c->share == DLP_SHARE_ONE, c->share = 0) \
     X(SERVES, "serve_only", c->serves, c->serves = 0) \
     X(HOLDS, "batches held", c->holds, c->holds = 0; LIVES(w->held = 1)) \
     X(POLLS, "short time-outs", c->polls, c->polls = 0) \

@@ -9,7 +9,7 @@
 /* What all processes of a run share. */
 typedef struct words {
     uint32_t count[COUNTS];                /* how often something was begun, by a hash of what */
-    uint8_t taken[MOST_EPOCHS][MOST_ROWS]; /* by consumers that share batches: how often */
+    uint8_t taken[MOST_EPOCHS][MOST_ROWS]; /* by subscribers that share batches: how often */
     uint64_t progress;                     /* the watchdog looks at it */
     uint32_t violated;
     char violation[240];
@@ -646,7 +646,7 @@ static void pipe_desc(const cfg *c, const dlp_state *resume, dlp_pipe_desc *d) {
     run_.shm.blob_bytes = sizeof run_.blob;
     run_.shm.share = c->share;
     run_.shm.serve_only = c->serves;
-    run_.shm.wait_consumers = c->sharers;
+    run_.shm.wait_subscribers = c->sharers;
     d->shm = any_stage(c, 2) || w->named ? &run_.shm : NULL;
 }
 

@@ -543,24 +543,24 @@ static void closed(run *r) {
     __atomic_add_fetch(&words_->progress, 1, __ATOMIC_SEQ_CST);
 }
 
-/* ---- consumers in processes of their own ---- */
+/* ---- subscribers in processes of their own ---- */
 
-static int share_open(dlp_consumer **c, const char *name) {
-    dlp_consumer_desc d = {2};
+static int share_open(dlp_subscriber **c, const char *name) {
+    dlp_subscriber_desc d = {2};
     dlp_error err;
     int rc = DLP_ERR_SYSTEM;
     for (int ms = 0; ms < 20000 && (rc == DLP_ERR_SYSTEM || rc == DLP_ERR_STATE); ms++) {
-        rc = dlp_consumer_open(c, name, &d, &err);
+        rc = dlp_subscriber_open(c, name, &d, &err);
         if (rc != DLP_OK) poll(NULL, 0, 1);
     }
-    return rc == DLP_OK ? 0 : wrong("consumer_open: %s: %s", dlp_code_name(rc), err.message);
+    return rc == DLP_OK ? 0 : wrong("subscriber_open: %s: %s", dlp_code_name(rc), err.message);
 }
 
 /* One of several that share batches: is it what it says? */
 static void share_took(run *r, const dlp_batch *b) {
     static mbatch e;
     if (b->epoch >= (uint64_t)r->c->epochs || b->in_epoch >= model_.batches[b->epoch]) {
-        wrong("a consumer got epoch %d batch %d", (int)b->epoch, (int)b->in_epoch);
+        wrong("a subscriber got epoch %d batch %d", (int)b->epoch, (int)b->in_epoch);
         return;
     }
     expect(&model_, b->epoch, b->in_epoch, &e);
@@ -571,24 +571,25 @@ static void share_took(run *r, const dlp_batch *b) {
 }
 
 _Noreturn static void share_life(run *r, const char *name) {
-    dlp_consumer *c = NULL;
+    dlp_subscriber *c = NULL;
     dlp_batch *b;
     int rc = DLP_OK;
     now_.epoch_end = 0; /* that is for the pipe's caller */
     if (share_open(&c, name) != 0) rc = DLP_ERR_STATE;
-    while (rc == DLP_OK && said_ == 0 && (rc = dlp_consumer_next_timeout(c, &b, 20000)) == DLP_OK) {
+    while (rc == DLP_OK && said_ == 0 &&
+           (rc = dlp_subscriber_next_timeout(c, &b, 20000)) == DLP_OK) {
         if (r->c->share == DLP_SHARE_ONE)
             share_took(r, b);
         else
             place_take(r, b);
         __atomic_add_fetch(&words_->progress, 1, __ATOMIC_SEQ_CST);
-        dlp_consumer_release(c, b);
+        dlp_subscriber_release(c, b);
     }
-    if (rc != DLP_END) wrong("a consumer's next returned %s", dlp_code_name(rc));
+    if (rc != DLP_END) wrong("a subscriber's next returned %s", dlp_code_name(rc));
     if (r->c->share == DLP_SHARE_EACH && r->at.epoch < (uint64_t)r->c->epochs)
-        wrong("a consumer was at epoch %d batch %d at the end", (int)r->at.epoch, (int)r->at.k);
-    dlp_consumer_close(c);
-    if (said_) violation("in a consumer");
+        wrong("a subscriber was at epoch %d batch %d at the end", (int)r->at.epoch, (int)r->at.k);
+    dlp_subscriber_close(c);
+    if (said_) violation("in a subscriber");
     fflush(stdout);
     _exit(0);
 }

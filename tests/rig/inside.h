@@ -76,31 +76,32 @@ INSIDE void inside_place(dlp_pipe *p, uint64_t start) {
     for (int i = 0; i < p->n_workers; i++)
         p->workers[i].low = p->workers[i].tail_seen = p->workers[i].cursor = start;
     for (uint32_t s = 0; s < p->n_slots; s++) {
-        dlpi_slot_at(p, s)->pub = dlpi_pub(before, 1, 0, 0);
+        dlpi_slot_at(p, s)->header = dlpi_header(before, 1, 0, 0);
         for (int i = 0; i < p->n_work; i++) {
-            dlpi_stage_words *sst = dlpi_stage_words_at(p, s, p->work[i]);
+            dlpi_stage_words *words = dlpi_stage_words_at(p, s, p->work[i]);
             uint64_t units = i < p->n_item_work ? p->units_max : 1u;
-            sst->ready = before + 1;
-            sst->next = dlpi_gen_word(before, units);
-            if (p->words_max > 1) *dlpi_scan(p, sst) = before << 32 | p->words_max;
+            words->ready = before + 1;
+            words->next = dlpi_gen_word(before, units);
+            if (p->words_max > 1) *dlpi_scan(p, words) = before << 32 | p->words_max;
             for (uint32_t k = 0; k < p->words_max; k++)
-                dlpi_done(sst)[k] = before << 32 | UINT32_MAX;
-            for (uint64_t k = 0; k < units; k++) dlpi_own(p, sst)[k] = dlpi_gen_word(before, 1u);
+                dlpi_done(words)[k] = before << 32 | UINT32_MAX;
+            for (uint64_t k = 0; k < units; k++)
+                dlpi_owners(p, words)[k] = dlpi_gen_word(before, 1u);
         }
         if (p->sink) dlpi_stage_words_at(p, s, p->sink)->ready = before + 1;
     }
 }
 
 INSIDE uint64_t inside_restarts(dlp_pipe *p) { return DLPI_LOAD_SEQ(&p->ctl->restarts); } /* I1 */
-INSIDE int32_t inside_consumer_pid(dlp_pipe *p) { return p->trainer->wb->pid; }
+INSIDE int32_t inside_consumer_pid(dlp_pipe *p) { return p->consumer->block->pid; }
 INSIDE uint64_t inside_scheduled(dlp_pipe *p) { return DLPI_LOAD_SEQ(&p->ctl->tail); } /* I1 */
 INSIDE int inside_workers(dlp_pipe *p) { return p->n_workers; }
 INSIDE int inside_is_process(dlp_pipe *p, int n) { return p->workers[n].process; }
 INSIDE int32_t inside_pid(dlp_pipe *p, int n) {
-    return DLPI_LOAD_SEQ(&p->workers[n].wb->pid); /* I1 */
+    return DLPI_LOAD_SEQ(&p->workers[n].block->pid); /* I1 */
 }
 INSIDE int32_t inside_tid(dlp_pipe *p, int n) {
-    return DLPI_LOAD_SEQ(&p->workers[n].wb->tid); /* I1 */
+    return DLPI_LOAD_SEQ(&p->workers[n].block->tid); /* I1 */
 }
 
 #ifdef DLPIPE_S3_IMPLEMENTATION_DONE

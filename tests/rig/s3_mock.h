@@ -114,7 +114,7 @@ struct s3_mock {
     uint64_t default_bytes;                    /* of objects that are not known; 0: NoSuchKey */
     const char *request_id;                    /* NULL: MOCK and the request's number */
 
-    int listener, bell[2]; /* the rest is its own; lock: seen, n_seen, open, most, away */
+    int listener, wake_fd[2]; /* the rest is its own; lock: seen, n_seen, open, most, away */
     int away;
     pthread_t thread;
     pthread_mutex_t lock;
@@ -729,7 +729,7 @@ static void *s3_mock_main(void *arg) {
         set = realloc(set, (size_t)n * sizeof *set);
         if (!set) abort();
         set[0] = (struct pollfd){.fd = m->listener, .events = POLLIN};
-        set[1] = (struct pollfd){.fd = m->bell[0], .events = POLLIN};
+        set[1] = (struct pollfd){.fd = m->wake_fd[0], .events = POLLIN};
         for (int i = 0; i < m->n_peers; i++) {
             const s3_mock_peer *p = &m->peers[i];
             short events = POLLIN;
@@ -740,7 +740,7 @@ static void *s3_mock_main(void *arg) {
         pthread_mutex_unlock(&m->lock);
         poll(set, (nfds_t)n, wait);
         pthread_mutex_lock(&m->lock);
-        if (set[1].revents && read(m->bell[0], &word, 1) == 1 && word == 'x') break;
+        if (set[1].revents && read(m->wake_fd[0], &word, 1) == 1 && word == 'x') break;
         s3_mock_round(m, set);
         pthread_mutex_unlock(&m->lock);
     }
@@ -794,7 +794,7 @@ S3_MOCK void s3_mock_away(s3_mock *m, int how) {
         if (how != S3_MOCK_HANG) s3_mock_drop(p, S3_MOCK_RESET);
     }
     pthread_mutex_unlock(&m->lock);
-    if (write(m->bell[1], "w", 1) != 1) abort();
+    if (write(m->wake_fd[1], "w", 1) != 1) abort();
 }
 
 S3_MOCK s3_mock *s3_mock_start(void) {
@@ -803,15 +803,15 @@ S3_MOCK s3_mock *s3_mock_start(void) {
     m->listener = s3_mock_listen(1024, &m->port);
     snprintf(m->url, sizeof m->url, "http://127.0.0.1:%d", m->port);
     pthread_mutex_init(&m->lock, NULL);
-    if (pipe2(m->bell, O_CLOEXEC) || pthread_create(&m->thread, NULL, s3_mock_main, m)) abort();
+    if (pipe2(m->wake_fd, O_CLOEXEC) || pthread_create(&m->thread, NULL, s3_mock_main, m)) abort();
     return m;
 }
 
 S3_MOCK void s3_mock_stop(s3_mock *m) {
-    if (write(m->bell[1], "x", 1) != 1) abort();
+    if (write(m->wake_fd[1], "x", 1) != 1) abort();
     pthread_join(m->thread, NULL);
-    close(m->bell[0]);
-    close(m->bell[1]);
+    close(m->wake_fd[0]);
+    close(m->wake_fd[1]);
     if (m->listener >= 0) close(m->listener);
     for (int i = 0; i < m->n_things; i++) free(m->things[i].data);
     free(m->things);

@@ -173,17 +173,18 @@ static void cache__cell_being_written__left_alone_until_its_writer_is_dead(void)
     cell->word = dlpi_cache_full(5) | 9; /* of worker 8 */
     CHECK(!dlpi_cache_get(w, &t, 0));
     dlpi_cache_put(w);
-    CHECK(cell->word == (dlpi_cache_full(5) | 9) && w->wb->kept_items == 0);
-    w->wb->kept_cell = 6; /* we died before our swap: the cell is the other's */
+    CHECK(cell->word == (dlpi_cache_full(5) | 9) && w->block->kept_items == 0);
+    w->block->kept_cell = 6; /* we died before our swap: the cell is the other's */
     dlpi_cache_recover(w);
-    CHECK(cell->word == (dlpi_cache_full(5) | 9) && w->wb->kept_cell == 0);
+    CHECK(cell->word == (dlpi_cache_full(5) | 9) && w->block->kept_cell == 0);
     cell->word = dlpi_cache_full(5) | ((uint64_t)w->global + 1);
-    w->wb->kept_cell = 6; /* we died behind it */
+    w->block->kept_cell = 6; /* we died behind it */
     dlpi_cache_recover(w);
-    CHECK(cell->word == 0 && w->wb->kept_cell == 0);
+    CHECK(cell->word == 0 && w->block->kept_cell == 0);
     dlpi_cache_put(w);
-    CHECK(cell->word == dlpi_cache_full(5) && w->wb->kept_items == 1 && w->wb->kept_cell == 0);
-    w->wb->kept_cell = 6; /* we died behind the full word */
+    CHECK(cell->word == dlpi_cache_full(5) && w->block->kept_items == 1 &&
+          w->block->kept_cell == 0);
+    w->block->kept_cell = 6; /* we died behind the full word */
     dlpi_cache_recover(w);
     words[0] = label = 1;
     CHECK(cell->word == dlpi_cache_full(5) && dlpi_cache_get(w, &t, 0) && words[0] == 11);

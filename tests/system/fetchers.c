@@ -135,19 +135,20 @@ static void blame__source_refuses__nothing_runs(void) {
     job j;
     dlp_pipe *p;
     dlp_batch *b;
-    const dlpi_wblock *wb;
+    const dlpi_worker_block *block;
     job_init(&j, BACKS_OFF);
     job_kind(&j, ASYNC);
     j.d.num_workers = 1;
     j.d.fetch.async.submit = refusing_submit;
     j.d.fetch.workers.retry_backoff_ms = 60000;
     CHECK(dlp_loader_open(&p, &j.d, NULL) == DLP_OK);
-    wb = p->workers[p->fetch->first_worker].wb;
+    block = p->workers[p->fetch->first_worker].block;
     CHECK(dlp_pipe_next_timeout(p, &b, 10) == DLP_TIMEOUT);
-    for (int i = 0; i < 2000 && __atomic_load_n(&wb->state, __ATOMIC_SEQ_CST) == DLP_WORKER_BUSY;)
+    for (int i = 0;
+         i < 2000 && __atomic_load_n(&block->state, __ATOMIC_SEQ_CST) == DLP_WORKER_BUSY;)
         i++, test_nap(1000000);
-    CHECK(__atomic_load_n(&wb->retried, __ATOMIC_SEQ_CST) > 0);
-    CHECK(__atomic_load_n(&wb->running, __ATOMIC_SEQ_CST) == 0);
+    CHECK(__atomic_load_n(&block->retried, __ATOMIC_SEQ_CST) > 0);
+    CHECK(__atomic_load_n(&block->running, __ATOMIC_SEQ_CST) == 0);
     CHECK(dlp_pipe_close(p) == DLP_OK);
 }
 
@@ -550,7 +551,7 @@ static uint64_t wake_ns(int kind, int leaves, int redo) {
     return test_now_ns() - from;
 }
 
-/* Bells, set by hand: new batches and freed units wake those who may take them, and they alone. */
+/* Waiters, by hand: new batches and freed units wake those who may take them, and they alone. */
 static void wake__by_hand__right_bells(void) {
     rig r;
     dlp_pipe *p;
@@ -559,7 +560,7 @@ static void wake__by_hand__right_bells(void) {
     rig_workers(&r, 5, DLP_DISPATCH_BATCHES);
     r.pipe.prefetch_factor = 9;
     if (rig_wire(&r, &p) != DLP_OK || dlpi_prepare(p) != DLP_OK) abort();
-    mask = &p->bells[0].bell[0].mask;
+    mask = &p->waiters[0].group[0].mask;
     p->schedule.published = 18;
     for (uint64_t n = 1; n < 8; n++) {
         uint32_t want = 31;
@@ -778,7 +779,7 @@ static void threads__one_row_stays__others_go_on(void) {
     CHECK_ONE_OF_5(overtaking_ns() < 350000000);
 }
 
-/* The worker is to hear its bell as soon as nothing is out, not a ms later: of 200 batches, each
+/* The worker is to be woken as soon as nothing is out, not a ms later: of 200 batches, each
    wanted when the one before is given back, how many are there at once? */
 static int soon_there(void) {
     job j;
@@ -837,7 +838,7 @@ static int worker_sleeps(void) {
     CHECK(dlp_loader_open(&p, &j.d, NULL) == DLP_OK);
     CHECK(dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK);
     CHECK(dlp_pipe_release(p, b) == DLP_OK);
-    tid = __atomic_load_n(&p->workers[p->fetch->first_worker].wb->tid, __ATOMIC_SEQ_CST);
+    tid = __atomic_load_n(&p->workers[p->fetch->first_worker].block->tid, __ATOMIC_SEQ_CST);
     slept = sleeps_of(tid);
     for (int i = 0; i < 30; i++) {
         CHECK(dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK);

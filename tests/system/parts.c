@@ -1,6 +1,6 @@
 /* needs: parts split */
 /* Part queues: the order against one that is written down the slow way, what is loaded when, what
-   becomes of a load that fails, where the trainer waits and where not. parts [seed] */
+   becomes of a load that fails, where the consumer waits and where not. parts [seed] */
 #define DLPIPE_IMPLEMENTATION
 #include "../../dlpipe.h"
 
@@ -409,7 +409,7 @@ static void queue__full__workers_wait(void) {
     }
 }
 
-static void queue__empty__trainer_waits_and_is_told(void) {
+static void queue__empty__consumer_waits_and_is_told(void) {
     for (int32_t threaded = 0; threaded < 2; threaded++) {
         parts_rig r;
         dlp_pipe *p;
@@ -429,7 +429,7 @@ static void queue__empty__trainer_waits_and_is_told(void) {
         CHECK(dlp_pipe_stats(p, &s) == DLP_OK && s.part_wait_ns > 25000000);
         CHECK(s.part_wait_ns <= s.wait_ns);
         CHECK(dlp_pipe_explain(p, text, sizeof text) > 0);
-        CHECK(strstr(text, "part queue empty: the trainer waits for parts") != NULL);
+        CHECK(strstr(text, "part queue empty: the consumer waits for parts") != NULL);
         char *change = strstr(text, "Change: ");
         CHECK(change == NULL || strstr(change + 1, "Change: ") == NULL); /* one advice */
         CHECK(strstr(text, "parts.workers.num_workers (") != NULL);
@@ -494,7 +494,7 @@ static void queue__loads_faster_than_steps__no_stall_at_borders(void) {
         double now = wait_share(4000);
         if (now < share) share = now;
     }
-    printf("  the trainer waits %.2f %% where loads take half as long as steps\n", share * 100);
+    printf("  the consumer waits %.2f %% where loads take half as long as steps\n", share * 100);
     CHECK(share <= 0.1); /* one after another: a third */
 }
 
@@ -983,13 +983,13 @@ static dlp_part_files wanted;
 /* One of those who want the file at once; its own part, which has no pipe but a worker's block. */
 static void *want_file(void *arg) {
     static uint64_t bytes[8][32];
-    static dlpi_wblock blocks[8];
+    static dlpi_worker_block blocks[8];
     static dlpi_worker workers[8];
     uint64_t me = (uint64_t)(uintptr_t)arg;
     dlp_part part;
     int rc;
     memset(&part, 0, sizeof part);
-    workers[me].wb = &blocks[me];
+    workers[me].block = &blocks[me];
     workers[me].note.message = blocks[me].message;
     workers[me].note.errnum = &blocks[me].message_errno;
     part.data = bytes[me];
@@ -1102,13 +1102,13 @@ static int holds(const char *path, const char *text) {
 /* Want part 3, whose download works. */
 static int want_once(int *errnum) {
     static uint64_t bytes[32];
-    static dlpi_wblock block;
+    static dlpi_worker_block block;
     static dlpi_worker worker;
     dlp_part part;
     int rc;
     memset(&part, 0, sizeof part);
     memset(&block, 0, sizeof block);
-    worker.wb = &block;
+    worker.block = &block;
     worker.note.message = block.message;
     worker.note.errnum = &block.message_errno;
     part.data = bytes;
@@ -1191,7 +1191,7 @@ int main(int argc, char **argv) {
     seek__at_random__goes_on_there(seed);
     workers__of_parts__one_by_default();
     queue__full__workers_wait();
-    queue__empty__trainer_waits_and_is_told();
+    queue__empty__consumer_waits_and_is_told();
     queue__any_moment__no_more_ahead_than_its_size();
     queue__loads_faster_than_steps__no_stall_at_borders();
     queue__all_parts_fit__each_is_loaded_once();

@@ -90,7 +90,7 @@ static uint64_t rnd(void) {
     return random_state;
 }
 
-/* ---- a simulated pipe: item workers that claim in order, an optional collate, a trainer ---- */
+/* ---- a simulated pipe: item workers that claim in order, an optional collate, a consumer ---- */
 
 typedef struct sim {
     int workers;  /* 0: inline */
@@ -135,7 +135,7 @@ static void lane_event(int lane, uint64_t begin, uint64_t end, uint16_t kind, ui
 
 static void sim_names(const sim *d) {
     world.n_lanes = 1 + d->workers + d->collates;
-    snprintf(world.lanes[0].name, 32, "trainer");
+    snprintf(world.lanes[0].name, 32, "consumer");
     world.lanes[0].group = -1;
     for (int i = 1; i < world.n_lanes; i++) {
         bool fetch = i <= d->workers;
@@ -168,7 +168,7 @@ static int earliest(const uint64_t *t, int n) {
 
 static const dlp_stats *simulate(const sim *d) {
     static uint64_t taken[1 << 17], worker_free[1024], collate_free[1024];
-    uint64_t trainer = 0;
+    uint64_t consumer = 0;
     dlp_stats *s = &world.stats;
     memset(s, 0, sizeof *s);
     memset(worker_free, 0, sizeof worker_free);
@@ -190,7 +190,7 @@ static const dlp_stats *simulate(const sim *d) {
             uint64_t t = sim_service(d);
             s->stages[0].busy_ns += t;
             if (d->workers == 0) {
-                ready = (ready > trainer ? ready : trainer) + t;
+                ready = (ready > consumer ? ready : consumer) + t;
                 continue;
             }
             int w = earliest(worker_free, d->workers);
@@ -212,23 +212,23 @@ static const dlp_stats *simulate(const sim *d) {
             lane_event(1 + d->workers + w, begin, ready, DLP_TRACE_WORK, seq, epoch,
                        (uint16_t)d->batch);
         }
-        uint64_t got = ready > trainer ? ready : trainer;
-        lane_event(0, trainer, got, DLP_TRACE_WAIT, seq, epoch, 0);
+        uint64_t got = ready > consumer ? ready : consumer;
+        lane_event(0, consumer, got, DLP_TRACE_WAIT, seq, epoch, 0);
         if (d->per_epoch > 0 && b % d->per_epoch == 0 && b > 0) {
             world.events[0][world.lanes[0].n > 0 ? world.lanes[0].n - 1 : 0].epoch = epoch;
         }
-        s->wait_ns += got - trainer;
+        s->wait_ns += got - consumer;
         s->first_batch_ns = b == 0 ? got : s->first_batch_ns;
         taken[b] = got;
-        trainer = got + d->step_ns;
-        lane_event(0, got, trainer, DLP_TRACE_STEP, seq, epoch, (uint16_t)d->batch);
+        consumer = got + d->step_ns;
+        lane_event(0, got, consumer, DLP_TRACE_STEP, seq, epoch, (uint16_t)d->batch);
         s->step_ns += d->step_ns;
     }
     s->batches = (uint64_t)d->batches;
     s->items = s->stages[0].items = s->batches * d->batch;
     s->stages[1].items = s->batches;
     s->bytes = s->items * 1000;
-    s->elapsed_ns = trainer;
+    s->elapsed_ns = consumer;
     s->batch_size = d->batch;
     s->prefetch_factor = d->prefetch;
     s->max_held = 1;
@@ -1056,7 +1056,7 @@ static void timeline__hostile_names__escaped_and_cut(void) {
 }
 
 static void timeline__nothing_recorded__says_so(void) {
-    dlpi_lane lane = {"trainer", -1, NULL, 0};
+    dlpi_lane lane = {"consumer", -1, NULL, 0};
     for (int n = 0; n < 2; n++) {
         CHECK(dlpi_lanes_write_timeline(&lane, n, NULL, in_dir("t.svg")) == DLP_OK, "%s",
               strerror(errno));
@@ -1117,7 +1117,7 @@ static void timeline__wide_events__drawn_at_their_place(void) {
         double x, w;
     } want[] = {{"q", 160, 200},  {"w1", 360, 400}, {"w2", 760, 400},
                 {"w2", 160, 400}, {"s", 560, 400},  {"b", 960, 200}};
-    dlpi_lane lanes[2] = {{"trainer", -1, t, 3}, {"fetch 0", 0, w, 3}};
+    dlpi_lane lanes[2] = {{"consumer", -1, t, 3}, {"fetch 0", 0, w, 3}};
     CHECK(dlpi_lanes_write_timeline(lanes, 2, NULL, in_dir("t.svg")) == DLP_OK, "%s",
           strerror(errno));
     svg g = svg_read(in_dir("t.svg"));
@@ -1407,7 +1407,7 @@ static void explain__simulated_limits__named(void) {
                         .step_ns = 10000000,
                         .cpu = 0.1,
                         .cpus = 8},
-                 DLPI_LIMIT_TRAINER, "Limit: the trainer", "steps take 10.0 ms");
+                 DLPI_LIMIT_CONSUMER, "Limit: the consumer", "steps take 10.0 ms");
     /* 8 workers share 2 cores: each item takes four times as long, a quarter of it on a core. */
     expect_limit(&(sim){.workers = 8,
                         .prefetch = 4,
@@ -1489,7 +1489,7 @@ static void explain__simulated_limits__named(void) {
                         .step_ns = 1000000,
                         .cpu = 0.1,
                         .cpus = 8},
-                 DLPI_LIMIT_TRAINER, "Limit: the trainer", "Memory: ");
+                 DLPI_LIMIT_CONSUMER, "Limit: the consumer", "Memory: ");
     expect_limit(&(sim){.workers = 0,
                         .prefetch = 1,
                         .batch = 16,
@@ -1516,7 +1516,7 @@ static void explain__simulated_limits__named(void) {
                         .step_ns = 12000000,
                         .cpu = 0.1,
                         .cpus = 8},
-                 0, "3 should give about", "then the limit is the trainer");
+                 0, "3 should give about", "then the limit is the consumer");
     expect_limit(&(sim){.workers = 1,
                         .prefetch = 4,
                         .batch = 32,

@@ -385,7 +385,7 @@ static void errors__row_waits__nothing_runs(void) {
         if (rig_open(&r, &p) != DLP_OK) return;
         CHECK(dlp_pipe_next_timeout(p, &b, 0) == DLP_TIMEOUT);
         CHECK(p->workers[p->work[stage]->first_worker].n_parked == 1);
-        CHECK(p->workers[p->work[stage]->first_worker].wb->running == 0);
+        CHECK(p->workers[p->work[stage]->first_worker].block->running == 0);
         CHECK(dlp_pipe_close(p) == DLP_OK);
     }
 }

@@ -253,7 +253,7 @@ static int trace_covers(void) {
         uint64_t covered = 0, last = 0, items = 0;
         CHECK(dlp_pipe_stats(p, &s) == DLP_OK);
         CHECK(n < 4096);
-        CHECK(lane == 0 ? strcmp(name, "trainer") == 0
+        CHECK(lane == 0 ? strcmp(name, "consumer") == 0
                         : name[0] == 'f' && name[6] == (char)('0' + lane - 1));
         for (int i = 0; i < n; i++) {
             const dlp_trace_event *e = &events[i];
@@ -385,7 +385,7 @@ static void write__real_run__valid_files(void) {
     text = whole_file(path);
     end = json_value(text, 0);
     CHECK(end != NULL && end[strspn(end, " \n")] == 0);
-    CHECK(strstr(text, "trainer") != NULL && strstr(text, "fetch-1") != NULL);
+    CHECK(strstr(text, "consumer") != NULL && strstr(text, "fetch-1") != NULL);
     CHECK(dlp_pipe_write_timeline(p, path) == DLP_OK);
     text = whole_file(path);
     CHECK(strstr(text, "<svg") != NULL && strstr(text, "</svg>") != NULL &&
@@ -563,7 +563,7 @@ static void run_and_explain(rig *r, uint32_t step_us, char *text, size_t size) {
     CHECK(dlp_pipe_close(p) == DLP_OK);
 }
 
-enum { SLOW_FETCH, SLOW_TRAINER, SLOW_COLLATE, SLOW_MAP, SMALL_PREFETCH, CASES };
+enum { SLOW_FETCH, SLOW_CONSUMER, SLOW_COLLATE, SLOW_MAP, SMALL_PREFETCH, CASES };
 
 static uint32_t case_rig(int which, rig *r) {
     stat_rig(r, which == SMALL_PREFETCH ? 8 : 2);
@@ -584,11 +584,11 @@ static uint32_t case_rig(int which, rig *r) {
         r->batch.batch_size = 2;
         r->dataset.n_items = 60;
     }
-    return which == SLOW_TRAINER ? 10000 : 0;
+    return which == SLOW_CONSUMER ? 10000 : 0;
 }
 
 static void explain__real_runs__names_the_limit(void) {
-    static const char *const limit[] = {"Limit: stage 'fetch'", "Limit: the trainer",
+    static const char *const limit[] = {"Limit: stage 'fetch'", "Limit: the consumer",
                                         "Limit: stage 'batch'", "Limit: stage 'map'",
                                         "Limit: prefetch_factor"};
     static const char *const change[] = {"raise num_workers", "nothing in the pipe",

@@ -13,7 +13,7 @@
 
 static _Thread_local int role = -1; /* worker + 1 */
 static int gate[2], at_gate[2];     /* of workers 0 and 1: closed; who stands there */
-static const void *gate_word;       /* the mask of the bell */
+static const void *gate_word;       /* the mask of the wake word */
 
 static const dlpi_ctl *schedulers;             /* the words that its thread looks at */
 static _Thread_local int falling, says;        /* it has said that it sleeps; is about to */
@@ -106,7 +106,7 @@ static int next_one_wakes_another(void) {
     r.dataset.fetch = wake_fetch;
     NOTE(slow_index, 2);
     if (rig_open(&r, &p) != DLP_OK) return 0;
-    mask = &p->bells[0].bell[0].mask;
+    mask = &p->waiters[0].group[0].mask;
     AWAIT(LOOK(begun[1]) && LOOK(*mask) == 3, 20000);
     NOTE(gate_word, (const void *)mask);
     NOTE(gate[0], 1);

@@ -133,16 +133,16 @@ static void wrap__late_completer__leaves_a_newer_batch_alone(void) {
     rig r;
     dlp_pipe *p;
     dlpi_unit t = {0, 0, 0, 0, 1, false};
-    dlpi_stage_words *sst;
+    dlpi_stage_words *words;
     rig_init(&r, 100, 1);
     if (rig_open(&r, &p) != DLP_OK) return;
     t.b = 0;
     t.slot = dlpi_slot_of(p, 0);
-    sst = dlpi_stage_words_at(p, t.slot, p->work[0]);
-    CHECK(dlpi_slot_at(p, t.slot)->sequence == 0 && sst->ready == 0);
-    sst->ready = 8; /* batch 7, which had no rows and touched no done word, is there */
+    words = dlpi_stage_words_at(p, t.slot, p->work[0]);
+    CHECK(dlpi_slot_at(p, t.slot)->sequence == 0 && words->ready == 0);
+    words->ready = 8; /* batch 7, which had no rows and touched no done word, is there */
     dlpi_complete(&p->workers[0], &t, 1);
-    CHECK(sst->ready == 8);
+    CHECK(words->ready == 8);
     CHECK(dlp_pipe_close(p) == DLP_OK);
 }
 

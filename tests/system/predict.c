@@ -105,7 +105,7 @@ static void foretold(const char *name, const work *from, const work *to, double 
         tries++;
         CHECK(dlp_stats_predict(&before, &d, &p) == DLP_OK);
         off = p.items_per_s / rate_of(&after) - 1;
-        printf("%-24s %2d workers: foretold %6.0f items/s, then measured %6.0f: %+.1f %%; trainer "
+        printf("%-24s %2d workers: foretold %6.0f items/s, then measured %6.0f: %+.1f %%; consumer "
                "waits %.0f, %.0f %%\n",
                name, to->workers, p.items_per_s, rate_of(&after), 100 * off, 100 * p.wait_share,
                100 * (double)after.wait_ns / (double)(after.wait_ns + after.step_ns));
@@ -251,7 +251,7 @@ static void predict__others_have_the_cores__no_gain(void) {
     CHECK(about(foretell(&s, (dlp_predict_desc){.num_workers = 3}, &p), 2000));
     CHECK(about(foretell(&s, (dlp_predict_desc){.num_workers = 8}, &p), 2000));
     CHECK(about(foretell(&s, (dlp_predict_desc){.num_workers = 8, .cpus = 4}, &p), 8000));
-    CHECK(strstr(words_of(&s), "Limit: the cores: workers and trainer keep 1.00 of 2 busy, and "
+    CHECK(strstr(words_of(&s), "Limit: the cores: workers and consumer keep 1.00 of 2 busy, and "
                                "wait for one 50 % of the time") != NULL);
     CHECK(strstr(words_of(&s), "should give") == NULL);
     s.stages[1].in_flight = 16; /* by threads of two workers */

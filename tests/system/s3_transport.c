@@ -458,7 +458,7 @@ static int ask(asked *q, const char *host) {
     return dlpi_s3_helper_address(q->h, host, 9000, &q->a, &q->errnum, q->why, sizeof q->why);
 }
 
-/* Until the bell rings; false: it does not. */
+/* Until there is news; false: there is none. */
 static bool heard(const asked *q) {
     struct pollfd p = {.fd = dlpi_s3_helper_fd(q->h), .events = POLLIN};
     bool rang = poll(&p, 1, 20000) == 1;

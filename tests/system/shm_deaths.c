@@ -134,9 +134,9 @@ static int files_; /* descriptors that it had before */
 
 static void tell_pids(dlp_pipe *p) {
     for (int i = 0; i < p->n_workers && i < 8; i++) {
-        for (int k = 0; k < 20000 && p->workers[i].process && p->workers[i].wb->pid == 0; k++)
+        for (int k = 0; k < 20000 && p->workers[i].process && p->workers[i].block->pid == 0; k++)
             test_nap(1000000);
-        set(&common->worker[i], p->workers[i].wb->pid);
+        set(&common->worker[i], p->workers[i].block->pid);
     }
     set(&common->supervisor, dlpi_shm_of(p)->supervisor);
 }
@@ -414,10 +414,10 @@ static void worker_stopped(int deadline) {
     CHECK(take(&r, p, &k, 2) == DLP_OK);
     /* between two items it is not late: stop it again */
     for (int i = 0; i < 200 && rc == DLP_OK && p->ctl->restarts == 0; i++) {
-        signal_to(p->workers[0].wb->pid, SIGSTOP);
+        signal_to(p->workers[0].block->pid, SIGSTOP);
         if (deadline == 0) break;
         test_nap((uint64_t)deadline * 3000000u);
-        if (p->ctl->restarts == 0) signal_to(p->workers[0].wb->pid, SIGCONT);
+        if (p->ctl->restarts == 0) signal_to(p->workers[0].block->pid, SIGCONT);
         rc = take(&r, p, &k, 2);
     }
     if (deadline) {
@@ -977,9 +977,9 @@ static void words_of_the_dead(int arg) {
 static const dlpi_worker *await_rest(dlp_pipe *p, int32_t but_for) {
     const dlpi_worker *w = &p->workers[p->fetch->first_worker];
     for (int i = 0; i < 20000; i++) {
-        int state = DLPI_LOAD_RLX(&w->wb->state);
+        int state = DLPI_LOAD_RLX(&w->block->state);
         uint64_t all = 16 * (DLPI_LOAD_RLX(&p->ctl->delivered) + p->prefetch);
-        if (DLPI_LOAD_RLX(&w->wb->pid) != but_for && DLPI_LOAD_RLX(&w->wb->items) == all &&
+        if (DLPI_LOAD_RLX(&w->block->pid) != but_for && DLPI_LOAD_RLX(&w->block->items) == all &&
             (state == DLP_WORKER_STARVED || state == DLP_WORKER_BLOCKED))
             return w;
         test_nap(1000000);
@@ -1006,10 +1006,10 @@ static void dies_holding_nothing(int kind) {
     tell_pids(p);
     for (int i = 0; i < deaths; i++) {
         const dlpi_worker *w = await_rest(p, pid);
-        pid = DLPI_LOAD_RLX(&w->wb->pid);
+        pid = DLPI_LOAD_RLX(&w->block->pid);
         signal_to(pid, SIGSTOP);
         CHECK(shm_state(pid, 'T'));
-        if (kind != 1) DLPI_STORE_RLX(&w->wb->state, DLP_WORKER_BUSY);
+        if (kind != 1) DLPI_STORE_RLX(&w->block->state, DLP_WORKER_BUSY);
         signal_to(pid, SIGKILL);
         await_restarts(p, (uint64_t)i + 1);
         if (kind != 2) continue;
@@ -1403,7 +1403,7 @@ static void no_descriptors(int seed) {
     signal_to(get(&common->worker[0]), SIGKILL); /* the spare replaces it, and has no successor */
     await_restarts(p, 1);
     test_nap(5000000);
-    signal_to(p->workers[0].wb->pid, SIGKILL);
+    signal_to(p->workers[0].block->pid, SIGKILL);
     test_nap(100000000); /* some workers are begun in vain */
     CHECK(prlimit(supervisor, RLIMIT_NOFILE, &before, NULL) == 0);
     CHECK(take(&r, p, &k, 100000) == DLP_END && k == 2 * rig_batches(&r));

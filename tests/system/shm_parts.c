@@ -193,10 +193,10 @@ static void recover__each_step__part_is_loaded_again(void) {
         w = &p->workers[p->source_stage->first_worker];
         CHECK(dlpi_part_find(w, &t)); /* claimed */
         cell = dlpi_pcell_at(p, t.slot);
-        if (step >= 1) w->wb->running = (uint64_t)t.slot << 32 | UINT32_MAX;
+        if (step >= 1) w->block->running = (uint64_t)t.slot << 32 | UINT32_MAX;
         if (step >= 2) dlpi_part_tries(w, t.slot, cell);
         if (step >= 3) cell->state = dlpi_gen_word(t.b, DLPI_PART_LOADED); /* nobody was told */
-        if (step == 2) w->wb->running = (uint64_t)t.slot << 32 | UINT32_MAX;
+        if (step == 2) w->block->running = (uint64_t)t.slot << 32 | UINT32_MAX;
         loads = p->ctl->source_moves;
         dlpi_part_recover(w, &why);
         CHECK(p->ctl->source_moves > loads); /* a scheduler that found no free cell looks again */

@@ -109,7 +109,7 @@ static int stage_fails(int stage, const dlp_item *it) {
     if (now_.mode == MODE_RETRY && it->attempt > 0) return 0;
     if (now_.mode == MODE_FLAKY) {
         const dlpi_worker *w = it->call->w;
-        uint32_t s = (uint32_t)(w->wb->running >> 32);
+        uint32_t s = (uint32_t)(w->block->running >> 32);
         if (dlpi_rec_kills(dlpi_slot_rec(pipe_, s)[it->row]) > 0) return 0;
     }
     return now_.mode == MODE_SKIP ? DLP_SKIP : -5;
@@ -264,7 +264,7 @@ static int row_right(const dlp_batch *b, uint32_t row) {
 
 static int steps_begin(dlp_pipe *p) {
     if (now_.start > 0) inside_place(p, now_.start);
-    p->workers[0].wb->item_ns = 1; /* so that runs have several rows */
+    p->workers[0].block->item_ns = 1; /* so that runs have several rows */
     return DLP_OK;
 }
 static int steps_look(dlp_pipe *p) { return p == NULL; } /* nobody is missed */
@@ -367,8 +367,8 @@ static const char *watch_look(void) {
     w->base = p->ctl->base;
     w->delivered = p->ctl->delivered;
     for (int i = 0; i < p->n_workers && i < 32; i++) {
-        if (p->workers[i].wb->items < w->items[i]) return "a worker's items went back";
-        w->items[i] = p->workers[i].wb->items;
+        if (p->workers[i].block->items < w->items[i]) return "a worker's items went back";
+        w->items[i] = p->workers[i].block->items;
     }
     for (uint32_t s = 0; s < p->n_slots && s < 8; s++) {
         uint64_t ready = dlpi_stage_words_at(p, s, p->work[p->n_work - 1])->ready;
@@ -538,25 +538,25 @@ static void life_on(pid_t pid) {
 static void live_claims(const dlpi_worker *dead, bool compare) {
     static uint64_t was[2][8][ROWS];
     dlp_pipe *p = pipe_;
-    for (int i = 0; i < (p->staged ? 2 : 1); i++)
+    for (int i = 0; i < (p->has_item_cells ? 2 : 1); i++)
         for (uint32_t s = 0; s < p->n_slots && s < 8; s++) {
             const dlpi_stage *st = i == 0 ? p->work[0] : p->batcher;
-            dlpi_stage_words *sst = dlpi_stage_words_at(p, s, st);
-            uint64_t pub = dlpi_slot_at(p, s)->pub, b = dlpi_gen_batch(p, dlpi_gen(pub));
-            for (uint32_t u = 0; u < dlpi_stage_units(p, st->work, pub) && u < ROWS; u++) {
-                uint64_t own = dlpi_own(p, sst)[u];
+            dlpi_stage_words *words = dlpi_stage_words_at(p, s, st);
+            uint64_t header = dlpi_slot_at(p, s)->header, b = dlpi_gen_batch(p, dlpi_gen(header));
+            for (uint32_t u = 0; u < dlpi_stage_units(p, st->work, header) && u < ROWS; u++) {
+                uint64_t own = dlpi_owners(p, words)[u];
                 uint32_t who = dlpi_gen_low(own);
                 dlpi_unit t = {b, s, u, 0, 0, false};
-                bool works = dlpi_gen(own) == dlpi_gen(pub) &&
+                bool works = dlpi_gen(own) == dlpi_gen(header) &&
                              (who & (DLPI_REDO | DLPI_FREED)) == 0 &&
                              who != (uint32_t)dead->global + 1u;
                 if (compare && was[i][s][u] != 0 && was[i][s][u] != own)
                     wrong("a living worker lost its claim");
-                dlpi_unit_rows(p, st, dlpi_pub_count(pub), dlpi_pub_shift(pub), &t);
+                dlpi_unit_rows(p, st, dlpi_header_count(header), dlpi_header_shift(header), &t);
                 if (i == 0)
-                    works = works && dlpi_unit_missing(dlpi_done(sst), &t) != 0;
+                    works = works && dlpi_unit_missing(dlpi_done(words), &t) != 0;
                 else
-                    works = works && !dlpi_ready_past(sst->ready, b);
+                    works = works && !dlpi_ready_past(words->ready, b);
                 was[i][s][u] = works ? own : 0;
             }
         }
@@ -566,7 +566,7 @@ static void recover(dlpi_worker *w) {
     static const dlpi_death why = {SIGKILL, false, NULL};
     dlp_pipe *p = pipe_;
     uint32_t words[16], caller = p->ctl->caller_word;
-    for (int i = 0; i < p->n_work; i++) words[i] = p->bells[i].bell[0].word;
+    for (int i = 0; i < p->n_work; i++) words[i] = p->waiters[i].group[0].word;
     live_claims(w, false);
     dlpi_recover(w, &why);
     live_claims(w, true);
@@ -576,9 +576,9 @@ static void recover(dlpi_worker *w) {
     for (uint32_t i = 0; i < w->n_at_once; i++)
         if (w->at_once[i] != 0) wrong("a dead worker has an item out");
     for (int i = 0; i < p->n_work; i++)
-        if (p->bells[i].bell[0].word == words[i]) wrong("a bell was not rung");
+        if (p->waiters[i].group[0].word == words[i]) wrong("a waiter was not woken");
     if (p->ctl->caller_word == caller) wrong("the caller was not woken");
-    if (w->bell->bell[0].mask & 1u << w->id) wrong("a dead worker is taken for a sleeper");
+    if (w->waiters->group[0].mask & 1u << w->id) wrong("a dead worker is taken for a sleeper");
     *w = pristine_[w->global]; /* a replacement is a fork of what was before it began */
     if (w->st->ops->worker) w->st->ops->worker(w);
     if (w->at_once) source_[w->id].n = 0;
@@ -827,7 +827,8 @@ static void scene_prepare(void) {
     }
     for (int i = 0; i < now_.before; i++) other->st->ops->step(other);
     for (int i = 0; i < p->n_workers; i++) dlpi_clock_stop(&p->workers[i]);
-    for (int i = 0; now_.asleep && i < p->n_work; i++) p->bells[i].bell[0].mask = 1u << !now_.who;
+    for (int i = 0; now_.asleep && i < p->n_work; i++)
+        p->waiters[i].group[0].mask = 1u << !now_.who;
     if (now_.rewound) dlpi_rescan(p, 0, p->n_work - 1);
     if (now_.asleep) p->ctl->want = now_.asleep == 1 ? p->base + 1 : UINT64_MAX;
     if (now_.sleeps == 2) { /* nothing is left for it */

@@ -175,8 +175,8 @@ static void shm_streams__seek__exact(void) {
     CHECK(dlp_pipe_close(p) == DLP_OK);
 }
 
-/* What needs all consumers' consent is refused. */
-static void shm_streams__consumers__refused(void) {
+/* What needs all subscribers' consent is refused. */
+static void shm_streams__subscribers__refused(void) {
     char name[64];
     dlp_shm_desc shm = {.name = name, .share = DLP_SHARE_EACH};
     rig r;
@@ -201,7 +201,7 @@ int main(void) {
     shm_streams__killed_near_the_end__ends_there_again();
     shm_streams__poison__counts_before_the_end_only();
     shm_streams__seek__exact();
-    shm_streams__consumers__refused();
+    shm_streams__subscribers__refused();
     CHECK(waitpid(-1, NULL, WNOHANG) == -1 && errno == ECHILD);
     return test_end("shm_streams");
 }

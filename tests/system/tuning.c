@@ -141,21 +141,21 @@ static dlp_pipe *resting(rig *r, int n, int min, int max, int maps) {
     return p;
 }
 
-/* 100 ms go by: the trainer waits this share of them, the stage is busy this share of its workers'
+/* 100 ms go by: the consumer waits this share of them, the stage is busy this share of its workers'
    time, cores this share of that. */
 static int look(dlp_pipe *p, int stage, double wait, double busy, double cores) {
     const dlpi_stage *st = p->work[stage];
-    dlpi_wblock *wb = p->workers[st->first_worker].wb;
+    dlpi_worker_block *block = p->workers[st->first_worker].block;
     double ns = 1e8 * busy * dlpi_active(p, st);
-    if (written[stage].busy_ns == 0) written[stage].busy_ns = DLPI_LOAD_RLX(&wb->busy_ns);
-    if (written[stage].cpu_ns == 0) written[stage].cpu_ns = DLPI_LOAD_RLX(&wb->cpu_ns);
+    if (written[stage].busy_ns == 0) written[stage].busy_ns = DLPI_LOAD_RLX(&block->busy_ns);
+    if (written[stage].cpu_ns == 0) written[stage].cpu_ns = DLPI_LOAD_RLX(&block->cpu_ns);
     written[stage].busy_ns += (uint64_t)ns;
     written[stage].cpu_ns += (uint64_t)(ns * cores);
     written[stage].core_wait_ns += (uint64_t)(ns * core_waits);
     dlpi_bump(&p->ctl->wait_ns, (uint64_t)(1e8 * wait));
-    DLPI_STORE_RLX(&wb->busy_ns, written[stage].busy_ns); /* it may note its own meanwhile */
-    DLPI_STORE_RLX(&wb->cpu_ns, written[stage].cpu_ns);
-    DLPI_STORE_RLX(&wb->core_wait_ns, written[stage].core_wait_ns);
+    DLPI_STORE_RLX(&block->busy_ns, written[stage].busy_ns); /* it may note its own meanwhile */
+    DLPI_STORE_RLX(&block->cpu_ns, written[stage].cpu_ns);
+    DLPI_STORE_RLX(&block->core_wait_ns, written[stage].core_wait_ns);
     dlpi_tune_look(p, p->tune.last_ns + 100000000);
     return dlpi_active(p, st);
 }
@@ -167,9 +167,9 @@ static void tuning__by_the_numbers__added_one_by_one_up_to_max(void) {
     if (p == NULL) return;
     CHECK(look(p, 0, 0.1, 0.95, 0) == 2); /* once is not enough */
     CHECK(look(p, 0, 0.1, 0.95, 0) == 3);
-    CHECK(look(p, 0, 0.3, 0.95, 0) == 4); /* it is where the trainer waits much */
+    CHECK(look(p, 0, 0.3, 0.95, 0) == 4); /* it is where the consumer waits much */
     CHECK(look(p, 0, 0.3, 0.5, 0) == 4);  /* not busy: something else is the limit */
-    CHECK(look(p, 0, 0.04, 1, 0) == 4);   /* the trainer hardly waits */
+    CHECK(look(p, 0, 0.04, 1, 0) == 4);   /* the consumer hardly waits */
     CHECK(look(p, 0, 0.04, 1, 0) == 4);
     CHECK(look(p, 0, 0.6, 1, 0) == 5);
     for (int i = 0; i < 9; i++) CHECK(look(p, 0, 0.6, 1, 0) == 5);
@@ -187,7 +187,7 @@ static void tuning__by_the_numbers__retired_down_to_min_and_no_flapping(void) {
     if (p == NULL) return;
     for (int i = 0; i < 2; i++) CHECK(look(p, 0, 0, 0.5, 0) == 5);
     CHECK(look(p, 0, 0, 0.5, 0) == 4);
-    CHECK(look(p, 0, 0.03, 0.1, 0) == 4); /* the trainer waited: it begins to count again */
+    CHECK(look(p, 0, 0.03, 0.1, 0) == 4); /* the consumer waited: it begins to count again */
     for (int i = 0; i < 2; i++) CHECK(look(p, 0, 0, 0.5, 0) == 4);
     CHECK(look(p, 0, 0, 0.5, 0) == 3);
     /* work for 2.4 of them: busy 80 % of three, so it is no reason to have two */
@@ -443,9 +443,9 @@ static int says_who_waits(dlp_pipe *p, int kind) {
     return blocked[0] > starved[0] && blocked[0] > busy[0] && (kind & 1 || blocked[1] > starved[1]);
 }
 
-/* Who waits for whom: a slow trainer blocks the workers, a slow fetch starves the maps. If one
+/* Who waits for whom: a slow consumer blocks the workers, a slow fetch starves the maps. If one
    loses its processor the counters have that; so there are some tries. */
-static void waiting__slow_trainer_or_slow_fetch__blocked_or_starved(void) {
+static void waiting__slow_consumer_or_slow_fetch__blocked_or_starved(void) {
     for (int kind = 0; kind < 4; kind++) {
         rig r;
         dlp_pipe *p;
@@ -486,7 +486,7 @@ static void cost__rises_at_once__runs_get_short_soon(void) {
 }
 
 int main(void) {
-    waiting__slow_trainer_or_slow_fetch__blocked_or_starved();
+    waiting__slow_consumer_or_slow_fetch__blocked_or_starved();
     cost__rises_at_once__runs_get_short_soon();
     tuning__sleeping_fetch__finds_the_number_and_keeps_it();
     tuning__by_the_numbers__added_one_by_one_up_to_max();

@@ -42,8 +42,8 @@ found_in() { # SRC FILE...
             "dlpi_parts?_[a-z_]+|dlpi_pcell_at", "DLP_STAGE_PARTS?",
             "stages/parts[.]h|open/parts[.]h|source/part_files[.]h|order/.*")
         feature("monitor", "view|view_ns|view_parts|view_chunks", "", "", "shm/monitor[.]h")
-        feature("consumers", "serve_only|share_bytes|off_share|max_consumers", "dlpi_share_[a-z_]+",
-            "p->share|p->shm|d[.]shm|d->shm|dlpi_shm", "shm/.*")
+        feature("subscribers", "serve_only|share_bytes|off_share|max_subscribers",
+            "dlpi_share_[a-z_]+", "p->share|p->shm|d[.]shm|d->shm|dlpi_shm", "shm/.*")
         feature("placement", "num_workers|threaded|placement|process|joined|clock_off|inline_ns|" \
             "call_clock_every|n_procs|n_threads|in_worker", "dlpi_all_inline|dlpi_inline_[a-z_]+",
             "DLP_PLACE_[A-Z]+", "core/workers[.]h|shm/(supervisor|start|exec)[.]h")

@@ -30,12 +30,12 @@ static void head__packed__read_back(void) {
             for (uint32_t shift = 0; shift <= 5; shift++) {
                 dlpi_claim_word head = 0;
                 uint64_t word;
-                dlpi_claim_publish(&head, dlpi_pub(batches[i], counts[k], k & 1u, shift));
+                dlpi_claim_publish(&head, dlpi_header(batches[i], counts[k], k & 1u, shift));
                 word = dlpi_claim_head(&head);
                 CHECK(word == dlpi_claim_head_now(&head));
                 CHECK(dlpi_gen(word) == (batches[i] & DLPI_GEN_MASK));
-                CHECK(dlpi_pub_count(word) == counts[k] && dlpi_pub_shift(word) == shift);
-                CHECK(dlpi_pub_padded(word) == ((k & 1) != 0));
+                CHECK(dlpi_header_count(word) == counts[k] && dlpi_header_shift(word) == shift);
+                CHECK(dlpi_header_padded(word) == ((k & 1) != 0));
                 CHECK(dlpi_units(counts[k], shift) << shift >= counts[k]);
                 CHECK(counts[k] == 0 || (dlpi_units(counts[k], shift) - 1u) << shift < counts[k]);
             }
@@ -105,10 +105,10 @@ static void freed__any_batch__claimed_by_one_who_reads_it_then(void) {
 /* A mark is nobody's claim and no free unit: neither its old owner nor a claimer takes it. */
 static void mark__unit_goes_back__nobody_takes_it(void) {
     for (int i = 0; i < BATCHES; i++) {
-        uint64_t b = batches[i], mark = dlpi_claim_mark_word(b, 1);
+        uint64_t b = batches[i], mark = dlpi_claim_reserved(b, 1);
         uint32_t frees = 0;
         dlpi_claim_word own = mine(b, 0);
-        dlpi_claim_mark(&own, mark);
+        dlpi_claim_reserve(&own, mark);
         CHECK(dlpi_claim_owner(&own) == mark && mark != mine(b, 1) && mark != mine(b, 0));
         CHECK(!dlpi_older(dlpi_gen(mark), b) && !dlpi_claim_was_freed(&own, b));
         CHECK(!dlpi_claim_take(&own, mine(b, 0), dlpi_claim_freed(&frees, b))); /* its recovery */
@@ -180,7 +180,7 @@ static void *claim_units(void *arg) {
     uint32_t who = *(uint32_t *)arg, turn = who;
     while (!DLPI_LOAD_RLX(&rec.stop)) {
         uint64_t head = dlpi_claim_head(&rec.head), b = dlpi_gen(head);
-        for (uint32_t u = 0; u < dlpi_pub_count(head); u++) {
+        for (uint32_t u = 0; u < dlpi_header_count(head); u++) {
             uint64_t seen = dlpi_claim_look(&rec.own[u]);
             if (!dlpi_older(dlpi_gen(seen), b)) continue;
             if (!dlpi_claim_take(&rec.own[u], seen, mine(b, who))) continue;
@@ -201,7 +201,7 @@ static void threads__batches_and_frees__each_unit_done_once(void) {
     pthread_t thread[READERS];
     uint32_t who[READERS];
     for (uint32_t u = 0; u < UNITS; u++) rec.own[u] = mine(from - 1, 0);
-    rec.head = dlpi_pub(from - 1, 0, 0, 0);
+    rec.head = dlpi_header(from - 1, 0, 0, 0);
     for (uint32_t i = 0; i < READERS; i++) {
         who[i] = i;
         CHECK(pthread_create(&thread[i], NULL, claim_units, &who[i]) == 0);
@@ -209,7 +209,7 @@ static void threads__batches_and_frees__each_unit_done_once(void) {
     for (uint64_t k = 0; k < n; k++) {
         uint32_t wrong = 0;
         DLPI_STORE_SEQ(&rec.left, (uint64_t)UNITS);
-        dlpi_claim_publish(&rec.head, dlpi_pub(from + k, UNITS, 0, 0));
+        dlpi_claim_publish(&rec.head, dlpi_header(from + k, UNITS, 0, 0));
         while (DLPI_LOAD_SEQ(&rec.left) != 0) sched_yield();
         for (uint32_t u = 0; u < UNITS; u++) wrong += rec.work[u] != k + 1;
         CHECK(wrong == 0 && dlpi_claim_depth(rec.own, UNITS, from + k) == 0);

@@ -123,8 +123,8 @@ static void calls__peer_scribbles__stay_in_range(void) {
             case 1: q.spsc->tail = junk; break;
             case 2: q.spsc->capacity = junk; break;
             case 3: q.spsc->slots_offset = junk; break;
-            case 4: q.spsc->producer_bell = (uint32_t)junk; break;
-            case 5: q.spsc->consumer_bell = (uint32_t)junk; break;
+            case 4: q.spsc->producer_wake = (uint32_t)junk; break;
+            case 5: q.spsc->consumer_wake = (uint32_t)junk; break;
             case 6: (void)dlp_spsc_try_push_burst(&q.tx, buf, n); break;
             case 7: (void)dlp_spsc_try_pop_burst(&q.rx, buf, n); break;
             case 8:

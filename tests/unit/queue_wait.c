@@ -67,9 +67,9 @@ static void lane_open(lane *q, uint64_t capacity, int shared) {
 static void lane_close(lane *q) { guarded_unmap(&q->map); }
 
 /* Wait until a side has gone to bed. */
-static void until_asleep(uint32_t *bell) {
+static void until_asleep(uint32_t *wake_word) {
     uint64_t begin = dlpi_now_ns();
-    while (!(DLPI_LOAD_SEQ(bell) & DLPI_BELL_SLEEPER)) {
+    while (!(DLPI_LOAD_SEQ(wake_word) & DLPI_WAKE_SLEEPER)) {
         if (seconds_since(begin) > 20) {
             CHECK(seconds_since(begin) <= 20); /* the sleeper never set its bit */
             return;
@@ -108,8 +108,8 @@ static int times_out_in_time(int shared) {
     CHECK(dlp_spsc_push(&q.tx, &value, 30) == DLP_TIMEOUT);
     ok &= in_time(begin, 0.03, 2);
     CHECK(dlp_spsc_push(&q.tx, &value, DLP_NOWAIT) == DLP_TIMEOUT);
-    CHECK(!(DLPI_LOAD_SEQ(&q.spsc->producer_bell) & DLPI_BELL_SLEEPER));
-    CHECK(!(DLPI_LOAD_SEQ(&q.spsc->consumer_bell) & DLPI_BELL_SLEEPER));
+    CHECK(!(DLPI_LOAD_SEQ(&q.spsc->producer_wake) & DLPI_WAKE_SLEEPER));
+    CHECK(!(DLPI_LOAD_SEQ(&q.spsc->consumer_wake) & DLPI_WAKE_SLEEPER));
     lane_close(&q);
     return ok;
 }
@@ -138,16 +138,16 @@ static void *pop_one(void *arg) {
     return r == DLP_OK && value == 77 ? arg : NULL;
 }
 
-/* By the bell, and not because the sleep was over, which it is when it has lasted 100 ms? */
+/* By the wake word, and not because the sleep was over, which it is when it has lasted 100 ms? */
 static int woken_at_once(lane *q) {
     uint64_t value = 77;
     pthread_t thread;
     void *ok;
     CHECK(pthread_create(&thread, NULL, pop_one, q) == 0);
-    until_asleep(&q->spsc->consumer_bell);
+    until_asleep(&q->spsc->consumer_wake);
     uint64_t begin = dlpi_now_ns();
     CHECK(dlp_spsc_push(&q->tx, &value, 1) == DLP_OK);
-    int rung = !(DLPI_LOAD_SEQ(&q->spsc->consumer_bell) & DLPI_BELL_SLEEPER);
+    int rung = !(DLPI_LOAD_SEQ(&q->spsc->consumer_wake) & DLPI_WAKE_SLEEPER);
     pthread_join(thread, &ok);
     CHECK(ok);
     return rung && seconds_since(begin) < 0.08;
@@ -176,7 +176,7 @@ static void sleeper__other_process_pushes__woken(void) {
         }
         _exit(3);
     }
-    until_asleep(&q.spsc->consumer_bell);
+    until_asleep(&q.spsc->consumer_wake);
     CHECK(dlp_spsc_push(&q.tx, &value, 1) == DLP_OK);
     CHECK(child_status(pid) == 0);
     lane_close(&q);
@@ -188,7 +188,7 @@ static void *push_one(void *arg) {
     return dlp_spsc_push(&q->tx, &value, 20000) == DLP_OK ? arg : NULL;
 }
 
-/* Is the bell of a full lane's producer answered when half the ring is free, and not before? It is
+/* Is a full lane's producer woken when half the ring is free, and not before? It is
    not if the producer looked by itself meanwhile. */
 static int woken_when_half_is_free(void) {
     uint64_t value = 1;
@@ -198,12 +198,12 @@ static int woken_when_half_is_free(void) {
     lane_open(&q, 64, 0);
     for (int i = 0; i < 64; i++) CHECK(dlp_spsc_try_push(&q.tx, &value) == DLP_OK);
     CHECK(pthread_create(&thread, NULL, push_one, &q) == 0);
-    until_asleep(&q.spsc->producer_bell);
+    until_asleep(&q.spsc->producer_wake);
     for (int i = 0; i < 31; i++) CHECK(dlp_spsc_try_pop(&q.rx, &value) == DLP_OK);
     CHECK(q.spsc->head == 24);
-    int sleeps = (DLPI_LOAD_SEQ(&q.spsc->producer_bell) & DLPI_BELL_SLEEPER) != 0;
+    int sleeps = (DLPI_LOAD_SEQ(&q.spsc->producer_wake) & DLPI_WAKE_SLEEPER) != 0;
     CHECK(dlp_spsc_try_pop(&q.rx, &value) == DLP_OK);
-    int rung = !(DLPI_LOAD_SEQ(&q.spsc->producer_bell) & DLPI_BELL_SLEEPER);
+    int rung = !(DLPI_LOAD_SEQ(&q.spsc->producer_wake) & DLPI_WAKE_SLEEPER);
     pthread_join(thread, &ok);
     CHECK(ok);
     lane_close(&q);
@@ -222,10 +222,10 @@ static int woken_in_tiny_ring(uint64_t capacity) {
     lane_open(&q, capacity, 0);
     for (uint64_t i = 0; i < capacity; i++) CHECK(dlp_spsc_try_push(&q.tx, &value) == DLP_OK);
     CHECK(pthread_create(&thread, NULL, push_one, &q) == 0);
-    until_asleep(&q.spsc->producer_bell);
+    until_asleep(&q.spsc->producer_wake);
     for (uint64_t i = 0; i < (capacity + 1) / 2; i++)
         CHECK(dlp_spsc_try_pop(&q.rx, &value) == DLP_OK);
-    int rung = !(DLPI_LOAD_SEQ(&q.spsc->producer_bell) & DLPI_BELL_SLEEPER);
+    int rung = !(DLPI_LOAD_SEQ(&q.spsc->producer_wake) & DLPI_WAKE_SLEEPER);
     pthread_join(thread, &ok);
     CHECK(ok);
     lane_close(&q);
@@ -243,7 +243,7 @@ static int looks_by_itself(void) {
     void *ok;
     lane_open(&q, 8, 0);
     CHECK(pthread_create(&thread, NULL, pop_one, &q) == 0);
-    until_asleep(&q.spsc->consumer_bell);
+    until_asleep(&q.spsc->consumer_wake);
     uint64_t begin = dlpi_now_ns(), value = 77;
     memcpy(q.tx.slots, &value, 8);
     DLPI_STORE_REL(&q.spsc->tail, (uint64_t)1);
@@ -254,7 +254,7 @@ static int looks_by_itself(void) {
     return took < 1;
 }
 
-/* A waker that dies between its store and the bell: the sleep ends by itself. */
+/* A waker that dies between its store and the wake word: the sleep ends by itself. */
 static void sleeper__bell_never_rung__looks_after_100_ms(void) {
     CHECK_ONE_OF_5(looks_by_itself());
 }
@@ -281,7 +281,7 @@ static void one_sleeper__many_pushes__one_wake(void) {
     void *ok;
     lane_open(&q, 4096, 0);
     CHECK(pthread_create(&thread, NULL, pop_one, &q) == 0);
-    until_asleep(&q.spsc->consumer_bell);
+    until_asleep(&q.spsc->consumer_wake);
     int wakes = DLPI_LOAD_SEQ(&n_wakes);
     for (int i = 0; i < 1000; i++) CHECK(dlp_spsc_try_push(&q.tx, &value) == DLP_OK);
     int n = DLPI_LOAD_SEQ(&n_wakes) - wakes; /* 0 if it was just between two sleeps */
@@ -314,21 +314,21 @@ static void membarrier__refused__both_bells_say_rmw_and_work(void) {
     DLPI_STORE_SEQ(&refuse_membarrier, 1);
     lane q;
     lane_open(&q, 64, 0);
-    CHECK(DLPI_LOAD_SEQ(&q.spsc->consumer_bell) == DLPI_BELL_RMW &&
-          DLPI_LOAD_SEQ(&q.spsc->producer_bell) == DLPI_BELL_RMW);
+    CHECK(DLPI_LOAD_SEQ(&q.spsc->consumer_wake) == DLPI_WAKE_RMW &&
+          DLPI_LOAD_SEQ(&q.spsc->producer_wake) == DLPI_WAKE_RMW);
     lane_close(&q);
     sleeper__record_comes__woken_at_once();
     producer_asleep__half_is_free__woken_then();
     DLPI_STORE_SEQ(&refuse_membarrier, MEMBARRIER_REFUSED);
     lane_open(&q, 64, 0);
 #if !MEMBARRIER_REFUSED
-    CHECK(DLPI_LOAD_SEQ(&q.spsc->consumer_bell) == 0 && DLPI_LOAD_SEQ(&q.spsc->producer_bell) == 0);
+    CHECK(DLPI_LOAD_SEQ(&q.spsc->consumer_wake) == 0 && DLPI_LOAD_SEQ(&q.spsc->producer_wake) == 0);
     DLPI_STORE_SEQ(&refuse_membarrier, 1); /* from now on: found out when going to sleep */
     uint64_t value;
-    for (int i = 0; i < 1000 && DLPI_LOAD_SEQ(&q.spsc->consumer_bell) == 0; i++)
+    for (int i = 0; i < 1000 && DLPI_LOAD_SEQ(&q.spsc->consumer_wake) == 0; i++)
         CHECK(dlp_spsc_pop(&q.rx, &value, 5) == DLP_TIMEOUT); /* one may end before it sleeps */
-    CHECK(DLPI_LOAD_SEQ(&q.spsc->consumer_bell) == DLPI_BELL_RMW &&
-          DLPI_LOAD_SEQ(&q.spsc->producer_bell) == 0);
+    CHECK(DLPI_LOAD_SEQ(&q.spsc->consumer_wake) == DLPI_WAKE_RMW &&
+          DLPI_LOAD_SEQ(&q.spsc->producer_wake) == 0);
     DLPI_STORE_SEQ(&refuse_membarrier, 0);
 #endif
     lane_close(&q);

@@ -1,4 +1,4 @@
-/* Consumers in other processes: everybody gets the bytes that the pipe's own caller would get, in
+/* Subscribers in other processes: everybody gets the bytes that the pipe's own caller would get, in
    order; each batch to each, or to one; and whoever dies holds nothing up. */
 #define _GNU_SOURCE
 #include "../../dlpipe.h"
@@ -29,10 +29,10 @@ static void board_begin(void) {
     if (b0 == NULL)
         b0 = mmap(NULL, sizeof *b0, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     memset(b0, 0, sizeof *b0);
-    snprintf(name, sizeof name, "test-consumer-%d-%d", (int)getpid(), number++);
+    snprintf(name, sizeof name, "test-subscriber-%d-%d", (int)getpid(), number++);
 }
 
-typedef struct way { /* how a consumer behaves */
+typedef struct way { /* how a subscriber behaves */
     int nap_us;
     int sit_at;           /* holds this batch (its n-th) for ever; 0: none */
     int leave_at;         /* closes after so many; 0: not */
@@ -47,24 +47,24 @@ static int await(const uint32_t *word) {
 }
 
 static void consume(rig *r, int me, way w, int in_order) {
-    dlp_consumer *c = NULL;
+    dlp_subscriber *c = NULL;
     dlp_batch *have[8] = {NULL}, *b;
-    dlp_consumer_desc desc = {w.held};
+    dlp_subscriber_desc desc = {w.held};
     dlp_error err;
     uint64_t next = 0, n = 0, per = rig_batches(r);
     int rc, held = w.held > 0 ? w.held : 1;
     memset(&err, 0, sizeof err);
     for (int i = 0; i < 4000; i++) {
-        rc = dlp_consumer_open(&c, name, &desc, &err);
+        rc = dlp_subscriber_open(&c, name, &desc, &err);
         if (rc == DLP_OK) break;
         test_nap(5000000);
     }
     __atomic_store_n(&b0->opened[me], (uint32_t)(rc + 100), __ATOMIC_SEQ_CST);
     if (rc != DLP_OK) {
-        printf("consumer %d: %s\n", me, err.message);
+        printf("subscriber %d: %s\n", me, err.message);
         _exit(1);
     }
-    while ((rc = dlp_consumer_next_timeout(c, &b, 20000)) == DLP_OK) {
+    while ((rc = dlp_subscriber_next_timeout(c, &b, 20000)) == DLP_OK) {
         int ok = b->sequence < MOST && rig_batch_same(r, b, b->sequence / per, b->sequence % per);
         if (in_order && n > 0) ok = ok && b->sequence == next;
         if (!in_order && n > 0) ok = ok && b->sequence >= next - 1; /* handed back ones apart */
@@ -86,17 +86,17 @@ static void consume(rig *r, int me, way w, int in_order) {
         if (b != NULL) {
             b0->given[me][b->sequence]++;
             have[(n + 1) % (uint64_t)held] = NULL;
-            if (dlp_consumer_release(c, b) != DLP_OK) b0->wrong[me]++;
+            if (dlp_subscriber_release(c, b) != DLP_OK) b0->wrong[me]++;
         }
         if (w.leave_at > 0 && n == (uint64_t)w.leave_at) break;
     }
     for (int i = 0; i < held; i++)
         if (have[i] != NULL) {
             b0->given[me][have[i]->sequence]++;
-            dlp_consumer_release(c, have[i]);
+            dlp_subscriber_release(c, have[i]);
         }
     b0->ended[me] = (uint32_t)(rc + 100);
-    dlp_consumer_close(c);
+    dlp_subscriber_close(c);
 }
 
 /* Best before the pipe is open: a fork copies the locks of threads that are there. */
@@ -156,7 +156,7 @@ static void each__caller_and_two__all_get_all(int place) {
     dlp_pipe *p;
     pid_t pid[2];
     shared_rig(&r, &d, DLP_SHARE_EACH, 0, place);
-    d.wait_consumers = 2;
+    d.wait_subscribers = 2;
     for (int i = 0; i < 2; i++) pid[i] = spawn(&r, i, (way){i * 100, 0, 0, i + 1, NULL}, 1);
     if (rig_open(&r, &p) != DLP_OK) return;
     take_all(&r, p);
@@ -175,7 +175,7 @@ static void each__serve_only_three__all_get_all(int place) {
     dlp_pipe *p;
     pid_t pid[3];
     shared_rig(&r, &d, DLP_SHARE_EACH, 1, place);
-    d.wait_consumers = 3;
+    d.wait_subscribers = 3;
     if (rig_open(&r, &p) != DLP_OK) return;
     CHECK(dlp_shm_serve(p, 10) == DLP_TIMEOUT); /* nobody has come */
     for (int i = 0; i < 3; i++) pid[i] = spawn(&r, i, (way){i == 1 ? 300 : 0, 0, 0, 1, NULL}, 1);
@@ -196,7 +196,7 @@ static void each__one_killed__the_others_go_on(int place) {
     dlp_pipe *p;
     pid_t pid[2];
     shared_rig(&r, &d, DLP_SHARE_EACH, 1, place);
-    d.wait_consumers = 2;
+    d.wait_subscribers = 2;
     pid[0] = spawn(&r, 0, (way){0, 0, 0, 1, NULL}, 1);
     pid[1] = spawn(&r, 1, (way){0, 20, 0, 1, NULL}, 1);
     if (rig_open(&r, &p) != DLP_OK) return;
@@ -221,7 +221,7 @@ static void each__late_and_early__go_on(int place) {
     pid_t pid[3];
     uint64_t k;
     shared_rig(&r, &d, DLP_SHARE_EACH, 1, place);
-    d.wait_consumers = 2;
+    d.wait_subscribers = 2;
     pid[0] = spawn(&r, 0, (way){200, 0, 0, 1, &b0->opened[2]}, 1); /* the pipe goes on for it */
     pid[1] = spawn(&r, 1, (way){0, 0, 30, 2, NULL}, 1);
     if (rig_open(&r, &p) != DLP_OK) return;
@@ -243,7 +243,7 @@ static void one__three__each_batch_to_one(int place) {
     dlp_pipe *p;
     pid_t pid[3];
     shared_rig(&r, &d, DLP_SHARE_ONE, 1, place);
-    d.wait_consumers = 3;
+    d.wait_subscribers = 3;
     for (int i = 0; i < 3; i++) pid[i] = spawn(&r, i, (way){50 + 50 * i, 0, 0, 1 + i % 2, NULL}, 0);
     if (rig_open(&r, &p) != DLP_OK) return;
     CHECK(dlp_shm_serve(p, 30000) == DLP_END);
@@ -261,7 +261,7 @@ static void one__killed__its_batch_goes_to_another(int place) {
     dlp_pipe *p;
     pid_t pid[3];
     shared_rig(&r, &d, DLP_SHARE_ONE, 1, place);
-    d.wait_consumers = 3;
+    d.wait_subscribers = 3;
     /* the others leave enough for the third to have 7 */
     pid[0] = spawn(&r, 0, (way){100, 0, 0, 1, &b0->held[2]}, 0);
     pid[1] = spawn(&r, 1, (way){100, 0, 0, 2, &b0->held[2]}, 0);
@@ -278,30 +278,30 @@ static void one__killed__its_batch_goes_to_another(int place) {
     CHECK(dlp_pipe_close(p) == DLP_OK);
 }
 
-/* What consumers took is a credit at once: the next batch is fetched while they work on this. */
+/* What subscribers took is a credit at once: the next batch is fetched while they work on this. */
 static void one_credit_try(int share, int *quick) {
     rig r;
     dlp_shm_desc d;
     dlp_pipe *p;
-    dlp_consumer *c;
+    dlp_subscriber *c;
     dlp_batch *b;
     *quick = 0;
     shared_rig(&r, &d, share, 1, DLP_PLACE_THREADS);
     r.pipe.prefetch_factor = 1;
     r.pipe.max_held = 1;
     if (rig_open(&r, &p) != DLP_OK) return;
-    CHECK(dlp_consumer_open(&c, name, NULL, NULL) == DLP_OK);
+    CHECK(dlp_subscriber_open(&c, name, NULL, NULL) == DLP_OK);
     for (uint64_t n = 2; n < 22; n++) {
         uint64_t from, until;
-        CHECK(dlp_consumer_next_timeout(c, &b, 20000) == DLP_OK);
+        CHECK(dlp_subscriber_next_timeout(c, &b, 20000) == DLP_OK);
         from = test_now_ns();
         until = from + UINT64_C(20000000000);
         while (inside_scheduled(p) < n && test_now_ns() < until) test_nap(1000000);
         CHECK(inside_scheduled(p) == n);
         *quick += test_now_ns() - from < 20000000; /* without a word it looks every 50 ms */
-        CHECK(dlp_consumer_release(c, b) == DLP_OK);
+        CHECK(dlp_subscriber_release(c, b) == DLP_OK);
     }
-    dlp_consumer_close(c);
+    dlp_subscriber_close(c);
     CHECK(dlp_pipe_close(p) == DLP_OK);
 }
 
@@ -314,7 +314,7 @@ static void serve_only__one_credit__fetched_while_they_work(int share) {
     CHECK(quick >= 10);
 }
 
-/* Consumers have all batches, so the caller's own place is none. */
+/* Subscribers have all batches, so the caller's own place is none. */
 static void serve_only__calls_of_a_caller__refused(void) {
     rig r;
     dlp_shm_desc d;
@@ -330,7 +330,7 @@ static void serve_only__calls_of_a_caller__refused(void) {
     CHECK(dlp_pipe_close(p) == DLP_OK);
 }
 
-/* Counted before the slot is used again, whatever consumers did in between. */
+/* Counted before the slot is used again, whatever subscribers did in between. */
 static void one__slots_go_round__items_are_all_counted(void) {
     rig r;
     dlp_shm_desc d;
@@ -340,7 +340,7 @@ static void one__slots_go_round__items_are_all_counted(void) {
     shared_rig(&r, &d, DLP_SHARE_ONE, 1, DLP_PLACE_THREADS);
     r.pipe.prefetch_factor = 1;
     r.pipe.max_held = 1;
-    d.wait_consumers = 4;
+    d.wait_subscribers = 4;
     for (int i = 0; i < 4; i++) pid[i] = spawn(&r, i, (way){0, 0, 0, 1, NULL}, 0);
     if (rig_open(&r, &p) != DLP_OK) return;
     CHECK(dlp_shm_serve(p, 30000) == DLP_END);
@@ -351,7 +351,7 @@ static void one__slots_go_round__items_are_all_counted(void) {
     CHECK(dlp_pipe_close(p) == DLP_OK);
 }
 
-/* The owner is told first, and closes: consumers asleep are told the same. */
+/* The owner is told first, and closes: subscribers asleep are told the same. */
 static void owner__closes_at_the_end__consumers_get_the_end(int share) {
     for (int round = 0; round < 8; round++) {
         rig r;
@@ -360,7 +360,7 @@ static void owner__closes_at_the_end__consumers_get_the_end(int share) {
         pid_t pid[2];
         shared_rig(&r, &d, share, 1, DLP_PLACE_THREADS);
         r.repeat.epochs = 1;
-        d.wait_consumers = 2;
+        d.wait_subscribers = 2;
         for (int i = 0; i < 2; i++) pid[i] = spawn(&r, i, (way){1000 * i, 0, 0, 1, NULL}, 0);
         if (rig_open(&r, &p) != DLP_OK) return;
         CHECK(dlp_shm_serve(p, 30000) == DLP_END);
@@ -370,25 +370,25 @@ static void owner__closes_at_the_end__consumers_get_the_end(int share) {
     }
 }
 
-/* A program that a consumer forks has its handle, but not its place. */
+/* A program that a subscriber forks has its handle, but not its place. */
 static void forked__child_of_a_consumer__holds_nothing(void) {
     rig r;
     dlp_shm_desc d;
     dlp_pipe *p;
-    dlp_consumer *c;
+    dlp_subscriber *c;
     dlp_batch *b, *other;
     pid_t pid;
     uint64_t n = 0;
     int rc;
     shared_rig(&r, &d, DLP_SHARE_EACH, 1, DLP_PLACE_THREADS);
     if (rig_open(&r, &p) != DLP_OK) return;
-    CHECK(dlp_consumer_open(&c, name, NULL, NULL) == DLP_OK);
-    CHECK(dlp_consumer_next_timeout(c, &b, 20000) == DLP_OK);
+    CHECK(dlp_subscriber_open(&c, name, NULL, NULL) == DLP_OK);
+    CHECK(dlp_subscriber_next_timeout(c, &b, 20000) == DLP_OK);
     pid = fork();
     if (pid == 0) {
-        int ok = dlp_consumer_next(c, &other) == DLP_ERR_FORKED &&
-                 dlp_consumer_release(c, b) == DLP_ERR_FORKED;
-        dlp_consumer_close(c);
+        int ok = dlp_subscriber_next(c, &other) == DLP_ERR_FORKED &&
+                 dlp_subscriber_release(c, b) == DLP_ERR_FORKED;
+        dlp_subscriber_close(c);
         _exit(ok ? 0 : 1);
     }
     CHECK(waited(pid) == 0);
@@ -396,10 +396,10 @@ static void forked__child_of_a_consumer__holds_nothing(void) {
     do {
         CHECK(rig_batch_same(&r, b, n / rig_batches(&r), n % rig_batches(&r)));
         n++;
-        CHECK(dlp_consumer_release(c, b) == DLP_OK);
-    } while ((rc = dlp_consumer_next_timeout(c, &b, 20000)) == DLP_OK);
+        CHECK(dlp_subscriber_release(c, b) == DLP_OK);
+    } while ((rc = dlp_subscriber_next_timeout(c, &b, 20000)) == DLP_OK);
     CHECK(rc == DLP_END && n == all_batches(&r));
-    dlp_consumer_close(c);
+    dlp_subscriber_close(c);
     CHECK(dlp_pipe_close(p) == DLP_OK);
 }
 
@@ -441,7 +441,7 @@ static void await_no_name(void) {
     CHECK(access(path, F_OK) != 0);
 }
 
-/* The owner dies, or stops: consumers are told, within a second. */
+/* The owner dies, or stops: subscribers are told, within a second. */
 static void owner__killed_or_stopped__consumers_are_told(int place) {
     int tries = 0;
     for (int how = 0; how < 2; how++) {
@@ -513,9 +513,9 @@ static void desc__does_not_fit__names_the_field(void) {
     rig r;
     dlp_shm_desc d;
     dlp_pipe *p;
-    dlp_consumer *c = NULL, *many[3];
+    dlp_subscriber *c = NULL, *many[3];
     dlp_error err;
-    dlp_consumer_desc two = {3};
+    dlp_subscriber_desc two = {3};
     shared_rig(&r, &d, DLP_SHARE_ONE, 0, DLP_PLACE_THREADS);
     CHECK(refused(&r, "shm.serve_only"));
     shared_rig(&r, &d, DLP_SHARE_EACH, 0, DLP_PLACE_THREADS);
@@ -533,35 +533,35 @@ static void desc__does_not_fit__names_the_field(void) {
     r.n_transfers = 1;
     CHECK(refused(&r, "shm.share"));
     shared_rig(&r, &d, DLP_SHARE_NONE, 0, DLP_PLACE_THREADS); /* named, not shared */
-    CHECK(dlp_consumer_open(&c, name, NULL, &err) == DLP_ERR_SYSTEM && c == NULL);
+    CHECK(dlp_subscriber_open(&c, name, NULL, &err) == DLP_ERR_SYSTEM && c == NULL);
     if (rig_open(&r, &p) != DLP_OK) return;
-    CHECK(dlp_consumer_open(&c, name, NULL, &err) == DLP_ERR_STATE && c == NULL);
+    CHECK(dlp_subscriber_open(&c, name, NULL, &err) == DLP_ERR_STATE && c == NULL);
     CHECK(strstr(err.message, "not shared") != NULL);
     CHECK(dlp_shm_serve(p, 1) == DLP_ERR_STATE);
     CHECK(dlp_pipe_close(p) == DLP_OK);
     shared_rig(&r, &d, DLP_SHARE_EACH, 1, DLP_PLACE_THREADS);
-    d.max_consumers = 2;
+    d.max_subscribers = 2;
     if (rig_open(&r, &p) != DLP_OK) return;
-    CHECK(dlp_consumer_open(&c, name, &two, &err) == DLP_ERR_ARG && c == NULL);
-    CHECK(dlp_consumer_open(&many[0], name, NULL, &err) == DLP_OK);
-    CHECK(dlp_consumer_open(&many[1], name, NULL, &err) == DLP_OK);
-    CHECK(dlp_consumer_open(&many[2], name, NULL, &err) == DLP_ERR_STATE);
+    CHECK(dlp_subscriber_open(&c, name, &two, &err) == DLP_ERR_ARG && c == NULL);
+    CHECK(dlp_subscriber_open(&many[0], name, NULL, &err) == DLP_OK);
+    CHECK(dlp_subscriber_open(&many[1], name, NULL, &err) == DLP_OK);
+    CHECK(dlp_subscriber_open(&many[2], name, NULL, &err) == DLP_ERR_STATE);
     CHECK(strstr(err.message, "2 places") != NULL);
-    dlp_consumer_close(many[0]);
-    CHECK(dlp_consumer_open(&many[0], name, NULL, &err) == DLP_OK); /* a place is free again */
+    dlp_subscriber_close(many[0]);
+    CHECK(dlp_subscriber_open(&many[0], name, NULL, &err) == DLP_OK); /* a place is free again */
     {
         dlp_batch *b = NULL, *other = NULL;
-        dlp_consumer_close(many[1]); /* it takes nothing, and the slowest sets the pace */
-        CHECK(dlp_consumer_next_timeout(many[0], &b, 5000) == DLP_OK);
-        CHECK(dlp_consumer_open(&many[1], name, NULL, &err) == DLP_OK);
-        CHECK(dlp_consumer_next_timeout(many[0], &other, 5000) == DLP_ERR_HELD && other == NULL);
-        CHECK(dlp_consumer_release(many[1], b) == DLP_ERR_ARG);
-        CHECK(dlp_consumer_release(many[0], b) == DLP_OK);
-        CHECK(dlp_consumer_release(many[0], b) == DLP_ERR_ARG);
+        dlp_subscriber_close(many[1]); /* it takes nothing, and the slowest sets the pace */
+        CHECK(dlp_subscriber_next_timeout(many[0], &b, 5000) == DLP_OK);
+        CHECK(dlp_subscriber_open(&many[1], name, NULL, &err) == DLP_OK);
+        CHECK(dlp_subscriber_next_timeout(many[0], &other, 5000) == DLP_ERR_HELD && other == NULL);
+        CHECK(dlp_subscriber_release(many[1], b) == DLP_ERR_ARG);
+        CHECK(dlp_subscriber_release(many[0], b) == DLP_OK);
+        CHECK(dlp_subscriber_release(many[0], b) == DLP_ERR_ARG);
     }
-    dlp_consumer_close(many[0]);
-    dlp_consumer_close(many[1]);
-    dlp_consumer_close(NULL);
+    dlp_subscriber_close(many[0]);
+    dlp_subscriber_close(many[1]);
+    dlp_subscriber_close(NULL);
     CHECK(dlp_pipe_close(p) == DLP_OK);
 }
 
@@ -570,22 +570,22 @@ static void next__timeout__as_poll_has_it(void) {
     rig r;
     dlp_shm_desc d;
     dlp_pipe *p;
-    dlp_consumer *c[2] = {NULL, NULL};
+    dlp_subscriber *c[2] = {NULL, NULL};
     dlp_batch *b = NULL;
     uint64_t from = test_now_ns();
     shared_rig(&r, &d, DLP_SHARE_EACH, 1, DLP_PLACE_THREADS);
-    d.wait_consumers = 2;
+    d.wait_subscribers = 2;
     if (rig_open(&r, &p) != DLP_OK) return;
-    CHECK(dlp_consumer_open(&c[0], name, NULL, NULL) == DLP_OK);
-    CHECK(dlp_consumer_next_timeout(c[0], &b, 0) == DLP_TIMEOUT && b == NULL);
-    CHECK(dlp_consumer_next_timeout(c[0], &b, 20) == DLP_TIMEOUT && b == NULL);
+    CHECK(dlp_subscriber_open(&c[0], name, NULL, NULL) == DLP_OK);
+    CHECK(dlp_subscriber_next_timeout(c[0], &b, 0) == DLP_TIMEOUT && b == NULL);
+    CHECK(dlp_subscriber_next_timeout(c[0], &b, 20) == DLP_TIMEOUT && b == NULL);
     CHECK(test_now_ns() - from >= 20000000);
-    CHECK(dlp_consumer_open(&c[1], name, NULL, NULL) == DLP_OK);
-    CHECK(dlp_consumer_next_timeout(c[0], &b, DLP_FOREVER) == DLP_OK && b->sequence == 0);
-    CHECK(dlp_consumer_next_timeout(c[1], &b, -1) == DLP_OK && b->sequence == 0);
-    CHECK(dlp_consumer_next(NULL, &b) == DLP_ERR_ARG);
-    CHECK(dlp_consumer_next_timeout(NULL, &b, 0) == DLP_ERR_ARG);
-    for (int i = 0; i < 2; i++) dlp_consumer_close(c[i]);
+    CHECK(dlp_subscriber_open(&c[1], name, NULL, NULL) == DLP_OK);
+    CHECK(dlp_subscriber_next_timeout(c[0], &b, DLP_FOREVER) == DLP_OK && b->sequence == 0);
+    CHECK(dlp_subscriber_next_timeout(c[1], &b, -1) == DLP_OK && b->sequence == 0);
+    CHECK(dlp_subscriber_next(NULL, &b) == DLP_ERR_ARG);
+    CHECK(dlp_subscriber_next_timeout(NULL, &b, 0) == DLP_ERR_ARG);
+    for (int i = 0; i < 2; i++) dlp_subscriber_close(c[i]);
     CHECK(dlp_pipe_close(p) == DLP_OK);
 }
 
@@ -603,7 +603,7 @@ static void ragged__packed__as_the_caller_sees_it(void) {
     rig r;
     dlp_shm_desc d;
     dlp_pipe *p;
-    dlp_consumer *c;
+    dlp_subscriber *c;
     dlp_batch *mine, *theirs;
     dlp_error err;
     int n = 0, rc;
@@ -616,12 +616,12 @@ static void ragged__packed__as_the_caller_sees_it(void) {
     r.batch.workers.placement = DLP_PLACE_PROCESSES;
     r.batch.batch_workers = 2;
     r.repeat.epochs = 1;
-    d.wait_consumers = 1;
+    d.wait_subscribers = 1;
     if (rig_open(&r, &p) != DLP_OK) return;
-    CHECK(dlp_consumer_open(&c, name, NULL, &err) == DLP_OK);
+    CHECK(dlp_subscriber_open(&c, name, NULL, &err) == DLP_OK);
     while ((rc = dlp_pipe_next_timeout(p, &mine, 20000)) == DLP_OK) {
         const dlp_tensor *a = &mine->fields[0], *t;
-        CHECK(dlp_consumer_next_timeout(c, &theirs, 20000) == DLP_OK);
+        CHECK(dlp_subscriber_next_timeout(c, &theirs, 20000) == DLP_OK);
         t = &theirs->fields[0];
         CHECK(t->bytes == a->bytes && t->ndim == a->ndim && t->shape[0] == a->shape[0]);
         CHECK(theirs->count == mine->count && theirs->valid_count == mine->valid_count);
@@ -630,19 +630,19 @@ static void ragged__packed__as_the_caller_sees_it(void) {
         CHECK(memcmp(t->lengths, a->lengths, mine->count * 8u) == 0);
         CHECK(memcmp(t->offsets, a->offsets, (mine->count + 1u) * 8u) == 0);
         CHECK(memcmp(theirs->index, mine->index, mine->count * 8u) == 0);
-        CHECK(dlp_consumer_release(c, theirs) == DLP_OK);
+        CHECK(dlp_subscriber_release(c, theirs) == DLP_OK);
         CHECK(dlp_pipe_release(p, mine) == DLP_OK);
         n++;
     }
     CHECK(rc == DLP_END && n == (int)rig_batches(&r));
-    CHECK(dlp_consumer_next_timeout(c, &theirs, 20000) == DLP_END);
-    dlp_consumer_close(c);
+    CHECK(dlp_subscriber_next_timeout(c, &theirs, 20000) == DLP_END);
+    dlp_subscriber_close(c);
     CHECK(dlp_pipe_close(p) == DLP_OK);
 }
 
 int main(void) {
     setvbuf(stdout, NULL, _IOLBF, 0);
-    SHM_NEEDS("shm_consumer");
+    SHM_NEEDS("shm_subscriber");
     for (int place = 0; place < 2; place++) {
         each__caller_and_two__all_get_all(place);
         each__serve_only_three__all_get_all(place);
@@ -664,5 +664,5 @@ int main(void) {
     desc__does_not_fit__names_the_field();
     next__timeout__as_poll_has_it();
     ragged__packed__as_the_caller_sees_it();
-    return test_end("shm_consumer");
+    return test_end("shm_subscriber");
 }

@@ -1,19 +1,20 @@
 #pragma once
 #include "core/fail.h"
 /* ---------------------------------------------------------------------------------------------
-   >>impl-wanted     BATCHES THAT NOBODY WANTS ANY MORE
-   The caller may leave an epoch (dlp_pipe_next_epoch, the end of a stream) or its place
-   (dlp_pipe_seek) while batches of it are under way. Each batch has a mark: the seeks before it was
-   fed (its life, 16 bits) above its epoch (48 bits). ctl.cancel is the least mark that is wanted,
-   and only the caller moves it, up, by one store: by an epoch, or to the next life's epoch 0.
-   Workers compare before each row, whoever passes batches on before each batch, and next drops
-   what comes to it below the mark: so a batch may be half done, or fed after the store, and does no
-   harm. Lives wrap: 2^14 seeks at most come between two batches that are delivered.
+   >>impl-cancel     BATCHES THAT ARE CANCELLED
+   The consumer may leave an epoch (dlp_pipe_next_epoch, the end of a stream) or its place
+   (dlp_pipe_seek) while batches of it are under way. Each batch has a generation: the number of
+   seeks before it was scheduled (seek_no, 16 bits) above its epoch (48 bits). ctl.cancel is the
+   least generation that is not cancelled, and only the consumer moves it, up, by one store: by an
+   epoch, or to epoch 0 after the next seek. Workers compare before each row, whoever passes batches
+   on before each batch, and next drops what comes to it from below: so a batch may be half done, or
+   scheduled after the store, and does no harm. Numbers of seeks wrap: 2^14 of them at most come
+   between two batches that are delivered.
 
    N1: the store carries nothing for those who compare. What a seek has for the scheduler (where to
    go on) lies behind dlpi_place_lock, held for a copy only; the scheduler looks for it when
-   ctl.cancel has another life than its own, and feeds for the old one until then. That no batch
-   will follow (ctl.end_of_input) is likewise said for one life.
+   ctl.cancel has another seek_no than its own, and schedules for the old one until then. That no
+   batch will follow (ctl.end_of_input) is likewise said for one seek_no.
 
    Where the end is open (a stream), it is the first row of the epoch whose record says so
    (DLPI_ROW_END). That is one more fate of a row, written before the row is done: so when a batch
@@ -21,19 +22,21 @@
    Rows of a batch up to its end are counted where they are needed; the batch's words keep the rows
    that it was fed with. What failed after the end has not happened. */
 
-static inline uint64_t dlpi_mark(uint64_t life, uint64_t epoch) {
-    return (life << 48) + epoch; /* epochs are below DLPI_MAX_EPOCH */
+static inline uint64_t dlpi_generation(uint64_t seek_no, uint64_t epoch) {
+    return (seek_no << 48) + epoch; /* epochs are below DLPI_MAX_EPOCH */
 }
-static inline uint32_t dlpi_mark_life(uint64_t mark) { return (uint32_t)(mark >> 48); }
+static inline uint32_t dlpi_generation_seek(uint64_t generation) {
+    return (uint32_t)(generation >> 48);
+}
 
-static inline bool dlpi_mark_wanted(const dlpi_ctl *ctl, uint64_t mark) {
-    return (int64_t)(mark - DLPI_LOAD_RLX(&ctl->cancel)) >= 0; /* N1 */
+static inline bool dlpi_generation_cancelled(const dlpi_ctl *ctl, uint64_t generation) {
+    return (int64_t)(generation - DLPI_LOAD_RLX(&ctl->cancel)) < 0; /* N1 */
 }
-static inline uint64_t dlpi_slot_mark(const dlpi_bslot *slot) {
-    return dlpi_mark(slot->life, slot->epoch);
+static inline uint64_t dlpi_slot_generation(const dlpi_bslot *slot) {
+    return dlpi_generation(slot->seek_no, slot->epoch);
 }
-static inline bool dlpi_wanted(const dlpi_ctl *ctl, const dlpi_bslot *slot) {
-    return dlpi_mark_wanted(ctl, dlpi_slot_mark(slot));
+static inline bool dlpi_cancelled(const dlpi_ctl *ctl, const dlpi_bslot *slot) {
+    return dlpi_generation_cancelled(ctl, dlpi_slot_generation(slot));
 }
 
 /* Rows of the batch in slot s before the epoch's end, where a row finds it. */
@@ -97,6 +100,6 @@ static void dlpi_slot_error(const dlp_pipe *p, uint32_t s, dlp_error *e) {
 
 /* Has nobody behind the items anything to do with this batch? */
 static bool dlpi_slot_idle(const dlp_pipe *p, uint32_t s) {
-    return !dlpi_wanted(p->ctl, dlpi_slot_at(p, s)) || dlpi_slot_failed(p, s) ||
+    return dlpi_cancelled(p->ctl, dlpi_slot_at(p, s)) || dlpi_slot_failed(p, s) ||
            (dlpi_slot_ended(p, s) && dlpi_slot_rows(p, s) == 0);
 }

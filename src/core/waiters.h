@@ -2,7 +2,7 @@
 #include "base/sleepers.h"
 #include "core/pipe.h"
 /* ---------------------------------------------------------------------------------------------
-   >>impl-bells      WHO SLEEPS, WHO WAKES
+   >>impl-waiters      WHO SLEEPS, WHO WAKES
    Who wakes whom; how, and why no wake-up is lost, stands in >>impl-sleepers. Every sleep ends
    after 100 ms, of some after a second, and looks again. */
 
@@ -11,30 +11,30 @@
 #define DLPI_FULL_NS UINT64_C(20000000) /* a worker that has no room for work */
 
 /* Wake at most n sleepers of a stage. Call after a sequentially consistent publication. */
-static void dlpi_wake_some(dlpi_sbell *sb, uint32_t n_workers, uint32_t n) {
+static void dlpi_wake_some(dlpi_waiters *waiters, uint32_t n_workers, uint32_t n) {
     for (uint32_t g = 0; g * 32u < n_workers && n > 0; g++)
-        n = dlpi_sleepers_wake(&sb->bell[g], n, sb->shared);
+        n = dlpi_sleepers_wake(&waiters->group[g], n, waiters->shared);
 }
 
-static void dlpi_wake_worker(dlpi_sbell *sb, uint32_t worker) {
-    dlpi_sleepers_wake_one(&sb->bell[worker / 32u], 1u << worker % 32u, sb->shared);
+static void dlpi_wake_worker(dlpi_waiters *waiters, uint32_t worker) {
+    dlpi_sleepers_wake_one(&waiters->group[worker / 32u], 1u << worker % 32u, waiters->shared);
 }
 
 /* There is work on batch b for a stage of threads or processes: wake n of its workers or, where
    batches go to workers in turn, the one that may take it. */
 static void dlpi_wake_batch(const dlp_pipe *p, const dlpi_stage *st, uint64_t b, uint32_t n) {
-    dlpi_sbell *sb = &p->bells[st->work];
+    dlpi_waiters *waiters = &p->waiters[st->work];
     if (st->w.dispatch == DLP_DISPATCH_BATCHES)
-        dlpi_wake_worker(sb, (uint32_t)(b % (uint64_t)st->n_workers));
+        dlpi_wake_worker(waiters, (uint32_t)(b % (uint64_t)st->n_workers));
     else
-        dlpi_wake_some(sb, (uint32_t)st->n_workers, n);
+        dlpi_wake_some(waiters, (uint32_t)st->n_workers, n);
 }
 
 static void dlpi_wake_scheduler(dlpi_ctl *ctl) {
     dlpi_sleeper_wake(&ctl->scheduler_sleeps, &ctl->scheduler_word, ctl->shared);
 }
 
-/* Batch b became ready for the caller. Call after a sequentially consistent publication. */
+/* Batch b became ready for the consumer. Call after a sequentially consistent publication. */
 static void dlpi_wake_caller(dlpi_ctl *ctl, uint64_t b) {
     dlpi_sleeper_wake_for(&ctl->want, b, &ctl->caller_word, ctl->shared);
 }
@@ -48,17 +48,17 @@ static inline void dlpi_wake_scheduling(const dlp_pipe *p) {
 }
 
 /* A batch became ready, or nothing will follow. After a sequentially consistent publication. */
-static void dlpi_wake_consumers(dlpi_share *share) {
+static void dlpi_wake_subscribers(dlpi_share *share) {
     if (share != NULL) dlpi_sleepers_wake_any(&share->sleepers, &share->word);
 }
 
 /* Wake workers from..to-1 that are parked: no bit says so. After a store of active. */
-static void dlpi_wake_parked(dlpi_sbell *sb, uint32_t from, uint32_t to) {
+static void dlpi_wake_parked(dlpi_waiters *waiters, uint32_t from, uint32_t to) {
     while (from < to) {
-        dlpi_sleepers *group = &sb->bell[from / 32u];
+        dlpi_sleepers *group = &waiters->group[from / 32u];
         uint32_t end = (from / 32u + 1) * 32u < to ? (from / 32u + 1) * 32u : to, bits = 0;
         for (; from < end; from++) bits |= 1u << from % 32u;
-        dlpi_sleepers_wake_bits(group, 32, bits, sb->shared);
+        dlpi_sleepers_wake_bits(group, 32, bits, waiters->shared);
     }
 }
 
@@ -66,12 +66,12 @@ static void dlpi_wake_sleepers(dlp_pipe *p) {
     for (int i = 0; i < p->n_staffed; i++) {
         dlpi_stage *st = p->work[i];
         if (st->w.num_workers > 0)
-            dlpi_wake_some(&p->bells[i], (uint32_t)st->n_workers, UINT32_MAX);
-        if (st->tuned) dlpi_wake_parked(&p->bells[i], 0, (uint32_t)st->n_workers);
+            dlpi_wake_some(&p->waiters[i], (uint32_t)st->n_workers, UINT32_MAX);
+        if (st->tuned) dlpi_wake_parked(&p->waiters[i], 0, (uint32_t)st->n_workers);
     }
     dlpi_wake_scheduler(p->ctl);
     dlpi_wake_caller(p->ctl, UINT64_MAX);
-    dlpi_wake_consumers(p->share);
+    dlpi_wake_subscribers(p->share);
 }
 
 /* Wake everybody, whatever the masks say: a waker may have died between taking a sleeper's bit and
@@ -80,7 +80,7 @@ static void dlpi_wake_all(dlp_pipe *p) {
     for (int i = 0; i < p->n_staffed; i++) {
         dlpi_stage *st = p->work[i];
         for (int g = 0; st->w.num_workers > 0 && g * 32 < st->n_workers; g++)
-            dlpi_sleepers_wake_all(&p->bells[i].bell[g].word);
+            dlpi_sleepers_wake_all(&p->waiters[i].group[g].word);
     }
     dlpi_sleepers_wake_all(&p->ctl->scheduler_word);
     dlpi_sleepers_wake_all(&p->ctl->caller_word);
@@ -94,12 +94,12 @@ static inline void dlpi_bump(uint64_t *counter, uint64_t n) {
 
 /* How many workers of the stage may claim. */
 static inline int dlpi_active(const dlp_pipe *p, const dlpi_stage *st) {
-    return (int)dlpi_sleepers_active(&p->bells[st->work].active); /* A1 <- A1 */
+    return (int)dlpi_sleepers_active(&p->waiters[st->work].active); /* A1 <- A1 */
 }
 
 /* Is the worker above that number? In a mask or behind a claim it may still be for a moment. */
 static inline bool dlpi_retired(const dlpi_worker *w) {
-    return (uint32_t)w->id >= dlpi_sleepers_active(&w->bell->active); /* A1 <- A1, behind B1 */
+    return (uint32_t)w->id >= dlpi_sleepers_active(&w->waiters->active); /* A1 <- A1, behind B1 */
 }
 
 static inline bool dlpi_stopped(const dlp_pipe *p) {

@@ -1,39 +1,39 @@
 #pragma once
-#include "api/shm_consumer.h"
+#include "api/shm_subscriber.h"
 #include "core/deliver.h"
 #include "shm/monitor.h"
 #include "shm/supervisor.h"
 #include "shm/platform.h"
 /* ---------------------------------------------------------------------------------------------
-   >>shm-impl-consumer    WHO HOLDS WHAT
-   share | takers, a word a slot | admits, a line a consumer | consumers' own blocks
+   >>shm-impl-subscriber    WHO HOLDS WHAT
+   share | takers, a word a slot | admits, a line a subscriber | subscribers' own blocks
 
-   label  atomic               written by              read by (partner)
-   H1     share.over           scheduler                  serve, consumers (H1)
-   H2     life, admit.life     consumer; scheduler        scheduler; consumer (H2)
-   H3     cursor               consumer                scheduler (H3)
-   H4     released[slot]       consumer                scheduler (H4)
-   H5     taker[slot]          consumers (CAS), scheduler consumers, scheduler (H5)
+   label  atomic                  written by                    read by (partner)
+   H1     share.over              scheduler                     serve, subscribers (H1)
+   H2     present, admit.present  subscriber; scheduler         scheduler; subscriber (H2)
+   H3     cursor                  subscriber                    scheduler (H3)
+   H4     released[slot]          subscriber                    scheduler (H4)
+   H5     taker[slot]             subscribers (CAS), scheduler  subscribers, scheduler (H5)
 
-   A consumer takes a place by a lock on a byte of the memory file, an open file description's lock,
-   so that the kernel gives it back when the last process that has it is gone. Then it makes life
-   odd, and the scheduler, which alone publishes batches and reuses slots, admits it at a batch:
-   from there on a slot is reused only when released[slot] says that this consumer gave it back.
-   Whether a slot is free is derived from these words each time; no count of holders could be left
-   wrong. The scheduler sees a consumer leave when life changes, or its lock is free. In
+   A subscriber takes a place by a lock on a byte of the memory file, an open file description's
+   lock, so that the kernel gives it back when the last process that has it is gone. Then it makes
+   present odd, and the scheduler, which alone publishes batches and reuses slots, admits it at a
+   batch: from there on a slot is reused only when released[slot] says that this subscriber gave it
+   back. Whether a slot is free is derived from these words each time; no count of holders could be
+   left wrong. The scheduler sees a subscriber leave when present changes, or its lock is free. In
    DLP_SHARE_ONE a batch is claimed by a compare-and-swap on the slot's taker, as workers claim
    units, and handed back as units are freed again: with a number of its own. */
 
 #define DLPI_LOOK_NS UINT64_C(50000000)
 
 typedef struct dlpi_admit { /* in region: the scheduler's words */
-    uint64_t life;          /* H2 of the consumer that is admitted */
+    uint64_t present;       /* H2 of the subscriber that is admitted */
     uint64_t join;          /* H2 its first batch */
     uint8_t pad[DLPI_LINE - 16];
 } dlpi_admit;
 
-typedef struct dlpi_cblock { /* in region: a consumer's words; released[n_slots] follows */
-    uint64_t life;           /* H2 odd: it is there */
+typedef struct dlpi_cblock { /* in region: a subscriber's words; released[n_slots] follows */
+    uint64_t present;        /* H2 odd: it is there */
     uint64_t cursor;         /* H3 batches below are taken, or not for it */
     int32_t pid;             /* for people */
     uint32_t held;
@@ -49,25 +49,25 @@ static dlpi_admit *dlpi_share_admit(dlpi_share *h, uint32_t i) {
     return (dlpi_admit *)(void *)((uint8_t *)h + h->admits_at) + i;
 }
 static dlpi_cblock *dlpi_share_block(dlpi_share *h, uint32_t i) {
-    return (dlpi_cblock *)(void *)((uint8_t *)h + h->consumers_at + i * h->consumer_bytes);
+    return (dlpi_cblock *)(void *)((uint8_t *)h + h->subscribers_at + i * h->subscriber_bytes);
 }
 static uint64_t *dlpi_share_released(dlpi_share *h, uint32_t i) {
     return (uint64_t *)(void *)(dlpi_share_block(h, i) + 1);
 }
 
 /* Offsets of the parts; returns the bytes of all. */
-static uint64_t dlpi_share_layout(dlpi_share *h, uint32_t mode, uint32_t consumers,
+static uint64_t dlpi_share_layout(dlpi_share *h, uint32_t mode, uint32_t subscribers,
                                   uint32_t slots) {
     const uint64_t line = DLPI_LINE;
     memset(h, 0, sizeof *h);
     h->mode = mode;
-    h->max_consumers = consumers;
+    h->max_subscribers = subscribers;
     h->n_slots = slots;
     h->takers_at = sizeof *h;
     h->admits_at = h->takers_at + (slots * 8u + line - 1) / line * line;
-    h->consumers_at = h->admits_at + consumers * sizeof(dlpi_admit);
-    h->consumer_bytes = sizeof(dlpi_cblock) + (slots * 8u + line - 1) / line * line;
-    return h->consumers_at + consumers * h->consumer_bytes;
+    h->subscribers_at = h->admits_at + subscribers * sizeof(dlpi_admit);
+    h->subscriber_bytes = sizeof(dlpi_cblock) + (slots * 8u + line - 1) / line * line;
+    return h->subscribers_at + subscribers * h->subscriber_bytes;
 }
 
 /* ---- the scheduler's side ---- */
@@ -85,10 +85,10 @@ static bool dlpi_share_locked(const dlp_pipe *p, uint32_t i) {
 /* Batch + 1 that slot k has; 0: none yet. */
 static uint64_t dlpi_share_given(const dlp_pipe *p, uint32_t k) {
     const dlpi_bslot *slot = dlpi_slot_at(p, k); /* the scheduler's own words */
-    return dlpi_gen(DLPI_LOAD_RLX(&slot->pub)) == DLPI_GEN_MASK ? 0 : slot->sequence + 1;
+    return dlpi_gen(DLPI_LOAD_RLX(&slot->header)) == DLPI_GEN_MASK ? 0 : slot->sequence + 1;
 }
 
-/* What consumer i took and did not give back goes to another. */
+/* What subscriber i took and did not give back goes to another. */
 static void dlpi_share_hand_back(dlp_pipe *p, uint32_t i) {
     dlpi_shm_state *s = dlpi_shm_of(p);
     dlpi_share *h = p->share;
@@ -103,25 +103,26 @@ static void dlpi_share_hand_back(dlp_pipe *p, uint32_t i) {
     if (any) dlpi_bump(&h->handed_back, 1);
 }
 
-/* Has consumer i come, or gone? */
+/* Has subscriber i come, or gone? */
 static bool dlpi_share_look(dlp_pipe *p, uint32_t i, bool locks) {
     dlpi_shm_state *s = dlpi_shm_of(p);
     dlpi_share *h = p->share;
     dlpi_admit *admit = dlpi_share_admit(h, i);
     uint64_t bit = UINT64_C(1) << i;
-    uint64_t life = DLPI_LOAD_SEQ(&dlpi_share_block(h, i)->life); /* H2 <- H2 */
+    uint64_t present = DLPI_LOAD_SEQ(&dlpi_share_block(h, i)->present); /* H2 <- H2 */
     bool moved = false;
-    if ((s->bound & bit) != 0 &&
-        (life != DLPI_LOAD_RLX(&admit->life) || (locks && !dlpi_share_locked(p, i)))) { /* H2 */
+    if ((s->bound & bit) != 0 && (present != DLPI_LOAD_RLX(&admit->present) ||
+                                  (locks && !dlpi_share_locked(p, i)))) { /* H2 */
         s->bound &= ~bit;
         s->left_at = DLPI_LOAD_SEQ(&dlpi_share_block(h, i)->cursor); /* H3 <- H3 */
         if (h->mode == DLP_SHARE_ONE) dlpi_share_hand_back(p, i);
         DLPI_AND_SEQ(&h->sleepers, ~bit); /* B1 */
         moved = true;
     }
-    if ((s->bound & bit) == 0 && (life & 1) != 0 && life != DLPI_LOAD_RLX(&admit->life)) { /* H2 */
+    if ((s->bound & bit) == 0 && (present & 1) != 0 &&
+        present != DLPI_LOAD_RLX(&admit->present)) { /* H2 */
         DLPI_STORE_RLX(&admit->join, p->schedule.published);
-        DLPI_STORE_SEQ(&admit->life, life); /* H2 -> H2 */
+        DLPI_STORE_SEQ(&admit->present, present); /* H2 -> H2 */
         s->bound |= bit;
         moved = true;
     }
@@ -143,7 +144,7 @@ static uint64_t dlpi_share_base(dlp_pipe *p) {
         }
         return base;
     }
-    for (uint32_t i = 0; i < h->max_consumers; i++) {
+    for (uint32_t i = 0; i < h->max_subscribers; i++) {
         uint64_t at = DLPI_LOAD_SEQ(&dlpi_share_block(h, i)->cursor); /* H3 <- H3 */
         if ((s->bound >> i & 1) == 0) continue;
         if (at < DLPI_LOAD_RLX(&dlpi_share_admit(h, i)->join)) /* H2: our own */
@@ -162,8 +163,8 @@ static void dlpi_share_taken(dlp_pipe *p, uint64_t from, uint64_t to) {
         uint64_t bytes = 0;
         if (slot->sequence != b) continue;
         for (uint32_t f = 0; f < p->batches.n; f++)
-            bytes += p->staged ? dlpi_slot_fmeta(p, dlpi_slot_of(p, b))[f].bytes
-                               : slot->count * p->batches.at[f].row_bytes;
+            bytes += p->has_item_cells ? dlpi_slot_fmeta(p, dlpi_slot_of(p, b))[f].bytes
+                                       : slot->count * p->batches.at[f].row_bytes;
         dlpi_bump(&p->ctl->items, slot->count);
         dlpi_bump(&p->ctl->bytes, bytes);
         DLPI_STORE_RLX(&p->ctl->epoch, slot->epoch); /* statistics */
@@ -188,10 +189,10 @@ static bool dlpi_share_slot_free(dlp_pipe *p, uint32_t k) {
     if (h->mode == DLP_SHARE_ONE) {
         taker = DLPI_LOAD_SEQ(dlpi_share_taker(h, k)); /* H5 <- H5 */
         who = dlpi_gen_low(taker) - 1;
-        return dlpi_gen(taker) == (b & DLPI_GEN_MASK) && who < h->max_consumers &&
+        return dlpi_gen(taker) == (b & DLPI_GEN_MASK) && who < h->max_subscribers &&
                DLPI_LOAD_SEQ(&dlpi_share_released(h, who)[k]) == b + 1; /* H4 <- H4 */
     }
-    for (uint32_t i = 0; i < h->max_consumers; i++)
+    for (uint32_t i = 0; i < h->max_subscribers; i++)
         if ((s->bound >> i & 1) != 0 && DLPI_LOAD_RLX(&dlpi_share_admit(h, i)->join) <= b &&
             DLPI_LOAD_SEQ(&dlpi_share_released(h, i)[k]) != b + 1) /* H4 <- H4 */
             return false;
@@ -209,12 +210,12 @@ static void dlpi_share_over(dlp_pipe *p) {
     dlpi_sleepers_wake_all(&p->ctl->caller_word);
 }
 
-/* What the scheduler does for consumers before it feeds. Returns whether anything changed. */
+/* What the scheduler does for subscribers before it feeds. Returns whether anything changed. */
 static bool dlpi_share_keep(dlp_pipe *p) {
     dlpi_shm_state *s = dlpi_shm_of(p);
     uint64_t now = dlpi_now_ns(), base;
     bool moved = false, locks = now - s->looked_ns >= DLPI_LOOK_NS;
-    for (uint32_t i = 0; i < p->share->max_consumers; i++) moved |= dlpi_share_look(p, i, locks);
+    for (uint32_t i = 0; i < p->share->max_subscribers; i++) moved |= dlpi_share_look(p, i, locks);
     if (locks) s->looked_ns = now;
     /* V1 */
     if (p->share->serve_only && (base = dlpi_share_base(p)) != DLPI_LOAD_RLX(&p->ctl->base)) {
@@ -228,7 +229,7 @@ static bool dlpi_share_keep(dlp_pipe *p) {
 static bool dlpi_share_may_schedule(dlp_pipe *p) {
     dlpi_shm_state *s = dlpi_shm_of(p);
     int here = __builtin_popcountll(s->bound);
-    if (here >= s->d.wait_consumers) s->enough = true;
+    if (here >= s->d.wait_subscribers) s->enough = true;
     return s->enough && (here > 0 || !p->share->serve_only);
 }
 
@@ -242,7 +243,7 @@ static int dlpi_share_resolve(dlp_pipe *p) {
     if (s->d.share == DLP_SHARE_ONE && !s->d.serve_only)
         return dlpi_shm_fail(
             p, DLP_ERR_ARG, "shm.serve_only",
-            "DLP_SHARE_ONE needs serve_only = 1: this process may be a consumer, too");
+            "DLP_SHARE_ONE needs serve_only = 1: this process may be a subscriber, too");
     if (p->sink)
         return dlpi_shm_fail(p, DLP_ERR_ARG, "shm.share",
                              "batches in a device's memory can't be shared");
@@ -257,14 +258,14 @@ static int dlpi_share_resolve(dlp_pipe *p) {
                 "stages of a shared pipe need workers: an inline one runs in next only");
     p->sampler->sampler.threaded = 1;
     p->share_bytes =
-        dlpi_share_layout(&h, (uint32_t)s->d.share, (uint32_t)s->d.max_consumers, p->n_slots);
+        dlpi_share_layout(&h, (uint32_t)s->d.share, (uint32_t)s->d.max_subscribers, p->n_slots);
     return DLP_OK;
 }
 
 static int dlpi_share_begin(dlp_pipe *p) {
     dlpi_shm_state *s = dlpi_shm_of(p);
     if (p->share == NULL) return DLP_OK;
-    dlpi_share_layout(p->share, (uint32_t)s->d.share, (uint32_t)s->d.max_consumers, p->n_slots);
+    dlpi_share_layout(p->share, (uint32_t)s->d.share, (uint32_t)s->d.max_subscribers, p->n_slots);
     p->share->serve_only = (uint32_t)s->d.serve_only;
     for (uint32_t k = 0; k < p->n_slots; k++)
         *dlpi_share_taker(p->share, k) = dlpi_gen_word(DLPI_GEN_MASK, 1);
@@ -293,7 +294,7 @@ static int dlpi_serve(dlp_pipe *p, int timeout_ms) {
     }
 }
 
-/* ---- a consumer's side ---- */
+/* ---- a subscriber's side ---- */
 
 typedef struct dlpi_loan { /* a batch that is held */
     dlp_batch batch;
@@ -304,7 +305,7 @@ typedef struct dlpi_loan { /* a batch that is held */
     bool used;
 } dlpi_loan;
 
-struct dlp_consumer {
+struct dlp_subscriber {
     dlp_monitor *m; /* whose pipe; its records, checked */
     int fd;
     uint8_t *map;
@@ -316,26 +317,26 @@ struct dlp_consumer {
     dlpi_ctl *ctl;
     dlpi_cblock *mine;
     uint64_t *released, final_at;
-    uint64_t cursor, life;
+    uint64_t cursor, present;
     bool admitted;
     uint8_t *alive; /* a page that is zero in a process forked from this one */
     dlpi_loan *loans;
     dlp_error err;
 };
 
-static uint8_t *dlpi_consumer_slot(const dlp_consumer *c, uint32_t s) {
+static uint8_t *dlpi_subscriber_slot(const dlp_subscriber *c, uint32_t s) {
     const dlpi_record *r = &c->m->rec[DLPI_REC_SLOTS];
     return c->map + r->offset + s * r->stride;
 }
 
 /* Is [at, at + n * each) inside of a slot? */
-static bool dlpi_in_slot(const dlp_consumer *c, uint64_t at, uint64_t n, uint64_t each) {
+static bool dlpi_in_slot(const dlp_subscriber *c, uint64_t at, uint64_t n, uint64_t each) {
     uint64_t stride = c->m->rec[DLPI_REC_SLOTS].stride;
     return at % 4 == 0 && at <= stride && n <= (stride - at) / each;
 }
 
 /* Do all parts of a slot and a cell lie in it? What is checked here is not read again. */
-static bool dlpi_consumer_layout_ok(const dlp_consumer *c) {
+static bool dlpi_subscriber_layout_ok(const dlp_subscriber *c) {
     const dlpi_pipe_rec *p = &c->m->pipe;
     uint64_t rows = p->batch_rows, n = c->n_fields;
     uint64_t cell = c->m->rec[DLPI_REC_CELLS].stride;
@@ -343,7 +344,7 @@ static bool dlpi_consumer_layout_ok(const dlp_consumer *c) {
               dlpi_in_slot(c, p->slot.index, rows, 8) && dlpi_in_slot(c, p->slot.rec, rows, 4) &&
               dlpi_in_slot(c, 0, 1, sizeof(dlpi_bslot)) && dlpi_in_slot(c, c->final_at, 1, 16) &&
               c->final_at % 8 == 0 && p->slot.index % 8 == 0 && p->slot.lengths % 8 == 0;
-    if (p->staged)
+    if (p->has_item_cells)
         ok = ok && dlpi_in_slot(c, p->slot.offsets, n * (rows + 1), 8) &&
              p->slot.offsets % 8 == 0 && dlpi_in_slot(c, p->slot.fmeta, n, sizeof(dlpi_fmeta)) &&
              p->slot.fmeta % 8 == 0;
@@ -354,24 +355,24 @@ static bool dlpi_consumer_layout_ok(const dlp_consumer *c) {
         ok = ok && r->ndim >= 0 && r->ndim < DLP_MAX_DIMS && items != UINT64_MAX &&
              r->elem_bytes >= 1 && r->elem_bytes <= 8 && r->row_bytes / r->elem_bytes == items &&
              r->offset <= cell && r->capacity <= cell - r->offset &&
-             (p->staged || r->capacity / rows >= r->row_bytes) &&
-             ((!r->ragged && !p->staged) || dlpi_in_slot(c, p->slot.lengths, n * rows, 8));
+             (p->has_item_cells || r->capacity / rows >= r->row_bytes) &&
+             ((!r->ragged && !p->has_item_cells) || dlpi_in_slot(c, p->slot.lengths, n * rows, 8));
     }
     return ok;
 }
 
-static bool dlpi_consumer_share_ok(dlp_consumer *c) {
+static bool dlpi_subscriber_share_ok(dlp_subscriber *c) {
     const dlpi_record *r = &c->m->rec[DLPI_REC_SHARE];
     dlpi_share want, *h = &c->layout;
     return dlpi_view_read(c->m, DLPI_REC_SHARE, 0, 0, h, sizeof *h) &&
-           (h->mode == DLP_SHARE_EACH || h->mode == DLP_SHARE_ONE) && h->max_consumers >= 1 &&
-           h->max_consumers <= 64 && h->n_slots == c->m->pipe.n_slots &&
-           dlpi_share_layout(&want, h->mode, h->max_consumers, h->n_slots) <= r->stride &&
+           (h->mode == DLP_SHARE_EACH || h->mode == DLP_SHARE_ONE) && h->max_subscribers >= 1 &&
+           h->max_subscribers <= 64 && h->n_slots == c->m->pipe.n_slots &&
+           dlpi_share_layout(&want, h->mode, h->max_subscribers, h->n_slots) <= r->stride &&
            want.takers_at == h->takers_at && want.admits_at == h->admits_at &&
-           want.consumers_at == h->consumers_at && want.consumer_bytes == h->consumer_bytes;
+           want.subscribers_at == h->subscribers_at && want.subscriber_bytes == h->subscriber_bytes;
 }
 
-static int dlpi_consumer_check(dlp_consumer *c, dlp_error *err) {
+static int dlpi_subscriber_check(dlp_subscriber *c, dlp_error *err) {
     const dlpi_record *fields = c->m->rec + DLPI_REC_FIELDS;
     bool ok = fields->count >= 1 && fields->count <= DLP_MAX_FIELDS;
     if (c->m->rec[DLPI_REC_SHARE].count == 0)
@@ -387,13 +388,13 @@ static int dlpi_consumer_check(dlp_consumer *c, dlp_error *err) {
     for (uint32_t i = 0; i < c->m->pipe.n_stages; i++)
         if (c->m->stages[i].work == (int32_t)c->m->pipe.n_work - 1)
             c->final_at = c->m->stages[i].stage_words_offset;
-    ok = ok && dlpi_consumer_layout_ok(c) && dlpi_consumer_share_ok(c);
+    ok = ok && dlpi_subscriber_layout_ok(c) && dlpi_subscriber_share_ok(c);
     return ok ? DLP_OK
               : dlpi_error_set(err, DLP_ERR_CORRUPT, "name", "the region's description is damaged");
 }
 
 /* Map the region, which can neither shrink nor be unmapped by others: it is sealed. */
-static int dlpi_consumer_map(dlp_consumer *c, dlp_error *err) {
+static int dlpi_subscriber_map(dlp_subscriber *c, dlp_error *err) {
     char path[40];
     struct stat st;
     void *at;
@@ -423,9 +424,9 @@ static int dlpi_consumer_map(dlp_consumer *c, dlp_error *err) {
 }
 
 /* Take a place. */
-static int dlpi_consumer_place(dlp_consumer *c, dlp_error *err) {
-    uint64_t life;
-    for (uint32_t i = 0; i < c->layout.max_consumers; i++) {
+static int dlpi_subscriber_place(dlp_subscriber *c, dlp_error *err) {
+    uint64_t present;
+    for (uint32_t i = 0; i < c->layout.max_subscribers; i++) {
         struct flock f;
         memset(&f, 0, sizeof f);
         f.l_type = F_WRLCK;
@@ -434,23 +435,24 @@ static int dlpi_consumer_place(dlp_consumer *c, dlp_error *err) {
         f.l_len = 1;
         if (fcntl(c->fd, F_OFD_SETLK, &f) != 0) continue;
         c->index = i;
-        c->mine = (dlpi_cblock *)(void *)((uint8_t *)c->share + c->layout.consumers_at +
-                                          i * c->layout.consumer_bytes);
+        c->mine = (dlpi_cblock *)(void *)((uint8_t *)c->share + c->layout.subscribers_at +
+                                          i * c->layout.subscriber_bytes);
         c->released = (uint64_t *)(void *)(c->mine + 1);
-        life = DLPI_LOAD_RLX(&c->mine->life); /* H2: of the one before, which is gone */
-        c->life = life % 2 == 0 ? life + 1 : life + 2;
+        present = DLPI_LOAD_RLX(&c->mine->present); /* H2: of the one before, which is gone */
+        c->present = present % 2 == 0 ? present + 1 : present + 2;
         DLPI_STORE_RLX(&c->mine->pid, (int32_t)getpid()); /* for people */
         DLPI_STORE_RLX(&c->mine->held, 0u);               /* for people */
         DLPI_STORE_SEQ(&c->mine->cursor, UINT64_C(0));    /* H3 */
-        DLPI_STORE_SEQ(&c->mine->life, c->life);          /* H2 -> H2 */
+        DLPI_STORE_SEQ(&c->mine->present, c->present);    /* H2 -> H2 */
         dlpi_wake_scheduler(c->ctl);
         return DLP_OK;
     }
-    return dlpi_error_set(err, DLP_ERR_STATE, "name", "all %u places for consumers are taken",
-                          c->layout.max_consumers);
+    return dlpi_error_set(err, DLP_ERR_STATE, "name", "all %u places for subscribers are taken",
+                          c->layout.max_subscribers);
 }
 
-static int dlpi_consumer_loans(dlp_consumer *c, const dlp_consumer_desc *desc, dlp_error *err) {
+static int dlpi_subscriber_loans(dlp_subscriber *c, const dlp_subscriber_desc *desc,
+                                 dlp_error *err) {
     const dlpi_pipe_rec *p = &c->m->pipe;
     uint32_t most = p->max_held < 1 || p->max_held > 256 ? 1 : p->max_held;
     if (desc && (desc->max_held < 0 || (uint32_t)desc->max_held > most))
@@ -464,18 +466,18 @@ static int dlpi_consumer_loans(dlp_consumer *c, const dlp_consumer_desc *desc, d
     return dlpi_error_set(err, DLP_ERR_MEMORY, "", "no memory");
 }
 
-static int dlpi_consumer_fail(dlp_consumer *c, int code, const char *message) {
+static int dlpi_subscriber_fail(dlp_subscriber *c, int code, const char *message) {
     if (c->err.code == 0) dlpi_error_set(&c->err, code, "", "%s", message);
     return c->err.code;
 }
 
 /* One field of the batch in slot s. What others can write is copied, checked, then used. */
-static bool dlpi_consumer_field(const dlp_consumer *c, uint32_t s, uint32_t f, uint32_t count,
-                                dlp_tensor *t) {
+static bool dlpi_subscriber_field(const dlp_subscriber *c, uint32_t s, uint32_t f, uint32_t count,
+                                  dlp_tensor *t) {
     const dlpi_field_rec *r = &c->fields[f];
     const dlpi_pipe_rec *p = &c->m->pipe;
     const dlpi_record *cells = &c->m->rec[DLPI_REC_CELLS];
-    uint8_t *slot = dlpi_consumer_slot(c, s);
+    uint8_t *slot = dlpi_subscriber_slot(c, s);
     memset(t, 0, sizeof *t);
     t->name = r->name;
     t->data = c->map + cells->offset + s * cells->stride + r->offset;
@@ -486,7 +488,7 @@ static bool dlpi_consumer_field(const dlp_consumer *c, uint32_t s, uint32_t f, u
     t->bytes = count * r->row_bytes;
     if (r->ragged)
         t->lengths = (uint64_t *)(void *)(slot + p->slot.lengths) + (size_t)f * p->batch_rows;
-    if (p->staged) {
+    if (p->has_item_cells) {
         dlpi_fmeta m = ((dlpi_fmeta *)(void *)(slot + p->slot.fmeta))[f];
         uint64_t n =
             m.ndim >= 0 && m.ndim <= DLP_MAX_DIMS ? dlpi_shape_count(m.shape, m.ndim) : UINT64_MAX;
@@ -502,9 +504,9 @@ static bool dlpi_consumer_field(const dlp_consumer *c, uint32_t s, uint32_t f, u
 }
 
 /* Lend batch b in slot s. */
-static int dlpi_consumer_lend(dlp_consumer *c, uint64_t b, uint32_t s, dlp_batch **out) {
+static int dlpi_subscriber_lend(dlp_subscriber *c, uint64_t b, uint32_t s, dlp_batch **out) {
     const dlpi_pipe_rec *p = &c->m->pipe;
-    dlpi_bslot *slot = (dlpi_bslot *)(void *)dlpi_consumer_slot(c, s);
+    dlpi_bslot *slot = (dlpi_bslot *)(void *)dlpi_subscriber_slot(c, s);
     const uint32_t *rec = (const uint32_t *)(const void *)((uint8_t *)slot + p->slot.rec);
     dlpi_loan *loan = c->loans;
     dlp_batch *v;
@@ -518,7 +520,7 @@ static int dlpi_consumer_lend(dlp_consumer *c, uint64_t b, uint32_t s, dlp_batch
     v->count = slot->count;
     v->flags = slot->flags;
     if (v->count > p->batch_rows)
-        return dlpi_consumer_fail(c, DLP_ERR_CORRUPT, "a batch has more rows than a slot");
+        return dlpi_subscriber_fail(c, DLP_ERR_CORRUPT, "a batch has more rows than a slot");
     v->n_fields = c->n_fields;
     v->fields = loan->fields;
     v->index = (uint64_t *)(void *)((uint8_t *)slot + p->slot.index);
@@ -529,8 +531,9 @@ static int dlpi_consumer_lend(dlp_consumer *c, uint64_t b, uint32_t s, dlp_batch
         v->valid_count += loan->valid[r];
     }
     for (uint32_t f = 0; f < c->n_fields; f++)
-        if (!dlpi_consumer_field(c, s, f, v->count, &loan->fields[f]))
-            return dlpi_consumer_fail(c, DLP_ERR_CORRUPT, "a batch has a shape that does not fit");
+        if (!dlpi_subscriber_field(c, s, f, v->count, &loan->fields[f]))
+            return dlpi_subscriber_fail(c, DLP_ERR_CORRUPT,
+                                        "a batch has a shape that does not fit");
     loan->b = b;
     loan->slot = s;
     loan->used = true;
@@ -541,16 +544,16 @@ static int dlpi_consumer_lend(dlp_consumer *c, uint64_t b, uint32_t s, dlp_batch
 }
 
 /* Give back what slot s has: batch b. */
-static void dlpi_consumer_give(dlp_consumer *c, uint64_t b, uint32_t s) {
+static void dlpi_subscriber_give(dlp_subscriber *c, uint64_t b, uint32_t s) {
     DLPI_STORE_SEQ(&c->released[s], b + 1); /* H4 -> H4 */
     dlpi_wake_scheduler(c->ctl);
 }
 
 /* Batch b is ours, in slot s: lend it; or pass over it, DLP_SKIP; or its error. */
-static int dlpi_consumer_have(dlp_consumer *c, uint64_t b, uint32_t s, dlp_batch **out) {
-    dlpi_bslot *slot = (dlpi_bslot *)(void *)dlpi_consumer_slot(c, s);
-    if (!dlpi_wanted(c->ctl, slot)) { /* of an epoch that was left */
-        dlpi_consumer_give(c, b, s);
+static int dlpi_subscriber_have(dlp_subscriber *c, uint64_t b, uint32_t s, dlp_batch **out) {
+    dlpi_bslot *slot = (dlpi_bslot *)(void *)dlpi_subscriber_slot(c, s);
+    if (dlpi_cancelled(c->ctl, slot)) { /* of an epoch that was left */
+        dlpi_subscriber_give(c, b, s);
         return DLP_SKIP;
     }
     if (DLPI_LOAD_ACQ(&slot->failed) == 1) { /* F1 <- F1 */
@@ -559,40 +562,42 @@ static int dlpi_consumer_have(dlp_consumer *c, uint64_t b, uint32_t s, dlp_batch
         e.message[sizeof e.message - 1] = 0;
         if (e.code >= 0) e.code = DLP_ERR_CORRUPT;
         c->err = e;
-        dlpi_consumer_give(c, b, s);
+        dlpi_subscriber_give(c, b, s);
         return e.code;
     }
-    return dlpi_consumer_lend(c, b, s, out);
+    return dlpi_subscriber_lend(c, b, s, out);
 }
 
 /* The slot of batch b: DLP_OK when it is ready, DLP_EMPTY, or DLP_SKIP when the slot went on. */
-static int dlpi_consumer_ready(dlp_consumer *c, uint64_t b, uint32_t *s) {
+static int dlpi_subscriber_ready(dlp_subscriber *c, uint64_t b, uint32_t *s) {
     const uint32_t *disp =
         (const uint32_t *)(const void *)(c->map + c->m->rec[DLPI_REC_ORDER].offset);
     const dlpi_bslot *slot;
     const uint64_t *ready;
+    uint64_t header;
     *s = DLPI_LOAD_RLX(&disp[b & (c->ring - 1)]); /* T1 ordered by the tail that covers b */
     if (*s >= c->layout.n_slots)
-        return dlpi_consumer_fail(c, DLP_ERR_CORRUPT, "a batch lies in no slot");
-    slot = (const dlpi_bslot *)(const void *)dlpi_consumer_slot(c, *s);
-    if (dlpi_gen(DLPI_LOAD_SEQ(&slot->pub)) != (b & DLPI_GEN_MASK)) return DLP_SKIP; /* P1 <- P1 */
+        return dlpi_subscriber_fail(c, DLP_ERR_CORRUPT, "a batch lies in no slot");
+    slot = (const dlpi_bslot *)(const void *)dlpi_subscriber_slot(c, *s);
+    header = DLPI_LOAD_SEQ(&slot->header); /* P1 <- P1 */
+    if (dlpi_gen(header) != (b & DLPI_GEN_MASK)) return DLP_SKIP;
     ready = (const uint64_t *)(const void *)((const uint8_t *)slot + c->final_at);
     return dlpi_ready_is(DLPI_LOAD_SEQ(ready), b) ? DLP_OK : DLP_EMPTY; /* Y1 <- Y1 */
 }
 
 /* DLP_SHARE_EACH: the batch at the cursor. */
-static int dlpi_consumer_each(dlp_consumer *c, dlp_batch **out) {
+static int dlpi_subscriber_each(dlp_subscriber *c, dlp_batch **out) {
     for (;;) {
         uint32_t over = DLPI_LOAD_SEQ(&c->ctl->end_of_input); /* T1 <- T1: before tail */
         uint64_t tail = DLPI_LOAD_SEQ(&c->ctl->tail);         /* T1 <- T1 */
         uint32_t s;
         int rc;
         if (c->cursor >= tail) return over ? DLP_END : DLP_EMPTY;
-        rc = dlpi_consumer_ready(c, c->cursor, &s);
+        rc = dlpi_subscriber_ready(c, c->cursor, &s);
         if (rc == DLP_SKIP)
-            return dlpi_consumer_fail(c, DLP_ERR_STATE, "the pipe took this consumer for dead");
+            return dlpi_subscriber_fail(c, DLP_ERR_STATE, "the pipe took this subscriber for dead");
         if (rc != DLP_OK) return rc;
-        rc = dlpi_consumer_have(c, c->cursor, s, out);
+        rc = dlpi_subscriber_have(c, c->cursor, s, out);
         c->cursor++;
         DLPI_STORE_SEQ(&c->mine->cursor, c->cursor);           /* H3 -> H3 */
         if (c->layout.serve_only) dlpi_wake_scheduler(c->ctl); /* a credit, if all others took it */
@@ -602,15 +607,15 @@ static int dlpi_consumer_each(dlp_consumer *c, dlp_batch **out) {
 
 /* DLP_SHARE_ONE: the slot of the oldest batch that nobody has, handed back ones among them; such a
    slot stays as it is until somebody claims it. Returns whether there is one. */
-static bool dlpi_consumer_oldest(dlp_consumer *c, const uint64_t *takers, uint64_t *b, uint32_t *s,
-                                 uint64_t *taker) {
+static bool dlpi_subscriber_oldest(dlp_subscriber *c, const uint64_t *takers, uint64_t *b,
+                                   uint32_t *s, uint64_t *taker) {
     bool found = false;
     for (uint32_t k = 0; k < c->layout.n_slots; k++) {
-        const dlpi_bslot *slot = (const dlpi_bslot *)(const void *)dlpi_consumer_slot(c, k);
-        uint64_t word = DLPI_LOAD_SEQ(&takers[k]);    /* H5 <- H5 */
-        uint64_t pub = DLPI_LOAD_SEQ(&slot->pub), at; /* P1 <- P1 */
-        at = DLPI_LOAD_RLX(&slot->sequence);          /* P1: ordered by pub */
-        if (dlpi_gen(pub) == DLPI_GEN_MASK || dlpi_gen(pub) != (at & DLPI_GEN_MASK)) continue;
+        const dlpi_bslot *slot = (const dlpi_bslot *)(const void *)dlpi_subscriber_slot(c, k);
+        uint64_t word = DLPI_LOAD_SEQ(&takers[k]);          /* H5 <- H5 */
+        uint64_t header = DLPI_LOAD_SEQ(&slot->header), at; /* P1 <- P1 */
+        at = DLPI_LOAD_RLX(&slot->sequence);                /* P1: ordered by header */
+        if (dlpi_gen(header) == DLPI_GEN_MASK || dlpi_gen(header) != (at & DLPI_GEN_MASK)) continue;
         if (!dlpi_older(dlpi_gen(word), at) || (found && at > *b)) continue;
         *b = at;
         *s = k;
@@ -620,7 +625,7 @@ static bool dlpi_consumer_oldest(dlp_consumer *c, const uint64_t *takers, uint64
     return found;
 }
 
-static int dlpi_consumer_one(dlp_consumer *c, dlp_batch **out) {
+static int dlpi_subscriber_one(dlp_subscriber *c, dlp_batch **out) {
     uint64_t *takers = (uint64_t *)(void *)((uint8_t *)c->share + c->layout.takers_at);
     for (;;) {
         uint32_t over = DLPI_LOAD_SEQ(&c->ctl->end_of_input), s; /* T1 <- T1 */
@@ -628,46 +633,46 @@ static int dlpi_consumer_one(dlp_consumer *c, dlp_batch **out) {
         const uint64_t *ready;
         int rc;
         if (DLPI_LOAD_SEQ(&c->share->over) != 0) return DLP_END; /* H1 <- H1 */
-        if (!dlpi_consumer_oldest(c, takers, &b, &s, &taker)) /* who holds one waits for nobody */
+        if (!dlpi_subscriber_oldest(c, takers, &b, &s, &taker)) /* who holds one waits for nobody */
             return over && c->n_held > 0 ? DLP_END : DLP_EMPTY;
-        ready = (const uint64_t *)(const void *)(dlpi_consumer_slot(c, s) + c->final_at);
+        ready = (const uint64_t *)(const void *)(dlpi_subscriber_slot(c, s) + c->final_at);
         if (!dlpi_ready_is(DLPI_LOAD_SEQ(ready), b)) return DLP_EMPTY; /* Y1 <- Y1 */
         if (!DLPI_CAS_SEQ(&takers[s], &taker, dlpi_gen_word(b, c->index + 1u))) continue; /* H5 */
         dlpi_wake_scheduler(c->ctl); /* a credit */
-        rc = dlpi_consumer_have(c, b, s, out);
+        rc = dlpi_subscriber_have(c, b, s, out);
         if (rc != DLP_SKIP) return rc;
     }
 }
 
-static int dlpi_consumer_try(dlp_consumer *c, dlp_batch **out) {
+static int dlpi_subscriber_try(dlp_subscriber *c, dlp_batch **out) {
     const dlpi_admit *admit;
     if (c->err.code != 0) return c->err.code;
     if (!c->admitted) {
         admit = (const dlpi_admit *)(const void *)((uint8_t *)c->share + c->layout.admits_at) +
                 c->index;
-        if (DLPI_LOAD_SEQ(&admit->life) != c->life)                           /* H2 <- H2 */
+        if (DLPI_LOAD_SEQ(&admit->present) != c->present)                     /* H2 <- H2 */
             return DLPI_LOAD_SEQ(&c->share->over) != 0 ? DLP_END : DLP_EMPTY; /* H1 <- H1 */
         c->admitted = true;
-        c->cursor = DLPI_LOAD_RLX(&admit->join);     /* H2: ordered by life */
+        c->cursor = DLPI_LOAD_RLX(&admit->join);     /* H2: ordered by present */
         DLPI_STORE_SEQ(&c->mine->cursor, c->cursor); /* H3 -> H3 */
     }
-    return c->layout.mode == DLP_SHARE_EACH ? dlpi_consumer_each(c, out)
-                                            : dlpi_consumer_one(c, out);
+    return c->layout.mode == DLP_SHARE_EACH ? dlpi_subscriber_each(c, out)
+                                            : dlpi_subscriber_one(c, out);
 }
 
 /* Sleep until a batch may be ready, at most ns; then see that the owner lives. */
-static int dlpi_consumer_sleep(dlp_consumer *c, dlp_batch **out, uint64_t ns) {
+static int dlpi_subscriber_sleep(dlp_subscriber *c, dlp_batch **out, uint64_t ns) {
     uint64_t bit = UINT64_C(1) << c->index;
     uint32_t word = DLPI_LOAD_SEQ(&c->share->word); /* B1 <- B1 */
     dlp_error e;
     int rc;
     DLPI_OR_SEQ(&c->share->sleepers, bit); /* B1 -> B1 */
-    rc = dlpi_consumer_try(c, out);
+    rc = dlpi_subscriber_try(c, out);
     if (rc == DLP_EMPTY && DLPI_LOAD_RLX(&c->ctl->stop) == 0 && /* S1 */
         dlpi_futex_wait(&c->share->word, word, UINT32_MAX, ns < DLPI_SLEEP_NS ? ns : DLPI_SLEEP_NS,
                         1) &&
         dlpi_owner_check(c->m, &e) != DLP_OK && DLPI_LOAD_RLX(&c->ctl->stop) == 0) /* S1 */
-        rc = dlpi_consumer_fail(c, DLP_ERR_KILLED, "the owner of the pipe is gone");
+        rc = dlpi_subscriber_fail(c, DLP_ERR_KILLED, "the owner of the pipe is gone");
     DLPI_AND_SEQ(&c->share->sleepers, ~bit); /* B1 */
     return rc;
 }
