@@ -77,16 +77,17 @@
    >>impl-first     FIRST: MANY WRITERS, ONE RECORD, THE FIRST ONE STAYS
    >>impl-order     HASHES, KEYED PERMUTATIONS, SAMPLERS' ARITHMETIC
    >>impl-part-order  THE ORDER OF PARTS
+   >>impl-chunk-rows  WHERE BATCHES LIE IN CHUNKS
    >>impl-mixing    DATASETS MIXED BY WEIGHTS
    >>impl-buckets   ITEMS OF LIKE LENGTH BATCHED TOGETHER
    The implementation: what is shared, and the stages' work:
    >>impl-region    WHAT IS SHARED: ONE MAPPING, OFFSETS ONLY
    >>impl-ops       WHAT A KIND OF STAGE IS TO THE REST
    >>impl-pipe      THE PIPE AS THIS PROCESS SEES IT
-   >>impl-bells     WHO SLEEPS, WHO WAKES
+   >>impl-waiters     WHO SLEEPS, WHO WAKES
    >>impl-fail      FIRST CAUSES
    >>impl-debug     WRITES PAST A ROW, USES AFTER RELEASE
-   >>impl-wanted    BATCHES THAT NOBODY WANTS ANY MORE
+   >>impl-cancel    BATCHES THAT ARE CANCELLED
    >>impl-seen      WHAT OBSERVERS SEE
    >>impl-links     THE TABLE OF LINKS
    >>impl-dispatch  WHO WAKES WHOM
@@ -660,9 +661,9 @@ typedef struct dlp_spsc {
     unsigned char pad1[120];
     uint64_t head; /* records taken, published from time to time; by the consumer */
     unsigned char pad2[120];
-    uint32_t producer_bell; /* futex word: the producer sleeps */
+    uint32_t producer_wake; /* futex word: the producer sleeps */
     unsigned char pad3[124];
-    uint32_t consumer_bell; /* futex word: the consumer sleeps (a bundle has its own) */
+    uint32_t consumer_wake; /* futex word: the consumer sleeps (a bundle has its own) */
     unsigned char pad4[124];
 } dlp_spsc;
 
@@ -673,7 +674,7 @@ typedef struct dlp_spsc_tx {
     uint64_t capacity;
     unsigned char *slots;
     dlp_spsc *lane;
-    uint32_t *bell; /* of the consumer */
+    uint32_t *wake_word; /* of the consumer */
     uint64_t reserved;
     uint32_t record_bytes, shared;
     uint32_t spin_ns, yields; /* before sleeping; may be changed */
@@ -705,7 +706,7 @@ typedef struct dlp_mpsc {
     uint32_t producers, ready_words;
     uint64_t ready_offset, owners_offset, lanes_offset, lane_bytes, total_bytes;
     unsigned char pad0[48];
-    uint32_t consumer_bell;
+    uint32_t consumer_wake;
     unsigned char pad1[124];
 } dlp_mpsc;
 
@@ -784,8 +785,8 @@ DLPDEF int64_t dlp_mpsc_push_burst(dlp_mpsc_tx *tx, const void *records, uint64_
 DLPDEF int64_t dlp_mpsc_pop_burst(dlp_mpsc_rx *rx, void *records, uint64_t max, int timeout_ms);
 
 /* For the inline calls below. */
-DLPDEF void dlpi_bell_ring(uint32_t *bell, uint32_t shared);
-DLPDEF void dlpi_spsc_room_bell(dlp_spsc_rx *rx);
+DLPDEF void dlpi_wake_sleeper(uint32_t *wake_word, uint32_t shared);
+DLPDEF void dlpi_spsc_room_wake(dlp_spsc_rx *rx);
 DLPDEF int dlpi_mpsc_find(dlp_mpsc_rx *rx);
 
 /* ---- the calls on the fast path, inline in every file that includes this header ----
@@ -797,9 +798,9 @@ DLPDEF int dlpi_mpsc_find(dlp_mpsc_rx *rx);
      T2     lane->tail, consumer    load acquire    T1
      H1     lane->head, consumer    store release   H2: the slots below it may be written again
      H2     lane->head, producer    load acquire    H1
-     B1     a bell, waker           load relaxed    B3: ordered behind T1 or H1, see dlpi_await
-     B2     a bell, waker           rmw seq_cst     B3: takes the sleeper bit, then wakes
-     B3     a bell, sleeper         rmw seq_cst     B1, B2: before it looks again by T2 or H2
+     B1     a wake word, waker           load relaxed    B3: ordered behind T1 or H1, see dlpi_await
+     B2     a wake word, waker           rmw seq_cst     B3: takes the sleeper bit, then wakes
+     B3     a wake word, sleeper         rmw seq_cst     B1, B2: before it looks again by T2 or H2
      M1     magic, init             store release   M2: the header is written
      M2     magic, attach           load acquire    M1
    Why full, empty and wrap are right:
@@ -843,13 +844,13 @@ DLPI_INLINE int64_t dlpi_spsc_room(dlp_spsc_tx *tx, uint64_t want) {
     return DLPI_LIKELY(room >= want) ? (int64_t)room : dlpi_spsc_look_tx(tx);
 }
 
-/* Publish n records that are written. One store, and one look at the bell. */
+/* Publish n records that are written. One store, and one look at the wake word. */
 DLPI_INLINE void dlpi_spsc_publish_tx(dlp_spsc_tx *tx, uint64_t n) {
     tx->tail += n;
     DLPI_STORE_REL(&tx->lane->tail, tx->tail); /* T1 -> T2 */
     DLPI_KEEP_ORDER();
-    if (DLPI_UNLIKELY(DLPI_LOAD_RLX(tx->bell) != 0)) /* B1 <- B3 */
-        dlpi_bell_ring(tx->bell, tx->shared);
+    if (DLPI_UNLIKELY(DLPI_LOAD_RLX(tx->wake_word) != 0)) /* B1 <- B3 */
+        dlpi_wake_sleeper(tx->wake_word, tx->shared);
 }
 
 /* Publish the consumer's counter now, which it else does after an eighth of the ring or when it
@@ -858,8 +859,8 @@ DLPI_INLINE void dlp_spsc_publish(dlp_spsc_rx *rx) {
     rx->published = rx->head;
     DLPI_STORE_REL(&rx->lane->head, rx->head); /* H1 -> H2 */
     DLPI_KEEP_ORDER();
-    if (DLPI_UNLIKELY(DLPI_LOAD_RLX(&rx->lane->producer_bell) != 0)) /* B1 <- B3 */
-        dlpi_spsc_room_bell(rx);
+    if (DLPI_UNLIKELY(DLPI_LOAD_RLX(&rx->lane->producer_wake) != 0)) /* B1 <- B3 */
+        dlpi_spsc_room_wake(rx);
 }
 
 #define DLPI_SLIP_MOST 8u /* pauses, about 0.2 us */
@@ -1773,6 +1774,10 @@ typedef struct dlp_device {
     int (*done)(void *user, uint32_t buffer);
     void *user;      /* borrowed until close */
     int32_t handles; /* 1: what alloc gives is a handle that nothing can be added to (cl_mem) */
+    /* As copy, from byte from_at of one buffer of alloc to byte to_at of another: of batches that
+       span chunks. By next, but never beside another callback. NULL: such batches are refused. */
+    int (*copy_within)(void *user, void *to, uint64_t to_at, void *from, uint64_t from_at,
+                       uint64_t bytes, uint32_t buffer);
     int (*room)(void *user, uint64_t *bytes); /* what alloc has left, before open, by whoever opens
                                                  the pipe: for DLP_PRELOAD_AUTO. May be NULL */
 } dlp_device;
@@ -1964,7 +1969,7 @@ DLPDEF int dlp_pipe_next_epoch(dlp_pipe *p);
    on again.
    state: copied; err: written on failure, may be NULL - returns DLP_OK; DLP_ERR_ARG;
    DLP_ERR_RESUME, DLP_ERR_CORRUPT (the state, as with desc.resume; err->field names what differs);
-   DLP_ERR_UNSUPPORTED (consumers in other processes); DLP_ERR_STATE (not started, closed, or 2^14
+   DLP_ERR_UNSUPPORTED (subscribers (other processes)); DLP_ERR_STATE (not started, closed, or 2^14
    seeks with no batch between them); the code of the pipe's error. But for that last one the pipe
    goes on where it was. A batch sampler that fails to restore, or has failed ahead, is the pipe's
    error, told by next - caller - does not wait or allocate; runs the sampler if that is inline. */
@@ -2124,13 +2129,22 @@ DLPDEF int dlp_loader_open(dlp_pipe **out, const dlp_loader_desc *desc, dlp_erro
    stage before it has batch_size 1 and no collate; the first dimension of every field is rows. The
    pipe's max_held, batches_per_epoch, states and statistics then speak of views: see >>chunks. */
 typedef struct dlp_split_desc {
-    uint64_t chunk_rows;       /* rows of an item, on all ranks together; required, 1..2^48 */
-    uint64_t n_rows;           /* rows of all items: item i has rows i * chunk_rows and so on, the
+    uint64_t chunk_rows;   /* rows of an item, on all ranks together; required, 1..2^48 */
+    uint64_t n_rows;       /* rows of all items: item i has rows i * chunk_rows and so on, the
                                   last what is left; 0: all items are full. A last item that is not
                                   full wants DLP_ORDER_SEQUENTIAL or _SHUFFLED without a subset */
-    uint32_t batch_size;       /* rows of the global batch; required, 1..2^20, at most chunk_rows */
-    int32_t last;              /* DLP_LAST_PARTIAL or _DROP: for what is left of each item */
-    int32_t shuffle_rows;      /* 1: what fetch writes is in the order of dlp_chunk_row; not with a
+    const uint64_t *rows;      /* [n_chunks] rows of each item, 0 or more, where they differ;
+                                  copied. chunk_rows is then 0 or the most that any has, n_rows 0
+                                  or the sum; orders as for n_rows. NULL: chunk_rows each */
+    uint64_t n_chunks;     /* as many as there are items; 0 without rows */
+    uint32_t batch_size;   /* rows of the global batch; required, 1..2^20 */
+    int32_t last;          /* DLP_LAST_PARTIAL or _DROP: for what is left of the epoch, or, with
+                                  within_chunks, of each item */
+    int32_t within_chunks;     /* 0: batches span items, and the rows of one that does are copied;
+                                  of ranks only as dlp_chunks_open wires them. 1: what is left of
+                                  an item is a shorter batch, or none; batch_size is at most
+                                  chunk_rows */
+    int32_t shuffle_rows;  /* 1: what fetch writes is in the order of dlp_chunk_row; not with a
                                   cache */
     uint32_t rank, world_size; /* 0, 0: one rank. Fetch writes this rank's rows, one batch's behind
                                   the other's; the sampler has no ranks: all load every item */
@@ -2152,14 +2166,20 @@ DLPDEF dlp_stage dlp_pipe_add_split(dlp_pipe *p, const dlp_split_desc *desc);
 
    A CPU buffer is free again when its chunk is on the device; without a device views lie in it.
    The pipe's items are chunks: the sampler orders them, errors name them, workers' counters count
-   them. Batches are views everywhere else. Each is aligned to its row, not to 64 bytes.
+   them. Batches are views everywhere else.
 
-   A batch never crosses a chunk: what is left of a chunk is a short batch or none, so that
-   dlp_pipe_batches_per_epoch is known from the start. The order is that of the chunks (sequential,
-   or a keyed permutation of each epoch), and in a chunk that of its rows (as they are, or a keyed
-   permutation of each chunk and epoch). Position counts the rows delivered before. The global batch
-   j of a chunk is its rows [j * batch_size, (j + 1) * batch_size) in that order; of it, rank r of W
-   has rows r * n / W and so on, and loads no others. */
+   An epoch's rows are those of its chunks, one after the other. The order is that of the chunks
+   (sequential, or a keyed permutation of each epoch), and in a chunk that of its rows (as they are,
+   or a keyed permutation of each chunk and epoch). Every batch has batch_size of them, but the last
+   of an epoch. Most lie in one chunk and are views, aligned to their row; one that spans chunks is
+   copied into a seam buffer of its view's (a line of the plan; dlp_chunk_stats and dlp_pipe_explain
+   count the copies), and there is none where batch_size divides the rows of every chunk. With
+   within_chunks no batch spans chunks: what is left of each is a shorter batch, or none, and
+   nothing is copied. Where the last chunk has fewer rows than the others, batches of a shuffled
+   order span chunks, even if batch_size divides chunk_rows.
+
+   Position counts the rows delivered before. Of a global batch of n rows rank r of W has rows
+   r * n / W and so on, and loads no others. */
 
 /* Rows that a callback is to load. Valid during the call only. */
 typedef struct dlp_chunk {
@@ -2207,18 +2227,25 @@ enum {
 };
 
 typedef struct dlp_chunks_desc {
-    uint64_t n_items;        /* rows of the dataset; required, 1..2^48 */
+    uint64_t n_items;        /* rows of the dataset; required, 1..2^48; with rows 0 or their sum */
     const dlp_field *fields; /* [n_fields] of a row; ndim at most DLP_MAX_DIMS - 2; copied */
     uint32_t n_fields;
     /* 0: zeroed before load; 1: load writes every byte of its rows */
     uint32_t writes_all_bytes;
-    uint64_t chunk_rows;       /* rows of a chunk, on all ranks together; required, 1..2^46 */
-    uint32_t batch_size;       /* rows of the global batch; required, 1..2^20, at most chunk_rows */
-    int32_t last;              /* DLP_LAST_PARTIAL or _DROP, for what is left of each chunk */
-    int32_t shuffle_chunks;    /* 1: the chunks' order is a permutation of each epoch */
-    int32_t shuffle_rows;      /* 1: so is that of the rows in a chunk; not with a preload */
-    dlp_chunk_fn load;         /* required */
-    void *user;                /* borrowed until close */
+    uint64_t chunk_rows;    /* rows of a chunk, on all ranks together; required, 1..2^46; with
+                                    rows 0 or the most that any has */
+    const uint64_t *rows;   /* [n_chunks] rows of each chunk, 0 or more, where they differ; copied.
+                                    NULL: chunk_rows each, the last what is left */
+    uint64_t n_chunks;      /* 1..2^31 - 1; 0 without rows */
+    uint32_t batch_size;    /* rows of the global batch; required, 1..2^20 */
+    int32_t last;           /* DLP_LAST_PARTIAL or _DROP, for what is left of the epoch, or, with
+                                    within_chunks, of each chunk */
+    int32_t within_chunks;  /* 1: batches span no chunks, and batch_size is at most a chunk's rows
+                                    */
+    int32_t shuffle_chunks; /* 1: the chunks' order is a permutation of each epoch */
+    int32_t shuffle_rows;   /* 1: so is that of the rows in a chunk; not with a preload */
+    dlp_chunk_fn load;      /* required */
+    void *user;             /* borrowed until close */
     dlp_workers_desc workers;  /* loaders; num_workers 0: 1, which loads ahead of the consumer;
                                     DLP_NONE: inline. Errors are a chunk's; with a
                                     preload on_error is DLP_ON_ERROR_RAISE. Start by exec needs a
@@ -2348,7 +2375,7 @@ typedef struct dlp_parts_desc {
 /* Open, wire and start sampler -> repeat -> parts -> fetch [-> cache] -> batch [-> transfer].
    out, desc, err, threads: as dlp_loader_open - returns as that does, and DLP_ERR_CALLBACK of count
    - allocates all there is to allocate; calls count.
-   Source: the part queue of distributed trainers: a list of files, shuffled and sharded by rank, of
+   Source: the part queue of distributed training: a list of files, shuffled and sharded by rank, of
    which the next is read into a bounded queue while items come from the present one. */
 DLPDEF int dlp_parts_open(dlp_pipe **out, const dlp_parts_desc *desc, dlp_error *err);
 
@@ -2446,7 +2473,7 @@ typedef struct dlp_stage_stats {
 } dlp_stage_stats;
 
 enum {
-    DLP_TUNE_BUSY = 1, /* one more: the trainer waited, and all workers of the stage were busy */
+    DLP_TUNE_BUSY = 1, /* one more: the consumer waited, and all workers of the stage were busy */
     DLP_TUNE_IDLE,     /* fewer: batches were ready, and workers had nothing to do */
     DLP_TUNE_CORES,    /* no more, although it is busy: its workers compute, the cores are taken */
     DLP_TUNE_SET       /* dlp_pipe_set_workers */
@@ -2476,6 +2503,9 @@ typedef struct dlp_chunk_stats {
     int32_t preload;        /* DLP_PRELOAD_CPU, _DEVICE: all chunks stay; else _NONE */
     int32_t preload_auto;   /* 1: DLP_PRELOAD_AUTO chose that */
     uint64_t per_epoch;     /* chunks that an epoch has */
+    uint64_t seam_buffers;  /* for batches that span chunks; 0: none does */
+    uint64_t seams;         /* batches that did, and were copied */
+    uint64_t seam_bytes;
 } dlp_chunk_stats;
 
 typedef struct dlp_stats {
@@ -2552,7 +2582,7 @@ enum {
     DLP_TRACE_BLOCKED
 };
 
-/* A stretch of time in a lane (a worker, or the trainer). Stretches of a lane do not overlap. */
+/* A stretch of time in a lane (a worker, or the consumer). Stretches of a lane do not overlap. */
 typedef struct dlp_trace_event {
     uint64_t begin_ns, end_ns; /* since start */
     uint64_t sequence;         /* batch */
@@ -2562,7 +2592,7 @@ typedef struct dlp_trace_event {
 } dlp_trace_event;
 
 /* Return the number of trace lanes, or DLP_ERR_ARG, DLP_ERR_STATE (not started). Lane 0 is the
-   trainer; the others are the workers, in the order of dlp_pipe_worker_stats. */
+   consumer; the others are the workers, in the order of dlp_pipe_worker_stats. */
 DLPDEF int dlp_pipe_trace_lanes(const dlp_pipe *p);
 
 /* Copy the newest events of a lane, oldest of them first.
@@ -2598,7 +2628,7 @@ typedef struct dlp_predict_desc {
                                         two above */
     uint32_t prefetch_factor;        /* 0: as measured; above 128 taken as 128 */
     uint32_t cpus;                   /* cores; 0: as measured, less those that others had */
-    int64_t step_ns;   /* a step of the trainer, the mean; 0: as measured; DLP_NONE: none */
+    int64_t step_ns;   /* a step of the consumer, the mean; 0: as measured; DLP_NONE: none */
     int32_t step_idle; /* 1: a step keeps no core busy (it waits for a device); so always
                                 with a transfer stage */
     int32_t unordered; /* 1: batches are delivered as they are complete */
@@ -2606,10 +2636,10 @@ typedef struct dlp_predict_desc {
 
 typedef struct dlp_predict {
     double items_per_s, batches_per_s;
-    double wait_share; /* of the trainer's time, 0..1: in next, inline stages included */
+    double wait_share; /* of the consumer's time, 0..1: in next, inline stages included */
     double cores;      /* kept busy, in the mean */
     double busy_share[DLP_MAX_STAGES]; /* of the time of a stage's workers, 0..1; inline: of the
-                                          trainer's */
+                                          consumer's */
     uint64_t batches;                  /* that were simulated */
 } dlp_predict;
 
@@ -3500,10 +3530,10 @@ static int dlpi_heavy_barrier(int shared) {
     return dlpi_membarrier(shared ? DLPI_MB_GLOBAL : DLPI_MB_PRIVATE);
 }
 
-/* ---- bells: an event count for one sleeper ----
-   A bell is a futex word. DLPI_BELL_SLEEPER: its owner sleeps or is about to. DLPI_BELL_RMW: some
+/* ---- waiters: an event count for one sleeper ----
+   A wake word is a futex. DLPI_WAKE_SLEEPER: its owner sleeps or is about to. DLPI_WAKE_RMW: some
    participant has no heavy barrier; it is set once and stays, and makes every waker come to
-   dlpi_bell_ring, whose read-modify-write (B2) then is the order.
+   dlpi_wake_sleeper, whose read-modify-write (B2) then is the order.
    Sleeper: B3 sets the bit; heavy barrier; looks again (T2 or H2); sleeps while the word is
    unchanged.
    Waker:   T1 or H1; B1.
@@ -3511,33 +3541,33 @@ static int dlpi_heavy_barrier(int shared) {
    the barrier makes visible to the sleeper's second look; or B1 comes after it and sees the bit.
    Without: B2 and B3 are one order. If B2 is later it sees the bit. If B3 is later it reads what B2
    wrote, or later, and the second look sees T1, which came before B2.
-   A participant that sets DLPI_BELL_RMW while others run may miss a wake-up until they have seen
+   A participant that sets DLPI_WAKE_RMW while others run may miss a wake-up until they have seen
    the bit; so may anyone whose waker dies between T1 and B2. Both end with the sleep, within 100
    ms. */
-#define DLPI_BELL_SLEEPER 1u
-#define DLPI_BELL_RMW 2u
+#define DLPI_WAKE_SLEEPER 1u
+#define DLPI_WAKE_RMW 2u
 
-static void dlpi_bell_join(uint32_t *bell, int shared) {
-    if (!dlpi_heavy_register(shared)) DLPI_OR_SEQ(bell, DLPI_BELL_RMW); /* -> B1 */
+static void dlpi_wake_join(uint32_t *wake_word, int shared) {
+    if (!dlpi_heavy_register(shared)) DLPI_OR_SEQ(wake_word, DLPI_WAKE_RMW); /* -> B1 */
 }
 
-DLPDEF void dlpi_bell_ring(uint32_t *bell, uint32_t shared) {
-    if (DLPI_AND_SEQ(bell, ~DLPI_BELL_SLEEPER) & DLPI_BELL_SLEEPER) /* B2 <- B3 */
-        dlpi_futex_wake(bell, 1, ~0u, (int)shared);
+DLPDEF void dlpi_wake_sleeper(uint32_t *wake_word, uint32_t shared) {
+    if (DLPI_AND_SEQ(wake_word, ~DLPI_WAKE_SLEEPER) & DLPI_WAKE_SLEEPER) /* B2 <- B3 */
+        dlpi_futex_wake(wake_word, 1, ~0u, (int)shared);
 }
 
 /* Wake a producer that sleeps on a full lane, once half of it is free. */
-DLPDEF void dlpi_spsc_room_bell(dlp_spsc_rx *rx) {
-    uint32_t *bell = &rx->lane->producer_bell;
-    if (!(DLPI_OR_SEQ(bell, 0u) & DLPI_BELL_SLEEPER)) /* B2 <- B3 */
+DLPDEF void dlpi_spsc_room_wake(dlp_spsc_rx *rx) {
+    uint32_t *wake_word = &rx->lane->producer_wake;
+    if (!(DLPI_OR_SEQ(wake_word, 0u) & DLPI_WAKE_SLEEPER)) /* B2 <- B3 */
         return;
     uint64_t used = DLPI_LOAD_ACQ(&rx->lane->tail) - rx->head; /* T2 <- T1 */
-    if (used <= rx->capacity / 2 || used > rx->capacity) dlpi_bell_ring(bell, rx->shared);
+    if (used <= rx->capacity / 2 || used > rx->capacity) dlpi_wake_sleeper(wake_word, rx->shared);
 }
 
-/* One who waits: on which bell, how patiently, and for what. */
+/* One who waits: on which wake word, how patiently, and for what. */
 typedef struct dlpi_waiter {
-    uint32_t *bell;
+    uint32_t *wake_word;
     uint32_t shared, spin_ns, yields;
     int (*look)(void *handle); /* not 0: it has come, or an error has */
     void *handle;
@@ -3561,23 +3591,24 @@ static int dlpi_await_awake(const dlpi_waiter *w, uint64_t begin, uint64_t until
 
 static int dlpi_await_asleep(const dlpi_waiter *w, uint64_t until) {
     for (;;) {
-        uint32_t set = DLPI_OR_SEQ(w->bell, DLPI_BELL_SLEEPER); /* B3 -> B1, B2 */
-        set |= DLPI_BELL_SLEEPER;
-        if (!(set & DLPI_BELL_RMW) && !dlpi_heavy_barrier((int)w->shared)) {
-            DLPI_OR_SEQ(w->bell, DLPI_BELL_RMW); /* -> B1 */
-            set |= DLPI_BELL_RMW;
+        uint32_t set = DLPI_OR_SEQ(w->wake_word, DLPI_WAKE_SLEEPER); /* B3 -> B1, B2 */
+        set |= DLPI_WAKE_SLEEPER;
+        if (!(set & DLPI_WAKE_RMW) && !dlpi_heavy_barrier((int)w->shared)) {
+            DLPI_OR_SEQ(w->wake_word, DLPI_WAKE_RMW); /* -> B1 */
+            set |= DLPI_WAKE_RMW;
         }
         int come = w->look(w->handle);
         uint64_t now = come ? 0 : dlpi_now_ns();
         if (come || now >= until) {
-            DLPI_AND_SEQ(w->bell, ~DLPI_BELL_SLEEPER); /* takes B3 back */
+            DLPI_AND_SEQ(w->wake_word, ~DLPI_WAKE_SLEEPER); /* takes B3 back */
             return come ? DLP_OK : DLP_TIMEOUT;
         }
         uint64_t most = until - now < DLPI_SLEEP_MAX_NS ? until - now : DLPI_SLEEP_MAX_NS;
-        dlpi_futex_wait(w->bell, set, ~0u, most, (int)w->shared);
+        dlpi_futex_wait(w->wake_word, set, ~0u, most, (int)w->shared);
         if (w->look(w->handle)) { /* before the bit is set again, which would ask for a wake-up */
-            if (DLPI_LOAD_RLX(w->bell) & DLPI_BELL_SLEEPER) /* B3, own bit, if no waker took it */
-                DLPI_AND_SEQ(w->bell, ~DLPI_BELL_SLEEPER);
+            if (DLPI_LOAD_RLX(w->wake_word) &
+                DLPI_WAKE_SLEEPER) /* B3, own bit, if no waker took it */
+                DLPI_AND_SEQ(w->wake_word, ~DLPI_WAKE_SLEEPER);
             return DLP_OK;
         }
     }
@@ -3749,10 +3780,10 @@ DLPI_INLINE void dlpi_sleepers_activate(uint32_t *active, uint32_t n) {
 _Static_assert(sizeof(dlp_spsc) == 5 * DLPI_LINE, "lane header");
 _Static_assert(offsetof(dlp_spsc, tail) == DLPI_LINE, "one writer per block");
 _Static_assert(offsetof(dlp_spsc, head) == 2 * DLPI_LINE, "one writer per block");
-_Static_assert(offsetof(dlp_spsc, producer_bell) == 3 * DLPI_LINE, "waiters' own block");
-_Static_assert(offsetof(dlp_spsc, consumer_bell) == 4 * DLPI_LINE, "waiters' own block");
+_Static_assert(offsetof(dlp_spsc, producer_wake) == 3 * DLPI_LINE, "waiters' own block");
+_Static_assert(offsetof(dlp_spsc, consumer_wake) == 4 * DLPI_LINE, "waiters' own block");
 _Static_assert(sizeof(dlp_mpsc) == 2 * DLPI_LINE, "bundle header");
-_Static_assert(offsetof(dlp_mpsc, consumer_bell) == DLPI_LINE, "waiter's own block");
+_Static_assert(offsetof(dlp_mpsc, consumer_wake) == DLPI_LINE, "waiter's own block");
 _Static_assert(sizeof(dlp_spsc_tx) == 256 && sizeof(dlp_spsc_rx) == 256, "handles are padded");
 
 static uint64_t dlpi_line_up(uint64_t bytes) { return dlpi_round_up(bytes, DLPI_LINE); }
@@ -3818,12 +3849,12 @@ DLPDEF int dlp_spsc_attach_tx(dlp_spsc_tx *tx, void *mem, uint64_t bytes) {
     tx->capacity = copy.capacity;
     tx->slots = (unsigned char *)mem + copy.slots_offset;
     tx->lane = lane;
-    tx->bell = &lane->consumer_bell;
+    tx->wake_word = &lane->consumer_wake;
     tx->record_bytes = copy.record_bytes;
     tx->shared = copy.shared;
     dlpi_wait_policy(2, &tx->spin_ns, &tx->yields);
-    dlpi_bell_join(&lane->consumer_bell, (int)copy.shared);
-    dlpi_bell_join(&lane->producer_bell, (int)copy.shared);
+    dlpi_wake_join(&lane->consumer_wake, (int)copy.shared);
+    dlpi_wake_join(&lane->producer_wake, (int)copy.shared);
     return DLP_OK;
 }
 
@@ -3844,8 +3875,8 @@ DLPDEF int dlp_spsc_attach_rx(dlp_spsc_rx *rx, void *mem, uint64_t bytes) {
     rx->record_bytes = copy.record_bytes;
     rx->shared = copy.shared;
     dlpi_wait_policy(2, &rx->spin_ns, &rx->yields);
-    dlpi_bell_join(&lane->consumer_bell, (int)copy.shared);
-    dlpi_bell_join(&lane->producer_bell, (int)copy.shared);
+    dlpi_wake_join(&lane->consumer_wake, (int)copy.shared);
+    dlpi_wake_join(&lane->producer_wake, (int)copy.shared);
     return DLP_OK;
 }
 
@@ -3858,14 +3889,14 @@ static int dlpi_spsc_has_stock(void *handle) {
 }
 
 DLPDEF int dlp_spsc_wait_tx(dlp_spsc_tx *tx, int timeout_ms) {
-    dlpi_waiter w = {&tx->lane->producer_bell, tx->shared, tx->spin_ns, tx->yields,
+    dlpi_waiter w = {&tx->lane->producer_wake, tx->shared, tx->spin_ns, tx->yields,
                      dlpi_spsc_has_room,       tx};
     int r = dlpi_await(&w, timeout_ms);
     return r == DLP_OK && dlpi_spsc_room(tx, 1) < 0 ? DLP_ERR_CORRUPT : r;
 }
 
 DLPDEF int dlp_spsc_wait_rx(dlp_spsc_rx *rx, int timeout_ms) {
-    dlpi_waiter w = {&rx->lane->consumer_bell, rx->shared, rx->spin_ns, rx->yields,
+    dlpi_waiter w = {&rx->lane->consumer_wake, rx->shared, rx->spin_ns, rx->yields,
                      dlpi_spsc_has_stock,      rx};
     int r = dlpi_await(&w, timeout_ms);
     return r == DLP_OK && dlpi_spsc_stock(rx, 1) < 0 ? DLP_ERR_CORRUPT : r;
@@ -3991,7 +4022,7 @@ DLPDEF int dlp_mpsc_attach_tx(dlp_mpsc_tx *tx, void *mem, uint64_t bytes, int pr
     uint64_t at = copy.lanes_offset + (uint64_t)mine * copy.lane_bytes;
     int r = dlp_spsc_attach_tx(&tx->lane, dlpi_at(mem, at), copy.lane_bytes);
     if (r != DLP_OK || tx->lane.record_bytes != copy.record_bytes) return DLP_ERR_CORRUPT;
-    tx->lane.bell = &bundle->consumer_bell;
+    tx->lane.wake_word = &bundle->consumer_wake;
     tx->lane.shared = copy.shared;
     tx->owner = &owners[mine];
     if (copy.ready_words) {
@@ -4000,7 +4031,7 @@ DLPDEF int dlp_mpsc_attach_tx(dlp_mpsc_tx *tx, void *mem, uint64_t bytes, int pr
         tx->ready_bit = UINT64_C(1) << (mine % 64);
     }
     dlpi_wait_policy(copy.producers + 1, &tx->lane.spin_ns, &tx->lane.yields);
-    dlpi_bell_join(&bundle->consumer_bell, (int)copy.shared);
+    dlpi_wake_join(&bundle->consumer_wake, (int)copy.shared);
     return mine;
 }
 
@@ -4026,7 +4057,7 @@ DLPDEF int dlp_mpsc_attach_rx(dlp_mpsc_rx *rx, dlp_spsc_rx *lanes, uint32_t n_la
     rx->ready_words = copy.ready_words;
     rx->shared = copy.shared;
     dlpi_wait_policy(copy.producers + 1, &rx->spin_ns, &rx->yields);
-    dlpi_bell_join(&rx->bundle->consumer_bell, (int)copy.shared);
+    dlpi_wake_join(&rx->bundle->consumer_wake, (int)copy.shared);
     return DLP_OK;
 }
 
@@ -4091,7 +4122,7 @@ DLPDEF int dlp_mpsc_wait_tx(dlp_mpsc_tx *tx, int timeout_ms) {
 }
 
 DLPDEF int dlp_mpsc_wait_rx(dlp_mpsc_rx *rx, int timeout_ms) {
-    dlpi_waiter w = {&rx->bundle->consumer_bell, rx->shared, rx->spin_ns, rx->yields,
+    dlpi_waiter w = {&rx->bundle->consumer_wake, rx->shared, rx->spin_ns, rx->yields,
                      dlpi_mpsc_has_stock,        rx};
     int r = dlpi_await(&w, timeout_ms);
     return r == DLP_OK ? dlpi_mpsc_turn(rx) : r;
@@ -4136,12 +4167,12 @@ DLPDEF int64_t dlp_mpsc_pop_burst(dlp_mpsc_rx *rx, void *records, uint64_t max, 
    call                  label  order    by whom                     partner
    dlpi_claim_publish    P1     release  the writer, after fields    P1
    dlpi_claim_head       P1     acquire  readers, before a claim     P1
-   dlpi_claim_head_now   P1     seq_cst  recovery, consumers         P1
+   dlpi_claim_head_now   P1     seq_cst  recovery, subscribers       P1
    dlpi_claim_look       O1     acquire  readers, before a claim     O1 of who freed or finished it
    dlpi_claim_owner      O1     seq_cst  recovery, the writer        O1
    dlpi_claim_take       O1     swap     readers; recovery           O1: one of them
    dlpi_claim_done       O1     seq_cst  the owner                   O1, behind its bytes
-   dlpi_claim_mark       O1     seq_cst  a later stage's owner       O1 of recovery
+   dlpi_claim_reserve       O1     seq_cst  a later stage's owner       O1 of recovery
    dlpi_claim_free       O1     seq_cst  the owner, recovery         O1
    dlpi_claim_freed      O1     add      the owner, recovery         a number of its own
    dlpi_claim_was_freed  O1     relaxed  the stage before            ordered by its own claim
@@ -4178,12 +4209,14 @@ DLPI_INLINE bool dlpi_older(uint64_t g, uint64_t b) {
     return ((b - g) & DLPI_GEN_MASK) - 1 < (UINT64_C(1) << (DLPI_GEN_BITS - 1));
 }
 
-DLPI_INLINE uint64_t dlpi_pub(uint64_t b, uint32_t count, uint32_t padded, uint32_t shift) {
+DLPI_INLINE uint64_t dlpi_header(uint64_t b, uint32_t count, uint32_t padded, uint32_t shift) {
     return dlpi_gen_word(b, (uint64_t)count << 4 | padded << 3 | shift);
 }
-DLPI_INLINE uint32_t dlpi_pub_count(uint64_t pub) { return (uint32_t)(pub >> 4) & 0x1fffffu; }
-DLPI_INLINE bool dlpi_pub_padded(uint64_t pub) { return (pub >> 3 & 1u) != 0; }
-DLPI_INLINE uint32_t dlpi_pub_shift(uint64_t pub) { return (uint32_t)pub & 7u; }
+DLPI_INLINE uint32_t dlpi_header_count(uint64_t header) {
+    return (uint32_t)(header >> 4) & 0x1fffffu;
+}
+DLPI_INLINE bool dlpi_header_padded(uint64_t header) { return (header >> 3 & 1u) != 0; }
+DLPI_INLINE uint32_t dlpi_header_shift(uint64_t header) { return (uint32_t)header & 7u; }
 DLPI_INLINE uint32_t dlpi_units(uint32_t count, uint32_t shift) {
     return (count + (1u << shift) - 1u) >> shift;
 }
@@ -4195,8 +4228,8 @@ DLPI_INLINE void dlpi_claim_publish(dlpi_claim_word *head, uint64_t word) {
 }
 
 /* A record whose word says what is with it is closed to readers, unless one has come first. */
-DLPI_INLINE bool dlpi_claim_close(dlpi_claim_word *own, uint64_t *seen, uint64_t word) {
-    return DLPI_CAS_SEQ(own, seen, word); /* O1 <-> O1 */
+DLPI_INLINE bool dlpi_claim_close(dlpi_claim_word *owner, uint64_t *seen, uint64_t word) {
+    return DLPI_CAS_SEQ(owner, seen, word); /* O1 <-> O1 */
 }
 
 /* ---- readers ---- */
@@ -4208,27 +4241,27 @@ DLPI_INLINE uint64_t dlpi_claim_head_now(const dlpi_claim_word *head) {
     return DLPI_LOAD_SEQ(head); /* P1 <- P1 */
 }
 
-DLPI_INLINE uint64_t dlpi_claim_look(const dlpi_claim_word *own) {
-    return DLPI_LOAD_ACQ(own); /* O1 <- O1 */
+DLPI_INLINE uint64_t dlpi_claim_look(const dlpi_claim_word *owner) {
+    return DLPI_LOAD_ACQ(owner); /* O1 <- O1 */
 }
-DLPI_INLINE uint64_t dlpi_claim_owner(const dlpi_claim_word *own) {
-    return DLPI_LOAD_SEQ(own); /* O1 <- O1 */
+DLPI_INLINE uint64_t dlpi_claim_owner(const dlpi_claim_word *owner) {
+    return DLPI_LOAD_SEQ(owner); /* O1 <- O1 */
 }
 
 /* Put word where seen was read. */
-DLPI_INLINE bool dlpi_claim_take(dlpi_claim_word *own, uint64_t seen, uint64_t word) {
-    return DLPI_CAS_SEQ(own, &seen, word); /* O1 <-> O1 */
+DLPI_INLINE bool dlpi_claim_take(dlpi_claim_word *owner, uint64_t seen, uint64_t word) {
+    return DLPI_CAS_SEQ(owner, &seen, word); /* O1 <-> O1 */
 }
 
 /* The owner says what is with the record now. */
-DLPI_INLINE void dlpi_claim_done(dlpi_claim_word *own, uint64_t word) {
-    DLPI_STORE_SEQ(own, word); /* O1 -> O1 */
+DLPI_INLINE void dlpi_claim_done(dlpi_claim_word *owner, uint64_t word) {
+    DLPI_STORE_SEQ(owner, word); /* O1 -> O1 */
 }
 
 /* Units of batch b that are not claimed: how many of n. */
-DLPI_INLINE uint32_t dlpi_claim_depth(const dlpi_claim_word *own, uint32_t n, uint64_t b) {
+DLPI_INLINE uint32_t dlpi_claim_depth(const dlpi_claim_word *owner, uint32_t n, uint64_t b) {
     uint32_t left = 0;
-    for (uint32_t u = 0; u < n; u++) left += dlpi_older(dlpi_gen(dlpi_claim_look(&own[u])), b);
+    for (uint32_t u = 0; u < n; u++) left += dlpi_older(dlpi_gen(dlpi_claim_look(&owner[u])), b);
     return left;
 }
 
@@ -4252,20 +4285,20 @@ DLPI_INLINE uint64_t dlpi_claim_freed(uint32_t *frees, uint64_t b) {
 }
 
 /* What it is while reader `who` sends it back. */
-DLPI_INLINE uint64_t dlpi_claim_mark_word(uint64_t b, uint32_t who) {
+DLPI_INLINE uint64_t dlpi_claim_reserved(uint64_t b, uint32_t who) {
     return dlpi_gen_word(b, DLPI_REDO | (who + 1u));
 }
-DLPI_INLINE void dlpi_claim_mark(dlpi_claim_word *own, uint64_t word) {
-    DLPI_STORE_SEQ(own, word); /* O1 -> O1 of recovery */
+DLPI_INLINE void dlpi_claim_reserve(dlpi_claim_word *owner, uint64_t word) {
+    DLPI_STORE_SEQ(owner, word); /* O1 -> O1 of recovery */
 }
-DLPI_INLINE void dlpi_claim_free(dlpi_claim_word *own, uint64_t word) {
-    DLPI_STORE_SEQ(own, word); /* O1 -> O1 */
+DLPI_INLINE void dlpi_claim_free(dlpi_claim_word *owner, uint64_t word) {
+    DLPI_STORE_SEQ(owner, word); /* O1 -> O1 */
 }
 
 /* Was the unit of batch b freed, and is it claimed by nobody since? Its rows have just been done
    once more: by whom orders the look. */
-DLPI_INLINE bool dlpi_claim_was_freed(const dlpi_claim_word *own, uint64_t b) {
-    uint64_t now = DLPI_LOAD_RLX(own); /* O1: ordered by our claim, see rows_redo */
+DLPI_INLINE bool dlpi_claim_was_freed(const dlpi_claim_word *owner, uint64_t b) {
+    uint64_t now = DLPI_LOAD_RLX(owner); /* O1: ordered by our claim, see rows_redo */
     return dlpi_gen(now) == ((b - 1) & DLPI_GEN_MASK) && (now & DLPI_FREED) != 0;
 }
 
@@ -5088,6 +5121,14 @@ static uint64_t dlpi_order_replacement(const dlpi_order *o, uint64_t epoch, uint
     return index;
 }
 
+/* --- Ranks ------------------------------------------------------------------------------------ */
+
+/* The rows [*first, *first + what is returned) of n that are those of a rank. */
+static uint32_t dlpi_rows_of_rank(uint64_t rank, uint64_t world, uint64_t n, uint64_t *first) {
+    *first = rank * n / world;
+    return (uint32_t)((rank + 1) * n / world - *first);
+}
+
 /* ---------------------------------------------------------------------------------------------
    >>impl-part-order THE ORDER OF PARTS
    Which item stands at which position of an epoch whose items come in parts, and how many parts a
@@ -5118,7 +5159,7 @@ typedef struct dlpi_part_plan {
 typedef struct dlpi_piece {
     uint64_t part, item; /* the first of them in the part's order */
     uint64_t n;
-    uint64_t steady; /* as many batches after this one have these rows in the same part */
+    uint64_t same_batches; /* as many batches after this one have these rows in the same part */
 } dlpi_piece;
 
 static inline uint64_t dlpi_parts_items(const dlpi_part_plan *q) { return q->first[q->n_parts]; }
@@ -5226,7 +5267,7 @@ static void dlpi_parts_piece(dlpi_part_plan *q, uint64_t epoch, uint64_t at, uin
     }
     if (end > part_end) end = part_end;
     x->n = n < end - g ? n : end - g;
-    x->steady = (end - g - x->n) / (q->batch / q->streams);
+    x->same_batches = (end - g - x->n) / (q->batch / q->streams);
 }
 
 /* The permutation of a part's items. */
@@ -5311,6 +5352,253 @@ static uint64_t dlpi_parts_need(const dlpi_part_plan *q, uint64_t at, uint64_t c
     all = ends + dlpi_parts_within(q, between);
     if (all > count) all = count; /* each row needs one */
     return all < not_empty ? all : not_empty;
+}
+
+/* ---------------------------------------------------------------------------------------------
+   >>impl-chunk-rows WHERE BATCHES LIE IN CHUNKS
+   Which rows of an epoch a chunk has, which of them a rank wants, and which batch they are in. It
+   knows counts and orders, and nothing of buffers, slots or threads.
+
+   Batches are counted along an axis of rows, from 0 to its end, batch_size of them each, the last
+   what is left. Where batches span chunks, the axis is the epoch: the rows of its chunks, one after
+   the other. Where they do not, each chunk has an axis of its own. Either way a chunk is a stretch
+   of its axis, and a rank's rows of a stretch lie in its buffer without a gap. */
+
+typedef struct dlpi_chunk_plan {
+    uint64_t n;          /* chunks of the dataset */
+    uint64_t chunk_rows; /* of each but the last; where they differ, of the largest */
+    uint64_t last_rows;  /* of the last */
+    uint64_t *first;     /* [n + 1] rows before each, where they differ, else NULL */
+    uint64_t batch, rank, world;
+    uint64_t axis;    /* rows of an epoch that come in batches; of batches that span chunks */
+    uint64_t batches; /* of an epoch */
+    bool drop, spans; /* spans: batches span chunks */
+} dlpi_chunk_plan;
+
+/* A chunk in its place of an epoch's order. */
+typedef struct dlpi_chunk_spot {
+    bool ready;
+    uint64_t epoch, at;
+    uint64_t size;       /* rows of the chunk that stands there in the order */
+    uint64_t rows;       /* of the epoch that come in batches before it */
+    uint64_t batches;    /* of the epoch before its axis */
+    uint64_t from, axis; /* where on its axis it begins, and where that ends */
+} dlpi_chunk_spot;
+
+static inline uint64_t dlpi_chunk_first(const dlpi_chunk_plan *q, uint64_t c) {
+    return q->first ? q->first[c] : c * q->chunk_rows;
+}
+
+/* Rows of chunk c as it is in the dataset. */
+static inline uint64_t dlpi_chunk_size(const dlpi_chunk_plan *q, uint64_t c) {
+    if (q->first) return q->first[c + 1] - q->first[c];
+    return c + 1 < q->n ? q->chunk_rows : q->last_rows;
+}
+
+static inline uint64_t dlpi_chunk_all(const dlpi_chunk_plan *q) {
+    return q->first ? q->first[q->n] : (q->n - 1) * q->chunk_rows + q->last_rows;
+}
+
+/* Of the rows of an axis, those that come in batches, and how many batches that makes. */
+static inline uint64_t dlpi_chunk_kept(const dlpi_chunk_plan *q, uint64_t rows) {
+    return q->drop ? rows - rows % q->batch : rows;
+}
+static inline uint64_t dlpi_chunk_batches(const dlpi_chunk_plan *q, uint64_t rows) {
+    uint64_t kept = dlpi_chunk_kept(q, rows);
+    return kept / q->batch + (kept % q->batch != 0);
+}
+
+/* This rank's rows of batch k of an axis: *first is the first of them. Returns how many. */
+static uint32_t dlpi_chunk_share(const dlpi_chunk_plan *q, uint64_t axis, uint64_t k,
+                                 uint64_t *first) {
+    uint64_t at = k * q->batch, n = axis > at ? axis - at : 0;
+    uint32_t count = dlpi_rows_of_rank(q->rank, q->world, n < q->batch ? n : q->batch, first);
+    *first += at;
+    return count;
+}
+
+/* This rank's rows of an axis before row g. */
+static uint64_t dlpi_chunk_before(const dlpi_chunk_plan *q, uint64_t axis, uint64_t g) {
+    uint64_t first, full, k = g / q->batch;
+    uint32_t count;
+    if (q->world == 1) return g;
+    full = dlpi_chunk_share(q, UINT64_MAX, 0, &first);
+    count = dlpi_chunk_share(q, axis, k, &first);
+    if (g <= first) return k * full;
+    return k * full + (g - first < count ? g - first : count);
+}
+
+/* The end of what a chunk has of its axis; what is dropped may begin before the chunk. */
+static inline uint64_t dlpi_chunk_end(const dlpi_chunk_spot *x) {
+    uint64_t end = x->from + x->size;
+    if (end <= x->axis) return end;
+    return x->axis > x->from ? x->axis : x->from;
+}
+
+/* Where in its buffer row g of the chunk's axis lies. */
+static inline uint64_t dlpi_chunk_row_at(const dlpi_chunk_plan *q, const dlpi_chunk_spot *x,
+                                         uint64_t g) {
+    return dlpi_chunk_before(q, x->axis, g) - dlpi_chunk_before(q, x->axis, x->from);
+}
+
+/* ---- places ---- */
+
+/* Where in an epoch's order the last chunk stands, if it has fewer rows than the others, which all
+   have as many; else UINT64_MAX. */
+static uint64_t dlpi_chunk_uneven_at(const dlpi_chunk_plan *q, dlpi_order *o, uint64_t epoch) {
+    uint64_t last = q->n - 1;
+    if (q->last_rows == q->chunk_rows) return UINT64_MAX;
+    if (o->kind != DLP_ORDER_SHUFFLED) return last;
+    if (!o->ready || o->epoch != epoch) dlpi_order_begin(o, epoch);
+    return dlp_permutation_find(&o->permutation, last);
+}
+
+/* The place `at`, where so many rows and batches of the epoch come before it. */
+static void dlpi_chunk_put(const dlpi_chunk_plan *q, dlpi_chunk_spot *x, uint64_t epoch,
+                           uint64_t at, uint64_t size, uint64_t rows, uint64_t batches) {
+    *x = (dlpi_chunk_spot){true, epoch, at, size, rows, 0, 0, dlpi_chunk_kept(q, size)};
+    if (q->spans) {
+        x->from = rows;
+        x->axis = q->axis;
+    } else {
+        x->batches = batches;
+    }
+}
+
+/* Rows of the chunk that stands at a place, where chunks differ. */
+static uint64_t dlpi_chunk_size_at(const dlpi_chunk_plan *q, dlpi_order *o, uint64_t epoch,
+                                   uint64_t at) {
+    uint64_t c = 0;
+    if (at >= q->n) return 0;
+    dlpi_order_block(o, epoch, at, 1, &c);
+    return dlpi_chunk_size(q, c);
+}
+
+/* The place after x. */
+static void dlpi_chunk_step(const dlpi_chunk_plan *q, dlpi_order *o, dlpi_chunk_spot *x) {
+    uint64_t rows = q->spans ? x->size : dlpi_chunk_kept(q, x->size);
+    dlpi_chunk_put(q, x, x->epoch, x->at + 1, dlpi_chunk_size_at(q, o, x->epoch, x->at + 1),
+                   x->rows + rows, x->batches + dlpi_chunk_batches(q, x->size));
+}
+
+/* Make x the place `at` of an epoch. It walks there where chunks differ: on from where x is, if
+   that is before it. */
+static void dlpi_chunk_goto(const dlpi_chunk_plan *q, dlpi_order *o, uint64_t epoch, uint64_t at,
+                            dlpi_chunk_spot *x) {
+    uint64_t uneven, full = q->chunk_rows, few = q->last_rows, rows, batches;
+    if (x->ready && x->epoch == epoch && x->at == at) return;
+    if (q->first != NULL) {
+        if (!x->ready || x->epoch != epoch || x->at > at)
+            dlpi_chunk_put(q, x, epoch, 0, dlpi_chunk_size_at(q, o, epoch, 0), 0, 0);
+        while (x->at < at) dlpi_chunk_step(q, o, x);
+        return;
+    }
+    uneven = dlpi_chunk_uneven_at(q, o, epoch);
+    if (!q->spans) full = dlpi_chunk_kept(q, full), few = dlpi_chunk_kept(q, few);
+    rows = uneven < at ? (at - 1) * full + few : at * full;
+    batches = at * dlpi_chunk_batches(q, full);
+    if (uneven < at) batches -= dlpi_chunk_batches(q, full) - dlpi_chunk_batches(q, few);
+    dlpi_chunk_put(q, x, epoch, at, at == uneven ? q->last_rows : q->chunk_rows, rows, batches);
+}
+
+/* The place of the chunk in which batch k of an epoch begins. */
+static void dlpi_chunk_find(const dlpi_chunk_plan *q, dlpi_order *o, uint64_t epoch, uint64_t k,
+                            dlpi_chunk_spot *x) {
+    uint64_t full = q->chunk_rows, few = q->last_rows, uneven, at;
+    if (q->first != NULL) {
+        dlpi_chunk_goto(q, o, epoch, 0, x);
+        while (q->spans ? x->rows + x->size <= k * q->batch
+                        : x->batches + dlpi_chunk_batches(q, x->size) <= k)
+            dlpi_chunk_step(q, o, x);
+        return;
+    }
+    if (q->spans)
+        k *= q->batch; /* of rows, not of batches */
+    else
+        full = dlpi_chunk_batches(q, full), few = dlpi_chunk_batches(q, few);
+    uneven = dlpi_chunk_uneven_at(q, o, epoch);
+    at = k / full;
+    if (uneven < at || (uneven == at && k >= uneven * full + few))
+        at = k - uneven * full < few ? uneven : uneven + 1 + (k - uneven * full - few) / full;
+    dlpi_chunk_goto(q, o, epoch, at, x);
+}
+
+/* Rows of an epoch before its batch k. */
+static uint64_t dlpi_chunk_rows_before(const dlpi_chunk_plan *q, dlpi_order *o, uint64_t epoch,
+                                       uint64_t k) {
+    dlpi_chunk_spot x = {0};
+    if (q->spans) return k * q->batch;
+    dlpi_chunk_find(q, o, epoch, k, &x);
+    return x.rows + (k - x.batches) * q->batch;
+}
+
+/* ---- sums ---- */
+
+/* Does every batch end where a chunk ends, or within one, in whatever order they come? in_order:
+   they come as they are in the dataset. */
+static bool dlpi_chunk_aligned(const dlpi_chunk_plan *q, bool in_order) {
+    for (uint64_t c = 1; q->first != NULL && c < q->n; c++)
+        if (q->first[c] % q->batch != 0) return false;
+    if (in_order || q->n == 1) return q->first || q->n == 1 || q->chunk_rows % q->batch == 0;
+    return (q->first || q->chunk_rows % q->batch == 0) &&
+           dlpi_chunk_size(q, q->n - 1) % q->batch == 0;
+}
+
+/* The most rows that this or any rank has of a chunk. A stretch of n rows has as many of a rank's
+   as the batches that fit in it, and one more, have at most; and where the axis ends with a part of
+   a batch, of that too. */
+static uint64_t dlpi_chunk_room(const dlpi_chunk_plan *q) {
+    uint64_t n = q->chunk_rows, share = (q->batch + q->world - 1) / q->world, rest = n % q->batch;
+    uint64_t rows = n / q->batch * share, end;
+    if (!q->spans) return q->drop ? rows : rows + (rest + q->world - 1) / q->world;
+    rows += share < rest ? share : rest;
+    end = q->axis % q->batch;
+    rows += ((end < n ? end : n) + q->world - 1) / q->world;
+    return rows < n ? rows : n;
+}
+
+/* ---- the plan of a desc ---- */
+
+/* The counts of chunks: alike but for the last, or not. first: rows before each,
+   or NULL. */
+static void dlpi_chunk_counts_of(const dlp_split_desc *d, uint64_t n, uint64_t *first,
+                                 dlpi_chunk_plan *q) {
+    uint64_t most = 0, alike = 1;
+    q->n = n;
+    q->chunk_rows = d->chunk_rows;
+    q->last_rows = d->n_rows ? d->n_rows - (n - 1) * d->chunk_rows : d->chunk_rows;
+    q->first = NULL;
+    if (first == NULL) return;
+    for (uint64_t c = 0; c < n; c++) {
+        uint64_t rows = first[c + 1] - first[c];
+        if (rows > most) most = rows;
+        if (rows == 0 || rows > first[1] || (rows < first[1] && c + 1 < n)) alike = 0;
+    }
+    q->chunk_rows = most;
+    q->last_rows = first[n] - first[n - 1];
+    if (!alike) q->first = first;
+}
+
+/* How chunks are split into batches. positions: chunks of an epoch; in_order: as in the dataset. */
+static void dlpi_chunk_plan_of(const dlp_split_desc *d, uint64_t n, uint64_t *first,
+                               uint64_t positions, bool in_order, dlpi_chunk_plan *q) {
+    uint64_t rows;
+    dlpi_chunk_counts_of(d, n, first, q);
+    q->batch = d->batch_size;
+    q->rank = d->rank;
+    q->world = d->world_size ? d->world_size : 1;
+    q->drop = d->last == DLP_LAST_DROP;
+    q->spans = d->within_chunks == 0 && !dlpi_chunk_aligned(q, in_order);
+    rows = q->first ? dlpi_chunk_all(q) : (positions - 1) * q->chunk_rows + q->last_rows;
+    q->axis = dlpi_chunk_kept(q, rows);
+    q->batches = dlpi_chunk_batches(q, rows);
+    if (q->spans) return;
+    q->batches = 0;
+    for (uint64_t c = 0; q->first && c < n; c++)
+        q->batches += dlpi_chunk_batches(q, dlpi_chunk_size(q, c));
+    if (q->first == NULL)
+        q->batches = (positions - 1) * dlpi_chunk_batches(q, q->chunk_rows) +
+                     dlpi_chunk_batches(q, q->last_rows);
 }
 
 /* ---------------------------------------------------------------------------------------------
@@ -5983,18 +6271,18 @@ DLPDEF void dlp_buckets_close(dlp_buckets *b) {
 /* ---------------------------------------------------------------------------------------------
    >>impl-region     WHAT IS SHARED: ONE MAPPING, OFFSETS ONLY
 
-   header | control | bells | records | workers | slots' rows and words | trace rings |
+   header | control | waiters | records | workers | slots' rows and words | trace rings |
    what stages have of their own: rows in flight, kept items, parts, what stays | item cells |
    batch cells
 
    A batch slot goes round like this; each arrow is one store that publishes the step:
 
-     FREE --scheduler: pub--> OPEN --workers: own, done--> ... --last stage: ready--> READY
+     FREE --scheduler: header--> OPEN --workers: owner, done--> ... --last stage: ready--> READY
        ^                                                                             |
-       +----------------------- caller: used = 0 <-- HELD <-- caller: delivered -----+
+       +----------------------- consumer: used = 0 <-- HELD <-- consumer: delivered -----+
 
    Per slot and per stage that has workers there is a record of words (dlpi_stage_words):
-     own[u]   who works on unit u (a run of up to 32 rows of an item stage, of one row where workers
+     owner[u] who works on unit u (a run of up to 32 rows of an item stage, of one row where workers
               have several in flight; the whole batch of a batch stage): see >>impl-claims
      done[i]  which of rows 32 i .. 32 i + 31 are complete: see >>impl-gather. A batch stage has no
               rows: done[0] is how often the batch failed there.
@@ -6087,13 +6375,13 @@ typedef struct dlpi_pipe_rec {
     char name[32];
     uint64_t token[2];     /* random: a name's record carries the same */
     uint64_t started_real; /* CLOCK_REALTIME, ns; for display */
-    int32_t pid, memfd;    /* of the caller; for display */
+    int32_t pid, memfd;    /* of the consumer; for display */
     uint32_t uid, n_stages, n_workers, n_work, n_item_work;
     uint32_t prefetch, max_held, n_slots, ring, window, batch_rows;
     uint32_t words_max, units_max, trace_events;
-    int32_t cpus, unordered, staged, threaded;                     /* threaded: the sampler */
+    int32_t cpus, unordered, has_item_cells, threaded;             /* threaded: the sampler */
     uint64_t plan_bytes, global_batch, batches_per_epoch, samples; /* UINT64_MAX: not known */
-    uint64_t item_cell_stride, off_bells, reserved;
+    uint64_t item_cell_stride, off_waiters, reserved;
     dlpi_slot_layout slot;
 } dlpi_pipe_rec;
 
@@ -6128,10 +6416,10 @@ typedef struct dlpi_kept_rec {
 typedef struct dlpi_share {
     uint32_t word;        /* B1 futex */
     uint32_t over;        /* H1 1: all is fed and consumed */
-    uint64_t sleepers;    /* B1 a bit for each consumer */
+    uint64_t sleepers;    /* B1 a bit for each subscriber */
     uint64_t handed_back; /* how often somebody left batches to others */
-    uint32_t mode, max_consumers, n_slots, serve_only;
-    uint64_t takers_at, admits_at, consumers_at, consumer_bytes; /* from here; read-only */
+    uint32_t mode, max_subscribers, n_slots, serve_only;
+    uint64_t takers_at, admits_at, subscribers_at, subscriber_bytes; /* from here; read-only */
     uint8_t pad[DLPI_LINE - 72];
 } dlpi_share;
 
@@ -6145,20 +6433,20 @@ typedef struct dlpi_skip {
 
 typedef struct dlpi_ctl {
     uint64_t tail;         /* T1 batches published; scheduler */
-    uint32_t end_of_input; /* T1 no batch will follow: 1, and the scheduler's life above it; 0 */
+    uint32_t end_of_input; /* T1 no batch will follow: 1, the scheduler's seek_no above it; 0 */
     int32_t schedule_code; /* T1 DLP_ERR_* that ended the feeding */
     uint8_t pad0[DLPI_LINE - 16];
-    uint64_t base;      /* V1 oldest batch not delivered; caller */
-    uint64_t delivered; /* V1 batches delivered; caller */
+    uint64_t base;      /* V1 oldest batch not delivered; consumer */
+    uint64_t delivered; /* V1 batches delivered; consumer */
     uint64_t held;
     uint64_t items, bytes, wait_ns, step_ns, first_ns, epoch, started_ns;
     uint64_t pad1[6];
-    uint64_t want; /* B1 batch + 1 that the caller sleeps for, UINT64_MAX any, 0 awake */
+    uint64_t want; /* B1 batch + 1 that the consumer sleeps for, UINT64_MAX any, 0 awake */
     uint32_t caller_word;
     uint32_t scheduler_sleeps; /* B1 */
     uint32_t scheduler_word;
     uint8_t pad2[DLPI_LINE - 20];
-    uint64_t cancel; /* N1 batches of marks below this one are not wanted; caller */
+    uint64_t cancel; /* N1 batches of generations below this one are cancelled; consumer */
     uint32_t stop;
     uint32_t error_claim; /* E1 1 + who writes error */
     uint32_t error_ready;
@@ -6167,14 +6455,14 @@ typedef struct dlpi_ctl {
     uint64_t skips, failures;
     dlpi_skip skip_ring[DLPI_SKIP_RING];
     uint32_t processes;      /* J1 1: worker processes are there, 2: they could not be started */
-    uint32_t closing;        /* J2 1: the caller waits for their end */
+    uint32_t closing;        /* J2 1: the consumer waits for their end */
     uint32_t processes_word; /* J1 futex */
     uint32_t pad4;
     uint64_t restarts; /* of worker processes; supervisor */
-    uint64_t views;    /* delivered, where a lender hands them out; caller */
+    uint64_t views;    /* delivered, where a lender hands them out; consumer */
     uint64_t tunes;    /* caller */
     dlp_tune_note tune[DLP_TUNE_NOTES];
-    uint64_t source_wait_ns; /* the caller waited for what the source waits for; caller */
+    uint64_t source_wait_ns; /* the consumer waited for what the source waits for; consumer */
     uint64_t source_moves;   /* Q2 counts what the source may wait for; its workers */
     uint32_t source_waits;   /* scheduler: 1: the source waits, and no batch is on its way */
     uint32_t first_ready;    /* K3 1: first_skip is complete */
@@ -6184,16 +6472,16 @@ typedef struct dlpi_ctl {
     uint32_t pad5;
 } dlpi_ctl;
 
-typedef struct dlpi_sbell { /* one for each stage */
-    uint64_t rescan;        /* R1 counts units freed again */
-    uint32_t shared;        /* 1: sleepers may be in another process than their wakers */
-    uint32_t active;        /* A1 workers below this number may claim; caller */
+typedef struct dlpi_waiters { /* one for each stage */
+    uint64_t rescan;          /* R1 counts units freed again */
+    uint32_t shared;          /* 1: sleepers may be in another process than their wakers */
+    uint32_t active;          /* A1 workers below this number may claim; consumer */
     uint8_t pad[DLPI_LINE - 16];
-    dlpi_sleepers bell[(DLP_MAX_WORKERS + 31) / 32];
-} dlpi_sbell;
+    dlpi_sleepers group[(DLP_MAX_WORKERS + 31) / 32];
+} dlpi_waiters;
 
 /* A worker's own block: it alone writes, anybody reads. */
-typedef struct dlpi_wblock {
+typedef struct dlpi_worker_block {
     uint64_t items, bytes, busy_ns, starved_ns, blocked_ns, cpu_ns;
     uint64_t current, current_position, current_epoch, since_ns, units;
     uint64_t retried, replaced, left_out;
@@ -6212,9 +6500,9 @@ typedef struct dlpi_wblock {
     uint64_t kept_cell;    /* Z2 number + 1 of the cell that it writes, 0: none */
     uint64_t in_flight_ns; /* that items were under way, added up */
     uint64_t core_wait_ns;
-} dlpi_wblock;
+} dlpi_worker_block;
 
-/* A batch slot. The first blocks are the scheduler's and the caller's; workers write there only
+/* A batch slot. The first blocks are the scheduler's and the consumer's; workers write there only
    when a row fails. The last begins with what the scheduler tells the workers and goes on with the
    words of the first stage (dlpi_stage_words), so that a small batch travels in one cache line. */
 typedef struct dlpi_bslot {
@@ -6230,11 +6518,11 @@ typedef struct dlpi_bslot {
     uint32_t batch_rec; /* of the batch in its batch stages, as rows have one */
     uint32_t killed_by; /* signal that ended the last worker that died over this slot */
     uint8_t pad1[5 * DLPI_LINE - 64 - sizeof(dlp_error)];
-    dlpi_claim_word pub; /* P1 generation, count, padded, run shift */
+    dlpi_claim_word header; /* P1 generation, count, padded, run shift */
     uint64_t epoch, position;
     uint32_t count;
-    uint16_t cell; /* item cells of this batch, or its own, see DLPI_CELLS_* */
-    uint16_t life; /* N1 how many seeks came before it was fed */
+    uint16_t cell;    /* item cells of this batch, or its owner, see DLPI_CELLS_* */
+    uint16_t seek_no; /* N1 how many seeks came before it was fed */
 } dlpi_bslot;
 
 /* The words of a stage. Behind them, where there is more than one done word, stands a hint (scan):
@@ -6242,7 +6530,7 @@ typedef struct dlpi_bslot {
 typedef struct dlpi_stage_words {
     dlpi_gather_word ready; /* Y1 */
     dlpi_claim_word next;   /* the claims' cursor */
-    uint64_t words[1];      /* done[n_words], own[n_units], scan */
+    uint64_t words[1];      /* done[n_words], owner[n_units], scan */
 } dlpi_stage_words;
 
 /* What a collate made of a field, per slot. */
@@ -6260,13 +6548,15 @@ _Static_assert(sizeof(dlp_tune_note) == 24, "region layout");
 _Static_assert(sizeof(dlpi_field_rec) == 144, "region layout");
 _Static_assert(sizeof(dlpi_share) == DLPI_LINE, "region layout");
 _Static_assert(sizeof(dlpi_kept_rec) == 32, "region layout");
-_Static_assert(offsetof(dlpi_wblock, kept_hits) == offsetof(dlpi_wblock, pad0) + 4, "no padding");
-_Static_assert(sizeof(dlpi_wblock) == offsetof(dlpi_wblock, core_wait_ns) + 8, "no hidden padding");
+_Static_assert(offsetof(dlpi_worker_block, kept_hits) == offsetof(dlpi_worker_block, pad0) + 4,
+               "no padding");
+_Static_assert(sizeof(dlpi_worker_block) == offsetof(dlpi_worker_block, core_wait_ns) + 8,
+               "no hidden padding");
 _Static_assert(sizeof(dlpi_sleepers) == DLPI_LINE, "region layout");
 _Static_assert(offsetof(dlpi_ctl, base) == DLPI_LINE, "region layout");
 _Static_assert(offsetof(dlpi_ctl, want) == 2 * DLPI_LINE, "region layout");
 _Static_assert(offsetof(dlpi_ctl, cancel) == 3 * DLPI_LINE, "region layout");
-_Static_assert(offsetof(dlpi_bslot, pub) == 5 * DLPI_LINE, "region layout");
+_Static_assert(offsetof(dlpi_bslot, header) == 5 * DLPI_LINE, "region layout");
 _Static_assert(sizeof(dlpi_bslot) == 5 * DLPI_LINE + 32, "region layout");
 _Static_assert(sizeof(dlp_trace_event) == 32, "region layout");
 
@@ -6298,7 +6588,7 @@ typedef struct dlpi_seen dlpi_seen;
 
 /* What the rows of batches are. */
 typedef struct dlpi_source_ops {
-    /* building, by the caller */
+    /* building, by the calling thread */
     int (*sizes)(dlp_pipe *p);                 /* samples and batches of an epoch; or it is wrong */
     uint64_t (*slot_bytes)(const dlp_pipe *p); /* it keeps in a slot; NULL: none */
     size_t row_bytes;                          /* of what `row` writes for one row */
@@ -6313,9 +6603,10 @@ typedef struct dlpi_source_ops {
     void (*indices)(struct dlpi_worker *w, const struct dlpi_unit *t); /* NULL: fill wrote them */
     uint64_t (*item)(struct dlpi_worker *w, uint32_t s, uint32_t row, uint64_t epoch,
                      uint64_t position, uint32_t k); /* the row's own: k 0; or in its place: 1.. */
-    void (*row)(struct dlpi_worker *w, dlp_item *it, uint32_t s, uint32_t row,
-                void *own); /* what its callback has besides; own: [row_bytes], while it is there */
-    /* states, by the caller */
+    void (*row)(
+        struct dlpi_worker *w, dlp_item *it, uint32_t s, uint32_t row,
+        void *extra); /* what its callback has besides; extra: [row_bytes], while it is there */
+    /* states, by the calling thread */
     const char *const *words; /* [n_words] of 8 bytes that config puts first in its own part */
     uint32_t n_words;
     void (*config)(const dlp_pipe *p, struct dlpi_state *s); /* what of it changes the order */
@@ -6335,19 +6626,20 @@ typedef struct dlpi_keeper_ops {                                 /* by workers o
 
 typedef struct dlpi_lender_ops { /* by the consumer; v: number of what is handed out */
     struct {
-        const char *slots, *cells, *zeros, *results;
+        const char *slots, *cells, *zeros, *results, *joined;
     } words;            /* of the plan, in the place of a batch's */
     const char *params; /* of states: what config changes */
     int (*next)(dlp_pipe *p, dlp_batch **out, int timeout_ms);
     void (*drop)(dlp_pipe *p, uint32_t v);
-    uint32_t (*slot)(const dlp_pipe *p, uint32_t v); /* whose cell it lies in */
-    uint64_t (*batches)(const dlp_pipe *p);          /* of an epoch */
-    void (*leave)(dlp_pipe *p);                      /* the rest of the epoch is not wanted */
+    uint32_t (*slot)(const dlp_pipe *p, uint32_t v);                     /* whose cell it lies in */
+    uint64_t (*batches)(const dlp_pipe *p);                              /* of an epoch */
     void (*state)(const dlp_pipe *p, uint32_t v, struct dlpi_state *to); /* behind v */
     void (*config)(const dlp_pipe *p, struct dlpi_state *s);
     uint64_t (*position)(const dlp_pipe *p, uint64_t epoch, uint64_t k); /* rows before batch k */
     void (*seek)(dlp_pipe *p, const struct dlpi_state *s, struct dlpi_place *to);
     uint64_t (*bytes)(const dlp_pipe *p, uint32_t s, uint32_t field); /* for the sink, of a slot */
+    uint64_t (*joined)(const dlp_pipe *p, uint32_t field); /* of what is put together out of several
+                                                 slots, n_out of them; 0: nothing is */
     uint32_t (*cell)(dlp_pipe *p); /* DLPI_CELLS_STAY: by the scheduler, of its present batch */
 } dlpi_lender_ops;
 
@@ -6365,6 +6657,10 @@ typedef struct dlpi_sink_ops {              /* by the consumer */
     void (*data)(const dlp_pipe *p, uint32_t s, uint32_t field, uint64_t at,
                  dlp_tensor *t);            /* point t at this byte of the batch in slot s */
     void (*freed)(dlp_pipe *p, uint32_t s); /* that slot was given back */
+    int (*joins)(dlp_pipe *p); /* building: can it do the following? Else the pipe has the error */
+    int (*join)(dlp_pipe *p, uint32_t v, uint64_t row, uint32_t s, uint64_t from,
+                uint64_t rows); /* copy rows of slot s into joined buffer v, from its row on */
+    void *(*joined)(const dlp_pipe *p, uint32_t v, uint32_t field); /* that buffer */
 } dlpi_sink_ops;
 
 enum { DLPI_UNIT_NONE, DLPI_UNIT_ROWS, DLPI_UNIT_BATCHES, DLPI_UNIT_CELLS };
@@ -6378,7 +6674,7 @@ typedef struct dlpi_stage_ops {
     int workers;  /* how many where num_workers is 0; 0: inline */
     size_t self_bytes;
     const char *own; /* the desc's name of the callback that is stage.own */
-    /* building, by the caller */
+    /* building, by the calling thread */
     int (*check)(dlp_pipe *p, struct dlpi_stage *st);   /* behind those of the whole chain */
     void (*layout)(dlp_pipe *p, struct dlpi_stage *st); /* its areas of the region */
     const char *private_words;                          /* their line of the plan; NULL: none */
@@ -6486,18 +6782,19 @@ typedef struct dlpi_worker {
     dlp_pipe *p;
     dlpi_stage *st;
     int id, global;
-    dlpi_wblock *wb;
+    dlpi_worker_block *block;
     dlp_trace_event *trace;
-    dlpi_sbell *bell;
-    uint64_t mark;         /* of the batch that its item is in */
+    dlpi_waiters *waiters;
+    uint64_t generation;   /* of the batch that its item is in */
     const uint64_t *index; /* of that batch's rows */
-    bool has_extras;       /* see dlpi_row_extras; known since dlpi_item_at */
+    bool has_special;      /* see dlpi_row_special; known since dlpi_item_at */
     uint64_t low;          /* every batch below has no unit to claim */
     uint64_t tail_seen;    /* ctl.tail when last read */
     uint64_t rescan_seen;
     uint64_t claim_end; /* batches from here on are not to be claimed; 0: none */
     void *self;         /* what its kind keeps for it, or NULL */
-    uint64_t *at_once;  /* X2 [n_at_once] in the region: rows in callbacks, each as wb->running has
+    uint64_t
+        *at_once; /* X2 [n_at_once] in the region: rows in callbacks, each as block->running has
                            the only one; NULL: there is but that */
     uint32_t n_at_once;
     dlp_call note;
@@ -6532,7 +6829,7 @@ typedef struct dlpi_worker {
     pthread_t thread;
     int started, joined;    /* joined -1: inline, has begun */
     int process;            /* 1: runs in a process of its own */
-    void *own;              /* [source->row_bytes] of the row in its callback */
+    void *extra;            /* [source->row_bytes] of the row in its callback */
     uint8_t pad[DLPI_LINE]; /* workers lie side by side and share no line */
 } dlpi_worker;
 
@@ -6563,12 +6860,12 @@ typedef struct dlpi_source_state {
 
 typedef struct dlpi_place {          /* where the scheduler is to go on: a checked state */
     uint64_t epoch, batch, position; /* the first batch not consumed */
-    uint32_t sampler_bytes, life;
+    uint32_t sampler_bytes, seek_no;
     uint8_t sampler[DLP_SAMPLER_STATE_BYTES];
     uint8_t window[DLPI_WINDOW_MAX / 8]; /* bit k: batch + k is consumed too */
 } dlpi_place;
 
-typedef struct dlpi_scheduler { /* used by whoever runs the sampler: the caller or its thread */
+typedef struct dlpi_scheduler { /* used by whoever runs the sampler: the consumer or its thread */
     uint64_t epoch, in_epoch, position;
     uint64_t published;
     uint32_t slot_turn;
@@ -6580,7 +6877,7 @@ typedef struct dlpi_scheduler { /* used by whoever runs the sampler: the caller 
     /* resume of an unordered pipe: bitmap of batches consumed behind the prefix */
     uint64_t skip_base;
     uint8_t skip_bits[DLPI_WINDOW_MAX / 8];
-    uint32_t life; /* seeks that it has followed, modulo 2^16 */
+    uint32_t seek_no; /* seeks that it has followed, modulo 2^16 */
 } dlpi_scheduler;
 
 typedef struct dlpi_tuned {            /* a stage as the tuner saw it last */
@@ -6598,7 +6895,7 @@ typedef struct dlpi_tuned {            /* a stage as the tuner saw it last */
 typedef struct dlpi_tuner {
     uint64_t every_ns; /* 0: nothing is tuned */
     uint64_t due_ns, last_ns, looks;
-    uint64_t wait_from; /* the caller waits since then, 0: it does not */
+    uint64_t wait_from; /* the consumer waits since then, 0: it does not */
     uint64_t waited_ns;
     dlpi_tuned at[DLP_MAX_STAGES];
 } dlpi_tuner;
@@ -6609,13 +6906,13 @@ static const dlpi_shm_calls *dlpi_shm; /* defined again, with its value, by dlpi
 struct dlpi_shm_calls {
     int (*open)(dlp_pipe *p);    /* check and copy d.shm */
     int (*resolve)(dlp_pipe *p); /* the wiring is known: does it go with d.shm? */
-    /* consumers in other processes: by the scheduler */
+    /* subscribers (other processes): by the scheduler */
     bool (*keep)(dlp_pipe *p); /* who came, who went; did anything change? */
     bool (*may_schedule)(dlp_pipe *p);
     bool (*slot_free)(dlp_pipe *p, uint32_t s);
     uint64_t (*bytes)(const dlp_pipe *p); /* that begin will take beside the region */
     int (*begin)(dlp_pipe *p);            /* the region is there: name it, start the processes */
-    int (*look)(dlp_pipe *p);             /* while the caller waits: DLP_OK, or what is wrong */
+    int (*look)(dlp_pipe *p);             /* while the consumer waits: DLP_OK, or what is wrong */
     void (*nudge)(dlp_pipe *p);           /* stop was asked for; any thread, signal handlers */
     void (*await)(dlp_pipe *p);           /* close: until no process is left */
     void (*end)(dlp_pipe *p);             /* give up what open and begin took */
@@ -6629,7 +6926,7 @@ enum { DLPI_CELLS_OWN = 0, DLPI_CELLS_TURN, DLPI_CELLS_STAY };
 
 /* Areas of the region. One that observers read has the type of its record for an id. */
 enum {
-    DLPI_AREA_BELLS = DLPI_REC_COUNT,
+    DLPI_AREA_WAITERS = DLPI_REC_COUNT,
     DLPI_AREA_AT_ONCE,
     DLPI_AREA_KEPT,
     DLPI_AREA_ZEROS,
@@ -6651,7 +6948,7 @@ struct dlp_pipe {
     int started, ended, epoch_end_due;
     int closing;         /* 1: close was called, 2: no thread of the pipe is left */
     uint32_t stop_asked; /* S2: stop may be called from the first moment on */
-    uint32_t can_wake;   /* S2: ctl and bells are there */
+    uint32_t can_wake;   /* S2: ctl and waiters are there */
     int32_t pid;
     int in_worker; /* 1: this is one of its worker processes: a callback may call stop */
     dlp_error err;
@@ -6667,13 +6964,13 @@ struct dlp_pipe {
     const dlpi_source_ops *source;      /* what the rows of batches are, and */
     dlpi_stage *source_stage;           /* whose table that is */
     dlpi_stage *rows_end;               /* after it nobody asks for a batch's rows again */
-    bool source_waited;                 /* this wait of the caller's was for the source */
+    bool source_waited;                 /* this wait of the consumer's was for the source */
     dlpi_stage *work[DLP_MAX_STAGES];   /* stages with workers: */
     int n_item_work;                    /* first those of rows, in order; behind them, up to */
     int n_work;                         /* those of batches; behind them, up to */
     int n_staffed;                      /* those of cells of their own */
     dlpi_fields items, batches;         /* item cells; batch cells */
-    int staged;                         /* items are written in cells of their own */
+    int has_item_cells;                 /* items are written in cells of their own */
     dlpi_stage *cell_end;               /* behind it nobody needs what lies in turning cells */
     int cells;                          /* DLPI_CELLS_*: where a slot's batch lies */
     uint32_t n_cells, n_out;            /* batch cells; batches that can be lent at once */
@@ -6705,15 +7002,15 @@ struct dlp_pipe {
     int name_fd;       /* dlpipe_shm.h: record and lock of the pipe's name, -1: none */
     char shm_name[64]; /* "": none */
     dlpi_ctl *ctl;
-    dlpi_sbell *bells;
+    dlpi_waiters *waiters;
     uint32_t *disp;
     dlpi_worker *workers;
-    dlpi_worker *trainer; /* its trace and clock only */
-    dlp_batch *out;       /* [n_out] what the caller sees */
+    dlpi_worker *consumer; /* its trace and clock only */
+    dlp_batch *out;        /* [n_out] what the consumer sees */
     dlp_tensor *out_fields;
     uint8_t *ones;
     uint8_t *held;     /* [n_out] */
-    uint8_t *taken;    /* [ring] in the region; unordered: delivered; caller */
+    uint8_t *taken;    /* [ring] in the region; unordered: delivered; consumer */
     uint8_t *own_rows; /* [workers of fetch][1 + in_flight] of source->row_bytes; NULL: none */
     uint64_t budget_bytes;
     struct dlpi_exported *exported; /* [n_out] batches given away as tensors; NULL: never */
@@ -6721,15 +7018,15 @@ struct dlp_pipe {
     int exported_closed;
     uint64_t deadline_ns; /* the shortest of the stages, 0: none */
     int open_end;         /* 1: nobody knows where an epoch ends, until a row says so */
-    dlpi_place place;     /* where to go on in the life that it says; under dlpi_place_lock */
-    /* What the caller writes with every batch lies apart from what workers read. The scheduler's
+    dlpi_place place;     /* where to go on, from the seek that it says; under dlpi_place_lock */
+    /* What the consumer writes with every batch lies apart from what workers read. The scheduler's
        own part is the sampler thread's where there is one. */
     uint8_t pad0[DLPI_LINE];
     uint64_t base;
     uint64_t n_held;
     uint64_t last_return_ns;
     uint64_t looked_ns;     /* for the processes */
-    uint32_t life;          /* seeks, modulo 2^16 */
+    uint32_t seek_no;       /* seeks, modulo 2^16 */
     uint32_t seeks;         /* since the last batch was delivered */
     uint64_t epoch_now;     /* of the batch delivered last */
     int epoch_open;         /* some batch of epoch_now delivered, and not its last */
@@ -6771,7 +7068,7 @@ static inline dlpi_stage_words *dlpi_stage_words_at(const dlp_pipe *p, uint32_t 
     return (dlpi_stage_words *)(void *)((uint8_t *)dlpi_slot_at(p, s) + st->stage_words_offset);
 }
 static inline uint64_t *dlpi_done(dlpi_stage_words *t) { return t->words; }
-static inline uint64_t *dlpi_own(const dlp_pipe *p, dlpi_stage_words *t) {
+static inline uint64_t *dlpi_owners(const dlp_pipe *p, dlpi_stage_words *t) {
     return t->words + p->words_max;
 }
 static inline uint64_t *dlpi_scan(const dlp_pipe *p, dlpi_stage_words *t) {
@@ -6814,7 +7111,7 @@ static inline uint8_t *dlpi_batch_cell(const dlp_pipe *p, uint32_t s) {
                         p->cells == DLPI_CELLS_OWN ? s : dlpi_slot_at(p, s)->cell);
 }
 static inline uint8_t *dlpi_item_cell(const dlp_pipe *p, uint32_t s) {
-    if (!p->staged) return dlpi_batch_cell(p, s);
+    if (!p->has_item_cells) return dlpi_batch_cell(p, s);
     return dlpi_area_at(p, DLPI_REC_ITEM_CELLS, dlpi_slot_at(p, s)->cell);
 }
 static inline uint32_t dlpi_slot_of(const dlp_pipe *p, uint64_t b) {
@@ -6849,7 +7146,7 @@ static inline uint32_t dlpi_rec_killed(uint32_t rec, uint32_t stage, bool late) 
 }
 
 /* Of a fetch worker's row in a callback (0), or of the i-th in flight; NULL: nothing. */
-static inline void *dlpi_own_row(const dlp_pipe *p, const dlpi_worker *w, size_t i) {
+static inline void *dlpi_row_extra_at(const dlp_pipe *p, const dlpi_worker *w, size_t i) {
     size_t each = 1 + (size_t)p->fetch->in_flight;
     if (p->own_rows == NULL || w->st->work != 0) return NULL;
     return p->own_rows + ((size_t)w->id * each + i) * p->source->row_bytes;
@@ -6857,12 +7154,6 @@ static inline void *dlpi_own_row(const dlp_pipe *p, const dlpi_worker *w, size_t
 
 /* Which rows of a global batch are this rank's, whether epochs are over, an item's random
    numbers. */
-
-/* The rows [*first, *first + what is returned) of n that are those of a rank. */
-static uint32_t dlpi_rows_of_rank(uint64_t rank, uint64_t world, uint64_t n, uint64_t *first) {
-    *first = rank * n / world;
-    return (uint32_t)((rank + 1) * n / world - *first);
-}
 
 /* This rank's rows of a global batch of c rows: [first, first + count). */
 static void dlpi_rank_rows(const dlp_pipe *p, uint64_t c, uint64_t *first, uint32_t *count) {
@@ -6883,7 +7174,7 @@ DLPDEF uint64_t dlp_item_random(const dlp_item *item, uint64_t salt) {
 }
 
 /* ---------------------------------------------------------------------------------------------
-   >>impl-bells      WHO SLEEPS, WHO WAKES
+   >>impl-waiters      WHO SLEEPS, WHO WAKES
    Who wakes whom; how, and why no wake-up is lost, stands in >>impl-sleepers. Every sleep ends
    after 100 ms, of some after a second, and looks again. */
 
@@ -6892,30 +7183,30 @@ DLPDEF uint64_t dlp_item_random(const dlp_item *item, uint64_t salt) {
 #define DLPI_FULL_NS UINT64_C(20000000) /* a worker that has no room for work */
 
 /* Wake at most n sleepers of a stage. Call after a sequentially consistent publication. */
-static void dlpi_wake_some(dlpi_sbell *sb, uint32_t n_workers, uint32_t n) {
+static void dlpi_wake_some(dlpi_waiters *waiters, uint32_t n_workers, uint32_t n) {
     for (uint32_t g = 0; g * 32u < n_workers && n > 0; g++)
-        n = dlpi_sleepers_wake(&sb->bell[g], n, sb->shared);
+        n = dlpi_sleepers_wake(&waiters->group[g], n, waiters->shared);
 }
 
-static void dlpi_wake_worker(dlpi_sbell *sb, uint32_t worker) {
-    dlpi_sleepers_wake_one(&sb->bell[worker / 32u], 1u << worker % 32u, sb->shared);
+static void dlpi_wake_worker(dlpi_waiters *waiters, uint32_t worker) {
+    dlpi_sleepers_wake_one(&waiters->group[worker / 32u], 1u << worker % 32u, waiters->shared);
 }
 
 /* There is work on batch b for a stage of threads or processes: wake n of its workers or, where
    batches go to workers in turn, the one that may take it. */
 static void dlpi_wake_batch(const dlp_pipe *p, const dlpi_stage *st, uint64_t b, uint32_t n) {
-    dlpi_sbell *sb = &p->bells[st->work];
+    dlpi_waiters *waiters = &p->waiters[st->work];
     if (st->w.dispatch == DLP_DISPATCH_BATCHES)
-        dlpi_wake_worker(sb, (uint32_t)(b % (uint64_t)st->n_workers));
+        dlpi_wake_worker(waiters, (uint32_t)(b % (uint64_t)st->n_workers));
     else
-        dlpi_wake_some(sb, (uint32_t)st->n_workers, n);
+        dlpi_wake_some(waiters, (uint32_t)st->n_workers, n);
 }
 
 static void dlpi_wake_scheduler(dlpi_ctl *ctl) {
     dlpi_sleeper_wake(&ctl->scheduler_sleeps, &ctl->scheduler_word, ctl->shared);
 }
 
-/* Batch b became ready for the caller. Call after a sequentially consistent publication. */
+/* Batch b became ready for the consumer. Call after a sequentially consistent publication. */
 static void dlpi_wake_caller(dlpi_ctl *ctl, uint64_t b) {
     dlpi_sleeper_wake_for(&ctl->want, b, &ctl->caller_word, ctl->shared);
 }
@@ -6929,17 +7220,17 @@ static inline void dlpi_wake_scheduling(const dlp_pipe *p) {
 }
 
 /* A batch became ready, or nothing will follow. After a sequentially consistent publication. */
-static void dlpi_wake_consumers(dlpi_share *share) {
+static void dlpi_wake_subscribers(dlpi_share *share) {
     if (share != NULL) dlpi_sleepers_wake_any(&share->sleepers, &share->word);
 }
 
 /* Wake workers from..to-1 that are parked: no bit says so. After a store of active. */
-static void dlpi_wake_parked(dlpi_sbell *sb, uint32_t from, uint32_t to) {
+static void dlpi_wake_parked(dlpi_waiters *waiters, uint32_t from, uint32_t to) {
     while (from < to) {
-        dlpi_sleepers *group = &sb->bell[from / 32u];
+        dlpi_sleepers *group = &waiters->group[from / 32u];
         uint32_t end = (from / 32u + 1) * 32u < to ? (from / 32u + 1) * 32u : to, bits = 0;
         for (; from < end; from++) bits |= 1u << from % 32u;
-        dlpi_sleepers_wake_bits(group, 32, bits, sb->shared);
+        dlpi_sleepers_wake_bits(group, 32, bits, waiters->shared);
     }
 }
 
@@ -6947,12 +7238,12 @@ static void dlpi_wake_sleepers(dlp_pipe *p) {
     for (int i = 0; i < p->n_staffed; i++) {
         dlpi_stage *st = p->work[i];
         if (st->w.num_workers > 0)
-            dlpi_wake_some(&p->bells[i], (uint32_t)st->n_workers, UINT32_MAX);
-        if (st->tuned) dlpi_wake_parked(&p->bells[i], 0, (uint32_t)st->n_workers);
+            dlpi_wake_some(&p->waiters[i], (uint32_t)st->n_workers, UINT32_MAX);
+        if (st->tuned) dlpi_wake_parked(&p->waiters[i], 0, (uint32_t)st->n_workers);
     }
     dlpi_wake_scheduler(p->ctl);
     dlpi_wake_caller(p->ctl, UINT64_MAX);
-    dlpi_wake_consumers(p->share);
+    dlpi_wake_subscribers(p->share);
 }
 
 /* Wake everybody, whatever the masks say: a waker may have died between taking a sleeper's bit and
@@ -6961,7 +7252,7 @@ static void dlpi_wake_all(dlp_pipe *p) {
     for (int i = 0; i < p->n_staffed; i++) {
         dlpi_stage *st = p->work[i];
         for (int g = 0; st->w.num_workers > 0 && g * 32 < st->n_workers; g++)
-            dlpi_sleepers_wake_all(&p->bells[i].bell[g].word);
+            dlpi_sleepers_wake_all(&p->waiters[i].group[g].word);
     }
     dlpi_sleepers_wake_all(&p->ctl->scheduler_word);
     dlpi_sleepers_wake_all(&p->ctl->caller_word);
@@ -6975,12 +7266,12 @@ static inline void dlpi_bump(uint64_t *counter, uint64_t n) {
 
 /* How many workers of the stage may claim. */
 static inline int dlpi_active(const dlp_pipe *p, const dlpi_stage *st) {
-    return (int)dlpi_sleepers_active(&p->bells[st->work].active); /* A1 <- A1 */
+    return (int)dlpi_sleepers_active(&p->waiters[st->work].active); /* A1 <- A1 */
 }
 
 /* Is the worker above that number? In a mask or behind a claim it may still be for a moment. */
 static inline bool dlpi_retired(const dlpi_worker *w) {
-    return (uint32_t)w->id >= dlpi_sleepers_active(&w->bell->active); /* A1 <- A1, behind B1 */
+    return (uint32_t)w->id >= dlpi_sleepers_active(&w->waiters->active); /* A1 <- A1, behind B1 */
 }
 
 static inline bool dlpi_stopped(const dlp_pipe *p) {
@@ -7013,7 +7304,7 @@ __attribute__((format(printf, 4, 5))) static int dlpi_error_set(dlp_error *e, in
     return code;
 }
 
-/* The pipe's error, as seen by the caller's thread: the first one stays. */
+/* The pipe's error, as seen by the consumer's thread: the first one stays. */
 static int dlpi_pipe_fail(dlp_pipe *p, const dlp_error *e) {
     if (p->err.code == 0) p->err = *e;
     return p->err.code;
@@ -7101,18 +7392,18 @@ DLPDEF int dlp_fail(dlp_call *call, int errnum, const char *format, ...) {
     va_list args;
     if (call == NULL) return DLP_ERR_CALLBACK;
     va_start(args, format);
-    vsnprintf(call->message, sizeof((dlpi_wblock *)0)->message, format, args);
+    vsnprintf(call->message, sizeof((dlpi_worker_block *)0)->message, format, args);
     va_end(args);
     *call->errnum = errnum;
     if (call->w != NULL) /* else a source is tried without a pipe */
-        call->said = (uint32_t)DLPI_LOAD_RLX(&call->w->wb->running); /* X2, own */
+        call->said = (uint32_t)DLPI_LOAD_RLX(&call->w->block->running); /* X2, own */
     return DLP_ERR_CALLBACK;
 }
 
 /* What was said before was said of something else. */
 static void dlpi_words_forget(dlpi_worker *w) {
-    w->wb->message[0] = 0;
-    w->wb->message_errno = 0;
+    w->block->message[0] = 0;
+    w->block->message_errno = 0;
     w->note.said = 0;
 }
 
@@ -7128,9 +7419,9 @@ __attribute__((format(printf, 3, 4))) static int dlpi_say(dlpi_worker *w, int co
                                                           const char *format, ...) {
     va_list args;
     va_start(args, format);
-    vsnprintf(w->wb->message, sizeof w->wb->message, format, args);
+    vsnprintf(w->block->message, sizeof w->block->message, format, args);
     va_end(args);
-    w->wb->message_errno = 0;
+    w->block->message_errno = 0;
     return code;
 }
 
@@ -7158,11 +7449,11 @@ static void dlpi_describe(const dlpi_worker *w, int code, dlp_error *e) {
     e->code = code < 0 ? code : DLP_ERR_CALLBACK;
     if (DLPI_DEBUG && code == DLPI_OVERRUN) e->code = DLP_ERR_CORRUPT;
     e->worker = w->id;
-    e->errnum = w->wb->message_errno;
+    e->errnum = w->block->message_errno;
     dlpi_copy_text(e->stage, sizeof e->stage, w->st->name);
     dlpi_copy_text(e->field, sizeof e->field, w->bad_field);
-    if (w->wb->message[0])
-        dlpi_copy_text(e->message, sizeof e->message, w->wb->message);
+    if (w->block->message[0])
+        dlpi_copy_text(e->message, sizeof e->message, w->block->message);
     else
         snprintf(e->message, sizeof e->message, "the callback returned %d%s%s%s", w->returned,
                  known ? " (" : "", known ? name : "", known ? ")" : "");
@@ -7355,7 +7646,7 @@ static int dlpi_check_ranks(dlp_pipe *p, const dlpi_stage *st, uint32_t rank, ui
    stays there.
    What release takes back is overwritten, and poisoned under the address sanitizer. It stays so
    until somebody begins with the slot's next batch, each process for itself: shadow memory is its
-   own. Label U3: dlpi_poisoned, by the caller at release, and by who has unpoisoned all of it. */
+   own. Label U3: dlpi_poisoned, by the consumer at release, and by who has unpoisoned all of it. */
 
 #define DLPI_POISON 0xdb
 
@@ -7424,7 +7715,7 @@ static int dlpi_guarded_check(dlpi_worker *w, const dlp_call *note, const dlpi_g
         before = i == 0 || (i < c->n && first - from > to - last); /* the end that is nearer */
         s = &c->span[before ? i : i - 1];
         n = (uint64_t)(before ? to - first : last - from);
-        snprintf(note->message, sizeof w->wb->message,
+        snprintf(note->message, sizeof w->block->message,
                  "%s wrote %" PRIu64 " byte%s %s %s%s%s of %s %" PRIu64, w->st->name, n,
                  n == 1 ? "" : "s", before ? "before" : "past", s->name ? "field \"" : "the bytes",
                  s->name ? s->name : "", s->name ? "\"" : "", what, number);
@@ -7583,15 +7874,19 @@ static void dlpi_unpoison_bytes(void *at, uint64_t bytes) {
 #endif
 }
 
-/* The caller has given back batch, or view, s: nobody else may read it. */
+/* The consumer has given back batch, or view, s: nobody else may read it. */
 static inline void dlpi_poison(const dlp_pipe *p, uint32_t s) {
+    uint32_t slot;
     if (!DLPI_DEBUG || p->cells != DLPI_CELLS_OWN || p->sink || p->share) return;
+    slot = p->lender ? p->lender->ops->lender->slot(p, s) : s;
     for (uint32_t f = 0; f < p->batches.n; f++) {
         const dlp_tensor *t = &p->out_fields[(size_t)s * p->batches.n + f];
-        dlpi_poison_bytes(t->data, p->lender ? t->bytes : p->batches.at[f].capacity);
+        if (slot == DLPI_NO_SLOT) /* the next view in it is not begun by dlpi_unpoison */
+            memset(t->data, DLPI_POISON, (size_t)t->bytes);
+        else
+            dlpi_poison_bytes(t->data, p->lender ? t->bytes : p->batches.at[f].capacity);
     }
-    if (p->lender) s = p->lender->ops->lender->slot(p, s);
-    DLPI_STORE_REL(dlpi_poisoned(p, s), (uint8_t)1); /* U3 -> U3 */
+    if (slot != DLPI_NO_SLOT) DLPI_STORE_REL(dlpi_poisoned(p, slot), (uint8_t)1); /* U3 -> U3 */
 }
 
 /* Somebody begins with a batch in slot s. */
@@ -7731,20 +8026,26 @@ static uint64_t dlpi_fields_bytes(const dlpi_fields *fs) {
     return dlpi_round_up(dlpi_sum(last->offset, dlpi_sum(last->capacity, DLPI_GUARD)), 4096);
 }
 
+/* Bytes of one row of a field, whose first dimension is rows of a chunk. */
+static uint64_t dlpi_row_bytes(const dlpi_field *d) {
+    return d->row_bytes / (uint64_t)d->f.shape[0];
+}
+
 /* ---------------------------------------------------------------------------------------------
-   >>impl-wanted     BATCHES THAT NOBODY WANTS ANY MORE
-   The caller may leave an epoch (dlp_pipe_next_epoch, the end of a stream) or its place
-   (dlp_pipe_seek) while batches of it are under way. Each batch has a mark: the seeks before it was
-   fed (its life, 16 bits) above its epoch (48 bits). ctl.cancel is the least mark that is wanted,
-   and only the caller moves it, up, by one store: by an epoch, or to the next life's epoch 0.
-   Workers compare before each row, whoever passes batches on before each batch, and next drops
-   what comes to it below the mark: so a batch may be half done, or fed after the store, and does no
-   harm. Lives wrap: 2^14 seeks at most come between two batches that are delivered.
+   >>impl-cancel     BATCHES THAT ARE CANCELLED
+   The consumer may leave an epoch (dlp_pipe_next_epoch, the end of a stream) or its place
+   (dlp_pipe_seek) while batches of it are under way. Each batch has a generation: the number of
+   seeks before it was scheduled (seek_no, 16 bits) above its epoch (48 bits). ctl.cancel is the
+   least generation that is not cancelled, and only the consumer moves it, up, by one store: by an
+   epoch, or to epoch 0 after the next seek. Workers compare before each row, whoever passes batches
+   on before each batch, and next drops what comes to it from below: so a batch may be half done, or
+   scheduled after the store, and does no harm. Numbers of seeks wrap: 2^14 of them at most come
+   between two batches that are delivered.
 
    N1: the store carries nothing for those who compare. What a seek has for the scheduler (where to
    go on) lies behind dlpi_place_lock, held for a copy only; the scheduler looks for it when
-   ctl.cancel has another life than its own, and feeds for the old one until then. That no batch
-   will follow (ctl.end_of_input) is likewise said for one life.
+   ctl.cancel has another seek_no than its own, and schedules for the old one until then. That no
+   batch will follow (ctl.end_of_input) is likewise said for one seek_no.
 
    Where the end is open (a stream), it is the first row of the epoch whose record says so
    (DLPI_ROW_END). That is one more fate of a row, written before the row is done: so when a batch
@@ -7752,19 +8053,21 @@ static uint64_t dlpi_fields_bytes(const dlpi_fields *fs) {
    Rows of a batch up to its end are counted where they are needed; the batch's words keep the rows
    that it was fed with. What failed after the end has not happened. */
 
-static inline uint64_t dlpi_mark(uint64_t life, uint64_t epoch) {
-    return (life << 48) + epoch; /* epochs are below DLPI_MAX_EPOCH */
+static inline uint64_t dlpi_generation(uint64_t seek_no, uint64_t epoch) {
+    return (seek_no << 48) + epoch; /* epochs are below DLPI_MAX_EPOCH */
 }
-static inline uint32_t dlpi_mark_life(uint64_t mark) { return (uint32_t)(mark >> 48); }
+static inline uint32_t dlpi_generation_seek(uint64_t generation) {
+    return (uint32_t)(generation >> 48);
+}
 
-static inline bool dlpi_mark_wanted(const dlpi_ctl *ctl, uint64_t mark) {
-    return (int64_t)(mark - DLPI_LOAD_RLX(&ctl->cancel)) >= 0; /* N1 */
+static inline bool dlpi_generation_cancelled(const dlpi_ctl *ctl, uint64_t generation) {
+    return (int64_t)(generation - DLPI_LOAD_RLX(&ctl->cancel)) < 0; /* N1 */
 }
-static inline uint64_t dlpi_slot_mark(const dlpi_bslot *slot) {
-    return dlpi_mark(slot->life, slot->epoch);
+static inline uint64_t dlpi_slot_generation(const dlpi_bslot *slot) {
+    return dlpi_generation(slot->seek_no, slot->epoch);
 }
-static inline bool dlpi_wanted(const dlpi_ctl *ctl, const dlpi_bslot *slot) {
-    return dlpi_mark_wanted(ctl, dlpi_slot_mark(slot));
+static inline bool dlpi_cancelled(const dlpi_ctl *ctl, const dlpi_bslot *slot) {
+    return dlpi_generation_cancelled(ctl, dlpi_slot_generation(slot));
 }
 
 /* Rows of the batch in slot s before the epoch's end, where a row finds it. */
@@ -7828,7 +8131,7 @@ static void dlpi_slot_error(const dlp_pipe *p, uint32_t s, dlp_error *e) {
 
 /* Has nobody behind the items anything to do with this batch? */
 static bool dlpi_slot_idle(const dlp_pipe *p, uint32_t s) {
-    return !dlpi_wanted(p->ctl, dlpi_slot_at(p, s)) || dlpi_slot_failed(p, s) ||
+    return dlpi_cancelled(p->ctl, dlpi_slot_at(p, s)) || dlpi_slot_failed(p, s) ||
            (dlpi_slot_ended(p, s) && dlpi_slot_rows(p, s) == 0);
 }
 
@@ -7856,11 +8159,11 @@ typedef struct dlpi_seen_stage {
 struct dlpi_seen {
     uint64_t now_ns;
     const dlpi_ctl *ctl;
-    const uint64_t *delivered; /* batches, as the caller counts them */
+    const uint64_t *delivered; /* batches, as the consumer counts them */
     const uint32_t *order;     /* [ring] slots of the batches */
     const uint8_t *taken;      /* [ring] */
     const uint8_t *slots;      /* [n_slots] */
-    const uint8_t *blocks;     /* [n_workers + 1] dlpi_wblock; the last: the caller's */
+    const uint8_t *blocks;     /* [n_workers + 1] dlpi_worker_block; the last: the consumer's */
     const uint8_t *trace;      /* [n_workers + 1] rings of trace_events */
     uint64_t slot_stride, block_stride, trace_stride;
     uint32_t n_stages, n_work, n_item_work, n_workers;
@@ -7870,7 +8173,7 @@ struct dlpi_seen {
     uint64_t source_cells, sink_cells, sink_free;
     uint64_t plan_bytes;
     int32_t work[DLP_MAX_STAGES]; /* [n_work] stages with workers, in order */
-    int32_t final;                /* the stage behind which a batch is ready for the caller */
+    int32_t final;                /* the stage behind which a batch is ready for the consumer */
     dlpi_seen_stage stages[DLP_MAX_STAGES];
     dlp_stats figures; /* of it, what kinds of stages have filled */
 };
@@ -8018,11 +8321,11 @@ static void dlpi_seen_all(const dlp_pipe *p, dlpi_seen *s) {
 
 /* ---- of what is seen ---- */
 
-static const dlpi_wblock *dlpi_seen_block(const dlpi_seen *s, uint32_t worker) {
-    return (const dlpi_wblock *)(const void *)(s->blocks + worker * s->block_stride);
+static const dlpi_worker_block *dlpi_seen_block(const dlpi_seen *s, uint32_t worker) {
+    return (const dlpi_worker_block *)(const void *)(s->blocks + worker * s->block_stride);
 }
 
-/* The stage of a worker; NULL: it is the caller. */
+/* The stage of a worker; NULL: it is the consumer. */
 static const dlpi_seen_stage *dlpi_seen_owner(const dlpi_seen *s, uint32_t worker) {
     for (uint32_t i = 0; i < s->n_stages; i++) {
         const dlpi_seen_stage *st = &s->stages[i];
@@ -8144,7 +8447,7 @@ static void dlpi_links_depth(const dlpi_seen *s, uint64_t open, dlp_stats *out) 
    >>impl-dispatch   WHO WAKES WHOM
    Nobody is given work: workers look for it and claim it. What is here only says who looks. */
 
-/* There is work on batch b for a stage: its workers do it or, of an inline one, the caller. */
+/* There is work on batch b for a stage: its workers do it or, of an inline one, the consumer. */
 static void dlpi_wake_stage(dlp_pipe *p, const dlpi_stage *st, uint64_t b) {
     if (st->w.num_workers > 0)
         dlpi_wake_batch(p, st, b, 1);
@@ -8153,13 +8456,13 @@ static void dlpi_wake_stage(dlp_pipe *p, const dlpi_stage *st, uint64_t b) {
 }
 
 /* Batch b left the stage with this place among those that have workers: the next one, or
-   the caller, goes on with it. */
+   the consumer, goes on with it. */
 static void dlpi_wake_next(dlp_pipe *p, int work, uint64_t b) {
     if (work + 1 < p->n_work) {
         dlpi_wake_stage(p, p->work[work + 1], b);
     } else {
         dlpi_wake_caller(p->ctl, b);
-        dlpi_wake_consumers(p->share);
+        dlpi_wake_subscribers(p->share);
     }
 }
 
@@ -8169,8 +8472,8 @@ static void dlpi_rescan(dlp_pipe *p, int first, int last) {
     for (int k = first; k <= last; k++) {
         const dlpi_stage *st = p->work[k];
         uint32_t n = st->w.dispatch == DLP_DISPATCH_BATCHES ? UINT32_MAX : 1;
-        dlpi_claim_rescan(&p->bells[k].rescan); /* R1 -> R1 */
-        if (st->w.num_workers > 0) dlpi_wake_some(&p->bells[k], (uint32_t)st->n_workers, n);
+        dlpi_claim_rescan(&p->waiters[k].rescan); /* R1 -> R1 */
+        if (st->w.num_workers > 0) dlpi_wake_some(&p->waiters[k], (uint32_t)st->n_workers, n);
     }
     dlpi_wake_caller(p->ctl, UINT64_MAX);
 }
@@ -8192,7 +8495,7 @@ static void dlpi_schedule_wake(dlp_pipe *p, uint64_t n) {
     }
     if (p->schedule.cost_ns != 0 && ns / 10000 + 1 < units) units = ns / 10000 + 1;
     if (units > (uint64_t)st->n_workers) units = (uint64_t)st->n_workers;
-    dlpi_wake_some(&p->bells[0], (uint32_t)st->n_workers, (uint32_t)units);
+    dlpi_wake_some(&p->waiters[0], (uint32_t)st->n_workers, (uint32_t)units);
 }
 
 /* Batches from `first` on of which this rank has no row: ready as they are fed, so nobody's work
@@ -8205,7 +8508,7 @@ static void dlpi_schedule_empty(dlp_pipe *p, uint64_t first) {
 
 /* ---------------------------------------------------------------------------------------------
    >>impl-feed       THE SCHEDULER: POSITIONS INTO FREE SLOTS
-   Run by the caller, or by a thread of its own. A batch is fed while fewer than prefetch_factor
+   Run by the consumer, or by a thread of its own. A batch is fed while fewer than prefetch_factor
    are between here and next, a slot is free, and (unordered) the window reaches that far. */
 
 /* Begin with an epoch. */
@@ -8229,7 +8532,7 @@ static uint32_t dlpi_run_shift(dlp_pipe *p, uint32_t count) {
     if (st->in_flight > 0) return 0; /* rows are claimed one by one: what is that beside the wait */
     if (st->w.dispatch == DLP_DISPATCH_BATCHES) at_once = 1; /* all runs go to one worker */
     for (int i = 0; i < active; i++) {
-        uint64_t ns = DLPI_LOAD_RLX(&p->workers[st->first_worker + i].wb->item_ns); /* a hint */
+        uint64_t ns = DLPI_LOAD_RLX(&p->workers[st->first_worker + i].block->item_ns); /* a hint */
         if (ns != 0) sum += ns, n++;
     }
     if (n == 0) return 0;
@@ -8244,7 +8547,7 @@ static uint32_t dlpi_run_shift(dlp_pipe *p, uint32_t count) {
 static bool dlpi_cost_moved(const dlp_pipe *p, uint64_t turn) {
     const dlpi_stage *st = p->work[0];
     uint64_t was = p->schedule.cost_ns, k = turn % (uint64_t)dlpi_active(p, st), ns;
-    ns = DLPI_LOAD_RLX(&p->workers[(uint64_t)st->first_worker + k].wb->item_ns); /* a hint */
+    ns = DLPI_LOAD_RLX(&p->workers[(uint64_t)st->first_worker + k].block->item_ns); /* a hint */
     return ns != 0 && (ns / 4 > was || was / 4 > ns);
 }
 
@@ -8255,9 +8558,9 @@ static uint32_t dlpi_schedule_cell(dlp_pipe *p, uint32_t s, uint64_t b) {
     dlpi_cell_use *use = p->schedule.cells;
     uint32_t i = p->schedule.cell_turn;
     for (uint32_t n = 0; n + 1 < p->prefetch; n++, i = i + 1 == p->prefetch ? 0 : i + 1) {
-        dlpi_stage_words *sst = dlpi_stage_words_at(p, use[i].slot, p->cell_end);
+        dlpi_stage_words *words = dlpi_stage_words_at(p, use[i].slot, p->cell_end);
         if (!use[i].given) break;
-        if (dlpi_ready_past(dlpi_gather_look(&sst->ready), use[i].b)) break; /* Y1 <- Y1 */
+        if (dlpi_ready_past(dlpi_gather_look(&words->ready), use[i].b)) break; /* Y1 <- Y1 */
     }
     use[i].b = b;
     use[i].slot = s;
@@ -8268,7 +8571,7 @@ static uint32_t dlpi_schedule_cell(dlp_pipe *p, uint32_t s, uint64_t b) {
 
 static uint32_t dlpi_schedule_place(dlp_pipe *p, uint32_t s, uint64_t b) {
     if (p->cells == DLPI_CELLS_STAY) return p->lender->ops->lender->cell(p);
-    return p->staged || p->cells == DLPI_CELLS_TURN ? dlpi_schedule_cell(p, s, b) : s;
+    return p->has_item_cells || p->cells == DLPI_CELLS_TURN ? dlpi_schedule_cell(p, s, b) : s;
 }
 
 /* Rows of slot s beyond the epoch's last sample. */
@@ -8296,7 +8599,7 @@ static void dlpi_schedule_words(dlp_pipe *p, uint32_t s, uint64_t c) {
     slot->count = count;
     slot->flags = 0;
     slot->cell = (uint16_t)dlpi_schedule_place(p, s, f->published);
-    slot->life = (uint16_t)f->life;
+    slot->seek_no = (uint16_t)f->seek_no;
     slot->failed = 0;
     slot->batch_rec = 0;
     if (slot->dirty) {
@@ -8322,8 +8625,8 @@ static void dlpi_schedule_slot(dlp_pipe *p, uint32_t s, uint64_t c) {
         f->run_shift = dlpi_run_shift(p, slot->count);
     /* C1: scheduler only */
     dlpi_credit_take(&slot->used, p->share && p->share->serve_only ? 0u : 1u);
-    dlpi_claim_publish(&slot->pub,
-                       dlpi_pub(b, slot->count, slot->dirty, f->run_shift)); /* P1 -> P1 */
+    dlpi_claim_publish(&slot->header,
+                       dlpi_header(b, slot->count, slot->dirty, f->run_shift)); /* P1 -> P1 */
     DLPI_STORE_RLX(&p->disp[b & (p->ring - 1)], s); /* T1: ordered by the tail that follows */
 }
 
@@ -8389,7 +8692,7 @@ static int dlpi_schedule_one(dlp_pipe *p) {
     uint64_t rows, cancel = DLPI_LOAD_RLX(&p->ctl->cancel); /* N1: a hint; next drops the rest */
     uint32_t s;
     int rc;
-    if (dlpi_mark_life(cancel) == f->life && f->epoch < (cancel & DLPI_EPOCH_MASK))
+    if (dlpi_generation_seek(cancel) == f->seek_no && f->epoch < (cancel & DLPI_EPOCH_MASK))
         dlpi_schedule_epoch(f, cancel & DLPI_EPOCH_MASK);
     if (dlpi_epochs_over(p, f->epoch)) return dlpi_schedule_end(p, 0), 0;
     if ((rc = dlpi_schedule_settle(p, &rows)) != DLP_OK) return dlpi_schedule_end(p, rc), rc;
@@ -8425,23 +8728,24 @@ static int dlpi_schedule_goto(dlp_pipe *p, const dlpi_place *to) {
 }
 
 /* ctl.end_of_input of a scheduler that has ended. */
-static inline uint32_t dlpi_scheduled_word(uint32_t life) { return life << 1 | 1u; }
+static inline uint32_t dlpi_scheduled_word(uint32_t seek_no) { return seek_no << 1 | 1u; }
 
 static pthread_mutex_t dlpi_place_lock = PTHREAD_MUTEX_INITIALIZER;
 
-/* The caller has sought: follow it. A scheduler that failed stays where it is, and says so again.
+/* The consumer has sought: follow it. A scheduler that failed stays where it is, and says so again.
    */
 static void dlpi_schedule_follow(dlp_pipe *p) {
     dlpi_scheduler *f = &p->schedule;
     dlpi_place to;
+    uint64_t least = DLPI_LOAD_SEQ(&p->ctl->cancel); /* N1, B1 */
     int rc;
-    if (DLPI_LIKELY(dlpi_mark_life(DLPI_LOAD_SEQ(&p->ctl->cancel)) == f->life)) return; /* N1, B1 */
+    if (DLPI_LIKELY(dlpi_generation_seek(least) == f->seek_no)) return;
     pthread_mutex_lock(&dlpi_place_lock);
     to = p->place;
     pthread_mutex_unlock(&dlpi_place_lock);
-    f->life = to.life;
-    if (f->ended && DLPI_LOAD_RLX(&p->ctl->schedule_code) != 0) {               /* our own store */
-        dlpi_credit_close(&p->ctl->end_of_input, dlpi_scheduled_word(f->life)); /* T1 -> T1 */
+    f->seek_no = to.seek_no;
+    if (f->ended && DLPI_LOAD_RLX(&p->ctl->schedule_code) != 0) { /* our own store */
+        dlpi_credit_close(&p->ctl->end_of_input, dlpi_scheduled_word(f->seek_no)); /* T1 -> T1 */
         dlpi_wake_caller(p->ctl, UINT64_MAX);
         return;
     }
@@ -8449,7 +8753,7 @@ static void dlpi_schedule_follow(dlp_pipe *p) {
     dlpi_credit_close(&p->ctl->end_of_input, 0u); /* T1 -> T1 */
     if ((rc = dlpi_schedule_goto(p, &to)) == DLP_OK) return;
     dlpi_schedule_end(p, rc);
-    dlpi_credit_close(&p->ctl->end_of_input, dlpi_scheduled_word(f->life)); /* T1 -> T1 */
+    dlpi_credit_close(&p->ctl->end_of_input, dlpi_scheduled_word(f->seek_no)); /* T1 -> T1 */
     dlpi_wake_caller(p->ctl, UINT64_MAX);
 }
 
@@ -8478,9 +8782,9 @@ static uint64_t dlpi_schedule(dlp_pipe *p, uint64_t burst) {
     }
     if (f->ended) {
         /* T1 -> T1: after the tail */
-        dlpi_credit_close(&p->ctl->end_of_input, dlpi_scheduled_word(f->life));
+        dlpi_credit_close(&p->ctl->end_of_input, dlpi_scheduled_word(f->seek_no));
         dlpi_wake_caller(p->ctl, UINT64_MAX);
-        dlpi_wake_consumers(p->share);
+        dlpi_wake_subscribers(p->share);
     }
     return f->published - before;
 }
@@ -8493,7 +8797,7 @@ typedef struct dlpi_unit { /* a claimed piece of work */
     uint32_t slot, unit;
     uint32_t row, end; /* rows [row, end); a batch stage has the whole batch */
     /* first stage: nobody had it before, and no row is padding: no row's record need be read */
-    bool plain;
+    bool untouched;
 } dlpi_unit;
 
 static inline dlpi_stage *dlpi_stage_before(const dlpi_worker *w) {
@@ -8527,52 +8831,53 @@ static void dlpi_unit_rows(const dlp_pipe *p, const dlpi_stage *st, uint32_t cou
     t->end = whole || count - t->row <= 1u << shift ? count : t->row + (1u << shift);
 }
 
-static inline uint64_t dlpi_own_freed(const dlp_pipe *p, uint32_t s, uint64_t b) {
+static inline uint64_t dlpi_owner_freed(const dlp_pipe *p, uint32_t s, uint64_t b) {
     return dlpi_claim_freed(&dlpi_slot_at(p, s)->frees, b);
 }
 
 /* May rows of this unit be taken for untouched? */
-static inline bool dlpi_plain(const dlpi_worker *w, uint64_t pub, uint64_t own) {
-    return w->st->work == 0 && !dlpi_pub_padded(pub) && (own & DLPI_FREED) == 0;
+static inline bool dlpi_untouched(const dlpi_worker *w, uint64_t header, uint64_t owner) {
+    return w->st->work == 0 && !dlpi_header_padded(header) && (owner & DLPI_FREED) == 0;
 }
 
 /* Try to claim unit t->unit of batch t->b. own was read before. */
-static bool dlpi_claim(const dlpi_worker *w, const dlpi_unit *t, dlpi_stage_words *sst,
-                       uint64_t own) {
+static bool dlpi_claim(const dlpi_worker *w, const dlpi_unit *t, dlpi_stage_words *words,
+                       uint64_t owner) {
     uint64_t mine = dlpi_gen_word(t->b, (uint64_t)w->global + 1u);
-    return dlpi_claim_take(&dlpi_own(w->p, sst)[t->unit], own, mine);
+    return dlpi_claim_take(&dlpi_owners(w->p, words)[t->unit], owner, mine);
 }
 
 /* Look for a unit of batch b. Sets *all_claimed when none of its units will need a claim. */
 static bool dlpi_find_in(dlpi_worker *w, uint64_t b, bool hints, dlpi_unit *t, bool *all_claimed) {
     const dlp_pipe *p = w->p;
     uint32_t s = (uint32_t)(b % p->n_slots), n, u = 0, count, shift, from;
-    uint64_t pub = dlpi_claim_head(&dlpi_slot_at(p, s)->pub); /* P1 <- P1 */
-    dlpi_stage_words *sst;
+    uint64_t header = dlpi_claim_head(&dlpi_slot_at(p, s)->header); /* P1 <- P1 */
+    dlpi_stage_words *words;
     *all_claimed = true;
     /* a guess that saves a line when slots go round in turn */
-    if (dlpi_gen(pub) != (b & DLPI_GEN_MASK)) {
+    if (dlpi_gen(header) != (b & DLPI_GEN_MASK)) {
         s = dlpi_slot_of(p, b);
-        pub = dlpi_claim_head(&dlpi_slot_at(p, s)->pub);        /* P1 <- P1 */
-        if (dlpi_gen(pub) != (b & DLPI_GEN_MASK)) return false; /* the slot went on */
+        header = dlpi_claim_head(&dlpi_slot_at(p, s)->header);     /* P1 <- P1 */
+        if (dlpi_gen(header) != (b & DLPI_GEN_MASK)) return false; /* the slot went on */
     }
-    sst = dlpi_stage_words_at(p, s, w->st);
-    count = dlpi_pub_count(pub);
-    shift = dlpi_pub_shift(pub);
+    words = dlpi_stage_words_at(p, s, w->st);
+    count = dlpi_header_count(header);
+    shift = dlpi_header_shift(header);
     n = dlpi_is_item_stage(p, w->st) ? dlpi_units(count, shift) : 1u;
-    if (hints) u = dlpi_claim_cursor(&sst->next, b);
+    if (hints) u = dlpi_claim_cursor(&words->next, b);
     t->b = b;
     t->slot = s;
     for (from = u; u < n; u++) {
-        uint64_t own = dlpi_claim_look(&dlpi_own(p, sst)[u]); /* O1 <- O1 */
+        uint64_t owner = dlpi_claim_look(&dlpi_owners(p, words)[u]); /* O1 <- O1 */
         t->unit = u;
         dlpi_unit_rows(p, w->st, count, shift, t);
-        if (dlpi_older(dlpi_gen(own), b)) {
-            t->plain = dlpi_plain(w, pub, own);
-            if (dlpi_input_ready(w, t, sst) && dlpi_claim(w, t, sst, own)) {
-                if (u == from) dlpi_claim_advance(&sst->next, b, u + 1);
+        if (dlpi_older(dlpi_gen(owner), b)) {
+            t->untouched = dlpi_untouched(w, header, owner);
+            if (dlpi_input_ready(w, t, words) && dlpi_claim(w, t, words, owner)) {
+                if (u == from) dlpi_claim_advance(&words->next, b, u + 1);
                 if (b + 1 != w->tail_seen) /* we are behind: begin to fetch the next batch's line */
-                    __builtin_prefetch(&dlpi_slot_at(p, (uint32_t)((b + 1) % p->n_slots))->pub, 1);
+                    __builtin_prefetch(&dlpi_slot_at(p, (uint32_t)((b + 1) % p->n_slots))->header,
+                                       1);
                 *all_claimed = *all_claimed && u + 1 == n;
                 return true;
             }
@@ -8593,7 +8898,7 @@ static inline bool dlpi_batch_mine(const dlpi_worker *w, uint64_t b) {
 /* Find and claim the oldest work of this stage. */
 static bool dlpi_find(dlpi_worker *w, dlpi_unit *t) {
     const dlp_pipe *p = w->p;
-    uint64_t rescan = dlpi_claim_rescans(&w->bell->rescan); /* R1 <- R1 */
+    uint64_t rescan = dlpi_claim_rescans(&w->waiters->rescan); /* R1 <- R1 */
     /* T1 <- T1 */
     uint64_t tail = w->low == w->tail_seen ? dlpi_credit_seen(&p->ctl->tail) : w->tail_seen;
     bool hints = rescan == w->rescan_seen, all;
@@ -8619,29 +8924,30 @@ static bool dlpi_find(dlpi_worker *w, dlpi_unit *t) {
 }
 
 /* Let batch b leave the last item stage if all of its rows are done. seen: ready, read before. */
-static bool dlpi_close_batch(const dlp_pipe *p, dlpi_stage_words *sst, uint64_t b, uint32_t count,
+static bool dlpi_close_batch(const dlp_pipe *p, dlpi_stage_words *words, uint64_t b, uint32_t count,
                              uint64_t seen) {
     /* closed, and the slot may have gone on to a batch without rows */
     if (dlpi_ready_past(seen, b)) return false;
-    if (!dlpi_gather_full(dlpi_done(sst), p->words_max > 1 ? dlpi_scan(p, sst) : NULL, b, count,
+    if (!dlpi_gather_full(dlpi_done(words), p->words_max > 1 ? dlpi_scan(p, words) : NULL, b, count,
                           seen))
         return false;
-    return dlpi_gather_close(&sst->ready, seen, b);
+    return dlpi_gather_close(&words->ready, seen, b);
 }
 
 /* Is the claim of unit t in stage st one that was given up again? */
 static bool dlpi_freed(const dlp_pipe *p, const dlpi_stage *st, const dlpi_unit *t) {
-    return dlpi_claim_was_freed(&dlpi_own(p, dlpi_stage_words_at(p, t->slot, st))[t->unit], t->b);
+    return dlpi_claim_was_freed(&dlpi_owners(p, dlpi_stage_words_at(p, t->slot, st))[t->unit],
+                                t->b);
 }
 
-/* Batch t->b left the stage of w: show it to the next stage, or to the caller. ready was written.
+/* Batch t->b left the stage of w: show it to the next stage, or to the consumer. ready was written.
    Of a batch that went back, who looked for it there may have done so before it was ready, and goes
    by its hints since: call again. */
 static void dlpi_ready_wake(dlp_pipe *p, const dlpi_worker *w, const dlpi_unit *t) {
     const dlpi_stage *next = w->st->work + 1 < p->n_work ? p->work[w->st->work + 1] : NULL;
     dlpi_unit whole = {t->b, t->slot, 0, 0, 0, false};
     if (next != NULL && dlpi_freed(p, next, &whole))
-        dlpi_claim_rescan(&p->bells[next->work].rescan); /* R1 -> R1 */
+        dlpi_claim_rescan(&p->waiters[next->work].rescan); /* R1 -> R1 */
     dlpi_wake_next(p, w->st->work, t->b);
 }
 
@@ -8654,31 +8960,31 @@ static void dlpi_pass_items(dlpi_worker *w, const dlpi_unit *t, uint32_t done) {
     uint32_t mask = dlpi_unit_mask(t->row, t->end);
     if ((done & mask) != mask) return;
     /* R1 -> R1 */
-    if (dlpi_freed(p, next, t)) dlpi_claim_rescan(&p->bells[next->work].rescan);
+    if (dlpi_freed(p, next, t)) dlpi_claim_rescan(&p->waiters[next->work].rescan);
     dlpi_wake_stage(p, next, t->b);
 }
 
 /* Set done bits. Whoever fills the last word of the last item stage closes the batch. */
 static void dlpi_complete(dlpi_worker *w, const dlpi_unit *t, uint32_t mask) {
     dlp_pipe *p = w->p;
-    dlpi_stage_words *sst = dlpi_stage_words_at(p, t->slot, w->st);
+    dlpi_stage_words *words = dlpi_stage_words_at(p, t->slot, w->st);
     uint32_t i = t->row / DLPI_WORD_ROWS;
     uint32_t count = dlpi_slot_at(p, t->slot)->count, bits;
     uint64_t seen;
     if (mask == 0) return;
-    bits = dlpi_gather_publish(&dlpi_done(sst)[i], t->b, mask);
+    bits = dlpi_gather_publish(&dlpi_done(words)[i], t->b, mask);
     if (w->st->work + 1 < p->n_item_work) {
         dlpi_pass_items(w, t, bits);
         return;
     }
     if (bits != dlpi_word_full(count, i)) return;
-    seen = dlpi_gather_look(&sst->ready); /* Y1 <- Y1: before the look at the words */
-    if (dlpi_close_batch(p, sst, t->b, count, seen)) dlpi_ready_wake(p, w, t);
+    seen = dlpi_gather_look(&words->ready); /* Y1 <- Y1: before the look at the words */
+    if (dlpi_close_batch(p, words, t->b, count, seen)) dlpi_ready_wake(p, w, t);
 }
 
 /* A unit of batch b that worker w is about to give up. */
-static uint64_t dlpi_own_redo(const dlpi_worker *w, uint64_t b) {
-    return dlpi_claim_mark_word(b, (uint32_t)w->global);
+static uint64_t dlpi_owner_redo(const dlpi_worker *w, uint64_t b) {
+    return dlpi_claim_reserved(b, (uint32_t)w->global);
 }
 
 /* Send rows of a unit (bits of its done word) back to the first stage: they get their indices from
@@ -8690,11 +8996,11 @@ static uint64_t dlpi_own_redo(const dlpi_worker *w, uint64_t b) {
    up to that store nobody can begin again. */
 static void dlpi_rows_redo(const dlpi_worker *w, const dlpi_unit *t, uint32_t rows) {
     dlp_pipe *p = w->p;
-    uint64_t freed = dlpi_own_freed(p, t->slot, t->b);
-    uint64_t *first = dlpi_own(p, dlpi_stage_words_at(p, t->slot, p->work[0]));
+    uint64_t freed = dlpi_owner_freed(p, t->slot, t->b);
+    uint64_t *first = dlpi_owners(p, dlpi_stage_words_at(p, t->slot, p->work[0]));
     for (int k = 0; k < w->st->work; k++) {
-        uint64_t *own = dlpi_own(p, dlpi_stage_words_at(p, t->slot, p->work[k]));
-        dlpi_claim_mark(&own[t->unit], dlpi_own_redo(w, t->b));
+        uint64_t *owner = dlpi_owners(p, dlpi_stage_words_at(p, t->slot, p->work[k]));
+        dlpi_claim_reserve(&owner[t->unit], dlpi_owner_redo(w, t->b));
     }
     for (int k = 0; k < w->st->work; k++) {
         uint64_t *done =
@@ -8702,8 +9008,8 @@ static void dlpi_rows_redo(const dlpi_worker *w, const dlpi_unit *t, uint32_t ro
         dlpi_gather_take_back(done, rows);
     }
     for (int k = 1; k <= w->st->work; k++) { /* ours is the last of these */
-        uint64_t *own = dlpi_own(p, dlpi_stage_words_at(p, t->slot, p->work[k]));
-        dlpi_claim_free(&own[t->unit], freed);
+        uint64_t *owner = dlpi_owners(p, dlpi_stage_words_at(p, t->slot, p->work[k]));
+        dlpi_claim_free(&owner[t->unit], freed);
     }
     dlpi_claim_free(&first[t->unit], freed);
     dlpi_rescan(p, 0, w->st->work);
@@ -8713,27 +9019,30 @@ static void dlpi_rows_redo(const dlpi_worker *w, const dlpi_unit *t, uint32_t ro
    before, with another count, so that a closer that has read it cannot swap it. In this order: a
    closer finds ready past its batch, or rows missing. */
 static void dlpi_stage_undo(dlp_pipe *p, int k, uint32_t s, uint64_t b) {
-    dlpi_stage_words *sst = dlpi_stage_words_at(p, s, p->work[k]);
+    dlpi_stage_words *words = dlpi_stage_words_at(p, s, p->work[k]);
     for (uint32_t i = 0; k < p->n_item_work && i < p->words_max; i++)
-        dlpi_gather_take_back(&dlpi_done(sst)[i], UINT32_MAX);
-    if (k + 1 >= p->n_item_work) dlpi_gather_undo(&sst->ready, b);
+        dlpi_gather_take_back(&dlpi_done(words)[i], UINT32_MAX);
+    if (k + 1 >= p->n_item_work) dlpi_gather_undo(&words->ready, b);
 }
 
 /* How many claims a stage has of a batch. */
-static uint32_t dlpi_stage_units(const dlp_pipe *p, int k, uint64_t pub) {
-    return k < p->n_item_work ? dlpi_units(dlpi_pub_count(pub), dlpi_pub_shift(pub)) : 1u;
+static uint32_t dlpi_stage_units(const dlp_pipe *p, int k, uint64_t header) {
+    return k < p->n_item_work ? dlpi_units(dlpi_header_count(header), dlpi_header_shift(header))
+                              : 1u;
 }
 
 /* Where rows or batches of stage st go back to: the nearest stage that writes their cells whole. */
-static int dlpi_redo_first(const dlp_pipe *p, const dlpi_stage *st, uint64_t pub) {
+static int dlpi_redo_first(const dlp_pipe *p, const dlpi_stage *st, uint64_t header) {
     if (dlpi_is_item_stage(p, st)) return 0;
-    return p->staged ? p->batcher->work : dlpi_pub_count(pub) > 0 ? 0 : p->n_item_work;
+    return p->has_item_cells               ? p->batcher->work
+           : dlpi_header_count(header) > 0 ? 0
+                                           : p->n_item_work;
 }
 
-static void dlpi_own_set(dlp_pipe *p, int k, uint32_t s, uint64_t pub, uint64_t word) {
-    uint64_t *own = dlpi_own(p, dlpi_stage_words_at(p, s, p->work[k]));
-    for (uint32_t u = 0; u < dlpi_stage_units(p, k, pub); u++)
-        dlpi_claim_free(&own[u], word); /* or a mark */
+static void dlpi_owners_set(dlp_pipe *p, int k, uint32_t s, uint64_t header, uint64_t word) {
+    uint64_t *owner = dlpi_owners(p, dlpi_stage_words_at(p, s, p->work[k]));
+    for (uint32_t u = 0; u < dlpi_stage_units(p, k, header); u++)
+        dlpi_claim_free(&owner[u], word); /* or a mark */
 }
 
 /* Send batch b, claimed by the stage of w and perhaps half changed by it, back to the nearest stage
@@ -8741,13 +9050,14 @@ static void dlpi_own_set(dlp_pipe *p, int k, uint32_t s, uint64_t pub, uint64_t 
    given up, those of that stage last, as in dlpi_rows_redo. */
 static void dlpi_batch_redo(const dlpi_worker *w, uint32_t s, uint64_t b) {
     dlp_pipe *p = w->p;
-    uint64_t freed = dlpi_own_freed(p, s, b);
-    uint64_t pub = DLPI_LOAD_RLX(&dlpi_slot_at(p, s)->pub); /* claimed */
-    int first = dlpi_redo_first(p, w->st, pub);
-    for (int k = first; k < w->st->work; k++) dlpi_own_set(p, k, s, pub, dlpi_own_redo(w, b));
+    uint64_t freed = dlpi_owner_freed(p, s, b);
+    uint64_t header = DLPI_LOAD_RLX(&dlpi_slot_at(p, s)->header); /* claimed */
+    int first = dlpi_redo_first(p, w->st, header);
+    for (int k = first; k < w->st->work; k++)
+        dlpi_owners_set(p, k, s, header, dlpi_owner_redo(w, b));
     for (int k = first; k < w->st->work; k++) dlpi_stage_undo(p, k, s, b);
-    for (int k = first + 1; k <= w->st->work; k++) dlpi_own_set(p, k, s, pub, freed);
-    dlpi_own_set(p, first, s, pub, freed);
+    for (int k = first + 1; k <= w->st->work; k++) dlpi_owners_set(p, k, s, header, freed);
+    dlpi_owners_set(p, first, s, header, freed);
     dlpi_rescan(p, first, w->st->work);
 }
 
@@ -8769,14 +9079,14 @@ static uint64_t dlpi_hist_value(uint32_t bucket) { /* the bucket's middle */
 }
 
 static void dlpi_trace_put(dlpi_worker *w, const dlp_trace_event *e) {
-    uint64_t head = DLPI_LOAD_RLX(&w->wb->trace_head);
+    uint64_t head = DLPI_LOAD_RLX(&w->block->trace_head);
     uint64_t *to = (uint64_t *)(void *)&w->trace[head % w->p->trace_events];
     uint64_t from[sizeof *e / 8];
     memcpy(from, e, sizeof *e);
     for (size_t i = 0; i < sizeof *e / 8; i++)
         /* G1 -> G1: who sees a word of it sees the head before it */
         DLPI_STORE_REL(&to[i], from[i]);
-    DLPI_STORE_REL(&w->wb->trace_head, head + 1); /* G1 -> G1 */
+    DLPI_STORE_REL(&w->block->trace_head, head + 1); /* G1 -> G1 */
 }
 
 static void dlpi_trace_flush(dlpi_worker *w) {
@@ -8809,7 +9119,7 @@ static void dlpi_wait_over(dlpi_worker *w, uint64_t now) {
     uint64_t from = w->wait_ns;
     w->wait_ns = 0;
     if (from == 0 || now <= from) return;
-    dlpi_bump(w->blocked ? &w->wb->blocked_ns : &w->wb->starved_ns, now - from);
+    dlpi_bump(w->blocked ? &w->block->blocked_ns : &w->block->starved_ns, now - from);
     if (now - from > 20000)
         dlpi_trace_add(w, w->blocked ? DLP_TRACE_BLOCKED : DLP_TRACE_STARVED, from, now,
                        w->event.sequence, w->event.epoch, 0);
@@ -8822,8 +9132,8 @@ static void dlpi_clock_in(dlpi_worker *w) {
     dlpi_wait_over(w, w->last_ns);
     w->units_untimed = w->items_untimed = 0;
     w->until_clock = w->clock_every;
-    DLPI_STORE_RLX(&w->wb->since_ns, w->last_ns);
-    DLPI_STORE_RLX(&w->wb->state, DLP_WORKER_BUSY);
+    DLPI_STORE_RLX(&w->block->since_ns, w->last_ns);
+    DLPI_STORE_RLX(&w->block->state, DLP_WORKER_BUSY);
 }
 
 /* Add what the calling thread, one of the worker's, has used of the cores since it was here last,
@@ -8833,13 +9143,13 @@ static void dlpi_cpu_note(dlpi_worker *w, dlpi_cpu *cpu, uint64_t now) {
     uint64_t ns, sched[2];
     if (clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t) == 0) {
         ns = (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-        dlpi_bump(&w->wb->cpu_ns, ns - cpu->used_ns);
+        dlpi_bump(&w->block->cpu_ns, ns - cpu->used_ns);
         cpu->used_ns = ns;
     }
     if (now - cpu->noted_ns <= DLPI_CPU_NOTE_NS) return;
     cpu->noted_ns = now;
     if (!dlpi_read_numbers("/proc/thread-self/schedstat", NULL, sched, 2)) return;
-    dlpi_bump(&w->wb->core_wait_ns, sched[1] - cpu->waited_ns);
+    dlpi_bump(&w->block->core_wait_ns, sched[1] - cpu->waited_ns);
     cpu->waited_ns = sched[1];
 }
 
@@ -8853,7 +9163,7 @@ static uint64_t dlpi_core_wait(uint64_t took, uint64_t cpu, uint64_t wait) {
 }
 
 static void dlpi_clock_out(dlpi_worker *w, uint64_t b, uint64_t epoch, uint32_t items) {
-    dlpi_wblock *wb = w->wb;
+    dlpi_worker_block *block = w->block;
     uint64_t now, ns, each, average;
     if (w->last_ns == 0) return; /* an inline worker in a call that is not timed */
     w->items_untimed += items;
@@ -8862,21 +9172,21 @@ static void dlpi_clock_out(dlpi_worker *w, uint64_t b, uint64_t epoch, uint32_t 
     now = dlpi_now_ns();
     ns = now - w->last_ns;
     each = w->items_untimed ? ns / w->items_untimed : ns;
-    average = DLPI_LOAD_RLX(&wb->item_ns);
+    average = DLPI_LOAD_RLX(&block->item_ns);
     average = average == 0 ? each : (average * 7 + each) / 8;
     if (w->items_untimed > 0) /* what was not run says nothing of what an item costs */
-        DLPI_STORE_RLX(&wb->item_ns, average ? average : 1);
-    DLPI_STORE_RLX(&wb->hist[dlpi_hist_bucket(each)],
-                   wb->hist[dlpi_hist_bucket(each)] + w->items_untimed);
-    if (each > wb->max_ns) DLPI_STORE_RLX(&wb->max_ns, each);
-    dlpi_bump(&wb->busy_ns, w->started ? ns : ns * w->p->call_clock_every);
+        DLPI_STORE_RLX(&block->item_ns, average ? average : 1);
+    DLPI_STORE_RLX(&block->hist[dlpi_hist_bucket(each)],
+                   block->hist[dlpi_hist_bucket(each)] + w->items_untimed);
+    if (each > block->max_ns) DLPI_STORE_RLX(&block->max_ns, each);
+    dlpi_bump(&block->busy_ns, w->started ? ns : ns * w->p->call_clock_every);
     dlpi_trace_add(w, DLP_TRACE_WORK, w->last_ns, now, b, epoch, w->items_untimed);
     ns /= w->units_untimed;
     w->clock_every = ns >= 1000 ? 1 : ns >= 500 ? 2 : ns >= 125 ? 8 : 32;
     w->until_clock = w->clock_every;
     w->units_untimed = w->items_untimed = 0;
     w->last_ns = now;
-    DLPI_STORE_RLX(&wb->since_ns, now);
+    DLPI_STORE_RLX(&block->since_ns, now);
     if (w->started && now - w->cpu.noted_ns > DLPI_CPU_NOTE_NS) /* who never rests, too */
         dlpi_cpu_note(w, &w->cpu, now);
 }
@@ -8941,9 +9251,9 @@ static void dlpi_row_end(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
     dlpi_rec_set(w->p, t->slot, row, DLPI_ROW_END);
 }
 
-/* Was the epoch seen to end at a row of this unit, in a life or a stage before? */
+/* Was the epoch seen to end at a row of this unit, before a seek or by a stage before? */
 static inline bool dlpi_rec_ended(const dlpi_unit *t, uint32_t rec) {
-    return !t->plain && dlpi_rec_state(rec) == DLPI_ROW_END;
+    return !t->untouched && dlpi_rec_state(rec) == DLPI_ROW_END;
 }
 
 enum { DLPI_ROW_DONE, DLPI_ROW_AGAIN, DLPI_ROW_LATER, DLPI_ROW_REDO };
@@ -8958,7 +9268,8 @@ static uint64_t dlpi_backoff_ns(const dlpi_stage *st, uint32_t tries) {
 static void dlpi_park(dlpi_worker *w, const dlpi_unit *t, uint32_t row, uint64_t due_ns) {
     dlpi_parked *k = &w->parked[w->n_parked++]; /* room is kept: who has none claims nothing */
     if (w->at_once == NULL)                     /* else that is of a row which is out */
-        DLPI_STORE_RLX(&w->wb->running, UINT64_C(0)); /* X2: it only waits, and is not to blame */
+        DLPI_STORE_RLX(&w->block->running,
+                       UINT64_C(0)); /* X2: it only waits, and is not to blame */
     k->due_ns = due_ns;
     k->gen = t->b;
     k->slot = t->slot;
@@ -8966,7 +9277,7 @@ static void dlpi_park(dlpi_worker *w, const dlpi_unit *t, uint32_t row, uint64_t
 }
 
 static int dlpi_row_retry(dlpi_worker *w, const dlpi_unit *t, uint32_t row, uint32_t tries) {
-    dlpi_bump(&w->wb->retried, 1);
+    dlpi_bump(&w->block->retried, 1);
     if (w->st->w.retry_backoff_ms == 0)
         return w->st->work == 0 || w->st->w.idempotent ? DLPI_ROW_AGAIN : DLPI_ROW_REDO;
     dlpi_park(w, t, row, dlpi_now_ns() + dlpi_backoff_ns(w->st, tries));
@@ -8984,7 +9295,7 @@ static int dlpi_row_raise(dlpi_worker *w, const dlpi_unit *t, uint32_t row, int 
 
 /* Nothing is left to take a row's place: say so, and what was wrong with the last. */
 static void dlpi_row_exhausted(dlpi_worker *w, int code, bool failed) {
-    int errnum = w->wb->message_errno;
+    int errnum = w->block->message_errno;
     dlp_error e;
     dlpi_describe(w, code, &e);
     if (failed)
@@ -8995,7 +9306,7 @@ static void dlpi_row_exhausted(dlpi_worker *w, int code, bool failed) {
     else
         dlpi_say(w, 0, "left out by stage \"%.31s\" %u times: the item and %u replacements for it",
                  w->st->name, DLPI_REPLACE_MAX + 1, DLPI_REPLACE_MAX);
-    w->wb->message_errno = errnum;
+    w->block->message_errno = errnum;
 }
 
 /* Another item takes the row: the next replacement for its position. */
@@ -9011,7 +9322,7 @@ static int dlpi_row_replace(dlpi_worker *w, const dlpi_unit *t, uint32_t row, in
     other = p->source->item(w, t->slot, row, w->item.epoch, w->item.position, repl);
     dlpi_rec_set(p, t->slot, row, dlpi_rec(dlpi_rec_state(rec), 0, repl) | failed);
     DLPI_STORE_REL(&index[row], other); /* X1: behind it */
-    dlpi_bump(&w->wb->replaced, 1);
+    dlpi_bump(&w->block->replaced, 1);
     dlpi_skip_note(w, code, other);
     return w->st->work == 0 ? DLPI_ROW_AGAIN : DLPI_ROW_REDO;
 }
@@ -9075,12 +9386,12 @@ static int dlpi_row_failed(dlpi_worker *w, const dlpi_unit *t, uint32_t row, int
     if (code != DLP_SKIP && st->w.on_error == DLP_ON_ERROR_RAISE)
         return dlpi_row_raise(w, t, row, code);
     if (code != DLP_SKIP && !dlpi_skip_allowed(w)) return dlpi_row_raise(w, t, row, DLP_ERR_BUDGET);
-    if (st->w.on_error == DLP_ON_ERROR_REPLACE && dlpi_wanted(p->ctl, slot))
+    if (st->w.on_error == DLP_ON_ERROR_REPLACE && !dlpi_cancelled(p->ctl, slot))
         return dlpi_row_replace(w, t, row, code);
     dlpi_row_leave(w, t, row,
                    code != DLP_SKIP && p->open_end ? DLPI_REC_COUNTS | (uint32_t)st->work << 23
                                                    : 0);
-    dlpi_bump(&w->wb->left_out, 1);
+    dlpi_bump(&w->block->left_out, 1);
     dlpi_skip_note(w, code, UINT64_MAX);
     return DLPI_ROW_DONE;
 }
@@ -9160,31 +9471,32 @@ static inline void dlpi_row_zero(dlpi_worker *w) {
     for (uint32_t f = 0; f < items->n; f++) memset(w->data[f], 0, items->at[f].row_bytes);
 }
 
-static bool dlpi_row_has_extras(const dlpi_worker *w) {
-    return dlpi_row_kept(w) || dlpi_row_zeroed(w) || w->own != NULL || w->p->items.any_ragged ||
+static bool dlpi_row_has_special(const dlpi_worker *w) {
+    return dlpi_row_kept(w) || dlpi_row_zeroed(w) || w->extra != NULL || w->p->items.any_ragged ||
            w->st->w.deadline_ms != 0;
 }
 
 /* What the source has for the row's callback. Apart: the address of the item would take a register
    of every row. */
-__attribute__((noinline)) static void dlpi_row_own(dlpi_worker *w, uint32_t s, uint32_t row) {
-    w->p->source->row(w, &w->item, s, row, w->own);
+__attribute__((noinline)) static void dlpi_row_extra(dlpi_worker *w, uint32_t s, uint32_t row) {
+    w->p->source->row(w, &w->item, s, row, w->extra);
 }
 
 /* What some pipes want before a row's callback: asked for once a unit, not for each row, since an
    empty callback takes less time than the questions. Returns true if the row was kept. */
-static bool dlpi_row_extras(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
+static bool dlpi_row_special(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
     const dlp_pipe *p = w->p;
     if (dlpi_row_kept(w)) {
-        DLPI_STORE_RLX(&w->wb->running, UINT64_C(0)); /* X2: no callback is to blame, if we die */
+        DLPI_STORE_RLX(&w->block->running,
+                       UINT64_C(0)); /* X2: no callback is to blame, if we die */
         if (p->keeper->ops->keeper->get(w, t, row)) return true;
-        dlpi_bump(&w->wb->kept_misses, 1);
+        dlpi_bump(&w->block->kept_misses, 1);
         w->note.used_random = 0;
     }
     if (p->items.any_ragged) dlpi_item_lengths(w, t, row);
     dlpi_row_zero(w);
-    if (w->own != NULL) dlpi_row_own(w, t->slot, row);
-    if (w->st->w.deadline_ms) DLPI_STORE_RLX(&w->wb->since_ns, dlpi_now_ns());
+    if (w->extra != NULL) dlpi_row_extra(w, t->slot, row);
+    if (w->st->w.deadline_ms) DLPI_STORE_RLX(&w->block->since_ns, dlpi_now_ns());
     return false;
 }
 
@@ -9246,18 +9558,18 @@ static int dlpi_row_finish(dlpi_worker *w, const dlpi_unit *t, uint32_t row, boo
 __attribute__((noinline)) static int dlpi_row_try(dlpi_worker *w, const dlpi_unit *t, uint32_t row,
                                                   uint32_t rec) {
     const dlp_pipe *p = w->p;
-    dlpi_wblock *wb = w->wb;
+    dlpi_worker_block *block = w->block;
     dlp_item *it = &w->item;
     uint64_t index, position = dlpi_item_row(w, row);
     int rc = 0;
     bool lengths;
     index = it->index;
-    DLPI_STORE_RLX(&wb->current, index); /* for observers */
+    DLPI_STORE_RLX(&block->current, index); /* for observers */
     if (DLPI_UNLIKELY(rec != 0)) it->attempt = dlpi_rec_tries(rec);
     if (DLPI_UNLIKELY(index >= p->fetch->dataset.n_items)) return dlpi_row_no_item(w, t, row);
-    DLPI_STORE_RLX(&wb->current_position, position);
-    if (w->has_extras && dlpi_row_extras(w, t, row)) return DLPI_ROW_DONE;
-    DLPI_STORE_RLX(&wb->running, (uint64_t)t->slot << 32 | (row + 1u)); /* X2 to recovery */
+    DLPI_STORE_RLX(&block->current_position, position);
+    if (w->has_special && dlpi_row_special(w, t, row)) return DLPI_ROW_DONE;
+    DLPI_STORE_RLX(&block->running, (uint64_t)t->slot << 32 | (row + 1u)); /* X2 to recovery */
     if (DLPI_UNLIKELY(rec != 0)) rc = dlpi_rec_verdict(w, t->slot, rec);
     if (DLPI_LIKELY(rc == 0)) {
         if (DLPI_DEBUG) dlpi_guard_in(w, it, dlpi_guard_cell(w, 0), t->slot, row);
@@ -9267,7 +9579,7 @@ __attribute__((noinline)) static int dlpi_row_try(dlpi_worker *w, const dlpi_uni
     }
     if (DLPI_UNLIKELY(rc != 0)) return dlpi_row_wrong(w, t, row, rc);
     lengths = dlpi_lengths_set(w);
-    if (DLPI_UNLIKELY(lengths || (w->has_extras && dlpi_row_kept(w))))
+    if (DLPI_UNLIKELY(lengths || (w->has_special && dlpi_row_kept(w))))
         return dlpi_row_finish(w, t, row, lengths);
     return DLPI_ROW_DONE;
 }
@@ -9282,7 +9594,7 @@ static int dlpi_row_again(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
 
 /* Call the stage's callback on one row until it is done, parked, or goes back. */
 static inline int dlpi_row_run(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
-    int what = dlpi_row_try(w, t, row, t->plain ? 0 : dlpi_slot_rec(w->p, t->slot)[row]);
+    int what = dlpi_row_try(w, t, row, t->untouched ? 0 : dlpi_slot_rec(w->p, t->slot)[row]);
     return DLPI_LIKELY(what != DLPI_ROW_AGAIN) ? what : dlpi_row_again(w, t, row);
 }
 
@@ -9291,10 +9603,10 @@ static void dlpi_item_at(dlpi_worker *w, const dlpi_unit *t) {
     const dlp_pipe *p = w->p;
     const dlpi_bslot *slot = dlpi_slot_at(p, t->slot);
     dlpi_item_slot(w, t->slot);
-    w->mark = dlpi_slot_mark(slot);
-    w->has_extras = dlpi_row_has_extras(w);
-    w->note.said = 0;                                   /* of a run before */
-    DLPI_STORE_RLX(&w->wb->current_epoch, slot->epoch); /* for observers */
+    w->generation = dlpi_slot_generation(slot);
+    w->has_special = dlpi_row_has_special(w);
+    w->note.said = 0;                                      /* of a run before */
+    DLPI_STORE_RLX(&w->block->current_epoch, slot->epoch); /* for observers */
 }
 
 /* Indices of rows [row, end), by the first stage's worker. */
@@ -9336,11 +9648,11 @@ static int dlpi_unit_row(dlpi_worker *w, const dlpi_unit *t, uint32_t row, uint3
     const uint32_t *rec = &dlpi_slot_rec(p, t->slot)[row];
     bool open = p->open_end != 0;
     int what = DLPI_ROW_DONE;
-    if (!t->plain && dlpi_rec_state(*rec) == DLPI_ROW_LEFT) {
+    if (!t->untouched && dlpi_rec_state(*rec) == DLPI_ROW_LEFT) {
         dlpi_row_clear(p, t, row);
     } else if (open && (*ended || dlpi_rec_ended(t, *rec))) {
         dlpi_row_end(w, t, row);
-    } else if (dlpi_mark_wanted(p->ctl, w->mark)) {
+    } else if (!dlpi_generation_cancelled(p->ctl, w->generation)) {
         what = dlpi_row_run(w, t, row);
         if (!open || dlpi_rec_state(*rec) != DLPI_ROW_END) return what;
         *ended = true;
@@ -9352,14 +9664,14 @@ static int dlpi_unit_row(dlpi_worker *w, const dlpi_unit *t, uint32_t row, uint3
 /* Work on a claimed unit of an item stage. */
 static void dlpi_unit_items(dlpi_worker *w, const dlpi_unit *t) {
     const dlp_pipe *p = w->p;
-    dlpi_stage_words *sst = dlpi_stage_words_at(p, t->slot, w->st);
-    uint32_t already = dlpi_gather_bits(dlpi_done(sst), t->row / DLPI_WORD_ROWS, t->b) &
+    dlpi_stage_words *words = dlpi_stage_words_at(p, t->slot, w->st);
+    uint32_t already = dlpi_gather_bits(dlpi_done(words), t->row / DLPI_WORD_ROWS, t->b) &
                        dlpi_unit_mask(t->row, t->end);
     uint32_t mask = 0;
     uint32_t redo = 0, later = 0, left = 0;
-    bool simple = t->plain && p->open_end == 0, ended = false;
-    DLPI_STORE_RLX(&w->wb->running, UINT64_C(0)); /* X2: it may be a row of this number */
-    if (t->plain)
+    bool simple = t->untouched && p->open_end == 0, ended = false;
+    DLPI_STORE_RLX(&w->block->running, UINT64_C(0)); /* X2: it may be a row of this number */
+    if (t->untouched)
         dlpi_unit_indices(w, t);
     else if (w->st->work == 0)
         dlpi_unit_indices_again(w, t, already);
@@ -9373,7 +9685,7 @@ static void dlpi_unit_items(dlpi_worker *w, const dlpi_unit *t) {
         if (already & bit) continue;
         if (DLPI_UNLIKELY(!simple))
             what = dlpi_unit_row(w, t, r, &left, &ended);
-        else if (dlpi_mark_wanted(p->ctl, w->mark))
+        else if (!dlpi_generation_cancelled(p->ctl, w->generation))
             what = dlpi_row_run(w, t, r);
         else
             left++;
@@ -9382,8 +9694,8 @@ static void dlpi_unit_items(dlpi_worker *w, const dlpi_unit *t) {
         if (what == DLPI_ROW_LATER) later |= bit;
     }
     left = (uint32_t)__builtin_popcount(mask) - left;
-    dlpi_bump(&w->wb->items, left);
-    dlpi_bump(&w->wb->bytes, left * p->items.cell_bytes);
+    dlpi_bump(&w->block->items, left);
+    dlpi_bump(&w->block->bytes, left * p->items.cell_bytes);
     dlpi_clock_out(w, t->b, w->given.epoch, left);
     dlpi_complete(w, t, mask);
     if (redo != 0) dlpi_unit_redo(w, t, redo, later != 0);
@@ -9396,7 +9708,8 @@ static bool dlpi_parked_stays(const dlpi_worker *w, const dlpi_parked *k) {
 
 /* Parked rows of t's unit; may all of them go back now? */
 static bool dlpi_group_due(const dlpi_worker *w, const dlpi_unit *t, uint64_t now, uint32_t *rows) {
-    uint32_t shift = dlpi_pub_shift(DLPI_LOAD_RLX(&dlpi_slot_at(w->p, t->slot)->pub)); /* claimed */
+    uint32_t shift =
+        dlpi_header_shift(DLPI_LOAD_RLX(&dlpi_slot_at(w->p, t->slot)->header)); /* claimed */
     *rows = 0;
     for (int i = 0; i < w->n_parked; i++) {
         const dlpi_parked *k = &w->parked[i];
@@ -9410,7 +9723,7 @@ static bool dlpi_group_due(const dlpi_worker *w, const dlpi_unit *t, uint64_t no
 /* Can this parked row, which is due, do anything now? */
 static bool dlpi_parked_moves(const dlpi_worker *w, const dlpi_parked *k, uint64_t now) {
     /* claimed */
-    uint32_t shift = dlpi_pub_shift(DLPI_LOAD_RLX(&dlpi_slot_at(w->p, k->slot)->pub)), rows;
+    uint32_t shift = dlpi_header_shift(DLPI_LOAD_RLX(&dlpi_slot_at(w->p, k->slot)->header)), rows;
     dlpi_unit t = {k->gen, k->slot, k->row >> shift, k->row, k->row + 1, false};
     return dlpi_parked_stays(w, k) || dlpi_group_due(w, &t, now, &rows);
 }
@@ -9429,8 +9742,8 @@ static void dlpi_parked_remove(dlpi_worker *w, const dlpi_unit *t, uint32_t rows
 
 /* One row is done. n: 1, or 0 if nobody worked on it. */
 static void dlpi_row_done(dlpi_worker *w, const dlpi_unit *t, uint32_t n) {
-    dlpi_bump(&w->wb->items, n);
-    dlpi_bump(&w->wb->bytes, n * w->p->items.cell_bytes);
+    dlpi_bump(&w->block->items, n);
+    dlpi_bump(&w->block->bytes, n * w->p->items.cell_bytes);
     dlpi_complete(w, t, UINT32_C(1) << t->row % DLPI_WORD_ROWS);
 }
 
@@ -9445,7 +9758,7 @@ static void dlpi_row_parked(dlpi_worker *w, const dlpi_unit *t) {
     int what = DLPI_ROW_DONE;
     dlpi_clock_in(w);
     dlpi_item_at(w, t);
-    wanted = dlpi_mark_wanted(w->p->ctl, w->mark);
+    wanted = !dlpi_generation_cancelled(w->p->ctl, w->generation);
     if (wanted) what = dlpi_row_run(w, t, t->row);
     dlpi_clock_out(w, t->b, w->given.epoch, wanted);
     if (what == DLPI_ROW_DONE) dlpi_row_done(w, t, wanted && dlpi_row_counts(w, t));
@@ -9460,12 +9773,12 @@ static bool dlpi_unpark(dlpi_worker *w, void (*try_again)(dlpi_worker *, const d
     for (int i = 0; i < w->n_parked; i++) {
         dlpi_parked k = w->parked[i];
         dlpi_unit t = {k.gen, k.slot, 0, k.row, k.row + 1, false};
-        bool cancelled = !dlpi_wanted(p->ctl, dlpi_slot_at(p, k.slot));
+        bool cancelled = dlpi_cancelled(p->ctl, dlpi_slot_at(p, k.slot));
         bool again = dlpi_parked_stays(w, &k) || cancelled;
         uint32_t rows, group = 1;
         if (k.due_ns > now && !cancelled) continue;
         /* claimed */
-        t.unit = k.row >> dlpi_pub_shift(DLPI_LOAD_RLX(&dlpi_slot_at(p, k.slot)->pub));
+        t.unit = k.row >> dlpi_header_shift(DLPI_LOAD_RLX(&dlpi_slot_at(p, k.slot)->header));
         if (!again && !dlpi_group_due(w, &t, now, &group)) continue;
         rows = again ? UINT32_C(1) << k.row % DLPI_WORD_ROWS : group;
         dlpi_parked_remove(w, &t, rows);
@@ -9704,7 +10017,7 @@ DLPDEF int dlp_collate_pack(void *user, dlp_collate *c) {
     return 0;
 }
 
-/* The batch in slot s as a callback or the caller sees it. */
+/* The batch in slot s as a callback or the consumer sees it. */
 static void dlpi_batch_view(const dlp_pipe *p, uint32_t s, dlp_batch *b, dlp_tensor *fields) {
     const dlpi_bslot *slot = dlpi_slot_at(p, s);
     b->sequence = slot->sequence;
@@ -9725,7 +10038,7 @@ static void dlpi_batch_view(const dlp_pipe *p, uint32_t s, dlp_batch *b, dlp_ten
     }
     for (uint32_t f = 0; f < p->batches.n; f++) {
         const dlpi_field *d = &p->batches.at[f];
-        if (p->staged) {
+        if (p->has_item_cells) {
             const dlpi_fmeta *m = &dlpi_slot_fmeta(p, s)[f];
             fields[f].bytes = m->bytes;
             fields[f].ndim = m->ndim;
@@ -9790,15 +10103,15 @@ static bool dlpi_batch_in_place(const dlpi_stage *st) {
 /* A batch callback begins: its time counts from now, and what it says is of this batch. */
 static void dlpi_batch_begins(dlpi_worker *w, const dlpi_unit *t) {
     dlpi_words_forget(w);
-    if (w->st->w.deadline_ms) DLPI_STORE_RLX(&w->wb->since_ns, dlpi_now_ns());
-    DLPI_STORE_RLX(&w->wb->running, (uint64_t)t->slot << 32 | UINT32_MAX); /* X2 to recovery */
+    if (w->st->w.deadline_ms) DLPI_STORE_RLX(&w->block->since_ns, dlpi_now_ns());
+    DLPI_STORE_RLX(&w->block->running, (uint64_t)t->slot << 32 | UINT32_MAX); /* X2 to recovery */
 }
 
 /* The wait before a retry is no callback's time. */
 static void dlpi_batch_pauses(dlpi_worker *w, uint64_t ns) {
-    DLPI_STORE_RLX(&w->wb->running, UINT64_C(0)); /* X2 */
+    DLPI_STORE_RLX(&w->block->running, UINT64_C(0)); /* X2 */
     if (ns == 0) return;
-    if (w->st->w.deadline_ms) DLPI_STORE_RLX(&w->wb->since_ns, dlpi_now_ns() + ns);
+    if (w->st->w.deadline_ms) DLPI_STORE_RLX(&w->block->since_ns, dlpi_now_ns() + ns);
     dlpi_batch_backoff(w, ns);
 }
 
@@ -9831,7 +10144,7 @@ static int dlpi_batch_try(dlpi_worker *w, const dlpi_unit *t) {
         if (rc == 0) rc = dlpi_batch_callback(w, t);
         tries = dlpi_batch_tries(w, t) + 1;
         if (rc == 0 || dlpi_never_again(rc) || (int)tries > w->st->w.retries) return rc;
-        dlpi_bump(&w->wb->retried, 1);
+        dlpi_bump(&w->block->retried, 1);
         dlpi_batch_failed(w, t, tries);
         dlpi_batch_pauses(w, w->st->w.retry_backoff_ms ? dlpi_backoff_ns(w->st, tries) : 0);
         if (dlpi_stopped(w->p)) return rc;
@@ -9850,7 +10163,7 @@ static void dlpi_unit_batch(dlpi_worker *w, const dlpi_unit *t) {
     bool skip = dlpi_slot_idle(p, t->slot);
     uint64_t *ready;
     int rc = 0;
-    DLPI_STORE_RLX(&w->wb->current, t->b); /* for observers */
+    DLPI_STORE_RLX(&w->block->current, t->b); /* for observers */
     dlpi_unpoison(p, t->slot);
     if (!skip) rc = dlpi_batch_try(w, t);
     if (rc == DLPI_WENT_BACK) return;
@@ -9862,8 +10175,8 @@ static void dlpi_unit_batch(dlpi_worker *w, const dlpi_unit *t) {
         dlpi_slot_fail(slot, (uint32_t)w->global, &e);
         dlpi_failure_forget(w);
     }
-    dlpi_bump(&w->wb->items, 1);
-    dlpi_bump(&w->wb->bytes, p->batches.cell_bytes * slot->count);
+    dlpi_bump(&w->block->items, 1);
+    dlpi_bump(&w->block->bytes, p->batches.cell_bytes * slot->count);
     dlpi_clock_out(w, t->b, slot->epoch, 1);
     ready = &dlpi_stage_words_at(p, t->slot, w->st)->ready;
     dlpi_gather_pass(ready, t->b); /* Y1 -> Y1 */
@@ -9885,7 +10198,7 @@ static bool dlpi_batches_step(dlpi_worker *w) {
 /* ---------------------------------------------------------------------------------------------
    >>impl-workers    STEPS, WAITING, THREADS
    A stage is a step: claim a unit, work on it, pass it on, say whether anything moved. Where it
-   runs is decided elsewhere: ops->step is called by the caller for inline stages and by threads. */
+   runs is decided elsewhere: ops->step is called by the consumer, if inline, and by threads. */
 
 /* ns until a worker has to look for itself, whoever wakes it; at most a sleep. */
 static uint64_t dlpi_worker_due(dlpi_worker *w) {
@@ -9929,50 +10242,50 @@ static void dlpi_worker_rest(const dlpi_worker *w, uint64_t ns) {
    DLPI_SLEEP_NS. The others rely on it for ten times as long: many that each look would cost more
    than idleness may. */
 static void dlpi_worker_sleep(dlpi_worker *w) {
-    dlpi_sleepers *bell = &w->bell->bell[w->id / 32];
+    dlpi_sleepers *group = &w->waiters->group[w->id / 32];
     uint32_t bit = 1u << w->id % 32, asleep;
     uint64_t ns = dlpi_worker_due(w);
     dlpi_unit t;
     bool found = false, woken;
-    uint32_t word = dlpi_sleepers_word(bell); /* B1 <- B1: before the bit */
+    uint32_t word = dlpi_sleepers_word(group); /* B1 <- B1: before the bit */
     if (dlpi_may_park(w)) return;
     if (dlpi_full(w) || dlpi_retired(w)) {
         dlpi_worker_rest(w, ns);
         return;
     }
-    asleep = dlpi_sleepers_enter(bell, bit); /* B1 -> B1 */
+    asleep = dlpi_sleepers_enter(group, bit); /* B1 -> B1 */
     if (!dlpi_owes(w) && (asleep & (bit - 1u)) != 0) ns *= 10;
     if (ns > 0 && !dlpi_stopped(w->p)) {
         found = dlpi_last_look(w, &t);
         if (!found && !dlpi_retired(w))
-            dlpi_futex_wait(&bell->word, word, bit, ns, (int)w->bell->shared);
+            dlpi_futex_wait(&group->word, word, bit, ns, (int)w->waiters->shared);
     }
-    woken = dlpi_sleepers_leave(bell, bit);
+    woken = dlpi_sleepers_leave(group, bit);
     if (woken && (found || dlpi_retired(w)) && w->st->w.dispatch != DLP_DISPATCH_BATCHES)
-        dlpi_wake_some(w->bell, (uint32_t)w->st->n_workers, 1);
+        dlpi_wake_some(w->waiters, (uint32_t)w->st->n_workers, 1);
     if (found && w->st->ops->find != NULL) w->st->ops->run(w, &t);
 }
 
 /* Sleep until the tuner lets this worker work again: no bit in the mask, so that nobody rings it
    for work, and a check each second only. */
 static void dlpi_worker_park(dlpi_worker *w) {
-    dlpi_sleepers *bell = &w->bell->bell[w->id / 32];
+    dlpi_sleepers *group = &w->waiters->group[w->id / 32];
     dlpi_clock_stop(w);
     dlpi_trace_flush(w);
-    DLPI_STORE_RLX(&w->wb->current, UINT64_MAX);
-    DLPI_STORE_RLX(&w->wb->state, DLP_WORKER_PARKED);
+    DLPI_STORE_RLX(&w->block->current, UINT64_MAX);
+    DLPI_STORE_RLX(&w->block->state, DLP_WORKER_PARKED);
     dlpi_cpu_note(w, &w->cpu, dlpi_now_ns());
     while (!dlpi_stopped(w->p)) {
-        uint32_t word = dlpi_sleepers_word(bell); /* B1 <- B1: before the look at active */
+        uint32_t word = dlpi_sleepers_word(group); /* B1 <- B1: before the look at active */
         if (!dlpi_retired(w)) break;
-        dlpi_futex_wait(&bell->word, word, 1u << w->id % 32, 10 * DLPI_SLEEP_NS,
-                        (int)w->bell->shared);
+        dlpi_futex_wait(&group->word, word, 1u << w->id % 32, 10 * DLPI_SLEEP_NS,
+                        (int)w->waiters->shared);
     }
     w->tail_seen = w->low; /* dlpi_find reads the tail, and does not go through all since then */
-    DLPI_STORE_RLX(&w->wb->state, DLP_WORKER_STARVED);
+    DLPI_STORE_RLX(&w->block->state, DLP_WORKER_STARVED);
 }
 
-/* Does this worker wait for the caller, who has not taken the batches that are there? All units
+/* Does this worker wait for the consumer, who has not taken the batches that are there? All units
    that were fed are claimed here, and there is no credit to feed more. */
 static bool dlpi_no_credit(const dlpi_worker *w) {
     const dlp_pipe *p = w->p;
@@ -9992,9 +10305,9 @@ static void dlpi_worker_wait(dlpi_worker *w) {
     }
     dlpi_clock_stop(w);
     w->wait_ns = dlpi_now_ns();
-    DLPI_STORE_RLX(&w->wb->current, UINT64_MAX);
+    DLPI_STORE_RLX(&w->block->current, UINT64_MAX);
     w->blocked = w->st->ops->unit == DLPI_UNIT_CELLS || dlpi_no_credit(w);
-    DLPI_STORE_RLX(&w->wb->state, w->blocked ? DLP_WORKER_BLOCKED : DLP_WORKER_STARVED);
+    DLPI_STORE_RLX(&w->block->state, w->blocked ? DLP_WORKER_BLOCKED : DLP_WORKER_STARVED);
     for (int i = 0; i < p->spin_rounds + p->yield_rounds; i++) {
         if (i < p->spin_rounds)
             dlpi_pause();
@@ -10013,15 +10326,15 @@ moved:
 }
 
 static void dlpi_tid_note(dlpi_worker *w) { /* for people */
-    DLPI_STORE_RLX(&w->wb->tid, (int32_t)syscall(SYS_gettid));
-    DLPI_STORE_RLX(&w->wb->pid, (int32_t)getpid());
+    DLPI_STORE_RLX(&w->block->tid, (int32_t)syscall(SYS_gettid));
+    DLPI_STORE_RLX(&w->block->pid, (int32_t)getpid());
 }
 
 static int dlpi_worker_begin(dlpi_worker *w) {
     const dlp_workers_desc *d = &w->st->w;
     int rc;
     dlp_error e;
-    DLPI_STORE_RLX(&w->wb->state, DLP_WORKER_STARTING);
+    DLPI_STORE_RLX(&w->block->state, DLP_WORKER_STARTING);
     dlpi_tid_note(w);
     rc = d->worker_init ? d->worker_init(d->worker_user, w->id, &w->state) : 0;
     if (rc == 0 && w->st->ops->enter != NULL && (rc = w->st->ops->enter(w)) != DLP_OK) {
@@ -10041,9 +10354,9 @@ static void dlpi_worker_end(dlpi_worker *w, int began) {
     if (w->st->ops->leave != NULL) w->st->ops->leave(w);
     dlpi_clock_stop(w);
     dlpi_trace_flush(w);
-    DLPI_STORE_RLX(&w->wb->current, UINT64_MAX);
+    DLPI_STORE_RLX(&w->block->current, UINT64_MAX);
     if (began == DLP_OK && d->worker_exit) d->worker_exit(d->worker_user, w->id, w->state);
-    DLPI_STORE_RLX(&w->wb->state, DLP_WORKER_EXITED);
+    DLPI_STORE_RLX(&w->block->state, DLP_WORKER_EXITED);
 }
 
 static void dlpi_thread_dress(const dlpi_worker *w) {
@@ -10061,7 +10374,7 @@ static void dlpi_thread_dress(const dlpi_worker *w) {
 
 static void dlpi_thread_over(dlpi_worker *w) {
     dlp_pipe *p = w->p;
-    DLPI_STORE_RLX(&w->wb->state, DLP_WORKER_EXITED);
+    DLPI_STORE_RLX(&w->block->state, DLP_WORKER_EXITED);
     dlpi_event_add(&p->live_word); /* L1 -> L1: close counts the threads that ended */
     dlpi_futex_wake(&p->live_word, INT_MAX, UINT32_MAX, 0);
 }
@@ -10078,8 +10391,8 @@ static void *dlpi_thread_worker(void *arg) {
     return NULL;
 }
 
-/* Where there are consumers, the scheduler also keeps their books, until they have all. Where there
-   are none, the caller may seek back when all is fed. */
+/* Where there are subscribers, the scheduler also keeps their books, until they have all. Where
+   there are none, the consumer may seek back when all is fed. */
 static bool dlpi_scheduler_step(dlp_pipe *p) {
     bool moved = p->share && dlpi_shm->keep(p);
     return dlpi_schedule(p, 1) > 0 || moved;
@@ -10100,7 +10413,7 @@ static void *dlpi_thread_scheduler(void *arg) {
         word = dlpi_event_count(&ctl->scheduler_word); /* B1 <- B1 */
         dlpi_sleeper_enter(&ctl->scheduler_sleeps);    /* B1 -> B1 */
         if (!dlpi_scheduler_step(p) && !dlpi_stopped(p) && !dlpi_scheduler_over(p))
-            /* dead consumers ring no bell */
+            /* a dead subscriber wakes nobody */
             dlpi_futex_wait(&ctl->scheduler_word, word, UINT32_MAX,
                             p->share ? DLPI_SLEEP_NS / 2 : DLPI_SLEEP_NS, (int)ctl->shared);
         dlpi_sleeper_leave(&ctl->scheduler_sleeps); /* B1 */
@@ -10112,7 +10425,7 @@ static void *dlpi_thread_scheduler(void *arg) {
 /* ---------------------------------------------------------------------------------------------
    >>impl-recover    WHAT A DEAD WORKER HAD
    Done by one process, the supervisor of dlpipe_shm.h, while the other workers go on; after the
-   kernel has said that worker w is dead, so that no store of it is to come. What it had is what own
+   kernel has said that worker w is dead, so that no store of it is to come. Its work is what owner
    words carry its number. Of each such unit the record of completion is read before anything is
    given up: the done word of its rows once (an item stage), ready (a batch stage). If it is of a
    newer batch, or complete, there is nothing to give up. If it is not, nobody but the dead one
@@ -10126,7 +10439,7 @@ static void *dlpi_thread_scheduler(void *arg) {
    A worker may also die between setting the last bit and closing the batch, between closing it and
    waking, between taking a sleeper's bit and waking him, while it sends rows or a batch back, and
    while it writes an error. So each full batch is closed, every stage looks again without hints,
-   everybody is woken whatever the masks say, claims that carry its mark are freed, and a
+   everybody is woken whatever the masks say, claims that carry its reserved are freed, and a
    half-written error is replaced by one that is whole. All of it may be done twice. */
 
 /* The 64-bit batch number of a generation near the tail. */
@@ -10141,7 +10454,7 @@ static uint64_t dlpi_gen_batch(const dlp_pipe *p, uint64_t gen) {
    each may be what killed it; but who was late is known. */
 static bool dlpi_was_running(const dlpi_worker *w, const dlpi_unit *t, const dlpi_death *why,
                              uint32_t *row) {
-    uint64_t running = DLPI_LOAD_RLX(&w->wb->running); /* X2 of a dead worker */
+    uint64_t running = DLPI_LOAD_RLX(&w->block->running); /* X2 of a dead worker */
     for (uint32_t i = 0; !why->late && i < w->n_at_once; i++) {
         uint64_t one = DLPI_LOAD_RLX(&w->at_once[i]); /* X2 of a dead worker */
         if (one == ((uint64_t)t->slot << 32 | (t->row + 1u))) running = one;
@@ -10178,14 +10491,14 @@ static void dlpi_held_note(const dlpi_death *why, bool ran, const dlpi_unit *t, 
     held->missing = missing;
 }
 
-static void dlpi_recover_unit(dlpi_worker *w, dlpi_unit *t, dlpi_stage_words *sst, uint64_t own,
+static void dlpi_recover_unit(dlpi_worker *w, dlpi_unit *t, dlpi_stage_words *words, uint64_t owner,
                               const dlpi_death *why) {
     dlp_pipe *p = w->p;
-    uint32_t missing = dlpi_unit_missing(dlpi_done(sst), t), row;
+    uint32_t missing = dlpi_unit_missing(dlpi_done(words), t), row;
     bool ran;
     if (missing == 0) return;
     /* O1 <- O1: a later stage that sends rows back has marked the claim before it took the bits */
-    if (dlpi_claim_owner(&dlpi_own(p, sst)[t->unit]) != own) return;
+    if (dlpi_claim_owner(&dlpi_owners(p, words)[t->unit]) != owner) return;
     ran = dlpi_was_running(w, t, why, &row) && row >= t->row && row < t->end &&
           (missing >> row % DLPI_WORD_ROWS & 1u) != 0;
     dlpi_held_note(why, ran, t, missing);
@@ -10196,19 +10509,19 @@ static void dlpi_recover_unit(dlpi_worker *w, dlpi_unit *t, dlpi_stage_words *ss
         dlpi_rec_set(p, t->slot, row, dlpi_rec_killed(rec, (uint32_t)w->st->work, why->late));
     }
     if (w->st->work == 0 || (w->st->w.idempotent && !dlpi_rows_replaced(p, t, missing)))
-        dlpi_claim_take(&dlpi_own(p, sst)[t->unit], own, dlpi_own_freed(p, t->slot, t->b));
+        dlpi_claim_take(&dlpi_owners(p, words)[t->unit], owner, dlpi_owner_freed(p, t->slot, t->b));
     else
         dlpi_rows_redo(w, t, missing);
 }
 
-static void dlpi_recover_batch(dlpi_worker *w, uint32_t s, uint64_t b, dlpi_stage_words *sst,
-                               uint64_t own, const dlpi_death *why) {
+static void dlpi_recover_batch(dlpi_worker *w, uint32_t s, uint64_t b, dlpi_stage_words *words,
+                               uint64_t owner, const dlpi_death *why) {
     dlp_pipe *p = w->p;
     dlpi_unit whole = {b, s, 0, 0, 0, false};
     uint32_t row;
     bool ran;
-    if (dlpi_ready_past(dlpi_gather_ready(&sst->ready), b)) return; /* Y1 <- Y1 */
-    if (dlpi_claim_owner(dlpi_own(p, sst)) != own) return;          /* O1 <- O1: as above */
+    if (dlpi_ready_past(dlpi_gather_ready(&words->ready), b)) return; /* Y1 <- Y1 */
+    if (dlpi_claim_owner(dlpi_owners(p, words)) != owner) return;     /* O1 <- O1: as above */
     ran = dlpi_was_running(w, &whole, why, &row) && row == UINT32_MAX;
     dlpi_held_note(why, ran, &whole, 1);
     if (ran) {
@@ -10220,44 +10533,44 @@ static void dlpi_recover_batch(dlpi_worker *w, uint32_t s, uint64_t b, dlpi_stag
     if (dlpi_batch_in_place(w->st))
         dlpi_batch_redo(w, s, b);
     else
-        dlpi_claim_take(dlpi_own(p, sst), own, dlpi_own_freed(p, s, b));
+        dlpi_claim_take(dlpi_owners(p, words), owner, dlpi_owner_freed(p, s, b));
 }
 
 /* w died while it gave up units of batch b: its own claim is free by now, so all is undone, and
-   what is left to do is to free the claims that carry its mark. */
-static void dlpi_recover_redo(dlpi_worker *w, uint32_t s, uint64_t b, uint64_t pub) {
+   what is left to do is to free the claims that carry its reserved. */
+static void dlpi_recover_redo(dlpi_worker *w, uint32_t s, uint64_t b, uint64_t header) {
     dlp_pipe *p = w->p;
-    uint64_t mark = dlpi_own_redo(w, b);
-    for (int k = w->st->work - 1; k >= dlpi_redo_first(p, w->st, pub); k--) {
-        uint64_t *own = dlpi_own(p, dlpi_stage_words_at(p, s, p->work[k]));
-        for (uint32_t u = 0; u < dlpi_stage_units(p, k, pub); u++)
-            if (dlpi_claim_owner(&own[u]) == mark)
-                dlpi_claim_free(&own[u], dlpi_own_freed(p, s, b));
+    uint64_t reserved = dlpi_owner_redo(w, b);
+    for (int k = w->st->work - 1; k >= dlpi_redo_first(p, w->st, header); k--) {
+        uint64_t *owner = dlpi_owners(p, dlpi_stage_words_at(p, s, p->work[k]));
+        for (uint32_t u = 0; u < dlpi_stage_units(p, k, header); u++)
+            if (dlpi_claim_owner(&owner[u]) == reserved)
+                dlpi_claim_free(&owner[u], dlpi_owner_freed(p, s, b));
     }
 }
 
 /* What w had of the batch in slot s; and close that batch if the one who should have is dead. */
 static void dlpi_recover_slot(dlpi_worker *w, uint32_t s, const dlpi_death *why) {
     dlp_pipe *p = w->p;
-    uint64_t pub = dlpi_claim_head_now(&dlpi_slot_at(p, s)->pub); /* P1 <- P1 */
-    uint64_t b = dlpi_gen_batch(p, dlpi_gen(pub)),
+    uint64_t header = dlpi_claim_head_now(&dlpi_slot_at(p, s)->header); /* P1 <- P1 */
+    uint64_t b = dlpi_gen_batch(p, dlpi_gen(header)),
              mine = dlpi_gen_word(b, (uint64_t)w->global + 1u);
-    uint32_t count = dlpi_pub_count(pub), shift = dlpi_pub_shift(pub);
+    uint32_t count = dlpi_header_count(header), shift = dlpi_header_shift(header);
     bool items = dlpi_is_item_stage(p, w->st);
-    uint32_t units = dlpi_stage_units(p, w->st->work, pub);
-    dlpi_stage_words *sst = dlpi_stage_words_at(p, s, w->st),
+    uint32_t units = dlpi_stage_units(p, w->st->work, header);
+    dlpi_stage_words *words = dlpi_stage_words_at(p, s, w->st),
                      *last = dlpi_stage_words_at(p, s, p->work[p->n_item_work - 1]);
     for (uint32_t u = 0; u < units; u++) {
-        uint64_t own = dlpi_claim_owner(&dlpi_own(p, sst)[u]); /* O1 <- O1 */
+        uint64_t owner = dlpi_claim_owner(&dlpi_owners(p, words)[u]); /* O1 <- O1 */
         dlpi_unit t = {b, s, u, 0, 0, false};
-        if (own != mine) continue;
+        if (owner != mine) continue;
         dlpi_unit_rows(p, w->st, count, shift, &t);
         if (items)
-            dlpi_recover_unit(w, &t, sst, own, why);
+            dlpi_recover_unit(w, &t, words, owner, why);
         else
-            dlpi_recover_batch(w, s, b, sst, own, why);
+            dlpi_recover_batch(w, s, b, words, owner, why);
     }
-    dlpi_recover_redo(w, s, b, pub);
+    dlpi_recover_redo(w, s, b, header);
     if (count > 0)
         dlpi_close_batch(p, last, b, count, dlpi_gather_ready(&last->ready)); /* Y1 <- Y1 */
 }
@@ -10291,7 +10604,7 @@ static void dlpi_recover_errors(dlpi_worker *w, const dlpi_death *why) {
 
 /* No row of the worker's is in a callback; or it is dead, and what it had is of no interest. */
 static void dlpi_running_forget(dlpi_worker *w) {
-    DLPI_STORE_RLX(&w->wb->running, UINT64_C(0)); /* X2 */
+    DLPI_STORE_RLX(&w->block->running, UINT64_C(0)); /* X2 */
     for (uint32_t i = 0; i < w->n_at_once; i++)
         DLPI_STORE_RLX(&w->at_once[i], UINT64_C(0)); /* X2 */
 }
@@ -10303,9 +10616,9 @@ dlpi_recover(dlpi_worker *w, const dlpi_death *why) {
     dlpi_recover_errors(w, why);
     if (p->keeper != NULL) p->keeper->ops->keeper->recover(w);
     w->st->ops->recover(w, why);
-    dlpi_sleepers_forget(&w->bell->bell[w->id / 32], 1u << w->id % 32); /* B1 */
+    dlpi_sleepers_forget(&w->waiters->group[w->id / 32], 1u << w->id % 32); /* B1 */
     dlpi_running_forget(w);
-    DLPI_STORE_RLX(&w->wb->current, UINT64_MAX); /* for observers */
+    DLPI_STORE_RLX(&w->block->current, UINT64_MAX); /* for observers */
     dlpi_rescan(p, 0, p->n_work - 1);
     dlpi_wake_all(p);
 }
@@ -10359,7 +10672,7 @@ typedef struct dlpi_attempt { /* at one row, which a worker has in hand */
     uint64_t since_ns;
     uint32_t in; /* which list it is in */
     struct dlpi_attempt *next, *prev;
-    void *own; /* [source->row_bytes] */
+    void *extra; /* [source->row_bytes] */
 } dlpi_attempt;
 
 typedef struct dlpi_attempt_list {
@@ -10389,7 +10702,7 @@ typedef struct dlpi_in_flight { /* of one worker */
     dlpi_attempt_list list[DLPI_ATTEMPT_LISTS];
     uint64_t oldest;  /* batch that has a row here */
     bool oldest_left; /* a row of it was done: it may be another one */
-    bool alone, broken;
+    bool exclusive, broken;
     dlpi_fetch_threads threads;
 } dlpi_in_flight;
 
@@ -10421,14 +10734,14 @@ static uint64_t dlpi_in_flight_rows(const dlpi_stage *st) {
 
 /* A callback is about to have the row. */
 static void dlpi_attempt_begin(dlpi_worker *w, dlpi_attempt *a) {
-    const dlpi_in_flight *fl = w->self;
+    const dlpi_in_flight *in = w->self;
     DLPI_STORE_RLX(&a->since_ns, dlpi_now_ns()); /* 0 before, for dlpi_in_flight_show */
-    DLPI_STORE_RLX(&w->at_once[a - fl->all],
+    DLPI_STORE_RLX(&w->at_once[a - in->all],
                    (uint64_t)a->slot << 32 | (a->row + 1u)); /* X2 to recovery */
 }
 
-static void dlpi_attempt_put(dlpi_in_flight *fl, dlpi_attempt *a, uint32_t list) {
-    dlpi_attempt_list *l = &fl->list[list];
+static void dlpi_attempt_put(dlpi_in_flight *in, dlpi_attempt *a, uint32_t list) {
+    dlpi_attempt_list *l = &in->list[list];
     a->in = list;
     a->next = NULL;
     a->prev = l->last;
@@ -10439,8 +10752,8 @@ static void dlpi_attempt_put(dlpi_in_flight *fl, dlpi_attempt *a, uint32_t list)
     l->last = a;
 }
 
-static void dlpi_attempt_move(dlpi_in_flight *fl, dlpi_attempt *a, uint32_t list) {
-    dlpi_attempt_list *l = &fl->list[a->in];
+static void dlpi_attempt_move(dlpi_in_flight *in, dlpi_attempt *a, uint32_t list) {
+    dlpi_attempt_list *l = &in->list[a->in];
     if (a->prev)
         a->prev->next = a->next;
     else
@@ -10449,7 +10762,7 @@ static void dlpi_attempt_move(dlpi_in_flight *fl, dlpi_attempt *a, uint32_t list
         a->next->prev = a->prev;
     else
         l->last = a->prev;
-    dlpi_attempt_put(fl, a, list);
+    dlpi_attempt_put(in, a, list);
 }
 
 static dlpi_unit dlpi_attempt_unit(const dlpi_attempt *a) { /* runs are of one row here */
@@ -10462,26 +10775,26 @@ static void dlpi_in_flight_show(dlpi_worker *w) {
     const dlpi_attempt *a = dlpi_in_flight_of(w)->list[DLPI_ATTEMPT_OUT].first;
     uint64_t since = a == NULL ? 0 : DLPI_LOAD_RLX(&a->since_ns); /* of dlpi_attempt_begin */
     const dlpi_bslot *slot;
-    dlpi_wblock *wb = w->wb;
+    dlpi_worker_block *block = w->block;
     if (since == 0) {
-        DLPI_STORE_RLX(&wb->running, UINT64_C(0)); /* X2 */
-        DLPI_STORE_RLX(&wb->current, UINT64_MAX);  /* for observers, here and below */
+        DLPI_STORE_RLX(&block->running, UINT64_C(0)); /* X2 */
+        DLPI_STORE_RLX(&block->current, UINT64_MAX);  /* for observers, here and below */
         return;
     }
     slot = dlpi_slot_at(w->p, a->slot);
-    DLPI_STORE_RLX(&wb->current_epoch, slot->epoch);
-    DLPI_STORE_RLX(&wb->current_position, (slot->position + a->row) % w->p->samples);
-    DLPI_STORE_RLX(&wb->current, dlpi_slot_index(w->p, a->slot)[a->row]);
-    DLPI_STORE_RLX(&wb->since_ns, since);
-    DLPI_STORE_RLX(&wb->running, (uint64_t)a->slot << 32 | (a->row + 1u)); /* X2 to recovery */
+    DLPI_STORE_RLX(&block->current_epoch, slot->epoch);
+    DLPI_STORE_RLX(&block->current_position, (slot->position + a->row) % w->p->samples);
+    DLPI_STORE_RLX(&block->current, dlpi_slot_index(w->p, a->slot)[a->row]);
+    DLPI_STORE_RLX(&block->since_ns, since);
+    DLPI_STORE_RLX(&block->running, (uint64_t)a->slot << 32 | (a->row + 1u)); /* X2 to recovery */
 }
 
 /* The row of an attempt is done. n: as of dlpi_row_done. */
 static void dlpi_attempt_done(dlpi_worker *w, dlpi_attempt *a, uint32_t n) {
-    dlpi_in_flight *fl = w->self;
+    dlpi_in_flight *in = w->self;
     dlpi_unit t = dlpi_attempt_unit(a);
-    fl->oldest_left |= a->gen == fl->oldest;
-    dlpi_attempt_move(fl, a, DLPI_ATTEMPT_FREE);
+    in->oldest_left |= a->gen == in->oldest;
+    dlpi_attempt_move(in, a, DLPI_ATTEMPT_FREE);
     dlpi_row_done(w, &t, n);
 }
 
@@ -10494,8 +10807,8 @@ static void dlpi_attempt_load(dlpi_worker *w, const dlpi_attempt *a) {
     w->item.attempt = dlpi_rec_tries(dlpi_slot_rec(p, a->slot)[a->row]);
     memcpy(w->length, a->length, p->items.n * sizeof *w->length);
     dlpi_words_forget(w);
-    w->wb->message_errno = a->errnum; /* also without words */
-    if (a->message[0] != 0) memcpy(w->wb->message, a->message, sizeof a->message);
+    w->block->message_errno = a->errnum; /* also without words */
+    if (a->message[0] != 0) memcpy(w->block->message, a->message, sizeof a->message);
 }
 
 /* The item of an attempt is the worker's, with what is the attempt's own. */
@@ -10508,14 +10821,14 @@ static void dlpi_attempt_item(const dlpi_worker *w, dlpi_attempt *a) {
 
 /* The callback of an attempt came to rc, a code: done, or what the policy says. */
 static void dlpi_attempt_over(dlpi_worker *w, dlpi_attempt *a, int rc) {
-    dlpi_in_flight *fl = w->self;
+    dlpi_in_flight *in = w->self;
     dlpi_unit t = dlpi_attempt_unit(a);
     int what = DLPI_ROW_DONE;
     if (DLPI_DEBUG) { /* the callback may have changed any of its item */
         dlpi_item_slot(w, a->slot);
         dlpi_item_row(w, a->row);
         dlpi_attempt_item(w, a);
-        rc = dlpi_guard_out(w, &a->item, dlpi_guard_cell(w, (uint64_t)(a - fl->all)), a->slot,
+        rc = dlpi_guard_out(w, &a->item, dlpi_guard_cell(w, (uint64_t)(a - in->all)), a->slot,
                             a->row, rc);
     }
     if (rc != DLP_ERR_KILLED && rc != DLP_ERR_DEADLINE) dlpi_attempt_load(w, a); /* else it is */
@@ -10527,8 +10840,8 @@ static void dlpi_attempt_over(dlpi_worker *w, dlpi_attempt *a, int rc) {
         dlpi_attempt_done(w, a, dlpi_row_counts(w, &t));
         return;
     }
-    fl->threads.parked |= what == DLPI_ROW_LATER;
-    dlpi_attempt_move(fl, a, what == DLPI_ROW_LATER ? DLPI_ATTEMPT_FREE : DLPI_ATTEMPT_WAITS);
+    in->threads.parked |= what == DLPI_ROW_LATER;
+    dlpi_attempt_move(in, a, what == DLPI_ROW_LATER ? DLPI_ATTEMPT_FREE : DLPI_ATTEMPT_WAITS);
 }
 
 /* Set the item up for its next try. */
@@ -10541,7 +10854,7 @@ static void dlpi_attempt_point(dlpi_worker *w, dlpi_attempt *a) {
     dlpi_attempt_load(w, a);
     dlpi_attempt_item(w, a);
     memcpy(a->data, w->data, sizeof a->data);
-    if (a->own != NULL) p->source->row(w, &a->item, a->slot, a->row, a->own);
+    if (a->extra != NULL) p->source->row(w, &a->item, a->slot, a->row, a->extra);
     dlpi_row_zero(w);
 }
 
@@ -10565,7 +10878,7 @@ static bool dlpi_attempt_settled(dlpi_worker *w, dlpi_attempt *a, uint32_t rec) 
     uint32_t state = dlpi_rec_state(rec);
     if (state == DLPI_ROW_LEFT) dlpi_row_clear(p, &t, a->row);
     if (state == DLPI_ROW_LEFT || state == DLPI_ROW_END ||
-        !dlpi_wanted(p->ctl, dlpi_slot_at(p, a->slot))) {
+        dlpi_cancelled(p->ctl, dlpi_slot_at(p, a->slot))) {
         dlpi_attempt_done(w, a, 0);
         return true;
     }
@@ -10583,23 +10896,23 @@ static bool dlpi_attempt_settled(dlpi_worker *w, dlpi_attempt *a, uint32_t rec) 
 }
 
 /* Offer an item that is set up to the source. Returns false if it has no room for it. */
-static bool dlpi_attempt_offer(dlpi_worker *w, dlpi_attempt *a, bool alone) {
-    dlpi_in_flight *fl = w->self;
+static bool dlpi_attempt_offer(dlpi_worker *w, dlpi_attempt *a, bool exclusive) {
+    dlpi_in_flight *in = w->self;
     int rc;
     DLPI_STORE_RLX(&a->since_ns, UINT64_C(0)); /* its thread begins it */
     if (dlpi_fetch_of(w)->fetcher == DLP_FETCH_ASYNC) dlpi_attempt_begin(w, a);
-    dlpi_attempt_move(fl, a, DLPI_ATTEMPT_OUT);
-    if (fl->n_out == 0) dlpi_in_flight_show(w);
+    dlpi_attempt_move(in, a, DLPI_ATTEMPT_OUT);
+    if (in->n_out == 0) dlpi_in_flight_show(w);
     rc = dlpi_attempt_submit(w, a);
-    if (rc != DLP_FULL && w->p->keeper != NULL) dlpi_bump(&w->wb->kept_misses, 1);
+    if (rc != DLP_FULL && w->p->keeper != NULL) dlpi_bump(&w->block->kept_misses, 1);
     if (rc == 0) {
-        fl->n_out++;
-        fl->alone = alone;
+        in->n_out++;
+        in->exclusive = exclusive;
         return true;
     }
-    DLPI_STORE_RLX(&w->at_once[a - fl->all], UINT64_C(0)); /* X2 */
+    DLPI_STORE_RLX(&w->at_once[a - in->all], UINT64_C(0)); /* X2 */
     if (rc == DLP_FULL)
-        dlpi_attempt_move(fl, a, DLPI_ATTEMPT_WAITS);
+        dlpi_attempt_move(in, a, DLPI_ATTEMPT_WAITS);
     else
         dlpi_attempt_over(w, a, dlpi_item_returned(w, rc));
     dlpi_in_flight_show(w);
@@ -10609,105 +10922,105 @@ static bool dlpi_attempt_offer(dlpi_worker *w, dlpi_attempt *a, bool alone) {
 /* Send the first attempt that waits. Returns false while it has to wait on: for its source, or, as
    a row that may have killed a worker is out alone, for others to come back. */
 static bool dlpi_attempt_send(dlpi_worker *w) {
-    dlpi_in_flight *fl = w->self;
-    dlpi_attempt *a = fl->list[DLPI_ATTEMPT_WAITS].first;
+    dlpi_in_flight *in = w->self;
+    dlpi_attempt *a = in->list[DLPI_ATTEMPT_WAITS].first;
     uint32_t rec = dlpi_slot_rec(w->p, a->slot)[a->row];
-    bool alone = dlpi_rec_kills(rec) > 0 && dlpi_rec_stage(rec) == (uint32_t)w->st->work;
+    bool exclusive = dlpi_rec_kills(rec) > 0 && dlpi_rec_stage(rec) == (uint32_t)w->st->work;
     int rc;
-    if (fl->n_out > 0 && (alone || fl->alone)) return false;
+    if (in->n_out > 0 && (exclusive || in->exclusive)) return false;
     dlpi_unpoison(w->p, a->slot);
     if (dlpi_attempt_settled(w, a, rec)) return true;
-    dlpi_guard_in(w, &a->item, dlpi_guard_cell(w, (uint64_t)(a - fl->all)), a->slot, a->row);
-    if ((rc = dlpi_rec_verdict(w, a->slot, rec)) == 0) return dlpi_attempt_offer(w, a, alone);
+    dlpi_guard_in(w, &a->item, dlpi_guard_cell(w, (uint64_t)(a - in->all)), a->slot, a->row);
+    if ((rc = dlpi_rec_verdict(w, a->slot, rec)) == 0) return dlpi_attempt_offer(w, a, exclusive);
     dlpi_attempt_over(w, a, rc);
     return true;
 }
 
 /* A free attempt is to be at this row. */
 static void dlpi_attempt_at(dlpi_worker *w, const dlpi_unit *t) {
-    dlpi_in_flight *fl = w->self;
-    dlpi_attempt *a = fl->list[DLPI_ATTEMPT_FREE].first;
+    dlpi_in_flight *in = w->self;
+    dlpi_attempt *a = in->list[DLPI_ATTEMPT_FREE].first;
     a->gen = t->b;
     a->slot = t->slot;
     a->row = t->row;
-    dlpi_attempt_move(fl, a, DLPI_ATTEMPT_WAITS);
+    dlpi_attempt_move(in, a, DLPI_ATTEMPT_WAITS);
 }
 
 /* A unit was claimed: an attempt has it now. */
 static void dlpi_attempt_take(dlpi_worker *w, const dlpi_unit *t) {
-    dlpi_in_flight *fl = w->self;
+    dlpi_in_flight *in = w->self;
     uint32_t already = dlpi_gather_bits(dlpi_done(dlpi_stage_words_at(w->p, t->slot, w->st)),
                                         t->row / DLPI_WORD_ROWS, t->b);
     if (already >> t->row % DLPI_WORD_ROWS & 1u) return;
-    if (t->plain)
+    if (t->untouched)
         dlpi_unit_indices(w, t);
     else
         dlpi_unit_indices_again(w, t, already);
-    if (t->b < fl->oldest) fl->oldest = t->b;
+    if (t->b < in->oldest) in->oldest = t->b;
     dlpi_attempt_at(w, t);
 }
 
 /* Up to which batch may this worker claim? oldest: of the batches it has a row of. */
 static void dlpi_in_flight_bound(dlpi_worker *w) {
     const dlpi_stage *st = w->st;
-    const dlpi_in_flight *fl = w->self;
+    const dlpi_in_flight *in = w->self;
     uint64_t rows = w->p->batch_rows, many = (uint64_t)st->in_flight, open;
     uint32_t pool = dlpi_fetch_of(w)->batch_pool;
     open = pool > 0 ? pool / rows : 1 + (many + rows - 1) / rows;
     if (open == 0) open = 1;
     w->claim_end = 0;
-    if (st->w.dispatch == DLP_DISPATCH_BATCHES && fl->oldest != UINT64_MAX)
-        w->claim_end = fl->oldest + open * (uint64_t)st->n_workers;
+    if (st->w.dispatch == DLP_DISPATCH_BATCHES && in->oldest != UINT64_MAX)
+        w->claim_end = in->oldest + open * (uint64_t)st->n_workers;
 }
 
 static void dlpi_in_flight_oldest(dlpi_worker *w) {
-    dlpi_in_flight *fl = w->self;
-    if (!fl->oldest_left || w->st->w.dispatch != DLP_DISPATCH_BATCHES) return;
-    fl->oldest = UINT64_MAX;
-    fl->oldest_left = false;
+    dlpi_in_flight *in = w->self;
+    if (!in->oldest_left || w->st->w.dispatch != DLP_DISPATCH_BATCHES) return;
+    in->oldest = UINT64_MAX;
+    in->oldest_left = false;
     for (uint32_t i = DLPI_ATTEMPT_WAITS; i < DLPI_ATTEMPT_LISTS; i++)
-        for (const dlpi_attempt *a = fl->list[i].first; a != NULL; a = a->next)
-            if (a->gen < fl->oldest) fl->oldest = a->gen;
+        for (const dlpi_attempt *a = in->list[i].first; a != NULL; a = a->next)
+            if (a->gen < in->oldest) in->oldest = a->gen;
     for (int i = 0; i < w->n_parked; i++)
-        if (w->parked[i].gen < fl->oldest) fl->oldest = w->parked[i].gen;
+        if (w->parked[i].gen < in->oldest) in->oldest = w->parked[i].gen;
 }
 
 /* Is there no room for another row, should all that the worker has be parked? */
 static bool dlpi_in_flight_no_room(const dlpi_worker *w) {
-    const dlpi_in_flight *fl = w->self;
-    uint32_t n = fl->n_out + (uint32_t)w->n_parked;
-    for (const dlpi_attempt *a = fl->list[DLPI_ATTEMPT_WAITS].first; a != NULL; a = a->next) n++;
+    const dlpi_in_flight *in = w->self;
+    uint32_t n = in->n_out + (uint32_t)w->n_parked;
+    for (const dlpi_attempt *a = in->list[DLPI_ATTEMPT_WAITS].first; a != NULL; a = a->next) n++;
     return n >= (uint32_t)w->parked_most;
 }
 
 /* Claim a row, if there is room for one. */
 static bool dlpi_in_flight_find(dlpi_worker *w, dlpi_unit *t) {
-    const dlpi_in_flight *fl = w->self;
-    if (fl->broken || dlpi_retired(w) || fl->list[DLPI_ATTEMPT_WAITS].first != NULL ||
-        fl->n_out >= fl->n_all || (fl->n_out > 0 && fl->alone) || dlpi_in_flight_no_room(w))
+    const dlpi_in_flight *in = w->self;
+    if (in->broken || dlpi_retired(w) || in->list[DLPI_ATTEMPT_WAITS].first != NULL ||
+        in->n_out >= in->n_all || (in->n_out > 0 && in->exclusive) || dlpi_in_flight_no_room(w))
         return false;
     dlpi_in_flight_oldest(w);
     dlpi_in_flight_bound(w);
     return dlpi_find(w, t);
 }
 
-static inline bool dlpi_attempt_free(const dlpi_in_flight *fl) {
-    return fl->list[DLPI_ATTEMPT_FREE].first != NULL;
+static inline bool dlpi_attempt_free(const dlpi_in_flight *in) {
+    return in->list[DLPI_ATTEMPT_FREE].first != NULL;
 }
 
 /* Send what waits or is due, and what can be claimed. Returns whether anything moved. */
 static bool dlpi_in_flight_fill(dlpi_worker *w) {
-    dlpi_in_flight *fl = w->self;
+    dlpi_in_flight *in = w->self;
     bool moved = false;
     dlpi_unit t;
-    if (fl->broken) return false;
-    while (w->n_parked > 0 && dlpi_attempt_free(fl) && dlpi_unpark(w, dlpi_attempt_at)) continue;
+    if (in->broken) return false;
+    while (w->n_parked > 0 && dlpi_attempt_free(in) && dlpi_unpark(w, dlpi_attempt_at)) continue;
     for (; !dlpi_stopped(w->p); moved = true) {
-        if (fl->list[DLPI_ATTEMPT_WAITS].first == NULL) {
+        if (in->list[DLPI_ATTEMPT_WAITS].first == NULL) {
             if (!dlpi_in_flight_find(w, &t)) break;
             dlpi_clock_in(w);
             dlpi_attempt_take(w, &t);
-        } else if (fl->n_out >= fl->n_all) {
+        } else if (in->n_out >= in->n_all) {
             break;
         } else {
             dlpi_clock_in(w);
@@ -10734,20 +11047,20 @@ static void dlpi_in_flight_broken(dlpi_worker *w, const char *what, int rc) {
 }
 
 /* The attempt of an item that the source gave back; NULL: it has no such item. */
-static dlpi_attempt *dlpi_attempt_of(const dlpi_in_flight *fl, const dlp_item *item) {
-    uintptr_t at = (uintptr_t)item - (uintptr_t)fl->all;
-    if (at % sizeof *fl->all != 0 || at / sizeof *fl->all >= fl->n_all) return NULL;
-    return fl->all[at / sizeof *fl->all].in == DLPI_ATTEMPT_OUT ? &fl->all[at / sizeof *fl->all]
+static dlpi_attempt *dlpi_attempt_of(const dlpi_in_flight *in, const dlp_item *item) {
+    uintptr_t at = (uintptr_t)item - (uintptr_t)in->all;
+    if (at % sizeof *in->all != 0 || at / sizeof *in->all >= in->n_all) return NULL;
+    return in->all[at / sizeof *in->all].in == DLPI_ATTEMPT_OUT ? &in->all[at / sizeof *in->all]
                                                                 : NULL;
 }
 
 /* The time of what came back: the worker was busy since it was here last. */
 static void dlpi_in_flight_clock(dlpi_worker *w, const dlpi_attempt *a, uint64_t now, uint32_t n) {
-    dlpi_wblock *wb = w->wb;
-    uint64_t ns = now - w->last_ns, each = ns / n, average = DLPI_LOAD_RLX(&wb->item_ns);
+    dlpi_worker_block *block = w->block;
+    uint64_t ns = now - w->last_ns, each = ns / n, average = DLPI_LOAD_RLX(&block->item_ns);
     average = average == 0 ? each : (average * 7 + each) / 8;
-    DLPI_STORE_RLX(&wb->item_ns, average ? average : 1); /* statistics, here and below */
-    dlpi_bump(&wb->busy_ns, ns);
+    DLPI_STORE_RLX(&block->item_ns, average ? average : 1); /* statistics, here and below */
+    dlpi_bump(&block->busy_ns, ns);
     dlpi_trace_add(w, DLP_TRACE_WORK, w->last_ns, now, a->gen, dlpi_slot_at(w->p, a->slot)->epoch,
                    n);
     w->last_ns = now;
@@ -10755,16 +11068,16 @@ static void dlpi_in_flight_clock(dlpi_worker *w, const dlpi_attempt *a, uint64_t
 
 /* An item is out no longer: book how long it was. */
 static void dlpi_attempt_back(dlpi_worker *w, dlpi_attempt *a, uint64_t now) {
-    dlpi_in_flight *fl = w->self;
+    dlpi_in_flight *in = w->self;
     uint64_t since = DLPI_LOAD_RLX(&a->since_ns), ns = now > since ? now - since : 0;
-    uint32_t *bucket = &w->wb->hist[dlpi_hist_bucket(ns)];
-    DLPI_STORE_RLX(&w->at_once[a - fl->all], UINT64_C(0)); /* X2 */
-    fl->n_out--;
-    fl->alone = false;
-    dlpi_attempt_move(fl, a, DLPI_ATTEMPT_WAITS); /* in no source's hands */
+    uint32_t *bucket = &w->block->hist[dlpi_hist_bucket(ns)];
+    DLPI_STORE_RLX(&w->at_once[a - in->all], UINT64_C(0)); /* X2 */
+    in->n_out--;
+    in->exclusive = false;
+    dlpi_attempt_move(in, a, DLPI_ATTEMPT_WAITS); /* in no source's hands */
     DLPI_STORE_RLX(bucket, *bucket + 1);          /* statistics, here and below */
-    if (ns > w->wb->max_ns) DLPI_STORE_RLX(&w->wb->max_ns, ns);
-    dlpi_bump(&w->wb->in_flight_ns, ns);
+    if (ns > w->block->max_ns) DLPI_STORE_RLX(&w->block->max_ns, ns);
+    dlpi_bump(&w->block->in_flight_ns, ns);
 }
 
 /* n items came back, a the first of them. */
@@ -10794,8 +11107,8 @@ static int dlpi_in_flight_reap(dlpi_worker *w, dlpi_attempt **back, int *code, i
 
 /* Is there nothing to look for, whatever comes in? */
 static bool dlpi_in_flight_full(const dlpi_worker *w) {
-    const dlpi_in_flight *fl = w->self;
-    return fl->n_out >= fl->n_all || fl->alone || fl->list[DLPI_ATTEMPT_WAITS].first != NULL ||
+    const dlpi_in_flight *in = w->self;
+    return in->n_out >= in->n_all || in->exclusive || in->list[DLPI_ATTEMPT_WAITS].first != NULL ||
            dlpi_in_flight_no_room(w);
 }
 
@@ -10810,8 +11123,8 @@ static int dlpi_in_flight_patience(dlpi_worker *w) {
 /* An item is through in its own thread: complete it, and send others. Returns whether the worker,
    which sleeps, is to look for itself. */
 static bool dlpi_fetch_thread_done(dlpi_worker *w, dlpi_attempt *a, dlpi_cpu *cpu) {
-    dlpi_in_flight *fl = w->self;
-    dlpi_fetch_threads *pool = &fl->threads;
+    dlpi_in_flight *in = w->self;
+    dlpi_fetch_threads *pool = &in->threads;
     uint64_t now = dlpi_now_ns();
     dlpi_attempt_back(w, a, now); /* in the end, too: what close waits for is another one */
     dlpi_in_flight_came(w, a, now, 1);
@@ -10822,7 +11135,7 @@ static bool dlpi_fetch_thread_done(dlpi_worker *w, dlpi_attempt *a, dlpi_cpu *cp
     if (!dlpi_stopped(w->p)) {
         dlpi_attempt_over(w, a, dlpi_item_returned(w, a->code));
         dlpi_in_flight_fill(w);
-        if (fl->n_out > 0 && !pool->parked && (!pool->full || dlpi_in_flight_full(w))) return false;
+        if (in->n_out > 0 && !pool->parked && (!pool->full || dlpi_in_flight_full(w))) return false;
     }
     dlpi_event_add(&pool->word); /* W2 -> W2 */
     return true;
@@ -10920,11 +11233,11 @@ static int dlpi_fetch_threads_begin(dlpi_worker *w) {
 /* ---- what a worker does ---- */
 
 static bool dlpi_in_flight_step(dlpi_worker *w) {
-    dlpi_in_flight *fl = w->self;
+    dlpi_in_flight *in = w->self;
     dlpi_attempt *back[DLPI_REAP_MOST];
     int code[DLPI_REAP_MOST], n;
     bool moved = dlpi_in_flight_fill(w);
-    if (fl->broken || (fl->n_out == 0 && fl->list[DLPI_ATTEMPT_WAITS].first == NULL)) return moved;
+    if (in->broken || (in->n_out == 0 && in->list[DLPI_ATTEMPT_WAITS].first == NULL)) return moved;
     if (dlpi_stopped(w->p)) return true;
     if (dlpi_fetch_of(w)->fetcher == DLP_FETCH_THREADS) {
         dlpi_fetch_threads_wait(w);
@@ -10933,19 +11246,19 @@ static bool dlpi_in_flight_step(dlpi_worker *w) {
     n = dlpi_in_flight_reap(w, back, code, dlpi_in_flight_patience(w));
     for (int i = 0; i < n; i++) dlpi_attempt_over(w, back[i], dlpi_item_returned(w, code[i]));
     /* a source without room, and without items */
-    if (n == 0 && fl->n_out == 0) dlpi_sleep(1000000);
+    if (n == 0 && in->n_out == 0) dlpi_sleep(1000000);
     return true;
 }
 
 /* The pipe stops: the source's hands are to be empty before worker_exit. What comes back now is not
    wanted any more. close waits for this as for any callback. */
 static void dlpi_in_flight_end(dlpi_worker *w) {
-    dlpi_in_flight *fl = w->self;
+    dlpi_in_flight *in = w->self;
     dlpi_attempt *back[DLPI_REAP_MOST];
     int code[DLPI_REAP_MOST];
     if (dlpi_fetch_of(w)->fetcher == DLP_FETCH_ASYNC)
-        while (fl->n_out > 0 && !fl->broken) dlpi_in_flight_reap(w, back, code, DLPI_REAP_FULL_MS);
-    else if (fl->threads.n_threads > 0)
+        while (in->n_out > 0 && !in->broken) dlpi_in_flight_reap(w, back, code, DLPI_REAP_FULL_MS);
+    else if (in->threads.n_threads > 0)
         dlpi_fetch_threads_end(w);
     dlpi_running_forget(w);
 }
@@ -10956,8 +11269,8 @@ static void dlpi_in_flight_run(dlpi_worker *w, const dlpi_unit *t) {
 }
 
 static bool dlpi_in_flight_owes(const dlpi_worker *w) {
-    const dlpi_in_flight *fl = w->self;
-    return fl->n_out > 0 || fl->list[DLPI_ATTEMPT_WAITS].first != NULL || w->n_parked > 0;
+    const dlpi_in_flight *in = w->self;
+    return in->n_out > 0 || in->list[DLPI_ATTEMPT_WAITS].first != NULL || w->n_parked > 0;
 }
 
 /* ---- what the stage keeps ---- */
@@ -11009,18 +11322,18 @@ static void dlpi_fetch_release(dlpi_stage *st) {
 /* A worker gets its attempts. */
 static void dlpi_in_flight_init(dlpi_worker *w) {
     const dlpi_fetch *f = dlpi_fetch_of(w);
-    dlpi_in_flight *fl = &f->workers[w->id];
+    dlpi_in_flight *in = &f->workers[w->id];
     size_t each = (size_t)w->st->in_flight, from = (size_t)w->id * each;
-    memset(fl, 0, sizeof *fl);
-    fl->n_all = (uint32_t)each;
-    fl->oldest = UINT64_MAX;
-    fl->all = f->attempts + from;
+    memset(in, 0, sizeof *in);
+    in->n_all = (uint32_t)each;
+    in->oldest = UINT64_MAX;
+    in->all = f->attempts + from;
     if (f->fetcher == DLP_FETCH_THREADS) {
-        fl->threads.todo = f->todo + from;
-        fl->threads.threads = f->threads + from;
+        in->threads.todo = f->todo + from;
+        in->threads.threads = f->threads + from;
     }
     for (size_t i = 0; i < each; i++) {
-        dlpi_attempt *a = &fl->all[i];
+        dlpi_attempt *a = &in->all[i];
         a->item = w->item;
         a->item.data = a->data;
         a->item.length = a->length;
@@ -11028,14 +11341,14 @@ static void dlpi_in_flight_init(dlpi_worker *w) {
         a->note.errnum = &a->errnum;
         a->note.w = w;
         a->item.call = &a->note;
-        a->own = dlpi_own_row(w->p, w, 1 + i);
-        dlpi_attempt_put(fl, a, DLPI_ATTEMPT_FREE);
+        a->extra = dlpi_row_extra_at(w->p, w, 1 + i);
+        dlpi_attempt_put(in, a, DLPI_ATTEMPT_FREE);
     }
     w->parked_most = (int)dlpi_in_flight_rows(w->st);
     w->parked = f->parked + (size_t)w->id * (size_t)w->parked_most;
     w->at_once = dlpi_area_at(w->p, DLPI_AREA_AT_ONCE, (uint64_t)w->id);
-    w->n_at_once = fl->n_all;
-    w->self = fl;
+    w->n_at_once = in->n_all;
+    w->self = in;
 }
 
 /* ---- what a desc may say ---- */
@@ -11191,7 +11504,7 @@ static bool dlpi_cache_get(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
         memcpy(&dlpi_slot_lengths(p, t->slot, f, 1)[row], from, 8);
         from += 8;
     }
-    dlpi_bump(&w->wb->kept_hits, 1);
+    dlpi_bump(&w->block->kept_hits, 1);
     return true;
 }
 
@@ -11201,8 +11514,8 @@ static void dlpi_cache_put(dlpi_worker *w) {
     uint64_t at = dlpi_cache_at(p, w->item.index), full = dlpi_cache_full(w->item.index);
     dlpi_cache_cell *cell = dlpi_cache_cell_at(p, at);
     uint8_t *to = cell->bytes;
-    if (DLPI_LOAD_RLX(&cell->word) != 0) return; /* Z1: what is read is not used */
-    DLPI_STORE_RLX(&w->wb->kept_cell, at + 1);   /* Z2 to recovery; the swap keeps it before */
+    if (DLPI_LOAD_RLX(&cell->word) != 0) return;  /* Z1: what is read is not used */
+    DLPI_STORE_RLX(&w->block->kept_cell, at + 1); /* Z2 to recovery; the swap keeps it before */
     if (dlpi_claim_take(&cell->word, 0, full | ((uint64_t)w->global + 1))) { /* Z1 -> Z1 */
         for (uint32_t f = 0; f < p->items.n; f++) {
             const dlpi_field *d = &p->items.at[f];
@@ -11213,22 +11526,22 @@ static void dlpi_cache_put(dlpi_worker *w) {
             to += 8;
         }
         DLPI_STORE_REL(&cell->word, full); /* Z1 -> Z1 */
-        dlpi_bump(&w->wb->kept_items, 1);
+        dlpi_bump(&w->block->kept_items, 1);
     }
-    DLPI_STORE_REL(&w->wb->kept_cell, UINT64_C(0)); /* Z2: behind the full word */
+    DLPI_STORE_REL(&w->block->kept_cell, UINT64_C(0)); /* Z2: behind the full word */
 }
 
 /* The cell that a dead worker may have been writing. */
 static void dlpi_cache_recover(dlpi_worker *w) {
     dlp_pipe *p = w->p;
-    uint64_t at = DLPI_LOAD_SEQ(&w->wb->kept_cell); /* Z2 of a dead worker */
+    uint64_t at = DLPI_LOAD_SEQ(&w->block->kept_cell); /* Z2 of a dead worker */
     uint64_t *word, seen;
     if (at == 0 || at > dlpi_cache_of(p)->n_cells) return;
     word = &dlpi_cache_cell_at(p, at - 1)->word;
     seen = dlpi_claim_owner(word); /* Z1 <- Z1 */
     if ((seen & ((1u << DLPI_CACHE_WRITER) - 1)) == (uint64_t)w->global + 1)
-        dlpi_claim_free(word, 0);                   /* Z1 -> Z1 */
-    DLPI_STORE_SEQ(&w->wb->kept_cell, UINT64_C(0)); /* Z2 */
+        dlpi_claim_free(word, 0);                      /* Z1 -> Z1 */
+    DLPI_STORE_SEQ(&w->block->kept_cell, UINT64_C(0)); /* Z2 */
 }
 
 /* What the desc says, when the stage is added. */
@@ -11279,10 +11592,10 @@ static bool dlpi_cache_seen(const dlpi_words *words, dlpi_seen *s, int32_t stage
         cells == 0 || bytes == 0 || cells > items || cells > UINT64_MAX / bytes)
         return true;
     for (uint32_t i = 0; i < s->n_workers; i++) {
-        const dlpi_wblock *wb = dlpi_seen_block(s, i);
-        out->cache_hits += DLPI_LOAD_RLX(&wb->kept_hits); /* statistics, here and below */
-        out->cache_misses += DLPI_LOAD_RLX(&wb->kept_misses);
-        kept += DLPI_LOAD_RLX(&wb->kept_items);
+        const dlpi_worker_block *block = dlpi_seen_block(s, i);
+        out->cache_hits += DLPI_LOAD_RLX(&block->kept_hits); /* statistics, here and below */
+        out->cache_misses += DLPI_LOAD_RLX(&block->kept_misses);
+        kept += DLPI_LOAD_RLX(&block->kept_items);
     }
     out->cache_bytes = kept * bytes;
     out->cache_capacity = cells * bytes;
@@ -11496,7 +11809,7 @@ static uint64_t *dlpi_guard_word(const dlpi_worker *w, uint64_t row) {
 
 /* Count the item in the worker's hands, once: see above. */
 static void dlpi_guard_count(dlpi_worker *w, uint32_t i, int what) {
-    uint32_t s = (uint32_t)(DLPI_LOAD_RLX(&w->wb->running) >> 32), row = w->item.row; /* own */
+    uint32_t s = (uint32_t)(DLPI_LOAD_RLX(&w->block->running) >> 32), row = w->item.row; /* own */
     uint32_t repl = dlpi_rec_repl(dlpi_slot_rec(w->p, s)[row]);
     uint64_t at = (uint64_t)s * w->p->batch_rows + row;
     uint64_t mine = dlpi_gen_word(dlpi_slot_at(w->p, s)->sequence, repl + 1u);
@@ -11609,17 +11922,20 @@ static const dlpi_stage_ops dlpi_batch_ops = {
 
 /* ---------------------------------------------------------------------------------------------
    >>impl-transfer   BATCHES TO THE DEVICE: DOUBLE BUFFERING
-   One thread, or the caller. Batches go in their order (unordered: as they become ready) into the
+   One thread, or the consumer. Batches go in their order (unordered: as they become ready) into the
    device buffers; a batch is ready when the event behind its copies has passed. None of a later
-   epoch goes while one of the oldest is to come: the caller takes no other before, and it could
+   epoch goes while one of the oldest is to come: the consumer takes no other before, and it could
    find no buffer. */
 
 typedef struct dlpi_transfer { /* what the stage keeps */
     dlp_transfer_desc d;
     dlp_device device;
     int open, registered;
-    void **data;    /* [device_buffers * fields] */
-    uint8_t *begun; /* [ring] copies of batches behind the next one */
+    void **data;   /* [device_buffers * fields] */
+    void **joined; /* [n_out * fields] what batches that span slots are put together in, or NULL */
+    bool shared;   /* the consumer calls the device too: */
+    pthread_mutex_t lock; /* around each call, then; never held while the device is waited for */
+    uint8_t *begun;       /* [ring] copies of batches behind the next one */
 } dlpi_transfer;
 
 static dlpi_transfer *dlpi_transfer_of(const dlpi_stage *st) { return st->self; }
@@ -11627,6 +11943,15 @@ static dlpi_transfer *dlpi_transfer_of(const dlpi_stage *st) { return st->self; 
 /* C2 of device buffers: slot + 1 in it, 0 free */
 static uint32_t *dlpi_dev_slot(const dlp_pipe *p, uint64_t i) {
     return dlpi_area_at(p, DLPI_REC_SINK, i);
+}
+
+/* Around calls of the device. */
+static void dlpi_transfer_enter(dlpi_transfer *x) {
+    if (x->shared) pthread_mutex_lock(&x->lock);
+}
+static int dlpi_transfer_leave(dlpi_transfer *x, int rc) {
+    if (x->shared) pthread_mutex_unlock(&x->lock);
+    return rc;
 }
 
 static void dlpi_transfer_error(const dlpi_stage *st, const char *what, int rc, dlp_error *e) {
@@ -11647,7 +11972,7 @@ static int dlpi_transfer_fail(dlp_pipe *p, dlpi_bslot *slot, const char *what, i
 
 static void dlpi_transfer_ready(dlpi_worker *w, uint32_t s, uint64_t b) {
     dlp_pipe *p = w->p;
-    dlpi_bump(&w->wb->items, 1);
+    dlpi_bump(&w->block->items, 1);
     dlpi_gather_put(&dlpi_stage_words_at(p, s, w->st)->ready, b); /* Y1 -> Y1 */
     dlpi_wake_caller(p->ctl, b);
 }
@@ -11663,7 +11988,7 @@ static uint64_t dlpi_transfer_bytes(const dlpi_worker *w, uint32_t s, uint32_t f
 static int dlpi_transfer_copy(dlpi_worker *w, uint32_t s, uint32_t from, uint32_t to,
                               uint32_t buffer) {
     dlp_pipe *p = w->p;
-    const dlpi_transfer *x = dlpi_transfer_of(w->st);
+    dlpi_transfer *x = dlpi_transfer_of(w->st);
     const dlp_device *d = &x->device;
     dlpi_bslot *slot = dlpi_slot_at(p, s);
     int rc;
@@ -11672,11 +11997,13 @@ static int dlpi_transfer_copy(dlpi_worker *w, uint32_t s, uint32_t from, uint32_
     for (uint32_t f = 0; f < p->batches.n; f++) {
         uint64_t bytes = dlpi_transfer_bytes(w, s, f);
         void *dev = x->data[(size_t)to * p->batches.n + f];
-        rc = d->copy(d->user, dev, w->tensors[f].data, bytes, buffer);
+        dlpi_transfer_enter(x);
+        rc = dlpi_transfer_leave(x, d->copy(d->user, dev, w->tensors[f].data, bytes, buffer));
         if (rc != 0) return dlpi_transfer_fail(p, slot, "copy", rc);
-        dlpi_bump(&w->wb->bytes, bytes);
+        dlpi_bump(&w->block->bytes, bytes);
     }
-    rc = d->record(d->user, buffer);
+    dlpi_transfer_enter(x);
+    rc = dlpi_transfer_leave(x, d->record(d->user, buffer));
     return rc != 0 ? dlpi_transfer_fail(p, slot, "record", rc) : DLP_OK;
 }
 
@@ -11686,7 +12013,7 @@ static int dlpi_transfer_copy(dlpi_worker *w, uint32_t s, uint32_t from, uint32_
 static bool dlpi_transfer_stay(dlpi_worker *w, uint32_t s, uint64_t b) {
     dlp_pipe *p = w->p;
     dlpi_bslot *slot = dlpi_slot_at(p, s);
-    bool left = !dlpi_wanted(p->ctl, slot),
+    bool left = dlpi_cancelled(p->ctl, slot),
          failed = dlpi_first_look(&slot->failed) != 0; /* F1 <- F1 */
     uint32_t state, from;
     slot->dbuf = failed ? DLPI_NO_SLOT : p->stay->place(p, s);
@@ -11738,11 +12065,14 @@ static bool dlpi_transfer_begin(dlpi_worker *w, uint32_t s, uint64_t b) {
 
 /* Copies whose events have passed. */
 static bool dlpi_transfer_poll(dlpi_worker *w) {
-    const dlp_device *d = &dlpi_transfer_of(w->st)->device;
+    dlpi_transfer *x = dlpi_transfer_of(w->st);
+    const dlp_device *d = &x->device;
     bool moved = false;
     for (int i = 0; i < w->n_parked;) {
         dlpi_parked k = w->parked[i];
-        int done = d->done(d->user, k.row);
+        int done;
+        dlpi_transfer_enter(x);
+        done = dlpi_transfer_leave(x, d->done(d->user, k.row));
         if (done == 0) {
             i++;
             continue;
@@ -11765,12 +12095,12 @@ static bool dlpi_transfer_step(dlpi_worker *w) {
     dlpi_stage *up = p->work[w->st->work - 1];
     uint8_t *begun = dlpi_transfer_of(w->st)->begun;
     bool moved = dlpi_transfer_poll(w);
-    uint64_t mark =
-        w->cursor != tail ? dlpi_slot_mark(dlpi_slot_at(p, dlpi_slot_of(p, w->cursor))) : 0;
+    uint64_t generation =
+        w->cursor != tail ? dlpi_slot_generation(dlpi_slot_at(p, dlpi_slot_of(p, w->cursor))) : 0;
     for (uint64_t b = w->cursor; b != tail; b++) {
         uint32_t s = dlpi_slot_of(p, b);
         bool taken = begun[b & (p->ring - 1)] != 0;
-        if (!taken && dlpi_slot_mark(dlpi_slot_at(p, s)) != mark) break;
+        if (!taken && dlpi_slot_generation(dlpi_slot_at(p, s)) != generation) break;
         /* Y1 <- Y1 */
         if (!taken && dlpi_ready_is(dlpi_gather_ready(&dlpi_stage_words_at(p, s, up)->ready), b)) {
             if (!dlpi_transfer_begin(w, s, b)) break;
@@ -11814,7 +12144,68 @@ static void dlpi_transfer_freed(dlp_pipe *p, uint32_t s) {
     uint32_t buffer = dlpi_slot_at(p, s)->dbuf;
     if (buffer == DLPI_NO_SLOT || p->stay != NULL) return;
     dlpi_credit_done(dlpi_dev_slot(p, buffer), 0u); /* C2 -> C2 */
-    dlpi_wake_some(&p->bells[p->sink->work], 1, 1);
+    dlpi_wake_some(&p->waiters[p->sink->work], 1, 1);
+}
+
+/* ---- batches that span slots ---- */
+
+/* The number of the events of what is put together in joined buffer v. */
+static uint32_t dlpi_transfer_joined_events(const dlp_pipe *p, uint32_t v) {
+    return v + (p->stay ? p->n_slots : (uint32_t)dlpi_transfer_of(p->sink)->d.device_buffers);
+}
+
+static void *dlpi_transfer_joined(const dlp_pipe *p, uint32_t v, uint32_t field) {
+    return dlpi_transfer_of(p->sink)->joined[(size_t)v * p->batches.n + field];
+}
+
+/* A call of the consumer's failed. */
+static int dlpi_transfer_refused(dlp_pipe *p, const char *what, int rc) {
+    dlp_error e;
+    dlpi_transfer_error(p->sink, what, rc, &e);
+    return dlpi_pipe_fail(p, &e);
+}
+
+/* Copies of rows from slot s are begun, and there: the slot may be given back. */
+static int dlpi_transfer_join(dlp_pipe *p, uint32_t v, uint64_t row, uint32_t s, uint64_t from,
+                              uint64_t rows) {
+    dlpi_transfer *x = dlpi_transfer_of(p->sink);
+    const dlp_device *d = &x->device;
+    uint32_t buffer = dlpi_transfer_joined_events(p, v);
+    size_t at = (size_t)dlpi_slot_at(p, s)->dbuf * p->batches.n;
+    const char *what = "copy_within";
+    int rc = 0, done;
+    dlpi_transfer_enter(x);
+    for (uint32_t f = 0; f < p->batches.n && rc == 0; f++) {
+        uint64_t unit = dlpi_row_bytes(&p->batches.at[f]);
+        rc = d->copy_within(d->user, dlpi_transfer_joined(p, v, f), row * unit, x->data[at + f],
+                            from * unit, rows * unit, buffer);
+    }
+    if (rc == 0) what = "record", rc = d->record(d->user, buffer);
+    dlpi_transfer_leave(x, 0);
+    if (rc != 0) return dlpi_transfer_refused(p, what, rc);
+    for (int rounds = 0;; rounds++) {
+        dlpi_transfer_enter(x);
+        done = dlpi_transfer_leave(x, d->done(d->user, buffer));
+        if (done != 0) return done == 1 ? DLP_OK : dlpi_transfer_refused(p, "done", done);
+        if (dlpi_stopped(p)) return DLP_STOPPED;
+        if (rounds < 100)
+            sched_yield();
+        else
+            dlpi_sleep(20000);
+    }
+}
+
+static int dlpi_transfer_joins(dlp_pipe *p) {
+    const dlpi_transfer *x = dlpi_transfer_of(p->sink);
+    const dlp_device *d = &x->device;
+    uint32_t first = p->stay ? p->n_slots : (uint32_t)x->d.device_buffers;
+    if (d->copy_within == NULL)
+        return dlpi_refuse(p, DLP_ERR_ARG, p->sink->name, "device",
+                           "device \"%s\" has no copy_within, and batches span chunks: set "
+                           "within_chunks, or a batch_size that divides the rows of every chunk",
+                           d->name ? d->name : "");
+    return dlpi_within(p, p->sink->name, "device_buffers", first + p->n_out, 1, DLPI_PARK,
+                       "at most 64 together with max_held, where batches span chunks");
 }
 
 static uint64_t dlpi_transfer_buffers(const dlp_pipe *p) {
@@ -11828,9 +12219,16 @@ static void dlpi_transfer_layout(dlp_pipe *p, dlpi_stage *st) {
     dlpi_area_add(p, DLPI_REC_SINK, NULL, sizeof(uint32_t), buffers, DLPI_LINE);
 }
 
+/* Pointers to joined buffers. */
+static uint32_t dlpi_transfer_joined_count(const dlp_pipe *p) {
+    bool any = p->lender && p->lender->ops->lender->joined(p, 0) > 0;
+    return any ? p->n_out * p->batches.n : 0;
+}
+
 /* What dlpi_transfer_alloc asks for. */
 static uint64_t dlpi_transfer_private(const dlp_pipe *p, const dlpi_stage *st) {
     uint64_t buffers = (uint64_t)dlpi_transfer_of(st)->d.device_buffers;
+    if (dlpi_transfer_joined_count(p) > 0) buffers += p->n_out;
     return dlpi_sum(dlpi_times(dlpi_times(buffers, p->batches.n), sizeof(void *)), p->ring);
 }
 
@@ -11838,13 +12236,18 @@ static bool dlpi_transfer_alloc(dlp_pipe *p, dlpi_stage *st) {
     dlpi_transfer *x = dlpi_transfer_of(st);
     x->begun = calloc(p->ring, 1);
     x->data = calloc((size_t)x->d.device_buffers * p->batches.n, sizeof *x->data);
-    return x->begun != NULL && x->data != NULL;
+    if (dlpi_transfer_joined_count(p) == 0) return x->begun != NULL && x->data != NULL;
+    x->shared = st->w.num_workers > 0 && pthread_mutex_init(&x->lock, NULL) == 0;
+    x->joined = calloc(dlpi_transfer_joined_count(p), sizeof *x->joined);
+    return x->begun != NULL && x->data != NULL && x->joined != NULL;
 }
 
 static void dlpi_transfer_release(dlpi_stage *st) {
     dlpi_transfer *x = dlpi_transfer_of(st);
+    if (x->shared) pthread_mutex_destroy(&x->lock);
     free(x->begun);
     free(x->data);
+    free(x->joined);
 }
 
 static int dlpi_transfer_start(dlp_pipe *p, dlpi_stage *st) {
@@ -11864,6 +12267,8 @@ static int dlpi_transfer_start(dlp_pipe *p, dlpi_stage *st) {
         what = "alloc";
         rc = d->alloc(d->user, p->batches.at[i % p->batches.n].capacity, &x->data[i]);
     }
+    for (uint32_t i = 0; rc == 0 && i < dlpi_transfer_joined_count(p); i++)
+        rc = d->alloc(d->user, p->lender->ops->lender->joined(p, i % p->batches.n), &x->joined[i]);
     if (rc == 0) return DLP_OK;
     dlpi_transfer_error(st, what, rc, &e);
     return dlpi_pipe_fail(p, &e);
@@ -11876,6 +12281,8 @@ static void dlpi_transfer_end(dlp_pipe *p, dlpi_stage *st) {
     if (!x->open) return;
     for (uint32_t i = 0; i < n; i++)
         if (x->data[i]) d->free(d->user, x->data[i]);
+    for (uint32_t i = 0; x->joined && i < dlpi_transfer_joined_count(p); i++)
+        if (x->joined[i]) d->free(d->user, x->joined[i]);
     if (x->registered && d->unregister_memory)
         d->unregister_memory(d->user, dlpi_area_at(p, DLPI_REC_CELLS, 0), dlpi_cells_bytes(p));
     if (d->close) d->close(d->user);
@@ -11887,6 +12294,9 @@ static const dlpi_sink_ops dlpi_transfer_sink = {
     .buffers = dlpi_transfer_buffers,
     .data = dlpi_transfer_data,
     .freed = dlpi_transfer_freed,
+    .joins = dlpi_transfer_joins,
+    .join = dlpi_transfer_join,
+    .joined = dlpi_transfer_joined,
 };
 
 static int dlpi_transfer_check(dlp_pipe *p, dlpi_stage *st) {
@@ -11936,6 +12346,13 @@ static int dlpi_host_copy(void *user, void *dev, const void *host, uint64_t byte
     if (bytes > 0) memcpy(dev, host, (size_t)bytes);
     return 0;
 }
+static int dlpi_host_copy_within(void *user, void *to, uint64_t to_at, void *from, uint64_t from_at,
+                                 uint64_t bytes, uint32_t buffer) {
+    DLPI_UNUSED(user);
+    DLPI_UNUSED(buffer);
+    memcpy((uint8_t *)to + to_at, (const uint8_t *)from + from_at, (size_t)bytes);
+    return 0;
+}
 static int dlpi_host_record(void *user, uint32_t buffer) {
     DLPI_UNUSED(user);
     DLPI_UNUSED(buffer);
@@ -11952,7 +12369,8 @@ DLPDEF const dlp_device *dlp_device_host(void) {
                                     .free = dlpi_host_free,
                                     .copy = dlpi_host_copy,
                                     .record = dlpi_host_record,
-                                    .done = dlpi_host_done};
+                                    .done = dlpi_host_done,
+                                    .copy_within = dlpi_host_copy_within};
     return &host;
 }
 
@@ -12018,7 +12436,7 @@ static void dlpi_state_after(const dlp_pipe *p, uint32_t s, uint32_t flags, dlpi
     if (p->source->state) dlpi_state_source(to, p->source->state(p, s, 1));
 }
 
-/* Is batch k of the present epoch delivered, or was it consumed in the life before? */
+/* Is batch k of the present epoch delivered, or was it consumed before the seek? */
 static bool dlpi_state_consumed(const dlp_pipe *p, uint64_t k) {
     return k < p->win_base || (k - p->win_base < DLPI_WINDOW_MAX && p->win[k % DLPI_WINDOW_MAX]);
 }
@@ -12030,7 +12448,7 @@ static void dlpi_state_window(const dlp_pipe *p, dlpi_state *to) {
     uint64_t tail = dlpi_credit_look(&p->ctl->tail); /* T1 <- T1 */
     uint32_t s = p->base != tail ? dlpi_slot_of(p, p->base) : DLPI_NO_SLOT;
     /* sought since */
-    if (s != DLPI_NO_SLOT && dlpi_slot_at(p, s)->life != p->life) s = DLPI_NO_SLOT;
+    if (s != DLPI_NO_SLOT && dlpi_slot_at(p, s)->seek_no != p->seek_no) s = DLPI_NO_SLOT;
     if (!p->epoch_open || (s != DLPI_NO_SLOT && dlpi_slot_at(p, s)->epoch != p->epoch_now)) return;
     if (s != DLPI_NO_SLOT) {
         to->epoch = p->epoch_now;
@@ -12086,7 +12504,7 @@ static uint64_t dlpi_epoch_batches(const dlp_pipe *p) {
     return p->lender ? p->lender->ops->lender->batches(p) : p->batches_per_epoch;
 }
 
-/* The caller's books stand behind a checked state. */
+/* The consumer's books stand behind a checked state. */
 static void dlpi_state_books(dlp_pipe *p, const dlpi_state *s) {
     p->epoch_now = p->after_epoch = s->epoch;
     p->after_batch = s->batch;
@@ -12106,12 +12524,12 @@ static void dlpi_state_books(dlp_pipe *p, const dlpi_state *s) {
 }
 
 /* Where the scheduler goes on. */
-static void dlpi_state_place(dlp_pipe *p, const dlpi_state *s, uint32_t life, dlpi_place *to) {
+static void dlpi_state_place(dlp_pipe *p, const dlpi_state *s, uint32_t seek_no, dlpi_place *to) {
     to->epoch = s->epoch;
     to->batch = s->batch;
     to->position = s->position;
     to->sampler_bytes = s->sampler_bytes;
-    to->life = life;
+    to->seek_no = seek_no;
     memcpy(to->sampler, s->sampler, sizeof to->sampler);
     memcpy(to->window, s->window, sizeof to->window);
     if (p->lender) p->lender->ops->lender->seek(p, s, to);
@@ -12539,7 +12957,7 @@ static const dlpi_stage_ops dlpi_lists_ops = {
    Q2     ctl.source_moves  worker, after Q1; recovery    scheduler (Q2): look again for a free
    cell;
                                                           before it sleeps, so behind B1
-   B1     bell.mask, word   as everywhere
+   B1     waiters.mask, word   as everywhere
 
    Why a claim is right. The swap that puts a worker's number there IS the claim. It fails unless
    the word is that of the very ticket that was read, and open: after a cell was given to another
@@ -12914,11 +13332,11 @@ static uint32_t dlpi_part_want(dlp_pipe *p, const dlpi_part_place *at, uint64_t 
 
 /* Cells for all parts of the batch looked at. Returns how many batches after it need no other
    parts, or -1: a cell is missing. A batch and the next take neighbours from each stream, so the
-   parts stay the same until the first of its pieces comes to its part's end (steady); only full
+   parts stay until the first of its pieces comes to its part's end (same_batches); only full
    batches are alike, so never past the last of them. */
 static int64_t dlpi_parts_look(dlp_pipe *p, const dlpi_part_place *at, uint32_t *fresh) {
     dlpi_parts *q = dlpi_parts_of(p);
-    uint64_t from, steady = UINT64_MAX, full = dlpi_parts_full(&q->plan);
+    uint64_t from, same_batches = UINT64_MAX, full = dlpi_parts_full(&q->plan);
     uint32_t count, place = 0;
     from = dlpi_parts_rows(p, q->batch, &count);
     for (uint64_t r = 0; r < count; place++) {
@@ -12929,15 +13347,15 @@ static int64_t dlpi_parts_look(dlp_pipe *p, const dlpi_part_place *at, uint32_t 
         q->use[c].needed = true;
         q->use[c].need_epoch = q->epoch;
         q->use[c].need = q->batch;
-        if (x.steady < steady) steady = x.steady;
+        if (x.same_batches < same_batches) same_batches = x.same_batches;
         r += x.n;
     }
     if (q->batch >= full || count == 0) return 0;
-    if (steady > full - 1 - q->batch) steady = full - 1 - q->batch;
-    for (uint32_t c = 0; c < q->n_cells && steady > 0; c++)
+    if (same_batches > full - 1 - q->batch) same_batches = full - 1 - q->batch;
+    for (uint32_t c = 0; c < q->n_cells && same_batches > 0; c++)
         if (q->use[c].need_epoch == q->epoch && q->use[c].need == q->batch)
-            q->use[c].need += steady;
-    return (int64_t)steady;
+            q->use[c].need += same_batches;
+    return (int64_t)same_batches;
 }
 
 /* The scheduler goes on at another place, maybe an earlier one. What was asked for beyond it is
@@ -12966,8 +13384,8 @@ static void dlpi_parts_leave(dlp_pipe *p) {
     uint64_t base = dlpi_credit_seen(&p->ctl->base); /* V1 <- V1 */
     if (q->left < base) q->left = base;              /* delivered: their slots may be others' */
     for (; q->left < p->schedule.published; q->left++) {
-        dlpi_stage_words *sst = dlpi_stage_words_at(p, dlpi_slot_of(p, q->left), p->rows_end);
-        if (!dlpi_ready_past(dlpi_gather_look(&sst->ready), q->left)) break; /* Y1 <- Y1 */
+        dlpi_stage_words *words = dlpi_stage_words_at(p, dlpi_slot_of(p, q->left), p->rows_end);
+        if (!dlpi_ready_past(dlpi_gather_look(&words->ready), q->left)) break; /* Y1 <- Y1 */
     }
 }
 
@@ -12977,7 +13395,8 @@ static dlpi_part_place dlpi_parts_now(dlp_pipe *p) {
     uint64_t cancel = DLPI_LOAD_RLX(&p->ctl->cancel); /* N1: a hint */
     dlpi_part_place at = {p->schedule.epoch, p->schedule.in_epoch, 0, 0};
     at.loads = dlpi_credit_seen(&p->ctl->source_moves); /* Q2 <- Q2, B1 */
-    if (dlpi_mark_life(cancel) == p->schedule.life && at.epoch < (cancel & DLPI_EPOCH_MASK)) {
+    if (dlpi_generation_seek(cancel) == p->schedule.seek_no &&
+        at.epoch < (cancel & DLPI_EPOCH_MASK)) {
         at.epoch = cancel & DLPI_EPOCH_MASK;
         at.batch = 0;
     }
@@ -12992,10 +13411,10 @@ static uint32_t dlpi_parts_ask(dlp_pipe *p, const dlpi_part_place *at) {
     dlpi_parts *q = dlpi_parts_of(p);
     uint32_t fresh = 0;
     while (q->epoch <= at->epoch + 1 && !dlpi_epochs_over(p, q->epoch)) {
-        int64_t steady = dlpi_parts_look(p, at, &fresh);
-        q->stuck = steady < 0;
+        int64_t same_batches = dlpi_parts_look(p, at, &fresh);
+        q->stuck = same_batches < 0;
         if (q->stuck) break;
-        q->batch += (uint64_t)steady + 1;
+        q->batch += (uint64_t)same_batches + 1;
         if (q->batch < p->batches_per_epoch) continue;
         q->batch = 0;
         q->epoch++;
@@ -13023,7 +13442,7 @@ static void dlpi_parts_ahead(dlp_pipe *p) {
     if (st->w.num_workers == 0)
         dlpi_wake_caller(p->ctl, UINT64_MAX);
     else
-        dlpi_wake_some(&p->bells[st->work], (uint32_t)st->n_workers, fresh);
+        dlpi_wake_some(&p->waiters[st->work], (uint32_t)st->n_workers, fresh);
 }
 
 /* Are all parts there that the present batch needs? If one is missing, and no batch is on its way,
@@ -13044,7 +13463,7 @@ static bool dlpi_parts_there(dlp_pipe *p, uint64_t rows) {
         there = low == DLPI_PART_LOADED || low == DLPI_PART_FAILED;
         r += x.n;
     }
-    DLPI_STORE_RLX(&p->ctl->source_waits, /* for the caller's books */
+    DLPI_STORE_RLX(&p->ctl->source_waits, /* for the consumer's books */
                    !there && f->published == dlpi_credit_seen(&p->ctl->delivered)); /* V1 <- V1 */
     return there;
 }
@@ -13084,7 +13503,7 @@ static void dlpi_part_rows_fail(dlp_pipe *p, uint32_t s, const dlpi_pcell *cell,
         e.index = dlpi_slot_index(p, s)[r];
         dlpi_skip_put(p->ctl, p->source_stage->id, &e, e.code ? e.code : DLP_SKIP, UINT64_MAX);
     }
-    dlpi_bump(&first->wb->left_out, n); /* the scheduler is its one writer */
+    dlpi_bump(&first->block->left_out, n); /* the scheduler is its one writer */
 }
 
 /* The rows of the batch in slot s: their indices, and the cells that they come from. */
@@ -13113,11 +13532,11 @@ static void dlpi_parts_fill(dlp_pipe *p, uint32_t s) {
 
 /* ---- a row of it is fetched ---- */
 
-static void dlpi_part_row(dlpi_worker *w, dlp_item *it, uint32_t s, uint32_t row, void *own) {
+static void dlpi_part_row(dlpi_worker *w, dlp_item *it, uint32_t s, uint32_t row, void *extra) {
     const dlp_pipe *p = w->p;
     uint32_t c = dlpi_slot_pcell(p, s)[row];
     const dlpi_pcell *cell = dlpi_pcell_at(p, c);
-    dlp_part *part = own;
+    dlp_part *part = extra;
     part->index = cell->part;
     part->data = dlpi_part_bytes(p, c);
     part->bytes = cell->bytes;
@@ -13196,7 +13615,7 @@ static bool dlpi_part_find(dlpi_worker *w, dlpi_unit *t) {
         if (oldest == 0) return false;
         t->b = dlpi_gen(oldest);
         t->unit = t->row = t->end = 0;
-        t->plain = false;
+        t->untouched = false;
         mine = dlpi_gen_word(t->b, (uint64_t)w->global + 1u);
         if (dlpi_claim_take(&dlpi_pcell_at(p, t->slot)->state, oldest, mine)) return true; /* Q1 */
     }
@@ -13278,11 +13697,11 @@ static uint32_t dlpi_part_tries(dlpi_worker *w, uint32_t c, dlpi_pcell *cell) {
     for (;;) {
         uint32_t tries = dlpi_rec_tries(cell->rec);
         int rc;
-        if (w->st->w.deadline_ms) DLPI_STORE_RLX(&w->wb->since_ns, dlpi_now_ns());
-        DLPI_STORE_RLX(&w->wb->running, (uint64_t)c << 32 | UINT32_MAX); /* X2 to recovery */
+        if (w->st->w.deadline_ms) DLPI_STORE_RLX(&w->block->since_ns, dlpi_now_ns());
+        DLPI_STORE_RLX(&w->block->running, (uint64_t)c << 32 | UINT32_MAX); /* X2 to recovery */
         dlpi_words_forget(w);
         rc = dlpi_part_try(w, c, cell);
-        DLPI_STORE_RLX(&w->wb->running, UINT64_C(0)); /* X2 */
+        DLPI_STORE_RLX(&w->block->running, UINT64_C(0)); /* X2 */
         if (rc == 0) return DLPI_PART_LOADED;
         if (rc == DLP_SKIP || dlpi_never_again(rc) || (int)tries >= w->st->w.retries) {
             dlpi_part_error(w, cell, rc);
@@ -13290,7 +13709,7 @@ static uint32_t dlpi_part_tries(dlpi_worker *w, uint32_t c, dlpi_pcell *cell) {
             return DLPI_PART_FAILED;
         }
         dlpi_failure_forget(w);
-        dlpi_bump(&w->wb->retried, 1);
+        dlpi_bump(&w->block->retried, 1);
         cell->rec = dlpi_rec(0, tries + 1, 0);
         if (dlpi_stopped(w->p)) return DLPI_PART_OPEN;
         if (w->st->w.retry_backoff_ms == 0) continue;
@@ -13307,12 +13726,12 @@ static void dlpi_part_run(dlpi_worker *w, const dlpi_unit *t) {
     uint64_t part = cell->part, epoch = cell->epoch, bytes;
     uint32_t what;
     dlpi_clock_in(w);
-    DLPI_STORE_RLX(&w->wb->current, part); /* for observers */
+    DLPI_STORE_RLX(&w->block->current, part); /* for observers */
     what = dlpi_part_tries(w, t->slot, cell);
     bytes = cell->bytes;
     if (what == DLPI_PART_LOADED) {
-        dlpi_bump(&w->wb->items, 1);
-        dlpi_bump(&w->wb->bytes, bytes);
+        dlpi_bump(&w->block->items, 1);
+        dlpi_bump(&w->block->bytes, bytes);
     }
     dlpi_clock_out(w, part, epoch, 1);
     dlpi_claim_done(&cell->state, dlpi_gen_word(t->b, what)); /* Q1 -> Q1, B1 */
@@ -13328,7 +13747,7 @@ static void dlpi_part_recover(dlpi_worker *w, const dlpi_death *why) {
         dlpi_pcell *cell = dlpi_pcell_at(p, c);
         uint64_t state = dlpi_claim_owner(&cell->state); /* Q1 <- Q1 */
         dlpi_unit t = {dlpi_gen(state), c, 0, 0, 0, false};
-        bool ran = DLPI_LOAD_RLX(&w->wb->running) == ((uint64_t)c << 32 | UINT32_MAX); /* X2 */
+        bool ran = DLPI_LOAD_RLX(&w->block->running) == ((uint64_t)c << 32 | UINT32_MAX); /* X2 */
         if (dlpi_gen_low(state) != (uint32_t)w->global + 1u) continue;
         dlpi_held_note(why, ran, &t, 1);
         if (ran) {
@@ -13408,17 +13827,17 @@ static const dlpi_stage_ops dlpi_parts_ops = {
    All workers_max of a stage are there from the start: threads and processes cost memory, which is
    planned, but no time while they are parked (one wake-up a second each). Starting and ending them
    live would allocate, could fail, and would fork in the middle of a run. A worker whose number is
-   not below sbell.active (A1) claims nothing more. It finishes what it has claimed, rows that wait
-   for another try included, and parks. One writer: the caller.
+   not below waiters.active (A1) claims no more. It finishes what it has claimed, rows that wait
+   for another try included, and parks. One writer: the consumer.
 
    The tuner runs in next, on clock readings that are there anyhow, every 100 ms at most. It looks
    at the time since the last look:
-     more     the trainer waited (5 % of the time or more) and the stage's workers were busy (85 %),
+     more     the consumer waited (5 % of the time or more), the stage's workers were busy (85 %),
               twice in a row, or once if it waited a quarter of the time: one more, or half as many
               again if it waited half the time. Of several stages the busiest. Not beyond the items
               in flight, nor, by what its workers burn of the cores, or would if others did not
               have them, beyond those
-     fewer    the trainer did not wait (2 %) and without one of them the others would have been busy
+     fewer    the consumer did not wait (2 %), and without one of them others would have been busy
               for less than 75 % of the time, `patience` times in a row: one less, or a quarter less
               if they hardly worked at all
    What it takes for fewer (75 % of one less) and for more (85 %) is apart, so that at the same load
@@ -13443,7 +13862,7 @@ static void dlpi_tune_note(dlp_pipe *p, const dlpi_stage *st, int from, int to, 
 
 /* Let n workers of the stage work. */
 static void dlpi_tune_set(dlp_pipe *p, dlpi_stage *st, int n, int reason, uint64_t now) {
-    dlpi_sbell *sb = &p->bells[st->work];
+    dlpi_waiters *waiters = &p->waiters[st->work];
     dlpi_stage_rec *rec = dlpi_area_at(p, DLPI_REC_STAGES, (uint64_t)st->id);
     dlpi_tuned *t = &p->tune.at[st->work];
     int from = dlpi_active(p, st);
@@ -13451,14 +13870,14 @@ static void dlpi_tune_set(dlp_pipe *p, dlpi_stage *st, int n, int reason, uint64
     if (n == from) return;
     t->cores_said = 0;
     t->changed = p->tune.looks;
-    dlpi_sleepers_activate(&sb->active, (uint32_t)n); /* A1 -> A1 */
-    DLPI_STORE_RLX(&rec->active, n);                  /* for observers */
+    dlpi_sleepers_activate(&waiters->active, (uint32_t)n); /* A1 -> A1 */
+    DLPI_STORE_RLX(&rec->active, n);                       /* for observers */
     dlpi_tune_note(p, st, from, n, reason, now);
     if (n > from) {
-        dlpi_wake_parked(sb, (uint32_t)from, (uint32_t)n);
+        dlpi_wake_parked(waiters, (uint32_t)from, (uint32_t)n);
     } else { /* a wake-up that a retired one has taken goes to somebody else */
-        for (int k = n; k < from; k++) dlpi_wake_worker(sb, (uint32_t)k);
-        dlpi_wake_some(sb, (uint32_t)st->n_workers, UINT32_MAX);
+        for (int k = n; k < from; k++) dlpi_wake_worker(waiters, (uint32_t)k);
+        dlpi_wake_some(waiters, (uint32_t)st->n_workers, UINT32_MAX);
     }
 }
 
@@ -13467,7 +13886,7 @@ static void dlpi_tune_measure(const dlp_pipe *p, const dlpi_stage *st, dlpi_tune
                               uint64_t ns) {
     uint64_t busy = 0, done = 0, cpu = 0, wait = 0, ran;
     for (int k = 0; k < st->n_workers; k++) {
-        const dlpi_wblock *b = p->workers[st->first_worker + k].wb;
+        const dlpi_worker_block *b = p->workers[st->first_worker + k].block;
         uint64_t since = DLPI_LOAD_RLX(&b->since_ns); /* statistics, here and below */
         done += DLPI_LOAD_RLX(&b->busy_ns);
         cpu += DLPI_LOAD_RLX(&b->cpu_ns);
@@ -13581,17 +14000,17 @@ static bool dlpi_ready(const dlp_pipe *p, uint64_t b, uint32_t s) {
 static int dlpi_take(dlp_pipe *p, uint64_t *b, uint32_t *s) {
     uint32_t over = dlpi_credit_closed(&p->ctl->end_of_input); /* T1 <- T1: before tail */
     uint64_t tail = dlpi_credit_seen(&p->ctl->tail);           /* T1 <- T1 */
-    uint64_t mark;
-    if (p->base == tail) return over == dlpi_scheduled_word(p->life) ? DLP_END : DLP_EMPTY;
+    uint64_t generation;
+    if (p->base == tail) return over == dlpi_scheduled_word(p->seek_no) ? DLP_END : DLP_EMPTY;
     *b = p->base;
     *s = dlpi_slot_of(p, *b);
     if (dlpi_ready(p, *b, *s)) return DLP_OK;
     if (!p->d.unordered) return DLP_EMPTY;
-    mark = dlpi_slot_mark(dlpi_slot_at(p, *s));
+    generation = dlpi_slot_generation(dlpi_slot_at(p, *s));
     while (++*b != tail) {
         if (p->taken[*b & (p->ring - 1)]) continue;
         *s = dlpi_slot_of(p, *b);
-        if (dlpi_slot_mark(dlpi_slot_at(p, *s)) != mark) return DLP_EMPTY;
+        if (dlpi_slot_generation(dlpi_slot_at(p, *s)) != generation) return DLP_EMPTY;
         if (dlpi_ready(p, *b, *s)) return DLP_OK;
     }
     return DLP_EMPTY;
@@ -13633,8 +14052,9 @@ static void dlpi_slot_free(dlp_pipe *p, uint32_t s) {
 }
 
 /* How many credits to gather before they are fed. The tail is read by every worker, so each
-   publication costs a trip of its line between cores; a caller that takes batches faster than that
-   feeds several at once. At most a quarter of the credits wait, and none while the caller waits. */
+   publication costs a trip of its line between cores; a consumer that takes batches faster than
+   that feeds several at once. At most a quarter of the credits wait, and none while the consumer
+   waits. */
 static uint64_t dlpi_burst(const dlp_pipe *p) {
     return p->call_clock_every >= 32 && p->prefetch >= 8 ? p->prefetch / 4 : 1;
 }
@@ -13643,7 +14063,7 @@ static void dlpi_schedule_inline(dlp_pipe *p, uint64_t burst) {
     if (!p->sampler->sampler.threaded && !dlpi_stopped(p)) dlpi_schedule(p, burst);
 }
 
-/* Hand batch b in slot s to the caller. */
+/* Hand batch b in slot s to the consumer. */
 static void dlpi_deliver(dlp_pipe *p, uint64_t b, uint32_t s, dlp_batch **out) {
     dlp_batch *batch = &p->out[s];
     dlpi_ctl *ctl = p->ctl;
@@ -13690,8 +14110,8 @@ static void dlpi_inline_rest(dlp_pipe *p) {
         dlpi_worker *w = &p->workers[i];
         if (w->started || w->last_ns == 0) continue;
         dlpi_clock_stop(w);
-        DLPI_STORE_RLX(&w->wb->current, UINT64_MAX);
-        DLPI_STORE_RLX(&w->wb->state, DLP_WORKER_IDLE);
+        DLPI_STORE_RLX(&w->block->current, UINT64_MAX);
+        DLPI_STORE_RLX(&w->block->state, DLP_WORKER_IDLE);
     }
 }
 
@@ -13702,8 +14122,8 @@ static void dlpi_describe_current(const dlpi_worker *w, uint64_t index, dlp_erro
     if (index == UINT64_MAX || !dlpi_is_item_stage(w->p, w->st)) return;
     e->has_item = 1;
     e->index = index;
-    e->epoch = DLPI_LOAD_RLX(&w->wb->current_epoch); /* for people */
-    e->position = DLPI_LOAD_RLX(&w->wb->current_position);
+    e->epoch = DLPI_LOAD_RLX(&w->block->current_epoch); /* for people */
+    e->position = DLPI_LOAD_RLX(&w->block->current_position);
 }
 
 /* A callback past its deadline, if any. */
@@ -13711,11 +14131,12 @@ static int dlpi_deadline(dlp_pipe *p, uint64_t now) {
     for (int i = 0; i < p->n_workers; i++) {
         dlpi_worker *w = &p->workers[i];
         uint64_t limit = (uint64_t)w->st->w.deadline_ms * 1000000u;
-        uint64_t since = DLPI_LOAD_RLX(&w->wb->since_ns), index = DLPI_LOAD_RLX(&w->wb->current);
+        uint64_t since = DLPI_LOAD_RLX(&w->block->since_ns),
+                 index = DLPI_LOAD_RLX(&w->block->current);
         dlp_error e;
         /* an inline callback has returned: we are here; of processes the supervisor takes care */
         if (limit == 0 || !w->started || w->process) continue;
-        if (DLPI_LOAD_RLX(&w->wb->state) != DLP_WORKER_BUSY) continue;
+        if (DLPI_LOAD_RLX(&w->block->state) != DLP_WORKER_BUSY) continue;
         if (index == UINT64_MAX || now < since + limit) continue;
         dlpi_error_set(&e, DLP_ERR_DEADLINE, "",
                        "the callback runs for %" PRIu64 " ms, its deadline_ms is %d",
@@ -13806,10 +14227,10 @@ static int dlpi_next_wait(dlp_pipe *p, uint64_t until, uint64_t *b, uint32_t *s)
     return rc;
 }
 
-/* The trainer's clock: one reading a call, fewer when calls are close together. Where everything is
-   inline, the calls not timed take the time of the last one that was. */
-static void dlpi_trainer_step(dlp_pipe *p, uint64_t now) {
-    dlpi_worker *w = p->trainer;
+/* The consumer's clock: one reading a call, fewer when calls are close together. Where everything
+   is inline, the calls not timed take the time of the last one that was. */
+static void dlpi_consumer_step(dlp_pipe *p, uint64_t now) {
+    dlpi_worker *w = p->consumer;
     uint64_t from = p->last_return_ns, each, waited;
     uint32_t calls = p->calls_untimed + 1;
     p->calls_untimed = 0;
@@ -13819,20 +14240,20 @@ static void dlpi_trainer_step(dlp_pipe *p, uint64_t now) {
     waited = p->inline_ns * (calls - 1);
     dlpi_bump(&p->ctl->wait_ns, waited < now - from ? waited : 0);
     dlpi_bump(&p->ctl->step_ns, now - from - (waited < now - from ? waited : 0));
-    DLPI_STORE_RLX(&w->wb->hist[dlpi_hist_bucket(each)],
-                   w->wb->hist[dlpi_hist_bucket(each)] + calls);
+    DLPI_STORE_RLX(&w->block->hist[dlpi_hist_bucket(each)],
+                   w->block->hist[dlpi_hist_bucket(each)] + calls);
     dlpi_trace_add(w, DLP_TRACE_STEP, from, now, p->base - 1, p->epoch_now, calls);
     p->call_clock_every = each >= 2000 ? 1 : each >= 500 ? 4 : 32;
 }
 
-static void dlpi_trainer_waited(dlp_pipe *p, uint64_t from, uint64_t to) {
+static void dlpi_consumer_waited(dlp_pipe *p, uint64_t from, uint64_t to) {
     bool for_source = p->source_waited;
     p->last_return_ns = to;
     p->source_waited = false;
     if (to <= from) return;
     dlpi_bump(&p->ctl->wait_ns, to - from);
     if (for_source) dlpi_bump(&p->ctl->source_wait_ns, to - from);
-    dlpi_trace_add(p->trainer, DLP_TRACE_WAIT, from, to, p->base, p->epoch_now, 0);
+    dlpi_trace_add(p->consumer, DLP_TRACE_WAIT, from, to, p->base, p->epoch_now, 0);
 }
 
 /* Take a batch, waiting with the books kept. */
@@ -13846,7 +14267,7 @@ static int dlpi_next_take(dlp_pipe *p, int timeout_ms, uint64_t *b, uint32_t *s)
             p->calls_untimed++;
             return rc;
         }
-        dlpi_trainer_step(p, dlpi_now_ns());
+        dlpi_consumer_step(p, dlpi_now_ns());
         dlpi_tune(p, p->last_return_ns);
         return rc;
     }
@@ -13858,42 +14279,41 @@ static int dlpi_next_take(dlp_pipe *p, int timeout_ms, uint64_t *b, uint32_t *s)
         return rc == DLP_END && dlpi_next_error(p, true) != DLP_OK ? p->err.code : rc;
     }
     from = dlpi_now_ns();
-    dlpi_trainer_step(p, from);
+    dlpi_consumer_step(p, from);
     if (timeout_ms >= 0) until = from + (uint64_t)timeout_ms * 1000000u;
     p->tune.wait_from = from;
     if (rc == DLP_EMPTY) rc = dlpi_next_wait(p, until, b, s);
     p->tune.wait_from = 0;
     if (rc == DLP_END && dlpi_next_error(p, true) != DLP_OK) rc = p->err.code;
     dlpi_inline_rest(p);
-    dlpi_trainer_waited(p, from, dlpi_now_ns());
+    dlpi_consumer_waited(p, from, dlpi_now_ns());
     dlpi_tune(p, p->last_return_ns);
     if (dlpi_at_work(p) == 0) p->inline_ns = p->last_return_ns - from;
     return rc;
 }
 
-/* The caller leaves this epoch for the one after it. */
+/* The consumer leaves this epoch for the one after it. */
 static void dlpi_epoch_leave(dlp_pipe *p, uint64_t epoch) {
     p->epoch_open = 0;
-    if (p->lender) p->lender->ops->lender->leave(p);
     p->last_sequence = UINT64_MAX;
     p->win_base = 0;
     memset(p->win, 0, sizeof p->win);
     p->after_epoch = epoch + 1;
     p->after_batch = p->after_position = 0;
-    DLPI_STORE_SEQ(&p->ctl->cancel, dlpi_mark(p->life, epoch + 1)); /* N1 -> N1 */
+    DLPI_STORE_SEQ(&p->ctl->cancel, dlpi_generation(p->seek_no, epoch + 1)); /* N1 -> N1 */
     dlpi_wake_sleepers(p);
 }
 
 /* Go on behind a checked state. */
 static void dlpi_seek(dlp_pipe *p, const dlpi_state *s) {
-    p->life = (p->life + 1) & 0xffffu;
+    p->seek_no = (p->seek_no + 1) & 0xffffu;
     p->seeks++;
     p->epoch_end_due = 0;
     dlpi_state_books(p, s);
     pthread_mutex_lock(&dlpi_place_lock);
-    dlpi_state_place(p, s, p->life, &p->place);
+    dlpi_state_place(p, s, p->seek_no, &p->place);
     pthread_mutex_unlock(&dlpi_place_lock);
-    DLPI_STORE_SEQ(&p->ctl->cancel, dlpi_mark(p->life, 0)); /* N1 -> N1 */
+    DLPI_STORE_SEQ(&p->ctl->cancel, dlpi_generation(p->seek_no, 0)); /* N1 -> N1 */
     dlpi_wake_sleepers(p);
     dlpi_schedule_inline(p, 1);
 }
@@ -13962,7 +14382,7 @@ static int dlpi_next_slot(dlp_pipe *p, int timeout_ms, uint64_t *b, uint32_t *s)
         if (rc != DLP_OK) return rc;
         if (dlpi_stopped(p)) return DLP_STOPPED; /* a callback that saw it may have done nothing */
         slot = dlpi_slot_at(p, *s);
-        if (!dlpi_wanted(p->ctl, slot)) { /* of an epoch, or a place, that was left */
+        if (dlpi_cancelled(p->ctl, slot)) { /* of an epoch, or a place, that was left */
             dlpi_taken(p, *b, slot->flags);
             dlpi_slot_free(p, *s);
             continue;
@@ -13980,7 +14400,7 @@ static int dlpi_next_slot(dlp_pipe *p, int timeout_ms, uint64_t *b, uint32_t *s)
                 continue;
             }
         }
-        p->seeks = 0;         /* none of an older life is left */
+        p->seeks = 0;         /* none from before a seek is left */
         dlpi_unpoison(p, *s); /* who did it may have been another process */
         if (DLPI_LOAD_RLX(&p->ctl->first_ns) == 0)
             DLPI_STORE_RLX(&p->ctl->first_ns, dlpi_now_ns() - p->ctl->started_ns);
@@ -13999,39 +14419,51 @@ static int dlpi_next(dlp_pipe *p, dlp_batch **out, int timeout_ms) {
 /* ---------------------------------------------------------------------------------------------
    >>impl-split      CHUNKS LOADED, AND SPLIT INTO VIEWS
    With a split stage the items of the pipe are chunks, one to a core batch, and what the caller
-   gets are views. Where view k of an epoch is follows by arithmetic: all chunks have chunk_rows
-   rows but the dataset's last one, whose place in an epoch's order is known (dlpi_chunk_odd).
+   gets are views. Where a view lies follows from counts alone: >>impl-chunk-rows.
    The loaders' side is a fetch. The splitter is the caller's: it takes a chunk as dlpi_next takes a
    batch, and hands out views of it. refs counts, for each slot, the views held, and one more while
    the chunk is being split. A chunk is taken only when the one before is split to its end; so each
    chunk that is out has a view that is held, but for the one just taken, which max_held - 1 others
-   can precede: never more than max_held chunks are out, as many as the pipe has slots for. */
+   can precede: never more than max_held chunks are out, as many as the pipe has slots for.
+   A batch that spans chunks is copied, chunk by chunk as they come, into a seam buffer, of which
+   each view has its own; such a view keeps no chunk. A next that has waited in vain for the last of
+   them leaves what is there for the call after it. */
 
 typedef struct dlpi_split { /* what the stage keeps */
     dlp_split_desc d;
+    dlpi_chunk_plan plan;
     dlp_chunk_fn load; /* from here what dlp_chunks_open was given */
     void *user;
     int preload;      /* DLP_PRELOAD_NONE, _CPU, _DEVICE */
     int preload_auto; /* 1: chosen by DLP_PRELOAD_AUTO */
     int writes_all_bytes;
-    uint64_t per_epoch;          /* batches */
-    uint32_t view_rows;          /* rows of this rank's full batch */
-    uint32_t slot;               /* with the chunk that is being split, DLPI_NO_SLOT: none */
-    dlpi_order order;            /* of the chunks */
-    uint64_t chunk, rows, views; /* that chunk's number, its rows on all ranks, its batches */
-    uint64_t at;                 /* its next view */
-    uint64_t skip;               /* views of the next chunk that were consumed before a resume */
-    uint64_t batches, position;  /* of the epoch, before it */
+    uint64_t *first;    /* of desc.rows: [n_chunks + 1] rows before each; or NULL */
+    uint32_t view_rows; /* rows of this rank's full batch */
+    uint32_t slot;      /* with the chunk that is being split, DLPI_NO_SLOT: none */
+    dlpi_order order;   /* of the chunks */
+    dlpi_chunk_spot at; /* of that chunk */
+    uint64_t chunk;     /* its number */
     uint64_t sequence;
     uint32_t turn;
+    struct {           /* a batch that spans chunks, as far as they have come */
+        uint32_t v;    /* its view */
+        uint32_t rows; /* that are there; 0: none is begun */
+        uint32_t seek_no;
+        uint64_t epoch, batch;
+    } seam;
     uint32_t *refs;              /* [n_slots] views held, and 1 while it is split */
-    uint32_t *slot_of;           /* [n_out] */
+    uint32_t *slot_of;           /* [n_out]; DLPI_NO_SLOT: its seam buffer */
     uint64_t *after;             /* [n_out] global position where the view ends */
     uint64_t *index;             /* [n_out][view_rows] */
-    uint8_t *valid;              /* [2][view_rows] of a view that has all rows, of one of none */
+    uint8_t *valid;              /* [2][view_rows] of a view that has all rows, of one of none; and
+                                    [n_out][view_rows] of those in seam buffers */
+    dlpi_chunk_spot *places;     /* [workers of fetch] */
     dlp_permutation permutation; /* of its rows */
     uint8_t pad[DLPI_LINE];
     dlpi_order scheduled; /* the scheduler's, where each chunk has its own cell */
+    uint8_t pad1[DLPI_LINE];
+    dlpi_order copied; /* the sink's */
+    dlpi_chunk_spot copied_at;
 } dlpi_split;
 
 /* Chunks, for observers. Words of those that stay, and of the sink's buffers, have records of
@@ -14042,109 +14474,44 @@ typedef struct dlpi_chunk_rec {
     uint32_t in_epoch_at, used_at; /* in a slot */
     uint32_t view_rows;            /* of this rank's full batch; 0: an older version's */
     int32_t preload_auto;          /* preload was chosen by DLP_PRELOAD_AUTO */
-    int32_t pad0;
+    uint32_t seam_buffers;
+    uint64_t seams, seam_bytes; /* views that were copied; caller */
 } dlpi_chunk_rec;
 
-_Static_assert(sizeof(dlpi_chunk_rec) == 40, "region layout");
+_Static_assert(sizeof(dlpi_chunk_rec) == 56, "region layout");
 
 static dlpi_split *dlpi_split_of(const dlp_pipe *p) { return p->lender->self; }
 
 static uint64_t dlpi_chunk_count(const dlp_pipe *p) { return p->fetch->dataset.n_items; }
 
-static uint64_t dlpi_chunk_rows_all(const dlp_pipe *p) {
-    const dlp_split_desc *d = &dlpi_split_of(p)->d;
-    return d->n_rows ? d->n_rows : d->chunk_rows * dlpi_chunk_count(p);
+/* The end of what a chunk's buffer has of its axis. What stays is whole, for in another epoch the
+   axis may end elsewhere. */
+static uint64_t dlpi_chunk_filled(const dlpi_split *c, const dlpi_chunk_spot *x) {
+    bool whole = c->plan.spans && c->plan.world == 1 && c->preload != DLP_PRELOAD_NONE;
+    return whole ? x->from + x->size : dlpi_chunk_end(x);
 }
 
-/* Rows of chunk c as it is in the dataset. */
-static uint64_t dlpi_chunk_size(const dlp_pipe *p, uint64_t c) {
-    const dlp_split_desc *d = &dlpi_split_of(p)->d;
-    if (d->n_rows == 0 || c + 1 < dlpi_chunk_count(p)) return d->chunk_rows;
-    return d->n_rows - c * d->chunk_rows;
+/* Of a field, what a seam buffer has; 0: there are none. */
+static uint64_t dlpi_seam_bytes(const dlp_pipe *p, uint32_t f) {
+    const dlpi_split *c = dlpi_split_of(p);
+    return c->plan.spans ? c->view_rows * dlpi_row_bytes(&p->batches.at[f]) : 0;
 }
 
-/* Of a chunk's rows, those that come in batches, and how many batches that makes. */
-static uint64_t dlpi_chunk_kept(const dlp_pipe *p, uint64_t rows) {
-    const dlp_split_desc *d = &dlpi_split_of(p)->d;
-    return d->last == DLP_LAST_DROP ? rows - rows % d->batch_size : rows;
-}
-static uint64_t dlpi_chunk_views(const dlp_pipe *p, uint64_t rows) {
-    const dlp_split_desc *d = &dlpi_split_of(p)->d;
-    return (dlpi_chunk_kept(p, rows) + d->batch_size - 1) / d->batch_size;
-}
-
-/* This rank's rows of a global batch of n: [*first, *first + count). */
-static uint32_t dlpi_chunk_share(const dlp_pipe *p, uint64_t n, uint64_t *first) {
-    const dlp_split_desc *d = &dlpi_split_of(p)->d;
-    return dlpi_rows_of_rank(d->rank, d->world_size ? d->world_size : 1, n, first);
-}
-
-/* Rows of the global batch j of a chunk. */
-static uint64_t dlpi_chunk_batch(const dlp_pipe *p, uint64_t rows, uint64_t j) {
-    uint64_t left = dlpi_chunk_kept(p, rows) - j * dlpi_split_of(p)->d.batch_size;
-    return left < dlpi_split_of(p)->d.batch_size ? left : dlpi_split_of(p)->d.batch_size;
-}
-
-/* Where in its buffer batch j of a chunk begins: full batches of this rank lie before it. */
-static uint64_t dlpi_chunk_row_at(const dlp_pipe *p, uint64_t j) {
-    uint64_t first;
-    return j * dlpi_chunk_share(p, dlpi_split_of(p)->d.batch_size, &first);
-}
-
-/* This rank's rows of a chunk. */
-static uint64_t dlpi_chunk_local(const dlp_pipe *p, uint64_t rows) {
-    uint64_t first, full = dlpi_chunk_kept(p, rows) / dlpi_split_of(p)->d.batch_size;
-    uint64_t rest = dlpi_chunk_kept(p, rows) % dlpi_split_of(p)->d.batch_size;
-    return dlpi_chunk_row_at(p, full) + dlpi_chunk_share(p, rest, &first);
-}
-
-/* Where in an epoch's order the chunk that is not full stands; UINT64_MAX: all are. */
-static uint64_t dlpi_chunk_odd(const dlp_pipe *p, dlpi_order *o, uint64_t epoch) {
-    uint64_t last = dlpi_chunk_count(p) - 1;
-    if (dlpi_chunk_size(p, last) == dlpi_split_of(p)->d.chunk_rows) return UINT64_MAX;
-    if (o->kind != DLP_ORDER_SHUFFLED) return last;
-    if (!o->ready || o->epoch != epoch) dlpi_order_begin(o, epoch);
-    return dlp_permutation_find(&o->permutation, last);
-}
-
-/* Batches and rows of the epoch before the chunk at a position of its order. */
-static uint64_t dlpi_chunk_before(const dlp_pipe *p, dlpi_order *o, uint64_t epoch, uint64_t at,
-                                  uint64_t *rows) {
-    uint64_t full = dlpi_split_of(p)->d.chunk_rows, odd = dlpi_chunk_odd(p, o, epoch);
-    uint64_t less = odd < at ? dlpi_chunk_size(p, dlpi_chunk_count(p) - 1) : full;
-    *rows = at * dlpi_chunk_kept(p, full) + dlpi_chunk_kept(p, less) - dlpi_chunk_kept(p, full);
-    return at * dlpi_chunk_views(p, full) + dlpi_chunk_views(p, less) - dlpi_chunk_views(p, full);
-}
-
-/* The other way: which chunk of the order has batch k of the epoch, and as which of its views? */
-static uint64_t dlpi_chunk_find(const dlp_pipe *p, dlpi_order *o, uint64_t epoch, uint64_t k,
-                                uint64_t *view) {
-    uint64_t each = dlpi_chunk_views(p, dlpi_split_of(p)->d.chunk_rows);
-    uint64_t odd = dlpi_chunk_odd(p, o, epoch), few;
-    *view = k % each;
-    if (odd == UINT64_MAX || k < odd * each) return k / each;
-    few = dlpi_chunk_views(p, dlpi_chunk_size(p, dlpi_chunk_count(p) - 1));
-    k -= odd * each;
-    *view = k < few ? k : (k - few) % each;
-    return k < few ? odd : odd + 1 + (k - few) / each;
-}
-
-/* Bytes of one row of a field, whose first dimension is a chunk's rows. */
-static uint64_t dlpi_row_bytes(const dlpi_field *d) {
-    return d->row_bytes / (uint64_t)d->f.shape[0];
-}
-
-/* Of a field, what the chunk in slot s has. */
+/* Of a field, what the chunk in slot s has. By the sink. */
 static uint64_t dlpi_chunk_bytes(const dlp_pipe *p, uint32_t s, uint32_t f) {
-    uint64_t rows = dlpi_chunk_local(p, dlpi_chunk_size(p, dlpi_slot_index(p, s)[0]));
-    return rows * dlpi_row_bytes(&p->batches.at[f]);
+    dlpi_split *c = dlpi_split_of(p);
+    const dlpi_bslot *slot = dlpi_slot_at(p, s);
+    dlpi_chunk_spot *x = &c->copied_at;
+    dlpi_chunk_goto(&c->plan, &c->copied, slot->epoch, slot->position, x);
+    return dlpi_chunk_row_at(&c->plan, x, dlpi_chunk_filled(c, x)) *
+           dlpi_row_bytes(&p->batches.at[f]);
 }
 
 /* The order of the rows of chunk c. */
 static void dlpi_chunk_permute(const dlp_pipe *p, uint64_t epoch, uint64_t c,
                                dlp_permutation *out) {
     uint64_t key = dlpi_absorb(dlpi_hash_in(DLPI_DOMAIN_ROWS, p->sampler->sampler.seed, c), 1);
-    dlp_permutation_init(out, dlpi_chunk_size(p, c), key, epoch);
+    dlp_permutation_init(out, dlpi_chunk_size(&dlpi_split_of(p)->plan, c), key, epoch);
 }
 
 /* ---- chunks that stay (preload) ----
@@ -14195,160 +14562,84 @@ static uint32_t dlpi_chunk_source(const dlp_pipe *p, uint32_t s, uint64_t b) {
 
 static const dlpi_stay_ops dlpi_chunk_stay = {dlpi_chunk_place, dlpi_chunk_left, dlpi_chunk_source};
 
-/* ---- loading ---- */
-
-/* A call of load as it is made. */
-typedef struct dlpi_load_call {
-    dlpi_worker *w;
-    uint64_t from; /* place of the first row in the chunk's order */
-    uint64_t at;   /* row of the buffer where they go */
-    dlp_chunk c;
-    void *data[DLP_MAX_FIELDS];
-    dlp_permutation order; /* of a shuffled chunk's rows */
-} dlpi_load_call;
-
-DLPDEF uint64_t dlp_chunk_row(const dlp_chunk *c, uint64_t k) {
-    const dlpi_load_call *l = c->internal;
-    if (k >= c->count) return UINT64_MAX;
-    return c->chunk_first +
-           (c->shuffled ? dlp_permutation_at(&l->order, l->from + k) : l->from + k);
-}
-
-/* Load the run of rows that has gathered in l, if any. */
-static int dlpi_load_run(dlpi_load_call *l, const dlp_item *it) {
-    const dlp_pipe *p = l->w->p;
-    const dlpi_split *d = dlpi_split_of(p);
-    dlp_chunk shown; /* theirs to spoil */
-    if (l->c.count == 0) return 0;
-    for (uint32_t f = 0; f < p->items.n; f++) {
-        uint64_t bytes = dlpi_row_bytes(&p->items.at[f]);
-        l->data[f] = (uint8_t *)it->data[f] + l->at * bytes;
-        if (!d->writes_all_bytes) memset(l->data[f], 0, l->c.count * bytes);
-    }
-    l->c.first = dlp_chunk_row(&l->c, 0);
-    shown = l->c;
-    return d->load(d->user, &shown);
-}
-
-/* Load what this rank wants of a chunk. A chunk that stands in for another one has to have as many
-   rows as that: what batches there are is known in advance. */
-static int dlpi_chunk_load(dlpi_worker *w, const dlp_item *it) {
-    const dlp_pipe *p = w->p;
-    bool odd = it->position == dlpi_chunk_odd(p, &w->order, it->epoch);
-    uint64_t rows = dlpi_chunk_size(p, odd ? dlpi_chunk_count(p) - 1 : 0), first;
-    dlpi_load_call l;
-    int rc;
-    l.w = w;
-    l.from = l.at = 0;
-    l.c = (dlp_chunk){.index = it->index,
-                      .chunk_rows = dlpi_chunk_size(p, it->index),
-                      .epoch = it->epoch,
-                      .seed = it->seed,
-                      .attempt = it->attempt,
-                      .n_fields = it->n_fields,
-                      .worker = it->worker,
-                      .shuffled = dlpi_split_of(p)->d.shuffle_rows,
-                      .worker_state = it->worker_state,
-                      .data = l.data,
-                      .call = it->call,
-                      .internal = &l};
-    l.c.chunk_first = it->index * dlpi_split_of(p)->d.chunk_rows;
-    if (l.c.chunk_rows < rows) return DLP_SKIP;
-    if (l.c.shuffled) dlpi_chunk_permute(p, it->epoch, it->index, &l.order);
-    for (uint64_t j = 0; j < dlpi_chunk_views(p, rows); j++) {
-        uint32_t n = dlpi_chunk_share(p, dlpi_chunk_batch(p, rows, j), &first);
-        first += j * dlpi_split_of(p)->d.batch_size;
-        if (l.c.count > 0 && first == l.from + l.c.count) {
-            l.c.count += n;
-            continue;
-        }
-        if ((rc = dlpi_load_run(&l, it)) != 0) return rc;
-        l.from = first;
-        l.at = dlpi_chunk_row_at(p, j);
-        l.c.count = n;
-    }
-    return dlpi_load_run(&l, it);
-}
-
-/* The fetch of a pipe of chunks. */
-static int dlpi_chunk_fetch(void *user, dlp_item *it) {
-    dlpi_worker *w = it->call->w;
-    const dlp_pipe *p = w->p;
-    uint32_t s = (uint32_t)(DLPI_LOAD_RLX(&w->wb->running) >> 32); /* X2, own */
-    uint64_t *word, key;
-    int rc;
-    DLPI_UNUSED(user);
-    if (dlpi_split_of(p)->preload == DLP_PRELOAD_NONE) return dlpi_chunk_load(w, it);
-    word = dlpi_chunk_word(p, it->index);
-    key = dlpi_chunk_key(p, s);
-    while (!dlpi_stopped(p)) {
-        uint64_t was = dlpi_claim_owner(word); /* Q5 <- Q5 */
-        uint32_t other = (uint32_t)(was >> 1 & 0x7fff);
-        if (was & 1) return 0;
-        if (was != 0 && was != key) {
-            /* Y1 <- Y1: another batch loads it, unless that is gone */
-            uint64_t ready = dlpi_gather_ready(&dlpi_stage_words_at(p, other, p->work[0])->ready);
-            if (!dlpi_ready_past(ready, (was >> 16) - 1)) {
-                dlpi_sleep(200000);
-                continue;
-            }
-        }
-        if (!dlpi_claim_take(word, was, key)) continue; /* Q5 -> Q5 */
-        rc = dlpi_chunk_load(w, it);
-        dlpi_claim_done(word, rc == 0 ? key | 1 : UINT64_C(0)); /* Q5 -> Q5 */
-        return rc;
-    }
-    return 0; /* nobody will see it */
-}
-
 /* ---- the splitter ---- */
 
 static void dlpi_split_unref(dlp_pipe *p, uint32_t s) {
     if (--dlpi_split_of(p)->refs[s] == 0) dlpi_slot_free(p, s);
 }
 
+/* Done with the chunk that is being split. */
+static void dlpi_split_leave_chunk(dlp_pipe *p) {
+    dlpi_split_unref(p, dlpi_split_of(p)->slot);
+    dlpi_split_of(p)->slot = DLPI_NO_SLOT;
+}
+
 /* Begin to split the chunk in slot s. */
 static void dlpi_split_take(dlp_pipe *p, uint32_t s) {
     dlpi_split *c = dlpi_split_of(p);
     const dlpi_bslot *slot = dlpi_slot_at(p, s);
-    bool odd = slot->position == dlpi_chunk_odd(p, &c->order, slot->epoch);
     c->slot = s;
     c->refs[s] = 1;
     c->chunk = dlpi_slot_index(p, s)[0];
-    c->rows = dlpi_chunk_size(p, odd ? dlpi_chunk_count(p) - 1 : 0);
-    c->views = dlpi_chunk_views(p, c->rows);
-    c->batches = dlpi_chunk_before(p, &c->order, slot->epoch, slot->position, &c->position);
-    c->at = c->skip;
-    c->skip = 0;
+    dlpi_chunk_goto(&c->plan, &c->order, slot->epoch, slot->position, &c->at);
     if (c->d.shuffle_rows) dlpi_chunk_permute(p, slot->epoch, c->chunk, &c->permutation);
 }
 
-/* The dataset indices of a view's rows: rows [from, from + count) of the chunk's order. */
+/* Have a chunk to split, waiting for it if need be. until: absolute, of a second wait. */
+static int dlpi_split_have(dlp_pipe *p, int timeout_ms, uint64_t *until) {
+    uint64_t b, now;
+    uint32_t s;
+    int rc;
+    if (dlpi_split_of(p)->slot != DLPI_NO_SLOT) return DLP_OK;
+    if (timeout_ms > 0) {
+        now = dlpi_now_ns();
+        if (*until == 0) *until = now + (uint64_t)timeout_ms * 1000000u;
+        timeout_ms = now < *until ? (int)((*until - now + 999999u) / 1000000u) : 0;
+    }
+    if ((rc = dlpi_next_slot(p, timeout_ms, &b, &s)) != DLP_OK) return rc;
+    dlpi_taken(p, b, dlpi_slot_at(p, s)->flags);
+    dlpi_split_take(p, s);
+    dlpi_schedule_inline(p, 1);
+    return DLP_OK;
+}
+
+/* The dataset indices of rows [from, from + count) of the chunk's order. */
 static void dlpi_split_indices(const dlpi_split *c, uint64_t from, uint32_t count,
                                uint64_t *index) {
-    uint64_t first = c->chunk * c->d.chunk_rows;
+    uint64_t first = dlpi_chunk_first(&c->plan, c->chunk);
     bool shuffled = c->d.shuffle_rows != 0;
     if (shuffled) dlp_permutation_block(&c->permutation, from, count, index);
     for (uint32_t i = 0; i < count; i++) index[i] = first + (shuffled ? index[i] : from + i);
 }
 
-/* Point the fields of view v at row `row` of the chunk. Returns their bytes. */
-static uint64_t dlpi_split_fields(dlp_pipe *p, uint32_t v, uint64_t row, uint32_t count) {
-    uint32_t s = dlpi_split_of(p)->slot;
+/* The shape of view v. Returns its bytes. */
+static uint64_t dlpi_split_shape(dlp_pipe *p, uint32_t v, uint32_t count) {
     uint64_t sum = 0;
     for (uint32_t f = 0; f < p->batches.n; f++) {
-        const dlpi_field *d = &p->batches.at[f];
         dlp_tensor *t = &p->out_fields[(size_t)v * p->batches.n + f];
-        uint64_t unit = dlpi_row_bytes(d), at = row * unit;
-        if (p->sink)
-            p->sink->ops->sink->data(p, s, f, at, t);
-        else
-            t->data = dlpi_batch_cell(p, s) + d->offset + at;
-        t->bytes = count * unit;
+        t->bytes = count * dlpi_row_bytes(&p->batches.at[f]);
         t->shape[0] = count;
         sum += t->bytes;
     }
     return sum;
+}
+
+/* Where row `row` of the chunk that is being split lies. */
+static uint8_t *dlpi_split_row(const dlp_pipe *p, uint32_t f, uint64_t row) {
+    const dlpi_field *d = &p->batches.at[f];
+    return dlpi_batch_cell(p, dlpi_split_of(p)->slot) + d->offset + row * dlpi_row_bytes(d);
+}
+
+/* Point the fields of view v at row `row` of the chunk. */
+static void dlpi_split_point(dlp_pipe *p, uint32_t v, uint64_t row) {
+    for (uint32_t f = 0; f < p->batches.n; f++) {
+        dlp_tensor *t = &p->out_fields[(size_t)v * p->batches.n + f];
+        if (p->sink)
+            p->sink->ops->sink->data(p, dlpi_split_of(p)->slot, f,
+                                     row * dlpi_row_bytes(&p->batches.at[f]), t);
+        else
+            t->data = dlpi_split_row(p, f, row);
+    }
 }
 
 static uint32_t dlpi_split_free_view(dlp_pipe *p) {
@@ -14370,31 +14661,115 @@ static void dlpi_split_note(dlp_pipe *p, const dlp_batch *b, uint64_t after) {
     p->after_position = last ? 0 : after;
 }
 
-/* Hand out the next view of the chunk that is being split. */
-static dlp_batch *dlpi_split_view(dlp_pipe *p) {
+/* ---- batches that span chunks ---- */
+
+static uint8_t *dlpi_split_valid(const dlpi_split *c, uint32_t v) {
+    return c->valid + (2 + (size_t)v) * c->view_rows;
+}
+
+/* Where field f of view v lies in the seam buffers of the region. */
+static uint8_t *dlpi_seam_at(const dlp_pipe *p, uint32_t v, uint32_t f) {
+    uint64_t at = 0;
+    for (uint32_t i = 0; i < f; i++) at += dlpi_line_up(dlpi_seam_bytes(p, i));
+    return (uint8_t *)dlpi_area_at(p, DLPI_AREA_OWN + p->lender->id, v) + at;
+}
+
+/* Copy count rows of the chunk, from row `row` on, behind what the seam buffer has. */
+static int dlpi_seam_copy(dlp_pipe *p, uint64_t row, uint32_t count) {
     dlpi_split *c = dlpi_split_of(p);
-    const dlpi_bslot *slot = dlpi_slot_at(p, c->slot);
+    dlpi_chunk_rec *r = dlpi_area_at(p, DLPI_REC_LENDER, 0);
+    for (uint32_t f = 0; f < p->batches.n; f++) {
+        uint64_t unit = dlpi_row_bytes(&p->batches.at[f]);
+        if (p->sink == NULL)
+            memcpy(dlpi_seam_at(p, c->seam.v, f) + c->seam.rows * unit, dlpi_split_row(p, f, row),
+                   (size_t)(count * unit));
+        dlpi_bump(&r->seam_bytes, count * unit);
+    }
+    if (p->sink == NULL) return DLP_OK;
+    return p->sink->ops->sink->join(p, c->seam.v, c->seam.rows, c->slot, row, count);
+}
+
+/* Is what is in the seam of the batch that comes next? */
+static bool dlpi_seam_begun(const dlp_pipe *p) {
+    const dlpi_split *c = dlpi_split_of(p);
+    return c->seam.rows > 0 && c->seam.seek_no == p->seek_no && c->seam.epoch == p->after_epoch &&
+           c->seam.batch == p->after_batch;
+}
+
+/* Add rows [g, g + count) of the chunk's axis to the seam. */
+static int dlpi_seam_add(dlp_pipe *p, uint64_t g, uint32_t count) {
+    dlpi_split *c = dlpi_split_of(p);
+    uint32_t at = c->seam.rows, v;
+    bool left = dlpi_chunk_left(p, c->slot);
+    int rc;
+    if (count == 0) return DLP_OK;
+    if (at == 0) {
+        c->seam.v = dlpi_split_free_view(p);
+        c->seam.seek_no = p->seek_no;
+        c->seam.epoch = p->after_epoch;
+        c->seam.batch = p->after_batch;
+    }
+    v = c->seam.v;
+    rc = dlpi_seam_copy(p, dlpi_chunk_row_at(&c->plan, &c->at, g), count);
+    if (rc != DLP_OK) return rc;
+    dlpi_split_indices(c, g - c->at.from, count, c->index + (size_t)v * c->view_rows + at);
+    memset(dlpi_split_valid(c, v) + at, !left, count);
+    c->seam.rows += count;
+    return DLP_OK;
+}
+
+/* The view that is whole in the seam. */
+static uint32_t dlpi_seam_view(dlp_pipe *p) {
+    dlpi_split *c = dlpi_split_of(p);
+    dlpi_chunk_rec *r = dlpi_area_at(p, DLPI_REC_LENDER, 0);
+    uint32_t v = c->seam.v;
+    dlp_batch *b = &p->out[v];
+    for (uint32_t f = 0; f < p->batches.n; f++) {
+        dlp_tensor *t = &p->out_fields[(size_t)v * p->batches.n + f];
+        t->data = p->sink ? p->sink->ops->sink->joined(p, v, f) : dlpi_seam_at(p, v, f);
+        t->byte_offset = 0;
+    }
+    b->valid = dlpi_split_valid(c, v);
+    b->valid_count = 0;
+    for (uint32_t i = 0; i < c->seam.rows; i++) b->valid_count += b->valid[i];
+    c->slot_of[v] = DLPI_NO_SLOT;
+    c->seam.rows = 0;
+    dlpi_bump(&r->seams, 1);
+    return v;
+}
+
+/* The view of rows [g, g + count) of the chunk's axis, where they lie. */
+static uint32_t dlpi_split_view(dlp_pipe *p, uint64_t g, uint32_t count) {
+    dlpi_split *c = dlpi_split_of(p);
     uint32_t v = dlpi_split_free_view(p);
-    uint64_t first, j = c->at++, n = dlpi_chunk_batch(p, c->rows, j);
     dlp_batch *b = &p->out[v];
     bool left = dlpi_chunk_left(p, c->slot);
-    b->count = dlpi_chunk_share(p, n, &first);
-    first += j * c->d.batch_size;
-    b->sequence = c->sequence++;
-    b->epoch = slot->epoch;
-    b->in_epoch = c->batches + j;
-    b->position = c->position + first;
-    b->flags = b->in_epoch + 1 == c->per_epoch ? DLP_BATCH_LAST : 0;
+    dlpi_split_point(p, v, dlpi_chunk_row_at(&c->plan, &c->at, g));
+    dlpi_split_indices(c, g - c->at.from, count, c->index + (size_t)v * c->view_rows);
     b->valid = left ? c->valid + c->view_rows : c->valid;
-    b->valid_count = left ? 0 : b->count;
-    b->index = c->index + (size_t)v * c->view_rows;
-    dlpi_split_indices(c, first, b->count, c->index + (size_t)v * c->view_rows);
-    dlpi_bump(&p->ctl->bytes, dlpi_split_fields(p, v, dlpi_chunk_row_at(p, j), b->count));
-    dlpi_bump(&p->ctl->items, b->count);
-    dlpi_bump(&p->ctl->views, 1);
+    b->valid_count = left ? 0 : count;
     c->slot_of[v] = c->slot;
-    c->after[v] = c->position + j * c->d.batch_size + n;
     c->refs[c->slot]++;
+    return v;
+}
+
+/* Hand out view v, batch k of the chunk's axis: the rank's rows [first, first + count). */
+static dlp_batch *dlpi_split_deliver(dlp_pipe *p, uint32_t v, uint64_t k, uint64_t first,
+                                     uint32_t count) {
+    dlpi_split *c = dlpi_split_of(p);
+    dlp_batch *b = &p->out[v];
+    uint64_t base = c->plan.spans ? 0 : c->at.rows, end = (k + 1) * c->plan.batch;
+    b->count = count;
+    b->sequence = c->sequence++;
+    b->epoch = c->at.epoch;
+    b->in_epoch = c->at.batches + k;
+    b->position = base + first;
+    b->flags = b->in_epoch + 1 == c->plan.batches ? DLP_BATCH_LAST : 0;
+    b->index = c->index + (size_t)v * c->view_rows;
+    dlpi_bump(&p->ctl->bytes, dlpi_split_shape(p, v, count));
+    dlpi_bump(&p->ctl->items, count);
+    dlpi_bump(&p->ctl->views, 1);
+    c->after[v] = base + (end < c->at.axis ? end : c->at.axis);
     p->held[v] = 1;
     DLPI_STORE_RLX(&p->ctl->held, ++p->n_held); /* statistics */
     DLPI_STORE_RLX(&p->ctl->epoch, b->epoch);
@@ -14402,35 +14777,66 @@ static dlp_batch *dlpi_split_view(dlp_pipe *p) {
     return b;
 }
 
+/* The chunk has nothing of the rank's batch after k? */
+static bool dlpi_split_through(const dlpi_split *c, uint64_t k) {
+    uint64_t first;
+    if ((k + 1) * c->plan.batch >= dlpi_chunk_end(&c->at)) return true;
+    dlpi_chunk_share(&c->plan, c->at.axis, k + 1, &first);
+    return first >= dlpi_chunk_end(&c->at);
+}
+
+/* What the chunk that is being split has of the next batch. DLP_EMPTY: not all of it, and the chunk
+   is left. */
+static int dlpi_split_cut(dlp_pipe *p, dlp_batch **out) {
+    dlpi_split *c = dlpi_split_of(p);
+    const dlpi_chunk_spot *x = &c->at;
+    uint64_t k = p->after_batch - x->batches, first, from, end = dlpi_chunk_end(x);
+    uint32_t count, have, there = dlpi_seam_begun(p) ? c->seam.rows : 0;
+    int rc;
+    count = dlpi_chunk_share(&c->plan, x->axis, k, &first);
+    from = first + there;
+    if (x->epoch != p->after_epoch || end <= from) {
+        dlpi_split_leave_chunk(p);
+        return DLP_EMPTY;
+    }
+    c->seam.rows = there;
+    have = end - from < count - there ? (uint32_t)(end - from) : count - there;
+    if (have == count) {
+        *out = dlpi_split_deliver(p, dlpi_split_view(p, first, count), k, first, count);
+    } else {
+        if ((rc = dlpi_seam_add(p, from, have)) != DLP_OK) return rc;
+        if (c->seam.rows < count) {
+            dlpi_split_leave_chunk(p);
+            return DLP_EMPTY;
+        }
+        *out = dlpi_split_deliver(p, dlpi_seam_view(p), k, first, count);
+    }
+    if (dlpi_split_through(c, k)) dlpi_split_leave_chunk(p);
+    return DLP_OK;
+}
+
+/* The chunk at hand, if any, on entering next: is it of an epoch, or a place, that was left? */
+static void dlpi_split_resume(dlp_pipe *p) {
+    const dlpi_split *c = dlpi_split_of(p);
+    if (c->slot == DLPI_NO_SLOT) return;
+    if (dlpi_cancelled(p->ctl, dlpi_slot_at(p, c->slot)))
+        dlpi_split_leave_chunk(p);
+    else if (p->calls_untimed + 1 >= p->call_clock_every)
+        dlpi_consumer_step(p, dlpi_now_ns());
+    else
+        p->calls_untimed++;
+}
+
 /* dlp_pipe_next, where batches are views. */
 static int dlpi_split_next(dlp_pipe *p, dlp_batch **out, int timeout_ms) {
-    dlpi_split *c = dlpi_split_of(p);
-    if (c->slot != DLPI_NO_SLOT) {
-        /* of an epoch, or a place, that was left? */
-        if (!dlpi_wanted(p->ctl, dlpi_slot_at(p, c->slot))) {
-            dlpi_split_unref(p, c->slot);
-            c->slot = DLPI_NO_SLOT;
-        } else if (p->calls_untimed + 1 >= p->call_clock_every) {
-            dlpi_trainer_step(p, dlpi_now_ns());
-        } else {
-            p->calls_untimed++;
-        }
-    }
-    if (c->slot == DLPI_NO_SLOT) {
-        uint64_t b;
-        uint32_t s;
-        int rc = dlpi_next_slot(p, timeout_ms, &b, &s);
-        if (rc != DLP_OK) return rc;
-        dlpi_taken(p, b, dlpi_slot_at(p, s)->flags);
-        dlpi_split_take(p, s);
-        dlpi_schedule_inline(p, 1);
-    }
-    *out = dlpi_split_view(p);
-    if (c->at == c->views) {
-        dlpi_split_unref(p, c->slot);
-        c->slot = DLPI_NO_SLOT;
-    }
-    return DLP_OK;
+    uint64_t until = 0;
+    int rc;
+    dlpi_split_resume(p);
+    do {
+        if ((rc = dlpi_split_have(p, timeout_ms, &until)) != DLP_OK) return rc;
+        rc = dlpi_split_cut(p, out);
+    } while (rc == DLP_EMPTY);
+    return rc;
 }
 
 /* The state behind view v. */
@@ -14443,58 +14849,42 @@ static void dlpi_split_state(const dlp_pipe *p, uint32_t v, dlpi_state *to) {
 }
 
 static void dlpi_split_drop(dlp_pipe *p, uint32_t v) {
-    dlpi_split_unref(p, dlpi_split_of(p)->slot_of[v]);
+    uint32_t s = dlpi_split_of(p)->slot_of[v];
+    if (s != DLPI_NO_SLOT) dlpi_split_unref(p, s);
 }
 
 static uint32_t dlpi_split_slot(const dlp_pipe *p, uint32_t v) {
     return dlpi_split_of(p)->slot_of[v];
 }
 
-static void dlpi_split_leave(dlp_pipe *p) { dlpi_split_of(p)->skip = 0; }
-
-static uint64_t dlpi_split_batches(const dlp_pipe *p) { return dlpi_split_of(p)->per_epoch; }
+static uint64_t dlpi_split_batches(const dlp_pipe *p) { return dlpi_split_of(p)->plan.batches; }
 
 static void dlpi_split_config(const dlp_pipe *p, dlpi_state *s) {
-    const dlp_split_desc *d = &dlpi_split_of(p)->d;
-    s->n_items = dlpi_chunk_rows_all(p);
-    s->params = dlp_hash(s->params, d->chunk_rows, (uint64_t)d->shuffle_rows, DLPI_STATE_MAGIC);
-    s->global_batch = d->batch_size;
-    s->last = (uint16_t)d->last;
+    const dlpi_split *c = dlpi_split_of(p);
+    const dlpi_chunk_plan *q = &c->plan;
+    s->n_items = dlpi_chunk_all(q);
+    s->params = dlp_hash(s->params, q->chunk_rows, (uint64_t)c->d.shuffle_rows, DLPI_STATE_MAGIC);
+    if (q->first) s->params = dlpi_order_hash_array(s->params, q->first, q->n + 1);
+    if (q->spans) s->params = dlp_hash(s->params, 1, 0, DLPI_STATE_MAGIC);
+    s->global_batch = c->d.batch_size;
+    s->last = (uint16_t)c->d.last;
 }
 
 static uint64_t dlpi_split_position(const dlp_pipe *p, uint64_t epoch, uint64_t k) {
-    dlpi_order order = dlpi_split_of(p)->order;
-    uint64_t view, rows, at = dlpi_chunk_find(p, &order, epoch, k, &view);
-    dlpi_chunk_before(p, &order, epoch, at, &rows);
-    return rows + view * dlpi_split_of(p)->d.batch_size;
+    const dlpi_split *c = dlpi_split_of(p);
+    dlpi_order order = c->order;
+    return dlpi_chunk_rows_before(&c->plan, &order, epoch, k);
 }
 
-/* The scheduler goes on with the chunk that has the state's batch, whose views before that the
-   splitter skips. */
+/* The scheduler goes on with the chunk that the state's batch begins in. */
 static void dlpi_split_seek(dlp_pipe *p, const dlpi_state *s, dlpi_place *to) {
     dlpi_split *c = dlpi_split_of(p);
-    to->batch = to->position = dlpi_chunk_find(p, &c->order, s->epoch, s->batch, &c->skip);
+    dlpi_chunk_spot x = {0};
+    dlpi_chunk_find(&c->plan, &c->order, s->epoch, s->batch, &x);
+    to->batch = to->position = x.at;
 }
 
 /* ---- building ---- */
-
-static int dlpi_split_check(dlp_pipe *p, dlpi_stage *st) {
-    static const dlpi_bound bounds[] = {
-        {DLPI_AT(dlp_split_desc, chunk_rows), 1, DLPI_MAX_ITEMS, "1..2^48"},
-        {DLPI_AT(dlp_split_desc, n_rows), 0, DLPI_MAX_ITEMS, "0..2^48"},
-        {DLPI_AT(dlp_split_desc, batch_size), 1, 1 << 20, "1..1048576"},
-        {DLPI_AT(dlp_split_desc, last), 0, 1, "DLP_LAST_PARTIAL or DLP_LAST_DROP"},
-        {DLPI_AT(dlp_split_desc, shuffle_rows), 0, 1, "0 or 1"},
-        {DLPI_AT(dlp_split_desc, allow_uneven), 0, 1, "0 or 1"},
-    };
-    const dlp_split_desc *d = &((const dlpi_split *)st->self)->d;
-    int rc = dlpi_check_bounds(p, st->name, d, DLPI_ROWS(bounds));
-    if (rc == DLP_OK)
-        rc = dlpi_within(p, st->name, "batch_size", d->batch_size, 1, (int64_t)d->chunk_rows,
-                         "at most chunk_rows: a batch never crosses a chunk");
-    if (rc != DLP_OK) return rc;
-    return dlpi_check_ranks(p, st, d->rank, d->world_size, d->batch_size, d->allow_uneven != 0);
-}
 
 /* Can the order and the batches before it be split? */
 static int dlpi_split_chain(dlp_pipe *p, const dlpi_stage *st) {
@@ -14507,22 +14897,46 @@ static int dlpi_split_chain(dlp_pipe *p, const dlpi_stage *st) {
                           "collate, no batch sampler, no ranks there, in order");
 }
 
-static int dlpi_split_rows(dlp_pipe *p, const dlpi_stage *st, uint64_t n, uint64_t odd) {
-    const dlp_sampler_desc *order = &p->sampler->sampler;
+/* Do the counts go with the items? */
+static int dlpi_split_items(dlp_pipe *p, const dlpi_stage *st, uint64_t n) {
     const dlp_split_desc *d = &dlpi_split_of(p)->d;
-    bool counted = order->order == DLP_ORDER_SEQUENTIAL || order->order == DLP_ORDER_SHUFFLED;
-    dlpi_within(p, st->name, "chunk_rows", (int64_t)d->chunk_rows, 1, (int64_t)(DLPI_MAX_ITEMS / n),
+    int64_t most = (int64_t)(DLPI_MAX_ITEMS / n);
+    if (d->rows != NULL)
+        return dlpi_within(p, st->name, "n_chunks", (int64_t)d->n_chunks, (int64_t)n, (int64_t)n,
+                           "as many as there are items");
+    if (most > INT64_MAX / 2 / (int64_t)p->batches_per_epoch)
+        most = INT64_MAX / 2 / (int64_t)p->batches_per_epoch;
+    dlpi_within(p, st->name, "chunk_rows", (int64_t)d->chunk_rows, 1, most,
                 "such that all rows are at most 2^48");
     if (d->n_rows != 0 && (d->n_rows - 1) / d->chunk_rows + 1 != n)
         dlpi_bad(p, st->name, "n_rows", "chunk_rows for each item, at most, and so many",
                  (int64_t)d->n_rows);
+    return p->err.code;
+}
+
+static int dlpi_split_rows(dlp_pipe *p, const dlpi_stage *st) {
+    const dlp_sampler_desc *order = &p->sampler->sampler;
+    const dlpi_split *c = dlpi_split_of(p);
+    const dlpi_chunk_plan *q = &c->plan;
+    bool counted = order->order == DLP_ORDER_SEQUENTIAL || order->order == DLP_ORDER_SHUFFLED;
+    bool alike = q->first == NULL && q->last_rows == q->chunk_rows;
     if (p->keeper != NULL)
-        dlpi_within(p, st->name, "shuffle_rows", d->shuffle_rows, 0, 0,
+        dlpi_within(p, st->name, "shuffle_rows", c->d.shuffle_rows, 0, 0,
                     "0 with a cache: rows stay as they were fetched, not as an epoch has them");
-    if (odd != d->chunk_rows && (!counted || order->subset))
-        dlpi_bad(p, st->name, "n_rows", "full items for this order", (int64_t)d->n_rows);
-    if (dlpi_chunk_views(p, odd) == 0)
+    if (!alike && (!counted || order->subset))
+        dlpi_bad(p, st->name, c->d.rows ? "rows" : "n_rows", "full items for this order",
+                 (int64_t)c->d.n_rows);
+    if (!q->spans)
+        dlpi_within(p, st->name, "batch_size", c->d.batch_size, 1, (int64_t)q->chunk_rows,
+                    "at most a chunk's rows with within_chunks");
+    if (q->batches == 0 ||
+        (!q->spans && q->first == NULL && dlpi_chunk_batches(q, q->last_rows) == 0))
         dlpi_bad(p, st->name, "last", "such that the last item has a batch; leave it out", 1);
+    if (q->spans && q->world > 1 && c->load == NULL)
+        dlpi_bad(p, st->name, "within_chunks",
+                 "1 with ranks, where fetch is none of dlp_chunks_open's and batches would span "
+                 "items",
+                 0);
     return p->err.code;
 }
 
@@ -14530,27 +14944,24 @@ static int dlpi_split_rows(dlp_pipe *p, const dlpi_stage *st, uint64_t n, uint64
 static int dlpi_split_resolve(dlp_pipe *p, const dlpi_stage *st) {
     dlpi_split *c = dlpi_split_of(p);
     const dlp_split_desc *d = &c->d;
-    uint64_t n = dlpi_chunk_count(p), world = d->world_size ? d->world_size : 1;
-    uint64_t odd = dlpi_chunk_size(p, n - 1);
+    const dlp_sampler_desc *order = &p->sampler->sampler;
+    uint64_t n = dlpi_chunk_count(p), most;
     int rc = dlpi_split_chain(p, st);
-    if (rc != DLP_OK || (rc = dlpi_split_rows(p, st, n, odd)) != DLP_OK) return rc;
-    c->view_rows = (uint32_t)((d->batch_size + world - 1) / world);
-    if (c->view_rows > d->chunk_rows) c->view_rows = (uint32_t)d->chunk_rows;
-    c->per_epoch =
-        (p->batches_per_epoch - 1) * dlpi_chunk_views(p, d->chunk_rows) + dlpi_chunk_views(p, odd);
+    if (rc != DLP_OK || (rc = dlpi_split_items(p, st, n)) != DLP_OK) return rc;
+    dlpi_chunk_plan_of(d, n, c->first, p->batches_per_epoch,
+                       order->order == DLP_ORDER_SEQUENTIAL && order->subset == NULL &&
+                           p->batches_per_epoch == n,
+                       &c->plan);
+    if ((rc = dlpi_split_rows(p, st)) != DLP_OK) return rc;
+    most = c->plan.spans ? c->plan.axis : c->plan.chunk_rows;
+    c->view_rows = (uint32_t)((d->batch_size + c->plan.world - 1) / c->plan.world);
+    if (c->view_rows > most) c->view_rows = (uint32_t)most;
     return DLP_OK;
-}
-
-/* The most rows that this rank has of a chunk. */
-static uint64_t dlpi_split_room(const dlp_split_desc *d) {
-    uint64_t world = d->world_size ? d->world_size : 1, rest = d->chunk_rows % d->batch_size;
-    uint64_t rows = d->chunk_rows / d->batch_size * ((d->batch_size + world - 1) / world);
-    return d->last == DLP_LAST_DROP ? rows : rows + (rest + world - 1) / world;
 }
 
 /* The fields of chunks. */
 static int dlpi_split_check_fields(dlp_pipe *p, const dlpi_stage *st) {
-    uint64_t room = dlpi_split_room(&dlpi_split_of(p)->d);
+    uint64_t room = dlpi_chunk_room(&dlpi_split_of(p)->plan);
     for (uint32_t f = 0; f < p->items.n; f++) {
         const dlp_field *d = &p->items.at[f].f;
         int64_t rows = d->ndim ? d->shape[0] : 0;
@@ -14576,6 +14987,11 @@ static int dlpi_split_check_preload(dlp_pipe *p, const dlpi_stage *st) {
                 "0 with a preload: rows stay as they were loaded");
     dlpi_within(p, st->name, "on_error", p->fetch->w.on_error, 0, 0,
                 "DLP_ON_ERROR_RAISE with a preload");
+    if (c->plan.spans && c->plan.world > 1 && p->sampler->sampler.order != DLP_ORDER_SEQUENTIAL)
+        dlpi_bad(p, st->name, "preload",
+                 "0 where ranks share batches that span shuffled chunks: of a chunk each has other "
+                 "rows in every epoch; or set within_chunks",
+                 c->preload);
     return p->err.code;
 }
 
@@ -14593,12 +15009,17 @@ static int dlpi_split_check_all(dlp_pipe *p, dlpi_stage *st) {
         p->n_cells = p->prefetch;
     }
     p->stay = c->preload == DLP_PRELOAD_DEVICE ? &dlpi_chunk_stay : NULL;
+    if (c->plan.spans && p->sink && (rc = p->sink->ops->sink->joins(p)) != DLP_OK) return rc;
     return dlpi_split_check_preload(p, st);
 }
 
 static void dlpi_split_layout(dlp_pipe *p, dlpi_stage *st) {
     const dlpi_split *c = st->self;
-    uint64_t words = c->preload ? dlpi_chunk_count(p) : 0;
+    uint64_t words = c->preload ? dlpi_chunk_count(p) : 0, seam = 0;
+    for (uint32_t f = 0; f < p->batches.n; f++)
+        seam = dlpi_sum(seam, dlpi_line_up(dlpi_seam_bytes(p, f)));
+    dlpi_area_add(p, DLPI_AREA_OWN + st->id, "seam buffers", seam,
+                  c->plan.spans && p->sink == NULL ? p->n_out : 0, DLPI_LINE);
     dlpi_area_add(p, DLPI_REC_RESIDENT, "chunks that stay: words", 8, words, DLPI_LINE);
     p->areas[DLPI_REC_RESIDENT].record = DLPI_REC_RESIDENT; /* of none, too */
     dlpi_area_add(p, DLPI_REC_LENDER, NULL, sizeof(dlpi_chunk_rec), 1, 8);
@@ -14615,15 +15036,22 @@ static void dlpi_split_describe(const dlp_pipe *p, const dlpi_stage *st) {
     r->used_at = (uint32_t)offsetof(dlpi_bslot, used);
     r->view_rows = c->view_rows;
     r->preload_auto = c->preload_auto;
+    r->seam_buffers = c->plan.spans ? p->n_out : 0;
 }
 
-/* What dlpi_split_alloc asks for. */
+static uint64_t dlpi_split_valid_bytes(const dlp_pipe *p, const dlpi_split *c) {
+    return (2 + (c->plan.spans ? (uint64_t)p->n_out : 0)) * c->view_rows;
+}
+
+/* What dlpi_split_alloc asks for, and what was asked for when the stage was added. */
 static uint64_t dlpi_split_private(const dlp_pipe *p, const dlpi_stage *st) {
     const dlpi_split *c = st->self;
-    uint64_t view = sizeof *c->slot_of + sizeof *c->after;
+    uint64_t view = sizeof *c->slot_of + sizeof *c->after, own;
     view = dlpi_sum(view, dlpi_times(c->view_rows, sizeof *c->index));
-    return dlpi_sum(dlpi_sum(dlpi_times(p->n_slots, sizeof *c->refs), dlpi_times(p->n_out, view)),
-                    2 * (uint64_t)c->view_rows);
+    own = (uint64_t)p->fetch->n_workers * sizeof *c->places + dlpi_split_valid_bytes(p, c);
+    if (c->first != NULL) own = dlpi_sum(own, (c->d.n_chunks + 1) * sizeof *c->first);
+    view = dlpi_sum(dlpi_times(p->n_slots, sizeof *c->refs), dlpi_times(p->n_out, view));
+    return dlpi_sum(view, own);
 }
 
 static bool dlpi_split_alloc(dlp_pipe *p, dlpi_stage *st) {
@@ -14632,9 +15060,10 @@ static bool dlpi_split_alloc(dlp_pipe *p, dlpi_stage *st) {
     c->slot_of = calloc(p->n_out, sizeof *c->slot_of);
     c->after = calloc(p->n_out, sizeof *c->after);
     c->index = calloc((size_t)p->n_out * c->view_rows, sizeof *c->index);
-    c->valid = calloc(2, c->view_rows);
+    c->valid = calloc(dlpi_split_valid_bytes(p, c), 1);
+    c->places = calloc((size_t)p->fetch->n_workers, sizeof *c->places);
     if (c->valid != NULL) memset(c->valid, 1, c->view_rows);
-    return c->refs && c->slot_of && c->after && c->index && c->valid;
+    return c->refs && c->slot_of && c->after && c->index && c->valid && c->places;
 }
 
 static void dlpi_split_release(dlpi_stage *st) {
@@ -14644,6 +15073,8 @@ static void dlpi_split_release(dlpi_stage *st) {
     free(c->after);
     free(c->index);
     free(c->valid);
+    free(c->places);
+    free(c->first);
 }
 
 /* The parts of views that stay the same, and the orders. */
@@ -14661,23 +15092,24 @@ static void dlpi_split_live(dlp_pipe *p, dlpi_stage *st) {
     }
     dlpi_order_init(&c->scheduled, &p->sampler->sampler, dlpi_chunk_count(p), table);
     dlpi_order_init(&c->order, &p->sampler->sampler, dlpi_chunk_count(p), table);
+    dlpi_order_init(&c->copied, &p->sampler->sampler, dlpi_chunk_count(p), table);
     c->slot = DLPI_NO_SLOT;
 }
 
 static const dlpi_lender_ops dlpi_split_lender = {
     .words = {"chunk records", "CPU chunk buffers", "CPU chunk buffer of zeros",
-              "device chunk buffers"},
-    .params = "params (chunk_rows, shuffle_rows)",
+              "device chunk buffers", "device seam buffers"},
+    .params = "params (rows, shuffle_rows, within_chunks)",
     .next = dlpi_split_next,
     .drop = dlpi_split_drop,
     .slot = dlpi_split_slot,
-    .leave = dlpi_split_leave,
     .batches = dlpi_split_batches,
     .state = dlpi_split_state,
     .config = dlpi_split_config,
     .position = dlpi_split_position,
     .seek = dlpi_split_seek,
     .bytes = dlpi_chunk_bytes,
+    .joined = dlpi_seam_bytes,
     .cell = dlpi_chunk_cell,
 };
 
@@ -14688,26 +15120,33 @@ typedef struct dlpi_chunk_counts {
     uint64_t cpu_buffers, resident, out; /* out: slots not given back */
     uint64_t device_buffers, device_free;
     int32_t preload, preload_auto;
+    uint64_t seam_buffers, seams, seam_bytes;
 } dlpi_chunk_counts;
+
+static bool dlpi_chunk_word_of(const dlpi_words *words, size_t at, uint32_t size, uint64_t *to) {
+    return dlpi_word_at(words, DLPI_REC_LENDER, 0, at, size, to);
+}
+#define DLPI_CHUNK_WORD(words, member, to) \
+    dlpi_chunk_word_of(words, offsetof(dlpi_chunk_rec, member), \
+                       sizeof(((dlpi_chunk_rec *)0)->member), to)
 
 /* The record of the chunks, and where the words of a slot are that it speaks of. */
 static bool dlpi_chunk_record(const dlpi_words *words, dlpi_seen *s, dlpi_chunk_counts *x,
                               uint64_t *in_epoch_at, uint64_t *used_at) {
-    uint64_t preload, rows;
-    if (!dlpi_word_at(words, DLPI_REC_LENDER, 0, offsetof(dlpi_chunk_rec, per_epoch), 8,
-                      &x->per_epoch) ||
-        !dlpi_word_at(words, DLPI_REC_LENDER, 0, offsetof(dlpi_chunk_rec, cpu_buffers), 8,
-                      &x->cpu_buffers) ||
-        !dlpi_word_at(words, DLPI_REC_LENDER, 0, offsetof(dlpi_chunk_rec, preload), 4, &preload) ||
-        !dlpi_word_at(words, DLPI_REC_LENDER, 0, offsetof(dlpi_chunk_rec, in_epoch_at), 4,
-                      in_epoch_at) ||
-        !dlpi_word_at(words, DLPI_REC_LENDER, 0, offsetof(dlpi_chunk_rec, used_at), 4, used_at) ||
-        !dlpi_word_at(words, DLPI_REC_LENDER, 0, offsetof(dlpi_chunk_rec, view_rows), 4, &rows))
+    uint64_t preload, rows, chosen = 0;
+    if (!DLPI_CHUNK_WORD(words, per_epoch, &x->per_epoch) ||
+        !DLPI_CHUNK_WORD(words, cpu_buffers, &x->cpu_buffers) ||
+        !DLPI_CHUNK_WORD(words, preload, &preload) ||
+        !DLPI_CHUNK_WORD(words, in_epoch_at, in_epoch_at) ||
+        !DLPI_CHUNK_WORD(words, used_at, used_at) || !DLPI_CHUNK_WORD(words, view_rows, &rows))
         return false;
     x->preload = (int32_t)preload;
-    if (dlpi_word_at(words, DLPI_REC_LENDER, 0, offsetof(dlpi_chunk_rec, preload_auto), 4,
-                     &preload))
-        x->preload_auto = preload == 1;                                /* not of an older version */
+    if (DLPI_CHUNK_WORD(words, preload_auto, &chosen)) /* else of an older version */
+        x->preload_auto = chosen == 1;
+    if (!DLPI_CHUNK_WORD(words, seam_buffers, &x->seam_buffers) ||
+        !DLPI_CHUNK_WORD(words, seams, &x->seams) ||
+        !DLPI_CHUNK_WORD(words, seam_bytes, &x->seam_bytes))
+        x->seam_buffers = x->seams = x->seam_bytes = 0;
     if (rows >= 1 && rows <= 1u << 30) s->batch_rows = (uint32_t)rows; /* 0: an older version's */
     return true;
 }
@@ -14732,7 +15171,7 @@ static bool dlpi_chunk_counted(const dlpi_words *words, dlpi_seen *s, uint64_t t
 }
 
 /* Chunks on their way. buffers: of a device, whose copies are the last stage. Returns how many are
-   ready for the caller. */
+   ready for the consumer. */
 static uint64_t dlpi_chunks_under_way(const dlpi_seen *s, uint64_t tail, uint64_t buffers,
                                       dlp_chunk_stats *c) {
     const int32_t loaded = s->work[s->n_work - 1 - (s->n_work > 1 && buffers > 0)];
@@ -14750,7 +15189,7 @@ static uint64_t dlpi_chunks_under_way(const dlpi_seen *s, uint64_t tail, uint64_
     return ready;
 }
 
-/* Where the chunks are. Those in the caller's hands are what is neither free nor on its way. */
+/* Where the chunks are. Those in the consumer's hands are what is neither free nor on its way. */
 static bool dlpi_chunks_seen(const dlpi_words *words, dlpi_seen *s, int32_t stage) {
     dlp_chunk_stats *c = &s->figures.chunks;
     uint64_t tail = dlpi_credit_look(&s->ctl->tail), ready, used; /* T1 <- T1 */
@@ -14765,6 +15204,9 @@ static bool dlpi_chunks_seen(const dlpi_words *words, dlpi_seen *s, int32_t stag
     ready = dlpi_chunks_under_way(s, tail, x.device_buffers, c);
     c->preload = x.preload;
     c->preload_auto = x.preload_auto;
+    c->seam_buffers = x.seam_buffers;
+    c->seams = x.seams;
+    c->seam_bytes = x.seam_bytes;
     c->cpu_buffers = x.cpu_buffers;
     c->per_epoch = x.per_epoch;
     c->loadable = x.scheduled < x.per_epoch ? x.per_epoch - x.scheduled : 0;
@@ -15030,7 +15472,7 @@ static int dlpi_open_end_check(dlp_pipe *p) {
                                   "this stage wants to know the number of items, and a stream has "
                                   "none");
     if (p->share_bytes == 0) return DLP_OK;
-    return dlpi_refuse(p, DLP_ERR_UNSUPPORTED, "", "shm.share", "a stream has no consumers");
+    return dlpi_refuse(p, DLP_ERR_UNSUPPORTED, "", "shm.share", "a stream has no subscribers");
 }
 
 /* Rank, batch and epoch arithmetic. */
@@ -15099,7 +15541,7 @@ static void dlpi_resolve_ends(dlp_pipe *p) {
     for (int i = 0; i < p->n_work; i++)
         if (p->work[i]->kind == DLP_STAGE_MAP_BATCH && !p->work[i]->w.idempotent) {
             p->cell_end = p->work[i];
-            if (!p->staged) p->rows_end = p->work[i];
+            if (!p->has_item_cells) p->rows_end = p->work[i];
         }
 }
 
@@ -15112,9 +15554,9 @@ static int dlpi_resolve_items(dlp_pipe *p) {
 static int dlpi_resolve_batches(dlp_pipe *p) {
     const dlp_dataset *ds = &p->fetch->dataset;
     const dlp_batch_desc *d = &p->batcher->batching;
-    bool own = p->staged && d->out_fields != NULL;
+    bool own = p->has_item_cells && d->out_fields != NULL;
     return dlpi_fields_init(p, p->batcher->name, &p->batches, own ? d->out_fields : ds->fields,
-                            own ? d->n_out_fields : ds->n_fields, p->staged);
+                            own ? d->n_out_fields : ds->n_fields, p->has_item_cells);
 }
 
 /* What each kind has to say of the chain. */
@@ -15131,7 +15573,7 @@ static int dlpi_check_stages(dlp_pipe *p) {
 static int dlpi_resolve(dlp_pipe *p) {
     int rc;
     if ((rc = dlpi_check_graph(p)) != DLP_OK) return rc;
-    p->staged = p->batcher->collate != NULL;
+    p->has_item_cells = p->batcher->collate != NULL;
     if ((rc = dlpi_check_sizes(p)) != DLP_OK) return rc;
     if ((rc = dlpi_resolve_slots(p)) != DLP_OK) return rc;
     if ((rc = dlpi_resolve_work(p)) != DLP_OK) return rc;
@@ -15152,8 +15594,9 @@ static uint64_t dlpi_take_bytes(uint64_t *at, uint64_t bytes, uint64_t align) {
 static void dlpi_layout_slots(dlp_pipe *p) {
     uint64_t at = sizeof(dlpi_bslot), rows = p->batch_rows;
     uint64_t words8 = dlpi_times(rows, 8), cells = dlpi_times(rows, 4);
-    uint64_t out_lengths = p->staged || p->items.any_ragged ? dlpi_times(p->batches.n, words8) : 0;
-    bool in_lengths = p->staged && p->items.any_ragged;
+    uint64_t out_lengths =
+        p->has_item_cells || p->items.any_ragged ? dlpi_times(p->batches.n, words8) : 0;
+    bool in_lengths = p->has_item_cells && p->items.any_ragged;
     p->words_max = (p->batch_rows + DLPI_WORD_ROWS - 1) / DLPI_WORD_ROWS;
     p->units_max = p->batch_rows;
     for (int i = 0; i < p->n_work; i++) {
@@ -15167,10 +15610,12 @@ static void dlpi_layout_slots(dlp_pipe *p) {
     at = dlpi_line_up(at);
     p->slot.index = dlpi_take_bytes(&at, words8, 1);
     p->slot.lengths = dlpi_take_bytes(&at, out_lengths, 1);
-    p->slot.item_lengths = p->staged ? at : p->slot.lengths;
+    p->slot.item_lengths = p->has_item_cells ? at : p->slot.lengths;
     dlpi_take_bytes(&at, in_lengths ? dlpi_times(p->items.n, words8) : 0, 1);
-    p->slot.offsets = dlpi_take_bytes(&at, p->staged ? dlpi_times(p->batches.n, words8 + 8) : 0, 1);
-    p->slot.fmeta = dlpi_take_bytes(&at, p->staged ? p->batches.n * sizeof(dlpi_fmeta) : 0, 1);
+    p->slot.offsets =
+        dlpi_take_bytes(&at, p->has_item_cells ? dlpi_times(p->batches.n, words8 + 8) : 0, 1);
+    p->slot.fmeta =
+        dlpi_take_bytes(&at, p->has_item_cells ? p->batches.n * sizeof(dlpi_fmeta) : 0, 1);
     p->slot.source = dlpi_take_bytes(&at, p->source->slot_bytes ? p->source->slot_bytes(p) : 0, 1);
     p->slot.rec = dlpi_take_bytes(&at, cells, 1);
     p->tries_bytes = 0;
@@ -15196,7 +15641,7 @@ static uint64_t dlpi_worded_bytes(const dlp_pipe *p) {
 }
 
 /* Rows that can be in a callback of fetch at once, beside one of each worker: those in flight. */
-static uint64_t dlpi_own_rows_bytes(const dlp_pipe *p) {
+static uint64_t dlpi_row_extras_bytes(const dlp_pipe *p) {
     uint64_t each = 1 + (uint64_t)p->fetch->in_flight;
     return dlpi_times(dlpi_times((uint64_t)p->fetch->n_workers, each), p->source->row_bytes);
 }
@@ -15210,8 +15655,17 @@ static uint64_t dlpi_sink_each(const dlp_pipe *p) {
     for (uint32_t f = 0; f < p->batches.n; f++) bytes = dlpi_sum(bytes, p->batches.at[f].capacity);
     return bytes;
 }
+/* What it puts together out of several slots: how many, and bytes of one. */
+static uint64_t dlpi_sink_joined(const dlp_pipe *p, uint64_t *each) {
+    *each = 0;
+    if (p->sink == NULL || p->lender == NULL) return 0;
+    for (uint32_t f = 0; f < p->batches.n; f++)
+        *each = dlpi_sum(*each, p->lender->ops->lender->joined(p, f));
+    return *each > 0 ? p->n_out : 0;
+}
 static uint64_t dlpi_sink_bytes(const dlp_pipe *p) {
-    return dlpi_times(dlpi_sink_buffers(p), dlpi_sink_each(p));
+    uint64_t each, n = dlpi_sink_joined(p, &each);
+    return dlpi_sum(dlpi_times(dlpi_sink_buffers(p), dlpi_sink_each(p)), dlpi_times(n, each));
 }
 
 static uint64_t dlpi_worker_records(const dlp_pipe *p) {
@@ -15228,7 +15682,7 @@ static uint64_t dlpi_private_bytes(const dlp_pipe *p) {
         dlpi_times(p->n_slots, DLPI_DEBUG),
         p->batch_rows,
         dlpi_times(p->prefetch, sizeof(dlpi_cell_use)),
-        dlpi_own_rows_bytes(p),
+        dlpi_row_extras_bytes(p),
     };
     uint64_t bytes = 0;
     for (size_t i = 0; i < sizeof each / sizeof *each; i++) bytes = dlpi_sum(bytes, each[i]);
@@ -15251,15 +15705,15 @@ static void dlpi_layout_workers(dlp_pipe *p) {
 }
 
 static void dlpi_layout_control(dlp_pipe *p) {
-    uint64_t bells = (uint64_t)p->n_staffed;
+    uint64_t waiters = (uint64_t)p->n_staffed;
     dlpi_area_add(p, DLPI_REC_CTL, NULL, sizeof(dlpi_ctl), 1, DLPI_LINE);
-    dlpi_area_add(p, DLPI_AREA_BELLS, NULL, sizeof(dlpi_sbell), bells, DLPI_LINE);
+    dlpi_area_add(p, DLPI_AREA_WAITERS, NULL, sizeof(dlpi_waiters), waiters, DLPI_LINE);
     dlpi_area_add(p, DLPI_REC_ORDER, NULL, sizeof(uint32_t), p->ring, DLPI_LINE);
     dlpi_area_add(p, DLPI_REC_TAKEN, NULL, 1, p->ring, DLPI_LINE);
     dlpi_area_add(p, DLPI_REC_PIPE, NULL, sizeof(dlpi_pipe_rec), 1, DLPI_LINE);
     dlpi_area_add(p, DLPI_REC_STAGES, NULL, sizeof(dlpi_stage_rec), (uint64_t)p->n_stages, 8);
     dlpi_area_add(p, DLPI_REC_FIELDS, NULL, sizeof(dlpi_field_rec), p->batches.n, 8);
-    dlpi_area_add(p, DLPI_REC_WORKERS, NULL, dlpi_line_up(sizeof(dlpi_wblock)),
+    dlpi_area_add(p, DLPI_REC_WORKERS, NULL, dlpi_line_up(sizeof(dlpi_worker_block)),
                   (uint64_t)p->n_workers + 1, DLPI_LINE);
 }
 
@@ -15289,7 +15743,8 @@ static void dlpi_layout_stages(dlp_pipe *p) {
 
 static void dlpi_layout_cells(dlp_pipe *p) {
     dlpi_area_add(p, DLPI_REC_ITEM_CELLS, "item cells for the collate",
-                  p->staged ? dlpi_fields_bytes(&p->items) : 0, p->staged ? p->prefetch : 0, 4096);
+                  p->has_item_cells ? dlpi_fields_bytes(&p->items) : 0,
+                  p->has_item_cells ? p->prefetch : 0, 4096);
     dlpi_area_add(p, DLPI_REC_CELLS,
                   p->lender ? p->lender->ops->lender->words.cells : "batch slots: fields",
                   dlpi_fields_bytes(&p->batches), p->n_cells, 4096);
@@ -15308,7 +15763,7 @@ static void dlpi_layout(dlp_pipe *p) {
     dlpi_layout_slots(p);
     dlpi_layout_table(p);
     dlpi_layout_trace(p);
-    dlpi_area_add(p, DLPI_REC_SHARE, "consumers", p->share_bytes, p->share_bytes > 0, 4096);
+    dlpi_area_add(p, DLPI_REC_SHARE, "subscribers", p->share_bytes, p->share_bytes > 0, 4096);
     dlpi_layout_stages(p);
     dlpi_layout_cells(p);
     p->region_bytes = dlpi_round_up(p->region_bytes, p->huge_pages > 0 ? 2u << 20 : 4096);
@@ -15342,7 +15797,9 @@ static void dlpi_plan_kinds(const dlp_pipe *p, dlp_plan *plan) {
 }
 
 static void dlpi_plan_sink(const dlp_pipe *p, dlp_plan *plan) {
+    uint64_t each, n = dlpi_sink_joined(p, &each);
     if (p->sink == NULL) return;
+    if (n > 0) dlpi_plan_add(plan, p->lender->ops->lender->words.joined, n, each);
     dlpi_plan_add(plan,
                   p->lender ? p->lender->ops->lender->words.results : p->sink->ops->sink->words,
                   dlpi_sink_buffers(p), dlpi_sink_each(p));
@@ -15364,6 +15821,8 @@ static void dlpi_plan_fill(const dlp_pipe *p, dlp_plan *plan) {
     dlpi_plan_area(p, plan, DLPI_REC_ITEM_CELLS);
     dlpi_plan_area(p, plan, DLPI_AREA_KEPT);
     dlpi_plan_area(p, plan, DLPI_AREA_GUARD);
+    for (int i = 0; i < p->n_stages; i++)
+        if (p->areas[DLPI_AREA_OWN + i].words != NULL) dlpi_plan_area(p, plan, DLPI_AREA_OWN + i);
     dlpi_plan_sink(p, plan);
     dlpi_plan_area(p, plan, DLPI_REC_TABLE);
     dlpi_plan_area(p, plan, DLPI_REC_SHARE);
@@ -15559,8 +16018,8 @@ static int dlpi_region_map(dlp_pipe *p) {
 }
 
 static uint64_t dlpi_layout_hash(void) {
-    uint64_t sizes =
-        sizeof(dlpi_region) + (sizeof(dlpi_ctl) << 16) + ((uint64_t)sizeof(dlpi_wblock) << 32);
+    uint64_t sizes = sizeof(dlpi_region) + (sizeof(dlpi_ctl) << 16) +
+                     ((uint64_t)sizeof(dlpi_worker_block) << 32);
     return dlp_hash(DLPI_MAGIC, sizes, sizeof(dlpi_bslot), DLPI_LINE + DLPI_GUARD);
 }
 
@@ -15582,19 +16041,19 @@ static uint64_t dlpi_view_hash(void) {
                                 offsetof(dlpi_ctl, error),
                                 offsetof(dlpi_ctl, skips),
                                 offsetof(dlpi_ctl, skip_ring),
-                                offsetof(dlpi_wblock, items),
-                                offsetof(dlpi_wblock, bytes),
-                                offsetof(dlpi_wblock, busy_ns),
-                                offsetof(dlpi_wblock, cpu_ns),
-                                offsetof(dlpi_wblock, current),
-                                offsetof(dlpi_wblock, since_ns),
-                                offsetof(dlpi_wblock, retried),
-                                offsetof(dlpi_wblock, left_out),
-                                offsetof(dlpi_wblock, trace_head),
-                                offsetof(dlpi_wblock, state),
-                                offsetof(dlpi_wblock, max_ns),
-                                offsetof(dlpi_wblock, hist),
-                                offsetof(dlpi_wblock, pid),
+                                offsetof(dlpi_worker_block, items),
+                                offsetof(dlpi_worker_block, bytes),
+                                offsetof(dlpi_worker_block, busy_ns),
+                                offsetof(dlpi_worker_block, cpu_ns),
+                                offsetof(dlpi_worker_block, current),
+                                offsetof(dlpi_worker_block, since_ns),
+                                offsetof(dlpi_worker_block, retried),
+                                offsetof(dlpi_worker_block, left_out),
+                                offsetof(dlpi_worker_block, trace_head),
+                                offsetof(dlpi_worker_block, state),
+                                offsetof(dlpi_worker_block, max_ns),
+                                offsetof(dlpi_worker_block, hist),
+                                offsetof(dlpi_worker_block, pid),
                                 offsetof(dlpi_stage_words, ready),
                                 sizeof(dlpi_skip),
                                 sizeof(dlp_error),
@@ -15656,14 +16115,14 @@ static void dlpi_pipe_describe(const dlp_pipe *p, dlpi_pipe_rec *r) {
     r->trace_events = p->trace_events;
     r->cpus = p->cpus;
     r->unordered = p->d.unordered;
-    r->staged = p->staged;
+    r->has_item_cells = p->has_item_cells;
     r->threaded = p->sampler->sampler.threaded;
     r->plan_bytes = p->plan_bytes;
     r->global_batch = p->global_batch;
     r->batches_per_epoch = dlpi_epoch_batches(p);
     r->samples = p->samples;
     r->item_cell_stride = p->areas[DLPI_REC_ITEM_CELLS].stride;
-    r->off_bells = p->areas[DLPI_AREA_BELLS].offset;
+    r->off_waiters = p->areas[DLPI_AREA_WAITERS].offset;
     r->slot = p->slot;
 }
 
@@ -15712,7 +16171,7 @@ static bool dlpi_stages_alloc(dlp_pipe *p) {
         if (st->ops->alloc && !st->ops->alloc(p, st)) return false;
     }
     if (p->source->row_bytes == 0) return true;
-    p->own_rows = calloc(dlpi_own_rows_bytes(p), 1);
+    p->own_rows = calloc(dlpi_row_extras_bytes(p), 1);
     return p->own_rows != NULL;
 }
 
@@ -15742,26 +16201,26 @@ static void dlpi_worker_init(dlp_pipe *p, dlpi_stage *st, int id, int global) {
     w->st = st;
     w->id = id;
     w->global = global;
-    w->wb = dlpi_area_at(p, DLPI_REC_WORKERS, (uint64_t)global);
+    w->block = dlpi_area_at(p, DLPI_REC_WORKERS, (uint64_t)global);
     w->trace = dlpi_area_at(p, DLPI_REC_TRACE, (uint64_t)global);
-    w->wb->current = UINT64_MAX;
-    if (w->wb->pid == 0 && st->w.placement != DLP_PLACE_PROCESSES)
-        w->wb->pid = (int32_t)getpid(); /* 0: this is not a supervisor that began by exec */
+    w->block->current = UINT64_MAX;
+    if (w->block->pid == 0 && st->w.placement != DLP_PLACE_PROCESSES)
+        w->block->pid = (int32_t)getpid(); /* 0: this is not a supervisor that began by exec */
     w->clock_every = 1;
     w->item.data = w->data;
     w->item.length = w->length;
     w->item.n_fields = p->items.n;
     w->item.worker = (uint32_t)id;
     w->item.seed = p->sampler->sampler.seed;
-    w->note.message = w->wb->message;
+    w->note.message = w->block->message;
     w->note.w = w;
-    w->note.errnum = &w->wb->message_errno;
+    w->note.errnum = &w->block->message_errno;
     w->note.said = 0;
     w->item.call = &w->note;
     w->parked = w->parked_own;
     w->parked_most = DLPI_PARK;
-    w->own = dlpi_own_row(p, w, 0);
-    if (st->work >= 0) w->bell = &p->bells[st->work];
+    w->extra = dlpi_row_extra_at(p, w, 0);
+    if (st->work >= 0) w->waiters = &p->waiters[st->work];
     w->given = w->item;
     if (st->ops->worker != NULL) st->ops->worker(w);
     dlpi_order_init(&w->order, &p->sampler->sampler, p->fetch->dataset.n_items,
@@ -15850,13 +16309,13 @@ static int dlpi_start_threads(dlp_pipe *p) {
         }
     }
     if (rc == DLP_OK && p->sampler->sampler.threaded)
-        rc = dlpi_thread_start(p, p->trainer, dlpi_thread_scheduler);
+        rc = dlpi_thread_start(p, p->consumer, dlpi_thread_scheduler);
     return rc;
 }
 
 static void dlpi_live_point(dlp_pipe *p) {
     p->ctl = dlpi_area_at(p, DLPI_REC_CTL, 0);
-    p->bells = dlpi_area_at(p, DLPI_AREA_BELLS, 0);
+    p->waiters = dlpi_area_at(p, DLPI_AREA_WAITERS, 0);
     p->disp = dlpi_area_at(p, DLPI_REC_ORDER, 0);
     p->share = p->share_bytes > 0 ? dlpi_area_at(p, DLPI_REC_SHARE, 0) : NULL;
     p->taken = dlpi_area_at(p, DLPI_REC_TAKEN, 0);
@@ -15868,7 +16327,7 @@ static void dlpi_live_workers(dlp_pipe *p) {
         dlpi_stage *st = p->work[i];
         for (int k = 0; k < st->n_workers; k++) dlpi_worker_init(p, st, k, st->first_worker + k);
     }
-    p->trainer = &p->workers[p->n_workers];
+    p->consumer = &p->workers[p->n_workers];
     dlpi_worker_init(p, p->sampler, 0, p->n_workers);
 }
 
@@ -15878,8 +16337,8 @@ static int dlpi_live_init(dlp_pipe *p) {
     p->ctl->shared = p->n_procs > 0 || p->share_bytes > 0;
     for (int i = 0; i < p->n_staffed; i++) {
         const dlpi_stage *st = p->work[i];
-        p->bells[i].shared = p->ctl->shared;
-        p->bells[i].active = (uint32_t)(st->tuned ? st->begin : st->n_workers);
+        p->waiters[i].shared = p->ctl->shared;
+        p->waiters[i].active = (uint32_t)(st->tuned ? st->begin : st->n_workers);
     }
     DLPI_STORE_SEQ(&p->can_wake, 1u);                                          /* S2 -> S2 */
     if (DLPI_LOAD_SEQ(&p->stop_asked) != 0) DLPI_STORE_SEQ(&p->ctl->stop, 1u); /* S2 <- S2, S1 */
@@ -15897,7 +16356,7 @@ static int dlpi_live_init(dlp_pipe *p) {
     dlpi_live_workers(p);
     for (uint32_t s = 0; s < p->n_slots; s++) {
         dlpi_bslot *slot = dlpi_slot_at(p, s);
-        slot->pub = dlpi_gen_word(DLPI_GEN_MASK, 0); /* of a batch long gone */
+        slot->header = dlpi_gen_word(DLPI_GEN_MASK, 0); /* of a batch long gone */
         slot->dbuf = DLPI_NO_SLOT;
         for (int i = 0; i < p->n_work; i++) {
             uint64_t *words = dlpi_stage_words_at(p, s, p->work[i])->words;
@@ -15985,12 +16444,12 @@ static int dlpi_busy(dlp_pipe *p) {
     dlpi_error_set(&e, DLP_ERR_BUSY, "", "a callback has not returned within close_timeout_ms");
     for (int i = 0; i <= p->n_workers; i++) {
         dlpi_worker *w = &p->workers[i];
-        int state = DLPI_LOAD_RLX(&w->wb->state); /* for people */
+        int state = DLPI_LOAD_RLX(&w->block->state); /* for people */
         if (!w->started || w->process || state == DLP_WORKER_EXITED) continue;
         if (who == NULL || state == DLP_WORKER_BUSY) who = w;
         if (state == DLP_WORKER_BUSY) break;
     }
-    if (who) dlpi_describe_current(who, DLPI_LOAD_RLX(&who->wb->current), &e); /* for people */
+    if (who) dlpi_describe_current(who, DLPI_LOAD_RLX(&who->block->current), &e); /* for people */
     p->err = e;
     return e.code;
 }
@@ -16052,7 +16511,7 @@ static int dlpi_close(dlp_pipe *p) {
     return rc;
 }
 
-/* The caller is done with the batch in slot s, or with view s. */
+/* The consumer is done with the batch in slot s, or with view s. */
 static void dlpi_give_back(dlp_pipe *p, uint32_t s) {
     p->held[s] = 0;
     p->n_held--;
@@ -16073,7 +16532,7 @@ static void dlpi_give_back(dlp_pipe *p, uint32_t s) {
    >>impl-stats      COUNTERS AND TRACE, READ */
 
 static void dlpi_worker_stats(const dlpi_seen *s, uint32_t i, dlp_worker_stats *out) {
-    const dlpi_wblock *b = dlpi_seen_block(s, i);
+    const dlpi_worker_block *b = dlpi_seen_block(s, i);
     const dlpi_seen_stage *st = dlpi_seen_owner(s, i);
     /* statistics, here and below */
     uint64_t since = DLPI_LOAD_RLX(&b->since_ns), now = s->now_ns;
@@ -16101,7 +16560,7 @@ static uint64_t dlpi_hist_sum(const dlpi_seen *s, const dlpi_seen_stage *st, uin
     uint64_t n = 0;
     memset(hist, 0, DLPI_HIST * sizeof *hist);
     for (int k = 0; k < st->n_workers; k++) {
-        const dlpi_wblock *b = dlpi_seen_block(s, (uint32_t)(st->first_worker + k));
+        const dlpi_worker_block *b = dlpi_seen_block(s, (uint32_t)(st->first_worker + k));
         for (uint32_t i = 0; i < DLPI_HIST; i++) {
             uint32_t c = DLPI_LOAD_RLX(&b->hist[i]); /* statistics */
             hist[i] += c;
@@ -16118,7 +16577,7 @@ static uint64_t dlpi_percentile(const uint64_t *hist, uint64_t n, uint32_t perce
     return 0;
 }
 
-static void dlpi_stage_add_worker(const dlpi_wblock *b, dlp_stage_stats *out) {
+static void dlpi_stage_add_worker(const dlpi_worker_block *b, dlp_stage_stats *out) {
     uint64_t most = DLPI_LOAD_RLX(&b->max_ns); /* statistics, here and below */
     out->items += DLPI_LOAD_RLX(&b->items);
     out->bytes += DLPI_LOAD_RLX(&b->bytes);
@@ -16199,7 +16658,7 @@ static void dlpi_longest_stats(const dlpi_seen *s, dlp_worker_stats *out) {
     uint32_t longest = UINT32_MAX;
     uint64_t least = s->now_ns;
     for (uint32_t i = 0; i < s->n_workers; i++) {
-        const dlpi_wblock *b = dlpi_seen_block(s, i);
+        const dlpi_worker_block *b = dlpi_seen_block(s, i);
         uint64_t since = DLPI_LOAD_RLX(&b->since_ns); /* statistics, here and below */
         if (DLPI_LOAD_RLX(&b->state) != DLP_WORKER_BUSY || since >= least) continue;
         if (DLPI_LOAD_RLX(&b->current) == UINT64_MAX) continue;
@@ -16211,7 +16670,7 @@ static void dlpi_longest_stats(const dlpi_seen *s, dlp_worker_stats *out) {
 
 static void dlpi_stats(const dlpi_seen *s, dlp_stats *out) {
     const dlpi_ctl *ctl = s->ctl;
-    const dlpi_wblock *caller = dlpi_seen_block(s, s->n_workers);
+    const dlpi_worker_block *consumer = dlpi_seen_block(s, s->n_workers);
     uint64_t hist[DLPI_HIST], n = 0;
     *out = s->figures;
     out->elapsed_ns = s->now_ns - ctl->started_ns;
@@ -16224,7 +16683,7 @@ static void dlpi_stats(const dlpi_seen *s, dlp_stats *out) {
     out->step_ns = DLPI_LOAD_RLX(&ctl->step_ns);
     out->first_batch_ns = DLPI_LOAD_RLX(&ctl->first_ns);
     out->epoch = DLPI_LOAD_RLX(&ctl->epoch);
-    for (uint32_t i = 0; i < DLPI_HIST; i++) n += hist[i] = DLPI_LOAD_RLX(&caller->hist[i]);
+    for (uint32_t i = 0; i < DLPI_HIST; i++) n += hist[i] = DLPI_LOAD_RLX(&consumer->hist[i]);
     out->step_p50_ns = dlpi_percentile(hist, n, 50);
     out->step_p95_ns = dlpi_percentile(hist, n, 95);
     out->batch_size = s->batch_rows;
@@ -16268,19 +16727,19 @@ static int dlpi_skips(const dlpi_seen *s, dlp_skip *out, int max, uint64_t *tota
     return copied;
 }
 
-/* Of lane 0 the caller, of lane i worker i - 1. */
+/* Of lane 0 the consumer, of lane i worker i - 1. */
 static int dlpi_trace_lane(const dlpi_seen *s, uint32_t lane, dlp_trace_event *out, int max,
                            char *name) {
     const uint32_t worker = lane == 0 ? s->n_workers : lane - 1;
-    const dlpi_wblock *wb = dlpi_seen_block(s, worker);
+    const dlpi_worker_block *block = dlpi_seen_block(s, worker);
     const uint8_t *ring = s->trace + worker * s->trace_stride;
     const dlpi_seen_stage *st = dlpi_seen_owner(s, worker);
-    uint64_t head = DLPI_LOAD_ACQ(&wb->trace_head), from; /* G1 <- G1 */
+    uint64_t head = DLPI_LOAD_ACQ(&block->trace_head), from; /* G1 <- G1 */
     /* the oldest is written over next */
     uint64_t n = head < s->trace_events ? head : s->trace_events - 1;
     int copied = 0;
     if (name && st == NULL)
-        dlpi_copy_text(name, 32, "trainer");
+        dlpi_copy_text(name, 32, "consumer");
     else if (name)
         snprintf(name, 32, "%.24s-%d", st->name, (int)worker - st->first_worker);
     if (n > (uint64_t)max) n = (uint64_t)max;
@@ -16291,7 +16750,7 @@ static int dlpi_trace_lane(const dlpi_seen *s, uint32_t lane, dlp_trace_event *o
         /* G1 <- G1 */
         for (size_t i = 0; i < sizeof *out / 8; i++) words[i] = DLPI_LOAD_ACQ(&at[i]);
         /* G1: written over, or about to be? then not this one */
-        now = DLPI_LOAD_RLX(&wb->trace_head);
+        now = DLPI_LOAD_RLX(&block->trace_head);
         if (now - from >= s->trace_events) continue;
         memcpy(&out[copied++], words, sizeof *out);
     }
@@ -16326,11 +16785,11 @@ typedef struct dlpi_sim_stage {
     double cpu; /* share of busy time that is CPU time */
     double clock, rate;
     double busy_ns; /* of all workers */
-    uint32_t n;     /* in work, the trainer too if it is at it */
+    uint32_t n;     /* in work, the consumer too if it is at it */
     uint32_t rated; /* of them when the rate was found */
 } dlpi_sim_stage;
 
-typedef struct dlpi_sim_work { /* of a worker, and of the trainer */
+typedef struct dlpi_sim_work { /* of a worker, and of the consumer */
     double end;                /* by its stage's clock */
     uint32_t batch, stage;
 } dlpi_sim_work;
@@ -16346,7 +16805,7 @@ typedef struct dlpi_sim_batch {
 } dlpi_sim_batch;
 
 typedef struct dlpi_sim {
-    dlpi_sim_stage stage[DLP_MAX_STAGES + 1]; /* the last of them: the trainer's steps */
+    dlpi_sim_stage stage[DLP_MAX_STAGES + 1]; /* the last of them: the consumer's steps */
     uint32_t n_stages, n_workers;
     uint32_t runs, rows_a_run, claims_a_run; /* runs of a batch; a run may stand for several */
     uint32_t prefetch, rows;
@@ -16355,7 +16814,7 @@ typedef struct dlpi_sim {
     uint64_t base, scheduled, taken, ended; /* batches; all before base are taken */
     double now, wait_ns, cpu_ns;
     double use; /* cores in use */
-    dlpi_sim_work trainer;
+    dlpi_sim_work consumer;
     dlpi_sim_work worker[DLPI_SIM_WORKERS];
     dlpi_sim_batch batch[DLPI_SIM_BATCHES];
 } dlpi_sim;
@@ -16488,7 +16947,7 @@ static void dlpi_sim_schedule(dlpi_sim *m) {
         memset(dlpi_sim_at(m, m->scheduled++), 0, sizeof *m->batch);
 }
 
-/* The trainer wants a batch: takes one, or works for inline stages, the last first. */
+/* The consumer wants a batch: takes one, or works for inline stages, the last first. */
 static void dlpi_sim_next(dlpi_sim *m) {
     dlpi_sim_stage *steps = &m->stage[m->n_stages];
     for (uint64_t i = m->base; i < m->scheduled; i++) {
@@ -16498,16 +16957,16 @@ static void dlpi_sim_next(dlpi_sim *m) {
             m->taken++;
             while (m->base < m->scheduled && dlpi_sim_at(m, m->base)->taken) m->base++;
             dlpi_sim_schedule(m);
-            m->trainer.stage = m->n_stages;
-            m->trainer.end = steps->clock;
-            if (steps->times.mean > 0) m->trainer.end += dlpi_sim_draw(&steps->times, 77);
+            m->consumer.stage = m->n_stages;
+            m->consumer.end = steps->clock;
+            if (steps->times.mean > 0) m->consumer.end += dlpi_sim_draw(&steps->times, 77);
             steps->n++;
             return;
         }
         if (!m->unordered) break;
     }
     for (uint32_t k = m->n_stages; k-- > 0;)
-        if (m->stage[k].workers == 0 && dlpi_sim_begin(m, k, &m->trainer)) return;
+        if (m->stage[k].workers == 0 && dlpi_sim_begin(m, k, &m->consumer)) return;
 }
 
 static void dlpi_sim_push(dlpi_sim *m, dlpi_sim_stage *g, const dlpi_sim_work *w) {
@@ -16532,7 +16991,7 @@ static void dlpi_sim_pop(dlpi_sim *m, dlpi_sim_stage *g) {
 /* Give work to all who rest. */
 static void dlpi_sim_dispatch(dlpi_sim *m) {
     dlpi_sim_work w;
-    if (m->trainer.stage == DLPI_SIM_REST) dlpi_sim_next(m);
+    if (m->consumer.stage == DLPI_SIM_REST) dlpi_sim_next(m);
     for (uint32_t k = 0; k < m->n_stages; k++) {
         dlpi_sim_stage *g = &m->stage[k];
         while (g->working < g->workers && dlpi_sim_begin(m, k, &w)) dlpi_sim_push(m, g, &w);
@@ -16543,7 +17002,7 @@ static void dlpi_sim_dispatch(dlpi_sim *m) {
 static const dlpi_sim_work *dlpi_sim_first(const dlpi_sim *m, double *after) {
     const dlpi_sim_work *first = NULL;
     for (uint32_t k = 0; k <= m->n_stages; k++) {
-        const dlpi_sim_work *w = k == m->n_stages ? &m->trainer : &m->worker[m->stage[k].first];
+        const dlpi_sim_work *w = k == m->n_stages ? &m->consumer : &m->worker[m->stage[k].first];
         double left;
         if (k == m->n_stages ? w->stage == DLPI_SIM_REST : m->stage[k].working == 0) continue;
         left = (w->end - m->stage[w->stage].clock) / m->stage[w->stage].rate;
@@ -16563,7 +17022,7 @@ static bool dlpi_sim_event(dlpi_sim *m) {
     if ((w = dlpi_sim_first(m, &after)) == NULL) return false;
     m->now += after;
     m->cpu_ns += m->use * after;
-    if (m->trainer.stage != m->n_stages) m->wait_ns += after;
+    if (m->consumer.stage != m->n_stages) m->wait_ns += after;
     for (uint32_t k = 0; k <= m->n_stages; k++) {
         g = &m->stage[k];
         g->clock += g->rate * after;
@@ -16575,8 +17034,8 @@ static bool dlpi_sim_event(dlpi_sim *m) {
         m->ended++;
     else
         m->batch[w->batch].done[w->stage]++;
-    if (w == &m->trainer)
-        m->trainer.stage = DLPI_SIM_REST;
+    if (w == &m->consumer)
+        m->consumer.stage = DLPI_SIM_REST;
     else
         dlpi_sim_pop(m, g);
     dlpi_sim_dispatch(m);
@@ -16703,7 +17162,7 @@ static int dlpi_sim_init(dlpi_sim *m, const dlp_stats *s, const dlp_predict_desc
     m->unordered = d->unordered != 0;
     if ((rc = dlpi_sim_stages(m, s, d)) != DLP_OK) return rc;
     for (uint32_t k = 0; k <= m->n_stages; k++) m->stage[k].rated = UINT32_MAX;
-    m->trainer.stage = DLPI_SIM_REST;
+    m->consumer.stage = DLPI_SIM_REST;
     return DLP_OK;
 }
 
@@ -16760,7 +17219,7 @@ DLPDEF int dlp_stats_predict(const dlp_stats *measured, const dlp_predict_desc *
    the calls used here are declared, and looked up by name. Callbacks of a device run in one thread
    at a time (start; then the transfer thread, or next; then close), so its record has no atomics,
    but for the word that says whether a pipe has it. What dlp_pipe_release_after writes of a buffer
-   is the caller's until its release frees the buffer (C2), which the transfer then takes.
+   is the consumer's until its release frees the buffer (C2), which the transfer then takes.
 
    A callback can return a number only. What it stands for is added to the device's name, which is
    in the message that the pipe makes of the number. */
@@ -16825,374 +17284,6 @@ static void dlpi_gpu_note(dlpi_gpu *g, const char *what) {
 }
 #endif
 
-#ifdef DLPIPE_CUDA
-
-typedef struct dlpi_cuda_calls {
-    int (*init)(unsigned flags);
-    int (*error_name)(int rc, const char **name);
-    int (*device_get)(int *device, int ordinal);
-    int (*device_count)(int *count);
-    int (*device_name)(char *name, int size, int device);
-    int (*primary_retain)(void **context, int device);
-    int (*primary_release)(int device);
-    int (*ctx_device)(int *device);
-    int (*ctx_push)(void *context);
-    int (*ctx_pop)(void **context);
-    int (*stream_create)(void **stream, unsigned flags);
-    int (*stream_destroy)(void *stream);
-    int (*stream_wait)(void *stream, void *event, unsigned flags);
-    int (*stream_sync)(void *stream);
-    int (*event_create)(void **event, unsigned flags);
-    int (*event_destroy)(void *event);
-    int (*event_record)(void *event, void *stream);
-    int (*event_query)(void *event);
-    int (*event_sync)(void *event);
-    int (*mem_alloc)(unsigned long long *address, size_t bytes);
-    int (*mem_free)(unsigned long long address);
-    int (*mem_info)(size_t *left, size_t *all);
-    int (*host_register)(void *mem, size_t bytes, unsigned flags);
-    int (*host_unregister)(void *mem);
-    int (*copy)(unsigned long long to, const void *from, size_t bytes, void *stream);
-} dlpi_cuda_calls;
-
-#define DLPI_CU(field, name) \
-    { name, offsetof(dlpi_cuda_calls, field) }
-static const dlpi_symbol dlpi_cuda_symbols[] = {
-    DLPI_CU(init, "cuInit"),
-    DLPI_CU(error_name, "cuGetErrorName"),
-    DLPI_CU(device_get, "cuDeviceGet"),
-    DLPI_CU(device_count, "cuDeviceGetCount"),
-    DLPI_CU(device_name, "cuDeviceGetName"),
-    DLPI_CU(primary_retain, "cuDevicePrimaryCtxRetain"),
-    DLPI_CU(primary_release, "cuDevicePrimaryCtxRelease"),
-    DLPI_CU(ctx_device, "cuCtxGetDevice"),
-    DLPI_CU(ctx_push, "cuCtxPushCurrent_v2"),
-    DLPI_CU(ctx_pop, "cuCtxPopCurrent_v2"),
-    DLPI_CU(stream_create, "cuStreamCreate"),
-    DLPI_CU(stream_destroy, "cuStreamDestroy_v2"),
-    DLPI_CU(stream_wait, "cuStreamWaitEvent"),
-    DLPI_CU(stream_sync, "cuStreamSynchronize"),
-    DLPI_CU(event_create, "cuEventCreate"),
-    DLPI_CU(event_destroy, "cuEventDestroy_v2"),
-    DLPI_CU(event_record, "cuEventRecord"),
-    DLPI_CU(event_query, "cuEventQuery"),
-    DLPI_CU(event_sync, "cuEventSynchronize"),
-    DLPI_CU(mem_alloc, "cuMemAlloc_v2"),
-    DLPI_CU(mem_free, "cuMemFree_v2"),
-    DLPI_CU(mem_info, "cuMemGetInfo_v2"),
-    DLPI_CU(host_register, "cuMemHostRegister_v2"),
-    DLPI_CU(host_unregister, "cuMemHostUnregister"),
-    DLPI_CU(copy, "cuMemcpyHtoDAsync_v2"),
-};
-#undef DLPI_CU
-
-enum {
-    DLPI_CU_NOT_READY = 600,
-    DLPI_CU_STREAM_NON_BLOCKING = 1,
-    DLPI_CU_EVENT_DISABLE_TIMING = 2,
-    DLPI_CU_REGISTER_PORTABLE = 1
-};
-
-typedef struct dlpi_cuda {
-    dlpi_gpu gpu; /* first */
-    dlpi_cuda_calls call;
-    void *context, *stream, *consumer;
-    int has_consumer, own_stream, retained, device;
-    void *copied[DLPI_PARK];  /* event behind the copies into a buffer */
-    void *readers[DLPI_PARK]; /* event behind the work that reads it */
-} dlpi_cuda;
-
-static void dlpi_cuda_words(const dlpi_cuda *c, int rc, const char *what, char *out, size_t size) {
-    const char *name = NULL;
-    if (c->call.error_name(rc, &name) != 0 || name == NULL) name = "unknown error";
-    snprintf(out, size, "%s: %s (%d)", what, name, rc);
-}
-
-/* A call of a callback returned rc. */
-static int dlpi_cuda_said(dlpi_cuda *c, int rc, const char *what) {
-    char words[96];
-    if (rc == 0) return 0;
-    dlpi_cuda_words(c, rc, what, words, sizeof words);
-    dlpi_gpu_note(&c->gpu, words);
-    return rc;
-}
-
-static int dlpi_cuda_fail(const dlpi_cuda *c, int rc, const char *what, int code, const char *field,
-                          dlp_error *err) {
-    char words[96];
-    dlpi_cuda_words(c, rc, what, words, sizeof words);
-    return dlpi_error_set(err, code, field, "%s", words);
-}
-
-static int dlpi_cuda_enter(dlpi_cuda *c) {
-    return dlpi_cuda_said(c, c->call.ctx_push(c->context), "cuCtxPushCurrent");
-}
-
-/* rc: of what was done inside. */
-static int dlpi_cuda_leave(dlpi_cuda *c, int rc) {
-    void *was;
-    int popped = c->call.ctx_pop(&was);
-    return rc != 0 ? rc : dlpi_cuda_said(c, popped, "cuCtxPopCurrent");
-}
-
-static int dlpi_cuda_open(void *user) {
-    dlpi_cuda *c = user;
-    int rc = dlpi_gpu_open(&c->gpu);
-    if (rc == 0) c->gpu.info.unpinned[0] = 0;
-    return rc;
-}
-
-/* Nothing enqueued may touch the slots or the buffers when they go. */
-static void dlpi_cuda_drain(dlpi_cuda *c) {
-    if (!c->gpu.dirty) return;
-    c->gpu.dirty = 0;
-    c->call.stream_sync(c->stream);
-    if (c->has_consumer) c->call.stream_sync(c->consumer);
-    for (uint32_t i = 0; i < DLPI_PARK; i++)
-        if (c->gpu.due[i]) c->call.event_sync(c->readers[i]);
-}
-
-static void dlpi_cuda_unregister(void *user, void *mem, uint64_t bytes) {
-    dlpi_cuda *c = user;
-    DLPI_UNUSED(bytes);
-    if (!c->gpu.info.pinned || dlpi_cuda_enter(c) != 0) return;
-    dlpi_cuda_drain(c);
-    c->call.host_unregister(mem);
-    c->gpu.info.pinned = 0;
-    dlpi_cuda_leave(c, 0);
-}
-
-/* Pageable copies are right, too: only a failed push fails. */
-static int dlpi_cuda_register(void *user, void *mem, uint64_t bytes) {
-    dlpi_cuda *c = user;
-    int rc = dlpi_cuda_enter(c);
-    if (rc != 0) return rc;
-    rc = c->call.host_register(mem, (size_t)bytes, DLPI_CU_REGISTER_PORTABLE);
-    c->gpu.info.pinned = rc == 0;
-    if (rc != 0)
-        dlpi_cuda_words(c, rc, "cuMemHostRegister", c->gpu.info.unpinned,
-                        sizeof c->gpu.info.unpinned);
-    rc = dlpi_cuda_leave(c, 0);
-    if (rc != 0) dlpi_cuda_unregister(c, mem, bytes);
-    return rc;
-}
-
-static int dlpi_cuda_alloc(void *user, uint64_t bytes, void **dev) {
-    dlpi_cuda *c = user;
-    unsigned long long address = 0;
-    int rc = dlpi_cuda_enter(c);
-    if (rc != 0) return rc;
-    rc = dlpi_cuda_said(c, c->call.mem_alloc(&address, bytes ? (size_t)bytes : 1), "cuMemAlloc");
-    if (rc == 0) *dev = (void *)(uintptr_t)address;
-    return dlpi_cuda_leave(c, rc);
-}
-
-static int dlpi_cuda_room(void *user, uint64_t *bytes) {
-    dlpi_cuda *c = user;
-    size_t left = 0, all = 0;
-    int rc = dlpi_cuda_enter(c);
-    if (rc != 0) return rc;
-    rc = dlpi_cuda_said(c, c->call.mem_info(&left, &all), "cuMemGetInfo");
-    if (rc == 0) *bytes = left;
-    return dlpi_cuda_leave(c, rc);
-}
-
-static void dlpi_cuda_free(void *user, void *dev) {
-    dlpi_cuda *c = user;
-    if (dlpi_cuda_enter(c) != 0) return;
-    dlpi_cuda_drain(c);
-    c->call.mem_free((unsigned long long)(uintptr_t)dev);
-    dlpi_cuda_leave(c, 0);
-}
-
-/* Put the copies that follow behind what still reads the buffer. */
-static int dlpi_cuda_order(dlpi_cuda *c, uint32_t buffer) {
-    void *event = c->readers[buffer];
-    int rc = 0;
-    if (c->gpu.ordered[buffer]) return 0;
-    if (c->gpu.due[buffer])
-        rc = dlpi_cuda_said(c, c->call.stream_wait(c->stream, event, 0), "cuStreamWaitEvent");
-    if (rc == 0 && c->has_consumer) { /* which may be another stream than release_after's */
-        rc = dlpi_cuda_said(c, c->call.event_record(event, c->consumer), "cuEventRecord");
-        if (rc == 0)
-            rc = dlpi_cuda_said(c, c->call.stream_wait(c->stream, event, 0), "cuStreamWaitEvent");
-    }
-    if (rc != 0) return rc;
-    c->gpu.due[buffer] = 0;
-    c->gpu.ordered[buffer] = 1;
-    return 0;
-}
-
-static int dlpi_cuda_copy(void *user, void *dev, const void *host, uint64_t bytes,
-                          uint32_t buffer) {
-    dlpi_cuda *c = user;
-    unsigned long long to = (unsigned long long)(uintptr_t)dev;
-    int rc;
-    if (bytes == 0) return 0;
-    if ((rc = dlpi_cuda_enter(c)) != 0) return rc;
-    rc = dlpi_cuda_order(c, buffer);
-    c->gpu.dirty = 1;
-    if (rc == 0)
-        rc = dlpi_cuda_said(c, c->call.copy(to, host, (size_t)bytes, c->stream),
-                            "cuMemcpyHtoDAsync");
-    return dlpi_cuda_leave(c, rc);
-}
-
-static int dlpi_cuda_record(void *user, uint32_t buffer) {
-    dlpi_cuda *c = user;
-    int rc = dlpi_cuda_enter(c);
-    if (rc != 0) return rc;
-    c->gpu.ordered[buffer] = 0;
-    rc = dlpi_cuda_said(c, c->call.event_record(c->copied[buffer], c->stream), "cuEventRecord");
-    return dlpi_cuda_leave(c, rc);
-}
-
-static int dlpi_cuda_done(void *user, uint32_t buffer) {
-    dlpi_cuda *c = user;
-    int rc = dlpi_cuda_enter(c), query;
-    if (rc != 0) return -rc;
-    query = c->call.event_query(c->copied[buffer]);
-    rc = query == DLPI_CU_NOT_READY ? 0 : dlpi_cuda_said(c, query, "cuEventQuery");
-    rc = dlpi_cuda_leave(c, rc);
-    if (rc != 0) return -rc;
-    return query != DLPI_CU_NOT_READY;
-}
-
-static int dlpi_cuda_release_after(void *user, uint32_t buffer, void *stream, dlp_error *err) {
-    dlpi_cuda *c = user;
-    void *was;
-    int rc = c->call.ctx_push(c->context);
-    if (rc != 0) return dlpi_cuda_fail(c, rc, "cuCtxPushCurrent", DLP_ERR_DEVICE, "", err);
-    if (c->gpu.due[buffer]) /* of another view of the same chunk: behind both */
-        rc = c->call.stream_wait(stream, c->readers[buffer], 0);
-    if (rc == 0) rc = c->call.event_record(c->readers[buffer], stream);
-    c->call.ctx_pop(&was);
-    if (rc != 0) return dlpi_cuda_fail(c, rc, "cuEventRecord", DLP_ERR_DEVICE, "stream", err);
-    c->gpu.due[buffer] = 1;
-    return DLP_OK;
-}
-
-static void dlpi_cuda_end(dlpi_cuda *c) {
-    void *was;
-    if (c->context && c->call.ctx_push(c->context) == 0) {
-        for (int i = 0; i < DLPI_PARK; i++) {
-            if (c->copied[i]) c->call.event_destroy(c->copied[i]);
-            if (c->readers[i]) c->call.event_destroy(c->readers[i]);
-        }
-        if (c->own_stream) c->call.stream_destroy(c->stream);
-        c->call.ctx_pop(&was);
-    }
-    if (c->retained) c->call.primary_release(c->device);
-    free(c);
-}
-
-/* Find the device and its context. */
-static int dlpi_cuda_find(dlpi_cuda *c, const dlp_cuda_desc *d, dlp_error *err) {
-    const char *library = d->library ? d->library : "libcuda.so.1";
-    size_t n = sizeof dlpi_cuda_symbols / sizeof *dlpi_cuda_symbols;
-    int count = 0, rc = dlpi_gpu_load(&c->call, dlpi_cuda_symbols, n, library, err);
-    if (rc != DLP_OK) return rc;
-    if ((rc = c->call.init(0)) != 0)
-        return dlpi_cuda_fail(c, rc, "cuInit", DLP_ERR_UNSUPPORTED, "", err);
-    if ((c->context = d->context) != NULL) return DLP_OK;
-    if ((rc = c->call.device_count(&count)) != 0)
-        return dlpi_cuda_fail(c, rc, "cuDeviceGetCount", DLP_ERR_DEVICE, "", err);
-    if (count == 0) return dlpi_error_set(err, DLP_ERR_UNSUPPORTED, "", "no CUDA device");
-    if (d->device < 0 || d->device >= count)
-        return dlpi_error_set(err, DLP_ERR_ARG, "device", "%d: there are devices 0..%d",
-                              (int)d->device, count - 1);
-    if ((rc = c->call.device_get(&c->device, d->device)) != 0)
-        return dlpi_cuda_fail(c, rc, "cuDeviceGet", DLP_ERR_DEVICE, "device", err);
-    if ((rc = c->call.primary_retain(&c->context, c->device)) != 0)
-        return dlpi_cuda_fail(c, rc, "cuDevicePrimaryCtxRetain", DLP_ERR_DEVICE, "device", err);
-    c->retained = 1;
-    return DLP_OK;
-}
-
-/* Stream and events; the context is current. Returns a CUresult, *what is its call. */
-static int dlpi_cuda_make(dlpi_cuda *c, const dlp_cuda_desc *d, const char **what) {
-    int rc;
-    *what = "cuCtxGetDevice";
-    if (d->context && (rc = c->call.ctx_device(&c->device)) != 0) return rc;
-    *what = "cuDeviceGetName";
-    rc = c->call.device_name(c->gpu.info.name, sizeof c->gpu.info.name - 1, c->device);
-    if (rc != 0) return rc;
-    *what = "cuStreamCreate";
-    if ((c->stream = d->stream) == NULL) {
-        rc = c->call.stream_create(&c->stream, DLPI_CU_STREAM_NON_BLOCKING);
-        if (rc != 0) return rc;
-        c->own_stream = 1;
-    }
-    *what = "cuEventCreate";
-    for (int i = 0; i < DLPI_PARK; i++) {
-        rc = c->call.event_create(&c->copied[i], DLPI_CU_EVENT_DISABLE_TIMING);
-        if (rc == 0) rc = c->call.event_create(&c->readers[i], DLPI_CU_EVENT_DISABLE_TIMING);
-        if (rc != 0) return rc;
-    }
-    return 0;
-}
-
-static int dlpi_cuda_begin(dlpi_cuda *c, const dlp_cuda_desc *d, dlp_error *err) {
-    const char *what = "cuCtxPushCurrent", *popping = "cuCtxPopCurrent";
-    void *was;
-    int rc = dlpi_cuda_find(c, d, err), popped;
-    if (rc != DLP_OK) return rc;
-    if ((rc = c->call.ctx_push(c->context)) == 0) {
-        rc = dlpi_cuda_make(c, d, &what);
-        popped = c->call.ctx_pop(&was);
-        if (rc == 0 && popped != 0) rc = popped, what = popping;
-    }
-    if (rc != 0) return dlpi_cuda_fail(c, rc, what, DLP_ERR_DEVICE, "", err);
-    c->consumer = d->consumer;
-    c->has_consumer = d->has_consumer || d->consumer;
-    c->gpu.info.kind = "cuda";
-    c->gpu.info.device = c->device;
-    c->gpu.info.context = c->context;
-    c->gpu.info.queue = c->stream;
-    snprintf(c->gpu.base, sizeof c->gpu.base, "cuda:%d", c->device);
-    dlpi_copy_text(c->gpu.name, sizeof c->gpu.name, c->gpu.base);
-    return DLP_OK;
-}
-
-DLPDEF int dlp_device_cuda(dlp_device *out, const dlp_cuda_desc *desc, dlp_error *err) {
-    dlp_cuda_desc zero;
-    dlpi_cuda *c;
-    int rc;
-    memset(&zero, 0, sizeof zero);
-    if (out == NULL) return dlpi_error_set(err, DLP_ERR_ARG, "out", "out is NULL");
-    if ((c = calloc(1, sizeof *c)) == NULL)
-        return dlpi_error_set(err, DLP_ERR_MEMORY, "", "calloc of the device failed");
-    if ((rc = dlpi_cuda_begin(c, desc ? desc : &zero, err)) != DLP_OK) {
-        dlpi_cuda_end(c);
-        return rc;
-    }
-    *out = (dlp_device){.name = c->gpu.name,
-                        .open = dlpi_cuda_open,
-                        .close = dlpi_gpu_leave,
-                        .register_memory = dlpi_cuda_register,
-                        .unregister_memory = dlpi_cuda_unregister,
-                        .alloc = dlpi_cuda_alloc,
-                        .free = dlpi_cuda_free,
-                        .copy = dlpi_cuda_copy,
-                        .record = dlpi_cuda_record,
-                        .done = dlpi_cuda_done,
-                        .user = c,
-                        .room = dlpi_cuda_room};
-    return DLP_OK;
-}
-
-static bool dlpi_is_cuda(const dlp_device *d) { return d->copy == dlpi_cuda_copy; }
-
-#else
-
-DLPDEF int dlp_device_cuda(dlp_device *out, const dlp_cuda_desc *desc, dlp_error *err) {
-    DLPI_UNUSED(out);
-    DLPI_UNUSED(desc);
-    return dlpi_error_set(err, DLP_ERR_UNSUPPORTED, "",
-                          "compiled without DLPIPE_CUDA, which goes with DLPIPE_IMPLEMENTATION");
-}
-#endif /* DLPIPE_CUDA */
-
 #ifdef DLPIPE_OPENCL
 
 typedef struct dlpi_cl_calls {
@@ -17213,6 +17304,8 @@ typedef struct dlpi_cl_calls {
     int32_t (*buffer_release)(void *buffer);
     int32_t (*write)(void *queue, void *buffer, uint32_t blocking, size_t offset, size_t size,
                      const void *from, uint32_t n_wait, void *const *wait, void **event);
+    int32_t (*copy)(void *queue, void *from, void *to, size_t from_at, size_t to_at, size_t size,
+                    uint32_t n_wait, void *const *wait, void **event);
     int32_t (*marker)(void *queue, uint32_t n_wait, void *const *wait, void **event);
     int32_t (*event_info)(void *event, uint32_t what, size_t size, void *out, size_t *used);
     int32_t (*event_release)(void *event);
@@ -17238,6 +17331,7 @@ static const dlpi_symbol dlpi_cl_symbols[] = {
     DLPI_CL(buffer_create, "clCreateBuffer"),
     DLPI_CL(buffer_release, "clReleaseMemObject"),
     DLPI_CL(write, "clEnqueueWriteBuffer"),
+    DLPI_CL(copy, "clEnqueueCopyBuffer"),
     DLPI_CL(marker, "clEnqueueMarkerWithWaitList"),
     DLPI_CL(event_info, "clGetEventInfo"),
     DLPI_CL(event_release, "clReleaseEvent"),
@@ -17361,16 +17455,37 @@ static int dlpi_cl_order(dlpi_cl *c, uint32_t buffer) {
     return dlpi_cl_said(c, c->call.flush(c->consumer), "clFlush");
 }
 
+/* What a copy into the buffer is to wait for. */
+static int dlpi_cl_waits(dlpi_cl *c, uint32_t buffer, void **wait, uint32_t *n) {
+    int rc;
+    *n = 0;
+    c->gpu.dirty = 1;
+    if ((rc = dlpi_cl_order(c, buffer)) != 0) return rc;
+    if (c->readers[buffer]) wait[(*n)++] = c->readers[buffer];
+    if (c->consumed[buffer]) wait[(*n)++] = c->consumed[buffer];
+    return 0;
+}
+
+static int dlpi_cl_copy_within(void *user, void *to, uint64_t to_at, void *from, uint64_t from_at,
+                               uint64_t bytes, uint32_t buffer) {
+    dlpi_cl *c = user;
+    void *wait[2];
+    uint32_t n;
+    int rc = dlpi_cl_waits(c, buffer, wait, &n);
+    if (rc != 0) return rc;
+    return dlpi_cl_said(c,
+                        c->call.copy(c->queue, from, to, (size_t)from_at, (size_t)to_at,
+                                     (size_t)bytes, n, n ? wait : NULL, NULL),
+                        "clEnqueueCopyBuffer");
+}
+
 static int dlpi_cl_copy(void *user, void *dev, const void *host, uint64_t bytes, uint32_t buffer) {
     dlpi_cl *c = user;
     void *wait[2];
-    uint32_t n = 0;
+    uint32_t n;
     int rc;
     if (bytes == 0) return 0;
-    c->gpu.dirty = 1;
-    if ((rc = dlpi_cl_order(c, buffer)) != 0) return rc;
-    if (c->readers[buffer]) wait[n++] = c->readers[buffer];
-    if (c->consumed[buffer]) wait[n++] = c->consumed[buffer];
+    if ((rc = dlpi_cl_waits(c, buffer, wait, &n)) != 0) return rc;
     return dlpi_cl_said(
         c, c->call.write(c->queue, dev, 0, 0, (size_t)bytes, host, n, n ? wait : NULL, NULL),
         "clEnqueueWriteBuffer");
@@ -17543,7 +17658,8 @@ DLPDEF int dlp_device_opencl(dlp_device *out, const dlp_opencl_desc *desc, dlp_e
                         .record = dlpi_cl_record,
                         .done = dlpi_cl_done,
                         .user = c,
-                        .handles = 1};
+                        .handles = 1,
+                        .copy_within = dlpi_cl_copy_within};
     return DLP_OK;
 }
 
@@ -17558,6 +17674,392 @@ DLPDEF int dlp_device_opencl(dlp_device *out, const dlp_opencl_desc *desc, dlp_e
                           "compiled without DLPIPE_OPENCL, which goes with DLPIPE_IMPLEMENTATION");
 }
 #endif /* DLPIPE_OPENCL */
+
+#ifdef DLPIPE_CUDA
+
+typedef struct dlpi_cuda_calls {
+    int (*init)(unsigned flags);
+    int (*error_name)(int rc, const char **name);
+    int (*device_get)(int *device, int ordinal);
+    int (*device_count)(int *count);
+    int (*device_name)(char *name, int size, int device);
+    int (*primary_retain)(void **context, int device);
+    int (*primary_release)(int device);
+    int (*ctx_device)(int *device);
+    int (*ctx_push)(void *context);
+    int (*ctx_pop)(void **context);
+    int (*stream_create)(void **stream, unsigned flags);
+    int (*stream_destroy)(void *stream);
+    int (*stream_wait)(void *stream, void *event, unsigned flags);
+    int (*stream_sync)(void *stream);
+    int (*event_create)(void **event, unsigned flags);
+    int (*event_destroy)(void *event);
+    int (*event_record)(void *event, void *stream);
+    int (*event_query)(void *event);
+    int (*event_sync)(void *event);
+    int (*mem_alloc)(unsigned long long *address, size_t bytes);
+    int (*mem_free)(unsigned long long address);
+    int (*mem_info)(size_t *left, size_t *all);
+    int (*host_register)(void *mem, size_t bytes, unsigned flags);
+    int (*host_unregister)(void *mem);
+    int (*copy)(unsigned long long to, const void *from, size_t bytes, void *stream);
+    int (*copy_within)(unsigned long long to, unsigned long long from, size_t bytes, void *stream);
+} dlpi_cuda_calls;
+
+#define DLPI_CU(field, name) \
+    { name, offsetof(dlpi_cuda_calls, field) }
+static const dlpi_symbol dlpi_cuda_symbols[] = {
+    DLPI_CU(init, "cuInit"),
+    DLPI_CU(error_name, "cuGetErrorName"),
+    DLPI_CU(device_get, "cuDeviceGet"),
+    DLPI_CU(device_count, "cuDeviceGetCount"),
+    DLPI_CU(device_name, "cuDeviceGetName"),
+    DLPI_CU(primary_retain, "cuDevicePrimaryCtxRetain"),
+    DLPI_CU(primary_release, "cuDevicePrimaryCtxRelease"),
+    DLPI_CU(ctx_device, "cuCtxGetDevice"),
+    DLPI_CU(ctx_push, "cuCtxPushCurrent_v2"),
+    DLPI_CU(ctx_pop, "cuCtxPopCurrent_v2"),
+    DLPI_CU(stream_create, "cuStreamCreate"),
+    DLPI_CU(stream_destroy, "cuStreamDestroy_v2"),
+    DLPI_CU(stream_wait, "cuStreamWaitEvent"),
+    DLPI_CU(stream_sync, "cuStreamSynchronize"),
+    DLPI_CU(event_create, "cuEventCreate"),
+    DLPI_CU(event_destroy, "cuEventDestroy_v2"),
+    DLPI_CU(event_record, "cuEventRecord"),
+    DLPI_CU(event_query, "cuEventQuery"),
+    DLPI_CU(event_sync, "cuEventSynchronize"),
+    DLPI_CU(mem_alloc, "cuMemAlloc_v2"),
+    DLPI_CU(mem_free, "cuMemFree_v2"),
+    DLPI_CU(mem_info, "cuMemGetInfo_v2"),
+    DLPI_CU(host_register, "cuMemHostRegister_v2"),
+    DLPI_CU(host_unregister, "cuMemHostUnregister"),
+    DLPI_CU(copy, "cuMemcpyHtoDAsync_v2"),
+    DLPI_CU(copy_within, "cuMemcpyDtoDAsync_v2"),
+};
+#undef DLPI_CU
+
+enum {
+    DLPI_CU_NOT_READY = 600,
+    DLPI_CU_STREAM_NON_BLOCKING = 1,
+    DLPI_CU_EVENT_DISABLE_TIMING = 2,
+    DLPI_CU_REGISTER_PORTABLE = 1
+};
+
+typedef struct dlpi_cuda {
+    dlpi_gpu gpu; /* first */
+    dlpi_cuda_calls call;
+    void *context, *stream, *consumer;
+    int has_consumer, own_stream, retained, device;
+    void *copied[DLPI_PARK];  /* event behind the copies into a buffer */
+    void *readers[DLPI_PARK]; /* event behind the work that reads it */
+} dlpi_cuda;
+
+static void dlpi_cuda_words(const dlpi_cuda *c, int rc, const char *what, char *out, size_t size) {
+    const char *name = NULL;
+    if (c->call.error_name(rc, &name) != 0 || name == NULL) name = "unknown error";
+    snprintf(out, size, "%s: %s (%d)", what, name, rc);
+}
+
+/* A call of a callback returned rc. */
+static int dlpi_cuda_said(dlpi_cuda *c, int rc, const char *what) {
+    char words[96];
+    if (rc == 0) return 0;
+    dlpi_cuda_words(c, rc, what, words, sizeof words);
+    dlpi_gpu_note(&c->gpu, words);
+    return rc;
+}
+
+static int dlpi_cuda_fail(const dlpi_cuda *c, int rc, const char *what, int code, const char *field,
+                          dlp_error *err) {
+    char words[96];
+    dlpi_cuda_words(c, rc, what, words, sizeof words);
+    return dlpi_error_set(err, code, field, "%s", words);
+}
+
+static int dlpi_cuda_enter(dlpi_cuda *c) {
+    return dlpi_cuda_said(c, c->call.ctx_push(c->context), "cuCtxPushCurrent");
+}
+
+/* rc: of what was done inside. */
+static int dlpi_cuda_leave(dlpi_cuda *c, int rc) {
+    void *was;
+    int popped = c->call.ctx_pop(&was);
+    return rc != 0 ? rc : dlpi_cuda_said(c, popped, "cuCtxPopCurrent");
+}
+
+static int dlpi_cuda_open(void *user) {
+    dlpi_cuda *c = user;
+    int rc = dlpi_gpu_open(&c->gpu);
+    if (rc == 0) c->gpu.info.unpinned[0] = 0;
+    return rc;
+}
+
+/* Nothing enqueued may touch the slots or the buffers when they go. */
+static void dlpi_cuda_drain(dlpi_cuda *c) {
+    if (!c->gpu.dirty) return;
+    c->gpu.dirty = 0;
+    c->call.stream_sync(c->stream);
+    if (c->has_consumer) c->call.stream_sync(c->consumer);
+    for (uint32_t i = 0; i < DLPI_PARK; i++)
+        if (c->gpu.due[i]) c->call.event_sync(c->readers[i]);
+}
+
+static void dlpi_cuda_unregister(void *user, void *mem, uint64_t bytes) {
+    dlpi_cuda *c = user;
+    DLPI_UNUSED(bytes);
+    if (!c->gpu.info.pinned || dlpi_cuda_enter(c) != 0) return;
+    dlpi_cuda_drain(c);
+    c->call.host_unregister(mem);
+    c->gpu.info.pinned = 0;
+    dlpi_cuda_leave(c, 0);
+}
+
+/* Pageable copies are right, too: only a failed push fails. */
+static int dlpi_cuda_register(void *user, void *mem, uint64_t bytes) {
+    dlpi_cuda *c = user;
+    int rc = dlpi_cuda_enter(c);
+    if (rc != 0) return rc;
+    rc = c->call.host_register(mem, (size_t)bytes, DLPI_CU_REGISTER_PORTABLE);
+    c->gpu.info.pinned = rc == 0;
+    if (rc != 0)
+        dlpi_cuda_words(c, rc, "cuMemHostRegister", c->gpu.info.unpinned,
+                        sizeof c->gpu.info.unpinned);
+    rc = dlpi_cuda_leave(c, 0);
+    if (rc != 0) dlpi_cuda_unregister(c, mem, bytes);
+    return rc;
+}
+
+static int dlpi_cuda_alloc(void *user, uint64_t bytes, void **dev) {
+    dlpi_cuda *c = user;
+    unsigned long long address = 0;
+    int rc = dlpi_cuda_enter(c);
+    if (rc != 0) return rc;
+    rc = dlpi_cuda_said(c, c->call.mem_alloc(&address, bytes ? (size_t)bytes : 1), "cuMemAlloc");
+    if (rc == 0) *dev = (void *)(uintptr_t)address;
+    return dlpi_cuda_leave(c, rc);
+}
+
+static int dlpi_cuda_room(void *user, uint64_t *bytes) {
+    dlpi_cuda *c = user;
+    size_t left = 0, all = 0;
+    int rc = dlpi_cuda_enter(c);
+    if (rc != 0) return rc;
+    rc = dlpi_cuda_said(c, c->call.mem_info(&left, &all), "cuMemGetInfo");
+    if (rc == 0) *bytes = left;
+    return dlpi_cuda_leave(c, rc);
+}
+
+static void dlpi_cuda_free(void *user, void *dev) {
+    dlpi_cuda *c = user;
+    if (dlpi_cuda_enter(c) != 0) return;
+    dlpi_cuda_drain(c);
+    c->call.mem_free((unsigned long long)(uintptr_t)dev);
+    dlpi_cuda_leave(c, 0);
+}
+
+/* Put the copies that follow behind what still reads the buffer. */
+static int dlpi_cuda_order(dlpi_cuda *c, uint32_t buffer) {
+    void *event = c->readers[buffer];
+    int rc = 0;
+    if (c->gpu.ordered[buffer]) return 0;
+    if (c->gpu.due[buffer])
+        rc = dlpi_cuda_said(c, c->call.stream_wait(c->stream, event, 0), "cuStreamWaitEvent");
+    if (rc == 0 && c->has_consumer) { /* which may be another stream than release_after's */
+        rc = dlpi_cuda_said(c, c->call.event_record(event, c->consumer), "cuEventRecord");
+        if (rc == 0)
+            rc = dlpi_cuda_said(c, c->call.stream_wait(c->stream, event, 0), "cuStreamWaitEvent");
+    }
+    if (rc != 0) return rc;
+    c->gpu.due[buffer] = 0;
+    c->gpu.ordered[buffer] = 1;
+    return 0;
+}
+
+static int dlpi_cuda_copy(void *user, void *dev, const void *host, uint64_t bytes,
+                          uint32_t buffer) {
+    dlpi_cuda *c = user;
+    unsigned long long to = (unsigned long long)(uintptr_t)dev;
+    int rc;
+    if (bytes == 0) return 0;
+    if ((rc = dlpi_cuda_enter(c)) != 0) return rc;
+    rc = dlpi_cuda_order(c, buffer);
+    c->gpu.dirty = 1;
+    if (rc == 0)
+        rc = dlpi_cuda_said(c, c->call.copy(to, host, (size_t)bytes, c->stream),
+                            "cuMemcpyHtoDAsync");
+    return dlpi_cuda_leave(c, rc);
+}
+
+static int dlpi_cuda_copy_within(void *user, void *to, uint64_t to_at, void *from, uint64_t from_at,
+                                 uint64_t bytes, uint32_t buffer) {
+    dlpi_cuda *c = user;
+    unsigned long long at = (unsigned long long)(uintptr_t)to + to_at;
+    unsigned long long source = (unsigned long long)(uintptr_t)from + from_at;
+    int rc = dlpi_cuda_enter(c);
+    if (rc != 0) return rc;
+    rc = dlpi_cuda_order(c, buffer);
+    c->gpu.dirty = 1;
+    if (rc == 0)
+        rc = dlpi_cuda_said(c, c->call.copy_within(at, source, (size_t)bytes, c->stream),
+                            "cuMemcpyDtoDAsync");
+    return dlpi_cuda_leave(c, rc);
+}
+
+static int dlpi_cuda_record(void *user, uint32_t buffer) {
+    dlpi_cuda *c = user;
+    int rc = dlpi_cuda_enter(c);
+    if (rc != 0) return rc;
+    c->gpu.ordered[buffer] = 0;
+    rc = dlpi_cuda_said(c, c->call.event_record(c->copied[buffer], c->stream), "cuEventRecord");
+    return dlpi_cuda_leave(c, rc);
+}
+
+static int dlpi_cuda_done(void *user, uint32_t buffer) {
+    dlpi_cuda *c = user;
+    int rc = dlpi_cuda_enter(c), query;
+    if (rc != 0) return -rc;
+    query = c->call.event_query(c->copied[buffer]);
+    rc = query == DLPI_CU_NOT_READY ? 0 : dlpi_cuda_said(c, query, "cuEventQuery");
+    rc = dlpi_cuda_leave(c, rc);
+    if (rc != 0) return -rc;
+    return query != DLPI_CU_NOT_READY;
+}
+
+static int dlpi_cuda_release_after(void *user, uint32_t buffer, void *stream, dlp_error *err) {
+    dlpi_cuda *c = user;
+    void *was;
+    int rc = c->call.ctx_push(c->context);
+    if (rc != 0) return dlpi_cuda_fail(c, rc, "cuCtxPushCurrent", DLP_ERR_DEVICE, "", err);
+    if (c->gpu.due[buffer]) /* of another view of the same chunk: behind both */
+        rc = c->call.stream_wait(stream, c->readers[buffer], 0);
+    if (rc == 0) rc = c->call.event_record(c->readers[buffer], stream);
+    c->call.ctx_pop(&was);
+    if (rc != 0) return dlpi_cuda_fail(c, rc, "cuEventRecord", DLP_ERR_DEVICE, "stream", err);
+    c->gpu.due[buffer] = 1;
+    return DLP_OK;
+}
+
+static void dlpi_cuda_end(dlpi_cuda *c) {
+    void *was;
+    if (c->context && c->call.ctx_push(c->context) == 0) {
+        for (int i = 0; i < DLPI_PARK; i++) {
+            if (c->copied[i]) c->call.event_destroy(c->copied[i]);
+            if (c->readers[i]) c->call.event_destroy(c->readers[i]);
+        }
+        if (c->own_stream) c->call.stream_destroy(c->stream);
+        c->call.ctx_pop(&was);
+    }
+    if (c->retained) c->call.primary_release(c->device);
+    free(c);
+}
+
+/* Find the device and its context. */
+static int dlpi_cuda_find(dlpi_cuda *c, const dlp_cuda_desc *d, dlp_error *err) {
+    const char *library = d->library ? d->library : "libcuda.so.1";
+    size_t n = sizeof dlpi_cuda_symbols / sizeof *dlpi_cuda_symbols;
+    int count = 0, rc = dlpi_gpu_load(&c->call, dlpi_cuda_symbols, n, library, err);
+    if (rc != DLP_OK) return rc;
+    if ((rc = c->call.init(0)) != 0)
+        return dlpi_cuda_fail(c, rc, "cuInit", DLP_ERR_UNSUPPORTED, "", err);
+    if ((c->context = d->context) != NULL) return DLP_OK;
+    if ((rc = c->call.device_count(&count)) != 0)
+        return dlpi_cuda_fail(c, rc, "cuDeviceGetCount", DLP_ERR_DEVICE, "", err);
+    if (count == 0) return dlpi_error_set(err, DLP_ERR_UNSUPPORTED, "", "no CUDA device");
+    if (d->device < 0 || d->device >= count)
+        return dlpi_error_set(err, DLP_ERR_ARG, "device", "%d: there are devices 0..%d",
+                              (int)d->device, count - 1);
+    if ((rc = c->call.device_get(&c->device, d->device)) != 0)
+        return dlpi_cuda_fail(c, rc, "cuDeviceGet", DLP_ERR_DEVICE, "device", err);
+    if ((rc = c->call.primary_retain(&c->context, c->device)) != 0)
+        return dlpi_cuda_fail(c, rc, "cuDevicePrimaryCtxRetain", DLP_ERR_DEVICE, "device", err);
+    c->retained = 1;
+    return DLP_OK;
+}
+
+/* Stream and events; the context is current. Returns a CUresult, *what is its call. */
+static int dlpi_cuda_make(dlpi_cuda *c, const dlp_cuda_desc *d, const char **what) {
+    int rc;
+    *what = "cuCtxGetDevice";
+    if (d->context && (rc = c->call.ctx_device(&c->device)) != 0) return rc;
+    *what = "cuDeviceGetName";
+    rc = c->call.device_name(c->gpu.info.name, sizeof c->gpu.info.name - 1, c->device);
+    if (rc != 0) return rc;
+    *what = "cuStreamCreate";
+    if ((c->stream = d->stream) == NULL) {
+        rc = c->call.stream_create(&c->stream, DLPI_CU_STREAM_NON_BLOCKING);
+        if (rc != 0) return rc;
+        c->own_stream = 1;
+    }
+    *what = "cuEventCreate";
+    for (int i = 0; i < DLPI_PARK; i++) {
+        rc = c->call.event_create(&c->copied[i], DLPI_CU_EVENT_DISABLE_TIMING);
+        if (rc == 0) rc = c->call.event_create(&c->readers[i], DLPI_CU_EVENT_DISABLE_TIMING);
+        if (rc != 0) return rc;
+    }
+    return 0;
+}
+
+static int dlpi_cuda_begin(dlpi_cuda *c, const dlp_cuda_desc *d, dlp_error *err) {
+    const char *what = "cuCtxPushCurrent", *popping = "cuCtxPopCurrent";
+    void *was;
+    int rc = dlpi_cuda_find(c, d, err), popped;
+    if (rc != DLP_OK) return rc;
+    if ((rc = c->call.ctx_push(c->context)) == 0) {
+        rc = dlpi_cuda_make(c, d, &what);
+        popped = c->call.ctx_pop(&was);
+        if (rc == 0 && popped != 0) rc = popped, what = popping;
+    }
+    if (rc != 0) return dlpi_cuda_fail(c, rc, what, DLP_ERR_DEVICE, "", err);
+    c->consumer = d->consumer;
+    c->has_consumer = d->has_consumer || d->consumer;
+    c->gpu.info.kind = "cuda";
+    c->gpu.info.device = c->device;
+    c->gpu.info.context = c->context;
+    c->gpu.info.queue = c->stream;
+    snprintf(c->gpu.base, sizeof c->gpu.base, "cuda:%d", c->device);
+    dlpi_copy_text(c->gpu.name, sizeof c->gpu.name, c->gpu.base);
+    return DLP_OK;
+}
+
+DLPDEF int dlp_device_cuda(dlp_device *out, const dlp_cuda_desc *desc, dlp_error *err) {
+    dlp_cuda_desc zero;
+    dlpi_cuda *c;
+    int rc;
+    memset(&zero, 0, sizeof zero);
+    if (out == NULL) return dlpi_error_set(err, DLP_ERR_ARG, "out", "out is NULL");
+    if ((c = calloc(1, sizeof *c)) == NULL)
+        return dlpi_error_set(err, DLP_ERR_MEMORY, "", "calloc of the device failed");
+    if ((rc = dlpi_cuda_begin(c, desc ? desc : &zero, err)) != DLP_OK) {
+        dlpi_cuda_end(c);
+        return rc;
+    }
+    *out = (dlp_device){.name = c->gpu.name,
+                        .open = dlpi_cuda_open,
+                        .close = dlpi_gpu_leave,
+                        .register_memory = dlpi_cuda_register,
+                        .unregister_memory = dlpi_cuda_unregister,
+                        .alloc = dlpi_cuda_alloc,
+                        .free = dlpi_cuda_free,
+                        .copy = dlpi_cuda_copy,
+                        .record = dlpi_cuda_record,
+                        .done = dlpi_cuda_done,
+                        .user = c,
+                        .copy_within = dlpi_cuda_copy_within,
+                        .room = dlpi_cuda_room};
+    return DLP_OK;
+}
+
+static bool dlpi_is_cuda(const dlp_device *d) { return d->copy == dlpi_cuda_copy; }
+
+#else
+
+DLPDEF int dlp_device_cuda(dlp_device *out, const dlp_cuda_desc *desc, dlp_error *err) {
+    DLPI_UNUSED(out);
+    DLPI_UNUSED(desc);
+    return dlpi_error_set(err, DLP_ERR_UNSUPPORTED, "",
+                          "compiled without DLPIPE_CUDA, which goes with DLPIPE_IMPLEMENTATION");
+}
+#endif /* DLPIPE_CUDA */
 
 /* Which make a device is of: 0 another, 1 CUDA, 2 OpenCL. */
 static int dlpi_gpu_make(const dlp_device *d) {
@@ -17595,7 +18097,8 @@ DLPDEF int dlp_device_close(dlp_device *device) {
 __attribute__((unused)) /* without these devices */
 static uint32_t
 dlpi_release_buffer(const dlp_pipe *p, uint32_t s) {
-    return dlpi_transfer_events(p, p->lender ? p->lender->ops->lender->slot(p, s) : s);
+    uint32_t slot = p->lender ? p->lender->ops->lender->slot(p, s) : s;
+    return slot == DLPI_NO_SLOT ? dlpi_transfer_joined_events(p, s) : dlpi_transfer_events(p, slot);
 }
 
 DLPDEF int dlp_pipe_release_after(dlp_pipe *p, dlp_batch *batch, void *stream, dlp_error *err) {
@@ -17625,10 +18128,10 @@ DLPDEF int dlp_pipe_release_after(dlp_pipe *p, dlp_batch *batch, void *stream, d
 
 /* ---------------------------------------------------------------------------------------------
    >>impl-dlpack     TENSORS FOR OTHER LIBRARIES
-   Release is the caller's call, deleters are anybody's: a deleter only counts down, and the caller
-   looks, in its next call, which batches are free. After close no such call need come, so that from
-   then on whoever takes the count to zero gives back. All of that under one lock, which nobody
-   holds while a callback or a device runs. */
+   Release is the consumer's call, deleters are anybody's: a deleter only counts down, and the
+   consumer looks, in its next call, which batches are free. After close no such call need come, so
+   that from then on whoever takes the count to zero gives back. All of that under one lock, which
+   nobody holds while a callback or a device runs. */
 
 typedef struct dlpi_exported {
     uint32_t tensors;  /* not yet deleted */
@@ -17666,7 +18169,7 @@ static bool dlpi_exported_drop(dlp_pipe *p, uint32_t s) {
     return --p->n_held == 0;
 }
 
-/* Is batch s, if it was lent, free? It is the caller's again then. */
+/* Is batch s, if it was lent, free? It is the consumer's again then. */
 static bool dlpi_exported_back(dlp_pipe *p, uint32_t s) {
     bool back;
     pthread_mutex_lock(&dlpi_exported_lock);
@@ -17681,7 +18184,7 @@ static bool dlpi_exported_back(dlp_pipe *p, uint32_t s) {
 static void dlpi_exported_sweep(dlp_pipe *p) {
     uint32_t left = p->n_exported;
     for (uint32_t s = 0; left > 0; s++) {
-        if (p->exported[s].exported == 0) continue; /* before close only the caller writes it */
+        if (p->exported[s].exported == 0) continue; /* before close only the consumer writes it */
         left--;
         if (dlpi_exported_back(p, s)) dlpi_give_back(p, s);
     }
@@ -17690,7 +18193,7 @@ static void dlpi_exported_sweep(dlp_pipe *p) {
 /* dlp_pipe_release, where batches have been lent. */
 static int dlpi_exported_release(dlp_pipe *p, uint32_t s) {
     bool last;
-    if (!p->exported_closed) { /* written by the caller */
+    if (!p->exported_closed) { /* written by the consumer */
         if (!p->exported[s].exported) dlpi_give_back(p, s);
         dlpi_exported_sweep(p);
         return DLP_OK;
@@ -20702,12 +21205,66 @@ DLPDEF int dlp_pipe_guard_stats(dlp_pipe *p, dlp_stage guard, uint32_t field,
     return DLP_OK;
 }
 
+/* ---- a split stage ---- */
+
+static int dlpi_split_check(dlp_pipe *p, dlpi_stage *st) {
+    static const dlpi_bound bounds[] = {
+        {DLPI_AT(dlp_split_desc, chunk_rows), 0, DLPI_MAX_ITEMS, "1..2^48"},
+        {DLPI_AT(dlp_split_desc, n_rows), 0, DLPI_MAX_ITEMS, "0..2^48"},
+        {DLPI_AT(dlp_split_desc, batch_size), 1, 1 << 20, "1..1048576"},
+        {DLPI_AT(dlp_split_desc, last), 0, 1, "DLP_LAST_PARTIAL or DLP_LAST_DROP"},
+        {DLPI_AT(dlp_split_desc, within_chunks), 0, 1, "0 or 1"},
+        {DLPI_AT(dlp_split_desc, shuffle_rows), 0, 1, "0 or 1"},
+        {DLPI_AT(dlp_split_desc, allow_uneven), 0, 1, "0 or 1"},
+    };
+    const dlp_split_desc *d = &((const dlpi_split *)st->self)->d;
+    int rc = dlpi_check_bounds(p, st->name, d, DLPI_ROWS(bounds));
+    if (rc == DLP_OK)
+        rc = dlpi_within(p, st->name, "chunk_rows", (int64_t)d->chunk_rows, d->rows == NULL,
+                         DLPI_MAX_ITEMS, "1..2^48, or 0 with rows");
+    if (rc != DLP_OK) return rc;
+    return dlpi_check_ranks(p, st, d->rank, d->world_size, d->batch_size, d->allow_uneven != 0);
+}
+
+/* Rows before each chunk, where a desc gives a count for each; else *first is NULL. */
+static int dlpi_split_sums(dlp_pipe *p, const char *stage, const dlp_split_desc *d,
+                           uint64_t **first) {
+    uint64_t sum = 0;
+    int rc;
+    *first = NULL;
+    if (d->rows == NULL) {
+        if (d->n_chunks == 0) return DLP_OK;
+        return dlpi_bad(p, stage, "n_chunks", "0 without rows", (int64_t)d->n_chunks);
+    }
+    rc = dlpi_within(p, stage, "n_chunks", (int64_t)d->n_chunks, 1, INT32_MAX,
+                     "1..2^31 - 1, of rows");
+    if (rc != DLP_OK) return rc;
+    *first = calloc((size_t)d->n_chunks + 1, sizeof **first);
+    if (*first == NULL) return dlpi_no_memory(p, "rows", "the chunks' counts");
+    for (uint64_t c = 0; c < d->n_chunks; c++) {
+        uint64_t most = DLPI_MAX_ITEMS - sum;
+        if (d->chunk_rows != 0 && d->chunk_rows < most) most = d->chunk_rows;
+        if (d->rows[c] > most)
+            return dlpi_bad(p, stage, "rows", "at most chunk_rows each, and 2^48 together",
+                            (int64_t)d->rows[c]);
+        (*first)[c + 1] = sum += d->rows[c];
+    }
+    if (sum == 0) return dlpi_bad(p, stage, "rows", "such that there is a row", 0);
+    if (d->n_rows == 0 || d->n_rows == sum) return DLP_OK;
+    return dlpi_bad(p, stage, "n_rows", "0 or the sum of rows", (int64_t)d->n_rows);
+}
+
 DLPDEF dlp_stage dlp_pipe_add_split(dlp_pipe *p, const dlp_split_desc *desc) {
     dlpi_stage *st;
+    dlpi_split *c;
+    int rc;
     if (p == NULL || desc == NULL) return DLP_ERR_ARG;
     if ((st = dlpi_add(p, &dlpi_split_ops, "split", NULL)) == NULL) return dlpi_add_refused(p);
-    ((dlpi_split *)st->self)->d = *desc;
-    return dlpi_added(p, st, dlpi_split_check(p, st));
+    c = st->self;
+    c->d = *desc;
+    if ((rc = dlpi_split_check(p, st)) == DLP_OK)
+        rc = dlpi_split_sums(p, st->name, desc, &c->first);
+    return dlpi_added(p, st, rc);
 }
 
 DLPDEF int dlp_pipe_link(dlp_pipe *p, dlp_stage from, dlp_stage to) {
@@ -20787,7 +21344,7 @@ DLPDEF int dlp_pipe_start(dlp_pipe *p) {
     return p->started ? DLP_ERR_STATE : dlpi_start(p);
 }
 
-/* The caller holds all that it may. No error of the pipe's: told until it has released one. */
+/* The consumer holds all that it may. No error of the pipe's: told until it has released one. */
 static int dlpi_held_fail(dlp_pipe *p) {
     return dlpi_error_set(&p->held_err, DLP_ERR_HELD, "max_held",
                           "%" PRIu64 " %s held, max_held is %" PRIu32 ": release %s first",
@@ -20801,7 +21358,7 @@ DLPDEF int dlp_pipe_next_timeout(dlp_pipe *p, dlp_batch **out, int timeout_ms) {
     if (p == NULL || out == NULL) return DLP_ERR_ARG;
     if (!p->started || p->closing) return DLP_ERR_STATE;
     if (dlpi_forked(p)) return DLP_ERR_FORKED;
-    if (p->share != NULL && p->share->serve_only) return DLP_ERR_STATE; /* consumers have all */
+    if (p->share != NULL && p->share->serve_only) return DLP_ERR_STATE; /* subscribers have all */
     if (p->exported) dlpi_exported_sweep(p);
     if (p->err.code != 0) return p->err.code;
     if (dlpi_stopped(p)) return DLP_STOPPED;
@@ -20850,7 +21407,7 @@ DLPDEF int dlp_pipe_seek(dlp_pipe *p, const dlp_state *state, dlp_error *err) {
         return dlpi_error_set(err, DLP_ERR_FORKED, "", "the pipe is another process's");
     if (p->share != NULL)
         return dlpi_error_set(err, DLP_ERR_UNSUPPORTED, "shm.share",
-                              "a pipe with consumers goes on only");
+                              "a pipe with subscribers goes on only");
     if (p->err.code != 0) {
         if (err) *err = p->err;
         return p->err.code;
@@ -21199,6 +21756,123 @@ DLPDEF int dlp_loader_open(dlp_pipe **out, const dlp_loader_desc *desc, dlp_erro
     return dlpi_loader_open(out, desc, NULL, err);
 }
 
+/* ---- loading ---- */
+
+/* A call of load as it is made. */
+typedef struct dlpi_load_call {
+    dlpi_worker *w;
+    uint64_t from; /* place of the first row in the chunk's order */
+    uint64_t at;   /* row of the buffer where they go */
+    dlp_chunk c;
+    void *data[DLP_MAX_FIELDS];
+    dlp_permutation order; /* of a shuffled chunk's rows */
+} dlpi_load_call;
+
+DLPDEF uint64_t dlp_chunk_row(const dlp_chunk *c, uint64_t k) {
+    const dlpi_load_call *l = c->internal;
+    if (k >= c->count) return UINT64_MAX;
+    return c->chunk_first +
+           (c->shuffled ? dlp_permutation_at(&l->order, l->from + k) : l->from + k);
+}
+
+/* Load the run of rows that has gathered in l, if any. */
+static int dlpi_load_run(dlpi_load_call *l, const dlp_item *it) {
+    const dlp_pipe *p = l->w->p;
+    const dlpi_split *d = dlpi_split_of(p);
+    dlp_chunk shown; /* theirs to spoil */
+    if (l->c.count == 0) return 0;
+    for (uint32_t f = 0; f < p->items.n; f++) {
+        uint64_t bytes = dlpi_row_bytes(&p->items.at[f]);
+        l->data[f] = (uint8_t *)it->data[f] + l->at * bytes;
+        if (!d->writes_all_bytes) memset(l->data[f], 0, l->c.count * bytes);
+    }
+    l->c.first = dlp_chunk_row(&l->c, 0);
+    shown = l->c;
+    return d->load(d->user, &shown);
+}
+
+/* Load this rank's rows of the chunk at x: a run for each batch, and one for all that are
+   neighbours. */
+static int dlpi_load_runs(dlpi_load_call *l, const dlpi_chunk_spot *x, const dlp_item *it) {
+    const dlpi_split *c = dlpi_split_of(l->w->p);
+    uint64_t first, end = dlpi_chunk_filled(c, x), axis = end > x->axis ? end : x->axis;
+    int rc;
+    for (uint64_t k = x->from / c->plan.batch; k * c->plan.batch < end; k++) {
+        uint64_t to = dlpi_chunk_share(&c->plan, axis, k, &first) + first;
+        if (first < x->from) first = x->from;
+        if (to > end) to = end;
+        if (first >= to) continue;
+        if (l->c.count > 0 && first - x->from == l->from + l->c.count) {
+            l->c.count += to - first;
+            continue;
+        }
+        if ((rc = dlpi_load_run(l, it)) != 0) return rc;
+        l->from = first - x->from;
+        l->at = dlpi_chunk_row_at(&c->plan, x, first);
+        l->c.count = to - first;
+    }
+    return dlpi_load_run(l, it);
+}
+
+/* Load what this rank wants of a chunk. A chunk that stands in for another one has to have as many
+   rows as that: what batches there are is known in advance. */
+static int dlpi_chunk_load(dlpi_worker *w, const dlp_item *it) {
+    const dlp_pipe *p = w->p;
+    const dlpi_split *d = dlpi_split_of(p);
+    dlpi_chunk_spot *x = &d->places[w->id];
+    dlpi_load_call l;
+    l.w = w;
+    l.from = l.at = 0;
+    l.c = (dlp_chunk){.index = it->index,
+                      .chunk_rows = dlpi_chunk_size(&d->plan, it->index),
+                      .chunk_first = dlpi_chunk_first(&d->plan, it->index),
+                      .epoch = it->epoch,
+                      .seed = it->seed,
+                      .attempt = it->attempt,
+                      .n_fields = it->n_fields,
+                      .worker = it->worker,
+                      .shuffled = d->d.shuffle_rows,
+                      .worker_state = it->worker_state,
+                      .data = l.data,
+                      .call = it->call,
+                      .internal = &l};
+    dlpi_chunk_goto(&d->plan, &w->order, it->epoch, it->position, x);
+    if (l.c.chunk_rows < x->size) return DLP_SKIP;
+    if (l.c.shuffled) dlpi_chunk_permute(p, it->epoch, it->index, &l.order);
+    return dlpi_load_runs(&l, x, it);
+}
+
+/* The fetch of a pipe of chunks. */
+static int dlpi_chunk_fetch(void *user, dlp_item *it) {
+    dlpi_worker *w = it->call->w;
+    const dlp_pipe *p = w->p;
+    uint32_t s = (uint32_t)(DLPI_LOAD_RLX(&w->block->running) >> 32); /* X2, own */
+    uint64_t *word, key;
+    int rc;
+    DLPI_UNUSED(user);
+    if (dlpi_split_of(p)->preload == DLP_PRELOAD_NONE) return dlpi_chunk_load(w, it);
+    word = dlpi_chunk_word(p, it->index);
+    key = dlpi_chunk_key(p, s);
+    while (!dlpi_stopped(p)) {
+        uint64_t was = dlpi_claim_owner(word); /* Q5 <- Q5 */
+        uint32_t other = (uint32_t)(was >> 1 & 0x7fff);
+        if (was & 1) return 0;
+        if (was != 0 && was != key) {
+            /* Y1 <- Y1: another batch loads it, unless that is gone */
+            uint64_t ready = dlpi_gather_ready(&dlpi_stage_words_at(p, other, p->work[0])->ready);
+            if (!dlpi_ready_past(ready, (was >> 16) - 1)) {
+                dlpi_sleep(200000);
+                continue;
+            }
+        }
+        if (!dlpi_claim_take(word, was, key)) continue; /* Q5 -> Q5 */
+        rc = dlpi_chunk_load(w, it);
+        dlpi_claim_done(word, rc == 0 ? key | 1 : UINT64_C(0)); /* Q5 -> Q5 */
+        return rc;
+    }
+    return 0; /* nobody will see it */
+}
+
 /* ---- chunks ---- */
 
 /* A row's fields. */
@@ -21217,10 +21891,11 @@ static int dlpi_chunks_check_fields(dlp_pipe *p, const dlp_chunks_desc *d) {
 
 static int dlpi_chunks_check(dlp_pipe *p, const dlp_chunks_desc *d) {
     static const dlpi_bound bounds[] = {
-        {DLPI_AT(dlp_chunks_desc, n_items), 1, DLPI_MAX_ITEMS, "1..2^48"},
-        {DLPI_AT(dlp_chunks_desc, chunk_rows), 1, DLPI_CELL_MAX, "1..2^46"},
+        {DLPI_AT(dlp_chunks_desc, n_items), 0, DLPI_MAX_ITEMS, "1..2^48"},
+        {DLPI_AT(dlp_chunks_desc, chunk_rows), 0, DLPI_CELL_MAX, "1..2^46"},
         {DLPI_AT(dlp_chunks_desc, batch_size), 1, 1 << 20, "1..1048576"},
         {DLPI_AT(dlp_chunks_desc, last), 0, 1, "DLP_LAST_PARTIAL or DLP_LAST_DROP"},
+        {DLPI_AT(dlp_chunks_desc, within_chunks), 0, 1, "0 or 1"},
         {DLPI_AT(dlp_chunks_desc, n_fields), 1, DLP_MAX_FIELDS, "1..16"},
         {DLPI_AT(dlp_chunks_desc, writes_all_bytes), 0, 1, "0 or 1"},
         {DLPI_AT(dlp_chunks_desc, shuffle_chunks), 0, 1, "0 or 1"},
@@ -21235,6 +21910,12 @@ static int dlpi_chunks_check(dlp_pipe *p, const dlp_chunks_desc *d) {
     int rc;
     if (d->load == NULL) return dlpi_bad(p, "load", "load", "a function", 0);
     if ((rc = dlpi_check_bounds(p, "load", d, DLPI_ROWS(bounds))) != DLP_OK) return rc;
+    if (d->rows == NULL) {
+        dlpi_within(p, "load", "n_items", (int64_t)d->n_items, 1, DLPI_MAX_ITEMS, "1..2^48");
+        rc = dlpi_within(p, "load", "chunk_rows", (int64_t)d->chunk_rows, 1, DLPI_CELL_MAX,
+                         "1..2^46");
+        if (p->err.code != 0) return p->err.code;
+    }
     if ((rc = dlpi_chunks_check_fields(p, d)) != DLP_OK) return rc;
     if (d->cpu_buffers == 0 || d->device != NULL) return DLP_OK;
     return dlpi_within(p, "load", "cpu_buffers", d->cpu_buffers, held + 1, 4096,
@@ -21245,14 +21926,17 @@ static int dlpi_chunks_check(dlp_pipe *p, const dlp_chunks_desc *d) {
 static void dlpi_chunks_pass(const dlp_chunks_desc *d, dlp_sampler_desc *sampler,
                              dlp_repeat_desc *repeat, dlp_split_desc *split) {
     bool train = d->pass == DLP_PASS_TRAIN;
-    *split = (dlp_split_desc){d->chunk_rows,
-                              d->n_items,
-                              d->batch_size,
-                              train ? d->last : DLP_LAST_PARTIAL,
-                              train ? d->shuffle_rows : 0,
-                              d->rank,
-                              d->world_size,
-                              d->allow_uneven};
+    *split = (dlp_split_desc){.chunk_rows = d->chunk_rows,
+                              .n_rows = d->n_items,
+                              .rows = d->rows,
+                              .n_chunks = d->n_chunks,
+                              .batch_size = d->batch_size,
+                              .last = train ? d->last : DLP_LAST_PARTIAL,
+                              .within_chunks = d->within_chunks,
+                              .shuffle_rows = train ? d->shuffle_rows : 0,
+                              .rank = d->rank,
+                              .world_size = d->world_size,
+                              .allow_uneven = d->allow_uneven};
     memset(sampler, 0, sizeof *sampler);
     sampler->seed = d->seed;
     if (train && d->shuffle_chunks) sampler->order = DLP_ORDER_SHUFFLED;
@@ -21260,15 +21944,30 @@ static void dlpi_chunks_pass(const dlp_chunks_desc *d, dlp_sampler_desc *sampler
 }
 
 /* A chunk's fields: one more dimension before a row's. */
-static void dlpi_chunks_fields(const dlp_chunks_desc *d, const dlp_split_desc *split,
-                               dlp_field *out) {
-    uint64_t room = dlpi_split_room(split);
+static void dlpi_chunks_fields(const dlp_chunks_desc *d, uint64_t room, dlp_field *out) {
     for (uint32_t f = 0; f < d->n_fields; f++) {
         out[f] = d->fields[f];
         out[f].ndim = d->fields[f].ndim + 1;
         out[f].shape[0] = room ? (int64_t)room : 1;
         for (int i = 0; i < d->fields[f].ndim; i++) out[f].shape[i + 1] = d->fields[f].shape[i];
     }
+}
+
+/* How many chunks there are for an epoch, and the rows that this rank has of one at most. */
+static int dlpi_chunks_count(dlp_pipe *p, dlp_split_desc *split, bool in_order, uint64_t *n,
+                             uint64_t *room) {
+    uint64_t *first;
+    dlpi_chunk_plan q;
+    int rc = dlpi_split_sums(p, "load", split, &first);
+    if (rc == DLP_OK) {
+        *n = first ? split->n_chunks : (split->n_rows - 1) / split->chunk_rows + 1;
+        dlpi_chunk_plan_of(split, *n, first, *n, in_order, &q);
+        if (!q.spans && q.drop && first == NULL && *n > 1 && q.last_rows < q.batch)
+            split->n_rows = --*n * split->chunk_rows; /* the last chunk has no batch */
+        *room = dlpi_chunk_room(&q);
+    }
+    free(first);
+    return rc;
 }
 
 /* What the split stage keeps for the fetch. */
@@ -21294,12 +21993,13 @@ static int dlpi_chunks_wire(dlp_pipe *p, const dlp_chunks_desc *d, int preload) 
     dlp_transfer_desc transfer = {d->device, d->device_buffers, d->transfer_inline == 0};
     int32_t held = d->pipe.max_held > 0 ? d->pipe.max_held : 1;
     dlp_stage to_device = 0, views;
+    uint64_t room = 0;
+    int rc;
     dlpi_chunks_pass(d, &sampler, &repeat, &split);
-    dlpi_chunks_fields(d, &split, fields);
-    chunks.n_items = (d->n_items - 1) / d->chunk_rows + 1;
-    if (split.last == DLP_LAST_DROP && chunks.n_items > 1 &&
-        d->n_items - (chunks.n_items - 1) * d->chunk_rows < d->batch_size)
-        split.n_rows = --chunks.n_items * d->chunk_rows; /* the last chunk has no batch */
+    rc =
+        dlpi_chunks_count(p, &split, sampler.order == DLP_ORDER_SEQUENTIAL, &chunks.n_items, &room);
+    if (rc != DLP_OK) return rc;
+    dlpi_chunks_fields(d, room, fields);
     if (fetch.workers.name == NULL) fetch.workers.name = "load";
     if (fetch.workers.num_workers == 0) fetch.workers.num_workers = 1; /* load ahead of next */
     memset(&batch, 0, sizeof batch);
@@ -21489,7 +22189,8 @@ DLPDEF int dlp_parts_open(dlp_pipe **out, const dlp_parts_desc *desc, dlp_error 
 
 #include <sys/stat.h>
 
-/* One lane of a trace: a worker's events in the order of time. group: stage, -1 for the trainer. */
+/* One lane of a trace: a worker's events in the order of time. group: stage, -1 for the consumer.
+   */
 typedef struct dlpi_lane {
     char name[32];
     int group;
@@ -21801,7 +22502,7 @@ enum {
     DLPI_SVG_BORDER = 14,    /* the line of epoch numbers */
     DLPI_SVG_LANES = 512,    /* drawn at most */
     DLPI_SVG_EVENTS = 16000, /* aimed at in the window */
-    DLPI_SVG_STEPS = 32,     /* of the trainer, aimed at */
+    DLPI_SVG_STEPS = 32,     /* of the consumer, aimed at */
     DLPI_SVG_RECTS = 40000,  /* never more */
     DLPI_SVG_COLOURS = 6
 };
@@ -21812,7 +22513,7 @@ typedef struct dlpi_view {
     uint64_t least_ns; /* what is narrower is merged with its neighbours */
     double scale;      /* hundredths of a pixel per ns */
     int pitch, bar, font;
-    int trainer_pitch;
+    int consumer_pitch;
     int per_group; /* lanes drawn of each group */
     int height;
     int n_borders;
@@ -21831,7 +22532,7 @@ static int dlpi_u64_compare(const void *a, const void *b) {
 }
 
 static const char *dlpi_group_name(const dlp_stats *s, int group) {
-    if (group < 0) { return "trainer"; }
+    if (group < 0) { return "consumer"; }
     return s != NULL && group < DLP_MAX_STAGES && (uint32_t)group < s->n_stages
                ? s->stages[group].name
                : "stage";
@@ -21845,7 +22546,7 @@ static int dlpi_group_size(const dlpi_lane *lanes, int n_lanes, int i) {
 }
 
 static int dlpi_view_pitch(const dlpi_view *v, const dlpi_lane *lane) {
-    return lane->group < 0 ? v->trainer_pitch : v->pitch;
+    return lane->group < 0 ? v->consumer_pitch : v->pitch;
 }
 
 /* Height of a lane's stretches; the rest of its pitch is white. */
@@ -21855,7 +22556,7 @@ static int dlpi_view_bar(const dlpi_view *v, const dlpi_lane *lane) {
 }
 
 /* The event with which the newest part of a lane begins that can be told apart: so many events of a
-   worker, so many steps of the trainer. */
+   worker, so many steps of the consumer. */
 static int dlpi_lane_first(const dlpi_lane *lane, int limit) {
     int i = lane->n, left = lane->group < 0 ? DLPI_SVG_STEPS : limit;
     while (i > 0 && left > 0) {
@@ -21870,7 +22571,7 @@ static int dlpi_lane_first(const dlpi_lane *lane, int limit) {
    decide: then the middle lane does, and that lane begins late. */
 static int dlpi_view_window(dlpi_view *v, const dlpi_lane *lanes, int n_lanes) {
     uint64_t *starts = malloc(((size_t)n_lanes + 1) * sizeof *starts), oldest = UINT64_MAX;
-    uint64_t steps = 0; /* the trainer's first that is wanted */
+    uint64_t steps = 0; /* the consumer's first that is wanted */
     int limit = DLPI_SVG_EVENTS / (n_lanes + 1), m = 0;
     if (starts == NULL) { return DLP_ERR_MEMORY; }
     limit = limit > 240 ? 240 : limit < 40 ? 40 : limit;
@@ -21920,14 +22621,14 @@ static void dlpi_view_border(dlpi_view *v, uint64_t t, uint32_t epoch) {
     }
 }
 
-/* Borders are where the trainer's steps change epoch: at the border's own event if there is one
+/* Borders are where the consumer's steps change epoch: at the border's own event if there is one
    between the two steps, else where the second begins. */
-static void dlpi_view_borders(dlpi_view *v, const dlpi_lane *trainer) {
+static void dlpi_view_borders(dlpi_view *v, const dlpi_lane *consumer) {
     bool known = false;
     uint32_t epoch = 0;
     uint64_t border = UINT64_MAX;
-    for (int i = 0; i < trainer->n; i++) {
-        const dlp_trace_event *e = &trainer->events[i];
+    for (int i = 0; i < consumer->n; i++) {
+        const dlp_trace_event *e = &consumer->events[i];
         if (e->kind == DLP_TRACE_EPOCH) {
             border = e->begin_ns;
         } else if (e->kind == DLP_TRACE_STEP) {
@@ -21945,7 +22646,7 @@ static void dlpi_view_layout(dlpi_view *v, const dlpi_lane *lanes, int n_lanes) 
     static const struct {
         int lanes, pitch;
     } sizes[] = {{6, 26}, {12, 20}, {24, 16}, {48, 13}, {100, 11}, {200, 6}, {INT_MAX, 4}};
-    int groups = 0, drawn = 0, trainers = 0, s = 0;
+    int groups = 0, drawn = 0, consumers = 0, s = 0;
     for (int i = 0; i < n_lanes; i += dlpi_group_size(lanes, n_lanes, i)) { groups++; }
     v->per_group = groups > 0 ? DLPI_SVG_LANES / groups : 0;
     v->per_group = v->per_group < 1 ? 1 : v->per_group;
@@ -21953,18 +22654,18 @@ static void dlpi_view_layout(dlpi_view *v, const dlpi_lane *lanes, int n_lanes) 
         n = dlpi_group_size(lanes, n_lanes, i);
         int shown = n < v->per_group ? n : v->per_group;
         drawn += shown;
-        trainers += lanes[i].group < 0 ? shown : 0;
+        consumers += lanes[i].group < 0 ? shown : 0;
     }
     while (drawn > sizes[s].lanes) { s++; }
     v->pitch = sizes[s].pitch;
-    v->trainer_pitch = v->pitch > 22 ? v->pitch : 22;
+    v->consumer_pitch = v->pitch > 22 ? v->pitch : 22;
     v->font = v->pitch < 12 ? 9 : v->pitch < 15 ? 10 : 12;
     if (v->t1 > v->t0) {
         v->scale = DLPI_SVG_PLOT * 100.0 / (double)(v->t1 - v->t0);
         if (n_lanes > 0 && lanes[0].group < 0) { dlpi_view_borders(v, &lanes[0]); }
     }
     v->height = DLPI_SVG_TOP + 2 * DLPI_SVG_AXIS + groups * (DLPI_SVG_HEADING + DLPI_SVG_GAP) +
-                (drawn - trainers) * v->pitch + trainers * v->trainer_pitch +
+                (drawn - consumers) * v->pitch + consumers * v->consumer_pitch +
                 (v->n_borders > 0 ? DLPI_SVG_BORDER : 0);
     if (v->t1 > v->t0) {
         uint64_t length = v->t1 - v->t0;
@@ -22027,19 +22728,19 @@ static void dlpi_svg_header(dlpi_out *o, const dlpi_view *v, const dlpi_lane *la
     uint64_t length = v->t1 - v->t0, sum[7] = {0};
     int at = 0;
     if (n_lanes > 0 && lanes[0].group < 0) { dlpi_lane_sums(&lanes[0], v, sum); }
-    uint64_t trainer = sum[DLP_TRACE_WAIT] + sum[DLP_TRACE_STEP];
+    uint64_t consumer = sum[DLP_TRACE_WAIT] + sum[DLP_TRACE_STEP];
     if (s != NULL && s->items > 0 && s->elapsed_ns > 0) {
         double run = (double)s->wait_ns + (double)s->step_ns;
-        at = snprintf(line, sizeof line, "%s items/s; the trainer waited %s %% of the run",
+        at = snprintf(line, sizeof line, "%s items/s; the consumer waited %s %% of the run",
                       dlpi_num_of((double)s->items * 1e9 / (double)s->elapsed_ns).s,
                       dlpi_num_percent(run > 0 ? (double)s->wait_ns / run : 0).s);
     } else {
         at = snprintf(line, sizeof line, "%s", length > 0 ? "Timeline" : "Nothing is recorded yet");
     }
-    if (trainer > 0) {
+    if (consumer > 0) {
         snprintf(line + at, sizeof line - (size_t)at, "%s%s %% of this window",
-                 at > 8 ? ", " : "; the trainer waited ",
-                 dlpi_num_percent((double)sum[DLP_TRACE_WAIT] / (double)trainer).s);
+                 at > 8 ? ", " : "; the consumer waited ",
+                 dlpi_num_percent((double)sum[DLP_TRACE_WAIT] / (double)consumer).s);
     }
     dlpi_svg_text(o, "title", 16, 27, line, 104);
     if (length == 0) { return; }
@@ -22061,7 +22762,7 @@ static void dlpi_svg_legend(dlpi_out *o) {
     } keys[] = {{NULL, "work and steps, a colour and number per batch", 0, 0},
                 {"s", "starved: no input", 10, 4},
                 {"b", "blocked: no free cell", 0, 4},
-                {"q", "the trainer waits", 0, 14},
+                {"q", "the consumer waits", 0, 14},
                 {"e", "between epochs", 0, 14}};
     int x = 16, y = 56;
     for (int i = 0; i < (int)(sizeof keys / sizeof *keys); i++) {
@@ -22231,7 +22932,7 @@ static void dlpi_svg_lane(dlpi_out *o, const dlpi_view *v, const dlpi_lane *lane
 }
 
 /* What a stage's stretches are, where they are not one item after another of the batches that the
-   trainer gets. */
+   consumer gets. */
 static void dlpi_svg_of_stage(dlpi_out *o, const dlp_stats *s, const dlp_stage_stats *st) {
     if (st->in_flight > 1) {
         dlpi_out_print(o, "; each has up to %d items under way", (int)st->in_flight);
@@ -22385,7 +23086,7 @@ __attribute__((format(printf, 2, 3))) static void dlpi_text_add(dlpi_text *t, co
 
 /* What limits: a stage, or one of the names below. */
 enum {
-    DLPI_LIMIT_TRAINER = -1,
+    DLPI_LIMIT_CONSUMER = -1,
     DLPI_LIMIT_CORES = -2,
     DLPI_LIMIT_PREFETCH = -3,
     DLPI_LIMIT_UNKNOWN = -4
@@ -22396,22 +23097,22 @@ typedef struct dlpi_verdict {
     int next_limit; /* what bounds rate_plus_one; the same as limiting_stage: nothing else does */
     double rate;    /* items/s now */
     double
-        /* items/s that one more worker of limiting_stage would give (moved out of the caller, if
+        /* items/s that one more worker of limiting_stage would give (moved out of the consumer, if
            it is inline); rate where no worker helps */
         rate_plus_one;
 } dlpi_verdict;
 
-/* dlp_stats as shares of the time the caller spent in next and in its steps. */
+/* dlp_stats as shares of the time the consumer spent in next and in its steps. */
 typedef struct dlpi_load {
     double ns;   /* that time */
     double rows; /* per batch */
     /* items per batch, as stages count them: rows, but 1 chunk where there are views */
     double units;
     double rate;
-    double wait;   /* share of the caller, inline stages included */
-    double caller; /* share of the caller in steps and inline stages */
-    double cores;  /* share of the process's cores that was used, or waited for */
-    double used;   /* share of them that was used */
+    double wait;     /* share of the consumer, inline stages included */
+    double consumer; /* share of the consumer in steps and inline stages */
+    double cores;    /* share of the process's cores that was used, or waited for */
+    double used;     /* share of them that was used */
     double util
         [DLP_MAX_STAGES]; /* busy share of the workers that can have work at once; 0 if inline */
     double useful[DLP_MAX_STAGES]; /* workers that can have work at once */
@@ -22441,7 +23142,7 @@ static void dlpi_load_of(dlpi_load *l, const dlp_stats *s) {
     l->units = s->chunks.taken > 0 ? 1 : l->rows;
     l->rate = (double)s->items * 1e9 / l->ns;
     l->wait = (double)s->wait_ns / l->ns;
-    l->caller = (double)s->step_ns / l->ns;
+    l->consumer = (double)s->step_ns / l->ns;
     double cpu_ns = 0, waits_ns = 0, cores_ns;
     bool device = false;
     for (int i = 0; i < l->n; i++) {
@@ -22450,7 +23151,7 @@ static void dlpi_load_of(dlpi_load *l, const dlp_stats *s) {
         waits_ns += dlpi_stage_core_wait(g);
         device = device || g->kind == DLP_STAGE_TRANSFER;
         if (g->workers <= 0) {
-            l->caller += (double)g->busy_ns / l->ns;
+            l->consumer += (double)g->busy_ns / l->ns;
             if (g->busy_ns > 0 &&
                 (l->heaviest < 0 || g->busy_ns > s->stages[l->heaviest].busy_ns)) {
                 l->heaviest = i;
@@ -22466,7 +23167,7 @@ static void dlpi_load_of(dlpi_load *l, const dlp_stats *s) {
     cores_ns = l->ns * (s->cpus > 0 ? s->cpus : 1);
     l->used = (cpu_ns + (device ? 0 : (double)s->step_ns)) / cores_ns;
     l->cores = l->used + waits_ns / cores_ns;
-    l->caller = l->caller > 1 ? 1 : l->caller;
+    l->consumer = l->consumer > 1 ? 1 : l->consumer;
 }
 
 /* Lower *rate to a bound and remember whose it is. */
@@ -22481,7 +23182,7 @@ static void dlpi_verdict_bound(dlpi_verdict *v, double bound, int whose) {
 static void dlpi_verdict_predict(dlpi_verdict *v, const dlpi_load *l, const dlp_stats *s) {
     int i = v->limiting_stage;
     const dlp_stage_stats *g = &s->stages[i];
-    double reach = g->workers > 0 ? (l->util[i] < 1 ? l->util[i] : 1) : 1, caller = l->caller;
+    double reach = g->workers > 0 ? (l->util[i] < 1 ? l->util[i] : 1) : 1, consumer = l->consumer;
     if (g->workers > 0) {
         double now = g->workers, more = l->useful[i] < now ? now : now + 1;
         double most = dlpi_stage_at_once(s, g, l->rows);
@@ -22489,18 +23190,18 @@ static void dlpi_verdict_predict(dlpi_verdict *v, const dlpi_load *l, const dlp_
         dlpi_verdict_bound(v, l->rate * (most > now ? most / now : 1), DLPI_LIMIT_PREFETCH);
     } else {
         double share = (double)g->busy_ns / l->ns;
-        caller -= share < caller ? share : caller;
+        consumer -= share < consumer ? share : consumer;
         v->rate_plus_one = share > 0 ? l->rate / share : l->rate;
     }
     for (int k = 0; k < l->n; k++) {
         if (k != i && l->util[k] > 0) { dlpi_verdict_bound(v, l->rate * reach / l->util[k], k); }
     }
-    if (caller > 0) { dlpi_verdict_bound(v, l->rate * reach / caller, DLPI_LIMIT_TRAINER); }
+    if (consumer > 0) { dlpi_verdict_bound(v, l->rate * reach / consumer, DLPI_LIMIT_CONSUMER); }
     if (l->cores > 0) { dlpi_verdict_bound(v, l->rate / l->cores, DLPI_LIMIT_CORES); }
     v->rate_plus_one = v->rate_plus_one > v->rate ? v->rate_plus_one : v->rate;
 }
 
-/* Find the limit. The caller is it when it hardly waits. Otherwise the cores, if they are full; a
+/* Find the limit. The consumer is it when it hardly waits. Otherwise the cores, if they are full; a
    stage, if its workers hardly rest; and if everybody waits at times, there are too few batches in
    flight. */
 static dlpi_verdict dlpi_verdict_of(const dlp_stats *s) {
@@ -22512,8 +23213,8 @@ static dlpi_verdict dlpi_verdict_of(const dlp_stats *s) {
     }
     double inline_share = l.heaviest >= 0 ? (double)s->stages[l.heaviest].busy_ns / l.ns : 0;
     double busiest = l.busiest >= 0 ? l.util[l.busiest] : 0;
-    if (l.caller >= 0.95 || (l.caller >= 0.9 && l.caller >= busiest)) {
-        v.limiting_stage = inline_share >= 0.1 ? l.heaviest : DLPI_LIMIT_TRAINER;
+    if (l.consumer >= 0.95 || (l.consumer >= 0.9 && l.consumer >= busiest)) {
+        v.limiting_stage = inline_share >= 0.1 ? l.heaviest : DLPI_LIMIT_CONSUMER;
     } else if (l.cores >= 0.9) {
         v.limiting_stage = DLPI_LIMIT_CORES;
     } else if (busiest >= 0.8) {
@@ -22531,7 +23232,7 @@ static dlpi_verdict dlpi_verdict_of(const dlp_stats *s) {
 
 static dlpi_num dlpi_limit_name(const dlp_stats *s, int limit) {
     dlpi_num r;
-    const char *const names[] = {"the trainer", "the cores", "prefetch_factor", "not known"};
+    const char *const names[] = {"the consumer", "the cores", "prefetch_factor", "not known"};
     if (limit < 0) {
         snprintf(r.s, sizeof r.s, "%s", names[-1 - limit]);
     } else {
@@ -22551,7 +23252,7 @@ static const char *dlpi_stage_field(const dlp_stage_stats *g) {
 
 static bool dlpi_of_chunks(const dlp_stats *s) { return s->chunks.cpu_buffers > 0; }
 
-/* What takes a stage out of the caller. */
+/* What takes a stage out of the consumer. */
 static const char *dlpi_stage_setting(const dlp_stats *s, const dlp_stage_stats *g) {
     switch (g->kind) {
     case DLP_STAGE_SAMPLER: return "sampler.threaded = 1";
@@ -22567,7 +23268,7 @@ static void dlpi_explain_inline(dlpi_text *t, const dlp_stats *s, const dlpi_loa
                                 const dlpi_verdict *v) {
     const dlp_stage_stats *g = &s->stages[v->limiting_stage];
     dlpi_text_add(t,
-                  "Limit: stage '%.31s' runs inline in the caller (0 workers) and takes %s %% of "
+                  "Limit: stage '%.31s' runs inline in the consumer (0 workers) and takes %s %% of "
                   "its time; steps take %s %%.\n",
                   g->name, dlpi_num_percent((double)g->busy_ns / l->ns).s,
                   dlpi_num_percent((double)s->step_ns / l->ns).s);
@@ -22589,7 +23290,7 @@ static void dlpi_explain_flights(dlpi_text *t, const dlp_stage_stats *g, const d
     double out = (double)g->flight_ns / (double)g->busy_ns;
     dlpi_text_add(t,
                   "Limit: requests in flight: each of the %d worker%s of '%.31s' has %s of %d out, "
-                  "which take p50 %s; the trainer waits %s %% of the time.\n",
+                  "which take p50 %s; the consumer waits %s %% of the time.\n",
                   g->workers, g->workers == 1 ? "" : "s", g->name, dlpi_num_of(out).s,
                   (int)g->in_flight, dlpi_num_ns(g->p50_ns).s, dlpi_num_percent(l->wait).s);
     if (out >= 0.8 * g->in_flight) {
@@ -22615,7 +23316,7 @@ static void dlpi_explain_stage(dlpi_text *t, const dlp_stats *s, const dlpi_load
         return;
     }
     dlpi_text_add(t,
-                  "Limit: stage '%.31s': its %d worker%s %s %% busy, and the trainer waits %s %% "
+                  "Limit: stage '%.31s': its %d worker%s %s %% busy, and the consumer waits %s %% "
                   "of the time.\n",
                   g->name, w, w == 1 ? " is" : "s are",
                   dlpi_num_percent(l->util[v->limiting_stage]).s, dlpi_num_percent(l->wait).s);
@@ -22668,7 +23369,7 @@ static void dlpi_explain_prefetch(dlpi_text *t, const dlp_stats *s, const dlpi_l
     const dlp_stage_stats *g = &s->stages[l->busiest];
     const char *what = s->chunks.taken > 0 ? "chunk" : "batch";
     dlpi_text_add(t,
-                  "Limit: prefetch_factor = %u: the trainer waits %s %% of the time while the "
+                  "Limit: prefetch_factor = %u: the consumer waits %s %% of the time while the "
                   "workers of '%.31s' are only %s %% busy.\n",
                   (unsigned)s->prefetch_factor, dlpi_num_percent(l->wait).s, g->name,
                   dlpi_num_percent((double)g->busy_ns / (l->ns * g->workers)).s);
@@ -22708,7 +23409,7 @@ static void dlpi_explain_prefetch(dlpi_text *t, const dlp_stats *s, const dlpi_l
 
 static void dlpi_explain_cores(dlpi_text *t, const dlp_stats *s, const dlpi_load *l) {
     bool taken = l->used < 0.9 && l->cores > l->used;
-    dlpi_text_add(t, "Limit: the cores: workers and trainer keep %s of %u busy",
+    dlpi_text_add(t, "Limit: the cores: workers and consumer keep %s of %u busy",
                   dlpi_num_of(l->used * s->cpus).s, (unsigned)s->cpus);
     if (taken) {
         dlpi_text_add(t, ", and wait for one %s %% of the time that they could run",
@@ -22722,8 +23423,8 @@ static void dlpi_explain_cores(dlpi_text *t, const dlp_stats *s, const dlpi_load
     }
 }
 
-static void dlpi_explain_trainer(dlpi_text *t, const dlp_stats *s, const dlpi_load *l) {
-    dlpi_text_add(t, "Limit: the trainer: it waits for batches only %s %% of the time.\n",
+static void dlpi_explain_consumer(dlpi_text *t, const dlp_stats *s, const dlpi_load *l) {
+    dlpi_text_add(t, "Limit: the consumer: it waits for batches only %s %% of the time.\n",
                   dlpi_num_percent(l->wait).s);
     dlpi_text_add(t, "Change: nothing in the pipe; steps take %s",
                   dlpi_num_ns(s->step_ns / s->batches).s);
@@ -22734,14 +23435,14 @@ static void dlpi_explain_trainer(dlpi_text *t, const dlp_stats *s, const dlpi_lo
     dlpi_text_add(t, ".\n");
 }
 
-/* Was the part queue empty while the trainer waited? */
+/* Was the part queue empty while the consumer waited? */
 static void dlpi_explain_parts(dlpi_text *t, const dlp_stats *s, const dlpi_load *l) {
     for (int i = 0; i < l->n; i++) {
         const dlp_stage_stats *g = &s->stages[i];
         if (g->cells == 0 || (double)s->part_wait_ns < 0.02 * l->ns) { continue; }
         dlpi_text_add(
             t,
-            "Parts: part queue empty: the trainer waits for parts %s %% of the time; "
+            "Parts: part queue empty: the consumer waits for parts %s %% of the time; "
             "workers of '%.31s' load one in %s and are %s %% busy; %s "
             "parts.workers.num_workers (%d) and queue_size (%u).\n",
             dlpi_num_percent((double)s->part_wait_ns / l->ns).s, g->name, dlpi_num_ns(g->p50_ns).s,
@@ -22822,7 +23523,7 @@ static void dlpi_explain_errors(dlpi_text *t, const dlp_stats *s, int n_stages) 
 /* How many workers tuned stages have, and the last decisions. */
 static void dlpi_explain_tune(dlpi_text *t, const dlp_stats *s, int n_stages) {
     static const char *const why[] = {
-        "", "the trainer waited, its workers were busy", "batches were ready, workers had no work",
+        "", "the consumer waited, its workers were busy", "batches were ready, workers had no work",
         "busy, but its workers compute and the cores are taken", "set by dlp_pipe_set_workers"};
     uint64_t kept = s->tunes < DLP_TUNE_NOTES ? s->tunes : DLP_TUNE_NOTES;
     for (int i = 0; i < n_stages; i++)
@@ -22874,6 +23575,12 @@ static void dlpi_explain_chunks(dlpi_text *t, const dlp_chunk_stats *c) {
                   c->preload_auto == 0 ? ""
                   : c->preload         ? " DLP_PRELOAD_AUTO found room for all."
                                        : " DLP_PRELOAD_AUTO found no room for all: none stays.");
+    if (c->seam_buffers > 0)
+        dlpi_text_add(t,
+                      "Seams: %" PRIu64 " batch%s spanned chunks and %s copied, %s in all; a "
+                      "batch_size that divides the rows of every chunk has none.\n",
+                      c->seams, c->seams == 1 ? "" : "es", c->seams == 1 ? "was" : "were",
+                      dlpi_num_bytes((double)c->seam_bytes).s);
 }
 
 static void dlpi_explain_memory(dlpi_text *t, const dlp_stats *s) {
@@ -22899,8 +23606,8 @@ DLPDEF int dlp_stats_explain(const dlp_stats *s, char *buf, size_t size) {
     if (v.limiting_stage >= 0) {
         (s->stages[v.limiting_stage].workers > 0 ? dlpi_explain_stage
                                                  : dlpi_explain_inline)(&t, s, &l, &v);
-    } else if (v.limiting_stage == DLPI_LIMIT_TRAINER) {
-        dlpi_explain_trainer(&t, s, &l);
+    } else if (v.limiting_stage == DLPI_LIMIT_CONSUMER) {
+        dlpi_explain_consumer(&t, s, &l);
     } else if (v.limiting_stage == DLPI_LIMIT_CORES) {
         dlpi_explain_cores(&t, s, &l);
     } else if (v.limiting_stage == DLPI_LIMIT_PREFETCH) {
@@ -23027,7 +23734,7 @@ static int dlpi_write_timeline(const dlpi_seen *s, const char *path) {
 
 /* May it be looked at? DLP_OK, or why not. */
 static int dlpi_may_look(const dlp_pipe *p) {
-    if (!p->started || p->trainer == NULL) return DLP_ERR_STATE;
+    if (!p->started || p->consumer == NULL) return DLP_ERR_STATE;
     return dlpi_forked(p) ? DLP_ERR_FORKED : DLP_OK;
 }
 

@@ -182,6 +182,10 @@ typedef struct dlp_device {
     int (*done)(void *user, uint32_t buffer);
     void *user;      /* borrowed until close */
     int32_t handles; /* 1: what alloc gives is a handle that nothing can be added to (cl_mem) */
+    /* As copy, from byte from_at of one buffer of alloc to byte to_at of another: of batches that
+       span chunks. By next, but never beside another callback. NULL: such batches are refused. */
+    int (*copy_within)(void *user, void *to, uint64_t to_at, void *from, uint64_t from_at,
+                       uint64_t bytes, uint32_t buffer);
     int (*room)(void *user, uint64_t *bytes); /* what alloc has left, before open, by whoever opens
                                                  the pipe: for DLP_PRELOAD_AUTO. May be NULL */
 } dlp_device;

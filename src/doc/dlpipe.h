@@ -78,6 +78,7 @@
    >>impl-first     FIRST: MANY WRITERS, ONE RECORD, THE FIRST ONE STAYS
    >>impl-order     HASHES, KEYED PERMUTATIONS, SAMPLERS' ARITHMETIC
    >>impl-part-order  THE ORDER OF PARTS
+   >>impl-chunk-rows  WHERE BATCHES LIE IN CHUNKS
    >>impl-mixing    DATASETS MIXED BY WEIGHTS
    >>impl-buckets   ITEMS OF LIKE LENGTH BATCHED TOGETHER
    The implementation: what is shared, and the stages' work:

@@ -2,6 +2,8 @@
 #pragma once
 #include "stages/transfer.h"
 #include "stages/split.h"
+#include "open/split.h"
+#include "open/chunk_load.h"
 #include "build/check.h"
 /* ---- chunks ---- */
 
@@ -21,10 +23,11 @@ static int dlpi_chunks_check_fields(dlp_pipe *p, const dlp_chunks_desc *d) {
 
 static int dlpi_chunks_check(dlp_pipe *p, const dlp_chunks_desc *d) {
     static const dlpi_bound bounds[] = {
-        {DLPI_AT(dlp_chunks_desc, n_items), 1, DLPI_MAX_ITEMS, "1..2^48"},
-        {DLPI_AT(dlp_chunks_desc, chunk_rows), 1, DLPI_CELL_MAX, "1..2^46"},
+        {DLPI_AT(dlp_chunks_desc, n_items), 0, DLPI_MAX_ITEMS, "1..2^48"},
+        {DLPI_AT(dlp_chunks_desc, chunk_rows), 0, DLPI_CELL_MAX, "1..2^46"},
         {DLPI_AT(dlp_chunks_desc, batch_size), 1, 1 << 20, "1..1048576"},
         {DLPI_AT(dlp_chunks_desc, last), 0, 1, "DLP_LAST_PARTIAL or DLP_LAST_DROP"},
+        {DLPI_AT(dlp_chunks_desc, within_chunks), 0, 1, "0 or 1"},
         {DLPI_AT(dlp_chunks_desc, n_fields), 1, DLP_MAX_FIELDS, "1..16"},
         {DLPI_AT(dlp_chunks_desc, writes_all_bytes), 0, 1, "0 or 1"},
         {DLPI_AT(dlp_chunks_desc, shuffle_chunks), 0, 1, "0 or 1"},
@@ -39,6 +42,12 @@ static int dlpi_chunks_check(dlp_pipe *p, const dlp_chunks_desc *d) {
     int rc;
     if (d->load == NULL) return dlpi_bad(p, "load", "load", "a function", 0);
     if ((rc = dlpi_check_bounds(p, "load", d, DLPI_ROWS(bounds))) != DLP_OK) return rc;
+    if (d->rows == NULL) {
+        dlpi_within(p, "load", "n_items", (int64_t)d->n_items, 1, DLPI_MAX_ITEMS, "1..2^48");
+        rc = dlpi_within(p, "load", "chunk_rows", (int64_t)d->chunk_rows, 1, DLPI_CELL_MAX,
+                         "1..2^46");
+        if (p->err.code != 0) return p->err.code;
+    }
     if ((rc = dlpi_chunks_check_fields(p, d)) != DLP_OK) return rc;
     if (d->cpu_buffers == 0 || d->device != NULL) return DLP_OK;
     return dlpi_within(p, "load", "cpu_buffers", d->cpu_buffers, held + 1, 4096,
@@ -49,14 +58,17 @@ static int dlpi_chunks_check(dlp_pipe *p, const dlp_chunks_desc *d) {
 static void dlpi_chunks_pass(const dlp_chunks_desc *d, dlp_sampler_desc *sampler,
                              dlp_repeat_desc *repeat, dlp_split_desc *split) {
     bool train = d->pass == DLP_PASS_TRAIN;
-    *split = (dlp_split_desc){d->chunk_rows,
-                              d->n_items,
-                              d->batch_size,
-                              train ? d->last : DLP_LAST_PARTIAL,
-                              train ? d->shuffle_rows : 0,
-                              d->rank,
-                              d->world_size,
-                              d->allow_uneven};
+    *split = (dlp_split_desc){.chunk_rows = d->chunk_rows,
+                              .n_rows = d->n_items,
+                              .rows = d->rows,
+                              .n_chunks = d->n_chunks,
+                              .batch_size = d->batch_size,
+                              .last = train ? d->last : DLP_LAST_PARTIAL,
+                              .within_chunks = d->within_chunks,
+                              .shuffle_rows = train ? d->shuffle_rows : 0,
+                              .rank = d->rank,
+                              .world_size = d->world_size,
+                              .allow_uneven = d->allow_uneven};
     memset(sampler, 0, sizeof *sampler);
     sampler->seed = d->seed;
     if (train && d->shuffle_chunks) sampler->order = DLP_ORDER_SHUFFLED;
@@ -64,15 +76,30 @@ static void dlpi_chunks_pass(const dlp_chunks_desc *d, dlp_sampler_desc *sampler
 }
 
 /* A chunk's fields: one more dimension before a row's. */
-static void dlpi_chunks_fields(const dlp_chunks_desc *d, const dlp_split_desc *split,
-                               dlp_field *out) {
-    uint64_t room = dlpi_split_room(split);
+static void dlpi_chunks_fields(const dlp_chunks_desc *d, uint64_t room, dlp_field *out) {
     for (uint32_t f = 0; f < d->n_fields; f++) {
         out[f] = d->fields[f];
         out[f].ndim = d->fields[f].ndim + 1;
         out[f].shape[0] = room ? (int64_t)room : 1;
         for (int i = 0; i < d->fields[f].ndim; i++) out[f].shape[i + 1] = d->fields[f].shape[i];
     }
+}
+
+/* How many chunks there are for an epoch, and the rows that this rank has of one at most. */
+static int dlpi_chunks_count(dlp_pipe *p, dlp_split_desc *split, bool in_order, uint64_t *n,
+                             uint64_t *room) {
+    uint64_t *first;
+    dlpi_chunk_plan q;
+    int rc = dlpi_split_sums(p, "load", split, &first);
+    if (rc == DLP_OK) {
+        *n = first ? split->n_chunks : (split->n_rows - 1) / split->chunk_rows + 1;
+        dlpi_chunk_plan_of(split, *n, first, *n, in_order, &q);
+        if (!q.spans && q.drop && first == NULL && *n > 1 && q.last_rows < q.batch)
+            split->n_rows = --*n * split->chunk_rows; /* the last chunk has no batch */
+        *room = dlpi_chunk_room(&q);
+    }
+    free(first);
+    return rc;
 }
 
 /* What the split stage keeps for the fetch. */
@@ -98,12 +125,13 @@ static int dlpi_chunks_wire(dlp_pipe *p, const dlp_chunks_desc *d, int preload) 
     dlp_transfer_desc transfer = {d->device, d->device_buffers, d->transfer_inline == 0};
     int32_t held = d->pipe.max_held > 0 ? d->pipe.max_held : 1;
     dlp_stage to_device = 0, views;
+    uint64_t room = 0;
+    int rc;
     dlpi_chunks_pass(d, &sampler, &repeat, &split);
-    dlpi_chunks_fields(d, &split, fields);
-    chunks.n_items = (d->n_items - 1) / d->chunk_rows + 1;
-    if (split.last == DLP_LAST_DROP && chunks.n_items > 1 &&
-        d->n_items - (chunks.n_items - 1) * d->chunk_rows < d->batch_size)
-        split.n_rows = --chunks.n_items * d->chunk_rows; /* the last chunk has no batch */
+    rc =
+        dlpi_chunks_count(p, &split, sampler.order == DLP_ORDER_SEQUENTIAL, &chunks.n_items, &room);
+    if (rc != DLP_OK) return rc;
+    dlpi_chunks_fields(d, room, fields);
     if (fetch.workers.name == NULL) fetch.workers.name = "load";
     if (fetch.workers.num_workers == 0) fetch.workers.num_workers = 1; /* load ahead of next */
     memset(&batch, 0, sizeof batch);

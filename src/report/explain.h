@@ -510,6 +510,12 @@ static void dlpi_explain_chunks(dlpi_text *t, const dlp_chunk_stats *c) {
                   c->preload_auto == 0 ? ""
                   : c->preload         ? " DLP_PRELOAD_AUTO found room for all."
                                        : " DLP_PRELOAD_AUTO found no room for all: none stays.");
+    if (c->seam_buffers > 0)
+        dlpi_text_add(t,
+                      "Seams: %" PRIu64 " batch%s spanned chunks and %s copied, %s in all; a "
+                      "batch_size that divides the rows of every chunk has none.\n",
+                      c->seams, c->seams == 1 ? "" : "es", c->seams == 1 ? "was" : "were",
+                      dlpi_num_bytes((double)c->seam_bytes).s);
 }
 
 static void dlpi_explain_memory(dlpi_text *t, const dlp_stats *s) {

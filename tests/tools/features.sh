@@ -64,7 +64,7 @@ found_in() { # SRC FILE...
             "stages/sampler[.]h|order/parts[.]h|device/.*")
         feature("chunks", "chunks?|preload|resident|resident_bytes|off_chunk_rec|cpu_buffers",
             "dlpi_chunks?_[a-z_]+", "DLP_PRELOAD_[A-Z]+|DLPI_CELLS_CHUNK",
-            "(stages|open)/chunks[.]h|stages/(cut|split)[.]h")
+            "(stages|open|order)/chunks[.]h|stages/(cut|split)[.]h")
         feature("dispatch", "dispatch|rewind|rewind_seen",
             "dlpi_batch_mine", "DLP_DISPATCH_[A-Z]+",
             "core/(dispatch|claim)[.]h")
