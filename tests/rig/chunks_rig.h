@@ -23,9 +23,9 @@ typedef struct late {
         uint64_t bytes;
     } copy[64][LATE_COPIES];
     int n[64];
-    int copies, fail_at; /* fail_at: which copy fails, 0: none */
-    int joins;           /* copies within the device; they are no copies */
-    int live;            /* buffers allocated and not freed */
+    int copies, fail_at;     /* fail_at: which copy fails, 0: none */
+    int joins, fail_join_at; /* copies within the device */
+    int live;                /* buffers allocated and not freed */
 } late;
 
 static inline int late_alloc(void *user, uint64_t bytes, void **dev) {
@@ -50,10 +50,10 @@ static inline int late_copy(void *user, void *dev, const void *host, uint64_t by
 }
 static inline int late_copy_within(void *user, void *to, uint64_t to_at, void *from,
                                    uint64_t from_at, uint64_t bytes, uint32_t buffer) {
-    int rc = late_copy(user, (uint8_t *)to + to_at, (const uint8_t *)from + from_at, bytes, buffer);
-    ((late *)user)->copies--;
-    ((late *)user)->joins++;
-    return rc;
+    late *l = user;
+    if (++l->joins == l->fail_join_at) return 5;
+    l->copies--; /* it is none */
+    return late_copy(user, (uint8_t *)to + to_at, (const uint8_t *)from + from_at, bytes, buffer);
 }
 static inline int late_record(void *user, uint32_t buffer) {
     late *l = user;
