@@ -2129,22 +2129,22 @@ DLPDEF int dlp_loader_open(dlp_pipe **out, const dlp_loader_desc *desc, dlp_erro
    stage before it has batch_size 1 and no collate; the first dimension of every field is rows. The
    pipe's max_held, batches_per_epoch, states and statistics then speak of views: see >>chunks. */
 typedef struct dlp_split_desc {
-    uint64_t chunk_rows;   /* rows of an item, on all ranks together; required, 1..2^48 */
-    uint64_t n_rows;       /* rows of all items: item i has rows i * chunk_rows and so on, the
+    uint64_t chunk_rows;       /* rows of an item, on all ranks together; required, 1..2^48 */
+    uint64_t n_rows;           /* rows of all items: item i has rows i * chunk_rows and so on, the
                                   last what is left; 0: all items are full. A last item that is not
                                   full wants DLP_ORDER_SEQUENTIAL or _SHUFFLED without a subset */
     const uint64_t *rows;      /* [n_chunks] rows of each item, 0 or more, where they differ;
                                   copied. chunk_rows is then 0 or the most that any has, n_rows 0
                                   or the sum; orders as for n_rows. NULL: chunk_rows each */
-    uint64_t n_chunks;     /* as many as there are items; 0 without rows */
-    uint32_t batch_size;   /* rows of the global batch; required, 1..2^20 */
-    int32_t last;          /* DLP_LAST_PARTIAL or _DROP: for what is left of the epoch, or, with
+    uint64_t n_chunks;         /* as many as there are items; 0 without rows */
+    uint32_t batch_size;       /* rows of the global batch; required, 1..2^20 */
+    int32_t last;              /* DLP_LAST_PARTIAL or _DROP: for what is left of the epoch, or, with
                                   within_chunks, of each item */
     int32_t within_chunks;     /* 0: batches span items, and the rows of one that does are copied;
                                   of ranks only as dlp_chunks_open wires them. 1: what is left of
                                   an item is a shorter batch, or none; batch_size is at most
                                   chunk_rows */
-    int32_t shuffle_rows;  /* 1: what fetch writes is in the order of dlp_chunk_row; not with a
+    int32_t shuffle_rows;      /* 1: what fetch writes is in the order of dlp_chunk_row; not with a
                                   cache */
     uint32_t rank, world_size; /* 0, 0: one rank. Fetch writes this rank's rows, one batch's behind
                                   the other's; the sampler has no ranks: all load every item */
@@ -6659,7 +6659,8 @@ typedef struct dlpi_sink_ops {              /* by the consumer */
     void (*freed)(dlp_pipe *p, uint32_t s); /* that slot was given back */
     int (*joins)(dlp_pipe *p); /* building: can it do the following? Else the pipe has the error */
     int (*join)(dlp_pipe *p, uint32_t v, uint64_t row, uint32_t s, uint64_t from,
-                uint64_t rows); /* copy rows of slot s into joined buffer v, from its row on */
+                uint64_t rows); /* begin to copy rows of slot s into joined buffer v, to its row */
+    int (*arrive)(dlp_pipe *p, uint32_t v, uint64_t until); /* wait until they are there */
     void *(*joined)(const dlp_pipe *p, uint32_t v, uint32_t field); /* that buffer */
 } dlpi_sink_ops;
 
@@ -12165,7 +12166,7 @@ static int dlpi_transfer_refused(dlp_pipe *p, const char *what, int rc) {
     return dlpi_pipe_fail(p, &e);
 }
 
-/* Copies of rows from slot s are begun, and there: the slot may be given back. */
+/* Begin to copy rows from slot s. */
 static int dlpi_transfer_join(dlp_pipe *p, uint32_t v, uint64_t row, uint32_t s, uint64_t from,
                               uint64_t rows) {
     dlpi_transfer *x = dlpi_transfer_of(p->sink);
@@ -12173,7 +12174,7 @@ static int dlpi_transfer_join(dlp_pipe *p, uint32_t v, uint64_t row, uint32_t s,
     uint32_t buffer = dlpi_transfer_joined_events(p, v);
     size_t at = (size_t)dlpi_slot_at(p, s)->dbuf * p->batches.n;
     const char *what = "copy_within";
-    int rc = 0, done;
+    int rc = 0;
     dlpi_transfer_enter(x);
     for (uint32_t f = 0; f < p->batches.n && rc == 0; f++) {
         uint64_t unit = dlpi_row_bytes(&p->batches.at[f]);
@@ -12182,12 +12183,20 @@ static int dlpi_transfer_join(dlp_pipe *p, uint32_t v, uint64_t row, uint32_t s,
     }
     if (rc == 0) what = "record", rc = d->record(d->user, buffer);
     dlpi_transfer_leave(x, 0);
-    if (rc != 0) return dlpi_transfer_refused(p, what, rc);
+    return rc != 0 ? dlpi_transfer_refused(p, what, rc) : DLP_OK;
+}
+
+/* Wait until what was begun is there, and the slot may be given back. */
+static int dlpi_transfer_arrive(dlp_pipe *p, uint32_t v, uint64_t until) {
+    dlpi_transfer *x = dlpi_transfer_of(p->sink);
+    uint32_t buffer = dlpi_transfer_joined_events(p, v);
     for (int rounds = 0;; rounds++) {
+        int done;
         dlpi_transfer_enter(x);
-        done = dlpi_transfer_leave(x, d->done(d->user, buffer));
+        done = dlpi_transfer_leave(x, x->device.done(x->device.user, buffer));
         if (done != 0) return done == 1 ? DLP_OK : dlpi_transfer_refused(p, "done", done);
         if (dlpi_stopped(p)) return DLP_STOPPED;
+        if (until != UINT64_MAX && dlpi_now_ns() >= until) return DLP_TIMEOUT;
         if (rounds < 100)
             sched_yield();
         else
@@ -12296,6 +12305,7 @@ static const dlpi_sink_ops dlpi_transfer_sink = {
     .freed = dlpi_transfer_freed,
     .joins = dlpi_transfer_joins,
     .join = dlpi_transfer_join,
+    .arrive = dlpi_transfer_arrive,
     .joined = dlpi_transfer_joined,
 };
 
@@ -14448,6 +14458,7 @@ typedef struct dlpi_split { /* what the stage keeps */
     struct {           /* a batch that spans chunks, as far as they have come */
         uint32_t v;    /* its view */
         uint32_t rows; /* that are there; 0: none is begun */
+        bool waits;    /* the last of them are on their way from the chunk at hand */
         uint32_t seek_no;
         uint64_t epoch, batch;
     } seam;
@@ -14585,7 +14596,14 @@ static void dlpi_split_take(dlp_pipe *p, uint32_t s) {
     if (c->d.shuffle_rows) dlpi_chunk_permute(p, slot->epoch, c->chunk, &c->permutation);
 }
 
-/* Have a chunk to split, waiting for it if need be. until: absolute, of a second wait. */
+/* When a call of next with this timeout_ms must be back; *until: 0 before the first time. */
+static uint64_t dlpi_split_until(int timeout_ms, uint64_t *until) {
+    if (*until == 0)
+        *until = timeout_ms < 0 ? UINT64_MAX : dlpi_now_ns() + (uint64_t)timeout_ms * 1000000u;
+    return *until;
+}
+
+/* Have a chunk to split, waiting for it if need be. */
 static int dlpi_split_have(dlp_pipe *p, int timeout_ms, uint64_t *until) {
     uint64_t b, now;
     uint32_t s;
@@ -14593,8 +14611,9 @@ static int dlpi_split_have(dlp_pipe *p, int timeout_ms, uint64_t *until) {
     if (dlpi_split_of(p)->slot != DLPI_NO_SLOT) return DLP_OK;
     if (timeout_ms > 0) {
         now = dlpi_now_ns();
-        if (*until == 0) *until = now + (uint64_t)timeout_ms * 1000000u;
-        timeout_ms = now < *until ? (int)((*until - now + 999999u) / 1000000u) : 0;
+        timeout_ms = dlpi_split_until(timeout_ms, until) > now
+                         ? (int)((*until - now + 999999u) / 1000000u)
+                         : 0;
     }
     if ((rc = dlpi_next_slot(p, timeout_ms, &b, &s)) != DLP_OK) return rc;
     dlpi_taken(p, b, dlpi_slot_at(p, s)->flags);
@@ -14686,7 +14705,19 @@ static int dlpi_seam_copy(dlp_pipe *p, uint64_t row, uint32_t count) {
         dlpi_bump(&r->seam_bytes, count * unit);
     }
     if (p->sink == NULL) return DLP_OK;
+    c->seam.waits = true;
     return p->sink->ops->sink->join(p, c->seam.v, c->seam.rows, c->slot, row, count);
+}
+
+/* Wait for what is on its way into the seam, whether it is wanted still or not: its chunk can't be
+   given back before. */
+static int dlpi_seam_arrive(dlp_pipe *p, int timeout_ms, uint64_t *until) {
+    dlpi_split *c = dlpi_split_of(p);
+    int rc;
+    if (!c->seam.waits) return DLP_OK;
+    rc = p->sink->ops->sink->arrive(p, c->seam.v, dlpi_split_until(timeout_ms, until));
+    if (rc == DLP_OK) c->seam.waits = false;
+    return rc;
 }
 
 /* Is what is in the seam of the batch that comes next? */
@@ -14785,31 +14816,31 @@ static bool dlpi_split_through(const dlpi_split *c, uint64_t k) {
     return first >= dlpi_chunk_end(&c->at);
 }
 
-/* What the chunk that is being split has of the next batch. DLP_EMPTY: not all of it, and the chunk
-   is left. */
+/* What the chunk that is being split has of the next batch. DLP_EMPTY: not all of it, or it is not
+   in the seam yet. */
 static int dlpi_split_cut(dlp_pipe *p, dlp_batch **out) {
     dlpi_split *c = dlpi_split_of(p);
     const dlpi_chunk_spot *x = &c->at;
     uint64_t k = p->after_batch - x->batches, first, from, end = dlpi_chunk_end(x);
     uint32_t count, have, there = dlpi_seam_begun(p) ? c->seam.rows : 0;
+    bool whole;
     int rc;
     count = dlpi_chunk_share(&c->plan, x->axis, k, &first);
     from = first + there;
-    if (x->epoch != p->after_epoch || end <= from) {
+    c->seam.rows = there;
+    whole = there > 0 && there == count;
+    if (x->epoch != p->after_epoch || (end <= from && !whole)) {
         dlpi_split_leave_chunk(p);
         return DLP_EMPTY;
     }
-    c->seam.rows = there;
     have = end - from < count - there ? (uint32_t)(end - from) : count - there;
-    if (have == count) {
+    if (whole) {
+        *out = dlpi_split_deliver(p, dlpi_seam_view(p), k, first, count);
+    } else if (have == count) {
         *out = dlpi_split_deliver(p, dlpi_split_view(p, first, count), k, first, count);
     } else {
-        if ((rc = dlpi_seam_add(p, from, have)) != DLP_OK) return rc;
-        if (c->seam.rows < count) {
-            dlpi_split_leave_chunk(p);
-            return DLP_EMPTY;
-        }
-        *out = dlpi_split_deliver(p, dlpi_seam_view(p), k, first, count);
+        rc = dlpi_seam_add(p, from, have);
+        return rc != DLP_OK ? rc : DLP_EMPTY;
     }
     if (dlpi_split_through(c, k)) dlpi_split_leave_chunk(p);
     return DLP_OK;
@@ -14831,11 +14862,13 @@ static void dlpi_split_resume(dlp_pipe *p) {
 static int dlpi_split_next(dlp_pipe *p, dlp_batch **out, int timeout_ms) {
     uint64_t until = 0;
     int rc;
+    if ((rc = dlpi_seam_arrive(p, timeout_ms, &until)) != DLP_OK) return rc;
     dlpi_split_resume(p);
     do {
         if ((rc = dlpi_split_have(p, timeout_ms, &until)) != DLP_OK) return rc;
-        rc = dlpi_split_cut(p, out);
-    } while (rc == DLP_EMPTY);
+        if ((rc = dlpi_split_cut(p, out)) != DLP_EMPTY) return rc;
+        rc = dlpi_seam_arrive(p, timeout_ms, &until);
+    } while (rc == DLP_OK);
     return rc;
 }
 

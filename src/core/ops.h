@@ -102,7 +102,8 @@ typedef struct dlpi_sink_ops {              /* by the consumer */
     void (*freed)(dlp_pipe *p, uint32_t s); /* that slot was given back */
     int (*joins)(dlp_pipe *p); /* building: can it do the following? Else the pipe has the error */
     int (*join)(dlp_pipe *p, uint32_t v, uint64_t row, uint32_t s, uint64_t from,
-                uint64_t rows); /* copy rows of slot s into joined buffer v, from its row on */
+                uint64_t rows); /* begin to copy rows of slot s into joined buffer v, to its row */
+    int (*arrive)(dlp_pipe *p, uint32_t v, uint64_t until);         /* wait until they are there */
     void *(*joined)(const dlp_pipe *p, uint32_t v, uint32_t field); /* that buffer */
 } dlpi_sink_ops;
 

@@ -38,6 +38,7 @@ typedef struct dlpi_split { /* what the stage keeps */
     struct {           /* a batch that spans chunks, as far as they have come */
         uint32_t v;    /* its view */
         uint32_t rows; /* that are there; 0: none is begun */
+        bool waits;    /* the last of them are on their way from the chunk at hand */
         uint32_t seek_no;
         uint64_t epoch, batch;
     } seam;
@@ -175,7 +176,14 @@ static void dlpi_split_take(dlp_pipe *p, uint32_t s) {
     if (c->d.shuffle_rows) dlpi_chunk_permute(p, slot->epoch, c->chunk, &c->permutation);
 }
 
-/* Have a chunk to split, waiting for it if need be. until: absolute, of a second wait. */
+/* When a call of next with this timeout_ms must be back; *until: 0 before the first time. */
+static uint64_t dlpi_split_until(int timeout_ms, uint64_t *until) {
+    if (*until == 0)
+        *until = timeout_ms < 0 ? UINT64_MAX : dlpi_now_ns() + (uint64_t)timeout_ms * 1000000u;
+    return *until;
+}
+
+/* Have a chunk to split, waiting for it if need be. */
 static int dlpi_split_have(dlp_pipe *p, int timeout_ms, uint64_t *until) {
     uint64_t b, now;
     uint32_t s;
@@ -183,8 +191,9 @@ static int dlpi_split_have(dlp_pipe *p, int timeout_ms, uint64_t *until) {
     if (dlpi_split_of(p)->slot != DLPI_NO_SLOT) return DLP_OK;
     if (timeout_ms > 0) {
         now = dlpi_now_ns();
-        if (*until == 0) *until = now + (uint64_t)timeout_ms * 1000000u;
-        timeout_ms = now < *until ? (int)((*until - now + 999999u) / 1000000u) : 0;
+        timeout_ms = dlpi_split_until(timeout_ms, until) > now
+                         ? (int)((*until - now + 999999u) / 1000000u)
+                         : 0;
     }
     if ((rc = dlpi_next_slot(p, timeout_ms, &b, &s)) != DLP_OK) return rc;
     dlpi_taken(p, b, dlpi_slot_at(p, s)->flags);
@@ -276,7 +285,19 @@ static int dlpi_seam_copy(dlp_pipe *p, uint64_t row, uint32_t count) {
         dlpi_bump(&r->seam_bytes, count * unit);
     }
     if (p->sink == NULL) return DLP_OK;
+    c->seam.waits = true;
     return p->sink->ops->sink->join(p, c->seam.v, c->seam.rows, c->slot, row, count);
+}
+
+/* Wait for what is on its way into the seam, whether it is wanted still or not: its chunk can't be
+   given back before. */
+static int dlpi_seam_arrive(dlp_pipe *p, int timeout_ms, uint64_t *until) {
+    dlpi_split *c = dlpi_split_of(p);
+    int rc;
+    if (!c->seam.waits) return DLP_OK;
+    rc = p->sink->ops->sink->arrive(p, c->seam.v, dlpi_split_until(timeout_ms, until));
+    if (rc == DLP_OK) c->seam.waits = false;
+    return rc;
 }
 
 /* Is what is in the seam of the batch that comes next? */
@@ -375,31 +396,31 @@ static bool dlpi_split_through(const dlpi_split *c, uint64_t k) {
     return first >= dlpi_chunk_end(&c->at);
 }
 
-/* What the chunk that is being split has of the next batch. DLP_EMPTY: not all of it, and the chunk
-   is left. */
+/* What the chunk that is being split has of the next batch. DLP_EMPTY: not all of it, or it is not
+   in the seam yet. */
 static int dlpi_split_cut(dlp_pipe *p, dlp_batch **out) {
     dlpi_split *c = dlpi_split_of(p);
     const dlpi_chunk_spot *x = &c->at;
     uint64_t k = p->after_batch - x->batches, first, from, end = dlpi_chunk_end(x);
     uint32_t count, have, there = dlpi_seam_begun(p) ? c->seam.rows : 0;
+    bool whole;
     int rc;
     count = dlpi_chunk_share(&c->plan, x->axis, k, &first);
     from = first + there;
-    if (x->epoch != p->after_epoch || end <= from) {
+    c->seam.rows = there;
+    whole = there > 0 && there == count;
+    if (x->epoch != p->after_epoch || (end <= from && !whole)) {
         dlpi_split_leave_chunk(p);
         return DLP_EMPTY;
     }
-    c->seam.rows = there;
     have = end - from < count - there ? (uint32_t)(end - from) : count - there;
-    if (have == count) {
+    if (whole) {
+        *out = dlpi_split_deliver(p, dlpi_seam_view(p), k, first, count);
+    } else if (have == count) {
         *out = dlpi_split_deliver(p, dlpi_split_view(p, first, count), k, first, count);
     } else {
-        if ((rc = dlpi_seam_add(p, from, have)) != DLP_OK) return rc;
-        if (c->seam.rows < count) {
-            dlpi_split_leave_chunk(p);
-            return DLP_EMPTY;
-        }
-        *out = dlpi_split_deliver(p, dlpi_seam_view(p), k, first, count);
+        rc = dlpi_seam_add(p, from, have);
+        return rc != DLP_OK ? rc : DLP_EMPTY;
     }
     if (dlpi_split_through(c, k)) dlpi_split_leave_chunk(p);
     return DLP_OK;
@@ -421,11 +442,13 @@ static void dlpi_split_resume(dlp_pipe *p) {
 static int dlpi_split_next(dlp_pipe *p, dlp_batch **out, int timeout_ms) {
     uint64_t until = 0;
     int rc;
+    if ((rc = dlpi_seam_arrive(p, timeout_ms, &until)) != DLP_OK) return rc;
     dlpi_split_resume(p);
     do {
         if ((rc = dlpi_split_have(p, timeout_ms, &until)) != DLP_OK) return rc;
-        rc = dlpi_split_cut(p, out);
-    } while (rc == DLP_EMPTY);
+        if ((rc = dlpi_split_cut(p, out)) != DLP_EMPTY) return rc;
+        rc = dlpi_seam_arrive(p, timeout_ms, &until);
+    } while (rc == DLP_OK);
     return rc;
 }
 

@@ -246,7 +246,7 @@ static int dlpi_transfer_refused(dlp_pipe *p, const char *what, int rc) {
     return dlpi_pipe_fail(p, &e);
 }
 
-/* Copies of rows from slot s are begun, and there: the slot may be given back. */
+/* Begin to copy rows from slot s. */
 static int dlpi_transfer_join(dlp_pipe *p, uint32_t v, uint64_t row, uint32_t s, uint64_t from,
                               uint64_t rows) {
     dlpi_transfer *x = dlpi_transfer_of(p->sink);
@@ -254,7 +254,7 @@ static int dlpi_transfer_join(dlp_pipe *p, uint32_t v, uint64_t row, uint32_t s,
     uint32_t buffer = dlpi_transfer_joined_events(p, v);
     size_t at = (size_t)dlpi_slot_at(p, s)->dbuf * p->batches.n;
     const char *what = "copy_within";
-    int rc = 0, done;
+    int rc = 0;
     dlpi_transfer_enter(x);
     for (uint32_t f = 0; f < p->batches.n && rc == 0; f++) {
         uint64_t unit = dlpi_row_bytes(&p->batches.at[f]);
@@ -263,12 +263,20 @@ static int dlpi_transfer_join(dlp_pipe *p, uint32_t v, uint64_t row, uint32_t s,
     }
     if (rc == 0) what = "record", rc = d->record(d->user, buffer);
     dlpi_transfer_leave(x, 0);
-    if (rc != 0) return dlpi_transfer_refused(p, what, rc);
+    return rc != 0 ? dlpi_transfer_refused(p, what, rc) : DLP_OK;
+}
+
+/* Wait until what was begun is there, and the slot may be given back. */
+static int dlpi_transfer_arrive(dlp_pipe *p, uint32_t v, uint64_t until) {
+    dlpi_transfer *x = dlpi_transfer_of(p->sink);
+    uint32_t buffer = dlpi_transfer_joined_events(p, v);
     for (int rounds = 0;; rounds++) {
+        int done;
         dlpi_transfer_enter(x);
-        done = dlpi_transfer_leave(x, d->done(d->user, buffer));
+        done = dlpi_transfer_leave(x, x->device.done(x->device.user, buffer));
         if (done != 0) return done == 1 ? DLP_OK : dlpi_transfer_refused(p, "done", done);
         if (dlpi_stopped(p)) return DLP_STOPPED;
+        if (until != UINT64_MAX && dlpi_now_ns() >= until) return DLP_TIMEOUT;
         if (rounds < 100)
             sched_yield();
         else
@@ -377,6 +385,7 @@ static const dlpi_sink_ops dlpi_transfer_sink = {
     .freed = dlpi_transfer_freed,
     .joins = dlpi_transfer_joins,
     .join = dlpi_transfer_join,
+    .arrive = dlpi_transfer_arrive,
     .joined = dlpi_transfer_joined,
 };
 

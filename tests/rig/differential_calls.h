@@ -479,6 +479,10 @@ static int call_copy(void *user, void *dev, const void *host, uint64_t bytes, ui
     d->copy[buffer][i].bytes = bytes;
     return 0;
 }
+static int call_copy_within(void *user, void *to, uint64_t to_at, void *from, uint64_t from_at,
+                            uint64_t bytes, uint32_t buffer) {
+    return call_copy(user, (uint8_t *)to + to_at, (uint8_t *)from + from_at, bytes, buffer);
+}
 static int call_record(void *user, uint32_t buffer) {
     ((slow_device *)user)->asked[buffer] = 0;
     return 0;
@@ -497,6 +501,7 @@ static const dlp_device slow_ = {.name = "slow",
                                  .copy = call_copy,
                                  .record = call_record,
                                  .done = call_done,
+                                 .copy_within = call_copy_within,
                                  .user = &device_};
 
 /* ---- wiring ---- */
@@ -782,7 +787,8 @@ static int open_split(const cfg *c, const dlp_state *resume) {
     dlp_split_desc split = {.chunk_rows = (uint64_t)c->chunk_rows,
                             .batch_size = c->batch,
                             .n_rows = c->n_items < all ? c->n_items : all,
-                            .last = c->last};
+                            .last = c->last,
+                            .within_chunks = c->within};
     dlp_repeat_desc repeat = {c->forever ? DLP_FOREVER : c->epochs, c->epoch_end};
     dlp_pipe_desc pipe;
     dlp_stage at[8];
@@ -813,6 +819,7 @@ static int open_chunks(const cfg *c, const dlp_state *resume) {
     d.chunk_rows = (uint64_t)c->chunk_rows;
     d.batch_size = c->batch;
     d.last = c->last;
+    d.within_chunks = c->within;
     d.shuffle_chunks = c->order == O_SHUFFLED;
     d.shuffle_rows = c->shuffle_rows;
     d.load = call_chunk;

@@ -205,6 +205,30 @@ static void seam__half_there__left_or_taken_up(void) {
         }
 }
 
+/* A copy within the device that takes long: next comes back in time, and has it later. */
+static void seam__late_copy__next_keeps_its_timeout(void) {
+    kit k;
+    dlp_pipe *p;
+    dlp_batch *b;
+    uint64_t longest = 0, n = 0;
+    int rc, waited = 0;
+    kit_init(&k, 60, 20, 30);
+    kit_device(&k, DEV_LATE);
+    k.l.copy_ns = 300000000;
+    k.d.epochs = 1;
+    if ((p = kit_open(&k)) == NULL) return;
+    do {
+        uint64_t from = test_now_ns(), took;
+        rc = dlp_pipe_next_timeout(p, &b, 1);
+        took = test_now_ns() - from;
+        if (took > longest) longest = took;
+        waited += rc == DLP_TIMEOUT && k.l.joins > 0;
+        if (rc == DLP_OK) CHECK(view_same(&k.d, b, 0, n++) && dlp_pipe_release(p, b) == DLP_OK);
+    } while (rc == DLP_OK || rc == DLP_TIMEOUT);
+    CHECK(rc == DLP_END && n == 2 && waited > 0 && longest < 200000000);
+    kit_close(&k, p);
+}
+
 /* A chunk that is left out has no valid rows in a batch that has rows of others, and is zeros. */
 static void seam__chunk_left_out__its_rows_not_valid(void) {
     for (int kind = 0; kind < 2 * DEV_KINDS; kind++) {
@@ -385,6 +409,7 @@ int main(void) {
     order__every_shape__as_the_oracle_says();
     resume__at_every_batch__goes_on();
     seam__half_there__left_or_taken_up();
+    seam__late_copy__next_keeps_its_timeout();
     seam__chunk_left_out__its_rows_not_valid();
     preload__seams__each_chunk_loaded_once();
     plan__seams__buffers_of_a_batch_each();
