@@ -6660,7 +6660,7 @@ typedef struct dlpi_sink_ops {              /* by the consumer */
     int (*joins)(dlp_pipe *p); /* building: can it do the following? Else the pipe has the error */
     int (*join)(dlp_pipe *p, uint32_t v, uint64_t row, uint32_t s, uint64_t from,
                 uint64_t rows); /* begin to copy rows of slot s into joined buffer v, to its row */
-    int (*arrive)(dlp_pipe *p, uint32_t v, uint64_t until); /* wait until they are there */
+    int (*arrive)(dlp_pipe *p, uint32_t v, uint64_t until);         /* wait until they are there */
     void *(*joined)(const dlp_pipe *p, uint32_t v, uint32_t field); /* that buffer */
 } dlpi_sink_ops;
 
@@ -14959,7 +14959,7 @@ static int dlpi_split_rows(dlp_pipe *p, const dlpi_stage *st) {
     if (!alike && (!counted || order->subset))
         dlpi_bad(p, st->name, c->d.rows ? "rows" : "n_rows", "full items for this order",
                  (int64_t)c->d.n_rows);
-    if (!q->spans)
+    if (c->d.within_chunks)
         dlpi_within(p, st->name, "batch_size", c->d.batch_size, 1, (int64_t)q->chunk_rows,
                     "at most a chunk's rows with within_chunks");
     if (q->batches == 0 ||

@@ -539,7 +539,7 @@ static int dlpi_split_rows(dlp_pipe *p, const dlpi_stage *st) {
     if (!alike && (!counted || order->subset))
         dlpi_bad(p, st->name, c->d.rows ? "rows" : "n_rows", "full items for this order",
                  (int64_t)c->d.n_rows);
-    if (!q->spans)
+    if (c->d.within_chunks)
         dlpi_within(p, st->name, "batch_size", c->d.batch_size, 1, (int64_t)q->chunk_rows,
                     "at most a chunk's rows with within_chunks");
     if (q->batches == 0 ||

@@ -19,11 +19,12 @@ static const struct shape {
     uint64_t n_chunks;
     uint32_t batch;
 } shapes[] = {
-    {97, 20, NULL, 0, 6},        {97, 20, NULL, 0, 21},      {97, 20, NULL, 0, 60},
-    {97, 20, NULL, 0, 97},       {97, 20, NULL, 0, 200},     {100, 25, NULL, 0, 25},
-    {63, 20, NULL, 0, 5},        {41, 1, NULL, 0, 6},        {97, 0, with_none, 8, 6},
-    {97, 0, with_none, 8, 40},   {7, 0, of_ones, 10, 2},     {7, 0, of_ones, 10, 5},
-    {97, 100, one_large, 5, 12}, {97, 0, none_first, 7, 10}, {97, 0, none_first, 7, 24},
+    {97, 20, NULL, 0, 6},       {97, 20, NULL, 0, 21},       {97, 20, NULL, 0, 60},
+    {97, 20, NULL, 0, 97},      {97, 20, NULL, 0, 200},      {100, 25, NULL, 0, 25},
+    {63, 20, NULL, 0, 5},       {41, 1, NULL, 0, 6},         {97, 0, with_none, 8, 6},
+    {13, 20, NULL, 0, 21},      {97, 0, with_none, 8, 40},   {7, 0, of_ones, 10, 2},
+    {7, 0, of_ones, 10, 5},     {97, 100, one_large, 5, 12}, {97, 0, none_first, 7, 10},
+    {97, 0, none_first, 7, 24},
 };
 #define SHAPES (sizeof shapes / sizeof *shapes)
 
