@@ -21,7 +21,7 @@ HEADERS := $(addsuffix .h,$(PRODUCTS))
 COMMON := $(wildcard tests/rig/*.h tests/model/*.h)
 TESTED := tests/unit tests/system tests/model tests/fuzz
 vpath %.c $(TESTED)
-# Those that judge times come first, while nothing else runs beside the suite (.ci/run).
+# Those that judge times come first, one by one, while nothing else runs beside the suite (.ci/run).
 TIMED := predict chunks fetchers pipe_idle pipe_stats tuning queue_wait
 UNITS := $(sort $(basename $(notdir $(wildcard $(addsuffix /*.c,$(TESTED))))))
 UNITS := $(TIMED) $(filter-out $(TIMED),$(UNITS))
@@ -157,20 +157,21 @@ $(B)/compile/%: $(HEADERS) README.md $(wildcard tests/compile/*)
 
 programs: $(PROGRAMS) $(FOREIGN) $(RESULTS)
 
-# Results of compile tests that are not "passed" are made anew.
+# Results of compile tests that are not "passed" are made again.
 test:
 	@mkdir -p $(B)/compile $(B)/log
 	@for f in $(RESULTS); do [ ! -f $$f ] || [ "$$(cat $$f)" = 0 ] || rm -f $$f; done
 	@$(call compile_told,programs)
 	@: >$(B)/list
-	@for t in $(WANTED); do case $$t in \
+	@for t in $(filter $(TIMED),$(WANTED)) -- $(filter-out $(TIMED),$(WANTED)); do case $$t in \
+	    --) echo -- ;; \
 	    compile/*) echo "$$t @$(B)/$$t" ;; \
 	    */*) echo "$$t SHORT=1 sh tests/compile/matrix exec $${t%/*} $${t#*/}" ;; \
 	    *) s=$$(ls tests/*/$$t.sh 2>/dev/null); \
 	       if [ -n "$$s" ]; then echo "$$t sh $$s"; \
 	       else x=$(B)/tests/$$t; echo "$$t [ -x $$x ] || { cat $$x.log; exit 1; }; $$x"; fi ;; \
 	    esac; done >$(B)/list
-	@CC="$(CC)" STRICT=$(STRICT) sh tests/tools/run $(B)/list
+	@CC="$(CC)" STRICT=$(STRICT) TEST_JOBS=$(JOBS) sh tests/tools/run $(B)/list
 
 # What breaks first, of each part something.
 CHECK := order samplers mixing queue_spsc queue_mpsc s3_http s3_sign pipe_basic pipe_ranks \
@@ -286,7 +287,7 @@ sanitize:
 	    echo "$$t command -v $$cc >/dev/null || { echo skipped: $$cc is not installed; exit 77; };" \
 	        "[ -x $$x ] || { cat $$x.log; exit 1; }; $(FIXED) $$x"; \
 	done >$(B)/list.sanitize
-	@SHORT=1 STRICT=$(STRICT) KEEP=$(B)/log/sanitize \
+	@SHORT=1 STRICT=$(STRICT) TEST_JOBS=$(JOBS) KEEP=$(B)/log/sanitize \
 	    TSAN_OPTIONS=halt_on_error=1 UBSAN_OPTIONS=print_stacktrace=1 \
 	    sh tests/tools/run $(B)/list.sanitize
 

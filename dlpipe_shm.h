@@ -321,7 +321,7 @@ DLPDEF void dlp_monitor_close(dlp_monitor *m);
    it comes: those that are not fed yet. Batches lie where the workers wrote them; nothing is
    copied.
 
-     DLP_SHARE_EACH  every subscriber gets every batch, in order, and so does the pipe's own consumer
+     DLP_SHARE_EACH  every subscriber gets every batch in order, and so does the pipe's consumer
                      unless serve_only. A slot is free when all have released it: the slowest, also
                      one that is stopped or never asks, sets the pace. With serve_only, what is fed
                      and not taken when the last leaves is lost; the next begins after it.
@@ -420,12 +420,12 @@ DLPDEF int dlp_shm_serve(dlp_pipe *p, int timeout_ms);
 
 /* ---------------------------------------------------------------------------------------------
    >>shm-impl-names       RECORDS AND LOCKS
-   Who holds the lock (flock, on the open file description) owns the name, and the name's file is
-   the one that its path leads to. So whoever got the lock looks whether the path still leads to
+   Whoever holds the lock (flock, on the open file description) owns the name, and the name's file
+   is the one that its path leads to. So whoever got the lock looks whether the path still leads to
    the file it locked: if not, the name was removed in between, and it begins again. The lock is
    inherited by fork and freed by the kernel when the last process that has it is gone.
      made by O_EXCL, locked, written: a creator that dies in between leaves a stale name, whole or
-     not; found with a free lock: taken over in place; removed only by who holds the lock.
+     not; found with a free lock: taken over in place; removed only by the holder of the lock.
    Listing tries the lock for a moment, so a creator that finds it held looks again for 50 ms. */
 
 #ifndef DLPI_SHM_DIR
@@ -1291,7 +1291,7 @@ typedef struct dlpi_proc { /* a worker process, as the supervisor knows it */
     uint32_t deaths;       /* in a row, of lives in which nothing was completed */
     uint64_t items;        /* that it had completed when this process began */
     dlpi_held held;        /* what it had when it died, without a callback to blame */
-    uint32_t held_deaths;  /* of all who had it, in a row */
+    uint32_t held_deaths;  /* of all that had it, in a row */
     uint64_t due_ns;       /* when it may be replaced; 0: it lives, or will not be */
     uint64_t watched_item; /* for the deadline: what runs, since when it says so, */
     uint64_t watched_since;
@@ -1320,7 +1320,7 @@ typedef struct dlpi_shm_state { /* dlp_pipe.shm */
     uint64_t bound;     /* a bit for each subscriber that is admitted */
     uint64_t looked_ns; /* at their locks */
     uint64_t frees;
-    uint64_t left_at; /* the cursor of who left last */
+    uint64_t left_at; /* the cursor of the one that left last */
     bool enough;      /* wait_subscribers have come */
 } dlpi_shm_state;
 
@@ -1364,9 +1364,9 @@ typedef struct dlpi_sched_attr { /* sched_setattr(2), Linux */
     uint64_t runtime, deadline, period;
 } dlpi_sched_attr;
 
-/* Run in slices of ns (0: the system's): who has short ones gets a core sooner when it wakes, or is
-   forked (Linux 6.12; before that, nothing changes). Where workers fill the cores, a replacement
-   would else wait some ms for a core, and its supervisor before it. */
+/* Run in slices of ns (0: the system's): whoever has short ones gets a core sooner when it wakes,
+   or is forked (Linux 6.12; before that, nothing changes). Where workers fill the cores, a
+   replacement would else wait some ms for a core, and its supervisor before it. */
 static void dlpi_slice(uint64_t ns) {
     dlpi_sched_attr attr = {.size = sizeof attr};
     if (syscall(SYS_sched_getscheduler, 0) != 0) return; /* the user has another policy */
@@ -1777,7 +1777,7 @@ _Noreturn static void dlpi_supervise(dlp_pipe *p) {
         now = dlpi_now_ns();
         dlpi_procs_due(p, now);
         dlpi_spare_keep(p);
-        if (p->deadline_ns != 0) { /* a nap that was much longer: we were stopped, too */
+        if (p->deadline_ns != 0) { /* a sleep that was much longer: we were stopped, too */
             uint64_t most = (uint64_t)sleep * 2000000u + 10000000u, passed = now - looked;
             dlpi_procs_deadlines(p, passed < most ? passed : 0);
         }
@@ -2001,7 +2001,7 @@ static void dlpi_share_taken(dlp_pipe *p, uint64_t from, uint64_t to) {
     DLPI_STORE_SEQ(&p->ctl->delivered, to); /* V1 -> V1 */
 }
 
-/* Is what slot k has given back by all who were to have it? */
+/* Is what slot k has given back by all that were to have it? */
 static bool dlpi_share_slot_free(dlp_pipe *p, uint32_t k) {
     dlpi_shm_state *s = dlpi_shm_of(p);
     dlpi_share *h = p->share;
@@ -2459,7 +2459,8 @@ static int dlpi_subscriber_one(dlp_subscriber *c, dlp_batch **out) {
         const uint64_t *ready;
         int rc;
         if (DLPI_LOAD_SEQ(&c->share->over) != 0) return DLP_END; /* H1 <- H1 */
-        if (!dlpi_subscriber_oldest(c, takers, &b, &s, &taker)) /* who holds one waits for nobody */
+        /* whoever holds one waits for nobody */
+        if (!dlpi_subscriber_oldest(c, takers, &b, &s, &taker))
             return over && c->n_held > 0 ? DLP_END : DLP_EMPTY;
         ready = (const uint64_t *)(const void *)(dlpi_subscriber_slot(c, s) + c->final_at);
         if (!dlpi_ready_is(DLPI_LOAD_SEQ(ready), b)) return DLP_EMPTY; /* Y1 <- Y1 */
@@ -2748,9 +2749,10 @@ static int dlpi_exec_begin(dlp_pipe *p) {
             p, DLP_ERR_STATE, "shm.start",
             "DLP_SHM_EXEC needs dlp_shm_main(argc, argv) as the first line of main");
     if (getauxval(AT_SECURE) != 0) /* it would not look at its environment: see dlpi_env */
-        return dlpi_shm_fail(p, DLP_ERR_UNSUPPORTED, "shm.start",
-                             "a program with more rights than who started it (setuid) can't begin "
-                             "workers by exec");
+        return dlpi_shm_fail(
+            p, DLP_ERR_UNSUPPORTED, "shm.start",
+            "a program with more rights than the user who started it (setuid) can't begin "
+            "workers by exec");
     fds[0] = dlpi_exec_file(p);
     if (fds[0] < 0) return p->err.code;
     fds[1] = p->memfd;

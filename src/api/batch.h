@@ -21,7 +21,7 @@ typedef struct dlp_tensor {
 
 enum { DLP_BATCH_LAST = 1 /* last batch of its epoch */ };
 
-/* A batch lent to the caller until released. Read its fields; do not change them (data may be
+/* A batch lent to the consumer until released. Read its fields; do not change them (data may be
    written, it is the caller's until release). */
 typedef struct dlp_batch {
     uint64_t sequence; /* 0.. over the life of the pipe, in the order of the sampler */

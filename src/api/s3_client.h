@@ -16,14 +16,14 @@
                             AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE, or _TOKEN
      machine                IMDSv2, unless AWS_EC2_METADATA_DISABLED is true
 
-   A program with more rights than who started it (setuid) asks nothing of its environment, HOME
-   included. A profile that the program names comes before the environment; AWS_DEFAULT_PROFILE
-   serves where AWS_PROFILE is not set, and both are refused where they differ. Profiles are of
-   the files AWS_SHARED_CREDENTIALS_FILE (~/.aws/credentials) and AWS_CONFIG_FILE (~/.aws/config),
-   the first before the second. A credential_process is started without a shell, in a group of its
-   own, with no descriptors but its output, standard error and an empty input, and has a minute.
-   Roles to be assumed (source_profile) and single sign-on are for a credential_process to do, and
-   said to be.
+   A program with more rights than the user who started it (setuid) asks nothing of its environment,
+   HOME included. A profile that the program names comes before the environment; AWS_DEFAULT_PROFILE
+   serves where AWS_PROFILE is not set, and both are refused where they differ. Profiles are of the
+   files AWS_SHARED_CREDENTIALS_FILE (~/.aws/credentials) and AWS_CONFIG_FILE (~/.aws/config), the
+   first before the second. A credential_process is started without a shell, in a group of its own,
+   with no descriptors but its output, standard error and an empty input, and has a minute. Roles to
+   be assumed (source_profile) and single sign-on are for a credential_process to do, and said to
+   be.
 
    Settings of AWS' tools that lead elsewhere, and are not supported, are refused by dlp_s3_open
    with DLP_ERR_UNSUPPORTED, in words that say what is set, and where:

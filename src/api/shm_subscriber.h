@@ -7,7 +7,7 @@
    it comes: those that are not fed yet. Batches lie where the workers wrote them; nothing is
    copied.
 
-     DLP_SHARE_EACH  every subscriber gets every batch, in order, and so does the pipe's own consumer
+     DLP_SHARE_EACH  every subscriber gets every batch in order, and so does the pipe's consumer
                      unless serve_only. A slot is free when all have released it: the slowest, also
                      one that is stopped or never asks, sets the pace. With serve_only, what is fed
                      and not taken when the last leaves is lost; the next begins after it.

@@ -41,12 +41,12 @@ DLPI_INLINE uint32_t dlpi_sleepers_word(const dlpi_sleepers *s) {
     return dlpi_event_count(&s->word); /* before the bit */
 }
 
-/* Returns who sleeps already. */
+/* Returns those that sleep already. */
 DLPI_INLINE uint32_t dlpi_sleepers_enter(dlpi_sleepers *s, uint32_t bit) {
     return DLPI_OR_SEQ(&s->mask, bit); /* B1 -> B1 */
 }
 
-/* Returns whether somebody has woken this one: who wakes clears the bit, so of the two one alone
+/* Returns whether somebody has woken this one: the waker clears the bit, so of the two one alone
    finds it set. */
 static bool dlpi_sleepers_leave(dlpi_sleepers *s, uint32_t bit) {
     if ((DLPI_LOAD_SEQ(&s->mask) & bit) == 0) return true; /* B1 <- B1 */

@@ -2,8 +2,8 @@
 #include "api/queues.h"
 #include "base/futex.h"
 #include "base/cpus.h"
-/* ---- the heavy barrier: makes every other participant's T1 or H1 visible, paid by who goes to
-   sleep ---- */
+/* ---- the heavy barrier: makes every other participant's T1 or H1 visible, paid by the one that
+   goes to sleep ---- */
 
 /* The kernel's numbers (membarrier(2)). */
 enum {

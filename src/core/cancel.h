@@ -18,7 +18,7 @@
 
    Where the end is open (a stream), it is the first row of the epoch whose record says so
    (DLPI_ROW_END). That is one more fate of a row, written before the row is done: so when a batch
-   is closed, its end is known, to whoever looks and as often as he looks, after a death as well.
+   is closed, its end is known, to whoever looks, as often as it looks, after a death as well.
    Rows of a batch up to its end are counted where they are needed; the batch's words keep the rows
    that it was fed with. What failed after the end has not happened. */
 

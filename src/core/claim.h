@@ -202,9 +202,9 @@ static uint64_t dlpi_owner_redo(const dlpi_worker *w, uint64_t b) {
    the slot and are done all over again. Bits first, then the claims, then the call to look again:
    whoever reads a freed claim finds the bits of the stages before it gone, so no stage runs before
    the one behind it. The claims of the stages before carry our mark from before the first bit goes:
-   who dies in between is known by his own claim, or, once that is freed, by the mark; and who
-   recovers their last owner sees that they are no longer his. The first stage's is freed last, so
-   up to that store nobody can begin again. */
+   a worker that dies in between is known by its own claim, or, once that is freed, by the reserved
+   word; and whoever recovers their last owner sees that they are no longer its. The first stage's
+   is freed last, so up to that store nobody can begin again. */
 static void dlpi_rows_redo(const dlpi_worker *w, const dlpi_unit *t, uint32_t rows) {
     dlp_pipe *p = w->p;
     uint64_t freed = dlpi_owner_freed(p, t->slot, t->b);

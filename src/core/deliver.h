@@ -188,7 +188,8 @@ static void dlpi_caller_sleep(dlp_pipe *p, uint64_t ns) {
     dlpi_sleeper_want(&ctl->want, UINT64_C(0)); /* B1 */
 }
 
-/* Are the processes still there? Who comes back without having waited need not look each time. */
+/* Are the processes still there? A thread that comes back without having waited need not look each
+   time. */
 static int dlpi_next_look(dlp_pipe *p, uint64_t now, uint64_t until) {
     if (now >= until && now - p->looked_ns < DLPI_SLEEP_NS / 10) return DLP_OK;
     p->looked_ns = now;
@@ -417,7 +418,7 @@ static int dlpi_next_slot(dlp_pipe *p, int timeout_ms, uint64_t *b, uint32_t *s)
             }
         }
         p->seeks = 0;         /* none from before a seek is left */
-        dlpi_unpoison(p, *s); /* who did it may have been another process */
+        dlpi_unpoison(p, *s); /* it may have been another process */
         if (DLPI_LOAD_RLX(&p->ctl->first_ns) == 0)
             DLPI_STORE_RLX(&p->ctl->first_ns, dlpi_now_ns() - p->ctl->started_ns);
         return DLP_OK;

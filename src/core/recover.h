@@ -29,7 +29,7 @@ static uint64_t dlpi_gen_batch(const dlp_pipe *p, uint64_t gen) {
 }
 
 /* Did the dead worker run a row (UINT32_MAX: the batch) of unit t when it died? Of several at once
-   each may be what killed it; but who was late is known. */
+   each may be what killed it; but the late one is known. */
 static bool dlpi_was_running(const dlpi_worker *w, const dlpi_unit *t, const dlpi_death *why,
                              uint32_t *row) {
     uint64_t running = DLPI_LOAD_RLX(&w->block->running); /* X2 of a dead worker */
@@ -127,7 +127,7 @@ static void dlpi_recover_redo(dlpi_worker *w, uint32_t s, uint64_t b, uint64_t h
     }
 }
 
-/* What w had of the batch in slot s; and close that batch if the one who should have is dead. */
+/* What w had of the batch in slot s; and close that batch if the one that should have is dead. */
 static void dlpi_recover_slot(dlpi_worker *w, uint32_t s, const dlpi_death *why) {
     dlp_pipe *p = w->p;
     uint64_t header = dlpi_claim_head_now(&dlpi_slot_at(p, s)->header); /* P1 <- P1 */

@@ -25,7 +25,7 @@ static void dlpi_trace_put(dlpi_worker *w, const dlp_trace_event *e) {
     uint64_t from[sizeof *e / 8];
     memcpy(from, e, sizeof *e);
     for (size_t i = 0; i < sizeof *e / 8; i++)
-        /* G1 -> G1: who sees a word of it sees the head before it */
+        /* G1 -> G1: whoever sees a word of it sees the head before it */
         DLPI_STORE_REL(&to[i], from[i]);
     DLPI_STORE_REL(&w->block->trace_head, head + 1); /* G1 -> G1 */
 }
@@ -128,7 +128,7 @@ static void dlpi_clock_out(dlpi_worker *w, uint64_t b, uint64_t epoch, uint32_t 
     w->units_untimed = w->items_untimed = 0;
     w->last_ns = now;
     DLPI_STORE_RLX(&block->since_ns, now);
-    if (w->started && now - w->cpu.noted_ns > DLPI_CPU_NOTE_NS) /* who never rests, too */
+    if (w->started && now - w->cpu.noted_ns > DLPI_CPU_NOTE_NS) /* one that never rests, too */
         dlpi_cpu_note(w, &w->cpu, now);
 }
 
@@ -151,7 +151,7 @@ static void dlpi_skip_note(const dlpi_worker *w, int code, uint64_t new_index) {
 }
 
 /* May one more failed item be replaced or left out? What fails after an end that a row finds does
-   not count, and only who delivers knows what that is: dlpi_end_budget. */
+   not count, and only delivery knows what that is: dlpi_end_budget. */
 static bool dlpi_skip_allowed(const dlpi_worker *w) {
     int64_t max = w->st->w.max_skips;
     if (max == DLP_NONE || w->p->open_end) return max != DLP_NONE;
@@ -207,7 +207,7 @@ static uint64_t dlpi_backoff_ns(const dlpi_stage *st, uint32_t tries) {
 /* The row waits, until due_ns, for its next attempt. A worker that has several rows at once parks
    them here, too: what is tried again, and how, is the same. */
 static void dlpi_park(dlpi_worker *w, const dlpi_unit *t, uint32_t row, uint64_t due_ns) {
-    dlpi_parked *k = &w->parked[w->n_parked++]; /* room is kept: who has none claims nothing */
+    dlpi_parked *k = &w->parked[w->n_parked++]; /* room is kept: a worker without claims nothing */
     if (w->at_once == NULL)                     /* else that is of a row which is out */
         DLPI_STORE_RLX(&w->block->running,
                        UINT64_C(0)); /* X2: it only waits, and is not to blame */
@@ -337,8 +337,8 @@ static int dlpi_row_failed(dlpi_worker *w, const dlpi_unit *t, uint32_t row, int
     return DLPI_ROW_DONE;
 }
 
-/* Who killed its workers too often, or held one past its deadline, is not run again: it has failed.
-   rec: of the row, or of the batch. Returns 0 or the code, with the message. */
+/* A row that killed its workers too often, or held one past its deadline, is not run again: it has
+   failed. rec: of the row, or of the batch. Returns 0 or the code, with the message. */
 static int dlpi_rec_verdict(dlpi_worker *w, uint32_t s, uint32_t rec) {
     const dlpi_stage *st = w->st;
     if (DLPI_LIKELY(dlpi_rec_kills(rec) == 0) || dlpi_rec_stage(rec) != (uint32_t)st->work)

@@ -3,7 +3,7 @@
 #include "core/pipe.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-waiters      WHO SLEEPS, WHO WAKES
-   Who wakes whom; how, and why no wake-up is lost, stands in >>impl-sleepers. Every sleep ends
+   Whom to wake; how, and why no wake-up is lost, stands in >>impl-sleepers. Every sleep ends
    after 100 ms, of some after a second, and looks again. */
 
 #define DLPI_SLEEP_NS UINT64_C(100000000)

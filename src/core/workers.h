@@ -37,13 +37,12 @@ static void dlpi_worker_rest(const dlpi_worker *w, uint64_t ns) {
 }
 
 /* Why no wake-up is lost: the word is read, then the bit is set, then the worker looks once more. A
-   batch that is published before that look is found by it; who publishes one behind it sees the bit
-   (B1 is sequentially consistent with what the look reads), clears it and changes the word, so the
-   futex does not sleep, or is woken.
-   Why none is wasted: a set bit says that its worker can take work now. So it is cleared before
-   work that the last look found; a wake-up that came in between was for other work, and is passed
-   on; and who has no room for work sets none.
-   Should a wake-up be lost all the same (its sender died), the first of those asleep looks after
+   batch that is published before that look is found by it; whoever publishes one after it sees the
+   bit (B1 is sequentially consistent with what the look reads), clears it and changes the word, so
+   the futex does not sleep, or is woken. Why none is wasted: a set bit says that its worker can
+   take work now. So it is cleared before work that the last look found; a wake-up that came in
+   between was for other work, and is passed on; and one without room for work sets none. Should a
+   wake-up be lost all the same (its sender died), the first of those asleep looks after
    DLPI_SLEEP_NS. The others rely on it for ten times as long: many that each look would cost more
    than idleness may. */
 static void dlpi_worker_sleep(dlpi_worker *w) {
@@ -90,7 +89,12 @@ static void dlpi_worker_park(dlpi_worker *w) {
     DLPI_STORE_RLX(&w->block->state, DLP_WORKER_STARVED);
 }
 
-/* Does this worker wait for the consumer, who has not taken the batches that are there? All units
+/* Is it one worker, and of this process? Then its source may be one that is only read on. */
+static inline bool dlpi_reads_on(const dlpi_stage *st) {
+    return st->n_workers <= 1 && st->w.placement != DLP_PLACE_PROCESSES;
+}
+
+/* Does this worker wait for the consumer, which has not taken the batches that are there? All units
    that were fed are claimed here, and there is no credit to feed more. */
 static bool dlpi_no_credit(const dlpi_worker *w) {
     const dlp_pipe *p = w->p;
@@ -121,7 +125,7 @@ static void dlpi_worker_wait(dlpi_worker *w) {
         if (step(w) || dlpi_stopped(p) || dlpi_may_park(w)) goto moved;
     }
     dlpi_cpu_note(w, &w->cpu, w->wait_ns);
-    dlpi_trace_flush(w); /* who looks while it sleeps sees all that it did */
+    dlpi_trace_flush(w); /* an observer sees while it sleeps all that it did */
     while (!dlpi_stopped(p)) {
         dlpi_worker_sleep(w);
         if (w->last_ns != 0 || step(w) || dlpi_may_park(w)) break; /* it worked, or is over */
@@ -147,7 +151,7 @@ static int dlpi_worker_begin(dlpi_worker *w) {
         return rc;
     }
     if (rc == 0) return DLP_OK;
-    dlpi_words_forget(w); /* of who died before in this place */
+    dlpi_words_forget(w); /* of the one that died in this place */
     dlpi_describe(w, dlpi_returned(w, rc), &e);
     snprintf(e.message, sizeof e.message, "worker_init returned %d", rc);
     dlpi_ctl_fail(w->p, (uint32_t)w->global, &e);

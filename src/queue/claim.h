@@ -12,7 +12,7 @@
               unit back; or DLPI_FREED and a number: free again. Other links say what is with their
               record in the lower 25 bits (part cells), or have a key of their own (chunks)
    cursor     generation (39) | unit (25): units below are claimed. A hint
-   rescans    counts the frees: who sees it move looks once without cursors
+   rescans    counts the frees: whoever sees it move looks once without cursors
    frees      counts them for each record: no two frees of a unit have the same word
 
    call                  label  order    by whom                     partner

@@ -40,7 +40,7 @@
    Crashes: a writer that dies before the swap has completed nothing; its bits are missing, and the
    claim says whose they were. One that dies between the last bit and ready leaves a batch that is
    full: whoever recovers closes it, by the same swap. Rows taken back lose their bits first, then
-   ready gets another count, so that a closer who has read it cannot swap it any more. */
+   ready gets another count, so that a closer that has read it cannot swap it any more. */
 
 #define DLPI_WORD_ROWS 32u
 #define DLPI_READY_BITS 48
@@ -115,7 +115,7 @@ DLPI_INLINE bool dlpi_gather_full(const dlpi_gather_word *done, uint64_t *scan, 
 DLPI_INLINE bool dlpi_gather_close(dlpi_gather_word *ready, uint64_t seen, uint64_t b) {
     return DLPI_CAS_SEQ(ready, &seen, dlpi_ready_word(seen, b)); /* Y1 -> Y1 */
 }
-/* By the one who has all of the batch; the same without rows; and where nothing goes back. */
+/* By the one that has all of the batch; the same without rows; and where nothing goes back. */
 DLPI_INLINE void dlpi_gather_pass(dlpi_gather_word *ready, uint64_t b) {
     DLPI_STORE_SEQ(ready, dlpi_ready_word(DLPI_LOAD_RLX(ready), b)); /* Y1 -> Y1 */
 }

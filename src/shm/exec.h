@@ -248,9 +248,10 @@ static int dlpi_exec_begin(dlp_pipe *p) {
             p, DLP_ERR_STATE, "shm.start",
             "DLP_SHM_EXEC needs dlp_shm_main(argc, argv) as the first line of main");
     if (getauxval(AT_SECURE) != 0) /* it would not look at its environment: see dlpi_env */
-        return dlpi_shm_fail(p, DLP_ERR_UNSUPPORTED, "shm.start",
-                             "a program with more rights than who started it (setuid) can't begin "
-                             "workers by exec");
+        return dlpi_shm_fail(
+            p, DLP_ERR_UNSUPPORTED, "shm.start",
+            "a program with more rights than the user who started it (setuid) can't begin "
+            "workers by exec");
     fds[0] = dlpi_exec_file(p);
     if (fds[0] < 0) return p->err.code;
     fds[1] = p->memfd;

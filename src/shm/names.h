@@ -5,12 +5,12 @@
 #include "shm/platform.h"
 /* ---------------------------------------------------------------------------------------------
    >>shm-impl-names       RECORDS AND LOCKS
-   Who holds the lock (flock, on the open file description) owns the name, and the name's file is
-   the one that its path leads to. So whoever got the lock looks whether the path still leads to
+   Whoever holds the lock (flock, on the open file description) owns the name, and the name's file
+   is the one that its path leads to. So whoever got the lock looks whether the path still leads to
    the file it locked: if not, the name was removed in between, and it begins again. The lock is
    inherited by fork and freed by the kernel when the last process that has it is gone.
      made by O_EXCL, locked, written: a creator that dies in between leaves a stale name, whole or
-     not; found with a free lock: taken over in place; removed only by who holds the lock.
+     not; found with a free lock: taken over in place; removed only by the holder of the lock.
    Listing tries the lock for a moment, so a creator that finds it held looks again for 50 ms. */
 
 #ifndef DLPI_SHM_DIR

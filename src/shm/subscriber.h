@@ -175,7 +175,7 @@ static void dlpi_share_taken(dlp_pipe *p, uint64_t from, uint64_t to) {
     DLPI_STORE_SEQ(&p->ctl->delivered, to); /* V1 -> V1 */
 }
 
-/* Is what slot k has given back by all who were to have it? */
+/* Is what slot k has given back by all that were to have it? */
 static bool dlpi_share_slot_free(dlp_pipe *p, uint32_t k) {
     dlpi_shm_state *s = dlpi_shm_of(p);
     dlpi_share *h = p->share;
@@ -633,7 +633,8 @@ static int dlpi_subscriber_one(dlp_subscriber *c, dlp_batch **out) {
         const uint64_t *ready;
         int rc;
         if (DLPI_LOAD_SEQ(&c->share->over) != 0) return DLP_END; /* H1 <- H1 */
-        if (!dlpi_subscriber_oldest(c, takers, &b, &s, &taker)) /* who holds one waits for nobody */
+        /* whoever holds one waits for nobody */
+        if (!dlpi_subscriber_oldest(c, takers, &b, &s, &taker))
             return over && c->n_held > 0 ? DLP_END : DLP_EMPTY;
         ready = (const uint64_t *)(const void *)(dlpi_subscriber_slot(c, s) + c->final_at);
         if (!dlpi_ready_is(DLPI_LOAD_SEQ(ready), b)) return DLP_EMPTY; /* Y1 <- Y1 */

@@ -28,7 +28,7 @@ typedef struct dlpi_proc { /* a worker process, as the supervisor knows it */
     uint32_t deaths;       /* in a row, of lives in which nothing was completed */
     uint64_t items;        /* that it had completed when this process began */
     dlpi_held held;        /* what it had when it died, without a callback to blame */
-    uint32_t held_deaths;  /* of all who had it, in a row */
+    uint32_t held_deaths;  /* of all that had it, in a row */
     uint64_t due_ns;       /* when it may be replaced; 0: it lives, or will not be */
     uint64_t watched_item; /* for the deadline: what runs, since when it says so, */
     uint64_t watched_since;
@@ -57,7 +57,7 @@ typedef struct dlpi_shm_state { /* dlp_pipe.shm */
     uint64_t bound;     /* a bit for each subscriber that is admitted */
     uint64_t looked_ns; /* at their locks */
     uint64_t frees;
-    uint64_t left_at; /* the cursor of who left last */
+    uint64_t left_at; /* the cursor of the one that left last */
     bool enough;      /* wait_subscribers have come */
 } dlpi_shm_state;
 
@@ -101,9 +101,9 @@ typedef struct dlpi_sched_attr { /* sched_setattr(2), Linux */
     uint64_t runtime, deadline, period;
 } dlpi_sched_attr;
 
-/* Run in slices of ns (0: the system's): who has short ones gets a core sooner when it wakes, or is
-   forked (Linux 6.12; before that, nothing changes). Where workers fill the cores, a replacement
-   would else wait some ms for a core, and its supervisor before it. */
+/* Run in slices of ns (0: the system's): whoever has short ones gets a core sooner when it wakes,
+   or is forked (Linux 6.12; before that, nothing changes). Where workers fill the cores, a
+   replacement would else wait some ms for a core, and its supervisor before it. */
 static void dlpi_slice(uint64_t ns) {
     dlpi_sched_attr attr = {.size = sizeof attr};
     if (syscall(SYS_sched_getscheduler, 0) != 0) return; /* the user has another policy */
@@ -514,7 +514,7 @@ _Noreturn static void dlpi_supervise(dlp_pipe *p) {
         now = dlpi_now_ns();
         dlpi_procs_due(p, now);
         dlpi_spare_keep(p);
-        if (p->deadline_ns != 0) { /* a nap that was much longer: we were stopped, too */
+        if (p->deadline_ns != 0) { /* a sleep that was much longer: we were stopped, too */
             uint64_t most = (uint64_t)sleep * 2000000u + 10000000u, passed = now - looked;
             dlpi_procs_deadlines(p, passed < most ? passed : 0);
         }

@@ -163,8 +163,8 @@ static bool dlpi_file_measure(const dlp_files *f, dlpi_file *q) {
     return dlpi_file_fits(f, q) && q->want > 0;
 }
 
-/* O_NONBLOCK: who opens a pipe that nobody writes to would wait for ever. On regular files it means
-   nothing to open, but io_uring would take it for a wish not to wait for the disk. */
+/* O_NONBLOCK: whoever opens a pipe that nobody writes to would wait for ever. On regular files it
+   means nothing to open, but io_uring would take it for a wish not to wait for the disk. */
 #define DLPI_FILE_OPEN_FLAGS (O_RDONLY | O_CLOEXEC | O_NONBLOCK)
 
 /* fd: as open returned it, or -errno. Returns whether there is anything to read. */

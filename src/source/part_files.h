@@ -4,10 +4,10 @@
 #include "source/new_file.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-part-files PART QUEUE: FILES, DOWNLOADS
-   Who downloads a file holds the lock of its temporary name. After waiting for the lock one looks
-   again: the file may be there by now, and what one has open may have been renamed or removed. A
-   file gets its own name by one rename, after its bytes are on disk; so whoever dies before has
-   left nothing under that name, and the kernel has given back the lock. */
+   Whoever downloads a file holds the lock of its temporary name. After waiting for the lock one
+   looks again: the file may be there by now, and what one has open may have been renamed or
+   removed. A file gets its own name by one rename, after its bytes are on disk; so whoever dies
+   before has left nothing under that name, and the kernel has given back the lock. */
 
 #include <sys/file.h>
 

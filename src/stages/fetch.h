@@ -543,7 +543,7 @@ static void *dlpi_thread_fetch(void *arg) {
         a->code = w->st->item(w->st->user, &a->item);
         pthread_mutex_lock(&pool->lock);
         wake = dlpi_fetch_thread_done(w, a, &cpu);
-        pthread_mutex_unlock(&pool->lock); /* who is woken may run at once, in our place */
+        pthread_mutex_unlock(&pool->lock); /* a woken thread may run at once, in our place */
         if (wake) dlpi_futex_wake(&pool->word, 1, UINT32_MAX, 0);
     }
     return NULL;

@@ -59,8 +59,8 @@
 #define DLPI_PART_GUARD ((uint64_t)DLPI_DEBUG * 4096) /* before a part, which is aligned so */
 #define DLPI_PART_HINTS 64u
 
-/* A part cell, in region. The scheduler writes it while nobody may load; who loads writes the rest.
-   */
+/* A part cell, in region. The scheduler writes it while nobody may load; the loader writes the
+   rest. */
 typedef struct dlpi_pcell {
     uint64_t state; /* Q1 ticket (39), what is with it (25): see >>impl-parts */
     uint64_t part, first, items, epoch;
@@ -712,7 +712,7 @@ static uint64_t dlpi_parts_due(dlpi_worker *w, uint64_t ns) {
     return ns;
 }
 
-/* Who killed its workers too often, or held one past its deadline, has failed. */
+/* What killed its workers too often, or held one past its deadline, has failed. */
 static int dlpi_part_verdict(dlpi_worker *w, const dlpi_pcell *cell) {
     uint32_t rec = cell->rec;
     if (rec & DLPI_REC_LATE)
@@ -811,7 +811,7 @@ static void dlpi_part_run(dlpi_worker *w, const dlpi_unit *t) {
     }
     dlpi_clock_out(w, part, epoch, 1);
     dlpi_claim_done(&cell->state, dlpi_gen_word(t->b, what)); /* Q1 -> Q1, B1 */
-    if (what == DLPI_PART_OPEN) return;     /* its time comes, and who sleeps first looks at it */
+    if (what == DLPI_PART_OPEN) return;     /* its time comes, and the first to sleep looks at it */
     dlpi_credit_add(&p->ctl->source_moves); /* Q2 -> Q2 */
     dlpi_wake_scheduling(p);
 }

@@ -8,9 +8,9 @@
 #include "core/seen.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-split      CHUNKS LOADED, AND SPLIT INTO VIEWS
-   With a split stage the items of the pipe are chunks, one to a core batch, and what the caller
+   With a split stage the items of the pipe are chunks, one to a core batch, and what the consumer
    gets are views. Where a view lies follows from counts alone: >>impl-chunk-rows.
-   The loaders' side is a fetch. The splitter is the caller's: it takes a chunk as dlpi_next takes a
+   The loaders' side is a fetch. The splitter is the consumer's: it takes a chunk as dlpi_next takes a
    batch, and hands out views of it. refs counts, for each slot, the views held, and one more while
    the chunk is being split. A chunk is taken only when the one before is split to its end; so each
    chunk that is out has a view that is held, but for the one just taken, which max_held - 1 others

@@ -19,6 +19,18 @@ expect() {
 
 expect 0 '2 passed, 0 failed, 0 skipped' 'a true\nb exit 0\n'
 expect 1 '1 passed, 1 failed, 0 skipped' 'a true\nb false\n'
+expect 0 '4 passed, 0 failed, 0 skipped' 'a echo 1\n--\nb true\nc true\nd true\n' TEST_JOBS=3
+expect 1 '2 passed, 2 failed, 0 skipped' 'a exit 5\nb true\n--\nc true\nd exit 2\n' TEST_JOBS=2
+# Each of two waits for the other's file: they meet where both run at once, after the line.
+cat >$dir/meet <<EOF
+: >$dir/\$1
+for i in 1 2 3 4 5 6 7 8 9 10; do [ ! -e $dir/\$2 ] || exit 0; sleep .2; done
+exit 1
+EOF
+two="a sh $dir/meet x y\nb sh $dir/meet y x\n"
+expect 0 '2 passed, 0 failed, 0 skipped' "--\n$two" TEST_JOBS=2
+rm -f $dir/x $dir/y
+expect 1 '1 passed, 1 failed, 0 skipped' "$two--\n" TEST_JOBS=2
 expect 1 '0 passed, 1 failed, 0 skipped' 'a no-such-program-at-all\n'
 expect 1 '0 passed, 1 failed, 0 skipped' 'a kill -SEGV $$\n'
 expect 0 '1 passed, 0 failed, 1 skipped' 'a exit 77\nb true\n'
