@@ -6829,7 +6829,7 @@ typedef struct dlpi_keeper_ops {                                 /* by workers o
 
 typedef struct dlpi_lender_ops { /* by the consumer; v: number of what is handed out */
     struct {
-        const char *slots, *cells, *zeros, *results, *joined;
+        const char *slots, *cells, *zeros, *results, *seam;
     } words;            /* of the plan, in the place of a batch's */
     const char *params; /* of states: what config changes */
     int (*next)(dlp_pipe *p, dlp_batch **out, int timeout_ms);
@@ -6841,7 +6841,7 @@ typedef struct dlpi_lender_ops { /* by the consumer; v: number of what is handed
     uint64_t (*position)(const dlp_pipe *p, uint64_t epoch, uint64_t k); /* rows before batch k */
     void (*seek)(dlp_pipe *p, const struct dlpi_state *s, struct dlpi_place *to);
     uint64_t (*bytes)(const dlp_pipe *p, uint32_t s, uint32_t field); /* for the sink, of a slot */
-    uint64_t (*joined)(const dlp_pipe *p, uint32_t field); /* of what is put together out of several
+    uint64_t (*seam)(const dlp_pipe *p, uint32_t field); /* of what is put together out of several
                                                  slots, n_out of them; 0: nothing is */
     uint32_t (*cell)(dlp_pipe *p); /* DLPI_CELLS_STAY: by the scheduler, of its present batch */
 } dlpi_lender_ops;
@@ -6862,9 +6862,9 @@ typedef struct dlpi_sink_ops {              /* by the consumer */
     void (*freed)(dlp_pipe *p, uint32_t s); /* that slot was given back */
     int (*joins)(dlp_pipe *p); /* building: can it do the following? Else the pipe has the error */
     int (*join)(dlp_pipe *p, uint32_t v, uint64_t row, uint32_t s, uint64_t from,
-                uint64_t rows); /* begin to copy rows of slot s into joined buffer v, to its row */
+                uint64_t rows); /* begin to copy rows of slot s into seam buffer v, to its row */
     int (*arrive)(dlp_pipe *p, uint32_t v, uint64_t until);         /* wait until they are there */
-    void *(*joined)(const dlp_pipe *p, uint32_t v, uint32_t field); /* that buffer */
+    void *(*seam)(const dlp_pipe *p, uint32_t v, uint32_t field); /* that buffer */
 } dlpi_sink_ops;
 
 enum { DLPI_UNIT_NONE, DLPI_UNIT_ROWS, DLPI_UNIT_BATCHES, DLPI_UNIT_CELLS };
@@ -12142,7 +12142,7 @@ typedef struct dlpi_transfer { /* what the stage keeps */
     dlp_device device;
     int open, registered;
     void **data;   /* [device_buffers * fields] */
-    void **joined; /* [n_out * fields] what batches that span slots are put together in, or NULL */
+    void **seam; /* [n_out * fields] what batches that span slots are put together in, or NULL */
     bool shared;   /* the consumer calls the device too: */
     pthread_mutex_t lock; /* around each call, then; never held while the device is waited for */
     uint8_t *begun;       /* [ring] copies of batches behind the next one */
@@ -12359,13 +12359,13 @@ static void dlpi_transfer_freed(dlp_pipe *p, uint32_t s) {
 
 /* ---- batches that span slots ---- */
 
-/* The number of the events of what is put together in joined buffer v. */
-static uint32_t dlpi_transfer_joined_events(const dlp_pipe *p, uint32_t v) {
+/* The number of the events of what is put together in seam buffer v. */
+static uint32_t dlpi_transfer_seam_events(const dlp_pipe *p, uint32_t v) {
     return v + (p->stay ? p->n_slots : (uint32_t)dlpi_transfer_of(p->sink)->d.device_buffers);
 }
 
-static void *dlpi_transfer_joined(const dlp_pipe *p, uint32_t v, uint32_t field) {
-    return dlpi_transfer_of(p->sink)->joined[(size_t)v * p->batches.n + field];
+static void *dlpi_transfer_seam(const dlp_pipe *p, uint32_t v, uint32_t field) {
+    return dlpi_transfer_of(p->sink)->seam[(size_t)v * p->batches.n + field];
 }
 
 /* A call of the consumer's failed. */
@@ -12380,14 +12380,14 @@ static int dlpi_transfer_join(dlp_pipe *p, uint32_t v, uint64_t row, uint32_t s,
                               uint64_t rows) {
     dlpi_transfer *x = dlpi_transfer_of(p->sink);
     const dlp_device *d = &x->device;
-    uint32_t buffer = dlpi_transfer_joined_events(p, v);
+    uint32_t buffer = dlpi_transfer_seam_events(p, v);
     size_t at = (size_t)dlpi_slot_at(p, s)->dbuf * p->batches.n;
     const char *what = "copy_within";
     int rc = 0;
     dlpi_transfer_enter(x);
     for (uint32_t f = 0; f < p->batches.n && rc == 0; f++) {
         uint64_t unit = dlpi_row_bytes(&p->batches.at[f]);
-        rc = d->copy_within(d->user, dlpi_transfer_joined(p, v, f), row * unit, x->data[at + f],
+        rc = d->copy_within(d->user, dlpi_transfer_seam(p, v, f), row * unit, x->data[at + f],
                             from * unit, rows * unit, buffer);
     }
     if (rc == 0) what = "record", rc = d->record(d->user, buffer);
@@ -12398,7 +12398,7 @@ static int dlpi_transfer_join(dlp_pipe *p, uint32_t v, uint64_t row, uint32_t s,
 /* Wait until what was begun is there, and the slot may be given back. */
 static int dlpi_transfer_arrive(dlp_pipe *p, uint32_t v, uint64_t until) {
     dlpi_transfer *x = dlpi_transfer_of(p->sink);
-    uint32_t buffer = dlpi_transfer_joined_events(p, v);
+    uint32_t buffer = dlpi_transfer_seam_events(p, v);
     for (int rounds = 0;; rounds++) {
         int done;
         dlpi_transfer_enter(x);
@@ -12437,16 +12437,16 @@ static void dlpi_transfer_layout(dlp_pipe *p, dlpi_stage *st) {
     dlpi_area_add(p, DLPI_REC_SINK, NULL, sizeof(uint32_t), buffers, DLPI_LINE);
 }
 
-/* Pointers to joined buffers. */
-static uint32_t dlpi_transfer_joined_count(const dlp_pipe *p) {
-    bool any = p->lender && p->lender->ops->lender->joined(p, 0) > 0;
+/* Pointers to seam buffers. */
+static uint32_t dlpi_transfer_seams(const dlp_pipe *p) {
+    bool any = p->lender && p->lender->ops->lender->seam(p, 0) > 0;
     return any ? p->n_out * p->batches.n : 0;
 }
 
 /* What dlpi_transfer_alloc asks for. */
 static uint64_t dlpi_transfer_private(const dlp_pipe *p, const dlpi_stage *st) {
     uint64_t buffers = (uint64_t)dlpi_transfer_of(st)->d.device_buffers;
-    if (dlpi_transfer_joined_count(p) > 0) buffers += p->n_out;
+    if (dlpi_transfer_seams(p) > 0) buffers += p->n_out;
     return dlpi_sum(dlpi_times(dlpi_times(buffers, p->batches.n), sizeof(void *)), p->ring);
 }
 
@@ -12454,10 +12454,10 @@ static bool dlpi_transfer_alloc(dlp_pipe *p, dlpi_stage *st) {
     dlpi_transfer *x = dlpi_transfer_of(st);
     x->begun = calloc(p->ring, 1);
     x->data = calloc((size_t)x->d.device_buffers * p->batches.n, sizeof *x->data);
-    if (dlpi_transfer_joined_count(p) == 0) return x->begun != NULL && x->data != NULL;
+    if (dlpi_transfer_seams(p) == 0) return x->begun != NULL && x->data != NULL;
     x->shared = st->w.num_workers > 0 && pthread_mutex_init(&x->lock, NULL) == 0;
-    x->joined = calloc(dlpi_transfer_joined_count(p), sizeof *x->joined);
-    return x->begun != NULL && x->data != NULL && x->joined != NULL;
+    x->seam = calloc(dlpi_transfer_seams(p), sizeof *x->seam);
+    return x->begun != NULL && x->data != NULL && x->seam != NULL;
 }
 
 static void dlpi_transfer_release(dlpi_stage *st) {
@@ -12465,7 +12465,7 @@ static void dlpi_transfer_release(dlpi_stage *st) {
     if (x->shared) pthread_mutex_destroy(&x->lock);
     free(x->begun);
     free(x->data);
-    free(x->joined);
+    free(x->seam);
 }
 
 static int dlpi_transfer_start(dlp_pipe *p, dlpi_stage *st) {
@@ -12485,8 +12485,8 @@ static int dlpi_transfer_start(dlp_pipe *p, dlpi_stage *st) {
         what = "alloc";
         rc = d->alloc(d->user, p->batches.at[i % p->batches.n].capacity, &x->data[i]);
     }
-    for (uint32_t i = 0; rc == 0 && i < dlpi_transfer_joined_count(p); i++)
-        rc = d->alloc(d->user, p->lender->ops->lender->joined(p, i % p->batches.n), &x->joined[i]);
+    for (uint32_t i = 0; rc == 0 && i < dlpi_transfer_seams(p); i++)
+        rc = d->alloc(d->user, p->lender->ops->lender->seam(p, i % p->batches.n), &x->seam[i]);
     if (rc == 0) return DLP_OK;
     dlpi_transfer_error(st, what, rc, &e);
     return dlpi_pipe_fail(p, &e);
@@ -12499,8 +12499,8 @@ static void dlpi_transfer_end(dlp_pipe *p, dlpi_stage *st) {
     if (!x->open) return;
     for (uint32_t i = 0; i < n; i++)
         if (x->data[i]) d->free(d->user, x->data[i]);
-    for (uint32_t i = 0; x->joined && i < dlpi_transfer_joined_count(p); i++)
-        if (x->joined[i]) d->free(d->user, x->joined[i]);
+    for (uint32_t i = 0; x->seam && i < dlpi_transfer_seams(p); i++)
+        if (x->seam[i]) d->free(d->user, x->seam[i]);
     if (x->registered && d->unregister_memory)
         d->unregister_memory(d->user, dlpi_area_at(p, DLPI_REC_CELLS, 0), dlpi_cells_bytes(p));
     if (d->close) d->close(d->user);
@@ -12515,7 +12515,7 @@ static const dlpi_sink_ops dlpi_transfer_sink = {
     .joins = dlpi_transfer_joins,
     .join = dlpi_transfer_join,
     .arrive = dlpi_transfer_arrive,
-    .joined = dlpi_transfer_joined,
+    .seam = dlpi_transfer_seam,
 };
 
 static int dlpi_transfer_check(dlp_pipe *p, dlpi_stage *st) {
@@ -14639,12 +14639,12 @@ static int dlpi_next(dlp_pipe *p, dlp_batch **out, int timeout_ms) {
 /* ---------------------------------------------------------------------------------------------
    >>impl-split      CHUNKS LOADED, AND SPLIT INTO VIEWS
    With a split stage the items of the pipe are chunks, one to a core batch, and what the consumer
-   gets are views. Where a view lies follows from counts alone: >>impl-chunk-rows.
-   The loaders' side is a fetch. The splitter is the consumer's: it takes a chunk as dlpi_next takes a
-   batch, and hands out views of it. refs counts, for each slot, the views held, and one more while
-   the chunk is being split. A chunk is taken only when the one before is split to its end; so each
-   chunk that is out has a view that is held, but for the one just taken, which max_held - 1 others
-   can precede: never more than max_held chunks are out, as many as the pipe has slots for.
+   gets are views. Where a view lies follows from counts alone: >>impl-chunk-rows. The loaders' side
+   is a fetch. The splitter is the consumer's: it takes a chunk as dlpi_next takes a batch, and
+   hands out views of it. refs counts, for each slot, the views held, and one more while the chunk
+   is being split. A chunk is taken only when the one before is split to its end; so each chunk that
+   is out has a view that is held, but for the one just taken, which max_held - 1 others can
+   precede: never more than max_held chunks are out, as many as the pipe has slots for.
    A batch that spans chunks is copied, chunk by chunk as they come, into a seam buffer, of which
    each view has its own; such a view keeps no chunk. A next that has waited in vain for the last of
    them leaves what is there for the call after it. */
@@ -14967,7 +14967,7 @@ static uint32_t dlpi_seam_view(dlp_pipe *p) {
     dlp_batch *b = &p->out[v];
     for (uint32_t f = 0; f < p->batches.n; f++) {
         dlp_tensor *t = &p->out_fields[(size_t)v * p->batches.n + f];
-        t->data = p->sink ? p->sink->ops->sink->joined(p, v, f) : dlpi_seam_at(p, v, f);
+        t->data = p->sink ? p->sink->ops->sink->seam(p, v, f) : dlpi_seam_at(p, v, f);
         t->byte_offset = 0;
     }
     b->valid = dlpi_split_valid(c, v);
@@ -15352,7 +15352,7 @@ static const dlpi_lender_ops dlpi_split_lender = {
     .position = dlpi_split_position,
     .seek = dlpi_split_seek,
     .bytes = dlpi_chunk_bytes,
-    .joined = dlpi_seam_bytes,
+    .seam = dlpi_seam_bytes,
     .cell = dlpi_chunk_cell,
 };
 
@@ -15899,15 +15899,15 @@ static uint64_t dlpi_sink_each(const dlp_pipe *p) {
     return bytes;
 }
 /* What it puts together out of several slots: how many, and bytes of one. */
-static uint64_t dlpi_sink_joined(const dlp_pipe *p, uint64_t *each) {
+static uint64_t dlpi_sink_seams(const dlp_pipe *p, uint64_t *each) {
     *each = 0;
     if (p->sink == NULL || p->lender == NULL) return 0;
     for (uint32_t f = 0; f < p->batches.n; f++)
-        *each = dlpi_sum(*each, p->lender->ops->lender->joined(p, f));
+        *each = dlpi_sum(*each, p->lender->ops->lender->seam(p, f));
     return *each > 0 ? p->n_out : 0;
 }
 static uint64_t dlpi_sink_bytes(const dlp_pipe *p) {
-    uint64_t each, n = dlpi_sink_joined(p, &each);
+    uint64_t each, n = dlpi_sink_seams(p, &each);
     return dlpi_sum(dlpi_times(dlpi_sink_buffers(p), dlpi_sink_each(p)), dlpi_times(n, each));
 }
 
@@ -16040,9 +16040,9 @@ static void dlpi_plan_kinds(const dlp_pipe *p, dlp_plan *plan) {
 }
 
 static void dlpi_plan_sink(const dlp_pipe *p, dlp_plan *plan) {
-    uint64_t each, n = dlpi_sink_joined(p, &each);
+    uint64_t each, n = dlpi_sink_seams(p, &each);
     if (p->sink == NULL) return;
-    if (n > 0) dlpi_plan_add(plan, p->lender->ops->lender->words.joined, n, each);
+    if (n > 0) dlpi_plan_add(plan, p->lender->ops->lender->words.seam, n, each);
     dlpi_plan_add(plan,
                   p->lender ? p->lender->ops->lender->words.results : p->sink->ops->sink->words,
                   dlpi_sink_buffers(p), dlpi_sink_each(p));
@@ -16143,7 +16143,7 @@ static uint64_t dlpi_memory_spare(const dlp_pipe *p) {
     if (system < left) left = system;
     left = left == UINT64_MAX ? left : left / 4 * 3;
     if (budget == NULL) return left;
-    used = DLPI_LOAD_SEQ(&budget->used_bytes); /* M1: start adds, and looks again */
+    used = DLPI_LOAD_RLX(&budget->used_bytes); /* M1: a hint; start adds, then looks */
     used = used < budget->limit_bytes ? budget->limit_bytes - used : 0;
     return used < left ? used : left;
 }
@@ -18341,7 +18341,7 @@ __attribute__((unused)) /* without these devices */
 static uint32_t
 dlpi_release_buffer(const dlp_pipe *p, uint32_t s) {
     uint32_t slot = p->lender ? p->lender->ops->lender->slot(p, s) : s;
-    return slot == DLPI_NO_SLOT ? dlpi_transfer_joined_events(p, s) : dlpi_transfer_events(p, slot);
+    return slot == DLPI_NO_SLOT ? dlpi_transfer_seam_events(p, s) : dlpi_transfer_events(p, slot);
 }
 
 DLPDEF int dlp_pipe_release_after(dlp_pipe *p, dlp_batch *batch, void *stream, dlp_error *err) {

@@ -156,15 +156,15 @@ static uint64_t dlpi_sink_each(const dlp_pipe *p) {
     return bytes;
 }
 /* What it puts together out of several slots: how many, and bytes of one. */
-static uint64_t dlpi_sink_joined(const dlp_pipe *p, uint64_t *each) {
+static uint64_t dlpi_sink_seams(const dlp_pipe *p, uint64_t *each) {
     *each = 0;
     if (p->sink == NULL || p->lender == NULL) return 0;
     for (uint32_t f = 0; f < p->batches.n; f++)
-        *each = dlpi_sum(*each, p->lender->ops->lender->joined(p, f));
+        *each = dlpi_sum(*each, p->lender->ops->lender->seam(p, f));
     return *each > 0 ? p->n_out : 0;
 }
 static uint64_t dlpi_sink_bytes(const dlp_pipe *p) {
-    uint64_t each, n = dlpi_sink_joined(p, &each);
+    uint64_t each, n = dlpi_sink_seams(p, &each);
     return dlpi_sum(dlpi_times(dlpi_sink_buffers(p), dlpi_sink_each(p)), dlpi_times(n, each));
 }
 
@@ -297,9 +297,9 @@ static void dlpi_plan_kinds(const dlp_pipe *p, dlp_plan *plan) {
 }
 
 static void dlpi_plan_sink(const dlp_pipe *p, dlp_plan *plan) {
-    uint64_t each, n = dlpi_sink_joined(p, &each);
+    uint64_t each, n = dlpi_sink_seams(p, &each);
     if (p->sink == NULL) return;
-    if (n > 0) dlpi_plan_add(plan, p->lender->ops->lender->words.joined, n, each);
+    if (n > 0) dlpi_plan_add(plan, p->lender->ops->lender->words.seam, n, each);
     dlpi_plan_add(plan,
                   p->lender ? p->lender->ops->lender->words.results : p->sink->ops->sink->words,
                   dlpi_sink_buffers(p), dlpi_sink_each(p));

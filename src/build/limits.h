@@ -58,7 +58,7 @@ static uint64_t dlpi_memory_spare(const dlp_pipe *p) {
     if (system < left) left = system;
     left = left == UINT64_MAX ? left : left / 4 * 3;
     if (budget == NULL) return left;
-    used = DLPI_LOAD_SEQ(&budget->used_bytes); /* M1: start adds, and looks again */
+    used = DLPI_LOAD_RLX(&budget->used_bytes); /* M1: a hint; start adds, then looks */
     used = used < budget->limit_bytes ? budget->limit_bytes - used : 0;
     return used < left ? used : left;
 }

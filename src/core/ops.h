@@ -69,7 +69,7 @@ typedef struct dlpi_keeper_ops {                                 /* by workers o
 
 typedef struct dlpi_lender_ops { /* by the consumer; v: number of what is handed out */
     struct {
-        const char *slots, *cells, *zeros, *results, *joined;
+        const char *slots, *cells, *zeros, *results, *seam;
     } words;            /* of the plan, in the place of a batch's */
     const char *params; /* of states: what config changes */
     int (*next)(dlp_pipe *p, dlp_batch **out, int timeout_ms);
@@ -81,7 +81,7 @@ typedef struct dlpi_lender_ops { /* by the consumer; v: number of what is handed
     uint64_t (*position)(const dlp_pipe *p, uint64_t epoch, uint64_t k); /* rows before batch k */
     void (*seek)(dlp_pipe *p, const struct dlpi_state *s, struct dlpi_place *to);
     uint64_t (*bytes)(const dlp_pipe *p, uint32_t s, uint32_t field); /* for the sink, of a slot */
-    uint64_t (*joined)(const dlp_pipe *p, uint32_t field); /* of what is put together out of several
+    uint64_t (*seam)(const dlp_pipe *p, uint32_t field); /* of what is put together out of several
                                                  slots, n_out of them; 0: nothing is */
     uint32_t (*cell)(dlp_pipe *p); /* DLPI_CELLS_STAY: by the scheduler, of its present batch */
 } dlpi_lender_ops;
@@ -102,9 +102,9 @@ typedef struct dlpi_sink_ops {              /* by the consumer */
     void (*freed)(dlp_pipe *p, uint32_t s); /* that slot was given back */
     int (*joins)(dlp_pipe *p); /* building: can it do the following? Else the pipe has the error */
     int (*join)(dlp_pipe *p, uint32_t v, uint64_t row, uint32_t s, uint64_t from,
-                uint64_t rows); /* begin to copy rows of slot s into joined buffer v, to its row */
-    int (*arrive)(dlp_pipe *p, uint32_t v, uint64_t until);         /* wait until they are there */
-    void *(*joined)(const dlp_pipe *p, uint32_t v, uint32_t field); /* that buffer */
+                uint64_t rows); /* begin to copy rows of slot s into seam buffer v, to its row */
+    int (*arrive)(dlp_pipe *p, uint32_t v, uint64_t until);       /* wait until they are there */
+    void *(*seam)(const dlp_pipe *p, uint32_t v, uint32_t field); /* that buffer */
 } dlpi_sink_ops;
 
 enum { DLPI_UNIT_NONE, DLPI_UNIT_ROWS, DLPI_UNIT_BATCHES, DLPI_UNIT_CELLS };

@@ -424,7 +424,7 @@ __attribute__((unused)) /* without these devices */
 static uint32_t
 dlpi_release_buffer(const dlp_pipe *p, uint32_t s) {
     uint32_t slot = p->lender ? p->lender->ops->lender->slot(p, s) : s;
-    return slot == DLPI_NO_SLOT ? dlpi_transfer_joined_events(p, s) : dlpi_transfer_events(p, slot);
+    return slot == DLPI_NO_SLOT ? dlpi_transfer_seam_events(p, s) : dlpi_transfer_events(p, slot);
 }
 
 DLPDEF int dlp_pipe_release_after(dlp_pipe *p, dlp_batch *batch, void *stream, dlp_error *err) {

@@ -9,12 +9,12 @@
 /* ---------------------------------------------------------------------------------------------
    >>impl-split      CHUNKS LOADED, AND SPLIT INTO VIEWS
    With a split stage the items of the pipe are chunks, one to a core batch, and what the consumer
-   gets are views. Where a view lies follows from counts alone: >>impl-chunk-rows.
-   The loaders' side is a fetch. The splitter is the consumer's: it takes a chunk as dlpi_next takes a
-   batch, and hands out views of it. refs counts, for each slot, the views held, and one more while
-   the chunk is being split. A chunk is taken only when the one before is split to its end; so each
-   chunk that is out has a view that is held, but for the one just taken, which max_held - 1 others
-   can precede: never more than max_held chunks are out, as many as the pipe has slots for.
+   gets are views. Where a view lies follows from counts alone: >>impl-chunk-rows. The loaders' side
+   is a fetch. The splitter is the consumer's: it takes a chunk as dlpi_next takes a batch, and
+   hands out views of it. refs counts, for each slot, the views held, and one more while the chunk
+   is being split. A chunk is taken only when the one before is split to its end; so each chunk that
+   is out has a view that is held, but for the one just taken, which max_held - 1 others can
+   precede: never more than max_held chunks are out, as many as the pipe has slots for.
    A batch that spans chunks is copied, chunk by chunk as they come, into a seam buffer, of which
    each view has its own; such a view keeps no chunk. A next that has waited in vain for the last of
    them leaves what is there for the call after it. */
@@ -337,7 +337,7 @@ static uint32_t dlpi_seam_view(dlp_pipe *p) {
     dlp_batch *b = &p->out[v];
     for (uint32_t f = 0; f < p->batches.n; f++) {
         dlp_tensor *t = &p->out_fields[(size_t)v * p->batches.n + f];
-        t->data = p->sink ? p->sink->ops->sink->joined(p, v, f) : dlpi_seam_at(p, v, f);
+        t->data = p->sink ? p->sink->ops->sink->seam(p, v, f) : dlpi_seam_at(p, v, f);
         t->byte_offset = 0;
     }
     b->valid = dlpi_split_valid(c, v);
@@ -722,7 +722,7 @@ static const dlpi_lender_ops dlpi_split_lender = {
     .position = dlpi_split_position,
     .seek = dlpi_split_seek,
     .bytes = dlpi_chunk_bytes,
-    .joined = dlpi_seam_bytes,
+    .seam = dlpi_seam_bytes,
     .cell = dlpi_chunk_cell,
 };
 

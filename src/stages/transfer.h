@@ -12,9 +12,9 @@ typedef struct dlpi_transfer { /* what the stage keeps */
     dlp_transfer_desc d;
     dlp_device device;
     int open, registered;
-    void **data;   /* [device_buffers * fields] */
-    void **joined; /* [n_out * fields] what batches that span slots are put together in, or NULL */
-    bool shared;   /* the consumer calls the device too: */
+    void **data; /* [device_buffers * fields] */
+    void **seam; /* [n_out * fields] what batches that span slots are put together in, or NULL */
+    bool shared; /* the consumer calls the device too: */
     pthread_mutex_t lock; /* around each call, then; never held while the device is waited for */
     uint8_t *begun;       /* [ring] copies of batches behind the next one */
 } dlpi_transfer;
@@ -230,13 +230,13 @@ static void dlpi_transfer_freed(dlp_pipe *p, uint32_t s) {
 
 /* ---- batches that span slots ---- */
 
-/* The number of the events of what is put together in joined buffer v. */
-static uint32_t dlpi_transfer_joined_events(const dlp_pipe *p, uint32_t v) {
+/* The number of the events of what is put together in seam buffer v. */
+static uint32_t dlpi_transfer_seam_events(const dlp_pipe *p, uint32_t v) {
     return v + (p->stay ? p->n_slots : (uint32_t)dlpi_transfer_of(p->sink)->d.device_buffers);
 }
 
-static void *dlpi_transfer_joined(const dlp_pipe *p, uint32_t v, uint32_t field) {
-    return dlpi_transfer_of(p->sink)->joined[(size_t)v * p->batches.n + field];
+static void *dlpi_transfer_seam(const dlp_pipe *p, uint32_t v, uint32_t field) {
+    return dlpi_transfer_of(p->sink)->seam[(size_t)v * p->batches.n + field];
 }
 
 /* A call of the consumer's failed. */
@@ -251,14 +251,14 @@ static int dlpi_transfer_join(dlp_pipe *p, uint32_t v, uint64_t row, uint32_t s,
                               uint64_t rows) {
     dlpi_transfer *x = dlpi_transfer_of(p->sink);
     const dlp_device *d = &x->device;
-    uint32_t buffer = dlpi_transfer_joined_events(p, v);
+    uint32_t buffer = dlpi_transfer_seam_events(p, v);
     size_t at = (size_t)dlpi_slot_at(p, s)->dbuf * p->batches.n;
     const char *what = "copy_within";
     int rc = 0;
     dlpi_transfer_enter(x);
     for (uint32_t f = 0; f < p->batches.n && rc == 0; f++) {
         uint64_t unit = dlpi_row_bytes(&p->batches.at[f]);
-        rc = d->copy_within(d->user, dlpi_transfer_joined(p, v, f), row * unit, x->data[at + f],
+        rc = d->copy_within(d->user, dlpi_transfer_seam(p, v, f), row * unit, x->data[at + f],
                             from * unit, rows * unit, buffer);
     }
     if (rc == 0) what = "record", rc = d->record(d->user, buffer);
@@ -269,7 +269,7 @@ static int dlpi_transfer_join(dlp_pipe *p, uint32_t v, uint64_t row, uint32_t s,
 /* Wait until what was begun is there, and the slot may be given back. */
 static int dlpi_transfer_arrive(dlp_pipe *p, uint32_t v, uint64_t until) {
     dlpi_transfer *x = dlpi_transfer_of(p->sink);
-    uint32_t buffer = dlpi_transfer_joined_events(p, v);
+    uint32_t buffer = dlpi_transfer_seam_events(p, v);
     for (int rounds = 0;; rounds++) {
         int done;
         dlpi_transfer_enter(x);
@@ -308,16 +308,16 @@ static void dlpi_transfer_layout(dlp_pipe *p, dlpi_stage *st) {
     dlpi_area_add(p, DLPI_REC_SINK, NULL, sizeof(uint32_t), buffers, DLPI_LINE);
 }
 
-/* Pointers to joined buffers. */
-static uint32_t dlpi_transfer_joined_count(const dlp_pipe *p) {
-    bool any = p->lender && p->lender->ops->lender->joined(p, 0) > 0;
+/* Pointers to seam buffers. */
+static uint32_t dlpi_transfer_seams(const dlp_pipe *p) {
+    bool any = p->lender && p->lender->ops->lender->seam(p, 0) > 0;
     return any ? p->n_out * p->batches.n : 0;
 }
 
 /* What dlpi_transfer_alloc asks for. */
 static uint64_t dlpi_transfer_private(const dlp_pipe *p, const dlpi_stage *st) {
     uint64_t buffers = (uint64_t)dlpi_transfer_of(st)->d.device_buffers;
-    if (dlpi_transfer_joined_count(p) > 0) buffers += p->n_out;
+    if (dlpi_transfer_seams(p) > 0) buffers += p->n_out;
     return dlpi_sum(dlpi_times(dlpi_times(buffers, p->batches.n), sizeof(void *)), p->ring);
 }
 
@@ -325,10 +325,10 @@ static bool dlpi_transfer_alloc(dlp_pipe *p, dlpi_stage *st) {
     dlpi_transfer *x = dlpi_transfer_of(st);
     x->begun = calloc(p->ring, 1);
     x->data = calloc((size_t)x->d.device_buffers * p->batches.n, sizeof *x->data);
-    if (dlpi_transfer_joined_count(p) == 0) return x->begun != NULL && x->data != NULL;
+    if (dlpi_transfer_seams(p) == 0) return x->begun != NULL && x->data != NULL;
     x->shared = st->w.num_workers > 0 && pthread_mutex_init(&x->lock, NULL) == 0;
-    x->joined = calloc(dlpi_transfer_joined_count(p), sizeof *x->joined);
-    return x->begun != NULL && x->data != NULL && x->joined != NULL;
+    x->seam = calloc(dlpi_transfer_seams(p), sizeof *x->seam);
+    return x->begun != NULL && x->data != NULL && x->seam != NULL;
 }
 
 static void dlpi_transfer_release(dlpi_stage *st) {
@@ -336,7 +336,7 @@ static void dlpi_transfer_release(dlpi_stage *st) {
     if (x->shared) pthread_mutex_destroy(&x->lock);
     free(x->begun);
     free(x->data);
-    free(x->joined);
+    free(x->seam);
 }
 
 static int dlpi_transfer_start(dlp_pipe *p, dlpi_stage *st) {
@@ -356,8 +356,8 @@ static int dlpi_transfer_start(dlp_pipe *p, dlpi_stage *st) {
         what = "alloc";
         rc = d->alloc(d->user, p->batches.at[i % p->batches.n].capacity, &x->data[i]);
     }
-    for (uint32_t i = 0; rc == 0 && i < dlpi_transfer_joined_count(p); i++)
-        rc = d->alloc(d->user, p->lender->ops->lender->joined(p, i % p->batches.n), &x->joined[i]);
+    for (uint32_t i = 0; rc == 0 && i < dlpi_transfer_seams(p); i++)
+        rc = d->alloc(d->user, p->lender->ops->lender->seam(p, i % p->batches.n), &x->seam[i]);
     if (rc == 0) return DLP_OK;
     dlpi_transfer_error(st, what, rc, &e);
     return dlpi_pipe_fail(p, &e);
@@ -370,8 +370,8 @@ static void dlpi_transfer_end(dlp_pipe *p, dlpi_stage *st) {
     if (!x->open) return;
     for (uint32_t i = 0; i < n; i++)
         if (x->data[i]) d->free(d->user, x->data[i]);
-    for (uint32_t i = 0; x->joined && i < dlpi_transfer_joined_count(p); i++)
-        if (x->joined[i]) d->free(d->user, x->joined[i]);
+    for (uint32_t i = 0; x->seam && i < dlpi_transfer_seams(p); i++)
+        if (x->seam[i]) d->free(d->user, x->seam[i]);
     if (x->registered && d->unregister_memory)
         d->unregister_memory(d->user, dlpi_area_at(p, DLPI_REC_CELLS, 0), dlpi_cells_bytes(p));
     if (d->close) d->close(d->user);
@@ -386,7 +386,7 @@ static const dlpi_sink_ops dlpi_transfer_sink = {
     .joins = dlpi_transfer_joins,
     .join = dlpi_transfer_join,
     .arrive = dlpi_transfer_arrive,
-    .joined = dlpi_transfer_joined,
+    .seam = dlpi_transfer_seam,
 };
 
 static int dlpi_transfer_check(dlp_pipe *p, dlpi_stage *st) {

@@ -817,8 +817,8 @@ static int row_chunk(void *user, dlp_chunk *c) {
     return 0;
 }
 
-/* Kernels that run late still read the seam buffer of a batch that was given back: the copies of the
-   next one wait for them. */
+/* Kernels that run late still read the seam buffer of a batch that was given back: the copies of
+   the next one wait for them. */
 static void seams__kernels_late__buffer_not_written(void) {
     static const dlp_field field = {"x", DLP_U8, 1, {64}, 0, 0};
     for (int k = 0; k < 8; k++) {

@@ -839,7 +839,7 @@ static int fetch_chunk(void *user, dlp_item *it) {
     return 0;
 }
 
-static void wiring__parts_and_split__views_of_items(void) {
+static void wiring__parts_and_split__views_of_items(int within) {
     parts_rig r;
     dlp_field field = {"words", DLP_U64, 1, {6}, 0, 0};
     dlp_sampler_desc sampler = {.order = DLP_ORDER_PARTS, .seed = 42};
@@ -847,12 +847,13 @@ static void wiring__parts_and_split__views_of_items(void) {
     dlp_dataset set = {.fields = &field, .n_fields = 1, .fetch = fetch_chunk};
     dlp_fetch_desc fetch = {.dataset = &set};
     dlp_batch_desc batch = {.batch_size = 1};
-    dlp_split_desc split = {.chunk_rows = 6, .batch_size = 4};
+    dlp_split_desc split = {.chunk_rows = 6, .batch_size = 4, .within_chunks = within};
     dlp_pipe *p;
     dlp_batch *b;
     dlp_state state;
-    uint64_t n = 0, epoch = UINT64_MAX;
+    uint64_t n = 0, epoch = UINT64_MAX, each;
     parts_init(&r, &seen, 20, NULL);
+    each = within ? 2 * r.total : (6 * r.total + 3) / 4; /* batches */
     r.d.parts.shuffle_parts = r.d.parts.shuffle_items = 1;
     r.d.loader.batch_size = 1;
     fetch.workers.num_workers = 2;
@@ -864,23 +865,25 @@ static void wiring__parts_and_split__views_of_items(void) {
     dlp_pipe_add_batch(p, &batch);
     dlp_pipe_add_split(p, &split);
     CHECK(dlp_pipe_start(p) == DLP_OK);
-    CHECK(dlp_pipe_batches_per_epoch(p) == 2 * (int64_t)r.total);
+    CHECK(dlp_pipe_batches_per_epoch(p) == (int64_t)each);
     while (dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK) {
         const uint64_t *words = b->fields[0].data;
-        uint64_t k = n % (2 * r.total), item;
+        uint64_t k = n % each, at = within ? k / 2 * 6 + k % 2 * 4 : k * 4;
+        uint64_t count = 6 * r.total - at < 4 ? 6 * r.total - at : 4;
         if (b->epoch != epoch) parts_order(&r, epoch = b->epoch, order);
-        item = order[k / 2];
-        CHECK(b->in_epoch == k && b->count == (k % 2 ? 2 : 4));
-        for (uint32_t i = 0; i < b->count; i++)
-            CHECK(words[i] == parts_word(item) + k % 2 * 4 + i &&
-                  b->index[i] == item * 6 + k % 2 * 4 + i);
+        CHECK(b->in_epoch == k && b->count == (within && k % 2 ? 2 : count));
+        for (uint32_t i = 0; i < b->count; i++) {
+            uint64_t item = order[(at + i) / 6];
+            CHECK(words[i] == parts_word(item) + (at + i) % 6);
+            CHECK(b->index[i] == item * 6 + (at + i) % 6);
+        }
         dlp_pipe_release(p, b);
-        if (++n != 3 * r.total) continue; /* back to a view that is not its chunk's first */
-        CHECK(dlp_pipe_state_at(p, 0, 2 * r.total - 3, &state) == DLP_OK);
+        if (++n != 3 * each / 2) continue; /* back to a view that is not its chunk's first */
+        CHECK(dlp_pipe_state_at(p, 0, each - 3, &state) == DLP_OK);
         CHECK(dlp_pipe_seek(p, &state, NULL) == DLP_OK);
-        n = 6 * r.total - 3;
+        n = 3 * each - 3;
     }
-    CHECK(n == 8 * r.total && dlp_pipe_close(p) == DLP_OK);
+    CHECK(n == 4 * each && dlp_pipe_close(p) == DLP_OK);
 }
 
 static void plan__cells__on_lines_of_their_own(void) {
@@ -1207,7 +1210,8 @@ int main(int argc, char **argv) {
     open__desc_out_of_range__names_field();
     open__order_without_queue__refused();
     wiring__parts_and_cache__same_bytes();
-    wiring__parts_and_split__views_of_items();
+    wiring__parts_and_split__views_of_items(0);
+    wiring__parts_and_split__views_of_items(1);
     plan__cells__on_lines_of_their_own();
     stop__at_any_moment__ends();
     CHECK(parts_dir_make());
