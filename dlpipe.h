@@ -3377,7 +3377,7 @@ typedef struct dlp_push_stats {
     uint64_t left;            /* skipped by NEWEST */
     uint64_t refused;         /* pushes that got DLP_FULL */
     uint64_t waiting;         /* in lanes */
-    uint32_t attached, ended; /* producers: with a lane now; that said the end */
+    uint32_t attached, ended; /* producers that have a lane now; ends that were said */
 } dlp_push_stats;
 
 /* Of one producer, 1..max_producers, or of all with 0. Returns DLP_OK, DLP_ERR_ARG. Any thread. */
@@ -14999,7 +14999,8 @@ static uint64_t dlpi_chunk_filled(const dlpi_split *c, const dlpi_chunk_spot *x)
 /* Of a field, what a seam buffer has; 0: there are none. */
 static uint64_t dlpi_seam_bytes(const dlp_pipe *p, uint32_t f) {
     const dlpi_split *c = dlpi_split_of(p);
-    return c->plan.spans ? c->view_rows * dlpi_row_bytes(&p->batches.at[f]) : 0;
+    if (!c->plan.spans || f >= p->batches.n) return 0; /* the latter in a pipe that was refused */
+    return c->view_rows * dlpi_row_bytes(&p->batches.at[f]);
 }
 
 /* Of a field, what the chunk in slot s has. By the sink. */
@@ -15573,13 +15574,14 @@ static uint64_t dlpi_split_valid_bytes(const dlp_pipe *p, const dlpi_split *c) {
 static int dlpi_split_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out) {
     const dlpi_split *c = st->self;
     uint64_t rows = dlpi_times(p->n_out, c->view_rows);
+    uint64_t loaders = p->fetch ? (uint64_t)p->fetch->n_workers : 0; /* NULL: it was refused */
     const dlpi_block all[] = {
         {offsetof(dlpi_split, refs), dlpi_times(p->n_slots, sizeof *c->refs)},
         {offsetof(dlpi_split, slot_of), dlpi_times(p->n_out, sizeof *c->slot_of)},
         {offsetof(dlpi_split, after), dlpi_times(p->n_out, sizeof *c->after)},
         {offsetof(dlpi_split, index), dlpi_times(rows, sizeof *c->index)},
         {offsetof(dlpi_split, valid), dlpi_split_valid_bytes(p, c)},
-        {offsetof(dlpi_split, places), (uint64_t)p->fetch->n_workers * sizeof *c->places},
+        {offsetof(dlpi_split, places), loaders * sizeof *c->places},
         {offsetof(dlpi_split, first), c->first ? (c->d.n_chunks + 1) * sizeof *c->first : 0},
     };
     memcpy(out, all, sizeof all);
@@ -21606,8 +21608,7 @@ struct dlp_push {
     uint64_t keep, capacity;
     uint32_t users; /* U4 */
     uint32_t writers, n_ended;
-    uint8_t *ended; /* [max_producers]; the reader's, as all below */
-    bool over;
+    bool over; /* the reader's, as all below */
     dlp_mpsc_rx rx;
     dlp_spsc_rx *lanes;
     uint64_t *items, *left; /* [max_producers] */
@@ -21730,7 +21731,6 @@ static void dlpi_push_free(dlp_push *s) {
         if (s->path) unlink(s->path);
     }
     free(s->path);
-    free(s->ended);
     free(s->lanes);
     free(s->items);
     free(s);
@@ -21761,9 +21761,8 @@ static int dlpi_push_memory(dlp_push *s, const dlp_push_desc *d, dlp_error *err)
     int rc;
     s->lanes = calloc(n, sizeof *s->lanes);
     s->items = calloc(n, 2 * sizeof *s->items);
-    s->ended = calloc(n, 1);
     if (d->path) s->path = strdup(d->path);
-    if (!s->lanes || !s->items || !s->ended || (d->path && !s->path))
+    if (!s->lanes || !s->items || (d->path && !s->path))
         return dlpi_error_set(err, DLP_ERR_MEMORY, "", "calloc of the reader failed");
     s->left = s->items + n;
     if ((rc = dlpi_push_map(d->path, s->was.total_bytes, &map, err)) != DLP_OK) return rc;
@@ -21843,12 +21842,9 @@ static int dlpi_push_newest(dlp_push *s, uint32_t producer) {
     return DLP_OK;
 }
 
-/* The end of a producer's stream. Has the last one ended? */
-static bool dlpi_push_ended(dlp_push *s, uint32_t producer) {
-    if (!s->ended[producer]) {
-        s->ended[producer] = 1;
-        DLPI_STORE_RLX(&s->n_ended, s->n_ended + 1); /* statistics */
-    }
+/* The end of a stream; of a lane there may be several, one after the other. Is it the last? */
+static bool dlpi_push_ended(dlp_push *s) {
+    DLPI_STORE_RLX(&s->n_ended, s->n_ended + 1); /* statistics */
     return s->n_ended >= s->writers;
 }
 
@@ -21873,7 +21869,7 @@ static int dlpi_push_next(dlp_push *s, dlp_item *it, const uint8_t **item, uint3
             dlp_mpsc_release(&s->rx, 1);
             if (mark != DLPI_PUSH_END)
                 return dlp_fail(it->call, 0, "producer %u pushed what is no item", *producer + 1);
-            if (dlpi_push_ended(s, *producer)) return DLP_END;
+            if (dlpi_push_ended(s)) return DLP_END;
             continue;
         }
         if (over) return DLP_END;

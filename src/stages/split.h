@@ -85,7 +85,8 @@ static uint64_t dlpi_chunk_filled(const dlpi_split *c, const dlpi_chunk_spot *x)
 /* Of a field, what a seam buffer has; 0: there are none. */
 static uint64_t dlpi_seam_bytes(const dlp_pipe *p, uint32_t f) {
     const dlpi_split *c = dlpi_split_of(p);
-    return c->plan.spans ? c->view_rows * dlpi_row_bytes(&p->batches.at[f]) : 0;
+    if (!c->plan.spans || f >= p->batches.n) return 0; /* the latter in a pipe that was refused */
+    return c->view_rows * dlpi_row_bytes(&p->batches.at[f]);
 }
 
 /* Of a field, what the chunk in slot s has. By the sink. */
@@ -659,13 +660,14 @@ static uint64_t dlpi_split_valid_bytes(const dlp_pipe *p, const dlpi_split *c) {
 static int dlpi_split_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out) {
     const dlpi_split *c = st->self;
     uint64_t rows = dlpi_times(p->n_out, c->view_rows);
+    uint64_t loaders = p->fetch ? (uint64_t)p->fetch->n_workers : 0; /* NULL: it was refused */
     const dlpi_block all[] = {
         {offsetof(dlpi_split, refs), dlpi_times(p->n_slots, sizeof *c->refs)},
         {offsetof(dlpi_split, slot_of), dlpi_times(p->n_out, sizeof *c->slot_of)},
         {offsetof(dlpi_split, after), dlpi_times(p->n_out, sizeof *c->after)},
         {offsetof(dlpi_split, index), dlpi_times(rows, sizeof *c->index)},
         {offsetof(dlpi_split, valid), dlpi_split_valid_bytes(p, c)},
-        {offsetof(dlpi_split, places), (uint64_t)p->fetch->n_workers * sizeof *c->places},
+        {offsetof(dlpi_split, places), loaders * sizeof *c->places},
         {offsetof(dlpi_split, first), c->first ? (c->d.n_chunks + 1) * sizeof *c->first : 0},
     };
     memcpy(out, all, sizeof all);
