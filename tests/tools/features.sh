@@ -50,8 +50,8 @@ found_in() { # SRC FILE...
         feature("split", "split|cut|view_rows|chunk_rows|shuffle_rows", "dlpi_(cut|split)_[a-z_]+",
             "DLP_STAGE_SPLIT", "stages/(cut|split)[.]h|order/.*")
         feature("transfer",
-            "xfer|transfer|taken_by_xfer|dev_data|device_buffers|device_open|device",
-            "dlpi_xfer_[a-z_]+|dlpi_ring_transfer|dlpi_device_[a-z_]+", "DLP_STAGE_TRANSFER",
+            "transfer|device_buffers|device",
+            "dlpi_transfer_[a-z_]+|dlpi_dev_slot|dlpi_device_[a-z_]+", "DLP_STAGE_TRANSFER",
             "stages/transfer[.]h|device/.*")
         feature("tuning", "tune|tuned|tuner|tunes|workers_max|workers_min|active",
             "dlpi_tune_[a-z_]+|dlpi_active|dlpi_retired|dlpi_at_work", "", "core/tune[.]h")
@@ -60,20 +60,20 @@ found_in() { # SRC FILE...
             "stages/fetch[.]h|source/files[.]h")
         feature("cache", "cache|cache_[a-z_]+",
             "dlpi_cache_[a-z_]+", "DLP_STAGE_CACHE", "stages/cache[.]h")
-        feature("stream", "stream|stream_[a-z_]+|open_end", "dlpi_stream_[a-z_]+", "",
+        feature("stream", "stream|stream_[a-z_]+|open_end", "dlpi_open_end_[a-z_]+", "",
             "stages/sampler[.]h|order/parts[.]h|device/.*")
         feature("chunks", "chunks?|preload|resident|resident_bytes|off_chunk_rec|cpu_buffers",
             "dlpi_chunks?_[a-z_]+", "DLP_PRELOAD_[A-Z]+|DLPI_CELLS_CHUNK",
             "(stages|open)/chunks[.]h|stages/(cut|split)[.]h")
-        feature("dispatch", "dispatch|rewind|rewind_seen",
+        feature("dispatch", "dispatch|rescan|rescan_seen",
             "dlpi_batch_mine", "DLP_DISPATCH_[A-Z]+",
             "core/(dispatch|claim)[.]h")
         feature("unordered", "unordered|window_used", "", "", "core/deliver[.]h")
-        feature("collate", "staged|collate|cell_end", "dlpi_collate_[a-z_]+|dlpi_batch_in_place",
+        feature("collate", "has_item_cells|collate|cell_end", "dlpi_collate_[a-z_]+|dlpi_batch_in_place",
             "DLPI_CELLS_(OWN|TURN)", "core/collate[.]h")
         feature("lists", "lists", "dlpi_lists?_[a-z_]+",
             "DLP_ORDER_BATCHES", "stages/lists[.]h|order/.*")
-        feature("tensors", "lent|n_lent|lent_closed", "dlpi_lent_[a-z_]+", "", "device/dlpack[.]h")
+        feature("tensors", "exported|n_exported|exported_closed", "dlpi_exported_[a-z_]+", "", "device/dlpack[.]h")
         feature("trace", "trace_events|trace_bytes|trace", "dlpi_trace_[a-z_]+", "", "report/.*")
         names = "part|shard|split|slice|chunk|transfer|xfer|device|cache|stream|preload"
     }
@@ -91,8 +91,8 @@ found_in() { # SRC FILE...
             out = out substr(s, 1, RSTART - 1)
             if (c != "/") {
                 s = substr(s, RSTART + 1)
-                n = match(s, c == "\"" ? /^([^"\\]|\\.)*"/ : /^([^\047\\]|\\.)*\047/) ? RLENGTH : 0
-                s = substr(s, n + 1)
+                n = c == "\"" ? match(s, /^([^"\\]|\\.)*"/) : match(s, /^([^\047\\]|\\.)*\047/)
+                s = substr(s, n > 0 ? RLENGTH + 1 : 1)
                 out = out c c
             } else if (substr(s, RSTART + 1, 1) == "/") {
                 return out
