@@ -6280,6 +6280,9 @@ _Static_assert(sizeof(dlp_trace_event) == 32, "region layout");
      lender   what the consumer gets in a batch's place, and the states that go with it
      sink     the last stage of a chain whose results lie elsewhere than in the slot's cell
 
+   Two roles are no stage's: what stands beside the threads of this process (p->beside, which each
+   pipe has), and other programs that take batches, too (p->sharing, or NULL).
+
    Nothing here is called for a single row, but for what a source or a keeper that is there does
    with it: a claimed run of rows, or a batch, costs one call. */
 
@@ -6364,6 +6367,29 @@ typedef struct dlpi_sink_ops {              /* by the consumer */
                  dlp_tensor *t);            /* point t at this byte of the batch in slot s */
     void (*freed)(dlp_pipe *p, uint32_t s); /* that slot was given back */
 } dlpi_sink_ops;
+
+/* Other programs take batches, too. By whoever schedules; looked at before each batch. */
+typedef struct dlpi_sharing_ops {
+    bool (*keep)(dlp_pipe *p);       /* who came, who went; did anything change? */
+    bool (*over)(const dlp_pipe *p); /* all is scheduled, and nobody has any of it */
+    bool (*may_schedule)(dlp_pipe *p);
+    bool (*slot_free)(dlp_pipe *p,
+                      uint32_t s); /* the consumer has given it back: the others, too? */
+} dlpi_sharing_ops;
+
+/* What stands beside the threads of this process: worker processes and other programs. */
+typedef struct dlpi_beside_ops {
+    int (*open)(dlp_pipe *p); /* check and copy what the desc says of them, if anything */
+    int (*processes)(dlp_pipe *p, const struct dlpi_stage *st); /* may its workers be some? */
+    int (*resolve)(dlp_pipe *p);          /* the wiring is known: does it go with that? */
+    void (*layout)(dlp_pipe *p);          /* areas of the region */
+    uint64_t (*bytes)(const dlp_pipe *p); /* that begin will take beside the region */
+    int (*begin)(dlp_pipe *p);            /* the region is there: name it, start the processes */
+    int (*look)(dlp_pipe *p);             /* while the consumer waits: DLP_OK, or what is wrong */
+    void (*nudge)(dlp_pipe *p);           /* stop was asked for; any thread, signal handlers */
+    void (*await)(dlp_pipe *p);           /* close: until no process is left */
+    void (*end)(dlp_pipe *p);             /* give up what open and begin took */
+} dlpi_beside_ops;
 
 enum { DLPI_UNIT_NONE, DLPI_UNIT_ROWS, DLPI_UNIT_BATCHES, DLPI_UNIT_CELLS };
 
@@ -6601,23 +6627,9 @@ typedef struct dlpi_tuner {
     dlpi_tuned at[DLP_MAX_STAGES];
 } dlpi_tuner;
 
-/* What dlpipe_shm.h adds: its implementation gives this table, where there is one. */
-typedef struct dlpi_shm_calls dlpi_shm_calls;
-static const dlpi_shm_calls *dlpi_shm; /* defined again, with its value, by dlpipe_shm.h */
-struct dlpi_shm_calls {
-    int (*open)(dlp_pipe *p);    /* check and copy d.shm */
-    int (*resolve)(dlp_pipe *p); /* the wiring is known: does it go with d.shm? */
-    /* subscribers (other processes): by the scheduler */
-    bool (*keep)(dlp_pipe *p); /* who came, who went; did anything change? */
-    bool (*may_schedule)(dlp_pipe *p);
-    bool (*slot_free)(dlp_pipe *p, uint32_t s);
-    uint64_t (*bytes)(const dlp_pipe *p); /* that begin will take beside the region */
-    int (*begin)(dlp_pipe *p);            /* the region is there: name it, start the processes */
-    int (*look)(dlp_pipe *p);             /* while the consumer waits: DLP_OK, or what is wrong */
-    void (*nudge)(dlp_pipe *p);           /* stop was asked for; any thread, signal handlers */
-    void (*await)(dlp_pipe *p);           /* close: until no process is left */
-    void (*end)(dlp_pipe *p);             /* give up what open and begin took */
-};
+/* What dlpipe_shm.h gives, where it is included; else NULL, and there is dlpi_alone (see
+   >>impl-beside). */
+static const dlpi_beside_ops *dlpi_shm; /* defined again, with its value, by dlpipe_shm.h */
 
 /* The cell that slot s writes its batch in: that of its own number; one of prefetch_factor, free
    again when the batch has left cell_end; or the one where the bytes of the batch stay, which the
@@ -6664,6 +6676,8 @@ struct dlp_pipe {
     const dlpi_stay_ops *stay;          /* the lender's, where the sink's results stay; or NULL */
     const dlpi_source_ops *source;      /* what the rows of batches are, and */
     dlpi_stage *source_stage;           /* whose table that is */
+    const dlpi_beside_ops *beside;      /* processes, and other programs; always there */
+    const dlpi_sharing_ops *sharing;    /* other programs take batches, too; or NULL */
     dlpi_stage *rows_end;               /* after it nobody asks for a batch's rows again */
     bool source_waited;                 /* this wait of the consumer's was for the source */
     dlpi_stage *work[DLP_MAX_STAGES];   /* stages with workers: */
@@ -6693,9 +6707,13 @@ struct dlp_pipe {
     uint32_t words_max, units_max, trace_events;
     uint64_t plan_private, plan_bytes; /* plan_bytes: of region, private records, the sink's */
     int n_workers, n_threads, n_procs;
-    int huge_pages;    /* DLP_HUGE_* */
-    void *shm;         /* what dlpipe_shm.h keeps */
-    dlpi_share *share; /* or NULL */
+    int huge_pages;         /* DLP_HUGE_* */
+    int needs_file;         /* 1: the region must be a file in memory, for others are to map it */
+    int others;             /* 1: other processes work on the region */
+    uint32_t used_at_first; /* of a slot: 1, the consumer gives it back; 0, it gets no batch */
+    uint64_t scheduler_sleep_ns; /* of its thread, at most: nobody may wake it */
+    void *shm;                   /* what dlpipe_shm.h keeps */
+    dlpi_share *share;           /* or NULL */
     /* live */
     uint8_t *alive; /* a page that is zero in a process forked from this one */
     uint8_t *region;
@@ -6760,6 +6778,10 @@ static inline void dlpi_area_add(dlp_pipe *p, int id, const char *words, uint64_
 }
 static inline void *dlpi_area_at(const dlp_pipe *p, int id, uint64_t i) {
     return p->region + p->areas[id].offset + i * p->areas[id].stride;
+}
+/* The first element of an area, or NULL if it has none. */
+static inline void *dlpi_area_if(const dlp_pipe *p, int id) {
+    return p->areas[id].count > 0 ? dlpi_area_at(p, id, 0) : NULL;
 }
 static inline dlpi_bslot *dlpi_slot_at(const dlp_pipe *p, uint32_t s) {
     return dlpi_area_at(p, DLPI_REC_SLOTS, s);
@@ -6931,6 +6953,11 @@ static void dlpi_wake_subscribers(dlpi_share *share) {
     if (share != NULL) dlpi_sleepers_wake_any(&share->sleepers, &share->word);
 }
 
+/* The same, whatever their bits say. */
+static void dlpi_wake_subscribers_all(dlpi_share *share) {
+    if (share != NULL) dlpi_sleepers_wake_all(&share->word);
+}
+
 /* Wake workers from..to-1 that are parked: no bit says so. After a store of active. */
 static void dlpi_wake_parked(dlpi_waiters *waiters, uint32_t from, uint32_t to) {
     while (from < to) {
@@ -6963,7 +6990,7 @@ static void dlpi_wake_all(dlp_pipe *p) {
     }
     dlpi_sleepers_wake_all(&p->ctl->scheduler_word);
     dlpi_sleepers_wake_all(&p->ctl->caller_word);
-    if (p->share) dlpi_sleepers_wake_all(&p->share->word);
+    dlpi_wake_subscribers_all(p->share);
 }
 
 /* Of one writer at a time, read by observers. */
@@ -7316,10 +7343,7 @@ static int dlpi_check_workers(dlp_pipe *p, const dlpi_stage *st) {
     if (st->w.dispatch != DLP_DISPATCH_CLAIM && st->w.dispatch != DLP_DISPATCH_BATCHES)
         return dlpi_bad(p, st->name, "dispatch", "DLP_DISPATCH_CLAIM or DLP_DISPATCH_BATCHES",
                         st->w.dispatch);
-    if (st->w.placement != DLP_PLACE_PROCESSES || dlpi_shm != NULL) return DLP_OK;
-    return dlpi_refuse(p, DLP_ERR_UNSUPPORTED, st->name, "placement",
-                       "DLP_PLACE_PROCESSES needs dlpipe_shm.h, included in the file that has "
-                       "DLPIPE_IMPLEMENTATION");
+    return st->w.placement == DLP_PLACE_PROCESSES ? p->beside->processes(p, st) : DLP_OK;
 }
 
 /* The same of a stage of whole batches. */
@@ -7339,6 +7363,56 @@ static int dlpi_check_ranks(dlp_pipe *p, const dlpi_stage *st, uint32_t rank, ui
                        "batch_size %" PRIu64 " can't be divided by world_size %" PRIu64
                        "; set allow_uneven for ranks of different counts",
                        batch_size, world);
+}
+
+/* ---------------------------------------------------------------------------------------------
+   >>impl-beside     WHAT STANDS BESIDE THE THREADS OF THIS PROCESS
+   Worker processes, and other programs that take batches: dlpipe_shm.h has them. A pipe of a
+   program without that header is alone: it refuses what would need them, and has nothing to do for
+   the rest. */
+
+static int dlpi_alone_open(dlp_pipe *p) {
+    if (p->d.shm == NULL) return DLP_OK;
+    return dlpi_refuse(p, DLP_ERR_UNSUPPORTED, "", "shm",
+                       "dlp_pipe_desc.shm needs dlpipe_shm.h, included in the file that has "
+                       "DLPIPE_IMPLEMENTATION");
+}
+
+static int dlpi_alone_processes(dlp_pipe *p, const dlpi_stage *st) {
+    return dlpi_refuse(p, DLP_ERR_UNSUPPORTED, st->name, "placement",
+                       "DLP_PLACE_PROCESSES needs dlpipe_shm.h, included in the file that has "
+                       "DLPIPE_IMPLEMENTATION");
+}
+
+static int dlpi_alone_well(dlp_pipe *p) {
+    DLPI_UNUSED(p);
+    return DLP_OK;
+}
+static void dlpi_alone_nothing(dlp_pipe *p) { DLPI_UNUSED(p); }
+
+static uint64_t dlpi_alone_bytes(const dlp_pipe *p) {
+    DLPI_UNUSED(p);
+    return 0;
+}
+
+static const dlpi_beside_ops dlpi_alone = {
+    .open = dlpi_alone_open,
+    .processes = dlpi_alone_processes,
+    .resolve = dlpi_alone_well,
+    .layout = dlpi_alone_nothing,
+    .bytes = dlpi_alone_bytes,
+    .begin = dlpi_alone_well,
+    .look = dlpi_alone_well,
+    .nudge = dlpi_alone_nothing,
+    .await = dlpi_alone_nothing,
+    .end = dlpi_alone_nothing,
+};
+
+/* What a new pipe has beside it. */
+static void dlpi_beside_take(dlp_pipe *p) {
+    p->beside = dlpi_shm != NULL ? dlpi_shm : &dlpi_alone;
+    p->used_at_first = 1;
+    p->scheduler_sleep_ns = DLPI_SLEEP_NS;
 }
 
 /* ---------------------------------------------------------------------------------------------
@@ -7583,7 +7657,7 @@ static void dlpi_unpoison_bytes(void *at, uint64_t bytes) {
 
 /* The consumer has given back batch, or view, s: nobody else may read it. */
 static inline void dlpi_poison(const dlp_pipe *p, uint32_t s) {
-    if (!DLPI_DEBUG || p->cells != DLPI_CELLS_OWN || p->sink || p->share) return;
+    if (!DLPI_DEBUG || p->cells != DLPI_CELLS_OWN || p->sink || p->sharing) return;
     for (uint32_t f = 0; f < p->batches.n; f++) {
         const dlp_tensor *t = &p->out_fields[(size_t)s * p->batches.n + f];
         dlpi_poison_bytes(t->data, p->lender ? t->bytes : p->batches.at[f].capacity);
@@ -8322,7 +8396,7 @@ static void dlpi_schedule_slot(dlp_pipe *p, uint32_t s, uint64_t c) {
     if (b < 64 || (b & 63) == 0 || ((b & 7) == 0 && dlpi_cost_moved(p, b >> 3)))
         f->run_shift = dlpi_run_shift(p, slot->count);
     /* C1: scheduler only */
-    dlpi_credit_take(&slot->used, p->share && p->share->serve_only ? 0u : 1u);
+    dlpi_credit_take(&slot->used, p->used_at_first);
     dlpi_claim_publish(&slot->header,
                        dlpi_header(b, slot->count, slot->dirty, f->run_shift)); /* P1 -> P1 */
     DLPI_STORE_RLX(&p->disp[b & (p->ring - 1)], s); /* T1: ordered by the tail that follows */
@@ -8335,7 +8409,7 @@ static uint32_t dlpi_schedule_free(dlp_pipe *p) {
         uint32_t s = f->slot_turn;
         f->slot_turn = s + 1 == p->n_slots ? 0 : s + 1;
         if (dlpi_credit_held(&dlpi_slot_at(p, s)->used) != 0) continue; /* C1 <- C1 */
-        if (p->share == NULL || dlpi_shm->slot_free(p, s)) return s;
+        if (p->sharing == NULL || p->sharing->slot_free(p, s)) return s;
     }
     return DLPI_NO_SLOT;
 }
@@ -8461,7 +8535,7 @@ static uint64_t dlpi_schedule(dlp_pipe *p, uint64_t burst) {
     uint64_t before = f->published;
     dlpi_schedule_follow(p);
     if (f->ended) return 0;
-    if (p->share && !dlpi_shm->may_schedule(p)) return 0;
+    if (p->sharing && !p->sharing->may_schedule(p)) return 0;
     if (p->source->ahead) p->source->ahead(p);
     if (before - dlpi_credit_seen(&p->ctl->delivered) + burst > p->prefetch)
         return 0; /* V1 <- V1 */
@@ -10091,12 +10165,12 @@ static void *dlpi_thread_worker(void *arg) {
 /* Where there are subscribers, the scheduler also keeps their books, until they have all. Where
    there are none, the consumer may seek back when all is fed. */
 static bool dlpi_scheduler_step(dlp_pipe *p) {
-    bool moved = p->share && dlpi_shm->keep(p);
+    bool moved = p->sharing && p->sharing->keep(p);
     return dlpi_schedule(p, 1) > 0 || moved;
 }
 
 static bool dlpi_scheduler_over(const dlp_pipe *p) {
-    return p->schedule.ended && p->share != NULL && DLPI_LOAD_RLX(&p->share->over) != 0; /* H1 */
+    return p->schedule.ended && p->sharing && p->sharing->over(p);
 }
 
 static void *dlpi_thread_scheduler(void *arg) {
@@ -10110,9 +10184,8 @@ static void *dlpi_thread_scheduler(void *arg) {
         word = dlpi_event_count(&ctl->scheduler_word); /* B1 <- B1 */
         dlpi_sleeper_enter(&ctl->scheduler_sleeps);    /* B1 -> B1 */
         if (!dlpi_scheduler_step(p) && !dlpi_stopped(p) && !dlpi_scheduler_over(p))
-            /* a dead subscriber wakes nobody */
-            dlpi_futex_wait(&ctl->scheduler_word, word, UINT32_MAX,
-                            p->share ? DLPI_SLEEP_NS / 2 : DLPI_SLEEP_NS, (int)ctl->shared);
+            dlpi_futex_wait(&ctl->scheduler_word, word, UINT32_MAX, p->scheduler_sleep_ns,
+                            (int)ctl->shared);
         dlpi_sleeper_leave(&ctl->scheduler_sleeps); /* B1 */
     }
     dlpi_thread_over(w);
@@ -13766,7 +13839,7 @@ static void dlpi_caller_sleep(dlp_pipe *p, uint64_t ns) {
 static int dlpi_next_look(dlp_pipe *p, uint64_t now, uint64_t until) {
     if (now >= until && now - p->looked_ns < DLPI_SLEEP_NS / 10) return DLP_OK;
     p->looked_ns = now;
-    return dlpi_shm->look(p);
+    return p->beside->look(p);
 }
 
 /* Spin, then yield, before the first sleep. Returns whether to look again at once. Without a
@@ -13789,7 +13862,7 @@ static int dlpi_next_sleep(dlp_pipe *p, uint64_t until) {
     if (DLPI_LOAD_RLX(&p->ctl->source_waits) != 0) p->source_waited = true; /* for the books */
     now = dlpi_now_ns();
     dlpi_tune(p, now);
-    if (p->shm && (rc = dlpi_next_look(p, now, until)) != DLP_OK) return rc;
+    if ((rc = dlpi_next_look(p, now, until)) != DLP_OK) return rc;
     if (now >= until) return DLP_TIMEOUT;
     if ((rc = dlpi_deadline(p, now)) != DLP_OK) return rc;
     if (until - now < ns) ns = until - now;
@@ -15028,7 +15101,7 @@ static int dlpi_open_end_check(dlp_pipe *p) {
             return dlpi_bad_graph(p, p->stages[i].name,
                                   "this stage wants to know the number of items, and a stream has "
                                   "none");
-    if (p->share_bytes == 0) return DLP_OK;
+    if (p->sharing == NULL) return DLP_OK;
     return dlpi_refuse(p, DLP_ERR_UNSUPPORTED, "", "shm.share", "a stream has no subscribers");
 }
 
@@ -15052,11 +15125,7 @@ static int dlpi_check_pipe(dlp_pipe *p) {
         {DLPI_AT(dlp_pipe_desc, no_memfd), 0, 1, "0 or 1"},
     };
     int rc = dlpi_check_bounds(p, "", &p->d, DLPI_ROWS(bounds));
-    if (rc != DLP_OK || p->d.shm == NULL) return rc;
-    if (dlpi_shm != NULL) return dlpi_shm->open(p);
-    return dlpi_refuse(p, DLP_ERR_UNSUPPORTED, "", "shm",
-                       "dlp_pipe_desc.shm needs dlpipe_shm.h, included in the file that has "
-                       "DLPIPE_IMPLEMENTATION");
+    return rc != DLP_OK ? rc : p->beside->open(p);
 }
 
 /* ---- what follows from the descs; where all lies in the region; the plan ---- */
@@ -15086,8 +15155,7 @@ static int dlpi_resolve_work(dlp_pipe *p) {
     int rc = DLP_OK;
     dlpi_list_work(p);
     for (int i = 0; i < p->n_work && rc == DLP_OK; i++) rc = dlpi_check_tuned(p, p->work[i]);
-    if (rc == DLP_OK && p->n_procs > 0 && p->shm == NULL) rc = dlpi_shm->open(p);
-    return rc == DLP_OK && p->shm ? dlpi_shm->resolve(p) : rc;
+    return rc == DLP_OK ? p->beside->resolve(p) : rc;
 }
 
 /* From which stage on a batch's parts and cell are free. A batch that is half changed is fetched,
@@ -15311,7 +15379,7 @@ static void dlpi_layout(dlp_pipe *p) {
     dlpi_layout_slots(p);
     dlpi_layout_table(p);
     dlpi_layout_trace(p);
-    dlpi_area_add(p, DLPI_REC_SHARE, "subscribers", p->share_bytes, p->share_bytes > 0, 4096);
+    p->beside->layout(p);
     dlpi_layout_stages(p);
     dlpi_layout_cells(p);
     p->region_bytes = dlpi_round_up(p->region_bytes, p->huge_pages > 0 ? 2u << 20 : 4096);
@@ -15379,7 +15447,7 @@ static void dlpi_plan_fill(const dlp_pipe *p, dlp_plan *plan) {
     dlpi_plan_kinds(p, plan);
     named = dlpi_less(named, dlpi_sink_bytes(p));
     named = dlpi_less(named, dlpi_worker_records(p));
-    if (p->shm) dlpi_plan_add(plan, "start by exec: what workers are told", 1, dlpi_shm->bytes(p));
+    dlpi_plan_add(plan, "start by exec: what workers are told", 1, p->beside->bytes(p));
     dlpi_plan_add(plan, "control and alignment", 1, dlpi_less(p->region_bytes, named));
     own = dlpi_less(dlpi_less(p->plan_private, dlpi_worker_records(p)), dlpi_worded_bytes(p));
     dlpi_plan_add(plan, "this process: pipe and views", 1, own);
@@ -15512,7 +15580,7 @@ static int dlpi_region_too_large(dlp_pipe *p) {
 static int dlpi_region_map(dlp_pipe *p) {
     size_t bytes = (size_t)p->region_bytes;
     void *at = MAP_FAILED;
-    bool must = p->shm != NULL; /* processes and names need it, and memory that is there */
+    bool must = p->needs_file != 0; /* with memory that is there */
     p->memfd = -1;
     if (must && !dlpi_file_may_be(bytes)) return dlpi_region_too_large(p);
     if ((!p->d.no_memfd || must) && dlpi_file_may_be(bytes)) {
@@ -15842,7 +15910,7 @@ static void dlpi_live_point(dlp_pipe *p) {
     p->ctl = dlpi_area_at(p, DLPI_REC_CTL, 0);
     p->waiters = dlpi_area_at(p, DLPI_AREA_WAITERS, 0);
     p->disp = dlpi_area_at(p, DLPI_REC_ORDER, 0);
-    p->share = p->share_bytes > 0 ? dlpi_area_at(p, DLPI_REC_SHARE, 0) : NULL;
+    p->share = dlpi_area_if(p, DLPI_REC_SHARE);
     p->taken = dlpi_area_at(p, DLPI_REC_TAKEN, 0);
     memset(p->ones, 1, p->batch_rows);
 }
@@ -15859,7 +15927,7 @@ static void dlpi_live_workers(dlp_pipe *p) {
 static int dlpi_live_init(dlp_pipe *p) {
     int rc;
     dlpi_live_point(p);
-    p->ctl->shared = p->n_procs > 0 || p->share_bytes > 0;
+    p->ctl->shared = p->others != 0;
     for (int i = 0; i < p->n_staffed; i++) {
         const dlpi_stage *st = p->work[i];
         p->waiters[i].shared = p->ctl->shared;
@@ -15914,7 +15982,7 @@ static int dlpi_prepare(dlp_pipe *p) {
     dlpi_wait_rule(p);
     p->prepared = 1;
     if ((rc = dlpi_live_init(p)) != DLP_OK) return rc;
-    return p->shm ? dlpi_shm->begin(p) : DLP_OK;
+    return p->beside->begin(p);
 }
 
 static int dlpi_start(dlp_pipe *p) {
@@ -15939,7 +16007,7 @@ static uint32_t dlpi_running(const dlp_pipe *p) {
 static void dlpi_stop_now(dlp_pipe *p) {
     DLPI_STORE_SEQ(&p->ctl->stop, 1u); /* S1 -> S1 */
     dlpi_wake_sleepers(p);
-    if (p->shm) dlpi_shm->nudge(p);
+    p->beside->nudge(p);
 }
 
 /* Wait for the threads, at most until `until`. */
@@ -15993,7 +16061,7 @@ static void dlpi_free(dlp_pipe *p) {
     for (int i = 0; p->workers && i < p->n_stages; i++)
         if (p->stages[i].ops->end != NULL) p->stages[i].ops->end(p, &p->stages[i]);
     for (int i = 0; i < p->n_stages; i++) free(p->stages[i].affinity);
-    if (p->shm) dlpi_shm->end(p);
+    p->beside->end(p);
     dlpi_unpoison_all(p);
     if (p->region) munmap(p->region, (size_t)p->region_bytes);
     if (p->alive) munmap(p->alive, 4096);
@@ -16022,7 +16090,7 @@ static int dlpi_shut(dlp_pipe *p) {
     if (p->closing == 0) p->closing = 1;
     if (p->ctl) {
         dlpi_stop_now(p);
-        if (p->shm) dlpi_shm->await(p);
+        p->beside->await(p);
         if (!dlpi_await_threads(p, until)) return dlpi_busy(p);
         dlpi_close_rest(p);
     }
@@ -20473,6 +20541,7 @@ DLPDEF int dlp_pipe_open(dlp_pipe **out, const dlp_pipe_desc *desc, dlp_error *e
     }
     p->cpus = dlpi_cpu_count();
     p->max_kills = 3;
+    dlpi_beside_take(p);
     if ((rc = dlpi_check_pipe(p)) != DLP_OK) {
         if (err) *err = p->err;
         free(p);
@@ -20762,11 +20831,17 @@ static int dlpi_held_fail(dlp_pipe *p) {
 
 DLPDEF int dlp_pipe_next(dlp_pipe *p, dlp_batch **out) { return dlp_pipe_next_timeout(p, out, -1); }
 
-DLPDEF int dlp_pipe_next_timeout(dlp_pipe *p, dlp_batch **out, int timeout_ms) {
-    if (p == NULL || out == NULL) return DLP_ERR_ARG;
+/* May the caller take batches? DLP_OK, or why not. */
+static int dlpi_may_take(const dlp_pipe *p) {
     if (!p->started || p->closing) return DLP_ERR_STATE;
     if (dlpi_forked(p)) return DLP_ERR_FORKED;
-    if (p->share != NULL && p->share->serve_only) return DLP_ERR_STATE; /* subscribers have all */
+    return p->used_at_first == 0 ? DLP_ERR_STATE : DLP_OK; /* subscribers have all */
+}
+
+DLPDEF int dlp_pipe_next_timeout(dlp_pipe *p, dlp_batch **out, int timeout_ms) {
+    int rc;
+    if (p == NULL || out == NULL) return DLP_ERR_ARG;
+    if ((rc = dlpi_may_take(p)) != DLP_OK) return rc;
     if (p->exported) dlpi_exported_sweep(p);
     if (p->err.code != 0) return p->err.code;
     if (dlpi_stopped(p)) return DLP_STOPPED;
@@ -20792,10 +20867,9 @@ DLPDEF int dlp_pipe_release(dlp_pipe *p, dlp_batch *batch) {
 }
 
 DLPDEF int dlp_pipe_next_epoch(dlp_pipe *p) {
+    int rc;
     if (p == NULL) return DLP_ERR_ARG;
-    if (!p->started || p->closing) return DLP_ERR_STATE;
-    if (dlpi_forked(p)) return DLP_ERR_FORKED;
-    if (p->share != NULL && p->share->serve_only) return DLP_ERR_STATE;
+    if ((rc = dlpi_may_take(p)) != DLP_OK) return rc;
     if (p->err.code != 0) return p->err.code;
     p->epoch_end_due = 0;
     if (!p->epoch_open) return DLP_OK;
@@ -20813,7 +20887,7 @@ DLPDEF int dlp_pipe_seek(dlp_pipe *p, const dlp_state *state, dlp_error *err) {
         return dlpi_error_set(err, DLP_ERR_STATE, "", "the pipe does not run");
     if (dlpi_forked(p))
         return dlpi_error_set(err, DLP_ERR_FORKED, "", "the pipe is another process's");
-    if (p->share != NULL)
+    if (p->sharing != NULL)
         return dlpi_error_set(err, DLP_ERR_UNSUPPORTED, "shm.share",
                               "a pipe with subscribers goes on only");
     if (p->err.code != 0) {
@@ -20898,7 +20972,7 @@ DLPDEF int dlp_pipe_state(dlp_pipe *p, const dlp_batch *batch, dlp_state *out) {
     if (p == NULL || out == NULL) return DLP_ERR_ARG;
     if (!p->started) return DLP_ERR_STATE;
     if (dlpi_forked(p)) return DLP_ERR_FORKED;
-    if (p->share != NULL && p->share->serve_only) return DLP_ERR_STATE; /* who is how far? */
+    if (p->used_at_first == 0) return DLP_ERR_STATE; /* subscribers have all: which is how far? */
     if (batch != NULL) {
         slot = (uint32_t)(uintptr_t)batch->internal;
         if (slot >= p->n_out || batch != &p->out[slot] || !p->held[slot]) return DLP_ERR_ARG;

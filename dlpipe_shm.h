@@ -2059,10 +2059,22 @@ static bool dlpi_share_may_schedule(dlp_pipe *p) {
     return s->enough && (here > 0 || !p->share->serve_only);
 }
 
+static bool dlpi_share_is_over(const dlp_pipe *p) {
+    return DLPI_LOAD_RLX(&p->share->over) != 0; /* H1: our own */
+}
+
+static const dlpi_sharing_ops dlpi_share_ops = {
+    .keep = dlpi_share_keep,
+    .over = dlpi_share_is_over,
+    .may_schedule = dlpi_share_may_schedule,
+    .slot_free = dlpi_share_slot_free,
+};
+
 static int dlpi_share_resolve(dlp_pipe *p) {
     dlpi_shm_state *s = dlpi_shm_of(p);
     dlpi_share h;
     p->share_bytes = 0;
+    p->sharing = NULL;
     if (s->d.share == DLP_SHARE_NONE) return DLP_OK;
     if (p->shm_name[0] == 0)
         return dlpi_shm_fail(p, DLP_ERR_ARG, "shm.name", "a pipe that is shared needs a name");
@@ -2085,7 +2097,15 @@ static int dlpi_share_resolve(dlp_pipe *p) {
     p->sampler->sampler.threaded = 1;
     p->share_bytes =
         dlpi_share_layout(&h, (uint32_t)s->d.share, (uint32_t)s->d.max_subscribers, p->n_slots);
+    p->sharing = &dlpi_share_ops;
+    p->others = 1;
+    p->used_at_first = s->d.serve_only ? 0u : 1u;
+    p->scheduler_sleep_ns = DLPI_SLEEP_NS / 2; /* a dead subscriber wakes nobody */
     return DLP_OK;
+}
+
+static void dlpi_share_areas(dlp_pipe *p) {
+    dlpi_area_add(p, DLPI_REC_SHARE, "subscribers", p->share_bytes, p->share_bytes > 0, 4096);
 }
 
 static int dlpi_share_begin(dlp_pipe *p) {
@@ -2111,7 +2131,7 @@ static int dlpi_serve(dlp_pipe *p, int timeout_ms) {
         if (dlpi_stopped(p)) return DLP_STOPPED;
         if ((rc = dlpi_next_error(p, true)) != DLP_OK) return rc;
         if (DLPI_LOAD_SEQ(&p->share->over) != 0) return DLP_END; /* H1 <- H1 */
-        if ((rc = dlpi_shm->look(p)) != DLP_OK) return rc;
+        if ((rc = p->beside->look(p)) != DLP_OK) return rc;
         now = dlpi_now_ns();
         if ((rc = dlpi_deadline(p, now)) != DLP_OK) return rc;
         if (now >= until) return DLP_TIMEOUT;
@@ -2639,7 +2659,8 @@ static uint64_t dlpi_exec_bytes(const dlp_pipe *p) {
 }
 
 static uint64_t dlpi_shm_bytes(const dlp_pipe *p) {
-    return dlpi_shm_of(p)->d.start == DLP_SHM_EXEC && p->n_procs > 0 ? dlpi_exec_bytes(p) : 0;
+    return p->shm && dlpi_shm_of(p)->d.start == DLP_SHM_EXEC && p->n_procs > 0 ? dlpi_exec_bytes(p)
+                                                                               : 0;
 }
 
 static void dlpi_exec_put(uint8_t *to, uint64_t *at, const void *from, uint64_t bytes) {
@@ -2863,7 +2884,9 @@ static dlp_pipe *dlpi_exec_pipe(const dlpi_exec_spec *x, int memfd, int name_fd)
     p->sink = dlpi_exec_moved(p, x->self, p->sink);
     p->keeper = dlpi_exec_moved(p, x->self, p->keeper);
     p->lender = dlpi_exec_moved(p, x->self, p->lender);
-    p->stay = NULL; /* of batches loaded by a fetch that has no name */
+    p->beside = &dlpi_alone; /* its processes are the caller's */
+    p->sharing = NULL;       /* for who schedules, which is the caller */
+    p->stay = NULL;          /* of batches loaded by a fetch that has no name */
     p->source_stage = dlpi_exec_moved(p, x->self, p->source_stage);
     p->rows_end = dlpi_exec_moved(p, x->self, p->rows_end);
     p->cell_end = dlpi_exec_moved(p, x->self, p->cell_end);
@@ -3011,7 +3034,8 @@ static int dlpi_shm_check(dlp_pipe *p, const dlp_shm_desc *d) {
     return p->err.code; /* the first of them */
 }
 
-static int dlpi_shm_open(dlp_pipe *p) {
+/* The records of what is beside the pipe: asked for by the desc, or by worker processes. */
+static int dlpi_shm_make(dlp_pipe *p) {
     dlpi_shm_state *s;
     int rc;
     if (dlpi_env(DLPI_EXEC_ENV))
@@ -3031,7 +3055,22 @@ static int dlpi_shm_open(dlp_pipe *p) {
     s->caller_fd = s->supervisor_fd = -1;
     s->nudge[0] = s->nudge[1] = s->alive[0] = s->alive[1] = -1;
     p->shm = s;
+    p->needs_file = 1;
     return DLP_OK;
+}
+
+static int dlpi_shm_open(dlp_pipe *p) { return p->d.shm ? dlpi_shm_make(p) : DLP_OK; }
+
+static int dlpi_shm_processes(dlp_pipe *p, const dlpi_stage *st) {
+    DLPI_UNUSED(p);
+    DLPI_UNUSED(st);
+    return DLP_OK;
+}
+
+static int dlpi_shm_resolve(dlp_pipe *p) {
+    int rc = p->n_procs > 0 && p->shm == NULL ? dlpi_shm_make(p) : DLP_OK;
+    p->others = p->n_procs > 0;
+    return rc == DLP_OK && p->shm ? dlpi_share_resolve(p) : rc;
 }
 
 static int dlpi_shm_may_fork(dlp_pipe *p) {
@@ -3073,7 +3112,7 @@ static bool dlpi_supervisor_gone(const dlpi_shm_state *s) {
 static int dlpi_shm_look(dlp_pipe *p) {
     dlpi_shm_state *s = dlpi_shm_of(p);
     int rc;
-    if (!dlpi_supervisor_gone(s) || dlpi_stopped(p)) return DLP_OK;
+    if (s == NULL || !dlpi_supervisor_gone(s) || dlpi_stopped(p)) return DLP_OK;
     if ((rc = dlpi_next_error(p, true)) != DLP_OK) return rc;                 /* why it ended */
     if (s->d.start == DLP_SHM_EXEC && DLPI_LOAD_ACQ(&p->ctl->processes) == 0) /* J1 <- J1 */
         return dlpi_shm_fail(p, DLP_ERR_KILLED, "",
@@ -3117,6 +3156,7 @@ static int dlpi_fork_begin(dlp_pipe *p) {
 static int dlpi_shm_begin(dlp_pipe *p) {
     dlpi_shm_state *s = dlpi_shm_of(p);
     int rc;
+    if (s == NULL) return DLP_OK;
     if ((rc = dlpi_share_begin(p)) != DLP_OK) return rc;
     if (p->shm_name[0] && (rc = dlpi_name_create(p)) != DLP_OK) return rc;
     if (p->n_procs == 0) return DLP_OK;
@@ -3133,6 +3173,7 @@ static int dlpi_shm_begin(dlp_pipe *p) {
 
 static void dlpi_shm_nudge(dlp_pipe *p) {
     ssize_t n = 0;
+    if (dlpi_shm_of(p) == NULL) return;
     if (dlpi_shm_of(p)->nudge[1] >= 0) n = send(dlpi_shm_of(p)->nudge[1], "", 1, MSG_NOSIGNAL);
     DLPI_UNUSED(n); /* full: it is awake; nobody there: there is nothing to be told */
 }
@@ -3152,7 +3193,7 @@ static bool dlpi_shm_dead(const dlpi_shm_state *s, int ms) {
 static void dlpi_shm_await(dlp_pipe *p) {
     dlpi_shm_state *s = dlpi_shm_of(p);
     siginfo_t info;
-    if (s->supervisor <= 0) return;
+    if (s == NULL || s->supervisor <= 0) return;
     DLPI_STORE_REL(&p->ctl->closing, 1u); /* J2 -> J2 */
     dlpi_shm_nudge(p);
     if (!dlpi_shm_dead(s, s->d.grace_ms + 400)) { /* it may be stopped: then so are its duties */
@@ -3169,6 +3210,7 @@ static void dlpi_shm_await(dlp_pipe *p) {
 
 static void dlpi_shm_end(dlp_pipe *p) {
     dlpi_shm_state *s = dlpi_shm_of(p);
+    if (s == NULL) return;
     dlpi_name_remove(p);
     dlpi_fd_close(&s->caller_fd);
     dlpi_fd_close(&s->supervisor_fd);
@@ -3182,11 +3224,19 @@ static void dlpi_shm_end(dlp_pipe *p) {
     p->shm = NULL;
 }
 
-static const dlpi_shm_calls dlpi_shm_table = {
-    dlpi_shm_open,        dlpi_share_resolve, dlpi_share_keep, dlpi_share_may_schedule,
-    dlpi_share_slot_free, dlpi_shm_bytes,     dlpi_shm_begin,  dlpi_shm_look,
-    dlpi_shm_nudge,       dlpi_shm_await,     dlpi_shm_end};
-static const dlpi_shm_calls *dlpi_shm = &dlpi_shm_table;
+static const dlpi_beside_ops dlpi_shm_table = {
+    .open = dlpi_shm_open,
+    .processes = dlpi_shm_processes,
+    .resolve = dlpi_shm_resolve,
+    .layout = dlpi_share_areas,
+    .bytes = dlpi_shm_bytes,
+    .begin = dlpi_shm_begin,
+    .look = dlpi_shm_look,
+    .nudge = dlpi_shm_nudge,
+    .await = dlpi_shm_await,
+    .end = dlpi_shm_end,
+};
+static const dlpi_beside_ops *dlpi_shm = &dlpi_shm_table;
 
 /* ---------------------------------------------------------------------------------------------
    >>shm-impl-public      THE PUBLIC CALLS */

@@ -229,7 +229,7 @@ static int dlpi_open_end_check(dlp_pipe *p) {
             return dlpi_bad_graph(p, p->stages[i].name,
                                   "this stage wants to know the number of items, and a stream has "
                                   "none");
-    if (p->share_bytes == 0) return DLP_OK;
+    if (p->sharing == NULL) return DLP_OK;
     return dlpi_refuse(p, DLP_ERR_UNSUPPORTED, "", "shm.share", "a stream has no subscribers");
 }
 
@@ -253,9 +253,5 @@ static int dlpi_check_pipe(dlp_pipe *p) {
         {DLPI_AT(dlp_pipe_desc, no_memfd), 0, 1, "0 or 1"},
     };
     int rc = dlpi_check_bounds(p, "", &p->d, DLPI_ROWS(bounds));
-    if (rc != DLP_OK || p->d.shm == NULL) return rc;
-    if (dlpi_shm != NULL) return dlpi_shm->open(p);
-    return dlpi_refuse(p, DLP_ERR_UNSUPPORTED, "", "shm",
-                       "dlp_pipe_desc.shm needs dlpipe_shm.h, included in the file that has "
-                       "DLPIPE_IMPLEMENTATION");
+    return rc != DLP_OK ? rc : p->beside->open(p);
 }

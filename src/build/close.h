@@ -9,7 +9,7 @@ static uint32_t dlpi_running(const dlp_pipe *p) {
 static void dlpi_stop_now(dlp_pipe *p) {
     DLPI_STORE_SEQ(&p->ctl->stop, 1u); /* S1 -> S1 */
     dlpi_wake_sleepers(p);
-    if (p->shm) dlpi_shm->nudge(p);
+    p->beside->nudge(p);
 }
 
 /* Wait for the threads, at most until `until`. */
@@ -63,7 +63,7 @@ static void dlpi_free(dlp_pipe *p) {
     for (int i = 0; p->workers && i < p->n_stages; i++)
         if (p->stages[i].ops->end != NULL) p->stages[i].ops->end(p, &p->stages[i]);
     for (int i = 0; i < p->n_stages; i++) free(p->stages[i].affinity);
-    if (p->shm) dlpi_shm->end(p);
+    p->beside->end(p);
     dlpi_unpoison_all(p);
     if (p->region) munmap(p->region, (size_t)p->region_bytes);
     if (p->alive) munmap(p->alive, 4096);
@@ -92,7 +92,7 @@ static int dlpi_shut(dlp_pipe *p) {
     if (p->closing == 0) p->closing = 1;
     if (p->ctl) {
         dlpi_stop_now(p);
-        if (p->shm) dlpi_shm->await(p);
+        p->beside->await(p);
         if (!dlpi_await_threads(p, until)) return dlpi_busy(p);
         dlpi_close_rest(p);
     }

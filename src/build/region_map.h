@@ -58,7 +58,7 @@ static int dlpi_region_too_large(dlp_pipe *p) {
 static int dlpi_region_map(dlp_pipe *p) {
     size_t bytes = (size_t)p->region_bytes;
     void *at = MAP_FAILED;
-    bool must = p->shm != NULL; /* processes and names need it, and memory that is there */
+    bool must = p->needs_file != 0; /* with memory that is there */
     p->memfd = -1;
     if (must && !dlpi_file_may_be(bytes)) return dlpi_region_too_large(p);
     if ((!p->d.no_memfd || must) && dlpi_file_may_be(bytes)) {

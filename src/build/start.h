@@ -156,7 +156,7 @@ static void dlpi_live_point(dlp_pipe *p) {
     p->ctl = dlpi_area_at(p, DLPI_REC_CTL, 0);
     p->waiters = dlpi_area_at(p, DLPI_AREA_WAITERS, 0);
     p->disp = dlpi_area_at(p, DLPI_REC_ORDER, 0);
-    p->share = p->share_bytes > 0 ? dlpi_area_at(p, DLPI_REC_SHARE, 0) : NULL;
+    p->share = dlpi_area_if(p, DLPI_REC_SHARE);
     p->taken = dlpi_area_at(p, DLPI_REC_TAKEN, 0);
     memset(p->ones, 1, p->batch_rows);
 }
@@ -173,7 +173,7 @@ static void dlpi_live_workers(dlp_pipe *p) {
 static int dlpi_live_init(dlp_pipe *p) {
     int rc;
     dlpi_live_point(p);
-    p->ctl->shared = p->n_procs > 0 || p->share_bytes > 0;
+    p->ctl->shared = p->others != 0;
     for (int i = 0; i < p->n_staffed; i++) {
         const dlpi_stage *st = p->work[i];
         p->waiters[i].shared = p->ctl->shared;
@@ -228,7 +228,7 @@ static int dlpi_prepare(dlp_pipe *p) {
     dlpi_wait_rule(p);
     p->prepared = 1;
     if ((rc = dlpi_live_init(p)) != DLP_OK) return rc;
-    return p->shm ? dlpi_shm->begin(p) : DLP_OK;
+    return p->beside->begin(p);
 }
 
 static int dlpi_start(dlp_pipe *p) {

@@ -242,7 +242,7 @@ static void dlpi_unpoison_bytes(void *at, uint64_t bytes) {
 
 /* The consumer has given back batch, or view, s: nobody else may read it. */
 static inline void dlpi_poison(const dlp_pipe *p, uint32_t s) {
-    if (!DLPI_DEBUG || p->cells != DLPI_CELLS_OWN || p->sink || p->share) return;
+    if (!DLPI_DEBUG || p->cells != DLPI_CELLS_OWN || p->sink || p->sharing) return;
     for (uint32_t f = 0; f < p->batches.n; f++) {
         const dlp_tensor *t = &p->out_fields[(size_t)s * p->batches.n + f];
         dlpi_poison_bytes(t->data, p->lender ? t->bytes : p->batches.at[f].capacity);

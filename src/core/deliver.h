@@ -193,7 +193,7 @@ static void dlpi_caller_sleep(dlp_pipe *p, uint64_t ns) {
 static int dlpi_next_look(dlp_pipe *p, uint64_t now, uint64_t until) {
     if (now >= until && now - p->looked_ns < DLPI_SLEEP_NS / 10) return DLP_OK;
     p->looked_ns = now;
-    return dlpi_shm->look(p);
+    return p->beside->look(p);
 }
 
 /* Spin, then yield, before the first sleep. Returns whether to look again at once. Without a
@@ -216,7 +216,7 @@ static int dlpi_next_sleep(dlp_pipe *p, uint64_t until) {
     if (DLPI_LOAD_RLX(&p->ctl->source_waits) != 0) p->source_waited = true; /* for the books */
     now = dlpi_now_ns();
     dlpi_tune(p, now);
-    if (p->shm && (rc = dlpi_next_look(p, now, until)) != DLP_OK) return rc;
+    if ((rc = dlpi_next_look(p, now, until)) != DLP_OK) return rc;
     if (now >= until) return DLP_TIMEOUT;
     if ((rc = dlpi_deadline(p, now)) != DLP_OK) return rc;
     if (until - now < ns) ns = until - now;

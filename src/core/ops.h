@@ -16,6 +16,9 @@
      lender   what the consumer gets in a batch's place, and the states that go with it
      sink     the last stage of a chain whose results lie elsewhere than in the slot's cell
 
+   Two roles are no stage's: what stands beside the threads of this process (p->beside, which each
+   pipe has), and other programs that take batches, too (p->sharing, or NULL).
+
    Nothing here is called for a single row, but for what a source or a keeper that is there does
    with it: a claimed run of rows, or a batch, costs one call. */
 
@@ -100,6 +103,29 @@ typedef struct dlpi_sink_ops {              /* by the consumer */
                  dlp_tensor *t);            /* point t at this byte of the batch in slot s */
     void (*freed)(dlp_pipe *p, uint32_t s); /* that slot was given back */
 } dlpi_sink_ops;
+
+/* Other programs take batches, too. By whoever schedules; looked at before each batch. */
+typedef struct dlpi_sharing_ops {
+    bool (*keep)(dlp_pipe *p);       /* who came, who went; did anything change? */
+    bool (*over)(const dlp_pipe *p); /* all is scheduled, and nobody has any of it */
+    bool (*may_schedule)(dlp_pipe *p);
+    bool (*slot_free)(dlp_pipe *p,
+                      uint32_t s); /* the consumer has given it back: the others, too? */
+} dlpi_sharing_ops;
+
+/* What stands beside the threads of this process: worker processes and other programs. */
+typedef struct dlpi_beside_ops {
+    int (*open)(dlp_pipe *p); /* check and copy what the desc says of them, if anything */
+    int (*processes)(dlp_pipe *p, const struct dlpi_stage *st); /* may its workers be some? */
+    int (*resolve)(dlp_pipe *p);          /* the wiring is known: does it go with that? */
+    void (*layout)(dlp_pipe *p);          /* areas of the region */
+    uint64_t (*bytes)(const dlp_pipe *p); /* that begin will take beside the region */
+    int (*begin)(dlp_pipe *p);            /* the region is there: name it, start the processes */
+    int (*look)(dlp_pipe *p);             /* while the consumer waits: DLP_OK, or what is wrong */
+    void (*nudge)(dlp_pipe *p);           /* stop was asked for; any thread, signal handlers */
+    void (*await)(dlp_pipe *p);           /* close: until no process is left */
+    void (*end)(dlp_pipe *p);             /* give up what open and begin took */
+} dlpi_beside_ops;
 
 enum { DLPI_UNIT_NONE, DLPI_UNIT_ROWS, DLPI_UNIT_BATCHES, DLPI_UNIT_CELLS };
 

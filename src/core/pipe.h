@@ -194,23 +194,9 @@ typedef struct dlpi_tuner {
     dlpi_tuned at[DLP_MAX_STAGES];
 } dlpi_tuner;
 
-/* What dlpipe_shm.h adds: its implementation gives this table, where there is one. */
-typedef struct dlpi_shm_calls dlpi_shm_calls;
-static const dlpi_shm_calls *dlpi_shm; /* defined again, with its value, by dlpipe_shm.h */
-struct dlpi_shm_calls {
-    int (*open)(dlp_pipe *p);    /* check and copy d.shm */
-    int (*resolve)(dlp_pipe *p); /* the wiring is known: does it go with d.shm? */
-    /* subscribers (other processes): by the scheduler */
-    bool (*keep)(dlp_pipe *p); /* who came, who went; did anything change? */
-    bool (*may_schedule)(dlp_pipe *p);
-    bool (*slot_free)(dlp_pipe *p, uint32_t s);
-    uint64_t (*bytes)(const dlp_pipe *p); /* that begin will take beside the region */
-    int (*begin)(dlp_pipe *p);            /* the region is there: name it, start the processes */
-    int (*look)(dlp_pipe *p);             /* while the consumer waits: DLP_OK, or what is wrong */
-    void (*nudge)(dlp_pipe *p);           /* stop was asked for; any thread, signal handlers */
-    void (*await)(dlp_pipe *p);           /* close: until no process is left */
-    void (*end)(dlp_pipe *p);             /* give up what open and begin took */
-};
+/* What dlpipe_shm.h gives, where it is included; else NULL, and there is dlpi_alone (see
+   >>impl-beside). */
+static const dlpi_beside_ops *dlpi_shm; /* defined again, with its value, by dlpipe_shm.h */
 
 /* The cell that slot s writes its batch in: that of its own number; one of prefetch_factor, free
    again when the batch has left cell_end; or the one where the bytes of the batch stay, which the
@@ -257,6 +243,8 @@ struct dlp_pipe {
     const dlpi_stay_ops *stay;          /* the lender's, where the sink's results stay; or NULL */
     const dlpi_source_ops *source;      /* what the rows of batches are, and */
     dlpi_stage *source_stage;           /* whose table that is */
+    const dlpi_beside_ops *beside;      /* processes, and other programs; always there */
+    const dlpi_sharing_ops *sharing;    /* other programs take batches, too; or NULL */
     dlpi_stage *rows_end;               /* after it nobody asks for a batch's rows again */
     bool source_waited;                 /* this wait of the consumer's was for the source */
     dlpi_stage *work[DLP_MAX_STAGES];   /* stages with workers: */
@@ -286,9 +274,13 @@ struct dlp_pipe {
     uint32_t words_max, units_max, trace_events;
     uint64_t plan_private, plan_bytes; /* plan_bytes: of region, private records, the sink's */
     int n_workers, n_threads, n_procs;
-    int huge_pages;    /* DLP_HUGE_* */
-    void *shm;         /* what dlpipe_shm.h keeps */
-    dlpi_share *share; /* or NULL */
+    int huge_pages;         /* DLP_HUGE_* */
+    int needs_file;         /* 1: the region must be a file in memory, for others are to map it */
+    int others;             /* 1: other processes work on the region */
+    uint32_t used_at_first; /* of a slot: 1, the consumer gives it back; 0, it gets no batch */
+    uint64_t scheduler_sleep_ns; /* of its thread, at most: nobody may wake it */
+    void *shm;                   /* what dlpipe_shm.h keeps */
+    dlpi_share *share;           /* or NULL */
     /* live */
     uint8_t *alive; /* a page that is zero in a process forked from this one */
     uint8_t *region;
@@ -353,6 +345,10 @@ static inline void dlpi_area_add(dlp_pipe *p, int id, const char *words, uint64_
 }
 static inline void *dlpi_area_at(const dlp_pipe *p, int id, uint64_t i) {
     return p->region + p->areas[id].offset + i * p->areas[id].stride;
+}
+/* The first element of an area, or NULL if it has none. */
+static inline void *dlpi_area_if(const dlp_pipe *p, int id) {
+    return p->areas[id].count > 0 ? dlpi_area_at(p, id, 0) : NULL;
 }
 static inline dlpi_bslot *dlpi_slot_at(const dlp_pipe *p, uint32_t s) {
     return dlpi_area_at(p, DLPI_REC_SLOTS, s);

@@ -52,6 +52,11 @@ static void dlpi_wake_subscribers(dlpi_share *share) {
     if (share != NULL) dlpi_sleepers_wake_any(&share->sleepers, &share->word);
 }
 
+/* The same, whatever their bits say. */
+static void dlpi_wake_subscribers_all(dlpi_share *share) {
+    if (share != NULL) dlpi_sleepers_wake_all(&share->word);
+}
+
 /* Wake workers from..to-1 that are parked: no bit says so. After a store of active. */
 static void dlpi_wake_parked(dlpi_waiters *waiters, uint32_t from, uint32_t to) {
     while (from < to) {
@@ -84,7 +89,7 @@ static void dlpi_wake_all(dlp_pipe *p) {
     }
     dlpi_sleepers_wake_all(&p->ctl->scheduler_word);
     dlpi_sleepers_wake_all(&p->ctl->caller_word);
-    if (p->share) dlpi_sleepers_wake_all(&p->share->word);
+    dlpi_wake_subscribers_all(p->share);
 }
 
 /* Of one writer at a time, read by observers. */

@@ -198,12 +198,12 @@ static void *dlpi_thread_worker(void *arg) {
 /* Where there are subscribers, the scheduler also keeps their books, until they have all. Where
    there are none, the consumer may seek back when all is fed. */
 static bool dlpi_scheduler_step(dlp_pipe *p) {
-    bool moved = p->share && dlpi_shm->keep(p);
+    bool moved = p->sharing && p->sharing->keep(p);
     return dlpi_schedule(p, 1) > 0 || moved;
 }
 
 static bool dlpi_scheduler_over(const dlp_pipe *p) {
-    return p->schedule.ended && p->share != NULL && DLPI_LOAD_RLX(&p->share->over) != 0; /* H1 */
+    return p->schedule.ended && p->sharing && p->sharing->over(p);
 }
 
 static void *dlpi_thread_scheduler(void *arg) {
@@ -217,9 +217,8 @@ static void *dlpi_thread_scheduler(void *arg) {
         word = dlpi_event_count(&ctl->scheduler_word); /* B1 <- B1 */
         dlpi_sleeper_enter(&ctl->scheduler_sleeps);    /* B1 -> B1 */
         if (!dlpi_scheduler_step(p) && !dlpi_stopped(p) && !dlpi_scheduler_over(p))
-            /* a dead subscriber wakes nobody */
-            dlpi_futex_wait(&ctl->scheduler_word, word, UINT32_MAX,
-                            p->share ? DLPI_SLEEP_NS / 2 : DLPI_SLEEP_NS, (int)ctl->shared);
+            dlpi_futex_wait(&ctl->scheduler_word, word, UINT32_MAX, p->scheduler_sleep_ns,
+                            (int)ctl->shared);
         dlpi_sleeper_leave(&ctl->scheduler_sleeps); /* B1 */
     }
     dlpi_thread_over(w);

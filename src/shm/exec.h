@@ -138,7 +138,8 @@ static uint64_t dlpi_exec_bytes(const dlp_pipe *p) {
 }
 
 static uint64_t dlpi_shm_bytes(const dlp_pipe *p) {
-    return dlpi_shm_of(p)->d.start == DLP_SHM_EXEC && p->n_procs > 0 ? dlpi_exec_bytes(p) : 0;
+    return p->shm && dlpi_shm_of(p)->d.start == DLP_SHM_EXEC && p->n_procs > 0 ? dlpi_exec_bytes(p)
+                                                                               : 0;
 }
 
 static void dlpi_exec_put(uint8_t *to, uint64_t *at, const void *from, uint64_t bytes) {
@@ -362,7 +363,9 @@ static dlp_pipe *dlpi_exec_pipe(const dlpi_exec_spec *x, int memfd, int name_fd)
     p->sink = dlpi_exec_moved(p, x->self, p->sink);
     p->keeper = dlpi_exec_moved(p, x->self, p->keeper);
     p->lender = dlpi_exec_moved(p, x->self, p->lender);
-    p->stay = NULL; /* of batches loaded by a fetch that has no name */
+    p->beside = &dlpi_alone; /* its processes are the caller's */
+    p->sharing = NULL;       /* for who schedules, which is the caller */
+    p->stay = NULL;          /* of batches loaded by a fetch that has no name */
     p->source_stage = dlpi_exec_moved(p, x->self, p->source_stage);
     p->rows_end = dlpi_exec_moved(p, x->self, p->rows_end);
     p->cell_end = dlpi_exec_moved(p, x->self, p->cell_end);
