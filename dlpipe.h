@@ -6394,11 +6394,12 @@ typedef struct dlpi_beside_ops {
 enum { DLPI_UNIT_NONE, DLPI_UNIT_ROWS, DLPI_UNIT_BATCHES, DLPI_UNIT_CELLS };
 
 typedef struct dlpi_stage_ops {
-    int kind;     /* DLP_STAGE_* */
-    int rank;     /* place in a chain: never falls */
-    int many;     /* 1: several of them may follow each other */
-    int unit;     /* DLPI_UNIT_*: what its workers take; cells: of its own, not of slots */
-    int in_order; /* 1: one worker, which takes batches in their order, and never dies */
+    int kind;       /* DLP_STAGE_* */
+    int rank;       /* place in a chain: never falls */
+    int many;       /* 1: several of them may follow each other */
+    int unit;       /* DLPI_UNIT_*: what its workers take; cells: of its own, not of slots */
+    int row_by_row; /* 1: rows are claimed one by one: what is that beside the wait for them */
+    int in_order;   /* 1: one worker, which takes batches in their order, and never dies */
     size_t self_bytes;
     const char *own; /* the desc's name of the callback that is stage.own */
     /* building, by the calling thread */
@@ -6481,7 +6482,9 @@ typedef struct dlpi_stage {
     /* laid out at start */
     int work;                    /* place among the stages with workers, -1: none */
     int first_worker, n_workers; /* n_workers counts an inline one */
-    int begin, tuned;            /* workers at first; 1: n_workers is workers_max */
+    int begin, tuned;            /* num_workers at first; 1: n_workers is workers_max */
+    int at_first;                /* of n_workers, how many may claim at first */
+    uint32_t asleep_most;        /* how many sleep on the stage's word: of an inline one none */
     uint64_t stage_words_offset; /* in a slot */
 } dlpi_stage;
 
@@ -6527,10 +6530,12 @@ typedef struct dlpi_worker {
     dlp_call note;
     uint32_t until_clock, clock_every;
     uint32_t units_untimed, items_untimed;
-    uint64_t last_ns; /* last clock reading, 0: none since waiting */
-    uint64_t wait_ns; /* since when it waits, 0: it does not */
-    bool blocked;     /* ... for want of free cells, not of input */
-    dlpi_cpu cpu;     /* of its own thread */
+    uint64_t last_ns;        /* last clock reading, 0: none since waiting */
+    uint64_t wait_ns;        /* since when it waits, 0: it does not */
+    bool blocked;            /* ... for want of free cells, not of input */
+    const uint32_t *untimed; /* not 0: this call of the consumer, which runs it, is not timed */
+    uint64_t limit_ns;       /* deadline that next looks after: threads' alone; 0: none */
+    dlpi_cpu cpu;            /* of its own thread */
     dlp_trace_event event;
     int n_parked, parked_most;
     dlpi_parked *parked; /* [parked_most] */
@@ -6699,6 +6704,8 @@ struct dlp_pipe {
     int32_t last;
     int cpus, peers;
     int spin_rounds, yield_rounds;
+    int all_inline; /* nobody works but the consumer */
+    int any_inline;
     /* layout */
     dlpi_area areas[DLPI_AREA_GUARD + 1]; /* by id; dlpi_layout has the order in which they lie */
     uint64_t region_bytes, share_bytes;
@@ -6971,9 +6978,10 @@ static void dlpi_wake_parked(dlpi_waiters *waiters, uint32_t from, uint32_t to) 
 static void dlpi_wake_sleepers(dlp_pipe *p) {
     for (int i = 0; i < p->n_staffed; i++) {
         dlpi_stage *st = p->work[i];
-        if (st->w.num_workers > 0)
-            dlpi_wake_some(&p->waiters[i], (uint32_t)st->n_workers, UINT32_MAX);
-        if (st->tuned) dlpi_wake_parked(&p->waiters[i], 0, (uint32_t)st->n_workers);
+        dlpi_waiters *waiters = &p->waiters[i];
+        dlpi_wake_some(waiters, st->asleep_most, UINT32_MAX);
+        dlpi_wake_parked(waiters, dlpi_sleepers_active(&waiters->active), /* A1 <- A1 */
+                         st->asleep_most);
     }
     dlpi_wake_scheduler(p->ctl);
     dlpi_wake_caller(p->ctl, UINT64_MAX);
@@ -6985,7 +6993,7 @@ static void dlpi_wake_sleepers(dlp_pipe *p) {
 static void dlpi_wake_all(dlp_pipe *p) {
     for (int i = 0; i < p->n_staffed; i++) {
         dlpi_stage *st = p->work[i];
-        for (int g = 0; st->w.num_workers > 0 && g * 32 < st->n_workers; g++)
+        for (uint32_t g = 0; g * 32u < st->asleep_most; g++)
             dlpi_sleepers_wake_all(&p->waiters[i].group[g].word);
     }
     dlpi_sleepers_wake_all(&p->ctl->scheduler_word);
@@ -7042,6 +7050,15 @@ __attribute__((format(printf, 4, 5))) static int dlpi_error_set(dlp_error *e, in
 static int dlpi_pipe_fail(dlp_pipe *p, const dlp_error *e) {
     if (p->err.code == 0) p->err = *e;
     return p->err.code;
+}
+
+/* A call of the system failed, and errno says why. */
+static int dlpi_system_fail(dlp_pipe *p, int code, const char *call) {
+    dlp_error e;
+    int errnum = errno;
+    dlpi_error_set(&e, code, "", "%s failed: %s", call, strerror(errnum));
+    e.errnum = errnum;
+    return dlpi_pipe_fail(p, &e);
 }
 
 /* An error that belongs to no batch (a worker's init, the sampler): kept in the region. who: the
@@ -8221,8 +8238,16 @@ static void dlpi_links_depth(const dlpi_seen *s, uint64_t open, dlp_stats *out) 
 
 /* There is work on batch b for a stage: its workers do it or, of an inline one, the consumer. */
 static void dlpi_wake_stage(dlp_pipe *p, const dlpi_stage *st, uint64_t b) {
-    if (st->w.num_workers > 0)
+    if (st->asleep_most > 0)
         dlpi_wake_batch(p, st, b, 1);
+    else
+        dlpi_wake_caller(p->ctl, UINT64_MAX);
+}
+
+/* There is work for n workers of a stage, any of them. */
+static void dlpi_wake_for(dlp_pipe *p, const dlpi_stage *st, uint32_t n) {
+    if (st->asleep_most > 0)
+        dlpi_wake_some(&p->waiters[st->work], st->asleep_most, n);
     else
         dlpi_wake_caller(p->ctl, UINT64_MAX);
 }
@@ -8245,7 +8270,7 @@ static void dlpi_rescan(dlp_pipe *p, int first, int last) {
         const dlpi_stage *st = p->work[k];
         uint32_t n = st->w.dispatch == DLP_DISPATCH_BATCHES ? UINT32_MAX : 1;
         dlpi_claim_rescan(&p->waiters[k].rescan); /* R1 -> R1 */
-        if (st->w.num_workers > 0) dlpi_wake_some(&p->waiters[k], (uint32_t)st->n_workers, n);
+        dlpi_wake_some(&p->waiters[k], st->asleep_most, n);
     }
     dlpi_wake_caller(p->ctl, UINT64_MAX);
 }
@@ -8255,7 +8280,7 @@ static void dlpi_rescan(dlp_pipe *p, int first, int last) {
 static void dlpi_schedule_wake(dlp_pipe *p, uint64_t n) {
     dlpi_stage *st = p->work[0];
     uint64_t units = n * p->batch_rows, ns = units * p->schedule.cost_ns;
-    if (st->w.num_workers == 0) {
+    if (st->asleep_most == 0) {
         dlpi_wake_caller(p->ctl, UINT64_MAX);
         return;
     }
@@ -8267,7 +8292,7 @@ static void dlpi_schedule_wake(dlp_pipe *p, uint64_t n) {
     }
     if (p->schedule.cost_ns != 0 && ns / 10000 + 1 < units) units = ns / 10000 + 1;
     if (units > (uint64_t)st->n_workers) units = (uint64_t)st->n_workers;
-    dlpi_wake_some(&p->waiters[0], (uint32_t)st->n_workers, (uint32_t)units);
+    dlpi_wake_some(&p->waiters[0], st->asleep_most, (uint32_t)units);
 }
 
 /* Batches from `first` on of which this rank has no row: ready as they are fed, so nobody's work
@@ -8301,7 +8326,7 @@ static uint32_t dlpi_run_shift(dlp_pipe *p, uint32_t count) {
     uint32_t shift = 0;
     int active = dlpi_active(p, st);
     uint32_t at_once = (uint32_t)(active < p->cpus ? active : p->cpus);
-    if (st->in_flight > 0) return 0; /* rows are claimed one by one: what is that beside the wait */
+    if (st->ops->row_by_row) return 0;
     if (st->w.dispatch == DLP_DISPATCH_BATCHES) at_once = 1; /* all runs go to one worker */
     for (int i = 0; i < active; i++) {
         uint64_t ns = DLPI_LOAD_RLX(&p->workers[st->first_worker + i].block->item_ns); /* a hint */
@@ -8899,7 +8924,7 @@ static void dlpi_wait_over(dlpi_worker *w, uint64_t now) {
 
 /* One clock reading for every clock_every units, so that it costs under a fortieth of the work. */
 static void dlpi_clock_in(dlpi_worker *w) {
-    if (w->last_ns != 0 || (w->p->clock_off && !w->started)) return;
+    if (w->last_ns != 0 || *w->untimed != 0) return;
     w->last_ns = dlpi_now_ns();
     dlpi_wait_over(w, w->last_ns);
     w->units_untimed = w->items_untimed = 0;
@@ -10096,6 +10121,17 @@ moved:
     if (w->wait_ns != 0) dlpi_wait_over(w, dlpi_now_ns());
 }
 
+/* Run what is inline; returns whether anything moved. */
+static bool dlpi_inline_steps(dlp_pipe *p) {
+    bool moved = false;
+    for (int i = 0; i < p->n_staffed; i++) {
+        const dlpi_stage *st = p->work[i];
+        if (st->w.num_workers > 0) continue;
+        if (st->ops->step(&p->workers[st->first_worker])) moved = true;
+    }
+    return moved;
+}
+
 static void dlpi_tid_note(dlpi_worker *w) { /* for people */
     DLPI_STORE_RLX(&w->block->tid, (int32_t)syscall(SYS_gettid));
     DLPI_STORE_RLX(&w->block->pid, (int32_t)getpid());
@@ -10158,36 +10194,6 @@ static void *dlpi_thread_worker(void *arg) {
     while (began == DLP_OK && !dlpi_stopped(w->p))
         if (!w->st->ops->step(w)) dlpi_worker_wait(w);
     dlpi_worker_end(w, began);
-    dlpi_thread_over(w);
-    return NULL;
-}
-
-/* Where there are subscribers, the scheduler also keeps their books, until they have all. Where
-   there are none, the consumer may seek back when all is fed. */
-static bool dlpi_scheduler_step(dlp_pipe *p) {
-    bool moved = p->sharing && p->sharing->keep(p);
-    return dlpi_schedule(p, 1) > 0 || moved;
-}
-
-static bool dlpi_scheduler_over(const dlp_pipe *p) {
-    return p->schedule.ended && p->sharing && p->sharing->over(p);
-}
-
-static void *dlpi_thread_scheduler(void *arg) {
-    dlpi_worker *w = arg;
-    dlp_pipe *p = w->p;
-    dlpi_ctl *ctl = p->ctl;
-    dlpi_thread_dress(w);
-    while (!dlpi_stopped(p) && !dlpi_scheduler_over(p)) {
-        uint32_t word;
-        if (dlpi_scheduler_step(p)) continue;
-        word = dlpi_event_count(&ctl->scheduler_word); /* B1 <- B1 */
-        dlpi_sleeper_enter(&ctl->scheduler_sleeps);    /* B1 -> B1 */
-        if (!dlpi_scheduler_step(p) && !dlpi_stopped(p) && !dlpi_scheduler_over(p))
-            dlpi_futex_wait(&ctl->scheduler_word, word, UINT32_MAX, p->scheduler_sleep_ns,
-                            (int)ctl->shared);
-        dlpi_sleeper_leave(&ctl->scheduler_sleeps); /* B1 */
-    }
     dlpi_thread_over(w);
     return NULL;
 }
@@ -11168,7 +11174,29 @@ static int dlpi_fetch_check(dlp_pipe *p, dlpi_stage *st, const dlp_fetch_desc *d
     return DLP_OK;
 }
 
+/* Workers, or items that they have at once, beyond what is under way have nothing to do. */
+static void dlpi_fetch_live(dlp_pipe *p, dlpi_stage *st) {
+    uint64_t items = (uint64_t)p->prefetch * p->batch_rows, n = (uint64_t)st->n_workers;
+    if (n > items)
+        dlpi_warn(p,
+                  "num_workers %d is more than prefetch_factor x batch_size = %" PRIu64
+                  " items in flight: the rest will idle",
+                  st->n_workers, items);
+    else if (n * (uint64_t)st->in_flight > items)
+        dlpi_warn(
+            p,
+            "num_workers %d x in_flight %d is more than prefetch_factor x batch_size = %" PRIu64
+            " items",
+            st->n_workers, st->in_flight, items);
+    else if (st->w.dispatch == DLP_DISPATCH_BATCHES && n > p->prefetch)
+        dlpi_warn(p,
+                  "num_workers %d is more than prefetch_factor %" PRIu32
+                  " batches in flight: workers that have no batch idle",
+                  st->n_workers, p->prefetch);
+}
+
 static const dlpi_stage_ops dlpi_fetch_ops = {
+    .live = dlpi_fetch_live,
     .kind = DLP_STAGE_FETCH,
     .rank = 4,
     .unit = DLPI_UNIT_ROWS,
@@ -11182,6 +11210,8 @@ static const dlpi_stage_ops dlpi_fetch_ops = {
 };
 
 static const dlpi_stage_ops dlpi_fetch_many_ops = {
+    .live = dlpi_fetch_live,
+    .row_by_row = 1,
     .kind = DLP_STAGE_FETCH,
     .rank = 4,
     .unit = DLPI_UNIT_ROWS,
@@ -13102,10 +13132,7 @@ static void dlpi_parts_ahead(dlp_pipe *p) {
     q->stuck = false;
     q->stuck_at = at;
     if ((fresh = dlpi_parts_ask(p, &at)) == 0) return;
-    if (st->w.num_workers == 0)
-        dlpi_wake_caller(p->ctl, UINT64_MAX);
-    else
-        dlpi_wake_some(&p->waiters[st->work], (uint32_t)st->n_workers, fresh);
+    dlpi_wake_for(p, st, fresh);
 }
 
 /* Are all parts there that the present batch needs? If one is missing, and no batch is on its way,
@@ -13509,6 +13536,29 @@ static const dlpi_stage_ops dlpi_parts_ops = {
 #define DLPI_TUNE_EVERY_NS UINT64_C(100000000)
 #define DLPI_TUNE_PATIENCE 3u
 
+/* All is laid out for workers_max; num_workers, where it begins, is kept apart. */
+static void dlpi_tune_take(dlpi_stage *s) {
+    if (s->kind == DLP_STAGE_BATCH || !s->tuned) s->begin = s->w.num_workers;
+    s->tuned = s->w.workers_max > 0;
+    if (s->tuned) s->w.num_workers = s->w.workers_max;
+}
+
+/* Workers that come and go; where they begin has bounds of its own. */
+static int dlpi_tune_check(dlp_pipe *p, dlpi_stage *st) {
+    dlp_workers_desc *w = &st->w;
+    dlpi_within(p, st->name, "workers_max", w->workers_max, 0, DLP_MAX_WORKERS, "0..1024");
+    dlpi_within(p, st->name, "workers_min", w->workers_min, 0, w->workers_max,
+                "0..workers_max, 0 without that");
+    if (!st->tuned) return p->err.code;
+    if (w->workers_min == 0) w->workers_min = 1;
+    dlpi_within(p, st->name, "dispatch", w->dispatch, DLP_DISPATCH_CLAIM, DLP_DISPATCH_CLAIM,
+                "DLP_DISPATCH_CLAIM with workers_max: else a batch has its worker");
+    dlpi_within(p, st->name, "num_workers", st->begin, w->workers_min, w->workers_max,
+                "workers_min..workers_max (and at least 1)");
+    p->tune.every_ns = DLPI_TUNE_EVERY_NS;
+    return p->err.code;
+}
+
 static void dlpi_tune_note(dlp_pipe *p, const dlpi_stage *st, int from, int to, int reason,
                            uint64_t now) {
     dlpi_ctl *ctl = p->ctl;
@@ -13649,6 +13699,125 @@ static inline void dlpi_tune(dlp_pipe *p, uint64_t now) {
 }
 
 /* ---------------------------------------------------------------------------------------------
+   >>impl-scheduler  WHO SCHEDULES: THE CONSUMER, OR A THREAD OF ITS OWN
+   What is to be scheduled next stands in >>impl-feed. Here: who does it, and how it learns that it
+   may. A thread sleeps, and is woken; the consumer schedules when it comes by. */
+
+/* Schedule what may be, if the consumer does that. Returns how many batches. */
+static uint64_t dlpi_schedule_inline(dlp_pipe *p, uint64_t burst) {
+    return !p->sampler->sampler.threaded && !dlpi_stopped(p) ? dlpi_schedule(p, burst) : 0;
+}
+
+/* One more batch is delivered. */
+static void dlpi_scheduler_delivered(dlp_pipe *p) {
+    uint64_t *delivered = &p->ctl->delivered, n = DLPI_LOAD_RLX(delivered) + 1; /* V1: our own */
+    if (p->sampler->sampler.threaded) {
+        dlpi_credit_publish(delivered, n); /* V1 -> V1, B1 */
+        dlpi_wake_scheduler(p->ctl);
+    } else {
+        dlpi_credit_publish_quiet(delivered, n); /* V1 -> V1 */
+    }
+}
+
+/* A slot is free again. */
+static void dlpi_scheduler_credit(dlp_pipe *p, uint32_t *used) {
+    if (p->sampler->sampler.threaded) {
+        dlpi_credit_done(used, 0u); /* C1 -> C1 */
+        dlpi_wake_scheduler(p->ctl);
+    } else {
+        dlpi_credit_done_quiet(used); /* C1 -> C1 */
+    }
+}
+
+/* Where there are subscribers, the scheduler also keeps their books, until they have all. Where
+   there are none, the consumer may seek back when all is fed. */
+static bool dlpi_scheduler_step(dlp_pipe *p) {
+    bool moved = p->sharing && p->sharing->keep(p);
+    return dlpi_schedule(p, 1) > 0 || moved;
+}
+
+static bool dlpi_scheduler_over(const dlp_pipe *p) {
+    return p->schedule.ended && p->sharing && p->sharing->over(p);
+}
+
+static void *dlpi_thread_scheduler(void *arg) {
+    dlpi_worker *w = arg;
+    dlp_pipe *p = w->p;
+    dlpi_ctl *ctl = p->ctl;
+    dlpi_thread_dress(w);
+    while (!dlpi_stopped(p) && !dlpi_scheduler_over(p)) {
+        uint32_t word;
+        if (dlpi_scheduler_step(p)) continue;
+        word = dlpi_event_count(&ctl->scheduler_word); /* B1 <- B1 */
+        dlpi_sleeper_enter(&ctl->scheduler_sleeps);    /* B1 -> B1 */
+        if (!dlpi_scheduler_step(p) && !dlpi_stopped(p) && !dlpi_scheduler_over(p))
+            dlpi_futex_wait(&ctl->scheduler_word, word, UINT32_MAX, p->scheduler_sleep_ns,
+                            (int)ctl->shared);
+        dlpi_sleeper_leave(&ctl->scheduler_sleeps); /* B1 */
+    }
+    dlpi_thread_over(w);
+    return NULL;
+}
+
+/* ---------------------------------------------------------------------------------------------
+   >>impl-pace       THE CONSUMER'S PACE, AND ITS CLOCK */
+
+/* How many credits to gather before they are fed. The tail is read by every worker, so each
+   publication costs a trip of its line between cores; a consumer that takes batches faster than
+   that feeds several at once. At most a quarter of the credits wait, and none while the consumer
+   waits. */
+static uint64_t dlpi_burst(const dlp_pipe *p) {
+    return p->call_clock_every >= 32 && p->prefetch >= 8 ? p->prefetch / 4 : 1;
+}
+
+/* A call that need not be timed: it is counted, and the next reading of the clock is its, too. */
+static inline bool dlpi_pace_skips(dlp_pipe *p) {
+    if (p->calls_untimed + 1 >= p->call_clock_every) return false;
+    p->calls_untimed++;
+    return true;
+}
+
+/* The same of a call that has to wait: where the consumer does all the work itself, that is work. */
+static inline bool dlpi_pace_skips_wait(dlp_pipe *p) { return p->all_inline && dlpi_pace_skips(p); }
+
+/* The consumer's clock: one reading a call, fewer when calls are close together. Where everything
+   is inline, the calls not timed take the time of the last one that was. */
+static void dlpi_consumer_step(dlp_pipe *p, uint64_t now) {
+    dlpi_worker *w = p->consumer;
+    uint64_t from = p->last_return_ns, each, waited;
+    uint32_t calls = p->calls_untimed + 1;
+    p->calls_untimed = 0;
+    p->last_return_ns = now;
+    if (from == 0 || now <= from) return;
+    each = (now - from) / calls;
+    waited = p->inline_ns * (calls - 1);
+    dlpi_bump(&p->ctl->wait_ns, waited < now - from ? waited : 0);
+    dlpi_bump(&p->ctl->step_ns, now - from - (waited < now - from ? waited : 0));
+    DLPI_STORE_RLX(&w->block->hist[dlpi_hist_bucket(each)],
+                   w->block->hist[dlpi_hist_bucket(each)] + calls);
+    dlpi_trace_add(w, DLP_TRACE_STEP, from, now, p->base - 1, p->epoch_now, calls);
+    p->call_clock_every = each >= 2000 ? 1 : each >= 500 ? 4 : 32;
+}
+
+/* A call that need not wait. */
+static void dlpi_pace_call(dlp_pipe *p) {
+    if (dlpi_pace_skips(p)) return;
+    dlpi_consumer_step(p, dlpi_now_ns());
+    dlpi_tune(p, p->last_return_ns);
+}
+
+static void dlpi_consumer_waited(dlp_pipe *p, uint64_t from, uint64_t to) {
+    bool for_source = p->source_waited;
+    p->last_return_ns = to;
+    p->source_waited = false;
+    if (p->all_inline) p->inline_ns = to - from;
+    if (to <= from) return;
+    dlpi_bump(&p->ctl->wait_ns, to - from);
+    if (for_source) dlpi_bump(&p->ctl->source_wait_ns, to - from);
+    dlpi_trace_add(p->consumer, DLP_TRACE_WAIT, from, to, p->base, p->epoch_now, 0);
+}
+
+/* ---------------------------------------------------------------------------------------------
    >>impl-deliver    NEXT AND RELEASE */
 
 static dlpi_stage *dlpi_final(const dlp_pipe *p) { return p->work[p->n_work - 1]; }
@@ -13681,19 +13850,12 @@ static int dlpi_take(dlp_pipe *p, uint64_t *b, uint32_t *s) {
 /* Batch b is taken: count it, move base. Returns the flags it is delivered with. */
 static uint32_t dlpi_taken(dlp_pipe *p, uint64_t b, uint32_t flags) {
     dlpi_ctl *ctl = p->ctl;
-    bool threaded = p->sampler->sampler.threaded != 0;
     if (flags & DLP_BATCH_LAST) p->last_sequence = b;
     DLPI_STORE_RLX(&p->taken[b & (p->ring - 1)], (uint8_t)1); /* statistics read it */
     for (; p->taken[p->base & (p->ring - 1)]; p->base++)
         DLPI_STORE_RLX(&p->taken[p->base & (p->ring - 1)], (uint8_t)0);
     dlpi_credit_publish_quiet(&ctl->base, p->base); /* V1 -> V1 */
-    if (threaded) {
-        dlpi_credit_publish(&ctl->delivered, DLPI_LOAD_RLX(&ctl->delivered) + 1); /* V1 -> V1, B1 */
-        dlpi_wake_scheduler(ctl);
-    } else {
-        dlpi_credit_publish_quiet(&ctl->delivered,
-                                  DLPI_LOAD_RLX(&ctl->delivered) + 1); /* V1 -> V1 */
-    }
+    dlpi_scheduler_delivered(p);
     if (p->last_sequence != UINT64_MAX && p->base > p->last_sequence) {
         p->last_sequence = UINT64_MAX;
         return flags | DLP_BATCH_LAST;
@@ -13703,26 +13865,8 @@ static uint32_t dlpi_taken(dlp_pipe *p, uint64_t b, uint32_t flags) {
 
 /* Give slot s back to the scheduler. */
 static void dlpi_slot_free(dlp_pipe *p, uint32_t s) {
-    dlpi_bslot *slot = dlpi_slot_at(p, s);
     if (p->sink) p->sink->ops->sink->freed(p, s);
-    if (p->sampler->sampler.threaded) {
-        dlpi_credit_done(&slot->used, 0u); /* C1 -> C1 */
-        dlpi_wake_scheduler(p->ctl);
-    } else {
-        dlpi_credit_done_quiet(&slot->used); /* C1 -> C1 */
-    }
-}
-
-/* How many credits to gather before they are fed. The tail is read by every worker, so each
-   publication costs a trip of its line between cores; a consumer that takes batches faster than
-   that feeds several at once. At most a quarter of the credits wait, and none while the consumer
-   waits. */
-static uint64_t dlpi_burst(const dlp_pipe *p) {
-    return p->call_clock_every >= 32 && p->prefetch >= 8 ? p->prefetch / 4 : 1;
-}
-
-static void dlpi_schedule_inline(dlp_pipe *p, uint64_t burst) {
-    if (!p->sampler->sampler.threaded && !dlpi_stopped(p)) dlpi_schedule(p, burst);
+    dlpi_scheduler_credit(p, &dlpi_slot_at(p, s)->used);
 }
 
 /* Hand batch b in slot s to the consumer. */
@@ -13756,17 +13900,6 @@ static int dlpi_next_error(dlp_pipe *p, bool over) {
     return dlpi_error_due(p->ctl, over) ? dlpi_pipe_fail(p, &p->ctl->error) : DLP_OK;
 }
 
-/* Run what is inline; returns whether anything moved. */
-static bool dlpi_inline_steps(dlp_pipe *p) {
-    bool moved = false;
-    for (int i = 0; i < p->n_staffed; i++) {
-        const dlpi_stage *st = p->work[i];
-        if (st->w.num_workers > 0) continue;
-        if (st->ops->step(&p->workers[st->first_worker])) moved = true;
-    }
-    return moved;
-}
-
 static void dlpi_inline_rest(dlp_pipe *p) {
     for (int i = 0; i < p->n_workers; i++) {
         dlpi_worker *w = &p->workers[i];
@@ -13792,12 +13925,12 @@ static void dlpi_describe_current(const dlpi_worker *w, uint64_t index, dlp_erro
 static int dlpi_deadline(dlp_pipe *p, uint64_t now) {
     for (int i = 0; i < p->n_workers; i++) {
         dlpi_worker *w = &p->workers[i];
-        uint64_t limit = (uint64_t)w->st->w.deadline_ms * 1000000u;
+        uint64_t limit = w->limit_ns;
         uint64_t since = DLPI_LOAD_RLX(&w->block->since_ns),
                  index = DLPI_LOAD_RLX(&w->block->current);
         dlp_error e;
         /* an inline callback has returned: we are here; of processes the supervisor takes care */
-        if (limit == 0 || !w->started || w->process) continue;
+        if (limit == 0) continue;
         if (DLPI_LOAD_RLX(&w->block->state) != DLP_WORKER_BUSY) continue;
         if (index == UINT64_MAX || now < since + limit) continue;
         dlpi_error_set(&e, DLP_ERR_DEADLINE, "",
@@ -13809,18 +13942,15 @@ static int dlpi_deadline(dlp_pipe *p, uint64_t now) {
     return DLP_OK;
 }
 
-static inline int dlpi_at_work(const dlp_pipe *p) { return p->n_threads + p->n_procs; }
-
 /* What the source waits for may have come while we were awake, and woken nobody: could it go on? */
 static bool dlpi_source_scheduled(dlp_pipe *p) {
-    if (p->source->ready == NULL || p->sampler->sampler.threaded) return false;
-    return dlpi_schedule(p, 1) > 0;
+    return p->source->ready != NULL && dlpi_schedule_inline(p, 1) > 0;
 }
 
 /* Sleep until the wanted batch may be there, at most ns. */
 static void dlpi_caller_sleep(dlp_pipe *p, uint64_t ns) {
     dlpi_ctl *ctl = p->ctl;
-    uint64_t b, want = p->d.unordered || dlpi_at_work(p) < p->n_workers ? UINT64_MAX : p->base + 1;
+    uint64_t b, want = p->d.unordered || p->any_inline ? UINT64_MAX : p->base + 1;
     uint32_t s, word = dlpi_event_count(&ctl->caller_word); /* B1 <- B1 */
     for (int i = 0; i < p->n_workers; i++)
         if (!p->workers[i].started) {
@@ -13846,7 +13976,7 @@ static int dlpi_next_look(dlp_pipe *p, uint64_t now, uint64_t until) {
    timeout (until 0) there is one look more; a spin is so short that the clock need not be read. */
 static bool dlpi_next_spin(const dlp_pipe *p, uint64_t until, int *rounds) {
     bool yields = *rounds >= p->spin_rounds;
-    if (dlpi_at_work(p) == 0 || *rounds >= p->spin_rounds + p->yield_rounds) return false;
+    if (*rounds >= p->spin_rounds + p->yield_rounds) return false;
     ++*rounds;
     if (yields)
         sched_yield(); /* others may keep the core for long */
@@ -13890,35 +14020,6 @@ static int dlpi_next_wait(dlp_pipe *p, uint64_t until, uint64_t *b, uint32_t *s)
     return rc;
 }
 
-/* The consumer's clock: one reading a call, fewer when calls are close together. Where everything
-   is inline, the calls not timed take the time of the last one that was. */
-static void dlpi_consumer_step(dlp_pipe *p, uint64_t now) {
-    dlpi_worker *w = p->consumer;
-    uint64_t from = p->last_return_ns, each, waited;
-    uint32_t calls = p->calls_untimed + 1;
-    p->calls_untimed = 0;
-    p->last_return_ns = now;
-    if (from == 0 || now <= from) return;
-    each = (now - from) / calls;
-    waited = p->inline_ns * (calls - 1);
-    dlpi_bump(&p->ctl->wait_ns, waited < now - from ? waited : 0);
-    dlpi_bump(&p->ctl->step_ns, now - from - (waited < now - from ? waited : 0));
-    DLPI_STORE_RLX(&w->block->hist[dlpi_hist_bucket(each)],
-                   w->block->hist[dlpi_hist_bucket(each)] + calls);
-    dlpi_trace_add(w, DLP_TRACE_STEP, from, now, p->base - 1, p->epoch_now, calls);
-    p->call_clock_every = each >= 2000 ? 1 : each >= 500 ? 4 : 32;
-}
-
-static void dlpi_consumer_waited(dlp_pipe *p, uint64_t from, uint64_t to) {
-    bool for_source = p->source_waited;
-    p->last_return_ns = to;
-    p->source_waited = false;
-    if (to <= from) return;
-    dlpi_bump(&p->ctl->wait_ns, to - from);
-    if (for_source) dlpi_bump(&p->ctl->source_wait_ns, to - from);
-    dlpi_trace_add(p->consumer, DLP_TRACE_WAIT, from, to, p->base, p->epoch_now, 0);
-}
-
 /* Take a batch, waiting with the books kept. */
 static int dlpi_next_take(dlp_pipe *p, int timeout_ms, uint64_t *b, uint32_t *s) {
     int rc;
@@ -13926,16 +14027,10 @@ static int dlpi_next_take(dlp_pipe *p, int timeout_ms, uint64_t *b, uint32_t *s)
     dlpi_schedule_inline(p, dlpi_burst(p));
     rc = dlpi_take(p, b, s);
     if (rc == DLP_OK) {
-        if (p->calls_untimed + 1 < p->call_clock_every) {
-            p->calls_untimed++;
-            return rc;
-        }
-        dlpi_consumer_step(p, dlpi_now_ns());
-        dlpi_tune(p, p->last_return_ns);
+        dlpi_pace_call(p);
         return rc;
     }
-    if (dlpi_at_work(p) == 0 && timeout_ms < 0 && p->calls_untimed + 1 < p->call_clock_every) {
-        p->calls_untimed++;
+    if (timeout_ms < 0 && dlpi_pace_skips_wait(p)) {
         p->clock_off = 1;
         if (rc == DLP_EMPTY) rc = dlpi_next_wait(p, until, b, s);
         p->clock_off = 0;
@@ -13951,7 +14046,6 @@ static int dlpi_next_take(dlp_pipe *p, int timeout_ms, uint64_t *b, uint32_t *s)
     dlpi_inline_rest(p);
     dlpi_consumer_waited(p, from, dlpi_now_ns());
     dlpi_tune(p, p->last_return_ns);
-    if (dlpi_at_work(p) == 0) p->inline_ns = p->last_return_ns - from;
     return rc;
 }
 
@@ -14492,10 +14586,8 @@ static int dlpi_split_next(dlp_pipe *p, dlp_batch **out, int timeout_ms) {
         if (dlpi_cancelled(p->ctl, dlpi_slot_at(p, c->slot))) {
             dlpi_split_unref(p, c->slot);
             c->slot = DLPI_NO_SLOT;
-        } else if (p->calls_untimed + 1 >= p->call_clock_every) {
-            dlpi_consumer_step(p, dlpi_now_ns());
         } else {
-            p->calls_untimed++;
+            dlpi_pace_call(p);
         }
     }
     if (c->slot == DLPI_NO_SLOT) {
@@ -14988,73 +15080,6 @@ static int dlpi_check_graph(dlp_pipe *p) {
     return DLP_OK;
 }
 
-static bool dlpi_all_inline(const dlp_pipe *p) {
-    for (int i = 0; i < p->n_stages; i++)
-        if (p->stages[i].w.num_workers > 0) return false;
-    return p->batcher->batching.batch_workers <= 0 && !p->sampler->sampler.threaded;
-}
-
-/* All is laid out for workers_max; num_workers, where it begins, is kept apart. */
-static void dlpi_list_tuned(dlpi_stage *s) {
-    if (s->kind == DLP_STAGE_BATCH || !s->tuned) s->begin = s->w.num_workers;
-    s->tuned = s->w.workers_max > 0;
-    if (s->tuned) s->w.num_workers = s->w.workers_max;
-}
-
-/* Workers that come and go; where they begin has bounds of its own. */
-static int dlpi_check_tuned(dlp_pipe *p, dlpi_stage *st) {
-    dlp_workers_desc *w = &st->w;
-    dlpi_within(p, st->name, "workers_max", w->workers_max, 0, DLP_MAX_WORKERS, "0..1024");
-    dlpi_within(p, st->name, "workers_min", w->workers_min, 0, w->workers_max,
-                "0..workers_max, 0 without that");
-    if (!st->tuned) return p->err.code;
-    if (w->workers_min == 0) w->workers_min = 1;
-    dlpi_within(p, st->name, "dispatch", w->dispatch, DLP_DISPATCH_CLAIM, DLP_DISPATCH_CLAIM,
-                "DLP_DISPATCH_CLAIM with workers_max: else a batch has its worker");
-    dlpi_within(p, st->name, "num_workers", st->begin, w->workers_min, w->workers_max,
-                "workers_min..workers_max (and at least 1)");
-    p->tune.every_ns = DLPI_TUNE_EVERY_NS;
-    return p->err.code;
-}
-
-/* Batch workers that nobody asked for: beyond so many a collate is no longer what is slow, and as
-   processes they would be forked by the thousand. */
-#define DLPI_COLLATORS 64
-
-/* Does the stage want workers? A batch stage does if somebody must run it. */
-static bool dlpi_wants_workers(const dlpi_stage *st) {
-    if (st->kind != DLP_STAGE_BATCH) return st->ops->unit != DLPI_UNIT_NONE;
-    return st->collate != NULL || st->batching.batch_workers > 0;
-}
-
-/* Of a unit, the stages that have workers, in order. */
-static void dlpi_list_unit(dlp_pipe *p, int unit) {
-    for (int at = p->sampler->id; at >= 0; at = p->stages[at].next) {
-        dlpi_stage *st = &p->stages[at];
-        if (st->ops->unit != unit || !dlpi_wants_workers(st)) continue;
-        st->work = p->n_staffed;
-        dlpi_list_tuned(st);
-        st->n_workers = st->w.num_workers > 0 ? st->w.num_workers : 1;
-        if (st->w.num_workers > 0 && st->w.placement == DLP_PLACE_PROCESSES)
-            p->n_procs += st->n_workers;
-        p->work[p->n_staffed++] = st;
-    }
-}
-
-static void dlpi_list_work(dlp_pipe *p) {
-    const dlp_batch_desc *b = &p->batcher->batching;
-    dlpi_stage *st = p->batcher;
-    st->w.num_workers = b->batch_workers > 0 ? b->batch_workers : 0;
-    if (b->batch_workers == 0 && b->collate && p->fetch->w.num_workers > 0)
-        st->w.num_workers = p->prefetch < DLPI_COLLATORS ? (int32_t)p->prefetch : DLPI_COLLATORS;
-    p->n_staffed = p->n_procs = 0;
-    dlpi_list_unit(p, DLPI_UNIT_ROWS);
-    p->n_item_work = p->n_staffed;
-    dlpi_list_unit(p, DLPI_UNIT_BATCHES);
-    p->n_work = p->n_staffed;
-    dlpi_list_unit(p, DLPI_UNIT_CELLS);
-}
-
 /* This rank's rows of a batch. */
 static int dlpi_sampler_ranks(dlp_pipe *p, const dlpi_stage *st) {
     const dlp_sampler_desc *d = &st->sampler;
@@ -15128,6 +15153,192 @@ static int dlpi_check_pipe(dlp_pipe *p) {
     return rc != DLP_OK ? rc : p->beside->open(p);
 }
 
+/* ---------------------------------------------------------------------------------------------
+   >>impl-placement  WHERE STAGES RUN
+   Inline in the consumer, in threads, or in processes: this is resolved here, once. What follows
+   from it for others is a number of its own: workers of a stage (an inline one is one), how many of
+   them sleep on the stage's word (of an inline one none), how long to spin. */
+
+/* Are the stage's workers processes? */
+static bool dlpi_in_processes(const dlpi_stage *st) {
+    return st->w.num_workers > 0 && st->w.placement == DLP_PLACE_PROCESSES;
+}
+
+static bool dlpi_all_inline(const dlp_pipe *p) {
+    for (int i = 0; i < p->n_stages; i++)
+        if (p->stages[i].w.num_workers > 0) return false;
+    return p->batcher->batching.batch_workers <= 0 && !p->sampler->sampler.threaded;
+}
+
+/* Batches under way, where nobody says how many. */
+static uint32_t dlpi_prefetch_least(const dlp_pipe *p) { return dlpi_all_inline(p) ? 1 : 2; }
+
+/* Batch workers that nobody asked for: beyond so many a collate is no longer what is slow, and as
+   processes they would be forked by the thousand. */
+#define DLPI_COLLATORS 64
+
+/* Does the stage want workers? A batch stage does if somebody must run it. */
+static bool dlpi_wants_workers(const dlpi_stage *st) {
+    if (st->kind != DLP_STAGE_BATCH) return st->ops->unit != DLPI_UNIT_NONE;
+    return st->collate != NULL || st->batching.batch_workers > 0;
+}
+
+/* Of a unit, the stages that have workers, in order. */
+static void dlpi_list_unit(dlp_pipe *p, int unit) {
+    for (int at = p->sampler->id; at >= 0; at = p->stages[at].next) {
+        dlpi_stage *st = &p->stages[at];
+        if (st->ops->unit != unit || !dlpi_wants_workers(st)) continue;
+        st->work = p->n_staffed;
+        dlpi_tune_take(st);
+        st->n_workers = st->w.num_workers > 0 ? st->w.num_workers : 1;
+        st->at_first = st->begin > 0 ? st->begin : 1;
+        st->asleep_most = (uint32_t)st->w.num_workers;
+        if (dlpi_in_processes(st)) p->n_procs += st->n_workers;
+        p->work[p->n_staffed++] = st;
+    }
+}
+
+static void dlpi_list_work(dlp_pipe *p) {
+    const dlp_batch_desc *b = &p->batcher->batching;
+    dlpi_stage *st = p->batcher;
+    st->w.num_workers = b->batch_workers > 0 ? b->batch_workers : 0;
+    if (b->batch_workers == 0 && b->collate && p->fetch->w.num_workers > 0)
+        st->w.num_workers = p->prefetch < DLPI_COLLATORS ? (int32_t)p->prefetch : DLPI_COLLATORS;
+    p->n_staffed = p->n_procs = 0;
+    dlpi_list_unit(p, DLPI_UNIT_ROWS);
+    p->n_item_work = p->n_staffed;
+    dlpi_list_unit(p, DLPI_UNIT_BATCHES);
+    p->n_work = p->n_staffed;
+    dlpi_list_unit(p, DLPI_UNIT_CELLS);
+}
+
+/* How long to spin: about 10 us where everybody has a core; else a little, then give the core
+   away. */
+static void dlpi_wait_rule(dlp_pipe *p) {
+    int begin = 1;
+    p->peers = 1;
+    for (int i = 0; i < p->n_staffed; i++) {
+        const dlpi_stage *st = p->work[i];
+        if (st->w.num_workers == 0) {
+            p->any_inline = 1;
+            continue;
+        }
+        p->peers += st->n_workers;
+        if (i < p->n_work && !st->ops->in_order) begin += st->at_first;
+    }
+    if (p->sampler->sampler.threaded) p->peers++;
+    p->all_inline = p->peers == 1;
+    if (!p->all_inline) p->spin_rounds = p->peers <= p->cpus ? 300 : 30;
+    if (p->peers > p->cpus && !p->all_inline) p->yield_rounds = 50;
+    if (begin - 1 > p->cpus)
+        dlpi_warn(p,
+                  "%d worker threads on %d cores: more than can run at once (fine when items wait, "
+                  "not when they compute)",
+                  begin - 1, p->cpus);
+}
+
+/* ---- threads ---- */
+
+static int dlpi_thread_start(dlp_pipe *p, dlpi_worker *w, void *(*run)(void *)) {
+    pthread_attr_t attr;
+    int rc = pthread_attr_init(&attr);
+    if (rc != 0) {
+        errno = rc;
+        return dlpi_system_fail(p, DLP_ERR_SYSTEM, "pthread_attr_init");
+    }
+    if (w->st->w.stack_bytes &&
+        pthread_attr_setstacksize(&attr, (size_t)w->st->w.stack_bytes) != 0) {
+        pthread_attr_destroy(&attr);
+        return dlpi_refuse(p, DLP_ERR_ARG, w->st->name, "stack_bytes",
+                           "%" PRIu64 " is no stack size of this system", w->st->w.stack_bytes);
+    }
+    w->started = 1;
+    rc = pthread_create(&w->thread, &attr, run, w);
+    pthread_attr_destroy(&attr);
+    if (rc == 0) {
+        p->n_threads++;
+        return DLP_OK;
+    }
+    w->started = 0;
+    errno = rc;
+    return dlpi_system_fail(p, DLP_ERR_SYSTEM, "pthread_create");
+}
+
+static int dlpi_start_threads(dlp_pipe *p) {
+    int rc = DLP_OK;
+    for (int i = 0; i < p->n_staffed && rc == DLP_OK; i++) {
+        const dlpi_stage *st = p->work[i];
+        for (int k = 0; k < st->n_workers && rc == DLP_OK; k++) {
+            dlpi_worker *w = &p->workers[st->first_worker + k];
+            if (dlpi_in_processes(st)) {
+                w->started = w->joined = w->process = 1;
+            } else if (st->w.num_workers > 0) {
+                rc = dlpi_thread_start(p, w, dlpi_thread_worker);
+                w->limit_ns = (uint64_t)st->w.deadline_ms * 1000000u;
+                w->block->pid = (int32_t)getpid();
+            } else if (dlpi_worker_begin(w) != DLP_OK) {
+                rc = dlpi_pipe_fail(p, &p->ctl->error);
+            } else {
+                w->joined = -1; /* an inline worker that has begun */
+                w->untimed = &p->clock_off;
+            }
+        }
+    }
+    if (rc == DLP_OK && p->sampler->sampler.threaded)
+        rc = dlpi_thread_start(p, p->consumer, dlpi_thread_scheduler);
+    return rc;
+}
+
+static uint32_t dlpi_running(const dlp_pipe *p) {
+    return (uint32_t)p->n_threads - dlpi_event_count(&p->live_word); /* L1 <- L1 */
+}
+
+/* Wait for the threads, at most until `until`. */
+static bool dlpi_await_threads(dlp_pipe *p, uint64_t until) {
+    while (dlpi_running(p) > 0) {
+        uint32_t word = dlpi_event_count(&p->live_word); /* L1 <- L1 */
+        uint64_t now = dlpi_now_ns(), ns = DLPI_SLEEP_NS;
+        if (dlpi_running(p) == 0) break;
+        if (now >= until) return false;
+        if (until - now < ns) ns = until - now;
+        dlpi_futex_wait(&p->live_word, word, UINT32_MAX, ns, 0);
+        dlpi_wake_sleepers(p);
+    }
+    for (int i = 0; i <= p->n_workers; i++) {
+        dlpi_worker *w = &p->workers[i];
+        if (w->started && !w->joined) pthread_join(w->thread, NULL);
+        if (w->started) w->joined = 1;
+    }
+    return true;
+}
+
+/* Which callback still runs: of a worker that works, else of one that has not ended (its init or
+   exit, the sampler's, the device's). */
+static int dlpi_busy(dlp_pipe *p) {
+    dlp_error e;
+    dlpi_worker *who = NULL;
+    dlpi_error_set(&e, DLP_ERR_BUSY, "", "a callback has not returned within close_timeout_ms");
+    for (int i = 0; i <= p->n_workers; i++) {
+        dlpi_worker *w = &p->workers[i];
+        int state = DLPI_LOAD_RLX(&w->block->state); /* for people */
+        if (!w->started || w->process || state == DLP_WORKER_EXITED) continue;
+        if (who == NULL || state == DLP_WORKER_BUSY) who = w;
+        if (state == DLP_WORKER_BUSY) break;
+    }
+    if (who) dlpi_describe_current(who, DLPI_LOAD_RLX(&who->block->current), &e); /* for people */
+    p->err = e;
+    return e.code;
+}
+
+/* Threads are gone or never were: inline workers end. */
+static void dlpi_close_rest(dlp_pipe *p) {
+    for (int i = 0; p->ctl && i < p->n_workers; i++) {
+        if (p->workers[i].joined != -1) continue;
+        p->workers[i].joined = 1;
+        dlpi_worker_end(&p->workers[i], DLP_OK);
+    }
+}
+
 /* ---- what follows from the descs; where all lies in the region; the plan ---- */
 
 static uint64_t dlpi_pow2(uint64_t n) {
@@ -15138,7 +15349,7 @@ static uint64_t dlpi_pow2(uint64_t n) {
 
 /* How many batches are under way, and where their numbers are kept. */
 static int dlpi_resolve_slots(dlp_pipe *p) {
-    p->prefetch = dlpi_all_inline(p) ? 1 : 2;
+    p->prefetch = dlpi_prefetch_least(p);
     if (p->d.prefetch_factor) p->prefetch = (uint32_t)p->d.prefetch_factor;
     p->max_held = p->d.max_held ? (uint32_t)p->d.max_held : 1;
     p->n_slots = p->prefetch + p->max_held;
@@ -15154,7 +15365,7 @@ static int dlpi_resolve_slots(dlp_pipe *p) {
 static int dlpi_resolve_work(dlp_pipe *p) {
     int rc = DLP_OK;
     dlpi_list_work(p);
-    for (int i = 0; i < p->n_work && rc == DLP_OK; i++) rc = dlpi_check_tuned(p, p->work[i]);
+    for (int i = 0; i < p->n_work && rc == DLP_OK; i++) rc = dlpi_tune_check(p, p->work[i]);
     return rc == DLP_OK ? p->beside->resolve(p) : rc;
 }
 
@@ -15525,14 +15736,6 @@ static int dlpi_check_limits(dlp_pipe *p, const dlp_plan *plan) {
 
 /* ---- the region: mapped, described for observers; and whether this process was forked ---- */
 
-static int dlpi_system_fail(dlp_pipe *p, int code, const char *call) {
-    dlp_error e;
-    int errnum = errno;
-    dlpi_error_set(&e, code, "", "%s failed: %s", call, strerror(errnum));
-    e.errnum = errnum;
-    return dlpi_pipe_fail(p, &e);
-}
-
 /* Have all of the region's memory now: no process is to be killed in the middle of a batch because
    there is none. */
 static int dlpi_region_reserve(dlp_pipe *p) {
@@ -15680,8 +15883,8 @@ static void dlpi_stage_describe(const dlpi_stage *st, dlpi_stage_rec *r) {
     r->unit_is_batch = st->ops->unit == DLPI_UNIT_BATCHES;
     r->stage_words_offset = st->stage_words_offset;
     r->in_flight = st->in_flight;
-    r->active = st->tuned ? st->begin : st->n_workers;
-    r->workers_min = st->tuned ? st->w.workers_min : 0;
+    r->active = st->at_first;
+    r->workers_min = st->w.workers_min;
 }
 
 static void dlpi_pipe_describe(const dlp_pipe *p, dlpi_pipe_rec *r) {
@@ -15788,6 +15991,8 @@ static void dlpi_private_free(dlp_pipe *p) {
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) free(all[i]);
 }
 
+static const uint32_t dlpi_timed = 0;
+
 static void dlpi_worker_init(dlp_pipe *p, dlpi_stage *st, int id, int global) {
     dlpi_worker *w = &p->workers[global];
     w->p = p;
@@ -15797,9 +16002,8 @@ static void dlpi_worker_init(dlp_pipe *p, dlpi_stage *st, int id, int global) {
     w->block = dlpi_area_at(p, DLPI_REC_WORKERS, (uint64_t)global);
     w->trace = dlpi_area_at(p, DLPI_REC_TRACE, (uint64_t)global);
     w->block->current = UINT64_MAX;
-    if (w->block->pid == 0 && st->w.placement != DLP_PLACE_PROCESSES)
-        w->block->pid = (int32_t)getpid(); /* 0: this is not a supervisor that began by exec */
     w->clock_every = 1;
+    w->untimed = &dlpi_timed;
     w->item.data = w->data;
     w->item.length = w->length;
     w->item.n_fields = p->items.n;
@@ -15818,92 +16022,6 @@ static void dlpi_worker_init(dlp_pipe *p, dlpi_stage *st, int id, int global) {
     if (st->ops->worker != NULL) st->ops->worker(w);
     dlpi_order_init(&w->order, &p->sampler->sampler, p->fetch->dataset.n_items,
                     dlpi_area_at(p, DLPI_REC_TABLE, 0));
-}
-
-static int dlpi_thread_start(dlp_pipe *p, dlpi_worker *w, void *(*run)(void *)) {
-    pthread_attr_t attr;
-    int rc = pthread_attr_init(&attr);
-    if (rc != 0) {
-        errno = rc;
-        return dlpi_system_fail(p, DLP_ERR_SYSTEM, "pthread_attr_init");
-    }
-    if (w->st->w.stack_bytes &&
-        pthread_attr_setstacksize(&attr, (size_t)w->st->w.stack_bytes) != 0) {
-        pthread_attr_destroy(&attr);
-        return dlpi_refuse(p, DLP_ERR_ARG, w->st->name, "stack_bytes",
-                           "%" PRIu64 " is no stack size of this system", w->st->w.stack_bytes);
-    }
-    w->started = 1;
-    rc = pthread_create(&w->thread, &attr, run, w);
-    pthread_attr_destroy(&attr);
-    if (rc == 0) {
-        p->n_threads++;
-        return DLP_OK;
-    }
-    w->started = 0;
-    errno = rc;
-    return dlpi_system_fail(p, DLP_ERR_SYSTEM, "pthread_create");
-}
-
-/* How long to spin: about 10 us where everybody has a core; else a little, then give the core
-   away. */
-static void dlpi_wait_rule(dlp_pipe *p) {
-    int begin = 1;
-    p->peers = 1;
-    for (int i = 0; i < p->n_staffed; i++) {
-        const dlpi_stage *st = p->work[i];
-        if (st->w.num_workers == 0) continue;
-        p->peers += st->n_workers;
-        if (i < p->n_work && !st->ops->in_order) begin += st->tuned ? st->begin : st->n_workers;
-    }
-    if (p->sampler->sampler.threaded) p->peers++;
-    p->spin_rounds = p->peers <= p->cpus ? 300 : 30;
-    p->yield_rounds = p->peers <= p->cpus ? 0 : 50;
-    if (begin - 1 > p->cpus)
-        dlpi_warn(p,
-                  "%d worker threads on %d cores: more than can run at once (fine when items wait, "
-                  "not when they compute)",
-                  begin - 1, p->cpus);
-    if ((uint64_t)p->fetch->w.num_workers > (uint64_t)p->prefetch * p->batch_rows)
-        dlpi_warn(p,
-                  "num_workers %d is more than prefetch_factor x batch_size = %" PRIu64
-                  " items in flight: the rest will idle",
-                  p->fetch->w.num_workers, (uint64_t)p->prefetch * p->batch_rows);
-    else if ((uint64_t)p->fetch->w.num_workers * (uint64_t)p->fetch->in_flight >
-             (uint64_t)p->prefetch * p->batch_rows)
-        dlpi_warn(
-            p,
-            "num_workers %d x in_flight %d is more than prefetch_factor x batch_size = %" PRIu64
-            " items",
-            p->fetch->w.num_workers, p->fetch->in_flight, (uint64_t)p->prefetch * p->batch_rows);
-    else if (p->fetch->w.dispatch == DLP_DISPATCH_BATCHES &&
-             (uint64_t)p->fetch->w.num_workers > p->prefetch)
-        dlpi_warn(p,
-                  "num_workers %d is more than prefetch_factor %" PRIu32
-                  " batches in flight: workers that have no batch idle",
-                  p->fetch->w.num_workers, p->prefetch);
-}
-
-static int dlpi_start_threads(dlp_pipe *p) {
-    int rc = DLP_OK;
-    for (int i = 0; i < p->n_staffed && rc == DLP_OK; i++) {
-        const dlpi_stage *st = p->work[i];
-        for (int k = 0; k < st->n_workers && rc == DLP_OK; k++) {
-            dlpi_worker *w = &p->workers[st->first_worker + k];
-            if (st->w.num_workers > 0 && st->w.placement == DLP_PLACE_PROCESSES) {
-                w->started = w->joined = w->process = 1;
-            } else if (st->w.num_workers > 0) {
-                rc = dlpi_thread_start(p, w, dlpi_thread_worker);
-            } else if (dlpi_worker_begin(w) != DLP_OK) {
-                rc = dlpi_pipe_fail(p, &p->ctl->error);
-            } else {
-                w->joined = -1; /* an inline worker that has begun */
-            }
-        }
-    }
-    if (rc == DLP_OK && p->sampler->sampler.threaded)
-        rc = dlpi_thread_start(p, p->consumer, dlpi_thread_scheduler);
-    return rc;
 }
 
 static void dlpi_live_point(dlp_pipe *p) {
@@ -15931,7 +16049,7 @@ static int dlpi_live_init(dlp_pipe *p) {
     for (int i = 0; i < p->n_staffed; i++) {
         const dlpi_stage *st = p->work[i];
         p->waiters[i].shared = p->ctl->shared;
-        p->waiters[i].active = (uint32_t)(st->tuned ? st->begin : st->n_workers);
+        p->waiters[i].active = (uint32_t)st->at_first;
     }
     DLPI_STORE_SEQ(&p->can_wake, 1u);                                          /* S2 -> S2 */
     if (DLPI_LOAD_SEQ(&p->stop_asked) != 0) DLPI_STORE_SEQ(&p->ctl->stop, 1u); /* S2 <- S2, S1 */
@@ -15947,6 +16065,7 @@ static int dlpi_live_init(dlp_pipe *p) {
             p->deadline_ns = deadline;
     }
     dlpi_live_workers(p);
+    p->consumer->block->pid = (int32_t)getpid();
     for (uint32_t s = 0; s < p->n_slots; s++) {
         dlpi_bslot *slot = dlpi_slot_at(p, s);
         slot->header = dlpi_gen_word(DLPI_GEN_MASK, 0); /* of a batch long gone */
@@ -16000,51 +16119,10 @@ static int dlpi_start(dlp_pipe *p) {
 
 /* ---- close ---- */
 
-static uint32_t dlpi_running(const dlp_pipe *p) {
-    return (uint32_t)p->n_threads - dlpi_event_count(&p->live_word); /* L1 <- L1 */
-}
-
 static void dlpi_stop_now(dlp_pipe *p) {
     DLPI_STORE_SEQ(&p->ctl->stop, 1u); /* S1 -> S1 */
     dlpi_wake_sleepers(p);
     p->beside->nudge(p);
-}
-
-/* Wait for the threads, at most until `until`. */
-static bool dlpi_await_threads(dlp_pipe *p, uint64_t until) {
-    while (dlpi_running(p) > 0) {
-        uint32_t word = dlpi_event_count(&p->live_word); /* L1 <- L1 */
-        uint64_t now = dlpi_now_ns(), ns = DLPI_SLEEP_NS;
-        if (dlpi_running(p) == 0) break;
-        if (now >= until) return false;
-        if (until - now < ns) ns = until - now;
-        dlpi_futex_wait(&p->live_word, word, UINT32_MAX, ns, 0);
-        dlpi_wake_sleepers(p);
-    }
-    for (int i = 0; i <= p->n_workers; i++) {
-        dlpi_worker *w = &p->workers[i];
-        if (w->started && !w->joined) pthread_join(w->thread, NULL);
-        if (w->started) w->joined = 1;
-    }
-    return true;
-}
-
-/* Which callback still runs: of a worker that works, else of one that has not ended (its init or
-   exit, the sampler's, the device's). */
-static int dlpi_busy(dlp_pipe *p) {
-    dlp_error e;
-    dlpi_worker *who = NULL;
-    dlpi_error_set(&e, DLP_ERR_BUSY, "", "a callback has not returned within close_timeout_ms");
-    for (int i = 0; i <= p->n_workers; i++) {
-        dlpi_worker *w = &p->workers[i];
-        int state = DLPI_LOAD_RLX(&w->block->state); /* for people */
-        if (!w->started || w->process || state == DLP_WORKER_EXITED) continue;
-        if (who == NULL || state == DLP_WORKER_BUSY) who = w;
-        if (state == DLP_WORKER_BUSY) break;
-    }
-    if (who) dlpi_describe_current(who, DLPI_LOAD_RLX(&who->block->current), &e); /* for people */
-    p->err = e;
-    return e.code;
 }
 
 /* Of all stages; one more than there are may have been refused while it was added. */
@@ -16071,15 +16149,6 @@ static void dlpi_free(dlp_pipe *p) {
     dlpi_private_free(p);
     dlpi_selves_free(p);
     free(p);
-}
-
-/* Threads are gone or never were: inline workers end. */
-static void dlpi_close_rest(dlp_pipe *p) {
-    for (int i = 0; p->ctl && i < p->n_workers; i++) {
-        if (p->workers[i].joined != -1) continue;
-        p->workers[i].joined = 1;
-        dlpi_worker_end(&p->workers[i], DLP_OK);
-    }
 }
 
 static int dlpi_shut(dlp_pipe *p) {

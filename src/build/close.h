@@ -2,51 +2,10 @@
 #include "build/start.h"
 /* ---- close ---- */
 
-static uint32_t dlpi_running(const dlp_pipe *p) {
-    return (uint32_t)p->n_threads - dlpi_event_count(&p->live_word); /* L1 <- L1 */
-}
-
 static void dlpi_stop_now(dlp_pipe *p) {
     DLPI_STORE_SEQ(&p->ctl->stop, 1u); /* S1 -> S1 */
     dlpi_wake_sleepers(p);
     p->beside->nudge(p);
-}
-
-/* Wait for the threads, at most until `until`. */
-static bool dlpi_await_threads(dlp_pipe *p, uint64_t until) {
-    while (dlpi_running(p) > 0) {
-        uint32_t word = dlpi_event_count(&p->live_word); /* L1 <- L1 */
-        uint64_t now = dlpi_now_ns(), ns = DLPI_SLEEP_NS;
-        if (dlpi_running(p) == 0) break;
-        if (now >= until) return false;
-        if (until - now < ns) ns = until - now;
-        dlpi_futex_wait(&p->live_word, word, UINT32_MAX, ns, 0);
-        dlpi_wake_sleepers(p);
-    }
-    for (int i = 0; i <= p->n_workers; i++) {
-        dlpi_worker *w = &p->workers[i];
-        if (w->started && !w->joined) pthread_join(w->thread, NULL);
-        if (w->started) w->joined = 1;
-    }
-    return true;
-}
-
-/* Which callback still runs: of a worker that works, else of one that has not ended (its init or
-   exit, the sampler's, the device's). */
-static int dlpi_busy(dlp_pipe *p) {
-    dlp_error e;
-    dlpi_worker *who = NULL;
-    dlpi_error_set(&e, DLP_ERR_BUSY, "", "a callback has not returned within close_timeout_ms");
-    for (int i = 0; i <= p->n_workers; i++) {
-        dlpi_worker *w = &p->workers[i];
-        int state = DLPI_LOAD_RLX(&w->block->state); /* for people */
-        if (!w->started || w->process || state == DLP_WORKER_EXITED) continue;
-        if (who == NULL || state == DLP_WORKER_BUSY) who = w;
-        if (state == DLP_WORKER_BUSY) break;
-    }
-    if (who) dlpi_describe_current(who, DLPI_LOAD_RLX(&who->block->current), &e); /* for people */
-    p->err = e;
-    return e.code;
 }
 
 /* Of all stages; one more than there are may have been refused while it was added. */
@@ -73,15 +32,6 @@ static void dlpi_free(dlp_pipe *p) {
     dlpi_private_free(p);
     dlpi_selves_free(p);
     free(p);
-}
-
-/* Threads are gone or never were: inline workers end. */
-static void dlpi_close_rest(dlp_pipe *p) {
-    for (int i = 0; p->ctl && i < p->n_workers; i++) {
-        if (p->workers[i].joined != -1) continue;
-        p->workers[i].joined = 1;
-        dlpi_worker_end(&p->workers[i], DLP_OK);
-    }
 }
 
 static int dlpi_shut(dlp_pipe *p) {

@@ -2,6 +2,7 @@
 #include "queue/spsc.h"
 #include "core/links.h"
 #include "build/check.h"
+#include "build/placement.h"
 /* ---- what follows from the descs; where all lies in the region; the plan ---- */
 
 static uint64_t dlpi_pow2(uint64_t n) {
@@ -12,7 +13,7 @@ static uint64_t dlpi_pow2(uint64_t n) {
 
 /* How many batches are under way, and where their numbers are kept. */
 static int dlpi_resolve_slots(dlp_pipe *p) {
-    p->prefetch = dlpi_all_inline(p) ? 1 : 2;
+    p->prefetch = dlpi_prefetch_least(p);
     if (p->d.prefetch_factor) p->prefetch = (uint32_t)p->d.prefetch_factor;
     p->max_held = p->d.max_held ? (uint32_t)p->d.max_held : 1;
     p->n_slots = p->prefetch + p->max_held;
@@ -28,7 +29,7 @@ static int dlpi_resolve_slots(dlp_pipe *p) {
 static int dlpi_resolve_work(dlp_pipe *p) {
     int rc = DLP_OK;
     dlpi_list_work(p);
-    for (int i = 0; i < p->n_work && rc == DLP_OK; i++) rc = dlpi_check_tuned(p, p->work[i]);
+    for (int i = 0; i < p->n_work && rc == DLP_OK; i++) rc = dlpi_tune_check(p, p->work[i]);
     return rc == DLP_OK ? p->beside->resolve(p) : rc;
 }
 

@@ -1,4 +1,6 @@
 #pragma once
+#include "core/pace.h"
+#include "core/scheduler.h"
 #include "core/state.h"
 #include "core/tune.h"
 #include "core/workers.h"
@@ -35,19 +37,12 @@ static int dlpi_take(dlp_pipe *p, uint64_t *b, uint32_t *s) {
 /* Batch b is taken: count it, move base. Returns the flags it is delivered with. */
 static uint32_t dlpi_taken(dlp_pipe *p, uint64_t b, uint32_t flags) {
     dlpi_ctl *ctl = p->ctl;
-    bool threaded = p->sampler->sampler.threaded != 0;
     if (flags & DLP_BATCH_LAST) p->last_sequence = b;
     DLPI_STORE_RLX(&p->taken[b & (p->ring - 1)], (uint8_t)1); /* statistics read it */
     for (; p->taken[p->base & (p->ring - 1)]; p->base++)
         DLPI_STORE_RLX(&p->taken[p->base & (p->ring - 1)], (uint8_t)0);
     dlpi_credit_publish_quiet(&ctl->base, p->base); /* V1 -> V1 */
-    if (threaded) {
-        dlpi_credit_publish(&ctl->delivered, DLPI_LOAD_RLX(&ctl->delivered) + 1); /* V1 -> V1, B1 */
-        dlpi_wake_scheduler(ctl);
-    } else {
-        dlpi_credit_publish_quiet(&ctl->delivered,
-                                  DLPI_LOAD_RLX(&ctl->delivered) + 1); /* V1 -> V1 */
-    }
+    dlpi_scheduler_delivered(p);
     if (p->last_sequence != UINT64_MAX && p->base > p->last_sequence) {
         p->last_sequence = UINT64_MAX;
         return flags | DLP_BATCH_LAST;
@@ -57,26 +52,8 @@ static uint32_t dlpi_taken(dlp_pipe *p, uint64_t b, uint32_t flags) {
 
 /* Give slot s back to the scheduler. */
 static void dlpi_slot_free(dlp_pipe *p, uint32_t s) {
-    dlpi_bslot *slot = dlpi_slot_at(p, s);
     if (p->sink) p->sink->ops->sink->freed(p, s);
-    if (p->sampler->sampler.threaded) {
-        dlpi_credit_done(&slot->used, 0u); /* C1 -> C1 */
-        dlpi_wake_scheduler(p->ctl);
-    } else {
-        dlpi_credit_done_quiet(&slot->used); /* C1 -> C1 */
-    }
-}
-
-/* How many credits to gather before they are fed. The tail is read by every worker, so each
-   publication costs a trip of its line between cores; a consumer that takes batches faster than
-   that feeds several at once. At most a quarter of the credits wait, and none while the consumer
-   waits. */
-static uint64_t dlpi_burst(const dlp_pipe *p) {
-    return p->call_clock_every >= 32 && p->prefetch >= 8 ? p->prefetch / 4 : 1;
-}
-
-static void dlpi_schedule_inline(dlp_pipe *p, uint64_t burst) {
-    if (!p->sampler->sampler.threaded && !dlpi_stopped(p)) dlpi_schedule(p, burst);
+    dlpi_scheduler_credit(p, &dlpi_slot_at(p, s)->used);
 }
 
 /* Hand batch b in slot s to the consumer. */
@@ -110,17 +87,6 @@ static int dlpi_next_error(dlp_pipe *p, bool over) {
     return dlpi_error_due(p->ctl, over) ? dlpi_pipe_fail(p, &p->ctl->error) : DLP_OK;
 }
 
-/* Run what is inline; returns whether anything moved. */
-static bool dlpi_inline_steps(dlp_pipe *p) {
-    bool moved = false;
-    for (int i = 0; i < p->n_staffed; i++) {
-        const dlpi_stage *st = p->work[i];
-        if (st->w.num_workers > 0) continue;
-        if (st->ops->step(&p->workers[st->first_worker])) moved = true;
-    }
-    return moved;
-}
-
 static void dlpi_inline_rest(dlp_pipe *p) {
     for (int i = 0; i < p->n_workers; i++) {
         dlpi_worker *w = &p->workers[i];
@@ -146,12 +112,12 @@ static void dlpi_describe_current(const dlpi_worker *w, uint64_t index, dlp_erro
 static int dlpi_deadline(dlp_pipe *p, uint64_t now) {
     for (int i = 0; i < p->n_workers; i++) {
         dlpi_worker *w = &p->workers[i];
-        uint64_t limit = (uint64_t)w->st->w.deadline_ms * 1000000u;
+        uint64_t limit = w->limit_ns;
         uint64_t since = DLPI_LOAD_RLX(&w->block->since_ns),
                  index = DLPI_LOAD_RLX(&w->block->current);
         dlp_error e;
         /* an inline callback has returned: we are here; of processes the supervisor takes care */
-        if (limit == 0 || !w->started || w->process) continue;
+        if (limit == 0) continue;
         if (DLPI_LOAD_RLX(&w->block->state) != DLP_WORKER_BUSY) continue;
         if (index == UINT64_MAX || now < since + limit) continue;
         dlpi_error_set(&e, DLP_ERR_DEADLINE, "",
@@ -163,18 +129,15 @@ static int dlpi_deadline(dlp_pipe *p, uint64_t now) {
     return DLP_OK;
 }
 
-static inline int dlpi_at_work(const dlp_pipe *p) { return p->n_threads + p->n_procs; }
-
 /* What the source waits for may have come while we were awake, and woken nobody: could it go on? */
 static bool dlpi_source_scheduled(dlp_pipe *p) {
-    if (p->source->ready == NULL || p->sampler->sampler.threaded) return false;
-    return dlpi_schedule(p, 1) > 0;
+    return p->source->ready != NULL && dlpi_schedule_inline(p, 1) > 0;
 }
 
 /* Sleep until the wanted batch may be there, at most ns. */
 static void dlpi_caller_sleep(dlp_pipe *p, uint64_t ns) {
     dlpi_ctl *ctl = p->ctl;
-    uint64_t b, want = p->d.unordered || dlpi_at_work(p) < p->n_workers ? UINT64_MAX : p->base + 1;
+    uint64_t b, want = p->d.unordered || p->any_inline ? UINT64_MAX : p->base + 1;
     uint32_t s, word = dlpi_event_count(&ctl->caller_word); /* B1 <- B1 */
     for (int i = 0; i < p->n_workers; i++)
         if (!p->workers[i].started) {
@@ -200,7 +163,7 @@ static int dlpi_next_look(dlp_pipe *p, uint64_t now, uint64_t until) {
    timeout (until 0) there is one look more; a spin is so short that the clock need not be read. */
 static bool dlpi_next_spin(const dlp_pipe *p, uint64_t until, int *rounds) {
     bool yields = *rounds >= p->spin_rounds;
-    if (dlpi_at_work(p) == 0 || *rounds >= p->spin_rounds + p->yield_rounds) return false;
+    if (*rounds >= p->spin_rounds + p->yield_rounds) return false;
     ++*rounds;
     if (yields)
         sched_yield(); /* others may keep the core for long */
@@ -244,35 +207,6 @@ static int dlpi_next_wait(dlp_pipe *p, uint64_t until, uint64_t *b, uint32_t *s)
     return rc;
 }
 
-/* The consumer's clock: one reading a call, fewer when calls are close together. Where everything
-   is inline, the calls not timed take the time of the last one that was. */
-static void dlpi_consumer_step(dlp_pipe *p, uint64_t now) {
-    dlpi_worker *w = p->consumer;
-    uint64_t from = p->last_return_ns, each, waited;
-    uint32_t calls = p->calls_untimed + 1;
-    p->calls_untimed = 0;
-    p->last_return_ns = now;
-    if (from == 0 || now <= from) return;
-    each = (now - from) / calls;
-    waited = p->inline_ns * (calls - 1);
-    dlpi_bump(&p->ctl->wait_ns, waited < now - from ? waited : 0);
-    dlpi_bump(&p->ctl->step_ns, now - from - (waited < now - from ? waited : 0));
-    DLPI_STORE_RLX(&w->block->hist[dlpi_hist_bucket(each)],
-                   w->block->hist[dlpi_hist_bucket(each)] + calls);
-    dlpi_trace_add(w, DLP_TRACE_STEP, from, now, p->base - 1, p->epoch_now, calls);
-    p->call_clock_every = each >= 2000 ? 1 : each >= 500 ? 4 : 32;
-}
-
-static void dlpi_consumer_waited(dlp_pipe *p, uint64_t from, uint64_t to) {
-    bool for_source = p->source_waited;
-    p->last_return_ns = to;
-    p->source_waited = false;
-    if (to <= from) return;
-    dlpi_bump(&p->ctl->wait_ns, to - from);
-    if (for_source) dlpi_bump(&p->ctl->source_wait_ns, to - from);
-    dlpi_trace_add(p->consumer, DLP_TRACE_WAIT, from, to, p->base, p->epoch_now, 0);
-}
-
 /* Take a batch, waiting with the books kept. */
 static int dlpi_next_take(dlp_pipe *p, int timeout_ms, uint64_t *b, uint32_t *s) {
     int rc;
@@ -280,16 +214,10 @@ static int dlpi_next_take(dlp_pipe *p, int timeout_ms, uint64_t *b, uint32_t *s)
     dlpi_schedule_inline(p, dlpi_burst(p));
     rc = dlpi_take(p, b, s);
     if (rc == DLP_OK) {
-        if (p->calls_untimed + 1 < p->call_clock_every) {
-            p->calls_untimed++;
-            return rc;
-        }
-        dlpi_consumer_step(p, dlpi_now_ns());
-        dlpi_tune(p, p->last_return_ns);
+        dlpi_pace_call(p);
         return rc;
     }
-    if (dlpi_at_work(p) == 0 && timeout_ms < 0 && p->calls_untimed + 1 < p->call_clock_every) {
-        p->calls_untimed++;
+    if (timeout_ms < 0 && dlpi_pace_skips_wait(p)) {
         p->clock_off = 1;
         if (rc == DLP_EMPTY) rc = dlpi_next_wait(p, until, b, s);
         p->clock_off = 0;
@@ -305,7 +233,6 @@ static int dlpi_next_take(dlp_pipe *p, int timeout_ms, uint64_t *b, uint32_t *s)
     dlpi_inline_rest(p);
     dlpi_consumer_waited(p, from, dlpi_now_ns());
     dlpi_tune(p, p->last_return_ns);
-    if (dlpi_at_work(p) == 0) p->inline_ns = p->last_return_ns - from;
     return rc;
 }
 

@@ -32,6 +32,15 @@ static int dlpi_pipe_fail(dlp_pipe *p, const dlp_error *e) {
     return p->err.code;
 }
 
+/* A call of the system failed, and errno says why. */
+static int dlpi_system_fail(dlp_pipe *p, int code, const char *call) {
+    dlp_error e;
+    int errnum = errno;
+    dlpi_error_set(&e, code, "", "%s failed: %s", call, strerror(errnum));
+    e.errnum = errnum;
+    return dlpi_pipe_fail(p, &e);
+}
+
 /* An error that belongs to no batch (a worker's init, the sampler): kept in the region. who: the
    worker that writes it, DLPI_FEEDER, or DLPI_NOBODY for others that do not die alone. */
 static void dlpi_ctl_fail(dlp_pipe *p, uint32_t who, const dlp_error *e) {

@@ -130,11 +130,12 @@ typedef struct dlpi_beside_ops {
 enum { DLPI_UNIT_NONE, DLPI_UNIT_ROWS, DLPI_UNIT_BATCHES, DLPI_UNIT_CELLS };
 
 typedef struct dlpi_stage_ops {
-    int kind;     /* DLP_STAGE_* */
-    int rank;     /* place in a chain: never falls */
-    int many;     /* 1: several of them may follow each other */
-    int unit;     /* DLPI_UNIT_*: what its workers take; cells: of its own, not of slots */
-    int in_order; /* 1: one worker, which takes batches in their order, and never dies */
+    int kind;       /* DLP_STAGE_* */
+    int rank;       /* place in a chain: never falls */
+    int many;       /* 1: several of them may follow each other */
+    int unit;       /* DLPI_UNIT_*: what its workers take; cells: of its own, not of slots */
+    int row_by_row; /* 1: rows are claimed one by one: what is that beside the wait for them */
+    int in_order;   /* 1: one worker, which takes batches in their order, and never dies */
     size_t self_bytes;
     const char *own; /* the desc's name of the callback that is stage.own */
     /* building, by the calling thread */

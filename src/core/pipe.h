@@ -48,7 +48,9 @@ typedef struct dlpi_stage {
     /* laid out at start */
     int work;                    /* place among the stages with workers, -1: none */
     int first_worker, n_workers; /* n_workers counts an inline one */
-    int begin, tuned;            /* workers at first; 1: n_workers is workers_max */
+    int begin, tuned;            /* num_workers at first; 1: n_workers is workers_max */
+    int at_first;                /* of n_workers, how many may claim at first */
+    uint32_t asleep_most;        /* how many sleep on the stage's word: of an inline one none */
     uint64_t stage_words_offset; /* in a slot */
 } dlpi_stage;
 
@@ -94,10 +96,12 @@ typedef struct dlpi_worker {
     dlp_call note;
     uint32_t until_clock, clock_every;
     uint32_t units_untimed, items_untimed;
-    uint64_t last_ns; /* last clock reading, 0: none since waiting */
-    uint64_t wait_ns; /* since when it waits, 0: it does not */
-    bool blocked;     /* ... for want of free cells, not of input */
-    dlpi_cpu cpu;     /* of its own thread */
+    uint64_t last_ns;        /* last clock reading, 0: none since waiting */
+    uint64_t wait_ns;        /* since when it waits, 0: it does not */
+    bool blocked;            /* ... for want of free cells, not of input */
+    const uint32_t *untimed; /* not 0: this call of the consumer, which runs it, is not timed */
+    uint64_t limit_ns;       /* deadline that next looks after: threads' alone; 0: none */
+    dlpi_cpu cpu;            /* of its own thread */
     dlp_trace_event event;
     int n_parked, parked_most;
     dlpi_parked *parked; /* [parked_most] */
@@ -266,6 +270,8 @@ struct dlp_pipe {
     int32_t last;
     int cpus, peers;
     int spin_rounds, yield_rounds;
+    int all_inline; /* nobody works but the consumer */
+    int any_inline;
     /* layout */
     dlpi_area areas[DLPI_AREA_GUARD + 1]; /* by id; dlpi_layout has the order in which they lie */
     uint64_t region_bytes, share_bytes;

@@ -68,7 +68,7 @@ static void dlpi_wait_over(dlpi_worker *w, uint64_t now) {
 
 /* One clock reading for every clock_every units, so that it costs under a fortieth of the work. */
 static void dlpi_clock_in(dlpi_worker *w) {
-    if (w->last_ns != 0 || (w->p->clock_off && !w->started)) return;
+    if (w->last_ns != 0 || *w->untimed != 0) return;
     w->last_ns = dlpi_now_ns();
     dlpi_wait_over(w, w->last_ns);
     w->units_untimed = w->items_untimed = 0;

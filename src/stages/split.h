@@ -417,10 +417,8 @@ static int dlpi_split_next(dlp_pipe *p, dlp_batch **out, int timeout_ms) {
         if (dlpi_cancelled(p->ctl, dlpi_slot_at(p, c->slot))) {
             dlpi_split_unref(p, c->slot);
             c->slot = DLPI_NO_SLOT;
-        } else if (p->calls_untimed + 1 >= p->call_clock_every) {
-            dlpi_consumer_step(p, dlpi_now_ns());
         } else {
-            p->calls_untimed++;
+            dlpi_pace_call(p);
         }
     }
     if (c->slot == DLPI_NO_SLOT) {
