@@ -6590,6 +6590,20 @@ typedef struct dlpi_source_state {
     uint8_t at[DLP_SAMPLER_STATE_BYTES];
 } dlpi_source_state;
 
+typedef struct dlpi_state {
+    uint64_t magic;
+    uint64_t check; /* hash of all that follows */
+    uint64_t n_items, seed, params;
+    uint32_t global_batch;
+    uint16_t order, last;
+    uint64_t epoch, batch, position; /* the first batch not consumed */
+    uint32_t window_used, sampler_bytes;
+    uint8_t sampler[DLP_SAMPLER_STATE_BYTES];
+    uint8_t window[DLPI_WINDOW_MAX / 8]; /* bit k: batch + k is consumed too */
+} dlpi_state;
+
+_Static_assert(sizeof(dlpi_state) <= sizeof(dlp_state), "a state must fit");
+
 typedef struct dlpi_place {          /* where the scheduler is to go on: a checked state */
     uint64_t epoch, batch, position; /* the first batch not consumed */
     uint32_t sampler_bytes, seek_no;
@@ -7112,6 +7126,19 @@ static void dlpi_skip_put(dlpi_ctl *ctl, int stage, const dlp_error *e, int code
     dlpi_first_publish_quiet(&ctl->first_ready); /* K3 -> K3 */
 }
 
+/* errno and worker of an item that was replaced or left out, of which e has epoch and position: as
+   long as the ring has it. */
+static void dlpi_skip_find(const dlpi_ctl *ctl, dlp_error *e) {
+    for (uint32_t i = 0; i < DLPI_SKIP_RING; i++) {
+        const dlpi_skip *k = &ctl->skip_ring[i];
+        if (DLPI_LOAD_ACQ(&k->code) == 0) continue; /* K1 <- K1: none, or being written */
+        if (DLPI_LOAD_RLX(&k->epoch) != e->epoch || DLPI_LOAD_RLX(&k->position) != e->position)
+            continue;
+        e->errnum = DLPI_LOAD_RLX(&k->errnum);
+        e->worker = DLPI_LOAD_RLX(&k->worker);
+    }
+}
+
 /* n more items failed, and may be replaced or left out if all that failed in any stage are no more
    than max; 0: no limit, but they count. */
 static bool dlpi_failures_add(dlpi_ctl *ctl, uint64_t n, int64_t max) {
@@ -7182,14 +7209,6 @@ __attribute__((format(printf, 3, 4))) static int dlpi_say(dlpi_worker *w, int co
 static int dlpi_returned(dlpi_worker *w, int rc) {
     w->returned = rc;
     return rc == 0 ? 0 : DLP_ERR_CALLBACK;
-}
-
-/* The same of a fetch, an item map or a load, which may return more than 0 and failure. */
-static int dlpi_item_returned(dlpi_worker *w, int rc) {
-    bool may = rc == DLP_SKIP || rc == DLP_ERR_LENGTH ||
-               (rc == DLP_END && w->p->open_end && w->st == w->p->fetch);
-    int code = dlpi_returned(w, rc);
-    return may ? rc : code;
 }
 
 /* Describe a failed callback of worker w. */
@@ -7834,13 +7853,7 @@ static uint64_t dlpi_fields_bytes(const dlpi_fields *fs) {
    N1: the store carries nothing for those who compare. What a seek has for the scheduler (where to
    go on) lies behind dlpi_place_lock, held for a copy only; the scheduler looks for it when
    ctl.cancel has another seek_no than its own, and schedules for the old one until then. That no
-   batch will follow (ctl.end_of_input) is likewise said for one seek_no.
-
-   Where the end is open (a stream), it is the first row of the epoch whose record says so
-   (DLPI_ROW_END). That is one more fate of a row, written before the row is done: so when a batch
-   is closed, its end is known, to whoever looks, as often as it looks, after a death as well.
-   Rows of a batch up to its end are counted where they are needed; the batch's words keep the rows
-   that it was fed with. What failed after the end has not happened. */
+   batch will follow (ctl.end_of_input) is likewise said for one seek_no. */
 
 static inline uint64_t dlpi_generation(uint64_t seek_no, uint64_t epoch) {
     return (seek_no << 48) + epoch; /* epochs are below DLPI_MAX_EPOCH */
@@ -7857,6 +7870,47 @@ static inline uint64_t dlpi_slot_generation(const dlpi_bslot *slot) {
 }
 static inline bool dlpi_cancelled(const dlpi_ctl *ctl, const dlpi_bslot *slot) {
     return dlpi_generation_cancelled(ctl, dlpi_slot_generation(slot));
+}
+
+/* ---------------------------------------------------------------------------------------------
+   >>impl-open-end   A ROW FINDS THE EPOCH'S END: STREAMS
+   Where the end is open (a stream), it is the first row of the epoch whose record says so
+   (DLPI_ROW_END). That is one more fate of a row, written before the row is done: so when a batch
+   is closed, its end is known, to whoever looks, as often as it looks, after a death as well.
+   Rows of a batch up to its end are counted where they are needed; the batch's words keep the rows
+   that it was fed with. What failed after the end has not happened. */
+
+/* A fetch stage has the dataset: has that a length? */
+static void dlpi_open_end_take(dlp_pipe *p, dlpi_stage *st) {
+    p->open_end = st->dataset.stream;
+    if (p->open_end) st->dataset.n_items = DLPI_MAX_ITEMS;
+}
+
+/* n_items of states. */
+static uint64_t dlpi_open_end_items(const dlp_pipe *p) {
+    return p->open_end ? UINT64_MAX : p->fetch->dataset.n_items;
+}
+
+/* The same of a fetch, an item map or a load, which may return more than 0 and failure. */
+static int dlpi_item_returned(dlpi_worker *w, int rc) {
+    bool may = rc == DLP_SKIP || rc == DLP_ERR_LENGTH ||
+               (rc == DLP_END && w->p->open_end && w->st == w->p->fetch);
+    int code = dlpi_returned(w, rc);
+    return may ? rc : code;
+}
+
+/* May one more failed item be replaced or left out? What fails after an end that a row finds does
+   not count, and only delivery knows what that is: dlpi_end_budget. */
+static bool dlpi_skip_allowed(const dlpi_worker *w) {
+    int64_t max = w->st->w.max_skips;
+    if (max == DLP_NONE || w->p->open_end) return max != DLP_NONE;
+    return dlpi_failures_add(w->p->ctl, 1, max);
+}
+
+/* What the record of a row that failed and is left out says besides: whose budget it counts for,
+   should it come before the end. */
+static uint32_t dlpi_end_counts(const dlpi_worker *w, int code) {
+    return code != DLP_SKIP && w->p->open_end ? DLPI_REC_COUNTS | (uint32_t)w->st->work << 23 : 0;
 }
 
 /* Rows of the batch in slot s before the epoch's end, where a row finds it. */
@@ -7922,6 +7976,175 @@ static void dlpi_slot_error(const dlp_pipe *p, uint32_t s, dlp_error *e) {
 static bool dlpi_slot_idle(const dlp_pipe *p, uint32_t s) {
     return dlpi_cancelled(p->ctl, dlpi_slot_at(p, s)) || dlpi_slot_failed(p, s) ||
            (dlpi_slot_ended(p, s) && dlpi_slot_rows(p, s) == 0);
+}
+
+/* The words for a failed item that is one too many; its errno is in the list of skips, if that goes
+   back so far. */
+static int dlpi_budget_fail(dlp_pipe *p, uint32_t s, uint32_t row, const dlpi_stage *st) {
+    const dlpi_bslot *slot = dlpi_slot_at(p, s);
+    dlp_error e;
+    dlpi_error_set(&e, DLP_ERR_BUDGET, "max_skips",
+                   "the item failed, and max_skips %" PRId64 " are used up", st->w.max_skips);
+    dlpi_copy_text(e.stage, sizeof e.stage, st->name);
+    e.has_item = 1;
+    e.index = dlpi_slot_index(p, s)[row];
+    e.epoch = slot->epoch;
+    e.position = slot->position + row;
+    dlpi_skip_find(p->ctl, &e);
+    return dlpi_pipe_fail(p, &e);
+}
+
+/* Count the failed items that come before the end that a row has found. */
+static int dlpi_end_budget(dlp_pipe *p, uint32_t s) {
+    const uint32_t *rec = dlpi_slot_rec(p, s);
+    uint32_t n;
+    /* ordered by done */
+    if (!p->open_end || DLPI_LOAD_RLX(&dlpi_slot_at(p, s)->dirty) == 0) return DLP_OK;
+    n = dlpi_rows_before_end(p, s);
+    for (uint32_t r = 0; r < n; r++) {
+        const dlpi_stage *st = p->work[dlpi_rec_stage(rec[r])];
+        if ((rec[r] & DLPI_REC_COUNTS) == 0) continue;
+        if (!dlpi_failures_add(p->ctl, 1, st->w.max_skips)) return dlpi_budget_fail(p, s, r, st);
+    }
+    return DLP_OK;
+}
+
+/* ---- a row finds the end (a stream): what needs a length, or another item in an item's place, is
+   not possible ---- */
+
+static int dlpi_open_end_order(dlp_pipe *p) {
+    const char *sampler = p->sampler->name;
+    bool one = p->world == 1;
+    dlpi_within(p, sampler, "order", p->sampler->sampler.order, DLP_ORDER_SEQUENTIAL,
+                DLP_ORDER_SEQUENTIAL, "DLP_ORDER_SEQUENTIAL, and shuffle 0, with a stream");
+    if (p->sampler->sampler.subset) dlpi_bad(p, sampler, "subset", "NULL with a stream", 1);
+    dlpi_within(p, sampler, "unordered", p->d.unordered, 0, 0,
+                "0 with a stream, whose end comes in order");
+    dlpi_within(p, sampler, "batch_size", (int64_t)p->global_batch, p->world, 1 << 20,
+                "world_size or more with a stream: a rank without rows sees no end");
+    dlpi_within(p, p->batcher->name, "last", p->last, DLP_LAST_PARTIAL,
+                one ? DLP_LAST_DROP : DLP_LAST_PARTIAL,
+                one ? "DLP_LAST_PARTIAL or DLP_LAST_DROP with a stream"
+                    : "DLP_LAST_PARTIAL with a stream of several ranks, none of which knows "
+                      "whether the others' rows of a batch are there");
+    return p->err.code;
+}
+
+/* Called by the check of the stage whose dataset it is. */
+static int dlpi_open_end_check(dlp_pipe *p) {
+    int rc;
+    if (!p->open_end) return DLP_OK;
+    if ((rc = dlpi_open_end_order(p)) != DLP_OK) return rc;
+    for (int i = 0; i < p->n_work; i++)
+        if (p->work[i]->w.on_error == DLP_ON_ERROR_REPLACE)
+            return dlpi_bad(p, p->work[i]->name, "on_error",
+                            "DLP_ON_ERROR_RAISE or _DROP with a stream, "
+                            "which knows no other item",
+                            DLP_ON_ERROR_REPLACE);
+    for (int i = 0; i < p->n_stages; i++)
+        if (p->stages[i].ops->keeper != NULL || p->stages[i].ops->lender != NULL)
+            return dlpi_bad_graph(p, p->stages[i].name,
+                                  "this stage wants to know the number of items, and a stream has "
+                                  "none");
+    if (p->sharing == NULL) return DLP_OK;
+    return dlpi_refuse(p, DLP_ERR_UNSUPPORTED, "", "shm.share", "a stream has no subscribers");
+}
+
+/* ---------------------------------------------------------------------------------------------
+   >>impl-window     OUT OF ORDER: THE WINDOW
+   Where batches are delivered as they become ready (unordered), those that may be under way at once
+   are a window of the epoch, so that a state can say of each whether it is consumed. In order there
+   is none: as many are under way as the ring has. */
+
+/* How many times as many batches as slots the ring has. */
+static uint32_t dlpi_window_spread(const dlp_pipe *p) { return p->d.unordered ? 4 : 1; }
+
+/* Batches under way at once, at most, where `consumed` bits of a state are to be told apart, too. */
+static uint32_t dlpi_window_of(const dlp_pipe *p, uint32_t consumed) {
+    uint32_t most = p->ring < DLPI_WINDOW_MAX ? p->ring : DLPI_WINDOW_MAX;
+    if (!p->d.unordered) return p->ring;
+    if (most + consumed <= DLPI_WINDOW_MAX) return most;
+    return consumed < DLPI_WINDOW_MAX ? DLPI_WINDOW_MAX - consumed : 1;
+}
+
+/* Batch k of the epoch is delivered; last: and its epoch is over. */
+static inline void dlpi_window_note(dlp_pipe *p, uint64_t k, bool last) {
+    if (!p->d.unordered) return;
+    p->win[k % DLPI_WINDOW_MAX] = 1;
+    while (p->win[p->win_base % DLPI_WINDOW_MAX]) p->win[p->win_base++ % DLPI_WINDOW_MAX] = 0;
+    if (last) p->win_base = 0;
+}
+
+static void dlpi_window_clear(dlp_pipe *p, uint64_t base) {
+    p->win_base = base;
+    memset(p->win, 0, sizeof p->win);
+}
+
+/* Bits of a state. */
+static bool dlpi_window_bit(const dlpi_state *s, uint64_t k) {
+    return (s->window[k / 8] >> k % 8 & 1) != 0;
+}
+
+/* The consumer's window is that of a state. */
+static void dlpi_window_books(dlp_pipe *p, const dlpi_state *s) {
+    dlpi_window_clear(p, s->batch);
+    for (uint32_t k = 0; k < DLPI_WINDOW_MAX; k++) {
+        if (!dlpi_window_bit(s, k)) continue;
+        p->win[(s->batch + k) % DLPI_WINDOW_MAX] = 1;
+        p->epoch_open = 1;
+    }
+    while (p->win[p->win_base % DLPI_WINDOW_MAX]) p->win[p->win_base++ % DLPI_WINDOW_MAX] = 0;
+}
+
+/* Is batch k of the present epoch delivered, or was it consumed before the seek? */
+static bool dlpi_window_consumed(const dlp_pipe *p, uint64_t k) {
+    return k < p->win_base || (k - p->win_base < DLPI_WINDOW_MAX && p->win[k % DLPI_WINDOW_MAX]);
+}
+
+/* The batches without a gap from the epoch's beginning, and a bit for each behind them. Returns the
+   slot of the first that is not consumed, or DLPI_NO_SLOT: when all that was scheduled is delivered,
+   what stands behind the highest stays, for the sampler's state is known there. */
+static uint32_t dlpi_window_state(const dlp_pipe *p, dlpi_state *to) {
+    uint64_t tail = dlpi_credit_look(&p->ctl->tail); /* T1 <- T1 */
+    uint32_t s = p->base != tail ? dlpi_slot_of(p, p->base) : DLPI_NO_SLOT;
+    if (!p->d.unordered) return DLPI_NO_SLOT;
+    /* sought since */
+    if (s != DLPI_NO_SLOT && dlpi_slot_at(p, s)->seek_no != p->seek_no) s = DLPI_NO_SLOT;
+    if (!p->epoch_open || (s != DLPI_NO_SLOT && dlpi_slot_at(p, s)->epoch != p->epoch_now))
+        return DLPI_NO_SLOT;
+    if (s != DLPI_NO_SLOT) {
+        to->epoch = p->epoch_now;
+        to->batch = p->win_base;
+        to->position = dlpi_slot_at(p, s)->begins;
+    }
+    for (uint32_t k = 0; k < DLPI_WINDOW_MAX; k++) {
+        if (!dlpi_window_consumed(p, to->batch + k)) continue;
+        to->window[k / 8] = (uint8_t)(to->window[k / 8] | 1u << k % 8);
+        to->window_used = k + 1;
+    }
+    return s;
+}
+
+/* The highest bit of the window is the last that is used. */
+static bool dlpi_window_canonical(const dlpi_state *s) {
+    uint32_t used = 0;
+    for (uint32_t k = 0; k < DLPI_WINDOW_MAX; k++)
+        if (dlpi_window_bit(s, k)) used = k + 1;
+    return s->window_used == used;
+}
+
+/* Of a window, is something of the epoch left, and nothing of the next one in it? A state behind a
+   whole epoch stands at the next one's beginning. */
+static bool dlpi_window_fits(const dlpi_state *s, uint64_t most) {
+    uint64_t left = most - s->batch;
+    for (uint64_t k = 0; k < left && k < DLPI_WINDOW_MAX; k++)
+        if (!dlpi_window_bit(s, k)) return s->window_used <= left;
+    return left > DLPI_WINDOW_MAX;
+}
+
+/* Has a state a window, and this pipe none? */
+static bool dlpi_window_strange(const dlp_pipe *p, const dlpi_state *s) {
+    return s->window_used > 0 && !p->d.unordered;
 }
 
 /* ---------------------------------------------------------------------------------------------
@@ -8511,16 +8734,12 @@ static int dlpi_schedule_one(dlp_pipe *p) {
 /* Go on at another place. */
 static int dlpi_schedule_goto(dlp_pipe *p, const dlpi_place *to) {
     dlpi_scheduler *f = &p->schedule;
-    uint32_t skipped = 0,
-             window = p->d.unordered && p->ring > DLPI_WINDOW_MAX ? DLPI_WINDOW_MAX : p->ring;
+    uint32_t skipped = 0;
     dlpi_schedule_epoch(f, to->epoch);
     f->skip_base = to->batch;
     memcpy(f->skip_bits, to->window, sizeof f->skip_bits);
     for (uint32_t k = 0; k < DLPI_WINDOW_MAX; k++) skipped += to->window[k / 8] >> k % 8 & 1u;
-    /* all that a state must tell apart fits in its bitmap */
-    if (window + skipped > DLPI_WINDOW_MAX)
-        window = skipped < DLPI_WINDOW_MAX ? DLPI_WINDOW_MAX - skipped : 1;
-    p->window = p->d.unordered ? window : p->ring;
+    p->window = dlpi_window_of(p, skipped); /* all that a state must tell apart fits its bitmap */
     return p->source->seek(p, to);
 }
 
@@ -9006,14 +9225,6 @@ static void dlpi_skip_note(const dlpi_worker *w, int code, uint64_t new_index) {
     dlpi_skip_put(w->p->ctl, w->st->id, &e, e.code, new_index);
 }
 
-/* May one more failed item be replaced or left out? What fails after an end that a row finds does
-   not count, and only delivery knows what that is: dlpi_end_budget. */
-static bool dlpi_skip_allowed(const dlpi_worker *w) {
-    int64_t max = w->st->w.max_skips;
-    if (max == DLP_NONE || w->p->open_end) return max != DLP_NONE;
-    return dlpi_failures_add(w->p->ctl, 1, max);
-}
-
 /* The one store that changes a row's fate. All that follows from it comes behind it. */
 static inline void dlpi_rec_set(const dlp_pipe *p, uint32_t s, uint32_t row, uint32_t rec) {
     DLPI_STORE_REL(&dlpi_slot_rec(p, s)[row], rec); /* X1: a crash cuts before or behind it */
@@ -9185,9 +9396,7 @@ static int dlpi_row_failed(dlpi_worker *w, const dlpi_unit *t, uint32_t row, int
     if (code != DLP_SKIP && !dlpi_skip_allowed(w)) return dlpi_row_raise(w, t, row, DLP_ERR_BUDGET);
     if (st->w.on_error == DLP_ON_ERROR_REPLACE && !dlpi_cancelled(p->ctl, slot))
         return dlpi_row_replace(w, t, row, code);
-    dlpi_row_leave(w, t, row,
-                   code != DLP_SKIP && p->open_end ? DLPI_REC_COUNTS | (uint32_t)st->work << 23
-                                                   : 0);
+    dlpi_row_leave(w, t, row, dlpi_end_counts(w, code));
     dlpi_bump(&w->block->left_out, 1);
     dlpi_skip_note(w, code, UINT64_MAX);
     return DLPI_ROW_DONE;
@@ -11174,6 +11383,11 @@ static int dlpi_fetch_check(dlp_pipe *p, dlpi_stage *st, const dlp_fetch_desc *d
     return DLP_OK;
 }
 
+static int dlpi_fetch_chain(dlp_pipe *p, dlpi_stage *st) {
+    DLPI_UNUSED(st);
+    return dlpi_open_end_check(p);
+}
+
 /* Workers, or items that they have at once, beyond what is under way have nothing to do. */
 static void dlpi_fetch_live(dlp_pipe *p, dlpi_stage *st) {
     uint64_t items = (uint64_t)p->prefetch * p->batch_rows, n = (uint64_t)st->n_workers;
@@ -11196,6 +11410,7 @@ static void dlpi_fetch_live(dlp_pipe *p, dlpi_stage *st) {
 }
 
 static const dlpi_stage_ops dlpi_fetch_ops = {
+    .check = dlpi_fetch_chain,
     .live = dlpi_fetch_live,
     .kind = DLP_STAGE_FETCH,
     .rank = 4,
@@ -11210,6 +11425,7 @@ static const dlpi_stage_ops dlpi_fetch_ops = {
 };
 
 static const dlpi_stage_ops dlpi_fetch_many_ops = {
+    .check = dlpi_fetch_chain,
     .live = dlpi_fetch_live,
     .row_by_row = 1,
     .kind = DLP_STAGE_FETCH,
@@ -12072,20 +12288,6 @@ DLPDEF const dlp_device *dlp_device_host(void) {
    Fixed size, little-endian words. What changes the order (the fingerprint: dlpi_state_config, with
    what source and lender add) is in it field by field, so that a mismatch names the field. */
 
-typedef struct dlpi_state {
-    uint64_t magic;
-    uint64_t check; /* hash of all that follows */
-    uint64_t n_items, seed, params;
-    uint32_t global_batch;
-    uint16_t order, last;
-    uint64_t epoch, batch, position; /* the first batch not consumed */
-    uint32_t window_used, sampler_bytes;
-    uint8_t sampler[DLP_SAMPLER_STATE_BYTES];
-    uint8_t window[DLPI_WINDOW_MAX / 8]; /* bit k: batch + k is consumed too */
-} dlpi_state;
-
-_Static_assert(sizeof(dlpi_state) <= sizeof(dlp_state), "a state must fit");
-
 #define DLPI_STATE_MAGIC UINT64_C(0x3131657461747364) /* "dstate11" */
 
 static uint64_t dlpi_state_check(const dlpi_state *s) {
@@ -12102,7 +12304,7 @@ static uint64_t dlpi_state_check(const dlpi_state *s) {
 static void dlpi_state_config(const dlp_pipe *p, dlpi_state *s) {
     memset(s, 0, sizeof *s);
     s->magic = DLPI_STATE_MAGIC;
-    s->n_items = p->open_end ? UINT64_MAX : p->fetch->dataset.n_items;
+    s->n_items = dlpi_open_end_items(p);
     s->seed = p->sampler->sampler.seed;
     s->params = p->params_hash;
     s->global_batch = (uint32_t)p->global_batch;
@@ -12129,42 +12331,11 @@ static void dlpi_state_after(const dlp_pipe *p, uint32_t s, uint32_t flags, dlpi
     if (p->source->state) dlpi_state_source(to, p->source->state(p, s, 1));
 }
 
-/* Is batch k of the present epoch delivered, or was it consumed before the seek? */
-static bool dlpi_state_consumed(const dlp_pipe *p, uint64_t k) {
-    return k < p->win_base || (k - p->win_base < DLPI_WINDOW_MAX && p->win[k % DLPI_WINDOW_MAX]);
-}
-
-/* Unordered: the batches without a gap from the epoch's beginning, and a bit for each behind them.
-   When all that was fed is delivered, what stands behind the highest stays, for the sampler's state
-   is known there. */
-static void dlpi_state_window(const dlp_pipe *p, dlpi_state *to) {
-    uint64_t tail = dlpi_credit_look(&p->ctl->tail); /* T1 <- T1 */
-    uint32_t s = p->base != tail ? dlpi_slot_of(p, p->base) : DLPI_NO_SLOT;
-    /* sought since */
-    if (s != DLPI_NO_SLOT && dlpi_slot_at(p, s)->seek_no != p->seek_no) s = DLPI_NO_SLOT;
-    if (!p->epoch_open || (s != DLPI_NO_SLOT && dlpi_slot_at(p, s)->epoch != p->epoch_now)) return;
-    if (s != DLPI_NO_SLOT) {
-        to->epoch = p->epoch_now;
-        to->batch = p->win_base;
-        to->position = dlpi_slot_at(p, s)->begins;
-        if (p->source->state) dlpi_state_source(to, p->source->state(p, s, 0));
-    }
-    for (uint32_t k = 0; k < DLPI_WINDOW_MAX; k++) {
-        if (!dlpi_state_consumed(p, to->batch + k)) continue;
-        to->window[k / 8] = (uint8_t)(to->window[k / 8] | 1u << k % 8);
-        to->window_used = k + 1;
-    }
-}
-
 /* Keep in mind what was delivered, for states asked for later. Unordered, the one that ends its
    epoch need not be the highest. */
 static void dlpi_state_note(dlp_pipe *p, uint64_t b, uint32_t s, uint32_t flags) {
     const dlpi_bslot *slot = dlpi_slot_at(p, s);
-    if (p->d.unordered) {
-        p->win[slot->in_epoch % DLPI_WINDOW_MAX] = 1;
-        while (p->win[p->win_base % DLPI_WINDOW_MAX]) p->win[p->win_base++ % DLPI_WINDOW_MAX] = 0;
-        if (flags & DLP_BATCH_LAST) p->win_base = 0;
-    }
+    dlpi_window_note(p, slot->in_epoch, (flags & DLP_BATCH_LAST) != 0);
     if (b + 1 > p->high) {
         p->high = b + 1;
         p->after_epoch = slot->epoch;
@@ -12180,11 +12351,13 @@ static void dlpi_state_note(dlp_pipe *p, uint64_t b, uint32_t s, uint32_t flags)
 
 /* The state behind all that was delivered. */
 static void dlpi_state_now(const dlp_pipe *p, dlpi_state *to) {
+    uint32_t s;
     to->epoch = p->after_epoch;
     to->batch = p->after_batch;
     to->position = p->after_position;
     if (p->source->state) dlpi_state_source(to, &p->after_source);
-    if (p->d.unordered) dlpi_state_window(p, to);
+    s = dlpi_window_state(p, to);
+    if (s != DLPI_NO_SLOT && p->source->state) dlpi_state_source(to, p->source->state(p, s, 0));
 }
 
 static int dlpi_state_differs(dlp_error *e, const char *field, uint64_t was, uint64_t is) {
@@ -12197,21 +12370,20 @@ static uint64_t dlpi_epoch_batches(const dlp_pipe *p) {
     return p->lender ? p->lender->ops->lender->batches(p) : p->batches_per_epoch;
 }
 
+/* At most, where nobody knows. */
+static uint64_t dlpi_epoch_most(const dlp_pipe *p) {
+    return p->batches_per_epoch != UINT64_MAX ? dlpi_epoch_batches(p)
+                                              : p->samples / p->global_batch;
+}
+
 /* The consumer's books stand behind a checked state. */
 static void dlpi_state_books(dlp_pipe *p, const dlpi_state *s) {
     p->epoch_now = p->after_epoch = s->epoch;
     p->after_batch = s->batch;
     p->after_position = s->position;
-    p->win_base = s->batch;
     p->epoch_open = s->batch > 0;
     p->last_sequence = UINT64_MAX;
-    memset(p->win, 0, sizeof p->win);
-    for (uint32_t k = 0; k < DLPI_WINDOW_MAX; k++) {
-        if ((s->window[k / 8] >> k % 8 & 1) == 0) continue;
-        p->win[(s->batch + k) % DLPI_WINDOW_MAX] = 1;
-        p->epoch_open = 1;
-    }
-    while (p->win[p->win_base % DLPI_WINDOW_MAX]) p->win[p->win_base++ % DLPI_WINDOW_MAX] = 0;
+    dlpi_window_books(p, s);
     p->after_source.bytes = s->sampler_bytes;
     memcpy(p->after_source.at, s->sampler, sizeof p->after_source.at);
 }
@@ -12233,23 +12405,6 @@ static uint64_t dlpi_state_position(const dlp_pipe *p, uint64_t epoch, uint64_t 
     return p->lender ? p->lender->ops->lender->position(p, epoch, k) : k * p->global_batch;
 }
 
-/* The highest bit of the window is the last that is used. */
-static bool dlpi_window_canonical(const dlpi_state *s) {
-    uint32_t used = 0;
-    for (uint32_t k = 0; k < DLPI_WINDOW_MAX; k++)
-        if ((s->window[k / 8] >> k % 8 & 1) != 0) used = k + 1;
-    return s->window_used == used;
-}
-
-/* Of a window, is something of the epoch left, and nothing of the next one in it? A state behind a
-   whole epoch stands at the next one's beginning. */
-static bool dlpi_window_fits(const dlpi_state *s, uint64_t most) {
-    uint64_t left = most - s->batch;
-    for (uint64_t k = 0; k < left && k < DLPI_WINDOW_MAX; k++)
-        if ((s->window[k / 8] >> k % 8 & 1) == 0) return s->window_used <= left;
-    return left > DLPI_WINDOW_MAX;
-}
-
 /* The field of a state with this pipe's order, if any, that has what is never saved. To go on from
    there would leave batches out, or give them twice, and nobody would be told. */
 static const char *dlpi_state_never_saved(const dlp_pipe *p, const dlpi_state *s, uint64_t most) {
@@ -12268,7 +12423,7 @@ static int dlpi_state_check_all(const dlp_pipe *p, const dlp_state *state, dlpi_
                                 const char *field, dlp_error *e) {
     dlpi_state mine;
     const char *wrong;
-    uint64_t most = p->open_end ? p->samples / p->global_batch : dlpi_epoch_batches(p);
+    uint64_t most = dlpi_epoch_most(p);
     memcpy(s, state->bytes, sizeof *s);
     dlpi_state_config(p, &mine);
     if (s->magic != DLPI_STATE_MAGIC || s->check != dlpi_state_check(s) ||
@@ -12294,7 +12449,7 @@ static int dlpi_state_check_all(const dlp_pipe *p, const dlp_state *state, dlpi_
                                   p->lender ? p->lender->ops->lender->params
                                             : "params (subset, weights, samples, function_id)",
                                   s->params, mine.params);
-    if (s->window_used > 0 && !p->d.unordered) return dlpi_state_differs(e, "unordered", 1, 0);
+    if (dlpi_window_strange(p, s)) return dlpi_state_differs(e, "unordered", 1, 0);
     if ((wrong = dlpi_state_never_saved(p, s, most)) != NULL)
         return dlpi_error_set(e, DLP_ERR_CORRUPT, field, "the state's %s has what is never saved",
                               wrong);
@@ -14054,8 +14209,7 @@ static void dlpi_epoch_leave(dlp_pipe *p, uint64_t epoch) {
     p->epoch_open = 0;
     if (p->lender) p->lender->ops->lender->leave(p);
     p->last_sequence = UINT64_MAX;
-    p->win_base = 0;
-    memset(p->win, 0, sizeof p->win);
+    dlpi_window_clear(p, 0);
     p->after_epoch = epoch + 1;
     p->after_batch = p->after_position = 0;
     DLPI_STORE_SEQ(&p->ctl->cancel, dlpi_generation(p->seek_no, epoch + 1)); /* N1 -> N1 */
@@ -14093,43 +14247,6 @@ static int dlpi_end_over(dlp_pipe *p, uint64_t b, uint32_t s) {
         return dlpi_pipe_fail(p, &e);
     }
     return p->repeat && p->repeat->repeat.epoch_end ? DLP_EPOCH_END : DLP_OK;
-}
-
-/* The words for a failed item that is one too many; its errno is in the list of skips, if that goes
-   back so far. */
-static int dlpi_budget_fail(dlp_pipe *p, uint32_t s, uint32_t row, const dlpi_stage *st) {
-    const dlpi_bslot *slot = dlpi_slot_at(p, s);
-    dlp_skip skip[DLPI_SKIP_RING];
-    dlp_error e;
-    int n = dlp_pipe_skips(p, skip, (int)DLPI_SKIP_RING, NULL);
-    dlpi_error_set(&e, DLP_ERR_BUDGET, "max_skips",
-                   "the item failed, and max_skips %" PRId64 " are used up", st->w.max_skips);
-    dlpi_copy_text(e.stage, sizeof e.stage, st->name);
-    e.has_item = 1;
-    e.index = dlpi_slot_index(p, s)[row];
-    e.epoch = slot->epoch;
-    e.position = slot->position + row;
-    for (int i = 0; i < n; i++) {
-        if (skip[i].epoch != e.epoch || skip[i].position != e.position) continue;
-        e.errnum = skip[i].errnum;
-        e.worker = skip[i].worker;
-    }
-    return dlpi_pipe_fail(p, &e);
-}
-
-/* Count the failed items that come before the end that a row has found. */
-static int dlpi_end_budget(dlp_pipe *p, uint32_t s) {
-    const uint32_t *rec = dlpi_slot_rec(p, s);
-    uint32_t n;
-    /* ordered by done */
-    if (!p->open_end || DLPI_LOAD_RLX(&dlpi_slot_at(p, s)->dirty) == 0) return DLP_OK;
-    n = dlpi_rows_before_end(p, s);
-    for (uint32_t r = 0; r < n; r++) {
-        const dlpi_stage *st = p->work[dlpi_rec_stage(rec[r])];
-        if ((rec[r] & DLPI_REC_COUNTS) == 0) continue;
-        if (!dlpi_failures_add(p->ctl, 1, st->w.max_skips)) return dlpi_budget_fail(p, s, r, st);
-    }
-    return DLP_OK;
 }
 
 /* The slot of the next batch that is wanted and has not failed. */
@@ -15091,45 +15208,6 @@ static int dlpi_sampler_ranks(dlp_pipe *p, const dlpi_stage *st) {
     return dlpi_check_ranks(p, st, p->rank, p->world, p->global_batch, d->allow_uneven != 0);
 }
 
-/* ---- a row finds the end (a stream): what needs a length, or another item in an item's place, is
-   not possible ---- */
-
-static int dlpi_open_end_order(dlp_pipe *p) {
-    const char *sampler = p->sampler->name;
-    bool one = p->world == 1;
-    dlpi_within(p, sampler, "order", p->sampler->sampler.order, DLP_ORDER_SEQUENTIAL,
-                DLP_ORDER_SEQUENTIAL, "DLP_ORDER_SEQUENTIAL, and shuffle 0, with a stream");
-    if (p->sampler->sampler.subset) dlpi_bad(p, sampler, "subset", "NULL with a stream", 1);
-    dlpi_within(p, sampler, "unordered", p->d.unordered, 0, 0,
-                "0 with a stream, whose end comes in order");
-    dlpi_within(p, sampler, "batch_size", (int64_t)p->global_batch, p->world, 1 << 20,
-                "world_size or more with a stream: a rank without rows sees no end");
-    dlpi_within(p, p->batcher->name, "last", p->last, DLP_LAST_PARTIAL,
-                one ? DLP_LAST_DROP : DLP_LAST_PARTIAL,
-                one ? "DLP_LAST_PARTIAL or DLP_LAST_DROP with a stream"
-                    : "DLP_LAST_PARTIAL with a stream of several ranks, none of which knows "
-                      "whether the others' rows of a batch are there");
-    return p->err.code;
-}
-
-static int dlpi_open_end_check(dlp_pipe *p) {
-    int rc = dlpi_open_end_order(p);
-    if (rc != DLP_OK) return rc;
-    for (int i = 0; i < p->n_work; i++)
-        if (p->work[i]->w.on_error == DLP_ON_ERROR_REPLACE)
-            return dlpi_bad(p, p->work[i]->name, "on_error",
-                            "DLP_ON_ERROR_RAISE or _DROP with a stream, "
-                            "which knows no other item",
-                            DLP_ON_ERROR_REPLACE);
-    for (int i = 0; i < p->n_stages; i++)
-        if (p->stages[i].ops->keeper != NULL || p->stages[i].ops->lender != NULL)
-            return dlpi_bad_graph(p, p->stages[i].name,
-                                  "this stage wants to know the number of items, and a stream has "
-                                  "none");
-    if (p->sharing == NULL) return DLP_OK;
-    return dlpi_refuse(p, DLP_ERR_UNSUPPORTED, "", "shm.share", "a stream has no subscribers");
-}
-
 /* Rank, batch and epoch arithmetic. */
 static int dlpi_check_sizes(dlp_pipe *p) {
     int rc;
@@ -15355,8 +15433,8 @@ static int dlpi_resolve_slots(dlp_pipe *p) {
     p->n_slots = p->prefetch + p->max_held;
     p->n_cells = p->n_slots;
     p->n_out = p->lender ? p->max_held : p->n_slots;
-    p->ring = (uint32_t)dlpi_pow2(p->n_slots * (p->d.unordered ? 4u : 1u));
-    p->window = p->d.unordered && p->ring > DLPI_WINDOW_MAX ? DLPI_WINDOW_MAX : p->ring;
+    p->ring = (uint32_t)dlpi_pow2(p->n_slots * dlpi_window_spread(p));
+    p->window = dlpi_window_of(p, 0);
     if (p->window >= p->prefetch) return DLP_OK;
     return dlpi_bad(p, "", "prefetch_factor", "at most 320 with unordered = 1",
                     (int64_t)p->prefetch);
@@ -15413,7 +15491,6 @@ static int dlpi_resolve(dlp_pipe *p) {
     if ((rc = dlpi_check_sizes(p)) != DLP_OK) return rc;
     if ((rc = dlpi_resolve_slots(p)) != DLP_OK) return rc;
     if ((rc = dlpi_resolve_work(p)) != DLP_OK) return rc;
-    if (p->open_end && (rc = dlpi_open_end_check(p)) != DLP_OK) return rc;
     if ((rc = dlpi_resolve_items(p)) != DLP_OK) return rc;
     dlpi_resolve_ends(p);
     if ((rc = dlpi_check_stages(p)) != DLP_OK) return rc;
@@ -20719,8 +20796,7 @@ DLPDEF dlp_stage dlp_pipe_add_fetch(dlp_pipe *p, const dlp_fetch_desc *desc) {
     if (st == NULL) return dlpi_add_refused(p);
     if (desc->dataset == NULL) return dlpi_bad(p, st->name, "dataset", "a dataset", 0);
     st->dataset = *desc->dataset;
-    p->open_end = st->dataset.stream;
-    if (p->open_end) st->dataset.n_items = DLPI_MAX_ITEMS;
+    dlpi_open_end_take(p, st);
     st->item = st->dataset.fetch;
     st->user = st->dataset.user;
     if ((rc = dlpi_fetch_check(p, st, desc)) != DLP_OK) return rc;
@@ -20973,13 +21049,10 @@ DLPDEF int dlp_pipe_seek(dlp_pipe *p, const dlp_state *state, dlp_error *err) {
 
 DLPDEF int dlp_pipe_state_at(const dlp_pipe *p, uint64_t epoch, uint64_t batch, dlp_state *out) {
     dlpi_state s;
-    uint64_t most;
     if (p == NULL || out == NULL) return DLP_ERR_ARG;
     if (!p->started) return DLP_ERR_STATE;
     if (dlpi_forked(p)) return DLP_ERR_FORKED;
-    most = p->samples / p->global_batch;
-    if (p->batches_per_epoch != UINT64_MAX) most = dlpi_epoch_batches(p);
-    if (epoch >= DLPI_MAX_EPOCH || batch >= most) return DLP_ERR_ARG;
+    if (epoch >= DLPI_MAX_EPOCH || batch >= dlpi_epoch_most(p)) return DLP_ERR_ARG;
     dlpi_state_config(p, &s);
     s.epoch = epoch;
     s.batch = batch;

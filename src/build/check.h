@@ -127,45 +127,6 @@ static int dlpi_sampler_ranks(dlp_pipe *p, const dlpi_stage *st) {
     return dlpi_check_ranks(p, st, p->rank, p->world, p->global_batch, d->allow_uneven != 0);
 }
 
-/* ---- a row finds the end (a stream): what needs a length, or another item in an item's place, is
-   not possible ---- */
-
-static int dlpi_open_end_order(dlp_pipe *p) {
-    const char *sampler = p->sampler->name;
-    bool one = p->world == 1;
-    dlpi_within(p, sampler, "order", p->sampler->sampler.order, DLP_ORDER_SEQUENTIAL,
-                DLP_ORDER_SEQUENTIAL, "DLP_ORDER_SEQUENTIAL, and shuffle 0, with a stream");
-    if (p->sampler->sampler.subset) dlpi_bad(p, sampler, "subset", "NULL with a stream", 1);
-    dlpi_within(p, sampler, "unordered", p->d.unordered, 0, 0,
-                "0 with a stream, whose end comes in order");
-    dlpi_within(p, sampler, "batch_size", (int64_t)p->global_batch, p->world, 1 << 20,
-                "world_size or more with a stream: a rank without rows sees no end");
-    dlpi_within(p, p->batcher->name, "last", p->last, DLP_LAST_PARTIAL,
-                one ? DLP_LAST_DROP : DLP_LAST_PARTIAL,
-                one ? "DLP_LAST_PARTIAL or DLP_LAST_DROP with a stream"
-                    : "DLP_LAST_PARTIAL with a stream of several ranks, none of which knows "
-                      "whether the others' rows of a batch are there");
-    return p->err.code;
-}
-
-static int dlpi_open_end_check(dlp_pipe *p) {
-    int rc = dlpi_open_end_order(p);
-    if (rc != DLP_OK) return rc;
-    for (int i = 0; i < p->n_work; i++)
-        if (p->work[i]->w.on_error == DLP_ON_ERROR_REPLACE)
-            return dlpi_bad(p, p->work[i]->name, "on_error",
-                            "DLP_ON_ERROR_RAISE or _DROP with a stream, "
-                            "which knows no other item",
-                            DLP_ON_ERROR_REPLACE);
-    for (int i = 0; i < p->n_stages; i++)
-        if (p->stages[i].ops->keeper != NULL || p->stages[i].ops->lender != NULL)
-            return dlpi_bad_graph(p, p->stages[i].name,
-                                  "this stage wants to know the number of items, and a stream has "
-                                  "none");
-    if (p->sharing == NULL) return DLP_OK;
-    return dlpi_refuse(p, DLP_ERR_UNSUPPORTED, "", "shm.share", "a stream has no subscribers");
-}
-
 /* Rank, batch and epoch arithmetic. */
 static int dlpi_check_sizes(dlp_pipe *p) {
     int rc;

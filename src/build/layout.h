@@ -19,8 +19,8 @@ static int dlpi_resolve_slots(dlp_pipe *p) {
     p->n_slots = p->prefetch + p->max_held;
     p->n_cells = p->n_slots;
     p->n_out = p->lender ? p->max_held : p->n_slots;
-    p->ring = (uint32_t)dlpi_pow2(p->n_slots * (p->d.unordered ? 4u : 1u));
-    p->window = p->d.unordered && p->ring > DLPI_WINDOW_MAX ? DLPI_WINDOW_MAX : p->ring;
+    p->ring = (uint32_t)dlpi_pow2(p->n_slots * dlpi_window_spread(p));
+    p->window = dlpi_window_of(p, 0);
     if (p->window >= p->prefetch) return DLP_OK;
     return dlpi_bad(p, "", "prefetch_factor", "at most 320 with unordered = 1",
                     (int64_t)p->prefetch);
@@ -77,7 +77,6 @@ static int dlpi_resolve(dlp_pipe *p) {
     if ((rc = dlpi_check_sizes(p)) != DLP_OK) return rc;
     if ((rc = dlpi_resolve_slots(p)) != DLP_OK) return rc;
     if ((rc = dlpi_resolve_work(p)) != DLP_OK) return rc;
-    if (p->open_end && (rc = dlpi_open_end_check(p)) != DLP_OK) return rc;
     if ((rc = dlpi_resolve_items(p)) != DLP_OK) return rc;
     dlpi_resolve_ends(p);
     if ((rc = dlpi_check_stages(p)) != DLP_OK) return rc;

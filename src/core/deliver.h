@@ -241,8 +241,7 @@ static void dlpi_epoch_leave(dlp_pipe *p, uint64_t epoch) {
     p->epoch_open = 0;
     if (p->lender) p->lender->ops->lender->leave(p);
     p->last_sequence = UINT64_MAX;
-    p->win_base = 0;
-    memset(p->win, 0, sizeof p->win);
+    dlpi_window_clear(p, 0);
     p->after_epoch = epoch + 1;
     p->after_batch = p->after_position = 0;
     DLPI_STORE_SEQ(&p->ctl->cancel, dlpi_generation(p->seek_no, epoch + 1)); /* N1 -> N1 */
@@ -280,43 +279,6 @@ static int dlpi_end_over(dlp_pipe *p, uint64_t b, uint32_t s) {
         return dlpi_pipe_fail(p, &e);
     }
     return p->repeat && p->repeat->repeat.epoch_end ? DLP_EPOCH_END : DLP_OK;
-}
-
-/* The words for a failed item that is one too many; its errno is in the list of skips, if that goes
-   back so far. */
-static int dlpi_budget_fail(dlp_pipe *p, uint32_t s, uint32_t row, const dlpi_stage *st) {
-    const dlpi_bslot *slot = dlpi_slot_at(p, s);
-    dlp_skip skip[DLPI_SKIP_RING];
-    dlp_error e;
-    int n = dlp_pipe_skips(p, skip, (int)DLPI_SKIP_RING, NULL);
-    dlpi_error_set(&e, DLP_ERR_BUDGET, "max_skips",
-                   "the item failed, and max_skips %" PRId64 " are used up", st->w.max_skips);
-    dlpi_copy_text(e.stage, sizeof e.stage, st->name);
-    e.has_item = 1;
-    e.index = dlpi_slot_index(p, s)[row];
-    e.epoch = slot->epoch;
-    e.position = slot->position + row;
-    for (int i = 0; i < n; i++) {
-        if (skip[i].epoch != e.epoch || skip[i].position != e.position) continue;
-        e.errnum = skip[i].errnum;
-        e.worker = skip[i].worker;
-    }
-    return dlpi_pipe_fail(p, &e);
-}
-
-/* Count the failed items that come before the end that a row has found. */
-static int dlpi_end_budget(dlp_pipe *p, uint32_t s) {
-    const uint32_t *rec = dlpi_slot_rec(p, s);
-    uint32_t n;
-    /* ordered by done */
-    if (!p->open_end || DLPI_LOAD_RLX(&dlpi_slot_at(p, s)->dirty) == 0) return DLP_OK;
-    n = dlpi_rows_before_end(p, s);
-    for (uint32_t r = 0; r < n; r++) {
-        const dlpi_stage *st = p->work[dlpi_rec_stage(rec[r])];
-        if ((rec[r] & DLPI_REC_COUNTS) == 0) continue;
-        if (!dlpi_failures_add(p->ctl, 1, st->w.max_skips)) return dlpi_budget_fail(p, s, r, st);
-    }
-    return DLP_OK;
 }
 
 /* The slot of the next batch that is wanted and has not failed. */

@@ -92,6 +92,19 @@ static void dlpi_skip_put(dlpi_ctl *ctl, int stage, const dlp_error *e, int code
     dlpi_first_publish_quiet(&ctl->first_ready); /* K3 -> K3 */
 }
 
+/* errno and worker of an item that was replaced or left out, of which e has epoch and position: as
+   long as the ring has it. */
+static void dlpi_skip_find(const dlpi_ctl *ctl, dlp_error *e) {
+    for (uint32_t i = 0; i < DLPI_SKIP_RING; i++) {
+        const dlpi_skip *k = &ctl->skip_ring[i];
+        if (DLPI_LOAD_ACQ(&k->code) == 0) continue; /* K1 <- K1: none, or being written */
+        if (DLPI_LOAD_RLX(&k->epoch) != e->epoch || DLPI_LOAD_RLX(&k->position) != e->position)
+            continue;
+        e->errnum = DLPI_LOAD_RLX(&k->errnum);
+        e->worker = DLPI_LOAD_RLX(&k->worker);
+    }
+}
+
 /* n more items failed, and may be replaced or left out if all that failed in any stage are no more
    than max; 0: no limit, but they count. */
 static bool dlpi_failures_add(dlpi_ctl *ctl, uint64_t n, int64_t max) {
@@ -162,14 +175,6 @@ __attribute__((format(printf, 3, 4))) static int dlpi_say(dlpi_worker *w, int co
 static int dlpi_returned(dlpi_worker *w, int rc) {
     w->returned = rc;
     return rc == 0 ? 0 : DLP_ERR_CALLBACK;
-}
-
-/* The same of a fetch, an item map or a load, which may return more than 0 and failure. */
-static int dlpi_item_returned(dlpi_worker *w, int rc) {
-    bool may = rc == DLP_SKIP || rc == DLP_ERR_LENGTH ||
-               (rc == DLP_END && w->p->open_end && w->st == w->p->fetch);
-    int code = dlpi_returned(w, rc);
-    return may ? rc : code;
 }
 
 /* Describe a failed callback of worker w. */

@@ -3,6 +3,8 @@
 #include "core/debug.h"
 #include "core/cancel.h"
 #include "core/dispatch.h"
+#include "core/open_end.h"
+#include "core/window.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-feed       THE SCHEDULER: POSITIONS INTO FREE SLOTS
    Run by the consumer, or by a thread of its own. A batch is fed while fewer than prefetch_factor
@@ -211,16 +213,12 @@ static int dlpi_schedule_one(dlp_pipe *p) {
 /* Go on at another place. */
 static int dlpi_schedule_goto(dlp_pipe *p, const dlpi_place *to) {
     dlpi_scheduler *f = &p->schedule;
-    uint32_t skipped = 0,
-             window = p->d.unordered && p->ring > DLPI_WINDOW_MAX ? DLPI_WINDOW_MAX : p->ring;
+    uint32_t skipped = 0;
     dlpi_schedule_epoch(f, to->epoch);
     f->skip_base = to->batch;
     memcpy(f->skip_bits, to->window, sizeof f->skip_bits);
     for (uint32_t k = 0; k < DLPI_WINDOW_MAX; k++) skipped += to->window[k / 8] >> k % 8 & 1u;
-    /* all that a state must tell apart fits in its bitmap */
-    if (window + skipped > DLPI_WINDOW_MAX)
-        window = skipped < DLPI_WINDOW_MAX ? DLPI_WINDOW_MAX - skipped : 1;
-    p->window = p->d.unordered ? window : p->ring;
+    p->window = dlpi_window_of(p, skipped); /* all that a state must tell apart fits its bitmap */
     return p->source->seek(p, to);
 }
 

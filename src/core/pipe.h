@@ -156,6 +156,20 @@ typedef struct dlpi_source_state {
     uint8_t at[DLP_SAMPLER_STATE_BYTES];
 } dlpi_source_state;
 
+typedef struct dlpi_state {
+    uint64_t magic;
+    uint64_t check; /* hash of all that follows */
+    uint64_t n_items, seed, params;
+    uint32_t global_batch;
+    uint16_t order, last;
+    uint64_t epoch, batch, position; /* the first batch not consumed */
+    uint32_t window_used, sampler_bytes;
+    uint8_t sampler[DLP_SAMPLER_STATE_BYTES];
+    uint8_t window[DLPI_WINDOW_MAX / 8]; /* bit k: batch + k is consumed too */
+} dlpi_state;
+
+_Static_assert(sizeof(dlpi_state) <= sizeof(dlp_state), "a state must fit");
+
 typedef struct dlpi_place {          /* where the scheduler is to go on: a checked state */
     uint64_t epoch, batch, position; /* the first batch not consumed */
     uint32_t sampler_bytes, seek_no;

@@ -1,6 +1,7 @@
 #pragma once
 #include "core/claim.h"
 #include "core/debug.h"
+#include "core/open_end.h"
 #include "base/cpus.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-run        CALLBACKS, FAILURES, CLOCKS */
@@ -148,14 +149,6 @@ static void dlpi_skip_note(const dlpi_worker *w, int code, uint64_t new_index) {
     dlpi_describe_item(w, &w->item, code, &e);
     if (code == DLP_SKIP) e.code = DLP_SKIP;
     dlpi_skip_put(w->p->ctl, w->st->id, &e, e.code, new_index);
-}
-
-/* May one more failed item be replaced or left out? What fails after an end that a row finds does
-   not count, and only delivery knows what that is: dlpi_end_budget. */
-static bool dlpi_skip_allowed(const dlpi_worker *w) {
-    int64_t max = w->st->w.max_skips;
-    if (max == DLP_NONE || w->p->open_end) return max != DLP_NONE;
-    return dlpi_failures_add(w->p->ctl, 1, max);
 }
 
 /* The one store that changes a row's fate. All that follows from it comes behind it. */
@@ -329,9 +322,7 @@ static int dlpi_row_failed(dlpi_worker *w, const dlpi_unit *t, uint32_t row, int
     if (code != DLP_SKIP && !dlpi_skip_allowed(w)) return dlpi_row_raise(w, t, row, DLP_ERR_BUDGET);
     if (st->w.on_error == DLP_ON_ERROR_REPLACE && !dlpi_cancelled(p->ctl, slot))
         return dlpi_row_replace(w, t, row, code);
-    dlpi_row_leave(w, t, row,
-                   code != DLP_SKIP && p->open_end ? DLPI_REC_COUNTS | (uint32_t)st->work << 23
-                                                   : 0);
+    dlpi_row_leave(w, t, row, dlpi_end_counts(w, code));
     dlpi_bump(&w->block->left_out, 1);
     dlpi_skip_note(w, code, UINT64_MAX);
     return DLPI_ROW_DONE;

@@ -161,13 +161,10 @@ DLPDEF int dlp_pipe_seek(dlp_pipe *p, const dlp_state *state, dlp_error *err) {
 
 DLPDEF int dlp_pipe_state_at(const dlp_pipe *p, uint64_t epoch, uint64_t batch, dlp_state *out) {
     dlpi_state s;
-    uint64_t most;
     if (p == NULL || out == NULL) return DLP_ERR_ARG;
     if (!p->started) return DLP_ERR_STATE;
     if (dlpi_forked(p)) return DLP_ERR_FORKED;
-    most = p->samples / p->global_batch;
-    if (p->batches_per_epoch != UINT64_MAX) most = dlpi_epoch_batches(p);
-    if (epoch >= DLPI_MAX_EPOCH || batch >= most) return DLP_ERR_ARG;
+    if (epoch >= DLPI_MAX_EPOCH || batch >= dlpi_epoch_most(p)) return DLP_ERR_ARG;
     dlpi_state_config(p, &s);
     s.epoch = epoch;
     s.batch = batch;

@@ -777,6 +777,11 @@ static int dlpi_fetch_check(dlp_pipe *p, dlpi_stage *st, const dlp_fetch_desc *d
     return DLP_OK;
 }
 
+static int dlpi_fetch_chain(dlp_pipe *p, dlpi_stage *st) {
+    DLPI_UNUSED(st);
+    return dlpi_open_end_check(p);
+}
+
 /* Workers, or items that they have at once, beyond what is under way have nothing to do. */
 static void dlpi_fetch_live(dlp_pipe *p, dlpi_stage *st) {
     uint64_t items = (uint64_t)p->prefetch * p->batch_rows, n = (uint64_t)st->n_workers;
@@ -799,6 +804,7 @@ static void dlpi_fetch_live(dlp_pipe *p, dlpi_stage *st) {
 }
 
 static const dlpi_stage_ops dlpi_fetch_ops = {
+    .check = dlpi_fetch_chain,
     .live = dlpi_fetch_live,
     .kind = DLP_STAGE_FETCH,
     .rank = 4,
@@ -813,6 +819,7 @@ static const dlpi_stage_ops dlpi_fetch_ops = {
 };
 
 static const dlpi_stage_ops dlpi_fetch_many_ops = {
+    .check = dlpi_fetch_chain,
     .live = dlpi_fetch_live,
     .row_by_row = 1,
     .kind = DLP_STAGE_FETCH,
