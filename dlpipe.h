@@ -6398,12 +6398,18 @@ typedef struct dlpi_stage_ops {
     int rank;       /* place in a chain: never falls */
     int many;       /* 1: several of them may follow each other */
     int unit;       /* DLPI_UNIT_*: what its workers take; cells: of its own, not of slots */
+    int in_place;   /* 1: it changes batches in their cells */
     int row_by_row; /* 1: rows are claimed one by one: what is that beside the wait for them */
     int in_order;   /* 1: one worker, which takes batches in their order, and never dies */
     size_t self_bytes;
     const char *own; /* the desc's name of the callback that is stage.own */
-    /* building, by the calling thread */
-    int (*check)(dlp_pipe *p, struct dlpi_stage *st);   /* behind those of the whole chain */
+    /* building, by the calling thread. What a desc says by itself is checked by the call that adds
+       the stage, which fails; what it must be to other stages here, when the whole chain is there:
+       that fails plan and start. */
+    int (*check)(dlp_pipe *p, struct dlpi_stage *st);
+    bool (*staff)(dlp_pipe *p, struct dlpi_stage *st);  /* before that: set how many workers it has
+                                                          at first; false: nobody need run it.
+                                                          NULL: as its desc has them */
     void (*layout)(dlp_pipe *p, struct dlpi_stage *st); /* its areas of the region */
     const char *private_words;                          /* their line of the plan; NULL: none */
     uint64_t (*private_bytes)(const dlp_pipe *p, const struct dlpi_stage *st);
@@ -6421,6 +6427,7 @@ typedef struct dlpi_stage_ops {
     bool (*step)(struct dlpi_worker *w);  /* what is there to do, without waiting: did it move? */
     bool (*find)(struct dlpi_worker *w, struct dlpi_unit *t); /* claim a unit */
     void (*run)(struct dlpi_worker *w, const struct dlpi_unit *t);
+    int (*call)(struct dlpi_worker *w, const struct dlpi_unit *t); /* of batches: the callback */
     bool (*full)(const struct dlpi_worker *w);           /* no room for a unit, whatever comes */
     bool (*owes)(const struct dlpi_worker *w);           /* something of its own is to come back */
     uint64_t (*due)(struct dlpi_worker *w, uint64_t ns); /* when it must look again: ns at most */
@@ -6650,12 +6657,6 @@ typedef struct dlpi_tuner {
    >>impl-beside). */
 static const dlpi_beside_ops *dlpi_shm; /* defined again, with its value, by dlpipe_shm.h */
 
-/* The cell that slot s writes its batch in: that of its own number; one of prefetch_factor, free
-   again when the batch has left cell_end; or the one where the bytes of the batch stay, which the
-   lender says. Behind all of those that stay lies one that nobody writes: a batch that is left out
-   is there for as long as it is held, while one of the next epoch may write into its own cell. */
-enum { DLPI_CELLS_OWN = 0, DLPI_CELLS_TURN, DLPI_CELLS_STAY };
-
 /* Areas of the region. One that observers read has the type of its record for an id. */
 enum {
     DLPI_AREA_WAITERS = DLPI_REC_COUNT,
@@ -6705,6 +6706,8 @@ struct dlp_pipe {
     int n_staffed;                      /* those of cells of their own */
     dlpi_fields items, batches;         /* item cells; batch cells */
     int has_item_cells;                 /* items are written in cells of their own */
+    int item_area;                      /* whose cells items are written in */
+    int cells_from;                     /* place of the stage that writes batch cells whole */
     dlpi_stage *cell_end;               /* behind it nobody needs what lies in turning cells */
     int cells;                          /* DLPI_CELLS_*: where a slot's batch lies */
     uint32_t n_cells, n_out;            /* batch cells; batches that can be lent at once */
@@ -6797,6 +6800,12 @@ static inline void dlpi_area_add(dlp_pipe *p, int id, const char *words, uint64_
     *a = (dlpi_area){words, record, align, dlpi_round_up(p->region_bytes, align), stride, count};
     p->region_bytes = dlpi_sum(a->offset, dlpi_area_bytes(p, id));
 }
+/* The same in a slot, or what else has an end at *at; returns where it begins. */
+static inline uint64_t dlpi_take_bytes(uint64_t *at, uint64_t bytes, uint64_t align) {
+    uint64_t from = dlpi_round_up(*at, align);
+    *at = dlpi_sum(from, bytes);
+    return from;
+}
 static inline void *dlpi_area_at(const dlp_pipe *p, int id, uint64_t i) {
     return p->region + p->areas[id].offset + i * p->areas[id].stride;
 }
@@ -6850,14 +6859,6 @@ static inline dlpi_fmeta *dlpi_slot_fmeta(const dlp_pipe *p, uint32_t s) {
 static inline uint64_t dlpi_cells_bytes(const dlp_pipe *p) {
     return dlpi_sum(dlpi_area_bytes(p, DLPI_REC_CELLS), dlpi_area_bytes(p, DLPI_AREA_ZEROS));
 }
-static inline uint8_t *dlpi_batch_cell(const dlp_pipe *p, uint32_t s) {
-    return dlpi_area_at(p, DLPI_REC_CELLS,
-                        p->cells == DLPI_CELLS_OWN ? s : dlpi_slot_at(p, s)->cell);
-}
-static inline uint8_t *dlpi_item_cell(const dlp_pipe *p, uint32_t s) {
-    if (!p->has_item_cells) return dlpi_batch_cell(p, s);
-    return dlpi_area_at(p, DLPI_REC_ITEM_CELLS, dlpi_slot_at(p, s)->cell);
-}
 static inline uint32_t dlpi_slot_of(const dlp_pipe *p, uint64_t b) {
     return DLPI_LOAD_RLX(&p->disp[b & (p->ring - 1)]); /* T1 ordered by the tail that covers b */
 }
@@ -6887,6 +6888,11 @@ static inline uint32_t dlpi_rec_killed(uint32_t rec, uint32_t stage, bool late) 
     if (kills < 127) kills++;
     return (rec & (0xffffu | DLPI_REC_RAISED | DLPI_REC_COUNTS | DLPI_REC_FAILED)) | kills << 16 |
            stage << 23 | (late ? DLPI_REC_LATE : 0);
+}
+
+/* How many rows a fetch worker may have in callbacks at once. */
+static inline uint64_t dlpi_fetch_at_once(const dlp_pipe *p) {
+    return (uint64_t)p->fetch->in_flight + (p->fetch->in_flight == 0);
 }
 
 /* Of a fetch worker's row in a callback (0), or of the i-th in flight; NULL: nothing. */
@@ -7129,8 +7135,9 @@ static void dlpi_skip_put(dlpi_ctl *ctl, int stage, const dlp_error *e, int code
 /* errno and worker of an item that was replaced or left out, of which e has epoch and position: as
    long as the ring has it. */
 static void dlpi_skip_find(const dlpi_ctl *ctl, dlp_error *e) {
-    for (uint32_t i = 0; i < DLPI_SKIP_RING; i++) {
-        const dlpi_skip *k = &ctl->skip_ring[i];
+    uint64_t n = DLPI_LOAD_ACQ(&ctl->skips); /* K1 <- K1 */
+    for (uint64_t i = n > DLPI_SKIP_RING ? n - DLPI_SKIP_RING : 0; i != n; i++) {
+        const dlpi_skip *k = &ctl->skip_ring[i % DLPI_SKIP_RING];
         if (DLPI_LOAD_ACQ(&k->code) == 0) continue; /* K1 <- K1: none, or being written */
         if (DLPI_LOAD_RLX(&k->epoch) != e->epoch || DLPI_LOAD_RLX(&k->position) != e->position)
             continue;
@@ -7451,6 +7458,224 @@ static void dlpi_beside_take(dlp_pipe *p) {
     p->scheduler_sleep_ns = DLPI_SLEEP_NS;
 }
 
+/* ---- fields: checked, copied, laid out in a cell ---- */
+
+static uint64_t dlpi_dtype_bytes(dlp_dtype t) {
+    uint32_t bits = t & 0xffffu, code = t >> 16;
+    if (code > 6 || (bits != 8 && bits != 16 && bits != 32 && bits != 64)) return 0;
+    return bits / 8;
+}
+
+/* Field i, of which d has a copy. */
+static int dlpi_field_check(dlp_pipe *p, const char *stage, const dlpi_field *d, uint32_t i) {
+    static const dlpi_bound bounds[] = {
+        {DLPI_AT(dlp_field, ndim), 0, DLP_MAX_DIMS - 1, "0..7"},
+        {DLPI_AT(dlp_field, ragged), 0, 1, "0, or 1 with ndim of at least 1"},
+        {DLPI_AT(dlp_field, max_per_batch), 0, (int64_t)DLPI_CELL_MAX, "0 and more"},
+    };
+    const dlp_field *f = &d->f;
+    int rc;
+    if (d->elem_bytes == 0)
+        return dlpi_bad_field(p, stage, i, f->name, "dtype",
+                              "dtype is %#" PRIx32 ", must be a DLP_DTYPE of 8, 16, 32 or 64 bits",
+                              f->dtype);
+    if ((rc = dlpi_check_field(p, stage, i, f, DLPI_ROWS(bounds))) != DLP_OK) return rc;
+    if (f->ndim > 0) return DLP_OK;
+    if (f->ragged)
+        return dlpi_bad_field(p, stage, i, f->name, "ragged",
+                              "ragged is 1, must be 0, or 1 with ndim of at least 1");
+    if (f->shape[0] > 1)
+        return dlpi_bad_field(p, stage, i, f->name, "shape",
+                              "ndim is 0, which is one element, but shape[0] is %" PRId64
+                              ": set ndim, or no shape",
+                              f->shape[0]);
+    return DLP_OK;
+}
+
+/* How large an item is in field i, and a batch of so many rows. */
+static int dlpi_field_measure(dlp_pipe *p, const char *stage, dlpi_field *d, uint32_t i,
+                              uint64_t rows) {
+    const dlp_field *f = &d->f;
+    uint64_t n = 1;
+    for (int k = 0; k < f->ndim; k++) {
+        if (f->shape[k] < 1)
+            return dlpi_bad_field(p, stage, i, f->name, "shape",
+                                  "shape[%d] is %" PRId64 ", must be 1 and more", k, f->shape[k]);
+        if ((uint64_t)f->shape[k] > DLPI_CELL_MAX / n)
+            return dlpi_bad_field(p, stage, i, f->name, "shape",
+                                  "with shape[%d], which is %" PRId64
+                                  ", an item has more than 2^46 elements",
+                                  k, f->shape[k]);
+        n *= (uint64_t)f->shape[k];
+    }
+    d->row_bytes = n * d->elem_bytes;
+    if (d->row_bytes > DLPI_CELL_MAX / rows)
+        return dlpi_bad_field(p, stage, i, f->name, "shape",
+                              "%" PRIu64 " items of %" PRIu64
+                              " bytes are more than 2^46 in a batch",
+                              rows, d->row_bytes);
+    d->capacity = d->row_bytes * rows;
+    return DLP_OK;
+}
+
+/* Copy and measure field i. rows: of a batch. */
+static int dlpi_field_init(dlp_pipe *p, const char *stage, dlpi_field *d, const dlp_field *f,
+                           uint32_t i, uint64_t rows, bool pooled) {
+    int rc;
+    memset(d, 0, sizeof *d);
+    d->f = *f;
+    dlpi_copy_text(d->name, sizeof d->name, f->name);
+    d->f.name = d->name;
+    if (d->f.dtype == 0) d->f.dtype = DLP_U8;
+    d->elem_bytes = dlpi_dtype_bytes(d->f.dtype);
+    if ((rc = dlpi_field_check(p, stage, d, i)) != DLP_OK) return rc;
+    if ((rc = dlpi_field_measure(p, stage, d, i, rows)) != DLP_OK) return rc;
+    if (pooled && f->ragged && f->max_per_batch > 0) {
+        uint64_t unit = d->row_bytes / (uint64_t)f->shape[0];
+        if ((uint64_t)f->max_per_batch <= DLPI_CELL_MAX / unit &&
+            (uint64_t)f->max_per_batch * unit < d->capacity)
+            d->capacity = (uint64_t)f->max_per_batch * unit;
+    }
+    return DLP_OK;
+}
+
+/* The names of a stage's fields are the user's until here. */
+static int dlpi_keep_names(dlp_pipe *p, dlpi_stage *st, uint32_t n) {
+    for (uint32_t i = 0; i < n; i++) {
+        const char *name = st->fields[i].name;
+        if (name == NULL || name[0] == 0 || strlen(name) >= sizeof st->field_names[i])
+            return dlpi_bad_field(p, st->name, i, name, "name",
+                                  "name has %zu bytes, must have 1 to 31",
+                                  name ? strlen(name) : (size_t)0);
+        dlpi_copy_text(st->field_names[i], sizeof st->field_names[i], name);
+        st->fields[i].name = st->field_names[i];
+        if (st->fields[i].dtype == 0)
+            dlpi_warn(p, "%s: fields[%" PRIu32 "] \"%s\" has no dtype: bytes (DLP_U8) are taken",
+                      st->name, i, name);
+    }
+    return DLP_OK;
+}
+
+/* Lay fields out in a cell, each 64-byte aligned. */
+static int dlpi_fields_init(dlp_pipe *p, const char *stage, dlpi_fields *fs, const dlp_field *f,
+                            uint32_t n, bool pooled) {
+    uint64_t at = DLPI_GUARD;
+    memset(fs, 0, sizeof *fs);
+    fs->n = n;
+    for (uint32_t i = 0; i < n; i++) {
+        int rc = dlpi_field_init(p, stage, &fs->at[i], &f[i], i, p->batch_rows, pooled);
+        if (rc != DLP_OK) return rc;
+        for (uint32_t j = 0; j < i; j++)
+            if (strcmp(fs->at[i].name, fs->at[j].name) == 0)
+                return dlpi_bad_field(p, stage, i, fs->at[i].name, "name",
+                                      "name is that of fields[%" PRIu32 "] already", j);
+        fs->any_ragged |= f[i].ragged != 0;
+        fs->at[i].offset = at;
+        at = dlpi_round_up(dlpi_sum(at, dlpi_sum(fs->at[i].capacity, 2 * DLPI_GUARD)), 64);
+        fs->cell_bytes = dlpi_sum(fs->cell_bytes, fs->at[i].row_bytes);
+    }
+    return DLP_OK;
+}
+
+static uint64_t dlpi_fields_bytes(const dlpi_fields *fs) {
+    const dlpi_field *last = &fs->at[fs->n - 1];
+    return dlpi_round_up(dlpi_sum(last->offset, dlpi_sum(last->capacity, DLPI_GUARD)), 4096);
+}
+
+/* ---------------------------------------------------------------------------------------------
+   >>impl-cells      WHERE BATCHES AND ITEMS LIE */
+
+/* The cell that slot s writes its batch in: that of its own number; one of prefetch_factor, free
+   again when the batch has left cell_end; or the one where the bytes of the batch stay, which the
+   lender says. Behind all of those that stay lies one that nobody writes: a batch that is left out
+   is there for as long as it is held, while one of the next epoch may write into its own cell. */
+enum { DLPI_CELLS_OWN = 0, DLPI_CELLS_TURN, DLPI_CELLS_STAY };
+
+static inline uint8_t *dlpi_batch_cell(const dlp_pipe *p, uint32_t s) {
+    return dlpi_area_at(p, DLPI_REC_CELLS,
+                        p->cells == DLPI_CELLS_OWN ? s : dlpi_slot_at(p, s)->cell);
+}
+static inline uint8_t *dlpi_item_cell(const dlp_pipe *p, uint32_t s) {
+    return dlpi_area_at(p, p->item_area, dlpi_slot_at(p, s)->cell);
+}
+/* Does a batch lie in the cell of its slot's own number? */
+static inline bool dlpi_cells_own(const dlp_pipe *p) { return p->cells == DLPI_CELLS_OWN; }
+
+/* Item cells for batch b in slot s. A cell is free again when the batch that it was given to has
+   left the stage behind which nobody needs its items: no word says so but that stage's own. There
+   are as many as batches may be between here and next, so one is free. */
+static uint32_t dlpi_schedule_cell(dlp_pipe *p, uint32_t s, uint64_t b) {
+    dlpi_cell_use *use = p->schedule.cells;
+    uint32_t i = p->schedule.cell_turn;
+    for (uint32_t n = 0; n + 1 < p->prefetch; n++, i = i + 1 == p->prefetch ? 0 : i + 1) {
+        dlpi_stage_words *words = dlpi_stage_words_at(p, use[i].slot, p->cell_end);
+        if (!use[i].given) break;
+        if (dlpi_ready_past(dlpi_gather_look(&words->ready), use[i].b)) break; /* Y1 <- Y1 */
+    }
+    use[i].b = b;
+    use[i].slot = s;
+    use[i].given = 1;
+    p->schedule.cell_turn = i + 1 == p->prefetch ? 0 : i + 1;
+    return i;
+}
+
+static uint32_t dlpi_schedule_place(dlp_pipe *p, uint32_t s, uint64_t b) {
+    if (p->cells == DLPI_CELLS_STAY) return p->lender->ops->lender->cell(p);
+    return p->has_item_cells || p->cells == DLPI_CELLS_TURN ? dlpi_schedule_cell(p, s, b) : s;
+}
+
+/* What a collate reads lies in cells of its own. */
+static void dlpi_cells_resolve(dlp_pipe *p) {
+    p->has_item_cells = p->batcher->collate != NULL;
+    p->item_area = p->has_item_cells ? DLPI_REC_ITEM_CELLS : DLPI_REC_CELLS;
+}
+
+/* Does this stage change the batch in place, so that half of a change may have been made? */
+static bool dlpi_batch_in_place(const dlpi_stage *st) {
+    return st->ops->in_place && !st->w.idempotent;
+}
+
+/* From which stage on a batch's rows and cell are free. A batch that is half changed is fetched,
+   or collated, again. */
+static void dlpi_cells_ends(dlp_pipe *p) {
+    p->cells_from = p->has_item_cells ? p->batcher->work : 0;
+    p->rows_end = p->work[p->n_item_work - 1];
+    p->cell_end = p->batcher;
+    for (int i = 0; i < p->n_work; i++) {
+        if (!dlpi_batch_in_place(p->work[i])) continue;
+        p->cell_end = p->work[i];
+        if (p->cells_from == 0) p->rows_end = p->work[i];
+    }
+}
+
+/* Of a slot: lengths of ragged fields, in items and in batches, and what a collate makes of a batch. */
+static void dlpi_cells_slot(dlp_pipe *p, uint64_t *at) {
+    uint64_t rows8 = dlpi_times(p->batch_rows, 8), all = dlpi_times(p->batches.n, rows8);
+    if (!p->has_item_cells) {
+        p->slot.lengths = dlpi_take_bytes(at, p->items.any_ragged ? all : 0, 1);
+        p->slot.item_lengths = p->slot.lengths;
+        p->slot.offsets = p->slot.fmeta = *at;
+        return;
+    }
+    p->slot.lengths = dlpi_take_bytes(at, all, 1);
+    p->slot.item_lengths =
+        dlpi_take_bytes(at, p->items.any_ragged ? dlpi_times(p->items.n, rows8) : 0, 1);
+    p->slot.offsets = dlpi_take_bytes(at, dlpi_times(p->batches.n, rows8 + 8), 1);
+    p->slot.fmeta = dlpi_take_bytes(at, p->batches.n * sizeof(dlpi_fmeta), 1);
+}
+
+static void dlpi_cells_layout(dlp_pipe *p) {
+    dlpi_area_add(p, DLPI_REC_ITEM_CELLS, "item cells for the collate",
+                  p->has_item_cells ? dlpi_fields_bytes(&p->items) : 0,
+                  p->has_item_cells ? p->prefetch : 0, 4096);
+    dlpi_area_add(p, DLPI_REC_CELLS,
+                  p->lender ? p->lender->ops->lender->words.cells : "batch slots: fields",
+                  dlpi_fields_bytes(&p->batches), p->n_cells, 4096);
+    dlpi_area_add(p, DLPI_AREA_ZEROS, p->lender ? p->lender->ops->lender->words.zeros : NULL,
+                  dlpi_fields_bytes(&p->batches), p->cells == DLPI_CELLS_STAY,
+                  4096); /* cell n_cells: behind the others */
+}
+
 /* ---------------------------------------------------------------------------------------------
    >>impl-debug      WRITES PAST A ROW, USES AFTER RELEASE
    With DLPIPE_DEBUG only: else the compiler drops all of it, and cells have no room for it.
@@ -7579,8 +7804,16 @@ static inline int dlpi_guard_batch(dlpi_worker *w, uint32_t s, int rc) {
     p = w->p;
     batch = dlpi_slot_at(p, s)->sequence;
     dlpi_guarded_cell(p, DLPI_REC_CELLS, dlpi_batch_cell(p, s), &c);
-    rc = dlpi_guarded_check(w, &w->note, &c, "batch", batch, rc);
-    if (w->st->collate == NULL || rc == DLPI_OVERRUN) return rc;
+    return dlpi_guarded_check(w, &w->note, &c, "batch", batch, rc);
+}
+
+/* And the items that a collate has read. */
+static inline int dlpi_guard_items(dlpi_worker *w, uint32_t s, int rc) {
+    const dlp_pipe *p = w->p;
+    uint64_t batch;
+    dlpi_guarded c;
+    if (!DLPI_DEBUG || rc == DLPI_OVERRUN) return rc;
+    batch = dlpi_slot_at(p, s)->sequence;
     dlpi_guarded_cell(p, DLPI_REC_ITEM_CELLS, dlpi_item_cell(p, s), &c);
     return dlpi_guarded_check(w, &w->note, &c, "items of batch", batch, rc);
 }
@@ -7588,9 +7821,7 @@ static inline int dlpi_guard_batch(dlpi_worker *w, uint32_t s, int rc) {
 /* ---- guarded cells ---- */
 
 /* How many items of one fetch worker can be in a callback. */
-static uint64_t dlpi_guard_each(const dlp_pipe *p) {
-    return p->fetch->in_flight > 0 ? (uint64_t)p->fetch->in_flight : 1;
-}
+static uint64_t dlpi_guard_each(const dlp_pipe *p) { return dlpi_fetch_at_once(p); }
 
 static uint64_t dlpi_guard_cells(const dlp_pipe *p) {
     uint64_t n = 0;
@@ -7693,7 +7924,7 @@ static void dlpi_unpoison_bytes(void *at, uint64_t bytes) {
 
 /* The consumer has given back batch, or view, s: nobody else may read it. */
 static inline void dlpi_poison(const dlp_pipe *p, uint32_t s) {
-    if (!DLPI_DEBUG || p->cells != DLPI_CELLS_OWN || p->sink || p->sharing) return;
+    if (!DLPI_DEBUG || !dlpi_cells_own(p) || p->sink || p->sharing) return;
     for (uint32_t f = 0; f < p->batches.n; f++) {
         const dlp_tensor *t = &p->out_fields[(size_t)s * p->batches.n + f];
         dlpi_poison_bytes(t->data, p->lender ? t->bytes : p->batches.at[f].capacity);
@@ -7713,130 +7944,6 @@ static inline void dlpi_unpoison(const dlp_pipe *p, uint32_t s) {
 static inline void dlpi_unpoison_all(const dlp_pipe *p) {
     if (!DLPI_DEBUG || p->region == NULL) return;
     dlpi_unpoison_bytes(dlpi_area_at(p, DLPI_REC_CELLS, 0), dlpi_cells_bytes(p));
-}
-
-/* ---- fields: checked, copied, laid out in a cell ---- */
-
-static uint64_t dlpi_dtype_bytes(dlp_dtype t) {
-    uint32_t bits = t & 0xffffu, code = t >> 16;
-    if (code > 6 || (bits != 8 && bits != 16 && bits != 32 && bits != 64)) return 0;
-    return bits / 8;
-}
-
-/* Field i, of which d has a copy. */
-static int dlpi_field_check(dlp_pipe *p, const char *stage, const dlpi_field *d, uint32_t i) {
-    static const dlpi_bound bounds[] = {
-        {DLPI_AT(dlp_field, ndim), 0, DLP_MAX_DIMS - 1, "0..7"},
-        {DLPI_AT(dlp_field, ragged), 0, 1, "0, or 1 with ndim of at least 1"},
-        {DLPI_AT(dlp_field, max_per_batch), 0, (int64_t)DLPI_CELL_MAX, "0 and more"},
-    };
-    const dlp_field *f = &d->f;
-    int rc;
-    if (d->elem_bytes == 0)
-        return dlpi_bad_field(p, stage, i, f->name, "dtype",
-                              "dtype is %#" PRIx32 ", must be a DLP_DTYPE of 8, 16, 32 or 64 bits",
-                              f->dtype);
-    if ((rc = dlpi_check_field(p, stage, i, f, DLPI_ROWS(bounds))) != DLP_OK) return rc;
-    if (f->ndim > 0) return DLP_OK;
-    if (f->ragged)
-        return dlpi_bad_field(p, stage, i, f->name, "ragged",
-                              "ragged is 1, must be 0, or 1 with ndim of at least 1");
-    if (f->shape[0] > 1)
-        return dlpi_bad_field(p, stage, i, f->name, "shape",
-                              "ndim is 0, which is one element, but shape[0] is %" PRId64
-                              ": set ndim, or no shape",
-                              f->shape[0]);
-    return DLP_OK;
-}
-
-/* How large an item is in field i, and a batch of so many rows. */
-static int dlpi_field_measure(dlp_pipe *p, const char *stage, dlpi_field *d, uint32_t i,
-                              uint64_t rows) {
-    const dlp_field *f = &d->f;
-    uint64_t n = 1;
-    for (int k = 0; k < f->ndim; k++) {
-        if (f->shape[k] < 1)
-            return dlpi_bad_field(p, stage, i, f->name, "shape",
-                                  "shape[%d] is %" PRId64 ", must be 1 and more", k, f->shape[k]);
-        if ((uint64_t)f->shape[k] > DLPI_CELL_MAX / n)
-            return dlpi_bad_field(p, stage, i, f->name, "shape",
-                                  "with shape[%d], which is %" PRId64
-                                  ", an item has more than 2^46 elements",
-                                  k, f->shape[k]);
-        n *= (uint64_t)f->shape[k];
-    }
-    d->row_bytes = n * d->elem_bytes;
-    if (d->row_bytes > DLPI_CELL_MAX / rows)
-        return dlpi_bad_field(p, stage, i, f->name, "shape",
-                              "%" PRIu64 " items of %" PRIu64
-                              " bytes are more than 2^46 in a batch",
-                              rows, d->row_bytes);
-    d->capacity = d->row_bytes * rows;
-    return DLP_OK;
-}
-
-/* Copy and measure field i. rows: of a batch. */
-static int dlpi_field_init(dlp_pipe *p, const char *stage, dlpi_field *d, const dlp_field *f,
-                           uint32_t i, uint64_t rows, bool pooled) {
-    int rc;
-    memset(d, 0, sizeof *d);
-    d->f = *f;
-    dlpi_copy_text(d->name, sizeof d->name, f->name);
-    d->f.name = d->name;
-    if (d->f.dtype == 0) d->f.dtype = DLP_U8;
-    d->elem_bytes = dlpi_dtype_bytes(d->f.dtype);
-    if ((rc = dlpi_field_check(p, stage, d, i)) != DLP_OK) return rc;
-    if ((rc = dlpi_field_measure(p, stage, d, i, rows)) != DLP_OK) return rc;
-    if (pooled && f->ragged && f->max_per_batch > 0) {
-        uint64_t unit = d->row_bytes / (uint64_t)f->shape[0];
-        if ((uint64_t)f->max_per_batch <= DLPI_CELL_MAX / unit &&
-            (uint64_t)f->max_per_batch * unit < d->capacity)
-            d->capacity = (uint64_t)f->max_per_batch * unit;
-    }
-    return DLP_OK;
-}
-
-/* The names of a stage's fields are the user's until here. */
-static int dlpi_keep_names(dlp_pipe *p, dlpi_stage *st, uint32_t n) {
-    for (uint32_t i = 0; i < n; i++) {
-        const char *name = st->fields[i].name;
-        if (name == NULL || name[0] == 0 || strlen(name) >= sizeof st->field_names[i])
-            return dlpi_bad_field(p, st->name, i, name, "name",
-                                  "name has %zu bytes, must have 1 to 31",
-                                  name ? strlen(name) : (size_t)0);
-        dlpi_copy_text(st->field_names[i], sizeof st->field_names[i], name);
-        st->fields[i].name = st->field_names[i];
-        if (st->fields[i].dtype == 0)
-            dlpi_warn(p, "%s: fields[%" PRIu32 "] \"%s\" has no dtype: bytes (DLP_U8) are taken",
-                      st->name, i, name);
-    }
-    return DLP_OK;
-}
-
-/* Lay fields out in a cell, each 64-byte aligned. */
-static int dlpi_fields_init(dlp_pipe *p, const char *stage, dlpi_fields *fs, const dlp_field *f,
-                            uint32_t n, bool pooled) {
-    uint64_t at = DLPI_GUARD;
-    memset(fs, 0, sizeof *fs);
-    fs->n = n;
-    for (uint32_t i = 0; i < n; i++) {
-        int rc = dlpi_field_init(p, stage, &fs->at[i], &f[i], i, p->batch_rows, pooled);
-        if (rc != DLP_OK) return rc;
-        for (uint32_t j = 0; j < i; j++)
-            if (strcmp(fs->at[i].name, fs->at[j].name) == 0)
-                return dlpi_bad_field(p, stage, i, fs->at[i].name, "name",
-                                      "name is that of fields[%" PRIu32 "] already", j);
-        fs->any_ragged |= f[i].ragged != 0;
-        fs->at[i].offset = at;
-        at = dlpi_round_up(dlpi_sum(at, dlpi_sum(fs->at[i].capacity, 2 * DLPI_GUARD)), 64);
-        fs->cell_bytes = dlpi_sum(fs->cell_bytes, fs->at[i].row_bytes);
-    }
-    return DLP_OK;
-}
-
-static uint64_t dlpi_fields_bytes(const dlpi_fields *fs) {
-    const dlpi_field *last = &fs->at[fs->n - 1];
-    return dlpi_round_up(dlpi_sum(last->offset, dlpi_sum(last->capacity, DLPI_GUARD)), 4096);
 }
 
 /* ---------------------------------------------------------------------------------------------
@@ -8105,9 +8212,9 @@ static bool dlpi_window_consumed(const dlp_pipe *p, uint64_t k) {
    slot of the first that is not consumed, or DLPI_NO_SLOT: when all that was scheduled is delivered,
    what stands behind the highest stays, for the sampler's state is known there. */
 static uint32_t dlpi_window_state(const dlp_pipe *p, dlpi_state *to) {
-    uint64_t tail = dlpi_credit_look(&p->ctl->tail); /* T1 <- T1 */
-    uint32_t s = p->base != tail ? dlpi_slot_of(p, p->base) : DLPI_NO_SLOT;
-    if (!p->d.unordered) return DLPI_NO_SLOT;
+    uint32_t s = DLPI_NO_SLOT;
+    if (!p->d.unordered) return s;
+    if (p->base != dlpi_credit_look(&p->ctl->tail)) s = dlpi_slot_of(p, p->base); /* T1 <- T1 */
     /* sought since */
     if (s != DLPI_NO_SLOT && dlpi_slot_at(p, s)->seek_no != p->seek_no) s = DLPI_NO_SLOT;
     if (!p->epoch_open || (s != DLPI_NO_SLOT && dlpi_slot_at(p, s)->epoch != p->epoch_now))
@@ -8571,29 +8678,6 @@ static bool dlpi_cost_moved(const dlp_pipe *p, uint64_t turn) {
     return ns != 0 && (ns / 4 > was || was / 4 > ns);
 }
 
-/* Item cells for batch b in slot s. A cell is free again when the batch that it was given to has
-   left the stage behind which nobody needs its items: no word says so but that stage's own. There
-   are as many as batches may be between here and next, so one is free. */
-static uint32_t dlpi_schedule_cell(dlp_pipe *p, uint32_t s, uint64_t b) {
-    dlpi_cell_use *use = p->schedule.cells;
-    uint32_t i = p->schedule.cell_turn;
-    for (uint32_t n = 0; n + 1 < p->prefetch; n++, i = i + 1 == p->prefetch ? 0 : i + 1) {
-        dlpi_stage_words *words = dlpi_stage_words_at(p, use[i].slot, p->cell_end);
-        if (!use[i].given) break;
-        if (dlpi_ready_past(dlpi_gather_look(&words->ready), use[i].b)) break; /* Y1 <- Y1 */
-    }
-    use[i].b = b;
-    use[i].slot = s;
-    use[i].given = 1;
-    p->schedule.cell_turn = i + 1 == p->prefetch ? 0 : i + 1;
-    return i;
-}
-
-static uint32_t dlpi_schedule_place(dlp_pipe *p, uint32_t s, uint64_t b) {
-    if (p->cells == DLPI_CELLS_STAY) return p->lender->ops->lender->cell(p);
-    return p->has_item_cells || p->cells == DLPI_CELLS_TURN ? dlpi_schedule_cell(p, s, b) : s;
-}
-
 /* Rows of slot s beyond the epoch's last sample. */
 static void dlpi_schedule_padding(dlp_pipe *p, uint32_t s) {
     dlpi_bslot *slot = dlpi_slot_at(p, s);
@@ -9050,9 +9134,7 @@ static uint32_t dlpi_stage_units(const dlp_pipe *p, int k, uint64_t header) {
 /* Where rows or batches of stage st go back to: the nearest stage that writes their cells whole. */
 static int dlpi_redo_first(const dlp_pipe *p, const dlpi_stage *st, uint64_t header) {
     if (dlpi_is_item_stage(p, st)) return 0;
-    return p->has_item_cells               ? p->batcher->work
-           : dlpi_header_count(header) > 0 ? 0
-                                           : p->n_item_work;
+    return dlpi_header_count(header) > 0 ? p->cells_from : p->n_item_work;
 }
 
 static void dlpi_owners_set(dlp_pipe *p, int k, uint32_t s, uint64_t header, uint64_t word) {
@@ -10023,6 +10105,11 @@ DLPDEF int dlp_collate_pack(void *user, dlp_collate *c) {
     return 0;
 }
 
+/* Bytes that the batch in slot s has in a field. */
+static inline uint64_t dlpi_field_bytes(const dlp_pipe *p, uint32_t s, uint32_t f, uint64_t rows) {
+    return p->has_item_cells ? dlpi_slot_fmeta(p, s)[f].bytes : rows * p->batches.at[f].row_bytes;
+}
+
 /* The batch in slot s as a callback or the consumer sees it. */
 static void dlpi_batch_view(const dlp_pipe *p, uint32_t s, dlp_batch *b, dlp_tensor *fields) {
     const dlpi_bslot *slot = dlpi_slot_at(p, s);
@@ -10076,21 +10163,14 @@ static void dlpi_batch_view_init(const dlp_pipe *p, uint32_t s, dlp_batch *b, dl
     }
 }
 
-static int dlpi_batch_callback(dlpi_worker *w, const dlpi_unit *t) {
-    dlp_pipe *p = w->p;
+/* Call a batch stage's collate. */
+static int dlpi_collate_call(dlpi_worker *w, const dlpi_unit *t) {
     dlp_collate c;
     int rc;
-    if (w->st->kind == DLP_STAGE_MAP_BATCH) {
-        dlpi_batch_view_init(p, t->slot, &w->batch, w->tensors);
-        dlpi_batch_view(p, t->slot, &w->batch, w->tensors);
-        w->batch.call = &w->note;
-        rc = dlpi_returned(w, w->st->batch(w->st->user, &w->batch, w->state));
-        return dlpi_guard_batch(w, t->slot, rc);
-    }
     if (w->st->collate == NULL) return 0; /* batch workers without a collate only close */
     dlpi_collate_begin(w, t, &c);
     rc = dlpi_returned(w, w->st->collate(w->st->user, &c));
-    rc = dlpi_guard_batch(w, t->slot, rc);
+    rc = dlpi_guard_items(w, t->slot, dlpi_guard_batch(w, t->slot, rc));
     return rc != 0 ? rc : dlpi_collate_end(w, t);
 }
 
@@ -10099,11 +10179,6 @@ static void dlpi_batch_backoff(const dlpi_worker *w, uint64_t ns) {
     const uint64_t piece = 20000000;
     for (; ns > piece && !dlpi_stopped(w->p); ns -= piece) dlpi_sleep(piece);
     if (!dlpi_stopped(w->p)) dlpi_sleep(ns);
-}
-
-/* Does this stage change the batch in place, so that half of a change may have been made? */
-static bool dlpi_batch_in_place(const dlpi_stage *st) {
-    return st->kind == DLP_STAGE_MAP_BATCH && !st->w.idempotent;
 }
 
 /* A batch callback begins: its time counts from now, and what it says is of this batch. */
@@ -10147,7 +10222,7 @@ static int dlpi_batch_try(dlpi_worker *w, const dlpi_unit *t) {
         int rc;
         dlpi_batch_begins(w, t);
         rc = dlpi_rec_verdict(w, t->slot, rec);
-        if (rc == 0) rc = dlpi_batch_callback(w, t);
+        if (rc == 0) rc = w->st->ops->call(w, t);
         tries = dlpi_batch_tries(w, t) + 1;
         if (rc == 0 || dlpi_never_again(rc) || (int)tries > w->st->w.retries) return rc;
         dlpi_bump(&w->block->retried, 1);
@@ -11646,6 +11721,15 @@ static int dlpi_map_check(dlp_pipe *p, dlpi_stage *st) {
     return st->batch ? dlpi_check_batch_workers(p, st) : dlpi_check_workers(p, st);
 }
 
+static int dlpi_map_call(dlpi_worker *w, const dlpi_unit *t) {
+    int rc;
+    dlpi_batch_view_init(w->p, t->slot, &w->batch, w->tensors);
+    dlpi_batch_view(w->p, t->slot, &w->batch, w->tensors);
+    w->batch.call = &w->note;
+    rc = dlpi_returned(w, w->st->batch(w->st->user, &w->batch, w->state));
+    return dlpi_guard_batch(w, t->slot, rc);
+}
+
 static const dlpi_stage_ops dlpi_map_item_ops = {
     .kind = DLP_STAGE_MAP_ITEM,
     .rank = 6,
@@ -11665,6 +11749,8 @@ static const dlpi_stage_ops dlpi_map_batch_ops = {
     .rank = 8,
     .many = 1,
     .unit = DLPI_UNIT_BATCHES,
+    .in_place = 1,
+    .call = dlpi_map_call,
     .step = dlpi_batches_step,
     .find = dlpi_rows_find,
     .run = dlpi_batches_run,
@@ -11926,10 +12012,25 @@ static int dlpi_batch_check(dlp_pipe *p, dlpi_stage *st) {
     return p->err.code != 0 ? p->err.code : dlpi_check_batch_workers(p, st);
 }
 
+/* Batch workers that nobody asked for: beyond so many a collate is no longer what is slow, and as
+   processes they would be forked by the thousand. */
+#define DLPI_COLLATORS 64
+
+static bool dlpi_batch_staff(dlp_pipe *p, dlpi_stage *st) {
+    const dlp_batch_desc *b = &st->batching;
+    st->begin = b->batch_workers > 0 ? b->batch_workers : 0;
+    if (b->batch_workers == 0 && b->collate && p->fetch->w.num_workers > 0)
+        st->begin = p->prefetch < DLPI_COLLATORS ? (int)p->prefetch : DLPI_COLLATORS;
+    st->w.num_workers = st->begin;
+    return b->collate != NULL || b->batch_workers > 0;
+}
+
 static const dlpi_stage_ops dlpi_batch_ops = {
     .kind = DLP_STAGE_BATCH,
     .rank = 7,
     .unit = DLPI_UNIT_BATCHES,
+    .staff = dlpi_batch_staff,
+    .call = dlpi_collate_call,
     .step = dlpi_batches_step,
     .find = dlpi_rows_find,
     .run = dlpi_batches_run,
@@ -13693,9 +13794,8 @@ static const dlpi_stage_ops dlpi_parts_ops = {
 
 /* All is laid out for workers_max; num_workers, where it begins, is kept apart. */
 static void dlpi_tune_take(dlpi_stage *s) {
-    if (s->kind == DLP_STAGE_BATCH || !s->tuned) s->begin = s->w.num_workers;
     s->tuned = s->w.workers_max > 0;
-    if (s->tuned) s->w.num_workers = s->w.workers_max;
+    s->w.num_workers = s->tuned ? s->w.workers_max : s->begin;
 }
 
 /* Workers that come and go; where they begin has bounds of its own. */
@@ -15122,6 +15222,7 @@ static dlp_stage dlpi_added(dlp_pipe *p, dlpi_stage *st, int rc) {
         if (st->affinity == NULL) return dlpi_no_memory(p, "affinity", "the CPU numbers");
         memcpy(st->affinity, st->w.affinity, bytes);
     }
+    st->begin = st->w.num_workers;
     p->n_stages++;
     return st->id;
 }
@@ -15251,21 +15352,16 @@ static bool dlpi_all_inline(const dlp_pipe *p) {
 /* Batches under way, where nobody says how many. */
 static uint32_t dlpi_prefetch_least(const dlp_pipe *p) { return dlpi_all_inline(p) ? 1 : 2; }
 
-/* Batch workers that nobody asked for: beyond so many a collate is no longer what is slow, and as
-   processes they would be forked by the thousand. */
-#define DLPI_COLLATORS 64
-
-/* Does the stage want workers? A batch stage does if somebody must run it. */
-static bool dlpi_wants_workers(const dlpi_stage *st) {
-    if (st->kind != DLP_STAGE_BATCH) return st->ops->unit != DLPI_UNIT_NONE;
-    return st->collate != NULL || st->batching.batch_workers > 0;
+/* Does somebody have to run it? */
+static bool dlpi_wants_workers(dlp_pipe *p, dlpi_stage *st) {
+    return st->ops->staff != NULL ? st->ops->staff(p, st) : st->ops->unit != DLPI_UNIT_NONE;
 }
 
 /* Of a unit, the stages that have workers, in order. */
 static void dlpi_list_unit(dlp_pipe *p, int unit) {
     for (int at = p->sampler->id; at >= 0; at = p->stages[at].next) {
         dlpi_stage *st = &p->stages[at];
-        if (st->ops->unit != unit || !dlpi_wants_workers(st)) continue;
+        if (st->ops->unit != unit || !dlpi_wants_workers(p, st)) continue;
         st->work = p->n_staffed;
         dlpi_tune_take(st);
         st->n_workers = st->w.num_workers > 0 ? st->w.num_workers : 1;
@@ -15277,11 +15373,6 @@ static void dlpi_list_unit(dlp_pipe *p, int unit) {
 }
 
 static void dlpi_list_work(dlp_pipe *p) {
-    const dlp_batch_desc *b = &p->batcher->batching;
-    dlpi_stage *st = p->batcher;
-    st->w.num_workers = b->batch_workers > 0 ? b->batch_workers : 0;
-    if (b->batch_workers == 0 && b->collate && p->fetch->w.num_workers > 0)
-        st->w.num_workers = p->prefetch < DLPI_COLLATORS ? (int32_t)p->prefetch : DLPI_COLLATORS;
     p->n_staffed = p->n_procs = 0;
     dlpi_list_unit(p, DLPI_UNIT_ROWS);
     p->n_item_work = p->n_staffed;
@@ -15447,18 +15538,6 @@ static int dlpi_resolve_work(dlp_pipe *p) {
     return rc == DLP_OK ? p->beside->resolve(p) : rc;
 }
 
-/* From which stage on a batch's parts and cell are free. A batch that is half changed is fetched,
-   or collated, again. */
-static void dlpi_resolve_ends(dlp_pipe *p) {
-    p->rows_end = p->work[p->n_item_work - 1];
-    p->cell_end = p->batcher;
-    for (int i = 0; i < p->n_work; i++)
-        if (p->work[i]->kind == DLP_STAGE_MAP_BATCH && !p->work[i]->w.idempotent) {
-            p->cell_end = p->work[i];
-            if (!p->has_item_cells) p->rows_end = p->work[i];
-        }
-}
-
 static int dlpi_resolve_items(dlp_pipe *p) {
     const dlp_dataset *ds = &p->fetch->dataset;
     int rc = dlpi_fields_init(p, p->fetch->name, &p->items, ds->fields, ds->n_fields, false);
@@ -15487,29 +15566,19 @@ static int dlpi_check_stages(dlp_pipe *p) {
 static int dlpi_resolve(dlp_pipe *p) {
     int rc;
     if ((rc = dlpi_check_graph(p)) != DLP_OK) return rc;
-    p->has_item_cells = p->batcher->collate != NULL;
+    dlpi_cells_resolve(p);
     if ((rc = dlpi_check_sizes(p)) != DLP_OK) return rc;
     if ((rc = dlpi_resolve_slots(p)) != DLP_OK) return rc;
     if ((rc = dlpi_resolve_work(p)) != DLP_OK) return rc;
     if ((rc = dlpi_resolve_items(p)) != DLP_OK) return rc;
-    dlpi_resolve_ends(p);
+    dlpi_cells_ends(p);
     if ((rc = dlpi_check_stages(p)) != DLP_OK) return rc;
     return dlpi_resolve_batches(p);
-}
-
-/* Where things lie in a slot and in the region. */
-static uint64_t dlpi_take_bytes(uint64_t *at, uint64_t bytes, uint64_t align) {
-    uint64_t from = dlpi_round_up(*at, align);
-    *at = dlpi_sum(from, bytes);
-    return from;
 }
 
 static void dlpi_layout_slots(dlp_pipe *p) {
     uint64_t at = sizeof(dlpi_bslot), rows = p->batch_rows;
     uint64_t words8 = dlpi_times(rows, 8), cells = dlpi_times(rows, 4);
-    uint64_t out_lengths =
-        p->has_item_cells || p->items.any_ragged ? dlpi_times(p->batches.n, words8) : 0;
-    bool in_lengths = p->has_item_cells && p->items.any_ragged;
     p->words_max = (p->batch_rows + DLPI_WORD_ROWS - 1) / DLPI_WORD_ROWS;
     p->units_max = p->batch_rows;
     for (int i = 0; i < p->n_work; i++) {
@@ -15522,13 +15591,7 @@ static void dlpi_layout_slots(dlp_pipe *p) {
     }
     at = dlpi_line_up(at);
     p->slot.index = dlpi_take_bytes(&at, words8, 1);
-    p->slot.lengths = dlpi_take_bytes(&at, out_lengths, 1);
-    p->slot.item_lengths = p->has_item_cells ? at : p->slot.lengths;
-    dlpi_take_bytes(&at, in_lengths ? dlpi_times(p->items.n, words8) : 0, 1);
-    p->slot.offsets =
-        dlpi_take_bytes(&at, p->has_item_cells ? dlpi_times(p->batches.n, words8 + 8) : 0, 1);
-    p->slot.fmeta =
-        dlpi_take_bytes(&at, p->has_item_cells ? p->batches.n * sizeof(dlpi_fmeta) : 0, 1);
+    dlpi_cells_slot(p, &at);
     p->slot.source = dlpi_take_bytes(&at, p->source->slot_bytes ? p->source->slot_bytes(p) : 0, 1);
     p->slot.rec = dlpi_take_bytes(&at, cells, 1);
     p->tries_bytes = 0;
@@ -15646,15 +15709,7 @@ static void dlpi_layout_stages(dlp_pipe *p) {
 }
 
 static void dlpi_layout_cells(dlp_pipe *p) {
-    dlpi_area_add(p, DLPI_REC_ITEM_CELLS, "item cells for the collate",
-                  p->has_item_cells ? dlpi_fields_bytes(&p->items) : 0,
-                  p->has_item_cells ? p->prefetch : 0, 4096);
-    dlpi_area_add(p, DLPI_REC_CELLS,
-                  p->lender ? p->lender->ops->lender->words.cells : "batch slots: fields",
-                  dlpi_fields_bytes(&p->batches), p->n_cells, 4096);
-    dlpi_area_add(p, DLPI_AREA_ZEROS, p->lender ? p->lender->ops->lender->words.zeros : NULL,
-                  dlpi_fields_bytes(&p->batches), p->cells == DLPI_CELLS_STAY,
-                  4096); /* cell n_cells: behind the others */
+    dlpi_cells_layout(p);
     dlpi_area_add(p, DLPI_AREA_GUARD, "guarded cells", dlpi_guard_stride(p), dlpi_guard_cells(p),
                   DLPI_LINE);
 }

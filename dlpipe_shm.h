@@ -1989,8 +1989,7 @@ static void dlpi_share_taken(dlp_pipe *p, uint64_t from, uint64_t to) {
         uint64_t bytes = 0;
         if (slot->sequence != b) continue;
         for (uint32_t f = 0; f < p->batches.n; f++)
-            bytes += p->has_item_cells ? dlpi_slot_fmeta(p, dlpi_slot_of(p, b))[f].bytes
-                                       : slot->count * p->batches.at[f].row_bytes;
+            bytes += dlpi_field_bytes(p, dlpi_slot_of(p, b), f, slot->count);
         dlpi_bump(&p->ctl->items, slot->count);
         dlpi_bump(&p->ctl->bytes, bytes);
         DLPI_STORE_RLX(&p->ctl->epoch, slot->epoch); /* statistics */

@@ -41,6 +41,7 @@ static dlp_stage dlpi_added(dlp_pipe *p, dlpi_stage *st, int rc) {
         if (st->affinity == NULL) return dlpi_no_memory(p, "affinity", "the CPU numbers");
         memcpy(st->affinity, st->w.affinity, bytes);
     }
+    st->begin = st->w.num_workers;
     p->n_stages++;
     return st->id;
 }

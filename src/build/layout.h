@@ -33,18 +33,6 @@ static int dlpi_resolve_work(dlp_pipe *p) {
     return rc == DLP_OK ? p->beside->resolve(p) : rc;
 }
 
-/* From which stage on a batch's parts and cell are free. A batch that is half changed is fetched,
-   or collated, again. */
-static void dlpi_resolve_ends(dlp_pipe *p) {
-    p->rows_end = p->work[p->n_item_work - 1];
-    p->cell_end = p->batcher;
-    for (int i = 0; i < p->n_work; i++)
-        if (p->work[i]->kind == DLP_STAGE_MAP_BATCH && !p->work[i]->w.idempotent) {
-            p->cell_end = p->work[i];
-            if (!p->has_item_cells) p->rows_end = p->work[i];
-        }
-}
-
 static int dlpi_resolve_items(dlp_pipe *p) {
     const dlp_dataset *ds = &p->fetch->dataset;
     int rc = dlpi_fields_init(p, p->fetch->name, &p->items, ds->fields, ds->n_fields, false);
@@ -73,29 +61,19 @@ static int dlpi_check_stages(dlp_pipe *p) {
 static int dlpi_resolve(dlp_pipe *p) {
     int rc;
     if ((rc = dlpi_check_graph(p)) != DLP_OK) return rc;
-    p->has_item_cells = p->batcher->collate != NULL;
+    dlpi_cells_resolve(p);
     if ((rc = dlpi_check_sizes(p)) != DLP_OK) return rc;
     if ((rc = dlpi_resolve_slots(p)) != DLP_OK) return rc;
     if ((rc = dlpi_resolve_work(p)) != DLP_OK) return rc;
     if ((rc = dlpi_resolve_items(p)) != DLP_OK) return rc;
-    dlpi_resolve_ends(p);
+    dlpi_cells_ends(p);
     if ((rc = dlpi_check_stages(p)) != DLP_OK) return rc;
     return dlpi_resolve_batches(p);
-}
-
-/* Where things lie in a slot and in the region. */
-static uint64_t dlpi_take_bytes(uint64_t *at, uint64_t bytes, uint64_t align) {
-    uint64_t from = dlpi_round_up(*at, align);
-    *at = dlpi_sum(from, bytes);
-    return from;
 }
 
 static void dlpi_layout_slots(dlp_pipe *p) {
     uint64_t at = sizeof(dlpi_bslot), rows = p->batch_rows;
     uint64_t words8 = dlpi_times(rows, 8), cells = dlpi_times(rows, 4);
-    uint64_t out_lengths =
-        p->has_item_cells || p->items.any_ragged ? dlpi_times(p->batches.n, words8) : 0;
-    bool in_lengths = p->has_item_cells && p->items.any_ragged;
     p->words_max = (p->batch_rows + DLPI_WORD_ROWS - 1) / DLPI_WORD_ROWS;
     p->units_max = p->batch_rows;
     for (int i = 0; i < p->n_work; i++) {
@@ -108,13 +86,7 @@ static void dlpi_layout_slots(dlp_pipe *p) {
     }
     at = dlpi_line_up(at);
     p->slot.index = dlpi_take_bytes(&at, words8, 1);
-    p->slot.lengths = dlpi_take_bytes(&at, out_lengths, 1);
-    p->slot.item_lengths = p->has_item_cells ? at : p->slot.lengths;
-    dlpi_take_bytes(&at, in_lengths ? dlpi_times(p->items.n, words8) : 0, 1);
-    p->slot.offsets =
-        dlpi_take_bytes(&at, p->has_item_cells ? dlpi_times(p->batches.n, words8 + 8) : 0, 1);
-    p->slot.fmeta =
-        dlpi_take_bytes(&at, p->has_item_cells ? p->batches.n * sizeof(dlpi_fmeta) : 0, 1);
+    dlpi_cells_slot(p, &at);
     p->slot.source = dlpi_take_bytes(&at, p->source->slot_bytes ? p->source->slot_bytes(p) : 0, 1);
     p->slot.rec = dlpi_take_bytes(&at, cells, 1);
     p->tries_bytes = 0;
@@ -232,15 +204,7 @@ static void dlpi_layout_stages(dlp_pipe *p) {
 }
 
 static void dlpi_layout_cells(dlp_pipe *p) {
-    dlpi_area_add(p, DLPI_REC_ITEM_CELLS, "item cells for the collate",
-                  p->has_item_cells ? dlpi_fields_bytes(&p->items) : 0,
-                  p->has_item_cells ? p->prefetch : 0, 4096);
-    dlpi_area_add(p, DLPI_REC_CELLS,
-                  p->lender ? p->lender->ops->lender->words.cells : "batch slots: fields",
-                  dlpi_fields_bytes(&p->batches), p->n_cells, 4096);
-    dlpi_area_add(p, DLPI_AREA_ZEROS, p->lender ? p->lender->ops->lender->words.zeros : NULL,
-                  dlpi_fields_bytes(&p->batches), p->cells == DLPI_CELLS_STAY,
-                  4096); /* cell n_cells: behind the others */
+    dlpi_cells_layout(p);
     dlpi_area_add(p, DLPI_AREA_GUARD, "guarded cells", dlpi_guard_stride(p), dlpi_guard_cells(p),
                   DLPI_LINE);
 }

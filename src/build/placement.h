@@ -21,21 +21,16 @@ static bool dlpi_all_inline(const dlp_pipe *p) {
 /* Batches under way, where nobody says how many. */
 static uint32_t dlpi_prefetch_least(const dlp_pipe *p) { return dlpi_all_inline(p) ? 1 : 2; }
 
-/* Batch workers that nobody asked for: beyond so many a collate is no longer what is slow, and as
-   processes they would be forked by the thousand. */
-#define DLPI_COLLATORS 64
-
-/* Does the stage want workers? A batch stage does if somebody must run it. */
-static bool dlpi_wants_workers(const dlpi_stage *st) {
-    if (st->kind != DLP_STAGE_BATCH) return st->ops->unit != DLPI_UNIT_NONE;
-    return st->collate != NULL || st->batching.batch_workers > 0;
+/* Does somebody have to run it? */
+static bool dlpi_wants_workers(dlp_pipe *p, dlpi_stage *st) {
+    return st->ops->staff != NULL ? st->ops->staff(p, st) : st->ops->unit != DLPI_UNIT_NONE;
 }
 
 /* Of a unit, the stages that have workers, in order. */
 static void dlpi_list_unit(dlp_pipe *p, int unit) {
     for (int at = p->sampler->id; at >= 0; at = p->stages[at].next) {
         dlpi_stage *st = &p->stages[at];
-        if (st->ops->unit != unit || !dlpi_wants_workers(st)) continue;
+        if (st->ops->unit != unit || !dlpi_wants_workers(p, st)) continue;
         st->work = p->n_staffed;
         dlpi_tune_take(st);
         st->n_workers = st->w.num_workers > 0 ? st->w.num_workers : 1;
@@ -47,11 +42,6 @@ static void dlpi_list_unit(dlp_pipe *p, int unit) {
 }
 
 static void dlpi_list_work(dlp_pipe *p) {
-    const dlp_batch_desc *b = &p->batcher->batching;
-    dlpi_stage *st = p->batcher;
-    st->w.num_workers = b->batch_workers > 0 ? b->batch_workers : 0;
-    if (b->batch_workers == 0 && b->collate && p->fetch->w.num_workers > 0)
-        st->w.num_workers = p->prefetch < DLPI_COLLATORS ? (int32_t)p->prefetch : DLPI_COLLATORS;
     p->n_staffed = p->n_procs = 0;
     dlpi_list_unit(p, DLPI_UNIT_ROWS);
     p->n_item_work = p->n_staffed;

@@ -245,9 +245,7 @@ static uint32_t dlpi_stage_units(const dlp_pipe *p, int k, uint64_t header) {
 /* Where rows or batches of stage st go back to: the nearest stage that writes their cells whole. */
 static int dlpi_redo_first(const dlp_pipe *p, const dlpi_stage *st, uint64_t header) {
     if (dlpi_is_item_stage(p, st)) return 0;
-    return p->has_item_cells               ? p->batcher->work
-           : dlpi_header_count(header) > 0 ? 0
-                                           : p->n_item_work;
+    return dlpi_header_count(header) > 0 ? p->cells_from : p->n_item_work;
 }
 
 static void dlpi_owners_set(dlp_pipe *p, int k, uint32_t s, uint64_t header, uint64_t word) {

@@ -95,8 +95,9 @@ static void dlpi_skip_put(dlpi_ctl *ctl, int stage, const dlp_error *e, int code
 /* errno and worker of an item that was replaced or left out, of which e has epoch and position: as
    long as the ring has it. */
 static void dlpi_skip_find(const dlpi_ctl *ctl, dlp_error *e) {
-    for (uint32_t i = 0; i < DLPI_SKIP_RING; i++) {
-        const dlpi_skip *k = &ctl->skip_ring[i];
+    uint64_t n = DLPI_LOAD_ACQ(&ctl->skips); /* K1 <- K1 */
+    for (uint64_t i = n > DLPI_SKIP_RING ? n - DLPI_SKIP_RING : 0; i != n; i++) {
+        const dlpi_skip *k = &ctl->skip_ring[i % DLPI_SKIP_RING];
         if (DLPI_LOAD_ACQ(&k->code) == 0) continue; /* K1 <- K1: none, or being written */
         if (DLPI_LOAD_RLX(&k->epoch) != e->epoch || DLPI_LOAD_RLX(&k->position) != e->position)
             continue;

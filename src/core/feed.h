@@ -50,29 +50,6 @@ static bool dlpi_cost_moved(const dlp_pipe *p, uint64_t turn) {
     return ns != 0 && (ns / 4 > was || was / 4 > ns);
 }
 
-/* Item cells for batch b in slot s. A cell is free again when the batch that it was given to has
-   left the stage behind which nobody needs its items: no word says so but that stage's own. There
-   are as many as batches may be between here and next, so one is free. */
-static uint32_t dlpi_schedule_cell(dlp_pipe *p, uint32_t s, uint64_t b) {
-    dlpi_cell_use *use = p->schedule.cells;
-    uint32_t i = p->schedule.cell_turn;
-    for (uint32_t n = 0; n + 1 < p->prefetch; n++, i = i + 1 == p->prefetch ? 0 : i + 1) {
-        dlpi_stage_words *words = dlpi_stage_words_at(p, use[i].slot, p->cell_end);
-        if (!use[i].given) break;
-        if (dlpi_ready_past(dlpi_gather_look(&words->ready), use[i].b)) break; /* Y1 <- Y1 */
-    }
-    use[i].b = b;
-    use[i].slot = s;
-    use[i].given = 1;
-    p->schedule.cell_turn = i + 1 == p->prefetch ? 0 : i + 1;
-    return i;
-}
-
-static uint32_t dlpi_schedule_place(dlp_pipe *p, uint32_t s, uint64_t b) {
-    if (p->cells == DLPI_CELLS_STAY) return p->lender->ops->lender->cell(p);
-    return p->has_item_cells || p->cells == DLPI_CELLS_TURN ? dlpi_schedule_cell(p, s, b) : s;
-}
-
 /* Rows of slot s beyond the epoch's last sample. */
 static void dlpi_schedule_padding(dlp_pipe *p, uint32_t s) {
     dlpi_bslot *slot = dlpi_slot_at(p, s);

@@ -134,12 +134,18 @@ typedef struct dlpi_stage_ops {
     int rank;       /* place in a chain: never falls */
     int many;       /* 1: several of them may follow each other */
     int unit;       /* DLPI_UNIT_*: what its workers take; cells: of its own, not of slots */
+    int in_place;   /* 1: it changes batches in their cells */
     int row_by_row; /* 1: rows are claimed one by one: what is that beside the wait for them */
     int in_order;   /* 1: one worker, which takes batches in their order, and never dies */
     size_t self_bytes;
     const char *own; /* the desc's name of the callback that is stage.own */
-    /* building, by the calling thread */
-    int (*check)(dlp_pipe *p, struct dlpi_stage *st);   /* behind those of the whole chain */
+    /* building, by the calling thread. What a desc says by itself is checked by the call that adds
+       the stage, which fails; what it must be to other stages here, when the whole chain is there:
+       that fails plan and start. */
+    int (*check)(dlp_pipe *p, struct dlpi_stage *st);
+    bool (*staff)(dlp_pipe *p, struct dlpi_stage *st);  /* before that: set how many workers it has
+                                                          at first; false: nobody need run it.
+                                                          NULL: as its desc has them */
     void (*layout)(dlp_pipe *p, struct dlpi_stage *st); /* its areas of the region */
     const char *private_words;                          /* their line of the plan; NULL: none */
     uint64_t (*private_bytes)(const dlp_pipe *p, const struct dlpi_stage *st);
@@ -157,6 +163,7 @@ typedef struct dlpi_stage_ops {
     bool (*step)(struct dlpi_worker *w);  /* what is there to do, without waiting: did it move? */
     bool (*find)(struct dlpi_worker *w, struct dlpi_unit *t); /* claim a unit */
     void (*run)(struct dlpi_worker *w, const struct dlpi_unit *t);
+    int (*call)(struct dlpi_worker *w, const struct dlpi_unit *t); /* of batches: the callback */
     bool (*full)(const struct dlpi_worker *w);           /* no room for a unit, whatever comes */
     bool (*owes)(const struct dlpi_worker *w);           /* something of its own is to come back */
     uint64_t (*due)(struct dlpi_worker *w, uint64_t ns); /* when it must look again: ns at most */

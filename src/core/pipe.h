@@ -216,12 +216,6 @@ typedef struct dlpi_tuner {
    >>impl-beside). */
 static const dlpi_beside_ops *dlpi_shm; /* defined again, with its value, by dlpipe_shm.h */
 
-/* The cell that slot s writes its batch in: that of its own number; one of prefetch_factor, free
-   again when the batch has left cell_end; or the one where the bytes of the batch stay, which the
-   lender says. Behind all of those that stay lies one that nobody writes: a batch that is left out
-   is there for as long as it is held, while one of the next epoch may write into its own cell. */
-enum { DLPI_CELLS_OWN = 0, DLPI_CELLS_TURN, DLPI_CELLS_STAY };
-
 /* Areas of the region. One that observers read has the type of its record for an id. */
 enum {
     DLPI_AREA_WAITERS = DLPI_REC_COUNT,
@@ -271,6 +265,8 @@ struct dlp_pipe {
     int n_staffed;                      /* those of cells of their own */
     dlpi_fields items, batches;         /* item cells; batch cells */
     int has_item_cells;                 /* items are written in cells of their own */
+    int item_area;                      /* whose cells items are written in */
+    int cells_from;                     /* place of the stage that writes batch cells whole */
     dlpi_stage *cell_end;               /* behind it nobody needs what lies in turning cells */
     int cells;                          /* DLPI_CELLS_*: where a slot's batch lies */
     uint32_t n_cells, n_out;            /* batch cells; batches that can be lent at once */
@@ -363,6 +359,12 @@ static inline void dlpi_area_add(dlp_pipe *p, int id, const char *words, uint64_
     *a = (dlpi_area){words, record, align, dlpi_round_up(p->region_bytes, align), stride, count};
     p->region_bytes = dlpi_sum(a->offset, dlpi_area_bytes(p, id));
 }
+/* The same in a slot, or what else has an end at *at; returns where it begins. */
+static inline uint64_t dlpi_take_bytes(uint64_t *at, uint64_t bytes, uint64_t align) {
+    uint64_t from = dlpi_round_up(*at, align);
+    *at = dlpi_sum(from, bytes);
+    return from;
+}
 static inline void *dlpi_area_at(const dlp_pipe *p, int id, uint64_t i) {
     return p->region + p->areas[id].offset + i * p->areas[id].stride;
 }
@@ -416,14 +418,6 @@ static inline dlpi_fmeta *dlpi_slot_fmeta(const dlp_pipe *p, uint32_t s) {
 static inline uint64_t dlpi_cells_bytes(const dlp_pipe *p) {
     return dlpi_sum(dlpi_area_bytes(p, DLPI_REC_CELLS), dlpi_area_bytes(p, DLPI_AREA_ZEROS));
 }
-static inline uint8_t *dlpi_batch_cell(const dlp_pipe *p, uint32_t s) {
-    return dlpi_area_at(p, DLPI_REC_CELLS,
-                        p->cells == DLPI_CELLS_OWN ? s : dlpi_slot_at(p, s)->cell);
-}
-static inline uint8_t *dlpi_item_cell(const dlp_pipe *p, uint32_t s) {
-    if (!p->has_item_cells) return dlpi_batch_cell(p, s);
-    return dlpi_area_at(p, DLPI_REC_ITEM_CELLS, dlpi_slot_at(p, s)->cell);
-}
 static inline uint32_t dlpi_slot_of(const dlp_pipe *p, uint64_t b) {
     return DLPI_LOAD_RLX(&p->disp[b & (p->ring - 1)]); /* T1 ordered by the tail that covers b */
 }
@@ -453,6 +447,11 @@ static inline uint32_t dlpi_rec_killed(uint32_t rec, uint32_t stage, bool late) 
     if (kills < 127) kills++;
     return (rec & (0xffffu | DLPI_REC_RAISED | DLPI_REC_COUNTS | DLPI_REC_FAILED)) | kills << 16 |
            stage << 23 | (late ? DLPI_REC_LATE : 0);
+}
+
+/* How many rows a fetch worker may have in callbacks at once. */
+static inline uint64_t dlpi_fetch_at_once(const dlp_pipe *p) {
+    return (uint64_t)p->fetch->in_flight + (p->fetch->in_flight == 0);
 }
 
 /* Of a fetch worker's row in a callback (0), or of the i-th in flight; NULL: nothing. */

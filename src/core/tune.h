@@ -28,9 +28,8 @@
 
 /* All is laid out for workers_max; num_workers, where it begins, is kept apart. */
 static void dlpi_tune_take(dlpi_stage *s) {
-    if (s->kind == DLP_STAGE_BATCH || !s->tuned) s->begin = s->w.num_workers;
     s->tuned = s->w.workers_max > 0;
-    if (s->tuned) s->w.num_workers = s->w.workers_max;
+    s->w.num_workers = s->tuned ? s->w.workers_max : s->begin;
 }
 
 /* Workers that come and go; where they begin has bounds of its own. */

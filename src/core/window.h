@@ -55,9 +55,9 @@ static bool dlpi_window_consumed(const dlp_pipe *p, uint64_t k) {
    slot of the first that is not consumed, or DLPI_NO_SLOT: when all that was scheduled is delivered,
    what stands behind the highest stays, for the sampler's state is known there. */
 static uint32_t dlpi_window_state(const dlp_pipe *p, dlpi_state *to) {
-    uint64_t tail = dlpi_credit_look(&p->ctl->tail); /* T1 <- T1 */
-    uint32_t s = p->base != tail ? dlpi_slot_of(p, p->base) : DLPI_NO_SLOT;
-    if (!p->d.unordered) return DLPI_NO_SLOT;
+    uint32_t s = DLPI_NO_SLOT;
+    if (!p->d.unordered) return s;
+    if (p->base != dlpi_credit_look(&p->ctl->tail)) s = dlpi_slot_of(p, p->base); /* T1 <- T1 */
     /* sought since */
     if (s != DLPI_NO_SLOT && dlpi_slot_at(p, s)->seek_no != p->seek_no) s = DLPI_NO_SLOT;
     if (!p->epoch_open || (s != DLPI_NO_SLOT && dlpi_slot_at(p, s)->epoch != p->epoch_now))
