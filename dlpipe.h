@@ -6334,12 +6334,21 @@ typedef struct dlpi_keeper_ops {                                 /* by workers o
     void (*recover)(struct dlpi_worker *w); /* by the supervisor: it died */
 } dlpi_keeper_ops;
 
+/* What a lender has handed out: dlp_pipe.out[v], complete; the books are the core's. */
+typedef struct dlpi_handed {
+    uint32_t v;
+    uint64_t bytes;
+    uint64_t after; /* global position where it ends */
+} dlpi_handed;
+
 typedef struct dlpi_lender_ops { /* by the consumer; v: number of what is handed out */
     struct {
         const char *slots, *cells, *zeros, *results;
-    } words;            /* of the plan, in the place of a batch's */
-    const char *params; /* of states: what config changes */
-    int (*next)(dlp_pipe *p, dlp_batch **out, int timeout_ms);
+    } words;                   /* of the plan, in the place of a batch's */
+    const char *params;        /* of states: what config changes */
+    bool (*more)(dlp_pipe *p); /* of the batch that it took: is something left, and wanted? */
+    void (*take)(dlp_pipe *p, uint32_t s); /* the batch in slot s is the next that it hands out */
+    void (*hand)(dlp_pipe *p, dlpi_handed *to); /* out of that batch, of which more is left */
     void (*drop)(dlp_pipe *p, uint32_t v);
     uint32_t (*slot)(const dlp_pipe *p, uint32_t v); /* whose cell it lies in */
     uint64_t (*batches)(const dlp_pipe *p);          /* of an epoch */
@@ -6895,10 +6904,13 @@ static inline uint64_t dlpi_fetch_at_once(const dlp_pipe *p) {
     return (uint64_t)p->fetch->in_flight + (p->fetch->in_flight == 0);
 }
 
+/* Is its stage the first, which writes rows for the first time? */
+static inline bool dlpi_writes_first(const dlpi_worker *w) { return w->st->work == 0; }
+
 /* Of a fetch worker's row in a callback (0), or of the i-th in flight; NULL: nothing. */
 static inline void *dlpi_row_extra_at(const dlp_pipe *p, const dlpi_worker *w, size_t i) {
     size_t each = 1 + (size_t)p->fetch->in_flight;
-    if (p->own_rows == NULL || w->st->work != 0) return NULL;
+    if (p->own_rows == NULL || !dlpi_writes_first(w)) return NULL;
     return p->own_rows + ((size_t)w->id * each + i) * p->source->row_bytes;
 }
 
@@ -7847,7 +7859,7 @@ static uint64_t dlpi_guard_stride(const dlp_pipe *p) {
 static uint64_t dlpi_guard_cell(const dlpi_worker *w, uint64_t i) {
     const dlp_pipe *p = w->p;
     uint64_t first = (uint64_t)p->fetch->n_workers * dlpi_guard_each(p);
-    if (w->st->work == 0) return (uint64_t)w->id * dlpi_guard_each(p) + i;
+    if (dlpi_writes_first(w)) return (uint64_t)w->id * dlpi_guard_each(p) + i;
     return first + (uint64_t)(w->global - p->fetch->n_workers);
 }
 
@@ -8937,7 +8949,7 @@ static inline uint64_t dlpi_owner_freed(const dlp_pipe *p, uint32_t s, uint64_t 
 
 /* May rows of this unit be taken for untouched? */
 static inline bool dlpi_untouched(const dlpi_worker *w, uint64_t header, uint64_t owner) {
-    return w->st->work == 0 && !dlpi_header_padded(header) && (owner & DLPI_FREED) == 0;
+    return dlpi_writes_first(w) && !dlpi_header_padded(header) && (owner & DLPI_FREED) == 0;
 }
 
 /* Try to claim unit t->unit of batch t->b. own was read before. */
@@ -9369,7 +9381,7 @@ static void dlpi_park(dlpi_worker *w, const dlpi_unit *t, uint32_t row, uint64_t
 static int dlpi_row_retry(dlpi_worker *w, const dlpi_unit *t, uint32_t row, uint32_t tries) {
     dlpi_bump(&w->block->retried, 1);
     if (w->st->w.retry_backoff_ms == 0)
-        return w->st->work == 0 || w->st->w.idempotent ? DLPI_ROW_AGAIN : DLPI_ROW_REDO;
+        return dlpi_writes_first(w) || w->st->w.idempotent ? DLPI_ROW_AGAIN : DLPI_ROW_REDO;
     dlpi_park(w, t, row, dlpi_now_ns() + dlpi_backoff_ns(w->st, tries));
     return DLPI_ROW_LATER;
 }
@@ -9414,7 +9426,7 @@ static int dlpi_row_replace(dlpi_worker *w, const dlpi_unit *t, uint32_t row, in
     DLPI_STORE_REL(&index[row], other); /* X1: behind it */
     dlpi_bump(&w->block->replaced, 1);
     dlpi_skip_note(w, code, other);
-    return w->st->work == 0 ? DLPI_ROW_AGAIN : DLPI_ROW_REDO;
+    return dlpi_writes_first(w) ? DLPI_ROW_AGAIN : DLPI_ROW_REDO;
 }
 
 static const char *dlpi_signal_text(uint32_t killed_by) {
@@ -9527,7 +9539,7 @@ static int dlpi_row_lengths(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
 static void dlpi_item_lengths(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
     const dlp_pipe *p = w->p;
     for (uint32_t f = 0; f < p->items.n; f++)
-        w->length[f] = w->st->work > 0 ? dlpi_slot_lengths(p, t->slot, f, 1)[row] : 0;
+        w->length[f] = dlpi_writes_first(w) ? 0 : dlpi_slot_lengths(p, t->slot, f, 1)[row];
 }
 
 static inline bool dlpi_lengths_set(const dlpi_worker *w) {
@@ -9545,11 +9557,11 @@ static int dlpi_row_no_item(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
 
 /* May the row be one that need not be fetched? */
 static inline bool dlpi_row_kept(const dlpi_worker *w) {
-    return w->st->work == 0 && w->p->keeper != NULL;
+    return dlpi_writes_first(w) && w->p->keeper != NULL;
 }
 
 static inline bool dlpi_row_zeroed(const dlpi_worker *w) {
-    return w->st->work == 0 && !w->p->fetch->dataset.writes_all_bytes;
+    return dlpi_writes_first(w) && !w->p->fetch->dataset.writes_all_bytes;
 }
 
 /* The row begins as zeros, where fetch does not write all of it. */
@@ -9761,9 +9773,9 @@ static void dlpi_unit_items(dlpi_worker *w, const dlpi_unit *t) {
     DLPI_STORE_RLX(&w->block->running, UINT64_C(0)); /* X2: it may be a row of this number */
     if (t->untouched)
         dlpi_unit_indices(w, t);
-    else if (w->st->work == 0)
+    else if (dlpi_writes_first(w))
         dlpi_unit_indices_again(w, t, already);
-    if (p->keeper != NULL && w->st->work == 0 && t->end - t->row > 1)
+    if (p->keeper != NULL && dlpi_writes_first(w) && t->end - t->row > 1)
         p->keeper->ops->keeper->ahead(p, t);
     dlpi_unpoison(p, t->slot);
     dlpi_item_at(w, t);
@@ -9791,7 +9803,7 @@ static void dlpi_unit_items(dlpi_worker *w, const dlpi_unit *t) {
 
 /* A parked row that is tried again here when it is due; the others go back to the first stage. */
 static bool dlpi_parked_stays(const dlpi_worker *w, const dlpi_parked *k) {
-    return w->st->work == 0 || (w->st->w.idempotent && k->due_ns != DLPI_GOES_BACK);
+    return dlpi_writes_first(w) || (w->st->w.idempotent && k->due_ns != DLPI_GOES_BACK);
 }
 
 /* Parked rows of t's unit; may all of them go back now? */
@@ -10568,7 +10580,7 @@ static void dlpi_recover_unit(dlpi_worker *w, dlpi_unit *t, dlpi_stage_words *wo
         dlpi_slot_at(p, t->slot)->killed_by = why->signal;
         dlpi_rec_set(p, t->slot, row, dlpi_rec_killed(rec, (uint32_t)w->st->work, why->late));
     }
-    if (w->st->work == 0 || (w->st->w.idempotent && !dlpi_rows_replaced(p, t, missing)))
+    if (dlpi_writes_first(w) || (w->st->w.idempotent && !dlpi_rows_replaced(p, t, missing)))
         dlpi_claim_take(&dlpi_owners(p, words)[t->unit], owner, dlpi_owner_freed(p, t->slot, t->b));
     else
         dlpi_rows_redo(w, t, missing);
@@ -12450,6 +12462,14 @@ static void dlpi_state_note(dlp_pipe *p, uint64_t b, uint32_t s, uint32_t flags)
     }
 }
 
+/* The same of what a lender has handed out; after: the global position behind it. */
+static void dlpi_state_handed(dlp_pipe *p, const dlp_batch *b, uint64_t after) {
+    bool last = (b->flags & DLP_BATCH_LAST) != 0;
+    p->after_epoch = last ? b->epoch + 1 : b->epoch;
+    p->after_batch = last ? 0 : b->in_epoch + 1;
+    p->after_position = last ? 0 : after;
+}
+
 /* The state behind all that was delivered. */
 static void dlpi_state_now(const dlp_pipe *p, dlpi_state *to) {
     uint32_t s;
@@ -13953,6 +13973,15 @@ static inline void dlpi_tune(dlp_pipe *p, uint64_t now) {
     if (DLPI_UNLIKELY(p->tune.every_ns != 0) && now >= p->tune.due_ns) dlpi_tune_look(p, now);
 }
 
+/* n workers are asked for by dlp_pipe_set_workers; 0: as the tuner sees fit again. */
+static int dlpi_tune_ask(dlp_pipe *p, dlpi_stage *st, int n) {
+    if (!st->tuned || n < 0 || n > st->n_workers) return DLP_ERR_ARG;
+    if (n > 0 && n < st->w.workers_min) return DLP_ERR_ARG;
+    p->tune.at[st->work].set = n > 0;
+    if (n > 0) dlpi_tune_set(p, st, n, DLP_TUNE_SET, dlpi_now_ns());
+    return DLP_OK;
+}
+
 /* ---------------------------------------------------------------------------------------------
    >>impl-scheduler  WHO SCHEDULES: THE CONSUMER, OR A THREAD OF ITS OWN
    What is to be scheduled next stands in >>impl-feed. Here: who does it, and how it learns that it
@@ -14124,10 +14153,24 @@ static void dlpi_slot_free(dlp_pipe *p, uint32_t s) {
     dlpi_scheduler_credit(p, &dlpi_slot_at(p, s)->used);
 }
 
+/* Batch, or view, v is the consumer's: the books. */
+static void dlpi_delivered(dlp_pipe *p, uint32_t v, uint64_t bytes) {
+    const dlp_batch *batch = &p->out[v];
+    dlpi_ctl *ctl = p->ctl;
+    p->held[v] = 1;
+    p->n_held++;
+    p->epoch_now = batch->epoch;
+    p->epoch_open = (batch->flags & DLP_BATCH_LAST) == 0;
+    if (!p->epoch_open && p->repeat && p->repeat->repeat.epoch_end) p->epoch_end_due = 1;
+    DLPI_STORE_RLX(&ctl->held, p->n_held); /* statistics, here and below */
+    DLPI_STORE_RLX(&ctl->epoch, batch->epoch);
+    dlpi_bump(&ctl->items, batch->count);
+    dlpi_bump(&ctl->bytes, bytes);
+}
+
 /* Hand batch b in slot s to the consumer. */
 static void dlpi_deliver(dlp_pipe *p, uint64_t b, uint32_t s, dlp_batch **out) {
     dlp_batch *batch = &p->out[s];
-    dlpi_ctl *ctl = p->ctl;
     uint64_t bytes = 0;
     dlpi_batch_view(p, s, batch, p->out_fields + (size_t)s * p->batches.n);
     batch->flags = dlpi_taken(p, b, batch->flags);
@@ -14137,15 +14180,7 @@ static void dlpi_deliver(dlp_pipe *p, uint64_t b, uint32_t s, dlp_batch **out) {
         bytes += t->bytes;
     }
     dlpi_state_note(p, b, s, batch->flags);
-    p->held[s] = 1;
-    p->n_held++;
-    p->epoch_now = batch->epoch;
-    p->epoch_open = (batch->flags & DLP_BATCH_LAST) == 0;
-    if (!p->epoch_open && p->repeat && p->repeat->repeat.epoch_end) p->epoch_end_due = 1;
-    DLPI_STORE_RLX(&ctl->held, p->n_held);
-    DLPI_STORE_RLX(&ctl->epoch, batch->epoch);
-    dlpi_bump(&ctl->items, batch->count);
-    dlpi_bump(&ctl->bytes, bytes);
+    dlpi_delivered(p, s, bytes);
     dlpi_schedule_inline(p, dlpi_burst(p));
     *out = batch;
 }
@@ -14383,10 +14418,36 @@ static int dlpi_next_slot(dlp_pipe *p, int timeout_ms, uint64_t *b, uint32_t *s)
     }
 }
 
+/* The same where a lender hands out what the consumer gets: of the batch that it took, or of the
+   next. */
+static int dlpi_next_lender(dlp_pipe *p, dlp_batch **out, int timeout_ms) {
+    const dlpi_lender_ops *lender = p->lender->ops->lender;
+    dlpi_handed handed;
+    if (lender->more(p)) {
+        dlpi_pace_call(p);
+    } else {
+        uint64_t b;
+        uint32_t s;
+        int rc = dlpi_next_slot(p, timeout_ms, &b, &s);
+        if (rc != DLP_OK) return rc;
+        dlpi_taken(p, b, dlpi_slot_at(p, s)->flags);
+        lender->take(p, s);
+        dlpi_schedule_inline(p, 1);
+    }
+    lender->hand(p, &handed);
+    *out = &p->out[handed.v];
+    dlpi_bump(&p->ctl->views, 1);
+    dlpi_delivered(p, handed.v, handed.bytes);
+    dlpi_state_handed(p, *out, handed.after);
+    return DLP_OK;
+}
+
 static int dlpi_next(dlp_pipe *p, dlp_batch **out, int timeout_ms) {
     uint64_t b;
     uint32_t s;
-    int rc = dlpi_next_slot(p, timeout_ms, &b, &s);
+    int rc;
+    if (p->lender) return dlpi_next_lender(p, out, timeout_ms);
+    rc = dlpi_next_slot(p, timeout_ms, &b, &s);
     if (rc == DLP_OK) dlpi_deliver(p, b, s, out);
     return rc;
 }
@@ -14752,19 +14813,8 @@ static uint32_t dlpi_split_free_view(dlp_pipe *p) {
     return v;
 }
 
-/* What states and next_epoch go by, as dlpi_state_note and dlpi_deliver keep it for batches. */
-static void dlpi_split_note(dlp_pipe *p, const dlp_batch *b, uint64_t after) {
-    bool last = (b->flags & DLP_BATCH_LAST) != 0;
-    p->epoch_now = b->epoch;
-    p->epoch_open = !last;
-    if (last && p->repeat && p->repeat->repeat.epoch_end) p->epoch_end_due = 1;
-    p->after_epoch = last ? b->epoch + 1 : b->epoch;
-    p->after_batch = last ? 0 : b->in_epoch + 1;
-    p->after_position = last ? 0 : after;
-}
-
 /* Hand out the next view of the chunk that is being split. */
-static dlp_batch *dlpi_split_view(dlp_pipe *p) {
+static void dlpi_split_hand(dlp_pipe *p, dlpi_handed *to) {
     dlpi_split *c = dlpi_split_of(p);
     const dlpi_bslot *slot = dlpi_slot_at(p, c->slot);
     uint32_t v = dlpi_split_free_view(p);
@@ -14782,46 +14832,23 @@ static dlp_batch *dlpi_split_view(dlp_pipe *p) {
     b->valid_count = left ? 0 : b->count;
     b->index = c->index + (size_t)v * c->view_rows;
     dlpi_split_indices(c, first, b->count, c->index + (size_t)v * c->view_rows);
-    dlpi_bump(&p->ctl->bytes, dlpi_split_fields(p, v, dlpi_chunk_row_at(p, j), b->count));
-    dlpi_bump(&p->ctl->items, b->count);
-    dlpi_bump(&p->ctl->views, 1);
     c->slot_of[v] = c->slot;
     c->after[v] = c->position + j * c->d.batch_size + n;
     c->refs[c->slot]++;
-    p->held[v] = 1;
-    DLPI_STORE_RLX(&p->ctl->held, ++p->n_held); /* statistics */
-    DLPI_STORE_RLX(&p->ctl->epoch, b->epoch);
-    dlpi_split_note(p, b, c->after[v]);
-    return b;
+    *to = (dlpi_handed){v, dlpi_split_fields(p, v, dlpi_chunk_row_at(p, j), b->count), c->after[v]};
+    if (c->at < c->views) return;
+    dlpi_split_unref(p, c->slot);
+    c->slot = DLPI_NO_SLOT;
 }
 
-/* dlp_pipe_next, where batches are views. */
-static int dlpi_split_next(dlp_pipe *p, dlp_batch **out, int timeout_ms) {
+/* Is something left of a chunk? One of an epoch, or a place, that was left is given up. */
+static bool dlpi_split_more(dlp_pipe *p) {
     dlpi_split *c = dlpi_split_of(p);
-    if (c->slot != DLPI_NO_SLOT) {
-        /* of an epoch, or a place, that was left? */
-        if (dlpi_cancelled(p->ctl, dlpi_slot_at(p, c->slot))) {
-            dlpi_split_unref(p, c->slot);
-            c->slot = DLPI_NO_SLOT;
-        } else {
-            dlpi_pace_call(p);
-        }
-    }
-    if (c->slot == DLPI_NO_SLOT) {
-        uint64_t b;
-        uint32_t s;
-        int rc = dlpi_next_slot(p, timeout_ms, &b, &s);
-        if (rc != DLP_OK) return rc;
-        dlpi_taken(p, b, dlpi_slot_at(p, s)->flags);
-        dlpi_split_take(p, s);
-        dlpi_schedule_inline(p, 1);
-    }
-    *out = dlpi_split_view(p);
-    if (c->at == c->views) {
-        dlpi_split_unref(p, c->slot);
-        c->slot = DLPI_NO_SLOT;
-    }
-    return DLP_OK;
+    if (c->slot == DLPI_NO_SLOT) return false;
+    if (!dlpi_cancelled(p->ctl, dlpi_slot_at(p, c->slot))) return true;
+    dlpi_split_unref(p, c->slot);
+    c->slot = DLPI_NO_SLOT;
+    return false;
 }
 
 /* The state behind view v. */
@@ -15055,7 +15082,9 @@ static const dlpi_lender_ops dlpi_split_lender = {
     .words = {"chunk records", "CPU chunk buffers", "CPU chunk buffer of zeros",
               "device chunk buffers"},
     .params = "params (chunk_rows, shuffle_rows)",
-    .next = dlpi_split_next,
+    .more = dlpi_split_more,
+    .take = dlpi_split_take,
+    .hand = dlpi_split_hand,
     .drop = dlpi_split_drop,
     .slot = dlpi_split_slot,
     .leave = dlpi_split_leave,
@@ -21051,7 +21080,6 @@ DLPDEF int dlp_pipe_next_timeout(dlp_pipe *p, dlp_batch **out, int timeout_ms) {
         p->epoch_end_due = 0;
         return DLP_EPOCH_END;
     }
-    if (p->lender) return p->lender->ops->lender->next(p, out, timeout_ms);
     return dlpi_next(p, out, timeout_ms);
 }
 
@@ -21125,11 +21153,7 @@ DLPDEF int dlp_pipe_set_workers(dlp_pipe *p, dlp_stage stage, int n) {
     if (dlpi_forked(p)) return DLP_ERR_FORKED;
     if (stage < 0 || stage >= p->n_stages) return DLP_ERR_ARG;
     st = &p->stages[stage];
-    if (!st->tuned || n < 0 || n > st->n_workers) return DLP_ERR_ARG;
-    if (n > 0 && n < st->w.workers_min) return DLP_ERR_ARG;
-    p->tune.at[st->work].set = n > 0;
-    if (n > 0) dlpi_tune_set(p, st, n, DLP_TUNE_SET, dlpi_now_ns());
-    return DLP_OK;
+    return dlpi_tune_ask(p, st, n);
 }
 
 DLPDEF void dlp_pipe_stop(dlp_pipe *p) {
@@ -21215,7 +21239,7 @@ DLPDEF int dlp_pipe_resolved(const dlp_pipe *p, dlp_pipe_desc *out) {
 
 static void dlpi_workers_resolved(const dlpi_stage *st, dlp_workers_desc *out) {
     *out = st->w;
-    if (st->tuned) out->num_workers = st->begin; /* w has room for workers_max */
+    out->num_workers = st->begin; /* w has room for workers_max */
     out->name = st->name;
 }
 

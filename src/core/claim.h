@@ -48,7 +48,7 @@ static inline uint64_t dlpi_owner_freed(const dlp_pipe *p, uint32_t s, uint64_t 
 
 /* May rows of this unit be taken for untouched? */
 static inline bool dlpi_untouched(const dlpi_worker *w, uint64_t header, uint64_t owner) {
-    return w->st->work == 0 && !dlpi_header_padded(header) && (owner & DLPI_FREED) == 0;
+    return dlpi_writes_first(w) && !dlpi_header_padded(header) && (owner & DLPI_FREED) == 0;
 }
 
 /* Try to claim unit t->unit of batch t->b. own was read before. */

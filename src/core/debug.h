@@ -171,7 +171,7 @@ static uint64_t dlpi_guard_stride(const dlp_pipe *p) {
 static uint64_t dlpi_guard_cell(const dlpi_worker *w, uint64_t i) {
     const dlp_pipe *p = w->p;
     uint64_t first = (uint64_t)p->fetch->n_workers * dlpi_guard_each(p);
-    if (w->st->work == 0) return (uint64_t)w->id * dlpi_guard_each(p) + i;
+    if (dlpi_writes_first(w)) return (uint64_t)w->id * dlpi_guard_each(p) + i;
     return first + (uint64_t)(w->global - p->fetch->n_workers);
 }
 

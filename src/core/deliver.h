@@ -56,10 +56,24 @@ static void dlpi_slot_free(dlp_pipe *p, uint32_t s) {
     dlpi_scheduler_credit(p, &dlpi_slot_at(p, s)->used);
 }
 
+/* Batch, or view, v is the consumer's: the books. */
+static void dlpi_delivered(dlp_pipe *p, uint32_t v, uint64_t bytes) {
+    const dlp_batch *batch = &p->out[v];
+    dlpi_ctl *ctl = p->ctl;
+    p->held[v] = 1;
+    p->n_held++;
+    p->epoch_now = batch->epoch;
+    p->epoch_open = (batch->flags & DLP_BATCH_LAST) == 0;
+    if (!p->epoch_open && p->repeat && p->repeat->repeat.epoch_end) p->epoch_end_due = 1;
+    DLPI_STORE_RLX(&ctl->held, p->n_held); /* statistics, here and below */
+    DLPI_STORE_RLX(&ctl->epoch, batch->epoch);
+    dlpi_bump(&ctl->items, batch->count);
+    dlpi_bump(&ctl->bytes, bytes);
+}
+
 /* Hand batch b in slot s to the consumer. */
 static void dlpi_deliver(dlp_pipe *p, uint64_t b, uint32_t s, dlp_batch **out) {
     dlp_batch *batch = &p->out[s];
-    dlpi_ctl *ctl = p->ctl;
     uint64_t bytes = 0;
     dlpi_batch_view(p, s, batch, p->out_fields + (size_t)s * p->batches.n);
     batch->flags = dlpi_taken(p, b, batch->flags);
@@ -69,15 +83,7 @@ static void dlpi_deliver(dlp_pipe *p, uint64_t b, uint32_t s, dlp_batch **out) {
         bytes += t->bytes;
     }
     dlpi_state_note(p, b, s, batch->flags);
-    p->held[s] = 1;
-    p->n_held++;
-    p->epoch_now = batch->epoch;
-    p->epoch_open = (batch->flags & DLP_BATCH_LAST) == 0;
-    if (!p->epoch_open && p->repeat && p->repeat->repeat.epoch_end) p->epoch_end_due = 1;
-    DLPI_STORE_RLX(&ctl->held, p->n_held);
-    DLPI_STORE_RLX(&ctl->epoch, batch->epoch);
-    dlpi_bump(&ctl->items, batch->count);
-    dlpi_bump(&ctl->bytes, bytes);
+    dlpi_delivered(p, s, bytes);
     dlpi_schedule_inline(p, dlpi_burst(p));
     *out = batch;
 }
@@ -315,10 +321,36 @@ static int dlpi_next_slot(dlp_pipe *p, int timeout_ms, uint64_t *b, uint32_t *s)
     }
 }
 
+/* The same where a lender hands out what the consumer gets: of the batch that it took, or of the
+   next. */
+static int dlpi_next_lender(dlp_pipe *p, dlp_batch **out, int timeout_ms) {
+    const dlpi_lender_ops *lender = p->lender->ops->lender;
+    dlpi_handed handed;
+    if (lender->more(p)) {
+        dlpi_pace_call(p);
+    } else {
+        uint64_t b;
+        uint32_t s;
+        int rc = dlpi_next_slot(p, timeout_ms, &b, &s);
+        if (rc != DLP_OK) return rc;
+        dlpi_taken(p, b, dlpi_slot_at(p, s)->flags);
+        lender->take(p, s);
+        dlpi_schedule_inline(p, 1);
+    }
+    lender->hand(p, &handed);
+    *out = &p->out[handed.v];
+    dlpi_bump(&p->ctl->views, 1);
+    dlpi_delivered(p, handed.v, handed.bytes);
+    dlpi_state_handed(p, *out, handed.after);
+    return DLP_OK;
+}
+
 static int dlpi_next(dlp_pipe *p, dlp_batch **out, int timeout_ms) {
     uint64_t b;
     uint32_t s;
-    int rc = dlpi_next_slot(p, timeout_ms, &b, &s);
+    int rc;
+    if (p->lender) return dlpi_next_lender(p, out, timeout_ms);
+    rc = dlpi_next_slot(p, timeout_ms, &b, &s);
     if (rc == DLP_OK) dlpi_deliver(p, b, s, out);
     return rc;
 }

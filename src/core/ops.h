@@ -70,12 +70,21 @@ typedef struct dlpi_keeper_ops {                                 /* by workers o
     void (*recover)(struct dlpi_worker *w); /* by the supervisor: it died */
 } dlpi_keeper_ops;
 
+/* What a lender has handed out: dlp_pipe.out[v], complete; the books are the core's. */
+typedef struct dlpi_handed {
+    uint32_t v;
+    uint64_t bytes;
+    uint64_t after; /* global position where it ends */
+} dlpi_handed;
+
 typedef struct dlpi_lender_ops { /* by the consumer; v: number of what is handed out */
     struct {
         const char *slots, *cells, *zeros, *results;
-    } words;            /* of the plan, in the place of a batch's */
-    const char *params; /* of states: what config changes */
-    int (*next)(dlp_pipe *p, dlp_batch **out, int timeout_ms);
+    } words;                   /* of the plan, in the place of a batch's */
+    const char *params;        /* of states: what config changes */
+    bool (*more)(dlp_pipe *p); /* of the batch that it took: is something left, and wanted? */
+    void (*take)(dlp_pipe *p, uint32_t s); /* the batch in slot s is the next that it hands out */
+    void (*hand)(dlp_pipe *p, dlpi_handed *to); /* out of that batch, of which more is left */
     void (*drop)(dlp_pipe *p, uint32_t v);
     uint32_t (*slot)(const dlp_pipe *p, uint32_t v); /* whose cell it lies in */
     uint64_t (*batches)(const dlp_pipe *p);          /* of an epoch */

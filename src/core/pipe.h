@@ -454,9 +454,12 @@ static inline uint64_t dlpi_fetch_at_once(const dlp_pipe *p) {
     return (uint64_t)p->fetch->in_flight + (p->fetch->in_flight == 0);
 }
 
+/* Is its stage the first, which writes rows for the first time? */
+static inline bool dlpi_writes_first(const dlpi_worker *w) { return w->st->work == 0; }
+
 /* Of a fetch worker's row in a callback (0), or of the i-th in flight; NULL: nothing. */
 static inline void *dlpi_row_extra_at(const dlp_pipe *p, const dlpi_worker *w, size_t i) {
     size_t each = 1 + (size_t)p->fetch->in_flight;
-    if (p->own_rows == NULL || w->st->work != 0) return NULL;
+    if (p->own_rows == NULL || !dlpi_writes_first(w)) return NULL;
     return p->own_rows + ((size_t)w->id * each + i) * p->source->row_bytes;
 }

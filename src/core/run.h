@@ -213,7 +213,7 @@ static void dlpi_park(dlpi_worker *w, const dlpi_unit *t, uint32_t row, uint64_t
 static int dlpi_row_retry(dlpi_worker *w, const dlpi_unit *t, uint32_t row, uint32_t tries) {
     dlpi_bump(&w->block->retried, 1);
     if (w->st->w.retry_backoff_ms == 0)
-        return w->st->work == 0 || w->st->w.idempotent ? DLPI_ROW_AGAIN : DLPI_ROW_REDO;
+        return dlpi_writes_first(w) || w->st->w.idempotent ? DLPI_ROW_AGAIN : DLPI_ROW_REDO;
     dlpi_park(w, t, row, dlpi_now_ns() + dlpi_backoff_ns(w->st, tries));
     return DLPI_ROW_LATER;
 }
@@ -258,7 +258,7 @@ static int dlpi_row_replace(dlpi_worker *w, const dlpi_unit *t, uint32_t row, in
     DLPI_STORE_REL(&index[row], other); /* X1: behind it */
     dlpi_bump(&w->block->replaced, 1);
     dlpi_skip_note(w, code, other);
-    return w->st->work == 0 ? DLPI_ROW_AGAIN : DLPI_ROW_REDO;
+    return dlpi_writes_first(w) ? DLPI_ROW_AGAIN : DLPI_ROW_REDO;
 }
 
 static const char *dlpi_signal_text(uint32_t killed_by) {
@@ -371,7 +371,7 @@ static int dlpi_row_lengths(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
 static void dlpi_item_lengths(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
     const dlp_pipe *p = w->p;
     for (uint32_t f = 0; f < p->items.n; f++)
-        w->length[f] = w->st->work > 0 ? dlpi_slot_lengths(p, t->slot, f, 1)[row] : 0;
+        w->length[f] = dlpi_writes_first(w) ? 0 : dlpi_slot_lengths(p, t->slot, f, 1)[row];
 }
 
 static inline bool dlpi_lengths_set(const dlpi_worker *w) {
@@ -389,11 +389,11 @@ static int dlpi_row_no_item(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
 
 /* May the row be one that need not be fetched? */
 static inline bool dlpi_row_kept(const dlpi_worker *w) {
-    return w->st->work == 0 && w->p->keeper != NULL;
+    return dlpi_writes_first(w) && w->p->keeper != NULL;
 }
 
 static inline bool dlpi_row_zeroed(const dlpi_worker *w) {
-    return w->st->work == 0 && !w->p->fetch->dataset.writes_all_bytes;
+    return dlpi_writes_first(w) && !w->p->fetch->dataset.writes_all_bytes;
 }
 
 /* The row begins as zeros, where fetch does not write all of it. */
@@ -605,9 +605,9 @@ static void dlpi_unit_items(dlpi_worker *w, const dlpi_unit *t) {
     DLPI_STORE_RLX(&w->block->running, UINT64_C(0)); /* X2: it may be a row of this number */
     if (t->untouched)
         dlpi_unit_indices(w, t);
-    else if (w->st->work == 0)
+    else if (dlpi_writes_first(w))
         dlpi_unit_indices_again(w, t, already);
-    if (p->keeper != NULL && w->st->work == 0 && t->end - t->row > 1)
+    if (p->keeper != NULL && dlpi_writes_first(w) && t->end - t->row > 1)
         p->keeper->ops->keeper->ahead(p, t);
     dlpi_unpoison(p, t->slot);
     dlpi_item_at(w, t);
@@ -635,7 +635,7 @@ static void dlpi_unit_items(dlpi_worker *w, const dlpi_unit *t) {
 
 /* A parked row that is tried again here when it is due; the others go back to the first stage. */
 static bool dlpi_parked_stays(const dlpi_worker *w, const dlpi_parked *k) {
-    return w->st->work == 0 || (w->st->w.idempotent && k->due_ns != DLPI_GOES_BACK);
+    return dlpi_writes_first(w) || (w->st->w.idempotent && k->due_ns != DLPI_GOES_BACK);
 }
 
 /* Parked rows of t's unit; may all of them go back now? */

@@ -67,6 +67,14 @@ static void dlpi_state_note(dlp_pipe *p, uint64_t b, uint32_t s, uint32_t flags)
     }
 }
 
+/* The same of what a lender has handed out; after: the global position behind it. */
+static void dlpi_state_handed(dlp_pipe *p, const dlp_batch *b, uint64_t after) {
+    bool last = (b->flags & DLP_BATCH_LAST) != 0;
+    p->after_epoch = last ? b->epoch + 1 : b->epoch;
+    p->after_batch = last ? 0 : b->in_epoch + 1;
+    p->after_position = last ? 0 : after;
+}
+
 /* The state behind all that was delivered. */
 static void dlpi_state_now(const dlp_pipe *p, dlpi_state *to) {
     uint32_t s;

@@ -186,3 +186,12 @@ static void dlpi_tune_look(dlp_pipe *p, uint64_t now) {
 static inline void dlpi_tune(dlp_pipe *p, uint64_t now) {
     if (DLPI_UNLIKELY(p->tune.every_ns != 0) && now >= p->tune.due_ns) dlpi_tune_look(p, now);
 }
+
+/* n workers are asked for by dlp_pipe_set_workers; 0: as the tuner sees fit again. */
+static int dlpi_tune_ask(dlp_pipe *p, dlpi_stage *st, int n) {
+    if (!st->tuned || n < 0 || n > st->n_workers) return DLP_ERR_ARG;
+    if (n > 0 && n < st->w.workers_min) return DLP_ERR_ARG;
+    p->tune.at[st->work].set = n > 0;
+    if (n > 0) dlpi_tune_set(p, st, n, DLP_TUNE_SET, dlpi_now_ns());
+    return DLP_OK;
+}

@@ -108,7 +108,6 @@ DLPDEF int dlp_pipe_next_timeout(dlp_pipe *p, dlp_batch **out, int timeout_ms) {
         p->epoch_end_due = 0;
         return DLP_EPOCH_END;
     }
-    if (p->lender) return p->lender->ops->lender->next(p, out, timeout_ms);
     return dlpi_next(p, out, timeout_ms);
 }
 
@@ -182,11 +181,7 @@ DLPDEF int dlp_pipe_set_workers(dlp_pipe *p, dlp_stage stage, int n) {
     if (dlpi_forked(p)) return DLP_ERR_FORKED;
     if (stage < 0 || stage >= p->n_stages) return DLP_ERR_ARG;
     st = &p->stages[stage];
-    if (!st->tuned || n < 0 || n > st->n_workers) return DLP_ERR_ARG;
-    if (n > 0 && n < st->w.workers_min) return DLP_ERR_ARG;
-    p->tune.at[st->work].set = n > 0;
-    if (n > 0) dlpi_tune_set(p, st, n, DLP_TUNE_SET, dlpi_now_ns());
-    return DLP_OK;
+    return dlpi_tune_ask(p, st, n);
 }
 
 DLPDEF void dlp_pipe_stop(dlp_pipe *p) {

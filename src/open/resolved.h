@@ -25,7 +25,7 @@ DLPDEF int dlp_pipe_resolved(const dlp_pipe *p, dlp_pipe_desc *out) {
 
 static void dlpi_workers_resolved(const dlpi_stage *st, dlp_workers_desc *out) {
     *out = st->w;
-    if (st->tuned) out->num_workers = st->begin; /* w has room for workers_max */
+    out->num_workers = st->begin; /* w has room for workers_max */
     out->name = st->name;
 }
 

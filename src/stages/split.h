@@ -366,19 +366,8 @@ static uint32_t dlpi_split_free_view(dlp_pipe *p) {
     return v;
 }
 
-/* What states and next_epoch go by, as dlpi_state_note and dlpi_deliver keep it for batches. */
-static void dlpi_split_note(dlp_pipe *p, const dlp_batch *b, uint64_t after) {
-    bool last = (b->flags & DLP_BATCH_LAST) != 0;
-    p->epoch_now = b->epoch;
-    p->epoch_open = !last;
-    if (last && p->repeat && p->repeat->repeat.epoch_end) p->epoch_end_due = 1;
-    p->after_epoch = last ? b->epoch + 1 : b->epoch;
-    p->after_batch = last ? 0 : b->in_epoch + 1;
-    p->after_position = last ? 0 : after;
-}
-
 /* Hand out the next view of the chunk that is being split. */
-static dlp_batch *dlpi_split_view(dlp_pipe *p) {
+static void dlpi_split_hand(dlp_pipe *p, dlpi_handed *to) {
     dlpi_split *c = dlpi_split_of(p);
     const dlpi_bslot *slot = dlpi_slot_at(p, c->slot);
     uint32_t v = dlpi_split_free_view(p);
@@ -396,46 +385,23 @@ static dlp_batch *dlpi_split_view(dlp_pipe *p) {
     b->valid_count = left ? 0 : b->count;
     b->index = c->index + (size_t)v * c->view_rows;
     dlpi_split_indices(c, first, b->count, c->index + (size_t)v * c->view_rows);
-    dlpi_bump(&p->ctl->bytes, dlpi_split_fields(p, v, dlpi_chunk_row_at(p, j), b->count));
-    dlpi_bump(&p->ctl->items, b->count);
-    dlpi_bump(&p->ctl->views, 1);
     c->slot_of[v] = c->slot;
     c->after[v] = c->position + j * c->d.batch_size + n;
     c->refs[c->slot]++;
-    p->held[v] = 1;
-    DLPI_STORE_RLX(&p->ctl->held, ++p->n_held); /* statistics */
-    DLPI_STORE_RLX(&p->ctl->epoch, b->epoch);
-    dlpi_split_note(p, b, c->after[v]);
-    return b;
+    *to = (dlpi_handed){v, dlpi_split_fields(p, v, dlpi_chunk_row_at(p, j), b->count), c->after[v]};
+    if (c->at < c->views) return;
+    dlpi_split_unref(p, c->slot);
+    c->slot = DLPI_NO_SLOT;
 }
 
-/* dlp_pipe_next, where batches are views. */
-static int dlpi_split_next(dlp_pipe *p, dlp_batch **out, int timeout_ms) {
+/* Is something left of a chunk? One of an epoch, or a place, that was left is given up. */
+static bool dlpi_split_more(dlp_pipe *p) {
     dlpi_split *c = dlpi_split_of(p);
-    if (c->slot != DLPI_NO_SLOT) {
-        /* of an epoch, or a place, that was left? */
-        if (dlpi_cancelled(p->ctl, dlpi_slot_at(p, c->slot))) {
-            dlpi_split_unref(p, c->slot);
-            c->slot = DLPI_NO_SLOT;
-        } else {
-            dlpi_pace_call(p);
-        }
-    }
-    if (c->slot == DLPI_NO_SLOT) {
-        uint64_t b;
-        uint32_t s;
-        int rc = dlpi_next_slot(p, timeout_ms, &b, &s);
-        if (rc != DLP_OK) return rc;
-        dlpi_taken(p, b, dlpi_slot_at(p, s)->flags);
-        dlpi_split_take(p, s);
-        dlpi_schedule_inline(p, 1);
-    }
-    *out = dlpi_split_view(p);
-    if (c->at == c->views) {
-        dlpi_split_unref(p, c->slot);
-        c->slot = DLPI_NO_SLOT;
-    }
-    return DLP_OK;
+    if (c->slot == DLPI_NO_SLOT) return false;
+    if (!dlpi_cancelled(p->ctl, dlpi_slot_at(p, c->slot))) return true;
+    dlpi_split_unref(p, c->slot);
+    c->slot = DLPI_NO_SLOT;
+    return false;
 }
 
 /* The state behind view v. */
@@ -669,7 +635,9 @@ static const dlpi_lender_ops dlpi_split_lender = {
     .words = {"chunk records", "CPU chunk buffers", "CPU chunk buffer of zeros",
               "device chunk buffers"},
     .params = "params (chunk_rows, shuffle_rows)",
-    .next = dlpi_split_next,
+    .more = dlpi_split_more,
+    .take = dlpi_split_take,
+    .hand = dlpi_split_hand,
     .drop = dlpi_split_drop,
     .slot = dlpi_split_slot,
     .leave = dlpi_split_leave,
