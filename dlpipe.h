@@ -85,8 +85,12 @@
    >>impl-pipe      THE PIPE AS THIS PROCESS SEES IT
    >>impl-waiters     WHO SLEEPS, WHO WAKES
    >>impl-fail      FIRST CAUSES
+   >>impl-beside    PROCESSES AND SUBSCRIBERS, OR NONE
+   >>impl-cells     WHERE BATCHES AND ITEMS LIE
    >>impl-debug     WRITES PAST A ROW, USES AFTER RELEASE
    >>impl-cancel    BATCHES THAT ARE CANCELLED
+   >>impl-open-end  A ROW FINDS THE EPOCH'S END: STREAMS
+   >>impl-window    OUT OF ORDER: THE WINDOW
    >>impl-seen      WHAT OBSERVERS SEE
    >>impl-links     THE TABLE OF LINKS
    >>impl-dispatch  WHO WAKES WHOM
@@ -107,10 +111,13 @@
    >>impl-lists     LISTS OF A BATCH SAMPLER
    >>impl-parts     PART QUEUE: THE CELLS, WHAT TO LOAD NEXT, LOADING IT
    >>impl-tune      WORKERS ADDED AND RETIRED WHILE THE PIPE RUNS
+   >>impl-scheduler  WHO SCHEDULES: THE CONSUMER, OR A THREAD OF ITS OWN
+   >>impl-pace      THE CONSUMER'S PACE, AND ITS CLOCK
    >>impl-deliver   NEXT AND RELEASE
    >>impl-split     CHUNKS LOADED, AND SPLIT INTO VIEWS
    The implementation: start, looking, devices, files, calls:
    >>impl-build     CHECKS, LAYOUT, PLAN, START, CLOSE
+   >>impl-placement  WHERE STAGES RUN
    >>impl-stats     COUNTERS AND TRACE, READ
    >>impl-predict   WHAT OTHER NUMBERS OF WORKERS WOULD GIVE
    >>impl-devices   GPUS: CUDA, OPENCL
@@ -6402,6 +6409,13 @@ typedef struct dlpi_beside_ops {
 
 enum { DLPI_UNIT_NONE, DLPI_UNIT_ROWS, DLPI_UNIT_BATCHES, DLPI_UNIT_CELLS };
 
+/* What dlp_pipe_explain says of a kind; NULL: as of any stage. */
+typedef struct dlpi_kind_words {
+    const char *more; /* the desc's field that gives it more workers */
+    const char *out;  /* what takes it out of the consumer */
+    const char *slow; /* of one that has one thread: what else could be changed */
+} dlpi_kind_words;
+
 typedef struct dlpi_stage_ops {
     int kind;       /* DLP_STAGE_* */
     int rank;       /* place in a chain: never falls */
@@ -6446,6 +6460,7 @@ typedef struct dlpi_stage_ops {
     /* by observers: its figures, out of words of the region, live or copied; false: they say what
        can't be */
     bool (*seen)(const dlpi_words *words, dlpi_seen *s, int32_t stage);
+    dlpi_kind_words words;
     /* roles */
     const dlpi_source_ops *source;
     const dlpi_keeper_ops *keeper;
@@ -6662,8 +6677,7 @@ typedef struct dlpi_tuner {
     dlpi_tuned at[DLP_MAX_STAGES];
 } dlpi_tuner;
 
-/* What dlpipe_shm.h gives, where it is included; else NULL, and there is dlpi_alone (see
-   >>impl-beside). */
+/* What dlpipe_shm.h gives, where it is included; else NULL: pipes have dlpi_alone then. */
 static const dlpi_beside_ops *dlpi_shm; /* defined again, with its value, by dlpipe_shm.h */
 
 /* Areas of the region. One that observers read has the type of its record for an id. */
@@ -7144,17 +7158,42 @@ static void dlpi_skip_put(dlpi_ctl *ctl, int stage, const dlp_error *e, int code
     dlpi_first_publish_quiet(&ctl->first_ready); /* K3 -> K3 */
 }
 
-/* errno and worker of an item that was replaced or left out, of which e has epoch and position: as
-   long as the ring has it. */
-static void dlpi_skip_find(const dlpi_ctl *ctl, dlp_error *e) {
+/* Read entry n of the list; false: it is being written. */
+static bool dlpi_skip_read(const dlpi_ctl *ctl, uint64_t n, dlp_skip *to) {
+    const dlpi_skip *k = &ctl->skip_ring[n % DLPI_SKIP_RING];
+    uint64_t words[DLPI_SKIP_WORDS];
+    if (DLPI_LOAD_ACQ(&k->code) == 0) return false; /* K1 <- K1 */
+    to->epoch = DLPI_LOAD_RLX(&k->epoch);
+    to->position = DLPI_LOAD_RLX(&k->position);
+    to->index = DLPI_LOAD_RLX(&k->index);
+    to->new_index = DLPI_LOAD_RLX(&k->new_index);
+    to->errnum = DLPI_LOAD_RLX(&k->errnum);
+    to->stage = DLPI_LOAD_RLX(&k->stage);
+    to->worker = DLPI_LOAD_RLX(&k->worker);
+    for (size_t i = 0; i < DLPI_SKIP_WORDS; i++)
+        words[i] = DLPI_LOAD_RLX(&ctl->skip_words[n % DLPI_SKIP_RING][i]); /* K1 <- K1 */
+    memcpy(to->message, words, sizeof words);
+    to->message[sizeof words - 1] = 0;
+    to->code = DLPI_LOAD_RLX(&k->code);
+    return true;
+}
+
+/* How many there were; *from: the oldest that the list has. */
+static uint64_t dlpi_skip_count(const dlpi_ctl *ctl, uint64_t *from) {
     uint64_t n = DLPI_LOAD_ACQ(&ctl->skips); /* K1 <- K1 */
-    for (uint64_t i = n > DLPI_SKIP_RING ? n - DLPI_SKIP_RING : 0; i != n; i++) {
-        const dlpi_skip *k = &ctl->skip_ring[i % DLPI_SKIP_RING];
-        if (DLPI_LOAD_ACQ(&k->code) == 0) continue; /* K1 <- K1: none, or being written */
-        if (DLPI_LOAD_RLX(&k->epoch) != e->epoch || DLPI_LOAD_RLX(&k->position) != e->position)
-            continue;
-        e->errnum = DLPI_LOAD_RLX(&k->errnum);
-        e->worker = DLPI_LOAD_RLX(&k->worker);
+    *from = n > DLPI_SKIP_RING ? n - DLPI_SKIP_RING : 0;
+    return n;
+}
+
+/* errno and worker of an item in the list, of which e has epoch and position. */
+static void dlpi_skip_find(const dlpi_ctl *ctl, dlp_error *e) {
+    uint64_t from, n = dlpi_skip_count(ctl, &from);
+    for (; from != n; from++) {
+        dlp_skip k;
+        if (!dlpi_skip_read(ctl, from, &k)) continue;
+        if (k.epoch != e->epoch || k.position != e->position) continue;
+        e->errnum = k.errnum;
+        e->worker = k.worker;
     }
 }
 
@@ -7660,7 +7699,7 @@ static void dlpi_cells_ends(dlp_pipe *p) {
     }
 }
 
-/* Of a slot: lengths of ragged fields, in items and in batches, and what a collate makes of a batch. */
+/* Of a slot: lengths of ragged fields, of items and of batches, and what a collate makes. */
 static void dlpi_cells_slot(dlp_pipe *p, uint64_t *at) {
     uint64_t rows8 = dlpi_times(p->batch_rows, 8), all = dlpi_times(p->batches.n, rows8);
     if (!p->has_item_cells) {
@@ -8178,7 +8217,7 @@ static int dlpi_open_end_check(dlp_pipe *p) {
 /* How many times as many batches as slots the ring has. */
 static uint32_t dlpi_window_spread(const dlp_pipe *p) { return p->d.unordered ? 4 : 1; }
 
-/* Batches under way at once, at most, where `consumed` bits of a state are to be told apart, too. */
+/* Batches under way at once, at most; consumed: bits of a state to be told apart, too. */
 static uint32_t dlpi_window_of(const dlp_pipe *p, uint32_t consumed) {
     uint32_t most = p->ring < DLPI_WINDOW_MAX ? p->ring : DLPI_WINDOW_MAX;
     if (!p->d.unordered) return p->ring;
@@ -8221,8 +8260,8 @@ static bool dlpi_window_consumed(const dlp_pipe *p, uint64_t k) {
 }
 
 /* The batches without a gap from the epoch's beginning, and a bit for each behind them. Returns the
-   slot of the first that is not consumed, or DLPI_NO_SLOT: when all that was scheduled is delivered,
-   what stands behind the highest stays, for the sampler's state is known there. */
+   slot of the first that is not consumed, or DLPI_NO_SLOT: when all that was scheduled is
+   delivered, what stands behind the highest stays, for the sampler's state is known there. */
 static uint32_t dlpi_window_state(const dlp_pipe *p, dlpi_state *to) {
     uint32_t s = DLPI_NO_SLOT;
     if (!p->d.unordered) return s;
@@ -11497,6 +11536,7 @@ static void dlpi_fetch_live(dlp_pipe *p, dlpi_stage *st) {
 }
 
 static const dlpi_stage_ops dlpi_fetch_ops = {
+    .words = {.more = "num_workers", .out = "num_workers = 1"},
     .check = dlpi_fetch_chain,
     .live = dlpi_fetch_live,
     .kind = DLP_STAGE_FETCH,
@@ -11512,6 +11552,7 @@ static const dlpi_stage_ops dlpi_fetch_ops = {
 };
 
 static const dlpi_stage_ops dlpi_fetch_many_ops = {
+    .words = {.more = "num_workers", .out = "num_workers = 1"},
     .check = dlpi_fetch_chain,
     .live = dlpi_fetch_live,
     .row_by_row = 1,
@@ -12041,6 +12082,7 @@ static const dlpi_stage_ops dlpi_batch_ops = {
     .kind = DLP_STAGE_BATCH,
     .rank = 7,
     .unit = DLPI_UNIT_BATCHES,
+    .words = {.more = "batch_workers", .out = "batch_workers = 1"},
     .staff = dlpi_batch_staff,
     .call = dlpi_collate_call,
     .step = dlpi_batches_step,
@@ -12359,6 +12401,8 @@ static const dlpi_stage_ops dlpi_transfer_ops = {
     .release = dlpi_transfer_release,
     .step = dlpi_transfer_step,
     .due = dlpi_transfer_due,
+    .words = {.slow = "move fewer bytes (smaller dtypes, pad less), give the device "
+                      "register_memory, or raise device_buffers"},
     .sink = &dlpi_transfer_sink,
 };
 
@@ -12703,6 +12747,7 @@ static const dlpi_source_ops dlpi_keyed_source = {
 static const dlpi_stage_ops dlpi_sampler_ops = {
     .kind = DLP_STAGE_SAMPLER,
     .rank = 1,
+    .words = {.out = "sampler.threaded = 1", .slow = "make the sampler's own function cheaper"},
     .source = &dlpi_keyed_source,
 };
 
@@ -12716,7 +12761,11 @@ static int dlpi_repeat_check(dlp_pipe *p, dlpi_stage *st) {
     return dlpi_check_bounds(p, st->name, &st->repeat, DLPI_ROWS(bounds));
 }
 
-static const dlpi_stage_ops dlpi_repeat_ops = {.kind = DLP_STAGE_REPEAT, .rank = 2};
+static const dlpi_stage_ops dlpi_repeat_ops = {
+    .kind = DLP_STAGE_REPEAT,
+    .rank = 2,
+    .words = {.slow = "make the sampler's own function cheaper"},
+};
 
 /* ---------------------------------------------------------------------------------------------
    >>impl-lists      LISTS OF A BATCH SAMPLER
@@ -12894,6 +12943,7 @@ static const dlpi_source_ops dlpi_lists_source = {
 static const dlpi_stage_ops dlpi_lists_ops = {
     .kind = DLP_STAGE_SAMPLER,
     .rank = 1,
+    .words = {.out = "sampler.threaded = 1", .slow = "make the sampler's own function cheaper"},
     .self_bytes = sizeof(dlpi_lists),
     .private_bytes = dlpi_lists_private,
     .alloc = dlpi_lists_alloc,
@@ -14061,7 +14111,7 @@ static inline bool dlpi_pace_skips(dlp_pipe *p) {
     return true;
 }
 
-/* The same of a call that has to wait: where the consumer does all the work itself, that is work. */
+/* The same of a call that has to wait: where the consumer does all the work, it works. */
 static inline bool dlpi_pace_skips_wait(dlp_pipe *p) { return p->all_inline && dlpi_pace_skips(p); }
 
 /* The consumer's clock: one reading a call, fewer when calls are close together. Where everything
@@ -14154,7 +14204,7 @@ static void dlpi_slot_free(dlp_pipe *p, uint32_t s) {
 }
 
 /* Batch, or view, v is the consumer's: the books. */
-static void dlpi_delivered(dlp_pipe *p, uint32_t v, uint64_t bytes) {
+DLPI_INLINE void dlpi_delivered(dlp_pipe *p, uint32_t v, uint64_t bytes) {
     const dlp_batch *batch = &p->out[v];
     dlpi_ctl *ctl = p->ctl;
     p->held[v] = 1;
@@ -14420,7 +14470,8 @@ static int dlpi_next_slot(dlp_pipe *p, int timeout_ms, uint64_t *b, uint32_t *s)
 
 /* The same where a lender hands out what the consumer gets: of the batch that it took, or of the
    next. */
-static int dlpi_next_lender(dlp_pipe *p, dlp_batch **out, int timeout_ms) {
+__attribute__((noinline)) static int dlpi_next_lender(dlp_pipe *p, dlp_batch **out,
+                                                      int timeout_ms) {
     const dlpi_lender_ops *lender = p->lender->ops->lender;
     dlpi_handed handed;
     if (lender->more(p)) {
@@ -16525,27 +16576,11 @@ static void dlpi_stats(const dlpi_seen *s, dlp_stats *out) {
 }
 
 static int dlpi_skips(const dlpi_seen *s, dlp_skip *out, int max, uint64_t *total) {
-    uint64_t n = DLPI_LOAD_ACQ(&s->ctl->skips); /* K1 <- K1 */
-    uint64_t from = n > DLPI_SKIP_RING ? n - DLPI_SKIP_RING : 0;
+    uint64_t from, n = dlpi_skip_count(s->ctl, &from);
     int copied = 0;
     if (n - from > (uint64_t)max) from = n - (uint64_t)max;
-    for (; from != n; from++) {
-        const dlpi_skip *k = &s->ctl->skip_ring[from % DLPI_SKIP_RING];
-        uint64_t words[DLPI_SKIP_WORDS];
-        if (DLPI_LOAD_ACQ(&k->code) == 0) continue;   /* K1 <- K1: being written */
-        out[copied].epoch = DLPI_LOAD_RLX(&k->epoch); /* NOLINT: max is 0 where out is NULL */
-        out[copied].position = DLPI_LOAD_RLX(&k->position);
-        out[copied].index = DLPI_LOAD_RLX(&k->index);
-        out[copied].new_index = DLPI_LOAD_RLX(&k->new_index);
-        out[copied].errnum = DLPI_LOAD_RLX(&k->errnum);
-        out[copied].stage = DLPI_LOAD_RLX(&k->stage);
-        out[copied].worker = DLPI_LOAD_RLX(&k->worker);
-        for (size_t i = 0; i < DLPI_SKIP_WORDS; i++)
-            words[i] = DLPI_LOAD_RLX(&s->ctl->skip_words[from % DLPI_SKIP_RING][i]); /* K1 <- K1 */
-        memcpy(out[copied].message, words, sizeof words);
-        out[copied].message[sizeof words - 1] = 0;
-        out[copied++].code = DLPI_LOAD_RLX(&k->code);
-    }
+    for (; from != n; from++) /* max is 0 where out is NULL */
+        if (dlpi_skip_read(s->ctl, from, &out[copied])) copied++;
     if (total) *total = n;
     return copied;
 }
@@ -16962,9 +16997,12 @@ static void dlpi_sim_runs(dlpi_sim *m, uint64_t batches) {
 }
 
 static bool dlpi_sim_range(const dlp_predict_desc *d) {
-    bool ok = d->num_workers >= DLP_NONE && d->batch_workers >= DLP_NONE &&
-              d->num_workers <= DLP_MAX_WORKERS && d->batch_workers <= DLP_MAX_WORKERS &&
-              d->step_ns >= DLP_NONE;
+    static const dlpi_bound bounds[] = {
+        {DLPI_AT(dlp_predict_desc, num_workers), DLP_NONE, DLP_MAX_WORKERS, ""},
+        {DLPI_AT(dlp_predict_desc, batch_workers), DLP_NONE, DLP_MAX_WORKERS, ""},
+        {DLPI_AT(dlp_predict_desc, step_ns), DLP_NONE, INT64_MAX, ""},
+    };
+    bool ok = dlpi_out_of_bounds(d, DLPI_ROWS(bounds)) == NULL;
     for (int i = 0; i < DLP_MAX_STAGES; i++)
         ok = ok && d->workers[i] >= DLP_NONE && d->workers[i] <= DLP_MAX_WORKERS;
     return ok;
@@ -22569,7 +22607,7 @@ static int dlpi_lanes_write_timeline(const dlpi_lane *lanes, int n_lanes, const 
     return rc != DLP_OK ? rc : closed;
 }
 
-/* ---- words ---- */
+/* ---- words: of kinds of stages, and of what batches are ---- */
 
 /* Text built by several calls, cut like snprintf's. */
 typedef struct dlpi_text {
@@ -22586,6 +22624,94 @@ __attribute__((format(printf, 2, 3))) static void dlpi_text_add(dlpi_text *t, co
     va_end(a);
     t->len += n > 0 ? (size_t)n : 0;
 }
+
+/* What batches are to stages: batches of rows or, where a lender splits them, chunks. */
+typedef struct dlpi_batch_words {
+    const char *batch, *item;  /* a unit of a stage that takes batches, of one that takes rows */
+    const char *prefetch;      /* what raises their number */
+    const char *more, *beside; /* what hides uneven times */
+    const char *sink_out;      /* what takes the sink out of the consumer */
+    const char *memory;
+    bool of_rows;
+} dlpi_batch_words;
+
+static const dlpi_batch_words *dlpi_batch_words_of(const dlp_stats *s) {
+    static const dlpi_batch_words rows = {
+        .batch = "batch",
+        .item = "item",
+        .prefetch = "prefetch_factor",
+        .more = "more batches in flight",
+        .beside = ", or unordered = 1",
+        .sink_out = "transfer_threaded = 1",
+        .memory = "Memory: %s are planned, with %u batch slots (prefetch_factor %u + "
+                  "max_held %u).\n",
+        .of_rows = true,
+    };
+    static const dlpi_batch_words chunks = {
+        .batch = "chunk",
+        .item = "chunk",
+        .prefetch = "cpu_buffers, and so prefetch_factor",
+        .more = "more chunks in flight",
+        .beside = "",
+        .sink_out = "transfer_inline = 0",
+        .memory = "Memory: %s are planned, with records of %u chunks (prefetch_factor %u + "
+                  "max_held %u).\n",
+    };
+    return s->chunks.cpu_buffers > 0 || s->chunks.taken > 0 ? &chunks : &rows;
+}
+
+/* How many of them the consumer has taken. */
+static uint64_t dlpi_batches_taken(const dlp_stats *s) {
+    return s->chunks.taken > 0 ? s->chunks.taken : s->batches;
+}
+
+static const dlpi_stage_ops *dlpi_words_ops(const dlp_stage_stats *g) {
+    static const dlpi_stage_ops unknown = {.unit = DLPI_UNIT_ROWS};
+    const dlpi_stage_ops *ops = dlpi_kind_ops(g->kind);
+    return ops != NULL ? ops : &unknown;
+}
+
+static bool dlpi_stage_takes_batches(const dlp_stage_stats *g) {
+    return g->unit_is_batch || dlpi_words_ops(g)->unit == DLPI_UNIT_BATCHES;
+}
+
+/* The desc field that gives a stage more workers. */
+static const char *dlpi_stage_field(const dlp_stage_stats *g) {
+    const char *more = dlpi_words_ops(g)->words.more;
+    return more != NULL ? more : "workers.num_workers";
+}
+
+/* What takes a stage out of the consumer. */
+static const char *dlpi_stage_setting(const dlp_stats *s, const dlp_stage_stats *g) {
+    const dlpi_stage_ops *ops = dlpi_words_ops(g);
+    if (ops->sink != NULL) return dlpi_batch_words_of(s)->sink_out;
+    return ops->words.out != NULL ? ops->words.out : "workers.num_workers = 1";
+}
+
+/* What a unit of a stage's work is called. */
+static const char *dlpi_stage_unit(const dlp_stats *s, const dlp_stage_stats *g) {
+    const dlpi_batch_words *words = dlpi_batch_words_of(s);
+    if (g->cells > 0) return "part";
+    return dlpi_stage_takes_batches(g) ? words->batch : words->item;
+}
+
+/* Where the chunks are: the queues of a pipe that splits. */
+static void dlpi_explain_chunks(dlpi_text *t, const dlp_chunk_stats *c) {
+    if (c->cpu_buffers == 0) return;
+    dlpi_text_add(t,
+                  "Chunks: %" PRIu64 " loadable in this epoch; %" PRIu64
+                  " CPU chunk buffers: %" PRIu64 " free, %" PRIu64 " loading, %" PRIu64 " filled",
+                  c->loadable, c->cpu_buffers, c->cpu_free, c->cpu_loading, c->cpu_filled);
+    if (c->device_buffers > 0)
+        dlpi_text_add(t,
+                      "; %" PRIu64 " device chunk buffers: %" PRIu64 " free, %" PRIu64
+                      " being copied, %" PRIu64 " filled",
+                      c->device_buffers, c->device_free, c->device_copying, c->device_filled);
+    dlpi_text_add(t, "; %" PRIu64 " in use.%s\n", c->in_use,
+                  c->preload ? " Chunks are loaded once and stay." : "");
+}
+
+/* ---- words ---- */
 
 /* What limits: a stage, or one of the names below. */
 enum {
@@ -22624,11 +22750,6 @@ typedef struct dlpi_load {
     int n;
 } dlpi_load;
 
-static bool dlpi_stage_takes_batches(const dlp_stage_stats *g) {
-    return g->unit_is_batch || g->kind == DLP_STAGE_BATCH || g->kind == DLP_STAGE_MAP_BATCH ||
-           g->kind == DLP_STAGE_TRANSFER;
-}
-
 /* How many units of its work a stage may have at once. */
 static double dlpi_stage_at_once(const dlp_stats *s, const dlp_stage_stats *g, double rows) {
     if (g->cells > 0) { return g->cells; }
@@ -22642,7 +22763,7 @@ static void dlpi_load_of(dlpi_load *l, const dlp_stats *s) {
     l->busiest = l->heaviest = -1;
     if (s->batches == 0 || !(l->ns > 0)) { return; }
     l->rows = (double)s->items / (double)s->batches;
-    l->units = s->chunks.taken > 0 ? 1 : l->rows;
+    l->units = dlpi_batch_words_of(s)->of_rows ? l->rows : 1;
     l->rate = (double)s->items * 1e9 / l->ns;
     l->wait = (double)s->wait_ns / l->ns;
     l->consumer = (double)s->step_ns / l->ns;
@@ -22652,7 +22773,7 @@ static void dlpi_load_of(dlpi_load *l, const dlp_stats *s) {
         const dlp_stage_stats *g = &s->stages[i];
         cpu_ns += (double)g->cpu_ns;
         waits_ns += dlpi_stage_core_wait(g);
-        device = device || g->kind == DLP_STAGE_TRANSFER;
+        device = device || dlpi_words_ops(g)->sink != NULL;
         if (g->workers <= 0) {
             l->consumer += (double)g->busy_ns / l->ns;
             if (g->busy_ns > 0 &&
@@ -22744,29 +22865,6 @@ static dlpi_num dlpi_limit_name(const dlp_stats *s, int limit) {
     return r;
 }
 
-/* The desc field that gives a stage more workers. */
-static const char *dlpi_stage_field(const dlp_stage_stats *g) {
-    switch (g->kind) {
-    case DLP_STAGE_BATCH: return "batch_workers";
-    case DLP_STAGE_FETCH: return "num_workers";
-    default: return "workers.num_workers";
-    }
-}
-
-static bool dlpi_of_chunks(const dlp_stats *s) { return s->chunks.cpu_buffers > 0; }
-
-/* What takes a stage out of the consumer. */
-static const char *dlpi_stage_setting(const dlp_stats *s, const dlp_stage_stats *g) {
-    switch (g->kind) {
-    case DLP_STAGE_SAMPLER: return "sampler.threaded = 1";
-    case DLP_STAGE_BATCH: return "batch_workers = 1";
-    case DLP_STAGE_TRANSFER:
-        return dlpi_of_chunks(s) ? "transfer_inline = 0" : "transfer_threaded = 1";
-    case DLP_STAGE_FETCH: return "num_workers = 1";
-    default: return "workers.num_workers = 1";
-    }
-}
-
 static void dlpi_explain_inline(dlpi_text *t, const dlp_stats *s, const dlpi_load *l,
                                 const dlpi_verdict *v) {
     const dlp_stage_stats *g = &s->stages[v->limiting_stage];
@@ -22789,7 +22887,7 @@ static void dlpi_explain_inline(dlpi_text *t, const dlp_stats *s, const dlpi_loa
 
 /* Workers that have several items at once are busy while one is out: what limits them is how many
    are, and how long each takes. */
-static void dlpi_explain_flights(dlpi_text *t, const dlp_stage_stats *g, const dlpi_load *l) {
+static void dlpi_explain_in_flight(dlpi_text *t, const dlp_stage_stats *g, const dlpi_load *l) {
     double out = (double)g->flight_ns / (double)g->busy_ns;
     dlpi_text_add(t,
                   "Limit: requests in flight: each of the %d worker%s of '%.31s' has %s of %d out, "
@@ -22815,7 +22913,7 @@ static void dlpi_explain_stage(dlpi_text *t, const dlp_stats *s, const dlpi_load
     int w = g->workers;
     bool batches = dlpi_stage_takes_batches(g);
     if (g->in_flight > 1 && g->busy_ns > 0) {
-        dlpi_explain_flights(t, g, l);
+        dlpi_explain_in_flight(t, g, l);
         return;
     }
     dlpi_text_add(t,
@@ -22823,13 +22921,8 @@ static void dlpi_explain_stage(dlpi_text *t, const dlp_stats *s, const dlpi_load
                   "of the time.\n",
                   g->name, w, w == 1 ? " is" : "s are",
                   dlpi_num_percent(l->util[v->limiting_stage]).s, dlpi_num_percent(l->wait).s);
-    if (g->kind == DLP_STAGE_TRANSFER || g->kind == DLP_STAGE_SAMPLER ||
-        g->kind == DLP_STAGE_REPEAT) {
-        dlpi_text_add(
-            t, g->kind == DLP_STAGE_TRANSFER
-                   ? "Change: it has one thread: move fewer bytes (smaller dtypes, pad less), give "
-                     "the device register_memory, or raise device_buffers.\n"
-                   : "Change: it has one thread: make the sampler's own function cheaper.\n");
+    if (dlpi_words_ops(g)->words.slow != NULL) {
+        dlpi_text_add(t, "Change: it has one thread: %s.\n", dlpi_words_ops(g)->words.slow);
     } else if (w < g->workers_max) {
         dlpi_text_add(t, "Change: workers are added as they are missed, up to workers_max = %d.\n",
                       g->workers_max);
@@ -22870,7 +22963,7 @@ static double dlpi_explain_deeper(const dlp_stats *s, const dlpi_load *l, uint64
 
 static void dlpi_explain_prefetch(dlpi_text *t, const dlp_stats *s, const dlpi_load *l) {
     const dlp_stage_stats *g = &s->stages[l->busiest];
-    const char *what = s->chunks.taken > 0 ? "chunk" : "batch";
+    const dlpi_batch_words *words = dlpi_batch_words_of(s);
     dlpi_text_add(t,
                   "Limit: prefetch_factor = %u: the consumer waits %s %% of the time while the "
                   "workers of '%.31s' are only %s %% busy.\n",
@@ -22881,16 +22974,12 @@ static void dlpi_explain_prefetch(dlpi_text *t, const dlp_stats *s, const dlpi_l
     while (more < 4096 && (double)more < need + 1) { more *= 2; }
     more = more > 4096 ? 4096 : more;
     double deeper = dlpi_explain_deeper(s, l, more);
-    dlpi_text_add(t, "Change: raise %s, for instance to %" PRIu64,
-                  s->chunks.taken > 0 ? "cpu_buffers, and so prefetch_factor" : "prefetch_factor",
-                  more);
+    dlpi_text_add(t, "Change: raise %s, for instance to %" PRIu64, words->prefetch, more);
     if (deeper > 0) {
         dlpi_text_add(t, "; that should give about %s items/s", dlpi_num_of(deeper).s);
     }
-    dlpi_text_add(
-        t, "; each %s more takes about %s.\n", what,
-        dlpi_num_bytes((double)s->bytes / (double)(s->chunks.taken ? s->chunks.taken : s->batches))
-            .s);
+    dlpi_text_add(t, "; each %s more takes about %s.\n", words->batch,
+                  dlpi_num_bytes((double)s->bytes / (double)dlpi_batches_taken(s)).s);
     for (int i = 0; i < l->n; i++) {
         const dlp_stage_stats *k = &s->stages[i];
         bool parts = k->cells > 0;
@@ -22899,13 +22988,9 @@ static void dlpi_explain_prefetch(dlpi_text *t, const dlp_stats *s, const dlpi_l
                           "Skew: times of '%.31s' are uneven (p50 %s, p99 %s): slow %ss hold up "
                           "the order; %s hide them%s.\n",
                           k->name, dlpi_num_ns(k->p50_ns).s, dlpi_num_ns(k->p99_ns).s,
-                          parts                 ? "part"
-                          : s->chunks.taken > 0 ? "chunk"
-                                                : "item",
-                          parts                 ? "more part cells (queue_size)"
-                          : s->chunks.taken > 0 ? "more chunks in flight"
-                                                : "more batches in flight",
-                          parts || s->chunks.taken > 0 ? "" : ", or unordered = 1");
+                          parts ? "part" : words->item,
+                          parts ? "more part cells (queue_size)" : words->more,
+                          parts ? "" : words->beside);
         }
     }
 }
@@ -22978,13 +23063,6 @@ static void dlpi_explain_rest(dlpi_text *t, const dlp_stats *s, const dlpi_load 
                           dlpi_stage_takes_batches(g) ? "batches" : "items");
         }
     }
-}
-
-/* What a unit of a stage's work is called. */
-static const char *dlpi_stage_unit(const dlp_stats *s, const dlp_stage_stats *g) {
-    if (g->cells > 0) return "part";
-    if (dlpi_of_chunks(s)) return "chunk";
-    return dlpi_stage_takes_batches(g) ? "batch" : "item";
 }
 
 /* Who hangs, or seems to. */
@@ -23061,33 +23139,10 @@ static void dlpi_explain_cache(dlpi_text *t, const dlp_stats *s) {
             s->cache_all_bytes);
 }
 
-/* Where the chunks are: the queues of a pipe that splits. */
-static void dlpi_explain_chunks(dlpi_text *t, const dlp_chunk_stats *c) {
-    if (c->cpu_buffers == 0) return;
-    dlpi_text_add(t,
-                  "Chunks: %" PRIu64 " loadable in this epoch; %" PRIu64
-                  " CPU chunk buffers: %" PRIu64 " free, %" PRIu64 " loading, %" PRIu64 " filled",
-                  c->loadable, c->cpu_buffers, c->cpu_free, c->cpu_loading, c->cpu_filled);
-    if (c->device_buffers > 0)
-        dlpi_text_add(t,
-                      "; %" PRIu64 " device chunk buffers: %" PRIu64 " free, %" PRIu64
-                      " being copied, %" PRIu64 " filled",
-                      c->device_buffers, c->device_free, c->device_copying, c->device_filled);
-    dlpi_text_add(t, "; %" PRIu64 " in use.%s\n", c->in_use,
-                  c->preload ? " Chunks are loaded once and stay." : "");
-}
-
 static void dlpi_explain_memory(dlpi_text *t, const dlp_stats *s) {
     if (s->plan_bytes > 0) {
-        dlpi_text_add(
-            t,
-            s->chunks.cpu_buffers
-                ? "Memory: %s are planned, with records of %u chunks (prefetch_factor %u + "
-                  "max_held %u).\n"
-                : "Memory: %s are planned, with %u batch slots (prefetch_factor %u + "
-                  "max_held %u).\n",
-            dlpi_num_bytes((double)s->plan_bytes).s, (unsigned)s->slots,
-            (unsigned)s->prefetch_factor, (unsigned)s->max_held);
+        dlpi_text_add(t, dlpi_batch_words_of(s)->memory, dlpi_num_bytes((double)s->plan_bytes).s,
+                      (unsigned)s->slots, (unsigned)s->prefetch_factor, (unsigned)s->max_held);
     }
 }
 

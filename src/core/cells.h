@@ -66,7 +66,7 @@ static void dlpi_cells_ends(dlp_pipe *p) {
     }
 }
 
-/* Of a slot: lengths of ragged fields, in items and in batches, and what a collate makes of a batch. */
+/* Of a slot: lengths of ragged fields, of items and of batches, and what a collate makes. */
 static void dlpi_cells_slot(dlp_pipe *p, uint64_t *at) {
     uint64_t rows8 = dlpi_times(p->batch_rows, 8), all = dlpi_times(p->batches.n, rows8);
     if (!p->has_item_cells) {

@@ -57,7 +57,7 @@ static void dlpi_slot_free(dlp_pipe *p, uint32_t s) {
 }
 
 /* Batch, or view, v is the consumer's: the books. */
-static void dlpi_delivered(dlp_pipe *p, uint32_t v, uint64_t bytes) {
+DLPI_INLINE void dlpi_delivered(dlp_pipe *p, uint32_t v, uint64_t bytes) {
     const dlp_batch *batch = &p->out[v];
     dlpi_ctl *ctl = p->ctl;
     p->held[v] = 1;
@@ -323,7 +323,8 @@ static int dlpi_next_slot(dlp_pipe *p, int timeout_ms, uint64_t *b, uint32_t *s)
 
 /* The same where a lender hands out what the consumer gets: of the batch that it took, or of the
    next. */
-static int dlpi_next_lender(dlp_pipe *p, dlp_batch **out, int timeout_ms) {
+__attribute__((noinline)) static int dlpi_next_lender(dlp_pipe *p, dlp_batch **out,
+                                                      int timeout_ms) {
     const dlpi_lender_ops *lender = p->lender->ops->lender;
     dlpi_handed handed;
     if (lender->more(p)) {

@@ -92,17 +92,42 @@ static void dlpi_skip_put(dlpi_ctl *ctl, int stage, const dlp_error *e, int code
     dlpi_first_publish_quiet(&ctl->first_ready); /* K3 -> K3 */
 }
 
-/* errno and worker of an item that was replaced or left out, of which e has epoch and position: as
-   long as the ring has it. */
-static void dlpi_skip_find(const dlpi_ctl *ctl, dlp_error *e) {
+/* Read entry n of the list; false: it is being written. */
+static bool dlpi_skip_read(const dlpi_ctl *ctl, uint64_t n, dlp_skip *to) {
+    const dlpi_skip *k = &ctl->skip_ring[n % DLPI_SKIP_RING];
+    uint64_t words[DLPI_SKIP_WORDS];
+    if (DLPI_LOAD_ACQ(&k->code) == 0) return false; /* K1 <- K1 */
+    to->epoch = DLPI_LOAD_RLX(&k->epoch);
+    to->position = DLPI_LOAD_RLX(&k->position);
+    to->index = DLPI_LOAD_RLX(&k->index);
+    to->new_index = DLPI_LOAD_RLX(&k->new_index);
+    to->errnum = DLPI_LOAD_RLX(&k->errnum);
+    to->stage = DLPI_LOAD_RLX(&k->stage);
+    to->worker = DLPI_LOAD_RLX(&k->worker);
+    for (size_t i = 0; i < DLPI_SKIP_WORDS; i++)
+        words[i] = DLPI_LOAD_RLX(&ctl->skip_words[n % DLPI_SKIP_RING][i]); /* K1 <- K1 */
+    memcpy(to->message, words, sizeof words);
+    to->message[sizeof words - 1] = 0;
+    to->code = DLPI_LOAD_RLX(&k->code);
+    return true;
+}
+
+/* How many there were; *from: the oldest that the list has. */
+static uint64_t dlpi_skip_count(const dlpi_ctl *ctl, uint64_t *from) {
     uint64_t n = DLPI_LOAD_ACQ(&ctl->skips); /* K1 <- K1 */
-    for (uint64_t i = n > DLPI_SKIP_RING ? n - DLPI_SKIP_RING : 0; i != n; i++) {
-        const dlpi_skip *k = &ctl->skip_ring[i % DLPI_SKIP_RING];
-        if (DLPI_LOAD_ACQ(&k->code) == 0) continue; /* K1 <- K1: none, or being written */
-        if (DLPI_LOAD_RLX(&k->epoch) != e->epoch || DLPI_LOAD_RLX(&k->position) != e->position)
-            continue;
-        e->errnum = DLPI_LOAD_RLX(&k->errnum);
-        e->worker = DLPI_LOAD_RLX(&k->worker);
+    *from = n > DLPI_SKIP_RING ? n - DLPI_SKIP_RING : 0;
+    return n;
+}
+
+/* errno and worker of an item in the list, of which e has epoch and position. */
+static void dlpi_skip_find(const dlpi_ctl *ctl, dlp_error *e) {
+    uint64_t from, n = dlpi_skip_count(ctl, &from);
+    for (; from != n; from++) {
+        dlp_skip k;
+        if (!dlpi_skip_read(ctl, from, &k)) continue;
+        if (k.epoch != e->epoch || k.position != e->position) continue;
+        e->errnum = k.errnum;
+        e->worker = k.worker;
     }
 }
 

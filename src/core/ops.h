@@ -138,6 +138,13 @@ typedef struct dlpi_beside_ops {
 
 enum { DLPI_UNIT_NONE, DLPI_UNIT_ROWS, DLPI_UNIT_BATCHES, DLPI_UNIT_CELLS };
 
+/* What dlp_pipe_explain says of a kind; NULL: as of any stage. */
+typedef struct dlpi_kind_words {
+    const char *more; /* the desc's field that gives it more workers */
+    const char *out;  /* what takes it out of the consumer */
+    const char *slow; /* of one that has one thread: what else could be changed */
+} dlpi_kind_words;
+
 typedef struct dlpi_stage_ops {
     int kind;       /* DLP_STAGE_* */
     int rank;       /* place in a chain: never falls */
@@ -182,6 +189,7 @@ typedef struct dlpi_stage_ops {
     /* by observers: its figures, out of words of the region, live or copied; false: they say what
        can't be */
     bool (*seen)(const dlpi_words *words, dlpi_seen *s, int32_t stage);
+    dlpi_kind_words words;
     /* roles */
     const dlpi_source_ops *source;
     const dlpi_keeper_ops *keeper;

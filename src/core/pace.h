@@ -18,7 +18,7 @@ static inline bool dlpi_pace_skips(dlp_pipe *p) {
     return true;
 }
 
-/* The same of a call that has to wait: where the consumer does all the work itself, that is work. */
+/* The same of a call that has to wait: where the consumer does all the work, it works. */
 static inline bool dlpi_pace_skips_wait(dlp_pipe *p) { return p->all_inline && dlpi_pace_skips(p); }
 
 /* The consumer's clock: one reading a call, fewer when calls are close together. Where everything

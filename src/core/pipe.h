@@ -212,8 +212,7 @@ typedef struct dlpi_tuner {
     dlpi_tuned at[DLP_MAX_STAGES];
 } dlpi_tuner;
 
-/* What dlpipe_shm.h gives, where it is included; else NULL, and there is dlpi_alone (see
-   >>impl-beside). */
+/* What dlpipe_shm.h gives, where it is included; else NULL: pipes have dlpi_alone then. */
 static const dlpi_beside_ops *dlpi_shm; /* defined again, with its value, by dlpipe_shm.h */
 
 /* Areas of the region. One that observers read has the type of its record for an id. */

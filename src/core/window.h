@@ -9,7 +9,7 @@
 /* How many times as many batches as slots the ring has. */
 static uint32_t dlpi_window_spread(const dlp_pipe *p) { return p->d.unordered ? 4 : 1; }
 
-/* Batches under way at once, at most, where `consumed` bits of a state are to be told apart, too. */
+/* Batches under way at once, at most; consumed: bits of a state to be told apart, too. */
 static uint32_t dlpi_window_of(const dlp_pipe *p, uint32_t consumed) {
     uint32_t most = p->ring < DLPI_WINDOW_MAX ? p->ring : DLPI_WINDOW_MAX;
     if (!p->d.unordered) return p->ring;
@@ -52,8 +52,8 @@ static bool dlpi_window_consumed(const dlp_pipe *p, uint64_t k) {
 }
 
 /* The batches without a gap from the epoch's beginning, and a bit for each behind them. Returns the
-   slot of the first that is not consumed, or DLPI_NO_SLOT: when all that was scheduled is delivered,
-   what stands behind the highest stays, for the sampler's state is known there. */
+   slot of the first that is not consumed, or DLPI_NO_SLOT: when all that was scheduled is
+   delivered, what stands behind the highest stays, for the sampler's state is known there. */
 static uint32_t dlpi_window_state(const dlp_pipe *p, dlpi_state *to) {
     uint32_t s = DLPI_NO_SLOT;
     if (!p->d.unordered) return s;

@@ -86,8 +86,12 @@
    >>impl-pipe      THE PIPE AS THIS PROCESS SEES IT
    >>impl-waiters     WHO SLEEPS, WHO WAKES
    >>impl-fail      FIRST CAUSES
+   >>impl-beside    PROCESSES AND SUBSCRIBERS, OR NONE
+   >>impl-cells     WHERE BATCHES AND ITEMS LIE
    >>impl-debug     WRITES PAST A ROW, USES AFTER RELEASE
    >>impl-cancel    BATCHES THAT ARE CANCELLED
+   >>impl-open-end  A ROW FINDS THE EPOCH'S END: STREAMS
+   >>impl-window    OUT OF ORDER: THE WINDOW
    >>impl-seen      WHAT OBSERVERS SEE
    >>impl-links     THE TABLE OF LINKS
    >>impl-dispatch  WHO WAKES WHOM
@@ -108,10 +112,13 @@
    >>impl-lists     LISTS OF A BATCH SAMPLER
    >>impl-parts     PART QUEUE: THE CELLS, WHAT TO LOAD NEXT, LOADING IT
    >>impl-tune      WORKERS ADDED AND RETIRED WHILE THE PIPE RUNS
+   >>impl-scheduler  WHO SCHEDULES: THE CONSUMER, OR A THREAD OF ITS OWN
+   >>impl-pace      THE CONSUMER'S PACE, AND ITS CLOCK
    >>impl-deliver   NEXT AND RELEASE
    >>impl-split     CHUNKS LOADED, AND SPLIT INTO VIEWS
    The implementation: start, looking, devices, files, calls:
    >>impl-build     CHECKS, LAYOUT, PLAN, START, CLOSE
+   >>impl-placement  WHERE STAGES RUN
    >>impl-stats     COUNTERS AND TRACE, READ
    >>impl-predict   WHAT OTHER NUMBERS OF WORKERS WOULD GIVE
    >>impl-devices   GPUS: CUDA, OPENCL

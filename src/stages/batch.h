@@ -38,6 +38,7 @@ static const dlpi_stage_ops dlpi_batch_ops = {
     .kind = DLP_STAGE_BATCH,
     .rank = 7,
     .unit = DLPI_UNIT_BATCHES,
+    .words = {.more = "batch_workers", .out = "batch_workers = 1"},
     .staff = dlpi_batch_staff,
     .call = dlpi_collate_call,
     .step = dlpi_batches_step,

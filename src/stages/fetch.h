@@ -804,6 +804,7 @@ static void dlpi_fetch_live(dlp_pipe *p, dlpi_stage *st) {
 }
 
 static const dlpi_stage_ops dlpi_fetch_ops = {
+    .words = {.more = "num_workers", .out = "num_workers = 1"},
     .check = dlpi_fetch_chain,
     .live = dlpi_fetch_live,
     .kind = DLP_STAGE_FETCH,
@@ -819,6 +820,7 @@ static const dlpi_stage_ops dlpi_fetch_ops = {
 };
 
 static const dlpi_stage_ops dlpi_fetch_many_ops = {
+    .words = {.more = "num_workers", .out = "num_workers = 1"},
     .check = dlpi_fetch_chain,
     .live = dlpi_fetch_live,
     .row_by_row = 1,

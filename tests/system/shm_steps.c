@@ -57,7 +57,7 @@ typedef struct scene { /* what is wired, who dies, and when */
     int asleep;     /* the others sleep: who passes work on wakes them */
     int rewound;    /* somebody has died just before: all look without hints */
     uint64_t start; /* first batch */
-    int flights;    /* 1: fetch has several items at once */
+    int in_flight;  /* 1: fetch has several items at once */
     int cache;      /* 1: of all items, 2: of a few */
     int stream;     /* 1: whose last batch is short */
     int parts;      /* 1: items come out of parts, 2: which fail to load at first */
@@ -142,8 +142,8 @@ static int step_fetch(void *user, dlp_item *it) {
     return 0;
 }
 
-/* A source of a worker with flights: it has room for three, gives the last back first, and keeps
-   one, if it has several. */
+/* A source of a worker that has rows in flight: it has room for three, gives the last back first,
+   and keeps one, if it has several. */
 static struct {
     dlp_item *item[3];
     int n;
@@ -297,8 +297,8 @@ static dlp_pipe *scene_open(void) {
         w[n++] = &r.item_map[i].workers;
     }
     if (now_.collate) r.batch.collate = step_collate;
-    if (now_.flights) r.fetcher = DLP_FETCH_ASYNC;
-    r.in_flight = now_.flights ? 4 : 0;
+    if (now_.in_flight) r.fetcher = DLP_FETCH_ASYNC;
+    r.in_flight = now_.in_flight ? 4 : 0;
     r.async.submit = step_submit;
     r.async.reap = step_reap;
     if (now_.cache) r.cache.bytes = (now_.cache == 1 ? ROWS * BATCHES : 7) * 24;
@@ -791,11 +791,11 @@ static void say_scene(uint64_t number) {
     printf(
         "scene %d: maps %d %d collate %d batch_workers %d in_turn %d idempotent %d mode %d in %d "
         "backoff %d victim %d %d before %d warm %d sleeps %d asleep %d rewound %d start %llx "
-        "flights %d cache %d stream %d parts %d\n",
+        "in_flight %d cache %d stream %d parts %d\n",
         (int)number, now_.item_maps, now_.batch_maps, now_.collate, now_.batch_workers,
         now_.in_turn, now_.idempotent, now_.mode, now_.fails, now_.backoff, now_.victim, now_.who,
         now_.before, now_.warm, now_.sleeps, now_.asleep, now_.rewound,
-        (unsigned long long)now_.start, now_.flights, now_.cache, now_.stream, now_.parts);
+        (unsigned long long)now_.start, now_.in_flight, now_.cache, now_.stream, now_.parts);
 }
 
 /* Bring the pipe to where the victim has something to do. */
@@ -883,11 +883,11 @@ static bool scene_listed(uint64_t number) {
         {.parts = 2, .victim = PARTS, .before = 1},
         {.parts = 2, .victim = PARTS, .backoff = 1},
         {.parts = 1, .before = 1},
-        {.flights = 1, .before = 1},
+        {.in_flight = 1, .before = 1},
         {.cache = 1, .before = 1},
         {.stream = 1, .warm = 3},
-        {.stream = 1, .flights = 1, .warm = 3},
-        {.flights = 1, .cache = 2, .mode = MODE_REPLACE},
+        {.stream = 1, .in_flight = 1, .warm = 3},
+        {.in_flight = 1, .cache = 2, .mode = MODE_REPLACE},
         {.cache = 1, .item_maps = 1, .mode = MODE_RETRY, .fails = 1, .victim = 1},
         {.stream = 1, .collate = 1, .warm = 4, .victim = 1},
         {.stream = 1, .item_maps = 1, .warm = 3, .victim = 1},
@@ -945,7 +945,7 @@ static void scene_make(uint64_t number, uint64_t seed) {
     now_.who = (int)test_pick(&random, 2);
     now_.rewound = (int)test_pick(&random, 2);
     now_.start = starts[test_pick(&random, 5)];
-    now_.flights = now_.mode != MODE_FLAKY && test_pick(&random, 4) == 0;
+    now_.in_flight = now_.mode != MODE_FLAKY && test_pick(&random, 4) == 0;
     now_.stream = now_.mode != MODE_REPLACE && test_pick(&random, 4) == 0;
     now_.cache = now_.stream ? 0 : (int)test_pick(&random, 3);
     if (now_.stream || now_.start > 0 || now_.mode == MODE_REPLACE || test_pick(&random, 3)) return;

@@ -58,26 +58,27 @@ found_in() { # SRC FILE...
         feature("tuning", "tune|tuned|tuner|tunes|workers_max|workers_min|active",
             "dlpi_tune_[a-z_]+|dlpi_active|dlpi_retired", "", "core/tune[.]h")
         feature("in_flight", "fetcher|in_flight|batch_pool",
-            "dlpi_fetch_at_once|dlpi_(in_flight|attempt|fetch_threads?)_[a-z_]+", "DLP_FETCH_[A-Z]+",
-            "stages/fetch[.]h|source/files[.]h")
+            "dlpi_fetch_at_once|dlpi_(in_flight|attempt|fetch_threads?)_[a-z_]+",
+            "DLP_FETCH_[A-Z]+", "stages/fetch[.]h|source/files[.]h")
         feature("cache", "cache|cache_[a-z_]+",
             "dlpi_cache_[a-z_]+", "DLP_STAGE_CACHE", "stages/cache[.]h")
         feature("stream", "stream|stream_[a-z_]+|open_end", "dlpi_open_end_[a-z_]+", "",
             "stages/sampler[.]h|core/open_end[.]h|order/parts[.]h|device/.*")
         feature("chunks", "chunks?|preload|resident|resident_bytes|off_chunk_rec|cpu_buffers",
             "dlpi_chunks?_[a-z_]+", "DLP_PRELOAD_[A-Z]+|DLPI_CELLS_CHUNK",
-            "(stages|open)/chunks[.]h|stages/(cut|split)[.]h")
+            "(stages|open)/chunks[.]h|stages/(cut|split)[.]h|report/words[.]h")
         feature("dispatch", "dispatch|rescan|rescan_seen",
             "dlpi_batch_mine", "DLP_DISPATCH_[A-Z]+",
             "core/(dispatch|claim)[.]h")
         feature("unordered", "unordered|window_used", "dlpi_window_[a-z_]+", "",
             "core/(deliver|window)[.]h")
-        feature("collate", "has_item_cells|collate|cell_end", "dlpi_collate_[a-z_]+|dlpi_batch_in_place|dlpi_cells_own",
-            "DLPI_CELLS_(OWN|TURN)",
-            "core/(collate|cells)[.]h|stages/batch[.]h")
+        feature("collate", "has_item_cells|collate|cell_end|item_area|cells_from",
+            "dlpi_collate_[a-z_]+|dlpi_batch_in_place|dlpi_cells_own",
+            "DLPI_CELLS_(OWN|TURN)", "core/(collate|cells)[.]h|stages/batch[.]h")
         feature("lists", "lists", "dlpi_lists?_[a-z_]+",
             "DLP_ORDER_BATCHES", "stages/lists[.]h|order/.*")
-        feature("tensors", "exported|n_exported|exported_closed", "dlpi_exported_[a-z_]+", "", "device/dlpack[.]h")
+        feature("tensors", "exported|n_exported|exported_closed",
+            "dlpi_exported_[a-z_]+", "", "device/dlpack[.]h")
         feature("trace", "trace_events|trace_bytes|trace", "dlpi_trace_[a-z_]+", "", "report/.*")
         names = "part|shard|split|slice|chunk|transfer|xfer|device|cache|stream|preload"
     }
