@@ -157,7 +157,7 @@ $(B)/compile/%: $(HEADERS) README.md $(wildcard tests/compile/*)
 
 programs: $(PROGRAMS) $(FOREIGN) $(RESULTS)
 
-# Results of compile tests that are not "passed" are made anew.
+# Results of compile tests that are not "passed" are made again.
 test:
 	@mkdir -p $(B)/compile $(B)/log
 	@for f in $(RESULTS); do [ ! -f $$f ] || [ "$$(cat $$f)" = 0 ] || rm -f $$f; done
@@ -287,7 +287,7 @@ sanitize:
 	    echo "$$t command -v $$cc >/dev/null || { echo skipped: $$cc is not installed; exit 77; };" \
 	        "[ -x $$x ] || { cat $$x.log; exit 1; }; $(FIXED) $$x"; \
 	done >$(B)/list.sanitize
-	@SHORT=1 STRICT=$(STRICT) KEEP=$(B)/log/sanitize \
+	@SHORT=1 STRICT=$(STRICT) TEST_JOBS=$(JOBS) KEEP=$(B)/log/sanitize \
 	    TSAN_OPTIONS=halt_on_error=1 UBSAN_OPTIONS=print_stacktrace=1 \
 	    sh tests/tools/run $(B)/list.sanitize
 

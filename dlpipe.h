@@ -45,6 +45,7 @@
    >>batch          WHAT THE CALLER GETS
    >>state          RESUME
    >>samplers       WHICH ITEMS, IN WHICH ORDER
+   >>ranks          MANY PROCESSES: LAUNCHERS, CORES, RESTARTS
    >>mixing         DATASETS MIXED BY WEIGHTS
    >>buckets        ITEMS OF LIKE LENGTH BATCHED TOGETHER
    Pipes, by hand and ready-made:
@@ -65,6 +66,7 @@
    >>tokens         TOKENS OUT OF SHARDS, FOR LANGUAGE MODELS
    >>folder         FOLDERS OF PICTURES, A DIRECTORY FOR EACH CLASS
    >>arrays         ROWS OUT OF ARRAYS: IDX, CIFAR, NPY
+   >>push           ITEMS THAT OTHER THREADS AND PROGRAMS PUSH
    The implementation: the base, orders:
    >>impl-platform  SYSTEM HEADERS, SWITCHES
    >>impl-clock     TIME
@@ -128,6 +130,7 @@
    >>impl-tokens    TOKENS OUT OF SHARDS
    >>impl-folder    FOLDERS OF PICTURES
    >>impl-arrays    ROWS OUT OF ARRAYS
+   >>impl-push      ITEMS THAT OTHERS PUSH
    >>impl-public    THE PUBLIC CALLS
    >>impl-kinds     THE TABLE OF ALL KINDS
    >>impl-pictures  TRACE, TIMELINE, WORDS
@@ -288,7 +291,7 @@
      dlp_arrays_wire                                   any               before its pipes start
      dlp_s3_*: in dlpipe_s3.h, beside each
      dlp_error_format, dlp_plan_format, dlp_link_name, any               yes
-     dlp_stats_explain, dlp_stats_predict, dlp_ranks_from_env
+     dlp_stats_explain, dlp_stats_predict, dlp_ranks_*
 
      callback                     runs in
      fetch, load (chunks, parts), the stage's threads, several at once; inline: the caller's next;
@@ -421,7 +424,7 @@
    * Items for a collate have cells of their own, prefetch_factor of them, since what a collate
      reads and what it writes may differ in shape; a plan shows them on a line.
    * Workers with items in flight look for new batches every ms, also while they wait for what is
-     out: a bell that ends the wait of a source (a poll, an io_uring, a library's own) does not
+     out: a wake-up that ends the wait of a source (a poll, an io_uring, a library's own) does not
      exist for all sources, and 1 ms is little where items take longer than that.
    * All workers_max of a tuned stage exist from the start, and are parked: what is started later
      could fail, would allocate, and would fork in the middle of a run.
@@ -1436,7 +1439,7 @@ typedef struct dlp_sampler_desc {
                                   state's fingerprint; else 0, or what a source that knows its data
                                   (>>tokens, >>arrays) sets */
     dlp_batch_sampler batches; /* BATCHES; the struct is copied */
-    uint32_t rank, world_size; /* 0, 0: one rank */
+    uint32_t rank, world_size; /* 0, 0: one rank (>>ranks) */
     int32_t allow_uneven;      /* 1: batch_size need not be divisible by world_size */
     /* FUNCTION: the dataset index (or place in the subset) that stands in for a failed item
        (DLP_ON_ERROR_REPLACE), from `random` bits that belong to (seed, epoch, position, attempt);
@@ -1449,14 +1452,88 @@ typedef struct dlp_repeat_desc {
     int32_t epoch_end; /* 1: next returns DLP_EPOCH_END once behind each epoch */
 } dlp_repeat_desc;
 
-/* Rank and world size as the launcher of a parallel job says them in the environment, for the two
-   fields above. In this order: torchrun (RANK, WORLD_SIZE), Open MPI (OMPI_COMM_WORLD_RANK, _SIZE),
-   MVAPICH (MV2_COMM_WORLD_RANK, _SIZE), MPICH and Intel MPI (PMI_RANK, PMI_SIZE), Slurm's srun
-   (SLURM_PROCID, SLURM_STEP_NUM_TASKS).
-   rank, world_size: written on success; 0 of 1 where no launcher says anything; err: may be NULL -
-   returns DLP_OK; DLP_ERR_ARG: a pair that is half set, no number, or rank not below world_size;
-   err->field names the variable - any thread, while none changes the environment. */
+/* ---------------------------------------------------------------------------------------------
+   >>ranks      MANY PROCESSES: LAUNCHERS, CORES, RESTARTS
+
+   A launcher starts a program many times, and says in the environment which of them each is. A
+   pipe is one of many by rank and world_size of its desc; both 0: it is alone, and reads all. All
+   ranks say the same batch_size, the GLOBAL one, and the same seed: each gets its share of each
+   batch, and all shares together are the batches of one rank, item for item, in the same order.
+   examples/ranks.c does each of these by its environment; examples/mpi_train.c trains with MPI.
+
+   Rank, world and cores   dlp_ranks who;
+                           if (dlp_ranks_describe(&who, &err) != DLP_OK) ... err.message
+                           .sampler = {.rank = who.rank, .world_size = who.world_size},
+                           .num_workers = who.cores,
+                           .fetch.workers = {.affinity = who.cpus,
+                                             .n_affinity = who.confined ? 0 : who.n_cpus}
+     The device of local_rank is this rank's. In a program that never asks, the first start warns
+     (desc.log, dlp_pipe_warning) where a launcher has started more than one rank; world_size = 1
+     says that it is meant so: this pipe reads all items in every rank, as for validation.
+   mpirun                  mpirun -n 8 ./train          Open MPI, MPICH, Intel MPI, MVAPICH
+     Open MPI binds each rank: to one core where there are two ranks, to a socket or NUMA node where
+     there are more. A rank that is to have workers wants --map-by slot:PE=4, or --bind-to none.
+   torchrun                torchrun --no-python --nproc-per-node 8 ./train
+   srun                    srun --ntasks-per-node=8 --cpus-per-task=4 ./train
+   Notice before the end   #SBATCH --signal=USR1@120 --requeue --open-mode=append
+                           srun ./train                 ends with 75 after a checkpoint
+                           [ $? -ne 75 ] || scontrol requeue "$SLURM_JOB_ID"
+     The handler sets a flag. After each step all ranks learn whether any of them has it set, in
+     the allreduce that they make anyhow; so all stop after the same step. One of them saves
+     dlp_pipe_state with the model: it is the same bytes on every rank. All begin from it again. A
+     rank that next keeps waiting is woken by dlp_pipe_stop, which the handler may call: only where
+     no other rank can be a step ahead.
+   Another number          the same state with another world_size that divides batch_size. What
+                           follows is the same items in the same global batches; torchrun
+                           --nnodes=1:4 --max-restarts=9, or another mpirun -n.
+   Job arrays              sbatch --array=0-15 (any first number and step)
+     The tasks run when they like and know nothing of each other: rank is their place
+     (SLURM_ARRAY_TASK_ID - _MIN) / _STEP, world_size SLURM_ARRAY_TASK_COUNT, and each has a state
+     of its own, for the same number of tasks. No call reads these: an array may be sixteen
+     trainings, too.
+   Tests run each of these: with Open MPI's mpirun, and with the variables of the others. */
+
+enum { DLP_MAX_CPUS = 1024 };
+
+typedef struct dlp_ranks {
+    uint32_t rank, world_size;             /* 0 of 1 where no launcher says anything */
+    uint32_t local_rank, local_world_size; /* of those on this node; 0 of 1 where nothing says */
+    int32_t cores;    /* 1..n_cpus: how many of cpus count as this rank's own: n_cpus, or less where
+                         ranks are confined to the same CPUs, or by its part of the quota of cgroups
+                         above it. Workers that compute: as many */
+    int32_t n_cpus;   /* 1..DLP_MAX_CPUS */
+    int32_t confined; /* 1: the launcher confined this rank to them; 0: its piece of those of all */
+    int32_t cpus[DLP_MAX_CPUS]; /* [n_cpus] their numbers, for affinity; neighbours share a core or
+                                   a socket. Confined: other ranks may have the same; the system
+                                   places workers among them better than affinity would */
+} dlp_ranks;
+
+/* Rank and world size as the launcher of a parallel job says them in the environment, for those two
+   fields of a sampler. In this order: torchrun (RANK, WORLD_SIZE), Open MPI (OMPI_COMM_WORLD_RANK,
+   _SIZE), MVAPICH (MV2_COMM_WORLD_RANK, _SIZE), MPICH and Intel MPI (PMI_RANK, PMI_SIZE), Slurm's
+   srun (SLURM_PROCID, SLURM_STEP_NUM_TASKS).
+   rank: 0..world_size - 1; world_size: 1..2^31 - 1; written on success; 0 of 1 where no launcher
+   says anything; err: may be NULL - returns DLP_OK; DLP_ERR_ARG: a pair that is half set, no
+   number, or rank not below world_size; another launcher says another rank of as many (torchrun may
+   number as it likes: it sets TORCHELASTIC_RUN_ID); err->field names the variable - any thread,
+   while none changes the environment. */
 DLPDEF int dlp_ranks_from_env(uint32_t *rank, uint32_t *world_size, dlp_error *err);
+
+/* The same, and place and CPUs on this node, out of: LOCAL_RANK, LOCAL_WORLD_SIZE;
+   OMPI_COMM_WORLD_LOCAL_RANK, _LOCAL_SIZE; MV2_COMM_WORLD_LOCAL_RANK, _LOCAL_SIZE; MPI_LOCALRANKID,
+   MPI_LOCALNRANKS; SLURM_LOCALID with SLURM_STEP_TASKS_PER_NODE, or else SLURM_TASKS_PER_NODE, or
+   SLURM_NTASKS_PER_NODE ("4", "4(x2),1": of node SLURM_NODEID). Of the launcher that says the rank,
+   or else of another that says the same.
+   A rank whose affinity mask (the calling thread's) is another than its launcher's is confined: the
+   CPUs of the mask are its own. Else the CPUs of the mask are shared out by local_rank, in pieces
+   that differ by one at most; where there are fewer than ranks, one CPU has several. The launcher
+   is the nearest ancestor that had not this rank in its environment; where none is seen (a
+   container), a mask with fewer CPUs than are online confines.
+   out: written on success; err: may be NULL - returns as dlp_ranks_from_env; DLP_ERR_ARG, too:
+   out is NULL; a local pair that is half set, no number (or list), or not below one another, more
+   ranks here than world_size - any thread, while none changes the environment - reads /proc and
+   /sys; allocates, and frees. */
+DLPDEF int dlp_ranks_describe(dlp_ranks *out, dlp_error *err);
 
 /* ---------------------------------------------------------------------------------------------
    >>mixing     DATASETS MIXED BY WEIGHTS
@@ -2430,12 +2507,12 @@ typedef struct dlp_stage_stats {
     uint64_t items, bytes, retried, replaced, left_out;
     uint64_t busy_ns, starved_ns, blocked_ns, cpu_ns; /* summed over workers */
     uint64_t p50_ns, p95_ns, p99_ns, max_ns;          /* time of one item, 0: not known yet */
-    uint64_t ready;     /* batches waiting before it; the first stage: 0 */
-    uint64_t restarts;  /* worker processes that died and were begun again */
-    int32_t died_by;    /* the signal that ended one of them last, 0: none, it exited */
-    int32_t in_flight;  /* items that each worker may have under way at once; 0: one */
-    uint64_t flight_ns; /* that all items were under way, added up; 0 with in_flight 0.
-                                   flight_ns / busy_ns is how many a worker had at once */
+    uint64_t ready;        /* batches waiting before it; the first stage: 0 */
+    uint64_t restarts;     /* worker processes that died and were begun again */
+    int32_t died_by;       /* the signal that ended one of them last, 0: none, it exited */
+    int32_t in_flight;     /* items that each worker may have under way at once; 0: one */
+    uint64_t in_flight_ns; /* that all items were under way, added up; 0 with in_flight 0.
+                                   in_flight_ns / busy_ns is how many a worker had at once */
     int32_t workers_min, workers_max; /* 0: not tuned */
     uint32_t cells, loaded;   /* part queue: its cells, and those with a part that is there, */
     uint32_t loading, in_use; /* is asked for or being loaded; of those there, one that a batch
@@ -3126,6 +3203,127 @@ typedef struct dlp_arrays_loader_desc {
    is the pipe's caller - as both of them. */
 DLPDEF int dlp_arrays_loader_open(dlp_pipe **out, dlp_arrays **arrays,
                                   const dlp_arrays_loader_desc *desc, dlp_error *err);
+/* ---------------------------------------------------------------------------------------------
+   >>push       ITEMS THAT OTHER THREADS AND PROGRAMS PUSH
+   A dataset without an index: producers (actors that play, cameras, parsers; threads, child
+   processes, or other programs by the path of a file) push items into a bundle of lanes (>>queues),
+   one lane for each, and a pipe makes batches of them.
+
+     dlp_push_loader_desc desc = {.push = {.fields = fields, .n_fields = 2},
+                                  .loader = {.batch_size = 64, .num_workers = 1}};
+     if (dlp_push_loader_open(&pipe, &push, &desc, &err) != DLP_OK) ...
+     producer:  dlp_pusher_open(&pusher, &(dlp_pusher_desc){.push = push}, &err);
+                while (...) dlp_pusher_push(pusher, data, DLP_FOREVER);
+                dlp_pusher_end(pusher, DLP_FOREVER); dlp_pusher_close(pusher);
+     consumer:  while (dlp_pipe_next(pipe, &batch) == DLP_OK) ...
+                dlp_pipe_close(pipe); dlp_push_close(push);
+
+   An item is visible whole or not at all, also where its producer is killed half-way: what it had
+   begun is never seen, what it had pushed comes. A successor takes its number and goes on. The
+   stream ends for the pipe when `writers` producers have said so (a successor says it for the one
+   that died), or after dlp_push_stop, with what had been pushed; the last batch may be short.
+
+   full       the producer                              the reader
+   WAIT       waits for room, at most its time-out      takes all, in turns of 64
+   REFUSE     gets DLP_FULL, and it is counted          takes all
+   NEWEST     waits for room                            finding a lane full, skips to its last
+                                                        `keep` items, and counts what it left
+
+   What a push pipe does not have: an order that a seed decides. Items of one producer come in its
+   order, those of several as they arrive. So there is no resume, no seek, no second epoch, no ranks
+   (each rank has producers of its own), and an item that was pushed and then lost with this process
+   is lost. Batches in their slots, transfer, maps, collate, statistics are as everywhere. */
+
+enum { DLP_PUSH_WAIT = 0, DLP_PUSH_REFUSE, DLP_PUSH_NEWEST };
+
+typedef struct dlp_push_desc {
+    const dlp_field *fields; /* [n_fields] required, none of them ragged; copied */
+    uint32_t n_fields;       /* 1..DLP_MAX_FIELDS */
+    uint32_t max_producers;  /* 1..DLP_MPSC_MAX_PRODUCERS at once; 0: 16 */
+    uint64_t capacity;       /* items of each producer's lane, a power of two; 0: 256 */
+    uint32_t writers;        /* streams that end before the pipe's does; 0: 1 */
+    int32_t full;            /* DLP_PUSH_* */
+    uint64_t keep;           /* of NEWEST: 1..capacity; 0: 1 */
+    const char *path;        /* NULL: for threads and children of this process. Else a file that is
+                                made, mode 0600, and removed by close, in /dev/shm say: others open
+                                it by this path. It must not be there */
+} dlp_push_desc;
+
+typedef struct dlp_push dlp_push;     /* the reader's side: the pipe's */
+typedef struct dlp_pusher dlp_pusher; /* a producer's */
+
+/* Make the lanes: max_producers x capacity x (8 + an item's bytes, each field a multiple of 8).
+   out: to be closed behind its pipe; desc: copied; err: may be NULL - returns DLP_OK, DLP_ERR_ARG
+   (names the field of desc), DLP_ERR_SYSTEM (the file: errnum), DLP_ERR_MEMORY - any thread. */
+DLPDEF int dlp_push_open(dlp_push **out, const dlp_push_desc *desc, dlp_error *err);
+
+/* Enter it into the descs of a fetch stage and its workers: a stream of one worker (num_workers 0
+   or 1, threads, no fetcher, epochs 1: else start or the first item fails with words). With 0
+   workers next itself waits for items, whatever its time-out. */
+DLPDEF void dlp_push_wire(dlp_push *push, dlp_dataset *dataset, dlp_workers_desc *workers);
+
+/* Say that nothing more is wanted: the stream ends with what has been pushed. Producers get
+   DLP_STOPPED. Any thread, or a signal handler; does not wait. */
+DLPDEF void dlp_push_stop(dlp_push *push);
+
+/* Free the lanes, remove the file. NULL is nothing. Returns DLP_OK; DLP_ERR_BUSY while a pipe has
+   it. Producers of this process are closed before. */
+DLPDEF int dlp_push_close(dlp_push *push);
+
+typedef struct dlp_push_stats {
+    uint64_t items;           /* in batches, or on their way there */
+    uint64_t left;            /* skipped by NEWEST */
+    uint64_t refused;         /* pushes that got DLP_FULL */
+    uint64_t waiting;         /* in lanes */
+    uint32_t attached, ended; /* producers: with a lane now; that said the end */
+} dlp_push_stats;
+
+/* Of one producer, 1..max_producers, or of all with 0. Returns DLP_OK, DLP_ERR_ARG. Any thread. */
+DLPDEF int dlp_push_look(const dlp_push *push, uint32_t number, dlp_push_stats *stats);
+
+typedef struct dlp_pusher_desc {
+    const dlp_push *push;    /* of this process, or of its parent; or */
+    const char *path;        /* as dlp_push_desc.path */
+    const dlp_field *fields; /* with path, required: what the producer will write; compared with the
+                                pipe's: names, types, shapes */
+    uint32_t n_fields;
+    uint32_t number; /* 0: a place that nobody has; 1..max_producers: that one, whose producer must
+                        be gone (killed, or closed without having said the end) */
+} dlp_pusher_desc;
+
+/* Become a producer.
+   out: to be closed; used by one thread at a time - returns DLP_OK; DLP_ERR_ARG (also: other
+   fields); DLP_ERR_BUSY (all places are taken); DLP_ERR_SYSTEM (the file); DLP_ERR_CORRUPT (what
+   lies there is no push of this version); DLP_STOPPED - any thread, any process. */
+DLPDEF int dlp_pusher_open(dlp_pusher **out, const dlp_pusher_desc *desc, dlp_error *err);
+DLPDEF uint32_t dlp_pusher_number(const dlp_pusher *pusher);
+
+/* Push an item. data: [n_fields] its bytes; copied. timeout_ms: 0 or DLP_FOREVER without end,
+   DLP_NOWAIT not at all - returns DLP_OK, DLP_TIMEOUT; DLP_FULL (REFUSE, or DLP_NOWAIT);
+   DLP_STOPPED: the pipe is closed, or its process is gone; DLP_ERR_STATE: after the end;
+   DLP_ERR_CORRUPT. */
+DLPDEF int dlp_pusher_push(dlp_pusher *pusher, const void *const *data, int timeout_ms);
+
+/* The same without a copy: data: [n_fields] where each field is to be written, undefined bytes
+   before; it comes with commit. A second begin without a commit begins the same item again. */
+DLPDEF int dlp_pusher_begin(dlp_pusher *pusher, void **data, int timeout_ms);
+DLPDEF int dlp_pusher_commit(dlp_pusher *pusher);
+
+/* Say that the stream of this producer has ended. Returns as push. */
+DLPDEF int dlp_pusher_end(dlp_pusher *pusher, int timeout_ms);
+
+/* Give the place back. NULL is nothing. */
+DLPDEF void dlp_pusher_close(dlp_pusher *pusher);
+
+typedef struct dlp_push_loader_desc {
+    dlp_push_desc push;
+    dlp_loader_desc loader; /* all as there; dataset and fetch.workers.worker_* are not read */
+} dlp_push_loader_desc;
+
+/* Make the lanes, and a pipe of them that runs. As dlp_push_open and dlp_loader_open; after a
+   failure nothing is left to close. */
+DLPDEF int dlp_push_loader_open(dlp_pipe **out, dlp_push **push, const dlp_push_loader_desc *desc,
+                                dlp_error *err);
 
 #ifdef __cplusplus
 }
@@ -3459,17 +3657,22 @@ static uint64_t dlpi_cgroup_cpu_v1(const char *dir) { /* a quota of -1: none */
                            dlpi_cgroup_number(dir, "cpu.cfs_period_us", NULL));
 }
 
-/* Cores that this process may use: its affinity mask, and the quotas of its cgroups. */
-static int dlpi_cpu_count(void) {
+/* Cores that the quotas of this process's cgroups stand for; UINT64_MAX: no limit is known. */
+static uint64_t dlpi_cpu_quota(void) {
     static const dlpi_cgroups v1 = {"cpu", "/sys/fs/cgroup/cpu", dlpi_cgroup_cpu_v1};
     static const dlpi_cgroups v2 = {"", "/sys/fs/cgroup", dlpi_cgroup_cpu_v2};
     uint64_t one = dlpi_cgroup_least(&v1), two = dlpi_cgroup_least(&v2);
+    return one < two ? one : two;
+}
+
+/* Cores that this process may use: its affinity mask, and the quotas of its cgroups. */
+static int dlpi_cpu_count(void) {
+    uint64_t quota = dlpi_cpu_quota();
     cpu_set_t set;
     int n = 0;
     if (sched_getaffinity(0, sizeof set, &set) == 0) n = CPU_COUNT(&set);
     if (n < 1) n = (int)sysconf(_SC_NPROCESSORS_ONLN);
-    if (one > two) one = two;
-    return n < 1 ? 1 : one < (uint64_t)n ? (int)one : n;
+    return n < 1 ? 1 : quota < (uint64_t)n ? (int)quota : n;
 }
 
 /* ---- the heavy barrier: makes every other participant's T1 or H1 visible, paid by the one that
@@ -6739,6 +6942,7 @@ struct dlp_pipe {
     uint64_t samples, batches_per_epoch;
     uint32_t prefetch, max_held, n_slots, ring, window;
     uint32_t rank, world;
+    int ranks_given; /* a desc says world_size */
     uint64_t global_batch;
     uint64_t params_hash; /* of the sampler's arrays and numbers, for states */
     int32_t last;
@@ -7452,6 +7656,7 @@ static int dlpi_check_ranks(dlp_pipe *p, const dlpi_stage *st, uint32_t rank, ui
                             uint64_t batch_size, bool uneven) {
     int rc = dlpi_within(p, st->name, "rank", rank, 0, world ? (int64_t)world - 1 : 0,
                          "0..world_size - 1");
+    if (world != 0) p->ranks_given = 1;
     if (rc != DLP_OK || world == 0 || uneven || batch_size % world == 0) return rc;
     return dlpi_refuse(p, DLP_ERR_ARG, st->name, "world_size",
                        "batch_size %" PRIu64 " can't be divided by world_size %" PRIu64
@@ -10414,6 +10619,11 @@ static void dlpi_worker_park(dlpi_worker *w) {
     }
     w->tail_seen = w->low; /* dlpi_find reads the tail, and does not go through all since then */
     DLPI_STORE_RLX(&w->block->state, DLP_WORKER_STARVED);
+}
+
+/* Is it one worker, and of this process? Then its source may be one that is only read on. */
+static inline bool dlpi_reads_on(const dlpi_stage *st) {
+    return st->n_workers <= 1 && st->w.placement != DLP_PLACE_PROCESSES;
 }
 
 /* Does this worker wait for the consumer, which has not taken the batches that are there? All units
@@ -15386,7 +15596,7 @@ static int dlpi_sampler_ranks(dlp_pipe *p, const dlpi_stage *st) {
     p->world = d->world_size ? d->world_size : 1;
     p->rank = d->rank;
     p->batch_rows = (uint32_t)((p->global_batch + p->world - 1) / p->world);
-    return dlpi_check_ranks(p, st, p->rank, p->world, p->global_batch, d->allow_uneven != 0);
+    return dlpi_check_ranks(p, st, p->rank, d->world_size, p->global_batch, d->allow_uneven != 0);
 }
 
 /* Rank, batch and epoch arithmetic. */
@@ -16463,7 +16673,7 @@ static void dlpi_stage_add_worker(const dlpi_worker_block *b, dlp_stage_stats *o
     out->blocked_ns += DLPI_LOAD_RLX(&b->blocked_ns);
     out->cpu_ns += DLPI_LOAD_RLX(&b->cpu_ns);
     out->core_wait_ns += DLPI_LOAD_RLX(&b->core_wait_ns);
-    out->flight_ns += DLPI_LOAD_RLX(&b->in_flight_ns);
+    out->in_flight_ns += DLPI_LOAD_RLX(&b->in_flight_ns);
     if (most > out->max_ns) out->max_ns = most;
     out->restarts += (uint64_t)DLPI_LOAD_RLX(&b->restarts);
     if (DLPI_LOAD_RLX(&b->died_by) != 0) out->died_by = DLPI_LOAD_RLX(&b->died_by);
@@ -16912,7 +17122,7 @@ static uint32_t dlpi_sim_workers(const dlp_predict_desc *d, const dlp_stage_stat
 
 /* Of the time that a stage's work took, how long it waited for a core. */
 static double dlpi_stage_core_wait(const dlp_stage_stats *g) {
-    uint64_t took = g->in_flight > 1 ? g->flight_ns : g->busy_ns;
+    uint64_t took = g->in_flight > 1 ? g->in_flight_ns : g->busy_ns;
     return (double)dlpi_core_wait(took, g->cpu_ns, g->core_wait_ns);
 }
 
@@ -19003,7 +19213,7 @@ static int dlpi_file_new(const char *path, mode_t mode) {
 }
 
 /* The same; a leftover is replaced. */
-static int dlpi_file_anew(const char *path) {
+static int dlpi_file_afresh(const char *path) {
     return unlink(path) == 0 || errno == ENOENT ? dlpi_file_new(path, 0666) : -1;
 }
 
@@ -20785,6 +20995,598 @@ DLPDEF int dlp_arrays_loader_open(dlp_pipe **out, dlp_arrays **arrays,
     *arrays = a;
     return DLP_OK;
 }
+/* ---------------------------------------------------------------------------------------------
+   >>impl-push       ITEMS THAT OTHERS PUSH
+   One mapping: a head, a line for each producer, a bundle (>>queues). The order, and why a record
+   is seen whole or not at all, are the lanes': a record is there when its lane's tail is beyond it
+   (T1 -> T2), and a producer that dies before has pushed nothing. A record is a mark (an item, or
+   the end of its producer's stream) and the fields, each at a multiple of 8. Only the pipe's one
+   fetch worker reads, by peek, copy, release. The head is copied and checked once, by each producer
+   that maps it; offsets are computed from the copy.
+
+   label  atomic          written by            read by (partner)
+   PU1    head.magic      open, last            producers (PU1): the head is whole
+   PU2    head.over       stop, close           reader, before it looks whether lanes are empty;
+                                                producers that wait (PU2)
+   -      line.refused    its producer          statistics
+   -      items, left     the reader            statistics
+   U4     users           see >>impl-mapped */
+
+#include <signal.h>
+
+#define DLPI_PUSH_MAGIC UINT64_C(0x3130687375706c64) /* "dlpush01" */
+enum { DLPI_PUSH_ITEM = 0x69, DLPI_PUSH_END = 0x65, DLPI_PUSH_LOOK_MS = 100 };
+
+typedef struct dlpi_push_head { /* in region */
+    uint64_t magic;             /* PU1 */
+    uint64_t total_bytes, lines_at, bundle_at, bundle_bytes, fields_id;
+    uint32_t record_bytes, max_producers, n_fields, full;
+    int32_t pid;   /* of the reader */
+    uint32_t over; /* PU2 1: no more is wanted */
+} dlpi_push_head;
+
+typedef struct dlpi_push_line { /* in region: of a producer */
+    uint64_t refused;
+    uint8_t pad[DLPI_LINE - 8];
+} dlpi_push_line;
+
+typedef struct dlpi_push_fields { /* where each lies in a record */
+    uint32_t n;
+    uint64_t offset[DLP_MAX_FIELDS], bytes[DLP_MAX_FIELDS], record, id;
+} dlpi_push_fields;
+
+struct dlp_push {
+    dlpi_push_head *head;
+    dlpi_push_head was; /* as open wrote it */
+    dlpi_push_fields at;
+    dlp_field fields[DLP_MAX_FIELDS];
+    char names[DLP_MAX_FIELDS][32];
+    char *path;
+    uint64_t keep, capacity;
+    uint32_t users; /* U4 */
+    uint32_t writers, n_ended;
+    uint8_t *ended; /* [max_producers]; the reader's, as all below */
+    bool over;
+    dlp_mpsc_rx rx;
+    dlp_spsc_rx *lanes;
+    uint64_t *items, *left; /* [max_producers] */
+};
+
+struct dlp_pusher {
+    void *map; /* NULL: the push's own */
+    uint64_t map_bytes;
+    dlpi_push_head *head;
+    dlpi_push_line *line;
+    dlpi_push_fields at;
+    dlp_mpsc_tx tx;
+    void *record; /* begun, not committed */
+    uint32_t number, full;
+    bool ended;
+};
+
+/* ---- what the desc may say ---- */
+
+static int dlpi_push_bad(dlp_error *err, const char *field, const char *words) {
+    return dlpi_error_set(err, DLP_ERR_ARG, field, "%s must be %s", field, words);
+}
+
+/* Where field i lies: its bytes, of which a record holds 2^20 at most. */
+static int dlpi_push_field(dlpi_push_fields *at, uint32_t i, const dlp_field *f, dlp_error *err) {
+    uint64_t bytes = dlpi_dtype_bytes(f->dtype);
+    if (f->name == NULL || f->name[0] == 0 || strlen(f->name) > 31)
+        return dlpi_error_set(err, DLP_ERR_ARG, "fields",
+                              "fields[%" PRIu32 "].name must be of 1..31 bytes", i);
+    if (bytes == 0)
+        return dlpi_error_set(err, DLP_ERR_ARG, "fields", "fields \"%s\": no such dtype", f->name);
+    if (f->ragged)
+        return dlpi_error_set(err, DLP_ERR_ARG, "fields",
+                              "field \"%s\" is ragged: what is pushed has one size; push the "
+                              "longest and a length",
+                              f->name);
+    if (f->ndim < 0 || f->ndim > DLP_MAX_DIMS)
+        return dlpi_error_set(err, DLP_ERR_ARG, "fields", "field \"%s\": ndim must be 0..%d",
+                              f->name, DLP_MAX_DIMS);
+    for (int32_t k = 0; k < f->ndim; k++) {
+        if (f->shape[k] < 1)
+            return dlpi_error_set(err, DLP_ERR_ARG, "fields",
+                                  "field \"%s\": shape[%" PRId32 "] must be 1 or more", f->name, k);
+        bytes = dlpi_times(bytes, (uint64_t)f->shape[k]);
+    }
+    at->offset[i] = at->record;
+    at->bytes[i] = bytes;
+    at->record = dlpi_sum(at->record, dlpi_round_up(bytes, 8));
+    if (at->record > DLP_QUEUE_MAX_RECORD)
+        return dlpi_error_set(err, DLP_ERR_ARG, "fields", "an item has more than %d bytes",
+                              DLP_QUEUE_MAX_RECORD - 8);
+    for (const char *c = f->name; *c; c++) at->id = dlpi_absorb(at->id, (uint8_t)*c);
+    at->id = dlpi_absorb(dlpi_absorb(at->id, (uint64_t)f->dtype), (uint64_t)f->ndim);
+    for (int32_t k = 0; k < f->ndim; k++) at->id = dlpi_absorb(at->id, (uint64_t)f->shape[k]);
+    return DLP_OK;
+}
+
+static int dlpi_push_layout(dlpi_push_fields *at, const dlp_field *fields, uint32_t n,
+                            dlp_error *err) {
+    int rc = DLP_OK;
+    memset(at, 0, sizeof *at);
+    at->n = n;
+    at->record = 8; /* the mark */
+    if (fields == NULL) return dlpi_push_bad(err, "fields", "given");
+    if (n < 1 || n > DLP_MAX_FIELDS) return dlpi_push_bad(err, "n_fields", "1..16");
+    for (uint32_t i = 0; i < n && rc == DLP_OK; i++) rc = dlpi_push_field(at, i, &fields[i], err);
+    return rc;
+}
+
+static int dlpi_push_check(const dlp_push_desc *d, dlp_error *err) {
+    if (d->max_producers > DLP_MPSC_MAX_PRODUCERS)
+        return dlpi_push_bad(err, "max_producers", "0..4096");
+    if (d->capacity > DLP_QUEUE_MAX_CAPACITY || (d->capacity & (d->capacity - 1)) != 0)
+        return dlpi_push_bad(err, "capacity", "0, or a power of two up to 2^32");
+    if (d->full < DLP_PUSH_WAIT || d->full > DLP_PUSH_NEWEST)
+        return dlpi_push_bad(err, "full", "DLP_PUSH_WAIT, _REFUSE or _NEWEST");
+    if (d->keep > (d->capacity ? d->capacity : 256) || (d->keep != 0 && d->full != DLP_PUSH_NEWEST))
+        return dlpi_push_bad(err, "keep", "0, or with DLP_PUSH_NEWEST 1..capacity");
+    return DLP_OK;
+}
+
+/* ---- the mapping ---- */
+
+static int dlpi_push_system(dlp_error *err, const char *call, const char *path, int errnum) {
+    dlpi_error_set(err, errnum == ENOMEM ? DLP_ERR_MEMORY : DLP_ERR_SYSTEM, "path", "%s%s%s: %s",
+                   call, path ? " of " : "", path ? dlpi_path_end(path) : "",
+                   errnum == EEXIST
+                       ? "it is there already: another pipe's, or left by one that was "
+                         "killed, then remove it"
+                       : strerror(errnum));
+    if (err) err->errnum = errnum;
+    return errnum == ENOMEM ? DLP_ERR_MEMORY : DLP_ERR_SYSTEM;
+}
+
+/* A new mapping of bytes zeros, of a new file if there is a path. */
+static int dlpi_push_map(const char *path, uint64_t bytes, void **map, dlp_error *err) {
+    int fd = -1, errnum = 0;
+    if (path != NULL) {
+        fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+        if (fd < 0) return dlpi_push_system(err, "open", path, errno);
+        if ((errnum = posix_fallocate(fd, 0, (off_t)bytes)) != 0) {
+            close(fd);
+            unlink(path);
+            return dlpi_push_system(err, "posix_fallocate", path, errnum);
+        }
+    }
+    *map = mmap(NULL, (size_t)bytes, PROT_READ | PROT_WRITE,
+                path ? MAP_SHARED : MAP_SHARED | MAP_ANONYMOUS, fd, 0);
+    errnum = errno;
+    if (fd >= 0) close(fd);
+    if (*map != MAP_FAILED) return DLP_OK;
+    if (path != NULL) unlink(path);
+    return dlpi_push_system(err, "mmap", path, errnum);
+}
+
+static void dlpi_push_free(dlp_push *s) {
+    if (s->head != NULL) {
+        dlpi_credit_close(&s->head->over, 1u); /* PU2 -> PU2 */
+        munmap(s->head, (size_t)s->was.total_bytes);
+        if (s->path) unlink(s->path);
+    }
+    free(s->path);
+    free(s->ended);
+    free(s->lanes);
+    free(s->items);
+    free(s);
+}
+
+/* Sizes, as they will stand in the head. */
+static dlpi_push_head dlpi_push_sizes(const dlp_push_desc *d, const dlpi_push_fields *at) {
+    dlpi_push_head h;
+    memset(&h, 0, sizeof h);
+    h.max_producers = d->max_producers ? d->max_producers : 16;
+    h.record_bytes = (uint32_t)at->record;
+    h.n_fields = at->n;
+    h.fields_id = at->id;
+    h.full = (uint32_t)d->full;
+    h.pid = (int32_t)getpid();
+    h.lines_at = dlpi_round_up(sizeof h, DLP_QUEUE_ALIGN);
+    h.bundle_at =
+        dlpi_round_up(h.lines_at + h.max_producers * sizeof(dlpi_push_line), DLP_QUEUE_ALIGN);
+    h.bundle_bytes =
+        dlp_mpsc_bytes(h.record_bytes, d->capacity ? d->capacity : 256, h.max_producers);
+    h.total_bytes = dlpi_sum(h.bundle_at, h.bundle_bytes);
+    return h;
+}
+
+static int dlpi_push_memory(dlp_push *s, const dlp_push_desc *d, dlp_error *err) {
+    uint32_t n = s->was.max_producers;
+    void *map = NULL;
+    int rc;
+    s->lanes = calloc(n, sizeof *s->lanes);
+    s->items = calloc(n, 2 * sizeof *s->items);
+    s->ended = calloc(n, 1);
+    if (d->path) s->path = strdup(d->path);
+    if (!s->lanes || !s->items || !s->ended || (d->path && !s->path))
+        return dlpi_error_set(err, DLP_ERR_MEMORY, "", "calloc of the reader failed");
+    s->left = s->items + n;
+    if ((rc = dlpi_push_map(d->path, s->was.total_bytes, &map, err)) != DLP_OK) return rc;
+    s->head = map;
+    rc = dlp_mpsc_init(dlpi_at(map, s->was.bundle_at), s->was.bundle_bytes, s->was.record_bytes,
+                       s->capacity, n, 1);
+    if (rc == DLP_OK)
+        rc = dlp_mpsc_attach_rx(&s->rx, s->lanes, n, dlpi_at(map, s->was.bundle_at),
+                                s->was.bundle_bytes);
+    if (rc != DLP_OK) return dlpi_error_set(err, rc, "", "the lanes: %s", dlp_code_name(rc));
+    *s->head = s->was;
+    DLPI_STORE_REL(&s->head->magic, DLPI_PUSH_MAGIC); /* PU1 -> PU1 */
+    return DLP_OK;
+}
+
+DLPDEF int dlp_push_open(dlp_push **out, const dlp_push_desc *desc, dlp_error *err) {
+    dlpi_push_fields at;
+    dlp_push *s;
+    int rc;
+    if (out == NULL || desc == NULL) return dlpi_push_bad(err, out ? "desc" : "out", "given");
+    if ((rc = dlpi_push_layout(&at, desc->fields, desc->n_fields, err)) != DLP_OK) return rc;
+    if ((rc = dlpi_push_check(desc, err)) != DLP_OK) return rc;
+    if ((s = calloc(1, sizeof *s)) == NULL)
+        return dlpi_error_set(err, DLP_ERR_MEMORY, "", "calloc of the reader failed");
+    s->at = at;
+    s->was = dlpi_push_sizes(desc, &at);
+    s->capacity = desc->capacity ? desc->capacity : 256;
+    s->keep = desc->keep ? desc->keep : 1;
+    s->writers = desc->writers ? desc->writers : 1;
+    for (uint32_t i = 0; i < at.n; i++) {
+        s->fields[i] = desc->fields[i];
+        dlpi_copy_text(s->names[i], sizeof s->names[i], desc->fields[i].name);
+        s->fields[i].name = s->names[i];
+    }
+    if (s->was.bundle_bytes == 0 || s->was.total_bytes > (uint64_t)INT64_MAX)
+        rc = dlpi_push_bad(err, "capacity", "smaller: the lanes have more bytes than there can be");
+    else
+        rc = dlpi_push_memory(s, desc, err);
+    if (rc != DLP_OK) {
+        dlpi_push_free(s);
+        return rc;
+    }
+    *out = s;
+    return DLP_OK;
+}
+
+DLPDEF void dlp_push_stop(dlp_push *s) {
+    if (s != NULL) dlpi_credit_close(&s->head->over, 1u); /* PU2 -> PU2 */
+}
+
+DLPDEF int dlp_push_close(dlp_push *s) {
+    if (s == NULL) return DLP_OK;
+    if (dlpi_users_any(&s->users)) return DLP_ERR_BUSY;
+    dlpi_push_free(s);
+    return DLP_OK;
+}
+
+/* ---- the reader ---- */
+
+/* The first record of the lane in turn, when all but the last `keep` have been left out; the end of
+   a stream is its lane's last record, so it is never left out before a successor's. */
+static int dlpi_push_newest(dlp_push *s, uint32_t producer) {
+    uint64_t stock = (uint64_t)dlpi_spsc_look_rx(s->rx.at, 0);
+    if (stock > s->capacity) return DLP_ERR_CORRUPT;
+    if (stock < s->capacity) return DLP_OK;
+    for (uint64_t n = stock - s->keep; n > 0;) {
+        const void *at = NULL;
+        uint64_t mark;
+        if (dlp_spsc_peek(s->rx.at, 1, &at) != 1) return DLP_ERR_CORRUPT;
+        memcpy(&mark, at, 8);
+        if (mark == DLPI_PUSH_END) break;
+        dlp_spsc_release(s->rx.at, 1);
+        DLPI_STORE_RLX(&s->left[producer], s->left[producer] + 1); /* statistics */
+        n--;
+    }
+    dlp_spsc_publish(s->rx.at); /* its producer waits */
+    return DLP_OK;
+}
+
+/* The end of a producer's stream. Has the last one ended? */
+static bool dlpi_push_ended(dlp_push *s, uint32_t producer) {
+    if (!s->ended[producer]) {
+        s->ended[producer] = 1;
+        DLPI_STORE_RLX(&s->n_ended, s->n_ended + 1); /* statistics */
+    }
+    return s->n_ended >= s->writers;
+}
+
+/* The next item, lent until it is released. */
+static int dlpi_push_next(dlp_push *s, dlp_item *it, const uint8_t **item, uint32_t *producer) {
+    for (;;) {
+        uint32_t over =
+            dlpi_credit_closed(&s->head->over); /* PU2 <- PU2: before the lanes are empty */
+        const void *at = NULL;
+        uint64_t mark;
+        int64_t n = dlp_mpsc_peek(&s->rx, 1, &at, producer);
+        if (n > 0 && s->was.full == DLP_PUSH_NEWEST) {
+            n = dlpi_push_newest(s, *producer);
+            if (n == 0) n = dlp_mpsc_peek(&s->rx, 1, &at, producer);
+        }
+        if (n < 0)
+            return dlp_fail(it->call, 0, "the lane of producer %u is damaged", *producer + 1);
+        if (n > 0) {
+            memcpy(&mark, at, 8);
+            *item = at;
+            if (mark == DLPI_PUSH_ITEM) return DLP_OK;
+            dlp_mpsc_release(&s->rx, 1);
+            if (mark != DLPI_PUSH_END)
+                return dlp_fail(it->call, 0, "producer %u pushed what is no item", *producer + 1);
+            if (dlpi_push_ended(s, *producer)) return DLP_END;
+            continue;
+        }
+        if (over) return DLP_END;
+        if (dlpi_stopped(it->call->w->p)) return DLP_STOPPED;
+        dlp_mpsc_wait_rx(&s->rx, DLPI_PUSH_LOOK_MS);
+    }
+}
+
+/* The stream has ended, with all that was taken told to producers that wait. */
+static void dlpi_push_over(dlp_push *s) {
+    s->over = true;
+    for (uint32_t i = 0; i < s->was.max_producers; i++)
+        if (s->lanes[i].published != s->lanes[i].head) dlp_spsc_publish(&s->lanes[i]);
+}
+
+static int dlpi_push_fetch(void *user, dlp_item *it) {
+    dlp_push *s = user;
+    const uint8_t *item = NULL;
+    uint32_t producer = 0;
+    int rc = s->over ? DLP_END : DLP_OK;
+    if (!dlpi_reads_on(it->call->w->st))
+        return dlp_fail(it->call, 0, "what is pushed is read by one worker, a thread or inline");
+    if (it->epoch > 0) return dlp_fail(it->call, 0, "what is pushed has one epoch");
+    if (rc == DLP_OK) rc = dlpi_push_next(s, it, &item, &producer);
+    if (rc == DLP_END && !s->over) dlpi_push_over(s);
+    if (rc != DLP_OK) return rc;
+    for (uint32_t f = 0; f < s->at.n; f++)
+        memcpy(it->data[f], item + s->at.offset[f], (size_t)s->at.bytes[f]);
+    dlp_mpsc_release(&s->rx, 1);
+    DLPI_STORE_RLX(&s->items[producer], s->items[producer] + 1); /* statistics */
+    return 0;
+}
+
+DLPDEF void dlp_push_wire(dlp_push *s, dlp_dataset *dataset, dlp_workers_desc *workers) {
+    dataset->n_items = 0;
+    dataset->fields = s->fields;
+    dataset->n_fields = s->at.n;
+    dataset->writes_all_bytes = 1;
+    dataset->fetch = dlpi_push_fetch;
+    dataset->user = s;
+    dataset->stream = 1;
+    dlpi_users_wire(&s->users, workers);
+}
+
+static void dlpi_push_add(const dlp_push *s, uint32_t i, dlp_push_stats *to) {
+    const dlpi_push_line *lines = dlpi_at(s->head, s->was.lines_at);
+    const dlp_spsc *lane = s->lanes[i].lane;
+    uint64_t head = DLPI_LOAD_RLX(&lane->head), tail = DLPI_LOAD_RLX(&lane->tail); /* statistics */
+    const uint32_t *owners = dlpi_at(s->rx.bundle, s->rx.bundle->owners_offset);
+    to->items += DLPI_LOAD_RLX(&s->items[i]);
+    to->left += DLPI_LOAD_RLX(&s->left[i]);
+    to->refused += DLPI_LOAD_RLX(&lines[i].refused);
+    to->waiting += tail - head <= s->capacity ? tail - head : 0;
+    to->attached += DLPI_LOAD_RLX(&owners[i]) != 0;
+}
+
+DLPDEF int dlp_push_look(const dlp_push *s, uint32_t number, dlp_push_stats *stats) {
+    if (s == NULL || stats == NULL || number > s->was.max_producers) return DLP_ERR_ARG;
+    memset(stats, 0, sizeof *stats);
+    for (uint32_t i = 0; i < s->was.max_producers; i++)
+        if (number == 0 || number == i + 1) dlpi_push_add(s, i, stats);
+    stats->ended = DLPI_LOAD_RLX(&s->n_ended); /* statistics */
+    return DLP_OK;
+}
+
+DLPDEF int dlp_push_loader_open(dlp_pipe **out, dlp_push **push, const dlp_push_loader_desc *desc,
+                                dlp_error *err) {
+    dlp_loader_desc loader;
+    dlp_push *s = NULL;
+    int rc;
+    if (out == NULL || push == NULL || desc == NULL)
+        return dlpi_push_bad(err, out == NULL ? "out" : push == NULL ? "push" : "desc", "given");
+    loader = desc->loader;
+    if (loader.epochs > 1) return dlpi_push_bad(err, "epochs", "0 or 1: what is pushed comes once");
+    if ((rc = dlp_push_open(&s, &desc->push, err)) != DLP_OK || s == NULL) return rc;
+    dlp_push_wire(s, &loader.dataset, &loader.fetch.workers);
+    if ((rc = dlp_loader_open(out, &loader, err)) != DLP_OK) {
+        dlp_push_close(s);
+        return rc;
+    }
+    *push = s;
+    return DLP_OK;
+}
+
+/* ---- producers ---- */
+
+/* Map the file of another program, and copy its head. */
+static int dlpi_pusher_map(dlp_pusher *u, const char *path, dlpi_push_head *h, dlp_error *err) {
+    struct stat st;
+    int fd = open(path, O_RDWR | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK), errnum;
+    if (fd < 0) return dlpi_push_system(err, "open", path, errno);
+    if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode) || st.st_size < (off_t)sizeof *h) {
+        close(fd);
+        return dlpi_error_set(err, DLP_ERR_CORRUPT, "path", "%s is no file of a push",
+                              dlpi_path_end(path));
+    }
+    u->map_bytes = (uint64_t)st.st_size;
+    u->map = mmap(NULL, (size_t)u->map_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    errnum = errno;
+    close(fd);
+    if (u->map == MAP_FAILED) {
+        u->map = NULL;
+        return dlpi_push_system(err, "mmap", path, errnum);
+    }
+    u->head = u->map;
+    h->magic = DLPI_LOAD_ACQ(&u->head->magic); /* PU1 <- PU1 */
+    memcpy((uint8_t *)h + 8, (const uint8_t *)u->head + 8, sizeof *h - 8);
+    return DLP_OK;
+}
+
+/* Is the head one of this version, and does all lie in the mapping? */
+static bool dlpi_push_head_ok(const dlpi_push_head *h, uint64_t bytes) {
+    return h->magic == DLPI_PUSH_MAGIC && h->total_bytes == bytes && h->max_producers >= 1 &&
+           h->max_producers <= DLP_MPSC_MAX_PRODUCERS && h->full <= DLP_PUSH_NEWEST &&
+           h->lines_at == dlpi_round_up(sizeof *h, DLP_QUEUE_ALIGN) &&
+           h->bundle_at == dlpi_round_up(h->lines_at + h->max_producers * sizeof(dlpi_push_line),
+                                         DLP_QUEUE_ALIGN) &&
+           h->bundle_at < bytes && h->bundle_bytes == bytes - h->bundle_at;
+}
+
+static int dlpi_pusher_fields(dlp_pusher *u, const dlp_pusher_desc *d, const dlpi_push_head *h,
+                              dlp_error *err) {
+    int rc;
+    if (d->push != NULL) {
+        u->at = d->push->at;
+        return DLP_OK;
+    }
+    if ((rc = dlpi_push_layout(&u->at, d->fields, d->n_fields, err)) != DLP_OK) return rc;
+    if (u->at.record == h->record_bytes && u->at.n == h->n_fields && u->at.id == h->fields_id)
+        return DLP_OK;
+    return dlpi_error_set(err, DLP_ERR_ARG, "fields",
+                          "the pipe's fields are others: %" PRIu32 " fields, %" PRIu32
+                          " bytes an item; yours: %" PRIu32 ", %" PRIu64
+                          " (names, types and shapes must be the same)",
+                          h->n_fields, h->record_bytes - 8, u->at.n, u->at.record - 8);
+}
+
+static int dlpi_pusher_attach(dlp_pusher *u, const dlp_pusher_desc *d, dlp_error *err) {
+    dlpi_push_head h;
+    int rc = DLP_OK, number;
+    if (d->push != NULL) {
+        u->head = d->push->head;
+        h = d->push->was;
+        h.magic = DLPI_PUSH_MAGIC;
+    } else {
+        rc = dlpi_pusher_map(u, d->path, &h, err);
+        if (rc == DLP_OK && !dlpi_push_head_ok(&h, u->map_bytes))
+            rc = dlpi_error_set(err, DLP_ERR_CORRUPT, "path",
+                                "%s is no push of this version, or it is damaged",
+                                dlpi_path_end(d->path));
+    }
+    if (rc == DLP_OK) rc = dlpi_pusher_fields(u, d, &h, err);
+    if (rc != DLP_OK) return rc;
+    if (dlpi_credit_closed(&u->head->over)) /* PU2 <- PU2 */
+        return dlpi_error_set(err, DLP_STOPPED, "", "the pipe wants no more items");
+    if (d->number > h.max_producers) return dlpi_push_bad(err, "number", "0..max_producers");
+    number = dlp_mpsc_attach_tx(&u->tx, dlpi_at(u->head, h.bundle_at), h.bundle_bytes,
+                                d->number ? (int)d->number - 1 : DLP_NONE);
+    if (number < 0)
+        return dlpi_error_set(err, number, "number",
+                              number == DLP_ERR_BUSY ? "all %" PRIu32 " places are taken"
+                                                     : "the lanes (%" PRIu32 ") are damaged",
+                              h.max_producers);
+    if (u->tx.lane.record_bytes != u->at.record)
+        return dlpi_error_set(err, DLP_ERR_CORRUPT, "path",
+                              "the lanes' records are of another size");
+    u->number = (uint32_t)number + 1;
+    u->full = h.full;
+    u->line = (dlpi_push_line *)dlpi_at(u->head, h.lines_at) + number;
+    return DLP_OK;
+}
+
+static void dlpi_pusher_free(dlp_pusher *u) {
+    if (u->map) munmap(u->map, (size_t)u->map_bytes);
+    free(u);
+}
+
+DLPDEF int dlp_pusher_open(dlp_pusher **out, const dlp_pusher_desc *desc, dlp_error *err) {
+    dlp_pusher *u = NULL;
+    int rc;
+    if (out == NULL || desc == NULL) return dlpi_push_bad(err, out ? "desc" : "out", "given");
+    if ((desc->push != NULL) == (desc->path != NULL))
+        return dlpi_push_bad(err, "path", "given, or push, not both");
+    if (posix_memalign((void **)&u, 64, sizeof *u) != 0)
+        return dlpi_error_set(err, DLP_ERR_MEMORY, "", "no memory for the producer");
+    memset(u, 0, sizeof *u);
+    if ((rc = dlpi_pusher_attach(u, desc, err)) != DLP_OK) {
+        dlpi_pusher_free(u);
+        return rc;
+    }
+    *out = u;
+    return DLP_OK;
+}
+
+DLPDEF uint32_t dlp_pusher_number(const dlp_pusher *u) { return u->number; }
+
+/* Is there a reader? */
+static bool dlpi_pusher_read(const dlp_pusher *u) {
+    if (dlpi_credit_closed(&u->head->over)) return false; /* PU2 <- PU2 */
+    return kill((pid_t)u->head->pid, 0) == 0 || errno != ESRCH;
+}
+
+/* Have a record; what is begun is had again. */
+static int dlpi_pusher_reserve(dlp_pusher *u, int timeout_ms) {
+    uint64_t until = timeout_ms > 0 ? dlpi_now_ns() + (uint64_t)timeout_ms * 1000000u : UINT64_MAX;
+    while (u->record == NULL) {
+        int64_t n = dlp_mpsc_reserve(&u->tx, 1, &u->record);
+        uint64_t now, ms = DLPI_PUSH_LOOK_MS;
+        if (n < 0) return (int)n;
+        if (n > 0) break;
+        u->record = NULL;
+        if (u->full == DLP_PUSH_REFUSE || timeout_ms == DLP_NOWAIT) {
+            DLPI_STORE_RLX(&u->line->refused, u->line->refused + 1); /* statistics */
+            return dlpi_pusher_read(u) ? DLP_FULL : DLP_STOPPED;
+        }
+        if (!dlpi_pusher_read(u)) return DLP_STOPPED;
+        if ((now = dlpi_now_ns()) >= until) return DLP_TIMEOUT;
+        if ((until - now) / 1000000u < ms) ms = (until - now) / 1000000u + 1;
+        n = dlp_mpsc_wait_tx(&u->tx, (int)ms);
+        if (n < 0) return (int)n;
+    }
+    return DLP_OK;
+}
+
+static int dlpi_pusher_commit(dlp_pusher *u, uint64_t mark) {
+    memcpy(u->record, &mark, 8);
+    u->record = NULL;
+    return dlp_mpsc_commit(&u->tx, 1);
+}
+
+DLPDEF int dlp_pusher_begin(dlp_pusher *u, void **data, int timeout_ms) {
+    int rc;
+    if (u == NULL || data == NULL) return DLP_ERR_ARG;
+    if (u->ended) return DLP_ERR_STATE;
+    if (DLPI_LOAD_RLX(&u->head->over)) return DLP_STOPPED; /* PU2: a hint */
+    if ((rc = dlpi_pusher_reserve(u, timeout_ms)) != DLP_OK) return rc;
+    for (uint32_t f = 0; f < u->at.n; f++) data[f] = (uint8_t *)u->record + u->at.offset[f];
+    return DLP_OK;
+}
+
+DLPDEF int dlp_pusher_commit(dlp_pusher *u) {
+    if (u == NULL) return DLP_ERR_ARG;
+    return u->record == NULL ? DLP_ERR_STATE : dlpi_pusher_commit(u, DLPI_PUSH_ITEM);
+}
+
+DLPDEF int dlp_pusher_push(dlp_pusher *u, const void *const *data, int timeout_ms) {
+    void *to[DLP_MAX_FIELDS];
+    int rc = data == NULL ? DLP_ERR_ARG : dlp_pusher_begin(u, to, timeout_ms);
+    if (rc != DLP_OK) return rc;
+    for (uint32_t f = 0; f < u->at.n; f++) memcpy(to[f], data[f], (size_t)u->at.bytes[f]);
+    return dlpi_pusher_commit(u, DLPI_PUSH_ITEM);
+}
+
+/* An end is never refused: it waits, as long as it may. */
+DLPDEF int dlp_pusher_end(dlp_pusher *u, int timeout_ms) {
+    uint32_t full;
+    int rc;
+    if (u == NULL) return DLP_ERR_ARG;
+    if (u->ended) return DLP_ERR_STATE;
+    full = u->full;
+    u->full = DLP_PUSH_WAIT;
+    rc = dlpi_pusher_reserve(u, timeout_ms);
+    u->full = full;
+    if (rc != DLP_OK) return rc;
+    u->ended = true;
+    return dlpi_pusher_commit(u, DLPI_PUSH_END);
+}
+
+DLPDEF void dlp_pusher_close(dlp_pusher *u) {
+    if (u == NULL) return;
+    if (u->record) dlp_mpsc_abort(&u->tx);
+    dlp_mpsc_detach_tx(&u->tx);
+    dlpi_pusher_free(u);
+}
 
 /* ---------------------------------------------------------------------------------------------
    >>impl-public     THE PUBLIC CALLS */
@@ -20846,50 +21648,308 @@ dlpi_ops_of(const dlpi_stage *st) {
     return st->in_flight > 0 ? &dlpi_fetch_many_ops : dlpi_kinds[st->kind];
 }
 
-/* A variable of the environment that is a number up to 2^31 - 1; -1: not set; -2: no number. */
-static int64_t dlpi_env_number(const char *name) {
-    const char *text = getenv(name);
+/* What a launcher calls what it tells each of its processes. */
+typedef struct dlpi_launcher {
+    const char *rank, *world, *local, *local_world; /* local_world NULL: Slurm's list of nodes */
+} dlpi_launcher;
+
+static const dlpi_launcher dlpi_launchers[] = {
+    {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"},
+    {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
+     "OMPI_COMM_WORLD_LOCAL_SIZE"},
+    {"MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE", "MV2_COMM_WORLD_LOCAL_RANK",
+     "MV2_COMM_WORLD_LOCAL_SIZE"},
+    {"PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"},
+    {"SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", NULL},
+};
+
+enum { DLPI_LAUNCHERS = sizeof dlpi_launchers / sizeof *dlpi_launchers };
+
+/* The number up to 2^31 - 1 at *text, which is moved past it; -2: there is none. */
+static int64_t dlpi_digits(const char **text) {
+    const char *begin = *text;
     int64_t n = 0;
-    if (text == NULL) return -1;
-    if (text[0] == 0) return -2;
-    for (; *text; text++) {
-        if (*text < '0' || *text > '9' || n > INT32_MAX / 10) return -2;
-        n = n * 10 + (*text - '0');
+    for (; **text >= '0' && **text <= '9'; ++*text) {
+        n = n * 10 + (**text - '0');
+        if (n > INT32_MAX) return -2;
     }
-    return n <= INT32_MAX ? n : -2;
+    return *text != begin ? n : -2;
 }
 
+/* A variable of the environment that is such a number; -1: not set; -2: no number. */
+static int64_t dlpi_env_number(const char *name) {
+    const char *text = getenv(name);
+    int64_t n;
+    if (text == NULL) return -1;
+    n = dlpi_digits(&text);
+    return *text == 0 ? n : -2;
+}
+
+/* Slurm's tasks of each node, "2(x3),1": those of a node; -1: node is -1 where not all nodes have
+   as many; -2: no such list, or it is shorter. */
+static int64_t dlpi_slurm_tasks(const char *list, int64_t node) {
+    int64_t tasks = -2, nodes = 0;
+    for (const char *at = list;; at++) {
+        int64_t n = dlpi_digits(&at), times = 1;
+        if (n >= 0 && strncmp(at, "(x", 2) == 0) {
+            at += 2;
+            times = dlpi_digits(&at);
+            if (*at++ != ')') return -2;
+        }
+        if (n < 1 || times < 1) return -2;
+        if (node == -1 && tasks >= 0 && tasks != n) return -1;
+        if (node == -1 || (node >= nodes && node < nodes + times)) tasks = n;
+        nodes += times;
+        if (*at == 0) return tasks;
+        if (*at != ',') return -2;
+    }
+}
+
+/* The first of the variables that Slurm has had for this list over the years. */
+static const char *dlpi_slurm_name(void) {
+    static const char *const names[] = {"SLURM_STEP_TASKS_PER_NODE", "SLURM_TASKS_PER_NODE",
+                                        "SLURM_NTASKS_PER_NODE"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (getenv(names[i]) != NULL) return names[i];
+    return names[0];
+}
+
+static int64_t dlpi_slurm_number(const char *name) {
+    const char *list = getenv(name);
+    int64_t node = dlpi_env_number("SLURM_NODEID");
+    return list == NULL ? -1 : node == -2 ? -2 : dlpi_slurm_tasks(list, node);
+}
+
+/* A pair of variables: a number below a number. */
+static int dlpi_env_pair(const char *low, int64_t r, const char *high, int64_t w, dlp_error *err) {
+    if (r < 0 || w < 1)
+        return dlpi_error_set(err, DLP_ERR_ARG, r < 0 ? low : high,
+                              "%s is %s, must be a number; it goes with %s", r < 0 ? low : high,
+                              (r < 0 ? r : w) == -1 ? "not set" : "none", r < 0 ? high : low);
+    if (r >= w)
+        return dlpi_error_set(err, DLP_ERR_ARG, low, "%s is %d, must be below %s, which is %d", low,
+                              (int)r, high, (int)w);
+    return DLP_OK;
+}
+
+/* Has this launcher left its rank and world? A batch script of Slurm's has half of them, and is no
+   rank. */
+static bool dlpi_launched(const dlpi_launcher *by, int64_t *r, int64_t *w) {
+    *r = dlpi_env_number(by->rank);
+    *w = dlpi_env_number(by->world);
+    return by->local_world == NULL ? *r != -1 && *w != -1 : *r != -1 || *w != -1;
+}
+
+/* Launchers nest: one that has started another has as many ranks or fewer, and other numbers for
+   them. Two of as many that differ are none in the other, but for torchrun, which numbers its
+   ranks as they come, and the daemons of an MPI that Slurm has started. */
+static int dlpi_launchers_agree(const dlpi_launcher *by, int64_t r, int64_t w, dlp_error *err) {
+    bool first = by == dlpi_launchers;
+    if (first && getenv("TORCHELASTIC_RUN_ID") != NULL) return DLP_OK;
+    for (const dlpi_launcher *o = by + 1; w > 1 && o < dlpi_launchers + DLPI_LAUNCHERS; o++) {
+        int64_t its, of;
+        if (o->local_world == NULL && !first) continue;
+        if (dlpi_launched(o, &its, &of) && its >= 0 && of == w && its != r)
+            return dlpi_error_set(err, DLP_ERR_ARG, by->rank,
+                                  "%s is %d, but %s is %d, both of %d: unset that which is not "
+                                  "of this run",
+                                  by->rank, (int)r, o->rank, (int)its, (int)w);
+    }
+    return DLP_OK;
+}
+
+/* Rank and world_size; *by: whose; NULL where there is no launcher. */
+static int dlpi_ranks_find(dlp_ranks *to, const dlpi_launcher **by, dlp_error *err) {
+    to->rank = 0;
+    to->world_size = 1;
+    *by = NULL;
+    for (const dlpi_launcher *l = dlpi_launchers; l < dlpi_launchers + DLPI_LAUNCHERS; l++) {
+        int64_t r, w;
+        int rc;
+        if (!dlpi_launched(l, &r, &w)) continue;
+        if ((rc = dlpi_env_pair(l->rank, r, l->world, w, err)) != DLP_OK) return rc;
+        to->rank = (uint32_t)r;
+        to->world_size = (uint32_t)w;
+        *by = l;
+        return dlpi_launchers_agree(l, r, w, err);
+    }
+    return DLP_OK;
+}
+
+/* Rank and ranks on this node as l says them; *found: it does. */
+static int dlpi_ranks_local(dlp_ranks *to, const dlpi_launcher *l, bool *found, dlp_error *err) {
+    const char *name = l->local_world ? l->local_world : dlpi_slurm_name();
+    int64_t r = dlpi_env_number(l->local);
+    int64_t w = l->local_world ? dlpi_env_number(name) : dlpi_slurm_number(name);
+    int rc;
+    *found = r != -1 || (w != -1 && l->local_world != NULL);
+    if (!*found) return DLP_OK;
+    if ((rc = dlpi_env_pair(l->local, r, name, w, err)) != DLP_OK) return rc;
+    if (w > to->world_size)
+        return dlpi_error_set(err, DLP_ERR_ARG, name, "%s is %d, must be at most %s, which is %u",
+                              name, (int)w, l->world, to->world_size);
+    to->local_rank = (uint32_t)r;
+    to->local_world_size = (uint32_t)w;
+    return DLP_OK;
+}
+
+/* The launcher's own word, or that of another that has the same ranks: RANK=$SLURM_PROCID. */
+static int dlpi_ranks_on_node(dlp_ranks *to, const dlpi_launcher *by, dlp_error *err) {
+    bool found = false;
+    int rc = DLP_OK;
+    to->local_rank = 0;
+    to->local_world_size = 1;
+    for (const dlpi_launcher *l = by; l && l < dlpi_launchers + DLPI_LAUNCHERS; l++) {
+        int64_t r, w;
+        if (l != by && (!dlpi_launched(l, &r, &w) || r != to->rank || w != to->world_size))
+            continue;
+        rc = dlpi_ranks_local(to, l, &found, err);
+        if (rc != DLP_OK || found) break;
+    }
+    return rc;
+}
+
+/* ---- cores ---- */
+
+/* Has the process begun with this in its environment? Not known of another user's. */
+static bool dlpi_began_with(int64_t pid, const char *entry) {
+    char path[64], *one = NULL;
+    size_t room = 0;
+    bool has = false;
+    snprintf(path, sizeof path, "/proc/%" PRId64 "/environ", pid);
+    FILE *f = dlpi_stream_open(path, O_RDONLY, "r");
+    if (f == NULL) return false;
+    while (!has && getdelim(&one, &room, 0, f) > 0) has = strcmp(one, entry) == 0;
+    free(one);
+    fclose(f);
+    return has;
+}
+
+/* The nearest ancestor that does not know our rank: the launcher, past shells and wrappers. 0: none
+   is seen, as in a container of our own. */
+static int64_t dlpi_launcher_pid(const dlpi_launcher *by) {
+    char entry[64], path[64];
+    int64_t pid = getppid();
+    const char *rank = by ? getenv(by->rank) : NULL;
+    if (rank == NULL) return 0;
+    snprintf(entry, sizeof entry, "%s=%s", by->rank, rank);
+    for (int i = 0; i < 64 && pid > 0 && dlpi_began_with(pid, entry); i++) {
+        uint64_t up;
+        snprintf(path, sizeof path, "/proc/%" PRId64 "/status", pid);
+        up = dlpi_read_number(path, "PPid:");
+        pid = up < INT32_MAX ? (int64_t)up : 0;
+    }
+    return pid;
+}
+
+/* Where a CPU is: hyperthreads of a core, and cores of a socket, are neighbours. */
+static uint64_t dlpi_cpu_place(int cpu) {
+    static const char *const files[] = {"physical_package_id", "core_id"};
+    uint64_t place = 0;
+    for (int i = 0; i < 2; i++) {
+        char path[96];
+        uint64_t n;
+        snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu%d/topology/%s", cpu, files[i]);
+        n = dlpi_read_number(path, NULL);
+        place = place << 24 | (n < 1u << 24 ? n : 0);
+    }
+    return place << 12 | (uint64_t)cpu;
+}
+
+static int dlpi_place_compare(const void *a, const void *b) {
+    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+    return (x > y) - (x < y);
+}
+
+/* The CPUs of the set in their order of places. */
+static int dlpi_cpu_list(const cpu_set_t *set, int32_t *to) {
+    uint64_t place[DLP_MAX_CPUS];
+    int n = 0;
+    for (size_t cpu = 0; cpu < DLP_MAX_CPUS; cpu++)
+        if (CPU_ISSET(cpu, set)) place[n++] = dlpi_cpu_place((int)cpu);
+    qsort(place, (size_t)n, sizeof *place, dlpi_place_compare);
+    for (int i = 0; i < n; i++) to[i] = (int32_t)(place[i] & 0xfff);
+    return n;
+}
+
+/* This rank's piece of what all of the node may use. */
+static void dlpi_cpus_share(dlp_ranks *to, const int32_t *all, uint64_t n) {
+    uint64_t from = to->local_rank * n / to->local_world_size;
+    uint64_t end = (to->local_rank + UINT64_C(1)) * n / to->local_world_size;
+    to->n_cpus = end > from ? (int32_t)(end - from) : 1;
+    memcpy(to->cpus, all + from, (size_t)to->n_cpus * sizeof *all);
+    to->cores = to->n_cpus;
+}
+
+/* It has been confined to these. If the node has fewer than all ranks would have so, some share
+   theirs, as where each has a socket: its part of them counts. */
+static void dlpi_cpus_own(dlp_ranks *to, const int32_t *all, uint64_t n, uint64_t node) {
+    uint64_t most = node / to->local_world_size;
+    if (most < 1) most = 1;
+    to->confined = 1;
+    to->n_cpus = (int32_t)n;
+    to->cores = (int32_t)(most < n ? most : n);
+    memcpy(to->cpus, all, n * sizeof *all);
+}
+
+static void dlpi_ranks_cpus(dlp_ranks *to, const dlpi_launcher *by) {
+    int32_t all[DLP_MAX_CPUS];
+    int64_t pid = dlpi_launcher_pid(by), online = (int64_t)sysconf(_SC_NPROCESSORS_ONLN);
+    cpu_set_t own, its;
+    uint64_t quota = dlpi_cpu_quota() / to->local_world_size, n, node;
+    bool seen = pid > 0 && sched_getaffinity((pid_t)pid, sizeof its, &its) == 0, known;
+    online = online < 1 ? 1 : online < DLP_MAX_CPUS ? online : DLP_MAX_CPUS;
+    CPU_ZERO(&own);
+    known = sched_getaffinity(0, sizeof own, &own) == 0;
+    for (size_t cpu = 0; cpu < (size_t)online && !known; cpu++) CPU_SET(cpu, &own);
+    n = (uint64_t)dlpi_cpu_list(&own, all);
+    node = seen ? (uint64_t)CPU_COUNT(&its) : (uint64_t)online;
+    if (known && (seen ? !CPU_EQUAL(&own, &its) : n < node))
+        dlpi_cpus_own(to, all, n, node);
+    else
+        dlpi_cpus_share(to, all, n);
+    if (quota < 1) quota = 1;
+    if (quota < (uint64_t)to->cores) to->cores = (int32_t)quota;
+}
+
+/* ---- calls ---- */
+
 DLPDEF int dlp_ranks_from_env(uint32_t *rank, uint32_t *world_size, dlp_error *err) {
-    static const char *const names[][2] = {
-        {"RANK", "WORLD_SIZE"},
-        {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"},
-        {"MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE"},
-        {"PMI_RANK", "PMI_SIZE"},
-        {"SLURM_PROCID", "SLURM_STEP_NUM_TASKS"},
-    };
-    const size_t n = sizeof names / sizeof *names;
+    const dlpi_launcher *by;
+    dlp_ranks found;
+    int rc;
     if (rank == NULL || world_size == NULL)
         return dlpi_error_set(err, DLP_ERR_ARG, rank ? "world_size" : "rank", "it is NULL");
-    for (size_t i = 0; i < n; i++) {
-        int64_t r = dlpi_env_number(names[i][0]), w = dlpi_env_number(names[i][1]);
-        bool slurm = i == n - 1; /* its batch scripts have a SLURM_PROCID, and are no rank */
-        if ((r == -1 && w == -1) || (slurm && (r == -1 || w == -1))) continue;
-        if (r < 0 || w < 1)
-            return dlpi_error_set(
-                err, DLP_ERR_ARG, names[i][r < 0 ? 0 : 1],
-                "%s is %s, must be a number; it goes with %s", names[i][r < 0 ? 0 : 1],
-                (r < 0 ? r : w) == -1 ? "not set" : "none", names[i][r < 0 ? 1 : 0]);
-        if (r >= w)
-            return dlpi_error_set(err, DLP_ERR_ARG, names[i][0],
-                                  "%s is %d, must be below %s, which is %d", names[i][0], (int)r,
-                                  names[i][1], (int)w);
-        *rank = (uint32_t)r;
-        *world_size = (uint32_t)w;
-        return DLP_OK;
-    }
-    *rank = 0;
-    *world_size = 1;
+    if ((rc = dlpi_ranks_find(&found, &by, err)) != DLP_OK) return rc;
+    *rank = found.rank;
+    *world_size = found.world_size;
     return DLP_OK;
+}
+
+DLPDEF int dlp_ranks_describe(dlp_ranks *out, dlp_error *err) {
+    const dlpi_launcher *by;
+    dlp_ranks found;
+    int rc;
+    if (out == NULL) return dlpi_error_set(err, DLP_ERR_ARG, "out", "it is NULL");
+    memset(&found, 0, sizeof found);
+    if ((rc = dlpi_ranks_find(&found, &by, err)) != DLP_OK) return rc;
+    if ((rc = dlpi_ranks_on_node(&found, by, err)) != DLP_OK) return rc;
+    dlpi_ranks_cpus(&found, by);
+    *out = found;
+    return DLP_OK;
+}
+
+/* Once in a process: as one of many this reads all that the others read, too. */
+static void dlpi_ranks_warn(dlp_pipe *p) {
+    static int32_t said;
+    const dlpi_launcher *by;
+    dlp_ranks found;
+    if (p->ranks_given || dlpi_ranks_find(&found, &by, NULL) != DLP_OK) return;
+    if (found.world_size < 2 || DLPI_XCHG_SEQ(&said, 1) != 0) return; /* N9 <-> N9 */
+    dlpi_warn(p,
+              "%s=%u, but world_size isn't set: every rank reads all items. Set rank and "
+              "world_size (dlp_ranks_describe); world_size = 1 if that's meant",
+              by->world, found.world_size);
 }
 
 DLPDEF dlp_stage dlp_pipe_add_sampler(dlp_pipe *p, const dlp_sampler_desc *desc) {
@@ -21083,9 +22143,12 @@ DLPDEF int dlp_plan_format(const dlp_plan *plan, char *buf, size_t size) {
 }
 
 DLPDEF int dlp_pipe_start(dlp_pipe *p) {
+    int rc;
     if (p == NULL) return DLP_ERR_ARG;
     if (dlpi_forked(p)) return DLP_ERR_FORKED;
-    return p->started ? DLP_ERR_STATE : dlpi_start(p);
+    if (p->started) return DLP_ERR_STATE;
+    if ((rc = dlpi_start(p)) == DLP_OK) dlpi_ranks_warn(p);
+    return rc;
 }
 
 /* The consumer holds all that it may. No error of the pipe's: told until it has released one. */
@@ -21888,7 +22951,7 @@ static int dlpi_out_open(dlpi_out *o, const char *path) {
     if ((o->temporary = malloc(n + 5)) == NULL) { return DLP_ERR_MEMORY; }
     memcpy(o->temporary, path, n);
     memcpy(o->temporary + n, ".tmp", 5);
-    o->fd = dlpi_file_anew(o->temporary);
+    o->fd = dlpi_file_afresh(o->temporary);
     if (o->fd < 0) {
         int e = errno;
         free(o->temporary);
@@ -22888,7 +23951,7 @@ static void dlpi_explain_inline(dlpi_text *t, const dlp_stats *s, const dlpi_loa
 /* Workers that have several items at once are busy while one is out: what limits them is how many
    are, and how long each takes. */
 static void dlpi_explain_in_flight(dlpi_text *t, const dlp_stage_stats *g, const dlpi_load *l) {
-    double out = (double)g->flight_ns / (double)g->busy_ns;
+    double out = (double)g->in_flight_ns / (double)g->busy_ns;
     dlpi_text_add(t,
                   "Limit: requests in flight: each of the %d worker%s of '%.31s' has %s of %d out, "
                   "which take p50 %s; the consumer waits %s %% of the time.\n",
@@ -22928,8 +23991,8 @@ static void dlpi_explain_stage(dlpi_text *t, const dlp_stats *s, const dlpi_load
                       g->workers_max);
     } else if (batches && w >= (int)s->prefetch_factor) {
         dlpi_text_add(t,
-                      "Change: raise prefetch_factor above %u, and %s with it: each batch in "
-                      "flight has a worker already.\n",
+                      "Change: raise prefetch_factor above %u, and %s with it: each batch "
+                      "in flight has a worker already.\n",
                       (unsigned)s->prefetch_factor, dlpi_stage_field(g));
     } else if (v->next_limit == DLPI_LIMIT_PREFETCH) {
         dlpi_text_add(t,

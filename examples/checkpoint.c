@@ -36,7 +36,8 @@ enum { AGAIN = 75 /* the exit code EX_TEMPFAIL of sysexits.h */ };
 
 /* ---- the data: points, and the side of a plane that they lie on ---- */
 
-static void nap(long us) { /* stands for work: reading and decoding here, a training step below */
+static void work_for(
+    long us) { /* stands for work: reading and decoding here, a training step below */
     struct timespec t = {0, us * 1000};
     nanosleep(&t, NULL);
 }
@@ -50,7 +51,7 @@ static int fetch(void *user, dlp_item *item) { /* runs in a worker process */
         side += i % 2 ? x[i] : -x[i];
     }
     *y = side > 0 ? 1.0f : 0.0f;
-    nap(100);
+    work_for(100);
     return 0;
 }
 
@@ -204,7 +205,7 @@ static void step(checkpoint *c, const dlp_batch *b) {
     for (uint32_t i = 0; i < b->n_fields; i++)
         c->hash = hash_bytes(c->hash, b->fields[i].data, (size_t)b->fields[i].bytes);
     c->steps++;
-    nap(2000);
+    work_for(2000);
 }
 
 /* Model and place belong together: both are of the moment when this batch is consumed and no other

@@ -28,7 +28,7 @@ static void on_signal(int sig) {
     dlp_pipe_stop(pipe_to_stop);
 }
 
-static void nap_ms(int ms) {
+static void pause_ms(int ms) {
     struct timespec t = {ms / 1000, ms % 1000 * 1000000L};
     nanosleep(&t, NULL);
 }
@@ -89,7 +89,7 @@ static int take(const char *name) {
     for (int i = 0; (rc = dlp_subscriber_open(&c, name, NULL, &err)) != DLP_OK; i++) {
         if (rc != DLP_ERR_STATE && (rc != DLP_ERR_SYSTEM || err.errnum != ENOENT)) break;
         if (i == 100) break;
-        nap_ms(100);
+        pause_ms(100);
     }
     if (rc != DLP_OK) return failed(name, &err);
     while ((rc = dlp_subscriber_next(c, &batch)) == DLP_OK) {
@@ -97,7 +97,7 @@ static int take(const char *name) {
         for (uint32_t i = 0; i < batch->count; i++) sum += (double)x[3 * i];
         batches++;
         items += batch->count;
-        nap_ms(1); /* a step */
+        pause_ms(1); /* a step */
         dlp_subscriber_release(c, batch);
     }
     if (rc < 0) failed(name, dlp_subscriber_error(c));

@@ -61,7 +61,7 @@ typedef struct dlp_sampler_desc {
                                   state's fingerprint; else 0, or what a source that knows its data
                                   (>>tokens, >>arrays) sets */
     dlp_batch_sampler batches; /* BATCHES; the struct is copied */
-    uint32_t rank, world_size; /* 0, 0: one rank */
+    uint32_t rank, world_size; /* 0, 0: one rank (>>ranks) */
     int32_t allow_uneven;      /* 1: batch_size need not be divisible by world_size */
     /* FUNCTION: the dataset index (or place in the subset) that stands in for a failed item
        (DLP_ON_ERROR_REPLACE), from `random` bits that belong to (seed, epoch, position, attempt);
@@ -73,12 +73,3 @@ typedef struct dlp_repeat_desc {
     int64_t epochs;    /* 0: one; DLP_FOREVER */
     int32_t epoch_end; /* 1: next returns DLP_EPOCH_END once behind each epoch */
 } dlp_repeat_desc;
-
-/* Rank and world size as the launcher of a parallel job says them in the environment, for the two
-   fields above. In this order: torchrun (RANK, WORLD_SIZE), Open MPI (OMPI_COMM_WORLD_RANK, _SIZE),
-   MVAPICH (MV2_COMM_WORLD_RANK, _SIZE), MPICH and Intel MPI (PMI_RANK, PMI_SIZE), Slurm's srun
-   (SLURM_PROCID, SLURM_STEP_NUM_TASKS).
-   rank, world_size: written on success; 0 of 1 where no launcher says anything; err: may be NULL -
-   returns DLP_OK; DLP_ERR_ARG: a pair that is half set, no number, or rank not below world_size;
-   err->field names the variable - any thread, while none changes the environment. */
-DLPDEF int dlp_ranks_from_env(uint32_t *rank, uint32_t *world_size, dlp_error *err);

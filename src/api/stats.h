@@ -46,12 +46,12 @@ typedef struct dlp_stage_stats {
     uint64_t items, bytes, retried, replaced, left_out;
     uint64_t busy_ns, starved_ns, blocked_ns, cpu_ns; /* summed over workers */
     uint64_t p50_ns, p95_ns, p99_ns, max_ns;          /* time of one item, 0: not known yet */
-    uint64_t ready;     /* batches waiting before it; the first stage: 0 */
-    uint64_t restarts;  /* worker processes that died and were begun again */
-    int32_t died_by;    /* the signal that ended one of them last, 0: none, it exited */
-    int32_t in_flight;  /* items that each worker may have under way at once; 0: one */
-    uint64_t flight_ns; /* that all items were under way, added up; 0 with in_flight 0.
-                                   flight_ns / busy_ns is how many a worker had at once */
+    uint64_t ready;        /* batches waiting before it; the first stage: 0 */
+    uint64_t restarts;     /* worker processes that died and were begun again */
+    int32_t died_by;       /* the signal that ended one of them last, 0: none, it exited */
+    int32_t in_flight;     /* items that each worker may have under way at once; 0: one */
+    uint64_t in_flight_ns; /* that all items were under way, added up; 0 with in_flight 0.
+                                   in_flight_ns / busy_ns is how many a worker had at once */
     int32_t workers_min, workers_max; /* 0: not tuned */
     uint32_t cells, loaded;   /* part queue: its cells, and those with a part that is there, */
     uint32_t loading, in_use; /* is asked for or being loaded; of those there, one that a batch

@@ -95,15 +95,20 @@ static uint64_t dlpi_cgroup_cpu_v1(const char *dir) { /* a quota of -1: none */
                            dlpi_cgroup_number(dir, "cpu.cfs_period_us", NULL));
 }
 
-/* Cores that this process may use: its affinity mask, and the quotas of its cgroups. */
-static int dlpi_cpu_count(void) {
+/* Cores that the quotas of this process's cgroups stand for; UINT64_MAX: no limit is known. */
+static uint64_t dlpi_cpu_quota(void) {
     static const dlpi_cgroups v1 = {"cpu", "/sys/fs/cgroup/cpu", dlpi_cgroup_cpu_v1};
     static const dlpi_cgroups v2 = {"", "/sys/fs/cgroup", dlpi_cgroup_cpu_v2};
     uint64_t one = dlpi_cgroup_least(&v1), two = dlpi_cgroup_least(&v2);
+    return one < two ? one : two;
+}
+
+/* Cores that this process may use: its affinity mask, and the quotas of its cgroups. */
+static int dlpi_cpu_count(void) {
+    uint64_t quota = dlpi_cpu_quota();
     cpu_set_t set;
     int n = 0;
     if (sched_getaffinity(0, sizeof set, &set) == 0) n = CPU_COUNT(&set);
     if (n < 1) n = (int)sysconf(_SC_NPROCESSORS_ONLN);
-    if (one > two) one = two;
-    return n < 1 ? 1 : one < (uint64_t)n ? (int)one : n;
+    return n < 1 ? 1 : quota < (uint64_t)n ? (int)quota : n;
 }

@@ -125,7 +125,7 @@ static int dlpi_sampler_ranks(dlp_pipe *p, const dlpi_stage *st) {
     p->world = d->world_size ? d->world_size : 1;
     p->rank = d->rank;
     p->batch_rows = (uint32_t)((p->global_batch + p->world - 1) / p->world);
-    return dlpi_check_ranks(p, st, p->rank, p->world, p->global_batch, d->allow_uneven != 0);
+    return dlpi_check_ranks(p, st, p->rank, d->world_size, p->global_batch, d->allow_uneven != 0);
 }
 
 /* Rank, batch and epoch arithmetic. */

@@ -157,6 +157,7 @@ static int dlpi_check_ranks(dlp_pipe *p, const dlpi_stage *st, uint32_t rank, ui
                             uint64_t batch_size, bool uneven) {
     int rc = dlpi_within(p, st->name, "rank", rank, 0, world ? (int64_t)world - 1 : 0,
                          "0..world_size - 1");
+    if (world != 0) p->ranks_given = 1;
     if (rc != DLP_OK || world == 0 || uneven || batch_size % world == 0) return rc;
     return dlpi_refuse(p, DLP_ERR_ARG, st->name, "world_size",
                        "batch_size %" PRIu64 " can't be divided by world_size %" PRIu64

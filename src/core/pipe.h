@@ -274,6 +274,7 @@ struct dlp_pipe {
     uint64_t samples, batches_per_epoch;
     uint32_t prefetch, max_held, n_slots, ring, window;
     uint32_t rank, world;
+    int ranks_given; /* a desc says world_size */
     uint64_t global_batch;
     uint64_t params_hash; /* of the sampler's arrays and numbers, for states */
     int32_t last;

@@ -89,6 +89,11 @@ static void dlpi_worker_park(dlpi_worker *w) {
     DLPI_STORE_RLX(&w->block->state, DLP_WORKER_STARVED);
 }
 
+/* Is it one worker, and of this process? Then its source may be one that is only read on. */
+static inline bool dlpi_reads_on(const dlpi_stage *st) {
+    return st->n_workers <= 1 && st->w.placement != DLP_PLACE_PROCESSES;
+}
+
 /* Does this worker wait for the consumer, which has not taken the batches that are there? All units
    that were fed are claimed here, and there is no credit to feed more. */
 static bool dlpi_no_credit(const dlpi_worker *w) {

@@ -46,6 +46,7 @@
    >>batch          WHAT THE CALLER GETS
    >>state          RESUME
    >>samplers       WHICH ITEMS, IN WHICH ORDER
+   >>ranks          MANY PROCESSES: LAUNCHERS, CORES, RESTARTS
    >>mixing         DATASETS MIXED BY WEIGHTS
    >>buckets        ITEMS OF LIKE LENGTH BATCHED TOGETHER
    Pipes, by hand and ready-made:
@@ -66,6 +67,7 @@
    >>tokens         TOKENS OUT OF SHARDS, FOR LANGUAGE MODELS
    >>folder         FOLDERS OF PICTURES, A DIRECTORY FOR EACH CLASS
    >>arrays         ROWS OUT OF ARRAYS: IDX, CIFAR, NPY
+   >>push           ITEMS THAT OTHER THREADS AND PROGRAMS PUSH
    The implementation: the base, orders:
    >>impl-platform  SYSTEM HEADERS, SWITCHES
    >>impl-clock     TIME
@@ -129,6 +131,7 @@
    >>impl-tokens    TOKENS OUT OF SHARDS
    >>impl-folder    FOLDERS OF PICTURES
    >>impl-arrays    ROWS OUT OF ARRAYS
+   >>impl-push      ITEMS THAT OTHERS PUSH
    >>impl-public    THE PUBLIC CALLS
    >>impl-kinds     THE TABLE OF ALL KINDS
    >>impl-pictures  TRACE, TIMELINE, WORDS
@@ -289,7 +292,7 @@
      dlp_arrays_wire                                   any               before its pipes start
      dlp_s3_*: in dlpipe_s3.h, beside each
      dlp_error_format, dlp_plan_format, dlp_link_name, any               yes
-     dlp_stats_explain, dlp_stats_predict, dlp_ranks_from_env
+     dlp_stats_explain, dlp_stats_predict, dlp_ranks_*
 
      callback                     runs in
      fetch, load (chunks, parts), the stage's threads, several at once; inline: the caller's next;
@@ -422,7 +425,7 @@
    * Items for a collate have cells of their own, prefetch_factor of them, since what a collate
      reads and what it writes may differ in shape; a plan shows them on a line.
    * Workers with items in flight look for new batches every ms, also while they wait for what is
-     out: a bell that ends the wait of a source (a poll, an io_uring, a library's own) does not
+     out: a wake-up that ends the wait of a source (a poll, an io_uring, a library's own) does not
      exist for all sources, and 1 ms is little where items take longer than that.
    * All workers_max of a tuned stage exist from the start, and are parked: what is started later
      could fail, would allocate, and would fork in the middle of a run.

@@ -1,6 +1,7 @@
 #pragma once
 #include "report/stats.h"
 #include "device/dlpack.h"
+#include "open/ranks.h"
 DLPDEF int dlp_pipe_link(dlp_pipe *p, dlp_stage from, dlp_stage to) {
     if (p == NULL) return DLP_ERR_ARG;
     if (p->prepared || p->err.code != 0) return dlpi_add_refused(p);
@@ -73,9 +74,12 @@ DLPDEF int dlp_plan_format(const dlp_plan *plan, char *buf, size_t size) {
 }
 
 DLPDEF int dlp_pipe_start(dlp_pipe *p) {
+    int rc;
     if (p == NULL) return DLP_ERR_ARG;
     if (dlpi_forked(p)) return DLP_ERR_FORKED;
-    return p->started ? DLP_ERR_STATE : dlpi_start(p);
+    if (p->started) return DLP_ERR_STATE;
+    if ((rc = dlpi_start(p)) == DLP_OK) dlpi_ranks_warn(p);
+    return rc;
 }
 
 /* The consumer holds all that it may. No error of the pipe's: told until it has released one. */

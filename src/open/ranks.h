@@ -1,47 +1,307 @@
 #pragma once
+#include "api/ranks.h"
+#include "base/cpus.h"
 #include "core/fail.h"
-/* A variable of the environment that is a number up to 2^31 - 1; -1: not set; -2: no number. */
-static int64_t dlpi_env_number(const char *name) {
-    const char *text = getenv(name);
+/* What a launcher calls what it tells each of its processes. */
+typedef struct dlpi_launcher {
+    const char *rank, *world, *local, *local_world; /* local_world NULL: Slurm's list of nodes */
+} dlpi_launcher;
+
+static const dlpi_launcher dlpi_launchers[] = {
+    {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"},
+    {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
+     "OMPI_COMM_WORLD_LOCAL_SIZE"},
+    {"MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE", "MV2_COMM_WORLD_LOCAL_RANK",
+     "MV2_COMM_WORLD_LOCAL_SIZE"},
+    {"PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"},
+    {"SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", NULL},
+};
+
+enum { DLPI_LAUNCHERS = sizeof dlpi_launchers / sizeof *dlpi_launchers };
+
+/* The number up to 2^31 - 1 at *text, which is moved past it; -2: there is none. */
+static int64_t dlpi_digits(const char **text) {
+    const char *begin = *text;
     int64_t n = 0;
-    if (text == NULL) return -1;
-    if (text[0] == 0) return -2;
-    for (; *text; text++) {
-        if (*text < '0' || *text > '9' || n > INT32_MAX / 10) return -2;
-        n = n * 10 + (*text - '0');
+    for (; **text >= '0' && **text <= '9'; ++*text) {
+        n = n * 10 + (**text - '0');
+        if (n > INT32_MAX) return -2;
     }
-    return n <= INT32_MAX ? n : -2;
+    return *text != begin ? n : -2;
 }
 
+/* A variable of the environment that is such a number; -1: not set; -2: no number. */
+static int64_t dlpi_env_number(const char *name) {
+    const char *text = getenv(name);
+    int64_t n;
+    if (text == NULL) return -1;
+    n = dlpi_digits(&text);
+    return *text == 0 ? n : -2;
+}
+
+/* Slurm's tasks of each node, "2(x3),1": those of a node; -1: node is -1 where not all nodes have
+   as many; -2: no such list, or it is shorter. */
+static int64_t dlpi_slurm_tasks(const char *list, int64_t node) {
+    int64_t tasks = -2, nodes = 0;
+    for (const char *at = list;; at++) {
+        int64_t n = dlpi_digits(&at), times = 1;
+        if (n >= 0 && strncmp(at, "(x", 2) == 0) {
+            at += 2;
+            times = dlpi_digits(&at);
+            if (*at++ != ')') return -2;
+        }
+        if (n < 1 || times < 1) return -2;
+        if (node == -1 && tasks >= 0 && tasks != n) return -1;
+        if (node == -1 || (node >= nodes && node < nodes + times)) tasks = n;
+        nodes += times;
+        if (*at == 0) return tasks;
+        if (*at != ',') return -2;
+    }
+}
+
+/* The first of the variables that Slurm has had for this list over the years. */
+static const char *dlpi_slurm_name(void) {
+    static const char *const names[] = {"SLURM_STEP_TASKS_PER_NODE", "SLURM_TASKS_PER_NODE",
+                                        "SLURM_NTASKS_PER_NODE"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (getenv(names[i]) != NULL) return names[i];
+    return names[0];
+}
+
+static int64_t dlpi_slurm_number(const char *name) {
+    const char *list = getenv(name);
+    int64_t node = dlpi_env_number("SLURM_NODEID");
+    return list == NULL ? -1 : node == -2 ? -2 : dlpi_slurm_tasks(list, node);
+}
+
+/* A pair of variables: a number below a number. */
+static int dlpi_env_pair(const char *low, int64_t r, const char *high, int64_t w, dlp_error *err) {
+    if (r < 0 || w < 1)
+        return dlpi_error_set(err, DLP_ERR_ARG, r < 0 ? low : high,
+                              "%s is %s, must be a number; it goes with %s", r < 0 ? low : high,
+                              (r < 0 ? r : w) == -1 ? "not set" : "none", r < 0 ? high : low);
+    if (r >= w)
+        return dlpi_error_set(err, DLP_ERR_ARG, low, "%s is %d, must be below %s, which is %d", low,
+                              (int)r, high, (int)w);
+    return DLP_OK;
+}
+
+/* Has this launcher left its rank and world? A batch script of Slurm's has half of them, and is no
+   rank. */
+static bool dlpi_launched(const dlpi_launcher *by, int64_t *r, int64_t *w) {
+    *r = dlpi_env_number(by->rank);
+    *w = dlpi_env_number(by->world);
+    return by->local_world == NULL ? *r != -1 && *w != -1 : *r != -1 || *w != -1;
+}
+
+/* Launchers nest: one that has started another has as many ranks or fewer, and other numbers for
+   them. Two of as many that differ are none in the other, but for torchrun, which numbers its
+   ranks as they come, and the daemons of an MPI that Slurm has started. */
+static int dlpi_launchers_agree(const dlpi_launcher *by, int64_t r, int64_t w, dlp_error *err) {
+    bool first = by == dlpi_launchers;
+    if (first && getenv("TORCHELASTIC_RUN_ID") != NULL) return DLP_OK;
+    for (const dlpi_launcher *o = by + 1; w > 1 && o < dlpi_launchers + DLPI_LAUNCHERS; o++) {
+        int64_t its, of;
+        if (o->local_world == NULL && !first) continue;
+        if (dlpi_launched(o, &its, &of) && its >= 0 && of == w && its != r)
+            return dlpi_error_set(err, DLP_ERR_ARG, by->rank,
+                                  "%s is %d, but %s is %d, both of %d: unset that which is not "
+                                  "of this run",
+                                  by->rank, (int)r, o->rank, (int)its, (int)w);
+    }
+    return DLP_OK;
+}
+
+/* Rank and world_size; *by: whose; NULL where there is no launcher. */
+static int dlpi_ranks_find(dlp_ranks *to, const dlpi_launcher **by, dlp_error *err) {
+    to->rank = 0;
+    to->world_size = 1;
+    *by = NULL;
+    for (const dlpi_launcher *l = dlpi_launchers; l < dlpi_launchers + DLPI_LAUNCHERS; l++) {
+        int64_t r, w;
+        int rc;
+        if (!dlpi_launched(l, &r, &w)) continue;
+        if ((rc = dlpi_env_pair(l->rank, r, l->world, w, err)) != DLP_OK) return rc;
+        to->rank = (uint32_t)r;
+        to->world_size = (uint32_t)w;
+        *by = l;
+        return dlpi_launchers_agree(l, r, w, err);
+    }
+    return DLP_OK;
+}
+
+/* Rank and ranks on this node as l says them; *found: it does. */
+static int dlpi_ranks_local(dlp_ranks *to, const dlpi_launcher *l, bool *found, dlp_error *err) {
+    const char *name = l->local_world ? l->local_world : dlpi_slurm_name();
+    int64_t r = dlpi_env_number(l->local);
+    int64_t w = l->local_world ? dlpi_env_number(name) : dlpi_slurm_number(name);
+    int rc;
+    *found = r != -1 || (w != -1 && l->local_world != NULL);
+    if (!*found) return DLP_OK;
+    if ((rc = dlpi_env_pair(l->local, r, name, w, err)) != DLP_OK) return rc;
+    if (w > to->world_size)
+        return dlpi_error_set(err, DLP_ERR_ARG, name, "%s is %d, must be at most %s, which is %u",
+                              name, (int)w, l->world, to->world_size);
+    to->local_rank = (uint32_t)r;
+    to->local_world_size = (uint32_t)w;
+    return DLP_OK;
+}
+
+/* The launcher's own word, or that of another that has the same ranks: RANK=$SLURM_PROCID. */
+static int dlpi_ranks_on_node(dlp_ranks *to, const dlpi_launcher *by, dlp_error *err) {
+    bool found = false;
+    int rc = DLP_OK;
+    to->local_rank = 0;
+    to->local_world_size = 1;
+    for (const dlpi_launcher *l = by; l && l < dlpi_launchers + DLPI_LAUNCHERS; l++) {
+        int64_t r, w;
+        if (l != by && (!dlpi_launched(l, &r, &w) || r != to->rank || w != to->world_size))
+            continue;
+        rc = dlpi_ranks_local(to, l, &found, err);
+        if (rc != DLP_OK || found) break;
+    }
+    return rc;
+}
+
+/* ---- cores ---- */
+
+/* Has the process begun with this in its environment? Not known of another user's. */
+static bool dlpi_began_with(int64_t pid, const char *entry) {
+    char path[64], *one = NULL;
+    size_t room = 0;
+    bool has = false;
+    snprintf(path, sizeof path, "/proc/%" PRId64 "/environ", pid);
+    FILE *f = dlpi_stream_open(path, O_RDONLY, "r");
+    if (f == NULL) return false;
+    while (!has && getdelim(&one, &room, 0, f) > 0) has = strcmp(one, entry) == 0;
+    free(one);
+    fclose(f);
+    return has;
+}
+
+/* The nearest ancestor that does not know our rank: the launcher, past shells and wrappers. 0: none
+   is seen, as in a container of our own. */
+static int64_t dlpi_launcher_pid(const dlpi_launcher *by) {
+    char entry[64], path[64];
+    int64_t pid = getppid();
+    const char *rank = by ? getenv(by->rank) : NULL;
+    if (rank == NULL) return 0;
+    snprintf(entry, sizeof entry, "%s=%s", by->rank, rank);
+    for (int i = 0; i < 64 && pid > 0 && dlpi_began_with(pid, entry); i++) {
+        uint64_t up;
+        snprintf(path, sizeof path, "/proc/%" PRId64 "/status", pid);
+        up = dlpi_read_number(path, "PPid:");
+        pid = up < INT32_MAX ? (int64_t)up : 0;
+    }
+    return pid;
+}
+
+/* Where a CPU is: hyperthreads of a core, and cores of a socket, are neighbours. */
+static uint64_t dlpi_cpu_place(int cpu) {
+    static const char *const files[] = {"physical_package_id", "core_id"};
+    uint64_t place = 0;
+    for (int i = 0; i < 2; i++) {
+        char path[96];
+        uint64_t n;
+        snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu%d/topology/%s", cpu, files[i]);
+        n = dlpi_read_number(path, NULL);
+        place = place << 24 | (n < 1u << 24 ? n : 0);
+    }
+    return place << 12 | (uint64_t)cpu;
+}
+
+static int dlpi_place_compare(const void *a, const void *b) {
+    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+    return (x > y) - (x < y);
+}
+
+/* The CPUs of the set in their order of places. */
+static int dlpi_cpu_list(const cpu_set_t *set, int32_t *to) {
+    uint64_t place[DLP_MAX_CPUS];
+    int n = 0;
+    for (size_t cpu = 0; cpu < DLP_MAX_CPUS; cpu++)
+        if (CPU_ISSET(cpu, set)) place[n++] = dlpi_cpu_place((int)cpu);
+    qsort(place, (size_t)n, sizeof *place, dlpi_place_compare);
+    for (int i = 0; i < n; i++) to[i] = (int32_t)(place[i] & 0xfff);
+    return n;
+}
+
+/* This rank's piece of what all of the node may use. */
+static void dlpi_cpus_share(dlp_ranks *to, const int32_t *all, uint64_t n) {
+    uint64_t from = to->local_rank * n / to->local_world_size;
+    uint64_t end = (to->local_rank + UINT64_C(1)) * n / to->local_world_size;
+    to->n_cpus = end > from ? (int32_t)(end - from) : 1;
+    memcpy(to->cpus, all + from, (size_t)to->n_cpus * sizeof *all);
+    to->cores = to->n_cpus;
+}
+
+/* It has been confined to these. If the node has fewer than all ranks would have so, some share
+   theirs, as where each has a socket: its part of them counts. */
+static void dlpi_cpus_own(dlp_ranks *to, const int32_t *all, uint64_t n, uint64_t node) {
+    uint64_t most = node / to->local_world_size;
+    if (most < 1) most = 1;
+    to->confined = 1;
+    to->n_cpus = (int32_t)n;
+    to->cores = (int32_t)(most < n ? most : n);
+    memcpy(to->cpus, all, n * sizeof *all);
+}
+
+static void dlpi_ranks_cpus(dlp_ranks *to, const dlpi_launcher *by) {
+    int32_t all[DLP_MAX_CPUS];
+    int64_t pid = dlpi_launcher_pid(by), online = (int64_t)sysconf(_SC_NPROCESSORS_ONLN);
+    cpu_set_t own, its;
+    uint64_t quota = dlpi_cpu_quota() / to->local_world_size, n, node;
+    bool seen = pid > 0 && sched_getaffinity((pid_t)pid, sizeof its, &its) == 0, known;
+    online = online < 1 ? 1 : online < DLP_MAX_CPUS ? online : DLP_MAX_CPUS;
+    CPU_ZERO(&own);
+    known = sched_getaffinity(0, sizeof own, &own) == 0;
+    for (size_t cpu = 0; cpu < (size_t)online && !known; cpu++) CPU_SET(cpu, &own);
+    n = (uint64_t)dlpi_cpu_list(&own, all);
+    node = seen ? (uint64_t)CPU_COUNT(&its) : (uint64_t)online;
+    if (known && (seen ? !CPU_EQUAL(&own, &its) : n < node))
+        dlpi_cpus_own(to, all, n, node);
+    else
+        dlpi_cpus_share(to, all, n);
+    if (quota < 1) quota = 1;
+    if (quota < (uint64_t)to->cores) to->cores = (int32_t)quota;
+}
+
+/* ---- calls ---- */
+
 DLPDEF int dlp_ranks_from_env(uint32_t *rank, uint32_t *world_size, dlp_error *err) {
-    static const char *const names[][2] = {
-        {"RANK", "WORLD_SIZE"},
-        {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"},
-        {"MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE"},
-        {"PMI_RANK", "PMI_SIZE"},
-        {"SLURM_PROCID", "SLURM_STEP_NUM_TASKS"},
-    };
-    const size_t n = sizeof names / sizeof *names;
+    const dlpi_launcher *by;
+    dlp_ranks found;
+    int rc;
     if (rank == NULL || world_size == NULL)
         return dlpi_error_set(err, DLP_ERR_ARG, rank ? "world_size" : "rank", "it is NULL");
-    for (size_t i = 0; i < n; i++) {
-        int64_t r = dlpi_env_number(names[i][0]), w = dlpi_env_number(names[i][1]);
-        bool slurm = i == n - 1; /* its batch scripts have a SLURM_PROCID, and are no rank */
-        if ((r == -1 && w == -1) || (slurm && (r == -1 || w == -1))) continue;
-        if (r < 0 || w < 1)
-            return dlpi_error_set(
-                err, DLP_ERR_ARG, names[i][r < 0 ? 0 : 1],
-                "%s is %s, must be a number; it goes with %s", names[i][r < 0 ? 0 : 1],
-                (r < 0 ? r : w) == -1 ? "not set" : "none", names[i][r < 0 ? 1 : 0]);
-        if (r >= w)
-            return dlpi_error_set(err, DLP_ERR_ARG, names[i][0],
-                                  "%s is %d, must be below %s, which is %d", names[i][0], (int)r,
-                                  names[i][1], (int)w);
-        *rank = (uint32_t)r;
-        *world_size = (uint32_t)w;
-        return DLP_OK;
-    }
-    *rank = 0;
-    *world_size = 1;
+    if ((rc = dlpi_ranks_find(&found, &by, err)) != DLP_OK) return rc;
+    *rank = found.rank;
+    *world_size = found.world_size;
     return DLP_OK;
+}
+
+DLPDEF int dlp_ranks_describe(dlp_ranks *out, dlp_error *err) {
+    const dlpi_launcher *by;
+    dlp_ranks found;
+    int rc;
+    if (out == NULL) return dlpi_error_set(err, DLP_ERR_ARG, "out", "it is NULL");
+    memset(&found, 0, sizeof found);
+    if ((rc = dlpi_ranks_find(&found, &by, err)) != DLP_OK) return rc;
+    if ((rc = dlpi_ranks_on_node(&found, by, err)) != DLP_OK) return rc;
+    dlpi_ranks_cpus(&found, by);
+    *out = found;
+    return DLP_OK;
+}
+
+/* Once in a process: as one of many this reads all that the others read, too. */
+static void dlpi_ranks_warn(dlp_pipe *p) {
+    static int32_t said;
+    const dlpi_launcher *by;
+    dlp_ranks found;
+    if (p->ranks_given || dlpi_ranks_find(&found, &by, NULL) != DLP_OK) return;
+    if (found.world_size < 2 || DLPI_XCHG_SEQ(&said, 1) != 0) return; /* N9 <-> N9 */
+    dlpi_warn(p,
+              "%s=%u, but world_size isn't set: every rank reads all items. Set rank and "
+              "world_size (dlp_ranks_describe); world_size = 1 if that's meant",
+              by->world, found.world_size);
 }

@@ -178,7 +178,7 @@ static void dlpi_explain_inline(dlpi_text *t, const dlp_stats *s, const dlpi_loa
 /* Workers that have several items at once are busy while one is out: what limits them is how many
    are, and how long each takes. */
 static void dlpi_explain_in_flight(dlpi_text *t, const dlp_stage_stats *g, const dlpi_load *l) {
-    double out = (double)g->flight_ns / (double)g->busy_ns;
+    double out = (double)g->in_flight_ns / (double)g->busy_ns;
     dlpi_text_add(t,
                   "Limit: requests in flight: each of the %d worker%s of '%.31s' has %s of %d out, "
                   "which take p50 %s; the consumer waits %s %% of the time.\n",
@@ -218,8 +218,8 @@ static void dlpi_explain_stage(dlpi_text *t, const dlp_stats *s, const dlpi_load
                       g->workers_max);
     } else if (batches && w >= (int)s->prefetch_factor) {
         dlpi_text_add(t,
-                      "Change: raise prefetch_factor above %u, and %s with it: each batch in "
-                      "flight has a worker already.\n",
+                      "Change: raise prefetch_factor above %u, and %s with it: each batch "
+                      "in flight has a worker already.\n",
                       (unsigned)s->prefetch_factor, dlpi_stage_field(g));
     } else if (v->next_limit == DLPI_LIMIT_PREFETCH) {
         dlpi_text_add(t,

@@ -72,7 +72,7 @@ static int dlpi_out_open(dlpi_out *o, const char *path) {
     if ((o->temporary = malloc(n + 5)) == NULL) { return DLP_ERR_MEMORY; }
     memcpy(o->temporary, path, n);
     memcpy(o->temporary + n, ".tmp", 5);
-    o->fd = dlpi_file_anew(o->temporary);
+    o->fd = dlpi_file_afresh(o->temporary);
     if (o->fd < 0) {
         int e = errno;
         free(o->temporary);

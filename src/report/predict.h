@@ -298,7 +298,7 @@ static uint32_t dlpi_sim_workers(const dlp_predict_desc *d, const dlp_stage_stat
 
 /* Of the time that a stage's work took, how long it waited for a core. */
 static double dlpi_stage_core_wait(const dlp_stage_stats *g) {
-    uint64_t took = g->in_flight > 1 ? g->flight_ns : g->busy_ns;
+    uint64_t took = g->in_flight > 1 ? g->in_flight_ns : g->busy_ns;
     return (double)dlpi_core_wait(took, g->cpu_ns, g->core_wait_ns);
 }
 

@@ -63,7 +63,7 @@ static void dlpi_stage_add_worker(const dlpi_worker_block *b, dlp_stage_stats *o
     out->blocked_ns += DLPI_LOAD_RLX(&b->blocked_ns);
     out->cpu_ns += DLPI_LOAD_RLX(&b->cpu_ns);
     out->core_wait_ns += DLPI_LOAD_RLX(&b->core_wait_ns);
-    out->flight_ns += DLPI_LOAD_RLX(&b->in_flight_ns);
+    out->in_flight_ns += DLPI_LOAD_RLX(&b->in_flight_ns);
     if (most > out->max_ns) out->max_ns = most;
     out->restarts += (uint64_t)DLPI_LOAD_RLX(&b->restarts);
     if (DLPI_LOAD_RLX(&b->died_by) != 0) out->died_by = DLPI_LOAD_RLX(&b->died_by);

@@ -394,7 +394,7 @@ DLPDEF int dlp_s3_manifest_write(const dlp_s3_manifest *m, const char *path, dlp
         return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "%s",
                                  m ? "path: none, or too long" : "manifest is NULL");
     snprintf(tmp, sizeof tmp, "%s.tmp", path);
-    fd = dlpi_file_anew(tmp);
+    fd = dlpi_file_afresh(tmp);
     f = fd >= 0 ? fdopen(fd, "wb") : NULL;
     if (f == NULL) {
         dlpi_s3_set_error(err, DLP_ERR_SYSTEM, errno, "%s: %s", tmp, strerror(errno));

@@ -44,6 +44,6 @@ static int dlpi_file_new(const char *path, mode_t mode) {
 }
 
 /* The same; a leftover is replaced. */
-static int dlpi_file_anew(const char *path) {
+static int dlpi_file_afresh(const char *path) {
     return unlink(path) == 0 || errno == ENOENT ? dlpi_file_new(path, 0666) : -1;
 }

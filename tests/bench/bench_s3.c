@@ -46,7 +46,7 @@ static bool body_is_right(const unsigned char *body, uint64_t number, uint64_t b
     return true;
 }
 
-struct flight {
+struct one_request {
     dlp_s3_request request;
     char key[32];
     uint64_t number;
@@ -54,16 +54,16 @@ struct flight {
 
 /* Read n objects, beginning again after the last one. Returns those that were right. */
 static int read_objects(dlp_s3_io *io, int n, int in_flight, bool all) {
-    static struct flight flights[MAX_IN_FLIGHT];
+    static struct one_request requests[MAX_IN_FLIGHT];
     dlp_s3_request *done[MAX_IN_FLIGHT];
     int begun = 0, over = 0, right = 0, idle = in_flight;
     for (int i = 0; i < in_flight; i++) {
-        done[i] = &flights[i].request;
-        flights[i].request.user = bodies + (size_t)i * OBJECT_BYTES;
+        done[i] = &requests[i].request;
+        requests[i].request.user = bodies + (size_t)i * OBJECT_BYTES;
     }
     while (over < n) {
         while (idle > 0 && begun < n) {
-            struct flight *f = (struct flight *)(void *)done[--idle];
+            struct one_request *f = (struct one_request *)(void *)done[--idle];
             f->number = (uint64_t)(begun++ % N_OBJECTS);
             snprintf(f->key, sizeof f->key, "%06" PRIu64 ".bin", f->number);
             f->request = (dlp_s3_request){.bucket = "many",
@@ -75,7 +75,7 @@ static int read_objects(dlp_s3_io *io, int n, int in_flight, bool all) {
         }
         int got = dlp_s3_reap(io, done + idle, in_flight - idle, 0);
         for (int i = 0; i < got; i++) {
-            struct flight *f = (struct flight *)(void *)done[idle + i];
+            struct one_request *f = (struct one_request *)(void *)done[idle + i];
             bool good = f->request.code == DLP_OK && f->request.received == OBJECT_BYTES &&
                         body_is_right(f->request.body, f->number, OBJECT_BYTES, all);
             if (!good && f->request.code != DLP_OK) {

@@ -2,7 +2,7 @@
 # Check model_crash.pml with spin: what must hold in several small pipes, and that each mutant
 # (a check or an order of the protocol left out) is found.
 #
-#   model_crash.sh        all that must hold, and every third mutant: half a minute on two
+#   model_crash.sh        all that must hold, and every fifth mutant: half a minute on two
 #                               cores; SHORT=1: less; SOAK=1: all, large ones
 #   model_crash.sh NAME   one of them, with the way to the failure if there is one
 model=model_crash

@@ -29,7 +29,7 @@
    tests/model/model_parts.sh has the sizes, and the mutants: each is one of the switches below.
    Not modelled: times before the next try, parts of no items, batches that need fewer cells.
    Found not to matter: that tickets grow (ALIKE), since fields are read behind the claim: they give
-   the order in which parts are loaded; and that a loader who was rung and found work by itself
+   the order in which parts are loaded; and that a loader that was woken and found work by itself
    passes the ring on (PASSES_NOTHING_ON): he comes back and takes what is open. */
 
 #ifndef B
@@ -177,10 +177,10 @@ inline ring_all() {
 }
 #ifdef THREADED
 #define CALLED rings
-#define WAKE_BELL wake_feeder()
+#define WAKE_OTHER wake_feeder()
 #else
 #define CALLED want
-#define WAKE_BELL wake_caller()
+#define WAKE_OTHER wake_caller()
 #endif
 #define ONE_OF(bits) ((bits) & (0 - (bits)))
 #define SLEEP_ENDS (stop && deaths > 0) /* its waker may be dead, and nobody recovers any more */
@@ -346,7 +346,7 @@ proctype loader(byte g) {
     :: d_step { me.pc == CALL_TAKE -> /* B1 */
             if :: CALLED -> CALLED = 0; me.pc = CALL_WAKE :: else -> LOOK_OR(AFTER_CALL) fi
         }
-    :: d_step { me.pc == CALL_WAKE -> WAKE_BELL; LOOK_OR(AFTER_CALL) } /* B1 */
+    :: d_step { me.pc == CALL_WAKE -> WAKE_OTHER; LOOK_OR(AFTER_CALL) } /* B1 */
     :: GONE -> break
     od
 }
@@ -436,7 +436,8 @@ byte load_of[C]; /* epoch that asked for the load; before a seek: ANY, or OLD if
 #define OLD 99
 
 mtype = { REST, GOTO, COUNTED, BASE, LEAVE, PIECE, KNOWN, FREE, CLOSE, FIELDS, OPENED, LOOKED,
-               BELL_MASK, BELL_TAKE, BELL_WAKE, CREDIT, THERE, FILL, TAIL, FED, AGAIN, ASLEEP };
+               WAITER_MASK, WAITER_TAKE, WAITER_WAKE, CREDIT, THERE, FILL, TAIL, FED, AGAIN,
+               ASLEEP };
 
 #ifdef NEED_UNSEEN
 #define STILL_NEEDED(c_) false
@@ -700,20 +701,20 @@ proctype feeder() {
 #ifdef COUNT_SEEN_LATE
             seen_loads = loads;
 #endif
-            if :: fresh -> i = 0; c = 0; pc = BELL_MASK :: else -> ahead_over() fi
+            if :: fresh -> i = 0; c = 0; pc = WAITER_MASK :: else -> ahead_over() fi
         }
     /* dlpi_ring */
-    :: d_step { pc == BELL_MASK -> /* B1 */
+    :: d_step { pc == WAITER_MASK -> /* B1 */
             x = ONE_OF(mask);
             if :: fresh > 1 -> x = x | ONE_OF(mask & ~x) :: else fi;
-            if :: x -> pc = BELL_TAKE :: else -> ahead_over() fi
+            if :: x -> pc = WAITER_TAKE :: else -> ahead_over() fi
         }
-    :: d_step { pc == BELL_TAKE -> /* B1 */
+    :: d_step { pc == WAITER_TAKE -> /* B1 */
             x = x & mask;
             mask = mask & ~x;
-            if :: x -> pc = BELL_WAKE :: else -> ahead_over() fi
+            if :: x -> pc = WAITER_WAKE :: else -> ahead_over() fi
         }
-    :: d_step { pc == BELL_WAKE -> bump_wake(x); ahead_over() } /* B1 */
+    :: d_step { pc == WAITER_WAKE -> bump_wake(x); ahead_over() } /* B1 */
     /* dlpi_feed_one; N1, V1, C1 */
 #ifdef THREADED
     :: d_step { pc == CREDIT -> credit() }
@@ -784,11 +785,11 @@ proctype feeder() {
 
 #ifdef THREADED
 #define FEED skip
-#define FED_ALL true
+#define INPUT_OVER true
 #define FED_SOME false
 #else
 #define FEED feeding = 1
-#define FED_ALL (!feeding)
+#define INPUT_OVER (!feeding)
 #define FED_SOME moved
 #endif
 #ifdef NO_LAST_FEED
@@ -837,7 +838,7 @@ proctype caller() {
 #endif
         FEED;
         if
-        :: d_step { FED_ALL && TAKES -> /* Y1 */
+        :: d_step { INPUT_OVER && TAKES -> /* Y1 */
                 x = NOW;
                 if
                 :: WANTED(x) ->
@@ -855,13 +856,13 @@ proctype caller() {
                 ring_feeder()
             }
             d_step { seq[x] = 0; x = 0; ring_feeder() } /* C1 */
-        :: d_step { FED_ALL && !TAKES -> caller_stale = 0 } /* B1; dlpi_caller_sleep */
+        :: d_step { INPUT_OVER && !TAKES -> caller_stale = 0 } /* B1; dlpi_caller_sleep */
             want = 1; /* B1 */
             if
             :: d_step { TAKES -> want = 0; caller_stale = 1 }
             :: d_step { !TAKES -> LAST_FEED }
                 /* the futex compares */
-                d_step { FED_ALL -> caller_asleep = !caller_stale && !FED_SOME }
+                d_step { INPUT_OVER -> caller_asleep = !caller_stale && !FED_SOME }
                 d_step { !caller_asleep -> want = 0; caller_stale = 1 }
             fi
         fi

@@ -2,7 +2,7 @@
 # Check model_parts.pml with spin: what must hold in several small part queues, and that each
 # mutant (a check or an order of the protocol left out) is found.
 #
-#   model_parts.sh        small ones of what must hold, and every third mutant: in seconds,
+#   model_parts.sh        small ones of what must hold, and every fifth mutant: in seconds,
 #                               on two cores; SHORT=1: less; SOAK=1: all, large ones
 #   model_parts.sh NAME   one of them, with the way to the failure if there is one
 model=model_parts
@@ -56,8 +56,8 @@ fails 0 fed_before_it_is_loaded          FEEDS_UNLOADED B=1
 fails 0 counted_before_it_is_said        COUNTS_FIRST B=2 E=2 NEXTS=1
 fails 0 not_counted                      COUNTS_NOTHING B=2 E=2 NEXTS=1
 fails 0 count_seen_behind_the_look       COUNT_SEEN_LATE B=2 E=2 NEXTS=1
-fails 0 rung_before_it_is_said           RINGS_FIRST B=1
-fails 0 thread_rung_before_it_is_said    RINGS_FIRST B=1 THREADED
+fails 0 woken_before_it_is_said           RINGS_FIRST B=1
+fails 0 thread_woken_before_it_is_said    RINGS_FIRST B=1 THREADED
 fails 0 loader_looks_once                NO_SECOND_LOOK B=1
 fails 0 caller_looks_once                NO_LAST_FEED B=1
 fails 0 failure_of_another_epoch         SAME_FAILURE B=1 E=2 FAILS=1

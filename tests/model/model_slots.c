@@ -120,7 +120,7 @@ static void list_waiters(void) {
 static void list_places(void) {
     hdr_ctl *ctl = pipe_->ctl;
     model_list_atom("tail", &ctl->tail, 8, 0);
-    model_list_atom("fed_all", &ctl->end_of_input, 4, 0);
+    model_list_atom("end_of_input", &ctl->end_of_input, 4, 0);
     model_list_atom("delivered", &ctl->delivered, 8, 0);
     model_list_atom("base", &ctl->base, 8, 0);
     model_list_atom("cancel", &ctl->cancel, 8, 0);
@@ -496,11 +496,11 @@ static const trial trials[] = {
          .batches = 1, .threaded = 1, .ends = 1, PREEMPTED(2)),
     PAIR("consumer_feeder__credits__slots_go_round", SHORT, consumer, scheduler, 2, .rows = 1,
          .batches = 3, .threaded = 1, .ends = 1, PREEMPTED(1)),
-    PAIR("seek_worker__feeds_itself__begins_anew", SHORT, worker_0, consumer, 1, .rows = 1,
+    PAIR("seek_worker__feeds_itself__begins_again", SHORT, worker_0, consumer, 1, .rows = 1,
          .batches = 1, .fetchers = 2, .seek = 1),
-    PAIR("seek_feeder__before_a_batch__begins_anew", SHORT, consumer, scheduler, 2, .rows = 1,
+    PAIR("seek_feeder__before_a_batch__begins_again", SHORT, consumer, scheduler, 2, .rows = 1,
          .batches = 1, .threaded = 1, .seek = 1, .ends = 1, PREEMPTED(1)),
-    PAIR("seek_feeder__after_a_batch__begins_anew", SHORT, consumer, scheduler, 2, .rows = 1,
+    PAIR("seek_feeder__after_a_batch__begins_again", SHORT, consumer, scheduler, 2, .rows = 1,
          .batches = 1, .threaded = 1, .seek = 2, .ends = 1, PREEMPTED(1)),
     /* three, with few preemptions */
     MORE("worker_consumer_feeder__preempted_once__end_is_told", SHORT, worker_0, consumer,
@@ -509,7 +509,7 @@ static const trial trials[] = {
     MORE("worker_consumer_feeder__preempted_once__slots_go_round", SHORT, worker_0, consumer,
          scheduler, NULL, NULL, 5, 0, .rows = 1, .batches = 3, .fetchers = 2, .threaded = 1,
          PREEMPTED(1)),
-    MORE("seek_worker_feeder__preempted_once__begins_anew", SHORT, worker_0, consumer, scheduler,
+    MORE("seek_worker_feeder__preempted_once__begins_again", SHORT, worker_0, consumer, scheduler,
          NULL, NULL, 5, 0, .rows = 1, .batches = 1, .fetchers = 2, .threaded = 1, .seek = 1,
          PREEMPTED(1)),
     MORE("redo_claimers__preempted_once__row_run_again", SHORT, worker_0, worker_1, worker_2, NULL,
@@ -581,7 +581,7 @@ static const trial trials[] = {
          .batches = 1, .threaded = 1, .ends = 1),
     PAIR("consumer_feeder__preempted_3_times__slots_go_round", LONG, consumer, scheduler, 2,
          .rows = 1, .batches = 3, .threaded = 1, .ends = 1, PREEMPTED(3)),
-    PAIR("seek_feeder__preempted_3_times__begins_anew", LONG, consumer, scheduler, 2, .rows = 1,
+    PAIR("seek_feeder__preempted_3_times__begins_again", LONG, consumer, scheduler, 2, .rows = 1,
          .batches = 1, .threaded = 1, .seek = 2, .ends = 1, PREEMPTED(3)),
     PAIR("worker_consumer__feeds_itself__slots_go_round", LONG, worker_0, consumer, 1, .rows = 1,
          .batches = 3, .fetchers = 2),
@@ -597,13 +597,13 @@ static const trial trials[] = {
     MORE("redo_claimers__fails_twice__row_run_again", LONG, worker_0, worker_1, worker_2, NULL,
          NULL, 7, 0, .rows = 1, .batches = 1, .fetchers = 2, .item_map = 1, .scheduled = 1,
          .fails = 2, PREEMPTED(2)),
-    PAIR("seek_worker__after_a_batch__begins_anew", LONG, worker_0, consumer, 1, .rows = 1,
+    PAIR("seek_worker__after_a_batch__begins_again", LONG, worker_0, consumer, 1, .rows = 1,
          .batches = 2, .fetchers = 2, .seek = 2),
     MORE("worker_consumer_feeder__one_batch__arrives_whole", LONG, worker_0, consumer, scheduler,
          NULL, NULL, 5, 0, .rows = 1, .batches = 1, .fetchers = 2, .threaded = 1),
     MORE("worker_consumer_feeder__preempted__slots_go_round", LONG, worker_0, consumer, scheduler,
          NULL, NULL, 5, 0, .rows = 1, .batches = 3, .fetchers = 2, .threaded = 1, PREEMPTED(3)),
-    MORE("seek_worker_feeder__preempted__begins_anew", LONG, worker_0, consumer, scheduler, NULL,
+    MORE("seek_worker_feeder__preempted__begins_again", LONG, worker_0, consumer, scheduler, NULL,
          NULL, 5, 0, .rows = 1, .batches = 1, .fetchers = 2, .threaded = 1, .seek = 2, .ends = 1,
          PREEMPTED(3)),
 };

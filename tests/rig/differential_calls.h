@@ -94,8 +94,8 @@ static void check_state(const void *user, const void *state, int worker, int sta
         violation("%s: worker %d has another state", stage_names[stage], worker);
 }
 
-static void nap(uint64_t key) {
-    if (now_.slow && key % 5 == 1) test_nap(20000 + key % 7 * 30000);
+static void doze(uint64_t key) {
+    if (now_.slow && key % 5 == 1) test_pause(20000 + key % 7 * 30000);
 }
 
 /* ---- items ---- */
@@ -170,7 +170,7 @@ static int item_fetch(void *user, dlp_item *it) {
     int rc;
     (void)user;
     item_check(it, S_FETCH);
-    nap(it->index);
+    doze(it->index);
     if (now_.kind == K_STREAM && it->index >= now_.n_items) return DLP_END;
     row_make(&now_, it->index, it->epoch, it->position, now_.keeps ? 0 : dlp_item_random(it, 7),
              &r);
@@ -195,7 +195,7 @@ static int item_map(void *user, dlp_item *it, int s) {
     int rc;
     check_state(user, it->worker_state, (int)it->worker, s);
     item_check(it, s);
-    nap(it->index + (uint64_t)s);
+    doze(it->index + (uint64_t)s);
     row_get(it, &r);
     if (r.w[0] != it->index) violation("%s got another item's row", stage_names[s]);
     row_map(&now_, s, &r);
@@ -301,7 +301,7 @@ static int call_load(void *user, dlp_part *part) {
     check_state(user, part->worker_state, (int)part->worker, S_PARTS);
     if (part->items != part_items(&now_, part->index) || part->capacity < 8 * part->items)
         violation("part %d is not as it should be", (int)part->index);
-    nap(part->index);
+    doze(part->index);
     for (uint64_t i = 0; i < part->items; i++) to[i] = part->first + i;
     part->bytes = 8 * part->items;
     switch (f.kind) {
@@ -324,7 +324,7 @@ static int call_chunk(void *user, dlp_chunk *ch) {
     uint8_t(*tag)[5] = ch->data[1];
     fault f = fault_of(&now_, now_.life, ch->index);
     check_state(user, ch->worker_state, (int)ch->worker, S_FETCH);
-    nap(ch->index);
+    doze(ch->index);
     for (uint64_t k = 0; k < ch->count; k++) {
         mrow r;
         row_make(&now_, dlp_chunk_row(ch, k), 0, 0, 0, &r);
@@ -350,7 +350,7 @@ static int call_split(void *user, dlp_item *it) {
     uint64_t(*w)[4] = it->data[0];
     uint8_t(*tag)[5] = it->data[1];
     check_state(user, it->worker_state, (int)it->worker, S_FETCH);
-    nap(it->index);
+    doze(it->index);
     if (it->epoch < MOST_EPOCHS) needs = chunk_size(c, model_.index[it->epoch][it->position]);
     if (c->fills) memset(w, 0, 32u * (size_t)c->chunk_rows);
     if (c->fills) memset(tag, 0, 5u * (size_t)c->chunk_rows);
@@ -401,7 +401,7 @@ static int call_collate(void *user, dlp_collate *c) {
     int rc = 0;
     if (now_.w[now_.life].topology == T_HAND)
         check_state(user, c->worker_state, (int)c->worker, S_BATCH);
-    nap(c->position);
+    doze(c->position);
     if (now_.collate == C_OWN)
         collate_own(c);
     else
@@ -416,7 +416,7 @@ static int call_collate(void *user, dlp_collate *c) {
 static int batch_map(void *user, dlp_batch *b, void *state, int s) {
     uint64_t *w = b->fields[0].data;
     check_state(user, state, -1, s);
-    nap(b->in_epoch);
+    doze(b->in_epoch);
     if (batch_fails(s, b->epoch, b->in_epoch)) {
         if (!now_.idem[s] && b->count > 0) memset(w, 0x66, 32);
         return DLP_ERR_CALLBACK;

@@ -30,7 +30,7 @@ typedef struct job {
     dlp_loader_desc d;
     int policy;
     int kills;        /* 1: a bad item kills its process, 2: it never returns, 0: it fails */
-    int nap_us;       /* each item takes so long */
+    int pause_us;     /* each item takes so long */
     uint64_t ends;    /* a stream of so many items; 0: none */
     int still;        /* items are the same in each epoch */
     uint32_t *worker; /* [n_items]: who fetched an index last; may be shared memory */
@@ -64,7 +64,7 @@ static inline int job_item(const job *j, const dlp_item *it) {
     if (j->ends && it->index >= j->ends) return DLP_END;
     rc = job_fails(j, it);
     __atomic_store_n(&j->worker[it->index], it->worker, __ATOMIC_RELAXED);
-    if (j->nap_us) test_nap((uint64_t)j->nap_us * 1000u);
+    if (j->pause_us) test_pause((uint64_t)j->pause_us * 1000u);
     memset(it->data[0], 0xee, sizeof words); /* what a failed item leaves must not be seen */
     if (rc != 0) return rc;
     if (j->still)

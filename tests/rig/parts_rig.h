@@ -37,7 +37,7 @@ typedef struct parts_rig {
 
 static inline uint64_t parts_word(uint64_t index) { return dlp_hash(index, 77, 0, 0); }
 
-static inline void parts_nap(uint32_t us) {
+static inline void parts_pause(uint32_t us) {
     struct timespec t = {us / 1000000u, (long)(us % 1000000u) * 1000};
     nanosleep(&t, NULL);
 }
@@ -49,9 +49,9 @@ static inline int parts_load(void *user, dlp_part *part) {
     uint32_t us = __atomic_load_n(&s->sleep_us, __ATOMIC_SEQ_CST);
     while (__atomic_load_n(&s->gate, __ATOMIC_SEQ_CST) &&
            (s->gate_part == 0 || s->gate_part == part->index + 1))
-        parts_nap(500);
-    if (us) parts_nap(us);
-    if (s->stuck_part == part->index + 1 && part->attempt == 0) parts_nap(60000000);
+        parts_pause(500);
+    if (us) parts_pause(us);
+    if (s->stuck_part == part->index + 1 && part->attempt == 0) parts_pause(60000000);
     if (s->fail_part == part->index + 1 && (s->fail_times == 0 || part->attempt < s->fail_times) &&
         (s->fail_first == 0 ||
          __atomic_fetch_add(&s->failed, 1, __ATOMIC_SEQ_CST) < s->fail_first)) {

@@ -50,7 +50,7 @@ static inline uint64_t test_now_ns(void) {
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
-static inline void test_nap(uint64_t ns) {
+static inline void test_pause(uint64_t ns) {
     struct timespec t = {(time_t)(ns / 1000000000u), (long)(ns % 1000000000u)};
     nanosleep(&t, NULL);
 }

@@ -61,7 +61,7 @@ static int item_write(const work *w, dlp_item *it) {
     uint64_t words[3];
     int rc = item_fails(w, it);
     memset(it->data[0], 0xee, sizeof words); /* what a failed item leaves must not be seen */
-    if (w->slow > 0 && it->index % 5 == 1) test_nap((uint64_t)w->slow * 1000);
+    if (w->slow > 0 && it->index % 5 == 1) test_pause((uint64_t)w->slow * 1000);
     if (rc != 0) return rc;
     rig_words(it->seed, it->index, w->keeps ? 0 : it->epoch, w->keeps ? 0 : it->position, words);
     memcpy(it->data[0], words, sizeof words);
@@ -319,7 +319,7 @@ static int open_mapped(const topology *t, work *w, int workers, const dlp_state 
 
 static int load_chunk(void *user, dlp_chunk *c) {
     const work *w = user;
-    if (w->slow > 0) test_nap((uint64_t)w->slow * 1000);
+    if (w->slow > 0) test_pause((uint64_t)w->slow * 1000);
     if (w->policy == RAISES && c->index == RAISED / CHUNK)
         return dlp_fail(c->call, 9, "chunk %d is bad", (int)c->index);
     if (w->policy != FINE && w->policy != RAISES && c->index == 1) {
@@ -385,7 +385,7 @@ static int open_chunks_there(const topology *t, work *w, int workers, const dlp_
 
 static int load_part(void *user, dlp_part *part) {
     const work *w = user;
-    if (w->slow > 0) test_nap((uint64_t)w->slow * 1000);
+    if (w->slow > 0) test_pause((uint64_t)w->slow * 1000);
     memcpy(part->data, &part->index, sizeof part->index);
     part->bytes = sizeof part->index;
     return 0;
@@ -612,7 +612,7 @@ static int entries(const char *dir) {
 
 /* Threads that were joined may be in the kernel's list for a moment more. */
 static int threads_become(int n) {
-    for (int i = 0; i < 40000 && entries("/proc/self/task") != n; i++) test_nap(500000);
+    for (int i = 0; i < 40000 && entries("/proc/self/task") != n; i++) test_pause(500000);
     return entries("/proc/self/task") == n;
 }
 
@@ -627,7 +627,7 @@ static void stop__at_any_moment__nothing_left(const topology *t, int workers, ui
         for (uint32_t i = test_pick(random, 12); i > 0; i--)
             if (dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK) dlp_pipe_release(p, b);
         if (test_pick(random, 2) && dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK) held = b;
-        if (test_pick(random, 2)) test_nap(test_pick(random, 1000000));
+        if (test_pick(random, 2)) test_pause(test_pick(random, 1000000));
         if (test_pick(random, 2)) {
             dlp_pipe_stop(p);
             if (!held) CHECK(dlp_pipe_next_timeout(p, &b, 20000) == DLP_STOPPED);

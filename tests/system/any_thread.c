@@ -72,7 +72,7 @@ static int item_fails(const dlp_item *it) {
 
 static int any_fetch(void *user, dlp_item *it) {
     (void)user;
-    if (it->index % 16 == 0) test_nap(20000);
+    if (it->index % 16 == 0) test_pause(20000);
     memcpy(it->data[0], &it->index, sizeof it->index);
     return item_fails(it);
 }
@@ -90,7 +90,7 @@ static int any_part(void *user, dlp_part *part) {
 
 static int any_chunk(void *user, dlp_chunk *c) {
     (void)user;
-    test_nap(50000);
+    test_pause(50000);
     memset(c->data[0], 1, (size_t)c->count * 32);
     return 0;
 }
@@ -307,7 +307,7 @@ static int drive(dlp_pipe *p, int kind, const int *rounds) {
         CHECK(dlp_pipe_release(p, b) == DLP_OK);
         if (++n == 90) CHECK(dlp_pipe_next_epoch(p) == DLP_OK);
         if (n == 100 && kind == TUNED) CHECK(dlp_pipe_set_workers(p, 2, 1 + (int)n % 3) == DLP_OK);
-        if (n % 8 == 0) test_nap(100000);
+        if (n % 8 == 0) test_pause(100000);
         if (n >= 150 && may_seek(kind) && sought < 20 &&
             (sought < 1 || __atomic_load_n(rounds, __ATOMIC_RELAXED) < 16)) {
             CHECK(dlp_pipe_seek(p, &first, NULL) == DLP_OK);
@@ -335,7 +335,7 @@ static void run(int kind, int stop) {
     if (rc != DLP_END && rc != DLP_STOPPED)
         printf("%s: %d %s\n", kind_names[kind], rc, dlp_pipe_error(p)->message);
     CHECK(rc == DLP_END || (stop && rc == DLP_STOPPED));
-    while (__atomic_load_n(&rounds, __ATOMIC_RELAXED) < 4) test_nap(1000000);
+    while (__atomic_load_n(&rounds, __ATOMIC_RELAXED) < 4) test_pause(1000000);
     __atomic_store_n(&over, 1, __ATOMIC_RELEASE);
     for (int i = 0; i < LOOKERS; i++) pthread_join(threads[i], NULL);
     CHECK(dlp_pipe_close(p) == DLP_OK);
@@ -358,7 +358,7 @@ typedef struct stopping {
 
 static void *stop_later(void *user) {
     stopping *s = user;
-    test_nap(s->after_ns % 300000);
+    test_pause(s->after_ns % 300000);
     dlp_pipe_stop(s->p);
     return NULL;
 }
@@ -436,7 +436,7 @@ static void deleter__of_any_thread__beside_the_pipe_and_behind_it(void) {
     while (n < 60 && ((rc = dlp_pipe_next_timeout(p, &b, 20000)) == DLP_OK || rc == DLP_ERR_HELD)) {
         dlp_managed_tensor *out = NULL;
         if (rc == DLP_ERR_HELD) {
-            test_nap(100000);
+            test_pause(100000);
             continue;
         }
         CHECK(dlp_batch_dlpack(p, b, 0, &out) == DLP_OK);

@@ -60,7 +60,7 @@ timeout 60 $program -e 3 -s 2 -o $dir/out $dir/data 2>&1 | grep '^trained' >$dir
 
 # Ctrl-C: ends soon, says where it was, still leaves the picture.
 rm -f $dir/out/*
-( # what a shell puts in the background may ignore SIGINT; the program asks for it anew
+( # what a shell puts in the background may ignore SIGINT; the program asks for it again
     exec $program -e 9999 -o $dir/out $dir/data
 ) >$dir/said 2>&1 &
 pid=$!

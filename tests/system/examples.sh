@@ -140,7 +140,7 @@ for line in '^synchronous .* s$' '^asynchronous .* s$' '^gain ' '^same weights: 
     '^test accuracy [89]...\|^test accuracy 100' '^predicted  *[0-9]'; do
     grep -q "$line" $dir/said || fail "chunks: no line '$line': $(cat $dir/said)"
 done
-( # what a shell puts in the background may ignore SIGINT; the program asks for it anew
+( # what a shell puts in the background may ignore SIGINT; the program asks for it again
     exec $dir/chunks -e 9999 -n 2000 -c 500 -p 3
 ) >$dir/said 2>&1 &
 pid=$!

@@ -146,7 +146,7 @@ static void blame__source_refuses__nothing_runs(void) {
     CHECK(dlp_pipe_next_timeout(p, &b, 10) == DLP_TIMEOUT);
     for (int i = 0;
          i < 2000 && __atomic_load_n(&block->state, __ATOMIC_SEQ_CST) == DLP_WORKER_BUSY;)
-        i++, test_nap(1000000);
+        i++, test_pause(1000000);
     CHECK(__atomic_load_n(&block->retried, __ATOMIC_SEQ_CST) > 0);
     CHECK(__atomic_load_n(&block->running, __ATOMIC_SEQ_CST) == 0);
     CHECK(dlp_pipe_close(p) == DLP_OK);
@@ -253,7 +253,7 @@ static void memory__in_flight__on_a_line(void) {
         dlp_pipe *p;
         dlp_plan plan, again;
         dlp_stats s;
-        uint64_t sum = 0, flights = 0;
+        uint64_t sum = 0, in_flight = 0;
         const uint64_t workers[] = {0, 3, 3};
         dlp_fetch_desc fetch = {.fetcher = fetcher,
                                 .in_flight = fetcher ? 9 : 0,
@@ -268,9 +268,9 @@ static void memory__in_flight__on_a_line(void) {
         CHECK(dlp_pipe_plan(p, &plan) == DLP_OK);
         for (uint32_t i = 0; i < plan.n_lines; i++) {
             sum += plan.lines[i].bytes;
-            if (strstr(plan.lines[i].what, "in flight")) flights = plan.lines[i].count;
+            if (strstr(plan.lines[i].what, "in flight")) in_flight = plan.lines[i].count;
         }
-        CHECK(sum == plan.total_bytes && flights == workers[fetcher]);
+        CHECK(sum == plan.total_bytes && in_flight == workers[fetcher]);
         if (fetcher != DLP_FETCH_ASYNC) { /* its source wants a worker_init */
             CHECK(dlp_pipe_start(p) == DLP_OK && dlp_pipe_plan(p, &again) == DLP_OK);
             CHECK(dlp_pipe_stats(p, &s) == DLP_OK && s.plan_bytes == plan.total_bytes);
@@ -319,7 +319,7 @@ static double time_of(int kind, uint32_t rows, dlp_stats *s, char *text, int siz
     uint64_t from = test_now_ns();
     job_init(&j, FINE);
     job_kind(&j, kind);
-    j.nap_us = 30000;
+    j.pause_us = 30000;
     j.d.num_workers = 2;
     j.d.batch_size = rows;
     j.d.dataset.n_items = 160;
@@ -346,7 +346,7 @@ static void time__items_that_wait__all_at_once(void) {
             dlp_stats s;
             char text[2000];
             double rate = time_of(kinds[i], i == 2 ? 5 : 16, &s, text, sizeof text);
-            int together = s.stages[2].flight_ns > 12 * s.stages[2].busy_ns;
+            int together = s.stages[2].in_flight_ns > 12 * s.stages[2].busy_ns;
             CHECK(s.stages[2].p50_ns > 25000000 && s.stages[2].in_flight == 16);
             if (together && rate / most > best) best = rate / most;
             if (rate < least * most || !together || getenv("FETCHERS_SAY"))
@@ -374,7 +374,7 @@ static void explain__requests_in_flight__are_the_limit(void) {
         g->workers = 2;
         g->in_flight = 16;
         g->busy_ns = 1990000000;
-        g->flight_ns = g->busy_ns * (uint64_t)out;
+        g->in_flight_ns = g->busy_ns * (uint64_t)out;
         g->p50_ns = 30000000;
         CHECK(dlp_stats_explain(&s, text, sizeof text) > 0);
         CHECK(strncmp(text, "Limit: requests in flight: each of the 2 workers", 48) == 0);
@@ -455,7 +455,7 @@ static void epochs__left_early__workers_stay(void) {
         }
         CHECK(dlp_pipe_next_timeout(p, &b, 20000) == DLP_END);
         for (int i = 0; i < 20000 && __atomic_load_n(&inits, __ATOMIC_SEQ_CST) < 3; i++)
-            test_nap(1000000); /* one may begin late, and not if the pipe is closed first */
+            test_pause(1000000); /* one may begin late, and not if the pipe is closed first */
         CHECK(dlp_pipe_close(p) == DLP_OK && inits == 3);
     }
 }
@@ -468,14 +468,14 @@ static int stops_soon(int i, uint64_t *random) {
     int held = (int)test_pick(random, 2);
     job_init(&j, i % POLICIES);
     job_kind(&j, i % KINDS);
-    j.nap_us = i % 2 ? 300 : 0;
+    j.pause_us = i % 2 ? 300 : 0;
     j.d.num_workers = 1 + (int32_t)test_pick(random, 4);
     j.d.epochs = DLP_FOREVER;
     CHECK(dlp_loader_open(&p, &j.d, NULL) == DLP_OK);
     for (uint32_t n = test_pick(random, 6); n > 0; n--)
         if (dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK) dlp_pipe_release(p, b);
     held = held && dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK;
-    test_nap(test_pick(random, 2000) * 1000u);
+    test_pause(test_pick(random, 2000) * 1000u);
     from = test_now_ns();
     dlp_pipe_stop(p);
     CHECK(dlp_pipe_close(p) == DLP_OK);
@@ -496,7 +496,7 @@ static uint64_t first_items[2]; /* when worker 0 and 1 had their first item */
 static int slow_init(void *user, int worker, void **state) { /* until the other has an item */
     for (int i = 0; worker == 1 && i < 20000; i++) {
         if (__atomic_load_n(&first_items[0], __ATOMIC_SEQ_CST) != 0) break;
-        test_nap(1000000);
+        test_pause(1000000);
     }
     return source_init(user, worker, state);
 }
@@ -543,7 +543,7 @@ static uint64_t wake_ns(int kind, int leaves, int redo) {
     r.batch.batch_workers = kind ? 5 : 0;
     if (rig_open(&r, &p) != DLP_OK) return 0;
     while (dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK) {
-        test_nap(2000000);
+        test_pause(2000000);
         CHECK(dlp_pipe_release(p, b) == DLP_OK);
         if (leaves) CHECK(dlp_pipe_next_epoch(p) == DLP_OK);
     }
@@ -552,7 +552,7 @@ static uint64_t wake_ns(int kind, int leaves, int redo) {
 }
 
 /* Waiters, by hand: new batches and freed units wake those who may take them, and they alone. */
-static void wake__by_hand__right_bells(void) {
+static void wake__by_hand__right_waiters(void) {
     rig r;
     dlp_pipe *p;
     uint32_t *mask;
@@ -578,7 +578,7 @@ static void wake__by_hand__right_bells(void) {
     CHECK(dlp_pipe_close(p) == DLP_OK);
 }
 
-/* Workers asleep are woken for their own batches at once, and not only when they look round, which
+/* Workers asleep are woken for their own batches at once, and not only when they check, which
    the first of them does after 100 ms. */
 static void wake__own_batch__at_once(void) {
     for (int i = 0; i < 8; i++) {
@@ -605,7 +605,7 @@ static int pool_fetch(void *user, dlp_item *it) {
         several++;
     open_now[it->worker].batch = it->position / 14;
     pthread_mutex_unlock(&lock);
-    test_nap(it->index % 7 * 100000);
+    test_pause(it->index % 7 * 100000);
     rc = job_fetch(user, it);
     pthread_mutex_lock(&lock);
     open_now[it->worker].out--;
@@ -666,7 +666,7 @@ static void source__broken__said(void) {
 static int blocked, entered;
 static int blocking_fetch(void *user, dlp_item *it) {
     if (it->position == 3) __atomic_store_n(&entered, 1, __ATOMIC_SEQ_CST);
-    while (it->position == 3 && __atomic_load_n(&blocked, __ATOMIC_SEQ_CST)) test_nap(1000000);
+    while (it->position == 3 && __atomic_load_n(&blocked, __ATOMIC_SEQ_CST)) test_pause(1000000);
     return job_fetch(user, it);
 }
 
@@ -683,7 +683,7 @@ static void close__thread_blocks__named(void) {
     blocked = 1;
     entered = 0;
     CHECK(dlp_loader_open(&p, &j.d, NULL) == DLP_OK);
-    while (!__atomic_load_n(&entered, __ATOMIC_SEQ_CST)) test_nap(1000000);
+    while (!__atomic_load_n(&entered, __ATOMIC_SEQ_CST)) test_pause(1000000);
     CHECK(dlp_pipe_next_timeout(p, &b, 20) == DLP_TIMEOUT);
     for (int i = 0; i < 1000; i++) { /* others that are older may be out for a moment */
         CHECK(dlp_pipe_close(p) == DLP_ERR_BUSY);
@@ -691,12 +691,12 @@ static void close__thread_blocks__named(void) {
     }
     CHECK(dlp_pipe_error(p)->has_item && dlp_pipe_error(p)->position == 3);
     __atomic_store_n(&blocked, 0, __ATOMIC_SEQ_CST);
-    while (dlp_pipe_close(p) == DLP_ERR_BUSY) test_nap(1000000);
+    while (dlp_pipe_close(p) == DLP_ERR_BUSY) test_pause(1000000);
 }
 
 /* A thread's callback that is late is named, though others come and go beside it. */
 static int late_fetch(void *user, dlp_item *it) {
-    if (it->position == 5) test_nap(400000000);
+    if (it->position == 5) test_pause(400000000);
     return job_fetch(user, it);
 }
 static void deadline__one_of_many__named(void) {
@@ -729,7 +729,7 @@ static int meeting_fetch(void *user, dlp_item *it) {
     if (it->epoch == 0 && it->position < 8) {
         __atomic_add_fetch(&met, 1, __ATOMIC_SEQ_CST);
         for (int i = 0; i < 5000 && __atomic_load_n(&met, __ATOMIC_SEQ_CST) < 8; i++)
-            test_nap(1000000);
+            test_pause(1000000);
         if (__atomic_load_n(&met, __ATOMIC_SEQ_CST) < 8)
             __atomic_store_n(&missed, 1, __ATOMIC_SEQ_CST);
     }
@@ -803,7 +803,7 @@ static int soon_there(void) {
     return soon;
 }
 
-static void threads__nothing_out__worker_hears_its_bell(void) {
+static void threads__nothing_out__worker_hears_its_wake_word(void) {
     CHECK_ONE_OF_5(soon_there() >= 20 || getenv("SHORT") || getenv("EMULATED"));
 }
 
@@ -821,7 +821,7 @@ static uint64_t sleeps_of(int tid) {
 }
 
 static int napping_fetch(void *user, dlp_item *it) {
-    test_nap(500000);
+    test_pause(500000);
     return job_fetch(user, it);
 }
 
@@ -877,7 +877,7 @@ int main(int argc, char **argv) {
     epochs__left_early__workers_stay();
     stop__at_any_moment__ends(seed);
     start__slow_worker__others_fetch();
-    wake__by_hand__right_bells();
+    wake__by_hand__right_waiters();
     wake__own_batch__at_once();
     pool__of_a_batch__one_at_a_time();
     source__broken__said();
@@ -885,7 +885,7 @@ int main(int argc, char **argv) {
     deadline__one_of_many__named();
     threads__first_rows__all_at_once();
     threads__one_row_stays__others_go_on();
-    threads__nothing_out__worker_hears_its_bell();
+    threads__nothing_out__worker_hears_its_wake_word();
     threads__enough_to_do__worker_sleeps();
     return test_end("fetchers");
 }

@@ -510,7 +510,7 @@ static void files__ended_in_flight__nothing_comes_after(void) {
     for (int threads = 0; threads < 2; threads++)
         for (int reaps = 0; reaps < 4; reaps++) {
             int before = count_fds(), touched = 0;
-            struct timespec nap = {0, 3000000};
+            struct timespec pause = {0, 3000000};
             driver d;
             dlp_files_desc desc = {.use_threads = threads, .in_flight = 32};
             chill(threads + reaps == 0);
@@ -526,7 +526,7 @@ static void files__ended_in_flight__nothing_comes_after(void) {
             driver_close(&d);
             CHECK(count_fds() == before);
             for (int i = 0; i < 32; i++) memset(places[i].bytes, 0x77, MOST);
-            nanosleep(&nap, NULL);
+            nanosleep(&pause, NULL);
             for (int i = 0; i < 32; i++)
                 for (int k = 0; k < MOST; k++) touched += places[i].bytes[k] != 0x77;
             CHECK(touched == 0);
@@ -535,8 +535,8 @@ static void files__ended_in_flight__nothing_comes_after(void) {
 
 static void *write_late(void *arg) {
     static const char bytes[1000] = {1};
-    struct timespec nap = {0, 60000000};
-    nanosleep(&nap, NULL);
+    struct timespec pause = {0, 60000000};
+    nanosleep(&pause, NULL);
     CHECK(write(*(int *)arg, bytes, sizeof bytes) == sizeof bytes);
     return NULL;
 }

@@ -57,7 +57,7 @@ static int stages_same(const dlp_stage_stats *a, const dlp_stage_stats *b) {
            a->p99_ns == b->p99_ns && a->max_ns == b->max_ns && a->ready == b->ready;
 }
 
-/* All but the moment: cpu_ns moves on while workers look round. */
+/* All but the moment: cpu_ns moves on while workers check. */
 static int stats_same(const dlp_stats *a, const dlp_stats *b) {
     int same = a->batches == b->batches && a->items == b->items && a->bytes == b->bytes &&
                a->wait_ns == b->wait_ns && a->step_ns == b->step_ns &&

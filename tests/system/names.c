@@ -228,7 +228,7 @@ static void record__not_written_yet__waited_for(void) {
     CHECK(flock(fd, LOCK_EX | LOCK_NB) == 0);
     pid = fork();
     if (pid == 0) {
-        test_nap(50000000);
+        test_pause(50000000);
         _exit(pwrite(fd, &r, sizeof r, 0) != sizeof r);
     }
     CHECK(dlp_monitor_open(&m, name_of("late"), NULL) == DLP_OK);

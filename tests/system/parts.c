@@ -278,7 +278,7 @@ static void seek__part_still_loading__takes_no_second_cell(void) {
     seen.loads = 0;
     seen.gate = seen.gate_part = 1;
     CHECK(parts_open(&r, &p) == DLP_OK);
-    while (__atomic_load_n(&seen.loads, __ATOMIC_SEQ_CST) < 3) parts_nap(500);
+    while (__atomic_load_n(&seen.loads, __ATOMIC_SEQ_CST) < 3) parts_pause(500);
     CHECK(dlp_pipe_seek(p, &states[1], NULL) == DLP_OK);
     CHECK(dlp_pipe_next_timeout(p, &b, 30) == DLP_TIMEOUT);
     CHECK(dlp_pipe_seek(p, &states[0], NULL) == DLP_OK);
@@ -374,7 +374,7 @@ static void queue__full__workers_wait(void) {
         if (parts_open(&r, &p) != DLP_OK) return;
         while ((blocked < 2 || __atomic_load_n(&seen.loads, __ATOMIC_SEQ_CST) < 7) &&
                now_ms() < until) {
-            parts_nap(5000);
+            parts_pause(5000);
             blocked = 0;
             for (uint32_t i = 0; dlp_pipe_worker_stats(p, i, &w) == DLP_OK; i++)
                 if (p->stages[w.stage].kind == DLP_STAGE_PARTS)
@@ -400,8 +400,8 @@ static void queue__empty__consumer_waits_and_is_told(void) {
         seen.gate = 1;
         r.d.loader.sampler.threaded = threaded;
         if (parts_open(&r, &p) != DLP_OK) return;
-        while (__atomic_load_n(&seen.begun, __ATOMIC_SEQ_CST) == 0) parts_nap(1000);
-        parts_nap(5000); /* the scheduler, too, is where it waits */
+        while (__atomic_load_n(&seen.begun, __ATOMIC_SEQ_CST) == 0) parts_pause(1000);
+        parts_pause(5000); /* the scheduler, too, is where it waits */
         CHECK(dlp_pipe_next_timeout(p, &b, 30) == DLP_TIMEOUT && b == NULL);
         __atomic_store_n(&seen.gate, 0, __ATOMIC_SEQ_CST);
         CHECK(dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK);
@@ -457,7 +457,7 @@ static double wait_share(uint32_t sleep_us) {
     if (parts_open(&r, &p) != DLP_OK || dlp_pipe_next_timeout(p, &b, 20000) != DLP_OK) return 1;
     all = test_now_ns();
     for (int rc = DLP_OK; rc == DLP_OK;) {
-        parts_nap(1000);
+        parts_pause(1000);
         dlp_pipe_release(p, b);
         from = test_now_ns();
         rc = dlp_pipe_next_timeout(p, &b, 20000);
@@ -927,7 +927,7 @@ static int download(void *user, const dlp_part *part, const char *path, int fd) 
     (void)user;
     CHECK(strcmp(name, parts_names[part->index]) == 0 && lseek(fd, 0, SEEK_END) == 0);
     n = __atomic_add_fetch(&downloads[part->index], 1, __ATOMIC_SEQ_CST);
-    parts_nap(300);
+    parts_pause(300);
     if (downloads_fail == part->index + 1 && (!downloads_once || n == 1))
         return dlp_fail(part->call, 110, "the server is away");
     return parts_write(downloads_of, part->index, fd);

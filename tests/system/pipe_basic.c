@@ -125,7 +125,7 @@ static void pipe__inline_fetch_behind_threaded_sampler__does_not_doze(void) {
 
 /* Inline work that takes longer than the caller would wait, and makes the batch ready, gives it. */
 static int slow_fetch(void *user, dlp_item *it) {
-    test_nap(20000000);
+    test_pause(20000000);
     return rig_fetch(user, it);
 }
 

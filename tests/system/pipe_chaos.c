@@ -22,7 +22,7 @@ static void atomics_hook(int kind, const void *at) {
     if ((state >> 60) < 11)
         sched_yield();
     else
-        test_nap(state >> 33 & 0x3ffff); /* up to 0.26 ms */
+        test_pause(state >> 33 & 0x3ffff); /* up to 0.26 ms */
 }
 
 /* ---- stages that fail: each row `need` times, and "bad" items for ever, in one of the stages

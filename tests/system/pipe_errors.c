@@ -27,7 +27,7 @@ typedef struct stage_fault {
     int stage;
 } stage_fault;
 
-static void nap_us(int us) {
+static void pause_us(int us) {
     struct timespec t = {us / 1000000, (us % 1000000) * 1000l};
     nanosleep(&t, NULL);
 }
@@ -35,7 +35,7 @@ static void nap_us(int us) {
 static int maybe_fail(const stage_fault *f, const dlp_item *it) {
     uint8_t fails = f->plan->fails[f->stage][it->index];
     __atomic_add_fetch(&f->plan->seen[f->stage][it->index], 1, __ATOMIC_RELAXED);
-    if (f->plan->sleep_us && it->index % 16 == 0) nap_us(f->plan->sleep_us);
+    if (f->plan->sleep_us && it->index % 16 == 0) pause_us(f->plan->sleep_us);
     if (fails == LEAVES) return DLP_SKIP;
     if (fails == ALWAYS || it->attempt < fails)
         return dlp_fail(it->call, 5, "stage %d cannot have item %d", f->stage, (int)it->index);
@@ -1123,7 +1123,7 @@ static int64_t failing_next(void *user, uint64_t epoch, uint64_t *index, uint64_
 
 static int napping_fetch_us;
 static int napping_fetch(void *user, dlp_item *it) {
-    nap_us(napping_fetch_us);
+    pause_us(napping_fetch_us);
     return rig_fetch(user, it);
 }
 
@@ -1132,7 +1132,7 @@ static int failing_init(void *user, int worker, void **state) {
     (void)user;
     (void)worker;
     (void)state;
-    nap_us(failing_init_us);
+    pause_us(failing_init_us);
     return -3;
 }
 
@@ -1195,7 +1195,7 @@ static void errors__sampler_and_worker_init_fail__told(void) {
         r.fetch.worker_init = failing_init;
         failing_init_us = late ? 50000 : 0;
         if (rig_open(&r, &p) != DLP_OK) return;
-        if (late == 0) nap_us(50000);
+        if (late == 0) pause_us(50000);
         CHECK(dlp_pipe_next_timeout(p, &b, 3000) == DLP_ERR_CALLBACK);
         CHECK(dlp_pipe_close(p) == DLP_OK);
     }

@@ -221,24 +221,26 @@ static struct {
     uint8_t begun[BATCHES_MAX];
     uint32_t now, peak; /* begun and not delivered */
     uint32_t item_us;
-} flight;
+} in_flight;
 
-static int flight_fetch(void *user, dlp_item *it) {
+static int in_flight_fetch(void *user, dlp_item *it) {
     uint64_t batch = it->position / 10;
     uint8_t none = 0;
     (void)user;
     if (batch < BATCHES_MAX &&
-        DLPI_CAS_SEQ(&flight.begun[batch], &none, 1)) { /* F1 once for each batch */
-        uint32_t n = DLPI_ADD_SEQ(&flight.now, 1u) + 1, most = DLPI_LOAD_SEQ(&flight.peak); /* F1 */
-        while (n > most && n < BATCHES_MAX && !DLPI_CAS_SEQ(&flight.peak, &most, n))
+        DLPI_CAS_SEQ(&in_flight.begun[batch], &none, 1)) { /* F1 once for each batch */
+        uint32_t n = DLPI_ADD_SEQ(&in_flight.now, 1u) + 1,
+                 most = DLPI_LOAD_SEQ(&in_flight.peak); /* F1 */
+        while (n > most && n < BATCHES_MAX && !DLPI_CAS_SEQ(&in_flight.peak, &most, n))
             continue; /* F1 */
     }
-    if (flight.item_us && it->index % 7 == 0) sleep_us(flight.item_us);
+    if (in_flight.item_us && it->index % 7 == 0) sleep_us(in_flight.item_us);
     return rig_fetch(NULL, it);
 }
 
 static void await_peak(uint32_t least) {
-    for (int i = 0; i < 20000 && DLPI_LOAD_SEQ(&flight.peak) < least; i++) sleep_us(1000); /* F1 */
+    for (int i = 0; i < 20000 && DLPI_LOAD_SEQ(&in_flight.peak) < least; i++)
+        sleep_us(1000); /* F1 */
 }
 
 /* The caller counts a batch as delivered after next returns, one later than the pipe: so one
@@ -254,11 +256,11 @@ static void run__any_wiring__in_flight_within_prefetch_factor(void) {
                 dlp_stats stats;
                 uint64_t n = 0;
                 int rc = DLP_OK, held = 0;
-                memset(&flight, 0, sizeof flight);
-                flight.item_us = 100;
+                memset(&in_flight, 0, sizeof in_flight);
+                in_flight.item_us = 100;
                 rig_default(&r);
                 r.dataset.n_items = 1200;
-                r.dataset.fetch = flight_fetch;
+                r.dataset.fetch = in_flight_fetch;
                 r.pipe.prefetch_factor = prefetch;
                 r.pipe.max_held = 3;
                 r.pipe.unordered = unordered;
@@ -269,7 +271,7 @@ static void run__any_wiring__in_flight_within_prefetch_factor(void) {
                 while (rc == DLP_OK) {
                     while (held < 3 && (rc = dlp_pipe_next_timeout(p, &b[held], 20000)) == DLP_OK) {
                         held++;
-                        DLPI_ADD_SEQ(&flight.now, UINT32_MAX); /* F1 one less */
+                        DLPI_ADD_SEQ(&in_flight.now, UINT32_MAX); /* F1 one less */
                         CHECK(dlp_pipe_stats(p, &stats) == DLP_OK &&
                               stats.in_flight <= (uint32_t)prefetch);
                         CHECK(stats.held == (uint32_t)held);
@@ -279,9 +281,9 @@ static void run__any_wiring__in_flight_within_prefetch_factor(void) {
                     while (held > 0) CHECK(dlp_pipe_release(p, b[--held]) == DLP_OK);
                 }
                 CHECK(rc == DLP_END && n == 120);
-                if (!(CHECK(flight.peak <= (uint32_t)prefetch + 1) &
-                      CHECK(workers[w] == 0 || flight.peak >= (uint32_t)prefetch / 2)))
-                    printf("  peak %u of %d, %d workers\n", flight.peak, prefetch, workers[w]);
+                if (!(CHECK(in_flight.peak <= (uint32_t)prefetch + 1) &
+                      CHECK(workers[w] == 0 || in_flight.peak >= (uint32_t)prefetch / 2)))
+                    printf("  peak %u of %d, %d workers\n", in_flight.peak, prefetch, workers[w]);
                 CHECK(dlp_pipe_close(p) == DLP_OK);
             }
 }

@@ -197,7 +197,7 @@ static void check_lives(rig *r, int first, int second, const seen *whole, int n)
 
 static void resume__unordered__every_batch_in_one_life(void) {
     static seen whole[RUN_MAX];
-    int step = getenv("SHORT") ? 5 : 1;
+    int step = getenv("SHORT") ? 13 : 1;
     for (int order = 1; order <= DLP_ORDER_BATCHES + 1; order += order == 1 ? 4 : 1)
         for (int threaded = 0; threaded < 2; threaded++) {
             rig r;

@@ -114,7 +114,7 @@ static void wrap__every_counter__runs_across(void) {
                                      UINT64_C(1) << 31, UINT64_C(1) << 39, UINT64_C(5) << 39};
     for (int i = 0; i < 6; i++)
         for (uint64_t below = 1; below < 8; below += 5)
-            for (int kind = 0; kind < 128; kind += getenv("SHORT") ? 3 : 1)
+            for (int kind = 0; kind < 128; kind += getenv("SHORT") ? 9 : getenv("SOAK") ? 1 : 3)
                 run_across(wraps[i] - below, kind);
 }
 

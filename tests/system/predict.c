@@ -255,7 +255,7 @@ static void predict__others_have_the_cores__no_gain(void) {
                                "wait for one 50 % of the time") != NULL);
     CHECK(strstr(words_of(&s), "should give") == NULL);
     s.stages[1].in_flight = 16; /* by threads of two workers */
-    s.stages[1].flight_ns = 8 * s.stages[1].busy_ns;
+    s.stages[1].in_flight_ns = 8 * s.stages[1].busy_ns;
     s.stages[1].core_wait_ns = 7 * s.stages[1].busy_ns;
     CHECK(strstr(words_of(&s), "Limit: the cores: ") && !strstr(words_of(&s), "raise in_flight"));
     s = stats_of(32, 1e6, 0.02, 2, 0); /* wakes up late, but hardly computes */

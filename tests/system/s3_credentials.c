@@ -2030,7 +2030,7 @@ static uint64_t shop_refreshes(const shop *s) {
     return stats.refreshes;
 }
 
-static void client__token_expired__fetched_anew_once(void) {
+static void client__token_expired__fetched_again_once(void) {
     for (int many = 1; many <= (TSAN ? 1 : 4); many += 3) {
         shop s;
         CHECK(shop_open(&s, "AKID2/") == DLP_OK);
@@ -2049,7 +2049,7 @@ static void client__token_expired__fetched_anew_once(void) {
 }
 
 /* In time, or too late: before anything is sent with the old ones. */
-static void client__end_comes__fetched_anew(void) {
+static void client__end_comes__fetched_again(void) {
     for (int late = 0; late < 2; late++) {
         shop s;
         CHECK(shop_open(&s, late ? "AKID2/" : "AKID") == DLP_OK);
@@ -2137,8 +2137,8 @@ int main(void) {
     cred_cache__holder_killed__next_one_goes_on();
     cred_cache__publisher_killed__slot_not_seen();
     clients = true;
-    client__token_expired__fetched_anew_once();
-    client__end_comes__fetched_anew();
+    client__token_expired__fetched_again_once();
+    client__end_comes__fetched_again();
     client__nobody_to_be__said();
     server_end();
     end();

@@ -936,7 +936,7 @@ static void want_second_token(void *user, const s3_mock_request *q, s3_mock_repl
     r->s3_code = "ExpiredToken";
 }
 
-static void token__expired__fetched_anew_once_for_all(void) {
+static void token__expired__fetched_again_once_for_all(void) {
     s3_mock *container = s3_mock_start();
     dlp_s3_request r[6], *done[6];
     dlp_s3_desc d;
@@ -1572,7 +1572,7 @@ int main(void) {
     redirects__followed__but_not_for_ever();
     redirects__long_ones__followed_with_their_query();
     head__many_lines__read();
-    token__expired__fetched_anew_once_for_all();
+    token__expired__fetched_again_once_for_all();
     parts__refused_together__counted_once();
     wrong__bodies__never_delivered();
     chunks__end_late_or_damaged__nothing_asked_behind_it();

@@ -54,28 +54,28 @@ static dlp_s3_desc by_default(void) {
     return d;
 }
 
-typedef struct flight {
+typedef struct in_flight {
     pthread_t thread;
     int number, good, bad;
-} flight;
+} in_flight;
 
-static void flight_begin(const flight *f, dlp_s3_io *io, dlp_s3_request *r, char *key, char *body,
-                         int n) {
+static void in_flight_begin(const in_flight *f, dlp_s3_io *io, dlp_s3_request *r, char *key,
+                            char *body, int n) {
     snprintf(key, 32, "%d-%d", f->number, n);
     *r = (dlp_s3_request){.bucket = "b", .key = key, .body = body, .capacity = BYTES};
     CHECK(dlp_s3_submit(io, r) == DLP_OK);
 }
 
 /* Keep requests in flight until it is over; then take what is out. */
-static void *flight_run(void *arg) {
-    flight *f = arg;
+static void *in_flight_run(void *arg) {
+    in_flight *f = arg;
     static char body[THREADS][IN_FLIGHT][BYTES], key[THREADS][IN_FLIGHT][32];
     dlp_s3_request r[IN_FLIGHT], *done[IN_FLIGHT];
     dlp_s3_io *io = NULL;
     int out = IN_FLIGHT, made = IN_FLIGHT;
     CHECK(dlp_s3_io_open(&io, s3, NULL) == DLP_OK);
     for (int i = 0; i < IN_FLIGHT; i++)
-        flight_begin(f, io, &r[i], key[f->number][i], body[f->number][i], i);
+        in_flight_begin(f, io, &r[i], key[f->number][i], body[f->number][i], i);
     while (out > 0) {
         int n = dlp_s3_reap(io, done, IN_FLIGHT, 60000);
         CHECK(n > 0);
@@ -89,7 +89,7 @@ static void *flight_run(void *arg) {
             f->good += r[i].code == 0 && s3_mock_check(path, 0, r[i].body, BYTES);
             out--;
             if (__atomic_load_n(&over, __ATOMIC_RELAXED)) continue;
-            flight_begin(f, io, &r[i], key[f->number][i], body[f->number][i], made++);
+            in_flight_begin(f, io, &r[i], key[f->number][i], body[f->number][i], made++);
             out++;
         }
     }
@@ -128,7 +128,7 @@ static void end(int kind) {
 }
 
 static void outage(int kind) {
-    static flight f[THREADS];
+    static in_flight f[THREADS];
     int ms = 30000 / scale, good = 0, bad = 0;
     dlp_s3_desc d;
     dlp_s3_stats s;
@@ -142,7 +142,7 @@ static void outage(int kind) {
     CHECK(dlp_s3_open(&s3, &d, NULL) == DLP_OK);
     for (int i = 0; i < THREADS; i++) {
         f[i].number = i;
-        CHECK(pthread_create(&f[i].thread, NULL, flight_run, &f[i]) == 0);
+        CHECK(pthread_create(&f[i].thread, NULL, in_flight_run, &f[i]) == 0);
     }
     for (int i = 0; i < 2000 && objects() < THREADS * IN_FLIGHT; i++) poll(NULL, 0, 10);
     begin(kind);

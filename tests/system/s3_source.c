@@ -644,7 +644,7 @@ static void stop__any_moment__clean(uint64_t *random) {
             rc = dlp_pipe_next_timeout(p, &b, 20000);
             if (rc == DLP_OK) dlp_pipe_release(p, b);
         }
-        test_nap(test_pick(random, 2000) * 1000u);
+        test_pause(test_pick(random, 2000) * 1000u);
         dlp_pipe_stop(p);
         CHECK(dlp_pipe_next_timeout(p, &b, 20000) == DLP_STOPPED);
         CHECK(dlp_pipe_error(p)->code == 0);

@@ -570,7 +570,7 @@ static void names__resolver_hangs__nobody_waits(void) {
     fake_wait(&fake_over, over + 1);
 }
 
-static void names__cached__old_ones_serve_while_asked_anew(void) {
+static void names__cached__old_ones_serve_while_asked_again(void) {
     asked q = {.h = dlpi_s3_helper_new(NULL)};
     int calls, first;
     fake_set(0, 1, 0);
@@ -683,7 +683,7 @@ static void fake_keep(void *user) { fake_hold(user, 1); }
 
 static void fake_drop(void *user) { fake_hold(user, -1); }
 
-static void refresh__asked__ends_with_bell_and_code(void) {
+static void refresh__asked__ends_with_wake_word_and_code(void) {
     fake_client f = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, 0, 0, 0, 0, 0};
     dlpi_s3_owner owner = {&f, fake_refresh, fake_keep, fake_drop};
     asked q = {.h = dlpi_s3_helper_new(&owner)};
@@ -963,10 +963,10 @@ int main(void) {
     names__address_fails_often_at_once__back_as_soon();
     names__three_addresses__in_turn_bad_ones_last();
     test_tries(names__resolver_hangs__nobody_waits);
-    names__cached__old_ones_serve_while_asked_anew();
+    names__cached__old_ones_serve_while_asked_again();
     test_tries(names__not_found__told_with_the_name);
     names__many__the_long_unused_make_room();
-    refresh__asked__ends_with_bell_and_code();
+    refresh__asked__ends_with_wake_word_and_code();
     refresh__runs_at_close__given_up();
     refresh__hangs_at_close__client_is_held_until_it_ends();
     helper__in_child__refuses_names_and_frees();

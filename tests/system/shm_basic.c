@@ -446,7 +446,7 @@ static void shm__worker_init__in_the_worker(void) {
     CHECK(dlp_pipe_error(p)->code == 0);
     for (uint32_t i = 0; i < 6; i++) {
         do CHECK(dlp_pipe_worker_stats(p, i, &ws) == DLP_OK); /* one may have begun only now */
-        while (ws.tid == 0 && (test_nap(1000000), ++waits < 20000));
+        while (ws.tid == 0 && (test_pause(1000000), ++waits < 20000));
         CHECK(ws.tid > 0 && ws.tid != c->owner);
     }
     CHECK(dlp_pipe_close(p) == DLP_OK);

@@ -126,7 +126,7 @@ static void kill_worker(dlp_pipe *p, uint32_t i) {
     for (int ms = 0; ms < 20000; ms++) { /* it may not have begun yet */
         CHECK(dlp_pipe_worker_stats(p, i, &w) == DLP_OK);
         if (w.process) break;
-        test_nap(1000000);
+        test_pause(1000000);
     }
     CHECK(w.process);
     if (w.pid > 1) kill(w.pid, SIGKILL);

@@ -127,7 +127,7 @@ _Noreturn static void killer(double per_second) {
     while (!__atomic_load_n(&c->over, __ATOMIC_RELAXED)) {
         uint64_t mean = (uint64_t)(1e9 / per_second);
         int at = (int)test_pick(&random, WORKERS), pid, tries = 0;
-        test_nap(mean / 2 + test_random(&random) % mean);
+        test_pause(mean / 2 + test_random(&random) % mean);
         if (!__atomic_load_n(&c->armed, __ATOMIC_RELAXED)) continue;
         /* one that lives, and has had work since its last death */
         while (tries++ < WORKERS && (__atomic_load_n(&c->pid[at], __ATOMIC_SEQ_CST) == 0 ||

@@ -104,7 +104,7 @@ static int shell_fetch(void *user, dlp_item *it) {
 }
 
 static int slow_fetch(void *user, dlp_item *it) {
-    test_nap(1000000);
+    test_pause(1000000);
     return made_fetch(user, it);
 }
 
@@ -141,7 +141,7 @@ DLP_SHM_CALLBACK(kept_fetch);
 /* ---- the caller ---- */
 
 static void *thread_waits(void *arg) {
-    while (__atomic_load_n((int *)arg, __ATOMIC_ACQUIRE) == 0) test_nap(1000000);
+    while (__atomic_load_n((int *)arg, __ATOMIC_ACQUIRE) == 0) test_pause(1000000);
     return NULL;
 }
 
@@ -172,7 +172,7 @@ static void exec_rig(rig *r, uint64_t n_items, int workers, int dispatch) {
 /* A worker may begin when all is done; each is to have its turn. */
 static void await_all_begun(dlp_pipe *p) {
     for (int i = 0, ms = 0; i < inside_workers(p); i++)
-        for (; inside_is_process(p, i) && ms < 20000; ms++, test_nap(1000000))
+        for (; inside_is_process(p, i) && ms < 20000; ms++, test_pause(1000000))
             if (inside_tid(p, i) != 0) break;
 }
 
@@ -189,11 +189,11 @@ static void expect_all(rig *r, uint64_t kill_before) {
             pid_t pid = 0;
             for (int ms = 0; ms < 20000 && pid == 0; ms++) { /* it may not have begun yet */
                 pid = inside_pid(p, 0);
-                if (pid == 0) test_nap(1000000);
+                if (pid == 0) test_pause(1000000);
             }
             CHECK(pid > 1 && pid != getpid());
             if (pid > 1 && pid != getpid()) kill(pid, SIGKILL);
-            for (int ms = 0; ms < 20000 && inside_restarts(p) == 0; ms++) test_nap(1000000);
+            for (int ms = 0; ms < 20000 && inside_restarts(p) == 0; ms++) test_pause(1000000);
         }
         if ((rc = dlp_pipe_next_timeout(p, &b, 20000)) != DLP_OK) break;
         CHECK(rig_batch_same(r, b, n / per, n % per));
@@ -572,12 +572,12 @@ static bool caller_killed(int after_ms) {
     if (after_ms < 0)
         CHECK(read(out[0], &byte, 1) == 1 && byte == 'g');
     else
-        test_nap((uint64_t)after_ms * 1000000u);
+        test_pause((uint64_t)after_ms * 1000000u);
     kill(pid, SIGKILL);
     from = test_now_ns();
     CHECK(waitpid(pid, NULL, 0) == pid);
     while ((left = shm_session(pid, 0, 0)) > 0 && test_now_ns() - from < UINT64_C(20000000000))
-        test_nap(2000000);
+        test_pause(2000000);
     from = test_now_ns() - from;
     CHECK(left == 0);
     if (left) shm_session(pid, 0, 1);

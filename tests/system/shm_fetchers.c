@@ -90,7 +90,7 @@ static bool deadline_try(uint64_t *random, bool last) {
     j.d.epochs = 1;
     j.d.dataset.n_items = 150;
     j.d.fetch.batch_pool = 8 * 14; /* there is work for the others until it is late */
-    j.nap_us = 8000;
+    j.pause_us = 8000;
     j.kills = 2;
     j.d.fetch.in_flight = 4;
     j.d.fetch.workers.deadline_ms = 60;
@@ -117,7 +117,7 @@ static void kills__at_random__same_bytes(uint64_t *random) {
         job_run(&base, &want);
         job_init(&j, RETRIES);
         process_kind(&j, kind, random);
-        j.nap_us = 200;
+        j.pause_us = 200;
         shm_ = (dlp_shm_desc){.max_kills = 24};
         memset(&got, 0, sizeof got);
         CHECK(dlp_loader_open(&p, &j.d, NULL) == DLP_OK);
@@ -126,13 +126,13 @@ static void kills__at_random__same_bytes(uint64_t *random) {
             digest_take(&j, &got, b);
             CHECK(dlp_pipe_release(p, b) == DLP_OK);
             if (test_pick(random, 5) != 0) continue;
-            test_nap(test_pick(random, 1000) * 1000u);
+            test_pause(test_pick(random, 1000) * 1000u);
             CHECK(dlp_pipe_worker_stats(p, test_pick(random, (uint32_t)j.d.num_workers), &s) == 0);
             if (s.pid > 0 && s.state != DLP_WORKER_STARTING) kills += kill(s.pid, SIGKILL) == 0;
         }
         got.err = *dlp_pipe_error(p);
         for (int ms = 0; ms < 20000 && kills > 0 && inside_restarts(p) == 0; ms++)
-            test_nap(1000000);
+            test_pause(1000000);
         CHECK(inside_restarts(p) > 0 || kills == 0);
         CHECK(dlp_pipe_close(p) == DLP_OK);
         CHECK(kills > 0 && digest_same(&got, &want));

@@ -295,7 +295,7 @@ static void monitor__part_queue__cells_and_workers(void) {
         for (int ms = 0; ms < 20000; ms++) { /* until there is no more to do for the loaders */
             CHECK(dlp_monitor_refresh(m, &err) == DLP_OK && dlp_monitor_stats(m, &s) == DLP_OK);
             if (s.stages[2].loaded > 0) break;
-            test_nap(1000000);
+            test_pause(1000000);
         }
         CHECK(s.stages[2].kind == DLP_STAGE_PARTS);
         CHECK(s.stages[2].cells == dlpi_parts_of(p)->n_cells && s.stages[2].loaded > 0);
@@ -304,7 +304,7 @@ static void monitor__part_queue__cells_and_workers(void) {
             CHECK(dlp_pipe_stats(p, &own) == DLP_OK && dlp_monitor_refresh(m, &err) == DLP_OK);
             CHECK(dlp_monitor_stats(m, &s) == DLP_OK);
             if (own.stages[2].loading == 0 && own.stages[2].loaded == s.stages[2].loaded) break;
-            parts_nap(5000);
+            parts_pause(5000);
         }
         CHECK(s.stages[2].loading == 0 && s.stages[2].loaded == own.stages[2].loaded);
         CHECK(s.stages[2].in_use > 0 && s.stages[2].in_use == own.stages[2].in_use);

@@ -74,11 +74,11 @@ static void kills__at_random__same_bytes(uint64_t *random) {
             got.of[got.n++] = digest_batch(b);
             CHECK(dlp_pipe_release(p, b) == DLP_OK);
             if (test_pick(random, 6) != 0) continue;
-            test_nap(test_pick(random, 1000) * 1000u);
+            test_pause(test_pick(random, 1000) * 1000u);
             worker = test_pick(random, 2);
             CHECK(dlp_pipe_worker_stats(p, worker, &s) == 0);
             for (int i = 0; i < 20000 && kills == 0 && s.state == DLP_WORKER_STARTING; i++) {
-                test_nap(1000000);
+                test_pause(1000000);
                 CHECK(dlp_pipe_worker_stats(p, worker, &s) == 0);
             }
             if (s.pid > 0 && s.state != DLP_WORKER_STARTING) kills += kill(s.pid, SIGKILL) == 0;

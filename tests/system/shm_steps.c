@@ -142,7 +142,7 @@ static int step_fetch(void *user, dlp_item *it) {
     return 0;
 }
 
-/* A source of a worker that has rows in flight: it has room for three, gives the last back first,
+/* A source of a worker with several in flight: it has room for three, gives the last back first,
    and keeps one, if it has several. */
 static struct {
     dlp_item *item[3];
@@ -270,7 +270,7 @@ static int steps_begin(dlp_pipe *p) {
 static int steps_look(dlp_pipe *p) { return p == NULL; } /* nobody is missed */
 static void steps_nothing(dlp_pipe *p) { (void)p; }
 
-static dlpi_beside_ops steps_table;
+static dlpi_shm_calls steps_table;
 
 static int stage_number[8] = {0, 1, 2, 3, 4, 5, 6, 7};
 
@@ -439,7 +439,7 @@ static void work_to_the_end(void) {
         if (moved)
             idle = 0;
         else if (now_.backoff && idle++ < 40)
-            test_nap(1000000);
+            test_pause(1000000);
         else
             break;
     }
@@ -791,7 +791,7 @@ static void say_scene(uint64_t number) {
     printf(
         "scene %d: maps %d %d collate %d batch_workers %d in_turn %d idempotent %d mode %d in %d "
         "backoff %d victim %d %d before %d warm %d sleeps %d asleep %d rewound %d start %llx "
-        "in_flight %d cache %d stream %d parts %d\n",
+        "in flight %d cache %d stream %d parts %d\n",
         (int)number, now_.item_maps, now_.batch_maps, now_.collate, now_.batch_workers,
         now_.in_turn, now_.idempotent, now_.mode, now_.fails, now_.backoff, now_.victim, now_.who,
         now_.before, now_.warm, now_.sleeps, now_.asleep, now_.rewound,
@@ -809,7 +809,7 @@ static void scene_prepare(void) {
     for (int i = 0; i < 2000 && (int)taken_ < now_.warm && wrong_ == NULL; i++)
         if (!one_round(v, NULL, &rc)) {
             if (now_.backoff)
-                test_nap(1000000);
+                test_pause(1000000);
             else if (!v->st->ops->step(v))
                 break; /* what only it can do: its batch */
         }

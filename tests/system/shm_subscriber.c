@@ -33,7 +33,7 @@ static void board_begin(void) {
 }
 
 typedef struct way { /* how a subscriber behaves */
-    int nap_us;
+    int pause_us;
     int sit_at;           /* holds this batch (its n-th) for ever; 0: none */
     int leave_at;         /* closes after so many; 0: not */
     int held;             /* holds so many at once */
@@ -42,7 +42,7 @@ typedef struct way { /* how a subscriber behaves */
 
 /* Wait until another process has written something, for 20 s. */
 static int await(const uint32_t *word) {
-    for (int i = 0; i < 20000 && !__atomic_load_n(word, __ATOMIC_SEQ_CST); i++) test_nap(1000000);
+    for (int i = 0; i < 20000 && !__atomic_load_n(word, __ATOMIC_SEQ_CST); i++) test_pause(1000000);
     return __atomic_load_n(word, __ATOMIC_SEQ_CST) != 0;
 }
 
@@ -57,7 +57,7 @@ static void consume(rig *r, int me, way w, int in_order) {
     for (int i = 0; i < 4000; i++) {
         rc = dlp_subscriber_open(&c, name, &desc, &err);
         if (rc == DLP_OK) break;
-        test_nap(5000000);
+        test_pause(5000000);
     }
     __atomic_store_n(&b0->opened[me], (uint32_t)(rc + 100), __ATOMIC_SEQ_CST);
     if (rc != DLP_OK) {
@@ -80,7 +80,7 @@ static void consume(rig *r, int me, way w, int in_order) {
             __atomic_store_n(&b0->held[me], 1u, __ATOMIC_SEQ_CST);
             for (;;) pause();
         }
-        if (w.nap_us > 0) test_nap((uint64_t)w.nap_us * 1000u);
+        if (w.pause_us > 0) test_pause((uint64_t)w.pause_us * 1000u);
         have[n % (uint64_t)held] = b;
         b = have[(n + 1) % (uint64_t)held]; /* the oldest, once all places are taken */
         if (b != NULL) {
@@ -201,7 +201,7 @@ static void each__one_killed__the_others_go_on(int place) {
     pid[1] = spawn(&r, 1, (way){0, 20, 0, 1, NULL}, 1);
     if (rig_open(&r, &p) != DLP_OK) return;
     CHECK(await(&b0->held[1]));
-    test_nap(100000000);
+    test_pause(100000000);
     CHECK(b0->got[0][19 + 4 + 2] == 0); /* the slowest sets the pace: slots are all of 19.. */
     CHECK(dlp_shm_serve(p, DLP_NOWAIT) == DLP_TIMEOUT);
     kill(pid[1], SIGKILL);
@@ -296,7 +296,7 @@ static void one_credit_try(int share, int *quick) {
         CHECK(dlp_subscriber_next_timeout(c, &b, 20000) == DLP_OK);
         from = test_now_ns();
         until = from + UINT64_C(20000000000);
-        while (inside_scheduled(p) < n && test_now_ns() < until) test_nap(1000000);
+        while (inside_scheduled(p) < n && test_now_ns() < until) test_pause(1000000);
         CHECK(inside_scheduled(p) == n);
         *quick += test_now_ns() - from < 20000000; /* without a word it looks every 50 ms */
         CHECK(dlp_subscriber_release(c, b) == DLP_OK);
@@ -392,7 +392,7 @@ static void forked__child_of_a_consumer__holds_nothing(void) {
         _exit(ok ? 0 : 1);
     }
     CHECK(waited(pid) == 0);
-    test_nap(120000000); /* the scheduler looks twice */
+    test_pause(120000000); /* the scheduler looks twice */
     do {
         CHECK(rig_batch_same(&r, b, n / rig_batches(&r), n % rig_batches(&r)));
         n++;
@@ -404,7 +404,7 @@ static void forked__child_of_a_consumer__holds_nothing(void) {
 }
 
 static int hanging_fetch(void *user, dlp_item *it) {
-    if (it->position == 100) test_nap(UINT64_C(1500000000));
+    if (it->position == 100) test_pause(UINT64_C(1500000000));
     return rig_fetch(user, it);
 }
 
@@ -437,7 +437,7 @@ static void serve_only__thread_past_its_deadline__serve_says_so(void) {
 static void await_no_name(void) {
     char path[100];
     snprintf(path, sizeof path, "/dev/shm/dlpipe.%s", name);
-    for (int i = 0; i < 20000 && access(path, F_OK) == 0; i++) test_nap(1000000);
+    for (int i = 0; i < 20000 && access(path, F_OK) == 0; i++) test_pause(1000000);
     CHECK(access(path, F_OK) != 0);
 }
 

@@ -31,7 +31,7 @@ static int source_fetch(void *user, dlp_item *it) {
     uint64_t length = s->length[it->epoch % EPOCHS];
     highest_note(s, it->index);
     if (it->index + 1 == s->waits_at)
-        while (__atomic_load_n(&s->failed, __ATOMIC_ACQUIRE) == 0) test_nap(2000000);
+        while (__atomic_load_n(&s->failed, __ATOMIC_ACQUIRE) == 0) test_pause(2000000);
     if (it->index + 1 == s->fails_at)
         return dlp_fail(it->call, 5, "item %d is broken", (int)it->index);
     if (it->index >= length && s->fails_behind > 0 && it->index > length) {
@@ -803,7 +803,7 @@ static int gate_fetch(void *user, dlp_item *it) {
         __atomic_add_fetch(&gate_calls, 1, __ATOMIC_SEQ_CST);
         if (it->index == 0) __atomic_store_n(&gate_waits, 1, __ATOMIC_SEQ_CST);
         while (it->index == 0 && __atomic_load_n(&gate_open, __ATOMIC_SEQ_CST) == 0)
-            test_nap(500000);
+            test_pause(500000);
     }
     return rig_fetch(user, it);
 }
@@ -825,7 +825,7 @@ static void seek__old_place_under_way__dropped(void) {
         if (rig_open(&r, &p) != DLP_OK) return;
         CHECK(dlp_pipe_state_at(p, 0, 5, &at) == DLP_OK);
         for (int i = 0; i < 20000 && __atomic_load_n(&gate_waits, __ATOMIC_SEQ_CST) == 0; i++)
-            test_nap(500000);
+            test_pause(500000);
         CHECK(dlp_pipe_seek(p, &at, NULL) == DLP_OK);
         CHECK(dlp_pipe_next_timeout(p, &b, 30) == DLP_TIMEOUT);
         calls = __atomic_load_n(&gate_calls, __ATOMIC_SEQ_CST);

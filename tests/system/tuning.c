@@ -6,7 +6,7 @@
 #include "../rig/pipe_rig.h"
 #include <time.h>
 
-static void nap_us(long us) {
+static void pause_us(long us) {
     struct timespec t = {us / 1000000, us % 1000000 * 1000};
     nanosleep(&t, NULL);
 }
@@ -17,7 +17,7 @@ static int item_us;
 
 static int sleeping_fetch(void *user, dlp_item *it) {
     int us = __atomic_load_n(&item_us, __ATOMIC_RELAXED);
-    if (us > 0) nap_us(us);
+    if (us > 0) pause_us(us);
     return rig_fetch(user, it);
 }
 
@@ -48,7 +48,7 @@ static double train(dlp_pipe *p, long step_us, double for_seconds) {
             CHECK(rc == DLP_OK);
             return 0;
         }
-        nap_us(step_us);
+        pause_us(step_us);
         CHECK(dlp_pipe_release(p, b) == DLP_OK);
         n++;
     }
@@ -132,7 +132,7 @@ static dlp_pipe *resting(rig *r, int n, int min, int max, int maps) {
     if (maps) r->item_map[0].workers.workers_max = 6;
     if (rig_open(r, &p) != DLP_OK) return NULL;
     CHECK(dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK && dlp_pipe_release(p, b) == DLP_OK);
-    for (int i = 0; i < 20000 && !all_rest(p); i++) nap_us(1000);
+    for (int i = 0; i < 20000 && !all_rest(p); i++) pause_us(1000);
     CHECK(all_rest(p));
     memset(written, 0, sizeof written);
     p->tune.looks = 0;
@@ -389,7 +389,7 @@ static int all_parked(dlp_pipe *p) {
     return n == 63;
 }
 
-/* 63 of 64 are parked: they burn nothing, and close does not wait for their naps. Each looks round
+/* 63 of 64 are parked: they burn nothing, and close does not wait for their pauses. Each checks
    once a second. */
 static int parked_cost_nothing(void) {
     rig r;
@@ -404,10 +404,10 @@ static int parked_cost_nothing(void) {
     item_us = 0;
     if (rig_open(&r, &p) != DLP_OK) return 0;
     CHECK(dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK);
-    for (int i = 0; i < 20000 && !(all_parked(p) && all_rest(p)); i++) nap_us(1000);
+    for (int i = 0; i < 20000 && !(all_parked(p) && all_rest(p)); i++) pause_us(1000);
     CHECK(all_parked(p) && all_rest(p));
     clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &from);
-    nap_us(200000);
+    pause_us(200000);
     clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &to);
     cpu = (double)(to.tv_sec - from.tv_sec) + (double)(to.tv_nsec - from.tv_nsec) / 1e9;
     printf("63 parked workers: %.3f %% of a core\n", cpu / 0.2 * 100);

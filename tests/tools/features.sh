@@ -1,7 +1,7 @@
 #!/bin/sh
 # In which lines of src/ does a file ask about a feature that is not its own? And which names in the
 # core are those of a feature? Both are counted for each file, and held against features.known: no
-# count may be above the one there. Where one is below, the file is to be written anew by
+# count may be above the one there. Where one is below, the file is to be written again by
 # "features.sh known".
 #
 #   tests/tools/features.sh           the table, and the comparison

@@ -12,6 +12,7 @@
 #   pointer   a struct marked "in region" holds a pointer
 #   macro     one of a header returns from the function that uses it
 #   anchor    a section without a line in the contents, a line without its section, or another order
+#   word      one that has a plainer one: see words= below
 #   columns   more than 100 of them
 #   format    what clang-format would lay out otherwise (src/, tests/, examples/)
 #   tab, trailing, left-over (a note that something is yet to be done), outside (a path elsewhere)
@@ -138,6 +139,8 @@ anchor_rules() {
     }' "$1"
 }
 
+words='(^|[^a-z])(bells?|rung|flights?|crew|naps?|anew|fed_all|is to be had|looks? round)([^a-z]|$)'
+
 # Rules for every text file.
 text_rules() {
     awk '
@@ -148,7 +151,13 @@ text_rules() {
     /(^|[^A-Za-z_])(TO[D]O|FI[X]ME|X[X]X|HA[C]K)([^A-Za-z_]|$)/ { say("left-over", $0) }
     /(^|[^A-Za-z0-9_.$}*])\/(home|root|work|mnt|opt|srv|Users)\// { say("outside", $0) }
     /(^|[^A-Za-z0-9_-])shared\// { say("outside", $0) }
-    END { exit bad }' "$1"
+    FILENAME !~ /(^|\/)lint[^\/]*$/ { # words that have a plainer one, or a standard one
+        s = tolower($0)
+        gsub(/in[-_ ]flight/, "", s)
+        sub(/^[ *#\/]*flight/, "", s) # "in" stands at the end of the line before
+        if (match(s, WORDS)) say("word", substr(s, RSTART, RLENGTH))
+    }
+    END { exit bad }' WORDS="$words" "$1"
 }
 
 # A finding in a product names the file of src/ to edit, as well.

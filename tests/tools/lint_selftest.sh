@@ -69,6 +69,10 @@ expect clean dlpipe_a.h "${body}x = a\n    >> b;\n"
 long=$(printf '%0101d' 0)
 expect columns text.sh "$long\n"
 expect clean text.sh "${long#0}\n"
+for word in 'be''lls' 'ru''ng' 'a fli''ght' 'an''ew' 'n_na''ps' 'is to be'' had' 'looks'' round'; do
+    expect word text.c "/* $word of it */\n"
+done
+expect clean text.c '/* labels rungs in flight, in_flight\n   flights */\n'
 expect tab text.sh 'a\tb\n'
 expect trailing text.sh 'a \n'
 for word in 'TO''DO' 'FI''XME' 'X''XX' 'HA''CK'; do

@@ -147,10 +147,10 @@ static int woken_at_once(lane *q) {
     until_asleep(&q->spsc->consumer_wake);
     uint64_t begin = dlpi_now_ns();
     CHECK(dlp_spsc_push(&q->tx, &value, 1) == DLP_OK);
-    int rung = !(DLPI_LOAD_SEQ(&q->spsc->consumer_wake) & DLPI_WAKE_SLEEPER);
+    int woken = !(DLPI_LOAD_SEQ(&q->spsc->consumer_wake) & DLPI_WAKE_SLEEPER);
     pthread_join(thread, &ok);
     CHECK(ok);
-    return rung && seconds_since(begin) < 0.08;
+    return woken && seconds_since(begin) < 0.08;
 }
 
 static void sleeper__record_comes__woken_at_once(void) {
@@ -203,11 +203,11 @@ static int woken_when_half_is_free(void) {
     CHECK(q.spsc->head == 24);
     int sleeps = (DLPI_LOAD_SEQ(&q.spsc->producer_wake) & DLPI_WAKE_SLEEPER) != 0;
     CHECK(dlp_spsc_try_pop(&q.rx, &value) == DLP_OK);
-    int rung = !(DLPI_LOAD_SEQ(&q.spsc->producer_wake) & DLPI_WAKE_SLEEPER);
+    int woken = !(DLPI_LOAD_SEQ(&q.spsc->producer_wake) & DLPI_WAKE_SLEEPER);
     pthread_join(thread, &ok);
     CHECK(ok);
     lane_close(&q);
-    return sleeps && rung;
+    return sleeps && woken;
 }
 
 static void producer_asleep__half_is_free__woken_then(void) {
@@ -225,11 +225,11 @@ static int woken_in_tiny_ring(uint64_t capacity) {
     until_asleep(&q.spsc->producer_wake);
     for (uint64_t i = 0; i < (capacity + 1) / 2; i++)
         CHECK(dlp_spsc_try_pop(&q.rx, &value) == DLP_OK);
-    int rung = !(DLPI_LOAD_SEQ(&q.spsc->producer_wake) & DLPI_WAKE_SLEEPER);
+    int woken = !(DLPI_LOAD_SEQ(&q.spsc->producer_wake) & DLPI_WAKE_SLEEPER);
     pthread_join(thread, &ok);
     CHECK(ok);
     lane_close(&q);
-    return rung;
+    return woken;
 }
 
 static void producer_asleep__tiny_ring__woken(void) {
@@ -255,7 +255,7 @@ static int looks_by_itself(void) {
 }
 
 /* A waker that dies between its store and the wake word: the sleep ends by itself. */
-static void sleeper__bell_never_rung__looks_after_100_ms(void) {
+static void sleeper__wake_word_never_woken__looks_after_100_ms(void) {
     CHECK_ONE_OF_5(looks_by_itself());
 }
 
@@ -310,7 +310,7 @@ static void blocked__half_a_second__few_system_calls(void) {
     CHECK(ok);
 }
 
-static void membarrier__refused__both_bells_say_rmw_and_work(void) {
+static void membarrier__refused__both_waiters_say_rmw_and_work(void) {
     DLPI_STORE_SEQ(&refuse_membarrier, 1);
     lane q;
     lane_open(&q, 64, 0);
@@ -436,8 +436,8 @@ int main(void) {
     RUN(sleeper__other_process_pushes__woken);
     RUN(producer_asleep__half_is_free__woken_then);
     RUN(producer_asleep__tiny_ring__woken);
-    RUN(sleeper__bell_never_rung__looks_after_100_ms);
-    RUN(membarrier__refused__both_bells_say_rmw_and_work);
+    RUN(sleeper__wake_word_never_woken__looks_after_100_ms);
+    RUN(membarrier__refused__both_waiters_say_rmw_and_work);
     RUN(one_sleeper__many_pushes__one_wake);
     RUN(blocked__half_a_second__few_system_calls);
 #if !MEMBARRIER_REFUSED
