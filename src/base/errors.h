@@ -2,6 +2,7 @@
 #include "base/platform.h"
 #include "api/codes.h"
 #include "api/errors.h"
+#include "api/version.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-errors     CODES AND ERROR RECORDS */
 
@@ -22,6 +23,8 @@ static const dlpi_code *dlpi_code_find(int code) {
         if (dlpi_codes[i].value == code) return &dlpi_codes[i];
     return &unknown;
 }
+
+DLPDEF const char *dlp_version(void) { return DLPIPE_VERSION; }
 
 DLPDEF const char *dlp_code_name(int code) { return dlpi_code_find(code)->name; }
 DLPDEF const char *dlp_code_text(int code) { return dlpi_code_find(code)->text; }

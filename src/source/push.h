@@ -463,6 +463,7 @@ static int dlpi_pusher_fields(dlp_pusher *u, const dlp_pusher_desc *d, const dlp
 static int dlpi_pusher_attach(dlp_pusher *u, const dlp_pusher_desc *d, dlp_error *err) {
     dlpi_push_head h;
     int rc = DLP_OK, number;
+    memset(&h, 0, sizeof h);
     if (d->push != NULL) {
         u->head = d->push->head;
         h = d->push->was;

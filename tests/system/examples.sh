@@ -8,7 +8,7 @@ dir=build/examples_test
 . tests/rig/shell_rig
 fresh_dir
 
-for e in loader queues stages share stream mixture parts concurrent tokens folder; do
+for e in loader queues actors stages share stream mixture parts concurrent tokens folder; do
     ${CC:-cc} -std=c11 -O0 -o $dir/$e examples/$e.c -lpthread -lm || exit 1
 done
 
@@ -33,6 +33,10 @@ sed -n '/^int main/,$p' examples/loader.c | wc -l >$dir/lines
 [ -s $dir/body ] || fail 'loader: no program found'
 cmp -s $dir/body $dir/body.header || fail "the example of the header is not examples/loader.c"
 cmp -s $dir/body $dir/body.readme || fail 'the example of the README is not examples/loader.c'
+
+# actors: one is killed, and what the learner gets is enough to find the way.
+timeout 60 $dir/actors 3 300 >$dir/said || fail "actors: exit code $?: $(cat $dir/said)"
+grep -q '^300 batches, the goal is 10 steps away$' $dir/said || fail "actors: $(cat $dir/said)"
 
 # queues: a writer is killed half way, and nothing that it had pushed is lost.
 timeout 60 $dir/queues >$dir/said || fail "queues: exit code $?: $(cat $dir/said)"

@@ -262,7 +262,8 @@ files=$(find . -path ./build -prune -o -path ./.git -prune -o -type f -print | s
 
 # What has one format, by .clang-format.
 formatted() {
-    ls src/*/*.h tests/*/*.c tests/*/*.h tests/*/*.cc examples/*.c | grep -v '^src/doc/'
+    ls src/*/*.h tests/*/*.c tests/*/*.h tests/*/*.cc examples/*.c examples/*/*.[ch]* |
+        grep -v '^src/doc/'
 }
 
 case ${1:-} in # parts of it, for many files at once; rules without files: for all
