@@ -474,6 +474,11 @@
 #define DLPIPE_VERSION_MAJOR 0
 #define DLPIPE_VERSION_MINOR 1
 #define DLPIPE_VERSION_PATCH 0
+#define DLPI_TEXT_(x) #x
+#define DLPI_TEXT(x) DLPI_TEXT_(x)
+#define DLPIPE_VERSION /* "0.1.0"; that of the implementation: dlp_version() */ \
+    DLPI_TEXT(DLPIPE_VERSION_MAJOR) \
+    "." DLPI_TEXT(DLPIPE_VERSION_MINOR) "." DLPI_TEXT(DLPIPE_VERSION_PATCH)
 
 /* DLPIPE_STATIC [impl and all TUs]: make every function static, for use inside one file. */
 #ifdef DLPIPE_STATIC
@@ -488,6 +493,12 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+
+/* Return the version of the implementation, "0.1.0". DLPIPE_VERSION is that of this header: they
+   differ where a program was compiled with another header than the library that it runs with. While
+   the first number is 0, headers and library of different second numbers do not fit together.
+   Static - any thread - does not wait or allocate. */
+DLPDEF const char *dlp_version(void);
 
 /* ---------------------------------------------------------------------------------------------
    >>errors     CODES AND ERROR RECORDS
@@ -2813,7 +2824,7 @@ typedef struct dlp_managed_tensor_v1 {
     uint32_t major, minor; /* 1, 0 */
     void *manager_ctx;
     void (*deleter)(struct dlp_managed_tensor_v1 *self);
-    uint64_t flags; /* 0: may be written */
+    uint64_t flags; /* 0: may be written; 1: may not */
     dlp_dl_tensor dl_tensor;
 } dlp_managed_tensor_v1;
 
@@ -2831,6 +2842,25 @@ typedef struct dlp_managed_tensor_v1 {
 DLPDEF int dlp_batch_dlpack(dlp_pipe *p, dlp_batch *batch, int field, dlp_managed_tensor **out);
 DLPDEF int dlp_batch_dlpack_v1(dlp_pipe *p, dlp_batch *batch, int field,
                                dlp_managed_tensor_v1 **out);
+
+/* What a batch says of its rows, as tensors of one dimension in host memory (device_type 1), also
+   where the fields are on a device. 64-bit words are given out as int64, which all libraries know:
+   none of them is above 2^63. They are to be read only, and tensors of version 1 say so. */
+enum {
+    DLP_ROWS_INDEX = 1, /* int64 [count]: batch->index; field is not read */
+    DLP_ROWS_VALID,     /* uint8 [count]: batch->valid; field is not read */
+    DLP_ROWS_LENGTHS,   /* int64 [count]: lengths of a field that has them: a ragged one */
+    DLP_ROWS_OFFSETS    /* int64 [count + 1]: offsets of a field that has them: a packed one */
+};
+
+/* Make a tensor of one of these. It holds the batch as a tensor of a field does.
+   what: DLP_ROWS_*; field: 0..n_fields-1, for lengths and offsets; err: written on failure, may be
+   NULL; all else, what is returned and from where it may be called as above. DLP_ERR_ARG, too, for
+   a field that has no lengths, or no offsets: err names it, and the batch is not held by that. */
+DLPDEF int dlp_batch_dlpack_rows(dlp_pipe *p, dlp_batch *batch, int what, int field,
+                                 dlp_managed_tensor **out, dlp_error *err);
+DLPDEF int dlp_batch_dlpack_rows_v1(dlp_pipe *p, dlp_batch *batch, int what, int field,
+                                    dlp_managed_tensor_v1 **out, dlp_error *err);
 
 /* ---------------------------------------------------------------------------------------------
    >>files      ITEMS OUT OF FILES, MANY AT ONCE
@@ -3445,6 +3475,8 @@ static const dlpi_code *dlpi_code_find(int code) {
         if (dlpi_codes[i].value == code) return &dlpi_codes[i];
     return &unknown;
 }
+
+DLPDEF const char *dlp_version(void) { return DLPIPE_VERSION; }
 
 DLPDEF const char *dlp_code_name(int code) { return dlpi_code_find(code)->name; }
 DLPDEF const char *dlp_code_text(int code) { return dlpi_code_find(code)->text; }
@@ -9471,12 +9503,12 @@ static void dlpi_trace_add(dlpi_worker *w, int kind, uint64_t from, uint64_t to,
 /* The wait ends now. Booked before the work that ended it, so that a lane stays in order. */
 static void dlpi_wait_over(dlpi_worker *w, uint64_t now) {
     uint64_t from = w->wait_ns;
+    const int kind = w->blocked ? DLP_TRACE_BLOCKED : DLP_TRACE_STARVED;
     w->wait_ns = 0;
     if (from == 0 || now <= from) return;
     dlpi_bump(w->blocked ? &w->block->blocked_ns : &w->block->starved_ns, now - from);
     if (now - from > 20000)
-        dlpi_trace_add(w, w->blocked ? DLP_TRACE_BLOCKED : DLP_TRACE_STARVED, from, now,
-                       w->event.sequence, w->event.epoch, 0);
+        dlpi_trace_add(w, kind, from, now, w->event.sequence, w->event.epoch, 0);
 }
 
 /* One clock reading for every clock_every units, so that it costs under a fortieth of the work. */
@@ -15619,6 +15651,7 @@ static int dlpi_check_pipe(dlp_pipe *p) {
         {DLPI_AT(dlp_pipe_desc, no_memfd), 0, 1, "0 or 1"},
     };
     int rc = dlpi_check_bounds(p, "", &p->d, DLPI_ROWS(bounds));
+    if (p->d.trace_bytes == 0) p->d.trace_bytes = 4096;
     return rc != DLP_OK ? rc : p->beside->open(p);
 }
 
@@ -15732,9 +15765,9 @@ static int dlpi_start_threads(dlp_pipe *p) {
             if (dlpi_in_processes(st)) {
                 w->started = w->joined = w->process = 1;
             } else if (st->w.num_workers > 0) {
-                rc = dlpi_thread_start(p, w, dlpi_thread_worker);
                 w->limit_ns = (uint64_t)st->w.deadline_ms * 1000000u;
                 w->block->pid = (int32_t)getpid();
+                rc = dlpi_thread_start(p, w, dlpi_thread_worker);
             } else if (dlpi_worker_begin(w) != DLP_OK) {
                 rc = dlpi_pipe_fail(p, &p->ctl->error);
             } else {
@@ -15983,8 +16016,7 @@ static void dlpi_layout_table(dlp_pipe *p) {
 }
 
 static void dlpi_layout_trace(dlp_pipe *p) {
-    uint64_t bytes = p->d.trace_bytes ? p->d.trace_bytes : 4096;
-    p->trace_events = (uint32_t)(bytes / sizeof(dlp_trace_event));
+    p->trace_events = (uint32_t)(p->d.trace_bytes / sizeof(dlp_trace_event));
     if (p->trace_events < 4) p->trace_events = 4;
     dlpi_area_add(p, DLPI_REC_TRACE, "trace rings", p->trace_events * sizeof(dlp_trace_event),
                   (uint64_t)p->n_workers + 1, 4096);
@@ -16086,6 +16118,20 @@ static void dlpi_plan_fill(const dlp_pipe *p, dlp_plan *plan) {
     dlpi_plan_add(plan, "this process: pipe and views", 1, own);
     dlpi_seen_shape(p, &s);
     plan->n_links = dlpi_links(&s, plan->links);
+}
+
+/* What follows from the descs, and its plan; of a pipe that is prepared, as it is. */
+static int dlpi_plan(dlp_pipe *p, dlp_plan *out) {
+    dlp_plan plan;
+    int rc;
+    if (!p->prepared) {
+        if (p->err.code != 0) return p->err.code;
+        if ((rc = dlpi_resolve(p)) != DLP_OK) return rc;
+        dlpi_layout(p);
+    }
+    dlpi_plan_fill(p, &plan);
+    *out = plan;
+    return DLP_OK;
 }
 
 /* ---- memory limits: the desc's, a budget's, the cgroup's, what the system has left ---- */
@@ -16515,7 +16561,7 @@ static int dlpi_live_init(dlp_pipe *p) {
 static int dlpi_prepare(dlp_pipe *p) {
     dlp_plan plan;
     int rc;
-    if ((rc = dlp_pipe_plan(p, &plan)) != DLP_OK) return rc;
+    if ((rc = dlpi_plan(p, &plan)) != DLP_OK) return rc;
     if ((rc = dlpi_check_limits(p, &plan)) != DLP_OK) return rc;
     if ((rc = dlpi_private_alloc(p)) != DLP_OK) return rc;
     if ((rc = dlpi_alive_map(p)) != DLP_OK) return rc;
@@ -18188,7 +18234,7 @@ static bool dlpi_exported_back(dlp_pipe *p, uint32_t s) {
     return back;
 }
 
-/* Give back what has no more tensors. */
+/* Give back what has no more tensors, if any is out. */
 static void dlpi_exported_sweep(dlp_pipe *p) {
     uint32_t left = p->n_exported;
     for (uint32_t s = 0; left > 0; s++) {
@@ -18213,10 +18259,18 @@ static int dlpi_exported_release(dlp_pipe *p, uint32_t s) {
     return DLP_OK;
 }
 
-/* dlp_pipe_close, where batches have been lent: those that still are keep the pipe. */
+/* dlp_pipe_release. */
+static inline int dlpi_exported_return(dlp_pipe *p, uint32_t s) {
+    if (p->exported != NULL) return dlpi_exported_release(p, s);
+    dlpi_give_back(p, s);
+    return DLP_OK;
+}
+
+/* dlp_pipe_close: batches that are exported keep the pipe. */
 static int dlpi_exported_close(dlp_pipe *p) {
     bool last;
     int rc;
+    if (p->exported == NULL) return dlpi_close(p);
     dlpi_exported_sweep(p);
     if ((rc = dlpi_shut(p)) != DLP_OK) return rc;
     pthread_mutex_lock(&dlpi_exported_lock);
@@ -18254,7 +18308,7 @@ static int32_t dlpi_dl_device(const dlp_pipe *p, int32_t *id) {
     return d->copy == dlp_device_host()->copy ? 1 : 12;
 }
 
-static void dlpi_export_fill(dlpi_export *x, const dlp_tensor *t, dlp_dl_tensor *out) {
+static void dlpi_export_fill(dlpi_export *x, const dlp_tensor *t, bool host, dlp_dl_tensor *out) {
     int64_t stride = 1;
     for (int32_t i = t->ndim - 1; i >= 0; i--) {
         x->shape[i] = t->shape[i];
@@ -18263,7 +18317,7 @@ static void dlpi_export_fill(dlpi_export *x, const dlp_tensor *t, dlp_dl_tensor 
     }
     memset(out, 0, sizeof *out);
     out->data = t->data;
-    out->device_type = dlpi_dl_device(x->p, &out->device_id);
+    out->device_type = host ? 1 : dlpi_dl_device(x->p, &out->device_id);
     out->ndim = t->ndim;
     out->code = (uint8_t)(t->dtype >> 16);
     out->bits = (uint8_t)t->dtype;
@@ -18273,19 +18327,33 @@ static void dlpi_export_fill(dlpi_export *x, const dlp_tensor *t, dlp_dl_tensor 
     out->byte_offset = t->byte_offset;
 }
 
-/* Lend a batch, or lend it once more. */
-static int dlpi_export_new(dlp_pipe *p, const dlp_batch *batch, int field, dlpi_export **out) {
+/* May tensors be made of this batch? */
+static int dlpi_export_check(const dlp_pipe *p, const dlp_batch *batch, dlp_error *err) {
     uint32_t s;
-    dlpi_export *x;
-    if (p == NULL || batch == NULL || !p->started) return DLP_ERR_ARG;
-    if (p->closing) return DLP_ERR_STATE;
-    if (dlpi_forked(p)) return DLP_ERR_FORKED;
+    if (p == NULL || batch == NULL || !p->started)
+        return dlpi_error_set(err, DLP_ERR_ARG, "batch", "no pipe that runs, or no batch");
+    if (p->closing) return dlpi_error_set(err, DLP_ERR_STATE, "", "the pipe is closed");
+    if (dlpi_forked(p))
+        return dlpi_error_set(err, DLP_ERR_FORKED, "", "%s", dlp_code_text(DLP_ERR_FORKED));
     s = (uint32_t)(uintptr_t)batch->internal;
-    if (s >= p->n_out || batch != &p->out[s] || !p->held[s]) return DLP_ERR_ARG;
-    if (field < 0 || (uint32_t)field >= batch->n_fields) return DLP_ERR_ARG;
-    if (p->exported == NULL && (p->exported = calloc(p->n_out, sizeof *p->exported)) == NULL)
-        return DLP_ERR_MEMORY;
-    if ((x = calloc(1, sizeof *x)) == NULL) return DLP_ERR_MEMORY;
+    if (s >= p->n_out || batch != &p->out[s] || !p->held[s])
+        return dlpi_error_set(err, DLP_ERR_ARG, "batch", "the batch is not held");
+    return DLP_OK;
+}
+
+static int dlpi_export_field(const dlp_batch *batch, int field, dlp_error *err) {
+    if (field >= 0 && (uint32_t)field < batch->n_fields) return DLP_OK;
+    return dlpi_error_set(err, DLP_ERR_ARG, "field", "field is %d, the batch has %u of them", field,
+                          batch->n_fields);
+}
+
+/* Lend a batch, or lend it once more. */
+static int dlpi_export_new(dlp_pipe *p, const dlp_batch *batch, dlpi_export **out, dlp_error *err) {
+    uint32_t s = (uint32_t)(uintptr_t)batch->internal;
+    dlpi_export *x = NULL;
+    if (p->exported == NULL) p->exported = calloc(p->n_out, sizeof *p->exported);
+    if (p->exported == NULL || (x = calloc(1, sizeof *x)) == NULL)
+        return dlpi_error_set(err, DLP_ERR_MEMORY, "", "a tensor of %zu bytes", sizeof *x);
     x->p = p;
     x->slot = s;
     pthread_mutex_lock(&dlpi_exported_lock);
@@ -18297,28 +18365,105 @@ static int dlpi_export_new(dlp_pipe *p, const dlp_batch *batch, int field, dlpi_
     return DLP_OK;
 }
 
-DLPDEF int dlp_batch_dlpack(dlp_pipe *p, dlp_batch *batch, int field, dlp_managed_tensor **out) {
-    dlpi_export *x = NULL;
-    int rc = out ? dlpi_export_new(p, batch, field, &x) : DLP_ERR_ARG;
-    if (rc != DLP_OK) return rc;
-    dlpi_export_fill(x, &batch->fields[field], &x->tensor.v0.dl_tensor);
+static dlp_managed_tensor *dlpi_export_v0(dlpi_export *x, const dlp_tensor *t, bool host) {
+    dlpi_export_fill(x, t, host, &x->tensor.v0.dl_tensor);
     x->tensor.v0.manager_ctx = x;
     x->tensor.v0.deleter = dlpi_delete_v0;
-    *out = &x->tensor.v0;
-    return DLP_OK;
+    return &x->tensor.v0;
+}
+
+static dlp_managed_tensor_v1 *dlpi_export_v1(dlpi_export *x, const dlp_tensor *t, bool host) {
+    dlpi_export_fill(x, t, host, &x->tensor.v1.dl_tensor);
+    x->tensor.v1.major = 1;
+    x->tensor.v1.flags = host ? 1 : 0;
+    x->tensor.v1.manager_ctx = x;
+    x->tensor.v1.deleter = dlpi_delete_v1;
+    return &x->tensor.v1;
+}
+
+/* The check of a field's tensor, and its record. */
+static int dlpi_export_data(dlp_pipe *p, const dlp_batch *batch, int field, dlpi_export **x) {
+    int rc = dlpi_export_check(p, batch, NULL);
+    if (rc == DLP_OK) rc = dlpi_export_field(batch, field, NULL);
+    return rc == DLP_OK ? dlpi_export_new(p, batch, x, NULL) : rc;
+}
+
+DLPDEF int dlp_batch_dlpack(dlp_pipe *p, dlp_batch *batch, int field, dlp_managed_tensor **out) {
+    dlpi_export *x = NULL;
+    int rc = out ? dlpi_export_data(p, batch, field, &x) : DLP_ERR_ARG;
+    if (rc == DLP_OK) *out = dlpi_export_v0(x, &batch->fields[field], false);
+    return rc;
 }
 
 DLPDEF int dlp_batch_dlpack_v1(dlp_pipe *p, dlp_batch *batch, int field,
                                dlp_managed_tensor_v1 **out) {
     dlpi_export *x = NULL;
-    int rc = out ? dlpi_export_new(p, batch, field, &x) : DLP_ERR_ARG;
+    int rc = out ? dlpi_export_data(p, batch, field, &x) : DLP_ERR_ARG;
+    if (rc == DLP_OK) *out = dlpi_export_v1(x, &batch->fields[field], false);
+    return rc;
+}
+
+/* ---- what a batch says of its rows ---- */
+
+/* Lengths or offsets of a field as a tensor. */
+static int dlpi_rows_of_field(const dlp_batch *batch, bool offsets, int field, dlp_tensor *t,
+                              dlp_error *err) {
+    const dlp_tensor *f;
+    const uint64_t *words;
+    int rc = dlpi_export_field(batch, field, err);
     if (rc != DLP_OK) return rc;
-    dlpi_export_fill(x, &batch->fields[field], &x->tensor.v1.dl_tensor);
-    x->tensor.v1.major = 1;
-    x->tensor.v1.manager_ctx = x;
-    x->tensor.v1.deleter = dlpi_delete_v1;
-    *out = &x->tensor.v1;
+    f = &batch->fields[field];
+    words = offsets ? f->offsets : f->lengths;
+    if (words == NULL)
+        return dlpi_error_set(err, DLP_ERR_ARG, f->name, "field \"%s\" has no %s: it is not %s",
+                              f->name, offsets ? "offsets" : "lengths",
+                              offsets ? "packed" : "ragged");
+    t->data = (void *)(uintptr_t)words;
+    t->shape[0] += offsets;
     return DLP_OK;
+}
+
+static int dlpi_rows_tensor(const dlp_batch *batch, int what, int field, dlp_tensor *t,
+                            dlp_error *err) {
+    memset(t, 0, sizeof *t);
+    t->ndim = 1;
+    t->shape[0] = batch->count;
+    t->dtype = what == DLP_ROWS_VALID ? DLP_U8 : DLP_I64;
+    switch (what) {
+    case DLP_ROWS_INDEX: t->data = (void *)(uintptr_t)batch->index; return DLP_OK;
+    case DLP_ROWS_VALID: t->data = (void *)(uintptr_t)batch->valid; return DLP_OK;
+    case DLP_ROWS_LENGTHS:
+    case DLP_ROWS_OFFSETS:
+        return dlpi_rows_of_field(batch, what == DLP_ROWS_OFFSETS, field, t, err);
+    default: return dlpi_error_set(err, DLP_ERR_ARG, "what", "%d is no DLP_ROWS_*", what);
+    }
+}
+
+static int dlpi_export_rows(dlp_pipe *p, const dlp_batch *batch, int what, int field, dlp_tensor *t,
+                            dlpi_export **x, dlp_error *err) {
+    int rc = dlpi_export_check(p, batch, err);
+    if (rc == DLP_OK) rc = dlpi_rows_tensor(batch, what, field, t, err);
+    return rc == DLP_OK ? dlpi_export_new(p, batch, x, err) : rc;
+}
+
+DLPDEF int dlp_batch_dlpack_rows(dlp_pipe *p, dlp_batch *batch, int what, int field,
+                                 dlp_managed_tensor **out, dlp_error *err) {
+    dlpi_export *x = NULL;
+    dlp_tensor t;
+    int rc = out ? dlpi_export_rows(p, batch, what, field, &t, &x, err)
+                 : dlpi_error_set(err, DLP_ERR_ARG, "out", "out is NULL");
+    if (rc == DLP_OK) *out = dlpi_export_v0(x, &t, true);
+    return rc;
+}
+
+DLPDEF int dlp_batch_dlpack_rows_v1(dlp_pipe *p, dlp_batch *batch, int what, int field,
+                                    dlp_managed_tensor_v1 **out, dlp_error *err) {
+    dlpi_export *x = NULL;
+    dlp_tensor t;
+    int rc = out ? dlpi_export_rows(p, batch, what, field, &t, &x, err)
+                 : dlpi_error_set(err, DLP_ERR_ARG, "out", "out is NULL");
+    if (rc == DLP_OK) *out = dlpi_export_v1(x, &t, true);
+    return rc;
 }
 
 /* ---------------------------------------------------------------------------------------------
@@ -21453,6 +21598,7 @@ static int dlpi_pusher_fields(dlp_pusher *u, const dlp_pusher_desc *d, const dlp
 static int dlpi_pusher_attach(dlp_pusher *u, const dlp_pusher_desc *d, dlp_error *err) {
     dlpi_push_head h;
     int rc = DLP_OK, number;
+    memset(&h, 0, sizeof h);
     if (d->push != NULL) {
         u->head = d->push->head;
         h = d->push->was;
@@ -22087,17 +22233,7 @@ DLPDEF int dlp_pipe_link(dlp_pipe *p, dlp_stage from, dlp_stage to) {
 }
 
 DLPDEF int dlp_pipe_plan(dlp_pipe *p, dlp_plan *out) {
-    dlp_plan plan;
-    int rc;
-    if (p == NULL || out == NULL) return DLP_ERR_ARG;
-    if (!p->prepared) {
-        if (p->err.code != 0) return p->err.code;
-        if ((rc = dlpi_resolve(p)) != DLP_OK) return rc;
-        dlpi_layout(p);
-    }
-    dlpi_plan_fill(p, &plan);
-    *out = plan;
-    return DLP_OK;
+    return p == NULL || out == NULL ? DLP_ERR_ARG : dlpi_plan(p, out);
 }
 
 DLPDEF const char *dlp_link_name(int kind) {
@@ -22172,7 +22308,7 @@ DLPDEF int dlp_pipe_next_timeout(dlp_pipe *p, dlp_batch **out, int timeout_ms) {
     int rc;
     if (p == NULL || out == NULL) return DLP_ERR_ARG;
     if ((rc = dlpi_may_take(p)) != DLP_OK) return rc;
-    if (p->exported) dlpi_exported_sweep(p);
+    dlpi_exported_sweep(p);
     if (p->err.code != 0) return p->err.code;
     if (dlpi_stopped(p)) return DLP_STOPPED;
     if (p->n_held >= p->max_held) return dlpi_held_fail(p);
@@ -22190,9 +22326,7 @@ DLPDEF int dlp_pipe_release(dlp_pipe *p, dlp_batch *batch) {
     if (dlpi_forked(p)) return DLP_ERR_FORKED;
     s = (uint32_t)(uintptr_t)batch->internal;
     if (s >= p->n_out || batch != &p->out[s] || !p->held[s]) return DLP_ERR_ARG;
-    if (p->exported) return dlpi_exported_release(p, s);
-    dlpi_give_back(p, s);
-    return DLP_OK;
+    return dlpi_exported_return(p, s);
 }
 
 DLPDEF int dlp_pipe_next_epoch(dlp_pipe *p) {
@@ -22274,7 +22408,7 @@ DLPDEF int dlp_pipe_close(dlp_pipe *p) {
     if (p->exported == NULL && !p->closing && p->n_held > 0) /* tensors are given away on purpose */
         dlpi_warn(p, "close: %" PRIu64 " %s held: the pipe's memory goes with the last release",
                   p->n_held, p->n_held == 1 ? "batch is" : "batches are");
-    return p->exported ? dlpi_exported_close(p) : dlpi_close(p);
+    return dlpi_exported_close(p);
 }
 
 DLPDEF const dlp_error *dlp_pipe_error(const dlp_pipe *p) {
@@ -22334,7 +22468,6 @@ DLPDEF int dlp_pipe_resolved(const dlp_pipe *p, dlp_pipe_desc *out) {
     out->prefetch_factor = (int32_t)p->prefetch;
     out->max_held = (int32_t)p->max_held;
     if (out->close_timeout_ms == 0) out->close_timeout_ms = 5000;
-    if (out->trace_bytes == 0) out->trace_bytes = 4096;
     return DLP_OK;
 }
 

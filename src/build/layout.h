@@ -188,8 +188,7 @@ static void dlpi_layout_table(dlp_pipe *p) {
 }
 
 static void dlpi_layout_trace(dlp_pipe *p) {
-    uint64_t bytes = p->d.trace_bytes ? p->d.trace_bytes : 4096;
-    p->trace_events = (uint32_t)(bytes / sizeof(dlp_trace_event));
+    p->trace_events = (uint32_t)(p->d.trace_bytes / sizeof(dlp_trace_event));
     if (p->trace_events < 4) p->trace_events = 4;
     dlpi_area_add(p, DLPI_REC_TRACE, "trace rings", p->trace_events * sizeof(dlp_trace_event),
                   (uint64_t)p->n_workers + 1, 4096);
@@ -291,4 +290,18 @@ static void dlpi_plan_fill(const dlp_pipe *p, dlp_plan *plan) {
     dlpi_plan_add(plan, "this process: pipe and views", 1, own);
     dlpi_seen_shape(p, &s);
     plan->n_links = dlpi_links(&s, plan->links);
+}
+
+/* What follows from the descs, and its plan; of a pipe that is prepared, as it is. */
+static int dlpi_plan(dlp_pipe *p, dlp_plan *out) {
+    dlp_plan plan;
+    int rc;
+    if (!p->prepared) {
+        if (p->err.code != 0) return p->err.code;
+        if ((rc = dlpi_resolve(p)) != DLP_OK) return rc;
+        dlpi_layout(p);
+    }
+    dlpi_plan_fill(p, &plan);
+    *out = plan;
+    return DLP_OK;
 }

@@ -111,9 +111,9 @@ static int dlpi_start_threads(dlp_pipe *p) {
             if (dlpi_in_processes(st)) {
                 w->started = w->joined = w->process = 1;
             } else if (st->w.num_workers > 0) {
-                rc = dlpi_thread_start(p, w, dlpi_thread_worker);
                 w->limit_ns = (uint64_t)st->w.deadline_ms * 1000000u;
                 w->block->pid = (int32_t)getpid();
+                rc = dlpi_thread_start(p, w, dlpi_thread_worker);
             } else if (dlpi_worker_begin(w) != DLP_OK) {
                 rc = dlpi_pipe_fail(p, &p->ctl->error);
             } else {

@@ -137,7 +137,7 @@ static int dlpi_live_init(dlp_pipe *p) {
 static int dlpi_prepare(dlp_pipe *p) {
     dlp_plan plan;
     int rc;
-    if ((rc = dlp_pipe_plan(p, &plan)) != DLP_OK) return rc;
+    if ((rc = dlpi_plan(p, &plan)) != DLP_OK) return rc;
     if ((rc = dlpi_check_limits(p, &plan)) != DLP_OK) return rc;
     if ((rc = dlpi_private_alloc(p)) != DLP_OK) return rc;
     if ((rc = dlpi_alive_map(p)) != DLP_OK) return rc;

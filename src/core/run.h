@@ -59,12 +59,12 @@ static void dlpi_trace_add(dlpi_worker *w, int kind, uint64_t from, uint64_t to,
 /* The wait ends now. Booked before the work that ended it, so that a lane stays in order. */
 static void dlpi_wait_over(dlpi_worker *w, uint64_t now) {
     uint64_t from = w->wait_ns;
+    const int kind = w->blocked ? DLP_TRACE_BLOCKED : DLP_TRACE_STARVED;
     w->wait_ns = 0;
     if (from == 0 || now <= from) return;
     dlpi_bump(w->blocked ? &w->block->blocked_ns : &w->block->starved_ns, now - from);
     if (now - from > 20000)
-        dlpi_trace_add(w, w->blocked ? DLP_TRACE_BLOCKED : DLP_TRACE_STARVED, from, now,
-                       w->event.sequence, w->event.epoch, 0);
+        dlpi_trace_add(w, kind, from, now, w->event.sequence, w->event.epoch, 0);
 }
 
 /* One clock reading for every clock_every units, so that it costs under a fortieth of the work. */

@@ -56,7 +56,7 @@ static bool dlpi_exported_back(dlp_pipe *p, uint32_t s) {
     return back;
 }
 
-/* Give back what has no more tensors. */
+/* Give back what has no more tensors, if any is out. */
 static void dlpi_exported_sweep(dlp_pipe *p) {
     uint32_t left = p->n_exported;
     for (uint32_t s = 0; left > 0; s++) {
@@ -81,10 +81,18 @@ static int dlpi_exported_release(dlp_pipe *p, uint32_t s) {
     return DLP_OK;
 }
 
-/* dlp_pipe_close, where batches have been lent: those that still are keep the pipe. */
+/* dlp_pipe_release. */
+static inline int dlpi_exported_return(dlp_pipe *p, uint32_t s) {
+    if (p->exported != NULL) return dlpi_exported_release(p, s);
+    dlpi_give_back(p, s);
+    return DLP_OK;
+}
+
+/* dlp_pipe_close: batches that are exported keep the pipe. */
 static int dlpi_exported_close(dlp_pipe *p) {
     bool last;
     int rc;
+    if (p->exported == NULL) return dlpi_close(p);
     dlpi_exported_sweep(p);
     if ((rc = dlpi_shut(p)) != DLP_OK) return rc;
     pthread_mutex_lock(&dlpi_exported_lock);

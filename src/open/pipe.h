@@ -18,17 +18,7 @@ DLPDEF int dlp_pipe_link(dlp_pipe *p, dlp_stage from, dlp_stage to) {
 }
 
 DLPDEF int dlp_pipe_plan(dlp_pipe *p, dlp_plan *out) {
-    dlp_plan plan;
-    int rc;
-    if (p == NULL || out == NULL) return DLP_ERR_ARG;
-    if (!p->prepared) {
-        if (p->err.code != 0) return p->err.code;
-        if ((rc = dlpi_resolve(p)) != DLP_OK) return rc;
-        dlpi_layout(p);
-    }
-    dlpi_plan_fill(p, &plan);
-    *out = plan;
-    return DLP_OK;
+    return p == NULL || out == NULL ? DLP_ERR_ARG : dlpi_plan(p, out);
 }
 
 DLPDEF const char *dlp_link_name(int kind) {
@@ -103,7 +93,7 @@ DLPDEF int dlp_pipe_next_timeout(dlp_pipe *p, dlp_batch **out, int timeout_ms) {
     int rc;
     if (p == NULL || out == NULL) return DLP_ERR_ARG;
     if ((rc = dlpi_may_take(p)) != DLP_OK) return rc;
-    if (p->exported) dlpi_exported_sweep(p);
+    dlpi_exported_sweep(p);
     if (p->err.code != 0) return p->err.code;
     if (dlpi_stopped(p)) return DLP_STOPPED;
     if (p->n_held >= p->max_held) return dlpi_held_fail(p);
@@ -121,9 +111,7 @@ DLPDEF int dlp_pipe_release(dlp_pipe *p, dlp_batch *batch) {
     if (dlpi_forked(p)) return DLP_ERR_FORKED;
     s = (uint32_t)(uintptr_t)batch->internal;
     if (s >= p->n_out || batch != &p->out[s] || !p->held[s]) return DLP_ERR_ARG;
-    if (p->exported) return dlpi_exported_release(p, s);
-    dlpi_give_back(p, s);
-    return DLP_OK;
+    return dlpi_exported_return(p, s);
 }
 
 DLPDEF int dlp_pipe_next_epoch(dlp_pipe *p) {
@@ -205,7 +193,7 @@ DLPDEF int dlp_pipe_close(dlp_pipe *p) {
     if (p->exported == NULL && !p->closing && p->n_held > 0) /* tensors are given away on purpose */
         dlpi_warn(p, "close: %" PRIu64 " %s held: the pipe's memory goes with the last release",
                   p->n_held, p->n_held == 1 ? "batch is" : "batches are");
-    return p->exported ? dlpi_exported_close(p) : dlpi_close(p);
+    return dlpi_exported_close(p);
 }
 
 DLPDEF const dlp_error *dlp_pipe_error(const dlp_pipe *p) {

@@ -19,7 +19,6 @@ DLPDEF int dlp_pipe_resolved(const dlp_pipe *p, dlp_pipe_desc *out) {
     out->prefetch_factor = (int32_t)p->prefetch;
     out->max_held = (int32_t)p->max_held;
     if (out->close_timeout_ms == 0) out->close_timeout_ms = 5000;
-    if (out->trace_bytes == 0) out->trace_bytes = 4096;
     return DLP_OK;
 }
 
