@@ -18235,14 +18235,18 @@ static bool dlpi_exported_back(dlp_pipe *p, uint32_t s) {
     return back;
 }
 
-/* Give back what has no more tensors, if any is out. */
-static void dlpi_exported_sweep(dlp_pipe *p) {
+/* Give back what has no more tensors. Apart from the question, which each call of next asks. */
+__attribute__((noinline)) static void dlpi_exported_sweep_all(dlp_pipe *p) {
     uint32_t left = p->n_exported;
     for (uint32_t s = 0; left > 0; s++) {
         if (p->exported[s].exported == 0) continue; /* before close only the consumer writes it */
         left--;
         if (dlpi_exported_back(p, s)) dlpi_give_back(p, s);
     }
+}
+
+static inline void dlpi_exported_sweep(dlp_pipe *p) {
+    if (p->n_exported > 0) dlpi_exported_sweep_all(p);
 }
 
 /* dlp_pipe_release, where batches have been lent. */
