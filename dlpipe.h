@@ -405,8 +405,6 @@
      part that can't be loaded is tried again in the next epoch. queue_size is held against the
      worst order that the counts allow, before the start.
    * A stream comes in the order of its indices, without much that wants a length: >>streams.
-   * Sources of >>files, >>tokens, >>arrays and of objects, and dlp_chunks_open, are not for worker
-     processes that begin by exec.
    * A file that is mapped (>>tokens, >>arrays) and is cut, or cannot be read, in the moment in
      which a row is copied out of it ends the process by SIGBUS. What was cut before is an error; so
      is all of it with `reads`.
@@ -1458,9 +1456,26 @@ typedef struct dlp_sampler_desc {
     uint64_t (*replacement)(void *user, uint64_t epoch, uint64_t position, uint64_t random);
 } dlp_sampler_desc;
 
+/* Epochs follow each other without a gap: items of the next are fetched before this one's end. Not
+   so with set_epoch, for data that changes between epochs (a curriculum, other augmentation, new
+   negatives): as the line `sampler.set_epoch(epoch)` of a PyTorch loop, it is called before the
+   first item of an epoch is fetched, once next has returned all batches of the one before. While it
+   runs no callback of the pipe does; whatever it has changed is seen by all that run after it. What
+   that costs at each border, dlp_stats and dlp_pipe_explain tell.
+   It is called by the consumer's next: in the first one, in that behind an epoch's last batch (and
+   behind DLP_EPOCH_END), behind next_epoch, and again behind each seek. With timeout 0 it begins
+   the epoch without waiting for its first batch. The order stays that of (seed, epoch, position).
+   Worker processes have their own memory since start: of what set_epoch changes they see files, and
+   memory that was shared before start (mmap with MAP_SHARED); item->epoch tells them the epoch. A
+   cache keeps items, and a preload chunks, as they were fetched first; a part that is still in its
+   cell from an epoch before is not loaded again. Not with subscribers. */
 typedef struct dlp_repeat_desc {
     int64_t epochs;    /* 0: one; DLP_FOREVER */
     int32_t epoch_end; /* 1: next returns DLP_EPOCH_END once behind each epoch */
+    int (*set_epoch)(void *user, uint64_t epoch); /* NULL: epochs overlap. Returns 0, or failure:
+                          DLP_ERR_CALLBACK. May call dlp_pipe_stop, _state, _stats; not next,
+                          release, next_epoch, seek, close */
+    void *set_epoch_user;                         /* borrowed until close */
 } dlp_repeat_desc;
 
 /* ---------------------------------------------------------------------------------------------
@@ -1585,9 +1600,8 @@ typedef struct dlp_mix dlp_mix;
 DLPDEF int dlp_mix_open(dlp_mix **out, const dlp_mix_desc *desc, dlp_error *err);
 
 /* Let a sampler follow the mix: sets all fields but threaded, rank, world_size and allow_uneven,
-   which stay. The pipe's dataset has dlp_mix_items items. A
-   replacement for a failed item comes from the same dataset. (Worker processes that begin by exec
-   build a mix of their own in shm.init and call dlp_mix_at in a function of the user's.)
+   which stay. The pipe's dataset has dlp_mix_items items. A replacement for a failed item comes
+   from the same dataset.
    mix: borrowed until the pipe is closed - returns DLP_OK, DLP_ERR_ARG - any thread. */
 DLPDEF int dlp_mix_sampler(const dlp_mix *mix, dlp_sampler_desc *to);
 
@@ -1896,6 +1910,16 @@ typedef struct dlp_budget {
 
 struct dlp_shm_desc;
 
+/* A figure of the user's own, which has a lane in pictures and traces: how busy a device is, the
+   memory that it has in use, the loss. See dlp_pipe_count. */
+typedef struct dlp_counter {
+    const char *name; /* copied, cut at 31 bytes; required */
+    const char *unit; /* copied, cut at 11 bytes; NULL: none */
+    double most;      /* the height of its lane; 0: the largest value shown */
+} dlp_counter;
+
+#define DLP_MAX_COUNTERS 8
+
 typedef struct dlp_pipe_desc {
     int32_t prefetch_factor;  /* batches between sampler and next; 0: 2 (1 when all is inline); at
                                   most 4096, 320 when unordered */
@@ -1914,6 +1938,9 @@ typedef struct dlp_pipe_desc {
     void *log_user;                               /* borrowed until close */
     const char *name;                             /* copied, cut at 31 bytes; for people */
     const struct dlp_shm_desc *shm;               /* of dlpipe_shm.h; NULL: its defaults; copied */
+    const dlp_counter *counters;                  /* [n_counters], 0..DLP_MAX_COUNTERS; copied;
+                                  trace_bytes each */
+    uint32_t n_counters;
 } dlp_pipe_desc;
 
 /* Make a pipe without stages.
@@ -2144,8 +2171,7 @@ typedef struct dlp_guard_field {
 typedef struct dlp_guard_desc {
     const dlp_guard_field *fields; /* [n_fields], required; copied, their names too */
     uint32_t n_fields;
-    dlp_workers_desc workers; /* on_error: what becomes of the item; a try again finds the same.
-                                 Not for worker processes that begin by exec */
+    dlp_workers_desc workers; /* on_error: what becomes of the item; a try again finds the same */
 } dlp_guard_desc;
 
 /* Add a guard. desc: copied - returns as dlp_pipe_add_map; that a field is one of the dataset's is
@@ -2214,7 +2240,12 @@ DLPDEF int dlp_loader_open(dlp_pipe **out, const dlp_loader_desc *desc, dlp_erro
 
 /* Cut each item, a chunk of many rows, into batches that are views. It is the last stage. The batch
    stage before it has batch_size 1 and no collate; the first dimension of every field is rows. The
-   pipe's max_held, batches_per_epoch, states and statistics then speak of views: see >>chunks. */
+   pipe's max_held, batches_per_epoch, states and statistics then speak of views: see >>chunks. For
+   chunks that another stage than dlp_chunks_open's loader makes (a cache, a map of whole chunks):
+
+     dlp_batch_desc one = {.batch_size = 1}; // item i of the dataset has rows i * 4096 and so on
+     dlp_split_desc split = {.chunk_rows = 4096, .n_rows = n, .batch_size = 64};
+     ... sampler, repeat, fetch; dlp_pipe_add_batch(p, &one); dlp_pipe_add_split(p, &split); */
 typedef struct dlp_split_desc {
     uint64_t chunk_rows;       /* rows of an item, on all ranks together; required, 1..2^48 */
     uint64_t n_rows;           /* rows of all items: item i has rows i * chunk_rows and so on, the
@@ -2300,24 +2331,24 @@ typedef struct dlp_chunks_desc {
     uint32_t n_fields;
     /* 0: zeroed before load; 1: load writes every byte of its rows */
     uint32_t writes_all_bytes;
-    uint64_t chunk_rows;       /* rows of a chunk, on all ranks together; required, 1..2^46 */
-    uint32_t batch_size;       /* rows of the global batch; required, 1..2^20 */
-    int32_t last;              /* DLP_LAST_PARTIAL or _DROP, for what is left of each chunk */
-    int32_t shuffle_chunks;    /* 1: the chunks' order is a permutation of each epoch */
-    int32_t shuffle_rows;      /* 1: so is that of the rows in a chunk; not with a preload */
-    dlp_chunk_fn load;         /* required */
-    void *user;                /* borrowed until close */
-    dlp_workers_desc workers;  /* loaders; num_workers 0: inline. Errors are a chunk's; with a
-                                    preload on_error is DLP_ON_ERROR_RAISE. Start by exec needs a
-                                    fetch with a name: wire dlp_pipe_add_split yourself */
-    int32_t cpu_buffers;       /* 0: 2, without a device max_held + 1, which is the least then;
+    uint64_t chunk_rows;      /* rows of a chunk, on all ranks together; required, 1..2^46 */
+    uint32_t batch_size;      /* rows of the global batch; required, 1..2^20 */
+    int32_t last;             /* DLP_LAST_PARTIAL or _DROP, for what is left of each chunk */
+    int32_t shuffle_chunks;   /* 1: the chunks' order is a permutation of each epoch */
+    int32_t shuffle_rows;     /* 1: so is that of the rows in a chunk; not with a preload */
+    dlp_chunk_fn load;        /* required */
+    void *user;               /* borrowed until close */
+    dlp_workers_desc workers; /* loaders; num_workers 0: inline. Errors are a chunk's; with a
+                                    preload on_error is DLP_ON_ERROR_RAISE */
+    int32_t cpu_buffers;      /* 0: 2, without a device max_held + 1, which is the least then;
                                     with a preload this and max_held are at most 64 together */
-    int32_t device_buffers;    /* 0: max_held + 1; max_held + 1..64 */
-    const dlp_device *device;  /* not NULL: a transfer stage on this device */
-    int32_t transfer_inline;   /* 0: a thread of its own copies; 1: the caller does */
-    int32_t preload;           /* DLP_PRELOAD_* */
-    int64_t epochs;            /* 0: one; DLP_FOREVER */
-    int32_t epoch_end;         /* 1: next returns DLP_EPOCH_END between epochs */
+    int32_t device_buffers;   /* 0: max_held + 1; max_held + 1..64 */
+    const dlp_device *device; /* not NULL: a transfer stage on this device */
+    int32_t transfer_inline;  /* 0: a thread of its own copies; 1: the caller does */
+    int32_t preload;          /* DLP_PRELOAD_* */
+    int64_t epochs;           /* 0: one; DLP_FOREVER */
+    int32_t epoch_end;        /* 1: next returns DLP_EPOCH_END between epochs */
+    int (*set_epoch)(void *user, uint64_t epoch); /* as dlp_repeat_desc has it, with `user` */
     int32_t pass;              /* DLP_PASS_*; EVALUATE, PREDICT: one epoch, shuffle_*, last and
                                     epochs are not read */
     uint64_t seed;             /* any value */
@@ -2597,6 +2628,10 @@ typedef struct dlp_stats {
                                    none was */
     uint32_t n_links;
     dlp_link links[DLP_MAX_LINKS];
+    uint64_t epoch_borders; /* epochs that set_epoch began, but for the first one of the run */
+    uint64_t epoch_wait_ns; /* that the caller waited there, from the call of set_epoch to the
+                                  epoch's first batch */
+    uint64_t set_epoch_ns;  /* in set_epoch, the first call too */
 } dlp_stats;
 
 /* Read the counters of the pipe and its stages.
@@ -2667,6 +2702,37 @@ DLPDEF int dlp_pipe_trace(dlp_pipe *p, int lane, dlp_trace_event *out, int max, 
 DLPDEF int dlp_pipe_write_trace(dlp_pipe *p, const char *path);
 DLPDEF int dlp_pipe_write_timeline(dlp_pipe *p, const char *path);
 
+/* Note what a counter of dlp_pipe_desc.counters is now, as often as it is worth a point in a
+   picture: after each step, or every few. Its ring has the newest trace_bytes / 16 values, and one
+   that is as the last was takes no place.
+   counter: 0..n_counters - 1; value: 0 or more - returns DLP_OK, DLP_ERR_ARG (also of what is no
+   number), DLP_ERR_STATE (not started) - consumer - reads the clock once; does not wait or
+   allocate. */
+DLPDEF int dlp_pipe_count(dlp_pipe *p, uint32_t counter, double value);
+
+/* The stretch of time that a picture shows. */
+enum {
+    DLP_WINDOW_NEWEST = 0, /* the newest that all lanes have recorded, as dlp_pipe_write_timeline */
+    DLP_WINDOW_TIME,       /* from..to: ns since start; to 0: to the end */
+    DLP_WINDOW_BATCHES,    /* from..to: sequences of batches: since next began to wait for the first
+                              until the step of the last was over */
+    DLP_WINDOW_EPOCH,      /* from: the epoch: likewise, of all its batches */
+    DLP_WINDOW_STALL       /* around the longest wait of next; from: ns before and after it; 0: as
+                              long as the wait was */
+};
+typedef struct dlp_trace_window {
+    int32_t what; /* DLP_WINDOW_* */
+    int32_t pad0;
+    uint64_t from, to;
+} dlp_trace_window;
+
+/* Write the timeline of a chosen stretch, as dlp_pipe_write_timeline does of the newest. What rings
+   have overwritten is drawn as not recorded: for a first epoch write it when that is over, or give
+   trace_bytes room for it.
+   window: NULL: the newest - returns as dlp_pipe_write_timeline; DLP_ERR_ARG, too: no such window,
+   or to is below from. A stretch of which nothing is recorded is a picture that says so. */
+DLPDEF int dlp_pipe_write_window(dlp_pipe *p, const char *path, const dlp_trace_window *window);
+
 /* ---------------------------------------------------------------------------------------------
    >>predict    WHAT OTHER NUMBERS OF WORKERS WOULD GIVE
    A pipe that ran for a while has measured what its items, batches and steps take. From that the
@@ -2716,6 +2782,7 @@ DLPDEF int dlp_stats_predict(const dlp_stats *measured, const dlp_predict_desc *
 
      dlp_device gpu;
      if (dlp_device_cuda(&gpu, NULL, &err) != DLP_OK) ...     // then loader_desc.device = &gpu
+     dlp_device_describe(&gpu, &info);                        // info.queue: the copies' stream
      ... the pipe, until it is closed and its last batch released ...
      dlp_device_close(&gpu);
 
@@ -2799,7 +2866,11 @@ DLPDEF int dlp_pipe_release_after(dlp_pipe *p, dlp_batch *batch, void *stream, d
    >>dlpack     TENSORS FOR OTHER LIBRARIES
    A field of a batch as a tensor that numpy, PyTorch, JAX and others take over without a copy
    (numpy.from_dlpack). The structs are those of dlpack.h 0.8, DLManagedTensor, and 1.0,
-   DLManagedTensorVersioned, byte for byte: cast the pointer. Both headers may be included. */
+   DLManagedTensorVersioned, byte for byte: cast the pointer. Both headers may be included.
+
+     dlp_managed_tensor_v1 *t; // of "dltensor_versioned"; "dltensor": dlp_batch_dlpack(.., &older)
+     if (dlp_batch_dlpack_v1(pipe, batch, 0, &t) == DLP_OK)
+         capsule = PyCapsule_New(t, "dltensor_versioned", my_destructor); // calls t->deleter(t) */
 
 typedef struct dlp_dl_tensor {
     void *data;
@@ -2879,8 +2950,7 @@ DLPDEF int dlp_batch_dlpack_rows_v1(dlp_pipe *p, dlp_batch *batch, int what, int
    ragged field's length is set, one of fixed size wants exactly its bytes. Files are read through
    the page cache, never by direct I/O: a worker process that is killed then leaves no transfer
    behind that could still write into a row. What is no regular file is refused before it is read.
-   Errors name path, errno, item, and bytes where they matter; stages' policies apply to them. Not
-   for worker processes that begin by exec: what is called here has no names there. */
+   Errors name path, errno, item, and bytes where they matter; stages' policies apply to them. */
 
 enum { DLP_FILES_ROOM = 4096 /* bytes for a path, its end included */ };
 
@@ -3151,6 +3221,7 @@ DLPDEF void dlp_folder_close(dlp_folder *folder);
      dlp_arrays_loader_desc desc = {.arrays = {.columns = columns, .n_columns = 2},
                                     .loader = {.batch_size = 64, .shuffle = 1}};
      if (dlp_arrays_loader_open(&pipe, &arrays, &desc, &err) != DLP_OK) ...
+     dlp_arrays_describe(arrays)->n_items; // what was found
      ... the pipe, until it is closed: fields[0] is uint8_t [64][28][28], fields[1] [64]
      dlp_arrays_close(arrays);
 
@@ -3482,6 +3553,35 @@ DLPDEF const char *dlp_code_name(int code) { return dlpi_code_find(code)->name; 
 DLPDEF const char *dlp_code_text(int code) { return dlpi_code_find(code)->text; }
 DLPDEF const char *dlp_code_hint(int code) { return dlpi_code_find(code)->hint; }
 
+/* Print into a buffer what a function's `format` and the arguments behind it say. */
+#define DLPI_PRINT(to, size, format) \
+    do { \
+        va_list args_; \
+        va_start(args_, format); \
+        vsnprintf(to, size, format, args_); \
+        va_end(args_); \
+    } while (0)
+
+static void dlpi_copy_text(char *to, size_t size, const char *from) {
+    size_t n = from ? strlen(from) : 0;
+    if (n >= size) n = size - 1;
+    if (n > 0) memcpy(to, from, n);
+    to[n] = 0;
+}
+
+/* Fill an error record; returns code. */
+__attribute__((format(printf, 4, 5))) static int dlpi_error_set(dlp_error *e, int code,
+                                                                const char *field,
+                                                                const char *format, ...) {
+    if (e == NULL) return code;
+    memset(e, 0, sizeof *e);
+    e->code = code;
+    e->worker = -1;
+    dlpi_copy_text(e->field, sizeof e->field, field);
+    DLPI_PRINT(e->message, sizeof e->message, format);
+    return code;
+}
+
 /* errno in words, unless the message has them already. */
 static void dlpi_errno_text(const dlp_error *e, char *buf, size_t size) {
     const char *text = strerror(e->errnum);
@@ -3566,12 +3666,6 @@ __attribute__((unused)) static int dlpi_pair_above(int rc, int *fd) {
     return -1;
 }
 
-/* What the environment says of paths, credentials, servers, processes: nothing where the program
-   has more rights than who started it (setuid), and wrote that. */
-__attribute__((unused)) static const char *dlpi_env(const char *name) {
-    return secure_getenv(name);
-}
-
 /* May a file be as large as that? Growing it past the limit on files (ulimit -f) would end the
    program, by SIGXFSZ. If not, errno is EFBIG. */
 __attribute__((unused)) static bool dlpi_file_may_be(uint64_t bytes) {
@@ -3629,13 +3723,6 @@ static uint64_t dlpi_cgroup_number(const char *dir, const char *file, const char
     return dlpi_read_number(path, key);
 }
 
-/* A controller's cgroups, of one version of them. */
-typedef struct dlpi_cgroups {
-    const char *controller; /* names the line of /proc/self/cgroup; "": version 2 */
-    const char *root;
-    uint64_t (*leaves)(const char *dir); /* what the one in dir leaves; UINT64_MAX: no limit */
-} dlpi_cgroups;
-
 /* The place of this process in a line of /proc/self/cgroup ("4:cpu,cpuacct:/a", "0::/a"); NULL:
    another controller's. */
 static const char *dlpi_cgroup_place(const char *controller, const char *line) {
@@ -3649,53 +3736,55 @@ static const char *dlpi_cgroup_place(const char *controller, const char *line) {
     return place + 1;
 }
 
-/* The least that this process's cgroup and those above it leave; UINT64_MAX: no limit is known. */
-static uint64_t dlpi_cgroup_least(const dlpi_cgroups *v) {
+/* What the cgroup in dir leaves; UINT64_MAX: no limit. v1: of version 1 of them. */
+typedef uint64_t (*dlpi_cgroup_fn)(const char *dir, bool v1);
+
+/* The least that this process's cgroup and those above it leave; UINT64_MAX: no limit is known.
+   controller: names the line of /proc/self/cgroup; "": version 2. */
+static uint64_t dlpi_cgroup_least(const char *controller, dlpi_cgroup_fn leaves) {
     char dir[512], line[480];
-    const size_t root = strlen(v->root);
     uint64_t least = UINT64_MAX;
     FILE *f = dlpi_stream_open("/proc/self/cgroup", O_RDONLY, "r");
-    snprintf(dir, sizeof dir, "%s", v->root);
+    const size_t root = (size_t)snprintf(dir, sizeof dir, "/sys/fs/cgroup%s%s",
+                                         controller[0] ? "/" : "", controller);
     while (f && fgets(line, sizeof line, f)) {
         const char *place;
         line[strcspn(line, "\n")] = 0;
-        if ((place = dlpi_cgroup_place(v->controller, line)) != NULL)
+        if ((place = dlpi_cgroup_place(controller, line)) != NULL)
             snprintf(dir + root, sizeof dir - root, "%s", place);
     }
     if (f) fclose(f);
     for (;;) {
-        uint64_t left = v->leaves(dir);
+        uint64_t left = leaves(dir, controller[0] != 0);
         if (left < least) least = left;
         if (strlen(dir) <= root) return least;
         *strrchr(dir, '/') = 0;
     }
 }
 
+/* The same of both versions. */
+static uint64_t dlpi_cgroups_least(const char *controller, dlpi_cgroup_fn leaves) {
+    uint64_t one = dlpi_cgroup_least(controller, leaves), two = dlpi_cgroup_least("", leaves);
+    return one < two ? one : two;
+}
+
 /* Cores that a quota stands for, rounded up. */
-static uint64_t dlpi_quota_cpus(uint64_t quota, uint64_t period) {
-    if (quota == UINT64_MAX || period == UINT64_MAX || period == 0) return UINT64_MAX;
-    return quota > period ? (quota - 1) / period + 1 : 1;
-}
-
-static uint64_t dlpi_cgroup_cpu_v2(const char *dir) { /* "max 100000", or two numbers */
+static uint64_t dlpi_cgroup_cpus(const char *dir, bool v1) {
     char path[600];
-    uint64_t n[2];
+    uint64_t n[2] = {UINT64_MAX, UINT64_MAX}; /* a quota, and its period */
     snprintf(path, sizeof path, "%s/cpu.max", dir);
-    return dlpi_read_numbers(path, NULL, n, 2) ? dlpi_quota_cpus(n[0], n[1]) : UINT64_MAX;
-}
-
-static uint64_t dlpi_cgroup_cpu_v1(const char *dir) { /* a quota of -1: none */
-    return dlpi_quota_cpus(dlpi_cgroup_number(dir, "cpu.cfs_quota_us", NULL),
-                           dlpi_cgroup_number(dir, "cpu.cfs_period_us", NULL));
+    if (!v1) { /* "max 100000", or two numbers */
+        dlpi_read_numbers(path, NULL, n, 2);
+    } else { /* a quota of -1: none */
+        n[0] = dlpi_cgroup_number(dir, "cpu.cfs_quota_us", NULL);
+        n[1] = dlpi_cgroup_number(dir, "cpu.cfs_period_us", NULL);
+    }
+    if (n[0] == UINT64_MAX || n[1] == UINT64_MAX || n[1] == 0) return UINT64_MAX;
+    return n[0] > n[1] ? (n[0] - 1) / n[1] + 1 : 1;
 }
 
 /* Cores that the quotas of this process's cgroups stand for; UINT64_MAX: no limit is known. */
-static uint64_t dlpi_cpu_quota(void) {
-    static const dlpi_cgroups v1 = {"cpu", "/sys/fs/cgroup/cpu", dlpi_cgroup_cpu_v1};
-    static const dlpi_cgroups v2 = {"", "/sys/fs/cgroup", dlpi_cgroup_cpu_v2};
-    uint64_t one = dlpi_cgroup_least(&v1), two = dlpi_cgroup_least(&v2);
-    return one < two ? one : two;
-}
+static uint64_t dlpi_cpu_quota(void) { return dlpi_cgroups_least("cpu", dlpi_cgroup_cpus); }
 
 /* Cores that this process may use: its affinity mask, and the quotas of its cgroups. */
 static int dlpi_cpu_count(void) {
@@ -3711,12 +3800,8 @@ static int dlpi_cpu_count(void) {
    goes to sleep ---- */
 
 /* The kernel's numbers (membarrier(2)). */
-enum {
-    DLPI_MB_GLOBAL = 1 << 1,
-    DLPI_MB_REGISTER_GLOBAL = 1 << 2,
-    DLPI_MB_PRIVATE = 1 << 3,
-    DLPI_MB_REGISTER_PRIVATE = 1 << 4
-};
+enum { DLPI_MB_GLOBAL = 2, DLPI_MB_REGISTER_GLOBAL = 4 };
+enum { DLPI_MB_PRIVATE = 8, DLPI_MB_REGISTER_PRIVATE = 16 };
 
 static int dlpi_membarrier(int command) {
     int saved = errno;
@@ -5113,30 +5198,20 @@ static uint64_t dlpi_order_samples(const dlp_sampler_desc *d, uint64_t n_items) 
     return d->samples_per_epoch ? d->samples_per_epoch : dlpi_order_domain(d, n_items);
 }
 
-static int dlpi_order_fault(dlp_error *err, const char *field, const char *format, ...) {
-    va_list args;
-    if (!err) return DLP_ERR_ARG;
-    memset(err, 0, sizeof *err);
-    err->code = DLP_ERR_ARG;
-    err->worker = -1;
-    snprintf(err->field, sizeof err->field, "%s", field);
-    va_start(args, format);
-    vsnprintf(err->message, sizeof err->message, format, args);
-    va_end(args);
-    return DLP_ERR_ARG;
-}
+/* What is wrong with a desc: fills err, returns DLP_ERR_ARG. */
+#define DLPI_ORDER_FAULT(err, ...) dlpi_error_set(err, DLP_ERR_ARG, __VA_ARGS__)
 
 static int dlpi_order_check_subset(const dlp_sampler_desc *d, uint64_t n_items, dlp_error *err) {
     if (!d->subset && d->n_subset)
-        return dlpi_order_fault(err, "sampler.subset", "subset is NULL but n_subset is %" PRIu64,
+        return DLPI_ORDER_FAULT(err, "sampler.subset", "subset is NULL but n_subset is %" PRIu64,
                                 d->n_subset);
     if (!d->subset) return DLP_OK;
     if (d->n_subset < 1 || d->n_subset > DLPI_MAX_ITEMS)
-        return dlpi_order_fault(err, "sampler.n_subset", "n_subset is %" PRIu64 ", must be 1..2^48",
+        return DLPI_ORDER_FAULT(err, "sampler.n_subset", "n_subset is %" PRIu64 ", must be 1..2^48",
                                 d->n_subset);
     for (uint64_t i = 0; i < d->n_subset; i++)
         if (d->subset[i] >= n_items)
-            return dlpi_order_fault(err, "sampler.subset",
+            return DLPI_ORDER_FAULT(err, "sampler.subset",
                                     "subset[%" PRIu64 "] is %" PRIu64 ", n_items is %" PRIu64, i,
                                     d->subset[i], n_items);
     return DLP_OK;
@@ -5147,22 +5222,22 @@ static int dlpi_order_check_weights(const dlp_sampler_desc *d, uint64_t n_items,
     uint64_t n = dlpi_order_domain(d, n_items), total = 0;
     if (d->order != DLP_ORDER_WEIGHTED) {
         if (!d->weights) return DLP_OK;
-        return dlpi_order_fault(err, "sampler.weights",
+        return DLPI_ORDER_FAULT(err, "sampler.weights",
                                 "weights need order DLP_ORDER_WEIGHTED, order is %d",
                                 (int)d->order);
     }
     if (!d->weights)
-        return dlpi_order_fault(err, "sampler.weights",
+        return DLPI_ORDER_FAULT(err, "sampler.weights",
                                 "DLP_ORDER_WEIGHTED needs weights, weights is NULL");
     for (uint64_t i = 0; i < n; i++) {
         if (d->weights[i] > most - total)
-            return dlpi_order_fault(err, "sampler.weights",
+            return DLPI_ORDER_FAULT(err, "sampler.weights",
                                     "weights[%" PRIu64 "] = %" PRIu64 " takes the sum above 2^63",
                                     i, d->weights[i]);
         total += d->weights[i];
     }
     if (total == 0)
-        return dlpi_order_fault(err, "sampler.weights",
+        return DLPI_ORDER_FAULT(err, "sampler.weights",
                                 "all %" PRIu64 " weights are 0, the sum must be 1..2^63", n);
     return DLP_OK;
 }
@@ -5174,29 +5249,29 @@ static int dlpi_order_check(const dlp_sampler_desc *d, uint64_t n_items, dlp_err
     bool listed = d->order == DLP_ORDER_BATCHES || d->order == DLP_ORDER_PARTS;
     int rc;
     if (n_items < 1 || n_items > DLPI_MAX_ITEMS)
-        return dlpi_order_fault(err, "dataset.n_items", "n_items is %" PRIu64 ", must be 1..2^48",
+        return DLPI_ORDER_FAULT(err, "dataset.n_items", "n_items is %" PRIu64 ", must be 1..2^48",
                                 n_items);
     if (d->order < DLP_ORDER_SEQUENTIAL || d->order > DLP_ORDER_PARTS)
-        return dlpi_order_fault(err, "sampler.order", "order is %d, must be 0..%d", (int)d->order,
+        return DLPI_ORDER_FAULT(err, "sampler.order", "order is %d, must be 0..%d", (int)d->order,
                                 (int)DLP_ORDER_PARTS);
     if (d->threaded < 0 || d->threaded > 1)
-        return dlpi_order_fault(err, "sampler.threaded", "threaded is %d, must be 0 or 1",
+        return DLPI_ORDER_FAULT(err, "sampler.threaded", "threaded is %d, must be 0 or 1",
                                 (int)d->threaded);
     if ((rc = dlpi_order_check_subset(d, n_items, err)) != DLP_OK) return rc;
     if ((rc = dlpi_order_check_weights(d, n_items, err)) != DLP_OK) return rc;
     if (draws > DLPI_MAX_ITEMS)
-        return dlpi_order_fault(err, "sampler.samples_per_epoch",
+        return DLPI_ORDER_FAULT(err, "sampler.samples_per_epoch",
                                 "samples_per_epoch is %" PRIu64 ", must be at most 2^48", draws);
     if (draws && (listed || (one_each && draws != dlpi_order_domain(d, n_items))))
-        return dlpi_order_fault(err, "sampler.samples_per_epoch",
+        return DLPI_ORDER_FAULT(err, "sampler.samples_per_epoch",
                                 "samples_per_epoch is %" PRIu64 ", must be 0 for order %d", draws,
                                 (int)d->order);
     if ((d->order == DLP_ORDER_FUNCTION) != (d->function != NULL))
-        return dlpi_order_fault(err, "sampler.function",
+        return DLPI_ORDER_FAULT(err, "sampler.function",
                                 "function is %s but order is %d: DLP_ORDER_FUNCTION needs one",
                                 d->function ? "set" : "NULL", (int)d->order);
     if (d->replacement && d->order != DLP_ORDER_FUNCTION)
-        return dlpi_order_fault(err, "sampler.replacement",
+        return DLPI_ORDER_FAULT(err, "sampler.replacement",
                                 "a replacement needs order DLP_ORDER_FUNCTION, order is %d",
                                 (int)d->order);
     return DLP_OK;
@@ -5715,32 +5790,32 @@ static uint64_t dlpi_gcd(uint64_t a, uint64_t b) {
 }
 
 static int dlpi_mix_no_memory(dlp_error *err, const char *what) {
-    dlpi_order_fault(err, "", "no memory for %s", what);
-    if (err) err->code = DLP_ERR_MEMORY, err->errnum = ENOMEM;
+    dlpi_error_set(err, DLP_ERR_MEMORY, "", "no memory for %s", what);
+    if (err) err->errnum = ENOMEM;
     return DLP_ERR_MEMORY;
 }
 
 static int dlpi_mix_check(const dlp_mix_desc *d, dlp_error *err) {
     uint64_t total = 0;
     if (d->n < 1 || d->n > DLPI_MIX_DATASETS)
-        return dlpi_order_fault(err, "mix.n", "n is %" PRIu32 ", must be 1..1024", d->n);
-    if (!d->n_items) return dlpi_order_fault(err, "mix.n_items", "n_items is NULL");
+        return DLPI_ORDER_FAULT(err, "mix.n", "n is %" PRIu32 ", must be 1..1024", d->n);
+    if (!d->n_items) return DLPI_ORDER_FAULT(err, "mix.n_items", "n_items is NULL");
     for (uint32_t i = 0; i < d->n; i++) {
         if (d->n_items[i] < 1 || d->n_items[i] > DLPI_MAX_ITEMS - total)
-            return dlpi_order_fault(err, "mix.n_items",
+            return DLPI_ORDER_FAULT(err, "mix.n_items",
                                     "n_items[%" PRIu32 "] is %" PRIu64
                                     ": each must be 1 or more, the sum at most 2^48",
                                     i, d->n_items[i]);
         total += d->n_items[i];
     }
     if (d->shuffle < 0 || d->shuffle > 1)
-        return dlpi_order_fault(err, "mix.shuffle", "shuffle is %d, must be 0 or 1",
+        return DLPI_ORDER_FAULT(err, "mix.shuffle", "shuffle is %d, must be 0 or 1",
                                 (int)d->shuffle);
     if (d->until < DLP_MIX_ALL || d->until > DLP_MIX_LARGEST)
-        return dlpi_order_fault(err, "mix.until", "until is %d, must be 0..%d", (int)d->until,
+        return DLPI_ORDER_FAULT(err, "mix.until", "until is %d, must be 0..%d", (int)d->until,
                                 (int)DLP_MIX_LARGEST);
     if (d->samples_per_epoch > DLPI_MAX_ITEMS)
-        return dlpi_order_fault(err, "mix.samples_per_epoch",
+        return DLPI_ORDER_FAULT(err, "mix.samples_per_epoch",
                                 "samples_per_epoch is %" PRIu64 ", must be at most 2^48",
                                 d->samples_per_epoch);
     return DLP_OK;
@@ -5751,11 +5826,11 @@ static int dlpi_mix_weights(const dlp_mix_desc *d, uint64_t *divisor, uint64_t *
                             dlp_error *err) {
     uint64_t sum = 0, g = 0;
     for (uint32_t i = 0; i < d->n; i++) g = dlpi_gcd(d->weights ? d->weights[i] : 1, g);
-    if (g == 0) return dlpi_order_fault(err, "mix.weights", "all %" PRIu32 " weights are 0", d->n);
+    if (g == 0) return DLPI_ORDER_FAULT(err, "mix.weights", "all %" PRIu32 " weights are 0", d->n);
     for (uint32_t i = 0; i < d->n; i++) {
         uint64_t w = d->weights ? d->weights[i] / g : 1;
         if (w > DLPI_MIX_PERIOD - sum)
-            return dlpi_order_fault(err, "mix.weights",
+            return DLPI_ORDER_FAULT(err, "mix.weights",
                                     "weights[%" PRIu32 "] = %" PRIu64 " takes the sum, divided by "
                                     "the greatest common divisor %" PRIu64 ", above 2^20: round "
                                     "the weights",
@@ -5818,7 +5893,7 @@ DLPDEF int dlp_mix_open(dlp_mix **out, const dlp_mix_desc *desc, dlp_error *err)
     uint64_t divisor = 1, period = 1;
     dlp_mix *m;
     int rc;
-    if (!out || !desc) return dlpi_order_fault(err, "mix", "out or desc is NULL");
+    if (!out || !desc) return DLPI_ORDER_FAULT(err, "mix", "out or desc is NULL");
     if ((rc = dlpi_mix_check(desc, err)) != DLP_OK) return rc;
     if ((rc = dlpi_mix_weights(desc, &divisor, &period, err)) != DLP_OK) return rc;
     m = calloc(1, sizeof *m + desc->n * sizeof *m->part + period * sizeof *m->schedule);
@@ -5829,7 +5904,7 @@ DLPDEF int dlp_mix_open(dlp_mix **out, const dlp_mix_desc *desc, dlp_error *err)
     dlpi_mix_fill(m, desc, divisor);
     if (m->samples > DLPI_MAX_ITEMS) {
         free(m);
-        return dlpi_order_fault(err, "mix.samples_per_epoch",
+        return DLPI_ORDER_FAULT(err, "mix.samples_per_epoch",
                                 "an epoch would have more than 2^48 "
                                 "samples: say how many");
     }
@@ -6071,31 +6146,31 @@ static const char *dlpi_buckets_why(void *user) { return ((dlp_buckets *)user)->
 static int dlpi_buckets_check(const dlp_buckets_desc *d, dlp_error *err) {
     uint32_t by = d->divisible_by ? d->divisible_by : 1;
     if (d->n_items < 1 || d->n_items > DLPI_MAX_ITEMS)
-        return dlpi_order_fault(err, "buckets.n_items", "n_items is %" PRIu64 ", must be 1..2^48",
+        return DLPI_ORDER_FAULT(err, "buckets.n_items", "n_items is %" PRIu64 ", must be 1..2^48",
                                 d->n_items);
     if ((d->lengths != NULL) == (d->length != NULL))
-        return dlpi_order_fault(err, "buckets.lengths", "give lengths or length, and not both");
+        return DLPI_ORDER_FAULT(err, "buckets.lengths", "give lengths or length, and not both");
     if (d->batch_size < 1 || d->batch_size > DLPI_BUCKETS_ROWS || d->batch_size % by != 0)
-        return dlpi_order_fault(err, "buckets.batch_size",
+        return DLPI_ORDER_FAULT(err, "buckets.batch_size",
                                 "batch_size is %" PRIu32 ", must be 1..2^20 and a multiple of "
                                 "divisible_by %" PRIu32,
                                 d->batch_size, by);
     if (d->window > DLPI_BUCKETS_WINDOW)
-        return dlpi_order_fault(err, "buckets.window", "window is %" PRIu32 ", must be 0..2^24",
+        return DLPI_ORDER_FAULT(err, "buckets.window", "window is %" PRIu32 ", must be 0..2^24",
                                 d->window);
     if (d->max_tokens != 0 && d->max_tokens < by)
-        return dlpi_order_fault(err, "buckets.max_tokens",
+        return DLPI_ORDER_FAULT(err, "buckets.max_tokens",
                                 "max_tokens is %" PRIu64 ", below divisible_by %" PRIu32,
                                 d->max_tokens, by);
     if (d->shuffle < 0 || d->shuffle > 1)
-        return dlpi_order_fault(err, "buckets.shuffle", "shuffle is %d, must be 0 or 1",
+        return DLPI_ORDER_FAULT(err, "buckets.shuffle", "shuffle is %d, must be 0 or 1",
                                 (int)d->shuffle);
     if (d->last != DLP_LAST_PARTIAL && d->last != DLP_LAST_DROP)
-        return dlpi_order_fault(err, "buckets.last",
+        return DLPI_ORDER_FAULT(err, "buckets.last",
                                 "last is %d, must be DLP_LAST_PARTIAL or DLP_LAST_DROP",
                                 (int)d->last);
     if (d->order && (d->order->order == DLP_ORDER_BATCHES || d->order->order == DLP_ORDER_PARTS))
-        return dlpi_order_fault(err, "buckets.order", "order is %s",
+        return DLPI_ORDER_FAULT(err, "buckets.order", "order is %s",
                                 d->order->order == DLP_ORDER_BATCHES
                                     ? "DLP_ORDER_BATCHES, which has no positions to sort"
                                     : "DLP_ORDER_PARTS, which only a part queue knows");
@@ -6121,7 +6196,7 @@ static int dlpi_buckets_resolve(dlp_buckets *b, dlp_error *err) {
     b->windows = (b->positions + d->window - 1) / d->window;
     b->longest = d->max_tokens ? d->max_tokens / d->divisible_by : UINT32_MAX;
     if (b->positions > 0) return DLP_OK;
-    return dlpi_order_fault(
+    return DLPI_ORDER_FAULT(
         err, "buckets.last",
         "DLP_LAST_DROP leaves nothing of %" PRIu64 " samples: a batch has %" PRIu64, samples, unit);
 }
@@ -6171,13 +6246,13 @@ DLPDEF int dlp_buckets_open(dlp_buckets **out, const dlp_buckets_desc *desc, dlp
     dlp_buckets *b;
     uint64_t lengths;
     int rc;
-    if (!out || !desc) return dlpi_order_fault(err, "buckets", "out or desc is NULL");
+    if (!out || !desc) return DLPI_ORDER_FAULT(err, "buckets", "out or desc is NULL");
     if ((rc = dlpi_buckets_check(desc, err)) != DLP_OK) return rc;
     if ((b = calloc(1, sizeof *b)) == NULL) return dlpi_mix_no_memory(err, "the buckets");
     b->d = *desc;
     rc = dlpi_buckets_resolve(b, err);
     if (rc == DLP_OK && dlpi_buckets_scan(b, &lengths) != 0)
-        rc = dlpi_order_fault(err, "buckets.lengths", "%s", b->why);
+        rc = DLPI_ORDER_FAULT(err, "buckets.lengths", "%s", b->why);
     if (rc == DLP_OK) rc = dlpi_buckets_allocate(b, err);
     if (rc != DLP_OK) {
         dlp_buckets_close(b);
@@ -6389,7 +6464,8 @@ typedef struct dlpi_ctl {
     uint64_t delivered; /* V1 batches delivered; consumer */
     uint64_t held;
     uint64_t items, bytes, wait_ns, step_ns, first_ns, epoch, started_ns;
-    uint64_t pad1[6];
+    uint64_t borders, border_ns, set_epoch_ns; /* of epochs that set_epoch begins */
+    uint64_t pad1[3];
     uint64_t want; /* B1 batch + 1 that the consumer sleeps for, UINT64_MAX any, 0 awake */
     uint32_t caller_word;
     uint32_t scheduler_sleeps; /* B1 */
@@ -6632,15 +6708,22 @@ typedef struct dlpi_sharing_ops {
 typedef struct dlpi_beside_ops {
     int (*open)(dlp_pipe *p); /* check and copy what the desc says of them, if anything */
     int (*processes)(dlp_pipe *p, const struct dlpi_stage *st); /* may its workers be some? */
-    int (*resolve)(dlp_pipe *p);          /* the wiring is known: does it go with that? */
-    void (*layout)(dlp_pipe *p);          /* areas of the region */
-    uint64_t (*bytes)(const dlp_pipe *p); /* that begin will take beside the region */
-    int (*begin)(dlp_pipe *p);            /* the region is there: name it, start the processes */
-    int (*look)(dlp_pipe *p);             /* while the consumer waits: DLP_OK, or what is wrong */
-    void (*nudge)(dlp_pipe *p);           /* stop was asked for; any thread, signal handlers */
-    void (*await)(dlp_pipe *p);           /* close: until no process is left */
-    void (*end)(dlp_pipe *p);             /* give up what open and begin took */
+    int (*resolve)(dlp_pipe *p); /* the wiring is known: does it go with that? */
+    void (*layout)(dlp_pipe *p); /* areas of the region */
+    int (*begin)(dlp_pipe *p);   /* the region is there: name it, start the processes */
+    int (*look)(dlp_pipe *p);    /* while the consumer waits: DLP_OK, or what is wrong */
+    void (*nudge)(dlp_pipe *p);  /* stop was asked for; any thread, signal handlers */
+    void (*await)(dlp_pipe *p);  /* close: until no process is left */
+    void (*end)(dlp_pipe *p);    /* give up what open and begin took */
 } dlpi_beside_ops;
+
+/* Memory of this process that a stage, or the pipe itself, keeps: start allocates, as zeros, what
+   the plan counts, and close frees it. */
+typedef struct dlpi_block {
+    size_t at; /* in the record: of the pointer to it. Not NULL: it is there since the stage came */
+    uint64_t bytes;
+} dlpi_block;
+#define DLPI_BLOCKS 8
 
 enum { DLPI_UNIT_NONE, DLPI_UNIT_ROWS, DLPI_UNIT_BATCHES, DLPI_UNIT_CELLS };
 
@@ -6660,7 +6743,6 @@ typedef struct dlpi_stage_ops {
     int row_by_row; /* 1: rows are claimed one by one: what is that beside the wait for them */
     int in_order;   /* 1: one worker, which takes batches in their order, and never dies */
     size_t self_bytes;
-    const char *own; /* the desc's name of the callback that is stage.own */
     /* building, by the calling thread. What a desc says by itself is checked by the call that adds
        the stage, which fails; what it must be to other stages here, when the whole chain is there:
        that fails plan and start. */
@@ -6669,15 +6751,15 @@ typedef struct dlpi_stage_ops {
                                                           at first; false: nobody need run it.
                                                           NULL: as its desc has them */
     void (*layout)(dlp_pipe *p, struct dlpi_stage *st); /* its areas of the region */
-    const char *private_words;                          /* their line of the plan; NULL: none */
-    uint64_t (*private_bytes)(const dlp_pipe *p, const struct dlpi_stage *st);
-    bool (*alloc)(dlp_pipe *p, struct dlpi_stage *st); /* those; false: no memory */
-    void (*live)(dlp_pipe *p, struct dlpi_stage *st);  /* the region is there */
+    const char *private_words; /* the plan's line of its blocks; NULL: none */
+    int (*blocks)(const dlp_pipe *p, const struct dlpi_stage *st,
+                  dlpi_block *out); /* [DLPI_BLOCKS], written; returns how many. Also of a stage
+                                       that was refused, or a pipe that is not laid out */
+    void (*live)(dlp_pipe *p, struct dlpi_stage *st); /* the region is there */
     void (*describe)(const dlp_pipe *p,
                      const struct dlpi_stage *st);    /* its record, for observers */
     int (*begin)(dlp_pipe *p, struct dlpi_stage *st); /* before threads start */
     void (*end)(dlp_pipe *p, struct dlpi_stage *st);  /* when all workers are gone */
-    void (*release)(struct dlpi_stage *st);           /* what add and alloc took */
     void (*worker)(struct dlpi_worker *w); /* its record is set up: what is its kind's of it */
     /* work, by a worker of the stage */
     int (*enter)(struct dlpi_worker *w);  /* behind worker_init; else the pipe has the error */
@@ -6712,7 +6794,6 @@ typedef struct dlpi_field { /* a field laid out in a cell */
     uint64_t elem_bytes, row_bytes;
     uint64_t capacity; /* bytes in a cell */
     uint64_t offset;   /* in a cell */
-    uint64_t max_rows; /* ragged: of dimension 0, per batch */
 } dlpi_field;
 
 typedef struct dlpi_fields {
@@ -6736,7 +6817,7 @@ typedef struct dlpi_stage {
     dlp_item_fn item;
     int (*batch)(void *user, dlp_batch *batch, void *worker_state);
     dlp_collate_fn collate;
-    void (*own)(void); /* what else its kind calls (ops->own), as another type */
+    void (*own)(void); /* what else its kind calls, as another type */
     void *user;
     dlp_sampler_desc sampler;
     dlp_repeat_desc repeat;
@@ -6889,7 +6970,8 @@ typedef struct dlpi_scheduler { /* used by whoever runs the sampler: the consume
     /* resume of an unordered pipe: bitmap of batches consumed behind the prefix */
     uint64_t skip_base;
     uint8_t skip_bits[DLPI_WINDOW_MAX / 8];
-    uint32_t seek_no; /* seeks that it has followed, modulo 2^16 */
+    uint32_t seek_no;     /* seeks that it has followed, modulo 2^16 */
+    uint64_t epoch_asked; /* I2 generation of the epoch that it waits to begin */
 } dlpi_scheduler;
 
 typedef struct dlpi_tuned {            /* a stage as the tuner saw it last */
@@ -6931,8 +7013,16 @@ typedef struct dlpi_area {
     uint64_t offset, stride, count;
 } dlpi_area;
 
+typedef struct dlpi_counter { /* of the user's */
+    char name[32], unit[12];
+    double most;
+    uint64_t n;      /* W3 samples so far; consumer */
+    uint64_t *words; /* [2 * room] of each: ns since start, the bits of the value */
+} dlpi_counter;
+
 struct dlp_pipe {
     dlp_pipe_desc d;
+    dlpi_counter counters[DLP_MAX_COUNTERS];
     char name[32];
     dlp_state resume;
     int prepared; /* the region is there, and its processes */
@@ -6957,6 +7047,7 @@ struct dlp_pipe {
     const dlpi_beside_ops *beside;      /* processes, and other programs; always there */
     const dlpi_sharing_ops *sharing;    /* other programs take batches, too; or NULL */
     dlpi_stage *rows_end;               /* after it nobody asks for a batch's rows again */
+    const dlp_repeat_desc *barrier;     /* epochs begin by its set_epoch; NULL: they overlap */
     bool source_waited;                 /* this wait of the consumer's was for the source */
     dlpi_stage *work[DLP_MAX_STAGES];   /* stages with workers: */
     int n_item_work;                    /* first those of rows, in order; behind them, up to */
@@ -7011,6 +7102,7 @@ struct dlp_pipe {
     dlp_batch *out;        /* [n_out] what the consumer sees */
     dlp_tensor *out_fields;
     uint8_t *ones;
+    uint64_t *counted; /* what counters have */
     uint8_t *held;     /* [n_out] */
     uint8_t *taken;    /* [ring] in the region; unordered: delivered; consumer */
     uint8_t *own_rows; /* [workers of fetch][1 + in_flight] of source->row_bytes; NULL: none */
@@ -7027,7 +7119,11 @@ struct dlp_pipe {
     uint64_t base;
     uint64_t n_held;
     uint64_t last_return_ns;
-    uint64_t looked_ns;     /* for the processes */
+    uint64_t looked_ns;        /* for the processes */
+    uint64_t epoch_begun;      /* I2 generation of the epoch that set_epoch was called for last */
+    uint64_t set_ns, began_ns; /* that call: when, and when it had returned; 0: told already */
+    uint64_t
+        border_ns; /* when the consumer began to wait for it; 0: the epoch's first batch is there */
     uint32_t seek_no;       /* seeks, modulo 2^16 */
     uint32_t seeks;         /* since the last batch was delivered */
     uint64_t epoch_now;     /* of the batch delivered last */
@@ -7047,6 +7143,11 @@ struct dlp_pipe {
     uint8_t pad2[DLPI_LINE];
     uint32_t live_word; /* futex: threads that ended */
 };
+
+/* A counter's ring has the bytes of a worker's. */
+static inline uint64_t dlpi_counter_bytes(const dlp_pipe *p) {
+    return (uint64_t)p->trace_events * sizeof(dlp_trace_event);
+}
 
 static inline uint64_t dlpi_area_bytes(const dlp_pipe *p, int id) {
     return dlpi_times(p->areas[id].stride, p->areas[id].count);
@@ -7305,29 +7406,6 @@ static inline bool dlpi_stopped(const dlp_pipe *p) {
 /* ---------------------------------------------------------------------------------------------
    >>impl-fail       FIRST CAUSES */
 
-static void dlpi_copy_text(char *to, size_t size, const char *from) {
-    size_t n = from ? strlen(from) : 0;
-    if (n >= size) n = size - 1;
-    if (n > 0) memcpy(to, from, n);
-    to[n] = 0;
-}
-
-/* Fill an error record; returns code. */
-__attribute__((format(printf, 4, 5))) static int dlpi_error_set(dlp_error *e, int code,
-                                                                const char *field,
-                                                                const char *format, ...) {
-    va_list args;
-    if (e == NULL) return code;
-    memset(e, 0, sizeof *e);
-    e->code = code;
-    e->worker = -1;
-    dlpi_copy_text(e->field, sizeof e->field, field);
-    va_start(args, format);
-    vsnprintf(e->message, sizeof e->message, format, args);
-    va_end(args);
-    return code;
-}
-
 /* The pipe's error, as seen by the consumer's thread: the first one stays. */
 static int dlpi_pipe_fail(dlp_pipe *p, const dlp_error *e) {
     if (p->err.code == 0) p->err = *e;
@@ -7452,20 +7530,14 @@ static void dlpi_error_first(const dlpi_ctl *ctl, dlp_error *e) {
 
 __attribute__((format(printf, 2, 3))) static void dlpi_warn(dlp_pipe *p, const char *format, ...) {
     char text[160];
-    va_list args;
-    va_start(args, format);
-    vsnprintf(text, sizeof text, format, args);
-    va_end(args);
+    DLPI_PRINT(text, sizeof text, format);
     if (p->n_warnings < 8) memcpy(p->warnings[p->n_warnings++], text, sizeof text);
     if (p->d.log) p->d.log(p->d.log_user, text);
 }
 
 DLPDEF int dlp_fail(dlp_call *call, int errnum, const char *format, ...) {
-    va_list args;
     if (call == NULL) return DLP_ERR_CALLBACK;
-    va_start(args, format);
-    vsnprintf(call->message, sizeof((dlpi_worker_block *)0)->message, format, args);
-    va_end(args);
+    DLPI_PRINT(call->message, sizeof((dlpi_worker_block *)0)->message, format);
     *call->errnum = errnum;
     if (call->w != NULL) /* else a source is tried without a pipe */
         call->said = (uint32_t)DLPI_LOAD_RLX(&call->w->block->running); /* X2, own */
@@ -7489,10 +7561,7 @@ static void dlpi_failure_forget(dlpi_worker *w) {
 /* Say in the library's words why what the worker has in hand fails. Returns code. */
 __attribute__((format(printf, 3, 4))) static int dlpi_say(dlpi_worker *w, int code,
                                                           const char *format, ...) {
-    va_list args;
-    va_start(args, format);
-    vsnprintf(w->block->message, sizeof w->block->message, format, args);
-    va_end(args);
+    DLPI_PRINT(w->block->message, sizeof w->block->message, format);
     w->block->message_errno = 0;
     return code;
 }
@@ -7523,12 +7592,17 @@ static void dlpi_describe(const dlpi_worker *w, int code, dlp_error *e) {
                  known ? " (" : "", known ? name : "", known ? ")" : "");
 }
 
-static void dlpi_describe_item(const dlpi_worker *w, const dlp_item *it, int code, dlp_error *e) {
-    dlpi_describe(w, code, e);
+static void dlpi_error_item(dlp_error *e, uint64_t index, uint64_t epoch, uint64_t position) {
     e->has_item = 1;
-    e->index = it->index;
-    e->epoch = it->epoch;
-    e->position = it->position;
+    e->index = index;
+    e->epoch = epoch;
+    e->position = position;
+}
+
+/* The same of the worker's item. */
+static void dlpi_describe_item(const dlpi_worker *w, int code, dlp_error *e) {
+    dlpi_describe(w, code, e);
+    dlpi_error_item(e, w->item.index, w->item.epoch, w->item.position);
 }
 
 /* ---- what a desc may say ---- */
@@ -7539,11 +7613,8 @@ __attribute__((format(printf, 5, 6))) static int dlpi_refuse(dlp_pipe *p, int co
                                                              const char *stage, const char *field,
                                                              const char *format, ...) {
     dlp_error e;
-    va_list args;
     dlpi_error_set(&e, code, field, "%s", "");
-    va_start(args, format);
-    vsnprintf(e.message, sizeof e.message, format, args);
-    va_end(args);
+    DLPI_PRINT(e.message, sizeof e.message, format);
     dlpi_copy_text(e.stage, sizeof e.stage, stage);
     return dlpi_pipe_fail(p, &e);
 }
@@ -7572,10 +7643,7 @@ __attribute__((format(printf, 6, 7))) static int dlpi_bad_field(dlp_pipe *p, con
                                                                 const char *what,
                                                                 const char *format, ...) {
     char field[48], text[256];
-    va_list args;
-    va_start(args, format);
-    vsnprintf(text, sizeof text, format, args);
-    va_end(args);
+    DLPI_PRINT(text, sizeof text, format);
     snprintf(field, sizeof field, "fields[].%s", what);
     return dlpi_refuse(p, DLP_ERR_ARG, stage, field, "fields[%" PRIu32 "] \"%.31s\": %s", i,
                        name ? name : "", text);
@@ -7670,9 +7738,6 @@ static int dlpi_check_workers(dlp_pipe *p, const dlpi_stage *st) {
     };
     int rc = dlpi_check_bounds(p, st->name, &st->w, DLPI_ROWS(bounds));
     if (rc != DLP_OK || (rc = dlpi_check_affinity(p, st)) != DLP_OK) return rc;
-    if (st->w.dispatch != DLP_DISPATCH_CLAIM && st->w.dispatch != DLP_DISPATCH_BATCHES)
-        return dlpi_bad(p, st->name, "dispatch", "DLP_DISPATCH_CLAIM or DLP_DISPATCH_BATCHES",
-                        st->w.dispatch);
     return st->w.placement == DLP_PLACE_PROCESSES ? p->beside->processes(p, st) : DLP_OK;
 }
 
@@ -7721,17 +7786,11 @@ static int dlpi_alone_well(dlp_pipe *p) {
 }
 static void dlpi_alone_nothing(dlp_pipe *p) { DLPI_UNUSED(p); }
 
-static uint64_t dlpi_alone_bytes(const dlp_pipe *p) {
-    DLPI_UNUSED(p);
-    return 0;
-}
-
 static const dlpi_beside_ops dlpi_alone = {
     .open = dlpi_alone_open,
     .processes = dlpi_alone_processes,
     .resolve = dlpi_alone_well,
     .layout = dlpi_alone_nothing,
-    .bytes = dlpi_alone_bytes,
     .begin = dlpi_alone_well,
     .look = dlpi_alone_well,
     .nudge = dlpi_alone_nothing,
@@ -8361,10 +8420,7 @@ static void dlpi_slot_error(const dlp_pipe *p, uint32_t s, dlp_error *e) {
                    "the item failed; its words were lost to those of an "
                    "item behind the stream's end");
     dlpi_copy_text(e->stage, sizeof e->stage, slot->error.stage);
-    e->has_item = 1;
-    e->index = dlpi_slot_index(p, s)[r];
-    e->epoch = slot->epoch;
-    e->position = slot->position + r;
+    dlpi_error_item(e, dlpi_slot_index(p, s)[r], slot->epoch, slot->position + r);
 }
 
 /* Has nobody behind the items anything to do with this batch? */
@@ -8381,10 +8437,7 @@ static int dlpi_budget_fail(dlp_pipe *p, uint32_t s, uint32_t row, const dlpi_st
     dlpi_error_set(&e, DLP_ERR_BUDGET, "max_skips",
                    "the item failed, and max_skips %" PRId64 " are used up", st->w.max_skips);
     dlpi_copy_text(e.stage, sizeof e.stage, st->name);
-    e.has_item = 1;
-    e.index = dlpi_slot_index(p, s)[row];
-    e.epoch = slot->epoch;
-    e.position = slot->position + row;
+    dlpi_error_item(&e, dlpi_slot_index(p, s)[row], slot->epoch, slot->position + row);
     dlpi_skip_find(p->ctl, &e);
     return dlpi_pipe_fail(p, &e);
 }
@@ -8926,6 +8979,63 @@ static void dlpi_schedule_empty(dlp_pipe *p, uint64_t first) {
    Run by the consumer, or by a thread of its own. A batch is fed while fewer than prefetch_factor
    are between here and next, a slot is free, and (unordered) the window reaches that far. */
 
+/* ---- epochs that begin by set_epoch ----
+   The scheduler stops before such an epoch and asks for it, behind the tail; the consumer calls
+   set_epoch in next, when it has taken all that is before the tail, and says so. So all callbacks
+   of the epochs before have returned, and none of the new one's has begun. A generation has the
+   seeks in it: behind a seek an epoch is asked for again.
+
+   I2   p.schedule.epoch_asked   scheduler, after T1; the consumer reads it before T1
+        p.epoch_begun            consumer, after set_epoch; the scheduler reads it first */
+
+/* Is nothing of this epoch to be fetched yet? */
+static inline bool dlpi_epoch_held(const dlp_pipe *p, uint64_t epoch) {
+    return p->barrier != NULL && /* I2 <- I2 */
+           dlpi_generation(p->schedule.seek_no, epoch) != dlpi_credit_seen(&p->epoch_begun);
+}
+
+/* Scheduler: ask for the epoch, if it stands before one. */
+static void dlpi_epoch_ask(dlp_pipe *p) {
+    dlpi_scheduler *f = &p->schedule;
+    uint64_t generation = dlpi_generation(f->seek_no, f->epoch);
+    if (f->ended || generation == f->epoch_asked || dlpi_epochs_over(p, f->epoch)) return;
+    if (!dlpi_epoch_held(p, f->epoch)) return;
+    dlpi_credit_publish(&f->epoch_asked, generation); /* I2 -> I2, B1 */
+    dlpi_wake_caller(p->ctl, UINT64_MAX);
+}
+
+/* Consumer: does the scheduler wait for set_epoch, and is all before it delivered, or dropped? */
+static bool dlpi_epoch_due(const dlp_pipe *p) {
+    uint64_t asked;
+    if (DLPI_LIKELY(p->barrier == NULL)) return false;
+    asked = dlpi_credit_seen(&p->schedule.epoch_asked); /* I2 <- I2: before tail */
+    return asked != p->epoch_begun && asked != UINT64_MAX &&
+           dlpi_generation_seek(asked) == p->seek_no &&
+           p->base == dlpi_credit_seen(&p->ctl->tail); /* T1 <- T1 */
+}
+
+/* Consumer: begin the epoch that is asked for. */
+static int dlpi_epoch_begin(dlp_pipe *p) {
+    uint64_t asked = dlpi_credit_seen(&p->schedule.epoch_asked); /* I2 <- I2 */
+    uint64_t epoch = asked & DLPI_EPOCH_MASK;
+    int rc;
+    p->set_ns = dlpi_now_ns();
+    rc = p->barrier->set_epoch(p->barrier->set_epoch_user, epoch);
+    p->began_ns = dlpi_now_ns();
+    dlpi_bump(&p->ctl->set_epoch_ns, p->began_ns - p->set_ns);
+    if (p->border_ns == 0 && DLPI_LOAD_RLX(&p->ctl->first_ns) != 0) p->border_ns = p->set_ns;
+    if (rc != 0) {
+        dlp_error e;
+        dlpi_error_set(&e, DLP_ERR_CALLBACK, "set_epoch", "set_epoch returned %d", rc);
+        dlpi_copy_text(e.stage, sizeof e.stage, p->repeat->name);
+        e.epoch = epoch;
+        return dlpi_pipe_fail(p, &e);
+    }
+    dlpi_credit_publish(&p->epoch_begun, asked); /* I2 -> I2, B1 */
+    dlpi_wake_scheduler(p->ctl);                 /* if it is a thread */
+    return DLP_OK;
+}
+
 /* Begin with an epoch. */
 static void dlpi_schedule_epoch(dlpi_scheduler *f, uint64_t epoch) {
     f->epoch = epoch;
@@ -9087,6 +9197,7 @@ static int dlpi_schedule_one(dlp_pipe *p) {
     if (dlpi_generation_seek(cancel) == f->seek_no && f->epoch < (cancel & DLPI_EPOCH_MASK))
         dlpi_schedule_epoch(f, cancel & DLPI_EPOCH_MASK);
     if (dlpi_epochs_over(p, f->epoch)) return dlpi_schedule_end(p, 0), 0;
+    if (dlpi_epoch_held(p, f->epoch)) return 0;
     if ((rc = dlpi_schedule_settle(p, &rows)) != DLP_OK) return dlpi_schedule_end(p, rc), rc;
     if (rows != 0) {
         if (p->source->ready && !p->source->ready(p, rows)) return 0;
@@ -9168,6 +9279,7 @@ static uint64_t dlpi_schedule(dlp_pipe *p, uint64_t burst) {
         if (p->world > 1) dlpi_schedule_empty(p, before);
         if (p->source->ahead) p->source->ahead(p);
     }
+    if (p->barrier) dlpi_epoch_ask(p);
     if (f->ended) {
         /* T1 -> T1: after the tail */
         dlpi_credit_close(&p->ctl->end_of_input, dlpi_scheduled_word(f->seek_no));
@@ -9188,9 +9300,6 @@ typedef struct dlpi_unit { /* a claimed piece of work */
     bool untouched;
 } dlpi_unit;
 
-static inline dlpi_stage *dlpi_stage_before(const dlpi_worker *w) {
-    return w->st->work > 0 ? w->p->work[w->st->work - 1] : NULL;
-}
 static inline bool dlpi_is_item_stage(const dlp_pipe *p, const dlpi_stage *st) {
     return st->work < p->n_item_work;
 }
@@ -9198,11 +9307,10 @@ static inline bool dlpi_is_item_stage(const dlp_pipe *p, const dlpi_stage *st) {
 /* Is the input of this unit there? Rows this stage did already need no input. */
 static bool dlpi_input_ready(const dlpi_worker *w, const dlpi_unit *t, dlpi_stage_words *mine) {
     const dlp_pipe *p = w->p;
-    dlpi_stage *up = dlpi_stage_before(w);
     dlpi_stage_words *theirs;
     uint32_t i = t->row / DLPI_WORD_ROWS, mask;
-    if (up == NULL) return true;
-    theirs = dlpi_stage_words_at(p, t->slot, up);
+    if (dlpi_writes_first(w)) return true;
+    theirs = dlpi_stage_words_at(p, t->slot, p->work[w->st->work - 1]);
     if (!dlpi_is_item_stage(p, w->st))
         return dlpi_ready_is(dlpi_gather_ready(&theirs->ready), t->b); /* Y1 <- Y1 */
     mask = dlpi_unit_mask(t->row, t->end);
@@ -9221,18 +9329,6 @@ static void dlpi_unit_rows(const dlp_pipe *p, const dlpi_stage *st, uint32_t cou
 
 static inline uint64_t dlpi_owner_freed(const dlp_pipe *p, uint32_t s, uint64_t b) {
     return dlpi_claim_freed(&dlpi_slot_at(p, s)->frees, b);
-}
-
-/* May rows of this unit be taken for untouched? */
-static inline bool dlpi_untouched(const dlpi_worker *w, uint64_t header, uint64_t owner) {
-    return dlpi_writes_first(w) && !dlpi_header_padded(header) && (owner & DLPI_FREED) == 0;
-}
-
-/* Try to claim unit t->unit of batch t->b. own was read before. */
-static bool dlpi_claim(const dlpi_worker *w, const dlpi_unit *t, dlpi_stage_words *words,
-                       uint64_t owner) {
-    uint64_t mine = dlpi_gen_word(t->b, (uint64_t)w->global + 1u);
-    return dlpi_claim_take(&dlpi_owners(w->p, words)[t->unit], owner, mine);
 }
 
 /* Look for a unit of batch b. Sets *all_claimed when none of its units will need a claim. */
@@ -9260,8 +9356,11 @@ static bool dlpi_find_in(dlpi_worker *w, uint64_t b, bool hints, dlpi_unit *t, b
         t->unit = u;
         dlpi_unit_rows(p, w->st, count, shift, t);
         if (dlpi_older(dlpi_gen(owner), b)) {
-            t->untouched = dlpi_untouched(w, header, owner);
-            if (dlpi_input_ready(w, t, words) && dlpi_claim(w, t, words, owner)) {
+            uint64_t mine = dlpi_gen_word(b, (uint64_t)w->global + 1u);
+            t->untouched =
+                dlpi_writes_first(w) && !dlpi_header_padded(header) && (owner & DLPI_FREED) == 0;
+            if (dlpi_input_ready(w, t, words) &&
+                dlpi_claim_take(&dlpi_owners(p, words)[u], owner, mine)) {
                 if (u == from) dlpi_claim_advance(&words->next, b, u + 1);
                 if (b + 1 != w->tail_seen) /* we are behind: begin to fetch the next batch's line */
                     __builtin_prefetch(&dlpi_slot_at(p, (uint32_t)((b + 1) % p->n_slots))->header,
@@ -9590,7 +9689,7 @@ static void dlpi_clock_stop(dlpi_worker *w) {
 
 static void dlpi_skip_note(const dlpi_worker *w, int code, uint64_t new_index) {
     dlp_error e;
-    dlpi_describe_item(w, &w->item, code, &e);
+    dlpi_describe_item(w, code, &e);
     if (code == DLP_SKIP) e.code = DLP_SKIP;
     dlpi_skip_put(w->p->ctl, w->st->id, &e, e.code, new_index);
 }
@@ -9629,11 +9728,6 @@ static void dlpi_row_end(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
     dlpi_rec_set(w->p, t->slot, row, DLPI_ROW_END);
 }
 
-/* Was the epoch seen to end at a row of this unit, before a seek or by a stage before? */
-static inline bool dlpi_rec_ended(const dlpi_unit *t, uint32_t rec) {
-    return !t->untouched && dlpi_rec_state(rec) == DLPI_ROW_END;
-}
-
 enum { DLPI_ROW_DONE, DLPI_ROW_AGAIN, DLPI_ROW_LATER, DLPI_ROW_REDO };
 
 static uint64_t dlpi_backoff_ns(const dlpi_stage *st, uint32_t tries) {
@@ -9664,7 +9758,7 @@ static int dlpi_row_retry(dlpi_worker *w, const dlpi_unit *t, uint32_t row, uint
 
 static int dlpi_row_raise(dlpi_worker *w, const dlpi_unit *t, uint32_t row, int code) {
     dlp_error e;
-    dlpi_describe_item(w, &w->item, code, &e);
+    dlpi_describe_item(w, code, &e);
     if (code == DLP_ERR_BUDGET) dlpi_error_first(w->p->ctl, &e);
     dlpi_slot_fail(dlpi_slot_at(w->p, t->slot), (uint32_t)w->global, &e);
     dlpi_row_leave(w, t, row, DLPI_REC_RAISED);
@@ -9716,10 +9810,14 @@ static const char *dlpi_signal_text(uint32_t killed_by) {
     return "a signal";
 }
 
-static int dlpi_killed_say(dlpi_worker *w, uint32_t s, uint32_t rec) {
-    return dlpi_say(w, DLP_ERR_KILLED,
-                    "the callback's process died %u times here, the last time by %s",
-                    dlpi_rec_kills(rec), dlpi_signal_text(dlpi_slot_at(w->p, s)->killed_by));
+/* What the worker calls, in words. */
+static const char *dlpi_call_text(const dlpi_worker *w) {
+    return w->st->ops->unit == DLPI_UNIT_CELLS ? "load" : "callback";
+}
+
+static int dlpi_killed_say(dlpi_worker *w, uint32_t killed_by, uint32_t rec) {
+    return dlpi_say(w, DLP_ERR_KILLED, "the %s's process died %u times here, the last time by %s",
+                    dlpi_call_text(w), dlpi_rec_kills(rec), dlpi_signal_text(killed_by));
 }
 
 /* How many deaths make an item poison. Of several in flight none was alone the first time. */
@@ -9751,7 +9849,7 @@ static int dlpi_row_failed(dlpi_worker *w, const dlpi_unit *t, uint32_t row, int
     }
     DLPI_STORE_RLX(&slot->dirty, 1u); /* ordered by done */
     if (dlpi_rec_stage(rec) == (uint32_t)st->work && dlpi_rec_kills(rec) > dlpi_kills_most(w))
-        return dlpi_row_raise(w, t, row, dlpi_killed_say(w, t->slot, rec));
+        return dlpi_row_raise(w, t, row, dlpi_killed_say(w, slot->killed_by, rec));
     tries = dlpi_row_tries(w, t, row, rec);
     if (code != DLP_SKIP && code != DLP_ERR_KILLED && (int)tries < st->w.retries) {
         dlpi_rec_set(p, t->slot, row,
@@ -9773,16 +9871,21 @@ static int dlpi_row_failed(dlpi_worker *w, const dlpi_unit *t, uint32_t row, int
 }
 
 /* A row that killed its workers too often, or held one past its deadline, is not run again: it has
-   failed. rec: of the row, or of the batch. Returns 0 or the code, with the message. */
-static int dlpi_rec_verdict(dlpi_worker *w, uint32_t s, uint32_t rec) {
-    const dlpi_stage *st = w->st;
-    if (DLPI_LIKELY(dlpi_rec_kills(rec) == 0) || dlpi_rec_stage(rec) != (uint32_t)st->work)
-        return 0;
+   failed. rec: of the row, the batch, or the cell of a source. Returns 0 or the code, with the
+   message. */
+static int dlpi_call_verdict(dlpi_worker *w, uint32_t killed_by, uint32_t rec) {
     if (rec & DLPI_REC_LATE)
         return dlpi_say(w, DLP_ERR_DEADLINE,
-                        "the callback ran past its deadline_ms %d, its worker was killed",
-                        st->w.deadline_ms);
-    return dlpi_rec_kills(rec) < dlpi_kills_most(w) ? 0 : dlpi_killed_say(w, s, rec);
+                        "the %s ran past its deadline_ms %d, its worker was killed",
+                        dlpi_call_text(w), w->st->w.deadline_ms);
+    return dlpi_rec_kills(rec) < dlpi_kills_most(w) ? 0 : dlpi_killed_say(w, killed_by, rec);
+}
+
+/* Of slot s. */
+static int dlpi_rec_verdict(dlpi_worker *w, uint32_t s, uint32_t rec) {
+    if (DLPI_LIKELY(dlpi_rec_kills(rec) == 0) || dlpi_rec_stage(rec) != (uint32_t)w->st->work)
+        return 0;
+    return dlpi_call_verdict(w, dlpi_slot_at(w->p, s)->killed_by, rec);
 }
 
 /* Ragged lengths as the callback left them; tails are cleared. Returns 0 or DLP_ERR_LENGTH. */
@@ -10023,10 +10126,11 @@ static int dlpi_unit_row(dlpi_worker *w, const dlpi_unit *t, uint32_t row, uint3
     const dlp_pipe *p = w->p;
     const uint32_t *rec = &dlpi_slot_rec(p, t->slot)[row];
     bool open = p->open_end != 0;
+    uint32_t state = t->untouched ? DLPI_ROW_OK : dlpi_rec_state(*rec); /* END: seen to end there */
     int what = DLPI_ROW_DONE;
-    if (!t->untouched && dlpi_rec_state(*rec) == DLPI_ROW_LEFT) {
+    if (state == DLPI_ROW_LEFT) {
         dlpi_row_clear(p, t, row);
-    } else if (open && (*ended || dlpi_rec_ended(t, *rec))) {
+    } else if (open && (*ended || state == DLPI_ROW_END)) {
         dlpi_row_end(w, t, row);
     } else if (!dlpi_generation_cancelled(p->ctl, w->generation)) {
         what = dlpi_row_run(w, t, row);
@@ -10174,12 +10278,10 @@ static bool dlpi_rows_full(const dlpi_worker *w) {
     return w->n_parked + (int)DLPI_WORD_ROWS > w->parked_most;
 }
 
-static inline bool dlpi_unit_find(dlpi_worker *w, dlpi_unit *t) {
+static inline bool dlpi_rows_find(dlpi_worker *w, dlpi_unit *t) {
     if (dlpi_rows_full(w) || DLPI_UNLIKELY(dlpi_retired(w))) return false;
     return dlpi_find(w, t);
 }
-
-static bool dlpi_rows_find(dlpi_worker *w, dlpi_unit *t) { return dlpi_unit_find(w, t); }
 
 static void dlpi_rows_run(dlpi_worker *w, const dlpi_unit *t) {
     dlpi_clock_in(w);
@@ -10189,7 +10291,7 @@ static void dlpi_rows_run(dlpi_worker *w, const dlpi_unit *t) {
 static bool dlpi_rows_step(dlpi_worker *w) {
     dlpi_unit t;
     bool moved = w->n_parked > 0 && dlpi_unpark(w, dlpi_row_parked);
-    if (!dlpi_unit_find(w, &t)) return moved;
+    if (!dlpi_rows_find(w, &t)) return moved;
     dlpi_rows_run(w, &t);
     return true;
 }
@@ -10559,7 +10661,7 @@ static void dlpi_batches_run(dlpi_worker *w, const dlpi_unit *t) {
 
 static bool dlpi_batches_step(dlpi_worker *w) {
     dlpi_unit t;
-    if (!dlpi_unit_find(w, &t)) return false;
+    if (!dlpi_rows_find(w, &t)) return false;
     dlpi_batches_run(w, &t);
     return true;
 }
@@ -10709,17 +10811,13 @@ static bool dlpi_inline_steps(dlp_pipe *p) {
     return moved;
 }
 
-static void dlpi_tid_note(dlpi_worker *w) { /* for people */
-    DLPI_STORE_RLX(&w->block->tid, (int32_t)syscall(SYS_gettid));
-    DLPI_STORE_RLX(&w->block->pid, (int32_t)getpid());
-}
-
 static int dlpi_worker_begin(dlpi_worker *w) {
     const dlp_workers_desc *d = &w->st->w;
     int rc;
     dlp_error e;
     DLPI_STORE_RLX(&w->block->state, DLP_WORKER_STARTING);
-    dlpi_tid_note(w);
+    DLPI_STORE_RLX(&w->block->tid, (int32_t)syscall(SYS_gettid)); /* for people */
+    DLPI_STORE_RLX(&w->block->pid, (int32_t)getpid());            /* for people */
     rc = d->worker_init ? d->worker_init(d->worker_user, w->id, &w->state) : 0;
     if (rc == 0 && w->st->ops->enter != NULL && (rc = w->st->ops->enter(w)) != DLP_OK) {
         if (d->worker_exit) d->worker_exit(d->worker_user, w->id, w->state);
@@ -10932,6 +11030,14 @@ static void dlpi_slots_recover(dlpi_worker *w, const dlpi_death *why) {
     for (uint32_t s = 0; s < w->p->n_slots; s++) dlpi_recover_slot(w, s, why);
 }
 
+/* What all kinds have that work on rows, one after the other, or on whole batches. */
+#define DLPI_OPS_OF_ROWS \
+    .unit = DLPI_UNIT_ROWS, .step = dlpi_rows_step, .find = dlpi_rows_find, .run = dlpi_rows_run, \
+    .full = dlpi_rows_full, .owes = dlpi_rows_owes, .due = dlpi_rows_due
+#define DLPI_OPS_OF_BATCHES \
+    .unit = DLPI_UNIT_BATCHES, .step = dlpi_batches_step, .find = dlpi_rows_find, \
+    .run = dlpi_batches_run
+
 /* An error that the dead worker was writing down. */
 static void dlpi_recover_errors(dlpi_worker *w, const dlpi_death *why) {
     dlp_pipe *p = w->p;
@@ -11072,13 +11178,6 @@ typedef struct dlpi_fetch { /* what the stage keeps for itself, with many at onc
 
 static inline const dlpi_fetch *dlpi_fetch_of(const dlpi_worker *w) { return w->st->self; }
 static inline dlpi_in_flight *dlpi_in_flight_of(const dlpi_worker *w) { return w->self; }
-
-/* The source of a stage that has rows in flight; NULL: it is no such stage. */
-__attribute__((unused)) /* but by dlpipe_shm.h */
-static dlp_async *
-dlpi_fetch_async(const dlpi_stage *st) {
-    return st->in_flight > 0 ? &((dlpi_fetch *)st->self)->async : NULL;
-}
 
 /* Rows that a worker can have: in hand, and parked, as many as other workers may have. */
 static uint64_t dlpi_in_flight_rows(const dlpi_stage *st) {
@@ -11633,43 +11732,18 @@ static void dlpi_fetch_layout(dlp_pipe *p, dlpi_stage *st) {
                   (uint64_t)st->n_workers, DLPI_LINE);
 }
 
-static bool dlpi_fetch_threaded(const dlpi_stage *st) {
-    return ((const dlpi_fetch *)st->self)->fetcher == DLP_FETCH_THREADS;
-}
-
-static uint64_t dlpi_fetch_bytes(const dlp_pipe *p, const dlpi_stage *st) {
-    uint64_t each = sizeof(dlpi_attempt);
+static int dlpi_fetch_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out) {
+    const dlpi_fetch *f = st->self;
+    uint64_t n = (uint64_t)st->n_workers, all = dlpi_times(n, (uint64_t)st->in_flight);
+    uint64_t rows = dlpi_times(n, dlpi_in_flight_rows(st));
     DLPI_UNUSED(p);
-    if (dlpi_fetch_threaded(st)) each += sizeof(dlpi_attempt *) + sizeof(pthread_t);
-    each = sizeof(dlpi_in_flight) + dlpi_times((uint64_t)st->in_flight, each) +
-           dlpi_times(dlpi_in_flight_rows(st), sizeof(dlpi_parked));
-    return dlpi_times((uint64_t)st->n_workers, each);
-}
-
-static bool dlpi_fetch_alloc(dlp_pipe *p, dlpi_stage *st) {
-    dlpi_fetch *f = st->self;
-    size_t n = (size_t)st->n_workers, all = n * (size_t)st->in_flight;
-    DLPI_UNUSED(p);
-    f->todo = NULL;
-    f->threads = NULL;
-    f->workers = calloc(n, sizeof *f->workers);
-    f->attempts = calloc(all, sizeof *f->attempts);
-    f->parked = calloc(n * (size_t)dlpi_in_flight_rows(st), sizeof *f->parked);
-    if (dlpi_fetch_threaded(st)) {
-        f->todo = calloc(all, sizeof(dlpi_attempt *));
-        f->threads = calloc(all, sizeof *f->threads);
-        if (f->todo == NULL || f->threads == NULL) return false;
-    }
-    return f->workers != NULL && f->attempts != NULL && f->parked != NULL;
-}
-
-static void dlpi_fetch_release(dlpi_stage *st) {
-    dlpi_fetch *f = st->self;
-    free(f->workers);
-    free(f->attempts);
-    free(f->parked);
-    free(f->todo);
-    free(f->threads);
+    out[0] = (dlpi_block){offsetof(dlpi_fetch, workers), dlpi_times(n, sizeof *f->workers)};
+    out[1] = (dlpi_block){offsetof(dlpi_fetch, attempts), dlpi_times(all, sizeof *f->attempts)};
+    out[2] = (dlpi_block){offsetof(dlpi_fetch, parked), dlpi_times(rows, sizeof *f->parked)};
+    if (f->fetcher != DLP_FETCH_THREADS) return 3;
+    out[3] = (dlpi_block){offsetof(dlpi_fetch, todo), dlpi_times(all, sizeof *f->todo)};
+    out[4] = (dlpi_block){offsetof(dlpi_fetch, threads), dlpi_times(all, sizeof *f->threads)};
+    return 5;
 }
 
 /* A worker gets its attempts. */
@@ -11783,13 +11857,7 @@ static const dlpi_stage_ops dlpi_fetch_ops = {
     .live = dlpi_fetch_live,
     .kind = DLP_STAGE_FETCH,
     .rank = 4,
-    .unit = DLPI_UNIT_ROWS,
-    .step = dlpi_rows_step,
-    .find = dlpi_rows_find,
-    .run = dlpi_rows_run,
-    .full = dlpi_rows_full,
-    .owes = dlpi_rows_owes,
-    .due = dlpi_rows_due,
+    DLPI_OPS_OF_ROWS,
     .recover = dlpi_slots_recover,
 };
 
@@ -11803,10 +11871,8 @@ static const dlpi_stage_ops dlpi_fetch_many_ops = {
     .unit = DLPI_UNIT_ROWS,
     .self_bytes = sizeof(dlpi_fetch),
     .layout = dlpi_fetch_layout,
-    .private_bytes = dlpi_fetch_bytes,
+    .blocks = dlpi_fetch_blocks,
     .private_words = "items in flight, and parked",
-    .alloc = dlpi_fetch_alloc,
-    .release = dlpi_fetch_release,
     .worker = dlpi_in_flight_init,
     .enter = dlpi_fetch_threads_begin,
     .leave = dlpi_in_flight_end,
@@ -12029,13 +12095,7 @@ static const dlpi_stage_ops dlpi_map_item_ops = {
     .kind = DLP_STAGE_MAP_ITEM,
     .rank = 6,
     .many = 1,
-    .unit = DLPI_UNIT_ROWS,
-    .step = dlpi_rows_step,
-    .find = dlpi_rows_find,
-    .run = dlpi_rows_run,
-    .full = dlpi_rows_full,
-    .owes = dlpi_rows_owes,
-    .due = dlpi_rows_due,
+    DLPI_OPS_OF_ROWS,
     .recover = dlpi_slots_recover,
 };
 
@@ -12043,12 +12103,9 @@ static const dlpi_stage_ops dlpi_map_batch_ops = {
     .kind = DLP_STAGE_MAP_BATCH,
     .rank = 8,
     .many = 1,
-    .unit = DLPI_UNIT_BATCHES,
+    DLPI_OPS_OF_BATCHES,
     .in_place = 1,
     .call = dlpi_map_call,
-    .step = dlpi_batches_step,
-    .find = dlpi_rows_find,
-    .run = dlpi_batches_run,
     .recover = dlpi_slots_recover,
 };
 
@@ -12273,16 +12330,10 @@ static const dlpi_stage_ops dlpi_guard_ops = {
     .kind = DLP_STAGE_GUARD,
     .rank = 6,
     .many = 1,
-    .unit = DLPI_UNIT_ROWS,
+    DLPI_OPS_OF_ROWS,
     .self_bytes = sizeof(dlpi_guard),
     .check = dlpi_guard_check,
     .layout = dlpi_guard_layout,
-    .step = dlpi_rows_step,
-    .find = dlpi_rows_find,
-    .run = dlpi_rows_run,
-    .full = dlpi_rows_full,
-    .owes = dlpi_rows_owes,
-    .due = dlpi_rows_due,
     .recover = dlpi_guard_recover,
     .seen = dlpi_guard_seen,
 };
@@ -12323,13 +12374,10 @@ static bool dlpi_batch_staff(dlp_pipe *p, dlpi_stage *st) {
 static const dlpi_stage_ops dlpi_batch_ops = {
     .kind = DLP_STAGE_BATCH,
     .rank = 7,
-    .unit = DLPI_UNIT_BATCHES,
+    DLPI_OPS_OF_BATCHES,
     .words = {.more = "batch_workers", .out = "batch_workers = 1"},
     .staff = dlpi_batch_staff,
     .call = dlpi_collate_call,
-    .step = dlpi_batches_step,
-    .find = dlpi_rows_find,
-    .run = dlpi_batches_run,
     .recover = dlpi_slots_recover,
 };
 
@@ -12554,23 +12602,11 @@ static void dlpi_transfer_layout(dlp_pipe *p, dlpi_stage *st) {
     dlpi_area_add(p, DLPI_REC_SINK, NULL, sizeof(uint32_t), buffers, DLPI_LINE);
 }
 
-/* What dlpi_transfer_alloc asks for. */
-static uint64_t dlpi_transfer_private(const dlp_pipe *p, const dlpi_stage *st) {
-    uint64_t buffers = (uint64_t)dlpi_transfer_of(st)->d.device_buffers;
-    return dlpi_sum(dlpi_times(dlpi_times(buffers, p->batches.n), sizeof(void *)), p->ring);
-}
-
-static bool dlpi_transfer_alloc(dlp_pipe *p, dlpi_stage *st) {
-    dlpi_transfer *x = dlpi_transfer_of(st);
-    x->begun = calloc(p->ring, 1);
-    x->data = calloc((size_t)x->d.device_buffers * p->batches.n, sizeof *x->data);
-    return x->begun != NULL && x->data != NULL;
-}
-
-static void dlpi_transfer_release(dlpi_stage *st) {
-    dlpi_transfer *x = dlpi_transfer_of(st);
-    free(x->begun);
-    free(x->data);
+static int dlpi_transfer_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out) {
+    uint64_t fields = dlpi_times((uint64_t)dlpi_transfer_of(st)->d.device_buffers, p->batches.n);
+    out[0] = (dlpi_block){offsetof(dlpi_transfer, begun), p->ring};
+    out[1] = (dlpi_block){offsetof(dlpi_transfer, data), dlpi_times(fields, sizeof(void *))};
+    return 2;
 }
 
 static int dlpi_transfer_start(dlp_pipe *p, dlpi_stage *st) {
@@ -12636,11 +12672,9 @@ static const dlpi_stage_ops dlpi_transfer_ops = {
     .in_order = 1,
     .self_bytes = sizeof(dlpi_transfer),
     .layout = dlpi_transfer_layout,
-    .private_bytes = dlpi_transfer_private,
-    .alloc = dlpi_transfer_alloc,
+    .blocks = dlpi_transfer_blocks,
     .begin = dlpi_transfer_start,
     .end = dlpi_transfer_end,
-    .release = dlpi_transfer_release,
     .step = dlpi_transfer_step,
     .due = dlpi_transfer_due,
     .words = {.slow = "move fewer bytes (smaller dtypes, pad less), give the device "
@@ -12894,13 +12928,6 @@ static int dlpi_bad_order(dlp_pipe *p) {
                     "DLP_ORDER_PARTS with a part queue, and only then", p->sampler->sampler.order);
 }
 
-/* Nobody knows the epoch's length. */
-static int dlpi_epoch_open(dlp_pipe *p) {
-    p->samples = DLPI_MAX_ITEMS;
-    p->batches_per_epoch = UINT64_MAX;
-    return DLP_OK;
-}
-
 /* An epoch of n samples. */
 static int dlpi_epoch_of(dlp_pipe *p, uint64_t n) {
     p->samples = n;
@@ -13000,6 +13027,7 @@ static int dlpi_repeat_check(dlp_pipe *p, dlpi_stage *st) {
     };
     if (st->repeat.epochs == DLP_NONE)
         return dlpi_bad(p, st->name, "epochs", bounds[0].words, DLP_NONE);
+    p->barrier = st->repeat.set_epoch ? &st->repeat : NULL;
     return dlpi_check_bounds(p, st->name, &st->repeat, DLPI_ROWS(bounds));
 }
 
@@ -13034,21 +13062,16 @@ static int dlpi_lists_sizes(dlp_pipe *p) {
     if (b->next == NULL) return dlpi_bad(p, name, "batches.next", "a function", 0);
     if ((b->save == NULL) != (b->restore == NULL))
         return dlpi_bad(p, name, "batches.restore", "given together with batches.save", 0);
-    return dlpi_epoch_open(p);
+    p->samples = DLPI_MAX_ITEMS; /* nobody knows the length */
+    p->batches_per_epoch = UINT64_MAX;
+    return DLP_OK;
 }
 
-static uint64_t dlpi_lists_private(const dlp_pipe *p, const dlpi_stage *st) {
+static int dlpi_lists_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out) {
     DLPI_UNUSED(st);
-    return dlpi_times(p->global_batch, 8);
+    out[0] = (dlpi_block){offsetof(dlpi_lists, index), dlpi_times(p->global_batch, 8)};
+    return 1;
 }
-
-static bool dlpi_lists_alloc(dlp_pipe *p, dlpi_stage *st) {
-    dlpi_lists *l = st->self;
-    l->index = malloc((size_t)p->global_batch * 8);
-    return l->index != NULL;
-}
-
-static void dlpi_lists_release(dlpi_stage *st) { free(((dlpi_lists *)st->self)->index); }
 
 static uint64_t dlpi_lists_slot_bytes(const dlp_pipe *p) {
     DLPI_UNUSED(p);
@@ -13187,9 +13210,7 @@ static const dlpi_stage_ops dlpi_lists_ops = {
     .rank = 1,
     .words = {.out = "sampler.threaded = 1", .slow = "make the sampler's own function cheaper"},
     .self_bytes = sizeof(dlpi_lists),
-    .private_bytes = dlpi_lists_private,
-    .alloc = dlpi_lists_alloc,
-    .release = dlpi_lists_release,
+    .blocks = dlpi_lists_blocks,
     .source = &dlpi_lists_source,
 };
 
@@ -13468,31 +13489,14 @@ static void dlpi_parts_layout(dlp_pipe *p, dlpi_stage *st) {
 }
 
 /* Sums in the order given (since add), and in those of two epochs; what is known of the cells. */
-static uint64_t dlpi_parts_private(const dlp_pipe *p, const dlpi_stage *st) {
+static int dlpi_parts_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out) {
     const dlpi_parts *q = st->self;
+    uint64_t sums = dlpi_times(q->plan.n_parts + 1, 8);
     DLPI_UNUSED(p);
-    return dlpi_sum(dlpi_times(q->plan.n_parts + 1, q->plan.shuffle_parts ? 24 : 8),
-                    dlpi_times(q->n_cells, sizeof(dlpi_part_use)));
-}
-
-static bool dlpi_parts_alloc(dlp_pipe *p, dlpi_stage *st) {
-    dlpi_parts *q = st->self;
-    size_t sums = (size_t)q->plan.n_parts + 1;
-    DLPI_UNUSED(p);
-    q->use = calloc(q->n_cells, sizeof *q->use);
-    if (!q->plan.shuffle_parts) return q->use != NULL;
-    q->tables = calloc(sums, 2 * sizeof *q->tables);
-    if (q->tables == NULL) return false;
-    q->plan.orders[0].first = q->tables;
-    q->plan.orders[1].first = q->tables + sums;
-    return q->use != NULL;
-}
-
-static void dlpi_parts_release(dlpi_stage *st) {
-    dlpi_parts *q = st->self;
-    free(q->plan.first);
-    free(q->tables);
-    free(q->use);
+    out[0] = (dlpi_block){offsetof(dlpi_parts, plan.first), sums};
+    out[1] = (dlpi_block){offsetof(dlpi_parts, tables), q->plan.shuffle_parts ? 2 * sums : 0};
+    out[2] = (dlpi_block){offsetof(dlpi_parts, use), dlpi_times(q->n_cells, sizeof *q->use)};
+    return 3;
 }
 
 static void dlpi_guarded_part(const dlp_pipe *p, uint64_t most, uint8_t *bytes, dlpi_guarded *c) {
@@ -13502,16 +13506,15 @@ static void dlpi_guarded_part(const dlp_pipe *p, uint64_t most, uint8_t *bytes, 
     c->span[0] = (dlpi_span){bytes, most, NULL};
 }
 
-static void dlpi_parts_paint(dlp_pipe *p, const dlpi_parts *q) {
-    for (uint32_t i = 0; i < q->n_cells; i++) {
-        dlpi_guarded c;
-        dlpi_guarded_part(p, q->d.max_part_bytes, dlpi_part_bytes(p, i), &c);
-        dlpi_guarded_paint(&c);
-    }
-}
-
 static void dlpi_parts_live(dlp_pipe *p, dlpi_stage *st) {
-    if (DLPI_DEBUG) dlpi_parts_paint(p, st->self);
+    dlpi_parts *q = st->self;
+    for (int i = 0; i < 2 && q->tables != NULL; i++)
+        q->plan.orders[i].first = q->tables + (size_t)i * (size_t)(q->plan.n_parts + 1);
+    for (uint32_t c = 0; DLPI_DEBUG && c < q->n_cells; c++) {
+        dlpi_guarded guarded;
+        dlpi_guarded_part(p, q->d.max_part_bytes, dlpi_part_bytes(p, c), &guarded);
+        dlpi_guarded_paint(&guarded);
+    }
 }
 
 /* ---- looking ahead ---- */
@@ -13671,7 +13674,8 @@ static dlpi_part_place dlpi_parts_now(dlp_pipe *p) {
 static uint32_t dlpi_parts_ask(dlp_pipe *p, const dlpi_part_place *at) {
     dlpi_parts *q = dlpi_parts_of(p);
     uint32_t fresh = 0;
-    while (q->epoch <= at->epoch + 1 && !dlpi_epochs_over(p, q->epoch)) {
+    while (q->epoch <= at->epoch + 1 && !dlpi_epochs_over(p, q->epoch) &&
+           !dlpi_epoch_held(p, q->epoch)) {
         int64_t same_batches = dlpi_parts_look(p, at, &fresh);
         q->stuck = same_batches < 0;
         if (q->stuck) break;
@@ -13894,19 +13898,6 @@ static uint64_t dlpi_parts_due(dlpi_worker *w, uint64_t ns) {
     return ns;
 }
 
-/* What killed its workers too often, or held one past its deadline, has failed. */
-static int dlpi_part_verdict(dlpi_worker *w, const dlpi_pcell *cell) {
-    uint32_t rec = cell->rec;
-    if (rec & DLPI_REC_LATE)
-        return dlpi_say(w, DLP_ERR_DEADLINE,
-                        "the load ran past its deadline_ms %d, its worker was killed",
-                        w->st->w.deadline_ms);
-    if (dlpi_rec_kills(rec) < w->p->max_kills) return 0;
-    return dlpi_say(w, DLP_ERR_KILLED,
-                    "the loading process died %u times here, the last time by %s",
-                    dlpi_rec_kills(rec), dlpi_signal_text(cell->killed_by));
-}
-
 /* A load has returned rc. */
 static inline int dlpi_guard_part(dlpi_worker *w, uint64_t part, uint8_t *bytes, int rc) {
     dlpi_guarded c;
@@ -13928,7 +13919,7 @@ static int dlpi_part_try(dlpi_worker *w, uint32_t c, dlpi_pcell *cell) {
                      .worker = (uint32_t)w->id,
                      .worker_state = w->state,
                      .call = &w->note};
-    int rc = dlpi_part_verdict(w, cell);
+    int rc = dlpi_call_verdict(w, cell->killed_by, cell->rec);
     if (rc != 0) return rc;
     rc = dlpi_item_returned(w, ((dlp_part_fn)w->st->own)(w->st->user, &part));
     rc = dlpi_guard_part(w, cell->part, bytes, rc);
@@ -14061,14 +14052,11 @@ static const dlpi_stage_ops dlpi_parts_ops = {
     .rank = 3,
     .unit = DLPI_UNIT_CELLS,
     .self_bytes = sizeof(dlpi_parts),
-    .own = "load",
     .check = dlpi_parts_check,
     .layout = dlpi_parts_layout,
     .private_words = "part tables",
-    .private_bytes = dlpi_parts_private,
-    .alloc = dlpi_parts_alloc,
+    .blocks = dlpi_parts_blocks,
     .live = dlpi_parts_live,
-    .release = dlpi_parts_release,
     .step = dlpi_part_step,
     .find = dlpi_part_find,
     .run = dlpi_part_run,
@@ -14382,11 +14370,33 @@ static void dlpi_pace_call(dlp_pipe *p) {
     dlpi_tune(p, p->last_return_ns);
 }
 
+/* The wait since from was for an epoch that had to begin. Returns when that was done. */
+static uint64_t dlpi_consumer_began(dlp_pipe *p, uint64_t from) {
+    dlpi_worker *w = p->consumer;
+    uint64_t set = p->set_ns, began = p->began_ns;
+    p->began_ns = 0;
+    if (set < from) return from; /* told as a step */
+    dlpi_bump(&p->ctl->wait_ns, began - from);
+    if (set > from) dlpi_trace_add(w, DLP_TRACE_WAIT, from, set, p->base, p->epoch_now, 0);
+    if (began > set)
+        dlpi_trace_add(w, DLP_TRACE_EPOCH, set, began, p->base, p->epoch_begun & DLPI_EPOCH_MASK,
+                       0);
+    return began;
+}
+
+/* The first batch is there of an epoch that had to begin. */
+static void dlpi_border_over(dlp_pipe *p, uint64_t now) {
+    dlpi_bump(&p->ctl->borders, 1);
+    dlpi_bump(&p->ctl->border_ns, now - p->border_ns);
+    p->border_ns = 0;
+}
+
 static void dlpi_consumer_waited(dlp_pipe *p, uint64_t from, uint64_t to) {
     bool for_source = p->source_waited;
     p->last_return_ns = to;
     p->source_waited = false;
     if (p->all_inline) p->inline_ns = to - from;
+    if (p->began_ns != 0) from = dlpi_consumer_began(p, from);
     if (to <= from) return;
     dlpi_bump(&p->ctl->wait_ns, to - from);
     if (for_source) dlpi_bump(&p->ctl->source_wait_ns, to - from);
@@ -14497,10 +14507,8 @@ static void dlpi_describe_current(const dlpi_worker *w, uint64_t index, dlp_erro
     dlpi_copy_text(e->stage, sizeof e->stage, w->st->name);
     e->worker = w->id;
     if (index == UINT64_MAX || !dlpi_is_item_stage(w->p, w->st)) return;
-    e->has_item = 1;
-    e->index = index;
-    e->epoch = DLPI_LOAD_RLX(&w->block->current_epoch); /* for people */
-    e->position = DLPI_LOAD_RLX(&w->block->current_position);
+    dlpi_error_item(e, index, DLPI_LOAD_RLX(&w->block->current_epoch), /* for people */
+                    DLPI_LOAD_RLX(&w->block->current_position));
 }
 
 /* A callback past its deadline, if any. */
@@ -14541,7 +14549,8 @@ static void dlpi_caller_sleep(dlp_pipe *p, uint64_t ns) {
         }
     dlpi_sleeper_want(&ctl->want, want); /* B1 -> B1 */
     if (dlpi_take(p, &b, &s) == DLP_EMPTY && !dlpi_inline_steps(p) && !dlpi_source_scheduled(p) &&
-        !dlpi_stopped(p) && !dlpi_error_due(ctl, false)) /* E1 <- E1, behind B1 */
+        !dlpi_epoch_due(p) && !dlpi_stopped(p) &&
+        !dlpi_error_due(ctl, false)) /* E1 <- E1, behind B1 */
         dlpi_futex_wait(&ctl->caller_word, word, UINT32_MAX, ns, (int)ctl->shared);
     dlpi_sleeper_want(&ctl->want, UINT64_C(0)); /* B1 */
 }
@@ -14590,6 +14599,10 @@ static int dlpi_next_wait(dlp_pipe *p, uint64_t until, uint64_t *b, uint32_t *s)
         if (dlpi_stopped(p)) return DLP_STOPPED;
         if ((rc = dlpi_next_error(p, false)) != DLP_OK) return rc;
         dlpi_schedule_inline(p, 1);
+        if (dlpi_epoch_due(p)) {
+            if ((rc = dlpi_epoch_begin(p)) != DLP_OK) return rc;
+            continue;
+        }
         if (dlpi_inline_steps(p)) {
             if (until != 0 && until != UINT64_MAX && dlpi_now_ns() >= until &&
                 dlpi_take(p, b, s) == DLP_EMPTY) /* it may be ready since */
@@ -14612,7 +14625,7 @@ static int dlpi_next_take(dlp_pipe *p, int timeout_ms, uint64_t *b, uint32_t *s)
         dlpi_pace_call(p);
         return rc;
     }
-    if (timeout_ms < 0 && dlpi_pace_skips_wait(p)) {
+    if (timeout_ms < 0 && p->barrier == NULL && dlpi_pace_skips_wait(p)) {
         p->clock_off = 1;
         if (rc == DLP_EMPTY) rc = dlpi_next_wait(p, until, b, s);
         p->clock_off = 0;
@@ -14627,6 +14640,7 @@ static int dlpi_next_take(dlp_pipe *p, int timeout_ms, uint64_t *b, uint32_t *s)
     if (rc == DLP_END && dlpi_next_error(p, true) != DLP_OK) rc = p->err.code;
     dlpi_inline_rest(p);
     dlpi_consumer_waited(p, from, dlpi_now_ns());
+    if (p->border_ns != 0 && rc == DLP_OK) dlpi_border_over(p, p->last_return_ns);
     dlpi_tune(p, p->last_return_ns);
     return rc;
 }
@@ -15324,33 +15338,15 @@ static void dlpi_split_describe(const dlp_pipe *p, const dlpi_stage *st) {
     r->view_rows = c->view_rows;
 }
 
-/* What dlpi_split_alloc asks for. */
-static uint64_t dlpi_split_private(const dlp_pipe *p, const dlpi_stage *st) {
+static int dlpi_split_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out) {
     const dlpi_split *c = st->self;
-    uint64_t view = sizeof *c->slot_of + sizeof *c->after;
-    view = dlpi_sum(view, dlpi_times(c->view_rows, sizeof *c->index));
-    return dlpi_sum(dlpi_sum(dlpi_times(p->n_slots, sizeof *c->refs), dlpi_times(p->n_out, view)),
-                    2 * (uint64_t)c->view_rows);
-}
-
-static bool dlpi_split_alloc(dlp_pipe *p, dlpi_stage *st) {
-    dlpi_split *c = st->self;
-    c->refs = calloc(p->n_slots, sizeof *c->refs);
-    c->slot_of = calloc(p->n_out, sizeof *c->slot_of);
-    c->after = calloc(p->n_out, sizeof *c->after);
-    c->index = calloc((size_t)p->n_out * c->view_rows, sizeof *c->index);
-    c->valid = calloc(2, c->view_rows);
-    if (c->valid != NULL) memset(c->valid, 1, c->view_rows);
-    return c->refs && c->slot_of && c->after && c->index && c->valid;
-}
-
-static void dlpi_split_release(dlpi_stage *st) {
-    dlpi_split *c = st->self;
-    free(c->refs);
-    free(c->slot_of);
-    free(c->after);
-    free(c->index);
-    free(c->valid);
+    uint64_t rows = dlpi_times(p->n_out, c->view_rows);
+    out[0] = (dlpi_block){offsetof(dlpi_split, refs), dlpi_times(p->n_slots, sizeof *c->refs)};
+    out[1] = (dlpi_block){offsetof(dlpi_split, slot_of), dlpi_times(p->n_out, sizeof *c->slot_of)};
+    out[2] = (dlpi_block){offsetof(dlpi_split, after), dlpi_times(p->n_out, sizeof *c->after)};
+    out[3] = (dlpi_block){offsetof(dlpi_split, index), dlpi_times(rows, sizeof *c->index)};
+    out[4] = (dlpi_block){offsetof(dlpi_split, valid), 2 * (uint64_t)c->view_rows};
+    return 5;
 }
 
 /* The parts of views that stay the same, and the orders. */
@@ -15368,6 +15364,7 @@ static void dlpi_split_live(dlp_pipe *p, dlpi_stage *st) {
     }
     dlpi_order_init(&c->scheduled, &p->sampler->sampler, dlpi_chunk_count(p), table);
     dlpi_order_init(&c->order, &p->sampler->sampler, dlpi_chunk_count(p), table);
+    memset(c->valid, 1, c->view_rows);
     c->slot = DLPI_NO_SLOT;
 }
 
@@ -15496,11 +15493,9 @@ static const dlpi_stage_ops dlpi_split_ops = {
     .check = dlpi_split_check_all,
     .seen = dlpi_chunks_seen,
     .layout = dlpi_split_layout,
-    .private_bytes = dlpi_split_private,
-    .alloc = dlpi_split_alloc,
+    .blocks = dlpi_split_blocks,
     .live = dlpi_split_live,
     .describe = dlpi_split_describe,
-    .release = dlpi_split_release,
     .lender = &dlpi_split_lender,
 };
 
@@ -15522,10 +15517,7 @@ static dlpi_stage *dlpi_add(dlp_pipe *p, const dlpi_stage_ops *ops, const char *
     st->id = p->n_stages;
     st->link_next = st->link_prev = st->next = st->prev = st->work = -1;
     if (ops->self_bytes > 0 && (st->self = calloc(1, ops->self_bytes)) == NULL) {
-        dlp_error e;
-        dlpi_error_set(&e, DLP_ERR_MEMORY, name, "malloc of what a stage keeps failed");
-        e.errnum = ENOMEM;
-        dlpi_pipe_fail(p, &e);
+        dlpi_no_memory(p, name, "what a stage keeps");
         return NULL;
     }
     if (w) st->w = *w;
@@ -15649,8 +15641,12 @@ static int dlpi_check_pipe(dlp_pipe *p) {
          "DLP_NOWAIT, DLP_FOREVER, or 0 and more"},
         {DLPI_AT(dlp_pipe_desc, trace_bytes), 0, 64 << 20, "0..67108864"},
         {DLPI_AT(dlp_pipe_desc, no_memfd), 0, 1, "0 or 1"},
+        {DLPI_AT(dlp_pipe_desc, n_counters), 0, DLP_MAX_COUNTERS, "0..8"},
     };
     int rc = dlpi_check_bounds(p, "", &p->d, DLPI_ROWS(bounds));
+    for (uint32_t i = 0; rc == DLP_OK && i < p->d.n_counters; i++)
+        if (p->counters[i].name[0] == 0 || !(p->counters[i].most >= 0))
+            rc = dlpi_bad(p, "", "counters", "n_counters of them with a name, most 0 or more", i);
     if (p->d.trace_bytes == 0) p->d.trace_bytes = 4096;
     return rc != DLP_OK ? rc : p->beside->open(p);
 }
@@ -15861,12 +15857,6 @@ static int dlpi_resolve_work(dlp_pipe *p) {
     return rc == DLP_OK ? p->beside->resolve(p) : rc;
 }
 
-static int dlpi_resolve_items(dlp_pipe *p) {
-    const dlp_dataset *ds = &p->fetch->dataset;
-    int rc = dlpi_fields_init(p, p->fetch->name, &p->items, ds->fields, ds->n_fields, false);
-    return rc;
-}
-
 static int dlpi_resolve_batches(dlp_pipe *p) {
     const dlp_dataset *ds = &p->fetch->dataset;
     const dlp_batch_desc *d = &p->batcher->batching;
@@ -15875,27 +15865,21 @@ static int dlpi_resolve_batches(dlp_pipe *p) {
                             own ? d->n_out_fields : ds->n_fields, p->has_item_cells);
 }
 
-/* What each kind has to say of the chain. */
-static int dlpi_check_stages(dlp_pipe *p) {
-    int rc = DLP_OK;
-    for (int i = 0; i < p->n_stages && rc == DLP_OK; i++) {
-        dlpi_stage *st = &p->stages[i];
-        if (st->ops->check != NULL) rc = st->ops->check(p, st);
-    }
-    return rc;
-}
-
 /* Everything that follows from the descs; p->err tells what does not fit. */
 static int dlpi_resolve(dlp_pipe *p) {
+    const dlp_dataset *ds;
     int rc;
     if ((rc = dlpi_check_graph(p)) != DLP_OK) return rc;
+    ds = &p->fetch->dataset;
     dlpi_cells_resolve(p);
     if ((rc = dlpi_check_sizes(p)) != DLP_OK) return rc;
     if ((rc = dlpi_resolve_slots(p)) != DLP_OK) return rc;
     if ((rc = dlpi_resolve_work(p)) != DLP_OK) return rc;
-    if ((rc = dlpi_resolve_items(p)) != DLP_OK) return rc;
+    rc = dlpi_fields_init(p, p->fetch->name, &p->items, ds->fields, ds->n_fields, false);
+    if (rc != DLP_OK) return rc;
     dlpi_cells_ends(p);
-    if ((rc = dlpi_check_stages(p)) != DLP_OK) return rc;
+    for (dlpi_stage *st = p->stages; st < p->stages + p->n_stages; st++) /* what kinds say of it */
+        if (st->ops->check != NULL && (rc = st->ops->check(p, st)) != DLP_OK) return rc;
     return dlpi_resolve_batches(p);
 }
 
@@ -15928,20 +15912,10 @@ static void dlpi_layout_slots(dlp_pipe *p) {
                   dlpi_line_up(at), p->n_slots, DLPI_LINE);
 }
 
-/* What kinds keep in this process and have a line of the plan for. */
-static uint64_t dlpi_worded_bytes(const dlp_pipe *p) {
-    uint64_t bytes = 0;
-    for (int i = 0; i < p->n_stages; i++) {
-        const dlpi_stage_ops *ops = p->stages[i].ops;
-        if (ops->private_words != NULL)
-            bytes = dlpi_sum(bytes, ops->private_bytes(p, &p->stages[i]));
-    }
-    return bytes;
-}
-
 /* Rows that can be in a callback of fetch at once, beside one of each worker: those in flight. */
 static uint64_t dlpi_row_extras_bytes(const dlp_pipe *p) {
-    uint64_t each = 1 + (uint64_t)p->fetch->in_flight;
+    uint64_t each = 1 + (p->fetch ? (uint64_t)p->fetch->in_flight : 0);
+    if (p->fetch == NULL || p->source == NULL) return 0;
     return dlpi_times(dlpi_times((uint64_t)p->fetch->n_workers, each), p->source->row_bytes);
 }
 
@@ -15962,25 +15936,54 @@ static uint64_t dlpi_worker_records(const dlp_pipe *p) {
     return dlpi_times((uint64_t)p->n_workers + 1, sizeof(dlpi_worker));
 }
 
-/* What dlpi_private_alloc asks for, with the pipe itself. */
-static uint64_t dlpi_private_bytes(const dlp_pipe *p) {
-    uint64_t tensors = p->batches.n * sizeof(dlp_tensor);
-    uint64_t each[] = {
-        sizeof *p + 4096,
-        dlpi_worker_records(p),
-        dlpi_times(p->n_out, 1 + sizeof(dlp_batch) + tensors),
-        dlpi_times(p->n_slots, DLPI_DEBUG),
-        p->batch_rows,
-        dlpi_times(p->prefetch, sizeof(dlpi_cell_use)),
-        dlpi_row_extras_bytes(p),
+/* What this process keeps for a stage, or (st NULL) for the pipe itself. */
+static int dlpi_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out) {
+    const uint64_t slots = p->n_out, tensors = dlpi_times(slots, p->batches.n);
+    const dlpi_block all[] = {
+        {offsetof(dlp_pipe, workers), dlpi_worker_records(p)},
+        {offsetof(dlp_pipe, out), dlpi_times(slots, sizeof *p->out)},
+        {offsetof(dlp_pipe, out_fields), dlpi_times(tensors, sizeof *p->out_fields)},
+        {offsetof(dlp_pipe, ones), p->batch_rows},
+        {offsetof(dlp_pipe, held), slots + p->n_slots * (uint64_t)DLPI_DEBUG}, /* poisoned, too */
+        {offsetof(dlp_pipe, schedule.cells), dlpi_times(p->prefetch, sizeof *p->schedule.cells)},
+        {offsetof(dlp_pipe, own_rows), dlpi_row_extras_bytes(p)},
+        {offsetof(dlp_pipe, counted), dlpi_times(p->d.n_counters, dlpi_counter_bytes(p))},
     };
+    if (st != NULL) return st->ops->blocks != NULL ? st->ops->blocks(p, st, out) : 0;
+    memcpy(out, all, sizeof all);
+    return (int)(sizeof all / sizeof *all);
+}
+
+static uint64_t dlpi_blocks_bytes(const dlp_pipe *p, const dlpi_stage *st) {
+    dlpi_block k[DLPI_BLOCKS];
     uint64_t bytes = 0;
-    for (size_t i = 0; i < sizeof each / sizeof *each; i++) bytes = dlpi_sum(bytes, each[i]);
+    for (int n = dlpi_blocks(p, st, k); n > 0; n--) bytes = dlpi_sum(bytes, k[n - 1].bytes);
+    return bytes;
+}
+
+/* Allocate them (false: no memory), or free them. */
+static bool dlpi_blocks_have(dlp_pipe *p, dlpi_stage *st, bool have) {
+    dlpi_block k[DLPI_BLOCKS];
+    uint8_t *record = st != NULL ? st->self : (void *)p;
+    for (int i = 0, n = dlpi_blocks(p, st, k); i < n; i++) {
+        void *at;
+        memcpy(&at, record + k[i].at, sizeof at);
+        if (!have) free(at);
+        if (!have || at != NULL || k[i].bytes == 0) continue;
+        if ((at = calloc(1, (size_t)k[i].bytes)) == NULL) return false;
+        memcpy(record + k[i].at, &at, sizeof at);
+    }
+    return true;
+}
+
+/* All that this process keeps. */
+static uint64_t dlpi_private_bytes(const dlp_pipe *p) {
+    uint64_t bytes = dlpi_sum(sizeof *p + 4096, dlpi_blocks_bytes(p, NULL));
     for (int i = 0; i < p->n_stages; i++) {
         const dlpi_stage *st = &p->stages[i];
         bytes = dlpi_sum(bytes, (uint64_t)st->w.n_affinity * sizeof(int32_t));
         bytes = dlpi_sum(bytes, st->ops->self_bytes);
-        if (st->ops->private_bytes != NULL) bytes = dlpi_sum(bytes, st->ops->private_bytes(p, st));
+        bytes = dlpi_sum(bytes, dlpi_blocks_bytes(p, st));
     }
     return bytes;
 }
@@ -16022,14 +16025,6 @@ static void dlpi_layout_trace(dlp_pipe *p) {
                   (uint64_t)p->n_workers + 1, 4096);
 }
 
-/* What each kind has of its own. */
-static void dlpi_layout_stages(dlp_pipe *p) {
-    for (int i = 0; i < p->n_stages; i++) {
-        dlpi_stage *st = &p->stages[i];
-        if (st->ops->layout != NULL) st->ops->layout(p, st);
-    }
-}
-
 static void dlpi_layout_cells(dlp_pipe *p) {
     dlpi_cells_layout(p);
     dlpi_area_add(p, DLPI_AREA_GUARD, "guarded cells", dlpi_guard_stride(p), dlpi_guard_cells(p),
@@ -16045,7 +16040,8 @@ static void dlpi_layout(dlp_pipe *p) {
     dlpi_layout_table(p);
     dlpi_layout_trace(p);
     p->beside->layout(p);
-    dlpi_layout_stages(p);
+    for (int i = 0; i < p->n_stages; i++) /* what each kind has of its own */
+        if (p->stages[i].ops->layout != NULL) p->stages[i].ops->layout(p, &p->stages[i]);
     dlpi_layout_cells(p);
     p->region_bytes = dlpi_round_up(p->region_bytes, p->huge_pages > 0 ? 2u << 20 : 4096);
     p->plan_private = dlpi_private_bytes(p);
@@ -16063,18 +16059,23 @@ static void dlpi_plan_add(dlp_plan *plan, const char *what, uint64_t count, uint
     plan->n_lines++;
 }
 
-static void dlpi_plan_area(const dlp_pipe *p, dlp_plan *plan, int id) {
-    dlpi_plan_add(plan, p->areas[id].words, p->areas[id].count, p->areas[id].stride);
+static void dlpi_plan_areas(const dlp_pipe *p, dlp_plan *plan, const int *id, int n) {
+    for (; n > 0; n--, id++)
+        dlpi_plan_add(plan, p->areas[*id].words, p->areas[*id].count, p->areas[*id].stride);
 }
 
-/* What kinds keep in this process that has a line of its own: of each worker, or once. */
-static void dlpi_plan_kinds(const dlp_pipe *p, dlp_plan *plan) {
+/* What kinds keep in this process that has a line of its own: of each worker, or once. Returns the
+   bytes. */
+static uint64_t dlpi_plan_kinds(const dlp_pipe *p, dlp_plan *plan) {
+    uint64_t bytes = 0;
     for (int i = 0; i < p->n_stages; i++) {
         const dlpi_stage *st = &p->stages[i];
         uint64_t n = st->ops->worker != NULL ? (uint64_t)st->n_workers : 1;
-        if (st->ops->private_words != NULL)
-            dlpi_plan_add(plan, st->ops->private_words, n, st->ops->private_bytes(p, st) / n);
+        if (st->ops->private_words == NULL) continue;
+        bytes = dlpi_sum(bytes, dlpi_blocks_bytes(p, st));
+        dlpi_plan_add(plan, st->ops->private_words, n, dlpi_blocks_bytes(p, st) / n);
     }
+    return bytes;
 }
 
 static void dlpi_plan_sink(const dlp_pipe *p, dlp_plan *plan) {
@@ -16085,6 +16086,10 @@ static void dlpi_plan_sink(const dlp_pipe *p, dlp_plan *plan) {
 }
 
 static void dlpi_plan_fill(const dlp_pipe *p, dlp_plan *plan) {
+    static const int areas[] = {DLPI_REC_CELLS,        DLPI_AREA_ZEROS, DLPI_REC_SLOTS,
+                                DLPI_REC_ITEM_CELLS,   DLPI_AREA_KEPT,  DLPI_AREA_GUARD,
+                                DLPI_REC_TABLE,        DLPI_REC_SHARE,  DLPI_REC_TRACE,
+                                DLPI_REC_SOURCE_CELLS, DLPI_REC_SOURCE};
     uint64_t each = p->areas[DLPI_REC_WORKERS].stride + sizeof(dlpi_worker);
     uint64_t named, own, collators = p->batcher->work >= 0 ? (uint64_t)p->batcher->n_workers : 0;
     dlpi_seen s;
@@ -16092,29 +16097,21 @@ static void dlpi_plan_fill(const dlp_pipe *p, dlp_plan *plan) {
     plan->slots = p->n_slots;
     plan->slot_bytes = dlpi_sum(p->areas[DLPI_REC_CELLS].stride, p->areas[DLPI_REC_SLOTS].stride);
     plan->limit_bytes = p->d.limit_bytes;
-    dlpi_plan_area(p, plan, DLPI_REC_CELLS);
-    dlpi_plan_area(p, plan, DLPI_AREA_ZEROS);
-    dlpi_plan_area(p, plan, DLPI_REC_SLOTS);
+    dlpi_plan_areas(p, plan, areas, 3);
     dlpi_plan_add(plan, p->areas[DLPI_REC_RESIDENT].words, 1,
                   dlpi_area_bytes(p, DLPI_REC_RESIDENT));
-    dlpi_plan_area(p, plan, DLPI_REC_ITEM_CELLS);
-    dlpi_plan_area(p, plan, DLPI_AREA_KEPT);
-    dlpi_plan_area(p, plan, DLPI_AREA_GUARD);
+    dlpi_plan_areas(p, plan, areas + 3, 3);
     dlpi_plan_sink(p, plan);
-    dlpi_plan_area(p, plan, DLPI_REC_TABLE);
-    dlpi_plan_area(p, plan, DLPI_REC_SHARE);
-    dlpi_plan_area(p, plan, DLPI_REC_TRACE);
+    dlpi_plan_areas(p, plan, areas + 6, 3);
     dlpi_plan_add(plan, "worker records", (uint64_t)p->n_workers + 1 - collators, each);
     dlpi_plan_add(plan, "worker records: of the batch stage", collators, each);
-    dlpi_plan_area(p, plan, DLPI_REC_SOURCE_CELLS);
-    dlpi_plan_area(p, plan, DLPI_REC_SOURCE);
+    dlpi_plan_areas(p, plan, areas + 9, 2);
     named = plan->total_bytes;
-    dlpi_plan_kinds(p, plan);
+    own = dlpi_plan_kinds(p, plan);
     named = dlpi_less(named, dlpi_sink_bytes(p));
     named = dlpi_less(named, dlpi_worker_records(p));
-    dlpi_plan_add(plan, "start by exec: what workers are told", 1, p->beside->bytes(p));
     dlpi_plan_add(plan, "control and alignment", 1, dlpi_less(p->region_bytes, named));
-    own = dlpi_less(dlpi_less(p->plan_private, dlpi_worker_records(p)), dlpi_worded_bytes(p));
+    own = dlpi_less(dlpi_less(p->plan_private, dlpi_worker_records(p)), own);
     dlpi_plan_add(plan, "this process: pipe and views", 1, own);
     dlpi_seen_shape(p, &s);
     plan->n_links = dlpi_links(&s, plan->links);
@@ -16137,33 +16134,16 @@ static int dlpi_plan(dlp_pipe *p, dlp_plan *out) {
 /* ---- memory limits: the desc's, a budget's, the cgroup's, what the system has left ---- */
 
 /* Of a memory limit; the cgroup's cache of files does not count, it gives way. */
-static uint64_t dlpi_memory_left(const char *dir, uint64_t max, uint64_t used,
-                                 const char *const *given) {
+static uint64_t dlpi_cgroup_memory(const char *dir, bool v1) {
+    static const char *const given[2] = {"total_inactive_file", "total_active_file"};
+    uint64_t max = dlpi_cgroup_number(dir, v1 ? "memory.limit_in_bytes" : "memory.max", NULL);
+    uint64_t used = dlpi_cgroup_number(dir, v1 ? "memory.usage_in_bytes" : "memory.current", NULL);
     if (max == UINT64_MAX || used == UINT64_MAX) return UINT64_MAX;
-    for (int i = 0; i < 2; i++) {
-        uint64_t bytes = dlpi_cgroup_number(dir, "memory.stat", given[i]);
+    for (int i = 0; i < 2; i++) { /* version 2 has no other totals */
+        uint64_t bytes = dlpi_cgroup_number(dir, "memory.stat", given[i] + (v1 ? 0 : 6));
         if (bytes != UINT64_MAX) used -= bytes < used ? bytes : used;
     }
     return used > max ? 0 : max - used;
-}
-
-static uint64_t dlpi_cgroup_memory_v2(const char *dir) {
-    static const char *const given[2] = {"inactive_file", "active_file"};
-    return dlpi_memory_left(dir, dlpi_cgroup_number(dir, "memory.max", NULL),
-                            dlpi_cgroup_number(dir, "memory.current", NULL), given);
-}
-
-static uint64_t dlpi_cgroup_memory_v1(const char *dir) {
-    static const char *const given[2] = {"total_inactive_file", "total_active_file"};
-    return dlpi_memory_left(dir, dlpi_cgroup_number(dir, "memory.limit_in_bytes", NULL),
-                            dlpi_cgroup_number(dir, "memory.usage_in_bytes", NULL), given);
-}
-
-static uint64_t dlpi_cgroup_left(void) {
-    static const dlpi_cgroups v1 = {"memory", "/sys/fs/cgroup/memory", dlpi_cgroup_memory_v1};
-    static const dlpi_cgroups v2 = {"", "/sys/fs/cgroup", dlpi_cgroup_memory_v2};
-    uint64_t one = dlpi_cgroup_least(&v1), two = dlpi_cgroup_least(&v2);
-    return one < two ? one : two;
 }
 
 static int dlpi_over(dlp_pipe *p, const dlp_plan *plan, uint64_t limit, const char *field,
@@ -16185,7 +16165,7 @@ static int dlpi_check_limits(dlp_pipe *p, const dlp_plan *plan) {
         return dlpi_over(p, plan, p->d.limit_bytes, "limit_bytes", "limit_bytes");
     if (all > PTRDIFF_MAX)
         return dlpi_over(p, plan, PTRDIFF_MAX, "limit_bytes", "what can be addressed");
-    left = dlpi_cgroup_left();
+    left = dlpi_cgroups_least("memory", dlpi_cgroup_memory);
     if (all > left) return dlpi_over(p, plan, left, "limit_bytes", "what the memory cgroup leaves");
     kib = dlpi_read_number("/proc/meminfo", "MemAvailable:");
     if (kib != UINT64_MAX && all / 1024 > kib)
@@ -16227,12 +16207,6 @@ static uint8_t *dlpi_alive_page(void) {
     madvise(at, 4096, 18); /* MADV_WIPEONFORK (Linux 4.14); before that, forks are not noticed */
     *(uint8_t *)at = 1;
     return at;
-}
-
-static int dlpi_alive_map(dlp_pipe *p) {
-    p->alive = dlpi_alive_page();
-    if (p->alive == NULL) return dlpi_system_fail(p, DLP_ERR_MEMORY, "mmap of a page");
-    return DLP_OK;
 }
 
 static inline bool dlpi_forked(const dlp_pipe *p) { return p->alive != NULL && *p->alive == 0; }
@@ -16289,41 +16263,28 @@ static uint64_t dlpi_layout_hash(void) {
 
 /* Where observers find what they read. Sizes are not in it: structs may grow at their ends. */
 static uint64_t dlpi_view_hash(void) {
-    static const size_t at[] = {offsetof(dlpi_ctl, tail),
-                                offsetof(dlpi_ctl, base),
-                                offsetof(dlpi_ctl, delivered),
-                                offsetof(dlpi_ctl, held),
-                                offsetof(dlpi_ctl, items),
-                                offsetof(dlpi_ctl, bytes),
-                                offsetof(dlpi_ctl, wait_ns),
-                                offsetof(dlpi_ctl, step_ns),
-                                offsetof(dlpi_ctl, first_ns),
-                                offsetof(dlpi_ctl, epoch),
-                                offsetof(dlpi_ctl, started_ns),
-                                offsetof(dlpi_ctl, stop),
-                                offsetof(dlpi_ctl, error_ready),
-                                offsetof(dlpi_ctl, error),
-                                offsetof(dlpi_ctl, skips),
-                                offsetof(dlpi_ctl, skip_ring),
-                                offsetof(dlpi_worker_block, items),
-                                offsetof(dlpi_worker_block, bytes),
-                                offsetof(dlpi_worker_block, busy_ns),
-                                offsetof(dlpi_worker_block, cpu_ns),
-                                offsetof(dlpi_worker_block, current),
-                                offsetof(dlpi_worker_block, since_ns),
-                                offsetof(dlpi_worker_block, retried),
-                                offsetof(dlpi_worker_block, left_out),
-                                offsetof(dlpi_worker_block, trace_head),
-                                offsetof(dlpi_worker_block, state),
-                                offsetof(dlpi_worker_block, max_ns),
-                                offsetof(dlpi_worker_block, hist),
-                                offsetof(dlpi_worker_block, pid),
-                                offsetof(dlpi_stage_words, ready),
-                                sizeof(dlpi_skip),
-                                sizeof(dlp_error),
-                                sizeof(dlp_trace_event),
-                                DLPI_HIST,
+#define DLPI_CTL(member) offsetof(dlpi_ctl, member)
+#define DLPI_BLOCK(member) offsetof(dlpi_worker_block, member)
+    static const size_t at[] = {DLPI_CTL(tail),          DLPI_CTL(base),
+                                DLPI_CTL(delivered),     DLPI_CTL(held),
+                                DLPI_CTL(items),         DLPI_CTL(bytes),
+                                DLPI_CTL(wait_ns),       DLPI_CTL(step_ns),
+                                DLPI_CTL(first_ns),      DLPI_CTL(epoch),
+                                DLPI_CTL(started_ns),    DLPI_CTL(stop),
+                                DLPI_CTL(error_ready),   DLPI_CTL(error),
+                                DLPI_CTL(skips),         DLPI_CTL(skip_ring),
+                                DLPI_BLOCK(items),       DLPI_BLOCK(bytes),
+                                DLPI_BLOCK(busy_ns),     DLPI_BLOCK(cpu_ns),
+                                DLPI_BLOCK(current),     DLPI_BLOCK(since_ns),
+                                DLPI_BLOCK(retried),     DLPI_BLOCK(left_out),
+                                DLPI_BLOCK(trace_head),  DLPI_BLOCK(state),
+                                DLPI_BLOCK(max_ns),      DLPI_BLOCK(hist),
+                                DLPI_BLOCK(pid),         offsetof(dlpi_stage_words, ready),
+                                sizeof(dlpi_skip),       sizeof(dlp_error),
+                                sizeof(dlp_trace_event), DLPI_HIST,
                                 DLPI_SKIP_RING};
+#undef DLPI_CTL
+#undef DLPI_BLOCK
     uint64_t h = DLPI_FORMAT;
     for (size_t i = 0; i < sizeof at / sizeof *at; i++) h = dlp_hash(h, at[i], i, DLPI_MAGIC);
     return h;
@@ -16428,35 +16389,21 @@ static void dlpi_region_init(dlp_pipe *p) {
     DLPI_STORE_REL(&r->magic, DLPI_MAGIC); /* I1 -> I1 of an observer, which checks it first */
 }
 
-/* What stages keep, and what the source gives callbacks. */
-static bool dlpi_stages_alloc(dlp_pipe *p) {
-    for (int i = 0; i < p->n_stages; i++) {
-        dlpi_stage *st = &p->stages[i];
-        if (st->ops->alloc && !st->ops->alloc(p, st)) return false;
-    }
-    if (p->source->row_bytes == 0) return true;
-    p->own_rows = calloc(dlpi_row_extras_bytes(p), 1);
-    return p->own_rows != NULL;
+static void dlpi_counters_live(dlp_pipe *p) {
+    for (uint32_t i = 0; i < p->d.n_counters; i++)
+        p->counters[i].words = p->counted + i * (dlpi_counter_bytes(p) / sizeof(uint64_t));
 }
 
+/* What the pipe and its stages keep. */
 static int dlpi_private_alloc(dlp_pipe *p) {
-    p->workers = calloc((size_t)p->n_workers + 1, sizeof *p->workers);
-    p->out = calloc(p->n_out, sizeof *p->out);
-    p->out_fields = calloc((size_t)p->n_out * p->batches.n, sizeof *p->out_fields);
-    p->ones = calloc(p->batch_rows, 1);
-    p->held = calloc(p->n_out + p->n_slots * (size_t)DLPI_DEBUG, 1); /* and dlpi_poisoned */
-    p->schedule.cells = calloc(p->prefetch, sizeof *p->schedule.cells);
-    if (p->workers && p->out && p->out_fields && p->ones && p->held && p->schedule.cells &&
-        dlpi_stages_alloc(p))
+    bool ok = dlpi_blocks_have(p, NULL, true);
+    for (int i = 0; i < p->n_stages && ok; i++) ok = dlpi_blocks_have(p, &p->stages[i], true);
+    if (ok) {
+        dlpi_counters_live(p);
         return DLP_OK;
+    }
     errno = ENOMEM;
     return dlpi_system_fail(p, DLP_ERR_MEMORY, "malloc of the pipe's own records");
-}
-
-static void dlpi_private_free(dlp_pipe *p) {
-    void *all[] = {p->workers,        p->out,     p->out_fields, p->ones, p->held,
-                   p->schedule.cells, p->own_rows};
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++) free(all[i]);
 }
 
 static const uint32_t dlpi_timed = 0;
@@ -16523,6 +16470,7 @@ static int dlpi_live_init(dlp_pipe *p) {
     if (DLPI_LOAD_SEQ(&p->stop_asked) != 0) DLPI_STORE_SEQ(&p->ctl->stop, 1u); /* S2 <- S2, S1 */
     p->ctl->started_ns = dlpi_now_ns();
     p->last_sequence = UINT64_MAX;
+    p->epoch_begun = p->schedule.epoch_asked = UINT64_MAX;
     p->call_clock_every = 1;
     dlpi_order_build(&p->sampler->sampler, p->fetch->dataset.n_items,
                      dlpi_area_at(p, DLPI_REC_TABLE, 0));
@@ -16565,7 +16513,8 @@ static int dlpi_prepare(dlp_pipe *p) {
     if ((rc = dlpi_plan(p, &plan)) != DLP_OK) return rc;
     if ((rc = dlpi_check_limits(p, &plan)) != DLP_OK) return rc;
     if ((rc = dlpi_private_alloc(p)) != DLP_OK) return rc;
-    if ((rc = dlpi_alive_map(p)) != DLP_OK) return rc;
+    if ((p->alive = dlpi_alive_page()) == NULL)
+        return dlpi_system_fail(p, DLP_ERR_MEMORY, "mmap of a page");
     if ((rc = dlpi_region_map(p)) != DLP_OK) return rc;
     dlpi_wait_rule(p);
     p->prepared = 1;
@@ -16599,7 +16548,7 @@ static void dlpi_selves_free(dlp_pipe *p) {
     for (int i = 0; i < DLP_MAX_STAGES; i++) {
         dlpi_stage *st = &p->stages[i];
         if (st->self == NULL) continue;
-        if (st->ops->release != NULL) st->ops->release(st);
+        dlpi_blocks_have(p, st, false);
         free(st->self);
     }
 }
@@ -16615,8 +16564,8 @@ static void dlpi_free(dlp_pipe *p) {
     if (p->memfd >= 0) close(p->memfd);
     if (p->budget_bytes) DLPI_ADD_SEQ(&p->d.budget->used_bytes, 0 - p->budget_bytes); /* M1 */
     free(p->exported);
-    dlpi_private_free(p);
     dlpi_selves_free(p);
+    dlpi_blocks_have(p, NULL, false);
     free(p);
 }
 
@@ -16813,6 +16762,9 @@ static void dlpi_stats(const dlpi_seen *s, dlp_stats *out) {
     if (dlpi_first_look(&ctl->first_ready) != 0) out->first_skip = ctl->first_skip; /* K3 <- K3 */
     out->step_ns = DLPI_LOAD_RLX(&ctl->step_ns);
     out->first_batch_ns = DLPI_LOAD_RLX(&ctl->first_ns);
+    out->epoch_borders = DLPI_LOAD_RLX(&ctl->borders);
+    out->epoch_wait_ns = DLPI_LOAD_RLX(&ctl->border_ns);
+    out->set_epoch_ns = DLPI_LOAD_RLX(&ctl->set_epoch_ns);
     out->epoch = DLPI_LOAD_RLX(&ctl->epoch);
     for (uint32_t i = 0; i < DLPI_HIST; i++) n += hist[i] = DLPI_LOAD_RLX(&consumer->hist[i]);
     out->step_p50_ns = dlpi_percentile(hist, n, 50);
@@ -21742,6 +21694,15 @@ DLPDEF void dlp_pusher_close(dlp_pusher *u) {
 /* ---------------------------------------------------------------------------------------------
    >>impl-public     THE PUBLIC CALLS */
 
+static void dlpi_counters_copy(dlp_pipe *p) {
+    const dlp_counter *c = p->d.counters;
+    for (uint32_t i = 0; c && p->d.n_counters <= DLP_MAX_COUNTERS && i < p->d.n_counters; i++) {
+        dlpi_copy_text(p->counters[i].name, sizeof p->counters[i].name, c[i].name);
+        dlpi_copy_text(p->counters[i].unit, sizeof p->counters[i].unit, c[i].unit);
+        p->counters[i].most = c[i].most;
+    }
+}
+
 DLPDEF int dlp_pipe_open(dlp_pipe **out, const dlp_pipe_desc *desc, dlp_error *err) {
     dlp_pipe *p;
     int rc;
@@ -21756,6 +21717,7 @@ DLPDEF int dlp_pipe_open(dlp_pipe **out, const dlp_pipe_desc *desc, dlp_error *e
     if (desc) p->d = *desc;
     dlpi_copy_text(p->name, sizeof p->name, p->d.name);
     p->d.name = p->name;
+    dlpi_counters_copy(p);
     if (p->d.resume) {
         p->resume = *p->d.resume;
         p->d.resume = &p->resume;
@@ -21784,19 +21746,6 @@ __attribute__((unused)) /* but by dlpipe_shm.h */
 static const dlpi_stage_ops *
 dlpi_kind_ops(int32_t kind) {
     return kind >= 0 && kind < DLP_STAGE_KINDS_END ? dlpi_kinds[kind] : NULL;
-}
-
-/* A sampler's table. */
-static const dlpi_stage_ops *dlpi_sampler_kind(const dlp_sampler_desc *d) {
-    return d->order == DLP_ORDER_BATCHES ? &dlpi_lists_ops : &dlpi_sampler_ops;
-}
-
-/* The stage's table, in a process that has but the rest of its record. */
-__attribute__((unused)) /* but by dlpipe_shm.h */
-static const dlpi_stage_ops *
-dlpi_ops_of(const dlpi_stage *st) {
-    if (st->kind == DLP_STAGE_SAMPLER) return dlpi_sampler_kind(&st->sampler);
-    return st->in_flight > 0 ? &dlpi_fetch_many_ops : dlpi_kinds[st->kind];
 }
 
 /* What a launcher calls what it tells each of its processes. */
@@ -22106,7 +22055,8 @@ static void dlpi_ranks_warn(dlp_pipe *p) {
 DLPDEF dlp_stage dlp_pipe_add_sampler(dlp_pipe *p, const dlp_sampler_desc *desc) {
     dlpi_stage *st;
     if (p == NULL || desc == NULL) return DLP_ERR_ARG;
-    st = dlpi_add(p, dlpi_sampler_kind(desc), "sampler", NULL);
+    st = dlpi_add(p, desc->order == DLP_ORDER_BATCHES ? &dlpi_lists_ops : &dlpi_sampler_ops,
+                  "sampler", NULL);
     if (st == NULL) return dlpi_add_refused(p);
     st->sampler = *desc;
     return dlpi_added(p, st, DLP_OK);
@@ -22502,7 +22452,7 @@ DLPDEF int dlp_sampler_resolved(const dlp_pipe *p, dlp_sampler_desc *out) {
 DLPDEF int dlp_repeat_resolved(const dlp_pipe *p, dlp_repeat_desc *out) {
     int rc = dlpi_is_resolved(p, out);
     if (rc != DLP_OK) return rc;
-    *out = p->repeat ? p->repeat->repeat : (dlp_repeat_desc){0, 0};
+    *out = p->repeat ? p->repeat->repeat : (dlp_repeat_desc){0, 0, NULL, NULL};
     if (out->epochs == 0) out->epochs = 1;
     return DLP_OK;
 }
@@ -22556,41 +22506,36 @@ typedef struct dlpi_loader {
 } dlpi_loader;
 
 /* What can be said twice is said once, or the same: of a short name and the field of a stage that
-   it stands for, which takes the value. wants: names both. */
-static int dlpi_loader_one(dlp_pipe *p, const char *field, const char *wants, int64_t brief,
-                           int64_t *full) {
-    if (brief != 0 && *full != 0 && brief != *full) return dlpi_bad(p, "", field, wants, *full);
-    if (*full == 0) *full = brief;
-    return DLP_OK;
-}
-
-/* As above, of each short name. */
+   it stands for, which takes the value. */
 static int dlpi_loader_short(dlp_pipe *p, const dlp_loader_desc *d, dlpi_loader *l) {
-    int64_t size = l->batch.batch_size, workers = l->fetch.workers.num_workers,
-            last = l->batch.last, order = l->sampler.order, seed = (int64_t)l->sampler.seed;
-    int rc = dlpi_loader_one(p, "batch.batch_size", "0, or as the loader's batch_size",
-                             d->batch_size, &size);
-    if (rc == DLP_OK)
-        rc = dlpi_loader_one(p, "fetch.workers.num_workers", "0, or as the loader's num_workers",
-                             d->num_workers, &workers);
-    if (rc == DLP_OK)
-        rc = dlpi_loader_one(p, "sampler.order", "0 or DLP_ORDER_SHUFFLED with shuffle",
-                             d->shuffle ? DLP_ORDER_SHUFFLED : 0, &order);
-    if (rc == DLP_OK)
-        rc = dlpi_loader_one(p, "batch.last", "0 or DLP_LAST_DROP with drop_last",
-                             d->drop_last ? DLP_LAST_DROP : 0, &last);
-    if (rc == DLP_OK)
-        rc = dlpi_loader_one(p, "repeat.epochs", "0, or as the loader's epochs", d->epochs,
-                             &l->repeat.epochs);
-    if (rc == DLP_OK)
-        rc = dlpi_loader_one(p, "sampler.seed", "0, or as the loader's seed", (int64_t)d->seed,
-                             &seed);
-    l->batch.batch_size = (uint32_t)size;
-    l->fetch.workers.num_workers = (int32_t)workers;
-    l->sampler.order = (int32_t)order;
-    l->batch.last = (int32_t)last;
-    l->sampler.seed = (uint64_t)seed;
-    return rc;
+    struct {
+        const char *field, *wants;
+        int64_t brief, full;
+    } both[] = {
+        {"batch.batch_size", "0, or as the loader's batch_size", d->batch_size,
+         l->batch.batch_size},
+        {"fetch.workers.num_workers", "0, or as the loader's num_workers", d->num_workers,
+         l->fetch.workers.num_workers},
+        {"sampler.order", "0 or DLP_ORDER_SHUFFLED with shuffle",
+         d->shuffle ? DLP_ORDER_SHUFFLED : 0, l->sampler.order},
+        {"batch.last", "0 or DLP_LAST_DROP with drop_last", d->drop_last ? DLP_LAST_DROP : 0,
+         l->batch.last},
+        {"repeat.epochs", "0, or as the loader's epochs", d->epochs, l->repeat.epochs},
+        {"sampler.seed", "0, or as the loader's seed", (int64_t)d->seed, (int64_t)l->sampler.seed},
+    };
+    for (size_t i = 0; i < sizeof both / sizeof *both; i++) {
+        int64_t brief = both[i].brief, full = both[i].full;
+        if (brief != 0 && full != 0 && brief != full)
+            return dlpi_bad(p, "", both[i].field, both[i].wants, full);
+        if (full == 0) both[i].full = brief;
+    }
+    l->batch.batch_size = (uint32_t)both[0].full;
+    l->fetch.workers.num_workers = (int32_t)both[1].full;
+    l->sampler.order = (int32_t)both[2].full;
+    l->batch.last = (int32_t)both[3].full;
+    l->repeat.epochs = both[4].full;
+    l->sampler.seed = (uint64_t)both[5].full;
+    return DLP_OK;
 }
 
 static int dlpi_loader_stages(dlp_pipe *p, const dlp_loader_desc *d, dlpi_loader *l) {
@@ -22754,7 +22699,7 @@ static void dlpi_chunks_pass(const dlp_chunks_desc *d, dlp_sampler_desc *sampler
     memset(sampler, 0, sizeof *sampler);
     sampler->seed = d->seed;
     if (train && d->shuffle_chunks) sampler->order = DLP_ORDER_SHUFFLED;
-    *repeat = (dlp_repeat_desc){train ? d->epochs : 1, d->epoch_end};
+    *repeat = (dlp_repeat_desc){train ? d->epochs : 1, d->epoch_end, d->set_epoch, d->user};
 }
 
 /* A chunk's fields: one more dimension before a row's. */
@@ -22939,6 +22884,29 @@ typedef struct dlpi_lane {
     const dlp_trace_event *events;
     int n;
 } dlpi_lane;
+
+typedef struct dlpi_sample {
+    uint64_t at_ns;
+    double value;
+} dlpi_sample;
+
+/* What pictures show of a counter. */
+typedef struct dlpi_curve {
+    char name[32], unit[12];
+    double most; /* 0: the largest value shown */
+    dlpi_sample *samples;
+    uint64_t n;
+} dlpi_curve;
+
+/* What a trace or a picture is made of. */
+typedef struct dlpi_picture {
+    const dlpi_lane *lanes;
+    int n_lanes;
+    const dlpi_curve *curves;
+    int n_curves;
+    const dlp_stats *stats;         /* NULL: not known */
+    const dlp_trace_window *window; /* NULL: the newest stretch */
+} dlpi_picture;
 
 /* A number as text, by value, to stand in an argument list. */
 typedef struct dlpi_num {
@@ -23200,14 +23168,39 @@ static void dlpi_json_event(dlpi_out *o, int tid, const dlp_trace_event *e) {
                    e->sequence, e->epoch, (unsigned)e->items);
 }
 
-static void dlpi_json_write(dlpi_out *o, const dlpi_lane *lanes, int n_lanes) {
+/* A double as JSON has it, whatever the locale: six decimals, at most 1e18. */
+static dlpi_num dlpi_num_json(double v) {
+    dlpi_num r;
+    uint64_t whole, rest;
+    v = v < 1e18 ? v : 1e18;
+    whole = (uint64_t)v;
+    rest = (uint64_t)((v - (double)whole) * 1e6 + 0.5);
+    whole += rest / 1000000u;
+    snprintf(r.s, sizeof r.s, "%" PRIu64 ".%06u", whole, (unsigned)(rest % 1000000u));
+    return r;
+}
+
+static void dlpi_json_curve(dlpi_out *o, const dlpi_curve *c) {
+    for (uint64_t i = 0; i < c->n; i++) {
+        uint64_t at = c->samples[i].at_ns;
+        dlpi_out_print(o, ",\n{\"ph\":\"C\",\"pid\":1,\"ts\":%" PRIu64 ".%03u,\"name\":\"",
+                       at / 1000, (unsigned)(at % 1000));
+        dlpi_out_escaped(o, c->name, sizeof c->name, INT_MAX, true);
+        dlpi_out_print(o, "\",\"args\":{\"");
+        dlpi_out_escaped(o, c->unit[0] ? c->unit : "value", sizeof c->unit, INT_MAX, true);
+        dlpi_out_print(o, "\":%s}}", dlpi_num_json(c->samples[i].value).s);
+    }
+}
+
+static void dlpi_json_write(dlpi_out *o, const dlpi_picture *p) {
+    const dlpi_lane *lanes = p->lanes;
     dlpi_out_print(
         o,
         "{\"displayTimeUnit\":\"ns\",\"otherData\":{\"writer\":\"dlpipe "
         "%d.%d.%d\"},\"traceEvents\":[\n"
         "{\"ph\":\"M\",\"pid\":1,\"name\":\"process_name\",\"args\":{\"name\":\"dlpipe\"}}",
         DLPIPE_VERSION_MAJOR, DLPIPE_VERSION_MINOR, DLPIPE_VERSION_PATCH);
-    for (int i = 0; i < n_lanes; i++) {
+    for (int i = 0; i < p->n_lanes; i++) {
         dlpi_out_print(
             o,
             ",\n{\"ph\":\"M\",\"pid\":1,\"tid\":%d,\"name\":\"thread_name\",\"args\":{\"name\":\"",
@@ -23219,14 +23212,15 @@ static void dlpi_json_write(dlpi_out *o, const dlpi_lane *lanes, int n_lanes) {
                        i + 1, i);
         for (int k = 0; k < lanes[i].n; k++) { dlpi_json_event(o, i + 1, &lanes[i].events[k]); }
     }
+    for (int i = 0; i < p->n_curves; i++) { dlpi_json_curve(o, &p->curves[i]); }
     dlpi_out_print(o, "\n]}\n");
 }
 
-static int dlpi_lanes_write_trace(const dlpi_lane *lanes, int n_lanes, const char *path) {
+static int dlpi_picture_trace(const dlpi_picture *p, const char *path) {
     dlpi_out o;
     int rc = dlpi_out_open(&o, path);
     if (rc != DLP_OK) { return rc; }
-    dlpi_json_write(&o, lanes, n_lanes);
+    dlpi_json_write(&o, p);
     return dlpi_out_close(&o);
 }
 
@@ -23246,6 +23240,7 @@ enum {
     DLPI_SVG_EVENTS = 16000, /* aimed at in the window */
     DLPI_SVG_STEPS = 32,     /* of the consumer, aimed at */
     DLPI_SVG_RECTS = 40000,  /* never more */
+    DLPI_SVG_CURVE = 40,     /* height of a counter's lane, with its gap */
     DLPI_SVG_COLOURS = 6
 };
 
@@ -23346,6 +23341,72 @@ static int dlpi_view_window(dlpi_view *v, const dlpi_lane *lanes, int n_lanes) {
     return DLP_OK;
 }
 
+static bool dlpi_window_good(const dlp_trace_window *w) {
+    if (w == NULL) { return true; }
+    if (w->what < DLP_WINDOW_NEWEST || w->what > DLP_WINDOW_STALL) { return false; }
+    bool both = w->what == DLP_WINDOW_TIME ? w->to != 0 : w->what == DLP_WINDOW_BATCHES;
+    return !both || w->from < w->to || (w->what == DLP_WINDOW_BATCHES && w->from == w->to);
+}
+
+/* The stretch of the consumer's lane that has these batches, or this epoch's. The wait for the
+   first of them goes with it: it stands in the lane before the step, of the same sequence. */
+static void dlpi_window_steps(dlpi_view *v, const dlpi_lane *consumer, const dlp_trace_window *w) {
+    uint64_t wait = 0, waited_for = UINT64_MAX;
+    for (int i = 0; i < consumer->n; i++) {
+        const dlp_trace_event *e = &consumer->events[i];
+        bool epoch = w->what == DLP_WINDOW_EPOCH, step = e->kind == DLP_TRACE_STEP;
+        if (e->kind == DLP_TRACE_WAIT && e->sequence != waited_for) {
+            wait = e->begin_ns;
+            waited_for = e->sequence;
+        }
+        if (!step && (epoch || e->kind != DLP_TRACE_WAIT)) { continue; }
+        if (epoch ? e->epoch != w->from : e->sequence < w->from || e->sequence > w->to) {
+            continue;
+        }
+        if (v->t1 == 0) { v->t0 = waited_for == e->sequence ? wait : e->begin_ns; }
+        v->t1 = e->end_ns;
+    }
+}
+
+static void dlpi_window_stall(dlpi_view *v, const dlpi_lane *consumer, uint64_t margin) {
+    const dlp_trace_event *stall = NULL;
+    for (int i = 0; i < consumer->n; i++) {
+        const dlp_trace_event *e = &consumer->events[i];
+        bool first = e->sequence == 0; /* the start-up, which is known to be long */
+        if (e->kind != DLP_TRACE_WAIT || e->end_ns <= e->begin_ns || first) { continue; }
+        if (stall == NULL || e->end_ns - e->begin_ns > stall->end_ns - stall->begin_ns) {
+            stall = e;
+        }
+    }
+    if (stall == NULL) { return; }
+    margin = margin == 0 ? stall->end_ns - stall->begin_ns : margin;
+    v->t0 = stall->begin_ns > margin ? stall->begin_ns - margin : 0;
+    v->t1 = stall->end_ns < UINT64_MAX - margin ? stall->end_ns + margin : UINT64_MAX;
+}
+
+/* The stretch that was asked for; t0 is t1 where nothing of it is recorded. */
+static int dlpi_view_choose(dlpi_view *v, const dlpi_picture *p) {
+    static const char *const which[] = {"", "as it was asked for", "the batches asked for",
+                                        "the epoch asked for", "around the longest wait"};
+    const dlp_trace_window *w = p->window;
+    int rc = dlpi_view_window(v, p->lanes, p->n_lanes);
+    uint64_t end = v->t1;
+    if (rc != DLP_OK || w == NULL || w->what == DLP_WINDOW_NEWEST) { return rc; }
+    v->t0 = v->t1 = 0;
+    v->which = which[w->what];
+    if (p->n_lanes == 0 || p->lanes[0].group >= 0) { return DLP_OK; }
+    if (w->what == DLP_WINDOW_TIME) {
+        v->t0 = w->from;
+        v->t1 = w->to != 0 ? w->to : end;
+    } else if (w->what == DLP_WINDOW_STALL) {
+        dlpi_window_stall(v, &p->lanes[0], w->from);
+    } else {
+        dlpi_window_steps(v, &p->lanes[0], w);
+    }
+    if (v->t0 >= end || v->t0 >= v->t1) { v->t0 = v->t1 = 0; }
+    return DLP_OK;
+}
+
 /* Hundredths of a pixel. Monotone in t, so stretches that do not overlap in time do not overlap
    in x. */
 static int dlpi_view_x(const dlpi_view *v, uint64_t t) {
@@ -23384,7 +23445,7 @@ static void dlpi_view_borders(dlpi_view *v, const dlpi_lane *consumer) {
     }
 }
 
-static void dlpi_view_layout(dlpi_view *v, const dlpi_lane *lanes, int n_lanes) {
+static void dlpi_view_layout(dlpi_view *v, const dlpi_lane *lanes, int n_lanes, int n_curves) {
     static const struct {
         int lanes, pitch;
     } sizes[] = {{6, 26}, {12, 20}, {24, 16}, {48, 13}, {100, 11}, {200, 6}, {INT_MAX, 4}};
@@ -23408,7 +23469,8 @@ static void dlpi_view_layout(dlpi_view *v, const dlpi_lane *lanes, int n_lanes) 
     }
     v->height = DLPI_SVG_TOP + 2 * DLPI_SVG_AXIS + groups * (DLPI_SVG_HEADING + DLPI_SVG_GAP) +
                 (drawn - consumers) * v->pitch + consumers * v->consumer_pitch +
-                (v->n_borders > 0 ? DLPI_SVG_BORDER : 0);
+                (v->n_borders > 0 ? DLPI_SVG_BORDER : 0) +
+                (n_curves > 0 ? DLPI_SVG_HEADING + DLPI_SVG_GAP + n_curves * DLPI_SVG_CURVE : 0);
     if (v->t1 > v->t0) {
         uint64_t length = v->t1 - v->t0;
         /* Two rects may follow for each least_ns of a lane: one merged, one that was wide. */
@@ -23435,7 +23497,8 @@ static void dlpi_svg_style(dlpi_out *o, const dlpi_view *v) {
         o,
         ".w0{fill:#0072b2}.w1{fill:#e69f00}.w2{fill:#009e73}.w3{fill:#56b4e9}.w4{fill:#d55e00}.w5{"
         "fill:#cc79a7}\n"
-        ".q{fill:#333}.s{fill:#c9d3de}.b{fill:#e8c9a0}.e{fill:#888}.t{fill:#f4f5f6}.bg{fill:#fff}\n"
+        ".q{fill:#333}.s{fill:#c9d3de}.b{fill:#d8d2c6}.e{fill:#888}.t{fill:#f4f5f6}.bg{fill:#fff}\n"
+        ".c{fill:#a9b4c0}.n{fill:url(#n)}\n"
         ".grid{stroke:#dcdfe3;stroke-width:1}.border{stroke:#333;stroke-width:1.2;stroke-dasharray:"
         "5 3}\n");
     dlpi_out_print(o,
@@ -23446,6 +23509,9 @@ static void dlpi_svg_style(dlpi_out *o, const dlpi_view *v) {
                    "none}.num0{fill:#fff}\n"
                    "</style>\n",
                    v->font);
+    dlpi_out_print(o, "<defs><pattern id=\"n\" width=\"6\" height=\"6\" patternUnits=\""
+                      "userSpaceOnUse\" patternTransform=\"rotate(45)\"><path d=\"M0 0v6\" "
+                      "stroke=\"#cfd3d8\" stroke-width=\"2\"/></pattern></defs>\n");
     dlpi_out_print(o, "<rect class=\"bg\" x=\"0\" y=\"0\" width=\"%d\" height=\"%d\"/>\n",
                    DLPI_SVG_WIDTH, v->height);
 }
@@ -23505,7 +23571,8 @@ static void dlpi_svg_legend(dlpi_out *o) {
                 {"s", "starved: no input", 10, 4},
                 {"b", "blocked: no free cell", 0, 4},
                 {"q", "the consumer waits", 0, 14},
-                {"e", "between epochs", 0, 14}};
+                {"e", "between epochs", 0, 14},
+                {"n", "not recorded", 0, 14}};
     int x = 16, y = 56;
     for (int i = 0; i < (int)(sizeof keys / sizeof *keys); i++) {
         if (keys[i].kind == NULL) {
@@ -23515,8 +23582,10 @@ static void dlpi_svg_legend(dlpi_out *o) {
                     y);
             }
         } else {
-            dlpi_out_print(o, "<rect class=\"t\" x=\"%d\" y=\"%d\" width=\"18\" height=\"14\"/>\n",
-                           x, y);
+            if (keys[i].kind[0] != 'n') {
+                dlpi_out_print(
+                    o, "<rect class=\"t\" x=\"%d\" y=\"%d\" width=\"18\" height=\"14\"/>\n", x, y);
+            }
             dlpi_out_print(o, "<rect class=\"%s\" x=\"%d\" y=\"%d\" width=\"18\" height=\"%d\"/>\n",
                            keys[i].kind, x, y + keys[i].y, keys[i].height);
             x += 18;
@@ -23526,28 +23595,42 @@ static void dlpi_svg_legend(dlpi_out *o) {
     }
 }
 
-/* 1, 2 or 5 times a power of ten ns, so that at most ten fit. */
-static uint64_t dlpi_tick_step(uint64_t length) {
+/* 1, 2 or 5 times a power of ten ns, so that at most `most` fit. */
+static uint64_t dlpi_tick_step(uint64_t length, uint64_t most) {
     uint64_t step = 1;
-    for (int i = 0; length / step > 10; i++) { step = i % 3 == 1 ? step / 2 * 5 : step * 2; }
+    for (int i = 0; length / step > most; i++) { step = i % 3 == 1 ? step / 2 * 5 : step * 2; }
     return step;
 }
 
+/* The axis is time since the start. Far from it, numbers are long, and fewer fit. */
+static uint64_t dlpi_view_step(const dlpi_view *v) {
+    uint64_t step = dlpi_tick_step(v->t1 - v->t0, 10);
+    bool wide = strlen(dlpi_num_time(v->t1, v->t1, step).s) > 9;
+    return wide ? dlpi_tick_step(v->t1 - v->t0, 5) : step;
+}
+
+static uint64_t dlpi_view_tick(const dlpi_view *v, uint64_t step) { /* the first */
+    uint64_t over = v->t0 % step;
+    return over == 0 ? v->t0 : v->t0 + (step - over);
+}
+
 static void dlpi_svg_ticks(dlpi_out *o, const dlpi_view *v, int y) {
-    uint64_t length = v->t1 - v->t0, step = dlpi_tick_step(length);
-    for (uint64_t t = 0;; t += step) {
-        int x = dlpi_view_x(v, v->t0 + t);
-        dlpi_svg_text(o, "tick", x / 100, y, dlpi_num_time(t, length, step).s, 11);
-        if (length - t < step) { break; }
+    uint64_t step = dlpi_view_step(v), t = dlpi_view_tick(v, step);
+    for (; t >= v->t0 && t <= v->t1; t += step) {
+        dlpi_num words = dlpi_num_time(t, v->t1, step);
+        int x = dlpi_view_x(v, t) / 100, half = (int)strlen(words.s) * 4;
+        if (x + half <= DLPI_SVG_WIDTH) { dlpi_svg_text(o, "tick", x, y, words.s, 30); }
+        if (v->t1 - t < step) { break; }
     }
 }
 
 static void dlpi_svg_grid(dlpi_out *o, const dlpi_view *v, int y, int height) {
-    uint64_t length = v->t1 - v->t0, step = dlpi_tick_step(length);
+    uint64_t step = dlpi_view_step(v), t = dlpi_view_tick(v, step);
+    if (t < v->t0 || t > v->t1) { return; }
     dlpi_out_print(o, "<path class=\"grid\" d=\"");
-    for (uint64_t t = 0;; t += step) {
-        dlpi_out_print(o, "M%d.5 %dv%d", dlpi_view_x(v, v->t0 + t) / 100, y, height);
-        if (length - t < step) { break; }
+    for (;; t += step) {
+        dlpi_out_print(o, "M%d.5 %dv%d", dlpi_view_x(v, t) / 100, y, height);
+        if (v->t1 - t < step) { break; }
     }
     dlpi_out_print(o, "\"/>\n");
 }
@@ -23592,7 +23675,7 @@ static void dlpi_run_title(dlpi_out *o, const dlpi_view *v, const dlpi_lane *lan
         dlpi_out_print(o, ", %" PRIu64 " item%s", r->items, r->items == 1 ? "" : "s");
     }
     dlpi_out_print(o, ", %s, at %s</title>", dlpi_num_ns(length).s,
-                   dlpi_num_time(r->begin - v->t0, v->t1 - v->t0, (v->t1 - v->t0) / 10000).s);
+                   dlpi_num_time(r->begin, v->t1, (v->t1 - v->t0) / 10000).s);
 }
 
 /* Whether no epoch border crosses these pixels. */
@@ -23720,15 +23803,32 @@ static void dlpi_svg_heading(dlpi_out *o, const dlpi_view *v, const dlpi_lane *l
     dlpi_out_print(o, "</tspan></text>\n");
 }
 
-/* What a lane has recorded is on grey ground; what its ring has forgotten is white. */
-static void dlpi_svg_track(dlpi_out *o, const dlpi_view *v, const dlpi_lane *lane, int y) {
-    int a = lane->n > 0 ? dlpi_view_x(v, lane->events[0].begin_ns) : INT_MAX,
-        end = (DLPI_SVG_LEFT + DLPI_SVG_PLOT) * 100;
-    if (a < end) {
+static void dlpi_svg_ground(dlpi_out *o, const char *kind, int from, int to, int y, int height) {
+    if (to > from) {
         dlpi_out_print(
-            o, "<rect class=\"t\" x=\"%d.%02d\" y=\"%d\" width=\"%d.%02d\" height=\"%d\"/>\n",
-            a / 100, a % 100, y, (end - a) / 100, (end - a) % 100, dlpi_view_bar(v, lane));
+            o, "<rect class=\"%s\" x=\"%d.%02d\" y=\"%d\" width=\"%d.%02d\" height=\"%d\"/>\n",
+            kind, from / 100, from % 100, y, (to - from) / 100, (to - from) % 100, height);
     }
+}
+
+/* What is recorded, from begin to end, is on grey ground; hatched is what was overwritten before,
+   and what goes on after: it is recorded when it is over. */
+static void dlpi_svg_track(dlpi_out *o, const dlpi_view *v, uint64_t begin, uint64_t end, int y,
+                           int height) {
+    int left = DLPI_SVG_LEFT * 100, right = left + DLPI_SVG_PLOT * 100;
+    int a = dlpi_view_x(v, begin), b = dlpi_view_x(v, end);
+    a = a - left < 200 ? left : a; /* two pixels are not worth a pattern */
+    b = right - b < 200 ? right : b;
+    if (begin >= end || end <= v->t0 || begin >= v->t1) { a = b = right; }
+    dlpi_svg_ground(o, "n", left, a, y, height);
+    dlpi_svg_ground(o, "t", a, b, y, height);
+    dlpi_svg_ground(o, "n", b, right, y, height);
+}
+
+static void dlpi_svg_lane_track(dlpi_out *o, const dlpi_view *v, const dlpi_lane *lane, int y) {
+    uint64_t begin = lane->n > 0 ? lane->events[0].begin_ns : 0;
+    uint64_t end = lane->n > 0 ? lane->events[lane->n - 1].end_ns : 0;
+    dlpi_svg_track(o, v, begin, end, y, dlpi_view_bar(v, lane));
 }
 
 /* One group: heading, tracks, grid, lanes, epoch borders. Returns the y below it. */
@@ -23739,7 +23839,7 @@ static int dlpi_svg_group(dlpi_out *o, const dlpi_view *v, const dlpi_lane *lane
     int font = pitch > v->font ? v->font : 9, every = pitch >= 11 ? 1 : (font + 1 + pitch) / pitch;
     dlpi_svg_heading(o, v, lanes, n, s, y);
     y += DLPI_SVG_HEADING;
-    for (int i = 0; i < drawn; i++) { dlpi_svg_track(o, v, &lanes[i], y + i * pitch); }
+    for (int i = 0; i < drawn; i++) { dlpi_svg_lane_track(o, v, &lanes[i], y + i * pitch); }
     dlpi_svg_grid(o, v, y, drawn * pitch);
     for (int i = 0; i < drawn; i++) {
         int top = y + i * pitch;
@@ -23759,6 +23859,95 @@ static int dlpi_svg_group(dlpi_out *o, const dlpi_view *v, const dlpi_lane *lane
     return y + drawn * pitch + DLPI_SVG_GAP;
 }
 
+/* ---- counters ---- */
+
+/* The mean of a curve over [from, to), by time; *i is the sample that stands at from, and moves on.
+   */
+static double dlpi_curve_mean(const dlpi_curve *c, uint64_t *i, uint64_t from, uint64_t to) {
+    double sum = 0;
+    uint64_t at = from, end;
+    while (*i + 1 < c->n && c->samples[*i + 1].at_ns <= from) { ++*i; }
+    for (;; ++*i, at = end) {
+        end = *i + 1 < c->n && c->samples[*i + 1].at_ns < to ? c->samples[*i + 1].at_ns : to;
+        sum += c->samples[*i].value * (double)(end > at ? end - at : 0);
+        if (end == to) { return to > from ? sum / (double)(to - from) : c->samples[*i].value; }
+    }
+}
+
+/* Means for columns of a pixel each; returns the first column that has one. */
+static int dlpi_curve_columns(const dlpi_view *v, const dlpi_curve *c, double *mean) {
+    uint64_t length = v->t1 - v->t0, i = 0;
+    int first = DLPI_SVG_PLOT;
+    for (int x = 0; x < DLPI_SVG_PLOT && c->n > 0; x++) {
+        uint64_t from = v->t0 + (uint64_t)((double)length * x / DLPI_SVG_PLOT);
+        uint64_t to = v->t0 + (uint64_t)((double)length * (x + 1) / DLPI_SVG_PLOT);
+        if (to <= c->samples[0].at_ns) { continue; }
+        from = from < c->samples[0].at_ns ? c->samples[0].at_ns : from;
+        first = first < x ? first : x;
+        mean[x] = dlpi_curve_mean(c, &i, from, to);
+    }
+    return first;
+}
+
+/* Its name, its mean in the window, and for the eye that asks its extremes. */
+static void dlpi_curve_words(dlpi_out *o, const dlpi_curve *c, const double *mean, int first,
+                             int y) {
+    double low = first < DLPI_SVG_PLOT ? mean[first] : 0, high = low, sum = 0;
+    char words[80];
+    for (int x = first; x < DLPI_SVG_PLOT; x++) {
+        low = mean[x] < low ? mean[x] : low;
+        high = mean[x] > high ? mean[x] : high;
+        sum += mean[x];
+    }
+    snprintf(words, sizeof words, "%s %s", dlpi_num_of(sum / (DLPI_SVG_PLOT - first)).s, c->unit);
+    dlpi_out_print(o, "<title>");
+    dlpi_out_escaped(o, c->name, sizeof c->name, 32, false);
+    dlpi_out_print(o, ": mean ");
+    dlpi_out_escaped(o, words, sizeof words, 60, false);
+    dlpi_out_print(o, ", from %s to %s</title></path>\n", dlpi_num_of(low).s, dlpi_num_of(high).s);
+    dlpi_svg_text(o, "lane", DLPI_SVG_LEFT - 8, y + 29, words, 17);
+}
+
+static void dlpi_svg_curve(dlpi_out *o, const dlpi_view *v, const dlpi_curve *c, int y) {
+    double mean[DLPI_SVG_PLOT], top = c->most;
+    int first = dlpi_curve_columns(v, c, mean), height = DLPI_SVG_CURVE - 6, last = -1;
+    for (int x = first; x < DLPI_SVG_PLOT && c->most == 0; x++) {
+        top = mean[x] > top ? mean[x] : top;
+    }
+    dlpi_svg_track(o, v, c->n > 0 ? c->samples[0].at_ns : 0, c->n > 0 ? v->t1 : 0, y, height);
+    dlpi_svg_grid(o, v, y, height);
+    dlpi_svg_text(o, "lane", DLPI_SVG_LEFT - 8, y + 14, c->name, 17);
+    if (first < DLPI_SVG_PLOT) {
+        dlpi_out_print(o, "<path class=\"c\" d=\"M%d %d", DLPI_SVG_LEFT + first, y + height);
+        for (int x = first; x < DLPI_SVG_PLOT; x++) {
+            double share = top > 0 ? mean[x] / top : 0;
+            int h = (int)((share < 1 ? share : 1) * height * 10 + 0.5);
+            int up = height * 10 - h;
+            if (h != last) {
+                dlpi_out_print(o, "H%dV%d.%d", DLPI_SVG_LEFT + x, y + up / 10, up % 10);
+            }
+            last = h;
+        }
+        dlpi_out_print(o, "H%dV%dz\">", DLPI_SVG_LEFT + DLPI_SVG_PLOT, y + height);
+        dlpi_curve_words(o, c, mean, first, y);
+    }
+}
+
+/* The user's own figures, below the stages. Returns the y below them. */
+static int dlpi_svg_curves(dlpi_out *o, const dlpi_view *v, const dlpi_picture *p, int y) {
+    if (p->n_curves == 0) { return y; }
+    dlpi_svg_text(o, "head", 16, y + 14, "counters", 24);
+    y += DLPI_SVG_HEADING;
+    for (int i = 0; i < p->n_curves; i++) {
+        dlpi_svg_curve(o, v, &p->curves[i], y + i * DLPI_SVG_CURVE);
+    }
+    for (int i = 0; i < v->n_borders; i++) {
+        dlpi_out_print(o, "<path class=\"border\" d=\"M%d.5 %dv%d\"/>\n", v->borders[i].x, y - 2,
+                       p->n_curves * DLPI_SVG_CURVE + 2);
+    }
+    return y + p->n_curves * DLPI_SVG_CURVE + DLPI_SVG_GAP;
+}
+
 /* Numbers of the epochs under their borders, as far as there is room. Returns the y below. */
 static int dlpi_svg_epochs(dlpi_out *o, const dlpi_view *v, int y) {
     int last = -1000;
@@ -23774,22 +23963,31 @@ static int dlpi_svg_epochs(dlpi_out *o, const dlpi_view *v, int y) {
     return v->n_borders > 0 ? y + DLPI_SVG_BORDER : y;
 }
 
-static int dlpi_svg_write(dlpi_out *o, const dlpi_lane *lanes, int n_lanes, const dlp_stats *s) {
+static int dlpi_svg_write(dlpi_out *o, const dlpi_picture *p) {
     dlpi_view v;
     memset(&v, 0, sizeof v);
-    int rc = dlpi_view_window(&v, lanes, n_lanes), y = DLPI_SVG_TOP + DLPI_SVG_AXIS;
+    int rc = dlpi_view_choose(&v, p), y = DLPI_SVG_TOP + DLPI_SVG_AXIS;
     if (rc != DLP_OK) { return rc; }
-    dlpi_view_layout(&v, lanes, n_lanes);
+    dlpi_view_layout(&v, p->lanes, p->n_lanes, p->n_curves);
     if (v.t1 == v.t0) { v.height = DLPI_SVG_TOP; }
     dlpi_svg_style(o, &v);
-    dlpi_svg_header(o, &v, lanes, n_lanes, s);
+    dlpi_svg_header(o, &v, p->lanes, p->n_lanes, p->stats);
+    if (v.t1 == v.t0 && p->window != NULL) {
+        const char *words = p->window->what == DLP_WINDOW_STALL
+                                ? "No wait of the consumer is recorded but for that for the first "
+                                  "batch."
+                                : "Nothing is recorded of the stretch that was asked for: it is "
+                                  "overwritten (trace_bytes), or not there yet.";
+        dlpi_svg_text(o, "sub", 16, 46, words, 158);
+    }
     if (v.t1 > v.t0) {
         dlpi_svg_legend(o);
         dlpi_svg_ticks(o, &v, y - 4);
-        for (int i = 0, n; i < n_lanes; i += n) {
-            n = dlpi_group_size(lanes, n_lanes, i);
-            y = dlpi_svg_group(o, &v, lanes + i, n, s, y);
+        for (int i = 0, n; i < p->n_lanes; i += n) {
+            n = dlpi_group_size(p->lanes, p->n_lanes, i);
+            y = dlpi_svg_group(o, &v, p->lanes + i, n, p->stats, y);
         }
+        y = dlpi_svg_curves(o, &v, p, y);
         y = dlpi_svg_epochs(o, &v, y);
         dlpi_svg_ticks(o, &v, y + 10);
     }
@@ -23797,12 +23995,11 @@ static int dlpi_svg_write(dlpi_out *o, const dlpi_lane *lanes, int n_lanes, cons
     return DLP_OK;
 }
 
-static int dlpi_lanes_write_timeline(const dlpi_lane *lanes, int n_lanes, const dlp_stats *s,
-                                     const char *path) {
+static int dlpi_picture_timeline(const dlpi_picture *p, const char *path) {
     dlpi_out o;
     int rc = dlpi_out_open(&o, path);
     if (rc != DLP_OK) { return rc; }
-    rc = dlpi_svg_write(&o, lanes, n_lanes, s);
+    rc = dlpi_svg_write(&o, p);
     if (rc != DLP_OK) { o.errnum = ENOMEM; }
     int closed = dlpi_out_close(&o);
     return rc != DLP_OK ? rc : closed;
@@ -24340,6 +24537,17 @@ static void dlpi_explain_cache(dlpi_text *t, const dlp_stats *s) {
             s->cache_all_bytes);
 }
 
+/* What it costs that epochs don't overlap. */
+static void dlpi_explain_borders(dlpi_text *t, const dlp_stats *s) {
+    double n = (double)s->epoch_borders;
+    if (s->epoch_borders == 0) return;
+    dlpi_text_add(t,
+                  "Epoch borders: %s each, from the call of set_epoch to the next epoch's first "
+                  "batch, %s %% of the run; nothing is fetched for an epoch before.\n",
+                  dlpi_num_ns((uint64_t)((double)s->epoch_wait_ns / n)).s,
+                  dlpi_num_percent((double)s->epoch_wait_ns / (double)s->elapsed_ns).s);
+}
+
 static void dlpi_explain_memory(dlpi_text *t, const dlp_stats *s) {
     if (s->plan_bytes > 0) {
         dlpi_text_add(t, dlpi_batch_words_of(s)->memory, dlpi_num_bytes((double)s->plan_bytes).s,
@@ -24381,6 +24589,7 @@ DLPDEF int dlp_stats_explain(const dlp_stats *s, char *buf, size_t size) {
     dlpi_explain_tune(&t, s, l.n);
     dlpi_explain_cache(&t, s);
     dlpi_explain_chunks(&t, &s->chunks);
+    dlpi_explain_borders(&t, s);
     dlpi_explain_memory(&t, s);
     return t.len < INT_MAX ? (int)t.len : INT_MAX;
 }
@@ -24458,69 +24667,139 @@ static int dlpi_explain(const dlpi_seen *s, char *buf, size_t size) {
     return t.len < INT_MAX ? (int)t.len : INT_MAX;
 }
 
-static int dlpi_write_trace(const dlpi_seen *s, const char *path) {
+/* with: its curves, its window. */
+static int dlpi_write_trace(const dlpi_seen *s, const dlpi_picture *with, const char *path) {
+    dlpi_picture p = *with;
     dlpi_lane *lanes;
-    int n, rc = dlpi_lanes_take(s, &lanes, &n);
+    int rc = dlpi_lanes_take(s, &lanes, &p.n_lanes);
     if (rc != DLP_OK) { return rc; }
-    rc = dlpi_lanes_write_trace(lanes, n, path);
-    dlpi_lanes_free(lanes, n);
+    p.lanes = lanes;
+    rc = dlpi_picture_trace(&p, path);
+    dlpi_lanes_free(lanes, p.n_lanes);
     return rc;
 }
 
-static int dlpi_write_timeline(const dlpi_seen *s, const char *path) {
+static int dlpi_write_timeline(const dlpi_seen *s, const dlpi_picture *with, const char *path) {
+    dlpi_picture p = *with;
     dlp_stats stats;
     dlpi_lane *lanes;
-    int n, rc;
+    int rc;
     dlpi_stats(s, &stats);
-    rc = dlpi_lanes_take(s, &lanes, &n);
+    rc = dlpi_lanes_take(s, &lanes, &p.n_lanes);
     if (rc != DLP_OK) { return rc; }
-    dlpi_lanes_sort(lanes, n);
-    rc = dlpi_lanes_write_timeline(lanes, n, &stats, path);
-    dlpi_lanes_free(lanes, n);
+    dlpi_lanes_sort(lanes, p.n_lanes);
+    p.lanes = lanes;
+    p.stats = &stats;
+    rc = dlpi_picture_timeline(&p, path);
+    dlpi_lanes_free(lanes, p.n_lanes);
     return rc;
+}
+
+/* ---- the user's own figures: rings that the consumer alone writes ----
+   W3   counter.n   dlpi_credit_publish_quiet, after the sample   dlpi_credit_look, before and after
+   a copy: what the writer may have overwritten meanwhile is left out of it. */
+
+static uint64_t dlpi_counter_room(const dlp_pipe *p) {
+    return dlpi_counter_bytes(p) / (2 * sizeof(uint64_t));
+}
+
+static void dlpi_counter_add(dlp_pipe *p, dlpi_counter *c, uint64_t at_ns, double value) {
+    const uint64_t room = dlpi_counter_room(p), n = c->n;
+    uint64_t bits, *to = &c->words[2 * (n % room)];
+    memcpy(&bits, &value, sizeof bits);
+    if (n > 0 && c->words[2 * ((n - 1) % room) + 1] == bits) return;
+    DLPI_STORE_RLX(&to[0], at_ns);            /* W3: ordered by n */
+    DLPI_STORE_RLX(&to[1], bits);             /* W3 */
+    dlpi_credit_publish_quiet(&c->n, n + 1u); /* W3 -> W3 */
+}
+
+/* Copy a counter's ring, oldest first. out->samples: to be freed. */
+static int dlpi_counter_take(const dlp_pipe *p, const dlpi_counter *c, dlpi_curve *out) {
+    const uint64_t room = dlpi_counter_room(p);
+    uint64_t end = dlpi_credit_look(&c->n), first = end > room ? end - room : 0; /* W3 <- W3 */
+    uint64_t lost, now;
+    memcpy(out->name, c->name, sizeof out->name);
+    memcpy(out->unit, c->unit, sizeof out->unit);
+    out->most = c->most;
+    out->n = 0;
+    out->samples = malloc((room + 1) * sizeof *out->samples);
+    if (out->samples == NULL) { return DLP_ERR_MEMORY; }
+    for (uint64_t i = first; i < end; i++) {
+        dlpi_sample *s = &out->samples[i - first];
+        uint64_t bits = DLPI_LOAD_RLX(&c->words[2 * (i % room) + 1]); /* W3 */
+        s->at_ns = DLPI_LOAD_RLX(&c->words[2 * (i % room)]);          /* W3 */
+        memcpy(&s->value, &bits, sizeof bits);
+    }
+    now = dlpi_credit_look(&c->n) + 1u; /* W3 <- W3: one more may be half written */
+    lost = now > room + first ? now - room - first : 0;
+    lost = lost < end - first ? lost : end - first;
+    out->n = end - first - lost;
+    memmove(out->samples, out->samples + lost, out->n * sizeof *out->samples);
+    return DLP_OK;
+}
+
+static void dlpi_curves_free(dlpi_curve *curves, uint32_t n) {
+    for (uint32_t i = 0; i < n; i++) { free(curves[i].samples); }
+}
+
+/* curves: [DLP_MAX_COUNTERS], zeroed; to be freed in any case. */
+static int dlpi_curves_take(const dlp_pipe *p, dlpi_curve *curves) {
+    int rc = DLP_OK;
+    for (uint32_t i = 0; rc == DLP_OK && i < p->d.n_counters; i++) {
+        rc = dlpi_counter_take(p, &p->counters[i], &curves[i]);
+    }
+    return rc;
+}
+
+DLPDEF int dlp_pipe_count(dlp_pipe *p, uint32_t counter, double value) {
+    if (p == NULL || counter >= p->d.n_counters || !(value >= 0) || value > 1e300)
+        return DLP_ERR_ARG;
+    if (!p->started) return DLP_ERR_STATE;
+    if (dlpi_forked(p)) return DLP_ERR_FORKED;
+    dlpi_counter_add(p, &p->counters[counter], dlpi_now_ns() - p->ctl->started_ns, value);
+    return DLP_OK;
 }
 
 /* ---- looking at a pipe ---- */
 
-/* May it be looked at? DLP_OK, or why not. */
-static int dlpi_may_look(const dlp_pipe *p) {
+/* What the pipe shows now, where it may be looked at and the call's arguments are right. all: with
+   the figures of kinds. Returns DLP_OK, or why not. */
+static int dlpi_seen_now(const dlp_pipe *p, bool right, bool all, dlpi_seen *s) {
+    if (p == NULL || !right) return DLP_ERR_ARG;
     if (!p->started || p->consumer == NULL) return DLP_ERR_STATE;
-    return dlpi_forked(p) ? DLP_ERR_FORKED : DLP_OK;
+    if (dlpi_forked(p)) return DLP_ERR_FORKED;
+    if (all)
+        dlpi_seen_all(p, s);
+    else
+        dlpi_seen_pipe(p, s);
+    return DLP_OK;
 }
 
 DLPDEF int dlp_pipe_stats(dlp_pipe *p, dlp_stats *out) {
     dlpi_seen s;
-    int rc = p == NULL || out == NULL ? DLP_ERR_ARG : dlpi_may_look(p);
-    if (rc != DLP_OK) return rc;
-    dlpi_seen_all(p, &s);
-    dlpi_stats(&s, out);
-    return DLP_OK;
+    int rc = dlpi_seen_now(p, out != NULL, true, &s);
+    if (rc == DLP_OK) dlpi_stats(&s, out);
+    return rc;
 }
 
 DLPDEF int dlp_pipe_worker_stats(dlp_pipe *p, uint32_t i, dlp_worker_stats *out) {
     dlpi_seen s;
-    int rc = p == NULL || out == NULL ? DLP_ERR_ARG : dlpi_may_look(p);
-    if (rc != DLP_OK) return rc;
-    if (i >= (uint32_t)p->n_workers) return DLP_ERR_ARG;
-    dlpi_seen_pipe(p, &s);
+    int rc = dlpi_seen_now(p, out != NULL, false, &s);
+    if (rc != DLP_OK || i >= s.n_workers) return rc != DLP_OK ? rc : DLP_ERR_ARG;
     dlpi_worker_stats(&s, i, out);
     return DLP_OK;
 }
 
 DLPDEF int dlp_pipe_skips(dlp_pipe *p, dlp_skip *out, int max, uint64_t *total) {
     dlpi_seen s;
-    int rc = p == NULL || max < 0 || (out == NULL && max > 0) ? DLP_ERR_ARG : dlpi_may_look(p);
-    if (rc != DLP_OK) return rc;
-    dlpi_seen_pipe(p, &s);
-    return dlpi_skips(&s, out, max, total);
+    int rc = dlpi_seen_now(p, max >= 0 && (out != NULL || max == 0), false, &s);
+    return rc == DLP_OK ? dlpi_skips(&s, out, max, total) : rc;
 }
 
 DLPDEF int dlp_pipe_explain(dlp_pipe *p, char *buf, size_t size) {
     dlpi_seen s;
-    int rc = p == NULL ? DLP_ERR_ARG : dlpi_may_look(p);
-    if (rc != DLP_OK) return rc;
-    dlpi_seen_all(p, &s);
-    return dlpi_explain(&s, buf, size);
+    int rc = dlpi_seen_now(p, true, true, &s);
+    return rc == DLP_OK ? dlpi_explain(&s, buf, size) : rc;
 }
 
 DLPDEF int dlp_pipe_trace_lanes(const dlp_pipe *p) {
@@ -24530,27 +24809,38 @@ DLPDEF int dlp_pipe_trace_lanes(const dlp_pipe *p) {
 
 DLPDEF int dlp_pipe_trace(dlp_pipe *p, int lane, dlp_trace_event *out, int max, char *name) {
     dlpi_seen s;
-    int rc = p == NULL || max < 0 || (out == NULL && max > 0) ? DLP_ERR_ARG : dlpi_may_look(p);
+    int rc = dlpi_seen_now(p, max >= 0 && (out != NULL || max == 0), false, &s);
+    if (rc == DLP_OK && (lane < 0 || lane > p->n_workers)) rc = DLP_ERR_ARG;
+    return rc == DLP_OK ? dlpi_trace_lane(&s, (uint32_t)lane, out, max, name) : rc;
+}
+
+/* Write a picture, or a trace, with the counters. right: the call's arguments are. */
+static int dlpi_write_counted(dlp_pipe *p, bool right, const char *path,
+                              const dlp_trace_window *window,
+                              int (*write)(const dlpi_seen *, const dlpi_picture *, const char *)) {
+    dlpi_curve curves[DLP_MAX_COUNTERS];
+    dlpi_picture with = {.curves = curves, .n_curves = 0, .stats = NULL, .window = window};
+    dlpi_seen s;
+    int rc = dlpi_seen_now(p, right && path != NULL, true, &s);
     if (rc != DLP_OK) return rc;
-    if (lane < 0 || lane > p->n_workers) return DLP_ERR_ARG;
-    dlpi_seen_pipe(p, &s);
-    return dlpi_trace_lane(&s, (uint32_t)lane, out, max, name);
+    memset(curves, 0, sizeof curves);
+    with.n_curves = (int)p->d.n_counters;
+    rc = dlpi_curves_take(p, curves);
+    if (rc == DLP_OK) rc = write(&s, &with, path);
+    dlpi_curves_free(curves, p->d.n_counters);
+    return rc;
 }
 
 DLPDEF int dlp_pipe_write_trace(dlp_pipe *p, const char *path) {
-    dlpi_seen s;
-    int rc = p == NULL || path == NULL ? DLP_ERR_ARG : dlpi_may_look(p);
-    if (rc != DLP_OK) return rc;
-    dlpi_seen_pipe(p, &s);
-    return dlpi_write_trace(&s, path);
+    return dlpi_write_counted(p, true, path, NULL, dlpi_write_trace);
+}
+
+DLPDEF int dlp_pipe_write_window(dlp_pipe *p, const char *path, const dlp_trace_window *window) {
+    return dlpi_write_counted(p, dlpi_window_good(window), path, window, dlpi_write_timeline);
 }
 
 DLPDEF int dlp_pipe_write_timeline(dlp_pipe *p, const char *path) {
-    dlpi_seen s;
-    int rc = p == NULL || path == NULL ? DLP_ERR_ARG : dlpi_may_look(p);
-    if (rc != DLP_OK) return rc;
-    dlpi_seen_all(p, &s);
-    return dlpi_write_timeline(&s, path);
+    return dlp_pipe_write_window(p, path, NULL);
 }
 
 #ifdef DLPI_ASKED_GNU_SOURCE

@@ -175,8 +175,7 @@
    Processes forked after dlp_s3_open use the same client: its credentials, what it learned of
    regions, throttling and clocks, and its counters are in memory that all share, under locks that
    survive the death of whoever holds them. Connections are not shared: a child opens a dlp_s3_io of
-   its own, and closes, or just leaves alone, what it inherited. Programs begun by exec open their
-   own client.
+   its own, and closes, or just leaves alone, what it inherited.
 
    A client is a shared mapping of 50 KB. A dlp_s3_io maps 0.5 MB, and 84 KB for each of
    max_requests, of which pages that were never used take no memory. Requests allocate nothing;
@@ -683,7 +682,7 @@ DLPDEF void dlp_s3_list_close(dlp_s3_list *list);
    with a process that is killed: nothing writes into a row after that. Without a decode bodies go
    from the socket into the row of field 0: a ragged field's length is set, one of fixed size wants
    exactly its bytes. Errors name bucket, key, range, status, code and request id. A pipe that is
-   stopped waits for no server. Not for worker processes that begin by exec. */
+   stopped waits for no server. */
 
 #define DLP_S3_WHOLE UINT64_MAX
 
@@ -797,7 +796,16 @@ DLPDEF int dlp_s3_source_close(dlp_s3_source *source);
 
 /* Enter the source into a part queue: entry i is part i, read straight into the part's cell. Sets
    n_parts, load, user, manifest_id and the workers' worker_*; items come from the manifest, unless
-   .items is set already; max_part_bytes, where it is 0, is the longest entry's. Else as wire. */
+   .items is set already; max_part_bytes, where it is 0, is the longest entry's. Else as wire.
+
+     dlp_s3_source_wire_parts(source, &desc.parts); // then dlp_parts_open(&pipe, &desc, &err)
+
+   With a cache of the objects in a directory, or parts read in other ways, a load of one's own:
+
+     dlp_part_files files = {.files = names, .n_files = n, .dir = "/cache",
+                             .download = dlp_s3_part_download, .user = source};
+     desc.parts.load = dlp_part_files_load, desc.parts.user = &files; // behind wire_parts
+     ... or, in a load: return part->index < split ? dlp_s3_part_load(source, part) : mine(part); */
 DLPDEF void dlp_s3_source_wire_parts(dlp_s3_source *source, dlp_part_desc *parts);
 
 /* The load of wire_parts: user is the source. In load only; as dlp_part_files_load. */
@@ -809,7 +817,13 @@ DLPDEF int dlp_s3_part_load(void *source, dlp_part *part);
 DLPDEF int dlp_s3_part_download(void *source, const dlp_part *part, const char *path, int fd);
 
 /* Enter the source, whose desc has row_bytes, into chunks: n_items, load, user and the workers'
-   worker_*. Rows go straight into the chunk. Else as wire. */
+   worker_*. Rows go straight into the chunk. Else as wire. With several fields, one's own load:
+
+     static int load(void *user, dlp_chunk *chunk) { // desc.load, set behind wire_chunks(images)
+         int rc = dlp_s3_chunk_load(images, chunk);  // field 0
+         return rc != 0 ? rc : dlp_s3_chunk_read(labels, chunk, 1);
+     }
+     dlp_s3_source_wire_chunks(images, &desc); // then dlp_chunks_open(&pipe, &desc, &err) */
 DLPDEF void dlp_s3_source_wire_chunks(dlp_s3_source *source, dlp_chunks_desc *chunks);
 
 /* The load of wire_chunks: field 0 of the chunk. user is the source. In load only. */
@@ -903,12 +917,6 @@ __attribute__((unused)) static int dlpi_pair_above(int rc, int *fd) {
         if (fd[i] >= 0) close(fd[i]);
     fd[0] = fd[1] = -1;
     return -1;
-}
-
-/* What the environment says of paths, credentials, servers, processes: nothing where the program
-   has more rights than who started it (setuid), and wrote that. */
-__attribute__((unused)) static const char *dlpi_env(const char *name) {
-    return secure_getenv(name);
 }
 
 /* May a file be as large as that? Growing it past the limit on files (ulimit -f) would end the
@@ -3688,7 +3696,7 @@ static void dlpi_s3_tls_close(void *session) {
 __attribute__((unused)) static int dlpi_s3_tls_new(dlp_s3_transport *out, const char *ca_file,
                                                    dlp_s3_error *err) {
     dlpi_s3_tls *tls;
-    if (!ca_file || !ca_file[0]) ca_file = dlpi_env("AWS_CA_BUNDLE");
+    if (!ca_file || !ca_file[0]) ca_file = secure_getenv("AWS_CA_BUNDLE");
     if (!ca_file) ca_file = "";
     if (ca_file[0] && access(ca_file, R_OK) != 0)
         return dlpi_s3_set_error(err, DLP_ERR_ARG, errno, "ca_file '%.150s': %s", ca_file,
@@ -3869,9 +3877,10 @@ static void dlpi_s3_config_log(const dlpi_s3_config *c, const char *line) {
     if (c->log) c->log(c->log_user, line);
 }
 
-/* What a variable says; NULL where it is unset, or empty. */
+/* What a variable says; NULL where it is unset, or empty, or where the program has more rights than
+   the user who started it (setuid), and wrote that: secure_getenv. */
 static const char *dlpi_s3_env(const char *name) {
-    const char *value = dlpi_env(name);
+    const char *value = secure_getenv(name);
     return value && *value ? value : NULL;
 }
 
@@ -4396,11 +4405,11 @@ static bool dlpi_s3_is_loopback(const char *host) {
 static int dlpi_s3_proxy_beyond(const dlpi_s3_endpoint *e, dlp_s3_error *err) {
     const char *const names[] = {e->tls ? "https_proxy" : "http_proxy",
                                  e->tls ? "HTTPS_PROXY" : "HTTP_PROXY", "all_proxy", "ALL_PROXY"};
-    const char *none = dlpi_env("no_proxy"), *value = NULL, *name = NULL;
+    const char *none = secure_getenv("no_proxy"), *value = NULL, *name = NULL;
     for (int i = 0; i < 4 && !value; i++)
-        value = dlpi_env(name = names[i]); /* "" is: without one */
+        value = secure_getenv(name = names[i]); /* "" is: without one */
     if (!value || !*value || dlpi_s3_is_loopback(e->host)) return DLP_OK;
-    if (dlpi_s3_no_proxy(none ? none : dlpi_env("NO_PROXY"), e)) return DLP_OK;
+    if (dlpi_s3_no_proxy(none ? none : secure_getenv("NO_PROXY"), e)) return DLP_OK;
     return dlpi_s3_set_error(err, DLP_ERR_UNSUPPORTED, 0,
                              "%s is set, but proxies are not "
                              "supported; where %.100s can be reached without one, add it to "

@@ -11,6 +11,7 @@
      dlp_arrays_loader_desc desc = {.arrays = {.columns = columns, .n_columns = 2},
                                     .loader = {.batch_size = 64, .shuffle = 1}};
      if (dlp_arrays_loader_open(&pipe, &arrays, &desc, &err) != DLP_OK) ...
+     dlp_arrays_describe(arrays)->n_items; // what was found
      ... the pipe, until it is closed: fields[0] is uint8_t [64][28][28], fields[1] [64]
      dlp_arrays_close(arrays);
 

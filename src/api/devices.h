@@ -8,6 +8,7 @@
 
      dlp_device gpu;
      if (dlp_device_cuda(&gpu, NULL, &err) != DLP_OK) ...     // then loader_desc.device = &gpu
+     dlp_device_describe(&gpu, &info);                        // info.queue: the copies' stream
      ... the pipe, until it is closed and its last batch released ...
      dlp_device_close(&gpu);
 

@@ -4,7 +4,11 @@
    >>dlpack     TENSORS FOR OTHER LIBRARIES
    A field of a batch as a tensor that numpy, PyTorch, JAX and others take over without a copy
    (numpy.from_dlpack). The structs are those of dlpack.h 0.8, DLManagedTensor, and 1.0,
-   DLManagedTensorVersioned, byte for byte: cast the pointer. Both headers may be included. */
+   DLManagedTensorVersioned, byte for byte: cast the pointer. Both headers may be included.
+
+     dlp_managed_tensor_v1 *t; // of "dltensor_versioned"; "dltensor": dlp_batch_dlpack(.., &older)
+     if (dlp_batch_dlpack_v1(pipe, batch, 0, &t) == DLP_OK)
+         capsule = PyCapsule_New(t, "dltensor_versioned", my_destructor); // calls t->deleter(t) */
 
 typedef struct dlp_dl_tensor {
     void *data;

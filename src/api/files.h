@@ -17,8 +17,7 @@
    ragged field's length is set, one of fixed size wants exactly its bytes. Files are read through
    the page cache, never by direct I/O: a worker process that is killed then leaves no transfer
    behind that could still write into a row. What is no regular file is refused before it is read.
-   Errors name path, errno, item, and bytes where they matter; stages' policies apply to them. Not
-   for worker processes that begin by exec: what is called here has no names there. */
+   Errors name path, errno, item, and bytes where they matter; stages' policies apply to them. */
 
 enum { DLP_FILES_ROOM = 4096 /* bytes for a path, its end included */ };
 

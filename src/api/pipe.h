@@ -20,6 +20,16 @@ typedef struct dlp_budget {
 
 struct dlp_shm_desc;
 
+/* A figure of the user's own, which has a lane in pictures and traces: how busy a device is, the
+   memory that it has in use, the loss. See dlp_pipe_count. */
+typedef struct dlp_counter {
+    const char *name; /* copied, cut at 31 bytes; required */
+    const char *unit; /* copied, cut at 11 bytes; NULL: none */
+    double most;      /* the height of its lane; 0: the largest value shown */
+} dlp_counter;
+
+#define DLP_MAX_COUNTERS 8
+
 typedef struct dlp_pipe_desc {
     int32_t prefetch_factor;  /* batches between sampler and next; 0: 2 (1 when all is inline); at
                                   most 4096, 320 when unordered */
@@ -38,6 +48,9 @@ typedef struct dlp_pipe_desc {
     void *log_user;                               /* borrowed until close */
     const char *name;                             /* copied, cut at 31 bytes; for people */
     const struct dlp_shm_desc *shm;               /* of dlpipe_shm.h; NULL: its defaults; copied */
+    const dlp_counter *counters;                  /* [n_counters], 0..DLP_MAX_COUNTERS; copied;
+                                  trace_bytes each */
+    uint32_t n_counters;
 } dlp_pipe_desc;
 
 /* Make a pipe without stages.

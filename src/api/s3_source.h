@@ -20,7 +20,7 @@
    with a process that is killed: nothing writes into a row after that. Without a decode bodies go
    from the socket into the row of field 0: a ragged field's length is set, one of fixed size wants
    exactly its bytes. Errors name bucket, key, range, status, code and request id. A pipe that is
-   stopped waits for no server. Not for worker processes that begin by exec. */
+   stopped waits for no server. */
 
 #define DLP_S3_WHOLE UINT64_MAX
 

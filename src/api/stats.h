@@ -125,6 +125,10 @@ typedef struct dlp_stats {
                                    none was */
     uint32_t n_links;
     dlp_link links[DLP_MAX_LINKS];
+    uint64_t epoch_borders; /* epochs that set_epoch began, but for the first one of the run */
+    uint64_t epoch_wait_ns; /* that the caller waited there, from the call of set_epoch to the
+                                  epoch's first batch */
+    uint64_t set_epoch_ns;  /* in set_epoch, the first call too */
 } dlp_stats;
 
 /* Read the counters of the pipe and its stages.
@@ -194,3 +198,34 @@ DLPDEF int dlp_pipe_trace(dlp_pipe *p, int lane, dlp_trace_event *out, int max, 
    path. Source: Trace Event Format (the Chromium project's document of that name). */
 DLPDEF int dlp_pipe_write_trace(dlp_pipe *p, const char *path);
 DLPDEF int dlp_pipe_write_timeline(dlp_pipe *p, const char *path);
+
+/* Note what a counter of dlp_pipe_desc.counters is now, as often as it is worth a point in a
+   picture: after each step, or every few. Its ring has the newest trace_bytes / 16 values, and one
+   that is as the last was takes no place.
+   counter: 0..n_counters - 1; value: 0 or more - returns DLP_OK, DLP_ERR_ARG (also of what is no
+   number), DLP_ERR_STATE (not started) - consumer - reads the clock once; does not wait or
+   allocate. */
+DLPDEF int dlp_pipe_count(dlp_pipe *p, uint32_t counter, double value);
+
+/* The stretch of time that a picture shows. */
+enum {
+    DLP_WINDOW_NEWEST = 0, /* the newest that all lanes have recorded, as dlp_pipe_write_timeline */
+    DLP_WINDOW_TIME,       /* from..to: ns since start; to 0: to the end */
+    DLP_WINDOW_BATCHES,    /* from..to: sequences of batches: since next began to wait for the first
+                              until the step of the last was over */
+    DLP_WINDOW_EPOCH,      /* from: the epoch: likewise, of all its batches */
+    DLP_WINDOW_STALL       /* around the longest wait of next; from: ns before and after it; 0: as
+                              long as the wait was */
+};
+typedef struct dlp_trace_window {
+    int32_t what; /* DLP_WINDOW_* */
+    int32_t pad0;
+    uint64_t from, to;
+} dlp_trace_window;
+
+/* Write the timeline of a chosen stretch, as dlp_pipe_write_timeline does of the newest. What rings
+   have overwritten is drawn as not recorded: for a first epoch write it when that is over, or give
+   trace_bytes room for it.
+   window: NULL: the newest - returns as dlp_pipe_write_timeline; DLP_ERR_ARG, too: no such window,
+   or to is below from. A stretch of which nothing is recorded is a picture that says so. */
+DLPDEF int dlp_pipe_write_window(dlp_pipe *p, const char *path, const dlp_trace_window *window);

@@ -19,10 +19,7 @@ static dlpi_stage *dlpi_add(dlp_pipe *p, const dlpi_stage_ops *ops, const char *
     st->id = p->n_stages;
     st->link_next = st->link_prev = st->next = st->prev = st->work = -1;
     if (ops->self_bytes > 0 && (st->self = calloc(1, ops->self_bytes)) == NULL) {
-        dlp_error e;
-        dlpi_error_set(&e, DLP_ERR_MEMORY, name, "malloc of what a stage keeps failed");
-        e.errnum = ENOMEM;
-        dlpi_pipe_fail(p, &e);
+        dlpi_no_memory(p, name, "what a stage keeps");
         return NULL;
     }
     if (w) st->w = *w;
@@ -146,8 +143,12 @@ static int dlpi_check_pipe(dlp_pipe *p) {
          "DLP_NOWAIT, DLP_FOREVER, or 0 and more"},
         {DLPI_AT(dlp_pipe_desc, trace_bytes), 0, 64 << 20, "0..67108864"},
         {DLPI_AT(dlp_pipe_desc, no_memfd), 0, 1, "0 or 1"},
+        {DLPI_AT(dlp_pipe_desc, n_counters), 0, DLP_MAX_COUNTERS, "0..8"},
     };
     int rc = dlpi_check_bounds(p, "", &p->d, DLPI_ROWS(bounds));
+    for (uint32_t i = 0; rc == DLP_OK && i < p->d.n_counters; i++)
+        if (p->counters[i].name[0] == 0 || !(p->counters[i].most >= 0))
+            rc = dlpi_bad(p, "", "counters", "n_counters of them with a name, most 0 or more", i);
     if (p->d.trace_bytes == 0) p->d.trace_bytes = 4096;
     return rc != DLP_OK ? rc : p->beside->open(p);
 }

@@ -13,7 +13,7 @@ static void dlpi_selves_free(dlp_pipe *p) {
     for (int i = 0; i < DLP_MAX_STAGES; i++) {
         dlpi_stage *st = &p->stages[i];
         if (st->self == NULL) continue;
-        if (st->ops->release != NULL) st->ops->release(st);
+        dlpi_blocks_have(p, st, false);
         free(st->self);
     }
 }
@@ -29,8 +29,8 @@ static void dlpi_free(dlp_pipe *p) {
     if (p->memfd >= 0) close(p->memfd);
     if (p->budget_bytes) DLPI_ADD_SEQ(&p->d.budget->used_bytes, 0 - p->budget_bytes); /* M1 */
     free(p->exported);
-    dlpi_private_free(p);
     dlpi_selves_free(p);
+    dlpi_blocks_have(p, NULL, false);
     free(p);
 }
 

@@ -4,35 +4,21 @@
 #include "build/limits.h"
 #include "build/placement.h"
 #include "build/region_map.h"
-/* What stages keep, and what the source gives callbacks. */
-static bool dlpi_stages_alloc(dlp_pipe *p) {
-    for (int i = 0; i < p->n_stages; i++) {
-        dlpi_stage *st = &p->stages[i];
-        if (st->ops->alloc && !st->ops->alloc(p, st)) return false;
-    }
-    if (p->source->row_bytes == 0) return true;
-    p->own_rows = calloc(dlpi_row_extras_bytes(p), 1);
-    return p->own_rows != NULL;
+static void dlpi_counters_live(dlp_pipe *p) {
+    for (uint32_t i = 0; i < p->d.n_counters; i++)
+        p->counters[i].words = p->counted + i * (dlpi_counter_bytes(p) / sizeof(uint64_t));
 }
 
+/* What the pipe and its stages keep. */
 static int dlpi_private_alloc(dlp_pipe *p) {
-    p->workers = calloc((size_t)p->n_workers + 1, sizeof *p->workers);
-    p->out = calloc(p->n_out, sizeof *p->out);
-    p->out_fields = calloc((size_t)p->n_out * p->batches.n, sizeof *p->out_fields);
-    p->ones = calloc(p->batch_rows, 1);
-    p->held = calloc(p->n_out + p->n_slots * (size_t)DLPI_DEBUG, 1); /* and dlpi_poisoned */
-    p->schedule.cells = calloc(p->prefetch, sizeof *p->schedule.cells);
-    if (p->workers && p->out && p->out_fields && p->ones && p->held && p->schedule.cells &&
-        dlpi_stages_alloc(p))
+    bool ok = dlpi_blocks_have(p, NULL, true);
+    for (int i = 0; i < p->n_stages && ok; i++) ok = dlpi_blocks_have(p, &p->stages[i], true);
+    if (ok) {
+        dlpi_counters_live(p);
         return DLP_OK;
+    }
     errno = ENOMEM;
     return dlpi_system_fail(p, DLP_ERR_MEMORY, "malloc of the pipe's own records");
-}
-
-static void dlpi_private_free(dlp_pipe *p) {
-    void *all[] = {p->workers,        p->out,     p->out_fields, p->ones, p->held,
-                   p->schedule.cells, p->own_rows};
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++) free(all[i]);
 }
 
 static const uint32_t dlpi_timed = 0;
@@ -99,6 +85,7 @@ static int dlpi_live_init(dlp_pipe *p) {
     if (DLPI_LOAD_SEQ(&p->stop_asked) != 0) DLPI_STORE_SEQ(&p->ctl->stop, 1u); /* S2 <- S2, S1 */
     p->ctl->started_ns = dlpi_now_ns();
     p->last_sequence = UINT64_MAX;
+    p->epoch_begun = p->schedule.epoch_asked = UINT64_MAX;
     p->call_clock_every = 1;
     dlpi_order_build(&p->sampler->sampler, p->fetch->dataset.n_items,
                      dlpi_area_at(p, DLPI_REC_TABLE, 0));
@@ -141,7 +128,8 @@ static int dlpi_prepare(dlp_pipe *p) {
     if ((rc = dlpi_plan(p, &plan)) != DLP_OK) return rc;
     if ((rc = dlpi_check_limits(p, &plan)) != DLP_OK) return rc;
     if ((rc = dlpi_private_alloc(p)) != DLP_OK) return rc;
-    if ((rc = dlpi_alive_map(p)) != DLP_OK) return rc;
+    if ((p->alive = dlpi_alive_page()) == NULL)
+        return dlpi_system_fail(p, DLP_ERR_MEMORY, "mmap of a page");
     if ((rc = dlpi_region_map(p)) != DLP_OK) return rc;
     dlpi_wait_rule(p);
     p->prepared = 1;

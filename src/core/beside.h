@@ -25,17 +25,11 @@ static int dlpi_alone_well(dlp_pipe *p) {
 }
 static void dlpi_alone_nothing(dlp_pipe *p) { DLPI_UNUSED(p); }
 
-static uint64_t dlpi_alone_bytes(const dlp_pipe *p) {
-    DLPI_UNUSED(p);
-    return 0;
-}
-
 static const dlpi_beside_ops dlpi_alone = {
     .open = dlpi_alone_open,
     .processes = dlpi_alone_processes,
     .resolve = dlpi_alone_well,
     .layout = dlpi_alone_nothing,
-    .bytes = dlpi_alone_bytes,
     .begin = dlpi_alone_well,
     .look = dlpi_alone_well,
     .nudge = dlpi_alone_nothing,

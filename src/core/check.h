@@ -8,11 +8,8 @@ __attribute__((format(printf, 5, 6))) static int dlpi_refuse(dlp_pipe *p, int co
                                                              const char *stage, const char *field,
                                                              const char *format, ...) {
     dlp_error e;
-    va_list args;
     dlpi_error_set(&e, code, field, "%s", "");
-    va_start(args, format);
-    vsnprintf(e.message, sizeof e.message, format, args);
-    va_end(args);
+    DLPI_PRINT(e.message, sizeof e.message, format);
     dlpi_copy_text(e.stage, sizeof e.stage, stage);
     return dlpi_pipe_fail(p, &e);
 }
@@ -41,10 +38,7 @@ __attribute__((format(printf, 6, 7))) static int dlpi_bad_field(dlp_pipe *p, con
                                                                 const char *what,
                                                                 const char *format, ...) {
     char field[48], text[256];
-    va_list args;
-    va_start(args, format);
-    vsnprintf(text, sizeof text, format, args);
-    va_end(args);
+    DLPI_PRINT(text, sizeof text, format);
     snprintf(field, sizeof field, "fields[].%s", what);
     return dlpi_refuse(p, DLP_ERR_ARG, stage, field, "fields[%" PRIu32 "] \"%.31s\": %s", i,
                        name ? name : "", text);
@@ -139,9 +133,6 @@ static int dlpi_check_workers(dlp_pipe *p, const dlpi_stage *st) {
     };
     int rc = dlpi_check_bounds(p, st->name, &st->w, DLPI_ROWS(bounds));
     if (rc != DLP_OK || (rc = dlpi_check_affinity(p, st)) != DLP_OK) return rc;
-    if (st->w.dispatch != DLP_DISPATCH_CLAIM && st->w.dispatch != DLP_DISPATCH_BATCHES)
-        return dlpi_bad(p, st->name, "dispatch", "DLP_DISPATCH_CLAIM or DLP_DISPATCH_BATCHES",
-                        st->w.dispatch);
     return st->w.placement == DLP_PLACE_PROCESSES ? p->beside->processes(p, st) : DLP_OK;
 }
 

@@ -108,10 +108,8 @@ static void dlpi_describe_current(const dlpi_worker *w, uint64_t index, dlp_erro
     dlpi_copy_text(e->stage, sizeof e->stage, w->st->name);
     e->worker = w->id;
     if (index == UINT64_MAX || !dlpi_is_item_stage(w->p, w->st)) return;
-    e->has_item = 1;
-    e->index = index;
-    e->epoch = DLPI_LOAD_RLX(&w->block->current_epoch); /* for people */
-    e->position = DLPI_LOAD_RLX(&w->block->current_position);
+    dlpi_error_item(e, index, DLPI_LOAD_RLX(&w->block->current_epoch), /* for people */
+                    DLPI_LOAD_RLX(&w->block->current_position));
 }
 
 /* A callback past its deadline, if any. */
@@ -152,7 +150,8 @@ static void dlpi_caller_sleep(dlp_pipe *p, uint64_t ns) {
         }
     dlpi_sleeper_want(&ctl->want, want); /* B1 -> B1 */
     if (dlpi_take(p, &b, &s) == DLP_EMPTY && !dlpi_inline_steps(p) && !dlpi_source_scheduled(p) &&
-        !dlpi_stopped(p) && !dlpi_error_due(ctl, false)) /* E1 <- E1, behind B1 */
+        !dlpi_epoch_due(p) && !dlpi_stopped(p) &&
+        !dlpi_error_due(ctl, false)) /* E1 <- E1, behind B1 */
         dlpi_futex_wait(&ctl->caller_word, word, UINT32_MAX, ns, (int)ctl->shared);
     dlpi_sleeper_want(&ctl->want, UINT64_C(0)); /* B1 */
 }
@@ -201,6 +200,10 @@ static int dlpi_next_wait(dlp_pipe *p, uint64_t until, uint64_t *b, uint32_t *s)
         if (dlpi_stopped(p)) return DLP_STOPPED;
         if ((rc = dlpi_next_error(p, false)) != DLP_OK) return rc;
         dlpi_schedule_inline(p, 1);
+        if (dlpi_epoch_due(p)) {
+            if ((rc = dlpi_epoch_begin(p)) != DLP_OK) return rc;
+            continue;
+        }
         if (dlpi_inline_steps(p)) {
             if (until != 0 && until != UINT64_MAX && dlpi_now_ns() >= until &&
                 dlpi_take(p, b, s) == DLP_EMPTY) /* it may be ready since */
@@ -223,7 +226,7 @@ static int dlpi_next_take(dlp_pipe *p, int timeout_ms, uint64_t *b, uint32_t *s)
         dlpi_pace_call(p);
         return rc;
     }
-    if (timeout_ms < 0 && dlpi_pace_skips_wait(p)) {
+    if (timeout_ms < 0 && p->barrier == NULL && dlpi_pace_skips_wait(p)) {
         p->clock_off = 1;
         if (rc == DLP_EMPTY) rc = dlpi_next_wait(p, until, b, s);
         p->clock_off = 0;
@@ -238,6 +241,7 @@ static int dlpi_next_take(dlp_pipe *p, int timeout_ms, uint64_t *b, uint32_t *s)
     if (rc == DLP_END && dlpi_next_error(p, true) != DLP_OK) rc = p->err.code;
     dlpi_inline_rest(p);
     dlpi_consumer_waited(p, from, dlpi_now_ns());
+    if (p->border_ns != 0 && rc == DLP_OK) dlpi_border_over(p, p->last_return_ns);
     dlpi_tune(p, p->last_return_ns);
     return rc;
 }

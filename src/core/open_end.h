@@ -95,10 +95,7 @@ static void dlpi_slot_error(const dlp_pipe *p, uint32_t s, dlp_error *e) {
                    "the item failed; its words were lost to those of an "
                    "item behind the stream's end");
     dlpi_copy_text(e->stage, sizeof e->stage, slot->error.stage);
-    e->has_item = 1;
-    e->index = dlpi_slot_index(p, s)[r];
-    e->epoch = slot->epoch;
-    e->position = slot->position + r;
+    dlpi_error_item(e, dlpi_slot_index(p, s)[r], slot->epoch, slot->position + r);
 }
 
 /* Has nobody behind the items anything to do with this batch? */
@@ -115,10 +112,7 @@ static int dlpi_budget_fail(dlp_pipe *p, uint32_t s, uint32_t row, const dlpi_st
     dlpi_error_set(&e, DLP_ERR_BUDGET, "max_skips",
                    "the item failed, and max_skips %" PRId64 " are used up", st->w.max_skips);
     dlpi_copy_text(e.stage, sizeof e.stage, st->name);
-    e.has_item = 1;
-    e.index = dlpi_slot_index(p, s)[row];
-    e.epoch = slot->epoch;
-    e.position = slot->position + row;
+    dlpi_error_item(&e, dlpi_slot_index(p, s)[row], slot->epoch, slot->position + row);
     dlpi_skip_find(p->ctl, &e);
     return dlpi_pipe_fail(p, &e);
 }

@@ -126,15 +126,22 @@ typedef struct dlpi_sharing_ops {
 typedef struct dlpi_beside_ops {
     int (*open)(dlp_pipe *p); /* check and copy what the desc says of them, if anything */
     int (*processes)(dlp_pipe *p, const struct dlpi_stage *st); /* may its workers be some? */
-    int (*resolve)(dlp_pipe *p);          /* the wiring is known: does it go with that? */
-    void (*layout)(dlp_pipe *p);          /* areas of the region */
-    uint64_t (*bytes)(const dlp_pipe *p); /* that begin will take beside the region */
-    int (*begin)(dlp_pipe *p);            /* the region is there: name it, start the processes */
-    int (*look)(dlp_pipe *p);             /* while the consumer waits: DLP_OK, or what is wrong */
-    void (*nudge)(dlp_pipe *p);           /* stop was asked for; any thread, signal handlers */
-    void (*await)(dlp_pipe *p);           /* close: until no process is left */
-    void (*end)(dlp_pipe *p);             /* give up what open and begin took */
+    int (*resolve)(dlp_pipe *p); /* the wiring is known: does it go with that? */
+    void (*layout)(dlp_pipe *p); /* areas of the region */
+    int (*begin)(dlp_pipe *p);   /* the region is there: name it, start the processes */
+    int (*look)(dlp_pipe *p);    /* while the consumer waits: DLP_OK, or what is wrong */
+    void (*nudge)(dlp_pipe *p);  /* stop was asked for; any thread, signal handlers */
+    void (*await)(dlp_pipe *p);  /* close: until no process is left */
+    void (*end)(dlp_pipe *p);    /* give up what open and begin took */
 } dlpi_beside_ops;
+
+/* Memory of this process that a stage, or the pipe itself, keeps: start allocates, as zeros, what
+   the plan counts, and close frees it. */
+typedef struct dlpi_block {
+    size_t at; /* in the record: of the pointer to it. Not NULL: it is there since the stage came */
+    uint64_t bytes;
+} dlpi_block;
+#define DLPI_BLOCKS 8
 
 enum { DLPI_UNIT_NONE, DLPI_UNIT_ROWS, DLPI_UNIT_BATCHES, DLPI_UNIT_CELLS };
 
@@ -154,7 +161,6 @@ typedef struct dlpi_stage_ops {
     int row_by_row; /* 1: rows are claimed one by one: what is that beside the wait for them */
     int in_order;   /* 1: one worker, which takes batches in their order, and never dies */
     size_t self_bytes;
-    const char *own; /* the desc's name of the callback that is stage.own */
     /* building, by the calling thread. What a desc says by itself is checked by the call that adds
        the stage, which fails; what it must be to other stages here, when the whole chain is there:
        that fails plan and start. */
@@ -163,15 +169,15 @@ typedef struct dlpi_stage_ops {
                                                           at first; false: nobody need run it.
                                                           NULL: as its desc has them */
     void (*layout)(dlp_pipe *p, struct dlpi_stage *st); /* its areas of the region */
-    const char *private_words;                          /* their line of the plan; NULL: none */
-    uint64_t (*private_bytes)(const dlp_pipe *p, const struct dlpi_stage *st);
-    bool (*alloc)(dlp_pipe *p, struct dlpi_stage *st); /* those; false: no memory */
-    void (*live)(dlp_pipe *p, struct dlpi_stage *st);  /* the region is there */
+    const char *private_words; /* the plan's line of its blocks; NULL: none */
+    int (*blocks)(const dlp_pipe *p, const struct dlpi_stage *st,
+                  dlpi_block *out); /* [DLPI_BLOCKS], written; returns how many. Also of a stage
+                                       that was refused, or a pipe that is not laid out */
+    void (*live)(dlp_pipe *p, struct dlpi_stage *st); /* the region is there */
     void (*describe)(const dlp_pipe *p,
                      const struct dlpi_stage *st);    /* its record, for observers */
     int (*begin)(dlp_pipe *p, struct dlpi_stage *st); /* before threads start */
     void (*end)(dlp_pipe *p, struct dlpi_stage *st);  /* when all workers are gone */
-    void (*release)(struct dlpi_stage *st);           /* what add and alloc took */
     void (*worker)(struct dlpi_worker *w); /* its record is set up: what is its kind's of it */
     /* work, by a worker of the stage */
     int (*enter)(struct dlpi_worker *w);  /* behind worker_init; else the pipe has the error */

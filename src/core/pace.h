@@ -47,11 +47,33 @@ static void dlpi_pace_call(dlp_pipe *p) {
     dlpi_tune(p, p->last_return_ns);
 }
 
+/* The wait since from was for an epoch that had to begin. Returns when that was done. */
+static uint64_t dlpi_consumer_began(dlp_pipe *p, uint64_t from) {
+    dlpi_worker *w = p->consumer;
+    uint64_t set = p->set_ns, began = p->began_ns;
+    p->began_ns = 0;
+    if (set < from) return from; /* told as a step */
+    dlpi_bump(&p->ctl->wait_ns, began - from);
+    if (set > from) dlpi_trace_add(w, DLP_TRACE_WAIT, from, set, p->base, p->epoch_now, 0);
+    if (began > set)
+        dlpi_trace_add(w, DLP_TRACE_EPOCH, set, began, p->base, p->epoch_begun & DLPI_EPOCH_MASK,
+                       0);
+    return began;
+}
+
+/* The first batch is there of an epoch that had to begin. */
+static void dlpi_border_over(dlp_pipe *p, uint64_t now) {
+    dlpi_bump(&p->ctl->borders, 1);
+    dlpi_bump(&p->ctl->border_ns, now - p->border_ns);
+    p->border_ns = 0;
+}
+
 static void dlpi_consumer_waited(dlp_pipe *p, uint64_t from, uint64_t to) {
     bool for_source = p->source_waited;
     p->last_return_ns = to;
     p->source_waited = false;
     if (p->all_inline) p->inline_ns = to - from;
+    if (p->began_ns != 0) from = dlpi_consumer_began(p, from);
     if (to <= from) return;
     dlpi_bump(&p->ctl->wait_ns, to - from);
     if (for_source) dlpi_bump(&p->ctl->source_wait_ns, to - from);

@@ -12,7 +12,6 @@ typedef struct dlpi_field { /* a field laid out in a cell */
     uint64_t elem_bytes, row_bytes;
     uint64_t capacity; /* bytes in a cell */
     uint64_t offset;   /* in a cell */
-    uint64_t max_rows; /* ragged: of dimension 0, per batch */
 } dlpi_field;
 
 typedef struct dlpi_fields {
@@ -36,7 +35,7 @@ typedef struct dlpi_stage {
     dlp_item_fn item;
     int (*batch)(void *user, dlp_batch *batch, void *worker_state);
     dlp_collate_fn collate;
-    void (*own)(void); /* what else its kind calls (ops->own), as another type */
+    void (*own)(void); /* what else its kind calls, as another type */
     void *user;
     dlp_sampler_desc sampler;
     dlp_repeat_desc repeat;
@@ -189,7 +188,8 @@ typedef struct dlpi_scheduler { /* used by whoever runs the sampler: the consume
     /* resume of an unordered pipe: bitmap of batches consumed behind the prefix */
     uint64_t skip_base;
     uint8_t skip_bits[DLPI_WINDOW_MAX / 8];
-    uint32_t seek_no; /* seeks that it has followed, modulo 2^16 */
+    uint32_t seek_no;     /* seeks that it has followed, modulo 2^16 */
+    uint64_t epoch_asked; /* I2 generation of the epoch that it waits to begin */
 } dlpi_scheduler;
 
 typedef struct dlpi_tuned {            /* a stage as the tuner saw it last */
@@ -231,8 +231,16 @@ typedef struct dlpi_area {
     uint64_t offset, stride, count;
 } dlpi_area;
 
+typedef struct dlpi_counter { /* of the user's */
+    char name[32], unit[12];
+    double most;
+    uint64_t n;      /* W3 samples so far; consumer */
+    uint64_t *words; /* [2 * room] of each: ns since start, the bits of the value */
+} dlpi_counter;
+
 struct dlp_pipe {
     dlp_pipe_desc d;
+    dlpi_counter counters[DLP_MAX_COUNTERS];
     char name[32];
     dlp_state resume;
     int prepared; /* the region is there, and its processes */
@@ -257,6 +265,7 @@ struct dlp_pipe {
     const dlpi_beside_ops *beside;      /* processes, and other programs; always there */
     const dlpi_sharing_ops *sharing;    /* other programs take batches, too; or NULL */
     dlpi_stage *rows_end;               /* after it nobody asks for a batch's rows again */
+    const dlp_repeat_desc *barrier;     /* epochs begin by its set_epoch; NULL: they overlap */
     bool source_waited;                 /* this wait of the consumer's was for the source */
     dlpi_stage *work[DLP_MAX_STAGES];   /* stages with workers: */
     int n_item_work;                    /* first those of rows, in order; behind them, up to */
@@ -311,6 +320,7 @@ struct dlp_pipe {
     dlp_batch *out;        /* [n_out] what the consumer sees */
     dlp_tensor *out_fields;
     uint8_t *ones;
+    uint64_t *counted; /* what counters have */
     uint8_t *held;     /* [n_out] */
     uint8_t *taken;    /* [ring] in the region; unordered: delivered; consumer */
     uint8_t *own_rows; /* [workers of fetch][1 + in_flight] of source->row_bytes; NULL: none */
@@ -327,7 +337,11 @@ struct dlp_pipe {
     uint64_t base;
     uint64_t n_held;
     uint64_t last_return_ns;
-    uint64_t looked_ns;     /* for the processes */
+    uint64_t looked_ns;        /* for the processes */
+    uint64_t epoch_begun;      /* I2 generation of the epoch that set_epoch was called for last */
+    uint64_t set_ns, began_ns; /* that call: when, and when it had returned; 0: told already */
+    uint64_t
+        border_ns; /* when the consumer began to wait for it; 0: the epoch's first batch is there */
     uint32_t seek_no;       /* seeks, modulo 2^16 */
     uint32_t seeks;         /* since the last batch was delivered */
     uint64_t epoch_now;     /* of the batch delivered last */
@@ -347,6 +361,11 @@ struct dlp_pipe {
     uint8_t pad2[DLPI_LINE];
     uint32_t live_word; /* futex: threads that ended */
 };
+
+/* A counter's ring has the bytes of a worker's. */
+static inline uint64_t dlpi_counter_bytes(const dlp_pipe *p) {
+    return (uint64_t)p->trace_events * sizeof(dlp_trace_event);
+}
 
 static inline uint64_t dlpi_area_bytes(const dlp_pipe *p, int id) {
     return dlpi_times(p->areas[id].stride, p->areas[id].count);

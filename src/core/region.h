@@ -179,7 +179,8 @@ typedef struct dlpi_ctl {
     uint64_t delivered; /* V1 batches delivered; consumer */
     uint64_t held;
     uint64_t items, bytes, wait_ns, step_ns, first_ns, epoch, started_ns;
-    uint64_t pad1[6];
+    uint64_t borders, border_ns, set_epoch_ns; /* of epochs that set_epoch begins */
+    uint64_t pad1[3];
     uint64_t want; /* B1 batch + 1 that the consumer sleeps for, UINT64_MAX any, 0 awake */
     uint32_t caller_word;
     uint32_t scheduler_sleeps; /* B1 */

@@ -145,17 +145,13 @@ static bool dlpi_inline_steps(dlp_pipe *p) {
     return moved;
 }
 
-static void dlpi_tid_note(dlpi_worker *w) { /* for people */
-    DLPI_STORE_RLX(&w->block->tid, (int32_t)syscall(SYS_gettid));
-    DLPI_STORE_RLX(&w->block->pid, (int32_t)getpid());
-}
-
 static int dlpi_worker_begin(dlpi_worker *w) {
     const dlp_workers_desc *d = &w->st->w;
     int rc;
     dlp_error e;
     DLPI_STORE_RLX(&w->block->state, DLP_WORKER_STARTING);
-    dlpi_tid_note(w);
+    DLPI_STORE_RLX(&w->block->tid, (int32_t)syscall(SYS_gettid)); /* for people */
+    DLPI_STORE_RLX(&w->block->pid, (int32_t)getpid());            /* for people */
     rc = d->worker_init ? d->worker_init(d->worker_user, w->id, &w->state) : 0;
     if (rc == 0 && w->st->ops->enter != NULL && (rc = w->st->ops->enter(w)) != DLP_OK) {
         if (d->worker_exit) d->worker_exit(d->worker_user, w->id, w->state);

@@ -406,8 +406,6 @@
      part that can't be loaded is tried again in the next epoch. queue_size is held against the
      worst order that the counts allow, before the start.
    * A stream comes in the order of its indices, without much that wants a length: >>streams.
-   * Sources of >>files, >>tokens, >>arrays and of objects, and dlp_chunks_open, are not for worker
-     processes that begin by exec.
    * A file that is mapped (>>tokens, >>arrays) and is cut, or cannot be read, in the moment in
      which a row is copied out of it ends the process by SIGBUS. What was cut before is an error; so
      is all of it with `reads`.

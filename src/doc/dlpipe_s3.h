@@ -176,8 +176,7 @@
    Processes forked after dlp_s3_open use the same client: its credentials, what it learned of
    regions, throttling and clocks, and its counters are in memory that all share, under locks that
    survive the death of whoever holds them. Connections are not shared: a child opens a dlp_s3_io of
-   its own, and closes, or just leaves alone, what it inherited. Programs begun by exec open their
-   own client.
+   its own, and closes, or just leaves alone, what it inherited.
 
    A client is a shared mapping of 50 KB. A dlp_s3_io maps 0.5 MB, and 84 KB for each of
    max_requests, of which pages that were never used take no memory. Requests allocate nothing;

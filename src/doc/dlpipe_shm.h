@@ -11,7 +11,7 @@
           #include "dlpipe.h"
           #include "dlpipe_shm.h"
    2  Say .placement = DLP_PLACE_PROCESSES in the dlp_workers_desc of a stage. That is all.
-   3  A name, several consumers, start by exec, huge pages: dlp_pipe_desc.shm, a dlp_shm_desc.
+   3  A name, several consumers, huge pages: dlp_pipe_desc.shm, a dlp_shm_desc.
    4  Look at it from outside: examples/dlpipe_top.c, or dlp_monitor_open.
    5  Several programs, one pipe: >>shm-subscriber, examples/share.c.
 
@@ -22,7 +22,7 @@
    >>shm-deaths     WHO DIES, AND WHAT FOLLOWS
    >>shm-memory     MEMORY, ERRORS
    >>shm-limits     LIMITS AND CAVEATS
-   >>shm-start      FORK, EARLY FORK, EXEC
+   >>shm-start      FORK, EARLY FORK
    >>shm-names      NAMED PIPES
    >>shm-monitor    LOOKING IN FROM OUTSIDE
    >>shm-subscriber   SEVERAL SUBSCRIBERS OF ONE PIPE
@@ -30,7 +30,6 @@
    >>shm-impl-monitor     COPY, CHECK, THEN USE
    >>shm-impl-supervisor  WORKERS ARE STARTED, WATCHED AND REPLACED
    >>shm-impl-subscriber   WHO HOLDS WHAT
-   >>shm-impl-exec        A SECOND PROGRAM THAT IS THE SAME
    >>shm-impl-start       THE CALLER: START, WATCH, CLOSE
    >>shm-impl-public      THE PUBLIC CALLS
 
@@ -51,7 +50,7 @@
 
    >>shm-concepts   WHO STARTS WHOM, WHO SEES WHAT
 
-     caller --- fork (or exec) ---> supervisor --- fork ---> worker 0, 1, ...; a spare
+     caller --- fork ---> supervisor --- fork ---> worker 0, 1, ...; a spare
        |                               |                        |
        +----------- the region: one sealed memory file ---------+---- consumers (named pipes)
                                                                 +.... monitors (read only)
@@ -73,8 +72,7 @@
 
      no threads yet      nothing to do: start forks
      threads, a device   dlp_pipe_fork before they are made, dlp_pipe_start afterwards; or
-                         shm.start = DLP_SHM_EXEC, dlp_shm_main(argc, argv) as main's first line and
-                         DLP_SHM_CALLBACK(f) for each callback; or shm.allow_fork_with_threads
+                         shm.allow_fork_with_threads
    Without one of these start refuses: DLP_ERR_STATE.
 
    >>shm-deaths     WHO DIES, AND WHAT FOLLOWS
@@ -126,8 +124,6 @@
      another container. A consumer can write to the region: it is trusted.
    * A blocked pipe of 16 worker processes takes a little more than 0.1 % of a core (0.12 measured;
      of 2, 0.07), since each of them and the supervisor check now and then.
-   * DLP_SHM_EXEC: callbacks in worker processes get what shm.init makes as their user, not the
-     pointers in the descs. Not in programs with more rights than who starts them (setuid).
 
    Decided this way, because:
    * The swap that claims a unit, the bits that complete it, and the swap that closes a batch are

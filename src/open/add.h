@@ -4,7 +4,8 @@
 DLPDEF dlp_stage dlp_pipe_add_sampler(dlp_pipe *p, const dlp_sampler_desc *desc) {
     dlpi_stage *st;
     if (p == NULL || desc == NULL) return DLP_ERR_ARG;
-    st = dlpi_add(p, dlpi_sampler_kind(desc), "sampler", NULL);
+    st = dlpi_add(p, desc->order == DLP_ORDER_BATCHES ? &dlpi_lists_ops : &dlpi_sampler_ops,
+                  "sampler", NULL);
     if (st == NULL) return dlpi_add_refused(p);
     st->sampler = *desc;
     return dlpi_added(p, st, DLP_OK);

@@ -60,7 +60,7 @@ static void dlpi_chunks_pass(const dlp_chunks_desc *d, dlp_sampler_desc *sampler
     memset(sampler, 0, sizeof *sampler);
     sampler->seed = d->seed;
     if (train && d->shuffle_chunks) sampler->order = DLP_ORDER_SHUFFLED;
-    *repeat = (dlp_repeat_desc){train ? d->epochs : 1, d->epoch_end};
+    *repeat = (dlp_repeat_desc){train ? d->epochs : 1, d->epoch_end, d->set_epoch, d->user};
 }
 
 /* A chunk's fields: one more dimension before a row's. */

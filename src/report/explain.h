@@ -429,6 +429,17 @@ static void dlpi_explain_cache(dlpi_text *t, const dlp_stats *s) {
             s->cache_all_bytes);
 }
 
+/* What it costs that epochs don't overlap. */
+static void dlpi_explain_borders(dlpi_text *t, const dlp_stats *s) {
+    double n = (double)s->epoch_borders;
+    if (s->epoch_borders == 0) return;
+    dlpi_text_add(t,
+                  "Epoch borders: %s each, from the call of set_epoch to the next epoch's first "
+                  "batch, %s %% of the run; nothing is fetched for an epoch before.\n",
+                  dlpi_num_ns((uint64_t)((double)s->epoch_wait_ns / n)).s,
+                  dlpi_num_percent((double)s->epoch_wait_ns / (double)s->elapsed_ns).s);
+}
+
 static void dlpi_explain_memory(dlpi_text *t, const dlp_stats *s) {
     if (s->plan_bytes > 0) {
         dlpi_text_add(t, dlpi_batch_words_of(s)->memory, dlpi_num_bytes((double)s->plan_bytes).s,
@@ -470,6 +481,7 @@ DLPDEF int dlp_stats_explain(const dlp_stats *s, char *buf, size_t size) {
     dlpi_explain_tune(&t, s, l.n);
     dlpi_explain_cache(&t, s);
     dlpi_explain_chunks(&t, &s->chunks);
+    dlpi_explain_borders(&t, s);
     dlpi_explain_memory(&t, s);
     return t.len < INT_MAX ? (int)t.len : INT_MAX;
 }

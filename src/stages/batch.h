@@ -37,12 +37,9 @@ static bool dlpi_batch_staff(dlp_pipe *p, dlpi_stage *st) {
 static const dlpi_stage_ops dlpi_batch_ops = {
     .kind = DLP_STAGE_BATCH,
     .rank = 7,
-    .unit = DLPI_UNIT_BATCHES,
+    DLPI_OPS_OF_BATCHES,
     .words = {.more = "batch_workers", .out = "batch_workers = 1"},
     .staff = dlpi_batch_staff,
     .call = dlpi_collate_call,
-    .step = dlpi_batches_step,
-    .find = dlpi_rows_find,
-    .run = dlpi_batches_run,
     .recover = dlpi_slots_recover,
 };

@@ -23,13 +23,7 @@ static const dlpi_stage_ops dlpi_map_item_ops = {
     .kind = DLP_STAGE_MAP_ITEM,
     .rank = 6,
     .many = 1,
-    .unit = DLPI_UNIT_ROWS,
-    .step = dlpi_rows_step,
-    .find = dlpi_rows_find,
-    .run = dlpi_rows_run,
-    .full = dlpi_rows_full,
-    .owes = dlpi_rows_owes,
-    .due = dlpi_rows_due,
+    DLPI_OPS_OF_ROWS,
     .recover = dlpi_slots_recover,
 };
 
@@ -37,11 +31,8 @@ static const dlpi_stage_ops dlpi_map_batch_ops = {
     .kind = DLP_STAGE_MAP_BATCH,
     .rank = 8,
     .many = 1,
-    .unit = DLPI_UNIT_BATCHES,
+    DLPI_OPS_OF_BATCHES,
     .in_place = 1,
     .call = dlpi_map_call,
-    .step = dlpi_batches_step,
-    .find = dlpi_rows_find,
-    .run = dlpi_batches_run,
     .recover = dlpi_slots_recover,
 };

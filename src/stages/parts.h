@@ -283,31 +283,14 @@ static void dlpi_parts_layout(dlp_pipe *p, dlpi_stage *st) {
 }
 
 /* Sums in the order given (since add), and in those of two epochs; what is known of the cells. */
-static uint64_t dlpi_parts_private(const dlp_pipe *p, const dlpi_stage *st) {
+static int dlpi_parts_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out) {
     const dlpi_parts *q = st->self;
+    uint64_t sums = dlpi_times(q->plan.n_parts + 1, 8);
     DLPI_UNUSED(p);
-    return dlpi_sum(dlpi_times(q->plan.n_parts + 1, q->plan.shuffle_parts ? 24 : 8),
-                    dlpi_times(q->n_cells, sizeof(dlpi_part_use)));
-}
-
-static bool dlpi_parts_alloc(dlp_pipe *p, dlpi_stage *st) {
-    dlpi_parts *q = st->self;
-    size_t sums = (size_t)q->plan.n_parts + 1;
-    DLPI_UNUSED(p);
-    q->use = calloc(q->n_cells, sizeof *q->use);
-    if (!q->plan.shuffle_parts) return q->use != NULL;
-    q->tables = calloc(sums, 2 * sizeof *q->tables);
-    if (q->tables == NULL) return false;
-    q->plan.orders[0].first = q->tables;
-    q->plan.orders[1].first = q->tables + sums;
-    return q->use != NULL;
-}
-
-static void dlpi_parts_release(dlpi_stage *st) {
-    dlpi_parts *q = st->self;
-    free(q->plan.first);
-    free(q->tables);
-    free(q->use);
+    out[0] = (dlpi_block){offsetof(dlpi_parts, plan.first), sums};
+    out[1] = (dlpi_block){offsetof(dlpi_parts, tables), q->plan.shuffle_parts ? 2 * sums : 0};
+    out[2] = (dlpi_block){offsetof(dlpi_parts, use), dlpi_times(q->n_cells, sizeof *q->use)};
+    return 3;
 }
 
 static void dlpi_guarded_part(const dlp_pipe *p, uint64_t most, uint8_t *bytes, dlpi_guarded *c) {
@@ -317,16 +300,15 @@ static void dlpi_guarded_part(const dlp_pipe *p, uint64_t most, uint8_t *bytes, 
     c->span[0] = (dlpi_span){bytes, most, NULL};
 }
 
-static void dlpi_parts_paint(dlp_pipe *p, const dlpi_parts *q) {
-    for (uint32_t i = 0; i < q->n_cells; i++) {
-        dlpi_guarded c;
-        dlpi_guarded_part(p, q->d.max_part_bytes, dlpi_part_bytes(p, i), &c);
-        dlpi_guarded_paint(&c);
-    }
-}
-
 static void dlpi_parts_live(dlp_pipe *p, dlpi_stage *st) {
-    if (DLPI_DEBUG) dlpi_parts_paint(p, st->self);
+    dlpi_parts *q = st->self;
+    for (int i = 0; i < 2 && q->tables != NULL; i++)
+        q->plan.orders[i].first = q->tables + (size_t)i * (size_t)(q->plan.n_parts + 1);
+    for (uint32_t c = 0; DLPI_DEBUG && c < q->n_cells; c++) {
+        dlpi_guarded guarded;
+        dlpi_guarded_part(p, q->d.max_part_bytes, dlpi_part_bytes(p, c), &guarded);
+        dlpi_guarded_paint(&guarded);
+    }
 }
 
 /* ---- looking ahead ---- */
@@ -486,7 +468,8 @@ static dlpi_part_place dlpi_parts_now(dlp_pipe *p) {
 static uint32_t dlpi_parts_ask(dlp_pipe *p, const dlpi_part_place *at) {
     dlpi_parts *q = dlpi_parts_of(p);
     uint32_t fresh = 0;
-    while (q->epoch <= at->epoch + 1 && !dlpi_epochs_over(p, q->epoch)) {
+    while (q->epoch <= at->epoch + 1 && !dlpi_epochs_over(p, q->epoch) &&
+           !dlpi_epoch_held(p, q->epoch)) {
         int64_t same_batches = dlpi_parts_look(p, at, &fresh);
         q->stuck = same_batches < 0;
         if (q->stuck) break;
@@ -709,19 +692,6 @@ static uint64_t dlpi_parts_due(dlpi_worker *w, uint64_t ns) {
     return ns;
 }
 
-/* What killed its workers too often, or held one past its deadline, has failed. */
-static int dlpi_part_verdict(dlpi_worker *w, const dlpi_pcell *cell) {
-    uint32_t rec = cell->rec;
-    if (rec & DLPI_REC_LATE)
-        return dlpi_say(w, DLP_ERR_DEADLINE,
-                        "the load ran past its deadline_ms %d, its worker was killed",
-                        w->st->w.deadline_ms);
-    if (dlpi_rec_kills(rec) < w->p->max_kills) return 0;
-    return dlpi_say(w, DLP_ERR_KILLED,
-                    "the loading process died %u times here, the last time by %s",
-                    dlpi_rec_kills(rec), dlpi_signal_text(cell->killed_by));
-}
-
 /* A load has returned rc. */
 static inline int dlpi_guard_part(dlpi_worker *w, uint64_t part, uint8_t *bytes, int rc) {
     dlpi_guarded c;
@@ -743,7 +713,7 @@ static int dlpi_part_try(dlpi_worker *w, uint32_t c, dlpi_pcell *cell) {
                      .worker = (uint32_t)w->id,
                      .worker_state = w->state,
                      .call = &w->note};
-    int rc = dlpi_part_verdict(w, cell);
+    int rc = dlpi_call_verdict(w, cell->killed_by, cell->rec);
     if (rc != 0) return rc;
     rc = dlpi_item_returned(w, ((dlp_part_fn)w->st->own)(w->st->user, &part));
     rc = dlpi_guard_part(w, cell->part, bytes, rc);
@@ -876,14 +846,11 @@ static const dlpi_stage_ops dlpi_parts_ops = {
     .rank = 3,
     .unit = DLPI_UNIT_CELLS,
     .self_bytes = sizeof(dlpi_parts),
-    .own = "load",
     .check = dlpi_parts_check,
     .layout = dlpi_parts_layout,
     .private_words = "part tables",
-    .private_bytes = dlpi_parts_private,
-    .alloc = dlpi_parts_alloc,
+    .blocks = dlpi_parts_blocks,
     .live = dlpi_parts_live,
-    .release = dlpi_parts_release,
     .step = dlpi_part_step,
     .find = dlpi_part_find,
     .run = dlpi_part_run,

@@ -285,7 +285,7 @@ static int open_mapped(const topology *t, work *w, int workers, const dlp_state 
                        dlp_pipe **p) {
     dlp_loader_desc l;
     dlp_sampler_desc sampler;
-    dlp_repeat_desc repeat = {2, 0};
+    dlp_repeat_desc repeat = {.epochs = 2};
     dlp_fetch_desc fetch;
     dlp_map_desc map;
     dlp_batch_desc batch;

@@ -823,7 +823,7 @@ static void wiring__parts_and_split__views_of_items(void) {
     parts_rig r;
     dlp_field field = {"words", DLP_U64, 1, {6}, 0, 0};
     dlp_sampler_desc sampler = {.order = DLP_ORDER_PARTS, .seed = 42};
-    dlp_repeat_desc repeat = {2, 0};
+    dlp_repeat_desc repeat = {.epochs = 2};
     dlp_dataset set = {.fields = &field, .n_fields = 1, .fetch = fetch_chunk};
     dlp_fetch_desc fetch = {.dataset = &set};
     dlp_batch_desc batch = {.batch_size = 1};

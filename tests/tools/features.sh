@@ -48,7 +48,7 @@ found_in() { # SRC FILE...
             "call_clock_every|in_worker|asleep_most|all_inline|any_inline|untimed",
             "dlpi_all_inline|dlpi_inline_[a-z_]+|dlpi_in_processes|dlpi_pace_[a-z_]+",
             "DLP_PLACE_[A-Z]+|p->n_procs|p->n_threads",
-            "core/(workers|scheduler|pace)[.]h|build/placement[.]h|shm/(supervisor|start|exec)[.]h")
+            "core/(workers|scheduler|pace)[.]h|build/placement[.]h|shm/(supervisor|start)[.]h")
         feature("split", "split|cut|view_rows|chunk_rows|shuffle_rows", "dlpi_(cut|split)_[a-z_]+",
             "DLP_STAGE_SPLIT", "stages/(cut|split)[.]h|order/.*")
         feature("transfer",
