@@ -10,39 +10,43 @@
           #include "dlpipe.h"
       everywhere else just include it. Link with -lpthread where libc wants it.
    2  Say what an item is (dlp_field), how many there are, and how to write one (dlp_dataset.fetch).
-   3  Open a pipe. The first three build and start it out of one desc. Zero in a field of a desc
-      means the default that its comment tells; begin with {0}, or designated initialisers.
-          dlp_loader_open   items: economic, or by .topology classic or concurrent; without an end
-                            known by .dataset.stream (>>loader, >>streams; of files: >>files;
-                            of objects in S3: dlpipe_s3.h, >>s3-source)
-          dlp_tokens_loader_open  items: windows of a language model's token shards (>>tokens)
-          dlp_arrays_loader_open  items: rows of MNIST's, CIFAR's or numpy's files (>>arrays)
-          with dlp_folder_open and >>files: pictures, a directory for each class (>>folder)
-          dlp_parts_open    files, or archives, that hold many items each (>>parts)
-          dlp_chunks_open   data read in large pieces, of which batches are views (>>chunks)
-          dlp_pipe_open     and stages added one by one, some of your own (>>pipe)
-   4  dlp_pipe_next lends a batch, dlp_pipe_release gives it back. Until DLP_END.
+   3  Open a pipe by the call that fits your data. A desc's zero means the default that the field's
+      comment tells; begin with {0}, or with designated initialisers.
+          dlp_loader_open         items that a function of yours writes (>>loader); without a length
+                                  known in advance: dataset.stream (>>streams)
+          dlp_files_wire          ... that lie in files, many read at once (>>files); folders of
+                                  pictures: dlp_folder_open (>>folder)
+          dlp_s3_source_wire      ... that lie in S3 (dlpipe_s3.h, >>s3-source)
+          dlp_tokens_loader_open  windows of a language model's token shards (>>tokens)
+          dlp_arrays_loader_open  rows of npy, MNIST's or CIFAR's files (>>arrays)
+          dlp_push_loader_open    items that other threads or programs push (>>push)
+          dlp_parts_open          shard files, archives: each holds many items (>>parts)
+          dlp_chunks_open         large pieces, of which batches are views (>>chunks)
+          dlp_pipe_open           and stages added one by one, some of your own (>>pipe)
+   4  dlp_pipe_next lends a batch, dlp_pipe_release gives it back; until DLP_END.
    5  dlp_pipe_close. Before that, dlp_pipe_explain says which stage is the slow one.
-   Which topology suits what, with an example of each: >>concepts.
+   The dlp_error of an open call, and dlp_pipe_error, name field, stage, item and cause of what is
+   wrong; examples/dlpipe_top.c looks into a pipe that hangs.
 
    >>contents   search for the anchor
    To read first:
    >>use            DO THIS, THEN THAT
    >>example        A WHOLE PROGRAM
-   >>concepts       WORDS, AND WHO OWNS A BATCH WHEN
-   >>streams        DATASETS WITHOUT A LENGTH
+   >>concepts       WORDS, TOPOLOGIES, WHO OWNS A BATCH WHEN
    >>threads        WHAT MAY BE CALLED FROM WHERE
    >>memory         ERRORS, LOG, MEMORY
    >>options        COMPILE-TIME OPTIONS
    >>limits         LIMITS AND CAVEATS
+   >>glossary       WORDS OF THIS HEADER AND OF PYTORCH
    The base:
    >>errors         CODES AND ERROR RECORDS
    >>atomics        THE ONE SHIM OVER THE COMPILER'S ATOMICS
-   >>queues         SPSC LANES, MPSC BUNDLES, BLOCKING WAIT
+   >>queues         QUEUES BETWEEN THREADS AND PROCESSES
    >>order          HASHES, KEYED PERMUTATIONS
    Items, batches, orders:
    >>dataset        FIELDS, DATASETS, ITEMS
-   >>batch          WHAT THE CALLER GETS
+   >>streams        DATASETS WITHOUT A LENGTH
+   >>batch          WHAT THE CONSUMER GETS
    >>state          RESUME
    >>samplers       WHICH ITEMS, IN WHICH ORDER
    >>ranks          MANY PROCESSES: LAUNCHERS, CORES, RESTARTS
@@ -67,74 +71,19 @@
    >>folder         FOLDERS OF PICTURES, A DIRECTORY FOR EACH CLASS
    >>arrays         ROWS OUT OF ARRAYS: IDX, CIFAR, NPY
    >>push           ITEMS THAT OTHER THREADS AND PROGRAMS PUSH
-   The implementation: the base, orders:
-   >>impl-platform  SYSTEM HEADERS, SWITCHES
-   >>impl-clock     TIME
-   >>impl-errors    CODES AND ERROR RECORDS
-   >>impl-queues    SPSC LANES, MPSC BUNDLES, BLOCKING WAIT
-   >>impl-sleepers  SLEEP AND WAKE: MANY SLEEPERS BEHIND ONE WORD
-   >>impl-claims    CLAIM: ONE WRITER, MANY READERS
-   >>impl-gather    GATHER: MANY WRITERS, ONE READER IN ORDER
-   >>impl-credit    CREDITS: COUNTERS AND CELLS THAT COME BACK
-   >>impl-first     FIRST: MANY WRITERS, ONE RECORD, THE FIRST ONE STAYS
-   >>impl-order     HASHES, KEYED PERMUTATIONS, SAMPLERS' ARITHMETIC
-   >>impl-part-order  THE ORDER OF PARTS
-   >>impl-mixing    DATASETS MIXED BY WEIGHTS
-   >>impl-buckets   ITEMS OF LIKE LENGTH BATCHED TOGETHER
-   The implementation: what is shared, and the stages' work:
-   >>impl-region    WHAT IS SHARED: ONE MAPPING, OFFSETS ONLY
-   >>impl-ops       WHAT A KIND OF STAGE IS TO THE REST
-   >>impl-pipe      THE PIPE AS THIS PROCESS SEES IT
-   >>impl-waiters     WHO SLEEPS, WHO WAKES
-   >>impl-fail      FIRST CAUSES
-   >>impl-beside    PROCESSES AND SUBSCRIBERS, OR NONE
-   >>impl-cells     WHERE BATCHES AND ITEMS LIE
-   >>impl-debug     WRITES PAST A ROW, USES AFTER RELEASE
-   >>impl-cancel    BATCHES THAT ARE CANCELLED
-   >>impl-open-end  A ROW FINDS THE EPOCH'S END: STREAMS
-   >>impl-window    OUT OF ORDER: THE WINDOW
-   >>impl-seen      WHAT OBSERVERS SEE
-   >>impl-links     THE TABLE OF LINKS
-   >>impl-dispatch  WHO WAKES WHOM
-   >>impl-feed      THE SCHEDULER: POSITIONS INTO FREE SLOTS
-   >>impl-claim     CLAIMS AND COMPLETION
-   >>impl-run       CALLBACKS, FAILURES, CLOCKS
-   >>impl-collate   BATCHES OUT OF ITEMS
-   >>impl-workers   STEPS, WAITING, THREADS
-   >>impl-recover   WHAT A DEAD WORKER HAD
-   >>impl-fetch     FETCH: ROWS WRITTEN FOR THE FIRST TIME
-   >>impl-cache     ITEMS KEPT FROM ONE EPOCH TO THE NEXT
-   >>impl-map       MAPS: OF ITEMS, AND OF WHOLE BATCHES, IN PLACE
-   >>impl-guard     NUMBERS OF ITEMS, CHECKED AND COUNTED
-   >>impl-batch     THE BATCH STAGE
-   >>impl-transfer  BATCHES TO THE DEVICE: DOUBLE BUFFERING
-   >>impl-state     RESUME: STATES AND THEIR FINGERPRINT
-   >>impl-sampler   SAMPLER AND REPEAT, AS STAGES: KEYED ORDERS
-   >>impl-lists     LISTS OF A BATCH SAMPLER
-   >>impl-parts     PART QUEUE: THE CELLS, WHAT TO LOAD NEXT, LOADING IT
-   >>impl-tune      WORKERS ADDED AND RETIRED WHILE THE PIPE RUNS
-   >>impl-scheduler  WHO SCHEDULES: THE CONSUMER, OR A THREAD OF ITS OWN
-   >>impl-pace      THE CONSUMER'S PACE, AND ITS CLOCK
-   >>impl-deliver   NEXT AND RELEASE
-   >>impl-split     CHUNKS LOADED, AND SPLIT INTO VIEWS
-   The implementation: start, looking, devices, files, calls:
-   >>impl-build     CHECKS, LAYOUT, PLAN, START, CLOSE
-   >>impl-placement  WHERE STAGES RUN
-   >>impl-stats     COUNTERS AND TRACE, READ
-   >>impl-predict   WHAT OTHER NUMBERS OF WORKERS WOULD GIVE
-   >>impl-devices   GPUS: CUDA, OPENCL
-   >>impl-dlpack    TENSORS FOR OTHER LIBRARIES
-   >>impl-files     ITEMS OUT OF FILES, MANY AT ONCE
-   >>impl-part-files  PART QUEUE: FILES, DOWNLOADS
-   >>impl-mapped    FILES THAT ARE MAPPED
-   >>impl-tokens    TOKENS OUT OF SHARDS
-   >>impl-folder    FOLDERS OF PICTURES
-   >>impl-arrays    ROWS OUT OF ARRAYS
-   >>impl-push      ITEMS THAT OTHERS PUSH
-   >>impl-public    THE PUBLIC CALLS
-   >>impl-kinds     THE TABLE OF ALL KINDS
-   >>impl-pictures  TRACE, TIMELINE, WORDS
-   >>licence        MIT
+   The implementation:
+   >>impl-decisions >>impl-platform >>impl-clock >>impl-errors >>impl-queues >>impl-sleepers
+   >>impl-claims >>impl-gather >>impl-credit >>impl-first >>impl-order >>impl-part-order
+   >>impl-mixing >>impl-buckets >>impl-region >>impl-ops >>impl-pipe >>impl-waiters >>impl-awake
+   >>impl-fail
+   >>impl-beside >>impl-cells >>impl-debug >>impl-cancel >>impl-open-end >>impl-window
+   >>impl-seen >>impl-links >>impl-dispatch >>impl-feed >>impl-claim
+   >>impl-run >>impl-collate >>impl-workers >>impl-recover >>impl-fetch >>impl-cache >>impl-map
+   >>impl-guard >>impl-batch >>impl-transfer >>impl-state >>impl-sampler >>impl-lists
+   >>impl-parts >>impl-tune >>impl-scheduler >>impl-pace >>impl-deliver >>impl-split
+   >>impl-build >>impl-placement >>impl-stats >>impl-predict
+   >>impl-devices >>impl-dlpack >>impl-files >>impl-part-files >>impl-mapped >>impl-tokens
+   >>impl-folder >>impl-arrays >>impl-push >>impl-public >>impl-kinds >>impl-pictures >>licence
 
    >>example    A WHOLE PROGRAM (examples/loader.c)
 
@@ -174,20 +123,20 @@
          return dlp_pipe_close(pipe) == DLP_OK && code == DLP_END ? 0 : 1;
      }
 
-   >>concepts   WORDS, AND WHO OWNS A BATCH WHEN
+   >>concepts   WORDS, TOPOLOGIES, WHO OWNS A BATCH WHEN
    An item is one sample, known by its dataset index. A position is a place in an epoch's order; the
    sampler maps (seed, epoch, position) to an index. A field is one array of an item. A batch has
    count rows: each field is one contiguous array [count, shape...]. A stage takes work from the
-   stage before it and passes it on, by 0 workers (inline: in the caller's next) or n threads.
-   Stages form a chain; those in brackets may be left out:
+   stage before it and passes it on, by 0 workers (inline: in the consumer's next) or n threads. The
+   consumer is the thread that calls next and release. Stages form a chain; those in brackets may
+   be left out (all words: >>glossary):
 
-     sampler -> [repeat] -> fetch -> [cache] -> [item maps] -> batch -> [batch maps]
-        ^                                                                    |
-        |                                                                    v
+     sampler -> [repeat] -> [parts] -> fetch -> [cache] -> [item maps] -> batch -> [batch maps]
+        ^                                                                              |
+        |                                                                              v
         +--- credits: free batch slots <--- release <--- next <--- [split] <--- [transfer]
 
-   Between sampler (or repeat) and fetch there may be a part queue. Ready-made wirings (topologies),
-   and what they hold in memory, beside records that a plan tells:
+   Ready-made wirings (topologies), and what they hold in memory, beside records that a plan tells:
 
      topology    rule                                  memory                          example
      economic    any worker takes the next items of    prefetch_factor + max_held      loader.c
@@ -197,104 +146,69 @@
      concurrent  classic, and in_flight items at once  as classic; prefetch_factor is  concurrent.c
                  in each worker, of a batch or a pool  batch_pool / rows if more
      part queue  workers load the next parts; fetch    queue_size parts, and the       parts.c
-                 takes items out of those loaded       batches of the loader behind it
+                 takes items out of those loaded       batches of the loader after it
      chunk       load a chunk into a CPU buffer, copy  cpu_buffers + device_buffers    chunks.c
                  it to the device, cut it into views   chunks
      your own    stages, samplers                      what dlp_pipe_plan says         stages.c
 
-   Take the economic one first: it wants the least memory, and no slow worker holds up the others; a
-   fetcher (in_flight items at once in each worker: threads, or requests begun and given back) goes
-   with it, and with a part queue, as well. Each may repeat: with epochs (a repeat stage) workers
-   live for all of them, and begin the next before the present one is over; memory is the same.
+   Begin with the economic one: it wants the least memory, and no slow worker holds up the others.
+   Where items wait, for a disk or a network, give it a fetcher: in_flight items at once in each
+   worker, by threads, or by requests begun and given back; it goes with a part queue as well.
+   Concurrent adds to that one batch per worker, as classic has it, for sources that like to see
+   neighbours together. Take the part queue where many items lie in one file, chunks where rows are
+   small, come in large pieces and go to a device, classic to compare with loaders that work so.
+   Each may repeat: with epochs, workers live for all of them, and begin the next before the present
+   one is over; memory is the same.
 
    Order and content of every batch depend on (seed, epoch, position) alone: not on the number of
    workers, their timing, the topology, or the number of ranks. (Parts and chunks are part of the
    order.) Only desc.unordered lets batches of one epoch overtake each other; their contents stay
    the same.
 
-   Without a collate, fetch writes an item where the caller will read it: nothing is copied. A slot
-   goes round, and one store moves it on:
-
-     state   who may touch its bytes                      what moves it on
-     FREE    nobody                                       sampler: pub, then tail: it is OPEN
-     OPEN    of each run of rows, the worker whose        worker: the bits of its rows in done; who
-             number is in the run's own word              makes the last stage's full: ready: READY
-     READY   nobody                                       caller, in next: it is HELD
-     HELD    the caller                                   caller, in release: used = 0: it is FREE
-
-   Which worker takes which rows is its stage's dispatch: any run of any batch, or whole batches
-   in turn.
-
-   At most prefetch_factor batches are OPEN or READY, at most max_held are HELD. A slot comes back
-   when it is released, never when it is received; a transfer stage, too, keeps the host slot of a
-   batch until then. With a split stage an item is a chunk of rows, and what next lends are views of
-   it: the chunk comes back with its last view, its CPU buffer once it is on the device (>>chunks).
-   With a collate, items lie in prefetch_factor item cells, and the collate writes the slot. Words
-   of a slot carry its generation and are never reset, so that a late worker finds an older batch's
-   work closed (why: >>impl-claims, >>impl-gather).
-
-   A cache keeps what fetch wrote, up to a budget of bytes, and gives it out in later epochs without
-   a call of fetch: for fetches whose result depends on the index alone. All workers share it,
-   threads and processes. An item has one cell (its index modulo the number of cells), and who comes
-   first keeps it: where all items fit, all are kept; else the share that fits is what hits.
-
-   >>streams    DATASETS WITHOUT A LENGTH (examples/stream.c)
-   With dataset.stream = 1 nobody says how many items there are; fetch of an index returns DLP_END
-   when there is no such item. The first row of an epoch for which it does ends the epoch: the rows
-   before it are delivered, in a batch that may be short (DLP_LAST_DROP: is dropped), and the pipe
-   goes on with the next epoch, at index 0, or with DLP_END. Order, resume, seek, retries, crashes
-   are as with a length; what a stream cannot have (another order, padding, unordered delivery,
-   replacement of items, a cache, chunks, parts, consumers in other processes) start refuses.
-   * The end is found when a row meets it. If that is a batch's first row, the batch before was the
-     last and did not know: it has no DLP_BATCH_LAST. DLP_EPOCH_END and the next epoch follow.
-   * Workers run ahead, so fetch is called for indices behind the end, at most prefetch_factor
-     batches of them, and what it does there, or how it fails, does not count (but is in statistics
-     and dlp_pipe_skips): max_skips counts items as their batches are delivered.
-   * Where any item can be read by its index, take as many workers as you like. A source that can
-     only be read on takes num_workers = 1 (or 0) and no fetcher, and sees indices rise one by one;
-     but for a retry, a resume, a seek, a new epoch, and a worker process that takes over from one
-     that died. So fetch compares item->index with its own place, and skips, begins again, or fails.
-   * Each rank gives the rows it has: at the end one may have a batch more than another.
-   * An epoch may have no item at all, but not with epochs = DLP_FOREVER: that is an error.
+   A batch that next lends is the consumer's until release: it may read and write its arrays, and
+   hold up to max_held batches. Its memory is used again when it is released, never when it is
+   received. At most prefetch_factor batches are between the sampler and next. Without a collate,
+   fetch writes an item where the consumer will read it: nothing is copied; with one, items lie in
+   cells of their own, and the collate writes the batch. After a transfer stage a batch lies on the
+   device; its host memory stays taken until it is released. After a split stage batches are views
+   of a chunk, which comes back with its last view (>>chunks).
 
    >>threads    WHAT MAY BE CALLED FROM WHERE
    (Worker processes: dlpipe_shm.h, >>shm-concepts. "The stage's threads" are then its processes.)
-   "Caller" is whoever drains the pipe: one thread at a time, any thread; handing over is your lock.
+   "Consumer": one thread at a time, which may be any; handing over is your lock.
 
      call                                              from              while the pipe runs
-     dlp_pipe_open, add_*, link, plan, start           caller            plan only
+     dlp_pipe_open, add_*, link, plan, start           consumer          plan only
      dlp_loader_open, dlp_parts_open, dlp_chunks_open  any               -
-     dlp_tokens_loader_open, dlp_arrays_loader_open    any               -
-     dlp_pipe_next, release, next_epoch, state,        caller            yes
+     dlp_tokens_loader_open, dlp_arrays_loader_open,   any               -
+     dlp_push_loader_open (others of it: >>push)
+     dlp_pipe_next, release, next_epoch, state,        consumer          yes
      seek, state_at, set_workers
-     dlp_pipe_error, warning, batches_per_epoch        caller            yes
+     dlp_pipe_error, warning, batches_per_epoch        consumer          yes
      dlp_pipe_stop                                     any, and signal   yes; from open until close
                                                        handlers
      dlp_pipe_stats, worker_stats, skips, explain,     any               yes; from start until close
      trace*, write_*
-     dlp_pipe_close                                    caller            no other call under way
+     dlp_pipe_close                                    consumer          no other call under way
      dlp_item_*, dlp_collate_*, dlp_chunk_*,           in the callback   yes
      dlp_part_*
-     dlp_chunks_run                                    caller            yes
-     dlp_pipe_release_after, dlp_batch_dlpack*         caller            yes
+     dlp_chunks_run                                    consumer          yes
+     dlp_pipe_release_after, dlp_batch_dlpack*         consumer          yes
      the deleter of a tensor                           any               yes; and after close
      dlp_device_cuda, _opencl, _describe, _close       any               yes; not under start, close
      dlp_hash, dlp_permutation_*, dlp_code_*,          any               yes
-     dlp_mix_*, dlp_buckets_*                          any               yes; close behind pipes
-     dlp_files_open, _backend, _worker_bytes, _close   any               yes; close behind pipes
-     dlp_files_wire                                    any               before its pipes start
-     dlp_tokens_open, _describe, _close                any               yes; close behind pipes
-     dlp_tokens_wire                                   any               before its pipes start
-     dlp_tokens_documents                              any               yes
-     dlp_folder_open, _close                           any               yes; close behind pipes
-     dlp_arrays_open, _describe, _close                any               yes; close behind pipes
-     dlp_arrays_wire                                   any               before its pipes start
+     dlp_tokens_documents, dlp_error_format,
+     dlp_plan_format, dlp_link_name,
+     dlp_stats_explain, dlp_stats_predict,
+     dlp_ranks_*
+     dlp_mix_*, dlp_buckets_*, dlp_folder_*            any               yes; close after the pipes
+     open, describe, close and the others of           any               yes; close after the pipes
+     dlp_files_*, dlp_tokens_*, dlp_arrays_*
+     dlp_files_wire, dlp_tokens_wire, dlp_arrays_wire  any               before its pipes start
      dlp_s3_*: in dlpipe_s3.h, beside each
-     dlp_error_format, dlp_plan_format, dlp_link_name, any               yes
-     dlp_stats_explain, dlp_stats_predict, dlp_ranks_*
 
      callback                     runs in
-     fetch, load (chunks, parts), the stage's threads, several at once; inline: the caller's next;
+     fetch, load (chunks, parts), the stage's threads, several at once; inline: the consumer's next;
      item, batch maps, collate    fetch, with DLP_FETCH_THREADS: in_flight threads of each worker
      async submit, reap           the stage's threads, each for its own worker_state
      locate, decode of files      as fetch; with DLP_FETCH_ASYNC the worker itself, one at a time
@@ -303,7 +217,7 @@
      worker_init, worker_exit     the worker itself; inline: start and close
      sampler.function             item workers and their DLP_FETCH_THREADS, several at once: must be
                                   pure; while it runs no other item of its worker is completed
-     batch sampler, bucket length the caller (start, next, release, next_epoch, seek), or, if
+     batch sampler, bucket length the consumer (start, next, release, next_epoch, seek), or, if
                                   threaded, one thread; with desc.resume its first calls in start
      on_step, on_epoch            dlp_chunks_run
      device                       open, alloc: start; free, close: close; copy, record, done: the
@@ -312,7 +226,7 @@
 
    A callback may block. It must not call next, release or close of its own pipe, and must not
    leave by longjmp or an exception. Any number of pipes may live in a process. A child that was
-   forked after start has none of the workers: there every call returns DLP_ERR_FORKED (Linux).
+   forked after start has none of the workers: there every call returns DLP_ERR_FORKED.
    The library installs no signal handlers and blocks no signals.
 
    >>memory     ERRORS, LOG, MEMORY
@@ -326,9 +240,8 @@
      when         allocates
      open         the pipe's record; nothing per batch
      add_*        a copy of affinity; 8 bytes for each part
-     dlp_mix_open, dlp_buckets_open, dlp_files_open: records of their own, that pipes then borrow
-     dlp_tokens_open, dlp_arrays_open: likewise, and a mapping and a descriptor for each file
-     dlp_folder_open: paths, labels, names of classes
+     other open   a record; tokens, arrays: and a mapping and a descriptor for each file; folder:
+                  paths, labels, names of classes
      plan         nothing: the bytes of what start would allocate, line by line
      start        one region (a sealed memfd or, where there is none, anonymous memory) with slots,
                   cells, counters and trace rings; the process's own records; device buffers;
@@ -339,14 +252,14 @@
      write_*      for the length of the call
      close        frees it all, or, with batches held, the last release does
 
-   start holds the plan against limit_bytes, the budget, what the memory cgroup leaves, MemAvailable
-   and the address space, and fails with the sum before anything is allocated. Sums and products of
-   a plan stop at UINT64_MAX.
+   start compares the plan with limit_bytes, the budget, what the memory cgroup leaves, MemAvailable
+   and the address space, and fails with the sum before anything is allocated.
 
    >>options    COMPILE-TIME OPTIONS
    [impl] where DLPIPE_IMPLEMENTATION is defined; [all TUs] in every file that includes this.
 
-     DLPIPE_IMPLEMENTATION  [one TU]   compile the functions here
+     DLPIPE_IMPLEMENTATION  [one TU]   compile the functions here ("undefined reference to dlp_...":
+                                       no file has it; "multiple definition": several have)
      DLPIPE_STATIC          [all TUs]  every function is static; each file that uses the library
                                        has an implementation of its own
      DLPIPE_CUDA            [impl]     dlp_device_cuda, which looks for libcuda.so.1 when called
@@ -355,21 +268,13 @@
      DLPIPE_NO_SIMD         [impl]     no AVX2; shuffled orders are computed slower, same numbers
      DLPIPE_DEBUG           [impl]     a callback that writes past its row, part, chunk or batch is
                                        an error that names it; released batches are overwritten.
-                                       On by itself under the address sanitizer (see below)
+                                       On by itself under the address sanitizer
      DLPIPE_NO_DEBUG        [impl]     not even then
 
-   With DLPIPE_DEBUG fetch and item maps write into a cell of the worker's own that has 256 guard
-   bytes on both sides of each field; the row is copied in before the callback, and out behind it.
-   Parts, chunks and batches have guard bytes around each field where they lie. Behind each callback
-   they are looked at, and one that has changed is DLP_ERR_CORRUPT: "fetch wrote 4 bytes past field
-   "x" of item 7". No policy retries it or leaves it out. Not seen: a write that jumps over the
-   guard bytes, or to other rows of the callback's own chunk or batch; a byte, if it is the very one
-   that lay there. release fills what it takes back with 0xdb (not: batches on a device, chunks that
-   stay, batches for consumers in other processes); under the address sanitizer a touch of it is
-   reported until somebody begins with the next batch there. Orders, bytes and states stay the same.
-   It costs two copies of each row, 0.15 us or so for each field of an item, a memset of each batch,
-   and in the plan "guarded cells", one for each item that can be in a callback at once, and larger
-   cells. Without it none of this is in the code.
+   DLPIPE_DEBUG puts 256 guard bytes around each field while a callback writes it: "fetch wrote 4
+   bytes past field "x" of item 7" (DLP_ERR_CORRUPT, which no policy retries). It does not see a
+   write that jumps over them, or to other rows of the callback's own chunk or batch. It costs two
+   copies of each row, a memset of each batch, and lines of the plan (>>impl-debug).
 
    The implementation defines _GNU_SOURCE while it is compiled; so it comes before the first system
    header (an include of this one without it counts, too), or the file is compiled with
@@ -383,68 +288,103 @@
    * A thread cannot be killed. A callback that never returns makes close give up after
      close_timeout_ms with DLP_ERR_BUSY, which names it; the memory is kept, and close can be tried
      again. deadline_ms reports such a callback while next waits; it does not end it.
-   * DLP_PLACE_PROCESSES needs dlpipe_shm.h; without it it is refused with DLP_ERR_UNSUPPORTED.
-   * Sleeping workers check, should a wake-up have been lost: of each 32 the first asleep every
-     100 ms, the others, who rely on it, every 1 s. Idle threads that all looked ten times a second
-     would cost more than waiting may (0.1 % of a core).
-   * writes_all_bytes = 0 zeroes every row before fetch, so that bytes that no callback wrote are
-   zero. It
-     costs a memset of each row; fetch that writes every byte says writes_all_bytes = 1.
-   * A row that DLP_ON_ERROR_REPLACE filled shows an item that may come twice in that epoch.
-   * A worker with several items in flight claims them one by one: for items that wait, not for
-     such as take a microsecond.
+   * A worker with several items in flight claims them one by one, and looks for new batches every
+     ms: for items that wait, not for such as take a microsecond.
    * Where batches go to workers in turn (classic, concurrent), one slow worker holds up the order
      for all, as it does in other loaders; in the economic topology others take its items.
    * A stage of the user's is 1:1: it may leave items out, but not make three of two. (Batches of
      as many tokens as fit: >>buckets, dlp_collate_pack.)
-   * Views into chunks come in order, to one caller: no unordered, no consumers in other processes,
-     no ragged fields, no collate. Chunks that stay (preload) keep their rows in one order. A batch
-     never crosses a chunk.
+   * Views into chunks come in order, to one consumer: no unordered, no subscribers, no ragged
+     fields, no collate.
    * A part queue holds whole parts: queue_size x max_part_bytes. It loads a part once more where
      two streams have a share of it, and each epoch again, but for parts still in their cells. A
-     part that can't be loaded is tried again in the next epoch. queue_size is held against the
+     part that can't be loaded is tried again in the next epoch. queue_size is compared with the
      worst order that the counts allow, before the start.
-   * A stream comes in the order of its indices, without much that wants a length: >>streams.
    * A file that is mapped (>>tokens, >>arrays) and is cut, or cannot be read, in the moment in
      which a row is copied out of it ends the process by SIGBUS. What was cut before is an error; so
      is all of it with `reads`.
    * At most 16 stages, 16 fields, 1024 workers a stage, 2^20 rows a batch, 2^48 items;
      prefetch_factor 4096 (320 if unordered), max_held 256 (63 with a transfer stage).
    * An order never changes under its name: tests pin its numbers. A better one gets a new name.
-
-   Decided this way, because:
-   * Workers claim runs of rows by compare-and-swap on the run's own word, and that word is the only
-     record of it: an index popped from a shared queue first and recorded later would be lost with a
-     worker that dies in between. done words have 32 rows and the batch's generation beside them, so
-     that one swap completes rows and refuses those of an older batch; a count-down could not be
-     done twice. A run takes what costs about 8 us, at most 32 rows: short items would be all claim,
-     and long ones in runs would leave the other workers idle.
-   * Items for a collate have cells of their own, prefetch_factor of them, since what a collate
-     reads and what it writes may differ in shape; a plan shows them on a line.
-   * Workers with items in flight look for new batches every ms, also while they wait for what is
-     out: a wake-up that ends the wait of a source (a poll, an io_uring, a library's own) does not
-     exist for all sources, and 1 ms is little where items take longer than that.
-   * All workers_max of a tuned stage exist from the start, and are parked: what is started later
-     could fail, would allocate, and would fork in the middle of a run.
-   * Rank r of W gets rows r * n / W and so on of each global batch, and streams r * C / W and so on
-     of a part queue, rather than every W-th of them: its rows are neighbours, and a global batch is
-     the ranks' batches laid end to end, whatever W is.
-   * A part queue wants the number of items in each part before it starts (items, count), also with
-     steps_per_epoch: only so are order, state and the worst need of cells known. Who cannot know
-     them has a stream.
-   * Whole batches for each worker, and many items at once in one, are rules of claiming, not other
-     machinery: what order, recovery, resume and policies rest on is the claim word alone. With many
-     in flight a unit is one row, so that each completes by itself.
-   * Of many in flight any may have killed its process. Each of them counts one death, and is then
-     run alone: so an innocent is never blamed twice. (max_kills of 1 therefore means 2 there.)
-   * A batch is fed only when its parts are loaded, so no item worker ever waits for one, and no
-     part needs a count of its readers: it may go when the batches fed with it have gone. The
-     scheduler computes the indices of such a batch (it has the tables anyhow), so workers, in
-     processes too, need nothing but the cell that a row comes from.
-   * A map changes its cell in place, and half of a change may have been made. So a retry, and the
-     death of a worker process, send a row back to fetch, and a batch to its collate (whose item
-     cells are kept until then) or to fetch, unless the map says that it is idempotent.
 */
+
+/* ---------------------------------------------------------------------------------------------
+   >>glossary   WORDS OF THIS HEADER AND OF PYTORCH
+   The second column is what users of PyTorch call the thing, or know in its place.
+
+     word             in PyTorch                 is
+     item             sample                     what one call of fetch writes; known by its index
+     index            index, key                 an item's number in the dataset, 0..n_items - 1
+     position         -                          a place in an epoch's order: position -> index
+     field            an element of the tuple    one array of an item: name, dtype, shape
+     ragged field     list of tensors            one whose first dimension varies between items
+     dataset          map-style Dataset          number of items, fields, fetch
+     fetch            Dataset.__getitem__        writes item `index` into its place in the batch
+     stream           IterableDataset            a dataset whose length nobody knows (>>streams)
+     push, pusher     a queue in IterableDataset items that other threads or programs push (>>push)
+     sampler          Sampler                    the order: sequential, shuffled, weighted, yours
+     batch sampler    BatchSampler               one that lists the indices of each batch
+     buckets          length-grouped sampler     batches of items of like length (>>buckets)
+     mix              weighted concatenation     one order over several datasets (>>mixing)
+     seed             generator                  with epoch and position, all that decides an order
+     epoch            epoch                      one pass over the order
+     repeat           persistent_workers=True    stage that goes on to the next epoch without a gap
+     batch            a batch of tensors         count rows; each field is [count, shape...]
+     batch_size       batch_size x world size    rows of the global batch, of all ranks together
+     sequence         -                          a batch's number over the life of its pipe
+     row              -                          an item's place in a batch
+     valid            -                          per row: 0 is padding, or an item left out
+     last             drop_last                  what becomes of an epoch's last, short batch
+     collate          collate_fn                 makes a batch out of items; without one no copy
+     map              transform                  changes an item, or a whole batch, in place
+     guard            -                          finds NaN and numbers out of range (>>guard)
+     item_random      worker seeds               random bits of (seed, epoch, position) alone
+     loader           DataLoader                 a desc and a call that open a whole pipe
+     pipe             DataLoader, its iterator   stages that are wired, and run
+     next, release    next(iter), del batch      lend a batch; give its memory back
+     next_timeout     timeout                    next that waits so many ms at most
+     unordered        in_order=False             batches come as they are complete
+     consumer         the training loop          the thread that calls next and release
+     stage            DataPipe, node             fetch, batch, transfer...: takes work, passes it on
+     topology         -                          a ready-made wiring (>>concepts)
+     worker           worker                     a thread or process of a stage
+     num_workers      num_workers                0: inline, in the consumer's next
+     placement        multiprocessing_context    threads or processes (dlpipe_shm.h)
+     worker_init      worker_init_fn             called in a worker before its first item
+     worker_state     worker_info, globals       what worker_init left for the callbacks
+     fetcher          asyncio in a dataset       how a worker has several items in flight at once
+     in flight        -                          begun and not yet complete
+     prefetch_factor  prefetch_factor x workers  batches between sampler and next, for all workers
+     max_held         -                          batches that the consumer may hold at once
+     slot             -                          memory of one batch; it goes round
+     credit           -                          a free slot, as the sampler sees it
+     cell             -                          memory of one thing: an item, a part, a chunk
+     region           shared memory of tensors   the one mapping that holds all of a pipe
+     plan             -                          the bytes of all that, line by line, before start
+     limit, budget    -                          most bytes that a plan, or several, may have
+     link             multiprocessing.Queue      the lock-free queue between two stages
+     cache            a dict in __getitem__      items kept in memory after their first fetch
+     part             shard (a tar, a file)      a file or range that holds many items (>>parts)
+     part queue       -                          stage that loads the next parts ahead
+     chunk            -                          rows loaded, and moved to a device, as one
+     split, view      tensor slice               a batch that lies inside a chunk (>>chunks)
+     transfer         pin_memory, .to(device)    stage that copies batches to a device
+     device           torch.device               CUDA, OpenCL, host, or nine functions of yours
+     rank, world_size rank, world_size           which share of each global batch this process has
+     state            state_dict                 248 bytes: all up to some batch is consumed
+     resume, seek     load_state_dict            begin there, or jump there while the pipe runs
+     fingerprint      -                          what of a pipe changes the order; states carry it
+     on_error         try in __getitem__         policy for failed items: raise, replace, drop
+     retries          -                          more tries of a failed item, with a pause
+     max_skips        -                          how many items may be replaced or left out
+     deadline_ms      -                          longest time that a callback may take
+     tuned stage      -                          workers come and go between two numbers
+     trace, timeline  profiler                   what each worker did when, as JSON or SVG
+     explain          -                          says in words which stage is the slow one
+     predict          -                          what other numbers of workers would give
+     supervisor       -                          process that replaces dead workers (dlpipe_shm.h)
+     monitor          -                          a program that looks into a pipe from outside
+     subscriber       -                          another program that takes batches of a pipe */
 
 #if defined(DLPIPE_IMPLEMENTATION) && !defined(DLPIPE_IMPLEMENTATION_DONE) && !defined(_GNU_SOURCE)
 #define _GNU_SOURCE /* asked for here, before the first system header; taken back at the end */
@@ -460,7 +400,7 @@
 #if !defined(__GNUC__)
 #error dlpipe.h wants gcc or clang, for their builtins of atomics: compile with one of them
 #elif __SIZEOF_POINTER__ != 8 || !defined(__linux__)
-#error dlpipe.h wants 64-bit Linux: compile for that, without -m32 or -mx32
+#error dlpipe.h wants 64-bit Linux, without -m32 or -mx32; elsewhere, a Linux container or VM
 #endif
 
 #include <stdarg.h>
@@ -516,7 +456,7 @@ DLPDEF const char *dlp_version(void);
     X(ERR_MEMORY, -2, "memory could not be had", "ask for fewer or smaller batches") \
     X(ERR_LIMIT, -3, "the plan is above a byte limit", "lower prefetch_factor or batch_size") \
     X(ERR_GRAPH, -4, "the stages do not form a pipeline", "add them in order, or link them") \
-    X(ERR_STATE, -5, "a call came at the wrong time", "see the function's documentation") \
+    X(ERR_STATE, -5, "a call came at the wrong time", "open, add, start, then next and release") \
     X(ERR_HELD, -6, "max_held batches are held already", "release one, or raise max_held") \
     X(ERR_CALLBACK, -7, "a callback failed", "") \
     X(ERR_LENGTH, -8, "a callback wrote a wrong length", "") \
@@ -526,9 +466,10 @@ DLPDEF const char *dlp_version(void);
     X(ERR_CORRUPT, -12, "shared memory or a state is damaged", "do not use it") \
     X(ERR_SYSTEM, -13, "a system call failed", "") \
     X(ERR_DEVICE, -14, "the device backend failed", "") \
-    X(ERR_BUDGET, -15, "more items failed than max_skips allows", "mend the data or raise it") \
+    X(ERR_BUDGET, -15, "more items failed than max_skips allows", \
+      "mend the data, or raise max_skips") \
     X(ERR_UNSUPPORTED, -16, "not available on this system", "") \
-    X(ERR_KILLED, -17, "worker processes were killed", "") \
+    X(ERR_KILLED, -17, "worker processes were killed", "look for crashes, memory limits") \
     X(ERR_FORKED, -18, "this process is a fork of the owner", "use the pipe where it began") \
     X(ERR_REMOTE, -19, "the server refused, or did not answer", "")
 
@@ -641,10 +582,11 @@ typedef uint64_t __attribute__((may_alias)) dlpi_word;
    A lane carries records of one size from one producer to one consumer; a bundle is a lane per
    producer with one consumer. Both live in memory that the caller gives, of DLP_QUEUE_ALIGN
    alignment, which may be a mapping shared by processes (shared = 1); in it are only offsets, never
-   pointers. Who uses a queue attaches to it and gets a handle: an ordinary struct in memory of his
-   own, used by one thread at a time. A successor (of a thread, or of a process that died) attaches
-   again and goes on where the published counters are: records not yet published are lost with the
-   producer, and records taken by the consumer since its counter was last published come again.
+   pointers. A thread that uses a queue attaches to it and gets a handle: an ordinary struct in
+   memory of its own, used by one thread at a time. A successor (of a thread, or of a process that
+   died) attaches again and goes on where the published counters are: records not yet published are
+   lost with the producer, and records taken by the consumer since its counter was last published
+   come again.
 
      static unsigned char mem[...] aligned to DLP_QUEUE_ALIGN, dlp_spsc_bytes(8, 1024) long
      dlp_spsc_init(mem, sizeof mem, 8, 1024, 0);
@@ -885,10 +827,10 @@ DLPI_INLINE void dlp_spsc_publish(dlp_spsc_rx *rx) {
 
 /* Read the producer's counter again; publish ours if there is nothing. Returns how many records
    there are, or DLP_ERR_CORRUPT.
-   Each look takes the line of tail from the producer, who pays for it at his next push. A consumer
-   that is the faster one would look after every few records and slow both down; so while looks find
-   some records, but less than an eighth of the ring, single pops let a few pauses more pass before
-   the next look. One record at a time, as in a ping-pong, never slips. */
+   Each look takes the line of tail from the producer, which pays for it at its next push. A
+   consumer that is the faster one would look after every few records and slow both down; so while
+   looks find some records, but less than an eighth of the ring, single pops let a few pauses more
+   pass before the next look. One record at a time, as in a ping-pong, never slips. */
 DLPI_INLINE int64_t dlpi_spsc_look_rx(dlp_spsc_rx *rx, uint32_t pauses) {
     for (; DLPI_UNLIKELY(pauses > 0); pauses--) dlpi_pause();
     uint64_t tail = DLPI_LOAD_ACQ(&rx->lane->tail); /* T2 <- T1 */
@@ -990,7 +932,7 @@ static inline void dlpi_copy_out(const unsigned char *slots, uint64_t capacity, 
         memcpy((unsigned char *)records + first * record_bytes, slots, (n - first) * record_bytes);
 }
 
-/* Lend room for up to n records, one behind the other in memory. *records: where to write them,
+/* Lend room for up to n records, one after the other in memory. *records: where to write them,
    valid until commit or abort. Returns how many (fewer than n at the ring's end too), 0 if the lane
    is full, DLP_ERR_CORRUPT. Wait-free. */
 static inline int64_t dlp_spsc_reserve(dlp_spsc_tx *tx, uint64_t n, void **records) {
@@ -1038,7 +980,7 @@ static inline int64_t dlp_spsc_try_push_burst(dlp_spsc_tx *tx, const void *recor
     return (int64_t)n;
 }
 
-/* Lend up to n records, one behind the other in memory, until release. Returns how many (fewer
+/* Lend up to n records, one after the other in memory, until release. Returns how many (fewer
    than n at the ring's end too), 0 if the lane is empty, DLP_ERR_CORRUPT. The records lie in
    memory that the producer can still write: between processes that do not trust each other copy,
    check, use. Wait-free. */
@@ -1306,7 +1248,7 @@ typedef struct dlp_item {
                             map: as the stage before left it. Fixed-size fields: leave it 0 */
     uint64_t seed;      /* the sampler's seed */
     dlp_call *call;     /* for dlp_fail */
-    const struct dlp_part *part; /* fetch behind a part queue: the part that has this item, else
+    const struct dlp_part *part; /* fetch after a part queue: the part that has this item, else
                             NULL */
 } dlp_item;
 
@@ -1325,9 +1267,9 @@ DLPDEF uint64_t dlp_item_random(const dlp_item *item, uint64_t salt);
 typedef int (*dlp_item_fn)(void *user, dlp_item *item);
 
 typedef struct dlp_dataset {
-    uint64_t n_items;          /* 1..2^48; not read with stream = 1; with a part queue 0: the sum of
-                                 its counts */
-    const dlp_field *fields;   /* [n_fields] copied */
+    uint64_t n_items;          /* required, 1..2^48; not read with stream = 1; with a part queue 0:
+                                  the sum of its counts */
+    const dlp_field *fields;   /* required; [n_fields] copied */
     uint32_t n_fields;         /* 1..DLP_MAX_FIELDS */
     uint32_t writes_all_bytes; /* 0: each row is zeroed before fetch, which costs a memset of it.
                                  1: fetch promises to write every byte of every fixed-size field */
@@ -1336,6 +1278,26 @@ typedef struct dlp_dataset {
     int32_t stream; /* 1: nobody knows how many items there are: see >>streams. n_items is
                                  then not read */
 } dlp_dataset;
+
+/* ---------------------------------------------------------------------------------------------
+   >>streams    DATASETS WITHOUT A LENGTH (examples/stream.c)
+   With dataset.stream = 1 nobody says how many items there are; fetch of an index returns DLP_END
+   when there is no such item. The first row of an epoch for which it does ends the epoch: the rows
+   before it are delivered, in a batch that may be short (DLP_LAST_DROP: is dropped), and the pipe
+   goes on with the next epoch, at index 0, or with DLP_END. Order, resume, seek, retries, crashes
+   are as with a length; what a stream cannot have (another order, padding, unordered delivery,
+   replacement of items, a cache, chunks, parts, subscribers) start refuses.
+   * The end is found when a row meets it. If that is a batch's first row, the batch before was the
+     last and did not know: it has no DLP_BATCH_LAST. DLP_EPOCH_END and the next epoch follow.
+   * Workers run ahead, so fetch is called for indices after the end, at most prefetch_factor
+     batches of them, and what it does there, or how it fails, does not count (but is in statistics
+     and dlp_pipe_skips): max_skips counts items as their batches are delivered.
+   * Where any item can be read by its index, take as many workers as you like. A source that can
+     only be read on takes num_workers = 1 (or 0) and no fetcher, and sees indices rise one by one;
+     but for a retry, a resume, a seek, a new epoch, and a worker process that takes over from one
+     that died. So fetch compares item->index with its own place, and skips, begins again, or fails.
+   * Each rank gives the rows it has: at the end one may have a batch more than another.
+   * An epoch may have no item at all, but not with epochs = DLP_FOREVER: that is an error. */
 
 /* ---------------------------------------------------------------------------------------------
    >>batch      WHAT THE CALLER GETS */
@@ -1352,14 +1314,14 @@ typedef struct dlp_tensor {
     int64_t shape[DLP_MAX_DIMS]; /* [count, item shape...], or as a collate made it */
     const uint64_t *lengths;     /* ragged: [count] rows of each item, else NULL; host memory */
     const uint64_t *offsets;     /* packed: [count + 1] where each item begins, else NULL; host */
-    uint64_t byte_offset;        /* where the array begins behind data: for views into a chunk on a
+    uint64_t byte_offset;        /* where the array begins after data: for views into a chunk on a
                                      device whose addresses are handles, else 0 */
 } dlp_tensor;
 
 enum { DLP_BATCH_LAST = 1 /* last batch of its epoch */ };
 
 /* A batch lent to the consumer until released. Read its fields; do not change them (data may be
-   written, it is the caller's until release). */
+   written, it is the consumer's until release). */
 typedef struct dlp_batch {
     uint64_t sequence; /* 0.. over the life of the pipe, in the order of the sampler */
     uint64_t epoch;
@@ -1408,9 +1370,9 @@ enum {
 
 #define DLP_SAMPLER_STATE_BYTES 128
 
-/* The user's own batch sampler. Called by one thread at a time: the caller's in start, next,
+/* The user's own batch sampler. Called by one thread at a time: the consumer's in start, next,
    release, next_epoch and seek, or the sampler's own (threaded = 1). It is asked for batches ahead
-   of their delivery; what save gives is kept with the batch it stands behind. */
+   of their delivery; what save gives is kept with the batch that it follows. */
 typedef struct dlp_batch_sampler {
     /* Fill index[0..max-1] with the next batch of this epoch (global: all ranks see the same list).
        max: batch_size - returns the number of indices (1..max), 0 at the epoch's end (an epoch has
@@ -1431,7 +1393,7 @@ typedef struct dlp_batch_sampler {
 
 typedef struct dlp_sampler_desc {
     int32_t order;              /* DLP_ORDER_* */
-    int32_t threaded;           /* 0: inline in the caller's next/release; 1: a thread of its own */
+    int32_t threaded;           /* 0: inline, in next and release; 1: a thread of its own */
     uint64_t seed;              /* any value */
     uint64_t samples_per_epoch; /* REPLACEMENT, WEIGHTED, FUNCTION: draws per epoch, at most 2^48;
                                   0: the number of items, or n_subset. Else 0 */
@@ -1592,7 +1554,7 @@ typedef struct dlp_mix_desc {
 typedef struct dlp_mix dlp_mix;
 
 /* Make a mix.
-   out: to be closed behind the pipes that use it; err: written on failure, may be NULL - returns
+   out: to be closed after the pipes that use it; err: written on failure, may be NULL - returns
    DLP_OK, DLP_ERR_ARG (err->field names it), DLP_ERR_MEMORY - any thread - allocates 4 bytes per
    position of the period, 32 per dataset; a tenth of a second for the longest period.
    Source: earliest deadline first on windows [j/w, (j+1)/w): Baruah, Cohen, Plaxton, Varvel,
@@ -1616,7 +1578,7 @@ DLPDEF uint64_t dlp_mix_at(const dlp_mix *mix, uint64_t epoch, uint64_t position
    thread - does not wait. */
 DLPDEF int dlp_mix_locate(const dlp_mix *mix, uint64_t index, uint32_t *dataset, uint64_t *item);
 
-/* Free the mix, behind the pipes that use it. NULL does nothing. Any thread. */
+/* Free the mix, after the pipes that use it. NULL does nothing. Any thread. */
 DLPDEF void dlp_mix_close(dlp_mix *mix);
 
 /* ---------------------------------------------------------------------------------------------
@@ -1660,7 +1622,7 @@ typedef struct dlp_buckets_desc {
 typedef struct dlp_buckets dlp_buckets;
 
 /* Make a batch sampler.
-   out: to be closed behind the pipe that uses it, one pipe at a time; err: written on failure, may
+   out: to be closed after the pipe that uses it, one pipe at a time; err: written on failure, may
    be NULL - returns DLP_OK, DLP_ERR_ARG (err->field names it; of lengths the message has the item
    and its length), DLP_ERR_MEMORY - any thread - allocates 44 bytes per item of the window, and
    the table of weights of a weighted order; reads all of lengths. */
@@ -1671,7 +1633,7 @@ DLPDEF int dlp_buckets_open(dlp_buckets **out, const dlp_buckets_desc *desc, dlp
    b: borrowed until the pipe is closed - returns DLP_OK, DLP_ERR_ARG - any thread. */
 DLPDEF int dlp_buckets_sampler(dlp_buckets *b, dlp_sampler_desc *to);
 
-/* Free it, behind the pipe that uses it. NULL does nothing. Any thread. */
+/* Free it, after the pipe that uses it. NULL does nothing. Any thread. */
 DLPDEF void dlp_buckets_close(dlp_buckets *b);
 
 /* ---------------------------------------------------------------------------------------------
@@ -1720,7 +1682,7 @@ enum { DLP_PLACE_THREADS = 0, DLP_PLACE_PROCESSES = 1 /* needs dlpipe_shm.h */ }
 
 /* How the workers of a stage run; the same part in each stage's desc. */
 typedef struct dlp_workers_desc {
-    int32_t num_workers;      /* 0: inline in the caller's next; at most DLP_MAX_WORKERS */
+    int32_t num_workers;      /* 0: inline in the consumer's next; at most DLP_MAX_WORKERS */
     int32_t placement;        /* DLP_PLACE_* */
     int32_t dispatch;         /* DLP_DISPATCH_* */
     int32_t on_error;         /* DLP_ON_ERROR_*; stages of whole batches: DLP_ON_ERROR_RAISE */
@@ -1757,8 +1719,8 @@ typedef struct dlp_workers_desc {
                                  DLP_DISPATCH_BATCHES (classic, concurrent) */
     int (*tell)(void *user, char *buf, size_t size); /* what these workers wait for now, such as a
                                  server that is away, as a line of dlp_pipe_explain; returns as
-                                 snprintf, 0: nothing. user: worker_user. By who calls explain, at
-                                 any time until close; must not wait. May be NULL */
+                                 snprintf, 0: nothing. user: worker_user. In the thread that
+                                 calls explain, until close; must not wait. May be NULL */
 } dlp_workers_desc;
 
 /* How a worker fetches: one item after the other, or up to in_flight of them at once. */
@@ -1832,7 +1794,7 @@ typedef struct dlp_collate {
 typedef int (*dlp_collate_fn)(void *user, dlp_collate *c);
 
 /* Built-in collates, to be given as batch_desc.collate. pad: ragged fields become [count, longest
-   in the batch, ...], zeros behind the shorter. pack: [rows of all items, ...] with offsets. Fixed
+   in the batch, ...], zeros after the shorter. pack: [rows of all items, ...] with offsets. Fixed
    fields are copied as they are.
    user: not used; out_fields must be NULL or the dataset's - returns 0, or DLP_ERR_CALLBACK: other
    out_fields, or more rows than max_per_batch (the message names the item). */
@@ -1854,7 +1816,7 @@ typedef struct dlp_batch_desc {
     dlp_workers_desc workers; /* num_workers is set from batch_workers */
 } dlp_batch_desc;
 
-/* A 1:1 stage of the user's. Give item (before the batch stage) or batch (behind it), not both.
+/* A 1:1 stage of the user's. Give item (before the batch stage) or batch (after it), not both.
    Cells are changed in place; count, index and shapes stay. */
 typedef struct dlp_map_desc {
     dlp_item_fn item; /* lengths of ragged fields may be changed */
@@ -1875,7 +1837,7 @@ typedef struct dlp_device {
     void (*unregister_memory)(void *user, void *mem, uint64_t bytes); /* or NULL */
     int (*alloc)(void *user, uint64_t bytes, void **dev);
     void (*free)(void *user, void *dev);
-    /* Begin a copy. Put an event behind the copies of this buffer. 1: it passed, 0: not yet. */
+    /* Begin a copy. Put an event after the copies of this buffer. 1: it passed, 0: not yet. */
     int (*copy)(void *user, void *dev, const void *host, uint64_t bytes, uint32_t buffer);
     int (*record)(void *user, uint32_t buffer);
     int (*done)(void *user, uint32_t buffer);
@@ -1896,7 +1858,7 @@ typedef struct dlp_transfer_desc {
    >>pipe       WIRING, RUNNING
    open -> add stages -> (link) -> (plan) -> start -> next, release ... -> close. Fields of a
    call's comment: parameters - what it returns - threads - whether it waits or allocates.
-   "Caller": whoever drains the pipe, one thread at a time. */
+   "Consumer": the thread that calls next and release; one at a time, which may be any. */
 
 typedef struct dlp_pipe dlp_pipe;
 typedef int32_t dlp_stage; /* a stage of a pipe; negative: DLP_ERR_*, see dlp_pipe_error */
@@ -1923,7 +1885,7 @@ typedef struct dlp_counter {
 typedef struct dlp_pipe_desc {
     int32_t prefetch_factor;  /* batches between sampler and next; 0: 2 (1 when all is inline); at
                                   most 4096, 320 when unordered */
-    int32_t max_held;         /* batches the caller may hold at once; 0: 1; at most 256, 63 with a
+    int32_t max_held;         /* batches the consumer may hold at once; 0: 1; at most 256, 63 with a
                                   transfer stage */
     int32_t unordered;        /* 1: batches of an epoch come in the order of completion */
     int32_t close_timeout_ms; /* how long close waits for running callbacks; 0: 5000; DLP_NOWAIT;
@@ -1954,7 +1916,7 @@ DLPDEF int dlp_pipe_open(dlp_pipe **out, const dlp_pipe_desc *desc, dlp_error *e
    desc: copied, its pointers as their comments say - returns the stage, 0 or more, or DLP_ERR_ARG
    (a field is out of range), DLP_ERR_GRAPH (more than DLP_MAX_STAGES), DLP_ERR_MEMORY (add_fetch,
    add_map, add_batch: of affinity), DLP_ERR_UNSUPPORTED (placement), DLP_ERR_STATE (after start),
-   or the code of an error before - caller - does not wait. An error stays with the pipe: it is
+   or the code of an error before - consumer - does not wait. An error stays with the pipe: it is
    enough to look at what start returns. */
 DLPDEF dlp_stage dlp_pipe_add_sampler(dlp_pipe *p, const dlp_sampler_desc *desc);
 DLPDEF dlp_stage dlp_pipe_add_repeat(dlp_pipe *p, const dlp_repeat_desc *desc);
@@ -1969,7 +1931,7 @@ DLPDEF dlp_stage dlp_pipe_add_transfer(dlp_pipe *p, const dlp_transfer_desc *des
    before it, unless that one is linked to another; then it is an error that names it.
    from, to: stages of this pipe, each linked once on each side - returns DLP_OK, DLP_ERR_ARG (no
    such stage), DLP_ERR_GRAPH (linked already), DLP_ERR_STATE (after start), or the code of an error
-   before - caller - does not wait or allocate. */
+   before - consumer - does not wait or allocate. */
 DLPDEF int dlp_pipe_link(dlp_pipe *p, dlp_stage from, dlp_stage to);
 
 /* A link: the lock-free queue between two stages, in the region. How a record is taken: by the
@@ -2016,7 +1978,7 @@ typedef struct dlp_plan {
    Stacks of threads are not among them. What is above 2^64 stays at UINT64_MAX, in lines and in the
    sum; start refuses it.
    out: written on success - returns DLP_OK, DLP_ERR_ARG, DLP_ERR_GRAPH (the message names the
-   stage), or the code of an error before - caller - does not wait; allocates nothing. */
+   stage), or the code of an error before - consumer - does not wait; allocates nothing. */
 DLPDEF int dlp_pipe_plan(dlp_pipe *p, dlp_plan *out);
 
 /* Write a plan as text, a line for each of its lines, the total, and the links.
@@ -2028,9 +1990,9 @@ DLPDEF int dlp_plan_format(const dlp_plan *plan, char *buf, size_t size);
 /* Read back what was taken for a desc's zeros, after dlp_pipe_plan or dlp_pipe_start.
    out: written on success; its pointers are the pipe's, or as they were given - returns DLP_OK,
    DLP_ERR_ARG (NULL, no such stage, or the pipe has no transfer stage), DLP_ERR_STATE (neither
-   planned nor started), or the code of an error before start - caller - does not wait or allocate.
-   dlp_stage_resolved: of any stage with workers; stages are numbered as they were added, those of a
-   loader: sampler 0, repeat 1, (parts), fetch, (cache), batch, (transfer). */
+   planned nor started), or the code of an error before start - consumer - does not wait or
+   allocate. dlp_stage_resolved: of any stage with workers; stages are numbered as they were added,
+   those of a loader: sampler 0, repeat 1, (parts), fetch, (cache), batch, (transfer). */
 DLPDEF int dlp_pipe_resolved(const dlp_pipe *p, dlp_pipe_desc *out);
 DLPDEF int dlp_stage_resolved(const dlp_pipe *p, dlp_stage stage, dlp_workers_desc *out);
 DLPDEF int dlp_sampler_resolved(const dlp_pipe *p, dlp_sampler_desc *out);
@@ -2044,29 +2006,29 @@ DLPDEF int dlp_transfer_resolved(const dlp_pipe *p, dlp_transfer_desc *out);
    available memory, address space: the message has the sum; of worker processes, ulimit -f),
    DLP_ERR_MEMORY, DLP_ERR_SYSTEM (no thread could be made), DLP_ERR_RESUME and DLP_ERR_CORRUPT (of
    resume; err.field names what differs), DLP_ERR_DEVICE, DLP_ERR_CALLBACK (an inline worker_init; a
-   batch sampler that resumes), DLP_ERR_STATE (started already) - caller - allocates; waits for no
+   batch sampler that resumes), DLP_ERR_STATE (started already) - consumer - allocates; waits for no
    worker. After a failure: close. */
 DLPDEF int dlp_pipe_start(dlp_pipe *p);
 
-/* Lend the next batch to the caller: wait for it without end.
+/* Lend the next batch to the consumer: wait for it without end.
    out: written on DLP_OK only - returns DLP_OK; DLP_END: all epochs are delivered; DLP_EPOCH_END,
    once after each epoch if asked for; DLP_STOPPED; DLP_ERR_HELD (max_held batches are held: nothing
    is lost, release one); DLP_ERR_CALLBACK, _LENGTH, _BUDGET, _DEADLINE, _DEVICE, which stay
    (dlp_pipe_error); DLP_ERR_ARG; DLP_ERR_STATE (not started, closed, shm.serve_only); what start
-   failed with - caller - runs inline stages; else spins for some us, then sleeps. Never allocates.
-   An item's error comes when its batch's turn comes, those before it are delivered; worker_init and
-   deadline fail at once. */
+   failed with - consumer - runs inline stages; else spins for some us, then sleeps. Never
+   allocates. An item's error comes when its batch's turn comes, those before it are delivered;
+   worker_init and deadline fail at once. */
 DLPDEF int dlp_pipe_next(dlp_pipe *p, dlp_batch **out);
 
 /* The same, waiting at most timeout_ms.
    timeout_ms: as poll(2) has it: negative without end, 0 not at all (so never DLP_NOWAIT, which is
    negative) - returns DLP_TIMEOUT, too, after which the next call goes on waiting for the same
-   batch - caller - an inline stage's callback that runs is not cut short. */
+   batch - consumer - an inline stage's callback that runs is not cut short. */
 DLPDEF int dlp_pipe_next_timeout(dlp_pipe *p, dlp_batch **out, int timeout_ms);
 
 /* Give a batch back, in any order; its slot is free for the sampler at once.
    batch: as next gave it; not to be touched again - returns DLP_OK, or DLP_ERR_ARG (not a batch
-   that is held) - caller; also after an error, a stop and a close. After a close the last release
+   that is held) - consumer; also after an error, a stop and a close. After a close the last release
    frees the pipe - does not wait or allocate; runs the sampler if that is inline. */
 DLPDEF int dlp_pipe_release(dlp_pipe *p, dlp_batch *batch);
 
@@ -2074,10 +2036,10 @@ DLPDEF int dlp_pipe_release(dlp_pipe *p, dlp_batch *batch);
    no DLP_EPOCH_END comes before that. Does nothing else when the present epoch's last batch has
    been delivered, or none of its batches yet.
    Batches that are held stay valid - returns DLP_OK, DLP_ERR_ARG, DLP_ERR_STATE, or the code of the
-   pipe's error - caller - does not wait; calls that run are finished, items not begun are not. */
+   pipe's error - consumer - does not wait; calls that run are finished, items not begun are not. */
 DLPDEF int dlp_pipe_next_epoch(dlp_pipe *p);
 
-/* Jump to a saved state, of this pipe or of another with the same order: next goes on behind it, as
+/* Jump to a saved state, of this pipe or of another with the same order: next goes on after it, as
    if the pipe had been resumed there. Workers go on; batches that are held stay valid; work under
    way for the old place is dropped as next_epoch drops it, and a pipe that had delivered all goes
    on again.
@@ -2086,13 +2048,13 @@ DLPDEF int dlp_pipe_next_epoch(dlp_pipe *p);
    DLP_ERR_UNSUPPORTED (subscribers (other processes)); DLP_ERR_STATE (not started, closed, or 2^14
    seeks with no batch between them); the code of the pipe's error. But for that last one the pipe
    goes on where it was. A batch sampler that fails to restore, or has failed ahead, is the pipe's
-   error, told by next - caller - does not wait or allocate; runs the sampler if that is inline. */
+   error, told by next - consumer - does not wait or allocate; runs an inline sampler. */
 DLPDEF int dlp_pipe_seek(dlp_pipe *p, const dlp_state *state, dlp_error *err);
 
 /* Make the state that stands before a batch, for dlp_pipe_seek or desc.resume.
    epoch: below 2^47, may be past the last; batch: in the epoch, below dlp_pipe_batches_per_epoch
    where that is known; out: written on success - returns DLP_OK, DLP_ERR_ARG, DLP_ERR_STATE (not
-   started) - caller - does not wait or allocate. A batch sampler will replay the epoch's lists up
+   started) - consumer - does not wait or allocate. A batch sampler will replay the epoch's lists up
    to there: dlp_pipe_state of a batch has its bytes, which is quicker. */
 DLPDEF int dlp_pipe_state_at(const dlp_pipe *p, uint64_t epoch, uint64_t batch, dlp_state *out);
 
@@ -2106,44 +2068,45 @@ DLPDEF void dlp_pipe_stop(dlp_pipe *p);
    p: NULL is DLP_OK - returns DLP_OK: the pipe is gone or, with batches held, goes with the last
    release, or the last tensor's deleter: until then release and close are the calls still allowed,
    and close does nothing, DLP_OK; DLP_ERR_BUSY: a callback has not returned within
-   close_timeout_ms, dlp_pipe_error names it; nothing was freed, call close again - caller; no other
-   call may be under way - waits up to close_timeout_ms. */
+   close_timeout_ms, dlp_pipe_error names it; nothing was freed, call close again - consumer; no
+   other call may be under way - waits up to close_timeout_ms. */
 DLPDEF int dlp_pipe_close(dlp_pipe *p);
 
-/* Return what went wrong first; code 0, worker -1: nothing. Never NULL. Behind a next that returned
+/* Return what went wrong first; code 0, worker -1: nothing. Never NULL. After a next that returned
    DLP_ERR_HELD it tells that, until a batch is released; the pipe is not in error then.
-   The record is the pipe's, until close (after DLP_ERR_BUSY it tells that) - caller - does not
+   The record is the pipe's, until close (after DLP_ERR_BUSY it tells that) - consumer - does not
    wait. */
 DLPDEF const dlp_error *dlp_pipe_error(const dlp_pipe *p);
 
-/* Return the i-th warning, NULL behind the last. The first eight are kept, until close - caller. */
+/* Return the i-th warning, NULL after the last. The first eight are kept until close - consumer. */
 DLPDEF const char *dlp_pipe_warning(const dlp_pipe *p, int i);
 
 /* Save where the pipe is.
    batch: "this one and all before it are consumed", a batch that is held; NULL, and for unordered
    pipes always: all that next has given; out: 248 bytes to be kept anywhere - returns DLP_OK,
-   DLP_ERR_ARG (not held), DLP_ERR_STATE (not started) - caller; also after an error or a stop -
+   DLP_ERR_ARG (not held), DLP_ERR_STATE (not started) - consumer; also after an error or a stop -
    does not wait or allocate. */
 DLPDEF int dlp_pipe_state(dlp_pipe *p, const dlp_batch *batch, dlp_state *out);
 
 /* Let a stage work with n workers from now on, whatever the tuner would do. Those above the number
    finish what they have claimed. Order and bytes are the same.
    stage: with workers_max set; n: workers_min..workers_max; 0: the tuner decides again - returns
-   DLP_OK, DLP_ERR_ARG (no such stage, or number), DLP_ERR_STATE (not started, closed) - caller -
+   DLP_OK, DLP_ERR_ARG (no such stage, or number), DLP_ERR_STATE (not started, closed) - consumer -
    does not wait or allocate. */
 DLPDEF int dlp_pipe_set_workers(dlp_pipe *p, dlp_stage stage, int n);
 
 /* Return the number of batches in an epoch; -1: not started, DLP_ORDER_BATCHES, or a stream.
-   Caller. */
+   Consumer. */
 DLPDEF int64_t dlp_pipe_batches_per_epoch(const dlp_pipe *p);
 
-/* Keep what fetch wrote, from one epoch to the next, in memory that all workers share. No workers
-   of its own: the fetch stage looks here before it calls fetch. Nothing is ever thrown out, so that
-   the share of items that fit is the share of later lookups that hit; order and bytes of batches
-   are the same with and without. Only for a fetch whose result depends on the index alone, not on
-   epoch, position or attempt (an item map behind the cache may, and still augments each time).
-   Items whose fetch calls dlp_item_random are not kept; nor those that failed or were left out.
-   Empty after a resume. */
+/* Keep what fetch wrote, from one epoch to the next, in memory that all workers share, threads and
+   processes. No workers of its own: the fetch stage looks here before it calls fetch. An item has
+   one cell (its index modulo the number of cells), the first to come keeps it, and nothing is ever
+   thrown out: where all items fit, all are kept; else the share of items that fit is the share of
+   later lookups that hit. Order and bytes of batches are the same with and without. Only for a
+   fetch whose result depends on the index alone, not on epoch, position or attempt (an item map
+   after the cache may, and still augments each time). Items whose fetch calls dlp_item_random are
+   not kept; nor those that failed or were left out. Empty after a resume. */
 typedef struct dlp_cache_desc {
     uint64_t bytes; /* required: budget, 2^46 at most; one item's cell takes its rows and
                                  lengths, each rounded up to 8 bytes, and 8 more. What is above the
@@ -2232,7 +2195,7 @@ typedef struct dlp_loader_desc {
 /* Open, wire and start sampler -> repeat -> fetch [-> cache] -> batch [-> transfer].
    out: a pipe that runs, to be closed; desc: copied as the stages' are; err: written on failure,
    may be NULL - returns DLP_OK, or what dlp_pipe_open, _add_*, _link and _start return; then
-   nothing is left to close - any thread, which is the caller - allocates all there is to allocate.
+   nothing is left to close - any thread, which is then the consumer - allocates all there is.
    Source: RFC-0001-economic-dataloader (github.com/pytorch/rfcs, pull request 69), whose items go
    to any free worker, so that memory follows prefetch_factor and not the number of workers; for the
    classic topology torch.utils.data.DataLoader. */
@@ -2404,15 +2367,15 @@ DLPDEF int dlp_chunks_run(dlp_pipe *p, const dlp_run_desc *desc);
    every item comes once, batches mix items of C parts, and a rank of W, where W divides C, reads
    C / W streams and loads their parts only. A part that lies across the border of two streams
    is loaded by both. With steps_per_epoch an epoch has that many full batches, on every rank, and a
-   stream that ends before begins again. A batch is fed when all parts that it needs are there:
-   fetch never waits for a part. Parts that are still in their cells are not loaded again. */
+   stream that ends before begins again. A batch is scheduled when all parts that it needs are
+   there: fetch never waits for a part. Parts that are still in their cells are not loaded again. */
 
 /* A part. Valid during the call only. */
 typedef struct dlp_part {
     uint64_t index;     /* 0..n_parts - 1 */
     void *data;         /* aligned to 4096; load writes it; fetch may only read it */
     uint64_t bytes;     /* load: to be set, at most capacity; fetch: as load set it. What lies
-                            behind is not defined */
+                            after them is not defined */
     uint64_t capacity;  /* max_part_bytes */
     uint64_t items;     /* in this part */
     uint64_t first;     /* dataset index of its first item: the items of all parts before it */
@@ -2454,7 +2417,7 @@ typedef struct dlp_part_desc {
 /* Add the part queue, between sampler (or repeat) and fetch. The sampler has order DLP_ORDER_PARTS;
    dataset.n_items is 0 or the sum of the counts; DLP_ON_ERROR_REPLACE of fetch takes another item
    of the same part.
-   desc: copied - returns as dlp_pipe_add_fetch; DLP_ERR_CALLBACK of count - caller - allocates 8
+   desc: copied - returns as dlp_pipe_add_fetch; DLP_ERR_CALLBACK of count - consumer - allocates 8
    bytes a part. */
 DLPDEF dlp_stage dlp_pipe_add_parts(dlp_pipe *p, const dlp_part_desc *desc);
 
@@ -2528,7 +2491,7 @@ typedef struct dlp_worker_stats {
     uint64_t busy_ns;       /* in callbacks */
     uint64_t starved_ns;    /* waiting for input */
     uint64_t blocked_ns;    /* waiting for a free cell: all that may be in flight is done here,
-                                   and the caller has not taken it */
+                                   and the consumer has not taken it */
     uint64_t cpu_ns;        /* of its thread, and of those of DLP_FETCH_THREADS; 0 if not
                                    known */
     uint64_t current_index; /* item in work (batch for batch stages), UINT64_MAX: none */
@@ -2558,7 +2521,7 @@ typedef struct dlp_stage_stats {
     int32_t workers_min, workers_max; /* 0: not tuned */
     uint32_t cells, loaded;   /* part queue: its cells, and those with a part that is there, */
     uint32_t loading, in_use; /* is asked for or being loaded; of those there, one that a batch
-                                   needs which is fed and not delivered */
+                                   needs which is scheduled and not delivered */
     uint64_t core_wait_ns;    /* summed over workers */
     uint64_t own[4];          /* what its kind counts, and says */
 } dlp_stage_stats;
@@ -2583,7 +2546,7 @@ typedef struct dlp_tune_note {
    five queues: loadable, cpu_free, cpu_filled, device_free, device_filled. */
 typedef struct dlp_chunk_stats {
     uint64_t taken;       /* chunks that were cut, or begun to be */
-    uint64_t loadable;    /* chunks of the epoch fed last that are not yet given to a loader */
+    uint64_t loadable;    /* chunks of the newest epoch that are not yet given to a loader */
     uint64_t cpu_buffers; /* 0: a monitor of an older version's pipe can't tell */
     uint64_t cpu_free, cpu_loading;
     uint64_t cpu_filled;     /* loaded; of those, not copied yet where there is a device */
@@ -2600,8 +2563,8 @@ typedef struct dlp_stats {
     uint64_t elapsed_ns;     /* since start */
     uint64_t batches, items; /* delivered */
     uint64_t bytes;          /* of fields delivered */
-    uint64_t wait_ns;        /* the caller waited in next */
-    uint64_t step_ns;        /* the caller was elsewhere, between next and next */
+    uint64_t wait_ns;        /* the consumer waited in next */
+    uint64_t step_ns;        /* the consumer's steps: between next and next */
     uint64_t step_p50_ns, step_p95_ns;
     uint64_t first_batch_ns; /* from start to the first batch */
     uint64_t epoch;          /* of the batch delivered last */
@@ -2789,7 +2752,7 @@ DLPDEF int dlp_stats_predict(const dlp_stats *measured, const dlp_predict_desc *
    A batch that next lends has arrived: nothing need wait for its copy. Release is the other way
    round: the next copy must not overwrite what kernels still read. Choose one of these:
    * the kernels are done (their stream was synchronised): dlp_pipe_release;
-   * dlp_pipe_release_after: the buffer is written again behind what a stream was given until then;
+   * dlp_pipe_release_after: the buffer is written again after what a stream was given until then;
    * desc.consumer: the same for all batches of the pipe, with dlp_pipe_release (and DLPack);
    * desc.stream or desc.queue is the one the kernels run on: they and copies then take turns.
    No thread waits in any of the last three.
@@ -2854,11 +2817,11 @@ DLPDEF int dlp_device_describe(const dlp_device *device, dlp_device_info *out);
 DLPDEF int dlp_device_close(dlp_device *device);
 
 /* Give a batch back while work that reads it is still queued: its buffer is written again only
-   behind all that stream was given until now.
+   after all that stream was given until now.
    p, batch: as for dlp_pipe_release; stream: CUstream (NULL: the default stream), or
    cl_command_queue, of the device's context; err: written on failure, may be NULL - returns DLP_OK;
    DLP_ERR_UNSUPPORTED: the pipe has no such device; DLP_ERR_DEVICE: then the batch is still held;
-   else what dlp_pipe_release returns - caller - does not wait for the work, but after close the
+   else what dlp_pipe_release returns - consumer - does not wait for the work, but after close the
    last release does. */
 DLPDEF int dlp_pipe_release_after(dlp_pipe *p, dlp_batch *batch, void *stream, dlp_error *err);
 
@@ -2949,7 +2912,7 @@ DLPDEF int dlp_batch_dlpack_rows_v1(dlp_pipe *p, dlp_batch *batch, int what, int
    Without a decode the bytes go from the kernel into the row of field 0, with no copy between: a
    ragged field's length is set, one of fixed size wants exactly its bytes. Files are read through
    the page cache, never by direct I/O: a worker process that is killed then leaves no transfer
-   behind that could still write into a row. What is no regular file is refused before it is read.
+   that could still write into a row. What is no regular file is refused before it is read.
    Errors name path, errno, item, and bytes where they matter; stages' policies apply to them. */
 
 enum { DLP_FILES_ROOM = 4096 /* bytes for a path, its end included */ };
@@ -2959,33 +2922,35 @@ typedef struct dlp_extent {
     const char *path; /* written into room, or a string that stays until close */
     char *room;       /* DLP_FILES_ROOM bytes */
     int32_t fd;       /* not -1: read this open file and leave it open; no path then */
-    uint64_t offset;  /* where the item begins */
-    uint64_t length;  /* its bytes; 0: to the file's end. With fd and a length the file may
-                                be a block device */
+    uint64_t offset;  /* bytes from the file's beginning to the item's */
+    uint64_t length;  /* bytes of the item; 0: to the file's end. With fd and a length the file may
+                         be a block device */
 } dlp_extent;
 
 typedef struct dlp_files_desc {
-    uint64_t n_items;        /* 1..2^48 */
-    const dlp_field *fields; /* [n_fields] as in dlp_dataset; borrowed until start */
-    uint32_t n_fields;
-    int32_t use_threads; /* 1: threads, also where io_uring is available */
-    const char *const
-        *paths; /* [n_items] item i is the whole file paths[i]; borrowed until close */
-    int (*locate)(void *user, const dlp_item *item, dlp_extent *out); /* in place of paths; returns
-                                as fetch does; pure; called by all workers at once */
+    uint64_t n_items;        /* required, 1..2^48 */
+    const dlp_field *fields; /* required; [n_fields] as in dlp_dataset; borrowed until start */
+    uint32_t n_fields;       /* 1..DLP_MAX_FIELDS */
+    int32_t use_threads;     /* 1: threads, also where io_uring is available */
+    /* [n_items] item i is the whole file paths[i]; borrowed until close. Or locate: */
+    const char *const *paths;
+    /* Say where an item is. Returns as fetch does; pure; called by all workers
+       at once. */
+    int (*locate)(void *user, const dlp_item *item, dlp_extent *out);
+    /* Write the item's fields out of the n bytes of its file, valid during the call. Returns as
+       fetch does; runs in the worker itself. NULL: the bytes are field 0. */
     int (*decode)(void *user, void *worker_state, dlp_item *item, const void *bytes, uint64_t n);
-    /* write item out of bytes, which are valid during the call; returns
-                                as fetch does; in the worker itself. NULL: direct */
-    void *user;         /* of all callbacks here; borrowed until close */
-    uint64_t max_bytes; /* with a decode: most bytes of an item, 1..2^40; more of them is
-                                DLP_ERR_LENGTH. Direct: not used, field 0 says it */
-    int32_t direct;     /* 1: bytes go into field 0 also with a decode, which finds them there
-                                and writes the other fields */
-    int32_t in_flight;  /* files that a worker has in hand at once; 0: 16; 1..256; at least the
-                                stage's in_flight, of which more would wait */
+    void *user;               /* of all callbacks here; borrowed until close */
+    uint64_t max_bytes;       /* required with a decode: most bytes of an item, 1..2^40; more of
+                                 them is DLP_ERR_LENGTH. Without one not used: field 0 says it */
+    int32_t direct;           /* 1: bytes go into field 0 also with a decode, which finds them there
+                                 and writes the other fields */
+    int32_t in_flight;        /* files that a worker has in hand at once; 0: 16; 1..256; at least
+                                 the stage's in_flight, of which more would wait */
     int32_t writes_all_bytes; /* 1: decode promises what dlp_dataset.writes_all_bytes says */
-    int (*worker_init)(void *user, int worker, void **state); /* for decode's worker_state; as in */
-    void (*worker_exit)(void *user, int worker, void *state); /* dlp_workers_desc; may be NULL */
+    /* For decode's worker_state, as in dlp_workers_desc; may be NULL. */
+    int (*worker_init)(void *user, int worker, void **state);
+    void (*worker_exit)(void *user, int worker, void *state);
 } dlp_files_desc;
 
 typedef struct dlp_files dlp_files;
@@ -3134,7 +3099,7 @@ typedef struct dlp_tokens_loader_desc {
 /* Open the shards, and a pipe of them that runs.
    out, tokens: both to be closed, the pipe first; desc: copied; err: may be NULL - returns as
    dlp_tokens_open and dlp_loader_open; after a failure nothing is left to close - any thread, which
-   is the pipe's caller - as both of them. */
+   is then the pipe's consumer - as both of them. */
 DLPDEF int dlp_tokens_loader_open(dlp_pipe **out, dlp_tokens **tokens,
                                   const dlp_tokens_loader_desc *desc, dlp_error *err);
 
@@ -3143,7 +3108,7 @@ enum {
     DLP_EOT_ENDS        /* ... its last, as in nanoGPT's */
 };
 
-/* Find the documents in a row: start[0] is 0, start[i] is where the next one begins, and behind the
+/* Find the documents in a row: start[0] is 0, start[i] is where the next one begins, and after the
    last of n documents start[n] is length: the cumulative lengths that attention within documents
    wants (cu_seqlens), for the first `length` tokens of a row. A call for whoever needs it, in the
    step or in a batch map, rather than a field of every batch: which would be ragged, with room for
@@ -3301,7 +3266,7 @@ typedef struct dlp_arrays_loader_desc {
 /* Open the files, and a pipe of them that runs.
    out, arrays: both to be closed, the pipe first; desc: copied; err: may be NULL - returns as
    dlp_arrays_open and dlp_loader_open; after a failure nothing is left to close - any thread, which
-   is the pipe's caller - as both of them. */
+   is then the pipe's consumer - as both of them. */
 DLPDEF int dlp_arrays_loader_open(dlp_pipe **out, dlp_arrays **arrays,
                                   const dlp_arrays_loader_desc *desc, dlp_error *err);
 /* ---------------------------------------------------------------------------------------------
@@ -3446,6 +3411,60 @@ DLPDEF int dlp_push_loader_open(dlp_pipe **out, dlp_push **push, const dlp_push_
 
 #if defined(DLPIPE_IMPLEMENTATION) && !defined(DLPIPE_IMPLEMENTATION_DONE)
 #define DLPIPE_IMPLEMENTATION_DONE
+
+/* ---------------------------------------------------------------------------------------------
+   >>impl-decisions  HOW A BATCH SLOT GOES ROUND, AND WHY IT IS SO
+   One store moves a slot from state to state:
+
+     state   its bytes belong to                          what moves it on
+     FREE    nobody                                       sampler: header, then tail: it is OPEN
+     OPEN    of each run of rows, the worker whose        worker: the bits of its rows in done; the
+             number is in the run's owner word            one that makes the last stage's full
+                                                          closes the batch (ready): READY
+     READY   nobody                                       consumer, in next: it is HELD
+     HELD    the consumer                                 consumer, in release: used = 0: it is FREE
+
+   Which worker takes which rows is its stage's dispatch: any run of any batch, or whole batches in
+   turn. At most prefetch_factor batches are OPEN or READY, at most max_held are HELD. A transfer
+   stage keeps the host slot of a batch until that is released. Words of a slot carry its generation
+   and are never reset, so that a late worker finds an older batch's work closed (why: in the
+   sections >>impl-claims and >>impl-gather).
+
+   Decided this way, because:
+   * Workers claim runs of rows by compare-and-swap on the run's own word, and that word is the only
+     record of it: an index popped from a shared queue first and recorded later would be lost with a
+     worker that dies in between. done words have 32 rows and the batch's generation beside them, so
+     that one swap completes rows and refuses those of an older batch; a count-down could not be
+     done twice. A run takes what costs about 8 us, at most 32 rows: short items would be all claim,
+     and long ones in runs would leave the other workers idle.
+   * Items for a collate have cells of their own, prefetch_factor of them, since what a collate
+     reads and what it writes may differ in shape; a plan shows them on a line.
+   * Sleeping workers check for lost wake-ups: of each 32 the first asleep every 100 ms, the others,
+     which rely on it, every 1 s. Idle threads that all checked ten times a second would cost more
+     than waiting may (0.1 % of a core).
+   * Workers with items in flight look for new batches every ms, also while they wait for what is
+     out: a wake-up that ends the wait of a source (a poll, an io_uring, a library's own) does not
+     exist for all sources, and 1 ms is little where items take longer than that.
+   * All workers_max of a tuned stage exist from the start, and are parked: what is started later
+     could fail, would allocate, and would fork in the middle of a run.
+   * Rank r of W gets rows r * n / W and so on of each global batch, and streams r * C / W and so on
+     of a part queue, rather than every W-th of them: its rows are neighbours, and a global batch is
+     the ranks' batches laid end to end, whatever W is.
+   * A part queue wants the number of items in each part before it starts (items, count), also with
+     steps_per_epoch: only so are order, state and the worst need of cells known. A program that
+     cannot know them has a stream.
+   * Whole batches for each worker, and many items at once in one, are rules of claiming, not other
+     machinery: what order, recovery, resume and policies rest on is the claim word alone. With many
+     in flight a unit is one row, so that each completes by itself.
+   * Of many in flight any may have killed its process. Each of them counts one death, and is then
+     run alone: so an innocent is never blamed twice. (max_kills of 1 therefore means 2 there.)
+   * A batch is scheduled only when its parts are loaded, so no item worker ever waits for one, and
+     no part needs a count of its readers: it may go when the batches scheduled with it have gone.
+     The scheduler computes the indices of such a batch (it has the tables anyhow), so workers, in
+     processes too, need nothing but the cell that a row comes from.
+   * A map changes its cell in place, and half of a change may have been made. So a retry, and the
+     death of a worker process, send a row back to fetch, and a batch to its collate (whose item
+     cells are kept until then) or to fetch, unless the map says that it is idempotent. */
 
 /* ---------------------------------------------------------------------------------------------
    >>impl-platform   SYSTEM HEADERS, SWITCHES */
@@ -3976,6 +3995,11 @@ DLPI_INLINE uint32_t dlpi_sleepers_enter(dlpi_sleepers *s, uint32_t bit) {
 static bool dlpi_sleepers_leave(dlpi_sleepers *s, uint32_t bit) {
     if ((DLPI_LOAD_SEQ(&s->mask) & bit) == 0) return true; /* B1 <- B1 */
     return (DLPI_AND_SEQ(&s->mask, ~bit) & bit) == 0;      /* B1 <-> B1 */
+}
+
+/* How many sleep, or are about to: behind a publication, all others find it. */
+DLPI_INLINE uint32_t dlpi_sleepers_count(const dlpi_sleepers *s) {
+    return (uint32_t)__builtin_popcount(DLPI_LOAD_SEQ(&s->mask)); /* B1 -> B1 */
 }
 
 /* It is dead. */
@@ -5252,8 +5276,8 @@ static int dlpi_order_check(const dlp_sampler_desc *d, uint64_t n_items, dlp_err
         return DLPI_ORDER_FAULT(err, "dataset.n_items", "n_items is %" PRIu64 ", must be 1..2^48",
                                 n_items);
     if (d->order < DLP_ORDER_SEQUENTIAL || d->order > DLP_ORDER_PARTS)
-        return DLPI_ORDER_FAULT(err, "sampler.order", "order is %d, must be 0..%d", (int)d->order,
-                                (int)DLP_ORDER_PARTS);
+        return DLPI_ORDER_FAULT(err, "sampler.order", "order is %d, must be one of DLP_ORDER_*",
+                                (int)d->order);
     if (d->threaded < 0 || d->threaded > 1)
         return DLPI_ORDER_FAULT(err, "sampler.threaded", "threaded is %d, must be 0 or 1",
                                 (int)d->threaded);
@@ -6470,7 +6494,8 @@ typedef struct dlpi_ctl {
     uint32_t caller_word;
     uint32_t scheduler_sleeps; /* B1 */
     uint32_t scheduler_word;
-    uint8_t pad2[DLPI_LINE - 20];
+    uint32_t caller_cpu; /* W2 core + 1 */
+    uint8_t pad2[DLPI_LINE - 24];
     uint64_t cancel; /* N1 batches of generations below this one are cancelled; consumer */
     uint32_t stop;
     uint32_t error_claim; /* E1 1 + who writes error */
@@ -6494,14 +6519,15 @@ typedef struct dlpi_ctl {
     dlp_error first_skip;
     uint64_t skip_words[DLPI_SKIP_RING][DLPI_SKIP_WORDS]; /* K1 messages of skip_ring */
     uint32_t error_more; /* E1 1: there was another error, of which nothing is kept */
-    uint32_t pad5;
+    uint32_t keep_awake; /* W1 workers of a stage that wait awake, 0: see >>impl-awake; consumer */
 } dlpi_ctl;
 
 typedef struct dlpi_waiters { /* one for each stage */
     uint64_t rescan;          /* R1 counts units freed again */
     uint32_t shared;          /* 1: sleepers may be in another process than their wakers */
     uint32_t active;          /* A1 workers below this number may claim; consumer */
-    uint8_t pad[DLPI_LINE - 16];
+    uint32_t cpu;             /* W2 core + 1 */
+    uint8_t pad[DLPI_LINE - 20];
     dlpi_sleepers group[(DLP_MAX_WORKERS + 31) / 32];
 } dlpi_waiters;
 
@@ -6855,6 +6881,13 @@ typedef struct dlpi_cpu { /* of a thread, as it was noted last */
     uint64_t noted_ns, used_ns, waited_ns;
 } dlpi_cpu;
 
+typedef struct dlpi_awake_wait { /* of one who waits */
+    int rounds;                  /* in this wait */
+    bool same_core;              /* as the one that it waits for, as far as is known */
+    uint32_t waits;
+    uint64_t until_ns;
+} dlpi_awake_wait;
+
 typedef struct dlpi_worker {
     dlp_pipe *p;
     dlpi_stage *st;
@@ -6882,7 +6915,8 @@ typedef struct dlpi_worker {
     bool blocked;            /* ... for want of free cells, not of input */
     const uint32_t *untimed; /* not 0: this call of the consumer, which runs it, is not timed */
     uint64_t limit_ns;       /* deadline that next looks after: threads' alone; 0: none */
-    dlpi_cpu cpu;            /* of its own thread */
+    dlpi_awake_wait awake;
+    dlpi_cpu cpu; /* of its own thread */
     dlp_trace_event event;
     int n_parked, parked_most;
     dlpi_parked *parked; /* [parked_most] */
@@ -6973,6 +7007,14 @@ typedef struct dlpi_scheduler { /* used by whoever runs the sampler: the consume
     uint32_t seek_no;     /* seeks that it has followed, modulo 2^16 */
     uint64_t epoch_asked; /* I2 generation of the epoch that it waits to begin */
 } dlpi_scheduler;
+
+typedef struct dlpi_awake {     /* what the consumer measures: see >>impl-awake */
+    uint32_t calls;             /* timed since the last estimate */
+    uint32_t put_off;           /* workers that the scheduler did not wake, for others are awake */
+    dlpi_awake_wait wait;       /* the consumer's */
+    uint64_t batch_ns, step_ns; /* averages */
+    uint64_t busy_ns, steps_ns, delivered; /* as they were at the last estimate */
+} dlpi_awake;
 
 typedef struct dlpi_tuned {            /* a stage as the tuner saw it last */
     uint64_t busy_ns, done_ns, cpu_ns; /* busy with the present call, without it, CPU */
@@ -7073,6 +7115,7 @@ struct dlp_pipe {
     int spin_rounds, yield_rounds;
     int all_inline; /* nobody works but the consumer */
     int any_inline;
+    uint64_t awake_ns; /* how long to wait awake: see >>impl-awake */
     /* layout */
     dlpi_area areas[DLPI_AREA_GUARD + 1]; /* by id; dlpi_layout has the order in which they lie */
     uint64_t region_bytes, share_bytes;
@@ -7138,6 +7181,7 @@ struct dlp_pipe {
     uint32_t clock_off; /* inline: this call is not timed */
     uint64_t inline_ns; /* inline: what the last call that was timed took */
     dlpi_tuner tune;
+    dlpi_awake awake;
     uint8_t pad1[DLPI_LINE];
     dlpi_scheduler schedule;
     uint8_t pad2[DLPI_LINE];
@@ -7321,6 +7365,11 @@ static void dlpi_wake_batch(const dlp_pipe *p, const dlpi_stage *st, uint64_t b,
         dlpi_wake_some(waiters, (uint32_t)st->n_workers, n);
 }
 
+/* Does the consumer schedule as it takes and releases, or has the sampler a thread? */
+static inline bool dlpi_consumer_schedules(const dlp_pipe *p) {
+    return p->sampler->sampler.threaded == 0;
+}
+
 static void dlpi_wake_scheduler(dlpi_ctl *ctl) {
     dlpi_sleeper_wake(&ctl->scheduler_sleeps, &ctl->scheduler_word, ctl->shared);
 }
@@ -7332,10 +7381,10 @@ static void dlpi_wake_caller(dlpi_ctl *ctl, uint64_t b) {
 
 /* What the source waits for may be there. After a sequentially consistent publication. */
 static inline void dlpi_wake_scheduling(const dlp_pipe *p) {
-    if (p->sampler->sampler.threaded)
-        dlpi_wake_scheduler(p->ctl);
-    else
+    if (dlpi_consumer_schedules(p))
         dlpi_wake_caller(p->ctl, UINT64_MAX);
+    else
+        dlpi_wake_scheduler(p->ctl);
 }
 
 /* A batch became ready, or nothing will follow. After a sequentially consistent publication. */
@@ -7401,6 +7450,128 @@ static inline bool dlpi_retired(const dlpi_worker *w) {
 
 static inline bool dlpi_stopped(const dlp_pipe *p) {
     return DLPI_LOAD_RLX(&p->ctl->stop) != 0; /* S1: a flag; what it guards is joined */
+}
+
+/* ---------------------------------------------------------------------------------------------
+   >>impl-awake      WAITING AWAKE, WHERE A WAKE-UP COSTS MORE THAN A BATCH
+   A wake-up costs its waker several microseconds in the kernel, and 10 to 20 pass until the sleeper
+   runs. Where a batch takes less, one sleep makes the next: whoever has been woken finds that the
+   other fell asleep meanwhile. So there the consumer, and as many workers as can have something to
+   do, wait awake for as long as a wake-up may take: they spin or, where the other one is on this
+   very core, yield. Yields to third parties would cost a time slice. The other workers sleep at
+   once. Where batches, or the consumer's steps, take longer, all wait as dlpi_wait_rule says; but
+   not at all where the other one is known to be on this core.
+
+   label  atomic          written by   read by
+   W1     ctl.keep_awake  consumer     workers, before a wait; scheduler. A hint, whatever it says
+   W2     caller_cpu, cpu of waiters   consumer, workers: cores + 1 where they began to wait last
+
+   The consumer measures, by the books that are kept anyhow: what workers were busy for a batch, and
+   how long its own steps were.
+
+   While workers are kept awake, the consumer's own scheduler wakes no more of them than that. No
+   wake-up is lost: a worker without a bit in the mask, read behind the publication, sets it later
+   if at all, and then its last look finds the batch (B1, >>impl-sleepers). It may come late, from a
+   callback that takes longer than those before; so the consumer makes up for what was put off
+   before it sleeps itself (dlpi_wake_put_off). */
+
+#define DLPI_WAKE_NS UINT64_C(10000)  /* work that is not worth to wake one more worker */
+#define DLPI_SHORT_NS UINT64_C(15000) /* what a wake-up costs, its two ends together */
+#define DLPI_AWAKE_NS UINT64_C(50000) /* how long somebody may be on his way who has been woken */
+#define DLPI_AWAKE_CALLS 32u          /* timed calls between two estimates; */
+#define DLPI_ASLEEP_CALLS 4u          /* where nobody waits awake, or did so in vain */
+
+/* How many workers of a stage are worth their core while they wait; 0: none. */
+static inline uint32_t dlpi_keep_awake(const dlp_pipe *p) {
+    return DLPI_LOAD_RLX(&p->ctl->keep_awake); /* W1: a hint */
+}
+
+/* A moving average that goes by what most samples say: others on the core, who may keep it for
+   milliseconds, spoil some of them. */
+static uint64_t dlpi_awake_average(uint64_t average, uint64_t sample) {
+    uint64_t most = 2 * DLPI_SHORT_NS;
+    if (sample > most) sample = most;
+    return average == 0 ? sample : (7 * average + sample) / 8;
+}
+
+/* Is it better to wait awake from now on? */
+static void dlpi_awake_note(dlp_pipe *p) {
+    dlpi_awake *a = &p->awake;
+    uint64_t busy = 0, step = p->ctl->step_ns, n = p->ctl->delivered - a->delivered;
+    uint32_t keep = 0;
+    if (n == 0) return;
+    for (int i = 0; i < p->n_workers; i++)
+        busy += DLPI_LOAD_RLX(&p->workers[i].block->busy_ns); /* statistics */
+    a->batch_ns = dlpi_awake_average(a->batch_ns, (busy - a->busy_ns) / n + 1);
+    a->step_ns = dlpi_awake_average(a->step_ns, (step - a->steps_ns) / n + 1);
+    a->busy_ns = busy;
+    a->steps_ns = step;
+    a->delivered = p->ctl->delivered;
+    if (a->batch_ns <= DLPI_SHORT_NS && a->step_ns <= DLPI_SHORT_NS)
+        keep = (uint32_t)(p->prefetch * a->batch_ns / DLPI_WAKE_NS) + 1;
+    if (keep != p->ctl->keep_awake) DLPI_STORE_RLX(&p->ctl->keep_awake, keep); /* W1 */
+}
+
+/* By the consumer, who has timed a call. */
+static inline void dlpi_awake_call(dlp_pipe *p) {
+    uint32_t every = p->ctl->keep_awake != 0 ? DLPI_AWAKE_CALLS : DLPI_ASLEEP_CALLS;
+    if (++p->awake.calls < every) return;
+    p->awake.calls = 0;
+    dlpi_awake_note(p);
+}
+
+/* How many workers of a stage have no bit in its masks. */
+static uint32_t dlpi_awake_workers(const dlp_pipe *p, const dlpi_stage *st) {
+    const dlpi_waiters *waiters = &p->waiters[st->work];
+    uint32_t asleep = 0, active = (uint32_t)dlpi_active(p, st);
+    for (uint32_t g = 0; g * 32u < (uint32_t)st->n_workers; g++)
+        asleep += dlpi_sleepers_count(&waiters->group[g]);
+    return asleep < active ? active - asleep : 0;
+}
+
+/* ---- one wait ---- */
+
+/* Did somebody else of the pipe say last that it was on this core? here: where we say so. */
+static bool dlpi_awake_same_core(const dlp_pipe *p, const uint32_t *here, uint32_t cpu) {
+    uint32_t *caller = &p->ctl->caller_cpu;
+    if (caller != here && DLPI_LOAD_RLX(caller) == cpu) return true; /* W2 */
+    for (int i = 0; i < p->n_work; i++) {
+        uint32_t *stage = &p->waiters[i].cpu;
+        if (stage != here && DLPI_LOAD_RLX(stage) == cpu) return true; /* W2 */
+    }
+    return p->cpus == 1;
+}
+
+/* Say on which core this is. Returns that. */
+static inline uint32_t dlpi_awake_here(uint32_t *here) {
+    uint32_t cpu = (uint32_t)sched_getcpu() + 1;
+    if (DLPI_LOAD_RLX(here) != cpu) DLPI_STORE_RLX(here, cpu); /* W2 */
+    return cpu;
+}
+
+static void dlpi_awake_first(const dlp_pipe *p, dlpi_awake_wait *k, uint32_t *here) {
+    k->same_core = here != NULL && dlpi_awake_same_core(p, here, dlpi_awake_here(here));
+    k->until_ns = dlpi_now_ns() + p->awake_ns;
+    k->waits++;
+}
+
+/* One more look before a sleep, after a moment. Returns false: sleep. k->rounds is 0 before the
+   first. longer: wait awake. here: where to say on which core; NULL: too many would. */
+static bool dlpi_awake_round(const dlp_pipe *p, dlpi_awake_wait *k, bool longer, uint32_t *here) {
+    int i = k->rounds++;
+    bool yields = i >= p->spin_rounds;
+    if (i == 0) dlpi_awake_first(p, k, here);
+    if (longer) {
+        yields = k->same_core;
+        if ((yields || i % 8 == 7) && dlpi_now_ns() >= k->until_ns) return false;
+    } else if (i >= p->spin_rounds + p->yield_rounds || k->same_core) {
+        return false; /* a spin would keep the other one from this core */
+    }
+    if (yields)
+        sched_yield();
+    else
+        dlpi_pause();
+    return true;
 }
 
 /* ---------------------------------------------------------------------------------------------
@@ -7588,7 +7759,8 @@ static void dlpi_describe(const dlpi_worker *w, int code, dlp_error *e) {
     if (w->block->message[0])
         dlpi_copy_text(e->message, sizeof e->message, w->block->message);
     else
-        snprintf(e->message, sizeof e->message, "the callback returned %d%s%s%s", w->returned,
+        snprintf(e->message, sizeof e->message,
+                 "the callback returned %d%s%s%s and gave no reason (dlp_fail)", w->returned,
                  known ? " (" : "", known ? name : "", known ? ")" : "");
 }
 
@@ -7630,6 +7802,11 @@ static int dlpi_bad(dlp_pipe *p, const char *stage, const char *field, const cha
                     int64_t got) {
     return dlpi_refuse(p, DLP_ERR_ARG, stage, field, "%s is %" PRId64 ", must be %s", field, got,
                        words);
+}
+
+/* A pointer that is required. */
+static int dlpi_missing(dlp_pipe *p, const char *stage, const char *field, const char *give) {
+    return dlpi_refuse(p, DLP_ERR_ARG, stage, field, "%s is NULL: give %s", field, give);
 }
 
 static int dlpi_bad_graph(dlp_pipe *p, const char *stage, const char *what) {
@@ -7714,7 +7891,7 @@ static int dlpi_check_affinity(dlp_pipe *p, const dlpi_stage *st) {
     const dlp_workers_desc *w = &st->w;
     int rc = DLP_OK;
     if (w->n_affinity > 0 && w->affinity == NULL)
-        return dlpi_bad(p, st->name, "affinity", "n_affinity CPU numbers", 0);
+        return dlpi_missing(p, st->name, "affinity", "n_affinity CPU numbers");
     for (int i = 0; i < w->n_affinity && rc == DLP_OK; i++)
         rc = dlpi_within(p, st->name, "affinity", w->affinity[i], 0, 1023, "CPU numbers 0..1023");
     return rc;
@@ -8032,8 +8209,10 @@ static void dlpi_cells_layout(dlp_pipe *p) {
    so item callbacks write into guarded cells instead: one for each that can be in a callback at
    once, behind the batch cells. The row is copied in, its alignment with it, the cell is painted,
    and behind the callback the row is copied out. A chunk is a row that fills a cell of its own, and
-   stays there.
-   What release takes back is overwritten, and poisoned under the address sanitizer. It stays so
+   stays there. Guarded cells take 0.15 us or so for each field of an item; the plan has them on a
+   line, and larger cells.
+   What release takes back is filled with 0xdb (not: batches on a device, chunks that stay, batches
+   for subscribers), and poisoned under the address sanitizer. It stays so
    until somebody begins with the slot's next batch, each process for itself: shadow memory is its
    own. Label U3: dlpi_poisoned, by the consumer at release, and by who has unpoisoned all of it. */
 
@@ -8946,6 +9125,18 @@ static void dlpi_rescan(dlp_pipe *p, int first, int last) {
     dlpi_wake_caller(p->ctl, UINT64_MAX);
 }
 
+/* Of n workers that the new work can use: how many to wake now. The others are put off while as
+   many as are kept awake are so; see >>impl-awake. */
+static uint32_t dlpi_wake_now(dlp_pipe *p, uint32_t n) {
+    uint32_t keep = dlpi_keep_awake(p), awake;
+    if (DLPI_LIKELY(keep == 0) || !dlpi_consumer_schedules(p)) return n;
+    awake = dlpi_awake_workers(p, p->work[0]);
+    keep = awake < keep ? keep - awake : 0;
+    if (n <= keep) return n;
+    p->awake.put_off = n - keep;
+    return keep;
+}
+
 /* Wake as many item workers as the new work can use: a wake-up costs several microseconds. The
    caller is the worker of an inline stage: a sampler's thread wakes it. */
 static void dlpi_schedule_wake(dlp_pipe *p, uint64_t n) {
@@ -8963,7 +9154,15 @@ static void dlpi_schedule_wake(dlp_pipe *p, uint64_t n) {
     }
     if (p->schedule.cost_ns != 0 && ns / 10000 + 1 < units) units = ns / 10000 + 1;
     if (units > (uint64_t)st->n_workers) units = (uint64_t)st->n_workers;
-    dlpi_wake_some(&p->waiters[0], st->asleep_most, (uint32_t)units);
+    dlpi_wake_some(&p->waiters[0], st->asleep_most, dlpi_wake_now(p, (uint32_t)units));
+}
+
+/* The consumer is about to sleep: wake those that the scheduler left asleep. Those that it relied
+   on are longer in their callbacks than it thought, or have no core. */
+static void dlpi_wake_put_off(dlp_pipe *p) {
+    uint32_t n = p->awake.put_off;
+    p->awake.put_off = 0;
+    if (n > 0) dlpi_wake_some(&p->waiters[0], p->work[0]->asleep_most, n);
 }
 
 /* Batches from `first` on of which this rank has no row: ready as they are fed, so nobody's work
@@ -9062,6 +9261,7 @@ static uint32_t dlpi_run_shift(dlp_pipe *p, uint32_t count) {
     }
     if (n == 0) return 0;
     p->schedule.cost_ns = sum / n;
+    if (p->schedule.cost_ns * count <= 8000) at_once = 1; /* not worth to be divided */
     while (shift < DLPI_RUN_SHIFT_MAX && (p->schedule.cost_ns << (shift + 1)) <= 8000 &&
            (2u << shift) * at_once <= count)
         shift++;
@@ -9382,12 +9582,22 @@ static inline bool dlpi_batch_mine(const dlpi_worker *w, uint64_t b) {
            b % (uint64_t)w->st->n_workers == (uint64_t)w->id;
 }
 
+/* The tail, read by one that has claimed all that it knew of. If there is more, a fetch worker
+   writes to the batch's line next, to claim it: so the line comes for that at once. */
+static inline uint64_t dlpi_tail_moved(const dlpi_worker *w) {
+    const dlp_pipe *p = w->p;
+    uint64_t tail = dlpi_credit_seen(&p->ctl->tail); /* T1 <- T1 */
+    if (tail != w->low && w->st->work == 0)
+        __builtin_prefetch(&dlpi_slot_at(p, (uint32_t)(w->low % p->n_slots))->header, 1);
+    return tail;
+}
+
 /* Find and claim the oldest work of this stage. */
 static bool dlpi_find(dlpi_worker *w, dlpi_unit *t) {
     const dlp_pipe *p = w->p;
     uint64_t rescan = dlpi_claim_rescans(&w->waiters->rescan); /* R1 <- R1 */
     /* T1 <- T1 */
-    uint64_t tail = w->low == w->tail_seen ? dlpi_credit_seen(&p->ctl->tail) : w->tail_seen;
+    uint64_t tail = w->low == w->tail_seen ? dlpi_tail_moved(w) : w->tail_seen;
     bool hints = rescan == w->rescan_seen, all;
     if (!hints) tail = dlpi_credit_seen(&p->ctl->tail); /* T1 <- T1 */
     if (!hints || tail - w->low > p->ring) {
@@ -9672,6 +9882,7 @@ static void dlpi_clock_out(dlpi_worker *w, uint64_t b, uint64_t epoch, uint32_t 
     w->units_untimed = w->items_untimed = 0;
     w->last_ns = now;
     DLPI_STORE_RLX(&block->since_ns, now);
+    if (w->started && w->st->n_workers == 1) dlpi_awake_here(&w->waiters->cpu);
     if (w->started && now - w->cpu.noted_ns > DLPI_CPU_NOTE_NS) /* one that never rests, too */
         dlpi_cpu_note(w, &w->cpu, now);
 }
@@ -10770,6 +10981,19 @@ static bool dlpi_no_credit(const dlpi_worker *w) {
     return w->low == tail;
 }
 
+/* Look a few times more before a sleep. Where some are kept awake: for longer, or, by one of those
+   above that number, not at all. Returns whether something has moved. */
+static bool dlpi_wait_awake(dlpi_worker *w) {
+    const dlp_pipe *p = w->p;
+    uint32_t keep = w->st->work < p->n_work ? dlpi_keep_awake(p) : 0, *here = NULL;
+    if (DLPI_UNLIKELY(keep != 0) && dlpi_awake_workers(p, w->st) > keep) return false;
+    w->awake.rounds = 0;
+    if (keep != 0 || w->st->n_workers == 1) here = &w->waiters->cpu;
+    while (dlpi_awake_round(p, &w->awake, keep != 0, here))
+        if (w->st->ops->step(w) || dlpi_stopped(p) || dlpi_may_park(w)) return true;
+    return false;
+}
+
 /* Nothing to do: spin a little, yield where threads outnumber the cores, then sleep. */
 static void dlpi_worker_wait(dlpi_worker *w) {
     const dlp_pipe *p = w->p;
@@ -10781,15 +11005,10 @@ static void dlpi_worker_wait(dlpi_worker *w) {
     dlpi_clock_stop(w);
     w->wait_ns = dlpi_now_ns();
     DLPI_STORE_RLX(&w->block->current, UINT64_MAX);
-    w->blocked = w->st->ops->unit == DLPI_UNIT_CELLS || dlpi_no_credit(w);
+    if (dlpi_keep_awake(p) == 0 || w->awake.waits % 16 == 0) /* the words of who is counted on */
+        w->blocked = w->st->ops->unit == DLPI_UNIT_CELLS || dlpi_no_credit(w);
     DLPI_STORE_RLX(&w->block->state, w->blocked ? DLP_WORKER_BLOCKED : DLP_WORKER_STARVED);
-    for (int i = 0; i < p->spin_rounds + p->yield_rounds; i++) {
-        if (i < p->spin_rounds)
-            dlpi_pause();
-        else
-            sched_yield();
-        if (step(w) || dlpi_stopped(p) || dlpi_may_park(w)) goto moved;
-    }
+    if (dlpi_wait_awake(w)) goto moved;
     dlpi_cpu_note(w, &w->cpu, w->wait_ns);
     dlpi_trace_flush(w); /* an observer sees while it sleeps all that it did */
     while (!dlpi_stopped(p)) {
@@ -11789,10 +12008,10 @@ static int dlpi_dataset_check(dlp_pipe *p, const dlpi_stage *st, const dlp_fetch
     };
     int rc;
     if (st->dataset.fetch == NULL && d->fetcher != DLP_FETCH_ASYNC)
-        return dlpi_bad(p, st->name, "dataset.fetch", "a function", 0);
+        return dlpi_missing(p, st->name, "dataset.fetch", "the function that writes an item");
     rc = dlpi_check_bounds(p, st->name, st, DLPI_ROWS(bounds));
     if (rc != DLP_OK || st->dataset.fields != NULL) return rc;
-    return dlpi_bad(p, st->name, "dataset.fields", "n_fields fields", 0);
+    return dlpi_missing(p, st->name, "dataset.fields", "n_fields arrays of an item");
 }
 
 /* How many items are under way at once. */
@@ -11806,9 +12025,10 @@ static int dlpi_fetcher_check(dlp_pipe *p, const dlpi_stage *st, const dlp_fetch
                 pooled ? "under 2^31"
                        : "0 without DLP_DISPATCH_BATCHES and a fetcher of many items");
     dlpi_within(p, st->name, "num_workers", st->w.num_workers, many, DLP_MAX_WORKERS,
-                "1..1024 with a fetcher of many items");
+                "1..1024 with a fetcher of many items (DLP_FETCH_SEQUENTIAL may be inline)");
     if (d->fetcher == DLP_FETCH_ASYNC && (d->async.submit == NULL || d->async.reap == NULL))
-        dlpi_bad(p, st->name, d->async.submit ? "async.reap" : "async.submit", "a function", 0);
+        dlpi_missing(p, st->name, d->async.submit ? "async.reap" : "async.submit",
+                     "submit and reap with DLP_FETCH_ASYNC");
     return p->err.code; /* the first of them */
 }
 
@@ -12078,7 +12298,9 @@ static const dlpi_stage_ops dlpi_cache_ops = {
 
 static int dlpi_map_check(dlp_pipe *p, dlpi_stage *st) {
     if ((st->item == NULL) == (st->batch == NULL))
-        return dlpi_bad(p, st->name, "item", "given, or batch, and not both", 0);
+        return dlpi_refuse(p, DLP_ERR_ARG, st->name, "item",
+                           st->item ? "item and batch are given: a map has one of them"
+                                    : "item and batch are NULL: give one of them");
     return st->batch ? dlpi_check_batch_workers(p, st) : dlpi_check_workers(p, st);
 }
 
@@ -12154,7 +12376,8 @@ static int dlpi_guard_take(dlp_pipe *p, dlpi_stage *st, const dlp_guard_desc *d)
     dlpi_guard *g = st->self;
     int rc = dlpi_within(p, st->name, "n_fields", d->n_fields, 1, DLP_MAX_FIELDS, "1..16");
     if (rc != DLP_OK) return rc;
-    if (d->fields == NULL) return dlpi_bad(p, st->name, "fields", "n_fields fields", 0);
+    if (d->fields == NULL)
+        return dlpi_missing(p, st->name, "fields", "n_fields fields to be checked");
     for (uint32_t i = 0; i < d->n_fields; i++) {
         const dlp_guard_field *f = &d->fields[i];
         if (!(f->low <= f->high))
@@ -13059,7 +13282,8 @@ static int dlpi_lists_sizes(dlp_pipe *p) {
     const char *name = p->sampler->name;
     int rc = dlpi_check_items(p);
     if (rc != DLP_OK) return rc;
-    if (b->next == NULL) return dlpi_bad(p, name, "batches.next", "a function", 0);
+    if (b->next == NULL)
+        return dlpi_missing(p, name, "batches.next", "the function that fills a batch's indices");
     if ((b->save == NULL) != (b->restore == NULL))
         return dlpi_bad(p, name, "batches.restore", "given together with batches.save", 0);
     p->samples = DLPI_MAX_ITEMS; /* nobody knows the length */
@@ -13350,9 +13574,9 @@ static int dlpi_parts_bounds(dlp_pipe *p, const dlpi_stage *st, const dlp_part_d
     if (d->queue_size == 1) dlpi_bad(p, st->name, "queue_size", "0, or 2..4096", 1);
     if (d->workers.on_error == DLP_ON_ERROR_REPLACE)
         dlpi_bad(p, st->name, "on_error", "DLP_ON_ERROR_RAISE or _DROP for parts", 1);
-    if (d->load == NULL) dlpi_bad(p, st->name, "load", "a function", 0);
+    if (d->load == NULL) dlpi_missing(p, st->name, "load", "the function that reads a part");
     if (d->items == NULL && d->count == NULL)
-        dlpi_bad(p, st->name, "items", "n_parts counts, or count a function", 0);
+        dlpi_missing(p, st->name, "items", "n_parts counts, or the function count");
     return p->err.code != 0 ? p->err.code : dlpi_check_workers(p, st);
 }
 
@@ -14269,13 +14493,13 @@ static int dlpi_tune_ask(dlp_pipe *p, dlpi_stage *st, int n) {
 
 /* Schedule what may be, if the consumer does that. Returns how many batches. */
 static uint64_t dlpi_schedule_inline(dlp_pipe *p, uint64_t burst) {
-    return !p->sampler->sampler.threaded && !dlpi_stopped(p) ? dlpi_schedule(p, burst) : 0;
+    return dlpi_consumer_schedules(p) && !dlpi_stopped(p) ? dlpi_schedule(p, burst) : 0;
 }
 
 /* One more batch is delivered. */
 static void dlpi_scheduler_delivered(dlp_pipe *p) {
     uint64_t *delivered = &p->ctl->delivered, n = DLPI_LOAD_RLX(delivered) + 1; /* V1: our own */
-    if (p->sampler->sampler.threaded) {
+    if (!dlpi_consumer_schedules(p)) {
         dlpi_credit_publish(delivered, n); /* V1 -> V1, B1 */
         dlpi_wake_scheduler(p->ctl);
     } else {
@@ -14285,7 +14509,7 @@ static void dlpi_scheduler_delivered(dlp_pipe *p) {
 
 /* A slot is free again. */
 static void dlpi_scheduler_credit(dlp_pipe *p, uint32_t *used) {
-    if (p->sampler->sampler.threaded) {
+    if (!dlpi_consumer_schedules(p)) {
         dlpi_credit_done(used, 0u); /* C1 -> C1 */
         dlpi_wake_scheduler(p->ctl);
     } else {
@@ -14361,6 +14585,7 @@ static void dlpi_consumer_step(dlp_pipe *p, uint64_t now) {
                    w->block->hist[dlpi_hist_bucket(each)] + calls);
     dlpi_trace_add(w, DLP_TRACE_STEP, from, now, p->base - 1, p->epoch_now, calls);
     p->call_clock_every = each >= 2000 ? 1 : each >= 500 ? 4 : 32;
+    if (!p->all_inline) dlpi_awake_call(p);
 }
 
 /* A call that need not wait. */
@@ -14565,14 +14790,13 @@ static int dlpi_next_look(dlp_pipe *p, uint64_t now, uint64_t until) {
 
 /* Spin, then yield, before the first sleep. Returns whether to look again at once. Without a
    timeout (until 0) there is one look more; a spin is so short that the clock need not be read. */
-static bool dlpi_next_spin(const dlp_pipe *p, uint64_t until, int *rounds) {
-    bool yields = *rounds >= p->spin_rounds;
-    if (*rounds >= p->spin_rounds + p->yield_rounds) return false;
-    ++*rounds;
-    if (yields)
-        sched_yield(); /* others may keep the core for long */
-    else
-        dlpi_pause();
+static bool dlpi_next_spin(dlp_pipe *p, uint64_t until) {
+    dlpi_awake_wait *k = &p->awake.wait;
+    bool longer = dlpi_keep_awake(p) != 0, yields;
+    if (p->all_inline) return false;
+    if (longer && DLPI_LOAD_RLX(&p->ctl->source_waits) != 0) longer = false; /* our own store */
+    if (!dlpi_awake_round(p, k, longer, &p->ctl->caller_cpu)) return false;
+    yields = longer || k->rounds > p->spin_rounds; /* others may keep the core for long */
     return until != 0 && (!yields || until == UINT64_MAX || dlpi_now_ns() < until);
 }
 
@@ -14580,6 +14804,8 @@ static bool dlpi_next_spin(const dlp_pipe *p, uint64_t until, int *rounds) {
 static int dlpi_next_sleep(dlp_pipe *p, uint64_t until) {
     uint64_t now, ns = DLPI_SLEEP_NS;
     int rc;
+    dlpi_wake_put_off(p);
+    p->awake.calls += DLPI_AWAKE_CALLS / DLPI_ASLEEP_CALLS;
     if (DLPI_LOAD_RLX(&p->ctl->source_waits) != 0) p->source_waited = true; /* for the books */
     now = dlpi_now_ns();
     dlpi_tune(p, now);
@@ -14594,7 +14820,8 @@ static int dlpi_next_sleep(dlp_pipe *p, uint64_t until) {
 
 /* Wait until dlpi_take has something. until: absolute, UINT64_MAX for ever. */
 static int dlpi_next_wait(dlp_pipe *p, uint64_t until, uint64_t *b, uint32_t *s) {
-    int rc, rounds = 0;
+    int rc;
+    p->awake.wait.rounds = 0;
     while ((rc = dlpi_take(p, b, s)) == DLP_EMPTY) {
         if (dlpi_stopped(p)) return DLP_STOPPED;
         if ((rc = dlpi_next_error(p, false)) != DLP_OK) return rc;
@@ -14609,7 +14836,7 @@ static int dlpi_next_wait(dlp_pipe *p, uint64_t until, uint64_t *b, uint32_t *s)
                 return DLP_TIMEOUT;
             continue;
         }
-        if (dlpi_next_spin(p, until, &rounds)) continue;
+        if (dlpi_next_spin(p, until)) continue;
         if ((rc = dlpi_next_sleep(p, until)) != DLP_OK) return rc;
     }
     return rc;
@@ -15587,8 +15814,9 @@ static int dlpi_check_chain(dlp_pipe *p, int first) {
     for (int i = 0; i < p->n_stages; i++)
         if (i != first && p->stages[i].prev < 0)
             return dlpi_bad_graph(p, p->stages[i].name,
-                                  "no stage leads to this one: that added before it has a link to "
-                                  "another");
+                                  i == 0 ? "no stage leads to this one: add the sampler first"
+                                         : "no stage leads to this one: that added before it has "
+                                           "a link to another");
     for (int i = 0; i < p->n_stages; i++)
         if ((visited >> i & 1u) == 0)
             return dlpi_bad_graph(p, p->stages[i].name, "the links make a cycle");
@@ -15603,12 +15831,14 @@ static int dlpi_check_graph(dlp_pipe *p) {
             if (first >= 0) return dlpi_bad_graph(p, p->stages[i].name, "a pipe has one sampler");
             first = i;
         }
-    if (first < 0) return dlpi_bad_graph(p, "", "there is no sampler stage");
+    if (first < 0) return dlpi_bad_graph(p, "", "there is no sampler stage: dlp_pipe_add_sampler");
     if (p->stages[first].prev >= 0)
         return dlpi_bad_graph(p, p->stages[first].name, "nothing can come before the sampler");
     if ((rc = dlpi_check_chain(p, first)) != DLP_OK) return rc;
-    if (p->fetch == NULL) return dlpi_bad_graph(p, "", "there is no fetch stage");
-    if (p->batcher == NULL) return dlpi_bad_graph(p, "", "there is no batch stage");
+    if (p->fetch == NULL)
+        return dlpi_bad_graph(p, "", "there is no fetch stage: dlp_pipe_add_fetch");
+    if (p->batcher == NULL)
+        return dlpi_bad_graph(p, "", "there is no batch stage: dlp_pipe_add_batch");
     return DLP_OK;
 }
 
@@ -15701,7 +15931,7 @@ static void dlpi_list_work(dlp_pipe *p) {
 }
 
 /* How long to spin: about 10 us where everybody has a core; else a little, then give the core
-   away. */
+   away; not at all where there is but one. */
 static void dlpi_wait_rule(dlp_pipe *p) {
     int begin = 1;
     p->peers = 1;
@@ -15716,7 +15946,8 @@ static void dlpi_wait_rule(dlp_pipe *p) {
     }
     if (p->sampler->sampler.threaded) p->peers++;
     p->all_inline = p->peers == 1;
-    if (!p->all_inline) p->spin_rounds = p->peers <= p->cpus ? 300 : 30;
+    p->awake_ns = DLPI_AWAKE_NS;
+    if (!p->all_inline) p->spin_rounds = p->peers <= p->cpus ? 300 : p->cpus > 1 ? 30 : 0;
     if (p->peers > p->cpus && !p->all_inline) p->yield_rounds = 50;
     if (begin - 1 > p->cpus)
         dlpi_warn(p,
@@ -16601,6 +16832,8 @@ static void dlpi_give_back(dlp_pipe *p, uint32_t s) {
         return;
     }
     dlpi_poison(p, s);
+    if (p->lender == NULL) /* the scheduler writes there next; a worker did so last */
+        __builtin_prefetch(&dlpi_slot_at(p, s)->header, 1);
     if (p->lender)
         p->lender->ops->lender->drop(p, s);
     else
@@ -19187,12 +19420,13 @@ static const char *dlpi_files_wrong(const dlp_files_desc *d, const char **field)
     if (d->n_items == 0 || d->n_items > DLPI_MAX_ITEMS)
         return *field = "n_items", "1 to 2^48 items";
     if (d->fields == NULL || d->n_fields == 0)
-        return *field = "fields", "there must be one at least";
+        return *field = "fields", "describe one at least, with n_fields";
     if ((d->paths == NULL) == (d->locate == NULL))
-        return *field = "paths", "give either paths or locate";
+        return *field = "paths", "give either paths or locate, which say where an item is";
     if (d->in_flight < 0 || d->in_flight > DLPI_FILES_MOST) return *field = "in_flight", "0 to 256";
     if (!direct && (d->max_bytes == 0 || d->max_bytes > UINT64_C(1) << 40))
-        return *field = "max_bytes", "with a decode 1 to 2^40";
+        return *field = "max_bytes",
+               "1 to 2^40 with a decode: the most bytes that an item's file has";
     if (direct && dlpi_files_field_bytes(d->fields) == 0)
         return *field = "fields[0]", "a dtype of 8 to 64 bits, a shape of 1 and more";
     return NULL;
@@ -19898,12 +20132,12 @@ static int dlpi_tokens_shard_open(dlp_tokens *t, uint64_t i, const char *path, d
 static const char *dlpi_tokens_wrong(const dlp_tokens_desc *d, const char **field) {
     static const struct {
         const char *field, *text;
-    } wrongs[] = {{"pattern", "give either pattern or paths"},
+    } wrongs[] = {{"pattern", "give either pattern or paths, which say what the shards are"},
                   {"n_paths", "1 to 2^20 with paths, 0 with a pattern"},
                   {"format", "DLP_TOKENS_*"},
                   {"windows", "0 to 2^20"},
                   {"header_bytes", "0, but for DLP_TOKENS_U16 and _U32; under 2^62"},
-                  {"length", "1 to 2^30"},
+                  {"length", "required, 1 to 2^30 tokens of a window"},
                   {"stride", "0 to 2^48"},
                   {"widen", "0 or 1"},
                   {"reads", "0 or 1"},
@@ -20440,8 +20674,10 @@ static int dlpi_folder_classes(dlpi_folder *f, dlp_error *err) {
     uint64_t n = f->n_dirs - 1;
     size_t root = strlen(f->dirs[0].path) + 1;
     if (n == 0)
-        return dlpi_error_set(err, DLP_ERR_ARG, "path", "%s: has no directories, which are classes",
-                              dlpi_path_end(f->d.path));
+        return dlpi_error_set(
+            err, DLP_ERR_ARG, "path",
+            "%s: has no directories: each below the path is a class; name the one above",
+            dlpi_path_end(f->d.path));
     qsort(f->dirs + 1, (size_t)n, sizeof *f->dirs, dlpi_folder_by_path);
     f->classes = calloc((size_t)n, sizeof *f->classes);
     f->class_files = calloc((size_t)n, sizeof *f->class_files);
@@ -20808,7 +21044,7 @@ static int dlpi_array_guess(const dlpi_mapped *m, int32_t *format, dlp_error *er
         *format = DLP_ARRAY_IDX;
     else
         return dlpi_mapped_error(err, DLP_ERR_CORRUPT, m->path, 0,
-                                 "begins neither as npy nor as IDX; CIFAR's wants its format");
+                                 "begins neither as npy nor as IDX; CIFAR's files want .format");
     return DLP_OK;
 }
 
@@ -20942,7 +21178,8 @@ static int dlpi_array_column_open(dlp_arrays *a, const dlp_array_column *d, dlp_
 static int dlpi_arrays_check(const dlp_arrays_desc *d, dlp_error *err) {
     const char *wrong = NULL;
     if (d->columns == NULL || d->n_columns == 0 || d->n_columns > DLP_MAX_FIELDS)
-        return dlpi_error_set(err, DLP_ERR_ARG, "columns", "columns: 1 to 16");
+        return dlpi_error_set(err, DLP_ERR_ARG, "columns",
+                              "columns: 1 to 16 are required, with n_columns");
     if (d->reads != 0 && d->reads != 1)
         return dlpi_error_set(err, DLP_ERR_ARG, "reads", "reads: 0 or 1");
     for (uint32_t i = 0; i < d->n_columns && wrong == NULL; i++) {
@@ -20952,7 +21189,8 @@ static int dlpi_arrays_check(const dlp_arrays_desc *d, dlp_error *err) {
         if (c->format < DLP_ARRAY_AUTO || c->format > DLP_ARRAY_CIFAR100)
             wrong = "format: DLP_ARRAY_*";
         else if (cifar ? c->name != NULL : name == 0 || name > 31)
-            wrong = cifar ? "name: NULL, for CIFAR's fields have theirs" : "name: 1 to 31 bytes";
+            wrong = cifar ? "name: NULL, for CIFAR's fields have theirs"
+                          : "name: required, 1 to 31 bytes";
         else if ((c->path == NULL) == (c->paths == NULL))
             wrong = "path: give either path or paths";
         else if (c->path ? c->n_paths != 0 : c->n_paths == 0 || c->n_paths > DLPI_ARRAY_FILES)
@@ -21553,7 +21791,7 @@ static int dlpi_pusher_fields(dlp_pusher *u, const dlp_pusher_desc *d, const dlp
 }
 
 static int dlpi_pusher_attach(dlp_pusher *u, const dlp_pusher_desc *d, dlp_error *err) {
-    dlpi_push_head h;
+    dlpi_push_head h = {0};
     int rc = DLP_OK, number;
     memset(&h, 0, sizeof h);
     if (d->push != NULL) {
@@ -22077,7 +22315,7 @@ DLPDEF dlp_stage dlp_pipe_add_fetch(dlp_pipe *p, const dlp_fetch_desc *desc) {
     st = dlpi_add(p, desc->fetcher ? &dlpi_fetch_many_ops : &dlpi_fetch_ops, "fetch",
                   &desc->workers);
     if (st == NULL) return dlpi_add_refused(p);
-    if (desc->dataset == NULL) return dlpi_bad(p, st->name, "dataset", "a dataset", 0);
+    if (desc->dataset == NULL) return dlpi_missing(p, st->name, "dataset", "the items");
     st->dataset = *desc->dataset;
     dlpi_open_end_take(p, st);
     st->item = st->dataset.fetch;
@@ -22551,7 +22789,10 @@ static int dlpi_loader_stages(dlp_pipe *p, const dlp_loader_desc *d, dlpi_loader
         l->fetch.dataset = &d->dataset;
     else if (l->fetch.dataset != &d->dataset &&
              (d->dataset.n_items != 0 || d->dataset.fields != NULL || d->dataset.fetch != NULL))
-        return dlpi_bad(p, "", "fetch.dataset", "NULL where the loader's dataset is given", 1);
+        return dlpi_refuse(
+            p, DLP_ERR_ARG, "", "fetch.dataset",
+            "the loader's dataset and fetch.dataset (which a source's wire sets) are both given: "
+            "leave the first all zero");
     if (l->batch.workers.placement == 0) l->batch.workers.placement = l->fetch.workers.placement;
     return dlpi_loader_short(p, d, l);
 }
@@ -22650,7 +22891,7 @@ static int dlpi_chunks_check_fields(dlp_pipe *p, const dlp_chunks_desc *d) {
         {DLPI_AT(dlp_field, ndim), 0, DLP_MAX_DIMS - 2, "0..6"},
         {DLPI_AT(dlp_field, ragged), 0, 0, "0"},
     };
-    if (d->fields == NULL) return dlpi_bad(p, "load", "fields", "n_fields fields", 0);
+    if (d->fields == NULL) return dlpi_missing(p, "load", "fields", "n_fields arrays of a row");
     for (uint32_t i = 0; i < d->n_fields; i++) {
         int rc = dlpi_check_field(p, "load", i, &d->fields[i], DLPI_ROWS(bounds));
         if (rc != DLP_OK) return rc;
@@ -22676,7 +22917,7 @@ static int dlpi_chunks_check(dlp_pipe *p, const dlp_chunks_desc *d) {
     };
     int64_t held = d->pipe.max_held > 0 ? d->pipe.max_held : 1;
     int rc;
-    if (d->load == NULL) return dlpi_bad(p, "load", "load", "a function", 0);
+    if (d->load == NULL) return dlpi_missing(p, "load", "load", "the function that reads rows");
     if ((rc = dlpi_check_bounds(p, "load", d, DLPI_ROWS(bounds))) != DLP_OK) return rc;
     if ((rc = dlpi_chunks_check_fields(p, d)) != DLP_OK) return rc;
     if (d->cpu_buffers == 0 || d->device != NULL) return DLP_OK;
@@ -24437,6 +24678,33 @@ static void dlpi_explain_parts(dlpi_text *t, const dlp_stats *s, const dlpi_load
     }
 }
 
+/* ns of work on a batch's items by workers; 0: they are not the only ones that have workers. */
+static double dlpi_batch_work(const dlp_stats *s, const dlpi_load *l) {
+    double busy = 0;
+    for (int i = 0; i < l->n; i++) {
+        const dlp_stage_stats *g = &s->stages[i];
+        if (g->workers <= 0) continue;
+        if (g->cells > 0 || dlpi_stage_takes_batches(g) || !dlpi_batch_words_of(s)->of_rows)
+            return 0;
+        busy += (double)g->busy_ns;
+    }
+    return busy / (double)s->batches;
+}
+
+/* A batch that takes less than to pass it from core to core. */
+static void dlpi_explain_short(dlpi_text *t, const dlp_stats *s, const dlpi_load *l) {
+    double all = l->ns / (double)s->batches, work = dlpi_batch_work(s, l);
+    double without = work + (double)s->step_ns / (double)s->batches;
+    if (work < 1 || s->batches < 200 || all > 100000 || without > 0.9 * all) { return; }
+    dlpi_text_add(
+        t,
+        "Short: a batch is %s of work and comes every %s: passing it from a worker to the "
+        "consumer takes longer. ",
+        dlpi_num_ns((uint64_t)work).s, dlpi_num_ns((uint64_t)all).s);
+    dlpi_text_add(t, "With num_workers = 0 one should come every %s.\n",
+                  dlpi_num_ns((uint64_t)without).s);
+}
+
 /* Figures and facts that hold whatever the limit is. */
 static void dlpi_explain_rest(dlpi_text *t, const dlp_stats *s, const dlpi_load *l) {
     dlpi_text_add(t, "Measured: %s items/s (%s batches/s)", dlpi_num_of(l->rate).s,
@@ -24583,6 +24851,7 @@ DLPDEF int dlp_stats_explain(const dlp_stats *s, char *buf, size_t size) {
     dlpi_explain_longest(&t, s, l.n);
     if (l.rate > 0) {
         dlpi_explain_parts(&t, s, &l);
+        dlpi_explain_short(&t, s, &l);
         dlpi_explain_rest(&t, s, &l);
     }
     dlpi_explain_errors(&t, s, l.n);

@@ -1,18 +1,19 @@
 /* dlpipe_s3.h - v0.1.0 - S3 objects for C programs - MIT licence - header-only, Linux
    Made from src/ by "make headers": edit there.
 
-   A small client that reads objects (GET whole or in part, HEAD, lists; PUT for who fills a
-   bucket), with many requests in flight in one thread; and, behind dlpipe.h, a source of items,
-   parts and chunks for its pipes.
+   A small client that reads objects (GET whole or in part, HEAD, lists; PUT, to fill a bucket),
+   with many requests in flight in one thread; and, after dlpipe.h, a source of items, parts and
+   chunks for its pipes.
 
    >>s3-use         DO THIS, THEN THAT
    1  Copy this file into your project. In the one C file that has the implementation:
           #define DLPIPE_IMPLEMENTATION
           #include "dlpipe.h"           // only with pipes: the client alone does without it
           #include "dlpipe_s3.h"
-   2  For https: #define DLPIPE_S3_OPENSSL before it, and connection -lssl -lcrypto.
+   2  For https: #define DLPIPE_S3_OPENSSL before it, and link -lssl -lcrypto.
    3  dlp_s3_open once, before workers are started; dlp_s3_io_open in each thread that asks;
       dlp_s3_get, or dlp_s3_submit and dlp_s3_reap. In a pipe: dlp_s3_source_open (>>s3-source).
+   4  A server of your own to try it with: make s3-server. A training program: examples/s3_train.c.
 
    >>contents       search for the anchor
    >>s3-use         DO THIS, THEN THAT
@@ -28,19 +29,10 @@
    >>s3-requests    ONE OBJECT, OR MANY AT ONCE
    >>s3-list        WHAT IS IN A BUCKET
    >>s3-source      ITEMS, PARTS AND CHUNKS OF A PIPE
-   >>s3-impl-base         SYSTEM HEADERS, SMALL THINGS
-   >>s3-impl-text         HASHES, URIS, TIMES, XML
-   >>s3-impl-sign         REQUESTS, SIGNED
-   >>s3-impl-http         ANSWERS, PARSED AT ANY BYTE
-   >>s3-impl-transport    SOCKETS, TLS
-   >>s3-impl-credentials  PROFILES, ROLES, METADATA SERVICES
-   >>s3-impl-helper       WHAT MAY BLOCK: NAMES, CREDENTIALS
-   >>s3-impl-patience     RETRIES, HEDGES, THROTTLING
-   >>s3-impl-engine       MANY REQUESTS IN ONE THREAD
-   >>s3-impl-client       OPEN, CLOSE, ONE REQUEST AT A TIME
-   >>s3-impl-list         PAGES
-   >>s3-impl-source       ITEMS, PARTS AND CHUNKS OF A PIPE
-   >>s3-licence           MIT
+   The implementation:
+   >>s3-impl-base >>s3-impl-text >>s3-impl-sign >>s3-impl-http >>s3-impl-transport
+   >>s3-impl-credentials >>s3-impl-helper >>s3-impl-patience >>s3-impl-engine >>s3-impl-client
+   >>s3-impl-list >>s3-impl-source >>s3-licence
 
    >>s3-example     A WHOLE PROGRAM
      #define DLPIPE_IMPLEMENTATION
@@ -102,10 +94,10 @@
 
    >>s3-faults      WHAT GOES WRONG, AND WHAT FOLLOWS
    Nothing is handed over that is not, byte for byte, what one version of one object holds. Status,
-   range, lengths and ETag of each answer are held against what was asked; a request that cannot be
-   had whole is an error. (Where a server gives no ETag at all, parts are compared by the object's
-   size alone.) A 200 with Content-Range is taken for that range. One without, to a range, is the
-   whole object, and serves where that begins there.
+   range, lengths and ETag of each answer are compared with what was asked; a request that cannot be
+   answered whole is an error. (Where a server gives no ETag at all, parts are compared by the
+   object's size alone.) A 200 with Content-Range is taken for that range. One without, to a range,
+   is the whole object, and serves where that begins there.
 
      what goes wrong                          what follows
      no connection, none in time, reset, no   sent again, on another connection or address, after a
@@ -134,7 +126,7 @@
      another region (301, 400)                asked there, and from then on at once
      301, 302, 307, 308 with Location         followed, 5 times at most; up to 8 KiB long
      RequestTimeTooSkewed; Date 4 minutes off signed by the server's clock from then on
-     ExpiredToken and the like                credentials are fetched again, once for all who wait;
+     ExpiredToken and the like                credentials are fetched again, once for all waiting;
                                               given as options or variables: an error
      other 4xx: NoSuchKey, AccessDenied...    an error at once
      a certificate that is not trusted        an error at once
@@ -144,7 +136,7 @@
    random. What ends a request is time, request_timeout_ms, so that a server may be away for a
    minute; and max_attempts, where it is set. When all workers of a client together have had
    retry_tokens more retries than successes, most requests fail: each retry then waits as the last
-   ones do, backoff_max_ms or half of it, until some succeed. Behind 16 failures without an answer
+   ones do, backoff_max_ms or half of it, until some succeed. After 16 failures without an answer
    the log is told no longer of each, but every 5 seconds how long there has been none; then, that
    it is over. dlp_s3_stats.away_ns is that time, and dlp_pipe_explain says it of a source.
 
@@ -174,7 +166,7 @@
 
    Processes forked after dlp_s3_open use the same client: its credentials, what it learned of
    regions, throttling and clocks, and its counters are in memory that all share, under locks that
-   survive the death of whoever holds them. Connections are not shared: a child opens a dlp_s3_io of
+   survive the death of a holder. Connections are not shared: a child opens a dlp_s3_io of
    its own, and closes, or just leaves alone, what it inherited.
 
    A client is a shared mapping of 50 KB. A dlp_s3_io maps 0.5 MB, and 84 KB for each of
@@ -193,9 +185,9 @@
    >>s3-options     COMPILE-TIME OPTIONS
    [impl] where DLPIPE_IMPLEMENTATION is defined; [all TUs] in every file that includes this.
 
-     DLPIPE_IMPLEMENTATION  [one TU]   compile the functions here, behind dlpipe.h's if that is used
+     DLPIPE_IMPLEMENTATION  [one TU]   compile the functions here, after dlpipe.h's if that is used
      DLPIPE_STATIC          [all TUs]  every function is static
-     DLPIPE_S3_OPENSSL      [impl]     https by OpenSSL 1.1.1 or later: connection -lssl -lcrypto
+     DLPIPE_S3_OPENSSL      [impl]     https by OpenSSL 1.1.1 or later: link -lssl -lcrypto
      DLPIPE_NO_SIMD         [impl]     SHA-256 without the processor's own instructions
 
    As dlpipe.h's, the implementation comes before the first system header, or the file is compiled
@@ -236,7 +228,7 @@
 #if !defined(__GNUC__)
 #error dlpipe_s3.h wants gcc or clang, whose builtins for atomics it uses: compile with one of them
 #elif __SIZEOF_POINTER__ != 8 || !defined(__linux__)
-#error dlpipe_s3.h wants 64-bit Linux: compile for that, without -m32 or -mx32
+#error dlpipe_s3.h wants 64-bit Linux, without -m32 or -mx32; elsewhere, a Linux container or VM
 #endif
 
 #ifndef DLPIPE_H
@@ -286,7 +278,7 @@
     X(ERR_MEMORY, -2, "memory could not be had", "ask for fewer or smaller batches") \
     X(ERR_LIMIT, -3, "the plan is above a byte limit", "lower prefetch_factor or batch_size") \
     X(ERR_GRAPH, -4, "the stages do not form a pipeline", "add them in order, or link them") \
-    X(ERR_STATE, -5, "a call came at the wrong time", "see the function's documentation") \
+    X(ERR_STATE, -5, "a call came at the wrong time", "open, add, start, then next and release") \
     X(ERR_HELD, -6, "max_held batches are held already", "release one, or raise max_held") \
     X(ERR_CALLBACK, -7, "a callback failed", "") \
     X(ERR_LENGTH, -8, "a callback wrote a wrong length", "") \
@@ -296,9 +288,10 @@
     X(ERR_CORRUPT, -12, "shared memory or a state is damaged", "do not use it") \
     X(ERR_SYSTEM, -13, "a system call failed", "") \
     X(ERR_DEVICE, -14, "the device backend failed", "") \
-    X(ERR_BUDGET, -15, "more items failed than max_skips allows", "mend the data or raise it") \
+    X(ERR_BUDGET, -15, "more items failed than max_skips allows", \
+      "mend the data, or raise max_skips") \
     X(ERR_UNSUPPORTED, -16, "not available on this system", "") \
-    X(ERR_KILLED, -17, "worker processes were killed", "") \
+    X(ERR_KILLED, -17, "worker processes were killed", "look for crashes, memory limits") \
     X(ERR_FORKED, -18, "this process is a fork of the owner", "use the pipe where it began") \
     X(ERR_REMOTE, -19, "the server refused, or did not answer", "")
 
@@ -374,8 +367,8 @@ extern "C" {
 /* ---------------------------------------------------------------------------------------------
    >>s3-client      ENDPOINT, REGION, CREDENTIALS, TIME-OUTS */
 
-/* Who asks is looked for as AWS' own tools do; the first place that has something is the one, and
-   must be whole.
+/* Credentials are looked for as AWS' own tools do; the first place that has something is the one,
+   and must be whole.
 
      dlp_s3_desc            anonymous; access_key with secret_key
      environment            AWS_ACCESS_KEY_ID with AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN
@@ -473,7 +466,7 @@ typedef struct dlp_s3_desc {
     int32_t style;        /* AUTO: as addressing_style below s3 in the profile says; else by
                                     path for a custom endpoint and for bucket names that cannot be
                                     host names, otherwise by host name */
-    /* Who. All NULL and 0: see above. */
+    /* Credentials. All NULL and 0: see above. */
     int32_t anonymous;      /* 1: requests are not signed */
     const char *access_key; /* with secret_key; copied */
     const char *secret_key;
@@ -678,7 +671,7 @@ DLPDEF void dlp_s3_list_close(dlp_s3_list *list);
 
    Every topology, placement and fetcher does: one item at a time in each worker, in_flight threads
    that each have a dlp_s3_io, or, asynchronous, one dlp_s3_io with in_flight items under way in the
-   worker's one thread. Workers make their dlp_s3_io when they begin, so behind a fork, and it ends
+   worker's one thread. Workers make their dlp_s3_io when they begin, so after a fork, and it ends
    with a process that is killed: nothing writes into a row after that. Without a decode bodies go
    from the socket into the row of field 0: a ragged field's length is set, one of fixed size wants
    exactly its bytes. Errors name bucket, key, range, status, code and request id. A pipe that is
@@ -745,9 +738,9 @@ typedef struct dlp_s3_source_desc {
     const dlp_s3_manifest *manifest; /* required, with one entry at least; borrowed until close */
     const dlp_field *fields; /* [n_fields] as in dlp_dataset; borrowed until start; items only */
     uint32_t n_fields;
+    /* Write the item's fields out of the n bytes of its object, valid during the call. Returns as
+       fetch does; runs in the worker itself. NULL: the bytes are field 0. */
     int (*decode)(void *user, void *worker_state, dlp_item *item, const void *bytes, uint64_t n);
-    /* write item out of bytes, which are valid during the call; returns
-                                as fetch does; in the worker itself. NULL: direct */
     void *user;               /* of all callbacks here; borrowed until close */
     uint64_t max_bytes;       /* with a decode: most bytes of an item, up to 2^40; 0: the largest
                                 entry's, if all are known. Direct: field 0 says it */
@@ -764,8 +757,9 @@ typedef struct dlp_s3_source_desc {
     uint64_t row_bytes;       /* for chunks: bytes of a row of the entries, laid end to end; all
                                 their lengths are known, and whole rows. 0: not for chunks */
     int32_t writes_all_bytes; /* 1: decode promises what dlp_dataset.writes_all_bytes says */
-    int (*worker_init)(void *user, int worker, void **state); /* for decode's worker_state; as in */
-    void (*worker_exit)(void *user, int worker, void *state); /* dlp_workers_desc; may be NULL */
+    /* For decode's worker_state, as in dlp_workers_desc; may be NULL. */
+    int (*worker_init)(void *user, int worker, void **state);
+    void (*worker_exit)(void *user, int worker, void *state);
 } dlp_s3_source_desc;
 
 typedef struct dlp_s3_source dlp_s3_source;
@@ -780,8 +774,8 @@ DLPDEF int dlp_s3_source_open(dlp_s3_source **out, const dlp_s3_source_desc *des
 /* Enter the source into a fetch stage's desc, which may be that in a loader's: all that it needs.
    That is the dataset (which is the source's), worker_init, worker_exit, worker_user and tell of
    the workers, fetcher DLP_FETCH_ASYNC, async, and in_flight where it is 0. Another fetcher may be
-   set afterwards: DLP_FETCH_THREADS, or DLP_FETCH_SEQUENTIAL with
-   in_flight 0: one item at a time, also inline.
+   set afterwards: DLP_FETCH_THREADS, or DLP_FETCH_SEQUENTIAL with in_flight 0: one item at a time,
+   also inline.
    source: borrowed until the pipe is closed. Before the pipe is made; any number of pipes may use
    one source - any thread - does not wait or allocate. */
 DLPDEF void dlp_s3_source_wire(dlp_s3_source *source, dlp_fetch_desc *fetch);

@@ -2,7 +2,7 @@
    Made from src/ by "make headers": edit there.
 
    The same pipeline with workers as processes in shared memory: killed workers cost time, not data.
-   And a view from outside: monitors that look at a running or stuck pipe, consumers that share one.
+   And a view from outside: monitors that look at a running or stuck pipe, programs that share one.
 
    >>shm-use        DO THIS, THEN THAT
    1  Copy this file beside dlpipe.h. In the one C file that has the implementation:
@@ -10,7 +10,8 @@
           #include "dlpipe.h"
           #include "dlpipe_shm.h"
    2  Say .placement = DLP_PLACE_PROCESSES in the dlp_workers_desc of a stage. That is all.
-   3  A name, several consumers, huge pages: dlp_pipe_desc.shm, a dlp_shm_desc.
+   3  A name, several programs on one pipe, huge pages: dlp_pipe_desc.shm, a dlp_shm_desc
+      (>>shm-start).
    4  Look at it from outside: examples/dlpipe_top.c, or dlp_monitor_open.
    5  Several programs, one pipe: >>shm-subscriber, examples/share.c.
 
@@ -24,13 +25,10 @@
    >>shm-start      FORK, EARLY FORK
    >>shm-names      NAMED PIPES
    >>shm-monitor    LOOKING IN FROM OUTSIDE
-   >>shm-subscriber   SEVERAL SUBSCRIBERS OF ONE PIPE
-   >>shm-impl-names       RECORDS AND LOCKS
-   >>shm-impl-monitor     COPY, CHECK, THEN USE
-   >>shm-impl-supervisor  WORKERS ARE STARTED, WATCHED AND REPLACED
-   >>shm-impl-subscriber   WHO HOLDS WHAT
-   >>shm-impl-start       THE CALLER: START, WATCH, CLOSE
-   >>shm-impl-public      THE PUBLIC CALLS
+   >>shm-subscriber SEVERAL SUBSCRIBERS OF ONE PIPE
+   The implementation:
+   >>shm-impl-names >>shm-impl-monitor >>shm-impl-supervisor >>shm-impl-subscriber
+   >>shm-impl-start >>shm-impl-public
 
    >>shm-example    WHAT CHANGES IN A PROGRAM
 
@@ -49,14 +47,15 @@
 
    >>shm-concepts   WHO STARTS WHOM, WHO SEES WHAT
 
-     caller --- fork ---> supervisor --- fork ---> worker 0, 1, ...; a spare
-       |                               |                        |
-       +----------- the region: one sealed memory file ---------+---- consumers (named pipes)
-                                                                +.... monitors (read only)
+     owner --- fork ---> supervisor --- fork ---> worker 0, 1, ...; a spare
+       |                               |                       |
+       +----------- the region: one sealed memory file --------+---- subscribers (named pipes)
+                                                               +.... monitors (read only)
 
-   The caller is the program that opened the pipe: it samples, feeds, transfers and takes batches.
-   The supervisor watches everybody and replaces dead workers. Workers run fetch, maps and collates,
-   and load parts (the stage of a part queue may be of processes as any other).
+   The owner is the program that opened the pipe: it schedules items, transfers and takes batches.
+   The supervisor watches all of them and replaces dead workers. Workers run fetch, maps and
+   collates, and load parts (the stage of a part queue may be of processes as any other).
+   Subscribers are other programs that take batches of the pipe, by a dlp_subscriber.
    What a worker's callbacks see of the program's memory is a copy of it as it was in start (or in
    dlp_pipe_fork), in replacements too: what they write there, counters say, the program does not
    see, and what the program changes later they do not. Open files are shared, offsets among them:
@@ -92,9 +91,9 @@
                          failed (DLP_ERR_DEADLINE), with retries if there are any. Only time in
                          which the supervisor ran itself counts, so a stopped job loses nothing.
      the supervisor      the workers die with it, next returns DLP_ERR_KILLED
-     the caller          the supervisor kills the workers, removes the name, ends: within 1 s.
-                         Memory goes with the last of them. exec in the caller is the same.
-     a consumer          see >>shm-subscriber
+     the owner           the supervisor kills the workers, removes the name, ends: within 1 s.
+                         Memory goes with the last of them. exec in the owner is the same.
+     a subscriber        see >>shm-subscriber
      all at once         nothing is left but the record of a name, whose lock is free: the next pipe
                          of that name takes it over, dlp_shm_remove_stale removes it
    A stage that changes a cell in place is never run on it twice: the row goes back to fetch, the
@@ -103,7 +102,7 @@
    max_skips, retries, items of a worker. Nothing that is delivered depends on them.
 
    >>shm-memory     MEMORY, ERRORS
-   The region is reserved whole in start (fallocate), after the plan has been held against limits,
+   The region is reserved whole in start (fallocate), after the plan has been compared with limits,
    memory cgroups of both versions, and what is available: no worker dies because memory for a
    batch is missing. It lies in an unnamed memory file, sealed against shrinking and growing: there
    is nothing in /dev/shm, but, for a named pipe, a record of 128 bytes. Each process adds its stack
@@ -116,21 +115,13 @@
    * dlpipe_shm.h is compiled in the same file as dlpipe.h's implementation.
    * A process that the program forks itself, and that does not exec, inherits the pipe's memory
      file and lock: a name is taken until it ends.
-   * The supervisor is a child of the caller. A program that waits for any child (waitpid(-1)) may
+   * The supervisor is a child of the owner. A program that waits for any child (waitpid(-1)) may
      see it end at close; that, and SIGCHLD ignored, does no harm. It ends at close and not before:
      do not wait for all children, until there are none, while the pipe is open.
-   * Monitors and consumers must be of the same user, or root, and see the same /proc: not from
-     another container. A consumer can write to the region: it is trusted.
+   * Monitors and subscribers must be of the same user, or root, and see the same /proc: not from
+     another container. A subscriber can write to the region: it is trusted.
    * A blocked pipe of 16 worker processes takes a little more than 0.1 % of a core (0.12 measured;
      of 2, 0.07), since each of them and the supervisor check now and then.
-
-   Decided this way, because:
-   * The swap that claims a unit, the bits that complete it, and the swap that closes a batch are
-     each the only record of themselves, and each is one store. So there is no journal: what a dead
-     worker had is read off those words, and giving it back may be interrupted and done again. (The
-     argument is above >>impl-recover in dlpipe.h; tests kill a worker at every instruction.)
-   * The spare and the supervisor ask for short time slices (Linux 6.12): where workers fill the
-     cores, a replacement would else wait milliseconds for its first turn.
 */
 
 #ifndef DLPIPE_SHM_H
@@ -182,7 +173,7 @@ typedef struct dlp_shm_desc {
    its pipes forks first of all a process that opens them and serves their batches by name
    (share, serve_only, dlp_shm_serve), to which it subscribes.
    Returns what dlp_pipe_start returns of checking and allocating; DLP_ERR_STATE: called before, or
-   after start - caller - allocates all that is shared. */
+   after start - consumer - allocates all that is shared. */
 DLPDEF int dlp_pipe_fork(dlp_pipe *p);
 
 /* ---------------------------------------------------------------------------------------------
@@ -196,7 +187,7 @@ typedef struct dlp_shm_name {
     char name[64];
     int32_t pid;     /* of the owner as it sees itself; 0: the record cannot be read */
     int32_t alive;   /* 1: its lock is held; 0: stale; -1: another user's, not known */
-    uint32_t uid;    /* who made it */
+    uint32_t uid;    /* of its owner */
     uint64_t age_ms; /* since it was made; 0: not known */
 } dlp_shm_name;
 
@@ -279,25 +270,25 @@ DLPDEF void dlp_monitor_close(dlp_monitor *m);
    >>shm-subscriber   SEVERAL SUBSCRIBERS OF ONE PIPE
    Programs that train on the same batches share one pipe, its workers and its memory. The pipe has
    a name and dlp_shm_desc.share; its sampler runs in a thread. A subscriber gets batches from when
-   it comes: those that are not fed yet. Batches lie where the workers wrote them; nothing is
+   it comes: those that are not scheduled yet. Batches lie where the workers wrote them; nothing is
    copied.
 
      DLP_SHARE_EACH  every subscriber gets every batch in order, and so does the pipe's consumer
                      unless serve_only. A slot is free when all have released it: the slowest, also
-                     one that is stopped or never asks, sets the pace. With serve_only, what is fed
-                     and not taken when the last leaves is lost; the next begins after it.
+                     one that is stopped or never asks, sets the pace. With serve_only, what is
+                     scheduled and not taken when the last leaves is lost; the next begins after it.
      DLP_SHARE_ONE   each batch goes to one subscriber, the next one to whoever asks. What it held
                      when it died, or closed, goes to another. dlp_pipe_desc.max_held is the
                      sum of what all hold: subscribers that each hold a batch and ask for one more
                      wait for ever where slots (prefetch_factor + max_held) are no more than they.
 
    examples/share.c has both. Epochs end with DLP_BATCH_LAST in a batch's flags; DLP_EPOCH_END is
-   for the pipe's caller only, and so are states. The error of an item is told to every subscriber
+   for the pipe's owner only, and so are states. The error of an item is told to every subscriber
    that gets its batch, and to the owner; what else goes wrong, to the owner, and its close tells
    the others.
 
-   The owner's close: who has all gets DLP_END, others take what is ready, then get DLP_STOPPED.
-   Batches that are held stay as they are until dlp_subscriber_close.
+   The owner's close: a subscriber that has all gets DLP_END, others take what is ready, then get
+   DLP_STOPPED. Batches that are held stay as they are until dlp_subscriber_close.
 
    A subscriber that dies holds nothing up: its place is a lock, which the kernel takes back. It is
    looked for every 50 ms. A process that it forked keeps the place, until that ends, execs, or
@@ -341,7 +332,7 @@ DLPDEF void dlp_subscriber_close(dlp_subscriber *c);
    timeout_ms: 0 or DLP_FOREVER without end, DLP_NOWAIT not at all - returns DLP_END: all is
    consumed; DLP_TIMEOUT, DLP_STOPPED; the
    codes of errors that dlp_pipe_next returns; DLP_ERR_STATE: not started, or not serve_only -
-   caller. */
+   consumer. */
 DLPDEF int dlp_shm_serve(dlp_pipe *p, int timeout_ms);
 
 #ifdef __cplusplus
@@ -1243,6 +1234,11 @@ static int dlpi_monitor_try(const char *who, dlp_monitor **out, dlp_error *err) 
    and the caller sees the supervisor's death by its pidfd while it waits in next.
    It keeps a spare process that is forked already and waits to take a dead worker's place: on busy
    cores one that slept is run at once, one just forked waits for its turn.
+   Spare and supervisor ask for short time slices (Linux 6.12): where workers fill the cores, a
+   replacement would else wait milliseconds for its first turn.
+   There is no journal: what a dead worker had is read off the words of claims and completion, each
+   written by one store (dlpipe.h, >>impl-recover); giving it back may be interrupted, and done
+   again.
    Nobody's death is concluded from a clock, and none from a number: a pid may be another's by then.
    The end of all of them is seen by a pipe (alive) of which each holds the writing end. */
 

@@ -91,6 +91,6 @@ typedef struct dlp_arrays_loader_desc {
 /* Open the files, and a pipe of them that runs.
    out, arrays: both to be closed, the pipe first; desc: copied; err: may be NULL - returns as
    dlp_arrays_open and dlp_loader_open; after a failure nothing is left to close - any thread, which
-   is the pipe's caller - as both of them. */
+   is then the pipe's consumer - as both of them. */
 DLPDEF int dlp_arrays_loader_open(dlp_pipe **out, dlp_arrays **arrays,
                                   const dlp_arrays_loader_desc *desc, dlp_error *err);

@@ -31,7 +31,7 @@ typedef struct dlp_mix_desc {
 typedef struct dlp_mix dlp_mix;
 
 /* Make a mix.
-   out: to be closed behind the pipes that use it; err: written on failure, may be NULL - returns
+   out: to be closed after the pipes that use it; err: written on failure, may be NULL - returns
    DLP_OK, DLP_ERR_ARG (err->field names it), DLP_ERR_MEMORY - any thread - allocates 4 bytes per
    position of the period, 32 per dataset; a tenth of a second for the longest period.
    Source: earliest deadline first on windows [j/w, (j+1)/w): Baruah, Cohen, Plaxton, Varvel,
@@ -55,5 +55,5 @@ DLPDEF uint64_t dlp_mix_at(const dlp_mix *mix, uint64_t epoch, uint64_t position
    thread - does not wait. */
 DLPDEF int dlp_mix_locate(const dlp_mix *mix, uint64_t index, uint32_t *dataset, uint64_t *item);
 
-/* Free the mix, behind the pipes that use it. NULL does nothing. Any thread. */
+/* Free the mix, after the pipes that use it. NULL does nothing. Any thread. */
 DLPDEF void dlp_mix_close(dlp_mix *mix);

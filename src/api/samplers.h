@@ -21,9 +21,9 @@ enum {
 
 #define DLP_SAMPLER_STATE_BYTES 128
 
-/* The user's own batch sampler. Called by one thread at a time: the caller's in start, next,
+/* The user's own batch sampler. Called by one thread at a time: the consumer's in start, next,
    release, next_epoch and seek, or the sampler's own (threaded = 1). It is asked for batches ahead
-   of their delivery; what save gives is kept with the batch it stands behind. */
+   of their delivery; what save gives is kept with the batch that it follows. */
 typedef struct dlp_batch_sampler {
     /* Fill index[0..max-1] with the next batch of this epoch (global: all ranks see the same list).
        max: batch_size - returns the number of indices (1..max), 0 at the epoch's end (an epoch has
@@ -44,7 +44,7 @@ typedef struct dlp_batch_sampler {
 
 typedef struct dlp_sampler_desc {
     int32_t order;              /* DLP_ORDER_* */
-    int32_t threaded;           /* 0: inline in the caller's next/release; 1: a thread of its own */
+    int32_t threaded;           /* 0: inline, in next and release; 1: a thread of its own */
     uint64_t seed;              /* any value */
     uint64_t samples_per_epoch; /* REPLACEMENT, WEIGHTED, FUNCTION: draws per epoch, at most 2^48;
                                   0: the number of items, or n_subset. Else 0 */

@@ -40,5 +40,5 @@ typedef struct dlp_shm_desc {
    its pipes forks first of all a process that opens them and serves their batches by name
    (share, serve_only, dlp_shm_serve), to which it subscribes.
    Returns what dlp_pipe_start returns of checking and allocating; DLP_ERR_STATE: called before, or
-   after start - caller - allocates all that is shared. */
+   after start - consumer - allocates all that is shared. */
 DLPDEF int dlp_pipe_fork(dlp_pipe *p);

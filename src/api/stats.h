@@ -25,7 +25,7 @@ typedef struct dlp_worker_stats {
     uint64_t busy_ns;       /* in callbacks */
     uint64_t starved_ns;    /* waiting for input */
     uint64_t blocked_ns;    /* waiting for a free cell: all that may be in flight is done here,
-                                   and the caller has not taken it */
+                                   and the consumer has not taken it */
     uint64_t cpu_ns;        /* of its thread, and of those of DLP_FETCH_THREADS; 0 if not
                                    known */
     uint64_t current_index; /* item in work (batch for batch stages), UINT64_MAX: none */
@@ -55,7 +55,7 @@ typedef struct dlp_stage_stats {
     int32_t workers_min, workers_max; /* 0: not tuned */
     uint32_t cells, loaded;   /* part queue: its cells, and those with a part that is there, */
     uint32_t loading, in_use; /* is asked for or being loaded; of those there, one that a batch
-                                   needs which is fed and not delivered */
+                                   needs which is scheduled and not delivered */
     uint64_t core_wait_ns;    /* summed over workers */
     uint64_t own[4];          /* what its kind counts, and says */
 } dlp_stage_stats;
@@ -80,7 +80,7 @@ typedef struct dlp_tune_note {
    five queues: loadable, cpu_free, cpu_filled, device_free, device_filled. */
 typedef struct dlp_chunk_stats {
     uint64_t taken;       /* chunks that were cut, or begun to be */
-    uint64_t loadable;    /* chunks of the epoch fed last that are not yet given to a loader */
+    uint64_t loadable;    /* chunks of the newest epoch that are not yet given to a loader */
     uint64_t cpu_buffers; /* 0: a monitor of an older version's pipe can't tell */
     uint64_t cpu_free, cpu_loading;
     uint64_t cpu_filled;     /* loaded; of those, not copied yet where there is a device */
@@ -97,8 +97,8 @@ typedef struct dlp_stats {
     uint64_t elapsed_ns;     /* since start */
     uint64_t batches, items; /* delivered */
     uint64_t bytes;          /* of fields delivered */
-    uint64_t wait_ns;        /* the caller waited in next */
-    uint64_t step_ns;        /* the caller was elsewhere, between next and next */
+    uint64_t wait_ns;        /* the consumer waited in next */
+    uint64_t step_ns;        /* the consumer's steps: between next and next */
     uint64_t step_p50_ns, step_p95_ns;
     uint64_t first_batch_ns; /* from start to the first batch */
     uint64_t epoch;          /* of the batch delivered last */

@@ -89,8 +89,9 @@ static int dlpi_check_chain(dlp_pipe *p, int first) {
     for (int i = 0; i < p->n_stages; i++)
         if (i != first && p->stages[i].prev < 0)
             return dlpi_bad_graph(p, p->stages[i].name,
-                                  "no stage leads to this one: that added before it has a link to "
-                                  "another");
+                                  i == 0 ? "no stage leads to this one: add the sampler first"
+                                         : "no stage leads to this one: that added before it has "
+                                           "a link to another");
     for (int i = 0; i < p->n_stages; i++)
         if ((visited >> i & 1u) == 0)
             return dlpi_bad_graph(p, p->stages[i].name, "the links make a cycle");
@@ -105,12 +106,14 @@ static int dlpi_check_graph(dlp_pipe *p) {
             if (first >= 0) return dlpi_bad_graph(p, p->stages[i].name, "a pipe has one sampler");
             first = i;
         }
-    if (first < 0) return dlpi_bad_graph(p, "", "there is no sampler stage");
+    if (first < 0) return dlpi_bad_graph(p, "", "there is no sampler stage: dlp_pipe_add_sampler");
     if (p->stages[first].prev >= 0)
         return dlpi_bad_graph(p, p->stages[first].name, "nothing can come before the sampler");
     if ((rc = dlpi_check_chain(p, first)) != DLP_OK) return rc;
-    if (p->fetch == NULL) return dlpi_bad_graph(p, "", "there is no fetch stage");
-    if (p->batcher == NULL) return dlpi_bad_graph(p, "", "there is no batch stage");
+    if (p->fetch == NULL)
+        return dlpi_bad_graph(p, "", "there is no fetch stage: dlp_pipe_add_fetch");
+    if (p->batcher == NULL)
+        return dlpi_bad_graph(p, "", "there is no batch stage: dlp_pipe_add_batch");
     return DLP_OK;
 }
 

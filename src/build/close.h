@@ -66,6 +66,8 @@ static void dlpi_give_back(dlp_pipe *p, uint32_t s) {
         return;
     }
     dlpi_poison(p, s);
+    if (p->lender == NULL) /* the scheduler writes there next; a worker did so last */
+        __builtin_prefetch(&dlpi_slot_at(p, s)->header, 1);
     if (p->lender)
         p->lender->ops->lender->drop(p, s);
     else

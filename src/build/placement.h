@@ -51,7 +51,7 @@ static void dlpi_list_work(dlp_pipe *p) {
 }
 
 /* How long to spin: about 10 us where everybody has a core; else a little, then give the core
-   away. */
+   away; not at all where there is but one. */
 static void dlpi_wait_rule(dlp_pipe *p) {
     int begin = 1;
     p->peers = 1;
@@ -66,7 +66,8 @@ static void dlpi_wait_rule(dlp_pipe *p) {
     }
     if (p->sampler->sampler.threaded) p->peers++;
     p->all_inline = p->peers == 1;
-    if (!p->all_inline) p->spin_rounds = p->peers <= p->cpus ? 300 : 30;
+    p->awake_ns = DLPI_AWAKE_NS;
+    if (!p->all_inline) p->spin_rounds = p->peers <= p->cpus ? 300 : p->cpus > 1 ? 30 : 0;
     if (p->peers > p->cpus && !p->all_inline) p->yield_rounds = 50;
     if (begin - 1 > p->cpus)
         dlpi_warn(p,

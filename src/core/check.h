@@ -27,6 +27,11 @@ static int dlpi_bad(dlp_pipe *p, const char *stage, const char *field, const cha
                        words);
 }
 
+/* A pointer that is required. */
+static int dlpi_missing(dlp_pipe *p, const char *stage, const char *field, const char *give) {
+    return dlpi_refuse(p, DLP_ERR_ARG, stage, field, "%s is NULL: give %s", field, give);
+}
+
 static int dlpi_bad_graph(dlp_pipe *p, const char *stage, const char *what) {
     return dlpi_refuse(p, DLP_ERR_GRAPH, stage, "", "%s", what);
 }
@@ -109,7 +114,7 @@ static int dlpi_check_affinity(dlp_pipe *p, const dlpi_stage *st) {
     const dlp_workers_desc *w = &st->w;
     int rc = DLP_OK;
     if (w->n_affinity > 0 && w->affinity == NULL)
-        return dlpi_bad(p, st->name, "affinity", "n_affinity CPU numbers", 0);
+        return dlpi_missing(p, st->name, "affinity", "n_affinity CPU numbers");
     for (int i = 0; i < w->n_affinity && rc == DLP_OK; i++)
         rc = dlpi_within(p, st->name, "affinity", w->affinity[i], 0, 1023, "CPU numbers 0..1023");
     return rc;

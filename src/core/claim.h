@@ -93,12 +93,22 @@ static inline bool dlpi_batch_mine(const dlpi_worker *w, uint64_t b) {
            b % (uint64_t)w->st->n_workers == (uint64_t)w->id;
 }
 
+/* The tail, read by one that has claimed all that it knew of. If there is more, a fetch worker
+   writes to the batch's line next, to claim it: so the line comes for that at once. */
+static inline uint64_t dlpi_tail_moved(const dlpi_worker *w) {
+    const dlp_pipe *p = w->p;
+    uint64_t tail = dlpi_credit_seen(&p->ctl->tail); /* T1 <- T1 */
+    if (tail != w->low && w->st->work == 0)
+        __builtin_prefetch(&dlpi_slot_at(p, (uint32_t)(w->low % p->n_slots))->header, 1);
+    return tail;
+}
+
 /* Find and claim the oldest work of this stage. */
 static bool dlpi_find(dlpi_worker *w, dlpi_unit *t) {
     const dlp_pipe *p = w->p;
     uint64_t rescan = dlpi_claim_rescans(&w->waiters->rescan); /* R1 <- R1 */
     /* T1 <- T1 */
-    uint64_t tail = w->low == w->tail_seen ? dlpi_credit_seen(&p->ctl->tail) : w->tail_seen;
+    uint64_t tail = w->low == w->tail_seen ? dlpi_tail_moved(w) : w->tail_seen;
     bool hints = rescan == w->rescan_seen, all;
     if (!hints) tail = dlpi_credit_seen(&p->ctl->tail); /* T1 <- T1 */
     if (!hints || tail - w->low > p->ring) {

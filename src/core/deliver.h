@@ -166,14 +166,13 @@ static int dlpi_next_look(dlp_pipe *p, uint64_t now, uint64_t until) {
 
 /* Spin, then yield, before the first sleep. Returns whether to look again at once. Without a
    timeout (until 0) there is one look more; a spin is so short that the clock need not be read. */
-static bool dlpi_next_spin(const dlp_pipe *p, uint64_t until, int *rounds) {
-    bool yields = *rounds >= p->spin_rounds;
-    if (*rounds >= p->spin_rounds + p->yield_rounds) return false;
-    ++*rounds;
-    if (yields)
-        sched_yield(); /* others may keep the core for long */
-    else
-        dlpi_pause();
+static bool dlpi_next_spin(dlp_pipe *p, uint64_t until) {
+    dlpi_awake_wait *k = &p->awake.wait;
+    bool longer = dlpi_keep_awake(p) != 0, yields;
+    if (p->all_inline) return false;
+    if (longer && DLPI_LOAD_RLX(&p->ctl->source_waits) != 0) longer = false; /* our own store */
+    if (!dlpi_awake_round(p, k, longer, &p->ctl->caller_cpu)) return false;
+    yields = longer || k->rounds > p->spin_rounds; /* others may keep the core for long */
     return until != 0 && (!yields || until == UINT64_MAX || dlpi_now_ns() < until);
 }
 
@@ -181,6 +180,8 @@ static bool dlpi_next_spin(const dlp_pipe *p, uint64_t until, int *rounds) {
 static int dlpi_next_sleep(dlp_pipe *p, uint64_t until) {
     uint64_t now, ns = DLPI_SLEEP_NS;
     int rc;
+    dlpi_wake_put_off(p);
+    p->awake.calls += DLPI_AWAKE_CALLS / DLPI_ASLEEP_CALLS;
     if (DLPI_LOAD_RLX(&p->ctl->source_waits) != 0) p->source_waited = true; /* for the books */
     now = dlpi_now_ns();
     dlpi_tune(p, now);
@@ -195,7 +196,8 @@ static int dlpi_next_sleep(dlp_pipe *p, uint64_t until) {
 
 /* Wait until dlpi_take has something. until: absolute, UINT64_MAX for ever. */
 static int dlpi_next_wait(dlp_pipe *p, uint64_t until, uint64_t *b, uint32_t *s) {
-    int rc, rounds = 0;
+    int rc;
+    p->awake.wait.rounds = 0;
     while ((rc = dlpi_take(p, b, s)) == DLP_EMPTY) {
         if (dlpi_stopped(p)) return DLP_STOPPED;
         if ((rc = dlpi_next_error(p, false)) != DLP_OK) return rc;
@@ -210,7 +212,7 @@ static int dlpi_next_wait(dlp_pipe *p, uint64_t until, uint64_t *b, uint32_t *s)
                 return DLP_TIMEOUT;
             continue;
         }
-        if (dlpi_next_spin(p, until, &rounds)) continue;
+        if (dlpi_next_spin(p, until)) continue;
         if ((rc = dlpi_next_sleep(p, until)) != DLP_OK) return rc;
     }
     return rc;

@@ -185,7 +185,8 @@ static void dlpi_describe(const dlpi_worker *w, int code, dlp_error *e) {
     if (w->block->message[0])
         dlpi_copy_text(e->message, sizeof e->message, w->block->message);
     else
-        snprintf(e->message, sizeof e->message, "the callback returned %d%s%s%s", w->returned,
+        snprintf(e->message, sizeof e->message,
+                 "the callback returned %d%s%s%s and gave no reason (dlp_fail)", w->returned,
                  known ? " (" : "", known ? name : "", known ? ")" : "");
 }
 

@@ -93,6 +93,7 @@ static uint32_t dlpi_run_shift(dlp_pipe *p, uint32_t count) {
     }
     if (n == 0) return 0;
     p->schedule.cost_ns = sum / n;
+    if (p->schedule.cost_ns * count <= 8000) at_once = 1; /* not worth to be divided */
     while (shift < DLPI_RUN_SHIFT_MAX && (p->schedule.cost_ns << (shift + 1)) <= 8000 &&
            (2u << shift) * at_once <= count)
         shift++;

@@ -38,6 +38,7 @@ static void dlpi_consumer_step(dlp_pipe *p, uint64_t now) {
                    w->block->hist[dlpi_hist_bucket(each)] + calls);
     dlpi_trace_add(w, DLP_TRACE_STEP, from, now, p->base - 1, p->epoch_now, calls);
     p->call_clock_every = each >= 2000 ? 1 : each >= 500 ? 4 : 32;
+    if (!p->all_inline) dlpi_awake_call(p);
 }
 
 /* A call that need not wait. */

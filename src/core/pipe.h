@@ -73,6 +73,13 @@ typedef struct dlpi_cpu { /* of a thread, as it was noted last */
     uint64_t noted_ns, used_ns, waited_ns;
 } dlpi_cpu;
 
+typedef struct dlpi_awake_wait { /* of one who waits */
+    int rounds;                  /* in this wait */
+    bool same_core;              /* as the one that it waits for, as far as is known */
+    uint32_t waits;
+    uint64_t until_ns;
+} dlpi_awake_wait;
+
 typedef struct dlpi_worker {
     dlp_pipe *p;
     dlpi_stage *st;
@@ -100,7 +107,8 @@ typedef struct dlpi_worker {
     bool blocked;            /* ... for want of free cells, not of input */
     const uint32_t *untimed; /* not 0: this call of the consumer, which runs it, is not timed */
     uint64_t limit_ns;       /* deadline that next looks after: threads' alone; 0: none */
-    dlpi_cpu cpu;            /* of its own thread */
+    dlpi_awake_wait awake;
+    dlpi_cpu cpu; /* of its own thread */
     dlp_trace_event event;
     int n_parked, parked_most;
     dlpi_parked *parked; /* [parked_most] */
@@ -191,6 +199,14 @@ typedef struct dlpi_scheduler { /* used by whoever runs the sampler: the consume
     uint32_t seek_no;     /* seeks that it has followed, modulo 2^16 */
     uint64_t epoch_asked; /* I2 generation of the epoch that it waits to begin */
 } dlpi_scheduler;
+
+typedef struct dlpi_awake {     /* what the consumer measures: see >>impl-awake */
+    uint32_t calls;             /* timed since the last estimate */
+    uint32_t put_off;           /* workers that the scheduler did not wake, for others are awake */
+    dlpi_awake_wait wait;       /* the consumer's */
+    uint64_t batch_ns, step_ns; /* averages */
+    uint64_t busy_ns, steps_ns, delivered; /* as they were at the last estimate */
+} dlpi_awake;
 
 typedef struct dlpi_tuned {            /* a stage as the tuner saw it last */
     uint64_t busy_ns, done_ns, cpu_ns; /* busy with the present call, without it, CPU */
@@ -291,6 +307,7 @@ struct dlp_pipe {
     int spin_rounds, yield_rounds;
     int all_inline; /* nobody works but the consumer */
     int any_inline;
+    uint64_t awake_ns; /* how long to wait awake: see >>impl-awake */
     /* layout */
     dlpi_area areas[DLPI_AREA_GUARD + 1]; /* by id; dlpi_layout has the order in which they lie */
     uint64_t region_bytes, share_bytes;
@@ -356,6 +373,7 @@ struct dlp_pipe {
     uint32_t clock_off; /* inline: this call is not timed */
     uint64_t inline_ns; /* inline: what the last call that was timed took */
     dlpi_tuner tune;
+    dlpi_awake awake;
     uint8_t pad1[DLPI_LINE];
     dlpi_scheduler schedule;
     uint8_t pad2[DLPI_LINE];

@@ -129,6 +129,7 @@ static void dlpi_clock_out(dlpi_worker *w, uint64_t b, uint64_t epoch, uint32_t 
     w->units_untimed = w->items_untimed = 0;
     w->last_ns = now;
     DLPI_STORE_RLX(&block->since_ns, now);
+    if (w->started && w->st->n_workers == 1) dlpi_awake_here(&w->waiters->cpu);
     if (w->started && now - w->cpu.noted_ns > DLPI_CPU_NOTE_NS) /* one that never rests, too */
         dlpi_cpu_note(w, &w->cpu, now);
 }

@@ -8,13 +8,13 @@
 
 /* Schedule what may be, if the consumer does that. Returns how many batches. */
 static uint64_t dlpi_schedule_inline(dlp_pipe *p, uint64_t burst) {
-    return !p->sampler->sampler.threaded && !dlpi_stopped(p) ? dlpi_schedule(p, burst) : 0;
+    return dlpi_consumer_schedules(p) && !dlpi_stopped(p) ? dlpi_schedule(p, burst) : 0;
 }
 
 /* One more batch is delivered. */
 static void dlpi_scheduler_delivered(dlp_pipe *p) {
     uint64_t *delivered = &p->ctl->delivered, n = DLPI_LOAD_RLX(delivered) + 1; /* V1: our own */
-    if (p->sampler->sampler.threaded) {
+    if (!dlpi_consumer_schedules(p)) {
         dlpi_credit_publish(delivered, n); /* V1 -> V1, B1 */
         dlpi_wake_scheduler(p->ctl);
     } else {
@@ -24,7 +24,7 @@ static void dlpi_scheduler_delivered(dlp_pipe *p) {
 
 /* A slot is free again. */
 static void dlpi_scheduler_credit(dlp_pipe *p, uint32_t *used) {
-    if (p->sampler->sampler.threaded) {
+    if (!dlpi_consumer_schedules(p)) {
         dlpi_credit_done(used, 0u); /* C1 -> C1 */
         dlpi_wake_scheduler(p->ctl);
     } else {

@@ -26,7 +26,7 @@ DLPDEF dlp_stage dlp_pipe_add_fetch(dlp_pipe *p, const dlp_fetch_desc *desc) {
     st = dlpi_add(p, desc->fetcher ? &dlpi_fetch_many_ops : &dlpi_fetch_ops, "fetch",
                   &desc->workers);
     if (st == NULL) return dlpi_add_refused(p);
-    if (desc->dataset == NULL) return dlpi_bad(p, st->name, "dataset", "a dataset", 0);
+    if (desc->dataset == NULL) return dlpi_missing(p, st->name, "dataset", "the items");
     st->dataset = *desc->dataset;
     dlpi_open_end_take(p, st);
     st->item = st->dataset.fetch;

@@ -58,7 +58,10 @@ static int dlpi_loader_stages(dlp_pipe *p, const dlp_loader_desc *d, dlpi_loader
         l->fetch.dataset = &d->dataset;
     else if (l->fetch.dataset != &d->dataset &&
              (d->dataset.n_items != 0 || d->dataset.fields != NULL || d->dataset.fetch != NULL))
-        return dlpi_bad(p, "", "fetch.dataset", "NULL where the loader's dataset is given", 1);
+        return dlpi_refuse(
+            p, DLP_ERR_ARG, "", "fetch.dataset",
+            "the loader's dataset and fetch.dataset (which a source's wire sets) are both given: "
+            "leave the first all zero");
     if (l->batch.workers.placement == 0) l->batch.workers.placement = l->fetch.workers.placement;
     return dlpi_loader_short(p, d, l);
 }

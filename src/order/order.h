@@ -404,8 +404,8 @@ static int dlpi_order_check(const dlp_sampler_desc *d, uint64_t n_items, dlp_err
         return DLPI_ORDER_FAULT(err, "dataset.n_items", "n_items is %" PRIu64 ", must be 1..2^48",
                                 n_items);
     if (d->order < DLP_ORDER_SEQUENTIAL || d->order > DLP_ORDER_PARTS)
-        return DLPI_ORDER_FAULT(err, "sampler.order", "order is %d, must be 0..%d", (int)d->order,
-                                (int)DLP_ORDER_PARTS);
+        return DLPI_ORDER_FAULT(err, "sampler.order", "order is %d, must be one of DLP_ORDER_*",
+                                (int)d->order);
     if (d->threaded < 0 || d->threaded > 1)
         return DLPI_ORDER_FAULT(err, "sampler.threaded", "threaded is %d, must be 0 or 1",
                                 (int)d->threaded);

@@ -19,6 +19,11 @@
    and the caller sees the supervisor's death by its pidfd while it waits in next.
    It keeps a spare process that is forked already and waits to take a dead worker's place: on busy
    cores one that slept is run at once, one just forked waits for its turn.
+   Spare and supervisor ask for short time slices (Linux 6.12): where workers fill the cores, a
+   replacement would else wait milliseconds for its first turn.
+   There is no journal: what a dead worker had is read off the words of claims and completion, each
+   written by one store (dlpipe.h, >>impl-recover); giving it back may be interrupted, and done
+   again.
    Nobody's death is concluded from a clock, and none from a number: a pid may be another's by then.
    The end of all of them is seen by a pipe (alive) of which each holds the writing end. */
 

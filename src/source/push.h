@@ -461,7 +461,7 @@ static int dlpi_pusher_fields(dlp_pusher *u, const dlp_pusher_desc *d, const dlp
 }
 
 static int dlpi_pusher_attach(dlp_pusher *u, const dlp_pusher_desc *d, dlp_error *err) {
-    dlpi_push_head h;
+    dlpi_push_head h = {0};
     int rc = DLP_OK, number;
     memset(&h, 0, sizeof h);
     if (d->push != NULL) {

@@ -709,10 +709,10 @@ static int dlpi_dataset_check(dlp_pipe *p, const dlpi_stage *st, const dlp_fetch
     };
     int rc;
     if (st->dataset.fetch == NULL && d->fetcher != DLP_FETCH_ASYNC)
-        return dlpi_bad(p, st->name, "dataset.fetch", "a function", 0);
+        return dlpi_missing(p, st->name, "dataset.fetch", "the function that writes an item");
     rc = dlpi_check_bounds(p, st->name, st, DLPI_ROWS(bounds));
     if (rc != DLP_OK || st->dataset.fields != NULL) return rc;
-    return dlpi_bad(p, st->name, "dataset.fields", "n_fields fields", 0);
+    return dlpi_missing(p, st->name, "dataset.fields", "n_fields arrays of an item");
 }
 
 /* How many items are under way at once. */
@@ -726,9 +726,10 @@ static int dlpi_fetcher_check(dlp_pipe *p, const dlpi_stage *st, const dlp_fetch
                 pooled ? "under 2^31"
                        : "0 without DLP_DISPATCH_BATCHES and a fetcher of many items");
     dlpi_within(p, st->name, "num_workers", st->w.num_workers, many, DLP_MAX_WORKERS,
-                "1..1024 with a fetcher of many items");
+                "1..1024 with a fetcher of many items (DLP_FETCH_SEQUENTIAL may be inline)");
     if (d->fetcher == DLP_FETCH_ASYNC && (d->async.submit == NULL || d->async.reap == NULL))
-        dlpi_bad(p, st->name, d->async.submit ? "async.reap" : "async.submit", "a function", 0);
+        dlpi_missing(p, st->name, d->async.submit ? "async.reap" : "async.submit",
+                     "submit and reap with DLP_FETCH_ASYNC");
     return p->err.code; /* the first of them */
 }
 

@@ -24,7 +24,8 @@ static int dlpi_lists_sizes(dlp_pipe *p) {
     const char *name = p->sampler->name;
     int rc = dlpi_check_items(p);
     if (rc != DLP_OK) return rc;
-    if (b->next == NULL) return dlpi_bad(p, name, "batches.next", "a function", 0);
+    if (b->next == NULL)
+        return dlpi_missing(p, name, "batches.next", "the function that fills a batch's indices");
     if ((b->save == NULL) != (b->restore == NULL))
         return dlpi_bad(p, name, "batches.restore", "given together with batches.save", 0);
     p->samples = DLPI_MAX_ITEMS; /* nobody knows the length */

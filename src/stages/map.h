@@ -6,7 +6,9 @@
 
 static int dlpi_map_check(dlp_pipe *p, dlpi_stage *st) {
     if ((st->item == NULL) == (st->batch == NULL))
-        return dlpi_bad(p, st->name, "item", "given, or batch, and not both", 0);
+        return dlpi_refuse(p, DLP_ERR_ARG, st->name, "item",
+                           st->item ? "item and batch are given: a map has one of them"
+                                    : "item and batch are NULL: give one of them");
     return st->batch ? dlpi_check_batch_workers(p, st) : dlpi_check_workers(p, st);
 }
 

@@ -144,9 +144,9 @@ static int dlpi_parts_bounds(dlp_pipe *p, const dlpi_stage *st, const dlp_part_d
     if (d->queue_size == 1) dlpi_bad(p, st->name, "queue_size", "0, or 2..4096", 1);
     if (d->workers.on_error == DLP_ON_ERROR_REPLACE)
         dlpi_bad(p, st->name, "on_error", "DLP_ON_ERROR_RAISE or _DROP for parts", 1);
-    if (d->load == NULL) dlpi_bad(p, st->name, "load", "a function", 0);
+    if (d->load == NULL) dlpi_missing(p, st->name, "load", "the function that reads a part");
     if (d->items == NULL && d->count == NULL)
-        dlpi_bad(p, st->name, "items", "n_parts counts, or count a function", 0);
+        dlpi_missing(p, st->name, "items", "n_parts counts, or the function count");
     return p->err.code != 0 ? p->err.code : dlpi_check_workers(p, st);
 }
 

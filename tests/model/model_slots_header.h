@@ -94,6 +94,8 @@
     X(dlpi_sleeper_leave, STORE_SEQ, feeder_sleeps, LATE, "as above") \
     X(dlpi_sleeper_wake, XCHG_SEQ, feeder_sleeps, RELAXED, "only decides who wakes") \
     X(dlpi_sleeper_wake_for, XCHG_SEQ, want, RELAXED, "only decides who wakes") \
+    X(dlpi_sleepers_count, LOAD_SEQ, waiters mask, RELAXED, \
+      "whoever is put off is woken before the consumer sleeps; until then it would only be late") \
     X(dlpi_sleepers_forget, AND_SEQ, waiters mask, RELAXED, \
       "all are woken whatever the masks say") \
     X(dlpi_sleepers_leave, LOAD_SEQ, waiters mask, RELAXED, \

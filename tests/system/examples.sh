@@ -3,12 +3,14 @@
 # program, mixture pads less and less, stages, interrupted anywhere, prints in two lives what it
 # prints in one, stream likewise, of a pipe, share hands out each batch to each, or to one, and
 # chunks learns, and the same in several lives, parts whatever reads its shards,
-# tokens in one life or two, folder tells its classes apart, and epochs has no gap between them.
+# tokens in one life or two, folder tells its classes apart, epochs has no gap between them, table
+# reads what is a table only, and tar finds the samples of its shards.
 dir=build/examples_test
 . tests/rig/shell_rig
 fresh_dir
 
-for e in loader queues actors stages share stream mixture parts concurrent tokens folder epochs; do
+for e in loader queues actors stages share stream mixture parts concurrent tokens folder epochs \
+    table tar; do
     ${CC:-cc} -std=c11 -O0 -o $dir/$e examples/$e.c -lpthread -lm || exit 1
 done
 
@@ -235,5 +237,32 @@ for words in 'one pipe for all epochs: ' 'one pipe with set_epoch: ' 'a pipe for
     '>fetch-2<'; do
     grep -q "$words" $dir/epochs.svg || fail "epochs: its picture has no '$words'"
 done
+
+# table: means of columns, in any order of the rows; a line that is cut is named.
+timeout 60 $dir/table >$dir/said || fail "table: exit code $?"
+grep -q '^1000 rows, 499.5, 249.75, 332834$' $dir/said || fail "table says: $(cat $dir/said)"
+printf 'a,b\r\n1,2\r\n3,4' >$dir/table.csv
+timeout 60 $dir/table -w 1 $dir/table.csv >$dir/said || fail "table: exit code $?"
+grep -q '^2 rows, 2, 3$' $dir/said || fail "table says: $(cat $dir/said)"
+printf 'a,b\n1,2\n3\n5,6,7\n' >$dir/table.csv
+timeout 60 $dir/table $dir/table.csv >$dir/said 2>&1 && fail 'table: took lines of other lengths'
+grep -q 'column [12] of row [23] is no number' $dir/said || fail "table says: $(cat $dir/said)"
+
+# tar: each sample of made-up shards once; of one that tar made, where it has that; a label is lost.
+timeout 60 $dir/tar >$dir/said || fail "tar: exit code $?"
+[ "$(grep -c ': 75 samples, ' $dir/said)" -eq 10 ] || fail "tar says: $(cat $dir/said)"
+if command -v tar >/dev/null 2>&1; then
+    mkdir $dir/samples
+    for i in 10 11 12 13 14 15 16 17 18 19; do
+        printf '%064d' 0 >$dir/samples/$i.bin
+        echo $((i % 10)) >$dir/samples/$i.cls
+    done
+    (cd $dir/samples && tar -cf ../a.tar 1?.* && rm 15.cls && tar -cf ../b.tar 1?.*)
+    timeout 60 $dir/tar -w 1 -b 4 $dir/a.tar >$dir/said || fail "tar: exit code $?"
+    [ "$(grep -c ': 1 samples, first bytes sum to 48$' $dir/said)" -eq 10 ] ||
+        fail "tar says: $(cat $dir/said)"
+    timeout 60 $dir/tar $dir/a.tar $dir/b.tar >$dir/said 2>&1 && fail 'tar: a label is missing'
+    grep -q 'sample 5 of .*b.tar: no .cls' $dir/said || fail "tar says: $(cat $dir/said)"
+fi
 
 [ $wrong -eq 0 ]

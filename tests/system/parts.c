@@ -767,7 +767,7 @@ static void open__desc_out_of_range__names_field(void) {
     (r = good, r.d.parts.items = r.items, (void)(set), refused(&r, code, stage, field, words))
     REFUSED(r.d.parts.n_parts = 0, DLP_ERR_ARG, "parts", "n_parts", "is 0");
     REFUSED(r.d.parts.max_part_bytes = 0, DLP_ERR_ARG, "parts", "max_part_bytes", "is 0");
-    REFUSED(r.d.parts.load = NULL, DLP_ERR_ARG, "parts", "load", "a function");
+    REFUSED(r.d.parts.load = NULL, DLP_ERR_ARG, "parts", "load", "the function");
     REFUSED(r.d.parts.items = NULL, DLP_ERR_ARG, "parts", "items", "count");
     REFUSED(r.d.parts.queue_size = 1, DLP_ERR_ARG, "parts", "queue_size", "is 1");
     REFUSED(r.d.parts.queue_size = 2, DLP_ERR_ARG, "parts", "queue_size", "may need 4 parts");
