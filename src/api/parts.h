@@ -58,10 +58,10 @@ typedef struct dlp_part_desc {
     uint64_t steps_per_epoch; /* 0: every item once. Else full batches in an epoch */
     dlp_part_fn load;         /* required */
     void *user;               /* borrowed until close */
-    dlp_workers_desc workers; /* the part workers; 0 of them: loaded in next. on_error: RAISE: an
-                                  error of the first batch that needs the part; SHORT: the part's
-                                  rows are left out. dispatch: CLAIM; workers_max: 0. name NULL:
-                                  "parts" */
+    dlp_workers_desc workers; /* the part workers; num_workers 0: 1, which loads ahead of the
+                                  consumer; DLP_NONE: loaded in next. on_error: RAISE: an error of
+                                  the first batch that needs the part; DROP: the part's rows are
+                                  left out. dispatch: CLAIM; workers_max: 0. name NULL: "parts" */
 } dlp_part_desc;
 
 /* Add the part queue, between sampler (or repeat) and fetch. The sampler has order DLP_ORDER_PARTS;

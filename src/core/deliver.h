@@ -251,7 +251,6 @@ static int dlpi_next_take(dlp_pipe *p, int timeout_ms, uint64_t *b, uint32_t *s)
 /* The consumer leaves this epoch for the one after it. */
 static void dlpi_epoch_leave(dlp_pipe *p, uint64_t epoch) {
     p->epoch_open = 0;
-    if (p->lender) p->lender->ops->lender->leave(p);
     p->last_sequence = UINT64_MAX;
     dlpi_window_clear(p, 0);
     p->after_epoch = epoch + 1;
@@ -327,24 +326,12 @@ static int dlpi_next_slot(dlp_pipe *p, int timeout_ms, uint64_t *b, uint32_t *s)
     }
 }
 
-/* The same where a lender hands out what the consumer gets: of the batch that it took, or of the
-   next. */
+/* The same where a lender hands out what the consumer gets. */
 __attribute__((noinline)) static int dlpi_next_lender(dlp_pipe *p, dlp_batch **out,
                                                       int timeout_ms) {
-    const dlpi_lender_ops *lender = p->lender->ops->lender;
     dlpi_handed handed;
-    if (lender->more(p)) {
-        dlpi_pace_call(p);
-    } else {
-        uint64_t b;
-        uint32_t s;
-        int rc = dlpi_next_slot(p, timeout_ms, &b, &s);
-        if (rc != DLP_OK) return rc;
-        dlpi_taken(p, b, dlpi_slot_at(p, s)->flags);
-        lender->take(p, s);
-        dlpi_schedule_inline(p, 1);
-    }
-    lender->hand(p, &handed);
+    int rc = p->lender->ops->lender->next(p, &handed, timeout_ms);
+    if (rc != DLP_OK) return rc;
     *out = &p->out[handed.v];
     dlpi_bump(&p->ctl->views, 1);
     dlpi_delivered(p, handed.v, handed.bytes);

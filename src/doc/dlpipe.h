@@ -75,6 +75,7 @@
    The implementation:
    >>impl-decisions >>impl-platform >>impl-clock >>impl-errors >>impl-queues >>impl-sleepers
    >>impl-claims >>impl-gather >>impl-credit >>impl-first >>impl-order >>impl-part-order
+   >>impl-chunk-rows
    >>impl-mixing >>impl-buckets >>impl-region >>impl-ops >>impl-pipe >>impl-waiters >>impl-awake
    >>impl-fail
    >>impl-beside >>impl-cells >>impl-debug >>impl-cancel >>impl-open-end >>impl-window

@@ -50,7 +50,7 @@ found_in() { # SRC FILE...
             "DLP_PLACE_[A-Z]+|p->n_procs|p->n_threads",
             "core/(workers|scheduler|pace)[.]h|build/placement[.]h|shm/(supervisor|start)[.]h")
         feature("split", "split|cut|view_rows|chunk_rows|shuffle_rows", "dlpi_(cut|split)_[a-z_]+",
-            "DLP_STAGE_SPLIT", "stages/(cut|split)[.]h|order/.*")
+            "DLP_STAGE_SPLIT", "(stages|open)/(cut|split)[.]h|open/chunk_load[.]h|order/.*")
         feature("transfer",
             "transfer|device_buffers|device",
             "dlpi_transfer_[a-z_]+|dlpi_dev_slot|dlpi_device_[a-z_]+", "DLP_STAGE_TRANSFER",
@@ -66,7 +66,8 @@ found_in() { # SRC FILE...
             "stages/sampler[.]h|core/open_end[.]h|order/parts[.]h|device/.*")
         feature("chunks", "chunks?|preload|resident|resident_bytes|off_chunk_rec|cpu_buffers",
             "dlpi_chunks?_[a-z_]+", "DLP_PRELOAD_[A-Z]+|DLPI_CELLS_CHUNK",
-            "(stages|open)/chunks[.]h|stages/(cut|split)[.]h|report/words[.]h")
+            "(stages|open|order)/chunks[.]h|(stages|open)/(cut|split)[.]h|" \
+            "open/chunk_load[.]h|report/words[.]h")
         feature("dispatch", "dispatch|rescan|rescan_seen",
             "dlpi_batch_mine", "DLP_DISPATCH_[A-Z]+",
             "core/(dispatch|claim)[.]h")
