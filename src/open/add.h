@@ -28,8 +28,7 @@ DLPDEF dlp_stage dlp_pipe_add_fetch(dlp_pipe *p, const dlp_fetch_desc *desc) {
     if (st == NULL) return dlpi_add_refused(p);
     if (desc->dataset == NULL) return dlpi_missing(p, st->name, "dataset", "the items");
     st->dataset = *desc->dataset;
-    p->open_end = st->dataset.stream;
-    if (p->open_end) st->dataset.n_items = DLPI_MAX_ITEMS;
+    dlpi_open_end_take(p, st);
     st->item = st->dataset.fetch;
     st->user = st->dataset.user;
     if ((rc = dlpi_fetch_check(p, st, desc)) != DLP_OK) return rc;

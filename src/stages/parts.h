@@ -498,10 +498,7 @@ static void dlpi_parts_ahead(dlp_pipe *p) {
     q->stuck = false;
     q->stuck_at = at;
     if ((fresh = dlpi_parts_ask(p, &at)) == 0) return;
-    if (st->w.num_workers == 0)
-        dlpi_wake_caller(p->ctl, UINT64_MAX);
-    else
-        dlpi_wake_some(&p->waiters[st->work], (uint32_t)st->n_workers, fresh);
+    dlpi_wake_for(p, st, fresh);
 }
 
 /* Are all parts there that the present batch needs? If one is missing, and no batch is on its way,
