@@ -292,7 +292,7 @@ static void bad__descs__named(void) {
                  {2, 0, 1, 2, 0, "in_flight"},     {0, 1, 1, 0, 64, "batch_pool"},
                  {2, 0, 1, 0, 64, "batch_pool"},   {2, 1, 0, 0, 0, "num_workers"},
                  {2, 2, 1, 0, 0, "async.submit"},  {2, 1, 2, 0, 3000 * 14, "prefetch_factor"},
-                 {2, 0, -1, 0, 0, "num_workers"}};
+                 {2, 0, -2, 0, 0, "num_workers"}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         job j;
         dlp_pipe *p;
