@@ -58,6 +58,9 @@ typedef struct dlpi_source_ops {
                                                             NULL: the position says all */
     const char *(*never_saved)(const dlp_pipe *p, const struct dlpi_state *s); /* the field that
                                                             has what is never saved, or NULL */
+    /* cells of inputs, if its stage has any (core/cells.h) */
+    const char *input;                                 /* what is in one, for errors */
+    int (*load)(struct dlpi_worker *w, uint32_t cell); /* one try; 0, or what is wrong */
 } dlpi_source_ops;
 
 typedef struct dlpi_keeper_ops {                                 /* by workers of the first stage */
