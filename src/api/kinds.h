@@ -16,6 +16,7 @@
     KIND(CACHE, 8, dlpi_cache_ops)  /* needs: cache */ \
     KIND(SPLIT, 9, dlpi_split_ops)  /* needs: split */ \
     KIND(PARTS, 10, dlpi_parts_ops) /* needs: parts */ \
+    KIND(FOUND, 12, dlpi_found_ops) /* needs: parts */ \
     KIND(GUARD, 11, dlpi_guard_ops) /* needs: guard */
 
 /* How they follow each other, in words. */

@@ -34,8 +34,8 @@
    Why a claim is right. The swap that puts a worker's number there IS the claim. It fails unless
    the word is that of the very ticket that was read, and open: after a cell was given to another
    input its ticket is another. Fields of the cell are read behind the swap, and the scheduler
-   writes them only while the word is LOADED or FAILED, which no worker changes, or CLOSED, which it makes
-   it by a swap that fails if a worker has come first. So while a worker's number stands there
+   writes them only while the word is LOADED or FAILED, which no worker changes, or CLOSED, which it
+   makes it by a swap that fails if a worker has come first. So while a worker's number stands there
    nobody but it writes fields or bytes. tests/model/model_parts.pml goes through all of this.
    Why a death costs no input. Nothing but the word tells who loads. A worker that dies before it
    says LOADED leaves its number there; recovery, which is alone with a dead worker's words, makes

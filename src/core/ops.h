@@ -53,9 +53,11 @@ typedef struct dlpi_source_ops {
     const char *const *words; /* [n_words] of 8 bytes that config puts first in its own part */
     uint32_t n_words;
     void (*config)(const dlp_pipe *p, struct dlpi_state *s); /* what of it changes the order */
+    const char *params; /* what else s->params is a hash of, for errors; NULL: nothing else */
     const struct dlpi_source_state *(*state)(const dlp_pipe *p, uint32_t s,
                                              int after); /* before, or after, the batch in slot s;
                                                             NULL: the position says all */
+    bool no_state_at; /* true: where a batch stands does not follow from its number */
     const char *(*never_saved)(const dlp_pipe *p, const struct dlpi_state *s); /* the field that
                                                             has what is never saved, or NULL */
     /* cells of inputs, if its stage has any (core/cells.h) */

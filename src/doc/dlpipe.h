@@ -57,6 +57,7 @@
    >>loader         ALL IN ONE CALL
    >>chunks         BATCHES THAT ARE VIEWS INTO CHUNKS
    >>parts          PART QUEUE: FILES, ARCHIVES, RANGES THAT HOLD MANY ITEMS
+   >>found          PARTS WHOSE ITEMS ARE COUNTED BY LOAD
    Looking at them:
    >>stats          COUNTERS, TRACE, PICTURES, WORDS
    >>predict        WHAT OTHER NUMBERS OF WORKERS WOULD GIVE
@@ -79,6 +80,7 @@
    >>impl-first     FIRST: MANY WRITERS, ONE RECORD, THE FIRST ONE STAYS
    >>impl-order     HASHES, KEYED PERMUTATIONS, SAMPLERS' ARITHMETIC
    >>impl-part-order  THE ORDER OF PARTS
+   >>impl-found-order  THE ORDER OF INPUTS WHOSE ITEMS NOBODY HAS COUNTED
    >>impl-mixing    DATASETS MIXED BY WEIGHTS
    >>impl-buckets   ITEMS OF LIKE LENGTH BATCHED TOGETHER
    The implementation: what is shared, and the stages' work:
@@ -109,6 +111,7 @@
    >>impl-lists     LISTS OF A BATCH SAMPLER
    >>impl-cells     INPUT CELLS: WHAT THE WORKERS OF A SOURCE LOAD
    >>impl-parts     PART QUEUE: WHAT TO LOAD NEXT, LOADING IT
+   >>impl-found     INPUTS WHOSE ITEMS NOBODY HAS COUNTED
    >>impl-tune      WORKERS ADDED AND RETIRED WHILE THE PIPE RUNS
    >>impl-deliver   NEXT AND RELEASE
    >>impl-split     CHUNKS LOADED, AND SPLIT INTO VIEWS

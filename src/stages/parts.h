@@ -80,7 +80,11 @@ static int dlpi_parts_bounds(dlp_pipe *p, const dlpi_stage *st, const dlp_part_d
         dlpi_bad(p, st->name, "on_error", "DLP_ON_ERROR_RAISE or _DROP for parts", 1);
     if (d->load == NULL) dlpi_bad(p, st->name, "load", "a function", 0);
     if (d->items == NULL && d->count == NULL)
-        dlpi_bad(p, st->name, "items", "n_parts counts, or count a function", 0);
+        dlpi_bad(p, st->name, "items", "n_parts counts, or count a function, or max_items given",
+                 0);
+    if (d->max_items != 0 || d->min_items != 0 || d->uneven != 0)
+        dlpi_bad(p, st->name, "max_items", "0, as min_items and uneven, where the counts are given",
+                 (int64_t)d->max_items);
     return p->err.code != 0 ? p->err.code : dlpi_check_workers(p, st);
 }
 
