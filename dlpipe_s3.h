@@ -1,18 +1,19 @@
 /* dlpipe_s3.h - v0.1.0 - S3 objects for C programs - MIT licence - header-only, Linux
    Made from src/ by "make headers": edit there.
 
-   A small client that reads objects (GET whole or in part, HEAD, lists; PUT for who fills a
-   bucket), with many requests in flight in one thread; and, behind dlpipe.h, a source of items,
-   parts and chunks for its pipes.
+   A small client that reads objects (GET whole or in part, HEAD, lists; PUT, to fill a bucket),
+   with many requests in flight in one thread; and, after dlpipe.h, a source of items, parts and
+   chunks for its pipes.
 
    >>s3-use         DO THIS, THEN THAT
    1  Copy this file into your project. In the one C file that has the implementation:
           #define DLPIPE_IMPLEMENTATION
           #include "dlpipe.h"           // only with pipes: the client alone does without it
           #include "dlpipe_s3.h"
-   2  For https: #define DLPIPE_S3_OPENSSL before it, and connection -lssl -lcrypto.
+   2  For https: #define DLPIPE_S3_OPENSSL before it, and link -lssl -lcrypto.
    3  dlp_s3_open once, before workers are started; dlp_s3_io_open in each thread that asks;
       dlp_s3_get, or dlp_s3_submit and dlp_s3_reap. In a pipe: dlp_s3_source_open (>>s3-source).
+   4  A server of your own to try it with: make s3-server. A training program: examples/s3_train.c.
 
    >>contents       search for the anchor
    >>s3-use         DO THIS, THEN THAT
@@ -28,19 +29,10 @@
    >>s3-requests    ONE OBJECT, OR MANY AT ONCE
    >>s3-list        WHAT IS IN A BUCKET
    >>s3-source      ITEMS, PARTS AND CHUNKS OF A PIPE
-   >>s3-impl-base         SYSTEM HEADERS, SMALL THINGS
-   >>s3-impl-text         HASHES, URIS, TIMES, XML
-   >>s3-impl-sign         REQUESTS, SIGNED
-   >>s3-impl-http         ANSWERS, PARSED AT ANY BYTE
-   >>s3-impl-transport    SOCKETS, TLS
-   >>s3-impl-credentials  PROFILES, ROLES, METADATA SERVICES
-   >>s3-impl-helper       WHAT MAY BLOCK: NAMES, CREDENTIALS
-   >>s3-impl-patience     RETRIES, HEDGES, THROTTLING
-   >>s3-impl-engine       MANY REQUESTS IN ONE THREAD
-   >>s3-impl-client       OPEN, CLOSE, ONE REQUEST AT A TIME
-   >>s3-impl-list         PAGES
-   >>s3-impl-source       ITEMS, PARTS AND CHUNKS OF A PIPE
-   >>s3-licence           MIT
+   The implementation:
+   >>s3-impl-base >>s3-impl-text >>s3-impl-sign >>s3-impl-http >>s3-impl-transport
+   >>s3-impl-credentials >>s3-impl-helper >>s3-impl-patience >>s3-impl-engine >>s3-impl-client
+   >>s3-impl-list >>s3-impl-source >>s3-licence
 
    >>s3-example     A WHOLE PROGRAM
      #define DLPIPE_IMPLEMENTATION
@@ -102,10 +94,10 @@
 
    >>s3-faults      WHAT GOES WRONG, AND WHAT FOLLOWS
    Nothing is handed over that is not, byte for byte, what one version of one object holds. Status,
-   range, lengths and ETag of each answer are held against what was asked; a request that cannot be
-   had whole is an error. (Where a server gives no ETag at all, parts are compared by the object's
-   size alone.) A 200 with Content-Range is taken for that range. One without, to a range, is the
-   whole object, and serves where that begins there.
+   range, lengths and ETag of each answer are compared with what was asked; a request that cannot be
+   answered whole is an error. (Where a server gives no ETag at all, parts are compared by the
+   object's size alone.) A 200 with Content-Range is taken for that range. One without, to a range,
+   is the whole object, and serves where that begins there.
 
      what goes wrong                          what follows
      no connection, none in time, reset, no   sent again, on another connection or address, after a
@@ -134,7 +126,7 @@
      another region (301, 400)                asked there, and from then on at once
      301, 302, 307, 308 with Location         followed, 5 times at most; up to 8 KiB long
      RequestTimeTooSkewed; Date 4 minutes off signed by the server's clock from then on
-     ExpiredToken and the like                credentials are fetched again, once for all who wait;
+     ExpiredToken and the like                credentials are fetched again, once for all waiting;
                                               given as options or variables: an error
      other 4xx: NoSuchKey, AccessDenied...    an error at once
      a certificate that is not trusted        an error at once
@@ -144,7 +136,7 @@
    random. What ends a request is time, request_timeout_ms, so that a server may be away for a
    minute; and max_attempts, where it is set. When all workers of a client together have had
    retry_tokens more retries than successes, most requests fail: each retry then waits as the last
-   ones do, backoff_max_ms or half of it, until some succeed. Behind 16 failures without an answer
+   ones do, backoff_max_ms or half of it, until some succeed. After 16 failures without an answer
    the log is told no longer of each, but every 5 seconds how long there has been none; then, that
    it is over. dlp_s3_stats.away_ns is that time, and dlp_pipe_explain says it of a source.
 
@@ -174,9 +166,8 @@
 
    Processes forked after dlp_s3_open use the same client: its credentials, what it learned of
    regions, throttling and clocks, and its counters are in memory that all share, under locks that
-   survive the death of whoever holds them. Connections are not shared: a child opens a dlp_s3_io of
-   its own, and closes, or just leaves alone, what it inherited. Programs begun by exec open their
-   own client.
+   survive the death of a holder. Connections are not shared: a child opens a dlp_s3_io of
+   its own, and closes, or just leaves alone, what it inherited.
 
    A client is a shared mapping of 50 KB. A dlp_s3_io maps 0.5 MB, and 84 KB for each of
    max_requests, of which pages that were never used take no memory. Requests allocate nothing;
@@ -194,9 +185,9 @@
    >>s3-options     COMPILE-TIME OPTIONS
    [impl] where DLPIPE_IMPLEMENTATION is defined; [all TUs] in every file that includes this.
 
-     DLPIPE_IMPLEMENTATION  [one TU]   compile the functions here, behind dlpipe.h's if that is used
+     DLPIPE_IMPLEMENTATION  [one TU]   compile the functions here, after dlpipe.h's if that is used
      DLPIPE_STATIC          [all TUs]  every function is static
-     DLPIPE_S3_OPENSSL      [impl]     https by OpenSSL 1.1.1 or later: connection -lssl -lcrypto
+     DLPIPE_S3_OPENSSL      [impl]     https by OpenSSL 1.1.1 or later: link -lssl -lcrypto
      DLPIPE_NO_SIMD         [impl]     SHA-256 without the processor's own instructions
 
    As dlpipe.h's, the implementation comes before the first system header, or the file is compiled
@@ -237,7 +228,7 @@
 #if !defined(__GNUC__)
 #error dlpipe_s3.h wants gcc or clang, whose builtins for atomics it uses: compile with one of them
 #elif __SIZEOF_POINTER__ != 8 || !defined(__linux__)
-#error dlpipe_s3.h wants 64-bit Linux: compile for that, without -m32 or -mx32
+#error dlpipe_s3.h wants 64-bit Linux, without -m32 or -mx32; elsewhere, a Linux container or VM
 #endif
 
 #ifndef DLPIPE_H
@@ -253,6 +244,11 @@
 #define DLPIPE_VERSION_MAJOR 0
 #define DLPIPE_VERSION_MINOR 1
 #define DLPIPE_VERSION_PATCH 0
+#define DLPI_TEXT_(x) #x
+#define DLPI_TEXT(x) DLPI_TEXT_(x)
+#define DLPIPE_VERSION /* "0.1.0"; that of the implementation: dlp_version() */ \
+    DLPI_TEXT(DLPIPE_VERSION_MAJOR) \
+    "." DLPI_TEXT(DLPIPE_VERSION_MINOR) "." DLPI_TEXT(DLPIPE_VERSION_PATCH)
 
 /* DLPIPE_STATIC [impl and all TUs]: make every function static, for use inside one file. */
 #ifdef DLPIPE_STATIC
@@ -282,7 +278,7 @@
     X(ERR_MEMORY, -2, "memory could not be had", "ask for fewer or smaller batches") \
     X(ERR_LIMIT, -3, "the plan is above a byte limit", "lower prefetch_factor or batch_size") \
     X(ERR_GRAPH, -4, "the stages do not form a pipeline", "add them in order, or link them") \
-    X(ERR_STATE, -5, "a call came at the wrong time", "see the function's documentation") \
+    X(ERR_STATE, -5, "a call came at the wrong time", "open, add, start, then next and release") \
     X(ERR_HELD, -6, "max_held batches are held already", "release one, or raise max_held") \
     X(ERR_CALLBACK, -7, "a callback failed", "") \
     X(ERR_LENGTH, -8, "a callback wrote a wrong length", "") \
@@ -292,9 +288,10 @@
     X(ERR_CORRUPT, -12, "shared memory or a state is damaged", "do not use it") \
     X(ERR_SYSTEM, -13, "a system call failed", "") \
     X(ERR_DEVICE, -14, "the device backend failed", "") \
-    X(ERR_BUDGET, -15, "more items failed than max_skips allows", "mend the data or raise it") \
+    X(ERR_BUDGET, -15, "more items failed than max_skips allows", \
+      "mend the data, or raise max_skips") \
     X(ERR_UNSUPPORTED, -16, "not available on this system", "") \
-    X(ERR_KILLED, -17, "worker processes were killed", "") \
+    X(ERR_KILLED, -17, "worker processes were killed", "look for crashes, memory limits") \
     X(ERR_FORKED, -18, "this process is a fork of the owner", "use the pipe where it began") \
     X(ERR_REMOTE, -19, "the server refused, or did not answer", "")
 
@@ -370,8 +367,8 @@ extern "C" {
 /* ---------------------------------------------------------------------------------------------
    >>s3-client      ENDPOINT, REGION, CREDENTIALS, TIME-OUTS */
 
-/* Who asks is looked for as AWS' own tools do; the first place that has something is the one, and
-   must be whole.
+/* Credentials are looked for as AWS' own tools do; the first place that has something is the one,
+   and must be whole.
 
      dlp_s3_desc            anonymous; access_key with secret_key
      environment            AWS_ACCESS_KEY_ID with AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN
@@ -469,7 +466,7 @@ typedef struct dlp_s3_desc {
     int32_t style;        /* AUTO: as addressing_style below s3 in the profile says; else by
                                     path for a custom endpoint and for bucket names that cannot be
                                     host names, otherwise by host name */
-    /* Who. All NULL and 0: see above. */
+    /* Credentials. All NULL and 0: see above. */
     int32_t anonymous;      /* 1: requests are not signed */
     const char *access_key; /* with secret_key; copied */
     const char *secret_key;
@@ -674,11 +671,11 @@ DLPDEF void dlp_s3_list_close(dlp_s3_list *list);
 
    Every topology, placement and fetcher does: one item at a time in each worker, in_flight threads
    that each have a dlp_s3_io, or, asynchronous, one dlp_s3_io with in_flight items under way in the
-   worker's one thread. Workers make their dlp_s3_io when they begin, so behind a fork, and it ends
+   worker's one thread. Workers make their dlp_s3_io when they begin, so after a fork, and it ends
    with a process that is killed: nothing writes into a row after that. Without a decode bodies go
    from the socket into the row of field 0: a ragged field's length is set, one of fixed size wants
    exactly its bytes. Errors name bucket, key, range, status, code and request id. A pipe that is
-   stopped waits for no server. Not for worker processes that begin by exec. */
+   stopped waits for no server. */
 
 #define DLP_S3_WHOLE UINT64_MAX
 
@@ -741,9 +738,9 @@ typedef struct dlp_s3_source_desc {
     const dlp_s3_manifest *manifest; /* required, with one entry at least; borrowed until close */
     const dlp_field *fields; /* [n_fields] as in dlp_dataset; borrowed until start; items only */
     uint32_t n_fields;
+    /* Write the item's fields out of the n bytes of its object, valid during the call. Returns as
+       fetch does; runs in the worker itself. NULL: the bytes are field 0. */
     int (*decode)(void *user, void *worker_state, dlp_item *item, const void *bytes, uint64_t n);
-    /* write item out of bytes, which are valid during the call; returns
-                                as fetch does; in the worker itself. NULL: direct */
     void *user;               /* of all callbacks here; borrowed until close */
     uint64_t max_bytes;       /* with a decode: most bytes of an item, up to 2^40; 0: the largest
                                 entry's, if all are known. Direct: field 0 says it */
@@ -760,8 +757,9 @@ typedef struct dlp_s3_source_desc {
     uint64_t row_bytes;       /* for chunks: bytes of a row of the entries, laid end to end; all
                                 their lengths are known, and whole rows. 0: not for chunks */
     int32_t writes_all_bytes; /* 1: decode promises what dlp_dataset.writes_all_bytes says */
-    int (*worker_init)(void *user, int worker, void **state); /* for decode's worker_state; as in */
-    void (*worker_exit)(void *user, int worker, void *state); /* dlp_workers_desc; may be NULL */
+    /* For decode's worker_state, as in dlp_workers_desc; may be NULL. */
+    int (*worker_init)(void *user, int worker, void **state);
+    void (*worker_exit)(void *user, int worker, void *state);
 } dlp_s3_source_desc;
 
 typedef struct dlp_s3_source dlp_s3_source;
@@ -776,8 +774,8 @@ DLPDEF int dlp_s3_source_open(dlp_s3_source **out, const dlp_s3_source_desc *des
 /* Enter the source into a fetch stage's desc, which may be that in a loader's: all that it needs.
    That is the dataset (which is the source's), worker_init, worker_exit, worker_user and tell of
    the workers, fetcher DLP_FETCH_ASYNC, async, and in_flight where it is 0. Another fetcher may be
-   set afterwards: DLP_FETCH_THREADS, or DLP_FETCH_SEQUENTIAL with
-   in_flight 0: one item at a time, also inline.
+   set afterwards: DLP_FETCH_THREADS, or DLP_FETCH_SEQUENTIAL with in_flight 0: one item at a time,
+   also inline.
    source: borrowed until the pipe is closed. Before the pipe is made; any number of pipes may use
    one source - any thread - does not wait or allocate. */
 DLPDEF void dlp_s3_source_wire(dlp_s3_source *source, dlp_fetch_desc *fetch);
@@ -792,7 +790,16 @@ DLPDEF int dlp_s3_source_close(dlp_s3_source *source);
 
 /* Enter the source into a part queue: entry i is part i, read straight into the part's cell. Sets
    n_parts, load, user, manifest_id and the workers' worker_*; items come from the manifest, unless
-   .items is set already; max_part_bytes, where it is 0, is the longest entry's. Else as wire. */
+   .items is set already; max_part_bytes, where it is 0, is the longest entry's. Else as wire.
+
+     dlp_s3_source_wire_parts(source, &desc.parts); // then dlp_parts_open(&pipe, &desc, &err)
+
+   With a cache of the objects in a directory, or parts read in other ways, a load of one's own:
+
+     dlp_part_files files = {.files = names, .n_files = n, .dir = "/cache",
+                             .download = dlp_s3_part_download, .user = source};
+     desc.parts.load = dlp_part_files_load, desc.parts.user = &files; // behind wire_parts
+     ... or, in a load: return part->index < split ? dlp_s3_part_load(source, part) : mine(part); */
 DLPDEF void dlp_s3_source_wire_parts(dlp_s3_source *source, dlp_part_desc *parts);
 
 /* The load of wire_parts: user is the source. In load only; as dlp_part_files_load. */
@@ -804,7 +811,13 @@ DLPDEF int dlp_s3_part_load(void *source, dlp_part *part);
 DLPDEF int dlp_s3_part_download(void *source, const dlp_part *part, const char *path, int fd);
 
 /* Enter the source, whose desc has row_bytes, into chunks: n_items, load, user and the workers'
-   worker_*. Rows go straight into the chunk. Else as wire. */
+   worker_*. Rows go straight into the chunk. Else as wire. With several fields, one's own load:
+
+     static int load(void *user, dlp_chunk *chunk) { // desc.load, set behind wire_chunks(images)
+         int rc = dlp_s3_chunk_load(images, chunk);  // field 0
+         return rc != 0 ? rc : dlp_s3_chunk_read(labels, chunk, 1);
+     }
+     dlp_s3_source_wire_chunks(images, &desc); // then dlp_chunks_open(&pipe, &desc, &err) */
 DLPDEF void dlp_s3_source_wire_chunks(dlp_s3_source *source, dlp_chunks_desc *chunks);
 
 /* The load of wire_chunks: field 0 of the chunk. user is the source. In load only. */
@@ -898,12 +911,6 @@ __attribute__((unused)) static int dlpi_pair_above(int rc, int *fd) {
         if (fd[i] >= 0) close(fd[i]);
     fd[0] = fd[1] = -1;
     return -1;
-}
-
-/* What the environment says of paths, credentials, servers, processes: nothing where the program
-   has more rights than who started it (setuid), and wrote that. */
-__attribute__((unused)) static const char *dlpi_env(const char *name) {
-    return secure_getenv(name);
 }
 
 /* May a file be as large as that? Growing it past the limit on files (ulimit -f) would end the
@@ -3683,7 +3690,7 @@ static void dlpi_s3_tls_close(void *session) {
 __attribute__((unused)) static int dlpi_s3_tls_new(dlp_s3_transport *out, const char *ca_file,
                                                    dlp_s3_error *err) {
     dlpi_s3_tls *tls;
-    if (!ca_file || !ca_file[0]) ca_file = dlpi_env("AWS_CA_BUNDLE");
+    if (!ca_file || !ca_file[0]) ca_file = secure_getenv("AWS_CA_BUNDLE");
     if (!ca_file) ca_file = "";
     if (ca_file[0] && access(ca_file, R_OK) != 0)
         return dlpi_s3_set_error(err, DLP_ERR_ARG, errno, "ca_file '%.150s': %s", ca_file,
@@ -3864,9 +3871,10 @@ static void dlpi_s3_config_log(const dlpi_s3_config *c, const char *line) {
     if (c->log) c->log(c->log_user, line);
 }
 
-/* What a variable says; NULL where it is unset, or empty. */
+/* What a variable says; NULL where it is unset, or empty, or where the program has more rights than
+   the user who started it (setuid), and wrote that: secure_getenv. */
 static const char *dlpi_s3_env(const char *name) {
-    const char *value = dlpi_env(name);
+    const char *value = secure_getenv(name);
     return value && *value ? value : NULL;
 }
 
@@ -4391,11 +4399,11 @@ static bool dlpi_s3_is_loopback(const char *host) {
 static int dlpi_s3_proxy_beyond(const dlpi_s3_endpoint *e, dlp_s3_error *err) {
     const char *const names[] = {e->tls ? "https_proxy" : "http_proxy",
                                  e->tls ? "HTTPS_PROXY" : "HTTP_PROXY", "all_proxy", "ALL_PROXY"};
-    const char *none = dlpi_env("no_proxy"), *value = NULL, *name = NULL;
+    const char *none = secure_getenv("no_proxy"), *value = NULL, *name = NULL;
     for (int i = 0; i < 4 && !value; i++)
-        value = dlpi_env(name = names[i]); /* "" is: without one */
+        value = secure_getenv(name = names[i]); /* "" is: without one */
     if (!value || !*value || dlpi_s3_is_loopback(e->host)) return DLP_OK;
-    if (dlpi_s3_no_proxy(none ? none : dlpi_env("NO_PROXY"), e)) return DLP_OK;
+    if (dlpi_s3_no_proxy(none ? none : secure_getenv("NO_PROXY"), e)) return DLP_OK;
     return dlpi_s3_set_error(err, DLP_ERR_UNSUPPORTED, 0,
                              "%s is set, but proxies are not "
                              "supported; where %.100s can be reached without one, add it to "

@@ -2,7 +2,7 @@
    Made from src/ by "make headers": edit there.
 
    The same pipeline with workers as processes in shared memory: killed workers cost time, not data.
-   And a view from outside: monitors that look at a running or stuck pipe, consumers that share one.
+   And a view from outside: monitors that look at a running or stuck pipe, programs that share one.
 
    >>shm-use        DO THIS, THEN THAT
    1  Copy this file beside dlpipe.h. In the one C file that has the implementation:
@@ -10,7 +10,8 @@
           #include "dlpipe.h"
           #include "dlpipe_shm.h"
    2  Say .placement = DLP_PLACE_PROCESSES in the dlp_workers_desc of a stage. That is all.
-   3  A name, several consumers, start by exec, huge pages: dlp_pipe_desc.shm, a dlp_shm_desc.
+   3  A name, several programs on one pipe, huge pages: dlp_pipe_desc.shm, a dlp_shm_desc
+      (>>shm-start).
    4  Look at it from outside: examples/dlpipe_top.c, or dlp_monitor_open.
    5  Several programs, one pipe: >>shm-subscriber, examples/share.c.
 
@@ -21,17 +22,13 @@
    >>shm-deaths     WHO DIES, AND WHAT FOLLOWS
    >>shm-memory     MEMORY, ERRORS
    >>shm-limits     LIMITS AND CAVEATS
-   >>shm-start      FORK, EARLY FORK, EXEC
+   >>shm-start      FORK, EARLY FORK
    >>shm-names      NAMED PIPES
    >>shm-monitor    LOOKING IN FROM OUTSIDE
-   >>shm-subscriber   SEVERAL SUBSCRIBERS OF ONE PIPE
-   >>shm-impl-names       RECORDS AND LOCKS
-   >>shm-impl-monitor     COPY, CHECK, THEN USE
-   >>shm-impl-supervisor  WORKERS ARE STARTED, WATCHED AND REPLACED
-   >>shm-impl-subscriber   WHO HOLDS WHAT
-   >>shm-impl-exec        A SECOND PROGRAM THAT IS THE SAME
-   >>shm-impl-start       THE CALLER: START, WATCH, CLOSE
-   >>shm-impl-public      THE PUBLIC CALLS
+   >>shm-subscriber SEVERAL SUBSCRIBERS OF ONE PIPE
+   The implementation:
+   >>shm-impl-names >>shm-impl-monitor >>shm-impl-supervisor >>shm-impl-subscriber
+   >>shm-impl-start >>shm-impl-public
 
    >>shm-example    WHAT CHANGES IN A PROGRAM
 
@@ -50,14 +47,15 @@
 
    >>shm-concepts   WHO STARTS WHOM, WHO SEES WHAT
 
-     caller --- fork (or exec) ---> supervisor --- fork ---> worker 0, 1, ...; a spare
-       |                               |                        |
-       +----------- the region: one sealed memory file ---------+---- consumers (named pipes)
-                                                                +.... monitors (read only)
+     owner --- fork ---> supervisor --- fork ---> worker 0, 1, ...; a spare
+       |                               |                       |
+       +----------- the region: one sealed memory file --------+---- subscribers (named pipes)
+                                                               +.... monitors (read only)
 
-   The caller is the program that opened the pipe: it samples, feeds, transfers and takes batches.
-   The supervisor watches everybody and replaces dead workers. Workers run fetch, maps and collates,
-   and load parts (the stage of a part queue may be of processes as any other).
+   The owner is the program that opened the pipe: it schedules items, transfers and takes batches.
+   The supervisor watches all of them and replaces dead workers. Workers run fetch, maps and
+   collates, and load parts (the stage of a part queue may be of processes as any other).
+   Subscribers are other programs that take batches of the pipe, by a dlp_subscriber.
    What a worker's callbacks see of the program's memory is a copy of it as it was in start (or in
    dlp_pipe_fork), in replacements too: what they write there, counters say, the program does not
    see, and what the program changes later they do not. Open files are shared, offsets among them:
@@ -72,8 +70,7 @@
 
      no threads yet      nothing to do: start forks
      threads, a device   dlp_pipe_fork before they are made, dlp_pipe_start afterwards; or
-                         shm.start = DLP_SHM_EXEC, dlp_shm_main(argc, argv) as main's first line and
-                         DLP_SHM_CALLBACK(f) for each callback; or shm.allow_fork_with_threads
+                         shm.allow_fork_with_threads
    Without one of these start refuses: DLP_ERR_STATE.
 
    >>shm-deaths     WHO DIES, AND WHAT FOLLOWS
@@ -94,9 +91,9 @@
                          failed (DLP_ERR_DEADLINE), with retries if there are any. Only time in
                          which the supervisor ran itself counts, so a stopped job loses nothing.
      the supervisor      the workers die with it, next returns DLP_ERR_KILLED
-     the caller          the supervisor kills the workers, removes the name, ends: within 1 s.
-                         Memory goes with the last of them. exec in the caller is the same.
-     a consumer          see >>shm-subscriber
+     the owner           the supervisor kills the workers, removes the name, ends: within 1 s.
+                         Memory goes with the last of them. exec in the owner is the same.
+     a subscriber        see >>shm-subscriber
      all at once         nothing is left but the record of a name, whose lock is free: the next pipe
                          of that name takes it over, dlp_shm_remove_stale removes it
    A stage that changes a cell in place is never run on it twice: the row goes back to fetch, the
@@ -105,7 +102,7 @@
    max_skips, retries, items of a worker. Nothing that is delivered depends on them.
 
    >>shm-memory     MEMORY, ERRORS
-   The region is reserved whole in start (fallocate), after the plan has been held against limits,
+   The region is reserved whole in start (fallocate), after the plan has been compared with limits,
    memory cgroups of both versions, and what is available: no worker dies because memory for a
    batch is missing. It lies in an unnamed memory file, sealed against shrinking and growing: there
    is nothing in /dev/shm, but, for a named pipe, a record of 128 bytes. Each process adds its stack
@@ -118,23 +115,13 @@
    * dlpipe_shm.h is compiled in the same file as dlpipe.h's implementation.
    * A process that the program forks itself, and that does not exec, inherits the pipe's memory
      file and lock: a name is taken until it ends.
-   * The supervisor is a child of the caller. A program that waits for any child (waitpid(-1)) may
+   * The supervisor is a child of the owner. A program that waits for any child (waitpid(-1)) may
      see it end at close; that, and SIGCHLD ignored, does no harm. It ends at close and not before:
      do not wait for all children, until there are none, while the pipe is open.
-   * Monitors and consumers must be of the same user, or root, and see the same /proc: not from
-     another container. A consumer can write to the region: it is trusted.
+   * Monitors and subscribers must be of the same user, or root, and see the same /proc: not from
+     another container. A subscriber can write to the region: it is trusted.
    * A blocked pipe of 16 worker processes takes a little more than 0.1 % of a core (0.12 measured;
      of 2, 0.07), since each of them and the supervisor check now and then.
-   * DLP_SHM_EXEC: callbacks in worker processes get what shm.init makes as their user, not the
-     pointers in the descs. Not in programs with more rights than who starts them (setuid).
-
-   Decided this way, because:
-   * The swap that claims a unit, the bits that complete it, and the swap that closes a batch are
-     each the only record of themselves, and each is one store. So there is no journal: what a dead
-     worker had is read off those words, and giving it back may be interrupted and done again. (The
-     argument is above >>impl-recover in dlpipe.h; tests kill a worker at every instruction.)
-   * The spare and the supervisor ask for short time slices (Linux 6.12): where workers fill the
-     cores, a replacement would else wait milliseconds for its first turn.
 */
 
 #ifndef DLPIPE_SHM_H
@@ -147,12 +134,7 @@ extern "C" {
 #endif
 
 /* ---------------------------------------------------------------------------------------------
-   >>shm-start      FORK, EARLY FORK, EXEC */
-
-enum {
-    DLP_SHM_FORK = 0, /* workers are forks of this process: they see its memory as it was then */
-    DLP_SHM_EXEC      /* workers are this program, begun again: see dlp_shm_main */
-};
+   >>shm-start      FORK, EARLY FORK */
 
 enum {
     DLP_HUGE_NONE = 0,
@@ -166,18 +148,8 @@ enum {
     DLP_SHARE_ONE   /* each batch goes to one subscriber */
 };
 
-/* A callback as it is registered for DLP_SHM_EXEC. */
-typedef void (*dlp_shm_fn)(void);
-
-/* Make the user pointer of the callbacks in a worker process that began by exec.
-   blob, bytes: a copy of dlp_shm_desc.blob, in shared memory: read only; user: what all of the
-   pipe's callbacks get in that process in place of their desc's - returns 0, or failure:
-   DLP_ERR_CALLBACK - in each worker process, before worker_init. */
-typedef int (*dlp_shm_init_fn)(const void *blob, uint64_t bytes, void **user);
-
 typedef struct dlp_shm_desc {
     const char *name; /* NULL: none; 1..63 of A-Z a-z 0-9 . _ -, not beginning with a dot */
-    int32_t start;    /* DLP_SHM_FORK, DLP_SHM_EXEC */
     int32_t allow_fork_with_threads; /* 1: fork though the process has threads. Locks that they hold
                                stay locked in the workers for ever: know what you do */
     int32_t max_kills;       /* times that an item may kill its worker before it counts as failed
@@ -193,35 +165,15 @@ typedef struct dlp_shm_desc {
     int32_t
         wait_subscribers; /* with share: nothing is fetched before so many have come; 0: begin at
                                once (serve_only: with the first) */
-    dlp_shm_init_fn init; /* DLP_SHM_EXEC: NULL or registered */
-    const void *blob;     /* DLP_SHM_EXEC: for init; copied at start */
-    uint64_t blob_bytes;  /* 0..2^30 */
 } dlp_shm_desc;
-
-/* Register a callback under its own name, before main begins: at file scope, in any file.
-   DLP_SHM_CALLBACK(fetch); */
-#define DLP_SHM_CALLBACK(function) \
-    __attribute__((constructor)) static void dlp_shm_register_##function(void) { \
-        dlp_shm_register(#function, (dlp_shm_fn)(function)); \
-    } \
-    struct dlp_shm_register_semicolon
-
-/* The same by a call, before dlp_shm_main.
-   name: 1..63 bytes, copied - returns DLP_OK; DLP_ERR_ARG; DLP_ERR_STATE: another function has that
-   name; DLP_ERR_MEMORY: 256 are registered - one thread at a time - does not wait or allocate. */
-DLPDEF int dlp_shm_register(const char *name, dlp_shm_fn fn);
-
-/* For DLP_SHM_EXEC: the first line of main. In a process that was begun as a pipe's supervisor it
-   becomes that, and does not return; else it does nothing. A program that leaves it out is told so
-   by start; it never runs twice. Worker processes see nothing of this process's memory: their
-   callbacks are those registered, and get what shm.init makes of shm.blob as their user. */
-DLPDEF void dlp_shm_main(int argc, char **argv);
 
 /* Start the worker processes now, before start: for programs that make threads or open a device in
    between. What workers see of this process's memory is how it is at this moment. The pipe's wiring
-   is complete; afterwards only start may follow.
+   is complete; afterwards only start may follow. A program that must have threads before it knows
+   its pipes forks first of all a process that opens them and serves their batches by name
+   (share, serve_only, dlp_shm_serve), to which it subscribes.
    Returns what dlp_pipe_start returns of checking and allocating; DLP_ERR_STATE: called before, or
-   after start - caller - allocates all that is shared. */
+   after start - consumer - allocates all that is shared. */
 DLPDEF int dlp_pipe_fork(dlp_pipe *p);
 
 /* ---------------------------------------------------------------------------------------------
@@ -235,7 +187,7 @@ typedef struct dlp_shm_name {
     char name[64];
     int32_t pid;     /* of the owner as it sees itself; 0: the record cannot be read */
     int32_t alive;   /* 1: its lock is held; 0: stale; -1: another user's, not known */
-    uint32_t uid;    /* who made it */
+    uint32_t uid;    /* of its owner */
     uint64_t age_ms; /* since it was made; 0: not known */
 } dlp_shm_name;
 
@@ -318,25 +270,25 @@ DLPDEF void dlp_monitor_close(dlp_monitor *m);
    >>shm-subscriber   SEVERAL SUBSCRIBERS OF ONE PIPE
    Programs that train on the same batches share one pipe, its workers and its memory. The pipe has
    a name and dlp_shm_desc.share; its sampler runs in a thread. A subscriber gets batches from when
-   it comes: those that are not fed yet. Batches lie where the workers wrote them; nothing is
+   it comes: those that are not scheduled yet. Batches lie where the workers wrote them; nothing is
    copied.
 
      DLP_SHARE_EACH  every subscriber gets every batch in order, and so does the pipe's consumer
                      unless serve_only. A slot is free when all have released it: the slowest, also
-                     one that is stopped or never asks, sets the pace. With serve_only, what is fed
-                     and not taken when the last leaves is lost; the next begins after it.
+                     one that is stopped or never asks, sets the pace. With serve_only, what is
+                     scheduled and not taken when the last leaves is lost; the next begins after it.
      DLP_SHARE_ONE   each batch goes to one subscriber, the next one to whoever asks. What it held
                      when it died, or closed, goes to another. dlp_pipe_desc.max_held is the
                      sum of what all hold: subscribers that each hold a batch and ask for one more
                      wait for ever where slots (prefetch_factor + max_held) are no more than they.
 
    examples/share.c has both. Epochs end with DLP_BATCH_LAST in a batch's flags; DLP_EPOCH_END is
-   for the pipe's caller only, and so are states. The error of an item is told to every subscriber
+   for the pipe's owner only, and so are states. The error of an item is told to every subscriber
    that gets its batch, and to the owner; what else goes wrong, to the owner, and its close tells
    the others.
 
-   The owner's close: who has all gets DLP_END, others take what is ready, then get DLP_STOPPED.
-   Batches that are held stay as they are until dlp_subscriber_close.
+   The owner's close: a subscriber that has all gets DLP_END, others take what is ready, then get
+   DLP_STOPPED. Batches that are held stay as they are until dlp_subscriber_close.
 
    A subscriber that dies holds nothing up: its place is a lock, which the kernel takes back. It is
    looked for every 50 ms. A process that it forked keeps the place, until that ends, execs, or
@@ -380,7 +332,7 @@ DLPDEF void dlp_subscriber_close(dlp_subscriber *c);
    timeout_ms: 0 or DLP_FOREVER without end, DLP_NOWAIT not at all - returns DLP_END: all is
    consumed; DLP_TIMEOUT, DLP_STOPPED; the
    codes of errors that dlp_pipe_next returns; DLP_ERR_STATE: not started, or not serve_only -
-   caller. */
+   consumer. */
 DLPDEF int dlp_shm_serve(dlp_pipe *p, int timeout_ms);
 
 #ifdef __cplusplus
@@ -405,10 +357,8 @@ DLPDEF int dlp_shm_serve(dlp_pipe *p, int timeout_ms);
 #include <dirent.h>
 #include <poll.h>
 #include <signal.h>
-#include <spawn.h>
 #include <sys/file.h>
 #include <sys/prctl.h>
-#include <sys/auxv.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -929,6 +879,12 @@ static bool dlpi_view_ready(dlp_monitor *m, uint64_t from, uint64_t to) {
     return true;
 }
 
+/* What others wrote: its texts end. */
+static void dlpi_error_end(dlp_error *e) {
+    e->stage[sizeof e->stage - 1] = e->field[sizeof e->field - 1] = 0;
+    e->message[sizeof e->message - 1] = 0;
+}
+
 /* Counters and slots. The tail first, the base last: so a batch that is counted as in flight was
    so all the time, and its slot was not given to another while we looked. */
 static bool dlpi_view_ctl(dlp_monitor *m) {
@@ -950,12 +906,8 @@ static bool dlpi_view_ctl(dlp_monitor *m) {
         return false;
     if (c->base < tail && tail - c->base > s->ring) return false;
     c->tail = tail;
-    c->error.stage[sizeof c->error.stage - 1] = 0;
-    c->error.field[sizeof c->error.field - 1] = 0;
-    c->error.message[sizeof c->error.message - 1] = 0;
-    c->first_skip.stage[sizeof c->first_skip.stage - 1] = 0;
-    c->first_skip.field[sizeof c->first_skip.field - 1] = 0;
-    c->first_skip.message[sizeof c->first_skip.message - 1] = 0;
+    dlpi_error_end(&c->error);
+    dlpi_error_end(&c->first_skip);
     m->ctl[0] = *c;
     if (c->error_ready != 0) m->error = c->error;
     return true;
@@ -1282,6 +1234,11 @@ static int dlpi_monitor_try(const char *who, dlp_monitor **out, dlp_error *err) 
    and the caller sees the supervisor's death by its pidfd while it waits in next.
    It keeps a spare process that is forked already and waits to take a dead worker's place: on busy
    cores one that slept is run at once, one just forked waits for its turn.
+   Spare and supervisor ask for short time slices (Linux 6.12): where workers fill the cores, a
+   replacement would else wait milliseconds for its first turn.
+   There is no journal: what a dead worker had is read off the words of claims and completion, each
+   written by one store (dlpipe.h, >>impl-recover); giving it back may be interrupted, and done
+   again.
    Nobody's death is concluded from a clock, and none from a number: a pid may be another's by then.
    The end of all of them is seen by a pipe (alive) of which each holds the writing end. */
 
@@ -1299,12 +1256,8 @@ typedef struct dlpi_proc { /* a worker process, as the supervisor knows it */
     bool late;       /* it was killed for that */
 } dlpi_proc;
 
-struct dlpi_exec_spec;
-
 typedef struct dlpi_shm_state { /* dlp_pipe.shm */
     dlp_shm_desc d;
-    const struct dlpi_exec_spec *spec;         /* in processes that began by exec */
-    int (*begin)(dlp_pipe *p, dlpi_worker *w); /* what a worker does first there */
     pid_t owner;
     pid_t supervisor;
     int caller_fd, supervisor_fd; /* pidfds */
@@ -1377,25 +1330,14 @@ static void dlpi_slice(uint64_t ns) {
 
 /* ---- a worker process ---- */
 
-/* Die with the supervisor. */
-static void dlpi_process_bind(pid_t supervisor) {
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() != supervisor) _exit(1); /* it died before we asked */
-}
-
 _Noreturn static void dlpi_process_worker(dlp_pipe *p, dlpi_worker *w) {
     int began;
     /* threads that are begun here are to run as everybody else: they would inherit the slice */
-    if (w->st->w.worker_init || w->st->in_flight > 0 || dlpi_shm_of(p)->spec) dlpi_slice(0);
+    if (w->st->w.worker_init || w->st->in_flight > 0) dlpi_slice(0);
     signal(SIGPIPE, SIG_DFL); /* as a new program has it */
     p->in_worker = w->started = w->process = 1;
     DLPI_STORE_RLX(&w->block->pid, (int32_t)getpid()); /* for people */
     dlpi_thread_dress(w);
-    if (dlpi_shm_of(p)->spec && dlpi_shm_of(p)->begin(p, w) != DLP_OK) {
-        dlpi_worker_end(w, DLP_ERR_CALLBACK);
-        _exit(2);
-    }
-    w->started = w->process = 1;
     began = dlpi_worker_begin(w);
     if (began == DLP_OK && !dlpi_stopped(p)) w->st->ops->step(w);
     dlpi_slice(0); /* it has begun: from here on as everybody else */
@@ -1457,7 +1399,8 @@ static pid_t dlpi_proc_fork(dlp_pipe *p, int k, int task) {
     dlpi_shm_state *s = dlpi_shm_of(p);
     pid_t me = getpid(), pid = fork();
     if (pid == 0) {
-        dlpi_process_bind(me);
+        prctl(PR_SET_PDEATHSIG, SIGKILL); /* die with the supervisor */
+        if (getppid() != me) _exit(1);    /* it died before we asked */
         dlpi_fd_close(&s->task);
         if (k < s->n_procs) dlpi_process_worker(p, s->procs[k].w);
         dlpi_process_spare(p, task);
@@ -1711,12 +1654,6 @@ static void dlpi_procs_deadlines(dlp_pipe *p, uint64_t passed) {
     }
 }
 
-static int dlpi_procs_alive(const dlpi_shm_state *s) {
-    int n = 0;
-    for (int k = 0; k < s->n_procs; k++) n += s->procs[k].pid != 0;
-    return n;
-}
-
 static void dlpi_procs_kill(dlpi_shm_state *s) {
     for (int k = 0; k < s->n_procs; k++)
         if (s->procs[k].pid != 0) kill(s->procs[k].pid, SIGKILL);
@@ -1763,6 +1700,7 @@ _Noreturn static void dlpi_supervise(dlp_pipe *p) {
     uint64_t kill_at = 0, looked = dlpi_now_ns(), now;
     for (;;) {
         char byte[64];
+        bool alive = false;
         int sleep = dlpi_supervisor_sleep(p, kill_at);
         int n = poll(s->fds, (nfds_t)s->n_procs + 3, sleep);
         if (n < 0 && errno != EINTR) dlpi_supervisor_end(p, 1);
@@ -1783,19 +1721,25 @@ _Noreturn static void dlpi_supervise(dlp_pipe *p) {
         }
         looked = now;
         if (!dlpi_stopped(p)) continue;
-        if (dlpi_procs_alive(s) == 0) dlpi_supervisor_end(p, 0);
+        for (int k = 0; k < s->n_procs && !alive; k++) alive = s->procs[k].pid != 0;
+        if (!alive) dlpi_supervisor_end(p, 0);
         if (kill_at == 0 && DLPI_LOAD_ACQ(&p->ctl->closing) != 0) /* J2 <- J2 */
             kill_at = now + (uint64_t)s->d.grace_ms * 1000000u;
         if (kill_at != 0 && now >= kill_at) dlpi_procs_kill(s);
     }
 }
 
-/* Start worker k for the first time. Returns 0, or errno: then the pipe has the error. */
-static int dlpi_proc_begin(dlp_pipe *p, int k) {
-    int errnum = dlpi_proc_start(p, k);
-    if (errnum != 0)
-        dlpi_proc_fail(p, dlpi_shm_of(p)->procs[k].w, DLP_ERR_SYSTEM, errnum,
-                       "a worker process can't be started");
+/* Start workers for the first time: the first of each stage, or the others. Returns 0, or errno:
+   then the pipe has the error. */
+static int dlpi_procs_begin(dlp_pipe *p, bool first) {
+    dlpi_shm_state *s = dlpi_shm_of(p);
+    int errnum = 0;
+    for (int k = 0; errnum == 0 && k < s->n_procs && (first || !dlpi_stopped(p)); k++) {
+        const dlpi_worker *w = s->procs[k].w;
+        if (dlpi_caller_gone(s)) dlpi_caller_dead(p);
+        if ((w->id == 0) != first || (errnum = dlpi_proc_start(p, k)) == 0) continue;
+        dlpi_proc_fail(p, w, DLP_ERR_SYSTEM, errnum, "a worker process can't be started");
+    }
     return errnum;
 }
 
@@ -1803,7 +1747,7 @@ static int dlpi_proc_begin(dlp_pipe *p, int k) {
    of a large program takes long, 17 ms a GiB. */
 _Noreturn static void dlpi_supervisor(dlp_pipe *p) {
     dlpi_shm_state *s = dlpi_shm_of(p);
-    int errnum = 0;
+    int errnum;
     setpgid(0, 0);
     dlpi_process_signals();
     dlpi_process_stdin();
@@ -1816,16 +1760,10 @@ _Noreturn static void dlpi_supervisor(dlp_pipe *p) {
     for (int k = 0; k <= s->n_procs; k++) s->fds[k + 2] = (struct pollfd){-1, POLLIN, 0};
     s->task = -1;
     signal(SIGPIPE, SIG_IGN); /* the spare's */
-    for (int k = 0; errnum == 0 && k < s->n_procs; k++) {
-        if (dlpi_caller_gone(s)) dlpi_caller_dead(p);
-        if (s->procs[k].w->id == 0) errnum = dlpi_proc_begin(p, k);
-    }
+    errnum = dlpi_procs_begin(p, true);
     DLPI_STORE_REL(&p->ctl->processes, errnum == 0 ? 1u : 2u); /* J1 -> J1 */
     dlpi_sleepers_wake_all(&p->ctl->processes_word);
-    for (int k = 0; errnum == 0 && k < s->n_procs && !dlpi_stopped(p); k++) {
-        if (dlpi_caller_gone(s)) dlpi_caller_dead(p);
-        if (s->procs[k].w->id != 0) errnum = dlpi_proc_begin(p, k);
-    }
+    if (errnum == 0) errnum = dlpi_procs_begin(p, false);
     if (errnum != 0) dlpi_supervisor_end(p, 1);
     dlpi_supervise(p);
 }
@@ -1898,13 +1836,13 @@ static uint64_t dlpi_share_layout(dlpi_share *h, uint32_t mode, uint32_t subscri
 
 /* ---- the scheduler's side ---- */
 
+/* The lock of place i. */
+static struct flock dlpi_share_lock(uint32_t i) {
+    return (struct flock){.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = (off_t)i, .l_len = 1};
+}
+
 static bool dlpi_share_locked(const dlp_pipe *p, uint32_t i) {
-    struct flock f;
-    memset(&f, 0, sizeof f);
-    f.l_type = F_WRLCK;
-    f.l_whence = SEEK_SET;
-    f.l_start = (off_t)i;
-    f.l_len = 1;
+    struct flock f = dlpi_share_lock(i);
     return fcntl(p->memfd, F_OFD_GETLK, &f) != 0 || f.l_type != F_UNLCK;
 }
 
@@ -2077,6 +2015,9 @@ static int dlpi_share_resolve(dlp_pipe *p) {
         return dlpi_shm_fail(p, DLP_ERR_ARG, "shm.share", "views into chunks can't be shared");
     if (p->d.unordered)
         return dlpi_shm_fail(p, DLP_ERR_ARG, "shm.share", "a shared pipe delivers in order");
+    if (p->barrier)
+        return dlpi_shm_fail(p, DLP_ERR_ARG, "shm.share",
+                             "a shared pipe has no set_epoch: a subscriber may be epochs behind");
     for (int i = 0; i < p->n_staffed; i++)
         if (p->work[i]->w.num_workers == 0)
             return dlpi_shm_fail(
@@ -2253,12 +2194,7 @@ static int dlpi_subscriber_map(dlp_subscriber *c, dlp_error *err) {
 static int dlpi_subscriber_place(dlp_subscriber *c, dlp_error *err) {
     uint64_t present;
     for (uint32_t i = 0; i < c->layout.max_subscribers; i++) {
-        struct flock f;
-        memset(&f, 0, sizeof f);
-        f.l_type = F_WRLCK;
-        f.l_whence = SEEK_SET;
-        f.l_start = (off_t)i;
-        f.l_len = 1;
+        struct flock f = dlpi_share_lock(i);
         if (fcntl(c->fd, F_OFD_SETLK, &f) != 0) continue;
         c->index = i;
         c->mine = (dlpi_cblock *)(void *)((uint8_t *)c->share + c->layout.subscribers_at +
@@ -2384,8 +2320,7 @@ static int dlpi_subscriber_have(dlp_subscriber *c, uint64_t b, uint32_t s, dlp_b
     }
     if (DLPI_LOAD_ACQ(&slot->failed) == 1) { /* F1 <- F1 */
         dlp_error e = slot->error;
-        e.stage[sizeof e.stage - 1] = e.field[sizeof e.field - 1] = 0;
-        e.message[sizeof e.message - 1] = 0;
+        dlpi_error_end(&e);
         if (e.code >= 0) e.code = DLP_ERR_CORRUPT;
         c->err = e;
         dlpi_subscriber_give(c, b, s);
@@ -2504,457 +2439,6 @@ static int dlpi_subscriber_sleep(dlp_subscriber *c, dlp_batch **out, uint64_t ns
     return rc;
 }
 
-/* ---------------------------------------------------------------------------------------------
-   >>shm-impl-exec        A SECOND PROGRAM THAT IS THE SAME
-   For a process that has threads, or a device, before the pipe starts. The supervisor is this very
-   program (/proc/self/exe), begun again: dlp_shm_main finds in the environment that it is one, and
-   does not return. What it must know lies in a memory file of its own, which only it is given, not
-   in the region, at which others may look: a copy of the pipe's record, whose pointers it replaces
-   (callbacks by their registered names), what each stage keeps, the sampler's subset, the blob. It
-   has a copy of what a stage keeps, to write to; pointers there are its kind's to replace. */
-
-#define DLPI_EXEC_ENV "DLPIPE_SHM_SUPERVISOR"
-#define DLPI_EXEC_MAGIC UINT64_C(0x6365786570696c64)
-#define DLPI_NAMES 256
-
-enum {
-    DLPI_CB_ITEM,
-    DLPI_CB_BATCH,
-    DLPI_CB_COLLATE,
-    DLPI_CB_INIT,
-    DLPI_CB_EXIT,
-    DLPI_CB_FUNCTION,
-    DLPI_CB_REPLACEMENT,
-    DLPI_CB_SUBMIT,
-    DLPI_CB_REAP,
-    DLPI_CB_OWN,
-    DLPI_CB_COUNT
-};
-
-typedef struct dlpi_callback {
-    char name[64];
-    dlp_shm_fn fn;
-} dlpi_callback;
-
-/* Registered before main begins, or by it; not changed afterwards. */
-static dlpi_callback dlpi_callbacks[DLPI_NAMES];
-static int dlpi_n_callbacks;
-static const char *dlpi_program; /* argv[0], once dlp_shm_main was called */
-
-/* Bytes behind it: affinity numbers of all stages, what each stage keeps, subset, blob. */
-typedef struct dlpi_exec_spec {
-    uint64_t magic, layout, pipe_bytes, total_bytes;
-    int64_t owner;
-    uint64_t self; /* the record's address in the caller */
-    uint64_t affinity_at, selves_at, subset_at, blob_at, blob_bytes;
-    char init[64];
-    char names[DLP_MAX_STAGES][DLPI_CB_COUNT][64];
-    dlp_shm_desc desc;
-    struct dlp_pipe pipe;
-} dlpi_exec_spec;
-
-static dlp_shm_fn dlpi_callback_find(const char *name) {
-    for (int i = 0; i < dlpi_n_callbacks; i++)
-        if (strcmp(dlpi_callbacks[i].name, name) == 0) return dlpi_callbacks[i].fn;
-    return NULL;
-}
-
-static const char *dlpi_callback_name(dlp_shm_fn fn) {
-    for (int i = 0; i < dlpi_n_callbacks; i++)
-        if (dlpi_callbacks[i].fn == fn) return dlpi_callbacks[i].name;
-    return NULL;
-}
-
-/* Write down the name of a callback; NULL has the name "". */
-static int dlpi_callback_note(dlp_pipe *p, const dlpi_stage *st, const char *field, dlp_shm_fn fn,
-                              char *name) {
-    const char *found = fn ? dlpi_callback_name(fn) : "";
-    name[0] = 0;
-    if (found != NULL) {
-        dlpi_copy_text(name, 64, found);
-        return DLP_OK;
-    }
-    return dlpi_refuse(
-        p, DLP_ERR_ARG, st ? st->name : "", field,
-        "workers that begin by exec find callbacks by name, and this one has none: say "
-        "DLP_SHM_CALLBACK(function) in its file (no two may have the same)");
-}
-
-/* Do workers of this stage ask for indices: of their rows, or of what replaces them? */
-static bool dlpi_asks_order(const dlp_pipe *p, const dlpi_stage *st) {
-    return st->work == 0 || (dlpi_is_item_stage(p, st) && st->w.on_error == DLP_ON_ERROR_REPLACE);
-}
-
-static int dlpi_exec_order_names(dlp_pipe *p, dlpi_exec_spec *x) {
-    const dlpi_stage *st = p->sampler;
-    int rc = dlpi_callback_note(p, st, "sampler.function", (dlp_shm_fn)st->sampler.function,
-                                x->names[st->id][DLPI_CB_FUNCTION]);
-    if (rc != DLP_OK) return rc;
-    return dlpi_callback_note(p, st, "sampler.replacement", (dlp_shm_fn)st->sampler.replacement,
-                              x->names[st->id][DLPI_CB_REPLACEMENT]);
-}
-
-/* The names of all that runs in worker processes. */
-static int dlpi_exec_names(dlp_pipe *p, dlpi_exec_spec *x) {
-    int rc = dlpi_callback_note(p, NULL, "shm.init", (dlp_shm_fn)x->desc.init, x->init);
-    for (int i = 0; i < p->n_staffed && rc == DLP_OK; i++) {
-        const dlpi_stage *st = p->work[i];
-        char(*names)[64] = x->names[st->id];
-        const dlp_async *async;
-        if (st->w.num_workers == 0 || st->w.placement != DLP_PLACE_PROCESSES) continue;
-        rc = dlpi_callback_note(p, st, "fetch or item", (dlp_shm_fn)st->item, names[DLPI_CB_ITEM]);
-        if (rc == DLP_OK)
-            rc = dlpi_callback_note(p, st, "batch", (dlp_shm_fn)st->batch, names[DLPI_CB_BATCH]);
-        if (rc == DLP_OK)
-            rc = dlpi_callback_note(p, st, "collate", (dlp_shm_fn)st->collate,
-                                    names[DLPI_CB_COLLATE]);
-        if (rc == DLP_OK) rc = dlpi_callback_note(p, st, st->ops->own, st->own, names[DLPI_CB_OWN]);
-        if (rc == DLP_OK)
-            rc = dlpi_callback_note(p, st, "worker_init", (dlp_shm_fn)st->w.worker_init,
-                                    names[DLPI_CB_INIT]);
-        if (rc == DLP_OK)
-            rc = dlpi_callback_note(p, st, "worker_exit", (dlp_shm_fn)st->w.worker_exit,
-                                    names[DLPI_CB_EXIT]);
-        async = dlpi_fetch_async(st);
-        if (rc == DLP_OK && async != NULL)
-            rc = dlpi_callback_note(p, st, "async.submit", (dlp_shm_fn)async->submit,
-                                    names[DLPI_CB_SUBMIT]);
-        if (rc == DLP_OK && async != NULL)
-            rc = dlpi_callback_note(p, st, "async.reap", (dlp_shm_fn)async->reap,
-                                    names[DLPI_CB_REAP]);
-        if (rc == DLP_OK && dlpi_asks_order(p, st)) rc = dlpi_exec_order_names(p, x);
-    }
-    return rc;
-}
-
-static uint64_t dlpi_exec_round(uint64_t bytes) { return (bytes + 7) & ~UINT64_C(7); }
-
-static uint64_t dlpi_exec_bytes(const dlp_pipe *p) {
-    uint64_t bytes = sizeof(dlpi_exec_spec) + dlpi_shm_of(p)->d.blob_bytes + 64;
-    if (p->sampler->sampler.subset) bytes += p->sampler->sampler.n_subset * 8;
-    for (int i = 0; i < p->n_stages; i++)
-        bytes += (uint64_t)p->stages[i].w.n_affinity * sizeof(int32_t) +
-                 dlpi_exec_round(p->stages[i].ops->self_bytes);
-    return bytes;
-}
-
-static uint64_t dlpi_shm_bytes(const dlp_pipe *p) {
-    return dlpi_shm_of(p)->d.start == DLP_SHM_EXEC && p->n_procs > 0 ? dlpi_exec_bytes(p) : 0;
-}
-
-static void dlpi_exec_put(uint8_t *to, uint64_t *at, const void *from, uint64_t bytes) {
-    if (bytes > 0) memcpy(to + *at, from, (size_t)bytes);
-    *at += dlpi_exec_round(bytes);
-}
-
-/* Fill the memory file. */
-static int dlpi_exec_fill(dlp_pipe *p, dlpi_exec_spec *x) {
-    const dlpi_shm_state *s = dlpi_shm_of(p);
-    const dlp_sampler_desc *d = &p->sampler->sampler;
-    uint64_t at = sizeof *x;
-    int rc;
-    x->magic = DLPI_EXEC_MAGIC;
-    x->layout = dlpi_layout_hash();
-    x->pipe_bytes = sizeof *p;
-    x->total_bytes = dlpi_exec_bytes(p);
-    x->owner = getpid();
-    x->self = (uint64_t)(uintptr_t)p;
-    x->desc = s->d;
-    x->pipe = *p;
-    if ((rc = dlpi_exec_names(p, x)) != DLP_OK) return rc;
-    x->affinity_at = at;
-    for (int i = 0; i < p->n_stages; i++)
-        dlpi_exec_put((uint8_t *)x, &at, p->stages[i].affinity,
-                      (uint64_t)p->stages[i].w.n_affinity * sizeof(int32_t));
-    x->selves_at = at;
-    for (int i = 0; i < p->n_stages; i++)
-        dlpi_exec_put((uint8_t *)x, &at, p->stages[i].self, p->stages[i].ops->self_bytes);
-    x->subset_at = at;
-    dlpi_exec_put((uint8_t *)x, &at, d->subset, d->subset ? d->n_subset * 8 : 0);
-    x->blob_at = at;
-    x->blob_bytes = s->d.blob_bytes;
-    dlpi_exec_put((uint8_t *)x, &at, s->d.blob, s->d.blob_bytes);
-    return DLP_OK;
-}
-
-/* Make the memory file. Returns its descriptor, or negative. */
-static int dlpi_exec_file(dlp_pipe *p) {
-    uint64_t bytes = dlpi_exec_bytes(p);
-    int fd = dlpi_fd_above((int)syscall(SYS_memfd_create, "dlpipe-start", 1u)), rc;
-    void *at = MAP_FAILED;
-    if (fd >= 0 && dlpi_file_may_be(bytes) && ftruncate(fd, (off_t)bytes) == 0)
-        at = mmap(NULL, (size_t)bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    if (at == MAP_FAILED) {
-        rc = dlpi_system_fail(p, DLP_ERR_MEMORY, "mmap of what workers are told");
-    } else {
-        rc = dlpi_exec_fill(p, at);
-        munmap(at, (size_t)bytes);
-    }
-    if (rc == DLP_OK) return fd;
-    dlpi_fd_close(&fd);
-    return rc;
-}
-
-/* The environment of this process, and one line more. NULL: no memory. */
-static char **dlpi_exec_environ(char *line) {
-    extern char **environ;
-    size_t n = 0;
-    char **env;
-    while (environ && environ[n]) n++;
-    env = malloc((n + 2) * sizeof *env);
-    if (env == NULL) return NULL;
-    for (size_t i = 0; i < n; i++) env[i] = environ[i];
-    env[n] = line;
-    env[n + 1] = NULL;
-    return env;
-}
-
-/* Begin the supervisor. fds: the memory file, the region, caller_fd, nudge[0], alive[1], name. */
-static int dlpi_exec_spawn(dlp_pipe *p, const int *fds, int n) {
-    dlpi_shm_state *s = dlpi_shm_of(p);
-    posix_spawn_file_actions_t files;
-    posix_spawnattr_t attr;
-    sigset_t all, job;
-    char line[160], program[256], flag[] = "--dlpipe-supervisor", **env;
-    char *argv[] = {program, flag, NULL};
-    int rc = 0;
-    dlpi_copy_text(program, sizeof program, dlpi_program);
-    snprintf(line, sizeof line, DLPI_EXEC_ENV "=%d %d %d %d %d %d", fds[0], fds[1], fds[2], fds[3],
-             fds[4], fds[5]);
-    env = dlpi_exec_environ(line);
-    if (env == NULL) return ENOMEM;
-    posix_spawn_file_actions_init(&files);
-    posix_spawnattr_init(&attr);
-    for (int i = 0; i < n && rc == 0; i++) /* the same number: no longer closed on exec */
-        if (fds[i] >= 0) rc = posix_spawn_file_actions_adddup2(&files, fds[i], fds[i]);
-    sigfillset(&all);
-    dlpi_job_signals(&job); /* they wait until it ignores them */
-    posix_spawnattr_setsigdefault(&attr, &all);
-    posix_spawnattr_setsigmask(&attr, &job);
-    posix_spawnattr_setpgroup(&attr, 0);
-    posix_spawnattr_setflags(&attr, POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSIGMASK |
-                                        POSIX_SPAWN_SETPGROUP);
-    if (rc == 0) rc = posix_spawn(&s->supervisor, "/proc/self/exe", &files, &attr, argv, env);
-    posix_spawnattr_destroy(&attr);
-    posix_spawn_file_actions_destroy(&files);
-    free(env);
-    return rc;
-}
-
-static int dlpi_exec_begin(dlp_pipe *p) {
-    dlpi_shm_state *s = dlpi_shm_of(p);
-    int fds[6], rc;
-    if (dlpi_program == NULL)
-        return dlpi_shm_fail(
-            p, DLP_ERR_STATE, "shm.start",
-            "DLP_SHM_EXEC needs dlp_shm_main(argc, argv) as the first line of main");
-    if (getauxval(AT_SECURE) != 0) /* it would not look at its environment: see dlpi_env */
-        return dlpi_shm_fail(
-            p, DLP_ERR_UNSUPPORTED, "shm.start",
-            "a program with more rights than the user who started it (setuid) can't begin "
-            "workers by exec");
-    fds[0] = dlpi_exec_file(p);
-    if (fds[0] < 0) return p->err.code;
-    fds[1] = p->memfd;
-    fds[2] = s->caller_fd;
-    fds[3] = s->nudge[0];
-    fds[4] = s->alive[1];
-    fds[5] = p->name_fd;
-    rc = dlpi_exec_spawn(p, fds, 6);
-    close(fds[0]);
-    if (rc == 0) return DLP_OK;
-    s->supervisor = 0;
-    errno = rc;
-    return dlpi_system_fail(p, DLP_ERR_SYSTEM, "posix_spawn of the supervisor");
-}
-
-/* ---- the other side ---- */
-
-/* A pointer into the caller's record, made one into ours. */
-static void *dlpi_exec_moved(dlp_pipe *p, uint64_t self, const void *at) {
-    return at == NULL ? NULL : (uint8_t *)p + ((uint64_t)(uintptr_t)at - self);
-}
-
-static dlp_shm_fn dlpi_exec_callback(dlp_pipe *p, const dlpi_stage *st, const char *name) {
-    dlp_shm_fn fn = name[0] ? dlpi_callback_find(name) : NULL;
-    dlp_error e;
-    if (fn != NULL || name[0] == 0) return fn;
-    dlpi_error_set(&e, DLP_ERR_ARG, "",
-                   "callback %s is not registered in the worker processes, "
-                   "which run main only up to dlp_shm_main",
-                   name);
-    dlpi_copy_text(e.stage, sizeof e.stage, st->name);
-    dlpi_ctl_fail(p, DLPI_NOBODY, &e);
-    return NULL;
-}
-
-/* Replace the pointers of stage i. The callbacks' names are looked up when the region is there. */
-static void dlpi_exec_stage_point(dlp_pipe *p, int i, const dlpi_exec_spec *x) {
-    dlpi_stage *st = &p->stages[i];
-    st->ops = dlpi_ops_of(st);
-    st->w.name = st->name;
-    for (int f = 0; f < DLP_MAX_FIELDS; f++) st->fields[f].name = st->field_names[f];
-    if (st->dataset.fields) st->dataset.fields = st->fields;
-    if (st->batching.out_fields) st->batching.out_fields = st->fields;
-    st->affinity = NULL;
-    st->w.affinity = NULL;
-    st->sampler.weights = NULL;
-    if (st->sampler.subset) {
-        const uint8_t *at = (const uint8_t *)x + x->subset_at;
-        st->sampler.subset = (const uint64_t *)(const void *)at;
-    }
-}
-
-static void dlpi_exec_callbacks(dlp_pipe *p, const dlpi_exec_spec *x) {
-    for (int i = 0; i < p->n_stages; i++) {
-        dlpi_stage *st = &p->stages[i];
-        dlp_shm_fn fn[DLPI_CB_COUNT];
-        dlp_async *async;
-        for (int k = 0; k < DLPI_CB_COUNT; k++) fn[k] = dlpi_exec_callback(p, st, x->names[i][k]);
-        st->item = (dlp_item_fn)fn[DLPI_CB_ITEM];
-        st->batch = (int (*)(void *, dlp_batch *, void *))fn[DLPI_CB_BATCH];
-        st->collate = (dlp_collate_fn)fn[DLPI_CB_COLLATE];
-        st->own = fn[DLPI_CB_OWN];
-        st->w.worker_init = (int (*)(void *, int, void **))fn[DLPI_CB_INIT];
-        st->w.worker_exit = (void (*)(void *, int, void *))fn[DLPI_CB_EXIT];
-        st->sampler.function = (uint64_t(*)(void *, uint64_t, uint64_t))fn[DLPI_CB_FUNCTION];
-        st->sampler.replacement =
-            (uint64_t(*)(void *, uint64_t, uint64_t, uint64_t))fn[DLPI_CB_REPLACEMENT];
-        async = dlpi_fetch_async(st);
-        if (async == NULL) continue;
-        async->submit = (int (*)(void *, void *, dlp_item *))fn[DLPI_CB_SUBMIT];
-        async->reap = (int (*)(void *, void *, dlp_item **, int *, int, int))fn[DLPI_CB_REAP];
-    }
-}
-
-/* What each stage keeps lies behind the record; its table says how much. */
-static bool dlpi_exec_selves(dlp_pipe *p, const dlpi_exec_spec *x) {
-    const uint8_t *at = (const uint8_t *)x + x->selves_at;
-    for (int i = 0; i < p->n_stages; i++) {
-        dlpi_stage *st = &p->stages[i];
-        size_t n = st->ops->self_bytes;
-        st->self = NULL;
-        if (n == 0) continue;
-        if ((st->self = malloc(n)) == NULL) return false;
-        memcpy(st->self, at, n);
-        at += dlpi_exec_round(n);
-    }
-    return true;
-}
-
-/* A pipe's record of this process's own, from that of the caller. */
-static dlp_pipe *dlpi_exec_pipe(const dlpi_exec_spec *x, int memfd, int name_fd) {
-    dlp_pipe *p = malloc(sizeof *p);
-    if (p == NULL) return NULL;
-    *p = x->pipe;
-    p->d.resume = NULL;
-    p->d.budget = NULL;
-    p->d.log = NULL;
-    p->d.shm = NULL;
-    p->d.name = p->name;
-    p->budget_bytes = 0;
-    p->alive = NULL;
-    p->memfd = memfd;
-    p->name_fd = name_fd;
-    p->sampler = dlpi_exec_moved(p, x->self, p->sampler);
-    p->repeat = dlpi_exec_moved(p, x->self, p->repeat);
-    p->fetch = dlpi_exec_moved(p, x->self, p->fetch);
-    p->batcher = dlpi_exec_moved(p, x->self, p->batcher);
-    p->sink = dlpi_exec_moved(p, x->self, p->sink);
-    p->keeper = dlpi_exec_moved(p, x->self, p->keeper);
-    p->lender = dlpi_exec_moved(p, x->self, p->lender);
-    p->stay = NULL; /* of batches loaded by a fetch that has no name */
-    p->source_stage = dlpi_exec_moved(p, x->self, p->source_stage);
-    p->rows_end = dlpi_exec_moved(p, x->self, p->rows_end);
-    p->cell_end = dlpi_exec_moved(p, x->self, p->cell_end);
-    for (int i = 0; i < p->n_staffed; i++) p->work[i] = dlpi_exec_moved(p, x->self, p->work[i]);
-    for (int i = 0; i < p->n_stages; i++) dlpi_exec_stage_point(p, i, x);
-    p->source = p->source_stage->ops->source;
-    for (uint32_t f = 0; f < p->items.n; f++) p->items.at[f].f.name = p->items.at[f].name;
-    for (uint32_t f = 0; f < p->batches.n; f++) p->batches.at[f].f.name = p->batches.at[f].name;
-    return p;
-}
-
-/* CPU numbers lie behind the record. */
-static int dlpi_exec_affinity(dlp_pipe *p, const dlpi_exec_spec *x) {
-    const uint8_t *at = (const uint8_t *)x + x->affinity_at;
-    for (int i = 0; i < p->n_stages; i++) {
-        dlpi_stage *st = &p->stages[i];
-        size_t n = (size_t)st->w.n_affinity * sizeof(int32_t);
-        if (n == 0) continue;
-        if ((st->affinity = malloc(n)) == NULL) return DLP_ERR_MEMORY;
-        memcpy(st->affinity, at, n);
-        at += (n + 7) & ~(size_t)7;
-    }
-    return DLP_OK;
-}
-
-/* In a worker process that began by exec: what the callbacks get as user. */
-static int dlpi_exec_user(dlp_pipe *p, dlpi_worker *w) {
-    const dlpi_exec_spec *x = dlpi_shm_of(p)->spec;
-    dlp_shm_init_fn init = (dlp_shm_init_fn)dlpi_exec_callback(p, w->st, x->init);
-    void *user = NULL;
-    int rc = init ? init((const uint8_t *)x + x->blob_at, x->blob_bytes, &user) : 0;
-    dlp_error e;
-    for (int i = 0; i < p->n_stages; i++) {
-        dlpi_stage *st = &p->stages[i];
-        st->user = st->w.worker_user = st->sampler.function_user = st->dataset.user = user;
-    }
-    dlpi_worker_init(p, w->st, w->id, w->global);
-    if (rc == 0) return DLP_OK;
-    dlpi_error_set(&e, DLP_ERR_CALLBACK, "shm.init", "init returned %d", rc);
-    dlpi_copy_text(e.stage, sizeof e.stage, w->st->name);
-    e.worker = w->id;
-    dlpi_ctl_fail(p, (uint32_t)w->global, &e);
-    return DLP_ERR_CALLBACK;
-}
-
-/* What the caller wrote down; NULL: it is not from this program. */
-static const dlpi_exec_spec *dlpi_exec_map(int fd) {
-    struct stat st;
-    const dlpi_exec_spec *x;
-    void *at;
-    if (fstat(fd, &st) != 0 || st.st_size < (off_t)sizeof *x) return NULL;
-    at = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_SHARED, fd, 0);
-    if (at == MAP_FAILED) return NULL;
-    x = at;
-    if (x->magic != DLPI_EXEC_MAGIC || x->layout != dlpi_layout_hash() ||
-        x->pipe_bytes != sizeof(struct dlp_pipe) || x->total_bytes != (uint64_t)st.st_size)
-        return NULL;
-    return x;
-}
-
-static bool dlpi_exec_region(dlp_pipe *p) {
-    void *at = mmap(NULL, (size_t)p->region_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, p->memfd, 0);
-    if (at == MAP_FAILED) return false;
-    p->region = at;
-    return dlpi_private_alloc(p) == DLP_OK;
-}
-
-/* Become the supervisor. fds: as dlpi_exec_spawn gives them. */
-_Noreturn static void dlpi_exec_supervisor(const int *fds) {
-    const dlpi_exec_spec *x = dlpi_exec_map(fds[0]);
-    dlp_pipe *p = x ? dlpi_exec_pipe(x, fds[1], fds[5]) : NULL;
-    dlpi_shm_state *s = calloc(1, sizeof *s);
-    for (int i = 0; i < 6; i++)
-        if (fds[i] >= 0) fcntl(fds[i], F_SETFD, FD_CLOEXEC);
-    if (p == NULL || s == NULL || !dlpi_exec_selves(p, x) || !dlpi_exec_region(p)) _exit(3);
-    close(fds[0]);
-    s->d = x->desc;
-    s->spec = x;
-    s->begin = dlpi_exec_user;
-    s->owner = (pid_t)x->owner;
-    s->caller_fd = fds[2];
-    s->nudge[0] = fds[3];
-    s->alive[1] = fds[4];
-    s->nudge[1] = s->alive[0] = s->supervisor_fd = -1;
-    p->shm = s;
-    dlpi_live_point(p);
-    dlpi_live_workers(p);
-    dlpi_exec_callbacks(p, x);
-    if (dlpi_exec_affinity(p, x) != DLP_OK || dlpi_procs_alloc(p) != DLP_OK) _exit(3);
-    dlpi_supervisor(p);
-}
 
 /* ---------------------------------------------------------------------------------------------
    >>shm-impl-start       THE CALLER: START, WATCH, CLOSE */
@@ -2989,7 +2473,6 @@ static int dlpi_threads_here(void) {
 
 static int dlpi_shm_check(dlp_pipe *p, const dlp_shm_desc *d) {
     static const dlpi_bound bounds[] = {
-        {"shm.start", DLPI_IN(dlp_shm_desc, start), 0, DLP_SHM_EXEC, "DLP_SHM_*"},
         {"shm.allow_fork_with_threads", DLPI_IN(dlp_shm_desc, allow_fork_with_threads), 0, 1,
          "0 or 1"},
         {"shm.max_kills", DLPI_IN(dlp_shm_desc, max_kills), 0, 100, "0..100"},
@@ -2998,7 +2481,6 @@ static int dlpi_shm_check(dlp_pipe *p, const dlp_shm_desc *d) {
         {"shm.share", DLPI_IN(dlp_shm_desc, share), 0, 2, "DLP_SHARE_*"},
         {"shm.max_subscribers", DLPI_IN(dlp_shm_desc, max_subscribers), 0, 64, "0..64"},
         {"shm.serve_only", DLPI_IN(dlp_shm_desc, serve_only), 0, 1, "0 or 1"},
-        {"shm.blob_bytes", DLPI_IN(dlp_shm_desc, blob_bytes), 0, INT64_C(1) << 30, "0..2^30"},
     };
     dlpi_check_bounds(p, "", d, DLPI_ROWS(bounds));
     dlpi_within(p, "", "shm.wait_subscribers", d->wait_subscribers, 0,
@@ -3006,18 +2488,12 @@ static int dlpi_shm_check(dlp_pipe *p, const dlp_shm_desc *d) {
     if (d->name != NULL && !dlpi_name_ok(d->name))
         dlpi_refuse(p, DLP_ERR_ARG, "", "shm.name",
                     "1 to 63 of A-Z a-z 0-9 . _ -, not beginning with a dot");
-    if (d->blob_bytes > 0 && d->blob == NULL)
-        dlpi_refuse(p, DLP_ERR_ARG, "", "shm.blob", "NULL, and blob_bytes is not 0");
     return p->err.code; /* the first of them */
 }
 
 static int dlpi_shm_open(dlp_pipe *p) {
     dlpi_shm_state *s;
     int rc;
-    if (dlpi_env(DLPI_EXEC_ENV))
-        return dlpi_shm_fail(p, DLP_ERR_STATE, "shm.start",
-                             "this process was begun as a worker: dlp_shm_main(argc, argv) must be "
-                             "the first line of main");
     if (p->d.shm && (rc = dlpi_shm_check(p, p->d.shm)) != DLP_OK) return rc;
     s = calloc(1, sizeof *s);
     if (s == NULL) return dlpi_shm_fail(p, DLP_ERR_MEMORY, "", "calloc of a record failed");
@@ -3043,7 +2519,7 @@ static int dlpi_shm_may_fork(dlp_pipe *p) {
     if (n <= 1) return DLP_OK;
     snprintf(text, sizeof text,
              "the process has %d threads, and a fork copies their locks as they are: start workers "
-             "earlier (dlp_pipe_fork), by exec (shm.start), or set shm.allow_fork_with_threads",
+             "earlier (dlp_pipe_fork), or set shm.allow_fork_with_threads",
              n);
     return dlpi_shm_fail(p, DLP_ERR_STATE, "placement", text);
 }
@@ -3074,11 +2550,7 @@ static int dlpi_shm_look(dlp_pipe *p) {
     dlpi_shm_state *s = dlpi_shm_of(p);
     int rc;
     if (!dlpi_supervisor_gone(s) || dlpi_stopped(p)) return DLP_OK;
-    if ((rc = dlpi_next_error(p, true)) != DLP_OK) return rc;                 /* why it ended */
-    if (s->d.start == DLP_SHM_EXEC && DLPI_LOAD_ACQ(&p->ctl->processes) == 0) /* J1 <- J1 */
-        return dlpi_shm_fail(p, DLP_ERR_KILLED, "",
-                             "the supervisor process ended before it had begun: is "
-                             "dlp_shm_main(argc, argv) the first line of main?");
+    if ((rc = dlpi_next_error(p, true)) != DLP_OK) return rc; /* why it ended */
     return dlpi_shm_fail(p, DLP_ERR_KILLED, "",
                          "the supervisor process was killed, and the worker processes with it");
 }
@@ -3121,8 +2593,7 @@ static int dlpi_shm_begin(dlp_pipe *p) {
     if (p->shm_name[0] && (rc = dlpi_name_create(p)) != DLP_OK) return rc;
     if (p->n_procs == 0) return DLP_OK;
     if ((rc = dlpi_shm_prepare(p)) != DLP_OK) return rc;
-    rc = s->d.start == DLP_SHM_EXEC ? dlpi_exec_begin(p) : dlpi_fork_begin(p);
-    if (rc != DLP_OK) return rc;
+    if ((rc = dlpi_fork_begin(p)) != DLP_OK) return rc;
     setpgid(s->supervisor, s->supervisor); /* here, too: whoever comes first */
     s->supervisor_fd = dlpi_pidfd_open(s->supervisor);
     dlpi_fd_close(&s->nudge[0]);
@@ -3184,37 +2655,12 @@ static void dlpi_shm_end(dlp_pipe *p) {
 
 static const dlpi_shm_calls dlpi_shm_table = {
     dlpi_shm_open,        dlpi_share_resolve, dlpi_share_keep, dlpi_share_may_schedule,
-    dlpi_share_slot_free, dlpi_shm_bytes,     dlpi_shm_begin,  dlpi_shm_look,
-    dlpi_shm_nudge,       dlpi_shm_await,     dlpi_shm_end};
+    dlpi_share_slot_free, dlpi_shm_begin,     dlpi_shm_look,   dlpi_shm_nudge,
+    dlpi_shm_await,       dlpi_shm_end};
 static const dlpi_shm_calls *dlpi_shm = &dlpi_shm_table;
 
 /* ---------------------------------------------------------------------------------------------
    >>shm-impl-public      THE PUBLIC CALLS */
-
-DLPDEF int dlp_shm_register(const char *name, dlp_shm_fn fn) {
-    dlp_shm_fn known;
-    if (name == NULL || fn == NULL || name[0] == 0 || strlen(name) >= 64) return DLP_ERR_ARG;
-    known = dlpi_callback_find(name);
-    if (known != NULL) return known == fn ? DLP_OK : DLP_ERR_STATE;
-    if (dlpi_n_callbacks == DLPI_NAMES) return DLP_ERR_MEMORY;
-    dlpi_copy_text(dlpi_callbacks[dlpi_n_callbacks].name, 64, name);
-    dlpi_callbacks[dlpi_n_callbacks++].fn = fn;
-    return DLP_OK;
-}
-
-DLPDEF void dlp_shm_main(int argc, char **argv) {
-    const char *line = dlpi_env(DLPI_EXEC_ENV);
-    int fds[6];
-    dlp_shm_register("dlp_collate_pad", (dlp_shm_fn)dlp_collate_pad);
-    dlp_shm_register("dlp_collate_pack", (dlp_shm_fn)dlp_collate_pack);
-    dlpi_program = argc > 0 && argv != NULL && argv[0] != NULL ? argv[0] : "dlpipe";
-    if (line == NULL) return;
-    if (sscanf(line, "%d %d %d %d %d %d", &fds[0], &fds[1], &fds[2], &fds[3], &fds[4], &fds[5]) !=
-        6)
-        _exit(3);
-    unsetenv(DLPI_EXEC_ENV); /* programs that a callback runs are none */
-    dlpi_exec_supervisor(fds);
-}
 
 DLPDEF int dlp_pipe_fork(dlp_pipe *p) {
     if (p == NULL) return DLP_ERR_ARG;
@@ -3335,11 +2781,13 @@ DLPDEF int dlp_monitor_trace(const dlp_monitor *m, int lane, dlp_trace_event *ou
 }
 
 DLPDEF int dlp_monitor_write_trace(const dlp_monitor *m, const char *path) {
-    return m == NULL || path == NULL ? DLP_ERR_ARG : dlpi_write_trace(&m->seen, path);
+    return m == NULL || path == NULL ? DLP_ERR_ARG
+                                     : dlpi_write_trace(&m->seen, &(dlpi_picture){0}, path);
 }
 
 DLPDEF int dlp_monitor_write_timeline(const dlp_monitor *m, const char *path) {
-    return m == NULL || path == NULL ? DLP_ERR_ARG : dlpi_write_timeline(&m->seen, path);
+    return m == NULL || path == NULL ? DLP_ERR_ARG
+                                     : dlpi_write_timeline(&m->seen, &(dlpi_picture){0}, path);
 }
 
 DLPDEF int64_t dlp_monitor_batches_per_epoch(const dlp_monitor *m) {

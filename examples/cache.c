@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <time.h>
 
-enum { ITEMS = 2000, WORDS = 64 };
+enum { ITEMS = 2000, WORDS = 64, FETCH = 2 /* behind sampler and repeat */ };
 
 static void sleep_us(long us) {
     struct timespec t = {us / 1000000, us % 1000000 * 1000};
@@ -34,7 +34,7 @@ int main(int argc, char **argv) {
         .num_workers = 1,
         .fetch.workers = {.workers_max = 16},
         .shuffle = 1,
-        .epochs = 4,
+        .epochs = 5,
         .repeat.epoch_end = 1,
         .cache.bytes = (uint64_t)share * ITEMS * (WORDS * sizeof(float) + 8) / 100,
     };
@@ -48,17 +48,21 @@ int main(int argc, char **argv) {
         return fprintf(stderr, "usage: cache [SHARE]   percent that may be cached, 0 to 100\n"), 2;
     puts("(workers run up to two batches ahead, into the next epoch: so do hits and fetches)");
     if (dlp_loader_open(&pipe, &desc, &err) != DLP_OK) return puts(err.message), 1;
+    dlp_pipe_set_workers(pipe, FETCH, 8); /* nothing is kept yet: at first many fetch */
     while ((rc = dlp_pipe_next(pipe, &batch)) == DLP_OK || rc == DLP_EPOCH_END) {
         if (rc == DLP_OK) {
+            int enough = batch->epoch == 4 && batch->in_epoch == 9;
             sleep_us(2000); /* a training step */
             dlp_pipe_release(pipe, batch);
+            if (enough) dlp_pipe_next_epoch(pipe); /* the rest of the last epoch is not wanted */
             continue;
         }
+        dlp_pipe_set_workers(pipe, FETCH, 0); /* from now on as many as it takes */
         dlp_pipe_stats(pipe, &s);
         printf("epoch %d: %.2f s, %d hits, %d fetched, %d workers\n", (int)s.epoch,
                (double)(s.elapsed_ns - before.elapsed_ns) / 1e9,
                (int)(s.cache_hits - before.cache_hits), (int)(s.cache_misses - before.cache_misses),
-               (int)s.stages[2].workers);
+               (int)s.stages[FETCH].workers);
         before = s;
     }
     if (dlp_pipe_explain(pipe, words, sizeof words) > 0) fputs(words, stdout);

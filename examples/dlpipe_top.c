@@ -796,16 +796,45 @@ static int names(bool remove) {
     return 0;
 }
 
+/* ---- traces ---- */
+
+/* The newest stretch of each lane, as the monitor copied it. */
+static int events(const dlp_monitor *m) {
+    static const char *const kinds[] = {"?", "work", "wait", "step", "epoch", "starved", "blocked"};
+    for (int i = 0; i < dlp_monitor_trace_lanes(m); i++) {
+        dlp_trace_event e;
+        char lane[32];
+        if (dlp_monitor_trace(m, i, &e, 1, lane) != 1) continue;
+        printf("%-20s %-8s %10.3f ms, until %.3f s, batch %llu\n", lane,
+               kinds[e.kind <= DLP_TRACE_BLOCKED ? e.kind : 0],
+               (double)(e.end_ns - e.begin_ns) / 1e6, (double)e.end_ns / 1e9,
+               (unsigned long long)e.sequence);
+    }
+    return 0;
+}
+
+/* Write what was traced: for Perfetto, or as a picture. */
+static int traces(const dlp_monitor *m, const char *trace, const char *timeline) {
+    int rc = trace ? dlp_monitor_write_trace(m, trace) : DLP_OK;
+    if (rc == DLP_OK && timeline) rc = dlp_monitor_write_timeline(m, timeline);
+    if (rc != DLP_OK)
+        fprintf(stderr, "dlpipe_top: %s: %s\n", trace ? trace : timeline,
+                rc == DLP_ERR_SYSTEM ? strerror(errno) : dlp_code_text(rc));
+    return rc != DLP_OK;
+}
+
 static int usage(void) {
-    fprintf(stderr, "usage: dlpipe_top [--once] [--json] [--interval MS] PID|PID:PIPE|NAME\n"
-                    "       dlpipe_top --list | --stale\n");
+    fprintf(stderr,
+            "usage: dlpipe_top [--once] [--json] [--interval MS] PID|PID:PIPE|NAME\n"
+            "       dlpipe_top --events | --trace JSON | --timeline SVG  PID|PID:PIPE|NAME\n"
+            "       dlpipe_top --list | --stale\n");
     return 2;
 }
 
 int main(int argc, char **argv) {
     static watch w;
-    const char *who = NULL;
-    bool once = false, as_json = false;
+    const char *who = NULL, *trace = NULL, *timeline = NULL;
+    bool once = false, as_json = false, newest = false;
     int interval_ms = 0, code;
     dlp_error e;
     for (int i = 1; i < argc; i++) {
@@ -815,6 +844,12 @@ int main(int argc, char **argv) {
             once = true;
         else if (strcmp(argv[i], "--json") == 0)
             as_json = true;
+        else if (strcmp(argv[i], "--events") == 0)
+            newest = true;
+        else if (strcmp(argv[i], "--trace") == 0 && i + 1 < argc)
+            trace = argv[++i];
+        else if (strcmp(argv[i], "--timeline") == 0 && i + 1 < argc)
+            timeline = argv[++i];
         else if (strcmp(argv[i], "--interval") == 0 && i + 1 < argc)
             interval_ms = atoi(argv[++i]);
         else if (argv[i][0] == '-' || who)
@@ -828,7 +863,11 @@ int main(int argc, char **argv) {
         watch_close(&w);
         return 1;
     }
-    if (once || as_json || !isatty(STDOUT_FILENO) || tcgetattr(STDIN_FILENO, &cooked) != 0)
+    if (newest)
+        code = events(w.monitor);
+    else if (trace || timeline)
+        code = traces(w.monitor, trace, timeline);
+    else if (once || as_json || !isatty(STDOUT_FILENO) || tcgetattr(STDIN_FILENO, &cooked) != 0)
         code = run_once(&w, interval_ms ? interval_ms : 250, as_json);
     else
         code = run_live(&w, interval_ms ? interval_ms : 1000);

@@ -376,7 +376,10 @@ static dlp_pipe *open_pipe(images *im, const options *opt, bool training) {
         .batch.last = training ? DLP_LAST_DROP : DLP_LAST_PARTIAL,
         .epochs = training ? opt->epochs : 1,
         .seed = opt->seed,
-        .pipe = {.prefetch_factor = 4, .name = training ? "training" : "test"},
+        .pipe = {.prefetch_factor = 4,
+                 .name = training ? "training" : "test",
+                 .counters = &(dlp_counter){.name = "loss"}, /* a lane of the pictures */
+                 .n_counters = 1},
     };
     dlp_pipe *pipe = NULL;
     dlp_error err;
@@ -459,6 +462,7 @@ static int train_all(network *net, dlp_pipe *pipe, const options *opt, double *l
         pr.loss = batch->sequence ? 0.98f * pr.loss + 0.02f * loss : loss;
         say_progress(&pr, pipe, opt, batch, batch->flags & DLP_BATCH_LAST);
         *last_loss = (double)pr.loss;
+        dlp_pipe_count(pipe, 0, *last_loss);
         if (interrupted) say_progress(&pr, pipe, opt, batch, true);
         dlp_pipe_release(pipe, batch);
     }
@@ -467,10 +471,14 @@ static int train_all(network *net, dlp_pipe *pipe, const options *opt, double *l
 }
 
 static void say_time(dlp_pipe *pipe, const options *opt) {
+    const dlp_trace_window stall = {.what = DLP_WINDOW_STALL};
     char text[4096], path[512];
     if (dlp_pipe_explain(pipe, text, sizeof text) > 0) printf("\n%s\n", text);
     snprintf(path, sizeof path, "%s/timeline.svg", opt->out);
     if (dlp_pipe_write_timeline(pipe, path) == DLP_OK) printf("a picture of the end: %s\n", path);
+    snprintf(path, sizeof path, "%s/stall.svg", opt->out);
+    if (dlp_pipe_write_window(pipe, path, &stall) == DLP_OK)
+        printf("around its longest wait: %s\n", path);
     snprintf(path, sizeof path, "%s/trace.json", opt->out);
     if (dlp_pipe_write_trace(pipe, path) == DLP_OK) printf("the same for Perfetto: %s\n", path);
 }

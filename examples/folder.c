@@ -175,6 +175,7 @@ static int run(const dlp_folder *folder, dlp_files *files, dlp_loader_desc *desc
     int code;
     if (colour == NULL) return perror("folder"), 1;
     dlp_files_wire(files, &desc->fetch);
+    fprintf(stderr, "files are read by %s\n", dlp_files_backend(files));
     if (dlp_loader_open(&pipe, desc, &err) != DLP_OK) return free(colour), say(&err);
     while ((code = dlp_pipe_next(pipe, &batch)) == DLP_OK) {
         step(batch, colour);

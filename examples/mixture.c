@@ -83,6 +83,11 @@ static int corpus_open(corpus *c) {
     c->length = malloc(dlp_mix_items(mix) * sizeof *c->length);
     c->kind = malloc(dlp_mix_items(mix) * sizeof *c->kind);
     if (!c->length || !c->kind) return puts("no memory"), 1;
+    for (uint64_t at = 0, item; at < 12; at++) { /* whose turn it is at the epoch's beginning */
+        uint32_t kind;
+        dlp_mix_locate(mix, dlp_mix_at(mix, 0, at), &kind, &item);
+        fprintf(stderr, "%s%s", names[kind], at < 11 ? ", " : "\n");
+    }
     for (uint64_t i = 0, item; i < dlp_mix_items(mix); i++) {
         dlp_mix_locate(mix, i, &c->kind[i], &item);
         c->length[i] = text_length(c->kind[i], item);

@@ -3,7 +3,9 @@
    Each writer has a lane of its own: no writer waits for another, and its records come in its
    order. One of the four is killed (SIGKILL) half way, with a record begun and not pushed. What it
    had pushed is there; the reader sees how far that is, and a successor goes on from there in the
-   same lane. A record that is marked so is the end of a writer's stream.
+   same lane. A record that is marked so is the end of a writer's stream. Writers and reader go
+   through all the ways that there are to write and to read; a lane alone, of one writer and one
+   reader, has the same ones (one_to_one).
 
    cc -O2 queues.c -lpthread */
 #define DLPIPE_IMPLEMENTATION
@@ -20,27 +22,51 @@ enum { WRITERS = 4, CAPACITY = 256, RECORDS = 20000, VICTIM = 2, WAIT_MS = 30000
 
 typedef struct record { /* a multiple of 8 bytes */
     uint64_t number;    /* in its writer's stream, 0.. */
-    uint64_t last;      /* 1: the end of the stream */
+    uint64_t writer;
+    uint64_t last; /* 1: the end of the stream */
 } record;
+
+/* Push n records, in one of four ways. Returns 0. */
+static int write_burst(dlp_mpsc_tx *tx, const record *burst, uint64_t n, uint64_t way) {
+    if (way % 4 == 0) return dlp_mpsc_push_burst(tx, burst, n, WAIT_MS) != (int64_t)n;
+    for (uint64_t k = 0; k < n;) {
+        void *at = NULL;
+        int64_t room = 0;
+        if (way % 4 == 1) { /* as many as there is room for */
+            room = dlp_mpsc_try_push_burst(tx, burst + k, n - k);
+        } else if (way % 4 == 2) { /* one */
+            int rc = dlp_mpsc_try_push(tx, &burst[k]);
+            room = rc == DLP_FULL ? 0 : rc == DLP_OK ? 1 : rc;
+        } else if ((room = dlp_mpsc_reserve(tx, n - k, &at)) > 0) { /* in place: no copy is made */
+            memcpy(at, burst + k, (size_t)room * sizeof *burst);
+            if (dlp_mpsc_commit(tx, (uint64_t)room) != DLP_OK) return 1;
+        }
+        if (room < 0) return 1;
+        k += (uint64_t)room;
+        if (k < n && dlp_mpsc_wait_tx(tx, WAIT_MS) != DLP_OK) return 1;
+    }
+    return 0;
+}
 
 /* A writer's process: push records from this number on, in bursts, then the end. */
 static int write_stream(void *mem, uint64_t bytes, int writer, uint64_t from, int is_killed) {
     dlp_mpsc_tx tx;
     record burst[10];
+    void *at = NULL;
     if (dlp_mpsc_attach_tx(&tx, mem, bytes, writer) != writer) return 1;
     for (uint64_t n = from; n < RECORDS;) {
         uint64_t k = 0;
-        for (; k < 10 && n + k < RECORDS; k++) burst[k] = (record){n + k, 0};
-        if (dlp_mpsc_push_burst(&tx, burst, k, WAIT_MS) != (int64_t)k) return 1;
+        for (; k < 10 && n + k < RECORDS; k++) burst[k] = (record){n + k, (uint64_t)writer, 0};
+        if (write_burst(&tx, burst, k, n / 10) != 0) return 1;
         n += k;
         if (is_killed && n >= RECORDS / 2) {
-            void *at = NULL;
             while (dlp_mpsc_reserve(&tx, 1, &at) != 1) usleep(100);
-            *(record *)at = (record){n, 0}; /* without a commit nobody sees it */
+            *(record *)at = (record){n, (uint64_t)writer, 0}; /* without a commit nobody sees it */
             raise(SIGKILL);
         }
     }
-    if (dlp_mpsc_push(&tx, &(record){RECORDS, 1}, WAIT_MS) != DLP_OK) return 1;
+    if (dlp_mpsc_reserve(&tx, 1, &at) == 1) dlp_mpsc_abort(&tx); /* thought better of it */
+    if (dlp_mpsc_push(&tx, &(record){RECORDS, (uint64_t)writer, 1}, WAIT_MS) != DLP_OK) return 1;
     dlp_mpsc_detach_tx(&tx);
     return 0;
 }
@@ -58,19 +84,77 @@ typedef struct stream {
     int ended;
 } stream;
 
-/* Take one record. Returns 0: none came within the time; negative: failure. */
+/* Read up to 8 records, in one of five ways. Returns how many, 0: none came within the time. */
+static int64_t read_burst(dlp_mpsc_rx *rx, record *to, int timeout_ms) {
+    static unsigned turn;
+    const void *at = NULL;
+    int64_t n;
+    int rc;
+    switch (turn++ % 5) {
+    case 0: /* one, whose writer is told */
+        rc = dlp_mpsc_pop(rx, to, NULL, timeout_ms);
+        return rc == DLP_TIMEOUT || rc == DLP_EMPTY ? 0 : rc == DLP_OK ? 1 : rc;
+    case 1: return dlp_mpsc_pop_burst(rx, to, 8, timeout_ms);
+    case 2: /* in place: they stay where they are until they are released */
+        if ((n = dlp_mpsc_peek(rx, 8, &at, NULL)) <= 0) break;
+        memcpy(to, at, (size_t)n * sizeof *to);
+        return dlp_mpsc_release(rx, (uint64_t)n) == DLP_OK ? n : -1;
+    case 3:
+        rc = dlp_mpsc_try_pop(rx, to, NULL);
+        if (rc == DLP_EMPTY) break;
+        return rc == DLP_OK ? 1 : rc;
+    default:
+        if ((n = dlp_mpsc_try_pop_burst(rx, to, 8)) == 0) break;
+        return n;
+    }
+    rc = dlp_mpsc_wait_rx(rx, timeout_ms); /* what comes is for the next way */
+    return rc == DLP_OK ? read_burst(rx, to, DLP_NOWAIT) : rc < 0 ? rc : 0;
+}
+
+/* Take records. Returns 0: none came within the time; negative: failure. */
 static int take(dlp_mpsc_rx *rx, stream *of, int timeout_ms) {
-    record r;
-    uint32_t writer = 0;
-    int rc = dlp_mpsc_pop(rx, &r, &writer, timeout_ms);
-    if (rc == DLP_TIMEOUT || rc == DLP_EMPTY) return 0;
-    if (rc != DLP_OK) return -1;
-    if (r.number != of[writer].next) return -1; /* lost, or twice */
-    if (r.last)
-        of[writer].ended = 1;
-    else
-        of[writer].next++;
-    return 1;
+    record r[8];
+    int64_t n = read_burst(rx, r, timeout_ms);
+    for (int64_t i = 0; i < n; i++) {
+        stream *from = &of[r[i].writer % WRITERS];
+        if (r[i].number != from->next) return -1; /* lost, or twice */
+        if (r[i].last)
+            from->ended = 1;
+        else
+            from->next++;
+    }
+    return n < 0 ? -1 : n > 0;
+}
+
+/* A lane alone, here with both ends in one thread. Returns 0 if each record came once, in order. */
+static int one_to_one(void) {
+    static _Alignas(DLP_QUEUE_ALIGN) unsigned char mem[4096];
+    uint64_t numbers[4] = {2, 3, 4, 5}, got[4] = {0}, next = 0;
+    const void *seen = NULL;
+    void *at = NULL;
+    dlp_spsc_tx tx;
+    dlp_spsc_rx rx;
+    int bad = dlp_spsc_bytes(8, 16) > sizeof mem || dlp_spsc_init(mem, sizeof mem, 8, 16, 0) ||
+              dlp_spsc_attach_tx(&tx, mem, sizeof mem) || dlp_spsc_attach_rx(&rx, mem, sizeof mem);
+    if (bad) return 1;
+    bad = dlp_spsc_push(&tx, &(uint64_t){0}, WAIT_MS) != DLP_OK ||
+          dlp_spsc_try_push(&tx, &(uint64_t){1}) != DLP_OK ||
+          dlp_spsc_push_burst(&tx, numbers, 2, WAIT_MS) != 2 ||
+          dlp_spsc_try_push_burst(&tx, numbers + 2, 2) != 2 ||
+          dlp_spsc_wait_tx(&tx, WAIT_MS) != DLP_OK || dlp_spsc_reserve(&tx, 1, &at) != 1;
+    if (bad) return 1;
+    *(uint64_t *)at = 6;
+    bad = dlp_spsc_commit(&tx, 1) != DLP_OK;
+    if (dlp_spsc_reserve(&tx, 1, &at) == 1) dlp_spsc_abort(&tx);
+    bad |= dlp_spsc_wait_rx(&rx, WAIT_MS) != DLP_OK;
+    bad |= dlp_spsc_pop(&rx, got, WAIT_MS) != DLP_OK || got[0] != next++;
+    bad |= dlp_spsc_try_pop(&rx, got) != DLP_OK || got[0] != next++;
+    bad |= dlp_spsc_pop_burst(&rx, got, 2, WAIT_MS) != 2 || got[0] != next || got[1] != next + 1;
+    bad |= dlp_spsc_try_pop_burst(&rx, got, 2) != 2 || got[0] != next + 2 || got[1] != next + 3;
+    bad |= dlp_spsc_peek(&rx, 1, &seen) != 1 || *(const uint64_t *)seen != next + 4;
+    bad |= dlp_spsc_release(&rx, 1) != DLP_OK;
+    dlp_spsc_publish(&rx); /* its room is the writer's now, not when a few more were read */
+    return bad || dlp_spsc_try_pop(&rx, got) != DLP_EMPTY;
 }
 
 /* Start a successor for each writer that is dead before its stream has ended. The queue was empty
@@ -118,5 +202,5 @@ int main(void) {
     while (wait(NULL) > 0) continue;
     printf("%llu records of %d writers, each once and in order\n", (unsigned long long)total,
            WRITERS);
-    return bad || total != (uint64_t)WRITERS * RECORDS;
+    return bad || total != (uint64_t)WRITERS * RECORDS || one_to_one();
 }

@@ -4,8 +4,9 @@
        fill the bucket, which is made if need be, out of the four files that
        examples/get_fashion_mnist.sh gets: one object an image, or, with -k, shards of many
    s3_train [-e epochs] [-w workers] [-f in flight] [-b batch] [-p] [-o out-directory]
-            s3://bucket/prefix
-       train on what is there; -p: worker processes in place of threads
+            [-m list-file] s3://bucket/prefix
+       train on what is there; -p: worker processes in place of threads; -m: keep the list of the
+       images beside (list-file.train, .test), and go by it the next time
    cc -O3 s3_train.c -lpthread -lm       (https: -DDLPIPE_S3_OPENSSL, and -lssl -lcrypto)
 
    Endpoint, region and keys come from where AWS' tools look: AWS_ENDPOINT_URL, AWS_REGION,
@@ -36,7 +37,7 @@ typedef struct options {
     bool upload, processes;
     int per_object, images, epochs, workers, in_flight, batch;
     const char *data, *out;
-    char bucket[64], prefix[512];
+    char bucket[64], prefix[512], list[512];
 } options;
 
 static const char *const set_name[] = {"train", "test"};
@@ -184,6 +185,22 @@ static bool upload(dlp_s3 *s3, const options *opt) {
 /* ---------------------------------------------------------------------------------------------
    The images: what a list of the bucket says, decoded by the workers */
 
+/* Where -m keeps what a list call said of a set. */
+static struct path { char s[544]; } list_path(const options *opt, int set) {
+    struct path p;
+    snprintf(p.s, sizeof p.s, "%s.%s", opt->list, set_name[set]);
+    return p;
+}
+
+/* Which images there are, and where: from the file of -m, where there is one. */
+static void manifest_say(const dlp_s3_manifest *m, int set) {
+    dlp_s3_entry first;
+    if (dlp_s3_manifest_get(m, 0, &first) != DLP_OK) return;
+    printf("%s: %" PRIu64 " images, the first in %s; list %016" PRIx64 ", %" PRIu64 " bytes\n",
+           set_name[set], dlp_s3_manifest_count(m), first.key, dlp_s3_manifest_id(m),
+           dlp_s3_manifest_bytes(m));
+}
+
 /* An object of k * 785 bytes has k images. */
 static bool manifest_fill(dlp_s3_manifest *m, dlp_s3 *s3, const options *opt, int set) {
     char prefix[600];
@@ -192,6 +209,8 @@ static bool manifest_fill(dlp_s3_manifest *m, dlp_s3 *s3, const options *opt, in
     dlp_s3_io *io = NULL;
     dlp_s3_object o;
     dlp_s3_error err;
+    if (opt->list[0] && access(list_path(opt, set).s, R_OK) == 0)
+        return dlp_s3_manifest_read(m, list_path(opt, set).s, &err) == DLP_OK || complain_s3(&err);
     snprintf(prefix, sizeof prefix, "%s%s/", opt->prefix, set_name[set]);
     int code = dlp_s3_io_open(&io, s3, &err);
     if (code == DLP_OK) code = dlp_s3_list_open(&list, io, &desc, &err);
@@ -202,8 +221,10 @@ static bool manifest_fill(dlp_s3_manifest *m, dlp_s3 *s3, const options *opt, in
     dlp_s3_list_close(list);
     dlp_s3_io_close(io);
     if (code != DLP_END) return complain_s3(&err);
-    if (dlp_s3_manifest_count(m) > 0) return true;
-    return complain(prefix, "no images there; -u uploads some");
+    if (dlp_s3_manifest_count(m) == 0) return complain(prefix, "no images there; -u uploads some");
+    if (opt->list[0] && dlp_s3_manifest_write(m, list_path(opt, set).s, &err) != DLP_OK)
+        return complain_s3(&err);
+    return true;
 }
 
 /* Runs in a worker, on bytes that have come. */
@@ -256,6 +277,7 @@ static bool images_open(images *im, dlp_s3 *s3, const options *opt, int set) {
     *im = (images){NULL, NULL, NULL};
     if (dlp_s3_manifest_open(&im->manifest, &s3_err) != DLP_OK) return complain_s3(&s3_err);
     if (!manifest_fill(im->manifest, s3, opt, set)) return false;
+    manifest_say(im->manifest, set);
     source.manifest = im->manifest;
     if (dlp_s3_source_open(&im->source, &source, &s3_err) != DLP_OK) return complain_s3(&s3_err);
     dlp_s3_source_wire(im->source, &desc.fetch);
@@ -440,7 +462,7 @@ static bool parse_url(options *opt, const char *url) {
 }
 
 static bool parse(options *opt, int argc, char **argv) {
-    for (int c; (c = getopt(argc, argv, "upk:n:e:w:f:b:o:")) != -1;) {
+    for (int c; (c = getopt(argc, argv, "upk:n:e:w:f:b:o:m:")) != -1;) {
         int v = optarg ? atoi(optarg) : 0;
         if (c == 'u')
             opt->upload = true;
@@ -448,6 +470,8 @@ static bool parse(options *opt, int argc, char **argv) {
             opt->processes = true;
         else if (c == 'o')
             opt->out = optarg;
+        else if (c == 'm')
+            snprintf(opt->list, sizeof opt->list, "%s", optarg);
         else if (c == '?' || v < 1 || v > 60000)
             return false;
         if (c == 'k') opt->per_object = v;
@@ -472,7 +496,7 @@ int main(int argc, char **argv) {
         fprintf(stderr, "usage: s3_train -u [-k images-an-object] [-n images] data-directory "
                         "s3://bucket/prefix\n"
                         "       s3_train [-e epochs] [-w workers] [-f in-flight] [-b batch] [-p] "
-                        "[-o out-directory] s3://bucket/prefix\n");
+                        "[-o out-directory] [-m list-file] s3://bucket/prefix\n");
         return 2;
     }
     if (dlp_s3_open(&s3, &desc, &err) != DLP_OK) return complain_s3(&err), 1;

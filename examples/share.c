@@ -92,7 +92,8 @@ static int take(const char *name) {
         pause_ms(100);
     }
     if (rc != DLP_OK) return failed(name, &err);
-    while ((rc = dlp_subscriber_next(c, &batch)) == DLP_OK) {
+    rc = dlp_subscriber_next_timeout(c, &batch, 60000); /* the others may not be here yet */
+    for (; rc == DLP_OK; rc = dlp_subscriber_next(c, &batch)) {
         const float *x = batch->fields[0].data; /* [count][3], where the worker wrote it */
         for (uint32_t i = 0; i < batch->count; i++) sum += (double)x[3 * i];
         batches++;
@@ -101,6 +102,7 @@ static int take(const char *name) {
         dlp_subscriber_release(c, batch);
     }
     if (rc < 0) failed(name, dlp_subscriber_error(c));
+    if (rc == DLP_TIMEOUT) fprintf(stderr, "%s: no batch within a minute\n", name);
     printf("took: %llu batches, %llu items, sum %.0f: %s\n", batches, items, sum,
            rc == DLP_END ? "all" : dlp_code_name(rc));
     dlp_subscriber_close(c);

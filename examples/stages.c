@@ -95,6 +95,8 @@ static int centre(void *user, dlp_item *item) {
 
 /* ---- the wiring ---- */
 
+static dlp_stage guarded;
+
 static dlp_pipe *open_pipe(order *o, const dlp_state *resume) {
     dlp_field field = {
         .name = "signal", .dtype = DLP_F32, .ndim = 1, .shape = {LONGEST}, .ragged = 1};
@@ -114,6 +116,10 @@ static dlp_pipe *open_pipe(order *o, const dlp_state *resume) {
         .dataset = &data,
         .workers = {.num_workers = 3, .on_error = DLP_ON_ERROR_REPLACE, .max_skips = 1000}};
     dlp_map_desc map = {.item = centre, .workers = {.num_workers = 2, .name = "centre"}};
+    dlp_guard_field sound = {.name = "signal", .low = -1e6, .high = 1e6}; /* no NaN, no infinity */
+    dlp_guard_desc guard = {.fields = &sound, .n_fields = 1, .workers = {.num_workers = 1}};
+    dlp_cache_desc cache = {.bytes = 1 << 16}; /* keeps items whose fetch draws nothing at random */
+    dlp_transfer_desc transfer = {.device = dlp_device_host()}; /* where a GPU would be */
     dlp_batch_desc batch = {.batch_size = BATCH, .collate = dlp_collate_pad};
     dlp_pipe_desc desc = {.prefetch_factor = 4, .resume = resume, .name = "signals"};
     dlp_pipe *p = NULL;
@@ -123,8 +129,13 @@ static dlp_pipe *open_pipe(order *o, const dlp_state *resume) {
     dlp_pipe_add_sampler(p, &sampler);
     dlp_pipe_add_repeat(p, &repeat);
     dlp_pipe_add_fetch(p, &fetcher);
-    dlp_pipe_add_map(p, &map);
-    dlp_pipe_add_batch(p, &batch);
+    dlp_pipe_add_cache(p, &cache);
+    dlp_stage centred = dlp_pipe_add_map(p, &map);
+    dlp_stage batches = dlp_pipe_add_batch(p, &batch);
+    guarded = dlp_pipe_add_guard(p, &guard);
+    dlp_pipe_link(p, centred, guarded); /* stages follow each other as they were added, but where */
+    dlp_pipe_link(p, guarded, batches); /* a link says so: the guard stands before the batches */
+    dlp_pipe_link(p, batches, dlp_pipe_add_transfer(p, &transfer));
     if (dlp_pipe_start(p) == DLP_OK) return p; /* what went wrong on the way, it says here */
     dlp_error_format(dlp_pipe_error(p), words, sizeof words);
     fprintf(stderr, "%s\n", words);
@@ -139,17 +150,42 @@ static void print_resolved(const dlp_pipe *p) {
     dlp_repeat_desc repeat;
     dlp_fetch_desc fetch;
     dlp_batch_desc batch;
+    dlp_transfer_desc transfer;
+    dlp_workers_desc guards;
+    dlp_permutation shuffle;
     const char *warning;
     if (dlp_pipe_resolved(p, &pipe) != DLP_OK || dlp_sampler_resolved(p, &sampler) != DLP_OK ||
         dlp_repeat_resolved(p, &repeat) != DLP_OK || dlp_fetch_resolved(p, &fetch) != DLP_OK ||
-        dlp_batch_resolved(p, &batch) != DLP_OK)
+        dlp_batch_resolved(p, &batch) != DLP_OK || dlp_transfer_resolved(p, &transfer) != DLP_OK ||
+        dlp_stage_resolved(p, guarded, &guards) != DLP_OK)
         return;
     fprintf(stderr, "%d epochs on %d ranks; %d '%s' workers, %d batch workers, %d batches ahead\n",
             (int)repeat.epochs, (int)sampler.world_size, (int)fetch.workers.num_workers,
             fetch.workers.name, batch.batch_workers > 0 ? (int)batch.batch_workers : 0,
             (int)pipe.prefetch_factor);
+    dlp_permutation_init(&shuffle, ITEMS, sampler.seed, 0);
+    fprintf(stderr, "the shuffle begins with item %d, item 0 is number %d of it\n",
+            (int)dlp_permutation_at(&shuffle, 0), (int)dlp_permutation_find(&shuffle, 0));
+    fprintf(stderr, "%d '%s' workers, %d device buffers\n", (int)guards.num_workers, guards.name,
+            (int)transfer.device_buffers);
     for (int i = 0; (warning = dlp_pipe_warning(p, i)) != NULL; i++)
         fprintf(stderr, "warning: %s\n", warning);
+}
+
+/* What each worker did, and until when; what the guard found. */
+static void print_work(dlp_pipe *p) {
+    dlp_guard_stats found;
+    dlp_worker_stats w;
+    dlp_trace_event newest;
+    char lane[32];
+    for (int i = 1; i < dlp_pipe_trace_lanes(p); i++) /* 0 is the consumer's */
+        if (dlp_pipe_trace(p, i, &newest, 1, lane) == 1 &&
+            dlp_pipe_worker_stats(p, (uint32_t)i - 1, &w) == DLP_OK)
+            fprintf(stderr, "%s: %llu items, until %.3f s\n", lane, (unsigned long long)w.items,
+                    (double)newest.end_ns / 1e9);
+    if (dlp_pipe_guard_stats(p, guarded, 0, &found) == DLP_OK)
+        fprintf(stderr, "guard: %d signals with a NaN, %d with an infinity\n", (int)found.nan,
+                (int)found.inf);
 }
 
 /* ---- the state, in a file ---- */
@@ -197,7 +233,7 @@ int main(int argc, char **argv) {
     dlp_pipe *p = resumes < 0 ? NULL : open_pipe(&o, resumes ? &state : NULL);
     if (!p) return 1;
     print_resolved(p);
-    for (int n = 0; n < most && (code = dlp_pipe_next(p, &b)) == DLP_OK; n++) {
+    for (int n = 0; n < most && (code = dlp_pipe_next_timeout(p, &b, 60000)) == DLP_OK; n++) {
         print_batch(b);
         dlp_pipe_release(p, b);
     }
@@ -205,7 +241,10 @@ int main(int argc, char **argv) {
     if (code == DLP_OK && !state_save(argv[1], &state)) code = DLP_ERR_SYSTEM;
     dlp_pipe_skips(p, NULL, 0, &replaced);
     fflush(stdout);
+    print_work(p);
+    if (code == DLP_TIMEOUT) code = DLP_ERR_DEADLINE; /* no batch within a minute */
     fprintf(stderr, "%s; %d signals replaced\n", code < 0 ? dlp_code_text(code) : "done",
             (int)replaced);
+    if (code < 0) fprintf(stderr, "%s\n", dlp_code_hint(code));
     return dlp_pipe_close(p) == DLP_OK && code >= 0 ? 0 : 1;
 }

@@ -11,6 +11,7 @@
      dlp_arrays_loader_desc desc = {.arrays = {.columns = columns, .n_columns = 2},
                                     .loader = {.batch_size = 64, .shuffle = 1}};
      if (dlp_arrays_loader_open(&pipe, &arrays, &desc, &err) != DLP_OK) ...
+     dlp_arrays_describe(arrays)->n_items; // what was found
      ... the pipe, until it is closed: fields[0] is uint8_t [64][28][28], fields[1] [64]
      dlp_arrays_close(arrays);
 
@@ -90,6 +91,6 @@ typedef struct dlp_arrays_loader_desc {
 /* Open the files, and a pipe of them that runs.
    out, arrays: both to be closed, the pipe first; desc: copied; err: may be NULL - returns as
    dlp_arrays_open and dlp_loader_open; after a failure nothing is left to close - any thread, which
-   is the pipe's caller - as both of them. */
+   is then the pipe's consumer - as both of them. */
 DLPDEF int dlp_arrays_loader_open(dlp_pipe **out, dlp_arrays **arrays,
                                   const dlp_arrays_loader_desc *desc, dlp_error *err);

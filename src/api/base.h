@@ -8,6 +8,11 @@
 #define DLPIPE_VERSION_MAJOR 0
 #define DLPIPE_VERSION_MINOR 1
 #define DLPIPE_VERSION_PATCH 0
+#define DLPI_TEXT_(x) #x
+#define DLPI_TEXT(x) DLPI_TEXT_(x)
+#define DLPIPE_VERSION /* "0.1.0"; that of the implementation: dlp_version() */ \
+    DLPI_TEXT(DLPIPE_VERSION_MAJOR) \
+    "." DLPI_TEXT(DLPIPE_VERSION_MINOR) "." DLPI_TEXT(DLPIPE_VERSION_PATCH)
 
 /* DLPIPE_STATIC [impl and all TUs]: make every function static, for use inside one file. */
 #ifdef DLPIPE_STATIC

@@ -15,14 +15,14 @@ typedef struct dlp_tensor {
     int64_t shape[DLP_MAX_DIMS]; /* [count, item shape...], or as a collate made it */
     const uint64_t *lengths;     /* ragged: [count] rows of each item, else NULL; host memory */
     const uint64_t *offsets;     /* packed: [count + 1] where each item begins, else NULL; host */
-    uint64_t byte_offset;        /* where the array begins behind data: for views into a chunk on a
+    uint64_t byte_offset;        /* where the array begins after data: for views into a chunk on a
                                      device whose addresses are handles, else 0 */
 } dlp_tensor;
 
 enum { DLP_BATCH_LAST = 1 /* last batch of its epoch */ };
 
 /* A batch lent to the consumer until released. Read its fields; do not change them (data may be
-   written, it is the caller's until release). */
+   written, it is the consumer's until release). */
 typedef struct dlp_batch {
     uint64_t sequence; /* 0.. over the life of the pipe, in the order of the sampler */
     uint64_t epoch;

@@ -41,7 +41,7 @@ typedef struct dlp_buckets_desc {
 typedef struct dlp_buckets dlp_buckets;
 
 /* Make a batch sampler.
-   out: to be closed behind the pipe that uses it, one pipe at a time; err: written on failure, may
+   out: to be closed after the pipe that uses it, one pipe at a time; err: written on failure, may
    be NULL - returns DLP_OK, DLP_ERR_ARG (err->field names it; of lengths the message has the item
    and its length), DLP_ERR_MEMORY - any thread - allocates 44 bytes per item of the window, and
    the table of weights of a weighted order; reads all of lengths. */
@@ -52,5 +52,5 @@ DLPDEF int dlp_buckets_open(dlp_buckets **out, const dlp_buckets_desc *desc, dlp
    b: borrowed until the pipe is closed - returns DLP_OK, DLP_ERR_ARG - any thread. */
 DLPDEF int dlp_buckets_sampler(dlp_buckets *b, dlp_sampler_desc *to);
 
-/* Free it, behind the pipe that uses it. NULL does nothing. Any thread. */
+/* Free it, after the pipe that uses it. NULL does nothing. Any thread. */
 DLPDEF void dlp_buckets_close(dlp_buckets *b);

@@ -69,24 +69,24 @@ typedef struct dlp_chunks_desc {
     uint32_t n_fields;
     /* 0: zeroed before load; 1: load writes every byte of its rows */
     uint32_t writes_all_bytes;
-    uint64_t chunk_rows;       /* rows of a chunk, on all ranks together; required, 1..2^46 */
-    uint32_t batch_size;       /* rows of the global batch; required, 1..2^20 */
-    int32_t last;              /* DLP_LAST_PARTIAL or _DROP, for what is left of each chunk */
-    int32_t shuffle_chunks;    /* 1: the chunks' order is a permutation of each epoch */
-    int32_t shuffle_rows;      /* 1: so is that of the rows in a chunk; not with a preload */
-    dlp_chunk_fn load;         /* required */
-    void *user;                /* borrowed until close */
-    dlp_workers_desc workers;  /* loaders; num_workers 0: inline. Errors are a chunk's; with a
-                                    preload on_error is DLP_ON_ERROR_RAISE. Start by exec needs a
-                                    fetch with a name: wire dlp_pipe_add_split yourself */
-    int32_t cpu_buffers;       /* 0: 2, without a device max_held + 1, which is the least then;
+    uint64_t chunk_rows;      /* rows of a chunk, on all ranks together; required, 1..2^46 */
+    uint32_t batch_size;      /* rows of the global batch; required, 1..2^20 */
+    int32_t last;             /* DLP_LAST_PARTIAL or _DROP, for what is left of each chunk */
+    int32_t shuffle_chunks;   /* 1: the chunks' order is a permutation of each epoch */
+    int32_t shuffle_rows;     /* 1: so is that of the rows in a chunk; not with a preload */
+    dlp_chunk_fn load;        /* required */
+    void *user;               /* borrowed until close */
+    dlp_workers_desc workers; /* loaders; num_workers 0: inline. Errors are a chunk's; with a
+                                    preload on_error is DLP_ON_ERROR_RAISE */
+    int32_t cpu_buffers;      /* 0: 2, without a device max_held + 1, which is the least then;
                                     with a preload this and max_held are at most 64 together */
-    int32_t device_buffers;    /* 0: max_held + 1; max_held + 1..64 */
-    const dlp_device *device;  /* not NULL: a transfer stage on this device */
-    int32_t transfer_inline;   /* 0: a thread of its own copies; 1: the caller does */
-    int32_t preload;           /* DLP_PRELOAD_* */
-    int64_t epochs;            /* 0: one; DLP_FOREVER */
-    int32_t epoch_end;         /* 1: next returns DLP_EPOCH_END between epochs */
+    int32_t device_buffers;   /* 0: max_held + 1; max_held + 1..64 */
+    const dlp_device *device; /* not NULL: a transfer stage on this device */
+    int32_t transfer_inline;  /* 0: a thread of its own copies; 1: the caller does */
+    int32_t preload;          /* DLP_PRELOAD_* */
+    int64_t epochs;           /* 0: one; DLP_FOREVER */
+    int32_t epoch_end;        /* 1: next returns DLP_EPOCH_END between epochs */
+    int (*set_epoch)(void *user, uint64_t epoch); /* as dlp_repeat_desc has it, with `user` */
     int32_t pass;              /* DLP_PASS_*; EVALUATE, PREDICT: one epoch, shuffle_*, last and
                                     epochs are not read */
     uint64_t seed;             /* any value */

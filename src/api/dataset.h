@@ -48,7 +48,7 @@ typedef struct dlp_item {
                             map: as the stage before left it. Fixed-size fields: leave it 0 */
     uint64_t seed;      /* the sampler's seed */
     dlp_call *call;     /* for dlp_fail */
-    const struct dlp_part *part; /* fetch behind a part queue: the part that has this item, else
+    const struct dlp_part *part; /* fetch after a part queue: the part that has this item, else
                             NULL */
 } dlp_item;
 
@@ -67,9 +67,9 @@ DLPDEF uint64_t dlp_item_random(const dlp_item *item, uint64_t salt);
 typedef int (*dlp_item_fn)(void *user, dlp_item *item);
 
 typedef struct dlp_dataset {
-    uint64_t n_items;          /* 1..2^48; not read with stream = 1; with a part queue 0: the sum of
-                                 its counts */
-    const dlp_field *fields;   /* [n_fields] copied */
+    uint64_t n_items;          /* required, 1..2^48; not read with stream = 1; with a part queue 0:
+                                  the sum of its counts */
+    const dlp_field *fields;   /* required; [n_fields] copied */
     uint32_t n_fields;         /* 1..DLP_MAX_FIELDS */
     uint32_t writes_all_bytes; /* 0: each row is zeroed before fetch, which costs a memset of it.
                                  1: fetch promises to write every byte of every fixed-size field */

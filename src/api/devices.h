@@ -8,13 +8,14 @@
 
      dlp_device gpu;
      if (dlp_device_cuda(&gpu, NULL, &err) != DLP_OK) ...     // then loader_desc.device = &gpu
+     dlp_device_describe(&gpu, &info);                        // info.queue: the copies' stream
      ... the pipe, until it is closed and its last batch released ...
      dlp_device_close(&gpu);
 
    A batch that next lends has arrived: nothing need wait for its copy. Release is the other way
    round: the next copy must not overwrite what kernels still read. Choose one of these:
    * the kernels are done (their stream was synchronised): dlp_pipe_release;
-   * dlp_pipe_release_after: the buffer is written again behind what a stream was given until then;
+   * dlp_pipe_release_after: the buffer is written again after what a stream was given until then;
    * desc.consumer: the same for all batches of the pipe, with dlp_pipe_release (and DLPack);
    * desc.stream or desc.queue is the one the kernels run on: they and copies then take turns.
    No thread waits in any of the last three.
@@ -79,10 +80,10 @@ DLPDEF int dlp_device_describe(const dlp_device *device, dlp_device_info *out);
 DLPDEF int dlp_device_close(dlp_device *device);
 
 /* Give a batch back while work that reads it is still queued: its buffer is written again only
-   behind all that stream was given until now.
+   after all that stream was given until now.
    p, batch: as for dlp_pipe_release; stream: CUstream (NULL: the default stream), or
    cl_command_queue, of the device's context; err: written on failure, may be NULL - returns DLP_OK;
    DLP_ERR_UNSUPPORTED: the pipe has no such device; DLP_ERR_DEVICE: then the batch is still held;
-   else what dlp_pipe_release returns - caller - does not wait for the work, but after close the
+   else what dlp_pipe_release returns - consumer - does not wait for the work, but after close the
    last release does. */
 DLPDEF int dlp_pipe_release_after(dlp_pipe *p, dlp_batch *batch, void *stream, dlp_error *err);

@@ -4,7 +4,11 @@
    >>dlpack     TENSORS FOR OTHER LIBRARIES
    A field of a batch as a tensor that numpy, PyTorch, JAX and others take over without a copy
    (numpy.from_dlpack). The structs are those of dlpack.h 0.8, DLManagedTensor, and 1.0,
-   DLManagedTensorVersioned, byte for byte: cast the pointer. Both headers may be included. */
+   DLManagedTensorVersioned, byte for byte: cast the pointer. Both headers may be included.
+
+     dlp_managed_tensor_v1 *t; // of "dltensor_versioned"; "dltensor": dlp_batch_dlpack(.., &older)
+     if (dlp_batch_dlpack_v1(pipe, batch, 0, &t) == DLP_OK)
+         capsule = PyCapsule_New(t, "dltensor_versioned", my_destructor); // calls t->deleter(t) */
 
 typedef struct dlp_dl_tensor {
     void *data;
@@ -29,7 +33,7 @@ typedef struct dlp_managed_tensor_v1 {
     uint32_t major, minor; /* 1, 0 */
     void *manager_ctx;
     void (*deleter)(struct dlp_managed_tensor_v1 *self);
-    uint64_t flags; /* 0: may be written */
+    uint64_t flags; /* 0: may be written; 1: may not */
     dlp_dl_tensor dl_tensor;
 } dlp_managed_tensor_v1;
 
@@ -47,3 +51,22 @@ typedef struct dlp_managed_tensor_v1 {
 DLPDEF int dlp_batch_dlpack(dlp_pipe *p, dlp_batch *batch, int field, dlp_managed_tensor **out);
 DLPDEF int dlp_batch_dlpack_v1(dlp_pipe *p, dlp_batch *batch, int field,
                                dlp_managed_tensor_v1 **out);
+
+/* What a batch says of its rows, as tensors of one dimension in host memory (device_type 1), also
+   where the fields are on a device. 64-bit words are given out as int64, which all libraries know:
+   none of them is above 2^63. They are to be read only, and tensors of version 1 say so. */
+enum {
+    DLP_ROWS_INDEX = 1, /* int64 [count]: batch->index; field is not read */
+    DLP_ROWS_VALID,     /* uint8 [count]: batch->valid; field is not read */
+    DLP_ROWS_LENGTHS,   /* int64 [count]: lengths of a field that has them: a ragged one */
+    DLP_ROWS_OFFSETS    /* int64 [count + 1]: offsets of a field that has them: a packed one */
+};
+
+/* Make a tensor of one of these. It holds the batch as a tensor of a field does.
+   what: DLP_ROWS_*; field: 0..n_fields-1, for lengths and offsets; err: written on failure, may be
+   NULL; all else, what is returned and from where it may be called as above. DLP_ERR_ARG, too, for
+   a field that has no lengths, or no offsets: err names it, and the batch is not held by that. */
+DLPDEF int dlp_batch_dlpack_rows(dlp_pipe *p, dlp_batch *batch, int what, int field,
+                                 dlp_managed_tensor **out, dlp_error *err);
+DLPDEF int dlp_batch_dlpack_rows_v1(dlp_pipe *p, dlp_batch *batch, int what, int field,
+                                    dlp_managed_tensor_v1 **out, dlp_error *err);

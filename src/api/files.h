@@ -16,9 +16,8 @@
    Without a decode the bytes go from the kernel into the row of field 0, with no copy between: a
    ragged field's length is set, one of fixed size wants exactly its bytes. Files are read through
    the page cache, never by direct I/O: a worker process that is killed then leaves no transfer
-   behind that could still write into a row. What is no regular file is refused before it is read.
-   Errors name path, errno, item, and bytes where they matter; stages' policies apply to them. Not
-   for worker processes that begin by exec: what is called here has no names there. */
+   that could still write into a row. What is no regular file is refused before it is read.
+   Errors name path, errno, item, and bytes where they matter; stages' policies apply to them. */
 
 enum { DLP_FILES_ROOM = 4096 /* bytes for a path, its end included */ };
 
@@ -27,33 +26,35 @@ typedef struct dlp_extent {
     const char *path; /* written into room, or a string that stays until close */
     char *room;       /* DLP_FILES_ROOM bytes */
     int32_t fd;       /* not -1: read this open file and leave it open; no path then */
-    uint64_t offset;  /* where the item begins */
-    uint64_t length;  /* its bytes; 0: to the file's end. With fd and a length the file may
-                                be a block device */
+    uint64_t offset;  /* bytes from the file's beginning to the item's */
+    uint64_t length;  /* bytes of the item; 0: to the file's end. With fd and a length the file may
+                         be a block device */
 } dlp_extent;
 
 typedef struct dlp_files_desc {
-    uint64_t n_items;        /* 1..2^48 */
-    const dlp_field *fields; /* [n_fields] as in dlp_dataset; borrowed until start */
-    uint32_t n_fields;
-    int32_t use_threads; /* 1: threads, also where io_uring is available */
-    const char *const
-        *paths; /* [n_items] item i is the whole file paths[i]; borrowed until close */
-    int (*locate)(void *user, const dlp_item *item, dlp_extent *out); /* in place of paths; returns
-                                as fetch does; pure; called by all workers at once */
+    uint64_t n_items;        /* required, 1..2^48 */
+    const dlp_field *fields; /* required; [n_fields] as in dlp_dataset; borrowed until start */
+    uint32_t n_fields;       /* 1..DLP_MAX_FIELDS */
+    int32_t use_threads;     /* 1: threads, also where io_uring is available */
+    /* [n_items] item i is the whole file paths[i]; borrowed until close. Or locate: */
+    const char *const *paths;
+    /* Say where an item is. Returns as fetch does; pure; called by all workers
+       at once. */
+    int (*locate)(void *user, const dlp_item *item, dlp_extent *out);
+    /* Write the item's fields out of the n bytes of its file, valid during the call. Returns as
+       fetch does; runs in the worker itself. NULL: the bytes are field 0. */
     int (*decode)(void *user, void *worker_state, dlp_item *item, const void *bytes, uint64_t n);
-    /* write item out of bytes, which are valid during the call; returns
-                                as fetch does; in the worker itself. NULL: direct */
-    void *user;         /* of all callbacks here; borrowed until close */
-    uint64_t max_bytes; /* with a decode: most bytes of an item, 1..2^40; more of them is
-                                DLP_ERR_LENGTH. Direct: not used, field 0 says it */
-    int32_t direct;     /* 1: bytes go into field 0 also with a decode, which finds them there
-                                and writes the other fields */
-    int32_t in_flight;  /* files that a worker has in hand at once; 0: 16; 1..256; at least the
-                                stage's in_flight, of which more would wait */
+    void *user;               /* of all callbacks here; borrowed until close */
+    uint64_t max_bytes;       /* required with a decode: most bytes of an item, 1..2^40; more of
+                                 them is DLP_ERR_LENGTH. Without one not used: field 0 says it */
+    int32_t direct;           /* 1: bytes go into field 0 also with a decode, which finds them there
+                                 and writes the other fields */
+    int32_t in_flight;        /* files that a worker has in hand at once; 0: 16; 1..256; at least
+                                 the stage's in_flight, of which more would wait */
     int32_t writes_all_bytes; /* 1: decode promises what dlp_dataset.writes_all_bytes says */
-    int (*worker_init)(void *user, int worker, void **state); /* for decode's worker_state; as in */
-    void (*worker_exit)(void *user, int worker, void *state); /* dlp_workers_desc; may be NULL */
+    /* For decode's worker_state, as in dlp_workers_desc; may be NULL. */
+    int (*worker_init)(void *user, int worker, void **state);
+    void (*worker_exit)(void *user, int worker, void *state);
 } dlp_files_desc;
 
 typedef struct dlp_files dlp_files;

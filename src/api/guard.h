@@ -19,8 +19,7 @@ typedef struct dlp_guard_field {
 typedef struct dlp_guard_desc {
     const dlp_guard_field *fields; /* [n_fields], required; copied, their names too */
     uint32_t n_fields;
-    dlp_workers_desc workers; /* on_error: what becomes of the item; a try again finds the same.
-                                 Not for worker processes that begin by exec */
+    dlp_workers_desc workers; /* on_error: what becomes of the item; a try again finds the same */
 } dlp_guard_desc;
 
 /* Add a guard. desc: copied - returns as dlp_pipe_add_map; that a field is one of the dataset's is

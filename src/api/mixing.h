@@ -31,7 +31,7 @@ typedef struct dlp_mix_desc {
 typedef struct dlp_mix dlp_mix;
 
 /* Make a mix.
-   out: to be closed behind the pipes that use it; err: written on failure, may be NULL - returns
+   out: to be closed after the pipes that use it; err: written on failure, may be NULL - returns
    DLP_OK, DLP_ERR_ARG (err->field names it), DLP_ERR_MEMORY - any thread - allocates 4 bytes per
    position of the period, 32 per dataset; a tenth of a second for the longest period.
    Source: earliest deadline first on windows [j/w, (j+1)/w): Baruah, Cohen, Plaxton, Varvel,
@@ -39,9 +39,8 @@ typedef struct dlp_mix dlp_mix;
 DLPDEF int dlp_mix_open(dlp_mix **out, const dlp_mix_desc *desc, dlp_error *err);
 
 /* Let a sampler follow the mix: sets all fields but threaded, rank, world_size and allow_uneven,
-   which stay. The pipe's dataset has dlp_mix_items items. A
-   replacement for a failed item comes from the same dataset. (Worker processes that begin by exec
-   build a mix of their own in shm.init and call dlp_mix_at in a function of the user's.)
+   which stay. The pipe's dataset has dlp_mix_items items. A replacement for a failed item comes
+   from the same dataset.
    mix: borrowed until the pipe is closed - returns DLP_OK, DLP_ERR_ARG - any thread. */
 DLPDEF int dlp_mix_sampler(const dlp_mix *mix, dlp_sampler_desc *to);
 
@@ -56,5 +55,5 @@ DLPDEF uint64_t dlp_mix_at(const dlp_mix *mix, uint64_t epoch, uint64_t position
    thread - does not wait. */
 DLPDEF int dlp_mix_locate(const dlp_mix *mix, uint64_t index, uint32_t *dataset, uint64_t *item);
 
-/* Free the mix, behind the pipes that use it. NULL does nothing. Any thread. */
+/* Free the mix, after the pipes that use it. NULL does nothing. Any thread. */
 DLPDEF void dlp_mix_close(dlp_mix *mix);

@@ -17,15 +17,15 @@
    every item comes once, batches mix items of C parts, and a rank of W, where W divides C, reads
    C / W streams and loads their parts only. A part that lies across the border of two streams
    is loaded by both. With steps_per_epoch an epoch has that many full batches, on every rank, and a
-   stream that ends before begins again. A batch is fed when all parts that it needs are there:
-   fetch never waits for a part. Parts that are still in their cells are not loaded again. */
+   stream that ends before begins again. A batch is scheduled when all parts that it needs are
+   there: fetch never waits for a part. Parts that are still in their cells are not loaded again. */
 
 /* A part. Valid during the call only. */
 typedef struct dlp_part {
     uint64_t index;     /* 0..n_parts - 1 */
     void *data;         /* aligned to 4096; load writes it; fetch may only read it */
     uint64_t bytes;     /* load: to be set, at most capacity; fetch: as load set it. What lies
-                            behind is not defined */
+                            after them is not defined */
     uint64_t capacity;  /* max_part_bytes */
     uint64_t items;     /* in this part; load, with max_items: to be set, 0 until then */
     uint64_t first;     /* dataset index of its first item: the items of all parts before it; with
@@ -73,7 +73,7 @@ typedef struct dlp_part_desc {
 /* Add the part queue, between sampler (or repeat) and fetch. The sampler has order DLP_ORDER_PARTS;
    dataset.n_items is 0 or the sum of the counts; DLP_ON_ERROR_REPLACE of fetch takes another item
    of the same part.
-   desc: copied - returns as dlp_pipe_add_fetch; DLP_ERR_CALLBACK of count - caller - allocates 8
+   desc: copied - returns as dlp_pipe_add_fetch; DLP_ERR_CALLBACK of count - consumer - allocates 8
    bytes a part. */
 DLPDEF dlp_stage dlp_pipe_add_parts(dlp_pipe *p, const dlp_part_desc *desc);
 

@@ -6,7 +6,7 @@
    >>pipe       WIRING, RUNNING
    open -> add stages -> (link) -> (plan) -> start -> next, release ... -> close. Fields of a
    call's comment: parameters - what it returns - threads - whether it waits or allocates.
-   "Caller": whoever drains the pipe, one thread at a time. */
+   "Consumer": the thread that calls next and release; one at a time, which may be any. */
 
 typedef struct dlp_pipe dlp_pipe;
 typedef int32_t dlp_stage; /* a stage of a pipe; negative: DLP_ERR_*, see dlp_pipe_error */
@@ -20,10 +20,20 @@ typedef struct dlp_budget {
 
 struct dlp_shm_desc;
 
+/* A figure of the user's own, which has a lane in pictures and traces: how busy a device is, the
+   memory that it has in use, the loss. See dlp_pipe_count. */
+typedef struct dlp_counter {
+    const char *name; /* copied, cut at 31 bytes; required */
+    const char *unit; /* copied, cut at 11 bytes; NULL: none */
+    double most;      /* the height of its lane; 0: the largest value shown */
+} dlp_counter;
+
+#define DLP_MAX_COUNTERS 8
+
 typedef struct dlp_pipe_desc {
     int32_t prefetch_factor;  /* batches between sampler and next; 0: 2 (1 when all is inline); at
                                   most 4096, 320 when unordered */
-    int32_t max_held;         /* batches the caller may hold at once; 0: 1; at most 256, 63 with a
+    int32_t max_held;         /* batches the consumer may hold at once; 0: 1; at most 256, 63 with a
                                   transfer stage */
     int32_t unordered;        /* 1: batches of an epoch come in the order of completion */
     int32_t close_timeout_ms; /* how long close waits for running callbacks; 0: 5000; DLP_NOWAIT;
@@ -38,6 +48,9 @@ typedef struct dlp_pipe_desc {
     void *log_user;                               /* borrowed until close */
     const char *name;                             /* copied, cut at 31 bytes; for people */
     const struct dlp_shm_desc *shm;               /* of dlpipe_shm.h; NULL: its defaults; copied */
+    const dlp_counter *counters;                  /* [n_counters], 0..DLP_MAX_COUNTERS; copied;
+                                  trace_bytes each */
+    uint32_t n_counters;
 } dlp_pipe_desc;
 
 /* Make a pipe without stages.
@@ -51,7 +64,7 @@ DLPDEF int dlp_pipe_open(dlp_pipe **out, const dlp_pipe_desc *desc, dlp_error *e
    desc: copied, its pointers as their comments say - returns the stage, 0 or more, or DLP_ERR_ARG
    (a field is out of range), DLP_ERR_GRAPH (more than DLP_MAX_STAGES), DLP_ERR_MEMORY (add_fetch,
    add_map, add_batch: of affinity), DLP_ERR_UNSUPPORTED (placement), DLP_ERR_STATE (after start),
-   or the code of an error before - caller - does not wait. An error stays with the pipe: it is
+   or the code of an error before - consumer - does not wait. An error stays with the pipe: it is
    enough to look at what start returns. */
 DLPDEF dlp_stage dlp_pipe_add_sampler(dlp_pipe *p, const dlp_sampler_desc *desc);
 DLPDEF dlp_stage dlp_pipe_add_repeat(dlp_pipe *p, const dlp_repeat_desc *desc);
@@ -66,7 +79,7 @@ DLPDEF dlp_stage dlp_pipe_add_transfer(dlp_pipe *p, const dlp_transfer_desc *des
    before it, unless that one is linked to another; then it is an error that names it.
    from, to: stages of this pipe, each linked once on each side - returns DLP_OK, DLP_ERR_ARG (no
    such stage), DLP_ERR_GRAPH (linked already), DLP_ERR_STATE (after start), or the code of an error
-   before - caller - does not wait or allocate. */
+   before - consumer - does not wait or allocate. */
 DLPDEF int dlp_pipe_link(dlp_pipe *p, dlp_stage from, dlp_stage to);
 
 /* A link: the lock-free queue between two stages, in the region. How a record is taken: by the
@@ -113,7 +126,7 @@ typedef struct dlp_plan {
    Stacks of threads are not among them. What is above 2^64 stays at UINT64_MAX, in lines and in the
    sum; start refuses it.
    out: written on success - returns DLP_OK, DLP_ERR_ARG, DLP_ERR_GRAPH (the message names the
-   stage), or the code of an error before - caller - does not wait; allocates nothing. */
+   stage), or the code of an error before - consumer - does not wait; allocates nothing. */
 DLPDEF int dlp_pipe_plan(dlp_pipe *p, dlp_plan *out);
 
 /* Write a plan as text, a line for each of its lines, the total, and the links.
@@ -125,9 +138,9 @@ DLPDEF int dlp_plan_format(const dlp_plan *plan, char *buf, size_t size);
 /* Read back what was taken for a desc's zeros, after dlp_pipe_plan or dlp_pipe_start.
    out: written on success; its pointers are the pipe's, or as they were given - returns DLP_OK,
    DLP_ERR_ARG (NULL, no such stage, or the pipe has no transfer stage), DLP_ERR_STATE (neither
-   planned nor started), or the code of an error before start - caller - does not wait or allocate.
-   dlp_stage_resolved: of any stage with workers; stages are numbered as they were added, those of a
-   loader: sampler 0, repeat 1, (parts), fetch, (cache), batch, (transfer). */
+   planned nor started), or the code of an error before start - consumer - does not wait or
+   allocate. dlp_stage_resolved: of any stage with workers; stages are numbered as they were added,
+   those of a loader: sampler 0, repeat 1, (parts), fetch, (cache), batch, (transfer). */
 DLPDEF int dlp_pipe_resolved(const dlp_pipe *p, dlp_pipe_desc *out);
 DLPDEF int dlp_stage_resolved(const dlp_pipe *p, dlp_stage stage, dlp_workers_desc *out);
 DLPDEF int dlp_sampler_resolved(const dlp_pipe *p, dlp_sampler_desc *out);
@@ -141,29 +154,29 @@ DLPDEF int dlp_transfer_resolved(const dlp_pipe *p, dlp_transfer_desc *out);
    available memory, address space: the message has the sum; of worker processes, ulimit -f),
    DLP_ERR_MEMORY, DLP_ERR_SYSTEM (no thread could be made), DLP_ERR_RESUME and DLP_ERR_CORRUPT (of
    resume; err.field names what differs), DLP_ERR_DEVICE, DLP_ERR_CALLBACK (an inline worker_init; a
-   batch sampler that resumes), DLP_ERR_STATE (started already) - caller - allocates; waits for no
+   batch sampler that resumes), DLP_ERR_STATE (started already) - consumer - allocates; waits for no
    worker. After a failure: close. */
 DLPDEF int dlp_pipe_start(dlp_pipe *p);
 
-/* Lend the next batch to the caller: wait for it without end.
+/* Lend the next batch to the consumer: wait for it without end.
    out: written on DLP_OK only - returns DLP_OK; DLP_END: all epochs are delivered; DLP_EPOCH_END,
    once after each epoch if asked for; DLP_STOPPED; DLP_ERR_HELD (max_held batches are held: nothing
    is lost, release one); DLP_ERR_CALLBACK, _LENGTH, _BUDGET, _DEADLINE, _DEVICE, which stay
    (dlp_pipe_error); DLP_ERR_ARG; DLP_ERR_STATE (not started, closed, shm.serve_only); what start
-   failed with - caller - runs inline stages; else spins for some us, then sleeps. Never allocates.
-   An item's error comes when its batch's turn comes, those before it are delivered; worker_init and
-   deadline fail at once. */
+   failed with - consumer - runs inline stages; else spins for some us, then sleeps. Never
+   allocates. An item's error comes when its batch's turn comes, those before it are delivered;
+   worker_init and deadline fail at once. */
 DLPDEF int dlp_pipe_next(dlp_pipe *p, dlp_batch **out);
 
 /* The same, waiting at most timeout_ms.
    timeout_ms: as poll(2) has it: negative without end, 0 not at all (so never DLP_NOWAIT, which is
    negative) - returns DLP_TIMEOUT, too, after which the next call goes on waiting for the same
-   batch - caller - an inline stage's callback that runs is not cut short. */
+   batch - consumer - an inline stage's callback that runs is not cut short. */
 DLPDEF int dlp_pipe_next_timeout(dlp_pipe *p, dlp_batch **out, int timeout_ms);
 
 /* Give a batch back, in any order; its slot is free for the sampler at once.
    batch: as next gave it; not to be touched again - returns DLP_OK, or DLP_ERR_ARG (not a batch
-   that is held) - caller; also after an error, a stop and a close. After a close the last release
+   that is held) - consumer; also after an error, a stop and a close. After a close the last release
    frees the pipe - does not wait or allocate; runs the sampler if that is inline. */
 DLPDEF int dlp_pipe_release(dlp_pipe *p, dlp_batch *batch);
 
@@ -171,10 +184,10 @@ DLPDEF int dlp_pipe_release(dlp_pipe *p, dlp_batch *batch);
    no DLP_EPOCH_END comes before that. Does nothing else when the present epoch's last batch has
    been delivered, or none of its batches yet.
    Batches that are held stay valid - returns DLP_OK, DLP_ERR_ARG, DLP_ERR_STATE, or the code of the
-   pipe's error - caller - does not wait; calls that run are finished, items not begun are not. */
+   pipe's error - consumer - does not wait; calls that run are finished, items not begun are not. */
 DLPDEF int dlp_pipe_next_epoch(dlp_pipe *p);
 
-/* Jump to a saved state, of this pipe or of another with the same order: next goes on behind it, as
+/* Jump to a saved state, of this pipe or of another with the same order: next goes on after it, as
    if the pipe had been resumed there. Workers go on; batches that are held stay valid; work under
    way for the old place is dropped as next_epoch drops it, and a pipe that had delivered all goes
    on again.
@@ -183,14 +196,14 @@ DLPDEF int dlp_pipe_next_epoch(dlp_pipe *p);
    DLP_ERR_UNSUPPORTED (subscribers (other processes)); DLP_ERR_STATE (not started, closed, or 2^14
    seeks with no batch between them); the code of the pipe's error. But for that last one the pipe
    goes on where it was. A batch sampler that fails to restore, or has failed ahead, is the pipe's
-   error, told by next - caller - does not wait or allocate; runs the sampler if that is inline. */
+   error, told by next - consumer - does not wait or allocate; runs an inline sampler. */
 DLPDEF int dlp_pipe_seek(dlp_pipe *p, const dlp_state *state, dlp_error *err);
 
 /* Make the state that stands before a batch, for dlp_pipe_seek or desc.resume.
    epoch: below 2^47, may be past the last; batch: in the epoch, below dlp_pipe_batches_per_epoch
    where that is known; out: written on success - returns DLP_OK, DLP_ERR_ARG, DLP_ERR_STATE (not
-   started), DLP_ERR_UNSUPPORTED (>>found: but at an epoch's beginning) - caller - does not wait or
-   allocate. A batch sampler will replay the epoch's lists up to there: dlp_pipe_state of a batch
+   started), DLP_ERR_UNSUPPORTED (>>found: but at an epoch's beginning) - consumer - does not wait
+   or allocate. A batch sampler will replay the epoch's lists up to there: dlp_pipe_state of a batch
    has its bytes, which is quicker. */
 DLPDEF int dlp_pipe_state_at(const dlp_pipe *p, uint64_t epoch, uint64_t batch, dlp_state *out);
 
@@ -204,33 +217,33 @@ DLPDEF void dlp_pipe_stop(dlp_pipe *p);
    p: NULL is DLP_OK - returns DLP_OK: the pipe is gone or, with batches held, goes with the last
    release, or the last tensor's deleter: until then release and close are the calls still allowed,
    and close does nothing, DLP_OK; DLP_ERR_BUSY: a callback has not returned within
-   close_timeout_ms, dlp_pipe_error names it; nothing was freed, call close again - caller; no other
-   call may be under way - waits up to close_timeout_ms. */
+   close_timeout_ms, dlp_pipe_error names it; nothing was freed, call close again - consumer; no
+   other call may be under way - waits up to close_timeout_ms. */
 DLPDEF int dlp_pipe_close(dlp_pipe *p);
 
-/* Return what went wrong first; code 0, worker -1: nothing. Never NULL. Behind a next that returned
+/* Return what went wrong first; code 0, worker -1: nothing. Never NULL. After a next that returned
    DLP_ERR_HELD it tells that, until a batch is released; the pipe is not in error then.
-   The record is the pipe's, until close (after DLP_ERR_BUSY it tells that) - caller - does not
+   The record is the pipe's, until close (after DLP_ERR_BUSY it tells that) - consumer - does not
    wait. */
 DLPDEF const dlp_error *dlp_pipe_error(const dlp_pipe *p);
 
-/* Return the i-th warning, NULL behind the last. The first eight are kept, until close - caller. */
+/* Return the i-th warning, NULL after the last. The first eight are kept until close - consumer. */
 DLPDEF const char *dlp_pipe_warning(const dlp_pipe *p, int i);
 
 /* Save where the pipe is.
    batch: "this one and all before it are consumed", a batch that is held; NULL, and for unordered
    pipes always: all that next has given; out: 248 bytes to be kept anywhere - returns DLP_OK,
-   DLP_ERR_ARG (not held), DLP_ERR_STATE (not started) - caller; also after an error or a stop -
+   DLP_ERR_ARG (not held), DLP_ERR_STATE (not started) - consumer; also after an error or a stop -
    does not wait or allocate. */
 DLPDEF int dlp_pipe_state(dlp_pipe *p, const dlp_batch *batch, dlp_state *out);
 
 /* Let a stage work with n workers from now on, whatever the tuner would do. Those above the number
    finish what they have claimed. Order and bytes are the same.
    stage: with workers_max set; n: workers_min..workers_max; 0: the tuner decides again - returns
-   DLP_OK, DLP_ERR_ARG (no such stage, or number), DLP_ERR_STATE (not started, closed) - caller -
+   DLP_OK, DLP_ERR_ARG (no such stage, or number), DLP_ERR_STATE (not started, closed) - consumer -
    does not wait or allocate. */
 DLPDEF int dlp_pipe_set_workers(dlp_pipe *p, dlp_stage stage, int n);
 
 /* Return the number of batches in an epoch; -1: not started, DLP_ORDER_BATCHES, or a stream.
-   Caller. */
+   Consumer. */
 DLPDEF int64_t dlp_pipe_batches_per_epoch(const dlp_pipe *p);

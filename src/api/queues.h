@@ -6,10 +6,11 @@
    A lane carries records of one size from one producer to one consumer; a bundle is a lane per
    producer with one consumer. Both live in memory that the caller gives, of DLP_QUEUE_ALIGN
    alignment, which may be a mapping shared by processes (shared = 1); in it are only offsets, never
-   pointers. Who uses a queue attaches to it and gets a handle: an ordinary struct in memory of his
-   own, used by one thread at a time. A successor (of a thread, or of a process that died) attaches
-   again and goes on where the published counters are: records not yet published are lost with the
-   producer, and records taken by the consumer since its counter was last published come again.
+   pointers. A thread that uses a queue attaches to it and gets a handle: an ordinary struct in
+   memory of its own, used by one thread at a time. A successor (of a thread, or of a process that
+   died) attaches again and goes on where the published counters are: records not yet published are
+   lost with the producer, and records taken by the consumer since its counter was last published
+   come again.
 
      static unsigned char mem[...] aligned to DLP_QUEUE_ALIGN, dlp_spsc_bytes(8, 1024) long
      dlp_spsc_init(mem, sizeof mem, 8, 1024, 0);
@@ -250,10 +251,10 @@ DLPI_INLINE void dlp_spsc_publish(dlp_spsc_rx *rx) {
 
 /* Read the producer's counter again; publish ours if there is nothing. Returns how many records
    there are, or DLP_ERR_CORRUPT.
-   Each look takes the line of tail from the producer, who pays for it at his next push. A consumer
-   that is the faster one would look after every few records and slow both down; so while looks find
-   some records, but less than an eighth of the ring, single pops let a few pauses more pass before
-   the next look. One record at a time, as in a ping-pong, never slips. */
+   Each look takes the line of tail from the producer, which pays for it at its next push. A
+   consumer that is the faster one would look after every few records and slow both down; so while
+   looks find some records, but less than an eighth of the ring, single pops let a few pauses more
+   pass before the next look. One record at a time, as in a ping-pong, never slips. */
 DLPI_INLINE int64_t dlpi_spsc_look_rx(dlp_spsc_rx *rx, uint32_t pauses) {
     for (; DLPI_UNLIKELY(pauses > 0); pauses--) dlpi_pause();
     uint64_t tail = DLPI_LOAD_ACQ(&rx->lane->tail); /* T2 <- T1 */
@@ -355,7 +356,7 @@ static inline void dlpi_copy_out(const unsigned char *slots, uint64_t capacity, 
         memcpy((unsigned char *)records + first * record_bytes, slots, (n - first) * record_bytes);
 }
 
-/* Lend room for up to n records, one behind the other in memory. *records: where to write them,
+/* Lend room for up to n records, one after the other in memory. *records: where to write them,
    valid until commit or abort. Returns how many (fewer than n at the ring's end too), 0 if the lane
    is full, DLP_ERR_CORRUPT. Wait-free. */
 static inline int64_t dlp_spsc_reserve(dlp_spsc_tx *tx, uint64_t n, void **records) {
@@ -403,7 +404,7 @@ static inline int64_t dlp_spsc_try_push_burst(dlp_spsc_tx *tx, const void *recor
     return (int64_t)n;
 }
 
-/* Lend up to n records, one behind the other in memory, until release. Returns how many (fewer
+/* Lend up to n records, one after the other in memory, until release. Returns how many (fewer
    than n at the ring's end too), 0 if the lane is empty, DLP_ERR_CORRUPT. The records lie in
    memory that the producer can still write: between processes that do not trust each other copy,
    check, use. Wait-free. */

@@ -3,8 +3,8 @@
 /* ---------------------------------------------------------------------------------------------
    >>s3-client      ENDPOINT, REGION, CREDENTIALS, TIME-OUTS */
 
-/* Who asks is looked for as AWS' own tools do; the first place that has something is the one, and
-   must be whole.
+/* Credentials are looked for as AWS' own tools do; the first place that has something is the one,
+   and must be whole.
 
      dlp_s3_desc            anonymous; access_key with secret_key
      environment            AWS_ACCESS_KEY_ID with AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN
@@ -102,7 +102,7 @@ typedef struct dlp_s3_desc {
     int32_t style;        /* AUTO: as addressing_style below s3 in the profile says; else by
                                     path for a custom endpoint and for bucket names that cannot be
                                     host names, otherwise by host name */
-    /* Who. All NULL and 0: see above. */
+    /* Credentials. All NULL and 0: see above. */
     int32_t anonymous;      /* 1: requests are not signed */
     const char *access_key; /* with secret_key; copied */
     const char *secret_key;

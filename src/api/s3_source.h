@@ -16,11 +16,11 @@
 
    Every topology, placement and fetcher does: one item at a time in each worker, in_flight threads
    that each have a dlp_s3_io, or, asynchronous, one dlp_s3_io with in_flight items under way in the
-   worker's one thread. Workers make their dlp_s3_io when they begin, so behind a fork, and it ends
+   worker's one thread. Workers make their dlp_s3_io when they begin, so after a fork, and it ends
    with a process that is killed: nothing writes into a row after that. Without a decode bodies go
    from the socket into the row of field 0: a ragged field's length is set, one of fixed size wants
    exactly its bytes. Errors name bucket, key, range, status, code and request id. A pipe that is
-   stopped waits for no server. Not for worker processes that begin by exec. */
+   stopped waits for no server. */
 
 #define DLP_S3_WHOLE UINT64_MAX
 
@@ -83,9 +83,9 @@ typedef struct dlp_s3_source_desc {
     const dlp_s3_manifest *manifest; /* required, with one entry at least; borrowed until close */
     const dlp_field *fields; /* [n_fields] as in dlp_dataset; borrowed until start; items only */
     uint32_t n_fields;
+    /* Write the item's fields out of the n bytes of its object, valid during the call. Returns as
+       fetch does; runs in the worker itself. NULL: the bytes are field 0. */
     int (*decode)(void *user, void *worker_state, dlp_item *item, const void *bytes, uint64_t n);
-    /* write item out of bytes, which are valid during the call; returns
-                                as fetch does; in the worker itself. NULL: direct */
     void *user;               /* of all callbacks here; borrowed until close */
     uint64_t max_bytes;       /* with a decode: most bytes of an item, up to 2^40; 0: the largest
                                 entry's, if all are known. Direct: field 0 says it */
@@ -102,8 +102,9 @@ typedef struct dlp_s3_source_desc {
     uint64_t row_bytes;       /* for chunks: bytes of a row of the entries, laid end to end; all
                                 their lengths are known, and whole rows. 0: not for chunks */
     int32_t writes_all_bytes; /* 1: decode promises what dlp_dataset.writes_all_bytes says */
-    int (*worker_init)(void *user, int worker, void **state); /* for decode's worker_state; as in */
-    void (*worker_exit)(void *user, int worker, void *state); /* dlp_workers_desc; may be NULL */
+    /* For decode's worker_state, as in dlp_workers_desc; may be NULL. */
+    int (*worker_init)(void *user, int worker, void **state);
+    void (*worker_exit)(void *user, int worker, void *state);
 } dlp_s3_source_desc;
 
 typedef struct dlp_s3_source dlp_s3_source;
@@ -118,8 +119,8 @@ DLPDEF int dlp_s3_source_open(dlp_s3_source **out, const dlp_s3_source_desc *des
 /* Enter the source into a fetch stage's desc, which may be that in a loader's: all that it needs.
    That is the dataset (which is the source's), worker_init, worker_exit, worker_user and tell of
    the workers, fetcher DLP_FETCH_ASYNC, async, and in_flight where it is 0. Another fetcher may be
-   set afterwards: DLP_FETCH_THREADS, or DLP_FETCH_SEQUENTIAL with
-   in_flight 0: one item at a time, also inline.
+   set afterwards: DLP_FETCH_THREADS, or DLP_FETCH_SEQUENTIAL with in_flight 0: one item at a time,
+   also inline.
    source: borrowed until the pipe is closed. Before the pipe is made; any number of pipes may use
    one source - any thread - does not wait or allocate. */
 DLPDEF void dlp_s3_source_wire(dlp_s3_source *source, dlp_fetch_desc *fetch);

@@ -3,7 +3,13 @@
 #include "api/chunks.h"
 #include "api/s3_source.h"
 /* Enter the source, whose desc has row_bytes, into chunks: n_items, load, user and the workers'
-   worker_*. Rows go straight into the chunk. Else as wire. */
+   worker_*. Rows go straight into the chunk. Else as wire. With several fields, one's own load:
+
+     static int load(void *user, dlp_chunk *chunk) { // desc.load, set behind wire_chunks(images)
+         int rc = dlp_s3_chunk_load(images, chunk);  // field 0
+         return rc != 0 ? rc : dlp_s3_chunk_read(labels, chunk, 1);
+     }
+     dlp_s3_source_wire_chunks(images, &desc); // then dlp_chunks_open(&pipe, &desc, &err) */
 DLPDEF void dlp_s3_source_wire_chunks(dlp_s3_source *source, dlp_chunks_desc *chunks);
 
 /* The load of wire_chunks: field 0 of the chunk. user is the source. In load only. */

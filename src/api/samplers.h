@@ -21,9 +21,9 @@ enum {
 
 #define DLP_SAMPLER_STATE_BYTES 128
 
-/* The user's own batch sampler. Called by one thread at a time: the caller's in start, next,
+/* The user's own batch sampler. Called by one thread at a time: the consumer's in start, next,
    release, next_epoch and seek, or the sampler's own (threaded = 1). It is asked for batches ahead
-   of their delivery; what save gives is kept with the batch it stands behind. */
+   of their delivery; what save gives is kept with the batch that it follows. */
 typedef struct dlp_batch_sampler {
     /* Fill index[0..max-1] with the next batch of this epoch (global: all ranks see the same list).
        max: batch_size - returns the number of indices (1..max), 0 at the epoch's end (an epoch has
@@ -44,7 +44,7 @@ typedef struct dlp_batch_sampler {
 
 typedef struct dlp_sampler_desc {
     int32_t order;              /* DLP_ORDER_* */
-    int32_t threaded;           /* 0: inline in the caller's next/release; 1: a thread of its own */
+    int32_t threaded;           /* 0: inline, in next and release; 1: a thread of its own */
     uint64_t seed;              /* any value */
     uint64_t samples_per_epoch; /* REPLACEMENT, WEIGHTED, FUNCTION: draws per epoch, at most 2^48;
                                   0: the number of items, or n_subset. Else 0 */
@@ -69,7 +69,24 @@ typedef struct dlp_sampler_desc {
     uint64_t (*replacement)(void *user, uint64_t epoch, uint64_t position, uint64_t random);
 } dlp_sampler_desc;
 
+/* Epochs follow each other without a gap: items of the next are fetched before this one's end. Not
+   so with set_epoch, for data that changes between epochs (a curriculum, other augmentation, new
+   negatives): as the line `sampler.set_epoch(epoch)` of a PyTorch loop, it is called before the
+   first item of an epoch is fetched, once next has returned all batches of the one before. While it
+   runs no callback of the pipe does; whatever it has changed is seen by all that run after it. What
+   that costs at each border, dlp_stats and dlp_pipe_explain tell.
+   It is called by the consumer's next: in the first one, in that behind an epoch's last batch (and
+   behind DLP_EPOCH_END), behind next_epoch, and again behind each seek. With timeout 0 it begins
+   the epoch without waiting for its first batch. The order stays that of (seed, epoch, position).
+   Worker processes have their own memory since start: of what set_epoch changes they see files, and
+   memory that was shared before start (mmap with MAP_SHARED); item->epoch tells them the epoch. A
+   cache keeps items, and a preload chunks, as they were fetched first; a part that is still in its
+   cell from an epoch before is not loaded again. Not with subscribers. */
 typedef struct dlp_repeat_desc {
     int64_t epochs;    /* 0: one; DLP_FOREVER */
     int32_t epoch_end; /* 1: next returns DLP_EPOCH_END once behind each epoch */
+    int (*set_epoch)(void *user, uint64_t epoch); /* NULL: epochs overlap. Returns 0, or failure:
+                          DLP_ERR_CALLBACK. May call dlp_pipe_stop, _state, _stats; not next,
+                          release, next_epoch, seek, close */
+    void *set_epoch_user;                         /* borrowed until close */
 } dlp_repeat_desc;

@@ -11,7 +11,7 @@ typedef struct dlp_shm_name {
     char name[64];
     int32_t pid;     /* of the owner as it sees itself; 0: the record cannot be read */
     int32_t alive;   /* 1: its lock is held; 0: stale; -1: another user's, not known */
-    uint32_t uid;    /* who made it */
+    uint32_t uid;    /* of its owner */
     uint64_t age_ms; /* since it was made; 0: not known */
 } dlp_shm_name;
 

@@ -4,25 +4,25 @@
    >>shm-subscriber   SEVERAL SUBSCRIBERS OF ONE PIPE
    Programs that train on the same batches share one pipe, its workers and its memory. The pipe has
    a name and dlp_shm_desc.share; its sampler runs in a thread. A subscriber gets batches from when
-   it comes: those that are not fed yet. Batches lie where the workers wrote them; nothing is
+   it comes: those that are not scheduled yet. Batches lie where the workers wrote them; nothing is
    copied.
 
      DLP_SHARE_EACH  every subscriber gets every batch in order, and so does the pipe's consumer
                      unless serve_only. A slot is free when all have released it: the slowest, also
-                     one that is stopped or never asks, sets the pace. With serve_only, what is fed
-                     and not taken when the last leaves is lost; the next begins after it.
+                     one that is stopped or never asks, sets the pace. With serve_only, what is
+                     scheduled and not taken when the last leaves is lost; the next begins after it.
      DLP_SHARE_ONE   each batch goes to one subscriber, the next one to whoever asks. What it held
                      when it died, or closed, goes to another. dlp_pipe_desc.max_held is the
                      sum of what all hold: subscribers that each hold a batch and ask for one more
                      wait for ever where slots (prefetch_factor + max_held) are no more than they.
 
    examples/share.c has both. Epochs end with DLP_BATCH_LAST in a batch's flags; DLP_EPOCH_END is
-   for the pipe's caller only, and so are states. The error of an item is told to every subscriber
+   for the pipe's owner only, and so are states. The error of an item is told to every subscriber
    that gets its batch, and to the owner; what else goes wrong, to the owner, and its close tells
    the others.
 
-   The owner's close: who has all gets DLP_END, others take what is ready, then get DLP_STOPPED.
-   Batches that are held stay as they are until dlp_subscriber_close.
+   The owner's close: a subscriber that has all gets DLP_END, others take what is ready, then get
+   DLP_STOPPED. Batches that are held stay as they are until dlp_subscriber_close.
 
    A subscriber that dies holds nothing up: its place is a lock, which the kernel takes back. It is
    looked for every 50 ms. A process that it forked keeps the place, until that ends, execs, or
@@ -66,5 +66,5 @@ DLPDEF void dlp_subscriber_close(dlp_subscriber *c);
    timeout_ms: 0 or DLP_FOREVER without end, DLP_NOWAIT not at all - returns DLP_END: all is
    consumed; DLP_TIMEOUT, DLP_STOPPED; the
    codes of errors that dlp_pipe_next returns; DLP_ERR_STATE: not started, or not serve_only -
-   caller. */
+   consumer. */
 DLPDEF int dlp_shm_serve(dlp_pipe *p, int timeout_ms);

@@ -3,7 +3,12 @@
 #include "api/pipe.h"
 /* Cut each item, a chunk of many rows, into batches that are views. It is the last stage. The batch
    stage before it has batch_size 1 and no collate; the first dimension of every field is rows. The
-   pipe's max_held, batches_per_epoch, states and statistics then speak of views: see >>chunks. */
+   pipe's max_held, batches_per_epoch, states and statistics then speak of views: see >>chunks. For
+   chunks that another stage than dlp_chunks_open's loader makes (a cache, a map of whole chunks):
+
+     dlp_batch_desc one = {.batch_size = 1}; // item i of the dataset has rows i * 4096 and so on
+     dlp_split_desc split = {.chunk_rows = 4096, .n_rows = n, .batch_size = 64};
+     ... sampler, repeat, fetch; dlp_pipe_add_batch(p, &one); dlp_pipe_add_split(p, &split); */
 typedef struct dlp_split_desc {
     uint64_t chunk_rows;       /* rows of an item, on all ranks together; required, 1..2^48 */
     uint64_t n_rows;           /* rows of all items: item i has rows i * chunk_rows and so on, the

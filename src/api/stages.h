@@ -20,7 +20,7 @@ enum { DLP_PLACE_THREADS = 0, DLP_PLACE_PROCESSES = 1 /* needs dlpipe_shm.h */ }
 
 /* How the workers of a stage run; the same part in each stage's desc. */
 typedef struct dlp_workers_desc {
-    int32_t num_workers;      /* 0: inline in the caller's next; at most DLP_MAX_WORKERS */
+    int32_t num_workers;      /* 0: inline in the consumer's next; at most DLP_MAX_WORKERS */
     int32_t placement;        /* DLP_PLACE_* */
     int32_t dispatch;         /* DLP_DISPATCH_* */
     int32_t on_error;         /* DLP_ON_ERROR_*; stages of whole batches: DLP_ON_ERROR_RAISE */
@@ -57,8 +57,8 @@ typedef struct dlp_workers_desc {
                                  DLP_DISPATCH_BATCHES (classic, concurrent) */
     int (*tell)(void *user, char *buf, size_t size); /* what these workers wait for now, such as a
                                  server that is away, as a line of dlp_pipe_explain; returns as
-                                 snprintf, 0: nothing. user: worker_user. By who calls explain, at
-                                 any time until close; must not wait. May be NULL */
+                                 snprintf, 0: nothing. user: worker_user. In the thread that
+                                 calls explain, until close; must not wait. May be NULL */
 } dlp_workers_desc;
 
 /* How a worker fetches: one item after the other, or up to in_flight of them at once. */
@@ -132,7 +132,7 @@ typedef struct dlp_collate {
 typedef int (*dlp_collate_fn)(void *user, dlp_collate *c);
 
 /* Built-in collates, to be given as batch_desc.collate. pad: ragged fields become [count, longest
-   in the batch, ...], zeros behind the shorter. pack: [rows of all items, ...] with offsets. Fixed
+   in the batch, ...], zeros after the shorter. pack: [rows of all items, ...] with offsets. Fixed
    fields are copied as they are.
    user: not used; out_fields must be NULL or the dataset's - returns 0, or DLP_ERR_CALLBACK: other
    out_fields, or more rows than max_per_batch (the message names the item). */
@@ -154,7 +154,7 @@ typedef struct dlp_batch_desc {
     dlp_workers_desc workers; /* num_workers is set from batch_workers */
 } dlp_batch_desc;
 
-/* A 1:1 stage of the user's. Give item (before the batch stage) or batch (behind it), not both.
+/* A 1:1 stage of the user's. Give item (before the batch stage) or batch (after it), not both.
    Cells are changed in place; count, index and shapes stay. */
 typedef struct dlp_map_desc {
     dlp_item_fn item; /* lengths of ragged fields may be changed */
@@ -175,7 +175,7 @@ typedef struct dlp_device {
     void (*unregister_memory)(void *user, void *mem, uint64_t bytes); /* or NULL */
     int (*alloc)(void *user, uint64_t bytes, void **dev);
     void (*free)(void *user, void *dev);
-    /* Begin a copy. Put an event behind the copies of this buffer. 1: it passed, 0: not yet. */
+    /* Begin a copy. Put an event after the copies of this buffer. 1: it passed, 0: not yet. */
     int (*copy)(void *user, void *dev, const void *host, uint64_t bytes, uint32_t buffer);
     int (*record)(void *user, uint32_t buffer);
     int (*done)(void *user, uint32_t buffer);

@@ -25,7 +25,7 @@ typedef struct dlp_worker_stats {
     uint64_t busy_ns;       /* in callbacks */
     uint64_t starved_ns;    /* waiting for input */
     uint64_t blocked_ns;    /* waiting for a free cell: all that may be in flight is done here,
-                                   and the caller has not taken it */
+                                   and the consumer has not taken it */
     uint64_t cpu_ns;        /* of its thread, and of those of DLP_FETCH_THREADS; 0 if not
                                    known */
     uint64_t current_index; /* item in work (batch for batch stages), UINT64_MAX: none */
@@ -55,7 +55,7 @@ typedef struct dlp_stage_stats {
     int32_t workers_min, workers_max; /* 0: not tuned */
     uint32_t cells, loaded;   /* part queue: its cells, and those with a part that is there, */
     uint32_t loading, in_use; /* is asked for or being loaded; of those there, one that a batch
-                                   needs which is fed and not delivered */
+                                   needs which is scheduled and not delivered */
     uint64_t core_wait_ns;    /* summed over workers */
     uint64_t own[4];          /* what its kind counts, and says */
 } dlp_stage_stats;
@@ -80,7 +80,7 @@ typedef struct dlp_tune_note {
    five queues: loadable, cpu_free, cpu_filled, device_free, device_filled. */
 typedef struct dlp_chunk_stats {
     uint64_t taken;       /* chunks that were cut, or begun to be */
-    uint64_t loadable;    /* chunks of the epoch fed last that are not yet given to a loader */
+    uint64_t loadable;    /* chunks of the newest epoch that are not yet given to a loader */
     uint64_t cpu_buffers; /* 0: a monitor of an older version's pipe can't tell */
     uint64_t cpu_free, cpu_loading;
     uint64_t cpu_filled;     /* loaded; of those, not copied yet where there is a device */
@@ -97,8 +97,8 @@ typedef struct dlp_stats {
     uint64_t elapsed_ns;     /* since start */
     uint64_t batches, items; /* delivered */
     uint64_t bytes;          /* of fields delivered */
-    uint64_t wait_ns;        /* the caller waited in next */
-    uint64_t step_ns;        /* the caller was elsewhere, between next and next */
+    uint64_t wait_ns;        /* the consumer waited in next */
+    uint64_t step_ns;        /* the consumer's steps: between next and next */
     uint64_t step_p50_ns, step_p95_ns;
     uint64_t first_batch_ns; /* from start to the first batch */
     uint64_t epoch;          /* of the batch delivered last */
@@ -125,6 +125,10 @@ typedef struct dlp_stats {
                                    none was */
     uint32_t n_links;
     dlp_link links[DLP_MAX_LINKS];
+    uint64_t epoch_borders; /* epochs that set_epoch began, but for the first one of the run */
+    uint64_t epoch_wait_ns; /* that the caller waited there, from the call of set_epoch to the
+                                  epoch's first batch */
+    uint64_t set_epoch_ns;  /* in set_epoch, the first call too */
 } dlp_stats;
 
 /* Read the counters of the pipe and its stages.
@@ -194,3 +198,34 @@ DLPDEF int dlp_pipe_trace(dlp_pipe *p, int lane, dlp_trace_event *out, int max, 
    path. Source: Trace Event Format (the Chromium project's document of that name). */
 DLPDEF int dlp_pipe_write_trace(dlp_pipe *p, const char *path);
 DLPDEF int dlp_pipe_write_timeline(dlp_pipe *p, const char *path);
+
+/* Note what a counter of dlp_pipe_desc.counters is now, as often as it is worth a point in a
+   picture: after each step, or every few. Its ring has the newest trace_bytes / 16 values, and one
+   that is as the last was takes no place.
+   counter: 0..n_counters - 1; value: 0 or more - returns DLP_OK, DLP_ERR_ARG (also of what is no
+   number), DLP_ERR_STATE (not started) - consumer - reads the clock once; does not wait or
+   allocate. */
+DLPDEF int dlp_pipe_count(dlp_pipe *p, uint32_t counter, double value);
+
+/* The stretch of time that a picture shows. */
+enum {
+    DLP_WINDOW_NEWEST = 0, /* the newest that all lanes have recorded, as dlp_pipe_write_timeline */
+    DLP_WINDOW_TIME,       /* from..to: ns since start; to 0: to the end */
+    DLP_WINDOW_BATCHES,    /* from..to: sequences of batches: since next began to wait for the first
+                              until the step of the last was over */
+    DLP_WINDOW_EPOCH,      /* from: the epoch: likewise, of all its batches */
+    DLP_WINDOW_STALL       /* around the longest wait of next; from: ns before and after it; 0: as
+                              long as the wait was */
+};
+typedef struct dlp_trace_window {
+    int32_t what; /* DLP_WINDOW_* */
+    int32_t pad0;
+    uint64_t from, to;
+} dlp_trace_window;
+
+/* Write the timeline of a chosen stretch, as dlp_pipe_write_timeline does of the newest. What rings
+   have overwritten is drawn as not recorded: for a first epoch write it when that is over, or give
+   trace_bytes room for it.
+   window: NULL: the newest - returns as dlp_pipe_write_timeline; DLP_ERR_ARG, too: no such window,
+   or to is below from. A stretch of which nothing is recorded is a picture that says so. */
+DLPDEF int dlp_pipe_write_window(dlp_pipe *p, const char *path, const dlp_trace_window *window);

@@ -116,7 +116,7 @@ typedef struct dlp_tokens_loader_desc {
 /* Open the shards, and a pipe of them that runs.
    out, tokens: both to be closed, the pipe first; desc: copied; err: may be NULL - returns as
    dlp_tokens_open and dlp_loader_open; after a failure nothing is left to close - any thread, which
-   is the pipe's caller - as both of them. */
+   is then the pipe's consumer - as both of them. */
 DLPDEF int dlp_tokens_loader_open(dlp_pipe **out, dlp_tokens **tokens,
                                   const dlp_tokens_loader_desc *desc, dlp_error *err);
 
@@ -125,7 +125,7 @@ enum {
     DLP_EOT_ENDS        /* ... its last, as in nanoGPT's */
 };
 
-/* Find the documents in a row: start[0] is 0, start[i] is where the next one begins, and behind the
+/* Find the documents in a row: start[0] is 0, start[i] is where the next one begins, and after the
    last of n documents start[n] is length: the cumulative lengths that attention within documents
    wants (cu_seqlens), for the first `length` tokens of a row. A call for whoever needs it, in the
    step or in a batch map, rather than a field of every batch: which would be ragged, with room for

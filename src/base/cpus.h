@@ -35,13 +35,6 @@ static uint64_t dlpi_cgroup_number(const char *dir, const char *file, const char
     return dlpi_read_number(path, key);
 }
 
-/* A controller's cgroups, of one version of them. */
-typedef struct dlpi_cgroups {
-    const char *controller; /* names the line of /proc/self/cgroup; "": version 2 */
-    const char *root;
-    uint64_t (*leaves)(const char *dir); /* what the one in dir leaves; UINT64_MAX: no limit */
-} dlpi_cgroups;
-
 /* The place of this process in a line of /proc/self/cgroup ("4:cpu,cpuacct:/a", "0::/a"); NULL:
    another controller's. */
 static const char *dlpi_cgroup_place(const char *controller, const char *line) {
@@ -55,53 +48,55 @@ static const char *dlpi_cgroup_place(const char *controller, const char *line) {
     return place + 1;
 }
 
-/* The least that this process's cgroup and those above it leave; UINT64_MAX: no limit is known. */
-static uint64_t dlpi_cgroup_least(const dlpi_cgroups *v) {
+/* What the cgroup in dir leaves; UINT64_MAX: no limit. v1: of version 1 of them. */
+typedef uint64_t (*dlpi_cgroup_fn)(const char *dir, bool v1);
+
+/* The least that this process's cgroup and those above it leave; UINT64_MAX: no limit is known.
+   controller: names the line of /proc/self/cgroup; "": version 2. */
+static uint64_t dlpi_cgroup_least(const char *controller, dlpi_cgroup_fn leaves) {
     char dir[512], line[480];
-    const size_t root = strlen(v->root);
     uint64_t least = UINT64_MAX;
     FILE *f = dlpi_stream_open("/proc/self/cgroup", O_RDONLY, "r");
-    snprintf(dir, sizeof dir, "%s", v->root);
+    const size_t root = (size_t)snprintf(dir, sizeof dir, "/sys/fs/cgroup%s%s",
+                                         controller[0] ? "/" : "", controller);
     while (f && fgets(line, sizeof line, f)) {
         const char *place;
         line[strcspn(line, "\n")] = 0;
-        if ((place = dlpi_cgroup_place(v->controller, line)) != NULL)
+        if ((place = dlpi_cgroup_place(controller, line)) != NULL)
             snprintf(dir + root, sizeof dir - root, "%s", place);
     }
     if (f) fclose(f);
     for (;;) {
-        uint64_t left = v->leaves(dir);
+        uint64_t left = leaves(dir, controller[0] != 0);
         if (left < least) least = left;
         if (strlen(dir) <= root) return least;
         *strrchr(dir, '/') = 0;
     }
 }
 
+/* The same of both versions. */
+static uint64_t dlpi_cgroups_least(const char *controller, dlpi_cgroup_fn leaves) {
+    uint64_t one = dlpi_cgroup_least(controller, leaves), two = dlpi_cgroup_least("", leaves);
+    return one < two ? one : two;
+}
+
 /* Cores that a quota stands for, rounded up. */
-static uint64_t dlpi_quota_cpus(uint64_t quota, uint64_t period) {
-    if (quota == UINT64_MAX || period == UINT64_MAX || period == 0) return UINT64_MAX;
-    return quota > period ? (quota - 1) / period + 1 : 1;
-}
-
-static uint64_t dlpi_cgroup_cpu_v2(const char *dir) { /* "max 100000", or two numbers */
+static uint64_t dlpi_cgroup_cpus(const char *dir, bool v1) {
     char path[600];
-    uint64_t n[2];
+    uint64_t n[2] = {UINT64_MAX, UINT64_MAX}; /* a quota, and its period */
     snprintf(path, sizeof path, "%s/cpu.max", dir);
-    return dlpi_read_numbers(path, NULL, n, 2) ? dlpi_quota_cpus(n[0], n[1]) : UINT64_MAX;
-}
-
-static uint64_t dlpi_cgroup_cpu_v1(const char *dir) { /* a quota of -1: none */
-    return dlpi_quota_cpus(dlpi_cgroup_number(dir, "cpu.cfs_quota_us", NULL),
-                           dlpi_cgroup_number(dir, "cpu.cfs_period_us", NULL));
+    if (!v1) { /* "max 100000", or two numbers */
+        dlpi_read_numbers(path, NULL, n, 2);
+    } else { /* a quota of -1: none */
+        n[0] = dlpi_cgroup_number(dir, "cpu.cfs_quota_us", NULL);
+        n[1] = dlpi_cgroup_number(dir, "cpu.cfs_period_us", NULL);
+    }
+    if (n[0] == UINT64_MAX || n[1] == UINT64_MAX || n[1] == 0) return UINT64_MAX;
+    return n[0] > n[1] ? (n[0] - 1) / n[1] + 1 : 1;
 }
 
 /* Cores that the quotas of this process's cgroups stand for; UINT64_MAX: no limit is known. */
-static uint64_t dlpi_cpu_quota(void) {
-    static const dlpi_cgroups v1 = {"cpu", "/sys/fs/cgroup/cpu", dlpi_cgroup_cpu_v1};
-    static const dlpi_cgroups v2 = {"", "/sys/fs/cgroup", dlpi_cgroup_cpu_v2};
-    uint64_t one = dlpi_cgroup_least(&v1), two = dlpi_cgroup_least(&v2);
-    return one < two ? one : two;
-}
+static uint64_t dlpi_cpu_quota(void) { return dlpi_cgroups_least("cpu", dlpi_cgroup_cpus); }
 
 /* Cores that this process may use: its affinity mask, and the quotas of its cgroups. */
 static int dlpi_cpu_count(void) {

@@ -2,6 +2,7 @@
 #include "base/platform.h"
 #include "api/codes.h"
 #include "api/errors.h"
+#include "api/version.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-errors     CODES AND ERROR RECORDS */
 
@@ -23,9 +24,40 @@ static const dlpi_code *dlpi_code_find(int code) {
     return &unknown;
 }
 
+DLPDEF const char *dlp_version(void) { return DLPIPE_VERSION; }
+
 DLPDEF const char *dlp_code_name(int code) { return dlpi_code_find(code)->name; }
 DLPDEF const char *dlp_code_text(int code) { return dlpi_code_find(code)->text; }
 DLPDEF const char *dlp_code_hint(int code) { return dlpi_code_find(code)->hint; }
+
+/* Print into a buffer what a function's `format` and the arguments behind it say. */
+#define DLPI_PRINT(to, size, format) \
+    do { \
+        va_list args_; \
+        va_start(args_, format); \
+        vsnprintf(to, size, format, args_); \
+        va_end(args_); \
+    } while (0)
+
+static void dlpi_copy_text(char *to, size_t size, const char *from) {
+    size_t n = from ? strlen(from) : 0;
+    if (n >= size) n = size - 1;
+    if (n > 0) memcpy(to, from, n);
+    to[n] = 0;
+}
+
+/* Fill an error record; returns code. */
+__attribute__((format(printf, 4, 5))) static int dlpi_error_set(dlp_error *e, int code,
+                                                                const char *field,
+                                                                const char *format, ...) {
+    if (e == NULL) return code;
+    memset(e, 0, sizeof *e);
+    e->code = code;
+    e->worker = -1;
+    dlpi_copy_text(e->field, sizeof e->field, field);
+    DLPI_PRINT(e->message, sizeof e->message, format);
+    return code;
+}
 
 /* errno in words, unless the message has them already. */
 static void dlpi_errno_text(const dlp_error *e, char *buf, size_t size) {

@@ -53,6 +53,11 @@ static bool dlpi_sleepers_leave(dlpi_sleepers *s, uint32_t bit) {
     return (DLPI_AND_SEQ(&s->mask, ~bit) & bit) == 0;      /* B1 <-> B1 */
 }
 
+/* How many sleep, or are about to: behind a publication, all others find it. */
+DLPI_INLINE uint32_t dlpi_sleepers_count(const dlpi_sleepers *s) {
+    return (uint32_t)__builtin_popcount(DLPI_LOAD_SEQ(&s->mask)); /* B1 -> B1 */
+}
+
 /* It is dead. */
 DLPI_INLINE void dlpi_sleepers_forget(dlpi_sleepers *s, uint32_t bit) {
     DLPI_AND_SEQ(&s->mask, ~bit); /* B1 */

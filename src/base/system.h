@@ -28,12 +28,6 @@ __attribute__((unused)) static int dlpi_pair_above(int rc, int *fd) {
     return -1;
 }
 
-/* What the environment says of paths, credentials, servers, processes: nothing where the program
-   has more rights than who started it (setuid), and wrote that. */
-__attribute__((unused)) static const char *dlpi_env(const char *name) {
-    return secure_getenv(name);
-}
-
 /* May a file be as large as that? Growing it past the limit on files (ulimit -f) would end the
    program, by SIGXFSZ. If not, errno is EFBIG. */
 __attribute__((unused)) static bool dlpi_file_may_be(uint64_t bytes) {

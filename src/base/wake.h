@@ -6,12 +6,8 @@
    goes to sleep ---- */
 
 /* The kernel's numbers (membarrier(2)). */
-enum {
-    DLPI_MB_GLOBAL = 1 << 1,
-    DLPI_MB_REGISTER_GLOBAL = 1 << 2,
-    DLPI_MB_PRIVATE = 1 << 3,
-    DLPI_MB_REGISTER_PRIVATE = 1 << 4
-};
+enum { DLPI_MB_GLOBAL = 2, DLPI_MB_REGISTER_GLOBAL = 4 };
+enum { DLPI_MB_PRIVATE = 8, DLPI_MB_REGISTER_PRIVATE = 16 };
 
 static int dlpi_membarrier(int command) {
     int saved = errno;

@@ -19,10 +19,7 @@ static dlpi_stage *dlpi_add(dlp_pipe *p, const dlpi_stage_ops *ops, const char *
     st->id = p->n_stages;
     st->link_next = st->link_prev = st->next = st->prev = st->work = -1;
     if (ops->self_bytes > 0 && (st->self = calloc(1, ops->self_bytes)) == NULL) {
-        dlp_error e;
-        dlpi_error_set(&e, DLP_ERR_MEMORY, name, "malloc of what a stage keeps failed");
-        e.errnum = ENOMEM;
-        dlpi_pipe_fail(p, &e);
+        dlpi_no_memory(p, name, "what a stage keeps");
         return NULL;
     }
     if (w) st->w = *w;
@@ -91,8 +88,9 @@ static int dlpi_check_chain(dlp_pipe *p, int first) {
     for (int i = 0; i < p->n_stages; i++)
         if (i != first && p->stages[i].prev < 0)
             return dlpi_bad_graph(p, p->stages[i].name,
-                                  "no stage leads to this one: that added before it has a link to "
-                                  "another");
+                                  i == 0 ? "no stage leads to this one: add the sampler first"
+                                         : "no stage leads to this one: that added before it has "
+                                           "a link to another");
     for (int i = 0; i < p->n_stages; i++)
         if ((visited >> i & 1u) == 0)
             return dlpi_bad_graph(p, p->stages[i].name, "the links make a cycle");
@@ -107,12 +105,14 @@ static int dlpi_check_graph(dlp_pipe *p) {
             if (first >= 0) return dlpi_bad_graph(p, p->stages[i].name, "a pipe has one sampler");
             first = i;
         }
-    if (first < 0) return dlpi_bad_graph(p, "", "there is no sampler stage");
+    if (first < 0) return dlpi_bad_graph(p, "", "there is no sampler stage: dlp_pipe_add_sampler");
     if (p->stages[first].prev >= 0)
         return dlpi_bad_graph(p, p->stages[first].name, "nothing can come before the sampler");
     if ((rc = dlpi_check_chain(p, first)) != DLP_OK) return rc;
-    if (p->fetch == NULL) return dlpi_bad_graph(p, "", "there is no fetch stage");
-    if (p->batcher == NULL) return dlpi_bad_graph(p, "", "there is no batch stage");
+    if (p->fetch == NULL)
+        return dlpi_bad_graph(p, "", "there is no fetch stage: dlp_pipe_add_fetch");
+    if (p->batcher == NULL)
+        return dlpi_bad_graph(p, "", "there is no batch stage: dlp_pipe_add_batch");
     return DLP_OK;
 }
 
@@ -251,8 +251,12 @@ static int dlpi_check_pipe(dlp_pipe *p) {
          "DLP_NOWAIT, DLP_FOREVER, or 0 and more"},
         {DLPI_AT(dlp_pipe_desc, trace_bytes), 0, 64 << 20, "0..67108864"},
         {DLPI_AT(dlp_pipe_desc, no_memfd), 0, 1, "0 or 1"},
+        {DLPI_AT(dlp_pipe_desc, n_counters), 0, DLP_MAX_COUNTERS, "0..8"},
     };
     int rc = dlpi_check_bounds(p, "", &p->d, DLPI_ROWS(bounds));
+    for (uint32_t i = 0; rc == DLP_OK && i < p->d.n_counters; i++)
+        if (p->counters[i].name[0] == 0 || !(p->counters[i].most >= 0))
+            rc = dlpi_bad(p, "", "counters", "n_counters of them with a name, most 0 or more", i);
     if (rc != DLP_OK || p->d.shm == NULL) return rc;
     if (dlpi_shm != NULL) return dlpi_shm->open(p);
     return dlpi_refuse(p, DLP_ERR_UNSUPPORTED, "", "shm",

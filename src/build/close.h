@@ -54,7 +54,7 @@ static void dlpi_selves_free(dlp_pipe *p) {
     for (int i = 0; i < DLP_MAX_STAGES; i++) {
         dlpi_stage *st = &p->stages[i];
         if (st->self == NULL) continue;
-        if (st->ops->release != NULL) st->ops->release(st);
+        dlpi_blocks_have(p, st, false);
         free(st->self);
     }
 }
@@ -70,8 +70,8 @@ static void dlpi_free(dlp_pipe *p) {
     if (p->memfd >= 0) close(p->memfd);
     if (p->budget_bytes) DLPI_ADD_SEQ(&p->d.budget->used_bytes, 0 - p->budget_bytes); /* M1 */
     free(p->exported);
-    dlpi_private_free(p);
     dlpi_selves_free(p);
+    dlpi_blocks_have(p, NULL, false);
     free(p);
 }
 
@@ -116,6 +116,8 @@ static void dlpi_give_back(dlp_pipe *p, uint32_t s) {
         return;
     }
     dlpi_poison(p, s);
+    if (p->lender == NULL) /* the scheduler writes there next; a worker did so last */
+        __builtin_prefetch(&dlpi_slot_at(p, s)->header, 1);
     if (p->lender)
         p->lender->ops->lender->drop(p, s);
     else

@@ -45,12 +45,6 @@ static void dlpi_resolve_ends(dlp_pipe *p) {
         }
 }
 
-static int dlpi_resolve_items(dlp_pipe *p) {
-    const dlp_dataset *ds = &p->fetch->dataset;
-    int rc = dlpi_fields_init(p, p->fetch->name, &p->items, ds->fields, ds->n_fields, false);
-    return rc;
-}
-
 static int dlpi_resolve_batches(dlp_pipe *p) {
     const dlp_dataset *ds = &p->fetch->dataset;
     const dlp_batch_desc *d = &p->batcher->batching;
@@ -59,28 +53,22 @@ static int dlpi_resolve_batches(dlp_pipe *p) {
                             own ? d->n_out_fields : ds->n_fields, p->has_item_cells);
 }
 
-/* What each kind has to say of the chain. */
-static int dlpi_check_stages(dlp_pipe *p) {
-    int rc = DLP_OK;
-    for (int i = 0; i < p->n_stages && rc == DLP_OK; i++) {
-        dlpi_stage *st = &p->stages[i];
-        if (st->ops->check != NULL) rc = st->ops->check(p, st);
-    }
-    return rc;
-}
-
 /* Everything that follows from the descs; p->err tells what does not fit. */
 static int dlpi_resolve(dlp_pipe *p) {
+    const dlp_dataset *ds;
     int rc;
     if ((rc = dlpi_check_graph(p)) != DLP_OK) return rc;
+    ds = &p->fetch->dataset;
     p->has_item_cells = p->batcher->collate != NULL;
     if ((rc = dlpi_check_sizes(p)) != DLP_OK) return rc;
     if ((rc = dlpi_resolve_slots(p)) != DLP_OK) return rc;
     if ((rc = dlpi_resolve_work(p)) != DLP_OK) return rc;
     if (p->open_end && (rc = dlpi_open_end_check(p)) != DLP_OK) return rc;
-    if ((rc = dlpi_resolve_items(p)) != DLP_OK) return rc;
+    rc = dlpi_fields_init(p, p->fetch->name, &p->items, ds->fields, ds->n_fields, false);
+    if (rc != DLP_OK) return rc;
     dlpi_resolve_ends(p);
-    if ((rc = dlpi_check_stages(p)) != DLP_OK) return rc;
+    for (dlpi_stage *st = p->stages; st < p->stages + p->n_stages; st++) /* what kinds say of it */
+        if (st->ops->check != NULL && (rc = st->ops->check(p, st)) != DLP_OK) return rc;
     return dlpi_resolve_batches(p);
 }
 
@@ -129,20 +117,10 @@ static void dlpi_layout_slots(dlp_pipe *p) {
                   dlpi_line_up(at), p->n_slots, DLPI_LINE);
 }
 
-/* What kinds keep in this process and have a line of the plan for. */
-static uint64_t dlpi_worded_bytes(const dlp_pipe *p) {
-    uint64_t bytes = 0;
-    for (int i = 0; i < p->n_stages; i++) {
-        const dlpi_stage_ops *ops = p->stages[i].ops;
-        if (ops->private_words != NULL)
-            bytes = dlpi_sum(bytes, ops->private_bytes(p, &p->stages[i]));
-    }
-    return bytes;
-}
-
 /* Rows that can be in a callback of fetch at once, beside one of each worker: those in flight. */
 static uint64_t dlpi_row_extras_bytes(const dlp_pipe *p) {
-    uint64_t each = 1 + (uint64_t)p->fetch->in_flight;
+    uint64_t each = 1 + (p->fetch ? (uint64_t)p->fetch->in_flight : 0);
+    if (p->fetch == NULL || p->source == NULL) return 0;
     return dlpi_times(dlpi_times((uint64_t)p->fetch->n_workers, each), p->source->row_bytes);
 }
 
@@ -163,25 +141,54 @@ static uint64_t dlpi_worker_records(const dlp_pipe *p) {
     return dlpi_times((uint64_t)p->n_workers + 1, sizeof(dlpi_worker));
 }
 
-/* What dlpi_private_alloc asks for, with the pipe itself. */
-static uint64_t dlpi_private_bytes(const dlp_pipe *p) {
-    uint64_t tensors = p->batches.n * sizeof(dlp_tensor);
-    uint64_t each[] = {
-        sizeof *p + 4096,
-        dlpi_worker_records(p),
-        dlpi_times(p->n_out, 1 + sizeof(dlp_batch) + tensors),
-        dlpi_times(p->n_slots, DLPI_DEBUG),
-        p->batch_rows,
-        dlpi_times(p->prefetch, sizeof(dlpi_cell_use)),
-        dlpi_row_extras_bytes(p),
+/* What this process keeps for a stage, or (st NULL) for the pipe itself. */
+static int dlpi_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out) {
+    const uint64_t slots = p->n_out, tensors = dlpi_times(slots, p->batches.n);
+    const dlpi_block all[] = {
+        {offsetof(dlp_pipe, workers), dlpi_worker_records(p)},
+        {offsetof(dlp_pipe, out), dlpi_times(slots, sizeof *p->out)},
+        {offsetof(dlp_pipe, out_fields), dlpi_times(tensors, sizeof *p->out_fields)},
+        {offsetof(dlp_pipe, ones), p->batch_rows},
+        {offsetof(dlp_pipe, held), slots + p->n_slots * (uint64_t)DLPI_DEBUG}, /* poisoned, too */
+        {offsetof(dlp_pipe, schedule.cells), dlpi_times(p->prefetch, sizeof *p->schedule.cells)},
+        {offsetof(dlp_pipe, own_rows), dlpi_row_extras_bytes(p)},
+        {offsetof(dlp_pipe, counted), dlpi_times(p->d.n_counters, dlpi_counter_bytes(p))},
     };
+    if (st != NULL) return st->ops->blocks != NULL ? st->ops->blocks(p, st, out) : 0;
+    memcpy(out, all, sizeof all);
+    return (int)(sizeof all / sizeof *all);
+}
+
+static uint64_t dlpi_blocks_bytes(const dlp_pipe *p, const dlpi_stage *st) {
+    dlpi_block k[DLPI_BLOCKS];
     uint64_t bytes = 0;
-    for (size_t i = 0; i < sizeof each / sizeof *each; i++) bytes = dlpi_sum(bytes, each[i]);
+    for (int n = dlpi_blocks(p, st, k); n > 0; n--) bytes = dlpi_sum(bytes, k[n - 1].bytes);
+    return bytes;
+}
+
+/* Allocate them (false: no memory), or free them. */
+static bool dlpi_blocks_have(dlp_pipe *p, dlpi_stage *st, bool have) {
+    dlpi_block k[DLPI_BLOCKS];
+    uint8_t *record = st != NULL ? st->self : (void *)p;
+    for (int i = 0, n = dlpi_blocks(p, st, k); i < n; i++) {
+        void *at;
+        memcpy(&at, record + k[i].at, sizeof at);
+        if (!have) free(at);
+        if (!have || at != NULL || k[i].bytes == 0) continue;
+        if ((at = calloc(1, (size_t)k[i].bytes)) == NULL) return false;
+        memcpy(record + k[i].at, &at, sizeof at);
+    }
+    return true;
+}
+
+/* All that this process keeps. */
+static uint64_t dlpi_private_bytes(const dlp_pipe *p) {
+    uint64_t bytes = dlpi_sum(sizeof *p + 4096, dlpi_blocks_bytes(p, NULL));
     for (int i = 0; i < p->n_stages; i++) {
         const dlpi_stage *st = &p->stages[i];
         bytes = dlpi_sum(bytes, (uint64_t)st->w.n_affinity * sizeof(int32_t));
         bytes = dlpi_sum(bytes, st->ops->self_bytes);
-        if (st->ops->private_bytes != NULL) bytes = dlpi_sum(bytes, st->ops->private_bytes(p, st));
+        bytes = dlpi_sum(bytes, dlpi_blocks_bytes(p, st));
     }
     return bytes;
 }
@@ -224,14 +231,6 @@ static void dlpi_layout_trace(dlp_pipe *p) {
                   (uint64_t)p->n_workers + 1, 4096);
 }
 
-/* What each kind has of its own. */
-static void dlpi_layout_stages(dlp_pipe *p) {
-    for (int i = 0; i < p->n_stages; i++) {
-        dlpi_stage *st = &p->stages[i];
-        if (st->ops->layout != NULL) st->ops->layout(p, st);
-    }
-}
-
 static void dlpi_layout_cells(dlp_pipe *p) {
     dlpi_area_add(p, DLPI_REC_ITEM_CELLS, "item cells for the collate",
                   p->has_item_cells ? dlpi_fields_bytes(&p->items) : 0,
@@ -255,7 +254,8 @@ static void dlpi_layout(dlp_pipe *p) {
     dlpi_layout_table(p);
     dlpi_layout_trace(p);
     dlpi_area_add(p, DLPI_REC_SHARE, "subscribers", p->share_bytes, p->share_bytes > 0, 4096);
-    dlpi_layout_stages(p);
+    for (int i = 0; i < p->n_stages; i++) /* what each kind has of its own */
+        if (p->stages[i].ops->layout != NULL) p->stages[i].ops->layout(p, &p->stages[i]);
     dlpi_layout_cells(p);
     p->region_bytes = dlpi_round_up(p->region_bytes, p->huge_pages > 0 ? 2u << 20 : 4096);
     p->plan_private = dlpi_private_bytes(p);
@@ -273,18 +273,23 @@ static void dlpi_plan_add(dlp_plan *plan, const char *what, uint64_t count, uint
     plan->n_lines++;
 }
 
-static void dlpi_plan_area(const dlp_pipe *p, dlp_plan *plan, int id) {
-    dlpi_plan_add(plan, p->areas[id].words, p->areas[id].count, p->areas[id].stride);
+static void dlpi_plan_areas(const dlp_pipe *p, dlp_plan *plan, const int *id, int n) {
+    for (; n > 0; n--, id++)
+        dlpi_plan_add(plan, p->areas[*id].words, p->areas[*id].count, p->areas[*id].stride);
 }
 
-/* What kinds keep in this process that has a line of its own: of each worker, or once. */
-static void dlpi_plan_kinds(const dlp_pipe *p, dlp_plan *plan) {
+/* What kinds keep in this process that has a line of its own: of each worker, or once. Returns the
+   bytes. */
+static uint64_t dlpi_plan_kinds(const dlp_pipe *p, dlp_plan *plan) {
+    uint64_t bytes = 0;
     for (int i = 0; i < p->n_stages; i++) {
         const dlpi_stage *st = &p->stages[i];
         uint64_t n = st->ops->worker != NULL ? (uint64_t)st->n_workers : 1;
-        if (st->ops->private_words != NULL)
-            dlpi_plan_add(plan, st->ops->private_words, n, st->ops->private_bytes(p, st) / n);
+        if (st->ops->private_words == NULL) continue;
+        bytes = dlpi_sum(bytes, dlpi_blocks_bytes(p, st));
+        dlpi_plan_add(plan, st->ops->private_words, n, dlpi_blocks_bytes(p, st) / n);
     }
+    return bytes;
 }
 
 static void dlpi_plan_sink(const dlp_pipe *p, dlp_plan *plan) {
@@ -295,6 +300,10 @@ static void dlpi_plan_sink(const dlp_pipe *p, dlp_plan *plan) {
 }
 
 static void dlpi_plan_fill(const dlp_pipe *p, dlp_plan *plan) {
+    static const int areas[] = {DLPI_REC_CELLS,        DLPI_AREA_ZEROS, DLPI_REC_SLOTS,
+                                DLPI_REC_ITEM_CELLS,   DLPI_AREA_KEPT,  DLPI_AREA_GUARD,
+                                DLPI_REC_TABLE,        DLPI_REC_SHARE,  DLPI_REC_TRACE,
+                                DLPI_REC_SOURCE_CELLS, DLPI_REC_SOURCE};
     uint64_t each = p->areas[DLPI_REC_WORKERS].stride + sizeof(dlpi_worker);
     uint64_t named, own, collators = p->batcher->work >= 0 ? (uint64_t)p->batcher->n_workers : 0;
     dlpi_seen s;
@@ -302,29 +311,21 @@ static void dlpi_plan_fill(const dlp_pipe *p, dlp_plan *plan) {
     plan->slots = p->n_slots;
     plan->slot_bytes = dlpi_sum(p->areas[DLPI_REC_CELLS].stride, p->areas[DLPI_REC_SLOTS].stride);
     plan->limit_bytes = p->d.limit_bytes;
-    dlpi_plan_area(p, plan, DLPI_REC_CELLS);
-    dlpi_plan_area(p, plan, DLPI_AREA_ZEROS);
-    dlpi_plan_area(p, plan, DLPI_REC_SLOTS);
+    dlpi_plan_areas(p, plan, areas, 3);
     dlpi_plan_add(plan, p->areas[DLPI_REC_RESIDENT].words, 1,
                   dlpi_area_bytes(p, DLPI_REC_RESIDENT));
-    dlpi_plan_area(p, plan, DLPI_REC_ITEM_CELLS);
-    dlpi_plan_area(p, plan, DLPI_AREA_KEPT);
-    dlpi_plan_area(p, plan, DLPI_AREA_GUARD);
+    dlpi_plan_areas(p, plan, areas + 3, 3);
     dlpi_plan_sink(p, plan);
-    dlpi_plan_area(p, plan, DLPI_REC_TABLE);
-    dlpi_plan_area(p, plan, DLPI_REC_SHARE);
-    dlpi_plan_area(p, plan, DLPI_REC_TRACE);
+    dlpi_plan_areas(p, plan, areas + 6, 3);
     dlpi_plan_add(plan, "worker records", (uint64_t)p->n_workers + 1 - collators, each);
     dlpi_plan_add(plan, "worker records: of the batch stage", collators, each);
-    dlpi_plan_area(p, plan, DLPI_REC_SOURCE_CELLS);
-    dlpi_plan_area(p, plan, DLPI_REC_SOURCE);
+    dlpi_plan_areas(p, plan, areas + 9, 2);
     named = plan->total_bytes;
-    dlpi_plan_kinds(p, plan);
+    own = dlpi_plan_kinds(p, plan);
     named = dlpi_less(named, dlpi_sink_bytes(p));
     named = dlpi_less(named, dlpi_worker_records(p));
-    if (p->shm) dlpi_plan_add(plan, "start by exec: what workers are told", 1, dlpi_shm->bytes(p));
     dlpi_plan_add(plan, "control and alignment", 1, dlpi_less(p->region_bytes, named));
-    own = dlpi_less(dlpi_less(p->plan_private, dlpi_worker_records(p)), dlpi_worded_bytes(p));
+    own = dlpi_less(dlpi_less(p->plan_private, dlpi_worker_records(p)), own);
     dlpi_plan_add(plan, "this process: pipe and views", 1, own);
     dlpi_seen_shape(p, &s);
     plan->n_links = dlpi_links(&s, plan->links);

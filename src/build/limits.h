@@ -4,33 +4,16 @@
 /* ---- memory limits: the desc's, a budget's, the cgroup's, what the system has left ---- */
 
 /* Of a memory limit; the cgroup's cache of files does not count, it gives way. */
-static uint64_t dlpi_memory_left(const char *dir, uint64_t max, uint64_t used,
-                                 const char *const *given) {
+static uint64_t dlpi_cgroup_memory(const char *dir, bool v1) {
+    static const char *const given[2] = {"total_inactive_file", "total_active_file"};
+    uint64_t max = dlpi_cgroup_number(dir, v1 ? "memory.limit_in_bytes" : "memory.max", NULL);
+    uint64_t used = dlpi_cgroup_number(dir, v1 ? "memory.usage_in_bytes" : "memory.current", NULL);
     if (max == UINT64_MAX || used == UINT64_MAX) return UINT64_MAX;
-    for (int i = 0; i < 2; i++) {
-        uint64_t bytes = dlpi_cgroup_number(dir, "memory.stat", given[i]);
+    for (int i = 0; i < 2; i++) { /* version 2 has no other totals */
+        uint64_t bytes = dlpi_cgroup_number(dir, "memory.stat", given[i] + (v1 ? 0 : 6));
         if (bytes != UINT64_MAX) used -= bytes < used ? bytes : used;
     }
     return used > max ? 0 : max - used;
-}
-
-static uint64_t dlpi_cgroup_memory_v2(const char *dir) {
-    static const char *const given[2] = {"inactive_file", "active_file"};
-    return dlpi_memory_left(dir, dlpi_cgroup_number(dir, "memory.max", NULL),
-                            dlpi_cgroup_number(dir, "memory.current", NULL), given);
-}
-
-static uint64_t dlpi_cgroup_memory_v1(const char *dir) {
-    static const char *const given[2] = {"total_inactive_file", "total_active_file"};
-    return dlpi_memory_left(dir, dlpi_cgroup_number(dir, "memory.limit_in_bytes", NULL),
-                            dlpi_cgroup_number(dir, "memory.usage_in_bytes", NULL), given);
-}
-
-static uint64_t dlpi_cgroup_left(void) {
-    static const dlpi_cgroups v1 = {"memory", "/sys/fs/cgroup/memory", dlpi_cgroup_memory_v1};
-    static const dlpi_cgroups v2 = {"", "/sys/fs/cgroup", dlpi_cgroup_memory_v2};
-    uint64_t one = dlpi_cgroup_least(&v1), two = dlpi_cgroup_least(&v2);
-    return one < two ? one : two;
 }
 
 static int dlpi_over(dlp_pipe *p, const dlp_plan *plan, uint64_t limit, const char *field,
@@ -52,7 +35,7 @@ static int dlpi_check_limits(dlp_pipe *p, const dlp_plan *plan) {
         return dlpi_over(p, plan, p->d.limit_bytes, "limit_bytes", "limit_bytes");
     if (all > PTRDIFF_MAX)
         return dlpi_over(p, plan, PTRDIFF_MAX, "limit_bytes", "what can be addressed");
-    left = dlpi_cgroup_left();
+    left = dlpi_cgroups_least("memory", dlpi_cgroup_memory);
     if (all > left) return dlpi_over(p, plan, left, "limit_bytes", "what the memory cgroup leaves");
     kib = dlpi_read_number("/proc/meminfo", "MemAvailable:");
     if (kib != UINT64_MAX && all / 1024 > kib)

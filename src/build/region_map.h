@@ -36,12 +36,6 @@ static uint8_t *dlpi_alive_page(void) {
     return at;
 }
 
-static int dlpi_alive_map(dlp_pipe *p) {
-    p->alive = dlpi_alive_page();
-    if (p->alive == NULL) return dlpi_system_fail(p, DLP_ERR_MEMORY, "mmap of a page");
-    return DLP_OK;
-}
-
 static inline bool dlpi_forked(const dlp_pipe *p) { return p->alive != NULL && *p->alive == 0; }
 
 static int dlpi_region_too_large(dlp_pipe *p) {
@@ -96,41 +90,28 @@ static uint64_t dlpi_layout_hash(void) {
 
 /* Where observers find what they read. Sizes are not in it: structs may grow at their ends. */
 static uint64_t dlpi_view_hash(void) {
-    static const size_t at[] = {offsetof(dlpi_ctl, tail),
-                                offsetof(dlpi_ctl, base),
-                                offsetof(dlpi_ctl, delivered),
-                                offsetof(dlpi_ctl, held),
-                                offsetof(dlpi_ctl, items),
-                                offsetof(dlpi_ctl, bytes),
-                                offsetof(dlpi_ctl, wait_ns),
-                                offsetof(dlpi_ctl, step_ns),
-                                offsetof(dlpi_ctl, first_ns),
-                                offsetof(dlpi_ctl, epoch),
-                                offsetof(dlpi_ctl, started_ns),
-                                offsetof(dlpi_ctl, stop),
-                                offsetof(dlpi_ctl, error_ready),
-                                offsetof(dlpi_ctl, error),
-                                offsetof(dlpi_ctl, skips),
-                                offsetof(dlpi_ctl, skip_ring),
-                                offsetof(dlpi_worker_block, items),
-                                offsetof(dlpi_worker_block, bytes),
-                                offsetof(dlpi_worker_block, busy_ns),
-                                offsetof(dlpi_worker_block, cpu_ns),
-                                offsetof(dlpi_worker_block, current),
-                                offsetof(dlpi_worker_block, since_ns),
-                                offsetof(dlpi_worker_block, retried),
-                                offsetof(dlpi_worker_block, left_out),
-                                offsetof(dlpi_worker_block, trace_head),
-                                offsetof(dlpi_worker_block, state),
-                                offsetof(dlpi_worker_block, max_ns),
-                                offsetof(dlpi_worker_block, hist),
-                                offsetof(dlpi_worker_block, pid),
-                                offsetof(dlpi_stage_words, ready),
-                                sizeof(dlpi_skip),
-                                sizeof(dlp_error),
-                                sizeof(dlp_trace_event),
-                                DLPI_HIST,
+#define DLPI_CTL(member) offsetof(dlpi_ctl, member)
+#define DLPI_BLOCK(member) offsetof(dlpi_worker_block, member)
+    static const size_t at[] = {DLPI_CTL(tail),          DLPI_CTL(base),
+                                DLPI_CTL(delivered),     DLPI_CTL(held),
+                                DLPI_CTL(items),         DLPI_CTL(bytes),
+                                DLPI_CTL(wait_ns),       DLPI_CTL(step_ns),
+                                DLPI_CTL(first_ns),      DLPI_CTL(epoch),
+                                DLPI_CTL(started_ns),    DLPI_CTL(stop),
+                                DLPI_CTL(error_ready),   DLPI_CTL(error),
+                                DLPI_CTL(skips),         DLPI_CTL(skip_ring),
+                                DLPI_BLOCK(items),       DLPI_BLOCK(bytes),
+                                DLPI_BLOCK(busy_ns),     DLPI_BLOCK(cpu_ns),
+                                DLPI_BLOCK(current),     DLPI_BLOCK(since_ns),
+                                DLPI_BLOCK(retried),     DLPI_BLOCK(left_out),
+                                DLPI_BLOCK(trace_head),  DLPI_BLOCK(state),
+                                DLPI_BLOCK(max_ns),      DLPI_BLOCK(hist),
+                                DLPI_BLOCK(pid),         offsetof(dlpi_stage_words, ready),
+                                sizeof(dlpi_skip),       sizeof(dlp_error),
+                                sizeof(dlp_trace_event), DLPI_HIST,
                                 DLPI_SKIP_RING};
+#undef DLPI_CTL
+#undef DLPI_BLOCK
     uint64_t h = DLPI_FORMAT;
     for (size_t i = 0; i < sizeof at / sizeof *at; i++) h = dlp_hash(h, at[i], i, DLPI_MAGIC);
     return h;

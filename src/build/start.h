@@ -3,35 +3,21 @@
 #include "core/deliver.h"
 #include "build/limits.h"
 #include "build/region_map.h"
-/* What stages keep, and what the source gives callbacks. */
-static bool dlpi_stages_alloc(dlp_pipe *p) {
-    for (int i = 0; i < p->n_stages; i++) {
-        dlpi_stage *st = &p->stages[i];
-        if (st->ops->alloc && !st->ops->alloc(p, st)) return false;
-    }
-    if (p->source->row_bytes == 0) return true;
-    p->own_rows = calloc(dlpi_row_extras_bytes(p), 1);
-    return p->own_rows != NULL;
+static void dlpi_counters_live(dlp_pipe *p) {
+    for (uint32_t i = 0; i < p->d.n_counters; i++)
+        p->counters[i].words = p->counted + i * (dlpi_counter_bytes(p) / sizeof(uint64_t));
 }
 
+/* What the pipe and its stages keep. */
 static int dlpi_private_alloc(dlp_pipe *p) {
-    p->workers = calloc((size_t)p->n_workers + 1, sizeof *p->workers);
-    p->out = calloc(p->n_out, sizeof *p->out);
-    p->out_fields = calloc((size_t)p->n_out * p->batches.n, sizeof *p->out_fields);
-    p->ones = calloc(p->batch_rows, 1);
-    p->held = calloc(p->n_out + p->n_slots * (size_t)DLPI_DEBUG, 1); /* and dlpi_poisoned */
-    p->schedule.cells = calloc(p->prefetch, sizeof *p->schedule.cells);
-    if (p->workers && p->out && p->out_fields && p->ones && p->held && p->schedule.cells &&
-        dlpi_stages_alloc(p))
+    bool ok = dlpi_blocks_have(p, NULL, true);
+    for (int i = 0; i < p->n_stages && ok; i++) ok = dlpi_blocks_have(p, &p->stages[i], true);
+    if (ok) {
+        dlpi_counters_live(p);
         return DLP_OK;
+    }
     errno = ENOMEM;
     return dlpi_system_fail(p, DLP_ERR_MEMORY, "malloc of the pipe's own records");
-}
-
-static void dlpi_private_free(dlp_pipe *p) {
-    void *all[] = {p->workers,        p->out,     p->out_fields, p->ones, p->held,
-                   p->schedule.cells, p->own_rows};
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++) free(all[i]);
 }
 
 static void dlpi_worker_init(dlp_pipe *p, dlpi_stage *st, int id, int global) {
@@ -43,8 +29,7 @@ static void dlpi_worker_init(dlp_pipe *p, dlpi_stage *st, int id, int global) {
     w->block = dlpi_area_at(p, DLPI_REC_WORKERS, (uint64_t)global);
     w->trace = dlpi_area_at(p, DLPI_REC_TRACE, (uint64_t)global);
     w->block->current = UINT64_MAX;
-    if (w->block->pid == 0 && st->w.placement != DLP_PLACE_PROCESSES)
-        w->block->pid = (int32_t)getpid(); /* 0: this is not a supervisor that began by exec */
+    if (st->w.placement != DLP_PLACE_PROCESSES) w->block->pid = (int32_t)getpid();
     w->clock_every = 1;
     w->item.data = w->data;
     w->item.length = w->length;
@@ -92,8 +77,9 @@ static int dlpi_thread_start(dlp_pipe *p, dlpi_worker *w, void *(*run)(void *)) 
 }
 
 /* How long to spin: about 10 us where everybody has a core; else a little, then give the core
-   away. */
+   away; not at all where there is but one. */
 static void dlpi_wait_rule(dlp_pipe *p) {
+    uint64_t rows = (uint64_t)p->prefetch * p->batch_rows; /* in flight */
     int begin = 1;
     p->peers = 1;
     for (int i = 0; i < p->n_staffed; i++) {
@@ -103,25 +89,25 @@ static void dlpi_wait_rule(dlp_pipe *p) {
         if (i < p->n_work && !st->ops->in_order) begin += st->tuned ? st->begin : st->n_workers;
     }
     if (p->sampler->sampler.threaded) p->peers++;
-    p->spin_rounds = p->peers <= p->cpus ? 300 : 30;
+    p->spin_rounds = p->peers <= p->cpus ? 300 : p->cpus > 1 ? 30 : 0;
     p->yield_rounds = p->peers <= p->cpus ? 0 : 50;
+    p->awake_ns = DLPI_AWAKE_NS;
     if (begin - 1 > p->cpus)
         dlpi_warn(p,
                   "%d worker threads on %d cores: more than can run at once (fine when items wait, "
                   "not when they compute)",
                   begin - 1, p->cpus);
-    if ((uint64_t)p->fetch->w.num_workers > (uint64_t)p->prefetch * p->batch_rows)
+    if ((uint64_t)p->fetch->w.num_workers > rows)
         dlpi_warn(p,
                   "num_workers %d is more than prefetch_factor x batch_size = %" PRIu64
                   " items in flight: the rest will idle",
-                  p->fetch->w.num_workers, (uint64_t)p->prefetch * p->batch_rows);
-    else if ((uint64_t)p->fetch->w.num_workers * (uint64_t)p->fetch->in_flight >
-             (uint64_t)p->prefetch * p->batch_rows)
+                  p->fetch->w.num_workers, rows);
+    else if ((uint64_t)p->fetch->w.num_workers * (uint64_t)p->fetch->in_flight > rows)
         dlpi_warn(
             p,
             "num_workers %d x in_flight %d is more than prefetch_factor x batch_size = %" PRIu64
             " items",
-            p->fetch->w.num_workers, p->fetch->in_flight, (uint64_t)p->prefetch * p->batch_rows);
+            p->fetch->w.num_workers, p->fetch->in_flight, rows);
     else if (p->fetch->w.dispatch == DLP_DISPATCH_BATCHES &&
              (uint64_t)p->fetch->w.num_workers > p->prefetch)
         dlpi_warn(p,
@@ -183,6 +169,7 @@ static int dlpi_live_init(dlp_pipe *p) {
     if (DLPI_LOAD_SEQ(&p->stop_asked) != 0) DLPI_STORE_SEQ(&p->ctl->stop, 1u); /* S2 <- S2, S1 */
     p->ctl->started_ns = dlpi_now_ns();
     p->last_sequence = UINT64_MAX;
+    p->epoch_begun = p->schedule.epoch_asked = UINT64_MAX;
     p->call_clock_every = 1;
     dlpi_order_build(&p->sampler->sampler, p->fetch->dataset.n_items,
                      dlpi_area_at(p, DLPI_REC_TABLE, 0));
@@ -223,7 +210,8 @@ static int dlpi_prepare(dlp_pipe *p) {
     if ((rc = dlp_pipe_plan(p, &plan)) != DLP_OK) return rc;
     if ((rc = dlpi_check_limits(p, &plan)) != DLP_OK) return rc;
     if ((rc = dlpi_private_alloc(p)) != DLP_OK) return rc;
-    if ((rc = dlpi_alive_map(p)) != DLP_OK) return rc;
+    if ((p->alive = dlpi_alive_page()) == NULL)
+        return dlpi_system_fail(p, DLP_ERR_MEMORY, "mmap of a page");
     if ((rc = dlpi_region_map(p)) != DLP_OK) return rc;
     dlpi_wait_rule(p);
     p->prepared = 1;

@@ -92,10 +92,7 @@ static void dlpi_slot_error(const dlp_pipe *p, uint32_t s, dlp_error *e) {
                    "the item failed; its words were lost to those of an "
                    "item behind the stream's end");
     dlpi_copy_text(e->stage, sizeof e->stage, slot->error.stage);
-    e->has_item = 1;
-    e->index = dlpi_slot_index(p, s)[r];
-    e->epoch = slot->epoch;
-    e->position = slot->position + r;
+    dlpi_error_item(e, dlpi_slot_index(p, s)[r], slot->epoch, slot->position + r);
 }
 
 /* Has nobody behind the items anything to do with this batch? */

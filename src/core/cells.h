@@ -166,19 +166,6 @@ static uint64_t dlpi_inputs_due(dlpi_worker *w, uint64_t ns) {
     return ns;
 }
 
-/* What killed its workers too often, or held one past its deadline, has failed. */
-static int dlpi_input_verdict(dlpi_worker *w, const dlpi_input *cell) {
-    uint32_t rec = cell->rec;
-    if (rec & DLPI_REC_LATE)
-        return dlpi_say(w, DLP_ERR_DEADLINE,
-                        "the load ran past its deadline_ms %d, its worker was killed",
-                        w->st->w.deadline_ms);
-    if (dlpi_rec_kills(rec) < w->p->max_kills) return 0;
-    return dlpi_say(w, DLP_ERR_KILLED,
-                    "the loading process died %u times here, the last time by %s",
-                    dlpi_rec_kills(rec), dlpi_signal_text(cell->killed_by));
-}
-
 /* What was to write the input in this cell, of at most so many bytes, has returned rc. */
 static inline int dlpi_guard_input(dlpi_worker *w, uint32_t cell, uint64_t most, int rc) {
     dlpi_guarded c;

@@ -357,7 +357,7 @@ static void dlpi_batches_run(dlpi_worker *w, const dlpi_unit *t) {
 
 static bool dlpi_batches_step(dlpi_worker *w) {
     dlpi_unit t;
-    if (!dlpi_unit_find(w, &t)) return false;
+    if (!dlpi_rows_find(w, &t)) return false;
     dlpi_batches_run(w, &t);
     return true;
 }

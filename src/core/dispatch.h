@@ -1,5 +1,5 @@
 #pragma once
-#include "core/waiters.h"
+#include "core/awake.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-dispatch   WHO WAKES WHOM
    Nobody is given work: workers look for it and claim it. What is here only says who looks. */
@@ -35,6 +35,18 @@ static void dlpi_rescan(dlp_pipe *p, int first, int last) {
     dlpi_wake_caller(p->ctl, UINT64_MAX);
 }
 
+/* Of n workers that the new work can use: how many to wake now. The others are put off while as
+   many as are kept awake are so; see >>impl-awake. */
+static uint32_t dlpi_wake_now(dlp_pipe *p, uint32_t n) {
+    uint32_t keep = dlpi_keep_awake(p), awake;
+    if (DLPI_LIKELY(keep == 0) || !dlpi_consumer_schedules(p)) return n;
+    awake = dlpi_awake_workers(p, p->work[0]);
+    keep = awake < keep ? keep - awake : 0;
+    if (n <= keep) return n;
+    p->awake.put_off = n - keep;
+    return keep;
+}
+
 /* Wake as many item workers as the new work can use: a wake-up costs several microseconds. The
    caller is the worker of an inline stage: a sampler's thread wakes it. */
 static void dlpi_schedule_wake(dlp_pipe *p, uint64_t n) {
@@ -52,7 +64,15 @@ static void dlpi_schedule_wake(dlp_pipe *p, uint64_t n) {
     }
     if (p->schedule.cost_ns != 0 && ns / 10000 + 1 < units) units = ns / 10000 + 1;
     if (units > (uint64_t)st->n_workers) units = (uint64_t)st->n_workers;
-    dlpi_wake_some(&p->waiters[0], (uint32_t)st->n_workers, (uint32_t)units);
+    dlpi_wake_some(&p->waiters[0], (uint32_t)st->n_workers, dlpi_wake_now(p, (uint32_t)units));
+}
+
+/* The consumer is about to sleep: wake those that the scheduler left asleep. Those that it relied
+   on are longer in their callbacks than it thought, or have no core. */
+static void dlpi_wake_put_off(dlp_pipe *p) {
+    uint32_t n = p->awake.put_off;
+    p->awake.put_off = 0;
+    if (n > 0) dlpi_wake_some(&p->waiters[0], (uint32_t)p->work[0]->n_workers, n);
 }
 
 /* Batches from `first` on of which this rank has no row: ready as they are fed, so nobody's work

@@ -19,13 +19,6 @@ static int dlpi_bad_order(dlp_pipe *p) {
                     "DLP_ORDER_PARTS with a part queue, and only then", p->sampler->sampler.order);
 }
 
-/* Nobody knows the epoch's length. */
-static int dlpi_epoch_open(dlp_pipe *p) {
-    p->samples = DLPI_MAX_ITEMS;
-    p->batches_per_epoch = UINT64_MAX;
-    return DLP_OK;
-}
-
 /* An epoch of n samples. */
 static int dlpi_epoch_of(dlp_pipe *p, uint64_t n) {
     p->samples = n;

@@ -3,29 +3,6 @@
 /* ---------------------------------------------------------------------------------------------
    >>impl-fail       FIRST CAUSES */
 
-static void dlpi_copy_text(char *to, size_t size, const char *from) {
-    size_t n = from ? strlen(from) : 0;
-    if (n >= size) n = size - 1;
-    if (n > 0) memcpy(to, from, n);
-    to[n] = 0;
-}
-
-/* Fill an error record; returns code. */
-__attribute__((format(printf, 4, 5))) static int dlpi_error_set(dlp_error *e, int code,
-                                                                const char *field,
-                                                                const char *format, ...) {
-    va_list args;
-    if (e == NULL) return code;
-    memset(e, 0, sizeof *e);
-    e->code = code;
-    e->worker = -1;
-    dlpi_copy_text(e->field, sizeof e->field, field);
-    va_start(args, format);
-    vsnprintf(e->message, sizeof e->message, format, args);
-    va_end(args);
-    return code;
-}
-
 /* The pipe's error, as seen by the consumer's thread: the first one stays. */
 static int dlpi_pipe_fail(dlp_pipe *p, const dlp_error *e) {
     if (p->err.code == 0) p->err = *e;
@@ -102,20 +79,14 @@ static void dlpi_error_first(const dlpi_ctl *ctl, dlp_error *e) {
 
 __attribute__((format(printf, 2, 3))) static void dlpi_warn(dlp_pipe *p, const char *format, ...) {
     char text[160];
-    va_list args;
-    va_start(args, format);
-    vsnprintf(text, sizeof text, format, args);
-    va_end(args);
+    DLPI_PRINT(text, sizeof text, format);
     if (p->n_warnings < 8) memcpy(p->warnings[p->n_warnings++], text, sizeof text);
     if (p->d.log) p->d.log(p->d.log_user, text);
 }
 
 DLPDEF int dlp_fail(dlp_call *call, int errnum, const char *format, ...) {
-    va_list args;
     if (call == NULL) return DLP_ERR_CALLBACK;
-    va_start(args, format);
-    vsnprintf(call->message, sizeof((dlpi_worker_block *)0)->message, format, args);
-    va_end(args);
+    DLPI_PRINT(call->message, sizeof((dlpi_worker_block *)0)->message, format);
     *call->errnum = errnum;
     if (call->w != NULL) /* else a source is tried without a pipe */
         call->said = (uint32_t)DLPI_LOAD_RLX(&call->w->block->running); /* X2, own */
@@ -139,10 +110,7 @@ static void dlpi_failure_forget(dlpi_worker *w) {
 /* Say in the library's words why what the worker has in hand fails. Returns code. */
 __attribute__((format(printf, 3, 4))) static int dlpi_say(dlpi_worker *w, int code,
                                                           const char *format, ...) {
-    va_list args;
-    va_start(args, format);
-    vsnprintf(w->block->message, sizeof w->block->message, format, args);
-    va_end(args);
+    DLPI_PRINT(w->block->message, sizeof w->block->message, format);
     w->block->message_errno = 0;
     return code;
 }
@@ -177,14 +145,20 @@ static void dlpi_describe(const dlpi_worker *w, int code, dlp_error *e) {
     if (w->block->message[0])
         dlpi_copy_text(e->message, sizeof e->message, w->block->message);
     else
-        snprintf(e->message, sizeof e->message, "the callback returned %d%s%s%s", w->returned,
+        snprintf(e->message, sizeof e->message,
+                 "the callback returned %d%s%s%s and gave no reason (dlp_fail)", w->returned,
                  known ? " (" : "", known ? name : "", known ? ")" : "");
 }
 
-static void dlpi_describe_item(const dlpi_worker *w, const dlp_item *it, int code, dlp_error *e) {
-    dlpi_describe(w, code, e);
+static void dlpi_error_item(dlp_error *e, uint64_t index, uint64_t epoch, uint64_t position) {
     e->has_item = 1;
-    e->index = it->index;
-    e->epoch = it->epoch;
-    e->position = it->position;
+    e->index = index;
+    e->epoch = epoch;
+    e->position = position;
+}
+
+/* The same of the worker's item. */
+static void dlpi_describe_item(const dlpi_worker *w, int code, dlp_error *e) {
+    dlpi_describe(w, code, e);
+    dlpi_error_item(e, w->item.index, w->item.epoch, w->item.position);
 }

@@ -106,6 +106,14 @@ typedef struct dlpi_sink_ops {              /* by the consumer */
     void (*freed)(dlp_pipe *p, uint32_t s); /* that slot was given back */
 } dlpi_sink_ops;
 
+/* Memory of this process that a stage, or the pipe itself, keeps: start allocates, as zeros, what
+   the plan counts, and close frees it. */
+typedef struct dlpi_block {
+    size_t at; /* in the record: of the pointer to it. Not NULL: it is there since the stage came */
+    uint64_t bytes;
+} dlpi_block;
+#define DLPI_BLOCKS 8
+
 enum { DLPI_UNIT_NONE, DLPI_UNIT_ROWS, DLPI_UNIT_BATCHES, DLPI_UNIT_CELLS };
 
 typedef struct dlpi_stage_ops {
@@ -115,19 +123,18 @@ typedef struct dlpi_stage_ops {
     int unit;     /* DLPI_UNIT_*: what its workers take; cells: of its own, not of slots */
     int in_order; /* 1: one worker, which takes batches in their order, and never dies */
     size_t self_bytes;
-    const char *own; /* the desc's name of the callback that is stage.own */
     /* building, by the calling thread */
     int (*check)(dlp_pipe *p, struct dlpi_stage *st);   /* behind those of the whole chain */
     void (*layout)(dlp_pipe *p, struct dlpi_stage *st); /* its areas of the region */
-    const char *private_words;                          /* their line of the plan; NULL: none */
-    uint64_t (*private_bytes)(const dlp_pipe *p, const struct dlpi_stage *st);
-    bool (*alloc)(dlp_pipe *p, struct dlpi_stage *st); /* those; false: no memory */
-    void (*live)(dlp_pipe *p, struct dlpi_stage *st);  /* the region is there */
+    const char *private_words; /* the plan's line of its blocks; NULL: none */
+    int (*blocks)(const dlp_pipe *p, const struct dlpi_stage *st,
+                  dlpi_block *out); /* [DLPI_BLOCKS], written; returns how many. Also of a stage
+                                       that was refused, or a pipe that is not laid out */
+    void (*live)(dlp_pipe *p, struct dlpi_stage *st); /* the region is there */
     void (*describe)(const dlp_pipe *p,
                      const struct dlpi_stage *st);    /* its record, for observers */
     int (*begin)(dlp_pipe *p, struct dlpi_stage *st); /* before threads start */
     void (*end)(dlp_pipe *p, struct dlpi_stage *st);  /* when all workers are gone */
-    void (*release)(struct dlpi_stage *st);           /* what add and alloc took */
     void (*worker)(struct dlpi_worker *w); /* its record is set up: what is its kind's of it */
     /* work, by a worker of the stage */
     int (*enter)(struct dlpi_worker *w);  /* behind worker_init; else the pipe has the error */

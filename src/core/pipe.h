@@ -12,7 +12,6 @@ typedef struct dlpi_field { /* a field laid out in a cell */
     uint64_t elem_bytes, row_bytes;
     uint64_t capacity; /* bytes in a cell */
     uint64_t offset;   /* in a cell */
-    uint64_t max_rows; /* ragged: of dimension 0, per batch */
 } dlpi_field;
 
 typedef struct dlpi_fields {
@@ -36,7 +35,7 @@ typedef struct dlpi_stage {
     dlp_item_fn item;
     int (*batch)(void *user, dlp_batch *batch, void *worker_state);
     dlp_collate_fn collate;
-    void (*own)(void); /* what else its kind calls (ops->own), as another type */
+    void (*own)(void); /* what else its kind calls, as another type */
     void *user;
     dlp_sampler_desc sampler;
     dlp_repeat_desc repeat;
@@ -72,6 +71,13 @@ typedef struct dlpi_cpu { /* of a thread, as it was noted last */
     uint64_t noted_ns, used_ns, waited_ns;
 } dlpi_cpu;
 
+typedef struct dlpi_awake_wait { /* of one who waits */
+    int rounds;                  /* in this wait */
+    bool same_core;              /* as the one that it waits for, as far as is known */
+    uint32_t waits;
+    uint64_t until_ns;
+} dlpi_awake_wait;
+
 typedef struct dlpi_worker {
     dlp_pipe *p;
     dlpi_stage *st;
@@ -97,7 +103,8 @@ typedef struct dlpi_worker {
     uint64_t last_ns; /* last clock reading, 0: none since waiting */
     uint64_t wait_ns; /* since when it waits, 0: it does not */
     bool blocked;     /* ... for want of free cells, not of input */
-    dlpi_cpu cpu;     /* of its own thread */
+    dlpi_awake_wait awake;
+    dlpi_cpu cpu; /* of its own thread */
     dlp_trace_event event;
     int n_parked, parked_most;
     dlpi_parked *parked; /* [parked_most] */
@@ -171,8 +178,17 @@ typedef struct dlpi_scheduler { /* used by whoever runs the sampler: the consume
     /* resume of an unordered pipe: bitmap of batches consumed behind the prefix */
     uint64_t skip_base;
     uint8_t skip_bits[DLPI_WINDOW_MAX / 8];
-    uint32_t seek_no; /* seeks that it has followed, modulo 2^16 */
+    uint32_t seek_no;     /* seeks that it has followed, modulo 2^16 */
+    uint64_t epoch_asked; /* I2 generation of the epoch that it waits to begin */
 } dlpi_scheduler;
+
+typedef struct dlpi_awake {     /* what the consumer measures: see >>impl-awake */
+    uint32_t calls;             /* timed since the last estimate */
+    uint32_t put_off;           /* workers that the scheduler did not wake, for others are awake */
+    dlpi_awake_wait wait;       /* the consumer's */
+    uint64_t batch_ns, step_ns; /* averages */
+    uint64_t busy_ns, steps_ns, delivered; /* as they were at the last estimate */
+} dlpi_awake;
 
 typedef struct dlpi_tuned {            /* a stage as the tuner saw it last */
     uint64_t busy_ns, done_ns, cpu_ns; /* busy with the present call, without it, CPU */
@@ -204,12 +220,11 @@ struct dlpi_shm_calls {
     bool (*keep)(dlp_pipe *p); /* who came, who went; did anything change? */
     bool (*may_schedule)(dlp_pipe *p);
     bool (*slot_free)(dlp_pipe *p, uint32_t s);
-    uint64_t (*bytes)(const dlp_pipe *p); /* that begin will take beside the region */
-    int (*begin)(dlp_pipe *p);            /* the region is there: name it, start the processes */
-    int (*look)(dlp_pipe *p);             /* while the consumer waits: DLP_OK, or what is wrong */
-    void (*nudge)(dlp_pipe *p);           /* stop was asked for; any thread, signal handlers */
-    void (*await)(dlp_pipe *p);           /* close: until no process is left */
-    void (*end)(dlp_pipe *p);             /* give up what open and begin took */
+    int (*begin)(dlp_pipe *p);  /* the region is there: name it, start the processes */
+    int (*look)(dlp_pipe *p);   /* while the consumer waits: DLP_OK, or what is wrong */
+    void (*nudge)(dlp_pipe *p); /* stop was asked for; any thread, signal handlers */
+    void (*await)(dlp_pipe *p); /* close: until no process is left */
+    void (*end)(dlp_pipe *p);   /* give up what open and begin took */
 };
 
 /* The cell that slot s writes its batch in: that of its own number; one of prefetch_factor, free
@@ -234,8 +249,16 @@ typedef struct dlpi_area {
     uint64_t offset, stride, count;
 } dlpi_area;
 
+typedef struct dlpi_counter { /* of the user's */
+    char name[32], unit[12];
+    double most;
+    uint64_t n;      /* W3 samples so far; consumer */
+    uint64_t *words; /* [2 * room] of each: ns since start, the bits of the value */
+} dlpi_counter;
+
 struct dlp_pipe {
     dlp_pipe_desc d;
+    dlpi_counter counters[DLP_MAX_COUNTERS];
     char name[32];
     dlp_state resume;
     int prepared; /* the region is there, and its processes */
@@ -258,6 +281,7 @@ struct dlp_pipe {
     const dlpi_source_ops *source;      /* what the rows of batches are, and */
     dlpi_stage *source_stage;           /* whose table that is */
     dlpi_stage *rows_end;               /* after it nobody asks for a batch's rows again */
+    const dlp_repeat_desc *barrier;     /* epochs begin by its set_epoch; NULL: they overlap */
     bool source_waited;                 /* this wait of the consumer's was for the source */
     dlpi_stage *work[DLP_MAX_STAGES];   /* stages with workers: */
     int n_item_work;                    /* first those of rows, in order; behind them, up to */
@@ -279,6 +303,7 @@ struct dlp_pipe {
     int32_t last;
     int cpus, peers;
     int spin_rounds, yield_rounds;
+    uint64_t awake_ns; /* how long to wait awake: see >>impl-awake */
     /* layout */
     dlpi_area areas[DLPI_AREA_GUARD + 1]; /* by id; dlpi_layout has the order in which they lie */
     uint64_t region_bytes, share_bytes;
@@ -304,6 +329,7 @@ struct dlp_pipe {
     dlp_batch *out;        /* [n_out] what the consumer sees */
     dlp_tensor *out_fields;
     uint8_t *ones;
+    uint64_t *counted; /* what counters have */
     uint8_t *held;     /* [n_out] */
     uint8_t *taken;    /* [ring] in the region; unordered: delivered; consumer */
     uint8_t *own_rows; /* [workers of fetch][1 + in_flight] of source->row_bytes; NULL: none */
@@ -320,7 +346,11 @@ struct dlp_pipe {
     uint64_t base;
     uint64_t n_held;
     uint64_t last_return_ns;
-    uint64_t looked_ns;     /* for the processes */
+    uint64_t looked_ns;        /* for the processes */
+    uint64_t epoch_begun;      /* I2 generation of the epoch that set_epoch was called for last */
+    uint64_t set_ns, began_ns; /* that call: when, and when it had returned; 0: told already */
+    uint64_t
+        border_ns; /* when the consumer began to wait for it; 0: the epoch's first batch is there */
     uint32_t seek_no;       /* seeks, modulo 2^16 */
     uint32_t seeks;         /* since the last batch was delivered */
     uint64_t epoch_now;     /* of the batch delivered last */
@@ -335,11 +365,17 @@ struct dlp_pipe {
     uint32_t clock_off; /* inline: this call is not timed */
     uint64_t inline_ns; /* inline: what the last call that was timed took */
     dlpi_tuner tune;
+    dlpi_awake awake;
     uint8_t pad1[DLPI_LINE];
     dlpi_scheduler schedule;
     uint8_t pad2[DLPI_LINE];
     uint32_t live_word; /* futex: threads that ended */
 };
+
+/* A counter's ring has the bytes of a worker's. */
+static inline uint64_t dlpi_counter_bytes(const dlp_pipe *p) {
+    return (uint64_t)p->trace_events * sizeof(dlp_trace_event);
+}
 
 static inline uint64_t dlpi_area_bytes(const dlp_pipe *p, int id) {
     return dlpi_times(p->areas[id].stride, p->areas[id].count);

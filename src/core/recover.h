@@ -157,6 +157,14 @@ static void dlpi_slots_recover(dlpi_worker *w, const dlpi_death *why) {
     for (uint32_t s = 0; s < w->p->n_slots; s++) dlpi_recover_slot(w, s, why);
 }
 
+/* What all kinds have that work on rows, one after the other, or on whole batches. */
+#define DLPI_OPS_OF_ROWS \
+    .unit = DLPI_UNIT_ROWS, .step = dlpi_rows_step, .find = dlpi_rows_find, .run = dlpi_rows_run, \
+    .full = dlpi_rows_full, .owes = dlpi_rows_owes, .due = dlpi_rows_due
+#define DLPI_OPS_OF_BATCHES \
+    .unit = DLPI_UNIT_BATCHES, .step = dlpi_batches_step, .find = dlpi_rows_find, \
+    .run = dlpi_batches_run
+
 /* An error that the dead worker was writing down. */
 static void dlpi_recover_errors(dlpi_worker *w, const dlpi_death *why) {
     dlp_pipe *p = w->p;

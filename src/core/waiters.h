@@ -30,6 +30,11 @@ static void dlpi_wake_batch(const dlp_pipe *p, const dlpi_stage *st, uint64_t b,
         dlpi_wake_some(waiters, (uint32_t)st->n_workers, n);
 }
 
+/* Does the consumer schedule as it takes and releases, or has the sampler a thread? */
+static inline bool dlpi_consumer_schedules(const dlp_pipe *p) {
+    return p->sampler->sampler.threaded == 0;
+}
+
 static void dlpi_wake_scheduler(dlpi_ctl *ctl) {
     dlpi_sleeper_wake(&ctl->scheduler_sleeps, &ctl->scheduler_word, ctl->shared);
 }
@@ -41,10 +46,10 @@ static void dlpi_wake_caller(dlpi_ctl *ctl, uint64_t b) {
 
 /* What the source waits for may be there. After a sequentially consistent publication. */
 static inline void dlpi_wake_scheduling(const dlp_pipe *p) {
-    if (p->sampler->sampler.threaded)
-        dlpi_wake_scheduler(p->ctl);
-    else
+    if (dlpi_consumer_schedules(p))
         dlpi_wake_caller(p->ctl, UINT64_MAX);
+    else
+        dlpi_wake_scheduler(p->ctl);
 }
 
 /* A batch became ready, or nothing will follow. After a sequentially consistent publication. */

@@ -89,6 +89,11 @@ static void dlpi_worker_park(dlpi_worker *w) {
     DLPI_STORE_RLX(&w->block->state, DLP_WORKER_STARVED);
 }
 
+/* Is it one worker, and of this process? Then its source may be one that is only read on. */
+static inline bool dlpi_reads_on(const dlpi_stage *st) {
+    return st->n_workers <= 1 && st->w.placement != DLP_PLACE_PROCESSES;
+}
+
 /* Does this worker wait for the consumer, which has not taken the batches that are there? All units
    that were fed are claimed here, and there is no credit to feed more. */
 static bool dlpi_no_credit(const dlpi_worker *w) {
@@ -97,6 +102,19 @@ static bool dlpi_no_credit(const dlpi_worker *w) {
     uint64_t tail = DLPI_LOAD_RLX(&p->ctl->tail);
     if (tail - delivered < p->prefetch) return false;
     return w->low == tail;
+}
+
+/* Look a few times more before a sleep. Where some are kept awake: for longer, or, by one of those
+   above that number, not at all. Returns whether something has moved. */
+static bool dlpi_wait_awake(dlpi_worker *w) {
+    const dlp_pipe *p = w->p;
+    uint32_t keep = w->st->work < p->n_work ? dlpi_keep_awake(p) : 0, *here = NULL;
+    if (DLPI_UNLIKELY(keep != 0) && dlpi_awake_workers(p, w->st) > keep) return false;
+    w->awake.rounds = 0;
+    if (keep != 0 || w->st->n_workers == 1) here = &w->waiters->cpu;
+    while (dlpi_awake_round(p, &w->awake, keep != 0, here))
+        if (w->st->ops->step(w) || dlpi_stopped(p) || dlpi_may_park(w)) return true;
+    return false;
 }
 
 /* Nothing to do: spin a little, yield where threads outnumber the cores, then sleep. */
@@ -110,15 +128,10 @@ static void dlpi_worker_wait(dlpi_worker *w) {
     dlpi_clock_stop(w);
     w->wait_ns = dlpi_now_ns();
     DLPI_STORE_RLX(&w->block->current, UINT64_MAX);
-    w->blocked = w->st->ops->unit == DLPI_UNIT_CELLS || dlpi_no_credit(w);
+    if (dlpi_keep_awake(p) == 0 || w->awake.waits % 16 == 0) /* the words of who is counted on */
+        w->blocked = w->st->ops->unit == DLPI_UNIT_CELLS || dlpi_no_credit(w);
     DLPI_STORE_RLX(&w->block->state, w->blocked ? DLP_WORKER_BLOCKED : DLP_WORKER_STARVED);
-    for (int i = 0; i < p->spin_rounds + p->yield_rounds; i++) {
-        if (i < p->spin_rounds)
-            dlpi_pause();
-        else
-            sched_yield();
-        if (step(w) || dlpi_stopped(p) || dlpi_may_park(w)) goto moved;
-    }
+    if (dlpi_wait_awake(w)) goto moved;
     dlpi_cpu_note(w, &w->cpu, w->wait_ns);
     dlpi_trace_flush(w); /* an observer sees while it sleeps all that it did */
     while (!dlpi_stopped(p)) {
@@ -129,17 +142,13 @@ moved:
     if (w->wait_ns != 0) dlpi_wait_over(w, dlpi_now_ns());
 }
 
-static void dlpi_tid_note(dlpi_worker *w) { /* for people */
-    DLPI_STORE_RLX(&w->block->tid, (int32_t)syscall(SYS_gettid));
-    DLPI_STORE_RLX(&w->block->pid, (int32_t)getpid());
-}
-
 static int dlpi_worker_begin(dlpi_worker *w) {
     const dlp_workers_desc *d = &w->st->w;
     int rc;
     dlp_error e;
     DLPI_STORE_RLX(&w->block->state, DLP_WORKER_STARTING);
-    dlpi_tid_note(w);
+    DLPI_STORE_RLX(&w->block->tid, (int32_t)syscall(SYS_gettid)); /* for people */
+    DLPI_STORE_RLX(&w->block->pid, (int32_t)getpid());            /* for people */
     rc = d->worker_init ? d->worker_init(d->worker_user, w->id, &w->state) : 0;
     if (rc == 0 && w->st->ops->enter != NULL && (rc = w->st->ops->enter(w)) != DLP_OK) {
         if (d->worker_exit) d->worker_exit(d->worker_user, w->id, w->state);

@@ -122,7 +122,7 @@ static int32_t dlpi_dl_device(const dlp_pipe *p, int32_t *id) {
     return d->copy == dlp_device_host()->copy ? 1 : 12;
 }
 
-static void dlpi_export_fill(dlpi_export *x, const dlp_tensor *t, dlp_dl_tensor *out) {
+static void dlpi_export_fill(dlpi_export *x, const dlp_tensor *t, bool host, dlp_dl_tensor *out) {
     int64_t stride = 1;
     for (int32_t i = t->ndim - 1; i >= 0; i--) {
         x->shape[i] = t->shape[i];
@@ -131,7 +131,7 @@ static void dlpi_export_fill(dlpi_export *x, const dlp_tensor *t, dlp_dl_tensor 
     }
     memset(out, 0, sizeof *out);
     out->data = t->data;
-    out->device_type = dlpi_dl_device(x->p, &out->device_id);
+    out->device_type = host ? 1 : dlpi_dl_device(x->p, &out->device_id);
     out->ndim = t->ndim;
     out->code = (uint8_t)(t->dtype >> 16);
     out->bits = (uint8_t)t->dtype;
@@ -141,19 +141,33 @@ static void dlpi_export_fill(dlpi_export *x, const dlp_tensor *t, dlp_dl_tensor 
     out->byte_offset = t->byte_offset;
 }
 
-/* Lend a batch, or lend it once more. */
-static int dlpi_export_new(dlp_pipe *p, const dlp_batch *batch, int field, dlpi_export **out) {
+/* May tensors be made of this batch? */
+static int dlpi_export_check(const dlp_pipe *p, const dlp_batch *batch, dlp_error *err) {
     uint32_t s;
-    dlpi_export *x;
-    if (p == NULL || batch == NULL || !p->started) return DLP_ERR_ARG;
-    if (p->closing) return DLP_ERR_STATE;
-    if (dlpi_forked(p)) return DLP_ERR_FORKED;
+    if (p == NULL || batch == NULL || !p->started)
+        return dlpi_error_set(err, DLP_ERR_ARG, "batch", "no pipe that runs, or no batch");
+    if (p->closing) return dlpi_error_set(err, DLP_ERR_STATE, "", "the pipe is closed");
+    if (dlpi_forked(p))
+        return dlpi_error_set(err, DLP_ERR_FORKED, "", "%s", dlp_code_text(DLP_ERR_FORKED));
     s = (uint32_t)(uintptr_t)batch->internal;
-    if (s >= p->n_out || batch != &p->out[s] || !p->held[s]) return DLP_ERR_ARG;
-    if (field < 0 || (uint32_t)field >= batch->n_fields) return DLP_ERR_ARG;
-    if (p->exported == NULL && (p->exported = calloc(p->n_out, sizeof *p->exported)) == NULL)
-        return DLP_ERR_MEMORY;
-    if ((x = calloc(1, sizeof *x)) == NULL) return DLP_ERR_MEMORY;
+    if (s >= p->n_out || batch != &p->out[s] || !p->held[s])
+        return dlpi_error_set(err, DLP_ERR_ARG, "batch", "the batch is not held");
+    return DLP_OK;
+}
+
+static int dlpi_export_field(const dlp_batch *batch, int field, dlp_error *err) {
+    if (field >= 0 && (uint32_t)field < batch->n_fields) return DLP_OK;
+    return dlpi_error_set(err, DLP_ERR_ARG, "field", "field is %d, the batch has %u of them", field,
+                          batch->n_fields);
+}
+
+/* Lend a batch, or lend it once more. */
+static int dlpi_export_new(dlp_pipe *p, const dlp_batch *batch, dlpi_export **out, dlp_error *err) {
+    uint32_t s = (uint32_t)(uintptr_t)batch->internal;
+    dlpi_export *x = NULL;
+    if (p->exported == NULL) p->exported = calloc(p->n_out, sizeof *p->exported);
+    if (p->exported == NULL || (x = calloc(1, sizeof *x)) == NULL)
+        return dlpi_error_set(err, DLP_ERR_MEMORY, "", "a tensor of %zu bytes", sizeof *x);
     x->p = p;
     x->slot = s;
     pthread_mutex_lock(&dlpi_exported_lock);
@@ -165,26 +179,103 @@ static int dlpi_export_new(dlp_pipe *p, const dlp_batch *batch, int field, dlpi_
     return DLP_OK;
 }
 
-DLPDEF int dlp_batch_dlpack(dlp_pipe *p, dlp_batch *batch, int field, dlp_managed_tensor **out) {
-    dlpi_export *x = NULL;
-    int rc = out ? dlpi_export_new(p, batch, field, &x) : DLP_ERR_ARG;
-    if (rc != DLP_OK) return rc;
-    dlpi_export_fill(x, &batch->fields[field], &x->tensor.v0.dl_tensor);
+static dlp_managed_tensor *dlpi_export_v0(dlpi_export *x, const dlp_tensor *t, bool host) {
+    dlpi_export_fill(x, t, host, &x->tensor.v0.dl_tensor);
     x->tensor.v0.manager_ctx = x;
     x->tensor.v0.deleter = dlpi_delete_v0;
-    *out = &x->tensor.v0;
-    return DLP_OK;
+    return &x->tensor.v0;
+}
+
+static dlp_managed_tensor_v1 *dlpi_export_v1(dlpi_export *x, const dlp_tensor *t, bool host) {
+    dlpi_export_fill(x, t, host, &x->tensor.v1.dl_tensor);
+    x->tensor.v1.major = 1;
+    x->tensor.v1.flags = host ? 1 : 0;
+    x->tensor.v1.manager_ctx = x;
+    x->tensor.v1.deleter = dlpi_delete_v1;
+    return &x->tensor.v1;
+}
+
+/* The check of a field's tensor, and its record. */
+static int dlpi_export_data(dlp_pipe *p, const dlp_batch *batch, int field, dlpi_export **x) {
+    int rc = dlpi_export_check(p, batch, NULL);
+    if (rc == DLP_OK) rc = dlpi_export_field(batch, field, NULL);
+    return rc == DLP_OK ? dlpi_export_new(p, batch, x, NULL) : rc;
+}
+
+DLPDEF int dlp_batch_dlpack(dlp_pipe *p, dlp_batch *batch, int field, dlp_managed_tensor **out) {
+    dlpi_export *x = NULL;
+    int rc = out ? dlpi_export_data(p, batch, field, &x) : DLP_ERR_ARG;
+    if (rc == DLP_OK) *out = dlpi_export_v0(x, &batch->fields[field], false);
+    return rc;
 }
 
 DLPDEF int dlp_batch_dlpack_v1(dlp_pipe *p, dlp_batch *batch, int field,
                                dlp_managed_tensor_v1 **out) {
     dlpi_export *x = NULL;
-    int rc = out ? dlpi_export_new(p, batch, field, &x) : DLP_ERR_ARG;
+    int rc = out ? dlpi_export_data(p, batch, field, &x) : DLP_ERR_ARG;
+    if (rc == DLP_OK) *out = dlpi_export_v1(x, &batch->fields[field], false);
+    return rc;
+}
+
+/* ---- what a batch says of its rows ---- */
+
+/* Lengths or offsets of a field as a tensor. */
+static int dlpi_rows_of_field(const dlp_batch *batch, bool offsets, int field, dlp_tensor *t,
+                              dlp_error *err) {
+    const dlp_tensor *f;
+    const uint64_t *words;
+    int rc = dlpi_export_field(batch, field, err);
     if (rc != DLP_OK) return rc;
-    dlpi_export_fill(x, &batch->fields[field], &x->tensor.v1.dl_tensor);
-    x->tensor.v1.major = 1;
-    x->tensor.v1.manager_ctx = x;
-    x->tensor.v1.deleter = dlpi_delete_v1;
-    *out = &x->tensor.v1;
+    f = &batch->fields[field];
+    words = offsets ? f->offsets : f->lengths;
+    if (words == NULL)
+        return dlpi_error_set(err, DLP_ERR_ARG, f->name, "field \"%s\" has no %s: it is not %s",
+                              f->name, offsets ? "offsets" : "lengths",
+                              offsets ? "packed" : "ragged");
+    t->data = (void *)(uintptr_t)words;
+    t->shape[0] += offsets;
     return DLP_OK;
+}
+
+static int dlpi_rows_tensor(const dlp_batch *batch, int what, int field, dlp_tensor *t,
+                            dlp_error *err) {
+    memset(t, 0, sizeof *t);
+    t->ndim = 1;
+    t->shape[0] = batch->count;
+    t->dtype = what == DLP_ROWS_VALID ? DLP_U8 : DLP_I64;
+    switch (what) {
+    case DLP_ROWS_INDEX: t->data = (void *)(uintptr_t)batch->index; return DLP_OK;
+    case DLP_ROWS_VALID: t->data = (void *)(uintptr_t)batch->valid; return DLP_OK;
+    case DLP_ROWS_LENGTHS:
+    case DLP_ROWS_OFFSETS:
+        return dlpi_rows_of_field(batch, what == DLP_ROWS_OFFSETS, field, t, err);
+    default: return dlpi_error_set(err, DLP_ERR_ARG, "what", "%d is no DLP_ROWS_*", what);
+    }
+}
+
+static int dlpi_export_rows(dlp_pipe *p, const dlp_batch *batch, int what, int field, dlp_tensor *t,
+                            dlpi_export **x, dlp_error *err) {
+    int rc = dlpi_export_check(p, batch, err);
+    if (rc == DLP_OK) rc = dlpi_rows_tensor(batch, what, field, t, err);
+    return rc == DLP_OK ? dlpi_export_new(p, batch, x, err) : rc;
+}
+
+DLPDEF int dlp_batch_dlpack_rows(dlp_pipe *p, dlp_batch *batch, int what, int field,
+                                 dlp_managed_tensor **out, dlp_error *err) {
+    dlpi_export *x = NULL;
+    dlp_tensor t;
+    int rc = out ? dlpi_export_rows(p, batch, what, field, &t, &x, err)
+                 : dlpi_error_set(err, DLP_ERR_ARG, "out", "out is NULL");
+    if (rc == DLP_OK) *out = dlpi_export_v0(x, &t, true);
+    return rc;
+}
+
+DLPDEF int dlp_batch_dlpack_rows_v1(dlp_pipe *p, dlp_batch *batch, int what, int field,
+                                    dlp_managed_tensor_v1 **out, dlp_error *err) {
+    dlpi_export *x = NULL;
+    dlp_tensor t;
+    int rc = out ? dlpi_export_rows(p, batch, what, field, &t, &x, err)
+                 : dlpi_error_set(err, DLP_ERR_ARG, "out", "out is NULL");
+    if (rc == DLP_OK) *out = dlpi_export_v1(x, &t, true);
+    return rc;
 }

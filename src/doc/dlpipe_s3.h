@@ -2,18 +2,19 @@
 /* dlpipe_s3.h - v0.1.0 - S3 objects for C programs - MIT licence - header-only, Linux
    Made from src/ by "make headers": edit there.
 
-   A small client that reads objects (GET whole or in part, HEAD, lists; PUT for who fills a
-   bucket), with many requests in flight in one thread; and, behind dlpipe.h, a source of items,
-   parts and chunks for its pipes.
+   A small client that reads objects (GET whole or in part, HEAD, lists; PUT, to fill a bucket),
+   with many requests in flight in one thread; and, after dlpipe.h, a source of items, parts and
+   chunks for its pipes.
 
    >>s3-use         DO THIS, THEN THAT
    1  Copy this file into your project. In the one C file that has the implementation:
           #define DLPIPE_IMPLEMENTATION
           #include "dlpipe.h"           // only with pipes: the client alone does without it
           #include "dlpipe_s3.h"
-   2  For https: #define DLPIPE_S3_OPENSSL before it, and connection -lssl -lcrypto.
+   2  For https: #define DLPIPE_S3_OPENSSL before it, and link -lssl -lcrypto.
    3  dlp_s3_open once, before workers are started; dlp_s3_io_open in each thread that asks;
       dlp_s3_get, or dlp_s3_submit and dlp_s3_reap. In a pipe: dlp_s3_source_open (>>s3-source).
+   4  A server of your own to try it with: make s3-server. A training program: examples/s3_train.c.
 
    >>contents       search for the anchor
    >>s3-use         DO THIS, THEN THAT
@@ -29,19 +30,10 @@
    >>s3-requests    ONE OBJECT, OR MANY AT ONCE
    >>s3-list        WHAT IS IN A BUCKET
    >>s3-source      ITEMS, PARTS AND CHUNKS OF A PIPE
-   >>s3-impl-base         SYSTEM HEADERS, SMALL THINGS
-   >>s3-impl-text         HASHES, URIS, TIMES, XML
-   >>s3-impl-sign         REQUESTS, SIGNED
-   >>s3-impl-http         ANSWERS, PARSED AT ANY BYTE
-   >>s3-impl-transport    SOCKETS, TLS
-   >>s3-impl-credentials  PROFILES, ROLES, METADATA SERVICES
-   >>s3-impl-helper       WHAT MAY BLOCK: NAMES, CREDENTIALS
-   >>s3-impl-patience     RETRIES, HEDGES, THROTTLING
-   >>s3-impl-engine       MANY REQUESTS IN ONE THREAD
-   >>s3-impl-client       OPEN, CLOSE, ONE REQUEST AT A TIME
-   >>s3-impl-list         PAGES
-   >>s3-impl-source       ITEMS, PARTS AND CHUNKS OF A PIPE
-   >>s3-licence           MIT
+   The implementation:
+   >>s3-impl-base >>s3-impl-text >>s3-impl-sign >>s3-impl-http >>s3-impl-transport
+   >>s3-impl-credentials >>s3-impl-helper >>s3-impl-patience >>s3-impl-engine >>s3-impl-client
+   >>s3-impl-list >>s3-impl-source >>s3-licence
 
    >>s3-example     A WHOLE PROGRAM
      #define DLPIPE_IMPLEMENTATION
@@ -103,10 +95,10 @@
 
    >>s3-faults      WHAT GOES WRONG, AND WHAT FOLLOWS
    Nothing is handed over that is not, byte for byte, what one version of one object holds. Status,
-   range, lengths and ETag of each answer are held against what was asked; a request that cannot be
-   had whole is an error. (Where a server gives no ETag at all, parts are compared by the object's
-   size alone.) A 200 with Content-Range is taken for that range. One without, to a range, is the
-   whole object, and serves where that begins there.
+   range, lengths and ETag of each answer are compared with what was asked; a request that cannot be
+   answered whole is an error. (Where a server gives no ETag at all, parts are compared by the
+   object's size alone.) A 200 with Content-Range is taken for that range. One without, to a range,
+   is the whole object, and serves where that begins there.
 
      what goes wrong                          what follows
      no connection, none in time, reset, no   sent again, on another connection or address, after a
@@ -135,7 +127,7 @@
      another region (301, 400)                asked there, and from then on at once
      301, 302, 307, 308 with Location         followed, 5 times at most; up to 8 KiB long
      RequestTimeTooSkewed; Date 4 minutes off signed by the server's clock from then on
-     ExpiredToken and the like                credentials are fetched again, once for all who wait;
+     ExpiredToken and the like                credentials are fetched again, once for all waiting;
                                               given as options or variables: an error
      other 4xx: NoSuchKey, AccessDenied...    an error at once
      a certificate that is not trusted        an error at once
@@ -145,7 +137,7 @@
    random. What ends a request is time, request_timeout_ms, so that a server may be away for a
    minute; and max_attempts, where it is set. When all workers of a client together have had
    retry_tokens more retries than successes, most requests fail: each retry then waits as the last
-   ones do, backoff_max_ms or half of it, until some succeed. Behind 16 failures without an answer
+   ones do, backoff_max_ms or half of it, until some succeed. After 16 failures without an answer
    the log is told no longer of each, but every 5 seconds how long there has been none; then, that
    it is over. dlp_s3_stats.away_ns is that time, and dlp_pipe_explain says it of a source.
 
@@ -175,9 +167,8 @@
 
    Processes forked after dlp_s3_open use the same client: its credentials, what it learned of
    regions, throttling and clocks, and its counters are in memory that all share, under locks that
-   survive the death of whoever holds them. Connections are not shared: a child opens a dlp_s3_io of
-   its own, and closes, or just leaves alone, what it inherited. Programs begun by exec open their
-   own client.
+   survive the death of a holder. Connections are not shared: a child opens a dlp_s3_io of
+   its own, and closes, or just leaves alone, what it inherited.
 
    A client is a shared mapping of 50 KB. A dlp_s3_io maps 0.5 MB, and 84 KB for each of
    max_requests, of which pages that were never used take no memory. Requests allocate nothing;
@@ -195,9 +186,9 @@
    >>s3-options     COMPILE-TIME OPTIONS
    [impl] where DLPIPE_IMPLEMENTATION is defined; [all TUs] in every file that includes this.
 
-     DLPIPE_IMPLEMENTATION  [one TU]   compile the functions here, behind dlpipe.h's if that is used
+     DLPIPE_IMPLEMENTATION  [one TU]   compile the functions here, after dlpipe.h's if that is used
      DLPIPE_STATIC          [all TUs]  every function is static
-     DLPIPE_S3_OPENSSL      [impl]     https by OpenSSL 1.1.1 or later: connection -lssl -lcrypto
+     DLPIPE_S3_OPENSSL      [impl]     https by OpenSSL 1.1.1 or later: link -lssl -lcrypto
      DLPIPE_NO_SIMD         [impl]     SHA-256 without the processor's own instructions
 
    As dlpipe.h's, the implementation comes before the first system header, or the file is compiled

@@ -3,7 +3,7 @@
    Made from src/ by "make headers": edit there.
 
    The same pipeline with workers as processes in shared memory: killed workers cost time, not data.
-   And a view from outside: monitors that look at a running or stuck pipe, consumers that share one.
+   And a view from outside: monitors that look at a running or stuck pipe, programs that share one.
 
    >>shm-use        DO THIS, THEN THAT
    1  Copy this file beside dlpipe.h. In the one C file that has the implementation:
@@ -11,7 +11,8 @@
           #include "dlpipe.h"
           #include "dlpipe_shm.h"
    2  Say .placement = DLP_PLACE_PROCESSES in the dlp_workers_desc of a stage. That is all.
-   3  A name, several consumers, start by exec, huge pages: dlp_pipe_desc.shm, a dlp_shm_desc.
+   3  A name, several programs on one pipe, huge pages: dlp_pipe_desc.shm, a dlp_shm_desc
+      (>>shm-start).
    4  Look at it from outside: examples/dlpipe_top.c, or dlp_monitor_open.
    5  Several programs, one pipe: >>shm-subscriber, examples/share.c.
 
@@ -22,17 +23,13 @@
    >>shm-deaths     WHO DIES, AND WHAT FOLLOWS
    >>shm-memory     MEMORY, ERRORS
    >>shm-limits     LIMITS AND CAVEATS
-   >>shm-start      FORK, EARLY FORK, EXEC
+   >>shm-start      FORK, EARLY FORK
    >>shm-names      NAMED PIPES
    >>shm-monitor    LOOKING IN FROM OUTSIDE
-   >>shm-subscriber   SEVERAL SUBSCRIBERS OF ONE PIPE
-   >>shm-impl-names       RECORDS AND LOCKS
-   >>shm-impl-monitor     COPY, CHECK, THEN USE
-   >>shm-impl-supervisor  WORKERS ARE STARTED, WATCHED AND REPLACED
-   >>shm-impl-subscriber   WHO HOLDS WHAT
-   >>shm-impl-exec        A SECOND PROGRAM THAT IS THE SAME
-   >>shm-impl-start       THE CALLER: START, WATCH, CLOSE
-   >>shm-impl-public      THE PUBLIC CALLS
+   >>shm-subscriber SEVERAL SUBSCRIBERS OF ONE PIPE
+   The implementation:
+   >>shm-impl-names >>shm-impl-monitor >>shm-impl-supervisor >>shm-impl-subscriber
+   >>shm-impl-start >>shm-impl-public
 
    >>shm-example    WHAT CHANGES IN A PROGRAM
 
@@ -51,14 +48,15 @@
 
    >>shm-concepts   WHO STARTS WHOM, WHO SEES WHAT
 
-     caller --- fork (or exec) ---> supervisor --- fork ---> worker 0, 1, ...; a spare
-       |                               |                        |
-       +----------- the region: one sealed memory file ---------+---- consumers (named pipes)
-                                                                +.... monitors (read only)
+     owner --- fork ---> supervisor --- fork ---> worker 0, 1, ...; a spare
+       |                               |                       |
+       +----------- the region: one sealed memory file --------+---- subscribers (named pipes)
+                                                               +.... monitors (read only)
 
-   The caller is the program that opened the pipe: it samples, feeds, transfers and takes batches.
-   The supervisor watches everybody and replaces dead workers. Workers run fetch, maps and collates,
-   and load parts (the stage of a part queue may be of processes as any other).
+   The owner is the program that opened the pipe: it schedules items, transfers and takes batches.
+   The supervisor watches all of them and replaces dead workers. Workers run fetch, maps and
+   collates, and load parts (the stage of a part queue may be of processes as any other).
+   Subscribers are other programs that take batches of the pipe, by a dlp_subscriber.
    What a worker's callbacks see of the program's memory is a copy of it as it was in start (or in
    dlp_pipe_fork), in replacements too: what they write there, counters say, the program does not
    see, and what the program changes later they do not. Open files are shared, offsets among them:
@@ -73,8 +71,7 @@
 
      no threads yet      nothing to do: start forks
      threads, a device   dlp_pipe_fork before they are made, dlp_pipe_start afterwards; or
-                         shm.start = DLP_SHM_EXEC, dlp_shm_main(argc, argv) as main's first line and
-                         DLP_SHM_CALLBACK(f) for each callback; or shm.allow_fork_with_threads
+                         shm.allow_fork_with_threads
    Without one of these start refuses: DLP_ERR_STATE.
 
    >>shm-deaths     WHO DIES, AND WHAT FOLLOWS
@@ -95,9 +92,9 @@
                          failed (DLP_ERR_DEADLINE), with retries if there are any. Only time in
                          which the supervisor ran itself counts, so a stopped job loses nothing.
      the supervisor      the workers die with it, next returns DLP_ERR_KILLED
-     the caller          the supervisor kills the workers, removes the name, ends: within 1 s.
-                         Memory goes with the last of them. exec in the caller is the same.
-     a consumer          see >>shm-subscriber
+     the owner           the supervisor kills the workers, removes the name, ends: within 1 s.
+                         Memory goes with the last of them. exec in the owner is the same.
+     a subscriber        see >>shm-subscriber
      all at once         nothing is left but the record of a name, whose lock is free: the next pipe
                          of that name takes it over, dlp_shm_remove_stale removes it
    A stage that changes a cell in place is never run on it twice: the row goes back to fetch, the
@@ -106,7 +103,7 @@
    max_skips, retries, items of a worker. Nothing that is delivered depends on them.
 
    >>shm-memory     MEMORY, ERRORS
-   The region is reserved whole in start (fallocate), after the plan has been held against limits,
+   The region is reserved whole in start (fallocate), after the plan has been compared with limits,
    memory cgroups of both versions, and what is available: no worker dies because memory for a
    batch is missing. It lies in an unnamed memory file, sealed against shrinking and growing: there
    is nothing in /dev/shm, but, for a named pipe, a record of 128 bytes. Each process adds its stack
@@ -119,21 +116,11 @@
    * dlpipe_shm.h is compiled in the same file as dlpipe.h's implementation.
    * A process that the program forks itself, and that does not exec, inherits the pipe's memory
      file and lock: a name is taken until it ends.
-   * The supervisor is a child of the caller. A program that waits for any child (waitpid(-1)) may
+   * The supervisor is a child of the owner. A program that waits for any child (waitpid(-1)) may
      see it end at close; that, and SIGCHLD ignored, does no harm. It ends at close and not before:
      do not wait for all children, until there are none, while the pipe is open.
-   * Monitors and consumers must be of the same user, or root, and see the same /proc: not from
-     another container. A consumer can write to the region: it is trusted.
+   * Monitors and subscribers must be of the same user, or root, and see the same /proc: not from
+     another container. A subscriber can write to the region: it is trusted.
    * A blocked pipe of 16 worker processes takes a little more than 0.1 % of a core (0.12 measured;
      of 2, 0.07), since each of them and the supervisor check now and then.
-   * DLP_SHM_EXEC: callbacks in worker processes get what shm.init makes as their user, not the
-     pointers in the descs. Not in programs with more rights than who starts them (setuid).
-
-   Decided this way, because:
-   * The swap that claims a unit, the bits that complete it, and the swap that closes a batch are
-     each the only record of themselves, and each is one store. So there is no journal: what a dead
-     worker had is read off those words, and giving it back may be interrupted and done again. (The
-     argument is above >>impl-recover in dlpipe.h; tests kill a worker at every instruction.)
-   * The spare and the supervisor ask for short time slices (Linux 6.12): where workers fill the
-     cores, a replacement would else wait milliseconds for its first turn.
 */

@@ -23,16 +23,3 @@ static const dlpi_stage_ops *
 dlpi_kind_ops(int32_t kind) {
     return kind >= 0 && kind < DLP_STAGE_KINDS_END ? dlpi_kinds[kind] : NULL;
 }
-
-/* A sampler's table. */
-static const dlpi_stage_ops *dlpi_sampler_kind(const dlp_sampler_desc *d) {
-    return d->order == DLP_ORDER_BATCHES ? &dlpi_lists_ops : &dlpi_sampler_ops;
-}
-
-/* The stage's table, in a process that has but the rest of its record. */
-__attribute__((unused)) /* but by dlpipe_shm.h */
-static const dlpi_stage_ops *
-dlpi_ops_of(const dlpi_stage *st) {
-    if (st->kind == DLP_STAGE_SAMPLER) return dlpi_sampler_kind(&st->sampler);
-    return st->in_flight > 0 ? &dlpi_fetch_many_ops : dlpi_kinds[st->kind];
-}

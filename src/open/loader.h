@@ -13,41 +13,36 @@ typedef struct dlpi_loader {
 } dlpi_loader;
 
 /* What can be said twice is said once, or the same: of a short name and the field of a stage that
-   it stands for, which takes the value. wants: names both. */
-static int dlpi_loader_one(dlp_pipe *p, const char *field, const char *wants, int64_t brief,
-                           int64_t *full) {
-    if (brief != 0 && *full != 0 && brief != *full) return dlpi_bad(p, "", field, wants, *full);
-    if (*full == 0) *full = brief;
-    return DLP_OK;
-}
-
-/* As above, of each short name. */
+   it stands for, which takes the value. */
 static int dlpi_loader_short(dlp_pipe *p, const dlp_loader_desc *d, dlpi_loader *l) {
-    int64_t size = l->batch.batch_size, workers = l->fetch.workers.num_workers,
-            last = l->batch.last, order = l->sampler.order, seed = (int64_t)l->sampler.seed;
-    int rc = dlpi_loader_one(p, "batch.batch_size", "0, or as the loader's batch_size",
-                             d->batch_size, &size);
-    if (rc == DLP_OK)
-        rc = dlpi_loader_one(p, "fetch.workers.num_workers", "0, or as the loader's num_workers",
-                             d->num_workers, &workers);
-    if (rc == DLP_OK)
-        rc = dlpi_loader_one(p, "sampler.order", "0 or DLP_ORDER_SHUFFLED with shuffle",
-                             d->shuffle ? DLP_ORDER_SHUFFLED : 0, &order);
-    if (rc == DLP_OK)
-        rc = dlpi_loader_one(p, "batch.last", "0 or DLP_LAST_DROP with drop_last",
-                             d->drop_last ? DLP_LAST_DROP : 0, &last);
-    if (rc == DLP_OK)
-        rc = dlpi_loader_one(p, "repeat.epochs", "0, or as the loader's epochs", d->epochs,
-                             &l->repeat.epochs);
-    if (rc == DLP_OK)
-        rc = dlpi_loader_one(p, "sampler.seed", "0, or as the loader's seed", (int64_t)d->seed,
-                             &seed);
-    l->batch.batch_size = (uint32_t)size;
-    l->fetch.workers.num_workers = (int32_t)workers;
-    l->sampler.order = (int32_t)order;
-    l->batch.last = (int32_t)last;
-    l->sampler.seed = (uint64_t)seed;
-    return rc;
+    struct {
+        const char *field, *wants;
+        int64_t brief, full;
+    } both[] = {
+        {"batch.batch_size", "0, or as the loader's batch_size", d->batch_size,
+         l->batch.batch_size},
+        {"fetch.workers.num_workers", "0, or as the loader's num_workers", d->num_workers,
+         l->fetch.workers.num_workers},
+        {"sampler.order", "0 or DLP_ORDER_SHUFFLED with shuffle",
+         d->shuffle ? DLP_ORDER_SHUFFLED : 0, l->sampler.order},
+        {"batch.last", "0 or DLP_LAST_DROP with drop_last", d->drop_last ? DLP_LAST_DROP : 0,
+         l->batch.last},
+        {"repeat.epochs", "0, or as the loader's epochs", d->epochs, l->repeat.epochs},
+        {"sampler.seed", "0, or as the loader's seed", (int64_t)d->seed, (int64_t)l->sampler.seed},
+    };
+    for (size_t i = 0; i < sizeof both / sizeof *both; i++) {
+        int64_t brief = both[i].brief, full = both[i].full;
+        if (brief != 0 && full != 0 && brief != full)
+            return dlpi_bad(p, "", both[i].field, both[i].wants, full);
+        if (full == 0) both[i].full = brief;
+    }
+    l->batch.batch_size = (uint32_t)both[0].full;
+    l->fetch.workers.num_workers = (int32_t)both[1].full;
+    l->sampler.order = (int32_t)both[2].full;
+    l->batch.last = (int32_t)both[3].full;
+    l->repeat.epochs = both[4].full;
+    l->sampler.seed = (uint64_t)both[5].full;
+    return DLP_OK;
 }
 
 static int dlpi_loader_stages(dlp_pipe *p, const dlp_loader_desc *d, dlpi_loader *l) {
@@ -63,7 +58,10 @@ static int dlpi_loader_stages(dlp_pipe *p, const dlp_loader_desc *d, dlpi_loader
         l->fetch.dataset = &d->dataset;
     else if (l->fetch.dataset != &d->dataset &&
              (d->dataset.n_items != 0 || d->dataset.fields != NULL || d->dataset.fetch != NULL))
-        return dlpi_bad(p, "", "fetch.dataset", "NULL where the loader's dataset is given", 1);
+        return dlpi_refuse(
+            p, DLP_ERR_ARG, "", "fetch.dataset",
+            "the loader's dataset and fetch.dataset (which a source's wire sets) are both given: "
+            "leave the first all zero");
     if (l->batch.workers.placement == 0) l->batch.workers.placement = l->fetch.workers.placement;
     return dlpi_loader_short(p, d, l);
 }

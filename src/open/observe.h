@@ -2,47 +2,47 @@
 #include "build/region_map.h"
 #include "core/seen.h"
 #include "report/write.h"
+#include "open/count.h"
 /* ---- looking at a pipe ---- */
 
-/* May it be looked at? DLP_OK, or why not. */
-static int dlpi_may_look(const dlp_pipe *p) {
+/* What the pipe shows now, where it may be looked at and the call's arguments are right. all: with
+   the figures of kinds. Returns DLP_OK, or why not. */
+static int dlpi_seen_now(const dlp_pipe *p, bool right, bool all, dlpi_seen *s) {
+    if (p == NULL || !right) return DLP_ERR_ARG;
     if (!p->started || p->consumer == NULL) return DLP_ERR_STATE;
-    return dlpi_forked(p) ? DLP_ERR_FORKED : DLP_OK;
+    if (dlpi_forked(p)) return DLP_ERR_FORKED;
+    if (all)
+        dlpi_seen_all(p, s);
+    else
+        dlpi_seen_pipe(p, s);
+    return DLP_OK;
 }
 
 DLPDEF int dlp_pipe_stats(dlp_pipe *p, dlp_stats *out) {
     dlpi_seen s;
-    int rc = p == NULL || out == NULL ? DLP_ERR_ARG : dlpi_may_look(p);
-    if (rc != DLP_OK) return rc;
-    dlpi_seen_all(p, &s);
-    dlpi_stats(&s, out);
-    return DLP_OK;
+    int rc = dlpi_seen_now(p, out != NULL, true, &s);
+    if (rc == DLP_OK) dlpi_stats(&s, out);
+    return rc;
 }
 
 DLPDEF int dlp_pipe_worker_stats(dlp_pipe *p, uint32_t i, dlp_worker_stats *out) {
     dlpi_seen s;
-    int rc = p == NULL || out == NULL ? DLP_ERR_ARG : dlpi_may_look(p);
-    if (rc != DLP_OK) return rc;
-    if (i >= (uint32_t)p->n_workers) return DLP_ERR_ARG;
-    dlpi_seen_pipe(p, &s);
+    int rc = dlpi_seen_now(p, out != NULL, false, &s);
+    if (rc != DLP_OK || i >= s.n_workers) return rc != DLP_OK ? rc : DLP_ERR_ARG;
     dlpi_worker_stats(&s, i, out);
     return DLP_OK;
 }
 
 DLPDEF int dlp_pipe_skips(dlp_pipe *p, dlp_skip *out, int max, uint64_t *total) {
     dlpi_seen s;
-    int rc = p == NULL || max < 0 || (out == NULL && max > 0) ? DLP_ERR_ARG : dlpi_may_look(p);
-    if (rc != DLP_OK) return rc;
-    dlpi_seen_pipe(p, &s);
-    return dlpi_skips(&s, out, max, total);
+    int rc = dlpi_seen_now(p, max >= 0 && (out != NULL || max == 0), false, &s);
+    return rc == DLP_OK ? dlpi_skips(&s, out, max, total) : rc;
 }
 
 DLPDEF int dlp_pipe_explain(dlp_pipe *p, char *buf, size_t size) {
     dlpi_seen s;
-    int rc = p == NULL ? DLP_ERR_ARG : dlpi_may_look(p);
-    if (rc != DLP_OK) return rc;
-    dlpi_seen_all(p, &s);
-    return dlpi_explain(&s, buf, size);
+    int rc = dlpi_seen_now(p, true, true, &s);
+    return rc == DLP_OK ? dlpi_explain(&s, buf, size) : rc;
 }
 
 DLPDEF int dlp_pipe_trace_lanes(const dlp_pipe *p) {
@@ -52,25 +52,36 @@ DLPDEF int dlp_pipe_trace_lanes(const dlp_pipe *p) {
 
 DLPDEF int dlp_pipe_trace(dlp_pipe *p, int lane, dlp_trace_event *out, int max, char *name) {
     dlpi_seen s;
-    int rc = p == NULL || max < 0 || (out == NULL && max > 0) ? DLP_ERR_ARG : dlpi_may_look(p);
+    int rc = dlpi_seen_now(p, max >= 0 && (out != NULL || max == 0), false, &s);
+    if (rc == DLP_OK && (lane < 0 || lane > p->n_workers)) rc = DLP_ERR_ARG;
+    return rc == DLP_OK ? dlpi_trace_lane(&s, (uint32_t)lane, out, max, name) : rc;
+}
+
+/* Write a picture, or a trace, with the counters. right: the call's arguments are. */
+static int dlpi_write_counted(dlp_pipe *p, bool right, const char *path,
+                              const dlp_trace_window *window,
+                              int (*write)(const dlpi_seen *, const dlpi_picture *, const char *)) {
+    dlpi_curve curves[DLP_MAX_COUNTERS];
+    dlpi_picture with = {.curves = curves, .n_curves = 0, .stats = NULL, .window = window};
+    dlpi_seen s;
+    int rc = dlpi_seen_now(p, right && path != NULL, true, &s);
     if (rc != DLP_OK) return rc;
-    if (lane < 0 || lane > p->n_workers) return DLP_ERR_ARG;
-    dlpi_seen_pipe(p, &s);
-    return dlpi_trace_lane(&s, (uint32_t)lane, out, max, name);
+    memset(curves, 0, sizeof curves);
+    with.n_curves = (int)p->d.n_counters;
+    rc = dlpi_curves_take(p, curves);
+    if (rc == DLP_OK) rc = write(&s, &with, path);
+    dlpi_curves_free(curves, p->d.n_counters);
+    return rc;
 }
 
 DLPDEF int dlp_pipe_write_trace(dlp_pipe *p, const char *path) {
-    dlpi_seen s;
-    int rc = p == NULL || path == NULL ? DLP_ERR_ARG : dlpi_may_look(p);
-    if (rc != DLP_OK) return rc;
-    dlpi_seen_pipe(p, &s);
-    return dlpi_write_trace(&s, path);
+    return dlpi_write_counted(p, true, path, NULL, dlpi_write_trace);
+}
+
+DLPDEF int dlp_pipe_write_window(dlp_pipe *p, const char *path, const dlp_trace_window *window) {
+    return dlpi_write_counted(p, dlpi_window_good(window), path, window, dlpi_write_timeline);
 }
 
 DLPDEF int dlp_pipe_write_timeline(dlp_pipe *p, const char *path) {
-    dlpi_seen s;
-    int rc = p == NULL || path == NULL ? DLP_ERR_ARG : dlpi_may_look(p);
-    if (rc != DLP_OK) return rc;
-    dlpi_seen_all(p, &s);
-    return dlpi_write_timeline(&s, path);
+    return dlp_pipe_write_window(p, path, NULL);
 }

@@ -3,6 +3,15 @@
 /* ---------------------------------------------------------------------------------------------
    >>impl-public     THE PUBLIC CALLS */
 
+static void dlpi_counters_copy(dlp_pipe *p) {
+    const dlp_counter *c = p->d.counters;
+    for (uint32_t i = 0; c && p->d.n_counters <= DLP_MAX_COUNTERS && i < p->d.n_counters; i++) {
+        dlpi_copy_text(p->counters[i].name, sizeof p->counters[i].name, c[i].name);
+        dlpi_copy_text(p->counters[i].unit, sizeof p->counters[i].unit, c[i].unit);
+        p->counters[i].most = c[i].most;
+    }
+}
+
 DLPDEF int dlp_pipe_open(dlp_pipe **out, const dlp_pipe_desc *desc, dlp_error *err) {
     dlp_pipe *p;
     int rc;
@@ -17,6 +26,7 @@ DLPDEF int dlp_pipe_open(dlp_pipe **out, const dlp_pipe_desc *desc, dlp_error *e
     if (desc) p->d = *desc;
     dlpi_copy_text(p->name, sizeof p->name, p->d.name);
     p->d.name = p->name;
+    dlpi_counters_copy(p);
     if (p->d.resume) {
         p->resume = *p->d.resume;
         p->d.resume = &p->resume;

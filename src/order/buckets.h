@@ -192,31 +192,31 @@ static const char *dlpi_buckets_why(void *user) { return ((dlp_buckets *)user)->
 static int dlpi_buckets_check(const dlp_buckets_desc *d, dlp_error *err) {
     uint32_t by = d->divisible_by ? d->divisible_by : 1;
     if (d->n_items < 1 || d->n_items > DLPI_MAX_ITEMS)
-        return dlpi_order_fault(err, "buckets.n_items", "n_items is %" PRIu64 ", must be 1..2^48",
+        return DLPI_ORDER_FAULT(err, "buckets.n_items", "n_items is %" PRIu64 ", must be 1..2^48",
                                 d->n_items);
     if ((d->lengths != NULL) == (d->length != NULL))
-        return dlpi_order_fault(err, "buckets.lengths", "give lengths or length, and not both");
+        return DLPI_ORDER_FAULT(err, "buckets.lengths", "give lengths or length, and not both");
     if (d->batch_size < 1 || d->batch_size > DLPI_BUCKETS_ROWS || d->batch_size % by != 0)
-        return dlpi_order_fault(err, "buckets.batch_size",
+        return DLPI_ORDER_FAULT(err, "buckets.batch_size",
                                 "batch_size is %" PRIu32 ", must be 1..2^20 and a multiple of "
                                 "divisible_by %" PRIu32,
                                 d->batch_size, by);
     if (d->window > DLPI_BUCKETS_WINDOW)
-        return dlpi_order_fault(err, "buckets.window", "window is %" PRIu32 ", must be 0..2^24",
+        return DLPI_ORDER_FAULT(err, "buckets.window", "window is %" PRIu32 ", must be 0..2^24",
                                 d->window);
     if (d->max_tokens != 0 && d->max_tokens < by)
-        return dlpi_order_fault(err, "buckets.max_tokens",
+        return DLPI_ORDER_FAULT(err, "buckets.max_tokens",
                                 "max_tokens is %" PRIu64 ", below divisible_by %" PRIu32,
                                 d->max_tokens, by);
     if (d->shuffle < 0 || d->shuffle > 1)
-        return dlpi_order_fault(err, "buckets.shuffle", "shuffle is %d, must be 0 or 1",
+        return DLPI_ORDER_FAULT(err, "buckets.shuffle", "shuffle is %d, must be 0 or 1",
                                 (int)d->shuffle);
     if (d->last != DLP_LAST_PARTIAL && d->last != DLP_LAST_DROP)
-        return dlpi_order_fault(err, "buckets.last",
+        return DLPI_ORDER_FAULT(err, "buckets.last",
                                 "last is %d, must be DLP_LAST_PARTIAL or DLP_LAST_DROP",
                                 (int)d->last);
     if (d->order && (d->order->order == DLP_ORDER_BATCHES || d->order->order == DLP_ORDER_PARTS))
-        return dlpi_order_fault(err, "buckets.order", "order is %s",
+        return DLPI_ORDER_FAULT(err, "buckets.order", "order is %s",
                                 d->order->order == DLP_ORDER_BATCHES
                                     ? "DLP_ORDER_BATCHES, which has no positions to sort"
                                     : "DLP_ORDER_PARTS, which only a part queue knows");
@@ -242,7 +242,7 @@ static int dlpi_buckets_resolve(dlp_buckets *b, dlp_error *err) {
     b->windows = (b->positions + d->window - 1) / d->window;
     b->longest = d->max_tokens ? d->max_tokens / d->divisible_by : UINT32_MAX;
     if (b->positions > 0) return DLP_OK;
-    return dlpi_order_fault(
+    return DLPI_ORDER_FAULT(
         err, "buckets.last",
         "DLP_LAST_DROP leaves nothing of %" PRIu64 " samples: a batch has %" PRIu64, samples, unit);
 }
@@ -292,13 +292,13 @@ DLPDEF int dlp_buckets_open(dlp_buckets **out, const dlp_buckets_desc *desc, dlp
     dlp_buckets *b;
     uint64_t lengths;
     int rc;
-    if (!out || !desc) return dlpi_order_fault(err, "buckets", "out or desc is NULL");
+    if (!out || !desc) return DLPI_ORDER_FAULT(err, "buckets", "out or desc is NULL");
     if ((rc = dlpi_buckets_check(desc, err)) != DLP_OK) return rc;
     if ((b = calloc(1, sizeof *b)) == NULL) return dlpi_mix_no_memory(err, "the buckets");
     b->d = *desc;
     rc = dlpi_buckets_resolve(b, err);
     if (rc == DLP_OK && dlpi_buckets_scan(b, &lengths) != 0)
-        rc = dlpi_order_fault(err, "buckets.lengths", "%s", b->why);
+        rc = DLPI_ORDER_FAULT(err, "buckets.lengths", "%s", b->why);
     if (rc == DLP_OK) rc = dlpi_buckets_allocate(b, err);
     if (rc != DLP_OK) {
         dlp_buckets_close(b);

@@ -166,32 +166,32 @@ static uint64_t dlpi_gcd(uint64_t a, uint64_t b) {
 }
 
 static int dlpi_mix_no_memory(dlp_error *err, const char *what) {
-    dlpi_order_fault(err, "", "no memory for %s", what);
-    if (err) err->code = DLP_ERR_MEMORY, err->errnum = ENOMEM;
+    dlpi_error_set(err, DLP_ERR_MEMORY, "", "no memory for %s", what);
+    if (err) err->errnum = ENOMEM;
     return DLP_ERR_MEMORY;
 }
 
 static int dlpi_mix_check(const dlp_mix_desc *d, dlp_error *err) {
     uint64_t total = 0;
     if (d->n < 1 || d->n > DLPI_MIX_DATASETS)
-        return dlpi_order_fault(err, "mix.n", "n is %" PRIu32 ", must be 1..1024", d->n);
-    if (!d->n_items) return dlpi_order_fault(err, "mix.n_items", "n_items is NULL");
+        return DLPI_ORDER_FAULT(err, "mix.n", "n is %" PRIu32 ", must be 1..1024", d->n);
+    if (!d->n_items) return DLPI_ORDER_FAULT(err, "mix.n_items", "n_items is NULL");
     for (uint32_t i = 0; i < d->n; i++) {
         if (d->n_items[i] < 1 || d->n_items[i] > DLPI_MAX_ITEMS - total)
-            return dlpi_order_fault(err, "mix.n_items",
+            return DLPI_ORDER_FAULT(err, "mix.n_items",
                                     "n_items[%" PRIu32 "] is %" PRIu64
                                     ": each must be 1 or more, the sum at most 2^48",
                                     i, d->n_items[i]);
         total += d->n_items[i];
     }
     if (d->shuffle < 0 || d->shuffle > 1)
-        return dlpi_order_fault(err, "mix.shuffle", "shuffle is %d, must be 0 or 1",
+        return DLPI_ORDER_FAULT(err, "mix.shuffle", "shuffle is %d, must be 0 or 1",
                                 (int)d->shuffle);
     if (d->until < DLP_MIX_ALL || d->until > DLP_MIX_LARGEST)
-        return dlpi_order_fault(err, "mix.until", "until is %d, must be 0..%d", (int)d->until,
+        return DLPI_ORDER_FAULT(err, "mix.until", "until is %d, must be 0..%d", (int)d->until,
                                 (int)DLP_MIX_LARGEST);
     if (d->samples_per_epoch > DLPI_MAX_ITEMS)
-        return dlpi_order_fault(err, "mix.samples_per_epoch",
+        return DLPI_ORDER_FAULT(err, "mix.samples_per_epoch",
                                 "samples_per_epoch is %" PRIu64 ", must be at most 2^48",
                                 d->samples_per_epoch);
     return DLP_OK;
@@ -202,11 +202,11 @@ static int dlpi_mix_weights(const dlp_mix_desc *d, uint64_t *divisor, uint64_t *
                             dlp_error *err) {
     uint64_t sum = 0, g = 0;
     for (uint32_t i = 0; i < d->n; i++) g = dlpi_gcd(d->weights ? d->weights[i] : 1, g);
-    if (g == 0) return dlpi_order_fault(err, "mix.weights", "all %" PRIu32 " weights are 0", d->n);
+    if (g == 0) return DLPI_ORDER_FAULT(err, "mix.weights", "all %" PRIu32 " weights are 0", d->n);
     for (uint32_t i = 0; i < d->n; i++) {
         uint64_t w = d->weights ? d->weights[i] / g : 1;
         if (w > DLPI_MIX_PERIOD - sum)
-            return dlpi_order_fault(err, "mix.weights",
+            return DLPI_ORDER_FAULT(err, "mix.weights",
                                     "weights[%" PRIu32 "] = %" PRIu64 " takes the sum, divided by "
                                     "the greatest common divisor %" PRIu64 ", above 2^20: round "
                                     "the weights",
@@ -269,7 +269,7 @@ DLPDEF int dlp_mix_open(dlp_mix **out, const dlp_mix_desc *desc, dlp_error *err)
     uint64_t divisor = 1, period = 1;
     dlp_mix *m;
     int rc;
-    if (!out || !desc) return dlpi_order_fault(err, "mix", "out or desc is NULL");
+    if (!out || !desc) return DLPI_ORDER_FAULT(err, "mix", "out or desc is NULL");
     if ((rc = dlpi_mix_check(desc, err)) != DLP_OK) return rc;
     if ((rc = dlpi_mix_weights(desc, &divisor, &period, err)) != DLP_OK) return rc;
     m = calloc(1, sizeof *m + desc->n * sizeof *m->part + period * sizeof *m->schedule);
@@ -280,7 +280,7 @@ DLPDEF int dlp_mix_open(dlp_mix **out, const dlp_mix_desc *desc, dlp_error *err)
     dlpi_mix_fill(m, desc, divisor);
     if (m->samples > DLPI_MAX_ITEMS) {
         free(m);
-        return dlpi_order_fault(err, "mix.samples_per_epoch",
+        return DLPI_ORDER_FAULT(err, "mix.samples_per_epoch",
                                 "an epoch would have more than 2^48 "
                                 "samples: say how many");
     }

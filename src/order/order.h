@@ -3,6 +3,7 @@
 #include "api/atomics.h"
 #include "api/order.h"
 #include "api/samplers.h"
+#include "base/errors.h"
 #include "base/platform.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-order      HASHES, KEYED PERMUTATIONS, SAMPLERS' ARITHMETIC
@@ -349,30 +350,20 @@ static uint64_t dlpi_order_samples(const dlp_sampler_desc *d, uint64_t n_items) 
     return d->samples_per_epoch ? d->samples_per_epoch : dlpi_order_domain(d, n_items);
 }
 
-static int dlpi_order_fault(dlp_error *err, const char *field, const char *format, ...) {
-    va_list args;
-    if (!err) return DLP_ERR_ARG;
-    memset(err, 0, sizeof *err);
-    err->code = DLP_ERR_ARG;
-    err->worker = -1;
-    snprintf(err->field, sizeof err->field, "%s", field);
-    va_start(args, format);
-    vsnprintf(err->message, sizeof err->message, format, args);
-    va_end(args);
-    return DLP_ERR_ARG;
-}
+/* What is wrong with a desc: fills err, returns DLP_ERR_ARG. */
+#define DLPI_ORDER_FAULT(err, ...) dlpi_error_set(err, DLP_ERR_ARG, __VA_ARGS__)
 
 static int dlpi_order_check_subset(const dlp_sampler_desc *d, uint64_t n_items, dlp_error *err) {
     if (!d->subset && d->n_subset)
-        return dlpi_order_fault(err, "sampler.subset", "subset is NULL but n_subset is %" PRIu64,
+        return DLPI_ORDER_FAULT(err, "sampler.subset", "subset is NULL but n_subset is %" PRIu64,
                                 d->n_subset);
     if (!d->subset) return DLP_OK;
     if (d->n_subset < 1 || d->n_subset > DLPI_MAX_ITEMS)
-        return dlpi_order_fault(err, "sampler.n_subset", "n_subset is %" PRIu64 ", must be 1..2^48",
+        return DLPI_ORDER_FAULT(err, "sampler.n_subset", "n_subset is %" PRIu64 ", must be 1..2^48",
                                 d->n_subset);
     for (uint64_t i = 0; i < d->n_subset; i++)
         if (d->subset[i] >= n_items)
-            return dlpi_order_fault(err, "sampler.subset",
+            return DLPI_ORDER_FAULT(err, "sampler.subset",
                                     "subset[%" PRIu64 "] is %" PRIu64 ", n_items is %" PRIu64, i,
                                     d->subset[i], n_items);
     return DLP_OK;
@@ -383,22 +374,22 @@ static int dlpi_order_check_weights(const dlp_sampler_desc *d, uint64_t n_items,
     uint64_t n = dlpi_order_domain(d, n_items), total = 0;
     if (d->order != DLP_ORDER_WEIGHTED) {
         if (!d->weights) return DLP_OK;
-        return dlpi_order_fault(err, "sampler.weights",
+        return DLPI_ORDER_FAULT(err, "sampler.weights",
                                 "weights need order DLP_ORDER_WEIGHTED, order is %d",
                                 (int)d->order);
     }
     if (!d->weights)
-        return dlpi_order_fault(err, "sampler.weights",
+        return DLPI_ORDER_FAULT(err, "sampler.weights",
                                 "DLP_ORDER_WEIGHTED needs weights, weights is NULL");
     for (uint64_t i = 0; i < n; i++) {
         if (d->weights[i] > most - total)
-            return dlpi_order_fault(err, "sampler.weights",
+            return DLPI_ORDER_FAULT(err, "sampler.weights",
                                     "weights[%" PRIu64 "] = %" PRIu64 " takes the sum above 2^63",
                                     i, d->weights[i]);
         total += d->weights[i];
     }
     if (total == 0)
-        return dlpi_order_fault(err, "sampler.weights",
+        return DLPI_ORDER_FAULT(err, "sampler.weights",
                                 "all %" PRIu64 " weights are 0, the sum must be 1..2^63", n);
     return DLP_OK;
 }
@@ -410,29 +401,29 @@ static int dlpi_order_check(const dlp_sampler_desc *d, uint64_t n_items, dlp_err
     bool listed = d->order == DLP_ORDER_BATCHES || d->order == DLP_ORDER_PARTS;
     int rc;
     if (n_items < 1 || n_items > DLPI_MAX_ITEMS)
-        return dlpi_order_fault(err, "dataset.n_items", "n_items is %" PRIu64 ", must be 1..2^48",
+        return DLPI_ORDER_FAULT(err, "dataset.n_items", "n_items is %" PRIu64 ", must be 1..2^48",
                                 n_items);
     if (d->order < DLP_ORDER_SEQUENTIAL || d->order > DLP_ORDER_PARTS)
-        return dlpi_order_fault(err, "sampler.order", "order is %d, must be 0..%d", (int)d->order,
-                                (int)DLP_ORDER_PARTS);
+        return DLPI_ORDER_FAULT(err, "sampler.order", "order is %d, must be one of DLP_ORDER_*",
+                                (int)d->order);
     if (d->threaded < 0 || d->threaded > 1)
-        return dlpi_order_fault(err, "sampler.threaded", "threaded is %d, must be 0 or 1",
+        return DLPI_ORDER_FAULT(err, "sampler.threaded", "threaded is %d, must be 0 or 1",
                                 (int)d->threaded);
     if ((rc = dlpi_order_check_subset(d, n_items, err)) != DLP_OK) return rc;
     if ((rc = dlpi_order_check_weights(d, n_items, err)) != DLP_OK) return rc;
     if (draws > DLPI_MAX_ITEMS)
-        return dlpi_order_fault(err, "sampler.samples_per_epoch",
+        return DLPI_ORDER_FAULT(err, "sampler.samples_per_epoch",
                                 "samples_per_epoch is %" PRIu64 ", must be at most 2^48", draws);
     if (draws && (listed || (one_each && draws != dlpi_order_domain(d, n_items))))
-        return dlpi_order_fault(err, "sampler.samples_per_epoch",
+        return DLPI_ORDER_FAULT(err, "sampler.samples_per_epoch",
                                 "samples_per_epoch is %" PRIu64 ", must be 0 for order %d", draws,
                                 (int)d->order);
     if ((d->order == DLP_ORDER_FUNCTION) != (d->function != NULL))
-        return dlpi_order_fault(err, "sampler.function",
+        return DLPI_ORDER_FAULT(err, "sampler.function",
                                 "function is %s but order is %d: DLP_ORDER_FUNCTION needs one",
                                 d->function ? "set" : "NULL", (int)d->order);
     if (d->replacement && d->order != DLP_ORDER_FUNCTION)
-        return dlpi_order_fault(err, "sampler.replacement",
+        return DLPI_ORDER_FAULT(err, "sampler.replacement",
                                 "a replacement needs order DLP_ORDER_FUNCTION, order is %d",
                                 (int)d->order);
     return DLP_OK;

@@ -386,6 +386,32 @@ static void dlpi_explain_parts(dlpi_text *t, const dlp_stats *s, const dlpi_load
     }
 }
 
+/* ns of work on a batch's items by workers; 0: they are not the only ones that have workers. */
+static double dlpi_batch_work(const dlp_stats *s, const dlpi_load *l) {
+    double busy = 0;
+    for (int i = 0; i < l->n; i++) {
+        const dlp_stage_stats *g = &s->stages[i];
+        if (g->workers <= 0) continue;
+        if (g->cells > 0 || dlpi_stage_takes_batches(g) || dlpi_of_chunks(s)) return 0;
+        busy += (double)g->busy_ns;
+    }
+    return busy / (double)s->batches;
+}
+
+/* A batch that takes less than to pass it from core to core. */
+static void dlpi_explain_short(dlpi_text *t, const dlp_stats *s, const dlpi_load *l) {
+    double all = l->ns / (double)s->batches, work = dlpi_batch_work(s, l);
+    double without = work + (double)s->step_ns / (double)s->batches;
+    if (work < 1 || s->batches < 200 || all > 100000 || without > 0.9 * all) { return; }
+    dlpi_text_add(
+        t,
+        "Short: a batch is %s of work and comes every %s: passing it from a worker to the "
+        "consumer takes longer. ",
+        dlpi_num_ns((uint64_t)work).s, dlpi_num_ns((uint64_t)all).s);
+    dlpi_text_add(t, "With num_workers = 0 one should come every %s.\n",
+                  dlpi_num_ns((uint64_t)without).s);
+}
+
 /* Figures and facts that hold whatever the limit is. */
 static void dlpi_explain_rest(dlpi_text *t, const dlp_stats *s, const dlpi_load *l) {
     dlpi_text_add(t, "Measured: %s items/s (%s batches/s)", dlpi_num_of(l->rate).s,
@@ -509,6 +535,17 @@ static void dlpi_explain_chunks(dlpi_text *t, const dlp_chunk_stats *c) {
                   c->preload ? " Chunks are loaded once and stay." : "");
 }
 
+/* What it costs that epochs don't overlap. */
+static void dlpi_explain_borders(dlpi_text *t, const dlp_stats *s) {
+    double n = (double)s->epoch_borders;
+    if (s->epoch_borders == 0) return;
+    dlpi_text_add(t,
+                  "Epoch borders: %s each, from the call of set_epoch to the next epoch's first "
+                  "batch, %s %% of the run; nothing is fetched for an epoch before.\n",
+                  dlpi_num_ns((uint64_t)((double)s->epoch_wait_ns / n)).s,
+                  dlpi_num_percent((double)s->epoch_wait_ns / (double)s->elapsed_ns).s);
+}
+
 static void dlpi_explain_memory(dlpi_text *t, const dlp_stats *s) {
     if (s->plan_bytes > 0) {
         dlpi_text_add(
@@ -551,12 +588,14 @@ DLPDEF int dlp_stats_explain(const dlp_stats *s, char *buf, size_t size) {
     dlpi_explain_longest(&t, s, l.n);
     if (l.rate > 0) {
         dlpi_explain_parts(&t, s, &l);
+        dlpi_explain_short(&t, s, &l);
         dlpi_explain_rest(&t, s, &l);
     }
     dlpi_explain_errors(&t, s, l.n);
     dlpi_explain_tune(&t, s, l.n);
     dlpi_explain_cache(&t, s);
     dlpi_explain_chunks(&t, &s->chunks);
+    dlpi_explain_borders(&t, s);
     dlpi_explain_memory(&t, s);
     return t.len < INT_MAX ? (int)t.len : INT_MAX;
 }

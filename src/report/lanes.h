@@ -18,6 +18,29 @@ typedef struct dlpi_lane {
     int n;
 } dlpi_lane;
 
+typedef struct dlpi_sample {
+    uint64_t at_ns;
+    double value;
+} dlpi_sample;
+
+/* What pictures show of a counter. */
+typedef struct dlpi_curve {
+    char name[32], unit[12];
+    double most; /* 0: the largest value shown */
+    dlpi_sample *samples;
+    uint64_t n;
+} dlpi_curve;
+
+/* What a trace or a picture is made of. */
+typedef struct dlpi_picture {
+    const dlpi_lane *lanes;
+    int n_lanes;
+    const dlpi_curve *curves;
+    int n_curves;
+    const dlp_stats *stats;         /* NULL: not known */
+    const dlp_trace_window *window; /* NULL: the newest stretch */
+} dlpi_picture;
+
 /* A number as text, by value, to stand in an argument list. */
 typedef struct dlpi_num {
     char s[40];

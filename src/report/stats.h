@@ -156,6 +156,9 @@ static void dlpi_stats(const dlpi_seen *s, dlp_stats *out) {
     if (dlpi_first_look(&ctl->first_ready) != 0) out->first_skip = ctl->first_skip; /* K3 <- K3 */
     out->step_ns = DLPI_LOAD_RLX(&ctl->step_ns);
     out->first_batch_ns = DLPI_LOAD_RLX(&ctl->first_ns);
+    out->epoch_borders = DLPI_LOAD_RLX(&ctl->borders);
+    out->epoch_wait_ns = DLPI_LOAD_RLX(&ctl->border_ns);
+    out->set_epoch_ns = DLPI_LOAD_RLX(&ctl->set_epoch_ns);
     out->epoch = DLPI_LOAD_RLX(&ctl->epoch);
     for (uint32_t i = 0; i < DLPI_HIST; i++) n += hist[i] = DLPI_LOAD_RLX(&consumer->hist[i]);
     out->step_p50_ns = dlpi_percentile(hist, n, 50);

@@ -17,6 +17,7 @@ enum {
     DLPI_SVG_EVENTS = 16000, /* aimed at in the window */
     DLPI_SVG_STEPS = 32,     /* of the consumer, aimed at */
     DLPI_SVG_RECTS = 40000,  /* never more */
+    DLPI_SVG_CURVE = 40,     /* height of a counter's lane, with its gap */
     DLPI_SVG_COLOURS = 6
 };
 
@@ -117,6 +118,72 @@ static int dlpi_view_window(dlpi_view *v, const dlpi_lane *lanes, int n_lanes) {
     return DLP_OK;
 }
 
+static bool dlpi_window_good(const dlp_trace_window *w) {
+    if (w == NULL) { return true; }
+    if (w->what < DLP_WINDOW_NEWEST || w->what > DLP_WINDOW_STALL) { return false; }
+    bool both = w->what == DLP_WINDOW_TIME ? w->to != 0 : w->what == DLP_WINDOW_BATCHES;
+    return !both || w->from < w->to || (w->what == DLP_WINDOW_BATCHES && w->from == w->to);
+}
+
+/* The stretch of the consumer's lane that has these batches, or this epoch's. The wait for the
+   first of them goes with it: it stands in the lane before the step, of the same sequence. */
+static void dlpi_window_steps(dlpi_view *v, const dlpi_lane *consumer, const dlp_trace_window *w) {
+    uint64_t wait = 0, waited_for = UINT64_MAX;
+    for (int i = 0; i < consumer->n; i++) {
+        const dlp_trace_event *e = &consumer->events[i];
+        bool epoch = w->what == DLP_WINDOW_EPOCH, step = e->kind == DLP_TRACE_STEP;
+        if (e->kind == DLP_TRACE_WAIT && e->sequence != waited_for) {
+            wait = e->begin_ns;
+            waited_for = e->sequence;
+        }
+        if (!step && (epoch || e->kind != DLP_TRACE_WAIT)) { continue; }
+        if (epoch ? e->epoch != w->from : e->sequence < w->from || e->sequence > w->to) {
+            continue;
+        }
+        if (v->t1 == 0) { v->t0 = waited_for == e->sequence ? wait : e->begin_ns; }
+        v->t1 = e->end_ns;
+    }
+}
+
+static void dlpi_window_stall(dlpi_view *v, const dlpi_lane *consumer, uint64_t margin) {
+    const dlp_trace_event *stall = NULL;
+    for (int i = 0; i < consumer->n; i++) {
+        const dlp_trace_event *e = &consumer->events[i];
+        bool first = e->sequence == 0; /* the start-up, which is known to be long */
+        if (e->kind != DLP_TRACE_WAIT || e->end_ns <= e->begin_ns || first) { continue; }
+        if (stall == NULL || e->end_ns - e->begin_ns > stall->end_ns - stall->begin_ns) {
+            stall = e;
+        }
+    }
+    if (stall == NULL) { return; }
+    margin = margin == 0 ? stall->end_ns - stall->begin_ns : margin;
+    v->t0 = stall->begin_ns > margin ? stall->begin_ns - margin : 0;
+    v->t1 = stall->end_ns < UINT64_MAX - margin ? stall->end_ns + margin : UINT64_MAX;
+}
+
+/* The stretch that was asked for; t0 is t1 where nothing of it is recorded. */
+static int dlpi_view_choose(dlpi_view *v, const dlpi_picture *p) {
+    static const char *const which[] = {"", "as it was asked for", "the batches asked for",
+                                        "the epoch asked for", "around the longest wait"};
+    const dlp_trace_window *w = p->window;
+    int rc = dlpi_view_window(v, p->lanes, p->n_lanes);
+    uint64_t end = v->t1;
+    if (rc != DLP_OK || w == NULL || w->what == DLP_WINDOW_NEWEST) { return rc; }
+    v->t0 = v->t1 = 0;
+    v->which = which[w->what];
+    if (p->n_lanes == 0 || p->lanes[0].group >= 0) { return DLP_OK; }
+    if (w->what == DLP_WINDOW_TIME) {
+        v->t0 = w->from;
+        v->t1 = w->to != 0 ? w->to : end;
+    } else if (w->what == DLP_WINDOW_STALL) {
+        dlpi_window_stall(v, &p->lanes[0], w->from);
+    } else {
+        dlpi_window_steps(v, &p->lanes[0], w);
+    }
+    if (v->t0 >= end || v->t0 >= v->t1) { v->t0 = v->t1 = 0; }
+    return DLP_OK;
+}
+
 /* Hundredths of a pixel. Monotone in t, so stretches that do not overlap in time do not overlap
    in x. */
 static int dlpi_view_x(const dlpi_view *v, uint64_t t) {
@@ -155,7 +222,7 @@ static void dlpi_view_borders(dlpi_view *v, const dlpi_lane *consumer) {
     }
 }
 
-static void dlpi_view_layout(dlpi_view *v, const dlpi_lane *lanes, int n_lanes) {
+static void dlpi_view_layout(dlpi_view *v, const dlpi_lane *lanes, int n_lanes, int n_curves) {
     static const struct {
         int lanes, pitch;
     } sizes[] = {{6, 26}, {12, 20}, {24, 16}, {48, 13}, {100, 11}, {200, 6}, {INT_MAX, 4}};
@@ -179,7 +246,8 @@ static void dlpi_view_layout(dlpi_view *v, const dlpi_lane *lanes, int n_lanes) 
     }
     v->height = DLPI_SVG_TOP + 2 * DLPI_SVG_AXIS + groups * (DLPI_SVG_HEADING + DLPI_SVG_GAP) +
                 (drawn - consumers) * v->pitch + consumers * v->consumer_pitch +
-                (v->n_borders > 0 ? DLPI_SVG_BORDER : 0);
+                (v->n_borders > 0 ? DLPI_SVG_BORDER : 0) +
+                (n_curves > 0 ? DLPI_SVG_HEADING + DLPI_SVG_GAP + n_curves * DLPI_SVG_CURVE : 0);
     if (v->t1 > v->t0) {
         uint64_t length = v->t1 - v->t0;
         /* Two rects may follow for each least_ns of a lane: one merged, one that was wide. */
@@ -206,7 +274,8 @@ static void dlpi_svg_style(dlpi_out *o, const dlpi_view *v) {
         o,
         ".w0{fill:#0072b2}.w1{fill:#e69f00}.w2{fill:#009e73}.w3{fill:#56b4e9}.w4{fill:#d55e00}.w5{"
         "fill:#cc79a7}\n"
-        ".q{fill:#333}.s{fill:#c9d3de}.b{fill:#e8c9a0}.e{fill:#888}.t{fill:#f4f5f6}.bg{fill:#fff}\n"
+        ".q{fill:#333}.s{fill:#c9d3de}.b{fill:#d8d2c6}.e{fill:#888}.t{fill:#f4f5f6}.bg{fill:#fff}\n"
+        ".c{fill:#a9b4c0}.n{fill:url(#n)}\n"
         ".grid{stroke:#dcdfe3;stroke-width:1}.border{stroke:#333;stroke-width:1.2;stroke-dasharray:"
         "5 3}\n");
     dlpi_out_print(o,
@@ -217,6 +286,9 @@ static void dlpi_svg_style(dlpi_out *o, const dlpi_view *v) {
                    "none}.num0{fill:#fff}\n"
                    "</style>\n",
                    v->font);
+    dlpi_out_print(o, "<defs><pattern id=\"n\" width=\"6\" height=\"6\" patternUnits=\""
+                      "userSpaceOnUse\" patternTransform=\"rotate(45)\"><path d=\"M0 0v6\" "
+                      "stroke=\"#cfd3d8\" stroke-width=\"2\"/></pattern></defs>\n");
     dlpi_out_print(o, "<rect class=\"bg\" x=\"0\" y=\"0\" width=\"%d\" height=\"%d\"/>\n",
                    DLPI_SVG_WIDTH, v->height);
 }
@@ -276,7 +348,8 @@ static void dlpi_svg_legend(dlpi_out *o) {
                 {"s", "starved: no input", 10, 4},
                 {"b", "blocked: no free cell", 0, 4},
                 {"q", "the consumer waits", 0, 14},
-                {"e", "between epochs", 0, 14}};
+                {"e", "between epochs", 0, 14},
+                {"n", "not recorded", 0, 14}};
     int x = 16, y = 56;
     for (int i = 0; i < (int)(sizeof keys / sizeof *keys); i++) {
         if (keys[i].kind == NULL) {
@@ -286,8 +359,10 @@ static void dlpi_svg_legend(dlpi_out *o) {
                     y);
             }
         } else {
-            dlpi_out_print(o, "<rect class=\"t\" x=\"%d\" y=\"%d\" width=\"18\" height=\"14\"/>\n",
-                           x, y);
+            if (keys[i].kind[0] != 'n') {
+                dlpi_out_print(
+                    o, "<rect class=\"t\" x=\"%d\" y=\"%d\" width=\"18\" height=\"14\"/>\n", x, y);
+            }
             dlpi_out_print(o, "<rect class=\"%s\" x=\"%d\" y=\"%d\" width=\"18\" height=\"%d\"/>\n",
                            keys[i].kind, x, y + keys[i].y, keys[i].height);
             x += 18;
@@ -297,28 +372,42 @@ static void dlpi_svg_legend(dlpi_out *o) {
     }
 }
 
-/* 1, 2 or 5 times a power of ten ns, so that at most ten fit. */
-static uint64_t dlpi_tick_step(uint64_t length) {
+/* 1, 2 or 5 times a power of ten ns, so that at most `most` fit. */
+static uint64_t dlpi_tick_step(uint64_t length, uint64_t most) {
     uint64_t step = 1;
-    for (int i = 0; length / step > 10; i++) { step = i % 3 == 1 ? step / 2 * 5 : step * 2; }
+    for (int i = 0; length / step > most; i++) { step = i % 3 == 1 ? step / 2 * 5 : step * 2; }
     return step;
 }
 
+/* The axis is time since the start. Far from it, numbers are long, and fewer fit. */
+static uint64_t dlpi_view_step(const dlpi_view *v) {
+    uint64_t step = dlpi_tick_step(v->t1 - v->t0, 10);
+    bool wide = strlen(dlpi_num_time(v->t1, v->t1, step).s) > 9;
+    return wide ? dlpi_tick_step(v->t1 - v->t0, 5) : step;
+}
+
+static uint64_t dlpi_view_tick(const dlpi_view *v, uint64_t step) { /* the first */
+    uint64_t over = v->t0 % step;
+    return over == 0 ? v->t0 : v->t0 + (step - over);
+}
+
 static void dlpi_svg_ticks(dlpi_out *o, const dlpi_view *v, int y) {
-    uint64_t length = v->t1 - v->t0, step = dlpi_tick_step(length);
-    for (uint64_t t = 0;; t += step) {
-        int x = dlpi_view_x(v, v->t0 + t);
-        dlpi_svg_text(o, "tick", x / 100, y, dlpi_num_time(t, length, step).s, 11);
-        if (length - t < step) { break; }
+    uint64_t step = dlpi_view_step(v), t = dlpi_view_tick(v, step);
+    for (; t >= v->t0 && t <= v->t1; t += step) {
+        dlpi_num words = dlpi_num_time(t, v->t1, step);
+        int x = dlpi_view_x(v, t) / 100, half = (int)strlen(words.s) * 4;
+        if (x + half <= DLPI_SVG_WIDTH) { dlpi_svg_text(o, "tick", x, y, words.s, 30); }
+        if (v->t1 - t < step) { break; }
     }
 }
 
 static void dlpi_svg_grid(dlpi_out *o, const dlpi_view *v, int y, int height) {
-    uint64_t length = v->t1 - v->t0, step = dlpi_tick_step(length);
+    uint64_t step = dlpi_view_step(v), t = dlpi_view_tick(v, step);
+    if (t < v->t0 || t > v->t1) { return; }
     dlpi_out_print(o, "<path class=\"grid\" d=\"");
-    for (uint64_t t = 0;; t += step) {
-        dlpi_out_print(o, "M%d.5 %dv%d", dlpi_view_x(v, v->t0 + t) / 100, y, height);
-        if (length - t < step) { break; }
+    for (;; t += step) {
+        dlpi_out_print(o, "M%d.5 %dv%d", dlpi_view_x(v, t) / 100, y, height);
+        if (v->t1 - t < step) { break; }
     }
     dlpi_out_print(o, "\"/>\n");
 }
@@ -363,7 +452,7 @@ static void dlpi_run_title(dlpi_out *o, const dlpi_view *v, const dlpi_lane *lan
         dlpi_out_print(o, ", %" PRIu64 " item%s", r->items, r->items == 1 ? "" : "s");
     }
     dlpi_out_print(o, ", %s, at %s</title>", dlpi_num_ns(length).s,
-                   dlpi_num_time(r->begin - v->t0, v->t1 - v->t0, (v->t1 - v->t0) / 10000).s);
+                   dlpi_num_time(r->begin, v->t1, (v->t1 - v->t0) / 10000).s);
 }
 
 /* Whether no epoch border crosses these pixels. */
@@ -491,15 +580,32 @@ static void dlpi_svg_heading(dlpi_out *o, const dlpi_view *v, const dlpi_lane *l
     dlpi_out_print(o, "</tspan></text>\n");
 }
 
-/* What a lane has recorded is on grey ground; what its ring has forgotten is white. */
-static void dlpi_svg_track(dlpi_out *o, const dlpi_view *v, const dlpi_lane *lane, int y) {
-    int a = lane->n > 0 ? dlpi_view_x(v, lane->events[0].begin_ns) : INT_MAX,
-        end = (DLPI_SVG_LEFT + DLPI_SVG_PLOT) * 100;
-    if (a < end) {
+static void dlpi_svg_ground(dlpi_out *o, const char *kind, int from, int to, int y, int height) {
+    if (to > from) {
         dlpi_out_print(
-            o, "<rect class=\"t\" x=\"%d.%02d\" y=\"%d\" width=\"%d.%02d\" height=\"%d\"/>\n",
-            a / 100, a % 100, y, (end - a) / 100, (end - a) % 100, dlpi_view_bar(v, lane));
+            o, "<rect class=\"%s\" x=\"%d.%02d\" y=\"%d\" width=\"%d.%02d\" height=\"%d\"/>\n",
+            kind, from / 100, from % 100, y, (to - from) / 100, (to - from) % 100, height);
     }
+}
+
+/* What is recorded, from begin to end, is on grey ground; hatched is what was overwritten before,
+   and what goes on after: it is recorded when it is over. */
+static void dlpi_svg_track(dlpi_out *o, const dlpi_view *v, uint64_t begin, uint64_t end, int y,
+                           int height) {
+    int left = DLPI_SVG_LEFT * 100, right = left + DLPI_SVG_PLOT * 100;
+    int a = dlpi_view_x(v, begin), b = dlpi_view_x(v, end);
+    a = a - left < 200 ? left : a; /* two pixels are not worth a pattern */
+    b = right - b < 200 ? right : b;
+    if (begin >= end || end <= v->t0 || begin >= v->t1) { a = b = right; }
+    dlpi_svg_ground(o, "n", left, a, y, height);
+    dlpi_svg_ground(o, "t", a, b, y, height);
+    dlpi_svg_ground(o, "n", b, right, y, height);
+}
+
+static void dlpi_svg_lane_track(dlpi_out *o, const dlpi_view *v, const dlpi_lane *lane, int y) {
+    uint64_t begin = lane->n > 0 ? lane->events[0].begin_ns : 0;
+    uint64_t end = lane->n > 0 ? lane->events[lane->n - 1].end_ns : 0;
+    dlpi_svg_track(o, v, begin, end, y, dlpi_view_bar(v, lane));
 }
 
 /* One group: heading, tracks, grid, lanes, epoch borders. Returns the y below it. */
@@ -510,7 +616,7 @@ static int dlpi_svg_group(dlpi_out *o, const dlpi_view *v, const dlpi_lane *lane
     int font = pitch > v->font ? v->font : 9, every = pitch >= 11 ? 1 : (font + 1 + pitch) / pitch;
     dlpi_svg_heading(o, v, lanes, n, s, y);
     y += DLPI_SVG_HEADING;
-    for (int i = 0; i < drawn; i++) { dlpi_svg_track(o, v, &lanes[i], y + i * pitch); }
+    for (int i = 0; i < drawn; i++) { dlpi_svg_lane_track(o, v, &lanes[i], y + i * pitch); }
     dlpi_svg_grid(o, v, y, drawn * pitch);
     for (int i = 0; i < drawn; i++) {
         int top = y + i * pitch;
@@ -530,6 +636,95 @@ static int dlpi_svg_group(dlpi_out *o, const dlpi_view *v, const dlpi_lane *lane
     return y + drawn * pitch + DLPI_SVG_GAP;
 }
 
+/* ---- counters ---- */
+
+/* The mean of a curve over [from, to), by time; *i is the sample that stands at from, and moves on.
+   */
+static double dlpi_curve_mean(const dlpi_curve *c, uint64_t *i, uint64_t from, uint64_t to) {
+    double sum = 0;
+    uint64_t at = from, end;
+    while (*i + 1 < c->n && c->samples[*i + 1].at_ns <= from) { ++*i; }
+    for (;; ++*i, at = end) {
+        end = *i + 1 < c->n && c->samples[*i + 1].at_ns < to ? c->samples[*i + 1].at_ns : to;
+        sum += c->samples[*i].value * (double)(end > at ? end - at : 0);
+        if (end == to) { return to > from ? sum / (double)(to - from) : c->samples[*i].value; }
+    }
+}
+
+/* Means for columns of a pixel each; returns the first column that has one. */
+static int dlpi_curve_columns(const dlpi_view *v, const dlpi_curve *c, double *mean) {
+    uint64_t length = v->t1 - v->t0, i = 0;
+    int first = DLPI_SVG_PLOT;
+    for (int x = 0; x < DLPI_SVG_PLOT && c->n > 0; x++) {
+        uint64_t from = v->t0 + (uint64_t)((double)length * x / DLPI_SVG_PLOT);
+        uint64_t to = v->t0 + (uint64_t)((double)length * (x + 1) / DLPI_SVG_PLOT);
+        if (to <= c->samples[0].at_ns) { continue; }
+        from = from < c->samples[0].at_ns ? c->samples[0].at_ns : from;
+        first = first < x ? first : x;
+        mean[x] = dlpi_curve_mean(c, &i, from, to);
+    }
+    return first;
+}
+
+/* Its name, its mean in the window, and for the eye that asks its extremes. */
+static void dlpi_curve_words(dlpi_out *o, const dlpi_curve *c, const double *mean, int first,
+                             int y) {
+    double low = first < DLPI_SVG_PLOT ? mean[first] : 0, high = low, sum = 0;
+    char words[80];
+    for (int x = first; x < DLPI_SVG_PLOT; x++) {
+        low = mean[x] < low ? mean[x] : low;
+        high = mean[x] > high ? mean[x] : high;
+        sum += mean[x];
+    }
+    snprintf(words, sizeof words, "%s %s", dlpi_num_of(sum / (DLPI_SVG_PLOT - first)).s, c->unit);
+    dlpi_out_print(o, "<title>");
+    dlpi_out_escaped(o, c->name, sizeof c->name, 32, false);
+    dlpi_out_print(o, ": mean ");
+    dlpi_out_escaped(o, words, sizeof words, 60, false);
+    dlpi_out_print(o, ", from %s to %s</title></path>\n", dlpi_num_of(low).s, dlpi_num_of(high).s);
+    dlpi_svg_text(o, "lane", DLPI_SVG_LEFT - 8, y + 29, words, 17);
+}
+
+static void dlpi_svg_curve(dlpi_out *o, const dlpi_view *v, const dlpi_curve *c, int y) {
+    double mean[DLPI_SVG_PLOT], top = c->most;
+    int first = dlpi_curve_columns(v, c, mean), height = DLPI_SVG_CURVE - 6, last = -1;
+    for (int x = first; x < DLPI_SVG_PLOT && c->most == 0; x++) {
+        top = mean[x] > top ? mean[x] : top;
+    }
+    dlpi_svg_track(o, v, c->n > 0 ? c->samples[0].at_ns : 0, c->n > 0 ? v->t1 : 0, y, height);
+    dlpi_svg_grid(o, v, y, height);
+    dlpi_svg_text(o, "lane", DLPI_SVG_LEFT - 8, y + 14, c->name, 17);
+    if (first < DLPI_SVG_PLOT) {
+        dlpi_out_print(o, "<path class=\"c\" d=\"M%d %d", DLPI_SVG_LEFT + first, y + height);
+        for (int x = first; x < DLPI_SVG_PLOT; x++) {
+            double share = top > 0 ? mean[x] / top : 0;
+            int h = (int)((share < 1 ? share : 1) * height * 10 + 0.5);
+            int up = height * 10 - h;
+            if (h != last) {
+                dlpi_out_print(o, "H%dV%d.%d", DLPI_SVG_LEFT + x, y + up / 10, up % 10);
+            }
+            last = h;
+        }
+        dlpi_out_print(o, "H%dV%dz\">", DLPI_SVG_LEFT + DLPI_SVG_PLOT, y + height);
+        dlpi_curve_words(o, c, mean, first, y);
+    }
+}
+
+/* The user's own figures, below the stages. Returns the y below them. */
+static int dlpi_svg_curves(dlpi_out *o, const dlpi_view *v, const dlpi_picture *p, int y) {
+    if (p->n_curves == 0) { return y; }
+    dlpi_svg_text(o, "head", 16, y + 14, "counters", 24);
+    y += DLPI_SVG_HEADING;
+    for (int i = 0; i < p->n_curves; i++) {
+        dlpi_svg_curve(o, v, &p->curves[i], y + i * DLPI_SVG_CURVE);
+    }
+    for (int i = 0; i < v->n_borders; i++) {
+        dlpi_out_print(o, "<path class=\"border\" d=\"M%d.5 %dv%d\"/>\n", v->borders[i].x, y - 2,
+                       p->n_curves * DLPI_SVG_CURVE + 2);
+    }
+    return y + p->n_curves * DLPI_SVG_CURVE + DLPI_SVG_GAP;
+}
+
 /* Numbers of the epochs under their borders, as far as there is room. Returns the y below. */
 static int dlpi_svg_epochs(dlpi_out *o, const dlpi_view *v, int y) {
     int last = -1000;
@@ -545,22 +740,31 @@ static int dlpi_svg_epochs(dlpi_out *o, const dlpi_view *v, int y) {
     return v->n_borders > 0 ? y + DLPI_SVG_BORDER : y;
 }
 
-static int dlpi_svg_write(dlpi_out *o, const dlpi_lane *lanes, int n_lanes, const dlp_stats *s) {
+static int dlpi_svg_write(dlpi_out *o, const dlpi_picture *p) {
     dlpi_view v;
     memset(&v, 0, sizeof v);
-    int rc = dlpi_view_window(&v, lanes, n_lanes), y = DLPI_SVG_TOP + DLPI_SVG_AXIS;
+    int rc = dlpi_view_choose(&v, p), y = DLPI_SVG_TOP + DLPI_SVG_AXIS;
     if (rc != DLP_OK) { return rc; }
-    dlpi_view_layout(&v, lanes, n_lanes);
+    dlpi_view_layout(&v, p->lanes, p->n_lanes, p->n_curves);
     if (v.t1 == v.t0) { v.height = DLPI_SVG_TOP; }
     dlpi_svg_style(o, &v);
-    dlpi_svg_header(o, &v, lanes, n_lanes, s);
+    dlpi_svg_header(o, &v, p->lanes, p->n_lanes, p->stats);
+    if (v.t1 == v.t0 && p->window != NULL) {
+        const char *words = p->window->what == DLP_WINDOW_STALL
+                                ? "No wait of the consumer is recorded but for that for the first "
+                                  "batch."
+                                : "Nothing is recorded of the stretch that was asked for: it is "
+                                  "overwritten (trace_bytes), or not there yet.";
+        dlpi_svg_text(o, "sub", 16, 46, words, 158);
+    }
     if (v.t1 > v.t0) {
         dlpi_svg_legend(o);
         dlpi_svg_ticks(o, &v, y - 4);
-        for (int i = 0, n; i < n_lanes; i += n) {
-            n = dlpi_group_size(lanes, n_lanes, i);
-            y = dlpi_svg_group(o, &v, lanes + i, n, s, y);
+        for (int i = 0, n; i < p->n_lanes; i += n) {
+            n = dlpi_group_size(p->lanes, p->n_lanes, i);
+            y = dlpi_svg_group(o, &v, p->lanes + i, n, p->stats, y);
         }
+        y = dlpi_svg_curves(o, &v, p, y);
         y = dlpi_svg_epochs(o, &v, y);
         dlpi_svg_ticks(o, &v, y + 10);
     }
@@ -568,12 +772,11 @@ static int dlpi_svg_write(dlpi_out *o, const dlpi_lane *lanes, int n_lanes, cons
     return DLP_OK;
 }
 
-static int dlpi_lanes_write_timeline(const dlpi_lane *lanes, int n_lanes, const dlp_stats *s,
-                                     const char *path) {
+static int dlpi_picture_timeline(const dlpi_picture *p, const char *path) {
     dlpi_out o;
     int rc = dlpi_out_open(&o, path);
     if (rc != DLP_OK) { return rc; }
-    rc = dlpi_svg_write(&o, lanes, n_lanes, s);
+    rc = dlpi_svg_write(&o, p);
     if (rc != DLP_OK) { o.errnum = ENOMEM; }
     int closed = dlpi_out_close(&o);
     return rc != DLP_OK ? rc : closed;

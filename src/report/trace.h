@@ -26,14 +26,39 @@ static void dlpi_json_event(dlpi_out *o, int tid, const dlp_trace_event *e) {
                    e->sequence, e->epoch, (unsigned)e->items);
 }
 
-static void dlpi_json_write(dlpi_out *o, const dlpi_lane *lanes, int n_lanes) {
+/* A double as JSON has it, whatever the locale: six decimals, at most 1e18. */
+static dlpi_num dlpi_num_json(double v) {
+    dlpi_num r;
+    uint64_t whole, rest;
+    v = v < 1e18 ? v : 1e18;
+    whole = (uint64_t)v;
+    rest = (uint64_t)((v - (double)whole) * 1e6 + 0.5);
+    whole += rest / 1000000u;
+    snprintf(r.s, sizeof r.s, "%" PRIu64 ".%06u", whole, (unsigned)(rest % 1000000u));
+    return r;
+}
+
+static void dlpi_json_curve(dlpi_out *o, const dlpi_curve *c) {
+    for (uint64_t i = 0; i < c->n; i++) {
+        uint64_t at = c->samples[i].at_ns;
+        dlpi_out_print(o, ",\n{\"ph\":\"C\",\"pid\":1,\"ts\":%" PRIu64 ".%03u,\"name\":\"",
+                       at / 1000, (unsigned)(at % 1000));
+        dlpi_out_escaped(o, c->name, sizeof c->name, INT_MAX, true);
+        dlpi_out_print(o, "\",\"args\":{\"");
+        dlpi_out_escaped(o, c->unit[0] ? c->unit : "value", sizeof c->unit, INT_MAX, true);
+        dlpi_out_print(o, "\":%s}}", dlpi_num_json(c->samples[i].value).s);
+    }
+}
+
+static void dlpi_json_write(dlpi_out *o, const dlpi_picture *p) {
+    const dlpi_lane *lanes = p->lanes;
     dlpi_out_print(
         o,
         "{\"displayTimeUnit\":\"ns\",\"otherData\":{\"writer\":\"dlpipe "
         "%d.%d.%d\"},\"traceEvents\":[\n"
         "{\"ph\":\"M\",\"pid\":1,\"name\":\"process_name\",\"args\":{\"name\":\"dlpipe\"}}",
         DLPIPE_VERSION_MAJOR, DLPIPE_VERSION_MINOR, DLPIPE_VERSION_PATCH);
-    for (int i = 0; i < n_lanes; i++) {
+    for (int i = 0; i < p->n_lanes; i++) {
         dlpi_out_print(
             o,
             ",\n{\"ph\":\"M\",\"pid\":1,\"tid\":%d,\"name\":\"thread_name\",\"args\":{\"name\":\"",
@@ -45,13 +70,14 @@ static void dlpi_json_write(dlpi_out *o, const dlpi_lane *lanes, int n_lanes) {
                        i + 1, i);
         for (int k = 0; k < lanes[i].n; k++) { dlpi_json_event(o, i + 1, &lanes[i].events[k]); }
     }
+    for (int i = 0; i < p->n_curves; i++) { dlpi_json_curve(o, &p->curves[i]); }
     dlpi_out_print(o, "\n]}\n");
 }
 
-static int dlpi_lanes_write_trace(const dlpi_lane *lanes, int n_lanes, const char *path) {
+static int dlpi_picture_trace(const dlpi_picture *p, const char *path) {
     dlpi_out o;
     int rc = dlpi_out_open(&o, path);
     if (rc != DLP_OK) { return rc; }
-    dlpi_json_write(&o, lanes, n_lanes);
+    dlpi_json_write(&o, p);
     return dlpi_out_close(&o);
 }

@@ -76,24 +76,30 @@ static int dlpi_explain(const dlpi_seen *s, char *buf, size_t size) {
     return t.len < INT_MAX ? (int)t.len : INT_MAX;
 }
 
-static int dlpi_write_trace(const dlpi_seen *s, const char *path) {
+/* with: its curves, its window. */
+static int dlpi_write_trace(const dlpi_seen *s, const dlpi_picture *with, const char *path) {
+    dlpi_picture p = *with;
     dlpi_lane *lanes;
-    int n, rc = dlpi_lanes_take(s, &lanes, &n);
+    int rc = dlpi_lanes_take(s, &lanes, &p.n_lanes);
     if (rc != DLP_OK) { return rc; }
-    rc = dlpi_lanes_write_trace(lanes, n, path);
-    dlpi_lanes_free(lanes, n);
+    p.lanes = lanes;
+    rc = dlpi_picture_trace(&p, path);
+    dlpi_lanes_free(lanes, p.n_lanes);
     return rc;
 }
 
-static int dlpi_write_timeline(const dlpi_seen *s, const char *path) {
+static int dlpi_write_timeline(const dlpi_seen *s, const dlpi_picture *with, const char *path) {
+    dlpi_picture p = *with;
     dlp_stats stats;
     dlpi_lane *lanes;
-    int n, rc;
+    int rc;
     dlpi_stats(s, &stats);
-    rc = dlpi_lanes_take(s, &lanes, &n);
+    rc = dlpi_lanes_take(s, &lanes, &p.n_lanes);
     if (rc != DLP_OK) { return rc; }
-    dlpi_lanes_sort(lanes, n);
-    rc = dlpi_lanes_write_timeline(lanes, n, &stats, path);
-    dlpi_lanes_free(lanes, n);
+    dlpi_lanes_sort(lanes, p.n_lanes);
+    p.lanes = lanes;
+    p.stats = &stats;
+    rc = dlpi_picture_timeline(&p, path);
+    dlpi_lanes_free(lanes, p.n_lanes);
     return rc;
 }

@@ -445,11 +445,11 @@ static bool dlpi_s3_is_loopback(const char *host) {
 static int dlpi_s3_proxy_beyond(const dlpi_s3_endpoint *e, dlp_s3_error *err) {
     const char *const names[] = {e->tls ? "https_proxy" : "http_proxy",
                                  e->tls ? "HTTPS_PROXY" : "HTTP_PROXY", "all_proxy", "ALL_PROXY"};
-    const char *none = dlpi_env("no_proxy"), *value = NULL, *name = NULL;
+    const char *none = secure_getenv("no_proxy"), *value = NULL, *name = NULL;
     for (int i = 0; i < 4 && !value; i++)
-        value = dlpi_env(name = names[i]); /* "" is: without one */
+        value = secure_getenv(name = names[i]); /* "" is: without one */
     if (!value || !*value || dlpi_s3_is_loopback(e->host)) return DLP_OK;
-    if (dlpi_s3_no_proxy(none ? none : dlpi_env("NO_PROXY"), e)) return DLP_OK;
+    if (dlpi_s3_no_proxy(none ? none : secure_getenv("NO_PROXY"), e)) return DLP_OK;
     return dlpi_s3_set_error(err, DLP_ERR_UNSUPPORTED, 0,
                              "%s is set, but proxies are not "
                              "supported; where %.100s can be reached without one, add it to "

@@ -88,9 +88,10 @@ static void dlpi_s3_config_log(const dlpi_s3_config *c, const char *line) {
     if (c->log) c->log(c->log_user, line);
 }
 
-/* What a variable says; NULL where it is unset, or empty. */
+/* What a variable says; NULL where it is unset, or empty, or where the program has more rights than
+   the user who started it (setuid), and wrote that: secure_getenv. */
 static const char *dlpi_s3_env(const char *name) {
-    const char *value = dlpi_env(name);
+    const char *value = secure_getenv(name);
     return value && *value ? value : NULL;
 }
 

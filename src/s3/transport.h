@@ -541,7 +541,7 @@ static void dlpi_s3_tls_close(void *session) {
 __attribute__((unused)) static int dlpi_s3_tls_new(dlp_s3_transport *out, const char *ca_file,
                                                    dlp_s3_error *err) {
     dlpi_s3_tls *tls;
-    if (!ca_file || !ca_file[0]) ca_file = dlpi_env("AWS_CA_BUNDLE");
+    if (!ca_file || !ca_file[0]) ca_file = secure_getenv("AWS_CA_BUNDLE");
     if (!ca_file) ca_file = "";
     if (ca_file[0] && access(ca_file, R_OK) != 0)
         return dlpi_s3_set_error(err, DLP_ERR_ARG, errno, "ca_file '%.150s': %s", ca_file,

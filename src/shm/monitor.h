@@ -272,6 +272,12 @@ static bool dlpi_view_ready(dlp_monitor *m, uint64_t from, uint64_t to) {
     return true;
 }
 
+/* What others wrote: its texts end. */
+static void dlpi_error_end(dlp_error *e) {
+    e->stage[sizeof e->stage - 1] = e->field[sizeof e->field - 1] = 0;
+    e->message[sizeof e->message - 1] = 0;
+}
+
 /* Counters and slots. The tail first, the base last: so a batch that is counted as in flight was
    so all the time, and its slot was not given to another while we looked. */
 static bool dlpi_view_ctl(dlp_monitor *m) {
@@ -293,12 +299,8 @@ static bool dlpi_view_ctl(dlp_monitor *m) {
         return false;
     if (c->base < tail && tail - c->base > s->ring) return false;
     c->tail = tail;
-    c->error.stage[sizeof c->error.stage - 1] = 0;
-    c->error.field[sizeof c->error.field - 1] = 0;
-    c->error.message[sizeof c->error.message - 1] = 0;
-    c->first_skip.stage[sizeof c->first_skip.stage - 1] = 0;
-    c->first_skip.field[sizeof c->first_skip.field - 1] = 0;
-    c->first_skip.message[sizeof c->first_skip.message - 1] = 0;
+    dlpi_error_end(&c->error);
+    dlpi_error_end(&c->first_skip);
     m->ctl[0] = *c;
     if (c->error_ready != 0) m->error = c->error;
     return true;

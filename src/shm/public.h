@@ -1,35 +1,10 @@
 #pragma once
 #include "shm/subscriber.h"
-#include "shm/exec.h"
+#include "shm/start.h"
 #include "report/write.h"
 #include "shm/platform.h"
 /* ---------------------------------------------------------------------------------------------
    >>shm-impl-public      THE PUBLIC CALLS */
-
-DLPDEF int dlp_shm_register(const char *name, dlp_shm_fn fn) {
-    dlp_shm_fn known;
-    if (name == NULL || fn == NULL || name[0] == 0 || strlen(name) >= 64) return DLP_ERR_ARG;
-    known = dlpi_callback_find(name);
-    if (known != NULL) return known == fn ? DLP_OK : DLP_ERR_STATE;
-    if (dlpi_n_callbacks == DLPI_NAMES) return DLP_ERR_MEMORY;
-    dlpi_copy_text(dlpi_callbacks[dlpi_n_callbacks].name, 64, name);
-    dlpi_callbacks[dlpi_n_callbacks++].fn = fn;
-    return DLP_OK;
-}
-
-DLPDEF void dlp_shm_main(int argc, char **argv) {
-    const char *line = dlpi_env(DLPI_EXEC_ENV);
-    int fds[6];
-    dlp_shm_register("dlp_collate_pad", (dlp_shm_fn)dlp_collate_pad);
-    dlp_shm_register("dlp_collate_pack", (dlp_shm_fn)dlp_collate_pack);
-    dlpi_program = argc > 0 && argv != NULL && argv[0] != NULL ? argv[0] : "dlpipe";
-    if (line == NULL) return;
-    if (sscanf(line, "%d %d %d %d %d %d", &fds[0], &fds[1], &fds[2], &fds[3], &fds[4], &fds[5]) !=
-        6)
-        _exit(3);
-    unsetenv(DLPI_EXEC_ENV); /* programs that a callback runs are none */
-    dlpi_exec_supervisor(fds);
-}
 
 DLPDEF int dlp_pipe_fork(dlp_pipe *p) {
     if (p == NULL) return DLP_ERR_ARG;
@@ -150,11 +125,13 @@ DLPDEF int dlp_monitor_trace(const dlp_monitor *m, int lane, dlp_trace_event *ou
 }
 
 DLPDEF int dlp_monitor_write_trace(const dlp_monitor *m, const char *path) {
-    return m == NULL || path == NULL ? DLP_ERR_ARG : dlpi_write_trace(&m->seen, path);
+    return m == NULL || path == NULL ? DLP_ERR_ARG
+                                     : dlpi_write_trace(&m->seen, &(dlpi_picture){0}, path);
 }
 
 DLPDEF int dlp_monitor_write_timeline(const dlp_monitor *m, const char *path) {
-    return m == NULL || path == NULL ? DLP_ERR_ARG : dlpi_write_timeline(&m->seen, path);
+    return m == NULL || path == NULL ? DLP_ERR_ARG
+                                     : dlpi_write_timeline(&m->seen, &(dlpi_picture){0}, path);
 }
 
 DLPDEF int64_t dlp_monitor_batches_per_epoch(const dlp_monitor *m) {

@@ -1,6 +1,7 @@
 #pragma once
 #include "shm/subscriber.h"
-#include "shm/exec.h"
+#include "shm/supervisor.h"
+#include "build/start.h"
 #include "shm/platform.h"
 /* ---------------------------------------------------------------------------------------------
    >>shm-impl-start       THE CALLER: START, WATCH, CLOSE */
@@ -35,7 +36,6 @@ static int dlpi_threads_here(void) {
 
 static int dlpi_shm_check(dlp_pipe *p, const dlp_shm_desc *d) {
     static const dlpi_bound bounds[] = {
-        {"shm.start", DLPI_IN(dlp_shm_desc, start), 0, DLP_SHM_EXEC, "DLP_SHM_*"},
         {"shm.allow_fork_with_threads", DLPI_IN(dlp_shm_desc, allow_fork_with_threads), 0, 1,
          "0 or 1"},
         {"shm.max_kills", DLPI_IN(dlp_shm_desc, max_kills), 0, 100, "0..100"},
@@ -44,7 +44,6 @@ static int dlpi_shm_check(dlp_pipe *p, const dlp_shm_desc *d) {
         {"shm.share", DLPI_IN(dlp_shm_desc, share), 0, 2, "DLP_SHARE_*"},
         {"shm.max_subscribers", DLPI_IN(dlp_shm_desc, max_subscribers), 0, 64, "0..64"},
         {"shm.serve_only", DLPI_IN(dlp_shm_desc, serve_only), 0, 1, "0 or 1"},
-        {"shm.blob_bytes", DLPI_IN(dlp_shm_desc, blob_bytes), 0, INT64_C(1) << 30, "0..2^30"},
     };
     dlpi_check_bounds(p, "", d, DLPI_ROWS(bounds));
     dlpi_within(p, "", "shm.wait_subscribers", d->wait_subscribers, 0,
@@ -52,18 +51,12 @@ static int dlpi_shm_check(dlp_pipe *p, const dlp_shm_desc *d) {
     if (d->name != NULL && !dlpi_name_ok(d->name))
         dlpi_refuse(p, DLP_ERR_ARG, "", "shm.name",
                     "1 to 63 of A-Z a-z 0-9 . _ -, not beginning with a dot");
-    if (d->blob_bytes > 0 && d->blob == NULL)
-        dlpi_refuse(p, DLP_ERR_ARG, "", "shm.blob", "NULL, and blob_bytes is not 0");
     return p->err.code; /* the first of them */
 }
 
 static int dlpi_shm_open(dlp_pipe *p) {
     dlpi_shm_state *s;
     int rc;
-    if (dlpi_env(DLPI_EXEC_ENV))
-        return dlpi_shm_fail(p, DLP_ERR_STATE, "shm.start",
-                             "this process was begun as a worker: dlp_shm_main(argc, argv) must be "
-                             "the first line of main");
     if (p->d.shm && (rc = dlpi_shm_check(p, p->d.shm)) != DLP_OK) return rc;
     s = calloc(1, sizeof *s);
     if (s == NULL) return dlpi_shm_fail(p, DLP_ERR_MEMORY, "", "calloc of a record failed");
@@ -89,7 +82,7 @@ static int dlpi_shm_may_fork(dlp_pipe *p) {
     if (n <= 1) return DLP_OK;
     snprintf(text, sizeof text,
              "the process has %d threads, and a fork copies their locks as they are: start workers "
-             "earlier (dlp_pipe_fork), by exec (shm.start), or set shm.allow_fork_with_threads",
+             "earlier (dlp_pipe_fork), or set shm.allow_fork_with_threads",
              n);
     return dlpi_shm_fail(p, DLP_ERR_STATE, "placement", text);
 }
@@ -120,11 +113,7 @@ static int dlpi_shm_look(dlp_pipe *p) {
     dlpi_shm_state *s = dlpi_shm_of(p);
     int rc;
     if (!dlpi_supervisor_gone(s) || dlpi_stopped(p)) return DLP_OK;
-    if ((rc = dlpi_next_error(p, true)) != DLP_OK) return rc;                 /* why it ended */
-    if (s->d.start == DLP_SHM_EXEC && DLPI_LOAD_ACQ(&p->ctl->processes) == 0) /* J1 <- J1 */
-        return dlpi_shm_fail(p, DLP_ERR_KILLED, "",
-                             "the supervisor process ended before it had begun: is "
-                             "dlp_shm_main(argc, argv) the first line of main?");
+    if ((rc = dlpi_next_error(p, true)) != DLP_OK) return rc; /* why it ended */
     return dlpi_shm_fail(p, DLP_ERR_KILLED, "",
                          "the supervisor process was killed, and the worker processes with it");
 }
@@ -167,8 +156,7 @@ static int dlpi_shm_begin(dlp_pipe *p) {
     if (p->shm_name[0] && (rc = dlpi_name_create(p)) != DLP_OK) return rc;
     if (p->n_procs == 0) return DLP_OK;
     if ((rc = dlpi_shm_prepare(p)) != DLP_OK) return rc;
-    rc = s->d.start == DLP_SHM_EXEC ? dlpi_exec_begin(p) : dlpi_fork_begin(p);
-    if (rc != DLP_OK) return rc;
+    if ((rc = dlpi_fork_begin(p)) != DLP_OK) return rc;
     setpgid(s->supervisor, s->supervisor); /* here, too: whoever comes first */
     s->supervisor_fd = dlpi_pidfd_open(s->supervisor);
     dlpi_fd_close(&s->nudge[0]);
@@ -230,6 +218,6 @@ static void dlpi_shm_end(dlp_pipe *p) {
 
 static const dlpi_shm_calls dlpi_shm_table = {
     dlpi_shm_open,        dlpi_share_resolve, dlpi_share_keep, dlpi_share_may_schedule,
-    dlpi_share_slot_free, dlpi_shm_bytes,     dlpi_shm_begin,  dlpi_shm_look,
-    dlpi_shm_nudge,       dlpi_shm_await,     dlpi_shm_end};
+    dlpi_share_slot_free, dlpi_shm_begin,     dlpi_shm_look,   dlpi_shm_nudge,
+    dlpi_shm_await,       dlpi_shm_end};
 static const dlpi_shm_calls *dlpi_shm = &dlpi_shm_table;

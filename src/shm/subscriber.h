@@ -72,13 +72,13 @@ static uint64_t dlpi_share_layout(dlpi_share *h, uint32_t mode, uint32_t subscri
 
 /* ---- the scheduler's side ---- */
 
+/* The lock of place i. */
+static struct flock dlpi_share_lock(uint32_t i) {
+    return (struct flock){.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = (off_t)i, .l_len = 1};
+}
+
 static bool dlpi_share_locked(const dlp_pipe *p, uint32_t i) {
-    struct flock f;
-    memset(&f, 0, sizeof f);
-    f.l_type = F_WRLCK;
-    f.l_whence = SEEK_SET;
-    f.l_start = (off_t)i;
-    f.l_len = 1;
+    struct flock f = dlpi_share_lock(i);
     return fcntl(p->memfd, F_OFD_GETLK, &f) != 0 || f.l_type != F_UNLCK;
 }
 
@@ -251,6 +251,9 @@ static int dlpi_share_resolve(dlp_pipe *p) {
         return dlpi_shm_fail(p, DLP_ERR_ARG, "shm.share", "views into chunks can't be shared");
     if (p->d.unordered)
         return dlpi_shm_fail(p, DLP_ERR_ARG, "shm.share", "a shared pipe delivers in order");
+    if (p->barrier)
+        return dlpi_shm_fail(p, DLP_ERR_ARG, "shm.share",
+                             "a shared pipe has no set_epoch: a subscriber may be epochs behind");
     for (int i = 0; i < p->n_staffed; i++)
         if (p->work[i]->w.num_workers == 0)
             return dlpi_shm_fail(
@@ -427,12 +430,7 @@ static int dlpi_subscriber_map(dlp_subscriber *c, dlp_error *err) {
 static int dlpi_subscriber_place(dlp_subscriber *c, dlp_error *err) {
     uint64_t present;
     for (uint32_t i = 0; i < c->layout.max_subscribers; i++) {
-        struct flock f;
-        memset(&f, 0, sizeof f);
-        f.l_type = F_WRLCK;
-        f.l_whence = SEEK_SET;
-        f.l_start = (off_t)i;
-        f.l_len = 1;
+        struct flock f = dlpi_share_lock(i);
         if (fcntl(c->fd, F_OFD_SETLK, &f) != 0) continue;
         c->index = i;
         c->mine = (dlpi_cblock *)(void *)((uint8_t *)c->share + c->layout.subscribers_at +
@@ -558,8 +556,7 @@ static int dlpi_subscriber_have(dlp_subscriber *c, uint64_t b, uint32_t s, dlp_b
     }
     if (DLPI_LOAD_ACQ(&slot->failed) == 1) { /* F1 <- F1 */
         dlp_error e = slot->error;
-        e.stage[sizeof e.stage - 1] = e.field[sizeof e.field - 1] = 0;
-        e.message[sizeof e.message - 1] = 0;
+        dlpi_error_end(&e);
         if (e.code >= 0) e.code = DLP_ERR_CORRUPT;
         c->err = e;
         dlpi_subscriber_give(c, b, s);

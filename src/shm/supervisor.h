@@ -19,6 +19,11 @@
    and the caller sees the supervisor's death by its pidfd while it waits in next.
    It keeps a spare process that is forked already and waits to take a dead worker's place: on busy
    cores one that slept is run at once, one just forked waits for its turn.
+   Spare and supervisor ask for short time slices (Linux 6.12): where workers fill the cores, a
+   replacement would else wait milliseconds for its first turn.
+   There is no journal: what a dead worker had is read off the words of claims and completion, each
+   written by one store (dlpipe.h, >>impl-recover); giving it back may be interrupted, and done
+   again.
    Nobody's death is concluded from a clock, and none from a number: a pid may be another's by then.
    The end of all of them is seen by a pipe (alive) of which each holds the writing end. */
 
@@ -36,12 +41,8 @@ typedef struct dlpi_proc { /* a worker process, as the supervisor knows it */
     bool late;       /* it was killed for that */
 } dlpi_proc;
 
-struct dlpi_exec_spec;
-
 typedef struct dlpi_shm_state { /* dlp_pipe.shm */
     dlp_shm_desc d;
-    const struct dlpi_exec_spec *spec;         /* in processes that began by exec */
-    int (*begin)(dlp_pipe *p, dlpi_worker *w); /* what a worker does first there */
     pid_t owner;
     pid_t supervisor;
     int caller_fd, supervisor_fd; /* pidfds */
@@ -114,25 +115,14 @@ static void dlpi_slice(uint64_t ns) {
 
 /* ---- a worker process ---- */
 
-/* Die with the supervisor. */
-static void dlpi_process_bind(pid_t supervisor) {
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() != supervisor) _exit(1); /* it died before we asked */
-}
-
 _Noreturn static void dlpi_process_worker(dlp_pipe *p, dlpi_worker *w) {
     int began;
     /* threads that are begun here are to run as everybody else: they would inherit the slice */
-    if (w->st->w.worker_init || w->st->in_flight > 0 || dlpi_shm_of(p)->spec) dlpi_slice(0);
+    if (w->st->w.worker_init || w->st->in_flight > 0) dlpi_slice(0);
     signal(SIGPIPE, SIG_DFL); /* as a new program has it */
     p->in_worker = w->started = w->process = 1;
     DLPI_STORE_RLX(&w->block->pid, (int32_t)getpid()); /* for people */
     dlpi_thread_dress(w);
-    if (dlpi_shm_of(p)->spec && dlpi_shm_of(p)->begin(p, w) != DLP_OK) {
-        dlpi_worker_end(w, DLP_ERR_CALLBACK);
-        _exit(2);
-    }
-    w->started = w->process = 1;
     began = dlpi_worker_begin(w);
     if (began == DLP_OK && !dlpi_stopped(p)) w->st->ops->step(w);
     dlpi_slice(0); /* it has begun: from here on as everybody else */
@@ -194,7 +184,8 @@ static pid_t dlpi_proc_fork(dlp_pipe *p, int k, int task) {
     dlpi_shm_state *s = dlpi_shm_of(p);
     pid_t me = getpid(), pid = fork();
     if (pid == 0) {
-        dlpi_process_bind(me);
+        prctl(PR_SET_PDEATHSIG, SIGKILL); /* die with the supervisor */
+        if (getppid() != me) _exit(1);    /* it died before we asked */
         dlpi_fd_close(&s->task);
         if (k < s->n_procs) dlpi_process_worker(p, s->procs[k].w);
         dlpi_process_spare(p, task);
@@ -448,12 +439,6 @@ static void dlpi_procs_deadlines(dlp_pipe *p, uint64_t passed) {
     }
 }
 
-static int dlpi_procs_alive(const dlpi_shm_state *s) {
-    int n = 0;
-    for (int k = 0; k < s->n_procs; k++) n += s->procs[k].pid != 0;
-    return n;
-}
-
 static void dlpi_procs_kill(dlpi_shm_state *s) {
     for (int k = 0; k < s->n_procs; k++)
         if (s->procs[k].pid != 0) kill(s->procs[k].pid, SIGKILL);
@@ -500,6 +485,7 @@ _Noreturn static void dlpi_supervise(dlp_pipe *p) {
     uint64_t kill_at = 0, looked = dlpi_now_ns(), now;
     for (;;) {
         char byte[64];
+        bool alive = false;
         int sleep = dlpi_supervisor_sleep(p, kill_at);
         int n = poll(s->fds, (nfds_t)s->n_procs + 3, sleep);
         if (n < 0 && errno != EINTR) dlpi_supervisor_end(p, 1);
@@ -520,19 +506,25 @@ _Noreturn static void dlpi_supervise(dlp_pipe *p) {
         }
         looked = now;
         if (!dlpi_stopped(p)) continue;
-        if (dlpi_procs_alive(s) == 0) dlpi_supervisor_end(p, 0);
+        for (int k = 0; k < s->n_procs && !alive; k++) alive = s->procs[k].pid != 0;
+        if (!alive) dlpi_supervisor_end(p, 0);
         if (kill_at == 0 && DLPI_LOAD_ACQ(&p->ctl->closing) != 0) /* J2 <- J2 */
             kill_at = now + (uint64_t)s->d.grace_ms * 1000000u;
         if (kill_at != 0 && now >= kill_at) dlpi_procs_kill(s);
     }
 }
 
-/* Start worker k for the first time. Returns 0, or errno: then the pipe has the error. */
-static int dlpi_proc_begin(dlp_pipe *p, int k) {
-    int errnum = dlpi_proc_start(p, k);
-    if (errnum != 0)
-        dlpi_proc_fail(p, dlpi_shm_of(p)->procs[k].w, DLP_ERR_SYSTEM, errnum,
-                       "a worker process can't be started");
+/* Start workers for the first time: the first of each stage, or the others. Returns 0, or errno:
+   then the pipe has the error. */
+static int dlpi_procs_begin(dlp_pipe *p, bool first) {
+    dlpi_shm_state *s = dlpi_shm_of(p);
+    int errnum = 0;
+    for (int k = 0; errnum == 0 && k < s->n_procs && (first || !dlpi_stopped(p)); k++) {
+        const dlpi_worker *w = s->procs[k].w;
+        if (dlpi_caller_gone(s)) dlpi_caller_dead(p);
+        if ((w->id == 0) != first || (errnum = dlpi_proc_start(p, k)) == 0) continue;
+        dlpi_proc_fail(p, w, DLP_ERR_SYSTEM, errnum, "a worker process can't be started");
+    }
     return errnum;
 }
 
@@ -540,7 +532,7 @@ static int dlpi_proc_begin(dlp_pipe *p, int k) {
    of a large program takes long, 17 ms a GiB. */
 _Noreturn static void dlpi_supervisor(dlp_pipe *p) {
     dlpi_shm_state *s = dlpi_shm_of(p);
-    int errnum = 0;
+    int errnum;
     setpgid(0, 0);
     dlpi_process_signals();
     dlpi_process_stdin();
@@ -553,16 +545,10 @@ _Noreturn static void dlpi_supervisor(dlp_pipe *p) {
     for (int k = 0; k <= s->n_procs; k++) s->fds[k + 2] = (struct pollfd){-1, POLLIN, 0};
     s->task = -1;
     signal(SIGPIPE, SIG_IGN); /* the spare's */
-    for (int k = 0; errnum == 0 && k < s->n_procs; k++) {
-        if (dlpi_caller_gone(s)) dlpi_caller_dead(p);
-        if (s->procs[k].w->id == 0) errnum = dlpi_proc_begin(p, k);
-    }
+    errnum = dlpi_procs_begin(p, true);
     DLPI_STORE_REL(&p->ctl->processes, errnum == 0 ? 1u : 2u); /* J1 -> J1 */
     dlpi_sleepers_wake_all(&p->ctl->processes_word);
-    for (int k = 0; errnum == 0 && k < s->n_procs && !dlpi_stopped(p); k++) {
-        if (dlpi_caller_gone(s)) dlpi_caller_dead(p);
-        if (s->procs[k].w->id != 0) errnum = dlpi_proc_begin(p, k);
-    }
+    if (errnum == 0) errnum = dlpi_procs_begin(p, false);
     if (errnum != 0) dlpi_supervisor_end(p, 1);
     dlpi_supervise(p);
 }

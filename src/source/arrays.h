@@ -263,7 +263,7 @@ static int dlpi_array_guess(const dlpi_mapped *m, int32_t *format, dlp_error *er
         *format = DLP_ARRAY_IDX;
     else
         return dlpi_mapped_error(err, DLP_ERR_CORRUPT, m->path, 0,
-                                 "begins neither as npy nor as IDX; CIFAR's wants its format");
+                                 "begins neither as npy nor as IDX; CIFAR's files want .format");
     return DLP_OK;
 }
 
@@ -397,7 +397,8 @@ static int dlpi_array_column_open(dlp_arrays *a, const dlp_array_column *d, dlp_
 static int dlpi_arrays_check(const dlp_arrays_desc *d, dlp_error *err) {
     const char *wrong = NULL;
     if (d->columns == NULL || d->n_columns == 0 || d->n_columns > DLP_MAX_FIELDS)
-        return dlpi_error_set(err, DLP_ERR_ARG, "columns", "columns: 1 to 16");
+        return dlpi_error_set(err, DLP_ERR_ARG, "columns",
+                              "columns: 1 to 16 are required, with n_columns");
     if (d->reads != 0 && d->reads != 1)
         return dlpi_error_set(err, DLP_ERR_ARG, "reads", "reads: 0 or 1");
     for (uint32_t i = 0; i < d->n_columns && wrong == NULL; i++) {
@@ -407,7 +408,8 @@ static int dlpi_arrays_check(const dlp_arrays_desc *d, dlp_error *err) {
         if (c->format < DLP_ARRAY_AUTO || c->format > DLP_ARRAY_CIFAR100)
             wrong = "format: DLP_ARRAY_*";
         else if (cifar ? c->name != NULL : name == 0 || name > 31)
-            wrong = cifar ? "name: NULL, for CIFAR's fields have theirs" : "name: 1 to 31 bytes";
+            wrong = cifar ? "name: NULL, for CIFAR's fields have theirs"
+                          : "name: required, 1 to 31 bytes";
         else if ((c->path == NULL) == (c->paths == NULL))
             wrong = "path: give either path or paths";
         else if (c->path ? c->n_paths != 0 : c->n_paths == 0 || c->n_paths > DLPI_ARRAY_FILES)

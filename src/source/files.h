@@ -766,12 +766,13 @@ static const char *dlpi_files_wrong(const dlp_files_desc *d, const char **field)
     if (d->n_items == 0 || d->n_items > DLPI_MAX_ITEMS)
         return *field = "n_items", "1 to 2^48 items";
     if (d->fields == NULL || d->n_fields == 0)
-        return *field = "fields", "there must be one at least";
+        return *field = "fields", "describe one at least, with n_fields";
     if ((d->paths == NULL) == (d->locate == NULL))
-        return *field = "paths", "give either paths or locate";
+        return *field = "paths", "give either paths or locate, which say where an item is";
     if (d->in_flight < 0 || d->in_flight > DLPI_FILES_MOST) return *field = "in_flight", "0 to 256";
     if (!direct && (d->max_bytes == 0 || d->max_bytes > UINT64_C(1) << 40))
-        return *field = "max_bytes", "with a decode 1 to 2^40";
+        return *field = "max_bytes",
+               "1 to 2^40 with a decode: the most bytes that an item's file has";
     if (direct && dlpi_files_field_bytes(d->fields) == 0)
         return *field = "fields[0]", "a dtype of 8 to 64 bits, a shape of 1 and more";
     return NULL;

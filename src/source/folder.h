@@ -189,8 +189,10 @@ static int dlpi_folder_classes(dlpi_folder *f, dlp_error *err) {
     uint64_t n = f->n_dirs - 1;
     size_t root = strlen(f->dirs[0].path) + 1;
     if (n == 0)
-        return dlpi_error_set(err, DLP_ERR_ARG, "path", "%s: has no directories, which are classes",
-                              dlpi_path_end(f->d.path));
+        return dlpi_error_set(
+            err, DLP_ERR_ARG, "path",
+            "%s: has no directories: each below the path is a class; name the one above",
+            dlpi_path_end(f->d.path));
     qsort(f->dirs + 1, (size_t)n, sizeof *f->dirs, dlpi_folder_by_path);
     f->classes = calloc((size_t)n, sizeof *f->classes);
     f->class_files = calloc((size_t)n, sizeof *f->class_files);

@@ -185,12 +185,12 @@ static int dlpi_tokens_shard_open(dlp_tokens *t, uint64_t i, const char *path, d
 static const char *dlpi_tokens_wrong(const dlp_tokens_desc *d, const char **field) {
     static const struct {
         const char *field, *text;
-    } wrongs[] = {{"pattern", "give either pattern or paths"},
+    } wrongs[] = {{"pattern", "give either pattern or paths, which say what the shards are"},
                   {"n_paths", "1 to 2^20 with paths, 0 with a pattern"},
                   {"format", "DLP_TOKENS_*"},
                   {"windows", "0 to 2^20"},
                   {"header_bytes", "0, but for DLP_TOKENS_U16 and _U32; under 2^62"},
-                  {"length", "1 to 2^30"},
+                  {"length", "required, 1 to 2^30 tokens of a window"},
                   {"stride", "0 to 2^48"},
                   {"widen", "0 or 1"},
                   {"reads", "0 or 1"},

@@ -24,9 +24,6 @@ static int dlpi_batch_check(dlp_pipe *p, dlpi_stage *st) {
 static const dlpi_stage_ops dlpi_batch_ops = {
     .kind = DLP_STAGE_BATCH,
     .rank = 7,
-    .unit = DLPI_UNIT_BATCHES,
-    .step = dlpi_batches_step,
-    .find = dlpi_rows_find,
-    .run = dlpi_batches_run,
+    DLPI_OPS_OF_BATCHES,
     .recover = dlpi_slots_recover,
 };

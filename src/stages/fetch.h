@@ -99,13 +99,6 @@ typedef struct dlpi_fetch { /* what the stage keeps for itself, with many at onc
 static inline const dlpi_fetch *dlpi_fetch_of(const dlpi_worker *w) { return w->st->self; }
 static inline dlpi_in_flight *dlpi_in_flight_of(const dlpi_worker *w) { return w->self; }
 
-/* The source of a stage that has rows in flight; NULL: it is no such stage. */
-__attribute__((unused)) /* but by dlpipe_shm.h */
-static dlp_async *
-dlpi_fetch_async(const dlpi_stage *st) {
-    return st->in_flight > 0 ? &((dlpi_fetch *)st->self)->async : NULL;
-}
-
 /* Rows that a worker can have: in hand, and parked, as many as other workers may have. */
 static uint64_t dlpi_in_flight_rows(const dlpi_stage *st) {
     return (uint64_t)st->in_flight + DLPI_PARK;
@@ -659,43 +652,18 @@ static void dlpi_fetch_layout(dlp_pipe *p, dlpi_stage *st) {
                   (uint64_t)st->n_workers, DLPI_LINE);
 }
 
-static bool dlpi_fetch_threaded(const dlpi_stage *st) {
-    return ((const dlpi_fetch *)st->self)->fetcher == DLP_FETCH_THREADS;
-}
-
-static uint64_t dlpi_fetch_bytes(const dlp_pipe *p, const dlpi_stage *st) {
-    uint64_t each = sizeof(dlpi_attempt);
+static int dlpi_fetch_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out) {
+    const dlpi_fetch *f = st->self;
+    uint64_t n = (uint64_t)st->n_workers, all = dlpi_times(n, (uint64_t)st->in_flight);
+    uint64_t rows = dlpi_times(n, dlpi_in_flight_rows(st));
     DLPI_UNUSED(p);
-    if (dlpi_fetch_threaded(st)) each += sizeof(dlpi_attempt *) + sizeof(pthread_t);
-    each = sizeof(dlpi_in_flight) + dlpi_times((uint64_t)st->in_flight, each) +
-           dlpi_times(dlpi_in_flight_rows(st), sizeof(dlpi_parked));
-    return dlpi_times((uint64_t)st->n_workers, each);
-}
-
-static bool dlpi_fetch_alloc(dlp_pipe *p, dlpi_stage *st) {
-    dlpi_fetch *f = st->self;
-    size_t n = (size_t)st->n_workers, all = n * (size_t)st->in_flight;
-    DLPI_UNUSED(p);
-    f->todo = NULL;
-    f->threads = NULL;
-    f->workers = calloc(n, sizeof *f->workers);
-    f->attempts = calloc(all, sizeof *f->attempts);
-    f->parked = calloc(n * (size_t)dlpi_in_flight_rows(st), sizeof *f->parked);
-    if (dlpi_fetch_threaded(st)) {
-        f->todo = calloc(all, sizeof(dlpi_attempt *));
-        f->threads = calloc(all, sizeof *f->threads);
-        if (f->todo == NULL || f->threads == NULL) return false;
-    }
-    return f->workers != NULL && f->attempts != NULL && f->parked != NULL;
-}
-
-static void dlpi_fetch_release(dlpi_stage *st) {
-    dlpi_fetch *f = st->self;
-    free(f->workers);
-    free(f->attempts);
-    free(f->parked);
-    free(f->todo);
-    free(f->threads);
+    out[0] = (dlpi_block){offsetof(dlpi_fetch, workers), dlpi_times(n, sizeof *f->workers)};
+    out[1] = (dlpi_block){offsetof(dlpi_fetch, attempts), dlpi_times(all, sizeof *f->attempts)};
+    out[2] = (dlpi_block){offsetof(dlpi_fetch, parked), dlpi_times(rows, sizeof *f->parked)};
+    if (f->fetcher != DLP_FETCH_THREADS) return 3;
+    out[3] = (dlpi_block){offsetof(dlpi_fetch, todo), dlpi_times(all, sizeof *f->todo)};
+    out[4] = (dlpi_block){offsetof(dlpi_fetch, threads), dlpi_times(all, sizeof *f->threads)};
+    return 5;
 }
 
 /* A worker gets its attempts. */
@@ -741,10 +709,10 @@ static int dlpi_dataset_check(dlp_pipe *p, const dlpi_stage *st, const dlp_fetch
     };
     int rc;
     if (st->dataset.fetch == NULL && d->fetcher != DLP_FETCH_ASYNC)
-        return dlpi_bad(p, st->name, "dataset.fetch", "a function", 0);
+        return dlpi_missing(p, st->name, "dataset.fetch", "the function that writes an item");
     rc = dlpi_check_bounds(p, st->name, st, DLPI_ROWS(bounds));
     if (rc != DLP_OK || st->dataset.fields != NULL) return rc;
-    return dlpi_bad(p, st->name, "dataset.fields", "n_fields fields", 0);
+    return dlpi_missing(p, st->name, "dataset.fields", "n_fields arrays of an item");
 }
 
 /* How many items are under way at once. */
@@ -758,9 +726,10 @@ static int dlpi_fetcher_check(dlp_pipe *p, const dlpi_stage *st, const dlp_fetch
                 pooled ? "under 2^31"
                        : "0 without DLP_DISPATCH_BATCHES and a fetcher of many items");
     dlpi_within(p, st->name, "num_workers", st->w.num_workers, many, DLP_MAX_WORKERS,
-                "1..1024 with a fetcher of many items");
+                "1..1024 with a fetcher of many items (DLP_FETCH_SEQUENTIAL may be inline)");
     if (d->fetcher == DLP_FETCH_ASYNC && (d->async.submit == NULL || d->async.reap == NULL))
-        dlpi_bad(p, st->name, d->async.submit ? "async.reap" : "async.submit", "a function", 0);
+        dlpi_missing(p, st->name, d->async.submit ? "async.reap" : "async.submit",
+                     "submit and reap with DLP_FETCH_ASYNC");
     return p->err.code; /* the first of them */
 }
 
@@ -780,13 +749,7 @@ static int dlpi_fetch_check(dlp_pipe *p, dlpi_stage *st, const dlp_fetch_desc *d
 static const dlpi_stage_ops dlpi_fetch_ops = {
     .kind = DLP_STAGE_FETCH,
     .rank = 4,
-    .unit = DLPI_UNIT_ROWS,
-    .step = dlpi_rows_step,
-    .find = dlpi_rows_find,
-    .run = dlpi_rows_run,
-    .full = dlpi_rows_full,
-    .owes = dlpi_rows_owes,
-    .due = dlpi_rows_due,
+    DLPI_OPS_OF_ROWS,
     .recover = dlpi_slots_recover,
 };
 
@@ -796,10 +759,8 @@ static const dlpi_stage_ops dlpi_fetch_many_ops = {
     .unit = DLPI_UNIT_ROWS,
     .self_bytes = sizeof(dlpi_fetch),
     .layout = dlpi_fetch_layout,
-    .private_bytes = dlpi_fetch_bytes,
+    .blocks = dlpi_fetch_blocks,
     .private_words = "items in flight, and parked",
-    .alloc = dlpi_fetch_alloc,
-    .release = dlpi_fetch_release,
     .worker = dlpi_in_flight_init,
     .enter = dlpi_fetch_threads_begin,
     .leave = dlpi_in_flight_end,

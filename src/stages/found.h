@@ -110,7 +110,7 @@ static int dlpi_found_bounds(dlp_pipe *p, const dlpi_stage *st, const dlp_part_d
         dlpi_bad(p, st->name, "min_items", "0..max_items", (int64_t)d->min_items);
     if (d->workers.on_error == DLP_ON_ERROR_REPLACE)
         dlpi_bad(p, st->name, "on_error", "DLP_ON_ERROR_RAISE or _DROP for parts", 1);
-    if (d->load == NULL) dlpi_bad(p, st->name, "load", "a function", 0);
+    if (d->load == NULL) dlpi_missing(p, st->name, "load", "the function that reads a part");
     return p->err.code != 0 ? p->err.code : dlpi_check_workers(p, st);
 }
 
@@ -204,7 +204,10 @@ static int dlpi_found_sizes(dlp_pipe *p) {
     q->cursors.first = p->rank * q->cursors.n;
     q->cursors.ordinal_bits = dlpi_found_ordinal_bits(&q->plan);
     q->cursors.used_bits = dlpi_bits_of(q->most_items);
-    return q->plan.steps ? dlpi_epoch_of(p, q->plan.steps * p->global_batch) : dlpi_epoch_open(p);
+    if (q->plan.steps) return dlpi_epoch_of(p, q->plan.steps * p->global_batch);
+    p->samples = DLPI_MAX_ITEMS; /* nobody knows the epoch's length */
+    p->batches_per_epoch = UINT64_MAX;
+    return DLP_OK;
 }
 
 /* How many cells there are. So many rows, from anywhere in an input on, lie in so many inputs. */
@@ -248,32 +251,20 @@ static void dlpi_found_layout(dlp_pipe *p, dlpi_stage *st) {
                   q->n_cells, 4096);
 }
 
-static uint64_t dlpi_found_private(const dlp_pipe *p, const dlpi_stage *st) {
+static int dlpi_found_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out) {
     const dlpi_found *q = st->self;
     DLPI_UNUSED(p);
-    return dlpi_sum(dlpi_times(q->n_cells, sizeof *q->use),
-                    dlpi_times(q->cursors.n, sizeof *q->streams));
-}
-
-static bool dlpi_found_alloc(dlp_pipe *p, dlpi_stage *st) {
-    dlpi_found *q = st->self;
-    DLPI_UNUSED(p);
-    q->use = calloc(q->n_cells, sizeof *q->use);
-    q->streams = calloc(q->cursors.n, sizeof *q->streams);
-    if (q->use == NULL || q->streams == NULL) return false;
-    for (uint32_t i = 0; i < q->cursors.n; i++)
-        q->streams[i].head = q->streams[i].tail = DLPI_FOUND_NONE;
-    return true;
-}
-
-static void dlpi_found_release(dlpi_stage *st) {
-    dlpi_found *q = st->self;
-    free(q->use);
-    free(q->streams);
+    out[0] = (dlpi_block){offsetof(dlpi_found, use), dlpi_times(q->n_cells, sizeof *q->use)};
+    out[1] =
+        (dlpi_block){offsetof(dlpi_found, streams), dlpi_times(q->cursors.n, sizeof *q->streams)};
+    return 2;
 }
 
 static void dlpi_found_live(dlp_pipe *p, dlpi_stage *st) {
-    if (DLPI_DEBUG) dlpi_inputs_paint(p, ((dlpi_found *)st->self)->d.max_part_bytes);
+    dlpi_found *q = st->self;
+    for (uint32_t i = 0; i < q->cursors.n; i++)
+        q->streams[i].head = q->streams[i].tail = DLPI_FOUND_NONE;
+    if (DLPI_DEBUG) dlpi_inputs_paint(p, q->d.max_part_bytes);
 }
 
 /* ---- the lists of the streams ---- */
@@ -660,7 +651,7 @@ static int dlpi_found_load(dlpi_worker *w, uint32_t c) {
                      .worker = (uint32_t)w->id,
                      .worker_state = w->state,
                      .call = &w->note};
-    int rc = dlpi_input_verdict(w, cell);
+    int rc = dlpi_call_verdict(w, cell->killed_by, cell->rec);
     if (rc != 0) return rc;
     rc = dlpi_item_returned(w, ((dlp_part_fn)w->st->own)(w->st->user, &part));
     rc = dlpi_guard_input(w, c, q->d.max_part_bytes, rc);
@@ -761,14 +752,11 @@ static const dlpi_stage_ops dlpi_found_ops = {
     .rank = 3,
     .unit = DLPI_UNIT_CELLS,
     .self_bytes = sizeof(dlpi_found),
-    .own = "load",
     .check = dlpi_found_check,
     .layout = dlpi_found_layout,
     .private_words = "part tables",
-    .private_bytes = dlpi_found_private,
-    .alloc = dlpi_found_alloc,
+    .blocks = dlpi_found_blocks,
     .live = dlpi_found_live,
-    .release = dlpi_found_release,
     .step = dlpi_input_step,
     .find = dlpi_input_find,
     .run = dlpi_input_run,

@@ -49,7 +49,8 @@ static int dlpi_guard_take(dlp_pipe *p, dlpi_stage *st, const dlp_guard_desc *d)
     dlpi_guard *g = st->self;
     int rc = dlpi_within(p, st->name, "n_fields", d->n_fields, 1, DLP_MAX_FIELDS, "1..16");
     if (rc != DLP_OK) return rc;
-    if (d->fields == NULL) return dlpi_bad(p, st->name, "fields", "n_fields fields", 0);
+    if (d->fields == NULL)
+        return dlpi_missing(p, st->name, "fields", "n_fields fields to be checked");
     for (uint32_t i = 0; i < d->n_fields; i++) {
         const dlp_guard_field *f = &d->fields[i];
         if (!(f->low <= f->high))
@@ -225,16 +226,10 @@ static const dlpi_stage_ops dlpi_guard_ops = {
     .kind = DLP_STAGE_GUARD,
     .rank = 6,
     .many = 1,
-    .unit = DLPI_UNIT_ROWS,
+    DLPI_OPS_OF_ROWS,
     .self_bytes = sizeof(dlpi_guard),
     .check = dlpi_guard_check,
     .layout = dlpi_guard_layout,
-    .step = dlpi_rows_step,
-    .find = dlpi_rows_find,
-    .run = dlpi_rows_run,
-    .full = dlpi_rows_full,
-    .owes = dlpi_rows_owes,
-    .due = dlpi_rows_due,
     .recover = dlpi_guard_recover,
     .seen = dlpi_guard_seen,
 };

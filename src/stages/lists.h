@@ -24,24 +24,20 @@ static int dlpi_lists_sizes(dlp_pipe *p) {
     const char *name = p->sampler->name;
     int rc = dlpi_check_items(p);
     if (rc != DLP_OK) return rc;
-    if (b->next == NULL) return dlpi_bad(p, name, "batches.next", "a function", 0);
+    if (b->next == NULL)
+        return dlpi_missing(p, name, "batches.next", "the function that fills a batch's indices");
     if ((b->save == NULL) != (b->restore == NULL))
         return dlpi_bad(p, name, "batches.restore", "given together with batches.save", 0);
-    return dlpi_epoch_open(p);
+    p->samples = DLPI_MAX_ITEMS; /* nobody knows the length */
+    p->batches_per_epoch = UINT64_MAX;
+    return DLP_OK;
 }
 
-static uint64_t dlpi_lists_private(const dlp_pipe *p, const dlpi_stage *st) {
+static int dlpi_lists_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out) {
     DLPI_UNUSED(st);
-    return dlpi_times(p->global_batch, 8);
+    out[0] = (dlpi_block){offsetof(dlpi_lists, index), dlpi_times(p->global_batch, 8)};
+    return 1;
 }
-
-static bool dlpi_lists_alloc(dlp_pipe *p, dlpi_stage *st) {
-    dlpi_lists *l = st->self;
-    l->index = malloc((size_t)p->global_batch * 8);
-    return l->index != NULL;
-}
-
-static void dlpi_lists_release(dlpi_stage *st) { free(((dlpi_lists *)st->self)->index); }
 
 static uint64_t dlpi_lists_slot_bytes(const dlp_pipe *p) {
     DLPI_UNUSED(p);
@@ -179,8 +175,6 @@ static const dlpi_stage_ops dlpi_lists_ops = {
     .kind = DLP_STAGE_SAMPLER,
     .rank = 1,
     .self_bytes = sizeof(dlpi_lists),
-    .private_bytes = dlpi_lists_private,
-    .alloc = dlpi_lists_alloc,
-    .release = dlpi_lists_release,
+    .blocks = dlpi_lists_blocks,
     .source = &dlpi_lists_source,
 };

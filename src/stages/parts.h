@@ -78,10 +78,10 @@ static int dlpi_parts_bounds(dlp_pipe *p, const dlpi_stage *st, const dlp_part_d
     if (d->queue_size == 1) dlpi_bad(p, st->name, "queue_size", "0, or 2..4096", 1);
     if (d->workers.on_error == DLP_ON_ERROR_REPLACE)
         dlpi_bad(p, st->name, "on_error", "DLP_ON_ERROR_RAISE or _DROP for parts", 1);
-    if (d->load == NULL) dlpi_bad(p, st->name, "load", "a function", 0);
+    if (d->load == NULL) dlpi_missing(p, st->name, "load", "the function that reads a part");
     if (d->items == NULL && d->count == NULL)
-        dlpi_bad(p, st->name, "items", "n_parts counts, or count a function, or max_items given",
-                 0);
+        dlpi_missing(p, st->name, "items",
+                     "n_parts counts, or the function count, or max_items for load to count");
     if (d->max_items != 0 || d->min_items != 0 || d->uneven != 0)
         dlpi_bad(p, st->name, "max_items", "0, as min_items and uneven, where the counts are given",
                  (int64_t)d->max_items);
@@ -221,35 +221,21 @@ static void dlpi_parts_layout(dlp_pipe *p, dlpi_stage *st) {
 }
 
 /* Sums in the order given (since add), and in those of two epochs; what is known of the cells. */
-static uint64_t dlpi_parts_private(const dlp_pipe *p, const dlpi_stage *st) {
+static int dlpi_parts_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out) {
     const dlpi_parts *q = st->self;
+    uint64_t sums = dlpi_times(q->plan.n_parts + 1, 8);
     DLPI_UNUSED(p);
-    return dlpi_sum(dlpi_times(q->plan.n_parts + 1, q->plan.shuffle_parts ? 24 : 8),
-                    dlpi_times(q->n_cells, sizeof(dlpi_part_use)));
-}
-
-static bool dlpi_parts_alloc(dlp_pipe *p, dlpi_stage *st) {
-    dlpi_parts *q = st->self;
-    size_t sums = (size_t)q->plan.n_parts + 1;
-    DLPI_UNUSED(p);
-    q->use = calloc(q->n_cells, sizeof *q->use);
-    if (!q->plan.shuffle_parts) return q->use != NULL;
-    q->tables = calloc(sums, 2 * sizeof *q->tables);
-    if (q->tables == NULL) return false;
-    q->plan.orders[0].first = q->tables;
-    q->plan.orders[1].first = q->tables + sums;
-    return q->use != NULL;
-}
-
-static void dlpi_parts_release(dlpi_stage *st) {
-    dlpi_parts *q = st->self;
-    free(q->plan.first);
-    free(q->tables);
-    free(q->use);
+    out[0] = (dlpi_block){offsetof(dlpi_parts, plan.first), sums};
+    out[1] = (dlpi_block){offsetof(dlpi_parts, tables), q->plan.shuffle_parts ? 2 * sums : 0};
+    out[2] = (dlpi_block){offsetof(dlpi_parts, use), dlpi_times(q->n_cells, sizeof *q->use)};
+    return 3;
 }
 
 static void dlpi_parts_live(dlp_pipe *p, dlpi_stage *st) {
-    if (DLPI_DEBUG) dlpi_inputs_paint(p, ((dlpi_parts *)st->self)->d.max_part_bytes);
+    dlpi_parts *q = st->self;
+    for (int i = 0; i < 2 && q->tables != NULL; i++)
+        q->plan.orders[i].first = q->tables + (size_t)i * (size_t)(q->plan.n_parts + 1);
+    if (DLPI_DEBUG) dlpi_inputs_paint(p, q->d.max_part_bytes);
 }
 
 /* ---- looking ahead ---- */
@@ -398,7 +384,8 @@ static dlpi_part_place dlpi_parts_now(dlp_pipe *p) {
 static uint32_t dlpi_parts_ask(dlp_pipe *p, const dlpi_part_place *at) {
     dlpi_parts *q = dlpi_parts_of(p);
     uint32_t fresh = 0;
-    while (q->epoch <= at->epoch + 1 && !dlpi_epochs_over(p, q->epoch)) {
+    while (q->epoch <= at->epoch + 1 && !dlpi_epochs_over(p, q->epoch) &&
+           !dlpi_epoch_held(p, q->epoch)) {
         int64_t same_batches = dlpi_parts_look(p, at, &fresh);
         q->stuck = same_batches < 0;
         if (q->stuck) break;
@@ -550,7 +537,7 @@ static int dlpi_part_load(dlpi_worker *w, uint32_t c) {
                      .worker = (uint32_t)w->id,
                      .worker_state = w->state,
                      .call = &w->note};
-    int rc = dlpi_input_verdict(w, cell);
+    int rc = dlpi_call_verdict(w, cell->killed_by, cell->rec);
     if (rc != 0) return rc;
     rc = dlpi_item_returned(w, ((dlp_part_fn)w->st->own)(w->st->user, &part));
     rc = dlpi_guard_input(w, c, most, rc);
@@ -602,14 +589,11 @@ static const dlpi_stage_ops dlpi_parts_ops = {
     .rank = 3,
     .unit = DLPI_UNIT_CELLS,
     .self_bytes = sizeof(dlpi_parts),
-    .own = "load",
     .check = dlpi_parts_check,
     .layout = dlpi_parts_layout,
     .private_words = "part tables",
-    .private_bytes = dlpi_parts_private,
-    .alloc = dlpi_parts_alloc,
+    .blocks = dlpi_parts_blocks,
     .live = dlpi_parts_live,
-    .release = dlpi_parts_release,
     .step = dlpi_input_step,
     .find = dlpi_input_find,
     .run = dlpi_input_run,

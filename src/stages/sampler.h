@@ -89,6 +89,7 @@ static int dlpi_repeat_check(dlp_pipe *p, dlpi_stage *st) {
     };
     if (st->repeat.epochs == DLP_NONE)
         return dlpi_bad(p, st->name, "epochs", bounds[0].words, DLP_NONE);
+    p->barrier = st->repeat.set_epoch ? &st->repeat : NULL;
     return dlpi_check_bounds(p, st->name, &st->repeat, DLPI_ROWS(bounds));
 }
 

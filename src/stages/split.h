@@ -620,33 +620,15 @@ static void dlpi_split_describe(const dlp_pipe *p, const dlpi_stage *st) {
     r->view_rows = c->view_rows;
 }
 
-/* What dlpi_split_alloc asks for. */
-static uint64_t dlpi_split_private(const dlp_pipe *p, const dlpi_stage *st) {
+static int dlpi_split_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out) {
     const dlpi_split *c = st->self;
-    uint64_t view = sizeof *c->slot_of + sizeof *c->after;
-    view = dlpi_sum(view, dlpi_times(c->view_rows, sizeof *c->index));
-    return dlpi_sum(dlpi_sum(dlpi_times(p->n_slots, sizeof *c->refs), dlpi_times(p->n_out, view)),
-                    2 * (uint64_t)c->view_rows);
-}
-
-static bool dlpi_split_alloc(dlp_pipe *p, dlpi_stage *st) {
-    dlpi_split *c = st->self;
-    c->refs = calloc(p->n_slots, sizeof *c->refs);
-    c->slot_of = calloc(p->n_out, sizeof *c->slot_of);
-    c->after = calloc(p->n_out, sizeof *c->after);
-    c->index = calloc((size_t)p->n_out * c->view_rows, sizeof *c->index);
-    c->valid = calloc(2, c->view_rows);
-    if (c->valid != NULL) memset(c->valid, 1, c->view_rows);
-    return c->refs && c->slot_of && c->after && c->index && c->valid;
-}
-
-static void dlpi_split_release(dlpi_stage *st) {
-    dlpi_split *c = st->self;
-    free(c->refs);
-    free(c->slot_of);
-    free(c->after);
-    free(c->index);
-    free(c->valid);
+    uint64_t rows = dlpi_times(p->n_out, c->view_rows);
+    out[0] = (dlpi_block){offsetof(dlpi_split, refs), dlpi_times(p->n_slots, sizeof *c->refs)};
+    out[1] = (dlpi_block){offsetof(dlpi_split, slot_of), dlpi_times(p->n_out, sizeof *c->slot_of)};
+    out[2] = (dlpi_block){offsetof(dlpi_split, after), dlpi_times(p->n_out, sizeof *c->after)};
+    out[3] = (dlpi_block){offsetof(dlpi_split, index), dlpi_times(rows, sizeof *c->index)};
+    out[4] = (dlpi_block){offsetof(dlpi_split, valid), 2 * (uint64_t)c->view_rows};
+    return 5;
 }
 
 /* The parts of views that stay the same, and the orders. */
@@ -664,6 +646,7 @@ static void dlpi_split_live(dlp_pipe *p, dlpi_stage *st) {
     }
     dlpi_order_init(&c->scheduled, &p->sampler->sampler, dlpi_chunk_count(p), table);
     dlpi_order_init(&c->order, &p->sampler->sampler, dlpi_chunk_count(p), table);
+    memset(c->valid, 1, c->view_rows);
     c->slot = DLPI_NO_SLOT;
 }
 
@@ -790,10 +773,8 @@ static const dlpi_stage_ops dlpi_split_ops = {
     .check = dlpi_split_check_all,
     .seen = dlpi_chunks_seen,
     .layout = dlpi_split_layout,
-    .private_bytes = dlpi_split_private,
-    .alloc = dlpi_split_alloc,
+    .blocks = dlpi_split_blocks,
     .live = dlpi_split_live,
     .describe = dlpi_split_describe,
-    .release = dlpi_split_release,
     .lender = &dlpi_split_lender,
 };

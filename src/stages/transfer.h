@@ -222,23 +222,11 @@ static void dlpi_transfer_layout(dlp_pipe *p, dlpi_stage *st) {
     dlpi_area_add(p, DLPI_REC_SINK, NULL, sizeof(uint32_t), buffers, DLPI_LINE);
 }
 
-/* What dlpi_transfer_alloc asks for. */
-static uint64_t dlpi_transfer_private(const dlp_pipe *p, const dlpi_stage *st) {
-    uint64_t buffers = (uint64_t)dlpi_transfer_of(st)->d.device_buffers;
-    return dlpi_sum(dlpi_times(dlpi_times(buffers, p->batches.n), sizeof(void *)), p->ring);
-}
-
-static bool dlpi_transfer_alloc(dlp_pipe *p, dlpi_stage *st) {
-    dlpi_transfer *x = dlpi_transfer_of(st);
-    x->begun = calloc(p->ring, 1);
-    x->data = calloc((size_t)x->d.device_buffers * p->batches.n, sizeof *x->data);
-    return x->begun != NULL && x->data != NULL;
-}
-
-static void dlpi_transfer_release(dlpi_stage *st) {
-    dlpi_transfer *x = dlpi_transfer_of(st);
-    free(x->begun);
-    free(x->data);
+static int dlpi_transfer_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out) {
+    uint64_t fields = dlpi_times((uint64_t)dlpi_transfer_of(st)->d.device_buffers, p->batches.n);
+    out[0] = (dlpi_block){offsetof(dlpi_transfer, begun), p->ring};
+    out[1] = (dlpi_block){offsetof(dlpi_transfer, data), dlpi_times(fields, sizeof(void *))};
+    return 2;
 }
 
 static int dlpi_transfer_start(dlp_pipe *p, dlpi_stage *st) {
@@ -304,11 +292,9 @@ static const dlpi_stage_ops dlpi_transfer_ops = {
     .in_order = 1,
     .self_bytes = sizeof(dlpi_transfer),
     .layout = dlpi_transfer_layout,
-    .private_bytes = dlpi_transfer_private,
-    .alloc = dlpi_transfer_alloc,
+    .blocks = dlpi_transfer_blocks,
     .begin = dlpi_transfer_start,
     .end = dlpi_transfer_end,
-    .release = dlpi_transfer_release,
     .step = dlpi_transfer_step,
     .due = dlpi_transfer_due,
     .sink = &dlpi_transfer_sink,

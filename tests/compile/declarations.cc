@@ -35,7 +35,7 @@ int main() {
 #endif
     dlp_shm_desc shm = dlp_shm_desc(); // as a C++ program would fill it
     shm.grace_ms = 100;
-    if (shm.start != DLP_SHM_FORK) return 1;
+    if (shm.share != DLP_SHARE_NONE) return 1;
 
     dlp_s3_desc s3 = dlp_s3_desc();
     s3.endpoint = "ftp://not.http";

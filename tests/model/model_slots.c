@@ -41,10 +41,11 @@ typedef struct shape {
     /* all batches are fed before the threads begin */
     int scheduled;
     uint32_t held;
-    int fails;  /* rows or batches of the last stage that fail, once each */
-    int seek;   /* 1 + how many batches the consumer takes before it seeks back to the first */
-    int ends;   /* the consumer also waits for the end */
-    int dies;   /* number of the worker that may */
+    int fails;      /* rows or batches of the last stage that fail, once each */
+    int seek;       /* 1 + how many batches the consumer takes before it seeks back to the first */
+    int ends;       /* the consumer also waits for the end */
+    int dies;       /* number of the worker that may */
+    uint32_t awake; /* workers that are kept awake: no others are woken while they are */
     int placed; /* 1: all is fed, and worker 0 has made some steps with it when the others begin; it
                    dies there if it is mortal. In turn after each number of steps. */
     int first;  /* of these places */
@@ -331,7 +332,8 @@ static uint64_t scheduler_knows(void) {
 
 static uint64_t consumer_knows(void) {
     const dlp_pipe *p = pipe_;
-    uint64_t seen[6] = {note->next, note->sought, p->base, p->seek_no, p->n_held, p->seeks};
+    uint64_t seen[7] = {note->next, note->sought, p->base,         p->seek_no,
+                        p->n_held,  p->seeks,     p->awake.put_off};
     uint64_t more = is.threaded ? 2 : scheduler_knows();
     if (is.fetchers == 0) more ^= worker_knows(&p->workers[0]);
     return model_digest(seen, sizeof seen, more);
@@ -414,6 +416,9 @@ static void setup(void) {
     if (is.scheduled) hdr_schedule(pipe_, 1);
     if (!is.threaded && dlp_pipe_next_timeout(pipe_, &none, 0) != DLP_TIMEOUT) abort();
     if (is.seek && dlp_pipe_state_at(pipe_, 0, 0, &beginning) != DLP_OK) abort();
+    if (is.awake) pipe_->cpus = 1; /* it does not spin */
+    pipe_->awake_ns = 0;
+    pipe_->ctl->keep_awake = is.awake;
     list_places();
     model.bound = is.bound;
     pages_watch(0, arena, arena_used);
@@ -474,6 +479,9 @@ static const trial trials[] = {
          .batches = 2, .fetchers = 2, .scheduled = 1),
     PAIR("worker_consumer__feeds_itself__all_arrive", SHORT, worker_0, consumer, 1, .rows = 1,
          .batches = 2, .fetchers = 2),
+    /* worker 1 does not come, as in a callback that takes long */
+    PAIR("worker_consumer__another_kept_awake__woken_all_the_same", SHORT, worker_0, consumer, 1,
+         .rows = 1, .batches = 2, .fetchers = 2, .awake = 1),
     PAIR("worker_consumer__two_words__arrives_whole", SHORT, worker_0, consumer, 1, .rows = 33,
          .batches = 1, .fetchers = 2, .scheduled = 1),
     PAIR("worker_worker__two_rows__run_once", SHORT, worker_0, worker_1, 3, .rows = 2, .batches = 1,
@@ -536,6 +544,8 @@ static const trial trials[] = {
          .scheduled = 1, .fails = 1, .dies = 1, PREEMPTED(1)),
     MORE("worker_worker_consumer__two_words__arrives_whole", SHORT, worker_0, worker_1, consumer,
          NULL, NULL, 3, 0, .rows = 33, .batches = 1, .fetchers = 2, .scheduled = 1, PREEMPTED(1)),
+    MORE("worker_worker_consumer__one_kept_awake__all_arrive", SHORT, worker_0, worker_1, consumer,
+         NULL, NULL, 3, 0, .rows = 1, .batches = 2, .fetchers = 2, .awake = 1, PREEMPTED(1)),
     MORE("worker_worker_consumer__batch_map__arrives_whole", SHORT, worker_0, worker_1, consumer,
          NULL, NULL, 3, 0, .rows = 1, .batches = 1, .fetchers = 1, .batch_map = 1, .scheduled = 1,
          PREEMPTED(2)),

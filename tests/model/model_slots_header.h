@@ -39,72 +39,76 @@
 
 /* Mutants that nothing need notice: function, access, place, what is done to it, what orders it all
    the same. "needed": it is, but this checker cannot show it. */
+#define NEEDLESS_OF_WORDS(X, func, access, how, why) \
+    X(func, access, waiters word, how, why) \
+    X(func, access, caller_word, how, why) \
+    X(func, access, feeder_word, how, why)
+#define NEEDLESS_MUTANTS(X) \
+    X(dlpi_batch_failed, STORE_REL, done, RELAXED, \
+      "of a claimed batch: only a death of its owner tells (crash_steps)") \
+    X(dlpi_batch_failed, STORE_REL, done, LATE, "of a claimed batch: as above") \
+    X(dlpi_claim_advance, STORE_RLX, next, LATE, "a hint") \
+    X(dlpi_claim_free, STORE_SEQ, own 0, NOT_SEQ, "releases: claimers acquire it (O1)") \
+    X(dlpi_claim_freed, ADD_SEQ, frees, RELAXED, "only has to be a number of its own") \
+    X(dlpi_claim_head, LOAD_ACQ, header, RELAXED, "ordered by T1 already") \
+    X(dlpi_claim_look, LOAD_ACQ, own 0, RELAXED, "the claim, which follows, acquires") \
+    X(dlpi_claim_reserve, STORE_SEQ, own 0, RELAXED, \
+      "released by the bits, behind it; a claim: by the first stage's, behind it") \
+    X(dlpi_claim_owner, LOAD_SEQ, own 0, RELAXED, \
+      "recovery: the dead one's own words; or a mark, there before the bits or ready, " \
+      "which were acquired") \
+    X(dlpi_claim_publish, STORE_REL, header, RELAXED, \
+      "whoever looks at a batch has acquired a tail behind it (T1)") \
+    X(dlpi_claim_publish, STORE_REL, header, LATE, "before the tail all the same (T1)") \
+    X(dlpi_claim_take, CAS_SEQ, own 0, NOT_SEQ, "releases: claimers acquire it (O1)") \
+    X(dlpi_credit_done, STORE_SEQ, used, RELAXED, "credits (V1): as credit_held") \
+    X(dlpi_credit_done, STORE_SEQ, used, LATE, "credits (V1): as credit_held") \
+    X(dlpi_credit_held, LOAD_SEQ, used, RELAXED, \
+      "credits (V1): of prefetch + max_held slots one was released before a credit " \
+      "came") \
+    X(dlpi_credit_publish_quiet, STORE_REL, base, RELAXED, "released by delivered, behind it") \
+    X(dlpi_credit_publish_quiet, STORE_REL, base, LATE, \
+      "without unordered it is delivered, and prefetch the nearer bound") \
+    X(dlpi_credit_seen, LOAD_SEQ, base, RELAXED, \
+      "stored before delivered, which was read with acquire (V1)") \
+    X(dlpi_credit_take, STORE_RLX, used, LATE, \
+      "nobody releases a batch before the tail shows it (T1)") \
+    NEEDLESS_OF_WORDS(X, dlpi_event_add, ADD_SEQ, RELAXED, \
+                      "only has to change the word; whoever sleeps compares with the newest") \
+    NEEDLESS_OF_WORDS( \
+        X, dlpi_event_count, LOAD_SEQ, RELAXED, \
+        "an old word ends the wait at once (loads are in the order of the program here)") \
+    X(dlpi_gather_full, STORE_REL, scan, LATE, \
+      "a hint: whoever looks before it is there looks at all words") \
+    X(dlpi_gather_look, LOAD_ACQ, ready, RELAXED, \
+      "needed: keeps the looks at the words behind it, which this checker does in any " \
+      "case") \
+    X(dlpi_gather_missing, LOAD_SEQ, done, RELAXED, \
+      "own is read in one order behind it: a row that went back bears a mark") \
+    X(dlpi_gather_take_back, AND_SEQ, done, RELAXED, \
+      "the freed claims, behind it, release it, and recovery reads own in one order") \
+    X(dlpi_gather_undo, LOAD_SEQ, ready, RELAXED, "whoever claimed the batch has acquired it") \
+    X(dlpi_gather_undo, STORE_SEQ, ready, RELAXED, "the freed claims, behind it, release it") \
+    X(dlpi_sleeper_leave, STORE_SEQ, feeder_sleeps, RELAXED, \
+      "takes a request back, and costs a wake where it is seen late") \
+    X(dlpi_sleeper_leave, STORE_SEQ, feeder_sleeps, LATE, "as above") \
+    X(dlpi_sleeper_wake, XCHG_SEQ, feeder_sleeps, RELAXED, "only decides who wakes") \
+    X(dlpi_sleeper_wake_for, XCHG_SEQ, want, RELAXED, "only decides who wakes") \
+    X(dlpi_sleepers_count, LOAD_SEQ, waiters mask, RELAXED, \
+      "whoever is put off is woken before the consumer sleeps; until then it would only be late") \
+    X(dlpi_sleepers_forget, AND_SEQ, waiters mask, RELAXED, \
+      "all are woken whatever the masks say") \
+    X(dlpi_sleepers_leave, LOAD_SEQ, waiters mask, RELAXED, \
+      "of our own bit; if it says that it is set, the swap says better") \
+    X(dlpi_sleepers_leave, AND_SEQ, waiters mask, RELAXED, \
+      "of our own bit: only decides who passes a wake-up on") \
+    X(dlpi_sleepers_wake, AND_SEQ, waiters mask, RELAXED, \
+      "only decides who wakes; what there is was shown before the look at the mask")
+
+#define NEEDLESS_ROW(func, access, place, how, why) {#func, #access, #place, M_##how, why},
 static const struct {
     const char *func, *access, *place;
     int how;
     const char *why;
-} needless[] = {
-    {"dlpi_batch_failed", "STORE_REL", "done", M_RELAXED,
-     "of a claimed batch: only a death of its owner tells (crash_steps)"},
-    {"dlpi_batch_failed", "STORE_REL", "done", M_LATE, "of a claimed batch: as above"},
-    {"dlpi_claim_advance", "STORE_RLX", "next", M_LATE, "a hint"},
-    {"dlpi_claim_free", "STORE_SEQ", "own 0", M_NOT_SEQ, "releases: claimers acquire it (O1)"},
-    {"dlpi_claim_freed", "ADD_SEQ", "frees", M_RELAXED, "only has to be a number of its own"},
-    {"dlpi_claim_head", "LOAD_ACQ", "header", M_RELAXED, "ordered by T1 already"},
-    {"dlpi_claim_look", "LOAD_ACQ", "own 0", M_RELAXED, "the claim, which follows, acquires"},
-    {"dlpi_claim_mark", "STORE_SEQ", "own 0", M_RELAXED,
-     "released by the bits, behind it; a claim: by the first stage's, behind it"},
-    {"dlpi_claim_owner", "LOAD_SEQ", "own 0", M_RELAXED,
-     "recovery: the dead one's own words; or a mark, there before the bits or ready, which were "
-     "acquired"},
-    {"dlpi_claim_publish", "STORE_REL", "header", M_RELAXED,
-     "whoever looks at a batch has acquired a tail behind it (T1)"},
-    {"dlpi_claim_publish", "STORE_REL", "header", M_LATE, "before the tail all the same (T1)"},
-    {"dlpi_claim_take", "CAS_SEQ", "own 0", M_NOT_SEQ, "releases: claimers acquire it (O1)"},
-    {"dlpi_credit_done", "STORE_SEQ", "used", M_RELAXED, "credits (V1): as credit_held"},
-    {"dlpi_credit_done", "STORE_SEQ", "used", M_LATE, "credits (V1): as credit_held"},
-    {"dlpi_credit_held", "LOAD_SEQ", "used", M_RELAXED,
-     "credits (V1): of prefetch + max_held slots one was released before a credit came"},
-    {"dlpi_credit_publish_quiet", "STORE_REL", "base", M_RELAXED,
-     "released by delivered, behind it"},
-    {"dlpi_credit_publish_quiet", "STORE_REL", "base", M_LATE,
-     "without unordered it is delivered, and prefetch the nearer bound"},
-    {"dlpi_credit_seen", "LOAD_SEQ", "base", M_RELAXED,
-     "stored before delivered, which was read with acquire (V1)"},
-    {"dlpi_credit_take", "STORE_RLX", "used", M_LATE,
-     "nobody releases a batch before the tail shows it (T1)"},
-    {"dlpi_event_add", "ADD_SEQ", "waiters word", M_RELAXED,
-     "only has to change the word; whoever sleeps compares with the newest"},
-    {"dlpi_event_add", "ADD_SEQ", "caller_word", M_RELAXED, "only has to change the word"},
-    {"dlpi_event_add", "ADD_SEQ", "feeder_word", M_RELAXED, "only has to change the word"},
-    {"dlpi_event_count", "LOAD_SEQ", "waiters word", M_RELAXED,
-     "an old word ends the wait at once (loads are in the order of the program here)"},
-    {"dlpi_event_count", "LOAD_SEQ", "caller_word", M_RELAXED, "as above"},
-    {"dlpi_event_count", "LOAD_SEQ", "feeder_word", M_RELAXED, "as above"},
-    {"dlpi_gather_full", "STORE_REL", "scan", M_LATE,
-     "a hint: whoever looks before it is there looks at all words"},
-    {"dlpi_gather_look", "LOAD_ACQ", "ready", M_RELAXED,
-     "needed: keeps the looks at the words behind it, which this checker does in any case"},
-    {"dlpi_gather_missing", "LOAD_SEQ", "done", M_RELAXED,
-     "own is read in one order behind it: a row that went back bears a mark"},
-    {"dlpi_gather_take_back", "AND_SEQ", "done", M_RELAXED,
-     "the freed claims, behind it, release it, and recovery reads own in one order"},
-    {"dlpi_gather_undo", "LOAD_SEQ", "ready", M_RELAXED,
-     "whoever claimed the batch has acquired it"},
-    {"dlpi_gather_undo", "STORE_SEQ", "ready", M_RELAXED,
-     "the freed claims, behind it, release it"},
-    {"dlpi_sleeper_leave", "STORE_SEQ", "feeder_sleeps", M_RELAXED,
-     "takes a request back, and costs a wake where it is seen late"},
-    {"dlpi_sleeper_leave", "STORE_SEQ", "feeder_sleeps", M_LATE, "as above"},
-    {"dlpi_sleeper_wake", "XCHG_SEQ", "feeder_sleeps", M_RELAXED, "only decides who wakes"},
-    {"dlpi_sleeper_wake_for", "XCHG_SEQ", "want", M_RELAXED, "only decides who wakes"},
-    {"dlpi_sleepers_forget", "AND_SEQ", "waiters mask", M_RELAXED,
-     "all are woken whatever the masks say"},
-    {"dlpi_sleepers_leave", "LOAD_SEQ", "waiters mask", M_RELAXED,
-     "of our own bit; if it says that it is set, the swap says better"},
-    {"dlpi_sleepers_leave", "AND_SEQ", "waiters mask", M_RELAXED,
-     "of our own bit: only decides who passes a wake-up on"},
-    {"dlpi_sleepers_wake", "AND_SEQ", "waiters mask", M_RELAXED,
-     "only decides who wakes; what there is was shown before the look at the mask"},
-};
+} needless[] = {NEEDLESS_MUTANTS(NEEDLESS_ROW)};
 enum { NEEDLESS = sizeof needless / sizeof *needless };

@@ -110,7 +110,7 @@ static inline void cache_descs(cache_case *c) {
 
 static inline int cache_try(cache_case *c, dlp_pipe **p, dlp_error *err) {
     dlp_pipe_desc desc;
-    dlp_repeat_desc repeat = {c->epochs, 0};
+    dlp_repeat_desc repeat = {.epochs = c->epochs};
     dlp_cache_desc cache = {c->bytes};
     dlp_stage at[6];
     int n = 0, rc;

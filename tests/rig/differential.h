@@ -18,7 +18,7 @@ enum {
 enum { S_FETCH, S_MAP0, S_MAP1, S_BATCH, S_BMAP0, S_BMAP1, S_PARTS, STAGES_ };
 enum { C_NONE, C_PAD, C_PACK, C_OWN };
 enum { T_HAND, T_LOADER, T_CLASSIC, T_CONCURRENT };
-enum { START_FORK, START_EARLY, START_EXEC };
+enum { START_FORK, START_EARLY };
 enum { CRASH_NONE, CRASH_HEALS, CRASH_STAYS };
 
 #define MOST_ITEMS 320
@@ -60,7 +60,6 @@ typedef struct cfg {
     int forever, driven;        /* epochs without end; by dlp_chunks_run */
     int life;
     wiring w[2];
-    char shared[64]; /* where the shared words are, for processes that begin by exec */
 } cfg;
 
 #define LIVES(statement) \
@@ -92,7 +91,6 @@ LIFE_IS(life_by_loader, w->topology == T_LOADER)
 LIFE_IS(life_classic, w->topology == T_CLASSIC)
 LIFE_IS(life_concurrent, w->topology == T_CONCURRENT)
 LIFE_IS(life_early, w->start == START_EARLY)
-LIFE_IS(life_exec, w->start == START_EXEC)
 LIFE_IS(life_fetch_threads, w->fetcher == DLP_FETCH_THREADS)
 LIFE_IS(life_fetch_async, w->fetcher == DLP_FETCH_ASYNC)
 LIFE_IS(life_pool, w->batch_pool > 0)
@@ -124,7 +122,6 @@ static inline int life_tuned(const wiring *w) {
     X(THREADS, "threads", any_stage(c, 1), STAGES(if (!w->st[s].procs) w->st[s].n = 0)) \
     X(INLINE, "a stage inline", any_stage(c, 0), (void)0) \
     X(EARLY, "early fork", any_life(c, life_early), LIVES(w->start = START_FORK)) \
-    X(EXEC, "start by exec", any_life(c, life_exec), LIVES(w->start = START_FORK)) \
     X(NAMED, "named pipe", any_life(c, life_named), LIVES(w->named = 0)) \
     X(FETCH_THREADS, "fetcher of threads", any_life(c, life_fetch_threads), LIVES(w->fetcher = 0)) \
     X(FETCH_ASYNC, "asynchronous fetcher", any_life(c, life_fetch_async), LIVES(w->fetcher = 0)) \
@@ -252,7 +249,7 @@ static inline void draw_wiring(dice *d, wiring *w) {
     static const uint32_t worlds[] = {1, 1, 1, 2, 2, 3, 4};
     memset(w, 0, sizeof *w);
     w->topology = between(d, 0, 4) % 4;
-    w->start = one_in(d, 3) ? between(d, 1, 2) : START_FORK;
+    w->start = one_in(d, 3) ? START_EARLY : START_FORK;
     w->fetcher = one_in(d, 3) ? between(d, 1, 2) : 0;
     w->in_flight = one_in(d, 3) ? 0 : between(d, 1, 9);
     w->batch_pool = one_in(d, 2) ? between(d, 1, 60) : 0;
@@ -433,8 +430,7 @@ static inline void legal_chunks(cfg *c) {
     c->max_skips = c->lengths = 0;
     LIVES(w->topology = T_HAND; w->fetcher = 0; w->cache = 0; w->threaded = 0; w->st[S_BATCH].n = 0)
     if (c->split_by_hand) c->shuffle_rows = c->preload = 0;
-    LIVES(if (c->split_by_hand) w->world = w->rank = 0;
-          else if (w->start == START_EXEC) w->start = START_FORK)
+    LIVES(if (c->split_by_hand) w->world = w->rank = 0)
     LIVES(if (w->st[S_FETCH].dispatch == DLP_DISPATCH_BATCHES) w->st[S_FETCH].dispatch = 0)
     if (c->preload) c->shuffle_rows = 0;
     if (c->preload == DLP_PRELOAD_DEVICE) LIVES(if (w->transfer == 0) w->transfer = 1)

@@ -16,8 +16,7 @@ typedef struct words {
 } words;
 
 static words *words_; /* mapped */
-static cfg now_;      /* what runs; in processes that began by exec a copy */
-static dlp_mix *mix_; /* for them */
+static cfg now_;      /* what runs */
 static pid_t caller_; /* never to be killed */
 static model model_;
 
@@ -38,25 +37,6 @@ static void die(void) {
     if (getpid() == caller_) violation("a callback of a worker process ran in the caller");
     __atomic_add_fetch(&words_->progress, 1, __ATOMIC_SEQ_CST);
     if (getpid() != caller_) raise(SIGKILL);
-}
-
-static void words_map(const char *path) {
-    int fd = open(path, O_RDWR | O_CLOEXEC);
-    void *at =
-        fd < 0 ? MAP_FAILED : mmap(NULL, sizeof *words_, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    if (at == MAP_FAILED) _exit(9);
-    close(fd);
-    words_ = at;
-}
-
-static int call_init(const void *from, uint64_t bytes, void **user) {
-    if (bytes != sizeof now_) return 5;
-    memcpy(&now_, from, sizeof now_);
-    words_map(now_.shared);
-    if (model_open(&model_, &now_, now_.life) != 0) return 6;
-    mix_ = model_.mix;
-    *user = &now_;
-    return 0;
 }
 
 /* ---- a worker's state; with room for an asynchronous source ---- */
@@ -250,20 +230,11 @@ static void order_crash(uint64_t epoch, uint64_t position, int which) {
 static uint64_t call_function(void *user, uint64_t epoch, uint64_t position) {
     if (user != &now_) violation("sampler.function has another user");
     order_crash(epoch, position, 0);
-    if (now_.order == O_MIX) return dlp_mix_at(mix_, epoch, position);
     return function_of(&now_, epoch, position);
 }
 static uint64_t call_replacement(void *user, uint64_t epoch, uint64_t position, uint64_t random) {
     if (user != &now_) violation("sampler.replacement has another user");
     order_crash(epoch, position, 1);
-    if (now_.order == O_MIX) {
-        dlp_mix_desc d;
-        uint32_t set;
-        uint64_t item, n_items[3], weights[3], index = dlp_mix_at(mix_, epoch, position);
-        dlp_mix_locate(mix_, index, &set, &item);
-        mix_desc(&now_, &d, n_items, weights);
-        return index - item + below(n_items[set], random);
-    }
     return replacement_of(&now_, epoch, position, random);
 }
 
@@ -432,22 +403,6 @@ static int call_bmap1(void *user, dlp_batch *b, void *st) {
     return batch_map(user, b, st, S_BMAP1);
 }
 
-DLP_SHM_CALLBACK(call_init);
-DLP_SHM_CALLBACK(call_worker_init);
-DLP_SHM_CALLBACK(call_worker_exit);
-DLP_SHM_CALLBACK(call_fetch);
-DLP_SHM_CALLBACK(call_map0);
-DLP_SHM_CALLBACK(call_map1);
-DLP_SHM_CALLBACK(call_submit);
-DLP_SHM_CALLBACK(call_reap);
-DLP_SHM_CALLBACK(call_function);
-DLP_SHM_CALLBACK(call_replacement);
-DLP_SHM_CALLBACK(call_load);
-DLP_SHM_CALLBACK(call_split);
-DLP_SHM_CALLBACK(call_collate);
-DLP_SHM_CALLBACK(call_bmap0);
-DLP_SHM_CALLBACK(call_bmap1);
-
 /* ---- a device: copies when it is asked whether it has ---- */
 
 typedef struct slow_device {
@@ -512,7 +467,6 @@ static struct {
     uint32_t lengths[MOST_ITEMS];
     dlp_shm_desc shm;
     char name[64];
-    cfg blob;
 } run_;
 
 static void workers_desc(const cfg *c, int s, dlp_workers_desc *to) {
@@ -549,19 +503,12 @@ static int sampler_buckets(const cfg *c, dlp_sampler_desc *d) {
     return dlp_buckets_sampler(run_.buckets, d);
 }
 
-/* A mix as processes that begin by exec want it: by functions with names. */
 static int sampler_mix(const cfg *c, dlp_sampler_desc *d) {
     dlp_mix_desc desc;
     uint64_t n_items[3], weights[3];
     mix_desc(c, &desc, n_items, weights);
     if (dlp_mix_open(&run_.mix, &desc, NULL) != DLP_OK) return -1;
-    mix_ = run_.mix;
-    if (dlp_mix_sampler(run_.mix, d) != DLP_OK) return -1;
-    if (c->w[c->life].start != START_EXEC) return 0;
-    d->function = call_function;
-    d->replacement = call_replacement;
-    d->function_user = &now_;
-    return 0;
+    return dlp_mix_sampler(run_.mix, d) == DLP_OK ? 0 : -1;
 }
 
 static int sampler_desc(const cfg *c, dlp_sampler_desc *d) {
@@ -631,14 +578,9 @@ static void pipe_desc(const cfg *c, const dlp_state *resume, dlp_pipe_desc *d) {
     d->unordered = c->unordered;
     d->resume = resume;
     d->close_timeout_ms = 15000;
-    run_.blob = *c;
     snprintf(run_.name, sizeof run_.name, "differential.%d", (int)getpid());
     run_.shm.name = w->named ? run_.name : NULL;
-    run_.shm.start = w->start == START_EXEC ? DLP_SHM_EXEC : DLP_SHM_FORK;
     run_.shm.max_kills = w->kills_outside ? 100 : c->max_kills;
-    run_.shm.init = call_init;
-    run_.shm.blob = &run_.blob;
-    run_.shm.blob_bytes = sizeof run_.blob;
     run_.shm.share = c->share;
     run_.shm.serve_only = c->serves;
     run_.shm.wait_subscribers = c->sharers;
@@ -696,7 +638,8 @@ static int open_by_hand(const cfg *c, const dlp_state *resume) {
     dlp_sampler_desc sampler;
     dlp_batch_desc batch;
     dlp_part_desc part;
-    dlp_repeat_desc repeat = {c->forever ? DLP_FOREVER : c->epochs, c->epoch_end};
+    dlp_repeat_desc repeat = {.epochs = c->forever ? DLP_FOREVER : c->epochs,
+                              .epoch_end = c->epoch_end};
     dlp_cache_desc cache = {(uint64_t)w->cache * 128};
     dlp_stage at[DLP_MAX_STAGES];
     int n = 0, rc;
@@ -778,7 +721,8 @@ static int open_split(const cfg *c, const dlp_state *resume) {
                             .batch_size = c->batch,
                             .n_rows = c->n_items < all ? c->n_items : all,
                             .last = c->last};
-    dlp_repeat_desc repeat = {c->forever ? DLP_FOREVER : c->epochs, c->epoch_end};
+    dlp_repeat_desc repeat = {.epochs = c->forever ? DLP_FOREVER : c->epochs,
+                              .epoch_end = c->epoch_end};
     dlp_pipe_desc pipe;
     dlp_stage at[8];
     int s = 0, rc;

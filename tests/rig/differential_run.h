@@ -635,7 +635,6 @@ static int run_configuration(cfg *c) {
         now_ = *c;
         r.c = &now_;
         if (model_open(&model_, &now_, now_.life) != 0) return wrong("the model's mix");
-        mix_ = model_.mix;
         r.at = at;
         r.sequence = 0;
         r.moved = r.kills = 0;

@@ -16,8 +16,7 @@ typedef enum inside_domain { INSIDE_PARTS, INSIDE_PART_ITEMS, INSIDE_ROWS } insi
 
 INSIDE uint64_t inside_hash(inside_domain domain, uint64_t seed, uint64_t number);
 INSIDE uint64_t inside_absorb(uint64_t hash, uint64_t word);
-INSIDE const char *inside_env(const char *name); /* what the library reads of the environment */
-INSIDE size_t inside_state_bytes(void);          /* those of a dlp_state that mean something */
+INSIDE size_t inside_state_bytes(void); /* those of a dlp_state that mean something */
 /* An order's table (to be freed; NULL: it has none), and an index of it. */
 INSIDE void *inside_order_table(const dlp_sampler_desc *d, uint64_t n_items);
 INSIDE uint64_t inside_order_index(const dlp_sampler_desc *d, uint64_t n_items, const void *table,
@@ -48,8 +47,6 @@ INSIDE uint64_t inside_hash(inside_domain domain, uint64_t seed, uint64_t number
 }
 
 INSIDE uint64_t inside_absorb(uint64_t hash, uint64_t word) { return dlpi_absorb(hash, word); }
-
-INSIDE const char *inside_env(const char *name) { return dlpi_env(name); }
 
 INSIDE size_t inside_state_bytes(void) { return sizeof(dlpi_state); }
 

@@ -29,7 +29,7 @@ typedef struct tally {
     uint64_t n, with[FEATURES_N], failed;
 } tally;
 
-static int processes_ = 1, fd_ = -1;
+static int processes_ = 1;
 
 static void show(const cfg *c) {
     static char text[4000];
@@ -95,7 +95,6 @@ static int run_one(uint64_t seed, const uint64_t *drop, cfg *c) {
     pid_t pid;
     int failed;
     draw(c, seed, drop, processes_);
-    snprintf(c->shared, sizeof c->shared, "/proc/%d/fd/%d", (int)getpid(), fd_);
     memset(words_, 0, sizeof *words_);
     fflush(stdout);
     pid = fork();
@@ -170,16 +169,13 @@ static int prepare(void) {
     const char *missing = shm_missing();
     processes_ = missing == NULL;
     if (missing) printf("no worker processes: %s\n", missing);
-    fd_ = (int)syscall(SYS_memfd_create, "words", 0u);
-    if (fd_ < 0 || ftruncate(fd_, (off_t)sizeof *words_) != 0) return -1;
-    words_ = mmap(NULL, sizeof *words_, PROT_READ | PROT_WRITE, MAP_SHARED, fd_, 0);
+    words_ = mmap(NULL, sizeof *words_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     return words_ == MAP_FAILED ? -1 : 0;
 }
 
 int main(int argc, char **argv) {
     uint64_t drop[2] = {0, 0}, seed = argc > 2 ? strtoull(argv[2], NULL, 0) : 1;
     double seconds = test_share(10, 3600);
-    dlp_shm_main(argc, argv);
     if (prepare() != 0) return 77;
     for (int i = 0; i < 2 && argc > 3 + i; i++) drop[i] = strtoull(argv[3 + i], NULL, 16);
     if (argc > 2 && strcmp(argv[1], "shrink") == 0) {

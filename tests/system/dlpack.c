@@ -395,6 +395,173 @@ static void calls__bad_arguments__refused(void) {
     rig_free(&r);
 }
 
+/* ---- index, valid, lengths, offsets ---- */
+
+enum { RAGGED_ITEMS = 50, RAGGED_MAX = 7, RAGGED_BATCH = 8 };
+
+static uint64_t ragged_rows(uint64_t index) { return index * 5 % (RAGGED_MAX + 1); }
+
+static int ragged_fetch(void *user, dlp_item *it) {
+    uint16_t *words = it->data[1];
+    (void)user;
+    if (it->index == 3) return DLP_SKIP;
+    *(uint32_t *)it->data[0] = (uint32_t)it->index;
+    it->length[1] = ragged_rows(it->index);
+    for (uint64_t i = 0; i < it->length[1]; i++) words[i] = (uint16_t)(it->index * 100 + i);
+    return 0;
+}
+
+/* Of each item a number, "id", and 0..7 "words". */
+static int ragged_open(dlp_pipe **p, dlp_collate_fn collate, int transfers, int held) {
+    static const dlp_field fields[2] = {{"id", DLP_U32, 0, {0}, 0, 0},
+                                        {"words", DLP_U16, 1, {RAGGED_MAX}, 1, 0}};
+    dlp_loader_desc d;
+    dlp_error err = {0};
+    memset(&d, 0, sizeof d);
+    d.dataset.n_items = RAGGED_ITEMS;
+    d.dataset.fields = fields;
+    d.dataset.n_fields = 2;
+    d.dataset.fetch = ragged_fetch;
+    d.batch_size = RAGGED_BATCH;
+    d.num_workers = 2;
+    d.shuffle = 1;
+    d.batch.collate = collate;
+    d.pipe.max_held = held;
+    if (transfers) d.transfer.device = dlp_device_host();
+    CHECK(dlp_loader_open(p, &d, &err) == DLP_OK);
+    return err.code == 0;
+}
+
+static DLManagedTensor *rows_of(dlp_pipe *p, dlp_batch *b, int what, int field) {
+    dlp_managed_tensor *t = NULL;
+    dlp_error err;
+    CHECK(dlp_batch_dlpack_rows(p, b, what, field, &t, &err) == DLP_OK && t != NULL);
+    return (DLManagedTensor *)(void *)t;
+}
+
+/* A tensor of n elements in one dimension, on the host, as a stranger sees it. */
+static int flat(const DLTensor *t, uint64_t n, int code, int bits) {
+    return t->ndim == 1 && t->shape[0] == (int64_t)n && t->strides[0] == 1 && t->byte_offset == 0 &&
+           t->device.device_type == kDLCPU && t->device.device_id == 0 && t->dtype.code == code &&
+           t->dtype.bits == bits && t->dtype.lanes == 1;
+}
+
+/* What the tensors say of each row, against what fetch wrote. */
+static void rows_same(const dlp_batch *b, const DLTensor *index, const DLTensor *valid,
+                      const DLTensor *lengths) {
+    const int64_t *i = index->data, *n = lengths->data;
+    const uint8_t *v = valid->data;
+    CHECK(flat(index, b->count, 0, 64) && flat(valid, b->count, 1, 8) &&
+          flat(lengths, b->count, 0, 64));
+    for (uint32_t r = 0; r < b->count; r++) {
+        CHECK(i[r] == (int64_t)b->index[r] && v[r] == (i[r] != 3));
+        CHECK(n[r] == (i[r] == 3 ? 0 : (int64_t)ragged_rows((uint64_t)i[r])));
+    }
+}
+
+static void rows__of_ragged_batches__shown(void) {
+    for (int transfers = 0; transfers < 2; transfers++) {
+        dlp_pipe *p;
+        dlp_batch *b;
+        uint64_t rows = 0, skipped = 0;
+        if (!ragged_open(&p, NULL, transfers, 1)) return;
+        while (dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK) {
+            dlp_managed_tensor_v1 *v = NULL;
+            DLManagedTensor *index = rows_of(p, b, DLP_ROWS_INDEX, -1);
+            DLManagedTensor *valid = rows_of(p, b, DLP_ROWS_VALID, 77);
+            DLManagedTensorVersioned *lengths;
+            CHECK(dlp_batch_dlpack_rows_v1(p, b, DLP_ROWS_LENGTHS, 1, &v, NULL) == DLP_OK);
+            lengths = (DLManagedTensorVersioned *)(void *)v;
+            CHECK(lengths->version.major == 1 && lengths->flags == 1); /* to be read only */
+            rows_same(b, &index->dl_tensor, &valid->dl_tensor, &lengths->dl_tensor);
+            rows += b->count;
+            skipped += b->count - b->valid_count;
+            lengths->deleter(lengths);
+            index->deleter(index);
+            valid->deleter(valid);
+        }
+        CHECK(rows == RAGGED_ITEMS && skipped == 1 && dlp_pipe_error(p)->code == 0);
+        CHECK(dlp_pipe_close(p) == DLP_OK);
+    }
+}
+
+static void rows__of_packed_batches__have_offsets(void) {
+    dlp_pipe *p;
+    dlp_batch *b;
+    uint64_t rows = 0;
+    if (!ragged_open(&p, dlp_collate_pack, 0, 1)) return;
+    while (dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK) {
+        DLManagedTensor *words = lend(p, b, 1), *offsets = rows_of(p, b, DLP_ROWS_OFFSETS, 1);
+        const uint16_t *w = words->dl_tensor.data;
+        const int64_t *at = offsets->dl_tensor.data;
+        CHECK(flat(&offsets->dl_tensor, b->count + 1u, 0, 64) && at[0] == 0);
+        CHECK(at[b->count] == words->dl_tensor.shape[0]);
+        for (uint32_t r = 0; r < b->count; r++)
+            for (int64_t i = at[r]; i < at[r + 1]; i++)
+                CHECK(w[i] == b->index[r] * 100 + (uint64_t)(i - at[r]));
+        rows += b->count;
+        offsets->deleter(offsets);
+        words->deleter(words);
+    }
+    CHECK(rows == RAGGED_ITEMS);
+    CHECK(dlp_pipe_close(p) == DLP_OK);
+}
+
+/* They hold the batch, and outlive the pipe, each alone. */
+static void rows__until_the_last__batch_held(void) {
+    for (int what = DLP_ROWS_INDEX; what <= DLP_ROWS_LENGTHS; what++) {
+        dlp_pipe *p;
+        dlp_batch *b, *next;
+        DLManagedTensor *t, *index;
+        int64_t first;
+        if (!ragged_open(&p, NULL, what % 2, 1)) return;
+        CHECK(dlp_pipe_next(p, &b) == DLP_OK);
+        t = rows_of(p, b, what, 1);
+        CHECK(dlp_pipe_release(p, b) == DLP_OK && dlp_pipe_next(p, &next) == DLP_ERR_HELD);
+        t->deleter(t);
+        CHECK(dlp_pipe_next(p, &b) == DLP_OK);
+        t = rows_of(p, b, what, 1);
+        index = rows_of(p, b, DLP_ROWS_INDEX, 0);
+        first = (int64_t)b->index[0];
+        CHECK(dlp_pipe_close(p) == DLP_OK);
+        CHECK(t->dl_tensor.data != NULL && *(int64_t *)index->dl_tensor.data == first);
+        t->deleter(t);
+        CHECK(*(int64_t *)index->dl_tensor.data ==
+              first); /* the pipe's memory goes with this one */
+        index->deleter(index);
+    }
+}
+
+static void rows__that_are_not_there__refused(void) {
+    dlp_pipe *p;
+    dlp_batch *b, *next;
+    dlp_managed_tensor *t = NULL;
+    dlp_managed_tensor_v1 *v = NULL;
+    dlp_error err;
+    if (!ragged_open(&p, NULL, 0, 1)) return;
+    CHECK(dlp_pipe_next(p, &b) == DLP_OK);
+    CHECK(dlp_batch_dlpack_rows(p, b, DLP_ROWS_LENGTHS, 0, &t, &err) == DLP_ERR_ARG);
+    CHECK(err.code == DLP_ERR_ARG && strcmp(err.field, "id") == 0);
+    CHECK(strcmp(err.message, "field \"id\" has no lengths: it is not ragged") == 0);
+    CHECK(dlp_batch_dlpack_rows_v1(p, b, DLP_ROWS_OFFSETS, 1, &v, &err) == DLP_ERR_ARG);
+    CHECK(strcmp(err.message, "field \"words\" has no offsets: it is not packed") == 0);
+    CHECK(dlp_batch_dlpack_rows(p, b, DLP_ROWS_OFFSETS, 2, &t, &err) == DLP_ERR_ARG);
+    CHECK(strcmp(err.message, "field is 2, the batch has 2 of them") == 0);
+    CHECK(dlp_batch_dlpack_rows(p, b, DLP_ROWS_LENGTHS, -1, &t, NULL) == DLP_ERR_ARG);
+    CHECK(dlp_batch_dlpack_rows(p, b, 0, 1, &t, &err) == DLP_ERR_ARG);
+    CHECK(strcmp(err.field, "what") == 0);
+    CHECK(dlp_batch_dlpack_rows(p, b, 5, 1, &t, NULL) == DLP_ERR_ARG);
+    CHECK(dlp_batch_dlpack_rows(p, b, DLP_ROWS_INDEX, 0, NULL, &err) == DLP_ERR_ARG);
+    CHECK(dlp_batch_dlpack_rows(NULL, b, DLP_ROWS_INDEX, 0, &t, &err) == DLP_ERR_ARG);
+    CHECK(dlp_batch_dlpack_rows(p, NULL, DLP_ROWS_INDEX, 0, &t, &err) == DLP_ERR_ARG);
+    CHECK(t == NULL && v == NULL);
+    CHECK(dlp_pipe_release(p, b) == DLP_OK); /* nothing of that holds it */
+    CHECK(dlp_batch_dlpack_rows(p, b, DLP_ROWS_INDEX, 0, &t, &err) == DLP_ERR_ARG);
+    CHECK(strcmp(err.message, "the batch is not held") == 0);
+    CHECK(dlp_pipe_next(p, &next) == DLP_OK && dlp_pipe_release(p, next) == DLP_OK);
+    CHECK(dlp_pipe_close(p) == DLP_OK);
+}
+
 static int my_copy(void *user, void *dev, const void *host, uint64_t bytes, uint32_t buffer) {
     (void)user;
     (void)buffer;
@@ -432,5 +599,9 @@ int main(void) {
     fork__child_deletes__parent_not_touched();
     calls__bad_arguments__refused();
     device__of_the_user__said();
+    rows__of_ragged_batches__shown();
+    rows__of_packed_batches__have_offsets();
+    rows__until_the_last__batch_held();
+    rows__that_are_not_there__refused();
     return test_end("dlpack");
 }

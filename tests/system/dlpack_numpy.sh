@@ -20,18 +20,21 @@ static int fetch(void *user, dlp_item *item) {
     (void)user;
     for (int i = 0; i < 6; i++) x[i] = (float)item->index * 10 + (float)i;
     *(int16_t *)item->data[1] = (int16_t)-(int)item->index;
+    item->length[2] = item->index % 5;
     return 0;
 }
 
 dlp_pipe *begin(void);
 dlp_pipe *begin(void) {
-    dlp_field fields[2] = {{"x", DLP_F32, 2, {2, 3}, 0, 0}, {"y", DLP_I16, 0, {0}, 0, 0}};
+    dlp_field fields[3] = {{"x", DLP_F32, 2, {2, 3}, 0, 0},
+                           {"y", DLP_I16, 0, {0}, 0, 0},
+                           {"z", DLP_U8, 1, {4}, 1, 0}};
     dlp_loader_desc d;
     dlp_pipe *p = NULL;
     memset(&d, 0, sizeof d);
     d.dataset.n_items = 50;
     d.dataset.fields = fields;
-    d.dataset.n_fields = 2;
+    d.dataset.n_fields = 3;
     d.dataset.fetch = fetch;
     d.batch_size = 8;
     d.num_workers = 2;
@@ -49,10 +52,16 @@ api = c.pythonapi
 api.PyCapsule_New.restype = c.py_object
 api.PyCapsule_New.argtypes = [c.c_void_p, c.c_char_p, c.c_void_p]
 
+INDEX, VALID, LENGTHS = 1, 2, 3
+
 class Tensor:  # what numpy.from_dlpack asks for
-    def __init__(self, pipe, batch, field):
+    def __init__(self, pipe, batch, field, rows=0):
         self.at = c.c_void_p()
-        assert lib.dlp_batch_dlpack(pipe, batch, field, c.byref(self.at)) == 0
+        if rows:
+            rc = lib.dlp_batch_dlpack_rows(pipe, batch, rows, field, c.byref(self.at), None)
+        else:
+            rc = lib.dlp_batch_dlpack(pipe, batch, field, c.byref(self.at))
+        assert rc == 0, rc
     def __dlpack__(self, stream=None):
         return api.PyCapsule_New(self.at, b"dltensor", None)
     def __dlpack_device__(self):
@@ -72,12 +81,20 @@ while True:
     assert (x.reshape(-1, 6) == index[:, None] * 10 + np.arange(6)).all(), x
     assert (y == -index).all(), y
     assert x.__array_interface__["data"][0] % 64 == 0
+    rows, valid, lengths = (np.from_dlpack(Tensor(pipe, batch, 2, k))
+                            for k in (INDEX, VALID, LENGTHS))
+    assert rows.dtype == np.int64 and (rows == index).all(), rows
+    assert lengths.dtype == np.int64 and (lengths == index % 5).all(), lengths
+    assert valid.dtype == np.uint8 and (valid == 1).all(), valid
     n += len(index)
     part = x[1:, 0]  # keeps the batch, alone
-    del x, y
+    del x, y, valid, lengths
     assert lib.dlp_pipe_next(pipe, c.byref(batch)) == HELD
     assert part[0, 0] == index[1] * 10
     del part
+    assert lib.dlp_pipe_next(pipe, c.byref(batch)) == HELD
+    assert (rows == index).all()
+    del rows
 assert n == 50
 pipe = c.c_void_p(lib.begin())
 assert lib.dlp_pipe_next(pipe, c.byref(batch)) == 0

@@ -55,6 +55,9 @@ for w in 0 1 4; do
 done
 [ -s $dir/out/timeline.svg ] || fail 'left no timeline.svg'
 [ -s $dir/out/trace.json ] || fail 'left no trace.json'
+grep -q '>loss<' $dir/out/timeline.svg || fail 'timeline.svg: no lane of the loss'
+[ -s $dir/out/stall.svg ] || fail 'left no stall.svg'
+grep -q '"ph":"C".*"name":"loss"' $dir/out/trace.json || fail 'trace.json: no loss'
 timeout 60 $program -e 3 -s 2 -o $dir/out $dir/data 2>&1 | grep '^trained' >$dir/result.seed
 ! grep -q -F -f $dir/result.seed $dir/result.0 || fail 'another seed gives the same result'
 

@@ -2,13 +2,15 @@
 # The small examples: loader says what it should, the texts of the header and of the README are that
 # program, mixture pads less and less, stages, interrupted anywhere, prints in two lives what it
 # prints in one, stream likewise, of a pipe, share hands out each batch to each, or to one, and
-# chunks learns the same in both ways, until it is interrupted, parts whatever reads its shards,
-# tokens in one life or two, and folder tells its classes apart.
+# chunks learns, and the same in several lives, parts whatever reads its shards,
+# tokens in one life or two, folder tells its classes apart, epochs has no gap between them, table
+# reads what is a table only, and tar finds the samples of its shards.
 dir=build/examples_test
 . tests/rig/shell_rig
 fresh_dir
 
-for e in loader queues stages share stream mixture parts concurrent tokens folder; do
+for e in loader queues actors stages share stream mixture parts concurrent tokens folder epochs \
+    table tar; do
     ${CC:-cc} -std=c11 -O0 -o $dir/$e examples/$e.c -lpthread -lm || exit 1
 done
 
@@ -33,6 +35,10 @@ sed -n '/^int main/,$p' examples/loader.c | wc -l >$dir/lines
 [ -s $dir/body ] || fail 'loader: no program found'
 cmp -s $dir/body $dir/body.header || fail "the example of the header is not examples/loader.c"
 cmp -s $dir/body $dir/body.readme || fail 'the example of the README is not examples/loader.c'
+
+# actors: one is killed, and what the learner gets is enough to find the way.
+timeout 60 $dir/actors 3 300 >$dir/said || fail "actors: exit code $?: $(cat $dir/said)"
+grep -q '^300 batches, the goal is 10 steps away$' $dir/said || fail "actors: $(cat $dir/said)"
 
 # queues: a writer is killed half way, and nothing that it had pushed is lost.
 timeout 60 $dir/queues >$dir/said || fail "queues: exit code $?: $(cat $dir/said)"
@@ -133,15 +139,39 @@ gone() {
     ! kill -0 "$1" 2>/dev/null || grep -q '^State:[[:space:]]*Z' "/proc/$1/status" 2>/dev/null
 }
 
-# chunks: two ways of training, one result; Ctrl-C leaves what was learnt.
+# chunks: validation gets better, then training stops early; in lives that end anywhere, without
+# loader threads, and with any preload it learns the same; Ctrl-C leaves what was learnt.
 ${CC:-cc} -std=c11 -O2 -o $dir/chunks examples/chunks.c -lpthread -lm || exit 1
-timeout 60 $dir/chunks -e 2 -c 700 -b 32 -n 4000 >$dir/said 2>&1 || fail "chunks: $(cat $dir/said)"
-for line in '^synchronous .* s$' '^asynchronous .* s$' '^gain ' '^same weights: yes$' \
-    '^test accuracy [89]...\|^test accuracy 100' '^predicted  *[0-9]'; do
-    grep -q "$line" $dir/said || fail "chunks: no line '$line': $(cat $dir/said)"
+chunks() {
+    timeout 60 $dir/chunks -n 2500 -c 250 "$@" 2>$dir/why || fail "chunks $*: $(cat $dir/why)"
+}
+chunks >$dir/whole
+awk '/^epoch.*rate/ { loss = $(NF - 4) + 0; right = $(NF - 1)
+                      if (n++ == 0) { first = loss; best = loss } if (loss < best) best = loss }
+     /: nothing better for 3 epochs: training stops$/ { early = 1 }
+     /^test accuracy/ { test = $3 }
+     END { exit !(n > 4 && n < 30 && early && best < 0.95 * first && right > 60 && test > 60) }' \
+    $dir/whole || fail "chunks learns nothing, or does not stop: $(cat $dir/whole)"
+chunks -q 99 -e 6 >$dir/took
+grep -q '^epoch  5:' $dir/took && ! grep -q 'training stops' $dir/took ||
+    fail "chunks, with patience: $(cat $dir/took)"
+chunks -w 0 | cmp -s - $dir/whole || fail 'chunks: not the same without loaders'
+chunks -p 1 -w 2 >$dir/took
+for preload in 2 3; do
+    chunks -p $preload | cmp -s - $dir/took || fail "chunks: not the same with preload $preload"
 done
+for cut in 1 44 45 46 130; do # an epoch has 45 steps
+    rm -f $dir/state
+    {
+        chunks -s $dir/state -k $cut | grep '^epoch'
+        chunks -s $dir/state -w 0
+    } >$dir/lives
+    cmp -s $dir/whole $dir/lives || fail "chunks, cut at $cut: $(diff $dir/whole $dir/lives)"
+done
+tail -1 $dir/whole >$dir/end
+chunks -s $dir/state | cmp -s - $dir/end || fail 'chunks: goes on with what was over'
 ( # what a shell puts in the background may ignore SIGINT; the program asks for it again
-    exec $dir/chunks -e 9999 -n 2000 -c 500 -p 3
+    exec $dir/chunks -e 9999 -q 9999 -n 2000 -c 500 -p 3
 ) >$dir/said 2>&1 &
 pid=$!
 await handles 2 $pid || fail 'chunks: has no handler for SIGINT'
@@ -191,5 +221,48 @@ timeout 60 $dir/folder $dir/pictures >$dir/said || fail "folder: exit code $?: $
 grep -q '^1 could not be decoded' $dir/said || fail "folder, damaged: $(cat $dir/said)"
 timeout 60 $dir/folder $dir/none >$dir/said 2>&1 && fail 'folder: listed nothing'
 grep -q 'No such file' $dir/said || fail "folder, of nothing: $(cat $dir/said)"
+
+# epochs: one pipe has the same workers for all epochs, and loses less at borders than a pipe each,
+# with set_epoch too.
+timeout 60 $dir/epochs -e 4 -w 3 -i 60 -o $dir >$dir/said || fail "epochs: exit code $?"
+awk '/^one pipe for/ { way = 0 } /^one pipe with/ { way = 1 } /^a pipe/ { way = 2 }
+     /^  epoch/ { if (NF != 6) wrong = 1
+                  for (i = 4; i <= NF; i++) if (!pid[$i]++) seen[way]++ }
+     /^epoch/ { n++; if ($7 < 60) wrong = 1; for (i = 0; i < 3; i++) lost[i] += $(3 + 2 * i) }
+     END { exit !(!wrong && n == 3 && seen[0] == 3 && seen[1] == 3 && seen[2] == 12 &&
+                  lost[0] * 3 < lost[2] && lost[1] < lost[2]) }' $dir/said ||
+    fail "epochs says: $(cat $dir/said)"
+grep -q '^same batches: yes$' $dir/said || fail "epochs: $(cat $dir/said)"
+for words in 'one pipe for all epochs: ' 'one pipe with set_epoch: ' 'a pipe for each epoch: ' \
+    '>fetch-2<'; do
+    grep -q "$words" $dir/epochs.svg || fail "epochs: its picture has no '$words'"
+done
+
+# table: means of columns, in any order of the rows; a line that is cut is named.
+timeout 60 $dir/table >$dir/said || fail "table: exit code $?"
+grep -q '^1000 rows, 499.5, 249.75, 332834$' $dir/said || fail "table says: $(cat $dir/said)"
+printf 'a,b\r\n1,2\r\n3,4' >$dir/table.csv
+timeout 60 $dir/table -w 1 $dir/table.csv >$dir/said || fail "table: exit code $?"
+grep -q '^2 rows, 2, 3$' $dir/said || fail "table says: $(cat $dir/said)"
+printf 'a,b\n1,2\n3\n5,6,7\n' >$dir/table.csv
+timeout 60 $dir/table $dir/table.csv >$dir/said 2>&1 && fail 'table: took lines of other lengths'
+grep -q 'column [12] of row [23] is no number' $dir/said || fail "table says: $(cat $dir/said)"
+
+# tar: each sample of made-up shards once; of one that tar made, where it has that; a label is lost.
+timeout 60 $dir/tar >$dir/said || fail "tar: exit code $?"
+[ "$(grep -c ': 75 samples, ' $dir/said)" -eq 10 ] || fail "tar says: $(cat $dir/said)"
+if command -v tar >/dev/null 2>&1; then
+    mkdir $dir/samples
+    for i in 10 11 12 13 14 15 16 17 18 19; do
+        printf '%064d' 0 >$dir/samples/$i.bin
+        echo $((i % 10)) >$dir/samples/$i.cls
+    done
+    (cd $dir/samples && tar -cf ../a.tar 1?.* && rm 15.cls && tar -cf ../b.tar 1?.*)
+    timeout 60 $dir/tar -w 1 -b 4 $dir/a.tar >$dir/said || fail "tar: exit code $?"
+    [ "$(grep -c ': 1 samples, first bytes sum to 48$' $dir/said)" -eq 10 ] ||
+        fail "tar says: $(cat $dir/said)"
+    timeout 60 $dir/tar $dir/a.tar $dir/b.tar >$dir/said 2>&1 && fail 'tar: a label is missing'
+    grep -q 'sample 5 of .*b.tar: no .cls' $dir/said || fail "tar says: $(cat $dir/said)"
+fi
 
 [ $wrong -eq 0 ]

@@ -127,7 +127,7 @@ static void run__any_wiring__as_written_down(uint64_t seed) {
 }
 
 static void kill__part_workers_with_other_counts__as_written_down(uint64_t seed) {
-    for (int i = 0; i < test_share(40, 1000); i++) any_case(&seed, 1);
+    for (int i = 0; i < test_share(12, 1000); i++) any_case(&seed, 1);
 }
 
 /* ---- cells ---- */

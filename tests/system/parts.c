@@ -767,7 +767,7 @@ static void open__desc_out_of_range__names_field(void) {
     (r = good, r.d.parts.items = r.items, (void)(set), refused(&r, code, stage, field, words))
     REFUSED(r.d.parts.n_parts = 0, DLP_ERR_ARG, "parts", "n_parts", "is 0");
     REFUSED(r.d.parts.max_part_bytes = 0, DLP_ERR_ARG, "parts", "max_part_bytes", "is 0");
-    REFUSED(r.d.parts.load = NULL, DLP_ERR_ARG, "parts", "load", "a function");
+    REFUSED(r.d.parts.load = NULL, DLP_ERR_ARG, "parts", "load", "the function");
     REFUSED(r.d.parts.items = NULL, DLP_ERR_ARG, "parts", "items", "count");
     REFUSED(r.d.parts.queue_size = 1, DLP_ERR_ARG, "parts", "queue_size", "is 1");
     REFUSED(r.d.parts.queue_size = 2, DLP_ERR_ARG, "parts", "queue_size", "may need 4 parts");
@@ -823,7 +823,7 @@ static void wiring__parts_and_split__views_of_items(void) {
     parts_rig r;
     dlp_field field = {"words", DLP_U64, 1, {6}, 0, 0};
     dlp_sampler_desc sampler = {.order = DLP_ORDER_PARTS, .seed = 42};
-    dlp_repeat_desc repeat = {2, 0};
+    dlp_repeat_desc repeat = {.epochs = 2};
     dlp_dataset set = {.fields = &field, .n_fields = 1, .fetch = fetch_chunk};
     dlp_fetch_desc fetch = {.dataset = &set};
     dlp_batch_desc batch = {.batch_size = 1};

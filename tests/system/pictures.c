@@ -255,6 +255,16 @@ static void sim_ring(int n) {
     }
 }
 
+static int lanes_timeline(const dlpi_lane *lanes, int n, const dlp_stats *s, const char *path) {
+    dlpi_picture p = {.lanes = lanes, .n_lanes = n, .stats = s};
+    return dlpi_picture_timeline(&p, path);
+}
+
+static int lanes_trace(const dlpi_lane *lanes, int n, const char *path) {
+    dlpi_picture p = {.lanes = lanes, .n_lanes = n};
+    return dlpi_picture_trace(&p, path);
+}
+
 /* ---- a JSON reader: valid or not, and the values of the events ---- */
 
 typedef struct json {
@@ -496,7 +506,7 @@ static const char *xml_attributes(svg *g, const char *s, const char *end, xml_el
         for (; s < end && *s != '=' && n + 1 < sizeof key; s++) { key[n++] = *s; }
         key[n] = 0;
         if (end - s < 3 || s[1] != '"' || n == 0 ||
-            strspn(key, "abcdefghijklmnopqrstuvwxyzB-") != n) {
+            strspn(key, "abcdefghijklmnopqrstuvwxyzBTU-") != n) {
             svg_fail(g, "attribute without quotes");
             return end;
         }
@@ -811,20 +821,19 @@ static int draw(const char *to) {
         simulate(&samples[i].d);
         sim_ring(samples[i].ring);
         snprintf(name, sizeof name, "%s.svg", samples[i].name);
-        if (dlpi_lanes_write_timeline(world.lanes, world.n_lanes, &world.stats, in_dir(name)) !=
-            0) {
+        if (lanes_timeline(world.lanes, world.n_lanes, &world.stats, in_dir(name)) != 0) {
             perror(in_dir(name));
             return 1;
         }
         snprintf(name, sizeof name, "%s.json", samples[i].name);
-        if (dlpi_lanes_write_trace(world.lanes, world.n_lanes, in_dir(name)) != 0) {
+        if (lanes_trace(world.lanes, world.n_lanes, in_dir(name)) != 0) {
             perror(in_dir(name));
             return 1;
         }
         dlp_stats_explain(&world.stats, words, sizeof words);
         printf("-- %s\n%s", samples[i].name, words);
     }
-    return dlpi_lanes_write_timeline(NULL, 0, NULL, in_dir("empty.svg")) != 0;
+    return lanes_timeline(NULL, 0, NULL, in_dir("empty.svg")) != 0;
 }
 
 /* ---- numbers and names ---- */
@@ -894,7 +903,7 @@ static void trace_json__simulated_run__every_event_preserved(void) {
     simulate(&samples[1].d);
     int events = 0;
     for (int i = 0; i < world.n_lanes; i++) { events += world.lanes[i].n; }
-    CHECK(dlpi_lanes_write_trace(world.lanes, world.n_lanes, in_dir("t.json")) == DLP_OK, "%s",
+    CHECK(lanes_trace(world.lanes, world.n_lanes, in_dir("t.json")) == DLP_OK, "%s",
           strerror(errno));
     json j = json_check(in_dir("t.json"), world.lanes);
     CHECK(!j.bad && j.events == events && j.names == world.n_lanes && j.wrong == 0,
@@ -902,7 +911,7 @@ static void trace_json__simulated_run__every_event_preserved(void) {
 }
 
 static void trace_json__no_lanes__valid(void) {
-    CHECK(dlpi_lanes_write_trace(NULL, 0, in_dir("t.json")) == DLP_OK, "%s", strerror(errno));
+    CHECK(lanes_trace(NULL, 0, in_dir("t.json")) == DLP_OK, "%s", strerror(errno));
     json j = json_check(in_dir("t.json"), NULL);
     CHECK(!j.bad && j.events == 0, "%d", j.events);
 }
@@ -942,8 +951,7 @@ static void hostile_world(void) {
 
 static void trace_json__hostile_names__escaped(void) {
     hostile_world();
-    CHECK(dlpi_lanes_write_trace(world.lanes, HOSTILE, in_dir("t.json")) == DLP_OK, "%s",
-          strerror(errno));
+    CHECK(lanes_trace(world.lanes, HOSTILE, in_dir("t.json")) == DLP_OK, "%s", strerror(errno));
     json j = json_check(in_dir("t.json"), world.lanes);
     CHECK(!j.bad && j.names == HOSTILE && j.wrong == 0, "bad %d, %d names", j.bad, j.names);
 }
@@ -974,12 +982,11 @@ static void garbage_world(int n) {
 static void garbage__any_bytes__files_still_valid(void) {
     for (int n = 1; n < 3000; n *= 3) {
         garbage_world(n);
-        CHECK(dlpi_lanes_write_trace(world.lanes, 5, in_dir("t.json")) == DLP_OK, "%s",
-              strerror(errno));
+        CHECK(lanes_trace(world.lanes, 5, in_dir("t.json")) == DLP_OK, "%s", strerror(errno));
         json j = json_check(in_dir("t.json"), NULL);
         CHECK(!j.bad && j.events == 5 * n, "%d of %d", j.events, 5 * n);
-        CHECK(dlpi_lanes_write_timeline(world.lanes, 5, &world.stats, in_dir("t.svg")) == DLP_OK,
-              "%s", strerror(errno));
+        CHECK(lanes_timeline(world.lanes, 5, &world.stats, in_dir("t.svg")) == DLP_OK, "%s",
+              strerror(errno));
         svg g = svg_read(in_dir("t.svg"));
         svg_check_boxes(&g);
         svg_free(&g);
@@ -993,8 +1000,8 @@ static void timeline__samples__nothing_overlaps(void) {
         for (int ring = 0; ring < 2; ring++) {
             simulate(&samples[i].d);
             sim_ring(ring ? samples[i].ring : SIM_EVENTS);
-            CHECK(dlpi_lanes_write_timeline(world.lanes, world.n_lanes, &world.stats,
-                                            in_dir("t.svg")) == DLP_OK,
+            CHECK(lanes_timeline(world.lanes, world.n_lanes, &world.stats, in_dir("t.svg")) ==
+                      DLP_OK,
                   "%s", strerror(errno));
             svg g = svg_read(in_dir("t.svg"));
             svg_check_boxes(&g);
@@ -1013,7 +1020,7 @@ static void timeline__samples__nothing_overlaps(void) {
 
 static void ticks__any_length__one_two_or_five(void) {
     for (uint64_t length = 1; length < UINT64_MAX / 3; length += length / 2 + 1) {
-        uint64_t step = dlpi_tick_step(length), digit = step;
+        uint64_t step = dlpi_tick_step(length, 10), digit = step;
         while (digit % 10 == 0) { digit /= 10; }
         CHECK(digit == 1 || digit == 2 || digit == 5, "step %" PRIu64, step);
         CHECK(length / step <= 10 && (length < 10 || length / step >= 4), "%" PRIu64 " in %" PRIu64,
@@ -1031,8 +1038,7 @@ static void timeline__every_duration__legible(void) {
                  .step_ns = 3 * ns,
                  .cpus = 4};
         simulate(&d);
-        CHECK(dlpi_lanes_write_timeline(world.lanes, world.n_lanes, &world.stats,
-                                        in_dir("t.svg")) == DLP_OK,
+        CHECK(lanes_timeline(world.lanes, world.n_lanes, &world.stats, in_dir("t.svg")) == DLP_OK,
               "%s", strerror(errno));
         svg g = svg_read(in_dir("t.svg"));
         svg_check_boxes(&g);
@@ -1046,8 +1052,8 @@ static void timeline__every_duration__legible(void) {
 
 static void timeline__hostile_names__escaped_and_cut(void) {
     hostile_world();
-    CHECK(dlpi_lanes_write_timeline(world.lanes, HOSTILE, &world.stats, in_dir("t.svg")) == DLP_OK,
-          "%s", strerror(errno));
+    CHECK(lanes_timeline(world.lanes, HOSTILE, &world.stats, in_dir("t.svg")) == DLP_OK, "%s",
+          strerror(errno));
     svg g = svg_read(in_dir("t.svg"));
     svg_check_boxes(&g);
     CHECK(svg_find_text(&g, "</text><script>") != NULL, "the second name is not shown as it is");
@@ -1058,8 +1064,7 @@ static void timeline__hostile_names__escaped_and_cut(void) {
 static void timeline__nothing_recorded__says_so(void) {
     dlpi_lane lane = {"consumer", -1, NULL, 0};
     for (int n = 0; n < 2; n++) {
-        CHECK(dlpi_lanes_write_timeline(&lane, n, NULL, in_dir("t.svg")) == DLP_OK, "%s",
-              strerror(errno));
+        CHECK(lanes_timeline(&lane, n, NULL, in_dir("t.svg")) == DLP_OK, "%s", strerror(errno));
         svg g = svg_read(in_dir("t.svg"));
         svg_check_boxes(&g);
         CHECK(svg_find_text(&g, "Nothing is recorded") != NULL, "no words");
@@ -1093,8 +1098,7 @@ static void timeline__64_lanes_of_100000_events__bounded(void) {
             snprintf(name, sizeof name, "%02d is a rather long worker name", i);
             memcpy(lanes[i].name, name, 32);
         }
-        CHECK(dlpi_lanes_write_timeline(lanes, 65, NULL, in_dir("t.svg")) == DLP_OK, "%s",
-              strerror(errno));
+        CHECK(lanes_timeline(lanes, 65, NULL, in_dir("t.svg")) == DLP_OK, "%s", strerror(errno));
         svg g = svg_read(in_dir("t.svg"));
         svg_check_boxes(&g);
         CHECK(g.n_rects > 64 * 50 && g.n_rects < DLPI_SVG_RECTS + 1000 && g.bytes < 8u << 20,
@@ -1118,8 +1122,7 @@ static void timeline__wide_events__drawn_at_their_place(void) {
     } want[] = {{"q", 160, 200},  {"w1", 360, 400}, {"w2", 760, 400},
                 {"w2", 160, 400}, {"s", 560, 400},  {"b", 960, 200}};
     dlpi_lane lanes[2] = {{"consumer", -1, t, 3}, {"fetch 0", 0, w, 3}};
-    CHECK(dlpi_lanes_write_timeline(lanes, 2, NULL, in_dir("t.svg")) == DLP_OK, "%s",
-          strerror(errno));
+    CHECK(lanes_timeline(lanes, 2, NULL, in_dir("t.svg")) == DLP_OK, "%s", strerror(errno));
     svg g = svg_read(in_dir("t.svg"));
     for (size_t i = 0; i < 6; i++) {
         bool found = false;
@@ -1136,6 +1139,229 @@ static void timeline__wide_events__drawn_at_their_place(void) {
 }
 
 /* The window ends with the newest event and leaves out what some lane has forgotten. */
+/* ---- a chosen stretch, tails, the axis ---- */
+
+/* Ten steps of 100 ms with waits of 10 ms between them, but 90 ms before step 6; epochs of four
+   steps; one worker, whose ring has lost what was before 400 ms, and which ended at 900 ms. */
+static void window_world(dlpi_lane lanes[2]) {
+    static dlp_trace_event c[32], w[32];
+    uint64_t t = 1000000;
+    int n = 0, m = 0;
+    memset(lanes, 0, 2 * sizeof *lanes);
+    for (uint64_t k = 0; k < 10; k++) {
+        uint64_t wait = k == 6 ? 90000000 : k == 0 ? 200000000 : 10000000;
+        uint32_t epoch = (uint32_t)k / 4, before = k == 0 ? 0 : (uint32_t)(k - 1) / 4;
+        c[n++] = (dlp_trace_event){t, t + wait, k, before, DLP_TRACE_WAIT, 0};
+        t += wait;
+        c[n++] = (dlp_trace_event){t, t + 100000000, k, epoch, DLP_TRACE_STEP, 4};
+        t += 100000000;
+    }
+    for (uint64_t at = 400000000; at < 900000000; at += 50000000, m++) {
+        w[m] = (dlp_trace_event){at, at + 50000000, (uint64_t)m, 0, DLP_TRACE_WORK, 4};
+    }
+    snprintf(lanes[0].name, 32, "consumer");
+    snprintf(lanes[1].name, 32, "fetch 0");
+    lanes[0].group = -1;
+    lanes[0].events = c;
+    lanes[0].n = n;
+    lanes[1].events = w;
+    lanes[1].n = m;
+}
+
+static void window__each_kind__its_stretch(void) {
+    static const struct {
+        dlp_trace_window w;
+        uint64_t t0, t1; /* 0, 0: nothing */
+    } cases[] = {{{DLP_WINDOW_TIME, 0, 300, 700}, 300, 700},
+                 {{DLP_WINDOW_TIME, 0, 250000000, 0}, 250000000, 1371000000},
+                 {{DLP_WINDOW_TIME, 0, 1371000000, 0}, 0, 0},
+                 {{DLP_WINDOW_BATCHES, 0, 2, 4}, 411000000, 741000000},
+                 {{DLP_WINDOW_BATCHES, 0, 0, 0}, 1000000, 301000000},
+                 {{DLP_WINDOW_BATCHES, 0, 10, 99}, 0, 0},
+                 {{DLP_WINDOW_EPOCH, 0, 0, 0}, 1000000, 631000000},
+                 {{DLP_WINDOW_EPOCH, 0, 2, 0}, 1151000000, 1371000000},
+                 {{DLP_WINDOW_EPOCH, 0, 3, 0}, 0, 0},
+                 {{DLP_WINDOW_STALL, 0, 0, 0}, 761000000, 1031000000},
+                 {{DLP_WINDOW_STALL, 0, 1000, 0}, 850999000, 941001000},
+                 {{DLP_WINDOW_STALL, 0, UINT64_MAX, 0}, 0, UINT64_MAX}};
+    dlpi_lane lanes[2];
+    window_world(lanes);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        dlpi_picture p = {.lanes = lanes, .n_lanes = 2, .window = &cases[i].w};
+        dlpi_view v;
+        memset(&v, 0, sizeof v);
+        CHECK(dlpi_view_choose(&v, &p) == DLP_OK && v.t0 == cases[i].t0 && v.t1 == cases[i].t1,
+              "case %zu: %" PRIu64 " to %" PRIu64, i, v.t0, v.t1);
+        CHECK(dlpi_picture_timeline(&p, in_dir("t.svg")) == DLP_OK, "case %zu", i);
+        svg g = svg_read(in_dir("t.svg"));
+        svg_check_boxes(&g);
+        CHECK((svg_find_text(&g, "of the stretch that was asked for") != NULL) ==
+                  (cases[i].t1 == 0),
+              "case %zu", i);
+        svg_free(&g);
+    }
+}
+
+static void window__stall_without_waits__says_so(void) {
+    static const dlp_trace_event e[] = {{5, 50, 0, 0, DLP_TRACE_WAIT, 0},
+                                        {50, 100, 0, 0, DLP_TRACE_STEP, 4}};
+    dlpi_lane lane = {"consumer", -1, e, 2};
+    dlp_trace_window w = {DLP_WINDOW_STALL, 0, 0, 0};
+    dlpi_picture p = {.lanes = &lane, .n_lanes = 1, .window = &w};
+    CHECK(dlpi_picture_timeline(&p, in_dir("t.svg")) == DLP_OK, "%s", strerror(errno));
+    svg g = svg_read(in_dir("t.svg"));
+    svg_check_boxes(&g);
+    CHECK(svg_find_text(&g, "No wait of the consumer is recorded") != NULL, "no words");
+    svg_free(&g);
+}
+
+static void window__wrong__refused(void) {
+    static const dlp_trace_window bad[] = {{-1, 0, 0, 0},
+                                           {DLP_WINDOW_STALL + 1, 0, 0, 0},
+                                           {DLP_WINDOW_TIME, 0, 5, 5},
+                                           {DLP_WINDOW_TIME, 0, 5, 4},
+                                           {DLP_WINDOW_BATCHES, 0, 5, 4}};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        CHECK(!dlpi_window_good(&bad[i]), "case %zu", i);
+    }
+    CHECK(dlpi_window_good(NULL) && dlpi_window_good(&(dlp_trace_window){0, 0, 0, 0}), "newest");
+}
+
+static const box *svg_find_rect(const svg *g, const char *kind, double x, double w) {
+    for (int i = 0; i < g->n_rects; i++) {
+        const box *b = &g->rects[i];
+        double dx = b->x - x, dw = b->w - w;
+        if (!strcmp(b->kind, kind) && dx * dx < 0.01 && dw * dw < 0.01) { return b; }
+    }
+    return NULL;
+}
+
+/* What a ring has lost, and what is not over yet, is hatched; the axis is time since the start. */
+static void window__tails_and_axis__told(void) {
+    dlpi_lane lanes[2];
+    dlp_trace_window w = {DLP_WINDOW_TIME, 0, 200000000, 1200000000};
+    dlpi_picture p = {.lanes = lanes, .n_lanes = 2, .window = &w};
+    window_world(lanes);
+    CHECK(dlpi_picture_timeline(&p, in_dir("t.svg")) == DLP_OK, "%s", strerror(errno));
+    svg g = svg_read(in_dir("t.svg"));
+    svg_check_boxes(&g);
+    CHECK(svg_find_rect(&g, "n", 160, 200) != NULL, "nothing hatched before");
+    CHECK(svg_find_rect(&g, "t", 360, 500) != NULL, "another ground");
+    CHECK(svg_find_rect(&g, "n", 860, 300) != NULL, "nothing hatched behind");
+    CHECK(svg_find_rect(&g, "n", 160, 1000) == NULL, "the consumer's is recorded");
+    CHECK(svg_find_text(&g, "not recorded") != NULL, "no key");
+    const box *first = svg_find_text(&g, "0.2 s"), *last = svg_find_text(&g, "1.2 s");
+    CHECK(first && first->x + first->w / 2 > 159 && first->x + first->w / 2 < 161, "0.2 s");
+    CHECK(last && last->x + last->w / 2 > 1159 && last->x + last->w / 2 < 1161, "1.2 s");
+    CHECK(svg_find_text(&g, "0.0 s") == NULL, "an axis from 0");
+    svg_free(&g);
+    w.from = 250000000; /* ticks stay where they are round */
+    w.to = 1250000000;
+    CHECK(dlpi_picture_timeline(&p, in_dir("t.svg")) == DLP_OK, "%s", strerror(errno));
+    g = svg_read(in_dir("t.svg"));
+    first = svg_find_text(&g, "0.3 s");
+    CHECK(first && first->x + first->w / 2 > 209 && first->x + first->w / 2 < 211, "0.3 s");
+    svg_free(&g);
+    w.from = 0;
+    w.to = 100; /* before all of the worker's */
+    lanes[0].events = &(dlp_trace_event){0, 200, 0, 0, DLP_TRACE_STEP, 1};
+    lanes[0].n = 1;
+    CHECK(dlpi_picture_timeline(&p, in_dir("t.svg")) == DLP_OK, "%s", strerror(errno));
+    g = svg_read(in_dir("t.svg"));
+    CHECK(svg_find_rect(&g, "n", 160, 1000) != NULL, "a lane without records is not hatched");
+    svg_free(&g);
+}
+
+/* Hours after the start, and nanoseconds long: fewer numbers, none on another. */
+static void window__far_from_the_start__legible(void) {
+    for (uint64_t begin = 1; begin < UINT64_MAX / 16; begin *= 7) {
+        for (uint64_t length = 10; length < 1000000000000u; length *= 30) {
+            dlp_trace_event e = {begin, begin + length, 1, 0, DLP_TRACE_STEP, 1};
+            dlpi_lane lane = {"consumer", -1, &e, 1};
+            CHECK(lanes_timeline(&lane, 1, NULL, in_dir("t.svg")) == DLP_OK, "%s", strerror(errno));
+            svg g = svg_read(in_dir("t.svg"));
+            svg_check_boxes(&g);
+            CHECK(svg_count_texts(&g, "tick") >= 2, "%d ticks", svg_count_texts(&g, "tick"));
+            svg_free(&g);
+        }
+    }
+}
+
+/* ---- counters ---- */
+
+static void counters__step_line__at_its_place(void) {
+    dlpi_sample use[] = {{300000000, 50}, {700000000, 100}, {900000000, 0}};
+    dlpi_sample memory[] = {{0, 2}, {200000000, 8}, {1200000000, 4}};
+    dlpi_curve curves[3] = {
+        {"use <1>", "%", 100, use, 3}, {"memory", "GiB", 0, memory, 3}, {"silent", "", 0, NULL, 0}};
+    dlpi_lane lanes[2];
+    dlp_trace_window w = {DLP_WINDOW_TIME, 0, 200000000, 1200000000};
+    dlpi_picture p = {lanes, 2, curves, 3, NULL, &w};
+    size_t n;
+    window_world(lanes);
+    CHECK(dlpi_picture_timeline(&p, in_dir("t.svg")) == DLP_OK, "%s", strerror(errno));
+    svg g = svg_read(in_dir("t.svg"));
+    svg_check_boxes(&g);
+    CHECK(svg_find_rect(&g, "n", 160, 100) != NULL, "before the first value");
+    CHECK(svg_find_text(&g, "counters") && svg_find_text(&g, "silent"), "names");
+    /* 400 ms of 50, 200 of 100, 300 of 0; and 8 all the time */
+    CHECK(svg_find_text(&g, "44.4 %") && svg_find_text(&g, "8.00 GiB"), "means");
+    svg_free(&g);
+    char *s = slurp(in_dir("t.svg"), &n);
+    const char *path = s ? strstr(s, "<path class=\"c\" d=\"M260 ") : NULL;
+    CHECK(path != NULL, "where it begins");
+    if (path != NULL) { /* up by half of 34 px, to the top, and down */
+        int bottom = atoi(strchr(path, ' ') + strlen("class=\"c\" d=\"M260 ") + 1);
+        char want[200];
+        snprintf(want, sizeof want,
+                 "<path class=\"c\" d=\"M260 %dH260V%d.0H660V%d.0H860V%d.0H1160V%dz\"><title>use "
+                 "&#60;1&#62;: mean 44.4 %%, from 0.00 to 100</title></path>",
+                 bottom, bottom - 17, bottom - 34, bottom, bottom);
+        CHECK(strncmp(path, want, strlen(want)) == 0, "%.160s", path);
+    }
+    free(s);
+}
+
+static void counters__trace__one_event_for_each_value(void) {
+    dlpi_sample a[] = {{1234567, 0.5}, {2000000, 1e17}, {3000000, 0}, {4000000, 2.9999999}};
+    dlpi_curve curves[2] = {{"a \"q\"", "%", 100, a, 4}, {"b", "", 0, a, 1}};
+    dlpi_picture p = {.curves = curves, .n_curves = 2};
+    static const char *const want[] = {
+        "{\"ph\":\"C\",\"pid\":1,\"ts\":1234.567,\"name\":\"a \\\"q\\\"\","
+        "\"args\":{\"%\":0.500000}}",
+        "\"args\":{\"%\":100000000000000000.000000}}", "\"args\":{\"%\":0.000000}}",
+        "\"args\":{\"%\":3.000000}}", "\"name\":\"b\",\"args\":{\"value\":0.500000}}"};
+    size_t n;
+    CHECK(dlpi_picture_trace(&p, in_dir("t.json")) == DLP_OK, "%s", strerror(errno));
+    json j = json_check(in_dir("t.json"), NULL);
+    CHECK(!j.bad, "no JSON");
+    char *s = slurp(in_dir("t.json"), &n);
+    for (size_t i = 0; s && i < sizeof want / sizeof *want; i++) {
+        CHECK(strstr(s, want[i]) != NULL, "no %s in %s", want[i], s);
+    }
+    free(s);
+}
+
+/* Many values in a short stretch, values of any size: bounded, and inside its lane. */
+static void counters__any_values__bounded(void) {
+    static dlpi_sample many[200000];
+    dlpi_curve curve = {"many", "unit-of-11c", 0, many, 200000};
+    dlpi_lane lanes[2];
+    dlpi_picture p = {lanes, 2, &curve, 1, NULL, NULL};
+    window_world(lanes);
+    for (int kind = 0; kind < 4; kind++) {
+        for (size_t i = 0; i < 200000; i++) {
+            many[i].at_ns = kind == 1 ? 600000000 : i * 7000;
+            many[i].value = kind == 2 ? 1e300 : kind == 3 ? 0 : (double)(rnd() % 1000);
+        }
+        CHECK(dlpi_picture_timeline(&p, in_dir("t.svg")) == DLP_OK, "%s", strerror(errno));
+        svg g = svg_read(in_dir("t.svg"));
+        svg_check_boxes(&g);
+        CHECK(g.bytes < 40000, "%zu bytes", g.bytes);
+        svg_free(&g);
+    }
+}
+
 static void timeline__short_rings__newest_stretch_of_all_lanes(void) {
     dlpi_view v;
     simulate(&samples[2].d);
@@ -1201,10 +1427,37 @@ static void lab_of(const char *hex, int vision, double lab[3]) {
     lab[2] = 200 * (f[1] - f[2]);
 }
 
+/* Lanes where nothing is done are fainter than all work: paler, and of less colour. */
+static void palette__waits__quieter_than_work(void) {
+    size_t n;
+    CHECK(lanes_timeline(NULL, 0, NULL, in_dir("t.svg")) == DLP_OK, "%s", strerror(errno));
+    char *s = slurp(in_dir("t.svg"), &n);
+    const char *ground = s ? strstr(s, ".t{fill:#") : NULL;
+    for (int k = 0; ground != NULL && k < 3; k++) {
+        static const char *const quiet[] = {".s{fill:#", ".b{fill:#", ".c{fill:#"};
+        const char *at = strstr(s, quiet[k]);
+        double q[3], t[3];
+        CHECK(at != NULL, "no %s", quiet[k]);
+        if (at == NULL) { continue; }
+        lab_of(at + 9, 0, q);
+        lab_of(ground + 9, 0, t);
+        for (int i = 0; i < DLPI_SVG_COLOURS; i++) {
+            char name[32];
+            double w[3];
+            snprintf(name, sizeof name, ".w%d{fill:#", i);
+            lab_of(strstr(s, name) + strlen(name), 0, w);
+            CHECK(4 * (q[1] * q[1] + q[2] * q[2]) < w[1] * w[1] + w[2] * w[2],
+                  "%s beside w%d: colour", quiet[k], i);
+            CHECK(t[0] - q[0] > 4 && (k == 2 || t[0] - q[0] < t[0] - w[0]),
+                  "%s beside w%d: lightness", quiet[k], i);
+        }
+    }
+    free(s);
+}
+
 static void palette__neighbours__told_apart_by_everybody(void) {
     size_t n;
-    CHECK(dlpi_lanes_write_timeline(NULL, 0, NULL, in_dir("t.svg")) == DLP_OK, "%s",
-          strerror(errno));
+    CHECK(lanes_timeline(NULL, 0, NULL, in_dir("t.svg")) == DLP_OK, "%s", strerror(errno));
     char *s = slurp(in_dir("t.svg"), &n);
     for (int i = 0; s != NULL && i < DLPI_SVG_COLOURS; i++) {
         for (int vision = 0; vision < 3; vision++) {
@@ -1233,8 +1486,8 @@ static bool exists(const char *path) {
 }
 
 static int write_either(int svg_too, const char *path) {
-    return svg_too ? dlpi_lanes_write_timeline(world.lanes, world.n_lanes, &world.stats, path)
-                   : dlpi_lanes_write_trace(world.lanes, world.n_lanes, path);
+    return svg_too ? lanes_timeline(world.lanes, world.n_lanes, &world.stats, path)
+                   : lanes_trace(world.lanes, world.n_lanes, path);
 }
 
 static void files__unwritable_path__error_and_nothing_left(void) {
@@ -1297,8 +1550,7 @@ static void files__stale_temporary_and_links__not_followed(void) {
     FILE *f = fopen(in_dir("victim"), "w");
     CHECK(f != NULL && fputs("mine", f) >= 0 && fclose(f) == 0, "%s", strerror(errno));
     CHECK(symlink("victim", in_dir("fresh.tmp")) == 0, "%s", strerror(errno));
-    CHECK(dlpi_lanes_write_trace(world.lanes, world.n_lanes, path) == DLP_OK, "%s",
-          strerror(errno));
+    CHECK(lanes_trace(world.lanes, world.n_lanes, path) == DLP_OK, "%s", strerror(errno));
     size_t n = 0;
     char *s = slurp(in_dir("victim"), &n);
     CHECK(s != NULL && strcmp(s, "mine") == 0 && exists(path) && !exists(in_dir("fresh.tmp")),
@@ -1306,8 +1558,7 @@ static void files__stale_temporary_and_links__not_followed(void) {
     free(s);
     /* A link given as the path itself is the caller's wish. */
     CHECK(symlink("victim", in_dir("link")) == 0, "%s", strerror(errno));
-    CHECK(dlpi_lanes_write_trace(world.lanes, world.n_lanes, in_dir("link")) == DLP_OK, "%s",
-          strerror(errno));
+    CHECK(lanes_trace(world.lanes, world.n_lanes, in_dir("link")) == DLP_OK, "%s", strerror(errno));
     struct stat st;
     CHECK(lstat(in_dir("link"), &st) == 0 && S_ISLNK(st.st_mode) &&
               !json_check(in_dir("victim"), NULL).bad,
@@ -1316,7 +1567,7 @@ static void files__stale_temporary_and_links__not_followed(void) {
     if (geteuid() != 0 || lchown(in_dir("link"), 12, 12) != 0) return; /* only root can give away */
     CHECK(chmod(dir, 01777) == 0 && truncate(in_dir("victim"), 4) == 0, "%s", strerror(errno));
     errno = 0;
-    CHECK(dlpi_lanes_write_trace(world.lanes, world.n_lanes, in_dir("link")) == DLP_ERR_SYSTEM &&
+    CHECK(lanes_trace(world.lanes, world.n_lanes, in_dir("link")) == DLP_ERR_SYSTEM &&
               errno == EACCES && stat(in_dir("victim"), &st) == 0 && st.st_size == 4,
           "written through another user's link");
     CHECK(chmod(dir, 0700) == 0, "%s", strerror(errno));
@@ -1648,6 +1899,7 @@ static int any_fetch(void *user, dlp_item *item) {
 
 /* A real pipe that has run, its trace rings full. */
 static dlp_pipe *ran_pipe(void) {
+    static const dlp_counter counters[2] = {{"use", "%", 100}, {"memory", NULL, 0}};
     static const dlp_field field = {"x", DLP_U8, 1, {64}, 0, 0};
     dlp_loader_desc d;
     dlp_pipe *p = NULL;
@@ -1660,8 +1912,14 @@ static dlp_pipe *ran_pipe(void) {
     d.batch_size = 8;
     d.num_workers = 3;
     d.pipe.trace_bytes = 1 << 17;
+    d.pipe.counters = counters;
+    d.pipe.n_counters = 2;
     if (dlp_loader_open(&p, &d, NULL) != DLP_OK) return NULL;
-    while (dlp_pipe_next_timeout(p, &b, 10000) == DLP_OK) dlp_pipe_release(p, b);
+    for (uint64_t n = 0; dlp_pipe_next_timeout(p, &b, 10000) == DLP_OK; n++) {
+        dlp_pipe_count(p, 0, (double)n);
+        dlp_pipe_count(p, 1, (double)(n / 100));
+        dlp_pipe_release(p, b);
+    }
     return p;
 }
 
@@ -1696,6 +1954,50 @@ static void pipe__real_run__whole_files(void) {
               dlp_pipe_write_timeline(p, NULL) == DLP_ERR_ARG,
           "NULL");
     CHECK(dlp_pipe_close(p) == DLP_OK, "close");
+}
+
+/* A counter's ring keeps the newest; a value that is as the last takes no place. */
+static void pipe__counters__kept_and_refused(void) {
+    dlp_pipe *p = ran_pipe();
+    dlpi_curve curves[DLP_MAX_COUNTERS];
+    dlp_pipe_desc d;
+    memset(curves, 0, sizeof curves);
+    CHECK(p != NULL && dlpi_curves_take(p, curves) == DLP_OK, "take");
+    CHECK(curves[0].n == 3750 && curves[1].n == 38, "%d and %d", (int)curves[0].n,
+          (int)curves[1].n);
+    for (uint64_t i = 1; i < curves[0].n; i++) {
+        CHECK(curves[0].samples[i].value == (double)i &&
+                  curves[0].samples[i].at_ns >= curves[0].samples[i - 1].at_ns,
+              "sample %d", (int)i);
+    }
+    dlpi_curves_free(curves, 2);
+    for (int i = 0; i < 10000; i++) CHECK(dlp_pipe_count(p, 1, i % 2) == DLP_OK, "%d", i);
+    CHECK(dlp_pipe_count(p, 1, 77) == DLP_OK && dlpi_curves_take(p, curves) == DLP_OK, "take");
+    CHECK(curves[1].n == (1 << 17) / 16 - 1 && curves[1].samples[curves[1].n - 1].value == 77, "%d",
+          (int)curves[1].n);
+    CHECK(curves[1].samples[0].value != curves[1].samples[1].value, "the oldest");
+    dlpi_curves_free(curves, 2);
+    CHECK(dlp_pipe_count(NULL, 0, 1) == DLP_ERR_ARG && dlp_pipe_count(p, 2, 1) == DLP_ERR_ARG &&
+              dlp_pipe_count(p, 0, -1) == DLP_ERR_ARG &&
+              dlp_pipe_count(p, 0, 1e308 * 10) == DLP_ERR_ARG,
+          "bad values");
+    CHECK(dlp_pipe_write_window(p, in_dir("t.svg"), &(dlp_trace_window){9, 0, 0, 0}) == DLP_ERR_ARG,
+          "bad window");
+    CHECK(dlp_pipe_write_window(p, in_dir("t.svg"),
+                                &(dlp_trace_window){DLP_WINDOW_STALL, 0, 0, 0}) == DLP_OK,
+          "%s", strerror(errno));
+    svg g = svg_read(in_dir("t.svg"));
+    svg_check_boxes(&g);
+    CHECK(svg_find_text(&g, "use") && svg_find_text(&g, "memory"), "names");
+    svg_free(&g);
+    CHECK(dlp_pipe_close(p) == DLP_OK, "close");
+    memset(&d, 0, sizeof d);
+    d.n_counters = 1;
+    CHECK(dlp_pipe_open(&p, &d, NULL) == DLP_ERR_ARG, "counters NULL");
+    d.counters = &(dlp_counter){"x", NULL, -1};
+    CHECK(dlp_pipe_open(&p, &d, NULL) == DLP_ERR_ARG, "most below 0");
+    d.n_counters = DLP_MAX_COUNTERS + 1;
+    CHECK(dlp_pipe_open(&p, &d, NULL) == DLP_ERR_ARG, "too many");
 }
 
 static void pipe__each_allocation_fails__memory_error_and_nothing_left(void) {
@@ -1746,6 +2048,16 @@ static void run_all(void) {
     RUN(timeline__wide_events__drawn_at_their_place);
     RUN(timeline__short_rings__newest_stretch_of_all_lanes);
     RUN(palette__neighbours__told_apart_by_everybody);
+    RUN(palette__waits__quieter_than_work);
+    RUN(window__each_kind__its_stretch);
+    RUN(window__stall_without_waits__says_so);
+    RUN(window__wrong__refused);
+    RUN(window__tails_and_axis__told);
+    RUN(window__far_from_the_start__legible);
+    RUN(counters__step_line__at_its_place);
+    RUN(counters__trace__one_event_for_each_value);
+    RUN(counters__any_values__bounded);
+    RUN(pipe__counters__kept_and_refused);
     RUN(files__unwritable_path__error_and_nothing_left);
     RUN(files__device_full__error_and_device_kept);
     RUN(files__no_room_in_the_middle__old_file_kept);

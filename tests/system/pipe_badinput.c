@@ -240,6 +240,7 @@ static void add__dataset_missing__named(void) {
     fetch.dataset = &ds;
     CHECK(dlp_pipe_add_fetch(p, &fetch) == DLP_ERR_ARG);
     CHECK(error_is(dlp_pipe_error(p), DLP_ERR_ARG, "fetch", "dataset.fields"));
+    CHECK(strstr(dlp_pipe_error(p)->message, "dataset.fields is NULL: give ") != NULL);
     CHECK(dlp_pipe_close(p) == DLP_OK);
 }
 
@@ -927,7 +928,7 @@ static void loader__size_epochs_or_dataset_said_twice__refused(void) {
                              .repeat = {.epochs = what == 0 ? 3 : 2},
                              .batch = {.batch_size = what == 1 ? 6 : 5}};
         const char *fields[] = {"repeat.epochs", "batch.batch_size", "fetch.dataset"};
-        const char *names[] = {"loader's epochs", "loader's batch_size", "loader's dataset"};
+        const char *names[] = {"loader's epochs", "loader's batch_size", "the loader's dataset"};
         dlp_pipe *p = NULL;
         dlp_error e = {0};
         if (what == 2) d.fetch.dataset = &same;

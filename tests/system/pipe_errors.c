@@ -1053,9 +1053,10 @@ static void skips__why__told(void) {
         n = dlp_pipe_skips(p, skip, 64, NULL);
         CHECK(n >= 3 && skip[0].errnum == EIO && skip[0].code == DLP_ERR_CALLBACK);
         for (int i = 0; i < n; i++) {
-            char words[32];
+            char words[64];
             snprintf(words, sizeof words, "picture %d is cut", (int)skip[i].index);
-            if (skip[i].index % 10 == 5) strcpy(words, "the callback returned -77");
+            if (skip[i].index % 10 == 5)
+                strcpy(words, "the callback returned -77 and gave no reason (dlp_fail)");
             CHECK(strcmp(skip[i].message, words) == 0);
         }
         CHECK(dlp_pipe_explain(p, text, sizeof text) > 0);

@@ -632,8 +632,36 @@ static void explain__one_more_worker__gives_what_was_foretold(void) {
     }
 }
 
+/* Counters of batches with work_ns of work that come every all_ns. */
+static int says_inline(uint64_t work_ns, uint64_t all_ns, const char *figure) {
+    dlp_stats s;
+    char text[2000];
+    const char *at;
+    memset(&s, 0, sizeof s);
+    s.batches = 1000;
+    s.items = 4000;
+    s.step_ns = 100 * s.batches;
+    s.wait_ns = s.elapsed_ns = (all_ns - 100) * s.batches;
+    s.prefetch_factor = 2;
+    s.cpus = 2;
+    s.n_stages = 1;
+    s.stages[0].kind = DLP_STAGE_FETCH;
+    s.stages[0].workers = 1;
+    s.stages[0].busy_ns = work_ns * s.batches;
+    CHECK(dlp_stats_explain(&s, text, sizeof text) > 0);
+    at = strstr(text, "\nShort: ");
+    return at != NULL && strstr(at, "num_workers = 0") != NULL && strstr(at, figure) != NULL;
+}
+
+static void explain__batches_shorter_than_the_way_to_the_consumer__says_what_inline_gives(void) {
+    CHECK(says_inline(300, 2000, "every 400 ns"));
+    CHECK(!says_inline(1950, 2000, ""));      /* that is what workers are for */
+    CHECK(!says_inline(400000, 2000000, "")); /* what is missing here is no core's */
+}
+
 int main(void) {
     rig_warm();
+    explain__batches_shorter_than_the_way_to_the_consumer__says_what_inline_gives();
     stats__at_the_end__add_up();
     stats__on_the_way__items_are_delivered_or_in_flight();
     stats__sleeping_items__times_and_percentiles();

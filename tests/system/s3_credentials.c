@@ -26,6 +26,8 @@ static void check_wiped(const void *at, unsigned long n);
 #endif
 
 #include "../rig/check.h"
+#include <sys/auxv.h>
+#include <sys/statvfs.h>
 
 /* Of AWS' own documentation. No text that anybody may read has one of the last two. */
 #define ID "AKIDEXAMPLE"
@@ -2103,7 +2105,33 @@ static void end(void) {
     }
 }
 
-int main(void) {
+/* A program with more rights than the user who started it believes nothing of its environment. Run
+   by the case below, as such a program. */
+static int as_setuid(void) {
+    CHECK(getauxval(AT_SECURE) != 0 && getenv("AWS_PROFILE") != NULL);
+    CHECK(dlpi_s3_env("AWS_PROFILE") == NULL);
+    return test_failures != 0;
+}
+
+static void setuid__environment__not_believed(const char *program) {
+    char copy[64], line[700];
+    struct statvfs at;
+    /* the leak sanitizer of a setuid program cannot look at it */
+    if (TEST_SANITIZED || getuid() != 0 || statvfs("/tmp", &at) != 0 ||
+        (at.f_flag & ST_NOSUID) != 0)
+        return;
+    snprintf(copy, sizeof copy, "/tmp/s3_credentials.setuid.%d", (int)getpid());
+    snprintf(line, sizeof line, "cp '%s' %s && chown 65534 %s && chmod 4755 %s", program, copy,
+             copy, copy);
+    CHECK(system(line) == 0);
+    snprintf(line, sizeof line, "AWS_PROFILE=theirs %s setuid", copy);
+    CHECK(system(line) == 0);
+    remove(copy);
+}
+
+int main(int argc, char **argv) {
+    if (argc > 1 && strcmp(argv[1], "setuid") == 0) return as_setuid();
+    setuid__environment__not_believed(argv[0]);
     begin();
     format__table__as_aws();
     given__of_all_sorts__kept_or_refused();

@@ -140,41 +140,6 @@ static void kills__at_random__same_bytes(uint64_t *random) {
     }
 }
 
-/* Workers that begin by exec find the source by its names. */
-static int exec_user(const void *blob, uint64_t bytes, void **user) {
-    static job j;
-    int policy;
-    if (bytes != sizeof policy) return -1;
-    memcpy(&policy, blob, sizeof policy);
-    job_init(&j, policy);
-    *user = &job_now;
-    return 0;
-}
-DLP_SHM_CALLBACK(exec_user);
-DLP_SHM_CALLBACK(job_fetch);
-DLP_SHM_CALLBACK(source_submit);
-DLP_SHM_CALLBACK(source_reap);
-DLP_SHM_CALLBACK(source_init);
-DLP_SHM_CALLBACK(source_exit);
-DLP_SHM_CALLBACK(dlp_collate_pad);
-
-static void bytes__by_exec__as_inline(uint64_t *random) {
-    for (int kind = THREADS; kind <= ASYNC; kind++) {
-        digest want, got;
-        job base, j;
-        int policy = RETRIES;
-        job_init(&base, policy);
-        job_run(&base, &want);
-        job_init(&j, policy);
-        process_kind(&j, kind, random);
-        shm_ = (dlp_shm_desc){
-            .start = DLP_SHM_EXEC, .init = exec_user, .blob = &policy, .blob_bytes = sizeof policy};
-        job_run(&j, &got);
-        CHECK(digest_same(&got, &want));
-        if (!digest_same(&got, &want)) say("exec", kind, &j, &got, &want);
-    }
-}
-
 /* Threads run as everybody else, though workers are forked with short slices. */
 static uint64_t *slice_of_thread; /* UINT64_MAX: none was begun */
 
@@ -220,9 +185,7 @@ static void threads__of_processes__usual_slices(uint64_t *random) {
 
 int main(int argc, char **argv) {
     uint64_t random = argc > 1 ? strtoull(argv[1], NULL, 0) : 1;
-    dlp_shm_main(argc, argv);
     SHM_NEEDS("shm_fetchers");
-    bytes__by_exec__as_inline(&random);
     bytes__processes__as_inline(&random);
     poison__many_in_flight__only_the_culprit(&random);
     deadline__many_in_flight__only_the_culprit(&random);

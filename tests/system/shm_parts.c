@@ -121,7 +121,7 @@ static void kill__by_a_part__it_has_failed(void) {
     seen->poison = 4;
     run_to_error(&r, &err);
     CHECK(err.code == DLP_ERR_KILLED && strcmp(err.stage, "parts") == 0);
-    CHECK(strstr(err.message, "part 3: the loading process died 3 times") != NULL);
+    CHECK(strstr(err.message, "part 3: the load's process died 3 times") != NULL);
     CHECK(strstr(err.message, "SIGKILL") != NULL && seen->loaded[3] == 0);
     r.d.parts.workers.on_error = DLP_ON_ERROR_DROP;
     CHECK(parts_run_on(&r, 4) == (int64_t)parts_batches(&r));
@@ -271,7 +271,7 @@ static void download__killed_half_way__never_taken_for_whole(void) {
     CHECK(half == 0);
 }
 
-/* ---- seen from outside; begun by exec ---- */
+/* ---- seen from outside ---- */
 
 static void monitor__part_queue__cells_and_workers(void) {
     parts_rig r;
@@ -315,35 +315,8 @@ static void monitor__part_queue__cells_and_workers(void) {
     CHECK(dlp_pipe_close(p) == DLP_OK);
 }
 
-static parts_seen exec_seen;
-
-static int exec_init(const void *blob, uint64_t bytes, void **user) {
-    (void)blob;
-    (void)bytes;
-    *user = &exec_seen;
-    return 0;
-}
-
-DLP_SHM_CALLBACK(parts_load);
-DLP_SHM_CALLBACK(parts_fetch);
-DLP_SHM_CALLBACK(exec_init);
-
-static void exec__part_workers__as_forked(void) {
-    parts_rig r;
-    dlp_shm_desc shm;
-    memset(&shm, 0, sizeof shm);
-    shm.start = DLP_SHM_EXEC;
-    shm.init = exec_init;
-    parts_init(&r, seen, 20, NULL);
-    processes(&r, 2, 2);
-    r.d.loader.pipe.shm = &shm;
-    CHECK(parts_run_on(&r, 0) == (int64_t)parts_batches(&r));
-}
-
 int main(int argc, char **argv) {
-    uint64_t seed;
-    dlp_shm_main(argc, argv);
-    seed = argc > 1 ? strtoull(argv[1], NULL, 0) : 1;
+    uint64_t seed = argc > 1 ? strtoull(argv[1], NULL, 0) : 1;
     SHM_NEEDS("shm_parts");
     seen = shm_shared(sizeof *seen);
     downloads = shm_shared(PARTS_MAX * sizeof *downloads);
@@ -357,7 +330,6 @@ int main(int argc, char **argv) {
     claim__of_an_older_ticket__fails();
     download__killed_half_way__never_taken_for_whole();
     monitor__part_queue__cells_and_workers();
-    exec__part_workers__as_forked();
     parts_dir_clear(1);
     CHECK(shm_mappings() == 0);
     return test_end("shm_parts");

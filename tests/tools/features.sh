@@ -46,7 +46,7 @@ found_in() { # SRC FILE...
             "dlpi_share_[a-z_]+", "p->share|p->shm|d[.]shm|d->shm|dlpi_shm", "shm/.*")
         feature("placement", "num_workers|threaded|placement|process|joined|clock_off|inline_ns|" \
             "call_clock_every|n_procs|n_threads|in_worker", "dlpi_all_inline|dlpi_inline_[a-z_]+",
-            "DLP_PLACE_[A-Z]+", "core/workers[.]h|shm/(supervisor|start|exec)[.]h")
+            "DLP_PLACE_[A-Z]+", "core/workers[.]h|shm/(supervisor|start)[.]h")
         feature("split", "split|cut|view_rows|chunk_rows|shuffle_rows", "dlpi_(cut|split)_[a-z_]+",
             "DLP_STAGE_SPLIT", "stages/(cut|split)[.]h|order/.*")
         feature("transfer",

@@ -119,8 +119,15 @@ anchor_rules() {
     match($0, /^(\/\*)? *>>[a-z][a-z0-9-]*/) {
         name = substr($0, RSTART, RLENGTH); sub(/.*>>/, "", name)
         if (name == "contents") { table = 1; seen = 1; next }
-        if (table) { if (name in listed) say(FNR, name " is twice in the contents")
-                     listed[name] = FNR; order[++n] = name; next }
+        if (table) { # of one anchor and its title, or of nothing but anchors
+            for (i = 1; i <= NF; i++) {
+                if ($i !~ /^>>[a-z]/) break
+                name = substr($i, 3)
+                if (name in listed) say(FNR, name " is twice in the contents")
+                listed[name] = FNR; order[++n] = name
+            }
+            next
+        }
         if (name in section) say(FNR, "a second section " name)
         section[name] = FNR; place[++m] = name
         next
@@ -262,7 +269,8 @@ files=$(find . -path ./build -prune -o -path ./.git -prune -o -type f -print | s
 
 # What has one format, by .clang-format.
 formatted() {
-    ls src/*/*.h tests/*/*.c tests/*/*.h tests/*/*.cc examples/*.c | grep -v '^src/doc/'
+    ls src/*/*.h tests/*/*.c tests/*/*.h tests/*/*.cc examples/*.c examples/*/*.[ch]* |
+        grep -v '^src/doc/'
 }
 
 case ${1:-} in # parts of it, for many files at once; rules without files: for all

@@ -105,7 +105,7 @@ static void check__one_field_wrong__named(void) {
     d.order = 7;
     refused(&d, ITEMS, "sampler.order", "order is 7");
     d.order = -1;
-    refused(&d, ITEMS, "sampler.order", "0..6");
+    refused(&d, ITEMS, "sampler.order", "one of DLP_ORDER_*");
     d = desc_of(DLP_ORDER_SEQUENTIAL);
     d.threaded = 2;
     refused(&d, ITEMS, "sampler.threaded", "2");

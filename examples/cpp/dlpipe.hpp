@@ -1,0 +1,939 @@
+// dlpipe.hpp - dlpipe.h for C++17 and later: one file, no dependencies - MIT licence
+//
+// Copy it beside dlpipe.h. The implementation stays in a C file (examples/vendor/dlpipe.c):
+//     #define DLPIPE_IMPLEMENTATION
+//     #include "dlpipe.h"
+//
+// A dataset is its fields and a callable that writes an item; a loader opens a pipe of it; a pipe
+// is a range of batches:
+//
+//     dlpipe::dataset data(1000, {dlpipe::field<float>("x", {3})}, [](dlpipe::item it) {
+//         for (float &x : it.field<float>(0)) x = float(it.index());
+//     });
+//     dlpipe::loader make(data);
+//     make.desc.batch_size = 64; // make.desc is the dlp_loader_desc: all of it is there
+//     make.desc.num_workers = 4;
+//     dlpipe::pipe pipe = make.open();
+//     for (dlpipe::batch &b : pipe) step(b.field<float>("x").all());
+//
+// * Callables (fetch, collate, maps, worker states) return void, or an int as in C: DLP_SKIP,
+//   DLP_END. They are called by many workers at once. An exception that leaves one ends there: it
+//   becomes dlp_fail() with its what(), goes through the stage's policy (retries, on_error), and
+//   comes out of next(), or of the loop, as a dlpipe::error that says which item it was. No
+//   exception crosses C code. What is set in a desc by hand as a C function must not throw.
+// * The pipe keeps its callables alive until it is closed. If close gives up on one that still
+//   runs (DLP_ERR_BUSY), the destructor leaves all of it in memory rather than free it under a
+//   running thread.
+// * pipe, batch and wiring move and do not copy. A batch goes back when its object ends, also when
+//   that is after the pipe, or by an exception. A pipe is one thread's at a time, with its batches;
+//   stop() may be called by any.
+// * Who wants codes: next(b, std::nothrow), open(err).
+// * Worker processes (dlpipe_shm.h) work as in C, since they are forks; not those that begin by
+//   exec, which find their callbacks by name.
+#ifndef DLPIPE_HPP
+#define DLPIPE_HPP
+
+#include "dlpipe.h"
+
+#include <cassert>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <initializer_list>
+#include <iterator>
+#include <memory>
+#include <mutex>
+#include <new>
+#include <optional>
+#if __cplusplus >= 202002L
+#include <span>
+#endif
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+namespace dlpipe {
+
+// ---- errors ----
+
+namespace detail {
+
+inline std::string words(const dlp_error &record) {
+    char line[1024];
+    dlp_error_format(&record, line, sizeof line);
+    return line;
+}
+
+inline dlp_error make_error(int code, std::string_view field, std::string_view message) {
+    dlp_error e = dlp_error();
+    e.code = code;
+    e.worker = -1;
+    field.copy(e.field, sizeof e.field - 1);
+    message.copy(e.message, sizeof e.message - 1);
+    return e;
+}
+
+} // namespace detail
+
+// What went wrong: what() is the line of dlp_error_format, record() has stage, worker, item, errno
+// and the words of the callback.
+class error : public std::runtime_error {
+  public:
+    explicit error(const dlp_error &record)
+        : std::runtime_error(detail::words(record)), record_(record) {}
+    error(int code, std::string_view message, std::string_view field = {})
+        : error(detail::make_error(code, field, message)) {}
+    int code() const noexcept { return record_.code; }
+    const dlp_error &record() const noexcept { return record_; }
+
+  private:
+    dlp_error record_;
+};
+
+// ---- types of elements ----
+
+// The dtype of a C++ type. For types of your own (half, bfloat16) say it so:
+//     template <> struct dlpipe::dtype<half> { static constexpr dlp_dtype value = DLP_F16; };
+template <class T, class = void> struct dtype;
+template <> struct dtype<float> { static constexpr dlp_dtype value = DLP_F32; };
+template <> struct dtype<double> { static constexpr dlp_dtype value = DLP_F64; };
+template <> struct dtype<bool> { static constexpr dlp_dtype value = DLP_BOOL; };
+template <class T> struct dtype<T, std::enable_if_t<std::is_integral_v<T>>> {
+    static constexpr dlp_dtype value = DLP_DTYPE(std::is_signed_v<T> ? 0 : 1, 8 * sizeof(T));
+};
+
+inline std::string dtype_name(dlp_dtype d) {
+    static const char *const kinds[] = {"int", "uint", "float", "opaque", "bfloat", "complex"};
+    const std::uint32_t code = d >> 16;
+    if (d == DLP_BOOL) return "bool";
+    return (code < 6 ? kinds[code] : "code " + std::to_string(code) + " of ") +
+           std::to_string(d & 0xffff);
+}
+
+// Elements that lie one after the other: std::span, or what C++17 needs of it.
+#if __cplusplus >= 202002L
+template <class T> using span = std::span<T>;
+#else
+template <class T> class span {
+  public:
+    using value_type = std::remove_cv_t<T>;
+    using element_type = T;
+    using iterator = T *;
+    constexpr span() noexcept = default;
+    constexpr span(T *data, std::size_t size) noexcept : data_(data), size_(size) {}
+    constexpr T *data() const noexcept { return data_; }
+    constexpr std::size_t size() const noexcept { return size_; }
+    constexpr bool empty() const noexcept { return size_ == 0; }
+    constexpr T *begin() const noexcept { return data_; }
+    constexpr T *end() const noexcept { return data_ + size_; }
+    constexpr T &operator[](std::size_t i) const {
+        assert(i < size_);
+        return data_[i];
+    }
+
+  private:
+    T *data_ = nullptr;
+    std::size_t size_ = 0;
+};
+#endif
+
+// ---- fields ----
+
+struct field_desc {
+    std::string name;
+    dlp_dtype type = 0;
+    std::vector<std::int64_t> shape;
+    bool is_ragged = false;
+    std::int64_t max_per_batch = 0;
+};
+
+// A field of fixed size: {} is a scalar.
+template <class T>
+field_desc field(std::string name, std::initializer_list<std::int64_t> shape = {}) {
+    return {std::move(name), dtype<T>::value, shape, false, 0};
+}
+
+// A ragged field: shape[0] is the most rows that an item may have.
+template <class T>
+field_desc ragged(std::string name, std::initializer_list<std::int64_t> shape,
+                  std::int64_t max_per_batch = 0) {
+    return {std::move(name), dtype<T>::value, shape, true, max_per_batch};
+}
+
+namespace detail {
+
+// The fields of a dataset, or of a collate, as C wants them.
+class schema {
+  public:
+    explicit schema(std::vector<field_desc> fields) : descs_(std::move(fields)) {
+        for (const field_desc &d : descs_) add(d);
+    }
+    schema(const schema &) = delete; // its records point to its names
+    schema &operator=(const schema &) = delete;
+
+    const dlp_field *data() const noexcept { return fields_.data(); }
+    std::uint32_t size() const noexcept { return static_cast<std::uint32_t>(fields_.size()); }
+    std::size_t elements(std::size_t f) const { return elements_[f]; }
+
+    std::size_t find(std::string_view name) const {
+        for (std::size_t f = 0; f < descs_.size(); f++)
+            if (descs_[f].name == name) return f;
+        throw error(DLP_ERR_ARG, "there is no field \"" + std::string(name) + "\"", name);
+    }
+
+  private:
+    void add(const field_desc &d) {
+        dlp_field f = dlp_field();
+        std::size_t n = 1;
+        if (d.shape.size() >= DLP_MAX_DIMS)
+            throw error(DLP_ERR_ARG, "field \"" + d.name + "\" has too many dimensions", d.name);
+        f.name = d.name.c_str();
+        f.dtype = d.type;
+        f.ragged = d.is_ragged;
+        f.max_per_batch = d.max_per_batch;
+        for (std::int64_t extent : d.shape) {
+            f.shape[f.ndim++] = extent;
+            n *= extent > 0 ? static_cast<std::size_t>(extent) : 0;
+        }
+        fields_.push_back(f);
+        elements_.push_back(n);
+    }
+
+    std::vector<field_desc> descs_;
+    std::vector<dlp_field> fields_;
+    std::vector<std::size_t> elements_;
+};
+
+template <class T> void check_type(dlp_dtype has, const char *name) {
+    if (has == dtype<std::remove_cv_t<T>>::value) return;
+    throw error(DLP_ERR_ARG,
+                std::string("field \"") + name + "\" is " + dtype_name(has) + ", not " +
+                    dtype_name(dtype<std::remove_cv_t<T>>::value),
+                name);
+}
+
+inline void check_number(std::size_t f, std::size_t n) {
+    if (f < n) return;
+    throw error(DLP_ERR_ARG, "field " + std::to_string(f) + " of " + std::to_string(n), "field");
+}
+
+inline std::size_t product(const std::int64_t *shape, int from, int to) {
+    std::size_t n = 1;
+    for (int i = from; i < to; i++) n *= static_cast<std::size_t>(shape[i]);
+    return n;
+}
+
+// ---- the border: nothing that is thrown passes it ----
+
+template <class F, class... Args> int result(F &f, Args &&...args) {
+    if constexpr (std::is_void_v<std::invoke_result_t<F &, Args...>>) {
+        f(std::forward<Args>(args)...);
+        return DLP_OK;
+    } else {
+        return f(std::forward<Args>(args)...);
+    }
+}
+
+inline int errnum_of(const std::error_code &code) noexcept {
+    const bool of_errno =
+        code.category() == std::generic_category() || code.category() == std::system_category();
+    return of_errno ? code.value() : 0;
+}
+
+template <class Body> int guarded(dlp_call *call, Body &&body) noexcept {
+    try {
+        return body();
+    } catch (const error &e) {
+        return dlp_fail(call, e.record().errnum, "%s", e.record().message);
+    } catch (const std::system_error &e) {
+        return dlp_fail(call, errnum_of(e.code()), "%s", e.what());
+    } catch (const std::exception &e) { return dlp_fail(call, 0, "%s", e.what()); } catch (...) {
+        return dlp_fail(call, 0, "an exception that is no std::exception");
+    }
+}
+
+// ---- the state of a worker: an object of any type, made in the worker, ended there ----
+
+template <class S> struct type_tag { static constexpr char at = 0; };
+
+struct any_state {
+    const void *type;
+};
+
+template <class S> struct state_of : any_state {
+    explicit state_of(S &&s) : any_state{&type_tag<S>::at}, value(std::move(s)) {}
+    S value;
+};
+
+template <class S> S &state_in(void *state) {
+    any_state *s = static_cast<any_state *>(state);
+    if (s == nullptr || s->type != &type_tag<S>::at)
+        throw error(DLP_ERR_STATE, "the worker has no state of this type");
+    return static_cast<state_of<S> *>(s)->value;
+}
+
+// Why worker states could not be made: C has no words for that. The first one stays.
+class note {
+  public:
+    void say(const char *text) noexcept {
+        const std::lock_guard<std::mutex> lock(mutex_);
+        if (text_[0] == 0) std::string_view(text).copy(text_, sizeof text_ - 1);
+    }
+    void clear() noexcept {
+        const std::lock_guard<std::mutex> lock(mutex_);
+        std::memset(text_, 0, sizeof text_);
+    }
+    void add_to(dlp_error &e) const noexcept {
+        const std::lock_guard<std::mutex> lock(mutex_);
+        if (e.code != DLP_ERR_CALLBACK || e.has_item || text_[0] == 0) return;
+        std::string_view(text_, sizeof text_).copy(e.message, sizeof e.message - 1);
+    }
+
+  private:
+    mutable std::mutex mutex_;
+    char text_[256] = {};
+};
+
+template <class F> struct worker_thing {
+    using state = state_of<std::decay_t<std::invoke_result_t<F &, int>>>;
+    F make;
+    std::shared_ptr<note> why;
+
+    static int begin(void *user, int worker, void **out) noexcept {
+        worker_thing *t = static_cast<worker_thing *>(user);
+        try {
+            *out = static_cast<any_state *>(new state(t->make(worker)));
+            return 0;
+        } catch (const std::exception &e) { t->why->say(e.what()); } catch (...) {
+            t->why->say("an exception that is no std::exception");
+        }
+        return DLP_ERR_CALLBACK;
+    }
+
+    static void end(void *, int, void *s) noexcept {
+        delete static_cast<state *>(static_cast<any_state *>(s));
+    }
+};
+
+using things = std::vector<std::shared_ptr<void>>;
+
+} // namespace detail
+
+// ---- items ----
+
+// An item that fetch is to write, or a map to change. Valid during the call only.
+class item {
+  public:
+    item(dlp_item *i, const detail::schema *fields) noexcept : i_(i), s_(fields) {}
+    std::uint64_t index() const noexcept { return i_->index; }
+    std::uint64_t epoch() const noexcept { return i_->epoch; }
+    std::uint64_t position() const noexcept { return i_->position; }
+    std::uint32_t attempt() const noexcept { return i_->attempt; }
+    std::uint32_t worker() const noexcept { return i_->worker; }
+    // A number for augmenting it, the same whichever worker runs it; salt tells draws apart.
+    std::uint64_t random(std::uint64_t salt) const noexcept { return dlp_item_random(i_, salt); }
+
+    // Where a field of it is: all elements; of a ragged one as many as there may be.
+    template <class T> span<T> field(std::size_t f) const {
+        detail::check_number(f, s_->size());
+        detail::check_type<T>(s_->data()[f].dtype, s_->data()[f].name);
+        return {static_cast<T *>(i_->data[f]), s_->elements(f)};
+    }
+    template <class T> span<T> field(std::string_view name) const {
+        return field<T>(s_->find(name));
+    }
+    // Rows of a ragged field: to be set by fetch.
+    void set_length(std::size_t f, std::uint64_t rows) const {
+        detail::check_number(f, s_->size());
+        i_->length[f] = rows;
+    }
+    std::uint64_t length(std::size_t f) const {
+        detail::check_number(f, s_->size());
+        return i_->length[f];
+    }
+    // What loader::worker_state made for this worker.
+    template <class S> S &state() const { return detail::state_in<S>(i_->worker_state); }
+    dlp_item *get() const noexcept { return i_; }
+
+  private:
+    dlp_item *i_;
+    const detail::schema *s_;
+};
+
+// ---- batches ----
+
+// A field of a batch, in host memory (after a transfer to a device only get() and DLPack say more).
+template <class T> class tensor {
+  public:
+    tensor(const dlp_tensor *t, std::size_t count) noexcept : t_(t), count_(count) {}
+    const char *name() const noexcept { return t_->name; }
+    int ndim() const noexcept { return t_->ndim; }
+    std::int64_t shape(int i) const noexcept { return t_->shape[i]; }
+    T *data() const noexcept {
+        return reinterpret_cast<T *>(static_cast<char *>(t_->data) + t_->byte_offset);
+    }
+    // All of it, rows one after the other, padding too.
+    span<T> all() const noexcept { return {data(), detail::product(t_->shape, 0, t_->ndim)}; }
+    // Row r: of a ragged or packed field what the item has, without padding.
+    span<T> row(std::size_t r) const {
+        if (r >= count_ || (t_->offsets == nullptr && !has_rows()))
+            throw error(DLP_ERR_ARG, "there is no row " + std::to_string(r), t_->name);
+        const std::size_t inner = detail::product(t_->shape, 1, t_->ndim);
+        if (t_->offsets != nullptr) {
+            const std::size_t from = static_cast<std::size_t>(t_->offsets[r]);
+            const std::size_t to = static_cast<std::size_t>(t_->offsets[r + 1]);
+            return {data() + from * inner, (to - from) * inner};
+        }
+        if (t_->lengths == nullptr) return {data() + r * inner, inner};
+        return {data() + r * inner,
+                static_cast<std::size_t>(t_->lengths[r]) * detail::product(t_->shape, 2, t_->ndim)};
+    }
+    const dlp_tensor *get() const noexcept { return t_; }
+
+  private:
+    bool has_rows() const noexcept {
+        return t_->ndim > 0 && static_cast<std::size_t>(t_->shape[0]) == count_;
+    }
+
+    const dlp_tensor *t_;
+    std::size_t count_;
+};
+
+// A batch as a batch map sees it, and what a batch tells.
+class batch_view {
+  public:
+    batch_view() noexcept = default;
+    explicit batch_view(dlp_batch *b, void *state = nullptr) noexcept : b_(b), state_(state) {}
+    std::size_t count() const noexcept { return b_->count; }
+    std::uint64_t sequence() const noexcept { return b_->sequence; }
+    std::uint64_t epoch() const noexcept { return b_->epoch; }
+    std::uint64_t position() const noexcept { return b_->position; }
+    std::uint64_t in_epoch() const noexcept { return b_->in_epoch; }
+    bool last() const noexcept { return (b_->flags & DLP_BATCH_LAST) != 0; }
+    std::size_t valid_count() const noexcept { return b_->valid_count; }
+    span<const std::uint64_t> index() const noexcept { return {b_->index, b_->count}; }
+    span<const std::uint8_t> valid() const noexcept { return {b_->valid, b_->count}; }
+
+    template <class T> tensor<T> field(std::size_t f) const {
+        detail::check_number(f, b_->n_fields);
+        detail::check_type<T>(b_->fields[f].dtype, b_->fields[f].name);
+        return {&b_->fields[f], b_->count};
+    }
+    template <class T> tensor<T> field(std::string_view name) const {
+        for (std::size_t f = 0; f < b_->n_fields; f++)
+            if (name == b_->fields[f].name) return field<T>(f);
+        throw error(DLP_ERR_ARG, "there is no field \"" + std::string(name) + "\"", name);
+    }
+    // In a batch map: what its worker_state made.
+    template <class S> S &state() const { return detail::state_in<S>(state_); }
+    dlp_batch *get() const noexcept { return b_; }
+
+  protected:
+    dlp_batch *b_ = nullptr;
+    void *state_ = nullptr;
+};
+
+struct tensor_deleter {
+    void operator()(dlp_managed_tensor *t) const noexcept { t->deleter(t); }
+};
+// A DLManagedTensor; .release() it to whoever takes it over.
+using tensor_ptr = std::unique_ptr<dlp_managed_tensor, tensor_deleter>;
+
+// A batch that next has lent; it goes back when this object ends.
+class batch : public batch_view {
+  public:
+    batch() noexcept = default;
+    batch(dlp_pipe *p, dlp_batch *b) noexcept : batch_view(b), p_(p) {}
+    batch(batch &&other) noexcept { take(other); }
+    batch &operator=(batch &&other) noexcept {
+        if (this == &other) return *this;
+        release();
+        take(other);
+        return *this;
+    }
+    batch(const batch &) = delete;
+    batch &operator=(const batch &) = delete;
+    ~batch() { release(); }
+
+    explicit operator bool() const noexcept { return b_ != nullptr; }
+    // Give it back now; does nothing the second time.
+    void release() noexcept {
+        if (p_ != nullptr) dlp_pipe_release(p_, b_);
+        p_ = lent_ = nullptr;
+        b_ = nullptr;
+    }
+
+    // Field f as a tensor for numpy, PyTorch, ...; make all that are wanted one after the other.
+    // From the first on the tensors hold the batch, this object no longer: read it before the last
+    // of them is deleted.
+    tensor_ptr dlpack(int f) {
+        dlp_managed_tensor *t = nullptr;
+        const int rc = dlp_batch_dlpack(owner(), b_, f, &t);
+        if (rc != DLP_OK) throw error(rc, dlp_code_text(rc));
+        return lent(t);
+    }
+    // Likewise what it says of its rows: DLP_ROWS_INDEX, VALID, LENGTHS and OFFSETS of field f.
+    tensor_ptr dlpack_rows(int what, int f = 0) {
+        dlp_managed_tensor *t = nullptr;
+        dlp_error e;
+        if (dlp_batch_dlpack_rows(owner(), b_, what, f, &t, &e) != DLP_OK) throw error(e);
+        return lent(t);
+    }
+
+  private:
+    void take(batch &other) noexcept {
+        b_ = std::exchange(other.b_, nullptr);
+        p_ = std::exchange(other.p_, nullptr);
+        lent_ = std::exchange(other.lent_, nullptr);
+    }
+    dlp_pipe *owner() const noexcept { return p_ != nullptr ? p_ : lent_; }
+    tensor_ptr lent(dlp_managed_tensor *t) noexcept {
+        lent_ = owner();
+        p_ = nullptr;
+        return tensor_ptr(t);
+    }
+
+    dlp_pipe *p_ = nullptr;    // to which it goes back
+    dlp_pipe *lent_ = nullptr; // to which its tensors give it back
+};
+
+// What a collate sees: it reads rows in, and writes fields out. Valid during the call only.
+class collation {
+  public:
+    explicit collation(dlp_collate *c) noexcept : c_(c) {}
+    std::size_t count() const noexcept { return c_->count; }
+    std::uint64_t epoch() const noexcept { return c_->epoch; }
+    std::uint64_t position() const noexcept { return c_->position; }
+    span<const std::uint64_t> index() const noexcept { return {c_->index, c_->count}; }
+    span<const std::uint8_t> valid() const noexcept { return {c_->valid, c_->count}; }
+
+    // Row r of field f: of a ragged one what the item has.
+    template <class T> span<const T> in(std::size_t f, std::size_t r) const {
+        detail::check_number(f, c_->n_in);
+        const dlp_collate::dlp_collate_in &in = c_->in[f];
+        detail::check_type<T>(in.field->dtype, in.field->name);
+        if (r >= c_->count) throw error(DLP_ERR_ARG, "there is no row " + std::to_string(r));
+        const char *at = static_cast<const char *>(in.data) + r * in.stride;
+        const int ndim = in.field->ndim;
+        const std::size_t n = in.lengths == nullptr ? detail::product(in.field->shape, 0, ndim)
+                                                    : static_cast<std::size_t>(in.lengths[r]) *
+                                                          detail::product(in.field->shape, 1, ndim);
+        return {reinterpret_cast<const T *>(at), n};
+    }
+    // All the room there is for field f.
+    template <class T> span<T> out(std::size_t f) const {
+        dlp_collate::dlp_collate_out &out = output(f);
+        detail::check_type<T>(out.field->dtype, out.field->name);
+        return {static_cast<T *>(out.data), static_cast<std::size_t>(out.capacity / sizeof(T))};
+    }
+    // The shape that field f has in this batch; [count, shape...] unless set.
+    void shape(std::size_t f, std::initializer_list<std::int64_t> shape) const {
+        dlp_collate::dlp_collate_out &out = output(f);
+        if (shape.size() > DLP_MAX_DIMS) throw error(DLP_ERR_ARG, "too many dimensions");
+        out.ndim = 0;
+        for (std::int64_t extent : shape) out.shape[out.ndim++] = extent;
+    }
+    span<std::uint64_t> lengths(std::size_t f) const { return {output(f).lengths, c_->count}; }
+    // For a collate that packs; it has to be filled.
+    span<std::uint64_t> offsets(std::size_t f) const {
+        output(f).has_offsets = 1;
+        return {output(f).offsets, std::size_t(c_->count) + 1};
+    }
+    template <class S> S &state() const { return detail::state_in<S>(c_->worker_state); }
+    dlp_collate *get() const noexcept { return c_; }
+
+  private:
+    dlp_collate::dlp_collate_out &output(std::size_t f) const {
+        detail::check_number(f, c_->n_out);
+        return c_->out[f];
+    }
+    dlp_collate *c_;
+};
+
+// ---- callables as C callbacks ----
+
+namespace detail {
+
+struct data_thing {
+    explicit data_thing(std::vector<field_desc> fields) : schema_(std::move(fields)) {}
+    schema schema_;
+    dlp_dataset c = dlp_dataset();
+};
+
+template <class F> struct fetch_thing : data_thing {
+    fetch_thing(std::vector<field_desc> fields, F fetch)
+        : data_thing(std::move(fields)), f(std::move(fetch)) {}
+    F f;
+    static int run(void *user, dlp_item *i) noexcept {
+        fetch_thing *t = static_cast<fetch_thing *>(user);
+        return guarded(i->call, [&] { return result(t->f, item(i, &t->schema_)); });
+    }
+};
+
+template <class F> struct map_thing {
+    F f;
+    std::shared_ptr<data_thing> data;
+    static int run(void *user, dlp_item *i) noexcept {
+        map_thing *t = static_cast<map_thing *>(user);
+        return guarded(i->call, [&] { return result(t->f, item(i, &t->data->schema_)); });
+    }
+};
+
+template <class F> struct map_batch_thing {
+    F f;
+    static int run(void *user, dlp_batch *b, void *state) noexcept {
+        map_batch_thing *t = static_cast<map_batch_thing *>(user);
+        return guarded(b->call, [&] { return result(t->f, batch_view(b, state)); });
+    }
+};
+
+template <class F> struct collate_thing {
+    collate_thing(F collate, std::vector<field_desc> out)
+        : f(std::move(collate)), schema_(std::move(out)) {}
+    F f;
+    schema schema_;
+    static int run(void *user, dlp_collate *c) noexcept {
+        collate_thing *t = static_cast<collate_thing *>(user);
+        return guarded(c->call, [&] { return result(t->f, collation(c)); });
+    }
+};
+
+// A started pipe, or one that is being wired, and all that it borrows.
+struct core {
+    core() = default;
+    core(const core &) = delete;
+    core &operator=(const core &) = delete;
+    ~core() {
+        if (p == nullptr || dlp_pipe_close(p) != DLP_ERR_BUSY) return;
+        static_cast<void>(new (std::nothrow) things(std::move(kept))); // a callback still runs
+    }
+
+    dlp_error why(int rc) const noexcept {
+        dlp_error e = p != nullptr ? *dlp_pipe_error(p) : dlp_error();
+        if (e.code != rc) e = make_error(rc, "", dlp_code_text(rc));
+        init->add_to(e);
+        return e;
+    }
+    int next(batch &out, int timeout_ms) noexcept {
+        dlp_batch *b = nullptr;
+        out.release();
+        code = p != nullptr ? dlp_pipe_next_timeout(p, &b, timeout_ms) : DLP_ERR_STATE;
+        if (code == DLP_OK) out = batch(p, b);
+        return code;
+    }
+    // For a call that must not fail.
+    void must(int rc) const {
+        if (rc < 0) throw error(why(rc));
+    }
+
+    dlp_pipe *p = nullptr;
+    int code = DLP_OK; // of the last next
+    things kept;
+    std::shared_ptr<note> init;
+};
+
+template <class Collate>
+void set_collate(dlp_batch_desc &d, things &kept, Collate &&f, std::vector<field_desc> out) {
+    using thing = collate_thing<std::decay_t<Collate>>;
+    auto t = std::make_shared<thing>(std::forward<Collate>(f), std::move(out));
+    d.collate = thing::run;
+    d.collate_user = t.get();
+    d.out_fields = t->schema_.size() > 0 ? t->schema_.data() : nullptr;
+    d.n_out_fields = t->schema_.size();
+    kept.push_back(std::move(t));
+}
+
+template <class F>
+void set_worker_state(dlp_workers_desc &d, things &kept, const std::shared_ptr<note> &why, F &&f) {
+    using thing = worker_thing<std::decay_t<F>>;
+    auto t = std::shared_ptr<thing>(new thing{std::forward<F>(f), why});
+    d.worker_init = thing::begin;
+    d.worker_exit = thing::end;
+    d.worker_user = t.get();
+    kept.push_back(std::move(t));
+}
+
+} // namespace detail
+
+// ---- pipes ----
+
+struct end_mark {}; // behind the last batch
+
+// A pipe that runs. As a range it gives batches until there are no more: until the end, a stop, or,
+// with repeat.epoch_end, the end of an epoch; code() says which, and another loop goes on.
+class pipe {
+  public:
+    // Moves, and holds the batch of this round: it goes back at the next, or when the loop is left,
+    // unless it has been moved away (desc.pipe.max_held).
+    class iterator {
+      public:
+        using iterator_concept = std::input_iterator_tag;
+        using value_type = batch;
+        using difference_type = std::ptrdiff_t;
+        explicit iterator(detail::core *c) : c_(c) { ++*this; }
+        batch &operator*() const noexcept { return b_; }
+        batch *operator->() const noexcept { return &b_; }
+        iterator &operator++() {
+            more_ = c_->next(b_, -1) == DLP_OK;
+            c_->must(c_->code);
+            return *this;
+        }
+        void operator++(int) { ++*this; }
+        friend bool operator==(const iterator &i, end_mark) noexcept { return !i.more_; }
+        friend bool operator!=(const iterator &i, end_mark) noexcept { return i.more_; }
+        friend bool operator==(end_mark, const iterator &i) noexcept { return !i.more_; }
+        friend bool operator!=(end_mark, const iterator &i) noexcept { return i.more_; }
+
+      private:
+        detail::core *c_;
+        mutable batch b_; // what * gives is the caller's, to be moved away too
+        bool more_ = false;
+    };
+
+    pipe() noexcept = default;
+    explicit pipe(std::unique_ptr<detail::core> c) noexcept : c_(std::move(c)) {}
+
+    explicit operator bool() const noexcept { return get() != nullptr; }
+    iterator begin() { return iterator(&core()); }
+    end_mark end() const noexcept { return {}; }
+
+    // The next batch, waiting at most timeout_ms (negative: without end). Empty where there is
+    // none, and code() says why: DLP_END, DLP_EPOCH_END, DLP_STOPPED, DLP_TIMEOUT. Throws what is
+    // an error.
+    std::optional<batch> next(int timeout_ms = -1) {
+        batch b;
+        const int rc = core().next(b, timeout_ms);
+        core().must(rc);
+        if (rc != DLP_OK) return std::nullopt;
+        return b;
+    }
+    // The same by codes; error_record() tells more. What out held goes back first.
+    int next(batch &out, std::nothrow_t, int timeout_ms = -1) noexcept {
+        out.release();
+        return c_ ? c_->next(out, timeout_ms) : DLP_ERR_STATE;
+    }
+    int code() const noexcept { return c_ ? c_->code : DLP_ERR_STATE; }
+    bool done() const noexcept { return code() == DLP_END || code() == DLP_STOPPED || code() < 0; }
+    dlp_error error_record() const noexcept { return c_ ? c_->why(c_->code) : dlp_error(); }
+
+    // All that has been given out, or all up to a batch that is held, is consumed.
+    dlp_state state() const { return state_of(nullptr); }
+    dlp_state state(const batch &upto) const { return state_of(upto.get()); }
+    void seek(const dlp_state &s) {
+        dlp_error e;
+        if (dlp_pipe_seek(core().p, &s, &e) != DLP_OK) throw error(e);
+    }
+    void next_epoch() { core().must(dlp_pipe_next_epoch(core().p)); }
+    // Any thread; in a signal handler dlp_pipe_stop(pipe.get()), with a pointer taken before.
+    void stop() const noexcept { dlp_pipe_stop(get()); }
+    std::int64_t batches_per_epoch() const { return dlp_pipe_batches_per_epoch(core().p); }
+    std::string explain() const {
+        std::string text(4096, '\0');
+        for (;;) {
+            const int n = dlp_pipe_explain(core().p, text.data(), text.size());
+            core().must(n);
+            const std::size_t size = static_cast<std::size_t>(n);
+            const bool whole = size < text.size();
+            text.resize(whole ? size : size + 256);
+            if (whole) return text;
+        }
+    }
+    // Close now. Throws DLP_ERR_BUSY where a callback has not returned within close_timeout_ms:
+    // nothing is freed then, and it can be called again.
+    void close() {
+        if (!*this) return;
+        const int rc = dlp_pipe_close(c_->p);
+        if (rc == DLP_ERR_BUSY) throw error(c_->why(rc));
+        c_->p = nullptr;
+        if (rc != DLP_OK) throw error(rc, dlp_code_text(rc));
+    }
+    // For the calls that are not here.
+    dlp_pipe *get() const noexcept { return c_ ? c_->p : nullptr; }
+
+  private:
+    detail::core &core() const {
+        if (!*this) throw error(DLP_ERR_STATE, "the pipe is closed, or was moved away");
+        return *c_;
+    }
+    dlp_state state_of(const dlp_batch *upto) const {
+        dlp_state s;
+        const int rc = dlp_pipe_state(core().p, upto, &s);
+        if (rc != DLP_OK) throw error(rc, dlp_code_text(rc));
+        return s;
+    }
+
+    std::unique_ptr<detail::core> c_;
+};
+
+// ---- datasets, loaders, wirings ----
+
+// Items: how many, their fields, and fetch(dlpipe::item), which writes one. Copies share it.
+class dataset {
+  public:
+    template <class Fetch>
+    dataset(std::uint64_t n_items, std::vector<field_desc> fields, Fetch &&fetch) {
+        using thing = detail::fetch_thing<std::decay_t<Fetch>>;
+        auto t = std::make_shared<thing>(std::move(fields), std::forward<Fetch>(fetch));
+        t->c.n_items = n_items;
+        t->c.fields = t->schema_.data();
+        t->c.n_fields = t->schema_.size();
+        t->c.fetch = thing::run;
+        t->c.user = static_cast<thing *>(t.get());
+        t_ = std::move(t);
+    }
+    // For what else there is: writes_all_bytes, stream.
+    dlp_dataset &desc() const noexcept { return t_->c; }
+    const std::shared_ptr<detail::data_thing> &thing() const noexcept { return t_; }
+
+  private:
+    std::shared_ptr<detail::data_thing> t_;
+};
+
+// Opens pipes: as many as wanted, each with what desc says then.
+class loader {
+  public:
+    dlp_loader_desc desc; // dataset and pipe.resume are set by open
+
+    explicit loader(dataset d, const dlp_loader_desc &rest = dlp_loader_desc())
+        : desc(rest), data_(std::move(d)) {}
+
+    // collate(dlpipe::collation) makes a batch of items; out: its fields, if not the dataset's.
+    template <class F> loader &collate(F &&f, std::vector<field_desc> out = {}) {
+        detail::set_collate(desc.batch, kept_, std::forward<F>(f), std::move(out));
+        return *this;
+    }
+    // make(int worker) makes what fetch then has as item.state<T>(), in each worker.
+    template <class F> loader &worker_state(F &&make) {
+        detail::set_worker_state(desc.fetch.workers, kept_, init_, std::forward<F>(make));
+        return *this;
+    }
+    loader &resume(const dlp_state &s) {
+        resume_ = s;
+        return *this;
+    }
+    // Throws what is wrong.
+    pipe open() const {
+        dlp_error e = dlp_error();
+        pipe p = open(e);
+        if (!p) throw error(e);
+        return p;
+    }
+    // A pipe that is none (false) where that fails, and err says why.
+    pipe open(dlp_error &err) const {
+        auto c = std::make_unique<detail::core>();
+        dlp_loader_desc d = desc;
+        d.dataset = data_.desc();
+        if (resume_) d.pipe.resume = &*resume_;
+        c->kept = kept_;
+        c->kept.push_back(data_.thing());
+        c->init = init_;
+        init_->clear();
+        if (dlp_loader_open(&c->p, &d, &err) == DLP_OK) return pipe(std::move(c));
+        c->p = nullptr;
+        init_->add_to(err);
+        return pipe();
+    }
+
+  private:
+    dataset data_;
+    detail::things kept_;
+    std::shared_ptr<detail::note> init_ = std::make_shared<detail::note>();
+    std::optional<dlp_state> resume_;
+};
+
+// A pipe out of stages, chained in the order in which they are added. A stage that cannot be added
+// is told by start.
+class wiring {
+  public:
+    explicit wiring(const dlp_pipe_desc &desc = dlp_pipe_desc())
+        : c_(std::make_unique<detail::core>()) {
+        dlp_error e;
+        c_->init = std::make_shared<detail::note>();
+        if (dlp_pipe_open(&c_->p, &desc, &e) != DLP_OK) throw error(e);
+    }
+    wiring &sampler(const dlp_sampler_desc &d = dlp_sampler_desc()) {
+        dlp_pipe_add_sampler(get(), &d);
+        return *this;
+    }
+    wiring &repeat(const dlp_repeat_desc &d) {
+        dlp_pipe_add_repeat(get(), &d);
+        return *this;
+    }
+    wiring &fetch(const dataset &data, dlp_fetch_desc d = dlp_fetch_desc()) {
+        data_ = data.thing();
+        core().kept.push_back(data_);
+        d.dataset = &data.desc();
+        dlp_pipe_add_fetch(get(), &d);
+        return *this;
+    }
+    // f(dlpipe::item) changes an item in place; behind fetch, before batch.
+    template <class F> wiring &map(F &&f, const dlp_workers_desc &workers = dlp_workers_desc()) {
+        using thing = detail::map_thing<std::decay_t<F>>;
+        if (!data_) throw error(DLP_ERR_GRAPH, "a map comes behind fetch");
+        auto t = std::shared_ptr<thing>(new thing{std::forward<F>(f), data_});
+        dlp_map_desc d = dlp_map_desc();
+        d.item = thing::run;
+        return add_map(d, workers, std::move(t));
+    }
+    // f(dlpipe::batch_view) changes a batch in place; behind batch.
+    template <class F>
+    wiring &map_batch(F &&f, const dlp_workers_desc &workers = dlp_workers_desc()) {
+        using thing = detail::map_batch_thing<std::decay_t<F>>;
+        auto t = std::shared_ptr<thing>(new thing{std::forward<F>(f)});
+        dlp_map_desc d = dlp_map_desc();
+        d.batch = thing::run;
+        return add_map(d, workers, std::move(t));
+    }
+    wiring &batch(const dlp_batch_desc &d) {
+        dlp_pipe_add_batch(get(), &d);
+        return *this;
+    }
+    template <class F>
+    wiring &batch(dlp_batch_desc d, F &&collate, std::vector<field_desc> out = {}) {
+        detail::set_collate(d, core().kept, std::forward<F>(collate), std::move(out));
+        return batch(d);
+    }
+    wiring &transfer(const dlp_transfer_desc &d) {
+        dlp_pipe_add_transfer(get(), &d);
+        return *this;
+    }
+    // make(int worker) makes the state of each worker of the stage that gets this desc.
+    template <class F> wiring &worker_state(dlp_workers_desc &workers, F &&make) {
+        detail::set_worker_state(workers, core().kept, core().init, std::forward<F>(make));
+        return *this;
+    }
+    // Throws what is wrong with a stage, with their chain, or with the plan. This object is empty
+    // then.
+    pipe start() {
+        std::unique_ptr<detail::core> c = std::move(c_);
+        if (!c) throw error(DLP_ERR_STATE, "started already");
+        c->must(dlp_pipe_start(c->p));
+        return pipe(std::move(c));
+    }
+    // For the stages that are not here.
+    dlp_pipe *get() const { return core().p; }
+
+  private:
+    detail::core &core() const {
+        if (!c_) throw error(DLP_ERR_STATE, "started already");
+        return *c_;
+    }
+    template <class Thing>
+    wiring &add_map(dlp_map_desc &d, const dlp_workers_desc &workers, std::shared_ptr<Thing> t) {
+        d.user = t.get();
+        d.workers = workers;
+        core().kept.push_back(std::move(t));
+        dlp_pipe_add_map(get(), &d);
+        return *this;
+    }
+
+    std::unique_ptr<detail::core> c_;
+    std::shared_ptr<detail::data_thing> data_;
+};
+
+} // namespace dlpipe
+#endif // DLPIPE_HPP

@@ -1,0 +1,2 @@
+#define DLPIPE_IMPLEMENTATION
+#include "dlpipe.h" /* before any system header */

@@ -1,0 +1,124 @@
+#pragma once
+#include "api/loader.h"
+#include "api/queues.h"
+/* ---------------------------------------------------------------------------------------------
+   >>push       ITEMS THAT OTHER THREADS AND PROGRAMS PUSH
+   A dataset without an index: producers (actors that play, cameras, parsers; threads, child
+   processes, or other programs by the path of a file) push items into a bundle of lanes (>>queues),
+   one lane for each, and a pipe makes batches of them.
+
+     dlp_push_loader_desc desc = {.push = {.fields = fields, .n_fields = 2},
+                                  .loader = {.batch_size = 64, .num_workers = 1}};
+     if (dlp_push_loader_open(&pipe, &push, &desc, &err) != DLP_OK) ...
+     producer:  dlp_pusher_open(&pusher, &(dlp_pusher_desc){.push = push}, &err);
+                while (...) dlp_pusher_push(pusher, data, DLP_FOREVER);
+                dlp_pusher_end(pusher, DLP_FOREVER); dlp_pusher_close(pusher);
+     consumer:  while (dlp_pipe_next(pipe, &batch) == DLP_OK) ...
+                dlp_pipe_close(pipe); dlp_push_close(push);
+
+   An item is visible whole or not at all, also where its producer is killed half-way: what it had
+   begun is never seen, what it had pushed comes. A successor takes its number and goes on. The
+   stream ends for the pipe when `writers` producers have said so (a successor says it for the one
+   that died), or after dlp_push_stop, with what had been pushed; the last batch may be short.
+
+   full       the producer                              the reader
+   WAIT       waits for room, at most its time-out      takes all, in turns of 64
+   REFUSE     gets DLP_FULL, and it is counted          takes all
+   NEWEST     waits for room                            finding a lane full, skips to its last
+                                                        `keep` items, and counts what it left
+
+   What a push pipe does not have: an order that a seed decides. Items of one producer come in its
+   order, those of several as they arrive. So there is no resume, no seek, no second epoch, no ranks
+   (each rank has producers of its own), and an item that was pushed and then lost with this process
+   is lost. Batches in their slots, transfer, maps, collate, statistics are as everywhere. */
+
+enum { DLP_PUSH_WAIT = 0, DLP_PUSH_REFUSE, DLP_PUSH_NEWEST };
+
+typedef struct dlp_push_desc {
+    const dlp_field *fields; /* [n_fields] required, none of them ragged; copied */
+    uint32_t n_fields;       /* 1..DLP_MAX_FIELDS */
+    uint32_t max_producers;  /* 1..DLP_MPSC_MAX_PRODUCERS at once; 0: 16 */
+    uint64_t capacity;       /* items of each producer's lane, a power of two; 0: 256 */
+    uint32_t writers;        /* streams that end before the pipe's does; 0: 1 */
+    int32_t full;            /* DLP_PUSH_* */
+    uint64_t keep;           /* of NEWEST: 1..capacity; 0: 1 */
+    const char *path;        /* NULL: for threads and children of this process. Else a file that is
+                                made, mode 0600, and removed by close, in /dev/shm say: others open
+                                it by this path. It must not be there */
+} dlp_push_desc;
+
+typedef struct dlp_push dlp_push;     /* the reader's side: the pipe's */
+typedef struct dlp_pusher dlp_pusher; /* a producer's */
+
+/* Make the lanes: max_producers x capacity x (8 + an item's bytes, each field a multiple of 8).
+   out: to be closed behind its pipe; desc: copied; err: may be NULL - returns DLP_OK, DLP_ERR_ARG
+   (names the field of desc), DLP_ERR_SYSTEM (the file: errnum), DLP_ERR_MEMORY - any thread. */
+DLPDEF int dlp_push_open(dlp_push **out, const dlp_push_desc *desc, dlp_error *err);
+
+/* Enter it into the descs of a fetch stage and its workers: a stream of one worker (num_workers 0
+   or 1, threads, no fetcher, epochs 1: else start or the first item fails with words). With 0
+   workers next itself waits for items, whatever its time-out. */
+DLPDEF void dlp_push_wire(dlp_push *push, dlp_dataset *dataset, dlp_workers_desc *workers);
+
+/* Say that nothing more is wanted: the stream ends with what has been pushed. Producers get
+   DLP_STOPPED. Any thread, or a signal handler; does not wait. */
+DLPDEF void dlp_push_stop(dlp_push *push);
+
+/* Free the lanes, remove the file. NULL is nothing. Returns DLP_OK; DLP_ERR_BUSY while a pipe has
+   it. Producers of this process are closed before. */
+DLPDEF int dlp_push_close(dlp_push *push);
+
+typedef struct dlp_push_stats {
+    uint64_t items;           /* in batches, or on their way there */
+    uint64_t left;            /* skipped by NEWEST */
+    uint64_t refused;         /* pushes that got DLP_FULL */
+    uint64_t waiting;         /* in lanes */
+    uint32_t attached, ended; /* producers: with a lane now; that said the end */
+} dlp_push_stats;
+
+/* Of one producer, 1..max_producers, or of all with 0. Returns DLP_OK, DLP_ERR_ARG. Any thread. */
+DLPDEF int dlp_push_look(const dlp_push *push, uint32_t number, dlp_push_stats *stats);
+
+typedef struct dlp_pusher_desc {
+    const dlp_push *push;    /* of this process, or of its parent; or */
+    const char *path;        /* as dlp_push_desc.path */
+    const dlp_field *fields; /* with path, required: what the producer will write; compared with the
+                                pipe's: names, types, shapes */
+    uint32_t n_fields;
+    uint32_t number; /* 0: a place that nobody has; 1..max_producers: that one, whose producer must
+                        be gone (killed, or closed without having said the end) */
+} dlp_pusher_desc;
+
+/* Become a producer.
+   out: to be closed; used by one thread at a time - returns DLP_OK; DLP_ERR_ARG (also: other
+   fields); DLP_ERR_BUSY (all places are taken); DLP_ERR_SYSTEM (the file); DLP_ERR_CORRUPT (what
+   lies there is no push of this version); DLP_STOPPED - any thread, any process. */
+DLPDEF int dlp_pusher_open(dlp_pusher **out, const dlp_pusher_desc *desc, dlp_error *err);
+DLPDEF uint32_t dlp_pusher_number(const dlp_pusher *pusher);
+
+/* Push an item. data: [n_fields] its bytes; copied. timeout_ms: 0 or DLP_FOREVER without end,
+   DLP_NOWAIT not at all - returns DLP_OK, DLP_TIMEOUT; DLP_FULL (REFUSE, or DLP_NOWAIT);
+   DLP_STOPPED: the pipe is closed, or its process is gone; DLP_ERR_STATE: after the end;
+   DLP_ERR_CORRUPT. */
+DLPDEF int dlp_pusher_push(dlp_pusher *pusher, const void *const *data, int timeout_ms);
+
+/* The same without a copy: data: [n_fields] where each field is to be written, undefined bytes
+   before; it comes with commit. A second begin without a commit begins the same item again. */
+DLPDEF int dlp_pusher_begin(dlp_pusher *pusher, void **data, int timeout_ms);
+DLPDEF int dlp_pusher_commit(dlp_pusher *pusher);
+
+/* Say that the stream of this producer has ended. Returns as push. */
+DLPDEF int dlp_pusher_end(dlp_pusher *pusher, int timeout_ms);
+
+/* Give the place back. NULL is nothing. */
+DLPDEF void dlp_pusher_close(dlp_pusher *pusher);
+
+typedef struct dlp_push_loader_desc {
+    dlp_push_desc push;
+    dlp_loader_desc loader; /* all as there; dataset and fetch.workers.worker_* are not read */
+} dlp_push_loader_desc;
+
+/* Make the lanes, and a pipe of them that runs. As dlp_push_open and dlp_loader_open; after a
+   failure nothing is left to close. */
+DLPDEF int dlp_push_loader_open(dlp_pipe **out, dlp_push **push, const dlp_push_loader_desc *desc,
+                                dlp_error *err);

@@ -1,0 +1,69 @@
+#pragma once
+#include "core/pipe.h"
+#include "queue/credit.h"
+#include "report/lanes.h"
+#include "build/region_map.h"
+/* ---- the user's own figures: rings that the consumer alone writes ----
+   W3   counter.n   dlpi_credit_publish_quiet, after the sample   dlpi_credit_look, before and after
+   a copy: what the writer may have overwritten meanwhile is left out of it. */
+
+static uint64_t dlpi_counter_room(const dlp_pipe *p) {
+    return dlpi_counter_bytes(p) / (2 * sizeof(uint64_t));
+}
+
+static void dlpi_counter_add(dlp_pipe *p, dlpi_counter *c, uint64_t at_ns, double value) {
+    const uint64_t room = dlpi_counter_room(p), n = c->n;
+    uint64_t bits, *to = &c->words[2 * (n % room)];
+    memcpy(&bits, &value, sizeof bits);
+    if (n > 0 && c->words[2 * ((n - 1) % room) + 1] == bits) return;
+    DLPI_STORE_RLX(&to[0], at_ns);            /* W3: ordered by n */
+    DLPI_STORE_RLX(&to[1], bits);             /* W3 */
+    dlpi_credit_publish_quiet(&c->n, n + 1u); /* W3 -> W3 */
+}
+
+/* Copy a counter's ring, oldest first. out->samples: to be freed. */
+static int dlpi_counter_take(const dlp_pipe *p, const dlpi_counter *c, dlpi_curve *out) {
+    const uint64_t room = dlpi_counter_room(p);
+    uint64_t end = dlpi_credit_look(&c->n), first = end > room ? end - room : 0; /* W3 <- W3 */
+    uint64_t lost, now;
+    memcpy(out->name, c->name, sizeof out->name);
+    memcpy(out->unit, c->unit, sizeof out->unit);
+    out->most = c->most;
+    out->n = 0;
+    out->samples = malloc((room + 1) * sizeof *out->samples);
+    if (out->samples == NULL) { return DLP_ERR_MEMORY; }
+    for (uint64_t i = first; i < end; i++) {
+        dlpi_sample *s = &out->samples[i - first];
+        uint64_t bits = DLPI_LOAD_RLX(&c->words[2 * (i % room) + 1]); /* W3 */
+        s->at_ns = DLPI_LOAD_RLX(&c->words[2 * (i % room)]);          /* W3 */
+        memcpy(&s->value, &bits, sizeof bits);
+    }
+    now = dlpi_credit_look(&c->n) + 1u; /* W3 <- W3: one more may be half written */
+    lost = now > room + first ? now - room - first : 0;
+    lost = lost < end - first ? lost : end - first;
+    out->n = end - first - lost;
+    memmove(out->samples, out->samples + lost, out->n * sizeof *out->samples);
+    return DLP_OK;
+}
+
+static void dlpi_curves_free(dlpi_curve *curves, uint32_t n) {
+    for (uint32_t i = 0; i < n; i++) { free(curves[i].samples); }
+}
+
+/* curves: [DLP_MAX_COUNTERS], zeroed; to be freed in any case. */
+static int dlpi_curves_take(const dlp_pipe *p, dlpi_curve *curves) {
+    int rc = DLP_OK;
+    for (uint32_t i = 0; rc == DLP_OK && i < p->d.n_counters; i++) {
+        rc = dlpi_counter_take(p, &p->counters[i], &curves[i]);
+    }
+    return rc;
+}
+
+DLPDEF int dlp_pipe_count(dlp_pipe *p, uint32_t counter, double value) {
+    if (p == NULL || counter >= p->d.n_counters || !(value >= 0) || value > 1e300)
+        return DLP_ERR_ARG;
+    if (!p->started) return DLP_ERR_STATE;
+    if (dlpi_forked(p)) return DLP_ERR_FORKED;
+    dlpi_counter_add(p, &p->counters[counter], dlpi_now_ns() - p->ctl->started_ns, value);
+    return DLP_OK;
+}

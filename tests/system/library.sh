@@ -1,0 +1,93 @@
+#!/bin/sh
+# make lib and make install: a shared library with its soname, which exports what the three headers
+# declare and nothing else; headers and dlpipe.pc, with which strangers' programs in C and C++ are
+# compiled, and run. And DESTDIR, and one version everywhere.
+dir=build/library
+. tests/rig/shell_rig
+fresh_dir
+
+for p in nm readelf pkg-config; do
+    command -v $p >/dev/null 2>&1 || skip "$p is not installed"
+done
+
+root=$(pwd -P)/$dir/root
+quiet() { # a make of its own
+    env -u MAKEFLAGS -u MAKELEVEL -u MFLAGS make -s --no-print-directory B=$dir/build \
+        CC="${CC:-cc}" CFLAGS=-O0 STRICT=1 "$@" >$dir/said 2>&1 || {
+        cat $dir/said
+        fail "make $*"
+        exit 1
+    }
+}
+quiet install PREFIX="$root"
+version=$(sed -n 's/^Version: //p' $root/lib/pkgconfig/dlpipe.pc)
+so=$root/lib/libdlpipe.so.$version
+for h in dlpipe dlpipe_shm dlpipe_s3; do
+    cmp -s $h.h "$root/include/$h.h" || fail "$h.h is not installed"
+    head -n 1 $h.h | grep -q "^/\* $h.h - v$version - " || fail "$h.h: not version $version"
+done
+
+# The soname, the links to it, and what it needs: libc's own libraries.
+readelf -d "$so" | grep -q 'SONAME.*\[libdlpipe.so.0\]$' || fail "soname: $(readelf -d "$so")"
+for l in libdlpipe.so libdlpipe.so.0; do
+    [ "$(readlink -f "$root/lib/$l")" = "$so" ] || fail "$l does not lead to it"
+done
+libcs='libc\|libm\|libdl\|libpthread\|libgcc_s\|ld-linux[^]]*'
+readelf -d "$so" | grep NEEDED | grep -v "\[\($libcs\)\.so" &&
+    fail 'it needs these, too'
+
+# Exported is what is declared: dlp_*, and the dlpi_* behind inline functions.
+nm -D --defined-only "$so" | awk '{ print $3 }' | LC_ALL=C sort >$dir/exported
+sed -n 's/^DLPDEF [a-z0-9_ *]*[ *]\(dlpi\{0,1\}_[a-z0-9_]*\)(.*/\1/p' src/api/*.h |
+    LC_ALL=C sort -u >$dir/declared
+LC_ALL=C comm -3 $dir/exported $dir/declared >$dir/differ
+[ ! -s $dir/differ ] || fail "exported, or (indented) declared alone: $(cat $dir/differ)"
+[ "$(grep -c '^dlp_' $dir/exported)" -gt 150 ] || fail "exported: $(cat $dir/exported)"
+sed -n 's/.*[^a-z0-9_]\(dlpi_[a-z0-9_]*\)(.*/\1/p' src/api/queues.h | sort -u >$dir/called
+grep -v '^dlp_' $dir/exported | grep -v -x -f $dir/called && fail 'no inline function calls these'
+
+# Strangers' programs.
+PKG_CONFIG_PATH=$root/lib/pkgconfig
+export PKG_CONFIG_PATH
+[ "$(pkg-config --modversion dlpipe)" = "$version" ] || fail 'pkg-config says another version'
+program() { # NAME COMPILER... : with the flags of pkg-config, and run
+    name=$1
+    shift
+    # shellcheck disable=SC2046
+    (cd $dir && "$@" -o "$name" $(pkg-config --cflags --libs dlpipe) -lpthread) ||
+        fail "$name: does not compile"
+    readelf -d $dir/$name | grep -q 'NEEDED.*\[libdlpipe.so.0\]' || fail "$name: not linked to it"
+    LD_LIBRARY_PATH=$root/lib timeout 60 $dir/$name >$dir/said || fail "$name: $?, $(cat $dir/said)"
+}
+cp tests/compile/smoke.c tests/compile/s3_smoke.c $dir
+cc="${CC:-cc} -std=c11"
+# shellcheck disable=SC2086
+{
+    program smoke $cc -DUSER_ONLY smoke.c
+    program smoke_shm $cc -DUSER_ONLY -DWITH_SHM smoke.c
+    program s3_smoke $cc -DUSER_ONLY s3_smoke.c
+    for o in -O0 -O2; do # calls of inline functions, inlined or not
+        sed 's|^#define DLPIPE_IMPLEMENTATION||; s|"../dlpipe.h"|<dlpipe.h>|' examples/queues.c \
+            >$dir/queues.c
+        program queues $cc -D_GNU_SOURCE $o queues.c
+    done
+    printf '#include <dlpipe.h>\n#include <stdio.h>\nint main(void) {\n%s\n%s\n}\n' \
+        '    puts(dlp_version());' '    return strcmp(dlp_version(), DLPIPE_VERSION) != 0;' \
+        >$dir/version.c
+    program version $cc version.c
+}
+[ "$(cat $dir/said)" = "$version" ] || fail "dlp_version() is $(cat $dir/said), not $version"
+if command -v g++ >/dev/null 2>&1; then
+    cp examples/cpp/loader.cpp $dir
+    program loader_cpp g++ -std=c++17 loader.cpp
+    grep -q '^trained, 158 steps' $dir/said || fail "loader_cpp says: $(cat $dir/said)"
+fi
+
+# Packagers: DESTDIR stands in no file.
+quiet install PREFIX=/usr LIBDIR=/usr/lib/here DESTDIR="$PWD/$dir/dest"
+[ -e $dir/dest/usr/lib/here/libdlpipe.so.0 ] && [ -f $dir/dest/usr/include/dlpipe_s3.h ] &&
+    [ -f $dir/dest/usr/include/dlpipe.hpp ] || fail "not installed: $(find $dir/dest)"
+grep -q '^libdir=/usr/lib/here$' $dir/dest/usr/lib/here/pkgconfig/dlpipe.pc &&
+    ! grep -q "$dir" $dir/dest/usr/lib/here/pkgconfig/dlpipe.pc || fail 'dlpipe.pc of DESTDIR'
+
+[ $wrong -eq 0 ]
