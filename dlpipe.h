@@ -61,6 +61,7 @@
    >>chunks         BATCHES THAT ARE VIEWS INTO CHUNKS
    >>parts          PART QUEUE: FILES, ARCHIVES, RANGES THAT HOLD MANY ITEMS
    >>found          PARTS WHOSE ITEMS ARE COUNTED BY LOAD
+   >>expand         EXPANDERS AND FILTERS: 0..k ITEMS OF ONE INPUT
    Looking at them:
    >>stats          COUNTERS, TRACE, PICTURES, WORDS
    >>predict        WHAT OTHER NUMBERS OF WORKERS WOULD GIVE
@@ -75,16 +76,15 @@
    The implementation:
    >>impl-decisions >>impl-platform >>impl-clock >>impl-errors >>impl-queues >>impl-sleepers
    >>impl-claims >>impl-gather >>impl-credit >>impl-first >>impl-order >>impl-part-order
-   >>impl-found-order
-   >>impl-mixing >>impl-buckets >>impl-region >>impl-ops >>impl-pipe >>impl-waiters >>impl-awake
-   >>impl-fail
-   >>impl-debug >>impl-cancel >>impl-seen >>impl-links >>impl-dispatch >>impl-feed >>impl-claim
+   >>impl-found-order >>impl-mixing >>impl-buckets >>impl-region >>impl-ops >>impl-pipe
+   >>impl-waiters >>impl-awake >>impl-fail >>impl-debug >>impl-cancel >>impl-seen >>impl-links
+   >>impl-dispatch >>impl-feed >>impl-claim
    >>impl-run >>impl-collate >>impl-workers >>impl-recover >>impl-fetch >>impl-cache >>impl-map
    >>impl-guard >>impl-batch >>impl-transfer >>impl-state >>impl-sampler >>impl-lists
-   >>impl-cells >>impl-parts >>impl-found >>impl-tune >>impl-deliver >>impl-split >>impl-build
-   >>impl-stats >>impl-predict
-   >>impl-devices >>impl-dlpack >>impl-files >>impl-part-files >>impl-mapped >>impl-tokens
-   >>impl-folder >>impl-arrays >>impl-push >>impl-public >>impl-kinds >>impl-pictures >>licence
+   >>impl-cells >>impl-parts >>impl-found >>impl-tune >>impl-deliver >>impl-split
+   >>impl-build >>impl-stats >>impl-predict >>impl-devices >>impl-dlpack >>impl-expand
+   >>impl-files >>impl-part-files >>impl-mapped >>impl-tokens >>impl-folder >>impl-arrays
+   >>impl-push >>impl-public >>impl-kinds >>impl-pictures >>licence
 
    >>example    A WHOLE PROGRAM (examples/loader.c)
 
@@ -1278,6 +1278,9 @@ typedef struct dlp_dataset {
     void *user;                /* borrowed until close */
     int32_t stream; /* 1: nobody knows how many items there are: see >>streams. n_items is
                                  then not read */
+    int32_t filter; /* 1: DLP_SKIP leaves the item out and the next one takes its row, so that
+                                 batches stay full: >>expand. A loader sees to it; in a pipe of
+                                 one's own dlp_pipe_add_expand stands before fetch */
 } dlp_dataset;
 
 /* ---------------------------------------------------------------------------------------------
@@ -1654,11 +1657,12 @@ DLPDEF void dlp_buckets_close(dlp_buckets *b);
     KIND(SPLIT, 9, dlpi_split_ops) \
     KIND(PARTS, 10, dlpi_parts_ops) \
     KIND(FOUND, 12, dlpi_found_ops) \
+    KIND(EXPAND, 13, dlpi_expand_ops) \
     KIND(GUARD, 11, dlpi_guard_ops)
 
 /* How they follow each other, in words. */
 #define DLPI_STAGE_ORDER \
-    "sampler, repeat, parts, fetch, cache, item maps, batch, batch maps, transfer, split"
+    "sampler, repeat, parts or expand, fetch, cache, item maps, batch, batch maps, transfer, split"
 
 #define DLPI_KIND_NUMBER(name, number, ops) DLP_STAGE_##name = number,
 enum { DLPI_STAGE_KINDS(DLPI_KIND_NUMBER) DLP_STAGE_KINDS_END };
@@ -2514,6 +2518,59 @@ DLPDEF int dlp_part_files_load(void *files, dlp_part *part);
    one order and batch, say of one stream two places, leave a gap between streams, or have more
    streams than fit into one - any thread - never waits or allocates. */
 DLPDEF int dlp_state_merge(dlp_state *out, const dlp_state *states, uint32_t n, dlp_error *err);
+
+/* ---------------------------------------------------------------------------------------------
+   >>expand     EXPANDERS AND FILTERS: 0..k ITEMS OF ONE INPUT
+   A stage that makes several items, or none, of one: documents cut up, games into positions, what
+   is not good enough left out. Batches stay full, and each item that was made comes once.
+
+     sampler -> [repeat] -> expand --------------------> fetch -> [item maps] -> batch ...
+                            fetch's callback writes the  copies an item
+                            input, expand makes items    into its row
+
+   The stage stands before fetch, as a part queue does. Its workers call what the dataset has for
+   fetch, for each dataset index, and then expand; fetch's own workers but copy. expand NULL is a
+   filter: an item is what fetch writes, and DLP_SKIP leaves it out, without a word in the list of
+   skips. Order, ends, ranks, states and cells are those of >>found, each dataset index being a part
+   of up to max_out items: dlp_batch.index has the input's. dlp_item_random in these callbacks goes
+   by the index and the pass. */
+
+/* An input of which items are made. Valid during the call only. */
+typedef struct dlp_expand {
+    const dlp_item *item; /* the input: index, epoch, and what fetch has written (length, too) */
+    uint32_t n_made;      /* items added so far */
+    uint32_t pad;
+    dlp_call *call; /* for dlp_fail */
+} dlp_expand;
+
+typedef struct dlp_expand_desc {
+    int (*expand)(void *user, dlp_expand *x); /* calls dlp_expand_add for each item; returns 0,
+                                  DLP_SKIP for none at all, or any other value for failure;
+                                  called by all workers at once. NULL: a filter */
+    void *user;                               /* borrowed until close */
+    const dlp_field *fields; /* [n_fields] of the items made; copied; n_fields 0: the dataset's */
+    uint32_t n_fields;
+    uint32_t max_out;         /* k: with expand required; without it 1 */
+    uint32_t queue_size;      /* cells, one for each input at once; 0: what is needed, and one more
+                                  for each worker. Fewer than needed is an error of start */
+    uint32_t streams;         /* C, as of >>found; 0: 1 */
+    uint64_t steps_per_epoch; /* as there */
+    int32_t shuffle_items;    /* 1: an input's items in a keyed permutation */
+    int32_t uneven;           /* as there */
+    uint64_t id;              /* the user's number for what expand does, part of a state's
+                                  fingerprint */
+    dlp_workers_desc workers; /* those that call fetch's callback and expand. name NULL: "expand" */
+} dlp_expand_desc;
+
+/* Add the stage, between sampler (or repeat) and fetch. The sampler is sequential or shuffled,
+   fetch sequential.
+   desc: copied - returns as dlp_pipe_add_fetch - consumer. */
+DLPDEF dlp_stage dlp_pipe_add_expand(dlp_pipe *p, const dlp_expand_desc *desc);
+
+/* The place of the next item, zeros, to be written: data, and length of ragged fields.
+   x: as expand has it - returns it, valid until the next call; NULL: there are max_out already,
+   which makes the input fail with DLP_ERR_LENGTH - expand's thread - never waits or allocates. */
+DLPDEF dlp_item *dlp_expand_add(dlp_expand *x);
 
 /* ---------------------------------------------------------------------------------------------
    >>stats      COUNTERS, TRACE, PICTURES, WORDS
@@ -14291,19 +14348,11 @@ static uint64_t dlpi_found_look(const dlp_pipe *p, const dlpi_found *q) {
     return p->last == DLP_LAST_DROP ? 2 * (uint64_t)q->each : (uint64_t)q->each + 1;
 }
 
-static int dlpi_found_sizes(dlp_pipe *p) {
+/* What follows from the inputs' number, the batch's, and the ranks'. */
+static int dlpi_found_lengths(dlp_pipe *p) {
     dlpi_found *q = dlpi_found_of(p);
-    dlp_dataset *ds = &p->fetch->dataset;
-    int rc;
-    if (p->sampler->sampler.order != DLP_ORDER_PARTS) return dlpi_bad_order(p);
-    if ((rc = dlpi_found_refuses(p)) != DLP_OK) return rc;
-    if (ds->n_items != 0 && ds->n_items != q->plan.n_inputs)
-        return dlpi_refuse(p, DLP_ERR_ARG, p->fetch->name, "dataset.n_items",
-                           "n_items is %" PRIu64 ", must be 0 where load counts the items of parts",
-                           ds->n_items);
-    ds->n_items = q->plan.n_inputs;
-    if ((rc = dlpi_found_fit(p)) != DLP_OK) return rc;
-    if ((rc = dlpi_check_items(p)) != DLP_OK) return rc;
+    int rc = dlpi_found_fit(p);
+    if (rc != DLP_OK) return rc;
     q->plan.batch = p->global_batch;
     q->plan.seed = p->sampler->sampler.seed;
     q->each = (uint32_t)(p->global_batch / q->plan.streams);
@@ -14315,6 +14364,21 @@ static int dlpi_found_sizes(dlp_pipe *p) {
     p->samples = DLPI_MAX_ITEMS; /* nobody knows the epoch's length */
     p->batches_per_epoch = UINT64_MAX;
     return DLP_OK;
+}
+
+static int dlpi_found_sizes(dlp_pipe *p) {
+    dlpi_found *q = dlpi_found_of(p);
+    dlp_dataset *ds = &p->fetch->dataset;
+    int rc;
+    if (p->sampler->sampler.order != DLP_ORDER_PARTS) return dlpi_bad_order(p);
+    if ((rc = dlpi_found_refuses(p)) != DLP_OK) return rc;
+    if (ds->n_items != 0 && ds->n_items != q->plan.n_inputs)
+        return dlpi_refuse(p, DLP_ERR_ARG, p->fetch->name, "dataset.n_items",
+                           "n_items is %" PRIu64 ", must be 0 where load counts the items of parts",
+                           ds->n_items);
+    ds->n_items = q->plan.n_inputs;
+    if ((rc = dlpi_check_items(p)) != DLP_OK) return rc;
+    return dlpi_found_lengths(p);
 }
 
 /* How many cells there are. So many rows, from anywhere in an input on, lie in so many inputs. */
@@ -14551,7 +14615,8 @@ static void dlpi_found_issue(dlp_pipe *p, uint32_t i, uint32_t c) {
         x->next = 0;
     }
     cell->index = dlpi_found_input(&q->plan, u->epoch, s, u->ordinal);
-    cell->first = cell->items = cell->bytes = 0;
+    cell->first = u->ordinal / dlpi_found_inputs(&q->plan, s) * q->plan.n_inputs + cell->index;
+    cell->items = cell->bytes = 0;
     cell->epoch = u->epoch;
     DLPI_STORE_RLX(&cell->used, UINT64_C(0));   /* for observers */
     DLPI_STORE_RLX(&cell->due_ns, UINT64_C(0)); /* ordered by state */
@@ -19299,6 +19364,268 @@ DLPDEF int dlp_batch_dlpack_rows_v1(dlp_pipe *p, dlp_batch *batch, int what, int
 }
 
 /* ---------------------------------------------------------------------------------------------
+   >>impl-expand     EXPANDERS AND FILTERS
+   The same source: an input is a dataset index, and its cell has the items that were made of it,
+   one behind the other, each as its lengths and its fields; behind them the input itself, where
+   expand reads one. Fetch, whose workers otherwise call the user, copies items into rows. */
+
+typedef struct dlpi_expand {
+    dlpi_found found; /* first: what is said of parts above holds for this, too */
+    dlp_expand_desc d;
+    bool taken;        /* the fetch stage's callback and fields are here, and its own is the copy */
+    dlp_dataset input; /* as that stage had it */
+    dlp_field input_fields[DLP_MAX_FIELDS];
+    char input_names[DLP_MAX_FIELDS][32];
+    dlpi_fields in, out;
+    uint64_t in_at[DLP_MAX_FIELDS], out_at[DLP_MAX_FIELDS]; /* from the beginning of an item */
+    uint64_t in_bytes, out_bytes;
+} dlpi_expand;
+
+/* Place fields behind the lengths; returns the bytes of all. */
+static uint64_t dlpi_expand_places(const dlpi_fields *fs, uint64_t *at) {
+    uint64_t end = dlpi_round_up((uint64_t)fs->n * 8, 64);
+    for (uint32_t f = 0; f < fs->n; f++) {
+        at[f] = end;
+        end = dlpi_sum(end, dlpi_round_up(fs->at[f].row_bytes, 64));
+    }
+    return end;
+}
+
+/* The fetch stage's callback: the item of a row, out of its cell. */
+static int dlpi_expand_copy(void *user, dlp_item *it) {
+    const dlpi_expand *x = user;
+    const uint8_t *from = it->part->data;
+    const uint64_t *lengths = it->part->data;
+    from += it->part->item * x->out_bytes;
+    lengths += it->part->item * (x->out_bytes / 8);
+    for (uint32_t f = 0; f < x->out.n; f++) {
+        memcpy(it->data[f], from + x->out_at[f], (size_t)x->out.at[f].row_bytes);
+        if (x->out.at[f].f.ragged) it->length[f] = lengths[f];
+    }
+    return 0;
+}
+
+static int dlpi_expand_take(dlp_pipe *p, dlpi_stage *st, const dlp_expand_desc *d) {
+    dlpi_expand *x = st->self;
+    static const dlpi_bound bounds[] = {
+        {DLPI_AT(dlp_expand_desc, max_out), 0, 1 << 30, "1..2^30, or 0 without expand"},
+        {DLPI_AT(dlp_expand_desc, n_fields), 0, DLP_MAX_FIELDS, "0..16"},
+        {DLPI_AT(dlp_expand_desc, queue_size), 0, 4096, "0..4096"},
+        {DLPI_AT(dlp_expand_desc, streams), 0, 1 << 16, "0..2^16, a divisor of batch_size"},
+        {DLPI_AT(dlp_expand_desc, steps_per_epoch), 0, INT64_C(1) << 40, "0..2^40"},
+        {DLPI_AT(dlp_expand_desc, shuffle_items), 0, 1, "0 or 1"},
+        {DLPI_AT(dlp_expand_desc, uneven), 0, 1, "0 or 1"},
+        {"dispatch", DLPI_IN(dlp_expand_desc, workers.dispatch), 0, 0,
+         "DLP_DISPATCH_CLAIM for what makes items"},
+        {"workers_max", DLPI_IN(dlp_expand_desc, workers.workers_max), 0, 0,
+         "0 for what makes items: they are not tuned"},
+    };
+    int rc = dlpi_check_bounds(p, st->name, d, DLPI_ROWS(bounds));
+    if (rc != DLP_OK) return rc;
+    if (d->expand != NULL && d->max_out == 0)
+        return dlpi_bad(p, st->name, "max_out", "1 and more with expand", 0);
+    if (d->expand == NULL && d->n_fields != 0)
+        return dlpi_bad(p, st->name, "n_fields", "0 without expand: items are what fetch writes",
+                        (int64_t)d->n_fields);
+    if (d->workers.on_error == DLP_ON_ERROR_REPLACE)
+        return dlpi_bad(p, st->name, "on_error", "DLP_ON_ERROR_RAISE or _DROP", 1);
+    if ((rc = dlpi_check_workers(p, st)) != DLP_OK) return rc;
+    x->d = *d;
+    if (d->n_fields > 0) memcpy(st->fields, d->fields, d->n_fields * sizeof *st->fields);
+    x->found.d = (dlp_part_desc){.manifest_id = d->id,
+                                 .queue_size = d->queue_size,
+                                 .max_items = d->expand ? d->max_out : 1,
+                                 .uneven = d->uneven};
+    x->found.most_items = x->found.d.max_items;
+    x->found.least_items = 1;
+    x->found.plan.streams = d->streams ? d->streams : 1;
+    x->found.plan.steps = d->steps_per_epoch;
+    x->found.plan.most = x->found.most_items;
+    x->found.plan.shuffle_items = d->shuffle_items != 0;
+    return dlpi_keep_names(p, st, d->n_fields);
+}
+
+/* Take over what the fetch stage calls, and its fields: once, though sizes are asked for twice. */
+static int dlpi_expand_adopt(dlp_pipe *p, dlpi_stage *st) {
+    dlpi_expand *x = st->self;
+    dlpi_stage *fetch = p->fetch;
+    if (x->taken) return DLP_OK;
+    if (fetch->in_flight > 0)
+        return dlpi_bad(p, fetch->name, "fetcher", "DLP_FETCH_SEQUENTIAL behind expand", 1);
+    if (fetch->w.on_error == DLP_ON_ERROR_REPLACE)
+        return dlpi_bad(p, fetch->name, "on_error", "DLP_ON_ERROR_RAISE or _DROP behind expand", 1);
+    x->taken = true;
+    x->input = fetch->dataset;
+    memcpy(x->input_fields, fetch->fields, sizeof x->input_fields);
+    memcpy(x->input_names, fetch->field_names, sizeof x->input_names);
+    for (uint32_t f = 0; f < DLP_MAX_FIELDS; f++) x->input_fields[f].name = x->input_names[f];
+    x->input.fields = x->input_fields;
+    fetch->item = dlpi_expand_copy;
+    fetch->user = x;
+    fetch->dataset.writes_all_bytes = 1;
+    if (x->d.n_fields == 0) return DLP_OK;
+    memcpy(fetch->field_names, st->field_names, sizeof fetch->field_names);
+    memcpy(fetch->fields, st->fields, sizeof fetch->fields);
+    for (uint32_t f = 0; f < x->d.n_fields; f++) fetch->fields[f].name = fetch->field_names[f];
+    fetch->dataset.n_fields = x->d.n_fields;
+    return DLP_OK;
+}
+
+static int dlpi_expand_sizes(dlp_pipe *p) {
+    dlpi_expand *x = p->source_stage->self;
+    int32_t order = p->sampler->sampler.order;
+    int rc;
+    if (order != DLP_ORDER_SEQUENTIAL && order != DLP_ORDER_SHUFFLED)
+        return dlpi_bad(p, p->sampler->name, "sampler.order",
+                        "DLP_ORDER_SEQUENTIAL or DLP_ORDER_SHUFFLED with expand", order);
+    if ((rc = dlpi_found_refuses(p)) != DLP_OK) return rc;
+    if ((rc = dlpi_check_items(p)) != DLP_OK) return rc;
+    if ((rc = dlpi_expand_adopt(p, p->source_stage)) != DLP_OK) return rc;
+    x->found.plan.n_inputs = p->fetch->dataset.n_items;
+    x->found.plan.shuffle_inputs = order == DLP_ORDER_SHUFFLED;
+    return dlpi_found_lengths(p);
+}
+
+static int dlpi_expand_check(dlp_pipe *p, dlpi_stage *st) {
+    dlpi_expand *x = st->self;
+    int rc = dlpi_fields_init(p, st->name, &x->in, x->input.fields, x->input.n_fields, false);
+    if (rc != DLP_OK) return rc;
+    x->out = p->items;
+    x->in_bytes = dlpi_expand_places(&x->in, x->in_at);
+    x->out_bytes = dlpi_expand_places(&x->out, x->out_at);
+    x->found.d.max_part_bytes =
+        dlpi_sum(dlpi_times(x->found.most_items, x->out_bytes), x->d.expand ? x->in_bytes : 0);
+    if (x->found.d.max_part_bytes > DLPI_CELL_MAX)
+        return dlpi_bad(p, st->name, "max_out", "at most 2^46 bytes of items", x->d.max_out);
+    return dlpi_found_check(p, st);
+}
+
+/* ---- an input is made ---- */
+
+typedef struct dlpi_making { /* what expand calls have in common */
+    dlp_expand x;            /* first: what the callback sees */
+    const dlpi_expand *by;
+    uint8_t *cell;
+    bool above; /* more than max_out were asked for */
+    dlp_item item;
+    void *data[DLP_MAX_FIELDS];
+} dlpi_making;
+
+/* An item whose fields lie at `to`, as zeros. */
+static void dlpi_expand_item(dlp_item *it, uint8_t *to, const dlpi_fields *fs, const uint64_t *at,
+                             void **data, bool zero) {
+    memset(to, 0, zero ? (size_t)(at[fs->n - 1] + fs->at[fs->n - 1].row_bytes) : fs->n * 8u);
+    for (uint32_t f = 0; f < fs->n; f++) data[f] = to + at[f];
+    it->n_fields = fs->n;
+    it->data = data;
+    it->length = (uint64_t *)(void *)to;
+}
+
+/* Are the lengths that were set possible? */
+static int dlpi_expand_lengths(dlpi_worker *w, const dlpi_fields *fs, const uint64_t *lengths) {
+    for (uint32_t f = 0; f < fs->n; f++) {
+        uint64_t most = fs->at[f].f.ragged ? (uint64_t)fs->at[f].f.shape[0] : 0;
+        if (lengths[f] > most)
+            return dlpi_say(w, DLP_ERR_LENGTH,
+                            "field \"%s\" has %" PRIu64 " rows, its maximum is %" PRIu64,
+                            fs->at[f].name, lengths[f], most);
+    }
+    return 0;
+}
+
+/* Let expand make items of the input that fetch, where there is one, writes behind them. */
+static int dlpi_expand_make(dlpi_worker *w, dlpi_making *m, dlp_item *in, uint64_t *items) {
+    const dlpi_expand *x = m->by;
+    void *data[DLP_MAX_FIELDS];
+    int rc = 0;
+    dlpi_expand_item(in, m->cell + x->found.most_items * x->out_bytes, &x->in, x->in_at, data,
+                     !x->input.writes_all_bytes);
+    if (x->input.fetch != NULL) rc = x->input.fetch(x->input.user, in);
+    if (rc == 0) rc = dlpi_expand_lengths(w, &x->in, in->length);
+    if (rc == 0) rc = x->d.expand(x->d.user, &m->x);
+    if (rc == 0 && m->above)
+        return dlpi_say(w, DLP_ERR_LENGTH, "expand made more than max_out %" PRIu32 " items",
+                        x->d.max_out);
+    for (uint64_t i = 0; i < m->x.n_made && rc == 0; i++)
+        rc =
+            dlpi_expand_lengths(w, &x->out, (const uint64_t *)(void *)(m->cell + i * x->out_bytes));
+    *items = m->x.n_made;
+    return rc;
+}
+
+/* One try. Returns 0, or what is wrong. */
+static int dlpi_expand_load(dlpi_worker *w, uint32_t c) {
+    const dlpi_expand *x = w->p->source_stage->self;
+    dlpi_input *cell = dlpi_input_at(w->p, c);
+    dlp_item in = {.index = cell->index,
+                   .epoch = cell->epoch,
+                   .position = cell->first,
+                   .attempt = dlpi_rec_tries(cell->rec),
+                   .worker = (uint32_t)w->id,
+                   .worker_state = w->state,
+                   .seed = x->found.plan.seed,
+                   .call = &w->note};
+    dlpi_making m = {.x = {.item = &in, .call = &w->note}, .by = x};
+    uint64_t items = 1;
+    int rc = dlpi_call_verdict(w, cell->killed_by, cell->rec);
+    if (rc != 0) return rc;
+    m.cell = dlpi_input_bytes(w->p, c);
+    if (x->d.expand != NULL) {
+        rc = dlpi_expand_make(w, &m, &in, &items);
+    } else {
+        dlpi_expand_item(&in, m.cell, &x->in, x->in_at, m.data, !x->input.writes_all_bytes);
+        rc = x->input.fetch(x->input.user, &in);
+        if (rc == 0) rc = dlpi_expand_lengths(w, &x->in, in.length);
+    }
+    if (rc == DLP_SKIP) rc = 0, items = 0;
+    rc = dlpi_guard_input(w, c, x->found.d.max_part_bytes, dlpi_item_returned(w, rc));
+    if (rc != 0) return rc;
+    cell->items = items;
+    cell->bytes = items * x->out_bytes;
+    return 0;
+}
+
+static const dlpi_source_ops dlpi_expand_source = {
+    .sizes = dlpi_expand_sizes,
+    .slot_bytes = dlpi_found_slot_bytes,
+    .row_bytes = sizeof(dlp_part),
+    .rows = dlpi_found_rows,
+    .ready = dlpi_found_ready,
+    .fill = dlpi_found_fill,
+    .ahead = dlpi_found_ahead,
+    .seek = dlpi_found_seek,
+    .item = dlpi_found_item,
+    .row = dlpi_found_row_part,
+    .params = "streams, steps_per_epoch, max_out, id",
+    .config = dlpi_found_config,
+    .state = dlpi_found_state,
+    .no_state_at = true,
+    .never_saved = dlpi_found_never_saved,
+    .input = "input",
+    .load = dlpi_expand_load,
+};
+
+static const dlpi_stage_ops dlpi_expand_ops = {
+    .kind = DLP_STAGE_EXPAND,
+    .rank = 3,
+    .unit = DLPI_UNIT_CELLS,
+    .self_bytes = sizeof(dlpi_expand),
+    .check = dlpi_expand_check,
+    .layout = dlpi_found_layout,
+    .private_words = "input tables",
+    .blocks = dlpi_found_blocks,
+    .live = dlpi_found_live,
+    .step = dlpi_input_step,
+    .find = dlpi_input_find,
+    .run = dlpi_input_run,
+    .due = dlpi_inputs_due,
+    .recover = dlpi_input_recover,
+    .tell = dlpi_input_tell,
+    .seen = dlpi_inputs_seen,
+    .source = &dlpi_expand_source,
+};
+
+/* ---------------------------------------------------------------------------------------------
    >>impl-files      ITEMS OUT OF FILES, MANY AT ONCE
    A worker has in_flight records (dlpi_file). One is free; or at work: opened, measured, read until
    it has its bytes; or over, in the order in which they came to an end; settled, by the driver, it
@@ -22949,6 +23276,14 @@ DLPDEF dlp_stage dlp_pipe_add_repeat(dlp_pipe *p, const dlp_repeat_desc *desc) {
     return dlpi_added(p, st, dlpi_repeat_check(p, st));
 }
 
+/* Is the stage added last one that makes items of what fetch writes? */
+static bool dlpi_last_expands(const dlp_pipe *p) {
+    bool is = false;
+    DLPI_UNUSED(p);
+    is = p->n_stages > 0 && p->stages[p->n_stages - 1].kind == DLP_STAGE_EXPAND;
+    return is;
+}
+
 DLPDEF dlp_stage dlp_pipe_add_fetch(dlp_pipe *p, const dlp_fetch_desc *desc) {
     dlpi_stage *st;
     int rc;
@@ -22958,6 +23293,9 @@ DLPDEF dlp_stage dlp_pipe_add_fetch(dlp_pipe *p, const dlp_fetch_desc *desc) {
     if (st == NULL) return dlpi_add_refused(p);
     if (desc->dataset == NULL) return dlpi_missing(p, st->name, "dataset", "the items");
     st->dataset = *desc->dataset;
+    if (st->dataset.filter && !dlpi_last_expands(p))
+        return dlpi_bad(p, st->name, "dataset.filter", "0, but after dlp_pipe_add_expand",
+                        st->dataset.filter);
     p->open_end = st->dataset.stream;
     if (p->open_end) st->dataset.n_items = DLPI_MAX_ITEMS;
     st->item = st->dataset.fetch;
@@ -23391,6 +23729,41 @@ DLPDEF int dlp_transfer_resolved(const dlp_pipe *p, dlp_transfer_desc *out) {
     return DLP_ERR_ARG;
 }
 
+DLPDEF dlp_stage dlp_pipe_add_expand(dlp_pipe *p, const dlp_expand_desc *desc) {
+    dlpi_stage *st;
+    if (p == NULL || desc == NULL) return DLP_ERR_ARG;
+    st = dlpi_add(p, &dlpi_expand_ops, "expand", &desc->workers);
+    if (st == NULL) return dlpi_add_refused(p);
+    return dlpi_added(p, st, dlpi_expand_take(p, st, desc));
+}
+
+DLPDEF dlp_item *dlp_expand_add(dlp_expand *x) {
+    dlpi_making *m = (dlpi_making *)(void *)x;
+    const dlpi_expand *by = m->by;
+    if (x->n_made >= by->d.max_out) {
+        m->above = true;
+        return NULL;
+    }
+    m->item = *x->item;
+    dlpi_expand_item(&m->item, m->cell + x->n_made * by->out_bytes, &by->out, by->out_at, m->data,
+                     true);
+    x->n_made++;
+    return &m->item;
+}
+
+/* For a loader whose fetch is a filter: its workers make the items, two copy them into their rows.
+   source: what else says what the rows are, or NULL. */
+static dlp_stage dlpi_filter_fetch(dlp_pipe *p, dlp_fetch_desc *fetch, const void *source) {
+    dlp_expand_desc d = {.workers = fetch->workers};
+    int32_t n = d.workers.num_workers;
+    if (source != NULL)
+        return dlpi_bad(p, "", "dataset.filter", "0 with parts, whose load may leave items out", 1);
+    if (d.workers.name == NULL) d.workers.name = "filter";
+    fetch->workers = (dlp_workers_desc){.num_workers = n < 2 ? n : 2,
+                                        .placement = d.workers.placement};
+    return dlp_pipe_add_expand(p, &d);
+}
+
 /* ---- the loader ---- */
 
 /* The stages of a loader, as its desc has them; a topology changes some of it before they are
@@ -23513,6 +23886,7 @@ static int dlpi_loader_wire(dlp_pipe *p, const dlp_loader_desc *d,
     dlp_pipe_add_sampler(p, &l.sampler);
     dlp_pipe_add_repeat(p, &l.repeat);
     if (source) source->add(p, source->desc);
+    if (l.fetch.dataset->filter) dlpi_filter_fetch(p, &l.fetch, source);
     dlp_pipe_add_fetch(p, &l.fetch);
     if (d->cache.bytes > 0) dlp_pipe_add_cache(p, &d->cache);
     dlp_pipe_add_batch(p, &l.batch);

@@ -62,6 +62,7 @@
    >>chunks         BATCHES THAT ARE VIEWS INTO CHUNKS
    >>parts          PART QUEUE: FILES, ARCHIVES, RANGES THAT HOLD MANY ITEMS
    >>found          PARTS WHOSE ITEMS ARE COUNTED BY LOAD
+   >>expand         EXPANDERS AND FILTERS: 0..k ITEMS OF ONE INPUT
    Looking at them:
    >>stats          COUNTERS, TRACE, PICTURES, WORDS
    >>predict        WHAT OTHER NUMBERS OF WORKERS WOULD GIVE
@@ -76,16 +77,15 @@
    The implementation:
    >>impl-decisions >>impl-platform >>impl-clock >>impl-errors >>impl-queues >>impl-sleepers
    >>impl-claims >>impl-gather >>impl-credit >>impl-first >>impl-order >>impl-part-order
-   >>impl-found-order
-   >>impl-mixing >>impl-buckets >>impl-region >>impl-ops >>impl-pipe >>impl-waiters >>impl-awake
-   >>impl-fail
-   >>impl-debug >>impl-cancel >>impl-seen >>impl-links >>impl-dispatch >>impl-feed >>impl-claim
+   >>impl-found-order >>impl-mixing >>impl-buckets >>impl-region >>impl-ops >>impl-pipe
+   >>impl-waiters >>impl-awake >>impl-fail >>impl-debug >>impl-cancel >>impl-seen >>impl-links
+   >>impl-dispatch >>impl-feed >>impl-claim
    >>impl-run >>impl-collate >>impl-workers >>impl-recover >>impl-fetch >>impl-cache >>impl-map
    >>impl-guard >>impl-batch >>impl-transfer >>impl-state >>impl-sampler >>impl-lists
-   >>impl-cells >>impl-parts >>impl-found >>impl-tune >>impl-deliver >>impl-split >>impl-build
-   >>impl-stats >>impl-predict
-   >>impl-devices >>impl-dlpack >>impl-files >>impl-part-files >>impl-mapped >>impl-tokens
-   >>impl-folder >>impl-arrays >>impl-push >>impl-public >>impl-kinds >>impl-pictures >>licence
+   >>impl-cells >>impl-parts >>impl-found >>impl-tune >>impl-deliver >>impl-split
+   >>impl-build >>impl-stats >>impl-predict >>impl-devices >>impl-dlpack >>impl-expand
+   >>impl-files >>impl-part-files >>impl-mapped >>impl-tokens >>impl-folder >>impl-arrays
+   >>impl-push >>impl-public >>impl-kinds >>impl-pictures >>licence
 
    >>example    A WHOLE PROGRAM (examples/loader.c)
 

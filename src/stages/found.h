@@ -1,6 +1,6 @@
 /* needs: parts */
 #pragma once
-#include "api/parts.h"
+#include "api/found.h"
 #include "order/found.h"
 #include "core/cells.h"
 /* ---------------------------------------------------------------------------------------------
@@ -184,19 +184,11 @@ static uint64_t dlpi_found_look(const dlp_pipe *p, const dlpi_found *q) {
     return p->last == DLP_LAST_DROP ? 2 * (uint64_t)q->each : (uint64_t)q->each + 1;
 }
 
-static int dlpi_found_sizes(dlp_pipe *p) {
+/* What follows from the inputs' number, the batch's, and the ranks'. */
+static int dlpi_found_lengths(dlp_pipe *p) {
     dlpi_found *q = dlpi_found_of(p);
-    dlp_dataset *ds = &p->fetch->dataset;
-    int rc;
-    if (p->sampler->sampler.order != DLP_ORDER_PARTS) return dlpi_bad_order(p);
-    if ((rc = dlpi_found_refuses(p)) != DLP_OK) return rc;
-    if (ds->n_items != 0 && ds->n_items != q->plan.n_inputs)
-        return dlpi_refuse(p, DLP_ERR_ARG, p->fetch->name, "dataset.n_items",
-                           "n_items is %" PRIu64 ", must be 0 where load counts the items of parts",
-                           ds->n_items);
-    ds->n_items = q->plan.n_inputs;
-    if ((rc = dlpi_found_fit(p)) != DLP_OK) return rc;
-    if ((rc = dlpi_check_items(p)) != DLP_OK) return rc;
+    int rc = dlpi_found_fit(p);
+    if (rc != DLP_OK) return rc;
     q->plan.batch = p->global_batch;
     q->plan.seed = p->sampler->sampler.seed;
     q->each = (uint32_t)(p->global_batch / q->plan.streams);
@@ -208,6 +200,21 @@ static int dlpi_found_sizes(dlp_pipe *p) {
     p->samples = DLPI_MAX_ITEMS; /* nobody knows the epoch's length */
     p->batches_per_epoch = UINT64_MAX;
     return DLP_OK;
+}
+
+static int dlpi_found_sizes(dlp_pipe *p) {
+    dlpi_found *q = dlpi_found_of(p);
+    dlp_dataset *ds = &p->fetch->dataset;
+    int rc;
+    if (p->sampler->sampler.order != DLP_ORDER_PARTS) return dlpi_bad_order(p);
+    if ((rc = dlpi_found_refuses(p)) != DLP_OK) return rc;
+    if (ds->n_items != 0 && ds->n_items != q->plan.n_inputs)
+        return dlpi_refuse(p, DLP_ERR_ARG, p->fetch->name, "dataset.n_items",
+                           "n_items is %" PRIu64 ", must be 0 where load counts the items of parts",
+                           ds->n_items);
+    ds->n_items = q->plan.n_inputs;
+    if ((rc = dlpi_check_items(p)) != DLP_OK) return rc;
+    return dlpi_found_lengths(p);
 }
 
 /* How many cells there are. So many rows, from anywhere in an input on, lie in so many inputs. */
@@ -444,7 +451,8 @@ static void dlpi_found_issue(dlp_pipe *p, uint32_t i, uint32_t c) {
         x->next = 0;
     }
     cell->index = dlpi_found_input(&q->plan, u->epoch, s, u->ordinal);
-    cell->first = cell->items = cell->bytes = 0;
+    cell->first = u->ordinal / dlpi_found_inputs(&q->plan, s) * q->plan.n_inputs + cell->index;
+    cell->items = cell->bytes = 0;
     cell->epoch = u->epoch;
     DLPI_STORE_RLX(&cell->used, UINT64_C(0));   /* for observers */
     DLPI_STORE_RLX(&cell->due_ns, UINT64_C(0)); /* ordered by state */
