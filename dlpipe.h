@@ -76,9 +76,9 @@
    The implementation:
    >>impl-decisions >>impl-platform >>impl-clock >>impl-errors >>impl-queues >>impl-sleepers
    >>impl-claims >>impl-gather >>impl-credit >>impl-first >>impl-order >>impl-part-order
-   >>impl-found-order >>impl-mixing >>impl-buckets >>impl-region >>impl-ops >>impl-pipe
-   >>impl-waiters >>impl-awake >>impl-fail >>impl-debug >>impl-cancel >>impl-seen >>impl-links
-   >>impl-dispatch >>impl-feed >>impl-claim
+   >>impl-found-order >>impl-chunk-rows >>impl-mixing >>impl-buckets >>impl-region >>impl-ops
+   >>impl-pipe >>impl-waiters >>impl-awake >>impl-fail >>impl-debug >>impl-cancel >>impl-seen
+   >>impl-links >>impl-dispatch >>impl-feed >>impl-claim
    >>impl-run >>impl-collate >>impl-workers >>impl-recover >>impl-fetch >>impl-cache >>impl-map
    >>impl-guard >>impl-batch >>impl-transfer >>impl-state >>impl-sampler >>impl-lists
    >>impl-cells >>impl-parts >>impl-found >>impl-tune >>impl-deliver >>impl-split
@@ -1688,7 +1688,8 @@ enum { DLP_PLACE_THREADS = 0, DLP_PLACE_PROCESSES = 1 /* needs dlpipe_shm.h */ }
 
 /* How the workers of a stage run; the same part in each stage's desc. */
 typedef struct dlp_workers_desc {
-    int32_t num_workers;      /* 0: inline in the consumer's next; at most DLP_MAX_WORKERS */
+    int32_t num_workers;      /* 0: as the stage's desc says, inline unless it says otherwise;
+                                 DLP_NONE: inline, in the consumer's next; DLP_MAX_WORKERS most */
     int32_t placement;        /* DLP_PLACE_* */
     int32_t dispatch;         /* DLP_DISPATCH_* */
     int32_t on_error;         /* DLP_ON_ERROR_*; stages of whole batches: DLP_ON_ERROR_RAISE */
@@ -1849,6 +1850,12 @@ typedef struct dlp_device {
     int (*done)(void *user, uint32_t buffer);
     void *user;      /* borrowed until close */
     int32_t handles; /* 1: what alloc gives is a handle that nothing can be added to (cl_mem) */
+    /* As copy, from byte from_at of one buffer of alloc to byte to_at of another: of batches that
+       span chunks. By next, but never beside another callback. NULL: such batches are refused. */
+    int (*copy_within)(void *user, void *to, uint64_t to_at, void *from, uint64_t from_at,
+                       uint64_t bytes, uint32_t buffer);
+    int (*room)(void *user, uint64_t *bytes); /* what alloc has left, before open, by whoever opens
+                                                 the pipe: for DLP_PRELOAD_AUTO. May be NULL */
 } dlp_device;
 
 /* Return a device whose memory is the host's and whose copies are memcpy. Static; any thread. */
@@ -2180,13 +2187,13 @@ enum { DLP_TOPOLOGY_ECONOMIC = 0, DLP_TOPOLOGY_CLASSIC, DLP_TOPOLOGY_CONCURRENT 
 typedef struct dlp_loader_desc {
     dlp_dataset dataset; /* required, here or as fetch.dataset */
     uint32_t batch_size; /* required; global batch; batch.batch_size */
-    int32_t
-        num_workers;   /* item workers; 0: inline (not with a fetcher); fetch.workers.num_workers */
-    int32_t shuffle;   /* 1: sampler.order DLP_ORDER_SHUFFLED */
-    int32_t drop_last; /* 1: batch.last DLP_LAST_DROP */
-    int64_t epochs;    /* 0: one; DLP_FOREVER; repeat.epochs */
-    uint64_t seed;     /* sampler.seed */
-    int32_t topology;  /* DLP_TOPOLOGY_*; sets dispatch of the workers, but for the economic */
+    int32_t num_workers; /* item workers; 0, DLP_NONE: inline (not with a fetcher);
+                          fetch.workers.num_workers */
+    int32_t shuffle;     /* 1: sampler.order DLP_ORDER_SHUFFLED */
+    int32_t drop_last;   /* 1: batch.last DLP_LAST_DROP */
+    int64_t epochs;      /* 0: one; DLP_FOREVER; repeat.epochs */
+    uint64_t seed;       /* sampler.seed */
+    int32_t topology;    /* DLP_TOPOLOGY_*; sets dispatch of the workers, but for the economic */
     dlp_sampler_desc sampler;
     dlp_repeat_desc repeat;
     dlp_fetch_desc fetch; /* fetcher: not in the classic topology; batch_pool: in the
@@ -2221,8 +2228,17 @@ typedef struct dlp_split_desc {
     uint64_t n_rows;           /* rows of all items: item i has rows i * chunk_rows and so on, the
                                   last what is left; 0: all items are full. A last item that is not
                                   full wants DLP_ORDER_SEQUENTIAL or _SHUFFLED without a subset */
+    const uint64_t *rows;      /* [n_chunks] rows of each item, 0 or more, where they differ;
+                                  copied. chunk_rows is then 0 or the most that any has, n_rows 0
+                                  or the sum; orders as for n_rows. NULL: chunk_rows each */
+    uint64_t n_chunks;         /* as many as there are items; 0 without rows */
     uint32_t batch_size;       /* rows of the global batch; required, 1..2^20 */
-    int32_t last;              /* DLP_LAST_PARTIAL or _DROP: for what is left of each item */
+    int32_t last;              /* DLP_LAST_PARTIAL or _DROP: for what is left of the epoch, or, with
+                                  within_chunks, of each item */
+    int32_t within_chunks;     /* 0: batches span items, and the rows of one that does are copied;
+                                  of ranks only as dlp_chunks_open wires them. 1: what is left of
+                                  an item is a shorter batch, or none; batch_size is at most
+                                  chunk_rows */
     int32_t shuffle_rows;      /* 1: what fetch writes is in the order of dlp_chunk_row; not with a
                                   cache */
     uint32_t rank, world_size; /* 0, 0: one rank. Fetch writes this rank's rows, one batch's behind
@@ -2245,14 +2261,20 @@ DLPDEF dlp_stage dlp_pipe_add_split(dlp_pipe *p, const dlp_split_desc *desc);
 
    A CPU buffer is free again when its chunk is on the device; without a device views lie in it.
    The pipe's items are chunks: the sampler orders them, errors name them, workers' counters count
-   them. Batches are views everywhere else. Each is aligned to its row, not to 64 bytes.
+   them. Batches are views everywhere else.
 
-   A batch never crosses a chunk: what is left of a chunk is a short batch or none, so that
-   dlp_pipe_batches_per_epoch is known from the start. The order is that of the chunks (sequential,
-   or a keyed permutation of each epoch), and in a chunk that of its rows (as they are, or a keyed
-   permutation of each chunk and epoch). Position counts the rows delivered before. The global batch
-   j of a chunk is its rows [j * batch_size, (j + 1) * batch_size) in that order; of it, rank r of W
-   has rows r * n / W and so on, and loads no others. */
+   An epoch's rows are those of its chunks, one after the other. The order is that of the chunks
+   (sequential, or a keyed permutation of each epoch), and in a chunk that of its rows (as they are,
+   or a keyed permutation of each chunk and epoch). Every batch has batch_size of them, but the last
+   of an epoch. Most lie in one chunk and are views, aligned to their row; one that spans chunks is
+   copied into a seam buffer of its view's (a line of the plan; dlp_chunk_stats and dlp_pipe_explain
+   count the copies), and there is none where batch_size divides the rows of every chunk. With
+   within_chunks no batch spans chunks: what is left of each is a shorter batch, or none, and
+   nothing is copied. Where the last chunk has fewer rows than the others, batches of a shuffled
+   order span chunks, even if batch_size divides chunk_rows.
+
+   Position counts the rows delivered before. Of a global batch of n rows rank r of W has rows
+   r * n / W and so on, and loads no others. */
 
 /* Rows that a callback is to load. Valid during the call only. */
 typedef struct dlp_chunk {
@@ -2286,7 +2308,11 @@ enum {
     DLP_PRELOAD_NONE = 0,
     DLP_PRELOAD_CPU,    /* each chunk has a CPU buffer of its own and is loaded once */
     DLP_PRELOAD_DEVICE, /* each has a device buffer of its own: loaded and copied once */
-    DLP_PRELOAD_AUTO    /* DEVICE, else CPU, else NONE: the first that fits in limit_bytes */
+    DLP_PRELOAD_AUTO    /* DEVICE, else CPU, else NONE: the first whose plan fits in limit_bytes,
+                           where that is set, and in three quarters of what the memory cgroup, the
+                           system and, for its buffers, the device have left (dlp_device.room; a
+                           device of one's own without it: limit_bytes must be set). A warning and
+                           dlp_pipe_explain tell which */
 };
 
 enum {
@@ -2296,19 +2322,27 @@ enum {
 };
 
 typedef struct dlp_chunks_desc {
-    uint64_t n_items;        /* rows of the dataset; required, 1..2^48 */
+    uint64_t n_items;        /* rows of the dataset; required, 1..2^48; with rows 0 or their sum */
     const dlp_field *fields; /* [n_fields] of a row; ndim at most DLP_MAX_DIMS - 2; copied */
     uint32_t n_fields;
     /* 0: zeroed before load; 1: load writes every byte of its rows */
     uint32_t writes_all_bytes;
-    uint64_t chunk_rows;      /* rows of a chunk, on all ranks together; required, 1..2^46 */
-    uint32_t batch_size;      /* rows of the global batch; required, 1..2^20 */
-    int32_t last;             /* DLP_LAST_PARTIAL or _DROP, for what is left of each chunk */
-    int32_t shuffle_chunks;   /* 1: the chunks' order is a permutation of each epoch */
-    int32_t shuffle_rows;     /* 1: so is that of the rows in a chunk; not with a preload */
-    dlp_chunk_fn load;        /* required */
-    void *user;               /* borrowed until close */
-    dlp_workers_desc workers; /* loaders; num_workers 0: inline. Errors are a chunk's; with a
+    uint64_t chunk_rows;    /* rows of a chunk, on all ranks together; required, 1..2^46; with
+                                    rows 0 or the most that any has */
+    const uint64_t *rows;   /* [n_chunks] rows of each chunk, 0 or more, where they differ; copied.
+                                    NULL: chunk_rows each, the last what is left */
+    uint64_t n_chunks;      /* 1..2^31 - 1; 0 without rows */
+    uint32_t batch_size;    /* rows of the global batch; required, 1..2^20 */
+    int32_t last;           /* DLP_LAST_PARTIAL or _DROP, for what is left of the epoch, or, with
+                                    within_chunks, of each chunk */
+    int32_t within_chunks;  /* 1: batches span no chunks, and batch_size is at most a chunk's rows
+                                    */
+    int32_t shuffle_chunks; /* 1: the chunks' order is a permutation of each epoch */
+    int32_t shuffle_rows;   /* 1: so is that of the rows in a chunk; not with a preload */
+    dlp_chunk_fn load;      /* required */
+    void *user;             /* borrowed until close */
+    dlp_workers_desc workers; /* loaders; num_workers 0: 1, which loads ahead of the consumer;
+                                    DLP_NONE: inline. Errors are a chunk's; with a
                                     preload on_error is DLP_ON_ERROR_RAISE */
     int32_t cpu_buffers;      /* 0: 2, without a device max_held + 1, which is the least then;
                                     with a preload this and max_held are at most 64 together */
@@ -2416,10 +2450,10 @@ typedef struct dlp_part_desc {
     uint64_t steps_per_epoch; /* 0: every item once. Else full batches in an epoch */
     dlp_part_fn load;         /* required */
     void *user;               /* borrowed until close */
-    dlp_workers_desc workers; /* the part workers; 0 of them: loaded in next. on_error: RAISE: an
-                                  error of the first batch that needs the part; SHORT: the part's
-                                  rows are left out. dispatch: CLAIM; workers_max: 0. name NULL:
-                                  "parts" */
+    dlp_workers_desc workers; /* the part workers; num_workers 0: 1, which loads ahead of the
+                                  consumer; DLP_NONE: loaded in next. on_error: RAISE: an error of
+                                  the first batch that needs the part; DROP: the part's rows are
+                                  left out. dispatch: CLAIM; workers_max: 0. name NULL: "parts" */
     uint64_t max_items; /* items and count NULL: nobody knows the counts, load sets part->items,
                                   0..max_items (>>found); else 0 */
     uint64_t min_items; /* with max_items: as few as a part has that has any; 0: 1. The more,
@@ -2559,7 +2593,9 @@ typedef struct dlp_expand_desc {
     int32_t uneven;           /* as there */
     uint64_t id;              /* the user's number for what expand does, part of a state's
                                   fingerprint */
-    dlp_workers_desc workers; /* those that call fetch's callback and expand. name NULL: "expand" */
+    dlp_workers_desc workers; /* those that call fetch's callback and expand; num_workers 0: 1, which
+                                  makes items ahead of the consumer; DLP_NONE: made in next.
+                                  dispatch: CLAIM; workers_max: 0. name NULL: "expand" */
 } dlp_expand_desc;
 
 /* Add the stage, between sampler (or repeat) and fetch. The sampler is sequential or shuffled,
@@ -2661,8 +2697,11 @@ typedef struct dlp_chunk_stats {
     uint64_t device_filled; /* copied, not yet cut */
     uint64_t in_use;        /* chunks being cut, or with views held */
     int32_t preload;        /* DLP_PRELOAD_CPU, _DEVICE: all chunks stay; else _NONE */
-    int32_t pad0;
-    uint64_t per_epoch; /* chunks that an epoch has */
+    int32_t preload_auto;   /* 1: DLP_PRELOAD_AUTO chose that */
+    uint64_t per_epoch;     /* chunks that an epoch has */
+    uint64_t seam_buffers;  /* for batches that span chunks; 0: none does */
+    uint64_t seams;         /* batches that did, and were copied */
+    uint64_t seam_bytes;
 } dlp_chunk_stats;
 
 typedef struct dlp_stats {
@@ -5530,6 +5569,14 @@ static uint64_t dlpi_order_replacement(const dlpi_order *o, uint64_t epoch, uint
     return index;
 }
 
+/* --- Ranks ------------------------------------------------------------------------------------ */
+
+/* The rows [*first, *first + what is returned) of n that are those of a rank. */
+static uint32_t dlpi_rows_of_rank(uint64_t rank, uint64_t world, uint64_t n, uint64_t *first) {
+    *first = rank * n / world;
+    return (uint32_t)((rank + 1) * n / world - *first);
+}
+
 /* ---------------------------------------------------------------------------------------------
    >>impl-part-order THE ORDER OF PARTS
    Which item stands at which position of an epoch whose items come in parts, and how many parts a
@@ -5897,6 +5944,253 @@ static dlpi_cursor dlpi_cursor_take(const dlpi_cursors *c, const uint8_t *at, ui
     x.ordinal = dlpi_bits_take(at, &bit, c->ordinal_bits);
     x.used = dlpi_bits_take(at, &bit, c->used_bits);
     return x;
+}
+
+/* ---------------------------------------------------------------------------------------------
+   >>impl-chunk-rows WHERE BATCHES LIE IN CHUNKS
+   Which rows of an epoch a chunk has, which of them a rank wants, and which batch they are in. It
+   knows counts and orders, and nothing of buffers, slots or threads.
+
+   Batches are counted along an axis of rows, from 0 to its end, batch_size of them each, the last
+   what is left. Where batches span chunks, the axis is the epoch: the rows of its chunks, one after
+   the other. Where they do not, each chunk has an axis of its own. Either way a chunk is a stretch
+   of its axis, and a rank's rows of a stretch lie in its buffer without a gap. */
+
+typedef struct dlpi_chunk_plan {
+    uint64_t n;          /* chunks of the dataset */
+    uint64_t chunk_rows; /* of each but the last; where they differ, of the largest */
+    uint64_t last_rows;  /* of the last */
+    uint64_t *first;     /* [n + 1] rows before each, where they differ, else NULL */
+    uint64_t batch, rank, world;
+    uint64_t axis;    /* rows of an epoch that come in batches; of batches that span chunks */
+    uint64_t batches; /* of an epoch */
+    bool drop, spans; /* spans: batches span chunks */
+} dlpi_chunk_plan;
+
+/* A chunk in its place of an epoch's order. */
+typedef struct dlpi_chunk_spot {
+    bool ready;
+    uint64_t epoch, at;
+    uint64_t size;       /* rows of the chunk that stands there in the order */
+    uint64_t rows;       /* of the epoch that come in batches before it */
+    uint64_t batches;    /* of the epoch before its axis */
+    uint64_t from, axis; /* where on its axis it begins, and where that ends */
+} dlpi_chunk_spot;
+
+static inline uint64_t dlpi_chunk_first(const dlpi_chunk_plan *q, uint64_t c) {
+    return q->first ? q->first[c] : c * q->chunk_rows;
+}
+
+/* Rows of chunk c as it is in the dataset. */
+static inline uint64_t dlpi_chunk_size(const dlpi_chunk_plan *q, uint64_t c) {
+    if (q->first) return q->first[c + 1] - q->first[c];
+    return c + 1 < q->n ? q->chunk_rows : q->last_rows;
+}
+
+static inline uint64_t dlpi_chunk_all(const dlpi_chunk_plan *q) {
+    return q->first ? q->first[q->n] : (q->n - 1) * q->chunk_rows + q->last_rows;
+}
+
+/* Of the rows of an axis, those that come in batches, and how many batches that makes. */
+static inline uint64_t dlpi_chunk_kept(const dlpi_chunk_plan *q, uint64_t rows) {
+    return q->drop ? rows - rows % q->batch : rows;
+}
+static inline uint64_t dlpi_chunk_batches(const dlpi_chunk_plan *q, uint64_t rows) {
+    uint64_t kept = dlpi_chunk_kept(q, rows);
+    return kept / q->batch + (kept % q->batch != 0);
+}
+
+/* This rank's rows of batch k of an axis: *first is the first of them. Returns how many. */
+static uint32_t dlpi_chunk_share(const dlpi_chunk_plan *q, uint64_t axis, uint64_t k,
+                                 uint64_t *first) {
+    uint64_t at = k * q->batch, n = axis > at ? axis - at : 0;
+    uint32_t count = dlpi_rows_of_rank(q->rank, q->world, n < q->batch ? n : q->batch, first);
+    *first += at;
+    return count;
+}
+
+/* This rank's rows of an axis before row g. */
+static uint64_t dlpi_chunk_before(const dlpi_chunk_plan *q, uint64_t axis, uint64_t g) {
+    uint64_t first, full, k = g / q->batch;
+    uint32_t count;
+    if (q->world == 1) return g;
+    full = dlpi_chunk_share(q, UINT64_MAX, 0, &first);
+    count = dlpi_chunk_share(q, axis, k, &first);
+    if (g <= first) return k * full;
+    return k * full + (g - first < count ? g - first : count);
+}
+
+/* The end of what a chunk has of its axis; what is dropped may begin before the chunk. */
+static inline uint64_t dlpi_chunk_end(const dlpi_chunk_spot *x) {
+    uint64_t end = x->from + x->size;
+    if (end <= x->axis) return end;
+    return x->axis > x->from ? x->axis : x->from;
+}
+
+/* Where in its buffer row g of the chunk's axis lies. */
+static inline uint64_t dlpi_chunk_row_at(const dlpi_chunk_plan *q, const dlpi_chunk_spot *x,
+                                         uint64_t g) {
+    return dlpi_chunk_before(q, x->axis, g) - dlpi_chunk_before(q, x->axis, x->from);
+}
+
+/* ---- places ---- */
+
+/* Where in an epoch's order the last chunk stands, if it has fewer rows than the others, which all
+   have as many; else UINT64_MAX. */
+static uint64_t dlpi_chunk_uneven_at(const dlpi_chunk_plan *q, dlpi_order *o, uint64_t epoch) {
+    uint64_t last = q->n - 1;
+    if (q->last_rows == q->chunk_rows) return UINT64_MAX;
+    if (o->kind != DLP_ORDER_SHUFFLED) return last;
+    if (!o->ready || o->epoch != epoch) dlpi_order_begin(o, epoch);
+    return dlp_permutation_find(&o->permutation, last);
+}
+
+/* The place `at`, where so many rows and batches of the epoch come before it. */
+static void dlpi_chunk_put(const dlpi_chunk_plan *q, dlpi_chunk_spot *x, uint64_t epoch,
+                           uint64_t at, uint64_t size, uint64_t rows, uint64_t batches) {
+    *x = (dlpi_chunk_spot){true, epoch, at, size, rows, 0, 0, dlpi_chunk_kept(q, size)};
+    if (q->spans) {
+        x->from = rows;
+        x->axis = q->axis;
+    } else {
+        x->batches = batches;
+    }
+}
+
+/* Rows of the chunk that stands at a place, where chunks differ. */
+static uint64_t dlpi_chunk_size_at(const dlpi_chunk_plan *q, dlpi_order *o, uint64_t epoch,
+                                   uint64_t at) {
+    uint64_t c = 0;
+    if (at >= q->n) return 0;
+    dlpi_order_block(o, epoch, at, 1, &c);
+    return dlpi_chunk_size(q, c);
+}
+
+/* The place after x. */
+static void dlpi_chunk_step(const dlpi_chunk_plan *q, dlpi_order *o, dlpi_chunk_spot *x) {
+    uint64_t rows = q->spans ? x->size : dlpi_chunk_kept(q, x->size);
+    dlpi_chunk_put(q, x, x->epoch, x->at + 1, dlpi_chunk_size_at(q, o, x->epoch, x->at + 1),
+                   x->rows + rows, x->batches + dlpi_chunk_batches(q, x->size));
+}
+
+/* Make x the place `at` of an epoch. It walks there where chunks differ: on from where x is, if
+   that is before it. */
+static void dlpi_chunk_goto(const dlpi_chunk_plan *q, dlpi_order *o, uint64_t epoch, uint64_t at,
+                            dlpi_chunk_spot *x) {
+    uint64_t uneven, full = q->chunk_rows, few = q->last_rows, rows, batches;
+    if (x->ready && x->epoch == epoch && x->at == at) return;
+    if (q->first != NULL) {
+        if (!x->ready || x->epoch != epoch || x->at > at)
+            dlpi_chunk_put(q, x, epoch, 0, dlpi_chunk_size_at(q, o, epoch, 0), 0, 0);
+        while (x->at < at) dlpi_chunk_step(q, o, x);
+        return;
+    }
+    uneven = dlpi_chunk_uneven_at(q, o, epoch);
+    if (!q->spans) full = dlpi_chunk_kept(q, full), few = dlpi_chunk_kept(q, few);
+    rows = uneven < at ? (at - 1) * full + few : at * full;
+    batches = at * dlpi_chunk_batches(q, full);
+    if (uneven < at) batches -= dlpi_chunk_batches(q, full) - dlpi_chunk_batches(q, few);
+    dlpi_chunk_put(q, x, epoch, at, at == uneven ? q->last_rows : q->chunk_rows, rows, batches);
+}
+
+/* The place of the chunk in which batch k of an epoch begins. */
+static void dlpi_chunk_find(const dlpi_chunk_plan *q, dlpi_order *o, uint64_t epoch, uint64_t k,
+                            dlpi_chunk_spot *x) {
+    uint64_t full = q->chunk_rows, few = q->last_rows, uneven, at;
+    if (q->first != NULL) {
+        dlpi_chunk_goto(q, o, epoch, 0, x);
+        while (q->spans ? x->rows + x->size <= k * q->batch
+                        : x->batches + dlpi_chunk_batches(q, x->size) <= k)
+            dlpi_chunk_step(q, o, x);
+        return;
+    }
+    if (q->spans)
+        k *= q->batch; /* of rows, not of batches */
+    else
+        full = dlpi_chunk_batches(q, full), few = dlpi_chunk_batches(q, few);
+    uneven = dlpi_chunk_uneven_at(q, o, epoch);
+    at = k / full;
+    if (uneven < at || (uneven == at && k >= uneven * full + few))
+        at = k - uneven * full < few ? uneven : uneven + 1 + (k - uneven * full - few) / full;
+    dlpi_chunk_goto(q, o, epoch, at, x);
+}
+
+/* Rows of an epoch before its batch k. */
+static uint64_t dlpi_chunk_rows_before(const dlpi_chunk_plan *q, dlpi_order *o, uint64_t epoch,
+                                       uint64_t k) {
+    dlpi_chunk_spot x = {0};
+    if (q->spans) return k * q->batch;
+    dlpi_chunk_find(q, o, epoch, k, &x);
+    return x.rows + (k - x.batches) * q->batch;
+}
+
+/* ---- sums ---- */
+
+/* Does every batch end where a chunk ends, or within one, in whatever order they come? in_order:
+   they come as they are in the dataset. */
+static bool dlpi_chunk_aligned(const dlpi_chunk_plan *q, bool in_order) {
+    for (uint64_t c = 1; q->first != NULL && c < q->n; c++)
+        if (q->first[c] % q->batch != 0) return false;
+    if (in_order || q->n == 1) return q->first || q->n == 1 || q->chunk_rows % q->batch == 0;
+    return (q->first || q->chunk_rows % q->batch == 0) &&
+           dlpi_chunk_size(q, q->n - 1) % q->batch == 0;
+}
+
+/* The most rows that this or any rank has of a chunk. A stretch of n rows has as many of a rank's
+   as the batches that fit in it, and one more, have at most; and where the axis ends with a part of
+   a batch, of that too. */
+static uint64_t dlpi_chunk_room(const dlpi_chunk_plan *q) {
+    uint64_t n = q->chunk_rows, share = (q->batch + q->world - 1) / q->world, rest = n % q->batch;
+    uint64_t rows = n / q->batch * share, end;
+    if (!q->spans) return q->drop ? rows : rows + (rest + q->world - 1) / q->world;
+    rows += share < rest ? share : rest;
+    end = q->axis % q->batch;
+    rows += ((end < n ? end : n) + q->world - 1) / q->world;
+    return rows < n ? rows : n;
+}
+
+/* ---- the plan of a desc ---- */
+
+/* The counts of chunks: alike but for the last, or not. first: rows before each,
+   or NULL. */
+static void dlpi_chunk_counts_of(const dlp_split_desc *d, uint64_t n, uint64_t *first,
+                                 dlpi_chunk_plan *q) {
+    uint64_t most = 0, alike = 1;
+    q->n = n;
+    q->chunk_rows = d->chunk_rows;
+    q->last_rows = d->n_rows ? d->n_rows - (n - 1) * d->chunk_rows : d->chunk_rows;
+    q->first = NULL;
+    if (first == NULL) return;
+    for (uint64_t c = 0; c < n; c++) {
+        uint64_t rows = first[c + 1] - first[c];
+        if (rows > most) most = rows;
+        if (rows == 0 || rows > first[1] || (rows < first[1] && c + 1 < n)) alike = 0;
+    }
+    q->chunk_rows = most;
+    q->last_rows = first[n] - first[n - 1];
+    if (!alike) q->first = first;
+}
+
+/* How chunks are split into batches. positions: chunks of an epoch; in_order: as in the dataset. */
+static void dlpi_chunk_plan_of(const dlp_split_desc *d, uint64_t n, uint64_t *first,
+                               uint64_t positions, bool in_order, dlpi_chunk_plan *q) {
+    uint64_t rows;
+    dlpi_chunk_counts_of(d, n, first, q);
+    q->batch = d->batch_size;
+    q->rank = d->rank;
+    q->world = d->world_size ? d->world_size : 1;
+    q->drop = d->last == DLP_LAST_DROP;
+    q->spans = d->within_chunks == 0 && !dlpi_chunk_aligned(q, in_order);
+    rows = q->first ? dlpi_chunk_all(q) : (positions - 1) * q->chunk_rows + q->last_rows;
+    q->axis = dlpi_chunk_kept(q, rows);
+    q->batches = dlpi_chunk_batches(q, rows);
+    if (q->spans) return;
+    q->batches = 0;
+    for (uint64_t c = 0; q->first && c < n; c++)
+        q->batches += dlpi_chunk_batches(q, dlpi_chunk_size(q, c));
+    if (q->first == NULL)
+        q->batches = (positions - 1) * dlpi_chunk_batches(q, q->chunk_rows) +
+                     dlpi_chunk_batches(q, q->last_rows);
 }
 
 /* ---------------------------------------------------------------------------------------------
@@ -6932,19 +7226,20 @@ typedef struct dlpi_keeper_ops {                                 /* by workers o
 
 typedef struct dlpi_lender_ops { /* by the consumer; v: number of what is handed out */
     struct {
-        const char *slots, *cells, *zeros, *results;
+        const char *slots, *cells, *zeros, *results, *seam;
     } words;            /* of the plan, in the place of a batch's */
     const char *params; /* of states: what config changes */
     int (*next)(dlp_pipe *p, dlp_batch **out, int timeout_ms);
     void (*drop)(dlp_pipe *p, uint32_t v);
-    uint32_t (*slot)(const dlp_pipe *p, uint32_t v); /* whose cell it lies in */
-    uint64_t (*batches)(const dlp_pipe *p);          /* of an epoch */
-    void (*leave)(dlp_pipe *p);                      /* the rest of the epoch is not wanted */
+    uint32_t (*slot)(const dlp_pipe *p, uint32_t v);                     /* whose cell it lies in */
+    uint64_t (*batches)(const dlp_pipe *p);                              /* of an epoch */
     void (*state)(const dlp_pipe *p, uint32_t v, struct dlpi_state *to); /* behind v */
     void (*config)(const dlp_pipe *p, struct dlpi_state *s);
     uint64_t (*position)(const dlp_pipe *p, uint64_t epoch, uint64_t k); /* rows before batch k */
     void (*seek)(dlp_pipe *p, const struct dlpi_state *s, struct dlpi_place *to);
     uint64_t (*bytes)(const dlp_pipe *p, uint32_t s, uint32_t field); /* for the sink, of a slot */
+    uint64_t (*seam)(const dlp_pipe *p, uint32_t field); /* of what is put together out of several
+                                                 slots, n_out of them; 0: nothing is */
     uint32_t (*cell)(dlp_pipe *p); /* DLPI_CELLS_STAY: by the scheduler, of its present batch */
 } dlpi_lender_ops;
 
@@ -6962,6 +7257,11 @@ typedef struct dlpi_sink_ops {              /* by the consumer */
     void (*data)(const dlp_pipe *p, uint32_t s, uint32_t field, uint64_t at,
                  dlp_tensor *t);            /* point t at this byte of the batch in slot s */
     void (*freed)(dlp_pipe *p, uint32_t s); /* that slot was given back */
+    int (*joins)(dlp_pipe *p); /* building: can it do the following? Else the pipe has the error */
+    int (*join)(dlp_pipe *p, uint32_t v, uint64_t row, uint32_t s, uint64_t from,
+                uint64_t rows); /* begin to copy rows of slot s into seam buffer v, to its row */
+    int (*arrive)(dlp_pipe *p, uint32_t v, uint64_t until);       /* wait until they are there */
+    void *(*seam)(const dlp_pipe *p, uint32_t v, uint32_t field); /* that buffer */
 } dlpi_sink_ops;
 
 /* Memory of this process that a stage, or the pipe itself, keeps: start allocates, as zeros, what
@@ -6980,6 +7280,7 @@ typedef struct dlpi_stage_ops {
     int many;     /* 1: several of them may follow each other */
     int unit;     /* DLPI_UNIT_*: what its workers take; cells: of its own, not of slots */
     int in_order; /* 1: one worker, which takes batches in their order, and never dies */
+    int workers;  /* how many where num_workers is 0; 0: inline */
     size_t self_bytes;
     /* building, by the calling thread */
     int (*check)(dlp_pipe *p, struct dlpi_stage *st);   /* behind those of the whole chain */
@@ -7498,12 +7799,6 @@ static inline void *dlpi_row_extra_at(const dlp_pipe *p, const dlpi_worker *w, s
 
 /* Which rows of a global batch are this rank's, whether epochs are over, an item's random
    numbers. */
-
-/* The rows [*first, *first + what is returned) of n that are those of a rank. */
-static uint32_t dlpi_rows_of_rank(uint64_t rank, uint64_t world, uint64_t n, uint64_t *first) {
-    *first = rank * n / world;
-    return (uint32_t)((rank + 1) * n / world - *first);
-}
 
 /* This rank's rows of a global batch of c rows: [first, first + count). */
 static void dlpi_rank_rows(const dlp_pipe *p, uint64_t c, uint64_t *first, uint32_t *count) {
@@ -8040,7 +8335,7 @@ static int dlpi_check_affinity(dlp_pipe *p, const dlpi_stage *st) {
 
 static int dlpi_check_workers(dlp_pipe *p, const dlpi_stage *st) {
     static const dlpi_bound bounds[] = {
-        {DLPI_AT(dlp_workers_desc, num_workers), 0, DLP_MAX_WORKERS, "0..1024"},
+        {DLPI_AT(dlp_workers_desc, num_workers), 0, DLP_MAX_WORKERS, "DLP_NONE or 0..1024"},
         {DLPI_AT(dlp_workers_desc, placement), 0, DLP_PLACE_PROCESSES,
          "DLP_PLACE_THREADS or DLP_PLACE_PROCESSES"},
         {DLPI_AT(dlp_workers_desc, dispatch), 0, DLP_DISPATCH_BATCHES,
@@ -8326,13 +8621,17 @@ static void dlpi_unpoison_bytes(void *at, uint64_t bytes) {
 
 /* The consumer has given back batch, or view, s: nobody else may read it. */
 static inline void dlpi_poison(const dlp_pipe *p, uint32_t s) {
+    uint32_t slot;
     if (!DLPI_DEBUG || p->cells != DLPI_CELLS_OWN || p->sink || p->share) return;
+    slot = p->lender ? p->lender->ops->lender->slot(p, s) : s;
     for (uint32_t f = 0; f < p->batches.n; f++) {
         const dlp_tensor *t = &p->out_fields[(size_t)s * p->batches.n + f];
-        dlpi_poison_bytes(t->data, p->lender ? t->bytes : p->batches.at[f].capacity);
+        if (slot == DLPI_NO_SLOT) /* the next view in it is not begun by dlpi_unpoison */
+            memset(t->data, DLPI_POISON, (size_t)t->bytes);
+        else
+            dlpi_poison_bytes(t->data, p->lender ? t->bytes : p->batches.at[f].capacity);
     }
-    if (p->lender) s = p->lender->ops->lender->slot(p, s);
-    DLPI_STORE_REL(dlpi_poisoned(p, s), (uint8_t)1); /* U3 -> U3 */
+    if (slot != DLPI_NO_SLOT) DLPI_STORE_REL(dlpi_poisoned(p, slot), (uint8_t)1); /* U3 -> U3 */
 }
 
 /* Somebody begins with a batch in slot s. */
@@ -8470,6 +8769,11 @@ static int dlpi_fields_init(dlp_pipe *p, const char *stage, dlpi_fields *fs, con
 static uint64_t dlpi_fields_bytes(const dlpi_fields *fs) {
     const dlpi_field *last = &fs->at[fs->n - 1];
     return dlpi_round_up(dlpi_sum(last->offset, dlpi_sum(last->capacity, DLPI_GUARD)), 4096);
+}
+
+/* Bytes of one row of a field, whose first dimension is rows of a chunk. */
+static uint64_t dlpi_row_bytes(const dlpi_field *d) {
+    return d->row_bytes / (uint64_t)d->f.shape[0];
 }
 
 /* ---------------------------------------------------------------------------------------------
@@ -12412,8 +12716,11 @@ typedef struct dlpi_transfer { /* what the stage keeps */
     dlp_transfer_desc d;
     dlp_device device;
     int open, registered;
-    void **data;    /* [device_buffers * fields] */
-    uint8_t *begun; /* [ring] copies of batches behind the next one */
+    void **data; /* [device_buffers * fields] */
+    void **seam; /* [n_out * fields] what batches that span slots are put together in, or NULL */
+    bool shared; /* the consumer calls the device too: */
+    pthread_mutex_t lock; /* around each call, then; never held while the device is waited for */
+    uint8_t *begun;       /* [ring] copies of batches behind the next one */
 } dlpi_transfer;
 
 static dlpi_transfer *dlpi_transfer_of(const dlpi_stage *st) { return st->self; }
@@ -12421,6 +12728,15 @@ static dlpi_transfer *dlpi_transfer_of(const dlpi_stage *st) { return st->self; 
 /* C2 of device buffers: slot + 1 in it, 0 free */
 static uint32_t *dlpi_dev_slot(const dlp_pipe *p, uint64_t i) {
     return dlpi_area_at(p, DLPI_REC_SINK, i);
+}
+
+/* Around calls of the device. */
+static void dlpi_transfer_enter(dlpi_transfer *x) {
+    if (x->shared) pthread_mutex_lock(&x->lock);
+}
+static int dlpi_transfer_leave(dlpi_transfer *x, int rc) {
+    if (x->shared) pthread_mutex_unlock(&x->lock);
+    return rc;
 }
 
 static void dlpi_transfer_error(const dlpi_stage *st, const char *what, int rc, dlp_error *e) {
@@ -12457,7 +12773,7 @@ static uint64_t dlpi_transfer_bytes(const dlpi_worker *w, uint32_t s, uint32_t f
 static int dlpi_transfer_copy(dlpi_worker *w, uint32_t s, uint32_t from, uint32_t to,
                               uint32_t buffer) {
     dlp_pipe *p = w->p;
-    const dlpi_transfer *x = dlpi_transfer_of(w->st);
+    dlpi_transfer *x = dlpi_transfer_of(w->st);
     const dlp_device *d = &x->device;
     dlpi_bslot *slot = dlpi_slot_at(p, s);
     int rc;
@@ -12466,11 +12782,13 @@ static int dlpi_transfer_copy(dlpi_worker *w, uint32_t s, uint32_t from, uint32_
     for (uint32_t f = 0; f < p->batches.n; f++) {
         uint64_t bytes = dlpi_transfer_bytes(w, s, f);
         void *dev = x->data[(size_t)to * p->batches.n + f];
-        rc = d->copy(d->user, dev, w->tensors[f].data, bytes, buffer);
+        dlpi_transfer_enter(x);
+        rc = dlpi_transfer_leave(x, d->copy(d->user, dev, w->tensors[f].data, bytes, buffer));
         if (rc != 0) return dlpi_transfer_fail(p, slot, "copy", rc);
         dlpi_bump(&w->block->bytes, bytes);
     }
-    rc = d->record(d->user, buffer);
+    dlpi_transfer_enter(x);
+    rc = dlpi_transfer_leave(x, d->record(d->user, buffer));
     return rc != 0 ? dlpi_transfer_fail(p, slot, "record", rc) : DLP_OK;
 }
 
@@ -12532,11 +12850,14 @@ static bool dlpi_transfer_begin(dlpi_worker *w, uint32_t s, uint64_t b) {
 
 /* Copies whose events have passed. */
 static bool dlpi_transfer_poll(dlpi_worker *w) {
-    const dlp_device *d = &dlpi_transfer_of(w->st)->device;
+    dlpi_transfer *x = dlpi_transfer_of(w->st);
+    const dlp_device *d = &x->device;
     bool moved = false;
     for (int i = 0; i < w->n_parked;) {
         dlpi_parked k = w->parked[i];
-        int done = d->done(d->user, k.row);
+        int done;
+        dlpi_transfer_enter(x);
+        done = dlpi_transfer_leave(x, d->done(d->user, k.row));
         if (done == 0) {
             i++;
             continue;
@@ -12611,6 +12932,75 @@ static void dlpi_transfer_freed(dlp_pipe *p, uint32_t s) {
     dlpi_wake_some(&p->waiters[p->sink->work], 1, 1);
 }
 
+/* ---- batches that span slots ---- */
+
+/* The number of the events of what is put together in seam buffer v. */
+static uint32_t dlpi_transfer_seam_events(const dlp_pipe *p, uint32_t v) {
+    return v + (p->stay ? p->n_slots : (uint32_t)dlpi_transfer_of(p->sink)->d.device_buffers);
+}
+
+static void *dlpi_transfer_seam(const dlp_pipe *p, uint32_t v, uint32_t field) {
+    return dlpi_transfer_of(p->sink)->seam[(size_t)v * p->batches.n + field];
+}
+
+/* A call of the consumer's failed. */
+static int dlpi_transfer_refused(dlp_pipe *p, const char *what, int rc) {
+    dlp_error e;
+    dlpi_transfer_error(p->sink, what, rc, &e);
+    return dlpi_pipe_fail(p, &e);
+}
+
+/* Begin to copy rows from slot s. */
+static int dlpi_transfer_join(dlp_pipe *p, uint32_t v, uint64_t row, uint32_t s, uint64_t from,
+                              uint64_t rows) {
+    dlpi_transfer *x = dlpi_transfer_of(p->sink);
+    const dlp_device *d = &x->device;
+    uint32_t buffer = dlpi_transfer_seam_events(p, v);
+    size_t at = (size_t)dlpi_slot_at(p, s)->dbuf * p->batches.n;
+    const char *what = "copy_within";
+    int rc = 0;
+    dlpi_transfer_enter(x);
+    for (uint32_t f = 0; f < p->batches.n && rc == 0; f++) {
+        uint64_t unit = dlpi_row_bytes(&p->batches.at[f]);
+        rc = d->copy_within(d->user, dlpi_transfer_seam(p, v, f), row * unit, x->data[at + f],
+                            from * unit, rows * unit, buffer);
+    }
+    if (rc == 0) what = "record", rc = d->record(d->user, buffer);
+    dlpi_transfer_leave(x, 0);
+    return rc != 0 ? dlpi_transfer_refused(p, what, rc) : DLP_OK;
+}
+
+/* Wait until what was begun is there, and the slot may be given back. */
+static int dlpi_transfer_arrive(dlp_pipe *p, uint32_t v, uint64_t until) {
+    dlpi_transfer *x = dlpi_transfer_of(p->sink);
+    uint32_t buffer = dlpi_transfer_seam_events(p, v);
+    for (int rounds = 0;; rounds++) {
+        int done;
+        dlpi_transfer_enter(x);
+        done = dlpi_transfer_leave(x, x->device.done(x->device.user, buffer));
+        if (done != 0) return done == 1 ? DLP_OK : dlpi_transfer_refused(p, "done", done);
+        if (dlpi_stopped(p)) return DLP_STOPPED;
+        if (until != UINT64_MAX && dlpi_now_ns() >= until) return DLP_TIMEOUT;
+        if (rounds < 100)
+            sched_yield();
+        else
+            dlpi_sleep(20000);
+    }
+}
+
+static int dlpi_transfer_joins(dlp_pipe *p) {
+    const dlpi_transfer *x = dlpi_transfer_of(p->sink);
+    const dlp_device *d = &x->device;
+    uint32_t first = p->stay ? p->n_slots : (uint32_t)x->d.device_buffers;
+    if (d->copy_within == NULL)
+        return dlpi_refuse(p, DLP_ERR_ARG, p->sink->name, "device",
+                           "device \"%s\" has no copy_within, and batches span chunks: set "
+                           "within_chunks, or a batch_size that divides the rows of every chunk",
+                           d->name ? d->name : "");
+    return dlpi_within(p, p->sink->name, "device_buffers", first + p->n_out, 1, DLPI_PARK,
+                       "at most 64 together with max_held, where batches span chunks");
+}
+
 static uint64_t dlpi_transfer_buffers(const dlp_pipe *p) {
     return (uint64_t)dlpi_transfer_of(p->sink)->d.device_buffers;
 }
@@ -12622,11 +13012,19 @@ static void dlpi_transfer_layout(dlp_pipe *p, dlpi_stage *st) {
     dlpi_area_add(p, DLPI_REC_SINK, NULL, sizeof(uint32_t), buffers, DLPI_LINE);
 }
 
+/* Pointers to seam buffers. */
+static uint32_t dlpi_transfer_seams(const dlp_pipe *p) {
+    bool any = p->lender && p->lender->ops->lender->seam(p, 0) > 0;
+    return any ? p->n_out * p->batches.n : 0;
+}
+
 static int dlpi_transfer_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out) {
     uint64_t fields = dlpi_times((uint64_t)dlpi_transfer_of(st)->d.device_buffers, p->batches.n);
     out[0] = (dlpi_block){offsetof(dlpi_transfer, begun), p->ring};
     out[1] = (dlpi_block){offsetof(dlpi_transfer, data), dlpi_times(fields, sizeof(void *))};
-    return 2;
+    out[2] = (dlpi_block){offsetof(dlpi_transfer, seam),
+                          dlpi_times(dlpi_transfer_seams(p), sizeof(void *))};
+    return 3;
 }
 
 static int dlpi_transfer_start(dlp_pipe *p, dlpi_stage *st) {
@@ -12637,6 +13035,8 @@ static int dlpi_transfer_start(dlp_pipe *p, dlpi_stage *st) {
     dlp_error e;
     const char *what = "open";
     if (rc == 0) x->open = 1;
+    if (rc == 0 && x->seam != NULL && st->w.num_workers > 0)
+        x->shared = pthread_mutex_init(&x->lock, NULL) == 0;
     if (rc == 0 && d->register_memory) {
         what = "register_memory";
         rc = d->register_memory(d->user, dlpi_area_at(p, DLPI_REC_CELLS, 0), dlpi_cells_bytes(p));
@@ -12646,6 +13046,8 @@ static int dlpi_transfer_start(dlp_pipe *p, dlpi_stage *st) {
         what = "alloc";
         rc = d->alloc(d->user, p->batches.at[i % p->batches.n].capacity, &x->data[i]);
     }
+    for (uint32_t i = 0; rc == 0 && i < dlpi_transfer_seams(p); i++)
+        rc = d->alloc(d->user, p->lender->ops->lender->seam(p, i % p->batches.n), &x->seam[i]);
     if (rc == 0) return DLP_OK;
     dlpi_transfer_error(st, what, rc, &e);
     return dlpi_pipe_fail(p, &e);
@@ -12658,9 +13060,13 @@ static void dlpi_transfer_end(dlp_pipe *p, dlpi_stage *st) {
     if (!x->open) return;
     for (uint32_t i = 0; i < n; i++)
         if (x->data[i]) d->free(d->user, x->data[i]);
+    for (uint32_t i = 0; x->seam && i < dlpi_transfer_seams(p); i++)
+        if (x->seam[i]) d->free(d->user, x->seam[i]);
     if (x->registered && d->unregister_memory)
         d->unregister_memory(d->user, dlpi_area_at(p, DLPI_REC_CELLS, 0), dlpi_cells_bytes(p));
     if (d->close) d->close(d->user);
+    if (x->shared) pthread_mutex_destroy(&x->lock);
+    x->shared = false;
     x->open = 0;
 }
 
@@ -12669,6 +13075,10 @@ static const dlpi_sink_ops dlpi_transfer_sink = {
     .buffers = dlpi_transfer_buffers,
     .data = dlpi_transfer_data,
     .freed = dlpi_transfer_freed,
+    .joins = dlpi_transfer_joins,
+    .join = dlpi_transfer_join,
+    .arrive = dlpi_transfer_arrive,
+    .seam = dlpi_transfer_seam,
 };
 
 static int dlpi_transfer_check(dlp_pipe *p, dlpi_stage *st) {
@@ -12716,6 +13126,13 @@ static int dlpi_host_copy(void *user, void *dev, const void *host, uint64_t byte
     if (bytes > 0) memcpy(dev, host, (size_t)bytes);
     return 0;
 }
+static int dlpi_host_copy_within(void *user, void *to, uint64_t to_at, void *from, uint64_t from_at,
+                                 uint64_t bytes, uint32_t buffer) {
+    DLPI_UNUSED(user);
+    DLPI_UNUSED(buffer);
+    memcpy((uint8_t *)to + to_at, (const uint8_t *)from + from_at, (size_t)bytes);
+    return 0;
+}
 static int dlpi_host_record(void *user, uint32_t buffer) {
     DLPI_UNUSED(user);
     DLPI_UNUSED(buffer);
@@ -12727,10 +13144,13 @@ static int dlpi_host_done(void *user, uint32_t buffer) {
     return 1;
 }
 DLPDEF const dlp_device *dlp_device_host(void) {
-    static const dlp_device host = {"host",         NULL,           NULL,
-                                    NULL,           NULL,           dlpi_host_alloc,
-                                    dlpi_host_free, dlpi_host_copy, dlpi_host_record,
-                                    dlpi_host_done, NULL,           0};
+    static const dlp_device host = {.name = "host",
+                                    .alloc = dlpi_host_alloc,
+                                    .free = dlpi_host_free,
+                                    .copy = dlpi_host_copy,
+                                    .record = dlpi_host_record,
+                                    .done = dlpi_host_done,
+                                    .copy_within = dlpi_host_copy_within};
     return &host;
 }
 
@@ -14151,6 +14571,7 @@ static const dlpi_stage_ops dlpi_parts_ops = {
     .kind = DLP_STAGE_PARTS,
     .rank = 3,
     .unit = DLPI_UNIT_CELLS,
+    .workers = 1, /* loads ahead of the consumer */
     .self_bytes = sizeof(dlpi_parts),
     .check = dlpi_parts_check,
     .layout = dlpi_parts_layout,
@@ -14922,6 +15343,7 @@ static const dlpi_source_ops dlpi_found_source = {
 static const dlpi_stage_ops dlpi_found_ops = {
     .kind = DLP_STAGE_FOUND,
     .rank = 3,
+    .workers = 1, /* loads ahead of the consumer */
     .unit = DLPI_UNIT_CELLS,
     .self_bytes = sizeof(dlpi_found),
     .check = dlpi_found_check,
@@ -15442,7 +15864,6 @@ static int dlpi_next_take(dlp_pipe *p, int timeout_ms, uint64_t *b, uint32_t *s)
 /* The consumer leaves this epoch for the one after it. */
 static void dlpi_epoch_leave(dlp_pipe *p, uint64_t epoch) {
     p->epoch_open = 0;
-    if (p->lender) p->lender->ops->lender->leave(p);
     p->last_sequence = UINT64_MAX;
     p->win_base = 0;
     memset(p->win, 0, sizeof p->win);
@@ -15564,39 +15985,52 @@ static int dlpi_next(dlp_pipe *p, dlp_batch **out, int timeout_ms) {
 /* ---------------------------------------------------------------------------------------------
    >>impl-split      CHUNKS LOADED, AND SPLIT INTO VIEWS
    With a split stage the items of the pipe are chunks, one to a core batch, and what the consumer
-   gets are views. Where view k of an epoch is follows by arithmetic: all chunks have chunk_rows
-   rows but the dataset's last one, whose place in an epoch's order is known (dlpi_chunk_short_at).
-   The loaders' side is a fetch. The splitter is the consumer's: it takes a chunk as dlpi_next takes
-   a batch, and hands out views of it. refs counts, for each slot, the views held, and one more
-   while the chunk is being split. A chunk is taken only when the one before is split to its end; so
-   each chunk that is out has a view that is held, but for the one just taken, which max_held - 1
-   others can precede: never more than max_held chunks are out, as many as the pipe has slots for.
-   */
+   gets are views. Where a view lies follows from counts alone: >>impl-chunk-rows. The loaders' side
+   is a fetch. The splitter is the consumer's: it takes a chunk as dlpi_next takes a batch, and
+   hands out views of it. refs counts, for each slot, the views held, and one more while the chunk
+   is being split. A chunk is taken only when the one before is split to its end; so each chunk that
+   is out has a view that is held, but for the one just taken, which max_held - 1 others can
+   precede: never more than max_held chunks are out, as many as the pipe has slots for.
+   A batch that spans chunks is copied, chunk by chunk as they come, into a seam buffer, of which
+   each view has its own; such a view keeps no chunk. A next that has waited in vain for the last of
+   them leaves what is there for the call after it. */
 
 typedef struct dlpi_split { /* what the stage keeps */
     dlp_split_desc d;
+    dlpi_chunk_plan plan;
     dlp_chunk_fn load; /* from here what dlp_chunks_open was given */
     void *user;
-    int preload; /* DLP_PRELOAD_NONE, _CPU, _DEVICE */
+    int preload;      /* DLP_PRELOAD_NONE, _CPU, _DEVICE */
+    int preload_auto; /* 1: chosen by DLP_PRELOAD_AUTO */
     int writes_all_bytes;
-    uint64_t per_epoch;          /* batches */
-    uint32_t view_rows;          /* rows of this rank's full batch */
-    uint32_t slot;               /* with the chunk that is being split, DLPI_NO_SLOT: none */
-    dlpi_order order;            /* of the chunks */
-    uint64_t chunk, rows, views; /* that chunk's number, its rows on all ranks, its batches */
-    uint64_t at;                 /* its next view */
-    uint64_t skip;               /* views of the next chunk that were consumed before a resume */
-    uint64_t batches, position;  /* of the epoch, before it */
+    uint64_t *first;    /* of desc.rows: [n_chunks + 1] rows before each; or NULL */
+    uint32_t view_rows; /* rows of this rank's full batch */
+    uint32_t slot;      /* with the chunk that is being split, DLPI_NO_SLOT: none */
+    dlpi_order order;   /* of the chunks */
+    dlpi_chunk_spot at; /* of that chunk */
+    uint64_t chunk;     /* its number */
     uint64_t sequence;
     uint32_t turn;
+    struct {           /* a batch that spans chunks, as far as they have come */
+        uint32_t v;    /* its view */
+        uint32_t rows; /* that are there; 0: none is begun */
+        bool waits;    /* the last of them are on their way from the chunk at hand */
+        uint32_t seek_no;
+        uint64_t epoch, batch;
+    } seam;
     uint32_t *refs;              /* [n_slots] views held, and 1 while it is split */
-    uint32_t *slot_of;           /* [n_out] */
+    uint32_t *slot_of;           /* [n_out]; DLPI_NO_SLOT: its seam buffer */
     uint64_t *after;             /* [n_out] global position where the view ends */
     uint64_t *index;             /* [n_out][view_rows] */
-    uint8_t *valid;              /* [2][view_rows] of a view that has all rows, of one of none */
+    uint8_t *valid;              /* [2][view_rows] of a view that has all rows, of one of none; and
+                                    [n_out][view_rows] of those in seam buffers */
+    dlpi_chunk_spot *places;     /* [workers of fetch] */
     dlp_permutation permutation; /* of its rows */
     uint8_t pad[DLPI_LINE];
     dlpi_order scheduled; /* the scheduler's, where each chunk has its own cell */
+    uint8_t pad1[DLPI_LINE];
+    dlpi_order copied; /* the sink's */
+    dlpi_chunk_spot copied_at;
 } dlpi_split;
 
 /* Chunks, for observers. Words of those that stay, and of the sink's buffers, have records of
@@ -15606,108 +16040,45 @@ typedef struct dlpi_chunk_rec {
     int32_t preload;
     uint32_t in_epoch_at, used_at; /* in a slot */
     uint32_t view_rows;            /* of this rank's full batch; 0: an older version's */
+    int32_t preload_auto;          /* preload was chosen by DLP_PRELOAD_AUTO */
+    uint32_t seam_buffers;
+    uint64_t seams, seam_bytes; /* views that were copied; caller */
 } dlpi_chunk_rec;
 
-_Static_assert(sizeof(dlpi_chunk_rec) == 32, "region layout");
+_Static_assert(sizeof(dlpi_chunk_rec) == 56, "region layout");
 
 static dlpi_split *dlpi_split_of(const dlp_pipe *p) { return p->lender->self; }
 
 static uint64_t dlpi_chunk_count(const dlp_pipe *p) { return p->fetch->dataset.n_items; }
 
-static uint64_t dlpi_chunk_rows_all(const dlp_pipe *p) {
-    const dlp_split_desc *d = &dlpi_split_of(p)->d;
-    return d->n_rows ? d->n_rows : d->chunk_rows * dlpi_chunk_count(p);
+/* The end of what a chunk's buffer has of its axis. What stays is whole, for in another epoch the
+   axis may end elsewhere. */
+static uint64_t dlpi_chunk_filled(const dlpi_split *c, const dlpi_chunk_spot *x) {
+    bool whole = c->plan.spans && c->plan.world == 1 && c->preload != DLP_PRELOAD_NONE;
+    return whole ? x->from + x->size : dlpi_chunk_end(x);
 }
 
-/* Rows of chunk c as it is in the dataset. */
-static uint64_t dlpi_chunk_size(const dlp_pipe *p, uint64_t c) {
-    const dlp_split_desc *d = &dlpi_split_of(p)->d;
-    if (d->n_rows == 0 || c + 1 < dlpi_chunk_count(p)) return d->chunk_rows;
-    return d->n_rows - c * d->chunk_rows;
+/* Of a field, what a seam buffer has; 0: there are none. */
+static uint64_t dlpi_seam_bytes(const dlp_pipe *p, uint32_t f) {
+    const dlpi_split *c = dlpi_split_of(p);
+    return c->plan.spans ? c->view_rows * dlpi_row_bytes(&p->batches.at[f]) : 0;
 }
 
-/* Of a chunk's rows, those that come in batches, and how many batches that makes. */
-static uint64_t dlpi_chunk_kept(const dlp_pipe *p, uint64_t rows) {
-    const dlp_split_desc *d = &dlpi_split_of(p)->d;
-    return d->last == DLP_LAST_DROP ? rows - rows % d->batch_size : rows;
-}
-static uint64_t dlpi_chunk_views(const dlp_pipe *p, uint64_t rows) {
-    const dlp_split_desc *d = &dlpi_split_of(p)->d;
-    return (dlpi_chunk_kept(p, rows) + d->batch_size - 1) / d->batch_size;
-}
-
-/* This rank's rows of a global batch of n: [*first, *first + count). */
-static uint32_t dlpi_chunk_share(const dlp_pipe *p, uint64_t n, uint64_t *first) {
-    const dlp_split_desc *d = &dlpi_split_of(p)->d;
-    return dlpi_rows_of_rank(d->rank, d->world_size ? d->world_size : 1, n, first);
-}
-
-/* Rows of the global batch j of a chunk. */
-static uint64_t dlpi_chunk_batch(const dlp_pipe *p, uint64_t rows, uint64_t j) {
-    uint64_t left = dlpi_chunk_kept(p, rows) - j * dlpi_split_of(p)->d.batch_size;
-    return left < dlpi_split_of(p)->d.batch_size ? left : dlpi_split_of(p)->d.batch_size;
-}
-
-/* Where in its buffer batch j of a chunk begins: full batches of this rank lie before it. */
-static uint64_t dlpi_chunk_row_at(const dlp_pipe *p, uint64_t j) {
-    uint64_t first;
-    return j * dlpi_chunk_share(p, dlpi_split_of(p)->d.batch_size, &first);
-}
-
-/* This rank's rows of a chunk. */
-static uint64_t dlpi_chunk_local(const dlp_pipe *p, uint64_t rows) {
-    uint64_t first, full = dlpi_chunk_kept(p, rows) / dlpi_split_of(p)->d.batch_size;
-    uint64_t rest = dlpi_chunk_kept(p, rows) % dlpi_split_of(p)->d.batch_size;
-    return dlpi_chunk_row_at(p, full) + dlpi_chunk_share(p, rest, &first);
-}
-
-/* Where in an epoch's order the chunk that is not full stands; UINT64_MAX: all are. */
-static uint64_t dlpi_chunk_short_at(const dlp_pipe *p, dlpi_order *o, uint64_t epoch) {
-    uint64_t last = dlpi_chunk_count(p) - 1;
-    if (dlpi_chunk_size(p, last) == dlpi_split_of(p)->d.chunk_rows) return UINT64_MAX;
-    if (o->kind != DLP_ORDER_SHUFFLED) return last;
-    if (!o->ready || o->epoch != epoch) dlpi_order_begin(o, epoch);
-    return dlp_permutation_find(&o->permutation, last);
-}
-
-/* Batches and rows of the epoch before the chunk at a position of its order. */
-static uint64_t dlpi_chunk_before(const dlp_pipe *p, dlpi_order *o, uint64_t epoch, uint64_t at,
-                                  uint64_t *rows) {
-    uint64_t full = dlpi_split_of(p)->d.chunk_rows, odd = dlpi_chunk_short_at(p, o, epoch);
-    uint64_t less = odd < at ? dlpi_chunk_size(p, dlpi_chunk_count(p) - 1) : full;
-    *rows = at * dlpi_chunk_kept(p, full) + dlpi_chunk_kept(p, less) - dlpi_chunk_kept(p, full);
-    return at * dlpi_chunk_views(p, full) + dlpi_chunk_views(p, less) - dlpi_chunk_views(p, full);
-}
-
-/* The other way: which chunk of the order has batch k of the epoch, and as which of its views? */
-static uint64_t dlpi_chunk_find(const dlp_pipe *p, dlpi_order *o, uint64_t epoch, uint64_t k,
-                                uint64_t *view) {
-    uint64_t each = dlpi_chunk_views(p, dlpi_split_of(p)->d.chunk_rows);
-    uint64_t odd = dlpi_chunk_short_at(p, o, epoch), few;
-    *view = k % each;
-    if (odd == UINT64_MAX || k < odd * each) return k / each;
-    few = dlpi_chunk_views(p, dlpi_chunk_size(p, dlpi_chunk_count(p) - 1));
-    k -= odd * each;
-    *view = k < few ? k : (k - few) % each;
-    return k < few ? odd : odd + 1 + (k - few) / each;
-}
-
-/* Bytes of one row of a field, whose first dimension is a chunk's rows. */
-static uint64_t dlpi_row_bytes(const dlpi_field *d) {
-    return d->row_bytes / (uint64_t)d->f.shape[0];
-}
-
-/* Of a field, what the chunk in slot s has. */
+/* Of a field, what the chunk in slot s has. By the sink. */
 static uint64_t dlpi_chunk_bytes(const dlp_pipe *p, uint32_t s, uint32_t f) {
-    uint64_t rows = dlpi_chunk_local(p, dlpi_chunk_size(p, dlpi_slot_index(p, s)[0]));
-    return rows * dlpi_row_bytes(&p->batches.at[f]);
+    dlpi_split *c = dlpi_split_of(p);
+    const dlpi_bslot *slot = dlpi_slot_at(p, s);
+    dlpi_chunk_spot *x = &c->copied_at;
+    dlpi_chunk_goto(&c->plan, &c->copied, slot->epoch, slot->position, x);
+    return dlpi_chunk_row_at(&c->plan, x, dlpi_chunk_filled(c, x)) *
+           dlpi_row_bytes(&p->batches.at[f]);
 }
 
 /* The order of the rows of chunk c. */
 static void dlpi_chunk_permute(const dlp_pipe *p, uint64_t epoch, uint64_t c,
                                dlp_permutation *out) {
     uint64_t key = dlpi_absorb(dlpi_hash_in(DLPI_DOMAIN_ROWS, p->sampler->sampler.seed, c), 1);
-    dlp_permutation_init(out, dlpi_chunk_size(p, c), key, epoch);
+    dlp_permutation_init(out, dlpi_chunk_size(&dlpi_split_of(p)->plan, c), key, epoch);
 }
 
 /* ---- chunks that stay (preload) ----
@@ -15758,160 +16129,92 @@ static uint32_t dlpi_chunk_source(const dlp_pipe *p, uint32_t s, uint64_t b) {
 
 static const dlpi_stay_ops dlpi_chunk_stay = {dlpi_chunk_place, dlpi_chunk_left, dlpi_chunk_source};
 
-/* ---- loading ---- */
-
-/* A call of load as it is made. */
-typedef struct dlpi_load_call {
-    dlpi_worker *w;
-    uint64_t from; /* place of the first row in the chunk's order */
-    uint64_t at;   /* row of the buffer where they go */
-    dlp_chunk c;
-    void *data[DLP_MAX_FIELDS];
-    dlp_permutation order; /* of a shuffled chunk's rows */
-} dlpi_load_call;
-
-DLPDEF uint64_t dlp_chunk_row(const dlp_chunk *c, uint64_t k) {
-    const dlpi_load_call *l = c->internal;
-    if (k >= c->count) return UINT64_MAX;
-    return c->chunk_first +
-           (c->shuffled ? dlp_permutation_at(&l->order, l->from + k) : l->from + k);
-}
-
-/* Load the run of rows that has gathered in l, if any. */
-static int dlpi_load_run(dlpi_load_call *l, const dlp_item *it) {
-    const dlp_pipe *p = l->w->p;
-    const dlpi_split *d = dlpi_split_of(p);
-    dlp_chunk shown; /* theirs to spoil */
-    if (l->c.count == 0) return 0;
-    for (uint32_t f = 0; f < p->items.n; f++) {
-        uint64_t bytes = dlpi_row_bytes(&p->items.at[f]);
-        l->data[f] = (uint8_t *)it->data[f] + l->at * bytes;
-        if (!d->writes_all_bytes) memset(l->data[f], 0, l->c.count * bytes);
-    }
-    l->c.first = dlp_chunk_row(&l->c, 0);
-    shown = l->c;
-    return d->load(d->user, &shown);
-}
-
-/* Load what this rank wants of a chunk. A chunk that stands in for another one has to have as many
-   rows as that: what batches there are is known in advance. */
-static int dlpi_chunk_load(dlpi_worker *w, const dlp_item *it) {
-    const dlp_pipe *p = w->p;
-    bool odd = it->position == dlpi_chunk_short_at(p, &w->order, it->epoch);
-    uint64_t rows = dlpi_chunk_size(p, odd ? dlpi_chunk_count(p) - 1 : 0), first;
-    dlpi_load_call l;
-    int rc;
-    l.w = w;
-    l.from = l.at = 0;
-    l.c = (dlp_chunk){.index = it->index,
-                      .chunk_rows = dlpi_chunk_size(p, it->index),
-                      .epoch = it->epoch,
-                      .seed = it->seed,
-                      .attempt = it->attempt,
-                      .n_fields = it->n_fields,
-                      .worker = it->worker,
-                      .shuffled = dlpi_split_of(p)->d.shuffle_rows,
-                      .worker_state = it->worker_state,
-                      .data = l.data,
-                      .call = it->call,
-                      .internal = &l};
-    l.c.chunk_first = it->index * dlpi_split_of(p)->d.chunk_rows;
-    if (l.c.chunk_rows < rows) return DLP_SKIP;
-    if (l.c.shuffled) dlpi_chunk_permute(p, it->epoch, it->index, &l.order);
-    for (uint64_t j = 0; j < dlpi_chunk_views(p, rows); j++) {
-        uint32_t n = dlpi_chunk_share(p, dlpi_chunk_batch(p, rows, j), &first);
-        first += j * dlpi_split_of(p)->d.batch_size;
-        if (l.c.count > 0 && first == l.from + l.c.count) {
-            l.c.count += n;
-            continue;
-        }
-        if ((rc = dlpi_load_run(&l, it)) != 0) return rc;
-        l.from = first;
-        l.at = dlpi_chunk_row_at(p, j);
-        l.c.count = n;
-    }
-    return dlpi_load_run(&l, it);
-}
-
-/* The fetch of a pipe of chunks. */
-static int dlpi_chunk_fetch(void *user, dlp_item *it) {
-    dlpi_worker *w = it->call->w;
-    const dlp_pipe *p = w->p;
-    uint32_t s = (uint32_t)(DLPI_LOAD_RLX(&w->block->running) >> 32); /* X2, own */
-    uint64_t *word, key;
-    int rc;
-    DLPI_UNUSED(user);
-    if (dlpi_split_of(p)->preload == DLP_PRELOAD_NONE) return dlpi_chunk_load(w, it);
-    word = dlpi_chunk_word(p, it->index);
-    key = dlpi_chunk_key(p, s);
-    while (!dlpi_stopped(p)) {
-        uint64_t was = dlpi_claim_owner(word); /* Q5 <- Q5 */
-        uint32_t other = (uint32_t)(was >> 1 & 0x7fff);
-        if (was & 1) return 0;
-        if (was != 0 && was != key) {
-            /* Y1 <- Y1: another batch loads it, unless that is gone */
-            uint64_t ready = dlpi_gather_ready(&dlpi_stage_words_at(p, other, p->work[0])->ready);
-            if (!dlpi_ready_past(ready, (was >> 16) - 1)) {
-                dlpi_sleep(200000);
-                continue;
-            }
-        }
-        if (!dlpi_claim_take(word, was, key)) continue; /* Q5 -> Q5 */
-        rc = dlpi_chunk_load(w, it);
-        dlpi_claim_done(word, rc == 0 ? key | 1 : UINT64_C(0)); /* Q5 -> Q5 */
-        return rc;
-    }
-    return 0; /* nobody will see it */
-}
-
 /* ---- the splitter ---- */
 
 static void dlpi_split_unref(dlp_pipe *p, uint32_t s) {
     if (--dlpi_split_of(p)->refs[s] == 0) dlpi_slot_free(p, s);
 }
 
+/* Done with the chunk that is being split. */
+static void dlpi_split_leave_chunk(dlp_pipe *p) {
+    dlpi_split_unref(p, dlpi_split_of(p)->slot);
+    dlpi_split_of(p)->slot = DLPI_NO_SLOT;
+}
+
 /* Begin to split the chunk in slot s. */
 static void dlpi_split_take(dlp_pipe *p, uint32_t s) {
     dlpi_split *c = dlpi_split_of(p);
     const dlpi_bslot *slot = dlpi_slot_at(p, s);
-    bool odd = slot->position == dlpi_chunk_short_at(p, &c->order, slot->epoch);
     c->slot = s;
     c->refs[s] = 1;
     c->chunk = dlpi_slot_index(p, s)[0];
-    c->rows = dlpi_chunk_size(p, odd ? dlpi_chunk_count(p) - 1 : 0);
-    c->views = dlpi_chunk_views(p, c->rows);
-    c->batches = dlpi_chunk_before(p, &c->order, slot->epoch, slot->position, &c->position);
-    c->at = c->skip;
-    c->skip = 0;
+    dlpi_chunk_goto(&c->plan, &c->order, slot->epoch, slot->position, &c->at);
     if (c->d.shuffle_rows) dlpi_chunk_permute(p, slot->epoch, c->chunk, &c->permutation);
 }
 
-/* The dataset indices of a view's rows: rows [from, from + count) of the chunk's order. */
+/* When a call of next with this timeout_ms must be back; *until: 0 before the first time. */
+static uint64_t dlpi_split_until(int timeout_ms, uint64_t *until) {
+    if (*until == 0)
+        *until = timeout_ms < 0 ? UINT64_MAX : dlpi_now_ns() + (uint64_t)timeout_ms * 1000000u;
+    return *until;
+}
+
+/* Have a chunk to split, waiting for it if need be. */
+static int dlpi_split_have(dlp_pipe *p, int timeout_ms, uint64_t *until) {
+    uint64_t b, now;
+    uint32_t s;
+    int rc;
+    if (dlpi_split_of(p)->slot != DLPI_NO_SLOT) return DLP_OK;
+    if (timeout_ms > 0) {
+        now = dlpi_now_ns();
+        timeout_ms = dlpi_split_until(timeout_ms, until) > now
+                         ? (int)((*until - now + 999999u) / 1000000u)
+                         : 0;
+    }
+    if ((rc = dlpi_next_slot(p, timeout_ms, &b, &s)) != DLP_OK) return rc;
+    dlpi_taken(p, b, dlpi_slot_at(p, s)->flags);
+    dlpi_split_take(p, s);
+    dlpi_schedule_inline(p, 1);
+    return DLP_OK;
+}
+
+/* The dataset indices of rows [from, from + count) of the chunk's order. */
 static void dlpi_split_indices(const dlpi_split *c, uint64_t from, uint32_t count,
                                uint64_t *index) {
-    uint64_t first = c->chunk * c->d.chunk_rows;
+    uint64_t first = dlpi_chunk_first(&c->plan, c->chunk);
     bool shuffled = c->d.shuffle_rows != 0;
     if (shuffled) dlp_permutation_block(&c->permutation, from, count, index);
     for (uint32_t i = 0; i < count; i++) index[i] = first + (shuffled ? index[i] : from + i);
 }
 
-/* Point the fields of view v at row `row` of the chunk. Returns their bytes. */
-static uint64_t dlpi_split_fields(dlp_pipe *p, uint32_t v, uint64_t row, uint32_t count) {
-    uint32_t s = dlpi_split_of(p)->slot;
+/* The shape of view v. Returns its bytes. */
+static uint64_t dlpi_split_shape(dlp_pipe *p, uint32_t v, uint32_t count) {
     uint64_t sum = 0;
     for (uint32_t f = 0; f < p->batches.n; f++) {
-        const dlpi_field *d = &p->batches.at[f];
         dlp_tensor *t = &p->out_fields[(size_t)v * p->batches.n + f];
-        uint64_t unit = dlpi_row_bytes(d), at = row * unit;
-        if (p->sink)
-            p->sink->ops->sink->data(p, s, f, at, t);
-        else
-            t->data = dlpi_batch_cell(p, s) + d->offset + at;
-        t->bytes = count * unit;
+        t->bytes = count * dlpi_row_bytes(&p->batches.at[f]);
         t->shape[0] = count;
         sum += t->bytes;
     }
     return sum;
+}
+
+/* Where row `row` of the chunk that is being split lies. */
+static uint8_t *dlpi_split_row(const dlp_pipe *p, uint32_t f, uint64_t row) {
+    const dlpi_field *d = &p->batches.at[f];
+    return dlpi_batch_cell(p, dlpi_split_of(p)->slot) + d->offset + row * dlpi_row_bytes(d);
+}
+
+/* Point the fields of view v at row `row` of the chunk. */
+static void dlpi_split_point(dlp_pipe *p, uint32_t v, uint64_t row) {
+    for (uint32_t f = 0; f < p->batches.n; f++) {
+        dlp_tensor *t = &p->out_fields[(size_t)v * p->batches.n + f];
+        if (p->sink)
+            p->sink->ops->sink->data(p, dlpi_split_of(p)->slot, f,
+                                     row * dlpi_row_bytes(&p->batches.at[f]), t);
+        else
+            t->data = dlpi_split_row(p, f, row);
+    }
 }
 
 static uint32_t dlpi_split_free_view(dlp_pipe *p) {
@@ -15933,31 +16236,127 @@ static void dlpi_split_note(dlp_pipe *p, const dlp_batch *b, uint64_t after) {
     p->after_position = last ? 0 : after;
 }
 
-/* Hand out the next view of the chunk that is being split. */
-static dlp_batch *dlpi_split_view(dlp_pipe *p) {
+/* ---- batches that span chunks ---- */
+
+static uint8_t *dlpi_split_valid(const dlpi_split *c, uint32_t v) {
+    return c->valid + (2 + (size_t)v) * c->view_rows;
+}
+
+/* Where field f of view v lies in the seam buffers of the region. */
+static uint8_t *dlpi_seam_at(const dlp_pipe *p, uint32_t v, uint32_t f) {
+    uint64_t at = 0;
+    for (uint32_t i = 0; i < f; i++) at += dlpi_line_up(dlpi_seam_bytes(p, i));
+    return (uint8_t *)dlpi_area_at(p, DLPI_AREA_OWN + p->lender->id, v) + at;
+}
+
+/* Copy count rows of the chunk, from row `row` on, behind what the seam buffer has. */
+static int dlpi_seam_copy(dlp_pipe *p, uint64_t row, uint32_t count) {
     dlpi_split *c = dlpi_split_of(p);
-    const dlpi_bslot *slot = dlpi_slot_at(p, c->slot);
+    dlpi_chunk_rec *r = dlpi_area_at(p, DLPI_REC_LENDER, 0);
+    for (uint32_t f = 0; f < p->batches.n; f++) {
+        uint64_t unit = dlpi_row_bytes(&p->batches.at[f]);
+        if (p->sink == NULL)
+            memcpy(dlpi_seam_at(p, c->seam.v, f) + c->seam.rows * unit, dlpi_split_row(p, f, row),
+                   (size_t)(count * unit));
+        dlpi_bump(&r->seam_bytes, count * unit);
+    }
+    if (p->sink == NULL) return DLP_OK;
+    c->seam.waits = true;
+    return p->sink->ops->sink->join(p, c->seam.v, c->seam.rows, c->slot, row, count);
+}
+
+/* Wait for what is on its way into the seam, whether it is wanted still or not: its chunk can't be
+   given back before. */
+static int dlpi_seam_arrive(dlp_pipe *p, int timeout_ms, uint64_t *until) {
+    dlpi_split *c = dlpi_split_of(p);
+    int rc;
+    if (!c->seam.waits) return DLP_OK;
+    rc = p->sink->ops->sink->arrive(p, c->seam.v, dlpi_split_until(timeout_ms, until));
+    if (rc == DLP_OK) c->seam.waits = false;
+    return rc;
+}
+
+/* Is what is in the seam of the batch that comes next? */
+static bool dlpi_seam_begun(const dlp_pipe *p) {
+    const dlpi_split *c = dlpi_split_of(p);
+    return c->seam.rows > 0 && c->seam.seek_no == p->seek_no && c->seam.epoch == p->after_epoch &&
+           c->seam.batch == p->after_batch;
+}
+
+/* Add rows [g, g + count) of the chunk's axis to the seam. */
+static int dlpi_seam_add(dlp_pipe *p, uint64_t g, uint32_t count) {
+    dlpi_split *c = dlpi_split_of(p);
+    uint32_t at = c->seam.rows, v;
+    bool left = dlpi_chunk_left(p, c->slot);
+    int rc;
+    if (count == 0) return DLP_OK;
+    if (at == 0) {
+        c->seam.v = dlpi_split_free_view(p);
+        c->seam.seek_no = p->seek_no;
+        c->seam.epoch = p->after_epoch;
+        c->seam.batch = p->after_batch;
+    }
+    v = c->seam.v;
+    rc = dlpi_seam_copy(p, dlpi_chunk_row_at(&c->plan, &c->at, g), count);
+    if (rc != DLP_OK) return rc;
+    dlpi_split_indices(c, g - c->at.from, count, c->index + (size_t)v * c->view_rows + at);
+    memset(dlpi_split_valid(c, v) + at, !left, count);
+    c->seam.rows += count;
+    return DLP_OK;
+}
+
+/* The view that is whole in the seam. */
+static uint32_t dlpi_seam_view(dlp_pipe *p) {
+    dlpi_split *c = dlpi_split_of(p);
+    dlpi_chunk_rec *r = dlpi_area_at(p, DLPI_REC_LENDER, 0);
+    uint32_t v = c->seam.v;
+    dlp_batch *b = &p->out[v];
+    for (uint32_t f = 0; f < p->batches.n; f++) {
+        dlp_tensor *t = &p->out_fields[(size_t)v * p->batches.n + f];
+        t->data = p->sink ? p->sink->ops->sink->seam(p, v, f) : dlpi_seam_at(p, v, f);
+        t->byte_offset = 0;
+    }
+    b->valid = dlpi_split_valid(c, v);
+    b->valid_count = 0;
+    for (uint32_t i = 0; i < c->seam.rows; i++) b->valid_count += b->valid[i];
+    c->slot_of[v] = DLPI_NO_SLOT;
+    c->seam.rows = 0;
+    dlpi_bump(&r->seams, 1);
+    return v;
+}
+
+/* The view of rows [g, g + count) of the chunk's axis, where they lie. */
+static uint32_t dlpi_split_view(dlp_pipe *p, uint64_t g, uint32_t count) {
+    dlpi_split *c = dlpi_split_of(p);
     uint32_t v = dlpi_split_free_view(p);
-    uint64_t first, j = c->at++, n = dlpi_chunk_batch(p, c->rows, j);
     dlp_batch *b = &p->out[v];
     bool left = dlpi_chunk_left(p, c->slot);
-    b->count = dlpi_chunk_share(p, n, &first);
-    first += j * c->d.batch_size;
-    b->sequence = c->sequence++;
-    b->epoch = slot->epoch;
-    b->in_epoch = c->batches + j;
-    b->position = c->position + first;
-    b->flags = b->in_epoch + 1 == c->per_epoch ? DLP_BATCH_LAST : 0;
+    dlpi_split_point(p, v, dlpi_chunk_row_at(&c->plan, &c->at, g));
+    dlpi_split_indices(c, g - c->at.from, count, c->index + (size_t)v * c->view_rows);
     b->valid = left ? c->valid + c->view_rows : c->valid;
-    b->valid_count = left ? 0 : b->count;
-    b->index = c->index + (size_t)v * c->view_rows;
-    dlpi_split_indices(c, first, b->count, c->index + (size_t)v * c->view_rows);
-    dlpi_bump(&p->ctl->bytes, dlpi_split_fields(p, v, dlpi_chunk_row_at(p, j), b->count));
-    dlpi_bump(&p->ctl->items, b->count);
-    dlpi_bump(&p->ctl->views, 1);
+    b->valid_count = left ? 0 : count;
     c->slot_of[v] = c->slot;
-    c->after[v] = c->position + j * c->d.batch_size + n;
     c->refs[c->slot]++;
+    return v;
+}
+
+/* Hand out view v, batch k of the chunk's axis: the rank's rows [first, first + count). */
+static dlp_batch *dlpi_split_deliver(dlp_pipe *p, uint32_t v, uint64_t k, uint64_t first,
+                                     uint32_t count) {
+    dlpi_split *c = dlpi_split_of(p);
+    dlp_batch *b = &p->out[v];
+    uint64_t base = c->plan.spans ? 0 : c->at.rows, end = (k + 1) * c->plan.batch;
+    b->count = count;
+    b->sequence = c->sequence++;
+    b->epoch = c->at.epoch;
+    b->in_epoch = c->at.batches + k;
+    b->position = base + first;
+    b->flags = b->in_epoch + 1 == c->plan.batches ? DLP_BATCH_LAST : 0;
+    b->index = c->index + (size_t)v * c->view_rows;
+    dlpi_bump(&p->ctl->bytes, dlpi_split_shape(p, v, count));
+    dlpi_bump(&p->ctl->items, count);
+    dlpi_bump(&p->ctl->views, 1);
+    c->after[v] = base + (end < c->at.axis ? end : c->at.axis);
     p->held[v] = 1;
     DLPI_STORE_RLX(&p->ctl->held, ++p->n_held); /* statistics */
     DLPI_STORE_RLX(&p->ctl->epoch, b->epoch);
@@ -15965,35 +16364,68 @@ static dlp_batch *dlpi_split_view(dlp_pipe *p) {
     return b;
 }
 
+/* The chunk has nothing of the rank's batch after k? */
+static bool dlpi_split_through(const dlpi_split *c, uint64_t k) {
+    uint64_t first;
+    if ((k + 1) * c->plan.batch >= dlpi_chunk_end(&c->at)) return true;
+    dlpi_chunk_share(&c->plan, c->at.axis, k + 1, &first);
+    return first >= dlpi_chunk_end(&c->at);
+}
+
+/* What the chunk that is being split has of the next batch. DLP_EMPTY: not all of it, or it is not
+   in the seam yet. */
+static int dlpi_split_cut(dlp_pipe *p, dlp_batch **out) {
+    dlpi_split *c = dlpi_split_of(p);
+    const dlpi_chunk_spot *x = &c->at;
+    uint64_t k = p->after_batch - x->batches, first, from, end = dlpi_chunk_end(x);
+    uint32_t count, have, there = dlpi_seam_begun(p) ? c->seam.rows : 0;
+    bool whole;
+    int rc;
+    count = dlpi_chunk_share(&c->plan, x->axis, k, &first);
+    from = first + there;
+    c->seam.rows = there;
+    whole = there > 0 && there == count;
+    if (x->epoch != p->after_epoch || (end <= from && !whole)) {
+        dlpi_split_leave_chunk(p);
+        return DLP_EMPTY;
+    }
+    have = end - from < count - there ? (uint32_t)(end - from) : count - there;
+    if (whole) {
+        *out = dlpi_split_deliver(p, dlpi_seam_view(p), k, first, count);
+    } else if (have == count) {
+        *out = dlpi_split_deliver(p, dlpi_split_view(p, first, count), k, first, count);
+    } else {
+        rc = dlpi_seam_add(p, from, have);
+        return rc != DLP_OK ? rc : DLP_EMPTY;
+    }
+    if (dlpi_split_through(c, k)) dlpi_split_leave_chunk(p);
+    return DLP_OK;
+}
+
+/* The chunk at hand, if any, on entering next: is it of an epoch, or a place, that was left? */
+static void dlpi_split_resume(dlp_pipe *p) {
+    const dlpi_split *c = dlpi_split_of(p);
+    if (c->slot == DLPI_NO_SLOT) return;
+    if (dlpi_cancelled(p->ctl, dlpi_slot_at(p, c->slot)))
+        dlpi_split_leave_chunk(p);
+    else if (p->calls_untimed + 1 >= p->call_clock_every)
+        dlpi_consumer_step(p, dlpi_now_ns());
+    else
+        p->calls_untimed++;
+}
+
 /* dlp_pipe_next, where batches are views. */
 static int dlpi_split_next(dlp_pipe *p, dlp_batch **out, int timeout_ms) {
-    dlpi_split *c = dlpi_split_of(p);
-    if (c->slot != DLPI_NO_SLOT) {
-        /* of an epoch, or a place, that was left? */
-        if (dlpi_cancelled(p->ctl, dlpi_slot_at(p, c->slot))) {
-            dlpi_split_unref(p, c->slot);
-            c->slot = DLPI_NO_SLOT;
-        } else if (p->calls_untimed + 1 >= p->call_clock_every) {
-            dlpi_consumer_step(p, dlpi_now_ns());
-        } else {
-            p->calls_untimed++;
-        }
-    }
-    if (c->slot == DLPI_NO_SLOT) {
-        uint64_t b;
-        uint32_t s;
-        int rc = dlpi_next_slot(p, timeout_ms, &b, &s);
-        if (rc != DLP_OK) return rc;
-        dlpi_taken(p, b, dlpi_slot_at(p, s)->flags);
-        dlpi_split_take(p, s);
-        dlpi_schedule_inline(p, 1);
-    }
-    *out = dlpi_split_view(p);
-    if (c->at == c->views) {
-        dlpi_split_unref(p, c->slot);
-        c->slot = DLPI_NO_SLOT;
-    }
-    return DLP_OK;
+    uint64_t until = 0;
+    int rc;
+    if ((rc = dlpi_seam_arrive(p, timeout_ms, &until)) != DLP_OK) return rc;
+    dlpi_split_resume(p);
+    do {
+        if ((rc = dlpi_split_have(p, timeout_ms, &until)) != DLP_OK) return rc;
+        if ((rc = dlpi_split_cut(p, out)) != DLP_EMPTY) return rc;
+        rc = dlpi_seam_arrive(p, timeout_ms, &until);
+    } while (rc == DLP_OK);
+    return rc;
 }
 
 /* The state behind view v. */
@@ -16006,55 +16438,42 @@ static void dlpi_split_state(const dlp_pipe *p, uint32_t v, dlpi_state *to) {
 }
 
 static void dlpi_split_drop(dlp_pipe *p, uint32_t v) {
-    dlpi_split_unref(p, dlpi_split_of(p)->slot_of[v]);
+    uint32_t s = dlpi_split_of(p)->slot_of[v];
+    if (s != DLPI_NO_SLOT) dlpi_split_unref(p, s);
 }
 
 static uint32_t dlpi_split_slot(const dlp_pipe *p, uint32_t v) {
     return dlpi_split_of(p)->slot_of[v];
 }
 
-static void dlpi_split_leave(dlp_pipe *p) { dlpi_split_of(p)->skip = 0; }
-
-static uint64_t dlpi_split_batches(const dlp_pipe *p) { return dlpi_split_of(p)->per_epoch; }
+static uint64_t dlpi_split_batches(const dlp_pipe *p) { return dlpi_split_of(p)->plan.batches; }
 
 static void dlpi_split_config(const dlp_pipe *p, dlpi_state *s) {
-    const dlp_split_desc *d = &dlpi_split_of(p)->d;
-    s->n_items = dlpi_chunk_rows_all(p);
-    s->params = dlp_hash(s->params, d->chunk_rows, (uint64_t)d->shuffle_rows, DLPI_STATE_MAGIC);
-    s->global_batch = d->batch_size;
-    s->last = (uint16_t)d->last;
+    const dlpi_split *c = dlpi_split_of(p);
+    const dlpi_chunk_plan *q = &c->plan;
+    s->n_items = dlpi_chunk_all(q);
+    s->params = dlp_hash(s->params, q->chunk_rows, (uint64_t)c->d.shuffle_rows, DLPI_STATE_MAGIC);
+    if (q->first) s->params = dlpi_order_hash_array(s->params, q->first, q->n + 1);
+    if (q->spans) s->params = dlp_hash(s->params, 1, 0, DLPI_STATE_MAGIC);
+    s->global_batch = c->d.batch_size;
+    s->last = (uint16_t)c->d.last;
 }
 
 static uint64_t dlpi_split_position(const dlp_pipe *p, uint64_t epoch, uint64_t k) {
-    dlpi_order order = dlpi_split_of(p)->order;
-    uint64_t view, rows, at = dlpi_chunk_find(p, &order, epoch, k, &view);
-    dlpi_chunk_before(p, &order, epoch, at, &rows);
-    return rows + view * dlpi_split_of(p)->d.batch_size;
+    const dlpi_split *c = dlpi_split_of(p);
+    dlpi_order order = c->order;
+    return dlpi_chunk_rows_before(&c->plan, &order, epoch, k);
 }
 
-/* The scheduler goes on with the chunk that has the state's batch, whose views before that the
-   splitter skips. */
+/* The scheduler goes on with the chunk that the state's batch begins in. */
 static void dlpi_split_seek(dlp_pipe *p, const dlpi_state *s, dlpi_place *to) {
     dlpi_split *c = dlpi_split_of(p);
-    to->batch = to->position = dlpi_chunk_find(p, &c->order, s->epoch, s->batch, &c->skip);
+    dlpi_chunk_spot x = {0};
+    dlpi_chunk_find(&c->plan, &c->order, s->epoch, s->batch, &x);
+    to->batch = to->position = x.at;
 }
 
 /* ---- building ---- */
-
-static int dlpi_split_check(dlp_pipe *p, dlpi_stage *st) {
-    static const dlpi_bound bounds[] = {
-        {DLPI_AT(dlp_split_desc, chunk_rows), 1, DLPI_MAX_ITEMS, "1..2^48"},
-        {DLPI_AT(dlp_split_desc, n_rows), 0, DLPI_MAX_ITEMS, "0..2^48"},
-        {DLPI_AT(dlp_split_desc, batch_size), 1, 1 << 20, "1..1048576"},
-        {DLPI_AT(dlp_split_desc, last), 0, 1, "DLP_LAST_PARTIAL or DLP_LAST_DROP"},
-        {DLPI_AT(dlp_split_desc, shuffle_rows), 0, 1, "0 or 1"},
-        {DLPI_AT(dlp_split_desc, allow_uneven), 0, 1, "0 or 1"},
-    };
-    const dlp_split_desc *d = &((const dlpi_split *)st->self)->d;
-    int rc = dlpi_check_bounds(p, st->name, d, DLPI_ROWS(bounds));
-    if (rc != DLP_OK) return rc;
-    return dlpi_check_ranks(p, st, d->rank, d->world_size, d->batch_size, d->allow_uneven != 0);
-}
 
 /* Can the order and the batches before it be split? */
 static int dlpi_split_chain(dlp_pipe *p, const dlpi_stage *st) {
@@ -16067,22 +16486,46 @@ static int dlpi_split_chain(dlp_pipe *p, const dlpi_stage *st) {
                           "collate, no batch sampler, no ranks there, in order");
 }
 
-static int dlpi_split_rows(dlp_pipe *p, const dlpi_stage *st, uint64_t n, uint64_t odd) {
-    const dlp_sampler_desc *order = &p->sampler->sampler;
+/* Do the counts go with the items? */
+static int dlpi_split_items(dlp_pipe *p, const dlpi_stage *st, uint64_t n) {
     const dlp_split_desc *d = &dlpi_split_of(p)->d;
-    bool counted = order->order == DLP_ORDER_SEQUENTIAL || order->order == DLP_ORDER_SHUFFLED;
-    dlpi_within(p, st->name, "chunk_rows", (int64_t)d->chunk_rows, 1, (int64_t)(DLPI_MAX_ITEMS / n),
+    int64_t most = (int64_t)(DLPI_MAX_ITEMS / n);
+    if (d->rows != NULL)
+        return dlpi_within(p, st->name, "n_chunks", (int64_t)d->n_chunks, (int64_t)n, (int64_t)n,
+                           "as many as there are items");
+    if (most > INT64_MAX / 2 / (int64_t)p->batches_per_epoch)
+        most = INT64_MAX / 2 / (int64_t)p->batches_per_epoch;
+    dlpi_within(p, st->name, "chunk_rows", (int64_t)d->chunk_rows, 1, most,
                 "such that all rows are at most 2^48");
     if (d->n_rows != 0 && (d->n_rows - 1) / d->chunk_rows + 1 != n)
         dlpi_bad(p, st->name, "n_rows", "chunk_rows for each item, at most, and so many",
                  (int64_t)d->n_rows);
+    return p->err.code;
+}
+
+static int dlpi_split_rows(dlp_pipe *p, const dlpi_stage *st) {
+    const dlp_sampler_desc *order = &p->sampler->sampler;
+    const dlpi_split *c = dlpi_split_of(p);
+    const dlpi_chunk_plan *q = &c->plan;
+    bool counted = order->order == DLP_ORDER_SEQUENTIAL || order->order == DLP_ORDER_SHUFFLED;
+    bool alike = q->first == NULL && q->last_rows == q->chunk_rows;
     if (p->keeper != NULL)
-        dlpi_within(p, st->name, "shuffle_rows", d->shuffle_rows, 0, 0,
+        dlpi_within(p, st->name, "shuffle_rows", c->d.shuffle_rows, 0, 0,
                     "0 with a cache: rows stay as they were fetched, not as an epoch has them");
-    if (odd != d->chunk_rows && (!counted || order->subset))
-        dlpi_bad(p, st->name, "n_rows", "full items for this order", (int64_t)d->n_rows);
-    if (dlpi_chunk_views(p, odd) == 0)
+    if (!alike && (!counted || order->subset))
+        dlpi_bad(p, st->name, c->d.rows ? "rows" : "n_rows", "full items for this order",
+                 (int64_t)c->d.n_rows);
+    if (c->d.within_chunks)
+        dlpi_within(p, st->name, "batch_size", c->d.batch_size, 1, (int64_t)q->chunk_rows,
+                    "at most a chunk's rows with within_chunks");
+    if (q->batches == 0 ||
+        (!q->spans && q->first == NULL && dlpi_chunk_batches(q, q->last_rows) == 0))
         dlpi_bad(p, st->name, "last", "such that the last item has a batch; leave it out", 1);
+    if (q->spans && q->world > 1 && c->load == NULL)
+        dlpi_bad(p, st->name, "within_chunks",
+                 "1 with ranks, where fetch is none of dlp_chunks_open's and batches would span "
+                 "items",
+                 0);
     return p->err.code;
 }
 
@@ -16090,27 +16533,24 @@ static int dlpi_split_rows(dlp_pipe *p, const dlpi_stage *st, uint64_t n, uint64
 static int dlpi_split_resolve(dlp_pipe *p, const dlpi_stage *st) {
     dlpi_split *c = dlpi_split_of(p);
     const dlp_split_desc *d = &c->d;
-    uint64_t n = dlpi_chunk_count(p), world = d->world_size ? d->world_size : 1;
-    uint64_t odd = dlpi_chunk_size(p, n - 1);
+    const dlp_sampler_desc *order = &p->sampler->sampler;
+    uint64_t n = dlpi_chunk_count(p), most;
     int rc = dlpi_split_chain(p, st);
-    if (rc != DLP_OK || (rc = dlpi_split_rows(p, st, n, odd)) != DLP_OK) return rc;
-    c->view_rows = (uint32_t)((d->batch_size + world - 1) / world);
-    if (c->view_rows > d->chunk_rows) c->view_rows = (uint32_t)d->chunk_rows;
-    c->per_epoch =
-        (p->batches_per_epoch - 1) * dlpi_chunk_views(p, d->chunk_rows) + dlpi_chunk_views(p, odd);
+    if (rc != DLP_OK || (rc = dlpi_split_items(p, st, n)) != DLP_OK) return rc;
+    dlpi_chunk_plan_of(d, n, c->first, p->batches_per_epoch,
+                       order->order == DLP_ORDER_SEQUENTIAL && order->subset == NULL &&
+                           p->batches_per_epoch == n,
+                       &c->plan);
+    if ((rc = dlpi_split_rows(p, st)) != DLP_OK) return rc;
+    most = c->plan.spans ? c->plan.axis : c->plan.chunk_rows;
+    c->view_rows = (uint32_t)((d->batch_size + c->plan.world - 1) / c->plan.world);
+    if (c->view_rows > most) c->view_rows = (uint32_t)most;
     return DLP_OK;
-}
-
-/* The most rows that this rank has of a chunk. */
-static uint64_t dlpi_split_room(const dlp_split_desc *d) {
-    uint64_t world = d->world_size ? d->world_size : 1, rest = d->chunk_rows % d->batch_size;
-    uint64_t rows = d->chunk_rows / d->batch_size * ((d->batch_size + world - 1) / world);
-    return d->last == DLP_LAST_DROP ? rows : rows + (rest + world - 1) / world;
 }
 
 /* The fields of chunks. */
 static int dlpi_split_check_fields(dlp_pipe *p, const dlpi_stage *st) {
-    uint64_t room = dlpi_split_room(&dlpi_split_of(p)->d);
+    uint64_t room = dlpi_chunk_room(&dlpi_split_of(p)->plan);
     for (uint32_t f = 0; f < p->items.n; f++) {
         const dlp_field *d = &p->items.at[f].f;
         int64_t rows = d->ndim ? d->shape[0] : 0;
@@ -16136,6 +16576,11 @@ static int dlpi_split_check_preload(dlp_pipe *p, const dlpi_stage *st) {
                 "0 with a preload: rows stay as they were loaded");
     dlpi_within(p, st->name, "on_error", p->fetch->w.on_error, 0, 0,
                 "DLP_ON_ERROR_RAISE with a preload");
+    if (c->plan.spans && c->plan.world > 1 && p->sampler->sampler.order != DLP_ORDER_SEQUENTIAL)
+        dlpi_bad(p, st->name, "preload",
+                 "0 where ranks share batches that span shuffled chunks: of a chunk each has other "
+                 "rows in every epoch; or set within_chunks",
+                 c->preload);
     return p->err.code;
 }
 
@@ -16153,12 +16598,17 @@ static int dlpi_split_check_all(dlp_pipe *p, dlpi_stage *st) {
         p->n_cells = p->prefetch;
     }
     p->stay = c->preload == DLP_PRELOAD_DEVICE ? &dlpi_chunk_stay : NULL;
+    if (c->plan.spans && p->sink && (rc = p->sink->ops->sink->joins(p)) != DLP_OK) return rc;
     return dlpi_split_check_preload(p, st);
 }
 
 static void dlpi_split_layout(dlp_pipe *p, dlpi_stage *st) {
     const dlpi_split *c = st->self;
-    uint64_t words = c->preload ? dlpi_chunk_count(p) : 0;
+    uint64_t words = c->preload ? dlpi_chunk_count(p) : 0, seam = 0;
+    for (uint32_t f = 0; f < p->batches.n; f++)
+        seam = dlpi_sum(seam, dlpi_line_up(dlpi_seam_bytes(p, f)));
+    dlpi_area_add(p, DLPI_AREA_OWN + st->id, "seam buffers", seam,
+                  c->plan.spans && p->sink == NULL ? p->n_out : 0, DLPI_LINE);
     dlpi_area_add(p, DLPI_REC_RESIDENT, "chunks that stay: words", 8, words, DLPI_LINE);
     p->areas[DLPI_REC_RESIDENT].record = DLPI_REC_RESIDENT; /* of none, too */
     dlpi_area_add(p, DLPI_REC_LENDER, NULL, sizeof(dlpi_chunk_rec), 1, 8);
@@ -16174,17 +16624,28 @@ static void dlpi_split_describe(const dlp_pipe *p, const dlpi_stage *st) {
     r->in_epoch_at = (uint32_t)offsetof(dlpi_bslot, in_epoch);
     r->used_at = (uint32_t)offsetof(dlpi_bslot, used);
     r->view_rows = c->view_rows;
+    r->preload_auto = c->preload_auto;
+    r->seam_buffers = c->plan.spans ? p->n_out : 0;
+}
+
+static uint64_t dlpi_split_valid_bytes(const dlp_pipe *p, const dlpi_split *c) {
+    return (2 + (c->plan.spans ? (uint64_t)p->n_out : 0)) * c->view_rows;
 }
 
 static int dlpi_split_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out) {
     const dlpi_split *c = st->self;
     uint64_t rows = dlpi_times(p->n_out, c->view_rows);
-    out[0] = (dlpi_block){offsetof(dlpi_split, refs), dlpi_times(p->n_slots, sizeof *c->refs)};
-    out[1] = (dlpi_block){offsetof(dlpi_split, slot_of), dlpi_times(p->n_out, sizeof *c->slot_of)};
-    out[2] = (dlpi_block){offsetof(dlpi_split, after), dlpi_times(p->n_out, sizeof *c->after)};
-    out[3] = (dlpi_block){offsetof(dlpi_split, index), dlpi_times(rows, sizeof *c->index)};
-    out[4] = (dlpi_block){offsetof(dlpi_split, valid), 2 * (uint64_t)c->view_rows};
-    return 5;
+    const dlpi_block all[] = {
+        {offsetof(dlpi_split, refs), dlpi_times(p->n_slots, sizeof *c->refs)},
+        {offsetof(dlpi_split, slot_of), dlpi_times(p->n_out, sizeof *c->slot_of)},
+        {offsetof(dlpi_split, after), dlpi_times(p->n_out, sizeof *c->after)},
+        {offsetof(dlpi_split, index), dlpi_times(rows, sizeof *c->index)},
+        {offsetof(dlpi_split, valid), dlpi_split_valid_bytes(p, c)},
+        {offsetof(dlpi_split, places), (uint64_t)p->fetch->n_workers * sizeof *c->places},
+        {offsetof(dlpi_split, first), c->first ? (c->d.n_chunks + 1) * sizeof *c->first : 0},
+    };
+    memcpy(out, all, sizeof all);
+    return (int)(sizeof all / sizeof *all);
 }
 
 /* The parts of views that stay the same, and the orders. */
@@ -16203,23 +16664,24 @@ static void dlpi_split_live(dlp_pipe *p, dlpi_stage *st) {
     dlpi_order_init(&c->scheduled, &p->sampler->sampler, dlpi_chunk_count(p), table);
     dlpi_order_init(&c->order, &p->sampler->sampler, dlpi_chunk_count(p), table);
     memset(c->valid, 1, c->view_rows);
+    dlpi_order_init(&c->copied, &p->sampler->sampler, dlpi_chunk_count(p), table);
     c->slot = DLPI_NO_SLOT;
 }
 
 static const dlpi_lender_ops dlpi_split_lender = {
     .words = {"chunk records", "CPU chunk buffers", "CPU chunk buffer of zeros",
-              "device chunk buffers"},
-    .params = "params (chunk_rows, shuffle_rows)",
+              "device chunk buffers", "device seam buffers"},
+    .params = "params (rows, shuffle_rows, within_chunks)",
     .next = dlpi_split_next,
     .drop = dlpi_split_drop,
     .slot = dlpi_split_slot,
-    .leave = dlpi_split_leave,
     .batches = dlpi_split_batches,
     .state = dlpi_split_state,
     .config = dlpi_split_config,
     .position = dlpi_split_position,
     .seek = dlpi_split_seek,
     .bytes = dlpi_chunk_bytes,
+    .seam = dlpi_seam_bytes,
     .cell = dlpi_chunk_cell,
 };
 
@@ -16229,24 +16691,34 @@ typedef struct dlpi_chunk_counts {
     uint64_t per_epoch, scheduled;       /* chunks of the epoch fed last; of those, fed */
     uint64_t cpu_buffers, resident, out; /* out: slots not given back */
     uint64_t device_buffers, device_free;
-    int32_t preload;
+    int32_t preload, preload_auto;
+    uint64_t seam_buffers, seams, seam_bytes;
 } dlpi_chunk_counts;
+
+static bool dlpi_chunk_word_of(const dlpi_words *words, size_t at, uint32_t size, uint64_t *to) {
+    return dlpi_word_at(words, DLPI_REC_LENDER, 0, at, size, to);
+}
+#define DLPI_CHUNK_WORD(words, member, to) \
+    dlpi_chunk_word_of(words, offsetof(dlpi_chunk_rec, member), \
+                       sizeof(((dlpi_chunk_rec *)0)->member), to)
 
 /* The record of the chunks, and where the words of a slot are that it speaks of. */
 static bool dlpi_chunk_record(const dlpi_words *words, dlpi_seen *s, dlpi_chunk_counts *x,
                               uint64_t *in_epoch_at, uint64_t *used_at) {
-    uint64_t preload, rows;
-    if (!dlpi_word_at(words, DLPI_REC_LENDER, 0, offsetof(dlpi_chunk_rec, per_epoch), 8,
-                      &x->per_epoch) ||
-        !dlpi_word_at(words, DLPI_REC_LENDER, 0, offsetof(dlpi_chunk_rec, cpu_buffers), 8,
-                      &x->cpu_buffers) ||
-        !dlpi_word_at(words, DLPI_REC_LENDER, 0, offsetof(dlpi_chunk_rec, preload), 4, &preload) ||
-        !dlpi_word_at(words, DLPI_REC_LENDER, 0, offsetof(dlpi_chunk_rec, in_epoch_at), 4,
-                      in_epoch_at) ||
-        !dlpi_word_at(words, DLPI_REC_LENDER, 0, offsetof(dlpi_chunk_rec, used_at), 4, used_at) ||
-        !dlpi_word_at(words, DLPI_REC_LENDER, 0, offsetof(dlpi_chunk_rec, view_rows), 4, &rows))
+    uint64_t preload, rows, chosen = 0;
+    if (!DLPI_CHUNK_WORD(words, per_epoch, &x->per_epoch) ||
+        !DLPI_CHUNK_WORD(words, cpu_buffers, &x->cpu_buffers) ||
+        !DLPI_CHUNK_WORD(words, preload, &preload) ||
+        !DLPI_CHUNK_WORD(words, in_epoch_at, in_epoch_at) ||
+        !DLPI_CHUNK_WORD(words, used_at, used_at) || !DLPI_CHUNK_WORD(words, view_rows, &rows))
         return false;
     x->preload = (int32_t)preload;
+    if (DLPI_CHUNK_WORD(words, preload_auto, &chosen)) /* else of an older version */
+        x->preload_auto = chosen == 1;
+    if (!DLPI_CHUNK_WORD(words, seam_buffers, &x->seam_buffers) ||
+        !DLPI_CHUNK_WORD(words, seams, &x->seams) ||
+        !DLPI_CHUNK_WORD(words, seam_bytes, &x->seam_bytes))
+        x->seam_buffers = x->seams = x->seam_bytes = 0;
     if (rows >= 1 && rows <= 1u << 30) s->batch_rows = (uint32_t)rows; /* 0: an older version's */
     return true;
 }
@@ -16303,6 +16775,10 @@ static bool dlpi_chunks_seen(const dlpi_words *words, dlpi_seen *s, int32_t stag
     if (x.cpu_buffers == 0) return true;
     ready = dlpi_chunks_under_way(s, tail, x.device_buffers, c);
     c->preload = x.preload;
+    c->preload_auto = x.preload_auto;
+    c->seam_buffers = x.seam_buffers;
+    c->seams = x.seams;
+    c->seam_bytes = x.seam_bytes;
     c->cpu_buffers = x.cpu_buffers;
     c->per_epoch = x.per_epoch;
     c->loadable = x.scheduled < x.per_epoch ? x.per_epoch - x.scheduled : 0;
@@ -16357,6 +16833,8 @@ static dlpi_stage *dlpi_add(dlp_pipe *p, const dlpi_stage_ops *ops, const char *
         return NULL;
     }
     if (w) st->w = *w;
+    if (st->w.num_workers == 0) st->w.num_workers = ops->workers;
+    if (st->w.num_workers == DLP_NONE) st->w.num_workers = 0;
     dlpi_copy_text(st->name, sizeof st->name, w && w->name ? w->name : name);
     st->w.name = st->name;
     return st;
@@ -16729,8 +17207,17 @@ static uint64_t dlpi_sink_each(const dlp_pipe *p) {
     for (uint32_t f = 0; f < p->batches.n; f++) bytes = dlpi_sum(bytes, p->batches.at[f].capacity);
     return bytes;
 }
+/* What it puts together out of several slots: how many, and bytes of one. */
+static uint64_t dlpi_sink_seams(const dlp_pipe *p, uint64_t *each) {
+    *each = 0;
+    if (p->sink == NULL || p->lender == NULL) return 0;
+    for (uint32_t f = 0; f < p->batches.n; f++)
+        *each = dlpi_sum(*each, p->lender->ops->lender->seam(p, f));
+    return *each > 0 ? p->n_out : 0;
+}
 static uint64_t dlpi_sink_bytes(const dlp_pipe *p) {
-    return dlpi_times(dlpi_sink_buffers(p), dlpi_sink_each(p));
+    uint64_t each, n = dlpi_sink_seams(p, &each);
+    return dlpi_sum(dlpi_times(dlpi_sink_buffers(p), dlpi_sink_each(p)), dlpi_times(n, each));
 }
 
 static uint64_t dlpi_worker_records(const dlp_pipe *p) {
@@ -16889,7 +17376,9 @@ static uint64_t dlpi_plan_kinds(const dlp_pipe *p, dlp_plan *plan) {
 }
 
 static void dlpi_plan_sink(const dlp_pipe *p, dlp_plan *plan) {
+    uint64_t each, n = dlpi_sink_seams(p, &each);
     if (p->sink == NULL) return;
+    if (n > 0) dlpi_plan_add(plan, p->lender->ops->lender->words.seam, n, each);
     dlpi_plan_add(plan,
                   p->lender ? p->lender->ops->lender->words.results : p->sink->ops->sink->words,
                   dlpi_sink_buffers(p), dlpi_sink_each(p));
@@ -16911,6 +17400,10 @@ static void dlpi_plan_fill(const dlp_pipe *p, dlp_plan *plan) {
     dlpi_plan_add(plan, p->areas[DLPI_REC_RESIDENT].words, 1,
                   dlpi_area_bytes(p, DLPI_REC_RESIDENT));
     dlpi_plan_areas(p, plan, areas + 3, 3);
+    for (int i = 0; i < p->n_stages; i++) {
+        const int id = DLPI_AREA_OWN + i;
+        if (p->areas[id].words != NULL) dlpi_plan_areas(p, plan, &id, 1);
+    }
     dlpi_plan_sink(p, plan);
     dlpi_plan_areas(p, plan, areas + 6, 3);
     dlpi_plan_add(plan, "worker records", (uint64_t)p->n_workers + 1 - collators, each);
@@ -16953,9 +17446,29 @@ static int dlpi_over(dlp_pipe *p, const dlp_plan *plan, uint64_t limit, const ch
                        plan->total_bytes, what, limit, big->count, big->bytes_each, big->what);
 }
 
+/* What the system has available; UINT64_MAX: it doesn't say. */
+static uint64_t dlpi_system_left(void) {
+    uint64_t kib = dlpi_read_number("/proc/meminfo", "MemAvailable:");
+    return kib > UINT64_MAX / 1024 ? UINT64_MAX : kib * 1024;
+}
+
+/* What may be taken without having been asked for, of what memory cgroup, system and budget leave:
+   a quarter stays, for the program's own and for the cache of files. */
+static uint64_t dlpi_memory_spare(const dlp_pipe *p) {
+    uint64_t left = dlpi_cgroups_least("memory", dlpi_cgroup_memory);
+    uint64_t system = dlpi_system_left(), used;
+    const dlp_budget *budget = p->d.budget;
+    if (system < left) left = system;
+    left = left == UINT64_MAX ? left : left / 4 * 3;
+    if (budget == NULL) return left;
+    used = DLPI_LOAD_RLX(&budget->used_bytes); /* M1: a hint; start adds, then looks */
+    used = used < budget->limit_bytes ? budget->limit_bytes - used : 0;
+    return used < left ? used : left;
+}
+
 /* Hold the plan against every limit before anything is allocated. */
 static int dlpi_check_limits(dlp_pipe *p, const dlp_plan *plan) {
-    uint64_t all = plan->total_bytes, left, used, kib;
+    uint64_t all = plan->total_bytes, left, used;
     dlp_budget *budget = p->d.budget;
     if (p->d.limit_bytes && all > p->d.limit_bytes)
         return dlpi_over(p, plan, p->d.limit_bytes, "limit_bytes", "limit_bytes");
@@ -16963,9 +17476,9 @@ static int dlpi_check_limits(dlp_pipe *p, const dlp_plan *plan) {
         return dlpi_over(p, plan, PTRDIFF_MAX, "limit_bytes", "what can be addressed");
     left = dlpi_cgroups_least("memory", dlpi_cgroup_memory);
     if (all > left) return dlpi_over(p, plan, left, "limit_bytes", "what the memory cgroup leaves");
-    kib = dlpi_read_number("/proc/meminfo", "MemAvailable:");
-    if (kib != UINT64_MAX && all / 1024 > kib)
-        return dlpi_over(p, plan, kib * 1024, "limit_bytes", "the memory available");
+    left = dlpi_system_left();
+    if (left != UINT64_MAX && all / 1024 > left / 1024)
+        return dlpi_over(p, plan, left, "limit_bytes", "the memory available");
     if (budget) {
         used = DLPI_ADD_SEQ(&budget->used_bytes, all); /* M1: each pipe adds before it looks */
         if (used > budget->limit_bytes || all > budget->limit_bytes - used) {
@@ -18306,362 +18819,6 @@ static void dlpi_gpu_note(dlpi_gpu *g, const char *what) {
 }
 #endif
 
-#ifdef DLPIPE_CUDA
-
-typedef struct dlpi_cuda_calls {
-    int (*init)(unsigned flags);
-    int (*error_name)(int rc, const char **name);
-    int (*device_get)(int *device, int ordinal);
-    int (*device_count)(int *count);
-    int (*device_name)(char *name, int size, int device);
-    int (*primary_retain)(void **context, int device);
-    int (*primary_release)(int device);
-    int (*ctx_device)(int *device);
-    int (*ctx_push)(void *context);
-    int (*ctx_pop)(void **context);
-    int (*stream_create)(void **stream, unsigned flags);
-    int (*stream_destroy)(void *stream);
-    int (*stream_wait)(void *stream, void *event, unsigned flags);
-    int (*stream_sync)(void *stream);
-    int (*event_create)(void **event, unsigned flags);
-    int (*event_destroy)(void *event);
-    int (*event_record)(void *event, void *stream);
-    int (*event_query)(void *event);
-    int (*event_sync)(void *event);
-    int (*mem_alloc)(unsigned long long *address, size_t bytes);
-    int (*mem_free)(unsigned long long address);
-    int (*host_register)(void *mem, size_t bytes, unsigned flags);
-    int (*host_unregister)(void *mem);
-    int (*copy)(unsigned long long to, const void *from, size_t bytes, void *stream);
-} dlpi_cuda_calls;
-
-#define DLPI_CU(field, name) \
-    { name, offsetof(dlpi_cuda_calls, field) }
-static const dlpi_symbol dlpi_cuda_symbols[] = {
-    DLPI_CU(init, "cuInit"),
-    DLPI_CU(error_name, "cuGetErrorName"),
-    DLPI_CU(device_get, "cuDeviceGet"),
-    DLPI_CU(device_count, "cuDeviceGetCount"),
-    DLPI_CU(device_name, "cuDeviceGetName"),
-    DLPI_CU(primary_retain, "cuDevicePrimaryCtxRetain"),
-    DLPI_CU(primary_release, "cuDevicePrimaryCtxRelease"),
-    DLPI_CU(ctx_device, "cuCtxGetDevice"),
-    DLPI_CU(ctx_push, "cuCtxPushCurrent_v2"),
-    DLPI_CU(ctx_pop, "cuCtxPopCurrent_v2"),
-    DLPI_CU(stream_create, "cuStreamCreate"),
-    DLPI_CU(stream_destroy, "cuStreamDestroy_v2"),
-    DLPI_CU(stream_wait, "cuStreamWaitEvent"),
-    DLPI_CU(stream_sync, "cuStreamSynchronize"),
-    DLPI_CU(event_create, "cuEventCreate"),
-    DLPI_CU(event_destroy, "cuEventDestroy_v2"),
-    DLPI_CU(event_record, "cuEventRecord"),
-    DLPI_CU(event_query, "cuEventQuery"),
-    DLPI_CU(event_sync, "cuEventSynchronize"),
-    DLPI_CU(mem_alloc, "cuMemAlloc_v2"),
-    DLPI_CU(mem_free, "cuMemFree_v2"),
-    DLPI_CU(host_register, "cuMemHostRegister_v2"),
-    DLPI_CU(host_unregister, "cuMemHostUnregister"),
-    DLPI_CU(copy, "cuMemcpyHtoDAsync_v2"),
-};
-#undef DLPI_CU
-
-enum {
-    DLPI_CU_NOT_READY = 600,
-    DLPI_CU_STREAM_NON_BLOCKING = 1,
-    DLPI_CU_EVENT_DISABLE_TIMING = 2,
-    DLPI_CU_REGISTER_PORTABLE = 1
-};
-
-typedef struct dlpi_cuda {
-    dlpi_gpu gpu; /* first */
-    dlpi_cuda_calls call;
-    void *context, *stream, *consumer;
-    int has_consumer, own_stream, retained, device;
-    void *copied[DLPI_PARK];  /* event behind the copies into a buffer */
-    void *readers[DLPI_PARK]; /* event behind the work that reads it */
-} dlpi_cuda;
-
-static void dlpi_cuda_words(const dlpi_cuda *c, int rc, const char *what, char *out, size_t size) {
-    const char *name = NULL;
-    if (c->call.error_name(rc, &name) != 0 || name == NULL) name = "unknown error";
-    snprintf(out, size, "%s: %s (%d)", what, name, rc);
-}
-
-/* A call of a callback returned rc. */
-static int dlpi_cuda_said(dlpi_cuda *c, int rc, const char *what) {
-    char words[96];
-    if (rc == 0) return 0;
-    dlpi_cuda_words(c, rc, what, words, sizeof words);
-    dlpi_gpu_note(&c->gpu, words);
-    return rc;
-}
-
-static int dlpi_cuda_fail(const dlpi_cuda *c, int rc, const char *what, int code, const char *field,
-                          dlp_error *err) {
-    char words[96];
-    dlpi_cuda_words(c, rc, what, words, sizeof words);
-    return dlpi_error_set(err, code, field, "%s", words);
-}
-
-static int dlpi_cuda_enter(dlpi_cuda *c) {
-    return dlpi_cuda_said(c, c->call.ctx_push(c->context), "cuCtxPushCurrent");
-}
-
-/* rc: of what was done inside. */
-static int dlpi_cuda_leave(dlpi_cuda *c, int rc) {
-    void *was;
-    int popped = c->call.ctx_pop(&was);
-    return rc != 0 ? rc : dlpi_cuda_said(c, popped, "cuCtxPopCurrent");
-}
-
-static int dlpi_cuda_open(void *user) {
-    dlpi_cuda *c = user;
-    int rc = dlpi_gpu_open(&c->gpu);
-    if (rc == 0) c->gpu.info.unpinned[0] = 0;
-    return rc;
-}
-
-/* Nothing enqueued may touch the slots or the buffers when they go. */
-static void dlpi_cuda_drain(dlpi_cuda *c) {
-    if (!c->gpu.dirty) return;
-    c->gpu.dirty = 0;
-    c->call.stream_sync(c->stream);
-    if (c->has_consumer) c->call.stream_sync(c->consumer);
-    for (uint32_t i = 0; i < DLPI_PARK; i++)
-        if (c->gpu.due[i]) c->call.event_sync(c->readers[i]);
-}
-
-static void dlpi_cuda_unregister(void *user, void *mem, uint64_t bytes) {
-    dlpi_cuda *c = user;
-    DLPI_UNUSED(bytes);
-    if (!c->gpu.info.pinned || dlpi_cuda_enter(c) != 0) return;
-    dlpi_cuda_drain(c);
-    c->call.host_unregister(mem);
-    c->gpu.info.pinned = 0;
-    dlpi_cuda_leave(c, 0);
-}
-
-/* Pageable copies are right, too: only a failed push fails. */
-static int dlpi_cuda_register(void *user, void *mem, uint64_t bytes) {
-    dlpi_cuda *c = user;
-    int rc = dlpi_cuda_enter(c);
-    if (rc != 0) return rc;
-    rc = c->call.host_register(mem, (size_t)bytes, DLPI_CU_REGISTER_PORTABLE);
-    c->gpu.info.pinned = rc == 0;
-    if (rc != 0)
-        dlpi_cuda_words(c, rc, "cuMemHostRegister", c->gpu.info.unpinned,
-                        sizeof c->gpu.info.unpinned);
-    rc = dlpi_cuda_leave(c, 0);
-    if (rc != 0) dlpi_cuda_unregister(c, mem, bytes);
-    return rc;
-}
-
-static int dlpi_cuda_alloc(void *user, uint64_t bytes, void **dev) {
-    dlpi_cuda *c = user;
-    unsigned long long address = 0;
-    int rc = dlpi_cuda_enter(c);
-    if (rc != 0) return rc;
-    rc = dlpi_cuda_said(c, c->call.mem_alloc(&address, bytes ? (size_t)bytes : 1), "cuMemAlloc");
-    if (rc == 0) *dev = (void *)(uintptr_t)address;
-    return dlpi_cuda_leave(c, rc);
-}
-
-static void dlpi_cuda_free(void *user, void *dev) {
-    dlpi_cuda *c = user;
-    if (dlpi_cuda_enter(c) != 0) return;
-    dlpi_cuda_drain(c);
-    c->call.mem_free((unsigned long long)(uintptr_t)dev);
-    dlpi_cuda_leave(c, 0);
-}
-
-/* Put the copies that follow behind what still reads the buffer. */
-static int dlpi_cuda_order(dlpi_cuda *c, uint32_t buffer) {
-    void *event = c->readers[buffer];
-    int rc = 0;
-    if (c->gpu.ordered[buffer]) return 0;
-    if (c->gpu.due[buffer])
-        rc = dlpi_cuda_said(c, c->call.stream_wait(c->stream, event, 0), "cuStreamWaitEvent");
-    if (rc == 0 && c->has_consumer) { /* which may be another stream than release_after's */
-        rc = dlpi_cuda_said(c, c->call.event_record(event, c->consumer), "cuEventRecord");
-        if (rc == 0)
-            rc = dlpi_cuda_said(c, c->call.stream_wait(c->stream, event, 0), "cuStreamWaitEvent");
-    }
-    if (rc != 0) return rc;
-    c->gpu.due[buffer] = 0;
-    c->gpu.ordered[buffer] = 1;
-    return 0;
-}
-
-static int dlpi_cuda_copy(void *user, void *dev, const void *host, uint64_t bytes,
-                          uint32_t buffer) {
-    dlpi_cuda *c = user;
-    unsigned long long to = (unsigned long long)(uintptr_t)dev;
-    int rc;
-    if (bytes == 0) return 0;
-    if ((rc = dlpi_cuda_enter(c)) != 0) return rc;
-    rc = dlpi_cuda_order(c, buffer);
-    c->gpu.dirty = 1;
-    if (rc == 0)
-        rc = dlpi_cuda_said(c, c->call.copy(to, host, (size_t)bytes, c->stream),
-                            "cuMemcpyHtoDAsync");
-    return dlpi_cuda_leave(c, rc);
-}
-
-static int dlpi_cuda_record(void *user, uint32_t buffer) {
-    dlpi_cuda *c = user;
-    int rc = dlpi_cuda_enter(c);
-    if (rc != 0) return rc;
-    c->gpu.ordered[buffer] = 0;
-    rc = dlpi_cuda_said(c, c->call.event_record(c->copied[buffer], c->stream), "cuEventRecord");
-    return dlpi_cuda_leave(c, rc);
-}
-
-static int dlpi_cuda_done(void *user, uint32_t buffer) {
-    dlpi_cuda *c = user;
-    int rc = dlpi_cuda_enter(c), query;
-    if (rc != 0) return -rc;
-    query = c->call.event_query(c->copied[buffer]);
-    rc = query == DLPI_CU_NOT_READY ? 0 : dlpi_cuda_said(c, query, "cuEventQuery");
-    rc = dlpi_cuda_leave(c, rc);
-    if (rc != 0) return -rc;
-    return query != DLPI_CU_NOT_READY;
-}
-
-static int dlpi_cuda_release_after(void *user, uint32_t buffer, void *stream, dlp_error *err) {
-    dlpi_cuda *c = user;
-    void *was;
-    int rc = c->call.ctx_push(c->context);
-    if (rc != 0) return dlpi_cuda_fail(c, rc, "cuCtxPushCurrent", DLP_ERR_DEVICE, "", err);
-    if (c->gpu.due[buffer]) /* of another view of the same chunk: behind both */
-        rc = c->call.stream_wait(stream, c->readers[buffer], 0);
-    if (rc == 0) rc = c->call.event_record(c->readers[buffer], stream);
-    c->call.ctx_pop(&was);
-    if (rc != 0) return dlpi_cuda_fail(c, rc, "cuEventRecord", DLP_ERR_DEVICE, "stream", err);
-    c->gpu.due[buffer] = 1;
-    return DLP_OK;
-}
-
-static void dlpi_cuda_end(dlpi_cuda *c) {
-    void *was;
-    if (c->context && c->call.ctx_push(c->context) == 0) {
-        for (int i = 0; i < DLPI_PARK; i++) {
-            if (c->copied[i]) c->call.event_destroy(c->copied[i]);
-            if (c->readers[i]) c->call.event_destroy(c->readers[i]);
-        }
-        if (c->own_stream) c->call.stream_destroy(c->stream);
-        c->call.ctx_pop(&was);
-    }
-    if (c->retained) c->call.primary_release(c->device);
-    free(c);
-}
-
-/* Find the device and its context. */
-static int dlpi_cuda_find(dlpi_cuda *c, const dlp_cuda_desc *d, dlp_error *err) {
-    const char *library = d->library ? d->library : "libcuda.so.1";
-    size_t n = sizeof dlpi_cuda_symbols / sizeof *dlpi_cuda_symbols;
-    int count = 0, rc = dlpi_gpu_load(&c->call, dlpi_cuda_symbols, n, library, err);
-    if (rc != DLP_OK) return rc;
-    if ((rc = c->call.init(0)) != 0)
-        return dlpi_cuda_fail(c, rc, "cuInit", DLP_ERR_UNSUPPORTED, "", err);
-    if ((c->context = d->context) != NULL) return DLP_OK;
-    if ((rc = c->call.device_count(&count)) != 0)
-        return dlpi_cuda_fail(c, rc, "cuDeviceGetCount", DLP_ERR_DEVICE, "", err);
-    if (count == 0) return dlpi_error_set(err, DLP_ERR_UNSUPPORTED, "", "no CUDA device");
-    if (d->device < 0 || d->device >= count)
-        return dlpi_error_set(err, DLP_ERR_ARG, "device", "%d: there are devices 0..%d",
-                              (int)d->device, count - 1);
-    if ((rc = c->call.device_get(&c->device, d->device)) != 0)
-        return dlpi_cuda_fail(c, rc, "cuDeviceGet", DLP_ERR_DEVICE, "device", err);
-    if ((rc = c->call.primary_retain(&c->context, c->device)) != 0)
-        return dlpi_cuda_fail(c, rc, "cuDevicePrimaryCtxRetain", DLP_ERR_DEVICE, "device", err);
-    c->retained = 1;
-    return DLP_OK;
-}
-
-/* Stream and events; the context is current. Returns a CUresult, *what is its call. */
-static int dlpi_cuda_make(dlpi_cuda *c, const dlp_cuda_desc *d, const char **what) {
-    int rc;
-    *what = "cuCtxGetDevice";
-    if (d->context && (rc = c->call.ctx_device(&c->device)) != 0) return rc;
-    *what = "cuDeviceGetName";
-    rc = c->call.device_name(c->gpu.info.name, sizeof c->gpu.info.name - 1, c->device);
-    if (rc != 0) return rc;
-    *what = "cuStreamCreate";
-    if ((c->stream = d->stream) == NULL) {
-        rc = c->call.stream_create(&c->stream, DLPI_CU_STREAM_NON_BLOCKING);
-        if (rc != 0) return rc;
-        c->own_stream = 1;
-    }
-    *what = "cuEventCreate";
-    for (int i = 0; i < DLPI_PARK; i++) {
-        rc = c->call.event_create(&c->copied[i], DLPI_CU_EVENT_DISABLE_TIMING);
-        if (rc == 0) rc = c->call.event_create(&c->readers[i], DLPI_CU_EVENT_DISABLE_TIMING);
-        if (rc != 0) return rc;
-    }
-    return 0;
-}
-
-static int dlpi_cuda_begin(dlpi_cuda *c, const dlp_cuda_desc *d, dlp_error *err) {
-    const char *what = "cuCtxPushCurrent", *popping = "cuCtxPopCurrent";
-    void *was;
-    int rc = dlpi_cuda_find(c, d, err), popped;
-    if (rc != DLP_OK) return rc;
-    if ((rc = c->call.ctx_push(c->context)) == 0) {
-        rc = dlpi_cuda_make(c, d, &what);
-        popped = c->call.ctx_pop(&was);
-        if (rc == 0 && popped != 0) rc = popped, what = popping;
-    }
-    if (rc != 0) return dlpi_cuda_fail(c, rc, what, DLP_ERR_DEVICE, "", err);
-    c->consumer = d->consumer;
-    c->has_consumer = d->has_consumer || d->consumer;
-    c->gpu.info.kind = "cuda";
-    c->gpu.info.device = c->device;
-    c->gpu.info.context = c->context;
-    c->gpu.info.queue = c->stream;
-    snprintf(c->gpu.base, sizeof c->gpu.base, "cuda:%d", c->device);
-    dlpi_copy_text(c->gpu.name, sizeof c->gpu.name, c->gpu.base);
-    return DLP_OK;
-}
-
-DLPDEF int dlp_device_cuda(dlp_device *out, const dlp_cuda_desc *desc, dlp_error *err) {
-    dlp_cuda_desc zero;
-    dlpi_cuda *c;
-    int rc;
-    memset(&zero, 0, sizeof zero);
-    if (out == NULL) return dlpi_error_set(err, DLP_ERR_ARG, "out", "out is NULL");
-    if ((c = calloc(1, sizeof *c)) == NULL)
-        return dlpi_error_set(err, DLP_ERR_MEMORY, "", "calloc of the device failed");
-    if ((rc = dlpi_cuda_begin(c, desc ? desc : &zero, err)) != DLP_OK) {
-        dlpi_cuda_end(c);
-        return rc;
-    }
-    *out = (dlp_device){c->gpu.name,
-                        dlpi_cuda_open,
-                        dlpi_gpu_leave,
-                        dlpi_cuda_register,
-                        dlpi_cuda_unregister,
-                        dlpi_cuda_alloc,
-                        dlpi_cuda_free,
-                        dlpi_cuda_copy,
-                        dlpi_cuda_record,
-                        dlpi_cuda_done,
-                        c,
-                        0};
-    return DLP_OK;
-}
-
-static bool dlpi_is_cuda(const dlp_device *d) { return d->copy == dlpi_cuda_copy; }
-
-#else
-
-DLPDEF int dlp_device_cuda(dlp_device *out, const dlp_cuda_desc *desc, dlp_error *err) {
-    DLPI_UNUSED(out);
-    DLPI_UNUSED(desc);
-    return dlpi_error_set(err, DLP_ERR_UNSUPPORTED, "",
-                          "compiled without DLPIPE_CUDA, which goes with DLPIPE_IMPLEMENTATION");
-}
-#endif /* DLPIPE_CUDA */
-
 #ifdef DLPIPE_OPENCL
 
 typedef struct dlpi_cl_calls {
@@ -18682,6 +18839,8 @@ typedef struct dlpi_cl_calls {
     int32_t (*buffer_release)(void *buffer);
     int32_t (*write)(void *queue, void *buffer, uint32_t blocking, size_t offset, size_t size,
                      const void *from, uint32_t n_wait, void *const *wait, void **event);
+    int32_t (*copy)(void *queue, void *from, void *to, size_t from_at, size_t to_at, size_t size,
+                    uint32_t n_wait, void *const *wait, void **event);
     int32_t (*marker)(void *queue, uint32_t n_wait, void *const *wait, void **event);
     int32_t (*event_info)(void *event, uint32_t what, size_t size, void *out, size_t *used);
     int32_t (*event_release)(void *event);
@@ -18707,6 +18866,7 @@ static const dlpi_symbol dlpi_cl_symbols[] = {
     DLPI_CL(buffer_create, "clCreateBuffer"),
     DLPI_CL(buffer_release, "clReleaseMemObject"),
     DLPI_CL(write, "clEnqueueWriteBuffer"),
+    DLPI_CL(copy, "clEnqueueCopyBuffer"),
     DLPI_CL(marker, "clEnqueueMarkerWithWaitList"),
     DLPI_CL(event_info, "clGetEventInfo"),
     DLPI_CL(event_release, "clReleaseEvent"),
@@ -18830,16 +18990,37 @@ static int dlpi_cl_order(dlpi_cl *c, uint32_t buffer) {
     return dlpi_cl_said(c, c->call.flush(c->consumer), "clFlush");
 }
 
+/* What a copy into the buffer is to wait for. */
+static int dlpi_cl_waits(dlpi_cl *c, uint32_t buffer, void **wait, uint32_t *n) {
+    int rc;
+    *n = 0;
+    c->gpu.dirty = 1;
+    if ((rc = dlpi_cl_order(c, buffer)) != 0) return rc;
+    if (c->readers[buffer]) wait[(*n)++] = c->readers[buffer];
+    if (c->consumed[buffer]) wait[(*n)++] = c->consumed[buffer];
+    return 0;
+}
+
+static int dlpi_cl_copy_within(void *user, void *to, uint64_t to_at, void *from, uint64_t from_at,
+                               uint64_t bytes, uint32_t buffer) {
+    dlpi_cl *c = user;
+    void *wait[2];
+    uint32_t n;
+    int rc = dlpi_cl_waits(c, buffer, wait, &n);
+    if (rc != 0) return rc;
+    return dlpi_cl_said(c,
+                        c->call.copy(c->queue, from, to, (size_t)from_at, (size_t)to_at,
+                                     (size_t)bytes, n, n ? wait : NULL, NULL),
+                        "clEnqueueCopyBuffer");
+}
+
 static int dlpi_cl_copy(void *user, void *dev, const void *host, uint64_t bytes, uint32_t buffer) {
     dlpi_cl *c = user;
     void *wait[2];
-    uint32_t n = 0;
+    uint32_t n;
     int rc;
     if (bytes == 0) return 0;
-    c->gpu.dirty = 1;
-    if ((rc = dlpi_cl_order(c, buffer)) != 0) return rc;
-    if (c->readers[buffer]) wait[n++] = c->readers[buffer];
-    if (c->consumed[buffer]) wait[n++] = c->consumed[buffer];
+    if ((rc = dlpi_cl_waits(c, buffer, wait, &n)) != 0) return rc;
     return dlpi_cl_said(
         c, c->call.write(c->queue, dev, 0, 0, (size_t)bytes, host, n, n ? wait : NULL, NULL),
         "clEnqueueWriteBuffer");
@@ -19003,9 +19184,17 @@ DLPDEF int dlp_device_opencl(dlp_device *out, const dlp_opencl_desc *desc, dlp_e
         dlpi_cl_end(c);
         return rc;
     }
-    *out =
-        (dlp_device){c->gpu.name,  dlpi_cl_open, dlpi_gpu_leave, NULL,         NULL, dlpi_cl_alloc,
-                     dlpi_cl_free, dlpi_cl_copy, dlpi_cl_record, dlpi_cl_done, c,    1};
+    *out = (dlp_device){.name = c->gpu.name,
+                        .open = dlpi_cl_open,
+                        .close = dlpi_gpu_leave,
+                        .alloc = dlpi_cl_alloc,
+                        .free = dlpi_cl_free,
+                        .copy = dlpi_cl_copy,
+                        .record = dlpi_cl_record,
+                        .done = dlpi_cl_done,
+                        .user = c,
+                        .handles = 1,
+                        .copy_within = dlpi_cl_copy_within};
     return DLP_OK;
 }
 
@@ -19020,6 +19209,392 @@ DLPDEF int dlp_device_opencl(dlp_device *out, const dlp_opencl_desc *desc, dlp_e
                           "compiled without DLPIPE_OPENCL, which goes with DLPIPE_IMPLEMENTATION");
 }
 #endif /* DLPIPE_OPENCL */
+
+#ifdef DLPIPE_CUDA
+
+typedef struct dlpi_cuda_calls {
+    int (*init)(unsigned flags);
+    int (*error_name)(int rc, const char **name);
+    int (*device_get)(int *device, int ordinal);
+    int (*device_count)(int *count);
+    int (*device_name)(char *name, int size, int device);
+    int (*primary_retain)(void **context, int device);
+    int (*primary_release)(int device);
+    int (*ctx_device)(int *device);
+    int (*ctx_push)(void *context);
+    int (*ctx_pop)(void **context);
+    int (*stream_create)(void **stream, unsigned flags);
+    int (*stream_destroy)(void *stream);
+    int (*stream_wait)(void *stream, void *event, unsigned flags);
+    int (*stream_sync)(void *stream);
+    int (*event_create)(void **event, unsigned flags);
+    int (*event_destroy)(void *event);
+    int (*event_record)(void *event, void *stream);
+    int (*event_query)(void *event);
+    int (*event_sync)(void *event);
+    int (*mem_alloc)(unsigned long long *address, size_t bytes);
+    int (*mem_free)(unsigned long long address);
+    int (*mem_info)(size_t *left, size_t *all);
+    int (*host_register)(void *mem, size_t bytes, unsigned flags);
+    int (*host_unregister)(void *mem);
+    int (*copy)(unsigned long long to, const void *from, size_t bytes, void *stream);
+    int (*copy_within)(unsigned long long to, unsigned long long from, size_t bytes, void *stream);
+} dlpi_cuda_calls;
+
+#define DLPI_CU(field, name) \
+    { name, offsetof(dlpi_cuda_calls, field) }
+static const dlpi_symbol dlpi_cuda_symbols[] = {
+    DLPI_CU(init, "cuInit"),
+    DLPI_CU(error_name, "cuGetErrorName"),
+    DLPI_CU(device_get, "cuDeviceGet"),
+    DLPI_CU(device_count, "cuDeviceGetCount"),
+    DLPI_CU(device_name, "cuDeviceGetName"),
+    DLPI_CU(primary_retain, "cuDevicePrimaryCtxRetain"),
+    DLPI_CU(primary_release, "cuDevicePrimaryCtxRelease"),
+    DLPI_CU(ctx_device, "cuCtxGetDevice"),
+    DLPI_CU(ctx_push, "cuCtxPushCurrent_v2"),
+    DLPI_CU(ctx_pop, "cuCtxPopCurrent_v2"),
+    DLPI_CU(stream_create, "cuStreamCreate"),
+    DLPI_CU(stream_destroy, "cuStreamDestroy_v2"),
+    DLPI_CU(stream_wait, "cuStreamWaitEvent"),
+    DLPI_CU(stream_sync, "cuStreamSynchronize"),
+    DLPI_CU(event_create, "cuEventCreate"),
+    DLPI_CU(event_destroy, "cuEventDestroy_v2"),
+    DLPI_CU(event_record, "cuEventRecord"),
+    DLPI_CU(event_query, "cuEventQuery"),
+    DLPI_CU(event_sync, "cuEventSynchronize"),
+    DLPI_CU(mem_alloc, "cuMemAlloc_v2"),
+    DLPI_CU(mem_free, "cuMemFree_v2"),
+    DLPI_CU(mem_info, "cuMemGetInfo_v2"),
+    DLPI_CU(host_register, "cuMemHostRegister_v2"),
+    DLPI_CU(host_unregister, "cuMemHostUnregister"),
+    DLPI_CU(copy, "cuMemcpyHtoDAsync_v2"),
+    DLPI_CU(copy_within, "cuMemcpyDtoDAsync_v2"),
+};
+#undef DLPI_CU
+
+enum {
+    DLPI_CU_NOT_READY = 600,
+    DLPI_CU_STREAM_NON_BLOCKING = 1,
+    DLPI_CU_EVENT_DISABLE_TIMING = 2,
+    DLPI_CU_REGISTER_PORTABLE = 1
+};
+
+typedef struct dlpi_cuda {
+    dlpi_gpu gpu; /* first */
+    dlpi_cuda_calls call;
+    void *context, *stream, *consumer;
+    int has_consumer, own_stream, retained, device;
+    void *copied[DLPI_PARK];  /* event behind the copies into a buffer */
+    void *readers[DLPI_PARK]; /* event behind the work that reads it */
+} dlpi_cuda;
+
+static void dlpi_cuda_words(const dlpi_cuda *c, int rc, const char *what, char *out, size_t size) {
+    const char *name = NULL;
+    if (c->call.error_name(rc, &name) != 0 || name == NULL) name = "unknown error";
+    snprintf(out, size, "%s: %s (%d)", what, name, rc);
+}
+
+/* A call of a callback returned rc. */
+static int dlpi_cuda_said(dlpi_cuda *c, int rc, const char *what) {
+    char words[96];
+    if (rc == 0) return 0;
+    dlpi_cuda_words(c, rc, what, words, sizeof words);
+    dlpi_gpu_note(&c->gpu, words);
+    return rc;
+}
+
+static int dlpi_cuda_fail(const dlpi_cuda *c, int rc, const char *what, int code, const char *field,
+                          dlp_error *err) {
+    char words[96];
+    dlpi_cuda_words(c, rc, what, words, sizeof words);
+    return dlpi_error_set(err, code, field, "%s", words);
+}
+
+static int dlpi_cuda_enter(dlpi_cuda *c) {
+    return dlpi_cuda_said(c, c->call.ctx_push(c->context), "cuCtxPushCurrent");
+}
+
+/* rc: of what was done inside. */
+static int dlpi_cuda_leave(dlpi_cuda *c, int rc) {
+    void *was;
+    int popped = c->call.ctx_pop(&was);
+    return rc != 0 ? rc : dlpi_cuda_said(c, popped, "cuCtxPopCurrent");
+}
+
+static int dlpi_cuda_open(void *user) {
+    dlpi_cuda *c = user;
+    int rc = dlpi_gpu_open(&c->gpu);
+    if (rc == 0) c->gpu.info.unpinned[0] = 0;
+    return rc;
+}
+
+/* Nothing enqueued may touch the slots or the buffers when they go. */
+static void dlpi_cuda_drain(dlpi_cuda *c) {
+    if (!c->gpu.dirty) return;
+    c->gpu.dirty = 0;
+    c->call.stream_sync(c->stream);
+    if (c->has_consumer) c->call.stream_sync(c->consumer);
+    for (uint32_t i = 0; i < DLPI_PARK; i++)
+        if (c->gpu.due[i]) c->call.event_sync(c->readers[i]);
+}
+
+static void dlpi_cuda_unregister(void *user, void *mem, uint64_t bytes) {
+    dlpi_cuda *c = user;
+    DLPI_UNUSED(bytes);
+    if (!c->gpu.info.pinned || dlpi_cuda_enter(c) != 0) return;
+    dlpi_cuda_drain(c);
+    c->call.host_unregister(mem);
+    c->gpu.info.pinned = 0;
+    dlpi_cuda_leave(c, 0);
+}
+
+/* Pageable copies are right, too: only a failed push fails. */
+static int dlpi_cuda_register(void *user, void *mem, uint64_t bytes) {
+    dlpi_cuda *c = user;
+    int rc = dlpi_cuda_enter(c);
+    if (rc != 0) return rc;
+    rc = c->call.host_register(mem, (size_t)bytes, DLPI_CU_REGISTER_PORTABLE);
+    c->gpu.info.pinned = rc == 0;
+    if (rc != 0)
+        dlpi_cuda_words(c, rc, "cuMemHostRegister", c->gpu.info.unpinned,
+                        sizeof c->gpu.info.unpinned);
+    rc = dlpi_cuda_leave(c, 0);
+    if (rc != 0) dlpi_cuda_unregister(c, mem, bytes);
+    return rc;
+}
+
+static int dlpi_cuda_alloc(void *user, uint64_t bytes, void **dev) {
+    dlpi_cuda *c = user;
+    unsigned long long address = 0;
+    int rc = dlpi_cuda_enter(c);
+    if (rc != 0) return rc;
+    rc = dlpi_cuda_said(c, c->call.mem_alloc(&address, bytes ? (size_t)bytes : 1), "cuMemAlloc");
+    if (rc == 0) *dev = (void *)(uintptr_t)address;
+    return dlpi_cuda_leave(c, rc);
+}
+
+static int dlpi_cuda_room(void *user, uint64_t *bytes) {
+    dlpi_cuda *c = user;
+    size_t left = 0, all = 0;
+    int rc = dlpi_cuda_enter(c);
+    if (rc != 0) return rc;
+    rc = dlpi_cuda_said(c, c->call.mem_info(&left, &all), "cuMemGetInfo");
+    if (rc == 0) *bytes = left;
+    return dlpi_cuda_leave(c, rc);
+}
+
+static void dlpi_cuda_free(void *user, void *dev) {
+    dlpi_cuda *c = user;
+    if (dlpi_cuda_enter(c) != 0) return;
+    dlpi_cuda_drain(c);
+    c->call.mem_free((unsigned long long)(uintptr_t)dev);
+    dlpi_cuda_leave(c, 0);
+}
+
+/* Put the copies that follow behind what still reads the buffer. */
+static int dlpi_cuda_order(dlpi_cuda *c, uint32_t buffer) {
+    void *event = c->readers[buffer];
+    int rc = 0;
+    if (c->gpu.ordered[buffer]) return 0;
+    if (c->gpu.due[buffer])
+        rc = dlpi_cuda_said(c, c->call.stream_wait(c->stream, event, 0), "cuStreamWaitEvent");
+    if (rc == 0 && c->has_consumer) { /* which may be another stream than release_after's */
+        rc = dlpi_cuda_said(c, c->call.event_record(event, c->consumer), "cuEventRecord");
+        if (rc == 0)
+            rc = dlpi_cuda_said(c, c->call.stream_wait(c->stream, event, 0), "cuStreamWaitEvent");
+    }
+    if (rc != 0) return rc;
+    c->gpu.due[buffer] = 0;
+    c->gpu.ordered[buffer] = 1;
+    return 0;
+}
+
+static int dlpi_cuda_copy(void *user, void *dev, const void *host, uint64_t bytes,
+                          uint32_t buffer) {
+    dlpi_cuda *c = user;
+    unsigned long long to = (unsigned long long)(uintptr_t)dev;
+    int rc;
+    if (bytes == 0) return 0;
+    if ((rc = dlpi_cuda_enter(c)) != 0) return rc;
+    rc = dlpi_cuda_order(c, buffer);
+    c->gpu.dirty = 1;
+    if (rc == 0)
+        rc = dlpi_cuda_said(c, c->call.copy(to, host, (size_t)bytes, c->stream),
+                            "cuMemcpyHtoDAsync");
+    return dlpi_cuda_leave(c, rc);
+}
+
+static int dlpi_cuda_copy_within(void *user, void *to, uint64_t to_at, void *from, uint64_t from_at,
+                                 uint64_t bytes, uint32_t buffer) {
+    dlpi_cuda *c = user;
+    unsigned long long at = (unsigned long long)(uintptr_t)to + to_at;
+    unsigned long long source = (unsigned long long)(uintptr_t)from + from_at;
+    int rc = dlpi_cuda_enter(c);
+    if (rc != 0) return rc;
+    rc = dlpi_cuda_order(c, buffer);
+    c->gpu.dirty = 1;
+    if (rc == 0)
+        rc = dlpi_cuda_said(c, c->call.copy_within(at, source, (size_t)bytes, c->stream),
+                            "cuMemcpyDtoDAsync");
+    return dlpi_cuda_leave(c, rc);
+}
+
+static int dlpi_cuda_record(void *user, uint32_t buffer) {
+    dlpi_cuda *c = user;
+    int rc = dlpi_cuda_enter(c);
+    if (rc != 0) return rc;
+    c->gpu.ordered[buffer] = 0;
+    rc = dlpi_cuda_said(c, c->call.event_record(c->copied[buffer], c->stream), "cuEventRecord");
+    return dlpi_cuda_leave(c, rc);
+}
+
+static int dlpi_cuda_done(void *user, uint32_t buffer) {
+    dlpi_cuda *c = user;
+    int rc = dlpi_cuda_enter(c), query;
+    if (rc != 0) return -rc;
+    query = c->call.event_query(c->copied[buffer]);
+    rc = query == DLPI_CU_NOT_READY ? 0 : dlpi_cuda_said(c, query, "cuEventQuery");
+    rc = dlpi_cuda_leave(c, rc);
+    if (rc != 0) return -rc;
+    return query != DLPI_CU_NOT_READY;
+}
+
+static int dlpi_cuda_release_after(void *user, uint32_t buffer, void *stream, dlp_error *err) {
+    dlpi_cuda *c = user;
+    void *was;
+    int rc = c->call.ctx_push(c->context);
+    if (rc != 0) return dlpi_cuda_fail(c, rc, "cuCtxPushCurrent", DLP_ERR_DEVICE, "", err);
+    if (c->gpu.due[buffer]) /* of another view of the same chunk: behind both */
+        rc = c->call.stream_wait(stream, c->readers[buffer], 0);
+    if (rc == 0) rc = c->call.event_record(c->readers[buffer], stream);
+    c->call.ctx_pop(&was);
+    if (rc != 0) return dlpi_cuda_fail(c, rc, "cuEventRecord", DLP_ERR_DEVICE, "stream", err);
+    c->gpu.due[buffer] = 1;
+    return DLP_OK;
+}
+
+static void dlpi_cuda_end(dlpi_cuda *c) {
+    void *was;
+    if (c->context && c->call.ctx_push(c->context) == 0) {
+        for (int i = 0; i < DLPI_PARK; i++) {
+            if (c->copied[i]) c->call.event_destroy(c->copied[i]);
+            if (c->readers[i]) c->call.event_destroy(c->readers[i]);
+        }
+        if (c->own_stream) c->call.stream_destroy(c->stream);
+        c->call.ctx_pop(&was);
+    }
+    if (c->retained) c->call.primary_release(c->device);
+    free(c);
+}
+
+/* Find the device and its context. */
+static int dlpi_cuda_find(dlpi_cuda *c, const dlp_cuda_desc *d, dlp_error *err) {
+    const char *library = d->library ? d->library : "libcuda.so.1";
+    size_t n = sizeof dlpi_cuda_symbols / sizeof *dlpi_cuda_symbols;
+    int count = 0, rc = dlpi_gpu_load(&c->call, dlpi_cuda_symbols, n, library, err);
+    if (rc != DLP_OK) return rc;
+    if ((rc = c->call.init(0)) != 0)
+        return dlpi_cuda_fail(c, rc, "cuInit", DLP_ERR_UNSUPPORTED, "", err);
+    if ((c->context = d->context) != NULL) return DLP_OK;
+    if ((rc = c->call.device_count(&count)) != 0)
+        return dlpi_cuda_fail(c, rc, "cuDeviceGetCount", DLP_ERR_DEVICE, "", err);
+    if (count == 0) return dlpi_error_set(err, DLP_ERR_UNSUPPORTED, "", "no CUDA device");
+    if (d->device < 0 || d->device >= count)
+        return dlpi_error_set(err, DLP_ERR_ARG, "device", "%d: there are devices 0..%d",
+                              (int)d->device, count - 1);
+    if ((rc = c->call.device_get(&c->device, d->device)) != 0)
+        return dlpi_cuda_fail(c, rc, "cuDeviceGet", DLP_ERR_DEVICE, "device", err);
+    if ((rc = c->call.primary_retain(&c->context, c->device)) != 0)
+        return dlpi_cuda_fail(c, rc, "cuDevicePrimaryCtxRetain", DLP_ERR_DEVICE, "device", err);
+    c->retained = 1;
+    return DLP_OK;
+}
+
+/* Stream and events; the context is current. Returns a CUresult, *what is its call. */
+static int dlpi_cuda_make(dlpi_cuda *c, const dlp_cuda_desc *d, const char **what) {
+    int rc;
+    *what = "cuCtxGetDevice";
+    if (d->context && (rc = c->call.ctx_device(&c->device)) != 0) return rc;
+    *what = "cuDeviceGetName";
+    rc = c->call.device_name(c->gpu.info.name, sizeof c->gpu.info.name - 1, c->device);
+    if (rc != 0) return rc;
+    *what = "cuStreamCreate";
+    if ((c->stream = d->stream) == NULL) {
+        rc = c->call.stream_create(&c->stream, DLPI_CU_STREAM_NON_BLOCKING);
+        if (rc != 0) return rc;
+        c->own_stream = 1;
+    }
+    *what = "cuEventCreate";
+    for (int i = 0; i < DLPI_PARK; i++) {
+        rc = c->call.event_create(&c->copied[i], DLPI_CU_EVENT_DISABLE_TIMING);
+        if (rc == 0) rc = c->call.event_create(&c->readers[i], DLPI_CU_EVENT_DISABLE_TIMING);
+        if (rc != 0) return rc;
+    }
+    return 0;
+}
+
+static int dlpi_cuda_begin(dlpi_cuda *c, const dlp_cuda_desc *d, dlp_error *err) {
+    const char *what = "cuCtxPushCurrent", *popping = "cuCtxPopCurrent";
+    void *was;
+    int rc = dlpi_cuda_find(c, d, err), popped;
+    if (rc != DLP_OK) return rc;
+    if ((rc = c->call.ctx_push(c->context)) == 0) {
+        rc = dlpi_cuda_make(c, d, &what);
+        popped = c->call.ctx_pop(&was);
+        if (rc == 0 && popped != 0) rc = popped, what = popping;
+    }
+    if (rc != 0) return dlpi_cuda_fail(c, rc, what, DLP_ERR_DEVICE, "", err);
+    c->consumer = d->consumer;
+    c->has_consumer = d->has_consumer || d->consumer;
+    c->gpu.info.kind = "cuda";
+    c->gpu.info.device = c->device;
+    c->gpu.info.context = c->context;
+    c->gpu.info.queue = c->stream;
+    snprintf(c->gpu.base, sizeof c->gpu.base, "cuda:%d", c->device);
+    dlpi_copy_text(c->gpu.name, sizeof c->gpu.name, c->gpu.base);
+    return DLP_OK;
+}
+
+DLPDEF int dlp_device_cuda(dlp_device *out, const dlp_cuda_desc *desc, dlp_error *err) {
+    dlp_cuda_desc zero;
+    dlpi_cuda *c;
+    int rc;
+    memset(&zero, 0, sizeof zero);
+    if (out == NULL) return dlpi_error_set(err, DLP_ERR_ARG, "out", "out is NULL");
+    if ((c = calloc(1, sizeof *c)) == NULL)
+        return dlpi_error_set(err, DLP_ERR_MEMORY, "", "calloc of the device failed");
+    if ((rc = dlpi_cuda_begin(c, desc ? desc : &zero, err)) != DLP_OK) {
+        dlpi_cuda_end(c);
+        return rc;
+    }
+    *out = (dlp_device){.name = c->gpu.name,
+                        .open = dlpi_cuda_open,
+                        .close = dlpi_gpu_leave,
+                        .register_memory = dlpi_cuda_register,
+                        .unregister_memory = dlpi_cuda_unregister,
+                        .alloc = dlpi_cuda_alloc,
+                        .free = dlpi_cuda_free,
+                        .copy = dlpi_cuda_copy,
+                        .record = dlpi_cuda_record,
+                        .done = dlpi_cuda_done,
+                        .user = c,
+                        .copy_within = dlpi_cuda_copy_within,
+                        .room = dlpi_cuda_room};
+    return DLP_OK;
+}
+
+static bool dlpi_is_cuda(const dlp_device *d) { return d->copy == dlpi_cuda_copy; }
+
+#else
+
+DLPDEF int dlp_device_cuda(dlp_device *out, const dlp_cuda_desc *desc, dlp_error *err) {
+    DLPI_UNUSED(out);
+    DLPI_UNUSED(desc);
+    return dlpi_error_set(err, DLP_ERR_UNSUPPORTED, "",
+                          "compiled without DLPIPE_CUDA, which goes with DLPIPE_IMPLEMENTATION");
+}
+#endif /* DLPIPE_CUDA */
 
 /* Which make a device is of: 0 another, 1 CUDA, 2 OpenCL. */
 static int dlpi_gpu_make(const dlp_device *d) {
@@ -19057,7 +19632,8 @@ DLPDEF int dlp_device_close(dlp_device *device) {
 __attribute__((unused)) /* without these devices */
 static uint32_t
 dlpi_release_buffer(const dlp_pipe *p, uint32_t s) {
-    return dlpi_transfer_events(p, p->lender ? p->lender->ops->lender->slot(p, s) : s);
+    uint32_t slot = p->lender ? p->lender->ops->lender->slot(p, s) : s;
+    return slot == DLPI_NO_SLOT ? dlpi_transfer_seam_events(p, s) : dlpi_transfer_events(p, slot);
 }
 
 DLPDEF int dlp_pipe_release_after(dlp_pipe *p, dlp_batch *batch, void *stream, dlp_error *err) {
@@ -19608,6 +20184,7 @@ static const dlpi_source_ops dlpi_expand_source = {
 static const dlpi_stage_ops dlpi_expand_ops = {
     .kind = DLP_STAGE_EXPAND,
     .rank = 3,
+    .workers = 1, /* makes items ahead of the consumer */
     .unit = DLPI_UNIT_CELLS,
     .self_bytes = sizeof(dlpi_expand),
     .check = dlpi_expand_check,
@@ -23382,12 +23959,66 @@ DLPDEF int dlp_pipe_guard_stats(dlp_pipe *p, dlp_stage guard, uint32_t field,
     return DLP_OK;
 }
 
+/* ---- a split stage ---- */
+
+static int dlpi_split_check(dlp_pipe *p, dlpi_stage *st) {
+    static const dlpi_bound bounds[] = {
+        {DLPI_AT(dlp_split_desc, chunk_rows), 0, DLPI_MAX_ITEMS, "1..2^48"},
+        {DLPI_AT(dlp_split_desc, n_rows), 0, DLPI_MAX_ITEMS, "0..2^48"},
+        {DLPI_AT(dlp_split_desc, batch_size), 1, 1 << 20, "1..1048576"},
+        {DLPI_AT(dlp_split_desc, last), 0, 1, "DLP_LAST_PARTIAL or DLP_LAST_DROP"},
+        {DLPI_AT(dlp_split_desc, within_chunks), 0, 1, "0 or 1"},
+        {DLPI_AT(dlp_split_desc, shuffle_rows), 0, 1, "0 or 1"},
+        {DLPI_AT(dlp_split_desc, allow_uneven), 0, 1, "0 or 1"},
+    };
+    const dlp_split_desc *d = &((const dlpi_split *)st->self)->d;
+    int rc = dlpi_check_bounds(p, st->name, d, DLPI_ROWS(bounds));
+    if (rc == DLP_OK)
+        rc = dlpi_within(p, st->name, "chunk_rows", (int64_t)d->chunk_rows, d->rows == NULL,
+                         DLPI_MAX_ITEMS, "1..2^48, or 0 with rows");
+    if (rc != DLP_OK) return rc;
+    return dlpi_check_ranks(p, st, d->rank, d->world_size, d->batch_size, d->allow_uneven != 0);
+}
+
+/* Rows before each chunk, where a desc gives a count for each; else *first is NULL. */
+static int dlpi_split_sums(dlp_pipe *p, const char *stage, const dlp_split_desc *d,
+                           uint64_t **first) {
+    uint64_t sum = 0;
+    int rc;
+    *first = NULL;
+    if (d->rows == NULL) {
+        if (d->n_chunks == 0) return DLP_OK;
+        return dlpi_bad(p, stage, "n_chunks", "0 without rows", (int64_t)d->n_chunks);
+    }
+    rc = dlpi_within(p, stage, "n_chunks", (int64_t)d->n_chunks, 1, INT32_MAX,
+                     "1..2^31 - 1, of rows");
+    if (rc != DLP_OK) return rc;
+    *first = calloc((size_t)d->n_chunks + 1, sizeof **first);
+    if (*first == NULL) return dlpi_no_memory(p, "rows", "the chunks' counts");
+    for (uint64_t c = 0; c < d->n_chunks; c++) {
+        uint64_t most = DLPI_MAX_ITEMS - sum;
+        if (d->chunk_rows != 0 && d->chunk_rows < most) most = d->chunk_rows;
+        if (d->rows[c] > most)
+            return dlpi_bad(p, stage, "rows", "at most chunk_rows each, and 2^48 together",
+                            (int64_t)d->rows[c]);
+        (*first)[c + 1] = sum += d->rows[c];
+    }
+    if (sum == 0) return dlpi_bad(p, stage, "rows", "such that there is a row", 0);
+    if (d->n_rows == 0 || d->n_rows == sum) return DLP_OK;
+    return dlpi_bad(p, stage, "n_rows", "0 or the sum of rows", (int64_t)d->n_rows);
+}
+
 DLPDEF dlp_stage dlp_pipe_add_split(dlp_pipe *p, const dlp_split_desc *desc) {
     dlpi_stage *st;
+    dlpi_split *c;
+    int rc;
     if (p == NULL || desc == NULL) return DLP_ERR_ARG;
     if ((st = dlpi_add(p, &dlpi_split_ops, "split", NULL)) == NULL) return dlpi_add_refused(p);
-    ((dlpi_split *)st->self)->d = *desc;
-    return dlpi_added(p, st, dlpi_split_check(p, st));
+    c = st->self;
+    c->d = *desc;
+    if ((rc = dlpi_split_check(p, st)) == DLP_OK)
+        rc = dlpi_split_sums(p, st->name, desc, &c->first);
+    return dlpi_added(p, st, rc);
 }
 
 DLPDEF int dlp_pipe_link(dlp_pipe *p, dlp_stage from, dlp_stage to) {
@@ -23664,6 +24295,7 @@ DLPDEF int dlp_pipe_resolved(const dlp_pipe *p, dlp_pipe_desc *out) {
 static void dlpi_workers_resolved(const dlpi_stage *st, dlp_workers_desc *out) {
     *out = st->w;
     if (st->tuned) out->num_workers = st->begin; /* w has room for workers_max */
+    if (out->num_workers == 0) out->num_workers = DLP_NONE;
     out->name = st->name;
 }
 
@@ -23759,8 +24391,9 @@ static dlp_stage dlpi_filter_fetch(dlp_pipe *p, dlp_fetch_desc *fetch, const voi
     if (source != NULL)
         return dlpi_bad(p, "", "dataset.filter", "0 with parts, whose load may leave items out", 1);
     if (d.workers.name == NULL) d.workers.name = "filter";
-    fetch->workers = (dlp_workers_desc){.num_workers = n < 2 ? n : 2,
-                                        .placement = d.workers.placement};
+    if (n == 0) d.workers.num_workers = DLP_NONE;
+    fetch->workers =
+        (dlp_workers_desc){.num_workers = n < 2 ? n : 2, .placement = d.workers.placement};
     return dlp_pipe_add_expand(p, &d);
 }
 
@@ -23800,7 +24433,8 @@ static int dlpi_loader_short(dlp_pipe *p, const dlp_loader_desc *d, dlpi_loader 
         if (full == 0) both[i].full = brief;
     }
     l->batch.batch_size = (uint32_t)both[0].full;
-    l->fetch.workers.num_workers = (int32_t)both[1].full;
+    /* inline, whichever way it was said */
+    l->fetch.workers.num_workers = both[1].full == DLP_NONE ? 0 : (int32_t)both[1].full;
     l->sampler.order = (int32_t)both[2].full;
     l->batch.last = (int32_t)both[3].full;
     l->repeat.epochs = both[4].full;
@@ -23916,6 +24550,123 @@ DLPDEF int dlp_loader_open(dlp_pipe **out, const dlp_loader_desc *desc, dlp_erro
     return dlpi_loader_open(out, desc, NULL, err);
 }
 
+/* ---- loading ---- */
+
+/* A call of load as it is made. */
+typedef struct dlpi_load_call {
+    dlpi_worker *w;
+    uint64_t from; /* place of the first row in the chunk's order */
+    uint64_t at;   /* row of the buffer where they go */
+    dlp_chunk c;
+    void *data[DLP_MAX_FIELDS];
+    dlp_permutation order; /* of a shuffled chunk's rows */
+} dlpi_load_call;
+
+DLPDEF uint64_t dlp_chunk_row(const dlp_chunk *c, uint64_t k) {
+    const dlpi_load_call *l = c->internal;
+    if (k >= c->count) return UINT64_MAX;
+    return c->chunk_first +
+           (c->shuffled ? dlp_permutation_at(&l->order, l->from + k) : l->from + k);
+}
+
+/* Load the run of rows that has gathered in l, if any. */
+static int dlpi_load_run(dlpi_load_call *l, const dlp_item *it) {
+    const dlp_pipe *p = l->w->p;
+    const dlpi_split *d = dlpi_split_of(p);
+    dlp_chunk shown; /* theirs to spoil */
+    if (l->c.count == 0) return 0;
+    for (uint32_t f = 0; f < p->items.n; f++) {
+        uint64_t bytes = dlpi_row_bytes(&p->items.at[f]);
+        l->data[f] = (uint8_t *)it->data[f] + l->at * bytes;
+        if (!d->writes_all_bytes) memset(l->data[f], 0, l->c.count * bytes);
+    }
+    l->c.first = dlp_chunk_row(&l->c, 0);
+    shown = l->c;
+    return d->load(d->user, &shown);
+}
+
+/* Load this rank's rows of the chunk at x: a run for each batch, and one for all that are
+   neighbours. */
+static int dlpi_load_runs(dlpi_load_call *l, const dlpi_chunk_spot *x, const dlp_item *it) {
+    const dlpi_split *c = dlpi_split_of(l->w->p);
+    uint64_t first, end = dlpi_chunk_filled(c, x), axis = end > x->axis ? end : x->axis;
+    int rc;
+    for (uint64_t k = x->from / c->plan.batch; k * c->plan.batch < end; k++) {
+        uint64_t to = dlpi_chunk_share(&c->plan, axis, k, &first) + first;
+        if (first < x->from) first = x->from;
+        if (to > end) to = end;
+        if (first >= to) continue;
+        if (l->c.count > 0 && first - x->from == l->from + l->c.count) {
+            l->c.count += to - first;
+            continue;
+        }
+        if ((rc = dlpi_load_run(l, it)) != 0) return rc;
+        l->from = first - x->from;
+        l->at = dlpi_chunk_row_at(&c->plan, x, first);
+        l->c.count = to - first;
+    }
+    return dlpi_load_run(l, it);
+}
+
+/* Load what this rank wants of a chunk. A chunk that stands in for another one has to have as many
+   rows as that: what batches there are is known in advance. */
+static int dlpi_chunk_load(dlpi_worker *w, const dlp_item *it) {
+    const dlp_pipe *p = w->p;
+    const dlpi_split *d = dlpi_split_of(p);
+    dlpi_chunk_spot *x = &d->places[w->id];
+    dlpi_load_call l;
+    l.w = w;
+    l.from = l.at = 0;
+    l.c = (dlp_chunk){.index = it->index,
+                      .chunk_rows = dlpi_chunk_size(&d->plan, it->index),
+                      .chunk_first = dlpi_chunk_first(&d->plan, it->index),
+                      .epoch = it->epoch,
+                      .seed = it->seed,
+                      .attempt = it->attempt,
+                      .n_fields = it->n_fields,
+                      .worker = it->worker,
+                      .shuffled = d->d.shuffle_rows,
+                      .worker_state = it->worker_state,
+                      .data = l.data,
+                      .call = it->call,
+                      .internal = &l};
+    dlpi_chunk_goto(&d->plan, &w->order, it->epoch, it->position, x);
+    if (l.c.chunk_rows < x->size) return DLP_SKIP;
+    if (l.c.shuffled) dlpi_chunk_permute(p, it->epoch, it->index, &l.order);
+    return dlpi_load_runs(&l, x, it);
+}
+
+/* The fetch of a pipe of chunks. */
+static int dlpi_chunk_fetch(void *user, dlp_item *it) {
+    dlpi_worker *w = it->call->w;
+    const dlp_pipe *p = w->p;
+    uint32_t s = (uint32_t)(DLPI_LOAD_RLX(&w->block->running) >> 32); /* X2, own */
+    uint64_t *word, key;
+    int rc;
+    DLPI_UNUSED(user);
+    if (dlpi_split_of(p)->preload == DLP_PRELOAD_NONE) return dlpi_chunk_load(w, it);
+    word = dlpi_chunk_word(p, it->index);
+    key = dlpi_chunk_key(p, s);
+    while (!dlpi_stopped(p)) {
+        uint64_t was = dlpi_claim_owner(word); /* Q5 <- Q5 */
+        uint32_t other = (uint32_t)(was >> 1 & 0x7fff);
+        if (was & 1) return 0;
+        if (was != 0 && was != key) {
+            /* Y1 <- Y1: another batch loads it, unless that is gone */
+            uint64_t ready = dlpi_gather_ready(&dlpi_stage_words_at(p, other, p->work[0])->ready);
+            if (!dlpi_ready_past(ready, (was >> 16) - 1)) {
+                dlpi_sleep(200000);
+                continue;
+            }
+        }
+        if (!dlpi_claim_take(word, was, key)) continue; /* Q5 -> Q5 */
+        rc = dlpi_chunk_load(w, it);
+        dlpi_claim_done(word, rc == 0 ? key | 1 : UINT64_C(0)); /* Q5 -> Q5 */
+        return rc;
+    }
+    return 0; /* nobody will see it */
+}
+
 /* ---- chunks ---- */
 
 /* A row's fields. */
@@ -23934,10 +24685,11 @@ static int dlpi_chunks_check_fields(dlp_pipe *p, const dlp_chunks_desc *d) {
 
 static int dlpi_chunks_check(dlp_pipe *p, const dlp_chunks_desc *d) {
     static const dlpi_bound bounds[] = {
-        {DLPI_AT(dlp_chunks_desc, n_items), 1, DLPI_MAX_ITEMS, "1..2^48"},
-        {DLPI_AT(dlp_chunks_desc, chunk_rows), 1, DLPI_CELL_MAX, "1..2^46"},
+        {DLPI_AT(dlp_chunks_desc, n_items), 0, DLPI_MAX_ITEMS, "1..2^48"},
+        {DLPI_AT(dlp_chunks_desc, chunk_rows), 0, DLPI_CELL_MAX, "1..2^46"},
         {DLPI_AT(dlp_chunks_desc, batch_size), 1, 1 << 20, "1..1048576"},
         {DLPI_AT(dlp_chunks_desc, last), 0, 1, "DLP_LAST_PARTIAL or DLP_LAST_DROP"},
+        {DLPI_AT(dlp_chunks_desc, within_chunks), 0, 1, "0 or 1"},
         {DLPI_AT(dlp_chunks_desc, n_fields), 1, DLP_MAX_FIELDS, "1..16"},
         {DLPI_AT(dlp_chunks_desc, writes_all_bytes), 0, 1, "0 or 1"},
         {DLPI_AT(dlp_chunks_desc, shuffle_chunks), 0, 1, "0 or 1"},
@@ -23952,6 +24704,12 @@ static int dlpi_chunks_check(dlp_pipe *p, const dlp_chunks_desc *d) {
     int rc;
     if (d->load == NULL) return dlpi_missing(p, "load", "load", "the function that reads rows");
     if ((rc = dlpi_check_bounds(p, "load", d, DLPI_ROWS(bounds))) != DLP_OK) return rc;
+    if (d->rows == NULL) {
+        dlpi_within(p, "load", "n_items", (int64_t)d->n_items, 1, DLPI_MAX_ITEMS, "1..2^48");
+        rc = dlpi_within(p, "load", "chunk_rows", (int64_t)d->chunk_rows, 1, DLPI_CELL_MAX,
+                         "1..2^46");
+        if (p->err.code != 0) return p->err.code;
+    }
     if ((rc = dlpi_chunks_check_fields(p, d)) != DLP_OK) return rc;
     if (d->cpu_buffers == 0 || d->device != NULL) return DLP_OK;
     return dlpi_within(p, "load", "cpu_buffers", d->cpu_buffers, held + 1, 4096,
@@ -23962,14 +24720,17 @@ static int dlpi_chunks_check(dlp_pipe *p, const dlp_chunks_desc *d) {
 static void dlpi_chunks_pass(const dlp_chunks_desc *d, dlp_sampler_desc *sampler,
                              dlp_repeat_desc *repeat, dlp_split_desc *split) {
     bool train = d->pass == DLP_PASS_TRAIN;
-    *split = (dlp_split_desc){d->chunk_rows,
-                              d->n_items,
-                              d->batch_size,
-                              train ? d->last : DLP_LAST_PARTIAL,
-                              train ? d->shuffle_rows : 0,
-                              d->rank,
-                              d->world_size,
-                              d->allow_uneven};
+    *split = (dlp_split_desc){.chunk_rows = d->chunk_rows,
+                              .n_rows = d->n_items,
+                              .rows = d->rows,
+                              .n_chunks = d->n_chunks,
+                              .batch_size = d->batch_size,
+                              .last = train ? d->last : DLP_LAST_PARTIAL,
+                              .within_chunks = d->within_chunks,
+                              .shuffle_rows = train ? d->shuffle_rows : 0,
+                              .rank = d->rank,
+                              .world_size = d->world_size,
+                              .allow_uneven = d->allow_uneven};
     memset(sampler, 0, sizeof *sampler);
     sampler->seed = d->seed;
     if (train && d->shuffle_chunks) sampler->order = DLP_ORDER_SHUFFLED;
@@ -23977,9 +24738,7 @@ static void dlpi_chunks_pass(const dlp_chunks_desc *d, dlp_sampler_desc *sampler
 }
 
 /* A chunk's fields: one more dimension before a row's. */
-static void dlpi_chunks_fields(const dlp_chunks_desc *d, const dlp_split_desc *split,
-                               dlp_field *out) {
-    uint64_t room = dlpi_split_room(split);
+static void dlpi_chunks_fields(const dlp_chunks_desc *d, uint64_t room, dlp_field *out) {
     for (uint32_t f = 0; f < d->n_fields; f++) {
         out[f] = d->fields[f];
         out[f].ndim = d->fields[f].ndim + 1;
@@ -23988,11 +24747,29 @@ static void dlpi_chunks_fields(const dlp_chunks_desc *d, const dlp_split_desc *s
     }
 }
 
+/* How many chunks there are for an epoch, and the rows that this rank has of one at most. */
+static int dlpi_chunks_count(dlp_pipe *p, dlp_split_desc *split, bool in_order, uint64_t *n,
+                             uint64_t *room) {
+    uint64_t *first;
+    dlpi_chunk_plan q;
+    int rc = dlpi_split_sums(p, "load", split, &first);
+    if (rc == DLP_OK) {
+        *n = first ? split->n_chunks : (split->n_rows - 1) / split->chunk_rows + 1;
+        dlpi_chunk_plan_of(split, *n, first, *n, in_order, &q);
+        if (!q.spans && q.drop && first == NULL && *n > 1 && q.last_rows < q.batch)
+            split->n_rows = --*n * split->chunk_rows; /* the last chunk has no batch */
+        *room = dlpi_chunk_room(&q);
+    }
+    free(first);
+    return rc;
+}
+
 /* What the split stage keeps for the fetch. */
 static void dlpi_chunks_keep(dlpi_split *to, const dlp_chunks_desc *d, int preload) {
     to->load = d->load;
     to->user = d->user;
     to->preload = preload;
+    to->preload_auto = d->preload == DLP_PRELOAD_AUTO;
     to->writes_all_bytes = (int)d->writes_all_bytes;
 }
 
@@ -24010,13 +24787,15 @@ static int dlpi_chunks_wire(dlp_pipe *p, const dlp_chunks_desc *d, int preload) 
     dlp_transfer_desc transfer = {d->device, d->device_buffers, d->transfer_inline == 0};
     int32_t held = d->pipe.max_held > 0 ? d->pipe.max_held : 1;
     dlp_stage to_device = 0, views;
+    uint64_t room = 0;
+    int rc;
     dlpi_chunks_pass(d, &sampler, &repeat, &split);
-    dlpi_chunks_fields(d, &split, fields);
-    chunks.n_items = (d->n_items - 1) / d->chunk_rows + 1;
-    if (split.last == DLP_LAST_DROP && chunks.n_items > 1 &&
-        d->n_items - (chunks.n_items - 1) * d->chunk_rows < d->batch_size)
-        split.n_rows = --chunks.n_items * d->chunk_rows; /* the last chunk has no batch */
+    rc =
+        dlpi_chunks_count(p, &split, sampler.order == DLP_ORDER_SEQUENTIAL, &chunks.n_items, &room);
+    if (rc != DLP_OK) return rc;
+    dlpi_chunks_fields(d, room, fields);
     if (fetch.workers.name == NULL) fetch.workers.name = "load";
+    if (fetch.workers.num_workers == 0) fetch.workers.num_workers = 1; /* load ahead of next */
     memset(&batch, 0, sizeof batch);
     batch.batch_size = 1;
     p->d.prefetch_factor = d->cpu_buffers ? d->cpu_buffers : d->device ? 2 : held + 1;
@@ -24036,52 +24815,106 @@ static int dlpi_chunks_wire(dlp_pipe *p, const dlp_chunks_desc *d, int preload) 
     return DLP_OK;
 }
 
-/* Is there a preload that DLP_PRELOAD_AUTO may choose? */
-static bool dlpi_chunks_fit(dlp_pipe *p, const dlp_chunks_desc *d, int preload) {
+/* Which preload it is, and why not the one before it. */
+typedef struct dlpi_choice {
+    int preload;
+    char why[120];
+} dlpi_choice;
+
+/* Is there room for what the plan wants of the device? The rest is *host's. */
+static bool dlpi_chunks_device_fits(const dlp_pipe *p, uint64_t *host, dlpi_choice *to) {
+    const dlp_device *d = p->sink ? dlpi_transfer_device(p) : NULL;
+    uint64_t bytes = dlpi_sink_bytes(p), room = 0;
+    *host = p->plan_bytes;
+    if (d == NULL || d->copy == dlp_device_host()->copy) return true;
+    *host = dlpi_less(p->plan_bytes, bytes);
+    if (to->preload != DLP_PRELOAD_DEVICE) return true; /* a few buffers */
+    if (d->room == NULL && p->d.limit_bytes > 0) return true;
+    if (d->room != NULL && d->room(d->user, &room) == 0 && bytes <= room / 4 * 3) return true;
+    snprintf(to->why, sizeof to->why,
+             d->room ? "%" PRIu64 " bytes of the device are wanted, %" PRIu64 " are left"
+                     : "the device does not say what it has left",
+             bytes, room);
+    return false;
+}
+
+/* May DLP_PRELOAD_AUTO choose this one? */
+static bool dlpi_chunks_fit(dlp_pipe *p, const dlp_chunks_desc *d, dlpi_choice *to) {
+    uint64_t limit = d->pipe.limit_bytes, host, spare = dlpi_memory_spare(p);
     dlp_plan plan;
-    return d->pipe.limit_bytes > 0 && dlpi_chunks_wire(p, d, preload) == DLP_OK &&
-           dlp_pipe_plan(p, &plan) == DLP_OK && plan.total_bytes <= d->pipe.limit_bytes;
+    if (dlpi_chunks_wire(p, d, to->preload) != DLP_OK || dlp_pipe_plan(p, &plan) != DLP_OK) {
+        snprintf(to->why, sizeof to->why, "%.119s", p->err.message);
+        return false;
+    }
+    if (!dlpi_chunks_device_fits(p, &host, to)) return false;
+    if (host <= spare && (limit == 0 || plan.total_bytes <= limit)) return true;
+    snprintf(to->why, sizeof to->why, "%" PRIu64 " bytes are wanted, %s %" PRIu64,
+             host > spare ? host : plan.total_bytes,
+             host > spare ? "three quarters of what memory is left are" : "limit_bytes is",
+             host > spare ? spare : limit);
+    return false;
 }
 
 /* Open and wire it with this preload; *fits: whether that may be chosen of several. */
-static int dlpi_chunks_try(dlp_pipe **out, const dlp_chunks_desc *d, int preload, bool *fits,
+static int dlpi_chunks_try(dlp_pipe **out, const dlp_chunks_desc *d, dlpi_choice *to, bool *fits,
                            dlp_error *err) {
     dlp_pipe *p;
     int rc = dlp_pipe_open(&p, &d->pipe, err);
     if (rc != DLP_OK) return rc;
     if ((rc = dlpi_chunks_check(p, d)) == DLP_OK) {
         if (fits)
-            *fits = dlpi_chunks_fit(p, d, preload);
+            *fits = dlpi_chunks_fit(p, d, to);
         else
-            rc = dlpi_chunks_wire(p, d, preload);
+            rc = dlpi_chunks_wire(p, d, to->preload);
     }
     *out = p;
     return rc;
 }
 
+/* The first of them that fits. What is wrong with the desc is told when it is wired for good. */
+static int dlpi_chunks_choose(const dlp_chunks_desc *d, dlpi_choice *to, dlp_error *err) {
+    bool fits = false;
+    to->preload = d->device ? DLP_PRELOAD_DEVICE : DLP_PRELOAD_CPU;
+    while (to->preload > DLP_PRELOAD_NONE) {
+        dlp_pipe *p = NULL;
+        int rc = dlpi_chunks_try(&p, d, to, &fits, err);
+        if (p == NULL) return rc;
+        dlp_pipe_close(p);
+        if (rc != DLP_OK || fits) return DLP_OK;
+        to->preload--;
+    }
+    return DLP_OK;
+}
+
+/* Tell what DLP_PRELOAD_AUTO chose, and why. */
+static void dlpi_chunks_chosen(dlp_pipe *p, const dlpi_choice *to) {
+    if (to->preload == DLP_PRELOAD_NONE)
+        dlpi_warn(p, "preload: AUTO keeps no chunks: %s", to->why);
+    else
+        dlpi_warn(p, "preload: AUTO keeps all %" PRIu64 " chunks %s; the plan is %" PRIu64 " bytes",
+                  dlpi_chunk_count(p),
+                  to->preload == DLP_PRELOAD_DEVICE ? "on the device" : "in CPU memory",
+                  p->plan_bytes);
+}
+
 DLPDEF int dlp_chunks_open(dlp_pipe **out, const dlp_chunks_desc *desc, dlp_error *err) {
     dlp_pipe *p = NULL;
-    int rc = DLP_OK, preload;
+    dlpi_choice to = {0, ""};
+    int rc = DLP_OK;
+    bool chosen;
     if (out == NULL || desc == NULL)
         return dlpi_error_set(err, DLP_ERR_ARG, out ? "desc" : "out", "%s is NULL",
                               out ? "desc" : "out");
-    preload = desc->preload;
-    if (preload == DLP_PRELOAD_AUTO) {
-        bool fits = false;
-        preload = desc->device ? DLP_PRELOAD_DEVICE : DLP_PRELOAD_CPU;
-        for (; rc == DLP_OK && !fits && preload > DLP_PRELOAD_NONE; preload -= !fits) {
-            rc = dlpi_chunks_try(&p, desc, preload, &fits, err);
-            if (rc == DLP_OK) dlp_pipe_close(p), p = NULL;
-        }
-        if (rc != DLP_OK && p == NULL) return rc;
-    }
-    if (rc == DLP_OK && (rc = dlpi_chunks_try(&p, desc, preload, NULL, err)) == DLP_OK)
-        rc = dlp_pipe_start(p);
+    chosen = desc->preload == DLP_PRELOAD_AUTO;
+    to.preload = desc->preload;
+    if (chosen && (rc = dlpi_chunks_choose(desc, &to, err)) != DLP_OK) return rc;
+    if ((rc = dlpi_chunks_try(&p, desc, &to, NULL, err)) == DLP_OK) rc = dlp_pipe_start(p);
     if (rc != DLP_OK) {
         if (p && err) *err = p->err;
         dlp_pipe_close(p);
         return rc;
     }
+    if (chosen) dlpi_chunks_chosen(p, &to);
     *out = p;
     return DLP_OK;
 }
@@ -25922,8 +26755,17 @@ static void dlpi_explain_chunks(dlpi_text *t, const dlp_chunk_stats *c) {
                       "; %" PRIu64 " device chunk buffers: %" PRIu64 " free, %" PRIu64
                       " being copied, %" PRIu64 " filled",
                       c->device_buffers, c->device_free, c->device_copying, c->device_filled);
-    dlpi_text_add(t, "; %" PRIu64 " in use.%s\n", c->in_use,
-                  c->preload ? " Chunks are loaded once and stay." : "");
+    dlpi_text_add(t, "; %" PRIu64 " in use.%s%s\n", c->in_use,
+                  c->preload ? " Chunks are loaded once and stay." : "",
+                  c->preload_auto == 0 ? ""
+                  : c->preload         ? " DLP_PRELOAD_AUTO found room for all."
+                                       : " DLP_PRELOAD_AUTO found no room for all: none stays.");
+    if (c->seam_buffers > 0)
+        dlpi_text_add(t,
+                      "Seams: %" PRIu64 " batch%s spanned chunks and %s copied, %s in all; a "
+                      "batch_size that divides the rows of every chunk has none.\n",
+                      c->seams, c->seams == 1 ? "" : "es", c->seams == 1 ? "was" : "were",
+                      dlpi_num_bytes((double)c->seam_bytes).s);
 }
 
 /* What it costs that epochs don't overlap. */

@@ -376,13 +376,13 @@ static bool arguments(int argc, char **argv, uint64_t *made) {
         if (option == 'q') fit.patience = n;
         if (option == 'b') fit.desc.batch_size = (uint32_t)n;
         if (option == 'c') fit.desc.chunk_rows = n;
-        if (option == 'w') fit.desc.workers.num_workers = (int32_t)n;
+        if (option == 'w') fit.desc.workers.num_workers = n > 0 ? (int32_t)n : DLP_NONE;
         if (option == 'p') fit.desc.preload = (int32_t)n;
         if (option == 's') fit.checkpoint = optarg;
         if (option == 'k') fit.most_steps = n;
         if (option == 'n') *made = n;
     }
-    fit.desc.transfer_inline = fit.desc.workers.num_workers == 0;
+    fit.desc.transfer_inline = fit.desc.workers.num_workers == DLP_NONE;
     return argc - optind <= 1;
 }
 

@@ -287,7 +287,7 @@ int main(int argc, char **argv) {
     dlp_parts_desc desc = {.parts = {.workers = {.num_workers = 2}},
                            .loader = {.num_workers = 1, .epochs = 3}};
     for (int c; (c = getopt(argc, argv, "w:q:m:e:p")) != -1;) {
-        if (c == 'w') desc.parts.workers.num_workers = atoi(optarg);
+        if (c == 'w') desc.parts.workers.num_workers = atoi(optarg) ? atoi(optarg) : DLP_NONE;
         if (c == 'q') desc.parts.queue_size = (uint32_t)atoi(optarg);
         if (c == 'm') s.slow_ms = atoi(optarg);
         if (c == 'e') desc.loader.epochs = atoi(optarg);

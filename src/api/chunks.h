@@ -13,14 +13,20 @@
 
    A CPU buffer is free again when its chunk is on the device; without a device views lie in it.
    The pipe's items are chunks: the sampler orders them, errors name them, workers' counters count
-   them. Batches are views everywhere else. Each is aligned to its row, not to 64 bytes.
+   them. Batches are views everywhere else.
 
-   A batch never crosses a chunk: what is left of a chunk is a short batch or none, so that
-   dlp_pipe_batches_per_epoch is known from the start. The order is that of the chunks (sequential,
-   or a keyed permutation of each epoch), and in a chunk that of its rows (as they are, or a keyed
-   permutation of each chunk and epoch). Position counts the rows delivered before. The global batch
-   j of a chunk is its rows [j * batch_size, (j + 1) * batch_size) in that order; of it, rank r of W
-   has rows r * n / W and so on, and loads no others. */
+   An epoch's rows are those of its chunks, one after the other. The order is that of the chunks
+   (sequential, or a keyed permutation of each epoch), and in a chunk that of its rows (as they are,
+   or a keyed permutation of each chunk and epoch). Every batch has batch_size of them, but the last
+   of an epoch. Most lie in one chunk and are views, aligned to their row; one that spans chunks is
+   copied into a seam buffer of its view's (a line of the plan; dlp_chunk_stats and dlp_pipe_explain
+   count the copies), and there is none where batch_size divides the rows of every chunk. With
+   within_chunks no batch spans chunks: what is left of each is a shorter batch, or none, and
+   nothing is copied. Where the last chunk has fewer rows than the others, batches of a shuffled
+   order span chunks, even if batch_size divides chunk_rows.
+
+   Position counts the rows delivered before. Of a global batch of n rows rank r of W has rows
+   r * n / W and so on, and loads no others. */
 
 /* Rows that a callback is to load. Valid during the call only. */
 typedef struct dlp_chunk {
@@ -54,7 +60,11 @@ enum {
     DLP_PRELOAD_NONE = 0,
     DLP_PRELOAD_CPU,    /* each chunk has a CPU buffer of its own and is loaded once */
     DLP_PRELOAD_DEVICE, /* each has a device buffer of its own: loaded and copied once */
-    DLP_PRELOAD_AUTO    /* DEVICE, else CPU, else NONE: the first that fits in limit_bytes */
+    DLP_PRELOAD_AUTO    /* DEVICE, else CPU, else NONE: the first whose plan fits in limit_bytes,
+                           where that is set, and in three quarters of what the memory cgroup, the
+                           system and, for its buffers, the device have left (dlp_device.room; a
+                           device of one's own without it: limit_bytes must be set). A warning and
+                           dlp_pipe_explain tell which */
 };
 
 enum {
@@ -64,19 +74,27 @@ enum {
 };
 
 typedef struct dlp_chunks_desc {
-    uint64_t n_items;        /* rows of the dataset; required, 1..2^48 */
+    uint64_t n_items;        /* rows of the dataset; required, 1..2^48; with rows 0 or their sum */
     const dlp_field *fields; /* [n_fields] of a row; ndim at most DLP_MAX_DIMS - 2; copied */
     uint32_t n_fields;
     /* 0: zeroed before load; 1: load writes every byte of its rows */
     uint32_t writes_all_bytes;
-    uint64_t chunk_rows;      /* rows of a chunk, on all ranks together; required, 1..2^46 */
-    uint32_t batch_size;      /* rows of the global batch; required, 1..2^20 */
-    int32_t last;             /* DLP_LAST_PARTIAL or _DROP, for what is left of each chunk */
-    int32_t shuffle_chunks;   /* 1: the chunks' order is a permutation of each epoch */
-    int32_t shuffle_rows;     /* 1: so is that of the rows in a chunk; not with a preload */
-    dlp_chunk_fn load;        /* required */
-    void *user;               /* borrowed until close */
-    dlp_workers_desc workers; /* loaders; num_workers 0: inline. Errors are a chunk's; with a
+    uint64_t chunk_rows;    /* rows of a chunk, on all ranks together; required, 1..2^46; with
+                                    rows 0 or the most that any has */
+    const uint64_t *rows;   /* [n_chunks] rows of each chunk, 0 or more, where they differ; copied.
+                                    NULL: chunk_rows each, the last what is left */
+    uint64_t n_chunks;      /* 1..2^31 - 1; 0 without rows */
+    uint32_t batch_size;    /* rows of the global batch; required, 1..2^20 */
+    int32_t last;           /* DLP_LAST_PARTIAL or _DROP, for what is left of the epoch, or, with
+                                    within_chunks, of each chunk */
+    int32_t within_chunks;  /* 1: batches span no chunks, and batch_size is at most a chunk's rows
+                                    */
+    int32_t shuffle_chunks; /* 1: the chunks' order is a permutation of each epoch */
+    int32_t shuffle_rows;   /* 1: so is that of the rows in a chunk; not with a preload */
+    dlp_chunk_fn load;      /* required */
+    void *user;             /* borrowed until close */
+    dlp_workers_desc workers; /* loaders; num_workers 0: 1, which loads ahead of the consumer;
+                                    DLP_NONE: inline. Errors are a chunk's; with a
                                     preload on_error is DLP_ON_ERROR_RAISE */
     int32_t cpu_buffers;      /* 0: 2, without a device max_held + 1, which is the least then;
                                     with a preload this and max_held are at most 64 together */

@@ -22,13 +22,13 @@ enum { DLP_TOPOLOGY_ECONOMIC = 0, DLP_TOPOLOGY_CLASSIC, DLP_TOPOLOGY_CONCURRENT 
 typedef struct dlp_loader_desc {
     dlp_dataset dataset; /* required, here or as fetch.dataset */
     uint32_t batch_size; /* required; global batch; batch.batch_size */
-    int32_t
-        num_workers;   /* item workers; 0: inline (not with a fetcher); fetch.workers.num_workers */
-    int32_t shuffle;   /* 1: sampler.order DLP_ORDER_SHUFFLED */
-    int32_t drop_last; /* 1: batch.last DLP_LAST_DROP */
-    int64_t epochs;    /* 0: one; DLP_FOREVER; repeat.epochs */
-    uint64_t seed;     /* sampler.seed */
-    int32_t topology;  /* DLP_TOPOLOGY_*; sets dispatch of the workers, but for the economic */
+    int32_t num_workers; /* item workers; 0, DLP_NONE: inline (not with a fetcher);
+                          fetch.workers.num_workers */
+    int32_t shuffle;     /* 1: sampler.order DLP_ORDER_SHUFFLED */
+    int32_t drop_last;   /* 1: batch.last DLP_LAST_DROP */
+    int64_t epochs;      /* 0: one; DLP_FOREVER; repeat.epochs */
+    uint64_t seed;       /* sampler.seed */
+    int32_t topology;    /* DLP_TOPOLOGY_*; sets dispatch of the workers, but for the economic */
     dlp_sampler_desc sampler;
     dlp_repeat_desc repeat;
     dlp_fetch_desc fetch; /* fetcher: not in the classic topology; batch_pool: in the

@@ -59,10 +59,10 @@ typedef struct dlp_part_desc {
     uint64_t steps_per_epoch; /* 0: every item once. Else full batches in an epoch */
     dlp_part_fn load;         /* required */
     void *user;               /* borrowed until close */
-    dlp_workers_desc workers; /* the part workers; 0 of them: loaded in next. on_error: RAISE: an
-                                  error of the first batch that needs the part; SHORT: the part's
-                                  rows are left out. dispatch: CLAIM; workers_max: 0. name NULL:
-                                  "parts" */
+    dlp_workers_desc workers; /* the part workers; num_workers 0: 1, which loads ahead of the
+                                  consumer; DLP_NONE: loaded in next. on_error: RAISE: an error of
+                                  the first batch that needs the part; DROP: the part's rows are
+                                  left out. dispatch: CLAIM; workers_max: 0. name NULL: "parts" */
     uint64_t max_items; /* items and count NULL: nobody knows the counts, load sets part->items,
                                   0..max_items (>>found); else 0 */
     uint64_t min_items; /* with max_items: as few as a part has that has any; 0: 1. The more,

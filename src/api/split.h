@@ -14,8 +14,17 @@ typedef struct dlp_split_desc {
     uint64_t n_rows;           /* rows of all items: item i has rows i * chunk_rows and so on, the
                                   last what is left; 0: all items are full. A last item that is not
                                   full wants DLP_ORDER_SEQUENTIAL or _SHUFFLED without a subset */
+    const uint64_t *rows;      /* [n_chunks] rows of each item, 0 or more, where they differ;
+                                  copied. chunk_rows is then 0 or the most that any has, n_rows 0
+                                  or the sum; orders as for n_rows. NULL: chunk_rows each */
+    uint64_t n_chunks;         /* as many as there are items; 0 without rows */
     uint32_t batch_size;       /* rows of the global batch; required, 1..2^20 */
-    int32_t last;              /* DLP_LAST_PARTIAL or _DROP: for what is left of each item */
+    int32_t last;              /* DLP_LAST_PARTIAL or _DROP: for what is left of the epoch, or, with
+                                  within_chunks, of each item */
+    int32_t within_chunks;     /* 0: batches span items, and the rows of one that does are copied;
+                                  of ranks only as dlp_chunks_open wires them. 1: what is left of
+                                  an item is a shorter batch, or none; batch_size is at most
+                                  chunk_rows */
     int32_t shuffle_rows;      /* 1: what fetch writes is in the order of dlp_chunk_row; not with a
                                   cache */
     uint32_t rank, world_size; /* 0, 0: one rank. Fetch writes this rank's rows, one batch's behind

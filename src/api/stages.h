@@ -20,7 +20,8 @@ enum { DLP_PLACE_THREADS = 0, DLP_PLACE_PROCESSES = 1 /* needs dlpipe_shm.h */ }
 
 /* How the workers of a stage run; the same part in each stage's desc. */
 typedef struct dlp_workers_desc {
-    int32_t num_workers;      /* 0: inline in the consumer's next; at most DLP_MAX_WORKERS */
+    int32_t num_workers;      /* 0: as the stage's desc says, inline unless it says otherwise;
+                                 DLP_NONE: inline, in the consumer's next; DLP_MAX_WORKERS most */
     int32_t placement;        /* DLP_PLACE_* */
     int32_t dispatch;         /* DLP_DISPATCH_* */
     int32_t on_error;         /* DLP_ON_ERROR_*; stages of whole batches: DLP_ON_ERROR_RAISE */
@@ -181,6 +182,12 @@ typedef struct dlp_device {
     int (*done)(void *user, uint32_t buffer);
     void *user;      /* borrowed until close */
     int32_t handles; /* 1: what alloc gives is a handle that nothing can be added to (cl_mem) */
+    /* As copy, from byte from_at of one buffer of alloc to byte to_at of another: of batches that
+       span chunks. By next, but never beside another callback. NULL: such batches are refused. */
+    int (*copy_within)(void *user, void *to, uint64_t to_at, void *from, uint64_t from_at,
+                       uint64_t bytes, uint32_t buffer);
+    int (*room)(void *user, uint64_t *bytes); /* what alloc has left, before open, by whoever opens
+                                                 the pipe: for DLP_PRELOAD_AUTO. May be NULL */
 } dlp_device;
 
 /* Return a device whose memory is the host's and whose copies are memcpy. Static; any thread. */

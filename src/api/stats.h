@@ -89,8 +89,11 @@ typedef struct dlp_chunk_stats {
     uint64_t device_filled; /* copied, not yet cut */
     uint64_t in_use;        /* chunks being cut, or with views held */
     int32_t preload;        /* DLP_PRELOAD_CPU, _DEVICE: all chunks stay; else _NONE */
-    int32_t pad0;
-    uint64_t per_epoch; /* chunks that an epoch has */
+    int32_t preload_auto;   /* 1: DLP_PRELOAD_AUTO chose that */
+    uint64_t per_epoch;     /* chunks that an epoch has */
+    uint64_t seam_buffers;  /* for batches that span chunks; 0: none does */
+    uint64_t seams;         /* batches that did, and were copied */
+    uint64_t seam_bytes;
 } dlp_chunk_stats;
 
 typedef struct dlp_stats {

@@ -23,6 +23,8 @@ static dlpi_stage *dlpi_add(dlp_pipe *p, const dlpi_stage_ops *ops, const char *
         return NULL;
     }
     if (w) st->w = *w;
+    if (st->w.num_workers == 0) st->w.num_workers = ops->workers;
+    if (st->w.num_workers == DLP_NONE) st->w.num_workers = 0;
     dlpi_copy_text(st->name, sizeof st->name, w && w->name ? w->name : name);
     st->w.name = st->name;
     return st;

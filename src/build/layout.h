@@ -133,8 +133,17 @@ static uint64_t dlpi_sink_each(const dlp_pipe *p) {
     for (uint32_t f = 0; f < p->batches.n; f++) bytes = dlpi_sum(bytes, p->batches.at[f].capacity);
     return bytes;
 }
+/* What it puts together out of several slots: how many, and bytes of one. */
+static uint64_t dlpi_sink_seams(const dlp_pipe *p, uint64_t *each) {
+    *each = 0;
+    if (p->sink == NULL || p->lender == NULL) return 0;
+    for (uint32_t f = 0; f < p->batches.n; f++)
+        *each = dlpi_sum(*each, p->lender->ops->lender->seam(p, f));
+    return *each > 0 ? p->n_out : 0;
+}
 static uint64_t dlpi_sink_bytes(const dlp_pipe *p) {
-    return dlpi_times(dlpi_sink_buffers(p), dlpi_sink_each(p));
+    uint64_t each, n = dlpi_sink_seams(p, &each);
+    return dlpi_sum(dlpi_times(dlpi_sink_buffers(p), dlpi_sink_each(p)), dlpi_times(n, each));
 }
 
 static uint64_t dlpi_worker_records(const dlp_pipe *p) {
@@ -293,7 +302,9 @@ static uint64_t dlpi_plan_kinds(const dlp_pipe *p, dlp_plan *plan) {
 }
 
 static void dlpi_plan_sink(const dlp_pipe *p, dlp_plan *plan) {
+    uint64_t each, n = dlpi_sink_seams(p, &each);
     if (p->sink == NULL) return;
+    if (n > 0) dlpi_plan_add(plan, p->lender->ops->lender->words.seam, n, each);
     dlpi_plan_add(plan,
                   p->lender ? p->lender->ops->lender->words.results : p->sink->ops->sink->words,
                   dlpi_sink_buffers(p), dlpi_sink_each(p));
@@ -315,6 +326,10 @@ static void dlpi_plan_fill(const dlp_pipe *p, dlp_plan *plan) {
     dlpi_plan_add(plan, p->areas[DLPI_REC_RESIDENT].words, 1,
                   dlpi_area_bytes(p, DLPI_REC_RESIDENT));
     dlpi_plan_areas(p, plan, areas + 3, 3);
+    for (int i = 0; i < p->n_stages; i++) {
+        const int id = DLPI_AREA_OWN + i;
+        if (p->areas[id].words != NULL) dlpi_plan_areas(p, plan, &id, 1);
+    }
     dlpi_plan_sink(p, plan);
     dlpi_plan_areas(p, plan, areas + 6, 3);
     dlpi_plan_add(plan, "worker records", (uint64_t)p->n_workers + 1 - collators, each);

@@ -27,9 +27,29 @@ static int dlpi_over(dlp_pipe *p, const dlp_plan *plan, uint64_t limit, const ch
                        plan->total_bytes, what, limit, big->count, big->bytes_each, big->what);
 }
 
+/* What the system has available; UINT64_MAX: it doesn't say. */
+static uint64_t dlpi_system_left(void) {
+    uint64_t kib = dlpi_read_number("/proc/meminfo", "MemAvailable:");
+    return kib > UINT64_MAX / 1024 ? UINT64_MAX : kib * 1024;
+}
+
+/* What may be taken without having been asked for, of what memory cgroup, system and budget leave:
+   a quarter stays, for the program's own and for the cache of files. */
+static uint64_t dlpi_memory_spare(const dlp_pipe *p) {
+    uint64_t left = dlpi_cgroups_least("memory", dlpi_cgroup_memory);
+    uint64_t system = dlpi_system_left(), used;
+    const dlp_budget *budget = p->d.budget;
+    if (system < left) left = system;
+    left = left == UINT64_MAX ? left : left / 4 * 3;
+    if (budget == NULL) return left;
+    used = DLPI_LOAD_RLX(&budget->used_bytes); /* M1: a hint; start adds, then looks */
+    used = used < budget->limit_bytes ? budget->limit_bytes - used : 0;
+    return used < left ? used : left;
+}
+
 /* Hold the plan against every limit before anything is allocated. */
 static int dlpi_check_limits(dlp_pipe *p, const dlp_plan *plan) {
-    uint64_t all = plan->total_bytes, left, used, kib;
+    uint64_t all = plan->total_bytes, left, used;
     dlp_budget *budget = p->d.budget;
     if (p->d.limit_bytes && all > p->d.limit_bytes)
         return dlpi_over(p, plan, p->d.limit_bytes, "limit_bytes", "limit_bytes");
@@ -37,9 +57,9 @@ static int dlpi_check_limits(dlp_pipe *p, const dlp_plan *plan) {
         return dlpi_over(p, plan, PTRDIFF_MAX, "limit_bytes", "what can be addressed");
     left = dlpi_cgroups_least("memory", dlpi_cgroup_memory);
     if (all > left) return dlpi_over(p, plan, left, "limit_bytes", "what the memory cgroup leaves");
-    kib = dlpi_read_number("/proc/meminfo", "MemAvailable:");
-    if (kib != UINT64_MAX && all / 1024 > kib)
-        return dlpi_over(p, plan, kib * 1024, "limit_bytes", "the memory available");
+    left = dlpi_system_left();
+    if (left != UINT64_MAX && all / 1024 > left / 1024)
+        return dlpi_over(p, plan, left, "limit_bytes", "the memory available");
     if (budget) {
         used = DLPI_ADD_SEQ(&budget->used_bytes, all); /* M1: each pipe adds before it looks */
         if (used > budget->limit_bytes || all > budget->limit_bytes - used) {

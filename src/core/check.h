@@ -122,7 +122,7 @@ static int dlpi_check_affinity(dlp_pipe *p, const dlpi_stage *st) {
 
 static int dlpi_check_workers(dlp_pipe *p, const dlpi_stage *st) {
     static const dlpi_bound bounds[] = {
-        {DLPI_AT(dlp_workers_desc, num_workers), 0, DLP_MAX_WORKERS, "0..1024"},
+        {DLPI_AT(dlp_workers_desc, num_workers), 0, DLP_MAX_WORKERS, "DLP_NONE or 0..1024"},
         {DLPI_AT(dlp_workers_desc, placement), 0, DLP_PLACE_PROCESSES,
          "DLP_PLACE_THREADS or DLP_PLACE_PROCESSES"},
         {DLPI_AT(dlp_workers_desc, dispatch), 0, DLP_DISPATCH_BATCHES,

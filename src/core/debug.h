@@ -244,13 +244,17 @@ static void dlpi_unpoison_bytes(void *at, uint64_t bytes) {
 
 /* The consumer has given back batch, or view, s: nobody else may read it. */
 static inline void dlpi_poison(const dlp_pipe *p, uint32_t s) {
+    uint32_t slot;
     if (!DLPI_DEBUG || p->cells != DLPI_CELLS_OWN || p->sink || p->share) return;
+    slot = p->lender ? p->lender->ops->lender->slot(p, s) : s;
     for (uint32_t f = 0; f < p->batches.n; f++) {
         const dlp_tensor *t = &p->out_fields[(size_t)s * p->batches.n + f];
-        dlpi_poison_bytes(t->data, p->lender ? t->bytes : p->batches.at[f].capacity);
+        if (slot == DLPI_NO_SLOT) /* the next view in it is not begun by dlpi_unpoison */
+            memset(t->data, DLPI_POISON, (size_t)t->bytes);
+        else
+            dlpi_poison_bytes(t->data, p->lender ? t->bytes : p->batches.at[f].capacity);
     }
-    if (p->lender) s = p->lender->ops->lender->slot(p, s);
-    DLPI_STORE_REL(dlpi_poisoned(p, s), (uint8_t)1); /* U3 -> U3 */
+    if (slot != DLPI_NO_SLOT) DLPI_STORE_REL(dlpi_poisoned(p, slot), (uint8_t)1); /* U3 -> U3 */
 }
 
 /* Somebody begins with a batch in slot s. */

@@ -341,7 +341,6 @@ static int dlpi_next_take(dlp_pipe *p, int timeout_ms, uint64_t *b, uint32_t *s)
 /* The consumer leaves this epoch for the one after it. */
 static void dlpi_epoch_leave(dlp_pipe *p, uint64_t epoch) {
     p->epoch_open = 0;
-    if (p->lender) p->lender->ops->lender->leave(p);
     p->last_sequence = UINT64_MAX;
     p->win_base = 0;
     memset(p->win, 0, sizeof p->win);

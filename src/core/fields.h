@@ -123,3 +123,8 @@ static uint64_t dlpi_fields_bytes(const dlpi_fields *fs) {
     const dlpi_field *last = &fs->at[fs->n - 1];
     return dlpi_round_up(dlpi_sum(last->offset, dlpi_sum(last->capacity, DLPI_GUARD)), 4096);
 }
+
+/* Bytes of one row of a field, whose first dimension is rows of a chunk. */
+static uint64_t dlpi_row_bytes(const dlpi_field *d) {
+    return d->row_bytes / (uint64_t)d->f.shape[0];
+}

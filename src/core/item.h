@@ -3,12 +3,6 @@
 /* Which rows of a global batch are this rank's, whether epochs are over, an item's random
    numbers. */
 
-/* The rows [*first, *first + what is returned) of n that are those of a rank. */
-static uint32_t dlpi_rows_of_rank(uint64_t rank, uint64_t world, uint64_t n, uint64_t *first) {
-    *first = rank * n / world;
-    return (uint32_t)((rank + 1) * n / world - *first);
-}
-
 /* This rank's rows of a global batch of c rows: [first, first + count). */
 static void dlpi_rank_rows(const dlp_pipe *p, uint64_t c, uint64_t *first, uint32_t *count) {
     *count = dlpi_rows_of_rank(p->rank, p->world, c, first);

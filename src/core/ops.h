@@ -74,19 +74,20 @@ typedef struct dlpi_keeper_ops {                                 /* by workers o
 
 typedef struct dlpi_lender_ops { /* by the consumer; v: number of what is handed out */
     struct {
-        const char *slots, *cells, *zeros, *results;
+        const char *slots, *cells, *zeros, *results, *seam;
     } words;            /* of the plan, in the place of a batch's */
     const char *params; /* of states: what config changes */
     int (*next)(dlp_pipe *p, dlp_batch **out, int timeout_ms);
     void (*drop)(dlp_pipe *p, uint32_t v);
-    uint32_t (*slot)(const dlp_pipe *p, uint32_t v); /* whose cell it lies in */
-    uint64_t (*batches)(const dlp_pipe *p);          /* of an epoch */
-    void (*leave)(dlp_pipe *p);                      /* the rest of the epoch is not wanted */
+    uint32_t (*slot)(const dlp_pipe *p, uint32_t v);                     /* whose cell it lies in */
+    uint64_t (*batches)(const dlp_pipe *p);                              /* of an epoch */
     void (*state)(const dlp_pipe *p, uint32_t v, struct dlpi_state *to); /* behind v */
     void (*config)(const dlp_pipe *p, struct dlpi_state *s);
     uint64_t (*position)(const dlp_pipe *p, uint64_t epoch, uint64_t k); /* rows before batch k */
     void (*seek)(dlp_pipe *p, const struct dlpi_state *s, struct dlpi_place *to);
     uint64_t (*bytes)(const dlp_pipe *p, uint32_t s, uint32_t field); /* for the sink, of a slot */
+    uint64_t (*seam)(const dlp_pipe *p, uint32_t field); /* of what is put together out of several
+                                                 slots, n_out of them; 0: nothing is */
     uint32_t (*cell)(dlp_pipe *p); /* DLPI_CELLS_STAY: by the scheduler, of its present batch */
 } dlpi_lender_ops;
 
@@ -104,6 +105,11 @@ typedef struct dlpi_sink_ops {              /* by the consumer */
     void (*data)(const dlp_pipe *p, uint32_t s, uint32_t field, uint64_t at,
                  dlp_tensor *t);            /* point t at this byte of the batch in slot s */
     void (*freed)(dlp_pipe *p, uint32_t s); /* that slot was given back */
+    int (*joins)(dlp_pipe *p); /* building: can it do the following? Else the pipe has the error */
+    int (*join)(dlp_pipe *p, uint32_t v, uint64_t row, uint32_t s, uint64_t from,
+                uint64_t rows); /* begin to copy rows of slot s into seam buffer v, to its row */
+    int (*arrive)(dlp_pipe *p, uint32_t v, uint64_t until);       /* wait until they are there */
+    void *(*seam)(const dlp_pipe *p, uint32_t v, uint32_t field); /* that buffer */
 } dlpi_sink_ops;
 
 /* Memory of this process that a stage, or the pipe itself, keeps: start allocates, as zeros, what
@@ -122,6 +128,7 @@ typedef struct dlpi_stage_ops {
     int many;     /* 1: several of them may follow each other */
     int unit;     /* DLPI_UNIT_*: what its workers take; cells: of its own, not of slots */
     int in_order; /* 1: one worker, which takes batches in their order, and never dies */
+    int workers;  /* how many where num_workers is 0; 0: inline */
     size_t self_bytes;
     /* building, by the calling thread */
     int (*check)(dlp_pipe *p, struct dlpi_stage *st);   /* behind those of the whole chain */

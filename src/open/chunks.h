@@ -2,6 +2,8 @@
 #pragma once
 #include "stages/transfer.h"
 #include "stages/split.h"
+#include "open/split.h"
+#include "open/chunk_load.h"
 #include "build/check.h"
 /* ---- chunks ---- */
 
@@ -21,10 +23,11 @@ static int dlpi_chunks_check_fields(dlp_pipe *p, const dlp_chunks_desc *d) {
 
 static int dlpi_chunks_check(dlp_pipe *p, const dlp_chunks_desc *d) {
     static const dlpi_bound bounds[] = {
-        {DLPI_AT(dlp_chunks_desc, n_items), 1, DLPI_MAX_ITEMS, "1..2^48"},
-        {DLPI_AT(dlp_chunks_desc, chunk_rows), 1, DLPI_CELL_MAX, "1..2^46"},
+        {DLPI_AT(dlp_chunks_desc, n_items), 0, DLPI_MAX_ITEMS, "1..2^48"},
+        {DLPI_AT(dlp_chunks_desc, chunk_rows), 0, DLPI_CELL_MAX, "1..2^46"},
         {DLPI_AT(dlp_chunks_desc, batch_size), 1, 1 << 20, "1..1048576"},
         {DLPI_AT(dlp_chunks_desc, last), 0, 1, "DLP_LAST_PARTIAL or DLP_LAST_DROP"},
+        {DLPI_AT(dlp_chunks_desc, within_chunks), 0, 1, "0 or 1"},
         {DLPI_AT(dlp_chunks_desc, n_fields), 1, DLP_MAX_FIELDS, "1..16"},
         {DLPI_AT(dlp_chunks_desc, writes_all_bytes), 0, 1, "0 or 1"},
         {DLPI_AT(dlp_chunks_desc, shuffle_chunks), 0, 1, "0 or 1"},
@@ -39,6 +42,12 @@ static int dlpi_chunks_check(dlp_pipe *p, const dlp_chunks_desc *d) {
     int rc;
     if (d->load == NULL) return dlpi_missing(p, "load", "load", "the function that reads rows");
     if ((rc = dlpi_check_bounds(p, "load", d, DLPI_ROWS(bounds))) != DLP_OK) return rc;
+    if (d->rows == NULL) {
+        dlpi_within(p, "load", "n_items", (int64_t)d->n_items, 1, DLPI_MAX_ITEMS, "1..2^48");
+        rc = dlpi_within(p, "load", "chunk_rows", (int64_t)d->chunk_rows, 1, DLPI_CELL_MAX,
+                         "1..2^46");
+        if (p->err.code != 0) return p->err.code;
+    }
     if ((rc = dlpi_chunks_check_fields(p, d)) != DLP_OK) return rc;
     if (d->cpu_buffers == 0 || d->device != NULL) return DLP_OK;
     return dlpi_within(p, "load", "cpu_buffers", d->cpu_buffers, held + 1, 4096,
@@ -49,14 +58,17 @@ static int dlpi_chunks_check(dlp_pipe *p, const dlp_chunks_desc *d) {
 static void dlpi_chunks_pass(const dlp_chunks_desc *d, dlp_sampler_desc *sampler,
                              dlp_repeat_desc *repeat, dlp_split_desc *split) {
     bool train = d->pass == DLP_PASS_TRAIN;
-    *split = (dlp_split_desc){d->chunk_rows,
-                              d->n_items,
-                              d->batch_size,
-                              train ? d->last : DLP_LAST_PARTIAL,
-                              train ? d->shuffle_rows : 0,
-                              d->rank,
-                              d->world_size,
-                              d->allow_uneven};
+    *split = (dlp_split_desc){.chunk_rows = d->chunk_rows,
+                              .n_rows = d->n_items,
+                              .rows = d->rows,
+                              .n_chunks = d->n_chunks,
+                              .batch_size = d->batch_size,
+                              .last = train ? d->last : DLP_LAST_PARTIAL,
+                              .within_chunks = d->within_chunks,
+                              .shuffle_rows = train ? d->shuffle_rows : 0,
+                              .rank = d->rank,
+                              .world_size = d->world_size,
+                              .allow_uneven = d->allow_uneven};
     memset(sampler, 0, sizeof *sampler);
     sampler->seed = d->seed;
     if (train && d->shuffle_chunks) sampler->order = DLP_ORDER_SHUFFLED;
@@ -64,9 +76,7 @@ static void dlpi_chunks_pass(const dlp_chunks_desc *d, dlp_sampler_desc *sampler
 }
 
 /* A chunk's fields: one more dimension before a row's. */
-static void dlpi_chunks_fields(const dlp_chunks_desc *d, const dlp_split_desc *split,
-                               dlp_field *out) {
-    uint64_t room = dlpi_split_room(split);
+static void dlpi_chunks_fields(const dlp_chunks_desc *d, uint64_t room, dlp_field *out) {
     for (uint32_t f = 0; f < d->n_fields; f++) {
         out[f] = d->fields[f];
         out[f].ndim = d->fields[f].ndim + 1;
@@ -75,11 +85,29 @@ static void dlpi_chunks_fields(const dlp_chunks_desc *d, const dlp_split_desc *s
     }
 }
 
+/* How many chunks there are for an epoch, and the rows that this rank has of one at most. */
+static int dlpi_chunks_count(dlp_pipe *p, dlp_split_desc *split, bool in_order, uint64_t *n,
+                             uint64_t *room) {
+    uint64_t *first;
+    dlpi_chunk_plan q;
+    int rc = dlpi_split_sums(p, "load", split, &first);
+    if (rc == DLP_OK) {
+        *n = first ? split->n_chunks : (split->n_rows - 1) / split->chunk_rows + 1;
+        dlpi_chunk_plan_of(split, *n, first, *n, in_order, &q);
+        if (!q.spans && q.drop && first == NULL && *n > 1 && q.last_rows < q.batch)
+            split->n_rows = --*n * split->chunk_rows; /* the last chunk has no batch */
+        *room = dlpi_chunk_room(&q);
+    }
+    free(first);
+    return rc;
+}
+
 /* What the split stage keeps for the fetch. */
 static void dlpi_chunks_keep(dlpi_split *to, const dlp_chunks_desc *d, int preload) {
     to->load = d->load;
     to->user = d->user;
     to->preload = preload;
+    to->preload_auto = d->preload == DLP_PRELOAD_AUTO;
     to->writes_all_bytes = (int)d->writes_all_bytes;
 }
 
@@ -97,13 +125,15 @@ static int dlpi_chunks_wire(dlp_pipe *p, const dlp_chunks_desc *d, int preload) 
     dlp_transfer_desc transfer = {d->device, d->device_buffers, d->transfer_inline == 0};
     int32_t held = d->pipe.max_held > 0 ? d->pipe.max_held : 1;
     dlp_stage to_device = 0, views;
+    uint64_t room = 0;
+    int rc;
     dlpi_chunks_pass(d, &sampler, &repeat, &split);
-    dlpi_chunks_fields(d, &split, fields);
-    chunks.n_items = (d->n_items - 1) / d->chunk_rows + 1;
-    if (split.last == DLP_LAST_DROP && chunks.n_items > 1 &&
-        d->n_items - (chunks.n_items - 1) * d->chunk_rows < d->batch_size)
-        split.n_rows = --chunks.n_items * d->chunk_rows; /* the last chunk has no batch */
+    rc =
+        dlpi_chunks_count(p, &split, sampler.order == DLP_ORDER_SEQUENTIAL, &chunks.n_items, &room);
+    if (rc != DLP_OK) return rc;
+    dlpi_chunks_fields(d, room, fields);
     if (fetch.workers.name == NULL) fetch.workers.name = "load";
+    if (fetch.workers.num_workers == 0) fetch.workers.num_workers = 1; /* load ahead of next */
     memset(&batch, 0, sizeof batch);
     batch.batch_size = 1;
     p->d.prefetch_factor = d->cpu_buffers ? d->cpu_buffers : d->device ? 2 : held + 1;
@@ -123,52 +153,106 @@ static int dlpi_chunks_wire(dlp_pipe *p, const dlp_chunks_desc *d, int preload) 
     return DLP_OK;
 }
 
-/* Is there a preload that DLP_PRELOAD_AUTO may choose? */
-static bool dlpi_chunks_fit(dlp_pipe *p, const dlp_chunks_desc *d, int preload) {
+/* Which preload it is, and why not the one before it. */
+typedef struct dlpi_choice {
+    int preload;
+    char why[120];
+} dlpi_choice;
+
+/* Is there room for what the plan wants of the device? The rest is *host's. */
+static bool dlpi_chunks_device_fits(const dlp_pipe *p, uint64_t *host, dlpi_choice *to) {
+    const dlp_device *d = p->sink ? dlpi_transfer_device(p) : NULL;
+    uint64_t bytes = dlpi_sink_bytes(p), room = 0;
+    *host = p->plan_bytes;
+    if (d == NULL || d->copy == dlp_device_host()->copy) return true;
+    *host = dlpi_less(p->plan_bytes, bytes);
+    if (to->preload != DLP_PRELOAD_DEVICE) return true; /* a few buffers */
+    if (d->room == NULL && p->d.limit_bytes > 0) return true;
+    if (d->room != NULL && d->room(d->user, &room) == 0 && bytes <= room / 4 * 3) return true;
+    snprintf(to->why, sizeof to->why,
+             d->room ? "%" PRIu64 " bytes of the device are wanted, %" PRIu64 " are left"
+                     : "the device does not say what it has left",
+             bytes, room);
+    return false;
+}
+
+/* May DLP_PRELOAD_AUTO choose this one? */
+static bool dlpi_chunks_fit(dlp_pipe *p, const dlp_chunks_desc *d, dlpi_choice *to) {
+    uint64_t limit = d->pipe.limit_bytes, host, spare = dlpi_memory_spare(p);
     dlp_plan plan;
-    return d->pipe.limit_bytes > 0 && dlpi_chunks_wire(p, d, preload) == DLP_OK &&
-           dlp_pipe_plan(p, &plan) == DLP_OK && plan.total_bytes <= d->pipe.limit_bytes;
+    if (dlpi_chunks_wire(p, d, to->preload) != DLP_OK || dlp_pipe_plan(p, &plan) != DLP_OK) {
+        snprintf(to->why, sizeof to->why, "%.119s", p->err.message);
+        return false;
+    }
+    if (!dlpi_chunks_device_fits(p, &host, to)) return false;
+    if (host <= spare && (limit == 0 || plan.total_bytes <= limit)) return true;
+    snprintf(to->why, sizeof to->why, "%" PRIu64 " bytes are wanted, %s %" PRIu64,
+             host > spare ? host : plan.total_bytes,
+             host > spare ? "three quarters of what memory is left are" : "limit_bytes is",
+             host > spare ? spare : limit);
+    return false;
 }
 
 /* Open and wire it with this preload; *fits: whether that may be chosen of several. */
-static int dlpi_chunks_try(dlp_pipe **out, const dlp_chunks_desc *d, int preload, bool *fits,
+static int dlpi_chunks_try(dlp_pipe **out, const dlp_chunks_desc *d, dlpi_choice *to, bool *fits,
                            dlp_error *err) {
     dlp_pipe *p;
     int rc = dlp_pipe_open(&p, &d->pipe, err);
     if (rc != DLP_OK) return rc;
     if ((rc = dlpi_chunks_check(p, d)) == DLP_OK) {
         if (fits)
-            *fits = dlpi_chunks_fit(p, d, preload);
+            *fits = dlpi_chunks_fit(p, d, to);
         else
-            rc = dlpi_chunks_wire(p, d, preload);
+            rc = dlpi_chunks_wire(p, d, to->preload);
     }
     *out = p;
     return rc;
 }
 
+/* The first of them that fits. What is wrong with the desc is told when it is wired for good. */
+static int dlpi_chunks_choose(const dlp_chunks_desc *d, dlpi_choice *to, dlp_error *err) {
+    bool fits = false;
+    to->preload = d->device ? DLP_PRELOAD_DEVICE : DLP_PRELOAD_CPU;
+    while (to->preload > DLP_PRELOAD_NONE) {
+        dlp_pipe *p = NULL;
+        int rc = dlpi_chunks_try(&p, d, to, &fits, err);
+        if (p == NULL) return rc;
+        dlp_pipe_close(p);
+        if (rc != DLP_OK || fits) return DLP_OK;
+        to->preload--;
+    }
+    return DLP_OK;
+}
+
+/* Tell what DLP_PRELOAD_AUTO chose, and why. */
+static void dlpi_chunks_chosen(dlp_pipe *p, const dlpi_choice *to) {
+    if (to->preload == DLP_PRELOAD_NONE)
+        dlpi_warn(p, "preload: AUTO keeps no chunks: %s", to->why);
+    else
+        dlpi_warn(p, "preload: AUTO keeps all %" PRIu64 " chunks %s; the plan is %" PRIu64 " bytes",
+                  dlpi_chunk_count(p),
+                  to->preload == DLP_PRELOAD_DEVICE ? "on the device" : "in CPU memory",
+                  p->plan_bytes);
+}
+
 DLPDEF int dlp_chunks_open(dlp_pipe **out, const dlp_chunks_desc *desc, dlp_error *err) {
     dlp_pipe *p = NULL;
-    int rc = DLP_OK, preload;
+    dlpi_choice to = {0, ""};
+    int rc = DLP_OK;
+    bool chosen;
     if (out == NULL || desc == NULL)
         return dlpi_error_set(err, DLP_ERR_ARG, out ? "desc" : "out", "%s is NULL",
                               out ? "desc" : "out");
-    preload = desc->preload;
-    if (preload == DLP_PRELOAD_AUTO) {
-        bool fits = false;
-        preload = desc->device ? DLP_PRELOAD_DEVICE : DLP_PRELOAD_CPU;
-        for (; rc == DLP_OK && !fits && preload > DLP_PRELOAD_NONE; preload -= !fits) {
-            rc = dlpi_chunks_try(&p, desc, preload, &fits, err);
-            if (rc == DLP_OK) dlp_pipe_close(p), p = NULL;
-        }
-        if (rc != DLP_OK && p == NULL) return rc;
-    }
-    if (rc == DLP_OK && (rc = dlpi_chunks_try(&p, desc, preload, NULL, err)) == DLP_OK)
-        rc = dlp_pipe_start(p);
+    chosen = desc->preload == DLP_PRELOAD_AUTO;
+    to.preload = desc->preload;
+    if (chosen && (rc = dlpi_chunks_choose(desc, &to, err)) != DLP_OK) return rc;
+    if ((rc = dlpi_chunks_try(&p, desc, &to, NULL, err)) == DLP_OK) rc = dlp_pipe_start(p);
     if (rc != DLP_OK) {
         if (p && err) *err = p->err;
         dlp_pipe_close(p);
         return rc;
     }
+    if (chosen) dlpi_chunks_chosen(p, &to);
     *out = p;
     return DLP_OK;
 }

@@ -33,6 +33,7 @@ static dlp_stage dlpi_filter_fetch(dlp_pipe *p, dlp_fetch_desc *fetch, const voi
     if (source != NULL)
         return dlpi_bad(p, "", "dataset.filter", "0 with parts, whose load may leave items out", 1);
     if (d.workers.name == NULL) d.workers.name = "filter";
+    if (n == 0) d.workers.num_workers = DLP_NONE;
     fetch->workers =
         (dlp_workers_desc){.num_workers = n < 2 ? n : 2, .placement = d.workers.placement};
     return dlp_pipe_add_expand(p, &d);

@@ -38,7 +38,8 @@ static int dlpi_loader_short(dlp_pipe *p, const dlp_loader_desc *d, dlpi_loader 
         if (full == 0) both[i].full = brief;
     }
     l->batch.batch_size = (uint32_t)both[0].full;
-    l->fetch.workers.num_workers = (int32_t)both[1].full;
+    /* inline, whichever way it was said */
+    l->fetch.workers.num_workers = both[1].full == DLP_NONE ? 0 : (int32_t)both[1].full;
     l->sampler.order = (int32_t)both[2].full;
     l->batch.last = (int32_t)both[3].full;
     l->repeat.epochs = both[4].full;

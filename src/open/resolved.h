@@ -26,6 +26,7 @@ DLPDEF int dlp_pipe_resolved(const dlp_pipe *p, dlp_pipe_desc *out) {
 static void dlpi_workers_resolved(const dlpi_stage *st, dlp_workers_desc *out) {
     *out = st->w;
     if (st->tuned) out->num_workers = st->begin; /* w has room for workers_max */
+    if (out->num_workers == 0) out->num_workers = DLP_NONE;
     out->name = st->name;
 }
 

@@ -2,10 +2,64 @@
 #pragma once
 #include "stages/split.h"
 #include "build/check.h"
+/* ---- a split stage ---- */
+
+static int dlpi_split_check(dlp_pipe *p, dlpi_stage *st) {
+    static const dlpi_bound bounds[] = {
+        {DLPI_AT(dlp_split_desc, chunk_rows), 0, DLPI_MAX_ITEMS, "1..2^48"},
+        {DLPI_AT(dlp_split_desc, n_rows), 0, DLPI_MAX_ITEMS, "0..2^48"},
+        {DLPI_AT(dlp_split_desc, batch_size), 1, 1 << 20, "1..1048576"},
+        {DLPI_AT(dlp_split_desc, last), 0, 1, "DLP_LAST_PARTIAL or DLP_LAST_DROP"},
+        {DLPI_AT(dlp_split_desc, within_chunks), 0, 1, "0 or 1"},
+        {DLPI_AT(dlp_split_desc, shuffle_rows), 0, 1, "0 or 1"},
+        {DLPI_AT(dlp_split_desc, allow_uneven), 0, 1, "0 or 1"},
+    };
+    const dlp_split_desc *d = &((const dlpi_split *)st->self)->d;
+    int rc = dlpi_check_bounds(p, st->name, d, DLPI_ROWS(bounds));
+    if (rc == DLP_OK)
+        rc = dlpi_within(p, st->name, "chunk_rows", (int64_t)d->chunk_rows, d->rows == NULL,
+                         DLPI_MAX_ITEMS, "1..2^48, or 0 with rows");
+    if (rc != DLP_OK) return rc;
+    return dlpi_check_ranks(p, st, d->rank, d->world_size, d->batch_size, d->allow_uneven != 0);
+}
+
+/* Rows before each chunk, where a desc gives a count for each; else *first is NULL. */
+static int dlpi_split_sums(dlp_pipe *p, const char *stage, const dlp_split_desc *d,
+                           uint64_t **first) {
+    uint64_t sum = 0;
+    int rc;
+    *first = NULL;
+    if (d->rows == NULL) {
+        if (d->n_chunks == 0) return DLP_OK;
+        return dlpi_bad(p, stage, "n_chunks", "0 without rows", (int64_t)d->n_chunks);
+    }
+    rc = dlpi_within(p, stage, "n_chunks", (int64_t)d->n_chunks, 1, INT32_MAX,
+                     "1..2^31 - 1, of rows");
+    if (rc != DLP_OK) return rc;
+    *first = calloc((size_t)d->n_chunks + 1, sizeof **first);
+    if (*first == NULL) return dlpi_no_memory(p, "rows", "the chunks' counts");
+    for (uint64_t c = 0; c < d->n_chunks; c++) {
+        uint64_t most = DLPI_MAX_ITEMS - sum;
+        if (d->chunk_rows != 0 && d->chunk_rows < most) most = d->chunk_rows;
+        if (d->rows[c] > most)
+            return dlpi_bad(p, stage, "rows", "at most chunk_rows each, and 2^48 together",
+                            (int64_t)d->rows[c]);
+        (*first)[c + 1] = sum += d->rows[c];
+    }
+    if (sum == 0) return dlpi_bad(p, stage, "rows", "such that there is a row", 0);
+    if (d->n_rows == 0 || d->n_rows == sum) return DLP_OK;
+    return dlpi_bad(p, stage, "n_rows", "0 or the sum of rows", (int64_t)d->n_rows);
+}
+
 DLPDEF dlp_stage dlp_pipe_add_split(dlp_pipe *p, const dlp_split_desc *desc) {
     dlpi_stage *st;
+    dlpi_split *c;
+    int rc;
     if (p == NULL || desc == NULL) return DLP_ERR_ARG;
     if ((st = dlpi_add(p, &dlpi_split_ops, "split", NULL)) == NULL) return dlpi_add_refused(p);
-    ((dlpi_split *)st->self)->d = *desc;
-    return dlpi_added(p, st, dlpi_split_check(p, st));
+    c = st->self;
+    c->d = *desc;
+    if ((rc = dlpi_split_check(p, st)) == DLP_OK)
+        rc = dlpi_split_sums(p, st->name, desc, &c->first);
+    return dlpi_added(p, st, rc);
 }

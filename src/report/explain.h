@@ -531,8 +531,17 @@ static void dlpi_explain_chunks(dlpi_text *t, const dlp_chunk_stats *c) {
                       "; %" PRIu64 " device chunk buffers: %" PRIu64 " free, %" PRIu64
                       " being copied, %" PRIu64 " filled",
                       c->device_buffers, c->device_free, c->device_copying, c->device_filled);
-    dlpi_text_add(t, "; %" PRIu64 " in use.%s\n", c->in_use,
-                  c->preload ? " Chunks are loaded once and stay." : "");
+    dlpi_text_add(t, "; %" PRIu64 " in use.%s%s\n", c->in_use,
+                  c->preload ? " Chunks are loaded once and stay." : "",
+                  c->preload_auto == 0 ? ""
+                  : c->preload         ? " DLP_PRELOAD_AUTO found room for all."
+                                       : " DLP_PRELOAD_AUTO found no room for all: none stays.");
+    if (c->seam_buffers > 0)
+        dlpi_text_add(t,
+                      "Seams: %" PRIu64 " batch%s spanned chunks and %s copied, %s in all; a "
+                      "batch_size that divides the rows of every chunk has none.\n",
+                      c->seams, c->seams == 1 ? "" : "es", c->seams == 1 ? "was" : "were",
+                      dlpi_num_bytes((double)c->seam_bytes).s);
 }
 
 /* What it costs that epochs don't overlap. */

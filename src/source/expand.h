@@ -247,6 +247,7 @@ static const dlpi_source_ops dlpi_expand_source = {
 static const dlpi_stage_ops dlpi_expand_ops = {
     .kind = DLP_STAGE_EXPAND,
     .rank = 3,
+    .workers = 1, /* makes items ahead of the consumer */
     .unit = DLPI_UNIT_CELLS,
     .self_bytes = sizeof(dlpi_expand),
     .check = dlpi_expand_check,

@@ -758,6 +758,7 @@ static const dlpi_source_ops dlpi_found_source = {
 static const dlpi_stage_ops dlpi_found_ops = {
     .kind = DLP_STAGE_FOUND,
     .rank = 3,
+    .workers = 1, /* loads ahead of the consumer */
     .unit = DLPI_UNIT_CELLS,
     .self_bytes = sizeof(dlpi_found),
     .check = dlpi_found_check,

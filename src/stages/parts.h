@@ -588,6 +588,7 @@ static const dlpi_stage_ops dlpi_parts_ops = {
     .kind = DLP_STAGE_PARTS,
     .rank = 3,
     .unit = DLPI_UNIT_CELLS,
+    .workers = 1, /* loads ahead of the consumer */
     .self_bytes = sizeof(dlpi_parts),
     .check = dlpi_parts_check,
     .layout = dlpi_parts_layout,

@@ -1,6 +1,7 @@
 /* needs: split */
 #pragma once
 #include "api/chunks.h"
+#include "order/chunks.h"
 #include "core/check.h"
 #include "core/deliver.h"
 #include "core/item.h"
@@ -8,39 +9,52 @@
 /* ---------------------------------------------------------------------------------------------
    >>impl-split      CHUNKS LOADED, AND SPLIT INTO VIEWS
    With a split stage the items of the pipe are chunks, one to a core batch, and what the consumer
-   gets are views. Where view k of an epoch is follows by arithmetic: all chunks have chunk_rows
-   rows but the dataset's last one, whose place in an epoch's order is known (dlpi_chunk_short_at).
-   The loaders' side is a fetch. The splitter is the consumer's: it takes a chunk as dlpi_next takes
-   a batch, and hands out views of it. refs counts, for each slot, the views held, and one more
-   while the chunk is being split. A chunk is taken only when the one before is split to its end; so
-   each chunk that is out has a view that is held, but for the one just taken, which max_held - 1
-   others can precede: never more than max_held chunks are out, as many as the pipe has slots for.
-   */
+   gets are views. Where a view lies follows from counts alone: >>impl-chunk-rows. The loaders' side
+   is a fetch. The splitter is the consumer's: it takes a chunk as dlpi_next takes a batch, and
+   hands out views of it. refs counts, for each slot, the views held, and one more while the chunk
+   is being split. A chunk is taken only when the one before is split to its end; so each chunk that
+   is out has a view that is held, but for the one just taken, which max_held - 1 others can
+   precede: never more than max_held chunks are out, as many as the pipe has slots for.
+   A batch that spans chunks is copied, chunk by chunk as they come, into a seam buffer, of which
+   each view has its own; such a view keeps no chunk. A next that has waited in vain for the last of
+   them leaves what is there for the call after it. */
 
 typedef struct dlpi_split { /* what the stage keeps */
     dlp_split_desc d;
+    dlpi_chunk_plan plan;
     dlp_chunk_fn load; /* from here what dlp_chunks_open was given */
     void *user;
-    int preload; /* DLP_PRELOAD_NONE, _CPU, _DEVICE */
+    int preload;      /* DLP_PRELOAD_NONE, _CPU, _DEVICE */
+    int preload_auto; /* 1: chosen by DLP_PRELOAD_AUTO */
     int writes_all_bytes;
-    uint64_t per_epoch;          /* batches */
-    uint32_t view_rows;          /* rows of this rank's full batch */
-    uint32_t slot;               /* with the chunk that is being split, DLPI_NO_SLOT: none */
-    dlpi_order order;            /* of the chunks */
-    uint64_t chunk, rows, views; /* that chunk's number, its rows on all ranks, its batches */
-    uint64_t at;                 /* its next view */
-    uint64_t skip;               /* views of the next chunk that were consumed before a resume */
-    uint64_t batches, position;  /* of the epoch, before it */
+    uint64_t *first;    /* of desc.rows: [n_chunks + 1] rows before each; or NULL */
+    uint32_t view_rows; /* rows of this rank's full batch */
+    uint32_t slot;      /* with the chunk that is being split, DLPI_NO_SLOT: none */
+    dlpi_order order;   /* of the chunks */
+    dlpi_chunk_spot at; /* of that chunk */
+    uint64_t chunk;     /* its number */
     uint64_t sequence;
     uint32_t turn;
+    struct {           /* a batch that spans chunks, as far as they have come */
+        uint32_t v;    /* its view */
+        uint32_t rows; /* that are there; 0: none is begun */
+        bool waits;    /* the last of them are on their way from the chunk at hand */
+        uint32_t seek_no;
+        uint64_t epoch, batch;
+    } seam;
     uint32_t *refs;              /* [n_slots] views held, and 1 while it is split */
-    uint32_t *slot_of;           /* [n_out] */
+    uint32_t *slot_of;           /* [n_out]; DLPI_NO_SLOT: its seam buffer */
     uint64_t *after;             /* [n_out] global position where the view ends */
     uint64_t *index;             /* [n_out][view_rows] */
-    uint8_t *valid;              /* [2][view_rows] of a view that has all rows, of one of none */
+    uint8_t *valid;              /* [2][view_rows] of a view that has all rows, of one of none; and
+                                    [n_out][view_rows] of those in seam buffers */
+    dlpi_chunk_spot *places;     /* [workers of fetch] */
     dlp_permutation permutation; /* of its rows */
     uint8_t pad[DLPI_LINE];
     dlpi_order scheduled; /* the scheduler's, where each chunk has its own cell */
+    uint8_t pad1[DLPI_LINE];
+    dlpi_order copied; /* the sink's */
+    dlpi_chunk_spot copied_at;
 } dlpi_split;
 
 /* Chunks, for observers. Words of those that stay, and of the sink's buffers, have records of
@@ -50,108 +64,45 @@ typedef struct dlpi_chunk_rec {
     int32_t preload;
     uint32_t in_epoch_at, used_at; /* in a slot */
     uint32_t view_rows;            /* of this rank's full batch; 0: an older version's */
+    int32_t preload_auto;          /* preload was chosen by DLP_PRELOAD_AUTO */
+    uint32_t seam_buffers;
+    uint64_t seams, seam_bytes; /* views that were copied; caller */
 } dlpi_chunk_rec;
 
-_Static_assert(sizeof(dlpi_chunk_rec) == 32, "region layout");
+_Static_assert(sizeof(dlpi_chunk_rec) == 56, "region layout");
 
 static dlpi_split *dlpi_split_of(const dlp_pipe *p) { return p->lender->self; }
 
 static uint64_t dlpi_chunk_count(const dlp_pipe *p) { return p->fetch->dataset.n_items; }
 
-static uint64_t dlpi_chunk_rows_all(const dlp_pipe *p) {
-    const dlp_split_desc *d = &dlpi_split_of(p)->d;
-    return d->n_rows ? d->n_rows : d->chunk_rows * dlpi_chunk_count(p);
+/* The end of what a chunk's buffer has of its axis. What stays is whole, for in another epoch the
+   axis may end elsewhere. */
+static uint64_t dlpi_chunk_filled(const dlpi_split *c, const dlpi_chunk_spot *x) {
+    bool whole = c->plan.spans && c->plan.world == 1 && c->preload != DLP_PRELOAD_NONE;
+    return whole ? x->from + x->size : dlpi_chunk_end(x);
 }
 
-/* Rows of chunk c as it is in the dataset. */
-static uint64_t dlpi_chunk_size(const dlp_pipe *p, uint64_t c) {
-    const dlp_split_desc *d = &dlpi_split_of(p)->d;
-    if (d->n_rows == 0 || c + 1 < dlpi_chunk_count(p)) return d->chunk_rows;
-    return d->n_rows - c * d->chunk_rows;
+/* Of a field, what a seam buffer has; 0: there are none. */
+static uint64_t dlpi_seam_bytes(const dlp_pipe *p, uint32_t f) {
+    const dlpi_split *c = dlpi_split_of(p);
+    return c->plan.spans ? c->view_rows * dlpi_row_bytes(&p->batches.at[f]) : 0;
 }
 
-/* Of a chunk's rows, those that come in batches, and how many batches that makes. */
-static uint64_t dlpi_chunk_kept(const dlp_pipe *p, uint64_t rows) {
-    const dlp_split_desc *d = &dlpi_split_of(p)->d;
-    return d->last == DLP_LAST_DROP ? rows - rows % d->batch_size : rows;
-}
-static uint64_t dlpi_chunk_views(const dlp_pipe *p, uint64_t rows) {
-    const dlp_split_desc *d = &dlpi_split_of(p)->d;
-    return (dlpi_chunk_kept(p, rows) + d->batch_size - 1) / d->batch_size;
-}
-
-/* This rank's rows of a global batch of n: [*first, *first + count). */
-static uint32_t dlpi_chunk_share(const dlp_pipe *p, uint64_t n, uint64_t *first) {
-    const dlp_split_desc *d = &dlpi_split_of(p)->d;
-    return dlpi_rows_of_rank(d->rank, d->world_size ? d->world_size : 1, n, first);
-}
-
-/* Rows of the global batch j of a chunk. */
-static uint64_t dlpi_chunk_batch(const dlp_pipe *p, uint64_t rows, uint64_t j) {
-    uint64_t left = dlpi_chunk_kept(p, rows) - j * dlpi_split_of(p)->d.batch_size;
-    return left < dlpi_split_of(p)->d.batch_size ? left : dlpi_split_of(p)->d.batch_size;
-}
-
-/* Where in its buffer batch j of a chunk begins: full batches of this rank lie before it. */
-static uint64_t dlpi_chunk_row_at(const dlp_pipe *p, uint64_t j) {
-    uint64_t first;
-    return j * dlpi_chunk_share(p, dlpi_split_of(p)->d.batch_size, &first);
-}
-
-/* This rank's rows of a chunk. */
-static uint64_t dlpi_chunk_local(const dlp_pipe *p, uint64_t rows) {
-    uint64_t first, full = dlpi_chunk_kept(p, rows) / dlpi_split_of(p)->d.batch_size;
-    uint64_t rest = dlpi_chunk_kept(p, rows) % dlpi_split_of(p)->d.batch_size;
-    return dlpi_chunk_row_at(p, full) + dlpi_chunk_share(p, rest, &first);
-}
-
-/* Where in an epoch's order the chunk that is not full stands; UINT64_MAX: all are. */
-static uint64_t dlpi_chunk_short_at(const dlp_pipe *p, dlpi_order *o, uint64_t epoch) {
-    uint64_t last = dlpi_chunk_count(p) - 1;
-    if (dlpi_chunk_size(p, last) == dlpi_split_of(p)->d.chunk_rows) return UINT64_MAX;
-    if (o->kind != DLP_ORDER_SHUFFLED) return last;
-    if (!o->ready || o->epoch != epoch) dlpi_order_begin(o, epoch);
-    return dlp_permutation_find(&o->permutation, last);
-}
-
-/* Batches and rows of the epoch before the chunk at a position of its order. */
-static uint64_t dlpi_chunk_before(const dlp_pipe *p, dlpi_order *o, uint64_t epoch, uint64_t at,
-                                  uint64_t *rows) {
-    uint64_t full = dlpi_split_of(p)->d.chunk_rows, odd = dlpi_chunk_short_at(p, o, epoch);
-    uint64_t less = odd < at ? dlpi_chunk_size(p, dlpi_chunk_count(p) - 1) : full;
-    *rows = at * dlpi_chunk_kept(p, full) + dlpi_chunk_kept(p, less) - dlpi_chunk_kept(p, full);
-    return at * dlpi_chunk_views(p, full) + dlpi_chunk_views(p, less) - dlpi_chunk_views(p, full);
-}
-
-/* The other way: which chunk of the order has batch k of the epoch, and as which of its views? */
-static uint64_t dlpi_chunk_find(const dlp_pipe *p, dlpi_order *o, uint64_t epoch, uint64_t k,
-                                uint64_t *view) {
-    uint64_t each = dlpi_chunk_views(p, dlpi_split_of(p)->d.chunk_rows);
-    uint64_t odd = dlpi_chunk_short_at(p, o, epoch), few;
-    *view = k % each;
-    if (odd == UINT64_MAX || k < odd * each) return k / each;
-    few = dlpi_chunk_views(p, dlpi_chunk_size(p, dlpi_chunk_count(p) - 1));
-    k -= odd * each;
-    *view = k < few ? k : (k - few) % each;
-    return k < few ? odd : odd + 1 + (k - few) / each;
-}
-
-/* Bytes of one row of a field, whose first dimension is a chunk's rows. */
-static uint64_t dlpi_row_bytes(const dlpi_field *d) {
-    return d->row_bytes / (uint64_t)d->f.shape[0];
-}
-
-/* Of a field, what the chunk in slot s has. */
+/* Of a field, what the chunk in slot s has. By the sink. */
 static uint64_t dlpi_chunk_bytes(const dlp_pipe *p, uint32_t s, uint32_t f) {
-    uint64_t rows = dlpi_chunk_local(p, dlpi_chunk_size(p, dlpi_slot_index(p, s)[0]));
-    return rows * dlpi_row_bytes(&p->batches.at[f]);
+    dlpi_split *c = dlpi_split_of(p);
+    const dlpi_bslot *slot = dlpi_slot_at(p, s);
+    dlpi_chunk_spot *x = &c->copied_at;
+    dlpi_chunk_goto(&c->plan, &c->copied, slot->epoch, slot->position, x);
+    return dlpi_chunk_row_at(&c->plan, x, dlpi_chunk_filled(c, x)) *
+           dlpi_row_bytes(&p->batches.at[f]);
 }
 
 /* The order of the rows of chunk c. */
 static void dlpi_chunk_permute(const dlp_pipe *p, uint64_t epoch, uint64_t c,
                                dlp_permutation *out) {
     uint64_t key = dlpi_absorb(dlpi_hash_in(DLPI_DOMAIN_ROWS, p->sampler->sampler.seed, c), 1);
-    dlp_permutation_init(out, dlpi_chunk_size(p, c), key, epoch);
+    dlp_permutation_init(out, dlpi_chunk_size(&dlpi_split_of(p)->plan, c), key, epoch);
 }
 
 /* ---- chunks that stay (preload) ----
@@ -202,160 +153,92 @@ static uint32_t dlpi_chunk_source(const dlp_pipe *p, uint32_t s, uint64_t b) {
 
 static const dlpi_stay_ops dlpi_chunk_stay = {dlpi_chunk_place, dlpi_chunk_left, dlpi_chunk_source};
 
-/* ---- loading ---- */
-
-/* A call of load as it is made. */
-typedef struct dlpi_load_call {
-    dlpi_worker *w;
-    uint64_t from; /* place of the first row in the chunk's order */
-    uint64_t at;   /* row of the buffer where they go */
-    dlp_chunk c;
-    void *data[DLP_MAX_FIELDS];
-    dlp_permutation order; /* of a shuffled chunk's rows */
-} dlpi_load_call;
-
-DLPDEF uint64_t dlp_chunk_row(const dlp_chunk *c, uint64_t k) {
-    const dlpi_load_call *l = c->internal;
-    if (k >= c->count) return UINT64_MAX;
-    return c->chunk_first +
-           (c->shuffled ? dlp_permutation_at(&l->order, l->from + k) : l->from + k);
-}
-
-/* Load the run of rows that has gathered in l, if any. */
-static int dlpi_load_run(dlpi_load_call *l, const dlp_item *it) {
-    const dlp_pipe *p = l->w->p;
-    const dlpi_split *d = dlpi_split_of(p);
-    dlp_chunk shown; /* theirs to spoil */
-    if (l->c.count == 0) return 0;
-    for (uint32_t f = 0; f < p->items.n; f++) {
-        uint64_t bytes = dlpi_row_bytes(&p->items.at[f]);
-        l->data[f] = (uint8_t *)it->data[f] + l->at * bytes;
-        if (!d->writes_all_bytes) memset(l->data[f], 0, l->c.count * bytes);
-    }
-    l->c.first = dlp_chunk_row(&l->c, 0);
-    shown = l->c;
-    return d->load(d->user, &shown);
-}
-
-/* Load what this rank wants of a chunk. A chunk that stands in for another one has to have as many
-   rows as that: what batches there are is known in advance. */
-static int dlpi_chunk_load(dlpi_worker *w, const dlp_item *it) {
-    const dlp_pipe *p = w->p;
-    bool odd = it->position == dlpi_chunk_short_at(p, &w->order, it->epoch);
-    uint64_t rows = dlpi_chunk_size(p, odd ? dlpi_chunk_count(p) - 1 : 0), first;
-    dlpi_load_call l;
-    int rc;
-    l.w = w;
-    l.from = l.at = 0;
-    l.c = (dlp_chunk){.index = it->index,
-                      .chunk_rows = dlpi_chunk_size(p, it->index),
-                      .epoch = it->epoch,
-                      .seed = it->seed,
-                      .attempt = it->attempt,
-                      .n_fields = it->n_fields,
-                      .worker = it->worker,
-                      .shuffled = dlpi_split_of(p)->d.shuffle_rows,
-                      .worker_state = it->worker_state,
-                      .data = l.data,
-                      .call = it->call,
-                      .internal = &l};
-    l.c.chunk_first = it->index * dlpi_split_of(p)->d.chunk_rows;
-    if (l.c.chunk_rows < rows) return DLP_SKIP;
-    if (l.c.shuffled) dlpi_chunk_permute(p, it->epoch, it->index, &l.order);
-    for (uint64_t j = 0; j < dlpi_chunk_views(p, rows); j++) {
-        uint32_t n = dlpi_chunk_share(p, dlpi_chunk_batch(p, rows, j), &first);
-        first += j * dlpi_split_of(p)->d.batch_size;
-        if (l.c.count > 0 && first == l.from + l.c.count) {
-            l.c.count += n;
-            continue;
-        }
-        if ((rc = dlpi_load_run(&l, it)) != 0) return rc;
-        l.from = first;
-        l.at = dlpi_chunk_row_at(p, j);
-        l.c.count = n;
-    }
-    return dlpi_load_run(&l, it);
-}
-
-/* The fetch of a pipe of chunks. */
-static int dlpi_chunk_fetch(void *user, dlp_item *it) {
-    dlpi_worker *w = it->call->w;
-    const dlp_pipe *p = w->p;
-    uint32_t s = (uint32_t)(DLPI_LOAD_RLX(&w->block->running) >> 32); /* X2, own */
-    uint64_t *word, key;
-    int rc;
-    DLPI_UNUSED(user);
-    if (dlpi_split_of(p)->preload == DLP_PRELOAD_NONE) return dlpi_chunk_load(w, it);
-    word = dlpi_chunk_word(p, it->index);
-    key = dlpi_chunk_key(p, s);
-    while (!dlpi_stopped(p)) {
-        uint64_t was = dlpi_claim_owner(word); /* Q5 <- Q5 */
-        uint32_t other = (uint32_t)(was >> 1 & 0x7fff);
-        if (was & 1) return 0;
-        if (was != 0 && was != key) {
-            /* Y1 <- Y1: another batch loads it, unless that is gone */
-            uint64_t ready = dlpi_gather_ready(&dlpi_stage_words_at(p, other, p->work[0])->ready);
-            if (!dlpi_ready_past(ready, (was >> 16) - 1)) {
-                dlpi_sleep(200000);
-                continue;
-            }
-        }
-        if (!dlpi_claim_take(word, was, key)) continue; /* Q5 -> Q5 */
-        rc = dlpi_chunk_load(w, it);
-        dlpi_claim_done(word, rc == 0 ? key | 1 : UINT64_C(0)); /* Q5 -> Q5 */
-        return rc;
-    }
-    return 0; /* nobody will see it */
-}
-
 /* ---- the splitter ---- */
 
 static void dlpi_split_unref(dlp_pipe *p, uint32_t s) {
     if (--dlpi_split_of(p)->refs[s] == 0) dlpi_slot_free(p, s);
 }
 
+/* Done with the chunk that is being split. */
+static void dlpi_split_leave_chunk(dlp_pipe *p) {
+    dlpi_split_unref(p, dlpi_split_of(p)->slot);
+    dlpi_split_of(p)->slot = DLPI_NO_SLOT;
+}
+
 /* Begin to split the chunk in slot s. */
 static void dlpi_split_take(dlp_pipe *p, uint32_t s) {
     dlpi_split *c = dlpi_split_of(p);
     const dlpi_bslot *slot = dlpi_slot_at(p, s);
-    bool odd = slot->position == dlpi_chunk_short_at(p, &c->order, slot->epoch);
     c->slot = s;
     c->refs[s] = 1;
     c->chunk = dlpi_slot_index(p, s)[0];
-    c->rows = dlpi_chunk_size(p, odd ? dlpi_chunk_count(p) - 1 : 0);
-    c->views = dlpi_chunk_views(p, c->rows);
-    c->batches = dlpi_chunk_before(p, &c->order, slot->epoch, slot->position, &c->position);
-    c->at = c->skip;
-    c->skip = 0;
+    dlpi_chunk_goto(&c->plan, &c->order, slot->epoch, slot->position, &c->at);
     if (c->d.shuffle_rows) dlpi_chunk_permute(p, slot->epoch, c->chunk, &c->permutation);
 }
 
-/* The dataset indices of a view's rows: rows [from, from + count) of the chunk's order. */
+/* When a call of next with this timeout_ms must be back; *until: 0 before the first time. */
+static uint64_t dlpi_split_until(int timeout_ms, uint64_t *until) {
+    if (*until == 0)
+        *until = timeout_ms < 0 ? UINT64_MAX : dlpi_now_ns() + (uint64_t)timeout_ms * 1000000u;
+    return *until;
+}
+
+/* Have a chunk to split, waiting for it if need be. */
+static int dlpi_split_have(dlp_pipe *p, int timeout_ms, uint64_t *until) {
+    uint64_t b, now;
+    uint32_t s;
+    int rc;
+    if (dlpi_split_of(p)->slot != DLPI_NO_SLOT) return DLP_OK;
+    if (timeout_ms > 0) {
+        now = dlpi_now_ns();
+        timeout_ms = dlpi_split_until(timeout_ms, until) > now
+                         ? (int)((*until - now + 999999u) / 1000000u)
+                         : 0;
+    }
+    if ((rc = dlpi_next_slot(p, timeout_ms, &b, &s)) != DLP_OK) return rc;
+    dlpi_taken(p, b, dlpi_slot_at(p, s)->flags);
+    dlpi_split_take(p, s);
+    dlpi_schedule_inline(p, 1);
+    return DLP_OK;
+}
+
+/* The dataset indices of rows [from, from + count) of the chunk's order. */
 static void dlpi_split_indices(const dlpi_split *c, uint64_t from, uint32_t count,
                                uint64_t *index) {
-    uint64_t first = c->chunk * c->d.chunk_rows;
+    uint64_t first = dlpi_chunk_first(&c->plan, c->chunk);
     bool shuffled = c->d.shuffle_rows != 0;
     if (shuffled) dlp_permutation_block(&c->permutation, from, count, index);
     for (uint32_t i = 0; i < count; i++) index[i] = first + (shuffled ? index[i] : from + i);
 }
 
-/* Point the fields of view v at row `row` of the chunk. Returns their bytes. */
-static uint64_t dlpi_split_fields(dlp_pipe *p, uint32_t v, uint64_t row, uint32_t count) {
-    uint32_t s = dlpi_split_of(p)->slot;
+/* The shape of view v. Returns its bytes. */
+static uint64_t dlpi_split_shape(dlp_pipe *p, uint32_t v, uint32_t count) {
     uint64_t sum = 0;
     for (uint32_t f = 0; f < p->batches.n; f++) {
-        const dlpi_field *d = &p->batches.at[f];
         dlp_tensor *t = &p->out_fields[(size_t)v * p->batches.n + f];
-        uint64_t unit = dlpi_row_bytes(d), at = row * unit;
-        if (p->sink)
-            p->sink->ops->sink->data(p, s, f, at, t);
-        else
-            t->data = dlpi_batch_cell(p, s) + d->offset + at;
-        t->bytes = count * unit;
+        t->bytes = count * dlpi_row_bytes(&p->batches.at[f]);
         t->shape[0] = count;
         sum += t->bytes;
     }
     return sum;
+}
+
+/* Where row `row` of the chunk that is being split lies. */
+static uint8_t *dlpi_split_row(const dlp_pipe *p, uint32_t f, uint64_t row) {
+    const dlpi_field *d = &p->batches.at[f];
+    return dlpi_batch_cell(p, dlpi_split_of(p)->slot) + d->offset + row * dlpi_row_bytes(d);
+}
+
+/* Point the fields of view v at row `row` of the chunk. */
+static void dlpi_split_point(dlp_pipe *p, uint32_t v, uint64_t row) {
+    for (uint32_t f = 0; f < p->batches.n; f++) {
+        dlp_tensor *t = &p->out_fields[(size_t)v * p->batches.n + f];
+        if (p->sink)
+            p->sink->ops->sink->data(p, dlpi_split_of(p)->slot, f,
+                                     row * dlpi_row_bytes(&p->batches.at[f]), t);
+        else
+            t->data = dlpi_split_row(p, f, row);
+    }
 }
 
 static uint32_t dlpi_split_free_view(dlp_pipe *p) {
@@ -377,31 +260,127 @@ static void dlpi_split_note(dlp_pipe *p, const dlp_batch *b, uint64_t after) {
     p->after_position = last ? 0 : after;
 }
 
-/* Hand out the next view of the chunk that is being split. */
-static dlp_batch *dlpi_split_view(dlp_pipe *p) {
+/* ---- batches that span chunks ---- */
+
+static uint8_t *dlpi_split_valid(const dlpi_split *c, uint32_t v) {
+    return c->valid + (2 + (size_t)v) * c->view_rows;
+}
+
+/* Where field f of view v lies in the seam buffers of the region. */
+static uint8_t *dlpi_seam_at(const dlp_pipe *p, uint32_t v, uint32_t f) {
+    uint64_t at = 0;
+    for (uint32_t i = 0; i < f; i++) at += dlpi_line_up(dlpi_seam_bytes(p, i));
+    return (uint8_t *)dlpi_area_at(p, DLPI_AREA_OWN + p->lender->id, v) + at;
+}
+
+/* Copy count rows of the chunk, from row `row` on, behind what the seam buffer has. */
+static int dlpi_seam_copy(dlp_pipe *p, uint64_t row, uint32_t count) {
     dlpi_split *c = dlpi_split_of(p);
-    const dlpi_bslot *slot = dlpi_slot_at(p, c->slot);
+    dlpi_chunk_rec *r = dlpi_area_at(p, DLPI_REC_LENDER, 0);
+    for (uint32_t f = 0; f < p->batches.n; f++) {
+        uint64_t unit = dlpi_row_bytes(&p->batches.at[f]);
+        if (p->sink == NULL)
+            memcpy(dlpi_seam_at(p, c->seam.v, f) + c->seam.rows * unit, dlpi_split_row(p, f, row),
+                   (size_t)(count * unit));
+        dlpi_bump(&r->seam_bytes, count * unit);
+    }
+    if (p->sink == NULL) return DLP_OK;
+    c->seam.waits = true;
+    return p->sink->ops->sink->join(p, c->seam.v, c->seam.rows, c->slot, row, count);
+}
+
+/* Wait for what is on its way into the seam, whether it is wanted still or not: its chunk can't be
+   given back before. */
+static int dlpi_seam_arrive(dlp_pipe *p, int timeout_ms, uint64_t *until) {
+    dlpi_split *c = dlpi_split_of(p);
+    int rc;
+    if (!c->seam.waits) return DLP_OK;
+    rc = p->sink->ops->sink->arrive(p, c->seam.v, dlpi_split_until(timeout_ms, until));
+    if (rc == DLP_OK) c->seam.waits = false;
+    return rc;
+}
+
+/* Is what is in the seam of the batch that comes next? */
+static bool dlpi_seam_begun(const dlp_pipe *p) {
+    const dlpi_split *c = dlpi_split_of(p);
+    return c->seam.rows > 0 && c->seam.seek_no == p->seek_no && c->seam.epoch == p->after_epoch &&
+           c->seam.batch == p->after_batch;
+}
+
+/* Add rows [g, g + count) of the chunk's axis to the seam. */
+static int dlpi_seam_add(dlp_pipe *p, uint64_t g, uint32_t count) {
+    dlpi_split *c = dlpi_split_of(p);
+    uint32_t at = c->seam.rows, v;
+    bool left = dlpi_chunk_left(p, c->slot);
+    int rc;
+    if (count == 0) return DLP_OK;
+    if (at == 0) {
+        c->seam.v = dlpi_split_free_view(p);
+        c->seam.seek_no = p->seek_no;
+        c->seam.epoch = p->after_epoch;
+        c->seam.batch = p->after_batch;
+    }
+    v = c->seam.v;
+    rc = dlpi_seam_copy(p, dlpi_chunk_row_at(&c->plan, &c->at, g), count);
+    if (rc != DLP_OK) return rc;
+    dlpi_split_indices(c, g - c->at.from, count, c->index + (size_t)v * c->view_rows + at);
+    memset(dlpi_split_valid(c, v) + at, !left, count);
+    c->seam.rows += count;
+    return DLP_OK;
+}
+
+/* The view that is whole in the seam. */
+static uint32_t dlpi_seam_view(dlp_pipe *p) {
+    dlpi_split *c = dlpi_split_of(p);
+    dlpi_chunk_rec *r = dlpi_area_at(p, DLPI_REC_LENDER, 0);
+    uint32_t v = c->seam.v;
+    dlp_batch *b = &p->out[v];
+    for (uint32_t f = 0; f < p->batches.n; f++) {
+        dlp_tensor *t = &p->out_fields[(size_t)v * p->batches.n + f];
+        t->data = p->sink ? p->sink->ops->sink->seam(p, v, f) : dlpi_seam_at(p, v, f);
+        t->byte_offset = 0;
+    }
+    b->valid = dlpi_split_valid(c, v);
+    b->valid_count = 0;
+    for (uint32_t i = 0; i < c->seam.rows; i++) b->valid_count += b->valid[i];
+    c->slot_of[v] = DLPI_NO_SLOT;
+    c->seam.rows = 0;
+    dlpi_bump(&r->seams, 1);
+    return v;
+}
+
+/* The view of rows [g, g + count) of the chunk's axis, where they lie. */
+static uint32_t dlpi_split_view(dlp_pipe *p, uint64_t g, uint32_t count) {
+    dlpi_split *c = dlpi_split_of(p);
     uint32_t v = dlpi_split_free_view(p);
-    uint64_t first, j = c->at++, n = dlpi_chunk_batch(p, c->rows, j);
     dlp_batch *b = &p->out[v];
     bool left = dlpi_chunk_left(p, c->slot);
-    b->count = dlpi_chunk_share(p, n, &first);
-    first += j * c->d.batch_size;
-    b->sequence = c->sequence++;
-    b->epoch = slot->epoch;
-    b->in_epoch = c->batches + j;
-    b->position = c->position + first;
-    b->flags = b->in_epoch + 1 == c->per_epoch ? DLP_BATCH_LAST : 0;
+    dlpi_split_point(p, v, dlpi_chunk_row_at(&c->plan, &c->at, g));
+    dlpi_split_indices(c, g - c->at.from, count, c->index + (size_t)v * c->view_rows);
     b->valid = left ? c->valid + c->view_rows : c->valid;
-    b->valid_count = left ? 0 : b->count;
-    b->index = c->index + (size_t)v * c->view_rows;
-    dlpi_split_indices(c, first, b->count, c->index + (size_t)v * c->view_rows);
-    dlpi_bump(&p->ctl->bytes, dlpi_split_fields(p, v, dlpi_chunk_row_at(p, j), b->count));
-    dlpi_bump(&p->ctl->items, b->count);
-    dlpi_bump(&p->ctl->views, 1);
+    b->valid_count = left ? 0 : count;
     c->slot_of[v] = c->slot;
-    c->after[v] = c->position + j * c->d.batch_size + n;
     c->refs[c->slot]++;
+    return v;
+}
+
+/* Hand out view v, batch k of the chunk's axis: the rank's rows [first, first + count). */
+static dlp_batch *dlpi_split_deliver(dlp_pipe *p, uint32_t v, uint64_t k, uint64_t first,
+                                     uint32_t count) {
+    dlpi_split *c = dlpi_split_of(p);
+    dlp_batch *b = &p->out[v];
+    uint64_t base = c->plan.spans ? 0 : c->at.rows, end = (k + 1) * c->plan.batch;
+    b->count = count;
+    b->sequence = c->sequence++;
+    b->epoch = c->at.epoch;
+    b->in_epoch = c->at.batches + k;
+    b->position = base + first;
+    b->flags = b->in_epoch + 1 == c->plan.batches ? DLP_BATCH_LAST : 0;
+    b->index = c->index + (size_t)v * c->view_rows;
+    dlpi_bump(&p->ctl->bytes, dlpi_split_shape(p, v, count));
+    dlpi_bump(&p->ctl->items, count);
+    dlpi_bump(&p->ctl->views, 1);
+    c->after[v] = base + (end < c->at.axis ? end : c->at.axis);
     p->held[v] = 1;
     DLPI_STORE_RLX(&p->ctl->held, ++p->n_held); /* statistics */
     DLPI_STORE_RLX(&p->ctl->epoch, b->epoch);
@@ -409,35 +388,68 @@ static dlp_batch *dlpi_split_view(dlp_pipe *p) {
     return b;
 }
 
+/* The chunk has nothing of the rank's batch after k? */
+static bool dlpi_split_through(const dlpi_split *c, uint64_t k) {
+    uint64_t first;
+    if ((k + 1) * c->plan.batch >= dlpi_chunk_end(&c->at)) return true;
+    dlpi_chunk_share(&c->plan, c->at.axis, k + 1, &first);
+    return first >= dlpi_chunk_end(&c->at);
+}
+
+/* What the chunk that is being split has of the next batch. DLP_EMPTY: not all of it, or it is not
+   in the seam yet. */
+static int dlpi_split_cut(dlp_pipe *p, dlp_batch **out) {
+    dlpi_split *c = dlpi_split_of(p);
+    const dlpi_chunk_spot *x = &c->at;
+    uint64_t k = p->after_batch - x->batches, first, from, end = dlpi_chunk_end(x);
+    uint32_t count, have, there = dlpi_seam_begun(p) ? c->seam.rows : 0;
+    bool whole;
+    int rc;
+    count = dlpi_chunk_share(&c->plan, x->axis, k, &first);
+    from = first + there;
+    c->seam.rows = there;
+    whole = there > 0 && there == count;
+    if (x->epoch != p->after_epoch || (end <= from && !whole)) {
+        dlpi_split_leave_chunk(p);
+        return DLP_EMPTY;
+    }
+    have = end - from < count - there ? (uint32_t)(end - from) : count - there;
+    if (whole) {
+        *out = dlpi_split_deliver(p, dlpi_seam_view(p), k, first, count);
+    } else if (have == count) {
+        *out = dlpi_split_deliver(p, dlpi_split_view(p, first, count), k, first, count);
+    } else {
+        rc = dlpi_seam_add(p, from, have);
+        return rc != DLP_OK ? rc : DLP_EMPTY;
+    }
+    if (dlpi_split_through(c, k)) dlpi_split_leave_chunk(p);
+    return DLP_OK;
+}
+
+/* The chunk at hand, if any, on entering next: is it of an epoch, or a place, that was left? */
+static void dlpi_split_resume(dlp_pipe *p) {
+    const dlpi_split *c = dlpi_split_of(p);
+    if (c->slot == DLPI_NO_SLOT) return;
+    if (dlpi_cancelled(p->ctl, dlpi_slot_at(p, c->slot)))
+        dlpi_split_leave_chunk(p);
+    else if (p->calls_untimed + 1 >= p->call_clock_every)
+        dlpi_consumer_step(p, dlpi_now_ns());
+    else
+        p->calls_untimed++;
+}
+
 /* dlp_pipe_next, where batches are views. */
 static int dlpi_split_next(dlp_pipe *p, dlp_batch **out, int timeout_ms) {
-    dlpi_split *c = dlpi_split_of(p);
-    if (c->slot != DLPI_NO_SLOT) {
-        /* of an epoch, or a place, that was left? */
-        if (dlpi_cancelled(p->ctl, dlpi_slot_at(p, c->slot))) {
-            dlpi_split_unref(p, c->slot);
-            c->slot = DLPI_NO_SLOT;
-        } else if (p->calls_untimed + 1 >= p->call_clock_every) {
-            dlpi_consumer_step(p, dlpi_now_ns());
-        } else {
-            p->calls_untimed++;
-        }
-    }
-    if (c->slot == DLPI_NO_SLOT) {
-        uint64_t b;
-        uint32_t s;
-        int rc = dlpi_next_slot(p, timeout_ms, &b, &s);
-        if (rc != DLP_OK) return rc;
-        dlpi_taken(p, b, dlpi_slot_at(p, s)->flags);
-        dlpi_split_take(p, s);
-        dlpi_schedule_inline(p, 1);
-    }
-    *out = dlpi_split_view(p);
-    if (c->at == c->views) {
-        dlpi_split_unref(p, c->slot);
-        c->slot = DLPI_NO_SLOT;
-    }
-    return DLP_OK;
+    uint64_t until = 0;
+    int rc;
+    if ((rc = dlpi_seam_arrive(p, timeout_ms, &until)) != DLP_OK) return rc;
+    dlpi_split_resume(p);
+    do {
+        if ((rc = dlpi_split_have(p, timeout_ms, &until)) != DLP_OK) return rc;
+        if ((rc = dlpi_split_cut(p, out)) != DLP_EMPTY) return rc;
+        rc = dlpi_seam_arrive(p, timeout_ms, &until);
+    } while (rc == DLP_OK);
+    return rc;
 }
 
 /* The state behind view v. */
@@ -450,55 +462,42 @@ static void dlpi_split_state(const dlp_pipe *p, uint32_t v, dlpi_state *to) {
 }
 
 static void dlpi_split_drop(dlp_pipe *p, uint32_t v) {
-    dlpi_split_unref(p, dlpi_split_of(p)->slot_of[v]);
+    uint32_t s = dlpi_split_of(p)->slot_of[v];
+    if (s != DLPI_NO_SLOT) dlpi_split_unref(p, s);
 }
 
 static uint32_t dlpi_split_slot(const dlp_pipe *p, uint32_t v) {
     return dlpi_split_of(p)->slot_of[v];
 }
 
-static void dlpi_split_leave(dlp_pipe *p) { dlpi_split_of(p)->skip = 0; }
-
-static uint64_t dlpi_split_batches(const dlp_pipe *p) { return dlpi_split_of(p)->per_epoch; }
+static uint64_t dlpi_split_batches(const dlp_pipe *p) { return dlpi_split_of(p)->plan.batches; }
 
 static void dlpi_split_config(const dlp_pipe *p, dlpi_state *s) {
-    const dlp_split_desc *d = &dlpi_split_of(p)->d;
-    s->n_items = dlpi_chunk_rows_all(p);
-    s->params = dlp_hash(s->params, d->chunk_rows, (uint64_t)d->shuffle_rows, DLPI_STATE_MAGIC);
-    s->global_batch = d->batch_size;
-    s->last = (uint16_t)d->last;
+    const dlpi_split *c = dlpi_split_of(p);
+    const dlpi_chunk_plan *q = &c->plan;
+    s->n_items = dlpi_chunk_all(q);
+    s->params = dlp_hash(s->params, q->chunk_rows, (uint64_t)c->d.shuffle_rows, DLPI_STATE_MAGIC);
+    if (q->first) s->params = dlpi_order_hash_array(s->params, q->first, q->n + 1);
+    if (q->spans) s->params = dlp_hash(s->params, 1, 0, DLPI_STATE_MAGIC);
+    s->global_batch = c->d.batch_size;
+    s->last = (uint16_t)c->d.last;
 }
 
 static uint64_t dlpi_split_position(const dlp_pipe *p, uint64_t epoch, uint64_t k) {
-    dlpi_order order = dlpi_split_of(p)->order;
-    uint64_t view, rows, at = dlpi_chunk_find(p, &order, epoch, k, &view);
-    dlpi_chunk_before(p, &order, epoch, at, &rows);
-    return rows + view * dlpi_split_of(p)->d.batch_size;
+    const dlpi_split *c = dlpi_split_of(p);
+    dlpi_order order = c->order;
+    return dlpi_chunk_rows_before(&c->plan, &order, epoch, k);
 }
 
-/* The scheduler goes on with the chunk that has the state's batch, whose views before that the
-   splitter skips. */
+/* The scheduler goes on with the chunk that the state's batch begins in. */
 static void dlpi_split_seek(dlp_pipe *p, const dlpi_state *s, dlpi_place *to) {
     dlpi_split *c = dlpi_split_of(p);
-    to->batch = to->position = dlpi_chunk_find(p, &c->order, s->epoch, s->batch, &c->skip);
+    dlpi_chunk_spot x = {0};
+    dlpi_chunk_find(&c->plan, &c->order, s->epoch, s->batch, &x);
+    to->batch = to->position = x.at;
 }
 
 /* ---- building ---- */
-
-static int dlpi_split_check(dlp_pipe *p, dlpi_stage *st) {
-    static const dlpi_bound bounds[] = {
-        {DLPI_AT(dlp_split_desc, chunk_rows), 1, DLPI_MAX_ITEMS, "1..2^48"},
-        {DLPI_AT(dlp_split_desc, n_rows), 0, DLPI_MAX_ITEMS, "0..2^48"},
-        {DLPI_AT(dlp_split_desc, batch_size), 1, 1 << 20, "1..1048576"},
-        {DLPI_AT(dlp_split_desc, last), 0, 1, "DLP_LAST_PARTIAL or DLP_LAST_DROP"},
-        {DLPI_AT(dlp_split_desc, shuffle_rows), 0, 1, "0 or 1"},
-        {DLPI_AT(dlp_split_desc, allow_uneven), 0, 1, "0 or 1"},
-    };
-    const dlp_split_desc *d = &((const dlpi_split *)st->self)->d;
-    int rc = dlpi_check_bounds(p, st->name, d, DLPI_ROWS(bounds));
-    if (rc != DLP_OK) return rc;
-    return dlpi_check_ranks(p, st, d->rank, d->world_size, d->batch_size, d->allow_uneven != 0);
-}
 
 /* Can the order and the batches before it be split? */
 static int dlpi_split_chain(dlp_pipe *p, const dlpi_stage *st) {
@@ -511,22 +510,46 @@ static int dlpi_split_chain(dlp_pipe *p, const dlpi_stage *st) {
                           "collate, no batch sampler, no ranks there, in order");
 }
 
-static int dlpi_split_rows(dlp_pipe *p, const dlpi_stage *st, uint64_t n, uint64_t odd) {
-    const dlp_sampler_desc *order = &p->sampler->sampler;
+/* Do the counts go with the items? */
+static int dlpi_split_items(dlp_pipe *p, const dlpi_stage *st, uint64_t n) {
     const dlp_split_desc *d = &dlpi_split_of(p)->d;
-    bool counted = order->order == DLP_ORDER_SEQUENTIAL || order->order == DLP_ORDER_SHUFFLED;
-    dlpi_within(p, st->name, "chunk_rows", (int64_t)d->chunk_rows, 1, (int64_t)(DLPI_MAX_ITEMS / n),
+    int64_t most = (int64_t)(DLPI_MAX_ITEMS / n);
+    if (d->rows != NULL)
+        return dlpi_within(p, st->name, "n_chunks", (int64_t)d->n_chunks, (int64_t)n, (int64_t)n,
+                           "as many as there are items");
+    if (most > INT64_MAX / 2 / (int64_t)p->batches_per_epoch)
+        most = INT64_MAX / 2 / (int64_t)p->batches_per_epoch;
+    dlpi_within(p, st->name, "chunk_rows", (int64_t)d->chunk_rows, 1, most,
                 "such that all rows are at most 2^48");
     if (d->n_rows != 0 && (d->n_rows - 1) / d->chunk_rows + 1 != n)
         dlpi_bad(p, st->name, "n_rows", "chunk_rows for each item, at most, and so many",
                  (int64_t)d->n_rows);
+    return p->err.code;
+}
+
+static int dlpi_split_rows(dlp_pipe *p, const dlpi_stage *st) {
+    const dlp_sampler_desc *order = &p->sampler->sampler;
+    const dlpi_split *c = dlpi_split_of(p);
+    const dlpi_chunk_plan *q = &c->plan;
+    bool counted = order->order == DLP_ORDER_SEQUENTIAL || order->order == DLP_ORDER_SHUFFLED;
+    bool alike = q->first == NULL && q->last_rows == q->chunk_rows;
     if (p->keeper != NULL)
-        dlpi_within(p, st->name, "shuffle_rows", d->shuffle_rows, 0, 0,
+        dlpi_within(p, st->name, "shuffle_rows", c->d.shuffle_rows, 0, 0,
                     "0 with a cache: rows stay as they were fetched, not as an epoch has them");
-    if (odd != d->chunk_rows && (!counted || order->subset))
-        dlpi_bad(p, st->name, "n_rows", "full items for this order", (int64_t)d->n_rows);
-    if (dlpi_chunk_views(p, odd) == 0)
+    if (!alike && (!counted || order->subset))
+        dlpi_bad(p, st->name, c->d.rows ? "rows" : "n_rows", "full items for this order",
+                 (int64_t)c->d.n_rows);
+    if (c->d.within_chunks)
+        dlpi_within(p, st->name, "batch_size", c->d.batch_size, 1, (int64_t)q->chunk_rows,
+                    "at most a chunk's rows with within_chunks");
+    if (q->batches == 0 ||
+        (!q->spans && q->first == NULL && dlpi_chunk_batches(q, q->last_rows) == 0))
         dlpi_bad(p, st->name, "last", "such that the last item has a batch; leave it out", 1);
+    if (q->spans && q->world > 1 && c->load == NULL)
+        dlpi_bad(p, st->name, "within_chunks",
+                 "1 with ranks, where fetch is none of dlp_chunks_open's and batches would span "
+                 "items",
+                 0);
     return p->err.code;
 }
 
@@ -534,27 +557,24 @@ static int dlpi_split_rows(dlp_pipe *p, const dlpi_stage *st, uint64_t n, uint64
 static int dlpi_split_resolve(dlp_pipe *p, const dlpi_stage *st) {
     dlpi_split *c = dlpi_split_of(p);
     const dlp_split_desc *d = &c->d;
-    uint64_t n = dlpi_chunk_count(p), world = d->world_size ? d->world_size : 1;
-    uint64_t odd = dlpi_chunk_size(p, n - 1);
+    const dlp_sampler_desc *order = &p->sampler->sampler;
+    uint64_t n = dlpi_chunk_count(p), most;
     int rc = dlpi_split_chain(p, st);
-    if (rc != DLP_OK || (rc = dlpi_split_rows(p, st, n, odd)) != DLP_OK) return rc;
-    c->view_rows = (uint32_t)((d->batch_size + world - 1) / world);
-    if (c->view_rows > d->chunk_rows) c->view_rows = (uint32_t)d->chunk_rows;
-    c->per_epoch =
-        (p->batches_per_epoch - 1) * dlpi_chunk_views(p, d->chunk_rows) + dlpi_chunk_views(p, odd);
+    if (rc != DLP_OK || (rc = dlpi_split_items(p, st, n)) != DLP_OK) return rc;
+    dlpi_chunk_plan_of(d, n, c->first, p->batches_per_epoch,
+                       order->order == DLP_ORDER_SEQUENTIAL && order->subset == NULL &&
+                           p->batches_per_epoch == n,
+                       &c->plan);
+    if ((rc = dlpi_split_rows(p, st)) != DLP_OK) return rc;
+    most = c->plan.spans ? c->plan.axis : c->plan.chunk_rows;
+    c->view_rows = (uint32_t)((d->batch_size + c->plan.world - 1) / c->plan.world);
+    if (c->view_rows > most) c->view_rows = (uint32_t)most;
     return DLP_OK;
-}
-
-/* The most rows that this rank has of a chunk. */
-static uint64_t dlpi_split_room(const dlp_split_desc *d) {
-    uint64_t world = d->world_size ? d->world_size : 1, rest = d->chunk_rows % d->batch_size;
-    uint64_t rows = d->chunk_rows / d->batch_size * ((d->batch_size + world - 1) / world);
-    return d->last == DLP_LAST_DROP ? rows : rows + (rest + world - 1) / world;
 }
 
 /* The fields of chunks. */
 static int dlpi_split_check_fields(dlp_pipe *p, const dlpi_stage *st) {
-    uint64_t room = dlpi_split_room(&dlpi_split_of(p)->d);
+    uint64_t room = dlpi_chunk_room(&dlpi_split_of(p)->plan);
     for (uint32_t f = 0; f < p->items.n; f++) {
         const dlp_field *d = &p->items.at[f].f;
         int64_t rows = d->ndim ? d->shape[0] : 0;
@@ -580,6 +600,11 @@ static int dlpi_split_check_preload(dlp_pipe *p, const dlpi_stage *st) {
                 "0 with a preload: rows stay as they were loaded");
     dlpi_within(p, st->name, "on_error", p->fetch->w.on_error, 0, 0,
                 "DLP_ON_ERROR_RAISE with a preload");
+    if (c->plan.spans && c->plan.world > 1 && p->sampler->sampler.order != DLP_ORDER_SEQUENTIAL)
+        dlpi_bad(p, st->name, "preload",
+                 "0 where ranks share batches that span shuffled chunks: of a chunk each has other "
+                 "rows in every epoch; or set within_chunks",
+                 c->preload);
     return p->err.code;
 }
 
@@ -597,12 +622,17 @@ static int dlpi_split_check_all(dlp_pipe *p, dlpi_stage *st) {
         p->n_cells = p->prefetch;
     }
     p->stay = c->preload == DLP_PRELOAD_DEVICE ? &dlpi_chunk_stay : NULL;
+    if (c->plan.spans && p->sink && (rc = p->sink->ops->sink->joins(p)) != DLP_OK) return rc;
     return dlpi_split_check_preload(p, st);
 }
 
 static void dlpi_split_layout(dlp_pipe *p, dlpi_stage *st) {
     const dlpi_split *c = st->self;
-    uint64_t words = c->preload ? dlpi_chunk_count(p) : 0;
+    uint64_t words = c->preload ? dlpi_chunk_count(p) : 0, seam = 0;
+    for (uint32_t f = 0; f < p->batches.n; f++)
+        seam = dlpi_sum(seam, dlpi_line_up(dlpi_seam_bytes(p, f)));
+    dlpi_area_add(p, DLPI_AREA_OWN + st->id, "seam buffers", seam,
+                  c->plan.spans && p->sink == NULL ? p->n_out : 0, DLPI_LINE);
     dlpi_area_add(p, DLPI_REC_RESIDENT, "chunks that stay: words", 8, words, DLPI_LINE);
     p->areas[DLPI_REC_RESIDENT].record = DLPI_REC_RESIDENT; /* of none, too */
     dlpi_area_add(p, DLPI_REC_LENDER, NULL, sizeof(dlpi_chunk_rec), 1, 8);
@@ -618,17 +648,28 @@ static void dlpi_split_describe(const dlp_pipe *p, const dlpi_stage *st) {
     r->in_epoch_at = (uint32_t)offsetof(dlpi_bslot, in_epoch);
     r->used_at = (uint32_t)offsetof(dlpi_bslot, used);
     r->view_rows = c->view_rows;
+    r->preload_auto = c->preload_auto;
+    r->seam_buffers = c->plan.spans ? p->n_out : 0;
+}
+
+static uint64_t dlpi_split_valid_bytes(const dlp_pipe *p, const dlpi_split *c) {
+    return (2 + (c->plan.spans ? (uint64_t)p->n_out : 0)) * c->view_rows;
 }
 
 static int dlpi_split_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out) {
     const dlpi_split *c = st->self;
     uint64_t rows = dlpi_times(p->n_out, c->view_rows);
-    out[0] = (dlpi_block){offsetof(dlpi_split, refs), dlpi_times(p->n_slots, sizeof *c->refs)};
-    out[1] = (dlpi_block){offsetof(dlpi_split, slot_of), dlpi_times(p->n_out, sizeof *c->slot_of)};
-    out[2] = (dlpi_block){offsetof(dlpi_split, after), dlpi_times(p->n_out, sizeof *c->after)};
-    out[3] = (dlpi_block){offsetof(dlpi_split, index), dlpi_times(rows, sizeof *c->index)};
-    out[4] = (dlpi_block){offsetof(dlpi_split, valid), 2 * (uint64_t)c->view_rows};
-    return 5;
+    const dlpi_block all[] = {
+        {offsetof(dlpi_split, refs), dlpi_times(p->n_slots, sizeof *c->refs)},
+        {offsetof(dlpi_split, slot_of), dlpi_times(p->n_out, sizeof *c->slot_of)},
+        {offsetof(dlpi_split, after), dlpi_times(p->n_out, sizeof *c->after)},
+        {offsetof(dlpi_split, index), dlpi_times(rows, sizeof *c->index)},
+        {offsetof(dlpi_split, valid), dlpi_split_valid_bytes(p, c)},
+        {offsetof(dlpi_split, places), (uint64_t)p->fetch->n_workers * sizeof *c->places},
+        {offsetof(dlpi_split, first), c->first ? (c->d.n_chunks + 1) * sizeof *c->first : 0},
+    };
+    memcpy(out, all, sizeof all);
+    return (int)(sizeof all / sizeof *all);
 }
 
 /* The parts of views that stay the same, and the orders. */
@@ -647,23 +688,24 @@ static void dlpi_split_live(dlp_pipe *p, dlpi_stage *st) {
     dlpi_order_init(&c->scheduled, &p->sampler->sampler, dlpi_chunk_count(p), table);
     dlpi_order_init(&c->order, &p->sampler->sampler, dlpi_chunk_count(p), table);
     memset(c->valid, 1, c->view_rows);
+    dlpi_order_init(&c->copied, &p->sampler->sampler, dlpi_chunk_count(p), table);
     c->slot = DLPI_NO_SLOT;
 }
 
 static const dlpi_lender_ops dlpi_split_lender = {
     .words = {"chunk records", "CPU chunk buffers", "CPU chunk buffer of zeros",
-              "device chunk buffers"},
-    .params = "params (chunk_rows, shuffle_rows)",
+              "device chunk buffers", "device seam buffers"},
+    .params = "params (rows, shuffle_rows, within_chunks)",
     .next = dlpi_split_next,
     .drop = dlpi_split_drop,
     .slot = dlpi_split_slot,
-    .leave = dlpi_split_leave,
     .batches = dlpi_split_batches,
     .state = dlpi_split_state,
     .config = dlpi_split_config,
     .position = dlpi_split_position,
     .seek = dlpi_split_seek,
     .bytes = dlpi_chunk_bytes,
+    .seam = dlpi_seam_bytes,
     .cell = dlpi_chunk_cell,
 };
 
@@ -673,24 +715,34 @@ typedef struct dlpi_chunk_counts {
     uint64_t per_epoch, scheduled;       /* chunks of the epoch fed last; of those, fed */
     uint64_t cpu_buffers, resident, out; /* out: slots not given back */
     uint64_t device_buffers, device_free;
-    int32_t preload;
+    int32_t preload, preload_auto;
+    uint64_t seam_buffers, seams, seam_bytes;
 } dlpi_chunk_counts;
+
+static bool dlpi_chunk_word_of(const dlpi_words *words, size_t at, uint32_t size, uint64_t *to) {
+    return dlpi_word_at(words, DLPI_REC_LENDER, 0, at, size, to);
+}
+#define DLPI_CHUNK_WORD(words, member, to) \
+    dlpi_chunk_word_of(words, offsetof(dlpi_chunk_rec, member), \
+                       sizeof(((dlpi_chunk_rec *)0)->member), to)
 
 /* The record of the chunks, and where the words of a slot are that it speaks of. */
 static bool dlpi_chunk_record(const dlpi_words *words, dlpi_seen *s, dlpi_chunk_counts *x,
                               uint64_t *in_epoch_at, uint64_t *used_at) {
-    uint64_t preload, rows;
-    if (!dlpi_word_at(words, DLPI_REC_LENDER, 0, offsetof(dlpi_chunk_rec, per_epoch), 8,
-                      &x->per_epoch) ||
-        !dlpi_word_at(words, DLPI_REC_LENDER, 0, offsetof(dlpi_chunk_rec, cpu_buffers), 8,
-                      &x->cpu_buffers) ||
-        !dlpi_word_at(words, DLPI_REC_LENDER, 0, offsetof(dlpi_chunk_rec, preload), 4, &preload) ||
-        !dlpi_word_at(words, DLPI_REC_LENDER, 0, offsetof(dlpi_chunk_rec, in_epoch_at), 4,
-                      in_epoch_at) ||
-        !dlpi_word_at(words, DLPI_REC_LENDER, 0, offsetof(dlpi_chunk_rec, used_at), 4, used_at) ||
-        !dlpi_word_at(words, DLPI_REC_LENDER, 0, offsetof(dlpi_chunk_rec, view_rows), 4, &rows))
+    uint64_t preload, rows, chosen = 0;
+    if (!DLPI_CHUNK_WORD(words, per_epoch, &x->per_epoch) ||
+        !DLPI_CHUNK_WORD(words, cpu_buffers, &x->cpu_buffers) ||
+        !DLPI_CHUNK_WORD(words, preload, &preload) ||
+        !DLPI_CHUNK_WORD(words, in_epoch_at, in_epoch_at) ||
+        !DLPI_CHUNK_WORD(words, used_at, used_at) || !DLPI_CHUNK_WORD(words, view_rows, &rows))
         return false;
     x->preload = (int32_t)preload;
+    if (DLPI_CHUNK_WORD(words, preload_auto, &chosen)) /* else of an older version */
+        x->preload_auto = chosen == 1;
+    if (!DLPI_CHUNK_WORD(words, seam_buffers, &x->seam_buffers) ||
+        !DLPI_CHUNK_WORD(words, seams, &x->seams) ||
+        !DLPI_CHUNK_WORD(words, seam_bytes, &x->seam_bytes))
+        x->seam_buffers = x->seams = x->seam_bytes = 0;
     if (rows >= 1 && rows <= 1u << 30) s->batch_rows = (uint32_t)rows; /* 0: an older version's */
     return true;
 }
@@ -747,6 +799,10 @@ static bool dlpi_chunks_seen(const dlpi_words *words, dlpi_seen *s, int32_t stag
     if (x.cpu_buffers == 0) return true;
     ready = dlpi_chunks_under_way(s, tail, x.device_buffers, c);
     c->preload = x.preload;
+    c->preload_auto = x.preload_auto;
+    c->seam_buffers = x.seam_buffers;
+    c->seams = x.seams;
+    c->seam_bytes = x.seam_bytes;
     c->cpu_buffers = x.cpu_buffers;
     c->per_epoch = x.per_epoch;
     c->loadable = x.scheduled < x.per_epoch ? x.per_epoch - x.scheduled : 0;

@@ -12,8 +12,11 @@ typedef struct dlpi_transfer { /* what the stage keeps */
     dlp_transfer_desc d;
     dlp_device device;
     int open, registered;
-    void **data;    /* [device_buffers * fields] */
-    uint8_t *begun; /* [ring] copies of batches behind the next one */
+    void **data; /* [device_buffers * fields] */
+    void **seam; /* [n_out * fields] what batches that span slots are put together in, or NULL */
+    bool shared; /* the consumer calls the device too: */
+    pthread_mutex_t lock; /* around each call, then; never held while the device is waited for */
+    uint8_t *begun;       /* [ring] copies of batches behind the next one */
 } dlpi_transfer;
 
 static dlpi_transfer *dlpi_transfer_of(const dlpi_stage *st) { return st->self; }
@@ -21,6 +24,15 @@ static dlpi_transfer *dlpi_transfer_of(const dlpi_stage *st) { return st->self; 
 /* C2 of device buffers: slot + 1 in it, 0 free */
 static uint32_t *dlpi_dev_slot(const dlp_pipe *p, uint64_t i) {
     return dlpi_area_at(p, DLPI_REC_SINK, i);
+}
+
+/* Around calls of the device. */
+static void dlpi_transfer_enter(dlpi_transfer *x) {
+    if (x->shared) pthread_mutex_lock(&x->lock);
+}
+static int dlpi_transfer_leave(dlpi_transfer *x, int rc) {
+    if (x->shared) pthread_mutex_unlock(&x->lock);
+    return rc;
 }
 
 static void dlpi_transfer_error(const dlpi_stage *st, const char *what, int rc, dlp_error *e) {
@@ -57,7 +69,7 @@ static uint64_t dlpi_transfer_bytes(const dlpi_worker *w, uint32_t s, uint32_t f
 static int dlpi_transfer_copy(dlpi_worker *w, uint32_t s, uint32_t from, uint32_t to,
                               uint32_t buffer) {
     dlp_pipe *p = w->p;
-    const dlpi_transfer *x = dlpi_transfer_of(w->st);
+    dlpi_transfer *x = dlpi_transfer_of(w->st);
     const dlp_device *d = &x->device;
     dlpi_bslot *slot = dlpi_slot_at(p, s);
     int rc;
@@ -66,11 +78,13 @@ static int dlpi_transfer_copy(dlpi_worker *w, uint32_t s, uint32_t from, uint32_
     for (uint32_t f = 0; f < p->batches.n; f++) {
         uint64_t bytes = dlpi_transfer_bytes(w, s, f);
         void *dev = x->data[(size_t)to * p->batches.n + f];
-        rc = d->copy(d->user, dev, w->tensors[f].data, bytes, buffer);
+        dlpi_transfer_enter(x);
+        rc = dlpi_transfer_leave(x, d->copy(d->user, dev, w->tensors[f].data, bytes, buffer));
         if (rc != 0) return dlpi_transfer_fail(p, slot, "copy", rc);
         dlpi_bump(&w->block->bytes, bytes);
     }
-    rc = d->record(d->user, buffer);
+    dlpi_transfer_enter(x);
+    rc = dlpi_transfer_leave(x, d->record(d->user, buffer));
     return rc != 0 ? dlpi_transfer_fail(p, slot, "record", rc) : DLP_OK;
 }
 
@@ -132,11 +146,14 @@ static bool dlpi_transfer_begin(dlpi_worker *w, uint32_t s, uint64_t b) {
 
 /* Copies whose events have passed. */
 static bool dlpi_transfer_poll(dlpi_worker *w) {
-    const dlp_device *d = &dlpi_transfer_of(w->st)->device;
+    dlpi_transfer *x = dlpi_transfer_of(w->st);
+    const dlp_device *d = &x->device;
     bool moved = false;
     for (int i = 0; i < w->n_parked;) {
         dlpi_parked k = w->parked[i];
-        int done = d->done(d->user, k.row);
+        int done;
+        dlpi_transfer_enter(x);
+        done = dlpi_transfer_leave(x, d->done(d->user, k.row));
         if (done == 0) {
             i++;
             continue;
@@ -211,6 +228,75 @@ static void dlpi_transfer_freed(dlp_pipe *p, uint32_t s) {
     dlpi_wake_some(&p->waiters[p->sink->work], 1, 1);
 }
 
+/* ---- batches that span slots ---- */
+
+/* The number of the events of what is put together in seam buffer v. */
+static uint32_t dlpi_transfer_seam_events(const dlp_pipe *p, uint32_t v) {
+    return v + (p->stay ? p->n_slots : (uint32_t)dlpi_transfer_of(p->sink)->d.device_buffers);
+}
+
+static void *dlpi_transfer_seam(const dlp_pipe *p, uint32_t v, uint32_t field) {
+    return dlpi_transfer_of(p->sink)->seam[(size_t)v * p->batches.n + field];
+}
+
+/* A call of the consumer's failed. */
+static int dlpi_transfer_refused(dlp_pipe *p, const char *what, int rc) {
+    dlp_error e;
+    dlpi_transfer_error(p->sink, what, rc, &e);
+    return dlpi_pipe_fail(p, &e);
+}
+
+/* Begin to copy rows from slot s. */
+static int dlpi_transfer_join(dlp_pipe *p, uint32_t v, uint64_t row, uint32_t s, uint64_t from,
+                              uint64_t rows) {
+    dlpi_transfer *x = dlpi_transfer_of(p->sink);
+    const dlp_device *d = &x->device;
+    uint32_t buffer = dlpi_transfer_seam_events(p, v);
+    size_t at = (size_t)dlpi_slot_at(p, s)->dbuf * p->batches.n;
+    const char *what = "copy_within";
+    int rc = 0;
+    dlpi_transfer_enter(x);
+    for (uint32_t f = 0; f < p->batches.n && rc == 0; f++) {
+        uint64_t unit = dlpi_row_bytes(&p->batches.at[f]);
+        rc = d->copy_within(d->user, dlpi_transfer_seam(p, v, f), row * unit, x->data[at + f],
+                            from * unit, rows * unit, buffer);
+    }
+    if (rc == 0) what = "record", rc = d->record(d->user, buffer);
+    dlpi_transfer_leave(x, 0);
+    return rc != 0 ? dlpi_transfer_refused(p, what, rc) : DLP_OK;
+}
+
+/* Wait until what was begun is there, and the slot may be given back. */
+static int dlpi_transfer_arrive(dlp_pipe *p, uint32_t v, uint64_t until) {
+    dlpi_transfer *x = dlpi_transfer_of(p->sink);
+    uint32_t buffer = dlpi_transfer_seam_events(p, v);
+    for (int rounds = 0;; rounds++) {
+        int done;
+        dlpi_transfer_enter(x);
+        done = dlpi_transfer_leave(x, x->device.done(x->device.user, buffer));
+        if (done != 0) return done == 1 ? DLP_OK : dlpi_transfer_refused(p, "done", done);
+        if (dlpi_stopped(p)) return DLP_STOPPED;
+        if (until != UINT64_MAX && dlpi_now_ns() >= until) return DLP_TIMEOUT;
+        if (rounds < 100)
+            sched_yield();
+        else
+            dlpi_sleep(20000);
+    }
+}
+
+static int dlpi_transfer_joins(dlp_pipe *p) {
+    const dlpi_transfer *x = dlpi_transfer_of(p->sink);
+    const dlp_device *d = &x->device;
+    uint32_t first = p->stay ? p->n_slots : (uint32_t)x->d.device_buffers;
+    if (d->copy_within == NULL)
+        return dlpi_refuse(p, DLP_ERR_ARG, p->sink->name, "device",
+                           "device \"%s\" has no copy_within, and batches span chunks: set "
+                           "within_chunks, or a batch_size that divides the rows of every chunk",
+                           d->name ? d->name : "");
+    return dlpi_within(p, p->sink->name, "device_buffers", first + p->n_out, 1, DLPI_PARK,
+                       "at most 64 together with max_held, where batches span chunks");
+}
+
 static uint64_t dlpi_transfer_buffers(const dlp_pipe *p) {
     return (uint64_t)dlpi_transfer_of(p->sink)->d.device_buffers;
 }
@@ -222,11 +308,19 @@ static void dlpi_transfer_layout(dlp_pipe *p, dlpi_stage *st) {
     dlpi_area_add(p, DLPI_REC_SINK, NULL, sizeof(uint32_t), buffers, DLPI_LINE);
 }
 
+/* Pointers to seam buffers. */
+static uint32_t dlpi_transfer_seams(const dlp_pipe *p) {
+    bool any = p->lender && p->lender->ops->lender->seam(p, 0) > 0;
+    return any ? p->n_out * p->batches.n : 0;
+}
+
 static int dlpi_transfer_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out) {
     uint64_t fields = dlpi_times((uint64_t)dlpi_transfer_of(st)->d.device_buffers, p->batches.n);
     out[0] = (dlpi_block){offsetof(dlpi_transfer, begun), p->ring};
     out[1] = (dlpi_block){offsetof(dlpi_transfer, data), dlpi_times(fields, sizeof(void *))};
-    return 2;
+    out[2] = (dlpi_block){offsetof(dlpi_transfer, seam),
+                          dlpi_times(dlpi_transfer_seams(p), sizeof(void *))};
+    return 3;
 }
 
 static int dlpi_transfer_start(dlp_pipe *p, dlpi_stage *st) {
@@ -237,6 +331,8 @@ static int dlpi_transfer_start(dlp_pipe *p, dlpi_stage *st) {
     dlp_error e;
     const char *what = "open";
     if (rc == 0) x->open = 1;
+    if (rc == 0 && x->seam != NULL && st->w.num_workers > 0)
+        x->shared = pthread_mutex_init(&x->lock, NULL) == 0;
     if (rc == 0 && d->register_memory) {
         what = "register_memory";
         rc = d->register_memory(d->user, dlpi_area_at(p, DLPI_REC_CELLS, 0), dlpi_cells_bytes(p));
@@ -246,6 +342,8 @@ static int dlpi_transfer_start(dlp_pipe *p, dlpi_stage *st) {
         what = "alloc";
         rc = d->alloc(d->user, p->batches.at[i % p->batches.n].capacity, &x->data[i]);
     }
+    for (uint32_t i = 0; rc == 0 && i < dlpi_transfer_seams(p); i++)
+        rc = d->alloc(d->user, p->lender->ops->lender->seam(p, i % p->batches.n), &x->seam[i]);
     if (rc == 0) return DLP_OK;
     dlpi_transfer_error(st, what, rc, &e);
     return dlpi_pipe_fail(p, &e);
@@ -258,9 +356,13 @@ static void dlpi_transfer_end(dlp_pipe *p, dlpi_stage *st) {
     if (!x->open) return;
     for (uint32_t i = 0; i < n; i++)
         if (x->data[i]) d->free(d->user, x->data[i]);
+    for (uint32_t i = 0; x->seam && i < dlpi_transfer_seams(p); i++)
+        if (x->seam[i]) d->free(d->user, x->seam[i]);
     if (x->registered && d->unregister_memory)
         d->unregister_memory(d->user, dlpi_area_at(p, DLPI_REC_CELLS, 0), dlpi_cells_bytes(p));
     if (d->close) d->close(d->user);
+    if (x->shared) pthread_mutex_destroy(&x->lock);
+    x->shared = false;
     x->open = 0;
 }
 
@@ -269,6 +371,10 @@ static const dlpi_sink_ops dlpi_transfer_sink = {
     .buffers = dlpi_transfer_buffers,
     .data = dlpi_transfer_data,
     .freed = dlpi_transfer_freed,
+    .joins = dlpi_transfer_joins,
+    .join = dlpi_transfer_join,
+    .arrive = dlpi_transfer_arrive,
+    .seam = dlpi_transfer_seam,
 };
 
 static int dlpi_transfer_check(dlp_pipe *p, dlpi_stage *st) {
@@ -316,6 +422,13 @@ static int dlpi_host_copy(void *user, void *dev, const void *host, uint64_t byte
     if (bytes > 0) memcpy(dev, host, (size_t)bytes);
     return 0;
 }
+static int dlpi_host_copy_within(void *user, void *to, uint64_t to_at, void *from, uint64_t from_at,
+                                 uint64_t bytes, uint32_t buffer) {
+    DLPI_UNUSED(user);
+    DLPI_UNUSED(buffer);
+    memcpy((uint8_t *)to + to_at, (const uint8_t *)from + from_at, (size_t)bytes);
+    return 0;
+}
 static int dlpi_host_record(void *user, uint32_t buffer) {
     DLPI_UNUSED(user);
     DLPI_UNUSED(buffer);
@@ -327,9 +440,12 @@ static int dlpi_host_done(void *user, uint32_t buffer) {
     return 1;
 }
 DLPDEF const dlp_device *dlp_device_host(void) {
-    static const dlp_device host = {"host",         NULL,           NULL,
-                                    NULL,           NULL,           dlpi_host_alloc,
-                                    dlpi_host_free, dlpi_host_copy, dlpi_host_record,
-                                    dlpi_host_done, NULL,           0};
+    static const dlp_device host = {.name = "host",
+                                    .alloc = dlpi_host_alloc,
+                                    .free = dlpi_host_free,
+                                    .copy = dlpi_host_copy,
+                                    .record = dlpi_host_record,
+                                    .done = dlpi_host_done,
+                                    .copy_within = dlpi_host_copy_within};
     return &host;
 }

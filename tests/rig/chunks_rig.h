@@ -23,8 +23,9 @@ typedef struct late {
         uint64_t bytes;
     } copy[64][LATE_COPIES];
     int n[64];
-    int copies, fail_at; /* fail_at: which copy fails, 0: none */
-    int live;            /* buffers allocated and not freed */
+    int copies, fail_at;     /* fail_at: which copy fails, 0: none */
+    int joins, fail_join_at; /* copies within the device */
+    int live;                /* buffers allocated and not freed */
 } late;
 
 static inline int late_alloc(void *user, uint64_t bytes, void **dev) {
@@ -47,6 +48,13 @@ static inline int late_copy(void *user, void *dev, const void *host, uint64_t by
     l->copy[buffer][i].bytes = bytes;
     return 0;
 }
+static inline int late_copy_within(void *user, void *to, uint64_t to_at, void *from,
+                                   uint64_t from_at, uint64_t bytes, uint32_t buffer) {
+    late *l = user;
+    if (++l->joins == l->fail_join_at) return 5;
+    l->copies--; /* it is none */
+    return late_copy(user, (uint8_t *)to + to_at, (const uint8_t *)from + from_at, bytes, buffer);
+}
 static inline int late_record(void *user, uint32_t buffer) {
     late *l = user;
     l->due[buffer] = test_now_ns() + l->copy_ns;
@@ -61,11 +69,15 @@ static inline int late_done(void *user, uint32_t buffer) {
     return 1;
 }
 static inline dlp_device late_device(late *l, int handles) {
-    dlp_device d = {"late",    NULL,      NULL,        NULL,      NULL, late_alloc,
-                    late_free, late_copy, late_record, late_done, NULL, 0};
-    d.user = l;
-    d.handles = handles;
-    return d;
+    return (dlp_device){.name = "late",
+                        .alloc = late_alloc,
+                        .free = late_free,
+                        .copy = late_copy,
+                        .record = late_record,
+                        .done = late_done,
+                        .user = l,
+                        .handles = handles,
+                        .copy_within = late_copy_within};
 }
 
 /* ---- a loader ---- */
@@ -89,7 +101,7 @@ static inline int load(void *user, dlp_chunk *c) {
     int call = __atomic_add_fetch(&s->calls[c->index % 64], 1, __ATOMIC_RELAXED);
     __atomic_add_fetch(&s->rows, c->count, __ATOMIC_RELAXED);
     if (s->sleep_us) sleep_us(s->sleep_us);
-    if (c->chunk_first != c->index * s->chunk_rows || c->count == 0 ||
+    if ((s->chunk_rows && c->chunk_first != c->index * s->chunk_rows) || c->count == 0 ||
         c->chunk_first + c->chunk_rows > s->n_items || (s->whole && c->count != c->chunk_rows))
         __atomic_add_fetch(&s->failures, 1, __ATOMIC_RELAXED);
     if (s->bad_times && (uint64_t)s->bad_chunk == c->index &&
@@ -121,38 +133,63 @@ static inline uint64_t chunk_at(const dlp_chunks_desc *d, uint64_t epoch, uint64
     return dlp_permutation_at(&p, q);
 }
 
-/* Batch k of an epoch, as this rank gets it, found by walking. Returns 0 if there is none. */
-static inline int oracle(const dlp_chunks_desc *d, uint64_t epoch, uint64_t k, expected *e) {
-    bool train = d->pass == DLP_PASS_TRAIN, drop = train && d->last == DLP_LAST_DROP, found = false;
-    uint64_t chunks = (d->n_items - 1) / d->chunk_rows + 1, at = 0, b = 0;
-    uint64_t world = d->world_size ? d->world_size : 1;
-    if (drop && d->n_items - (chunks - 1) * d->chunk_rows < d->batch_size) chunks--;
+static inline uint64_t chunk_count(const dlp_chunks_desc *d) {
+    return d->rows ? d->n_chunks : (d->n_items - 1) / d->chunk_rows + 1;
+}
+static inline uint64_t chunk_first(const dlp_chunks_desc *d, uint64_t c) {
+    uint64_t first = 0;
+    for (uint64_t i = 0; d->rows && i < c; i++) first += d->rows[i];
+    return d->rows ? first : c * d->chunk_rows;
+}
+static inline uint64_t chunk_rows_of(const dlp_chunks_desc *d, uint64_t c) {
+    uint64_t left = d->rows ? d->rows[c] : d->n_items - c * d->chunk_rows;
+    return d->rows || left < d->chunk_rows ? left : d->chunk_rows;
+}
+
+#define MOST_ROWS 4096
+
+/* The rows of an epoch, in order, as they are delivered to all ranks; ends: where its batches do.
+   Returns how many batches there are. */
+static inline uint64_t oracle_epoch(const dlp_chunks_desc *d, uint64_t epoch, uint64_t *row,
+                                    uint64_t *ends) {
+    bool train = d->pass == DLP_PASS_TRAIN, drop = train && d->last == DLP_LAST_DROP;
+    uint64_t chunks = chunk_count(d), n = 0, b = 0, begin = 0;
+    if (d->within_chunks && drop && d->rows == NULL && chunk_rows_of(d, chunks - 1) < d->batch_size)
+        chunks--;
     for (uint64_t q = 0; q < chunks; q++) {
-        uint64_t c = chunk_at(d, epoch, q, chunks), first = c * d->chunk_rows;
-        uint64_t rows = d->n_items - first < d->chunk_rows ? d->n_items - first : d->chunk_rows;
-        uint64_t kept = drop ? rows - rows % d->batch_size : rows;
-        for (uint64_t r = 0; r < kept; r += d->batch_size, b++) {
-            uint64_t n = kept - r < d->batch_size ? kept - r : d->batch_size;
-            uint64_t from = d->rank * n / world, to = (d->rank + 1) * n / world;
-            dlp_permutation p;
-            if (b == k) {
-                found = true;
-                e->in_epoch = k;
-                e->position = at + from;
-                e->count = (uint32_t)(to - from);
-                e->global = (uint32_t)n;
-                if (train && d->shuffle_rows)
-                    dlp_permutation_init(
-                        &p, rows, inside_absorb(inside_hash(INSIDE_ROWS, d->seed, c), 1), epoch);
-                for (uint64_t i = from; i < to; i++)
-                    e->index[i - from] =
-                        first + (train && d->shuffle_rows ? dlp_permutation_at(&p, r + i) : r + i);
-            }
-            at += n;
+        uint64_t c = chunk_at(d, epoch, q, chunks), rows = chunk_rows_of(d, c);
+        uint64_t kept = d->within_chunks && drop ? rows - rows % d->batch_size : rows;
+        dlp_permutation p;
+        if (train && d->shuffle_rows && rows > 0)
+            dlp_permutation_init(&p, rows, inside_absorb(inside_hash(INSIDE_ROWS, d->seed, c), 1),
+                                 epoch);
+        for (uint64_t r = 0; r < kept && n < MOST_ROWS; r++) {
+            row[n++] =
+                chunk_first(d, c) + (train && d->shuffle_rows ? dlp_permutation_at(&p, r) : r);
+            if (n - begin == d->batch_size || (d->within_chunks && r + 1 == kept))
+                ends[b++] = begin = n;
         }
     }
-    e->per_epoch = b;
-    return found;
+    if (n > begin && !drop) ends[b++] = n;
+    return b;
+}
+
+/* Batch k of an epoch, as this rank gets it, found by walking. Returns 0 if there is none. */
+static inline int oracle(const dlp_chunks_desc *d, uint64_t epoch, uint64_t k, expected *e) {
+    static uint64_t row[MOST_ROWS], ends[MOST_ROWS];
+    uint64_t world = d->world_size ? d->world_size : 1, begin, n, from, to;
+    e->per_epoch = oracle_epoch(d, epoch, row, ends);
+    if (k >= e->per_epoch) return 0;
+    begin = k > 0 ? ends[k - 1] : 0;
+    n = ends[k] - begin;
+    from = d->rank * n / world;
+    to = (d->rank + 1) * n / world;
+    e->in_epoch = k;
+    e->position = begin + from;
+    e->count = (uint32_t)(to - from);
+    e->global = (uint32_t)n;
+    for (uint64_t i = from; i < to; i++) e->index[i - from] = row[begin + i];
+    return 1;
 }
 
 static inline const uint8_t *field_at(const dlp_batch *b, int f) {
@@ -223,12 +260,13 @@ static inline void kit_device(kit *k, int kind) {
 }
 
 static inline void kit_vary(kit *k, uint32_t kind) {
-    static const int workers[3] = {0, 1, 3};
+    static const int workers[3] = {DLP_NONE, 1, 3};
     k->d.workers.num_workers = workers[kind % 3];
     kit_device(k, (int)(kind / 3 % DEV_KINDS));
     k->d.shuffle_chunks = kind >> 1 & 1;
     k->d.shuffle_rows = kind >> 2 & 1;
     k->d.last = kind >> 3 & 1 ? DLP_LAST_DROP : DLP_LAST_PARTIAL;
+    k->d.within_chunks = kind / 5 & 1;
     k->d.workers.dispatch = kind & 16 ? DLP_DISPATCH_BATCHES : DLP_DISPATCH_CLAIM;
 }
 

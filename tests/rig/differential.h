@@ -54,7 +54,7 @@ typedef struct cfg {
     uint64_t crash_epoch, crash_position;
     int lists_save, until, bucket_tokens, bucket_by, bucket_window, bucket_last;
     int n_parts, streams, shuffle_parts, shuffle_items, steps, queue;
-    int chunk_rows, shuffle_rows, cpu_buffers, preload, split_by_hand;
+    int chunk_rows, shuffle_rows, cpu_buffers, preload, split_by_hand, within;
     int stop_at, seeks, leaves, closes_at, stops_at, holds, polls, looks, tunes, both_fail;
     int share, sharers, serves; /* subscribers */
     int forever, driven;        /* epochs without end; by dlp_chunks_run */
@@ -112,6 +112,7 @@ static inline int life_tuned(const wiring *w) {
     X(STREAM, "stream", c->kind == K_STREAM, c->kind = K_ITEMS) \
     X(PARTS, "part queue", c->kind == K_PARTS, c->kind = K_ITEMS) \
     X(CHUNKS, "chunks, split", c->kind == K_CHUNKS, c->kind = K_ITEMS) \
+    X(WITHIN, "batches within chunks", c->kind == K_CHUNKS && c->within, c->within = 0) \
     X(SPLIT, "split stage by hand", c->kind == K_CHUNKS && c->split_by_hand, c->split_by_hand = 0) \
     X(LOADER, "by dlp_loader_open, economic", any_life(c, life_by_loader), \
       LIVES(w->topology = T_HAND)) \
@@ -343,6 +344,7 @@ static inline void draw_sizes(dice *d, cfg *c) {
     c->cpu_buffers = one_in(d, 2) ? between(d, 4, 6) : 0;
     c->preload = one_in(d, 4) ? between(d, 1, 2) : 0;
     c->split_by_hand = one_in(d, 3);
+    c->within = one_in(d, 3);
 }
 
 static inline void draw_script(dice *d, cfg *c) {
@@ -398,7 +400,8 @@ static inline void legal_last(cfg *c, uint64_t positions) {
     }
     if (c->kind == K_STREAM && c->last == DLP_LAST_PAD) c->last = DLP_LAST_PARTIAL;
     if (c->kind == K_CHUNKS && c->last == DLP_LAST_PAD) c->last = DLP_LAST_DROP;
-    if (c->kind == K_CHUNKS && c->last == DLP_LAST_DROP && c->batch > (uint32_t)c->chunk_rows)
+    if (c->kind == K_CHUNKS && c->preload && (c->last || any_life(c, life_ranks))) c->within = 1;
+    if (c->kind == K_CHUNKS && c->within && c->batch > (uint32_t)c->chunk_rows)
         c->batch = (uint32_t)c->chunk_rows;
     if (c->kind == K_CHUNKS && c->last == DLP_LAST_DROP && c->n_items < c->batch) c->last = 0;
 }

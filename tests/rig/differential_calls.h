@@ -434,6 +434,10 @@ static int call_copy(void *user, void *dev, const void *host, uint64_t bytes, ui
     d->copy[buffer][i].bytes = bytes;
     return 0;
 }
+static int call_copy_within(void *user, void *to, uint64_t to_at, void *from, uint64_t from_at,
+                            uint64_t bytes, uint32_t buffer) {
+    return call_copy(user, (uint8_t *)to + to_at, (uint8_t *)from + from_at, bytes, buffer);
+}
 static int call_record(void *user, uint32_t buffer) {
     ((slow_device *)user)->asked[buffer] = 0;
     return 0;
@@ -446,8 +450,14 @@ static int call_done(void *user, uint32_t buffer) {
     d->n[buffer] = 0;
     return 1;
 }
-static const dlp_device slow_ = {"slow",    NULL,      NULL,        NULL,      NULL,     call_alloc,
-                                 call_free, call_copy, call_record, call_done, &device_, 0};
+static const dlp_device slow_ = {.name = "slow",
+                                 .alloc = call_alloc,
+                                 .free = call_free,
+                                 .copy = call_copy,
+                                 .record = call_record,
+                                 .done = call_done,
+                                 .copy_within = call_copy_within,
+                                 .user = &device_};
 
 /* ---- wiring ---- */
 
@@ -472,7 +482,7 @@ static struct {
 static void workers_desc(const cfg *c, int s, dlp_workers_desc *to) {
     const stage_plan *p = &c->w[c->life].st[s];
     memset(to, 0, sizeof *to);
-    to->num_workers = p->n;
+    to->num_workers = p->n ? p->n : DLP_NONE;
     to->placement = p->procs ? DLP_PLACE_PROCESSES : DLP_PLACE_THREADS;
     to->dispatch = p->dispatch;
     to->on_error = c->policy[s];
@@ -673,7 +683,7 @@ static int open_loader(const cfg *c, const dlp_state *resume) {
     memset(&parts, 0, sizeof parts);
     dataset_desc(c, &d->dataset);
     d->batch_size = c->batch;
-    d->num_workers = w->st[S_FETCH].n;
+    d->num_workers = w->st[S_FETCH].n ? w->st[S_FETCH].n : DLP_NONE;
     d->batch.last = c->last;
     d->epochs = c->forever ? DLP_FOREVER : c->epochs;
     d->repeat.epoch_end = c->epoch_end;
@@ -720,7 +730,8 @@ static int open_split(const cfg *c, const dlp_state *resume) {
     dlp_split_desc split = {.chunk_rows = (uint64_t)c->chunk_rows,
                             .batch_size = c->batch,
                             .n_rows = c->n_items < all ? c->n_items : all,
-                            .last = c->last};
+                            .last = c->last,
+                            .within_chunks = c->within};
     dlp_repeat_desc repeat = {.epochs = c->forever ? DLP_FOREVER : c->epochs,
                               .epoch_end = c->epoch_end};
     dlp_pipe_desc pipe;
@@ -752,6 +763,7 @@ static int open_chunks(const cfg *c, const dlp_state *resume) {
     d.chunk_rows = (uint64_t)c->chunk_rows;
     d.batch_size = c->batch;
     d.last = c->last;
+    d.within_chunks = c->within;
     d.shuffle_chunks = c->order == O_SHUFFLED;
     d.shuffle_rows = c->shuffle_rows;
     d.load = call_chunk;

@@ -420,8 +420,16 @@ static uint32_t chunk_size(const cfg *c, uint64_t chunk) {
 static uint32_t chunk_kept(const cfg *c, uint32_t rows) {
     return c->last == DLP_LAST_DROP ? rows - rows % c->batch : rows;
 }
+/* Do batches span chunks? Not where all chunks that one begins behind are full of whole ones. */
+static int chunks_span(const cfg *c) {
+    uint64_t n = (c->n_items - 1) / (uint64_t)c->chunk_rows + 1;
+    if (c->within || n == 1) return 0;
+    return (uint32_t)c->chunk_rows % c->batch != 0 ||
+           (c->order == O_SHUFFLED && chunk_size(c, n - 1) % c->batch != 0);
+}
 static uint64_t chunk_count(const cfg *c) {
     uint64_t n = (c->n_items - 1) / (uint64_t)c->chunk_rows + 1;
+    if (chunks_span(c)) return n;
     return chunk_kept(c, chunk_size(c, n - 1)) == 0 ? n - 1 : n;
 }
 
@@ -435,6 +443,8 @@ static void order_chunks(model *m, uint64_t epoch) {
         m->batches[epoch] += (kept + c->batch - 1) / c->batch;
         m->begin[epoch][q + 1] = m->batches[epoch];
     }
+    if (chunks_span(c))
+        m->batches[epoch] = (chunk_kept(c, (uint32_t)c->n_items) + c->batch - 1) / c->batch;
 }
 
 /* ---- a stream: each rank knows only its own rows ---- */
@@ -631,11 +641,50 @@ static uint32_t chunk_local(const model *m, uint32_t kept) {
     return n;
 }
 
+/* Row r of a view: row `place` of the order of the chunk that f says. */
+static void view_row(const model *m, mbatch *b, uint32_t r, const fate *f, uint32_t place) {
+    const cfg *c = m->c;
+    uint64_t row = place;
+    if (c->shuffle_rows)
+        row = permuted(chunk_size(c, f->index), mixed(keyed(16, c->order_seed, f->index), 1),
+                       b->epoch, place);
+    row += f->index * (uint64_t)c->chunk_rows;
+    row_make(c, row, 0, 0, 0, &b->row[r]);
+    if (f->left) memset(&b->row[r], 0, sizeof b->row[r]);
+    b->row[r].index = row;
+    b->row[r].valid = !f->left;
+}
+
+/* A view of an epoch's rows, one chunk after the other. The first chunk that fails is told. */
+static void view_expect_spanning(const model *m, mbatch *b) {
+    const cfg *c = m->c;
+    uint32_t all = chunk_kept(c, (uint32_t)c->n_items), begin = (uint32_t)b->k * c->batch, from;
+    uint64_t q = 0, at = 0;
+    uint64_t known = UINT64_MAX;
+    fate f;
+    b->count = rank_share(c, m->life, all - begin < c->batch ? all - begin : c->batch, &from);
+    b->position = begin + from;
+    for (uint32_t r = 0; r < b->count; r++) {
+        while (b->position + r >= at + chunk_size(c, m->index[b->epoch][q]))
+            at += chunk_size(c, m->index[b->epoch][q++]);
+        if (q != known) {
+            fate_of(m, b->epoch, q, chunk_size(c, m->index[b->epoch][q]), &f);
+            if (f.raised && b->n_woes == 0) woe_add(b, f.code, f.stage, 1, f.index, q);
+            known = q;
+        }
+        view_row(m, b, r, &f, (uint32_t)(b->position + r - at));
+    }
+}
+
 static void view_expect(const model *m, mbatch *b) {
     const cfg *c = m->c;
     uint64_t q = 0, at = 0;
-    uint32_t j, rows, kept, n, from, place = 0;
+    uint32_t j, rows, kept, n, from;
     fate f;
+    if (chunks_span(c)) {
+        view_expect_spanning(m, b);
+        return;
+    }
     while (m->begin[b->epoch][q + 1] <= b->k)
         at += chunk_kept(c, chunk_size(c, m->index[b->epoch][q++]));
     j = (uint32_t)b->k - m->begin[b->epoch][q];
@@ -650,17 +699,7 @@ static void view_expect(const model *m, mbatch *b) {
         f.index = m->index[b->epoch][q];
     }
     if (f.raised) woe_add(b, f.code, f.stage, 1, f.index, q);
-    for (uint32_t r = 0; r < b->count; r++) {
-        uint64_t row = place = j * c->batch + from + r;
-        if (c->shuffle_rows)
-            row = permuted(chunk_size(c, f.index), mixed(keyed(16, c->order_seed, f.index), 1),
-                           b->epoch, place);
-        row += f.index * (uint64_t)c->chunk_rows;
-        row_make(c, row, 0, 0, 0, &b->row[r]);
-        if (f.left) memset(&b->row[r], 0, sizeof b->row[r]);
-        b->row[r].index = row;
-        b->row[r].valid = !f.left;
-    }
+    for (uint32_t r = 0; r < b->count; r++) view_row(m, b, r, &f, j * c->batch + from + r);
 }
 
 static void expect(const model *m, uint64_t epoch, uint64_t k, mbatch *b) {

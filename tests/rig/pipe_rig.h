@@ -16,6 +16,9 @@ static inline uint64_t test_random(uint64_t *state) {
     *state += UINT64_C(0x9e3779b97f4a7c15);
     return dlp_hash(*state, 1, 2, 3);
 }
+/* n for a num_workers whose 0 is not inline. */
+static inline int32_t so_many(uint64_t n) { return n > 0 ? (int32_t)n : DLP_NONE; }
+
 static inline uint32_t test_pick(uint64_t *state, uint32_t n) {
     return (uint32_t)(test_random(state) >> 33) % n;
 }

@@ -349,7 +349,7 @@ static int chunks_go(const topology *t, work *w, int workers, const dlp_state *r
     d.shuffle_rows = preload == DLP_PRELOAD_NONE;
     d.load = load_chunk;
     d.user = w;
-    d.workers.num_workers = workers;
+    d.workers.num_workers = workers ? workers : DLP_NONE;
     d.preload = preload;
     d.device = device ? dlp_device_host() : NULL;
     d.transfer_inline = workers == 0;
@@ -413,7 +413,7 @@ static int open_parts(const topology *t, work *w, int workers, const dlp_state *
     d.parts.streams = 2;
     d.parts.load = load_part;
     d.parts.user = w;
-    d.parts.workers.num_workers = workers;
+    d.parts.workers.num_workers = workers ? workers : DLP_NONE;
     d.parts.workers.placement = placement_;
     return dlp_parts_open(p, &d, &e) == DLP_OK ? DLP_OK : open_failed(t, &e);
 }

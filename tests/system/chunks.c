@@ -22,6 +22,7 @@ static void order__every_kind__as_the_oracle_says(void) {
                 dlp_pipe *p;
                 kit_init(&k, shape[0], shape[1], (uint32_t)shape[2]);
                 kit_vary(&k, kind);
+                if (shape[2] > shape[1]) k.d.within_chunks = 0;
                 k.d.rank = rank;
                 k.d.world_size = world;
                 k.d.allow_uneven = shape[2] % world != 0;
@@ -41,19 +42,25 @@ static void order__every_kind__as_the_oracle_says(void) {
 
 /* The numbers of an order, for ever. */
 static void order__golden__stays(void) {
-    kit k;
-    dlp_pipe *p;
-    dlp_batch *b;
-    uint64_t h = 0;
-    kit_init(&k, 97, 20, 6);
-    k.d.shuffle_chunks = k.d.shuffle_rows = 1;
-    if ((p = kit_open(&k)) == NULL) return;
-    while (dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK) {
-        for (uint32_t r = 0; r < b->count; r++) h = dlp_hash(h, b->index[r], b->position, b->epoch);
-        dlp_pipe_release(p, b);
+    static const uint64_t golden[2] = {UINT64_C(0x801ca0948a19c17b), UINT64_C(0x96b6f951352f60f9)};
+    for (int within = 0; within < 2; within++) {
+        kit k;
+        dlp_pipe *p;
+        dlp_batch *b;
+        uint64_t h = 0;
+        kit_init(&k, 97, 20, 6);
+        k.d.shuffle_chunks = k.d.shuffle_rows = 1;
+        k.d.within_chunks = within;
+        if ((p = kit_open(&k)) == NULL) return;
+        while (dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK) {
+            for (uint32_t r = 0; r < b->count; r++)
+                h = dlp_hash(h, b->index[r], b->position, b->epoch);
+            dlp_pipe_release(p, b);
+        }
+        CHECK(h == golden[within]);
+        if (h != golden[within]) printf("within %d: %016" PRIx64 "\n", within, h);
+        kit_close(&k, p);
     }
-    CHECK(h == UINT64_C(0x96b6f951352f60f9));
-    kit_close(&k, p);
 }
 
 /* A state behind each batch, taken up by a pipe of other workers, device and ranks. */
@@ -81,9 +88,11 @@ static void resume__at_every_batch__goes_on(void) {
         for (uint64_t i = 0; i + 1 < n; i++) {
             kit_init(&other, 97, 20, 6);
             kit_vary(&other, kind * 5 + 1);
-            other.d.workers.num_workers = (int)(i % 3);
+            other.d.workers.num_workers = so_many(i % 3);
             kit_device(&other, (int)(i % DEV_KINDS));
-            if (i % 4 == 3 && !other.d.shuffle_rows) other.d.preload = DLP_PRELOAD_CPU;
+            if (i % 4 == 3 && !other.d.shuffle_rows &&
+                (other.d.within_chunks || !other.d.shuffle_chunks)) /* three ranks: refused */
+                other.d.preload = DLP_PRELOAD_CPU;
             other.d.world_size = i % 2 ? 3 : 1;
             other.d.rank = (uint32_t)(i % other.d.world_size);
             other.d.pipe.resume = &states[i];
@@ -102,14 +111,17 @@ static void resume__of_another_order__is_refused(void) {
                                          "last",
                                          "order",
                                          "seed",
-                                         "params (chunk_rows, shuffle_rows)",
-                                         "params (chunk_rows, shuffle_rows)"};
-    for (int what = 0; what < 7; what++) {
+                                         "params (rows, shuffle_rows, within_chunks)",
+                                         "params (rows, shuffle_rows, within_chunks)",
+                                         "params (rows, shuffle_rows, within_chunks)",
+                                         "params (rows, shuffle_rows, within_chunks)"};
+    static const uint64_t rows[5] = {24, 25, 23, 0, 24};
+    for (int what = 0; what < 9; what++) {
         kit k;
         dlp_pipe *p;
         dlp_state state;
         dlp_error err;
-        kit_init(&k, 96, 24, 6);
+        kit_init(&k, 96, 24, what == 7 ? 7 : 6);
         if ((p = kit_open(&k)) == NULL) return;
         CHECK(dlp_pipe_state(p, NULL, &state) == DLP_OK);
         kit_close(&k, p);
@@ -120,6 +132,8 @@ static void resume__of_another_order__is_refused(void) {
         if (what == 4) k.d.seed = 5;
         if (what == 5) k.d.shuffle_rows = 1;
         if (what == 6) k.d.chunk_rows = 30;
+        if (what == 7) k.d.within_chunks = 1;
+        if (what == 8) k.d.rows = rows, k.d.n_chunks = 5, k.d.chunk_rows = 0;
         k.d.pipe.resume = &state;
         CHECK(dlp_chunks_open(&p, &k.d, &err) == DLP_ERR_RESUME);
         CHECK(strncmp(err.field, fields[what], sizeof err.field - 1) == 0);
@@ -350,7 +364,8 @@ static void preload__chunk_left_out__zeros_then_loaded(void) {
         kit_device(&k, kind / 2);
         k.d.epochs = 2;
         k.d.load = skips_at_first;
-        k.d.workers.num_workers = kind % 2;
+        k.d.within_chunks = 1;
+        k.d.workers.num_workers = so_many((uint64_t)kind % 2);
         k.d.preload = k.d.device ? DLP_PRELOAD_DEVICE : DLP_PRELOAD_CPU;
         if ((p = kit_open(&k)) == NULL) return;
         while ((rc = dlp_pipe_next_timeout(p, &b, 20000)) == DLP_OK) {
@@ -377,7 +392,8 @@ static void preload__chunk_left_out_is_held__stays_zeros(void) {
         if (one) k.s->sleep_us = 100;
         k.d.epochs = 20;
         k.d.load = one ? skips_at_first_of_one : skips_at_first;
-        k.d.workers.num_workers = kind % 3;
+        k.d.within_chunks = 1;
+        k.d.workers.num_workers = so_many((uint64_t)kind % 3);
         k.d.pipe.max_held = 2;
         k.d.cpu_buffers = 3 + kind % 2;
         k.d.preload = DLP_PRELOAD_CPU;
@@ -417,16 +433,91 @@ static void preload__auto__takes_what_fits(void) {
     }
     CHECK(limit[0] > limit[1]);
     for (int i = 0; i < 3; i++) {
+        const char *said = i == 1 ? "preload: AUTO keeps no chunks" : "preload: AUTO keeps all 20";
         kit k;
         dlp_pipe *p;
         dlp_stats s;
+        char text[4096];
         kit_init(&k, 2000, 100, 10);
         kit_device(&k, DEV_HOST);
         k.d.preload = DLP_PRELOAD_AUTO;
         k.d.pipe.limit_bytes = i == 2 ? 0 : limit[i] + 16384;
         if ((p = kit_open(&k)) == NULL) return;
-        dlp_pipe_stats(p, &s);
-        CHECK(s.chunks.preload == (i == 0 ? DLP_PRELOAD_DEVICE : DLP_PRELOAD_NONE));
+        CHECK(dlp_pipe_stats(p, &s) == DLP_OK && s.chunks.preload_auto == 1);
+        CHECK(s.chunks.preload == (i == 1 ? DLP_PRELOAD_NONE : DLP_PRELOAD_DEVICE));
+        CHECK(strncmp(dlp_pipe_warning(p, 0), said, strlen(said)) == 0);
+        CHECK(dlp_pipe_explain(p, text, sizeof text) > 0);
+        CHECK(strstr(text, i == 1 ? "AUTO found no room" : "AUTO found room for all") != NULL);
+        drain_from(&k, p, 0, 0);
+        kit_close(&k, p);
+    }
+}
+
+static int no_room(void *user, uint64_t *bytes) {
+    (void)user;
+    *bytes = 4106; /* three quarters: fewer than the 5 * 22 * 28 of five chunks */
+    return 0;
+}
+static int enough_room(void *user, uint64_t *bytes) {
+    (void)user;
+    *bytes = 4110;
+    return 0;
+}
+
+/* What AUTO may take of a device is what that says; of one that says nothing, what the limit
+   has. */
+static void preload__auto_of_a_device__asks_it(void) {
+    static const struct {
+        int (*room)(void *user, uint64_t *bytes);
+        uint64_t limit;
+        int preload;
+        const char *why;
+    } all[] = {{NULL, 0, DLP_PRELOAD_CPU, "in CPU memory"},
+               {NULL, 1 << 26, DLP_PRELOAD_DEVICE, "on the device"},
+               {no_room, 0, DLP_PRELOAD_CPU, "in CPU memory"},
+               {enough_room, 0, DLP_PRELOAD_DEVICE, "on the device"}};
+    for (size_t i = 0; i < 4; i++) {
+        kit k;
+        dlp_pipe *p;
+        dlp_stats s;
+        kit_init(&k, 108, 22, 11);
+        kit_device(&k, DEV_LATE);
+        k.device.room = all[i].room;
+        k.d.pipe.limit_bytes = all[i].limit;
+        k.d.preload = DLP_PRELOAD_AUTO;
+        if ((p = kit_open(&k)) == NULL) return;
+        CHECK(dlp_pipe_stats(p, &s) == DLP_OK && s.chunks.preload == all[i].preload);
+        CHECK(strstr(dlp_pipe_warning(p, 0), all[i].why) != NULL);
+        drain_from(&k, p, 0, 0);
+        kit_close(&k, p);
+    }
+}
+
+/* What stands in the way is told: not memory alone. */
+static void preload__auto_with_shuffled_rows__says_why_not(void) {
+    kit k;
+    dlp_pipe *p;
+    kit_init(&k, 97, 20, 6);
+    k.d.preload = DLP_PRELOAD_AUTO;
+    k.d.shuffle_rows = 1;
+    if ((p = kit_open(&k)) == NULL) return;
+    CHECK(strstr(dlp_pipe_warning(p, 0), "no chunks: shuffle_rows is 1") != NULL);
+    drain_from(&k, p, 0, 0);
+    kit_close(&k, p);
+}
+
+/* One loader that loads ahead, unless the desc says otherwise. */
+static void workers__of_chunks__one_by_default(void) {
+    static const int32_t says[] = {0, DLP_NONE, 1, 3}, are[] = {1, 0, 1, 3};
+    for (size_t i = 0; i < 4; i++) {
+        kit k;
+        dlp_pipe *p;
+        dlp_stats s;
+        kit_init(&k, 97, 20, 6);
+        k.d.workers.num_workers = says[i];
+        if ((p = kit_open(&k)) == NULL) return;
+        CHECK(dlp_pipe_stats(p, &s) == DLP_OK);
+        CHECK(s.stages[2].kind == DLP_STAGE_FETCH && s.stages[2].workers == are[i]);
         drain_from(&k, p, 0, 0);
         kit_close(&k, p);
     }
@@ -440,7 +531,8 @@ static void errors__raise__names_the_chunk(void) {
         uint64_t n = 0;
         int rc;
         kit_init(&k, 97, 20, 6);
-        k.d.workers.num_workers = kind % 3;
+        k.d.within_chunks = kind / 3;
+        k.d.workers.num_workers = so_many((uint64_t)kind % 3);
         kit_device(&k, kind % DEV_KINDS);
         k.s->bad_chunk = 3;
         k.s->bad_times = -1;
@@ -449,7 +541,8 @@ static void errors__raise__names_the_chunk(void) {
             CHECK(view_same(&k.d, b, 0, n++));
             dlp_pipe_release(p, b);
         }
-        CHECK(rc == DLP_ERR_CALLBACK && n == 12 && dlp_pipe_error(p)->index == 3);
+        CHECK(rc == DLP_ERR_CALLBACK && n == (kind / 3 ? 12 : 10));
+        CHECK(dlp_pipe_error(p)->index == 3);
         CHECK(strcmp(dlp_pipe_error(p)->message, "chunk 3 is bad") == 0);
         CHECK(strcmp(dlp_pipe_error(p)->stage, "load") == 0 && dlp_pipe_error(p)->errnum == 5);
         kit_close(&k, p);
@@ -468,9 +561,10 @@ static void errors__policies__keep_the_count(void) {
         expected e;
         int rc;
         kit_init(&k, 97, 20, 6);
+        k.d.within_chunks = 1;
         k.d.epochs = 1;
         k.d.seed = (uint64_t)kind;
-        k.d.workers.num_workers = kind / 6 % 3;
+        k.d.workers.num_workers = so_many((uint64_t)kind / 6 % 3);
         kit_device(&k, kind % DEV_KINDS);
         k.s->bad_chunk = bad;
         k.s->bad_times = policy == 0 ? 2 : -1;
@@ -519,8 +613,8 @@ static void descs__bad__are_refused(void) {
         "load",           "n_items",     "chunk_rows",           "batch_size",
         "last",           "cpu_buffers", "pipe.prefetch_factor", "preload",
         "device_buffers", "world_size",  "shuffle_rows",         "on_error",
-        "last",           "rank",        "fields[].ndim"};
-    for (int what = 0; what < 15; what++) {
+        "last",           "rank",        "fields[].ndim",        "batch_size"};
+    for (int what = 0; what < 16; what++) {
         kit k;
         dlp_pipe *p = NULL;
         dlp_error err;
@@ -538,9 +632,10 @@ static void descs__bad__are_refused(void) {
         if (what == 9) k.d.world_size = 4;
         if (what == 10) k.d.preload = DLP_PRELOAD_CPU, k.d.shuffle_rows = 1;
         if (what == 11) k.d.preload = DLP_PRELOAD_CPU, k.d.workers.on_error = DLP_ON_ERROR_DROP;
-        if (what == 12) k.d.last = DLP_LAST_DROP, k.d.batch_size = 30;
+        if (what == 12) k.d.last = DLP_LAST_DROP, k.d.n_items = 5;
         if (what == 13) k.d.rank = 1, k.d.world_size = 1;
         if (what == 14) k.d.fields = &deep, k.d.n_fields = 1;
+        if (what == 15) k.d.within_chunks = 1, k.d.batch_size = 21; /* it would be 20 */
         CHECK(dlp_chunks_open(&p, &k.d, &err) == DLP_ERR_ARG && p == NULL);
         CHECK(strcmp(err.field, fields[what]) == 0);
         if (strcmp(err.field, fields[what]) != 0)
@@ -644,9 +739,11 @@ static void run__interrupted_anywhere__goes_on(void) {
             dlp_run_result r;
             dlp_run_desc run = {on_step, on_epoch, &c, 0, &r};
             dlp_state state;
+            expected x;
             kit_init(&k, 97, 20, 6);
             kit_vary(&k, (uint32_t)at);
             k.d.last = DLP_LAST_PARTIAL;
+            oracle(&k.d, 0, 0, &x);
             k.d.epoch_end = 1;
             memset(&c, 0, sizeof c);
             c.d = &k.d;
@@ -665,7 +762,8 @@ static void run__interrupted_anywhere__goes_on(void) {
             c.stop_at = 0;
             run.max_steps = 0;
             CHECK(dlp_chunks_run(p, &run) == DLP_END);
-            CHECK(c.wrong == 0 && c.steps == 38 && c.epochs == 2 && r.steps == 38 - at);
+            CHECK(c.wrong == 0 && c.steps == 2 * x.per_epoch && c.epochs == 2);
+            CHECK(r.steps == 2 * x.per_epoch - at);
             kit_close(&k, p);
         }
 }
@@ -754,6 +852,7 @@ static void stats__of_chunks__tell_the_queues(void) {
     char text[4096];
     int cpu = 0, device = 0;
     kit_init(&k, 200, 20, 6);
+    k.d.within_chunks = 1;
     kit_device(&k, DEV_HOST);
     k.d.workers.num_workers = 1;
     k.d.cpu_buffers = 3;
@@ -863,28 +962,30 @@ static int own_wire(dlp_pipe *p, const dlp_sampler_desc *sampler, const dlp_spli
     return dlp_pipe_start(p);
 }
 
-static void split__own_wiring__cuts_items(uint64_t cache) {
+static void split__own_wiring__cuts_items(uint64_t cache, int within) {
     dlp_sampler_desc sampler = {0};
     dlp_split_desc split = {0};
     dlp_pipe *p;
     dlp_batch *b;
-    uint64_t weights[7] = {1, 0, 2, 0, 1, 0, 3}, n = 0;
+    uint64_t weights[7] = {1, 0, 2, 0, 1, 0, 3}, n = 0, batches = within ? 21 : 18;
     own_cache = cache;
     sampler.order = DLP_ORDER_WEIGHTED; /* any order will do where all items are full */
     sampler.weights = weights;
     split.chunk_rows = 10;
     split.batch_size = 4;
+    split.within_chunks = within;
     CHECK(dlp_pipe_open(&p, NULL, NULL) == DLP_OK);
     CHECK(own_wire(p, &sampler, &split, 1) == DLP_OK);
-    CHECK(dlp_pipe_batches_per_epoch(p) == 21);
+    CHECK(dlp_pipe_batches_per_epoch(p) == (int64_t)batches);
     while (dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK) {
         const uint32_t *x = b->fields[0].data;
-        CHECK(b->count == (n % 3 == 2 ? 2u : 4u) && weights[b->index[0] / 10] > 0);
+        CHECK(b->count == ((within ? n % 3 == 2 : n == 17) ? 2u : 4u) &&
+              weights[b->index[0] / 10] > 0);
         for (uint32_t r = 0; r < b->count; r++) CHECK(x[r] == 2 * b->index[r]);
         dlp_pipe_release(p, b);
         n++;
     }
-    CHECK(n == 21 && dlp_pipe_close(p) == DLP_OK);
+    CHECK(n == batches && dlp_pipe_close(p) == DLP_OK);
 }
 
 static void split__bad_wirings__are_refused(void) {
@@ -920,6 +1021,9 @@ int main(void) {
     preload__chunk_left_out__zeros_then_loaded();
     preload__chunk_left_out_is_held__stays_zeros();
     preload__auto__takes_what_fits();
+    preload__auto_of_a_device__asks_it();
+    preload__auto_with_shuffled_rows__says_why_not();
+    workers__of_chunks__one_by_default();
     errors__raise__names_the_chunk();
     errors__policies__keep_the_count();
     errors__of_the_device__end_it();
@@ -933,8 +1037,10 @@ int main(void) {
     stats__of_chunks__tell_the_queues();
     explain__inline_transfer__names_the_field_of_the_desc();
     open__transfer_inline__neither_0_nor_1__refused();
-    split__own_wiring__cuts_items(0);
-    split__own_wiring__cuts_items(1000);
+    for (int within = 0; within < 2; within++) {
+        split__own_wiring__cuts_items(0, within);
+        split__own_wiring__cuts_items(1000, within);
+    }
     split__bad_wirings__are_refused();
     return test_end("chunks");
 }

@@ -53,7 +53,8 @@ static struct {
     long pushes, pops, retained, buffers, registers, copies, waits, records, primary_uses;
     int wrong; /* uses that no driver would forgive */
     uint64_t pinned_from, pinned_to;
-    long unpinned_copies;
+    long unpinned_copies, joins;
+    size_t bytes_left;   /* as cuMemGetInfo tells */
     long queries_needed; /* ops executed per query: 1 of so many */
     long queries;
     void *memory[64];
@@ -300,6 +301,12 @@ static int f_host_register(void *mem, size_t bytes, unsigned flags) {
     }
     return leave(rc);
 }
+static int f_mem_info(size_t *left, size_t *all) {
+    int rc = enter("cuMemGetInfo", 1);
+    *left = gpu.bytes_left;
+    *all = (size_t)1 << 30;
+    return leave(rc);
+}
 static int f_host_unregister(void *mem) {
     int rc = enter("cuMemHostUnregister", 1);
     for (int i = 0; i < 8; i++)
@@ -318,6 +325,19 @@ static int f_copy(unsigned long long to, const void *from, size_t bytes, void *s
         op *o = enqueue(stream, COPY);
         o->to = (void *)(uintptr_t)to;
         o->from = from;
+        o->bytes = bytes;
+    }
+    return leave(rc);
+}
+
+static int f_copy_within(unsigned long long to, unsigned long long from, size_t bytes,
+                         void *stream) {
+    int rc = enter("cuMemcpyDtoDAsync", 1);
+    gpu.joins++;
+    if (rc == 0) {
+        op *o = enqueue(stream, COPY);
+        o->to = (void *)(uintptr_t)to;
+        o->from = (void *)(uintptr_t)from;
         o->bytes = bytes;
     }
     return leave(rc);
@@ -355,9 +375,11 @@ static void *fake_dlsym(void *lib, const char *name) {
         F("cuEventSynchronize", f_event_sync),
         F("cuMemAlloc_v2", f_mem_alloc),
         F("cuMemFree_v2", f_mem_free),
+        F("cuMemGetInfo_v2", f_mem_info),
         F("cuMemHostRegister_v2", f_host_register),
         F("cuMemHostUnregister", f_host_unregister),
         F("cuMemcpyHtoDAsync_v2", f_copy),
+        F("cuMemcpyDtoDAsync_v2", f_copy_within),
     };
     if (lib != &gpu) return dlsym(lib, name);
     for (int i = 0; i < (int)(sizeof all / sizeof *all); i++) {
@@ -705,7 +727,7 @@ static void driver__missing_or_empty__unsupported_in_words(void) {
     gpu.on = 0;
     CHECK(dlp_device_cuda(&d, &desc, &err) == DLP_ERR_UNSUPPORTED);
     CHECK(strstr(err.message, "no driver") && strcmp(err.field, "library") == 0);
-    for (int i = 1; i <= 24; i++) {
+    for (int i = 1; i <= 26; i++) {
         gpu_reset();
         gpu.missing = i;
         CHECK(dlp_device_cuda(&d, NULL, &err) == DLP_ERR_UNSUPPORTED);
@@ -751,6 +773,89 @@ static void calls__bad_arguments__refused(void) {
     rig_free(&r);
     CHECK(dlp_device_opencl(&d, NULL, &err) == DLP_ERR_UNSUPPORTED &&
           strstr(err.message, "DLPIPE_OPENCL"));
+}
+
+/* ---- what is left of its memory ---- */
+
+static int one_chunk(void *user, dlp_chunk *c) {
+    (void)user;
+    memset(c->data[0], 7, c->count);
+    return 0;
+}
+
+/* DLP_PRELOAD_AUTO takes three quarters of it at most. */
+static void preload__auto__what_the_device_has_left(void) {
+    static const dlp_field field = {"x", DLP_U8, 0, {0}, 0, 0};
+    for (int i = 0; i < 3; i++) {
+        dlp_chunks_desc desc = {.n_items = 300,
+                                .fields = &field,
+                                .n_fields = 1,
+                                .chunk_rows = 100,
+                                .batch_size = 10,
+                                .load = one_chunk,
+                                .preload = DLP_PRELOAD_AUTO};
+        dlp_device d;
+        dlp_pipe *p = NULL;
+        dlp_stats s;
+        gpu_reset();
+        CHECK(dlp_device_cuda(&d, NULL, NULL) == DLP_OK);
+        desc.device = &d;
+        gpu.bytes_left = i == 0 ? 400 : 399;
+        if (i == 2) gpu.bytes_left = 400, gpu.fail_at = gpu.calls + 2; /* cuMemGetInfo */
+        CHECK(dlp_chunks_open(&p, &desc, NULL) == DLP_OK);
+        if (p == NULL) return;
+        CHECK(dlp_pipe_stats(p, &s) == DLP_OK);
+        CHECK(s.chunks.preload == (i == 0 ? DLP_PRELOAD_DEVICE : DLP_PRELOAD_CPU));
+        CHECK(dlp_pipe_close(p) == DLP_OK && dlp_device_close(&d) == DLP_OK && gpu_clean());
+    }
+}
+
+static int row_chunk(void *user, dlp_chunk *c) {
+    uint8_t *rows = c->data[0];
+    (void)user;
+    for (uint64_t k = 0; k < c->count; k++) memset(rows + 64 * k, (int)dlp_chunk_row(c, k), 64);
+    return 0;
+}
+
+/* Kernels that run late still read the seam buffer of a batch that was given back: the copies of
+   the next one wait for them. */
+static void seams__kernels_late__buffer_not_written(void) {
+    static const dlp_field field = {"x", DLP_U8, 1, {64}, 0, 0};
+    for (int k = 0; k < 8; k++) {
+        dlp_chunks_desc desc = {.n_items = 240,
+                                .fields = &field,
+                                .n_fields = 1,
+                                .chunk_rows = 10,
+                                .batch_size = 15,
+                                .load = row_chunk,
+                                .transfer_inline = k & 1,
+                                .preload = k & 4 ? DLP_PRELOAD_DEVICE : DLP_PRELOAD_NONE,
+                                .epochs = 2,
+                                .pipe = {.max_held = 2}};
+        dlp_cuda_desc cuda = {0};
+        dlp_device d;
+        dlp_pipe *p = NULL;
+        dlp_batch *b;
+        uint64_t row = 0;
+        gpu_reset();
+        if (k & 2) cuda.consumer = user_stream(7);
+        CHECK(dlp_device_cuda(&d, &cuda, NULL) == DLP_OK);
+        desc.device = &d;
+        CHECK(dlp_chunks_open(&p, &desc, NULL) == DLP_OK);
+        if (p == NULL) return;
+        gpu_work(3);
+        while (dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK) {
+            const uint8_t *x = b->fields[0].data;
+            for (uint32_t r = 0; r < b->count; r++, row++)
+                CHECK(x[64 * r] == row % 240 && x[64 * r + 63] == row % 240);
+            kernel(user_stream(7), b);
+            CHECK((k & 2 ? dlp_pipe_release(p, b)
+                         : dlp_pipe_release_after(p, b, user_stream(7), NULL)) == DLP_OK);
+        }
+        CHECK(row == 480 && gpu.joins >= 32 && gpu.wrong == 0);
+        gpu_work(0);
+        CHECK(dlp_pipe_close(p) == DLP_OK && dlp_device_close(&d) == DLP_OK && gpu_clean());
+    }
 }
 
 /* ---- a real one, if there is one ---- */
@@ -816,6 +921,8 @@ int main(void) {
     fault__each_call__told_and_nothing_left();
     driver__missing_or_empty__unsupported_in_words();
     calls__bad_arguments__refused();
+    preload__auto__what_the_device_has_left();
+    seams__kernels_late__buffer_not_written();
     real__all_placements__bytes_right();
     return test_end("device_cuda");
 }

@@ -20,7 +20,7 @@ static dlpi_cl_calls real;
 static struct {
     long calls, fail_at; /* since arm; the n-th fails */
     char failed[48];
-    long contexts, queues, buffers, events, writes, waited;
+    long contexts, queues, buffers, events, writes, waited, joins;
     const char *missing;
     int no_platform;
 } watch;
@@ -111,6 +111,13 @@ static int32_t w_write(void *q, void *buffer, uint32_t blocking, size_t offset, 
                ? FAILS
                : real.write(q, buffer, blocking, offset, size, from, n_wait, wait, event);
 }
+static int32_t w_copy(void *q, void *from, void *to, size_t from_at, size_t to_at, size_t size,
+                      uint32_t n_wait, void *const *wait, void **event) {
+    count(&watch.joins, 1);
+    return fails("clEnqueueCopyBuffer")
+               ? FAILS
+               : real.copy(q, from, to, from_at, to_at, size, n_wait, wait, event);
+}
 static int32_t w_marker(void *q, uint32_t n_wait, void *const *wait, void **event) {
     int32_t rc = fails("clEnqueueMarkerWithWaitList") ? FAILS : real.marker(q, n_wait, wait, event);
     count(&watch.events, rc == 0);
@@ -146,6 +153,7 @@ static void *watched_dlsym(void *lib, const char *name) {
         W("clCreateBuffer", buffer_create),
         W("clReleaseMemObject", buffer_release),
         W("clEnqueueWriteBuffer", write),
+        W("clEnqueueCopyBuffer", copy),
         W("clEnqueueMarkerWithWaitList", marker),
         W("clGetEventInfo", event_info),
         W("clReleaseEvent", event_release),
@@ -432,7 +440,7 @@ static int view_same(void *queue, const dlp_batch *b) {
 /* Loaded in turn or kept on the device, by an inline copier or a thread; views are given back by
    calls, or behind a reader's queue. */
 static void chunks__views__bytes_right(void) {
-    for (int k = 0; k < 8; k++) {
+    for (int k = 0; k < 16; k++) {
         dlp_device d;
         dlp_device_info info = {0};
         dlp_pipe *p;
@@ -443,6 +451,7 @@ static void chunks__views__bytes_right(void) {
         void *queue;
         int rc;
         queue = begin(&d, &info);
+        c.within_chunks = k < 8;
         if (k & 1)
             c.preload = DLP_PRELOAD_DEVICE;
         else
@@ -463,7 +472,8 @@ static void chunks__views__bytes_right(void) {
             have[0] = b;
         }
         CHECK(have[0] != NULL && dlp_pipe_release(p, have[0]) == DLP_OK);
-        CHECK(rows == 3 * CHUNK_ITEMS && views == 3 * (3 * 3 + 1));
+        CHECK(rows == 3 * CHUNK_ITEMS && views == (k < 8 ? 3 * (3 * 3 + 1) : 3 * 9));
+        CHECK(k < 8 ? watch.joins == 0 : watch.joins > 0); /* batches that span chunks */
         CHECK(watch.writes == (k & 1 ? 4 : 12) * 2); /* chunks x fields; those that stay once */
         CHECK(dlp_pipe_close(p) == DLP_OK && dlp_device_close(&d) == DLP_OK && clean());
         real.queue_release(queue);
@@ -485,6 +495,7 @@ static void chunks__late_reader__its_buffer_waits(int threaded) {
     uint32_t count[2] = {0, 0};
     int32_t cl;
     int rc;
+    c.within_chunks = 1;
     queue = begin(&first, &info);
     reader = new_queue(info.context, info.device_id);
     desc.context = info.context;

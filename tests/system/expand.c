@@ -214,7 +214,7 @@ static int64_t run(rig2 *r, dlp_state *states) {
 }
 
 static void any_case(uint64_t *random, int processes) {
-    static const int32_t workers[] = {0, 1, 4, 16};
+    static const int32_t workers[] = {0, 1, 4, 16}, makers[] = {DLP_NONE, 1, 4, 16};
     static const uint32_t streams[] = {1, 2, 4, 8};
     dlp_shm_desc shm;
     rig2 r;
@@ -229,7 +229,7 @@ static void any_case(uint64_t *random, int processes) {
     r.expand.streams = streams[test_pick(random, 4)];
     r.batch.batch_size = 8 * (1 + test_pick(random, 3));
     if (test_pick(random, 2)) r.expand.steps_per_epoch = 1 + test_pick(random, 20);
-    r.expand.workers.num_workers = workers[test_pick(random, processes ? 3 : 4)];
+    r.expand.workers.num_workers = makers[test_pick(random, processes ? 3 : 4)];
     r.fetch.num_workers = workers[test_pick(random, 3)];
     if (processes) {
         r.pipe.shm = &shm;
@@ -273,7 +273,7 @@ static void resume__behind_any_batch__goes_on_exactly(void) {
         CHECK(all < 400 && run(&r, states) == all);
         for (int64_t i = 0; i < all; i += 1 + i / 16) {
             r.pipe.resume = &states[i];
-            r.expand.workers.num_workers = (int32_t)(i % 4);
+            r.expand.workers.num_workers = (int32_t)(i % 5) - 1;
             CHECK(run(&r, NULL) == all - i - 1);
         }
     }

@@ -76,7 +76,7 @@ static int can_run(const found_rig *r) {
 
 static void any_case(uint64_t *random, int processes) {
     static const uint32_t streams[] = {1, 2, 4, 8};
-    static const int32_t workers[] = {0, 1, 4, 16};
+    static const int32_t workers[] = {0, 1, 4, 16}, loaders[] = {DLP_NONE, 1, 4, 16};
     dlp_shm_desc shm;
     found_rig r;
     uint32_t how = test_pick(random, 5), world = 1u << test_pick(random, 3);
@@ -92,7 +92,7 @@ static void any_case(uint64_t *random, int processes) {
     r.d.loader.batch.last = (int32_t)test_pick(random, 3);
     if (test_pick(random, 2)) r.d.parts.steps_per_epoch = 1 + test_pick(random, 60);
     r.d.loader.shuffle = (int32_t)test_pick(random, 2);
-    r.d.parts.workers.num_workers = workers[test_pick(random, processes ? 3 : 4)];
+    r.d.parts.workers.num_workers = loaders[test_pick(random, processes ? 3 : 4)];
     r.d.loader.num_workers = workers[test_pick(random, processes ? 3 : 4)];
     r.d.loader.sampler.threaded = (int32_t)test_pick(random, 2);
     r.d.loader.epochs = 1 + test_pick(random, 3);
@@ -150,7 +150,8 @@ static void cells__one_less_than_the_least__refused(void) {
         CHECK(strstr(err.message, last == DLP_LAST_DROP ? "32 parts" : "20 parts") != NULL);
         r.d.parts.queue_size = least;
         for (int workers = 0; workers < 3; workers++) {
-            r.d.parts.workers.num_workers = r.d.loader.num_workers = workers;
+            r.d.parts.workers.num_workers = workers ? workers : DLP_NONE;
+            r.d.loader.num_workers = workers;
             CHECK(found_run(&r, INT64_MAX, NULL) == batches(&r));
         }
     }
@@ -182,7 +183,7 @@ static void cells__least__as_written_down(uint64_t seed) {
         if (steps == 0) look = r.d.loader.batch.last == DLP_LAST_DROP ? 2 * look : look + 1;
         r.d.parts.steps_per_epoch = steps;
         r.d.parts.queue_size = look * r.d.parts.streams;
-        r.d.parts.workers.num_workers = (int32_t)test_pick(&seed, 3);
+        r.d.parts.workers.num_workers = (int32_t)test_pick(&seed, 4) - 1;
         r.d.loader.num_workers = (int32_t)test_pick(&seed, 3);
         r.d.loader.epochs = 2;
         if (!can_run(&r)) continue;
@@ -212,7 +213,7 @@ static void resume__behind_any_batch__goes_on_exactly(void) {
         for (int64_t i = 0; i < all; i++) {
             r.d.loader.pipe.resume = &states[i];
             r.d.loader.num_workers = (int32_t)(i % 3);
-            r.d.parts.workers.num_workers = (int32_t)(i % 4);
+            r.d.parts.workers.num_workers = (int32_t)(i % 5) - 1;
             r.d.parts.queue_size = i % 2 ? 30 : 0;
             CHECK(found_run(&r, INT64_MAX, NULL) == all - i - 1);
         }
@@ -377,7 +378,7 @@ static void next_epoch__anywhere__next_one_is_whole(void) {
         found_init(&r, seen, 20, 12);
         r.d.loader.epochs = 5;
         r.d.parts.steps_per_epoch = i % 2 ? 20 : 0;
-        r.d.parts.workers.num_workers = (int32_t)test_pick(&random, 3);
+        r.d.parts.workers.num_workers = (int32_t)test_pick(&random, 4) - 1;
         r.d.loader.num_workers = (int32_t)test_pick(&random, 3);
         r.d.loader.sampler.threaded = (int32_t)test_pick(&random, 2);
         r.d.loader.pipe.prefetch_factor = 1 + (int32_t)test_pick(&random, 4);
@@ -487,7 +488,7 @@ static void fail__items_out_of_range__names_the_part(void) {
     dlp_error err;
     found_init(&r, seen, 8, 10);
     r.d.parts.load = load_wrong;
-    r.d.parts.workers.num_workers = 0;
+    r.d.parts.workers.num_workers = DLP_NONE;
     seen->sleep_us = 11;
     CHECK(fails(&r, &err) == DLP_ERR_LENGTH && strstr(err.message, "part 2: load set items to 11"));
     r.d.parts.min_items = 3;

@@ -314,7 +314,7 @@ static void chunk_desc(dlp_chunks_desc *d, int place) {
     d->chunk_rows = 32;
     d->batch_size = 8;
     d->load = bad_load;
-    d->workers.num_workers = place == INLINE ? 0 : 2;
+    d->workers.num_workers = place == INLINE ? DLP_NONE : 2;
     if (place == PROCESSES) d->workers.placement = DLP_PLACE_PROCESSES;
 }
 
@@ -372,7 +372,7 @@ static void part__load_writes_outside__named(void) {
             now.by = by;
             now.rc = i % 2 ? -3 : 0;
             r.d.parts.load = bad_part;
-            r.d.parts.workers.num_workers = r.d.loader.num_workers = place == INLINE ? 0 : 2;
+            r.d.parts.workers.num_workers = r.d.loader.num_workers = place == INLINE ? DLP_NONE : 2;
             if (i % 2) r.d.parts.workers.on_error = DLP_ON_ERROR_DROP;
             r.d.parts.workers.retries = 2;
             if (place == PROCESSES)

@@ -66,7 +66,7 @@ static void order__every_epoch__each_item_once_in_another_order(void) {
 
 static void any_case(uint64_t *random) {
     static const uint32_t streams[] = {1, 2, 4, 8};
-    static const int32_t workers[] = {0, 1, 2, 5};
+    static const int32_t workers[] = {DLP_NONE, 1, 2, 5};
     parts_rig r;
     uint64_t items[PARTS_MAX], n = 1 + test_pick(random, 40);
     int before = test_failures;
@@ -154,7 +154,7 @@ static void resume__behind_any_batch__goes_on_exactly(void) {
     for (uint64_t i = 0; i < all; i++) {
         r.d.loader.pipe.resume = &states[i];
         r.d.loader.num_workers = (int32_t)(i % 3);
-        r.d.parts.workers.num_workers = (int32_t)(i % 4);
+        r.d.parts.workers.num_workers = so_many(i % 4);
         r.d.parts.queue_size = i % 2 ? 20 : 0;
         r.d.loader.sampler.world_size = 1 + i % 2;
         CHECK(parts_run_on(&r, 0) == (int64_t)(all - i - 1));
@@ -201,7 +201,7 @@ static void next_epoch__anywhere__next_one_is_whole(void) {
         int rc, ok = 1;
         parts_init(&r, &seen, 20, NULL);
         r.d.loader.epochs = 5;
-        r.d.parts.workers.num_workers = (int32_t)test_pick(&random, 3);
+        r.d.parts.workers.num_workers = so_many(test_pick(&random, 3));
         r.d.loader.num_workers = (int32_t)test_pick(&random, 3);
         r.d.loader.sampler.threaded = (int32_t)test_pick(&random, 2);
         r.d.loader.pipe.prefetch_factor = 1 + (int32_t)test_pick(&random, 4);
@@ -237,7 +237,7 @@ static void seek_rig(parts_rig *r, uint64_t *random, uint32_t short_part) {
     r->d.loader.batch_size = c == 72 ? 72 : 8 * (1 + test_pick(random, 4));
     if (test_pick(random, 4) == 0) r->d.parts.steps_per_epoch = 2 + test_pick(random, 12);
     if (r->total < c) r->d.parts.steps_per_epoch = 0;
-    r->d.parts.workers.num_workers = (int32_t)test_pick(random, 3);
+    r->d.parts.workers.num_workers = so_many(test_pick(random, 3));
     r->d.loader.num_workers = (int32_t)test_pick(random, 3);
     r->d.loader.sampler.threaded = (int32_t)test_pick(random, 2);
     r->d.loader.pipe.prefetch_factor = 1 + (int32_t)test_pick(random, 4);
@@ -359,6 +359,26 @@ static void seek__at_random__goes_on_there(uint64_t seed) {
 static uint64_t now_ms(void) { return test_now_ns() / 1000000; }
 
 /* Nobody takes batches: the queue fills up, and no part more. */
+/* One part worker that loads ahead, unless the desc says otherwise. */
+static void workers__of_parts__one_by_default(void) {
+    static const int32_t says[] = {0, DLP_NONE, 1, 3}, are[] = {1, 0, 1, 3};
+    for (size_t i = 0; i < 4; i++) {
+        parts_rig r;
+        dlp_pipe *p;
+        dlp_stats s;
+        dlp_workers_desc back;
+        parts_init(&r, &seen, 20, NULL);
+        r.d.parts.workers.num_workers = says[i];
+        r.d.loader.num_workers = 0;
+        CHECK(dlp_parts_open(&p, &r.d, NULL) == DLP_OK && dlp_pipe_stats(p, &s) == DLP_OK);
+        CHECK(s.stages[2].kind == DLP_STAGE_PARTS && s.stages[2].workers == are[i]);
+        CHECK(s.stages[3].kind == DLP_STAGE_FETCH && s.stages[3].workers == 0);
+        CHECK(dlp_stage_resolved(p, 2, &back) == DLP_OK);
+        CHECK(back.num_workers == so_many((uint64_t)are[i]));
+        CHECK(dlp_pipe_close(p) == DLP_OK);
+    }
+}
+
 static void queue__full__workers_wait(void) {
     for (int32_t threaded = 0; threaded < 2; threaded++) {
         parts_rig r;
@@ -490,7 +510,7 @@ static void queue__all_parts_fit__each_is_loaded_once(void) {
 
 /* ---- loads that fail ---- */
 
-static const int32_t part_workers[] = {0, 2};
+static const int32_t part_workers[] = {DLP_NONE, 2};
 
 /* The first batch that needs a part, in epoch 0. */
 static uint64_t first_need(const parts_rig *r, uint64_t part) {
@@ -548,7 +568,7 @@ static void load_error__words_of_another_part__not_told(void) {
         parts_init(&r, &seen, 20, NULL);
         r.d.loader.shuffle = 0;
         r.d.parts.load = chatty_load;
-        r.d.parts.workers.num_workers = w;
+        r.d.parts.workers.num_workers = so_many((uint64_t)w);
         run_to_error(&r, 0, &err);
         CHECK(err.code == DLP_ERR_CALLBACK && err.errnum == 0);
         CHECK(strstr(err.message, "part 4: the callback returned -3") != NULL);
@@ -819,7 +839,7 @@ static int fetch_chunk(void *user, dlp_item *it) {
     return 0;
 }
 
-static void wiring__parts_and_split__views_of_items(void) {
+static void wiring__parts_and_split__views_of_items(int within) {
     parts_rig r;
     dlp_field field = {"words", DLP_U64, 1, {6}, 0, 0};
     dlp_sampler_desc sampler = {.order = DLP_ORDER_PARTS, .seed = 42};
@@ -827,12 +847,13 @@ static void wiring__parts_and_split__views_of_items(void) {
     dlp_dataset set = {.fields = &field, .n_fields = 1, .fetch = fetch_chunk};
     dlp_fetch_desc fetch = {.dataset = &set};
     dlp_batch_desc batch = {.batch_size = 1};
-    dlp_split_desc split = {.chunk_rows = 6, .batch_size = 4};
+    dlp_split_desc split = {.chunk_rows = 6, .batch_size = 4, .within_chunks = within};
     dlp_pipe *p;
     dlp_batch *b;
     dlp_state state;
-    uint64_t n = 0, epoch = UINT64_MAX;
+    uint64_t n = 0, epoch = UINT64_MAX, each;
     parts_init(&r, &seen, 20, NULL);
+    each = within ? 2 * r.total : (6 * r.total + 3) / 4; /* batches */
     r.d.parts.shuffle_parts = r.d.parts.shuffle_items = 1;
     r.d.loader.batch_size = 1;
     fetch.workers.num_workers = 2;
@@ -844,23 +865,25 @@ static void wiring__parts_and_split__views_of_items(void) {
     dlp_pipe_add_batch(p, &batch);
     dlp_pipe_add_split(p, &split);
     CHECK(dlp_pipe_start(p) == DLP_OK);
-    CHECK(dlp_pipe_batches_per_epoch(p) == 2 * (int64_t)r.total);
+    CHECK(dlp_pipe_batches_per_epoch(p) == (int64_t)each);
     while (dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK) {
         const uint64_t *words = b->fields[0].data;
-        uint64_t k = n % (2 * r.total), item;
+        uint64_t k = n % each, at = within ? k / 2 * 6 + k % 2 * 4 : k * 4;
+        uint64_t count = 6 * r.total - at < 4 ? 6 * r.total - at : 4;
         if (b->epoch != epoch) parts_order(&r, epoch = b->epoch, order);
-        item = order[k / 2];
-        CHECK(b->in_epoch == k && b->count == (k % 2 ? 2 : 4));
-        for (uint32_t i = 0; i < b->count; i++)
-            CHECK(words[i] == parts_word(item) + k % 2 * 4 + i &&
-                  b->index[i] == item * 6 + k % 2 * 4 + i);
+        CHECK(b->in_epoch == k && b->count == (within && k % 2 ? 2 : count));
+        for (uint32_t i = 0; i < b->count; i++) {
+            uint64_t item = order[(at + i) / 6];
+            CHECK(words[i] == parts_word(item) + (at + i) % 6);
+            CHECK(b->index[i] == item * 6 + (at + i) % 6);
+        }
         dlp_pipe_release(p, b);
-        if (++n != 3 * r.total) continue; /* back to a view that is not its chunk's first */
-        CHECK(dlp_pipe_state_at(p, 0, 2 * r.total - 3, &state) == DLP_OK);
+        if (++n != 3 * each / 2) continue; /* back to a view that is not its chunk's first */
+        CHECK(dlp_pipe_state_at(p, 0, each - 3, &state) == DLP_OK);
         CHECK(dlp_pipe_seek(p, &state, NULL) == DLP_OK);
-        n = 6 * r.total - 3;
+        n = 3 * each - 3;
     }
-    CHECK(n == 8 * r.total && dlp_pipe_close(p) == DLP_OK);
+    CHECK(n == 4 * each && dlp_pipe_close(p) == DLP_OK);
 }
 
 static void plan__cells__on_lines_of_their_own(void) {
@@ -892,7 +915,7 @@ static void stop__at_any_moment__ends(void) {
         uint32_t n = test_pick(&random, 60);
         parts_init(&r, &seen, 20, NULL);
         seen.sleep_us = test_pick(&random, 300);
-        r.d.parts.workers.num_workers = (int32_t)test_pick(&random, 4);
+        r.d.parts.workers.num_workers = so_many(test_pick(&random, 4));
         r.d.loader.sampler.threaded = (int32_t)test_pick(&random, 2);
         r.d.loader.epochs = DLP_FOREVER;
         if (parts_open(&r, &p) != DLP_OK) return;
@@ -1169,6 +1192,7 @@ int main(int argc, char **argv) {
     next_epoch__anywhere__next_one_is_whole();
     seek__part_still_loading__takes_no_second_cell();
     seek__at_random__goes_on_there(seed);
+    workers__of_parts__one_by_default();
     queue__full__workers_wait();
     queue__empty__consumer_waits_and_is_told();
     queue__any_moment__no_more_ahead_than_its_size();
@@ -1186,7 +1210,8 @@ int main(int argc, char **argv) {
     open__desc_out_of_range__names_field();
     open__order_without_queue__refused();
     wiring__parts_and_cache__same_bytes();
-    wiring__parts_and_split__views_of_items();
+    wiring__parts_and_split__views_of_items(0);
+    wiring__parts_and_split__views_of_items(1);
     plan__cells__on_lines_of_their_own();
     stop__at_any_moment__ends();
     CHECK(parts_dir_make());

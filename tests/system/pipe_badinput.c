@@ -307,7 +307,7 @@ static void plan__one_of_many_fields_is_wrong__message_tells_which(void) {
 #define WORKERS(setup, path, stage) \
     do { \
         static const int32_t cpus[3] = {0, 1023, 0}, past[2] = {0, 1024}, below[2] = {-1, 0}; \
-        BOUNDS(setup, path.num_workers, 0, DLP_MAX_WORKERS, stage, "num_workers"); \
+        BOUNDS(setup, path.num_workers, DLP_NONE, DLP_MAX_WORKERS, stage, "num_workers"); \
         BAD(setup, path.placement, -1, stage, "placement"); \
         BAD(setup, path.placement, 2, stage, "placement"); \
         GOOD(setup, path.dispatch, DLP_DISPATCH_BATCHES); \
@@ -854,7 +854,7 @@ static void loader__bad_desc__names_field_and_leaves_out(void) {
         d.dataset = r.dataset;
         d.dataset.fields = r.fields;
         d.batch_size = what == 0 ? 0 : 10;
-        d.num_workers = what == 1 ? -1 : 0;
+        d.num_workers = what == 1 ? -2 : 0;
         d.dataset.fetch = what == 2 ? NULL : rig_fetch;
         d.pipe.max_held = what == 3 ? 257 : 0;
         d.shuffle = what == 4 ? 2 : 0;

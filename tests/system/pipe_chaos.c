@@ -86,9 +86,12 @@ static int slow_done(void *user, uint32_t buffer) {
     (void)user;
     return dlp_hash(__atomic_add_fetch(&calls, 1, __ATOMIC_RELAXED), buffer, 0, 0) % 3 == 0;
 }
-static const dlp_device slow_device = {"slow",      NULL,       NULL,      NULL,
-                                       NULL,        slow_alloc, slow_free, slow_copy,
-                                       slow_record, slow_done,  NULL,      0};
+static const dlp_device slow_device = {.name = "slow",
+                                       .alloc = slow_alloc,
+                                       .free = slow_free,
+                                       .copy = slow_copy,
+                                       .record = slow_record,
+                                       .done = slow_done};
 
 /* ---- what must come out ---- */
 

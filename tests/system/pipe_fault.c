@@ -258,9 +258,16 @@ static int dev_done(void *user, uint32_t buffer) {
 
 /* One run with the at-th call of a kind failing. Returns whether it came to that. */
 static int device_run(int what, int at, int threaded, int workers) {
-    static const dlp_device device = {"toy",          dev_open,  dev_close, dev_register,
-                                      dev_unregister, dev_alloc, dev_free,  dev_copy,
-                                      dev_record,     dev_done,  NULL,      0};
+    static const dlp_device device = {.name = "toy",
+                                      .open = dev_open,
+                                      .close = dev_close,
+                                      .register_memory = dev_register,
+                                      .unregister_memory = dev_unregister,
+                                      .alloc = dev_alloc,
+                                      .free = dev_free,
+                                      .copy = dev_copy,
+                                      .record = dev_record,
+                                      .done = dev_done};
     seam_alive alive = seam_now();
     rig r;
     dlp_pipe *p = NULL;

@@ -363,6 +363,52 @@ static int fake_start(const char *words) {
 }
 
 #define CG "/sys/fs/cgroup"
+
+static int no_chunk(void *user, dlp_chunk *c) {
+    (void)user;
+    (void)c;
+    return 0;
+}
+
+/* What DLP_PRELOAD_AUTO chooses of 16 chunks of 64 KiB; *bytes: its plan. */
+static int fake_preload(int preload, uint64_t *bytes) {
+    static const dlp_field field = {"x", DLP_U8, 1, {1024}, 0, 0};
+    dlp_chunks_desc d = {.n_items = 1024,
+                         .fields = &field,
+                         .n_fields = 1,
+                         .chunk_rows = 64,
+                         .batch_size = 16,
+                         .load = no_chunk,
+                         .preload = preload};
+    dlp_pipe *p = NULL;
+    dlp_stats s;
+    if (!CHECK(dlp_chunks_open(&p, &d, NULL) == DLP_OK)) return -1;
+    CHECK(dlp_pipe_stats(p, &s) == DLP_OK);
+    if (bytes) *bytes = s.plan_bytes;
+    CHECK(dlp_pipe_close(p) == DLP_OK);
+    return s.chunks.preload;
+}
+
+/* AUTO takes three quarters of what is left, and not a byte more. */
+static void preload__auto__what_the_system_leaves(void) {
+    uint64_t bytes = 0;
+    CHECK(fake_preload(DLP_PRELOAD_CPU, &bytes) == DLP_PRELOAD_CPU && bytes > 16 * 65536);
+    bytes = (bytes + 2) / 3 * 4;
+    CHECK(fake_preload(DLP_PRELOAD_AUTO, NULL) == DLP_PRELOAD_CPU); /* nothing is known */
+    fake(CG "/memory.max", "%" PRIu64 "\n", bytes);
+    fake(CG "/memory.current", "0\n");
+    CHECK(fake_preload(DLP_PRELOAD_AUTO, NULL) == DLP_PRELOAD_CPU);
+    fake(CG "/memory.current", "8\n");
+    CHECK(fake_preload(DLP_PRELOAD_AUTO, NULL) == DLP_PRELOAD_NONE);
+    fake(CG "/memory.max", "max\n");
+    CHECK(fake_preload(DLP_PRELOAD_AUTO, NULL) == DLP_PRELOAD_CPU);
+    fake("/proc/meminfo", "MemAvailable:   %" PRIu64 " kB\n", bytes / 1024 + 1);
+    CHECK(fake_preload(DLP_PRELOAD_AUTO, NULL) == DLP_PRELOAD_CPU);
+    fake("/proc/meminfo", "MemAvailable:   %" PRIu64 " kB\n", bytes / 1024 - 1);
+    CHECK(fake_preload(DLP_PRELOAD_AUTO, NULL) == DLP_PRELOAD_NONE);
+    fake_gone("/proc/meminfo");
+}
+
 static void start__memory_of_cgroup_and_machine__limits(void) {
     rig r;
     dlp_pipe *p = NULL;
@@ -419,6 +465,7 @@ static void start__memory_of_cgroup_and_machine__limits(void) {
     fake_gone("/proc/self/cgroup");
     fake_gone(CG "/memory/c/memory.limit_in_bytes");
     fake_gone(CG "/memory/c/memory.usage_in_bytes");
+    preload__auto__what_the_system_leaves();
     fake_gone(CG "/memory.max");
     fake_gone(CG "/memory.current");
     fake_gone(CG "/a/memory.max");
@@ -632,12 +679,6 @@ static void plan__anything_at_its_extremes__saturates_and_is_a_limit(void) {
         CHECK(dlp_pipe_close(p) == DLP_OK);
     }
     CHECK(whole > 50 && refused > 20);
-}
-
-static int no_chunk(void *user, dlp_chunk *c) {
-    (void)user;
-    (void)c;
-    return 0;
 }
 
 /* 2^14 chunks of 16 fields of 2^46 bytes each are 2^64 bytes. */

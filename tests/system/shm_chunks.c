@@ -25,6 +25,7 @@ static void preload_some(kit *k, uint32_t kind) {
     k->d.preload = (int32_t)(kind % 3);
     if (k->d.preload == DLP_PRELOAD_DEVICE && k->d.device == NULL) k->d.preload = DLP_PRELOAD_CPU;
     if (k->d.preload) k->d.shuffle_rows = 0;
+    if (k->d.preload && k->d.shuffle_chunks) k->d.within_chunks = 1; /* for the ranks' sake */
 }
 
 static void processes__any_kind__same_bytes(void) {
@@ -128,6 +129,7 @@ static void monitor__of_chunks__counts_views(void) {
     dlp_monitor *m = NULL;
     char who[32];
     kit_shared(&k, 0);
+    k.d.within_chunks = 1;
     snprintf(who, sizeof who, "%d", (int)getpid());
     if ((p = kit_open(&k)) == NULL) return;
     for (int i = 0; i < 7; i++) {

@@ -13,7 +13,7 @@ static parts_seen *seen; /* shared */
 
 static void processes(parts_rig *r, int32_t parts, int32_t items) {
     r->d.parts.workers.placement = r->d.loader.fetch.workers.placement = DLP_PLACE_PROCESSES;
-    r->d.parts.workers.num_workers = parts;
+    r->d.parts.workers.num_workers = so_many((uint64_t)parts);
     r->d.loader.num_workers = items;
 }
 
@@ -43,7 +43,8 @@ static void any_case(uint64_t *random) {
     if (test_pick(random, 4) == 0) r.d.loader.batch.collate = dlp_collate_pad;
     r.d.loader.pipe.shm = &shm;
     if (test_pick(random, 3) == 0) seen->kill_every = 2 + test_pick(random, 9);
-    if (r.d.parts.workers.num_workers == 0 || r.d.parts.workers.placement == DLP_PLACE_THREADS)
+    if (r.d.parts.workers.num_workers == DLP_NONE ||
+        r.d.parts.workers.placement == DLP_PLACE_THREADS)
         seen->kill_every = 0; /* it would be us */
     CHECK(parts_run_on(&r, 0) == (int64_t)parts_batches(&r) * r.d.loader.epochs);
     if (test_failures != before)
@@ -187,7 +188,7 @@ static void recover__each_step__part_is_loaded_again(void) {
         dlpi_input *cell;
         uint64_t n = 0, loads;
         parts_init(&r, seen, 20, NULL);
-        r.d.parts.workers.num_workers = r.d.loader.num_workers = 0;
+        r.d.parts.workers.num_workers = r.d.loader.num_workers = DLP_NONE;
         if (parts_open(&r, &p) != DLP_OK) return;
         w = &p->workers[p->source_stage->first_worker];
         CHECK(dlpi_input_find(w, &t)); /* claimed */
@@ -218,7 +219,7 @@ static void claim__of_an_older_ticket__fails(void) {
     dlpi_input *cell;
     uint64_t read;
     parts_init(&r, seen, 20, NULL);
-    r.d.parts.workers.num_workers = r.d.loader.num_workers = 0;
+    r.d.parts.workers.num_workers = r.d.loader.num_workers = DLP_NONE;
     if (parts_open(&r, &p) != DLP_OK) return;
     w = &p->workers[p->source_stage->first_worker];
     CHECK(dlpi_input_find(w, &t));

@@ -48,7 +48,7 @@ found_in() { # SRC FILE...
             "call_clock_every|n_procs|n_threads|in_worker", "dlpi_all_inline|dlpi_inline_[a-z_]+",
             "DLP_PLACE_[A-Z]+", "core/workers[.]h|shm/(supervisor|start)[.]h")
         feature("split", "split|cut|view_rows|chunk_rows|shuffle_rows", "dlpi_(cut|split)_[a-z_]+",
-            "DLP_STAGE_SPLIT", "stages/(cut|split)[.]h|order/.*")
+            "DLP_STAGE_SPLIT", "(stages|open)/(cut|split)[.]h|open/chunk_load[.]h|order/.*")
         feature("transfer",
             "xfer|transfer|taken_by_xfer|dev_data|device_buffers|device_open|device",
             "dlpi_xfer_[a-z_]+|dlpi_ring_transfer|dlpi_device_[a-z_]+", "DLP_STAGE_TRANSFER",
@@ -64,7 +64,8 @@ found_in() { # SRC FILE...
             "stages/sampler[.]h|order/parts[.]h|device/.*")
         feature("chunks", "chunks?|preload|resident|resident_bytes|off_chunk_rec|cpu_buffers",
             "dlpi_chunks?_[a-z_]+", "DLP_PRELOAD_[A-Z]+|DLPI_CELLS_CHUNK",
-            "(stages|open)/chunks[.]h|stages/(cut|split)[.]h")
+            "(stages|open|order)/chunks[.]h|(stages|open)/(cut|split)[.]h|" \
+            "open/chunk_load[.]h")
         feature("dispatch", "dispatch|rewind|rewind_seen",
             "dlpi_batch_mine", "DLP_DISPATCH_[A-Z]+",
             "core/(dispatch|claim)[.]h")

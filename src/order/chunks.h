@@ -1,0 +1,250 @@
+/* needs: split */
+#pragma once
+#include "api/split.h"
+#include "order/order.h"
+/* ---------------------------------------------------------------------------------------------
+   >>impl-chunk-rows WHERE BATCHES LIE IN CHUNKS
+   Which rows of an epoch a chunk has, which of them a rank wants, and which batch they are in. It
+   knows counts and orders, and nothing of buffers, slots or threads.
+
+   Batches are counted along an axis of rows, from 0 to its end, batch_size of them each, the last
+   what is left. Where batches span chunks, the axis is the epoch: the rows of its chunks, one after
+   the other. Where they do not, each chunk has an axis of its own. Either way a chunk is a stretch
+   of its axis, and a rank's rows of a stretch lie in its buffer without a gap. */
+
+typedef struct dlpi_chunk_plan {
+    uint64_t n;          /* chunks of the dataset */
+    uint64_t chunk_rows; /* of each but the last; where they differ, of the largest */
+    uint64_t last_rows;  /* of the last */
+    uint64_t *first;     /* [n + 1] rows before each, where they differ, else NULL */
+    uint64_t batch, rank, world;
+    uint64_t axis;    /* rows of an epoch that come in batches; of batches that span chunks */
+    uint64_t batches; /* of an epoch */
+    bool drop, spans; /* spans: batches span chunks */
+} dlpi_chunk_plan;
+
+/* A chunk in its place of an epoch's order. */
+typedef struct dlpi_chunk_spot {
+    bool ready;
+    uint64_t epoch, at;
+    uint64_t size;       /* rows of the chunk that stands there in the order */
+    uint64_t rows;       /* of the epoch that come in batches before it */
+    uint64_t batches;    /* of the epoch before its axis */
+    uint64_t from, axis; /* where on its axis it begins, and where that ends */
+} dlpi_chunk_spot;
+
+static inline uint64_t dlpi_chunk_first(const dlpi_chunk_plan *q, uint64_t c) {
+    return q->first ? q->first[c] : c * q->chunk_rows;
+}
+
+/* Rows of chunk c as it is in the dataset. */
+static inline uint64_t dlpi_chunk_size(const dlpi_chunk_plan *q, uint64_t c) {
+    if (q->first) return q->first[c + 1] - q->first[c];
+    return c + 1 < q->n ? q->chunk_rows : q->last_rows;
+}
+
+static inline uint64_t dlpi_chunk_all(const dlpi_chunk_plan *q) {
+    return q->first ? q->first[q->n] : (q->n - 1) * q->chunk_rows + q->last_rows;
+}
+
+/* Of the rows of an axis, those that come in batches, and how many batches that makes. */
+static inline uint64_t dlpi_chunk_kept(const dlpi_chunk_plan *q, uint64_t rows) {
+    return q->drop ? rows - rows % q->batch : rows;
+}
+static inline uint64_t dlpi_chunk_batches(const dlpi_chunk_plan *q, uint64_t rows) {
+    uint64_t kept = dlpi_chunk_kept(q, rows);
+    return kept / q->batch + (kept % q->batch != 0);
+}
+
+/* This rank's rows of batch k of an axis: *first is the first of them. Returns how many. */
+static uint32_t dlpi_chunk_share(const dlpi_chunk_plan *q, uint64_t axis, uint64_t k,
+                                 uint64_t *first) {
+    uint64_t at = k * q->batch, n = axis > at ? axis - at : 0;
+    uint32_t count = dlpi_rows_of_rank(q->rank, q->world, n < q->batch ? n : q->batch, first);
+    *first += at;
+    return count;
+}
+
+/* This rank's rows of an axis before row g. */
+static uint64_t dlpi_chunk_before(const dlpi_chunk_plan *q, uint64_t axis, uint64_t g) {
+    uint64_t first, full, k = g / q->batch;
+    uint32_t count;
+    if (q->world == 1) return g;
+    full = dlpi_chunk_share(q, UINT64_MAX, 0, &first);
+    count = dlpi_chunk_share(q, axis, k, &first);
+    if (g <= first) return k * full;
+    return k * full + (g - first < count ? g - first : count);
+}
+
+/* The end of what a chunk has of its axis; what is dropped may begin before the chunk. */
+static inline uint64_t dlpi_chunk_end(const dlpi_chunk_spot *x) {
+    uint64_t end = x->from + x->size;
+    if (end <= x->axis) return end;
+    return x->axis > x->from ? x->axis : x->from;
+}
+
+/* Where in its buffer row g of the chunk's axis lies. */
+static inline uint64_t dlpi_chunk_row_at(const dlpi_chunk_plan *q, const dlpi_chunk_spot *x,
+                                         uint64_t g) {
+    return dlpi_chunk_before(q, x->axis, g) - dlpi_chunk_before(q, x->axis, x->from);
+}
+
+/* ---- places ---- */
+
+/* Where in an epoch's order the last chunk stands, if it has fewer rows than the others, which all
+   have as many; else UINT64_MAX. */
+static uint64_t dlpi_chunk_uneven_at(const dlpi_chunk_plan *q, dlpi_order *o, uint64_t epoch) {
+    uint64_t last = q->n - 1;
+    if (q->last_rows == q->chunk_rows) return UINT64_MAX;
+    if (o->kind != DLP_ORDER_SHUFFLED) return last;
+    if (!o->ready || o->epoch != epoch) dlpi_order_begin(o, epoch);
+    return dlp_permutation_find(&o->permutation, last);
+}
+
+/* The place `at`, where so many rows and batches of the epoch come before it. */
+static void dlpi_chunk_put(const dlpi_chunk_plan *q, dlpi_chunk_spot *x, uint64_t epoch,
+                           uint64_t at, uint64_t size, uint64_t rows, uint64_t batches) {
+    *x = (dlpi_chunk_spot){true, epoch, at, size, rows, 0, 0, dlpi_chunk_kept(q, size)};
+    if (q->spans) {
+        x->from = rows;
+        x->axis = q->axis;
+    } else {
+        x->batches = batches;
+    }
+}
+
+/* Rows of the chunk that stands at a place, where chunks differ. */
+static uint64_t dlpi_chunk_size_at(const dlpi_chunk_plan *q, dlpi_order *o, uint64_t epoch,
+                                   uint64_t at) {
+    uint64_t c = 0;
+    if (at >= q->n) return 0;
+    dlpi_order_block(o, epoch, at, 1, &c);
+    return dlpi_chunk_size(q, c);
+}
+
+/* The place after x. */
+static void dlpi_chunk_step(const dlpi_chunk_plan *q, dlpi_order *o, dlpi_chunk_spot *x) {
+    uint64_t rows = q->spans ? x->size : dlpi_chunk_kept(q, x->size);
+    dlpi_chunk_put(q, x, x->epoch, x->at + 1, dlpi_chunk_size_at(q, o, x->epoch, x->at + 1),
+                   x->rows + rows, x->batches + dlpi_chunk_batches(q, x->size));
+}
+
+/* Make x the place `at` of an epoch. It walks there where chunks differ: on from where x is, if
+   that is before it. */
+static void dlpi_chunk_goto(const dlpi_chunk_plan *q, dlpi_order *o, uint64_t epoch, uint64_t at,
+                            dlpi_chunk_spot *x) {
+    uint64_t uneven, full = q->chunk_rows, few = q->last_rows, rows, batches;
+    if (x->ready && x->epoch == epoch && x->at == at) return;
+    if (q->first != NULL) {
+        if (!x->ready || x->epoch != epoch || x->at > at)
+            dlpi_chunk_put(q, x, epoch, 0, dlpi_chunk_size_at(q, o, epoch, 0), 0, 0);
+        while (x->at < at) dlpi_chunk_step(q, o, x);
+        return;
+    }
+    uneven = dlpi_chunk_uneven_at(q, o, epoch);
+    if (!q->spans) full = dlpi_chunk_kept(q, full), few = dlpi_chunk_kept(q, few);
+    rows = uneven < at ? (at - 1) * full + few : at * full;
+    batches = at * dlpi_chunk_batches(q, full);
+    if (uneven < at) batches -= dlpi_chunk_batches(q, full) - dlpi_chunk_batches(q, few);
+    dlpi_chunk_put(q, x, epoch, at, at == uneven ? q->last_rows : q->chunk_rows, rows, batches);
+}
+
+/* The place of the chunk in which batch k of an epoch begins. */
+static void dlpi_chunk_find(const dlpi_chunk_plan *q, dlpi_order *o, uint64_t epoch, uint64_t k,
+                            dlpi_chunk_spot *x) {
+    uint64_t full = q->chunk_rows, few = q->last_rows, uneven, at;
+    if (q->first != NULL) {
+        dlpi_chunk_goto(q, o, epoch, 0, x);
+        while (q->spans ? x->rows + x->size <= k * q->batch
+                        : x->batches + dlpi_chunk_batches(q, x->size) <= k)
+            dlpi_chunk_step(q, o, x);
+        return;
+    }
+    if (q->spans)
+        k *= q->batch; /* of rows, not of batches */
+    else
+        full = dlpi_chunk_batches(q, full), few = dlpi_chunk_batches(q, few);
+    uneven = dlpi_chunk_uneven_at(q, o, epoch);
+    at = k / full;
+    if (uneven < at || (uneven == at && k >= uneven * full + few))
+        at = k - uneven * full < few ? uneven : uneven + 1 + (k - uneven * full - few) / full;
+    dlpi_chunk_goto(q, o, epoch, at, x);
+}
+
+/* Rows of an epoch before its batch k. */
+static uint64_t dlpi_chunk_rows_before(const dlpi_chunk_plan *q, dlpi_order *o, uint64_t epoch,
+                                       uint64_t k) {
+    dlpi_chunk_spot x = {0};
+    if (q->spans) return k * q->batch;
+    dlpi_chunk_find(q, o, epoch, k, &x);
+    return x.rows + (k - x.batches) * q->batch;
+}
+
+/* ---- sums ---- */
+
+/* Does every batch end where a chunk ends, or within one, in whatever order they come? in_order:
+   they come as they are in the dataset. */
+static bool dlpi_chunk_aligned(const dlpi_chunk_plan *q, bool in_order) {
+    for (uint64_t c = 1; q->first != NULL && c < q->n; c++)
+        if (q->first[c] % q->batch != 0) return false;
+    if (in_order || q->n == 1) return q->first || q->n == 1 || q->chunk_rows % q->batch == 0;
+    return (q->first || q->chunk_rows % q->batch == 0) &&
+           dlpi_chunk_size(q, q->n - 1) % q->batch == 0;
+}
+
+/* The most rows that this or any rank has of a chunk. A stretch of n rows has as many of a rank's
+   as the batches that fit in it, and one more, have at most; and where the axis ends with a part of
+   a batch, of that too. */
+static uint64_t dlpi_chunk_room(const dlpi_chunk_plan *q) {
+    uint64_t n = q->chunk_rows, share = (q->batch + q->world - 1) / q->world, rest = n % q->batch;
+    uint64_t rows = n / q->batch * share, end;
+    if (!q->spans) return q->drop ? rows : rows + (rest + q->world - 1) / q->world;
+    rows += share < rest ? share : rest;
+    end = q->axis % q->batch;
+    rows += ((end < n ? end : n) + q->world - 1) / q->world;
+    return rows < n ? rows : n;
+}
+
+/* ---- the plan of a desc ---- */
+
+/* The counts of chunks: alike but for the last, or not. first: rows before each,
+   or NULL. */
+static void dlpi_chunk_counts_of(const dlp_split_desc *d, uint64_t n, uint64_t *first,
+                                 dlpi_chunk_plan *q) {
+    uint64_t most = 0, alike = 1;
+    q->n = n;
+    q->chunk_rows = d->chunk_rows;
+    q->last_rows = d->n_rows ? d->n_rows - (n - 1) * d->chunk_rows : d->chunk_rows;
+    q->first = NULL;
+    if (first == NULL) return;
+    for (uint64_t c = 0; c < n; c++) {
+        uint64_t rows = first[c + 1] - first[c];
+        if (rows > most) most = rows;
+        if (rows == 0 || rows > first[1] || (rows < first[1] && c + 1 < n)) alike = 0;
+    }
+    q->chunk_rows = most;
+    q->last_rows = first[n] - first[n - 1];
+    if (!alike) q->first = first;
+}
+
+/* How chunks are split into batches. positions: chunks of an epoch; in_order: as in the dataset. */
+static void dlpi_chunk_plan_of(const dlp_split_desc *d, uint64_t n, uint64_t *first,
+                               uint64_t positions, bool in_order, dlpi_chunk_plan *q) {
+    uint64_t rows;
+    dlpi_chunk_counts_of(d, n, first, q);
+    q->batch = d->batch_size;
+    q->rank = d->rank;
+    q->world = d->world_size ? d->world_size : 1;
+    q->drop = d->last == DLP_LAST_DROP;
+    q->spans = d->within_chunks == 0 && !dlpi_chunk_aligned(q, in_order);
+    rows = q->first ? dlpi_chunk_all(q) : (positions - 1) * q->chunk_rows + q->last_rows;
+    q->axis = dlpi_chunk_kept(q, rows);
+    q->batches = dlpi_chunk_batches(q, rows);
+    if (q->spans) return;
+    q->batches = 0;
+    for (uint64_t c = 0; q->first && c < n; c++)
+        q->batches += dlpi_chunk_batches(q, dlpi_chunk_size(q, c));
+    if (q->first == NULL)
+        q->batches = (positions - 1) * dlpi_chunk_batches(q, q->chunk_rows) +
+                     dlpi_chunk_batches(q, q->last_rows);
+}
