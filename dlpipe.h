@@ -76,15 +76,19 @@
    The implementation:
    >>impl-decisions >>impl-platform >>impl-clock >>impl-errors >>impl-queues >>impl-sleepers
    >>impl-claims >>impl-gather >>impl-credit >>impl-first >>impl-order >>impl-part-order
-   >>impl-found-order >>impl-chunk-rows >>impl-mixing >>impl-buckets >>impl-region >>impl-ops
-   >>impl-pipe >>impl-waiters >>impl-awake >>impl-fail >>impl-debug >>impl-cancel >>impl-seen
-   >>impl-links >>impl-dispatch >>impl-feed >>impl-claim
+   >>impl-found-order >>impl-chunk-rows
+   >>impl-mixing >>impl-buckets >>impl-region >>impl-ops >>impl-pipe >>impl-waiters >>impl-awake
+   >>impl-fail
+   >>impl-beside >>impl-cells >>impl-debug >>impl-cancel >>impl-open-end >>impl-window
+   >>impl-seen >>impl-links >>impl-dispatch >>impl-feed >>impl-claim
    >>impl-run >>impl-collate >>impl-workers >>impl-recover >>impl-fetch >>impl-cache >>impl-map
    >>impl-guard >>impl-batch >>impl-transfer >>impl-state >>impl-sampler >>impl-lists
-   >>impl-cells >>impl-parts >>impl-found >>impl-tune >>impl-deliver >>impl-split
-   >>impl-build >>impl-stats >>impl-predict >>impl-devices >>impl-dlpack >>impl-expand
-   >>impl-files >>impl-part-files >>impl-mapped >>impl-tokens >>impl-folder >>impl-arrays
-   >>impl-push >>impl-public >>impl-kinds >>impl-pictures >>licence
+   >>impl-inputs >>impl-parts >>impl-found >>impl-tune >>impl-scheduler >>impl-pace
+   >>impl-deliver >>impl-split
+   >>impl-build >>impl-placement >>impl-stats >>impl-predict
+   >>impl-devices >>impl-dlpack >>impl-expand >>impl-files >>impl-part-files >>impl-mapped
+   >>impl-tokens
+   >>impl-folder >>impl-arrays >>impl-push >>impl-public >>impl-kinds >>impl-pictures >>licence
 
    >>example    A WHOLE PROGRAM (examples/loader.c)
 
@@ -2593,9 +2597,8 @@ typedef struct dlp_expand_desc {
     int32_t uneven;           /* as there */
     uint64_t id;              /* the user's number for what expand does, part of a state's
                                   fingerprint */
-    dlp_workers_desc
-        workers; /* those that call fetch's callback and expand; num_workers 0: 1, which
-                                  makes items ahead of the consumer; DLP_NONE: made in next.
+    dlp_workers_desc workers; /* those that call fetch's callback and expand; num_workers 0: 1,
+                                  which makes items ahead of the consumer; DLP_NONE: made in next.
                                   dispatch: CLAIM; workers_max: 0. name NULL: "expand" */
 } dlp_expand_desc;
 
@@ -3487,7 +3490,7 @@ typedef struct dlp_push_stats {
     uint64_t left;            /* skipped by NEWEST */
     uint64_t refused;         /* pushes that got DLP_FULL */
     uint64_t waiting;         /* in lanes */
-    uint32_t attached, ended; /* producers: with a lane now; that said the end */
+    uint32_t attached, ended; /* producers that have a lane now; ends that were said */
 } dlp_push_stats;
 
 /* Of one producer, 1..max_producers, or of all with 0. Returns DLP_OK, DLP_ERR_ARG. Any thread. */
@@ -7169,6 +7172,9 @@ _Static_assert(sizeof(dlp_trace_event) == 32, "region layout");
      lender   what the consumer gets in a batch's place, and the states that go with it
      sink     the last stage of a chain whose results lie elsewhere than in the slot's cell
 
+   Two roles are no stage's: what stands beside the threads of this process (p->beside, which each
+   pipe has), and other programs that take batches, too (p->sharing, or NULL).
+
    Nothing here is called for a single row, but for what a source or a keeper that is there does
    with it: a claimed run of rows, or a batch, costs one call. */
 
@@ -7213,7 +7219,7 @@ typedef struct dlpi_source_ops {
     bool no_state_at; /* true: where a batch stands does not follow from its number */
     const char *(*never_saved)(const dlp_pipe *p, const struct dlpi_state *s); /* the field that
                                                             has what is never saved, or NULL */
-    /* cells of inputs, if its stage has any (core/cells.h) */
+    /* cells of inputs, if its stage has any (core/inputs.h) */
     const char *input;                                 /* what is in one, for errors */
     int (*load)(struct dlpi_worker *w, uint32_t cell); /* one try; 0, or what is wrong */
 } dlpi_source_ops;
@@ -7225,12 +7231,19 @@ typedef struct dlpi_keeper_ops {                                 /* by workers o
     void (*recover)(struct dlpi_worker *w); /* by the supervisor: it died */
 } dlpi_keeper_ops;
 
+/* What a lender has handed out: dlp_pipe.out[v], complete; the books are the core's. */
+typedef struct dlpi_handed {
+    uint32_t v;
+    uint64_t bytes;
+    uint64_t after; /* global position where it ends */
+} dlpi_handed;
+
 typedef struct dlpi_lender_ops { /* by the consumer; v: number of what is handed out */
     struct {
         const char *slots, *cells, *zeros, *results, *seam;
     } words;            /* of the plan, in the place of a batch's */
     const char *params; /* of states: what config changes */
-    int (*next)(dlp_pipe *p, dlp_batch **out, int timeout_ms);
+    int (*next)(dlp_pipe *p, dlpi_handed *to, int timeout_ms); /* as dlp_pipe_next */
     void (*drop)(dlp_pipe *p, uint32_t v);
     uint32_t (*slot)(const dlp_pipe *p, uint32_t v);                     /* whose cell it lies in */
     uint64_t (*batches)(const dlp_pipe *p);                              /* of an epoch */
@@ -7265,6 +7278,28 @@ typedef struct dlpi_sink_ops {              /* by the consumer */
     void *(*seam)(const dlp_pipe *p, uint32_t v, uint32_t field); /* that buffer */
 } dlpi_sink_ops;
 
+/* Other programs take batches, too. By whoever schedules; looked at before each batch. */
+typedef struct dlpi_sharing_ops {
+    bool (*keep)(dlp_pipe *p);       /* who came, who went; did anything change? */
+    bool (*over)(const dlp_pipe *p); /* all is scheduled, and nobody has any of it */
+    bool (*may_schedule)(dlp_pipe *p);
+    bool (*slot_free)(dlp_pipe *p,
+                      uint32_t s); /* the consumer has given it back: the others, too? */
+} dlpi_sharing_ops;
+
+/* What stands beside the threads of this process: worker processes and other programs. */
+typedef struct dlpi_beside_ops {
+    int (*open)(dlp_pipe *p); /* check and copy what the desc says of them, if anything */
+    int (*processes)(dlp_pipe *p, const struct dlpi_stage *st); /* may its workers be some? */
+    int (*resolve)(dlp_pipe *p); /* the wiring is known: does it go with that? */
+    void (*layout)(dlp_pipe *p); /* areas of the region */
+    int (*begin)(dlp_pipe *p);   /* the region is there: name it, start the processes */
+    int (*look)(dlp_pipe *p);    /* while the consumer waits: DLP_OK, or what is wrong */
+    void (*nudge)(dlp_pipe *p);  /* stop was asked for; any thread, signal handlers */
+    void (*await)(dlp_pipe *p);  /* close: until no process is left */
+    void (*end)(dlp_pipe *p);    /* give up what open and begin took */
+} dlpi_beside_ops;
+
 /* Memory of this process that a stage, or the pipe itself, keeps: start allocates, as zeros, what
    the plan counts, and close frees it. */
 typedef struct dlpi_block {
@@ -7275,16 +7310,30 @@ typedef struct dlpi_block {
 
 enum { DLPI_UNIT_NONE, DLPI_UNIT_ROWS, DLPI_UNIT_BATCHES, DLPI_UNIT_CELLS };
 
+/* What dlp_pipe_explain says of a kind; NULL: as of any stage. */
+typedef struct dlpi_kind_words {
+    const char *more; /* the desc's field that gives it more workers */
+    const char *out;  /* what takes it out of the consumer */
+    const char *slow; /* of one that has one thread: what else could be changed */
+} dlpi_kind_words;
+
 typedef struct dlpi_stage_ops {
-    int kind;     /* DLP_STAGE_* */
-    int rank;     /* place in a chain: never falls */
-    int many;     /* 1: several of them may follow each other */
-    int unit;     /* DLPI_UNIT_*: what its workers take; cells: of its own, not of slots */
-    int in_order; /* 1: one worker, which takes batches in their order, and never dies */
-    int workers;  /* how many where num_workers is 0; 0: inline */
+    int kind;       /* DLP_STAGE_* */
+    int rank;       /* place in a chain: never falls */
+    int many;       /* 1: several of them may follow each other */
+    int unit;       /* DLPI_UNIT_*: what its workers take; cells: of its own, not of slots */
+    int in_place;   /* 1: it changes batches in their cells */
+    int row_by_row; /* 1: rows are claimed one by one: what is that beside the wait for them */
+    int in_order;   /* 1: one worker, which takes batches in their order, and never dies */
+    int workers;    /* how many where num_workers is 0; 0: inline */
     size_t self_bytes;
-    /* building, by the calling thread */
-    int (*check)(dlp_pipe *p, struct dlpi_stage *st);   /* behind those of the whole chain */
+    /* building, by the calling thread. What a desc says by itself is checked by the call that adds
+       the stage, which fails; what it must be to other stages here, when the whole chain is there:
+       that fails plan and start. */
+    int (*check)(dlp_pipe *p, struct dlpi_stage *st);
+    bool (*staff)(dlp_pipe *p, struct dlpi_stage *st);  /* before that: set how many workers it has
+                                                          at first; false: nobody need run it.
+                                                          NULL: as its desc has them */
     void (*layout)(dlp_pipe *p, struct dlpi_stage *st); /* its areas of the region */
     const char *private_words; /* the plan's line of its blocks; NULL: none */
     int (*blocks)(const dlp_pipe *p, const struct dlpi_stage *st,
@@ -7302,6 +7351,7 @@ typedef struct dlpi_stage_ops {
     bool (*step)(struct dlpi_worker *w);  /* what is there to do, without waiting: did it move? */
     bool (*find)(struct dlpi_worker *w, struct dlpi_unit *t); /* claim a unit */
     void (*run)(struct dlpi_worker *w, const struct dlpi_unit *t);
+    int (*call)(struct dlpi_worker *w, const struct dlpi_unit *t); /* of batches: the callback */
     bool (*full)(const struct dlpi_worker *w);           /* no room for a unit, whatever comes */
     bool (*owes)(const struct dlpi_worker *w);           /* something of its own is to come back */
     uint64_t (*due)(struct dlpi_worker *w, uint64_t ns); /* when it must look again: ns at most */
@@ -7311,6 +7361,7 @@ typedef struct dlpi_stage_ops {
     /* by observers: its figures, out of words of the region, live or copied; false: they say what
        can't be */
     bool (*seen)(const dlpi_words *words, dlpi_seen *s, int32_t stage);
+    dlpi_kind_words words;
     /* roles */
     const dlpi_source_ops *source;
     const dlpi_keeper_ops *keeper;
@@ -7362,7 +7413,9 @@ typedef struct dlpi_stage {
     /* laid out at start */
     int work;                    /* place among the stages with workers, -1: none */
     int first_worker, n_workers; /* n_workers counts an inline one */
-    int begin, tuned;            /* workers at first; 1: n_workers is workers_max */
+    int begin, tuned;            /* num_workers at first; 1: n_workers is workers_max */
+    int at_first;                /* of n_workers, how many may claim at first */
+    uint32_t asleep_most;        /* how many sleep on the stage's word: of an inline one none */
     uint64_t stage_words_offset; /* in a slot */
 } dlpi_stage;
 
@@ -7415,9 +7468,11 @@ typedef struct dlpi_worker {
     dlp_call note;
     uint32_t until_clock, clock_every;
     uint32_t units_untimed, items_untimed;
-    uint64_t last_ns; /* last clock reading, 0: none since waiting */
-    uint64_t wait_ns; /* since when it waits, 0: it does not */
-    bool blocked;     /* ... for want of free cells, not of input */
+    uint64_t last_ns;        /* last clock reading, 0: none since waiting */
+    uint64_t wait_ns;        /* since when it waits, 0: it does not */
+    bool blocked;            /* ... for want of free cells, not of input */
+    const uint32_t *untimed; /* not 0: this call of the consumer, which runs it, is not timed */
+    uint64_t limit_ns;       /* deadline that next looks after: threads' alone; 0: none */
     dlpi_awake_wait awake;
     dlpi_cpu cpu; /* of its own thread */
     dlp_trace_event event;
@@ -7474,6 +7529,20 @@ typedef struct dlpi_source_state {
     uint8_t at[DLP_SAMPLER_STATE_BYTES];
 } dlpi_source_state;
 
+typedef struct dlpi_state {
+    uint64_t magic;
+    uint64_t check; /* hash of all that follows */
+    uint64_t n_items, seed, params;
+    uint32_t global_batch;
+    uint16_t order, last;
+    uint64_t epoch, batch, position; /* the first batch not consumed */
+    uint32_t window_used, sampler_bytes;
+    uint8_t sampler[DLP_SAMPLER_STATE_BYTES];
+    uint8_t window[DLPI_WINDOW_MAX / 8]; /* bit k: batch + k is consumed too */
+} dlpi_state;
+
+_Static_assert(sizeof(dlpi_state) <= sizeof(dlp_state), "a state must fit");
+
 typedef struct dlpi_place {          /* where the scheduler is to go on: a checked state */
     uint64_t epoch, batch, position; /* the first batch not consumed */
     uint32_t sampler_bytes, seek_no;
@@ -7525,28 +7594,8 @@ typedef struct dlpi_tuner {
     dlpi_tuned at[DLP_MAX_STAGES];
 } dlpi_tuner;
 
-/* What dlpipe_shm.h adds: its implementation gives this table, where there is one. */
-typedef struct dlpi_shm_calls dlpi_shm_calls;
-static const dlpi_shm_calls *dlpi_shm; /* defined again, with its value, by dlpipe_shm.h */
-struct dlpi_shm_calls {
-    int (*open)(dlp_pipe *p);    /* check and copy d.shm */
-    int (*resolve)(dlp_pipe *p); /* the wiring is known: does it go with d.shm? */
-    /* subscribers (other processes): by the scheduler */
-    bool (*keep)(dlp_pipe *p); /* who came, who went; did anything change? */
-    bool (*may_schedule)(dlp_pipe *p);
-    bool (*slot_free)(dlp_pipe *p, uint32_t s);
-    int (*begin)(dlp_pipe *p);  /* the region is there: name it, start the processes */
-    int (*look)(dlp_pipe *p);   /* while the consumer waits: DLP_OK, or what is wrong */
-    void (*nudge)(dlp_pipe *p); /* stop was asked for; any thread, signal handlers */
-    void (*await)(dlp_pipe *p); /* close: until no process is left */
-    void (*end)(dlp_pipe *p);   /* give up what open and begin took */
-};
-
-/* The cell that slot s writes its batch in: that of its own number; one of prefetch_factor, free
-   again when the batch has left cell_end; or the one where the bytes of the batch stay, which the
-   lender says. Behind all of those that stay lies one that nobody writes: a batch that is left out
-   is there for as long as it is held, while one of the next epoch may write into its own cell. */
-enum { DLPI_CELLS_OWN = 0, DLPI_CELLS_TURN, DLPI_CELLS_STAY };
+/* What dlpipe_shm.h gives, where it is included; else NULL: pipes have dlpi_alone then. */
+static const dlpi_beside_ops *dlpi_shm; /* defined again, with its value, by dlpipe_shm.h */
 
 /* Areas of the region. One that observers read has the type of its record for an id. */
 enum {
@@ -7595,6 +7644,8 @@ struct dlp_pipe {
     const dlpi_stay_ops *stay;          /* the lender's, where the sink's results stay; or NULL */
     const dlpi_source_ops *source;      /* what the rows of batches are, and */
     dlpi_stage *source_stage;           /* whose table that is */
+    const dlpi_beside_ops *beside;      /* processes, and other programs; always there */
+    const dlpi_sharing_ops *sharing;    /* other programs take batches, too; or NULL */
     dlpi_stage *rows_end;               /* after it nobody asks for a batch's rows again */
     const dlp_repeat_desc *barrier;     /* epochs begin by its set_epoch; NULL: they overlap */
     bool source_waited;                 /* this wait of the consumer's was for the source */
@@ -7604,6 +7655,8 @@ struct dlp_pipe {
     int n_staffed;                      /* those of cells of their own */
     dlpi_fields items, batches;         /* item cells; batch cells */
     int has_item_cells;                 /* items are written in cells of their own */
+    int item_area;                      /* whose cells items are written in */
+    int cells_from;                     /* place of the stage that writes batch cells whole */
     dlpi_stage *cell_end;               /* behind it nobody needs what lies in turning cells */
     int cells;                          /* DLPI_CELLS_*: where a slot's batch lies */
     uint32_t n_cells, n_out;            /* batch cells; batches that can be lent at once */
@@ -7618,6 +7671,8 @@ struct dlp_pipe {
     int32_t last;
     int cpus, peers;
     int spin_rounds, yield_rounds;
+    int all_inline; /* nobody works but the consumer */
+    int any_inline;
     uint64_t awake_ns; /* how long to wait awake: see >>impl-awake */
     /* layout */
     dlpi_area areas[DLPI_AREA_GUARD + 1]; /* by id; dlpi_layout has the order in which they lie */
@@ -7627,9 +7682,13 @@ struct dlp_pipe {
     uint32_t words_max, units_max, trace_events;
     uint64_t plan_private, plan_bytes; /* plan_bytes: of region, private records, the sink's */
     int n_workers, n_threads, n_procs;
-    int huge_pages;    /* DLP_HUGE_* */
-    void *shm;         /* what dlpipe_shm.h keeps */
-    dlpi_share *share; /* or NULL */
+    int huge_pages;         /* DLP_HUGE_* */
+    int needs_file;         /* 1: the region must be a file in memory, for others are to map it */
+    int others;             /* 1: other processes work on the region */
+    uint32_t used_at_first; /* of a slot: 1, the consumer gives it back; 0, it gets no batch */
+    uint64_t scheduler_sleep_ns; /* of its thread, at most: nobody may wake it */
+    void *shm;                   /* what dlpipe_shm.h keeps */
+    dlpi_share *share;           /* or NULL */
     /* live */
     uint8_t *alive; /* a page that is zero in a process forked from this one */
     uint8_t *region;
@@ -7703,8 +7762,18 @@ static inline void dlpi_area_add(dlp_pipe *p, int id, const char *words, uint64_
     *a = (dlpi_area){words, record, align, dlpi_round_up(p->region_bytes, align), stride, count};
     p->region_bytes = dlpi_sum(a->offset, dlpi_area_bytes(p, id));
 }
+/* The same in a slot, or what else has an end at *at; returns where it begins. */
+static inline uint64_t dlpi_take_bytes(uint64_t *at, uint64_t bytes, uint64_t align) {
+    uint64_t from = dlpi_round_up(*at, align);
+    *at = dlpi_sum(from, bytes);
+    return from;
+}
 static inline void *dlpi_area_at(const dlp_pipe *p, int id, uint64_t i) {
     return p->region + p->areas[id].offset + i * p->areas[id].stride;
+}
+/* The first element of an area, or NULL if it has none. */
+static inline void *dlpi_area_if(const dlp_pipe *p, int id) {
+    return p->areas[id].count > 0 ? dlpi_area_at(p, id, 0) : NULL;
 }
 static inline dlpi_bslot *dlpi_slot_at(const dlp_pipe *p, uint32_t s) {
     return dlpi_area_at(p, DLPI_REC_SLOTS, s);
@@ -7752,14 +7821,6 @@ static inline dlpi_fmeta *dlpi_slot_fmeta(const dlp_pipe *p, uint32_t s) {
 static inline uint64_t dlpi_cells_bytes(const dlp_pipe *p) {
     return dlpi_sum(dlpi_area_bytes(p, DLPI_REC_CELLS), dlpi_area_bytes(p, DLPI_AREA_ZEROS));
 }
-static inline uint8_t *dlpi_batch_cell(const dlp_pipe *p, uint32_t s) {
-    return dlpi_area_at(p, DLPI_REC_CELLS,
-                        p->cells == DLPI_CELLS_OWN ? s : dlpi_slot_at(p, s)->cell);
-}
-static inline uint8_t *dlpi_item_cell(const dlp_pipe *p, uint32_t s) {
-    if (!p->has_item_cells) return dlpi_batch_cell(p, s);
-    return dlpi_area_at(p, DLPI_REC_ITEM_CELLS, dlpi_slot_at(p, s)->cell);
-}
 static inline uint32_t dlpi_slot_of(const dlp_pipe *p, uint64_t b) {
     return DLPI_LOAD_RLX(&p->disp[b & (p->ring - 1)]); /* T1 ordered by the tail that covers b */
 }
@@ -7791,10 +7852,18 @@ static inline uint32_t dlpi_rec_killed(uint32_t rec, uint32_t stage, bool late) 
            stage << 23 | (late ? DLPI_REC_LATE : 0);
 }
 
+/* How many rows a fetch worker may have in callbacks at once. */
+static inline uint64_t dlpi_fetch_at_once(const dlp_pipe *p) {
+    return (uint64_t)p->fetch->in_flight + (p->fetch->in_flight == 0);
+}
+
+/* Is its stage the first, which writes rows for the first time? */
+static inline bool dlpi_writes_first(const dlpi_worker *w) { return w->st->work == 0; }
+
 /* Of a fetch worker's row in a callback (0), or of the i-th in flight; NULL: nothing. */
 static inline void *dlpi_row_extra_at(const dlp_pipe *p, const dlpi_worker *w, size_t i) {
     size_t each = 1 + (size_t)p->fetch->in_flight;
-    if (p->own_rows == NULL || w->st->work != 0) return NULL;
+    if (p->own_rows == NULL || !dlpi_writes_first(w)) return NULL;
     return p->own_rows + ((size_t)w->id * each + i) * p->source->row_bytes;
 }
 
@@ -7875,6 +7944,11 @@ static void dlpi_wake_subscribers(dlpi_share *share) {
     if (share != NULL) dlpi_sleepers_wake_any(&share->sleepers, &share->word);
 }
 
+/* The same, whatever their bits say. */
+static void dlpi_wake_subscribers_all(dlpi_share *share) {
+    if (share != NULL) dlpi_sleepers_wake_all(&share->word);
+}
+
 /* Wake workers from..to-1 that are parked: no bit says so. After a store of active. */
 static void dlpi_wake_parked(dlpi_waiters *waiters, uint32_t from, uint32_t to) {
     while (from < to) {
@@ -7888,9 +7962,10 @@ static void dlpi_wake_parked(dlpi_waiters *waiters, uint32_t from, uint32_t to) 
 static void dlpi_wake_sleepers(dlp_pipe *p) {
     for (int i = 0; i < p->n_staffed; i++) {
         dlpi_stage *st = p->work[i];
-        if (st->w.num_workers > 0)
-            dlpi_wake_some(&p->waiters[i], (uint32_t)st->n_workers, UINT32_MAX);
-        if (st->tuned) dlpi_wake_parked(&p->waiters[i], 0, (uint32_t)st->n_workers);
+        dlpi_waiters *waiters = &p->waiters[i];
+        dlpi_wake_some(waiters, st->asleep_most, UINT32_MAX);
+        dlpi_wake_parked(waiters, dlpi_sleepers_active(&waiters->active), /* A1 <- A1 */
+                         st->asleep_most);
     }
     dlpi_wake_scheduler(p->ctl);
     dlpi_wake_caller(p->ctl, UINT64_MAX);
@@ -7902,12 +7977,12 @@ static void dlpi_wake_sleepers(dlp_pipe *p) {
 static void dlpi_wake_all(dlp_pipe *p) {
     for (int i = 0; i < p->n_staffed; i++) {
         dlpi_stage *st = p->work[i];
-        for (int g = 0; st->w.num_workers > 0 && g * 32 < st->n_workers; g++)
+        for (uint32_t g = 0; g * 32u < st->asleep_most; g++)
             dlpi_sleepers_wake_all(&p->waiters[i].group[g].word);
     }
     dlpi_sleepers_wake_all(&p->ctl->scheduler_word);
     dlpi_sleepers_wake_all(&p->ctl->caller_word);
-    if (p->share) dlpi_sleepers_wake_all(&p->share->word);
+    dlpi_wake_subscribers_all(p->share);
 }
 
 /* Of one writer at a time, read by observers. */
@@ -8060,6 +8135,15 @@ static int dlpi_pipe_fail(dlp_pipe *p, const dlp_error *e) {
     return p->err.code;
 }
 
+/* A call of the system failed, and errno says why. */
+static int dlpi_system_fail(dlp_pipe *p, int code, const char *call) {
+    dlp_error e;
+    int errnum = errno;
+    dlpi_error_set(&e, code, "", "%s failed: %s", call, strerror(errnum));
+    e.errnum = errnum;
+    return dlpi_pipe_fail(p, &e);
+}
+
 /* An error that belongs to no batch (a worker's init, the sampler): kept in the region. who: the
    worker that writes it, DLPI_FEEDER, or DLPI_NOBODY for others that do not die alone. */
 static void dlpi_ctl_fail(dlp_pipe *p, uint32_t who, const dlp_error *e) {
@@ -8109,6 +8193,45 @@ static void dlpi_skip_put(dlpi_ctl *ctl, int stage, const dlp_error *e, int code
     if (n != 0) return;
     ctl->first_skip = *e;
     dlpi_first_publish_quiet(&ctl->first_ready); /* K3 -> K3 */
+}
+
+/* Read entry n of the list; false: it is being written. */
+static bool dlpi_skip_read(const dlpi_ctl *ctl, uint64_t n, dlp_skip *to) {
+    const dlpi_skip *k = &ctl->skip_ring[n % DLPI_SKIP_RING];
+    uint64_t words[DLPI_SKIP_WORDS];
+    if (DLPI_LOAD_ACQ(&k->code) == 0) return false; /* K1 <- K1 */
+    to->epoch = DLPI_LOAD_RLX(&k->epoch);
+    to->position = DLPI_LOAD_RLX(&k->position);
+    to->index = DLPI_LOAD_RLX(&k->index);
+    to->new_index = DLPI_LOAD_RLX(&k->new_index);
+    to->errnum = DLPI_LOAD_RLX(&k->errnum);
+    to->stage = DLPI_LOAD_RLX(&k->stage);
+    to->worker = DLPI_LOAD_RLX(&k->worker);
+    for (size_t i = 0; i < DLPI_SKIP_WORDS; i++)
+        words[i] = DLPI_LOAD_RLX(&ctl->skip_words[n % DLPI_SKIP_RING][i]); /* K1 <- K1 */
+    memcpy(to->message, words, sizeof words);
+    to->message[sizeof words - 1] = 0;
+    to->code = DLPI_LOAD_RLX(&k->code);
+    return true;
+}
+
+/* How many there were; *from: the oldest that the list has. */
+static uint64_t dlpi_skip_count(const dlpi_ctl *ctl, uint64_t *from) {
+    uint64_t n = DLPI_LOAD_ACQ(&ctl->skips); /* K1 <- K1 */
+    *from = n > DLPI_SKIP_RING ? n - DLPI_SKIP_RING : 0;
+    return n;
+}
+
+/* errno and worker of an item in the list, of which e has epoch and position. */
+static void dlpi_skip_find(const dlpi_ctl *ctl, dlp_error *e) {
+    uint64_t from, n = dlpi_skip_count(ctl, &from);
+    for (; from != n; from++) {
+        dlp_skip k;
+        if (!dlpi_skip_read(ctl, from, &k)) continue;
+        if (k.epoch != e->epoch || k.position != e->position) continue;
+        e->errnum = k.errnum;
+        e->worker = k.worker;
+    }
 }
 
 /* n more items failed, and may be replaced or left out if all that failed in any stage are no more
@@ -8172,14 +8295,6 @@ __attribute__((format(printf, 3, 4))) static int dlpi_say(dlpi_worker *w, int co
 static int dlpi_returned(dlpi_worker *w, int rc) {
     w->returned = rc;
     return rc == 0 ? 0 : DLP_ERR_CALLBACK;
-}
-
-/* The same of a fetch, an item map or a load, which may return more than 0 and failure. */
-static int dlpi_item_returned(dlpi_worker *w, int rc) {
-    bool may = rc == DLP_SKIP || rc == DLP_ERR_LENGTH ||
-               (rc == DLP_END && w->p->open_end && w->st == w->p->fetch);
-    int code = dlpi_returned(w, rc);
-    return may ? rc : code;
 }
 
 /* Describe a failed callback of worker w. */
@@ -8352,10 +8467,7 @@ static int dlpi_check_workers(dlp_pipe *p, const dlpi_stage *st) {
     };
     int rc = dlpi_check_bounds(p, st->name, &st->w, DLPI_ROWS(bounds));
     if (rc != DLP_OK || (rc = dlpi_check_affinity(p, st)) != DLP_OK) return rc;
-    if (st->w.placement != DLP_PLACE_PROCESSES || dlpi_shm != NULL) return DLP_OK;
-    return dlpi_refuse(p, DLP_ERR_UNSUPPORTED, st->name, "placement",
-                       "DLP_PLACE_PROCESSES needs dlpipe_shm.h, included in the file that has "
-                       "DLPIPE_IMPLEMENTATION");
+    return st->w.placement == DLP_PLACE_PROCESSES ? p->beside->processes(p, st) : DLP_OK;
 }
 
 /* The same of a stage of whole batches. */
@@ -8379,273 +8491,47 @@ static int dlpi_check_ranks(dlp_pipe *p, const dlpi_stage *st, uint32_t rank, ui
 }
 
 /* ---------------------------------------------------------------------------------------------
-   >>impl-debug      WRITES PAST A ROW, USES AFTER RELEASE
-   With DLPIPE_DEBUG only: else the compiler drops all of it, and cells have no room for it.
-   A cell is [from, to) and has its fields (spans) apart; what lies between them and around them is
-   painted, and a byte that is found changed says which callback went past which end of a field, and
-   how far. Cells of the region lie where they always do and are painted once. Rows are neighbours,
-   so item callbacks write into guarded cells instead: one for each that can be in a callback at
-   once, behind the batch cells. The row is copied in, its alignment with it, the cell is painted,
-   and behind the callback the row is copied out. A chunk is a row that fills a cell of its own, and
-   stays there. Guarded cells take 0.15 us or so for each field of an item; the plan has them on a
-   line, and larger cells.
-   What release takes back is filled with 0xdb (not: batches on a device, chunks that stay, batches
-   for subscribers), and poisoned under the address sanitizer. It stays so
-   until somebody begins with the slot's next batch, each process for itself: shadow memory is its
-   own. Label U3: dlpi_poisoned, by the consumer at release, and by who has unpoisoned all of it. */
+   >>impl-beside     WHAT STANDS BESIDE THE THREADS OF THIS PROCESS
+   Worker processes, and other programs that take batches: dlpipe_shm.h has them. A pipe of a
+   program without that header is alone: it refuses what would need them, and has nothing to do for
+   the rest. */
 
-#define DLPI_POISON 0xdb
-
-typedef struct dlpi_span {
-    uint8_t *at;
-    uint64_t bytes;
-    const char *name; /* of the field, NULL: there is but one */
-} dlpi_span;
-
-typedef struct dlpi_guarded {
-    uint8_t *from, *to;
-    uint32_t n;
-    dlpi_span span[DLP_MAX_FIELDS];
-} dlpi_guarded;
-
-/* No two bytes of a run of 64 are alike. By address, which pages have alike in all processes. */
-static const uint8_t dlpi_paint_bytes[64] = {
-    0xa7, 0xf2, 0x9d, 0xc8, 0xb3, 0xee, 0x99, 0xd4, 0xaf, 0xfa, 0x85, 0xd0, 0xbb, 0xe6, 0x91, 0xdc,
-    0xa5, 0xf0, 0x9b, 0xc6, 0xb1, 0xec, 0x97, 0xd2, 0xad, 0xf8, 0x83, 0xce, 0xb9, 0xe4, 0x8f, 0xda,
-    0xa3, 0xfe, 0x89, 0xc4, 0xbf, 0xea, 0x95, 0xc0, 0xab, 0xf6, 0x81, 0xcc, 0xb7, 0xe2, 0x8d, 0xd8,
-    0xa1, 0xfc, 0x87, 0xc2, 0xbd, 0xe8, 0x93, 0xde, 0xa9, 0xf4, 0x9f, 0xca, 0xb5, 0xe0, 0x8b, 0xd6};
-
-static void dlpi_paint(uint8_t *at, const uint8_t *to) {
-    while (at < to) {
-        size_t k = (uintptr_t)at % 64, n = 64 - k < (size_t)(to - at) ? 64 - k : (size_t)(to - at);
-        memcpy(at, dlpi_paint_bytes + k, n);
-        at += n;
-    }
+static int dlpi_alone_open(dlp_pipe *p) {
+    if (p->d.shm == NULL) return DLP_OK;
+    return dlpi_refuse(p, DLP_ERR_UNSUPPORTED, "", "shm",
+                       "dlp_pipe_desc.shm needs dlpipe_shm.h, included in the file that has "
+                       "DLPIPE_IMPLEMENTATION");
 }
 
-/* The first byte of [at, to) that is not as it was painted; to: none. */
-static uint8_t *dlpi_paint_first(uint8_t *at, uint8_t *to) {
-    while (at < to) {
-        size_t k = (uintptr_t)at % 64, n = 64 - k < (size_t)(to - at) ? 64 - k : (size_t)(to - at);
-        if (memcmp(at, dlpi_paint_bytes + k, n) != 0) break;
-        at += n;
-    }
-    while (at < to && *at == dlpi_paint_bytes[(uintptr_t)at % 64]) at++;
-    return at;
+static int dlpi_alone_processes(dlp_pipe *p, const dlpi_stage *st) {
+    return dlpi_refuse(p, DLP_ERR_UNSUPPORTED, st->name, "placement",
+                       "DLP_PLACE_PROCESSES needs dlpipe_shm.h, included in the file that has "
+                       "DLPIPE_IMPLEMENTATION");
 }
 
-/* What lies before span i, or behind the last. */
-static uint8_t *dlpi_gap(const dlpi_guarded *c, uint32_t i, uint8_t **to) {
-    *to = i < c->n ? c->span[i].at : c->to;
-    return i > 0 ? c->span[i - 1].at + c->span[i - 1].bytes : c->from;
+static int dlpi_alone_well(dlp_pipe *p) {
+    DLPI_UNUSED(p);
+    return DLP_OK;
 }
+static void dlpi_alone_nothing(dlp_pipe *p) { DLPI_UNUSED(p); }
 
-static void dlpi_guarded_paint(const dlpi_guarded *c) {
-    for (uint32_t i = 0; i <= c->n; i++) {
-        uint8_t *to, *from = dlpi_gap(c, i, &to);
-        dlpi_paint(from, to);
-    }
-}
+static const dlpi_beside_ops dlpi_alone = {
+    .open = dlpi_alone_open,
+    .processes = dlpi_alone_processes,
+    .resolve = dlpi_alone_well,
+    .layout = dlpi_alone_nothing,
+    .begin = dlpi_alone_well,
+    .look = dlpi_alone_well,
+    .nudge = dlpi_alone_nothing,
+    .await = dlpi_alone_nothing,
+    .end = dlpi_alone_nothing,
+};
 
-/* A callback of worker w that had cell c has returned rc: did it keep to the fields? what, number:
-   whose they are. Returns rc, or DLPI_OVERRUN with the message. */
-static int dlpi_guarded_check(dlpi_worker *w, const dlp_call *note, const dlpi_guarded *c,
-                              const char *what, uint64_t number, int rc) {
-    for (uint32_t i = 0; i <= c->n; i++) {
-        uint8_t *to, *from = dlpi_gap(c, i, &to), *first = dlpi_paint_first(from, to), *last = to;
-        const dlpi_span *s;
-        bool before;
-        uint64_t n;
-        if (first == to) continue;
-        while (last[-1] == dlpi_paint_bytes[(uintptr_t)(last - 1) % 64]) last--;
-        before = i == 0 || (i < c->n && first - from > to - last); /* the end that is nearer */
-        s = &c->span[before ? i : i - 1];
-        n = (uint64_t)(before ? to - first : last - from);
-        snprintf(note->message, sizeof w->block->message,
-                 "%s wrote %" PRIu64 " byte%s %s %s%s%s of %s %" PRIu64, w->st->name, n,
-                 n == 1 ? "" : "s", before ? "before" : "past", s->name ? "field \"" : "the bytes",
-                 s->name ? s->name : "", s->name ? "\"" : "", what, number);
-        *note->errnum = 0;
-        w->bad_field = s->name;
-        dlpi_guarded_paint(c); /* others that have it later are not to blame */
-        return DLPI_OVERRUN;
-    }
-    return rc;
-}
-
-/* A failure that is not tried again. */
-static inline bool dlpi_never_again(int rc) {
-    return rc == DLP_ERR_KILLED || (DLPI_DEBUG && rc == DLPI_OVERRUN);
-}
-static inline bool dlpi_never_skipped(int code) { return DLPI_DEBUG && code == DLP_ERR_CORRUPT; }
-
-/* Fields as they lie in a cell of one of the region's areas. */
-static void dlpi_guarded_cell(const dlp_pipe *p, int area, uint8_t *cell, dlpi_guarded *c) {
-    const dlpi_fields *fs = area == DLPI_REC_CELLS ? &p->batches : &p->items;
-    c->from = cell;
-    c->to = cell + p->areas[area].stride;
-    c->n = fs->n;
-    for (uint32_t f = 0; f < fs->n; f++)
-        c->span[f] = (dlpi_span){cell + fs->at[f].offset, fs->at[f].capacity, fs->at[f].name};
-}
-
-static void dlpi_guards_paint(dlp_pipe *p) {
-    dlpi_guarded c;
-    if (!DLPI_DEBUG) return;
-    for (int area = DLPI_REC_CELLS; area <= DLPI_REC_ITEM_CELLS; area++)
-        for (uint64_t i = 0; i < p->areas[area].count; i++) {
-            dlpi_guarded_cell(p, area, dlpi_area_at(p, area, i), &c);
-            dlpi_guarded_paint(&c);
-        }
-}
-
-/* A collate, or a batch map, has returned rc. */
-static inline int dlpi_guard_batch(dlpi_worker *w, uint32_t s, int rc) {
-    const dlp_pipe *p;
-    uint64_t batch;
-    dlpi_guarded c;
-    if (!DLPI_DEBUG) return rc;
-    p = w->p;
-    batch = dlpi_slot_at(p, s)->sequence;
-    dlpi_guarded_cell(p, DLPI_REC_CELLS, dlpi_batch_cell(p, s), &c);
-    rc = dlpi_guarded_check(w, &w->note, &c, "batch", batch, rc);
-    if (w->st->collate == NULL || rc == DLPI_OVERRUN) return rc;
-    dlpi_guarded_cell(p, DLPI_REC_ITEM_CELLS, dlpi_item_cell(p, s), &c);
-    return dlpi_guarded_check(w, &w->note, &c, "items of batch", batch, rc);
-}
-
-/* ---- guarded cells ---- */
-
-/* How many items of one fetch worker can be in a callback. */
-static uint64_t dlpi_guard_each(const dlp_pipe *p) {
-    return p->fetch->in_flight > 0 ? (uint64_t)p->fetch->in_flight : 1;
-}
-
-static uint64_t dlpi_guard_cells(const dlp_pipe *p) {
-    uint64_t n = 0;
-    for (int i = 0; DLPI_DEBUG && i < p->n_item_work && p->lender == NULL; i++)
-        n += (uint64_t)p->work[i]->n_workers * (i == 0 ? dlpi_guard_each(p) : 1);
-    return n;
-}
-
-/* Where field f lies in a guarded cell, but for up to 63 bytes; n fields: the cell's bytes. */
-static uint64_t dlpi_guard_at(const dlp_pipe *p, uint32_t f) {
-    uint64_t at = DLPI_GUARD;
-    for (uint32_t i = 0; i < f; i++)
-        at = (at + 63 + p->items.at[i].row_bytes + 2 * DLPI_GUARD + 63) & ~UINT64_C(63);
-    return at;
-}
-
-static uint64_t dlpi_guard_stride(const dlp_pipe *p) {
-    if (!DLPI_DEBUG) return 0;
-    return (dlpi_guard_at(p, p->items.n) + DLPI_LINE - 1) / DLPI_LINE * DLPI_LINE;
-}
-
-/* The number of the cell that worker w has for its i-th attempt. */
-static uint64_t dlpi_guard_cell(const dlpi_worker *w, uint64_t i) {
-    const dlp_pipe *p = w->p;
-    uint64_t first = (uint64_t)p->fetch->n_workers * dlpi_guard_each(p);
-    if (w->st->work == 0) return (uint64_t)w->id * dlpi_guard_each(p) + i;
-    return first + (uint64_t)(w->global - p->fetch->n_workers);
-}
-
-/* A guarded cell for a row of slot s. */
-static void dlpi_guarded_row(const dlp_pipe *p, uint64_t cell, uint32_t s, uint32_t row,
-                             dlpi_guarded *c, uint8_t **rows) {
-    c->from = dlpi_area_at(p, DLPI_AREA_GUARD, cell);
-    c->to = c->from + p->areas[DLPI_AREA_GUARD].stride;
-    c->n = p->items.n;
-    for (uint32_t f = 0; f < c->n; f++) {
-        const dlpi_field *d = &p->items.at[f];
-        rows[f] = dlpi_item_cell(p, s) + d->offset + row * d->row_bytes;
-        c->span[f].at = c->from + dlpi_guard_at(p, f) + ((uintptr_t)rows[f] & 63);
-        c->span[f].bytes = d->row_bytes;
-        c->span[f].name = d->name;
-    }
-}
-
-/* A callback is about to have the item, a row of slot s: in this cell. */
-static inline void dlpi_guard_in(const dlpi_worker *w, dlp_item *it, uint64_t cell, uint32_t s,
-                                 uint32_t row) {
-    dlpi_guarded c;
-    uint8_t *rows[DLP_MAX_FIELDS];
-    if (!DLPI_DEBUG || w->p->lender) return;
-    dlpi_guarded_row(w->p, cell, s, row, &c, rows);
-    dlpi_guarded_paint(&c);
-    for (uint32_t f = 0; f < c.n; f++) {
-        memcpy(c.span[f].at, rows[f], c.span[f].bytes);
-        it->data[f] = c.span[f].at;
-    }
-}
-
-/* It returned rc. The row has what it wrote, and the item's data is the row again. */
-static inline int dlpi_guard_out(dlpi_worker *w, dlp_item *it, uint64_t cell, uint32_t s,
-                                 uint32_t row, int rc) {
-    const dlp_pipe *p;
-    dlpi_guarded c;
-    uint8_t *rows[DLP_MAX_FIELDS];
-    if (!DLPI_DEBUG) return rc;
-    p = w->p;
-    if (p->lender) {
-        dlpi_guarded_cell(p, DLPI_REC_CELLS, dlpi_batch_cell(p, s), &c);
-        return dlpi_guarded_check(w, it->call, &c, "chunk", it->index, rc);
-    }
-    dlpi_guarded_row(p, cell, s, row, &c, rows);
-    for (uint32_t f = 0; f < c.n; f++) {
-        memcpy(rows[f], c.span[f].at, c.span[f].bytes);
-        it->data[f] = rows[f];
-    }
-    return dlpi_guarded_check(w, it->call, &c, "item", it->index, rc);
-}
-
-/* ---- what was released ---- */
-
-static inline uint8_t *dlpi_poisoned(const dlp_pipe *p, uint32_t s) {
-    return &p->held[p->n_out + s];
-}
-
-static void dlpi_poison_bytes(void *at, uint64_t bytes) {
-    memset(at, DLPI_POISON, (size_t)bytes);
-#if DLPI_ASAN
-    __asan_poison_memory_region(at, (size_t)bytes);
-#endif
-}
-
-static void dlpi_unpoison_bytes(void *at, uint64_t bytes) {
-#if DLPI_ASAN
-    __asan_unpoison_memory_region(at, (size_t)bytes);
-#else
-    DLPI_UNUSED(at);
-    DLPI_UNUSED(bytes);
-#endif
-}
-
-/* The consumer has given back batch, or view, s: nobody else may read it. */
-static inline void dlpi_poison(const dlp_pipe *p, uint32_t s) {
-    uint32_t slot;
-    if (!DLPI_DEBUG || p->cells != DLPI_CELLS_OWN || p->sink || p->share) return;
-    slot = p->lender ? p->lender->ops->lender->slot(p, s) : s;
-    for (uint32_t f = 0; f < p->batches.n; f++) {
-        const dlp_tensor *t = &p->out_fields[(size_t)s * p->batches.n + f];
-        if (slot == DLPI_NO_SLOT) /* the next view in it is not begun by dlpi_unpoison */
-            memset(t->data, DLPI_POISON, (size_t)t->bytes);
-        else
-            dlpi_poison_bytes(t->data, p->lender ? t->bytes : p->batches.at[f].capacity);
-    }
-    if (slot != DLPI_NO_SLOT) DLPI_STORE_REL(dlpi_poisoned(p, slot), (uint8_t)1); /* U3 -> U3 */
-}
-
-/* Somebody begins with a batch in slot s. */
-static inline void dlpi_unpoison(const dlp_pipe *p, uint32_t s) {
-    if (!DLPI_DEBUG || DLPI_LOAD_ACQ(dlpi_poisoned(p, s)) == 0) return; /* U3 <- U3 */
-    dlpi_unpoison_bytes(dlpi_batch_cell(p, s), p->areas[DLPI_REC_CELLS].stride);
-    DLPI_STORE_REL(dlpi_poisoned(p, s), (uint8_t)0); /* U3 -> U3 */
-}
-
-/* The region's addresses will be others'. */
-static inline void dlpi_unpoison_all(const dlp_pipe *p) {
-    if (!DLPI_DEBUG || p->region == NULL) return;
-    dlpi_unpoison_bytes(dlpi_area_at(p, DLPI_REC_CELLS, 0), dlpi_cells_bytes(p));
+/* What a new pipe has beside it. */
+static void dlpi_beside_take(dlp_pipe *p) {
+    p->beside = dlpi_shm != NULL ? dlpi_shm : &dlpi_alone;
+    p->used_at_first = 1;
+    p->scheduler_sleep_ns = DLPI_SLEEP_NS;
 }
 
 /* ---- fields: checked, copied, laid out in a cell ---- */
@@ -8778,6 +8664,376 @@ static uint64_t dlpi_row_bytes(const dlpi_field *d) {
 }
 
 /* ---------------------------------------------------------------------------------------------
+   >>impl-cells      WHERE BATCHES AND ITEMS LIE */
+
+/* The cell that slot s writes its batch in: that of its own number; one of prefetch_factor, free
+   again when the batch has left cell_end; or the one where the bytes of the batch stay, which the
+   lender says. Behind all of those that stay lies one that nobody writes: a batch that is left out
+   is there for as long as it is held, while one of the next epoch may write into its own cell. */
+enum { DLPI_CELLS_OWN = 0, DLPI_CELLS_TURN, DLPI_CELLS_STAY };
+
+static inline uint8_t *dlpi_batch_cell(const dlp_pipe *p, uint32_t s) {
+    return dlpi_area_at(p, DLPI_REC_CELLS,
+                        p->cells == DLPI_CELLS_OWN ? s : dlpi_slot_at(p, s)->cell);
+}
+static inline uint8_t *dlpi_item_cell(const dlp_pipe *p, uint32_t s) {
+    return dlpi_area_at(p, p->item_area, dlpi_slot_at(p, s)->cell);
+}
+/* Does a batch lie in the cell of its slot's own number? */
+static inline bool dlpi_cells_own(const dlp_pipe *p) { return p->cells == DLPI_CELLS_OWN; }
+
+/* Item cells for batch b in slot s. A cell is free again when the batch that it was given to has
+   left the stage behind which nobody needs its items: no word says so but that stage's own. There
+   are as many as batches may be between here and next, so one is free. */
+static uint32_t dlpi_schedule_cell(dlp_pipe *p, uint32_t s, uint64_t b) {
+    dlpi_cell_use *use = p->schedule.cells;
+    uint32_t i = p->schedule.cell_turn;
+    for (uint32_t n = 0; n + 1 < p->prefetch; n++, i = i + 1 == p->prefetch ? 0 : i + 1) {
+        dlpi_stage_words *words = dlpi_stage_words_at(p, use[i].slot, p->cell_end);
+        if (!use[i].given) break;
+        if (dlpi_ready_past(dlpi_gather_look(&words->ready), use[i].b)) break; /* Y1 <- Y1 */
+    }
+    use[i].b = b;
+    use[i].slot = s;
+    use[i].given = 1;
+    p->schedule.cell_turn = i + 1 == p->prefetch ? 0 : i + 1;
+    return i;
+}
+
+static uint32_t dlpi_schedule_place(dlp_pipe *p, uint32_t s, uint64_t b) {
+    if (p->cells == DLPI_CELLS_STAY) return p->lender->ops->lender->cell(p);
+    return p->has_item_cells || p->cells == DLPI_CELLS_TURN ? dlpi_schedule_cell(p, s, b) : s;
+}
+
+/* What a collate reads lies in cells of its own. */
+static void dlpi_cells_resolve(dlp_pipe *p) {
+    p->has_item_cells = p->batcher->collate != NULL;
+    p->item_area = p->has_item_cells ? DLPI_REC_ITEM_CELLS : DLPI_REC_CELLS;
+}
+
+/* Does this stage change the batch in place, so that half of a change may have been made? */
+static bool dlpi_batch_in_place(const dlpi_stage *st) {
+    return st->ops->in_place && !st->w.idempotent;
+}
+
+/* From which stage on a batch's rows and cell are free. A batch that is half changed is fetched,
+   or collated, again. */
+static void dlpi_cells_ends(dlp_pipe *p) {
+    p->cells_from = p->has_item_cells ? p->batcher->work : 0;
+    p->rows_end = p->work[p->n_item_work - 1];
+    p->cell_end = p->batcher;
+    for (int i = 0; i < p->n_work; i++) {
+        if (!dlpi_batch_in_place(p->work[i])) continue;
+        p->cell_end = p->work[i];
+        if (p->cells_from == 0) p->rows_end = p->work[i];
+    }
+}
+
+/* Of a slot: lengths of ragged fields, of items and of batches, and what a collate makes. */
+static void dlpi_cells_slot(dlp_pipe *p, uint64_t *at) {
+    uint64_t rows8 = dlpi_times(p->batch_rows, 8), all = dlpi_times(p->batches.n, rows8);
+    if (!p->has_item_cells) {
+        p->slot.lengths = dlpi_take_bytes(at, p->items.any_ragged ? all : 0, 1);
+        p->slot.item_lengths = p->slot.lengths;
+        p->slot.offsets = p->slot.fmeta = *at;
+        return;
+    }
+    p->slot.lengths = dlpi_take_bytes(at, all, 1);
+    p->slot.item_lengths =
+        dlpi_take_bytes(at, p->items.any_ragged ? dlpi_times(p->items.n, rows8) : 0, 1);
+    p->slot.offsets = dlpi_take_bytes(at, dlpi_times(p->batches.n, rows8 + 8), 1);
+    p->slot.fmeta = dlpi_take_bytes(at, p->batches.n * sizeof(dlpi_fmeta), 1);
+}
+
+static void dlpi_cells_layout(dlp_pipe *p) {
+    dlpi_area_add(p, DLPI_REC_ITEM_CELLS, "item cells for the collate",
+                  p->has_item_cells ? dlpi_fields_bytes(&p->items) : 0,
+                  p->has_item_cells ? p->prefetch : 0, 4096);
+    dlpi_area_add(p, DLPI_REC_CELLS,
+                  p->lender ? p->lender->ops->lender->words.cells : "batch slots: fields",
+                  dlpi_fields_bytes(&p->batches), p->n_cells, 4096);
+    dlpi_area_add(p, DLPI_AREA_ZEROS, p->lender ? p->lender->ops->lender->words.zeros : NULL,
+                  dlpi_fields_bytes(&p->batches), p->cells == DLPI_CELLS_STAY,
+                  4096); /* cell n_cells: behind the others */
+}
+
+/* ---------------------------------------------------------------------------------------------
+   >>impl-debug      WRITES PAST A ROW, USES AFTER RELEASE
+   With DLPIPE_DEBUG only: else the compiler drops all of it, and cells have no room for it.
+   A cell is [from, to) and has its fields (spans) apart; what lies between them and around them is
+   painted, and a byte that is found changed says which callback went past which end of a field, and
+   how far. Cells of the region lie where they always do and are painted once. Rows are neighbours,
+   so item callbacks write into guarded cells instead: one for each that can be in a callback at
+   once, behind the batch cells. The row is copied in, its alignment with it, the cell is painted,
+   and behind the callback the row is copied out. A chunk is a row that fills a cell of its own, and
+   stays there. Guarded cells take 0.15 us or so for each field of an item; the plan has them on a
+   line, and larger cells.
+   What release takes back is filled with 0xdb (not: batches on a device, chunks that stay, batches
+   for subscribers), and poisoned under the address sanitizer. It stays so
+   until somebody begins with the slot's next batch, each process for itself: shadow memory is its
+   own. Label U3: dlpi_poisoned, by the consumer at release, and by who has unpoisoned all of it. */
+
+#define DLPI_POISON 0xdb
+
+typedef struct dlpi_span {
+    uint8_t *at;
+    uint64_t bytes;
+    const char *name; /* of the field, NULL: there is but one */
+} dlpi_span;
+
+typedef struct dlpi_guarded {
+    uint8_t *from, *to;
+    uint32_t n;
+    dlpi_span span[DLP_MAX_FIELDS];
+} dlpi_guarded;
+
+/* No two bytes of a run of 64 are alike. By address, which pages have alike in all processes. */
+static const uint8_t dlpi_paint_bytes[64] = {
+    0xa7, 0xf2, 0x9d, 0xc8, 0xb3, 0xee, 0x99, 0xd4, 0xaf, 0xfa, 0x85, 0xd0, 0xbb, 0xe6, 0x91, 0xdc,
+    0xa5, 0xf0, 0x9b, 0xc6, 0xb1, 0xec, 0x97, 0xd2, 0xad, 0xf8, 0x83, 0xce, 0xb9, 0xe4, 0x8f, 0xda,
+    0xa3, 0xfe, 0x89, 0xc4, 0xbf, 0xea, 0x95, 0xc0, 0xab, 0xf6, 0x81, 0xcc, 0xb7, 0xe2, 0x8d, 0xd8,
+    0xa1, 0xfc, 0x87, 0xc2, 0xbd, 0xe8, 0x93, 0xde, 0xa9, 0xf4, 0x9f, 0xca, 0xb5, 0xe0, 0x8b, 0xd6};
+
+static void dlpi_paint(uint8_t *at, const uint8_t *to) {
+    while (at < to) {
+        size_t k = (uintptr_t)at % 64, n = 64 - k < (size_t)(to - at) ? 64 - k : (size_t)(to - at);
+        memcpy(at, dlpi_paint_bytes + k, n);
+        at += n;
+    }
+}
+
+/* The first byte of [at, to) that is not as it was painted; to: none. */
+static uint8_t *dlpi_paint_first(uint8_t *at, uint8_t *to) {
+    while (at < to) {
+        size_t k = (uintptr_t)at % 64, n = 64 - k < (size_t)(to - at) ? 64 - k : (size_t)(to - at);
+        if (memcmp(at, dlpi_paint_bytes + k, n) != 0) break;
+        at += n;
+    }
+    while (at < to && *at == dlpi_paint_bytes[(uintptr_t)at % 64]) at++;
+    return at;
+}
+
+/* What lies before span i, or behind the last. */
+static uint8_t *dlpi_gap(const dlpi_guarded *c, uint32_t i, uint8_t **to) {
+    *to = i < c->n ? c->span[i].at : c->to;
+    return i > 0 ? c->span[i - 1].at + c->span[i - 1].bytes : c->from;
+}
+
+static void dlpi_guarded_paint(const dlpi_guarded *c) {
+    for (uint32_t i = 0; i <= c->n; i++) {
+        uint8_t *to, *from = dlpi_gap(c, i, &to);
+        dlpi_paint(from, to);
+    }
+}
+
+/* A callback of worker w that had cell c has returned rc: did it keep to the fields? what, number:
+   whose they are. Returns rc, or DLPI_OVERRUN with the message. */
+static int dlpi_guarded_check(dlpi_worker *w, const dlp_call *note, const dlpi_guarded *c,
+                              const char *what, uint64_t number, int rc) {
+    for (uint32_t i = 0; i <= c->n; i++) {
+        uint8_t *to, *from = dlpi_gap(c, i, &to), *first = dlpi_paint_first(from, to), *last = to;
+        const dlpi_span *s;
+        bool before;
+        uint64_t n;
+        if (first == to) continue;
+        while (last[-1] == dlpi_paint_bytes[(uintptr_t)(last - 1) % 64]) last--;
+        before = i == 0 || (i < c->n && first - from > to - last); /* the end that is nearer */
+        s = &c->span[before ? i : i - 1];
+        n = (uint64_t)(before ? to - first : last - from);
+        snprintf(note->message, sizeof w->block->message,
+                 "%s wrote %" PRIu64 " byte%s %s %s%s%s of %s %" PRIu64, w->st->name, n,
+                 n == 1 ? "" : "s", before ? "before" : "past", s->name ? "field \"" : "the bytes",
+                 s->name ? s->name : "", s->name ? "\"" : "", what, number);
+        *note->errnum = 0;
+        w->bad_field = s->name;
+        dlpi_guarded_paint(c); /* others that have it later are not to blame */
+        return DLPI_OVERRUN;
+    }
+    return rc;
+}
+
+/* A failure that is not tried again. */
+static inline bool dlpi_never_again(int rc) {
+    return rc == DLP_ERR_KILLED || (DLPI_DEBUG && rc == DLPI_OVERRUN);
+}
+static inline bool dlpi_never_skipped(int code) { return DLPI_DEBUG && code == DLP_ERR_CORRUPT; }
+
+/* Fields as they lie in a cell of one of the region's areas. */
+static void dlpi_guarded_cell(const dlp_pipe *p, int area, uint8_t *cell, dlpi_guarded *c) {
+    const dlpi_fields *fs = area == DLPI_REC_CELLS ? &p->batches : &p->items;
+    c->from = cell;
+    c->to = cell + p->areas[area].stride;
+    c->n = fs->n;
+    for (uint32_t f = 0; f < fs->n; f++)
+        c->span[f] = (dlpi_span){cell + fs->at[f].offset, fs->at[f].capacity, fs->at[f].name};
+}
+
+static void dlpi_guards_paint(dlp_pipe *p) {
+    dlpi_guarded c;
+    if (!DLPI_DEBUG) return;
+    for (int area = DLPI_REC_CELLS; area <= DLPI_REC_ITEM_CELLS; area++)
+        for (uint64_t i = 0; i < p->areas[area].count; i++) {
+            dlpi_guarded_cell(p, area, dlpi_area_at(p, area, i), &c);
+            dlpi_guarded_paint(&c);
+        }
+}
+
+/* A collate, or a batch map, has returned rc. */
+static inline int dlpi_guard_batch(dlpi_worker *w, uint32_t s, int rc) {
+    const dlp_pipe *p;
+    uint64_t batch;
+    dlpi_guarded c;
+    if (!DLPI_DEBUG) return rc;
+    p = w->p;
+    batch = dlpi_slot_at(p, s)->sequence;
+    dlpi_guarded_cell(p, DLPI_REC_CELLS, dlpi_batch_cell(p, s), &c);
+    return dlpi_guarded_check(w, &w->note, &c, "batch", batch, rc);
+}
+
+/* And the items that a collate has read. */
+static inline int dlpi_guard_items(dlpi_worker *w, uint32_t s, int rc) {
+    const dlp_pipe *p = w->p;
+    uint64_t batch;
+    dlpi_guarded c;
+    if (!DLPI_DEBUG || rc == DLPI_OVERRUN) return rc;
+    batch = dlpi_slot_at(p, s)->sequence;
+    dlpi_guarded_cell(p, DLPI_REC_ITEM_CELLS, dlpi_item_cell(p, s), &c);
+    return dlpi_guarded_check(w, &w->note, &c, "items of batch", batch, rc);
+}
+
+/* ---- guarded cells ---- */
+
+/* How many items of one fetch worker can be in a callback. */
+static uint64_t dlpi_guard_each(const dlp_pipe *p) { return dlpi_fetch_at_once(p); }
+
+static uint64_t dlpi_guard_cells(const dlp_pipe *p) {
+    uint64_t n = 0;
+    for (int i = 0; DLPI_DEBUG && i < p->n_item_work && p->lender == NULL; i++)
+        n += (uint64_t)p->work[i]->n_workers * (i == 0 ? dlpi_guard_each(p) : 1);
+    return n;
+}
+
+/* Where field f lies in a guarded cell, but for up to 63 bytes; n fields: the cell's bytes. */
+static uint64_t dlpi_guard_at(const dlp_pipe *p, uint32_t f) {
+    uint64_t at = DLPI_GUARD;
+    for (uint32_t i = 0; i < f; i++)
+        at = (at + 63 + p->items.at[i].row_bytes + 2 * DLPI_GUARD + 63) & ~UINT64_C(63);
+    return at;
+}
+
+static uint64_t dlpi_guard_stride(const dlp_pipe *p) {
+    if (!DLPI_DEBUG) return 0;
+    return (dlpi_guard_at(p, p->items.n) + DLPI_LINE - 1) / DLPI_LINE * DLPI_LINE;
+}
+
+/* The number of the cell that worker w has for its i-th attempt. */
+static uint64_t dlpi_guard_cell(const dlpi_worker *w, uint64_t i) {
+    const dlp_pipe *p = w->p;
+    uint64_t first = (uint64_t)p->fetch->n_workers * dlpi_guard_each(p);
+    if (dlpi_writes_first(w)) return (uint64_t)w->id * dlpi_guard_each(p) + i;
+    return first + (uint64_t)(w->global - p->fetch->n_workers);
+}
+
+/* A guarded cell for a row of slot s. */
+static void dlpi_guarded_row(const dlp_pipe *p, uint64_t cell, uint32_t s, uint32_t row,
+                             dlpi_guarded *c, uint8_t **rows) {
+    c->from = dlpi_area_at(p, DLPI_AREA_GUARD, cell);
+    c->to = c->from + p->areas[DLPI_AREA_GUARD].stride;
+    c->n = p->items.n;
+    for (uint32_t f = 0; f < c->n; f++) {
+        const dlpi_field *d = &p->items.at[f];
+        rows[f] = dlpi_item_cell(p, s) + d->offset + row * d->row_bytes;
+        c->span[f].at = c->from + dlpi_guard_at(p, f) + ((uintptr_t)rows[f] & 63);
+        c->span[f].bytes = d->row_bytes;
+        c->span[f].name = d->name;
+    }
+}
+
+/* A callback is about to have the item, a row of slot s: in this cell. */
+static inline void dlpi_guard_in(const dlpi_worker *w, dlp_item *it, uint64_t cell, uint32_t s,
+                                 uint32_t row) {
+    dlpi_guarded c;
+    uint8_t *rows[DLP_MAX_FIELDS];
+    if (!DLPI_DEBUG || w->p->lender) return;
+    dlpi_guarded_row(w->p, cell, s, row, &c, rows);
+    dlpi_guarded_paint(&c);
+    for (uint32_t f = 0; f < c.n; f++) {
+        memcpy(c.span[f].at, rows[f], c.span[f].bytes);
+        it->data[f] = c.span[f].at;
+    }
+}
+
+/* It returned rc. The row has what it wrote, and the item's data is the row again. */
+static inline int dlpi_guard_out(dlpi_worker *w, dlp_item *it, uint64_t cell, uint32_t s,
+                                 uint32_t row, int rc) {
+    const dlp_pipe *p;
+    dlpi_guarded c;
+    uint8_t *rows[DLP_MAX_FIELDS];
+    if (!DLPI_DEBUG) return rc;
+    p = w->p;
+    if (p->lender) {
+        dlpi_guarded_cell(p, DLPI_REC_CELLS, dlpi_batch_cell(p, s), &c);
+        return dlpi_guarded_check(w, it->call, &c, "chunk", it->index, rc);
+    }
+    dlpi_guarded_row(p, cell, s, row, &c, rows);
+    for (uint32_t f = 0; f < c.n; f++) {
+        memcpy(rows[f], c.span[f].at, c.span[f].bytes);
+        it->data[f] = rows[f];
+    }
+    return dlpi_guarded_check(w, it->call, &c, "item", it->index, rc);
+}
+
+/* ---- what was released ---- */
+
+static inline uint8_t *dlpi_poisoned(const dlp_pipe *p, uint32_t s) {
+    return &p->held[p->n_out + s];
+}
+
+static void dlpi_poison_bytes(void *at, uint64_t bytes) {
+    memset(at, DLPI_POISON, (size_t)bytes);
+#if DLPI_ASAN
+    __asan_poison_memory_region(at, (size_t)bytes);
+#endif
+}
+
+static void dlpi_unpoison_bytes(void *at, uint64_t bytes) {
+#if DLPI_ASAN
+    __asan_unpoison_memory_region(at, (size_t)bytes);
+#else
+    DLPI_UNUSED(at);
+    DLPI_UNUSED(bytes);
+#endif
+}
+
+/* The consumer has given back batch, or view, s: nobody else may read it. */
+static inline void dlpi_poison(const dlp_pipe *p, uint32_t s) {
+    uint32_t slot;
+    if (!DLPI_DEBUG || !dlpi_cells_own(p) || p->sink || p->sharing) return;
+    slot = p->lender ? p->lender->ops->lender->slot(p, s) : s;
+    for (uint32_t f = 0; f < p->batches.n; f++) {
+        const dlp_tensor *t = &p->out_fields[(size_t)s * p->batches.n + f];
+        if (slot == DLPI_NO_SLOT) /* the next view in it is not begun by dlpi_unpoison */
+            memset(t->data, DLPI_POISON, (size_t)t->bytes);
+        else
+            dlpi_poison_bytes(t->data, p->lender ? t->bytes : p->batches.at[f].capacity);
+    }
+    if (slot != DLPI_NO_SLOT) DLPI_STORE_REL(dlpi_poisoned(p, slot), (uint8_t)1); /* U3 -> U3 */
+}
+
+/* Somebody begins with a batch in slot s. */
+static inline void dlpi_unpoison(const dlp_pipe *p, uint32_t s) {
+    if (!DLPI_DEBUG || DLPI_LOAD_ACQ(dlpi_poisoned(p, s)) == 0) return; /* U3 <- U3 */
+    dlpi_unpoison_bytes(dlpi_batch_cell(p, s), p->areas[DLPI_REC_CELLS].stride);
+    DLPI_STORE_REL(dlpi_poisoned(p, s), (uint8_t)0); /* U3 -> U3 */
+}
+
+/* The region's addresses will be others'. */
+static inline void dlpi_unpoison_all(const dlp_pipe *p) {
+    if (!DLPI_DEBUG || p->region == NULL) return;
+    dlpi_unpoison_bytes(dlpi_area_at(p, DLPI_REC_CELLS, 0), dlpi_cells_bytes(p));
+}
+
+/* ---------------------------------------------------------------------------------------------
    >>impl-cancel     BATCHES THAT ARE CANCELLED
    The consumer may leave an epoch (dlp_pipe_next_epoch, the end of a stream) or its place
    (dlp_pipe_seek) while batches of it are under way. Each batch has a generation: the number of
@@ -8791,13 +9047,7 @@ static uint64_t dlpi_row_bytes(const dlpi_field *d) {
    N1: the store carries nothing for those who compare. What a seek has for the scheduler (where to
    go on) lies behind dlpi_place_lock, held for a copy only; the scheduler looks for it when
    ctl.cancel has another seek_no than its own, and schedules for the old one until then. That no
-   batch will follow (ctl.end_of_input) is likewise said for one seek_no.
-
-   Where the end is open (a stream), it is the first row of the epoch whose record says so
-   (DLPI_ROW_END). That is one more fate of a row, written before the row is done: so when a batch
-   is closed, its end is known, to whoever looks, as often as it looks, after a death as well.
-   Rows of a batch up to its end are counted where they are needed; the batch's words keep the rows
-   that it was fed with. What failed after the end has not happened. */
+   batch will follow (ctl.end_of_input) is likewise said for one seek_no. */
 
 static inline uint64_t dlpi_generation(uint64_t seek_no, uint64_t epoch) {
     return (seek_no << 48) + epoch; /* epochs are below DLPI_MAX_EPOCH */
@@ -8814,6 +9064,47 @@ static inline uint64_t dlpi_slot_generation(const dlpi_bslot *slot) {
 }
 static inline bool dlpi_cancelled(const dlpi_ctl *ctl, const dlpi_bslot *slot) {
     return dlpi_generation_cancelled(ctl, dlpi_slot_generation(slot));
+}
+
+/* ---------------------------------------------------------------------------------------------
+   >>impl-open-end   A ROW FINDS THE EPOCH'S END: STREAMS
+   Where the end is open (a stream), it is the first row of the epoch whose record says so
+   (DLPI_ROW_END). That is one more fate of a row, written before the row is done: so when a batch
+   is closed, its end is known, to whoever looks, as often as it looks, after a death as well.
+   Rows of a batch up to its end are counted where they are needed; the batch's words keep the rows
+   that it was fed with. What failed after the end has not happened. */
+
+/* A fetch stage has the dataset: has that a length? */
+static void dlpi_open_end_take(dlp_pipe *p, dlpi_stage *st) {
+    p->open_end = st->dataset.stream;
+    if (p->open_end) st->dataset.n_items = DLPI_MAX_ITEMS;
+}
+
+/* n_items of states. */
+static uint64_t dlpi_open_end_items(const dlp_pipe *p) {
+    return p->open_end ? UINT64_MAX : p->fetch->dataset.n_items;
+}
+
+/* The same of a fetch, an item map or a load, which may return more than 0 and failure. */
+static int dlpi_item_returned(dlpi_worker *w, int rc) {
+    bool may = rc == DLP_SKIP || rc == DLP_ERR_LENGTH ||
+               (rc == DLP_END && w->p->open_end && w->st == w->p->fetch);
+    int code = dlpi_returned(w, rc);
+    return may ? rc : code;
+}
+
+/* May one more failed item be replaced or left out? What fails after an end that a row finds does
+   not count, and only delivery knows what that is: dlpi_end_budget. */
+static bool dlpi_skip_allowed(const dlpi_worker *w) {
+    int64_t max = w->st->w.max_skips;
+    if (max == DLP_NONE || w->p->open_end) return max != DLP_NONE;
+    return dlpi_failures_add(w->p->ctl, 1, max);
+}
+
+/* What the record of a row that failed and is left out says besides: whose budget it counts for,
+   should it come before the end. */
+static uint32_t dlpi_end_counts(const dlpi_worker *w, int code) {
+    return code != DLP_SKIP && w->p->open_end ? DLPI_REC_COUNTS | (uint32_t)w->st->work << 23 : 0;
 }
 
 /* Rows of the batch in slot s before the epoch's end, where a row finds it. */
@@ -8876,6 +9167,172 @@ static void dlpi_slot_error(const dlp_pipe *p, uint32_t s, dlp_error *e) {
 static bool dlpi_slot_idle(const dlp_pipe *p, uint32_t s) {
     return dlpi_cancelled(p->ctl, dlpi_slot_at(p, s)) || dlpi_slot_failed(p, s) ||
            (dlpi_slot_ended(p, s) && dlpi_slot_rows(p, s) == 0);
+}
+
+/* The words for a failed item that is one too many; its errno is in the list of skips, if that goes
+   back so far. */
+static int dlpi_budget_fail(dlp_pipe *p, uint32_t s, uint32_t row, const dlpi_stage *st) {
+    const dlpi_bslot *slot = dlpi_slot_at(p, s);
+    dlp_error e;
+    dlpi_error_set(&e, DLP_ERR_BUDGET, "max_skips",
+                   "the item failed, and max_skips %" PRId64 " are used up", st->w.max_skips);
+    dlpi_copy_text(e.stage, sizeof e.stage, st->name);
+    dlpi_error_item(&e, dlpi_slot_index(p, s)[row], slot->epoch, slot->position + row);
+    dlpi_skip_find(p->ctl, &e);
+    return dlpi_pipe_fail(p, &e);
+}
+
+/* Count the failed items that come before the end that a row has found. */
+static int dlpi_end_budget(dlp_pipe *p, uint32_t s) {
+    const uint32_t *rec = dlpi_slot_rec(p, s);
+    uint32_t n;
+    /* ordered by done */
+    if (!p->open_end || DLPI_LOAD_RLX(&dlpi_slot_at(p, s)->dirty) == 0) return DLP_OK;
+    n = dlpi_rows_before_end(p, s);
+    for (uint32_t r = 0; r < n; r++) {
+        const dlpi_stage *st = p->work[dlpi_rec_stage(rec[r])];
+        if ((rec[r] & DLPI_REC_COUNTS) == 0) continue;
+        if (!dlpi_failures_add(p->ctl, 1, st->w.max_skips)) return dlpi_budget_fail(p, s, r, st);
+    }
+    return DLP_OK;
+}
+
+/* ---- a row finds the end (a stream): what needs a length, or another item in an item's place, is
+   not possible ---- */
+
+static int dlpi_open_end_order(dlp_pipe *p) {
+    const char *sampler = p->sampler->name;
+    bool one = p->world == 1;
+    dlpi_within(p, sampler, "order", p->sampler->sampler.order, DLP_ORDER_SEQUENTIAL,
+                DLP_ORDER_SEQUENTIAL, "DLP_ORDER_SEQUENTIAL, and shuffle 0, with a stream");
+    if (p->sampler->sampler.subset) dlpi_bad(p, sampler, "subset", "NULL with a stream", 1);
+    dlpi_within(p, sampler, "unordered", p->d.unordered, 0, 0,
+                "0 with a stream, whose end comes in order");
+    dlpi_within(p, sampler, "batch_size", (int64_t)p->global_batch, p->world, 1 << 20,
+                "world_size or more with a stream: a rank without rows sees no end");
+    dlpi_within(p, p->batcher->name, "last", p->last, DLP_LAST_PARTIAL,
+                one ? DLP_LAST_DROP : DLP_LAST_PARTIAL,
+                one ? "DLP_LAST_PARTIAL or DLP_LAST_DROP with a stream"
+                    : "DLP_LAST_PARTIAL with a stream of several ranks, none of which knows "
+                      "whether the others' rows of a batch are there");
+    return p->err.code;
+}
+
+/* Called by the check of the stage whose dataset it is. */
+static int dlpi_open_end_check(dlp_pipe *p) {
+    int rc;
+    if (!p->open_end) return DLP_OK;
+    if ((rc = dlpi_open_end_order(p)) != DLP_OK) return rc;
+    for (int i = 0; i < p->n_work; i++)
+        if (p->work[i]->w.on_error == DLP_ON_ERROR_REPLACE)
+            return dlpi_bad(p, p->work[i]->name, "on_error",
+                            "DLP_ON_ERROR_RAISE or _DROP with a stream, "
+                            "which knows no other item",
+                            DLP_ON_ERROR_REPLACE);
+    for (int i = 0; i < p->n_stages; i++)
+        if (p->stages[i].ops->keeper != NULL || p->stages[i].ops->lender != NULL)
+            return dlpi_bad_graph(p, p->stages[i].name,
+                                  "this stage wants to know the number of items, and a stream has "
+                                  "none");
+    if (p->sharing == NULL) return DLP_OK;
+    return dlpi_refuse(p, DLP_ERR_UNSUPPORTED, "", "shm.share", "a stream has no subscribers");
+}
+
+/* ---------------------------------------------------------------------------------------------
+   >>impl-window     OUT OF ORDER: THE WINDOW
+   Where batches are delivered as they become ready (unordered), those that may be under way at once
+   are a window of the epoch, so that a state can say of each whether it is consumed. In order there
+   is none: as many are under way as the ring has. */
+
+/* How many times as many batches as slots the ring has. */
+static uint32_t dlpi_window_spread(const dlp_pipe *p) { return p->d.unordered ? 4 : 1; }
+
+/* Batches under way at once, at most; consumed: bits of a state to be told apart, too. */
+static uint32_t dlpi_window_of(const dlp_pipe *p, uint32_t consumed) {
+    uint32_t most = p->ring < DLPI_WINDOW_MAX ? p->ring : DLPI_WINDOW_MAX;
+    if (!p->d.unordered) return p->ring;
+    if (most + consumed <= DLPI_WINDOW_MAX) return most;
+    return consumed < DLPI_WINDOW_MAX ? DLPI_WINDOW_MAX - consumed : 1;
+}
+
+/* Batch k of the epoch is delivered; last: and its epoch is over. */
+static inline void dlpi_window_note(dlp_pipe *p, uint64_t k, bool last) {
+    if (!p->d.unordered) return;
+    p->win[k % DLPI_WINDOW_MAX] = 1;
+    while (p->win[p->win_base % DLPI_WINDOW_MAX]) p->win[p->win_base++ % DLPI_WINDOW_MAX] = 0;
+    if (last) p->win_base = 0;
+}
+
+static void dlpi_window_clear(dlp_pipe *p, uint64_t base) {
+    p->win_base = base;
+    memset(p->win, 0, sizeof p->win);
+}
+
+/* Bits of a state. */
+static bool dlpi_window_bit(const dlpi_state *s, uint64_t k) {
+    return (s->window[k / 8] >> k % 8 & 1) != 0;
+}
+
+/* The consumer's window is that of a state. */
+static void dlpi_window_books(dlp_pipe *p, const dlpi_state *s) {
+    dlpi_window_clear(p, s->batch);
+    for (uint32_t k = 0; k < DLPI_WINDOW_MAX; k++) {
+        if (!dlpi_window_bit(s, k)) continue;
+        p->win[(s->batch + k) % DLPI_WINDOW_MAX] = 1;
+        p->epoch_open = 1;
+    }
+    while (p->win[p->win_base % DLPI_WINDOW_MAX]) p->win[p->win_base++ % DLPI_WINDOW_MAX] = 0;
+}
+
+/* Is batch k of the present epoch delivered, or was it consumed before the seek? */
+static bool dlpi_window_consumed(const dlp_pipe *p, uint64_t k) {
+    return k < p->win_base || (k - p->win_base < DLPI_WINDOW_MAX && p->win[k % DLPI_WINDOW_MAX]);
+}
+
+/* The batches without a gap from the epoch's beginning, and a bit for each behind them. Returns the
+   slot of the first that is not consumed, or DLPI_NO_SLOT: when all that was scheduled is
+   delivered, what stands behind the highest stays, for the sampler's state is known there. */
+static uint32_t dlpi_window_state(const dlp_pipe *p, dlpi_state *to) {
+    uint32_t s = DLPI_NO_SLOT;
+    if (!p->d.unordered) return s;
+    if (p->base != dlpi_credit_look(&p->ctl->tail)) s = dlpi_slot_of(p, p->base); /* T1 <- T1 */
+    /* sought since */
+    if (s != DLPI_NO_SLOT && dlpi_slot_at(p, s)->seek_no != p->seek_no) s = DLPI_NO_SLOT;
+    if (!p->epoch_open || (s != DLPI_NO_SLOT && dlpi_slot_at(p, s)->epoch != p->epoch_now))
+        return DLPI_NO_SLOT;
+    if (s != DLPI_NO_SLOT) {
+        to->epoch = p->epoch_now;
+        to->batch = p->win_base;
+        to->position = dlpi_slot_at(p, s)->begins;
+    }
+    for (uint32_t k = 0; k < DLPI_WINDOW_MAX; k++) {
+        if (!dlpi_window_consumed(p, to->batch + k)) continue;
+        to->window[k / 8] = (uint8_t)(to->window[k / 8] | 1u << k % 8);
+        to->window_used = k + 1;
+    }
+    return s;
+}
+
+/* The highest bit of the window is the last that is used. */
+static bool dlpi_window_canonical(const dlpi_state *s) {
+    uint32_t used = 0;
+    for (uint32_t k = 0; k < DLPI_WINDOW_MAX; k++)
+        if (dlpi_window_bit(s, k)) used = k + 1;
+    return s->window_used == used;
+}
+
+/* Of a window, is something of the epoch left, and nothing of the next one in it? A state behind a
+   whole epoch stands at the next one's beginning. */
+static bool dlpi_window_fits(const dlpi_state *s, uint64_t most) {
+    uint64_t left = most - s->batch;
+    for (uint64_t k = 0; k < left && k < DLPI_WINDOW_MAX; k++)
+        if (!dlpi_window_bit(s, k)) return s->window_used <= left;
+    return left > DLPI_WINDOW_MAX;
+}
+
+/* Has a state a window, and this pipe none? */
+static bool dlpi_window_strange(const dlp_pipe *p, const dlpi_state *s) {
+    return s->window_used > 0 && !p->d.unordered;
 }
 
 /* ---------------------------------------------------------------------------------------------
@@ -9192,8 +9649,16 @@ static void dlpi_links_depth(const dlpi_seen *s, uint64_t open, dlp_stats *out) 
 
 /* There is work on batch b for a stage: its workers do it or, of an inline one, the consumer. */
 static void dlpi_wake_stage(dlp_pipe *p, const dlpi_stage *st, uint64_t b) {
-    if (st->w.num_workers > 0)
+    if (st->asleep_most > 0)
         dlpi_wake_batch(p, st, b, 1);
+    else
+        dlpi_wake_caller(p->ctl, UINT64_MAX);
+}
+
+/* There is work for n workers of a stage, any of them. */
+static void dlpi_wake_for(dlp_pipe *p, const dlpi_stage *st, uint32_t n) {
+    if (st->asleep_most > 0)
+        dlpi_wake_some(&p->waiters[st->work], st->asleep_most, n);
     else
         dlpi_wake_caller(p->ctl, UINT64_MAX);
 }
@@ -9216,7 +9681,7 @@ static void dlpi_rescan(dlp_pipe *p, int first, int last) {
         const dlpi_stage *st = p->work[k];
         uint32_t n = st->w.dispatch == DLP_DISPATCH_BATCHES ? UINT32_MAX : 1;
         dlpi_claim_rescan(&p->waiters[k].rescan); /* R1 -> R1 */
-        if (st->w.num_workers > 0) dlpi_wake_some(&p->waiters[k], (uint32_t)st->n_workers, n);
+        dlpi_wake_some(&p->waiters[k], st->asleep_most, n);
     }
     dlpi_wake_caller(p->ctl, UINT64_MAX);
 }
@@ -9238,7 +9703,7 @@ static uint32_t dlpi_wake_now(dlp_pipe *p, uint32_t n) {
 static void dlpi_schedule_wake(dlp_pipe *p, uint64_t n) {
     dlpi_stage *st = p->work[0];
     uint64_t units = n * p->batch_rows, ns = units * p->schedule.cost_ns;
-    if (st->w.num_workers == 0) {
+    if (st->asleep_most == 0) {
         dlpi_wake_caller(p->ctl, UINT64_MAX);
         return;
     }
@@ -9250,7 +9715,7 @@ static void dlpi_schedule_wake(dlp_pipe *p, uint64_t n) {
     }
     if (p->schedule.cost_ns != 0 && ns / 10000 + 1 < units) units = ns / 10000 + 1;
     if (units > (uint64_t)st->n_workers) units = (uint64_t)st->n_workers;
-    dlpi_wake_some(&p->waiters[0], (uint32_t)st->n_workers, dlpi_wake_now(p, (uint32_t)units));
+    dlpi_wake_some(&p->waiters[0], st->asleep_most, dlpi_wake_now(p, (uint32_t)units));
 }
 
 /* The consumer is about to sleep: wake those that the scheduler left asleep. Those that it relied
@@ -9258,7 +9723,7 @@ static void dlpi_schedule_wake(dlp_pipe *p, uint64_t n) {
 static void dlpi_wake_put_off(dlp_pipe *p) {
     uint32_t n = p->awake.put_off;
     p->awake.put_off = 0;
-    if (n > 0) dlpi_wake_some(&p->waiters[0], (uint32_t)p->work[0]->n_workers, n);
+    if (n > 0) dlpi_wake_some(&p->waiters[0], p->work[0]->asleep_most, n);
 }
 
 /* Batches from `first` on of which this rank has no row: ready as they are fed, so nobody's work
@@ -9349,7 +9814,7 @@ static uint32_t dlpi_run_shift(dlp_pipe *p, uint32_t count) {
     uint32_t shift = 0;
     int active = dlpi_active(p, st);
     uint32_t at_once = (uint32_t)(active < p->cpus ? active : p->cpus);
-    if (st->in_flight > 0) return 0; /* rows are claimed one by one: what is that beside the wait */
+    if (st->ops->row_by_row) return 0;
     if (st->w.dispatch == DLP_DISPATCH_BATCHES) at_once = 1; /* all runs go to one worker */
     for (int i = 0; i < active; i++) {
         uint64_t ns = DLPI_LOAD_RLX(&p->workers[st->first_worker + i].block->item_ns); /* a hint */
@@ -9370,29 +9835,6 @@ static bool dlpi_cost_moved(const dlp_pipe *p, uint64_t turn) {
     uint64_t was = p->schedule.cost_ns, k = turn % (uint64_t)dlpi_active(p, st), ns;
     ns = DLPI_LOAD_RLX(&p->workers[(uint64_t)st->first_worker + k].block->item_ns); /* a hint */
     return ns != 0 && (ns / 4 > was || was / 4 > ns);
-}
-
-/* Item cells for batch b in slot s. A cell is free again when the batch that it was given to has
-   left the stage behind which nobody needs its items: no word says so but that stage's own. There
-   are as many as batches may be between here and next, so one is free. */
-static uint32_t dlpi_schedule_cell(dlp_pipe *p, uint32_t s, uint64_t b) {
-    dlpi_cell_use *use = p->schedule.cells;
-    uint32_t i = p->schedule.cell_turn;
-    for (uint32_t n = 0; n + 1 < p->prefetch; n++, i = i + 1 == p->prefetch ? 0 : i + 1) {
-        dlpi_stage_words *words = dlpi_stage_words_at(p, use[i].slot, p->cell_end);
-        if (!use[i].given) break;
-        if (dlpi_ready_past(dlpi_gather_look(&words->ready), use[i].b)) break; /* Y1 <- Y1 */
-    }
-    use[i].b = b;
-    use[i].slot = s;
-    use[i].given = 1;
-    p->schedule.cell_turn = i + 1 == p->prefetch ? 0 : i + 1;
-    return i;
-}
-
-static uint32_t dlpi_schedule_place(dlp_pipe *p, uint32_t s, uint64_t b) {
-    if (p->cells == DLPI_CELLS_STAY) return p->lender->ops->lender->cell(p);
-    return p->has_item_cells || p->cells == DLPI_CELLS_TURN ? dlpi_schedule_cell(p, s, b) : s;
 }
 
 /* Rows of slot s beyond the epoch's last sample. */
@@ -9445,7 +9887,7 @@ static void dlpi_schedule_slot(dlp_pipe *p, uint32_t s, uint64_t c) {
     if (b < 64 || (b & 63) == 0 || ((b & 7) == 0 && dlpi_cost_moved(p, b >> 3)))
         f->run_shift = dlpi_run_shift(p, slot->count);
     /* C1: scheduler only */
-    dlpi_credit_take(&slot->used, p->share && p->share->serve_only ? 0u : 1u);
+    dlpi_credit_take(&slot->used, p->used_at_first);
     dlpi_claim_publish(&slot->header,
                        dlpi_header(b, slot->count, slot->dirty, f->run_shift)); /* P1 -> P1 */
     DLPI_STORE_RLX(&p->disp[b & (p->ring - 1)], s); /* T1: ordered by the tail that follows */
@@ -9458,7 +9900,7 @@ static uint32_t dlpi_schedule_free(dlp_pipe *p) {
         uint32_t s = f->slot_turn;
         f->slot_turn = s + 1 == p->n_slots ? 0 : s + 1;
         if (dlpi_credit_held(&dlpi_slot_at(p, s)->used) != 0) continue; /* C1 <- C1 */
-        if (p->share == NULL || dlpi_shm->slot_free(p, s)) return s;
+        if (p->sharing == NULL || p->sharing->slot_free(p, s)) return s;
     }
     return DLPI_NO_SLOT;
 }
@@ -9536,16 +9978,12 @@ static int dlpi_schedule_one(dlp_pipe *p) {
 /* Go on at another place. */
 static int dlpi_schedule_goto(dlp_pipe *p, const dlpi_place *to) {
     dlpi_scheduler *f = &p->schedule;
-    uint32_t skipped = 0,
-             window = p->d.unordered && p->ring > DLPI_WINDOW_MAX ? DLPI_WINDOW_MAX : p->ring;
+    uint32_t skipped = 0;
     dlpi_schedule_epoch(f, to->epoch);
     f->skip_base = to->batch;
     memcpy(f->skip_bits, to->window, sizeof f->skip_bits);
     for (uint32_t k = 0; k < DLPI_WINDOW_MAX; k++) skipped += to->window[k / 8] >> k % 8 & 1u;
-    /* all that a state must tell apart fits in its bitmap */
-    if (window + skipped > DLPI_WINDOW_MAX)
-        window = skipped < DLPI_WINDOW_MAX ? DLPI_WINDOW_MAX - skipped : 1;
-    p->window = p->d.unordered ? window : p->ring;
+    p->window = dlpi_window_of(p, skipped); /* all that a state must tell apart fits its bitmap */
     return p->source->seek(p, to);
 }
 
@@ -9585,7 +10023,7 @@ static uint64_t dlpi_schedule(dlp_pipe *p, uint64_t burst) {
     uint64_t before = f->published;
     dlpi_schedule_follow(p);
     if (f->ended) return 0;
-    if (p->share && !dlpi_shm->may_schedule(p)) return 0;
+    if (p->sharing && !p->sharing->may_schedule(p)) return 0;
     if (p->source->ahead) p->source->ahead(p);
     if (before - dlpi_credit_seen(&p->ctl->delivered) + burst > p->prefetch)
         return 0; /* V1 <- V1 */
@@ -9632,7 +10070,7 @@ static bool dlpi_input_ready(const dlpi_worker *w, const dlpi_unit *t, dlpi_stag
     const dlp_pipe *p = w->p;
     dlpi_stage_words *theirs;
     uint32_t i = t->row / DLPI_WORD_ROWS, mask;
-    if (w->st->work == 0) return true;
+    if (dlpi_writes_first(w)) return true;
     theirs = dlpi_stage_words_at(p, t->slot, p->work[w->st->work - 1]);
     if (!dlpi_is_item_stage(p, w->st))
         return dlpi_ready_is(dlpi_gather_ready(&theirs->ready), t->b); /* Y1 <- Y1 */
@@ -9681,7 +10119,7 @@ static bool dlpi_find_in(dlpi_worker *w, uint64_t b, bool hints, dlpi_unit *t, b
         if (dlpi_older(dlpi_gen(owner), b)) {
             uint64_t mine = dlpi_gen_word(b, (uint64_t)w->global + 1u);
             t->untouched =
-                w->st->work == 0 && !dlpi_header_padded(header) && (owner & DLPI_FREED) == 0;
+                dlpi_writes_first(w) && !dlpi_header_padded(header) && (owner & DLPI_FREED) == 0;
             if (dlpi_input_ready(w, t, words) &&
                 dlpi_claim_take(&dlpi_owners(p, words)[u], owner, mine)) {
                 if (u == from) dlpi_claim_advance(&words->next, b, u + 1);
@@ -9854,9 +10292,7 @@ static uint32_t dlpi_stage_units(const dlp_pipe *p, int k, uint64_t header) {
 /* Where rows or batches of stage st go back to: the nearest stage that writes their cells whole. */
 static int dlpi_redo_first(const dlp_pipe *p, const dlpi_stage *st, uint64_t header) {
     if (dlpi_is_item_stage(p, st)) return 0;
-    return p->has_item_cells               ? p->batcher->work
-           : dlpi_header_count(header) > 0 ? 0
-                                           : p->n_item_work;
+    return dlpi_header_count(header) > 0 ? p->cells_from : p->n_item_work;
 }
 
 static void dlpi_owners_set(dlp_pipe *p, int k, uint32_t s, uint64_t header, uint64_t word) {
@@ -9937,17 +10373,17 @@ static void dlpi_trace_add(dlpi_worker *w, int kind, uint64_t from, uint64_t to,
 /* The wait ends now. Booked before the work that ended it, so that a lane stays in order. */
 static void dlpi_wait_over(dlpi_worker *w, uint64_t now) {
     uint64_t from = w->wait_ns;
+    const int kind = w->blocked ? DLP_TRACE_BLOCKED : DLP_TRACE_STARVED;
     w->wait_ns = 0;
     if (from == 0 || now <= from) return;
     dlpi_bump(w->blocked ? &w->block->blocked_ns : &w->block->starved_ns, now - from);
     if (now - from > 20000)
-        dlpi_trace_add(w, w->blocked ? DLP_TRACE_BLOCKED : DLP_TRACE_STARVED, from, now,
-                       w->event.sequence, w->event.epoch, 0);
+        dlpi_trace_add(w, kind, from, now, w->event.sequence, w->event.epoch, 0);
 }
 
 /* One clock reading for every clock_every units, so that it costs under a fortieth of the work. */
 static void dlpi_clock_in(dlpi_worker *w) {
-    if (w->last_ns != 0 || (w->p->clock_off && !w->started)) return;
+    if (w->last_ns != 0 || *w->untimed != 0) return;
     w->last_ns = dlpi_now_ns();
     dlpi_wait_over(w, w->last_ns);
     w->units_untimed = w->items_untimed = 0;
@@ -10030,14 +10466,6 @@ static void dlpi_skip_note(const dlpi_worker *w, int code, uint64_t new_index) {
     dlpi_skip_put(w->p->ctl, w->st->id, &e, e.code, new_index);
 }
 
-/* May one more failed item be replaced or left out? What fails after an end that a row finds does
-   not count, and only delivery knows what that is: dlpi_end_budget. */
-static bool dlpi_skip_allowed(const dlpi_worker *w) {
-    int64_t max = w->st->w.max_skips;
-    if (max == DLP_NONE || w->p->open_end) return max != DLP_NONE;
-    return dlpi_failures_add(w->p->ctl, 1, max);
-}
-
 /* The one store that changes a row's fate. All that follows from it comes behind it. */
 static inline void dlpi_rec_set(const dlp_pipe *p, uint32_t s, uint32_t row, uint32_t rec) {
     DLPI_STORE_REL(&dlpi_slot_rec(p, s)[row], rec); /* X1: a crash cuts before or behind it */
@@ -10095,7 +10523,7 @@ static void dlpi_park(dlpi_worker *w, const dlpi_unit *t, uint32_t row, uint64_t
 static int dlpi_row_retry(dlpi_worker *w, const dlpi_unit *t, uint32_t row, uint32_t tries) {
     dlpi_bump(&w->block->retried, 1);
     if (w->st->w.retry_backoff_ms == 0)
-        return w->st->work == 0 || w->st->w.idempotent ? DLPI_ROW_AGAIN : DLPI_ROW_REDO;
+        return dlpi_writes_first(w) || w->st->w.idempotent ? DLPI_ROW_AGAIN : DLPI_ROW_REDO;
     dlpi_park(w, t, row, dlpi_now_ns() + dlpi_backoff_ns(w->st, tries));
     return DLPI_ROW_LATER;
 }
@@ -10140,7 +10568,7 @@ static int dlpi_row_replace(dlpi_worker *w, const dlpi_unit *t, uint32_t row, in
     DLPI_STORE_REL(&index[row], other); /* X1: behind it */
     dlpi_bump(&w->block->replaced, 1);
     dlpi_skip_note(w, code, other);
-    return w->st->work == 0 ? DLPI_ROW_AGAIN : DLPI_ROW_REDO;
+    return dlpi_writes_first(w) ? DLPI_ROW_AGAIN : DLPI_ROW_REDO;
 }
 
 static const char *dlpi_signal_text(uint32_t killed_by) {
@@ -10208,9 +10636,7 @@ static int dlpi_row_failed(dlpi_worker *w, const dlpi_unit *t, uint32_t row, int
     if (code != DLP_SKIP && !dlpi_skip_allowed(w)) return dlpi_row_raise(w, t, row, DLP_ERR_BUDGET);
     if (st->w.on_error == DLP_ON_ERROR_REPLACE && !dlpi_cancelled(p->ctl, slot))
         return dlpi_row_replace(w, t, row, code);
-    dlpi_row_leave(w, t, row,
-                   code != DLP_SKIP && p->open_end ? DLPI_REC_COUNTS | (uint32_t)st->work << 23
-                                                   : 0);
+    dlpi_row_leave(w, t, row, dlpi_end_counts(w, code));
     dlpi_bump(&w->block->left_out, 1);
     dlpi_skip_note(w, code, UINT64_MAX);
     return DLPI_ROW_DONE;
@@ -10264,7 +10690,7 @@ static int dlpi_row_lengths(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
 static void dlpi_item_lengths(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
     const dlp_pipe *p = w->p;
     for (uint32_t f = 0; f < p->items.n; f++)
-        w->length[f] = w->st->work > 0 ? dlpi_slot_lengths(p, t->slot, f, 1)[row] : 0;
+        w->length[f] = dlpi_writes_first(w) ? 0 : dlpi_slot_lengths(p, t->slot, f, 1)[row];
 }
 
 static inline bool dlpi_lengths_set(const dlpi_worker *w) {
@@ -10282,11 +10708,11 @@ static int dlpi_row_no_item(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
 
 /* May the row be one that need not be fetched? */
 static inline bool dlpi_row_kept(const dlpi_worker *w) {
-    return w->st->work == 0 && w->p->keeper != NULL;
+    return dlpi_writes_first(w) && w->p->keeper != NULL;
 }
 
 static inline bool dlpi_row_zeroed(const dlpi_worker *w) {
-    return w->st->work == 0 && !w->p->fetch->dataset.writes_all_bytes;
+    return dlpi_writes_first(w) && !w->p->fetch->dataset.writes_all_bytes;
 }
 
 /* The row begins as zeros, where fetch does not write all of it. */
@@ -10499,9 +10925,9 @@ static void dlpi_unit_items(dlpi_worker *w, const dlpi_unit *t) {
     DLPI_STORE_RLX(&w->block->running, UINT64_C(0)); /* X2: it may be a row of this number */
     if (t->untouched)
         dlpi_unit_indices(w, t);
-    else if (w->st->work == 0)
+    else if (dlpi_writes_first(w))
         dlpi_unit_indices_again(w, t, already);
-    if (p->keeper != NULL && w->st->work == 0 && t->end - t->row > 1)
+    if (p->keeper != NULL && dlpi_writes_first(w) && t->end - t->row > 1)
         p->keeper->ops->keeper->ahead(p, t);
     dlpi_unpoison(p, t->slot);
     dlpi_item_at(w, t);
@@ -10529,7 +10955,7 @@ static void dlpi_unit_items(dlpi_worker *w, const dlpi_unit *t) {
 
 /* A parked row that is tried again here when it is due; the others go back to the first stage. */
 static bool dlpi_parked_stays(const dlpi_worker *w, const dlpi_parked *k) {
-    return w->st->work == 0 || (w->st->w.idempotent && k->due_ns != DLPI_GOES_BACK);
+    return dlpi_writes_first(w) || (w->st->w.idempotent && k->due_ns != DLPI_GOES_BACK);
 }
 
 /* Parked rows of t's unit; may all of them go back now? */
@@ -10841,6 +11267,11 @@ DLPDEF int dlp_collate_pack(void *user, dlp_collate *c) {
     return 0;
 }
 
+/* Bytes that the batch in slot s has in a field. */
+static inline uint64_t dlpi_field_bytes(const dlp_pipe *p, uint32_t s, uint32_t f, uint64_t rows) {
+    return p->has_item_cells ? dlpi_slot_fmeta(p, s)[f].bytes : rows * p->batches.at[f].row_bytes;
+}
+
 /* The batch in slot s as a callback or the consumer sees it. */
 static void dlpi_batch_view(const dlp_pipe *p, uint32_t s, dlp_batch *b, dlp_tensor *fields) {
     const dlpi_bslot *slot = dlpi_slot_at(p, s);
@@ -10894,21 +11325,14 @@ static void dlpi_batch_view_init(const dlp_pipe *p, uint32_t s, dlp_batch *b, dl
     }
 }
 
-static int dlpi_batch_callback(dlpi_worker *w, const dlpi_unit *t) {
-    dlp_pipe *p = w->p;
+/* Call a batch stage's collate. */
+static int dlpi_collate_call(dlpi_worker *w, const dlpi_unit *t) {
     dlp_collate c;
     int rc;
-    if (w->st->kind == DLP_STAGE_MAP_BATCH) {
-        dlpi_batch_view_init(p, t->slot, &w->batch, w->tensors);
-        dlpi_batch_view(p, t->slot, &w->batch, w->tensors);
-        w->batch.call = &w->note;
-        rc = dlpi_returned(w, w->st->batch(w->st->user, &w->batch, w->state));
-        return dlpi_guard_batch(w, t->slot, rc);
-    }
     if (w->st->collate == NULL) return 0; /* batch workers without a collate only close */
     dlpi_collate_begin(w, t, &c);
     rc = dlpi_returned(w, w->st->collate(w->st->user, &c));
-    rc = dlpi_guard_batch(w, t->slot, rc);
+    rc = dlpi_guard_items(w, t->slot, dlpi_guard_batch(w, t->slot, rc));
     return rc != 0 ? rc : dlpi_collate_end(w, t);
 }
 
@@ -10917,11 +11341,6 @@ static void dlpi_batch_backoff(const dlpi_worker *w, uint64_t ns) {
     const uint64_t piece = 20000000;
     for (; ns > piece && !dlpi_stopped(w->p); ns -= piece) dlpi_sleep(piece);
     if (!dlpi_stopped(w->p)) dlpi_sleep(ns);
-}
-
-/* Does this stage change the batch in place, so that half of a change may have been made? */
-static bool dlpi_batch_in_place(const dlpi_stage *st) {
-    return st->kind == DLP_STAGE_MAP_BATCH && !st->w.idempotent;
 }
 
 /* A batch callback begins: its time counts from now, and what it says is of this batch. */
@@ -10965,7 +11384,7 @@ static int dlpi_batch_try(dlpi_worker *w, const dlpi_unit *t) {
         int rc;
         dlpi_batch_begins(w, t);
         rc = dlpi_rec_verdict(w, t->slot, rec);
-        if (rc == 0) rc = dlpi_batch_callback(w, t);
+        if (rc == 0) rc = w->st->ops->call(w, t);
         tries = dlpi_batch_tries(w, t) + 1;
         if (rc == 0 || dlpi_never_again(rc) || (int)tries > w->st->w.retries) return rc;
         dlpi_bump(&w->block->retried, 1);
@@ -11161,6 +11580,17 @@ moved:
     if (w->wait_ns != 0) dlpi_wait_over(w, dlpi_now_ns());
 }
 
+/* Run what is inline; returns whether anything moved. */
+static bool dlpi_inline_steps(dlp_pipe *p) {
+    bool moved = false;
+    for (int i = 0; i < p->n_staffed; i++) {
+        const dlpi_stage *st = p->work[i];
+        if (st->w.num_workers > 0) continue;
+        if (st->ops->step(&p->workers[st->first_worker])) moved = true;
+    }
+    return moved;
+}
+
 static int dlpi_worker_begin(dlpi_worker *w) {
     const dlp_workers_desc *d = &w->st->w;
     int rc;
@@ -11219,37 +11649,6 @@ static void *dlpi_thread_worker(void *arg) {
     while (began == DLP_OK && !dlpi_stopped(w->p))
         if (!w->st->ops->step(w)) dlpi_worker_wait(w);
     dlpi_worker_end(w, began);
-    dlpi_thread_over(w);
-    return NULL;
-}
-
-/* Where there are subscribers, the scheduler also keeps their books, until they have all. Where
-   there are none, the consumer may seek back when all is fed. */
-static bool dlpi_scheduler_step(dlp_pipe *p) {
-    bool moved = p->share && dlpi_shm->keep(p);
-    return dlpi_schedule(p, 1) > 0 || moved;
-}
-
-static bool dlpi_scheduler_over(const dlp_pipe *p) {
-    return p->schedule.ended && p->share != NULL && DLPI_LOAD_RLX(&p->share->over) != 0; /* H1 */
-}
-
-static void *dlpi_thread_scheduler(void *arg) {
-    dlpi_worker *w = arg;
-    dlp_pipe *p = w->p;
-    dlpi_ctl *ctl = p->ctl;
-    dlpi_thread_dress(w);
-    while (!dlpi_stopped(p) && !dlpi_scheduler_over(p)) {
-        uint32_t word;
-        if (dlpi_scheduler_step(p)) continue;
-        word = dlpi_event_count(&ctl->scheduler_word); /* B1 <- B1 */
-        dlpi_sleeper_enter(&ctl->scheduler_sleeps);    /* B1 -> B1 */
-        if (!dlpi_scheduler_step(p) && !dlpi_stopped(p) && !dlpi_scheduler_over(p))
-            /* a dead subscriber wakes nobody */
-            dlpi_futex_wait(&ctl->scheduler_word, word, UINT32_MAX,
-                            p->share ? DLPI_SLEEP_NS / 2 : DLPI_SLEEP_NS, (int)ctl->shared);
-        dlpi_sleeper_leave(&ctl->scheduler_sleeps); /* B1 */
-    }
     dlpi_thread_over(w);
     return NULL;
 }
@@ -11340,7 +11739,7 @@ static void dlpi_recover_unit(dlpi_worker *w, dlpi_unit *t, dlpi_stage_words *wo
         dlpi_slot_at(p, t->slot)->killed_by = why->signal;
         dlpi_rec_set(p, t->slot, row, dlpi_rec_killed(rec, (uint32_t)w->st->work, why->late));
     }
-    if (w->st->work == 0 || (w->st->w.idempotent && !dlpi_rows_replaced(p, t, missing)))
+    if (dlpi_writes_first(w) || (w->st->w.idempotent && !dlpi_rows_replaced(p, t, missing)))
         dlpi_claim_take(&dlpi_owners(p, words)[t->unit], owner, dlpi_owner_freed(p, t->slot, t->b));
     else
         dlpi_rows_redo(w, t, missing);
@@ -12207,7 +12606,36 @@ static int dlpi_fetch_check(dlp_pipe *p, dlpi_stage *st, const dlp_fetch_desc *d
     return DLP_OK;
 }
 
+static int dlpi_fetch_chain(dlp_pipe *p, dlpi_stage *st) {
+    DLPI_UNUSED(st);
+    return dlpi_open_end_check(p);
+}
+
+/* Workers, or items that they have at once, beyond what is under way have nothing to do. */
+static void dlpi_fetch_live(dlp_pipe *p, dlpi_stage *st) {
+    uint64_t items = (uint64_t)p->prefetch * p->batch_rows, n = (uint64_t)st->n_workers;
+    if (n > items)
+        dlpi_warn(p,
+                  "num_workers %d is more than prefetch_factor x batch_size = %" PRIu64
+                  " items in flight: the rest will idle",
+                  st->n_workers, items);
+    else if (n * (uint64_t)st->in_flight > items)
+        dlpi_warn(
+            p,
+            "num_workers %d x in_flight %d is more than prefetch_factor x batch_size = %" PRIu64
+            " items",
+            st->n_workers, st->in_flight, items);
+    else if (st->w.dispatch == DLP_DISPATCH_BATCHES && n > p->prefetch)
+        dlpi_warn(p,
+                  "num_workers %d is more than prefetch_factor %" PRIu32
+                  " batches in flight: workers that have no batch idle",
+                  st->n_workers, p->prefetch);
+}
+
 static const dlpi_stage_ops dlpi_fetch_ops = {
+    .words = {.more = "num_workers", .out = "num_workers = 1"},
+    .check = dlpi_fetch_chain,
+    .live = dlpi_fetch_live,
     .kind = DLP_STAGE_FETCH,
     .rank = 4,
     DLPI_OPS_OF_ROWS,
@@ -12215,6 +12643,10 @@ static const dlpi_stage_ops dlpi_fetch_ops = {
 };
 
 static const dlpi_stage_ops dlpi_fetch_many_ops = {
+    .words = {.more = "num_workers", .out = "num_workers = 1"},
+    .check = dlpi_fetch_chain,
+    .live = dlpi_fetch_live,
+    .row_by_row = 1,
     .kind = DLP_STAGE_FETCH,
     .rank = 4,
     .unit = DLPI_UNIT_ROWS,
@@ -12433,6 +12865,15 @@ static int dlpi_map_check(dlp_pipe *p, dlpi_stage *st) {
     return st->batch ? dlpi_check_batch_workers(p, st) : dlpi_check_workers(p, st);
 }
 
+static int dlpi_map_call(dlpi_worker *w, const dlpi_unit *t) {
+    int rc;
+    dlpi_batch_view_init(w->p, t->slot, &w->batch, w->tensors);
+    dlpi_batch_view(w->p, t->slot, &w->batch, w->tensors);
+    w->batch.call = &w->note;
+    rc = dlpi_returned(w, w->st->batch(w->st->user, &w->batch, w->state));
+    return dlpi_guard_batch(w, t->slot, rc);
+}
+
 static const dlpi_stage_ops dlpi_map_item_ops = {
     .kind = DLP_STAGE_MAP_ITEM,
     .rank = 6,
@@ -12446,6 +12887,8 @@ static const dlpi_stage_ops dlpi_map_batch_ops = {
     .rank = 8,
     .many = 1,
     DLPI_OPS_OF_BATCHES,
+    .in_place = 1,
+    .call = dlpi_map_call,
     .recover = dlpi_slots_recover,
 };
 
@@ -12699,10 +13142,26 @@ static int dlpi_batch_check(dlp_pipe *p, dlpi_stage *st) {
     return p->err.code != 0 ? p->err.code : dlpi_check_batch_workers(p, st);
 }
 
+/* Batch workers that nobody asked for: beyond so many a collate is no longer what is slow, and as
+   processes they would be forked by the thousand. */
+#define DLPI_COLLATORS 64
+
+static bool dlpi_batch_staff(dlp_pipe *p, dlpi_stage *st) {
+    const dlp_batch_desc *b = &st->batching;
+    st->begin = b->batch_workers > 0 ? b->batch_workers : 0;
+    if (b->batch_workers == 0 && b->collate && p->fetch->w.num_workers > 0)
+        st->begin = p->prefetch < DLPI_COLLATORS ? (int)p->prefetch : DLPI_COLLATORS;
+    st->w.num_workers = st->begin;
+    return b->collate != NULL || b->batch_workers > 0;
+}
+
 static const dlpi_stage_ops dlpi_batch_ops = {
     .kind = DLP_STAGE_BATCH,
     .rank = 7,
     DLPI_OPS_OF_BATCHES,
+    .words = {.more = "batch_workers", .out = "batch_workers = 1"},
+    .staff = dlpi_batch_staff,
+    .call = dlpi_collate_call,
     .recover = dlpi_slots_recover,
 };
 
@@ -13108,6 +13567,8 @@ static const dlpi_stage_ops dlpi_transfer_ops = {
     .end = dlpi_transfer_end,
     .step = dlpi_transfer_step,
     .due = dlpi_transfer_due,
+    .words = {.slow = "move fewer bytes (smaller dtypes, pad less), give the device "
+                      "register_memory, or raise device_buffers"},
     .sink = &dlpi_transfer_sink,
 };
 
@@ -13160,20 +13621,6 @@ DLPDEF const dlp_device *dlp_device_host(void) {
    Fixed size, little-endian words. What changes the order (the fingerprint: dlpi_state_config, with
    what source and lender add) is in it field by field, so that a mismatch names the field. */
 
-typedef struct dlpi_state {
-    uint64_t magic;
-    uint64_t check; /* hash of all that follows */
-    uint64_t n_items, seed, params;
-    uint32_t global_batch;
-    uint16_t order, last;
-    uint64_t epoch, batch, position; /* the first batch not consumed */
-    uint32_t window_used, sampler_bytes;
-    uint8_t sampler[DLP_SAMPLER_STATE_BYTES];
-    uint8_t window[DLPI_WINDOW_MAX / 8]; /* bit k: batch + k is consumed too */
-} dlpi_state;
-
-_Static_assert(sizeof(dlpi_state) <= sizeof(dlp_state), "a state must fit");
-
 #define DLPI_STATE_MAGIC UINT64_C(0x3131657461747364) /* "dstate11" */
 
 static uint64_t dlpi_state_check(const dlpi_state *s) {
@@ -13190,7 +13637,7 @@ static uint64_t dlpi_state_check(const dlpi_state *s) {
 static void dlpi_state_config(const dlp_pipe *p, dlpi_state *s) {
     memset(s, 0, sizeof *s);
     s->magic = DLPI_STATE_MAGIC;
-    s->n_items = p->open_end ? UINT64_MAX : p->fetch->dataset.n_items;
+    s->n_items = dlpi_open_end_items(p);
     s->seed = p->sampler->sampler.seed;
     s->params = p->params_hash;
     s->global_batch = (uint32_t)p->global_batch;
@@ -13217,42 +13664,11 @@ static void dlpi_state_after(const dlp_pipe *p, uint32_t s, uint32_t flags, dlpi
     if (p->source->state) dlpi_state_source(to, p->source->state(p, s, 1));
 }
 
-/* Is batch k of the present epoch delivered, or was it consumed before the seek? */
-static bool dlpi_state_consumed(const dlp_pipe *p, uint64_t k) {
-    return k < p->win_base || (k - p->win_base < DLPI_WINDOW_MAX && p->win[k % DLPI_WINDOW_MAX]);
-}
-
-/* Unordered: the batches without a gap from the epoch's beginning, and a bit for each behind them.
-   When all that was fed is delivered, what stands behind the highest stays, for the sampler's state
-   is known there. */
-static void dlpi_state_window(const dlp_pipe *p, dlpi_state *to) {
-    uint64_t tail = dlpi_credit_look(&p->ctl->tail); /* T1 <- T1 */
-    uint32_t s = p->base != tail ? dlpi_slot_of(p, p->base) : DLPI_NO_SLOT;
-    /* sought since */
-    if (s != DLPI_NO_SLOT && dlpi_slot_at(p, s)->seek_no != p->seek_no) s = DLPI_NO_SLOT;
-    if (!p->epoch_open || (s != DLPI_NO_SLOT && dlpi_slot_at(p, s)->epoch != p->epoch_now)) return;
-    if (s != DLPI_NO_SLOT) {
-        to->epoch = p->epoch_now;
-        to->batch = p->win_base;
-        to->position = dlpi_slot_at(p, s)->begins;
-        if (p->source->state) dlpi_state_source(to, p->source->state(p, s, 0));
-    }
-    for (uint32_t k = 0; k < DLPI_WINDOW_MAX; k++) {
-        if (!dlpi_state_consumed(p, to->batch + k)) continue;
-        to->window[k / 8] = (uint8_t)(to->window[k / 8] | 1u << k % 8);
-        to->window_used = k + 1;
-    }
-}
-
 /* Keep in mind what was delivered, for states asked for later. Unordered, the one that ends its
    epoch need not be the highest. */
 static void dlpi_state_note(dlp_pipe *p, uint64_t b, uint32_t s, uint32_t flags) {
     const dlpi_bslot *slot = dlpi_slot_at(p, s);
-    if (p->d.unordered) {
-        p->win[slot->in_epoch % DLPI_WINDOW_MAX] = 1;
-        while (p->win[p->win_base % DLPI_WINDOW_MAX]) p->win[p->win_base++ % DLPI_WINDOW_MAX] = 0;
-        if (flags & DLP_BATCH_LAST) p->win_base = 0;
-    }
+    dlpi_window_note(p, slot->in_epoch, (flags & DLP_BATCH_LAST) != 0);
     if (b + 1 > p->high) {
         p->high = b + 1;
         p->after_epoch = slot->epoch;
@@ -13266,13 +13682,23 @@ static void dlpi_state_note(dlp_pipe *p, uint64_t b, uint32_t s, uint32_t flags)
     }
 }
 
+/* The same of what a lender has handed out; after: the global position behind it. */
+static void dlpi_state_handed(dlp_pipe *p, const dlp_batch *b, uint64_t after) {
+    bool last = (b->flags & DLP_BATCH_LAST) != 0;
+    p->after_epoch = last ? b->epoch + 1 : b->epoch;
+    p->after_batch = last ? 0 : b->in_epoch + 1;
+    p->after_position = last ? 0 : after;
+}
+
 /* The state behind all that was delivered. */
 static void dlpi_state_now(const dlp_pipe *p, dlpi_state *to) {
+    uint32_t s;
     to->epoch = p->after_epoch;
     to->batch = p->after_batch;
     to->position = p->after_position;
     if (p->source->state) dlpi_state_source(to, &p->after_source);
-    if (p->d.unordered) dlpi_state_window(p, to);
+    s = dlpi_window_state(p, to);
+    if (s != DLPI_NO_SLOT && p->source->state) dlpi_state_source(to, p->source->state(p, s, 0));
 }
 
 static int dlpi_state_differs(dlp_error *e, const char *field, uint64_t was, uint64_t is) {
@@ -13285,21 +13711,20 @@ static uint64_t dlpi_epoch_batches(const dlp_pipe *p) {
     return p->lender ? p->lender->ops->lender->batches(p) : p->batches_per_epoch;
 }
 
+/* At most, where nobody knows. */
+static uint64_t dlpi_epoch_most(const dlp_pipe *p) {
+    return p->batches_per_epoch != UINT64_MAX ? dlpi_epoch_batches(p)
+                                              : p->samples / p->global_batch;
+}
+
 /* The consumer's books stand behind a checked state. */
 static void dlpi_state_books(dlp_pipe *p, const dlpi_state *s) {
     p->epoch_now = p->after_epoch = s->epoch;
     p->after_batch = s->batch;
     p->after_position = s->position;
-    p->win_base = s->batch;
     p->epoch_open = s->batch > 0;
     p->last_sequence = UINT64_MAX;
-    memset(p->win, 0, sizeof p->win);
-    for (uint32_t k = 0; k < DLPI_WINDOW_MAX; k++) {
-        if ((s->window[k / 8] >> k % 8 & 1) == 0) continue;
-        p->win[(s->batch + k) % DLPI_WINDOW_MAX] = 1;
-        p->epoch_open = 1;
-    }
-    while (p->win[p->win_base % DLPI_WINDOW_MAX]) p->win[p->win_base++ % DLPI_WINDOW_MAX] = 0;
+    dlpi_window_books(p, s);
     p->after_source.bytes = s->sampler_bytes;
     memcpy(p->after_source.at, s->sampler, sizeof p->after_source.at);
 }
@@ -13321,23 +13746,6 @@ static uint64_t dlpi_state_position(const dlp_pipe *p, uint64_t epoch, uint64_t 
     return p->lender ? p->lender->ops->lender->position(p, epoch, k) : k * p->global_batch;
 }
 
-/* The highest bit of the window is the last that is used. */
-static bool dlpi_window_canonical(const dlpi_state *s) {
-    uint32_t used = 0;
-    for (uint32_t k = 0; k < DLPI_WINDOW_MAX; k++)
-        if ((s->window[k / 8] >> k % 8 & 1) != 0) used = k + 1;
-    return s->window_used == used;
-}
-
-/* Of a window, is something of the epoch left, and nothing of the next one in it? A state behind a
-   whole epoch stands at the next one's beginning. */
-static bool dlpi_window_fits(const dlpi_state *s, uint64_t most) {
-    uint64_t left = most - s->batch;
-    for (uint64_t k = 0; k < left && k < DLPI_WINDOW_MAX; k++)
-        if ((s->window[k / 8] >> k % 8 & 1) == 0) return s->window_used <= left;
-    return left > DLPI_WINDOW_MAX;
-}
-
 /* The field of a state with this pipe's order, if any, that has what is never saved. To go on from
    there would leave batches out, or give them twice, and nobody would be told. */
 static const char *dlpi_state_never_saved(const dlp_pipe *p, const dlpi_state *s, uint64_t most) {
@@ -13356,7 +13764,7 @@ static int dlpi_state_check_all(const dlp_pipe *p, const dlp_state *state, dlpi_
                                 const char *field, dlp_error *e) {
     dlpi_state mine;
     const char *wrong;
-    uint64_t most = p->open_end ? p->samples / p->global_batch : dlpi_epoch_batches(p);
+    uint64_t most = dlpi_epoch_most(p);
     memcpy(s, state->bytes, sizeof *s);
     dlpi_state_config(p, &mine);
     if (s->magic != DLPI_STATE_MAGIC || s->check != dlpi_state_check(s) ||
@@ -13384,7 +13792,7 @@ static int dlpi_state_check_all(const dlp_pipe *p, const dlp_state *state, dlpi_
                                       ? p->source->params
                                       : "params (subset, weights, samples, function_id)",
                                   s->params, mine.params);
-    if (s->window_used > 0 && !p->d.unordered) return dlpi_state_differs(e, "unordered", 1, 0);
+    if (dlpi_window_strange(p, s)) return dlpi_state_differs(e, "unordered", 1, 0);
     if ((wrong = dlpi_state_never_saved(p, s, most)) != NULL)
         return dlpi_error_set(e, DLP_ERR_CORRUPT, field, "the state's %s has what is never saved",
                               wrong);
@@ -13510,6 +13918,7 @@ static const dlpi_source_ops dlpi_keyed_source = {
 static const dlpi_stage_ops dlpi_sampler_ops = {
     .kind = DLP_STAGE_SAMPLER,
     .rank = 1,
+    .words = {.out = "sampler.threaded = 1", .slow = "make the sampler's own function cheaper"},
     .source = &dlpi_keyed_source,
 };
 
@@ -13524,7 +13933,11 @@ static int dlpi_repeat_check(dlp_pipe *p, dlpi_stage *st) {
     return dlpi_check_bounds(p, st->name, &st->repeat, DLPI_ROWS(bounds));
 }
 
-static const dlpi_stage_ops dlpi_repeat_ops = {.kind = DLP_STAGE_REPEAT, .rank = 2};
+static const dlpi_stage_ops dlpi_repeat_ops = {
+    .kind = DLP_STAGE_REPEAT,
+    .rank = 2,
+    .words = {.slow = "make the sampler's own function cheaper"},
+};
 
 /* ---------------------------------------------------------------------------------------------
    >>impl-lists      LISTS OF A BATCH SAMPLER
@@ -13698,13 +14111,14 @@ static const dlpi_source_ops dlpi_lists_source = {
 static const dlpi_stage_ops dlpi_lists_ops = {
     .kind = DLP_STAGE_SAMPLER,
     .rank = 1,
+    .words = {.out = "sampler.threaded = 1", .slow = "make the sampler's own function cheaper"},
     .self_bytes = sizeof(dlpi_lists),
     .blocks = dlpi_lists_blocks,
     .source = &dlpi_lists_source,
 };
 
 /* ---------------------------------------------------------------------------------------------
-   >>impl-cells      INPUT CELLS: WHAT THE WORKERS OF A SOURCE LOAD
+   >>impl-inputs     INPUT CELLS: WHAT THE WORKERS OF A SOURCE LOAD
    A source whose rows come out of inputs larger than an item has cells for them, in the region, and
    a stage of workers that load them. The scheduler alone says what is loaded into which cell, and
    when that is needed no more; the table of the source says how (load).
@@ -13748,7 +14162,7 @@ static const dlpi_stage_ops dlpi_lists_ops = {
 
 /* A cell, in region. The scheduler writes it while nobody may load; who loads writes the rest. */
 typedef struct dlpi_input {
-    uint64_t state; /* Q1 ticket (39), what is with it (25): see >>impl-cells */
+    uint64_t state; /* Q1 ticket (39), what is with it (25): see >>impl-inputs */
     uint64_t index, first, items, epoch;
     uint64_t bytes;
     uint64_t due_ns; /* a failed load is tried again then */
@@ -13994,7 +14408,7 @@ static void dlpi_input_tell(const dlp_pipe *p, uint32_t cell, char *text, size_t
    parts that come next in the order of this rank's rows, and gives each of them a free cell and a
    ticket. A part stays in its cell while a batch up to the one looked at last needs it, and until
    all batches scheduled that need it have left the last stage that could send rows back to fetch.
-   The cells themselves, and who loads them: >>impl-cells.
+   The cells themselves, and who loads them: >>impl-inputs.
    Why it can't stand still. When the scheduler waits for a free cell for a part of batch k, each
    cell that is not k's own belongs to batches before k. All parts of those are in cells, so they
    are loaded and fed, they leave (workers never wait for a part), and their cells come free. So it
@@ -14398,10 +14812,7 @@ static void dlpi_parts_ahead(dlp_pipe *p) {
     q->stuck = false;
     q->stuck_at = at;
     if ((fresh = dlpi_parts_ask(p, &at)) == 0) return;
-    if (st->w.num_workers == 0)
-        dlpi_wake_caller(p->ctl, UINT64_MAX);
-    else
-        dlpi_wake_some(&p->waiters[st->work], (uint32_t)st->n_workers, fresh);
+    dlpi_wake_for(p, st, fresh);
 }
 
 /* Are all parts there that the present batch needs? If one is missing, and no batch is on its way,
@@ -15387,6 +15798,28 @@ static const dlpi_stage_ops dlpi_found_ops = {
 #define DLPI_TUNE_EVERY_NS UINT64_C(100000000)
 #define DLPI_TUNE_PATIENCE 3u
 
+/* All is laid out for workers_max; num_workers, where it begins, is kept apart. */
+static void dlpi_tune_take(dlpi_stage *s) {
+    s->tuned = s->w.workers_max > 0;
+    s->w.num_workers = s->tuned ? s->w.workers_max : s->begin;
+}
+
+/* Workers that come and go; where they begin has bounds of its own. */
+static int dlpi_tune_check(dlp_pipe *p, dlpi_stage *st) {
+    dlp_workers_desc *w = &st->w;
+    dlpi_within(p, st->name, "workers_max", w->workers_max, 0, DLP_MAX_WORKERS, "0..1024");
+    dlpi_within(p, st->name, "workers_min", w->workers_min, 0, w->workers_max,
+                "0..workers_max, 0 without that");
+    if (!st->tuned) return p->err.code;
+    if (w->workers_min == 0) w->workers_min = 1;
+    dlpi_within(p, st->name, "dispatch", w->dispatch, DLP_DISPATCH_CLAIM, DLP_DISPATCH_CLAIM,
+                "DLP_DISPATCH_CLAIM with workers_max: else a batch has its worker");
+    dlpi_within(p, st->name, "num_workers", st->begin, w->workers_min, w->workers_max,
+                "workers_min..workers_max (and at least 1)");
+    p->tune.every_ns = DLPI_TUNE_EVERY_NS;
+    return p->err.code;
+}
+
 static void dlpi_tune_note(dlp_pipe *p, const dlpi_stage *st, int from, int to, int reason,
                            uint64_t now) {
     dlpi_ctl *ctl = p->ctl;
@@ -15526,6 +15959,157 @@ static inline void dlpi_tune(dlp_pipe *p, uint64_t now) {
     if (DLPI_UNLIKELY(p->tune.every_ns != 0) && now >= p->tune.due_ns) dlpi_tune_look(p, now);
 }
 
+/* n workers are asked for by dlp_pipe_set_workers; 0: as the tuner sees fit again. */
+static int dlpi_tune_ask(dlp_pipe *p, dlpi_stage *st, int n) {
+    if (!st->tuned || n < 0 || n > st->n_workers) return DLP_ERR_ARG;
+    if (n > 0 && n < st->w.workers_min) return DLP_ERR_ARG;
+    p->tune.at[st->work].set = n > 0;
+    if (n > 0) dlpi_tune_set(p, st, n, DLP_TUNE_SET, dlpi_now_ns());
+    return DLP_OK;
+}
+
+/* ---------------------------------------------------------------------------------------------
+   >>impl-scheduler  WHO SCHEDULES: THE CONSUMER, OR A THREAD OF ITS OWN
+   What is to be scheduled next stands in >>impl-feed. Here: who does it, and how it learns that it
+   may. A thread sleeps, and is woken; the consumer schedules when it comes by. */
+
+/* Schedule what may be, if the consumer does that. Returns how many batches. */
+static uint64_t dlpi_schedule_inline(dlp_pipe *p, uint64_t burst) {
+    return dlpi_consumer_schedules(p) && !dlpi_stopped(p) ? dlpi_schedule(p, burst) : 0;
+}
+
+/* One more batch is delivered. */
+static void dlpi_scheduler_delivered(dlp_pipe *p) {
+    uint64_t *delivered = &p->ctl->delivered, n = DLPI_LOAD_RLX(delivered) + 1; /* V1: our own */
+    if (!dlpi_consumer_schedules(p)) {
+        dlpi_credit_publish(delivered, n); /* V1 -> V1, B1 */
+        dlpi_wake_scheduler(p->ctl);
+    } else {
+        dlpi_credit_publish_quiet(delivered, n); /* V1 -> V1 */
+    }
+}
+
+/* A slot is free again. */
+static void dlpi_scheduler_credit(dlp_pipe *p, uint32_t *used) {
+    if (!dlpi_consumer_schedules(p)) {
+        dlpi_credit_done(used, 0u); /* C1 -> C1 */
+        dlpi_wake_scheduler(p->ctl);
+    } else {
+        dlpi_credit_done_quiet(used); /* C1 -> C1 */
+    }
+}
+
+/* Where there are subscribers, the scheduler also keeps their books, until they have all. Where
+   there are none, the consumer may seek back when all is fed. */
+static bool dlpi_scheduler_step(dlp_pipe *p) {
+    bool moved = p->sharing && p->sharing->keep(p);
+    return dlpi_schedule(p, 1) > 0 || moved;
+}
+
+static bool dlpi_scheduler_over(const dlp_pipe *p) {
+    return p->schedule.ended && p->sharing && p->sharing->over(p);
+}
+
+static void *dlpi_thread_scheduler(void *arg) {
+    dlpi_worker *w = arg;
+    dlp_pipe *p = w->p;
+    dlpi_ctl *ctl = p->ctl;
+    dlpi_thread_dress(w);
+    while (!dlpi_stopped(p) && !dlpi_scheduler_over(p)) {
+        uint32_t word;
+        if (dlpi_scheduler_step(p)) continue;
+        word = dlpi_event_count(&ctl->scheduler_word); /* B1 <- B1 */
+        dlpi_sleeper_enter(&ctl->scheduler_sleeps);    /* B1 -> B1 */
+        if (!dlpi_scheduler_step(p) && !dlpi_stopped(p) && !dlpi_scheduler_over(p))
+            dlpi_futex_wait(&ctl->scheduler_word, word, UINT32_MAX, p->scheduler_sleep_ns,
+                            (int)ctl->shared);
+        dlpi_sleeper_leave(&ctl->scheduler_sleeps); /* B1 */
+    }
+    dlpi_thread_over(w);
+    return NULL;
+}
+
+/* ---------------------------------------------------------------------------------------------
+   >>impl-pace       THE CONSUMER'S PACE, AND ITS CLOCK */
+
+/* How many credits to gather before they are fed. The tail is read by every worker, so each
+   publication costs a trip of its line between cores; a consumer that takes batches faster than
+   that feeds several at once. At most a quarter of the credits wait, and none while the consumer
+   waits. */
+static uint64_t dlpi_burst(const dlp_pipe *p) {
+    return p->call_clock_every >= 32 && p->prefetch >= 8 ? p->prefetch / 4 : 1;
+}
+
+/* A call that need not be timed: it is counted, and the next reading of the clock is its, too. */
+static inline bool dlpi_pace_skips(dlp_pipe *p) {
+    if (p->calls_untimed + 1 >= p->call_clock_every) return false;
+    p->calls_untimed++;
+    return true;
+}
+
+/* The same of a call that has to wait: where the consumer does all the work, it works. */
+static inline bool dlpi_pace_skips_wait(dlp_pipe *p) { return p->all_inline && dlpi_pace_skips(p); }
+
+/* The consumer's clock: one reading a call, fewer when calls are close together. Where everything
+   is inline, the calls not timed take the time of the last one that was. */
+static void dlpi_consumer_step(dlp_pipe *p, uint64_t now) {
+    dlpi_worker *w = p->consumer;
+    uint64_t from = p->last_return_ns, each, waited;
+    uint32_t calls = p->calls_untimed + 1;
+    p->calls_untimed = 0;
+    p->last_return_ns = now;
+    if (from == 0 || now <= from) return;
+    each = (now - from) / calls;
+    waited = p->inline_ns * (calls - 1);
+    dlpi_bump(&p->ctl->wait_ns, waited < now - from ? waited : 0);
+    dlpi_bump(&p->ctl->step_ns, now - from - (waited < now - from ? waited : 0));
+    DLPI_STORE_RLX(&w->block->hist[dlpi_hist_bucket(each)],
+                   w->block->hist[dlpi_hist_bucket(each)] + calls);
+    dlpi_trace_add(w, DLP_TRACE_STEP, from, now, p->base - 1, p->epoch_now, calls);
+    p->call_clock_every = each >= 2000 ? 1 : each >= 500 ? 4 : 32;
+    if (!p->all_inline) dlpi_awake_call(p);
+}
+
+/* A call that need not wait. */
+static void dlpi_pace_call(dlp_pipe *p) {
+    if (dlpi_pace_skips(p)) return;
+    dlpi_consumer_step(p, dlpi_now_ns());
+    dlpi_tune(p, p->last_return_ns);
+}
+
+/* The wait since from was for an epoch that had to begin. Returns when that was done. */
+static uint64_t dlpi_consumer_began(dlp_pipe *p, uint64_t from) {
+    dlpi_worker *w = p->consumer;
+    uint64_t set = p->set_ns, began = p->began_ns;
+    p->began_ns = 0;
+    if (set < from) return from; /* told as a step */
+    dlpi_bump(&p->ctl->wait_ns, began - from);
+    if (set > from) dlpi_trace_add(w, DLP_TRACE_WAIT, from, set, p->base, p->epoch_now, 0);
+    if (began > set)
+        dlpi_trace_add(w, DLP_TRACE_EPOCH, set, began, p->base, p->epoch_begun & DLPI_EPOCH_MASK,
+                       0);
+    return began;
+}
+
+/* The first batch is there of an epoch that had to begin. */
+static void dlpi_border_over(dlp_pipe *p, uint64_t now) {
+    dlpi_bump(&p->ctl->borders, 1);
+    dlpi_bump(&p->ctl->border_ns, now - p->border_ns);
+    p->border_ns = 0;
+}
+
+static void dlpi_consumer_waited(dlp_pipe *p, uint64_t from, uint64_t to) {
+    bool for_source = p->source_waited;
+    p->last_return_ns = to;
+    p->source_waited = false;
+    if (p->all_inline) p->inline_ns = to - from;
+    if (p->began_ns != 0) from = dlpi_consumer_began(p, from);
+    if (to <= from) return;
+    dlpi_bump(&p->ctl->wait_ns, to - from);
+    if (for_source) dlpi_bump(&p->ctl->source_wait_ns, to - from);
+    dlpi_trace_add(p->consumer, DLP_TRACE_WAIT, from, to, p->base, p->epoch_now, 0);
+}
+
 /* ---------------------------------------------------------------------------------------------
    >>impl-deliver    NEXT AND RELEASE */
 
@@ -15564,13 +16148,7 @@ static uint32_t dlpi_taken(dlp_pipe *p, uint64_t b, uint32_t flags) {
     for (; p->taken[p->base & (p->ring - 1)]; p->base++)
         DLPI_STORE_RLX(&p->taken[p->base & (p->ring - 1)], (uint8_t)0);
     dlpi_credit_publish_quiet(&ctl->base, p->base); /* V1 -> V1 */
-    if (!dlpi_consumer_schedules(p)) {
-        dlpi_credit_publish(&ctl->delivered, DLPI_LOAD_RLX(&ctl->delivered) + 1); /* V1 -> V1, B1 */
-        dlpi_wake_scheduler(ctl);
-    } else {
-        dlpi_credit_publish_quiet(&ctl->delivered,
-                                  DLPI_LOAD_RLX(&ctl->delivered) + 1); /* V1 -> V1 */
-    }
+    dlpi_scheduler_delivered(p);
     if (p->last_sequence != UINT64_MAX && p->base > p->last_sequence) {
         p->last_sequence = UINT64_MAX;
         return flags | DLP_BATCH_LAST;
@@ -15580,32 +16158,28 @@ static uint32_t dlpi_taken(dlp_pipe *p, uint64_t b, uint32_t flags) {
 
 /* Give slot s back to the scheduler. */
 static void dlpi_slot_free(dlp_pipe *p, uint32_t s) {
-    dlpi_bslot *slot = dlpi_slot_at(p, s);
     if (p->sink) p->sink->ops->sink->freed(p, s);
-    if (!dlpi_consumer_schedules(p)) {
-        dlpi_credit_done(&slot->used, 0u); /* C1 -> C1 */
-        dlpi_wake_scheduler(p->ctl);
-    } else {
-        dlpi_credit_done_quiet(&slot->used); /* C1 -> C1 */
-    }
+    dlpi_scheduler_credit(p, &dlpi_slot_at(p, s)->used);
 }
 
-/* How many credits to gather before they are fed. The tail is read by every worker, so each
-   publication costs a trip of its line between cores; a consumer that takes batches faster than
-   that feeds several at once. At most a quarter of the credits wait, and none while the consumer
-   waits. */
-static uint64_t dlpi_burst(const dlp_pipe *p) {
-    return p->call_clock_every >= 32 && p->prefetch >= 8 ? p->prefetch / 4 : 1;
-}
-
-static void dlpi_schedule_inline(dlp_pipe *p, uint64_t burst) {
-    if (dlpi_consumer_schedules(p) && !dlpi_stopped(p)) dlpi_schedule(p, burst);
+/* Batch, or view, v is the consumer's: the books. */
+DLPI_INLINE void dlpi_delivered(dlp_pipe *p, uint32_t v, uint64_t bytes) {
+    const dlp_batch *batch = &p->out[v];
+    dlpi_ctl *ctl = p->ctl;
+    p->held[v] = 1;
+    p->n_held++;
+    p->epoch_now = batch->epoch;
+    p->epoch_open = (batch->flags & DLP_BATCH_LAST) == 0;
+    if (!p->epoch_open && p->repeat && p->repeat->repeat.epoch_end) p->epoch_end_due = 1;
+    DLPI_STORE_RLX(&ctl->held, p->n_held); /* statistics, here and below */
+    DLPI_STORE_RLX(&ctl->epoch, batch->epoch);
+    dlpi_bump(&ctl->items, batch->count);
+    dlpi_bump(&ctl->bytes, bytes);
 }
 
 /* Hand batch b in slot s to the consumer. */
 static void dlpi_deliver(dlp_pipe *p, uint64_t b, uint32_t s, dlp_batch **out) {
     dlp_batch *batch = &p->out[s];
-    dlpi_ctl *ctl = p->ctl;
     uint64_t bytes = 0;
     dlpi_batch_view(p, s, batch, p->out_fields + (size_t)s * p->batches.n);
     batch->flags = dlpi_taken(p, b, batch->flags);
@@ -15615,15 +16189,7 @@ static void dlpi_deliver(dlp_pipe *p, uint64_t b, uint32_t s, dlp_batch **out) {
         bytes += t->bytes;
     }
     dlpi_state_note(p, b, s, batch->flags);
-    p->held[s] = 1;
-    p->n_held++;
-    p->epoch_now = batch->epoch;
-    p->epoch_open = (batch->flags & DLP_BATCH_LAST) == 0;
-    if (!p->epoch_open && p->repeat && p->repeat->repeat.epoch_end) p->epoch_end_due = 1;
-    DLPI_STORE_RLX(&ctl->held, p->n_held);
-    DLPI_STORE_RLX(&ctl->epoch, batch->epoch);
-    dlpi_bump(&ctl->items, batch->count);
-    dlpi_bump(&ctl->bytes, bytes);
+    dlpi_delivered(p, s, bytes);
     dlpi_schedule_inline(p, dlpi_burst(p));
     *out = batch;
 }
@@ -15631,17 +16197,6 @@ static void dlpi_deliver(dlp_pipe *p, uint64_t b, uint32_t s, dlp_batch **out) {
 /* What takes a batch's place when there is none: an error of the pipe, or DLP_OK. */
 static int dlpi_next_error(dlp_pipe *p, bool over) {
     return dlpi_error_due(p->ctl, over) ? dlpi_pipe_fail(p, &p->ctl->error) : DLP_OK;
-}
-
-/* Run what is inline; returns whether anything moved. */
-static bool dlpi_inline_steps(dlp_pipe *p) {
-    bool moved = false;
-    for (int i = 0; i < p->n_staffed; i++) {
-        const dlpi_stage *st = p->work[i];
-        if (st->w.num_workers > 0) continue;
-        if (st->ops->step(&p->workers[st->first_worker])) moved = true;
-    }
-    return moved;
 }
 
 static void dlpi_inline_rest(dlp_pipe *p) {
@@ -15667,12 +16222,12 @@ static void dlpi_describe_current(const dlpi_worker *w, uint64_t index, dlp_erro
 static int dlpi_deadline(dlp_pipe *p, uint64_t now) {
     for (int i = 0; i < p->n_workers; i++) {
         dlpi_worker *w = &p->workers[i];
-        uint64_t limit = (uint64_t)w->st->w.deadline_ms * 1000000u;
+        uint64_t limit = w->limit_ns;
         uint64_t since = DLPI_LOAD_RLX(&w->block->since_ns),
                  index = DLPI_LOAD_RLX(&w->block->current);
         dlp_error e;
         /* an inline callback has returned: we are here; of processes the supervisor takes care */
-        if (limit == 0 || !w->started || w->process) continue;
+        if (limit == 0) continue;
         if (DLPI_LOAD_RLX(&w->block->state) != DLP_WORKER_BUSY) continue;
         if (index == UINT64_MAX || now < since + limit) continue;
         dlpi_error_set(&e, DLP_ERR_DEADLINE, "",
@@ -15684,18 +16239,15 @@ static int dlpi_deadline(dlp_pipe *p, uint64_t now) {
     return DLP_OK;
 }
 
-static inline int dlpi_at_work(const dlp_pipe *p) { return p->n_threads + p->n_procs; }
-
 /* What the source waits for may have come while we were awake, and woken nobody: could it go on? */
 static bool dlpi_source_scheduled(dlp_pipe *p) {
-    if (p->source->ready == NULL || !dlpi_consumer_schedules(p)) return false;
-    return dlpi_schedule(p, 1) > 0;
+    return p->source->ready != NULL && dlpi_schedule_inline(p, 1) > 0;
 }
 
 /* Sleep until the wanted batch may be there, at most ns. */
 static void dlpi_caller_sleep(dlp_pipe *p, uint64_t ns) {
     dlpi_ctl *ctl = p->ctl;
-    uint64_t b, want = p->d.unordered || dlpi_at_work(p) < p->n_workers ? UINT64_MAX : p->base + 1;
+    uint64_t b, want = p->d.unordered || p->any_inline ? UINT64_MAX : p->base + 1;
     uint32_t s, word = dlpi_event_count(&ctl->caller_word); /* B1 <- B1 */
     for (int i = 0; i < p->n_workers; i++)
         if (!p->workers[i].started) {
@@ -15715,7 +16267,7 @@ static void dlpi_caller_sleep(dlp_pipe *p, uint64_t ns) {
 static int dlpi_next_look(dlp_pipe *p, uint64_t now, uint64_t until) {
     if (now >= until && now - p->looked_ns < DLPI_SLEEP_NS / 10) return DLP_OK;
     p->looked_ns = now;
-    return dlpi_shm->look(p);
+    return p->beside->look(p);
 }
 
 /* Spin, then yield, before the first sleep. Returns whether to look again at once. Without a
@@ -15723,7 +16275,7 @@ static int dlpi_next_look(dlp_pipe *p, uint64_t now, uint64_t until) {
 static bool dlpi_next_spin(dlp_pipe *p, uint64_t until) {
     dlpi_awake_wait *k = &p->awake.wait;
     bool longer = dlpi_keep_awake(p) != 0, yields;
-    if (dlpi_at_work(p) == 0) return false;
+    if (p->all_inline) return false;
     if (longer && DLPI_LOAD_RLX(&p->ctl->source_waits) != 0) longer = false; /* our own store */
     if (!dlpi_awake_round(p, k, longer, &p->ctl->caller_cpu)) return false;
     yields = longer || k->rounds > p->spin_rounds; /* others may keep the core for long */
@@ -15739,7 +16291,7 @@ static int dlpi_next_sleep(dlp_pipe *p, uint64_t until) {
     if (DLPI_LOAD_RLX(&p->ctl->source_waits) != 0) p->source_waited = true; /* for the books */
     now = dlpi_now_ns();
     dlpi_tune(p, now);
-    if (p->shm && (rc = dlpi_next_look(p, now, until)) != DLP_OK) return rc;
+    if ((rc = dlpi_next_look(p, now, until)) != DLP_OK) return rc;
     if (now >= until) return DLP_TIMEOUT;
     if ((rc = dlpi_deadline(p, now)) != DLP_OK) return rc;
     if (until - now < ns) ns = until - now;
@@ -15772,58 +16324,6 @@ static int dlpi_next_wait(dlp_pipe *p, uint64_t until, uint64_t *b, uint32_t *s)
     return rc;
 }
 
-/* The consumer's clock: one reading a call, fewer when calls are close together. Where everything
-   is inline, the calls not timed take the time of the last one that was. */
-static void dlpi_consumer_step(dlp_pipe *p, uint64_t now) {
-    dlpi_worker *w = p->consumer;
-    uint64_t from = p->last_return_ns, each, waited;
-    uint32_t calls = p->calls_untimed + 1;
-    p->calls_untimed = 0;
-    p->last_return_ns = now;
-    if (from == 0 || now <= from) return;
-    each = (now - from) / calls;
-    waited = p->inline_ns * (calls - 1);
-    dlpi_bump(&p->ctl->wait_ns, waited < now - from ? waited : 0);
-    dlpi_bump(&p->ctl->step_ns, now - from - (waited < now - from ? waited : 0));
-    DLPI_STORE_RLX(&w->block->hist[dlpi_hist_bucket(each)],
-                   w->block->hist[dlpi_hist_bucket(each)] + calls);
-    dlpi_trace_add(w, DLP_TRACE_STEP, from, now, p->base - 1, p->epoch_now, calls);
-    p->call_clock_every = each >= 2000 ? 1 : each >= 500 ? 4 : 32;
-    if (dlpi_at_work(p) > 0) dlpi_awake_call(p);
-}
-
-/* The wait since from was for an epoch that had to begin. Returns when that was done. */
-static uint64_t dlpi_consumer_began(dlp_pipe *p, uint64_t from) {
-    dlpi_worker *w = p->consumer;
-    uint64_t set = p->set_ns, began = p->began_ns;
-    p->began_ns = 0;
-    if (set < from) return from; /* told as a step */
-    dlpi_bump(&p->ctl->wait_ns, began - from);
-    if (set > from) dlpi_trace_add(w, DLP_TRACE_WAIT, from, set, p->base, p->epoch_now, 0);
-    if (began > set)
-        dlpi_trace_add(w, DLP_TRACE_EPOCH, set, began, p->base, p->epoch_begun & DLPI_EPOCH_MASK,
-                       0);
-    return began;
-}
-
-/* The first batch is there of an epoch that had to begin. */
-static void dlpi_border_over(dlp_pipe *p, uint64_t now) {
-    dlpi_bump(&p->ctl->borders, 1);
-    dlpi_bump(&p->ctl->border_ns, now - p->border_ns);
-    p->border_ns = 0;
-}
-
-static void dlpi_consumer_waited(dlp_pipe *p, uint64_t from, uint64_t to) {
-    bool for_source = p->source_waited;
-    p->last_return_ns = to;
-    p->source_waited = false;
-    if (p->began_ns != 0) from = dlpi_consumer_began(p, from);
-    if (to <= from) return;
-    dlpi_bump(&p->ctl->wait_ns, to - from);
-    if (for_source) dlpi_bump(&p->ctl->source_wait_ns, to - from);
-    dlpi_trace_add(p->consumer, DLP_TRACE_WAIT, from, to, p->base, p->epoch_now, 0);
-}
-
 /* Take a batch, waiting with the books kept. */
 static int dlpi_next_take(dlp_pipe *p, int timeout_ms, uint64_t *b, uint32_t *s) {
     int rc;
@@ -15831,17 +16331,10 @@ static int dlpi_next_take(dlp_pipe *p, int timeout_ms, uint64_t *b, uint32_t *s)
     dlpi_schedule_inline(p, dlpi_burst(p));
     rc = dlpi_take(p, b, s);
     if (rc == DLP_OK) {
-        if (p->calls_untimed + 1 < p->call_clock_every) {
-            p->calls_untimed++;
-            return rc;
-        }
-        dlpi_consumer_step(p, dlpi_now_ns());
-        dlpi_tune(p, p->last_return_ns);
+        dlpi_pace_call(p);
         return rc;
     }
-    if (dlpi_at_work(p) == 0 && timeout_ms < 0 && p->calls_untimed + 1 < p->call_clock_every &&
-        p->barrier == NULL) {
-        p->calls_untimed++;
+    if (timeout_ms < 0 && p->barrier == NULL && dlpi_pace_skips_wait(p)) {
         p->clock_off = 1;
         if (rc == DLP_EMPTY) rc = dlpi_next_wait(p, until, b, s);
         p->clock_off = 0;
@@ -15858,7 +16351,6 @@ static int dlpi_next_take(dlp_pipe *p, int timeout_ms, uint64_t *b, uint32_t *s)
     dlpi_consumer_waited(p, from, dlpi_now_ns());
     if (p->border_ns != 0 && rc == DLP_OK) dlpi_border_over(p, p->last_return_ns);
     dlpi_tune(p, p->last_return_ns);
-    if (dlpi_at_work(p) == 0) p->inline_ns = p->last_return_ns - from;
     return rc;
 }
 
@@ -15866,8 +16358,7 @@ static int dlpi_next_take(dlp_pipe *p, int timeout_ms, uint64_t *b, uint32_t *s)
 static void dlpi_epoch_leave(dlp_pipe *p, uint64_t epoch) {
     p->epoch_open = 0;
     p->last_sequence = UINT64_MAX;
-    p->win_base = 0;
-    memset(p->win, 0, sizeof p->win);
+    dlpi_window_clear(p, 0);
     p->after_epoch = epoch + 1;
     p->after_batch = p->after_position = 0;
     DLPI_STORE_SEQ(&p->ctl->cancel, dlpi_generation(p->seek_no, epoch + 1)); /* N1 -> N1 */
@@ -15907,40 +16398,6 @@ static int dlpi_end_over(dlp_pipe *p, uint64_t b, uint32_t s) {
     return p->repeat && p->repeat->repeat.epoch_end ? DLP_EPOCH_END : DLP_OK;
 }
 
-/* The words for a failed item that is one too many; its errno is in the list of skips, if that goes
-   back so far. */
-static int dlpi_budget_fail(dlp_pipe *p, uint32_t s, uint32_t row, const dlpi_stage *st) {
-    const dlpi_bslot *slot = dlpi_slot_at(p, s);
-    dlp_skip skip[DLPI_SKIP_RING];
-    dlp_error e;
-    int n = dlp_pipe_skips(p, skip, (int)DLPI_SKIP_RING, NULL);
-    dlpi_error_set(&e, DLP_ERR_BUDGET, "max_skips",
-                   "the item failed, and max_skips %" PRId64 " are used up", st->w.max_skips);
-    dlpi_copy_text(e.stage, sizeof e.stage, st->name);
-    dlpi_error_item(&e, dlpi_slot_index(p, s)[row], slot->epoch, slot->position + row);
-    for (int i = 0; i < n; i++) {
-        if (skip[i].epoch != e.epoch || skip[i].position != e.position) continue;
-        e.errnum = skip[i].errnum;
-        e.worker = skip[i].worker;
-    }
-    return dlpi_pipe_fail(p, &e);
-}
-
-/* Count the failed items that come before the end that a row has found. */
-static int dlpi_end_budget(dlp_pipe *p, uint32_t s) {
-    const uint32_t *rec = dlpi_slot_rec(p, s);
-    uint32_t n;
-    /* ordered by done */
-    if (!p->open_end || DLPI_LOAD_RLX(&dlpi_slot_at(p, s)->dirty) == 0) return DLP_OK;
-    n = dlpi_rows_before_end(p, s);
-    for (uint32_t r = 0; r < n; r++) {
-        const dlpi_stage *st = p->work[dlpi_rec_stage(rec[r])];
-        if ((rec[r] & DLPI_REC_COUNTS) == 0) continue;
-        if (!dlpi_failures_add(p->ctl, 1, st->w.max_skips)) return dlpi_budget_fail(p, s, r, st);
-    }
-    return DLP_OK;
-}
-
 /* The slot of the next batch that is wanted and has not failed. */
 static int dlpi_next_slot(dlp_pipe *p, int timeout_ms, uint64_t *b, uint32_t *s) {
     for (;;) {
@@ -15975,10 +16432,25 @@ static int dlpi_next_slot(dlp_pipe *p, int timeout_ms, uint64_t *b, uint32_t *s)
     }
 }
 
+/* The same where a lender hands out what the consumer gets. */
+__attribute__((noinline)) static int dlpi_next_lender(dlp_pipe *p, dlp_batch **out,
+                                                      int timeout_ms) {
+    dlpi_handed handed;
+    int rc = p->lender->ops->lender->next(p, &handed, timeout_ms);
+    if (rc != DLP_OK) return rc;
+    *out = &p->out[handed.v];
+    dlpi_bump(&p->ctl->views, 1);
+    dlpi_delivered(p, handed.v, handed.bytes);
+    dlpi_state_handed(p, *out, handed.after);
+    return DLP_OK;
+}
+
 static int dlpi_next(dlp_pipe *p, dlp_batch **out, int timeout_ms) {
     uint64_t b;
     uint32_t s;
-    int rc = dlpi_next_slot(p, timeout_ms, &b, &s);
+    int rc;
+    if (p->lender) return dlpi_next_lender(p, out, timeout_ms);
+    rc = dlpi_next_slot(p, timeout_ms, &b, &s);
     if (rc == DLP_OK) dlpi_deliver(p, b, s, out);
     return rc;
 }
@@ -16062,7 +16534,8 @@ static uint64_t dlpi_chunk_filled(const dlpi_split *c, const dlpi_chunk_spot *x)
 /* Of a field, what a seam buffer has; 0: there are none. */
 static uint64_t dlpi_seam_bytes(const dlp_pipe *p, uint32_t f) {
     const dlpi_split *c = dlpi_split_of(p);
-    return c->plan.spans ? c->view_rows * dlpi_row_bytes(&p->batches.at[f]) : 0;
+    if (!c->plan.spans || f >= p->batches.n) return 0; /* the latter in a pipe that was refused */
+    return c->view_rows * dlpi_row_bytes(&p->batches.at[f]);
 }
 
 /* Of a field, what the chunk in slot s has. By the sink. */
@@ -16226,17 +16699,6 @@ static uint32_t dlpi_split_free_view(dlp_pipe *p) {
     return v;
 }
 
-/* What states and next_epoch go by, as dlpi_state_note and dlpi_deliver keep it for batches. */
-static void dlpi_split_note(dlp_pipe *p, const dlp_batch *b, uint64_t after) {
-    bool last = (b->flags & DLP_BATCH_LAST) != 0;
-    p->epoch_now = b->epoch;
-    p->epoch_open = !last;
-    if (last && p->repeat && p->repeat->repeat.epoch_end) p->epoch_end_due = 1;
-    p->after_epoch = last ? b->epoch + 1 : b->epoch;
-    p->after_batch = last ? 0 : b->in_epoch + 1;
-    p->after_position = last ? 0 : after;
-}
-
 /* ---- batches that span chunks ---- */
 
 static uint8_t *dlpi_split_valid(const dlpi_split *c, uint32_t v) {
@@ -16342,8 +16804,8 @@ static uint32_t dlpi_split_view(dlp_pipe *p, uint64_t g, uint32_t count) {
 }
 
 /* Hand out view v, batch k of the chunk's axis: the rank's rows [first, first + count). */
-static dlp_batch *dlpi_split_deliver(dlp_pipe *p, uint32_t v, uint64_t k, uint64_t first,
-                                     uint32_t count) {
+static dlpi_handed dlpi_split_hand(dlp_pipe *p, uint32_t v, uint64_t k, uint64_t first,
+                                   uint32_t count) {
     dlpi_split *c = dlpi_split_of(p);
     dlp_batch *b = &p->out[v];
     uint64_t base = c->plan.spans ? 0 : c->at.rows, end = (k + 1) * c->plan.batch;
@@ -16354,15 +16816,8 @@ static dlp_batch *dlpi_split_deliver(dlp_pipe *p, uint32_t v, uint64_t k, uint64
     b->position = base + first;
     b->flags = b->in_epoch + 1 == c->plan.batches ? DLP_BATCH_LAST : 0;
     b->index = c->index + (size_t)v * c->view_rows;
-    dlpi_bump(&p->ctl->bytes, dlpi_split_shape(p, v, count));
-    dlpi_bump(&p->ctl->items, count);
-    dlpi_bump(&p->ctl->views, 1);
     c->after[v] = base + (end < c->at.axis ? end : c->at.axis);
-    p->held[v] = 1;
-    DLPI_STORE_RLX(&p->ctl->held, ++p->n_held); /* statistics */
-    DLPI_STORE_RLX(&p->ctl->epoch, b->epoch);
-    dlpi_split_note(p, b, c->after[v]);
-    return b;
+    return (dlpi_handed){v, dlpi_split_shape(p, v, count), c->after[v]};
 }
 
 /* The chunk has nothing of the rank's batch after k? */
@@ -16375,7 +16830,7 @@ static bool dlpi_split_through(const dlpi_split *c, uint64_t k) {
 
 /* What the chunk that is being split has of the next batch. DLP_EMPTY: not all of it, or it is not
    in the seam yet. */
-static int dlpi_split_cut(dlp_pipe *p, dlp_batch **out) {
+static int dlpi_split_cut(dlp_pipe *p, dlpi_handed *to) {
     dlpi_split *c = dlpi_split_of(p);
     const dlpi_chunk_spot *x = &c->at;
     uint64_t k = p->after_batch - x->batches, first, from, end = dlpi_chunk_end(x);
@@ -16392,9 +16847,9 @@ static int dlpi_split_cut(dlp_pipe *p, dlp_batch **out) {
     }
     have = end - from < count - there ? (uint32_t)(end - from) : count - there;
     if (whole) {
-        *out = dlpi_split_deliver(p, dlpi_seam_view(p), k, first, count);
+        *to = dlpi_split_hand(p, dlpi_seam_view(p), k, first, count);
     } else if (have == count) {
-        *out = dlpi_split_deliver(p, dlpi_split_view(p, first, count), k, first, count);
+        *to = dlpi_split_hand(p, dlpi_split_view(p, first, count), k, first, count);
     } else {
         rc = dlpi_seam_add(p, from, have);
         return rc != DLP_OK ? rc : DLP_EMPTY;
@@ -16409,21 +16864,19 @@ static void dlpi_split_resume(dlp_pipe *p) {
     if (c->slot == DLPI_NO_SLOT) return;
     if (dlpi_cancelled(p->ctl, dlpi_slot_at(p, c->slot)))
         dlpi_split_leave_chunk(p);
-    else if (p->calls_untimed + 1 >= p->call_clock_every)
-        dlpi_consumer_step(p, dlpi_now_ns());
     else
-        p->calls_untimed++;
+        dlpi_pace_call(p);
 }
 
 /* dlp_pipe_next, where batches are views. */
-static int dlpi_split_next(dlp_pipe *p, dlp_batch **out, int timeout_ms) {
+static int dlpi_split_next(dlp_pipe *p, dlpi_handed *to, int timeout_ms) {
     uint64_t until = 0;
     int rc;
     if ((rc = dlpi_seam_arrive(p, timeout_ms, &until)) != DLP_OK) return rc;
     dlpi_split_resume(p);
     do {
         if ((rc = dlpi_split_have(p, timeout_ms, &until)) != DLP_OK) return rc;
-        if ((rc = dlpi_split_cut(p, out)) != DLP_EMPTY) return rc;
+        if ((rc = dlpi_split_cut(p, to)) != DLP_EMPTY) return rc;
         rc = dlpi_seam_arrive(p, timeout_ms, &until);
     } while (rc == DLP_OK);
     return rc;
@@ -16636,13 +17089,14 @@ static uint64_t dlpi_split_valid_bytes(const dlp_pipe *p, const dlpi_split *c) {
 static int dlpi_split_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out) {
     const dlpi_split *c = st->self;
     uint64_t rows = dlpi_times(p->n_out, c->view_rows);
+    uint64_t loaders = p->fetch ? (uint64_t)p->fetch->n_workers : 0; /* NULL: it was refused */
     const dlpi_block all[] = {
         {offsetof(dlpi_split, refs), dlpi_times(p->n_slots, sizeof *c->refs)},
         {offsetof(dlpi_split, slot_of), dlpi_times(p->n_out, sizeof *c->slot_of)},
         {offsetof(dlpi_split, after), dlpi_times(p->n_out, sizeof *c->after)},
         {offsetof(dlpi_split, index), dlpi_times(rows, sizeof *c->index)},
         {offsetof(dlpi_split, valid), dlpi_split_valid_bytes(p, c)},
-        {offsetof(dlpi_split, places), (uint64_t)p->fetch->n_workers * sizeof *c->places},
+        {offsetof(dlpi_split, places), loaders * sizeof *c->places},
         {offsetof(dlpi_split, first), c->first ? (c->d.n_chunks + 1) * sizeof *c->first : 0},
     };
     memcpy(out, all, sizeof all);
@@ -16851,6 +17305,7 @@ static dlp_stage dlpi_added(dlp_pipe *p, dlpi_stage *st, int rc) {
         if (st->affinity == NULL) return dlpi_no_memory(p, "affinity", "the CPU numbers");
         memcpy(st->affinity, st->w.affinity, bytes);
     }
+    st->begin = st->w.num_workers;
     p->n_stages++;
     return st->id;
 }
@@ -16929,73 +17384,6 @@ static int dlpi_check_graph(dlp_pipe *p) {
     return DLP_OK;
 }
 
-static bool dlpi_all_inline(const dlp_pipe *p) {
-    for (int i = 0; i < p->n_stages; i++)
-        if (p->stages[i].w.num_workers > 0) return false;
-    return p->batcher->batching.batch_workers <= 0 && !p->sampler->sampler.threaded;
-}
-
-/* All is laid out for workers_max; num_workers, where it begins, is kept apart. */
-static void dlpi_list_tuned(dlpi_stage *s) {
-    if (s->kind == DLP_STAGE_BATCH || !s->tuned) s->begin = s->w.num_workers;
-    s->tuned = s->w.workers_max > 0;
-    if (s->tuned) s->w.num_workers = s->w.workers_max;
-}
-
-/* Workers that come and go; where they begin has bounds of its own. */
-static int dlpi_check_tuned(dlp_pipe *p, dlpi_stage *st) {
-    dlp_workers_desc *w = &st->w;
-    dlpi_within(p, st->name, "workers_max", w->workers_max, 0, DLP_MAX_WORKERS, "0..1024");
-    dlpi_within(p, st->name, "workers_min", w->workers_min, 0, w->workers_max,
-                "0..workers_max, 0 without that");
-    if (!st->tuned) return p->err.code;
-    if (w->workers_min == 0) w->workers_min = 1;
-    dlpi_within(p, st->name, "dispatch", w->dispatch, DLP_DISPATCH_CLAIM, DLP_DISPATCH_CLAIM,
-                "DLP_DISPATCH_CLAIM with workers_max: else a batch has its worker");
-    dlpi_within(p, st->name, "num_workers", st->begin, w->workers_min, w->workers_max,
-                "workers_min..workers_max (and at least 1)");
-    p->tune.every_ns = DLPI_TUNE_EVERY_NS;
-    return p->err.code;
-}
-
-/* Batch workers that nobody asked for: beyond so many a collate is no longer what is slow, and as
-   processes they would be forked by the thousand. */
-#define DLPI_COLLATORS 64
-
-/* Does the stage want workers? A batch stage does if somebody must run it. */
-static bool dlpi_wants_workers(const dlpi_stage *st) {
-    if (st->kind != DLP_STAGE_BATCH) return st->ops->unit != DLPI_UNIT_NONE;
-    return st->collate != NULL || st->batching.batch_workers > 0;
-}
-
-/* Of a unit, the stages that have workers, in order. */
-static void dlpi_list_unit(dlp_pipe *p, int unit) {
-    for (int at = p->sampler->id; at >= 0; at = p->stages[at].next) {
-        dlpi_stage *st = &p->stages[at];
-        if (st->ops->unit != unit || !dlpi_wants_workers(st)) continue;
-        st->work = p->n_staffed;
-        dlpi_list_tuned(st);
-        st->n_workers = st->w.num_workers > 0 ? st->w.num_workers : 1;
-        if (st->w.num_workers > 0 && st->w.placement == DLP_PLACE_PROCESSES)
-            p->n_procs += st->n_workers;
-        p->work[p->n_staffed++] = st;
-    }
-}
-
-static void dlpi_list_work(dlp_pipe *p) {
-    const dlp_batch_desc *b = &p->batcher->batching;
-    dlpi_stage *st = p->batcher;
-    st->w.num_workers = b->batch_workers > 0 ? b->batch_workers : 0;
-    if (b->batch_workers == 0 && b->collate && p->fetch->w.num_workers > 0)
-        st->w.num_workers = p->prefetch < DLPI_COLLATORS ? (int32_t)p->prefetch : DLPI_COLLATORS;
-    p->n_staffed = p->n_procs = 0;
-    dlpi_list_unit(p, DLPI_UNIT_ROWS);
-    p->n_item_work = p->n_staffed;
-    dlpi_list_unit(p, DLPI_UNIT_BATCHES);
-    p->n_work = p->n_staffed;
-    dlpi_list_unit(p, DLPI_UNIT_CELLS);
-}
-
 /* This rank's rows of a batch. */
 static int dlpi_sampler_ranks(dlp_pipe *p, const dlpi_stage *st) {
     const dlp_sampler_desc *d = &st->sampler;
@@ -17005,45 +17393,6 @@ static int dlpi_sampler_ranks(dlp_pipe *p, const dlpi_stage *st) {
     p->rank = d->rank;
     p->batch_rows = (uint32_t)((p->global_batch + p->world - 1) / p->world);
     return dlpi_check_ranks(p, st, p->rank, d->world_size, p->global_batch, d->allow_uneven != 0);
-}
-
-/* ---- a row finds the end (a stream): what needs a length, or another item in an item's place, is
-   not possible ---- */
-
-static int dlpi_open_end_order(dlp_pipe *p) {
-    const char *sampler = p->sampler->name;
-    bool one = p->world == 1;
-    dlpi_within(p, sampler, "order", p->sampler->sampler.order, DLP_ORDER_SEQUENTIAL,
-                DLP_ORDER_SEQUENTIAL, "DLP_ORDER_SEQUENTIAL, and shuffle 0, with a stream");
-    if (p->sampler->sampler.subset) dlpi_bad(p, sampler, "subset", "NULL with a stream", 1);
-    dlpi_within(p, sampler, "unordered", p->d.unordered, 0, 0,
-                "0 with a stream, whose end comes in order");
-    dlpi_within(p, sampler, "batch_size", (int64_t)p->global_batch, p->world, 1 << 20,
-                "world_size or more with a stream: a rank without rows sees no end");
-    dlpi_within(p, p->batcher->name, "last", p->last, DLP_LAST_PARTIAL,
-                one ? DLP_LAST_DROP : DLP_LAST_PARTIAL,
-                one ? "DLP_LAST_PARTIAL or DLP_LAST_DROP with a stream"
-                    : "DLP_LAST_PARTIAL with a stream of several ranks, none of which knows "
-                      "whether the others' rows of a batch are there");
-    return p->err.code;
-}
-
-static int dlpi_open_end_check(dlp_pipe *p) {
-    int rc = dlpi_open_end_order(p);
-    if (rc != DLP_OK) return rc;
-    for (int i = 0; i < p->n_work; i++)
-        if (p->work[i]->w.on_error == DLP_ON_ERROR_REPLACE)
-            return dlpi_bad(p, p->work[i]->name, "on_error",
-                            "DLP_ON_ERROR_RAISE or _DROP with a stream, "
-                            "which knows no other item",
-                            DLP_ON_ERROR_REPLACE);
-    for (int i = 0; i < p->n_stages; i++)
-        if (p->stages[i].ops->keeper != NULL || p->stages[i].ops->lender != NULL)
-            return dlpi_bad_graph(p, p->stages[i].name,
-                                  "this stage wants to know the number of items, and a stream has "
-                                  "none");
-    if (p->share_bytes == 0) return DLP_OK;
-    return dlpi_refuse(p, DLP_ERR_UNSUPPORTED, "", "shm.share", "a stream has no subscribers");
 }
 
 /* Rank, batch and epoch arithmetic. */
@@ -17070,11 +17419,185 @@ static int dlpi_check_pipe(dlp_pipe *p) {
     for (uint32_t i = 0; rc == DLP_OK && i < p->d.n_counters; i++)
         if (p->counters[i].name[0] == 0 || !(p->counters[i].most >= 0))
             rc = dlpi_bad(p, "", "counters", "n_counters of them with a name, most 0 or more", i);
-    if (rc != DLP_OK || p->d.shm == NULL) return rc;
-    if (dlpi_shm != NULL) return dlpi_shm->open(p);
-    return dlpi_refuse(p, DLP_ERR_UNSUPPORTED, "", "shm",
-                       "dlp_pipe_desc.shm needs dlpipe_shm.h, included in the file that has "
-                       "DLPIPE_IMPLEMENTATION");
+    if (p->d.trace_bytes == 0) p->d.trace_bytes = 4096;
+    return rc != DLP_OK ? rc : p->beside->open(p);
+}
+
+/* ---------------------------------------------------------------------------------------------
+   >>impl-placement  WHERE STAGES RUN
+   Inline in the consumer, in threads, or in processes: this is resolved here, once. What follows
+   from it for others is a number of its own: workers of a stage (an inline one is one), how many of
+   them sleep on the stage's word (of an inline one none), how long to spin. */
+
+/* Are the stage's workers processes? */
+static bool dlpi_in_processes(const dlpi_stage *st) {
+    return st->w.num_workers > 0 && st->w.placement == DLP_PLACE_PROCESSES;
+}
+
+static bool dlpi_all_inline(const dlp_pipe *p) {
+    for (int i = 0; i < p->n_stages; i++)
+        if (p->stages[i].w.num_workers > 0) return false;
+    return p->batcher->batching.batch_workers <= 0 && !p->sampler->sampler.threaded;
+}
+
+/* Batches under way, where nobody says how many. */
+static uint32_t dlpi_prefetch_least(const dlp_pipe *p) { return dlpi_all_inline(p) ? 1 : 2; }
+
+/* Does somebody have to run it? */
+static bool dlpi_wants_workers(dlp_pipe *p, dlpi_stage *st) {
+    return st->ops->staff != NULL ? st->ops->staff(p, st) : st->ops->unit != DLPI_UNIT_NONE;
+}
+
+/* Of a unit, the stages that have workers, in order. */
+static void dlpi_list_unit(dlp_pipe *p, int unit) {
+    for (int at = p->sampler->id; at >= 0; at = p->stages[at].next) {
+        dlpi_stage *st = &p->stages[at];
+        if (st->ops->unit != unit || !dlpi_wants_workers(p, st)) continue;
+        st->work = p->n_staffed;
+        dlpi_tune_take(st);
+        st->n_workers = st->w.num_workers > 0 ? st->w.num_workers : 1;
+        st->at_first = st->begin > 0 ? st->begin : 1;
+        st->asleep_most = (uint32_t)st->w.num_workers;
+        if (dlpi_in_processes(st)) p->n_procs += st->n_workers;
+        p->work[p->n_staffed++] = st;
+    }
+}
+
+static void dlpi_list_work(dlp_pipe *p) {
+    p->n_staffed = p->n_procs = 0;
+    dlpi_list_unit(p, DLPI_UNIT_ROWS);
+    p->n_item_work = p->n_staffed;
+    dlpi_list_unit(p, DLPI_UNIT_BATCHES);
+    p->n_work = p->n_staffed;
+    dlpi_list_unit(p, DLPI_UNIT_CELLS);
+}
+
+/* How long to spin: about 10 us where everybody has a core; else a little, then give the core
+   away; not at all where there is but one. */
+static void dlpi_wait_rule(dlp_pipe *p) {
+    int begin = 1;
+    p->peers = 1;
+    for (int i = 0; i < p->n_staffed; i++) {
+        const dlpi_stage *st = p->work[i];
+        if (st->w.num_workers == 0) {
+            p->any_inline = 1;
+            continue;
+        }
+        p->peers += st->n_workers;
+        if (i < p->n_work && !st->ops->in_order) begin += st->at_first;
+    }
+    if (p->sampler->sampler.threaded) p->peers++;
+    p->all_inline = p->peers == 1;
+    p->awake_ns = DLPI_AWAKE_NS;
+    if (!p->all_inline) p->spin_rounds = p->peers <= p->cpus ? 300 : p->cpus > 1 ? 30 : 0;
+    if (p->peers > p->cpus && !p->all_inline) p->yield_rounds = 50;
+    if (begin - 1 > p->cpus)
+        dlpi_warn(p,
+                  "%d worker threads on %d cores: more than can run at once (fine when items wait, "
+                  "not when they compute)",
+                  begin - 1, p->cpus);
+}
+
+/* ---- threads ---- */
+
+static int dlpi_thread_start(dlp_pipe *p, dlpi_worker *w, void *(*run)(void *)) {
+    pthread_attr_t attr;
+    int rc = pthread_attr_init(&attr);
+    if (rc != 0) {
+        errno = rc;
+        return dlpi_system_fail(p, DLP_ERR_SYSTEM, "pthread_attr_init");
+    }
+    if (w->st->w.stack_bytes &&
+        pthread_attr_setstacksize(&attr, (size_t)w->st->w.stack_bytes) != 0) {
+        pthread_attr_destroy(&attr);
+        return dlpi_refuse(p, DLP_ERR_ARG, w->st->name, "stack_bytes",
+                           "%" PRIu64 " is no stack size of this system", w->st->w.stack_bytes);
+    }
+    w->started = 1;
+    rc = pthread_create(&w->thread, &attr, run, w);
+    pthread_attr_destroy(&attr);
+    if (rc == 0) {
+        p->n_threads++;
+        return DLP_OK;
+    }
+    w->started = 0;
+    errno = rc;
+    return dlpi_system_fail(p, DLP_ERR_SYSTEM, "pthread_create");
+}
+
+static int dlpi_start_threads(dlp_pipe *p) {
+    int rc = DLP_OK;
+    for (int i = 0; i < p->n_staffed && rc == DLP_OK; i++) {
+        const dlpi_stage *st = p->work[i];
+        for (int k = 0; k < st->n_workers && rc == DLP_OK; k++) {
+            dlpi_worker *w = &p->workers[st->first_worker + k];
+            if (dlpi_in_processes(st)) {
+                w->started = w->joined = w->process = 1;
+            } else if (st->w.num_workers > 0) {
+                w->limit_ns = (uint64_t)st->w.deadline_ms * 1000000u;
+                w->block->pid = (int32_t)getpid();
+                rc = dlpi_thread_start(p, w, dlpi_thread_worker);
+            } else if (dlpi_worker_begin(w) != DLP_OK) {
+                rc = dlpi_pipe_fail(p, &p->ctl->error);
+            } else {
+                w->joined = -1; /* an inline worker that has begun */
+                w->untimed = &p->clock_off;
+            }
+        }
+    }
+    if (rc == DLP_OK && p->sampler->sampler.threaded)
+        rc = dlpi_thread_start(p, p->consumer, dlpi_thread_scheduler);
+    return rc;
+}
+
+static uint32_t dlpi_running(const dlp_pipe *p) {
+    return (uint32_t)p->n_threads - dlpi_event_count(&p->live_word); /* L1 <- L1 */
+}
+
+/* Wait for the threads, at most until `until`. */
+static bool dlpi_await_threads(dlp_pipe *p, uint64_t until) {
+    while (dlpi_running(p) > 0) {
+        uint32_t word = dlpi_event_count(&p->live_word); /* L1 <- L1 */
+        uint64_t now = dlpi_now_ns(), ns = DLPI_SLEEP_NS;
+        if (dlpi_running(p) == 0) break;
+        if (now >= until) return false;
+        if (until - now < ns) ns = until - now;
+        dlpi_futex_wait(&p->live_word, word, UINT32_MAX, ns, 0);
+        dlpi_wake_sleepers(p);
+    }
+    for (int i = 0; i <= p->n_workers; i++) {
+        dlpi_worker *w = &p->workers[i];
+        if (w->started && !w->joined) pthread_join(w->thread, NULL);
+        if (w->started) w->joined = 1;
+    }
+    return true;
+}
+
+/* Which callback still runs: of a worker that works, else of one that has not ended (its init or
+   exit, the sampler's, the device's). */
+static int dlpi_busy(dlp_pipe *p) {
+    dlp_error e;
+    dlpi_worker *who = NULL;
+    dlpi_error_set(&e, DLP_ERR_BUSY, "", "a callback has not returned within close_timeout_ms");
+    for (int i = 0; i <= p->n_workers; i++) {
+        dlpi_worker *w = &p->workers[i];
+        int state = DLPI_LOAD_RLX(&w->block->state); /* for people */
+        if (!w->started || w->process || state == DLP_WORKER_EXITED) continue;
+        if (who == NULL || state == DLP_WORKER_BUSY) who = w;
+        if (state == DLP_WORKER_BUSY) break;
+    }
+    if (who) dlpi_describe_current(who, DLPI_LOAD_RLX(&who->block->current), &e); /* for people */
+    p->err = e;
+    return e.code;
+}
+
+/* Threads are gone or never were: inline workers end. */
+static void dlpi_close_rest(dlp_pipe *p) {
+    for (int i = 0; p->ctl && i < p->n_workers; i++) {
+        if (p->workers[i].joined != -1) continue;
+        p->workers[i].joined = 1;
+        dlpi_worker_end(&p->workers[i], DLP_OK);
+    }
 }
 
 /* ---- what follows from the descs; where all lies in the region; the plan ---- */
@@ -17087,14 +17610,14 @@ static uint64_t dlpi_pow2(uint64_t n) {
 
 /* How many batches are under way, and where their numbers are kept. */
 static int dlpi_resolve_slots(dlp_pipe *p) {
-    p->prefetch = dlpi_all_inline(p) ? 1 : 2;
+    p->prefetch = dlpi_prefetch_least(p);
     if (p->d.prefetch_factor) p->prefetch = (uint32_t)p->d.prefetch_factor;
     p->max_held = p->d.max_held ? (uint32_t)p->d.max_held : 1;
     p->n_slots = p->prefetch + p->max_held;
     p->n_cells = p->n_slots;
     p->n_out = p->lender ? p->max_held : p->n_slots;
-    p->ring = (uint32_t)dlpi_pow2(p->n_slots * (p->d.unordered ? 4u : 1u));
-    p->window = p->d.unordered && p->ring > DLPI_WINDOW_MAX ? DLPI_WINDOW_MAX : p->ring;
+    p->ring = (uint32_t)dlpi_pow2(p->n_slots * dlpi_window_spread(p));
+    p->window = dlpi_window_of(p, 0);
     if (p->window >= p->prefetch) return DLP_OK;
     return dlpi_bad(p, "", "prefetch_factor", "at most 320 with unordered = 1",
                     (int64_t)p->prefetch);
@@ -17103,21 +17626,8 @@ static int dlpi_resolve_slots(dlp_pipe *p) {
 static int dlpi_resolve_work(dlp_pipe *p) {
     int rc = DLP_OK;
     dlpi_list_work(p);
-    for (int i = 0; i < p->n_work && rc == DLP_OK; i++) rc = dlpi_check_tuned(p, p->work[i]);
-    if (rc == DLP_OK && p->n_procs > 0 && p->shm == NULL) rc = dlpi_shm->open(p);
-    return rc == DLP_OK && p->shm ? dlpi_shm->resolve(p) : rc;
-}
-
-/* From which stage on a batch's parts and cell are free. A batch that is half changed is fetched,
-   or collated, again. */
-static void dlpi_resolve_ends(dlp_pipe *p) {
-    p->rows_end = p->work[p->n_item_work - 1];
-    p->cell_end = p->batcher;
-    for (int i = 0; i < p->n_work; i++)
-        if (p->work[i]->kind == DLP_STAGE_MAP_BATCH && !p->work[i]->w.idempotent) {
-            p->cell_end = p->work[i];
-            if (!p->has_item_cells) p->rows_end = p->work[i];
-        }
+    for (int i = 0; i < p->n_work && rc == DLP_OK; i++) rc = dlpi_tune_check(p, p->work[i]);
+    return rc == DLP_OK ? p->beside->resolve(p) : rc;
 }
 
 static int dlpi_resolve_batches(dlp_pipe *p) {
@@ -17134,32 +17644,21 @@ static int dlpi_resolve(dlp_pipe *p) {
     int rc;
     if ((rc = dlpi_check_graph(p)) != DLP_OK) return rc;
     ds = &p->fetch->dataset;
-    p->has_item_cells = p->batcher->collate != NULL;
+    dlpi_cells_resolve(p);
     if ((rc = dlpi_check_sizes(p)) != DLP_OK) return rc;
     if ((rc = dlpi_resolve_slots(p)) != DLP_OK) return rc;
     if ((rc = dlpi_resolve_work(p)) != DLP_OK) return rc;
-    if (p->open_end && (rc = dlpi_open_end_check(p)) != DLP_OK) return rc;
     rc = dlpi_fields_init(p, p->fetch->name, &p->items, ds->fields, ds->n_fields, false);
     if (rc != DLP_OK) return rc;
-    dlpi_resolve_ends(p);
+    dlpi_cells_ends(p);
     for (dlpi_stage *st = p->stages; st < p->stages + p->n_stages; st++) /* what kinds say of it */
         if (st->ops->check != NULL && (rc = st->ops->check(p, st)) != DLP_OK) return rc;
     return dlpi_resolve_batches(p);
 }
 
-/* Where things lie in a slot and in the region. */
-static uint64_t dlpi_take_bytes(uint64_t *at, uint64_t bytes, uint64_t align) {
-    uint64_t from = dlpi_round_up(*at, align);
-    *at = dlpi_sum(from, bytes);
-    return from;
-}
-
 static void dlpi_layout_slots(dlp_pipe *p) {
     uint64_t at = sizeof(dlpi_bslot), rows = p->batch_rows;
     uint64_t words8 = dlpi_times(rows, 8), cells = dlpi_times(rows, 4);
-    uint64_t out_lengths =
-        p->has_item_cells || p->items.any_ragged ? dlpi_times(p->batches.n, words8) : 0;
-    bool in_lengths = p->has_item_cells && p->items.any_ragged;
     p->words_max = (p->batch_rows + DLPI_WORD_ROWS - 1) / DLPI_WORD_ROWS;
     p->units_max = p->batch_rows;
     for (int i = 0; i < p->n_work; i++) {
@@ -17172,13 +17671,7 @@ static void dlpi_layout_slots(dlp_pipe *p) {
     }
     at = dlpi_line_up(at);
     p->slot.index = dlpi_take_bytes(&at, words8, 1);
-    p->slot.lengths = dlpi_take_bytes(&at, out_lengths, 1);
-    p->slot.item_lengths = p->has_item_cells ? at : p->slot.lengths;
-    dlpi_take_bytes(&at, in_lengths ? dlpi_times(p->items.n, words8) : 0, 1);
-    p->slot.offsets =
-        dlpi_take_bytes(&at, p->has_item_cells ? dlpi_times(p->batches.n, words8 + 8) : 0, 1);
-    p->slot.fmeta =
-        dlpi_take_bytes(&at, p->has_item_cells ? p->batches.n * sizeof(dlpi_fmeta) : 0, 1);
+    dlpi_cells_slot(p, &at);
     p->slot.source = dlpi_take_bytes(&at, p->source->slot_bytes ? p->source->slot_bytes(p) : 0, 1);
     p->slot.rec = dlpi_take_bytes(&at, cells, 1);
     p->tries_bytes = 0;
@@ -17308,23 +17801,14 @@ static void dlpi_layout_table(dlp_pipe *p) {
 }
 
 static void dlpi_layout_trace(dlp_pipe *p) {
-    uint64_t bytes = p->d.trace_bytes ? p->d.trace_bytes : 4096;
-    p->trace_events = (uint32_t)(bytes / sizeof(dlp_trace_event));
+    p->trace_events = (uint32_t)(p->d.trace_bytes / sizeof(dlp_trace_event));
     if (p->trace_events < 4) p->trace_events = 4;
     dlpi_area_add(p, DLPI_REC_TRACE, "trace rings", p->trace_events * sizeof(dlp_trace_event),
                   (uint64_t)p->n_workers + 1, 4096);
 }
 
 static void dlpi_layout_cells(dlp_pipe *p) {
-    dlpi_area_add(p, DLPI_REC_ITEM_CELLS, "item cells for the collate",
-                  p->has_item_cells ? dlpi_fields_bytes(&p->items) : 0,
-                  p->has_item_cells ? p->prefetch : 0, 4096);
-    dlpi_area_add(p, DLPI_REC_CELLS,
-                  p->lender ? p->lender->ops->lender->words.cells : "batch slots: fields",
-                  dlpi_fields_bytes(&p->batches), p->n_cells, 4096);
-    dlpi_area_add(p, DLPI_AREA_ZEROS, p->lender ? p->lender->ops->lender->words.zeros : NULL,
-                  dlpi_fields_bytes(&p->batches), p->cells == DLPI_CELLS_STAY,
-                  4096); /* cell n_cells: behind the others */
+    dlpi_cells_layout(p);
     dlpi_area_add(p, DLPI_AREA_GUARD, "guarded cells", dlpi_guard_stride(p), dlpi_guard_cells(p),
                   DLPI_LINE);
 }
@@ -17337,7 +17821,7 @@ static void dlpi_layout(dlp_pipe *p) {
     dlpi_layout_slots(p);
     dlpi_layout_table(p);
     dlpi_layout_trace(p);
-    dlpi_area_add(p, DLPI_REC_SHARE, "subscribers", p->share_bytes, p->share_bytes > 0, 4096);
+    p->beside->layout(p);
     for (int i = 0; i < p->n_stages; i++) /* what each kind has of its own */
         if (p->stages[i].ops->layout != NULL) p->stages[i].ops->layout(p, &p->stages[i]);
     dlpi_layout_cells(p);
@@ -17421,6 +17905,20 @@ static void dlpi_plan_fill(const dlp_pipe *p, dlp_plan *plan) {
     plan->n_links = dlpi_links(&s, plan->links);
 }
 
+/* What follows from the descs, and its plan; of a pipe that is prepared, as it is. */
+static int dlpi_plan(dlp_pipe *p, dlp_plan *out) {
+    dlp_plan plan;
+    int rc;
+    if (!p->prepared) {
+        if (p->err.code != 0) return p->err.code;
+        if ((rc = dlpi_resolve(p)) != DLP_OK) return rc;
+        dlpi_layout(p);
+    }
+    dlpi_plan_fill(p, &plan);
+    *out = plan;
+    return DLP_OK;
+}
+
 /* ---- memory limits: the desc's, a budget's, the cgroup's, what the system has left ---- */
 
 /* Of a memory limit; the cgroup's cache of files does not count, it gives way. */
@@ -17494,14 +17992,6 @@ static int dlpi_check_limits(dlp_pipe *p, const dlp_plan *plan) {
 
 /* ---- the region: mapped, described for observers; and whether this process was forked ---- */
 
-static int dlpi_system_fail(dlp_pipe *p, int code, const char *call) {
-    dlp_error e;
-    int errnum = errno;
-    dlpi_error_set(&e, code, "", "%s failed: %s", call, strerror(errnum));
-    e.errnum = errnum;
-    return dlpi_pipe_fail(p, &e);
-}
-
 /* Have all of the region's memory now: no process is to be killed in the middle of a batch because
    there is none. */
 static int dlpi_region_reserve(dlp_pipe *p) {
@@ -17543,7 +18033,7 @@ static int dlpi_region_too_large(dlp_pipe *p) {
 static int dlpi_region_map(dlp_pipe *p) {
     size_t bytes = (size_t)p->region_bytes;
     void *at = MAP_FAILED;
-    bool must = p->shm != NULL; /* processes and names need it, and memory that is there */
+    bool must = p->needs_file != 0; /* with memory that is there */
     p->memfd = -1;
     if (must && !dlpi_file_may_be(bytes)) return dlpi_region_too_large(p);
     if ((!p->d.no_memfd || must) && dlpi_file_may_be(bytes)) {
@@ -17630,8 +18120,8 @@ static void dlpi_stage_describe(const dlpi_stage *st, dlpi_stage_rec *r) {
     r->unit_is_batch = st->ops->unit == DLPI_UNIT_BATCHES;
     r->stage_words_offset = st->stage_words_offset;
     r->in_flight = st->in_flight;
-    r->active = st->tuned ? st->begin : st->n_workers;
-    r->workers_min = st->tuned ? st->w.workers_min : 0;
+    r->active = st->at_first;
+    r->workers_min = st->w.workers_min;
 }
 
 static void dlpi_pipe_describe(const dlp_pipe *p, dlpi_pipe_rec *r) {
@@ -17724,6 +18214,8 @@ static int dlpi_private_alloc(dlp_pipe *p) {
     return dlpi_system_fail(p, DLP_ERR_MEMORY, "malloc of the pipe's own records");
 }
 
+static const uint32_t dlpi_timed = 0;
+
 static void dlpi_worker_init(dlp_pipe *p, dlpi_stage *st, int id, int global) {
     dlpi_worker *w = &p->workers[global];
     w->p = p;
@@ -17733,8 +18225,8 @@ static void dlpi_worker_init(dlp_pipe *p, dlpi_stage *st, int id, int global) {
     w->block = dlpi_area_at(p, DLPI_REC_WORKERS, (uint64_t)global);
     w->trace = dlpi_area_at(p, DLPI_REC_TRACE, (uint64_t)global);
     w->block->current = UINT64_MAX;
-    if (st->w.placement != DLP_PLACE_PROCESSES) w->block->pid = (int32_t)getpid();
     w->clock_every = 1;
+    w->untimed = &dlpi_timed;
     w->item.data = w->data;
     w->item.length = w->length;
     w->item.n_fields = p->items.n;
@@ -17755,98 +18247,11 @@ static void dlpi_worker_init(dlp_pipe *p, dlpi_stage *st, int id, int global) {
                     dlpi_area_at(p, DLPI_REC_TABLE, 0));
 }
 
-static int dlpi_thread_start(dlp_pipe *p, dlpi_worker *w, void *(*run)(void *)) {
-    pthread_attr_t attr;
-    int rc = pthread_attr_init(&attr);
-    if (rc != 0) {
-        errno = rc;
-        return dlpi_system_fail(p, DLP_ERR_SYSTEM, "pthread_attr_init");
-    }
-    if (w->st->w.stack_bytes &&
-        pthread_attr_setstacksize(&attr, (size_t)w->st->w.stack_bytes) != 0) {
-        pthread_attr_destroy(&attr);
-        return dlpi_refuse(p, DLP_ERR_ARG, w->st->name, "stack_bytes",
-                           "%" PRIu64 " is no stack size of this system", w->st->w.stack_bytes);
-    }
-    w->started = 1;
-    rc = pthread_create(&w->thread, &attr, run, w);
-    pthread_attr_destroy(&attr);
-    if (rc == 0) {
-        p->n_threads++;
-        return DLP_OK;
-    }
-    w->started = 0;
-    errno = rc;
-    return dlpi_system_fail(p, DLP_ERR_SYSTEM, "pthread_create");
-}
-
-/* How long to spin: about 10 us where everybody has a core; else a little, then give the core
-   away; not at all where there is but one. */
-static void dlpi_wait_rule(dlp_pipe *p) {
-    uint64_t rows = (uint64_t)p->prefetch * p->batch_rows; /* in flight */
-    int begin = 1;
-    p->peers = 1;
-    for (int i = 0; i < p->n_staffed; i++) {
-        const dlpi_stage *st = p->work[i];
-        if (st->w.num_workers == 0) continue;
-        p->peers += st->n_workers;
-        if (i < p->n_work && !st->ops->in_order) begin += st->tuned ? st->begin : st->n_workers;
-    }
-    if (p->sampler->sampler.threaded) p->peers++;
-    p->spin_rounds = p->peers <= p->cpus ? 300 : p->cpus > 1 ? 30 : 0;
-    p->yield_rounds = p->peers <= p->cpus ? 0 : 50;
-    p->awake_ns = DLPI_AWAKE_NS;
-    if (begin - 1 > p->cpus)
-        dlpi_warn(p,
-                  "%d worker threads on %d cores: more than can run at once (fine when items wait, "
-                  "not when they compute)",
-                  begin - 1, p->cpus);
-    if ((uint64_t)p->fetch->w.num_workers > rows)
-        dlpi_warn(p,
-                  "num_workers %d is more than prefetch_factor x batch_size = %" PRIu64
-                  " items in flight: the rest will idle",
-                  p->fetch->w.num_workers, rows);
-    else if ((uint64_t)p->fetch->w.num_workers * (uint64_t)p->fetch->in_flight > rows)
-        dlpi_warn(
-            p,
-            "num_workers %d x in_flight %d is more than prefetch_factor x batch_size = %" PRIu64
-            " items",
-            p->fetch->w.num_workers, p->fetch->in_flight, rows);
-    else if (p->fetch->w.dispatch == DLP_DISPATCH_BATCHES &&
-             (uint64_t)p->fetch->w.num_workers > p->prefetch)
-        dlpi_warn(p,
-                  "num_workers %d is more than prefetch_factor %" PRIu32
-                  " batches in flight: workers that have no batch idle",
-                  p->fetch->w.num_workers, p->prefetch);
-}
-
-static int dlpi_start_threads(dlp_pipe *p) {
-    int rc = DLP_OK;
-    for (int i = 0; i < p->n_staffed && rc == DLP_OK; i++) {
-        const dlpi_stage *st = p->work[i];
-        for (int k = 0; k < st->n_workers && rc == DLP_OK; k++) {
-            dlpi_worker *w = &p->workers[st->first_worker + k];
-            if (st->w.num_workers > 0 && st->w.placement == DLP_PLACE_PROCESSES) {
-                w->started = w->joined = w->process = 1;
-            } else if (st->w.num_workers > 0) {
-                rc = dlpi_thread_start(p, w, dlpi_thread_worker);
-            } else if (dlpi_worker_begin(w) != DLP_OK) {
-                rc = dlpi_pipe_fail(p, &p->ctl->error);
-            } else {
-                w->joined = -1; /* an inline worker that has begun */
-            }
-        }
-    }
-    if (rc == DLP_OK && p->sampler->sampler.threaded)
-        rc = dlpi_thread_start(p, p->consumer, dlpi_thread_scheduler);
-    return rc;
-}
-
 static void dlpi_live_point(dlp_pipe *p) {
     p->ctl = dlpi_area_at(p, DLPI_REC_CTL, 0);
     p->waiters = dlpi_area_at(p, DLPI_AREA_WAITERS, 0);
     p->disp = dlpi_area_at(p, DLPI_REC_ORDER, 0);
-    p->share = p->share_bytes > 0 ? dlpi_area_at(p, DLPI_REC_SHARE, 0) : NULL;
+    p->share = dlpi_area_if(p, DLPI_REC_SHARE);
     p->taken = dlpi_area_at(p, DLPI_REC_TAKEN, 0);
     memset(p->ones, 1, p->batch_rows);
 }
@@ -17863,11 +18268,11 @@ static void dlpi_live_workers(dlp_pipe *p) {
 static int dlpi_live_init(dlp_pipe *p) {
     int rc;
     dlpi_live_point(p);
-    p->ctl->shared = p->n_procs > 0 || p->share_bytes > 0;
+    p->ctl->shared = p->others != 0;
     for (int i = 0; i < p->n_staffed; i++) {
         const dlpi_stage *st = p->work[i];
         p->waiters[i].shared = p->ctl->shared;
-        p->waiters[i].active = (uint32_t)(st->tuned ? st->begin : st->n_workers);
+        p->waiters[i].active = (uint32_t)st->at_first;
     }
     DLPI_STORE_SEQ(&p->can_wake, 1u);                                          /* S2 -> S2 */
     if (DLPI_LOAD_SEQ(&p->stop_asked) != 0) DLPI_STORE_SEQ(&p->ctl->stop, 1u); /* S2 <- S2, S1 */
@@ -17884,10 +18289,12 @@ static int dlpi_live_init(dlp_pipe *p) {
             p->deadline_ns = deadline;
     }
     dlpi_live_workers(p);
+    p->consumer->block->pid = (int32_t)getpid();
     for (uint32_t s = 0; s < p->n_slots; s++) {
         dlpi_bslot *slot = dlpi_slot_at(p, s);
         slot->header = dlpi_gen_word(DLPI_GEN_MASK, 0); /* of a batch long gone */
         slot->dbuf = DLPI_NO_SLOT;
+        slot->cell = (uint16_t)(s % p->areas[p->item_area].count); /* until it is scheduled */
         for (int i = 0; i < p->n_work; i++) {
             uint64_t *words = dlpi_stage_words_at(p, s, p->work[i])->words;
             uint64_t n = i < p->n_item_work ? p->units_max : 1u;
@@ -17911,7 +18318,7 @@ static int dlpi_live_init(dlp_pipe *p) {
 static int dlpi_prepare(dlp_pipe *p) {
     dlp_plan plan;
     int rc;
-    if ((rc = dlp_pipe_plan(p, &plan)) != DLP_OK) return rc;
+    if ((rc = dlpi_plan(p, &plan)) != DLP_OK) return rc;
     if ((rc = dlpi_check_limits(p, &plan)) != DLP_OK) return rc;
     if ((rc = dlpi_private_alloc(p)) != DLP_OK) return rc;
     if ((p->alive = dlpi_alive_page()) == NULL)
@@ -17920,7 +18327,7 @@ static int dlpi_prepare(dlp_pipe *p) {
     dlpi_wait_rule(p);
     p->prepared = 1;
     if ((rc = dlpi_live_init(p)) != DLP_OK) return rc;
-    return p->shm ? dlpi_shm->begin(p) : DLP_OK;
+    return p->beside->begin(p);
 }
 
 static int dlpi_start(dlp_pipe *p) {
@@ -17938,51 +18345,10 @@ static int dlpi_start(dlp_pipe *p) {
 
 /* ---- close ---- */
 
-static uint32_t dlpi_running(const dlp_pipe *p) {
-    return (uint32_t)p->n_threads - dlpi_event_count(&p->live_word); /* L1 <- L1 */
-}
-
 static void dlpi_stop_now(dlp_pipe *p) {
     DLPI_STORE_SEQ(&p->ctl->stop, 1u); /* S1 -> S1 */
     dlpi_wake_sleepers(p);
-    if (p->shm) dlpi_shm->nudge(p);
-}
-
-/* Wait for the threads, at most until `until`. */
-static bool dlpi_await_threads(dlp_pipe *p, uint64_t until) {
-    while (dlpi_running(p) > 0) {
-        uint32_t word = dlpi_event_count(&p->live_word); /* L1 <- L1 */
-        uint64_t now = dlpi_now_ns(), ns = DLPI_SLEEP_NS;
-        if (dlpi_running(p) == 0) break;
-        if (now >= until) return false;
-        if (until - now < ns) ns = until - now;
-        dlpi_futex_wait(&p->live_word, word, UINT32_MAX, ns, 0);
-        dlpi_wake_sleepers(p);
-    }
-    for (int i = 0; i <= p->n_workers; i++) {
-        dlpi_worker *w = &p->workers[i];
-        if (w->started && !w->joined) pthread_join(w->thread, NULL);
-        if (w->started) w->joined = 1;
-    }
-    return true;
-}
-
-/* Which callback still runs: of a worker that works, else of one that has not ended (its init or
-   exit, the sampler's, the device's). */
-static int dlpi_busy(dlp_pipe *p) {
-    dlp_error e;
-    dlpi_worker *who = NULL;
-    dlpi_error_set(&e, DLP_ERR_BUSY, "", "a callback has not returned within close_timeout_ms");
-    for (int i = 0; i <= p->n_workers; i++) {
-        dlpi_worker *w = &p->workers[i];
-        int state = DLPI_LOAD_RLX(&w->block->state); /* for people */
-        if (!w->started || w->process || state == DLP_WORKER_EXITED) continue;
-        if (who == NULL || state == DLP_WORKER_BUSY) who = w;
-        if (state == DLP_WORKER_BUSY) break;
-    }
-    if (who) dlpi_describe_current(who, DLPI_LOAD_RLX(&who->block->current), &e); /* for people */
-    p->err = e;
-    return e.code;
+    p->beside->nudge(p);
 }
 
 /* Of all stages; one more than there are may have been refused while it was added. */
@@ -17999,7 +18365,7 @@ static void dlpi_free(dlp_pipe *p) {
     for (int i = 0; p->workers && i < p->n_stages; i++)
         if (p->stages[i].ops->end != NULL) p->stages[i].ops->end(p, &p->stages[i]);
     for (int i = 0; i < p->n_stages; i++) free(p->stages[i].affinity);
-    if (p->shm) dlpi_shm->end(p);
+    p->beside->end(p);
     dlpi_unpoison_all(p);
     if (p->region) munmap(p->region, (size_t)p->region_bytes);
     if (p->alive) munmap(p->alive, 4096);
@@ -18011,15 +18377,6 @@ static void dlpi_free(dlp_pipe *p) {
     free(p);
 }
 
-/* Threads are gone or never were: inline workers end. */
-static void dlpi_close_rest(dlp_pipe *p) {
-    for (int i = 0; p->ctl && i < p->n_workers; i++) {
-        if (p->workers[i].joined != -1) continue;
-        p->workers[i].joined = 1;
-        dlpi_worker_end(&p->workers[i], DLP_OK);
-    }
-}
-
 static int dlpi_shut(dlp_pipe *p) {
     uint64_t ns =
         p->d.close_timeout_ms ? (uint64_t)p->d.close_timeout_ms * 1000000u : UINT64_C(5000000000);
@@ -18028,7 +18385,7 @@ static int dlpi_shut(dlp_pipe *p) {
     if (p->closing == 0) p->closing = 1;
     if (p->ctl) {
         dlpi_stop_now(p);
-        if (p->shm) dlpi_shm->await(p);
+        p->beside->await(p);
         if (!dlpi_await_threads(p, until)) return dlpi_busy(p);
         dlpi_close_rest(p);
     }
@@ -18238,27 +18595,11 @@ static void dlpi_stats(const dlpi_seen *s, dlp_stats *out) {
 }
 
 static int dlpi_skips(const dlpi_seen *s, dlp_skip *out, int max, uint64_t *total) {
-    uint64_t n = DLPI_LOAD_ACQ(&s->ctl->skips); /* K1 <- K1 */
-    uint64_t from = n > DLPI_SKIP_RING ? n - DLPI_SKIP_RING : 0;
+    uint64_t from, n = dlpi_skip_count(s->ctl, &from);
     int copied = 0;
     if (n - from > (uint64_t)max) from = n - (uint64_t)max;
-    for (; from != n; from++) {
-        const dlpi_skip *k = &s->ctl->skip_ring[from % DLPI_SKIP_RING];
-        uint64_t words[DLPI_SKIP_WORDS];
-        if (DLPI_LOAD_ACQ(&k->code) == 0) continue;   /* K1 <- K1: being written */
-        out[copied].epoch = DLPI_LOAD_RLX(&k->epoch); /* NOLINT: max is 0 where out is NULL */
-        out[copied].position = DLPI_LOAD_RLX(&k->position);
-        out[copied].index = DLPI_LOAD_RLX(&k->index);
-        out[copied].new_index = DLPI_LOAD_RLX(&k->new_index);
-        out[copied].errnum = DLPI_LOAD_RLX(&k->errnum);
-        out[copied].stage = DLPI_LOAD_RLX(&k->stage);
-        out[copied].worker = DLPI_LOAD_RLX(&k->worker);
-        for (size_t i = 0; i < DLPI_SKIP_WORDS; i++)
-            words[i] = DLPI_LOAD_RLX(&s->ctl->skip_words[from % DLPI_SKIP_RING][i]); /* K1 <- K1 */
-        memcpy(out[copied].message, words, sizeof words);
-        out[copied].message[sizeof words - 1] = 0;
-        out[copied++].code = DLPI_LOAD_RLX(&k->code);
-    }
+    for (; from != n; from++) /* max is 0 where out is NULL */
+        if (dlpi_skip_read(s->ctl, from, &out[copied])) copied++;
     if (total) *total = n;
     return copied;
 }
@@ -18675,9 +19016,12 @@ static void dlpi_sim_runs(dlpi_sim *m, uint64_t batches) {
 }
 
 static bool dlpi_sim_range(const dlp_predict_desc *d) {
-    bool ok = d->num_workers >= DLP_NONE && d->batch_workers >= DLP_NONE &&
-              d->num_workers <= DLP_MAX_WORKERS && d->batch_workers <= DLP_MAX_WORKERS &&
-              d->step_ns >= DLP_NONE;
+    static const dlpi_bound bounds[] = {
+        {DLPI_AT(dlp_predict_desc, num_workers), DLP_NONE, DLP_MAX_WORKERS, ""},
+        {DLPI_AT(dlp_predict_desc, batch_workers), DLP_NONE, DLP_MAX_WORKERS, ""},
+        {DLPI_AT(dlp_predict_desc, step_ns), DLP_NONE, INT64_MAX, ""},
+    };
+    bool ok = dlpi_out_of_bounds(d, DLPI_ROWS(bounds)) == NULL;
     for (int i = 0; i < DLP_MAX_STAGES; i++)
         ok = ok && d->workers[i] >= DLP_NONE && d->workers[i] <= DLP_MAX_WORKERS;
     return ok;
@@ -19716,14 +20060,18 @@ static bool dlpi_exported_back(dlp_pipe *p, uint32_t s) {
     return back;
 }
 
-/* Give back what has no more tensors. */
-static void dlpi_exported_sweep(dlp_pipe *p) {
+/* Give back what has no more tensors. Apart from the question, which each call of next asks. */
+__attribute__((noinline)) static void dlpi_exported_sweep_all(dlp_pipe *p) {
     uint32_t left = p->n_exported;
     for (uint32_t s = 0; left > 0; s++) {
         if (p->exported[s].exported == 0) continue; /* before close only the consumer writes it */
         left--;
         if (dlpi_exported_back(p, s)) dlpi_give_back(p, s);
     }
+}
+
+static inline void dlpi_exported_sweep(dlp_pipe *p) {
+    if (p->n_exported > 0) dlpi_exported_sweep_all(p);
 }
 
 /* dlp_pipe_release, where batches have been lent. */
@@ -19741,10 +20089,18 @@ static int dlpi_exported_release(dlp_pipe *p, uint32_t s) {
     return DLP_OK;
 }
 
-/* dlp_pipe_close, where batches have been lent: those that still are keep the pipe. */
+/* dlp_pipe_release. */
+static inline int dlpi_exported_return(dlp_pipe *p, uint32_t s) {
+    if (p->exported != NULL) return dlpi_exported_release(p, s);
+    dlpi_give_back(p, s);
+    return DLP_OK;
+}
+
+/* dlp_pipe_close: batches that are exported keep the pipe. */
 static int dlpi_exported_close(dlp_pipe *p) {
     bool last;
     int rc;
+    if (p->exported == NULL) return dlpi_close(p);
     dlpi_exported_sweep(p);
     if ((rc = dlpi_shut(p)) != DLP_OK) return rc;
     pthread_mutex_lock(&dlpi_exported_lock);
@@ -22932,8 +23288,7 @@ struct dlp_push {
     uint64_t keep, capacity;
     uint32_t users; /* U4 */
     uint32_t writers, n_ended;
-    uint8_t *ended; /* [max_producers]; the reader's, as all below */
-    bool over;
+    bool over; /* the reader's, as all below */
     dlp_mpsc_rx rx;
     dlp_spsc_rx *lanes;
     uint64_t *items, *left; /* [max_producers] */
@@ -23056,7 +23411,6 @@ static void dlpi_push_free(dlp_push *s) {
         if (s->path) unlink(s->path);
     }
     free(s->path);
-    free(s->ended);
     free(s->lanes);
     free(s->items);
     free(s);
@@ -23087,9 +23441,8 @@ static int dlpi_push_memory(dlp_push *s, const dlp_push_desc *d, dlp_error *err)
     int rc;
     s->lanes = calloc(n, sizeof *s->lanes);
     s->items = calloc(n, 2 * sizeof *s->items);
-    s->ended = calloc(n, 1);
     if (d->path) s->path = strdup(d->path);
-    if (!s->lanes || !s->items || !s->ended || (d->path && !s->path))
+    if (!s->lanes || !s->items || (d->path && !s->path))
         return dlpi_error_set(err, DLP_ERR_MEMORY, "", "calloc of the reader failed");
     s->left = s->items + n;
     if ((rc = dlpi_push_map(d->path, s->was.total_bytes, &map, err)) != DLP_OK) return rc;
@@ -23169,12 +23522,9 @@ static int dlpi_push_newest(dlp_push *s, uint32_t producer) {
     return DLP_OK;
 }
 
-/* The end of a producer's stream. Has the last one ended? */
-static bool dlpi_push_ended(dlp_push *s, uint32_t producer) {
-    if (!s->ended[producer]) {
-        s->ended[producer] = 1;
-        DLPI_STORE_RLX(&s->n_ended, s->n_ended + 1); /* statistics */
-    }
+/* The end of a stream; of a lane there may be several, one after the other. Is it the last? */
+static bool dlpi_push_ended(dlp_push *s) {
+    DLPI_STORE_RLX(&s->n_ended, s->n_ended + 1); /* statistics */
     return s->n_ended >= s->writers;
 }
 
@@ -23199,7 +23549,7 @@ static int dlpi_push_next(dlp_push *s, dlp_item *it, const uint8_t **item, uint3
             dlp_mpsc_release(&s->rx, 1);
             if (mark != DLPI_PUSH_END)
                 return dlp_fail(it->call, 0, "producer %u pushed what is no item", *producer + 1);
-            if (dlpi_push_ended(s, *producer)) return DLP_END;
+            if (dlpi_push_ended(s)) return DLP_END;
             continue;
         }
         if (over) return DLP_END;
@@ -23509,6 +23859,7 @@ DLPDEF int dlp_pipe_open(dlp_pipe **out, const dlp_pipe_desc *desc, dlp_error *e
     }
     p->cpus = dlpi_cpu_count();
     p->max_kills = 3;
+    dlpi_beside_take(p);
     if ((rc = dlpi_check_pipe(p)) != DLP_OK) {
         if (err) *err = p->err;
         free(p);
@@ -23874,8 +24225,7 @@ DLPDEF dlp_stage dlp_pipe_add_fetch(dlp_pipe *p, const dlp_fetch_desc *desc) {
     if (st->dataset.filter && !dlpi_last_expands(p))
         return dlpi_bad(p, st->name, "dataset.filter", "0, but after dlp_pipe_add_expand",
                         st->dataset.filter);
-    p->open_end = st->dataset.stream;
-    if (p->open_end) st->dataset.n_items = DLPI_MAX_ITEMS;
+    dlpi_open_end_take(p, st);
     st->item = st->dataset.fetch;
     st->user = st->dataset.user;
     if ((rc = dlpi_fetch_check(p, st, desc)) != DLP_OK) return rc;
@@ -24038,17 +24388,7 @@ DLPDEF int dlp_pipe_link(dlp_pipe *p, dlp_stage from, dlp_stage to) {
 }
 
 DLPDEF int dlp_pipe_plan(dlp_pipe *p, dlp_plan *out) {
-    dlp_plan plan;
-    int rc;
-    if (p == NULL || out == NULL) return DLP_ERR_ARG;
-    if (!p->prepared) {
-        if (p->err.code != 0) return p->err.code;
-        if ((rc = dlpi_resolve(p)) != DLP_OK) return rc;
-        dlpi_layout(p);
-    }
-    dlpi_plan_fill(p, &plan);
-    *out = plan;
-    return DLP_OK;
+    return p == NULL || out == NULL ? DLP_ERR_ARG : dlpi_plan(p, out);
 }
 
 DLPDEF const char *dlp_link_name(int kind) {
@@ -24112,12 +24452,18 @@ static int dlpi_held_fail(dlp_pipe *p) {
 
 DLPDEF int dlp_pipe_next(dlp_pipe *p, dlp_batch **out) { return dlp_pipe_next_timeout(p, out, -1); }
 
-DLPDEF int dlp_pipe_next_timeout(dlp_pipe *p, dlp_batch **out, int timeout_ms) {
-    if (p == NULL || out == NULL) return DLP_ERR_ARG;
+/* May the caller take batches? DLP_OK, or why not. */
+static int dlpi_may_take(const dlp_pipe *p) {
     if (!p->started || p->closing) return DLP_ERR_STATE;
     if (dlpi_forked(p)) return DLP_ERR_FORKED;
-    if (p->share != NULL && p->share->serve_only) return DLP_ERR_STATE; /* subscribers have all */
-    if (p->exported) dlpi_exported_sweep(p);
+    return p->used_at_first == 0 ? DLP_ERR_STATE : DLP_OK; /* subscribers have all */
+}
+
+DLPDEF int dlp_pipe_next_timeout(dlp_pipe *p, dlp_batch **out, int timeout_ms) {
+    int rc;
+    if (p == NULL || out == NULL) return DLP_ERR_ARG;
+    if ((rc = dlpi_may_take(p)) != DLP_OK) return rc;
+    dlpi_exported_sweep(p);
     if (p->err.code != 0) return p->err.code;
     if (dlpi_stopped(p)) return DLP_STOPPED;
     if (p->n_held >= p->max_held) return dlpi_held_fail(p);
@@ -24126,7 +24472,6 @@ DLPDEF int dlp_pipe_next_timeout(dlp_pipe *p, dlp_batch **out, int timeout_ms) {
         p->epoch_end_due = 0;
         return DLP_EPOCH_END;
     }
-    if (p->lender) return p->lender->ops->lender->next(p, out, timeout_ms);
     return dlpi_next(p, out, timeout_ms);
 }
 
@@ -24136,16 +24481,13 @@ DLPDEF int dlp_pipe_release(dlp_pipe *p, dlp_batch *batch) {
     if (dlpi_forked(p)) return DLP_ERR_FORKED;
     s = (uint32_t)(uintptr_t)batch->internal;
     if (s >= p->n_out || batch != &p->out[s] || !p->held[s]) return DLP_ERR_ARG;
-    if (p->exported) return dlpi_exported_release(p, s);
-    dlpi_give_back(p, s);
-    return DLP_OK;
+    return dlpi_exported_return(p, s);
 }
 
 DLPDEF int dlp_pipe_next_epoch(dlp_pipe *p) {
+    int rc;
     if (p == NULL) return DLP_ERR_ARG;
-    if (!p->started || p->closing) return DLP_ERR_STATE;
-    if (dlpi_forked(p)) return DLP_ERR_FORKED;
-    if (p->share != NULL && p->share->serve_only) return DLP_ERR_STATE;
+    if ((rc = dlpi_may_take(p)) != DLP_OK) return rc;
     if (p->err.code != 0) return p->err.code;
     p->epoch_end_due = 0;
     if (!p->epoch_open) return DLP_OK;
@@ -24163,7 +24505,7 @@ DLPDEF int dlp_pipe_seek(dlp_pipe *p, const dlp_state *state, dlp_error *err) {
         return dlpi_error_set(err, DLP_ERR_STATE, "", "the pipe does not run");
     if (dlpi_forked(p))
         return dlpi_error_set(err, DLP_ERR_FORKED, "", "the pipe is another process's");
-    if (p->share != NULL)
+    if (p->sharing != NULL)
         return dlpi_error_set(err, DLP_ERR_UNSUPPORTED, "shm.share",
                               "a pipe with subscribers goes on only");
     if (p->err.code != 0) {
@@ -24180,13 +24522,10 @@ DLPDEF int dlp_pipe_seek(dlp_pipe *p, const dlp_state *state, dlp_error *err) {
 
 DLPDEF int dlp_pipe_state_at(const dlp_pipe *p, uint64_t epoch, uint64_t batch, dlp_state *out) {
     dlpi_state s;
-    uint64_t most;
     if (p == NULL || out == NULL) return DLP_ERR_ARG;
     if (!p->started) return DLP_ERR_STATE;
     if (dlpi_forked(p)) return DLP_ERR_FORKED;
-    most = p->samples / p->global_batch;
-    if (p->batches_per_epoch != UINT64_MAX) most = dlpi_epoch_batches(p);
-    if (epoch >= DLPI_MAX_EPOCH || batch >= most) return DLP_ERR_ARG;
+    if (epoch >= DLPI_MAX_EPOCH || batch >= dlpi_epoch_most(p)) return DLP_ERR_ARG;
     dlpi_state_config(p, &s);
     s.epoch = epoch;
     s.batch = batch;
@@ -24205,11 +24544,7 @@ DLPDEF int dlp_pipe_set_workers(dlp_pipe *p, dlp_stage stage, int n) {
     if (dlpi_forked(p)) return DLP_ERR_FORKED;
     if (stage < 0 || stage >= p->n_stages) return DLP_ERR_ARG;
     st = &p->stages[stage];
-    if (!st->tuned || n < 0 || n > st->n_workers) return DLP_ERR_ARG;
-    if (n > 0 && n < st->w.workers_min) return DLP_ERR_ARG;
-    p->tune.at[st->work].set = n > 0;
-    if (n > 0) dlpi_tune_set(p, st, n, DLP_TUNE_SET, dlpi_now_ns());
-    return DLP_OK;
+    return dlpi_tune_ask(p, st, n);
 }
 
 DLPDEF void dlp_pipe_stop(dlp_pipe *p) {
@@ -24229,7 +24564,7 @@ DLPDEF int dlp_pipe_close(dlp_pipe *p) {
     if (p->exported == NULL && !p->closing && p->n_held > 0) /* tensors are given away on purpose */
         dlpi_warn(p, "close: %" PRIu64 " %s held: the pipe's memory goes with the last release",
                   p->n_held, p->n_held == 1 ? "batch is" : "batches are");
-    return p->exported ? dlpi_exported_close(p) : dlpi_close(p);
+    return dlpi_exported_close(p);
 }
 
 DLPDEF const dlp_error *dlp_pipe_error(const dlp_pipe *p) {
@@ -24249,7 +24584,7 @@ DLPDEF int dlp_pipe_state(dlp_pipe *p, const dlp_batch *batch, dlp_state *out) {
     if (p == NULL || out == NULL) return DLP_ERR_ARG;
     if (!p->started) return DLP_ERR_STATE;
     if (dlpi_forked(p)) return DLP_ERR_FORKED;
-    if (p->share != NULL && p->share->serve_only) return DLP_ERR_STATE; /* who is how far? */
+    if (p->used_at_first == 0) return DLP_ERR_STATE; /* subscribers have all: which is how far? */
     if (batch != NULL) {
         slot = (uint32_t)(uintptr_t)batch->internal;
         if (slot >= p->n_out || batch != &p->out[slot] || !p->held[slot]) return DLP_ERR_ARG;
@@ -24289,13 +24624,12 @@ DLPDEF int dlp_pipe_resolved(const dlp_pipe *p, dlp_pipe_desc *out) {
     out->prefetch_factor = (int32_t)p->prefetch;
     out->max_held = (int32_t)p->max_held;
     if (out->close_timeout_ms == 0) out->close_timeout_ms = 5000;
-    if (out->trace_bytes == 0) out->trace_bytes = 4096;
     return DLP_OK;
 }
 
 static void dlpi_workers_resolved(const dlpi_stage *st, dlp_workers_desc *out) {
     *out = st->w;
-    if (st->tuned) out->num_workers = st->begin; /* w has room for workers_max */
+    out->num_workers = st->begin; /* w has room for workers_max */
     if (out->num_workers == 0) out->num_workers = DLP_NONE;
     out->name = st->name;
 }
@@ -26226,7 +26560,7 @@ static int dlpi_picture_timeline(const dlpi_picture *p, const char *path) {
     return rc != DLP_OK ? rc : closed;
 }
 
-/* ---- words ---- */
+/* ---- words: of kinds of stages, and of what batches are ---- */
 
 /* Text built by several calls, cut like snprintf's. */
 typedef struct dlpi_text {
@@ -26243,6 +26577,103 @@ __attribute__((format(printf, 2, 3))) static void dlpi_text_add(dlpi_text *t, co
     va_end(a);
     t->len += n > 0 ? (size_t)n : 0;
 }
+
+/* What batches are to stages: batches of rows or, where a lender splits them, chunks. */
+typedef struct dlpi_batch_words {
+    const char *batch, *item;  /* a unit of a stage that takes batches, of one that takes rows */
+    const char *prefetch;      /* what raises their number */
+    const char *more, *beside; /* what hides uneven times */
+    const char *sink_out;      /* what takes the sink out of the consumer */
+    const char *memory;
+    bool of_rows;
+} dlpi_batch_words;
+
+static const dlpi_batch_words *dlpi_batch_words_of(const dlp_stats *s) {
+    static const dlpi_batch_words rows = {
+        .batch = "batch",
+        .item = "item",
+        .prefetch = "prefetch_factor",
+        .more = "more batches in flight",
+        .beside = ", or unordered = 1",
+        .sink_out = "transfer_threaded = 1",
+        .memory = "Memory: %s are planned, with %u batch slots (prefetch_factor %u + "
+                  "max_held %u).\n",
+        .of_rows = true,
+    };
+    static const dlpi_batch_words chunks = {
+        .batch = "chunk",
+        .item = "chunk",
+        .prefetch = "cpu_buffers, and so prefetch_factor",
+        .more = "more chunks in flight",
+        .beside = "",
+        .sink_out = "transfer_inline = 0",
+        .memory = "Memory: %s are planned, with records of %u chunks (prefetch_factor %u + "
+                  "max_held %u).\n",
+    };
+    return s->chunks.cpu_buffers > 0 || s->chunks.taken > 0 ? &chunks : &rows;
+}
+
+/* How many of them the consumer has taken. */
+static uint64_t dlpi_batches_taken(const dlp_stats *s) {
+    return s->chunks.taken > 0 ? s->chunks.taken : s->batches;
+}
+
+static const dlpi_stage_ops *dlpi_words_ops(const dlp_stage_stats *g) {
+    static const dlpi_stage_ops unknown = {.unit = DLPI_UNIT_ROWS};
+    const dlpi_stage_ops *ops = dlpi_kind_ops(g->kind);
+    return ops != NULL ? ops : &unknown;
+}
+
+static bool dlpi_stage_takes_batches(const dlp_stage_stats *g) {
+    return g->unit_is_batch || dlpi_words_ops(g)->unit == DLPI_UNIT_BATCHES;
+}
+
+/* The desc field that gives a stage more workers. */
+static const char *dlpi_stage_field(const dlp_stage_stats *g) {
+    const char *more = dlpi_words_ops(g)->words.more;
+    return more != NULL ? more : "workers.num_workers";
+}
+
+/* What takes a stage out of the consumer. */
+static const char *dlpi_stage_setting(const dlp_stats *s, const dlp_stage_stats *g) {
+    const dlpi_stage_ops *ops = dlpi_words_ops(g);
+    if (ops->sink != NULL) return dlpi_batch_words_of(s)->sink_out;
+    return ops->words.out != NULL ? ops->words.out : "workers.num_workers = 1";
+}
+
+/* What a unit of a stage's work is called. */
+static const char *dlpi_stage_unit(const dlp_stats *s, const dlp_stage_stats *g) {
+    const dlpi_batch_words *words = dlpi_batch_words_of(s);
+    if (g->cells > 0) return "part";
+    return dlpi_stage_takes_batches(g) ? words->batch : words->item;
+}
+
+/* Where the chunks are: the queues of a pipe that splits. */
+static void dlpi_explain_chunks(dlpi_text *t, const dlp_chunk_stats *c) {
+    if (c->cpu_buffers == 0) return;
+    dlpi_text_add(t,
+                  "Chunks: %" PRIu64 " loadable in this epoch; %" PRIu64
+                  " CPU chunk buffers: %" PRIu64 " free, %" PRIu64 " loading, %" PRIu64 " filled",
+                  c->loadable, c->cpu_buffers, c->cpu_free, c->cpu_loading, c->cpu_filled);
+    if (c->device_buffers > 0)
+        dlpi_text_add(t,
+                      "; %" PRIu64 " device chunk buffers: %" PRIu64 " free, %" PRIu64
+                      " being copied, %" PRIu64 " filled",
+                      c->device_buffers, c->device_free, c->device_copying, c->device_filled);
+    dlpi_text_add(t, "; %" PRIu64 " in use.%s%s\n", c->in_use,
+                  c->preload ? " Chunks are loaded once and stay." : "",
+                  c->preload_auto == 0 ? ""
+                  : c->preload         ? " DLP_PRELOAD_AUTO found room for all."
+                                       : " DLP_PRELOAD_AUTO found no room for all: none stays.");
+    if (c->seam_buffers > 0)
+        dlpi_text_add(t,
+                      "Seams: %" PRIu64 " batch%s spanned chunks and %s copied, %s in all; a "
+                      "batch_size that divides the rows of every chunk has none.\n",
+                      c->seams, c->seams == 1 ? "" : "es", c->seams == 1 ? "was" : "were",
+                      dlpi_num_bytes((double)c->seam_bytes).s);
+}
+
+/* ---- words ---- */
 
 /* What limits: a stage, or one of the names below. */
 enum {
@@ -26281,11 +26712,6 @@ typedef struct dlpi_load {
     int n;
 } dlpi_load;
 
-static bool dlpi_stage_takes_batches(const dlp_stage_stats *g) {
-    return g->unit_is_batch || g->kind == DLP_STAGE_BATCH || g->kind == DLP_STAGE_MAP_BATCH ||
-           g->kind == DLP_STAGE_TRANSFER;
-}
-
 /* How many units of its work a stage may have at once. */
 static double dlpi_stage_at_once(const dlp_stats *s, const dlp_stage_stats *g, double rows) {
     if (g->cells > 0) { return g->cells; }
@@ -26299,7 +26725,7 @@ static void dlpi_load_of(dlpi_load *l, const dlp_stats *s) {
     l->busiest = l->heaviest = -1;
     if (s->batches == 0 || !(l->ns > 0)) { return; }
     l->rows = (double)s->items / (double)s->batches;
-    l->units = s->chunks.taken > 0 ? 1 : l->rows;
+    l->units = dlpi_batch_words_of(s)->of_rows ? l->rows : 1;
     l->rate = (double)s->items * 1e9 / l->ns;
     l->wait = (double)s->wait_ns / l->ns;
     l->consumer = (double)s->step_ns / l->ns;
@@ -26309,7 +26735,7 @@ static void dlpi_load_of(dlpi_load *l, const dlp_stats *s) {
         const dlp_stage_stats *g = &s->stages[i];
         cpu_ns += (double)g->cpu_ns;
         waits_ns += dlpi_stage_core_wait(g);
-        device = device || g->kind == DLP_STAGE_TRANSFER;
+        device = device || dlpi_words_ops(g)->sink != NULL;
         if (g->workers <= 0) {
             l->consumer += (double)g->busy_ns / l->ns;
             if (g->busy_ns > 0 &&
@@ -26401,29 +26827,6 @@ static dlpi_num dlpi_limit_name(const dlp_stats *s, int limit) {
     return r;
 }
 
-/* The desc field that gives a stage more workers. */
-static const char *dlpi_stage_field(const dlp_stage_stats *g) {
-    switch (g->kind) {
-    case DLP_STAGE_BATCH: return "batch_workers";
-    case DLP_STAGE_FETCH: return "num_workers";
-    default: return "workers.num_workers";
-    }
-}
-
-static bool dlpi_of_chunks(const dlp_stats *s) { return s->chunks.cpu_buffers > 0; }
-
-/* What takes a stage out of the consumer. */
-static const char *dlpi_stage_setting(const dlp_stats *s, const dlp_stage_stats *g) {
-    switch (g->kind) {
-    case DLP_STAGE_SAMPLER: return "sampler.threaded = 1";
-    case DLP_STAGE_BATCH: return "batch_workers = 1";
-    case DLP_STAGE_TRANSFER:
-        return dlpi_of_chunks(s) ? "transfer_inline = 0" : "transfer_threaded = 1";
-    case DLP_STAGE_FETCH: return "num_workers = 1";
-    default: return "workers.num_workers = 1";
-    }
-}
-
 static void dlpi_explain_inline(dlpi_text *t, const dlp_stats *s, const dlpi_load *l,
                                 const dlpi_verdict *v) {
     const dlp_stage_stats *g = &s->stages[v->limiting_stage];
@@ -26446,7 +26849,7 @@ static void dlpi_explain_inline(dlpi_text *t, const dlp_stats *s, const dlpi_loa
 
 /* Workers that have several items at once are busy while one is out: what limits them is how many
    are, and how long each takes. */
-static void dlpi_explain_flights(dlpi_text *t, const dlp_stage_stats *g, const dlpi_load *l) {
+static void dlpi_explain_in_flight(dlpi_text *t, const dlp_stage_stats *g, const dlpi_load *l) {
     double out = (double)g->in_flight_ns / (double)g->busy_ns;
     dlpi_text_add(t,
                   "Limit: requests in flight: each of the %d worker%s of '%.31s' has %s of %d out, "
@@ -26472,7 +26875,7 @@ static void dlpi_explain_stage(dlpi_text *t, const dlp_stats *s, const dlpi_load
     int w = g->workers;
     bool batches = dlpi_stage_takes_batches(g);
     if (g->in_flight > 1 && g->busy_ns > 0) {
-        dlpi_explain_flights(t, g, l);
+        dlpi_explain_in_flight(t, g, l);
         return;
     }
     dlpi_text_add(t,
@@ -26480,13 +26883,8 @@ static void dlpi_explain_stage(dlpi_text *t, const dlp_stats *s, const dlpi_load
                   "of the time.\n",
                   g->name, w, w == 1 ? " is" : "s are",
                   dlpi_num_percent(l->util[v->limiting_stage]).s, dlpi_num_percent(l->wait).s);
-    if (g->kind == DLP_STAGE_TRANSFER || g->kind == DLP_STAGE_SAMPLER ||
-        g->kind == DLP_STAGE_REPEAT) {
-        dlpi_text_add(
-            t, g->kind == DLP_STAGE_TRANSFER
-                   ? "Change: it has one thread: move fewer bytes (smaller dtypes, pad less), give "
-                     "the device register_memory, or raise device_buffers.\n"
-                   : "Change: it has one thread: make the sampler's own function cheaper.\n");
+    if (dlpi_words_ops(g)->words.slow != NULL) {
+        dlpi_text_add(t, "Change: it has one thread: %s.\n", dlpi_words_ops(g)->words.slow);
     } else if (w < g->workers_max) {
         dlpi_text_add(t, "Change: workers are added as they are missed, up to workers_max = %d.\n",
                       g->workers_max);
@@ -26527,7 +26925,7 @@ static double dlpi_explain_deeper(const dlp_stats *s, const dlpi_load *l, uint64
 
 static void dlpi_explain_prefetch(dlpi_text *t, const dlp_stats *s, const dlpi_load *l) {
     const dlp_stage_stats *g = &s->stages[l->busiest];
-    const char *what = s->chunks.taken > 0 ? "chunk" : "batch";
+    const dlpi_batch_words *words = dlpi_batch_words_of(s);
     dlpi_text_add(t,
                   "Limit: prefetch_factor = %u: the consumer waits %s %% of the time while the "
                   "workers of '%.31s' are only %s %% busy.\n",
@@ -26538,16 +26936,12 @@ static void dlpi_explain_prefetch(dlpi_text *t, const dlp_stats *s, const dlpi_l
     while (more < 4096 && (double)more < need + 1) { more *= 2; }
     more = more > 4096 ? 4096 : more;
     double deeper = dlpi_explain_deeper(s, l, more);
-    dlpi_text_add(t, "Change: raise %s, for instance to %" PRIu64,
-                  s->chunks.taken > 0 ? "cpu_buffers, and so prefetch_factor" : "prefetch_factor",
-                  more);
+    dlpi_text_add(t, "Change: raise %s, for instance to %" PRIu64, words->prefetch, more);
     if (deeper > 0) {
         dlpi_text_add(t, "; that should give about %s items/s", dlpi_num_of(deeper).s);
     }
-    dlpi_text_add(
-        t, "; each %s more takes about %s.\n", what,
-        dlpi_num_bytes((double)s->bytes / (double)(s->chunks.taken ? s->chunks.taken : s->batches))
-            .s);
+    dlpi_text_add(t, "; each %s more takes about %s.\n", words->batch,
+                  dlpi_num_bytes((double)s->bytes / (double)dlpi_batches_taken(s)).s);
     for (int i = 0; i < l->n; i++) {
         const dlp_stage_stats *k = &s->stages[i];
         bool parts = k->cells > 0;
@@ -26556,13 +26950,9 @@ static void dlpi_explain_prefetch(dlpi_text *t, const dlp_stats *s, const dlpi_l
                           "Skew: times of '%.31s' are uneven (p50 %s, p99 %s): slow %ss hold up "
                           "the order; %s hide them%s.\n",
                           k->name, dlpi_num_ns(k->p50_ns).s, dlpi_num_ns(k->p99_ns).s,
-                          parts                 ? "part"
-                          : s->chunks.taken > 0 ? "chunk"
-                                                : "item",
-                          parts                 ? "more part cells (queue_size)"
-                          : s->chunks.taken > 0 ? "more chunks in flight"
-                                                : "more batches in flight",
-                          parts || s->chunks.taken > 0 ? "" : ", or unordered = 1");
+                          parts ? "part" : words->item,
+                          parts ? "more part cells (queue_size)" : words->more,
+                          parts ? "" : words->beside);
         }
     }
 }
@@ -26617,7 +27007,8 @@ static double dlpi_batch_work(const dlp_stats *s, const dlpi_load *l) {
     for (int i = 0; i < l->n; i++) {
         const dlp_stage_stats *g = &s->stages[i];
         if (g->workers <= 0) continue;
-        if (g->cells > 0 || dlpi_stage_takes_batches(g) || dlpi_of_chunks(s)) return 0;
+        if (g->cells > 0 || dlpi_stage_takes_batches(g) || !dlpi_batch_words_of(s)->of_rows)
+            return 0;
         busy += (double)g->busy_ns;
     }
     return busy / (double)s->batches;
@@ -26661,13 +27052,6 @@ static void dlpi_explain_rest(dlpi_text *t, const dlp_stats *s, const dlpi_load 
                           dlpi_stage_takes_batches(g) ? "batches" : "items");
         }
     }
-}
-
-/* What a unit of a stage's work is called. */
-static const char *dlpi_stage_unit(const dlp_stats *s, const dlp_stage_stats *g) {
-    if (g->cells > 0) return "part";
-    if (dlpi_of_chunks(s)) return "chunk";
-    return dlpi_stage_takes_batches(g) ? "batch" : "item";
 }
 
 /* Who hangs, or seems to. */
@@ -26744,31 +27128,6 @@ static void dlpi_explain_cache(dlpi_text *t, const dlp_stats *s) {
             s->cache_all_bytes);
 }
 
-/* Where the chunks are: the queues of a pipe that splits. */
-static void dlpi_explain_chunks(dlpi_text *t, const dlp_chunk_stats *c) {
-    if (c->cpu_buffers == 0) return;
-    dlpi_text_add(t,
-                  "Chunks: %" PRIu64 " loadable in this epoch; %" PRIu64
-                  " CPU chunk buffers: %" PRIu64 " free, %" PRIu64 " loading, %" PRIu64 " filled",
-                  c->loadable, c->cpu_buffers, c->cpu_free, c->cpu_loading, c->cpu_filled);
-    if (c->device_buffers > 0)
-        dlpi_text_add(t,
-                      "; %" PRIu64 " device chunk buffers: %" PRIu64 " free, %" PRIu64
-                      " being copied, %" PRIu64 " filled",
-                      c->device_buffers, c->device_free, c->device_copying, c->device_filled);
-    dlpi_text_add(t, "; %" PRIu64 " in use.%s%s\n", c->in_use,
-                  c->preload ? " Chunks are loaded once and stay." : "",
-                  c->preload_auto == 0 ? ""
-                  : c->preload         ? " DLP_PRELOAD_AUTO found room for all."
-                                       : " DLP_PRELOAD_AUTO found no room for all: none stays.");
-    if (c->seam_buffers > 0)
-        dlpi_text_add(t,
-                      "Seams: %" PRIu64 " batch%s spanned chunks and %s copied, %s in all; a "
-                      "batch_size that divides the rows of every chunk has none.\n",
-                      c->seams, c->seams == 1 ? "" : "es", c->seams == 1 ? "was" : "were",
-                      dlpi_num_bytes((double)c->seam_bytes).s);
-}
-
 /* What it costs that epochs don't overlap. */
 static void dlpi_explain_borders(dlpi_text *t, const dlp_stats *s) {
     double n = (double)s->epoch_borders;
@@ -26782,15 +27141,8 @@ static void dlpi_explain_borders(dlpi_text *t, const dlp_stats *s) {
 
 static void dlpi_explain_memory(dlpi_text *t, const dlp_stats *s) {
     if (s->plan_bytes > 0) {
-        dlpi_text_add(
-            t,
-            s->chunks.cpu_buffers
-                ? "Memory: %s are planned, with records of %u chunks (prefetch_factor %u + "
-                  "max_held %u).\n"
-                : "Memory: %s are planned, with %u batch slots (prefetch_factor %u + "
-                  "max_held %u).\n",
-            dlpi_num_bytes((double)s->plan_bytes).s, (unsigned)s->slots,
-            (unsigned)s->prefetch_factor, (unsigned)s->max_held);
+        dlpi_text_add(t, dlpi_batch_words_of(s)->memory, dlpi_num_bytes((double)s->plan_bytes).s,
+                      (unsigned)s->slots, (unsigned)s->prefetch_factor, (unsigned)s->max_held);
     }
 }
 

@@ -41,9 +41,8 @@ typedef struct dlp_expand_desc {
     int32_t uneven;           /* as there */
     uint64_t id;              /* the user's number for what expand does, part of a state's
                                   fingerprint */
-    dlp_workers_desc
-        workers; /* those that call fetch's callback and expand; num_workers 0: 1, which
-                                  makes items ahead of the consumer; DLP_NONE: made in next.
+    dlp_workers_desc workers; /* those that call fetch's callback and expand; num_workers 0: 1,
+                                  which makes items ahead of the consumer; DLP_NONE: made in next.
                                   dispatch: CLAIM; workers_max: 0. name NULL: "expand" */
 } dlp_expand_desc;
 

@@ -73,7 +73,7 @@ typedef struct dlp_push_stats {
     uint64_t left;            /* skipped by NEWEST */
     uint64_t refused;         /* pushes that got DLP_FULL */
     uint64_t waiting;         /* in lanes */
-    uint32_t attached, ended; /* producers: with a lane now; that said the end */
+    uint32_t attached, ended; /* producers that have a lane now; ends that were said */
 } dlp_push_stats;
 
 /* Of one producer, 1..max_producers, or of all with 0. Returns DLP_OK, DLP_ERR_ARG. Any thread. */

@@ -40,6 +40,7 @@ static dlp_stage dlpi_added(dlp_pipe *p, dlpi_stage *st, int rc) {
         if (st->affinity == NULL) return dlpi_no_memory(p, "affinity", "the CPU numbers");
         memcpy(st->affinity, st->w.affinity, bytes);
     }
+    st->begin = st->w.num_workers;
     p->n_stages++;
     return st->id;
 }
@@ -118,73 +119,6 @@ static int dlpi_check_graph(dlp_pipe *p) {
     return DLP_OK;
 }
 
-static bool dlpi_all_inline(const dlp_pipe *p) {
-    for (int i = 0; i < p->n_stages; i++)
-        if (p->stages[i].w.num_workers > 0) return false;
-    return p->batcher->batching.batch_workers <= 0 && !p->sampler->sampler.threaded;
-}
-
-/* All is laid out for workers_max; num_workers, where it begins, is kept apart. */
-static void dlpi_list_tuned(dlpi_stage *s) {
-    if (s->kind == DLP_STAGE_BATCH || !s->tuned) s->begin = s->w.num_workers;
-    s->tuned = s->w.workers_max > 0;
-    if (s->tuned) s->w.num_workers = s->w.workers_max;
-}
-
-/* Workers that come and go; where they begin has bounds of its own. */
-static int dlpi_check_tuned(dlp_pipe *p, dlpi_stage *st) {
-    dlp_workers_desc *w = &st->w;
-    dlpi_within(p, st->name, "workers_max", w->workers_max, 0, DLP_MAX_WORKERS, "0..1024");
-    dlpi_within(p, st->name, "workers_min", w->workers_min, 0, w->workers_max,
-                "0..workers_max, 0 without that");
-    if (!st->tuned) return p->err.code;
-    if (w->workers_min == 0) w->workers_min = 1;
-    dlpi_within(p, st->name, "dispatch", w->dispatch, DLP_DISPATCH_CLAIM, DLP_DISPATCH_CLAIM,
-                "DLP_DISPATCH_CLAIM with workers_max: else a batch has its worker");
-    dlpi_within(p, st->name, "num_workers", st->begin, w->workers_min, w->workers_max,
-                "workers_min..workers_max (and at least 1)");
-    p->tune.every_ns = DLPI_TUNE_EVERY_NS;
-    return p->err.code;
-}
-
-/* Batch workers that nobody asked for: beyond so many a collate is no longer what is slow, and as
-   processes they would be forked by the thousand. */
-#define DLPI_COLLATORS 64
-
-/* Does the stage want workers? A batch stage does if somebody must run it. */
-static bool dlpi_wants_workers(const dlpi_stage *st) {
-    if (st->kind != DLP_STAGE_BATCH) return st->ops->unit != DLPI_UNIT_NONE;
-    return st->collate != NULL || st->batching.batch_workers > 0;
-}
-
-/* Of a unit, the stages that have workers, in order. */
-static void dlpi_list_unit(dlp_pipe *p, int unit) {
-    for (int at = p->sampler->id; at >= 0; at = p->stages[at].next) {
-        dlpi_stage *st = &p->stages[at];
-        if (st->ops->unit != unit || !dlpi_wants_workers(st)) continue;
-        st->work = p->n_staffed;
-        dlpi_list_tuned(st);
-        st->n_workers = st->w.num_workers > 0 ? st->w.num_workers : 1;
-        if (st->w.num_workers > 0 && st->w.placement == DLP_PLACE_PROCESSES)
-            p->n_procs += st->n_workers;
-        p->work[p->n_staffed++] = st;
-    }
-}
-
-static void dlpi_list_work(dlp_pipe *p) {
-    const dlp_batch_desc *b = &p->batcher->batching;
-    dlpi_stage *st = p->batcher;
-    st->w.num_workers = b->batch_workers > 0 ? b->batch_workers : 0;
-    if (b->batch_workers == 0 && b->collate && p->fetch->w.num_workers > 0)
-        st->w.num_workers = p->prefetch < DLPI_COLLATORS ? (int32_t)p->prefetch : DLPI_COLLATORS;
-    p->n_staffed = p->n_procs = 0;
-    dlpi_list_unit(p, DLPI_UNIT_ROWS);
-    p->n_item_work = p->n_staffed;
-    dlpi_list_unit(p, DLPI_UNIT_BATCHES);
-    p->n_work = p->n_staffed;
-    dlpi_list_unit(p, DLPI_UNIT_CELLS);
-}
-
 /* This rank's rows of a batch. */
 static int dlpi_sampler_ranks(dlp_pipe *p, const dlpi_stage *st) {
     const dlp_sampler_desc *d = &st->sampler;
@@ -194,45 +128,6 @@ static int dlpi_sampler_ranks(dlp_pipe *p, const dlpi_stage *st) {
     p->rank = d->rank;
     p->batch_rows = (uint32_t)((p->global_batch + p->world - 1) / p->world);
     return dlpi_check_ranks(p, st, p->rank, d->world_size, p->global_batch, d->allow_uneven != 0);
-}
-
-/* ---- a row finds the end (a stream): what needs a length, or another item in an item's place, is
-   not possible ---- */
-
-static int dlpi_open_end_order(dlp_pipe *p) {
-    const char *sampler = p->sampler->name;
-    bool one = p->world == 1;
-    dlpi_within(p, sampler, "order", p->sampler->sampler.order, DLP_ORDER_SEQUENTIAL,
-                DLP_ORDER_SEQUENTIAL, "DLP_ORDER_SEQUENTIAL, and shuffle 0, with a stream");
-    if (p->sampler->sampler.subset) dlpi_bad(p, sampler, "subset", "NULL with a stream", 1);
-    dlpi_within(p, sampler, "unordered", p->d.unordered, 0, 0,
-                "0 with a stream, whose end comes in order");
-    dlpi_within(p, sampler, "batch_size", (int64_t)p->global_batch, p->world, 1 << 20,
-                "world_size or more with a stream: a rank without rows sees no end");
-    dlpi_within(p, p->batcher->name, "last", p->last, DLP_LAST_PARTIAL,
-                one ? DLP_LAST_DROP : DLP_LAST_PARTIAL,
-                one ? "DLP_LAST_PARTIAL or DLP_LAST_DROP with a stream"
-                    : "DLP_LAST_PARTIAL with a stream of several ranks, none of which knows "
-                      "whether the others' rows of a batch are there");
-    return p->err.code;
-}
-
-static int dlpi_open_end_check(dlp_pipe *p) {
-    int rc = dlpi_open_end_order(p);
-    if (rc != DLP_OK) return rc;
-    for (int i = 0; i < p->n_work; i++)
-        if (p->work[i]->w.on_error == DLP_ON_ERROR_REPLACE)
-            return dlpi_bad(p, p->work[i]->name, "on_error",
-                            "DLP_ON_ERROR_RAISE or _DROP with a stream, "
-                            "which knows no other item",
-                            DLP_ON_ERROR_REPLACE);
-    for (int i = 0; i < p->n_stages; i++)
-        if (p->stages[i].ops->keeper != NULL || p->stages[i].ops->lender != NULL)
-            return dlpi_bad_graph(p, p->stages[i].name,
-                                  "this stage wants to know the number of items, and a stream has "
-                                  "none");
-    if (p->share_bytes == 0) return DLP_OK;
-    return dlpi_refuse(p, DLP_ERR_UNSUPPORTED, "", "shm.share", "a stream has no subscribers");
 }
 
 /* Rank, batch and epoch arithmetic. */
@@ -259,9 +154,6 @@ static int dlpi_check_pipe(dlp_pipe *p) {
     for (uint32_t i = 0; rc == DLP_OK && i < p->d.n_counters; i++)
         if (p->counters[i].name[0] == 0 || !(p->counters[i].most >= 0))
             rc = dlpi_bad(p, "", "counters", "n_counters of them with a name, most 0 or more", i);
-    if (rc != DLP_OK || p->d.shm == NULL) return rc;
-    if (dlpi_shm != NULL) return dlpi_shm->open(p);
-    return dlpi_refuse(p, DLP_ERR_UNSUPPORTED, "", "shm",
-                       "dlp_pipe_desc.shm needs dlpipe_shm.h, included in the file that has "
-                       "DLPIPE_IMPLEMENTATION");
+    if (p->d.trace_bytes == 0) p->d.trace_bytes = 4096;
+    return rc != DLP_OK ? rc : p->beside->open(p);
 }

@@ -2,51 +2,10 @@
 #include "build/start.h"
 /* ---- close ---- */
 
-static uint32_t dlpi_running(const dlp_pipe *p) {
-    return (uint32_t)p->n_threads - dlpi_event_count(&p->live_word); /* L1 <- L1 */
-}
-
 static void dlpi_stop_now(dlp_pipe *p) {
     DLPI_STORE_SEQ(&p->ctl->stop, 1u); /* S1 -> S1 */
     dlpi_wake_sleepers(p);
-    if (p->shm) dlpi_shm->nudge(p);
-}
-
-/* Wait for the threads, at most until `until`. */
-static bool dlpi_await_threads(dlp_pipe *p, uint64_t until) {
-    while (dlpi_running(p) > 0) {
-        uint32_t word = dlpi_event_count(&p->live_word); /* L1 <- L1 */
-        uint64_t now = dlpi_now_ns(), ns = DLPI_SLEEP_NS;
-        if (dlpi_running(p) == 0) break;
-        if (now >= until) return false;
-        if (until - now < ns) ns = until - now;
-        dlpi_futex_wait(&p->live_word, word, UINT32_MAX, ns, 0);
-        dlpi_wake_sleepers(p);
-    }
-    for (int i = 0; i <= p->n_workers; i++) {
-        dlpi_worker *w = &p->workers[i];
-        if (w->started && !w->joined) pthread_join(w->thread, NULL);
-        if (w->started) w->joined = 1;
-    }
-    return true;
-}
-
-/* Which callback still runs: of a worker that works, else of one that has not ended (its init or
-   exit, the sampler's, the device's). */
-static int dlpi_busy(dlp_pipe *p) {
-    dlp_error e;
-    dlpi_worker *who = NULL;
-    dlpi_error_set(&e, DLP_ERR_BUSY, "", "a callback has not returned within close_timeout_ms");
-    for (int i = 0; i <= p->n_workers; i++) {
-        dlpi_worker *w = &p->workers[i];
-        int state = DLPI_LOAD_RLX(&w->block->state); /* for people */
-        if (!w->started || w->process || state == DLP_WORKER_EXITED) continue;
-        if (who == NULL || state == DLP_WORKER_BUSY) who = w;
-        if (state == DLP_WORKER_BUSY) break;
-    }
-    if (who) dlpi_describe_current(who, DLPI_LOAD_RLX(&who->block->current), &e); /* for people */
-    p->err = e;
-    return e.code;
+    p->beside->nudge(p);
 }
 
 /* Of all stages; one more than there are may have been refused while it was added. */
@@ -63,7 +22,7 @@ static void dlpi_free(dlp_pipe *p) {
     for (int i = 0; p->workers && i < p->n_stages; i++)
         if (p->stages[i].ops->end != NULL) p->stages[i].ops->end(p, &p->stages[i]);
     for (int i = 0; i < p->n_stages; i++) free(p->stages[i].affinity);
-    if (p->shm) dlpi_shm->end(p);
+    p->beside->end(p);
     dlpi_unpoison_all(p);
     if (p->region) munmap(p->region, (size_t)p->region_bytes);
     if (p->alive) munmap(p->alive, 4096);
@@ -75,15 +34,6 @@ static void dlpi_free(dlp_pipe *p) {
     free(p);
 }
 
-/* Threads are gone or never were: inline workers end. */
-static void dlpi_close_rest(dlp_pipe *p) {
-    for (int i = 0; p->ctl && i < p->n_workers; i++) {
-        if (p->workers[i].joined != -1) continue;
-        p->workers[i].joined = 1;
-        dlpi_worker_end(&p->workers[i], DLP_OK);
-    }
-}
-
 static int dlpi_shut(dlp_pipe *p) {
     uint64_t ns =
         p->d.close_timeout_ms ? (uint64_t)p->d.close_timeout_ms * 1000000u : UINT64_C(5000000000);
@@ -92,7 +42,7 @@ static int dlpi_shut(dlp_pipe *p) {
     if (p->closing == 0) p->closing = 1;
     if (p->ctl) {
         dlpi_stop_now(p);
-        if (p->shm) dlpi_shm->await(p);
+        p->beside->await(p);
         if (!dlpi_await_threads(p, until)) return dlpi_busy(p);
         dlpi_close_rest(p);
     }

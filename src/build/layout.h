@@ -2,6 +2,7 @@
 #include "queue/spsc.h"
 #include "core/links.h"
 #include "build/check.h"
+#include "build/placement.h"
 /* ---- what follows from the descs; where all lies in the region; the plan ---- */
 
 static uint64_t dlpi_pow2(uint64_t n) {
@@ -12,14 +13,14 @@ static uint64_t dlpi_pow2(uint64_t n) {
 
 /* How many batches are under way, and where their numbers are kept. */
 static int dlpi_resolve_slots(dlp_pipe *p) {
-    p->prefetch = dlpi_all_inline(p) ? 1 : 2;
+    p->prefetch = dlpi_prefetch_least(p);
     if (p->d.prefetch_factor) p->prefetch = (uint32_t)p->d.prefetch_factor;
     p->max_held = p->d.max_held ? (uint32_t)p->d.max_held : 1;
     p->n_slots = p->prefetch + p->max_held;
     p->n_cells = p->n_slots;
     p->n_out = p->lender ? p->max_held : p->n_slots;
-    p->ring = (uint32_t)dlpi_pow2(p->n_slots * (p->d.unordered ? 4u : 1u));
-    p->window = p->d.unordered && p->ring > DLPI_WINDOW_MAX ? DLPI_WINDOW_MAX : p->ring;
+    p->ring = (uint32_t)dlpi_pow2(p->n_slots * dlpi_window_spread(p));
+    p->window = dlpi_window_of(p, 0);
     if (p->window >= p->prefetch) return DLP_OK;
     return dlpi_bad(p, "", "prefetch_factor", "at most 320 with unordered = 1",
                     (int64_t)p->prefetch);
@@ -28,21 +29,8 @@ static int dlpi_resolve_slots(dlp_pipe *p) {
 static int dlpi_resolve_work(dlp_pipe *p) {
     int rc = DLP_OK;
     dlpi_list_work(p);
-    for (int i = 0; i < p->n_work && rc == DLP_OK; i++) rc = dlpi_check_tuned(p, p->work[i]);
-    if (rc == DLP_OK && p->n_procs > 0 && p->shm == NULL) rc = dlpi_shm->open(p);
-    return rc == DLP_OK && p->shm ? dlpi_shm->resolve(p) : rc;
-}
-
-/* From which stage on a batch's parts and cell are free. A batch that is half changed is fetched,
-   or collated, again. */
-static void dlpi_resolve_ends(dlp_pipe *p) {
-    p->rows_end = p->work[p->n_item_work - 1];
-    p->cell_end = p->batcher;
-    for (int i = 0; i < p->n_work; i++)
-        if (p->work[i]->kind == DLP_STAGE_MAP_BATCH && !p->work[i]->w.idempotent) {
-            p->cell_end = p->work[i];
-            if (!p->has_item_cells) p->rows_end = p->work[i];
-        }
+    for (int i = 0; i < p->n_work && rc == DLP_OK; i++) rc = dlpi_tune_check(p, p->work[i]);
+    return rc == DLP_OK ? p->beside->resolve(p) : rc;
 }
 
 static int dlpi_resolve_batches(dlp_pipe *p) {
@@ -59,32 +47,21 @@ static int dlpi_resolve(dlp_pipe *p) {
     int rc;
     if ((rc = dlpi_check_graph(p)) != DLP_OK) return rc;
     ds = &p->fetch->dataset;
-    p->has_item_cells = p->batcher->collate != NULL;
+    dlpi_cells_resolve(p);
     if ((rc = dlpi_check_sizes(p)) != DLP_OK) return rc;
     if ((rc = dlpi_resolve_slots(p)) != DLP_OK) return rc;
     if ((rc = dlpi_resolve_work(p)) != DLP_OK) return rc;
-    if (p->open_end && (rc = dlpi_open_end_check(p)) != DLP_OK) return rc;
     rc = dlpi_fields_init(p, p->fetch->name, &p->items, ds->fields, ds->n_fields, false);
     if (rc != DLP_OK) return rc;
-    dlpi_resolve_ends(p);
+    dlpi_cells_ends(p);
     for (dlpi_stage *st = p->stages; st < p->stages + p->n_stages; st++) /* what kinds say of it */
         if (st->ops->check != NULL && (rc = st->ops->check(p, st)) != DLP_OK) return rc;
     return dlpi_resolve_batches(p);
 }
 
-/* Where things lie in a slot and in the region. */
-static uint64_t dlpi_take_bytes(uint64_t *at, uint64_t bytes, uint64_t align) {
-    uint64_t from = dlpi_round_up(*at, align);
-    *at = dlpi_sum(from, bytes);
-    return from;
-}
-
 static void dlpi_layout_slots(dlp_pipe *p) {
     uint64_t at = sizeof(dlpi_bslot), rows = p->batch_rows;
     uint64_t words8 = dlpi_times(rows, 8), cells = dlpi_times(rows, 4);
-    uint64_t out_lengths =
-        p->has_item_cells || p->items.any_ragged ? dlpi_times(p->batches.n, words8) : 0;
-    bool in_lengths = p->has_item_cells && p->items.any_ragged;
     p->words_max = (p->batch_rows + DLPI_WORD_ROWS - 1) / DLPI_WORD_ROWS;
     p->units_max = p->batch_rows;
     for (int i = 0; i < p->n_work; i++) {
@@ -97,13 +74,7 @@ static void dlpi_layout_slots(dlp_pipe *p) {
     }
     at = dlpi_line_up(at);
     p->slot.index = dlpi_take_bytes(&at, words8, 1);
-    p->slot.lengths = dlpi_take_bytes(&at, out_lengths, 1);
-    p->slot.item_lengths = p->has_item_cells ? at : p->slot.lengths;
-    dlpi_take_bytes(&at, in_lengths ? dlpi_times(p->items.n, words8) : 0, 1);
-    p->slot.offsets =
-        dlpi_take_bytes(&at, p->has_item_cells ? dlpi_times(p->batches.n, words8 + 8) : 0, 1);
-    p->slot.fmeta =
-        dlpi_take_bytes(&at, p->has_item_cells ? p->batches.n * sizeof(dlpi_fmeta) : 0, 1);
+    dlpi_cells_slot(p, &at);
     p->slot.source = dlpi_take_bytes(&at, p->source->slot_bytes ? p->source->slot_bytes(p) : 0, 1);
     p->slot.rec = dlpi_take_bytes(&at, cells, 1);
     p->tries_bytes = 0;
@@ -233,23 +204,14 @@ static void dlpi_layout_table(dlp_pipe *p) {
 }
 
 static void dlpi_layout_trace(dlp_pipe *p) {
-    uint64_t bytes = p->d.trace_bytes ? p->d.trace_bytes : 4096;
-    p->trace_events = (uint32_t)(bytes / sizeof(dlp_trace_event));
+    p->trace_events = (uint32_t)(p->d.trace_bytes / sizeof(dlp_trace_event));
     if (p->trace_events < 4) p->trace_events = 4;
     dlpi_area_add(p, DLPI_REC_TRACE, "trace rings", p->trace_events * sizeof(dlp_trace_event),
                   (uint64_t)p->n_workers + 1, 4096);
 }
 
 static void dlpi_layout_cells(dlp_pipe *p) {
-    dlpi_area_add(p, DLPI_REC_ITEM_CELLS, "item cells for the collate",
-                  p->has_item_cells ? dlpi_fields_bytes(&p->items) : 0,
-                  p->has_item_cells ? p->prefetch : 0, 4096);
-    dlpi_area_add(p, DLPI_REC_CELLS,
-                  p->lender ? p->lender->ops->lender->words.cells : "batch slots: fields",
-                  dlpi_fields_bytes(&p->batches), p->n_cells, 4096);
-    dlpi_area_add(p, DLPI_AREA_ZEROS, p->lender ? p->lender->ops->lender->words.zeros : NULL,
-                  dlpi_fields_bytes(&p->batches), p->cells == DLPI_CELLS_STAY,
-                  4096); /* cell n_cells: behind the others */
+    dlpi_cells_layout(p);
     dlpi_area_add(p, DLPI_AREA_GUARD, "guarded cells", dlpi_guard_stride(p), dlpi_guard_cells(p),
                   DLPI_LINE);
 }
@@ -262,7 +224,7 @@ static void dlpi_layout(dlp_pipe *p) {
     dlpi_layout_slots(p);
     dlpi_layout_table(p);
     dlpi_layout_trace(p);
-    dlpi_area_add(p, DLPI_REC_SHARE, "subscribers", p->share_bytes, p->share_bytes > 0, 4096);
+    p->beside->layout(p);
     for (int i = 0; i < p->n_stages; i++) /* what each kind has of its own */
         if (p->stages[i].ops->layout != NULL) p->stages[i].ops->layout(p, &p->stages[i]);
     dlpi_layout_cells(p);
@@ -344,4 +306,18 @@ static void dlpi_plan_fill(const dlp_pipe *p, dlp_plan *plan) {
     dlpi_plan_add(plan, "this process: pipe and views", 1, own);
     dlpi_seen_shape(p, &s);
     plan->n_links = dlpi_links(&s, plan->links);
+}
+
+/* What follows from the descs, and its plan; of a pipe that is prepared, as it is. */
+static int dlpi_plan(dlp_pipe *p, dlp_plan *out) {
+    dlp_plan plan;
+    int rc;
+    if (!p->prepared) {
+        if (p->err.code != 0) return p->err.code;
+        if ((rc = dlpi_resolve(p)) != DLP_OK) return rc;
+        dlpi_layout(p);
+    }
+    dlpi_plan_fill(p, &plan);
+    *out = plan;
+    return DLP_OK;
 }

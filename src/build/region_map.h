@@ -3,14 +3,6 @@
 #include "build/layout.h"
 /* ---- the region: mapped, described for observers; and whether this process was forked ---- */
 
-static int dlpi_system_fail(dlp_pipe *p, int code, const char *call) {
-    dlp_error e;
-    int errnum = errno;
-    dlpi_error_set(&e, code, "", "%s failed: %s", call, strerror(errnum));
-    e.errnum = errnum;
-    return dlpi_pipe_fail(p, &e);
-}
-
 /* Have all of the region's memory now: no process is to be killed in the middle of a batch because
    there is none. */
 static int dlpi_region_reserve(dlp_pipe *p) {
@@ -52,7 +44,7 @@ static int dlpi_region_too_large(dlp_pipe *p) {
 static int dlpi_region_map(dlp_pipe *p) {
     size_t bytes = (size_t)p->region_bytes;
     void *at = MAP_FAILED;
-    bool must = p->shm != NULL; /* processes and names need it, and memory that is there */
+    bool must = p->needs_file != 0; /* with memory that is there */
     p->memfd = -1;
     if (must && !dlpi_file_may_be(bytes)) return dlpi_region_too_large(p);
     if ((!p->d.no_memfd || must) && dlpi_file_may_be(bytes)) {
@@ -139,8 +131,8 @@ static void dlpi_stage_describe(const dlpi_stage *st, dlpi_stage_rec *r) {
     r->unit_is_batch = st->ops->unit == DLPI_UNIT_BATCHES;
     r->stage_words_offset = st->stage_words_offset;
     r->in_flight = st->in_flight;
-    r->active = st->tuned ? st->begin : st->n_workers;
-    r->workers_min = st->tuned ? st->w.workers_min : 0;
+    r->active = st->at_first;
+    r->workers_min = st->w.workers_min;
 }
 
 static void dlpi_pipe_describe(const dlp_pipe *p, dlpi_pipe_rec *r) {

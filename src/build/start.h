@@ -2,6 +2,7 @@
 #include "core/check.h"
 #include "core/deliver.h"
 #include "build/limits.h"
+#include "build/placement.h"
 #include "build/region_map.h"
 static void dlpi_counters_live(dlp_pipe *p) {
     for (uint32_t i = 0; i < p->d.n_counters; i++)
@@ -20,6 +21,8 @@ static int dlpi_private_alloc(dlp_pipe *p) {
     return dlpi_system_fail(p, DLP_ERR_MEMORY, "malloc of the pipe's own records");
 }
 
+static const uint32_t dlpi_timed = 0;
+
 static void dlpi_worker_init(dlp_pipe *p, dlpi_stage *st, int id, int global) {
     dlpi_worker *w = &p->workers[global];
     w->p = p;
@@ -29,8 +32,8 @@ static void dlpi_worker_init(dlp_pipe *p, dlpi_stage *st, int id, int global) {
     w->block = dlpi_area_at(p, DLPI_REC_WORKERS, (uint64_t)global);
     w->trace = dlpi_area_at(p, DLPI_REC_TRACE, (uint64_t)global);
     w->block->current = UINT64_MAX;
-    if (st->w.placement != DLP_PLACE_PROCESSES) w->block->pid = (int32_t)getpid();
     w->clock_every = 1;
+    w->untimed = &dlpi_timed;
     w->item.data = w->data;
     w->item.length = w->length;
     w->item.n_fields = p->items.n;
@@ -51,98 +54,11 @@ static void dlpi_worker_init(dlp_pipe *p, dlpi_stage *st, int id, int global) {
                     dlpi_area_at(p, DLPI_REC_TABLE, 0));
 }
 
-static int dlpi_thread_start(dlp_pipe *p, dlpi_worker *w, void *(*run)(void *)) {
-    pthread_attr_t attr;
-    int rc = pthread_attr_init(&attr);
-    if (rc != 0) {
-        errno = rc;
-        return dlpi_system_fail(p, DLP_ERR_SYSTEM, "pthread_attr_init");
-    }
-    if (w->st->w.stack_bytes &&
-        pthread_attr_setstacksize(&attr, (size_t)w->st->w.stack_bytes) != 0) {
-        pthread_attr_destroy(&attr);
-        return dlpi_refuse(p, DLP_ERR_ARG, w->st->name, "stack_bytes",
-                           "%" PRIu64 " is no stack size of this system", w->st->w.stack_bytes);
-    }
-    w->started = 1;
-    rc = pthread_create(&w->thread, &attr, run, w);
-    pthread_attr_destroy(&attr);
-    if (rc == 0) {
-        p->n_threads++;
-        return DLP_OK;
-    }
-    w->started = 0;
-    errno = rc;
-    return dlpi_system_fail(p, DLP_ERR_SYSTEM, "pthread_create");
-}
-
-/* How long to spin: about 10 us where everybody has a core; else a little, then give the core
-   away; not at all where there is but one. */
-static void dlpi_wait_rule(dlp_pipe *p) {
-    uint64_t rows = (uint64_t)p->prefetch * p->batch_rows; /* in flight */
-    int begin = 1;
-    p->peers = 1;
-    for (int i = 0; i < p->n_staffed; i++) {
-        const dlpi_stage *st = p->work[i];
-        if (st->w.num_workers == 0) continue;
-        p->peers += st->n_workers;
-        if (i < p->n_work && !st->ops->in_order) begin += st->tuned ? st->begin : st->n_workers;
-    }
-    if (p->sampler->sampler.threaded) p->peers++;
-    p->spin_rounds = p->peers <= p->cpus ? 300 : p->cpus > 1 ? 30 : 0;
-    p->yield_rounds = p->peers <= p->cpus ? 0 : 50;
-    p->awake_ns = DLPI_AWAKE_NS;
-    if (begin - 1 > p->cpus)
-        dlpi_warn(p,
-                  "%d worker threads on %d cores: more than can run at once (fine when items wait, "
-                  "not when they compute)",
-                  begin - 1, p->cpus);
-    if ((uint64_t)p->fetch->w.num_workers > rows)
-        dlpi_warn(p,
-                  "num_workers %d is more than prefetch_factor x batch_size = %" PRIu64
-                  " items in flight: the rest will idle",
-                  p->fetch->w.num_workers, rows);
-    else if ((uint64_t)p->fetch->w.num_workers * (uint64_t)p->fetch->in_flight > rows)
-        dlpi_warn(
-            p,
-            "num_workers %d x in_flight %d is more than prefetch_factor x batch_size = %" PRIu64
-            " items",
-            p->fetch->w.num_workers, p->fetch->in_flight, rows);
-    else if (p->fetch->w.dispatch == DLP_DISPATCH_BATCHES &&
-             (uint64_t)p->fetch->w.num_workers > p->prefetch)
-        dlpi_warn(p,
-                  "num_workers %d is more than prefetch_factor %" PRIu32
-                  " batches in flight: workers that have no batch idle",
-                  p->fetch->w.num_workers, p->prefetch);
-}
-
-static int dlpi_start_threads(dlp_pipe *p) {
-    int rc = DLP_OK;
-    for (int i = 0; i < p->n_staffed && rc == DLP_OK; i++) {
-        const dlpi_stage *st = p->work[i];
-        for (int k = 0; k < st->n_workers && rc == DLP_OK; k++) {
-            dlpi_worker *w = &p->workers[st->first_worker + k];
-            if (st->w.num_workers > 0 && st->w.placement == DLP_PLACE_PROCESSES) {
-                w->started = w->joined = w->process = 1;
-            } else if (st->w.num_workers > 0) {
-                rc = dlpi_thread_start(p, w, dlpi_thread_worker);
-            } else if (dlpi_worker_begin(w) != DLP_OK) {
-                rc = dlpi_pipe_fail(p, &p->ctl->error);
-            } else {
-                w->joined = -1; /* an inline worker that has begun */
-            }
-        }
-    }
-    if (rc == DLP_OK && p->sampler->sampler.threaded)
-        rc = dlpi_thread_start(p, p->consumer, dlpi_thread_scheduler);
-    return rc;
-}
-
 static void dlpi_live_point(dlp_pipe *p) {
     p->ctl = dlpi_area_at(p, DLPI_REC_CTL, 0);
     p->waiters = dlpi_area_at(p, DLPI_AREA_WAITERS, 0);
     p->disp = dlpi_area_at(p, DLPI_REC_ORDER, 0);
-    p->share = p->share_bytes > 0 ? dlpi_area_at(p, DLPI_REC_SHARE, 0) : NULL;
+    p->share = dlpi_area_if(p, DLPI_REC_SHARE);
     p->taken = dlpi_area_at(p, DLPI_REC_TAKEN, 0);
     memset(p->ones, 1, p->batch_rows);
 }
@@ -159,11 +75,11 @@ static void dlpi_live_workers(dlp_pipe *p) {
 static int dlpi_live_init(dlp_pipe *p) {
     int rc;
     dlpi_live_point(p);
-    p->ctl->shared = p->n_procs > 0 || p->share_bytes > 0;
+    p->ctl->shared = p->others != 0;
     for (int i = 0; i < p->n_staffed; i++) {
         const dlpi_stage *st = p->work[i];
         p->waiters[i].shared = p->ctl->shared;
-        p->waiters[i].active = (uint32_t)(st->tuned ? st->begin : st->n_workers);
+        p->waiters[i].active = (uint32_t)st->at_first;
     }
     DLPI_STORE_SEQ(&p->can_wake, 1u);                                          /* S2 -> S2 */
     if (DLPI_LOAD_SEQ(&p->stop_asked) != 0) DLPI_STORE_SEQ(&p->ctl->stop, 1u); /* S2 <- S2, S1 */
@@ -180,10 +96,12 @@ static int dlpi_live_init(dlp_pipe *p) {
             p->deadline_ns = deadline;
     }
     dlpi_live_workers(p);
+    p->consumer->block->pid = (int32_t)getpid();
     for (uint32_t s = 0; s < p->n_slots; s++) {
         dlpi_bslot *slot = dlpi_slot_at(p, s);
         slot->header = dlpi_gen_word(DLPI_GEN_MASK, 0); /* of a batch long gone */
         slot->dbuf = DLPI_NO_SLOT;
+        slot->cell = (uint16_t)(s % p->areas[p->item_area].count); /* until it is scheduled */
         for (int i = 0; i < p->n_work; i++) {
             uint64_t *words = dlpi_stage_words_at(p, s, p->work[i])->words;
             uint64_t n = i < p->n_item_work ? p->units_max : 1u;
@@ -207,7 +125,7 @@ static int dlpi_live_init(dlp_pipe *p) {
 static int dlpi_prepare(dlp_pipe *p) {
     dlp_plan plan;
     int rc;
-    if ((rc = dlp_pipe_plan(p, &plan)) != DLP_OK) return rc;
+    if ((rc = dlpi_plan(p, &plan)) != DLP_OK) return rc;
     if ((rc = dlpi_check_limits(p, &plan)) != DLP_OK) return rc;
     if ((rc = dlpi_private_alloc(p)) != DLP_OK) return rc;
     if ((p->alive = dlpi_alive_page()) == NULL)
@@ -216,7 +134,7 @@ static int dlpi_prepare(dlp_pipe *p) {
     dlpi_wait_rule(p);
     p->prepared = 1;
     if ((rc = dlpi_live_init(p)) != DLP_OK) return rc;
-    return p->shm ? dlpi_shm->begin(p) : DLP_OK;
+    return p->beside->begin(p);
 }
 
 static int dlpi_start(dlp_pipe *p) {

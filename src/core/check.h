@@ -138,10 +138,7 @@ static int dlpi_check_workers(dlp_pipe *p, const dlpi_stage *st) {
     };
     int rc = dlpi_check_bounds(p, st->name, &st->w, DLPI_ROWS(bounds));
     if (rc != DLP_OK || (rc = dlpi_check_affinity(p, st)) != DLP_OK) return rc;
-    if (st->w.placement != DLP_PLACE_PROCESSES || dlpi_shm != NULL) return DLP_OK;
-    return dlpi_refuse(p, DLP_ERR_UNSUPPORTED, st->name, "placement",
-                       "DLP_PLACE_PROCESSES needs dlpipe_shm.h, included in the file that has "
-                       "DLPIPE_IMPLEMENTATION");
+    return st->w.placement == DLP_PLACE_PROCESSES ? p->beside->processes(p, st) : DLP_OK;
 }
 
 /* The same of a stage of whole batches. */

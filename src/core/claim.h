@@ -20,7 +20,7 @@ static bool dlpi_input_ready(const dlpi_worker *w, const dlpi_unit *t, dlpi_stag
     const dlp_pipe *p = w->p;
     dlpi_stage_words *theirs;
     uint32_t i = t->row / DLPI_WORD_ROWS, mask;
-    if (w->st->work == 0) return true;
+    if (dlpi_writes_first(w)) return true;
     theirs = dlpi_stage_words_at(p, t->slot, p->work[w->st->work - 1]);
     if (!dlpi_is_item_stage(p, w->st))
         return dlpi_ready_is(dlpi_gather_ready(&theirs->ready), t->b); /* Y1 <- Y1 */
@@ -69,7 +69,7 @@ static bool dlpi_find_in(dlpi_worker *w, uint64_t b, bool hints, dlpi_unit *t, b
         if (dlpi_older(dlpi_gen(owner), b)) {
             uint64_t mine = dlpi_gen_word(b, (uint64_t)w->global + 1u);
             t->untouched =
-                w->st->work == 0 && !dlpi_header_padded(header) && (owner & DLPI_FREED) == 0;
+                dlpi_writes_first(w) && !dlpi_header_padded(header) && (owner & DLPI_FREED) == 0;
             if (dlpi_input_ready(w, t, words) &&
                 dlpi_claim_take(&dlpi_owners(p, words)[u], owner, mine)) {
                 if (u == from) dlpi_claim_advance(&words->next, b, u + 1);
@@ -242,9 +242,7 @@ static uint32_t dlpi_stage_units(const dlp_pipe *p, int k, uint64_t header) {
 /* Where rows or batches of stage st go back to: the nearest stage that writes their cells whole. */
 static int dlpi_redo_first(const dlp_pipe *p, const dlpi_stage *st, uint64_t header) {
     if (dlpi_is_item_stage(p, st)) return 0;
-    return p->has_item_cells               ? p->batcher->work
-           : dlpi_header_count(header) > 0 ? 0
-                                           : p->n_item_work;
+    return dlpi_header_count(header) > 0 ? p->cells_from : p->n_item_work;
 }
 
 static void dlpi_owners_set(dlp_pipe *p, int k, uint32_t s, uint64_t header, uint64_t word) {

@@ -184,6 +184,11 @@ DLPDEF int dlp_collate_pack(void *user, dlp_collate *c) {
     return 0;
 }
 
+/* Bytes that the batch in slot s has in a field. */
+static inline uint64_t dlpi_field_bytes(const dlp_pipe *p, uint32_t s, uint32_t f, uint64_t rows) {
+    return p->has_item_cells ? dlpi_slot_fmeta(p, s)[f].bytes : rows * p->batches.at[f].row_bytes;
+}
+
 /* The batch in slot s as a callback or the consumer sees it. */
 static void dlpi_batch_view(const dlp_pipe *p, uint32_t s, dlp_batch *b, dlp_tensor *fields) {
     const dlpi_bslot *slot = dlpi_slot_at(p, s);
@@ -237,21 +242,14 @@ static void dlpi_batch_view_init(const dlp_pipe *p, uint32_t s, dlp_batch *b, dl
     }
 }
 
-static int dlpi_batch_callback(dlpi_worker *w, const dlpi_unit *t) {
-    dlp_pipe *p = w->p;
+/* Call a batch stage's collate. */
+static int dlpi_collate_call(dlpi_worker *w, const dlpi_unit *t) {
     dlp_collate c;
     int rc;
-    if (w->st->kind == DLP_STAGE_MAP_BATCH) {
-        dlpi_batch_view_init(p, t->slot, &w->batch, w->tensors);
-        dlpi_batch_view(p, t->slot, &w->batch, w->tensors);
-        w->batch.call = &w->note;
-        rc = dlpi_returned(w, w->st->batch(w->st->user, &w->batch, w->state));
-        return dlpi_guard_batch(w, t->slot, rc);
-    }
     if (w->st->collate == NULL) return 0; /* batch workers without a collate only close */
     dlpi_collate_begin(w, t, &c);
     rc = dlpi_returned(w, w->st->collate(w->st->user, &c));
-    rc = dlpi_guard_batch(w, t->slot, rc);
+    rc = dlpi_guard_items(w, t->slot, dlpi_guard_batch(w, t->slot, rc));
     return rc != 0 ? rc : dlpi_collate_end(w, t);
 }
 
@@ -260,11 +258,6 @@ static void dlpi_batch_backoff(const dlpi_worker *w, uint64_t ns) {
     const uint64_t piece = 20000000;
     for (; ns > piece && !dlpi_stopped(w->p); ns -= piece) dlpi_sleep(piece);
     if (!dlpi_stopped(w->p)) dlpi_sleep(ns);
-}
-
-/* Does this stage change the batch in place, so that half of a change may have been made? */
-static bool dlpi_batch_in_place(const dlpi_stage *st) {
-    return st->kind == DLP_STAGE_MAP_BATCH && !st->w.idempotent;
 }
 
 /* A batch callback begins: its time counts from now, and what it says is of this batch. */
@@ -308,7 +301,7 @@ static int dlpi_batch_try(dlpi_worker *w, const dlpi_unit *t) {
         int rc;
         dlpi_batch_begins(w, t);
         rc = dlpi_rec_verdict(w, t->slot, rec);
-        if (rc == 0) rc = dlpi_batch_callback(w, t);
+        if (rc == 0) rc = w->st->ops->call(w, t);
         tries = dlpi_batch_tries(w, t) + 1;
         if (rc == 0 || dlpi_never_again(rc) || (int)tries > w->st->w.retries) return rc;
         dlpi_bump(&w->block->retried, 1);

@@ -1,5 +1,5 @@
 #pragma once
-#include "core/pipe.h"
+#include "core/cells.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-debug      WRITES PAST A ROW, USES AFTER RELEASE
    With DLPIPE_DEBUG only: else the compiler drops all of it, and cells have no room for it.
@@ -130,8 +130,16 @@ static inline int dlpi_guard_batch(dlpi_worker *w, uint32_t s, int rc) {
     p = w->p;
     batch = dlpi_slot_at(p, s)->sequence;
     dlpi_guarded_cell(p, DLPI_REC_CELLS, dlpi_batch_cell(p, s), &c);
-    rc = dlpi_guarded_check(w, &w->note, &c, "batch", batch, rc);
-    if (w->st->collate == NULL || rc == DLPI_OVERRUN) return rc;
+    return dlpi_guarded_check(w, &w->note, &c, "batch", batch, rc);
+}
+
+/* And the items that a collate has read. */
+static inline int dlpi_guard_items(dlpi_worker *w, uint32_t s, int rc) {
+    const dlp_pipe *p = w->p;
+    uint64_t batch;
+    dlpi_guarded c;
+    if (!DLPI_DEBUG || rc == DLPI_OVERRUN) return rc;
+    batch = dlpi_slot_at(p, s)->sequence;
     dlpi_guarded_cell(p, DLPI_REC_ITEM_CELLS, dlpi_item_cell(p, s), &c);
     return dlpi_guarded_check(w, &w->note, &c, "items of batch", batch, rc);
 }
@@ -139,9 +147,7 @@ static inline int dlpi_guard_batch(dlpi_worker *w, uint32_t s, int rc) {
 /* ---- guarded cells ---- */
 
 /* How many items of one fetch worker can be in a callback. */
-static uint64_t dlpi_guard_each(const dlp_pipe *p) {
-    return p->fetch->in_flight > 0 ? (uint64_t)p->fetch->in_flight : 1;
-}
+static uint64_t dlpi_guard_each(const dlp_pipe *p) { return dlpi_fetch_at_once(p); }
 
 static uint64_t dlpi_guard_cells(const dlp_pipe *p) {
     uint64_t n = 0;
@@ -167,7 +173,7 @@ static uint64_t dlpi_guard_stride(const dlp_pipe *p) {
 static uint64_t dlpi_guard_cell(const dlpi_worker *w, uint64_t i) {
     const dlp_pipe *p = w->p;
     uint64_t first = (uint64_t)p->fetch->n_workers * dlpi_guard_each(p);
-    if (w->st->work == 0) return (uint64_t)w->id * dlpi_guard_each(p) + i;
+    if (dlpi_writes_first(w)) return (uint64_t)w->id * dlpi_guard_each(p) + i;
     return first + (uint64_t)(w->global - p->fetch->n_workers);
 }
 
@@ -245,7 +251,7 @@ static void dlpi_unpoison_bytes(void *at, uint64_t bytes) {
 /* The consumer has given back batch, or view, s: nobody else may read it. */
 static inline void dlpi_poison(const dlp_pipe *p, uint32_t s) {
     uint32_t slot;
-    if (!DLPI_DEBUG || p->cells != DLPI_CELLS_OWN || p->sink || p->share) return;
+    if (!DLPI_DEBUG || !dlpi_cells_own(p) || p->sink || p->sharing) return;
     slot = p->lender ? p->lender->ops->lender->slot(p, s) : s;
     for (uint32_t f = 0; f < p->batches.n; f++) {
         const dlp_tensor *t = &p->out_fields[(size_t)s * p->batches.n + f];

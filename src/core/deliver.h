@@ -1,4 +1,6 @@
 #pragma once
+#include "core/pace.h"
+#include "core/scheduler.h"
 #include "core/state.h"
 #include "core/tune.h"
 #include "core/workers.h"
@@ -40,13 +42,7 @@ static uint32_t dlpi_taken(dlp_pipe *p, uint64_t b, uint32_t flags) {
     for (; p->taken[p->base & (p->ring - 1)]; p->base++)
         DLPI_STORE_RLX(&p->taken[p->base & (p->ring - 1)], (uint8_t)0);
     dlpi_credit_publish_quiet(&ctl->base, p->base); /* V1 -> V1 */
-    if (!dlpi_consumer_schedules(p)) {
-        dlpi_credit_publish(&ctl->delivered, DLPI_LOAD_RLX(&ctl->delivered) + 1); /* V1 -> V1, B1 */
-        dlpi_wake_scheduler(ctl);
-    } else {
-        dlpi_credit_publish_quiet(&ctl->delivered,
-                                  DLPI_LOAD_RLX(&ctl->delivered) + 1); /* V1 -> V1 */
-    }
+    dlpi_scheduler_delivered(p);
     if (p->last_sequence != UINT64_MAX && p->base > p->last_sequence) {
         p->last_sequence = UINT64_MAX;
         return flags | DLP_BATCH_LAST;
@@ -56,32 +52,28 @@ static uint32_t dlpi_taken(dlp_pipe *p, uint64_t b, uint32_t flags) {
 
 /* Give slot s back to the scheduler. */
 static void dlpi_slot_free(dlp_pipe *p, uint32_t s) {
-    dlpi_bslot *slot = dlpi_slot_at(p, s);
     if (p->sink) p->sink->ops->sink->freed(p, s);
-    if (!dlpi_consumer_schedules(p)) {
-        dlpi_credit_done(&slot->used, 0u); /* C1 -> C1 */
-        dlpi_wake_scheduler(p->ctl);
-    } else {
-        dlpi_credit_done_quiet(&slot->used); /* C1 -> C1 */
-    }
+    dlpi_scheduler_credit(p, &dlpi_slot_at(p, s)->used);
 }
 
-/* How many credits to gather before they are fed. The tail is read by every worker, so each
-   publication costs a trip of its line between cores; a consumer that takes batches faster than
-   that feeds several at once. At most a quarter of the credits wait, and none while the consumer
-   waits. */
-static uint64_t dlpi_burst(const dlp_pipe *p) {
-    return p->call_clock_every >= 32 && p->prefetch >= 8 ? p->prefetch / 4 : 1;
-}
-
-static void dlpi_schedule_inline(dlp_pipe *p, uint64_t burst) {
-    if (dlpi_consumer_schedules(p) && !dlpi_stopped(p)) dlpi_schedule(p, burst);
+/* Batch, or view, v is the consumer's: the books. */
+DLPI_INLINE void dlpi_delivered(dlp_pipe *p, uint32_t v, uint64_t bytes) {
+    const dlp_batch *batch = &p->out[v];
+    dlpi_ctl *ctl = p->ctl;
+    p->held[v] = 1;
+    p->n_held++;
+    p->epoch_now = batch->epoch;
+    p->epoch_open = (batch->flags & DLP_BATCH_LAST) == 0;
+    if (!p->epoch_open && p->repeat && p->repeat->repeat.epoch_end) p->epoch_end_due = 1;
+    DLPI_STORE_RLX(&ctl->held, p->n_held); /* statistics, here and below */
+    DLPI_STORE_RLX(&ctl->epoch, batch->epoch);
+    dlpi_bump(&ctl->items, batch->count);
+    dlpi_bump(&ctl->bytes, bytes);
 }
 
 /* Hand batch b in slot s to the consumer. */
 static void dlpi_deliver(dlp_pipe *p, uint64_t b, uint32_t s, dlp_batch **out) {
     dlp_batch *batch = &p->out[s];
-    dlpi_ctl *ctl = p->ctl;
     uint64_t bytes = 0;
     dlpi_batch_view(p, s, batch, p->out_fields + (size_t)s * p->batches.n);
     batch->flags = dlpi_taken(p, b, batch->flags);
@@ -91,15 +83,7 @@ static void dlpi_deliver(dlp_pipe *p, uint64_t b, uint32_t s, dlp_batch **out) {
         bytes += t->bytes;
     }
     dlpi_state_note(p, b, s, batch->flags);
-    p->held[s] = 1;
-    p->n_held++;
-    p->epoch_now = batch->epoch;
-    p->epoch_open = (batch->flags & DLP_BATCH_LAST) == 0;
-    if (!p->epoch_open && p->repeat && p->repeat->repeat.epoch_end) p->epoch_end_due = 1;
-    DLPI_STORE_RLX(&ctl->held, p->n_held);
-    DLPI_STORE_RLX(&ctl->epoch, batch->epoch);
-    dlpi_bump(&ctl->items, batch->count);
-    dlpi_bump(&ctl->bytes, bytes);
+    dlpi_delivered(p, s, bytes);
     dlpi_schedule_inline(p, dlpi_burst(p));
     *out = batch;
 }
@@ -107,17 +91,6 @@ static void dlpi_deliver(dlp_pipe *p, uint64_t b, uint32_t s, dlp_batch **out) {
 /* What takes a batch's place when there is none: an error of the pipe, or DLP_OK. */
 static int dlpi_next_error(dlp_pipe *p, bool over) {
     return dlpi_error_due(p->ctl, over) ? dlpi_pipe_fail(p, &p->ctl->error) : DLP_OK;
-}
-
-/* Run what is inline; returns whether anything moved. */
-static bool dlpi_inline_steps(dlp_pipe *p) {
-    bool moved = false;
-    for (int i = 0; i < p->n_staffed; i++) {
-        const dlpi_stage *st = p->work[i];
-        if (st->w.num_workers > 0) continue;
-        if (st->ops->step(&p->workers[st->first_worker])) moved = true;
-    }
-    return moved;
 }
 
 static void dlpi_inline_rest(dlp_pipe *p) {
@@ -143,12 +116,12 @@ static void dlpi_describe_current(const dlpi_worker *w, uint64_t index, dlp_erro
 static int dlpi_deadline(dlp_pipe *p, uint64_t now) {
     for (int i = 0; i < p->n_workers; i++) {
         dlpi_worker *w = &p->workers[i];
-        uint64_t limit = (uint64_t)w->st->w.deadline_ms * 1000000u;
+        uint64_t limit = w->limit_ns;
         uint64_t since = DLPI_LOAD_RLX(&w->block->since_ns),
                  index = DLPI_LOAD_RLX(&w->block->current);
         dlp_error e;
         /* an inline callback has returned: we are here; of processes the supervisor takes care */
-        if (limit == 0 || !w->started || w->process) continue;
+        if (limit == 0) continue;
         if (DLPI_LOAD_RLX(&w->block->state) != DLP_WORKER_BUSY) continue;
         if (index == UINT64_MAX || now < since + limit) continue;
         dlpi_error_set(&e, DLP_ERR_DEADLINE, "",
@@ -160,18 +133,15 @@ static int dlpi_deadline(dlp_pipe *p, uint64_t now) {
     return DLP_OK;
 }
 
-static inline int dlpi_at_work(const dlp_pipe *p) { return p->n_threads + p->n_procs; }
-
 /* What the source waits for may have come while we were awake, and woken nobody: could it go on? */
 static bool dlpi_source_scheduled(dlp_pipe *p) {
-    if (p->source->ready == NULL || !dlpi_consumer_schedules(p)) return false;
-    return dlpi_schedule(p, 1) > 0;
+    return p->source->ready != NULL && dlpi_schedule_inline(p, 1) > 0;
 }
 
 /* Sleep until the wanted batch may be there, at most ns. */
 static void dlpi_caller_sleep(dlp_pipe *p, uint64_t ns) {
     dlpi_ctl *ctl = p->ctl;
-    uint64_t b, want = p->d.unordered || dlpi_at_work(p) < p->n_workers ? UINT64_MAX : p->base + 1;
+    uint64_t b, want = p->d.unordered || p->any_inline ? UINT64_MAX : p->base + 1;
     uint32_t s, word = dlpi_event_count(&ctl->caller_word); /* B1 <- B1 */
     for (int i = 0; i < p->n_workers; i++)
         if (!p->workers[i].started) {
@@ -191,7 +161,7 @@ static void dlpi_caller_sleep(dlp_pipe *p, uint64_t ns) {
 static int dlpi_next_look(dlp_pipe *p, uint64_t now, uint64_t until) {
     if (now >= until && now - p->looked_ns < DLPI_SLEEP_NS / 10) return DLP_OK;
     p->looked_ns = now;
-    return dlpi_shm->look(p);
+    return p->beside->look(p);
 }
 
 /* Spin, then yield, before the first sleep. Returns whether to look again at once. Without a
@@ -199,7 +169,7 @@ static int dlpi_next_look(dlp_pipe *p, uint64_t now, uint64_t until) {
 static bool dlpi_next_spin(dlp_pipe *p, uint64_t until) {
     dlpi_awake_wait *k = &p->awake.wait;
     bool longer = dlpi_keep_awake(p) != 0, yields;
-    if (dlpi_at_work(p) == 0) return false;
+    if (p->all_inline) return false;
     if (longer && DLPI_LOAD_RLX(&p->ctl->source_waits) != 0) longer = false; /* our own store */
     if (!dlpi_awake_round(p, k, longer, &p->ctl->caller_cpu)) return false;
     yields = longer || k->rounds > p->spin_rounds; /* others may keep the core for long */
@@ -215,7 +185,7 @@ static int dlpi_next_sleep(dlp_pipe *p, uint64_t until) {
     if (DLPI_LOAD_RLX(&p->ctl->source_waits) != 0) p->source_waited = true; /* for the books */
     now = dlpi_now_ns();
     dlpi_tune(p, now);
-    if (p->shm && (rc = dlpi_next_look(p, now, until)) != DLP_OK) return rc;
+    if ((rc = dlpi_next_look(p, now, until)) != DLP_OK) return rc;
     if (now >= until) return DLP_TIMEOUT;
     if ((rc = dlpi_deadline(p, now)) != DLP_OK) return rc;
     if (until - now < ns) ns = until - now;
@@ -248,58 +218,6 @@ static int dlpi_next_wait(dlp_pipe *p, uint64_t until, uint64_t *b, uint32_t *s)
     return rc;
 }
 
-/* The consumer's clock: one reading a call, fewer when calls are close together. Where everything
-   is inline, the calls not timed take the time of the last one that was. */
-static void dlpi_consumer_step(dlp_pipe *p, uint64_t now) {
-    dlpi_worker *w = p->consumer;
-    uint64_t from = p->last_return_ns, each, waited;
-    uint32_t calls = p->calls_untimed + 1;
-    p->calls_untimed = 0;
-    p->last_return_ns = now;
-    if (from == 0 || now <= from) return;
-    each = (now - from) / calls;
-    waited = p->inline_ns * (calls - 1);
-    dlpi_bump(&p->ctl->wait_ns, waited < now - from ? waited : 0);
-    dlpi_bump(&p->ctl->step_ns, now - from - (waited < now - from ? waited : 0));
-    DLPI_STORE_RLX(&w->block->hist[dlpi_hist_bucket(each)],
-                   w->block->hist[dlpi_hist_bucket(each)] + calls);
-    dlpi_trace_add(w, DLP_TRACE_STEP, from, now, p->base - 1, p->epoch_now, calls);
-    p->call_clock_every = each >= 2000 ? 1 : each >= 500 ? 4 : 32;
-    if (dlpi_at_work(p) > 0) dlpi_awake_call(p);
-}
-
-/* The wait since from was for an epoch that had to begin. Returns when that was done. */
-static uint64_t dlpi_consumer_began(dlp_pipe *p, uint64_t from) {
-    dlpi_worker *w = p->consumer;
-    uint64_t set = p->set_ns, began = p->began_ns;
-    p->began_ns = 0;
-    if (set < from) return from; /* told as a step */
-    dlpi_bump(&p->ctl->wait_ns, began - from);
-    if (set > from) dlpi_trace_add(w, DLP_TRACE_WAIT, from, set, p->base, p->epoch_now, 0);
-    if (began > set)
-        dlpi_trace_add(w, DLP_TRACE_EPOCH, set, began, p->base, p->epoch_begun & DLPI_EPOCH_MASK,
-                       0);
-    return began;
-}
-
-/* The first batch is there of an epoch that had to begin. */
-static void dlpi_border_over(dlp_pipe *p, uint64_t now) {
-    dlpi_bump(&p->ctl->borders, 1);
-    dlpi_bump(&p->ctl->border_ns, now - p->border_ns);
-    p->border_ns = 0;
-}
-
-static void dlpi_consumer_waited(dlp_pipe *p, uint64_t from, uint64_t to) {
-    bool for_source = p->source_waited;
-    p->last_return_ns = to;
-    p->source_waited = false;
-    if (p->began_ns != 0) from = dlpi_consumer_began(p, from);
-    if (to <= from) return;
-    dlpi_bump(&p->ctl->wait_ns, to - from);
-    if (for_source) dlpi_bump(&p->ctl->source_wait_ns, to - from);
-    dlpi_trace_add(p->consumer, DLP_TRACE_WAIT, from, to, p->base, p->epoch_now, 0);
-}
-
 /* Take a batch, waiting with the books kept. */
 static int dlpi_next_take(dlp_pipe *p, int timeout_ms, uint64_t *b, uint32_t *s) {
     int rc;
@@ -307,17 +225,10 @@ static int dlpi_next_take(dlp_pipe *p, int timeout_ms, uint64_t *b, uint32_t *s)
     dlpi_schedule_inline(p, dlpi_burst(p));
     rc = dlpi_take(p, b, s);
     if (rc == DLP_OK) {
-        if (p->calls_untimed + 1 < p->call_clock_every) {
-            p->calls_untimed++;
-            return rc;
-        }
-        dlpi_consumer_step(p, dlpi_now_ns());
-        dlpi_tune(p, p->last_return_ns);
+        dlpi_pace_call(p);
         return rc;
     }
-    if (dlpi_at_work(p) == 0 && timeout_ms < 0 && p->calls_untimed + 1 < p->call_clock_every &&
-        p->barrier == NULL) {
-        p->calls_untimed++;
+    if (timeout_ms < 0 && p->barrier == NULL && dlpi_pace_skips_wait(p)) {
         p->clock_off = 1;
         if (rc == DLP_EMPTY) rc = dlpi_next_wait(p, until, b, s);
         p->clock_off = 0;
@@ -334,7 +245,6 @@ static int dlpi_next_take(dlp_pipe *p, int timeout_ms, uint64_t *b, uint32_t *s)
     dlpi_consumer_waited(p, from, dlpi_now_ns());
     if (p->border_ns != 0 && rc == DLP_OK) dlpi_border_over(p, p->last_return_ns);
     dlpi_tune(p, p->last_return_ns);
-    if (dlpi_at_work(p) == 0) p->inline_ns = p->last_return_ns - from;
     return rc;
 }
 
@@ -342,8 +252,7 @@ static int dlpi_next_take(dlp_pipe *p, int timeout_ms, uint64_t *b, uint32_t *s)
 static void dlpi_epoch_leave(dlp_pipe *p, uint64_t epoch) {
     p->epoch_open = 0;
     p->last_sequence = UINT64_MAX;
-    p->win_base = 0;
-    memset(p->win, 0, sizeof p->win);
+    dlpi_window_clear(p, 0);
     p->after_epoch = epoch + 1;
     p->after_batch = p->after_position = 0;
     DLPI_STORE_SEQ(&p->ctl->cancel, dlpi_generation(p->seek_no, epoch + 1)); /* N1 -> N1 */
@@ -383,40 +292,6 @@ static int dlpi_end_over(dlp_pipe *p, uint64_t b, uint32_t s) {
     return p->repeat && p->repeat->repeat.epoch_end ? DLP_EPOCH_END : DLP_OK;
 }
 
-/* The words for a failed item that is one too many; its errno is in the list of skips, if that goes
-   back so far. */
-static int dlpi_budget_fail(dlp_pipe *p, uint32_t s, uint32_t row, const dlpi_stage *st) {
-    const dlpi_bslot *slot = dlpi_slot_at(p, s);
-    dlp_skip skip[DLPI_SKIP_RING];
-    dlp_error e;
-    int n = dlp_pipe_skips(p, skip, (int)DLPI_SKIP_RING, NULL);
-    dlpi_error_set(&e, DLP_ERR_BUDGET, "max_skips",
-                   "the item failed, and max_skips %" PRId64 " are used up", st->w.max_skips);
-    dlpi_copy_text(e.stage, sizeof e.stage, st->name);
-    dlpi_error_item(&e, dlpi_slot_index(p, s)[row], slot->epoch, slot->position + row);
-    for (int i = 0; i < n; i++) {
-        if (skip[i].epoch != e.epoch || skip[i].position != e.position) continue;
-        e.errnum = skip[i].errnum;
-        e.worker = skip[i].worker;
-    }
-    return dlpi_pipe_fail(p, &e);
-}
-
-/* Count the failed items that come before the end that a row has found. */
-static int dlpi_end_budget(dlp_pipe *p, uint32_t s) {
-    const uint32_t *rec = dlpi_slot_rec(p, s);
-    uint32_t n;
-    /* ordered by done */
-    if (!p->open_end || DLPI_LOAD_RLX(&dlpi_slot_at(p, s)->dirty) == 0) return DLP_OK;
-    n = dlpi_rows_before_end(p, s);
-    for (uint32_t r = 0; r < n; r++) {
-        const dlpi_stage *st = p->work[dlpi_rec_stage(rec[r])];
-        if ((rec[r] & DLPI_REC_COUNTS) == 0) continue;
-        if (!dlpi_failures_add(p->ctl, 1, st->w.max_skips)) return dlpi_budget_fail(p, s, r, st);
-    }
-    return DLP_OK;
-}
-
 /* The slot of the next batch that is wanted and has not failed. */
 static int dlpi_next_slot(dlp_pipe *p, int timeout_ms, uint64_t *b, uint32_t *s) {
     for (;;) {
@@ -451,10 +326,25 @@ static int dlpi_next_slot(dlp_pipe *p, int timeout_ms, uint64_t *b, uint32_t *s)
     }
 }
 
+/* The same where a lender hands out what the consumer gets. */
+__attribute__((noinline)) static int dlpi_next_lender(dlp_pipe *p, dlp_batch **out,
+                                                      int timeout_ms) {
+    dlpi_handed handed;
+    int rc = p->lender->ops->lender->next(p, &handed, timeout_ms);
+    if (rc != DLP_OK) return rc;
+    *out = &p->out[handed.v];
+    dlpi_bump(&p->ctl->views, 1);
+    dlpi_delivered(p, handed.v, handed.bytes);
+    dlpi_state_handed(p, *out, handed.after);
+    return DLP_OK;
+}
+
 static int dlpi_next(dlp_pipe *p, dlp_batch **out, int timeout_ms) {
     uint64_t b;
     uint32_t s;
-    int rc = dlpi_next_slot(p, timeout_ms, &b, &s);
+    int rc;
+    if (p->lender) return dlpi_next_lender(p, out, timeout_ms);
+    rc = dlpi_next_slot(p, timeout_ms, &b, &s);
     if (rc == DLP_OK) dlpi_deliver(p, b, s, out);
     return rc;
 }

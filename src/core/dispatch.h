@@ -6,8 +6,16 @@
 
 /* There is work on batch b for a stage: its workers do it or, of an inline one, the consumer. */
 static void dlpi_wake_stage(dlp_pipe *p, const dlpi_stage *st, uint64_t b) {
-    if (st->w.num_workers > 0)
+    if (st->asleep_most > 0)
         dlpi_wake_batch(p, st, b, 1);
+    else
+        dlpi_wake_caller(p->ctl, UINT64_MAX);
+}
+
+/* There is work for n workers of a stage, any of them. */
+static void dlpi_wake_for(dlp_pipe *p, const dlpi_stage *st, uint32_t n) {
+    if (st->asleep_most > 0)
+        dlpi_wake_some(&p->waiters[st->work], st->asleep_most, n);
     else
         dlpi_wake_caller(p->ctl, UINT64_MAX);
 }
@@ -30,7 +38,7 @@ static void dlpi_rescan(dlp_pipe *p, int first, int last) {
         const dlpi_stage *st = p->work[k];
         uint32_t n = st->w.dispatch == DLP_DISPATCH_BATCHES ? UINT32_MAX : 1;
         dlpi_claim_rescan(&p->waiters[k].rescan); /* R1 -> R1 */
-        if (st->w.num_workers > 0) dlpi_wake_some(&p->waiters[k], (uint32_t)st->n_workers, n);
+        dlpi_wake_some(&p->waiters[k], st->asleep_most, n);
     }
     dlpi_wake_caller(p->ctl, UINT64_MAX);
 }
@@ -52,7 +60,7 @@ static uint32_t dlpi_wake_now(dlp_pipe *p, uint32_t n) {
 static void dlpi_schedule_wake(dlp_pipe *p, uint64_t n) {
     dlpi_stage *st = p->work[0];
     uint64_t units = n * p->batch_rows, ns = units * p->schedule.cost_ns;
-    if (st->w.num_workers == 0) {
+    if (st->asleep_most == 0) {
         dlpi_wake_caller(p->ctl, UINT64_MAX);
         return;
     }
@@ -64,7 +72,7 @@ static void dlpi_schedule_wake(dlp_pipe *p, uint64_t n) {
     }
     if (p->schedule.cost_ns != 0 && ns / 10000 + 1 < units) units = ns / 10000 + 1;
     if (units > (uint64_t)st->n_workers) units = (uint64_t)st->n_workers;
-    dlpi_wake_some(&p->waiters[0], (uint32_t)st->n_workers, dlpi_wake_now(p, (uint32_t)units));
+    dlpi_wake_some(&p->waiters[0], st->asleep_most, dlpi_wake_now(p, (uint32_t)units));
 }
 
 /* The consumer is about to sleep: wake those that the scheduler left asleep. Those that it relied
@@ -72,7 +80,7 @@ static void dlpi_schedule_wake(dlp_pipe *p, uint64_t n) {
 static void dlpi_wake_put_off(dlp_pipe *p) {
     uint32_t n = p->awake.put_off;
     p->awake.put_off = 0;
-    if (n > 0) dlpi_wake_some(&p->waiters[0], (uint32_t)p->work[0]->n_workers, n);
+    if (n > 0) dlpi_wake_some(&p->waiters[0], p->work[0]->asleep_most, n);
 }
 
 /* Batches from `first` on of which this rank has no row: ready as they are fed, so nobody's work

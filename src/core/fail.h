@@ -9,6 +9,15 @@ static int dlpi_pipe_fail(dlp_pipe *p, const dlp_error *e) {
     return p->err.code;
 }
 
+/* A call of the system failed, and errno says why. */
+static int dlpi_system_fail(dlp_pipe *p, int code, const char *call) {
+    dlp_error e;
+    int errnum = errno;
+    dlpi_error_set(&e, code, "", "%s failed: %s", call, strerror(errnum));
+    e.errnum = errnum;
+    return dlpi_pipe_fail(p, &e);
+}
+
 /* An error that belongs to no batch (a worker's init, the sampler): kept in the region. who: the
    worker that writes it, DLPI_FEEDER, or DLPI_NOBODY for others that do not die alone. */
 static void dlpi_ctl_fail(dlp_pipe *p, uint32_t who, const dlp_error *e) {
@@ -58,6 +67,45 @@ static void dlpi_skip_put(dlpi_ctl *ctl, int stage, const dlp_error *e, int code
     if (n != 0) return;
     ctl->first_skip = *e;
     dlpi_first_publish_quiet(&ctl->first_ready); /* K3 -> K3 */
+}
+
+/* Read entry n of the list; false: it is being written. */
+static bool dlpi_skip_read(const dlpi_ctl *ctl, uint64_t n, dlp_skip *to) {
+    const dlpi_skip *k = &ctl->skip_ring[n % DLPI_SKIP_RING];
+    uint64_t words[DLPI_SKIP_WORDS];
+    if (DLPI_LOAD_ACQ(&k->code) == 0) return false; /* K1 <- K1 */
+    to->epoch = DLPI_LOAD_RLX(&k->epoch);
+    to->position = DLPI_LOAD_RLX(&k->position);
+    to->index = DLPI_LOAD_RLX(&k->index);
+    to->new_index = DLPI_LOAD_RLX(&k->new_index);
+    to->errnum = DLPI_LOAD_RLX(&k->errnum);
+    to->stage = DLPI_LOAD_RLX(&k->stage);
+    to->worker = DLPI_LOAD_RLX(&k->worker);
+    for (size_t i = 0; i < DLPI_SKIP_WORDS; i++)
+        words[i] = DLPI_LOAD_RLX(&ctl->skip_words[n % DLPI_SKIP_RING][i]); /* K1 <- K1 */
+    memcpy(to->message, words, sizeof words);
+    to->message[sizeof words - 1] = 0;
+    to->code = DLPI_LOAD_RLX(&k->code);
+    return true;
+}
+
+/* How many there were; *from: the oldest that the list has. */
+static uint64_t dlpi_skip_count(const dlpi_ctl *ctl, uint64_t *from) {
+    uint64_t n = DLPI_LOAD_ACQ(&ctl->skips); /* K1 <- K1 */
+    *from = n > DLPI_SKIP_RING ? n - DLPI_SKIP_RING : 0;
+    return n;
+}
+
+/* errno and worker of an item in the list, of which e has epoch and position. */
+static void dlpi_skip_find(const dlpi_ctl *ctl, dlp_error *e) {
+    uint64_t from, n = dlpi_skip_count(ctl, &from);
+    for (; from != n; from++) {
+        dlp_skip k;
+        if (!dlpi_skip_read(ctl, from, &k)) continue;
+        if (k.epoch != e->epoch || k.position != e->position) continue;
+        e->errnum = k.errnum;
+        e->worker = k.worker;
+    }
 }
 
 /* n more items failed, and may be replaced or left out if all that failed in any stage are no more
@@ -121,14 +169,6 @@ __attribute__((format(printf, 3, 4))) static int dlpi_say(dlpi_worker *w, int co
 static int dlpi_returned(dlpi_worker *w, int rc) {
     w->returned = rc;
     return rc == 0 ? 0 : DLP_ERR_CALLBACK;
-}
-
-/* The same of a fetch, an item map or a load, which may return more than 0 and failure. */
-static int dlpi_item_returned(dlpi_worker *w, int rc) {
-    bool may = rc == DLP_SKIP || rc == DLP_ERR_LENGTH ||
-               (rc == DLP_END && w->p->open_end && w->st == w->p->fetch);
-    int code = dlpi_returned(w, rc);
-    return may ? rc : code;
 }
 
 /* Describe a failed callback of worker w. */

@@ -3,6 +3,8 @@
 #include "core/debug.h"
 #include "core/cancel.h"
 #include "core/dispatch.h"
+#include "core/open_end.h"
+#include "core/window.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-feed       THE SCHEDULER: POSITIONS INTO FREE SLOTS
    Run by the consumer, or by a thread of its own. A batch is fed while fewer than prefetch_factor
@@ -83,7 +85,7 @@ static uint32_t dlpi_run_shift(dlp_pipe *p, uint32_t count) {
     uint32_t shift = 0;
     int active = dlpi_active(p, st);
     uint32_t at_once = (uint32_t)(active < p->cpus ? active : p->cpus);
-    if (st->in_flight > 0) return 0; /* rows are claimed one by one: what is that beside the wait */
+    if (st->ops->row_by_row) return 0;
     if (st->w.dispatch == DLP_DISPATCH_BATCHES) at_once = 1; /* all runs go to one worker */
     for (int i = 0; i < active; i++) {
         uint64_t ns = DLPI_LOAD_RLX(&p->workers[st->first_worker + i].block->item_ns); /* a hint */
@@ -104,29 +106,6 @@ static bool dlpi_cost_moved(const dlp_pipe *p, uint64_t turn) {
     uint64_t was = p->schedule.cost_ns, k = turn % (uint64_t)dlpi_active(p, st), ns;
     ns = DLPI_LOAD_RLX(&p->workers[(uint64_t)st->first_worker + k].block->item_ns); /* a hint */
     return ns != 0 && (ns / 4 > was || was / 4 > ns);
-}
-
-/* Item cells for batch b in slot s. A cell is free again when the batch that it was given to has
-   left the stage behind which nobody needs its items: no word says so but that stage's own. There
-   are as many as batches may be between here and next, so one is free. */
-static uint32_t dlpi_schedule_cell(dlp_pipe *p, uint32_t s, uint64_t b) {
-    dlpi_cell_use *use = p->schedule.cells;
-    uint32_t i = p->schedule.cell_turn;
-    for (uint32_t n = 0; n + 1 < p->prefetch; n++, i = i + 1 == p->prefetch ? 0 : i + 1) {
-        dlpi_stage_words *words = dlpi_stage_words_at(p, use[i].slot, p->cell_end);
-        if (!use[i].given) break;
-        if (dlpi_ready_past(dlpi_gather_look(&words->ready), use[i].b)) break; /* Y1 <- Y1 */
-    }
-    use[i].b = b;
-    use[i].slot = s;
-    use[i].given = 1;
-    p->schedule.cell_turn = i + 1 == p->prefetch ? 0 : i + 1;
-    return i;
-}
-
-static uint32_t dlpi_schedule_place(dlp_pipe *p, uint32_t s, uint64_t b) {
-    if (p->cells == DLPI_CELLS_STAY) return p->lender->ops->lender->cell(p);
-    return p->has_item_cells || p->cells == DLPI_CELLS_TURN ? dlpi_schedule_cell(p, s, b) : s;
 }
 
 /* Rows of slot s beyond the epoch's last sample. */
@@ -179,7 +158,7 @@ static void dlpi_schedule_slot(dlp_pipe *p, uint32_t s, uint64_t c) {
     if (b < 64 || (b & 63) == 0 || ((b & 7) == 0 && dlpi_cost_moved(p, b >> 3)))
         f->run_shift = dlpi_run_shift(p, slot->count);
     /* C1: scheduler only */
-    dlpi_credit_take(&slot->used, p->share && p->share->serve_only ? 0u : 1u);
+    dlpi_credit_take(&slot->used, p->used_at_first);
     dlpi_claim_publish(&slot->header,
                        dlpi_header(b, slot->count, slot->dirty, f->run_shift)); /* P1 -> P1 */
     DLPI_STORE_RLX(&p->disp[b & (p->ring - 1)], s); /* T1: ordered by the tail that follows */
@@ -192,7 +171,7 @@ static uint32_t dlpi_schedule_free(dlp_pipe *p) {
         uint32_t s = f->slot_turn;
         f->slot_turn = s + 1 == p->n_slots ? 0 : s + 1;
         if (dlpi_credit_held(&dlpi_slot_at(p, s)->used) != 0) continue; /* C1 <- C1 */
-        if (p->share == NULL || dlpi_shm->slot_free(p, s)) return s;
+        if (p->sharing == NULL || p->sharing->slot_free(p, s)) return s;
     }
     return DLPI_NO_SLOT;
 }
@@ -270,16 +249,12 @@ static int dlpi_schedule_one(dlp_pipe *p) {
 /* Go on at another place. */
 static int dlpi_schedule_goto(dlp_pipe *p, const dlpi_place *to) {
     dlpi_scheduler *f = &p->schedule;
-    uint32_t skipped = 0,
-             window = p->d.unordered && p->ring > DLPI_WINDOW_MAX ? DLPI_WINDOW_MAX : p->ring;
+    uint32_t skipped = 0;
     dlpi_schedule_epoch(f, to->epoch);
     f->skip_base = to->batch;
     memcpy(f->skip_bits, to->window, sizeof f->skip_bits);
     for (uint32_t k = 0; k < DLPI_WINDOW_MAX; k++) skipped += to->window[k / 8] >> k % 8 & 1u;
-    /* all that a state must tell apart fits in its bitmap */
-    if (window + skipped > DLPI_WINDOW_MAX)
-        window = skipped < DLPI_WINDOW_MAX ? DLPI_WINDOW_MAX - skipped : 1;
-    p->window = p->d.unordered ? window : p->ring;
+    p->window = dlpi_window_of(p, skipped); /* all that a state must tell apart fits its bitmap */
     return p->source->seek(p, to);
 }
 
@@ -319,7 +294,7 @@ static uint64_t dlpi_schedule(dlp_pipe *p, uint64_t burst) {
     uint64_t before = f->published;
     dlpi_schedule_follow(p);
     if (f->ended) return 0;
-    if (p->share && !dlpi_shm->may_schedule(p)) return 0;
+    if (p->sharing && !p->sharing->may_schedule(p)) return 0;
     if (p->source->ahead) p->source->ahead(p);
     if (before - dlpi_credit_seen(&p->ctl->delivered) + burst > p->prefetch)
         return 0; /* V1 <- V1 */

@@ -16,6 +16,9 @@
      lender   what the consumer gets in a batch's place, and the states that go with it
      sink     the last stage of a chain whose results lie elsewhere than in the slot's cell
 
+   Two roles are no stage's: what stands beside the threads of this process (p->beside, which each
+   pipe has), and other programs that take batches, too (p->sharing, or NULL).
+
    Nothing here is called for a single row, but for what a source or a keeper that is there does
    with it: a claimed run of rows, or a batch, costs one call. */
 
@@ -60,7 +63,7 @@ typedef struct dlpi_source_ops {
     bool no_state_at; /* true: where a batch stands does not follow from its number */
     const char *(*never_saved)(const dlp_pipe *p, const struct dlpi_state *s); /* the field that
                                                             has what is never saved, or NULL */
-    /* cells of inputs, if its stage has any (core/cells.h) */
+    /* cells of inputs, if its stage has any (core/inputs.h) */
     const char *input;                                 /* what is in one, for errors */
     int (*load)(struct dlpi_worker *w, uint32_t cell); /* one try; 0, or what is wrong */
 } dlpi_source_ops;
@@ -72,12 +75,19 @@ typedef struct dlpi_keeper_ops {                                 /* by workers o
     void (*recover)(struct dlpi_worker *w); /* by the supervisor: it died */
 } dlpi_keeper_ops;
 
+/* What a lender has handed out: dlp_pipe.out[v], complete; the books are the core's. */
+typedef struct dlpi_handed {
+    uint32_t v;
+    uint64_t bytes;
+    uint64_t after; /* global position where it ends */
+} dlpi_handed;
+
 typedef struct dlpi_lender_ops { /* by the consumer; v: number of what is handed out */
     struct {
         const char *slots, *cells, *zeros, *results, *seam;
     } words;            /* of the plan, in the place of a batch's */
     const char *params; /* of states: what config changes */
-    int (*next)(dlp_pipe *p, dlp_batch **out, int timeout_ms);
+    int (*next)(dlp_pipe *p, dlpi_handed *to, int timeout_ms); /* as dlp_pipe_next */
     void (*drop)(dlp_pipe *p, uint32_t v);
     uint32_t (*slot)(const dlp_pipe *p, uint32_t v);                     /* whose cell it lies in */
     uint64_t (*batches)(const dlp_pipe *p);                              /* of an epoch */
@@ -112,6 +122,28 @@ typedef struct dlpi_sink_ops {              /* by the consumer */
     void *(*seam)(const dlp_pipe *p, uint32_t v, uint32_t field); /* that buffer */
 } dlpi_sink_ops;
 
+/* Other programs take batches, too. By whoever schedules; looked at before each batch. */
+typedef struct dlpi_sharing_ops {
+    bool (*keep)(dlp_pipe *p);       /* who came, who went; did anything change? */
+    bool (*over)(const dlp_pipe *p); /* all is scheduled, and nobody has any of it */
+    bool (*may_schedule)(dlp_pipe *p);
+    bool (*slot_free)(dlp_pipe *p,
+                      uint32_t s); /* the consumer has given it back: the others, too? */
+} dlpi_sharing_ops;
+
+/* What stands beside the threads of this process: worker processes and other programs. */
+typedef struct dlpi_beside_ops {
+    int (*open)(dlp_pipe *p); /* check and copy what the desc says of them, if anything */
+    int (*processes)(dlp_pipe *p, const struct dlpi_stage *st); /* may its workers be some? */
+    int (*resolve)(dlp_pipe *p); /* the wiring is known: does it go with that? */
+    void (*layout)(dlp_pipe *p); /* areas of the region */
+    int (*begin)(dlp_pipe *p);   /* the region is there: name it, start the processes */
+    int (*look)(dlp_pipe *p);    /* while the consumer waits: DLP_OK, or what is wrong */
+    void (*nudge)(dlp_pipe *p);  /* stop was asked for; any thread, signal handlers */
+    void (*await)(dlp_pipe *p);  /* close: until no process is left */
+    void (*end)(dlp_pipe *p);    /* give up what open and begin took */
+} dlpi_beside_ops;
+
 /* Memory of this process that a stage, or the pipe itself, keeps: start allocates, as zeros, what
    the plan counts, and close frees it. */
 typedef struct dlpi_block {
@@ -122,16 +154,30 @@ typedef struct dlpi_block {
 
 enum { DLPI_UNIT_NONE, DLPI_UNIT_ROWS, DLPI_UNIT_BATCHES, DLPI_UNIT_CELLS };
 
+/* What dlp_pipe_explain says of a kind; NULL: as of any stage. */
+typedef struct dlpi_kind_words {
+    const char *more; /* the desc's field that gives it more workers */
+    const char *out;  /* what takes it out of the consumer */
+    const char *slow; /* of one that has one thread: what else could be changed */
+} dlpi_kind_words;
+
 typedef struct dlpi_stage_ops {
-    int kind;     /* DLP_STAGE_* */
-    int rank;     /* place in a chain: never falls */
-    int many;     /* 1: several of them may follow each other */
-    int unit;     /* DLPI_UNIT_*: what its workers take; cells: of its own, not of slots */
-    int in_order; /* 1: one worker, which takes batches in their order, and never dies */
-    int workers;  /* how many where num_workers is 0; 0: inline */
+    int kind;       /* DLP_STAGE_* */
+    int rank;       /* place in a chain: never falls */
+    int many;       /* 1: several of them may follow each other */
+    int unit;       /* DLPI_UNIT_*: what its workers take; cells: of its own, not of slots */
+    int in_place;   /* 1: it changes batches in their cells */
+    int row_by_row; /* 1: rows are claimed one by one: what is that beside the wait for them */
+    int in_order;   /* 1: one worker, which takes batches in their order, and never dies */
+    int workers;    /* how many where num_workers is 0; 0: inline */
     size_t self_bytes;
-    /* building, by the calling thread */
-    int (*check)(dlp_pipe *p, struct dlpi_stage *st);   /* behind those of the whole chain */
+    /* building, by the calling thread. What a desc says by itself is checked by the call that adds
+       the stage, which fails; what it must be to other stages here, when the whole chain is there:
+       that fails plan and start. */
+    int (*check)(dlp_pipe *p, struct dlpi_stage *st);
+    bool (*staff)(dlp_pipe *p, struct dlpi_stage *st);  /* before that: set how many workers it has
+                                                          at first; false: nobody need run it.
+                                                          NULL: as its desc has them */
     void (*layout)(dlp_pipe *p, struct dlpi_stage *st); /* its areas of the region */
     const char *private_words; /* the plan's line of its blocks; NULL: none */
     int (*blocks)(const dlp_pipe *p, const struct dlpi_stage *st,
@@ -149,6 +195,7 @@ typedef struct dlpi_stage_ops {
     bool (*step)(struct dlpi_worker *w);  /* what is there to do, without waiting: did it move? */
     bool (*find)(struct dlpi_worker *w, struct dlpi_unit *t); /* claim a unit */
     void (*run)(struct dlpi_worker *w, const struct dlpi_unit *t);
+    int (*call)(struct dlpi_worker *w, const struct dlpi_unit *t); /* of batches: the callback */
     bool (*full)(const struct dlpi_worker *w);           /* no room for a unit, whatever comes */
     bool (*owes)(const struct dlpi_worker *w);           /* something of its own is to come back */
     uint64_t (*due)(struct dlpi_worker *w, uint64_t ns); /* when it must look again: ns at most */
@@ -158,6 +205,7 @@ typedef struct dlpi_stage_ops {
     /* by observers: its figures, out of words of the region, live or copied; false: they say what
        can't be */
     bool (*seen)(const dlpi_words *words, dlpi_seen *s, int32_t stage);
+    dlpi_kind_words words;
     /* roles */
     const dlpi_source_ops *source;
     const dlpi_keeper_ops *keeper;

@@ -47,7 +47,9 @@ typedef struct dlpi_stage {
     /* laid out at start */
     int work;                    /* place among the stages with workers, -1: none */
     int first_worker, n_workers; /* n_workers counts an inline one */
-    int begin, tuned;            /* workers at first; 1: n_workers is workers_max */
+    int begin, tuned;            /* num_workers at first; 1: n_workers is workers_max */
+    int at_first;                /* of n_workers, how many may claim at first */
+    uint32_t asleep_most;        /* how many sleep on the stage's word: of an inline one none */
     uint64_t stage_words_offset; /* in a slot */
 } dlpi_stage;
 
@@ -100,9 +102,11 @@ typedef struct dlpi_worker {
     dlp_call note;
     uint32_t until_clock, clock_every;
     uint32_t units_untimed, items_untimed;
-    uint64_t last_ns; /* last clock reading, 0: none since waiting */
-    uint64_t wait_ns; /* since when it waits, 0: it does not */
-    bool blocked;     /* ... for want of free cells, not of input */
+    uint64_t last_ns;        /* last clock reading, 0: none since waiting */
+    uint64_t wait_ns;        /* since when it waits, 0: it does not */
+    bool blocked;            /* ... for want of free cells, not of input */
+    const uint32_t *untimed; /* not 0: this call of the consumer, which runs it, is not timed */
+    uint64_t limit_ns;       /* deadline that next looks after: threads' alone; 0: none */
     dlpi_awake_wait awake;
     dlpi_cpu cpu; /* of its own thread */
     dlp_trace_event event;
@@ -159,6 +163,20 @@ typedef struct dlpi_source_state {
     uint8_t at[DLP_SAMPLER_STATE_BYTES];
 } dlpi_source_state;
 
+typedef struct dlpi_state {
+    uint64_t magic;
+    uint64_t check; /* hash of all that follows */
+    uint64_t n_items, seed, params;
+    uint32_t global_batch;
+    uint16_t order, last;
+    uint64_t epoch, batch, position; /* the first batch not consumed */
+    uint32_t window_used, sampler_bytes;
+    uint8_t sampler[DLP_SAMPLER_STATE_BYTES];
+    uint8_t window[DLPI_WINDOW_MAX / 8]; /* bit k: batch + k is consumed too */
+} dlpi_state;
+
+_Static_assert(sizeof(dlpi_state) <= sizeof(dlp_state), "a state must fit");
+
 typedef struct dlpi_place {          /* where the scheduler is to go on: a checked state */
     uint64_t epoch, batch, position; /* the first batch not consumed */
     uint32_t sampler_bytes, seek_no;
@@ -210,28 +228,8 @@ typedef struct dlpi_tuner {
     dlpi_tuned at[DLP_MAX_STAGES];
 } dlpi_tuner;
 
-/* What dlpipe_shm.h adds: its implementation gives this table, where there is one. */
-typedef struct dlpi_shm_calls dlpi_shm_calls;
-static const dlpi_shm_calls *dlpi_shm; /* defined again, with its value, by dlpipe_shm.h */
-struct dlpi_shm_calls {
-    int (*open)(dlp_pipe *p);    /* check and copy d.shm */
-    int (*resolve)(dlp_pipe *p); /* the wiring is known: does it go with d.shm? */
-    /* subscribers (other processes): by the scheduler */
-    bool (*keep)(dlp_pipe *p); /* who came, who went; did anything change? */
-    bool (*may_schedule)(dlp_pipe *p);
-    bool (*slot_free)(dlp_pipe *p, uint32_t s);
-    int (*begin)(dlp_pipe *p);  /* the region is there: name it, start the processes */
-    int (*look)(dlp_pipe *p);   /* while the consumer waits: DLP_OK, or what is wrong */
-    void (*nudge)(dlp_pipe *p); /* stop was asked for; any thread, signal handlers */
-    void (*await)(dlp_pipe *p); /* close: until no process is left */
-    void (*end)(dlp_pipe *p);   /* give up what open and begin took */
-};
-
-/* The cell that slot s writes its batch in: that of its own number; one of prefetch_factor, free
-   again when the batch has left cell_end; or the one where the bytes of the batch stay, which the
-   lender says. Behind all of those that stay lies one that nobody writes: a batch that is left out
-   is there for as long as it is held, while one of the next epoch may write into its own cell. */
-enum { DLPI_CELLS_OWN = 0, DLPI_CELLS_TURN, DLPI_CELLS_STAY };
+/* What dlpipe_shm.h gives, where it is included; else NULL: pipes have dlpi_alone then. */
+static const dlpi_beside_ops *dlpi_shm; /* defined again, with its value, by dlpipe_shm.h */
 
 /* Areas of the region. One that observers read has the type of its record for an id. */
 enum {
@@ -280,6 +278,8 @@ struct dlp_pipe {
     const dlpi_stay_ops *stay;          /* the lender's, where the sink's results stay; or NULL */
     const dlpi_source_ops *source;      /* what the rows of batches are, and */
     dlpi_stage *source_stage;           /* whose table that is */
+    const dlpi_beside_ops *beside;      /* processes, and other programs; always there */
+    const dlpi_sharing_ops *sharing;    /* other programs take batches, too; or NULL */
     dlpi_stage *rows_end;               /* after it nobody asks for a batch's rows again */
     const dlp_repeat_desc *barrier;     /* epochs begin by its set_epoch; NULL: they overlap */
     bool source_waited;                 /* this wait of the consumer's was for the source */
@@ -289,6 +289,8 @@ struct dlp_pipe {
     int n_staffed;                      /* those of cells of their own */
     dlpi_fields items, batches;         /* item cells; batch cells */
     int has_item_cells;                 /* items are written in cells of their own */
+    int item_area;                      /* whose cells items are written in */
+    int cells_from;                     /* place of the stage that writes batch cells whole */
     dlpi_stage *cell_end;               /* behind it nobody needs what lies in turning cells */
     int cells;                          /* DLPI_CELLS_*: where a slot's batch lies */
     uint32_t n_cells, n_out;            /* batch cells; batches that can be lent at once */
@@ -303,6 +305,8 @@ struct dlp_pipe {
     int32_t last;
     int cpus, peers;
     int spin_rounds, yield_rounds;
+    int all_inline; /* nobody works but the consumer */
+    int any_inline;
     uint64_t awake_ns; /* how long to wait awake: see >>impl-awake */
     /* layout */
     dlpi_area areas[DLPI_AREA_GUARD + 1]; /* by id; dlpi_layout has the order in which they lie */
@@ -312,9 +316,13 @@ struct dlp_pipe {
     uint32_t words_max, units_max, trace_events;
     uint64_t plan_private, plan_bytes; /* plan_bytes: of region, private records, the sink's */
     int n_workers, n_threads, n_procs;
-    int huge_pages;    /* DLP_HUGE_* */
-    void *shm;         /* what dlpipe_shm.h keeps */
-    dlpi_share *share; /* or NULL */
+    int huge_pages;         /* DLP_HUGE_* */
+    int needs_file;         /* 1: the region must be a file in memory, for others are to map it */
+    int others;             /* 1: other processes work on the region */
+    uint32_t used_at_first; /* of a slot: 1, the consumer gives it back; 0, it gets no batch */
+    uint64_t scheduler_sleep_ns; /* of its thread, at most: nobody may wake it */
+    void *shm;                   /* what dlpipe_shm.h keeps */
+    dlpi_share *share;           /* or NULL */
     /* live */
     uint8_t *alive; /* a page that is zero in a process forked from this one */
     uint8_t *region;
@@ -388,8 +396,18 @@ static inline void dlpi_area_add(dlp_pipe *p, int id, const char *words, uint64_
     *a = (dlpi_area){words, record, align, dlpi_round_up(p->region_bytes, align), stride, count};
     p->region_bytes = dlpi_sum(a->offset, dlpi_area_bytes(p, id));
 }
+/* The same in a slot, or what else has an end at *at; returns where it begins. */
+static inline uint64_t dlpi_take_bytes(uint64_t *at, uint64_t bytes, uint64_t align) {
+    uint64_t from = dlpi_round_up(*at, align);
+    *at = dlpi_sum(from, bytes);
+    return from;
+}
 static inline void *dlpi_area_at(const dlp_pipe *p, int id, uint64_t i) {
     return p->region + p->areas[id].offset + i * p->areas[id].stride;
+}
+/* The first element of an area, or NULL if it has none. */
+static inline void *dlpi_area_if(const dlp_pipe *p, int id) {
+    return p->areas[id].count > 0 ? dlpi_area_at(p, id, 0) : NULL;
 }
 static inline dlpi_bslot *dlpi_slot_at(const dlp_pipe *p, uint32_t s) {
     return dlpi_area_at(p, DLPI_REC_SLOTS, s);
@@ -437,14 +455,6 @@ static inline dlpi_fmeta *dlpi_slot_fmeta(const dlp_pipe *p, uint32_t s) {
 static inline uint64_t dlpi_cells_bytes(const dlp_pipe *p) {
     return dlpi_sum(dlpi_area_bytes(p, DLPI_REC_CELLS), dlpi_area_bytes(p, DLPI_AREA_ZEROS));
 }
-static inline uint8_t *dlpi_batch_cell(const dlp_pipe *p, uint32_t s) {
-    return dlpi_area_at(p, DLPI_REC_CELLS,
-                        p->cells == DLPI_CELLS_OWN ? s : dlpi_slot_at(p, s)->cell);
-}
-static inline uint8_t *dlpi_item_cell(const dlp_pipe *p, uint32_t s) {
-    if (!p->has_item_cells) return dlpi_batch_cell(p, s);
-    return dlpi_area_at(p, DLPI_REC_ITEM_CELLS, dlpi_slot_at(p, s)->cell);
-}
 static inline uint32_t dlpi_slot_of(const dlp_pipe *p, uint64_t b) {
     return DLPI_LOAD_RLX(&p->disp[b & (p->ring - 1)]); /* T1 ordered by the tail that covers b */
 }
@@ -476,9 +486,17 @@ static inline uint32_t dlpi_rec_killed(uint32_t rec, uint32_t stage, bool late) 
            stage << 23 | (late ? DLPI_REC_LATE : 0);
 }
 
+/* How many rows a fetch worker may have in callbacks at once. */
+static inline uint64_t dlpi_fetch_at_once(const dlp_pipe *p) {
+    return (uint64_t)p->fetch->in_flight + (p->fetch->in_flight == 0);
+}
+
+/* Is its stage the first, which writes rows for the first time? */
+static inline bool dlpi_writes_first(const dlpi_worker *w) { return w->st->work == 0; }
+
 /* Of a fetch worker's row in a callback (0), or of the i-th in flight; NULL: nothing. */
 static inline void *dlpi_row_extra_at(const dlp_pipe *p, const dlpi_worker *w, size_t i) {
     size_t each = 1 + (size_t)p->fetch->in_flight;
-    if (p->own_rows == NULL || w->st->work != 0) return NULL;
+    if (p->own_rows == NULL || !dlpi_writes_first(w)) return NULL;
     return p->own_rows + ((size_t)w->id * each + i) * p->source->row_bytes;
 }

@@ -1,6 +1,7 @@
 #pragma once
 #include "core/claim.h"
 #include "core/debug.h"
+#include "core/open_end.h"
 #include "base/cpus.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-run        CALLBACKS, FAILURES, CLOCKS */
@@ -58,17 +59,17 @@ static void dlpi_trace_add(dlpi_worker *w, int kind, uint64_t from, uint64_t to,
 /* The wait ends now. Booked before the work that ended it, so that a lane stays in order. */
 static void dlpi_wait_over(dlpi_worker *w, uint64_t now) {
     uint64_t from = w->wait_ns;
+    const int kind = w->blocked ? DLP_TRACE_BLOCKED : DLP_TRACE_STARVED;
     w->wait_ns = 0;
     if (from == 0 || now <= from) return;
     dlpi_bump(w->blocked ? &w->block->blocked_ns : &w->block->starved_ns, now - from);
     if (now - from > 20000)
-        dlpi_trace_add(w, w->blocked ? DLP_TRACE_BLOCKED : DLP_TRACE_STARVED, from, now,
-                       w->event.sequence, w->event.epoch, 0);
+        dlpi_trace_add(w, kind, from, now, w->event.sequence, w->event.epoch, 0);
 }
 
 /* One clock reading for every clock_every units, so that it costs under a fortieth of the work. */
 static void dlpi_clock_in(dlpi_worker *w) {
-    if (w->last_ns != 0 || (w->p->clock_off && !w->started)) return;
+    if (w->last_ns != 0 || *w->untimed != 0) return;
     w->last_ns = dlpi_now_ns();
     dlpi_wait_over(w, w->last_ns);
     w->units_untimed = w->items_untimed = 0;
@@ -151,14 +152,6 @@ static void dlpi_skip_note(const dlpi_worker *w, int code, uint64_t new_index) {
     dlpi_skip_put(w->p->ctl, w->st->id, &e, e.code, new_index);
 }
 
-/* May one more failed item be replaced or left out? What fails after an end that a row finds does
-   not count, and only delivery knows what that is: dlpi_end_budget. */
-static bool dlpi_skip_allowed(const dlpi_worker *w) {
-    int64_t max = w->st->w.max_skips;
-    if (max == DLP_NONE || w->p->open_end) return max != DLP_NONE;
-    return dlpi_failures_add(w->p->ctl, 1, max);
-}
-
 /* The one store that changes a row's fate. All that follows from it comes behind it. */
 static inline void dlpi_rec_set(const dlp_pipe *p, uint32_t s, uint32_t row, uint32_t rec) {
     DLPI_STORE_REL(&dlpi_slot_rec(p, s)[row], rec); /* X1: a crash cuts before or behind it */
@@ -216,7 +209,7 @@ static void dlpi_park(dlpi_worker *w, const dlpi_unit *t, uint32_t row, uint64_t
 static int dlpi_row_retry(dlpi_worker *w, const dlpi_unit *t, uint32_t row, uint32_t tries) {
     dlpi_bump(&w->block->retried, 1);
     if (w->st->w.retry_backoff_ms == 0)
-        return w->st->work == 0 || w->st->w.idempotent ? DLPI_ROW_AGAIN : DLPI_ROW_REDO;
+        return dlpi_writes_first(w) || w->st->w.idempotent ? DLPI_ROW_AGAIN : DLPI_ROW_REDO;
     dlpi_park(w, t, row, dlpi_now_ns() + dlpi_backoff_ns(w->st, tries));
     return DLPI_ROW_LATER;
 }
@@ -261,7 +254,7 @@ static int dlpi_row_replace(dlpi_worker *w, const dlpi_unit *t, uint32_t row, in
     DLPI_STORE_REL(&index[row], other); /* X1: behind it */
     dlpi_bump(&w->block->replaced, 1);
     dlpi_skip_note(w, code, other);
-    return w->st->work == 0 ? DLPI_ROW_AGAIN : DLPI_ROW_REDO;
+    return dlpi_writes_first(w) ? DLPI_ROW_AGAIN : DLPI_ROW_REDO;
 }
 
 static const char *dlpi_signal_text(uint32_t killed_by) {
@@ -329,9 +322,7 @@ static int dlpi_row_failed(dlpi_worker *w, const dlpi_unit *t, uint32_t row, int
     if (code != DLP_SKIP && !dlpi_skip_allowed(w)) return dlpi_row_raise(w, t, row, DLP_ERR_BUDGET);
     if (st->w.on_error == DLP_ON_ERROR_REPLACE && !dlpi_cancelled(p->ctl, slot))
         return dlpi_row_replace(w, t, row, code);
-    dlpi_row_leave(w, t, row,
-                   code != DLP_SKIP && p->open_end ? DLPI_REC_COUNTS | (uint32_t)st->work << 23
-                                                   : 0);
+    dlpi_row_leave(w, t, row, dlpi_end_counts(w, code));
     dlpi_bump(&w->block->left_out, 1);
     dlpi_skip_note(w, code, UINT64_MAX);
     return DLPI_ROW_DONE;
@@ -385,7 +376,7 @@ static int dlpi_row_lengths(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
 static void dlpi_item_lengths(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
     const dlp_pipe *p = w->p;
     for (uint32_t f = 0; f < p->items.n; f++)
-        w->length[f] = w->st->work > 0 ? dlpi_slot_lengths(p, t->slot, f, 1)[row] : 0;
+        w->length[f] = dlpi_writes_first(w) ? 0 : dlpi_slot_lengths(p, t->slot, f, 1)[row];
 }
 
 static inline bool dlpi_lengths_set(const dlpi_worker *w) {
@@ -403,11 +394,11 @@ static int dlpi_row_no_item(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
 
 /* May the row be one that need not be fetched? */
 static inline bool dlpi_row_kept(const dlpi_worker *w) {
-    return w->st->work == 0 && w->p->keeper != NULL;
+    return dlpi_writes_first(w) && w->p->keeper != NULL;
 }
 
 static inline bool dlpi_row_zeroed(const dlpi_worker *w) {
-    return w->st->work == 0 && !w->p->fetch->dataset.writes_all_bytes;
+    return dlpi_writes_first(w) && !w->p->fetch->dataset.writes_all_bytes;
 }
 
 /* The row begins as zeros, where fetch does not write all of it. */
@@ -620,9 +611,9 @@ static void dlpi_unit_items(dlpi_worker *w, const dlpi_unit *t) {
     DLPI_STORE_RLX(&w->block->running, UINT64_C(0)); /* X2: it may be a row of this number */
     if (t->untouched)
         dlpi_unit_indices(w, t);
-    else if (w->st->work == 0)
+    else if (dlpi_writes_first(w))
         dlpi_unit_indices_again(w, t, already);
-    if (p->keeper != NULL && w->st->work == 0 && t->end - t->row > 1)
+    if (p->keeper != NULL && dlpi_writes_first(w) && t->end - t->row > 1)
         p->keeper->ops->keeper->ahead(p, t);
     dlpi_unpoison(p, t->slot);
     dlpi_item_at(w, t);
@@ -650,7 +641,7 @@ static void dlpi_unit_items(dlpi_worker *w, const dlpi_unit *t) {
 
 /* A parked row that is tried again here when it is due; the others go back to the first stage. */
 static bool dlpi_parked_stays(const dlpi_worker *w, const dlpi_parked *k) {
-    return w->st->work == 0 || (w->st->w.idempotent && k->due_ns != DLPI_GOES_BACK);
+    return dlpi_writes_first(w) || (w->st->w.idempotent && k->due_ns != DLPI_GOES_BACK);
 }
 
 /* Parked rows of t's unit; may all of them go back now? */

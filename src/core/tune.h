@@ -1,4 +1,5 @@
 #pragma once
+#include "core/check.h"
 #include "core/run.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-tune       WORKERS ADDED AND RETIRED WHILE THE PIPE RUNS
@@ -24,6 +25,28 @@
 
 #define DLPI_TUNE_EVERY_NS UINT64_C(100000000)
 #define DLPI_TUNE_PATIENCE 3u
+
+/* All is laid out for workers_max; num_workers, where it begins, is kept apart. */
+static void dlpi_tune_take(dlpi_stage *s) {
+    s->tuned = s->w.workers_max > 0;
+    s->w.num_workers = s->tuned ? s->w.workers_max : s->begin;
+}
+
+/* Workers that come and go; where they begin has bounds of its own. */
+static int dlpi_tune_check(dlp_pipe *p, dlpi_stage *st) {
+    dlp_workers_desc *w = &st->w;
+    dlpi_within(p, st->name, "workers_max", w->workers_max, 0, DLP_MAX_WORKERS, "0..1024");
+    dlpi_within(p, st->name, "workers_min", w->workers_min, 0, w->workers_max,
+                "0..workers_max, 0 without that");
+    if (!st->tuned) return p->err.code;
+    if (w->workers_min == 0) w->workers_min = 1;
+    dlpi_within(p, st->name, "dispatch", w->dispatch, DLP_DISPATCH_CLAIM, DLP_DISPATCH_CLAIM,
+                "DLP_DISPATCH_CLAIM with workers_max: else a batch has its worker");
+    dlpi_within(p, st->name, "num_workers", st->begin, w->workers_min, w->workers_max,
+                "workers_min..workers_max (and at least 1)");
+    p->tune.every_ns = DLPI_TUNE_EVERY_NS;
+    return p->err.code;
+}
 
 static void dlpi_tune_note(dlp_pipe *p, const dlpi_stage *st, int from, int to, int reason,
                            uint64_t now) {
@@ -162,4 +185,13 @@ static void dlpi_tune_look(dlp_pipe *p, uint64_t now) {
 
 static inline void dlpi_tune(dlp_pipe *p, uint64_t now) {
     if (DLPI_UNLIKELY(p->tune.every_ns != 0) && now >= p->tune.due_ns) dlpi_tune_look(p, now);
+}
+
+/* n workers are asked for by dlp_pipe_set_workers; 0: as the tuner sees fit again. */
+static int dlpi_tune_ask(dlp_pipe *p, dlpi_stage *st, int n) {
+    if (!st->tuned || n < 0 || n > st->n_workers) return DLP_ERR_ARG;
+    if (n > 0 && n < st->w.workers_min) return DLP_ERR_ARG;
+    p->tune.at[st->work].set = n > 0;
+    if (n > 0) dlpi_tune_set(p, st, n, DLP_TUNE_SET, dlpi_now_ns());
+    return DLP_OK;
 }

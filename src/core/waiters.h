@@ -57,6 +57,11 @@ static void dlpi_wake_subscribers(dlpi_share *share) {
     if (share != NULL) dlpi_sleepers_wake_any(&share->sleepers, &share->word);
 }
 
+/* The same, whatever their bits say. */
+static void dlpi_wake_subscribers_all(dlpi_share *share) {
+    if (share != NULL) dlpi_sleepers_wake_all(&share->word);
+}
+
 /* Wake workers from..to-1 that are parked: no bit says so. After a store of active. */
 static void dlpi_wake_parked(dlpi_waiters *waiters, uint32_t from, uint32_t to) {
     while (from < to) {
@@ -70,9 +75,10 @@ static void dlpi_wake_parked(dlpi_waiters *waiters, uint32_t from, uint32_t to) 
 static void dlpi_wake_sleepers(dlp_pipe *p) {
     for (int i = 0; i < p->n_staffed; i++) {
         dlpi_stage *st = p->work[i];
-        if (st->w.num_workers > 0)
-            dlpi_wake_some(&p->waiters[i], (uint32_t)st->n_workers, UINT32_MAX);
-        if (st->tuned) dlpi_wake_parked(&p->waiters[i], 0, (uint32_t)st->n_workers);
+        dlpi_waiters *waiters = &p->waiters[i];
+        dlpi_wake_some(waiters, st->asleep_most, UINT32_MAX);
+        dlpi_wake_parked(waiters, dlpi_sleepers_active(&waiters->active), /* A1 <- A1 */
+                         st->asleep_most);
     }
     dlpi_wake_scheduler(p->ctl);
     dlpi_wake_caller(p->ctl, UINT64_MAX);
@@ -84,12 +90,12 @@ static void dlpi_wake_sleepers(dlp_pipe *p) {
 static void dlpi_wake_all(dlp_pipe *p) {
     for (int i = 0; i < p->n_staffed; i++) {
         dlpi_stage *st = p->work[i];
-        for (int g = 0; st->w.num_workers > 0 && g * 32 < st->n_workers; g++)
+        for (uint32_t g = 0; g * 32u < st->asleep_most; g++)
             dlpi_sleepers_wake_all(&p->waiters[i].group[g].word);
     }
     dlpi_sleepers_wake_all(&p->ctl->scheduler_word);
     dlpi_sleepers_wake_all(&p->ctl->caller_word);
-    if (p->share) dlpi_sleepers_wake_all(&p->share->word);
+    dlpi_wake_subscribers_all(p->share);
 }
 
 /* Of one writer at a time, read by observers. */

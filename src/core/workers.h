@@ -142,6 +142,17 @@ moved:
     if (w->wait_ns != 0) dlpi_wait_over(w, dlpi_now_ns());
 }
 
+/* Run what is inline; returns whether anything moved. */
+static bool dlpi_inline_steps(dlp_pipe *p) {
+    bool moved = false;
+    for (int i = 0; i < p->n_staffed; i++) {
+        const dlpi_stage *st = p->work[i];
+        if (st->w.num_workers > 0) continue;
+        if (st->ops->step(&p->workers[st->first_worker])) moved = true;
+    }
+    return moved;
+}
+
 static int dlpi_worker_begin(dlpi_worker *w) {
     const dlp_workers_desc *d = &w->st->w;
     int rc;
@@ -200,37 +211,6 @@ static void *dlpi_thread_worker(void *arg) {
     while (began == DLP_OK && !dlpi_stopped(w->p))
         if (!w->st->ops->step(w)) dlpi_worker_wait(w);
     dlpi_worker_end(w, began);
-    dlpi_thread_over(w);
-    return NULL;
-}
-
-/* Where there are subscribers, the scheduler also keeps their books, until they have all. Where
-   there are none, the consumer may seek back when all is fed. */
-static bool dlpi_scheduler_step(dlp_pipe *p) {
-    bool moved = p->share && dlpi_shm->keep(p);
-    return dlpi_schedule(p, 1) > 0 || moved;
-}
-
-static bool dlpi_scheduler_over(const dlp_pipe *p) {
-    return p->schedule.ended && p->share != NULL && DLPI_LOAD_RLX(&p->share->over) != 0; /* H1 */
-}
-
-static void *dlpi_thread_scheduler(void *arg) {
-    dlpi_worker *w = arg;
-    dlp_pipe *p = w->p;
-    dlpi_ctl *ctl = p->ctl;
-    dlpi_thread_dress(w);
-    while (!dlpi_stopped(p) && !dlpi_scheduler_over(p)) {
-        uint32_t word;
-        if (dlpi_scheduler_step(p)) continue;
-        word = dlpi_event_count(&ctl->scheduler_word); /* B1 <- B1 */
-        dlpi_sleeper_enter(&ctl->scheduler_sleeps);    /* B1 -> B1 */
-        if (!dlpi_scheduler_step(p) && !dlpi_stopped(p) && !dlpi_scheduler_over(p))
-            /* a dead subscriber wakes nobody */
-            dlpi_futex_wait(&ctl->scheduler_word, word, UINT32_MAX,
-                            p->share ? DLPI_SLEEP_NS / 2 : DLPI_SLEEP_NS, (int)ctl->shared);
-        dlpi_sleeper_leave(&ctl->scheduler_sleeps); /* B1 */
-    }
     dlpi_thread_over(w);
     return NULL;
 }

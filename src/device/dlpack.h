@@ -56,14 +56,18 @@ static bool dlpi_exported_back(dlp_pipe *p, uint32_t s) {
     return back;
 }
 
-/* Give back what has no more tensors. */
-static void dlpi_exported_sweep(dlp_pipe *p) {
+/* Give back what has no more tensors. Apart from the question, which each call of next asks. */
+__attribute__((noinline)) static void dlpi_exported_sweep_all(dlp_pipe *p) {
     uint32_t left = p->n_exported;
     for (uint32_t s = 0; left > 0; s++) {
         if (p->exported[s].exported == 0) continue; /* before close only the consumer writes it */
         left--;
         if (dlpi_exported_back(p, s)) dlpi_give_back(p, s);
     }
+}
+
+static inline void dlpi_exported_sweep(dlp_pipe *p) {
+    if (p->n_exported > 0) dlpi_exported_sweep_all(p);
 }
 
 /* dlp_pipe_release, where batches have been lent. */
@@ -81,10 +85,18 @@ static int dlpi_exported_release(dlp_pipe *p, uint32_t s) {
     return DLP_OK;
 }
 
-/* dlp_pipe_close, where batches have been lent: those that still are keep the pipe. */
+/* dlp_pipe_release. */
+static inline int dlpi_exported_return(dlp_pipe *p, uint32_t s) {
+    if (p->exported != NULL) return dlpi_exported_release(p, s);
+    dlpi_give_back(p, s);
+    return DLP_OK;
+}
+
+/* dlp_pipe_close: batches that are exported keep the pipe. */
 static int dlpi_exported_close(dlp_pipe *p) {
     bool last;
     int rc;
+    if (p->exported == NULL) return dlpi_close(p);
     dlpi_exported_sweep(p);
     if ((rc = dlpi_shut(p)) != DLP_OK) return rc;
     pthread_mutex_lock(&dlpi_exported_lock);

@@ -39,8 +39,7 @@ DLPDEF dlp_stage dlp_pipe_add_fetch(dlp_pipe *p, const dlp_fetch_desc *desc) {
     if (st->dataset.filter && !dlpi_last_expands(p))
         return dlpi_bad(p, st->name, "dataset.filter", "0, but after dlp_pipe_add_expand",
                         st->dataset.filter);
-    p->open_end = st->dataset.stream;
-    if (p->open_end) st->dataset.n_items = DLPI_MAX_ITEMS;
+    dlpi_open_end_take(p, st);
     st->item = st->dataset.fetch;
     st->user = st->dataset.user;
     if ((rc = dlpi_fetch_check(p, st, desc)) != DLP_OK) return rc;

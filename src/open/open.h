@@ -1,5 +1,6 @@
 #pragma once
 #include "build/check.h"
+#include "core/beside.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-public     THE PUBLIC CALLS */
 
@@ -33,6 +34,7 @@ DLPDEF int dlp_pipe_open(dlp_pipe **out, const dlp_pipe_desc *desc, dlp_error *e
     }
     p->cpus = dlpi_cpu_count();
     p->max_kills = 3;
+    dlpi_beside_take(p);
     if ((rc = dlpi_check_pipe(p)) != DLP_OK) {
         if (err) *err = p->err;
         free(p);

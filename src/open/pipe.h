@@ -18,17 +18,7 @@ DLPDEF int dlp_pipe_link(dlp_pipe *p, dlp_stage from, dlp_stage to) {
 }
 
 DLPDEF int dlp_pipe_plan(dlp_pipe *p, dlp_plan *out) {
-    dlp_plan plan;
-    int rc;
-    if (p == NULL || out == NULL) return DLP_ERR_ARG;
-    if (!p->prepared) {
-        if (p->err.code != 0) return p->err.code;
-        if ((rc = dlpi_resolve(p)) != DLP_OK) return rc;
-        dlpi_layout(p);
-    }
-    dlpi_plan_fill(p, &plan);
-    *out = plan;
-    return DLP_OK;
+    return p == NULL || out == NULL ? DLP_ERR_ARG : dlpi_plan(p, out);
 }
 
 DLPDEF const char *dlp_link_name(int kind) {
@@ -92,12 +82,18 @@ static int dlpi_held_fail(dlp_pipe *p) {
 
 DLPDEF int dlp_pipe_next(dlp_pipe *p, dlp_batch **out) { return dlp_pipe_next_timeout(p, out, -1); }
 
-DLPDEF int dlp_pipe_next_timeout(dlp_pipe *p, dlp_batch **out, int timeout_ms) {
-    if (p == NULL || out == NULL) return DLP_ERR_ARG;
+/* May the caller take batches? DLP_OK, or why not. */
+static int dlpi_may_take(const dlp_pipe *p) {
     if (!p->started || p->closing) return DLP_ERR_STATE;
     if (dlpi_forked(p)) return DLP_ERR_FORKED;
-    if (p->share != NULL && p->share->serve_only) return DLP_ERR_STATE; /* subscribers have all */
-    if (p->exported) dlpi_exported_sweep(p);
+    return p->used_at_first == 0 ? DLP_ERR_STATE : DLP_OK; /* subscribers have all */
+}
+
+DLPDEF int dlp_pipe_next_timeout(dlp_pipe *p, dlp_batch **out, int timeout_ms) {
+    int rc;
+    if (p == NULL || out == NULL) return DLP_ERR_ARG;
+    if ((rc = dlpi_may_take(p)) != DLP_OK) return rc;
+    dlpi_exported_sweep(p);
     if (p->err.code != 0) return p->err.code;
     if (dlpi_stopped(p)) return DLP_STOPPED;
     if (p->n_held >= p->max_held) return dlpi_held_fail(p);
@@ -106,7 +102,6 @@ DLPDEF int dlp_pipe_next_timeout(dlp_pipe *p, dlp_batch **out, int timeout_ms) {
         p->epoch_end_due = 0;
         return DLP_EPOCH_END;
     }
-    if (p->lender) return p->lender->ops->lender->next(p, out, timeout_ms);
     return dlpi_next(p, out, timeout_ms);
 }
 
@@ -116,16 +111,13 @@ DLPDEF int dlp_pipe_release(dlp_pipe *p, dlp_batch *batch) {
     if (dlpi_forked(p)) return DLP_ERR_FORKED;
     s = (uint32_t)(uintptr_t)batch->internal;
     if (s >= p->n_out || batch != &p->out[s] || !p->held[s]) return DLP_ERR_ARG;
-    if (p->exported) return dlpi_exported_release(p, s);
-    dlpi_give_back(p, s);
-    return DLP_OK;
+    return dlpi_exported_return(p, s);
 }
 
 DLPDEF int dlp_pipe_next_epoch(dlp_pipe *p) {
+    int rc;
     if (p == NULL) return DLP_ERR_ARG;
-    if (!p->started || p->closing) return DLP_ERR_STATE;
-    if (dlpi_forked(p)) return DLP_ERR_FORKED;
-    if (p->share != NULL && p->share->serve_only) return DLP_ERR_STATE;
+    if ((rc = dlpi_may_take(p)) != DLP_OK) return rc;
     if (p->err.code != 0) return p->err.code;
     p->epoch_end_due = 0;
     if (!p->epoch_open) return DLP_OK;
@@ -143,7 +135,7 @@ DLPDEF int dlp_pipe_seek(dlp_pipe *p, const dlp_state *state, dlp_error *err) {
         return dlpi_error_set(err, DLP_ERR_STATE, "", "the pipe does not run");
     if (dlpi_forked(p))
         return dlpi_error_set(err, DLP_ERR_FORKED, "", "the pipe is another process's");
-    if (p->share != NULL)
+    if (p->sharing != NULL)
         return dlpi_error_set(err, DLP_ERR_UNSUPPORTED, "shm.share",
                               "a pipe with subscribers goes on only");
     if (p->err.code != 0) {
@@ -160,13 +152,10 @@ DLPDEF int dlp_pipe_seek(dlp_pipe *p, const dlp_state *state, dlp_error *err) {
 
 DLPDEF int dlp_pipe_state_at(const dlp_pipe *p, uint64_t epoch, uint64_t batch, dlp_state *out) {
     dlpi_state s;
-    uint64_t most;
     if (p == NULL || out == NULL) return DLP_ERR_ARG;
     if (!p->started) return DLP_ERR_STATE;
     if (dlpi_forked(p)) return DLP_ERR_FORKED;
-    most = p->samples / p->global_batch;
-    if (p->batches_per_epoch != UINT64_MAX) most = dlpi_epoch_batches(p);
-    if (epoch >= DLPI_MAX_EPOCH || batch >= most) return DLP_ERR_ARG;
+    if (epoch >= DLPI_MAX_EPOCH || batch >= dlpi_epoch_most(p)) return DLP_ERR_ARG;
     dlpi_state_config(p, &s);
     s.epoch = epoch;
     s.batch = batch;
@@ -185,11 +174,7 @@ DLPDEF int dlp_pipe_set_workers(dlp_pipe *p, dlp_stage stage, int n) {
     if (dlpi_forked(p)) return DLP_ERR_FORKED;
     if (stage < 0 || stage >= p->n_stages) return DLP_ERR_ARG;
     st = &p->stages[stage];
-    if (!st->tuned || n < 0 || n > st->n_workers) return DLP_ERR_ARG;
-    if (n > 0 && n < st->w.workers_min) return DLP_ERR_ARG;
-    p->tune.at[st->work].set = n > 0;
-    if (n > 0) dlpi_tune_set(p, st, n, DLP_TUNE_SET, dlpi_now_ns());
-    return DLP_OK;
+    return dlpi_tune_ask(p, st, n);
 }
 
 DLPDEF void dlp_pipe_stop(dlp_pipe *p) {
@@ -209,7 +194,7 @@ DLPDEF int dlp_pipe_close(dlp_pipe *p) {
     if (p->exported == NULL && !p->closing && p->n_held > 0) /* tensors are given away on purpose */
         dlpi_warn(p, "close: %" PRIu64 " %s held: the pipe's memory goes with the last release",
                   p->n_held, p->n_held == 1 ? "batch is" : "batches are");
-    return p->exported ? dlpi_exported_close(p) : dlpi_close(p);
+    return dlpi_exported_close(p);
 }
 
 DLPDEF const dlp_error *dlp_pipe_error(const dlp_pipe *p) {
@@ -229,7 +214,7 @@ DLPDEF int dlp_pipe_state(dlp_pipe *p, const dlp_batch *batch, dlp_state *out) {
     if (p == NULL || out == NULL) return DLP_ERR_ARG;
     if (!p->started) return DLP_ERR_STATE;
     if (dlpi_forked(p)) return DLP_ERR_FORKED;
-    if (p->share != NULL && p->share->serve_only) return DLP_ERR_STATE; /* who is how far? */
+    if (p->used_at_first == 0) return DLP_ERR_STATE; /* subscribers have all: which is how far? */
     if (batch != NULL) {
         slot = (uint32_t)(uintptr_t)batch->internal;
         if (slot >= p->n_out || batch != &p->out[slot] || !p->held[slot]) return DLP_ERR_ARG;

@@ -19,13 +19,12 @@ DLPDEF int dlp_pipe_resolved(const dlp_pipe *p, dlp_pipe_desc *out) {
     out->prefetch_factor = (int32_t)p->prefetch;
     out->max_held = (int32_t)p->max_held;
     if (out->close_timeout_ms == 0) out->close_timeout_ms = 5000;
-    if (out->trace_bytes == 0) out->trace_bytes = 4096;
     return DLP_OK;
 }
 
 static void dlpi_workers_resolved(const dlpi_stage *st, dlp_workers_desc *out) {
     *out = st->w;
-    if (st->tuned) out->num_workers = st->begin; /* w has room for workers_max */
+    out->num_workers = st->begin; /* w has room for workers_max */
     if (out->num_workers == 0) out->num_workers = DLP_NONE;
     out->name = st->name;
 }

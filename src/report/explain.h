@@ -1,23 +1,7 @@
 #pragma once
 #include "report/predict.h"
-#include "report/lanes.h"
+#include "report/words.h"
 /* ---- words ---- */
-
-/* Text built by several calls, cut like snprintf's. */
-typedef struct dlpi_text {
-    char *buf;
-    size_t size, len;
-} dlpi_text;
-
-__attribute__((format(printf, 2, 3))) static void dlpi_text_add(dlpi_text *t, const char *format,
-                                                                ...) {
-    size_t room = t->len < t->size ? t->size - t->len : 0;
-    va_list a;
-    va_start(a, format);
-    int n = vsnprintf(room > 0 ? t->buf + t->len : NULL, room, format, a);
-    va_end(a);
-    t->len += n > 0 ? (size_t)n : 0;
-}
 
 /* What limits: a stage, or one of the names below. */
 enum {
@@ -56,11 +40,6 @@ typedef struct dlpi_load {
     int n;
 } dlpi_load;
 
-static bool dlpi_stage_takes_batches(const dlp_stage_stats *g) {
-    return g->unit_is_batch || g->kind == DLP_STAGE_BATCH || g->kind == DLP_STAGE_MAP_BATCH ||
-           g->kind == DLP_STAGE_TRANSFER;
-}
-
 /* How many units of its work a stage may have at once. */
 static double dlpi_stage_at_once(const dlp_stats *s, const dlp_stage_stats *g, double rows) {
     if (g->cells > 0) { return g->cells; }
@@ -74,7 +53,7 @@ static void dlpi_load_of(dlpi_load *l, const dlp_stats *s) {
     l->busiest = l->heaviest = -1;
     if (s->batches == 0 || !(l->ns > 0)) { return; }
     l->rows = (double)s->items / (double)s->batches;
-    l->units = s->chunks.taken > 0 ? 1 : l->rows;
+    l->units = dlpi_batch_words_of(s)->of_rows ? l->rows : 1;
     l->rate = (double)s->items * 1e9 / l->ns;
     l->wait = (double)s->wait_ns / l->ns;
     l->consumer = (double)s->step_ns / l->ns;
@@ -84,7 +63,7 @@ static void dlpi_load_of(dlpi_load *l, const dlp_stats *s) {
         const dlp_stage_stats *g = &s->stages[i];
         cpu_ns += (double)g->cpu_ns;
         waits_ns += dlpi_stage_core_wait(g);
-        device = device || g->kind == DLP_STAGE_TRANSFER;
+        device = device || dlpi_words_ops(g)->sink != NULL;
         if (g->workers <= 0) {
             l->consumer += (double)g->busy_ns / l->ns;
             if (g->busy_ns > 0 &&
@@ -176,29 +155,6 @@ static dlpi_num dlpi_limit_name(const dlp_stats *s, int limit) {
     return r;
 }
 
-/* The desc field that gives a stage more workers. */
-static const char *dlpi_stage_field(const dlp_stage_stats *g) {
-    switch (g->kind) {
-    case DLP_STAGE_BATCH: return "batch_workers";
-    case DLP_STAGE_FETCH: return "num_workers";
-    default: return "workers.num_workers";
-    }
-}
-
-static bool dlpi_of_chunks(const dlp_stats *s) { return s->chunks.cpu_buffers > 0; }
-
-/* What takes a stage out of the consumer. */
-static const char *dlpi_stage_setting(const dlp_stats *s, const dlp_stage_stats *g) {
-    switch (g->kind) {
-    case DLP_STAGE_SAMPLER: return "sampler.threaded = 1";
-    case DLP_STAGE_BATCH: return "batch_workers = 1";
-    case DLP_STAGE_TRANSFER:
-        return dlpi_of_chunks(s) ? "transfer_inline = 0" : "transfer_threaded = 1";
-    case DLP_STAGE_FETCH: return "num_workers = 1";
-    default: return "workers.num_workers = 1";
-    }
-}
-
 static void dlpi_explain_inline(dlpi_text *t, const dlp_stats *s, const dlpi_load *l,
                                 const dlpi_verdict *v) {
     const dlp_stage_stats *g = &s->stages[v->limiting_stage];
@@ -221,7 +177,7 @@ static void dlpi_explain_inline(dlpi_text *t, const dlp_stats *s, const dlpi_loa
 
 /* Workers that have several items at once are busy while one is out: what limits them is how many
    are, and how long each takes. */
-static void dlpi_explain_flights(dlpi_text *t, const dlp_stage_stats *g, const dlpi_load *l) {
+static void dlpi_explain_in_flight(dlpi_text *t, const dlp_stage_stats *g, const dlpi_load *l) {
     double out = (double)g->in_flight_ns / (double)g->busy_ns;
     dlpi_text_add(t,
                   "Limit: requests in flight: each of the %d worker%s of '%.31s' has %s of %d out, "
@@ -247,7 +203,7 @@ static void dlpi_explain_stage(dlpi_text *t, const dlp_stats *s, const dlpi_load
     int w = g->workers;
     bool batches = dlpi_stage_takes_batches(g);
     if (g->in_flight > 1 && g->busy_ns > 0) {
-        dlpi_explain_flights(t, g, l);
+        dlpi_explain_in_flight(t, g, l);
         return;
     }
     dlpi_text_add(t,
@@ -255,13 +211,8 @@ static void dlpi_explain_stage(dlpi_text *t, const dlp_stats *s, const dlpi_load
                   "of the time.\n",
                   g->name, w, w == 1 ? " is" : "s are",
                   dlpi_num_percent(l->util[v->limiting_stage]).s, dlpi_num_percent(l->wait).s);
-    if (g->kind == DLP_STAGE_TRANSFER || g->kind == DLP_STAGE_SAMPLER ||
-        g->kind == DLP_STAGE_REPEAT) {
-        dlpi_text_add(
-            t, g->kind == DLP_STAGE_TRANSFER
-                   ? "Change: it has one thread: move fewer bytes (smaller dtypes, pad less), give "
-                     "the device register_memory, or raise device_buffers.\n"
-                   : "Change: it has one thread: make the sampler's own function cheaper.\n");
+    if (dlpi_words_ops(g)->words.slow != NULL) {
+        dlpi_text_add(t, "Change: it has one thread: %s.\n", dlpi_words_ops(g)->words.slow);
     } else if (w < g->workers_max) {
         dlpi_text_add(t, "Change: workers are added as they are missed, up to workers_max = %d.\n",
                       g->workers_max);
@@ -302,7 +253,7 @@ static double dlpi_explain_deeper(const dlp_stats *s, const dlpi_load *l, uint64
 
 static void dlpi_explain_prefetch(dlpi_text *t, const dlp_stats *s, const dlpi_load *l) {
     const dlp_stage_stats *g = &s->stages[l->busiest];
-    const char *what = s->chunks.taken > 0 ? "chunk" : "batch";
+    const dlpi_batch_words *words = dlpi_batch_words_of(s);
     dlpi_text_add(t,
                   "Limit: prefetch_factor = %u: the consumer waits %s %% of the time while the "
                   "workers of '%.31s' are only %s %% busy.\n",
@@ -313,16 +264,12 @@ static void dlpi_explain_prefetch(dlpi_text *t, const dlp_stats *s, const dlpi_l
     while (more < 4096 && (double)more < need + 1) { more *= 2; }
     more = more > 4096 ? 4096 : more;
     double deeper = dlpi_explain_deeper(s, l, more);
-    dlpi_text_add(t, "Change: raise %s, for instance to %" PRIu64,
-                  s->chunks.taken > 0 ? "cpu_buffers, and so prefetch_factor" : "prefetch_factor",
-                  more);
+    dlpi_text_add(t, "Change: raise %s, for instance to %" PRIu64, words->prefetch, more);
     if (deeper > 0) {
         dlpi_text_add(t, "; that should give about %s items/s", dlpi_num_of(deeper).s);
     }
-    dlpi_text_add(
-        t, "; each %s more takes about %s.\n", what,
-        dlpi_num_bytes((double)s->bytes / (double)(s->chunks.taken ? s->chunks.taken : s->batches))
-            .s);
+    dlpi_text_add(t, "; each %s more takes about %s.\n", words->batch,
+                  dlpi_num_bytes((double)s->bytes / (double)dlpi_batches_taken(s)).s);
     for (int i = 0; i < l->n; i++) {
         const dlp_stage_stats *k = &s->stages[i];
         bool parts = k->cells > 0;
@@ -331,13 +278,9 @@ static void dlpi_explain_prefetch(dlpi_text *t, const dlp_stats *s, const dlpi_l
                           "Skew: times of '%.31s' are uneven (p50 %s, p99 %s): slow %ss hold up "
                           "the order; %s hide them%s.\n",
                           k->name, dlpi_num_ns(k->p50_ns).s, dlpi_num_ns(k->p99_ns).s,
-                          parts                 ? "part"
-                          : s->chunks.taken > 0 ? "chunk"
-                                                : "item",
-                          parts                 ? "more part cells (queue_size)"
-                          : s->chunks.taken > 0 ? "more chunks in flight"
-                                                : "more batches in flight",
-                          parts || s->chunks.taken > 0 ? "" : ", or unordered = 1");
+                          parts ? "part" : words->item,
+                          parts ? "more part cells (queue_size)" : words->more,
+                          parts ? "" : words->beside);
         }
     }
 }
@@ -392,7 +335,8 @@ static double dlpi_batch_work(const dlp_stats *s, const dlpi_load *l) {
     for (int i = 0; i < l->n; i++) {
         const dlp_stage_stats *g = &s->stages[i];
         if (g->workers <= 0) continue;
-        if (g->cells > 0 || dlpi_stage_takes_batches(g) || dlpi_of_chunks(s)) return 0;
+        if (g->cells > 0 || dlpi_stage_takes_batches(g) || !dlpi_batch_words_of(s)->of_rows)
+            return 0;
         busy += (double)g->busy_ns;
     }
     return busy / (double)s->batches;
@@ -436,13 +380,6 @@ static void dlpi_explain_rest(dlpi_text *t, const dlp_stats *s, const dlpi_load 
                           dlpi_stage_takes_batches(g) ? "batches" : "items");
         }
     }
-}
-
-/* What a unit of a stage's work is called. */
-static const char *dlpi_stage_unit(const dlp_stats *s, const dlp_stage_stats *g) {
-    if (g->cells > 0) return "part";
-    if (dlpi_of_chunks(s)) return "chunk";
-    return dlpi_stage_takes_batches(g) ? "batch" : "item";
 }
 
 /* Who hangs, or seems to. */
@@ -519,31 +456,6 @@ static void dlpi_explain_cache(dlpi_text *t, const dlp_stats *s) {
             s->cache_all_bytes);
 }
 
-/* Where the chunks are: the queues of a pipe that splits. */
-static void dlpi_explain_chunks(dlpi_text *t, const dlp_chunk_stats *c) {
-    if (c->cpu_buffers == 0) return;
-    dlpi_text_add(t,
-                  "Chunks: %" PRIu64 " loadable in this epoch; %" PRIu64
-                  " CPU chunk buffers: %" PRIu64 " free, %" PRIu64 " loading, %" PRIu64 " filled",
-                  c->loadable, c->cpu_buffers, c->cpu_free, c->cpu_loading, c->cpu_filled);
-    if (c->device_buffers > 0)
-        dlpi_text_add(t,
-                      "; %" PRIu64 " device chunk buffers: %" PRIu64 " free, %" PRIu64
-                      " being copied, %" PRIu64 " filled",
-                      c->device_buffers, c->device_free, c->device_copying, c->device_filled);
-    dlpi_text_add(t, "; %" PRIu64 " in use.%s%s\n", c->in_use,
-                  c->preload ? " Chunks are loaded once and stay." : "",
-                  c->preload_auto == 0 ? ""
-                  : c->preload         ? " DLP_PRELOAD_AUTO found room for all."
-                                       : " DLP_PRELOAD_AUTO found no room for all: none stays.");
-    if (c->seam_buffers > 0)
-        dlpi_text_add(t,
-                      "Seams: %" PRIu64 " batch%s spanned chunks and %s copied, %s in all; a "
-                      "batch_size that divides the rows of every chunk has none.\n",
-                      c->seams, c->seams == 1 ? "" : "es", c->seams == 1 ? "was" : "were",
-                      dlpi_num_bytes((double)c->seam_bytes).s);
-}
-
 /* What it costs that epochs don't overlap. */
 static void dlpi_explain_borders(dlpi_text *t, const dlp_stats *s) {
     double n = (double)s->epoch_borders;
@@ -557,15 +469,8 @@ static void dlpi_explain_borders(dlpi_text *t, const dlp_stats *s) {
 
 static void dlpi_explain_memory(dlpi_text *t, const dlp_stats *s) {
     if (s->plan_bytes > 0) {
-        dlpi_text_add(
-            t,
-            s->chunks.cpu_buffers
-                ? "Memory: %s are planned, with records of %u chunks (prefetch_factor %u + "
-                  "max_held %u).\n"
-                : "Memory: %s are planned, with %u batch slots (prefetch_factor %u + "
-                  "max_held %u).\n",
-            dlpi_num_bytes((double)s->plan_bytes).s, (unsigned)s->slots,
-            (unsigned)s->prefetch_factor, (unsigned)s->max_held);
+        dlpi_text_add(t, dlpi_batch_words_of(s)->memory, dlpi_num_bytes((double)s->plan_bytes).s,
+                      (unsigned)s->slots, (unsigned)s->prefetch_factor, (unsigned)s->max_held);
     }
 }
 

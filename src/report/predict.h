@@ -383,9 +383,12 @@ static void dlpi_sim_runs(dlpi_sim *m, uint64_t batches) {
 }
 
 static bool dlpi_sim_range(const dlp_predict_desc *d) {
-    bool ok = d->num_workers >= DLP_NONE && d->batch_workers >= DLP_NONE &&
-              d->num_workers <= DLP_MAX_WORKERS && d->batch_workers <= DLP_MAX_WORKERS &&
-              d->step_ns >= DLP_NONE;
+    static const dlpi_bound bounds[] = {
+        {DLPI_AT(dlp_predict_desc, num_workers), DLP_NONE, DLP_MAX_WORKERS, ""},
+        {DLPI_AT(dlp_predict_desc, batch_workers), DLP_NONE, DLP_MAX_WORKERS, ""},
+        {DLPI_AT(dlp_predict_desc, step_ns), DLP_NONE, INT64_MAX, ""},
+    };
+    bool ok = dlpi_out_of_bounds(d, DLPI_ROWS(bounds)) == NULL;
     for (int i = 0; i < DLP_MAX_STAGES; i++)
         ok = ok && d->workers[i] >= DLP_NONE && d->workers[i] <= DLP_MAX_WORKERS;
     return ok;

@@ -179,27 +179,11 @@ static void dlpi_stats(const dlpi_seen *s, dlp_stats *out) {
 }
 
 static int dlpi_skips(const dlpi_seen *s, dlp_skip *out, int max, uint64_t *total) {
-    uint64_t n = DLPI_LOAD_ACQ(&s->ctl->skips); /* K1 <- K1 */
-    uint64_t from = n > DLPI_SKIP_RING ? n - DLPI_SKIP_RING : 0;
+    uint64_t from, n = dlpi_skip_count(s->ctl, &from);
     int copied = 0;
     if (n - from > (uint64_t)max) from = n - (uint64_t)max;
-    for (; from != n; from++) {
-        const dlpi_skip *k = &s->ctl->skip_ring[from % DLPI_SKIP_RING];
-        uint64_t words[DLPI_SKIP_WORDS];
-        if (DLPI_LOAD_ACQ(&k->code) == 0) continue;   /* K1 <- K1: being written */
-        out[copied].epoch = DLPI_LOAD_RLX(&k->epoch); /* NOLINT: max is 0 where out is NULL */
-        out[copied].position = DLPI_LOAD_RLX(&k->position);
-        out[copied].index = DLPI_LOAD_RLX(&k->index);
-        out[copied].new_index = DLPI_LOAD_RLX(&k->new_index);
-        out[copied].errnum = DLPI_LOAD_RLX(&k->errnum);
-        out[copied].stage = DLPI_LOAD_RLX(&k->stage);
-        out[copied].worker = DLPI_LOAD_RLX(&k->worker);
-        for (size_t i = 0; i < DLPI_SKIP_WORDS; i++)
-            words[i] = DLPI_LOAD_RLX(&s->ctl->skip_words[from % DLPI_SKIP_RING][i]); /* K1 <- K1 */
-        memcpy(out[copied].message, words, sizeof words);
-        out[copied].message[sizeof words - 1] = 0;
-        out[copied++].code = DLPI_LOAD_RLX(&k->code);
-    }
+    for (; from != n; from++) /* max is 0 where out is NULL */
+        if (dlpi_skip_read(s->ctl, from, &out[copied])) copied++;
     if (total) *total = n;
     return copied;
 }

@@ -54,7 +54,8 @@ static int dlpi_shm_check(dlp_pipe *p, const dlp_shm_desc *d) {
     return p->err.code; /* the first of them */
 }
 
-static int dlpi_shm_open(dlp_pipe *p) {
+/* The records of what is beside the pipe: asked for by the desc, or by worker processes. */
+static int dlpi_shm_make(dlp_pipe *p) {
     dlpi_shm_state *s;
     int rc;
     if (p->d.shm && (rc = dlpi_shm_check(p, p->d.shm)) != DLP_OK) return rc;
@@ -70,7 +71,22 @@ static int dlpi_shm_open(dlp_pipe *p) {
     s->caller_fd = s->supervisor_fd = -1;
     s->nudge[0] = s->nudge[1] = s->alive[0] = s->alive[1] = -1;
     p->shm = s;
+    p->needs_file = 1;
     return DLP_OK;
+}
+
+static int dlpi_shm_open(dlp_pipe *p) { return p->d.shm ? dlpi_shm_make(p) : DLP_OK; }
+
+static int dlpi_shm_processes(dlp_pipe *p, const dlpi_stage *st) {
+    DLPI_UNUSED(p);
+    DLPI_UNUSED(st);
+    return DLP_OK;
+}
+
+static int dlpi_shm_resolve(dlp_pipe *p) {
+    int rc = p->n_procs > 0 && p->shm == NULL ? dlpi_shm_make(p) : DLP_OK;
+    p->others = p->n_procs > 0;
+    return rc == DLP_OK && p->shm ? dlpi_share_resolve(p) : rc;
 }
 
 static int dlpi_shm_may_fork(dlp_pipe *p) {
@@ -112,7 +128,7 @@ static bool dlpi_supervisor_gone(const dlpi_shm_state *s) {
 static int dlpi_shm_look(dlp_pipe *p) {
     dlpi_shm_state *s = dlpi_shm_of(p);
     int rc;
-    if (!dlpi_supervisor_gone(s) || dlpi_stopped(p)) return DLP_OK;
+    if (s == NULL || !dlpi_supervisor_gone(s) || dlpi_stopped(p)) return DLP_OK;
     if ((rc = dlpi_next_error(p, true)) != DLP_OK) return rc; /* why it ended */
     return dlpi_shm_fail(p, DLP_ERR_KILLED, "",
                          "the supervisor process was killed, and the worker processes with it");
@@ -152,6 +168,7 @@ static int dlpi_fork_begin(dlp_pipe *p) {
 static int dlpi_shm_begin(dlp_pipe *p) {
     dlpi_shm_state *s = dlpi_shm_of(p);
     int rc;
+    if (s == NULL) return DLP_OK;
     if ((rc = dlpi_share_begin(p)) != DLP_OK) return rc;
     if (p->shm_name[0] && (rc = dlpi_name_create(p)) != DLP_OK) return rc;
     if (p->n_procs == 0) return DLP_OK;
@@ -167,6 +184,7 @@ static int dlpi_shm_begin(dlp_pipe *p) {
 
 static void dlpi_shm_nudge(dlp_pipe *p) {
     ssize_t n = 0;
+    if (dlpi_shm_of(p) == NULL) return;
     if (dlpi_shm_of(p)->nudge[1] >= 0) n = send(dlpi_shm_of(p)->nudge[1], "", 1, MSG_NOSIGNAL);
     DLPI_UNUSED(n); /* full: it is awake; nobody there: there is nothing to be told */
 }
@@ -186,7 +204,7 @@ static bool dlpi_shm_dead(const dlpi_shm_state *s, int ms) {
 static void dlpi_shm_await(dlp_pipe *p) {
     dlpi_shm_state *s = dlpi_shm_of(p);
     siginfo_t info;
-    if (s->supervisor <= 0) return;
+    if (s == NULL || s->supervisor <= 0) return;
     DLPI_STORE_REL(&p->ctl->closing, 1u); /* J2 -> J2 */
     dlpi_shm_nudge(p);
     if (!dlpi_shm_dead(s, s->d.grace_ms + 400)) { /* it may be stopped: then so are its duties */
@@ -203,6 +221,7 @@ static void dlpi_shm_await(dlp_pipe *p) {
 
 static void dlpi_shm_end(dlp_pipe *p) {
     dlpi_shm_state *s = dlpi_shm_of(p);
+    if (s == NULL) return;
     dlpi_name_remove(p);
     dlpi_fd_close(&s->caller_fd);
     dlpi_fd_close(&s->supervisor_fd);
@@ -216,8 +235,15 @@ static void dlpi_shm_end(dlp_pipe *p) {
     p->shm = NULL;
 }
 
-static const dlpi_shm_calls dlpi_shm_table = {
-    dlpi_shm_open,        dlpi_share_resolve, dlpi_share_keep, dlpi_share_may_schedule,
-    dlpi_share_slot_free, dlpi_shm_begin,     dlpi_shm_look,   dlpi_shm_nudge,
-    dlpi_shm_await,       dlpi_shm_end};
-static const dlpi_shm_calls *dlpi_shm = &dlpi_shm_table;
+static const dlpi_beside_ops dlpi_shm_table = {
+    .open = dlpi_shm_open,
+    .processes = dlpi_shm_processes,
+    .resolve = dlpi_shm_resolve,
+    .layout = dlpi_share_areas,
+    .begin = dlpi_shm_begin,
+    .look = dlpi_shm_look,
+    .nudge = dlpi_shm_nudge,
+    .await = dlpi_shm_await,
+    .end = dlpi_shm_end,
+};
+static const dlpi_beside_ops *dlpi_shm = &dlpi_shm_table;

@@ -163,8 +163,7 @@ static void dlpi_share_taken(dlp_pipe *p, uint64_t from, uint64_t to) {
         uint64_t bytes = 0;
         if (slot->sequence != b) continue;
         for (uint32_t f = 0; f < p->batches.n; f++)
-            bytes += p->has_item_cells ? dlpi_slot_fmeta(p, dlpi_slot_of(p, b))[f].bytes
-                                       : slot->count * p->batches.at[f].row_bytes;
+            bytes += dlpi_field_bytes(p, dlpi_slot_of(p, b), f, slot->count);
         dlpi_bump(&p->ctl->items, slot->count);
         dlpi_bump(&p->ctl->bytes, bytes);
         DLPI_STORE_RLX(&p->ctl->epoch, slot->epoch); /* statistics */
@@ -233,10 +232,22 @@ static bool dlpi_share_may_schedule(dlp_pipe *p) {
     return s->enough && (here > 0 || !p->share->serve_only);
 }
 
+static bool dlpi_share_is_over(const dlp_pipe *p) {
+    return DLPI_LOAD_RLX(&p->share->over) != 0; /* H1: our own */
+}
+
+static const dlpi_sharing_ops dlpi_share_ops = {
+    .keep = dlpi_share_keep,
+    .over = dlpi_share_is_over,
+    .may_schedule = dlpi_share_may_schedule,
+    .slot_free = dlpi_share_slot_free,
+};
+
 static int dlpi_share_resolve(dlp_pipe *p) {
     dlpi_shm_state *s = dlpi_shm_of(p);
     dlpi_share h;
     p->share_bytes = 0;
+    p->sharing = NULL;
     if (s->d.share == DLP_SHARE_NONE) return DLP_OK;
     if (p->shm_name[0] == 0)
         return dlpi_shm_fail(p, DLP_ERR_ARG, "shm.name", "a pipe that is shared needs a name");
@@ -262,7 +273,15 @@ static int dlpi_share_resolve(dlp_pipe *p) {
     p->sampler->sampler.threaded = 1;
     p->share_bytes =
         dlpi_share_layout(&h, (uint32_t)s->d.share, (uint32_t)s->d.max_subscribers, p->n_slots);
+    p->sharing = &dlpi_share_ops;
+    p->others = 1;
+    p->used_at_first = s->d.serve_only ? 0u : 1u;
+    p->scheduler_sleep_ns = DLPI_SLEEP_NS / 2; /* a dead subscriber wakes nobody */
     return DLP_OK;
+}
+
+static void dlpi_share_areas(dlp_pipe *p) {
+    dlpi_area_add(p, DLPI_REC_SHARE, "subscribers", p->share_bytes, p->share_bytes > 0, 4096);
 }
 
 static int dlpi_share_begin(dlp_pipe *p) {
@@ -288,7 +307,7 @@ static int dlpi_serve(dlp_pipe *p, int timeout_ms) {
         if (dlpi_stopped(p)) return DLP_STOPPED;
         if ((rc = dlpi_next_error(p, true)) != DLP_OK) return rc;
         if (DLPI_LOAD_SEQ(&p->share->over) != 0) return DLP_END; /* H1 <- H1 */
-        if ((rc = dlpi_shm->look(p)) != DLP_OK) return rc;
+        if ((rc = p->beside->look(p)) != DLP_OK) return rc;
         now = dlpi_now_ns();
         if ((rc = dlpi_deadline(p, now)) != DLP_OK) return rc;
         if (now >= until) return DLP_TIMEOUT;

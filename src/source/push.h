@@ -55,8 +55,7 @@ struct dlp_push {
     uint64_t keep, capacity;
     uint32_t users; /* U4 */
     uint32_t writers, n_ended;
-    uint8_t *ended; /* [max_producers]; the reader's, as all below */
-    bool over;
+    bool over; /* the reader's, as all below */
     dlp_mpsc_rx rx;
     dlp_spsc_rx *lanes;
     uint64_t *items, *left; /* [max_producers] */
@@ -179,7 +178,6 @@ static void dlpi_push_free(dlp_push *s) {
         if (s->path) unlink(s->path);
     }
     free(s->path);
-    free(s->ended);
     free(s->lanes);
     free(s->items);
     free(s);
@@ -210,9 +208,8 @@ static int dlpi_push_memory(dlp_push *s, const dlp_push_desc *d, dlp_error *err)
     int rc;
     s->lanes = calloc(n, sizeof *s->lanes);
     s->items = calloc(n, 2 * sizeof *s->items);
-    s->ended = calloc(n, 1);
     if (d->path) s->path = strdup(d->path);
-    if (!s->lanes || !s->items || !s->ended || (d->path && !s->path))
+    if (!s->lanes || !s->items || (d->path && !s->path))
         return dlpi_error_set(err, DLP_ERR_MEMORY, "", "calloc of the reader failed");
     s->left = s->items + n;
     if ((rc = dlpi_push_map(d->path, s->was.total_bytes, &map, err)) != DLP_OK) return rc;
@@ -292,12 +289,9 @@ static int dlpi_push_newest(dlp_push *s, uint32_t producer) {
     return DLP_OK;
 }
 
-/* The end of a producer's stream. Has the last one ended? */
-static bool dlpi_push_ended(dlp_push *s, uint32_t producer) {
-    if (!s->ended[producer]) {
-        s->ended[producer] = 1;
-        DLPI_STORE_RLX(&s->n_ended, s->n_ended + 1); /* statistics */
-    }
+/* The end of a stream; of a lane there may be several, one after the other. Is it the last? */
+static bool dlpi_push_ended(dlp_push *s) {
+    DLPI_STORE_RLX(&s->n_ended, s->n_ended + 1); /* statistics */
     return s->n_ended >= s->writers;
 }
 
@@ -322,7 +316,7 @@ static int dlpi_push_next(dlp_push *s, dlp_item *it, const uint8_t **item, uint3
             dlp_mpsc_release(&s->rx, 1);
             if (mark != DLPI_PUSH_END)
                 return dlp_fail(it->call, 0, "producer %u pushed what is no item", *producer + 1);
-            if (dlpi_push_ended(s, *producer)) return DLP_END;
+            if (dlpi_push_ended(s)) return DLP_END;
             continue;
         }
         if (over) return DLP_END;

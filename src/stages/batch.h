@@ -21,9 +21,25 @@ static int dlpi_batch_check(dlp_pipe *p, dlpi_stage *st) {
     return p->err.code != 0 ? p->err.code : dlpi_check_batch_workers(p, st);
 }
 
+/* Batch workers that nobody asked for: beyond so many a collate is no longer what is slow, and as
+   processes they would be forked by the thousand. */
+#define DLPI_COLLATORS 64
+
+static bool dlpi_batch_staff(dlp_pipe *p, dlpi_stage *st) {
+    const dlp_batch_desc *b = &st->batching;
+    st->begin = b->batch_workers > 0 ? b->batch_workers : 0;
+    if (b->batch_workers == 0 && b->collate && p->fetch->w.num_workers > 0)
+        st->begin = p->prefetch < DLPI_COLLATORS ? (int)p->prefetch : DLPI_COLLATORS;
+    st->w.num_workers = st->begin;
+    return b->collate != NULL || b->batch_workers > 0;
+}
+
 static const dlpi_stage_ops dlpi_batch_ops = {
     .kind = DLP_STAGE_BATCH,
     .rank = 7,
     DLPI_OPS_OF_BATCHES,
+    .words = {.more = "batch_workers", .out = "batch_workers = 1"},
+    .staff = dlpi_batch_staff,
+    .call = dlpi_collate_call,
     .recover = dlpi_slots_recover,
 };

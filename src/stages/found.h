@@ -2,7 +2,7 @@
 #pragma once
 #include "api/found.h"
 #include "order/found.h"
-#include "core/cells.h"
+#include "core/inputs.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-found      INPUTS WHOSE ITEMS NOBODY HAS COUNTED
    The source of batches whose items come in inputs of 0..k items, of which only a load tells how

@@ -12,6 +12,15 @@ static int dlpi_map_check(dlp_pipe *p, dlpi_stage *st) {
     return st->batch ? dlpi_check_batch_workers(p, st) : dlpi_check_workers(p, st);
 }
 
+static int dlpi_map_call(dlpi_worker *w, const dlpi_unit *t) {
+    int rc;
+    dlpi_batch_view_init(w->p, t->slot, &w->batch, w->tensors);
+    dlpi_batch_view(w->p, t->slot, &w->batch, w->tensors);
+    w->batch.call = &w->note;
+    rc = dlpi_returned(w, w->st->batch(w->st->user, &w->batch, w->state));
+    return dlpi_guard_batch(w, t->slot, rc);
+}
+
 static const dlpi_stage_ops dlpi_map_item_ops = {
     .kind = DLP_STAGE_MAP_ITEM,
     .rank = 6,
@@ -25,5 +34,7 @@ static const dlpi_stage_ops dlpi_map_batch_ops = {
     .rank = 8,
     .many = 1,
     DLPI_OPS_OF_BATCHES,
+    .in_place = 1,
+    .call = dlpi_map_call,
     .recover = dlpi_slots_recover,
 };

@@ -2,7 +2,7 @@
 #pragma once
 #include "api/parts.h"
 #include "order/parts.h"
-#include "core/cells.h"
+#include "core/inputs.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-parts      PART QUEUE: WHAT TO LOAD NEXT, LOADING IT
    The source of batches whose items come in parts. The scheduler alone does all of it, but for the
@@ -10,7 +10,7 @@
    parts that come next in the order of this rank's rows, and gives each of them a free cell and a
    ticket. A part stays in its cell while a batch up to the one looked at last needs it, and until
    all batches scheduled that need it have left the last stage that could send rows back to fetch.
-   The cells themselves, and who loads them: >>impl-cells.
+   The cells themselves, and who loads them: >>impl-inputs.
    Why it can't stand still. When the scheduler waits for a free cell for a part of batch k, each
    cell that is not k's own belongs to batches before k. All parts of those are in cells, so they
    are loaded and fed, they leave (workers never wait for a part), and their cells come free. So it
@@ -414,10 +414,7 @@ static void dlpi_parts_ahead(dlp_pipe *p) {
     q->stuck = false;
     q->stuck_at = at;
     if ((fresh = dlpi_parts_ask(p, &at)) == 0) return;
-    if (st->w.num_workers == 0)
-        dlpi_wake_caller(p->ctl, UINT64_MAX);
-    else
-        dlpi_wake_some(&p->waiters[st->work], (uint32_t)st->n_workers, fresh);
+    dlpi_wake_for(p, st, fresh);
 }
 
 /* Are all parts there that the present batch needs? If one is missing, and no batch is on its way,

@@ -79,6 +79,7 @@ static const dlpi_source_ops dlpi_keyed_source = {
 static const dlpi_stage_ops dlpi_sampler_ops = {
     .kind = DLP_STAGE_SAMPLER,
     .rank = 1,
+    .words = {.out = "sampler.threaded = 1", .slow = "make the sampler's own function cheaper"},
     .source = &dlpi_keyed_source,
 };
 
@@ -93,4 +94,8 @@ static int dlpi_repeat_check(dlp_pipe *p, dlpi_stage *st) {
     return dlpi_check_bounds(p, st->name, &st->repeat, DLPI_ROWS(bounds));
 }
 
-static const dlpi_stage_ops dlpi_repeat_ops = {.kind = DLP_STAGE_REPEAT, .rank = 2};
+static const dlpi_stage_ops dlpi_repeat_ops = {
+    .kind = DLP_STAGE_REPEAT,
+    .rank = 2,
+    .words = {.slow = "make the sampler's own function cheaper"},
+};

@@ -85,7 +85,8 @@ static uint64_t dlpi_chunk_filled(const dlpi_split *c, const dlpi_chunk_spot *x)
 /* Of a field, what a seam buffer has; 0: there are none. */
 static uint64_t dlpi_seam_bytes(const dlp_pipe *p, uint32_t f) {
     const dlpi_split *c = dlpi_split_of(p);
-    return c->plan.spans ? c->view_rows * dlpi_row_bytes(&p->batches.at[f]) : 0;
+    if (!c->plan.spans || f >= p->batches.n) return 0; /* the latter in a pipe that was refused */
+    return c->view_rows * dlpi_row_bytes(&p->batches.at[f]);
 }
 
 /* Of a field, what the chunk in slot s has. By the sink. */
@@ -249,17 +250,6 @@ static uint32_t dlpi_split_free_view(dlp_pipe *p) {
     return v;
 }
 
-/* What states and next_epoch go by, as dlpi_state_note and dlpi_deliver keep it for batches. */
-static void dlpi_split_note(dlp_pipe *p, const dlp_batch *b, uint64_t after) {
-    bool last = (b->flags & DLP_BATCH_LAST) != 0;
-    p->epoch_now = b->epoch;
-    p->epoch_open = !last;
-    if (last && p->repeat && p->repeat->repeat.epoch_end) p->epoch_end_due = 1;
-    p->after_epoch = last ? b->epoch + 1 : b->epoch;
-    p->after_batch = last ? 0 : b->in_epoch + 1;
-    p->after_position = last ? 0 : after;
-}
-
 /* ---- batches that span chunks ---- */
 
 static uint8_t *dlpi_split_valid(const dlpi_split *c, uint32_t v) {
@@ -365,8 +355,8 @@ static uint32_t dlpi_split_view(dlp_pipe *p, uint64_t g, uint32_t count) {
 }
 
 /* Hand out view v, batch k of the chunk's axis: the rank's rows [first, first + count). */
-static dlp_batch *dlpi_split_deliver(dlp_pipe *p, uint32_t v, uint64_t k, uint64_t first,
-                                     uint32_t count) {
+static dlpi_handed dlpi_split_hand(dlp_pipe *p, uint32_t v, uint64_t k, uint64_t first,
+                                   uint32_t count) {
     dlpi_split *c = dlpi_split_of(p);
     dlp_batch *b = &p->out[v];
     uint64_t base = c->plan.spans ? 0 : c->at.rows, end = (k + 1) * c->plan.batch;
@@ -377,15 +367,8 @@ static dlp_batch *dlpi_split_deliver(dlp_pipe *p, uint32_t v, uint64_t k, uint64
     b->position = base + first;
     b->flags = b->in_epoch + 1 == c->plan.batches ? DLP_BATCH_LAST : 0;
     b->index = c->index + (size_t)v * c->view_rows;
-    dlpi_bump(&p->ctl->bytes, dlpi_split_shape(p, v, count));
-    dlpi_bump(&p->ctl->items, count);
-    dlpi_bump(&p->ctl->views, 1);
     c->after[v] = base + (end < c->at.axis ? end : c->at.axis);
-    p->held[v] = 1;
-    DLPI_STORE_RLX(&p->ctl->held, ++p->n_held); /* statistics */
-    DLPI_STORE_RLX(&p->ctl->epoch, b->epoch);
-    dlpi_split_note(p, b, c->after[v]);
-    return b;
+    return (dlpi_handed){v, dlpi_split_shape(p, v, count), c->after[v]};
 }
 
 /* The chunk has nothing of the rank's batch after k? */
@@ -398,7 +381,7 @@ static bool dlpi_split_through(const dlpi_split *c, uint64_t k) {
 
 /* What the chunk that is being split has of the next batch. DLP_EMPTY: not all of it, or it is not
    in the seam yet. */
-static int dlpi_split_cut(dlp_pipe *p, dlp_batch **out) {
+static int dlpi_split_cut(dlp_pipe *p, dlpi_handed *to) {
     dlpi_split *c = dlpi_split_of(p);
     const dlpi_chunk_spot *x = &c->at;
     uint64_t k = p->after_batch - x->batches, first, from, end = dlpi_chunk_end(x);
@@ -415,9 +398,9 @@ static int dlpi_split_cut(dlp_pipe *p, dlp_batch **out) {
     }
     have = end - from < count - there ? (uint32_t)(end - from) : count - there;
     if (whole) {
-        *out = dlpi_split_deliver(p, dlpi_seam_view(p), k, first, count);
+        *to = dlpi_split_hand(p, dlpi_seam_view(p), k, first, count);
     } else if (have == count) {
-        *out = dlpi_split_deliver(p, dlpi_split_view(p, first, count), k, first, count);
+        *to = dlpi_split_hand(p, dlpi_split_view(p, first, count), k, first, count);
     } else {
         rc = dlpi_seam_add(p, from, have);
         return rc != DLP_OK ? rc : DLP_EMPTY;
@@ -432,21 +415,19 @@ static void dlpi_split_resume(dlp_pipe *p) {
     if (c->slot == DLPI_NO_SLOT) return;
     if (dlpi_cancelled(p->ctl, dlpi_slot_at(p, c->slot)))
         dlpi_split_leave_chunk(p);
-    else if (p->calls_untimed + 1 >= p->call_clock_every)
-        dlpi_consumer_step(p, dlpi_now_ns());
     else
-        p->calls_untimed++;
+        dlpi_pace_call(p);
 }
 
 /* dlp_pipe_next, where batches are views. */
-static int dlpi_split_next(dlp_pipe *p, dlp_batch **out, int timeout_ms) {
+static int dlpi_split_next(dlp_pipe *p, dlpi_handed *to, int timeout_ms) {
     uint64_t until = 0;
     int rc;
     if ((rc = dlpi_seam_arrive(p, timeout_ms, &until)) != DLP_OK) return rc;
     dlpi_split_resume(p);
     do {
         if ((rc = dlpi_split_have(p, timeout_ms, &until)) != DLP_OK) return rc;
-        if ((rc = dlpi_split_cut(p, out)) != DLP_EMPTY) return rc;
+        if ((rc = dlpi_split_cut(p, to)) != DLP_EMPTY) return rc;
         rc = dlpi_seam_arrive(p, timeout_ms, &until);
     } while (rc == DLP_OK);
     return rc;
@@ -659,13 +640,14 @@ static uint64_t dlpi_split_valid_bytes(const dlp_pipe *p, const dlpi_split *c) {
 static int dlpi_split_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out) {
     const dlpi_split *c = st->self;
     uint64_t rows = dlpi_times(p->n_out, c->view_rows);
+    uint64_t loaders = p->fetch ? (uint64_t)p->fetch->n_workers : 0; /* NULL: it was refused */
     const dlpi_block all[] = {
         {offsetof(dlpi_split, refs), dlpi_times(p->n_slots, sizeof *c->refs)},
         {offsetof(dlpi_split, slot_of), dlpi_times(p->n_out, sizeof *c->slot_of)},
         {offsetof(dlpi_split, after), dlpi_times(p->n_out, sizeof *c->after)},
         {offsetof(dlpi_split, index), dlpi_times(rows, sizeof *c->index)},
         {offsetof(dlpi_split, valid), dlpi_split_valid_bytes(p, c)},
-        {offsetof(dlpi_split, places), (uint64_t)p->fetch->n_workers * sizeof *c->places},
+        {offsetof(dlpi_split, places), loaders * sizeof *c->places},
         {offsetof(dlpi_split, first), c->first ? (c->d.n_chunks + 1) * sizeof *c->first : 0},
     };
     memcpy(out, all, sizeof all);

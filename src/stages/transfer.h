@@ -403,6 +403,8 @@ static const dlpi_stage_ops dlpi_transfer_ops = {
     .end = dlpi_transfer_end,
     .step = dlpi_transfer_step,
     .due = dlpi_transfer_due,
+    .words = {.slow = "move fewer bytes (smaller dtypes, pad less), give the device "
+                      "register_memory, or raise device_buffers"},
     .sink = &dlpi_transfer_sink,
 };
 

@@ -650,7 +650,7 @@ static void set_epoch__chunks__behind_the_last_view(void) {
         d.user = &t;
         d.epochs = 3;
         d.set_epoch = turn_set;
-        d.shuffle_chunks = 1;
+        d.shuffle_chunks = d.within_chunks = 1;
         d.workers.num_workers = kind & 1 ? 2 : 0;
         d.device = kind & 2 ? dlp_device_host() : NULL;
         CHECK(dlp_chunks_open(&p, &d, NULL) == DLP_OK);

@@ -129,7 +129,7 @@ static void threads__several__each_in_its_order(void) {
                 (dlp_push_desc){.capacity = k == 1 ? 1 : 16, .writers = (uint32_t)producers[k]},
                 workers, 32);
             for (int i = 0; i < producers[k]; i++) {
-                jobs[i] = (job){r.push, items, 0, 0};
+                jobs[i] = (job){r.push, items, (uint32_t)i + 1, 0};
                 CHECK(pthread_create(&t[i], NULL, thread_main, &jobs[i]) == 0);
             }
             CHECK(take_all(r.pipe, next, 32) == DLP_END);
@@ -146,6 +146,19 @@ static void threads__several__each_in_its_order(void) {
             CHECK(dlp_push_close(r.push) == DLP_ERR_BUSY); /* the pipe has it */
             end(&r);
         }
+}
+
+/* One after the other in the same lane: each has an end of its own. */
+static void threads__one_lane__each_ends(void) {
+    uint64_t next[17] = {0};
+    rig r = begin((dlp_push_desc){.max_producers = 1, .writers = 3}, 0, 8);
+    for (uint64_t i = 0; i < 3; i++) {
+        dlp_pusher *u = producer(r.push, 0);
+        CHECK(push_all(u, 5 * i, 5 * (i + 1), 1) == DLP_OK);
+        dlp_pusher_close(u);
+    }
+    CHECK(take_all(r.pipe, next, 8) == DLP_END && next[1] == 15);
+    end(&r);
 }
 
 /* ---- processes ---- */
@@ -417,6 +430,7 @@ static void lane__damaged__an_error_that_names_the_producer(void) {
 int main(void) {
     rig_begin("push");
     threads__several__each_in_its_order();
+    threads__one_lane__each_ends();
     processes__killed__item_unseen_successor_goes_on();
     reader__killed__producers_are_told();
     full__refuse__counted();

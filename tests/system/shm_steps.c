@@ -270,7 +270,7 @@ static int steps_begin(dlp_pipe *p) {
 static int steps_look(dlp_pipe *p) { return p == NULL; } /* nobody is missed */
 static void steps_nothing(dlp_pipe *p) { (void)p; }
 
-static dlpi_shm_calls steps_table;
+static dlpi_beside_ops steps_table;
 
 static int stage_number[8] = {0, 1, 2, 3, 4, 5, 6, 7};
 

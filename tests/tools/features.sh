@@ -45,36 +45,41 @@ found_in() { # SRC FILE...
         feature("subscribers", "serve_only|share_bytes|off_share|max_subscribers",
             "dlpi_share_[a-z_]+", "p->share|p->shm|d[.]shm|d->shm|dlpi_shm", "shm/.*")
         feature("placement", "num_workers|threaded|placement|process|joined|clock_off|inline_ns|" \
-            "call_clock_every|n_procs|n_threads|in_worker", "dlpi_all_inline|dlpi_inline_[a-z_]+",
-            "DLP_PLACE_[A-Z]+", "core/workers[.]h|shm/(supervisor|start)[.]h")
+            "call_clock_every|in_worker|asleep_most|all_inline|any_inline|untimed",
+            "dlpi_all_inline|dlpi_inline_[a-z_]+|dlpi_in_processes|dlpi_pace_[a-z_]+",
+            "DLP_PLACE_[A-Z]+|p->n_procs|p->n_threads",
+            "core/(workers|scheduler|pace)[.]h|build/placement[.]h|shm/(supervisor|start)[.]h")
         feature("split", "split|cut|view_rows|chunk_rows|shuffle_rows", "dlpi_(cut|split)_[a-z_]+",
             "DLP_STAGE_SPLIT", "(stages|open)/(cut|split)[.]h|open/chunk_load[.]h|order/.*")
         feature("transfer",
-            "xfer|transfer|taken_by_xfer|dev_data|device_buffers|device_open|device",
-            "dlpi_xfer_[a-z_]+|dlpi_ring_transfer|dlpi_device_[a-z_]+", "DLP_STAGE_TRANSFER",
+            "transfer|device_buffers|device",
+            "dlpi_transfer_[a-z_]+|dlpi_dev_slot|dlpi_device_[a-z_]+", "DLP_STAGE_TRANSFER",
             "stages/transfer[.]h|device/.*")
         feature("tuning", "tune|tuned|tuner|tunes|workers_max|workers_min|active",
-            "dlpi_tune_[a-z_]+|dlpi_active|dlpi_retired|dlpi_at_work", "", "core/tune[.]h")
+            "dlpi_tune_[a-z_]+|dlpi_active|dlpi_retired", "", "core/tune[.]h")
         feature("in_flight", "fetcher|in_flight|batch_pool",
-            "dlpi_(in_flight|attempt|fetch_threads?)_[a-z_]+", "DLP_FETCH_[A-Z]+",
-            "stages/fetch[.]h|source/files[.]h")
+            "dlpi_fetch_at_once|dlpi_(in_flight|attempt|fetch_threads?)_[a-z_]+",
+            "DLP_FETCH_[A-Z]+", "stages/fetch[.]h|source/files[.]h")
         feature("cache", "cache|cache_[a-z_]+",
             "dlpi_cache_[a-z_]+", "DLP_STAGE_CACHE", "stages/cache[.]h")
-        feature("stream", "stream|stream_[a-z_]+|open_end", "dlpi_stream_[a-z_]+", "",
-            "stages/sampler[.]h|order/parts[.]h|device/.*")
+        feature("stream", "stream|stream_[a-z_]+|open_end", "dlpi_open_end_[a-z_]+", "",
+            "stages/sampler[.]h|core/open_end[.]h|order/parts[.]h|device/.*")
         feature("chunks", "chunks?|preload|resident|resident_bytes|off_chunk_rec|cpu_buffers",
             "dlpi_chunks?_[a-z_]+", "DLP_PRELOAD_[A-Z]+|DLPI_CELLS_CHUNK",
             "(stages|open|order)/chunks[.]h|(stages|open)/(cut|split)[.]h|" \
-            "open/chunk_load[.]h")
-        feature("dispatch", "dispatch|rewind|rewind_seen",
+            "open/chunk_load[.]h|report/words[.]h")
+        feature("dispatch", "dispatch|rescan|rescan_seen",
             "dlpi_batch_mine", "DLP_DISPATCH_[A-Z]+",
             "core/(dispatch|claim)[.]h")
-        feature("unordered", "unordered|window_used", "", "", "core/deliver[.]h")
-        feature("collate", "staged|collate|cell_end", "dlpi_collate_[a-z_]+|dlpi_batch_in_place",
-            "DLPI_CELLS_(OWN|TURN)", "core/collate[.]h")
+        feature("unordered", "unordered|window_used", "dlpi_window_[a-z_]+", "",
+            "core/(deliver|window)[.]h")
+        feature("collate", "has_item_cells|collate|cell_end|item_area|cells_from",
+            "dlpi_collate_[a-z_]+|dlpi_batch_in_place|dlpi_cells_own",
+            "DLPI_CELLS_(OWN|TURN)", "core/(collate|cells)[.]h|stages/batch[.]h")
         feature("lists", "lists", "dlpi_lists?_[a-z_]+",
             "DLP_ORDER_BATCHES", "stages/lists[.]h|order/.*")
-        feature("tensors", "lent|n_lent|lent_closed", "dlpi_lent_[a-z_]+", "", "device/dlpack[.]h")
+        feature("tensors", "exported|n_exported|exported_closed",
+            "dlpi_exported_[a-z_]+", "", "device/dlpack[.]h")
         feature("trace", "trace_events|trace_bytes|trace", "dlpi_trace_[a-z_]+", "", "report/.*")
         names = "part|shard|split|slice|chunk|transfer|xfer|device|cache|stream|preload"
     }
@@ -92,8 +97,8 @@ found_in() { # SRC FILE...
             out = out substr(s, 1, RSTART - 1)
             if (c != "/") {
                 s = substr(s, RSTART + 1)
-                n = match(s, c == "\"" ? /^([^"\\]|\\.)*"/ : /^([^\047\\]|\\.)*\047/) ? RLENGTH : 0
-                s = substr(s, n + 1)
+                n = c == "\"" ? match(s, /^([^"\\]|\\.)*"/) : match(s, /^([^\047\\]|\\.)*\047/)
+                s = substr(s, n > 0 ? RLENGTH + 1 : 1)
                 out = out c c
             } else if (substr(s, RSTART + 1, 1) == "/") {
                 return out

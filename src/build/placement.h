@@ -1,0 +1,179 @@
+#pragma once
+#include "core/check.h"
+#include "core/deliver.h"
+/* ---------------------------------------------------------------------------------------------
+   >>impl-placement  WHERE STAGES RUN
+   Inline in the consumer, in threads, or in processes: this is resolved here, once. What follows
+   from it for others is a number of its own: workers of a stage (an inline one is one), how many of
+   them sleep on the stage's word (of an inline one none), how long to spin. */
+
+/* Are the stage's workers processes? */
+static bool dlpi_in_processes(const dlpi_stage *st) {
+    return st->w.num_workers > 0 && st->w.placement == DLP_PLACE_PROCESSES;
+}
+
+static bool dlpi_all_inline(const dlp_pipe *p) {
+    for (int i = 0; i < p->n_stages; i++)
+        if (p->stages[i].w.num_workers > 0) return false;
+    return p->batcher->batching.batch_workers <= 0 && !p->sampler->sampler.threaded;
+}
+
+/* Batches under way, where nobody says how many. */
+static uint32_t dlpi_prefetch_least(const dlp_pipe *p) { return dlpi_all_inline(p) ? 1 : 2; }
+
+/* Does somebody have to run it? */
+static bool dlpi_wants_workers(dlp_pipe *p, dlpi_stage *st) {
+    return st->ops->staff != NULL ? st->ops->staff(p, st) : st->ops->unit != DLPI_UNIT_NONE;
+}
+
+/* Of a unit, the stages that have workers, in order. */
+static void dlpi_list_unit(dlp_pipe *p, int unit) {
+    for (int at = p->sampler->id; at >= 0; at = p->stages[at].next) {
+        dlpi_stage *st = &p->stages[at];
+        if (st->ops->unit != unit || !dlpi_wants_workers(p, st)) continue;
+        st->work = p->n_staffed;
+        dlpi_tune_take(st);
+        st->n_workers = st->w.num_workers > 0 ? st->w.num_workers : 1;
+        st->at_first = st->begin > 0 ? st->begin : 1;
+        st->asleep_most = (uint32_t)st->w.num_workers;
+        if (dlpi_in_processes(st)) p->n_procs += st->n_workers;
+        p->work[p->n_staffed++] = st;
+    }
+}
+
+static void dlpi_list_work(dlp_pipe *p) {
+    p->n_staffed = p->n_procs = 0;
+    dlpi_list_unit(p, DLPI_UNIT_ROWS);
+    p->n_item_work = p->n_staffed;
+    dlpi_list_unit(p, DLPI_UNIT_BATCHES);
+    p->n_work = p->n_staffed;
+    dlpi_list_unit(p, DLPI_UNIT_CELLS);
+}
+
+/* How long to spin: about 10 us where everybody has a core; else a little, then give the core
+   away; not at all where there is but one. */
+static void dlpi_wait_rule(dlp_pipe *p) {
+    int begin = 1;
+    p->peers = 1;
+    for (int i = 0; i < p->n_staffed; i++) {
+        const dlpi_stage *st = p->work[i];
+        if (st->w.num_workers == 0) {
+            p->any_inline = 1;
+            continue;
+        }
+        p->peers += st->n_workers;
+        if (i < p->n_work && !st->ops->in_order) begin += st->at_first;
+    }
+    if (p->sampler->sampler.threaded) p->peers++;
+    p->all_inline = p->peers == 1;
+    p->awake_ns = DLPI_AWAKE_NS;
+    if (!p->all_inline) p->spin_rounds = p->peers <= p->cpus ? 300 : p->cpus > 1 ? 30 : 0;
+    if (p->peers > p->cpus && !p->all_inline) p->yield_rounds = 50;
+    if (begin - 1 > p->cpus)
+        dlpi_warn(p,
+                  "%d worker threads on %d cores: more than can run at once (fine when items wait, "
+                  "not when they compute)",
+                  begin - 1, p->cpus);
+}
+
+/* ---- threads ---- */
+
+static int dlpi_thread_start(dlp_pipe *p, dlpi_worker *w, void *(*run)(void *)) {
+    pthread_attr_t attr;
+    int rc = pthread_attr_init(&attr);
+    if (rc != 0) {
+        errno = rc;
+        return dlpi_system_fail(p, DLP_ERR_SYSTEM, "pthread_attr_init");
+    }
+    if (w->st->w.stack_bytes &&
+        pthread_attr_setstacksize(&attr, (size_t)w->st->w.stack_bytes) != 0) {
+        pthread_attr_destroy(&attr);
+        return dlpi_refuse(p, DLP_ERR_ARG, w->st->name, "stack_bytes",
+                           "%" PRIu64 " is no stack size of this system", w->st->w.stack_bytes);
+    }
+    w->started = 1;
+    rc = pthread_create(&w->thread, &attr, run, w);
+    pthread_attr_destroy(&attr);
+    if (rc == 0) {
+        p->n_threads++;
+        return DLP_OK;
+    }
+    w->started = 0;
+    errno = rc;
+    return dlpi_system_fail(p, DLP_ERR_SYSTEM, "pthread_create");
+}
+
+static int dlpi_start_threads(dlp_pipe *p) {
+    int rc = DLP_OK;
+    for (int i = 0; i < p->n_staffed && rc == DLP_OK; i++) {
+        const dlpi_stage *st = p->work[i];
+        for (int k = 0; k < st->n_workers && rc == DLP_OK; k++) {
+            dlpi_worker *w = &p->workers[st->first_worker + k];
+            if (dlpi_in_processes(st)) {
+                w->started = w->joined = w->process = 1;
+            } else if (st->w.num_workers > 0) {
+                w->limit_ns = (uint64_t)st->w.deadline_ms * 1000000u;
+                w->block->pid = (int32_t)getpid();
+                rc = dlpi_thread_start(p, w, dlpi_thread_worker);
+            } else if (dlpi_worker_begin(w) != DLP_OK) {
+                rc = dlpi_pipe_fail(p, &p->ctl->error);
+            } else {
+                w->joined = -1; /* an inline worker that has begun */
+                w->untimed = &p->clock_off;
+            }
+        }
+    }
+    if (rc == DLP_OK && p->sampler->sampler.threaded)
+        rc = dlpi_thread_start(p, p->consumer, dlpi_thread_scheduler);
+    return rc;
+}
+
+static uint32_t dlpi_running(const dlp_pipe *p) {
+    return (uint32_t)p->n_threads - dlpi_event_count(&p->live_word); /* L1 <- L1 */
+}
+
+/* Wait for the threads, at most until `until`. */
+static bool dlpi_await_threads(dlp_pipe *p, uint64_t until) {
+    while (dlpi_running(p) > 0) {
+        uint32_t word = dlpi_event_count(&p->live_word); /* L1 <- L1 */
+        uint64_t now = dlpi_now_ns(), ns = DLPI_SLEEP_NS;
+        if (dlpi_running(p) == 0) break;
+        if (now >= until) return false;
+        if (until - now < ns) ns = until - now;
+        dlpi_futex_wait(&p->live_word, word, UINT32_MAX, ns, 0);
+        dlpi_wake_sleepers(p);
+    }
+    for (int i = 0; i <= p->n_workers; i++) {
+        dlpi_worker *w = &p->workers[i];
+        if (w->started && !w->joined) pthread_join(w->thread, NULL);
+        if (w->started) w->joined = 1;
+    }
+    return true;
+}
+
+/* Which callback still runs: of a worker that works, else of one that has not ended (its init or
+   exit, the sampler's, the device's). */
+static int dlpi_busy(dlp_pipe *p) {
+    dlp_error e;
+    dlpi_worker *who = NULL;
+    dlpi_error_set(&e, DLP_ERR_BUSY, "", "a callback has not returned within close_timeout_ms");
+    for (int i = 0; i <= p->n_workers; i++) {
+        dlpi_worker *w = &p->workers[i];
+        int state = DLPI_LOAD_RLX(&w->block->state); /* for people */
+        if (!w->started || w->process || state == DLP_WORKER_EXITED) continue;
+        if (who == NULL || state == DLP_WORKER_BUSY) who = w;
+        if (state == DLP_WORKER_BUSY) break;
+    }
+    if (who) dlpi_describe_current(who, DLPI_LOAD_RLX(&who->block->current), &e); /* for people */
+    p->err = e;
+    return e.code;
+}
+
+/* Threads are gone or never were: inline workers end. */
+static void dlpi_close_rest(dlp_pipe *p) {
+    for (int i = 0; p->ctl && i < p->n_workers; i++) {
+        if (p->workers[i].joined != -1) continue;
+        p->workers[i].joined = 1;
+        dlpi_worker_end(&p->workers[i], DLP_OK);
+    }
+}
