@@ -60,6 +60,8 @@
    >>loader         ALL IN ONE CALL
    >>chunks         BATCHES THAT ARE VIEWS INTO CHUNKS
    >>parts          PART QUEUE: FILES, ARCHIVES, RANGES THAT HOLD MANY ITEMS
+   >>found          PARTS WHOSE ITEMS ARE COUNTED BY LOAD
+   >>expand         EXPANDERS AND FILTERS: 0..k ITEMS OF ONE INPUT
    Looking at them:
    >>stats          COUNTERS, TRACE, PICTURES, WORDS
    >>predict        WHAT OTHER NUMBERS OF WORKERS WOULD GIVE
@@ -74,16 +76,18 @@
    The implementation:
    >>impl-decisions >>impl-platform >>impl-clock >>impl-errors >>impl-queues >>impl-sleepers
    >>impl-claims >>impl-gather >>impl-credit >>impl-first >>impl-order >>impl-part-order
-   >>impl-chunk-rows
+   >>impl-found-order >>impl-chunk-rows
    >>impl-mixing >>impl-buckets >>impl-region >>impl-ops >>impl-pipe >>impl-waiters >>impl-awake
    >>impl-fail
    >>impl-beside >>impl-cells >>impl-debug >>impl-cancel >>impl-open-end >>impl-window
    >>impl-seen >>impl-links >>impl-dispatch >>impl-feed >>impl-claim
    >>impl-run >>impl-collate >>impl-workers >>impl-recover >>impl-fetch >>impl-cache >>impl-map
    >>impl-guard >>impl-batch >>impl-transfer >>impl-state >>impl-sampler >>impl-lists
-   >>impl-parts >>impl-tune >>impl-scheduler >>impl-pace >>impl-deliver >>impl-split
+   >>impl-inputs >>impl-parts >>impl-found >>impl-tune >>impl-scheduler >>impl-pace
+   >>impl-deliver >>impl-split
    >>impl-build >>impl-placement >>impl-stats >>impl-predict
-   >>impl-devices >>impl-dlpack >>impl-files >>impl-part-files >>impl-mapped >>impl-tokens
+   >>impl-devices >>impl-dlpack >>impl-expand >>impl-files >>impl-part-files >>impl-mapped
+   >>impl-tokens
    >>impl-folder >>impl-arrays >>impl-push >>impl-public >>impl-kinds >>impl-pictures >>licence
 
    >>example    A WHOLE PROGRAM (examples/loader.c)
@@ -1278,6 +1282,9 @@ typedef struct dlp_dataset {
     void *user;                /* borrowed until close */
     int32_t stream; /* 1: nobody knows how many items there are: see >>streams. n_items is
                                  then not read */
+    int32_t filter; /* 1: DLP_SKIP leaves the item out and the next one takes its row, so that
+                                 batches stay full: >>expand. A loader sees to it; in a pipe of
+                                 one's own dlp_pipe_add_expand stands before fetch */
 } dlp_dataset;
 
 /* ---------------------------------------------------------------------------------------------
@@ -1653,11 +1660,13 @@ DLPDEF void dlp_buckets_close(dlp_buckets *b);
     KIND(CACHE, 8, dlpi_cache_ops) \
     KIND(SPLIT, 9, dlpi_split_ops) \
     KIND(PARTS, 10, dlpi_parts_ops) \
+    KIND(FOUND, 12, dlpi_found_ops) \
+    KIND(EXPAND, 13, dlpi_expand_ops) \
     KIND(GUARD, 11, dlpi_guard_ops)
 
 /* How they follow each other, in words. */
 #define DLPI_STAGE_ORDER \
-    "sampler, repeat, parts, fetch, cache, item maps, batch, batch maps, transfer, split"
+    "sampler, repeat, parts or expand, fetch, cache, item maps, batch, batch maps, transfer, split"
 
 #define DLPI_KIND_NUMBER(name, number, ops) DLP_STAGE_##name = number,
 enum { DLPI_STAGE_KINDS(DLPI_KIND_NUMBER) DLP_STAGE_KINDS_END };
@@ -2062,8 +2071,9 @@ DLPDEF int dlp_pipe_seek(dlp_pipe *p, const dlp_state *state, dlp_error *err);
 /* Make the state that stands before a batch, for dlp_pipe_seek or desc.resume.
    epoch: below 2^47, may be past the last; batch: in the epoch, below dlp_pipe_batches_per_epoch
    where that is known; out: written on success - returns DLP_OK, DLP_ERR_ARG, DLP_ERR_STATE (not
-   started) - consumer - does not wait or allocate. A batch sampler will replay the epoch's lists up
-   to there: dlp_pipe_state of a batch has its bytes, which is quicker. */
+   started), DLP_ERR_UNSUPPORTED (>>found: but at an epoch's beginning) - consumer - does not wait
+   or allocate. A batch sampler will replay the epoch's lists up to there: dlp_pipe_state of a batch
+   has its bytes, which is quicker. */
 DLPDEF int dlp_pipe_state_at(const dlp_pipe *p, uint64_t epoch, uint64_t batch, dlp_state *out);
 
 /* Ask the pipe to stop: next, asleep or not, returns DLP_STOPPED and workers end after the callback
@@ -2412,8 +2422,9 @@ typedef struct dlp_part {
     uint64_t bytes;     /* load: to be set, at most capacity; fetch: as load set it. What lies
                             after them is not defined */
     uint64_t capacity;  /* max_part_bytes */
-    uint64_t items;     /* in this part */
-    uint64_t first;     /* dataset index of its first item: the items of all parts before it */
+    uint64_t items;     /* in this part; load, with max_items: to be set, 0 until then */
+    uint64_t first;     /* dataset index of its first item: the items of all parts before it; with
+                            max_items 0, and an item's dataset index is its part's */
     uint64_t item;      /* fetch: number of this item in the part, 0.. */
     uint32_t attempt;   /* load: 0, then 1.. for each retry */
     uint32_t worker;    /* load: worker number */
@@ -2447,6 +2458,11 @@ typedef struct dlp_part_desc {
                                   consumer; DLP_NONE: loaded in next. on_error: RAISE: an error of
                                   the first batch that needs the part; DROP: the part's rows are
                                   left out. dispatch: CLAIM; workers_max: 0. name NULL: "parts" */
+    uint64_t max_items; /* items and count NULL: nobody knows the counts, load sets part->items,
+                                  0..max_items (>>found); else 0 */
+    uint64_t min_items; /* with max_items: as few as a part has that has any; 0: 1. The more,
+                                  the fewer cells are needed */
+    int32_t uneven;     /* with max_items. 1: each rank's epoch ends by itself */
 } dlp_part_desc;
 
 /* Add the part queue, between sampler (or repeat) and fetch. The sampler has order DLP_ORDER_PARTS;
@@ -2500,6 +2516,101 @@ typedef struct dlp_part_files {
    range), DLP_ERR_LENGTH (more bytes than capacity, or of download) - in load only - waits for the
    disk, the download, the lock. */
 DLPDEF int dlp_part_files_load(void *files, dlp_part *part);
+
+/* ---------------------------------------------------------------------------------------------
+   >>found      PARTS WHOSE ITEMS ARE COUNTED BY LOAD
+   Shards of which nobody has written down how many items they have, or of which load leaves some
+   out: with items and count NULL, and max_items, a part has as many items as load sets, 0 too.
+
+   An epoch's order: the parts, in their order or in a keyed permutation, are dealt to C streams,
+   one by one in turn; each stream takes its parts in that order, and inside each its items in their
+   order, or in a keyed permutation. A batch of B rows has B / C rows of each stream, those of
+   stream 0 first. So the order follows from seed, epoch and the data alone; a rank of W reads
+   C / W streams, W divides C, and loads their parts only. An item's dataset index, in dlp_item and
+   dlp_batch, is the number of its part.
+
+     steps_per_epoch > 0    so many full batches, on each rank; a stream that is out goes on with
+                            its next pass, shuffled in another way. Where pass after pass has no
+                            item, that is an error. Each epoch begins with the first pass
+     0, DLP_LAST_DROP       one rank: ends before the first batch that is not full
+     0, _PARTIAL, _PAD      one rank: ends when all streams are out. Rows of streams that are out
+                            are zeros, with valid[] 0 and index UINT64_MAX; with one stream and
+                            DLP_LAST_PARTIAL the last batch is short instead
+     0, uneven = 1          the same on each of several ranks by itself: batches need not be as many
+
+   A batch is scheduled once its rows are known, and whether another one follows. For this each
+   stream needs part cells: queue_size below that is an error of start, which says how many.
+   dlp_pipe_batches_per_epoch is not known without steps_per_epoch. A state has how far this rank's
+   streams are, in 122 bytes: room for 20 to 60 streams a rank (start says so where it is too
+   little). It fits another world size once the states of all ranks, behind the same batch, are
+   merged. A resumed part with fewer items than were given already is an error. To a batch by its
+   number (dlp_pipe_state_at) there is no way, but to an epoch's beginning. Not with unordered,
+   cache and split. A part that fails is an error of the batch that would have had the stream's next
+   row or, with DLP_ON_ERROR_DROP, has no items, and is one of max_skips. */
+
+/* Join the states that several ranks have behind the same batch, so that any other number of ranks
+   can go on from there.
+   out: written on success; states: [n] those of all ranks, or of some, in any order; a state
+   without streams of its own (of other pipes, or at an epoch's beginning) merges with its equals;
+   err: may be NULL - returns DLP_OK; DLP_ERR_ARG; DLP_ERR_CORRUPT; DLP_ERR_RESUME: they are not of
+   one order and batch, say of one stream two places, leave a gap between streams, or have more
+   streams than fit into one - any thread - never waits or allocates. */
+DLPDEF int dlp_state_merge(dlp_state *out, const dlp_state *states, uint32_t n, dlp_error *err);
+
+/* ---------------------------------------------------------------------------------------------
+   >>expand     EXPANDERS AND FILTERS: 0..k ITEMS OF ONE INPUT
+   A stage that makes several items, or none, of one: documents cut up, games into positions, what
+   is not good enough left out. Batches stay full, and each item that was made comes once.
+
+     sampler -> [repeat] -> expand --------------------> fetch -> [item maps] -> batch ...
+                            fetch's callback writes the  copies an item
+                            input, expand makes items    into its row
+
+   The stage stands before fetch, as a part queue does. Its workers call what the dataset has for
+   fetch, for each dataset index, and then expand; fetch's own workers but copy. expand NULL is a
+   filter: an item is what fetch writes, and DLP_SKIP leaves it out, without a word in the list of
+   skips. Order, ends, ranks, states and cells are those of >>found, each dataset index being a part
+   of up to max_out items: dlp_batch.index has the input's. dlp_item_random in these callbacks goes
+   by the index and the pass. */
+
+/* An input of which items are made. Valid during the call only. */
+typedef struct dlp_expand {
+    const dlp_item *item; /* the input: index, epoch, and what fetch has written (length, too) */
+    uint32_t n_made;      /* items added so far */
+    uint32_t pad;
+    dlp_call *call; /* for dlp_fail */
+} dlp_expand;
+
+typedef struct dlp_expand_desc {
+    int (*expand)(void *user, dlp_expand *x); /* calls dlp_expand_add for each item; returns 0,
+                                  DLP_SKIP for none at all, or any other value for failure;
+                                  called by all workers at once. NULL: a filter */
+    void *user;                               /* borrowed until close */
+    const dlp_field *fields; /* [n_fields] of the items made; copied; n_fields 0: the dataset's */
+    uint32_t n_fields;
+    uint32_t max_out;         /* k: with expand required; without it 1 */
+    uint32_t queue_size;      /* cells, one for each input at once; 0: what is needed, and one more
+                                  for each worker. Fewer than needed is an error of start */
+    uint32_t streams;         /* C, as of >>found; 0: 1 */
+    uint64_t steps_per_epoch; /* as there */
+    int32_t shuffle_items;    /* 1: an input's items in a keyed permutation */
+    int32_t uneven;           /* as there */
+    uint64_t id;              /* the user's number for what expand does, part of a state's
+                                  fingerprint */
+    dlp_workers_desc workers; /* those that call fetch's callback and expand; num_workers 0: 1,
+                                  which makes items ahead of the consumer; DLP_NONE: made in next.
+                                  dispatch: CLAIM; workers_max: 0. name NULL: "expand" */
+} dlp_expand_desc;
+
+/* Add the stage, between sampler (or repeat) and fetch. The sampler is sequential or shuffled,
+   fetch sequential.
+   desc: copied - returns as dlp_pipe_add_fetch - consumer. */
+DLPDEF dlp_stage dlp_pipe_add_expand(dlp_pipe *p, const dlp_expand_desc *desc);
+
+/* The place of the next item, zeros, to be written: data, and length of ragged fields.
+   x: as expand has it - returns it, valid until the next call; NULL: there are max_out already,
+   which makes the input fail with DLP_ERR_LENGTH - expand's thread - never waits or allocates. */
+DLPDEF dlp_item *dlp_expand_add(dlp_expand *x);
 
 /* ---------------------------------------------------------------------------------------------
    >>stats      COUNTERS, TRACE, PICTURES, WORDS
@@ -5696,6 +5807,150 @@ static uint64_t dlpi_parts_need(const dlpi_part_plan *q, uint64_t at, uint64_t c
 }
 
 /* ---------------------------------------------------------------------------------------------
+   >>impl-found-order THE ORDER OF INPUTS WHOSE ITEMS NOBODY HAS COUNTED
+   Which input stands where in which stream, and how far each stream is: in bits of a state. It
+   knows nothing of cells, slots or threads. Place j of pass p over all n inputs goes to stream j
+   mod C; there it has ordinal p * n_s + j div C, n_s being the stream's inputs of a pass. */
+
+typedef struct dlpi_cursor { /* behind an item */
+    uint64_t ordinal, used;  /* of its input, and items of that which are given */
+} dlpi_cursor;
+
+/* What the order follows from. */
+typedef struct dlpi_found_plan {
+    uint64_t n_inputs, streams, steps;
+    uint64_t batch; /* rows of a full batch, on all ranks */
+    uint64_t most;  /* items that an input may have */
+    uint64_t seed;
+    bool shuffle_inputs, shuffle_items;
+    struct {
+        bool ready;
+        uint64_t epoch, pass;
+        dlp_permutation order;
+    } passes[2]; /* streams are in this pass or that */
+} dlpi_found_plan;
+
+/* Inputs of stream s in a pass. */
+static inline uint64_t dlpi_found_inputs(const dlpi_found_plan *q, uint64_t s) {
+    return (q->n_inputs - s + q->streams - 1) / q->streams;
+}
+
+/* So many inputs of a stream without an item, one after the other, have a whole pass among them
+   which the next will repeat; or, where each pass has other inputs of all, 63 passes. */
+static inline uint64_t dlpi_found_empty(const dlpi_found_plan *q, uint64_t s) {
+    return dlpi_found_inputs(q, s) * (q->shuffle_inputs && q->streams > 1 ? 64 : 2);
+}
+
+/* The input with this ordinal. */
+static uint64_t dlpi_found_input(dlpi_found_plan *q, uint64_t epoch, uint64_t s, uint64_t ordinal) {
+    uint64_t each = dlpi_found_inputs(q, s), pass = ordinal / each;
+    uint64_t j = ordinal % each * q->streams + s;
+    if (!q->shuffle_inputs) return j;
+    if (!q->passes[pass & 1].ready || q->passes[pass & 1].epoch != epoch ||
+        q->passes[pass & 1].pass != pass) {
+        q->passes[pass & 1].ready = true;
+        q->passes[pass & 1].epoch = epoch;
+        q->passes[pass & 1].pass = pass;
+        dlp_permutation_init(&q->passes[pass & 1].order, q->n_inputs,
+                             dlpi_hash_in(DLPI_DOMAIN_PARTS, q->seed, pass), epoch);
+    }
+    return dlp_permutation_at(&q->passes[pass & 1].order, j);
+}
+
+/* The permutation of an input's n items, in this pass. */
+static void dlpi_found_items(const dlpi_found_plan *q, dlp_permutation *items, uint64_t epoch,
+                             uint64_t input, uint64_t pass, uint64_t n) {
+    uint64_t seed = dlpi_absorb(dlpi_hash_in(DLPI_DOMAIN_PART_ITEMS, q->seed, input), pass);
+    dlp_permutation_init(items, n, seed, epoch);
+}
+
+/* A number that differs where anything does that the order follows from. */
+static uint64_t dlpi_found_hash(const dlpi_found_plan *q, uint64_t h) {
+    const uint64_t words[] = {q->n_inputs, q->streams,        q->steps,
+                              q->most,     q->shuffle_inputs, q->shuffle_items};
+    return dlpi_order_hash_array(h, words, sizeof words / sizeof *words);
+}
+
+/* ---- cursors in a state: first stream (2 bytes), how many (2), bits of ordinal and of used (1
+   each), and then cursor behind cursor, without gaps ---- */
+
+#define DLPI_CURSORS_AT 6u
+
+static inline uint32_t dlpi_bits_of(uint64_t most) {
+    return most == 0 ? 1u : 64u - (uint32_t)__builtin_clzll(most);
+}
+
+/* Bits of an ordinal. Where passes repeat, one in 64 has an item. */
+static uint32_t dlpi_found_ordinal_bits(const dlpi_found_plan *q) {
+    uint64_t each = dlpi_found_inputs(q, 0), rows = q->steps * (q->batch / q->streams);
+    uint32_t bits = dlpi_bits_of(each) + (q->steps ? dlpi_bits_of(rows) + 6 : 0);
+    return bits < 40 ? bits : 40; /* 10^12 inputs of a stream in an epoch, which no epoch reads */
+}
+
+static void dlpi_bits_put(uint8_t *at, uint32_t *bit, uint32_t n, uint64_t value) {
+    for (uint32_t i = 0; i < n; i++, ++*bit)
+        at[*bit / 8] = (uint8_t)(at[*bit / 8] | (value >> i & 1u) << *bit % 8);
+}
+
+static uint64_t dlpi_bits_take(const uint8_t *at, uint32_t *bit, uint32_t n) {
+    uint64_t value = 0;
+    for (uint32_t i = 0; i < n; i++, ++*bit)
+        value |= (uint64_t)(at[*bit / 8] >> *bit % 8 & 1u) << i;
+    return value;
+}
+
+/* What stands before the cursors. */
+typedef struct dlpi_cursors {
+    uint32_t first, n, ordinal_bits, used_bits;
+} dlpi_cursors;
+
+/* Bytes of n cursors in a state. */
+static inline uint32_t dlpi_cursors_bytes(const dlpi_cursors *c) {
+    return DLPI_CURSORS_AT + (c->n * (c->ordinal_bits + c->used_bits) + 7) / 8;
+}
+
+/* How many fit into so many bytes. */
+static inline uint32_t dlpi_cursors_fit(const dlpi_cursors *c, uint32_t bytes) {
+    return (bytes - DLPI_CURSORS_AT) * 8 / (c->ordinal_bits + c->used_bits);
+}
+
+/* at: zeros. */
+static void dlpi_cursors_begin(const dlpi_cursors *c, uint8_t *at) {
+    uint32_t bit = 0;
+    dlpi_bits_put(at, &bit, 16, c->first);
+    dlpi_bits_put(at, &bit, 16, c->n);
+    dlpi_bits_put(at, &bit, 8, c->ordinal_bits);
+    dlpi_bits_put(at, &bit, 8, c->used_bits);
+}
+
+/* Of saved bytes; false: there is nothing like it in them. */
+static bool dlpi_cursors_read(dlpi_cursors *c, const uint8_t *at, uint32_t bytes) {
+    uint32_t bit = 0;
+    if (bytes < DLPI_CURSORS_AT) return false;
+    c->first = (uint32_t)dlpi_bits_take(at, &bit, 16);
+    c->n = (uint32_t)dlpi_bits_take(at, &bit, 16);
+    c->ordinal_bits = (uint32_t)dlpi_bits_take(at, &bit, 8);
+    c->used_bits = (uint32_t)dlpi_bits_take(at, &bit, 8);
+    return c->n > 0 && c->ordinal_bits > 0 && c->ordinal_bits <= 64 && c->used_bits > 0 &&
+           c->used_bits <= 64 && dlpi_cursors_bytes(c) == bytes;
+}
+
+/* The i-th cursor. */
+static void dlpi_cursor_put(const dlpi_cursors *c, uint8_t *at, uint32_t i, const dlpi_cursor *x) {
+    uint32_t bit = DLPI_CURSORS_AT * 8 + i * (c->ordinal_bits + c->used_bits);
+    dlpi_bits_put(at, &bit, c->ordinal_bits, x->ordinal);
+    dlpi_bits_put(at, &bit, c->used_bits, x->used);
+}
+
+static dlpi_cursor dlpi_cursor_take(const dlpi_cursors *c, const uint8_t *at, uint32_t i) {
+    uint32_t bit = DLPI_CURSORS_AT * 8 + i * (c->ordinal_bits + c->used_bits);
+    dlpi_cursor x;
+    x.ordinal = dlpi_bits_take(at, &bit, c->ordinal_bits);
+    x.used = dlpi_bits_take(at, &bit, c->used_bits);
+    return x;
+}
+
+/* ---------------------------------------------------------------------------------------------
    >>impl-chunk-rows WHERE BATCHES LIE IN CHUNKS
    Which rows of an epoch a chunk has, which of them a rank wants, and which batch they are in. It
    knows counts and orders, and nothing of buffers, slots or threads.
@@ -6957,11 +7212,16 @@ typedef struct dlpi_source_ops {
     const char *const *words; /* [n_words] of 8 bytes that config puts first in its own part */
     uint32_t n_words;
     void (*config)(const dlp_pipe *p, struct dlpi_state *s); /* what of it changes the order */
+    const char *params; /* what else s->params is a hash of, for errors; NULL: nothing else */
     const struct dlpi_source_state *(*state)(const dlp_pipe *p, uint32_t s,
                                              int after); /* before, or after, the batch in slot s;
                                                             NULL: the position says all */
+    bool no_state_at; /* true: where a batch stands does not follow from its number */
     const char *(*never_saved)(const dlp_pipe *p, const struct dlpi_state *s); /* the field that
                                                             has what is never saved, or NULL */
+    /* cells of inputs, if its stage has any (core/inputs.h) */
+    const char *input;                                 /* what is in one, for errors */
+    int (*load)(struct dlpi_worker *w, uint32_t cell); /* one try; 0, or what is wrong */
 } dlpi_source_ops;
 
 typedef struct dlpi_keeper_ops {                                 /* by workers of the first stage */
@@ -8207,6 +8467,9 @@ static int dlpi_check_workers(dlp_pipe *p, const dlpi_stage *st) {
     };
     int rc = dlpi_check_bounds(p, st->name, &st->w, DLPI_ROWS(bounds));
     if (rc != DLP_OK || (rc = dlpi_check_affinity(p, st)) != DLP_OK) return rc;
+    if (st->w.dispatch != DLP_DISPATCH_CLAIM && st->w.dispatch != DLP_DISPATCH_BATCHES)
+        return dlpi_bad(p, st->name, "dispatch", "DLP_DISPATCH_CLAIM or DLP_DISPATCH_BATCHES",
+                        st->w.dispatch);
     return st->w.placement == DLP_PLACE_PROCESSES ? p->beside->processes(p, st) : DLP_OK;
 }
 
@@ -13528,7 +13791,9 @@ static int dlpi_state_check_all(const dlp_pipe *p, const dlp_state *state, dlpi_
     if (s->params != mine.params)
         return dlpi_state_differs(e,
                                   p->lender ? p->lender->ops->lender->params
-                                            : "params (subset, weights, samples, function_id)",
+                                  : p->source->params
+                                      ? p->source->params
+                                      : "params (subset, weights, samples, function_id)",
                                   s->params, mine.params);
     if (dlpi_window_strange(p, s)) return dlpi_state_differs(e, "unordered", 1, 0);
     if ((wrong = dlpi_state_never_saved(p, s, most)) != NULL)
@@ -13856,13 +14121,11 @@ static const dlpi_stage_ops dlpi_lists_ops = {
 };
 
 /* ---------------------------------------------------------------------------------------------
-   >>impl-parts      PART QUEUE: THE CELLS, WHAT TO LOAD NEXT, LOADING IT
-   The source of batches whose items come in parts. The scheduler alone does all of it, but for the
-   word of each cell. It computes the indices of a batch as it schedules it, looks ahead for the
-   parts that come next in the order of this rank's rows, and gives each of them a free cell and a
-   ticket. A part stays in its cell while a batch up to the one looked at last needs it, and until
-   all batches scheduled that need it have left the last stage that could send rows back to fetch.
-   A unit of the part workers is a cell with an open ticket, the oldest first.
+   >>impl-inputs     INPUT CELLS: WHAT THE WORKERS OF A SOURCE LOAD
+   A source whose rows come out of inputs larger than an item has cells for them, in the region, and
+   a stage of workers that load them. The scheduler alone says what is loaded into which cell, and
+   when that is needed no more; the table of the source says how (load).
+   A unit of its workers is a cell with an open ticket, the oldest first.
 
    cell.state: ticket (39 bits) and what is with it. Tickets only grow.
 
@@ -13870,12 +14133,12 @@ static const dlpi_stage_ops dlpi_lists_ops = {
      FAILED
        ^  ^                    |  ^                                 |                  |
        |  +--scheduler: a swap ---+  +-- failed, or dead: tried again -+                  |
-       +----------------------- scheduler: no batch needs it any more --------------------+
+       +----------------------- scheduler: it is needed no more --------------------+
 
    label  atomic            written by                    read by (partner)
-   Q1     cell.state        scheduler: OPEN, CLOSED;         part workers before a claim; scheduler,
+   Q1     cell.state        scheduler: OPEN, CLOSED;         workers before a claim; scheduler,
    who
-                            worker: claim, LOADED,        then reads the part, or shows it to item
+                            worker: claim, LOADED,        then reads it, or shows it to item
                             FAILED; recovery: OPEN        workers with the batch (P1, T1)
    Q2     ctl.source_moves  worker, after Q1; recovery    scheduler (Q2): look again for a free
    cell;
@@ -13884,33 +14147,26 @@ static const dlpi_stage_ops dlpi_lists_ops = {
 
    Why a claim is right. The swap that puts a worker's number there IS the claim. It fails unless
    the word is that of the very ticket that was read, and open: after a cell was given to another
-   part its ticket is another. Fields of the cell are read behind the swap, and the scheduler writes
-   them only while the word is LOADED or FAILED, which no worker changes, or CLOSED, which it makes
-   it by a swap that fails if a worker has come first. So while a worker's number stands there
+   input its ticket is another. Fields of the cell are read behind the swap, and the scheduler
+   writes them only while the word is LOADED or FAILED, which no worker changes, or CLOSED, which it
+   makes it by a swap that fails if a worker has come first. So while a worker's number stands there
    nobody but it writes fields or bytes. tests/model/model_parts.pml goes through all of this.
-   Why a death costs no part. Nothing but the word tells who loads. A worker that dies before it
+   Why a death costs no input. Nothing but the word tells who loads. A worker that dies before it
    says LOADED leaves its number there; recovery, which is alone with a dead worker's words, makes
    it OPEN again, and the next worker begins at the first byte: nobody reads bytes that are not
    LOADED. One that dies behind LOADED has done all but counting the load and waking: recovery
-   counts one (Q2), and wakes everybody.
-   Why it can't stand still. When the scheduler waits for a free cell for a part of batch k, each
-   cell that is not k's own belongs to batches before k. All parts of those are in cells, so they
-   are loaded and fed, they leave (workers never wait for a part), and their cells come free. So it
-   is enough that one batch's parts fit into the cells: dlpi_parts_need holds the worst case of them
-   against queue_size before the start. */
+   counts one (Q2), and wakes everybody. */
 
-#define DLPI_PART_OPEN UINT32_C(0x1000000)
-#define DLPI_PART_LOADED UINT32_C(0x1000001)
-#define DLPI_PART_FAILED UINT32_C(0x1000002)
-#define DLPI_PART_CLOSED UINT32_C(0)
-#define DLPI_PART_GUARD ((uint64_t)DLPI_DEBUG * 4096) /* before a part, which is aligned so */
-#define DLPI_PART_HINTS 64u
+#define DLPI_INPUT_OPEN UINT32_C(0x1000000)
+#define DLPI_INPUT_LOADED UINT32_C(0x1000001)
+#define DLPI_INPUT_FAILED UINT32_C(0x1000002)
+#define DLPI_INPUT_CLOSED UINT32_C(0)
+#define DLPI_INPUT_GUARD ((uint64_t)DLPI_DEBUG * 4096) /* before an input, aligned so */
 
-/* A part cell, in region. The scheduler writes it while nobody may load; the loader writes the
-   rest. */
-typedef struct dlpi_pcell {
-    uint64_t state; /* Q1 ticket (39), what is with it (25): see >>impl-parts */
-    uint64_t part, first, items, epoch;
+/* A cell, in region. The scheduler writes it while nobody may load; who loads writes the rest. */
+typedef struct dlpi_input {
+    uint64_t state; /* Q1 ticket (39), what is with it (25): see >>impl-inputs */
+    uint64_t index, first, items, epoch;
     uint64_t bytes;
     uint64_t due_ns; /* a failed load is tried again then */
     uint32_t rec;    /* tries, workers killed: as a row's */
@@ -13918,9 +14174,251 @@ typedef struct dlpi_pcell {
     dlp_error error; /* of a load that failed */
     uint64_t used;   /* batch fed last that needs it, + 1; scheduler, for observers */
     uint8_t pad[(DLPI_LINE << 2) - 72 - sizeof(dlp_error)];
-} dlpi_pcell;
+} dlpi_input;
 
-_Static_assert(sizeof(dlpi_pcell) == 4 * DLPI_LINE, "region layout");
+_Static_assert(sizeof(dlpi_input) == 4 * DLPI_LINE, "region layout");
+
+static inline dlpi_input *dlpi_input_at(const dlp_pipe *p, uint32_t i) {
+    return dlpi_area_at(p, DLPI_REC_SOURCE, i);
+}
+static inline uint8_t *dlpi_input_bytes(const dlp_pipe *p, uint32_t i) {
+    return (uint8_t *)dlpi_area_at(p, DLPI_REC_SOURCE_CELLS, i) + DLPI_INPUT_GUARD;
+}
+/* How many cells there are. */
+static inline uint32_t dlpi_n_inputs(const dlp_pipe *p) {
+    return (uint32_t)p->areas[DLPI_REC_SOURCE].count;
+}
+static inline uint32_t dlpi_input_state(const dlp_pipe *p, uint32_t c) {
+    return dlpi_gen_low(dlpi_claim_owner(&dlpi_input_at(p, c)->state)); /* Q1 <- Q1 */
+}
+
+/* ---- DLPIPE_DEBUG: what lies around a cell ---- */
+
+static void dlpi_guarded_input(const dlp_pipe *p, uint64_t most, uint8_t *bytes, dlpi_guarded *c) {
+    c->from = bytes - DLPI_INPUT_GUARD;
+    c->to = c->from + p->areas[DLPI_REC_SOURCE_CELLS].stride;
+    c->n = 1;
+    c->span[0] = (dlpi_span){bytes, most, NULL};
+}
+
+/* The cells' surroundings, most bytes being for what is in one. */
+static void dlpi_inputs_paint(dlp_pipe *p, uint64_t most) {
+    for (uint32_t i = 0; i < dlpi_n_inputs(p); i++) {
+        dlpi_guarded c;
+        dlpi_guarded_input(p, most, dlpi_input_bytes(p, i), &c);
+        dlpi_guarded_paint(&c);
+    }
+}
+
+/* ---- by the scheduler ---- */
+
+/* *left: batches that have left the last stage that may send rows back. */
+static void dlpi_inputs_leave(dlp_pipe *p, uint64_t *left) {
+    uint64_t base = dlpi_credit_seen(&p->ctl->base); /* V1 <- V1 */
+    if (*left < base) *left = base;                  /* delivered: their slots may be others' */
+    for (; *left < p->schedule.published; ++*left) {
+        dlpi_stage_words *words = dlpi_stage_words_at(p, dlpi_slot_of(p, *left), p->rows_end);
+        if (!dlpi_ready_past(dlpi_gather_look(&words->ready), *left)) break; /* Y1 <- Y1 */
+    }
+}
+
+/* Is an input that can't be loaded an error of the batch that needs n rows of it? *e: what is wrong
+   with it, and, if it is one, with the batch. */
+static bool dlpi_input_raises(dlp_pipe *p, uint32_t n, dlp_error *e) {
+    const dlp_workers_desc *d = &p->source_stage->w;
+    if (e->code == DLP_SKIP) return false;
+    if (d->on_error == DLP_ON_ERROR_RAISE || dlpi_never_skipped(e->code)) return true;
+    if (d->max_skips != DLP_NONE && dlpi_failures_add(p->ctl, n, d->max_skips)) return false;
+    e->code = DLP_ERR_BUDGET;
+    return true;
+}
+
+/* ---- workers of cells ---- */
+
+/* When an open cell may be tried; 0: now. */
+static inline uint64_t dlpi_input_due(const dlpi_input *cell) {
+    return DLPI_LOAD_RLX(&cell->due_ns); /* ordered by state, or of a ticket that is past */
+}
+
+static bool dlpi_input_find(dlpi_worker *w, dlpi_unit *t) {
+    const dlp_pipe *p = w->p;
+    for (;;) {
+        uint64_t oldest = 0, now = 0, mine;
+        for (uint32_t c = 0; c < dlpi_n_inputs(p); c++) {
+            const dlpi_input *cell = dlpi_input_at(p, c);
+            uint64_t state = dlpi_claim_owner(&cell->state), due; /* Q1 <- Q1, B1 */
+            if (dlpi_gen_low(state) != DLPI_INPUT_OPEN) continue;
+            if (oldest != 0 && dlpi_older(dlpi_gen(oldest), dlpi_gen(state))) continue;
+            if ((due = dlpi_input_due(cell)) != 0) {
+                if (now == 0) now = dlpi_now_ns();
+                if (due > now) continue;
+            }
+            oldest = state;
+            t->slot = c;
+        }
+        if (oldest == 0) return false;
+        t->b = dlpi_gen(oldest);
+        t->unit = t->row = t->end = 0;
+        t->untouched = false;
+        mine = dlpi_gen_word(t->b, (uint64_t)w->global + 1u);
+        if (dlpi_claim_take(&dlpi_input_at(p, t->slot)->state, oldest, mine)) return true; /* Q1 */
+    }
+}
+
+/* ns until an input may be tried again, at most ns. */
+static uint64_t dlpi_inputs_due(dlpi_worker *w, uint64_t ns) {
+    const dlp_pipe *p = w->p;
+    for (uint32_t c = 0; c < dlpi_n_inputs(p); c++) {
+        const dlpi_input *cell = dlpi_input_at(p, c);
+        uint64_t due, now;
+        if (dlpi_gen_low(dlpi_claim_look(&cell->state)) != DLPI_INPUT_OPEN) continue; /* Q1 <- Q1 */
+        if ((due = dlpi_input_due(cell)) == 0) continue;
+        now = dlpi_now_ns();
+        if (due <= now) return 0;
+        if (due - now < ns) ns = due - now;
+    }
+    return ns;
+}
+
+/* What was to write the input in this cell, of at most so many bytes, has returned rc. */
+static inline int dlpi_guard_input(dlpi_worker *w, uint32_t cell, uint64_t most, int rc) {
+    dlpi_guarded c;
+    if (!DLPI_DEBUG) return rc;
+    dlpi_guarded_input(w->p, most, dlpi_input_bytes(w->p, cell), &c);
+    return dlpi_guarded_check(w, &w->note, &c, w->p->source->input,
+                              dlpi_input_at(w->p, cell)->index, rc);
+}
+
+static void dlpi_input_error(const dlpi_worker *w, dlpi_input *cell, int code) {
+    dlp_error e;
+    dlpi_describe(w, code, &e);
+    if (code == DLP_SKIP) e.code = DLP_SKIP;
+    cell->error = e;
+    snprintf(cell->error.message, sizeof e.message, "%s %" PRIu64 ": %.220s", w->p->source->input,
+             cell->index, e.message);
+}
+
+/* Try until it is loaded, has failed, or is to be tried later. Returns what the cell then is. */
+static uint32_t dlpi_input_tries(dlpi_worker *w, uint32_t c, dlpi_input *cell) {
+    for (;;) {
+        uint32_t tries = dlpi_rec_tries(cell->rec);
+        int rc;
+        if (w->st->w.deadline_ms) DLPI_STORE_RLX(&w->block->since_ns, dlpi_now_ns());
+        DLPI_STORE_RLX(&w->block->running, (uint64_t)c << 32 | UINT32_MAX); /* X2 to recovery */
+        dlpi_words_forget(w);
+        rc = w->p->source->load(w, c);
+        DLPI_STORE_RLX(&w->block->running, UINT64_C(0)); /* X2 */
+        if (rc == 0) return DLPI_INPUT_LOADED;
+        if (rc == DLP_SKIP || dlpi_never_again(rc) || (int)tries >= w->st->w.retries) {
+            dlpi_input_error(w, cell, rc);
+            dlpi_failure_forget(w);
+            return DLPI_INPUT_FAILED;
+        }
+        dlpi_failure_forget(w);
+        dlpi_bump(&w->block->retried, 1);
+        cell->rec = dlpi_rec(0, tries + 1, 0);
+        if (dlpi_stopped(w->p)) return DLPI_INPUT_OPEN;
+        if (w->st->w.retry_backoff_ms == 0) continue;
+        DLPI_STORE_RLX(&cell->due_ns, /* ordered by state */
+                       dlpi_now_ns() + dlpi_backoff_ns(w->st, tries + 1));
+        return DLPI_INPUT_OPEN;
+    }
+}
+
+/* Load the input of a cell that is ours, and tell the scheduler. */
+static void dlpi_input_run(dlpi_worker *w, const dlpi_unit *t) {
+    dlp_pipe *p = w->p;
+    dlpi_input *cell = dlpi_input_at(p, t->slot);
+    uint64_t index = cell->index, epoch = cell->epoch, bytes;
+    uint32_t what;
+    dlpi_clock_in(w);
+    DLPI_STORE_RLX(&w->block->current, index); /* for observers */
+    what = dlpi_input_tries(w, t->slot, cell);
+    bytes = cell->bytes;
+    if (what == DLPI_INPUT_LOADED) {
+        dlpi_bump(&w->block->items, 1);
+        dlpi_bump(&w->block->bytes, bytes);
+    }
+    dlpi_clock_out(w, index, epoch, 1);
+    dlpi_claim_done(&cell->state, dlpi_gen_word(t->b, what)); /* Q1 -> Q1, B1 */
+    if (what == DLPI_INPUT_OPEN) return;    /* its time comes, and the first to sleep looks at it */
+    dlpi_credit_add(&p->ctl->source_moves); /* Q2 -> Q2 */
+    dlpi_wake_scheduling(p);
+}
+
+/* What a dead worker of cells had: its input is loaded by another one. */
+static void dlpi_input_recover(dlpi_worker *w, const dlpi_death *why) {
+    const dlp_pipe *p = w->p;
+    for (uint32_t c = 0; c < dlpi_n_inputs(p); c++) {
+        dlpi_input *cell = dlpi_input_at(p, c);
+        uint64_t state = dlpi_claim_owner(&cell->state); /* Q1 <- Q1 */
+        dlpi_unit t = {dlpi_gen(state), c, 0, 0, 0, false};
+        bool ran = DLPI_LOAD_RLX(&w->block->running) == ((uint64_t)c << 32 | UINT32_MAX); /* X2 */
+        if (dlpi_gen_low(state) != (uint32_t)w->global + 1u) continue;
+        dlpi_held_note(why, ran, &t, 1);
+        if (ran) {
+            cell->killed_by = why->signal;
+            cell->rec = dlpi_rec_killed(cell->rec, (uint32_t)w->st->work, why->late);
+        }
+        dlpi_claim_done(&cell->state,
+                        dlpi_gen_word(dlpi_gen(state), DLPI_INPUT_OPEN)); /* Q1 -> Q1 */
+    }
+    /* Q2 -> Q2: it may have died behind LOADED, before this */
+    dlpi_credit_add(&p->ctl->source_moves);
+}
+
+static bool dlpi_input_step(dlpi_worker *w) {
+    dlpi_unit t;
+    if (!dlpi_input_find(w, &t)) return false;
+    dlpi_input_run(w, &t);
+    return true;
+}
+
+/* One more cell: base: batches below it are delivered. */
+static void dlpi_input_count(dlp_stage_stats *out, uint64_t state, uint64_t used, uint64_t base) {
+    uint32_t low = dlpi_gen_low(state);
+    if (low == DLPI_INPUT_LOADED) out->loaded++;
+    if (low == DLPI_INPUT_LOADED && used > base) out->in_use++;
+    if (low != DLPI_INPUT_CLOSED && low <= DLPI_INPUT_OPEN) out->loading++;
+}
+
+/* The cells, counted. Those of an older version do not say for which batch they are. */
+static bool dlpi_inputs_seen(const dlpi_words *words, dlpi_seen *s, int32_t stage) {
+    const dlpi_record *r = &words->rec[DLPI_REC_SOURCE];
+    const uint64_t at = offsetof(dlpi_input, used);
+    dlp_stage_stats *out = &s->figures.stages[stage];
+    uint64_t state, used = 0, base = DLPI_LOAD_RLX(&s->ctl->base); /* statistics */
+    if (r->type == 0) return true;
+    if (r->count > 4096) return false;
+    for (uint64_t c = 0; c < r->count; c++) {
+        if (!dlpi_word_at(words, DLPI_REC_SOURCE, c, offsetof(dlpi_input, state), 8, &state) ||
+            (r->stride >= at + 8 && !dlpi_word_at(words, DLPI_REC_SOURCE, c, at, 8, &used)))
+            return false;
+        dlpi_input_count(out, state, used, base);
+    }
+    out->cells = (uint32_t)r->count;
+    return true;
+}
+
+static void dlpi_input_tell(const dlp_pipe *p, uint32_t cell, char *text, size_t size) {
+    snprintf(text, size, " (%s %" PRIu64 ")", p->source->input, dlpi_input_at(p, cell)->index);
+}
+
+/* ---------------------------------------------------------------------------------------------
+   >>impl-parts      PART QUEUE: WHAT TO LOAD NEXT, LOADING IT
+   The source of batches whose items come in parts. The scheduler alone does all of it, but for the
+   word of each cell. It computes the indices of a batch as it schedules it, looks ahead for the
+   parts that come next in the order of this rank's rows, and gives each of them a free cell and a
+   ticket. A part stays in its cell while a batch up to the one looked at last needs it, and until
+   all batches scheduled that need it have left the last stage that could send rows back to fetch.
+   The cells themselves, and who loads them: >>impl-inputs.
+   Why it can't stand still. When the scheduler waits for a free cell for a part of batch k, each
+   cell that is not k's own belongs to batches before k. All parts of those are in cells, so they
+   are loaded and fed, they leave (workers never wait for a part), and their cells come free. So it
+   is enough that one batch's parts fit into the cells: dlpi_parts_need holds the worst case of them
+   against queue_size before the start. */
+
+#define DLPI_PART_HINTS 64u
 
 typedef struct dlpi_part_use { /* what the scheduler knows of a cell */
     uint64_t part, epoch;      /* whose need gave it its ticket; 0: sought since */
@@ -13955,20 +14453,10 @@ typedef struct dlpi_parts {
 
 static inline dlpi_parts *dlpi_parts_of(const dlp_pipe *p) { return p->source_stage->self; }
 
-static inline dlpi_pcell *dlpi_pcell_at(const dlp_pipe *p, uint32_t i) {
-    return dlpi_area_at(p, DLPI_REC_SOURCE, i);
-}
-static inline uint8_t *dlpi_part_bytes(const dlp_pipe *p, uint32_t i) {
-    return (uint8_t *)dlpi_area_at(p, DLPI_REC_SOURCE_CELLS, i) + DLPI_PART_GUARD;
-}
 /* Which part cell each row of slot s comes from. */
 static inline uint32_t *dlpi_slot_pcell(const dlp_pipe *p, uint32_t s) {
     return dlpi_slot_source(p, s);
 }
-static inline uint32_t dlpi_part_state(const dlp_pipe *p, uint32_t c) {
-    return dlpi_gen_low(dlpi_claim_owner(&dlpi_pcell_at(p, c)->state)); /* Q1 <- Q1 */
-}
-
 /* ---- what the desc may say, and what follows ---- */
 
 static int dlpi_parts_bounds(dlp_pipe *p, const dlpi_stage *st, const dlp_part_desc *d) {
@@ -13993,7 +14481,11 @@ static int dlpi_parts_bounds(dlp_pipe *p, const dlpi_stage *st, const dlp_part_d
         dlpi_bad(p, st->name, "on_error", "DLP_ON_ERROR_RAISE or _DROP for parts", 1);
     if (d->load == NULL) dlpi_missing(p, st->name, "load", "the function that reads a part");
     if (d->items == NULL && d->count == NULL)
-        dlpi_missing(p, st->name, "items", "n_parts counts, or the function count");
+        dlpi_missing(p, st->name, "items",
+                     "n_parts counts, or the function count, or max_items for load to count");
+    if (d->max_items != 0 || d->min_items != 0 || d->uneven != 0)
+        dlpi_bad(p, st->name, "max_items", "0, as min_items and uneven, where the counts are given",
+                 (int64_t)d->max_items);
     return p->err.code != 0 ? p->err.code : dlpi_check_workers(p, st);
 }
 
@@ -14123,9 +14615,9 @@ static uint64_t dlpi_parts_slot_bytes(const dlp_pipe *p) { return dlpi_times(p->
 static void dlpi_parts_layout(dlp_pipe *p, dlpi_stage *st) {
     const dlpi_parts *q = st->self;
     uint64_t stride = dlpi_round_up(dlpi_sum(q->d.max_part_bytes, DLPI_GUARD), 4096);
-    dlpi_area_add(p, DLPI_REC_SOURCE, "part cells: records", sizeof(dlpi_pcell), q->n_cells,
+    dlpi_area_add(p, DLPI_REC_SOURCE, "part cells: records", sizeof(dlpi_input), q->n_cells,
                   DLPI_LINE);
-    dlpi_area_add(p, DLPI_REC_SOURCE_CELLS, "part cells", dlpi_sum(stride, DLPI_PART_GUARD),
+    dlpi_area_add(p, DLPI_REC_SOURCE_CELLS, "part cells", dlpi_sum(stride, DLPI_INPUT_GUARD),
                   q->n_cells, 4096);
 }
 
@@ -14140,22 +14632,11 @@ static int dlpi_parts_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block
     return 3;
 }
 
-static void dlpi_guarded_part(const dlp_pipe *p, uint64_t most, uint8_t *bytes, dlpi_guarded *c) {
-    c->from = bytes - DLPI_PART_GUARD;
-    c->to = c->from + p->areas[DLPI_REC_SOURCE_CELLS].stride;
-    c->n = 1;
-    c->span[0] = (dlpi_span){bytes, most, NULL};
-}
-
 static void dlpi_parts_live(dlp_pipe *p, dlpi_stage *st) {
     dlpi_parts *q = st->self;
     for (int i = 0; i < 2 && q->tables != NULL; i++)
         q->plan.orders[i].first = q->tables + (size_t)i * (size_t)(q->plan.n_parts + 1);
-    for (uint32_t c = 0; DLPI_DEBUG && c < q->n_cells; c++) {
-        dlpi_guarded guarded;
-        dlpi_guarded_part(p, q->d.max_part_bytes, dlpi_part_bytes(p, c), &guarded);
-        dlpi_guarded_paint(&guarded);
-    }
+    if (DLPI_DEBUG) dlpi_inputs_paint(p, q->d.max_part_bytes);
 }
 
 /* ---- looking ahead ---- */
@@ -14180,16 +14661,16 @@ static uint32_t dlpi_part_free_cell(dlp_pipe *p, const dlpi_part_place *at) {
     dlpi_parts *q = dlpi_parts_of(p);
     for (uint32_t c = 0; c < q->n_cells; c++) {
         dlpi_part_use *u = &q->use[c];
-        uint64_t *state = &dlpi_pcell_at(p, c)->state, now = dlpi_claim_owner(state); /* Q1 <- Q1 */
+        uint64_t *state = &dlpi_input_at(p, c)->state, now = dlpi_claim_owner(state); /* Q1 <- Q1 */
         uint32_t low = dlpi_gen_low(now);
         if (u->ticket == 0) return c;
         if (u->needed &&
             (u->need_epoch > at->epoch || (u->need_epoch == at->epoch && u->need >= at->batch)))
             continue;
         if (u->used > q->left) continue;
-        if (low == DLPI_PART_LOADED || low == DLPI_PART_FAILED) return c;
-        if (low == DLPI_PART_OPEN && /* an epoch that was left */
-            dlpi_claim_take(state, now, dlpi_gen_word(u->ticket, DLPI_PART_CLOSED))) /* Q1 -> Q1 */
+        if (low == DLPI_INPUT_LOADED || low == DLPI_INPUT_FAILED) return c;
+        if (low == DLPI_INPUT_OPEN && /* an epoch that was left */
+            dlpi_claim_take(state, now, dlpi_gen_word(u->ticket, DLPI_INPUT_CLOSED))) /* Q1 -> Q1 */
             return c;
     }
     return q->n_cells;
@@ -14199,21 +14680,21 @@ static uint32_t dlpi_part_free_cell(dlp_pipe *p, const dlpi_part_place *at) {
 static void dlpi_part_issue(dlp_pipe *p, uint32_t c, uint64_t epoch, uint64_t part) {
     dlpi_parts *q = dlpi_parts_of(p);
     dlpi_part_use *u = &q->use[c];
-    dlpi_pcell *cell = dlpi_pcell_at(p, c);
+    dlpi_input *cell = dlpi_input_at(p, c);
     u->part = part;
     u->epoch = epoch;
     u->until = UINT64_MAX;
     u->used = 0;
     DLPI_STORE_RLX(&cell->used, UINT64_C(0)); /* for observers */
     u->ticket = ++q->tickets;
-    cell->part = part;
+    cell->index = part;
     cell->first = q->plan.first[part];
     cell->items = dlpi_part_size(&q->plan, part);
     cell->epoch = epoch;
     cell->bytes = 0;
     DLPI_STORE_RLX(&cell->due_ns, UINT64_C(0)); /* ordered by state */
     cell->rec = 0;
-    dlpi_claim_done(&cell->state, dlpi_gen_word(u->ticket, DLPI_PART_OPEN)); /* Q1 -> Q1, B1 */
+    dlpi_claim_done(&cell->state, dlpi_gen_word(u->ticket, DLPI_INPUT_OPEN)); /* Q1 -> Q1, B1 */
 }
 
 /* The cell of a part that the batch looked at needs, which is given one if it has none; n_cells:
@@ -14224,8 +14705,8 @@ static uint32_t dlpi_part_want(dlp_pipe *p, const dlpi_part_place *at, uint64_t 
     dlpi_parts *q = dlpi_parts_of(p);
     uint32_t c = dlpi_part_find_cell(p, q->epoch, part, place);
     if (c < q->n_cells && q->use[c].need_epoch < q->epoch) { /* a new epoch, a new try */
-        uint32_t low = dlpi_part_state(p, c);
-        if (low != DLPI_PART_FAILED) return low == DLPI_PART_LOADED ? c : q->n_cells;
+        uint32_t low = dlpi_input_state(p, c);
+        if (low != DLPI_INPUT_FAILED) return low == DLPI_INPUT_LOADED ? c : q->n_cells;
         q->use[c].until = q->epoch;
         c = q->n_cells;
     }
@@ -14273,25 +14754,14 @@ static int dlpi_parts_seek(dlp_pipe *p, const dlpi_place *to) {
     q->stuck = false;
     for (uint32_t c = 0; c < q->n_cells; c++) {
         dlpi_part_use *u = &q->use[c];
-        uint32_t low = dlpi_part_state(p, c);
+        uint32_t low = dlpi_input_state(p, c);
         u->needed = false;
-        if (u->until != UINT64_MAX || low == DLPI_PART_FAILED)
+        if (u->until != UINT64_MAX || low == DLPI_INPUT_FAILED)
             u->until = 0;
         else
             u->epoch = 0;
     }
     return dlpi_schedule_seek(p, to);
-}
-
-/* Batches that have left the last stage that may send rows back. */
-static void dlpi_parts_leave(dlp_pipe *p) {
-    dlpi_parts *q = dlpi_parts_of(p);
-    uint64_t base = dlpi_credit_seen(&p->ctl->base); /* V1 <- V1 */
-    if (q->left < base) q->left = base;              /* delivered: their slots may be others' */
-    for (; q->left < p->schedule.published; q->left++) {
-        dlpi_stage_words *words = dlpi_stage_words_at(p, dlpi_slot_of(p, q->left), p->rows_end);
-        if (!dlpi_ready_past(dlpi_gather_look(&words->ready), q->left)) break; /* Y1 <- Y1 */
-    }
 }
 
 /* The batch to be scheduled next, and all else on which it depends whether a cell is free. A caller
@@ -14305,7 +14775,7 @@ static dlpi_part_place dlpi_parts_now(dlp_pipe *p) {
         at.epoch = cancel & DLPI_EPOCH_MASK;
         at.batch = 0;
     }
-    dlpi_parts_leave(p);
+    dlpi_inputs_leave(p, &dlpi_parts_of(p)->left);
     at.left = dlpi_parts_of(p)->left;
     return at;
 }
@@ -14362,8 +14832,8 @@ static bool dlpi_parts_there(dlp_pipe *p, uint64_t rows) {
         dlpi_piece x;
         uint32_t low;
         dlpi_parts_piece(&q->plan, f->epoch, at + r, count - r, &x);
-        low = dlpi_part_state(p, dlpi_part_find_cell(p, f->epoch, x.part, place));
-        there = low == DLPI_PART_LOADED || low == DLPI_PART_FAILED;
+        low = dlpi_input_state(p, dlpi_part_find_cell(p, f->epoch, x.part, place));
+        there = low == DLPI_INPUT_LOADED || low == DLPI_INPUT_FAILED;
         r += x.n;
     }
     DLPI_STORE_RLX(&p->ctl->source_waits, /* for the consumer's books */
@@ -14373,24 +14843,13 @@ static bool dlpi_parts_there(dlp_pipe *p, uint64_t rows) {
 
 /* ---- a batch is scheduled ---- */
 
-/* Is a part that can't be loaded an error of the batch that needs n rows of it? *e: what is wrong
-   with the part, and, if it is one, with the batch. */
-static bool dlpi_part_raises(dlp_pipe *p, uint32_t n, dlp_error *e) {
-    const dlp_workers_desc *d = &p->source_stage->w;
-    if (e->code == DLP_SKIP) return false;
-    if (d->on_error == DLP_ON_ERROR_RAISE || dlpi_never_skipped(e->code)) return true;
-    if (d->max_skips != DLP_NONE && dlpi_failures_add(p->ctl, n, d->max_skips)) return false;
-    e->code = DLP_ERR_BUDGET;
-    return true;
-}
-
 /* Rows [row, row + n) of a part that can't be loaded: left out, or an error of this batch. */
-static void dlpi_part_rows_fail(dlp_pipe *p, uint32_t s, const dlpi_pcell *cell, uint32_t row,
+static void dlpi_part_rows_fail(dlp_pipe *p, uint32_t s, const dlpi_input *cell, uint32_t row,
                                 uint32_t n) {
     dlpi_bslot *slot = dlpi_slot_at(p, s);
     dlpi_worker *first = &p->workers[p->source_stage->first_worker];
     dlp_error e = cell->error;
-    bool raise = dlpi_part_raises(p, n, &e);
+    bool raise = dlpi_input_raises(p, n, &e);
     slot->dirty = 1;
     e.epoch = slot->epoch;
     for (uint32_t r = row; r < row + n; r++) dlpi_slot_rec(p, s)[r] = DLPI_ROW_LEFT;
@@ -14419,16 +14878,16 @@ static void dlpi_parts_fill(dlp_pipe *p, uint32_t s) {
     for (uint32_t r = 0; r < slot->count; place++) {
         dlpi_piece x;
         uint32_t c, n;
-        dlpi_pcell *cell;
+        dlpi_input *cell;
         dlpi_parts_piece(&q->plan, slot->epoch, slot->position + r, slot->count - r, &x);
         c = dlpi_part_find_cell(p, slot->epoch, x.part, place);
-        cell = dlpi_pcell_at(p, c);
+        cell = dlpi_input_at(p, c);
         n = (uint32_t)x.n;
         dlpi_piece_indices(&q->plan, &q->use[c].items, slot->epoch, &x, index + r);
         for (uint32_t i = r; i < r + n; i++) dlpi_slot_pcell(p, s)[i] = c;
         q->use[c].used = slot->sequence + 1;
         DLPI_STORE_RLX(&cell->used, slot->sequence + 1); /* for observers */
-        if (dlpi_part_state(p, c) == DLPI_PART_FAILED) dlpi_part_rows_fail(p, s, cell, r, n);
+        if (dlpi_input_state(p, c) == DLPI_INPUT_FAILED) dlpi_part_rows_fail(p, s, cell, r, n);
         r += n;
     }
 }
@@ -14438,10 +14897,10 @@ static void dlpi_parts_fill(dlp_pipe *p, uint32_t s) {
 static void dlpi_part_row(dlpi_worker *w, dlp_item *it, uint32_t s, uint32_t row, void *extra) {
     const dlp_pipe *p = w->p;
     uint32_t c = dlpi_slot_pcell(p, s)[row];
-    const dlpi_pcell *cell = dlpi_pcell_at(p, c);
+    const dlpi_input *cell = dlpi_input_at(p, c);
     dlp_part *part = extra;
-    part->index = cell->part;
-    part->data = dlpi_part_bytes(p, c);
+    part->index = cell->index;
+    part->data = dlpi_input_bytes(p, c);
     part->bytes = cell->bytes;
     part->items = cell->items;
     part->first = cell->first;
@@ -14453,11 +14912,40 @@ static void dlpi_part_row(dlpi_worker *w, dlp_item *it, uint32_t s, uint32_t row
 static uint64_t dlpi_part_item(dlpi_worker *w, uint32_t s, uint32_t row, uint64_t epoch,
                                uint64_t position, uint32_t k) {
     const dlp_pipe *p = w->p;
-    const dlpi_pcell *cell = dlpi_pcell_at(p, dlpi_slot_pcell(p, s)[row]);
+    const dlpi_input *cell = dlpi_input_at(p, dlpi_slot_pcell(p, s)[row]);
     uint64_t h = dlpi_hash_in(DLPI_DOMAIN_REPLACEMENT, p->sampler->sampler.seed, epoch);
     uint64_t random = dlpi_absorb(dlpi_absorb(h, position), k);
     if (k == 0) return dlpi_slot_index(p, s)[row];
     return cell->first + dlpi_below(dlpi_range_of(cell->items), random);
+}
+
+/* ---- a part is loaded ---- */
+
+/* One try. Returns 0, or what is wrong. */
+static int dlpi_part_load(dlpi_worker *w, uint32_t c) {
+    dlpi_input *cell = dlpi_input_at(w->p, c);
+    uint8_t *bytes = dlpi_input_bytes(w->p, c);
+    uint64_t most = dlpi_parts_of(w->p)->d.max_part_bytes;
+    dlp_part part = {.index = cell->index,
+                     .data = bytes,
+                     .capacity = most,
+                     .items = cell->items,
+                     .first = cell->first,
+                     .attempt = dlpi_rec_tries(cell->rec),
+                     .worker = (uint32_t)w->id,
+                     .worker_state = w->state,
+                     .call = &w->note};
+    int rc = dlpi_call_verdict(w, cell->killed_by, cell->rec);
+    if (rc != 0) return rc;
+    rc = dlpi_item_returned(w, ((dlp_part_fn)w->st->own)(w->st->user, &part));
+    rc = dlpi_guard_input(w, c, most, rc);
+    if (rc != 0) return rc;
+    if (part.bytes > most)
+        return dlpi_say(w, DLP_ERR_LENGTH,
+                        "load set bytes to %" PRIu64 ", max_part_bytes is %" PRIu64, part.bytes,
+                        most);
+    cell->bytes = part.bytes;
+    return 0;
 }
 
 /* ---- states ---- */
@@ -14490,203 +14978,9 @@ static const dlpi_source_ops dlpi_parts_source = {
     .words = dlpi_parts_words,
     .n_words = DLPI_PARTS_WORDS,
     .config = dlpi_parts_config,
+    .input = "part",
+    .load = dlpi_part_load,
 };
-
-/* ---- part workers ---- */
-
-/* When an open cell may be tried; 0: now. */
-static inline uint64_t dlpi_part_due(const dlpi_pcell *cell) {
-    return DLPI_LOAD_RLX(&cell->due_ns); /* ordered by state, or of a ticket that is past */
-}
-
-static bool dlpi_part_find(dlpi_worker *w, dlpi_unit *t) {
-    const dlp_pipe *p = w->p;
-    for (;;) {
-        uint64_t oldest = 0, now = 0, mine;
-        for (uint32_t c = 0; c < dlpi_parts_of(p)->n_cells; c++) {
-            const dlpi_pcell *cell = dlpi_pcell_at(p, c);
-            uint64_t state = dlpi_claim_owner(&cell->state), due; /* Q1 <- Q1, B1 */
-            if (dlpi_gen_low(state) != DLPI_PART_OPEN) continue;
-            if (oldest != 0 && dlpi_older(dlpi_gen(oldest), dlpi_gen(state))) continue;
-            if ((due = dlpi_part_due(cell)) != 0) {
-                if (now == 0) now = dlpi_now_ns();
-                if (due > now) continue;
-            }
-            oldest = state;
-            t->slot = c;
-        }
-        if (oldest == 0) return false;
-        t->b = dlpi_gen(oldest);
-        t->unit = t->row = t->end = 0;
-        t->untouched = false;
-        mine = dlpi_gen_word(t->b, (uint64_t)w->global + 1u);
-        if (dlpi_claim_take(&dlpi_pcell_at(p, t->slot)->state, oldest, mine)) return true; /* Q1 */
-    }
-}
-
-/* ns until a part may be tried again, at most ns. */
-static uint64_t dlpi_parts_due(dlpi_worker *w, uint64_t ns) {
-    const dlp_pipe *p = w->p;
-    for (uint32_t c = 0; c < dlpi_parts_of(p)->n_cells; c++) {
-        const dlpi_pcell *cell = dlpi_pcell_at(p, c);
-        uint64_t due, now;
-        if (dlpi_gen_low(dlpi_claim_look(&cell->state)) != DLPI_PART_OPEN) continue; /* Q1 <- Q1 */
-        if ((due = dlpi_part_due(cell)) == 0) continue;
-        now = dlpi_now_ns();
-        if (due <= now) return 0;
-        if (due - now < ns) ns = due - now;
-    }
-    return ns;
-}
-
-/* A load has returned rc. */
-static inline int dlpi_guard_part(dlpi_worker *w, uint64_t part, uint8_t *bytes, int rc) {
-    dlpi_guarded c;
-    if (!DLPI_DEBUG) return rc;
-    dlpi_guarded_part(w->p, dlpi_parts_of(w->p)->d.max_part_bytes, bytes, &c);
-    return dlpi_guarded_check(w, &w->note, &c, "part", part, rc);
-}
-
-/* One try. Returns 0, or what is wrong. */
-static int dlpi_part_try(dlpi_worker *w, uint32_t c, dlpi_pcell *cell) {
-    uint8_t *bytes = dlpi_part_bytes(w->p, c);
-    uint64_t most = dlpi_parts_of(w->p)->d.max_part_bytes;
-    dlp_part part = {.index = cell->part,
-                     .data = bytes,
-                     .capacity = most,
-                     .items = cell->items,
-                     .first = cell->first,
-                     .attempt = dlpi_rec_tries(cell->rec),
-                     .worker = (uint32_t)w->id,
-                     .worker_state = w->state,
-                     .call = &w->note};
-    int rc = dlpi_call_verdict(w, cell->killed_by, cell->rec);
-    if (rc != 0) return rc;
-    rc = dlpi_item_returned(w, ((dlp_part_fn)w->st->own)(w->st->user, &part));
-    rc = dlpi_guard_part(w, cell->part, bytes, rc);
-    if (rc != 0) return rc;
-    if (part.bytes > most)
-        return dlpi_say(w, DLP_ERR_LENGTH,
-                        "load set bytes to %" PRIu64 ", max_part_bytes is %" PRIu64, part.bytes,
-                        most);
-    cell->bytes = part.bytes;
-    return 0;
-}
-
-static void dlpi_part_error(const dlpi_worker *w, dlpi_pcell *cell, int code) {
-    dlp_error e;
-    dlpi_describe(w, code, &e);
-    if (code == DLP_SKIP) e.code = DLP_SKIP;
-    cell->error = e;
-    snprintf(cell->error.message, sizeof e.message, "part %" PRIu64 ": %.220s", cell->part,
-             e.message);
-}
-
-/* Try until it is loaded, has failed, or is to be tried later. Returns what the cell then is. */
-static uint32_t dlpi_part_tries(dlpi_worker *w, uint32_t c, dlpi_pcell *cell) {
-    for (;;) {
-        uint32_t tries = dlpi_rec_tries(cell->rec);
-        int rc;
-        if (w->st->w.deadline_ms) DLPI_STORE_RLX(&w->block->since_ns, dlpi_now_ns());
-        DLPI_STORE_RLX(&w->block->running, (uint64_t)c << 32 | UINT32_MAX); /* X2 to recovery */
-        dlpi_words_forget(w);
-        rc = dlpi_part_try(w, c, cell);
-        DLPI_STORE_RLX(&w->block->running, UINT64_C(0)); /* X2 */
-        if (rc == 0) return DLPI_PART_LOADED;
-        if (rc == DLP_SKIP || dlpi_never_again(rc) || (int)tries >= w->st->w.retries) {
-            dlpi_part_error(w, cell, rc);
-            dlpi_failure_forget(w);
-            return DLPI_PART_FAILED;
-        }
-        dlpi_failure_forget(w);
-        dlpi_bump(&w->block->retried, 1);
-        cell->rec = dlpi_rec(0, tries + 1, 0);
-        if (dlpi_stopped(w->p)) return DLPI_PART_OPEN;
-        if (w->st->w.retry_backoff_ms == 0) continue;
-        DLPI_STORE_RLX(&cell->due_ns, /* ordered by state */
-                       dlpi_now_ns() + dlpi_backoff_ns(w->st, tries + 1));
-        return DLPI_PART_OPEN;
-    }
-}
-
-/* Load the part of a cell that is ours, and tell the scheduler. */
-static void dlpi_part_run(dlpi_worker *w, const dlpi_unit *t) {
-    dlp_pipe *p = w->p;
-    dlpi_pcell *cell = dlpi_pcell_at(p, t->slot);
-    uint64_t part = cell->part, epoch = cell->epoch, bytes;
-    uint32_t what;
-    dlpi_clock_in(w);
-    DLPI_STORE_RLX(&w->block->current, part); /* for observers */
-    what = dlpi_part_tries(w, t->slot, cell);
-    bytes = cell->bytes;
-    if (what == DLPI_PART_LOADED) {
-        dlpi_bump(&w->block->items, 1);
-        dlpi_bump(&w->block->bytes, bytes);
-    }
-    dlpi_clock_out(w, part, epoch, 1);
-    dlpi_claim_done(&cell->state, dlpi_gen_word(t->b, what)); /* Q1 -> Q1, B1 */
-    if (what == DLPI_PART_OPEN) return;     /* its time comes, and the first to sleep looks at it */
-    dlpi_credit_add(&p->ctl->source_moves); /* Q2 -> Q2 */
-    dlpi_wake_scheduling(p);
-}
-
-/* What a dead part worker had: its part is loaded by another one. */
-static void dlpi_part_recover(dlpi_worker *w, const dlpi_death *why) {
-    const dlp_pipe *p = w->p;
-    for (uint32_t c = 0; c < dlpi_parts_of(p)->n_cells; c++) {
-        dlpi_pcell *cell = dlpi_pcell_at(p, c);
-        uint64_t state = dlpi_claim_owner(&cell->state); /* Q1 <- Q1 */
-        dlpi_unit t = {dlpi_gen(state), c, 0, 0, 0, false};
-        bool ran = DLPI_LOAD_RLX(&w->block->running) == ((uint64_t)c << 32 | UINT32_MAX); /* X2 */
-        if (dlpi_gen_low(state) != (uint32_t)w->global + 1u) continue;
-        dlpi_held_note(why, ran, &t, 1);
-        if (ran) {
-            cell->killed_by = why->signal;
-            cell->rec = dlpi_rec_killed(cell->rec, (uint32_t)w->st->work, why->late);
-        }
-        dlpi_claim_done(&cell->state,
-                        dlpi_gen_word(dlpi_gen(state), DLPI_PART_OPEN)); /* Q1 -> Q1 */
-    }
-    /* Q2 -> Q2: it may have died behind LOADED, before this */
-    dlpi_credit_add(&p->ctl->source_moves);
-}
-
-static bool dlpi_part_step(dlpi_worker *w) {
-    dlpi_unit t;
-    if (!dlpi_part_find(w, &t)) return false;
-    dlpi_part_run(w, &t);
-    return true;
-}
-
-/* One more part cell: base: batches below it are delivered. */
-static void dlpi_part_count(dlp_stage_stats *out, uint64_t state, uint64_t used, uint64_t base) {
-    uint32_t low = dlpi_gen_low(state);
-    if (low == DLPI_PART_LOADED) out->loaded++;
-    if (low == DLPI_PART_LOADED && used > base) out->in_use++;
-    if (low != DLPI_PART_CLOSED && low <= DLPI_PART_OPEN) out->loading++;
-}
-
-/* The part cells, counted. Those of an older version do not say for which batch they are. */
-static bool dlpi_parts_seen(const dlpi_words *words, dlpi_seen *s, int32_t stage) {
-    const dlpi_record *r = &words->rec[DLPI_REC_SOURCE];
-    const uint64_t at = offsetof(dlpi_pcell, used);
-    dlp_stage_stats *out = &s->figures.stages[stage];
-    uint64_t state, used = 0, base = DLPI_LOAD_RLX(&s->ctl->base); /* statistics */
-    if (r->type == 0) return true;
-    if (r->count > 4096) return false;
-    for (uint64_t c = 0; c < r->count; c++) {
-        if (!dlpi_word_at(words, DLPI_REC_SOURCE, c, offsetof(dlpi_pcell, state), 8, &state) ||
-            (r->stride >= at + 8 && !dlpi_word_at(words, DLPI_REC_SOURCE, c, at, 8, &used)))
-            return false;
-        dlpi_part_count(out, state, used, base);
-    }
-    out->cells = (uint32_t)r->count;
-    return true;
-}
-
-static void dlpi_part_tell(const dlp_pipe *p, uint32_t cell, char *text, size_t size) {
-    snprintf(text, size, " (part %" PRIu64 ")", dlpi_pcell_at(p, cell)->part);
-}
 
 static const dlpi_stage_ops dlpi_parts_ops = {
     .kind = DLP_STAGE_PARTS,
@@ -14699,14 +14993,787 @@ static const dlpi_stage_ops dlpi_parts_ops = {
     .private_words = "part tables",
     .blocks = dlpi_parts_blocks,
     .live = dlpi_parts_live,
-    .step = dlpi_part_step,
-    .find = dlpi_part_find,
-    .run = dlpi_part_run,
-    .due = dlpi_parts_due,
-    .recover = dlpi_part_recover,
-    .tell = dlpi_part_tell,
-    .seen = dlpi_parts_seen,
+    .step = dlpi_input_step,
+    .find = dlpi_input_find,
+    .run = dlpi_input_run,
+    .due = dlpi_inputs_due,
+    .recover = dlpi_input_recover,
+    .tell = dlpi_input_tell,
+    .seen = dlpi_inputs_seen,
     .source = &dlpi_parts_source,
+};
+
+/* ---------------------------------------------------------------------------------------------
+   >>impl-found      INPUTS WHOSE ITEMS NOBODY HAS COUNTED
+   The source of batches whose items come in inputs of 0..k items, of which only a load tells how
+   many. Each stream takes its inputs in their order, and a batch m = B / C rows of each stream. The
+   scheduler takes counts in that order, too, never as they come: so workers, deaths and times
+   decide when a row is known, and nothing else. A batch is scheduled once all its rows are known,
+   and whether another one follows; from then on it is a batch like any other.
+
+   Of a stream's cells, in the order of its inputs,
+     known     come first: their counts are taken, and each has rows that are not given yet
+     not known the rest: open, loading, or loaded behind one that is not
+   An input without items, or whose items are all given, is no longer in the list. Its cell is free
+   when all batches that have rows of it have left the last stage that may send rows back.
+
+   Why it can't stand still. Together the streams have `need` cells each, and a free cell goes to
+   the stream with the fewest. So a stream takes one beyond its need only while none has fewer; and
+   where one has given a cell back, it is the first to get one again. So the cells that are free, or
+   come free by themselves, are always as many as the streams lack of their needs. They do come free
+   by themselves: a cell off the list waits for batches that are scheduled, and those wait for
+   nothing but workers; one that an epoch, or a place, that was left has put off the list is open,
+   or loading. Let a batch wait to be scheduled, and s be a stream whose rows are not all known. If
+   s has an input that is not known, workers load it. If all are known it has fewer than `need`,
+   since so many with rows hold all that is asked for (dlpi_found_check); then it is given another
+   one. Empty inputs leave the list and take nothing from this. */
+
+#define DLPI_FOUND_NONE UINT32_MAX
+
+typedef struct dlpi_found_cell { /* what the scheduler knows of a cell */
+    uint64_t epoch, ordinal, ticket;
+    uint64_t n, taken; /* known: items, and how many of them are given */
+    uint64_t used;     /* batch scheduled last that has rows of it, + 1 */
+    uint32_t next;     /* of its stream */
+    bool listed;
+    bool failed;           /* an error of the batch that has its one row */
+    dlp_permutation items; /* their order */
+} dlpi_found_cell;
+
+typedef struct dlpi_found_stream {
+    uint32_t head, tail, cells; /* its list, and how many are in it */
+    uint32_t last_known, known; /* the last that is known, the first that is not */
+    uint64_t epoch, next;       /* whose input is asked for next */
+    uint64_t rows;              /* known, and not given yet */
+    uint64_t empty;             /* inputs known last, one after the other, that had none */
+    dlpi_cursor at;             /* behind the last row given */
+} dlpi_found_stream;
+
+/* What a search for free cells depends on. */
+typedef struct dlpi_found_place {
+    uint64_t epoch, published, left, loads;
+} dlpi_found_place;
+
+typedef struct dlpi_found_row {
+    uint32_t cell, number; /* of the item in its input */
+} dlpi_found_row;
+
+/* What the stage keeps. */
+typedef struct dlpi_found {
+    dlp_part_desc d;
+    uint64_t most_items, least_items; /* of an input that has any */
+    uint32_t need, n_cells;
+    uint8_t pad[DLPI_LINE]; /* part workers read what is above; below is the scheduler's */
+    dlpi_found_plan plan;
+    dlpi_cursors cursors;
+    uint32_t each; /* rows of a stream in a batch */
+    bool begun;
+    int rc; /* what is wrong with the epoch that was begun */
+    uint64_t epoch;
+    uint64_t tickets, left;
+    dlpi_found_cell *use;       /* [n_cells] */
+    dlpi_found_stream *streams; /* [cursors.n] those of this rank */
+    bool stuck;                 /* no cell was free, when all was at: */
+    dlpi_found_place stuck_at;
+} dlpi_found;
+
+static inline dlpi_found *dlpi_found_of(const dlp_pipe *p) { return p->source_stage->self; }
+
+static inline dlpi_found_row *dlpi_found_rows_of(const dlp_pipe *p, uint32_t s) {
+    return (dlpi_found_row *)(void *)((uint8_t *)dlpi_slot_source(p, s) +
+                                      sizeof(dlpi_source_state));
+}
+
+/* ---- what the desc may say, and what follows ---- */
+
+static int dlpi_found_bounds(dlp_pipe *p, const dlpi_stage *st, const dlp_part_desc *d) {
+    static const dlpi_bound bounds[] = {
+        {DLPI_AT(dlp_part_desc, n_parts), 1, INT64_C(1) << 31, "1..2^31"},
+        {DLPI_AT(dlp_part_desc, max_part_bytes), 1, DLPI_CELL_MAX, "1..2^46"},
+        {DLPI_AT(dlp_part_desc, queue_size), 0, 4096, "0..4096"},
+        {DLPI_AT(dlp_part_desc, streams), 0, 1 << 16, "0..2^16, a divisor of batch_size"},
+        {DLPI_AT(dlp_part_desc, shuffle_parts), 0, 1, "0 or 1"},
+        {DLPI_AT(dlp_part_desc, shuffle_items), 0, 1, "0 or 1"},
+        {DLPI_AT(dlp_part_desc, uneven), 0, 1, "0 or 1"},
+        {DLPI_AT(dlp_part_desc, max_items), 1, INT64_C(1) << 31, "1..2^31"},
+        {DLPI_AT(dlp_part_desc, min_items), 0, INT64_C(1) << 31, "0..max_items"},
+        {DLPI_AT(dlp_part_desc, steps_per_epoch), 0, INT64_C(1) << 40, "0..2^40"},
+        {"dispatch", DLPI_IN(dlp_part_desc, workers.dispatch), 0, 0,
+         "DLP_DISPATCH_CLAIM for parts"},
+        {"workers_max", DLPI_IN(dlp_part_desc, workers.workers_max), 0, 0,
+         "0 for parts: they are not tuned"},
+        {"workers_min", DLPI_IN(dlp_part_desc, workers.workers_min), 0, 0,
+         "0 for parts: they are not tuned"},
+    };
+    dlpi_check_bounds(p, st->name, d, DLPI_ROWS(bounds));
+    if (d->min_items > d->max_items)
+        dlpi_bad(p, st->name, "min_items", "0..max_items", (int64_t)d->min_items);
+    if (d->workers.on_error == DLP_ON_ERROR_REPLACE)
+        dlpi_bad(p, st->name, "on_error", "DLP_ON_ERROR_RAISE or _DROP for parts", 1);
+    if (d->load == NULL) dlpi_missing(p, st->name, "load", "the function that reads a part");
+    return p->err.code != 0 ? p->err.code : dlpi_check_workers(p, st);
+}
+
+static int dlpi_found_take(dlp_pipe *p, dlpi_stage *st, const dlp_part_desc *d) {
+    dlpi_found *q = st->self;
+    int rc = dlpi_found_bounds(p, st, d);
+    if (rc != DLP_OK) return rc;
+    q->d = *d;
+    st->own = (void (*)(void))d->load;
+    st->user = d->user;
+    q->most_items = d->max_items;
+    q->least_items = d->min_items ? d->min_items : 1;
+    q->plan.n_inputs = d->n_parts;
+    q->plan.streams = d->streams ? d->streams : 1;
+    q->plan.steps = d->steps_per_epoch;
+    q->plan.most = d->max_items;
+    q->plan.shuffle_inputs = d->shuffle_parts != 0;
+    q->plan.shuffle_items = d->shuffle_items != 0;
+    return DLP_OK;
+}
+
+/* What has no meaning where counts are not known in advance. */
+static int dlpi_found_refuses(dlp_pipe *p) {
+    const dlpi_stage *st = p->source_stage;
+    const dlpi_stage *other = p->keeper ? p->keeper : p->lender;
+    if (p->open_end) return dlpi_bad_graph(p, st->name, "parts and a stream can't be in one pipe");
+    if (other != NULL)
+        return dlpi_bad_graph(p, other->name,
+                              "this stage wants to know the number of items, and of parts with "
+                              "max_items only load tells it");
+    if (p->sampler->sampler.subset || p->sampler->sampler.weights)
+        return dlpi_bad(p, p->sampler->name, "sampler.subset",
+                        "NULL with DLP_ORDER_PARTS, as weights", 1);
+    if (p->d.unordered)
+        return dlpi_bad(p, "", "unordered", "0 with parts of unknown count", p->d.unordered);
+    return DLP_OK;
+}
+
+/* Streams, ranks, rows. */
+static int dlpi_found_fit(dlp_pipe *p) {
+    const dlpi_found *q = dlpi_found_of(p);
+    const char *name = p->source_stage->name;
+    uint64_t c = q->plan.streams;
+    if (c > p->global_batch || p->global_batch % c != 0)
+        return dlpi_refuse(p, DLP_ERR_ARG, name, "streams",
+                           "batch_size %" PRIu64 " can't be divided by streams %" PRIu64,
+                           p->global_batch, c);
+    if (c > q->plan.n_inputs)
+        return dlpi_refuse(p, DLP_ERR_ARG, name, "streams",
+                           "streams is %" PRIu64 ", there are %" PRIu64 " parts, and a stream has "
+                           "one at least",
+                           c, q->plan.n_inputs);
+    if (c % p->world != 0)
+        return dlpi_refuse(p, DLP_ERR_ARG, name, "streams",
+                           "streams %" PRIu64 " can't be divided by world_size %" PRIu32
+                           ": a rank reads whole streams",
+                           c, p->world);
+    if (p->world > 1 && q->plan.steps == 0 && !q->d.uneven)
+        return dlpi_refuse(p, DLP_ERR_ARG, name, "steps_per_epoch",
+                           "steps_per_epoch is 0, and of %" PRIu32 " ranks none knows how many "
+                           "items the others have: give steps_per_epoch, or uneven = 1, with which "
+                           "each rank ends by itself",
+                           p->world);
+    return DLP_OK;
+}
+
+/* Rows of a stream that must be known before a batch is scheduled: its own, and those that tell
+   whether another follows: with DLP_LAST_DROP all of a full one's, else one. */
+static uint64_t dlpi_found_look(const dlp_pipe *p, const dlpi_found *q) {
+    if (q->plan.steps) return q->each;
+    return p->last == DLP_LAST_DROP ? 2 * (uint64_t)q->each : (uint64_t)q->each + 1;
+}
+
+/* What follows from the inputs' number, the batch's, and the ranks'. */
+static int dlpi_found_lengths(dlp_pipe *p) {
+    dlpi_found *q = dlpi_found_of(p);
+    int rc = dlpi_found_fit(p);
+    if (rc != DLP_OK) return rc;
+    q->plan.batch = p->global_batch;
+    q->plan.seed = p->sampler->sampler.seed;
+    q->each = (uint32_t)(p->global_batch / q->plan.streams);
+    q->cursors.n = (uint32_t)(q->plan.streams / p->world);
+    q->cursors.first = p->rank * q->cursors.n;
+    q->cursors.ordinal_bits = dlpi_found_ordinal_bits(&q->plan);
+    q->cursors.used_bits = dlpi_bits_of(q->most_items);
+    if (q->plan.steps) return dlpi_epoch_of(p, q->plan.steps * p->global_batch);
+    p->samples = DLPI_MAX_ITEMS; /* nobody knows the epoch's length */
+    p->batches_per_epoch = UINT64_MAX;
+    return DLP_OK;
+}
+
+static int dlpi_found_sizes(dlp_pipe *p) {
+    dlpi_found *q = dlpi_found_of(p);
+    dlp_dataset *ds = &p->fetch->dataset;
+    int rc;
+    if (p->sampler->sampler.order != DLP_ORDER_PARTS) return dlpi_bad_order(p);
+    if ((rc = dlpi_found_refuses(p)) != DLP_OK) return rc;
+    if (ds->n_items != 0 && ds->n_items != q->plan.n_inputs)
+        return dlpi_refuse(p, DLP_ERR_ARG, p->fetch->name, "dataset.n_items",
+                           "n_items is %" PRIu64 ", must be 0 where load counts the items of parts",
+                           ds->n_items);
+    ds->n_items = q->plan.n_inputs;
+    if ((rc = dlpi_check_items(p)) != DLP_OK) return rc;
+    return dlpi_found_lengths(p);
+}
+
+/* How many cells there are. So many rows, from anywhere in an input on, lie in so many inputs. */
+static int dlpi_found_check(dlp_pipe *p, dlpi_stage *st) {
+    dlpi_found *q = st->self;
+    uint64_t rows = dlpi_found_look(p, q), all;
+    uint32_t fit = dlpi_cursors_fit(&q->cursors, DLP_SAMPLER_STATE_BYTES);
+    if (q->cursors.n > fit)
+        return dlpi_refuse(p, DLP_ERR_ARG, st->name, "streams",
+                           "this rank reads %" PRIu32 " streams, a state has room for %" PRIu32
+                           " (n_parts, max_items): fewer streams, or more ranks",
+                           q->cursors.n, fit);
+    rows = 1 + (rows - 1 + q->least_items - 1) / q->least_items;
+    all = rows * q->cursors.n;
+    q->need = (uint32_t)rows;
+    q->n_cells = q->d.queue_size;
+    if (q->n_cells == 0 && all < 4096) {
+        uint64_t more = all + (uint64_t)(st->w.num_workers > 0 ? st->w.num_workers : 1);
+        q->n_cells = more < 4096 ? (uint32_t)more : 4096;
+    }
+    if (q->n_cells >= all) return DLP_OK;
+    return dlpi_refuse(p, DLP_ERR_ARG, st->name, "queue_size",
+                       "a batch may need %" PRIu64 " parts at once (%" PRIu32 " streams, %" PRIu64
+                       " of each: batch_size, min_items), queue_size is %" PRIu32
+                       "; 0 takes what is needed, at most 4096",
+                       all, q->cursors.n, rows, q->d.queue_size);
+}
+
+/* ---- memory ---- */
+
+static uint64_t dlpi_found_slot_bytes(const dlp_pipe *p) {
+    return dlpi_sum(sizeof(dlpi_source_state), dlpi_times(p->batch_rows, sizeof(dlpi_found_row)));
+}
+
+static void dlpi_found_layout(dlp_pipe *p, dlpi_stage *st) {
+    const dlpi_found *q = st->self;
+    uint64_t stride = dlpi_round_up(dlpi_sum(q->d.max_part_bytes, DLPI_GUARD), 4096);
+    dlpi_area_add(p, DLPI_REC_SOURCE, "part cells: records", sizeof(dlpi_input), q->n_cells,
+                  DLPI_LINE);
+    dlpi_area_add(p, DLPI_REC_SOURCE_CELLS, "part cells", dlpi_sum(stride, DLPI_INPUT_GUARD),
+                  q->n_cells, 4096);
+}
+
+static int dlpi_found_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out) {
+    const dlpi_found *q = st->self;
+    DLPI_UNUSED(p);
+    out[0] = (dlpi_block){offsetof(dlpi_found, use), dlpi_times(q->n_cells, sizeof *q->use)};
+    out[1] =
+        (dlpi_block){offsetof(dlpi_found, streams), dlpi_times(q->cursors.n, sizeof *q->streams)};
+    return 2;
+}
+
+static void dlpi_found_live(dlp_pipe *p, dlpi_stage *st) {
+    dlpi_found *q = st->self;
+    for (uint32_t i = 0; i < q->cursors.n; i++)
+        q->streams[i].head = q->streams[i].tail = DLPI_FOUND_NONE;
+    if (DLPI_DEBUG) dlpi_inputs_paint(p, q->d.max_part_bytes);
+}
+
+/* ---- the lists of the streams ---- */
+
+/* The first cell of a stream is not needed any more. */
+static void dlpi_found_drop(dlpi_found *q, dlpi_found_stream *x) {
+    dlpi_found_cell *u = &q->use[x->head];
+    u->listed = false;
+    x->head = u->next;
+    x->cells--;
+    if (x->head == DLPI_FOUND_NONE) x->tail = DLPI_FOUND_NONE;
+}
+
+/* All streams begin with this epoch, with what they have of it. */
+static void dlpi_found_begin(dlpi_found *q, uint64_t epoch) {
+    q->epoch = epoch;
+    q->begun = true;
+    q->rc = DLP_OK;
+    q->stuck = false;
+    for (uint32_t i = 0; i < q->cursors.n; i++) {
+        dlpi_found_stream *x = &q->streams[i];
+        while (x->head != DLPI_FOUND_NONE && q->use[x->head].epoch != epoch) dlpi_found_drop(q, x);
+        x->known = x->head;
+        x->last_known = DLPI_FOUND_NONE;
+        x->rows = x->empty = 0;
+        x->at = (dlpi_cursor){0, 0};
+        if (x->head == DLPI_FOUND_NONE || x->epoch < epoch) {
+            x->epoch = epoch;
+            x->next = 0;
+        }
+    }
+}
+
+/* Nothing can follow, whatever is asked for: an error of the epoch. */
+__attribute__((format(printf, 3, 4))) static int dlpi_found_fail(dlp_pipe *p, int code,
+                                                                 const char *format, ...) {
+    dlp_error e;
+    va_list args;
+    dlpi_error_set(&e, code, "parts", "%s", "");
+    va_start(args, format);
+    vsnprintf(e.message, sizeof e.message, format, args);
+    va_end(args);
+    dlpi_copy_text(e.stage, sizeof e.stage, p->source_stage->name);
+    e.epoch = p->schedule.epoch;
+    dlpi_ctl_fail(p, DLPI_FEEDER, &e);
+    dlpi_found_of(p)->rc = code;
+    return code;
+}
+
+/* An input could not be loaded: the items that it has all the same, which are none or, where that
+   is an error, one: the row that fails. */
+static uint64_t dlpi_found_failed(dlp_pipe *p, dlpi_found_cell *u, dlpi_input *cell) {
+    dlp_error e = cell->error;
+    u->failed = dlpi_input_raises(p, 1, &e);
+    e.epoch = cell->epoch;
+    if (u->failed) {
+        if (e.code == DLP_ERR_BUDGET) dlpi_error_first(p->ctl, &e);
+        cell->error = e;
+        return 1;
+    }
+    e.has_item = 1;
+    e.index = cell->index;
+    dlpi_skip_put(p->ctl, p->source_stage->id, &e, e.code ? e.code : DLP_SKIP, UINT64_MAX);
+    dlpi_bump(&p->workers[p->source_stage->first_worker].block->left_out, 1);
+    return 0;
+}
+
+/* Take cell c, the first of stream i that was not known, off the list: nothing of it is left. */
+static void dlpi_found_pass(dlpi_found *q, dlpi_found_stream *x, uint32_t c) {
+    dlpi_found_cell *u = &q->use[c];
+    u->listed = false;
+    x->cells--;
+    if (x->last_known == DLPI_FOUND_NONE)
+        x->head = u->next;
+    else
+        q->use[x->last_known].next = u->next;
+    if (x->tail == c) x->tail = x->last_known;
+}
+
+/* Take the count of the first input of stream i that was not known. */
+static int dlpi_found_learn_one(dlp_pipe *p, uint32_t i, bool loaded) {
+    dlpi_found *q = dlpi_found_of(p);
+    dlpi_found_stream *x = &q->streams[i];
+    uint32_t c = x->known;
+    dlpi_found_cell *u = &q->use[c];
+    dlpi_input *cell = dlpi_input_at(p, c);
+    uint64_t s = q->cursors.first + i;
+    u->n = loaded ? cell->items : dlpi_found_failed(p, u, cell);
+    u->taken = u->ordinal == x->at.ordinal ? x->at.used : 0;
+    if (u->n < u->taken)
+        return dlpi_found_fail(p, DLP_ERR_RESUME,
+                               "part %" PRIu64 " has %" PRIu64
+                               " items, the state says that %" PRIu64
+                               " of them were given: it is not the part it was",
+                               cell->index, u->n, u->taken);
+    x->empty = u->n == 0 ? x->empty + 1 : 0;
+    x->rows += u->n - u->taken;
+    x->known = u->next;
+    if (u->n > u->taken)
+        x->last_known = c;
+    else
+        dlpi_found_pass(q, x, c);
+    if (q->plan.shuffle_items && u->n > 0)
+        dlpi_found_items(&q->plan, &u->items, u->epoch, cell->index,
+                         u->ordinal / dlpi_found_inputs(&q->plan, s), u->n);
+    if (q->plan.steps == 0 || x->empty < dlpi_found_empty(&q->plan, s)) return DLP_OK;
+    return dlpi_found_fail(p, DLP_ERR_CALLBACK,
+                           "steps_per_epoch wants more, but the last %" PRIu64
+                           " parts of stream %" PRIu64 " had no item",
+                           x->empty, s);
+}
+
+/* Take all counts that are there, each stream's in its order. */
+static int dlpi_found_learn(dlp_pipe *p) {
+    dlpi_found *q = dlpi_found_of(p);
+    for (uint32_t i = 0; i < q->cursors.n && q->rc == DLP_OK; i++) {
+        dlpi_found_stream *x = &q->streams[i];
+        while (x->known != DLPI_FOUND_NONE && q->use[x->known].epoch == q->epoch) {
+            uint32_t low = dlpi_input_state(p, x->known);
+            if (low != DLPI_INPUT_LOADED && low != DLPI_INPUT_FAILED) break;
+            if (dlpi_found_learn_one(p, i, low == DLPI_INPUT_LOADED) != DLP_OK) break;
+        }
+    }
+    return q->rc;
+}
+
+/* Are all inputs of the stream known? */
+static inline bool dlpi_found_out(const dlpi_found *q, const dlpi_found_stream *x) {
+    return q->plan.steps == 0 && x->epoch > q->epoch &&
+           (x->known == DLPI_FOUND_NONE || q->use[x->known].epoch > q->epoch);
+}
+
+/* ---- what is loaded next ---- */
+
+/* A free cell, closed; n_cells: none. */
+static uint32_t dlpi_found_free_cell(dlp_pipe *p) {
+    dlpi_found *q = dlpi_found_of(p);
+    for (uint32_t c = 0; c < q->n_cells; c++) {
+        const dlpi_found_cell *u = &q->use[c];
+        uint64_t *state = &dlpi_input_at(p, c)->state, now;
+        uint32_t low;
+        if (u->ticket == 0) return c;
+        if (u->listed || u->used > q->left) continue;
+        now = dlpi_claim_owner(state); /* Q1 <- Q1 */
+        low = dlpi_gen_low(now);
+        if (low == DLPI_INPUT_LOADED || low == DLPI_INPUT_FAILED) return c;
+        if (low == DLPI_INPUT_OPEN && /* an epoch, or a place, that was left */
+            dlpi_claim_take(state, now, dlpi_gen_word(u->ticket, DLPI_INPUT_CLOSED))) /* Q1 -> Q1 */
+            return c;
+    }
+    return q->n_cells;
+}
+
+/* Have the next input of stream i loaded into cell c. */
+static void dlpi_found_issue(dlp_pipe *p, uint32_t i, uint32_t c) {
+    dlpi_found *q = dlpi_found_of(p);
+    dlpi_found_stream *x = &q->streams[i];
+    dlpi_found_cell *u = &q->use[c];
+    dlpi_input *cell = dlpi_input_at(p, c);
+    uint64_t s = q->cursors.first + i;
+    u->epoch = x->epoch;
+    u->ordinal = x->next++;
+    u->used = 0;
+    u->next = DLPI_FOUND_NONE;
+    u->listed = true;
+    u->failed = false;
+    u->ticket = ++q->tickets;
+    if (x->tail == DLPI_FOUND_NONE)
+        x->head = c;
+    else
+        q->use[x->tail].next = c;
+    x->tail = c;
+    x->cells++;
+    if (x->known == DLPI_FOUND_NONE) x->known = c;
+    if (q->plan.steps == 0 && x->next == dlpi_found_inputs(&q->plan, s)) {
+        x->epoch++;
+        x->next = 0;
+    }
+    cell->index = dlpi_found_input(&q->plan, u->epoch, s, u->ordinal);
+    cell->first = u->ordinal / dlpi_found_inputs(&q->plan, s) * q->plan.n_inputs + cell->index;
+    cell->items = cell->bytes = 0;
+    cell->epoch = u->epoch;
+    DLPI_STORE_RLX(&cell->used, UINT64_C(0));   /* for observers */
+    DLPI_STORE_RLX(&cell->due_ns, UINT64_C(0)); /* ordered by state */
+    cell->rec = 0;
+    dlpi_claim_done(&cell->state, dlpi_gen_word(u->ticket, DLPI_INPUT_OPEN)); /* Q1 -> Q1, B1 */
+}
+
+/* The stream with the fewest cells of those that have something to ask for; cursors.n: none. */
+static uint32_t dlpi_found_poorest(const dlp_pipe *p) {
+    const dlpi_found *q = dlpi_found_of(p);
+    uint32_t best = q->cursors.n;
+    for (uint32_t i = 0; i < q->cursors.n; i++)
+        if (!dlpi_epochs_over(p, q->streams[i].epoch) &&
+            (best == q->cursors.n || q->streams[i].cells < q->streams[best].cells))
+            best = i;
+    return best;
+}
+
+/* Ask for inputs until there is no free cell. A search that found none is not begun again until
+   something has changed on which it depends. */
+static void dlpi_found_ahead(dlp_pipe *p) {
+    dlpi_found *q = dlpi_found_of(p);
+    const dlpi_stage *st = p->source_stage;
+    dlpi_found_place at = {p->schedule.epoch, p->schedule.published, 0, 0};
+    uint32_t fresh = 0, c, i;
+    if (p->schedule.ended) return;
+    at.loads = dlpi_credit_seen(&p->ctl->source_moves); /* Q2 <- Q2, B1 */
+    dlpi_inputs_leave(p, &q->left);
+    at.left = q->left;
+    if (!q->begun || q->epoch != at.epoch) dlpi_found_begin(q, at.epoch);
+    if (q->stuck && memcmp(&q->stuck_at, &at, sizeof at) == 0) return;
+    if (dlpi_found_learn(p) != DLP_OK) return; /* which frees the cells of empty inputs */
+    q->stuck_at = at;
+    while ((i = dlpi_found_poorest(p)) < q->cursors.n &&
+           (c = dlpi_found_free_cell(p)) < q->n_cells) {
+        dlpi_found_issue(p, i, c);
+        fresh++;
+    }
+    q->stuck = true;
+    if (fresh == 0) return;
+    if (st->w.num_workers == 0)
+        dlpi_wake_caller(p->ctl, UINT64_MAX);
+    else
+        dlpi_wake_some(&p->waiters[st->work], (uint32_t)st->n_workers, fresh);
+}
+
+/* ---- a batch is scheduled ---- */
+
+/* Are all of this rank's rows of a batch known, with those of `before` batches before it? *rows: of
+   the global batch, in the sense that 0 says that there is none. Only where *rows is wanted must
+   all be known: else one row says enough. */
+static bool dlpi_found_batch(const dlp_pipe *p, uint64_t before, uint64_t *rows) {
+    const dlpi_found *q = dlpi_found_of(p);
+    uint64_t most = 0;
+    bool known = true;
+    *rows = p->global_batch;
+    for (uint32_t i = 0; i < q->cursors.n; i++) {
+        const dlpi_found_stream *x = &q->streams[i];
+        uint64_t gone = before * q->each, n = x->rows > gone ? x->rows - gone : 0;
+        if (n >= q->each) n = q->each;
+        if (n < q->each && !dlpi_found_out(q, x))
+            known = false;
+        else if (n < q->each && p->last == DLP_LAST_DROP)
+            return *rows = 0, true; /* whatever the others have */
+        if (n > most) most = n;
+    }
+    if (!known) return before > 0 && most > 0 && p->last != DLP_LAST_DROP;
+    if (most == 0) *rows = 0;
+    if (q->plan.streams == 1 && p->last == DLP_LAST_PARTIAL) *rows = most;
+    return true;
+}
+
+static int dlpi_found_rows(dlp_pipe *p, uint64_t *rows) {
+    dlpi_found *q = dlpi_found_of(p);
+    const dlpi_scheduler *f = &p->schedule;
+    int rc;
+    if (!q->begun || q->epoch != f->epoch) dlpi_found_begin(q, f->epoch);
+    if ((rc = dlpi_found_learn(p)) != DLP_OK) return rc;
+    *rows = p->global_batch;
+    if (q->plan.steps)
+        *rows = f->in_epoch < q->plan.steps ? p->global_batch : 0;
+    else
+        dlpi_found_batch(p, 0, rows);
+    if (*rows > 0 || f->in_epoch > 0) return DLP_OK;
+    return dlpi_found_fail(p, DLP_ERR_CALLBACK, "the parts have %s in this epoch",
+                           p->last == DLP_LAST_DROP ? "no full batch of items" : "no item");
+}
+
+/* Is all known of the present batch, and whether another follows? */
+static bool dlpi_found_ready(dlp_pipe *p, uint64_t rows) {
+    const dlpi_found *q = dlpi_found_of(p);
+    const dlpi_scheduler *f = &p->schedule;
+    uint64_t n;
+    bool there = dlpi_found_batch(p, 0, &n) && n == rows;
+    if (there && q->plan.steps == 0) there = dlpi_found_batch(p, 1, &n);
+    DLPI_STORE_RLX(&p->ctl->source_waits, /* for the consumer's books */
+                   !there && f->published == dlpi_credit_seen(&p->ctl->delivered)); /* V1 <- V1 */
+    return there;
+}
+
+/* Rows of slot s from row r on, at most n, out of the first input of a stream. Returns how many. */
+static uint32_t dlpi_found_give(dlp_pipe *p, dlpi_found_stream *x, uint32_t s, uint32_t r,
+                                uint32_t n) {
+    dlpi_found *q = dlpi_found_of(p);
+    uint32_t c = x->head;
+    dlpi_found_cell *u = &q->use[c];
+    dlpi_input *cell = dlpi_input_at(p, c);
+    dlpi_bslot *slot = dlpi_slot_at(p, s);
+    dlpi_found_row *row = dlpi_found_rows_of(p, s);
+    uint64_t *index = dlpi_slot_index(p, s);
+    if (n > u->n - u->taken) n = (uint32_t)(u->n - u->taken);
+    if (q->plan.shuffle_items) dlp_permutation_block(&u->items, u->taken, n, index + r);
+    for (uint32_t i = 0; i < n; i++) {
+        uint64_t number = q->plan.shuffle_items ? index[r + i] : u->taken + i;
+        row[r + i] = (dlpi_found_row){c, (uint32_t)number};
+        index[r + i] = cell->index;
+    }
+    if (u->failed) {
+        dlp_error e = cell->error;
+        e.position = slot->position + r;
+        slot->dirty = 1;
+        dlpi_slot_rec(p, s)[r] = DLPI_ROW_LEFT;
+        dlpi_slot_fail(slot, DLPI_NOBODY, &e);
+    }
+    u->taken += n;
+    u->used = slot->sequence + 1;
+    DLPI_STORE_RLX(&cell->used, slot->sequence + 1); /* for observers */
+    x->rows -= n;
+    x->at = (dlpi_cursor){u->ordinal, u->taken};
+    if (u->taken < u->n) return n;
+    if (x->last_known == c) x->last_known = DLPI_FOUND_NONE;
+    dlpi_found_drop(q, x);
+    return n;
+}
+
+/* Rows of a stream that is out. */
+static void dlpi_found_holes(dlp_pipe *p, uint32_t s, uint32_t r, uint32_t end) {
+    dlpi_slot_at(p, s)->dirty = 1;
+    for (; r < end; r++) {
+        dlpi_slot_rec(p, s)[r] = DLPI_ROW_LEFT;
+        dlpi_slot_index(p, s)[r] = UINT64_MAX;
+        dlpi_found_rows_of(p, s)[r] = (dlpi_found_row){0, 0};
+    }
+}
+
+/* The rows of the batch in slot s, and the state behind it. */
+static void dlpi_found_fill(dlp_pipe *p, uint32_t s) {
+    dlpi_found *q = dlpi_found_of(p);
+    uint32_t count = dlpi_slot_at(p, s)->count;
+    dlpi_source_state *state = dlpi_slot_source(p, s);
+    memset(state, 0, sizeof *state);
+    state->bytes = dlpi_cursors_bytes(&q->cursors);
+    dlpi_cursors_begin(&q->cursors, state->at);
+    for (uint32_t i = 0; i < q->cursors.n; i++) {
+        dlpi_found_stream *x = &q->streams[i];
+        uint32_t r = i * q->each, end = r + q->each < count ? r + q->each : count;
+        while (r < end && x->rows > 0) r += dlpi_found_give(p, x, s, r, end - r);
+        if (r < end) dlpi_found_holes(p, s, r, end);
+        dlpi_cursor_put(&q->cursors, state->at, i, &x->at);
+    }
+}
+
+/* ---- a row of it is fetched ---- */
+
+static void dlpi_found_row_part(dlpi_worker *w, dlp_item *it, uint32_t s, uint32_t row,
+                                void *extra) {
+    const dlp_pipe *p = w->p;
+    const dlpi_found_row *from = &dlpi_found_rows_of(p, s)[row];
+    const dlpi_input *cell = dlpi_input_at(p, from->cell);
+    uint32_t k = dlpi_rec_repl(dlpi_slot_rec(p, s)[row]);
+    dlp_part *part = extra;
+    part->index = cell->index;
+    part->data = dlpi_input_bytes(p, from->cell);
+    part->bytes = cell->bytes;
+    part->items = cell->items;
+    part->item = from->number;
+    if (k > 0) { /* in place of an item that failed: another one of the same input */
+        uint64_t h = dlpi_hash_in(DLPI_DOMAIN_REPLACEMENT, it->seed, it->epoch);
+        part->item =
+            dlpi_below(dlpi_range_of(cell->items), dlpi_absorb(dlpi_absorb(h, it->position), k));
+    }
+    it->part = part;
+}
+
+/* The input that a row comes from: a replacement is out of the same. */
+static uint64_t dlpi_found_item(dlpi_worker *w, uint32_t s, uint32_t row, uint64_t epoch,
+                                uint64_t position, uint32_t k) {
+    DLPI_UNUSED(epoch);
+    DLPI_UNUSED(position);
+    DLPI_UNUSED(k);
+    return dlpi_slot_index(w->p, s)[row];
+}
+
+/* ---- an input is loaded ---- */
+
+/* One try. Returns 0, or what is wrong. */
+static int dlpi_found_load(dlpi_worker *w, uint32_t c) {
+    const dlpi_found *q = dlpi_found_of(w->p);
+    dlpi_input *cell = dlpi_input_at(w->p, c);
+    dlp_part part = {.index = cell->index,
+                     .data = dlpi_input_bytes(w->p, c),
+                     .capacity = q->d.max_part_bytes,
+                     .attempt = dlpi_rec_tries(cell->rec),
+                     .worker = (uint32_t)w->id,
+                     .worker_state = w->state,
+                     .call = &w->note};
+    int rc = dlpi_call_verdict(w, cell->killed_by, cell->rec);
+    if (rc != 0) return rc;
+    rc = dlpi_item_returned(w, ((dlp_part_fn)w->st->own)(w->st->user, &part));
+    rc = dlpi_guard_input(w, c, q->d.max_part_bytes, rc);
+    if (rc != 0) return rc;
+    if (part.bytes > q->d.max_part_bytes)
+        return dlpi_say(w, DLP_ERR_LENGTH,
+                        "load set bytes to %" PRIu64 ", max_part_bytes is %" PRIu64, part.bytes,
+                        q->d.max_part_bytes);
+    if (part.items > q->most_items)
+        return dlpi_say(w, DLP_ERR_LENGTH, "load set items to %" PRIu64 ", max_items is %" PRIu64,
+                        part.items, q->most_items);
+    if (part.items > 0 && part.items < q->least_items)
+        return dlpi_say(w, DLP_ERR_LENGTH, "load set items to %" PRIu64 ", min_items is %" PRIu64,
+                        part.items, q->least_items);
+    cell->bytes = part.bytes;
+    cell->items = part.items;
+    return 0;
+}
+
+/* ---- states ---- */
+
+static void dlpi_found_config(const dlp_pipe *p, dlpi_state *s) {
+    const dlpi_found *q = dlpi_found_of(p);
+    s->params = dlpi_found_hash(&q->plan, dlpi_absorb(s->params, q->d.manifest_id));
+}
+
+static const dlpi_source_state *dlpi_found_state(const dlp_pipe *p, uint32_t s, int after) {
+    DLPI_UNUSED(after); /* batches are delivered in order, and nobody asks for the other one */
+    return dlpi_slot_source(p, s);
+}
+
+static const char *dlpi_found_never_saved(const dlp_pipe *p, const dlpi_state *s) {
+    const dlpi_found *q = dlpi_found_of(p);
+    dlpi_cursors c;
+    if (s->position != s->batch * p->global_batch) return "position";
+    if (s->batch == 0) return s->sampler_bytes == 0 ? NULL : "sampler_bytes";
+    if (q->plan.steps && s->batch >= q->plan.steps) return "batch";
+    if (!dlpi_cursors_read(&c, s->sampler, s->sampler_bytes)) return "sampler_bytes";
+    if (c.ordinal_bits != q->cursors.ordinal_bits || c.used_bits != q->cursors.used_bits ||
+        (uint64_t)c.first + c.n > q->plan.streams)
+        return "sampler";
+    for (uint32_t i = 0; i < c.n; i++) {
+        dlpi_cursor x = dlpi_cursor_take(&c, s->sampler, i);
+        if (x.used > q->most_items) return "sampler";
+        if (q->plan.steps == 0 && x.ordinal >= dlpi_found_inputs(&q->plan, c.first + i))
+            return "sampler";
+    }
+    return NULL;
+}
+
+/* Go on at another place: what was asked for is not needed. */
+static int dlpi_found_seek(dlp_pipe *p, const dlpi_place *to) {
+    dlpi_found *q = dlpi_found_of(p);
+    dlpi_cursors c = {0};
+    p->schedule.in_epoch = to->batch;
+    p->schedule.position = to->position;
+    for (uint32_t i = 0; i < q->cursors.n; i++)
+        while (q->streams[i].head != DLPI_FOUND_NONE) dlpi_found_drop(q, &q->streams[i]);
+    dlpi_found_begin(q, to->epoch);
+    if (to->batch == 0) return DLP_OK;
+    dlpi_cursors_read(&c, to->sampler, to->sampler_bytes);
+    for (uint32_t i = 0; i < q->cursors.n; i++) {
+        uint32_t s = q->cursors.first + i;
+        if (s < c.first || s >= c.first + c.n)
+            return dlpi_found_fail(p, DLP_ERR_RESUME,
+                                   "the state does not say where stream %" PRIu32
+                                   " is, but of %" PRIu32 "..%" PRIu32 " only: that of another "
+                                   "rank does, and dlp_state_merge joins them",
+                                   s, c.first, c.first + c.n - 1);
+        q->streams[i].at = dlpi_cursor_take(&c, to->sampler, s - c.first);
+        q->streams[i].next = q->streams[i].at.ordinal;
+    }
+    return DLP_OK;
+}
+
+static const dlpi_source_ops dlpi_found_source = {
+    .sizes = dlpi_found_sizes,
+    .slot_bytes = dlpi_found_slot_bytes,
+    .row_bytes = sizeof(dlp_part),
+    .rows = dlpi_found_rows,
+    .ready = dlpi_found_ready,
+    .fill = dlpi_found_fill,
+    .ahead = dlpi_found_ahead,
+    .seek = dlpi_found_seek,
+    .item = dlpi_found_item,
+    .row = dlpi_found_row_part,
+    .params = "streams, steps_per_epoch, max_items, manifest",
+    .config = dlpi_found_config,
+    .state = dlpi_found_state,
+    .no_state_at = true,
+    .never_saved = dlpi_found_never_saved,
+    .input = "part",
+    .load = dlpi_found_load,
+};
+
+static const dlpi_stage_ops dlpi_found_ops = {
+    .kind = DLP_STAGE_FOUND,
+    .rank = 3,
+    .workers = 1, /* loads ahead of the consumer */
+    .unit = DLPI_UNIT_CELLS,
+    .self_bytes = sizeof(dlpi_found),
+    .check = dlpi_found_check,
+    .layout = dlpi_found_layout,
+    .private_words = "part tables",
+    .blocks = dlpi_found_blocks,
+    .live = dlpi_found_live,
+    .step = dlpi_input_step,
+    .find = dlpi_input_find,
+    .run = dlpi_input_run,
+    .due = dlpi_inputs_due,
+    .recover = dlpi_input_recover,
+    .tell = dlpi_input_tell,
+    .seen = dlpi_inputs_seen,
+    .source = &dlpi_found_source,
 };
 
 /* ---------------------------------------------------------------------------------------------
@@ -15994,10 +17061,10 @@ static int dlpi_split_check_all(dlp_pipe *p, dlpi_stage *st) {
 
 static void dlpi_split_layout(dlp_pipe *p, dlpi_stage *st) {
     const dlpi_split *c = st->self;
-    uint64_t words = c->preload ? dlpi_chunk_count(p) : 0, seam = 0;
+    uint64_t words = c->preload ? dlpi_chunk_count(p) : 0, bytes = 0;
     for (uint32_t f = 0; f < p->batches.n; f++)
-        seam = dlpi_sum(seam, dlpi_line_up(dlpi_seam_bytes(p, f)));
-    dlpi_area_add(p, DLPI_AREA_OWN + st->id, "seam buffers", seam,
+        bytes = dlpi_sum(bytes, dlpi_line_up(dlpi_seam_bytes(p, f)));
+    dlpi_area_add(p, DLPI_AREA_OWN + st->id, "seam buffers", bytes,
                   c->plan.spans && p->sink == NULL ? p->n_out : 0, DLPI_LINE);
     dlpi_area_add(p, DLPI_REC_RESIDENT, "chunks that stay: words", 8, words, DLPI_LINE);
     p->areas[DLPI_REC_RESIDENT].record = DLPI_REC_RESIDENT; /* of none, too */
@@ -19231,6 +20298,269 @@ DLPDEF int dlp_batch_dlpack_rows_v1(dlp_pipe *p, dlp_batch *batch, int what, int
     if (rc == DLP_OK) *out = dlpi_export_v1(x, &t, true);
     return rc;
 }
+
+/* ---------------------------------------------------------------------------------------------
+   >>impl-expand     EXPANDERS AND FILTERS
+   The same source: an input is a dataset index, and its cell has the items that were made of it,
+   one behind the other, each as its lengths and its fields; behind them the input itself, where
+   expand reads one. Fetch, whose workers otherwise call the user, copies items into rows. */
+
+typedef struct dlpi_expand {
+    dlpi_found found; /* first: what is said of parts above holds for this, too */
+    dlp_expand_desc d;
+    bool taken;        /* the fetch stage's callback and fields are here, and its own is the copy */
+    dlp_dataset input; /* as that stage had it */
+    dlp_field input_fields[DLP_MAX_FIELDS];
+    char input_names[DLP_MAX_FIELDS][32];
+    dlpi_fields in, out;
+    uint64_t in_at[DLP_MAX_FIELDS], out_at[DLP_MAX_FIELDS]; /* from the beginning of an item */
+    uint64_t in_bytes, out_bytes;
+} dlpi_expand;
+
+/* Place fields behind the lengths; returns the bytes of all. */
+static uint64_t dlpi_expand_places(const dlpi_fields *fs, uint64_t *at) {
+    uint64_t end = dlpi_round_up((uint64_t)fs->n * 8, 64);
+    for (uint32_t f = 0; f < fs->n; f++) {
+        at[f] = end;
+        end = dlpi_sum(end, dlpi_round_up(fs->at[f].row_bytes, 64));
+    }
+    return end;
+}
+
+/* The fetch stage's callback: the item of a row, out of its cell. */
+static int dlpi_expand_copy(void *user, dlp_item *it) {
+    const dlpi_expand *x = user;
+    const uint8_t *from = it->part->data;
+    const uint64_t *lengths = it->part->data;
+    from += it->part->item * x->out_bytes;
+    lengths += it->part->item * (x->out_bytes / 8);
+    for (uint32_t f = 0; f < x->out.n; f++) {
+        memcpy(it->data[f], from + x->out_at[f], (size_t)x->out.at[f].row_bytes);
+        if (x->out.at[f].f.ragged) it->length[f] = lengths[f];
+    }
+    return 0;
+}
+
+static int dlpi_expand_take(dlp_pipe *p, dlpi_stage *st, const dlp_expand_desc *d) {
+    dlpi_expand *x = st->self;
+    static const dlpi_bound bounds[] = {
+        {DLPI_AT(dlp_expand_desc, max_out), 0, 1 << 30, "1..2^30, or 0 without expand"},
+        {DLPI_AT(dlp_expand_desc, n_fields), 0, DLP_MAX_FIELDS, "0..16"},
+        {DLPI_AT(dlp_expand_desc, queue_size), 0, 4096, "0..4096"},
+        {DLPI_AT(dlp_expand_desc, streams), 0, 1 << 16, "0..2^16, a divisor of batch_size"},
+        {DLPI_AT(dlp_expand_desc, steps_per_epoch), 0, INT64_C(1) << 40, "0..2^40"},
+        {DLPI_AT(dlp_expand_desc, shuffle_items), 0, 1, "0 or 1"},
+        {DLPI_AT(dlp_expand_desc, uneven), 0, 1, "0 or 1"},
+        {"dispatch", DLPI_IN(dlp_expand_desc, workers.dispatch), 0, 0,
+         "DLP_DISPATCH_CLAIM for what makes items"},
+        {"workers_max", DLPI_IN(dlp_expand_desc, workers.workers_max), 0, 0,
+         "0 for what makes items: they are not tuned"},
+    };
+    int rc = dlpi_check_bounds(p, st->name, d, DLPI_ROWS(bounds));
+    if (rc != DLP_OK) return rc;
+    if (d->expand != NULL && d->max_out == 0)
+        return dlpi_bad(p, st->name, "max_out", "1 and more with expand", 0);
+    if (d->expand == NULL && d->n_fields != 0)
+        return dlpi_bad(p, st->name, "n_fields", "0 without expand: items are what fetch writes",
+                        (int64_t)d->n_fields);
+    if (d->workers.on_error == DLP_ON_ERROR_REPLACE)
+        return dlpi_bad(p, st->name, "on_error", "DLP_ON_ERROR_RAISE or _DROP", 1);
+    if ((rc = dlpi_check_workers(p, st)) != DLP_OK) return rc;
+    x->d = *d;
+    if (d->n_fields > 0) memcpy(st->fields, d->fields, d->n_fields * sizeof *st->fields);
+    x->found.d = (dlp_part_desc){.manifest_id = d->id,
+                                 .queue_size = d->queue_size,
+                                 .max_items = d->expand ? d->max_out : 1,
+                                 .uneven = d->uneven};
+    x->found.most_items = x->found.d.max_items;
+    x->found.least_items = 1;
+    x->found.plan.streams = d->streams ? d->streams : 1;
+    x->found.plan.steps = d->steps_per_epoch;
+    x->found.plan.most = x->found.most_items;
+    x->found.plan.shuffle_items = d->shuffle_items != 0;
+    return dlpi_keep_names(p, st, d->n_fields);
+}
+
+/* Take over what the fetch stage calls, and its fields: once, though sizes are asked for twice. */
+static int dlpi_expand_adopt(dlp_pipe *p, dlpi_stage *st) {
+    dlpi_expand *x = st->self;
+    dlpi_stage *fetch = p->fetch;
+    if (x->taken) return DLP_OK;
+    if (fetch->in_flight > 0)
+        return dlpi_bad(p, fetch->name, "fetcher", "DLP_FETCH_SEQUENTIAL behind expand", 1);
+    if (fetch->w.on_error == DLP_ON_ERROR_REPLACE)
+        return dlpi_bad(p, fetch->name, "on_error", "DLP_ON_ERROR_RAISE or _DROP behind expand", 1);
+    x->taken = true;
+    x->input = fetch->dataset;
+    memcpy(x->input_fields, fetch->fields, sizeof x->input_fields);
+    memcpy(x->input_names, fetch->field_names, sizeof x->input_names);
+    for (uint32_t f = 0; f < DLP_MAX_FIELDS; f++) x->input_fields[f].name = x->input_names[f];
+    x->input.fields = x->input_fields;
+    fetch->item = dlpi_expand_copy;
+    fetch->user = x;
+    fetch->dataset.writes_all_bytes = 1;
+    if (x->d.n_fields == 0) return DLP_OK;
+    memcpy(fetch->field_names, st->field_names, sizeof fetch->field_names);
+    memcpy(fetch->fields, st->fields, sizeof fetch->fields);
+    for (uint32_t f = 0; f < x->d.n_fields; f++) fetch->fields[f].name = fetch->field_names[f];
+    fetch->dataset.n_fields = x->d.n_fields;
+    return DLP_OK;
+}
+
+static int dlpi_expand_sizes(dlp_pipe *p) {
+    dlpi_expand *x = p->source_stage->self;
+    int32_t order = p->sampler->sampler.order;
+    int rc;
+    if (order != DLP_ORDER_SEQUENTIAL && order != DLP_ORDER_SHUFFLED)
+        return dlpi_bad(p, p->sampler->name, "sampler.order",
+                        "DLP_ORDER_SEQUENTIAL or DLP_ORDER_SHUFFLED with expand", order);
+    if ((rc = dlpi_found_refuses(p)) != DLP_OK) return rc;
+    if ((rc = dlpi_check_items(p)) != DLP_OK) return rc;
+    if ((rc = dlpi_expand_adopt(p, p->source_stage)) != DLP_OK) return rc;
+    x->found.plan.n_inputs = p->fetch->dataset.n_items;
+    x->found.plan.shuffle_inputs = order == DLP_ORDER_SHUFFLED;
+    return dlpi_found_lengths(p);
+}
+
+static int dlpi_expand_check(dlp_pipe *p, dlpi_stage *st) {
+    dlpi_expand *x = st->self;
+    int rc = dlpi_fields_init(p, st->name, &x->in, x->input.fields, x->input.n_fields, false);
+    if (rc != DLP_OK) return rc;
+    x->out = p->items;
+    x->in_bytes = dlpi_expand_places(&x->in, x->in_at);
+    x->out_bytes = dlpi_expand_places(&x->out, x->out_at);
+    x->found.d.max_part_bytes =
+        dlpi_sum(dlpi_times(x->found.most_items, x->out_bytes), x->d.expand ? x->in_bytes : 0);
+    if (x->found.d.max_part_bytes > DLPI_CELL_MAX)
+        return dlpi_bad(p, st->name, "max_out", "at most 2^46 bytes of items", x->d.max_out);
+    return dlpi_found_check(p, st);
+}
+
+/* ---- an input is made ---- */
+
+typedef struct dlpi_making { /* what expand calls have in common */
+    dlp_expand x;            /* first: what the callback sees */
+    const dlpi_expand *by;
+    uint8_t *cell;
+    bool above; /* more than max_out were asked for */
+    dlp_item item;
+    void *data[DLP_MAX_FIELDS];
+} dlpi_making;
+
+/* An item whose fields lie at `to`, as zeros. */
+static void dlpi_expand_item(dlp_item *it, uint8_t *to, const dlpi_fields *fs, const uint64_t *at,
+                             void **data, bool zero) {
+    memset(to, 0, zero ? (size_t)(at[fs->n - 1] + fs->at[fs->n - 1].row_bytes) : fs->n * 8u);
+    for (uint32_t f = 0; f < fs->n; f++) data[f] = to + at[f];
+    it->n_fields = fs->n;
+    it->data = data;
+    it->length = (uint64_t *)(void *)to;
+}
+
+/* Are the lengths that were set possible? */
+static int dlpi_expand_lengths(dlpi_worker *w, const dlpi_fields *fs, const uint64_t *lengths) {
+    for (uint32_t f = 0; f < fs->n; f++) {
+        uint64_t most = fs->at[f].f.ragged ? (uint64_t)fs->at[f].f.shape[0] : 0;
+        if (lengths[f] > most)
+            return dlpi_say(w, DLP_ERR_LENGTH,
+                            "field \"%s\" has %" PRIu64 " rows, its maximum is %" PRIu64,
+                            fs->at[f].name, lengths[f], most);
+    }
+    return 0;
+}
+
+/* Let expand make items of the input that fetch, where there is one, writes behind them. */
+static int dlpi_expand_make(dlpi_worker *w, dlpi_making *m, dlp_item *in, uint64_t *items) {
+    const dlpi_expand *x = m->by;
+    void *data[DLP_MAX_FIELDS];
+    int rc = 0;
+    dlpi_expand_item(in, m->cell + x->found.most_items * x->out_bytes, &x->in, x->in_at, data,
+                     !x->input.writes_all_bytes);
+    if (x->input.fetch != NULL) rc = x->input.fetch(x->input.user, in);
+    if (rc == 0) rc = dlpi_expand_lengths(w, &x->in, in->length);
+    if (rc == 0) rc = x->d.expand(x->d.user, &m->x);
+    if (rc == 0 && m->above)
+        return dlpi_say(w, DLP_ERR_LENGTH, "expand made more than max_out %" PRIu32 " items",
+                        x->d.max_out);
+    for (uint64_t i = 0; i < m->x.n_made && rc == 0; i++)
+        rc =
+            dlpi_expand_lengths(w, &x->out, (const uint64_t *)(void *)(m->cell + i * x->out_bytes));
+    *items = m->x.n_made;
+    return rc;
+}
+
+/* One try. Returns 0, or what is wrong. */
+static int dlpi_expand_load(dlpi_worker *w, uint32_t c) {
+    const dlpi_expand *x = w->p->source_stage->self;
+    dlpi_input *cell = dlpi_input_at(w->p, c);
+    dlp_item in = {.index = cell->index,
+                   .epoch = cell->epoch,
+                   .position = cell->first,
+                   .attempt = dlpi_rec_tries(cell->rec),
+                   .worker = (uint32_t)w->id,
+                   .worker_state = w->state,
+                   .seed = x->found.plan.seed,
+                   .call = &w->note};
+    dlpi_making m = {.x = {.item = &in, .call = &w->note}, .by = x};
+    uint64_t items = 1;
+    int rc = dlpi_call_verdict(w, cell->killed_by, cell->rec);
+    if (rc != 0) return rc;
+    m.cell = dlpi_input_bytes(w->p, c);
+    if (x->d.expand != NULL) {
+        rc = dlpi_expand_make(w, &m, &in, &items);
+    } else {
+        dlpi_expand_item(&in, m.cell, &x->in, x->in_at, m.data, !x->input.writes_all_bytes);
+        rc = x->input.fetch(x->input.user, &in);
+        if (rc == 0) rc = dlpi_expand_lengths(w, &x->in, in.length);
+    }
+    if (rc == DLP_SKIP) rc = 0, items = 0;
+    rc = dlpi_guard_input(w, c, x->found.d.max_part_bytes, dlpi_item_returned(w, rc));
+    if (rc != 0) return rc;
+    cell->items = items;
+    cell->bytes = items * x->out_bytes;
+    return 0;
+}
+
+static const dlpi_source_ops dlpi_expand_source = {
+    .sizes = dlpi_expand_sizes,
+    .slot_bytes = dlpi_found_slot_bytes,
+    .row_bytes = sizeof(dlp_part),
+    .rows = dlpi_found_rows,
+    .ready = dlpi_found_ready,
+    .fill = dlpi_found_fill,
+    .ahead = dlpi_found_ahead,
+    .seek = dlpi_found_seek,
+    .item = dlpi_found_item,
+    .row = dlpi_found_row_part,
+    .params = "streams, steps_per_epoch, max_out, id",
+    .config = dlpi_found_config,
+    .state = dlpi_found_state,
+    .no_state_at = true,
+    .never_saved = dlpi_found_never_saved,
+    .input = "input",
+    .load = dlpi_expand_load,
+};
+
+static const dlpi_stage_ops dlpi_expand_ops = {
+    .kind = DLP_STAGE_EXPAND,
+    .rank = 3,
+    .workers = 1, /* makes items ahead of the consumer */
+    .unit = DLPI_UNIT_CELLS,
+    .self_bytes = sizeof(dlpi_expand),
+    .check = dlpi_expand_check,
+    .layout = dlpi_found_layout,
+    .private_words = "input tables",
+    .blocks = dlpi_found_blocks,
+    .live = dlpi_found_live,
+    .step = dlpi_input_step,
+    .find = dlpi_input_find,
+    .run = dlpi_input_run,
+    .due = dlpi_inputs_due,
+    .recover = dlpi_input_recover,
+    .tell = dlpi_input_tell,
+    .seen = dlpi_inputs_seen,
+    .source = &dlpi_expand_source,
+};
 
 /* ---------------------------------------------------------------------------------------------
    >>impl-files      ITEMS OUT OF FILES, MANY AT ONCE
@@ -22878,6 +24208,14 @@ DLPDEF dlp_stage dlp_pipe_add_repeat(dlp_pipe *p, const dlp_repeat_desc *desc) {
     return dlpi_added(p, st, dlpi_repeat_check(p, st));
 }
 
+/* Is the stage added last one that makes items of what fetch writes? */
+static bool dlpi_last_expands(const dlp_pipe *p) {
+    bool is = false;
+    DLPI_UNUSED(p);
+    is = p->n_stages > 0 && p->stages[p->n_stages - 1].kind == DLP_STAGE_EXPAND;
+    return is;
+}
+
 DLPDEF dlp_stage dlp_pipe_add_fetch(dlp_pipe *p, const dlp_fetch_desc *desc) {
     dlpi_stage *st;
     int rc;
@@ -22887,6 +24225,9 @@ DLPDEF dlp_stage dlp_pipe_add_fetch(dlp_pipe *p, const dlp_fetch_desc *desc) {
     if (st == NULL) return dlpi_add_refused(p);
     if (desc->dataset == NULL) return dlpi_missing(p, st->name, "dataset", "the items");
     st->dataset = *desc->dataset;
+    if (st->dataset.filter && !dlpi_last_expands(p))
+        return dlpi_bad(p, st->name, "dataset.filter", "0, but after dlp_pipe_add_expand",
+                        st->dataset.filter);
     dlpi_open_end_take(p, st);
     st->item = st->dataset.fetch;
     st->user = st->dataset.user;
@@ -23192,6 +24533,7 @@ DLPDEF int dlp_pipe_state_at(const dlp_pipe *p, uint64_t epoch, uint64_t batch, 
     s.epoch = epoch;
     s.batch = batch;
     if (p->source->state == NULL) s.position = dlpi_state_position(p, epoch, batch);
+    if (p->source->no_state_at && batch > 0) return DLP_ERR_UNSUPPORTED;
     s.check = dlpi_state_check(&s);
     memset(out, 0, sizeof *out);
     memcpy(out->bytes, &s, sizeof s);
@@ -23357,6 +24699,42 @@ DLPDEF int dlp_transfer_resolved(const dlp_pipe *p, dlp_transfer_desc *out) {
     return DLP_ERR_ARG;
 }
 
+DLPDEF dlp_stage dlp_pipe_add_expand(dlp_pipe *p, const dlp_expand_desc *desc) {
+    dlpi_stage *st;
+    if (p == NULL || desc == NULL) return DLP_ERR_ARG;
+    st = dlpi_add(p, &dlpi_expand_ops, "expand", &desc->workers);
+    if (st == NULL) return dlpi_add_refused(p);
+    return dlpi_added(p, st, dlpi_expand_take(p, st, desc));
+}
+
+DLPDEF dlp_item *dlp_expand_add(dlp_expand *x) {
+    dlpi_making *m = (dlpi_making *)(void *)x;
+    const dlpi_expand *by = m->by;
+    if (x->n_made >= by->d.max_out) {
+        m->above = true;
+        return NULL;
+    }
+    m->item = *x->item;
+    dlpi_expand_item(&m->item, m->cell + x->n_made * by->out_bytes, &by->out, by->out_at, m->data,
+                     true);
+    x->n_made++;
+    return &m->item;
+}
+
+/* For a loader whose fetch is a filter: its workers make the items, two copy them into their rows.
+   source: what else says what the rows are, or NULL. */
+static dlp_stage dlpi_filter_fetch(dlp_pipe *p, dlp_fetch_desc *fetch, const void *source) {
+    dlp_expand_desc d = {.workers = fetch->workers};
+    int32_t n = d.workers.num_workers;
+    if (source != NULL)
+        return dlpi_bad(p, "", "dataset.filter", "0 with parts, whose load may leave items out", 1);
+    if (d.workers.name == NULL) d.workers.name = "filter";
+    if (n == 0) d.workers.num_workers = DLP_NONE;
+    fetch->workers =
+        (dlp_workers_desc){.num_workers = n < 2 ? n : 2, .placement = d.workers.placement};
+    return dlp_pipe_add_expand(p, &d);
+}
+
 /* ---- the loader ---- */
 
 /* The stages of a loader, as its desc has them; a topology changes some of it before they are
@@ -23480,6 +24858,7 @@ static int dlpi_loader_wire(dlp_pipe *p, const dlp_loader_desc *d,
     dlp_pipe_add_sampler(p, &l.sampler);
     dlp_pipe_add_repeat(p, &l.repeat);
     if (source) source->add(p, source->desc);
+    if (l.fetch.dataset->filter) dlpi_filter_fetch(p, &l.fetch, source);
     dlp_pipe_add_fetch(p, &l.fetch);
     if (d->cache.bytes > 0) dlp_pipe_add_cache(p, &d->cache);
     dlp_pipe_add_batch(p, &l.batch);
@@ -23915,10 +25294,11 @@ DLPDEF int dlp_chunks_run(dlp_pipe *p, const dlp_run_desc *desc) {
 
 DLPDEF dlp_stage dlp_pipe_add_parts(dlp_pipe *p, const dlp_part_desc *desc) {
     dlpi_stage *st;
+    bool found = desc != NULL && desc->items == NULL && desc->count == NULL && desc->max_items > 0;
     if (p == NULL || desc == NULL) return DLP_ERR_ARG;
-    if ((st = dlpi_add(p, &dlpi_parts_ops, "parts", &desc->workers)) == NULL)
-        return dlpi_add_refused(p);
-    return dlpi_added(p, st, dlpi_parts_take(p, st, desc));
+    st = dlpi_add(p, found ? &dlpi_found_ops : &dlpi_parts_ops, "parts", &desc->workers);
+    if (st == NULL) return dlpi_add_refused(p);
+    return dlpi_added(p, st, found ? dlpi_found_take(p, st, desc) : dlpi_parts_take(p, st, desc));
 }
 
 static dlp_stage dlpi_loader_parts(dlp_pipe *p, const void *desc) {
@@ -23932,6 +25312,118 @@ DLPDEF int dlp_parts_open(dlp_pipe **out, const dlp_parts_desc *desc, dlp_error 
     parts = desc->parts;
     if (desc->loader.shuffle == 1) parts.shuffle_parts = parts.shuffle_items = 1;
     return dlpi_loader_open(out, &desc->loader, &source, err);
+}
+
+/* ---- states of several ranks, joined ---- */
+
+/* What one is to the first: it differs in its streams alone. */
+static bool dlpi_merge_alike(const dlpi_state *a, const dlpi_state *b) {
+    dlpi_state x = *a, y = *b;
+    x.check = y.check = 0;
+    x.sampler_bytes = y.sampler_bytes = 0;
+    memset(x.sampler, 0, sizeof x.sampler);
+    memset(y.sampler, 0, sizeof y.sampler);
+    return memcmp(&x, &y, sizeof x) == 0;
+}
+
+static int dlpi_merge_bad(dlp_error *err, uint32_t i, const char *what) {
+    return dlpi_error_set(err, DLP_ERR_RESUME, "states", "states[%" PRIu32 "] %s", i, what);
+}
+
+/* The i-th state, checked. */
+static int dlpi_merge_read(const dlp_state *states, uint32_t i, dlpi_state *s, dlp_error *err) {
+    memcpy(s, states[i].bytes, sizeof *s);
+    if (s->magic == DLPI_STATE_MAGIC && s->check == dlpi_state_check(s) &&
+        s->sampler_bytes <= DLP_SAMPLER_STATE_BYTES)
+        return DLP_OK;
+    return dlpi_error_set(err, DLP_ERR_CORRUPT, "states",
+                          "states[%" PRIu32 "] is no state of this version, or it is damaged", i);
+}
+
+/* The cursor of stream s, in the states from the i-th on that have it; *by: how many have. */
+static int dlpi_merge_cursor(const dlp_state *states, uint32_t n, uint32_t s, dlpi_cursor *x,
+                             uint32_t *by, dlp_error *err) {
+    *by = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        dlpi_state from;
+        dlpi_cursors c;
+        dlpi_cursor y;
+        memcpy(&from, states[i].bytes, sizeof from);
+        dlpi_cursors_read(&c, from.sampler, from.sampler_bytes);
+        if (s < c.first || s >= c.first + c.n) continue;
+        y = dlpi_cursor_take(&c, from.sampler, s - c.first);
+        if ((*by)++ > 0 && (x->ordinal != y.ordinal || x->used != y.used))
+            return dlpi_error_set(err, DLP_ERR_RESUME, "states",
+                                  "states[%" PRIu32 "] has stream %" PRIu32
+                                  " at another place than one before: two ranks had other data",
+                                  i, s);
+        *x = y;
+    }
+    return DLP_OK;
+}
+
+/* The streams of all states. */
+static int dlpi_merge_span(const dlp_state *states, uint32_t n, dlpi_state *to, dlpi_cursors *all,
+                           dlp_error *err) {
+    uint32_t end = 0;
+    all->first = UINT32_MAX;
+    for (uint32_t i = 0; i < n; i++) {
+        dlpi_state s;
+        dlpi_cursors c;
+        int rc = dlpi_merge_read(states, i, &s, err);
+        if (rc != DLP_OK) return rc;
+        if (!dlpi_merge_alike(to, &s))
+            return dlpi_merge_bad(err, i, "is not of the same order and batch as states[0]");
+        if (!dlpi_cursors_read(&c, s.sampler, s.sampler_bytes))
+            return dlpi_merge_bad(err, i, "has no streams of its own, but states[0] differs");
+        if (i > 0 && (c.ordinal_bits != all->ordinal_bits || c.used_bits != all->used_bits))
+            return dlpi_merge_bad(err, i, "is not of the same order and batch as states[0]");
+        all->ordinal_bits = c.ordinal_bits;
+        all->used_bits = c.used_bits;
+        if (c.first < all->first) all->first = c.first;
+        if (c.first + c.n > end) end = c.first + c.n;
+    }
+    all->n = end - all->first;
+    if (all->n <= dlpi_cursors_fit(all, DLP_SAMPLER_STATE_BYTES)) return DLP_OK;
+    return dlpi_error_set(err, DLP_ERR_RESUME, "states",
+                          "%" PRIu32 " streams are too many for one state, which has room for "
+                          "%" PRIu32 ": merge fewer",
+                          all->n, dlpi_cursors_fit(all, DLP_SAMPLER_STATE_BYTES));
+}
+
+DLPDEF int dlp_state_merge(dlp_state *out, const dlp_state *states, uint32_t n, dlp_error *err) {
+    dlpi_state to;
+    dlpi_cursors all;
+    bool same = true;
+    int rc;
+    if (out == NULL || states == NULL || n == 0)
+        return dlpi_error_set(err, DLP_ERR_ARG, out ? "states" : "out", "it is NULL, or none");
+    if ((rc = dlpi_merge_read(states, 0, &to, err)) != DLP_OK) return rc;
+    for (uint32_t i = 1; i < n; i++)
+        same = same && memcmp(states[0].bytes, states[i].bytes, sizeof states->bytes) == 0;
+    if (same) {
+        *out = states[0];
+        return DLP_OK;
+    }
+    if ((rc = dlpi_merge_span(states, n, &to, &all, err)) != DLP_OK) return rc;
+    memset(to.sampler, 0, sizeof to.sampler);
+    dlpi_cursors_begin(&all, to.sampler);
+    for (uint32_t i = 0; i < all.n; i++) {
+        dlpi_cursor x = {0, 0};
+        uint32_t by;
+        rc = dlpi_merge_cursor(states, n, all.first + i, &x, &by, err);
+        if (rc != DLP_OK) return rc;
+        if (by == 0)
+            return dlpi_error_set(err, DLP_ERR_RESUME, "states",
+                                  "no state has stream %" PRIu32 ", which others lie around",
+                                  all.first + i);
+        dlpi_cursor_put(&all, to.sampler, i, &x);
+    }
+    to.sampler_bytes = dlpi_cursors_bytes(&all);
+    to.check = dlpi_state_check(&to);
+    memset(out, 0, sizeof *out);
+    memcpy(out->bytes, &to, sizeof to);
+    return DLP_OK;
 }
 
 /* ---------------------------------------------------------------------------------------------
@@ -24238,9 +25730,11 @@ static void dlpi_json_event(dlpi_out *o, int tid, const dlp_trace_event *e) {
 static dlpi_num dlpi_num_json(double v) {
     dlpi_num r;
     uint64_t whole, rest;
-    v = v < 1e18 ? v : 1e18;
+    double part;
+    v = v > 0 ? v < 1e18 ? v : 1e18 : 0; /* nor below 0 */
     whole = (uint64_t)v;
-    rest = (uint64_t)((v - (double)whole) * 1e6 + 0.5);
+    part = v - (double)whole;
+    rest = part < 1 ? (uint64_t)(part * 1e6 + 0.5) : 0;
     whole += rest / 1000000u;
     snprintf(r.s, sizeof r.s, "%" PRIu64 ".%06u", whole, (unsigned)(rest % 1000000u));
     return r;

@@ -77,4 +77,7 @@ typedef struct dlp_dataset {
     void *user;                /* borrowed until close */
     int32_t stream; /* 1: nobody knows how many items there are: see >>streams. n_items is
                                  then not read */
+    int32_t filter; /* 1: DLP_SKIP leaves the item out and the next one takes its row, so that
+                                 batches stay full: >>expand. A loader sees to it; in a pipe of
+                                 one's own dlp_pipe_add_expand stands before fetch */
 } dlp_dataset;

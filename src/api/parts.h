@@ -27,8 +27,9 @@ typedef struct dlp_part {
     uint64_t bytes;     /* load: to be set, at most capacity; fetch: as load set it. What lies
                             after them is not defined */
     uint64_t capacity;  /* max_part_bytes */
-    uint64_t items;     /* in this part */
-    uint64_t first;     /* dataset index of its first item: the items of all parts before it */
+    uint64_t items;     /* in this part; load, with max_items: to be set, 0 until then */
+    uint64_t first;     /* dataset index of its first item: the items of all parts before it; with
+                            max_items 0, and an item's dataset index is its part's */
     uint64_t item;      /* fetch: number of this item in the part, 0.. */
     uint32_t attempt;   /* load: 0, then 1.. for each retry */
     uint32_t worker;    /* load: worker number */
@@ -62,6 +63,11 @@ typedef struct dlp_part_desc {
                                   consumer; DLP_NONE: loaded in next. on_error: RAISE: an error of
                                   the first batch that needs the part; DROP: the part's rows are
                                   left out. dispatch: CLAIM; workers_max: 0. name NULL: "parts" */
+    uint64_t max_items; /* items and count NULL: nobody knows the counts, load sets part->items,
+                                  0..max_items (>>found); else 0 */
+    uint64_t min_items; /* with max_items: as few as a part has that has any; 0: 1. The more,
+                                  the fewer cells are needed */
+    int32_t uneven;     /* with max_items. 1: each rank's epoch ends by itself */
 } dlp_part_desc;
 
 /* Add the part queue, between sampler (or repeat) and fetch. The sampler has order DLP_ORDER_PARTS;

@@ -202,8 +202,9 @@ DLPDEF int dlp_pipe_seek(dlp_pipe *p, const dlp_state *state, dlp_error *err);
 /* Make the state that stands before a batch, for dlp_pipe_seek or desc.resume.
    epoch: below 2^47, may be past the last; batch: in the epoch, below dlp_pipe_batches_per_epoch
    where that is known; out: written on success - returns DLP_OK, DLP_ERR_ARG, DLP_ERR_STATE (not
-   started) - consumer - does not wait or allocate. A batch sampler will replay the epoch's lists up
-   to there: dlp_pipe_state of a batch has its bytes, which is quicker. */
+   started), DLP_ERR_UNSUPPORTED (>>found: but at an epoch's beginning) - consumer - does not wait
+   or allocate. A batch sampler will replay the epoch's lists up to there: dlp_pipe_state of a batch
+   has its bytes, which is quicker. */
 DLPDEF int dlp_pipe_state_at(const dlp_pipe *p, uint64_t epoch, uint64_t batch, dlp_state *out);
 
 /* Ask the pipe to stop: next, asleep or not, returns DLP_STOPPED and workers end after the callback

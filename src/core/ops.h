@@ -56,11 +56,16 @@ typedef struct dlpi_source_ops {
     const char *const *words; /* [n_words] of 8 bytes that config puts first in its own part */
     uint32_t n_words;
     void (*config)(const dlp_pipe *p, struct dlpi_state *s); /* what of it changes the order */
+    const char *params; /* what else s->params is a hash of, for errors; NULL: nothing else */
     const struct dlpi_source_state *(*state)(const dlp_pipe *p, uint32_t s,
                                              int after); /* before, or after, the batch in slot s;
                                                             NULL: the position says all */
+    bool no_state_at; /* true: where a batch stands does not follow from its number */
     const char *(*never_saved)(const dlp_pipe *p, const struct dlpi_state *s); /* the field that
                                                             has what is never saved, or NULL */
+    /* cells of inputs, if its stage has any (core/inputs.h) */
+    const char *input;                                 /* what is in one, for errors */
+    int (*load)(struct dlpi_worker *w, uint32_t cell); /* one try; 0, or what is wrong */
 } dlpi_source_ops;
 
 typedef struct dlpi_keeper_ops {                                 /* by workers of the first stage */

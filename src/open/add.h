@@ -19,6 +19,14 @@ DLPDEF dlp_stage dlp_pipe_add_repeat(dlp_pipe *p, const dlp_repeat_desc *desc) {
     return dlpi_added(p, st, dlpi_repeat_check(p, st));
 }
 
+/* Is the stage added last one that makes items of what fetch writes? */
+static bool dlpi_last_expands(const dlp_pipe *p) {
+    bool is = false;
+    DLPI_UNUSED(p);
+    is = p->n_stages > 0 && p->stages[p->n_stages - 1].kind == DLP_STAGE_EXPAND; /* needs: parts */
+    return is;
+}
+
 DLPDEF dlp_stage dlp_pipe_add_fetch(dlp_pipe *p, const dlp_fetch_desc *desc) {
     dlpi_stage *st;
     int rc;
@@ -28,6 +36,9 @@ DLPDEF dlp_stage dlp_pipe_add_fetch(dlp_pipe *p, const dlp_fetch_desc *desc) {
     if (st == NULL) return dlpi_add_refused(p);
     if (desc->dataset == NULL) return dlpi_missing(p, st->name, "dataset", "the items");
     st->dataset = *desc->dataset;
+    if (st->dataset.filter && !dlpi_last_expands(p))
+        return dlpi_bad(p, st->name, "dataset.filter", "0, but after dlp_pipe_add_expand",
+                        st->dataset.filter);
     dlpi_open_end_take(p, st);
     st->item = st->dataset.fetch;
     st->user = st->dataset.user;

@@ -6,6 +6,8 @@
 #include "stages/batch.h"
 #include "stages/lists.h"
 #include "stages/parts.h"
+#include "stages/found.h"
+#include "source/expand.h"
 #include "stages/transfer.h"
 #include "stages/cache.h"
 #include "stages/split.h"

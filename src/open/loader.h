@@ -1,5 +1,6 @@
 #pragma once
 #include "api/loader.h"
+#include "open/expand.h"
 #include "build/check.h"
 /* ---- the loader ---- */
 
@@ -124,6 +125,7 @@ static int dlpi_loader_wire(dlp_pipe *p, const dlp_loader_desc *d,
     dlp_pipe_add_sampler(p, &l.sampler);
     dlp_pipe_add_repeat(p, &l.repeat);
     if (source) source->add(p, source->desc);
+    if (l.fetch.dataset->filter) dlpi_filter_fetch(p, &l.fetch, source); /* needs: parts */
     dlp_pipe_add_fetch(p, &l.fetch);
     if (d->cache.bytes > 0) dlp_pipe_add_cache(p, &d->cache); /* needs: cache */
     dlp_pipe_add_batch(p, &l.batch);

@@ -1,13 +1,15 @@
 /* needs: parts */
 #pragma once
 #include "stages/parts.h"
+#include "stages/found.h"
 #include "open/loader.h"
 DLPDEF dlp_stage dlp_pipe_add_parts(dlp_pipe *p, const dlp_part_desc *desc) {
     dlpi_stage *st;
+    bool found = desc != NULL && desc->items == NULL && desc->count == NULL && desc->max_items > 0;
     if (p == NULL || desc == NULL) return DLP_ERR_ARG;
-    if ((st = dlpi_add(p, &dlpi_parts_ops, "parts", &desc->workers)) == NULL)
-        return dlpi_add_refused(p);
-    return dlpi_added(p, st, dlpi_parts_take(p, st, desc));
+    st = dlpi_add(p, found ? &dlpi_found_ops : &dlpi_parts_ops, "parts", &desc->workers);
+    if (st == NULL) return dlpi_add_refused(p);
+    return dlpi_added(p, st, found ? dlpi_found_take(p, st, desc) : dlpi_parts_take(p, st, desc));
 }
 
 static dlp_stage dlpi_loader_parts(dlp_pipe *p, const void *desc) {

@@ -30,9 +30,11 @@ static void dlpi_json_event(dlpi_out *o, int tid, const dlp_trace_event *e) {
 static dlpi_num dlpi_num_json(double v) {
     dlpi_num r;
     uint64_t whole, rest;
-    v = v < 1e18 ? v : 1e18;
+    double part;
+    v = v > 0 ? v < 1e18 ? v : 1e18 : 0; /* nor below 0 */
     whole = (uint64_t)v;
-    rest = (uint64_t)((v - (double)whole) * 1e6 + 0.5);
+    part = v - (double)whole;
+    rest = part < 1 ? (uint64_t)(part * 1e6 + 0.5) : 0;
     whole += rest / 1000000u;
     snprintf(r.s, sizeof r.s, "%" PRIu64 ".%06u", whole, (unsigned)(rest % 1000000u));
     return r;

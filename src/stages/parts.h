@@ -2,78 +2,22 @@
 #pragma once
 #include "api/parts.h"
 #include "order/parts.h"
-#include "core/epoch.h"
-#include "core/fields.h"
-#include "core/feed.h"
-#include "core/recover.h"
-#include "core/state.h"
-#include "core/seen.h"
+#include "core/inputs.h"
 /* ---------------------------------------------------------------------------------------------
-   >>impl-parts      PART QUEUE: THE CELLS, WHAT TO LOAD NEXT, LOADING IT
+   >>impl-parts      PART QUEUE: WHAT TO LOAD NEXT, LOADING IT
    The source of batches whose items come in parts. The scheduler alone does all of it, but for the
    word of each cell. It computes the indices of a batch as it schedules it, looks ahead for the
    parts that come next in the order of this rank's rows, and gives each of them a free cell and a
    ticket. A part stays in its cell while a batch up to the one looked at last needs it, and until
    all batches scheduled that need it have left the last stage that could send rows back to fetch.
-   A unit of the part workers is a cell with an open ticket, the oldest first.
-
-   cell.state: ticket (39 bits) and what is with it. Tickets only grow.
-
-     CLOSED --scheduler: OPEN--> OPEN --worker: a swap, its number--> ... --worker--> LOADED or
-     FAILED
-       ^  ^                    |  ^                                 |                  |
-       |  +--scheduler: a swap ---+  +-- failed, or dead: tried again -+                  |
-       +----------------------- scheduler: no batch needs it any more --------------------+
-
-   label  atomic            written by                    read by (partner)
-   Q1     cell.state        scheduler: OPEN, CLOSED;         part workers before a claim; scheduler,
-   who
-                            worker: claim, LOADED,        then reads the part, or shows it to item
-                            FAILED; recovery: OPEN        workers with the batch (P1, T1)
-   Q2     ctl.source_moves  worker, after Q1; recovery    scheduler (Q2): look again for a free
-   cell;
-                                                          before it sleeps, so behind B1
-   B1     waiters.mask, word   as everywhere
-
-   Why a claim is right. The swap that puts a worker's number there IS the claim. It fails unless
-   the word is that of the very ticket that was read, and open: after a cell was given to another
-   part its ticket is another. Fields of the cell are read behind the swap, and the scheduler writes
-   them only while the word is LOADED or FAILED, which no worker changes, or CLOSED, which it makes
-   it by a swap that fails if a worker has come first. So while a worker's number stands there
-   nobody but it writes fields or bytes. tests/model/model_parts.pml goes through all of this.
-   Why a death costs no part. Nothing but the word tells who loads. A worker that dies before it
-   says LOADED leaves its number there; recovery, which is alone with a dead worker's words, makes
-   it OPEN again, and the next worker begins at the first byte: nobody reads bytes that are not
-   LOADED. One that dies behind LOADED has done all but counting the load and waking: recovery
-   counts one (Q2), and wakes everybody.
+   The cells themselves, and who loads them: >>impl-inputs.
    Why it can't stand still. When the scheduler waits for a free cell for a part of batch k, each
    cell that is not k's own belongs to batches before k. All parts of those are in cells, so they
    are loaded and fed, they leave (workers never wait for a part), and their cells come free. So it
    is enough that one batch's parts fit into the cells: dlpi_parts_need holds the worst case of them
    against queue_size before the start. */
 
-#define DLPI_PART_OPEN UINT32_C(0x1000000)
-#define DLPI_PART_LOADED UINT32_C(0x1000001)
-#define DLPI_PART_FAILED UINT32_C(0x1000002)
-#define DLPI_PART_CLOSED UINT32_C(0)
-#define DLPI_PART_GUARD ((uint64_t)DLPI_DEBUG * 4096) /* before a part, which is aligned so */
 #define DLPI_PART_HINTS 64u
-
-/* A part cell, in region. The scheduler writes it while nobody may load; the loader writes the
-   rest. */
-typedef struct dlpi_pcell {
-    uint64_t state; /* Q1 ticket (39), what is with it (25): see >>impl-parts */
-    uint64_t part, first, items, epoch;
-    uint64_t bytes;
-    uint64_t due_ns; /* a failed load is tried again then */
-    uint32_t rec;    /* tries, workers killed: as a row's */
-    uint32_t killed_by;
-    dlp_error error; /* of a load that failed */
-    uint64_t used;   /* batch fed last that needs it, + 1; scheduler, for observers */
-    uint8_t pad[(DLPI_LINE << 2) - 72 - sizeof(dlp_error)];
-} dlpi_pcell;
-
-_Static_assert(sizeof(dlpi_pcell) == 4 * DLPI_LINE, "region layout");
 
 typedef struct dlpi_part_use { /* what the scheduler knows of a cell */
     uint64_t part, epoch;      /* whose need gave it its ticket; 0: sought since */
@@ -108,20 +52,10 @@ typedef struct dlpi_parts {
 
 static inline dlpi_parts *dlpi_parts_of(const dlp_pipe *p) { return p->source_stage->self; }
 
-static inline dlpi_pcell *dlpi_pcell_at(const dlp_pipe *p, uint32_t i) {
-    return dlpi_area_at(p, DLPI_REC_SOURCE, i);
-}
-static inline uint8_t *dlpi_part_bytes(const dlp_pipe *p, uint32_t i) {
-    return (uint8_t *)dlpi_area_at(p, DLPI_REC_SOURCE_CELLS, i) + DLPI_PART_GUARD;
-}
 /* Which part cell each row of slot s comes from. */
 static inline uint32_t *dlpi_slot_pcell(const dlp_pipe *p, uint32_t s) {
     return dlpi_slot_source(p, s);
 }
-static inline uint32_t dlpi_part_state(const dlp_pipe *p, uint32_t c) {
-    return dlpi_gen_low(dlpi_claim_owner(&dlpi_pcell_at(p, c)->state)); /* Q1 <- Q1 */
-}
-
 /* ---- what the desc may say, and what follows ---- */
 
 static int dlpi_parts_bounds(dlp_pipe *p, const dlpi_stage *st, const dlp_part_desc *d) {
@@ -146,7 +80,11 @@ static int dlpi_parts_bounds(dlp_pipe *p, const dlpi_stage *st, const dlp_part_d
         dlpi_bad(p, st->name, "on_error", "DLP_ON_ERROR_RAISE or _DROP for parts", 1);
     if (d->load == NULL) dlpi_missing(p, st->name, "load", "the function that reads a part");
     if (d->items == NULL && d->count == NULL)
-        dlpi_missing(p, st->name, "items", "n_parts counts, or the function count");
+        dlpi_missing(p, st->name, "items",
+                     "n_parts counts, or the function count, or max_items for load to count");
+    if (d->max_items != 0 || d->min_items != 0 || d->uneven != 0)
+        dlpi_bad(p, st->name, "max_items", "0, as min_items and uneven, where the counts are given",
+                 (int64_t)d->max_items);
     return p->err.code != 0 ? p->err.code : dlpi_check_workers(p, st);
 }
 
@@ -276,9 +214,9 @@ static uint64_t dlpi_parts_slot_bytes(const dlp_pipe *p) { return dlpi_times(p->
 static void dlpi_parts_layout(dlp_pipe *p, dlpi_stage *st) {
     const dlpi_parts *q = st->self;
     uint64_t stride = dlpi_round_up(dlpi_sum(q->d.max_part_bytes, DLPI_GUARD), 4096);
-    dlpi_area_add(p, DLPI_REC_SOURCE, "part cells: records", sizeof(dlpi_pcell), q->n_cells,
+    dlpi_area_add(p, DLPI_REC_SOURCE, "part cells: records", sizeof(dlpi_input), q->n_cells,
                   DLPI_LINE);
-    dlpi_area_add(p, DLPI_REC_SOURCE_CELLS, "part cells", dlpi_sum(stride, DLPI_PART_GUARD),
+    dlpi_area_add(p, DLPI_REC_SOURCE_CELLS, "part cells", dlpi_sum(stride, DLPI_INPUT_GUARD),
                   q->n_cells, 4096);
 }
 
@@ -293,22 +231,11 @@ static int dlpi_parts_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block
     return 3;
 }
 
-static void dlpi_guarded_part(const dlp_pipe *p, uint64_t most, uint8_t *bytes, dlpi_guarded *c) {
-    c->from = bytes - DLPI_PART_GUARD;
-    c->to = c->from + p->areas[DLPI_REC_SOURCE_CELLS].stride;
-    c->n = 1;
-    c->span[0] = (dlpi_span){bytes, most, NULL};
-}
-
 static void dlpi_parts_live(dlp_pipe *p, dlpi_stage *st) {
     dlpi_parts *q = st->self;
     for (int i = 0; i < 2 && q->tables != NULL; i++)
         q->plan.orders[i].first = q->tables + (size_t)i * (size_t)(q->plan.n_parts + 1);
-    for (uint32_t c = 0; DLPI_DEBUG && c < q->n_cells; c++) {
-        dlpi_guarded guarded;
-        dlpi_guarded_part(p, q->d.max_part_bytes, dlpi_part_bytes(p, c), &guarded);
-        dlpi_guarded_paint(&guarded);
-    }
+    if (DLPI_DEBUG) dlpi_inputs_paint(p, q->d.max_part_bytes);
 }
 
 /* ---- looking ahead ---- */
@@ -333,16 +260,16 @@ static uint32_t dlpi_part_free_cell(dlp_pipe *p, const dlpi_part_place *at) {
     dlpi_parts *q = dlpi_parts_of(p);
     for (uint32_t c = 0; c < q->n_cells; c++) {
         dlpi_part_use *u = &q->use[c];
-        uint64_t *state = &dlpi_pcell_at(p, c)->state, now = dlpi_claim_owner(state); /* Q1 <- Q1 */
+        uint64_t *state = &dlpi_input_at(p, c)->state, now = dlpi_claim_owner(state); /* Q1 <- Q1 */
         uint32_t low = dlpi_gen_low(now);
         if (u->ticket == 0) return c;
         if (u->needed &&
             (u->need_epoch > at->epoch || (u->need_epoch == at->epoch && u->need >= at->batch)))
             continue;
         if (u->used > q->left) continue;
-        if (low == DLPI_PART_LOADED || low == DLPI_PART_FAILED) return c;
-        if (low == DLPI_PART_OPEN && /* an epoch that was left */
-            dlpi_claim_take(state, now, dlpi_gen_word(u->ticket, DLPI_PART_CLOSED))) /* Q1 -> Q1 */
+        if (low == DLPI_INPUT_LOADED || low == DLPI_INPUT_FAILED) return c;
+        if (low == DLPI_INPUT_OPEN && /* an epoch that was left */
+            dlpi_claim_take(state, now, dlpi_gen_word(u->ticket, DLPI_INPUT_CLOSED))) /* Q1 -> Q1 */
             return c;
     }
     return q->n_cells;
@@ -352,21 +279,21 @@ static uint32_t dlpi_part_free_cell(dlp_pipe *p, const dlpi_part_place *at) {
 static void dlpi_part_issue(dlp_pipe *p, uint32_t c, uint64_t epoch, uint64_t part) {
     dlpi_parts *q = dlpi_parts_of(p);
     dlpi_part_use *u = &q->use[c];
-    dlpi_pcell *cell = dlpi_pcell_at(p, c);
+    dlpi_input *cell = dlpi_input_at(p, c);
     u->part = part;
     u->epoch = epoch;
     u->until = UINT64_MAX;
     u->used = 0;
     DLPI_STORE_RLX(&cell->used, UINT64_C(0)); /* for observers */
     u->ticket = ++q->tickets;
-    cell->part = part;
+    cell->index = part;
     cell->first = q->plan.first[part];
     cell->items = dlpi_part_size(&q->plan, part);
     cell->epoch = epoch;
     cell->bytes = 0;
     DLPI_STORE_RLX(&cell->due_ns, UINT64_C(0)); /* ordered by state */
     cell->rec = 0;
-    dlpi_claim_done(&cell->state, dlpi_gen_word(u->ticket, DLPI_PART_OPEN)); /* Q1 -> Q1, B1 */
+    dlpi_claim_done(&cell->state, dlpi_gen_word(u->ticket, DLPI_INPUT_OPEN)); /* Q1 -> Q1, B1 */
 }
 
 /* The cell of a part that the batch looked at needs, which is given one if it has none; n_cells:
@@ -377,8 +304,8 @@ static uint32_t dlpi_part_want(dlp_pipe *p, const dlpi_part_place *at, uint64_t 
     dlpi_parts *q = dlpi_parts_of(p);
     uint32_t c = dlpi_part_find_cell(p, q->epoch, part, place);
     if (c < q->n_cells && q->use[c].need_epoch < q->epoch) { /* a new epoch, a new try */
-        uint32_t low = dlpi_part_state(p, c);
-        if (low != DLPI_PART_FAILED) return low == DLPI_PART_LOADED ? c : q->n_cells;
+        uint32_t low = dlpi_input_state(p, c);
+        if (low != DLPI_INPUT_FAILED) return low == DLPI_INPUT_LOADED ? c : q->n_cells;
         q->use[c].until = q->epoch;
         c = q->n_cells;
     }
@@ -426,25 +353,14 @@ static int dlpi_parts_seek(dlp_pipe *p, const dlpi_place *to) {
     q->stuck = false;
     for (uint32_t c = 0; c < q->n_cells; c++) {
         dlpi_part_use *u = &q->use[c];
-        uint32_t low = dlpi_part_state(p, c);
+        uint32_t low = dlpi_input_state(p, c);
         u->needed = false;
-        if (u->until != UINT64_MAX || low == DLPI_PART_FAILED)
+        if (u->until != UINT64_MAX || low == DLPI_INPUT_FAILED)
             u->until = 0;
         else
             u->epoch = 0;
     }
     return dlpi_schedule_seek(p, to);
-}
-
-/* Batches that have left the last stage that may send rows back. */
-static void dlpi_parts_leave(dlp_pipe *p) {
-    dlpi_parts *q = dlpi_parts_of(p);
-    uint64_t base = dlpi_credit_seen(&p->ctl->base); /* V1 <- V1 */
-    if (q->left < base) q->left = base;              /* delivered: their slots may be others' */
-    for (; q->left < p->schedule.published; q->left++) {
-        dlpi_stage_words *words = dlpi_stage_words_at(p, dlpi_slot_of(p, q->left), p->rows_end);
-        if (!dlpi_ready_past(dlpi_gather_look(&words->ready), q->left)) break; /* Y1 <- Y1 */
-    }
 }
 
 /* The batch to be scheduled next, and all else on which it depends whether a cell is free. A caller
@@ -458,7 +374,7 @@ static dlpi_part_place dlpi_parts_now(dlp_pipe *p) {
         at.epoch = cancel & DLPI_EPOCH_MASK;
         at.batch = 0;
     }
-    dlpi_parts_leave(p);
+    dlpi_inputs_leave(p, &dlpi_parts_of(p)->left);
     at.left = dlpi_parts_of(p)->left;
     return at;
 }
@@ -515,8 +431,8 @@ static bool dlpi_parts_there(dlp_pipe *p, uint64_t rows) {
         dlpi_piece x;
         uint32_t low;
         dlpi_parts_piece(&q->plan, f->epoch, at + r, count - r, &x);
-        low = dlpi_part_state(p, dlpi_part_find_cell(p, f->epoch, x.part, place));
-        there = low == DLPI_PART_LOADED || low == DLPI_PART_FAILED;
+        low = dlpi_input_state(p, dlpi_part_find_cell(p, f->epoch, x.part, place));
+        there = low == DLPI_INPUT_LOADED || low == DLPI_INPUT_FAILED;
         r += x.n;
     }
     DLPI_STORE_RLX(&p->ctl->source_waits, /* for the consumer's books */
@@ -526,24 +442,13 @@ static bool dlpi_parts_there(dlp_pipe *p, uint64_t rows) {
 
 /* ---- a batch is scheduled ---- */
 
-/* Is a part that can't be loaded an error of the batch that needs n rows of it? *e: what is wrong
-   with the part, and, if it is one, with the batch. */
-static bool dlpi_part_raises(dlp_pipe *p, uint32_t n, dlp_error *e) {
-    const dlp_workers_desc *d = &p->source_stage->w;
-    if (e->code == DLP_SKIP) return false;
-    if (d->on_error == DLP_ON_ERROR_RAISE || dlpi_never_skipped(e->code)) return true;
-    if (d->max_skips != DLP_NONE && dlpi_failures_add(p->ctl, n, d->max_skips)) return false;
-    e->code = DLP_ERR_BUDGET;
-    return true;
-}
-
 /* Rows [row, row + n) of a part that can't be loaded: left out, or an error of this batch. */
-static void dlpi_part_rows_fail(dlp_pipe *p, uint32_t s, const dlpi_pcell *cell, uint32_t row,
+static void dlpi_part_rows_fail(dlp_pipe *p, uint32_t s, const dlpi_input *cell, uint32_t row,
                                 uint32_t n) {
     dlpi_bslot *slot = dlpi_slot_at(p, s);
     dlpi_worker *first = &p->workers[p->source_stage->first_worker];
     dlp_error e = cell->error;
-    bool raise = dlpi_part_raises(p, n, &e);
+    bool raise = dlpi_input_raises(p, n, &e);
     slot->dirty = 1;
     e.epoch = slot->epoch;
     for (uint32_t r = row; r < row + n; r++) dlpi_slot_rec(p, s)[r] = DLPI_ROW_LEFT;
@@ -572,16 +477,16 @@ static void dlpi_parts_fill(dlp_pipe *p, uint32_t s) {
     for (uint32_t r = 0; r < slot->count; place++) {
         dlpi_piece x;
         uint32_t c, n;
-        dlpi_pcell *cell;
+        dlpi_input *cell;
         dlpi_parts_piece(&q->plan, slot->epoch, slot->position + r, slot->count - r, &x);
         c = dlpi_part_find_cell(p, slot->epoch, x.part, place);
-        cell = dlpi_pcell_at(p, c);
+        cell = dlpi_input_at(p, c);
         n = (uint32_t)x.n;
         dlpi_piece_indices(&q->plan, &q->use[c].items, slot->epoch, &x, index + r);
         for (uint32_t i = r; i < r + n; i++) dlpi_slot_pcell(p, s)[i] = c;
         q->use[c].used = slot->sequence + 1;
         DLPI_STORE_RLX(&cell->used, slot->sequence + 1); /* for observers */
-        if (dlpi_part_state(p, c) == DLPI_PART_FAILED) dlpi_part_rows_fail(p, s, cell, r, n);
+        if (dlpi_input_state(p, c) == DLPI_INPUT_FAILED) dlpi_part_rows_fail(p, s, cell, r, n);
         r += n;
     }
 }
@@ -591,10 +496,10 @@ static void dlpi_parts_fill(dlp_pipe *p, uint32_t s) {
 static void dlpi_part_row(dlpi_worker *w, dlp_item *it, uint32_t s, uint32_t row, void *extra) {
     const dlp_pipe *p = w->p;
     uint32_t c = dlpi_slot_pcell(p, s)[row];
-    const dlpi_pcell *cell = dlpi_pcell_at(p, c);
+    const dlpi_input *cell = dlpi_input_at(p, c);
     dlp_part *part = extra;
-    part->index = cell->part;
-    part->data = dlpi_part_bytes(p, c);
+    part->index = cell->index;
+    part->data = dlpi_input_bytes(p, c);
     part->bytes = cell->bytes;
     part->items = cell->items;
     part->first = cell->first;
@@ -606,11 +511,40 @@ static void dlpi_part_row(dlpi_worker *w, dlp_item *it, uint32_t s, uint32_t row
 static uint64_t dlpi_part_item(dlpi_worker *w, uint32_t s, uint32_t row, uint64_t epoch,
                                uint64_t position, uint32_t k) {
     const dlp_pipe *p = w->p;
-    const dlpi_pcell *cell = dlpi_pcell_at(p, dlpi_slot_pcell(p, s)[row]);
+    const dlpi_input *cell = dlpi_input_at(p, dlpi_slot_pcell(p, s)[row]);
     uint64_t h = dlpi_hash_in(DLPI_DOMAIN_REPLACEMENT, p->sampler->sampler.seed, epoch);
     uint64_t random = dlpi_absorb(dlpi_absorb(h, position), k);
     if (k == 0) return dlpi_slot_index(p, s)[row];
     return cell->first + dlpi_below(dlpi_range_of(cell->items), random);
+}
+
+/* ---- a part is loaded ---- */
+
+/* One try. Returns 0, or what is wrong. */
+static int dlpi_part_load(dlpi_worker *w, uint32_t c) {
+    dlpi_input *cell = dlpi_input_at(w->p, c);
+    uint8_t *bytes = dlpi_input_bytes(w->p, c);
+    uint64_t most = dlpi_parts_of(w->p)->d.max_part_bytes;
+    dlp_part part = {.index = cell->index,
+                     .data = bytes,
+                     .capacity = most,
+                     .items = cell->items,
+                     .first = cell->first,
+                     .attempt = dlpi_rec_tries(cell->rec),
+                     .worker = (uint32_t)w->id,
+                     .worker_state = w->state,
+                     .call = &w->note};
+    int rc = dlpi_call_verdict(w, cell->killed_by, cell->rec);
+    if (rc != 0) return rc;
+    rc = dlpi_item_returned(w, ((dlp_part_fn)w->st->own)(w->st->user, &part));
+    rc = dlpi_guard_input(w, c, most, rc);
+    if (rc != 0) return rc;
+    if (part.bytes > most)
+        return dlpi_say(w, DLP_ERR_LENGTH,
+                        "load set bytes to %" PRIu64 ", max_part_bytes is %" PRIu64, part.bytes,
+                        most);
+    cell->bytes = part.bytes;
+    return 0;
 }
 
 /* ---- states ---- */
@@ -643,203 +577,9 @@ static const dlpi_source_ops dlpi_parts_source = {
     .words = dlpi_parts_words,
     .n_words = DLPI_PARTS_WORDS,
     .config = dlpi_parts_config,
+    .input = "part",
+    .load = dlpi_part_load,
 };
-
-/* ---- part workers ---- */
-
-/* When an open cell may be tried; 0: now. */
-static inline uint64_t dlpi_part_due(const dlpi_pcell *cell) {
-    return DLPI_LOAD_RLX(&cell->due_ns); /* ordered by state, or of a ticket that is past */
-}
-
-static bool dlpi_part_find(dlpi_worker *w, dlpi_unit *t) {
-    const dlp_pipe *p = w->p;
-    for (;;) {
-        uint64_t oldest = 0, now = 0, mine;
-        for (uint32_t c = 0; c < dlpi_parts_of(p)->n_cells; c++) {
-            const dlpi_pcell *cell = dlpi_pcell_at(p, c);
-            uint64_t state = dlpi_claim_owner(&cell->state), due; /* Q1 <- Q1, B1 */
-            if (dlpi_gen_low(state) != DLPI_PART_OPEN) continue;
-            if (oldest != 0 && dlpi_older(dlpi_gen(oldest), dlpi_gen(state))) continue;
-            if ((due = dlpi_part_due(cell)) != 0) {
-                if (now == 0) now = dlpi_now_ns();
-                if (due > now) continue;
-            }
-            oldest = state;
-            t->slot = c;
-        }
-        if (oldest == 0) return false;
-        t->b = dlpi_gen(oldest);
-        t->unit = t->row = t->end = 0;
-        t->untouched = false;
-        mine = dlpi_gen_word(t->b, (uint64_t)w->global + 1u);
-        if (dlpi_claim_take(&dlpi_pcell_at(p, t->slot)->state, oldest, mine)) return true; /* Q1 */
-    }
-}
-
-/* ns until a part may be tried again, at most ns. */
-static uint64_t dlpi_parts_due(dlpi_worker *w, uint64_t ns) {
-    const dlp_pipe *p = w->p;
-    for (uint32_t c = 0; c < dlpi_parts_of(p)->n_cells; c++) {
-        const dlpi_pcell *cell = dlpi_pcell_at(p, c);
-        uint64_t due, now;
-        if (dlpi_gen_low(dlpi_claim_look(&cell->state)) != DLPI_PART_OPEN) continue; /* Q1 <- Q1 */
-        if ((due = dlpi_part_due(cell)) == 0) continue;
-        now = dlpi_now_ns();
-        if (due <= now) return 0;
-        if (due - now < ns) ns = due - now;
-    }
-    return ns;
-}
-
-/* A load has returned rc. */
-static inline int dlpi_guard_part(dlpi_worker *w, uint64_t part, uint8_t *bytes, int rc) {
-    dlpi_guarded c;
-    if (!DLPI_DEBUG) return rc;
-    dlpi_guarded_part(w->p, dlpi_parts_of(w->p)->d.max_part_bytes, bytes, &c);
-    return dlpi_guarded_check(w, &w->note, &c, "part", part, rc);
-}
-
-/* One try. Returns 0, or what is wrong. */
-static int dlpi_part_try(dlpi_worker *w, uint32_t c, dlpi_pcell *cell) {
-    uint8_t *bytes = dlpi_part_bytes(w->p, c);
-    uint64_t most = dlpi_parts_of(w->p)->d.max_part_bytes;
-    dlp_part part = {.index = cell->part,
-                     .data = bytes,
-                     .capacity = most,
-                     .items = cell->items,
-                     .first = cell->first,
-                     .attempt = dlpi_rec_tries(cell->rec),
-                     .worker = (uint32_t)w->id,
-                     .worker_state = w->state,
-                     .call = &w->note};
-    int rc = dlpi_call_verdict(w, cell->killed_by, cell->rec);
-    if (rc != 0) return rc;
-    rc = dlpi_item_returned(w, ((dlp_part_fn)w->st->own)(w->st->user, &part));
-    rc = dlpi_guard_part(w, cell->part, bytes, rc);
-    if (rc != 0) return rc;
-    if (part.bytes > most)
-        return dlpi_say(w, DLP_ERR_LENGTH,
-                        "load set bytes to %" PRIu64 ", max_part_bytes is %" PRIu64, part.bytes,
-                        most);
-    cell->bytes = part.bytes;
-    return 0;
-}
-
-static void dlpi_part_error(const dlpi_worker *w, dlpi_pcell *cell, int code) {
-    dlp_error e;
-    dlpi_describe(w, code, &e);
-    if (code == DLP_SKIP) e.code = DLP_SKIP;
-    cell->error = e;
-    snprintf(cell->error.message, sizeof e.message, "part %" PRIu64 ": %.220s", cell->part,
-             e.message);
-}
-
-/* Try until it is loaded, has failed, or is to be tried later. Returns what the cell then is. */
-static uint32_t dlpi_part_tries(dlpi_worker *w, uint32_t c, dlpi_pcell *cell) {
-    for (;;) {
-        uint32_t tries = dlpi_rec_tries(cell->rec);
-        int rc;
-        if (w->st->w.deadline_ms) DLPI_STORE_RLX(&w->block->since_ns, dlpi_now_ns());
-        DLPI_STORE_RLX(&w->block->running, (uint64_t)c << 32 | UINT32_MAX); /* X2 to recovery */
-        dlpi_words_forget(w);
-        rc = dlpi_part_try(w, c, cell);
-        DLPI_STORE_RLX(&w->block->running, UINT64_C(0)); /* X2 */
-        if (rc == 0) return DLPI_PART_LOADED;
-        if (rc == DLP_SKIP || dlpi_never_again(rc) || (int)tries >= w->st->w.retries) {
-            dlpi_part_error(w, cell, rc);
-            dlpi_failure_forget(w);
-            return DLPI_PART_FAILED;
-        }
-        dlpi_failure_forget(w);
-        dlpi_bump(&w->block->retried, 1);
-        cell->rec = dlpi_rec(0, tries + 1, 0);
-        if (dlpi_stopped(w->p)) return DLPI_PART_OPEN;
-        if (w->st->w.retry_backoff_ms == 0) continue;
-        DLPI_STORE_RLX(&cell->due_ns, /* ordered by state */
-                       dlpi_now_ns() + dlpi_backoff_ns(w->st, tries + 1));
-        return DLPI_PART_OPEN;
-    }
-}
-
-/* Load the part of a cell that is ours, and tell the scheduler. */
-static void dlpi_part_run(dlpi_worker *w, const dlpi_unit *t) {
-    dlp_pipe *p = w->p;
-    dlpi_pcell *cell = dlpi_pcell_at(p, t->slot);
-    uint64_t part = cell->part, epoch = cell->epoch, bytes;
-    uint32_t what;
-    dlpi_clock_in(w);
-    DLPI_STORE_RLX(&w->block->current, part); /* for observers */
-    what = dlpi_part_tries(w, t->slot, cell);
-    bytes = cell->bytes;
-    if (what == DLPI_PART_LOADED) {
-        dlpi_bump(&w->block->items, 1);
-        dlpi_bump(&w->block->bytes, bytes);
-    }
-    dlpi_clock_out(w, part, epoch, 1);
-    dlpi_claim_done(&cell->state, dlpi_gen_word(t->b, what)); /* Q1 -> Q1, B1 */
-    if (what == DLPI_PART_OPEN) return;     /* its time comes, and the first to sleep looks at it */
-    dlpi_credit_add(&p->ctl->source_moves); /* Q2 -> Q2 */
-    dlpi_wake_scheduling(p);
-}
-
-/* What a dead part worker had: its part is loaded by another one. */
-static void dlpi_part_recover(dlpi_worker *w, const dlpi_death *why) {
-    const dlp_pipe *p = w->p;
-    for (uint32_t c = 0; c < dlpi_parts_of(p)->n_cells; c++) {
-        dlpi_pcell *cell = dlpi_pcell_at(p, c);
-        uint64_t state = dlpi_claim_owner(&cell->state); /* Q1 <- Q1 */
-        dlpi_unit t = {dlpi_gen(state), c, 0, 0, 0, false};
-        bool ran = DLPI_LOAD_RLX(&w->block->running) == ((uint64_t)c << 32 | UINT32_MAX); /* X2 */
-        if (dlpi_gen_low(state) != (uint32_t)w->global + 1u) continue;
-        dlpi_held_note(why, ran, &t, 1);
-        if (ran) {
-            cell->killed_by = why->signal;
-            cell->rec = dlpi_rec_killed(cell->rec, (uint32_t)w->st->work, why->late);
-        }
-        dlpi_claim_done(&cell->state,
-                        dlpi_gen_word(dlpi_gen(state), DLPI_PART_OPEN)); /* Q1 -> Q1 */
-    }
-    /* Q2 -> Q2: it may have died behind LOADED, before this */
-    dlpi_credit_add(&p->ctl->source_moves);
-}
-
-static bool dlpi_part_step(dlpi_worker *w) {
-    dlpi_unit t;
-    if (!dlpi_part_find(w, &t)) return false;
-    dlpi_part_run(w, &t);
-    return true;
-}
-
-/* One more part cell: base: batches below it are delivered. */
-static void dlpi_part_count(dlp_stage_stats *out, uint64_t state, uint64_t used, uint64_t base) {
-    uint32_t low = dlpi_gen_low(state);
-    if (low == DLPI_PART_LOADED) out->loaded++;
-    if (low == DLPI_PART_LOADED && used > base) out->in_use++;
-    if (low != DLPI_PART_CLOSED && low <= DLPI_PART_OPEN) out->loading++;
-}
-
-/* The part cells, counted. Those of an older version do not say for which batch they are. */
-static bool dlpi_parts_seen(const dlpi_words *words, dlpi_seen *s, int32_t stage) {
-    const dlpi_record *r = &words->rec[DLPI_REC_SOURCE];
-    const uint64_t at = offsetof(dlpi_pcell, used);
-    dlp_stage_stats *out = &s->figures.stages[stage];
-    uint64_t state, used = 0, base = DLPI_LOAD_RLX(&s->ctl->base); /* statistics */
-    if (r->type == 0) return true;
-    if (r->count > 4096) return false;
-    for (uint64_t c = 0; c < r->count; c++) {
-        if (!dlpi_word_at(words, DLPI_REC_SOURCE, c, offsetof(dlpi_pcell, state), 8, &state) ||
-            (r->stride >= at + 8 && !dlpi_word_at(words, DLPI_REC_SOURCE, c, at, 8, &used)))
-            return false;
-        dlpi_part_count(out, state, used, base);
-    }
-    out->cells = (uint32_t)r->count;
-    return true;
-}
-
-static void dlpi_part_tell(const dlp_pipe *p, uint32_t cell, char *text, size_t size) {
-    snprintf(text, size, " (part %" PRIu64 ")", dlpi_pcell_at(p, cell)->part);
-}
 
 static const dlpi_stage_ops dlpi_parts_ops = {
     .kind = DLP_STAGE_PARTS,
@@ -852,12 +592,12 @@ static const dlpi_stage_ops dlpi_parts_ops = {
     .private_words = "part tables",
     .blocks = dlpi_parts_blocks,
     .live = dlpi_parts_live,
-    .step = dlpi_part_step,
-    .find = dlpi_part_find,
-    .run = dlpi_part_run,
-    .due = dlpi_parts_due,
-    .recover = dlpi_part_recover,
-    .tell = dlpi_part_tell,
-    .seen = dlpi_parts_seen,
+    .step = dlpi_input_step,
+    .find = dlpi_input_find,
+    .run = dlpi_input_run,
+    .due = dlpi_inputs_due,
+    .recover = dlpi_input_recover,
+    .tell = dlpi_input_tell,
+    .seen = dlpi_inputs_seen,
     .source = &dlpi_parts_source,
 };

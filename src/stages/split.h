@@ -609,10 +609,10 @@ static int dlpi_split_check_all(dlp_pipe *p, dlpi_stage *st) {
 
 static void dlpi_split_layout(dlp_pipe *p, dlpi_stage *st) {
     const dlpi_split *c = st->self;
-    uint64_t words = c->preload ? dlpi_chunk_count(p) : 0, seam = 0;
+    uint64_t words = c->preload ? dlpi_chunk_count(p) : 0, bytes = 0;
     for (uint32_t f = 0; f < p->batches.n; f++)
-        seam = dlpi_sum(seam, dlpi_line_up(dlpi_seam_bytes(p, f)));
-    dlpi_area_add(p, DLPI_AREA_OWN + st->id, "seam buffers", seam,
+        bytes = dlpi_sum(bytes, dlpi_line_up(dlpi_seam_bytes(p, f)));
+    dlpi_area_add(p, DLPI_AREA_OWN + st->id, "seam buffers", bytes,
                   c->plan.spans && p->sink == NULL ? p->n_out : 0, DLPI_LINE);
     dlpi_area_add(p, DLPI_REC_RESIDENT, "chunks that stay: words", 8, words, DLPI_LINE);
     p->areas[DLPI_REC_RESIDENT].record = DLPI_REC_RESIDENT; /* of none, too */

@@ -899,7 +899,7 @@ static void plan__cells__on_lines_of_their_own(void) {
         const dlp_plan_line *l = &plan.lines[i];
         sum += l->bytes;
         found += strcmp(l->what, "part cells") == 0 && l->count == 9 &&
-                 l->bytes_each == 4096 + DLPI_PART_GUARD;
+                 l->bytes_each == 4096 + DLPI_INPUT_GUARD;
         found += strcmp(l->what, "part tables") == 0 && l->bytes >= 3 * 21 * 8;
     }
     CHECK(found == 2 && sum == plan.total_bytes);

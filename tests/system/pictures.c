@@ -1327,8 +1327,8 @@ static void counters__trace__one_event_for_each_value(void) {
     dlpi_curve curves[2] = {{"a \"q\"", "%", 100, a, 4}, {"b", "", 0, a, 1}};
     dlpi_picture p = {.curves = curves, .n_curves = 2};
     static const char *const want[] = {
-        "{\"ph\":\"C\",\"pid\":1,\"ts\":1234.567,\"name\":\"a \\\"q\\\"\","
-        "\"args\":{\"%\":0.500000}}",
+        ("{\"ph\":\"C\",\"pid\":1,\"ts\":1234.567,\"name\":\"a \\\"q\\\"\","
+         "\"args\":{\"%\":0.500000}}"),
         "\"args\":{\"%\":100000000000000000.000000}}", "\"args\":{\"%\":0.000000}}",
         "\"args\":{\"%\":3.000000}}", "\"name\":\"b\",\"args\":{\"value\":0.500000}}"};
     size_t n;

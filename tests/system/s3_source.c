@@ -760,7 +760,7 @@ static void chunks__rows_of_objects__as_from_memory(void) {
             dlp_chunks_desc d = chunks_desc(shuffled, ranks);
             outcome want, got;
             chunks_run(&d, &want);
-            CHECK(want.rc == DLP_END && want.n == 54);
+            CHECK(want.rc == DLP_END && want.n == 50);
             dlp_s3_source_wire_chunks(source[0], &d);
             CHECK(d.n_items == 1500);
             d.load = chunks_both;

@@ -185,23 +185,23 @@ static void recover__each_step__part_is_loaded_again(void) {
         dlpi_worker *w;
         dlpi_unit t;
         const dlpi_death why = {9, false, NULL};
-        dlpi_pcell *cell;
+        dlpi_input *cell;
         uint64_t n = 0, loads;
         parts_init(&r, seen, 20, NULL);
         r.d.parts.workers.num_workers = r.d.loader.num_workers = DLP_NONE;
         if (parts_open(&r, &p) != DLP_OK) return;
         w = &p->workers[p->source_stage->first_worker];
-        CHECK(dlpi_part_find(w, &t)); /* claimed */
-        cell = dlpi_pcell_at(p, t.slot);
+        CHECK(dlpi_input_find(w, &t)); /* claimed */
+        cell = dlpi_input_at(p, t.slot);
         if (step >= 1) w->block->running = (uint64_t)t.slot << 32 | UINT32_MAX;
-        if (step >= 2) dlpi_part_tries(w, t.slot, cell);
-        if (step >= 3) cell->state = dlpi_gen_word(t.b, DLPI_PART_LOADED); /* nobody was told */
+        if (step >= 2) dlpi_input_tries(w, t.slot, cell);
+        if (step >= 3) cell->state = dlpi_gen_word(t.b, DLPI_INPUT_LOADED); /* nobody was told */
         if (step == 2) w->block->running = (uint64_t)t.slot << 32 | UINT32_MAX;
         loads = p->ctl->source_moves;
-        dlpi_part_recover(w, &why);
+        dlpi_input_recover(w, &why);
         CHECK(p->ctl->source_moves > loads); /* a scheduler that found no free cell looks again */
-        dlpi_part_recover(w, &why);          /* may be done twice */
-        CHECK(dlpi_gen_low(cell->state) == (step < 3 ? DLPI_PART_OPEN : DLPI_PART_LOADED));
+        dlpi_input_recover(w, &why);         /* may be done twice */
+        CHECK(dlpi_gen_low(cell->state) == (step < 3 ? DLPI_INPUT_OPEN : DLPI_INPUT_LOADED));
         CHECK(dlpi_gen(cell->state) == t.b);
         CHECK(dlpi_rec_kills(cell->rec) == (step == 1 || step == 2));
         while (dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK) dlp_pipe_release(p, b), n++;
@@ -216,16 +216,16 @@ static void claim__of_an_older_ticket__fails(void) {
     dlp_pipe *p;
     dlpi_worker *w;
     dlpi_unit t;
-    dlpi_pcell *cell;
+    dlpi_input *cell;
     uint64_t read;
     parts_init(&r, seen, 20, NULL);
     r.d.parts.workers.num_workers = r.d.loader.num_workers = DLP_NONE;
     if (parts_open(&r, &p) != DLP_OK) return;
     w = &p->workers[p->source_stage->first_worker];
-    CHECK(dlpi_part_find(w, &t));
-    cell = dlpi_pcell_at(p, t.slot);
-    read = dlpi_gen_word(t.b, DLPI_PART_OPEN);              /* what another has read */
-    cell->state = dlpi_gen_word(t.b + 100, DLPI_PART_OPEN); /* given to another part */
+    CHECK(dlpi_input_find(w, &t));
+    cell = dlpi_input_at(p, t.slot);
+    read = dlpi_gen_word(t.b, DLPI_INPUT_OPEN);              /* what another has read */
+    cell->state = dlpi_gen_word(t.b + 100, DLPI_INPUT_OPEN); /* given to another part */
     CHECK(!DLPI_CAS_SEQ(&cell->state, &read, dlpi_gen_word(t.b, 1)));
     CHECK(dlp_pipe_close(p) == DLP_OK);
 }

@@ -1,0 +1,57 @@
+/* needs: parts */
+#pragma once
+#include "api/found.h"
+/* ---------------------------------------------------------------------------------------------
+   >>expand     EXPANDERS AND FILTERS: 0..k ITEMS OF ONE INPUT
+   A stage that makes several items, or none, of one: documents cut up, games into positions, what
+   is not good enough left out. Batches stay full, and each item that was made comes once.
+
+     sampler -> [repeat] -> expand --------------------> fetch -> [item maps] -> batch ...
+                            fetch's callback writes the  copies an item
+                            input, expand makes items    into its row
+
+   The stage stands before fetch, as a part queue does. Its workers call what the dataset has for
+   fetch, for each dataset index, and then expand; fetch's own workers but copy. expand NULL is a
+   filter: an item is what fetch writes, and DLP_SKIP leaves it out, without a word in the list of
+   skips. Order, ends, ranks, states and cells are those of >>found, each dataset index being a part
+   of up to max_out items: dlp_batch.index has the input's. dlp_item_random in these callbacks goes
+   by the index and the pass. */
+
+/* An input of which items are made. Valid during the call only. */
+typedef struct dlp_expand {
+    const dlp_item *item; /* the input: index, epoch, and what fetch has written (length, too) */
+    uint32_t n_made;      /* items added so far */
+    uint32_t pad;
+    dlp_call *call; /* for dlp_fail */
+} dlp_expand;
+
+typedef struct dlp_expand_desc {
+    int (*expand)(void *user, dlp_expand *x); /* calls dlp_expand_add for each item; returns 0,
+                                  DLP_SKIP for none at all, or any other value for failure;
+                                  called by all workers at once. NULL: a filter */
+    void *user;                               /* borrowed until close */
+    const dlp_field *fields; /* [n_fields] of the items made; copied; n_fields 0: the dataset's */
+    uint32_t n_fields;
+    uint32_t max_out;         /* k: with expand required; without it 1 */
+    uint32_t queue_size;      /* cells, one for each input at once; 0: what is needed, and one more
+                                  for each worker. Fewer than needed is an error of start */
+    uint32_t streams;         /* C, as of >>found; 0: 1 */
+    uint64_t steps_per_epoch; /* as there */
+    int32_t shuffle_items;    /* 1: an input's items in a keyed permutation */
+    int32_t uneven;           /* as there */
+    uint64_t id;              /* the user's number for what expand does, part of a state's
+                                  fingerprint */
+    dlp_workers_desc workers; /* those that call fetch's callback and expand; num_workers 0: 1,
+                                  which makes items ahead of the consumer; DLP_NONE: made in next.
+                                  dispatch: CLAIM; workers_max: 0. name NULL: "expand" */
+} dlp_expand_desc;
+
+/* Add the stage, between sampler (or repeat) and fetch. The sampler is sequential or shuffled,
+   fetch sequential.
+   desc: copied - returns as dlp_pipe_add_fetch - consumer. */
+DLPDEF dlp_stage dlp_pipe_add_expand(dlp_pipe *p, const dlp_expand_desc *desc);
+
+/* The place of the next item, zeros, to be written: data, and length of ragged fields.
+   x: as expand has it - returns it, valid until the next call; NULL: there are max_out already,
+   which makes the input fail with DLP_ERR_LENGTH - expand's thread - never waits or allocates. */
+DLPDEF dlp_item *dlp_expand_add(dlp_expand *x);

@@ -1,0 +1,43 @@
+/* needs: parts */
+#pragma once
+#include "api/parts.h"
+#include "api/state.h"
+/* ---------------------------------------------------------------------------------------------
+   >>found      PARTS WHOSE ITEMS ARE COUNTED BY LOAD
+   Shards of which nobody has written down how many items they have, or of which load leaves some
+   out: with items and count NULL, and max_items, a part has as many items as load sets, 0 too.
+
+   An epoch's order: the parts, in their order or in a keyed permutation, are dealt to C streams,
+   one by one in turn; each stream takes its parts in that order, and inside each its items in their
+   order, or in a keyed permutation. A batch of B rows has B / C rows of each stream, those of
+   stream 0 first. So the order follows from seed, epoch and the data alone; a rank of W reads
+   C / W streams, W divides C, and loads their parts only. An item's dataset index, in dlp_item and
+   dlp_batch, is the number of its part.
+
+     steps_per_epoch > 0    so many full batches, on each rank; a stream that is out goes on with
+                            its next pass, shuffled in another way. Where pass after pass has no
+                            item, that is an error. Each epoch begins with the first pass
+     0, DLP_LAST_DROP       one rank: ends before the first batch that is not full
+     0, _PARTIAL, _PAD      one rank: ends when all streams are out. Rows of streams that are out
+                            are zeros, with valid[] 0 and index UINT64_MAX; with one stream and
+                            DLP_LAST_PARTIAL the last batch is short instead
+     0, uneven = 1          the same on each of several ranks by itself: batches need not be as many
+
+   A batch is scheduled once its rows are known, and whether another one follows. For this each
+   stream needs part cells: queue_size below that is an error of start, which says how many.
+   dlp_pipe_batches_per_epoch is not known without steps_per_epoch. A state has how far this rank's
+   streams are, in 122 bytes: room for 20 to 60 streams a rank (start says so where it is too
+   little). It fits another world size once the states of all ranks, behind the same batch, are
+   merged. A resumed part with fewer items than were given already is an error. To a batch by its
+   number (dlp_pipe_state_at) there is no way, but to an epoch's beginning. Not with unordered,
+   cache and split. A part that fails is an error of the batch that would have had the stream's next
+   row or, with DLP_ON_ERROR_DROP, has no items, and is one of max_skips. */
+
+/* Join the states that several ranks have behind the same batch, so that any other number of ranks
+   can go on from there.
+   out: written on success; states: [n] those of all ranks, or of some, in any order; a state
+   without streams of its own (of other pipes, or at an epoch's beginning) merges with its equals;
+   err: may be NULL - returns DLP_OK; DLP_ERR_ARG; DLP_ERR_CORRUPT; DLP_ERR_RESUME: they are not of
+   one order and batch, say of one stream two places, leave a gap between streams, or have more
+   streams than fit into one - any thread - never waits or allocates. */
+DLPDEF int dlp_state_merge(dlp_state *out, const dlp_state *states, uint32_t n, dlp_error *err);

@@ -1,0 +1,291 @@
+/* needs: parts */
+#pragma once
+#include "core/epoch.h"
+#include "core/fields.h"
+#include "core/feed.h"
+#include "core/recover.h"
+#include "core/state.h"
+#include "core/seen.h"
+/* ---------------------------------------------------------------------------------------------
+   >>impl-inputs     INPUT CELLS: WHAT THE WORKERS OF A SOURCE LOAD
+   A source whose rows come out of inputs larger than an item has cells for them, in the region, and
+   a stage of workers that load them. The scheduler alone says what is loaded into which cell, and
+   when that is needed no more; the table of the source says how (load).
+   A unit of its workers is a cell with an open ticket, the oldest first.
+
+   cell.state: ticket (39 bits) and what is with it. Tickets only grow.
+
+     CLOSED --scheduler: OPEN--> OPEN --worker: a swap, its number--> ... --worker--> LOADED or
+     FAILED
+       ^  ^                    |  ^                                 |                  |
+       |  +--scheduler: a swap ---+  +-- failed, or dead: tried again -+                  |
+       +----------------------- scheduler: it is needed no more --------------------+
+
+   label  atomic            written by                    read by (partner)
+   Q1     cell.state        scheduler: OPEN, CLOSED;         workers before a claim; scheduler,
+   who
+                            worker: claim, LOADED,        then reads it, or shows it to item
+                            FAILED; recovery: OPEN        workers with the batch (P1, T1)
+   Q2     ctl.source_moves  worker, after Q1; recovery    scheduler (Q2): look again for a free
+   cell;
+                                                          before it sleeps, so behind B1
+   B1     waiters.mask, word   as everywhere
+
+   Why a claim is right. The swap that puts a worker's number there IS the claim. It fails unless
+   the word is that of the very ticket that was read, and open: after a cell was given to another
+   input its ticket is another. Fields of the cell are read behind the swap, and the scheduler
+   writes them only while the word is LOADED or FAILED, which no worker changes, or CLOSED, which it
+   makes it by a swap that fails if a worker has come first. So while a worker's number stands there
+   nobody but it writes fields or bytes. tests/model/model_parts.pml goes through all of this.
+   Why a death costs no input. Nothing but the word tells who loads. A worker that dies before it
+   says LOADED leaves its number there; recovery, which is alone with a dead worker's words, makes
+   it OPEN again, and the next worker begins at the first byte: nobody reads bytes that are not
+   LOADED. One that dies behind LOADED has done all but counting the load and waking: recovery
+   counts one (Q2), and wakes everybody. */
+
+#define DLPI_INPUT_OPEN UINT32_C(0x1000000)
+#define DLPI_INPUT_LOADED UINT32_C(0x1000001)
+#define DLPI_INPUT_FAILED UINT32_C(0x1000002)
+#define DLPI_INPUT_CLOSED UINT32_C(0)
+#define DLPI_INPUT_GUARD ((uint64_t)DLPI_DEBUG * 4096) /* before an input, aligned so */
+
+/* A cell, in region. The scheduler writes it while nobody may load; who loads writes the rest. */
+typedef struct dlpi_input {
+    uint64_t state; /* Q1 ticket (39), what is with it (25): see >>impl-inputs */
+    uint64_t index, first, items, epoch;
+    uint64_t bytes;
+    uint64_t due_ns; /* a failed load is tried again then */
+    uint32_t rec;    /* tries, workers killed: as a row's */
+    uint32_t killed_by;
+    dlp_error error; /* of a load that failed */
+    uint64_t used;   /* batch fed last that needs it, + 1; scheduler, for observers */
+    uint8_t pad[(DLPI_LINE << 2) - 72 - sizeof(dlp_error)];
+} dlpi_input;
+
+_Static_assert(sizeof(dlpi_input) == 4 * DLPI_LINE, "region layout");
+
+static inline dlpi_input *dlpi_input_at(const dlp_pipe *p, uint32_t i) {
+    return dlpi_area_at(p, DLPI_REC_SOURCE, i);
+}
+static inline uint8_t *dlpi_input_bytes(const dlp_pipe *p, uint32_t i) {
+    return (uint8_t *)dlpi_area_at(p, DLPI_REC_SOURCE_CELLS, i) + DLPI_INPUT_GUARD;
+}
+/* How many cells there are. */
+static inline uint32_t dlpi_n_inputs(const dlp_pipe *p) {
+    return (uint32_t)p->areas[DLPI_REC_SOURCE].count;
+}
+static inline uint32_t dlpi_input_state(const dlp_pipe *p, uint32_t c) {
+    return dlpi_gen_low(dlpi_claim_owner(&dlpi_input_at(p, c)->state)); /* Q1 <- Q1 */
+}
+
+/* ---- DLPIPE_DEBUG: what lies around a cell ---- */
+
+static void dlpi_guarded_input(const dlp_pipe *p, uint64_t most, uint8_t *bytes, dlpi_guarded *c) {
+    c->from = bytes - DLPI_INPUT_GUARD;
+    c->to = c->from + p->areas[DLPI_REC_SOURCE_CELLS].stride;
+    c->n = 1;
+    c->span[0] = (dlpi_span){bytes, most, NULL};
+}
+
+/* The cells' surroundings, most bytes being for what is in one. */
+static void dlpi_inputs_paint(dlp_pipe *p, uint64_t most) {
+    for (uint32_t i = 0; i < dlpi_n_inputs(p); i++) {
+        dlpi_guarded c;
+        dlpi_guarded_input(p, most, dlpi_input_bytes(p, i), &c);
+        dlpi_guarded_paint(&c);
+    }
+}
+
+/* ---- by the scheduler ---- */
+
+/* *left: batches that have left the last stage that may send rows back. */
+static void dlpi_inputs_leave(dlp_pipe *p, uint64_t *left) {
+    uint64_t base = dlpi_credit_seen(&p->ctl->base); /* V1 <- V1 */
+    if (*left < base) *left = base;                  /* delivered: their slots may be others' */
+    for (; *left < p->schedule.published; ++*left) {
+        dlpi_stage_words *words = dlpi_stage_words_at(p, dlpi_slot_of(p, *left), p->rows_end);
+        if (!dlpi_ready_past(dlpi_gather_look(&words->ready), *left)) break; /* Y1 <- Y1 */
+    }
+}
+
+/* Is an input that can't be loaded an error of the batch that needs n rows of it? *e: what is wrong
+   with it, and, if it is one, with the batch. */
+static bool dlpi_input_raises(dlp_pipe *p, uint32_t n, dlp_error *e) {
+    const dlp_workers_desc *d = &p->source_stage->w;
+    if (e->code == DLP_SKIP) return false;
+    if (d->on_error == DLP_ON_ERROR_RAISE || dlpi_never_skipped(e->code)) return true;
+    if (d->max_skips != DLP_NONE && dlpi_failures_add(p->ctl, n, d->max_skips)) return false;
+    e->code = DLP_ERR_BUDGET;
+    return true;
+}
+
+/* ---- workers of cells ---- */
+
+/* When an open cell may be tried; 0: now. */
+static inline uint64_t dlpi_input_due(const dlpi_input *cell) {
+    return DLPI_LOAD_RLX(&cell->due_ns); /* ordered by state, or of a ticket that is past */
+}
+
+static bool dlpi_input_find(dlpi_worker *w, dlpi_unit *t) {
+    const dlp_pipe *p = w->p;
+    for (;;) {
+        uint64_t oldest = 0, now = 0, mine;
+        for (uint32_t c = 0; c < dlpi_n_inputs(p); c++) {
+            const dlpi_input *cell = dlpi_input_at(p, c);
+            uint64_t state = dlpi_claim_owner(&cell->state), due; /* Q1 <- Q1, B1 */
+            if (dlpi_gen_low(state) != DLPI_INPUT_OPEN) continue;
+            if (oldest != 0 && dlpi_older(dlpi_gen(oldest), dlpi_gen(state))) continue;
+            if ((due = dlpi_input_due(cell)) != 0) {
+                if (now == 0) now = dlpi_now_ns();
+                if (due > now) continue;
+            }
+            oldest = state;
+            t->slot = c;
+        }
+        if (oldest == 0) return false;
+        t->b = dlpi_gen(oldest);
+        t->unit = t->row = t->end = 0;
+        t->untouched = false;
+        mine = dlpi_gen_word(t->b, (uint64_t)w->global + 1u);
+        if (dlpi_claim_take(&dlpi_input_at(p, t->slot)->state, oldest, mine)) return true; /* Q1 */
+    }
+}
+
+/* ns until an input may be tried again, at most ns. */
+static uint64_t dlpi_inputs_due(dlpi_worker *w, uint64_t ns) {
+    const dlp_pipe *p = w->p;
+    for (uint32_t c = 0; c < dlpi_n_inputs(p); c++) {
+        const dlpi_input *cell = dlpi_input_at(p, c);
+        uint64_t due, now;
+        if (dlpi_gen_low(dlpi_claim_look(&cell->state)) != DLPI_INPUT_OPEN) continue; /* Q1 <- Q1 */
+        if ((due = dlpi_input_due(cell)) == 0) continue;
+        now = dlpi_now_ns();
+        if (due <= now) return 0;
+        if (due - now < ns) ns = due - now;
+    }
+    return ns;
+}
+
+/* What was to write the input in this cell, of at most so many bytes, has returned rc. */
+static inline int dlpi_guard_input(dlpi_worker *w, uint32_t cell, uint64_t most, int rc) {
+    dlpi_guarded c;
+    if (!DLPI_DEBUG) return rc;
+    dlpi_guarded_input(w->p, most, dlpi_input_bytes(w->p, cell), &c);
+    return dlpi_guarded_check(w, &w->note, &c, w->p->source->input,
+                              dlpi_input_at(w->p, cell)->index, rc);
+}
+
+static void dlpi_input_error(const dlpi_worker *w, dlpi_input *cell, int code) {
+    dlp_error e;
+    dlpi_describe(w, code, &e);
+    if (code == DLP_SKIP) e.code = DLP_SKIP;
+    cell->error = e;
+    snprintf(cell->error.message, sizeof e.message, "%s %" PRIu64 ": %.220s", w->p->source->input,
+             cell->index, e.message);
+}
+
+/* Try until it is loaded, has failed, or is to be tried later. Returns what the cell then is. */
+static uint32_t dlpi_input_tries(dlpi_worker *w, uint32_t c, dlpi_input *cell) {
+    for (;;) {
+        uint32_t tries = dlpi_rec_tries(cell->rec);
+        int rc;
+        if (w->st->w.deadline_ms) DLPI_STORE_RLX(&w->block->since_ns, dlpi_now_ns());
+        DLPI_STORE_RLX(&w->block->running, (uint64_t)c << 32 | UINT32_MAX); /* X2 to recovery */
+        dlpi_words_forget(w);
+        rc = w->p->source->load(w, c);
+        DLPI_STORE_RLX(&w->block->running, UINT64_C(0)); /* X2 */
+        if (rc == 0) return DLPI_INPUT_LOADED;
+        if (rc == DLP_SKIP || dlpi_never_again(rc) || (int)tries >= w->st->w.retries) {
+            dlpi_input_error(w, cell, rc);
+            dlpi_failure_forget(w);
+            return DLPI_INPUT_FAILED;
+        }
+        dlpi_failure_forget(w);
+        dlpi_bump(&w->block->retried, 1);
+        cell->rec = dlpi_rec(0, tries + 1, 0);
+        if (dlpi_stopped(w->p)) return DLPI_INPUT_OPEN;
+        if (w->st->w.retry_backoff_ms == 0) continue;
+        DLPI_STORE_RLX(&cell->due_ns, /* ordered by state */
+                       dlpi_now_ns() + dlpi_backoff_ns(w->st, tries + 1));
+        return DLPI_INPUT_OPEN;
+    }
+}
+
+/* Load the input of a cell that is ours, and tell the scheduler. */
+static void dlpi_input_run(dlpi_worker *w, const dlpi_unit *t) {
+    dlp_pipe *p = w->p;
+    dlpi_input *cell = dlpi_input_at(p, t->slot);
+    uint64_t index = cell->index, epoch = cell->epoch, bytes;
+    uint32_t what;
+    dlpi_clock_in(w);
+    DLPI_STORE_RLX(&w->block->current, index); /* for observers */
+    what = dlpi_input_tries(w, t->slot, cell);
+    bytes = cell->bytes;
+    if (what == DLPI_INPUT_LOADED) {
+        dlpi_bump(&w->block->items, 1);
+        dlpi_bump(&w->block->bytes, bytes);
+    }
+    dlpi_clock_out(w, index, epoch, 1);
+    dlpi_claim_done(&cell->state, dlpi_gen_word(t->b, what)); /* Q1 -> Q1, B1 */
+    if (what == DLPI_INPUT_OPEN) return;    /* its time comes, and the first to sleep looks at it */
+    dlpi_credit_add(&p->ctl->source_moves); /* Q2 -> Q2 */
+    dlpi_wake_scheduling(p);
+}
+
+/* What a dead worker of cells had: its input is loaded by another one. */
+static void dlpi_input_recover(dlpi_worker *w, const dlpi_death *why) {
+    const dlp_pipe *p = w->p;
+    for (uint32_t c = 0; c < dlpi_n_inputs(p); c++) {
+        dlpi_input *cell = dlpi_input_at(p, c);
+        uint64_t state = dlpi_claim_owner(&cell->state); /* Q1 <- Q1 */
+        dlpi_unit t = {dlpi_gen(state), c, 0, 0, 0, false};
+        bool ran = DLPI_LOAD_RLX(&w->block->running) == ((uint64_t)c << 32 | UINT32_MAX); /* X2 */
+        if (dlpi_gen_low(state) != (uint32_t)w->global + 1u) continue;
+        dlpi_held_note(why, ran, &t, 1);
+        if (ran) {
+            cell->killed_by = why->signal;
+            cell->rec = dlpi_rec_killed(cell->rec, (uint32_t)w->st->work, why->late);
+        }
+        dlpi_claim_done(&cell->state,
+                        dlpi_gen_word(dlpi_gen(state), DLPI_INPUT_OPEN)); /* Q1 -> Q1 */
+    }
+    /* Q2 -> Q2: it may have died behind LOADED, before this */
+    dlpi_credit_add(&p->ctl->source_moves);
+}
+
+static bool dlpi_input_step(dlpi_worker *w) {
+    dlpi_unit t;
+    if (!dlpi_input_find(w, &t)) return false;
+    dlpi_input_run(w, &t);
+    return true;
+}
+
+/* One more cell: base: batches below it are delivered. */
+static void dlpi_input_count(dlp_stage_stats *out, uint64_t state, uint64_t used, uint64_t base) {
+    uint32_t low = dlpi_gen_low(state);
+    if (low == DLPI_INPUT_LOADED) out->loaded++;
+    if (low == DLPI_INPUT_LOADED && used > base) out->in_use++;
+    if (low != DLPI_INPUT_CLOSED && low <= DLPI_INPUT_OPEN) out->loading++;
+}
+
+/* The cells, counted. Those of an older version do not say for which batch they are. */
+static bool dlpi_inputs_seen(const dlpi_words *words, dlpi_seen *s, int32_t stage) {
+    const dlpi_record *r = &words->rec[DLPI_REC_SOURCE];
+    const uint64_t at = offsetof(dlpi_input, used);
+    dlp_stage_stats *out = &s->figures.stages[stage];
+    uint64_t state, used = 0, base = DLPI_LOAD_RLX(&s->ctl->base); /* statistics */
+    if (r->type == 0) return true;
+    if (r->count > 4096) return false;
+    for (uint64_t c = 0; c < r->count; c++) {
+        if (!dlpi_word_at(words, DLPI_REC_SOURCE, c, offsetof(dlpi_input, state), 8, &state) ||
+            (r->stride >= at + 8 && !dlpi_word_at(words, DLPI_REC_SOURCE, c, at, 8, &used)))
+            return false;
+        dlpi_input_count(out, state, used, base);
+    }
+    out->cells = (uint32_t)r->count;
+    return true;
+}
+
+static void dlpi_input_tell(const dlp_pipe *p, uint32_t cell, char *text, size_t size) {
+    snprintf(text, size, " (%s %" PRIu64 ")", p->source->input, dlpi_input_at(p, cell)->index);
+}

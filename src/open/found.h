@@ -1,0 +1,116 @@
+/* needs: parts */
+#pragma once
+#include "api/found.h"
+#include "order/found.h"
+#include "core/state.h"
+/* ---- states of several ranks, joined ---- */
+
+/* What one is to the first: it differs in its streams alone. */
+static bool dlpi_merge_alike(const dlpi_state *a, const dlpi_state *b) {
+    dlpi_state x = *a, y = *b;
+    x.check = y.check = 0;
+    x.sampler_bytes = y.sampler_bytes = 0;
+    memset(x.sampler, 0, sizeof x.sampler);
+    memset(y.sampler, 0, sizeof y.sampler);
+    return memcmp(&x, &y, sizeof x) == 0;
+}
+
+static int dlpi_merge_bad(dlp_error *err, uint32_t i, const char *what) {
+    return dlpi_error_set(err, DLP_ERR_RESUME, "states", "states[%" PRIu32 "] %s", i, what);
+}
+
+/* The i-th state, checked. */
+static int dlpi_merge_read(const dlp_state *states, uint32_t i, dlpi_state *s, dlp_error *err) {
+    memcpy(s, states[i].bytes, sizeof *s);
+    if (s->magic == DLPI_STATE_MAGIC && s->check == dlpi_state_check(s) &&
+        s->sampler_bytes <= DLP_SAMPLER_STATE_BYTES)
+        return DLP_OK;
+    return dlpi_error_set(err, DLP_ERR_CORRUPT, "states",
+                          "states[%" PRIu32 "] is no state of this version, or it is damaged", i);
+}
+
+/* The cursor of stream s, in the states from the i-th on that have it; *by: how many have. */
+static int dlpi_merge_cursor(const dlp_state *states, uint32_t n, uint32_t s, dlpi_cursor *x,
+                             uint32_t *by, dlp_error *err) {
+    *by = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        dlpi_state from;
+        dlpi_cursors c;
+        dlpi_cursor y;
+        memcpy(&from, states[i].bytes, sizeof from);
+        dlpi_cursors_read(&c, from.sampler, from.sampler_bytes);
+        if (s < c.first || s >= c.first + c.n) continue;
+        y = dlpi_cursor_take(&c, from.sampler, s - c.first);
+        if ((*by)++ > 0 && (x->ordinal != y.ordinal || x->used != y.used))
+            return dlpi_error_set(err, DLP_ERR_RESUME, "states",
+                                  "states[%" PRIu32 "] has stream %" PRIu32
+                                  " at another place than one before: two ranks had other data",
+                                  i, s);
+        *x = y;
+    }
+    return DLP_OK;
+}
+
+/* The streams of all states. */
+static int dlpi_merge_span(const dlp_state *states, uint32_t n, dlpi_state *to, dlpi_cursors *all,
+                           dlp_error *err) {
+    uint32_t end = 0;
+    all->first = UINT32_MAX;
+    for (uint32_t i = 0; i < n; i++) {
+        dlpi_state s;
+        dlpi_cursors c;
+        int rc = dlpi_merge_read(states, i, &s, err);
+        if (rc != DLP_OK) return rc;
+        if (!dlpi_merge_alike(to, &s))
+            return dlpi_merge_bad(err, i, "is not of the same order and batch as states[0]");
+        if (!dlpi_cursors_read(&c, s.sampler, s.sampler_bytes))
+            return dlpi_merge_bad(err, i, "has no streams of its own, but states[0] differs");
+        if (i > 0 && (c.ordinal_bits != all->ordinal_bits || c.used_bits != all->used_bits))
+            return dlpi_merge_bad(err, i, "is not of the same order and batch as states[0]");
+        all->ordinal_bits = c.ordinal_bits;
+        all->used_bits = c.used_bits;
+        if (c.first < all->first) all->first = c.first;
+        if (c.first + c.n > end) end = c.first + c.n;
+    }
+    all->n = end - all->first;
+    if (all->n <= dlpi_cursors_fit(all, DLP_SAMPLER_STATE_BYTES)) return DLP_OK;
+    return dlpi_error_set(err, DLP_ERR_RESUME, "states",
+                          "%" PRIu32 " streams are too many for one state, which has room for "
+                          "%" PRIu32 ": merge fewer",
+                          all->n, dlpi_cursors_fit(all, DLP_SAMPLER_STATE_BYTES));
+}
+
+DLPDEF int dlp_state_merge(dlp_state *out, const dlp_state *states, uint32_t n, dlp_error *err) {
+    dlpi_state to;
+    dlpi_cursors all;
+    bool same = true;
+    int rc;
+    if (out == NULL || states == NULL || n == 0)
+        return dlpi_error_set(err, DLP_ERR_ARG, out ? "states" : "out", "it is NULL, or none");
+    if ((rc = dlpi_merge_read(states, 0, &to, err)) != DLP_OK) return rc;
+    for (uint32_t i = 1; i < n; i++)
+        same = same && memcmp(states[0].bytes, states[i].bytes, sizeof states->bytes) == 0;
+    if (same) {
+        *out = states[0];
+        return DLP_OK;
+    }
+    if ((rc = dlpi_merge_span(states, n, &to, &all, err)) != DLP_OK) return rc;
+    memset(to.sampler, 0, sizeof to.sampler);
+    dlpi_cursors_begin(&all, to.sampler);
+    for (uint32_t i = 0; i < all.n; i++) {
+        dlpi_cursor x = {0, 0};
+        uint32_t by;
+        rc = dlpi_merge_cursor(states, n, all.first + i, &x, &by, err);
+        if (rc != DLP_OK) return rc;
+        if (by == 0)
+            return dlpi_error_set(err, DLP_ERR_RESUME, "states",
+                                  "no state has stream %" PRIu32 ", which others lie around",
+                                  all.first + i);
+        dlpi_cursor_put(&all, to.sampler, i, &x);
+    }
+    to.sampler_bytes = dlpi_cursors_bytes(&all);
+    to.check = dlpi_state_check(&to);
+    memset(out, 0, sizeof *out);
+    memcpy(out->bytes, &to, sizeof to);
+    return DLP_OK;
+}

@@ -1,0 +1,146 @@
+/* needs: parts */
+#pragma once
+#include "order/order.h"
+/* ---------------------------------------------------------------------------------------------
+   >>impl-found-order THE ORDER OF INPUTS WHOSE ITEMS NOBODY HAS COUNTED
+   Which input stands where in which stream, and how far each stream is: in bits of a state. It
+   knows nothing of cells, slots or threads. Place j of pass p over all n inputs goes to stream j
+   mod C; there it has ordinal p * n_s + j div C, n_s being the stream's inputs of a pass. */
+
+typedef struct dlpi_cursor { /* behind an item */
+    uint64_t ordinal, used;  /* of its input, and items of that which are given */
+} dlpi_cursor;
+
+/* What the order follows from. */
+typedef struct dlpi_found_plan {
+    uint64_t n_inputs, streams, steps;
+    uint64_t batch; /* rows of a full batch, on all ranks */
+    uint64_t most;  /* items that an input may have */
+    uint64_t seed;
+    bool shuffle_inputs, shuffle_items;
+    struct {
+        bool ready;
+        uint64_t epoch, pass;
+        dlp_permutation order;
+    } passes[2]; /* streams are in this pass or that */
+} dlpi_found_plan;
+
+/* Inputs of stream s in a pass. */
+static inline uint64_t dlpi_found_inputs(const dlpi_found_plan *q, uint64_t s) {
+    return (q->n_inputs - s + q->streams - 1) / q->streams;
+}
+
+/* So many inputs of a stream without an item, one after the other, have a whole pass among them
+   which the next will repeat; or, where each pass has other inputs of all, 63 passes. */
+static inline uint64_t dlpi_found_empty(const dlpi_found_plan *q, uint64_t s) {
+    return dlpi_found_inputs(q, s) * (q->shuffle_inputs && q->streams > 1 ? 64 : 2);
+}
+
+/* The input with this ordinal. */
+static uint64_t dlpi_found_input(dlpi_found_plan *q, uint64_t epoch, uint64_t s, uint64_t ordinal) {
+    uint64_t each = dlpi_found_inputs(q, s), pass = ordinal / each;
+    uint64_t j = ordinal % each * q->streams + s;
+    if (!q->shuffle_inputs) return j;
+    if (!q->passes[pass & 1].ready || q->passes[pass & 1].epoch != epoch ||
+        q->passes[pass & 1].pass != pass) {
+        q->passes[pass & 1].ready = true;
+        q->passes[pass & 1].epoch = epoch;
+        q->passes[pass & 1].pass = pass;
+        dlp_permutation_init(&q->passes[pass & 1].order, q->n_inputs,
+                             dlpi_hash_in(DLPI_DOMAIN_PARTS, q->seed, pass), epoch);
+    }
+    return dlp_permutation_at(&q->passes[pass & 1].order, j);
+}
+
+/* The permutation of an input's n items, in this pass. */
+static void dlpi_found_items(const dlpi_found_plan *q, dlp_permutation *items, uint64_t epoch,
+                             uint64_t input, uint64_t pass, uint64_t n) {
+    uint64_t seed = dlpi_absorb(dlpi_hash_in(DLPI_DOMAIN_PART_ITEMS, q->seed, input), pass);
+    dlp_permutation_init(items, n, seed, epoch);
+}
+
+/* A number that differs where anything does that the order follows from. */
+static uint64_t dlpi_found_hash(const dlpi_found_plan *q, uint64_t h) {
+    const uint64_t words[] = {q->n_inputs, q->streams,        q->steps,
+                              q->most,     q->shuffle_inputs, q->shuffle_items};
+    return dlpi_order_hash_array(h, words, sizeof words / sizeof *words);
+}
+
+/* ---- cursors in a state: first stream (2 bytes), how many (2), bits of ordinal and of used (1
+   each), and then cursor behind cursor, without gaps ---- */
+
+#define DLPI_CURSORS_AT 6u
+
+static inline uint32_t dlpi_bits_of(uint64_t most) {
+    return most == 0 ? 1u : 64u - (uint32_t)__builtin_clzll(most);
+}
+
+/* Bits of an ordinal. Where passes repeat, one in 64 has an item. */
+static uint32_t dlpi_found_ordinal_bits(const dlpi_found_plan *q) {
+    uint64_t each = dlpi_found_inputs(q, 0), rows = q->steps * (q->batch / q->streams);
+    uint32_t bits = dlpi_bits_of(each) + (q->steps ? dlpi_bits_of(rows) + 6 : 0);
+    return bits < 40 ? bits : 40; /* 10^12 inputs of a stream in an epoch, which no epoch reads */
+}
+
+static void dlpi_bits_put(uint8_t *at, uint32_t *bit, uint32_t n, uint64_t value) {
+    for (uint32_t i = 0; i < n; i++, ++*bit)
+        at[*bit / 8] = (uint8_t)(at[*bit / 8] | (value >> i & 1u) << *bit % 8);
+}
+
+static uint64_t dlpi_bits_take(const uint8_t *at, uint32_t *bit, uint32_t n) {
+    uint64_t value = 0;
+    for (uint32_t i = 0; i < n; i++, ++*bit)
+        value |= (uint64_t)(at[*bit / 8] >> *bit % 8 & 1u) << i;
+    return value;
+}
+
+/* What stands before the cursors. */
+typedef struct dlpi_cursors {
+    uint32_t first, n, ordinal_bits, used_bits;
+} dlpi_cursors;
+
+/* Bytes of n cursors in a state. */
+static inline uint32_t dlpi_cursors_bytes(const dlpi_cursors *c) {
+    return DLPI_CURSORS_AT + (c->n * (c->ordinal_bits + c->used_bits) + 7) / 8;
+}
+
+/* How many fit into so many bytes. */
+static inline uint32_t dlpi_cursors_fit(const dlpi_cursors *c, uint32_t bytes) {
+    return (bytes - DLPI_CURSORS_AT) * 8 / (c->ordinal_bits + c->used_bits);
+}
+
+/* at: zeros. */
+static void dlpi_cursors_begin(const dlpi_cursors *c, uint8_t *at) {
+    uint32_t bit = 0;
+    dlpi_bits_put(at, &bit, 16, c->first);
+    dlpi_bits_put(at, &bit, 16, c->n);
+    dlpi_bits_put(at, &bit, 8, c->ordinal_bits);
+    dlpi_bits_put(at, &bit, 8, c->used_bits);
+}
+
+/* Of saved bytes; false: there is nothing like it in them. */
+static bool dlpi_cursors_read(dlpi_cursors *c, const uint8_t *at, uint32_t bytes) {
+    uint32_t bit = 0;
+    if (bytes < DLPI_CURSORS_AT) return false;
+    c->first = (uint32_t)dlpi_bits_take(at, &bit, 16);
+    c->n = (uint32_t)dlpi_bits_take(at, &bit, 16);
+    c->ordinal_bits = (uint32_t)dlpi_bits_take(at, &bit, 8);
+    c->used_bits = (uint32_t)dlpi_bits_take(at, &bit, 8);
+    return c->n > 0 && c->ordinal_bits > 0 && c->ordinal_bits <= 64 && c->used_bits > 0 &&
+           c->used_bits <= 64 && dlpi_cursors_bytes(c) == bytes;
+}
+
+/* The i-th cursor. */
+static void dlpi_cursor_put(const dlpi_cursors *c, uint8_t *at, uint32_t i, const dlpi_cursor *x) {
+    uint32_t bit = DLPI_CURSORS_AT * 8 + i * (c->ordinal_bits + c->used_bits);
+    dlpi_bits_put(at, &bit, c->ordinal_bits, x->ordinal);
+    dlpi_bits_put(at, &bit, c->used_bits, x->used);
+}
+
+static dlpi_cursor dlpi_cursor_take(const dlpi_cursors *c, const uint8_t *at, uint32_t i) {
+    uint32_t bit = DLPI_CURSORS_AT * 8 + i * (c->ordinal_bits + c->used_bits);
+    dlpi_cursor x;
+    x.ordinal = dlpi_bits_take(at, &bit, c->ordinal_bits);
+    x.used = dlpi_bits_take(at, &bit, c->used_bits);
+    return x;
+}

@@ -1,0 +1,266 @@
+/* needs: parts */
+#pragma once
+#include "api/expand.h"
+#include "stages/found.h"
+/* ---------------------------------------------------------------------------------------------
+   >>impl-expand     EXPANDERS AND FILTERS
+   The same source: an input is a dataset index, and its cell has the items that were made of it,
+   one behind the other, each as its lengths and its fields; behind them the input itself, where
+   expand reads one. Fetch, whose workers otherwise call the user, copies items into rows. */
+
+typedef struct dlpi_expand {
+    dlpi_found found; /* first: what is said of parts above holds for this, too */
+    dlp_expand_desc d;
+    bool taken;        /* the fetch stage's callback and fields are here, and its own is the copy */
+    dlp_dataset input; /* as that stage had it */
+    dlp_field input_fields[DLP_MAX_FIELDS];
+    char input_names[DLP_MAX_FIELDS][32];
+    dlpi_fields in, out;
+    uint64_t in_at[DLP_MAX_FIELDS], out_at[DLP_MAX_FIELDS]; /* from the beginning of an item */
+    uint64_t in_bytes, out_bytes;
+} dlpi_expand;
+
+/* Place fields behind the lengths; returns the bytes of all. */
+static uint64_t dlpi_expand_places(const dlpi_fields *fs, uint64_t *at) {
+    uint64_t end = dlpi_round_up((uint64_t)fs->n * 8, 64);
+    for (uint32_t f = 0; f < fs->n; f++) {
+        at[f] = end;
+        end = dlpi_sum(end, dlpi_round_up(fs->at[f].row_bytes, 64));
+    }
+    return end;
+}
+
+/* The fetch stage's callback: the item of a row, out of its cell. */
+static int dlpi_expand_copy(void *user, dlp_item *it) {
+    const dlpi_expand *x = user;
+    const uint8_t *from = it->part->data;
+    const uint64_t *lengths = it->part->data;
+    from += it->part->item * x->out_bytes;
+    lengths += it->part->item * (x->out_bytes / 8);
+    for (uint32_t f = 0; f < x->out.n; f++) {
+        memcpy(it->data[f], from + x->out_at[f], (size_t)x->out.at[f].row_bytes);
+        if (x->out.at[f].f.ragged) it->length[f] = lengths[f];
+    }
+    return 0;
+}
+
+static int dlpi_expand_take(dlp_pipe *p, dlpi_stage *st, const dlp_expand_desc *d) {
+    dlpi_expand *x = st->self;
+    static const dlpi_bound bounds[] = {
+        {DLPI_AT(dlp_expand_desc, max_out), 0, 1 << 30, "1..2^30, or 0 without expand"},
+        {DLPI_AT(dlp_expand_desc, n_fields), 0, DLP_MAX_FIELDS, "0..16"},
+        {DLPI_AT(dlp_expand_desc, queue_size), 0, 4096, "0..4096"},
+        {DLPI_AT(dlp_expand_desc, streams), 0, 1 << 16, "0..2^16, a divisor of batch_size"},
+        {DLPI_AT(dlp_expand_desc, steps_per_epoch), 0, INT64_C(1) << 40, "0..2^40"},
+        {DLPI_AT(dlp_expand_desc, shuffle_items), 0, 1, "0 or 1"},
+        {DLPI_AT(dlp_expand_desc, uneven), 0, 1, "0 or 1"},
+        {"dispatch", DLPI_IN(dlp_expand_desc, workers.dispatch), 0, 0,
+         "DLP_DISPATCH_CLAIM for what makes items"},
+        {"workers_max", DLPI_IN(dlp_expand_desc, workers.workers_max), 0, 0,
+         "0 for what makes items: they are not tuned"},
+    };
+    int rc = dlpi_check_bounds(p, st->name, d, DLPI_ROWS(bounds));
+    if (rc != DLP_OK) return rc;
+    if (d->expand != NULL && d->max_out == 0)
+        return dlpi_bad(p, st->name, "max_out", "1 and more with expand", 0);
+    if (d->expand == NULL && d->n_fields != 0)
+        return dlpi_bad(p, st->name, "n_fields", "0 without expand: items are what fetch writes",
+                        (int64_t)d->n_fields);
+    if (d->workers.on_error == DLP_ON_ERROR_REPLACE)
+        return dlpi_bad(p, st->name, "on_error", "DLP_ON_ERROR_RAISE or _DROP", 1);
+    if ((rc = dlpi_check_workers(p, st)) != DLP_OK) return rc;
+    x->d = *d;
+    if (d->n_fields > 0) memcpy(st->fields, d->fields, d->n_fields * sizeof *st->fields);
+    x->found.d = (dlp_part_desc){.manifest_id = d->id,
+                                 .queue_size = d->queue_size,
+                                 .max_items = d->expand ? d->max_out : 1,
+                                 .uneven = d->uneven};
+    x->found.most_items = x->found.d.max_items;
+    x->found.least_items = 1;
+    x->found.plan.streams = d->streams ? d->streams : 1;
+    x->found.plan.steps = d->steps_per_epoch;
+    x->found.plan.most = x->found.most_items;
+    x->found.plan.shuffle_items = d->shuffle_items != 0;
+    return dlpi_keep_names(p, st, d->n_fields);
+}
+
+/* Take over what the fetch stage calls, and its fields: once, though sizes are asked for twice. */
+static int dlpi_expand_adopt(dlp_pipe *p, dlpi_stage *st) {
+    dlpi_expand *x = st->self;
+    dlpi_stage *fetch = p->fetch;
+    if (x->taken) return DLP_OK;
+    if (fetch->in_flight > 0)
+        return dlpi_bad(p, fetch->name, "fetcher", "DLP_FETCH_SEQUENTIAL behind expand", 1);
+    if (fetch->w.on_error == DLP_ON_ERROR_REPLACE)
+        return dlpi_bad(p, fetch->name, "on_error", "DLP_ON_ERROR_RAISE or _DROP behind expand", 1);
+    x->taken = true;
+    x->input = fetch->dataset;
+    memcpy(x->input_fields, fetch->fields, sizeof x->input_fields);
+    memcpy(x->input_names, fetch->field_names, sizeof x->input_names);
+    for (uint32_t f = 0; f < DLP_MAX_FIELDS; f++) x->input_fields[f].name = x->input_names[f];
+    x->input.fields = x->input_fields;
+    fetch->item = dlpi_expand_copy;
+    fetch->user = x;
+    fetch->dataset.writes_all_bytes = 1;
+    if (x->d.n_fields == 0) return DLP_OK;
+    memcpy(fetch->field_names, st->field_names, sizeof fetch->field_names);
+    memcpy(fetch->fields, st->fields, sizeof fetch->fields);
+    for (uint32_t f = 0; f < x->d.n_fields; f++) fetch->fields[f].name = fetch->field_names[f];
+    fetch->dataset.n_fields = x->d.n_fields;
+    return DLP_OK;
+}
+
+static int dlpi_expand_sizes(dlp_pipe *p) {
+    dlpi_expand *x = p->source_stage->self;
+    int32_t order = p->sampler->sampler.order;
+    int rc;
+    if (order != DLP_ORDER_SEQUENTIAL && order != DLP_ORDER_SHUFFLED)
+        return dlpi_bad(p, p->sampler->name, "sampler.order",
+                        "DLP_ORDER_SEQUENTIAL or DLP_ORDER_SHUFFLED with expand", order);
+    if ((rc = dlpi_found_refuses(p)) != DLP_OK) return rc;
+    if ((rc = dlpi_check_items(p)) != DLP_OK) return rc;
+    if ((rc = dlpi_expand_adopt(p, p->source_stage)) != DLP_OK) return rc;
+    x->found.plan.n_inputs = p->fetch->dataset.n_items;
+    x->found.plan.shuffle_inputs = order == DLP_ORDER_SHUFFLED;
+    return dlpi_found_lengths(p);
+}
+
+static int dlpi_expand_check(dlp_pipe *p, dlpi_stage *st) {
+    dlpi_expand *x = st->self;
+    int rc = dlpi_fields_init(p, st->name, &x->in, x->input.fields, x->input.n_fields, false);
+    if (rc != DLP_OK) return rc;
+    x->out = p->items;
+    x->in_bytes = dlpi_expand_places(&x->in, x->in_at);
+    x->out_bytes = dlpi_expand_places(&x->out, x->out_at);
+    x->found.d.max_part_bytes =
+        dlpi_sum(dlpi_times(x->found.most_items, x->out_bytes), x->d.expand ? x->in_bytes : 0);
+    if (x->found.d.max_part_bytes > DLPI_CELL_MAX)
+        return dlpi_bad(p, st->name, "max_out", "at most 2^46 bytes of items", x->d.max_out);
+    return dlpi_found_check(p, st);
+}
+
+/* ---- an input is made ---- */
+
+typedef struct dlpi_making { /* what expand calls have in common */
+    dlp_expand x;            /* first: what the callback sees */
+    const dlpi_expand *by;
+    uint8_t *cell;
+    bool above; /* more than max_out were asked for */
+    dlp_item item;
+    void *data[DLP_MAX_FIELDS];
+} dlpi_making;
+
+/* An item whose fields lie at `to`, as zeros. */
+static void dlpi_expand_item(dlp_item *it, uint8_t *to, const dlpi_fields *fs, const uint64_t *at,
+                             void **data, bool zero) {
+    memset(to, 0, zero ? (size_t)(at[fs->n - 1] + fs->at[fs->n - 1].row_bytes) : fs->n * 8u);
+    for (uint32_t f = 0; f < fs->n; f++) data[f] = to + at[f];
+    it->n_fields = fs->n;
+    it->data = data;
+    it->length = (uint64_t *)(void *)to;
+}
+
+/* Are the lengths that were set possible? */
+static int dlpi_expand_lengths(dlpi_worker *w, const dlpi_fields *fs, const uint64_t *lengths) {
+    for (uint32_t f = 0; f < fs->n; f++) {
+        uint64_t most = fs->at[f].f.ragged ? (uint64_t)fs->at[f].f.shape[0] : 0;
+        if (lengths[f] > most)
+            return dlpi_say(w, DLP_ERR_LENGTH,
+                            "field \"%s\" has %" PRIu64 " rows, its maximum is %" PRIu64,
+                            fs->at[f].name, lengths[f], most);
+    }
+    return 0;
+}
+
+/* Let expand make items of the input that fetch, where there is one, writes behind them. */
+static int dlpi_expand_make(dlpi_worker *w, dlpi_making *m, dlp_item *in, uint64_t *items) {
+    const dlpi_expand *x = m->by;
+    void *data[DLP_MAX_FIELDS];
+    int rc = 0;
+    dlpi_expand_item(in, m->cell + x->found.most_items * x->out_bytes, &x->in, x->in_at, data,
+                     !x->input.writes_all_bytes);
+    if (x->input.fetch != NULL) rc = x->input.fetch(x->input.user, in);
+    if (rc == 0) rc = dlpi_expand_lengths(w, &x->in, in->length);
+    if (rc == 0) rc = x->d.expand(x->d.user, &m->x);
+    if (rc == 0 && m->above)
+        return dlpi_say(w, DLP_ERR_LENGTH, "expand made more than max_out %" PRIu32 " items",
+                        x->d.max_out);
+    for (uint64_t i = 0; i < m->x.n_made && rc == 0; i++)
+        rc =
+            dlpi_expand_lengths(w, &x->out, (const uint64_t *)(void *)(m->cell + i * x->out_bytes));
+    *items = m->x.n_made;
+    return rc;
+}
+
+/* One try. Returns 0, or what is wrong. */
+static int dlpi_expand_load(dlpi_worker *w, uint32_t c) {
+    const dlpi_expand *x = w->p->source_stage->self;
+    dlpi_input *cell = dlpi_input_at(w->p, c);
+    dlp_item in = {.index = cell->index,
+                   .epoch = cell->epoch,
+                   .position = cell->first,
+                   .attempt = dlpi_rec_tries(cell->rec),
+                   .worker = (uint32_t)w->id,
+                   .worker_state = w->state,
+                   .seed = x->found.plan.seed,
+                   .call = &w->note};
+    dlpi_making m = {.x = {.item = &in, .call = &w->note}, .by = x};
+    uint64_t items = 1;
+    int rc = dlpi_call_verdict(w, cell->killed_by, cell->rec);
+    if (rc != 0) return rc;
+    m.cell = dlpi_input_bytes(w->p, c);
+    if (x->d.expand != NULL) {
+        rc = dlpi_expand_make(w, &m, &in, &items);
+    } else {
+        dlpi_expand_item(&in, m.cell, &x->in, x->in_at, m.data, !x->input.writes_all_bytes);
+        rc = x->input.fetch(x->input.user, &in);
+        if (rc == 0) rc = dlpi_expand_lengths(w, &x->in, in.length);
+    }
+    if (rc == DLP_SKIP) rc = 0, items = 0;
+    rc = dlpi_guard_input(w, c, x->found.d.max_part_bytes, dlpi_item_returned(w, rc));
+    if (rc != 0) return rc;
+    cell->items = items;
+    cell->bytes = items * x->out_bytes;
+    return 0;
+}
+
+static const dlpi_source_ops dlpi_expand_source = {
+    .sizes = dlpi_expand_sizes,
+    .slot_bytes = dlpi_found_slot_bytes,
+    .row_bytes = sizeof(dlp_part),
+    .rows = dlpi_found_rows,
+    .ready = dlpi_found_ready,
+    .fill = dlpi_found_fill,
+    .ahead = dlpi_found_ahead,
+    .seek = dlpi_found_seek,
+    .item = dlpi_found_item,
+    .row = dlpi_found_row_part,
+    .params = "streams, steps_per_epoch, max_out, id",
+    .config = dlpi_found_config,
+    .state = dlpi_found_state,
+    .no_state_at = true,
+    .never_saved = dlpi_found_never_saved,
+    .input = "input",
+    .load = dlpi_expand_load,
+};
+
+static const dlpi_stage_ops dlpi_expand_ops = {
+    .kind = DLP_STAGE_EXPAND,
+    .rank = 3,
+    .workers = 1, /* makes items ahead of the consumer */
+    .unit = DLPI_UNIT_CELLS,
+    .self_bytes = sizeof(dlpi_expand),
+    .check = dlpi_expand_check,
+    .layout = dlpi_found_layout,
+    .private_words = "input tables",
+    .blocks = dlpi_found_blocks,
+    .live = dlpi_found_live,
+    .step = dlpi_input_step,
+    .find = dlpi_input_find,
+    .run = dlpi_input_run,
+    .due = dlpi_inputs_due,
+    .recover = dlpi_input_recover,
+    .tell = dlpi_input_tell,
+    .seen = dlpi_inputs_seen,
+    .source = &dlpi_expand_source,
+};

@@ -1,0 +1,777 @@
+/* needs: parts */
+#pragma once
+#include "api/found.h"
+#include "order/found.h"
+#include "core/inputs.h"
+/* ---------------------------------------------------------------------------------------------
+   >>impl-found      INPUTS WHOSE ITEMS NOBODY HAS COUNTED
+   The source of batches whose items come in inputs of 0..k items, of which only a load tells how
+   many. Each stream takes its inputs in their order, and a batch m = B / C rows of each stream. The
+   scheduler takes counts in that order, too, never as they come: so workers, deaths and times
+   decide when a row is known, and nothing else. A batch is scheduled once all its rows are known,
+   and whether another one follows; from then on it is a batch like any other.
+
+   Of a stream's cells, in the order of its inputs,
+     known     come first: their counts are taken, and each has rows that are not given yet
+     not known the rest: open, loading, or loaded behind one that is not
+   An input without items, or whose items are all given, is no longer in the list. Its cell is free
+   when all batches that have rows of it have left the last stage that may send rows back.
+
+   Why it can't stand still. Together the streams have `need` cells each, and a free cell goes to
+   the stream with the fewest. So a stream takes one beyond its need only while none has fewer; and
+   where one has given a cell back, it is the first to get one again. So the cells that are free, or
+   come free by themselves, are always as many as the streams lack of their needs. They do come free
+   by themselves: a cell off the list waits for batches that are scheduled, and those wait for
+   nothing but workers; one that an epoch, or a place, that was left has put off the list is open,
+   or loading. Let a batch wait to be scheduled, and s be a stream whose rows are not all known. If
+   s has an input that is not known, workers load it. If all are known it has fewer than `need`,
+   since so many with rows hold all that is asked for (dlpi_found_check); then it is given another
+   one. Empty inputs leave the list and take nothing from this. */
+
+#define DLPI_FOUND_NONE UINT32_MAX
+
+typedef struct dlpi_found_cell { /* what the scheduler knows of a cell */
+    uint64_t epoch, ordinal, ticket;
+    uint64_t n, taken; /* known: items, and how many of them are given */
+    uint64_t used;     /* batch scheduled last that has rows of it, + 1 */
+    uint32_t next;     /* of its stream */
+    bool listed;
+    bool failed;           /* an error of the batch that has its one row */
+    dlp_permutation items; /* their order */
+} dlpi_found_cell;
+
+typedef struct dlpi_found_stream {
+    uint32_t head, tail, cells; /* its list, and how many are in it */
+    uint32_t last_known, known; /* the last that is known, the first that is not */
+    uint64_t epoch, next;       /* whose input is asked for next */
+    uint64_t rows;              /* known, and not given yet */
+    uint64_t empty;             /* inputs known last, one after the other, that had none */
+    dlpi_cursor at;             /* behind the last row given */
+} dlpi_found_stream;
+
+/* What a search for free cells depends on. */
+typedef struct dlpi_found_place {
+    uint64_t epoch, published, left, loads;
+} dlpi_found_place;
+
+typedef struct dlpi_found_row {
+    uint32_t cell, number; /* of the item in its input */
+} dlpi_found_row;
+
+/* What the stage keeps. */
+typedef struct dlpi_found {
+    dlp_part_desc d;
+    uint64_t most_items, least_items; /* of an input that has any */
+    uint32_t need, n_cells;
+    uint8_t pad[DLPI_LINE]; /* part workers read what is above; below is the scheduler's */
+    dlpi_found_plan plan;
+    dlpi_cursors cursors;
+    uint32_t each; /* rows of a stream in a batch */
+    bool begun;
+    int rc; /* what is wrong with the epoch that was begun */
+    uint64_t epoch;
+    uint64_t tickets, left;
+    dlpi_found_cell *use;       /* [n_cells] */
+    dlpi_found_stream *streams; /* [cursors.n] those of this rank */
+    bool stuck;                 /* no cell was free, when all was at: */
+    dlpi_found_place stuck_at;
+} dlpi_found;
+
+static inline dlpi_found *dlpi_found_of(const dlp_pipe *p) { return p->source_stage->self; }
+
+static inline dlpi_found_row *dlpi_found_rows_of(const dlp_pipe *p, uint32_t s) {
+    return (dlpi_found_row *)(void *)((uint8_t *)dlpi_slot_source(p, s) +
+                                      sizeof(dlpi_source_state));
+}
+
+/* ---- what the desc may say, and what follows ---- */
+
+static int dlpi_found_bounds(dlp_pipe *p, const dlpi_stage *st, const dlp_part_desc *d) {
+    static const dlpi_bound bounds[] = {
+        {DLPI_AT(dlp_part_desc, n_parts), 1, INT64_C(1) << 31, "1..2^31"},
+        {DLPI_AT(dlp_part_desc, max_part_bytes), 1, DLPI_CELL_MAX, "1..2^46"},
+        {DLPI_AT(dlp_part_desc, queue_size), 0, 4096, "0..4096"},
+        {DLPI_AT(dlp_part_desc, streams), 0, 1 << 16, "0..2^16, a divisor of batch_size"},
+        {DLPI_AT(dlp_part_desc, shuffle_parts), 0, 1, "0 or 1"},
+        {DLPI_AT(dlp_part_desc, shuffle_items), 0, 1, "0 or 1"},
+        {DLPI_AT(dlp_part_desc, uneven), 0, 1, "0 or 1"},
+        {DLPI_AT(dlp_part_desc, max_items), 1, INT64_C(1) << 31, "1..2^31"},
+        {DLPI_AT(dlp_part_desc, min_items), 0, INT64_C(1) << 31, "0..max_items"},
+        {DLPI_AT(dlp_part_desc, steps_per_epoch), 0, INT64_C(1) << 40, "0..2^40"},
+        {"dispatch", DLPI_IN(dlp_part_desc, workers.dispatch), 0, 0,
+         "DLP_DISPATCH_CLAIM for parts"},
+        {"workers_max", DLPI_IN(dlp_part_desc, workers.workers_max), 0, 0,
+         "0 for parts: they are not tuned"},
+        {"workers_min", DLPI_IN(dlp_part_desc, workers.workers_min), 0, 0,
+         "0 for parts: they are not tuned"},
+    };
+    dlpi_check_bounds(p, st->name, d, DLPI_ROWS(bounds));
+    if (d->min_items > d->max_items)
+        dlpi_bad(p, st->name, "min_items", "0..max_items", (int64_t)d->min_items);
+    if (d->workers.on_error == DLP_ON_ERROR_REPLACE)
+        dlpi_bad(p, st->name, "on_error", "DLP_ON_ERROR_RAISE or _DROP for parts", 1);
+    if (d->load == NULL) dlpi_missing(p, st->name, "load", "the function that reads a part");
+    return p->err.code != 0 ? p->err.code : dlpi_check_workers(p, st);
+}
+
+static int dlpi_found_take(dlp_pipe *p, dlpi_stage *st, const dlp_part_desc *d) {
+    dlpi_found *q = st->self;
+    int rc = dlpi_found_bounds(p, st, d);
+    if (rc != DLP_OK) return rc;
+    q->d = *d;
+    st->own = (void (*)(void))d->load;
+    st->user = d->user;
+    q->most_items = d->max_items;
+    q->least_items = d->min_items ? d->min_items : 1;
+    q->plan.n_inputs = d->n_parts;
+    q->plan.streams = d->streams ? d->streams : 1;
+    q->plan.steps = d->steps_per_epoch;
+    q->plan.most = d->max_items;
+    q->plan.shuffle_inputs = d->shuffle_parts != 0;
+    q->plan.shuffle_items = d->shuffle_items != 0;
+    return DLP_OK;
+}
+
+/* What has no meaning where counts are not known in advance. */
+static int dlpi_found_refuses(dlp_pipe *p) {
+    const dlpi_stage *st = p->source_stage;
+    const dlpi_stage *other = p->keeper ? p->keeper : p->lender;
+    if (p->open_end) return dlpi_bad_graph(p, st->name, "parts and a stream can't be in one pipe");
+    if (other != NULL)
+        return dlpi_bad_graph(p, other->name,
+                              "this stage wants to know the number of items, and of parts with "
+                              "max_items only load tells it");
+    if (p->sampler->sampler.subset || p->sampler->sampler.weights)
+        return dlpi_bad(p, p->sampler->name, "sampler.subset",
+                        "NULL with DLP_ORDER_PARTS, as weights", 1);
+    if (p->d.unordered)
+        return dlpi_bad(p, "", "unordered", "0 with parts of unknown count", p->d.unordered);
+    return DLP_OK;
+}
+
+/* Streams, ranks, rows. */
+static int dlpi_found_fit(dlp_pipe *p) {
+    const dlpi_found *q = dlpi_found_of(p);
+    const char *name = p->source_stage->name;
+    uint64_t c = q->plan.streams;
+    if (c > p->global_batch || p->global_batch % c != 0)
+        return dlpi_refuse(p, DLP_ERR_ARG, name, "streams",
+                           "batch_size %" PRIu64 " can't be divided by streams %" PRIu64,
+                           p->global_batch, c);
+    if (c > q->plan.n_inputs)
+        return dlpi_refuse(p, DLP_ERR_ARG, name, "streams",
+                           "streams is %" PRIu64 ", there are %" PRIu64 " parts, and a stream has "
+                           "one at least",
+                           c, q->plan.n_inputs);
+    if (c % p->world != 0)
+        return dlpi_refuse(p, DLP_ERR_ARG, name, "streams",
+                           "streams %" PRIu64 " can't be divided by world_size %" PRIu32
+                           ": a rank reads whole streams",
+                           c, p->world);
+    if (p->world > 1 && q->plan.steps == 0 && !q->d.uneven)
+        return dlpi_refuse(p, DLP_ERR_ARG, name, "steps_per_epoch",
+                           "steps_per_epoch is 0, and of %" PRIu32 " ranks none knows how many "
+                           "items the others have: give steps_per_epoch, or uneven = 1, with which "
+                           "each rank ends by itself",
+                           p->world);
+    return DLP_OK;
+}
+
+/* Rows of a stream that must be known before a batch is scheduled: its own, and those that tell
+   whether another follows: with DLP_LAST_DROP all of a full one's, else one. */
+static uint64_t dlpi_found_look(const dlp_pipe *p, const dlpi_found *q) {
+    if (q->plan.steps) return q->each;
+    return p->last == DLP_LAST_DROP ? 2 * (uint64_t)q->each : (uint64_t)q->each + 1;
+}
+
+/* What follows from the inputs' number, the batch's, and the ranks'. */
+static int dlpi_found_lengths(dlp_pipe *p) {
+    dlpi_found *q = dlpi_found_of(p);
+    int rc = dlpi_found_fit(p);
+    if (rc != DLP_OK) return rc;
+    q->plan.batch = p->global_batch;
+    q->plan.seed = p->sampler->sampler.seed;
+    q->each = (uint32_t)(p->global_batch / q->plan.streams);
+    q->cursors.n = (uint32_t)(q->plan.streams / p->world);
+    q->cursors.first = p->rank * q->cursors.n;
+    q->cursors.ordinal_bits = dlpi_found_ordinal_bits(&q->plan);
+    q->cursors.used_bits = dlpi_bits_of(q->most_items);
+    if (q->plan.steps) return dlpi_epoch_of(p, q->plan.steps * p->global_batch);
+    p->samples = DLPI_MAX_ITEMS; /* nobody knows the epoch's length */
+    p->batches_per_epoch = UINT64_MAX;
+    return DLP_OK;
+}
+
+static int dlpi_found_sizes(dlp_pipe *p) {
+    dlpi_found *q = dlpi_found_of(p);
+    dlp_dataset *ds = &p->fetch->dataset;
+    int rc;
+    if (p->sampler->sampler.order != DLP_ORDER_PARTS) return dlpi_bad_order(p);
+    if ((rc = dlpi_found_refuses(p)) != DLP_OK) return rc;
+    if (ds->n_items != 0 && ds->n_items != q->plan.n_inputs)
+        return dlpi_refuse(p, DLP_ERR_ARG, p->fetch->name, "dataset.n_items",
+                           "n_items is %" PRIu64 ", must be 0 where load counts the items of parts",
+                           ds->n_items);
+    ds->n_items = q->plan.n_inputs;
+    if ((rc = dlpi_check_items(p)) != DLP_OK) return rc;
+    return dlpi_found_lengths(p);
+}
+
+/* How many cells there are. So many rows, from anywhere in an input on, lie in so many inputs. */
+static int dlpi_found_check(dlp_pipe *p, dlpi_stage *st) {
+    dlpi_found *q = st->self;
+    uint64_t rows = dlpi_found_look(p, q), all;
+    uint32_t fit = dlpi_cursors_fit(&q->cursors, DLP_SAMPLER_STATE_BYTES);
+    if (q->cursors.n > fit)
+        return dlpi_refuse(p, DLP_ERR_ARG, st->name, "streams",
+                           "this rank reads %" PRIu32 " streams, a state has room for %" PRIu32
+                           " (n_parts, max_items): fewer streams, or more ranks",
+                           q->cursors.n, fit);
+    rows = 1 + (rows - 1 + q->least_items - 1) / q->least_items;
+    all = rows * q->cursors.n;
+    q->need = (uint32_t)rows;
+    q->n_cells = q->d.queue_size;
+    if (q->n_cells == 0 && all < 4096) {
+        uint64_t more = all + (uint64_t)(st->w.num_workers > 0 ? st->w.num_workers : 1);
+        q->n_cells = more < 4096 ? (uint32_t)more : 4096;
+    }
+    if (q->n_cells >= all) return DLP_OK;
+    return dlpi_refuse(p, DLP_ERR_ARG, st->name, "queue_size",
+                       "a batch may need %" PRIu64 " parts at once (%" PRIu32 " streams, %" PRIu64
+                       " of each: batch_size, min_items), queue_size is %" PRIu32
+                       "; 0 takes what is needed, at most 4096",
+                       all, q->cursors.n, rows, q->d.queue_size);
+}
+
+/* ---- memory ---- */
+
+static uint64_t dlpi_found_slot_bytes(const dlp_pipe *p) {
+    return dlpi_sum(sizeof(dlpi_source_state), dlpi_times(p->batch_rows, sizeof(dlpi_found_row)));
+}
+
+static void dlpi_found_layout(dlp_pipe *p, dlpi_stage *st) {
+    const dlpi_found *q = st->self;
+    uint64_t stride = dlpi_round_up(dlpi_sum(q->d.max_part_bytes, DLPI_GUARD), 4096);
+    dlpi_area_add(p, DLPI_REC_SOURCE, "part cells: records", sizeof(dlpi_input), q->n_cells,
+                  DLPI_LINE);
+    dlpi_area_add(p, DLPI_REC_SOURCE_CELLS, "part cells", dlpi_sum(stride, DLPI_INPUT_GUARD),
+                  q->n_cells, 4096);
+}
+
+static int dlpi_found_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out) {
+    const dlpi_found *q = st->self;
+    DLPI_UNUSED(p);
+    out[0] = (dlpi_block){offsetof(dlpi_found, use), dlpi_times(q->n_cells, sizeof *q->use)};
+    out[1] =
+        (dlpi_block){offsetof(dlpi_found, streams), dlpi_times(q->cursors.n, sizeof *q->streams)};
+    return 2;
+}
+
+static void dlpi_found_live(dlp_pipe *p, dlpi_stage *st) {
+    dlpi_found *q = st->self;
+    for (uint32_t i = 0; i < q->cursors.n; i++)
+        q->streams[i].head = q->streams[i].tail = DLPI_FOUND_NONE;
+    if (DLPI_DEBUG) dlpi_inputs_paint(p, q->d.max_part_bytes);
+}
+
+/* ---- the lists of the streams ---- */
+
+/* The first cell of a stream is not needed any more. */
+static void dlpi_found_drop(dlpi_found *q, dlpi_found_stream *x) {
+    dlpi_found_cell *u = &q->use[x->head];
+    u->listed = false;
+    x->head = u->next;
+    x->cells--;
+    if (x->head == DLPI_FOUND_NONE) x->tail = DLPI_FOUND_NONE;
+}
+
+/* All streams begin with this epoch, with what they have of it. */
+static void dlpi_found_begin(dlpi_found *q, uint64_t epoch) {
+    q->epoch = epoch;
+    q->begun = true;
+    q->rc = DLP_OK;
+    q->stuck = false;
+    for (uint32_t i = 0; i < q->cursors.n; i++) {
+        dlpi_found_stream *x = &q->streams[i];
+        while (x->head != DLPI_FOUND_NONE && q->use[x->head].epoch != epoch) dlpi_found_drop(q, x);
+        x->known = x->head;
+        x->last_known = DLPI_FOUND_NONE;
+        x->rows = x->empty = 0;
+        x->at = (dlpi_cursor){0, 0};
+        if (x->head == DLPI_FOUND_NONE || x->epoch < epoch) {
+            x->epoch = epoch;
+            x->next = 0;
+        }
+    }
+}
+
+/* Nothing can follow, whatever is asked for: an error of the epoch. */
+__attribute__((format(printf, 3, 4))) static int dlpi_found_fail(dlp_pipe *p, int code,
+                                                                 const char *format, ...) {
+    dlp_error e;
+    va_list args;
+    dlpi_error_set(&e, code, "parts", "%s", "");
+    va_start(args, format);
+    vsnprintf(e.message, sizeof e.message, format, args);
+    va_end(args);
+    dlpi_copy_text(e.stage, sizeof e.stage, p->source_stage->name);
+    e.epoch = p->schedule.epoch;
+    dlpi_ctl_fail(p, DLPI_FEEDER, &e);
+    dlpi_found_of(p)->rc = code;
+    return code;
+}
+
+/* An input could not be loaded: the items that it has all the same, which are none or, where that
+   is an error, one: the row that fails. */
+static uint64_t dlpi_found_failed(dlp_pipe *p, dlpi_found_cell *u, dlpi_input *cell) {
+    dlp_error e = cell->error;
+    u->failed = dlpi_input_raises(p, 1, &e);
+    e.epoch = cell->epoch;
+    if (u->failed) {
+        if (e.code == DLP_ERR_BUDGET) dlpi_error_first(p->ctl, &e);
+        cell->error = e;
+        return 1;
+    }
+    e.has_item = 1;
+    e.index = cell->index;
+    dlpi_skip_put(p->ctl, p->source_stage->id, &e, e.code ? e.code : DLP_SKIP, UINT64_MAX);
+    dlpi_bump(&p->workers[p->source_stage->first_worker].block->left_out, 1);
+    return 0;
+}
+
+/* Take cell c, the first of stream i that was not known, off the list: nothing of it is left. */
+static void dlpi_found_pass(dlpi_found *q, dlpi_found_stream *x, uint32_t c) {
+    dlpi_found_cell *u = &q->use[c];
+    u->listed = false;
+    x->cells--;
+    if (x->last_known == DLPI_FOUND_NONE)
+        x->head = u->next;
+    else
+        q->use[x->last_known].next = u->next;
+    if (x->tail == c) x->tail = x->last_known;
+}
+
+/* Take the count of the first input of stream i that was not known. */
+static int dlpi_found_learn_one(dlp_pipe *p, uint32_t i, bool loaded) {
+    dlpi_found *q = dlpi_found_of(p);
+    dlpi_found_stream *x = &q->streams[i];
+    uint32_t c = x->known;
+    dlpi_found_cell *u = &q->use[c];
+    dlpi_input *cell = dlpi_input_at(p, c);
+    uint64_t s = q->cursors.first + i;
+    u->n = loaded ? cell->items : dlpi_found_failed(p, u, cell);
+    u->taken = u->ordinal == x->at.ordinal ? x->at.used : 0;
+    if (u->n < u->taken)
+        return dlpi_found_fail(p, DLP_ERR_RESUME,
+                               "part %" PRIu64 " has %" PRIu64
+                               " items, the state says that %" PRIu64
+                               " of them were given: it is not the part it was",
+                               cell->index, u->n, u->taken);
+    x->empty = u->n == 0 ? x->empty + 1 : 0;
+    x->rows += u->n - u->taken;
+    x->known = u->next;
+    if (u->n > u->taken)
+        x->last_known = c;
+    else
+        dlpi_found_pass(q, x, c);
+    if (q->plan.shuffle_items && u->n > 0)
+        dlpi_found_items(&q->plan, &u->items, u->epoch, cell->index,
+                         u->ordinal / dlpi_found_inputs(&q->plan, s), u->n);
+    if (q->plan.steps == 0 || x->empty < dlpi_found_empty(&q->plan, s)) return DLP_OK;
+    return dlpi_found_fail(p, DLP_ERR_CALLBACK,
+                           "steps_per_epoch wants more, but the last %" PRIu64
+                           " parts of stream %" PRIu64 " had no item",
+                           x->empty, s);
+}
+
+/* Take all counts that are there, each stream's in its order. */
+static int dlpi_found_learn(dlp_pipe *p) {
+    dlpi_found *q = dlpi_found_of(p);
+    for (uint32_t i = 0; i < q->cursors.n && q->rc == DLP_OK; i++) {
+        dlpi_found_stream *x = &q->streams[i];
+        while (x->known != DLPI_FOUND_NONE && q->use[x->known].epoch == q->epoch) {
+            uint32_t low = dlpi_input_state(p, x->known);
+            if (low != DLPI_INPUT_LOADED && low != DLPI_INPUT_FAILED) break;
+            if (dlpi_found_learn_one(p, i, low == DLPI_INPUT_LOADED) != DLP_OK) break;
+        }
+    }
+    return q->rc;
+}
+
+/* Are all inputs of the stream known? */
+static inline bool dlpi_found_out(const dlpi_found *q, const dlpi_found_stream *x) {
+    return q->plan.steps == 0 && x->epoch > q->epoch &&
+           (x->known == DLPI_FOUND_NONE || q->use[x->known].epoch > q->epoch);
+}
+
+/* ---- what is loaded next ---- */
+
+/* A free cell, closed; n_cells: none. */
+static uint32_t dlpi_found_free_cell(dlp_pipe *p) {
+    dlpi_found *q = dlpi_found_of(p);
+    for (uint32_t c = 0; c < q->n_cells; c++) {
+        const dlpi_found_cell *u = &q->use[c];
+        uint64_t *state = &dlpi_input_at(p, c)->state, now;
+        uint32_t low;
+        if (u->ticket == 0) return c;
+        if (u->listed || u->used > q->left) continue;
+        now = dlpi_claim_owner(state); /* Q1 <- Q1 */
+        low = dlpi_gen_low(now);
+        if (low == DLPI_INPUT_LOADED || low == DLPI_INPUT_FAILED) return c;
+        if (low == DLPI_INPUT_OPEN && /* an epoch, or a place, that was left */
+            dlpi_claim_take(state, now, dlpi_gen_word(u->ticket, DLPI_INPUT_CLOSED))) /* Q1 -> Q1 */
+            return c;
+    }
+    return q->n_cells;
+}
+
+/* Have the next input of stream i loaded into cell c. */
+static void dlpi_found_issue(dlp_pipe *p, uint32_t i, uint32_t c) {
+    dlpi_found *q = dlpi_found_of(p);
+    dlpi_found_stream *x = &q->streams[i];
+    dlpi_found_cell *u = &q->use[c];
+    dlpi_input *cell = dlpi_input_at(p, c);
+    uint64_t s = q->cursors.first + i;
+    u->epoch = x->epoch;
+    u->ordinal = x->next++;
+    u->used = 0;
+    u->next = DLPI_FOUND_NONE;
+    u->listed = true;
+    u->failed = false;
+    u->ticket = ++q->tickets;
+    if (x->tail == DLPI_FOUND_NONE)
+        x->head = c;
+    else
+        q->use[x->tail].next = c;
+    x->tail = c;
+    x->cells++;
+    if (x->known == DLPI_FOUND_NONE) x->known = c;
+    if (q->plan.steps == 0 && x->next == dlpi_found_inputs(&q->plan, s)) {
+        x->epoch++;
+        x->next = 0;
+    }
+    cell->index = dlpi_found_input(&q->plan, u->epoch, s, u->ordinal);
+    cell->first = u->ordinal / dlpi_found_inputs(&q->plan, s) * q->plan.n_inputs + cell->index;
+    cell->items = cell->bytes = 0;
+    cell->epoch = u->epoch;
+    DLPI_STORE_RLX(&cell->used, UINT64_C(0));   /* for observers */
+    DLPI_STORE_RLX(&cell->due_ns, UINT64_C(0)); /* ordered by state */
+    cell->rec = 0;
+    dlpi_claim_done(&cell->state, dlpi_gen_word(u->ticket, DLPI_INPUT_OPEN)); /* Q1 -> Q1, B1 */
+}
+
+/* The stream with the fewest cells of those that have something to ask for; cursors.n: none. */
+static uint32_t dlpi_found_poorest(const dlp_pipe *p) {
+    const dlpi_found *q = dlpi_found_of(p);
+    uint32_t best = q->cursors.n;
+    for (uint32_t i = 0; i < q->cursors.n; i++)
+        if (!dlpi_epochs_over(p, q->streams[i].epoch) &&
+            (best == q->cursors.n || q->streams[i].cells < q->streams[best].cells))
+            best = i;
+    return best;
+}
+
+/* Ask for inputs until there is no free cell. A search that found none is not begun again until
+   something has changed on which it depends. */
+static void dlpi_found_ahead(dlp_pipe *p) {
+    dlpi_found *q = dlpi_found_of(p);
+    const dlpi_stage *st = p->source_stage;
+    dlpi_found_place at = {p->schedule.epoch, p->schedule.published, 0, 0};
+    uint32_t fresh = 0, c, i;
+    if (p->schedule.ended) return;
+    at.loads = dlpi_credit_seen(&p->ctl->source_moves); /* Q2 <- Q2, B1 */
+    dlpi_inputs_leave(p, &q->left);
+    at.left = q->left;
+    if (!q->begun || q->epoch != at.epoch) dlpi_found_begin(q, at.epoch);
+    if (q->stuck && memcmp(&q->stuck_at, &at, sizeof at) == 0) return;
+    if (dlpi_found_learn(p) != DLP_OK) return; /* which frees the cells of empty inputs */
+    q->stuck_at = at;
+    while ((i = dlpi_found_poorest(p)) < q->cursors.n &&
+           (c = dlpi_found_free_cell(p)) < q->n_cells) {
+        dlpi_found_issue(p, i, c);
+        fresh++;
+    }
+    q->stuck = true;
+    if (fresh == 0) return;
+    if (st->w.num_workers == 0)
+        dlpi_wake_caller(p->ctl, UINT64_MAX);
+    else
+        dlpi_wake_some(&p->waiters[st->work], (uint32_t)st->n_workers, fresh);
+}
+
+/* ---- a batch is scheduled ---- */
+
+/* Are all of this rank's rows of a batch known, with those of `before` batches before it? *rows: of
+   the global batch, in the sense that 0 says that there is none. Only where *rows is wanted must
+   all be known: else one row says enough. */
+static bool dlpi_found_batch(const dlp_pipe *p, uint64_t before, uint64_t *rows) {
+    const dlpi_found *q = dlpi_found_of(p);
+    uint64_t most = 0;
+    bool known = true;
+    *rows = p->global_batch;
+    for (uint32_t i = 0; i < q->cursors.n; i++) {
+        const dlpi_found_stream *x = &q->streams[i];
+        uint64_t gone = before * q->each, n = x->rows > gone ? x->rows - gone : 0;
+        if (n >= q->each) n = q->each;
+        if (n < q->each && !dlpi_found_out(q, x))
+            known = false;
+        else if (n < q->each && p->last == DLP_LAST_DROP)
+            return *rows = 0, true; /* whatever the others have */
+        if (n > most) most = n;
+    }
+    if (!known) return before > 0 && most > 0 && p->last != DLP_LAST_DROP;
+    if (most == 0) *rows = 0;
+    if (q->plan.streams == 1 && p->last == DLP_LAST_PARTIAL) *rows = most;
+    return true;
+}
+
+static int dlpi_found_rows(dlp_pipe *p, uint64_t *rows) {
+    dlpi_found *q = dlpi_found_of(p);
+    const dlpi_scheduler *f = &p->schedule;
+    int rc;
+    if (!q->begun || q->epoch != f->epoch) dlpi_found_begin(q, f->epoch);
+    if ((rc = dlpi_found_learn(p)) != DLP_OK) return rc;
+    *rows = p->global_batch;
+    if (q->plan.steps)
+        *rows = f->in_epoch < q->plan.steps ? p->global_batch : 0;
+    else
+        dlpi_found_batch(p, 0, rows);
+    if (*rows > 0 || f->in_epoch > 0) return DLP_OK;
+    return dlpi_found_fail(p, DLP_ERR_CALLBACK, "the parts have %s in this epoch",
+                           p->last == DLP_LAST_DROP ? "no full batch of items" : "no item");
+}
+
+/* Is all known of the present batch, and whether another follows? */
+static bool dlpi_found_ready(dlp_pipe *p, uint64_t rows) {
+    const dlpi_found *q = dlpi_found_of(p);
+    const dlpi_scheduler *f = &p->schedule;
+    uint64_t n;
+    bool there = dlpi_found_batch(p, 0, &n) && n == rows;
+    if (there && q->plan.steps == 0) there = dlpi_found_batch(p, 1, &n);
+    DLPI_STORE_RLX(&p->ctl->source_waits, /* for the consumer's books */
+                   !there && f->published == dlpi_credit_seen(&p->ctl->delivered)); /* V1 <- V1 */
+    return there;
+}
+
+/* Rows of slot s from row r on, at most n, out of the first input of a stream. Returns how many. */
+static uint32_t dlpi_found_give(dlp_pipe *p, dlpi_found_stream *x, uint32_t s, uint32_t r,
+                                uint32_t n) {
+    dlpi_found *q = dlpi_found_of(p);
+    uint32_t c = x->head;
+    dlpi_found_cell *u = &q->use[c];
+    dlpi_input *cell = dlpi_input_at(p, c);
+    dlpi_bslot *slot = dlpi_slot_at(p, s);
+    dlpi_found_row *row = dlpi_found_rows_of(p, s);
+    uint64_t *index = dlpi_slot_index(p, s);
+    if (n > u->n - u->taken) n = (uint32_t)(u->n - u->taken);
+    if (q->plan.shuffle_items) dlp_permutation_block(&u->items, u->taken, n, index + r);
+    for (uint32_t i = 0; i < n; i++) {
+        uint64_t number = q->plan.shuffle_items ? index[r + i] : u->taken + i;
+        row[r + i] = (dlpi_found_row){c, (uint32_t)number};
+        index[r + i] = cell->index;
+    }
+    if (u->failed) {
+        dlp_error e = cell->error;
+        e.position = slot->position + r;
+        slot->dirty = 1;
+        dlpi_slot_rec(p, s)[r] = DLPI_ROW_LEFT;
+        dlpi_slot_fail(slot, DLPI_NOBODY, &e);
+    }
+    u->taken += n;
+    u->used = slot->sequence + 1;
+    DLPI_STORE_RLX(&cell->used, slot->sequence + 1); /* for observers */
+    x->rows -= n;
+    x->at = (dlpi_cursor){u->ordinal, u->taken};
+    if (u->taken < u->n) return n;
+    if (x->last_known == c) x->last_known = DLPI_FOUND_NONE;
+    dlpi_found_drop(q, x);
+    return n;
+}
+
+/* Rows of a stream that is out. */
+static void dlpi_found_holes(dlp_pipe *p, uint32_t s, uint32_t r, uint32_t end) {
+    dlpi_slot_at(p, s)->dirty = 1;
+    for (; r < end; r++) {
+        dlpi_slot_rec(p, s)[r] = DLPI_ROW_LEFT;
+        dlpi_slot_index(p, s)[r] = UINT64_MAX;
+        dlpi_found_rows_of(p, s)[r] = (dlpi_found_row){0, 0};
+    }
+}
+
+/* The rows of the batch in slot s, and the state behind it. */
+static void dlpi_found_fill(dlp_pipe *p, uint32_t s) {
+    dlpi_found *q = dlpi_found_of(p);
+    uint32_t count = dlpi_slot_at(p, s)->count;
+    dlpi_source_state *state = dlpi_slot_source(p, s);
+    memset(state, 0, sizeof *state);
+    state->bytes = dlpi_cursors_bytes(&q->cursors);
+    dlpi_cursors_begin(&q->cursors, state->at);
+    for (uint32_t i = 0; i < q->cursors.n; i++) {
+        dlpi_found_stream *x = &q->streams[i];
+        uint32_t r = i * q->each, end = r + q->each < count ? r + q->each : count;
+        while (r < end && x->rows > 0) r += dlpi_found_give(p, x, s, r, end - r);
+        if (r < end) dlpi_found_holes(p, s, r, end);
+        dlpi_cursor_put(&q->cursors, state->at, i, &x->at);
+    }
+}
+
+/* ---- a row of it is fetched ---- */
+
+static void dlpi_found_row_part(dlpi_worker *w, dlp_item *it, uint32_t s, uint32_t row,
+                                void *extra) {
+    const dlp_pipe *p = w->p;
+    const dlpi_found_row *from = &dlpi_found_rows_of(p, s)[row];
+    const dlpi_input *cell = dlpi_input_at(p, from->cell);
+    uint32_t k = dlpi_rec_repl(dlpi_slot_rec(p, s)[row]);
+    dlp_part *part = extra;
+    part->index = cell->index;
+    part->data = dlpi_input_bytes(p, from->cell);
+    part->bytes = cell->bytes;
+    part->items = cell->items;
+    part->item = from->number;
+    if (k > 0) { /* in place of an item that failed: another one of the same input */
+        uint64_t h = dlpi_hash_in(DLPI_DOMAIN_REPLACEMENT, it->seed, it->epoch);
+        part->item =
+            dlpi_below(dlpi_range_of(cell->items), dlpi_absorb(dlpi_absorb(h, it->position), k));
+    }
+    it->part = part;
+}
+
+/* The input that a row comes from: a replacement is out of the same. */
+static uint64_t dlpi_found_item(dlpi_worker *w, uint32_t s, uint32_t row, uint64_t epoch,
+                                uint64_t position, uint32_t k) {
+    DLPI_UNUSED(epoch);
+    DLPI_UNUSED(position);
+    DLPI_UNUSED(k);
+    return dlpi_slot_index(w->p, s)[row];
+}
+
+/* ---- an input is loaded ---- */
+
+/* One try. Returns 0, or what is wrong. */
+static int dlpi_found_load(dlpi_worker *w, uint32_t c) {
+    const dlpi_found *q = dlpi_found_of(w->p);
+    dlpi_input *cell = dlpi_input_at(w->p, c);
+    dlp_part part = {.index = cell->index,
+                     .data = dlpi_input_bytes(w->p, c),
+                     .capacity = q->d.max_part_bytes,
+                     .attempt = dlpi_rec_tries(cell->rec),
+                     .worker = (uint32_t)w->id,
+                     .worker_state = w->state,
+                     .call = &w->note};
+    int rc = dlpi_call_verdict(w, cell->killed_by, cell->rec);
+    if (rc != 0) return rc;
+    rc = dlpi_item_returned(w, ((dlp_part_fn)w->st->own)(w->st->user, &part));
+    rc = dlpi_guard_input(w, c, q->d.max_part_bytes, rc);
+    if (rc != 0) return rc;
+    if (part.bytes > q->d.max_part_bytes)
+        return dlpi_say(w, DLP_ERR_LENGTH,
+                        "load set bytes to %" PRIu64 ", max_part_bytes is %" PRIu64, part.bytes,
+                        q->d.max_part_bytes);
+    if (part.items > q->most_items)
+        return dlpi_say(w, DLP_ERR_LENGTH, "load set items to %" PRIu64 ", max_items is %" PRIu64,
+                        part.items, q->most_items);
+    if (part.items > 0 && part.items < q->least_items)
+        return dlpi_say(w, DLP_ERR_LENGTH, "load set items to %" PRIu64 ", min_items is %" PRIu64,
+                        part.items, q->least_items);
+    cell->bytes = part.bytes;
+    cell->items = part.items;
+    return 0;
+}
+
+/* ---- states ---- */
+
+static void dlpi_found_config(const dlp_pipe *p, dlpi_state *s) {
+    const dlpi_found *q = dlpi_found_of(p);
+    s->params = dlpi_found_hash(&q->plan, dlpi_absorb(s->params, q->d.manifest_id));
+}
+
+static const dlpi_source_state *dlpi_found_state(const dlp_pipe *p, uint32_t s, int after) {
+    DLPI_UNUSED(after); /* batches are delivered in order, and nobody asks for the other one */
+    return dlpi_slot_source(p, s);
+}
+
+static const char *dlpi_found_never_saved(const dlp_pipe *p, const dlpi_state *s) {
+    const dlpi_found *q = dlpi_found_of(p);
+    dlpi_cursors c;
+    if (s->position != s->batch * p->global_batch) return "position";
+    if (s->batch == 0) return s->sampler_bytes == 0 ? NULL : "sampler_bytes";
+    if (q->plan.steps && s->batch >= q->plan.steps) return "batch";
+    if (!dlpi_cursors_read(&c, s->sampler, s->sampler_bytes)) return "sampler_bytes";
+    if (c.ordinal_bits != q->cursors.ordinal_bits || c.used_bits != q->cursors.used_bits ||
+        (uint64_t)c.first + c.n > q->plan.streams)
+        return "sampler";
+    for (uint32_t i = 0; i < c.n; i++) {
+        dlpi_cursor x = dlpi_cursor_take(&c, s->sampler, i);
+        if (x.used > q->most_items) return "sampler";
+        if (q->plan.steps == 0 && x.ordinal >= dlpi_found_inputs(&q->plan, c.first + i))
+            return "sampler";
+    }
+    return NULL;
+}
+
+/* Go on at another place: what was asked for is not needed. */
+static int dlpi_found_seek(dlp_pipe *p, const dlpi_place *to) {
+    dlpi_found *q = dlpi_found_of(p);
+    dlpi_cursors c = {0};
+    p->schedule.in_epoch = to->batch;
+    p->schedule.position = to->position;
+    for (uint32_t i = 0; i < q->cursors.n; i++)
+        while (q->streams[i].head != DLPI_FOUND_NONE) dlpi_found_drop(q, &q->streams[i]);
+    dlpi_found_begin(q, to->epoch);
+    if (to->batch == 0) return DLP_OK;
+    dlpi_cursors_read(&c, to->sampler, to->sampler_bytes);
+    for (uint32_t i = 0; i < q->cursors.n; i++) {
+        uint32_t s = q->cursors.first + i;
+        if (s < c.first || s >= c.first + c.n)
+            return dlpi_found_fail(p, DLP_ERR_RESUME,
+                                   "the state does not say where stream %" PRIu32
+                                   " is, but of %" PRIu32 "..%" PRIu32 " only: that of another "
+                                   "rank does, and dlp_state_merge joins them",
+                                   s, c.first, c.first + c.n - 1);
+        q->streams[i].at = dlpi_cursor_take(&c, to->sampler, s - c.first);
+        q->streams[i].next = q->streams[i].at.ordinal;
+    }
+    return DLP_OK;
+}
+
+static const dlpi_source_ops dlpi_found_source = {
+    .sizes = dlpi_found_sizes,
+    .slot_bytes = dlpi_found_slot_bytes,
+    .row_bytes = sizeof(dlp_part),
+    .rows = dlpi_found_rows,
+    .ready = dlpi_found_ready,
+    .fill = dlpi_found_fill,
+    .ahead = dlpi_found_ahead,
+    .seek = dlpi_found_seek,
+    .item = dlpi_found_item,
+    .row = dlpi_found_row_part,
+    .params = "streams, steps_per_epoch, max_items, manifest",
+    .config = dlpi_found_config,
+    .state = dlpi_found_state,
+    .no_state_at = true,
+    .never_saved = dlpi_found_never_saved,
+    .input = "part",
+    .load = dlpi_found_load,
+};
+
+static const dlpi_stage_ops dlpi_found_ops = {
+    .kind = DLP_STAGE_FOUND,
+    .rank = 3,
+    .workers = 1, /* loads ahead of the consumer */
+    .unit = DLPI_UNIT_CELLS,
+    .self_bytes = sizeof(dlpi_found),
+    .check = dlpi_found_check,
+    .layout = dlpi_found_layout,
+    .private_words = "part tables",
+    .blocks = dlpi_found_blocks,
+    .live = dlpi_found_live,
+    .step = dlpi_input_step,
+    .find = dlpi_input_find,
+    .run = dlpi_input_run,
+    .due = dlpi_inputs_due,
+    .recover = dlpi_input_recover,
+    .tell = dlpi_input_tell,
+    .seen = dlpi_inputs_seen,
+    .source = &dlpi_found_source,
+};
