@@ -109,6 +109,9 @@ static void dlpi_ready_stats(const dlpi_seen *s, dlp_stats *out) {
             if (in && !dlpi_seen_left(s, b, slot, s->work[i])) out->stages[s->work[i]].ready++;
         }
     }
+    /* unordered: batches that were taken before are counted where base comes by while we look */
+    if (out->in_flight > s->prefetch) out->in_flight = s->prefetch;
+    if (out->ready > out->in_flight) out->ready = out->in_flight;
     dlpi_links_depth(s, open, out);
 }
 

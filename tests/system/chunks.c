@@ -558,7 +558,7 @@ static void errors__policies__keep_the_count(void) {
         dlp_pipe *p;
         dlp_batch *b;
         uint64_t n = 0;
-        expected e;
+        expected e = {0};
         int rc;
         kit_init(&k, 97, 20, 6);
         k.d.within_chunks = 1;

@@ -241,19 +241,19 @@ static void cpus__are_shared_out__or_the_ranks_own(void) {
 /* A node of 32 in two sockets of 16, of which each has two of four ranks (Open MPI's way with more
    than two), or a core for each of two. */
 static void ranks_of_a_socket__share_its_cpus(void) {
-    int32_t all[DLP_MAX_CPUS];
+    int32_t numbers[DLP_MAX_CPUS];
     for (int r = 0; r < 4; r++) {
         dlp_ranks to = {.local_rank = (uint32_t)r, .local_world_size = 4};
-        for (int i = 0; i < 16; i++) all[i] = r % 2 * 16 + i;
-        dlpi_cpus_own(&to, all, 16, 32);
+        for (int i = 0; i < 16; i++) numbers[i] = r % 2 * 16 + i;
+        dlpi_cpus_own(&to, numbers, 16, 32);
         CHECK(to.confined && to.n_cpus == 16 && to.cores == 8);
-        for (int i = 0; i < 16; i++) CHECK(to.cpus[i] == all[i]);
+        for (int i = 0; i < 16; i++) CHECK(to.cpus[i] == numbers[i]);
     }
     dlp_ranks two = {.local_rank = 1, .local_world_size = 2};
-    dlpi_cpus_own(&two, all, 1, 32);
-    CHECK(two.n_cpus == 1 && two.cores == 1 && two.cpus[0] == all[0]);
+    dlpi_cpus_own(&two, numbers, 1, 32);
+    CHECK(two.n_cpus == 1 && two.cores == 1 && two.cpus[0] == numbers[0]);
     dlp_ranks crowd = {.local_rank = 8, .local_world_size = 9};
-    dlpi_cpus_own(&crowd, all, 4, 4);
+    dlpi_cpus_own(&crowd, numbers, 4, 4);
     CHECK(crowd.n_cpus == 4 && crowd.cores == 1);
 }
 
