@@ -316,6 +316,15 @@ SANITIZED_TESTS := $(filter-out $(addprefix %-thread/,order order_plain samplers
                                 %/model %/model_slots %/crash_steps \
                                 clang-address/order clang-address/order_plain, \
                                 $(SANITIZED_TESTS))
+# FEW=1: of threads, of memory that others write, of bytes from outside; .ci/run takes these.
+SANITIZED_FEW := queue_spsc queue_mpsc queue_claim queue_gather queue_wait pipe_basic pipe_errors \
+                 pipe_epochs pipe_close pipe_wake pipe_ragged cache chunks chunk_seams parts found \
+                 expand push fetchers streams any_thread files tokens arrays folder monitor \
+                 shm_basic shm_subscriber s3_hostile s3_source s3_transport fuzz_region fuzz_s3 \
+                 dlpack device_cuda guard ranks_env
+ifdef FEW
+SANITIZED_TESTS := $(filter $(addprefix %/,$(SANITIZED_FEW)),$(SANITIZED_TESTS))
+endif
 ifdef TESTS
 SANITIZED_TESTS := $(foreach s,$(SANITIZED),$(addprefix $(s)/,$(filter $(UNITS),$(WANTED))))
 endif

@@ -35,7 +35,7 @@ static uint64_t dlpi_system_left(void) {
 
 /* What may be taken without having been asked for, of what memory cgroup, system and budget leave:
    a quarter stays, for the program's own and for the cache of files. */
-static uint64_t dlpi_memory_spare(const dlp_pipe *p) {
+__attribute__((unused)) static uint64_t dlpi_memory_spare(const dlp_pipe *p) {
     uint64_t left = dlpi_cgroups_least("memory", dlpi_cgroup_memory);
     uint64_t system = dlpi_system_left(), used;
     const dlp_budget *budget = p->d.budget;

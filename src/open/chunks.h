@@ -5,6 +5,8 @@
 #include "open/split.h"
 #include "open/chunk_load.h"
 #include "build/check.h"
+#include "build/layout.h"
+#include "build/limits.h"
 /* ---- chunks ---- */
 
 /* A row's fields. */

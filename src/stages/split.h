@@ -2,6 +2,7 @@
 #pragma once
 #include "api/chunks.h"
 #include "order/chunks.h"
+#include "queue/spsc.h"
 #include "core/check.h"
 #include "core/deliver.h"
 #include "core/item.h"
