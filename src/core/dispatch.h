@@ -13,7 +13,7 @@ static void dlpi_wake_stage(dlp_pipe *p, const dlpi_stage *st, uint64_t b) {
 }
 
 /* There is work for n workers of a stage, any of them. */
-static void dlpi_wake_for(dlp_pipe *p, const dlpi_stage *st, uint32_t n) {
+__attribute__((unused)) static void dlpi_wake_for(dlp_pipe *p, const dlpi_stage *st, uint32_t n) {
     if (st->asleep_most > 0)
         dlpi_wake_some(&p->waiters[st->work], st->asleep_most, n);
     else

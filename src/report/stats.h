@@ -95,23 +95,25 @@ static void dlpi_stage_stats(const dlpi_seen *s, const dlpi_seen_stage *st, dlp_
 /* Batches complete and not delivered; what waits before each stage, and in each link. */
 static void dlpi_ready_stats(const dlpi_seen *s, dlp_stats *out) {
     uint64_t open = 0; /* batches that have not left the first stage */
+    uint32_t here = 0, ready = 0;
     uint64_t tail = dlpi_credit_look(&s->ctl->tail); /* T1 <- T1 */
     /* V1 <- V1: any thread may look */
     for (uint64_t b = dlpi_credit_look(&s->ctl->base); b < tail; b++) {
         uint32_t slot;
         if (DLPI_LOAD_RLX(&s->taken[b & (s->ring - 1)])) continue; /* statistics */
         slot = dlpi_seen_slot(s, b);
-        out->in_flight++;
+        here++;
         open += !dlpi_seen_left(s, b, slot, s->work[0]);
-        if (dlpi_seen_left(s, b, slot, s->final)) out->ready++;
+        if (dlpi_seen_left(s, b, slot, s->final)) ready++;
         for (uint32_t i = 1; i < s->n_work; i++) {
             bool in = dlpi_seen_left(s, b, slot, s->work[i - 1]);
             if (in && !dlpi_seen_left(s, b, slot, s->work[i])) out->stages[s->work[i]].ready++;
         }
     }
     /* unordered: batches that were taken before are counted where base comes by while we look */
-    if (out->in_flight > s->prefetch) out->in_flight = s->prefetch;
-    if (out->ready > out->in_flight) out->ready = out->in_flight;
+    here = here < s->prefetch ? here : s->prefetch;
+    out->in_flight = here;
+    out->ready = ready < here ? ready : here;
     dlpi_links_depth(s, open, out);
 }
 

@@ -175,7 +175,7 @@ static void seam__half_there__left_or_taken_up(void) {
             if ((p = kit_open(&k)) == NULL) return;
             CHECK(dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK && view_same(&k.d, b, 0, 0));
             dlp_pipe_release(p, b);
-            k.s->sleep_us = 3000; /* rows 60.. come late */
+            __atomic_store_n(&k.s->sleep_us, 3000, __ATOMIC_RELAXED); /* rows 60.. come late */
             do rc = dlp_pipe_next_timeout(p, &b, 0);
             while (rc == DLP_TIMEOUT && dlp_pipe_stats(p, &s) == DLP_OK && s.chunks.taken < 3);
             if (rc == DLP_OK) { /* it was quicker */
