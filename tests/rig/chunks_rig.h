@@ -100,7 +100,7 @@ static inline int load(void *user, dlp_chunk *c) {
     uint32_t *label = c->data[1];
     int call = __atomic_add_fetch(&s->calls[c->index % 64], 1, __ATOMIC_RELAXED);
     __atomic_add_fetch(&s->rows, c->count, __ATOMIC_RELAXED);
-    int us = __atomic_load_n(&s->sleep_us, __ATOMIC_RELAXED);
+    uint32_t us = __atomic_load_n(&s->sleep_us, __ATOMIC_RELAXED);
     if (us) sleep_us(us);
     if ((s->chunk_rows && c->chunk_first != c->index * s->chunk_rows) || c->count == 0 ||
         c->chunk_first + c->chunk_rows > s->n_items || (s->whole && c->count != c->chunk_rows))

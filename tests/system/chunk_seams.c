@@ -184,7 +184,7 @@ static void seam__half_there__left_or_taken_up(void) {
                 while (rc == DLP_TIMEOUT && dlp_pipe_stats(p, &s) == DLP_OK && s.chunks.taken < 4);
                 if (rc == DLP_OK) dlp_pipe_release(p, b);
             }
-            k.s->sleep_us = 0;
+            __atomic_store_n(&k.s->sleep_us, 0, __ATOMIC_RELAXED);
             CHECK(dlp_pipe_state(p, NULL, &at) == DLP_OK);
             if (how == 0) CHECK(dlp_pipe_next_epoch(p) == DLP_OK);
             if (how == 1) CHECK(dlp_pipe_seek(p, &at, NULL) == DLP_OK);
