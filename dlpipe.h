@@ -24106,7 +24106,7 @@ static int dlpi_place_compare(const void *a, const void *b) {
 
 /* The CPUs of the set in their order of places. */
 static int dlpi_cpu_list(const cpu_set_t *set, int32_t *to) {
-    uint64_t place[DLP_MAX_CPUS];
+    uint64_t place[DLP_MAX_CPUS] = {0};
     int n = 0;
     for (size_t cpu = 0; cpu < DLP_MAX_CPUS; cpu++)
         if (CPU_ISSET(cpu, set)) place[n++] = dlpi_cpu_place((int)cpu);
@@ -25736,10 +25736,10 @@ static dlpi_num dlpi_num_json(double v) {
     dlpi_num r;
     uint64_t whole, rest;
     double part;
-    v = v > 0 ? v < 1e18 ? v : 1e18 : 0; /* nor below 0 */
-    whole = (uint64_t)v;
-    part = v - (double)whole;
-    rest = part < 1 ? (uint64_t)(part * 1e6 + 0.5) : 0;
+    v = v > 0 ? v : 0;
+    whole = v < 1e18 ? (uint64_t)v : UINT64_C(1000000000000000000);
+    part = v < 1e15 ? v - (double)whole : 0; /* beyond it there is none */
+    rest = (uint64_t)(part * 1e6 + 0.5);
     whole += rest / 1000000u;
     snprintf(r.s, sizeof r.s, "%" PRIu64 ".%06u", whole, (unsigned)(rest % 1000000u));
     return r;

@@ -217,7 +217,7 @@ static int dlpi_place_compare(const void *a, const void *b) {
 
 /* The CPUs of the set in their order of places. */
 static int dlpi_cpu_list(const cpu_set_t *set, int32_t *to) {
-    uint64_t place[DLP_MAX_CPUS];
+    uint64_t place[DLP_MAX_CPUS] = {0};
     int n = 0;
     for (size_t cpu = 0; cpu < DLP_MAX_CPUS; cpu++)
         if (CPU_ISSET(cpu, set)) place[n++] = dlpi_cpu_place((int)cpu);

@@ -31,10 +31,10 @@ static dlpi_num dlpi_num_json(double v) {
     dlpi_num r;
     uint64_t whole, rest;
     double part;
-    v = v > 0 ? v < 1e18 ? v : 1e18 : 0; /* nor below 0 */
-    whole = (uint64_t)v;
-    part = v - (double)whole;
-    rest = part < 1 ? (uint64_t)(part * 1e6 + 0.5) : 0;
+    v = v > 0 ? v : 0;
+    whole = v < 1e18 ? (uint64_t)v : UINT64_C(1000000000000000000);
+    part = v < 1e15 ? v - (double)whole : 0; /* beyond it there is none */
+    rest = (uint64_t)(part * 1e6 + 0.5);
     whole += rest / 1000000u;
     snprintf(r.s, sizeof r.s, "%" PRIu64 ".%06u", whole, (unsigned)(rest % 1000000u));
     return r;
