@@ -96,7 +96,7 @@ static int64_t read_burst(dlp_mpsc_rx *rx, record *to, int timeout_ms) {
         return rc == DLP_TIMEOUT || rc == DLP_EMPTY ? 0 : rc == DLP_OK ? 1 : rc;
     case 1: return dlp_mpsc_pop_burst(rx, to, 8, timeout_ms);
     case 2: /* in place: they stay where they are until they are released */
-        if ((n = dlp_mpsc_peek(rx, 8, &at, NULL)) <= 0) break;
+        if ((n = dlp_mpsc_peek(rx, 8, &at, NULL)) <= 0 || at == NULL) break;
         memcpy(to, at, (size_t)n * sizeof *to);
         return dlp_mpsc_release(rx, (uint64_t)n) == DLP_OK ? n : -1;
     case 3:
@@ -113,7 +113,7 @@ static int64_t read_burst(dlp_mpsc_rx *rx, record *to, int timeout_ms) {
 
 /* Take records. Returns 0: none came within the time; negative: failure. */
 static int take(dlp_mpsc_rx *rx, stream *of, int timeout_ms) {
-    record r[8];
+    record r[8] = {{0}};
     int64_t n = read_burst(rx, r, timeout_ms);
     for (int64_t i = 0; i < n; i++) {
         stream *from = &of[r[i].writer % WRITERS];
