@@ -14404,6 +14404,36 @@ static void dlpi_input_tell(const dlp_pipe *p, uint32_t cell, char *text, size_t
     snprintf(text, size, " (%s %" PRIu64 ")", p->source->input, dlpi_input_at(p, cell)->index);
 }
 
+/* ---- what the descs of such stages may say, and what their tables have in common ---- */
+
+/* The next input goes to any worker; they are not tuned, and no input stands for another. */
+static int dlpi_check_input_workers(dlp_pipe *p, const dlpi_stage *st) {
+    static const dlpi_bound bounds[] = {
+        {DLPI_AT(dlp_workers_desc, dispatch), 0, 0, "DLP_DISPATCH_CLAIM in this stage"},
+        {DLPI_AT(dlp_workers_desc, workers_max), 0, 0, "0: these workers are not tuned"},
+        {DLPI_AT(dlp_workers_desc, workers_min), 0, 0, "0: these workers are not tuned"},
+    };
+    int rc = dlpi_check_bounds(p, st->name, &st->w, DLPI_ROWS(bounds));
+    if (rc != DLP_OK) return rc;
+    if (st->w.on_error == DLP_ON_ERROR_REPLACE)
+        return dlpi_bad(p, st->name, "on_error", "DLP_ON_ERROR_RAISE or _DROP in this stage", 1);
+    return dlpi_check_workers(p, st);
+}
+
+/* Streams have rows of each batch, all as many. */
+static int dlpi_check_streams(dlp_pipe *p, const dlpi_stage *st, uint64_t streams) {
+    if (streams <= p->global_batch && p->global_batch % streams == 0) return DLP_OK;
+    return dlpi_refuse(p, DLP_ERR_ARG, st->name, "streams",
+                       "batch_size %" PRIu64 " can't be divided by streams %" PRIu64,
+                       p->global_batch, streams);
+}
+
+/* One worker, which loads ahead of the consumer, unless the desc says otherwise. */
+#define DLPI_OPS_OF_INPUTS \
+    .rank = 3, .workers = 1, .unit = DLPI_UNIT_CELLS, .step = dlpi_input_step, \
+    .find = dlpi_input_find, .run = dlpi_input_run, .due = dlpi_inputs_due, \
+    .recover = dlpi_input_recover, .tell = dlpi_input_tell, .seen = dlpi_inputs_seen
+
 /* ---------------------------------------------------------------------------------------------
    >>impl-parts      PART QUEUE: WHAT TO LOAD NEXT, LOADING IT
    The source of batches whose items come in parts. The scheduler alone does all of it, but for the
@@ -14468,17 +14498,9 @@ static int dlpi_parts_bounds(dlp_pipe *p, const dlpi_stage *st, const dlp_part_d
         {DLPI_AT(dlp_part_desc, shuffle_parts), 0, 1, "0 or 1"},
         {DLPI_AT(dlp_part_desc, shuffle_items), 0, 1, "0 or 1"},
         {DLPI_AT(dlp_part_desc, steps_per_epoch), 0, DLPI_MAX_ITEMS, "0..2^48"},
-        {"dispatch", DLPI_IN(dlp_part_desc, workers.dispatch), 0, 0,
-         "DLP_DISPATCH_CLAIM for parts"},
-        {"workers_max", DLPI_IN(dlp_part_desc, workers.workers_max), 0, 0,
-         "0 for parts: they are not tuned"},
-        {"workers_min", DLPI_IN(dlp_part_desc, workers.workers_min), 0, 0,
-         "0 for parts: they are not tuned"},
     };
     dlpi_check_bounds(p, st->name, d, DLPI_ROWS(bounds));
     if (d->queue_size == 1) dlpi_bad(p, st->name, "queue_size", "0, or 2..4096", 1);
-    if (d->workers.on_error == DLP_ON_ERROR_REPLACE)
-        dlpi_bad(p, st->name, "on_error", "DLP_ON_ERROR_RAISE or _DROP for parts", 1);
     if (d->load == NULL) dlpi_missing(p, st->name, "load", "the function that reads a part");
     if (d->items == NULL && d->count == NULL)
         dlpi_missing(p, st->name, "items",
@@ -14486,7 +14508,7 @@ static int dlpi_parts_bounds(dlp_pipe *p, const dlpi_stage *st, const dlp_part_d
     if (d->max_items != 0 || d->min_items != 0 || d->uneven != 0)
         dlpi_bad(p, st->name, "max_items", "0, as min_items and uneven, where the counts are given",
                  (int64_t)d->max_items);
-    return p->err.code != 0 ? p->err.code : dlpi_check_workers(p, st);
+    return p->err.code != 0 ? p->err.code : dlpi_check_input_workers(p, st);
 }
 
 /* Items of part i, of which there may be as many as room. */
@@ -14553,10 +14575,7 @@ static int dlpi_parts_fit(dlp_pipe *p, const dlpi_stage *st, const dlpi_part_pla
     if (p->sampler->sampler.subset || p->sampler->sampler.weights)
         return dlpi_bad(p, p->sampler->name, "sampler.subset",
                         "NULL with DLP_ORDER_PARTS, as weights", 1);
-    if (q->streams > p->global_batch || p->global_batch % q->streams != 0)
-        return dlpi_refuse(p, DLP_ERR_ARG, st->name, "streams",
-                           "batch_size %" PRIu64 " can't be divided by streams %" PRIu64,
-                           p->global_batch, q->streams);
+    if ((rc = dlpi_check_streams(p, st, q->streams)) != DLP_OK) return rc;
     if (q->steps == 0) return DLP_OK;
     dlpi_within(p, st->name, "items", (int64_t)items, (int64_t)q->streams, INT64_MAX,
                 "one for each stream with steps_per_epoch");
@@ -14984,22 +15003,13 @@ static const dlpi_source_ops dlpi_parts_source = {
 
 static const dlpi_stage_ops dlpi_parts_ops = {
     .kind = DLP_STAGE_PARTS,
-    .rank = 3,
-    .unit = DLPI_UNIT_CELLS,
-    .workers = 1, /* loads ahead of the consumer */
+    DLPI_OPS_OF_INPUTS,
     .self_bytes = sizeof(dlpi_parts),
     .check = dlpi_parts_check,
     .layout = dlpi_parts_layout,
     .private_words = "part tables",
     .blocks = dlpi_parts_blocks,
     .live = dlpi_parts_live,
-    .step = dlpi_input_step,
-    .find = dlpi_input_find,
-    .run = dlpi_input_run,
-    .due = dlpi_inputs_due,
-    .recover = dlpi_input_recover,
-    .tell = dlpi_input_tell,
-    .seen = dlpi_inputs_seen,
     .source = &dlpi_parts_source,
 };
 
@@ -15098,20 +15108,12 @@ static int dlpi_found_bounds(dlp_pipe *p, const dlpi_stage *st, const dlp_part_d
         {DLPI_AT(dlp_part_desc, max_items), 1, INT64_C(1) << 31, "1..2^31"},
         {DLPI_AT(dlp_part_desc, min_items), 0, INT64_C(1) << 31, "0..max_items"},
         {DLPI_AT(dlp_part_desc, steps_per_epoch), 0, INT64_C(1) << 40, "0..2^40"},
-        {"dispatch", DLPI_IN(dlp_part_desc, workers.dispatch), 0, 0,
-         "DLP_DISPATCH_CLAIM for parts"},
-        {"workers_max", DLPI_IN(dlp_part_desc, workers.workers_max), 0, 0,
-         "0 for parts: they are not tuned"},
-        {"workers_min", DLPI_IN(dlp_part_desc, workers.workers_min), 0, 0,
-         "0 for parts: they are not tuned"},
     };
     dlpi_check_bounds(p, st->name, d, DLPI_ROWS(bounds));
     if (d->min_items > d->max_items)
         dlpi_bad(p, st->name, "min_items", "0..max_items", (int64_t)d->min_items);
-    if (d->workers.on_error == DLP_ON_ERROR_REPLACE)
-        dlpi_bad(p, st->name, "on_error", "DLP_ON_ERROR_RAISE or _DROP for parts", 1);
     if (d->load == NULL) dlpi_missing(p, st->name, "load", "the function that reads a part");
-    return p->err.code != 0 ? p->err.code : dlpi_check_workers(p, st);
+    return p->err.code != 0 ? p->err.code : dlpi_check_input_workers(p, st);
 }
 
 static int dlpi_found_take(dlp_pipe *p, dlpi_stage *st, const dlp_part_desc *d) {
@@ -15154,10 +15156,8 @@ static int dlpi_found_fit(dlp_pipe *p) {
     const dlpi_found *q = dlpi_found_of(p);
     const char *name = p->source_stage->name;
     uint64_t c = q->plan.streams;
-    if (c > p->global_batch || p->global_batch % c != 0)
-        return dlpi_refuse(p, DLP_ERR_ARG, name, "streams",
-                           "batch_size %" PRIu64 " can't be divided by streams %" PRIu64,
-                           p->global_batch, c);
+    int rc = dlpi_check_streams(p, p->source_stage, c);
+    if (rc != DLP_OK) return rc;
     if (c > q->plan.n_inputs)
         return dlpi_refuse(p, DLP_ERR_ARG, name, "streams",
                            "streams is %" PRIu64 ", there are %" PRIu64 " parts, and a stream has "
@@ -15492,11 +15492,7 @@ static void dlpi_found_ahead(dlp_pipe *p) {
         fresh++;
     }
     q->stuck = true;
-    if (fresh == 0) return;
-    if (st->w.num_workers == 0)
-        dlpi_wake_caller(p->ctl, UINT64_MAX);
-    else
-        dlpi_wake_some(&p->waiters[st->work], (uint32_t)st->n_workers, fresh);
+    if (fresh > 0) dlpi_wake_for(p, st, fresh);
 }
 
 /* ---- a batch is scheduled ---- */
@@ -15735,44 +15731,31 @@ static int dlpi_found_seek(dlp_pipe *p, const dlpi_place *to) {
     return DLP_OK;
 }
 
+/* What all sources have whose items nobody has counted; of their self dlpi_found is the first. */
+#define DLPI_FOUND_SOURCE \
+    .slot_bytes = dlpi_found_slot_bytes, .row_bytes = sizeof(dlp_part), .rows = dlpi_found_rows, \
+    .ready = dlpi_found_ready, .fill = dlpi_found_fill, .ahead = dlpi_found_ahead, \
+    .seek = dlpi_found_seek, .item = dlpi_found_item, .row = dlpi_found_row_part, \
+    .config = dlpi_found_config, .state = dlpi_found_state, .no_state_at = true, \
+    .never_saved = dlpi_found_never_saved
+
 static const dlpi_source_ops dlpi_found_source = {
     .sizes = dlpi_found_sizes,
-    .slot_bytes = dlpi_found_slot_bytes,
-    .row_bytes = sizeof(dlp_part),
-    .rows = dlpi_found_rows,
-    .ready = dlpi_found_ready,
-    .fill = dlpi_found_fill,
-    .ahead = dlpi_found_ahead,
-    .seek = dlpi_found_seek,
-    .item = dlpi_found_item,
-    .row = dlpi_found_row_part,
+    DLPI_FOUND_SOURCE,
     .params = "streams, steps_per_epoch, max_items, manifest",
-    .config = dlpi_found_config,
-    .state = dlpi_found_state,
-    .no_state_at = true,
-    .never_saved = dlpi_found_never_saved,
     .input = "part",
     .load = dlpi_found_load,
 };
 
 static const dlpi_stage_ops dlpi_found_ops = {
     .kind = DLP_STAGE_FOUND,
-    .rank = 3,
-    .workers = 1, /* loads ahead of the consumer */
-    .unit = DLPI_UNIT_CELLS,
+    DLPI_OPS_OF_INPUTS,
     .self_bytes = sizeof(dlpi_found),
     .check = dlpi_found_check,
     .layout = dlpi_found_layout,
     .private_words = "part tables",
     .blocks = dlpi_found_blocks,
     .live = dlpi_found_live,
-    .step = dlpi_input_step,
-    .find = dlpi_input_find,
-    .run = dlpi_input_run,
-    .due = dlpi_inputs_due,
-    .recover = dlpi_input_recover,
-    .tell = dlpi_input_tell,
-    .seen = dlpi_inputs_seen,
     .source = &dlpi_found_source,
 };
 
@@ -20356,10 +20339,6 @@ static int dlpi_expand_take(dlp_pipe *p, dlpi_stage *st, const dlp_expand_desc *
         {DLPI_AT(dlp_expand_desc, steps_per_epoch), 0, INT64_C(1) << 40, "0..2^40"},
         {DLPI_AT(dlp_expand_desc, shuffle_items), 0, 1, "0 or 1"},
         {DLPI_AT(dlp_expand_desc, uneven), 0, 1, "0 or 1"},
-        {"dispatch", DLPI_IN(dlp_expand_desc, workers.dispatch), 0, 0,
-         "DLP_DISPATCH_CLAIM for what makes items"},
-        {"workers_max", DLPI_IN(dlp_expand_desc, workers.workers_max), 0, 0,
-         "0 for what makes items: they are not tuned"},
     };
     int rc = dlpi_check_bounds(p, st->name, d, DLPI_ROWS(bounds));
     if (rc != DLP_OK) return rc;
@@ -20368,9 +20347,7 @@ static int dlpi_expand_take(dlp_pipe *p, dlpi_stage *st, const dlp_expand_desc *
     if (d->expand == NULL && d->n_fields != 0)
         return dlpi_bad(p, st->name, "n_fields", "0 without expand: items are what fetch writes",
                         (int64_t)d->n_fields);
-    if (d->workers.on_error == DLP_ON_ERROR_REPLACE)
-        return dlpi_bad(p, st->name, "on_error", "DLP_ON_ERROR_RAISE or _DROP", 1);
-    if ((rc = dlpi_check_workers(p, st)) != DLP_OK) return rc;
+    if ((rc = dlpi_check_input_workers(p, st)) != DLP_OK) return rc;
     x->d = *d;
     if (d->n_fields > 0) memcpy(st->fields, d->fields, d->n_fields * sizeof *st->fields);
     x->found.d = (dlp_part_desc){.manifest_id = d->id,
@@ -20528,42 +20505,21 @@ static int dlpi_expand_load(dlpi_worker *w, uint32_t c) {
 
 static const dlpi_source_ops dlpi_expand_source = {
     .sizes = dlpi_expand_sizes,
-    .slot_bytes = dlpi_found_slot_bytes,
-    .row_bytes = sizeof(dlp_part),
-    .rows = dlpi_found_rows,
-    .ready = dlpi_found_ready,
-    .fill = dlpi_found_fill,
-    .ahead = dlpi_found_ahead,
-    .seek = dlpi_found_seek,
-    .item = dlpi_found_item,
-    .row = dlpi_found_row_part,
+    DLPI_FOUND_SOURCE,
     .params = "streams, steps_per_epoch, max_out, id",
-    .config = dlpi_found_config,
-    .state = dlpi_found_state,
-    .no_state_at = true,
-    .never_saved = dlpi_found_never_saved,
     .input = "input",
     .load = dlpi_expand_load,
 };
 
 static const dlpi_stage_ops dlpi_expand_ops = {
     .kind = DLP_STAGE_EXPAND,
-    .rank = 3,
-    .workers = 1, /* makes items ahead of the consumer */
-    .unit = DLPI_UNIT_CELLS,
+    DLPI_OPS_OF_INPUTS,
     .self_bytes = sizeof(dlpi_expand),
     .check = dlpi_expand_check,
     .layout = dlpi_found_layout,
     .private_words = "input tables",
     .blocks = dlpi_found_blocks,
     .live = dlpi_found_live,
-    .step = dlpi_input_step,
-    .find = dlpi_input_find,
-    .run = dlpi_input_run,
-    .due = dlpi_inputs_due,
-    .recover = dlpi_input_recover,
-    .tell = dlpi_input_tell,
-    .seen = dlpi_inputs_seen,
     .source = &dlpi_expand_source,
 };
 

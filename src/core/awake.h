@@ -25,7 +25,7 @@
 
 #define DLPI_WAKE_NS UINT64_C(10000)  /* work that is not worth to wake one more worker */
 #define DLPI_SHORT_NS UINT64_C(15000) /* what a wake-up costs, its two ends together */
-#define DLPI_AWAKE_NS UINT64_C(50000) /* how long somebody may be on his way who has been woken */
+#define DLPI_AWAKE_NS UINT64_C(50000) /* how long one that was woken may take to run */
 #define DLPI_AWAKE_CALLS 32u          /* timed calls between two estimates; */
 #define DLPI_ASLEEP_CALLS 4u          /* where nobody waits awake, or did so in vain */
 

@@ -289,3 +289,33 @@ static bool dlpi_inputs_seen(const dlpi_words *words, dlpi_seen *s, int32_t stag
 static void dlpi_input_tell(const dlp_pipe *p, uint32_t cell, char *text, size_t size) {
     snprintf(text, size, " (%s %" PRIu64 ")", p->source->input, dlpi_input_at(p, cell)->index);
 }
+
+/* ---- what the descs of such stages may say, and what their tables have in common ---- */
+
+/* The next input goes to any worker; they are not tuned, and no input stands for another. */
+static int dlpi_check_input_workers(dlp_pipe *p, const dlpi_stage *st) {
+    static const dlpi_bound bounds[] = {
+        {DLPI_AT(dlp_workers_desc, dispatch), 0, 0, "DLP_DISPATCH_CLAIM in this stage"},
+        {DLPI_AT(dlp_workers_desc, workers_max), 0, 0, "0: these workers are not tuned"},
+        {DLPI_AT(dlp_workers_desc, workers_min), 0, 0, "0: these workers are not tuned"},
+    };
+    int rc = dlpi_check_bounds(p, st->name, &st->w, DLPI_ROWS(bounds));
+    if (rc != DLP_OK) return rc;
+    if (st->w.on_error == DLP_ON_ERROR_REPLACE)
+        return dlpi_bad(p, st->name, "on_error", "DLP_ON_ERROR_RAISE or _DROP in this stage", 1);
+    return dlpi_check_workers(p, st);
+}
+
+/* Streams have rows of each batch, all as many. */
+static int dlpi_check_streams(dlp_pipe *p, const dlpi_stage *st, uint64_t streams) {
+    if (streams <= p->global_batch && p->global_batch % streams == 0) return DLP_OK;
+    return dlpi_refuse(p, DLP_ERR_ARG, st->name, "streams",
+                       "batch_size %" PRIu64 " can't be divided by streams %" PRIu64,
+                       p->global_batch, streams);
+}
+
+/* One worker, which loads ahead of the consumer, unless the desc says otherwise. */
+#define DLPI_OPS_OF_INPUTS \
+    .rank = 3, .workers = 1, .unit = DLPI_UNIT_CELLS, .step = dlpi_input_step, \
+    .find = dlpi_input_find, .run = dlpi_input_run, .due = dlpi_inputs_due, \
+    .recover = dlpi_input_recover, .tell = dlpi_input_tell, .seen = dlpi_inputs_seen

@@ -15,7 +15,7 @@
      a batch in a collate, or in an idempotent map      its claim is freed
      a batch in another map                             goes back (dlpi_batch_redo)
    A worker may also die between setting the last bit and closing the batch, between closing it and
-   waking, between taking a sleeper's bit and waking him, while it sends rows or a batch back, and
+   waking, between taking a sleeper's bit and waking it, while it sends rows or a batch back, and
    while it writes an error. So each full batch is closed, every stage looks again without hints,
    everybody is woken whatever the masks say, claims that carry its reserved are freed, and a
    half-written error is replaced by one that is whole. All of it may be done twice. */

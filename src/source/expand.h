@@ -54,10 +54,6 @@ static int dlpi_expand_take(dlp_pipe *p, dlpi_stage *st, const dlp_expand_desc *
         {DLPI_AT(dlp_expand_desc, steps_per_epoch), 0, INT64_C(1) << 40, "0..2^40"},
         {DLPI_AT(dlp_expand_desc, shuffle_items), 0, 1, "0 or 1"},
         {DLPI_AT(dlp_expand_desc, uneven), 0, 1, "0 or 1"},
-        {"dispatch", DLPI_IN(dlp_expand_desc, workers.dispatch), 0, 0,
-         "DLP_DISPATCH_CLAIM for what makes items"},
-        {"workers_max", DLPI_IN(dlp_expand_desc, workers.workers_max), 0, 0,
-         "0 for what makes items: they are not tuned"},
     };
     int rc = dlpi_check_bounds(p, st->name, d, DLPI_ROWS(bounds));
     if (rc != DLP_OK) return rc;
@@ -66,9 +62,7 @@ static int dlpi_expand_take(dlp_pipe *p, dlpi_stage *st, const dlp_expand_desc *
     if (d->expand == NULL && d->n_fields != 0)
         return dlpi_bad(p, st->name, "n_fields", "0 without expand: items are what fetch writes",
                         (int64_t)d->n_fields);
-    if (d->workers.on_error == DLP_ON_ERROR_REPLACE)
-        return dlpi_bad(p, st->name, "on_error", "DLP_ON_ERROR_RAISE or _DROP", 1);
-    if ((rc = dlpi_check_workers(p, st)) != DLP_OK) return rc;
+    if ((rc = dlpi_check_input_workers(p, st)) != DLP_OK) return rc;
     x->d = *d;
     if (d->n_fields > 0) memcpy(st->fields, d->fields, d->n_fields * sizeof *st->fields);
     x->found.d = (dlp_part_desc){.manifest_id = d->id,
@@ -226,41 +220,20 @@ static int dlpi_expand_load(dlpi_worker *w, uint32_t c) {
 
 static const dlpi_source_ops dlpi_expand_source = {
     .sizes = dlpi_expand_sizes,
-    .slot_bytes = dlpi_found_slot_bytes,
-    .row_bytes = sizeof(dlp_part),
-    .rows = dlpi_found_rows,
-    .ready = dlpi_found_ready,
-    .fill = dlpi_found_fill,
-    .ahead = dlpi_found_ahead,
-    .seek = dlpi_found_seek,
-    .item = dlpi_found_item,
-    .row = dlpi_found_row_part,
+    DLPI_FOUND_SOURCE,
     .params = "streams, steps_per_epoch, max_out, id",
-    .config = dlpi_found_config,
-    .state = dlpi_found_state,
-    .no_state_at = true,
-    .never_saved = dlpi_found_never_saved,
     .input = "input",
     .load = dlpi_expand_load,
 };
 
 static const dlpi_stage_ops dlpi_expand_ops = {
     .kind = DLP_STAGE_EXPAND,
-    .rank = 3,
-    .workers = 1, /* makes items ahead of the consumer */
-    .unit = DLPI_UNIT_CELLS,
+    DLPI_OPS_OF_INPUTS,
     .self_bytes = sizeof(dlpi_expand),
     .check = dlpi_expand_check,
     .layout = dlpi_found_layout,
     .private_words = "input tables",
     .blocks = dlpi_found_blocks,
     .live = dlpi_found_live,
-    .step = dlpi_input_step,
-    .find = dlpi_input_find,
-    .run = dlpi_input_run,
-    .due = dlpi_inputs_due,
-    .recover = dlpi_input_recover,
-    .tell = dlpi_input_tell,
-    .seen = dlpi_inputs_seen,
     .source = &dlpi_expand_source,
 };

@@ -98,20 +98,12 @@ static int dlpi_found_bounds(dlp_pipe *p, const dlpi_stage *st, const dlp_part_d
         {DLPI_AT(dlp_part_desc, max_items), 1, INT64_C(1) << 31, "1..2^31"},
         {DLPI_AT(dlp_part_desc, min_items), 0, INT64_C(1) << 31, "0..max_items"},
         {DLPI_AT(dlp_part_desc, steps_per_epoch), 0, INT64_C(1) << 40, "0..2^40"},
-        {"dispatch", DLPI_IN(dlp_part_desc, workers.dispatch), 0, 0,
-         "DLP_DISPATCH_CLAIM for parts"},
-        {"workers_max", DLPI_IN(dlp_part_desc, workers.workers_max), 0, 0,
-         "0 for parts: they are not tuned"},
-        {"workers_min", DLPI_IN(dlp_part_desc, workers.workers_min), 0, 0,
-         "0 for parts: they are not tuned"},
     };
     dlpi_check_bounds(p, st->name, d, DLPI_ROWS(bounds));
     if (d->min_items > d->max_items)
         dlpi_bad(p, st->name, "min_items", "0..max_items", (int64_t)d->min_items);
-    if (d->workers.on_error == DLP_ON_ERROR_REPLACE)
-        dlpi_bad(p, st->name, "on_error", "DLP_ON_ERROR_RAISE or _DROP for parts", 1);
     if (d->load == NULL) dlpi_missing(p, st->name, "load", "the function that reads a part");
-    return p->err.code != 0 ? p->err.code : dlpi_check_workers(p, st);
+    return p->err.code != 0 ? p->err.code : dlpi_check_input_workers(p, st);
 }
 
 static int dlpi_found_take(dlp_pipe *p, dlpi_stage *st, const dlp_part_desc *d) {
@@ -154,10 +146,8 @@ static int dlpi_found_fit(dlp_pipe *p) {
     const dlpi_found *q = dlpi_found_of(p);
     const char *name = p->source_stage->name;
     uint64_t c = q->plan.streams;
-    if (c > p->global_batch || p->global_batch % c != 0)
-        return dlpi_refuse(p, DLP_ERR_ARG, name, "streams",
-                           "batch_size %" PRIu64 " can't be divided by streams %" PRIu64,
-                           p->global_batch, c);
+    int rc = dlpi_check_streams(p, p->source_stage, c);
+    if (rc != DLP_OK) return rc;
     if (c > q->plan.n_inputs)
         return dlpi_refuse(p, DLP_ERR_ARG, name, "streams",
                            "streams is %" PRIu64 ", there are %" PRIu64 " parts, and a stream has "
@@ -492,11 +482,7 @@ static void dlpi_found_ahead(dlp_pipe *p) {
         fresh++;
     }
     q->stuck = true;
-    if (fresh == 0) return;
-    if (st->w.num_workers == 0)
-        dlpi_wake_caller(p->ctl, UINT64_MAX);
-    else
-        dlpi_wake_some(&p->waiters[st->work], (uint32_t)st->n_workers, fresh);
+    if (fresh > 0) dlpi_wake_for(p, st, fresh);
 }
 
 /* ---- a batch is scheduled ---- */
@@ -735,43 +721,30 @@ static int dlpi_found_seek(dlp_pipe *p, const dlpi_place *to) {
     return DLP_OK;
 }
 
+/* What all sources have whose items nobody has counted; of their self dlpi_found is the first. */
+#define DLPI_FOUND_SOURCE \
+    .slot_bytes = dlpi_found_slot_bytes, .row_bytes = sizeof(dlp_part), .rows = dlpi_found_rows, \
+    .ready = dlpi_found_ready, .fill = dlpi_found_fill, .ahead = dlpi_found_ahead, \
+    .seek = dlpi_found_seek, .item = dlpi_found_item, .row = dlpi_found_row_part, \
+    .config = dlpi_found_config, .state = dlpi_found_state, .no_state_at = true, \
+    .never_saved = dlpi_found_never_saved
+
 static const dlpi_source_ops dlpi_found_source = {
     .sizes = dlpi_found_sizes,
-    .slot_bytes = dlpi_found_slot_bytes,
-    .row_bytes = sizeof(dlp_part),
-    .rows = dlpi_found_rows,
-    .ready = dlpi_found_ready,
-    .fill = dlpi_found_fill,
-    .ahead = dlpi_found_ahead,
-    .seek = dlpi_found_seek,
-    .item = dlpi_found_item,
-    .row = dlpi_found_row_part,
+    DLPI_FOUND_SOURCE,
     .params = "streams, steps_per_epoch, max_items, manifest",
-    .config = dlpi_found_config,
-    .state = dlpi_found_state,
-    .no_state_at = true,
-    .never_saved = dlpi_found_never_saved,
     .input = "part",
     .load = dlpi_found_load,
 };
 
 static const dlpi_stage_ops dlpi_found_ops = {
     .kind = DLP_STAGE_FOUND,
-    .rank = 3,
-    .workers = 1, /* loads ahead of the consumer */
-    .unit = DLPI_UNIT_CELLS,
+    DLPI_OPS_OF_INPUTS,
     .self_bytes = sizeof(dlpi_found),
     .check = dlpi_found_check,
     .layout = dlpi_found_layout,
     .private_words = "part tables",
     .blocks = dlpi_found_blocks,
     .live = dlpi_found_live,
-    .step = dlpi_input_step,
-    .find = dlpi_input_find,
-    .run = dlpi_input_run,
-    .due = dlpi_inputs_due,
-    .recover = dlpi_input_recover,
-    .tell = dlpi_input_tell,
-    .seen = dlpi_inputs_seen,
     .source = &dlpi_found_source,
 };

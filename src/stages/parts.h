@@ -67,17 +67,9 @@ static int dlpi_parts_bounds(dlp_pipe *p, const dlpi_stage *st, const dlp_part_d
         {DLPI_AT(dlp_part_desc, shuffle_parts), 0, 1, "0 or 1"},
         {DLPI_AT(dlp_part_desc, shuffle_items), 0, 1, "0 or 1"},
         {DLPI_AT(dlp_part_desc, steps_per_epoch), 0, DLPI_MAX_ITEMS, "0..2^48"},
-        {"dispatch", DLPI_IN(dlp_part_desc, workers.dispatch), 0, 0,
-         "DLP_DISPATCH_CLAIM for parts"},
-        {"workers_max", DLPI_IN(dlp_part_desc, workers.workers_max), 0, 0,
-         "0 for parts: they are not tuned"},
-        {"workers_min", DLPI_IN(dlp_part_desc, workers.workers_min), 0, 0,
-         "0 for parts: they are not tuned"},
     };
     dlpi_check_bounds(p, st->name, d, DLPI_ROWS(bounds));
     if (d->queue_size == 1) dlpi_bad(p, st->name, "queue_size", "0, or 2..4096", 1);
-    if (d->workers.on_error == DLP_ON_ERROR_REPLACE)
-        dlpi_bad(p, st->name, "on_error", "DLP_ON_ERROR_RAISE or _DROP for parts", 1);
     if (d->load == NULL) dlpi_missing(p, st->name, "load", "the function that reads a part");
     if (d->items == NULL && d->count == NULL)
         dlpi_missing(p, st->name, "items",
@@ -85,7 +77,7 @@ static int dlpi_parts_bounds(dlp_pipe *p, const dlpi_stage *st, const dlp_part_d
     if (d->max_items != 0 || d->min_items != 0 || d->uneven != 0)
         dlpi_bad(p, st->name, "max_items", "0, as min_items and uneven, where the counts are given",
                  (int64_t)d->max_items);
-    return p->err.code != 0 ? p->err.code : dlpi_check_workers(p, st);
+    return p->err.code != 0 ? p->err.code : dlpi_check_input_workers(p, st);
 }
 
 /* Items of part i, of which there may be as many as room. */
@@ -152,10 +144,7 @@ static int dlpi_parts_fit(dlp_pipe *p, const dlpi_stage *st, const dlpi_part_pla
     if (p->sampler->sampler.subset || p->sampler->sampler.weights)
         return dlpi_bad(p, p->sampler->name, "sampler.subset",
                         "NULL with DLP_ORDER_PARTS, as weights", 1);
-    if (q->streams > p->global_batch || p->global_batch % q->streams != 0)
-        return dlpi_refuse(p, DLP_ERR_ARG, st->name, "streams",
-                           "batch_size %" PRIu64 " can't be divided by streams %" PRIu64,
-                           p->global_batch, q->streams);
+    if ((rc = dlpi_check_streams(p, st, q->streams)) != DLP_OK) return rc;
     if (q->steps == 0) return DLP_OK;
     dlpi_within(p, st->name, "items", (int64_t)items, (int64_t)q->streams, INT64_MAX,
                 "one for each stream with steps_per_epoch");
@@ -583,21 +572,12 @@ static const dlpi_source_ops dlpi_parts_source = {
 
 static const dlpi_stage_ops dlpi_parts_ops = {
     .kind = DLP_STAGE_PARTS,
-    .rank = 3,
-    .unit = DLPI_UNIT_CELLS,
-    .workers = 1, /* loads ahead of the consumer */
+    DLPI_OPS_OF_INPUTS,
     .self_bytes = sizeof(dlpi_parts),
     .check = dlpi_parts_check,
     .layout = dlpi_parts_layout,
     .private_words = "part tables",
     .blocks = dlpi_parts_blocks,
     .live = dlpi_parts_live,
-    .step = dlpi_input_step,
-    .find = dlpi_input_find,
-    .run = dlpi_input_run,
-    .due = dlpi_inputs_due,
-    .recover = dlpi_input_recover,
-    .tell = dlpi_input_tell,
-    .seen = dlpi_inputs_seen,
     .source = &dlpi_parts_source,
 };
