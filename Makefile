@@ -318,10 +318,8 @@ SANITIZED_TESTS := $(filter-out $(addprefix %-thread/,order order_plain samplers
                                 $(SANITIZED_TESTS))
 # FEW=1: of threads, of memory that others write, of bytes from outside; .ci/run takes these.
 SANITIZED_FEW := queue_spsc queue_mpsc queue_claim queue_gather queue_wait pipe_basic pipe_errors \
-                 pipe_epochs pipe_close pipe_wake pipe_ragged cache chunks chunk_seams parts found \
-                 expand push fetchers streams any_thread files tokens arrays folder monitor \
-                 shm_basic shm_subscriber s3_hostile s3_source s3_transport fuzz_region fuzz_s3 \
-                 dlpack device_cuda guard ranks_env
+                 pipe_close pipe_wake cache chunk_seams parts found expand push fetchers any_thread \
+                 files shm_basic shm_subscriber s3_hostile s3_source fuzz_region fuzz_s3 dlpack
 ifdef FEW
 SANITIZED_TESTS := $(filter $(addprefix %/,$(SANITIZED_FEW)),$(SANITIZED_TESTS))
 endif
@@ -333,6 +331,7 @@ SAN_address := -fsanitize=address,undefined -fno-sanitize-recover=all
 SAN_FLAGS := -std=c11 -g1 -fno-omit-frame-pointer
 # clang takes seven times as long with -O1; gcc's builds are the ones that are optimised.
 SAN_O_clang-address := -O0
+SAN_O_gcc-thread := $(if $(FEW),-O0)
 # The thread sanitizer cannot live with a widely randomised address space.
 FIXED := $(shell setarch $$(uname -m) -R true 2>/dev/null && echo setarch $$(uname -m) -R)
 

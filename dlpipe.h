@@ -8029,7 +8029,7 @@ static inline bool dlpi_stopped(const dlp_pipe *p) {
 
 #define DLPI_WAKE_NS UINT64_C(10000)  /* work that is not worth to wake one more worker */
 #define DLPI_SHORT_NS UINT64_C(15000) /* what a wake-up costs, its two ends together */
-#define DLPI_AWAKE_NS UINT64_C(50000) /* how long somebody may be on his way who has been woken */
+#define DLPI_AWAKE_NS UINT64_C(50000) /* how long one that was woken may take to run */
 #define DLPI_AWAKE_CALLS 32u          /* timed calls between two estimates; */
 #define DLPI_ASLEEP_CALLS 4u          /* where nobody waits awake, or did so in vain */
 
@@ -8895,12 +8895,11 @@ static inline int dlpi_guard_batch(dlpi_worker *w, uint32_t s, int rc) {
 
 /* And the items that a collate has read. */
 static inline int dlpi_guard_items(dlpi_worker *w, uint32_t s, int rc) {
-    const dlp_pipe *p = w->p;
     uint64_t batch;
     dlpi_guarded c;
     if (!DLPI_DEBUG || rc == DLPI_OVERRUN) return rc;
-    batch = dlpi_slot_at(p, s)->sequence;
-    dlpi_guarded_cell(p, DLPI_REC_ITEM_CELLS, dlpi_item_cell(p, s), &c);
+    batch = dlpi_slot_at(w->p, s)->sequence;
+    dlpi_guarded_cell(w->p, DLPI_REC_ITEM_CELLS, dlpi_item_cell(w->p, s), &c);
     return dlpi_guarded_check(w, &w->note, &c, "items of batch", batch, rc);
 }
 
@@ -11671,7 +11670,7 @@ static void *dlpi_thread_worker(void *arg) {
      a batch in a collate, or in an idempotent map      its claim is freed
      a batch in another map                             goes back (dlpi_batch_redo)
    A worker may also die between setting the last bit and closing the batch, between closing it and
-   waking, between taking a sleeper's bit and waking him, while it sends rows or a batch back, and
+   waking, between taking a sleeper's bit and waking it, while it sends rows or a batch back, and
    while it writes an error. So each full batch is closed, every stage looks again without hints,
    everybody is woken whatever the masks say, claims that carry its reserved are freed, and a
    half-written error is replaced by one that is whole. All of it may be done twice. */
@@ -12524,7 +12523,7 @@ static int dlpi_fetch_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block
     out[1] = (dlpi_block){offsetof(dlpi_fetch, attempts), dlpi_times(all, sizeof *f->attempts)};
     out[2] = (dlpi_block){offsetof(dlpi_fetch, parked), dlpi_times(rows, sizeof *f->parked)};
     if (f->fetcher != DLP_FETCH_THREADS) return 3;
-    out[3] = (dlpi_block){offsetof(dlpi_fetch, todo), dlpi_times(all, sizeof *f->todo)};
+    out[3] = (dlpi_block){offsetof(dlpi_fetch, todo), dlpi_times(all, sizeof(void *))};
     out[4] = (dlpi_block){offsetof(dlpi_fetch, threads), dlpi_times(all, sizeof *f->threads)};
     return 5;
 }
@@ -18589,7 +18588,7 @@ static int dlpi_skips(const dlpi_seen *s, dlp_skip *out, int max, uint64_t *tota
     uint64_t from, n = dlpi_skip_count(s->ctl, &from);
     int copied = 0;
     if (n - from > (uint64_t)max) from = n - (uint64_t)max;
-    for (; from != n; from++) /* max is 0 where out is NULL */
+    for (; from != n && copied < max; from++)
         if (dlpi_skip_read(s->ctl, from, &out[copied])) copied++;
     if (total) *total = n;
     return copied;
@@ -20212,7 +20211,7 @@ static int dlpi_export_data(dlp_pipe *p, const dlp_batch *batch, int field, dlpi
 DLPDEF int dlp_batch_dlpack(dlp_pipe *p, dlp_batch *batch, int field, dlp_managed_tensor **out) {
     dlpi_export *x = NULL;
     int rc = out ? dlpi_export_data(p, batch, field, &x) : DLP_ERR_ARG;
-    if (rc == DLP_OK) *out = dlpi_export_v0(x, &batch->fields[field], false);
+    if (rc == DLP_OK && x != NULL) *out = dlpi_export_v0(x, &batch->fields[field], false);
     return rc;
 }
 
@@ -20220,7 +20219,7 @@ DLPDEF int dlp_batch_dlpack_v1(dlp_pipe *p, dlp_batch *batch, int field,
                                dlp_managed_tensor_v1 **out) {
     dlpi_export *x = NULL;
     int rc = out ? dlpi_export_data(p, batch, field, &x) : DLP_ERR_ARG;
-    if (rc == DLP_OK) *out = dlpi_export_v1(x, &batch->fields[field], false);
+    if (rc == DLP_OK && x != NULL) *out = dlpi_export_v1(x, &batch->fields[field], false);
     return rc;
 }
 
@@ -20273,7 +20272,7 @@ DLPDEF int dlp_batch_dlpack_rows(dlp_pipe *p, dlp_batch *batch, int what, int fi
     dlp_tensor t;
     int rc = out ? dlpi_export_rows(p, batch, what, field, &t, &x, err)
                  : dlpi_error_set(err, DLP_ERR_ARG, "out", "out is NULL");
-    if (rc == DLP_OK) *out = dlpi_export_v0(x, &t, true);
+    if (rc == DLP_OK && x != NULL) *out = dlpi_export_v0(x, &t, true);
     return rc;
 }
 
@@ -20283,7 +20282,7 @@ DLPDEF int dlp_batch_dlpack_rows_v1(dlp_pipe *p, dlp_batch *batch, int what, int
     dlp_tensor t;
     int rc = out ? dlpi_export_rows(p, batch, what, field, &t, &x, err)
                  : dlpi_error_set(err, DLP_ERR_ARG, "out", "out is NULL");
-    if (rc == DLP_OK) *out = dlpi_export_v1(x, &t, true);
+    if (rc == DLP_OK && x != NULL) *out = dlpi_export_v1(x, &t, true);
     return rc;
 }
 
@@ -23506,7 +23505,7 @@ static int dlpi_push_next(dlp_push *s, dlp_item *it, const uint8_t **item, uint3
         }
         if (n < 0)
             return dlp_fail(it->call, 0, "the lane of producer %u is damaged", *producer + 1);
-        if (n > 0) {
+        if (n > 0 && at != NULL) {
             memcpy(&mark, at, 8);
             *item = at;
             if (mark == DLPI_PUSH_ITEM) return DLP_OK;
@@ -23539,7 +23538,7 @@ static int dlpi_push_fetch(void *user, dlp_item *it) {
     if (it->epoch > 0) return dlp_fail(it->call, 0, "what is pushed has one epoch");
     if (rc == DLP_OK) rc = dlpi_push_next(s, it, &item, &producer);
     if (rc == DLP_END && !s->over) dlpi_push_over(s);
-    if (rc != DLP_OK) return rc;
+    if (rc != DLP_OK || item == NULL) return rc;
     for (uint32_t f = 0; f < s->at.n; f++)
         memcpy(it->data[f], item + s->at.offset[f], (size_t)s->at.bytes[f]);
     dlp_mpsc_release(&s->rx, 1);
@@ -25005,8 +25004,7 @@ static int dlpi_chunks_check(dlp_pipe *p, const dlp_chunks_desc *d) {
     if ((rc = dlpi_check_bounds(p, "load", d, DLPI_ROWS(bounds))) != DLP_OK) return rc;
     if (d->rows == NULL) {
         dlpi_within(p, "load", "n_items", (int64_t)d->n_items, 1, DLPI_MAX_ITEMS, "1..2^48");
-        rc = dlpi_within(p, "load", "chunk_rows", (int64_t)d->chunk_rows, 1, DLPI_CELL_MAX,
-                         "1..2^46");
+        dlpi_within(p, "load", "chunk_rows", (int64_t)d->chunk_rows, 1, DLPI_CELL_MAX, "1..2^46");
         if (p->err.code != 0) return p->err.code;
     }
     if ((rc = dlpi_chunks_check_fields(p, d)) != DLP_OK) return rc;
@@ -25310,7 +25308,7 @@ static int dlpi_merge_cursor(const dlp_state *states, uint32_t n, uint32_t s, dl
         dlpi_cursors c;
         dlpi_cursor y;
         memcpy(&from, states[i].bytes, sizeof from);
-        dlpi_cursors_read(&c, from.sampler, from.sampler_bytes);
+        if (!dlpi_cursors_read(&c, from.sampler, from.sampler_bytes)) continue;
         if (s < c.first || s >= c.first + c.n) continue;
         y = dlpi_cursor_take(&c, from.sampler, s - c.first);
         if ((*by)++ > 0 && (x->ordinal != y.ordinal || x->used != y.used))
@@ -25327,7 +25325,7 @@ static int dlpi_merge_cursor(const dlp_state *states, uint32_t n, uint32_t s, dl
 static int dlpi_merge_span(const dlp_state *states, uint32_t n, dlpi_state *to, dlpi_cursors *all,
                            dlp_error *err) {
     uint32_t end = 0;
-    all->first = UINT32_MAX;
+    *all = (dlpi_cursors){.first = UINT32_MAX};
     for (uint32_t i = 0; i < n; i++) {
         dlpi_state s;
         dlpi_cursors c;

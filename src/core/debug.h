@@ -135,12 +135,11 @@ static inline int dlpi_guard_batch(dlpi_worker *w, uint32_t s, int rc) {
 
 /* And the items that a collate has read. */
 static inline int dlpi_guard_items(dlpi_worker *w, uint32_t s, int rc) {
-    const dlp_pipe *p = w->p;
     uint64_t batch;
     dlpi_guarded c;
     if (!DLPI_DEBUG || rc == DLPI_OVERRUN) return rc;
-    batch = dlpi_slot_at(p, s)->sequence;
-    dlpi_guarded_cell(p, DLPI_REC_ITEM_CELLS, dlpi_item_cell(p, s), &c);
+    batch = dlpi_slot_at(w->p, s)->sequence;
+    dlpi_guarded_cell(w->p, DLPI_REC_ITEM_CELLS, dlpi_item_cell(w->p, s), &c);
     return dlpi_guarded_check(w, &w->note, &c, "items of batch", batch, rc);
 }
 

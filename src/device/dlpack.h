@@ -217,7 +217,7 @@ static int dlpi_export_data(dlp_pipe *p, const dlp_batch *batch, int field, dlpi
 DLPDEF int dlp_batch_dlpack(dlp_pipe *p, dlp_batch *batch, int field, dlp_managed_tensor **out) {
     dlpi_export *x = NULL;
     int rc = out ? dlpi_export_data(p, batch, field, &x) : DLP_ERR_ARG;
-    if (rc == DLP_OK) *out = dlpi_export_v0(x, &batch->fields[field], false);
+    if (rc == DLP_OK && x != NULL) *out = dlpi_export_v0(x, &batch->fields[field], false);
     return rc;
 }
 
@@ -225,7 +225,7 @@ DLPDEF int dlp_batch_dlpack_v1(dlp_pipe *p, dlp_batch *batch, int field,
                                dlp_managed_tensor_v1 **out) {
     dlpi_export *x = NULL;
     int rc = out ? dlpi_export_data(p, batch, field, &x) : DLP_ERR_ARG;
-    if (rc == DLP_OK) *out = dlpi_export_v1(x, &batch->fields[field], false);
+    if (rc == DLP_OK && x != NULL) *out = dlpi_export_v1(x, &batch->fields[field], false);
     return rc;
 }
 
@@ -278,7 +278,7 @@ DLPDEF int dlp_batch_dlpack_rows(dlp_pipe *p, dlp_batch *batch, int what, int fi
     dlp_tensor t;
     int rc = out ? dlpi_export_rows(p, batch, what, field, &t, &x, err)
                  : dlpi_error_set(err, DLP_ERR_ARG, "out", "out is NULL");
-    if (rc == DLP_OK) *out = dlpi_export_v0(x, &t, true);
+    if (rc == DLP_OK && x != NULL) *out = dlpi_export_v0(x, &t, true);
     return rc;
 }
 
@@ -288,6 +288,6 @@ DLPDEF int dlp_batch_dlpack_rows_v1(dlp_pipe *p, dlp_batch *batch, int what, int
     dlp_tensor t;
     int rc = out ? dlpi_export_rows(p, batch, what, field, &t, &x, err)
                  : dlpi_error_set(err, DLP_ERR_ARG, "out", "out is NULL");
-    if (rc == DLP_OK) *out = dlpi_export_v1(x, &t, true);
+    if (rc == DLP_OK && x != NULL) *out = dlpi_export_v1(x, &t, true);
     return rc;
 }

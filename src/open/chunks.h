@@ -46,8 +46,7 @@ static int dlpi_chunks_check(dlp_pipe *p, const dlp_chunks_desc *d) {
     if ((rc = dlpi_check_bounds(p, "load", d, DLPI_ROWS(bounds))) != DLP_OK) return rc;
     if (d->rows == NULL) {
         dlpi_within(p, "load", "n_items", (int64_t)d->n_items, 1, DLPI_MAX_ITEMS, "1..2^48");
-        rc = dlpi_within(p, "load", "chunk_rows", (int64_t)d->chunk_rows, 1, DLPI_CELL_MAX,
-                         "1..2^46");
+        dlpi_within(p, "load", "chunk_rows", (int64_t)d->chunk_rows, 1, DLPI_CELL_MAX, "1..2^46");
         if (p->err.code != 0) return p->err.code;
     }
     if ((rc = dlpi_chunks_check_fields(p, d)) != DLP_OK) return rc;

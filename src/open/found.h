@@ -38,7 +38,7 @@ static int dlpi_merge_cursor(const dlp_state *states, uint32_t n, uint32_t s, dl
         dlpi_cursors c;
         dlpi_cursor y;
         memcpy(&from, states[i].bytes, sizeof from);
-        dlpi_cursors_read(&c, from.sampler, from.sampler_bytes);
+        if (!dlpi_cursors_read(&c, from.sampler, from.sampler_bytes)) continue;
         if (s < c.first || s >= c.first + c.n) continue;
         y = dlpi_cursor_take(&c, from.sampler, s - c.first);
         if ((*by)++ > 0 && (x->ordinal != y.ordinal || x->used != y.used))
@@ -55,7 +55,7 @@ static int dlpi_merge_cursor(const dlp_state *states, uint32_t n, uint32_t s, dl
 static int dlpi_merge_span(const dlp_state *states, uint32_t n, dlpi_state *to, dlpi_cursors *all,
                            dlp_error *err) {
     uint32_t end = 0;
-    all->first = UINT32_MAX;
+    *all = (dlpi_cursors){.first = UINT32_MAX};
     for (uint32_t i = 0; i < n; i++) {
         dlpi_state s;
         dlpi_cursors c;

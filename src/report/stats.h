@@ -187,7 +187,7 @@ static int dlpi_skips(const dlpi_seen *s, dlp_skip *out, int max, uint64_t *tota
     uint64_t from, n = dlpi_skip_count(s->ctl, &from);
     int copied = 0;
     if (n - from > (uint64_t)max) from = n - (uint64_t)max;
-    for (; from != n; from++) /* max is 0 where out is NULL */
+    for (; from != n && copied < max; from++)
         if (dlpi_skip_read(s->ctl, from, &out[copied])) copied++;
     if (total) *total = n;
     return copied;

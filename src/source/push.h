@@ -309,7 +309,7 @@ static int dlpi_push_next(dlp_push *s, dlp_item *it, const uint8_t **item, uint3
         }
         if (n < 0)
             return dlp_fail(it->call, 0, "the lane of producer %u is damaged", *producer + 1);
-        if (n > 0) {
+        if (n > 0 && at != NULL) {
             memcpy(&mark, at, 8);
             *item = at;
             if (mark == DLPI_PUSH_ITEM) return DLP_OK;
@@ -342,7 +342,7 @@ static int dlpi_push_fetch(void *user, dlp_item *it) {
     if (it->epoch > 0) return dlp_fail(it->call, 0, "what is pushed has one epoch");
     if (rc == DLP_OK) rc = dlpi_push_next(s, it, &item, &producer);
     if (rc == DLP_END && !s->over) dlpi_push_over(s);
-    if (rc != DLP_OK) return rc;
+    if (rc != DLP_OK || item == NULL) return rc;
     for (uint32_t f = 0; f < s->at.n; f++)
         memcpy(it->data[f], item + s->at.offset[f], (size_t)s->at.bytes[f]);
     dlp_mpsc_release(&s->rx, 1);
