@@ -14419,12 +14419,12 @@ static int dlpi_check_input_workers(dlp_pipe *p, const dlpi_stage *st) {
     return dlpi_check_workers(p, st);
 }
 
-/* Streams have rows of each batch, all as many. */
-static int dlpi_check_streams(dlp_pipe *p, const dlpi_stage *st, uint64_t streams) {
-    if (streams <= p->global_batch && p->global_batch % streams == 0) return DLP_OK;
-    return dlpi_refuse(p, DLP_ERR_ARG, st->name, "streams",
-                       "batch_size %" PRIu64 " can't be divided by streams %" PRIu64,
-                       p->global_batch, streams);
+/* A field of the desc that says into how many equal runs the rows of a batch fall. */
+static int dlpi_check_divides(dlp_pipe *p, const dlpi_stage *st, const char *field, uint64_t n) {
+    if (n <= p->global_batch && p->global_batch % n == 0) return DLP_OK;
+    return dlpi_refuse(p, DLP_ERR_ARG, st->name, field,
+                       "batch_size %" PRIu64 " can't be divided by %s %" PRIu64, p->global_batch,
+                       field, n);
 }
 
 /* One worker, which loads ahead of the consumer, unless the desc says otherwise. */
@@ -14574,7 +14574,7 @@ static int dlpi_parts_fit(dlp_pipe *p, const dlpi_stage *st, const dlpi_part_pla
     if (p->sampler->sampler.subset || p->sampler->sampler.weights)
         return dlpi_bad(p, p->sampler->name, "sampler.subset",
                         "NULL with DLP_ORDER_PARTS, as weights", 1);
-    if ((rc = dlpi_check_streams(p, st, q->streams)) != DLP_OK) return rc;
+    if ((rc = dlpi_check_divides(p, st, "streams", q->streams)) != DLP_OK) return rc;
     if (q->steps == 0) return DLP_OK;
     dlpi_within(p, st->name, "items", (int64_t)items, (int64_t)q->streams, INT64_MAX,
                 "one for each stream with steps_per_epoch");
@@ -15155,7 +15155,7 @@ static int dlpi_found_fit(dlp_pipe *p) {
     const dlpi_found *q = dlpi_found_of(p);
     const char *name = p->source_stage->name;
     uint64_t c = q->plan.streams;
-    int rc = dlpi_check_streams(p, p->source_stage, c);
+    int rc = dlpi_check_divides(p, p->source_stage, "streams", c);
     if (rc != DLP_OK) return rc;
     if (c > q->plan.n_inputs)
         return dlpi_refuse(p, DLP_ERR_ARG, name, "streams",

@@ -306,12 +306,12 @@ static int dlpi_check_input_workers(dlp_pipe *p, const dlpi_stage *st) {
     return dlpi_check_workers(p, st);
 }
 
-/* Streams have rows of each batch, all as many. */
-static int dlpi_check_streams(dlp_pipe *p, const dlpi_stage *st, uint64_t streams) {
-    if (streams <= p->global_batch && p->global_batch % streams == 0) return DLP_OK;
-    return dlpi_refuse(p, DLP_ERR_ARG, st->name, "streams",
-                       "batch_size %" PRIu64 " can't be divided by streams %" PRIu64,
-                       p->global_batch, streams);
+/* A field of the desc that says into how many equal runs the rows of a batch fall. */
+static int dlpi_check_divides(dlp_pipe *p, const dlpi_stage *st, const char *field, uint64_t n) {
+    if (n <= p->global_batch && p->global_batch % n == 0) return DLP_OK;
+    return dlpi_refuse(p, DLP_ERR_ARG, st->name, field,
+                       "batch_size %" PRIu64 " can't be divided by %s %" PRIu64, p->global_batch,
+                       field, n);
 }
 
 /* One worker, which loads ahead of the consumer, unless the desc says otherwise. */

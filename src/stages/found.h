@@ -146,7 +146,7 @@ static int dlpi_found_fit(dlp_pipe *p) {
     const dlpi_found *q = dlpi_found_of(p);
     const char *name = p->source_stage->name;
     uint64_t c = q->plan.streams;
-    int rc = dlpi_check_streams(p, p->source_stage, c);
+    int rc = dlpi_check_divides(p, p->source_stage, "streams", c);
     if (rc != DLP_OK) return rc;
     if (c > q->plan.n_inputs)
         return dlpi_refuse(p, DLP_ERR_ARG, name, "streams",
