@@ -187,18 +187,16 @@ DLPI_INLINE void work(struct worker *w, enum part part, enum by by) {
     }
 }
 
+DLPI_INLINE void work_by(struct worker *w, enum part part, enum by by) {
+    if (by == OURS) work(w, part, OURS);
+    if (by == COUNTER) work(w, part, COUNTER);
+    if (by == MUTEX) work(w, part, MUTEX);
+}
+
 static void work_as(struct worker *w, enum part part, enum by by) {
-    switch ((int)part * WAYS + (int)by) {
-    case CLAIM *WAYS + OURS: work(w, CLAIM, OURS); break;
-    case CLAIM *WAYS + COUNTER: work(w, CLAIM, COUNTER); break;
-    case CLAIM *WAYS + MUTEX: work(w, CLAIM, MUTEX); break;
-    case GATHER *WAYS + OURS: work(w, GATHER, OURS); break;
-    case GATHER *WAYS + COUNTER: work(w, GATHER, COUNTER); break;
-    case GATHER *WAYS + MUTEX: work(w, GATHER, MUTEX); break;
-    case BOTH *WAYS + OURS: work(w, BOTH, OURS); break;
-    case BOTH *WAYS + COUNTER: work(w, BOTH, COUNTER); break;
-    default: work(w, BOTH, MUTEX);
-    }
+    if (part == CLAIM) work_by(w, CLAIM, by);
+    if (part == GATHER) work_by(w, GATHER, by);
+    if (part == BOTH) work_by(w, BOTH, by);
     w->l->took[w->me].n = w->took;
 }
 
