@@ -13,7 +13,7 @@
    3  Open a pipe by the call that fits your data. A desc's zero means the default that the field's
       comment tells; begin with {0}, or with designated initialisers.
           dlp_loader_open         items that a function of yours writes (>>loader); without a length
-                                  known in advance: dataset.stream (>>streams)
+                                  known in advance: dataset.open_end (>>streams)
           dlp_files_wire          ... that lie in files, many read at once (>>files); folders of
                                   pictures: dlp_folder_open (>>folder)
           dlp_s3_source_wire      ... that lie in S3 (dlpipe_s3.h, >>s3-source)
@@ -1272,7 +1272,7 @@ DLPDEF uint64_t dlp_item_random(const dlp_item *item, uint64_t salt);
 typedef int (*dlp_item_fn)(void *user, dlp_item *item);
 
 typedef struct dlp_dataset {
-    uint64_t n_items;          /* required, 1..2^48; not read with stream = 1; with a part queue 0:
+    uint64_t n_items;          /* required, 1..2^48; not read with open_end; with a part queue 0:
                                   the sum of its counts */
     const dlp_field *fields;   /* required; [n_fields] copied */
     uint32_t n_fields;         /* 1..DLP_MAX_FIELDS */
@@ -1280,16 +1280,16 @@ typedef struct dlp_dataset {
                                  1: fetch promises to write every byte of every fixed-size field */
     dlp_item_fn fetch;         /* required, but for DLP_FETCH_ASYNC */
     void *user;                /* borrowed until close */
-    int32_t stream; /* 1: nobody knows how many items there are: see >>streams. n_items is
+    int32_t open_end; /* 1: nobody knows how many items there are: see >>streams. n_items is
                                  then not read */
-    int32_t filter; /* 1: DLP_SKIP leaves the item out and the next one takes its row, so that
+    int32_t filter;   /* 1: DLP_SKIP leaves the item out and the next one takes its row, so that
                                  batches stay full: >>expand. A loader sees to it; in a pipe of
                                  one's own dlp_pipe_add_expand stands before fetch */
 } dlp_dataset;
 
 /* ---------------------------------------------------------------------------------------------
    >>streams    DATASETS WITHOUT A LENGTH (examples/stream.c)
-   With dataset.stream = 1 nobody says how many items there are; fetch of an index returns DLP_END
+   With dataset.open_end = 1 nobody says how many items there are; fetch of an index returns DLP_END
    when there is no such item. The first row of an epoch for which it does ends the epoch: the rows
    before it are delivered, in a batch that may be short (DLP_LAST_DROP: is dropped), and the pipe
    goes on with the next epoch, at index 0, or with DLP_END. Order, resume, seek, retries, crashes
@@ -9078,7 +9078,7 @@ static inline bool dlpi_cancelled(const dlpi_ctl *ctl, const dlpi_bslot *slot) {
 
 /* A fetch stage has the dataset: has that a length? */
 static void dlpi_open_end_take(dlp_pipe *p, dlpi_stage *st) {
-    p->open_end = st->dataset.stream;
+    p->open_end = st->dataset.open_end;
     if (p->open_end) st->dataset.n_items = DLPI_MAX_ITEMS;
 }
 
@@ -12564,7 +12564,7 @@ static void dlpi_in_flight_init(dlpi_worker *w) {
 
 static int dlpi_dataset_check(dlp_pipe *p, const dlpi_stage *st, const dlp_fetch_desc *d) {
     static const dlpi_bound bounds[] = {
-        {DLPI_AT(dlpi_stage, dataset.stream), 0, 1, "0 or 1"},
+        {DLPI_AT(dlpi_stage, dataset.open_end), 0, 1, "0 or 1"},
         {DLPI_AT(dlpi_stage, dataset.n_items), 0, DLPI_MAX_ITEMS, "1..2^48"},
         {DLPI_AT(dlpi_stage, dataset.n_fields), 1, DLP_MAX_FIELDS, "1..16"},
         {DLPI_AT(dlpi_stage, dataset.writes_all_bytes), 0, 1, "0 or 1"},
@@ -22294,7 +22294,7 @@ DLPDEF void dlp_tokens_wire(dlp_tokens *t, dlp_dataset *dataset, dlp_workers_des
     dataset->writes_all_bytes = 1;
     dataset->fetch = dlpi_tokens_fetch;
     dataset->user = t;
-    dataset->stream = 0;
+    dataset->open_end = 0;
     dlpi_users_wire(&t->users, workers);
     dlpi_source_id(t->info.id, sampler);
 }
@@ -23177,7 +23177,7 @@ DLPDEF void dlp_arrays_wire(dlp_arrays *a, dlp_dataset *dataset, dlp_workers_des
     dataset->writes_all_bytes = 1;
     dataset->fetch = dlpi_arrays_fetch;
     dataset->user = a;
-    dataset->stream = 0;
+    dataset->open_end = 0;
     dlpi_users_wire(&a->users, workers);
     dlpi_source_id(a->info.id, sampler);
 }
@@ -23553,7 +23553,7 @@ DLPDEF void dlp_push_wire(dlp_push *s, dlp_dataset *dataset, dlp_workers_desc *w
     dataset->writes_all_bytes = 1;
     dataset->fetch = dlpi_push_fetch;
     dataset->user = s;
-    dataset->stream = 1;
+    dataset->open_end = 1;
     dlpi_users_wire(&s->users, workers);
 }
 

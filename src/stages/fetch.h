@@ -702,7 +702,7 @@ static void dlpi_in_flight_init(dlpi_worker *w) {
 
 static int dlpi_dataset_check(dlp_pipe *p, const dlpi_stage *st, const dlp_fetch_desc *d) {
     static const dlpi_bound bounds[] = {
-        {DLPI_AT(dlpi_stage, dataset.stream), 0, 1, "0 or 1"},
+        {DLPI_AT(dlpi_stage, dataset.open_end), 0, 1, "0 or 1"},
         {DLPI_AT(dlpi_stage, dataset.n_items), 0, DLPI_MAX_ITEMS, "1..2^48"},
         {DLPI_AT(dlpi_stage, dataset.n_fields), 1, DLP_MAX_FIELDS, "1..16"},
         {DLPI_AT(dlpi_stage, dataset.writes_all_bytes), 0, 1, "0 or 1"},
