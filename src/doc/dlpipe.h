@@ -86,10 +86,11 @@
    >>impl-guard >>impl-batch >>impl-transfer >>impl-state >>impl-sampler >>impl-lists
    >>impl-inputs >>impl-parts >>impl-found >>impl-tune >>impl-scheduler >>impl-pace
    >>impl-deliver >>impl-split
-   >>impl-build >>impl-placement >>impl-stats >>impl-predict
+   >>impl-build >>impl-placement >>impl-stats
    >>impl-devices >>impl-dlpack >>impl-expand >>impl-files >>impl-part-files >>impl-mapped
    >>impl-tokens
-   >>impl-folder >>impl-arrays >>impl-push >>impl-public >>impl-kinds >>impl-pictures >>licence
+   >>impl-folder >>impl-arrays >>impl-push >>impl-public >>impl-kinds >>impl-pictures >>impl-predict
+   >>licence
 
    >>example    A WHOLE PROGRAM (examples/loader.c)
 
