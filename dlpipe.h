@@ -8011,8 +8011,9 @@ static inline bool dlpi_stopped(const dlp_pipe *p) {
    other fell asleep meanwhile. So there the consumer, and as many workers as can have something to
    do, wait awake for as long as a wake-up may take: they spin or, where the other one is on this
    very core, yield. Yields to third parties would cost a time slice. The other workers sleep at
-   once. Where batches, or the consumer's steps, take longer, or there is no core for
-   each of those, all wait as dlpi_wait_rule says; but not at all where the other one is known to be on this core.
+   once. Where batches, or the consumer's steps, take longer, or there is no core for each
+   of those, all wait as dlpi_wait_rule says; but not at all where the other one is known to be on
+   this core.
 
    label  atomic          written by   read by
    W1     ctl.keep_awake  consumer     workers, before a wait; scheduler. A hint, whatever it says
