@@ -5,6 +5,12 @@
    A stage is a step: claim a unit, work on it, pass it on, say whether anything moved. Where it
    runs is decided elsewhere: ops->step is called by the consumer, if inline, and by threads. */
 
+/* How many a stage has at first: as its desc says, else as many as its kind. */
+static void dlpi_workers_begin(dlpi_stage *st) {
+    if (st->w.num_workers == 0) st->w.num_workers = st->ops->workers;
+    if (st->w.num_workers == DLP_NONE) st->w.num_workers = 0;
+}
+
 /* ns until a worker has to look for itself, whoever wakes it; at most a sleep. */
 static uint64_t dlpi_worker_due(dlpi_worker *w) {
     return w->st->ops->due != NULL ? w->st->ops->due(w, DLPI_SLEEP_NS) : DLPI_SLEEP_NS;
