@@ -14,7 +14,7 @@
    3  Open a pipe by the call that fits your data. A desc's zero means the default that the field's
       comment tells; begin with {0}, or with designated initialisers.
           dlp_loader_open         items that a function of yours writes (>>loader); without a length
-                                  known in advance: dataset.stream (>>streams)
+                                  known in advance: dataset.open_end (>>streams)
           dlp_files_wire          ... that lie in files, many read at once (>>files); folders of
                                   pictures: dlp_folder_open (>>folder)
           dlp_s3_source_wire      ... that lie in S3 (dlpipe_s3.h, >>s3-source)
@@ -88,10 +88,11 @@
    >>impl-guard >>impl-batch >>impl-transfer >>impl-state >>impl-sampler >>impl-lists
    >>impl-inputs >>impl-parts >>impl-found >>impl-tune >>impl-scheduler >>impl-pace
    >>impl-deliver >>impl-split
-   >>impl-build >>impl-placement >>impl-stats >>impl-predict
+   >>impl-build >>impl-placement >>impl-stats
    >>impl-devices >>impl-dlpack >>impl-expand >>impl-files >>impl-part-files >>impl-mapped
    >>impl-tokens
-   >>impl-folder >>impl-arrays >>impl-push >>impl-public >>impl-kinds >>impl-pictures >>licence
+   >>impl-folder >>impl-arrays >>impl-push >>impl-public >>impl-kinds >>impl-pictures >>impl-predict
+   >>licence
 
    >>example    A WHOLE PROGRAM (examples/loader.c)
 

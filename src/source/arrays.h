@@ -532,7 +532,7 @@ DLPDEF void dlp_arrays_wire(dlp_arrays *a, dlp_dataset *dataset, dlp_workers_des
     dataset->writes_all_bytes = 1;
     dataset->fetch = dlpi_arrays_fetch;
     dataset->user = a;
-    dataset->stream = 0;
+    dataset->open_end = 0;
     dlpi_users_wire(&a->users, workers);
     dlpi_source_id(a->info.id, sampler);
 }
