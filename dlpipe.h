@@ -13,7 +13,7 @@
    3  Open a pipe by the call that fits your data. A desc's zero means the default that the field's
       comment tells; begin with {0}, or with designated initialisers.
           dlp_loader_open         items that a function of yours writes (>>loader); without a length
-                                  known in advance: dataset.stream (>>streams)
+                                  known in advance: dataset.open_end (>>streams)
           dlp_files_wire          ... that lie in files, many read at once (>>files); folders of
                                   pictures: dlp_folder_open (>>folder)
           dlp_s3_source_wire      ... that lie in S3 (dlpipe_s3.h, >>s3-source)
@@ -87,10 +87,11 @@
    >>impl-guard >>impl-batch >>impl-transfer >>impl-state >>impl-sampler >>impl-lists
    >>impl-inputs >>impl-parts >>impl-found >>impl-tune >>impl-scheduler >>impl-pace
    >>impl-deliver >>impl-split
-   >>impl-build >>impl-placement >>impl-stats >>impl-predict
+   >>impl-build >>impl-placement >>impl-stats
    >>impl-devices >>impl-dlpack >>impl-expand >>impl-files >>impl-part-files >>impl-mapped
    >>impl-tokens
-   >>impl-folder >>impl-arrays >>impl-push >>impl-public >>impl-kinds >>impl-pictures >>licence
+   >>impl-folder >>impl-arrays >>impl-push >>impl-public >>impl-kinds >>impl-pictures >>impl-predict
+   >>licence
 
    >>example    A WHOLE PROGRAM (examples/loader.c)
 
@@ -1275,7 +1276,7 @@ DLPDEF uint64_t dlp_item_random(const dlp_item *item, uint64_t salt);
 typedef int (*dlp_item_fn)(void *user, dlp_item *item);
 
 typedef struct dlp_dataset {
-    uint64_t n_items;          /* required, 1..2^48; not read with stream = 1; with a part queue 0:
+    uint64_t n_items;          /* required, 1..2^48; not read with open_end; with a part queue 0:
                                   the sum of its counts */
     const dlp_field *fields;   /* required; [n_fields] copied */
     uint32_t n_fields;         /* 1..DLP_MAX_FIELDS */
@@ -1283,16 +1284,16 @@ typedef struct dlp_dataset {
                                  1: fetch promises to write every byte of every fixed-size field */
     dlp_item_fn fetch;         /* required, but for DLP_FETCH_ASYNC */
     void *user;                /* borrowed until close */
-    int32_t stream; /* 1: nobody knows how many items there are: see >>streams. n_items is
+    int32_t open_end; /* 1: nobody knows how many items there are: see >>streams. n_items is
                                  then not read */
-    int32_t filter; /* 1: DLP_SKIP leaves the item out and the next one takes its row, so that
+    int32_t filter;   /* 1: DLP_SKIP leaves the item out and the next one takes its row, so that
                                  batches stay full: >>expand. A loader sees to it; in a pipe of
                                  one's own dlp_pipe_add_expand stands before fetch */
 } dlp_dataset;
 
 /* ---------------------------------------------------------------------------------------------
    >>streams    DATASETS WITHOUT A LENGTH (examples/stream.c)
-   With dataset.stream = 1 nobody says how many items there are; fetch of an index returns DLP_END
+   With dataset.open_end = 1 nobody says how many items there are; fetch of an index returns DLP_END
    when there is no such item. The first row of an epoch for which it does ends the epoch: the rows
    before it are delivered, in a batch that may be short (DLP_LAST_DROP: is dropped), and the pipe
    goes on with the next epoch, at index 0, or with DLP_END. Order, resume, seek, retries, crashes
@@ -7374,6 +7375,9 @@ typedef struct dlpi_stage_ops {
     int kind;       /* DLP_STAGE_* */
     int rank;       /* place in a chain: never falls */
     int many;       /* 1: several of them may follow each other */
+    int begins;     /* 1: a chain begins with it, and a pipe has one */
+    int expands;    /* 1: the dataset of the fetch stage after it may leave items out */
+    size_t at;      /* in dlp_pipe: of the pointer to such a stage of the chain; 0: none */
     int unit;       /* DLPI_UNIT_*: what its workers take; cells: of its own, not of slots */
     int in_place;   /* 1: it changes batches in their cells */
     int row_by_row; /* 1: rows are claimed one by one: what is that beside the wait for them */
@@ -7415,6 +7419,8 @@ typedef struct dlpi_stage_ops {
        can't be */
     bool (*seen)(const dlpi_words *words, dlpi_seen *s, int32_t stage);
     dlpi_kind_words words;
+    /* by predictions: how many workers the desc gives it, 0: as measured. NULL: by number alone */
+    int32_t (*foretold)(const dlp_predict_desc *d);
     /* roles */
     const dlpi_source_ops *source;
     const dlpi_keeper_ops *keeper;
@@ -7944,7 +7950,7 @@ DLPDEF uint64_t dlp_item_random(const dlp_item *item, uint64_t salt) {
 /* ---------------------------------------------------------------------------------------------
    >>impl-waiters      WHO SLEEPS, WHO WAKES
    Whom to wake; how, and why no wake-up is lost, stands in >>impl-sleepers. Every sleep ends
-   after 100 ms, of some after a second, and looks again. */
+   after 100 ms, of some after seconds, and looks again. */
 
 #define DLPI_SLEEP_NS UINT64_C(100000000)
 #define DLPI_CPU_NOTE_NS UINT64_C(50000000)
@@ -8064,8 +8070,9 @@ static inline bool dlpi_stopped(const dlp_pipe *p) {
    other fell asleep meanwhile. So there the consumer, and as many workers as can have something to
    do, wait awake for as long as a wake-up may take: they spin or, where the other one is on this
    very core, yield. Yields to third parties would cost a time slice. The other workers sleep at
-   once. Where batches, or the consumer's steps, take longer, all wait as dlpi_wait_rule says; but
-   not at all where the other one is known to be on this core.
+   once. Where batches, or the consumer's steps, take longer, or there is no core for each
+   of those, all wait as dlpi_wait_rule says; but not at all where the other one is known to be on
+   this core.
 
    label  atomic          written by   read by
    W1     ctl.keep_awake  consumer     workers, before a wait; scheduler. A hint, whatever it says
@@ -8099,6 +8106,17 @@ static uint64_t dlpi_awake_average(uint64_t average, uint64_t sample) {
     return average == 0 ? sample : (7 * average + sample) / 8;
 }
 
+/* Of so many workers of each stage and the consumer: has each a core? One that works wants the core
+   of another that only waits. */
+static bool dlpi_awake_fit(const dlp_pipe *p, uint32_t keep) {
+    uint32_t n = 1;
+    for (int i = 0; i < p->n_work; i++) {
+        uint32_t most = (uint32_t)p->work[i]->w.num_workers;
+        n += most < keep ? most : keep;
+    }
+    return n <= (uint32_t)p->cpus;
+}
+
 /* Is it better to wait awake from now on? */
 static void dlpi_awake_note(dlp_pipe *p) {
     dlpi_awake *a = &p->awake;
@@ -8114,6 +8132,7 @@ static void dlpi_awake_note(dlp_pipe *p) {
     a->delivered = p->ctl->delivered;
     if (a->batch_ns <= DLPI_SHORT_NS && a->step_ns <= DLPI_SHORT_NS)
         keep = (uint32_t)(p->prefetch * a->batch_ns / DLPI_WAKE_NS) + 1;
+    if (keep > 1 && !dlpi_awake_fit(p, keep)) keep = 0;
     if (keep != p->ctl->keep_awake) DLPI_STORE_RLX(&p->ctl->keep_awake, keep); /* W1 */
 }
 
@@ -9136,7 +9155,7 @@ static inline bool dlpi_cancelled(const dlpi_ctl *ctl, const dlpi_bslot *slot) {
 
 /* A fetch stage has the dataset: has that a length? */
 static void dlpi_open_end_take(dlp_pipe *p, dlpi_stage *st) {
-    p->open_end = st->dataset.stream;
+    p->open_end = st->dataset.open_end;
     if (p->open_end) st->dataset.n_items = DLPI_MAX_ITEMS;
 }
 
@@ -9667,7 +9686,7 @@ static uint32_t dlpi_links(const dlpi_seen *s, dlp_link *out) {
     uint32_t n = 0;
     dlp_link *l;
     for (uint32_t i = 0; i < s->n_stages; i++)
-        if (s->stages[i].kind == DLP_STAGE_SAMPLER) sampler = (int32_t)i;
+        if (s->stages[i].ops && s->stages[i].ops->begins) sampler = (int32_t)i;
     l = dlpi_link_add(s, out, &n, -1, sampler);
     l->capacity = s->n_slots;
     l->bytes = dlpi_times(sizeof(uint32_t), s->n_slots);
@@ -11503,6 +11522,12 @@ static bool dlpi_batches_step(dlpi_worker *w) {
    A stage is a step: claim a unit, work on it, pass it on, say whether anything moved. Where it
    runs is decided elsewhere: ops->step is called by the consumer, if inline, and by threads. */
 
+/* How many a stage has at first: as its desc says, else as many as its kind. */
+static void dlpi_workers_begin(dlpi_stage *st) {
+    if (st->w.num_workers == 0) st->w.num_workers = st->ops->workers;
+    if (st->w.num_workers == DLP_NONE) st->w.num_workers = 0;
+}
+
 /* ns until a worker has to look for itself, whoever wakes it; at most a sleep. */
 static uint64_t dlpi_worker_due(dlpi_worker *w) {
     return w->st->ops->due != NULL ? w->st->ops->due(w, DLPI_SLEEP_NS) : DLPI_SLEEP_NS;
@@ -11541,8 +11566,8 @@ static void dlpi_worker_rest(const dlpi_worker *w, uint64_t ns) {
    take work now. So it is cleared before work that the last look found; a wake-up that came in
    between was for other work, and is passed on; and one without room for work sets none. Should a
    wake-up be lost all the same (its sender died), the first of those asleep looks after
-   DLPI_SLEEP_NS. The others rely on it for ten times as long: many that each look would cost more
-   than idleness may. */
+   DLPI_SLEEP_NS. The others rely on it for thirty times as long: many that each look would cost
+   more than idleness may. */
 static void dlpi_worker_sleep(dlpi_worker *w) {
     dlpi_sleepers *group = &w->waiters->group[w->id / 32];
     uint32_t bit = 1u << w->id % 32, asleep;
@@ -11556,7 +11581,7 @@ static void dlpi_worker_sleep(dlpi_worker *w) {
         return;
     }
     asleep = dlpi_sleepers_enter(group, bit); /* B1 -> B1 */
-    if (!dlpi_owes(w) && (asleep & (bit - 1u)) != 0) ns *= 10;
+    if (!dlpi_owes(w) && (asleep & (bit - 1u)) != 0) ns *= 30;
     if (ns > 0 && !dlpi_stopped(w->p)) {
         found = dlpi_last_look(w, &t);
         if (!found && !dlpi_retired(w))
@@ -12622,7 +12647,7 @@ static void dlpi_in_flight_init(dlpi_worker *w) {
 
 static int dlpi_dataset_check(dlp_pipe *p, const dlpi_stage *st, const dlp_fetch_desc *d) {
     static const dlpi_bound bounds[] = {
-        {DLPI_AT(dlpi_stage, dataset.stream), 0, 1, "0 or 1"},
+        {DLPI_AT(dlpi_stage, dataset.open_end), 0, 1, "0 or 1"},
         {DLPI_AT(dlpi_stage, dataset.n_items), 0, DLPI_MAX_ITEMS, "1..2^48"},
         {DLPI_AT(dlpi_stage, dataset.n_fields), 1, DLP_MAX_FIELDS, "1..16"},
         {DLPI_AT(dlpi_stage, dataset.writes_all_bytes), 0, 1, "0 or 1"},
@@ -12692,10 +12717,14 @@ static void dlpi_fetch_live(dlp_pipe *p, dlpi_stage *st) {
                   st->n_workers, p->prefetch);
 }
 
+static int32_t dlpi_fetch_foretold(const dlp_predict_desc *d) { return d->num_workers; }
+
 static const dlpi_stage_ops dlpi_fetch_ops = {
     .words = {.more = "num_workers", .out = "num_workers = 1"},
     .check = dlpi_fetch_chain,
     .live = dlpi_fetch_live,
+    .at = offsetof(dlp_pipe, fetch),
+    .foretold = dlpi_fetch_foretold,
     .kind = DLP_STAGE_FETCH,
     .rank = 4,
     DLPI_OPS_OF_ROWS,
@@ -12706,6 +12735,8 @@ static const dlpi_stage_ops dlpi_fetch_many_ops = {
     .words = {.more = "num_workers", .out = "num_workers = 1"},
     .check = dlpi_fetch_chain,
     .live = dlpi_fetch_live,
+    .at = offsetof(dlp_pipe, fetch),
+    .foretold = dlpi_fetch_foretold,
     .row_by_row = 1,
     .kind = DLP_STAGE_FETCH,
     .rank = 4,
@@ -13215,9 +13246,13 @@ static bool dlpi_batch_staff(dlp_pipe *p, dlpi_stage *st) {
     return b->collate != NULL || b->batch_workers > 0;
 }
 
+static int32_t dlpi_batch_foretold(const dlp_predict_desc *d) { return d->batch_workers; }
+
 static const dlpi_stage_ops dlpi_batch_ops = {
     .kind = DLP_STAGE_BATCH,
     .rank = 7,
+    .at = offsetof(dlp_pipe, batcher),
+    .foretold = dlpi_batch_foretold,
     DLPI_OPS_OF_BATCHES,
     .words = {.more = "batch_workers", .out = "batch_workers = 1"},
     .staff = dlpi_batch_staff,
@@ -13978,6 +14013,8 @@ static const dlpi_source_ops dlpi_keyed_source = {
 static const dlpi_stage_ops dlpi_sampler_ops = {
     .kind = DLP_STAGE_SAMPLER,
     .rank = 1,
+    .begins = 1,
+    .at = offsetof(dlp_pipe, sampler),
     .words = {.out = "sampler.threaded = 1", .slow = "make the sampler's own function cheaper"},
     .source = &dlpi_keyed_source,
 };
@@ -13996,6 +14033,7 @@ static int dlpi_repeat_check(dlp_pipe *p, dlpi_stage *st) {
 static const dlpi_stage_ops dlpi_repeat_ops = {
     .kind = DLP_STAGE_REPEAT,
     .rank = 2,
+    .at = offsetof(dlp_pipe, repeat),
     .words = {.slow = "make the sampler's own function cheaper"},
 };
 
@@ -14171,6 +14209,8 @@ static const dlpi_source_ops dlpi_lists_source = {
 static const dlpi_stage_ops dlpi_lists_ops = {
     .kind = DLP_STAGE_SAMPLER,
     .rank = 1,
+    .begins = 1,
+    .at = offsetof(dlp_pipe, sampler),
     .words = {.out = "sampler.threaded = 1", .slow = "make the sampler's own function cheaper"},
     .self_bytes = sizeof(dlpi_lists),
     .blocks = dlpi_lists_blocks,
@@ -17354,8 +17394,7 @@ static dlpi_stage *dlpi_add(dlp_pipe *p, const dlpi_stage_ops *ops, const char *
         return NULL;
     }
     if (w) st->w = *w;
-    if (st->w.num_workers == 0) st->w.num_workers = ops->workers;
-    if (st->w.num_workers == DLP_NONE) st->w.num_workers = 0;
+    dlpi_workers_begin(st);
     dlpi_copy_text(st->name, sizeof st->name, w && w->name ? w->name : name);
     st->w.name = st->name;
     return st;
@@ -17389,7 +17428,7 @@ static void dlpi_chain(dlp_pipe *p) {
     }
     for (int i = 1; i < p->n_stages; i++) {
         dlpi_stage *st = &p->stages[i], *before = st - 1;
-        if (st->prev >= 0 || st->kind == DLP_STAGE_SAMPLER || before->next >= 0) continue;
+        if (st->prev >= 0 || st->ops->begins || before->next >= 0) continue;
         before->next = i;
         st->prev = i - 1;
     }
@@ -17408,10 +17447,7 @@ static int dlpi_check_chain(dlp_pipe *p, int first) {
                                   "is " DLPI_STAGE_ORDER);
         before = rank;
         visited |= 1u << at;
-        if (st->kind == DLP_STAGE_SAMPLER) p->sampler = st;
-        if (st->kind == DLP_STAGE_REPEAT) p->repeat = st;
-        if (st->kind == DLP_STAGE_FETCH) p->fetch = st;
-        if (st->kind == DLP_STAGE_BATCH) p->batcher = st;
+        if (st->ops->at != 0) memcpy((uint8_t *)p + st->ops->at, &st, sizeof st);
         if (st->ops->sink != NULL) p->sink = st;
         if (st->ops->keeper != NULL) p->keeper = st;
         if (st->ops->lender != NULL) p->lender = st;
@@ -17435,7 +17471,7 @@ static int dlpi_check_graph(dlp_pipe *p) {
     int first = -1, rc;
     dlpi_chain(p);
     for (int i = 0; i < p->n_stages; i++)
-        if (p->stages[i].kind == DLP_STAGE_SAMPLER) {
+        if (p->stages[i].ops->begins) {
             if (first >= 0) return dlpi_bad_graph(p, p->stages[i].name, "a pipe has one sampler");
             first = i;
         }
@@ -18704,465 +18740,6 @@ static int dlpi_trace_lane(const dlpi_seen *s, uint32_t lane, dlp_trace_event *o
         memcpy(&out[copied++], words, sizeof *out);
     }
     return copied;
-}
-
-/* ---------------------------------------------------------------------------------------------
-   >>impl-predict    WHAT OTHER NUMBERS OF WORKERS WOULD GIVE
-   Each stage has a clock of its own, which runs slower than time while the cores are too few for
-   all that want them; workers end their work at a reading of their stage's clock. The next event is
-   the end that comes first. Rows of a batch are counted, not told apart: an item stage may begin as
-   many as the stage before has done. */
-
-#define DLPI_SIM_WORKERS 1024
-#define DLPI_SIM_BATCHES 128 /* in flight */
-#define DLPI_SIM_EVENTS 30000
-#define DLPI_SIM_RUN_NS 250.0 /* to claim and complete a run, see dlpi_run_shift */
-
-/* Times of one kind of work: `low` with probability p_low, `top` with p_top, else `high`. */
-typedef struct dlpi_sim_times {
-    double mean, low, high, top, p_low, p_top;
-    uint64_t drawn; /* so many were drawn */
-} dlpi_sim_times;
-
-typedef struct dlpi_sim_stage {
-    int32_t id;              /* in dlp_stats */
-    uint32_t workers, first; /* 0: inline; where the work of the first of them is */
-    uint32_t working;        /* of them: a heap */
-    uint64_t low;            /* all batches before it are claimed */
-    bool batches;
-    dlpi_sim_times times;
-    double cpu; /* share of busy time that is CPU time */
-    double clock, rate;
-    double busy_ns; /* of all workers */
-    uint32_t n;     /* in work, the consumer too if it is at it */
-    uint32_t rated; /* of them when the rate was found */
-} dlpi_sim_stage;
-
-typedef struct dlpi_sim_work { /* of a worker, and of the consumer */
-    double end;                /* by its stage's clock */
-    uint32_t batch, stage;
-} dlpi_sim_work;
-
-/* Workers of a stage are all alike: those that work are a heap of their work, the first to end on
-   top. */
-
-#define DLPI_SIM_REST UINT32_MAX
-
-typedef struct dlpi_sim_batch {
-    uint32_t claimed[DLP_MAX_STAGES], done[DLP_MAX_STAGES]; /* runs, of batch stages 1 */
-    bool taken;
-} dlpi_sim_batch;
-
-typedef struct dlpi_sim {
-    dlpi_sim_stage stage[DLP_MAX_STAGES + 1]; /* the last of them: the consumer's steps */
-    uint32_t n_stages, n_workers;
-    uint32_t runs, rows_a_run, claims_a_run; /* runs of a batch; a run may stand for several */
-    uint32_t prefetch, rows;
-    double cpus;
-    bool unordered;
-    uint64_t base, scheduled, taken, ended; /* batches; all before base are taken */
-    double now, wait_ns, cpu_ns;
-    double use; /* cores in use */
-    dlpi_sim_work consumer;
-    dlpi_sim_work worker[DLPI_SIM_WORKERS];
-    dlpi_sim_batch batch[DLPI_SIM_BATCHES];
-} dlpi_sim;
-
-static double dlpi_sim_clamp(double x, double least, double most) {
-    return x > least ? x < most ? x : most : least;
-}
-
-/* p50, p95 and p99, so often that the mean comes out: the slowest hundredth takes p99, and where
-   p95 is no more than p50, up to a twentieth. Where no split gives the mean, all are scaled. */
-static void dlpi_sim_times_of(dlpi_sim_times *t, double mean, double p50, double p95, double p99) {
-    double is;
-    memset(t, 0, sizeof *t);
-    t->mean = t->low = t->high = t->top = mean;
-    t->p_low = 0.5;
-    t->p_top = 0.01;
-    if (!(p50 > 0) || p99 < 1.1 * p50) return;
-    t->low = t->high = p50;
-    t->top = p99;
-    if (p95 > 1.1 * p50) {
-        t->high = p95;
-        t->p_low = (0.99 * p95 + 0.01 * p99 - mean) / (p95 - p50);
-        t->p_low = dlpi_sim_clamp(t->p_low, 0.5, 0.99);
-    } else {
-        t->p_top = dlpi_sim_clamp((mean - p50) / (p99 - p50), 0.01, 0.05);
-    }
-    is = t->p_low * t->low + (1 - t->p_low - t->p_top) * t->high + t->p_top * t->top;
-    t->low *= mean / is;
-    t->high *= mean / is;
-    t->top *= mean / is;
-}
-
-/* One in each 64th of the distribution, in an order that changes with each 64 draws: so that a few
-   hundred have the right mean. */
-static double dlpi_sim_draw(dlpi_sim_times *t, uint32_t salt) {
-    uint64_t n = t->drawn++, turn = dlpi_mix((n >> 6) * DLPI_GOLDEN + salt);
-    uint64_t part = (((n ^ turn) & 63) * (turn >> 8 | 1) + (turn >> 32)) & 63;
-    double within = (double)(dlpi_mix(n + turn) >> 40) / 16777216.0;
-    double u = ((double)part + within) / 64;
-    return u < t->p_low ? t->low : u < 1 - t->p_top ? t->high : t->top;
-}
-
-/* What a run of rows takes, or a batch in a batch stage. */
-static double dlpi_sim_takes(const dlpi_sim *m, dlpi_sim_stage *g) {
-    uint32_t n = g->batches ? 1 : m->rows_a_run, drawn = n < 64 ? n : 64;
-    double sum = 0;
-    for (uint32_t i = 0; i < drawn; i++) sum += dlpi_sim_draw(&g->times, (uint32_t)g->id);
-    return sum * n / drawn + (g->batches ? 0 : DLPI_SIM_RUN_NS * m->claims_a_run);
-}
-
-/* --- Cores --- */
-
-/* Cores in use where work on a core takes `slow` times as long. */
-static double dlpi_sim_use(const dlpi_sim *m, double slow) {
-    double use = 0;
-    for (uint32_t k = 0; k <= m->n_stages; k++) {
-        const dlpi_sim_stage *g = &m->stage[k];
-        use += g->n * g->cpu / (1 - g->cpu + g->cpu * slow);
-    }
-    return use;
-}
-
-/* How fast each stage's clock runs with the work that there is now. */
-static void dlpi_sim_rates(dlpi_sim *m) {
-    double use, least = 1, most = 1, slow = 1;
-    bool same = true;
-    for (uint32_t k = 0; k <= m->n_stages; k++) {
-        same = same && m->stage[k].rated == m->stage[k].n;
-        m->stage[k].rated = m->stage[k].n;
-    }
-    if (same) return;
-    use = dlpi_sim_use(m, 1);
-    m->use = use < m->cpus ? use : m->cpus;
-    if (use > m->cpus) {
-        while (dlpi_sim_use(m, most) > m->cpus) most *= 2;
-        for (int i = 0; i < 12; i++) {
-            slow = (least + most) / 2;
-            if (dlpi_sim_use(m, slow) > m->cpus)
-                least = slow;
-            else
-                most = slow;
-        }
-    }
-    for (uint32_t k = 0; k <= m->n_stages; k++)
-        m->stage[k].rate = 1 / (1 - m->stage[k].cpu + m->stage[k].cpu * slow);
-}
-
-/* --- Work --- */
-
-static dlpi_sim_batch *dlpi_sim_at(dlpi_sim *m, uint64_t b) {
-    return &m->batch[b % DLPI_SIM_BATCHES];
-}
-
-static uint32_t dlpi_sim_units(const dlpi_sim *m, uint32_t k) {
-    return m->stage[k].batches ? 1 : m->runs;
-}
-
-/* Runs of a batch that stage k may have claimed by now. */
-static uint32_t dlpi_sim_open(const dlpi_sim *m, const dlpi_sim_batch *b, uint32_t k) {
-    if (k == 0) return dlpi_sim_units(m, k);
-    if (!m->stage[k].batches) return b->done[k - 1];
-    return b->done[k - 1] == dlpi_sim_units(m, k - 1);
-}
-
-static bool dlpi_sim_complete(const dlpi_sim *m, const dlpi_sim_batch *b) {
-    return b->done[m->n_stages - 1] == dlpi_sim_units(m, m->n_stages - 1);
-}
-
-/* Begin the oldest work that there is for stage k. */
-static bool dlpi_sim_begin(dlpi_sim *m, uint32_t k, dlpi_sim_work *w) {
-    dlpi_sim_stage *g = &m->stage[k];
-    if (g->low < m->base) g->low = m->base;
-    while (g->low < m->scheduled && dlpi_sim_at(m, g->low)->claimed[k] == dlpi_sim_units(m, k))
-        g->low++;
-    for (uint64_t i = g->low; i < m->scheduled; i++) {
-        dlpi_sim_batch *b = dlpi_sim_at(m, i);
-        if (b->claimed[k] >= dlpi_sim_open(m, b, k)) continue;
-        b->claimed[k]++;
-        g->n++;
-        w->end = g->clock + dlpi_sim_takes(m, g);
-        w->batch = (uint32_t)(i % DLPI_SIM_BATCHES);
-        w->stage = k;
-        return true;
-    }
-    return false;
-}
-
-static void dlpi_sim_schedule(dlpi_sim *m) {
-    while (m->scheduled - m->taken < m->prefetch && m->scheduled - m->base < DLPI_SIM_BATCHES)
-        memset(dlpi_sim_at(m, m->scheduled++), 0, sizeof *m->batch);
-}
-
-/* The consumer wants a batch: takes one, or works for inline stages, the last first. */
-static void dlpi_sim_next(dlpi_sim *m) {
-    dlpi_sim_stage *steps = &m->stage[m->n_stages];
-    for (uint64_t i = m->base; i < m->scheduled; i++) {
-        dlpi_sim_batch *b = dlpi_sim_at(m, i);
-        if (!b->taken && dlpi_sim_complete(m, b)) {
-            b->taken = true;
-            m->taken++;
-            while (m->base < m->scheduled && dlpi_sim_at(m, m->base)->taken) m->base++;
-            dlpi_sim_schedule(m);
-            m->consumer.stage = m->n_stages;
-            m->consumer.end = steps->clock;
-            if (steps->times.mean > 0) m->consumer.end += dlpi_sim_draw(&steps->times, 77);
-            steps->n++;
-            return;
-        }
-        if (!m->unordered) break;
-    }
-    for (uint32_t k = m->n_stages; k-- > 0;)
-        if (m->stage[k].workers == 0 && dlpi_sim_begin(m, k, &m->consumer)) return;
-}
-
-static void dlpi_sim_push(dlpi_sim *m, dlpi_sim_stage *g, const dlpi_sim_work *w) {
-    dlpi_sim_work *heap = &m->worker[g->first];
-    uint32_t i = g->working++;
-    for (; i > 0 && heap[(i - 1) / 2].end > w->end; i = (i - 1) / 2) heap[i] = heap[(i - 1) / 2];
-    heap[i] = *w;
-}
-
-/* Take off the top. */
-static void dlpi_sim_pop(dlpi_sim *m, dlpi_sim_stage *g) {
-    dlpi_sim_work *heap = &m->worker[g->first], last = heap[--g->working];
-    uint32_t i = 0, child;
-    for (; (child = 2 * i + 1) < g->working; i = child) {
-        if (child + 1 < g->working && heap[child + 1].end < heap[child].end) child++;
-        if (heap[child].end >= last.end) break;
-        heap[i] = heap[child];
-    }
-    heap[i] = last;
-}
-
-/* Give work to all that rest. */
-static void dlpi_sim_dispatch(dlpi_sim *m) {
-    dlpi_sim_work w;
-    if (m->consumer.stage == DLPI_SIM_REST) dlpi_sim_next(m);
-    for (uint32_t k = 0; k < m->n_stages; k++) {
-        dlpi_sim_stage *g = &m->stage[k];
-        while (g->working < g->workers && dlpi_sim_begin(m, k, &w)) dlpi_sim_push(m, g, &w);
-    }
-}
-
-/* Whose work ends first, and after what time. NULL: nobody works. */
-static const dlpi_sim_work *dlpi_sim_first(const dlpi_sim *m, double *after) {
-    const dlpi_sim_work *first = NULL;
-    for (uint32_t k = 0; k <= m->n_stages; k++) {
-        const dlpi_sim_work *w = k == m->n_stages ? &m->consumer : &m->worker[m->stage[k].first];
-        double left;
-        if (k == m->n_stages ? w->stage == DLPI_SIM_REST : m->stage[k].working == 0) continue;
-        left = (w->end - m->stage[w->stage].clock) / m->stage[w->stage].rate;
-        if (first != NULL && left >= *after) continue;
-        first = w;
-        *after = left > 0 ? left : 0;
-    }
-    return first;
-}
-
-/* One event. Returns false where nothing can happen any more. */
-static bool dlpi_sim_event(dlpi_sim *m) {
-    double after = 0;
-    const dlpi_sim_work *w;
-    dlpi_sim_stage *g;
-    dlpi_sim_rates(m);
-    if ((w = dlpi_sim_first(m, &after)) == NULL) return false;
-    m->now += after;
-    m->cpu_ns += m->use * after;
-    if (m->consumer.stage != m->n_stages) m->wait_ns += after;
-    for (uint32_t k = 0; k <= m->n_stages; k++) {
-        g = &m->stage[k];
-        g->clock += g->rate * after;
-        g->busy_ns += g->n * after;
-    }
-    g = &m->stage[w->stage];
-    g->n--;
-    if (w->stage == m->n_stages)
-        m->ended++;
-    else
-        m->batch[w->batch].done[w->stage]++;
-    if (w == &m->consumer)
-        m->consumer.stage = DLPI_SIM_REST;
-    else
-        dlpi_sim_pop(m, g);
-    dlpi_sim_dispatch(m);
-    return true;
-}
-
-/* --- Out of a measured pipe --- */
-
-static uint32_t dlpi_sim_workers(const dlp_predict_desc *d, const dlp_stage_stats *g, uint32_t i) {
-    int32_t n = d->workers[i];
-    if (n == 0 && g->kind == DLP_STAGE_FETCH) n = d->num_workers;
-    if (n == 0 && g->kind == DLP_STAGE_BATCH) n = d->batch_workers;
-    if (n == 0) n = g->workers;
-    return n > 0 ? (uint32_t)n : 0;
-}
-
-/* Of the time that a stage's work took, how long it waited for a core. */
-static double dlpi_stage_core_wait(const dlp_stage_stats *g) {
-    uint64_t took = g->in_flight > 1 ? g->in_flight_ns : g->busy_ns;
-    return (double)dlpi_core_wait(took, g->cpu_ns, g->core_wait_ns);
-}
-
-/* Cores that were busy while it was measured; *wanted: with those that were waited for. */
-static double dlpi_sim_measured_cores(const dlp_stats *s, bool step_idle, double *wanted) {
-    double ns = (double)s->wait_ns + (double)s->step_ns, cpu = step_idle ? 0 : (double)s->step_ns;
-    double waits = 0;
-    for (uint32_t i = 0; i < s->n_stages; i++) {
-        cpu += (double)s->stages[i].cpu_ns;
-        waits += dlpi_stage_core_wait(&s->stages[i]);
-    }
-    *wanted = ns > 0 ? (cpu + waits) / ns : 0;
-    return ns > 0 ? cpu / ns : 0;
-}
-
-/* A stage as measured. Where all cores were busy, one that computes was kept waiting for them: then
-   it takes what is left without that, which is its CPU time if nobody knows how long it waited. */
-static void dlpi_sim_stage_of(dlpi_sim_stage *to, const dlp_stage_stats *g, bool full) {
-    double busy = (double)g->busy_ns, cpu = (double)g->cpu_ns, scale = 1;
-    double mean = busy / (double)g->items, wait = full ? dlpi_stage_core_wait(g) : 0;
-    to->batches = g->unit_is_batch != 0;
-    to->cpu = g->cpu_ns == 0 || cpu > busy ? 1 : cpu / busy; /* not known: as if it computed */
-    if (wait > 0 && g->in_flight <= 1) {
-        scale = (busy - wait) / busy;
-        to->cpu = cpu / (busy - wait);
-    } else if (full && to->cpu > 0.3) {
-        scale = to->cpu;
-        to->cpu = 1;
-    }
-    dlpi_sim_times_of(&to->times, mean * scale, (double)g->p50_ns * scale,
-                      (double)g->p95_ns * scale, (double)g->p99_ns * scale);
-}
-
-static int dlpi_sim_stages(dlpi_sim *m, const dlp_stats *s, const dlp_predict_desc *d) {
-    dlpi_sim_stage *steps;
-    bool idle = d->step_idle != 0, full;
-    double used, wanted;
-    for (uint32_t i = 0; i < s->n_stages; i++) idle |= s->stages[i].kind == DLP_STAGE_TRANSFER;
-    used = dlpi_sim_measured_cores(s, idle, &wanted);
-    full = wanted > 0.9 * (s->cpus ? s->cpus : 1);
-    if (full && d->cpus == 0 && used < 0.9 * m->cpus) m->cpus = used > 0.1 ? used : 0.1;
-    for (uint32_t i = 0; i < s->n_stages; i++) {
-        const dlp_stage_stats *g = &s->stages[i];
-        dlpi_sim_stage *to = &m->stage[m->n_stages];
-        if (g->items == 0 || g->busy_ns == 0 || g->kind < DLP_STAGE_FETCH) continue;
-        dlpi_sim_stage_of(to, g, full);
-        to->id = (int32_t)i;
-        to->workers = dlpi_sim_workers(d, g, i);
-        to->first = m->n_workers;
-        if (to->workers > DLPI_SIM_WORKERS - m->n_workers) return DLP_ERR_ARG;
-        m->n_workers += to->workers;
-        m->n_stages++;
-    }
-    if (m->n_stages == 0) return DLP_ERR_STATE;
-    steps = &m->stage[m->n_stages];
-    if (d->step_ns == 0)
-        dlpi_sim_times_of(&steps->times, (double)s->step_ns / (double)s->batches,
-                          (double)s->step_p50_ns, (double)s->step_p95_ns, (double)s->step_p95_ns);
-    else
-        dlpi_sim_times_of(&steps->times, d->step_ns > 0 ? (double)d->step_ns : 0, 0, 0, 0);
-    steps->cpu = idle ? 0 : 1;
-    return DLP_OK;
-}
-
-/* Runs as dlpi_run_shift makes them; then fewer and longer ones, so that `batches` stay within the
-   events that a simulation may have. */
-static void dlpi_sim_runs(dlpi_sim *m, uint64_t batches) {
-    const dlpi_sim_stage *g = &m->stage[0];
-    uint32_t at_once = g->workers < m->cpus ? g->workers : (uint32_t)m->cpus, shift = 0;
-    uint64_t most = DLPI_SIM_EVENTS / (batches * m->n_stages) + 1;
-    while (shift < DLPI_RUN_SHIFT_MAX && g->times.mean * (double)(2u << shift) <= 8000 &&
-           (2u << shift) * at_once <= m->rows)
-        shift++;
-    m->rows_a_run = 1u << shift;
-    m->claims_a_run = 1;
-    if (m->rows_a_run > m->rows) m->rows_a_run = m->rows;
-    while ((m->rows + m->rows_a_run - 1) / m->rows_a_run > most) { /* NOLINT: never 0 */
-        m->rows_a_run *= 2;
-        m->claims_a_run *= 2;
-    }
-    m->runs = (m->rows + m->rows_a_run - 1) / m->rows_a_run;
-}
-
-static bool dlpi_sim_range(const dlp_predict_desc *d) {
-    static const dlpi_bound bounds[] = {
-        {DLPI_AT(dlp_predict_desc, num_workers), DLP_NONE, DLP_MAX_WORKERS, ""},
-        {DLPI_AT(dlp_predict_desc, batch_workers), DLP_NONE, DLP_MAX_WORKERS, ""},
-        {DLPI_AT(dlp_predict_desc, step_ns), DLP_NONE, INT64_MAX, ""},
-    };
-    bool ok = dlpi_out_of_bounds(d, DLPI_ROWS(bounds)) == NULL;
-    for (int i = 0; i < DLP_MAX_STAGES; i++)
-        ok = ok && d->workers[i] >= DLP_NONE && d->workers[i] <= DLP_MAX_WORKERS;
-    return ok;
-}
-
-static int dlpi_sim_init(dlpi_sim *m, const dlp_stats *s, const dlp_predict_desc *d) {
-    int rc;
-    memset(m, 0, sizeof *m);
-    if (s->n_stages > DLP_MAX_STAGES || s->cpus > 65536 || d->cpus > 65536) return DLP_ERR_ARG;
-    if (s->batches <= s->prefetch_factor || s->items == 0) return DLP_ERR_STATE;
-    m->cpus = d->cpus ? d->cpus : s->cpus ? s->cpus : 1;
-    m->prefetch = d->prefetch_factor ? d->prefetch_factor : s->prefetch_factor;
-    if (m->prefetch < 1) m->prefetch = 1;
-    if (m->prefetch > DLPI_SIM_BATCHES) m->prefetch = DLPI_SIM_BATCHES;
-    m->rows = (uint32_t)((s->items + s->batches / 2) / s->batches);
-    if (m->rows < 1) m->rows = 1;
-    if (m->rows > 1u << 20) m->rows = 1u << 20;
-    m->unordered = d->unordered != 0;
-    if ((rc = dlpi_sim_stages(m, s, d)) != DLP_OK) return rc;
-    for (uint32_t k = 0; k <= m->n_stages; k++) m->stage[k].rated = UINT32_MAX;
-    m->consumer.stage = DLPI_SIM_REST;
-    return DLP_OK;
-}
-
-static void dlpi_sim_result(const dlpi_sim *m, double from, uint64_t batches, dlp_predict *out) {
-    double ns = m->now - from > 0 ? m->now - from : 1;
-    memset(out, 0, sizeof *out);
-    out->batches_per_s = (double)batches * 1e9 / ns;
-    out->items_per_s = out->batches_per_s * m->rows;
-    out->wait_share = m->wait_ns / ns;
-    out->cores = m->cpu_ns / ns;
-    out->batches = m->ended;
-    for (uint32_t k = 0; k < m->n_stages; k++) {
-        const dlpi_sim_stage *g = &m->stage[k];
-        out->busy_share[g->id] = g->busy_ns / (ns * (g->workers ? g->workers : 1));
-    }
-}
-
-/* Enough batches for 4,096 items, and to fill the pipe four times; a quarter are the start-up. */
-static uint64_t dlpi_sim_batches(const dlpi_sim *m) {
-    uint64_t n = 4096 / m->rows < 64 ? 64 : 4096 / m->rows;
-    return n > UINT64_C(4) * m->prefetch ? n : UINT64_C(4) * m->prefetch;
-}
-
-DLPDEF int dlp_stats_predict(const dlp_stats *measured, const dlp_predict_desc *what_if,
-                             dlp_predict *out) {
-    static const dlp_predict_desc as_measured;
-    const dlp_predict_desc *d = what_if ? what_if : &as_measured;
-    dlpi_sim m;
-    uint64_t batches, warm;
-    double from = 0;
-    int rc;
-    if (measured == NULL || out == NULL || !dlpi_sim_range(d)) return DLP_ERR_ARG;
-    if ((rc = dlpi_sim_init(&m, measured, d)) != DLP_OK) return rc;
-    batches = dlpi_sim_batches(&m);
-    warm = batches / 4;
-    dlpi_sim_runs(&m, batches);
-    dlpi_sim_schedule(&m);
-    dlpi_sim_dispatch(&m);
-    while (m.ended < batches) {
-        uint64_t before = m.ended;
-        if (!dlpi_sim_event(&m)) return DLP_ERR_ARG;
-        if (m.ended == before || m.ended != warm) continue;
-        from = m.now; /* the start-up is over */
-        m.wait_ns = m.cpu_ns = 0;
-        for (uint32_t k = 0; k < m.n_stages; k++) m.stage[k].busy_ns = 0;
-    }
-    dlpi_sim_result(&m, from, batches - warm, out);
-    return DLP_OK;
 }
 
 /* ---------------------------------------------------------------------------------------------
@@ -20594,6 +20171,7 @@ static const dlpi_source_ops dlpi_expand_source = {
 
 static const dlpi_stage_ops dlpi_expand_ops = {
     .kind = DLP_STAGE_EXPAND,
+    .expands = 1,
     DLPI_OPS_OF_INPUTS,
     .self_bytes = sizeof(dlpi_expand),
     .check = dlpi_expand_check,
@@ -22376,7 +21954,7 @@ DLPDEF void dlp_tokens_wire(dlp_tokens *t, dlp_dataset *dataset, dlp_workers_des
     dataset->writes_all_bytes = 1;
     dataset->fetch = dlpi_tokens_fetch;
     dataset->user = t;
-    dataset->stream = 0;
+    dataset->open_end = 0;
     dlpi_users_wire(&t->users, workers);
     dlpi_source_id(t->info.id, sampler);
 }
@@ -23265,7 +22843,7 @@ DLPDEF void dlp_arrays_wire(dlp_arrays *a, dlp_dataset *dataset, dlp_workers_des
     dataset->writes_all_bytes = 1;
     dataset->fetch = dlpi_arrays_fetch;
     dataset->user = a;
-    dataset->stream = 0;
+    dataset->open_end = 0;
     dlpi_users_wire(&a->users, workers);
     dlpi_source_id(a->info.id, sampler);
 }
@@ -23798,7 +23376,7 @@ DLPDEF void dlp_push_wire(dlp_push *s, dlp_dataset *dataset, dlp_workers_desc *w
     dataset->writes_all_bytes = 1;
     dataset->fetch = dlpi_push_fetch;
     dataset->user = s;
-    dataset->stream = 1;
+    dataset->open_end = 1;
     dlpi_users_wire(&s->users, workers);
 }
 
@@ -24415,10 +23993,7 @@ DLPDEF dlp_stage dlp_pipe_add_repeat(dlp_pipe *p, const dlp_repeat_desc *desc) {
 
 /* Is the stage added last one that makes items of what fetch writes? */
 static bool dlpi_last_expands(const dlp_pipe *p) {
-    bool is = false;
-    DLPI_UNUSED(p);
-    is = p->n_stages > 0 && p->stages[p->n_stages - 1].kind == DLP_STAGE_EXPAND;
-    return is;
+    return p->n_stages > 0 && p->stages[p->n_stages - 1].ops->expands;
 }
 
 DLPDEF dlp_stage dlp_pipe_add_fetch(dlp_pipe *p, const dlp_fetch_desc *desc) {
@@ -24894,14 +24469,10 @@ DLPDEF int dlp_batch_resolved(const dlp_pipe *p, dlp_batch_desc *out) {
 DLPDEF int dlp_transfer_resolved(const dlp_pipe *p, dlp_transfer_desc *out) {
     int rc = dlpi_is_resolved(p, out);
     if (rc != DLP_OK) return rc;
-    for (int i = 0; i < p->n_stages; i++) {
-        const dlpi_transfer *x = p->stages[i].self;
-        if (p->stages[i].kind != DLP_STAGE_TRANSFER) continue;
-        *out = x->d;
-        out->device = &x->device;
-        return DLP_OK;
-    }
-    return DLP_ERR_ARG;
+    if (p->sink == NULL) return DLP_ERR_ARG;
+    *out = dlpi_transfer_of(p->sink)->d;
+    out->device = &dlpi_transfer_of(p->sink)->device;
+    return DLP_OK;
 }
 
 DLPDEF dlp_stage dlp_pipe_add_expand(dlp_pipe *p, const dlp_expand_desc *desc) {
@@ -26874,6 +26445,9 @@ static bool dlpi_stage_takes_batches(const dlp_stage_stats *g) {
     return g->unit_is_batch || dlpi_words_ops(g)->unit == DLPI_UNIT_BATCHES;
 }
 
+/* Has each of its workers several items at once? */
+static bool dlpi_stage_has_many(const dlp_stage_stats *g) { return g->in_flight > 1; }
+
 /* The desc field that gives a stage more workers. */
 static const char *dlpi_stage_field(const dlp_stage_stats *g) {
     const char *more = dlpi_words_ops(g)->words.more;
@@ -26917,6 +26491,465 @@ static void dlpi_explain_chunks(dlpi_text *t, const dlp_chunk_stats *c) {
                       "batch_size that divides the rows of every chunk has none.\n",
                       c->seams, c->seams == 1 ? "" : "es", c->seams == 1 ? "was" : "were",
                       dlpi_num_bytes((double)c->seam_bytes).s);
+}
+
+/* ---------------------------------------------------------------------------------------------
+   >>impl-predict    WHAT OTHER NUMBERS OF WORKERS WOULD GIVE
+   Each stage has a clock of its own, which runs slower than time while the cores are too few for
+   all that want them; workers end their work at a reading of their stage's clock. The next event is
+   the end that comes first. Rows of a batch are counted, not told apart: an item stage may begin as
+   many as the stage before has done. */
+
+#define DLPI_SIM_WORKERS 1024
+#define DLPI_SIM_BATCHES 128 /* in flight */
+#define DLPI_SIM_EVENTS 30000
+#define DLPI_SIM_RUN_NS 250.0 /* to claim and complete a run, see dlpi_run_shift */
+
+/* Times of one kind of work: `low` with probability p_low, `top` with p_top, else `high`. */
+typedef struct dlpi_sim_times {
+    double mean, low, high, top, p_low, p_top;
+    uint64_t drawn; /* so many were drawn */
+} dlpi_sim_times;
+
+typedef struct dlpi_sim_stage {
+    int32_t id;              /* in dlp_stats */
+    uint32_t workers, first; /* 0: inline; where the work of the first of them is */
+    uint32_t working;        /* of them: a heap */
+    uint64_t low;            /* all batches before it are claimed */
+    bool batches;
+    dlpi_sim_times times;
+    double cpu; /* share of busy time that is CPU time */
+    double clock, rate;
+    double busy_ns; /* of all workers */
+    uint32_t n;     /* in work, the consumer too if it is at it */
+    uint32_t rated; /* of them when the rate was found */
+} dlpi_sim_stage;
+
+typedef struct dlpi_sim_work { /* of a worker, and of the consumer */
+    double end;                /* by its stage's clock */
+    uint32_t batch, stage;
+} dlpi_sim_work;
+
+/* Workers of a stage are all alike: those that work are a heap of their work, the first to end on
+   top. */
+
+#define DLPI_SIM_REST UINT32_MAX
+
+typedef struct dlpi_sim_batch {
+    uint32_t claimed[DLP_MAX_STAGES], done[DLP_MAX_STAGES]; /* runs, of batch stages 1 */
+    bool taken;
+} dlpi_sim_batch;
+
+typedef struct dlpi_sim {
+    dlpi_sim_stage stage[DLP_MAX_STAGES + 1]; /* the last of them: the consumer's steps */
+    uint32_t n_stages, n_workers;
+    uint32_t runs, rows_a_run, claims_a_run; /* runs of a batch; a run may stand for several */
+    uint32_t prefetch, rows;
+    double cpus;
+    bool unordered;
+    uint64_t base, scheduled, taken, ended; /* batches; all before base are taken */
+    double now, wait_ns, cpu_ns;
+    double use; /* cores in use */
+    dlpi_sim_work consumer;
+    dlpi_sim_work worker[DLPI_SIM_WORKERS];
+    dlpi_sim_batch batch[DLPI_SIM_BATCHES];
+} dlpi_sim;
+
+static double dlpi_sim_clamp(double x, double least, double most) {
+    return x > least ? x < most ? x : most : least;
+}
+
+/* p50, p95 and p99, so often that the mean comes out: the slowest hundredth takes p99, and where
+   p95 is no more than p50, up to a twentieth. Where no split gives the mean, all are scaled. */
+static void dlpi_sim_times_of(dlpi_sim_times *t, double mean, double p50, double p95, double p99) {
+    double is;
+    memset(t, 0, sizeof *t);
+    t->mean = t->low = t->high = t->top = mean;
+    t->p_low = 0.5;
+    t->p_top = 0.01;
+    if (!(p50 > 0) || p99 < 1.1 * p50) return;
+    t->low = t->high = p50;
+    t->top = p99;
+    if (p95 > 1.1 * p50) {
+        t->high = p95;
+        t->p_low = (0.99 * p95 + 0.01 * p99 - mean) / (p95 - p50);
+        t->p_low = dlpi_sim_clamp(t->p_low, 0.5, 0.99);
+    } else {
+        t->p_top = dlpi_sim_clamp((mean - p50) / (p99 - p50), 0.01, 0.05);
+    }
+    is = t->p_low * t->low + (1 - t->p_low - t->p_top) * t->high + t->p_top * t->top;
+    t->low *= mean / is;
+    t->high *= mean / is;
+    t->top *= mean / is;
+}
+
+/* One in each 64th of the distribution, in an order that changes with each 64 draws: so that a few
+   hundred have the right mean. */
+static double dlpi_sim_draw(dlpi_sim_times *t, uint32_t salt) {
+    uint64_t n = t->drawn++, turn = dlpi_mix((n >> 6) * DLPI_GOLDEN + salt);
+    uint64_t part = (((n ^ turn) & 63) * (turn >> 8 | 1) + (turn >> 32)) & 63;
+    double within = (double)(dlpi_mix(n + turn) >> 40) / 16777216.0;
+    double u = ((double)part + within) / 64;
+    return u < t->p_low ? t->low : u < 1 - t->p_top ? t->high : t->top;
+}
+
+/* What a run of rows takes, or a batch in a batch stage. */
+static double dlpi_sim_takes(const dlpi_sim *m, dlpi_sim_stage *g) {
+    uint32_t n = g->batches ? 1 : m->rows_a_run, drawn = n < 64 ? n : 64;
+    double sum = 0;
+    for (uint32_t i = 0; i < drawn; i++) sum += dlpi_sim_draw(&g->times, (uint32_t)g->id);
+    return sum * n / drawn + (g->batches ? 0 : DLPI_SIM_RUN_NS * m->claims_a_run);
+}
+
+/* --- Cores --- */
+
+/* Cores in use where work on a core takes `slow` times as long. */
+static double dlpi_sim_use(const dlpi_sim *m, double slow) {
+    double use = 0;
+    for (uint32_t k = 0; k <= m->n_stages; k++) {
+        const dlpi_sim_stage *g = &m->stage[k];
+        use += g->n * g->cpu / (1 - g->cpu + g->cpu * slow);
+    }
+    return use;
+}
+
+/* How fast each stage's clock runs with the work that there is now. */
+static void dlpi_sim_rates(dlpi_sim *m) {
+    double use, least = 1, most = 1, slow = 1;
+    bool same = true;
+    for (uint32_t k = 0; k <= m->n_stages; k++) {
+        same = same && m->stage[k].rated == m->stage[k].n;
+        m->stage[k].rated = m->stage[k].n;
+    }
+    if (same) return;
+    use = dlpi_sim_use(m, 1);
+    m->use = use < m->cpus ? use : m->cpus;
+    if (use > m->cpus) {
+        while (dlpi_sim_use(m, most) > m->cpus) most *= 2;
+        for (int i = 0; i < 12; i++) {
+            slow = (least + most) / 2;
+            if (dlpi_sim_use(m, slow) > m->cpus)
+                least = slow;
+            else
+                most = slow;
+        }
+    }
+    for (uint32_t k = 0; k <= m->n_stages; k++)
+        m->stage[k].rate = 1 / (1 - m->stage[k].cpu + m->stage[k].cpu * slow);
+}
+
+/* --- Work --- */
+
+static dlpi_sim_batch *dlpi_sim_at(dlpi_sim *m, uint64_t b) {
+    return &m->batch[b % DLPI_SIM_BATCHES];
+}
+
+static uint32_t dlpi_sim_units(const dlpi_sim *m, uint32_t k) {
+    return m->stage[k].batches ? 1 : m->runs;
+}
+
+/* Runs of a batch that stage k may have claimed by now. */
+static uint32_t dlpi_sim_open(const dlpi_sim *m, const dlpi_sim_batch *b, uint32_t k) {
+    if (k == 0) return dlpi_sim_units(m, k);
+    if (!m->stage[k].batches) return b->done[k - 1];
+    return b->done[k - 1] == dlpi_sim_units(m, k - 1);
+}
+
+static bool dlpi_sim_complete(const dlpi_sim *m, const dlpi_sim_batch *b) {
+    return b->done[m->n_stages - 1] == dlpi_sim_units(m, m->n_stages - 1);
+}
+
+/* Begin the oldest work that there is for stage k. */
+static bool dlpi_sim_begin(dlpi_sim *m, uint32_t k, dlpi_sim_work *w) {
+    dlpi_sim_stage *g = &m->stage[k];
+    if (g->low < m->base) g->low = m->base;
+    while (g->low < m->scheduled && dlpi_sim_at(m, g->low)->claimed[k] == dlpi_sim_units(m, k))
+        g->low++;
+    for (uint64_t i = g->low; i < m->scheduled; i++) {
+        dlpi_sim_batch *b = dlpi_sim_at(m, i);
+        if (b->claimed[k] >= dlpi_sim_open(m, b, k)) continue;
+        b->claimed[k]++;
+        g->n++;
+        w->end = g->clock + dlpi_sim_takes(m, g);
+        w->batch = (uint32_t)(i % DLPI_SIM_BATCHES);
+        w->stage = k;
+        return true;
+    }
+    return false;
+}
+
+static void dlpi_sim_schedule(dlpi_sim *m) {
+    while (m->scheduled - m->taken < m->prefetch && m->scheduled - m->base < DLPI_SIM_BATCHES)
+        memset(dlpi_sim_at(m, m->scheduled++), 0, sizeof *m->batch);
+}
+
+/* The consumer wants a batch: takes one, or works for inline stages, the last first. */
+static void dlpi_sim_next(dlpi_sim *m) {
+    dlpi_sim_stage *steps = &m->stage[m->n_stages];
+    for (uint64_t i = m->base; i < m->scheduled; i++) {
+        dlpi_sim_batch *b = dlpi_sim_at(m, i);
+        if (!b->taken && dlpi_sim_complete(m, b)) {
+            b->taken = true;
+            m->taken++;
+            while (m->base < m->scheduled && dlpi_sim_at(m, m->base)->taken) m->base++;
+            dlpi_sim_schedule(m);
+            m->consumer.stage = m->n_stages;
+            m->consumer.end = steps->clock;
+            if (steps->times.mean > 0) m->consumer.end += dlpi_sim_draw(&steps->times, 77);
+            steps->n++;
+            return;
+        }
+        if (!m->unordered) break;
+    }
+    for (uint32_t k = m->n_stages; k-- > 0;)
+        if (m->stage[k].workers == 0 && dlpi_sim_begin(m, k, &m->consumer)) return;
+}
+
+static void dlpi_sim_push(dlpi_sim *m, dlpi_sim_stage *g, const dlpi_sim_work *w) {
+    dlpi_sim_work *heap = &m->worker[g->first];
+    uint32_t i = g->working++;
+    for (; i > 0 && heap[(i - 1) / 2].end > w->end; i = (i - 1) / 2) heap[i] = heap[(i - 1) / 2];
+    heap[i] = *w;
+}
+
+/* Take off the top. */
+static void dlpi_sim_pop(dlpi_sim *m, dlpi_sim_stage *g) {
+    dlpi_sim_work *heap = &m->worker[g->first], last = heap[--g->working];
+    uint32_t i = 0, child;
+    for (; (child = 2 * i + 1) < g->working; i = child) {
+        if (child + 1 < g->working && heap[child + 1].end < heap[child].end) child++;
+        if (heap[child].end >= last.end) break;
+        heap[i] = heap[child];
+    }
+    heap[i] = last;
+}
+
+/* Give work to all that rest. */
+static void dlpi_sim_dispatch(dlpi_sim *m) {
+    dlpi_sim_work w;
+    if (m->consumer.stage == DLPI_SIM_REST) dlpi_sim_next(m);
+    for (uint32_t k = 0; k < m->n_stages; k++) {
+        dlpi_sim_stage *g = &m->stage[k];
+        while (g->working < g->workers && dlpi_sim_begin(m, k, &w)) dlpi_sim_push(m, g, &w);
+    }
+}
+
+/* Whose work ends first, and after what time. NULL: nobody works. */
+static const dlpi_sim_work *dlpi_sim_first(const dlpi_sim *m, double *after) {
+    const dlpi_sim_work *first = NULL;
+    for (uint32_t k = 0; k <= m->n_stages; k++) {
+        const dlpi_sim_work *w = k == m->n_stages ? &m->consumer : &m->worker[m->stage[k].first];
+        double left;
+        if (k == m->n_stages ? w->stage == DLPI_SIM_REST : m->stage[k].working == 0) continue;
+        left = (w->end - m->stage[w->stage].clock) / m->stage[w->stage].rate;
+        if (first != NULL && left >= *after) continue;
+        first = w;
+        *after = left > 0 ? left : 0;
+    }
+    return first;
+}
+
+/* One event. Returns false where nothing can happen any more. */
+static bool dlpi_sim_event(dlpi_sim *m) {
+    double after = 0;
+    const dlpi_sim_work *w;
+    dlpi_sim_stage *g;
+    dlpi_sim_rates(m);
+    if ((w = dlpi_sim_first(m, &after)) == NULL) return false;
+    m->now += after;
+    m->cpu_ns += m->use * after;
+    if (m->consumer.stage != m->n_stages) m->wait_ns += after;
+    for (uint32_t k = 0; k <= m->n_stages; k++) {
+        g = &m->stage[k];
+        g->clock += g->rate * after;
+        g->busy_ns += g->n * after;
+    }
+    g = &m->stage[w->stage];
+    g->n--;
+    if (w->stage == m->n_stages)
+        m->ended++;
+    else
+        m->batch[w->batch].done[w->stage]++;
+    if (w == &m->consumer)
+        m->consumer.stage = DLPI_SIM_REST;
+    else
+        dlpi_sim_pop(m, g);
+    dlpi_sim_dispatch(m);
+    return true;
+}
+
+/* --- Out of a measured pipe --- */
+
+static uint32_t dlpi_sim_workers(const dlp_predict_desc *d, const dlp_stage_stats *g, uint32_t i) {
+    const dlpi_stage_ops *ops = dlpi_words_ops(g);
+    int32_t n = d->workers[i];
+    if (n == 0 && ops->foretold != NULL) n = ops->foretold(d);
+    if (n == 0) n = g->workers;
+    return n > 0 ? (uint32_t)n : 0;
+}
+
+/* Of the time that a stage's work took, how long it waited for a core. */
+static double dlpi_stage_core_wait(const dlp_stage_stats *g) {
+    uint64_t took = dlpi_stage_has_many(g) ? g->in_flight_ns : g->busy_ns;
+    return (double)dlpi_core_wait(took, g->cpu_ns, g->core_wait_ns);
+}
+
+/* Cores that were busy while it was measured; *wanted: with those that were waited for. */
+static double dlpi_sim_measured_cores(const dlp_stats *s, bool step_idle, double *wanted) {
+    double ns = (double)s->wait_ns + (double)s->step_ns, cpu = step_idle ? 0 : (double)s->step_ns;
+    double waits = 0;
+    for (uint32_t i = 0; i < s->n_stages; i++) {
+        cpu += (double)s->stages[i].cpu_ns;
+        waits += dlpi_stage_core_wait(&s->stages[i]);
+    }
+    *wanted = ns > 0 ? (cpu + waits) / ns : 0;
+    return ns > 0 ? cpu / ns : 0;
+}
+
+/* A stage as measured. Where all cores were busy, one that computes was kept waiting for them: then
+   it takes what is left without that, which is its CPU time if nobody knows how long it waited. */
+static void dlpi_sim_stage_of(dlpi_sim_stage *to, const dlp_stage_stats *g, bool full) {
+    double busy = (double)g->busy_ns, cpu = (double)g->cpu_ns, scale = 1;
+    double mean = busy / (double)g->items, wait = full ? dlpi_stage_core_wait(g) : 0;
+    to->batches = g->unit_is_batch != 0;
+    to->cpu = g->cpu_ns == 0 || cpu > busy ? 1 : cpu / busy; /* not known: as if it computed */
+    if (wait > 0 && !dlpi_stage_has_many(g)) {
+        scale = (busy - wait) / busy;
+        to->cpu = cpu / (busy - wait);
+    } else if (full && to->cpu > 0.3) {
+        scale = to->cpu;
+        to->cpu = 1;
+    }
+    dlpi_sim_times_of(&to->times, mean * scale, (double)g->p50_ns * scale,
+                      (double)g->p95_ns * scale, (double)g->p99_ns * scale);
+}
+
+static int dlpi_sim_stages(dlpi_sim *m, const dlp_stats *s, const dlp_predict_desc *d) {
+    dlpi_sim_stage *steps;
+    bool idle = d->step_idle != 0, full;
+    double used, wanted;
+    for (uint32_t i = 0; i < s->n_stages; i++) idle |= dlpi_words_ops(&s->stages[i])->sink != NULL;
+    used = dlpi_sim_measured_cores(s, idle, &wanted);
+    full = wanted > 0.9 * (s->cpus ? s->cpus : 1);
+    if (full && d->cpus == 0 && used < 0.9 * m->cpus) m->cpus = used > 0.1 ? used : 0.1;
+    for (uint32_t i = 0; i < s->n_stages; i++) {
+        const dlp_stage_stats *g = &s->stages[i];
+        dlpi_sim_stage *to = &m->stage[m->n_stages];
+        if (g->items == 0 || g->busy_ns == 0 || dlpi_words_ops(g)->unit == DLPI_UNIT_NONE) continue;
+        dlpi_sim_stage_of(to, g, full);
+        to->id = (int32_t)i;
+        to->workers = dlpi_sim_workers(d, g, i);
+        to->first = m->n_workers;
+        if (to->workers > DLPI_SIM_WORKERS - m->n_workers) return DLP_ERR_ARG;
+        m->n_workers += to->workers;
+        m->n_stages++;
+    }
+    if (m->n_stages == 0) return DLP_ERR_STATE;
+    steps = &m->stage[m->n_stages];
+    if (d->step_ns == 0)
+        dlpi_sim_times_of(&steps->times, (double)s->step_ns / (double)s->batches,
+                          (double)s->step_p50_ns, (double)s->step_p95_ns, (double)s->step_p95_ns);
+    else
+        dlpi_sim_times_of(&steps->times, d->step_ns > 0 ? (double)d->step_ns : 0, 0, 0, 0);
+    steps->cpu = idle ? 0 : 1;
+    return DLP_OK;
+}
+
+/* Runs as dlpi_run_shift makes them; then fewer and longer ones, so that `batches` stay within the
+   events that a simulation may have. */
+static void dlpi_sim_runs(dlpi_sim *m, uint64_t batches) {
+    const dlpi_sim_stage *g = &m->stage[0];
+    uint32_t at_once = g->workers < m->cpus ? g->workers : (uint32_t)m->cpus, shift = 0;
+    uint64_t most = DLPI_SIM_EVENTS / (batches * m->n_stages) + 1;
+    while (shift < DLPI_RUN_SHIFT_MAX && g->times.mean * (double)(2u << shift) <= 8000 &&
+           (2u << shift) * at_once <= m->rows)
+        shift++;
+    m->rows_a_run = 1u << shift;
+    m->claims_a_run = 1;
+    if (m->rows_a_run > m->rows) m->rows_a_run = m->rows;
+    while ((m->rows + m->rows_a_run - 1) / m->rows_a_run > most) { /* NOLINT: never 0 */
+        m->rows_a_run *= 2;
+        m->claims_a_run *= 2;
+    }
+    m->runs = (m->rows + m->rows_a_run - 1) / m->rows_a_run;
+}
+
+static bool dlpi_sim_range(const dlp_predict_desc *d) {
+    static const dlpi_bound bounds[] = {
+        {DLPI_AT(dlp_predict_desc, num_workers), DLP_NONE, DLP_MAX_WORKERS, ""},
+        {DLPI_AT(dlp_predict_desc, batch_workers), DLP_NONE, DLP_MAX_WORKERS, ""},
+        {DLPI_AT(dlp_predict_desc, step_ns), DLP_NONE, INT64_MAX, ""},
+    };
+    bool ok = dlpi_out_of_bounds(d, DLPI_ROWS(bounds)) == NULL;
+    for (int i = 0; i < DLP_MAX_STAGES; i++)
+        ok = ok && d->workers[i] >= DLP_NONE && d->workers[i] <= DLP_MAX_WORKERS;
+    return ok;
+}
+
+static int dlpi_sim_init(dlpi_sim *m, const dlp_stats *s, const dlp_predict_desc *d) {
+    int rc;
+    memset(m, 0, sizeof *m);
+    if (s->n_stages > DLP_MAX_STAGES || s->cpus > 65536 || d->cpus > 65536) return DLP_ERR_ARG;
+    if (s->batches <= s->prefetch_factor || s->items == 0) return DLP_ERR_STATE;
+    m->cpus = d->cpus ? d->cpus : s->cpus ? s->cpus : 1;
+    m->prefetch = d->prefetch_factor ? d->prefetch_factor : s->prefetch_factor;
+    if (m->prefetch < 1) m->prefetch = 1;
+    if (m->prefetch > DLPI_SIM_BATCHES) m->prefetch = DLPI_SIM_BATCHES;
+    m->rows = (uint32_t)((s->items + s->batches / 2) / s->batches);
+    if (m->rows < 1) m->rows = 1;
+    if (m->rows > 1u << 20) m->rows = 1u << 20;
+    m->unordered = d->unordered != 0;
+    if ((rc = dlpi_sim_stages(m, s, d)) != DLP_OK) return rc;
+    for (uint32_t k = 0; k <= m->n_stages; k++) m->stage[k].rated = UINT32_MAX;
+    m->consumer.stage = DLPI_SIM_REST;
+    return DLP_OK;
+}
+
+static void dlpi_sim_result(const dlpi_sim *m, double from, uint64_t batches, dlp_predict *out) {
+    double ns = m->now - from > 0 ? m->now - from : 1;
+    memset(out, 0, sizeof *out);
+    out->batches_per_s = (double)batches * 1e9 / ns;
+    out->items_per_s = out->batches_per_s * m->rows;
+    out->wait_share = m->wait_ns / ns;
+    out->cores = m->cpu_ns / ns;
+    out->batches = m->ended;
+    for (uint32_t k = 0; k < m->n_stages; k++) {
+        const dlpi_sim_stage *g = &m->stage[k];
+        out->busy_share[g->id] = g->busy_ns / (ns * (g->workers ? g->workers : 1));
+    }
+}
+
+/* Enough batches for 4,096 items, and to fill the pipe four times; a quarter are the start-up. */
+static uint64_t dlpi_sim_batches(const dlpi_sim *m) {
+    uint64_t n = 4096 / m->rows < 64 ? 64 : 4096 / m->rows;
+    return n > UINT64_C(4) * m->prefetch ? n : UINT64_C(4) * m->prefetch;
+}
+
+DLPDEF int dlp_stats_predict(const dlp_stats *measured, const dlp_predict_desc *what_if,
+                             dlp_predict *out) {
+    static const dlp_predict_desc as_measured;
+    const dlp_predict_desc *d = what_if ? what_if : &as_measured;
+    dlpi_sim m;
+    uint64_t batches, warm;
+    double from = 0;
+    int rc;
+    if (measured == NULL || out == NULL || !dlpi_sim_range(d)) return DLP_ERR_ARG;
+    if ((rc = dlpi_sim_init(&m, measured, d)) != DLP_OK) return rc;
+    batches = dlpi_sim_batches(&m);
+    warm = batches / 4;
+    dlpi_sim_runs(&m, batches);
+    dlpi_sim_schedule(&m);
+    dlpi_sim_dispatch(&m);
+    while (m.ended < batches) {
+        uint64_t before = m.ended;
+        if (!dlpi_sim_event(&m)) return DLP_ERR_ARG;
+        if (m.ended == before || m.ended != warm) continue;
+        from = m.now; /* the start-up is over */
+        m.wait_ns = m.cpu_ns = 0;
+        for (uint32_t k = 0; k < m.n_stages; k++) m.stage[k].busy_ns = 0;
+    }
+    dlpi_sim_result(&m, from, batches - warm, out);
+    return DLP_OK;
 }
 
 /* ---- words ---- */
@@ -27120,7 +27153,7 @@ static void dlpi_explain_stage(dlpi_text *t, const dlp_stats *s, const dlpi_load
     const dlp_stage_stats *g = &s->stages[v->limiting_stage];
     int w = g->workers;
     bool batches = dlpi_stage_takes_batches(g);
-    if (g->in_flight > 1 && g->busy_ns > 0) {
+    if (dlpi_stage_has_many(g) && g->busy_ns > 0) {
         dlpi_explain_in_flight(t, g, l);
         return;
     }
