@@ -32,7 +32,8 @@ EXAMPLES := $(patsubst examples/%.c,%,$(wildcard examples/*.c))
 # programs load no devices; musl has no makecontext; OpenSSL is there for neither.
 FOREIGN_UNITS := $(filter-out musl/device_% musl/model musl/model_slots musl/crash_steps \
                      musl/s3_tls \
-                     aarch64/shm_% aarch64/device_% aarch64/pipe_idle aarch64/pipe_awake aarch64/s3_tls \
+                     aarch64/shm_% aarch64/device_% aarch64/pipe_idle \
+                     aarch64/pipe_awake aarch64/s3_tls \
                      aarch64/tokens \
                      aarch64/s3_credentials, \
                      $(addprefix musl/,$(UNITS)) $(addprefix aarch64/,$(UNITS)))

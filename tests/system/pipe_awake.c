@@ -70,9 +70,9 @@ static double tiny_batches(uint32_t batch_size, int32_t prefetch, uint64_t fetch
     return each;
 }
 
-/* Both wait for each other, for less than a wake-up takes; or the worker waits for a step.
-   Where there is a core for each, a spin may do for the one or the other;
-   on one core nobody spins, and asleep it is about one sleep for each batch. */
+/* Both wait for each other, for less than a wake-up takes; or the worker waits for a step. Where
+   there is a core for each, a spin may do for the one or the other; on one core nobody spins, and
+   asleep it is about one sleep for each batch. */
 static void wait__for_tiny_batches__is_awake(void) {
     for (int one_core = 0; one_core < 2; one_core++) {
         double each[2];
