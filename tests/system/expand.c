@@ -124,10 +124,27 @@ static int open_pipe(rig2 *r, dlp_pipe **p, dlp_error *err) {
 
 typedef struct item2 {
     uint64_t index, number;
+    uint64_t ordinal, used; /* of its input in the stream; items of that up to it */
 } item2;
 
 static item2 list[16][INPUTS * 50];
 static uint64_t n_list[16];
+
+/* What is cut every `window` items of stream s, permuted. */
+static void mix(uint64_t s, uint64_t window, uint64_t epoch) {
+    static item2 was[INPUTS * 50];
+    static dlp_permutation order;
+    memcpy(was, list[s], n_list[s] * sizeof *was);
+    for (uint64_t from = 0; from < n_list[s]; from += window) {
+        uint64_t k = n_list[s] - from < window ? n_list[s] - from : window;
+        uint64_t h = inside_hash(INSIDE_SHUFFLE_WINDOW, 7, s);
+        h = inside_absorb(h, from ? was[from - 1].ordinal : 0);
+        h = inside_absorb(h, from ? was[from - 1].used : 0);
+        dlp_permutation_init(&order, k, h, epoch);
+        for (uint64_t i = 0; i < k; i++)
+            list[s][from + i] = was[from + dlp_permutation_at(&order, i)];
+    }
+}
 
 static void write_down(const rig2 *r, uint64_t epoch) {
     static dlp_permutation order, items;
@@ -145,11 +162,15 @@ static void write_down(const rig2 *r, uint64_t epoch) {
                                          inside_absorb(inside_hash(INSIDE_PART_ITEMS, 7, i), pass),
                                          epoch);
                 for (uint32_t k = 0; k < n && n_list[s] < INPUTS * 50; k++) {
-                    item2 x = {i, r->expand.shuffle_items ? dlp_permutation_at(&items, k) : k};
+                    item2 x = {i, r->expand.shuffle_items ? dlp_permutation_at(&items, k) : k,
+                               pass * ((INPUTS - s + c - 1) / c) + j / c, k + 1u};
                     list[s][n_list[s]++] = x;
                 }
             }
         }
+        if (r->expand.steps_per_epoch && n_list[s] > r->expand.steps_per_epoch * m)
+            n_list[s] = r->expand.steps_per_epoch * m;
+        if (r->expand.window) mix(s, r->expand.window, epoch);
     }
 }
 
@@ -224,6 +245,8 @@ static void any_case(uint64_t *random, int processes) {
     init(&r, filter);
     r.repeat.epochs = 1 + test_pick(random, 2);
     r.maps = (int)test_pick(random, 2);
+    if (test_pick(random, 2))
+        r.expand.window = 1 + test_pick(random, test_pick(random, 2) ? 50 : 5000);
     r.sampler.order = (int32_t)test_pick(random, 2);
     r.expand.shuffle_items = (int32_t)test_pick(random, 2);
     r.expand.streams = streams[test_pick(random, 4)];
@@ -263,18 +286,19 @@ static void ranks__streams_divided__same_rows(void) {
 
 static void resume__behind_any_batch__goes_on_exactly(void) {
     static dlp_state states[400];
-    for (int filter = 0; filter < 2; filter++) {
+    for (int i = 0; i < 4; i++) {
         rig2 r;
         int64_t all;
-        init(&r, filter);
+        init(&r, i % 2);
+        r.expand.window = i < 2 ? 0 : 21;
         r.repeat.epochs = 2;
         r.expand.streams = 2;
         all = batches(&r);
         CHECK(all < 400 && run(&r, states) == all);
-        for (int64_t i = 0; i < all; i += 1 + i / 16) {
-            r.pipe.resume = &states[i];
-            r.expand.workers.num_workers = (int32_t)(i % 5) - 1;
-            CHECK(run(&r, NULL) == all - i - 1);
+        for (int64_t k = 0; k < all; k += 1 + k / 16) {
+            r.pipe.resume = &states[k];
+            r.expand.workers.num_workers = (int32_t)(k % 5) - 1;
+            CHECK(run(&r, NULL) == all - k - 1);
         }
     }
 }
