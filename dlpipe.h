@@ -2442,12 +2442,12 @@ typedef struct dlp_part_desc {
     const uint64_t *items; /* [n_parts] items in each, 0 or more; copied; NULL: count tells */
     int (*count)(void *user, uint64_t part, uint64_t *items); /* asked for each part while the stage
                                   is added; returns 0, or failure: DLP_ERR_CALLBACK */
-    uint64_t manifest_id;    /* the user's number for this list of parts (a hash of names, say),
+    uint64_t manifest_id;     /* the user's number for this list of parts (a hash of names, say),
                                   part of a state's fingerprint, as the counts are */
-    uint64_t max_part_bytes; /* required: of the largest part, 1..2^46 */
-    uint32_t
-        queue_size; /* part cells, 2..4096, with max_items 2^16; 0: as many as one batch of this rank may
-                                  need, and one more. Fewer than that need is an error of start */
+    uint64_t max_part_bytes;  /* required: of the largest part, 1..2^46 */
+    uint32_t queue_size;      /* part cells, 2..4096, with max_items 1..2^16; 0: as many as one
+                                  batch of this rank may need, and one more. Fewer than that need is
+                                  an error of start */
     uint32_t streams;         /* C, divides batch_size; 0: 1. Part of the order: it stays the same
                                   when world_size changes */
     int32_t shuffle_parts;    /* 1: parts in an order of each epoch's own */
@@ -2683,6 +2683,11 @@ typedef struct dlp_stage_stats {
                                    needs which is scheduled and not delivered */
     uint64_t core_wait_ns;    /* summed over workers */
     uint64_t own[4];          /* what its kind counts, and says */
+    /* inputs whose items nobody has counted (>>found, >>expand): those made, counted again where
+       they are made again after a seek; the items of them; those of them that had none */
+    uint64_t inputs, inputs_items, inputs_empty;
+    uint64_t window;     /* items that are shuffled at a time; 0: none are */
+    uint64_t cell_bytes; /* of all its cells */
 } dlp_stage_stats;
 
 enum {
@@ -15130,6 +15135,11 @@ typedef struct dlpi_found_stream {
     uint64_t length, check;     /* of the window that is open; length 0: none is */
 } dlpi_found_stream;
 
+/* What observers see of it; scheduler. */
+typedef struct dlpi_found_counts {
+    uint64_t inputs, items, empty, window;
+} dlpi_found_counts;
+
 /* What a search for free cells depends on. */
 typedef struct dlpi_found_place {
     uint64_t epoch, published, left, loads;
@@ -15153,6 +15163,7 @@ typedef struct dlpi_found {
     uint64_t epoch;
     uint64_t tickets, left;
     uint32_t free, waits, waits_last; /* lists of cells: free, and to be free by and by */
+    dlpi_found_counts *counts;
     dlpi_found_cell *use;             /* [n_cells] */
     dlp_permutation *items;           /* [n_cells] the order of items in each, where it has one */
     dlpi_found_stream *streams;       /* [cursors.n] those of this rank */
@@ -15290,6 +15301,7 @@ static uint64_t dlpi_found_align(const dlpi_found *q) {
 static void dlpi_found_layout(dlp_pipe *p, dlpi_stage *st) {
     const dlpi_found *q = st->self;
     uint64_t stride = dlpi_round_up(dlpi_sum(q->d.max_part_bytes, DLPI_GUARD), dlpi_found_align(q));
+    dlpi_area_add(p, DLPI_REC_OWN + st->id, NULL, sizeof(dlpi_found_counts), 1, DLPI_LINE);
     dlpi_area_add(p, DLPI_REC_SOURCE, "part cells: records", sizeof(dlpi_input), q->n_cells,
                   DLPI_LINE);
     dlpi_area_add(p, DLPI_REC_SOURCE_CELLS, q->plan.window ? "part cells, windows" : "part cells",
@@ -15315,6 +15327,8 @@ static void dlpi_found_live(dlp_pipe *p, dlpi_stage *st) {
     dlpi_found *q = st->self;
     for (uint32_t i = 0; i < q->cursors.n; i++)
         q->streams[i].head = q->streams[i].tail = DLPI_FOUND_NONE;
+    q->counts = dlpi_area_at(p, DLPI_REC_OWN + st->id, 0);
+    q->counts->window = q->plan.window;
     q->waits = q->waits_last = DLPI_FOUND_NONE;
     q->free = 0; /* all, in their order */
     for (uint32_t c = 0; c < q->n_cells; c++)
@@ -15422,6 +15436,12 @@ static inline bool dlpi_found_shuffled(const dlpi_found *q) {
     return q->plan.shuffle_items && q->most_items > 1;
 }
 
+static void dlpi_found_count(dlpi_found_counts *c, uint64_t items) {
+    dlpi_bump(&c->inputs, 1);
+    dlpi_bump(&c->items, items);
+    dlpi_bump(&c->empty, items == 0);
+}
+
 /* Take the count of the first input of stream i that was not known. */
 static int dlpi_found_learn_one(dlp_pipe *p, uint32_t i, bool loaded) {
     dlpi_found *q = dlpi_found_of(p);
@@ -15438,6 +15458,7 @@ static int dlpi_found_learn_one(dlp_pipe *p, uint32_t i, bool loaded) {
                                " items, the state says that %" PRIu64
                                " of them were given: it is not the part it was",
                                cell->index, u->n, u->taken);
+    dlpi_found_count(q->counts, u->failed ? 0 : u->n);
     x->empty = u->n == 0 ? x->empty + 1 : 0;
     x->rows += u->n - u->taken;
     x->known = u->next;
@@ -15884,6 +15905,20 @@ static int dlpi_found_seek(dlp_pipe *p, const dlpi_place *to) {
         q->streams[i].given = to->batch * q->each;
     }
     return DLP_OK;
+}
+
+/* ---- observers ---- */
+
+static bool dlpi_found_seen(const dlpi_words *words, dlpi_seen *s, int32_t stage) {
+    const dlpi_record *cells = &words->rec[DLPI_REC_SOURCE_CELLS];
+    const int type = DLPI_REC_OWN + stage;
+    dlp_stage_stats *out = &s->figures.stages[stage];
+    uint64_t *const to[] = {&out->inputs, &out->inputs_items, &out->inputs_empty, &out->window};
+    if (!dlpi_inputs_seen(words, s, stage)) return false;
+    out->cell_bytes = dlpi_times(cells->stride, cells->count);
+    for (uint64_t i = 0; i < DLPI_ROWS(to) && words->rec[type].type != 0; i++)
+        if (!dlpi_word_at(words, type, 0, i * 8, 8, to[i])) return false;
+    return true;
 }
 
 /* What all sources have whose items nobody has counted; of their self dlpi_found is the first. */
@@ -20422,9 +20457,7 @@ DLPDEF int dlp_batch_dlpack_rows_v1(dlp_pipe *p, dlp_batch *batch, int what, int
     return rc;
 }
 
-/* ---------------------------------------------------------------------------------------------
-   >>impl-found-parts PARTS OF UNKNOWN COUNT
-   The stage whose inputs are parts: what its desc may say, and a load. */
+/* ---- parts of unknown count: what their desc may say, and a load ---- */
 
 static int dlpi_found_bounds(dlp_pipe *p, const dlpi_stage *st, const dlp_part_desc *d) {
     static const dlpi_bound bounds[] = {
@@ -20531,6 +20564,7 @@ static const dlpi_stage_ops dlpi_found_ops = {
     .private_words = "part tables",
     .blocks = dlpi_found_blocks,
     .live = dlpi_found_live,
+    .seen = dlpi_found_seen,
     .source = &dlpi_found_source,
 };
 
@@ -20769,6 +20803,7 @@ static const dlpi_stage_ops dlpi_expand_ops = {
     .private_words = "input tables",
     .blocks = dlpi_found_blocks,
     .live = dlpi_found_live,
+    .seen = dlpi_found_seen,
     .source = &dlpi_expand_source,
 };
 
@@ -27200,6 +27235,25 @@ static void dlpi_explain_consumer(dlpi_text *t, const dlp_stats *s, const dlpi_l
     dlpi_text_add(t, ".\n");
 }
 
+/* What became of inputs whose items nobody had counted, and what their windows take. */
+static void dlpi_explain_inputs(dlpi_text *t, const dlp_stage_stats *g) {
+    double inputs = (double)g->inputs, items = (double)g->inputs_items;
+    if (g->inputs == 0) return;
+    if (g->inputs_empty > 0 && g->inputs_items + g->inputs_empty == g->inputs && items > 0)
+        dlpi_text_add(t, "Inputs: '%.31s' keeps %s %%: %s inputs a row", g->name,
+                      dlpi_num_percent(items / inputs).s, dlpi_num_of(inputs / items).s);
+    else
+        dlpi_text_add(t, "Inputs: '%.31s' makes %s items of each; %s %% of them have none", g->name,
+                      dlpi_num_of(items / inputs).s,
+                      dlpi_num_percent((double)g->inputs_empty / inputs).s);
+    if (g->window > 0)
+        dlpi_text_add(t,
+                      "; for windows of %" PRIu64
+                      " items, and to load ahead, there are %u cells, of %s",
+                      g->window, (unsigned)g->cells, dlpi_num_bytes((double)g->cell_bytes).s);
+    dlpi_text_add(t, ".\n");
+}
+
 /* Was the part queue empty while the consumer waited? */
 static void dlpi_explain_parts(dlpi_text *t, const dlp_stats *s, const dlpi_load *l) {
     for (int i = 0; i < l->n; i++) {
@@ -27387,6 +27441,7 @@ DLPDEF int dlp_stats_explain(const dlp_stats *s, char *buf, size_t size) {
                       s->batches, s->batches == 1 ? " is" : "es are", (unsigned)s->prefetch_factor);
     }
     dlpi_explain_longest(&t, s, l.n);
+    for (int i = 0; i < l.n; i++) dlpi_explain_inputs(&t, &s->stages[i]);
     if (l.rate > 0) {
         dlpi_explain_parts(&t, s, &l);
         dlpi_explain_short(&t, s, &l);

@@ -47,12 +47,12 @@ typedef struct dlp_part_desc {
     const uint64_t *items; /* [n_parts] items in each, 0 or more; copied; NULL: count tells */
     int (*count)(void *user, uint64_t part, uint64_t *items); /* asked for each part while the stage
                                   is added; returns 0, or failure: DLP_ERR_CALLBACK */
-    uint64_t manifest_id;    /* the user's number for this list of parts (a hash of names, say),
+    uint64_t manifest_id;     /* the user's number for this list of parts (a hash of names, say),
                                   part of a state's fingerprint, as the counts are */
-    uint64_t max_part_bytes; /* required: of the largest part, 1..2^46 */
-    uint32_t
-        queue_size; /* part cells, 2..4096, with max_items 2^16; 0: as many as one batch of this rank may
-                                  need, and one more. Fewer than that need is an error of start */
+    uint64_t max_part_bytes;  /* required: of the largest part, 1..2^46 */
+    uint32_t queue_size;      /* part cells, 2..4096, with max_items 1..2^16; 0: as many as one
+                                  batch of this rank may need, and one more. Fewer than that need is
+                                  an error of start */
     uint32_t streams;         /* C, divides batch_size; 0: 1. Part of the order: it stays the same
                                   when world_size changes */
     int32_t shuffle_parts;    /* 1: parts in an order of each epoch's own */

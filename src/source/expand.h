@@ -237,5 +237,6 @@ static const dlpi_stage_ops dlpi_expand_ops = {
     .private_words = "input tables",
     .blocks = dlpi_found_blocks,
     .live = dlpi_found_live,
+    .seen = dlpi_found_seen,
     .source = &dlpi_expand_source,
 };

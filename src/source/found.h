@@ -1,9 +1,7 @@
 /* needs: parts */
 #pragma once
 #include "stages/found.h"
-/* ---------------------------------------------------------------------------------------------
-   >>impl-found-parts PARTS OF UNKNOWN COUNT
-   The stage whose inputs are parts: what its desc may say, and a load. */
+/* ---- parts of unknown count: what their desc may say, and a load ---- */
 
 static int dlpi_found_bounds(dlp_pipe *p, const dlpi_stage *st, const dlp_part_desc *d) {
     static const dlpi_bound bounds[] = {
@@ -110,5 +108,6 @@ static const dlpi_stage_ops dlpi_found_ops = {
     .private_words = "part tables",
     .blocks = dlpi_found_blocks,
     .live = dlpi_found_live,
+    .seen = dlpi_found_seen,
     .source = &dlpi_found_source,
 };

@@ -64,6 +64,11 @@ typedef struct dlpi_found_stream {
     uint64_t length, check;     /* of the window that is open; length 0: none is */
 } dlpi_found_stream;
 
+/* What observers see of it; scheduler. */
+typedef struct dlpi_found_counts {
+    uint64_t inputs, items, empty, window;
+} dlpi_found_counts;
+
 /* What a search for free cells depends on. */
 typedef struct dlpi_found_place {
     uint64_t epoch, published, left, loads;
@@ -87,12 +92,13 @@ typedef struct dlpi_found {
     uint64_t epoch;
     uint64_t tickets, left;
     uint32_t free, waits, waits_last; /* lists of cells: free, and to be free by and by */
-    dlpi_found_cell *use;             /* [n_cells] */
-    dlp_permutation *items;           /* [n_cells] the order of items in each, where it has one */
-    dlpi_found_stream *streams;       /* [cursors.n] those of this rank */
-    dlp_permutation *window_orders;   /* [cursors.n] of the windows that are open, */
-    dlpi_found_row *window_rows;      /* [cursors.n][window] and what lies in them */
-    bool stuck;                       /* no cell was free, when all was at: */
+    dlpi_found_counts *counts;
+    dlpi_found_cell *use;           /* [n_cells] */
+    dlp_permutation *items;         /* [n_cells] the order of items in each, where it has one */
+    dlpi_found_stream *streams;     /* [cursors.n] those of this rank */
+    dlp_permutation *window_orders; /* [cursors.n] of the windows that are open, */
+    dlpi_found_row *window_rows;    /* [cursors.n][window] and what lies in them */
+    bool stuck;                     /* no cell was free, when all was at: */
     dlpi_found_place stuck_at;
 } dlpi_found;
 
@@ -224,6 +230,7 @@ static uint64_t dlpi_found_align(const dlpi_found *q) {
 static void dlpi_found_layout(dlp_pipe *p, dlpi_stage *st) {
     const dlpi_found *q = st->self;
     uint64_t stride = dlpi_round_up(dlpi_sum(q->d.max_part_bytes, DLPI_GUARD), dlpi_found_align(q));
+    dlpi_area_add(p, DLPI_REC_OWN + st->id, NULL, sizeof(dlpi_found_counts), 1, DLPI_LINE);
     dlpi_area_add(p, DLPI_REC_SOURCE, "part cells: records", sizeof(dlpi_input), q->n_cells,
                   DLPI_LINE);
     dlpi_area_add(p, DLPI_REC_SOURCE_CELLS, q->plan.window ? "part cells, windows" : "part cells",
@@ -249,6 +256,8 @@ static void dlpi_found_live(dlp_pipe *p, dlpi_stage *st) {
     dlpi_found *q = st->self;
     for (uint32_t i = 0; i < q->cursors.n; i++)
         q->streams[i].head = q->streams[i].tail = DLPI_FOUND_NONE;
+    q->counts = dlpi_area_at(p, DLPI_REC_OWN + st->id, 0);
+    q->counts->window = q->plan.window;
     q->waits = q->waits_last = DLPI_FOUND_NONE;
     q->free = 0; /* all, in their order */
     for (uint32_t c = 0; c < q->n_cells; c++)
@@ -356,6 +365,12 @@ static inline bool dlpi_found_shuffled(const dlpi_found *q) {
     return q->plan.shuffle_items && q->most_items > 1;
 }
 
+static void dlpi_found_count(dlpi_found_counts *c, uint64_t items) {
+    dlpi_bump(&c->inputs, 1);
+    dlpi_bump(&c->items, items);
+    dlpi_bump(&c->empty, items == 0);
+}
+
 /* Take the count of the first input of stream i that was not known. */
 static int dlpi_found_learn_one(dlp_pipe *p, uint32_t i, bool loaded) {
     dlpi_found *q = dlpi_found_of(p);
@@ -372,6 +387,7 @@ static int dlpi_found_learn_one(dlp_pipe *p, uint32_t i, bool loaded) {
                                " items, the state says that %" PRIu64
                                " of them were given: it is not the part it was",
                                cell->index, u->n, u->taken);
+    dlpi_found_count(q->counts, u->failed ? 0 : u->n);
     x->empty = u->n == 0 ? x->empty + 1 : 0;
     x->rows += u->n - u->taken;
     x->known = u->next;
@@ -818,6 +834,20 @@ static int dlpi_found_seek(dlp_pipe *p, const dlpi_place *to) {
         q->streams[i].given = to->batch * q->each;
     }
     return DLP_OK;
+}
+
+/* ---- observers ---- */
+
+static bool dlpi_found_seen(const dlpi_words *words, dlpi_seen *s, int32_t stage) {
+    const dlpi_record *cells = &words->rec[DLPI_REC_SOURCE_CELLS];
+    const int type = DLPI_REC_OWN + stage;
+    dlp_stage_stats *out = &s->figures.stages[stage];
+    uint64_t *const to[] = {&out->inputs, &out->inputs_items, &out->inputs_empty, &out->window};
+    if (!dlpi_inputs_seen(words, s, stage)) return false;
+    out->cell_bytes = dlpi_times(cells->stride, cells->count);
+    for (uint64_t i = 0; i < DLPI_ROWS(to) && words->rec[type].type != 0; i++)
+        if (!dlpi_word_at(words, type, 0, i * 8, 8, to[i])) return false;
+    return true;
 }
 
 /* What all sources have whose items nobody has counted; of their self dlpi_found is the first. */

@@ -327,6 +327,41 @@ static void loader__filter__batches_are_full(void) {
     }
 }
 
+/* Inputs and items are counted once, though workers die at theirs. */
+static void stats__workers_killed__exact(void) {
+    for (int filter = 0; filter < 2; filter++) {
+        dlp_shm_desc shm;
+        rig2 r;
+        dlp_pipe *p;
+        dlp_batch *b;
+        dlp_error err;
+        dlp_stats stats;
+        char text[4096];
+        const dlp_stage_stats *g = &stats.stages[2];
+        memset(&shm, 0, sizeof shm);
+        shm.max_kills = 100;
+        init(&r, filter);
+        r.pipe.shm = &shm;
+        r.expand.workers.placement = r.fetch.placement = DLP_PLACE_PROCESSES;
+        r.expand.window = filter ? 0 : 10;
+        r.repeat.epochs = 2;
+        seen->kill_every = 50;
+        CHECK(open_pipe(&r, &p, &err) == DLP_OK);
+        while (dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK) dlp_pipe_release(p, b);
+        write_down(&r, 0);
+        CHECK(dlp_pipe_stats(p, &stats) == DLP_OK && g->kind == DLP_STAGE_EXPAND);
+        CHECK(g->restarts > 0 && g->inputs == 2 * INPUTS && g->inputs_items == 2 * n_list[0]);
+        CHECK(g->window == r.expand.window && g->cell_bytes > 0);
+        CHECK(dlp_pipe_explain(p, text, sizeof text) > 0);
+        CHECK(strstr(text, filter ? "'expand' keeps 9.7 %: 10.3" : "'expand' makes 2.10 items") !=
+              NULL);
+        CHECK(strstr(text, filter ? "inputs a row.\n" : "for windows of 10 items") != NULL);
+        if (test_failures) printf("%s\n", text);
+        if (filter) CHECK(g->inputs_empty == 2 * INPUTS - g->inputs_items);
+        CHECK(dlp_pipe_close(p) == DLP_OK);
+    }
+}
+
 static int fails(rig2 *r, dlp_error *err) {
     dlp_pipe *p = NULL;
     dlp_batch *b;
@@ -376,6 +411,7 @@ int main(int argc, char **argv) {
     ranks__streams_divided__same_rows();
     resume__behind_any_batch__goes_on_exactly();
     loader__filter__batches_are_full();
+    stats__workers_killed__exact();
     fail__by_input__named();
     desc__what_is_not_possible__refused();
     CHECK(shm_mappings() == 0);
