@@ -14493,7 +14493,7 @@ static int dlpi_check_divides(dlp_pipe *p, const dlpi_stage *st, const char *fie
 #define DLPI_OPS_OF_INPUTS \
     .rank = 3, .workers = 1, .unit = DLPI_UNIT_CELLS, .step = dlpi_input_step, \
     .find = dlpi_input_find, .run = dlpi_input_run, .due = dlpi_inputs_due, \
-    .recover = dlpi_input_recover, .tell = dlpi_input_tell, .seen = dlpi_inputs_seen
+    .recover = dlpi_input_recover, .tell = dlpi_input_tell
 
 /* ---------------------------------------------------------------------------------------------
    >>impl-parts      PART QUEUE: WHAT TO LOAD NEXT, LOADING IT
@@ -15071,6 +15071,7 @@ static const dlpi_stage_ops dlpi_parts_ops = {
     .private_words = "part tables",
     .blocks = dlpi_parts_blocks,
     .live = dlpi_parts_live,
+    .seen = dlpi_inputs_seen,
     .source = &dlpi_parts_source,
 };
 
@@ -15164,12 +15165,12 @@ typedef struct dlpi_found {
     uint64_t tickets, left;
     uint32_t free, waits, waits_last; /* lists of cells: free, and to be free by and by */
     dlpi_found_counts *counts;
-    dlpi_found_cell *use;             /* [n_cells] */
-    dlp_permutation *items;           /* [n_cells] the order of items in each, where it has one */
-    dlpi_found_stream *streams;       /* [cursors.n] those of this rank */
-    dlp_permutation *window_orders;   /* [cursors.n] of the windows that are open, */
-    dlpi_found_row *window_rows;      /* [cursors.n][window] and what lies in them */
-    bool stuck;                       /* no cell was free, when all was at: */
+    dlpi_found_cell *use;           /* [n_cells] */
+    dlp_permutation *items;         /* [n_cells] the order of items in each, where it has one */
+    dlpi_found_stream *streams;     /* [cursors.n] those of this rank */
+    dlp_permutation *window_orders; /* [cursors.n] of the windows that are open, */
+    dlpi_found_row *window_rows;    /* [cursors.n][window] and what lies in them */
+    bool stuck;                     /* no cell was free, when all was at: */
     dlpi_found_place stuck_at;
 } dlpi_found;
 
@@ -15916,7 +15917,7 @@ static bool dlpi_found_seen(const dlpi_words *words, dlpi_seen *s, int32_t stage
     uint64_t *const to[] = {&out->inputs, &out->inputs_items, &out->inputs_empty, &out->window};
     if (!dlpi_inputs_seen(words, s, stage)) return false;
     out->cell_bytes = dlpi_times(cells->stride, cells->count);
-    for (uint64_t i = 0; i < DLPI_ROWS(to) && words->rec[type].type != 0; i++)
+    for (uint64_t i = 0; i < sizeof to / sizeof *to && words->rec[type].type != 0; i++)
         if (!dlpi_word_at(words, type, 0, i * 8, 8, to[i])) return false;
     return true;
 }
@@ -27243,14 +27244,13 @@ static void dlpi_explain_inputs(dlpi_text *t, const dlp_stage_stats *g) {
         dlpi_text_add(t, "Inputs: '%.31s' keeps %s %%: %s inputs a row", g->name,
                       dlpi_num_percent(items / inputs).s, dlpi_num_of(inputs / items).s);
     else
-        dlpi_text_add(t, "Inputs: '%.31s' makes %s items of each; %s %% of them have none", g->name,
+        dlpi_text_add(t, "Inputs: '%.31s' makes %s items of each; %s %% have none", g->name,
                       dlpi_num_of(items / inputs).s,
                       dlpi_num_percent((double)g->inputs_empty / inputs).s);
     if (g->window > 0)
-        dlpi_text_add(t,
-                      "; for windows of %" PRIu64
-                      " items, and to load ahead, there are %u cells, of %s",
-                      g->window, (unsigned)g->cells, dlpi_num_bytes((double)g->cell_bytes).s);
+        dlpi_text_add(
+            t, "; for windows of %" PRIu64 " items, and to load ahead, there are %u cells, of %s",
+            g->window, (unsigned)g->cells, dlpi_num_bytes((double)g->cell_bytes).s);
     dlpi_text_add(t, ".\n");
 }
 

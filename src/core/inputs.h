@@ -318,4 +318,4 @@ static int dlpi_check_divides(dlp_pipe *p, const dlpi_stage *st, const char *fie
 #define DLPI_OPS_OF_INPUTS \
     .rank = 3, .workers = 1, .unit = DLPI_UNIT_CELLS, .step = dlpi_input_step, \
     .find = dlpi_input_find, .run = dlpi_input_run, .due = dlpi_inputs_due, \
-    .recover = dlpi_input_recover, .tell = dlpi_input_tell, .seen = dlpi_inputs_seen
+    .recover = dlpi_input_recover, .tell = dlpi_input_tell

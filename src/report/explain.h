@@ -321,7 +321,7 @@ static void dlpi_explain_inputs(dlpi_text *t, const dlp_stage_stats *g) {
         dlpi_text_add(t, "Inputs: '%.31s' keeps %s %%: %s inputs a row", g->name,
                       dlpi_num_percent(items / inputs).s, dlpi_num_of(inputs / items).s);
     else
-        dlpi_text_add(t, "Inputs: '%.31s' makes %s items of each; %s %% of them have none", g->name,
+        dlpi_text_add(t, "Inputs: '%.31s' makes %s items of each; %s %% have none", g->name,
                       dlpi_num_of(items / inputs).s,
                       dlpi_num_percent((double)g->inputs_empty / inputs).s);
     if (g->window > 0)

@@ -845,7 +845,7 @@ static bool dlpi_found_seen(const dlpi_words *words, dlpi_seen *s, int32_t stage
     uint64_t *const to[] = {&out->inputs, &out->inputs_items, &out->inputs_empty, &out->window};
     if (!dlpi_inputs_seen(words, s, stage)) return false;
     out->cell_bytes = dlpi_times(cells->stride, cells->count);
-    for (uint64_t i = 0; i < DLPI_ROWS(to) && words->rec[type].type != 0; i++)
+    for (uint64_t i = 0; i < sizeof to / sizeof *to && words->rec[type].type != 0; i++)
         if (!dlpi_word_at(words, type, 0, i * 8, 8, to[i])) return false;
     return true;
 }
