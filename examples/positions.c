@@ -263,13 +263,25 @@ static int run_ranks(const options *o, const dlp_state *from, said *all) {
 
 /* ---- the same without a pipe ---- */
 
+static pthread_mutex_t plain_lock = PTHREAD_MUTEX_INITIALIZER;
 static uint64_t plain_next, plain_rows, plain_want, plain_sum;
+
+/* Add what was done, and take the next shard; n_shards: it is enough. */
+static uint64_t plain_take(uint64_t rows, uint64_t sum) {
+    uint64_t shard = n_shards;
+    pthread_mutex_lock(&plain_lock);
+    plain_rows += rows;
+    plain_sum += sum;
+    if (plain_rows < plain_want) shard = plain_next++ % n_shards;
+    pthread_mutex_unlock(&plain_lock);
+    return shard;
+}
 
 static void *plain(void *user) {
     record *kept = malloc(MOST * sizeof *kept);
-    uint64_t sum = 0;
-    while (kept != NULL && __atomic_load_n(&plain_rows, __ATOMIC_RELAXED) < plain_want) {
-        uint64_t shard = __atomic_fetch_add(&plain_next, 1, __ATOMIC_RELAXED) % n_shards;
+    uint64_t shard = kept ? plain_take(0, 0) : n_shards;
+    while (shard < n_shards) {
+        uint64_t sum = 0;
         int n = read_shard(shard, kept);
         for (int i = 0; i < n; i++) {
             uint16_t features[FEATURES];
@@ -277,11 +289,9 @@ static void *plain(void *user) {
             decode(&kept[i], features, &target);
             sum += learn((uint64_t)i, features, target);
         }
-        if (n > 0) __atomic_fetch_add(&plain_rows, (uint64_t)n, __ATOMIC_RELAXED);
-        if (n < 0) break;
+        shard = n < 0 ? n_shards : plain_take((uint64_t)n, sum);
     }
     free(kept);
-    __atomic_fetch_add(&plain_sum, sum, __ATOMIC_RELAXED);
     return user;
 }
 
