@@ -18,7 +18,8 @@
                                   pictures: dlp_folder_open (>>folder)
           dlp_s3_source_wire      ... that lie in S3 (dlpipe_s3.h, >>s3-source)
           dlp_tokens_loader_open  windows of a language model's token shards (>>tokens)
-          dlp_arrays_loader_open  rows of npy, MNIST's or CIFAR's files (>>arrays)
+          dlp_arrays_loader_open  rows of npy, MNIST's or CIFAR's files (>>arrays); batches where
+                                  they lie in the files: dlp_arrays_chunks_open (>>array-chunks)
           dlp_push_loader_open    items that other threads or programs push (>>push)
           dlp_parts_open          shard files, archives: each holds many items (>>parts)
           dlp_chunks_open         large pieces, of which batches are views (>>chunks)
@@ -72,6 +73,7 @@
    >>tokens         TOKENS OUT OF SHARDS, FOR LANGUAGE MODELS
    >>folder         FOLDERS OF PICTURES, A DIRECTORY FOR EACH CLASS
    >>arrays         ROWS OUT OF ARRAYS: IDX, CIFAR, NPY
+   >>array-chunks   ROWS OF MAPPED ARRAYS, WITHOUT A COPY
    >>push           ITEMS THAT OTHER THREADS AND PROGRAMS PUSH
    The implementation:
    >>impl-decisions >>impl-platform >>impl-clock >>impl-errors >>impl-queues >>impl-sleepers
@@ -187,6 +189,7 @@
      dlp_pipe_open, add_*, link, plan, start           consumer          plan only
      dlp_loader_open, dlp_parts_open, dlp_chunks_open  any               -
      dlp_tokens_loader_open, dlp_arrays_loader_open,   any               -
+     dlp_arrays_chunks_open,
      dlp_push_loader_open (others of it: >>push)
      dlp_pipe_next, release, next_epoch, state,        consumer          yes
      seek, state_at, set_workers
@@ -2279,7 +2282,15 @@ DLPDEF dlp_stage dlp_pipe_add_split(dlp_pipe *p, const dlp_split_desc *desc);
    order span chunks, even if batch_size divides chunk_rows.
 
    Position counts the rows delivered before. Of a global batch of n rows rank r of W has rows
-   r * n / W and so on, and loads no others. */
+   r * n / W and so on, and loads no others.
+
+   Rows that lie in memory already, a file that is mapped for one, need no load and no CPU buffers:
+   rows_at says where those of a chunk are, and batches are views into that memory (for mapped npy,
+   IDX and CIFAR files: dlp_arrays_chunks_open). It stays as it is until the pipe is closed and its
+   last batch is released; the consumer only reads it. load, if there is one, is called all the
+   same, ahead of the consumer: to read in what is not in memory yet, say. With shuffle_rows, a
+   device or a preload, where a view cannot be of that memory, loaders copy rows from there behind
+   load. */
 
 /* Rows that a callback is to load. Valid during the call only. */
 typedef struct dlp_chunk {
@@ -2308,6 +2319,13 @@ DLPDEF uint64_t dlp_chunk_row(const dlp_chunk *c, uint64_t k);
    user: chunks_desc.user - returns 0, DLP_SKIP, or failure, as a fetch does - called by all workers
    at once; may block. */
 typedef int (*dlp_chunk_fn)(void *user, dlp_chunk *c);
+
+/* Say where the rows of a whole chunk lie: field `field` of its first row, aligned to its dtype,
+   the others behind it, in the order of the dataset. The same for the same chunk, as long as the
+   pipe is open; worker processes ask in memory that was there when the pipe started. Not NULL.
+   user: chunks_desc.user - called by the consumer, for each batch, and by workers - does not
+   wait. */
+typedef const void *(*dlp_chunk_at_fn)(void *user, uint64_t chunk, uint32_t field);
 
 enum {
     DLP_PRELOAD_NONE = 0,
@@ -2344,8 +2362,9 @@ typedef struct dlp_chunks_desc {
                                     */
     int32_t shuffle_chunks; /* 1: the chunks' order is a permutation of each epoch */
     int32_t shuffle_rows;   /* 1: so is that of the rows in a chunk; not with a preload */
-    dlp_chunk_fn load;      /* required */
-    void *user;             /* borrowed until close */
+    dlp_chunk_fn load; /* required, but with rows_at. Then chunk.data is where that says, of the
+                                    chunk's first row */
+    void *user;        /* borrowed until close */
     dlp_workers_desc workers; /* loaders; num_workers 0: 1, which loads ahead of the consumer;
                                     DLP_NONE: inline. Errors are a chunk's; with a
                                     preload on_error is DLP_ON_ERROR_RAISE */
@@ -2364,6 +2383,8 @@ typedef struct dlp_chunks_desc {
     uint32_t rank, world_size; /* 0, 0: one rank */
     int32_t allow_uneven;      /* 1: batch_size need not be divisible by world_size */
     dlp_pipe_desc pipe;        /* max_held counts views; prefetch_factor and unordered stay 0 */
+    dlp_chunk_at_fn rows_at;   /* NULL: load writes rows into buffers; else where they lie. Views of
+                                  it: cpu_buffers counts chunks that load is called for, ahead */
 } dlp_chunks_desc;
 
 /* Open, wire and start sampler -> repeat -> load -> batch [-> transfer] -> split.
@@ -3026,7 +3047,7 @@ typedef struct dlp_managed_tensor_v1 {
     uint32_t major, minor; /* 1, 0 */
     void *manager_ctx;
     void (*deleter)(struct dlp_managed_tensor_v1 *self);
-    uint64_t flags; /* 0: may be written; 1: may not */
+    uint64_t flags; /* 0: may be written; 1: may not, as views of dlp_chunks_desc.rows_at */
     dlp_dl_tensor dl_tensor;
 } dlp_managed_tensor_v1;
 
@@ -3369,8 +3390,7 @@ DLPDEF void dlp_folder_close(dlp_folder *folder);
 
    A file has to be exactly as long as its header says. Files are mapped, and a row is copied once,
    into the batch; what is said of that, of files that are cut, and of `reads`, in >>tokens holds
-   here, too. The rows of an item, not whole chunks: the load of >>chunks copies as well, so there
-   is nothing that it would save. */
+   here, too. Without that copy batches are rows where they lie in the files: see >>array-chunks. */
 
 enum {
     DLP_ARRAY_AUTO = 0, /* IDX or NPY, by the first file's first bytes; CIFAR's have no magic */
@@ -3437,6 +3457,39 @@ typedef struct dlp_arrays_loader_desc {
    is then the pipe's consumer - as both of them. */
 DLPDEF int dlp_arrays_loader_open(dlp_pipe **out, dlp_arrays **arrays,
                                   const dlp_arrays_loader_desc *desc, dlp_error *err);
+/* ---------------------------------------------------------------------------------------------
+   >>array-chunks ROWS OF MAPPED ARRAYS, WITHOUT A COPY
+   Batches that are views into the mapped files of >>arrays: the address of the first row, and no
+   byte is copied. Workers read the rows of a chunk into memory before the consumer comes to them.
+
+     dlp_arrays_chunks_desc desc = {.arrays = {.columns = columns, .n_columns = 2},
+                                    .chunks = {.batch_size = 64, .shuffle_chunks = 1}};
+     if (dlp_arrays_chunks_open(&pipe, &arrays, &desc, &err) != DLP_OK) ...
+     ... the pipe; close it, release what is held, then dlp_arrays_close(arrays)
+
+   The consumer only reads batches: a write ends the process, for the files are mapped so. Rows come
+   in the order of the files, chunks of them in another one with shuffle_chunks; with shuffle_rows
+   or a device loaders copy them, as >>chunks says, and a batch that spans chunks is a copy. No
+   chunk has rows of two files.
+
+   A field is a column: of CIFAR's files "record" [1 or 2 labels and 3072 pixels], U8, whose labels
+   and pixels do not lie apart from each other. IDX files of numbers of more than a byte are
+   big-endian, and want dlp_arrays_loader_open. Of files that are cut: >>tokens. */
+
+typedef struct dlp_arrays_chunks_desc {
+    dlp_arrays_desc arrays; /* reads 0 */
+    dlp_chunks_desc chunks; /* all as there, and chunk_rows 0: a multiple of batch_size, of 4 MiB or
+                               more; n_items, fields, rows, load, rows_at, user, set_epoch and
+                               workers.worker_* are not read */
+} dlp_arrays_chunks_desc;
+
+/* Open the files, and a pipe of views into them that runs.
+   out, arrays: both to be closed, the pipe first, arrays behind the last release; desc: copied;
+   err: may be NULL - returns as dlp_arrays_open and dlp_chunks_open; DLP_ERR_ARG (reads),
+   DLP_ERR_UNSUPPORTED (numbers that are big-endian, or lie where their type may not); after a
+   failure nothing is left to close - any thread, which is then the pipe's consumer - as both. */
+DLPDEF int dlp_arrays_chunks_open(dlp_pipe **out, dlp_arrays **arrays,
+                                  const dlp_arrays_chunks_desc *desc, dlp_error *err);
 /* ---------------------------------------------------------------------------------------------
    >>push       ITEMS THAT OTHER THREADS AND PROGRAMS PUSH
    A dataset without an index: producers (actors that play, cameras, parsers; threads, child
@@ -8765,6 +8818,10 @@ static inline uint8_t *dlpi_item_cell(const dlp_pipe *p, uint32_t s) {
 }
 /* Does a batch lie in the cell of its slot's own number? */
 static inline bool dlpi_cells_own(const dlp_pipe *p) { return p->cells == DLPI_CELLS_OWN; }
+/* Do batches lie in memory that is not the pipe's? What is left out is in the cell of zeros. */
+static inline bool dlpi_cells_none(const dlp_pipe *p) {
+    return p->cells == DLPI_CELLS_STAY && p->n_cells == 0;
+}
 
 /* Item cells for batch b in slot s. A cell is free again when the batch that it was given to has
    left the stage behind which nobody needs its items: no word says so but that stage's own. There
@@ -9054,6 +9111,7 @@ static inline int dlpi_guard_out(dlpi_worker *w, dlp_item *it, uint64_t cell, ui
     uint8_t *rows[DLP_MAX_FIELDS];
     if (!DLPI_DEBUG) return rc;
     p = w->p;
+    if (dlpi_cells_none(p)) return rc; /* nothing is written */
     if (p->lender) {
         dlpi_guarded_cell(p, DLPI_REC_CELLS, dlpi_batch_cell(p, s), &c);
         return dlpi_guarded_check(w, it->call, &c, "chunk", it->index, rc);
@@ -16669,6 +16727,8 @@ typedef struct dlpi_split { /* what the stage keeps */
     dlp_split_desc d;
     dlpi_chunk_plan plan;
     dlp_chunk_fn load; /* from here what dlp_chunks_open was given */
+    dlp_chunk_at_fn rows_at;
+    bool in_place; /* views are of what rows_at says */
     void *user;
     int preload;      /* DLP_PRELOAD_NONE, _CPU, _DEVICE */
     int preload_auto; /* 1: chosen by DLP_PRELOAD_AUTO */
@@ -16774,9 +16834,10 @@ static bool dlpi_chunk_left(const dlp_pipe *p, uint32_t s) {
            dlpi_rec_state(dlpi_slot_rec(p, s)[0]) == DLPI_ROW_LEFT;
 }
 
-/* The chunk that the scheduler's present batch is; it has a cell of its own. */
+/* The chunk that the scheduler's present batch is; it has a cell of its own, or none. */
 static uint32_t dlpi_chunk_cell(dlp_pipe *p) {
     uint64_t c = 0;
+    if (dlpi_cells_none(p)) return 0;
     dlpi_order_block(&dlpi_split_of(p)->scheduled, p->schedule.epoch, p->schedule.in_epoch, 1, &c);
     return (uint32_t)c;
 }
@@ -16870,9 +16931,24 @@ static uint64_t dlpi_split_shape(dlp_pipe *p, uint32_t v, uint32_t count) {
     return sum;
 }
 
+/* Is the chunk that is being split where rows_at says? One that was left out is not. */
+static bool dlpi_split_elsewhere(const dlp_pipe *p) {
+    const dlpi_split *c = dlpi_split_of(p);
+    return c->in_place && !dlpi_chunk_left(p, c->slot);
+}
+
+/* Which row of the bytes of the chunk that is being split is row g of its axis? */
+static uint64_t dlpi_split_row_at(const dlp_pipe *p, uint64_t g) {
+    const dlpi_split *c = dlpi_split_of(p);
+    return dlpi_split_elsewhere(p) ? g - c->at.from : dlpi_chunk_row_at(&c->plan, &c->at, g);
+}
+
 /* Where row `row` of the chunk that is being split lies. */
 static uint8_t *dlpi_split_row(const dlp_pipe *p, uint32_t f, uint64_t row) {
+    const dlpi_split *c = dlpi_split_of(p);
     const dlpi_field *d = &p->batches.at[f];
+    if (dlpi_split_elsewhere(p))
+        return (uint8_t *)(uintptr_t)c->rows_at(c->user, c->chunk, f) + row * dlpi_row_bytes(d);
     return dlpi_batch_cell(p, dlpi_split_of(p)->slot) + d->offset + row * dlpi_row_bytes(d);
 }
 
@@ -16957,7 +17033,7 @@ static int dlpi_seam_add(dlp_pipe *p, uint64_t g, uint32_t count) {
         c->seam.batch = p->after_batch;
     }
     v = c->seam.v;
-    rc = dlpi_seam_copy(p, dlpi_chunk_row_at(&c->plan, &c->at, g), count);
+    rc = dlpi_seam_copy(p, dlpi_split_row_at(p, g), count);
     if (rc != DLP_OK) return rc;
     dlpi_split_indices(c, g - c->at.from, count, c->index + (size_t)v * c->view_rows + at);
     memset(dlpi_split_valid(c, v) + at, !left, count);
@@ -16991,7 +17067,7 @@ static uint32_t dlpi_split_view(dlp_pipe *p, uint64_t g, uint32_t count) {
     uint32_t v = dlpi_split_free_view(p);
     dlp_batch *b = &p->out[v];
     bool left = dlpi_chunk_left(p, c->slot);
-    dlpi_split_point(p, v, dlpi_chunk_row_at(&c->plan, &c->at, g));
+    dlpi_split_point(p, v, dlpi_split_row_at(p, g));
     dlpi_split_indices(c, g - c->at.from, count, c->index + (size_t)v * c->view_rows);
     b->valid = left ? c->valid + c->view_rows : c->valid;
     b->valid_count = left ? 0 : count;
@@ -17172,7 +17248,7 @@ static int dlpi_split_rows(dlp_pipe *p, const dlpi_stage *st) {
     if (q->batches == 0 ||
         (!q->spans && q->first == NULL && dlpi_chunk_batches(q, q->last_rows) == 0))
         dlpi_bad(p, st->name, "last", "such that the last item has a batch; leave it out", 1);
-    if (q->spans && q->world > 1 && c->load == NULL)
+    if (q->spans && q->world > 1 && c->load == NULL && c->rows_at == NULL)
         dlpi_bad(p, st->name, "within_chunks",
                  "1 with ranks, where fetch is none of dlp_chunks_open's and batches would span "
                  "items",
@@ -17237,10 +17313,15 @@ static int dlpi_split_check_preload(dlp_pipe *p, const dlpi_stage *st) {
 
 /* What the wiring says of chunks, and where they lie. */
 static int dlpi_split_check_all(dlp_pipe *p, dlpi_stage *st) {
-    const dlpi_split *c = st->self;
+    dlpi_split *c = st->self;
     int rc = dlpi_split_resolve(p, st);
     if (rc != DLP_OK || (rc = dlpi_split_check_fields(p, st)) != DLP_OK) return rc;
-    if (c->preload == DLP_PRELOAD_CPU) {
+    c->in_place = c->rows_at != NULL && p->sink == NULL && c->preload == DLP_PRELOAD_NONE &&
+                  !c->d.shuffle_rows;
+    if (c->in_place) {
+        p->cells = DLPI_CELLS_STAY;
+        p->n_cells = 0;
+    } else if (c->preload == DLP_PRELOAD_CPU) {
         p->cells = DLPI_CELLS_STAY;
         p->n_cells = (uint32_t)dlpi_chunk_count(p);
     } else if (p->sink) { /* what the sink has leaves its cell */
@@ -17270,7 +17351,7 @@ static void dlpi_split_describe(const dlp_pipe *p, const dlpi_stage *st) {
     const dlpi_split *c = st->self;
     dlpi_chunk_rec *r = dlpi_area_at(p, DLPI_REC_LENDER, 0);
     r->per_epoch = p->batches_per_epoch;
-    r->cpu_buffers = p->n_cells;
+    r->cpu_buffers = c->in_place ? p->n_slots : p->n_cells;
     r->preload = c->preload;
     r->in_epoch_at = (uint32_t)offsetof(dlpi_bslot, in_epoch);
     r->used_at = (uint32_t)offsetof(dlpi_bslot, used);
@@ -18487,7 +18568,8 @@ static int dlpi_live_init(dlp_pipe *p) {
         dlpi_bslot *slot = dlpi_slot_at(p, s);
         slot->header = dlpi_gen_word(DLPI_GEN_MASK, 0); /* of a batch long gone */
         slot->dbuf = DLPI_NO_SLOT;
-        slot->cell = (uint16_t)(s % p->areas[p->item_area].count); /* until it is scheduled */
+        if (!dlpi_cells_none(p)) /* until it is scheduled */
+            slot->cell = (uint16_t)(s % p->areas[p->item_area].count);
         for (int i = 0; i < p->n_work; i++) {
             uint64_t *words = dlpi_stage_words_at(p, s, p->work[i])->words;
             uint64_t n = i < p->n_item_work ? p->units_max : 1u;
@@ -19944,7 +20026,7 @@ static dlp_managed_tensor *dlpi_export_v0(dlpi_export *x, const dlp_tensor *t, b
 static dlp_managed_tensor_v1 *dlpi_export_v1(dlpi_export *x, const dlp_tensor *t, bool host) {
     dlpi_export_fill(x, t, host, &x->tensor.v1.dl_tensor);
     x->tensor.v1.major = 1;
-    x->tensor.v1.flags = host ? 1 : 0;
+    x->tensor.v1.flags = host || dlpi_cells_none(x->p) ? 1 : 0;
     x->tensor.v1.manager_ctx = x;
     x->tensor.v1.deleter = dlpi_delete_v1;
     return &x->tensor.v1;
@@ -22432,8 +22514,12 @@ static int dlpi_folder_finish(dlpi_folder *f, dlp_error *err) {
     size_t root = strlen(f->dirs[0].path);
     if (n == 0)
         return dlpi_error_set(err, DLP_ERR_ARG, "path",
-                              "%s: no file below its %" PRIu32 " classes counts (extensions)",
-                              dlpi_path_end(f->d.path), f->shown.n_classes);
+                              "%s: no file below its %" PRIu32 " classes ends in %s; %" PRIu64
+                              " are left out",
+                              dlpi_path_end(f->d.path), f->shown.n_classes,
+                              f->d.extensions ? "one of the extensions"
+                                              : "jpg, jpeg, png, bmp, ppm or webp (extensions)",
+                              f->shown.left_out);
     qsort(f->files, (size_t)n, sizeof *f->files, dlpi_folder_by_class);
     f->paths = calloc((size_t)n, sizeof *f->paths);
     f->labels = calloc((size_t)n, sizeof *f->labels);
@@ -22547,6 +22633,7 @@ struct dlp_arrays {
     uint64_t field_bytes[DLP_MAX_FIELDS];
     uint32_t n_columns, users; /* U4 */
     bool reads;
+    uint64_t piece, *chunk_first; /* of >>array-chunks: rows; where they begin, if they differ */
     dlpi_array columns[DLP_MAX_FIELDS];
 };
 
@@ -22937,6 +23024,7 @@ static void dlpi_arrays_free(dlp_arrays *a) {
             dlpi_mapped_close(&a->columns[k].files[i].m);
         free(a->columns[k].files);
     }
+    free(a->chunk_first);
     free(a);
 }
 
@@ -23059,6 +23147,163 @@ DLPDEF int dlp_arrays_loader_open(dlp_pipe **out, dlp_arrays **arrays,
     if ((rc = dlp_arrays_open(&a, &desc->arrays, err)) != DLP_OK || a == NULL) return rc;
     dlp_arrays_wire(a, &loader.dataset, &loader.fetch.workers, &loader.sampler);
     if ((rc = dlp_loader_open(out, &loader, err)) != DLP_OK) {
+        dlp_arrays_close(a);
+        return rc;
+    }
+    *arrays = a;
+    return DLP_OK;
+}
+/* ---- rows of mapped arrays as chunks: see >>array-chunks ---- */
+
+/* The first row of a chunk. */
+static uint64_t dlpi_arrays_chunk_first(const dlp_arrays *a, uint64_t chunk) {
+    return a->chunk_first ? a->chunk_first[chunk] : chunk * a->piece;
+}
+
+/* dlp_chunk_at_fn. */
+static const void *dlpi_arrays_rows_at(void *user, uint64_t chunk, uint32_t field) {
+    const dlp_arrays *a = user;
+    const dlpi_array *c = &a->columns[field];
+    uint64_t row = dlpi_arrays_chunk_first(a, chunk);
+    const dlpi_array_file *f = dlpi_array_find(c, row);
+    return f->m.bytes + f->data + (row - f->first) * c->row_bytes;
+}
+
+/* Have bytes [at, at + n) of a mapping read into memory; where the kernel is too old for that
+   (before 5.14), at least asked for. */
+static int dlpi_mapped_populate(const dlpi_mapped *m, uint64_t at, uint64_t n, dlp_call *call) {
+    enum { POPULATE_READ = 22 }; /* MADV_POPULATE_READ */
+    uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE), from = at - at % page;
+    if (madvise((void *)(uintptr_t)(m->bytes + from), (size_t)(at + n - from), POPULATE_READ) == 0)
+        return 0;
+    if (errno == EFAULT)
+        return dlp_fail(call, EIO, "%s: cannot be read, behind byte %" PRIu64,
+                        dlpi_path_end(m->path), at);
+    dlpi_mapped_will_need(m, at, n);
+    return 0;
+}
+
+/* dlp_chunk_fn: what the consumer will read is there, and in memory. */
+static int dlpi_arrays_load(void *user, dlp_chunk *chunk) {
+    const dlp_arrays *a = user;
+    dlp_item item = {.call = chunk->call};
+    int rc = 0;
+    for (uint32_t k = 0; k < a->n_columns && rc == 0; k++) {
+        const dlpi_array *c = &a->columns[k];
+        uint64_t first = chunk->shuffled ? chunk->chunk_first : chunk->first;
+        uint64_t count = chunk->shuffled ? chunk->chunk_rows : chunk->count;
+        dlpi_array_file *f = dlpi_array_find(c, first);
+        if ((rc = dlpi_mapped_check(&f->m, &item)) == 0)
+            rc = dlpi_mapped_populate(&f->m, f->data + (first - f->first) * c->row_bytes,
+                                      count * c->row_bytes, chunk->call);
+    }
+    return rc;
+}
+
+/* Can batches be views of the columns? */
+static int dlpi_arrays_views_check(const dlp_arrays *a, dlp_error *err) {
+    for (uint32_t k = 0; k < a->n_columns; k++) {
+        const dlpi_array *c = &a->columns[k];
+        uint64_t bytes = dlpi_dtype_bytes(a->fields[c->field].dtype);
+        if (c->swap > 1)
+            return dlpi_mapped_error(err, DLP_ERR_UNSUPPORTED, c->files[0].m.path, 2,
+                                     "big-endian numbers: dlp_arrays_loader_open turns them");
+        for (uint64_t i = 0; i < c->n_files; i++)
+            if (c->files[i].data % bytes != 0)
+                return dlpi_mapped_error(
+                    err, DLP_ERR_UNSUPPORTED, c->files[i].m.path, c->files[i].data,
+                    "no multiple of %d, where numbers of so many bytes begin", (int)bytes);
+    }
+    return DLP_OK;
+}
+
+/* Rows from `row` on that a chunk may have: of one file of each column. */
+static uint64_t dlpi_arrays_piece(const dlp_arrays *a, uint64_t row) {
+    uint64_t n = a->piece < a->info.n_items - row ? a->piece : a->info.n_items - row;
+    for (uint32_t k = 0; k < a->n_columns; k++) {
+        const dlpi_array_file *f = dlpi_array_find(&a->columns[k], row);
+        if (f->first + f->rows - row < n) n = f->first + f->rows - row;
+    }
+    return n;
+}
+
+/* Where chunks begin, if files do: *rows of each, which is freed by the caller. */
+static int dlpi_arrays_cut(dlp_arrays *a, dlp_chunks_desc *d, uint64_t **rows, dlp_error *err) {
+    uint64_t n = 0, files = 0;
+    for (uint32_t k = 0; k < a->n_columns; k++) files += a->columns[k].n_files;
+    if (files == a->n_columns) return DLP_OK;
+    for (uint64_t row = 0; row < a->info.n_items; n++) row += dlpi_arrays_piece(a, row);
+    *rows = calloc((size_t)n, sizeof **rows);
+    a->chunk_first = calloc((size_t)n, sizeof *a->chunk_first);
+    if (*rows == NULL || a->chunk_first == NULL)
+        return dlpi_error_set(err, DLP_ERR_MEMORY, "", "no memory for the chunks");
+    d->rows = *rows;
+    d->n_chunks = n;
+    n = 0;
+    for (uint64_t row = 0; row < a->info.n_items; row += (*rows)[n++]) {
+        a->chunk_first[n] = row;
+        (*rows)[n] = dlpi_arrays_piece(a, row);
+    }
+    return DLP_OK;
+}
+
+/* The desc of the pipe: fields [n_columns] of its own. */
+static void dlpi_arrays_chunks_fill(dlp_arrays *a, dlp_chunks_desc *d, dlp_field *fields) {
+    uint64_t batch = d->batch_size ? d->batch_size : 1, bytes = 0;
+    for (uint32_t k = 0; k < a->n_columns; k++) {
+        const dlpi_array *c = &a->columns[k];
+        bytes += c->row_bytes;
+        fields[k] = a->fields[c->field];
+        if (c->format < DLP_ARRAY_CIFAR10) continue;
+        fields[k] = (dlp_field){.name = "record", .dtype = DLP_U8, .ndim = 1};
+        fields[k].shape[0] = (int64_t)c->row_bytes;
+    }
+    a->piece = d->chunk_rows;
+    if (a->piece == 0) a->piece = ((UINT64_C(4) << 20) / bytes / batch + 1) * batch;
+    if (a->piece > a->info.n_items) a->piece = a->info.n_items;
+    d->chunk_rows = a->piece;
+    d->n_items = a->info.n_items;
+    d->fields = fields;
+    d->n_fields = a->n_columns;
+    d->writes_all_bytes = 1;
+    d->rows = NULL;
+    d->n_chunks = 0;
+    d->load = dlpi_arrays_load;
+    d->rows_at = dlpi_arrays_rows_at;
+    d->user = a;
+    d->set_epoch = NULL;
+    dlpi_users_wire(&a->users, &d->workers);
+}
+
+static int dlpi_arrays_chunks_pipe(dlp_pipe **out, dlp_arrays *a, dlp_chunks_desc *d,
+                                   dlp_error *err) {
+    dlp_field fields[DLP_MAX_FIELDS];
+    uint64_t *rows = NULL;
+    int rc = dlpi_arrays_views_check(a, err);
+    if (rc != DLP_OK) return rc;
+    dlpi_arrays_chunks_fill(a, d, fields);
+    rc = dlpi_arrays_cut(a, d, &rows, err);
+    if (rc == DLP_OK) rc = dlp_chunks_open(out, d, err);
+    free(rows);
+    return rc;
+}
+
+DLPDEF int dlp_arrays_chunks_open(dlp_pipe **out, dlp_arrays **arrays,
+                                  const dlp_arrays_chunks_desc *desc, dlp_error *err) {
+    dlp_chunks_desc d;
+    dlp_arrays *a = NULL;
+    int rc;
+    if (out == NULL || arrays == NULL || desc == NULL) {
+        const char *name = out == NULL ? "out" : arrays == NULL ? "arrays" : "desc";
+        return dlpi_error_set(err, DLP_ERR_ARG, name, "%s is NULL", name);
+    }
+    if (desc->arrays.reads != 0)
+        return dlpi_error_set(err, DLP_ERR_ARG, "reads",
+                              "reads: 0, for batches are views of files "
+                              "that are mapped");
+    d = desc->chunks;
+    if ((rc = dlp_arrays_open(&a, &desc->arrays, err)) != DLP_OK || a == NULL) return rc;
+    if ((rc = dlpi_arrays_chunks_pipe(out, a, &d, err)) != DLP_OK) {
         dlp_arrays_close(a);
         return rc;
     }
@@ -24724,12 +24969,46 @@ DLPDEF uint64_t dlp_chunk_row(const dlp_chunk *c, uint64_t k) {
            (c->shuffled ? dlp_permutation_at(&l->order, l->from + k) : l->from + k);
 }
 
+/* Copy the run to where it goes. */
+static void dlpi_load_copy(const dlpi_load_call *l, const dlp_item *it) {
+    const dlp_pipe *p = l->w->p;
+    for (uint32_t f = 0; f < p->items.n; f++) {
+        uint64_t bytes = dlpi_row_bytes(&p->items.at[f]);
+        uint8_t *to = (uint8_t *)it->data[f] + l->at * bytes;
+        const uint8_t *from = l->data[f];
+        if (!l->c.shuffled) memcpy(to, from + l->from * bytes, (size_t)(l->c.count * bytes));
+        for (uint64_t k = 0; l->c.shuffled && k < l->c.count; k++)
+            memcpy(to + k * bytes, from + (dlp_chunk_row(&l->c, k) - l->c.chunk_first) * bytes,
+                   (size_t)bytes);
+    }
+}
+
+/* The run's rows are in memory already. */
+static int dlpi_load_there(dlpi_load_call *l, const dlp_item *it) {
+    const dlp_pipe *p = l->w->p;
+    const dlpi_split *d = dlpi_split_of(p);
+    dlp_chunk shown; /* theirs to spoil */
+    int rc = 0;
+    for (uint32_t f = 0; f < p->items.n; f++) {
+        l->data[f] = (void *)(uintptr_t)d->rows_at(d->user, l->c.index, f);
+        if (l->data[f] == NULL)
+            return dlp_fail(it->call, 0, "rows_at gave NULL for field %d of chunk %" PRIu64, (int)f,
+                            l->c.index);
+    }
+    l->c.first = dlp_chunk_row(&l->c, 0);
+    shown = l->c;
+    if (d->load) rc = d->load(d->user, &shown);
+    if (rc == 0 && !d->in_place) dlpi_load_copy(l, it);
+    return rc;
+}
+
 /* Load the run of rows that has gathered in l, if any. */
 static int dlpi_load_run(dlpi_load_call *l, const dlp_item *it) {
     const dlp_pipe *p = l->w->p;
     const dlpi_split *d = dlpi_split_of(p);
     dlp_chunk shown; /* theirs to spoil */
     if (l->c.count == 0) return 0;
+    if (d->rows_at != NULL) return dlpi_load_there(l, it);
     for (uint32_t f = 0; f < p->items.n; f++) {
         uint64_t bytes = dlpi_row_bytes(&p->items.at[f]);
         l->data[f] = (uint8_t *)it->data[f] + l->at * bytes;
@@ -24857,7 +25136,8 @@ static int dlpi_chunks_check(dlp_pipe *p, const dlp_chunks_desc *d) {
     };
     int64_t held = d->pipe.max_held > 0 ? d->pipe.max_held : 1;
     int rc;
-    if (d->load == NULL) return dlpi_missing(p, "load", "load", "the function that reads rows");
+    if (d->load == NULL && d->rows_at == NULL)
+        return dlpi_missing(p, "load", "load", "the function that reads rows");
     if ((rc = dlpi_check_bounds(p, "load", d, DLPI_ROWS(bounds))) != DLP_OK) return rc;
     if (d->rows == NULL) {
         dlpi_within(p, "load", "n_items", (int64_t)d->n_items, 1, DLPI_MAX_ITEMS, "1..2^48");
@@ -24921,6 +25201,7 @@ static int dlpi_chunks_count(dlp_pipe *p, dlp_split_desc *split, bool in_order, 
 /* What the split stage keeps for the fetch. */
 static void dlpi_chunks_keep(dlpi_split *to, const dlp_chunks_desc *d, int preload) {
     to->load = d->load;
+    to->rows_at = d->rows_at;
     to->user = d->user;
     to->preload = preload;
     to->preload_auto = d->preload == DLP_PRELOAD_AUTO;
@@ -25028,7 +25309,8 @@ static int dlpi_chunks_try(dlp_pipe **out, const dlp_chunks_desc *d, dlpi_choice
 /* The first of them that fits. What is wrong with the desc is told when it is wired for good. */
 static int dlpi_chunks_choose(const dlp_chunks_desc *d, dlpi_choice *to, dlp_error *err) {
     bool fits = false;
-    to->preload = d->device ? DLP_PRELOAD_DEVICE : DLP_PRELOAD_CPU;
+    snprintf(to->why, sizeof to->why, "they lie where rows_at says");
+    to->preload = d->device ? DLP_PRELOAD_DEVICE : d->rows_at ? DLP_PRELOAD_NONE : DLP_PRELOAD_CPU;
     while (to->preload > DLP_PRELOAD_NONE) {
         dlp_pipe *p = NULL;
         int rc = dlpi_chunks_try(&p, d, to, &fits, err);
