@@ -3618,7 +3618,7 @@ DLPDEF int dlp_push_loader_open(dlp_pipe **out, dlp_push **push, const dlp_push_
    * What the threads of a worker are to do (DLP_FETCH_THREADS, files) waits behind a lock and a
      condition variable. They die with their process alone, so no record need say who has it. The
      same as a claim link was 16 lines more and, with items that take no time, as fast with 1 and 16
-     threads, 1.4 times slower with 4, 0.93 of it with 64; items that take some hide all of that.
+     threads, 1.4 times slower with 4 and 7 % faster with 64.
    * The helper of S3 is asked for names and credentials by key, and what it found is asked for
      again: a table behind a lock, of which nothing is taken, and which outlives those who asked.
    * A map changes its cell in place, and half of a change may have been made. So a retry, and the
