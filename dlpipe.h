@@ -7912,7 +7912,7 @@ DLPDEF uint64_t dlp_item_random(const dlp_item *item, uint64_t salt) {
 /* ---------------------------------------------------------------------------------------------
    >>impl-waiters      WHO SLEEPS, WHO WAKES
    Whom to wake; how, and why no wake-up is lost, stands in >>impl-sleepers. Every sleep ends
-   after 100 ms, of some after a second, and looks again. */
+   after 100 ms, of some after seconds, and looks again. */
 
 #define DLPI_SLEEP_NS UINT64_C(100000000)
 #define DLPI_CPU_NOTE_NS UINT64_C(50000000)
@@ -11523,8 +11523,8 @@ static void dlpi_worker_rest(const dlpi_worker *w, uint64_t ns) {
    take work now. So it is cleared before work that the last look found; a wake-up that came in
    between was for other work, and is passed on; and one without room for work sets none. Should a
    wake-up be lost all the same (its sender died), the first of those asleep looks after
-   DLPI_SLEEP_NS. The others rely on it for ten times as long: many that each look would cost more
-   than idleness may. */
+   DLPI_SLEEP_NS. The others rely on it for thirty times as long: many that each look would cost
+   more than idleness may. */
 static void dlpi_worker_sleep(dlpi_worker *w) {
     dlpi_sleepers *group = &w->waiters->group[w->id / 32];
     uint32_t bit = 1u << w->id % 32, asleep;
@@ -11538,7 +11538,7 @@ static void dlpi_worker_sleep(dlpi_worker *w) {
         return;
     }
     asleep = dlpi_sleepers_enter(group, bit); /* B1 -> B1 */
-    if (!dlpi_owes(w) && (asleep & (bit - 1u)) != 0) ns *= 10;
+    if (!dlpi_owes(w) && (asleep & (bit - 1u)) != 0) ns *= 30;
     if (ns > 0 && !dlpi_stopped(w->p)) {
         found = dlpi_last_look(w, &t);
         if (!found && !dlpi_retired(w))
