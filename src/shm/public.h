@@ -129,9 +129,14 @@ DLPDEF int dlp_monitor_write_trace(const dlp_monitor *m, const char *path) {
                                      : dlpi_write_trace(&m->seen, &(dlpi_picture){0}, path);
 }
 
+DLPDEF int dlp_monitor_write_window(const dlp_monitor *m, const char *path,
+                                    const dlp_trace_window *window) {
+    if (m == NULL || path == NULL || !dlpi_window_good(window)) return DLP_ERR_ARG;
+    return dlpi_write_timeline(&m->seen, &(dlpi_picture){.window = window}, path);
+}
+
 DLPDEF int dlp_monitor_write_timeline(const dlp_monitor *m, const char *path) {
-    return m == NULL || path == NULL ? DLP_ERR_ARG
-                                     : dlpi_write_timeline(&m->seen, &(dlpi_picture){0}, path);
+    return dlp_monitor_write_window(m, path, NULL);
 }
 
 DLPDEF int64_t dlp_monitor_batches_per_epoch(const dlp_monitor *m) {
