@@ -26078,7 +26078,7 @@ static int dlpi_view_window(dlpi_view *v, const dlpi_lane *lanes, int n_lanes) {
     return DLP_OK;
 }
 
-static bool dlpi_window_good(const dlp_trace_window *w) {
+static bool dlpi_stretch_good(const dlp_trace_window *w) {
     if (w == NULL) { return true; }
     if (w->what < DLP_WINDOW_NEWEST || w->what > DLP_WINDOW_STALL) { return false; }
     bool both = w->what == DLP_WINDOW_TIME ? w->to != 0 : w->what == DLP_WINDOW_BATCHES;
@@ -28103,7 +28103,7 @@ DLPDEF int dlp_pipe_write_trace(dlp_pipe *p, const char *path) {
 }
 
 DLPDEF int dlp_pipe_write_window(dlp_pipe *p, const char *path, const dlp_trace_window *window) {
-    return dlpi_write_counted(p, dlpi_window_good(window), path, window, dlpi_write_timeline);
+    return dlpi_write_counted(p, dlpi_stretch_good(window), path, window, dlpi_write_timeline);
 }
 
 DLPDEF int dlp_pipe_write_timeline(dlp_pipe *p, const char *path) {
