@@ -123,7 +123,7 @@ static void *produce(void *user) {
 static void *produce_bare(void *user) {
     const producer *from = user;
     dlp_mpsc_tx to;
-    if (dlp_mpsc_attach_tx(&to, from->bundle, from->bytes, from->number) != DLP_OK) return NULL;
+    if (dlp_mpsc_attach_tx(&to, from->bundle, from->bytes, from->number) < 0) return NULL;
     for (uint64_t i = 0; i < from->n; i++)
         if (dlp_mpsc_push(&to, &i, DLP_FOREVER) != DLP_OK) break;
     dlp_mpsc_detach_tx(&to);
