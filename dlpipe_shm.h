@@ -1778,6 +1778,7 @@ _Noreturn static void dlpi_supervisor(dlp_pipe *p) {
    H3     cursor                  subscriber                    scheduler (H3)
    H4     released[slot]          subscriber                    scheduler (H4)
    H5     taker[slot]             subscribers (CAS), scheduler  subscribers, scheduler (H5)
+   H1 to H4 are counters and ends of >>impl-credit, H5 is an owner word of >>impl-claims.
 
    A subscriber takes a place by a lock on a byte of the memory file, an open file description's
    lock, so that the kernel gives it back when the last process that has it is gone. Then it makes
@@ -1859,10 +1860,10 @@ static void dlpi_share_hand_back(dlp_pipe *p, uint32_t i) {
     bool any = false;
     for (uint32_t k = 0; k < p->n_slots; k++) {
         uint64_t b = dlpi_share_given(p, k) - 1, mine = dlpi_gen_word(b, i + 1u), freed;
-        if (b + 1 == 0 || DLPI_LOAD_SEQ(dlpi_share_taker(h, k)) != mine) continue; /* H5 */
-        if (DLPI_LOAD_SEQ(&dlpi_share_released(h, i)[k]) == b + 1) continue;       /* H4 <- H4 */
+        if (b + 1 == 0 || dlpi_claim_owner(dlpi_share_taker(h, k)) != mine) continue; /* H5 */
+        if (dlpi_credit_seen(&dlpi_share_released(h, i)[k]) == b + 1) continue;       /* H4 <- H4 */
         freed = dlpi_gen_word(b - 1, DLPI_FREED | (s->frees++ & (DLPI_FREED - 1)));
-        any |= DLPI_CAS_SEQ(dlpi_share_taker(h, k), &mine, freed); /* H5 -> H5 */
+        any |= dlpi_claim_take(dlpi_share_taker(h, k), mine, freed); /* H5 -> H5 */
     }
     if (any) dlpi_bump(&h->handed_back, 1);
 }
@@ -1873,20 +1874,20 @@ static bool dlpi_share_look(dlp_pipe *p, uint32_t i, bool locks) {
     dlpi_share *h = p->share;
     dlpi_admit *admit = dlpi_share_admit(h, i);
     uint64_t bit = UINT64_C(1) << i;
-    uint64_t present = DLPI_LOAD_SEQ(&dlpi_share_block(h, i)->present); /* H2 <- H2 */
+    uint64_t present = dlpi_credit_seen(&dlpi_share_block(h, i)->present); /* H2 <- H2 */
     bool moved = false;
     if ((s->bound & bit) != 0 && (present != DLPI_LOAD_RLX(&admit->present) ||
                                   (locks && !dlpi_share_locked(p, i)))) { /* H2 */
         s->bound &= ~bit;
-        s->left_at = DLPI_LOAD_SEQ(&dlpi_share_block(h, i)->cursor); /* H3 <- H3 */
+        s->left_at = dlpi_credit_seen(&dlpi_share_block(h, i)->cursor); /* H3 <- H3 */
         if (h->mode == DLP_SHARE_ONE) dlpi_share_hand_back(p, i);
-        DLPI_AND_SEQ(&h->sleepers, ~bit); /* B1 */
+        dlpi_sleepers_any_leave(&h->sleepers, bit); /* B1 */
         moved = true;
     }
     if ((s->bound & bit) == 0 && (present & 1) != 0 &&
         present != DLPI_LOAD_RLX(&admit->present)) { /* H2 */
         DLPI_STORE_RLX(&admit->join, p->schedule.published);
-        DLPI_STORE_SEQ(&admit->present, present); /* H2 -> H2 */
+        dlpi_credit_publish(&admit->present, present); /* H2 -> H2 */
         s->bound |= bit;
         moved = true;
     }
@@ -1902,14 +1903,14 @@ static uint64_t dlpi_share_base(dlp_pipe *p) {
     if (h->mode == DLP_SHARE_ONE) {
         while (base != p->schedule.published) {
             uint32_t k = dlpi_slot_of(p, base);
-            uint64_t taker = DLPI_LOAD_SEQ(dlpi_share_taker(h, k)); /* H5 <- H5 */
+            uint64_t taker = dlpi_claim_owner(dlpi_share_taker(h, k)); /* H5 <- H5 */
             if (dlpi_share_given(p, k) == base + 1 && dlpi_older(dlpi_gen(taker), base)) break;
             base++;
         }
         return base;
     }
     for (uint32_t i = 0; i < h->max_subscribers; i++) {
-        uint64_t at = DLPI_LOAD_SEQ(&dlpi_share_block(h, i)->cursor); /* H3 <- H3 */
+        uint64_t at = dlpi_credit_seen(&dlpi_share_block(h, i)->cursor); /* H3 <- H3 */
         if ((s->bound >> i & 1) == 0) continue;
         if (at < DLPI_LOAD_RLX(&dlpi_share_admit(h, i)->join)) /* H2: our own */
             at = dlpi_share_admit(h, i)->join;
@@ -1931,11 +1932,11 @@ static void dlpi_share_taken(dlp_pipe *p, uint64_t from, uint64_t to) {
         dlpi_bump(&p->ctl->items, slot->count);
         dlpi_bump(&p->ctl->bytes, bytes);
         DLPI_STORE_RLX(&p->ctl->epoch, slot->epoch); /* statistics */
-        if (DLPI_LOAD_ACQ(&slot->failed) == 1)       /* F1 <- F1 */
+        if (dlpi_first_look(&slot->failed) == 1)     /* F1 <- F1 */
             dlpi_ctl_fail(p, DLPI_NOBODY, &slot->error);
     }
-    DLPI_STORE_SEQ(&p->ctl->base, to);      /* V1 -> V1 */
-    DLPI_STORE_SEQ(&p->ctl->delivered, to); /* V1 -> V1 */
+    dlpi_credit_publish(&p->ctl->base, to);      /* V1 -> V1 */
+    dlpi_credit_publish(&p->ctl->delivered, to); /* V1 -> V1 */
 }
 
 /* Is what slot k has given back by all that were to have it? */
@@ -1947,17 +1948,17 @@ static bool dlpi_share_slot_free(dlp_pipe *p, uint32_t k) {
     if (b + 1 == 0) return true;
     if (h->serve_only && b >= DLPI_LOAD_RLX(&p->ctl->base)) return false; /* V1: not counted yet */
     /* Y1 <- Y1 */
-    if (!dlpi_ready_past(DLPI_LOAD_SEQ(&dlpi_stage_words_at(p, k, dlpi_final(p))->ready), b))
+    if (!dlpi_ready_past(dlpi_gather_ready(&dlpi_stage_words_at(p, k, dlpi_final(p))->ready), b))
         return false;
     if (h->mode == DLP_SHARE_ONE) {
-        taker = DLPI_LOAD_SEQ(dlpi_share_taker(h, k)); /* H5 <- H5 */
+        taker = dlpi_claim_owner(dlpi_share_taker(h, k)); /* H5 <- H5 */
         who = dlpi_gen_low(taker) - 1;
         return dlpi_gen(taker) == (b & DLPI_GEN_MASK) && who < h->max_subscribers &&
-               DLPI_LOAD_SEQ(&dlpi_share_released(h, who)[k]) == b + 1; /* H4 <- H4 */
+               dlpi_credit_seen(&dlpi_share_released(h, who)[k]) == b + 1; /* H4 <- H4 */
     }
     for (uint32_t i = 0; i < h->max_subscribers; i++)
         if ((s->bound >> i & 1) != 0 && DLPI_LOAD_RLX(&dlpi_share_admit(h, i)->join) <= b &&
-            DLPI_LOAD_SEQ(&dlpi_share_released(h, i)[k]) != b + 1) /* H4 <- H4 */
+            dlpi_credit_seen(&dlpi_share_released(h, i)[k]) != b + 1) /* H4 <- H4 */
             return false;
     return true;
 }
@@ -1968,7 +1969,7 @@ static void dlpi_share_over(dlp_pipe *p) {
     if (p->share->serve_only && DLPI_LOAD_RLX(&p->ctl->base) != p->schedule.published) return;
     for (uint32_t k = 0; k < p->n_slots; k++)
         if (!dlpi_share_slot_free(p, k)) return;
-    DLPI_STORE_SEQ(&p->share->over, 1u); /* H1 -> H1 */
+    dlpi_credit_close(&p->share->over, 1u); /* H1 -> H1 */
     dlpi_sleepers_wake_all(&p->share->word);
     dlpi_sleepers_wake_all(&p->ctl->caller_word);
 }
@@ -2066,11 +2067,11 @@ static int dlpi_serve(dlp_pipe *p, int timeout_ms) {
     if (timeout_ms == DLP_NOWAIT) until = 0;
     if (p->deadline_ns != 0 && p->deadline_ns / 4 < sleep) sleep = p->deadline_ns / 4;
     for (;;) {
-        uint32_t word = DLPI_LOAD_SEQ(&ctl->caller_word); /* B1 <- B1 */
-        DLPI_STORE_SEQ(&ctl->want, UINT64_MAX - 1);       /* B1 -> B1: no batch, but all else */
+        uint32_t word = dlpi_event_count(&ctl->caller_word); /* B1 <- B1 */
+        dlpi_sleeper_want(&ctl->want, UINT64_MAX - 1);       /* B1 -> B1: no batch, but all else */
         if (dlpi_stopped(p)) return DLP_STOPPED;
         if ((rc = dlpi_next_error(p, true)) != DLP_OK) return rc;
-        if (DLPI_LOAD_SEQ(&p->share->over) != 0) return DLP_END; /* H1 <- H1 */
+        if (dlpi_credit_closed(&p->share->over) != 0) return DLP_END; /* H1 <- H1 */
         if ((rc = p->beside->look(p)) != DLP_OK) return rc;
         now = dlpi_now_ns();
         if ((rc = dlpi_deadline(p, now)) != DLP_OK) return rc;
@@ -2221,10 +2222,10 @@ static int dlpi_subscriber_place(dlp_subscriber *c, dlp_error *err) {
         c->released = (uint64_t *)(void *)(c->mine + 1);
         present = DLPI_LOAD_RLX(&c->mine->present); /* H2: of the one before, which is gone */
         c->present = present % 2 == 0 ? present + 1 : present + 2;
-        DLPI_STORE_RLX(&c->mine->pid, (int32_t)getpid()); /* for people */
-        DLPI_STORE_RLX(&c->mine->held, 0u);               /* for people */
-        DLPI_STORE_SEQ(&c->mine->cursor, UINT64_C(0));    /* H3 */
-        DLPI_STORE_SEQ(&c->mine->present, c->present);    /* H2 -> H2 */
+        DLPI_STORE_RLX(&c->mine->pid, (int32_t)getpid());   /* for people */
+        DLPI_STORE_RLX(&c->mine->held, 0u);                 /* for people */
+        dlpi_credit_publish(&c->mine->cursor, UINT64_C(0)); /* H3 */
+        dlpi_credit_publish(&c->mine->present, c->present); /* H2 -> H2 */
         dlpi_wake_scheduler(c->ctl);
         return DLP_OK;
     }
@@ -2326,7 +2327,7 @@ static int dlpi_subscriber_lend(dlp_subscriber *c, uint64_t b, uint32_t s, dlp_b
 
 /* Give back what slot s has: batch b. */
 static void dlpi_subscriber_give(dlp_subscriber *c, uint64_t b, uint32_t s) {
-    DLPI_STORE_SEQ(&c->released[s], b + 1); /* H4 -> H4 */
+    dlpi_credit_publish(&c->released[s], b + 1); /* H4 -> H4 */
     dlpi_wake_scheduler(c->ctl);
 }
 
@@ -2337,7 +2338,7 @@ static int dlpi_subscriber_have(dlp_subscriber *c, uint64_t b, uint32_t s, dlp_b
         dlpi_subscriber_give(c, b, s);
         return DLP_SKIP;
     }
-    if (DLPI_LOAD_ACQ(&slot->failed) == 1) { /* F1 <- F1 */
+    if (dlpi_first_look(&slot->failed) == 1) { /* F1 <- F1 */
         dlp_error e = slot->error;
         dlpi_error_end(&e);
         if (e.code >= 0) e.code = DLP_ERR_CORRUPT;
@@ -2359,17 +2360,17 @@ static int dlpi_subscriber_ready(dlp_subscriber *c, uint64_t b, uint32_t *s) {
     if (*s >= c->layout.n_slots)
         return dlpi_subscriber_fail(c, DLP_ERR_CORRUPT, "a batch lies in no slot");
     slot = (const dlpi_bslot *)(const void *)dlpi_subscriber_slot(c, *s);
-    header = DLPI_LOAD_SEQ(&slot->header); /* P1 <- P1 */
+    header = dlpi_claim_head_now(&slot->header); /* P1 <- P1 */
     if (dlpi_gen(header) != (b & DLPI_GEN_MASK)) return DLP_SKIP;
     ready = (const uint64_t *)(const void *)((const uint8_t *)slot + c->final_at);
-    return dlpi_ready_is(DLPI_LOAD_SEQ(ready), b) ? DLP_OK : DLP_EMPTY; /* Y1 <- Y1 */
+    return dlpi_ready_is(dlpi_gather_ready(ready), b) ? DLP_OK : DLP_EMPTY; /* Y1 <- Y1 */
 }
 
 /* DLP_SHARE_EACH: the batch at the cursor. */
 static int dlpi_subscriber_each(dlp_subscriber *c, dlp_batch **out) {
     for (;;) {
-        uint32_t over = DLPI_LOAD_SEQ(&c->ctl->end_of_input); /* T1 <- T1: before tail */
-        uint64_t tail = DLPI_LOAD_SEQ(&c->ctl->tail);         /* T1 <- T1 */
+        uint32_t over = dlpi_credit_closed(&c->ctl->end_of_input); /* T1 <- T1: before tail */
+        uint64_t tail = dlpi_credit_seen(&c->ctl->tail);           /* T1 <- T1 */
         uint32_t s;
         int rc;
         if (c->cursor >= tail) return over ? DLP_END : DLP_EMPTY;
@@ -2379,7 +2380,7 @@ static int dlpi_subscriber_each(dlp_subscriber *c, dlp_batch **out) {
         if (rc != DLP_OK) return rc;
         rc = dlpi_subscriber_have(c, c->cursor, s, out);
         c->cursor++;
-        DLPI_STORE_SEQ(&c->mine->cursor, c->cursor);           /* H3 -> H3 */
+        dlpi_credit_publish(&c->mine->cursor, c->cursor);      /* H3 -> H3 */
         if (c->layout.serve_only) dlpi_wake_scheduler(c->ctl); /* a credit, if all others took it */
         if (rc != DLP_SKIP) return rc;
     }
@@ -2392,9 +2393,9 @@ static bool dlpi_subscriber_oldest(dlp_subscriber *c, const uint64_t *takers, ui
     bool found = false;
     for (uint32_t k = 0; k < c->layout.n_slots; k++) {
         const dlpi_bslot *slot = (const dlpi_bslot *)(const void *)dlpi_subscriber_slot(c, k);
-        uint64_t word = DLPI_LOAD_SEQ(&takers[k]);          /* H5 <- H5 */
-        uint64_t header = DLPI_LOAD_SEQ(&slot->header), at; /* P1 <- P1 */
-        at = DLPI_LOAD_RLX(&slot->sequence);                /* P1: ordered by header */
+        uint64_t word = dlpi_claim_owner(&takers[k]);             /* H5 <- H5 */
+        uint64_t header = dlpi_claim_head_now(&slot->header), at; /* P1 <- P1 */
+        at = DLPI_LOAD_RLX(&slot->sequence);                      /* P1: ordered by header */
         if (dlpi_gen(header) == DLPI_GEN_MASK || dlpi_gen(header) != (at & DLPI_GEN_MASK)) continue;
         if (!dlpi_older(dlpi_gen(word), at) || (found && at > *b)) continue;
         *b = at;
@@ -2408,17 +2409,17 @@ static bool dlpi_subscriber_oldest(dlp_subscriber *c, const uint64_t *takers, ui
 static int dlpi_subscriber_one(dlp_subscriber *c, dlp_batch **out) {
     uint64_t *takers = (uint64_t *)(void *)((uint8_t *)c->share + c->layout.takers_at);
     for (;;) {
-        uint32_t over = DLPI_LOAD_SEQ(&c->ctl->end_of_input), s; /* T1 <- T1 */
+        uint32_t over = dlpi_credit_closed(&c->ctl->end_of_input), s; /* T1 <- T1 */
         uint64_t b = 0, taker = 0;
         const uint64_t *ready;
         int rc;
-        if (DLPI_LOAD_SEQ(&c->share->over) != 0) return DLP_END; /* H1 <- H1 */
+        if (dlpi_credit_closed(&c->share->over) != 0) return DLP_END; /* H1 <- H1 */
         /* whoever holds one waits for nobody */
         if (!dlpi_subscriber_oldest(c, takers, &b, &s, &taker))
             return over && c->n_held > 0 ? DLP_END : DLP_EMPTY;
         ready = (const uint64_t *)(const void *)(dlpi_subscriber_slot(c, s) + c->final_at);
-        if (!dlpi_ready_is(DLPI_LOAD_SEQ(ready), b)) return DLP_EMPTY; /* Y1 <- Y1 */
-        if (!DLPI_CAS_SEQ(&takers[s], &taker, dlpi_gen_word(b, c->index + 1u))) continue; /* H5 */
+        if (!dlpi_ready_is(dlpi_gather_ready(ready), b)) return DLP_EMPTY; /* Y1 <- Y1 */
+        if (!dlpi_claim_take(&takers[s], taker, dlpi_gen_word(b, c->index + 1u))) continue; /* H5 */
         dlpi_wake_scheduler(c->ctl); /* a credit */
         rc = dlpi_subscriber_have(c, b, s, out);
         if (rc != DLP_SKIP) return rc;
@@ -2431,11 +2432,11 @@ static int dlpi_subscriber_try(dlp_subscriber *c, dlp_batch **out) {
     if (!c->admitted) {
         admit = (const dlpi_admit *)(const void *)((uint8_t *)c->share + c->layout.admits_at) +
                 c->index;
-        if (DLPI_LOAD_SEQ(&admit->present) != c->present)                     /* H2 <- H2 */
-            return DLPI_LOAD_SEQ(&c->share->over) != 0 ? DLP_END : DLP_EMPTY; /* H1 <- H1 */
+        if (dlpi_credit_seen(&admit->present) != c->present)                       /* H2 <- H2 */
+            return dlpi_credit_closed(&c->share->over) != 0 ? DLP_END : DLP_EMPTY; /* H1 <- H1 */
         c->admitted = true;
-        c->cursor = DLPI_LOAD_RLX(&admit->join);     /* H2: ordered by present */
-        DLPI_STORE_SEQ(&c->mine->cursor, c->cursor); /* H3 -> H3 */
+        c->cursor = DLPI_LOAD_RLX(&admit->join);          /* H2: ordered by present */
+        dlpi_credit_publish(&c->mine->cursor, c->cursor); /* H3 -> H3 */
     }
     return c->layout.mode == DLP_SHARE_EACH ? dlpi_subscriber_each(c, out)
                                             : dlpi_subscriber_one(c, out);
@@ -2444,17 +2445,17 @@ static int dlpi_subscriber_try(dlp_subscriber *c, dlp_batch **out) {
 /* Sleep until a batch may be ready, at most ns; then see that the owner lives. */
 static int dlpi_subscriber_sleep(dlp_subscriber *c, dlp_batch **out, uint64_t ns) {
     uint64_t bit = UINT64_C(1) << c->index;
-    uint32_t word = DLPI_LOAD_SEQ(&c->share->word); /* B1 <- B1 */
+    uint32_t word = dlpi_event_count(&c->share->word); /* B1 <- B1 */
     dlp_error e;
     int rc;
-    DLPI_OR_SEQ(&c->share->sleepers, bit); /* B1 -> B1 */
+    dlpi_sleepers_any_enter(&c->share->sleepers, bit); /* B1 -> B1 */
     rc = dlpi_subscriber_try(c, out);
     if (rc == DLP_EMPTY && DLPI_LOAD_RLX(&c->ctl->stop) == 0 && /* S1 */
         dlpi_futex_wait(&c->share->word, word, UINT32_MAX, ns < DLPI_SLEEP_NS ? ns : DLPI_SLEEP_NS,
                         1) &&
         dlpi_owner_check(c->m, &e) != DLP_OK && DLPI_LOAD_RLX(&c->ctl->stop) == 0) /* S1 */
         rc = dlpi_subscriber_fail(c, DLP_ERR_KILLED, "the owner of the pipe is gone");
-    DLPI_AND_SEQ(&c->share->sleepers, ~bit); /* B1 */
+    dlpi_sleepers_any_leave(&c->share->sleepers, bit); /* B1 */
     return rc;
 }
 
@@ -2594,7 +2595,7 @@ static int dlpi_shm_look(dlp_pipe *p) {
 static int dlpi_shm_started(dlp_pipe *p) {
     dlpi_ctl *ctl = p->ctl;
     for (;;) {
-        uint32_t word = DLPI_LOAD_SEQ(&ctl->processes_word); /* J1 <- J1 */
+        uint32_t word = dlpi_event_count(&ctl->processes_word); /* J1 <- J1 */
         int rc;
         if (DLPI_LOAD_ACQ(&ctl->processes) == 1) return DLP_OK; /* J1 <- J1 */
         if ((rc = dlpi_next_error(p, true)) != DLP_OK) return rc;
@@ -2934,7 +2935,7 @@ DLPDEF const dlp_error *dlp_subscriber_error(const dlp_subscriber *c) {
 DLPDEF void dlp_subscriber_close(dlp_subscriber *c) {
     if (c == NULL) return;
     if (c->mine != NULL && *c->alive != 0) {
-        DLPI_STORE_SEQ(&c->mine->present, c->present + 1); /* H2 -> H2: even */
+        dlpi_credit_publish(&c->mine->present, c->present + 1); /* H2 -> H2: even */
         dlpi_wake_scheduler(c->ctl);
     }
     if (c->map != NULL) munmap(c->map, (size_t)c->bytes);

@@ -202,7 +202,7 @@ static void dlpi_explain_stage(dlpi_text *t, const dlp_stats *s, const dlpi_load
     const dlp_stage_stats *g = &s->stages[v->limiting_stage];
     int w = g->workers;
     bool batches = dlpi_stage_takes_batches(g);
-    if (g->in_flight > 1 && g->busy_ns > 0) {
+    if (dlpi_stage_has_many(g) && g->busy_ns > 0) {
         dlpi_explain_in_flight(t, g, l);
         return;
     }

@@ -230,6 +230,7 @@ static const dlpi_source_ops dlpi_expand_source = {
 
 static const dlpi_stage_ops dlpi_expand_ops = {
     .kind = DLP_STAGE_EXPAND,
+    .expands = 1,
     DLPI_OPS_OF_INPUTS,
     .self_bytes = sizeof(dlpi_expand),
     .check = dlpi_expand_check,
