@@ -198,9 +198,10 @@ static uint64_t dlpi_found_align(const dlpi_found *q) {
 /* Cells beyond what is needed: one for each worker and, where they are tiny, what a MiB has room
    for, so that workers and scheduler wake each other less often. */
 static uint64_t dlpi_found_more(const dlpi_found *q, const dlpi_stage *st) {
-    uint64_t workers = st->w.num_workers > 0 ? (uint64_t)st->w.num_workers : 1;
+    const int32_t n = st->w.num_workers;
+    uint64_t workers = n > 0 ? (uint64_t)n : 1;
     uint64_t more = (1 << 20) / (sizeof(dlpi_input) + q->d.max_part_bytes);
-    if (q->d.load != NULL || q->d.max_part_bytes >= 4096 || st->w.num_workers <= 0) return workers;
+    if (q->d.load != NULL || q->d.max_part_bytes >= 4096 || n <= 0) return workers;
     return more > 1024 ? 1024 : more > workers ? more : workers;
 }
 
