@@ -7614,8 +7614,10 @@ typedef struct dlpi_worker {
     uint64_t low;          /* every batch below has no unit to claim */
     uint64_t tail_seen;    /* ctl.tail when last read */
     uint64_t rescan_seen;
-    uint64_t claim_end; /* batches from here on are not to be claimed; 0: none */
-    void *self;         /* what its kind keeps for it, or NULL */
+    uint32_t input_at;     /* the cell behind the one that it took last, of cells of inputs, */
+    uint32_t input_untold; /* and inputs loaded of which the scheduler has not been told */
+    uint64_t claim_end;    /* batches from here on are not to be claimed; 0: none */
+    void *self;            /* what its kind keeps for it, or NULL */
     uint64_t
         *at_once; /* X2 [n_at_once] in the region: rows in callbacks, each as block->running has
                            the only one; NULL: there is but that */
@@ -14349,7 +14351,8 @@ static const dlpi_stage_ops dlpi_lists_ops = {
    A source whose rows come out of inputs larger than an item has cells for them, in the region, and
    a stage of workers that load them. The scheduler alone says what is loaded into which cell, and
    when that is needed no more; the table of the source says how (load).
-   A unit of its workers is a cell with an open ticket, the oldest first.
+   A unit of its workers is a cell with an open ticket: the oldest of some that lie behind the cell
+   taken last, or the first of them where inputs take little time.
 
    cell.state: ticket (39 bits) and what is with it. Tickets only grow.
 
@@ -14385,6 +14388,9 @@ static const dlpi_stage_ops dlpi_lists_ops = {
 #define DLPI_INPUT_LOADED UINT32_C(0x1000001)
 #define DLPI_INPUT_FAILED UINT32_C(0x1000002)
 #define DLPI_INPUT_CLOSED UINT32_C(0)
+#define DLPI_INPUT_LOOK 16u /* cells behind an open one: which is the oldest of them? */
+#define DLPI_INPUT_TOLD 64u
+#define DLPI_INPUT_CHEAP_NS 2000u
 #define DLPI_INPUT_GUARD ((uint64_t)DLPI_DEBUG * 4096) /* before an input, aligned so */
 
 /* A cell, in region. The scheduler writes it while nobody may load; who loads writes the rest. */
@@ -14464,11 +14470,24 @@ static inline uint64_t dlpi_input_due(const dlpi_input *cell) {
     return DLPI_LOAD_RLX(&cell->due_ns); /* ordered by state, or of a ticket that is past */
 }
 
+/* Do inputs take less than to wake somebody, or to look for the oldest one? */
+static inline bool dlpi_input_cheap(const dlpi_worker *w) {
+    return w->block->item_ns < DLPI_INPUT_CHEAP_NS;
+}
+
+/* Tell the scheduler what was loaded. */
+static void dlpi_input_told(dlpi_worker *w) {
+    w->input_untold = 0;
+    dlpi_wake_scheduling(w->p);
+}
+
 static bool dlpi_input_find(dlpi_worker *w, dlpi_unit *t) {
     const dlp_pipe *p = w->p;
     for (;;) {
         uint64_t oldest = 0, now = 0, mine;
-        for (uint32_t c = 0; c < dlpi_n_inputs(p); c++) {
+        uint32_t n = dlpi_n_inputs(p), end = n, look = dlpi_input_cheap(w) ? 0 : DLPI_INPUT_LOOK;
+        uint32_t c = w->input_at < n ? w->input_at : 0;
+        for (uint32_t i = 0; i < end; i++, c = c + 1 < n ? c + 1 : 0) {
             const dlpi_input *cell = dlpi_input_at(p, c);
             uint64_t state = dlpi_claim_owner(&cell->state), due; /* Q1 <- Q1, B1 */
             if (dlpi_gen_low(state) != DLPI_INPUT_OPEN) continue;
@@ -14477,10 +14496,15 @@ static bool dlpi_input_find(dlpi_worker *w, dlpi_unit *t) {
                 if (now == 0) now = dlpi_now_ns();
                 if (due > now) continue;
             }
+            if (oldest == 0 && n - i > look) end = i + look;
             oldest = state;
             t->slot = c;
         }
-        if (oldest == 0) return false;
+        if (oldest == 0) {
+            if (w->input_untold > 0) dlpi_input_told(w);
+            return false;
+        }
+        w->input_at = t->slot + 1;
         t->b = dlpi_gen(oldest);
         t->unit = t->row = t->end = 0;
         t->untouched = false;
@@ -14567,7 +14591,9 @@ static void dlpi_input_run(dlpi_worker *w, const dlpi_unit *t) {
     dlpi_claim_done(&cell->state, dlpi_gen_word(t->b, what)); /* Q1 -> Q1, B1 */
     if (what == DLPI_INPUT_OPEN) return;    /* its time comes, and the first to sleep looks at it */
     dlpi_credit_add(&p->ctl->source_moves); /* Q2 -> Q2 */
-    dlpi_wake_scheduling(p);
+    /* Inputs that take less than to wake somebody are told of together: at the latest when there is
+       no other one. The scheduler's sleep ends by itself, too, should the next one take long. */
+    if (++w->input_untold >= DLPI_INPUT_TOLD || !dlpi_input_cheap(w)) dlpi_input_told(w);
 }
 
 /* What a dead worker of cells had: its input is loaded by another one. */
@@ -15326,7 +15352,8 @@ typedef struct dlpi_found {
     int rc; /* what is wrong with the epoch that was begun */
     uint64_t epoch;
     uint64_t tickets, left;
-    uint32_t free, waits, waits_last; /* lists of cells: free, and to be free by and by */
+    uint32_t free, free_last;   /* lists of cells: free, */
+    uint32_t waits, waits_last; /* and to be free by and by */
     dlpi_found_counts *counts;
     dlpi_found_cell *use;           /* [n_cells] */
     dlp_permutation *items;         /* [n_cells] the order of items in each, where it has one */
@@ -15424,6 +15451,21 @@ static uint64_t dlpi_found_rows_needed(const dlp_pipe *p, const dlpi_found *q) {
     return q->plan.steps && epoch < rows ? epoch : rows;
 }
 
+/* load gets whole pages; made items, which may be tiny, lie side by side. */
+static uint64_t dlpi_found_align(const dlpi_found *q) {
+    return q->d.load == NULL && q->d.max_part_bytes < 4096 && !DLPI_DEBUG ? DLPI_LINE : 4096;
+}
+
+/* Cells beyond what is needed: one for each worker and, where they are tiny, what a MiB has room
+   for, so that workers and scheduler wake each other less often. */
+static uint64_t dlpi_found_more(const dlpi_found *q, const dlpi_stage *st) {
+    const int32_t n = st->w.num_workers;
+    uint64_t workers = n > 0 ? (uint64_t)n : 1;
+    uint64_t more = (1 << 20) / (sizeof(dlpi_input) + q->d.max_part_bytes);
+    if (q->d.load != NULL || q->d.max_part_bytes >= 4096 || n <= 0) return workers;
+    return more > 1024 ? 1024 : more > workers ? more : workers;
+}
+
 /* How many cells there are. So many rows, from anywhere in an input on, lie in so many inputs. */
 static int dlpi_found_check(dlp_pipe *p, dlpi_stage *st) {
     dlpi_found *q = st->self;
@@ -15439,7 +15481,7 @@ static int dlpi_found_check(dlp_pipe *p, dlpi_stage *st) {
     all = rows * q->cursors.n;
     q->n_cells = q->d.queue_size;
     if (q->n_cells == 0 && all <= DLPI_FOUND_CELLS) {
-        uint64_t more = all + (uint64_t)(st->w.num_workers > 0 ? st->w.num_workers : 1);
+        uint64_t more = all + dlpi_found_more(q, st);
         q->n_cells = more < DLPI_FOUND_CELLS ? (uint32_t)more : DLPI_FOUND_CELLS;
     }
     if (q->n_cells >= all) return DLP_OK;
@@ -15455,11 +15497,6 @@ static int dlpi_found_check(dlp_pipe *p, dlpi_stage *st) {
 
 static uint64_t dlpi_found_slot_bytes(const dlp_pipe *p) {
     return dlpi_sum(sizeof(dlpi_source_state), dlpi_times(p->batch_rows, sizeof(dlpi_found_row)));
-}
-
-/* load gets whole pages; made items, which may be tiny, lie side by side. */
-static uint64_t dlpi_found_align(const dlpi_found *q) {
-    return q->d.load == NULL && q->d.max_part_bytes < 4096 && !DLPI_DEBUG ? DLPI_LINE : 4096;
 }
 
 static void dlpi_found_layout(dlp_pipe *p, dlpi_stage *st) {
@@ -15495,6 +15532,7 @@ static void dlpi_found_live(dlp_pipe *p, dlpi_stage *st) {
     q->counts->window = q->plan.window;
     q->waits = q->waits_last = DLPI_FOUND_NONE;
     q->free = 0; /* all, in their order */
+    q->free_last = q->n_cells - 1;
     for (uint32_t c = 0; c < q->n_cells; c++)
         q->use[c].next = c + 1 < q->n_cells ? c + 1 : DLPI_FOUND_NONE;
     if (DLPI_DEBUG) dlpi_inputs_paint(p, q->d.max_part_bytes);
@@ -15502,22 +15540,25 @@ static void dlpi_found_live(dlp_pipe *p, dlpi_stage *st) {
 
 /* ---- the lists of the streams ---- */
 
+/* To the end of a list. */
+static void dlpi_found_append(dlpi_found *q, uint32_t *first, uint32_t *last, uint32_t c) {
+    if (*first == DLPI_FOUND_NONE)
+        *first = c;
+    else
+        q->use[*last].next = c;
+    *last = c;
+}
+
 /* Cell c is on no stream's list any more. One of which no batch has rows, and that is loaded, is
    free; others will be. */
 static void dlpi_found_unlist(dlpi_found *q, uint32_t c, bool loaded) {
     dlpi_found_cell *u = &q->use[c];
     u->listed = false;
     u->next = DLPI_FOUND_NONE;
-    if (loaded && u->used <= q->left) {
-        u->next = q->free;
-        q->free = c;
-        return;
-    }
-    if (q->waits == DLPI_FOUND_NONE)
-        q->waits = c;
+    if (loaded && u->used <= q->left)
+        dlpi_found_append(q, &q->free, &q->free_last, c);
     else
-        q->use[q->waits_last].next = c;
-    q->waits_last = c;
+        dlpi_found_append(q, &q->waits, &q->waits_last, c);
 }
 
 /* The first cell of a stream is not needed any more. */
