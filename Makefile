@@ -209,6 +209,13 @@ $(B)/examples/folder: examples/folder.c $(HEADERS) Makefile
 	    printf '#include <stdio.h>\n#include <jpeglib.h>\n' | $(CC) -E -x c - >/dev/null 2>&1 || \
 	    jpeg=; set -x; $(CC) -std=c11 $(WARN) -O3 -g -o $@ $< $$jpeg $(LIBS)
 
+# Wants zlib, and is left out where there is none.
+$(B)/examples/positions: examples/positions.c $(HEADERS) Makefile
+	@mkdir -p $(@D)
+	@if printf '#include <zlib.h>\n' | $(CC) -E -x c - >/dev/null 2>&1; then \
+	    set -x; $(CC) -std=c11 $(WARN) -O3 -g -o $@ $< $(LIBS) -lz; \
+	else echo 'left out: $@: there is no zlib to compile with (Debian: zlib1g-dev)'; fi
+
 # With https where OpenSSL is there to compile with.
 $(B)/examples/s3_%: examples/s3_%.c $(HEADERS) Makefile
 	@mkdir -p $(@D)
@@ -426,7 +433,7 @@ PACKAGES := gcc g++ libc6-dev make clang libclang-rt-dev clang-tidy clang-format
             musl-tools \
             gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user util-linux \
             librsvg2-bin libxml2-utils spin dataset-fashion-mnist \
-            pocl-opencl-icd ocl-icd-libopencl1 python3-numpy libjpeg62-turbo-dev \
+            pocl-opencl-icd ocl-icd-libopencl1 python3-numpy libjpeg62-turbo-dev zlib1g-dev \
             openmpi-bin libopenmpi-dev openssl libssl-dev \
             radosgw ceph-mon ceph-osd ceph-base ceph-common \
             swift-proxy swift-account swift-container swift-object python3-pip \

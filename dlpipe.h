@@ -18,7 +18,8 @@
                                   pictures: dlp_folder_open (>>folder)
           dlp_s3_source_wire      ... that lie in S3 (dlpipe_s3.h, >>s3-source)
           dlp_tokens_loader_open  windows of a language model's token shards (>>tokens)
-          dlp_arrays_loader_open  rows of npy, MNIST's or CIFAR's files (>>arrays)
+          dlp_arrays_loader_open  rows of npy, MNIST's or CIFAR's files (>>arrays); batches where
+                                  they lie in the files: dlp_arrays_chunks_open (>>array-chunks)
           dlp_push_loader_open    items that other threads or programs push (>>push)
           dlp_parts_open          shard files, archives: each holds many items (>>parts)
           dlp_chunks_open         large pieces, of which batches are views (>>chunks)
@@ -72,6 +73,7 @@
    >>tokens         TOKENS OUT OF SHARDS, FOR LANGUAGE MODELS
    >>folder         FOLDERS OF PICTURES, A DIRECTORY FOR EACH CLASS
    >>arrays         ROWS OUT OF ARRAYS: IDX, CIFAR, NPY
+   >>array-chunks   ROWS OF MAPPED ARRAYS, WITHOUT A COPY
    >>push           ITEMS THAT OTHER THREADS AND PROGRAMS PUSH
    The implementation:
    >>impl-decisions >>impl-platform >>impl-clock >>impl-errors >>impl-queues >>impl-sleepers
@@ -187,6 +189,7 @@
      dlp_pipe_open, add_*, link, plan, start           consumer          plan only
      dlp_loader_open, dlp_parts_open, dlp_chunks_open  any               -
      dlp_tokens_loader_open, dlp_arrays_loader_open,   any               -
+     dlp_arrays_chunks_open,
      dlp_push_loader_open (others of it: >>push)
      dlp_pipe_next, release, next_epoch, state,        consumer          yes
      seek, state_at, set_workers
@@ -2279,7 +2282,15 @@ DLPDEF dlp_stage dlp_pipe_add_split(dlp_pipe *p, const dlp_split_desc *desc);
    order span chunks, even if batch_size divides chunk_rows.
 
    Position counts the rows delivered before. Of a global batch of n rows rank r of W has rows
-   r * n / W and so on, and loads no others. */
+   r * n / W and so on, and loads no others.
+
+   Rows that lie in memory already, a file that is mapped for one, need no load and no CPU buffers:
+   rows_at says where those of a chunk are, and batches are views into that memory (for mapped npy,
+   IDX and CIFAR files: dlp_arrays_chunks_open). It stays as it is until the pipe is closed and its
+   last batch is released; the consumer only reads it. load, if there is one, is called all the
+   same, ahead of the consumer: to read in what is not in memory yet, say. With shuffle_rows, a
+   device or a preload, where a view cannot be of that memory, loaders copy rows from there behind
+   load. */
 
 /* Rows that a callback is to load. Valid during the call only. */
 typedef struct dlp_chunk {
@@ -2308,6 +2319,13 @@ DLPDEF uint64_t dlp_chunk_row(const dlp_chunk *c, uint64_t k);
    user: chunks_desc.user - returns 0, DLP_SKIP, or failure, as a fetch does - called by all workers
    at once; may block. */
 typedef int (*dlp_chunk_fn)(void *user, dlp_chunk *c);
+
+/* Say where the rows of a whole chunk lie: field `field` of its first row, aligned to its dtype,
+   the others behind it, in the order of the dataset. The same for the same chunk, as long as the
+   pipe is open; worker processes ask in memory that was there when the pipe started. Not NULL.
+   user: chunks_desc.user - called by the consumer, for each batch, and by workers - does not
+   wait. */
+typedef const void *(*dlp_chunk_at_fn)(void *user, uint64_t chunk, uint32_t field);
 
 enum {
     DLP_PRELOAD_NONE = 0,
@@ -2344,8 +2362,9 @@ typedef struct dlp_chunks_desc {
                                     */
     int32_t shuffle_chunks; /* 1: the chunks' order is a permutation of each epoch */
     int32_t shuffle_rows;   /* 1: so is that of the rows in a chunk; not with a preload */
-    dlp_chunk_fn load;      /* required */
-    void *user;             /* borrowed until close */
+    dlp_chunk_fn load; /* required, but with rows_at. Then chunk.data is where that says, of the
+                                    chunk's first row */
+    void *user;        /* borrowed until close */
     dlp_workers_desc workers; /* loaders; num_workers 0: 1, which loads ahead of the consumer;
                                     DLP_NONE: inline. Errors are a chunk's; with a
                                     preload on_error is DLP_ON_ERROR_RAISE */
@@ -2364,6 +2383,8 @@ typedef struct dlp_chunks_desc {
     uint32_t rank, world_size; /* 0, 0: one rank */
     int32_t allow_uneven;      /* 1: batch_size need not be divisible by world_size */
     dlp_pipe_desc pipe;        /* max_held counts views; prefetch_factor and unordered stay 0 */
+    dlp_chunk_at_fn rows_at;   /* NULL: load writes rows into buffers; else where they lie. Views of
+                                  it: cpu_buffers counts chunks that load is called for, ahead */
 } dlp_chunks_desc;
 
 /* Open, wire and start sampler -> repeat -> load -> batch [-> transfer] -> split.
@@ -2446,8 +2467,9 @@ typedef struct dlp_part_desc {
     uint64_t manifest_id;     /* the user's number for this list of parts (a hash of names, say),
                                   part of a state's fingerprint, as the counts are */
     uint64_t max_part_bytes;  /* required: of the largest part, 1..2^46 */
-    uint32_t queue_size;      /* part cells, 2..4096; 0: as many as one batch of this rank may
-                                  need, and one more. Fewer than that need is an error of start */
+    uint32_t queue_size;      /* part cells, 2..4096, with max_items 1..2^16; 0: as many as one
+                                  batch of this rank may need, and one more. Fewer than that need is
+                                  an error of start */
     uint32_t streams;         /* C, divides batch_size; 0: 1. Part of the order: it stays the same
                                   when world_size changes */
     int32_t shuffle_parts;    /* 1: parts in an order of each epoch's own */
@@ -2464,6 +2486,8 @@ typedef struct dlp_part_desc {
     uint64_t min_items; /* with max_items: as few as a part has that has any; 0: 1. The more,
                                   the fewer cells are needed */
     int32_t uneven;     /* with max_items. 1: each rank's epoch ends by itself */
+    uint32_t window;    /* with max_items. So many items of a stream are shuffled at a time
+                                  (>>found), 1..2^24; 0: none are */
 } dlp_part_desc;
 
 /* Add the part queue, between sampler (or repeat) and fetch. The sampler has order DLP_ORDER_PARTS;
@@ -2530,6 +2554,15 @@ DLPDEF int dlp_part_files_load(void *files, dlp_part *part);
    C / W streams, W divides C, and loads their parts only. An item's dataset index, in dlp_item and
    dlp_batch, is the number of its part.
 
+   With `window` a stream's items are cut every so many, on over passes, and each of these windows
+   is shuffled by itself, keyed by seed, epoch, stream and what went before it: rows are mixed over
+   C x window items, whatever order their parts have them in. The last window of an epoch is
+   shorter. The first batch waits for a window of each stream, and the inputs of a window stay in
+   their cells until all of it is given. That takes cells: with parts of 1 item as many as the
+   window has items, with min_items that part of them; start says where queue_size is too little for
+   it, and the plan what the cells cost. A state is in the window, and another run makes its inputs
+   again: where they have other items than they had, that is DLP_ERR_RESUME.
+
      steps_per_epoch > 0    so many full batches, on each rank; a stream that is out goes on with
                             its next pass, shuffled in another way. Where pass after pass has no
                             item, that is an error. Each epoch begins with the first pass
@@ -2542,12 +2575,12 @@ DLPDEF int dlp_part_files_load(void *files, dlp_part *part);
    A batch is scheduled once its rows are known, and whether another one follows. For this each
    stream needs part cells: queue_size below that is an error of start, which says how many.
    dlp_pipe_batches_per_epoch is not known without steps_per_epoch. A state has how far this rank's
-   streams are, in 122 bytes: room for 20 to 60 streams a rank (start says so where it is too
-   little). It fits another world size once the states of all ranks, behind the same batch, are
-   merged. A resumed part with fewer items than were given already is an error. To a batch by its
-   number (dlp_pipe_state_at) there is no way, but to an epoch's beginning. Not with unordered,
-   cache and split. A part that fails is an error of the batch that would have had the stream's next
-   row or, with DLP_ON_ERROR_DROP, has no items, and is one of max_skips. */
+   streams are, in 122 bytes: room for 20 to 60 streams a rank, with a window for about half as many
+   (start says so where it is too little). It fits another world size once the states of all ranks,
+   behind the same batch, are merged. A resumed part with fewer items than were given already is an
+   error. To a batch by its number (dlp_pipe_state_at) there is no way, but to an epoch's beginning.
+   Not with unordered, cache and split. A part that fails is an error of the batch that would have
+   had the stream's next row or, with DLP_ON_ERROR_DROP, has no items, and is one of max_skips. */
 
 /* Join the states that several ranks have behind the same batch, so that any other number of ranks
    can go on from there.
@@ -2601,6 +2634,7 @@ typedef struct dlp_expand_desc {
     dlp_workers_desc workers; /* those that call fetch's callback and expand; num_workers 0: 1,
                                   which makes items ahead of the consumer; DLP_NONE: made in next.
                                   dispatch: CLAIM; workers_max: 0. name NULL: "expand" */
+    uint32_t window;          /* items of a stream that are shuffled at a time, as of >>found */
 } dlp_expand_desc;
 
 /* Add the stage, between sampler (or repeat) and fetch. The sampler is sequential or shuffled,
@@ -2671,6 +2705,11 @@ typedef struct dlp_stage_stats {
                                    needs which is scheduled and not delivered */
     uint64_t core_wait_ns;    /* summed over workers */
     uint64_t own[4];          /* what its kind counts, and says */
+    /* inputs whose items nobody has counted (>>found, >>expand): those made, counted again where
+       they are made again after a seek; the items of them; those of them that had none */
+    uint64_t inputs, inputs_items, inputs_empty;
+    uint64_t window;     /* items that are shuffled at a time; 0: none are */
+    uint64_t cell_bytes; /* of all its cells */
 } dlp_stage_stats;
 
 enum {
@@ -3008,7 +3047,7 @@ typedef struct dlp_managed_tensor_v1 {
     uint32_t major, minor; /* 1, 0 */
     void *manager_ctx;
     void (*deleter)(struct dlp_managed_tensor_v1 *self);
-    uint64_t flags; /* 0: may be written; 1: may not */
+    uint64_t flags; /* 0: may be written; 1: may not, as views of dlp_chunks_desc.rows_at */
     dlp_dl_tensor dl_tensor;
 } dlp_managed_tensor_v1;
 
@@ -3351,8 +3390,7 @@ DLPDEF void dlp_folder_close(dlp_folder *folder);
 
    A file has to be exactly as long as its header says. Files are mapped, and a row is copied once,
    into the batch; what is said of that, of files that are cut, and of `reads`, in >>tokens holds
-   here, too. The rows of an item, not whole chunks: the load of >>chunks copies as well, so there
-   is nothing that it would save. */
+   here, too. Without that copy batches are rows where they lie in the files: see >>array-chunks. */
 
 enum {
     DLP_ARRAY_AUTO = 0, /* IDX or NPY, by the first file's first bytes; CIFAR's have no magic */
@@ -3419,6 +3457,39 @@ typedef struct dlp_arrays_loader_desc {
    is then the pipe's consumer - as both of them. */
 DLPDEF int dlp_arrays_loader_open(dlp_pipe **out, dlp_arrays **arrays,
                                   const dlp_arrays_loader_desc *desc, dlp_error *err);
+/* ---------------------------------------------------------------------------------------------
+   >>array-chunks ROWS OF MAPPED ARRAYS, WITHOUT A COPY
+   Batches that are views into the mapped files of >>arrays: the address of the first row, and no
+   byte is copied. Workers read the rows of a chunk into memory before the consumer comes to them.
+
+     dlp_arrays_chunks_desc desc = {.arrays = {.columns = columns, .n_columns = 2},
+                                    .chunks = {.batch_size = 64, .shuffle_chunks = 1}};
+     if (dlp_arrays_chunks_open(&pipe, &arrays, &desc, &err) != DLP_OK) ...
+     ... the pipe; close it, release what is held, then dlp_arrays_close(arrays)
+
+   The consumer only reads batches: a write ends the process, for the files are mapped so. Rows come
+   in the order of the files, chunks of them in another one with shuffle_chunks; with shuffle_rows
+   or a device loaders copy them, as >>chunks says, and a batch that spans chunks is a copy. No
+   chunk has rows of two files.
+
+   A field is a column: of CIFAR's files "record" [1 or 2 labels and 3072 pixels], U8, whose labels
+   and pixels do not lie apart from each other. IDX files of numbers of more than a byte are
+   big-endian, and want dlp_arrays_loader_open. Of files that are cut: >>tokens. */
+
+typedef struct dlp_arrays_chunks_desc {
+    dlp_arrays_desc arrays; /* reads 0 */
+    dlp_chunks_desc chunks; /* all as there, and chunk_rows 0: a multiple of batch_size, of 4 MiB or
+                               more; n_items, fields, rows, load, rows_at, user, set_epoch and
+                               workers.worker_* are not read */
+} dlp_arrays_chunks_desc;
+
+/* Open the files, and a pipe of views into them that runs.
+   out, arrays: both to be closed, the pipe first, arrays behind the last release; desc: copied;
+   err: may be NULL - returns as dlp_arrays_open and dlp_chunks_open; DLP_ERR_ARG (reads),
+   DLP_ERR_UNSUPPORTED (numbers that are big-endian, or lie where their type may not); after a
+   failure nothing is left to close - any thread, which is then the pipe's consumer - as both. */
+DLPDEF int dlp_arrays_chunks_open(dlp_pipe **out, dlp_arrays **arrays,
+                                  const dlp_arrays_chunks_desc *desc, dlp_error *err);
 /* ---------------------------------------------------------------------------------------------
    >>push       ITEMS THAT OTHER THREADS AND PROGRAMS PUSH
    A dataset without an index: producers (actors that play, cameras, parsers; threads, child
@@ -5069,7 +5140,8 @@ enum {
     DLPI_DOMAIN_MIX = 32,
     DLPI_DOMAIN_BUCKETS,
     DLPI_DOMAIN_PARTS,
-    DLPI_DOMAIN_PART_ITEMS
+    DLPI_DOMAIN_PART_ITEMS,
+    DLPI_DOMAIN_SHUFFLE_WINDOW
 };
 
 static inline uint64_t dlpi_mix(uint64_t z) {
@@ -5828,8 +5900,10 @@ static uint64_t dlpi_parts_need(const dlpi_part_plan *q, uint64_t at, uint64_t c
    knows nothing of cells, slots or threads. Place j of pass p over all n inputs goes to stream j
    mod C; there it has ordinal p * n_s + j div C, n_s being the stream's inputs of a pass. */
 
-typedef struct dlpi_cursor { /* behind an item */
+typedef struct dlpi_cursor { /* behind an item; with windows: behind the one before the window */
     uint64_t ordinal, used;  /* of its input, and items of that which are given */
+    uint64_t place, check;   /* with windows: items of it which are given; where that is more than 0
+                                16 bits that say of which inputs the window's items are */
 } dlpi_cursor;
 
 /* What the order follows from. */
@@ -5838,6 +5912,7 @@ typedef struct dlpi_found_plan {
     uint64_t batch; /* rows of a full batch, on all ranks */
     uint64_t most;  /* items that an input may have */
     uint64_t seed;
+    uint64_t window; /* items of a stream that are permuted at a time; 0: none are */
     bool shuffle_inputs, shuffle_items;
     struct {
         bool ready;
@@ -5880,17 +5955,27 @@ static void dlpi_found_items(const dlpi_found_plan *q, dlp_permutation *items, u
     dlp_permutation_init(items, n, seed, epoch);
 }
 
+/* The permutation of a window of n items of stream s, which begins behind that cursor. */
+static void dlpi_found_window(const dlpi_found_plan *q, dlp_permutation *items, uint64_t epoch,
+                              uint64_t s, const dlpi_cursor *behind, uint64_t n) {
+    uint64_t seed = dlpi_hash_in(DLPI_DOMAIN_SHUFFLE_WINDOW, q->seed, s);
+    seed = dlpi_absorb(dlpi_absorb(seed, behind->ordinal), behind->used);
+    dlp_permutation_init(items, n, seed, epoch);
+}
+
 /* A number that differs where anything does that the order follows from. */
 static uint64_t dlpi_found_hash(const dlpi_found_plan *q, uint64_t h) {
-    const uint64_t words[] = {q->n_inputs, q->streams,        q->steps,
-                              q->most,     q->shuffle_inputs, q->shuffle_items};
-    return dlpi_order_hash_array(h, words, sizeof words / sizeof *words);
+    const uint64_t words[] = {q->n_inputs,       q->streams,       q->steps, q->most,
+                              q->shuffle_inputs, q->shuffle_items, q->window};
+    return dlpi_order_hash_array(h, words, sizeof words / sizeof *words - (q->window == 0));
 }
 
 /* ---- cursors in a state: first stream (2 bytes), how many (2), bits of ordinal and of used (1
-   each), and then cursor behind cursor, without gaps ---- */
+   each), with windows the bits of a place (1; the highest bit of the byte of the ordinal tells),
+   and then cursor behind cursor, without gaps ---- */
 
-#define DLPI_CURSORS_AT 6u
+#define DLPI_CURSORS_PLACES 0x80u
+#define DLPI_CURSORS_CHECK 16u
 
 static inline uint32_t dlpi_bits_of(uint64_t most) {
     return most == 0 ? 1u : 64u - (uint32_t)__builtin_clzll(most);
@@ -5917,17 +6002,34 @@ static uint64_t dlpi_bits_take(const uint8_t *at, uint32_t *bit, uint32_t n) {
 
 /* What stands before the cursors. */
 typedef struct dlpi_cursors {
-    uint32_t first, n, ordinal_bits, used_bits;
+    uint32_t first, n, ordinal_bits, used_bits, place_bits; /* place_bits 0: there are no windows */
 } dlpi_cursors;
+
+static inline uint32_t dlpi_cursors_at(const dlpi_cursors *c) { return c->place_bits ? 7 : 6; }
+static inline uint32_t dlpi_cursor_bits(const dlpi_cursors *c) {
+    uint32_t bits = c->ordinal_bits + c->used_bits;
+    return c->place_bits ? bits + c->place_bits + DLPI_CURSORS_CHECK : bits;
+}
+
+/* Are these of one order? */
+static inline bool dlpi_cursors_alike(const dlpi_cursors *a, const dlpi_cursors *b) {
+    return a->ordinal_bits == b->ordinal_bits && a->used_bits == b->used_bits &&
+           a->place_bits == b->place_bits;
+}
+
+static inline bool dlpi_cursor_same(const dlpi_cursor *a, const dlpi_cursor *b) {
+    return a->ordinal == b->ordinal && a->used == b->used && a->place == b->place &&
+           a->check == b->check;
+}
 
 /* Bytes of n cursors in a state. */
 static inline uint32_t dlpi_cursors_bytes(const dlpi_cursors *c) {
-    return DLPI_CURSORS_AT + (c->n * (c->ordinal_bits + c->used_bits) + 7) / 8;
+    return dlpi_cursors_at(c) + (c->n * dlpi_cursor_bits(c) + 7) / 8;
 }
 
 /* How many fit into so many bytes. */
 static inline uint32_t dlpi_cursors_fit(const dlpi_cursors *c, uint32_t bytes) {
-    return (bytes - DLPI_CURSORS_AT) * 8 / (c->ordinal_bits + c->used_bits);
+    return (bytes - dlpi_cursors_at(c)) * 8 / dlpi_cursor_bits(c);
 }
 
 /* at: zeros. */
@@ -5935,34 +6037,47 @@ static void dlpi_cursors_begin(const dlpi_cursors *c, uint8_t *at) {
     uint32_t bit = 0;
     dlpi_bits_put(at, &bit, 16, c->first);
     dlpi_bits_put(at, &bit, 16, c->n);
-    dlpi_bits_put(at, &bit, 8, c->ordinal_bits);
+    dlpi_bits_put(at, &bit, 8, c->ordinal_bits | (c->place_bits ? DLPI_CURSORS_PLACES : 0));
     dlpi_bits_put(at, &bit, 8, c->used_bits);
+    if (c->place_bits) dlpi_bits_put(at, &bit, 8, c->place_bits);
 }
 
 /* Of saved bytes; false: there is nothing like it in them. */
 static bool dlpi_cursors_read(dlpi_cursors *c, const uint8_t *at, uint32_t bytes) {
     uint32_t bit = 0;
-    if (bytes < DLPI_CURSORS_AT) return false;
+    if (bytes < 7) return false;
     c->first = (uint32_t)dlpi_bits_take(at, &bit, 16);
     c->n = (uint32_t)dlpi_bits_take(at, &bit, 16);
     c->ordinal_bits = (uint32_t)dlpi_bits_take(at, &bit, 8);
     c->used_bits = (uint32_t)dlpi_bits_take(at, &bit, 8);
+    c->place_bits = 0;
+    if (c->ordinal_bits & DLPI_CURSORS_PLACES) {
+        c->ordinal_bits -= DLPI_CURSORS_PLACES;
+        c->place_bits = (uint32_t)dlpi_bits_take(at, &bit, 8);
+        if (c->place_bits == 0) return false;
+    }
     return c->n > 0 && c->ordinal_bits > 0 && c->ordinal_bits <= 64 && c->used_bits > 0 &&
-           c->used_bits <= 64 && dlpi_cursors_bytes(c) == bytes;
+           c->used_bits <= 64 && c->place_bits <= 64 && dlpi_cursors_bytes(c) == bytes;
 }
 
 /* The i-th cursor. */
 static void dlpi_cursor_put(const dlpi_cursors *c, uint8_t *at, uint32_t i, const dlpi_cursor *x) {
-    uint32_t bit = DLPI_CURSORS_AT * 8 + i * (c->ordinal_bits + c->used_bits);
+    uint32_t bit = dlpi_cursors_at(c) * 8 + i * dlpi_cursor_bits(c);
     dlpi_bits_put(at, &bit, c->ordinal_bits, x->ordinal);
     dlpi_bits_put(at, &bit, c->used_bits, x->used);
+    if (c->place_bits == 0) return;
+    dlpi_bits_put(at, &bit, c->place_bits, x->place);
+    dlpi_bits_put(at, &bit, DLPI_CURSORS_CHECK, x->check);
 }
 
 static dlpi_cursor dlpi_cursor_take(const dlpi_cursors *c, const uint8_t *at, uint32_t i) {
-    uint32_t bit = DLPI_CURSORS_AT * 8 + i * (c->ordinal_bits + c->used_bits);
-    dlpi_cursor x;
+    uint32_t bit = dlpi_cursors_at(c) * 8 + i * dlpi_cursor_bits(c);
+    dlpi_cursor x = {0, 0, 0, 0};
     x.ordinal = dlpi_bits_take(at, &bit, c->ordinal_bits);
     x.used = dlpi_bits_take(at, &bit, c->used_bits);
+    if (c->place_bits == 0) return x;
+    x.place = dlpi_bits_take(at, &bit, c->place_bits);
+    x.check = dlpi_bits_take(at, &bit, DLPI_CURSORS_CHECK);
     return x;
 }
 
@@ -8718,6 +8833,10 @@ static inline uint8_t *dlpi_item_cell(const dlp_pipe *p, uint32_t s) {
 }
 /* Does a batch lie in the cell of its slot's own number? */
 static inline bool dlpi_cells_own(const dlp_pipe *p) { return p->cells == DLPI_CELLS_OWN; }
+/* Do batches lie in memory that is not the pipe's? What is left out is in the cell of zeros. */
+static inline bool dlpi_cells_none(const dlp_pipe *p) {
+    return p->cells == DLPI_CELLS_STAY && p->n_cells == 0;
+}
 
 /* Item cells for batch b in slot s. A cell is free again when the batch that it was given to has
    left the stage behind which nobody needs its items: no word says so but that stage's own. There
@@ -9007,6 +9126,7 @@ static inline int dlpi_guard_out(dlpi_worker *w, dlp_item *it, uint64_t cell, ui
     uint8_t *rows[DLP_MAX_FIELDS];
     if (!DLPI_DEBUG) return rc;
     p = w->p;
+    if (dlpi_cells_none(p)) return rc; /* nothing is written */
     if (p->lender) {
         dlpi_guarded_cell(p, DLPI_REC_CELLS, dlpi_batch_cell(p, s), &c);
         return dlpi_guarded_check(w, it->call, &c, "chunk", it->index, rc);
@@ -14443,7 +14563,7 @@ static bool dlpi_inputs_seen(const dlpi_words *words, dlpi_seen *s, int32_t stag
     dlp_stage_stats *out = &s->figures.stages[stage];
     uint64_t state, used = 0, base = DLPI_LOAD_RLX(&s->ctl->base); /* statistics */
     if (r->type == 0) return true;
-    if (r->count > 4096) return false;
+    if (r->count > UINT32_C(1) << 16) return false;
     for (uint64_t c = 0; c < r->count; c++) {
         if (!dlpi_word_at(words, DLPI_REC_SOURCE, c, offsetof(dlpi_input, state), 8, &state) ||
             (r->stride >= at + 8 && !dlpi_word_at(words, DLPI_REC_SOURCE, c, at, 8, &used)))
@@ -14486,7 +14606,7 @@ static int dlpi_check_divides(dlp_pipe *p, const dlpi_stage *st, const char *fie
 #define DLPI_OPS_OF_INPUTS \
     .rank = 3, .workers = 1, .unit = DLPI_UNIT_CELLS, .step = dlpi_input_step, \
     .find = dlpi_input_find, .run = dlpi_input_run, .due = dlpi_inputs_due, \
-    .recover = dlpi_input_recover, .tell = dlpi_input_tell, .seen = dlpi_inputs_seen
+    .recover = dlpi_input_recover, .tell = dlpi_input_tell
 
 /* ---------------------------------------------------------------------------------------------
    >>impl-parts      PART QUEUE: WHAT TO LOAD NEXT, LOADING IT
@@ -15064,6 +15184,7 @@ static const dlpi_stage_ops dlpi_parts_ops = {
     .private_words = "part tables",
     .blocks = dlpi_parts_blocks,
     .live = dlpi_parts_live,
+    .seen = dlpi_inputs_seen,
     .source = &dlpi_parts_source,
 };
 
@@ -15090,28 +15211,48 @@ static const dlpi_stage_ops dlpi_parts_ops = {
    or loading. Let a batch wait to be scheduled, and s be a stream whose rows are not all known. If
    s has an input that is not known, workers load it. If all are known it has fewer than `need`,
    since so many with rows hold all that is asked for (dlpi_found_check); then it is given another
-   one. Empty inputs leave the list and take nothing from this. */
+   one. Empty inputs leave the list and take nothing from this.
+
+   With windows a stream's items are cut every `window`, and each of these stretches is permuted,
+   keyed by what went before it. A row of it is known once all its items are, or the stream is out
+   or, with steps, has enough for the epoch's rest. Its inputs stay listed until all its items are
+   given, so that it can be made again from where it begins. Why this can't stand still either: of
+   the items behind the beginning of the present window place <= window - 1 are given, and rows for
+   `look` more are wanted. All windows that these lie in end within the next multiple of `window`
+   above place + look. So many items, from anywhere in an input on, lie in the `need` inputs that
+   the argument above is about (dlpi_found_rows_needed); and a stream of an epoch of one pass that
+   holds all its inputs is out, though they be fewer. Nothing waits for a window but its own
+   stream's rows, and nothing that a window holds is waited for by another stream. */
 
 #define DLPI_FOUND_NONE UINT32_MAX
+#define DLPI_FOUND_CELLS (1 << 16) /* at most */
+#define DLPI_FOUND_WINDOW (1 << 24)
 
 typedef struct dlpi_found_cell { /* what the scheduler knows of a cell */
     uint64_t epoch, ordinal, ticket;
-    uint64_t n, taken; /* known: items, and how many of them are given */
+    uint64_t n, taken; /* known: items, and those before the first row, or window, that is left */
     uint64_t used;     /* batch scheduled last that has rows of it, + 1 */
-    uint32_t next;     /* of its stream */
+    uint32_t next;     /* of its stream; not listed: that may be free, or waits to be, behind it */
     bool listed;
-    bool failed;           /* an error of the batch that has its one row */
-    dlp_permutation items; /* their order */
+    bool failed; /* an error of the batch that has its one row */
 } dlpi_found_cell;
 
 typedef struct dlpi_found_stream {
     uint32_t head, tail, cells; /* its list, and how many are in it */
     uint32_t last_known, known; /* the last that is known, the first that is not */
     uint64_t epoch, next;       /* whose input is asked for next */
-    uint64_t rows;              /* known, and not given yet */
+    uint64_t rows;              /* known behind `at` */
     uint64_t empty;             /* inputs known last, one after the other, that had none */
-    dlpi_cursor at;             /* behind the last row given */
+    dlpi_cursor at;             /* behind the last row given, or where the present window begins,
+                                   with what is given of it: of its items known at the place */
+    uint64_t given;             /* rows in this epoch */
+    uint64_t length, check;     /* of the window that is open; length 0: none is */
 } dlpi_found_stream;
+
+/* What observers see of it; scheduler. */
+typedef struct dlpi_found_counts {
+    uint64_t inputs, items, empty, window;
+} dlpi_found_counts;
 
 /* What a search for free cells depends on. */
 typedef struct dlpi_found_place {
@@ -15126,7 +15267,7 @@ typedef struct dlpi_found_row {
 typedef struct dlpi_found {
     dlp_part_desc d;
     uint64_t most_items, least_items; /* of an input that has any */
-    uint32_t need, n_cells;
+    uint32_t n_cells;
     uint8_t pad[DLPI_LINE]; /* part workers read what is above; below is the scheduler's */
     dlpi_found_plan plan;
     dlpi_cursors cursors;
@@ -15135,9 +15276,14 @@ typedef struct dlpi_found {
     int rc; /* what is wrong with the epoch that was begun */
     uint64_t epoch;
     uint64_t tickets, left;
-    dlpi_found_cell *use;       /* [n_cells] */
-    dlpi_found_stream *streams; /* [cursors.n] those of this rank */
-    bool stuck;                 /* no cell was free, when all was at: */
+    uint32_t free, waits, waits_last; /* lists of cells: free, and to be free by and by */
+    dlpi_found_counts *counts;
+    dlpi_found_cell *use;           /* [n_cells] */
+    dlp_permutation *items;         /* [n_cells] the order of items in each, where it has one */
+    dlpi_found_stream *streams;     /* [cursors.n] those of this rank */
+    dlp_permutation *window_orders; /* [cursors.n] of the windows that are open, */
+    dlpi_found_row *window_rows;    /* [cursors.n][window] and what lies in them */
+    bool stuck;                     /* no cell was free, when all was at: */
     dlpi_found_place stuck_at;
 } dlpi_found;
 
@@ -15149,44 +15295,6 @@ static inline dlpi_found_row *dlpi_found_rows_of(const dlp_pipe *p, uint32_t s) 
 }
 
 /* ---- what the desc may say, and what follows ---- */
-
-static int dlpi_found_bounds(dlp_pipe *p, const dlpi_stage *st, const dlp_part_desc *d) {
-    static const dlpi_bound bounds[] = {
-        {DLPI_AT(dlp_part_desc, n_parts), 1, INT64_C(1) << 31, "1..2^31"},
-        {DLPI_AT(dlp_part_desc, max_part_bytes), 1, DLPI_CELL_MAX, "1..2^46"},
-        {DLPI_AT(dlp_part_desc, queue_size), 0, 4096, "0..4096"},
-        {DLPI_AT(dlp_part_desc, streams), 0, 1 << 16, "0..2^16, a divisor of batch_size"},
-        {DLPI_AT(dlp_part_desc, shuffle_parts), 0, 1, "0 or 1"},
-        {DLPI_AT(dlp_part_desc, shuffle_items), 0, 1, "0 or 1"},
-        {DLPI_AT(dlp_part_desc, uneven), 0, 1, "0 or 1"},
-        {DLPI_AT(dlp_part_desc, max_items), 1, INT64_C(1) << 31, "1..2^31"},
-        {DLPI_AT(dlp_part_desc, min_items), 0, INT64_C(1) << 31, "0..max_items"},
-        {DLPI_AT(dlp_part_desc, steps_per_epoch), 0, INT64_C(1) << 40, "0..2^40"},
-    };
-    dlpi_check_bounds(p, st->name, d, DLPI_ROWS(bounds));
-    if (d->min_items > d->max_items)
-        dlpi_bad(p, st->name, "min_items", "0..max_items", (int64_t)d->min_items);
-    if (d->load == NULL) dlpi_missing(p, st->name, "load", "the function that reads a part");
-    return p->err.code != 0 ? p->err.code : dlpi_check_input_workers(p, st);
-}
-
-static int dlpi_found_take(dlp_pipe *p, dlpi_stage *st, const dlp_part_desc *d) {
-    dlpi_found *q = st->self;
-    int rc = dlpi_found_bounds(p, st, d);
-    if (rc != DLP_OK) return rc;
-    q->d = *d;
-    st->own = (void (*)(void))d->load;
-    st->user = d->user;
-    q->most_items = d->max_items;
-    q->least_items = d->min_items ? d->min_items : 1;
-    q->plan.n_inputs = d->n_parts;
-    q->plan.streams = d->streams ? d->streams : 1;
-    q->plan.steps = d->steps_per_epoch;
-    q->plan.most = d->max_items;
-    q->plan.shuffle_inputs = d->shuffle_parts != 0;
-    q->plan.shuffle_items = d->shuffle_items != 0;
-    return DLP_OK;
-}
 
 /* What has no meaning where counts are not known in advance. */
 static int dlpi_found_refuses(dlp_pipe *p) {
@@ -15250,51 +15358,47 @@ static int dlpi_found_lengths(dlp_pipe *p) {
     q->cursors.first = p->rank * q->cursors.n;
     q->cursors.ordinal_bits = dlpi_found_ordinal_bits(&q->plan);
     q->cursors.used_bits = dlpi_bits_of(q->most_items);
+    q->cursors.place_bits = q->plan.window ? dlpi_bits_of(q->plan.window - 1) : 0;
     if (q->plan.steps) return dlpi_epoch_of(p, q->plan.steps * p->global_batch);
     p->samples = DLPI_MAX_ITEMS; /* nobody knows the epoch's length */
     p->batches_per_epoch = UINT64_MAX;
     return DLP_OK;
 }
 
-static int dlpi_found_sizes(dlp_pipe *p) {
-    dlpi_found *q = dlpi_found_of(p);
-    dlp_dataset *ds = &p->fetch->dataset;
-    int rc;
-    if (p->sampler->sampler.order != DLP_ORDER_PARTS) return dlpi_bad_order(p);
-    if ((rc = dlpi_found_refuses(p)) != DLP_OK) return rc;
-    if (ds->n_items != 0 && ds->n_items != q->plan.n_inputs)
-        return dlpi_refuse(p, DLP_ERR_ARG, p->fetch->name, "dataset.n_items",
-                           "n_items is %" PRIu64 ", must be 0 where load counts the items of parts",
-                           ds->n_items);
-    ds->n_items = q->plan.n_inputs;
-    if ((rc = dlpi_check_items(p)) != DLP_OK) return rc;
-    return dlpi_found_lengths(p);
+/* Of a stream, behind the last row given or, with windows, behind the beginning of the window that
+   this is in: as many rows as must be known at once. */
+static uint64_t dlpi_found_rows_needed(const dlp_pipe *p, const dlpi_found *q) {
+    uint64_t rows = dlpi_found_look(p, q), n = q->plan.window, epoch = q->plan.steps * q->each;
+    if (n == 0) return rows;
+    rows = (n - 1 + rows + n - 1) / n * n;
+    return q->plan.steps && epoch < rows ? epoch : rows;
 }
 
 /* How many cells there are. So many rows, from anywhere in an input on, lie in so many inputs. */
 static int dlpi_found_check(dlp_pipe *p, dlpi_stage *st) {
     dlpi_found *q = st->self;
-    uint64_t rows = dlpi_found_look(p, q), all;
+    uint64_t rows = dlpi_found_rows_needed(p, q), each = dlpi_found_inputs(&q->plan, 0), all;
     uint32_t fit = dlpi_cursors_fit(&q->cursors, DLP_SAMPLER_STATE_BYTES);
     if (q->cursors.n > fit)
         return dlpi_refuse(p, DLP_ERR_ARG, st->name, "streams",
                            "this rank reads %" PRIu32 " streams, a state has room for %" PRIu32
-                           " (n_parts, max_items): fewer streams, or more ranks",
+                           " (n_parts, max_items, window): fewer streams, or more ranks",
                            q->cursors.n, fit);
     rows = 1 + (rows - 1 + q->least_items - 1) / q->least_items;
+    if (q->plan.window && q->plan.steps == 0 && each < rows) rows = each;
     all = rows * q->cursors.n;
-    q->need = (uint32_t)rows;
     q->n_cells = q->d.queue_size;
-    if (q->n_cells == 0 && all < 4096) {
+    if (q->n_cells == 0 && all <= DLPI_FOUND_CELLS) {
         uint64_t more = all + (uint64_t)(st->w.num_workers > 0 ? st->w.num_workers : 1);
-        q->n_cells = more < 4096 ? (uint32_t)more : 4096;
+        q->n_cells = more < DLPI_FOUND_CELLS ? (uint32_t)more : DLPI_FOUND_CELLS;
     }
     if (q->n_cells >= all) return DLP_OK;
     return dlpi_refuse(p, DLP_ERR_ARG, st->name, "queue_size",
-                       "a batch may need %" PRIu64 " parts at once (%" PRIu32 " streams, %" PRIu64
-                       " of each: batch_size, min_items), queue_size is %" PRIu32
-                       "; 0 takes what is needed, at most 4096",
-                       all, q->cursors.n, rows, q->d.queue_size);
+                       "a batch%s may need %" PRIu64 " parts at once (%" PRIu32 " streams, %" PRIu64
+                       " of each: batch_size, min_items%s), queue_size is %" PRIu32
+                       "; 0 takes what is needed, at most 65536",
+                       q->plan.window ? " and its windows" : "", all, q->cursors.n, rows,
+                       q->plan.window ? ", window" : "", q->d.queue_size);
 }
 
 /* ---- memory ---- */
@@ -15303,40 +15407,77 @@ static uint64_t dlpi_found_slot_bytes(const dlp_pipe *p) {
     return dlpi_sum(sizeof(dlpi_source_state), dlpi_times(p->batch_rows, sizeof(dlpi_found_row)));
 }
 
+/* load gets whole pages; made items, which may be tiny, lie side by side. */
+static uint64_t dlpi_found_align(const dlpi_found *q) {
+    return q->d.load == NULL && q->d.max_part_bytes < 4096 && !DLPI_DEBUG ? DLPI_LINE : 4096;
+}
+
 static void dlpi_found_layout(dlp_pipe *p, dlpi_stage *st) {
     const dlpi_found *q = st->self;
-    uint64_t stride = dlpi_round_up(dlpi_sum(q->d.max_part_bytes, DLPI_GUARD), 4096);
+    uint64_t stride = dlpi_round_up(dlpi_sum(q->d.max_part_bytes, DLPI_GUARD), dlpi_found_align(q));
+    dlpi_area_add(p, DLPI_REC_OWN + st->id, NULL, sizeof(dlpi_found_counts), 1, DLPI_LINE);
     dlpi_area_add(p, DLPI_REC_SOURCE, "part cells: records", sizeof(dlpi_input), q->n_cells,
                   DLPI_LINE);
-    dlpi_area_add(p, DLPI_REC_SOURCE_CELLS, "part cells", dlpi_sum(stride, DLPI_INPUT_GUARD),
-                  q->n_cells, 4096);
+    dlpi_area_add(p, DLPI_REC_SOURCE_CELLS, q->plan.window ? "part cells, windows" : "part cells",
+                  dlpi_sum(stride, DLPI_INPUT_GUARD), q->n_cells, 4096);
 }
 
 static int dlpi_found_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out) {
     const dlpi_found *q = st->self;
     DLPI_UNUSED(p);
+    uint64_t streams = q->cursors.n, windows = q->plan.window ? streams : 0;
+    uint64_t orders = q->plan.shuffle_items && q->most_items > 1 ? q->n_cells : 0;
     out[0] = (dlpi_block){offsetof(dlpi_found, use), dlpi_times(q->n_cells, sizeof *q->use)};
-    out[1] =
-        (dlpi_block){offsetof(dlpi_found, streams), dlpi_times(q->cursors.n, sizeof *q->streams)};
-    return 2;
+    out[1] = (dlpi_block){offsetof(dlpi_found, streams), dlpi_times(streams, sizeof *q->streams)};
+    out[2] = (dlpi_block){offsetof(dlpi_found, items), dlpi_times(orders, sizeof *q->items)};
+    out[3] = (dlpi_block){offsetof(dlpi_found, window_orders),
+                          dlpi_times(windows, sizeof *q->window_orders)};
+    out[4] = (dlpi_block){offsetof(dlpi_found, window_rows),
+                          dlpi_times(dlpi_times(windows, q->plan.window), sizeof *q->window_rows)};
+    return 5;
 }
 
 static void dlpi_found_live(dlp_pipe *p, dlpi_stage *st) {
     dlpi_found *q = st->self;
     for (uint32_t i = 0; i < q->cursors.n; i++)
         q->streams[i].head = q->streams[i].tail = DLPI_FOUND_NONE;
+    q->counts = dlpi_area_at(p, DLPI_REC_OWN + st->id, 0);
+    q->counts->window = q->plan.window;
+    q->waits = q->waits_last = DLPI_FOUND_NONE;
+    q->free = 0; /* all, in their order */
+    for (uint32_t c = 0; c < q->n_cells; c++)
+        q->use[c].next = c + 1 < q->n_cells ? c + 1 : DLPI_FOUND_NONE;
     if (DLPI_DEBUG) dlpi_inputs_paint(p, q->d.max_part_bytes);
 }
 
 /* ---- the lists of the streams ---- */
 
+/* Cell c is on no stream's list any more. One of which no batch has rows, and that is loaded, is
+   free; others will be. */
+static void dlpi_found_unlist(dlpi_found *q, uint32_t c, bool loaded) {
+    dlpi_found_cell *u = &q->use[c];
+    u->listed = false;
+    u->next = DLPI_FOUND_NONE;
+    if (loaded && u->used <= q->left) {
+        u->next = q->free;
+        q->free = c;
+        return;
+    }
+    if (q->waits == DLPI_FOUND_NONE)
+        q->waits = c;
+    else
+        q->use[q->waits_last].next = c;
+    q->waits_last = c;
+}
+
 /* The first cell of a stream is not needed any more. */
 static void dlpi_found_drop(dlpi_found *q, dlpi_found_stream *x) {
-    dlpi_found_cell *u = &q->use[x->head];
-    u->listed = false;
-    x->head = u->next;
+    uint32_t c = x->head;
+    if (x->last_known == c) x->last_known = DLPI_FOUND_NONE;
+    x->head = q->use[c].next;
     x->cells--;
     if (x->head == DLPI_FOUND_NONE) x->tail = DLPI_FOUND_NONE;
+    dlpi_found_unlist(q, c, false);
 }
 
 /* All streams begin with this epoch, with what they have of it. */
@@ -15350,8 +15491,8 @@ static void dlpi_found_begin(dlpi_found *q, uint64_t epoch) {
         while (x->head != DLPI_FOUND_NONE && q->use[x->head].epoch != epoch) dlpi_found_drop(q, x);
         x->known = x->head;
         x->last_known = DLPI_FOUND_NONE;
-        x->rows = x->empty = 0;
-        x->at = (dlpi_cursor){0, 0};
+        x->rows = x->empty = x->given = x->length = 0;
+        x->at = (dlpi_cursor){0, 0, 0, 0};
         if (x->head == DLPI_FOUND_NONE || x->epoch < epoch) {
             x->epoch = epoch;
             x->next = 0;
@@ -15395,14 +15536,24 @@ static uint64_t dlpi_found_failed(dlp_pipe *p, dlpi_found_cell *u, dlpi_input *c
 
 /* Take cell c, the first of stream i that was not known, off the list: nothing of it is left. */
 static void dlpi_found_pass(dlpi_found *q, dlpi_found_stream *x, uint32_t c) {
-    dlpi_found_cell *u = &q->use[c];
-    u->listed = false;
     x->cells--;
     if (x->last_known == DLPI_FOUND_NONE)
-        x->head = u->next;
+        x->head = q->use[c].next;
     else
-        q->use[x->last_known].next = u->next;
+        q->use[x->last_known].next = q->use[c].next;
     if (x->tail == c) x->tail = x->last_known;
+    dlpi_found_unlist(q, c, true);
+}
+
+/* Have inputs items in another order than load's? */
+static inline bool dlpi_found_shuffled(const dlpi_found *q) {
+    return q->plan.shuffle_items && q->most_items > 1;
+}
+
+static void dlpi_found_count(dlpi_found_counts *c, uint64_t items) {
+    dlpi_bump(&c->inputs, 1);
+    dlpi_bump(&c->items, items);
+    dlpi_bump(&c->empty, items == 0);
 }
 
 /* Take the count of the first input of stream i that was not known. */
@@ -15421,6 +15572,7 @@ static int dlpi_found_learn_one(dlp_pipe *p, uint32_t i, bool loaded) {
                                " items, the state says that %" PRIu64
                                " of them were given: it is not the part it was",
                                cell->index, u->n, u->taken);
+    dlpi_found_count(q->counts, u->failed ? 0 : u->n);
     x->empty = u->n == 0 ? x->empty + 1 : 0;
     x->rows += u->n - u->taken;
     x->known = u->next;
@@ -15428,14 +15580,91 @@ static int dlpi_found_learn_one(dlp_pipe *p, uint32_t i, bool loaded) {
         x->last_known = c;
     else
         dlpi_found_pass(q, x, c);
-    if (q->plan.shuffle_items && u->n > 0)
-        dlpi_found_items(&q->plan, &u->items, u->epoch, cell->index,
+    if (dlpi_found_shuffled(q) && u->n > 0)
+        dlpi_found_items(&q->plan, &q->items[c], u->epoch, cell->index,
                          u->ordinal / dlpi_found_inputs(&q->plan, s), u->n);
     if (q->plan.steps == 0 || x->empty < dlpi_found_empty(&q->plan, s)) return DLP_OK;
     return dlpi_found_fail(p, DLP_ERR_CALLBACK,
                            "steps_per_epoch wants more, but the last %" PRIu64
                            " parts of stream %" PRIu64 " had no item",
                            x->empty, s);
+}
+
+/* Are all inputs of the stream known? */
+static inline bool dlpi_found_out(const dlpi_found *q, const dlpi_found_stream *x) {
+    return q->plan.steps == 0 && x->epoch > q->epoch &&
+           (x->known == DLPI_FOUND_NONE || q->use[x->known].epoch > q->epoch);
+}
+
+/* ---- windows ---- */
+
+/* Items of a stream, from where its window begins to the end of its last one that is complete. */
+static uint64_t dlpi_found_whole(const dlpi_found *q, const dlpi_found_stream *x) {
+    uint64_t rest = q->plan.steps * q->each - x->given + x->at.place; /* with steps: of the epoch */
+    if (q->plan.steps && x->rows >= rest) return rest;
+    return dlpi_found_out(q, x) ? x->rows : x->rows / q->plan.window * q->plan.window;
+}
+
+/* Rows of a stream that may be given. */
+static inline uint64_t dlpi_found_rows_left(const dlpi_found *q, const dlpi_found_stream *x) {
+    uint64_t whole = q->plan.window ? dlpi_found_whole(q, x) : x->rows;
+    return whole > x->at.place ? whole - x->at.place : 0;
+}
+
+/* What the n items of the window of stream i are; returns 16 bits that follow from their inputs. */
+static uint64_t dlpi_found_gather(dlpi_found *q, uint32_t i, uint64_t n) {
+    const dlpi_found_stream *x = &q->streams[i];
+    dlpi_found_row *row = q->window_rows + i * q->plan.window;
+    uint64_t h = 0;
+    for (uint32_t c = x->head; n > 0; c = q->use[c].next) {
+        const dlpi_found_cell *u = &q->use[c];
+        uint64_t k = u->n - u->taken < n ? u->n - u->taken : n;
+        h = dlpi_absorb(dlpi_absorb(h, u->ordinal), k);
+        for (uint64_t j = u->taken; j < u->taken + k; j++, row++) {
+            row->cell = c;
+            row->number =
+                (uint32_t)(dlpi_found_shuffled(q) ? dlp_permutation_at(&q->items[c], j) : j);
+        }
+        n -= k;
+    }
+    return h & 0xffff;
+}
+
+/* Open the window of stream i where it is complete, and not open yet. A state's is the one that it
+   was, or the pipe fails. */
+static void dlpi_found_open(dlp_pipe *p, uint32_t i) {
+    dlpi_found *q = dlpi_found_of(p);
+    dlpi_found_stream *x = &q->streams[i];
+    uint64_t n, s = q->cursors.first + i;
+    if (x->length > 0) return;
+    n = dlpi_found_whole(q, x);
+    if (n == 0 && (x->at.place == 0 || !dlpi_found_out(q, x))) return;
+    if (n > q->plan.window) n = q->plan.window;
+    x->check = dlpi_found_gather(q, i, n);
+    if (x->at.place > 0 && (x->at.place >= n || x->at.check != x->check)) {
+        dlpi_found_fail(p, DLP_ERR_RESUME,
+                        "the window of stream %" PRIu64 " has items of other inputs than the one "
+                        "that the state was saved in, of which %" PRIu64 " were given",
+                        s, x->at.place);
+        return;
+    }
+    x->length = n;
+    dlpi_found_window(&q->plan, &q->window_orders[i], q->epoch, s, &x->at, n);
+}
+
+/* All items of the window are given: the next one begins behind them. */
+static void dlpi_found_leave_window(dlpi_found *q, dlpi_found_stream *x) {
+    uint64_t n = x->length;
+    x->rows -= n;
+    while (n > 0) {
+        dlpi_found_cell *u = &q->use[x->head];
+        uint64_t k = u->n - u->taken < n ? u->n - u->taken : n;
+        u->taken += k;
+        n -= k;
+        x->at = (dlpi_cursor){u->ordinal, u->taken, 0, 0};
+        if (u->taken == u->n) dlpi_found_drop(q, x);
+    }
+    x->length = 0;
 }
 
 /* Take all counts that are there, each stream's in its order. */
@@ -15448,33 +15677,43 @@ static int dlpi_found_learn(dlp_pipe *p) {
             if (low != DLPI_INPUT_LOADED && low != DLPI_INPUT_FAILED) break;
             if (dlpi_found_learn_one(p, i, low == DLPI_INPUT_LOADED) != DLP_OK) break;
         }
+        if (q->plan.window && q->rc == DLP_OK) dlpi_found_open(p, i);
     }
     return q->rc;
 }
 
-/* Are all inputs of the stream known? */
-static inline bool dlpi_found_out(const dlpi_found *q, const dlpi_found_stream *x) {
-    return q->plan.steps == 0 && x->epoch > q->epoch &&
-           (x->known == DLPI_FOUND_NONE || q->use[x->known].epoch > q->epoch);
-}
-
 /* ---- what is loaded next ---- */
 
-/* A free cell, closed; n_cells: none. */
+/* Is a cell that is on no list loaded, or closed by this: open of an epoch, or a place, left? */
+static bool dlpi_found_closed(dlp_pipe *p, uint32_t c) {
+    uint64_t *state = &dlpi_input_at(p, c)->state, now = dlpi_claim_owner(state); /* Q1 <- Q1 */
+    uint32_t low = dlpi_gen_low(now);
+    if (low == DLPI_INPUT_LOADED || low == DLPI_INPUT_FAILED) return true;
+    return low == DLPI_INPUT_OPEN &&
+           dlpi_claim_take(
+               state, now,
+               dlpi_gen_word(dlpi_found_of(p)->use[c].ticket, DLPI_INPUT_CLOSED)); /* Q1 -> Q1 */
+}
+
+/* A free cell, closed; n_cells: none. Those that wait stand about in the order of the batches that
+   have rows of them; the ones that are being loaded are passed over. */
 static uint32_t dlpi_found_free_cell(dlp_pipe *p) {
     dlpi_found *q = dlpi_found_of(p);
-    for (uint32_t c = 0; c < q->n_cells; c++) {
-        const dlpi_found_cell *u = &q->use[c];
-        uint64_t *state = &dlpi_input_at(p, c)->state, now;
-        uint32_t low;
-        if (u->ticket == 0) return c;
-        if (u->listed || u->used > q->left) continue;
-        now = dlpi_claim_owner(state); /* Q1 <- Q1 */
-        low = dlpi_gen_low(now);
-        if (low == DLPI_INPUT_LOADED || low == DLPI_INPUT_FAILED) return c;
-        if (low == DLPI_INPUT_OPEN && /* an epoch, or a place, that was left */
-            dlpi_claim_take(state, now, dlpi_gen_word(u->ticket, DLPI_INPUT_CLOSED))) /* Q1 -> Q1 */
-            return c;
+    uint32_t before = DLPI_FOUND_NONE, c;
+    if (q->free != DLPI_FOUND_NONE) {
+        c = q->free;
+        q->free = q->use[c].next;
+        return c;
+    }
+    for (c = q->waits; c != DLPI_FOUND_NONE; before = c, c = q->use[c].next) {
+        if (q->use[c].used > q->left) break;
+        if (!dlpi_found_closed(p, c)) continue;
+        if (before == DLPI_FOUND_NONE)
+            q->waits = q->use[c].next;
+        else
+            q->use[before].next = q->use[c].next;
+        if (q->waits_last == c) q->waits_last = before;
+        return c;
     }
     return q->n_cells;
 }
@@ -15561,7 +15800,8 @@ static bool dlpi_found_batch(const dlp_pipe *p, uint64_t before, uint64_t *rows)
     *rows = p->global_batch;
     for (uint32_t i = 0; i < q->cursors.n; i++) {
         const dlpi_found_stream *x = &q->streams[i];
-        uint64_t gone = before * q->each, n = x->rows > gone ? x->rows - gone : 0;
+        uint64_t gone = before * q->each, n = dlpi_found_rows_left(q, x);
+        n = n > gone ? n - gone : 0;
         if (n >= q->each) n = q->each;
         if (n < q->each && !dlpi_found_out(q, x))
             known = false;
@@ -15603,22 +15843,16 @@ static bool dlpi_found_ready(dlp_pipe *p, uint64_t rows) {
     return there;
 }
 
-/* Rows of slot s from row r on, at most n, out of the first input of a stream. Returns how many. */
-static uint32_t dlpi_found_give(dlp_pipe *p, dlpi_found_stream *x, uint32_t s, uint32_t r,
-                                uint32_t n) {
-    dlpi_found *q = dlpi_found_of(p);
-    uint32_t c = x->head;
-    dlpi_found_cell *u = &q->use[c];
+/* Row r of slot s is an item of the input in cell c. */
+static void dlpi_found_give_row(dlp_pipe *p, uint32_t s, uint32_t r, uint32_t c, uint32_t number) {
+    dlpi_found_cell *u = &dlpi_found_of(p)->use[c];
     dlpi_input *cell = dlpi_input_at(p, c);
     dlpi_bslot *slot = dlpi_slot_at(p, s);
-    dlpi_found_row *row = dlpi_found_rows_of(p, s);
-    uint64_t *index = dlpi_slot_index(p, s);
-    if (n > u->n - u->taken) n = (uint32_t)(u->n - u->taken);
-    if (q->plan.shuffle_items) dlp_permutation_block(&u->items, u->taken, n, index + r);
-    for (uint32_t i = 0; i < n; i++) {
-        uint64_t number = q->plan.shuffle_items ? index[r + i] : u->taken + i;
-        row[r + i] = (dlpi_found_row){c, (uint32_t)number};
-        index[r + i] = cell->index;
+    dlpi_found_rows_of(p, s)[r] = (dlpi_found_row){c, number};
+    dlpi_slot_index(p, s)[r] = cell->index;
+    if (u->used != slot->sequence + 1) {
+        u->used = slot->sequence + 1;
+        DLPI_STORE_RLX(&cell->used, slot->sequence + 1); /* for observers */
     }
     if (u->failed) {
         dlp_error e = cell->error;
@@ -15627,14 +15861,45 @@ static uint32_t dlpi_found_give(dlp_pipe *p, dlpi_found_stream *x, uint32_t s, u
         dlpi_slot_rec(p, s)[r] = DLPI_ROW_LEFT;
         dlpi_slot_fail(slot, DLPI_NOBODY, &e);
     }
+}
+
+/* Rows of slot s from row r on, at most n, out of the first input of a stream. Returns how many. */
+static uint32_t dlpi_found_give(dlp_pipe *p, dlpi_found_stream *x, uint32_t s, uint32_t r,
+                                uint32_t n) {
+    dlpi_found *q = dlpi_found_of(p);
+    uint32_t c = x->head;
+    dlpi_found_cell *u = &q->use[c];
+    uint64_t *index = dlpi_slot_index(p, s);
+    if (n > u->n - u->taken) n = (uint32_t)(u->n - u->taken);
+    if (dlpi_found_shuffled(q)) dlp_permutation_block(&q->items[c], u->taken, n, index + r);
+    for (uint32_t i = 0; i < n; i++) {
+        uint64_t number = dlpi_found_shuffled(q) ? index[r + i] : u->taken + i;
+        dlpi_found_give_row(p, s, r + i, c, (uint32_t)number);
+    }
     u->taken += n;
-    u->used = slot->sequence + 1;
-    DLPI_STORE_RLX(&cell->used, slot->sequence + 1); /* for observers */
     x->rows -= n;
-    x->at = (dlpi_cursor){u->ordinal, u->taken};
-    if (u->taken < u->n) return n;
-    if (x->last_known == c) x->last_known = DLPI_FOUND_NONE;
-    dlpi_found_drop(q, x);
+    x->at = (dlpi_cursor){u->ordinal, u->taken, 0, 0};
+    if (u->taken == u->n) dlpi_found_drop(q, x);
+    return n;
+}
+
+/* The same out of the window of stream i. */
+static uint32_t dlpi_found_give_mixed(dlp_pipe *p, uint32_t i, uint32_t s, uint32_t r, uint32_t n) {
+    dlpi_found *q = dlpi_found_of(p);
+    dlpi_found_stream *x = &q->streams[i];
+    const dlpi_found_row *rows = q->window_rows + i * q->plan.window;
+    uint64_t *index = dlpi_slot_index(p, s);
+    dlpi_found_open(p, i); /* at its first row: nothing can be wrong with it */
+    if (n > x->length - x->at.place) n = (uint32_t)(x->length - x->at.place);
+    dlp_permutation_block(&q->window_orders[i], x->at.place, n, index + r);
+    for (uint32_t k = r; k < r + n; k++) {
+        const dlpi_found_row *from = &rows[index[k]];
+        dlpi_found_give_row(p, s, k, from->cell, from->number);
+    }
+    x->at.place += n;
+    x->at.check = x->check;
+    x->given += n;
+    if (x->at.place == x->length) dlpi_found_leave_window(q, x);
     return n;
 }
 
@@ -15659,7 +15924,9 @@ static void dlpi_found_fill(dlp_pipe *p, uint32_t s) {
     for (uint32_t i = 0; i < q->cursors.n; i++) {
         dlpi_found_stream *x = &q->streams[i];
         uint32_t r = i * q->each, end = r + q->each < count ? r + q->each : count;
-        while (r < end && x->rows > 0) r += dlpi_found_give(p, x, s, r, end - r);
+        while (r < end && dlpi_found_rows_left(q, x) > 0)
+            r += q->plan.window ? dlpi_found_give_mixed(p, i, s, r, end - r)
+                                : dlpi_found_give(p, x, s, r, end - r);
         if (r < end) dlpi_found_holes(p, s, r, end);
         dlpi_cursor_put(&q->cursors, state->at, i, &x->at);
     }
@@ -15696,39 +15963,6 @@ static uint64_t dlpi_found_item(dlpi_worker *w, uint32_t s, uint32_t row, uint64
     return dlpi_slot_index(w->p, s)[row];
 }
 
-/* ---- an input is loaded ---- */
-
-/* One try. Returns 0, or what is wrong. */
-static int dlpi_found_load(dlpi_worker *w, uint32_t c) {
-    const dlpi_found *q = dlpi_found_of(w->p);
-    dlpi_input *cell = dlpi_input_at(w->p, c);
-    dlp_part part = {.index = cell->index,
-                     .data = dlpi_input_bytes(w->p, c),
-                     .capacity = q->d.max_part_bytes,
-                     .attempt = dlpi_rec_tries(cell->rec),
-                     .worker = (uint32_t)w->id,
-                     .worker_state = w->state,
-                     .call = &w->note};
-    int rc = dlpi_call_verdict(w, cell->killed_by, cell->rec);
-    if (rc != 0) return rc;
-    rc = dlpi_item_returned(w, ((dlp_part_fn)w->st->own)(w->st->user, &part));
-    rc = dlpi_guard_input(w, c, q->d.max_part_bytes, rc);
-    if (rc != 0) return rc;
-    if (part.bytes > q->d.max_part_bytes)
-        return dlpi_say(w, DLP_ERR_LENGTH,
-                        "load set bytes to %" PRIu64 ", max_part_bytes is %" PRIu64, part.bytes,
-                        q->d.max_part_bytes);
-    if (part.items > q->most_items)
-        return dlpi_say(w, DLP_ERR_LENGTH, "load set items to %" PRIu64 ", max_items is %" PRIu64,
-                        part.items, q->most_items);
-    if (part.items > 0 && part.items < q->least_items)
-        return dlpi_say(w, DLP_ERR_LENGTH, "load set items to %" PRIu64 ", min_items is %" PRIu64,
-                        part.items, q->least_items);
-    cell->bytes = part.bytes;
-    cell->items = part.items;
-    return 0;
-}
-
 /* ---- states ---- */
 
 static void dlpi_found_config(const dlp_pipe *p, dlpi_state *s) {
@@ -15748,12 +15982,13 @@ static const char *dlpi_found_never_saved(const dlp_pipe *p, const dlpi_state *s
     if (s->batch == 0) return s->sampler_bytes == 0 ? NULL : "sampler_bytes";
     if (q->plan.steps && s->batch >= q->plan.steps) return "batch";
     if (!dlpi_cursors_read(&c, s->sampler, s->sampler_bytes)) return "sampler_bytes";
-    if (c.ordinal_bits != q->cursors.ordinal_bits || c.used_bits != q->cursors.used_bits ||
-        (uint64_t)c.first + c.n > q->plan.streams)
+    if (!dlpi_cursors_alike(&c, &q->cursors) || (uint64_t)c.first + c.n > q->plan.streams)
         return "sampler";
     for (uint32_t i = 0; i < c.n; i++) {
         dlpi_cursor x = dlpi_cursor_take(&c, s->sampler, i);
         if (x.used > q->most_items) return "sampler";
+        if (q->plan.window ? x.place >= q->plan.window || (x.place == 0 && x.check != 0) : 0)
+            return "sampler";
         if (q->plan.steps == 0 && x.ordinal >= dlpi_found_inputs(&q->plan, c.first + i))
             return "sampler";
     }
@@ -15781,8 +16016,23 @@ static int dlpi_found_seek(dlp_pipe *p, const dlpi_place *to) {
                                    s, c.first, c.first + c.n - 1);
         q->streams[i].at = dlpi_cursor_take(&c, to->sampler, s - c.first);
         q->streams[i].next = q->streams[i].at.ordinal;
+        q->streams[i].given = to->batch * q->each;
     }
     return DLP_OK;
+}
+
+/* ---- observers ---- */
+
+static bool dlpi_found_seen(const dlpi_words *words, dlpi_seen *s, int32_t stage) {
+    const dlpi_record *cells = &words->rec[DLPI_REC_SOURCE_CELLS];
+    const int type = DLPI_REC_OWN + stage;
+    dlp_stage_stats *out = &s->figures.stages[stage];
+    uint64_t *const to[] = {&out->inputs, &out->inputs_items, &out->inputs_empty, &out->window};
+    if (!dlpi_inputs_seen(words, s, stage)) return false;
+    out->cell_bytes = dlpi_times(cells->stride, cells->count);
+    for (uint64_t i = 0; i < sizeof to / sizeof *to && words->rec[type].type != 0; i++)
+        if (!dlpi_word_at(words, type, 0, i * 8, 8, to[i])) return false;
+    return true;
 }
 
 /* What all sources have whose items nobody has counted; of their self dlpi_found is the first. */
@@ -15792,26 +16042,6 @@ static int dlpi_found_seek(dlp_pipe *p, const dlpi_place *to) {
     .seek = dlpi_found_seek, .item = dlpi_found_item, .row = dlpi_found_row_part, \
     .config = dlpi_found_config, .state = dlpi_found_state, .no_state_at = true, \
     .never_saved = dlpi_found_never_saved
-
-static const dlpi_source_ops dlpi_found_source = {
-    .sizes = dlpi_found_sizes,
-    DLPI_FOUND_SOURCE,
-    .params = "streams, steps_per_epoch, max_items, manifest",
-    .input = "part",
-    .load = dlpi_found_load,
-};
-
-static const dlpi_stage_ops dlpi_found_ops = {
-    .kind = DLP_STAGE_FOUND,
-    DLPI_OPS_OF_INPUTS,
-    .self_bytes = sizeof(dlpi_found),
-    .check = dlpi_found_check,
-    .layout = dlpi_found_layout,
-    .private_words = "part tables",
-    .blocks = dlpi_found_blocks,
-    .live = dlpi_found_live,
-    .source = &dlpi_found_source,
-};
 
 /* ---------------------------------------------------------------------------------------------
    >>impl-tune       WORKERS ADDED AND RETIRED WHILE THE PIPE RUNS
@@ -16512,6 +16742,8 @@ typedef struct dlpi_split { /* what the stage keeps */
     dlp_split_desc d;
     dlpi_chunk_plan plan;
     dlp_chunk_fn load; /* from here what dlp_chunks_open was given */
+    dlp_chunk_at_fn rows_at;
+    bool in_place; /* views are of what rows_at says */
     void *user;
     int preload;      /* DLP_PRELOAD_NONE, _CPU, _DEVICE */
     int preload_auto; /* 1: chosen by DLP_PRELOAD_AUTO */
@@ -16617,9 +16849,10 @@ static bool dlpi_chunk_left(const dlp_pipe *p, uint32_t s) {
            dlpi_rec_state(dlpi_slot_rec(p, s)[0]) == DLPI_ROW_LEFT;
 }
 
-/* The chunk that the scheduler's present batch is; it has a cell of its own. */
+/* The chunk that the scheduler's present batch is; it has a cell of its own, or none. */
 static uint32_t dlpi_chunk_cell(dlp_pipe *p) {
     uint64_t c = 0;
+    if (dlpi_cells_none(p)) return 0;
     dlpi_order_block(&dlpi_split_of(p)->scheduled, p->schedule.epoch, p->schedule.in_epoch, 1, &c);
     return (uint32_t)c;
 }
@@ -16713,9 +16946,24 @@ static uint64_t dlpi_split_shape(dlp_pipe *p, uint32_t v, uint32_t count) {
     return sum;
 }
 
+/* Is the chunk that is being split where rows_at says? One that was left out is not. */
+static bool dlpi_split_elsewhere(const dlp_pipe *p) {
+    const dlpi_split *c = dlpi_split_of(p);
+    return c->in_place && !dlpi_chunk_left(p, c->slot);
+}
+
+/* Which row of the bytes of the chunk that is being split is row g of its axis? */
+static uint64_t dlpi_split_row_at(const dlp_pipe *p, uint64_t g) {
+    const dlpi_split *c = dlpi_split_of(p);
+    return dlpi_split_elsewhere(p) ? g - c->at.from : dlpi_chunk_row_at(&c->plan, &c->at, g);
+}
+
 /* Where row `row` of the chunk that is being split lies. */
 static uint8_t *dlpi_split_row(const dlp_pipe *p, uint32_t f, uint64_t row) {
+    const dlpi_split *c = dlpi_split_of(p);
     const dlpi_field *d = &p->batches.at[f];
+    if (dlpi_split_elsewhere(p))
+        return (uint8_t *)(uintptr_t)c->rows_at(c->user, c->chunk, f) + row * dlpi_row_bytes(d);
     return dlpi_batch_cell(p, dlpi_split_of(p)->slot) + d->offset + row * dlpi_row_bytes(d);
 }
 
@@ -16800,7 +17048,7 @@ static int dlpi_seam_add(dlp_pipe *p, uint64_t g, uint32_t count) {
         c->seam.batch = p->after_batch;
     }
     v = c->seam.v;
-    rc = dlpi_seam_copy(p, dlpi_chunk_row_at(&c->plan, &c->at, g), count);
+    rc = dlpi_seam_copy(p, dlpi_split_row_at(p, g), count);
     if (rc != DLP_OK) return rc;
     dlpi_split_indices(c, g - c->at.from, count, c->index + (size_t)v * c->view_rows + at);
     memset(dlpi_split_valid(c, v) + at, !left, count);
@@ -16834,7 +17082,7 @@ static uint32_t dlpi_split_view(dlp_pipe *p, uint64_t g, uint32_t count) {
     uint32_t v = dlpi_split_free_view(p);
     dlp_batch *b = &p->out[v];
     bool left = dlpi_chunk_left(p, c->slot);
-    dlpi_split_point(p, v, dlpi_chunk_row_at(&c->plan, &c->at, g));
+    dlpi_split_point(p, v, dlpi_split_row_at(p, g));
     dlpi_split_indices(c, g - c->at.from, count, c->index + (size_t)v * c->view_rows);
     b->valid = left ? c->valid + c->view_rows : c->valid;
     b->valid_count = left ? 0 : count;
@@ -17015,7 +17263,7 @@ static int dlpi_split_rows(dlp_pipe *p, const dlpi_stage *st) {
     if (q->batches == 0 ||
         (!q->spans && q->first == NULL && dlpi_chunk_batches(q, q->last_rows) == 0))
         dlpi_bad(p, st->name, "last", "such that the last item has a batch; leave it out", 1);
-    if (q->spans && q->world > 1 && c->load == NULL)
+    if (q->spans && q->world > 1 && c->load == NULL && c->rows_at == NULL)
         dlpi_bad(p, st->name, "within_chunks",
                  "1 with ranks, where fetch is none of dlp_chunks_open's and batches would span "
                  "items",
@@ -17080,10 +17328,15 @@ static int dlpi_split_check_preload(dlp_pipe *p, const dlpi_stage *st) {
 
 /* What the wiring says of chunks, and where they lie. */
 static int dlpi_split_check_all(dlp_pipe *p, dlpi_stage *st) {
-    const dlpi_split *c = st->self;
+    dlpi_split *c = st->self;
     int rc = dlpi_split_resolve(p, st);
     if (rc != DLP_OK || (rc = dlpi_split_check_fields(p, st)) != DLP_OK) return rc;
-    if (c->preload == DLP_PRELOAD_CPU) {
+    c->in_place = c->rows_at != NULL && p->sink == NULL && c->preload == DLP_PRELOAD_NONE &&
+                  !c->d.shuffle_rows;
+    if (c->in_place) {
+        p->cells = DLPI_CELLS_STAY;
+        p->n_cells = 0;
+    } else if (c->preload == DLP_PRELOAD_CPU) {
         p->cells = DLPI_CELLS_STAY;
         p->n_cells = (uint32_t)dlpi_chunk_count(p);
     } else if (p->sink) { /* what the sink has leaves its cell */
@@ -17113,7 +17366,7 @@ static void dlpi_split_describe(const dlp_pipe *p, const dlpi_stage *st) {
     const dlpi_split *c = st->self;
     dlpi_chunk_rec *r = dlpi_area_at(p, DLPI_REC_LENDER, 0);
     r->per_epoch = p->batches_per_epoch;
-    r->cpu_buffers = p->n_cells;
+    r->cpu_buffers = c->in_place ? p->n_slots : p->n_cells;
     r->preload = c->preload;
     r->in_epoch_at = (uint32_t)offsetof(dlpi_bslot, in_epoch);
     r->used_at = (uint32_t)offsetof(dlpi_bslot, used);
@@ -18330,7 +18583,8 @@ static int dlpi_live_init(dlp_pipe *p) {
         dlpi_bslot *slot = dlpi_slot_at(p, s);
         slot->header = dlpi_gen_word(DLPI_GEN_MASK, 0); /* of a batch long gone */
         slot->dbuf = DLPI_NO_SLOT;
-        slot->cell = (uint16_t)(s % p->areas[p->item_area].count); /* until it is scheduled */
+        if (!dlpi_cells_none(p)) /* until it is scheduled */
+            slot->cell = (uint16_t)(s % p->areas[p->item_area].count);
         for (int i = 0; i < p->n_work; i++) {
             uint64_t *words = dlpi_stage_words_at(p, s, p->work[i])->words;
             uint64_t n = i < p->n_item_work ? p->units_max : 1u;
@@ -19787,7 +20041,7 @@ static dlp_managed_tensor *dlpi_export_v0(dlpi_export *x, const dlp_tensor *t, b
 static dlp_managed_tensor_v1 *dlpi_export_v1(dlpi_export *x, const dlp_tensor *t, bool host) {
     dlpi_export_fill(x, t, host, &x->tensor.v1.dl_tensor);
     x->tensor.v1.major = 1;
-    x->tensor.v1.flags = host ? 1 : 0;
+    x->tensor.v1.flags = host || dlpi_cells_none(x->p) ? 1 : 0;
     x->tensor.v1.manager_ctx = x;
     x->tensor.v1.deleter = dlpi_delete_v1;
     return &x->tensor.v1;
@@ -19878,6 +20132,117 @@ DLPDEF int dlp_batch_dlpack_rows_v1(dlp_pipe *p, dlp_batch *batch, int what, int
     return rc;
 }
 
+/* ---- parts of unknown count: what their desc may say, and a load ---- */
+
+static int dlpi_found_bounds(dlp_pipe *p, const dlpi_stage *st, const dlp_part_desc *d) {
+    static const dlpi_bound bounds[] = {
+        {DLPI_AT(dlp_part_desc, n_parts), 1, INT64_C(1) << 31, "1..2^31"},
+        {DLPI_AT(dlp_part_desc, max_part_bytes), 1, DLPI_CELL_MAX, "1..2^46"},
+        {DLPI_AT(dlp_part_desc, queue_size), 0, DLPI_FOUND_CELLS, "0..2^16"},
+        {DLPI_AT(dlp_part_desc, streams), 0, 1 << 16, "0..2^16, a divisor of batch_size"},
+        {DLPI_AT(dlp_part_desc, shuffle_parts), 0, 1, "0 or 1"},
+        {DLPI_AT(dlp_part_desc, shuffle_items), 0, 1, "0 or 1"},
+        {DLPI_AT(dlp_part_desc, uneven), 0, 1, "0 or 1"},
+        {DLPI_AT(dlp_part_desc, max_items), 1, INT64_C(1) << 31, "1..2^31"},
+        {DLPI_AT(dlp_part_desc, min_items), 0, INT64_C(1) << 31, "0..max_items"},
+        {DLPI_AT(dlp_part_desc, steps_per_epoch), 0, INT64_C(1) << 40, "0..2^40"},
+        {DLPI_AT(dlp_part_desc, window), 0, DLPI_FOUND_WINDOW, "0..2^24"},
+    };
+    dlpi_check_bounds(p, st->name, d, DLPI_ROWS(bounds));
+    if (d->min_items > d->max_items)
+        dlpi_bad(p, st->name, "min_items", "0..max_items", (int64_t)d->min_items);
+    if (d->load == NULL) dlpi_missing(p, st->name, "load", "the function that reads a part");
+    return p->err.code != 0 ? p->err.code : dlpi_check_input_workers(p, st);
+}
+
+static int dlpi_found_take(dlp_pipe *p, dlpi_stage *st, const dlp_part_desc *d) {
+    dlpi_found *q = st->self;
+    int rc = dlpi_found_bounds(p, st, d);
+    if (rc != DLP_OK) return rc;
+    q->d = *d;
+    st->own = (void (*)(void))d->load;
+    st->user = d->user;
+    q->most_items = d->max_items;
+    q->least_items = d->min_items ? d->min_items : 1;
+    q->plan.n_inputs = d->n_parts;
+    q->plan.streams = d->streams ? d->streams : 1;
+    q->plan.steps = d->steps_per_epoch;
+    q->plan.most = d->max_items;
+    q->plan.window = d->window;
+    q->plan.shuffle_inputs = d->shuffle_parts != 0;
+    q->plan.shuffle_items = d->shuffle_items != 0;
+    return DLP_OK;
+}
+
+static int dlpi_found_sizes(dlp_pipe *p) {
+    dlpi_found *q = dlpi_found_of(p);
+    dlp_dataset *ds = &p->fetch->dataset;
+    int rc;
+    if (p->sampler->sampler.order != DLP_ORDER_PARTS) return dlpi_bad_order(p);
+    if ((rc = dlpi_found_refuses(p)) != DLP_OK) return rc;
+    if (ds->n_items != 0 && ds->n_items != q->plan.n_inputs)
+        return dlpi_refuse(p, DLP_ERR_ARG, p->fetch->name, "dataset.n_items",
+                           "n_items is %" PRIu64 ", must be 0 where load counts the items of parts",
+                           ds->n_items);
+    ds->n_items = q->plan.n_inputs;
+    if ((rc = dlpi_check_items(p)) != DLP_OK) return rc;
+    return dlpi_found_lengths(p);
+}
+
+/* ---- an input is loaded ---- */
+
+/* One try. Returns 0, or what is wrong. */
+static int dlpi_found_load(dlpi_worker *w, uint32_t c) {
+    const dlpi_found *q = dlpi_found_of(w->p);
+    dlpi_input *cell = dlpi_input_at(w->p, c);
+    dlp_part part = {.index = cell->index,
+                     .data = dlpi_input_bytes(w->p, c),
+                     .capacity = q->d.max_part_bytes,
+                     .attempt = dlpi_rec_tries(cell->rec),
+                     .worker = (uint32_t)w->id,
+                     .worker_state = w->state,
+                     .call = &w->note};
+    int rc = dlpi_call_verdict(w, cell->killed_by, cell->rec);
+    if (rc != 0) return rc;
+    rc = dlpi_item_returned(w, ((dlp_part_fn)w->st->own)(w->st->user, &part));
+    rc = dlpi_guard_input(w, c, q->d.max_part_bytes, rc);
+    if (rc != 0) return rc;
+    if (part.bytes > q->d.max_part_bytes)
+        return dlpi_say(w, DLP_ERR_LENGTH,
+                        "load set bytes to %" PRIu64 ", max_part_bytes is %" PRIu64, part.bytes,
+                        q->d.max_part_bytes);
+    if (part.items > q->most_items)
+        return dlpi_say(w, DLP_ERR_LENGTH, "load set items to %" PRIu64 ", max_items is %" PRIu64,
+                        part.items, q->most_items);
+    if (part.items > 0 && part.items < q->least_items)
+        return dlpi_say(w, DLP_ERR_LENGTH, "load set items to %" PRIu64 ", min_items is %" PRIu64,
+                        part.items, q->least_items);
+    cell->bytes = part.bytes;
+    cell->items = part.items;
+    return 0;
+}
+
+static const dlpi_source_ops dlpi_found_source = {
+    .sizes = dlpi_found_sizes,
+    DLPI_FOUND_SOURCE,
+    .params = "streams, steps_per_epoch, max_items, manifest, window",
+    .input = "part",
+    .load = dlpi_found_load,
+};
+
+static const dlpi_stage_ops dlpi_found_ops = {
+    .kind = DLP_STAGE_FOUND,
+    DLPI_OPS_OF_INPUTS,
+    .self_bytes = sizeof(dlpi_found),
+    .check = dlpi_found_check,
+    .layout = dlpi_found_layout,
+    .private_words = "part tables",
+    .blocks = dlpi_found_blocks,
+    .live = dlpi_found_live,
+    .seen = dlpi_found_seen,
+    .source = &dlpi_found_source,
+};
+
 /* ---------------------------------------------------------------------------------------------
    >>impl-expand     EXPANDERS AND FILTERS
    The same source: an input is a dataset index, and its cell has the items that were made of it,
@@ -19925,11 +20290,12 @@ static int dlpi_expand_take(dlp_pipe *p, dlpi_stage *st, const dlp_expand_desc *
     static const dlpi_bound bounds[] = {
         {DLPI_AT(dlp_expand_desc, max_out), 0, 1 << 30, "1..2^30, or 0 without expand"},
         {DLPI_AT(dlp_expand_desc, n_fields), 0, DLP_MAX_FIELDS, "0..16"},
-        {DLPI_AT(dlp_expand_desc, queue_size), 0, 4096, "0..4096"},
+        {DLPI_AT(dlp_expand_desc, queue_size), 0, DLPI_FOUND_CELLS, "0..2^16"},
         {DLPI_AT(dlp_expand_desc, streams), 0, 1 << 16, "0..2^16, a divisor of batch_size"},
         {DLPI_AT(dlp_expand_desc, steps_per_epoch), 0, INT64_C(1) << 40, "0..2^40"},
         {DLPI_AT(dlp_expand_desc, shuffle_items), 0, 1, "0 or 1"},
         {DLPI_AT(dlp_expand_desc, uneven), 0, 1, "0 or 1"},
+        {DLPI_AT(dlp_expand_desc, window), 0, DLPI_FOUND_WINDOW, "0..2^24"},
     };
     int rc = dlpi_check_bounds(p, st->name, d, DLPI_ROWS(bounds));
     if (rc != DLP_OK) return rc;
@@ -19950,6 +20316,7 @@ static int dlpi_expand_take(dlp_pipe *p, dlpi_stage *st, const dlp_expand_desc *
     x->found.plan.streams = d->streams ? d->streams : 1;
     x->found.plan.steps = d->steps_per_epoch;
     x->found.plan.most = x->found.most_items;
+    x->found.plan.window = d->window;
     x->found.plan.shuffle_items = d->shuffle_items != 0;
     return dlpi_keep_names(p, st, d->n_fields);
 }
@@ -20097,7 +20464,7 @@ static int dlpi_expand_load(dlpi_worker *w, uint32_t c) {
 static const dlpi_source_ops dlpi_expand_source = {
     .sizes = dlpi_expand_sizes,
     DLPI_FOUND_SOURCE,
-    .params = "streams, steps_per_epoch, max_out, id",
+    .params = "streams, steps_per_epoch, max_out, id, window",
     .input = "input",
     .load = dlpi_expand_load,
 };
@@ -20112,6 +20479,7 @@ static const dlpi_stage_ops dlpi_expand_ops = {
     .private_words = "input tables",
     .blocks = dlpi_found_blocks,
     .live = dlpi_found_live,
+    .seen = dlpi_found_seen,
     .source = &dlpi_expand_source,
 };
 
@@ -22161,8 +22529,12 @@ static int dlpi_folder_finish(dlpi_folder *f, dlp_error *err) {
     size_t root = strlen(f->dirs[0].path);
     if (n == 0)
         return dlpi_error_set(err, DLP_ERR_ARG, "path",
-                              "%s: no file below its %" PRIu32 " classes counts (extensions)",
-                              dlpi_path_end(f->d.path), f->shown.n_classes);
+                              "%s: no file below its %" PRIu32 " classes ends in %s; %" PRIu64
+                              " are left out",
+                              dlpi_path_end(f->d.path), f->shown.n_classes,
+                              f->d.extensions ? "one of the extensions"
+                                              : "jpg, jpeg, png, bmp, ppm or webp (extensions)",
+                              f->shown.left_out);
     qsort(f->files, (size_t)n, sizeof *f->files, dlpi_folder_by_class);
     f->paths = calloc((size_t)n, sizeof *f->paths);
     f->labels = calloc((size_t)n, sizeof *f->labels);
@@ -22276,6 +22648,7 @@ struct dlp_arrays {
     uint64_t field_bytes[DLP_MAX_FIELDS];
     uint32_t n_columns, users; /* U4 */
     bool reads;
+    uint64_t piece, *chunk_first; /* of >>array-chunks: rows; where they begin, if they differ */
     dlpi_array columns[DLP_MAX_FIELDS];
 };
 
@@ -22666,6 +23039,7 @@ static void dlpi_arrays_free(dlp_arrays *a) {
             dlpi_mapped_close(&a->columns[k].files[i].m);
         free(a->columns[k].files);
     }
+    free(a->chunk_first);
     free(a);
 }
 
@@ -22788,6 +23162,163 @@ DLPDEF int dlp_arrays_loader_open(dlp_pipe **out, dlp_arrays **arrays,
     if ((rc = dlp_arrays_open(&a, &desc->arrays, err)) != DLP_OK || a == NULL) return rc;
     dlp_arrays_wire(a, &loader.dataset, &loader.fetch.workers, &loader.sampler);
     if ((rc = dlp_loader_open(out, &loader, err)) != DLP_OK) {
+        dlp_arrays_close(a);
+        return rc;
+    }
+    *arrays = a;
+    return DLP_OK;
+}
+/* ---- rows of mapped arrays as chunks: see >>array-chunks ---- */
+
+/* The first row of a chunk. */
+static uint64_t dlpi_arrays_chunk_first(const dlp_arrays *a, uint64_t chunk) {
+    return a->chunk_first ? a->chunk_first[chunk] : chunk * a->piece;
+}
+
+/* dlp_chunk_at_fn. */
+static const void *dlpi_arrays_rows_at(void *user, uint64_t chunk, uint32_t field) {
+    const dlp_arrays *a = user;
+    const dlpi_array *c = &a->columns[field];
+    uint64_t row = dlpi_arrays_chunk_first(a, chunk);
+    const dlpi_array_file *f = dlpi_array_find(c, row);
+    return f->m.bytes + f->data + (row - f->first) * c->row_bytes;
+}
+
+/* Have bytes [at, at + n) of a mapping read into memory; where the kernel is too old for that
+   (before 5.14), at least asked for. */
+static int dlpi_mapped_populate(const dlpi_mapped *m, uint64_t at, uint64_t n, dlp_call *call) {
+    enum { POPULATE_READ = 22 }; /* MADV_POPULATE_READ */
+    uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE), from = at - at % page;
+    if (madvise((void *)(uintptr_t)(m->bytes + from), (size_t)(at + n - from), POPULATE_READ) == 0)
+        return 0;
+    if (errno == EFAULT)
+        return dlp_fail(call, EIO, "%s: cannot be read, behind byte %" PRIu64,
+                        dlpi_path_end(m->path), at);
+    dlpi_mapped_will_need(m, at, n);
+    return 0;
+}
+
+/* dlp_chunk_fn: what the consumer will read is there, and in memory. */
+static int dlpi_arrays_load(void *user, dlp_chunk *chunk) {
+    const dlp_arrays *a = user;
+    dlp_item item = {.call = chunk->call};
+    int rc = 0;
+    for (uint32_t k = 0; k < a->n_columns && rc == 0; k++) {
+        const dlpi_array *c = &a->columns[k];
+        uint64_t first = chunk->shuffled ? chunk->chunk_first : chunk->first;
+        uint64_t count = chunk->shuffled ? chunk->chunk_rows : chunk->count;
+        dlpi_array_file *f = dlpi_array_find(c, first);
+        if ((rc = dlpi_mapped_check(&f->m, &item)) == 0)
+            rc = dlpi_mapped_populate(&f->m, f->data + (first - f->first) * c->row_bytes,
+                                      count * c->row_bytes, chunk->call);
+    }
+    return rc;
+}
+
+/* Can batches be views of the columns? */
+static int dlpi_arrays_views_check(const dlp_arrays *a, dlp_error *err) {
+    for (uint32_t k = 0; k < a->n_columns; k++) {
+        const dlpi_array *c = &a->columns[k];
+        uint64_t bytes = dlpi_dtype_bytes(a->fields[c->field].dtype);
+        if (c->swap > 1)
+            return dlpi_mapped_error(err, DLP_ERR_UNSUPPORTED, c->files[0].m.path, 2,
+                                     "big-endian numbers: dlp_arrays_loader_open turns them");
+        for (uint64_t i = 0; i < c->n_files; i++)
+            if (c->files[i].data % bytes != 0)
+                return dlpi_mapped_error(
+                    err, DLP_ERR_UNSUPPORTED, c->files[i].m.path, c->files[i].data,
+                    "no multiple of %d, where numbers of so many bytes begin", (int)bytes);
+    }
+    return DLP_OK;
+}
+
+/* Rows from `row` on that a chunk may have: of one file of each column. */
+static uint64_t dlpi_arrays_piece(const dlp_arrays *a, uint64_t row) {
+    uint64_t n = a->piece < a->info.n_items - row ? a->piece : a->info.n_items - row;
+    for (uint32_t k = 0; k < a->n_columns; k++) {
+        const dlpi_array_file *f = dlpi_array_find(&a->columns[k], row);
+        if (f->first + f->rows - row < n) n = f->first + f->rows - row;
+    }
+    return n;
+}
+
+/* Where chunks begin, if files do: *rows of each, which is freed by the caller. */
+static int dlpi_arrays_cut(dlp_arrays *a, dlp_chunks_desc *d, uint64_t **rows, dlp_error *err) {
+    uint64_t n = 0, files = 0;
+    for (uint32_t k = 0; k < a->n_columns; k++) files += a->columns[k].n_files;
+    if (files == a->n_columns) return DLP_OK;
+    for (uint64_t row = 0; row < a->info.n_items; n++) row += dlpi_arrays_piece(a, row);
+    *rows = calloc((size_t)n, sizeof **rows);
+    a->chunk_first = calloc((size_t)n, sizeof *a->chunk_first);
+    if (*rows == NULL || a->chunk_first == NULL)
+        return dlpi_error_set(err, DLP_ERR_MEMORY, "", "no memory for the chunks");
+    d->rows = *rows;
+    d->n_chunks = n;
+    n = 0;
+    for (uint64_t row = 0; row < a->info.n_items; row += (*rows)[n++]) {
+        a->chunk_first[n] = row;
+        (*rows)[n] = dlpi_arrays_piece(a, row);
+    }
+    return DLP_OK;
+}
+
+/* The desc of the pipe: fields [n_columns] of its own. */
+static void dlpi_arrays_chunks_fill(dlp_arrays *a, dlp_chunks_desc *d, dlp_field *fields) {
+    uint64_t batch = d->batch_size ? d->batch_size : 1, bytes = 0;
+    for (uint32_t k = 0; k < a->n_columns; k++) {
+        const dlpi_array *c = &a->columns[k];
+        bytes += c->row_bytes;
+        fields[k] = a->fields[c->field];
+        if (c->format < DLP_ARRAY_CIFAR10) continue;
+        fields[k] = (dlp_field){.name = "record", .dtype = DLP_U8, .ndim = 1};
+        fields[k].shape[0] = (int64_t)c->row_bytes;
+    }
+    a->piece = d->chunk_rows;
+    if (a->piece == 0) a->piece = ((UINT64_C(4) << 20) / bytes / batch + 1) * batch;
+    if (a->piece > a->info.n_items) a->piece = a->info.n_items;
+    d->chunk_rows = a->piece;
+    d->n_items = a->info.n_items;
+    d->fields = fields;
+    d->n_fields = a->n_columns;
+    d->writes_all_bytes = 1;
+    d->rows = NULL;
+    d->n_chunks = 0;
+    d->load = dlpi_arrays_load;
+    d->rows_at = dlpi_arrays_rows_at;
+    d->user = a;
+    d->set_epoch = NULL;
+    dlpi_users_wire(&a->users, &d->workers);
+}
+
+static int dlpi_arrays_chunks_pipe(dlp_pipe **out, dlp_arrays *a, dlp_chunks_desc *d,
+                                   dlp_error *err) {
+    dlp_field fields[DLP_MAX_FIELDS];
+    uint64_t *rows = NULL;
+    int rc = dlpi_arrays_views_check(a, err);
+    if (rc != DLP_OK) return rc;
+    dlpi_arrays_chunks_fill(a, d, fields);
+    rc = dlpi_arrays_cut(a, d, &rows, err);
+    if (rc == DLP_OK) rc = dlp_chunks_open(out, d, err);
+    free(rows);
+    return rc;
+}
+
+DLPDEF int dlp_arrays_chunks_open(dlp_pipe **out, dlp_arrays **arrays,
+                                  const dlp_arrays_chunks_desc *desc, dlp_error *err) {
+    dlp_chunks_desc d;
+    dlp_arrays *a = NULL;
+    int rc;
+    if (out == NULL || arrays == NULL || desc == NULL) {
+        const char *name = out == NULL ? "out" : arrays == NULL ? "arrays" : "desc";
+        return dlpi_error_set(err, DLP_ERR_ARG, name, "%s is NULL", name);
+    }
+    if (desc->arrays.reads != 0)
+        return dlpi_error_set(err, DLP_ERR_ARG, "reads",
+                              "reads: 0, for batches are views of files "
+                              "that are mapped");
+    d = desc->chunks;
+    if ((rc = dlp_arrays_open(&a, &desc->arrays, err)) != DLP_OK || a == NULL) return rc;
+    if ((rc = dlpi_arrays_chunks_pipe(out, a, &d, err)) != DLP_OK) {
         dlp_arrays_close(a);
         return rc;
     }
@@ -24453,12 +24984,46 @@ DLPDEF uint64_t dlp_chunk_row(const dlp_chunk *c, uint64_t k) {
            (c->shuffled ? dlp_permutation_at(&l->order, l->from + k) : l->from + k);
 }
 
+/* Copy the run to where it goes. */
+static void dlpi_load_copy(const dlpi_load_call *l, const dlp_item *it) {
+    const dlp_pipe *p = l->w->p;
+    for (uint32_t f = 0; f < p->items.n; f++) {
+        uint64_t bytes = dlpi_row_bytes(&p->items.at[f]);
+        uint8_t *to = (uint8_t *)it->data[f] + l->at * bytes;
+        const uint8_t *from = l->data[f];
+        if (!l->c.shuffled) memcpy(to, from + l->from * bytes, (size_t)(l->c.count * bytes));
+        for (uint64_t k = 0; l->c.shuffled && k < l->c.count; k++)
+            memcpy(to + k * bytes, from + (dlp_chunk_row(&l->c, k) - l->c.chunk_first) * bytes,
+                   (size_t)bytes);
+    }
+}
+
+/* The run's rows are in memory already. */
+static int dlpi_load_there(dlpi_load_call *l, const dlp_item *it) {
+    const dlp_pipe *p = l->w->p;
+    const dlpi_split *d = dlpi_split_of(p);
+    dlp_chunk shown; /* theirs to spoil */
+    int rc = 0;
+    for (uint32_t f = 0; f < p->items.n; f++) {
+        l->data[f] = (void *)(uintptr_t)d->rows_at(d->user, l->c.index, f);
+        if (l->data[f] == NULL)
+            return dlp_fail(it->call, 0, "rows_at gave NULL for field %d of chunk %" PRIu64, (int)f,
+                            l->c.index);
+    }
+    l->c.first = dlp_chunk_row(&l->c, 0);
+    shown = l->c;
+    if (d->load) rc = d->load(d->user, &shown);
+    if (rc == 0 && !d->in_place) dlpi_load_copy(l, it);
+    return rc;
+}
+
 /* Load the run of rows that has gathered in l, if any. */
 static int dlpi_load_run(dlpi_load_call *l, const dlp_item *it) {
     const dlp_pipe *p = l->w->p;
     const dlpi_split *d = dlpi_split_of(p);
     dlp_chunk shown; /* theirs to spoil */
     if (l->c.count == 0) return 0;
+    if (d->rows_at != NULL) return dlpi_load_there(l, it);
     for (uint32_t f = 0; f < p->items.n; f++) {
         uint64_t bytes = dlpi_row_bytes(&p->items.at[f]);
         l->data[f] = (uint8_t *)it->data[f] + l->at * bytes;
@@ -24586,7 +25151,8 @@ static int dlpi_chunks_check(dlp_pipe *p, const dlp_chunks_desc *d) {
     };
     int64_t held = d->pipe.max_held > 0 ? d->pipe.max_held : 1;
     int rc;
-    if (d->load == NULL) return dlpi_missing(p, "load", "load", "the function that reads rows");
+    if (d->load == NULL && d->rows_at == NULL)
+        return dlpi_missing(p, "load", "load", "the function that reads rows");
     if ((rc = dlpi_check_bounds(p, "load", d, DLPI_ROWS(bounds))) != DLP_OK) return rc;
     if (d->rows == NULL) {
         dlpi_within(p, "load", "n_items", (int64_t)d->n_items, 1, DLPI_MAX_ITEMS, "1..2^48");
@@ -24650,6 +25216,7 @@ static int dlpi_chunks_count(dlp_pipe *p, dlp_split_desc *split, bool in_order, 
 /* What the split stage keeps for the fetch. */
 static void dlpi_chunks_keep(dlpi_split *to, const dlp_chunks_desc *d, int preload) {
     to->load = d->load;
+    to->rows_at = d->rows_at;
     to->user = d->user;
     to->preload = preload;
     to->preload_auto = d->preload == DLP_PRELOAD_AUTO;
@@ -24757,7 +25324,8 @@ static int dlpi_chunks_try(dlp_pipe **out, const dlp_chunks_desc *d, dlpi_choice
 /* The first of them that fits. What is wrong with the desc is told when it is wired for good. */
 static int dlpi_chunks_choose(const dlp_chunks_desc *d, dlpi_choice *to, dlp_error *err) {
     bool fits = false;
-    to->preload = d->device ? DLP_PRELOAD_DEVICE : DLP_PRELOAD_CPU;
+    snprintf(to->why, sizeof to->why, "they lie where rows_at says");
+    to->preload = d->device ? DLP_PRELOAD_DEVICE : d->rows_at ? DLP_PRELOAD_NONE : DLP_PRELOAD_CPU;
     while (to->preload > DLP_PRELOAD_NONE) {
         dlp_pipe *p = NULL;
         int rc = dlpi_chunks_try(&p, d, to, &fits, err);
@@ -24897,7 +25465,7 @@ static int dlpi_merge_cursor(const dlp_state *states, uint32_t n, uint32_t s, dl
         if (!dlpi_cursors_read(&c, from.sampler, from.sampler_bytes)) continue;
         if (s < c.first || s >= c.first + c.n) continue;
         y = dlpi_cursor_take(&c, from.sampler, s - c.first);
-        if ((*by)++ > 0 && (x->ordinal != y.ordinal || x->used != y.used))
+        if ((*by)++ > 0 && !dlpi_cursor_same(x, &y))
             return dlpi_error_set(err, DLP_ERR_RESUME, "states",
                                   "states[%" PRIu32 "] has stream %" PRIu32
                                   " at another place than one before: two ranks had other data",
@@ -24921,10 +25489,11 @@ static int dlpi_merge_span(const dlp_state *states, uint32_t n, dlpi_state *to, 
             return dlpi_merge_bad(err, i, "is not of the same order and batch as states[0]");
         if (!dlpi_cursors_read(&c, s.sampler, s.sampler_bytes))
             return dlpi_merge_bad(err, i, "has no streams of its own, but states[0] differs");
-        if (i > 0 && (c.ordinal_bits != all->ordinal_bits || c.used_bits != all->used_bits))
+        if (i > 0 && !dlpi_cursors_alike(&c, all))
             return dlpi_merge_bad(err, i, "is not of the same order and batch as states[0]");
         all->ordinal_bits = c.ordinal_bits;
         all->used_bits = c.used_bits;
+        all->place_bits = c.place_bits;
         if (c.first < all->first) all->first = c.first;
         if (c.first + c.n > end) end = c.first + c.n;
     }
@@ -24954,7 +25523,7 @@ DLPDEF int dlp_state_merge(dlp_state *out, const dlp_state *states, uint32_t n, 
     memset(to.sampler, 0, sizeof to.sampler);
     dlpi_cursors_begin(&all, to.sampler);
     for (uint32_t i = 0; i < all.n; i++) {
-        dlpi_cursor x = {0, 0};
+        dlpi_cursor x = {0, 0, 0, 0};
         uint32_t by;
         rc = dlpi_merge_cursor(states, n, all.first + i, &x, &by, err);
         if (rc != DLP_OK) return rc;
@@ -26997,6 +27566,24 @@ static void dlpi_explain_consumer(dlpi_text *t, const dlp_stats *s, const dlpi_l
     dlpi_text_add(t, ".\n");
 }
 
+/* What became of inputs whose items nobody had counted, and what their windows take. */
+static void dlpi_explain_inputs(dlpi_text *t, const dlp_stage_stats *g) {
+    double inputs = (double)g->inputs, items = (double)g->inputs_items;
+    if (g->inputs == 0) return;
+    if (g->inputs_empty > 0 && g->inputs_items + g->inputs_empty == g->inputs && items > 0)
+        dlpi_text_add(t, "Inputs: '%.31s' keeps %s %%: %s inputs a row", g->name,
+                      dlpi_num_percent(items / inputs).s, dlpi_num_of(inputs / items).s);
+    else
+        dlpi_text_add(t, "Inputs: '%.31s' makes %s items of each; %s %% have none", g->name,
+                      dlpi_num_of(items / inputs).s,
+                      dlpi_num_percent((double)g->inputs_empty / inputs).s);
+    if (g->window > 0)
+        dlpi_text_add(
+            t, "; for windows of %" PRIu64 " items, and to load ahead, there are %u cells, of %s",
+            g->window, (unsigned)g->cells, dlpi_num_bytes((double)g->cell_bytes).s);
+    dlpi_text_add(t, ".\n");
+}
+
 /* Was the part queue empty while the consumer waited? */
 static void dlpi_explain_parts(dlpi_text *t, const dlp_stats *s, const dlpi_load *l) {
     for (int i = 0; i < l->n; i++) {
@@ -27184,6 +27771,7 @@ DLPDEF int dlp_stats_explain(const dlp_stats *s, char *buf, size_t size) {
                       s->batches, s->batches == 1 ? " is" : "es are", (unsigned)s->prefetch_factor);
     }
     dlpi_explain_longest(&t, s, l.n);
+    for (int i = 0; i < l.n; i++) dlpi_explain_inputs(&t, &s->stages[i]);
     if (l.rate > 0) {
         dlpi_explain_parts(&t, s, &l);
         dlpi_explain_short(&t, s, &l);

@@ -58,6 +58,11 @@ typedef struct dlp_stage_stats {
                                    needs which is scheduled and not delivered */
     uint64_t core_wait_ns;    /* summed over workers */
     uint64_t own[4];          /* what its kind counts, and says */
+    /* inputs whose items nobody has counted (>>found, >>expand): those made, counted again where
+       they are made again after a seek; the items of them; those of them that had none */
+    uint64_t inputs, inputs_items, inputs_empty;
+    uint64_t window;     /* items that are shuffled at a time; 0: none are */
+    uint64_t cell_bytes; /* of all its cells */
 } dlp_stage_stats;
 
 enum {

@@ -101,7 +101,8 @@ static int dlpi_live_init(dlp_pipe *p) {
         dlpi_bslot *slot = dlpi_slot_at(p, s);
         slot->header = dlpi_gen_word(DLPI_GEN_MASK, 0); /* of a batch long gone */
         slot->dbuf = DLPI_NO_SLOT;
-        slot->cell = (uint16_t)(s % p->areas[p->item_area].count); /* until it is scheduled */
+        if (!dlpi_cells_none(p)) /* until it is scheduled */
+            slot->cell = (uint16_t)(s % p->areas[p->item_area].count);
         for (int i = 0; i < p->n_work; i++) {
             uint64_t *words = dlpi_stage_words_at(p, s, p->work[i])->words;
             uint64_t n = i < p->n_item_work ? p->units_max : 1u;

@@ -275,7 +275,7 @@ static bool dlpi_inputs_seen(const dlpi_words *words, dlpi_seen *s, int32_t stag
     dlp_stage_stats *out = &s->figures.stages[stage];
     uint64_t state, used = 0, base = DLPI_LOAD_RLX(&s->ctl->base); /* statistics */
     if (r->type == 0) return true;
-    if (r->count > 4096) return false;
+    if (r->count > UINT32_C(1) << 16) return false;
     for (uint64_t c = 0; c < r->count; c++) {
         if (!dlpi_word_at(words, DLPI_REC_SOURCE, c, offsetof(dlpi_input, state), 8, &state) ||
             (r->stride >= at + 8 && !dlpi_word_at(words, DLPI_REC_SOURCE, c, at, 8, &used)))
@@ -318,4 +318,4 @@ static int dlpi_check_divides(dlp_pipe *p, const dlpi_stage *st, const char *fie
 #define DLPI_OPS_OF_INPUTS \
     .rank = 3, .workers = 1, .unit = DLPI_UNIT_CELLS, .step = dlpi_input_step, \
     .find = dlpi_input_find, .run = dlpi_input_run, .due = dlpi_inputs_due, \
-    .recover = dlpi_input_recover, .tell = dlpi_input_tell, .seen = dlpi_inputs_seen
+    .recover = dlpi_input_recover, .tell = dlpi_input_tell

@@ -19,7 +19,8 @@
                                   pictures: dlp_folder_open (>>folder)
           dlp_s3_source_wire      ... that lie in S3 (dlpipe_s3.h, >>s3-source)
           dlp_tokens_loader_open  windows of a language model's token shards (>>tokens)
-          dlp_arrays_loader_open  rows of npy, MNIST's or CIFAR's files (>>arrays)
+          dlp_arrays_loader_open  rows of npy, MNIST's or CIFAR's files (>>arrays); batches where
+                                  they lie in the files: dlp_arrays_chunks_open (>>array-chunks)
           dlp_push_loader_open    items that other threads or programs push (>>push)
           dlp_parts_open          shard files, archives: each holds many items (>>parts)
           dlp_chunks_open         large pieces, of which batches are views (>>chunks)
@@ -73,6 +74,7 @@
    >>tokens         TOKENS OUT OF SHARDS, FOR LANGUAGE MODELS
    >>folder         FOLDERS OF PICTURES, A DIRECTORY FOR EACH CLASS
    >>arrays         ROWS OUT OF ARRAYS: IDX, CIFAR, NPY
+   >>array-chunks   ROWS OF MAPPED ARRAYS, WITHOUT A COPY
    >>push           ITEMS THAT OTHER THREADS AND PROGRAMS PUSH
    The implementation:
    >>impl-decisions >>impl-platform >>impl-clock >>impl-errors >>impl-queues >>impl-sleepers
@@ -188,6 +190,7 @@
      dlp_pipe_open, add_*, link, plan, start           consumer          plan only
      dlp_loader_open, dlp_parts_open, dlp_chunks_open  any               -
      dlp_tokens_loader_open, dlp_arrays_loader_open,   any               -
+     dlp_arrays_chunks_open,
      dlp_push_loader_open (others of it: >>push)
      dlp_pipe_next, release, next_epoch, state,        consumer          yes
      seek, state_at, set_workers

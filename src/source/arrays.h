@@ -36,6 +36,7 @@ struct dlp_arrays {
     uint64_t field_bytes[DLP_MAX_FIELDS];
     uint32_t n_columns, users; /* U4 */
     bool reads;
+    uint64_t piece, *chunk_first; /* of >>array-chunks: rows; where they begin, if they differ */
     dlpi_array columns[DLP_MAX_FIELDS];
 };
 
@@ -426,6 +427,7 @@ static void dlpi_arrays_free(dlp_arrays *a) {
             dlpi_mapped_close(&a->columns[k].files[i].m);
         free(a->columns[k].files);
     }
+    free(a->chunk_first);
     free(a);
 }
 
