@@ -1,6 +1,7 @@
 #pragma once
 #include "core/fields.h"
 #include "core/tune.h"
+#include "core/workers.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-build      CHECKS, LAYOUT, PLAN, START, CLOSE */
 
