@@ -2748,6 +2748,14 @@ typedef struct dlp_chunk_stats {
     uint64_t seam_bytes;
 } dlp_chunk_stats;
 
+/* A counter of dlp_pipe_desc.counters, as dlp_pipe_count noted it last. */
+typedef struct dlp_counter_stats {
+    char name[32], unit[12];
+    double value, most; /* most: of the desc */
+    uint64_t at_ns;     /* since start */
+    uint64_t noted;     /* how often; 0: never, value is 0 */
+} dlp_counter_stats;
+
 typedef struct dlp_stats {
     uint64_t elapsed_ns;     /* since start */
     uint64_t batches, items; /* delivered */
@@ -2784,6 +2792,8 @@ typedef struct dlp_stats {
     uint64_t epoch_wait_ns; /* that the consumer waited there, from the call of set_epoch to the
                                   epoch's first batch */
     uint64_t set_epoch_ns;  /* in set_epoch, the first call too */
+    uint32_t n_counters;
+    dlp_counter_stats counters[DLP_MAX_COUNTERS];
 } dlp_stats;
 
 /* Read the counters of the pipe and its stages.
@@ -3054,10 +3064,10 @@ typedef struct dlp_managed_tensor_v1 {
 /* Make a tensor of a field. From the first one of a batch on, the batch is held until its last
    tensor is deleted; it then goes back within the consumer's next dlp_pipe_next, _release or
    _close. So make all that are wanted before calling one of these. dlp_pipe_release of such a batch
-   is DLP_OK, and gives it back when that is so; it need not be called, nor may it after close. A batch
-   with tensors counts among max_held. Tensors outlive close: the pipe's memory goes with the last.
-   A tensor may be deleted while kernels that read it are queued (PyTorch does): give the device
-   their stream as consumer.
+   is DLP_OK, and gives it back when that is so; it need not be called, nor may it after close. A
+   batch with tensors counts among max_held. Tensors outlive close: the pipe's memory goes with the
+   last. A tensor may be deleted while kernels that read it are queued (PyTorch does): give the
+   device their stream as consumer.
    batch: one that is held; field: 0..n_fields-1; out: to be deleted by its deleter, once, by any
    thread - returns DLP_OK, DLP_ERR_ARG (not held, no such field), DLP_ERR_STATE (closed),
    DLP_ERR_MEMORY, DLP_ERR_FORKED - consumer - allocates the tensor; does not wait.
@@ -7070,10 +7080,18 @@ enum {
     DLPI_REC_LENDER,
     DLPI_REC_RESIDENT, /* a word for each of what stays */
     DLPI_REC_SINK,     /* a word for each of its buffers */
+    DLPI_REC_COUNTERS, /* of the user's */
     DLPI_REC_OWN,      /* what the kind of stage i counts: the i-th of DLP_MAX_STAGES */
     DLPI_REC_OWN_LAST = DLPI_REC_OWN + DLP_MAX_STAGES - 1,
     DLPI_REC_COUNT
 };
+
+/* A counter of the user's, as it is now: words, which observers copy one by one. */
+typedef struct dlpi_counter_rec {
+    uint64_t value, most; /* bits of a double */
+    uint64_t at_ns, noted;
+    char name[32], unit[16];
+} dlpi_counter_rec;
 
 typedef struct dlpi_record {
     uint32_t type, id;
@@ -7271,6 +7289,7 @@ typedef struct dlpi_fmeta {
 } dlpi_fmeta;
 
 _Static_assert(sizeof(dlpi_record) == 32, "region layout");
+_Static_assert(sizeof(dlpi_counter_rec) == 80, "region layout");
 _Static_assert(sizeof(dlpi_region) == 64 + 32 * DLPI_REC_COUNT, "region layout");
 _Static_assert(sizeof(dlpi_pipe_rec) == 256, "region layout");
 _Static_assert(sizeof(dlpi_stage_rec) == 88, "region layout");
@@ -7839,9 +7858,10 @@ struct dlp_pipe {
     dlp_batch *out;        /* [n_out] what the consumer sees */
     dlp_tensor *out_fields;
     uint8_t *ones;
-    uint64_t *counted; /* what counters have */
-    uint8_t *held;     /* [n_out] */
-    uint8_t *taken;    /* [ring] in the region; unordered: delivered; consumer */
+    uint64_t *counted;             /* what counters have */
+    dlpi_counter_rec *counter_now; /* [n_counters] in the region */
+    uint8_t *held;                 /* [n_out] */
+    uint8_t *taken;                /* [ring] in the region; unordered: delivered; consumer */
     uint8_t *own_rows; /* [workers of fetch][1 + in_flight] of source->row_bytes; NULL: none */
     uint64_t budget_bytes;
     struct dlpi_exported *exported; /* [n_out] batches given away as tensors; NULL: never */
@@ -9567,9 +9587,39 @@ static bool dlpi_words_count(const dlpi_words *w, int type, uint64_t mask, bool 
     return true;
 }
 
+/* A figure of the user's: a number, 0 or more. */
+static double dlpi_seen_figure(uint64_t bits) {
+    double v;
+    memcpy(&v, &bits, sizeof v);
+    return v >= 0 && v <= 1e300 ? v : 0;
+}
+
+/* The user's counters as they are now. */
+static bool dlpi_seen_counters(const dlpi_words *words, dlpi_seen *s) {
+    dlpi_counter_rec r;
+    uint64_t n = words->rec[DLPI_REC_COUNTERS].count, word;
+    if (words->rec[DLPI_REC_COUNTERS].type == 0) n = 0;
+    s->figures.n_counters = (uint32_t)(n < DLP_MAX_COUNTERS ? n : DLP_MAX_COUNTERS);
+    for (uint32_t i = 0; i < s->figures.n_counters; i++) {
+        dlp_counter_stats *c = &s->figures.counters[i];
+        for (size_t at = 0; at < sizeof r; at += 8) {
+            if (!dlpi_word_at(words, DLPI_REC_COUNTERS, i, at, 8, &word)) return false;
+            memcpy((char *)&r + at, &word, sizeof word);
+        }
+        memcpy(c->name, r.name, sizeof c->name - 1);
+        memcpy(c->unit, r.unit, sizeof c->unit - 1);
+        c->value = dlpi_seen_figure(r.value);
+        c->most = dlpi_seen_figure(r.most);
+        c->at_ns = r.at_ns;
+        c->noted = r.noted;
+    }
+    return true;
+}
+
 /* Fill the figures that kinds of stages count by themselves. False: words say what can't be. */
 static bool dlpi_seen_kinds(const dlpi_words *words, dlpi_seen *s) {
     memset(&s->figures, 0, sizeof s->figures);
+    if (!dlpi_seen_counters(words, s)) return false;
     for (uint32_t i = 0; i < s->n_stages; i++) {
         const dlpi_stage_ops *ops = s->stages[i].ops;
         if (ops && ops->seen && !ops->seen(words, s, (int32_t)i)) return false;
@@ -18077,6 +18127,7 @@ static void dlpi_layout_control(dlp_pipe *p) {
     dlpi_area_add(p, DLPI_REC_PIPE, NULL, sizeof(dlpi_pipe_rec), 1, DLPI_LINE);
     dlpi_area_add(p, DLPI_REC_STAGES, NULL, sizeof(dlpi_stage_rec), (uint64_t)p->n_stages, 8);
     dlpi_area_add(p, DLPI_REC_FIELDS, NULL, sizeof(dlpi_field_rec), p->batches.n, 8);
+    dlpi_area_add(p, DLPI_REC_COUNTERS, NULL, sizeof(dlpi_counter_rec), p->d.n_counters, 8);
     dlpi_area_add(p, DLPI_REC_WORKERS, NULL, dlpi_line_up(sizeof(dlpi_worker_block)),
                   (uint64_t)p->n_workers + 1, DLPI_LINE);
 }
@@ -18536,12 +18587,24 @@ static void dlpi_worker_init(dlp_pipe *p, dlpi_stage *st, int id, int global) {
                     dlpi_area_at(p, DLPI_REC_TABLE, 0));
 }
 
+/* What observers see of counters, before the first value. */
+static void dlpi_counters_shown(dlp_pipe *p) {
+    p->counter_now = dlpi_area_if(p, DLPI_REC_COUNTERS);
+    for (uint32_t i = 0; i < p->d.n_counters; i++) {
+        dlpi_counter_rec *r = &p->counter_now[i];
+        memcpy(r->name, p->counters[i].name, sizeof r->name);
+        memcpy(r->unit, p->counters[i].unit, sizeof p->counters[i].unit);
+        memcpy(&r->most, &p->counters[i].most, sizeof r->most);
+    }
+}
+
 static void dlpi_live_point(dlp_pipe *p) {
     p->ctl = dlpi_area_at(p, DLPI_REC_CTL, 0);
     p->waiters = dlpi_area_at(p, DLPI_AREA_WAITERS, 0);
     p->disp = dlpi_area_at(p, DLPI_REC_ORDER, 0);
     p->share = dlpi_area_if(p, DLPI_REC_SHARE);
     p->taken = dlpi_area_at(p, DLPI_REC_TAKEN, 0);
+    dlpi_counters_shown(p);
     memset(p->ones, 1, p->batch_rows);
 }
 
@@ -26015,7 +26078,7 @@ static int dlpi_view_window(dlpi_view *v, const dlpi_lane *lanes, int n_lanes) {
     return DLP_OK;
 }
 
-static bool dlpi_window_good(const dlp_trace_window *w) {
+static bool dlpi_stretch_good(const dlp_trace_window *w) {
     if (w == NULL) { return true; }
     if (w->what < DLP_WINDOW_NEWEST || w->what > DLP_WINDOW_STALL) { return false; }
     bool both = w->what == DLP_WINDOW_TIME ? w->to != 0 : w->what == DLP_WINDOW_BATCHES;
@@ -27905,6 +27968,15 @@ static void dlpi_counter_add(dlp_pipe *p, dlpi_counter *c, uint64_t at_ns, doubl
     dlpi_credit_publish_quiet(&c->n, n + 1u); /* W3 -> W3 */
 }
 
+/* The newest value, for observers. */
+static void dlpi_counter_show(dlpi_counter_rec *r, uint64_t at_ns, double value) {
+    uint64_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    DLPI_STORE_RLX(&r->value, bits); /* statistics, here and below */
+    DLPI_STORE_RLX(&r->at_ns, at_ns);
+    dlpi_bump(&r->noted, 1);
+}
+
 /* Copy a counter's ring, oldest first. out->samples: to be freed. */
 static int dlpi_counter_take(const dlp_pipe *p, const dlpi_counter *c, dlpi_curve *out) {
     const uint64_t room = dlpi_counter_room(p);
@@ -27944,11 +28016,14 @@ static int dlpi_curves_take(const dlp_pipe *p, dlpi_curve *curves) {
 }
 
 DLPDEF int dlp_pipe_count(dlp_pipe *p, uint32_t counter, double value) {
+    uint64_t at_ns;
     if (p == NULL || counter >= p->d.n_counters || !(value >= 0) || value > 1e300)
         return DLP_ERR_ARG;
     if (!p->started) return DLP_ERR_STATE;
     if (dlpi_forked(p)) return DLP_ERR_FORKED;
-    dlpi_counter_add(p, &p->counters[counter], dlpi_now_ns() - p->ctl->started_ns, value);
+    at_ns = dlpi_now_ns() - p->ctl->started_ns;
+    dlpi_counter_add(p, &p->counters[counter], at_ns, value);
+    dlpi_counter_show(&p->counter_now[counter], at_ns, value);
     return DLP_OK;
 }
 
@@ -28028,7 +28103,7 @@ DLPDEF int dlp_pipe_write_trace(dlp_pipe *p, const char *path) {
 }
 
 DLPDEF int dlp_pipe_write_window(dlp_pipe *p, const char *path, const dlp_trace_window *window) {
-    return dlpi_write_counted(p, dlpi_window_good(window), path, window, dlpi_write_timeline);
+    return dlpi_write_counted(p, dlpi_stretch_good(window), path, window, dlpi_write_timeline);
 }
 
 DLPDEF int dlp_pipe_write_timeline(dlp_pipe *p, const char *path) {
