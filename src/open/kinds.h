@@ -3,6 +3,7 @@
 #include "stages/fetch.h"
 #include "stages/map.h"
 #include "stages/guard.h"
+#include "stages/scratch.h"
 #include "stages/batch.h"
 #include "stages/lists.h"
 #include "stages/parts.h"
