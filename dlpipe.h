@@ -56,6 +56,7 @@
    >>kinds          THE KINDS OF STAGES
    >>stages         WHO DOES THE WORK
    >>pipe           WIRING, RUNNING
+   >>scratch        READ, THEN DECODE: FIELDS THAT END BEFORE THE BATCH
    >>guard          ITEMS WHOSE NUMBERS ARE NOT WHAT THEY SHOULD BE
    >>loader         ALL IN ONE CALL
    >>chunks         BATCHES THAT ARE VIEWS INTO CHUNKS
@@ -82,7 +83,7 @@
    >>impl-beside >>impl-cells >>impl-debug >>impl-cancel >>impl-open-end >>impl-window
    >>impl-seen >>impl-links >>impl-dispatch >>impl-feed >>impl-claim
    >>impl-run >>impl-collate >>impl-workers >>impl-recover >>impl-fetch >>impl-cache >>impl-map
-   >>impl-guard >>impl-batch >>impl-transfer >>impl-state >>impl-sampler >>impl-lists
+   >>impl-guard >>impl-scratch >>impl-batch >>impl-transfer >>impl-state >>impl-sampler >>impl-lists
    >>impl-inputs >>impl-parts >>impl-found >>impl-tune >>impl-scheduler >>impl-pace
    >>impl-deliver >>impl-split
    >>impl-build >>impl-placement >>impl-stats >>impl-predict
@@ -342,6 +343,7 @@
      last             drop_last                  what becomes of an epoch's last, short batch
      collate          collate_fn                 makes a batch out of items; without one no copy
      map              transform                  changes an item, or a whole batch, in place
+     scratch          -                          fields that fetch writes, a map reads, no batch has
      guard            -                          finds NaN and numbers out of range (>>guard)
      item_random      worker seeds               random bits of (seed, epoch, position) alone
      loader           DataLoader                 a desc and a call that open a whole pipe
@@ -1667,10 +1669,11 @@ DLPDEF void dlp_buckets_close(dlp_buckets *b);
 
 /* How they follow each other, in words. */
 #define DLPI_STAGE_ORDER \
-    "sampler, repeat, parts or expand, fetch, scratch, cache, item maps, batch, batch maps, transfer, split"
+    "sampler, repeat, parts or expand, fetch, scratch, cache, item maps, batch, batch maps, " \
+    "transfer, split"
 
 #define DLPI_KIND_NUMBER(name, number, ops) DLP_STAGE_##name = number,
-enum { DLPI_STAGE_KINDS(DLPI_KIND_NUMBER) DLP_STAGE_KINDS_END };
+enum { DLPI_STAGE_KINDS(DLPI_KIND_NUMBER) };
 #undef DLPI_KIND_NUMBER
 
 /* ---------------------------------------------------------------------------------------------
@@ -2136,6 +2139,34 @@ typedef struct dlp_cache_desc {
 DLPDEF dlp_stage dlp_pipe_add_cache(dlp_pipe *p, const dlp_cache_desc *desc);
 
 /* ---------------------------------------------------------------------------------------------
+   >>scratch    READ, THEN DECODE: FIELDS THAT END BEFORE THE BATCH
+   Between fetch and the item map behind it: fetch reads (by many requests at once, say), the map
+   decodes, each with workers and a placement of its own. What was read lies in cells of these
+   fields: an item has one from before its fetch until the map is through with it. It is in no
+   batch, no device copy, no cache, no state. Behind the dataset's own fields both callbacks see
+   these: item->data[n_fields of the dataset + i], and for ragged ones length, which fetch sets and
+   the map reads. Memory is the cells, however many batches there are; a fetch without a free cell
+   waits. Nothing is zeroed: what fetch did not write is of an item before.
+
+   Whatever dies keeps the cell: of an item whose map died, or is tried again, nothing is read again
+   if the map is idempotent, as one is that only reads these fields and writes others whole. Else
+   the item goes back to fetch. One cell is enough for everything to move; see >>impl-scratch. */
+typedef struct dlp_scratch_desc {
+    const dlp_field *fields; /* required; [n_fields], copied; shape: the most bytes of an item;
+                                max_per_batch is not read */
+    uint32_t n_fields;       /* with the dataset's at most DLP_MAX_FIELDS */
+    uint32_t n_cells; /* 0: one for each item that fetch workers may have in hand, and two for
+                                each worker of the map. More than items under way (prefetch_factor x
+                                rows of a batch) are not taken. At most 2^20 */
+} dlp_scratch_desc;
+
+/* Add such fields, between fetch and an item map. Items are claimed one by one then, not in runs:
+   for items that take 10 us and more. In dlp_stage_stats.own: cells in use, and all.
+   desc: copied - returns as dlp_pipe_add_map; what does not fit the other stages is found by plan
+   and start (DLP_ERR_GRAPH, DLP_ERR_ARG). */
+DLPDEF dlp_stage dlp_pipe_add_scratch(dlp_pipe *p, const dlp_scratch_desc *desc);
+
+/* ---------------------------------------------------------------------------------------------
    >>guard      ITEMS WHOSE NUMBERS ARE NOT WHAT THEY SHOULD BE
    A 1:1 stage of items, where an item map may stand: it looks at every element of chosen fields and
    changes none. An item with a NaN, an infinity or a number out of range fails by the stage's
@@ -2169,34 +2200,6 @@ typedef struct dlp_guard_stats {
    field: place in the desc - returns DLP_OK, DLP_ERR_ARG (no guard, no such field), DLP_ERR_STATE
    (not started) - any thread - does not wait. */
 DLPDEF int dlp_pipe_guard_stats(dlp_pipe *p, dlp_stage guard, uint32_t field, dlp_guard_stats *out);
-
-/* ---------------------------------------------------------------------------------------------
-   >>scratch    READ, THEN DECODE: FIELDS THAT END BEFORE THE BATCH
-   Between fetch and the item map behind it: fetch reads (by many requests at once, say), the map
-   decodes, each with workers and a placement of its own. What was read lies in cells of these
-   fields: an item has one from before its fetch until the map is through with it. It is in no
-   batch, no device copy, no cache, no state. Behind the dataset's own fields both callbacks see
-   these: item->data[n_fields of the dataset + i], and for ragged ones length, which fetch sets and
-   the map reads. Memory is the cells, however many batches there are; a fetch without a free cell
-   waits. Nothing is zeroed: what fetch did not write is of an item before.
-
-   Whatever dies keeps the cell: of an item whose map died, or is tried again, nothing is read again
-   if the map is idempotent, as one is that only reads these fields and writes others whole. Else
-   the item goes back to fetch. One cell is enough for everything to move; see >>impl-scratch. */
-typedef struct dlp_scratch_desc {
-    const dlp_field *fields; /* required; [n_fields], copied; shape: the most bytes of an item;
-                                max_per_batch is not read */
-    uint32_t n_fields;       /* with the dataset's at most DLP_MAX_FIELDS */
-    uint32_t n_cells; /* 0: one for each item that fetch workers may have in hand, and two for
-                                each worker of the map. More than items under way (prefetch_factor x
-                                rows of a batch) are not taken. At most 2^20 */
-} dlp_scratch_desc;
-
-/* Add such fields, between fetch and an item map. Items are claimed one by one then, not in runs:
-   for items that take 10 us and more. In dlp_stage_stats.own: cells in use, and all.
-   desc: copied - returns as dlp_pipe_add_map; what does not fit the other stages is found by plan
-   and start (DLP_ERR_GRAPH, DLP_ERR_ARG). */
-DLPDEF dlp_stage dlp_pipe_add_scratch(dlp_pipe *p, const dlp_scratch_desc *desc);
 
 /* ---------------------------------------------------------------------------------------------
    >>loader     ALL IN ONE CALL
@@ -10869,7 +10872,7 @@ __attribute__((noinline)) static int dlpi_row_wrong(dlpi_worker *w, const dlpi_u
     return what;
 }
 
-/* Lengths of the item's fields that end before the batch, where it has some: 0, or DLP_ERR_LENGTH. */
+/* Lengths of the item's fields that end before the batch, where it has some: 0, or the code. */
 static int dlpi_row_written(dlpi_worker *w, uint32_t s, uint32_t row) {
     const dlpi_stage *scratch = w->p->scratch;
     if (scratch == NULL || !dlpi_writes_first(w)) return 0;
@@ -13261,7 +13264,7 @@ typedef struct dlpi_scratch_hand { /* of a worker of the first stage, its own */
     uint32_t cell;                 /* + 1 */
     bool none;                     /* in this look there was none */
     bool lacks;                    /* its bit is set */
-    bool passed;       /* in this look a row was passed by that had gone back */
+    bool passed;                   /* in this look a row was passed by that had gone back */
 } dlpi_scratch_hand;
 
 typedef struct dlpi_scratch { /* what the stage keeps */
@@ -13318,8 +13321,8 @@ static void dlpi_scratch_wake(dlp_pipe *p) {
     const dlpi_stage *first = p->work[0];
     for (uint32_t g = 0; g * 32u < (uint32_t)first->n_workers; g++) {
         uint32_t bits = dlpi_sleepers_mask(&dlpi_scratch_lacking(p)[g]); /* B1 */
-        if (bits != 0 && first->asleep_most == 0) dlpi_wake_caller(p->ctl, UINT64_MAX);
-        for (; bits != 0 && first->asleep_most != 0; bits &= bits - 1)
+        if (bits != 0) dlpi_wake_for(p, first, 0); /* the consumer, if it is its stage */
+        for (; bits != 0; bits &= bits - 1)
             if (dlpi_wake_worker(&p->waiters[0], g * 32u + (uint32_t)__builtin_ctz(bits))) return;
     }
 }
@@ -13383,7 +13386,8 @@ static void dlpi_scratch_claimed(dlpi_worker *w, const dlpi_unit *t) {
         dlpi_scratch_free(p, k->cell);
     }
     if (k->lacks && !(k->none && t == NULL)) dlpi_scratch_lacks(w, false);
-    if (t == NULL && k->passed) w->rescan_seen--; /* look without hints again: they pass it by, too */
+    if (t == NULL && k->passed)
+        w->rescan_seen--; /* look without hints again: they pass it by, too */
     k->cell = 0;
     k->none = k->passed = false;
 }
@@ -24277,7 +24281,8 @@ static const dlpi_stage_ops *const dlpi_kinds[] = {DLPI_STAGE_KINDS(DLPI_KIND_OP
 __attribute__((unused)) /* but by dlpipe_shm.h */
 static const dlpi_stage_ops *
 dlpi_kind_ops(int32_t kind) {
-    return kind >= 0 && kind < DLP_STAGE_KINDS_END ? dlpi_kinds[kind] : NULL;
+    return kind >= 0 && (size_t)kind < sizeof dlpi_kinds / sizeof *dlpi_kinds ? dlpi_kinds[kind]
+                                                                              : NULL;
 }
 
 /* What a launcher calls what it tells each of its processes. */

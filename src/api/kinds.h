@@ -23,8 +23,9 @@
 
 /* How they follow each other, in words. */
 #define DLPI_STAGE_ORDER \
-    "sampler, repeat, parts or expand, fetch, scratch, cache, item maps, batch, batch maps, transfer, split"
+    "sampler, repeat, parts or expand, fetch, scratch, cache, item maps, batch, batch maps, " \
+    "transfer, split"
 
 #define DLPI_KIND_NUMBER(name, number, ops) DLP_STAGE_##name = number,
-enum { DLPI_STAGE_KINDS(DLPI_KIND_NUMBER) DLP_STAGE_KINDS_END };
+enum { DLPI_STAGE_KINDS(DLPI_KIND_NUMBER) };
 #undef DLPI_KIND_NUMBER

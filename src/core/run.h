@@ -487,7 +487,7 @@ __attribute__((noinline)) static int dlpi_row_wrong(dlpi_worker *w, const dlpi_u
     return what;
 }
 
-/* Lengths of the item's fields that end before the batch, where it has some: 0, or DLP_ERR_LENGTH. */
+/* Lengths of the item's fields that end before the batch, where it has some: 0, or the code. */
 static int dlpi_row_written(dlpi_worker *w, uint32_t s, uint32_t row) {
     const dlpi_stage *scratch = w->p->scratch;
     if (scratch == NULL || !dlpi_writes_first(w)) return 0;

@@ -108,8 +108,8 @@ static void dlpi_scratch_wake(dlp_pipe *p) {
     const dlpi_stage *first = p->work[0];
     for (uint32_t g = 0; g * 32u < (uint32_t)first->n_workers; g++) {
         uint32_t bits = dlpi_sleepers_mask(&dlpi_scratch_lacking(p)[g]); /* B1 */
-        if (bits != 0 && first->asleep_most == 0) dlpi_wake_caller(p->ctl, UINT64_MAX);
-        for (; bits != 0 && first->asleep_most != 0; bits &= bits - 1)
+        if (bits != 0) dlpi_wake_for(p, first, 0); /* the consumer, if it is its stage */
+        for (; bits != 0; bits &= bits - 1)
             if (dlpi_wake_worker(&p->waiters[0], g * 32u + (uint32_t)__builtin_ctz(bits))) return;
     }
 }
