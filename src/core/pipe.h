@@ -93,8 +93,10 @@ typedef struct dlpi_worker {
     uint64_t low;          /* every batch below has no unit to claim */
     uint64_t tail_seen;    /* ctl.tail when last read */
     uint64_t rescan_seen;
-    uint64_t claim_end; /* batches from here on are not to be claimed; 0: none */
-    void *self;         /* what its kind keeps for it, or NULL */
+    uint32_t input_at;     /* the cell behind the one that it took last, of cells of inputs, */
+    uint32_t input_untold; /* and inputs loaded of which the scheduler has not been told */
+    uint64_t claim_end;    /* batches from here on are not to be claimed; 0: none */
+    void *self;            /* what its kind keeps for it, or NULL */
     uint64_t
         *at_once; /* X2 [n_at_once] in the region: rows in callbacks, each as block->running has
                            the only one; NULL: there is but that */
@@ -275,6 +277,7 @@ struct dlp_pipe {
     /* the chain, once checked */
     dlpi_stage *sampler, *repeat, *fetch, *batcher;
     dlpi_stage *keeper, *lender, *sink; /* the stages with these roles, or NULL */
+    dlpi_stage *scratch;                /* as those */
     const dlpi_stay_ops *stay;          /* the lender's, where the sink's results stay; or NULL */
     const dlpi_source_ops *source;      /* what the rows of batches are, and */
     dlpi_stage *source_stage;           /* whose table that is */
