@@ -110,9 +110,9 @@ static inline int dlpi_active(const dlp_pipe *p, const dlpi_stage *st) {
     return (int)dlpi_sleepers_active(&p->waiters[st->work].active); /* A1 <- A1 */
 }
 
-/* Is the worker above that number? In a mask or behind a claim it may still be for a moment. */
+/* Is the worker above that number? In a mask or after a claim it may still be for a moment. */
 static inline bool dlpi_retired(const dlpi_worker *w) {
-    return (uint32_t)w->id >= dlpi_sleepers_active(&w->waiters->active); /* A1 <- A1, behind B1 */
+    return (uint32_t)w->id >= dlpi_sleepers_active(&w->waiters->active); /* A1 <- A1, after B1 */
 }
 
 static inline bool dlpi_stopped(const dlp_pipe *p) {
