@@ -1466,7 +1466,7 @@ static void dlpi_spare_keep(dlp_pipe *p) {
 }
 
 /* When may one that has died be replaced? At once; but whatever it is that makes processes die, for
-   long they are not forked more often than 100 times a second. Each death gets a turn, 10 ms behind
+   long they are not forked more often than 100 times a second. Each death gets a turn, 10 ms after
    the one before; of the turns that nobody took, one for each worker and 64 more are kept. */
 #define DLPI_TURN_NS UINT64_C(10000000)
 
@@ -1691,7 +1691,7 @@ _Noreturn static void dlpi_supervisor_end(dlp_pipe *p, int code) {
     _exit(code);
 }
 
-/* Nobody will clean up behind us. */
+/* Nobody will clean up after us. */
 _Noreturn static void dlpi_caller_dead(dlp_pipe *p) {
     dlpi_procs_kill(dlpi_shm_of(p));
     dlpi_name_remove(p);
@@ -3065,8 +3065,7 @@ DLPDEF int dlp_monitor_write_trace(const dlp_monitor *m, const char *path) {
 
 DLPDEF int dlp_monitor_write_window(const dlp_monitor *m, const char *path,
                                     const dlp_trace_window *window) {
-    bool good = dlpi_window_good(window);
-    if (m == NULL || path == NULL || !good) return DLP_ERR_ARG;
+    if (m == NULL || path == NULL || !dlpi_stretch_good(window)) return DLP_ERR_ARG;
     return dlpi_write_timeline(&m->seen, &(dlpi_picture){.window = window}, path);
 }
 

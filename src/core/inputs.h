@@ -11,7 +11,8 @@
    A source whose rows come out of inputs larger than an item has cells for them, in the region, and
    a stage of workers that load them. The scheduler alone says what is loaded into which cell, and
    when that is needed no more; the table of the source says how (load).
-   A unit of its workers is a cell with an open ticket, the oldest first.
+   A unit of its workers is a cell with an open ticket: the oldest of some that lie behind the cell
+   taken last, or the first of them where inputs take little time.
 
    cell.state: ticket (39 bits) and what is with it. Tickets only grow.
 
@@ -28,25 +29,28 @@
                             FAILED; recovery: OPEN        workers with the batch (P1, T1)
    Q2     ctl.source_moves  worker, after Q1; recovery    scheduler (Q2): look again for a free
    cell;
-                                                          before it sleeps, so behind B1
+                                                          before it sleeps, so after B1
    B1     waiters.mask, word   as everywhere
 
    Why a claim is right. The swap that puts a worker's number there IS the claim. It fails unless
    the word is that of the very ticket that was read, and open: after a cell was given to another
-   input its ticket is another. Fields of the cell are read behind the swap, and the scheduler
+   input its ticket is another. Fields of the cell are read after the swap, and the scheduler
    writes them only while the word is LOADED or FAILED, which no worker changes, or CLOSED, which it
    makes it by a swap that fails if a worker has come first. So while a worker's number stands there
    nobody but it writes fields or bytes. tests/model/model_parts.pml goes through all of this.
    Why a death costs no input. Nothing but the word tells who loads. A worker that dies before it
    says LOADED leaves its number there; recovery, which is alone with a dead worker's words, makes
    it OPEN again, and the next worker begins at the first byte: nobody reads bytes that are not
-   LOADED. One that dies behind LOADED has done all but counting the load and waking: recovery
+   LOADED. One that dies after LOADED has done all but counting the load and waking: recovery
    counts one (Q2), and wakes everybody. */
 
 #define DLPI_INPUT_OPEN UINT32_C(0x1000000)
 #define DLPI_INPUT_LOADED UINT32_C(0x1000001)
 #define DLPI_INPUT_FAILED UINT32_C(0x1000002)
 #define DLPI_INPUT_CLOSED UINT32_C(0)
+#define DLPI_INPUT_LOOK 16u /* cells behind an open one: which is the oldest of them? */
+#define DLPI_INPUT_TOLD 64u
+#define DLPI_INPUT_CHEAP_NS 2000u
 #define DLPI_INPUT_GUARD ((uint64_t)DLPI_DEBUG * 4096) /* before an input, aligned so */
 
 /* A cell, in region. The scheduler writes it while nobody may load; who loads writes the rest. */
@@ -126,11 +130,24 @@ static inline uint64_t dlpi_input_due(const dlpi_input *cell) {
     return DLPI_LOAD_RLX(&cell->due_ns); /* ordered by state, or of a ticket that is past */
 }
 
+/* Do inputs take less than to wake somebody, or to look for the oldest one? */
+static inline bool dlpi_input_cheap(const dlpi_worker *w) {
+    return w->block->item_ns < DLPI_INPUT_CHEAP_NS;
+}
+
+/* Tell the scheduler what was loaded. */
+static void dlpi_input_told(dlpi_worker *w) {
+    w->input_untold = 0;
+    dlpi_wake_scheduling(w->p);
+}
+
 static bool dlpi_input_find(dlpi_worker *w, dlpi_unit *t) {
     const dlp_pipe *p = w->p;
     for (;;) {
         uint64_t oldest = 0, now = 0, mine;
-        for (uint32_t c = 0; c < dlpi_n_inputs(p); c++) {
+        uint32_t n = dlpi_n_inputs(p), end = n, look = dlpi_input_cheap(w) ? 0 : DLPI_INPUT_LOOK;
+        uint32_t c = w->input_at < n ? w->input_at : 0;
+        for (uint32_t i = 0; i < end; i++, c = c + 1 < n ? c + 1 : 0) {
             const dlpi_input *cell = dlpi_input_at(p, c);
             uint64_t state = dlpi_claim_owner(&cell->state), due; /* Q1 <- Q1, B1 */
             if (dlpi_gen_low(state) != DLPI_INPUT_OPEN) continue;
@@ -139,10 +156,15 @@ static bool dlpi_input_find(dlpi_worker *w, dlpi_unit *t) {
                 if (now == 0) now = dlpi_now_ns();
                 if (due > now) continue;
             }
+            if (oldest == 0 && n - i > look) end = i + look;
             oldest = state;
             t->slot = c;
         }
-        if (oldest == 0) return false;
+        if (oldest == 0) {
+            if (w->input_untold > 0) dlpi_input_told(w);
+            return false;
+        }
+        w->input_at = t->slot + 1;
         t->b = dlpi_gen(oldest);
         t->unit = t->row = t->end = 0;
         t->untouched = false;
@@ -229,7 +251,9 @@ static void dlpi_input_run(dlpi_worker *w, const dlpi_unit *t) {
     dlpi_claim_done(&cell->state, dlpi_gen_word(t->b, what)); /* Q1 -> Q1, B1 */
     if (what == DLPI_INPUT_OPEN) return;    /* its time comes, and the first to sleep looks at it */
     dlpi_credit_add(&p->ctl->source_moves); /* Q2 -> Q2 */
-    dlpi_wake_scheduling(p);
+    /* Inputs that take less than to wake somebody are told of together: at the latest when there is
+       no other one. The scheduler's sleep ends by itself, too, should the next one take long. */
+    if (++w->input_untold >= DLPI_INPUT_TOLD || !dlpi_input_cheap(w)) dlpi_input_told(w);
 }
 
 /* What a dead worker of cells had: its input is loaded by another one. */
@@ -249,7 +273,7 @@ static void dlpi_input_recover(dlpi_worker *w, const dlpi_death *why) {
         dlpi_claim_done(&cell->state,
                         dlpi_gen_word(dlpi_gen(state), DLPI_INPUT_OPEN)); /* Q1 -> Q1 */
     }
-    /* Q2 -> Q2: it may have died behind LOADED, before this */
+    /* Q2 -> Q2: it may have died after LOADED, before this */
     dlpi_credit_add(&p->ctl->source_moves);
 }
 

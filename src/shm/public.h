@@ -131,8 +131,7 @@ DLPDEF int dlp_monitor_write_trace(const dlp_monitor *m, const char *path) {
 
 DLPDEF int dlp_monitor_write_window(const dlp_monitor *m, const char *path,
                                     const dlp_trace_window *window) {
-    bool good = dlpi_window_good(window);
-    if (m == NULL || path == NULL || !good) return DLP_ERR_ARG;
+    if (m == NULL || path == NULL || !dlpi_stretch_good(window)) return DLP_ERR_ARG;
     return dlpi_write_timeline(&m->seen, &(dlpi_picture){.window = window}, path);
 }
 

@@ -91,7 +91,8 @@ typedef struct dlpi_found {
     int rc; /* what is wrong with the epoch that was begun */
     uint64_t epoch;
     uint64_t tickets, left;
-    uint32_t free, waits, waits_last; /* lists of cells: free, and to be free by and by */
+    uint32_t free, free_last;   /* lists of cells: free, */
+    uint32_t waits, waits_last; /* and to be free by and by */
     dlpi_found_counts *counts;
     dlpi_found_cell *use;           /* [n_cells] */
     dlp_permutation *items;         /* [n_cells] the order of items in each, where it has one */
@@ -189,6 +190,21 @@ static uint64_t dlpi_found_rows_needed(const dlp_pipe *p, const dlpi_found *q) {
     return q->plan.steps && epoch < rows ? epoch : rows;
 }
 
+/* load gets whole pages; made items, which may be tiny, lie side by side. */
+static uint64_t dlpi_found_align(const dlpi_found *q) {
+    return q->d.load == NULL && q->d.max_part_bytes < 4096 && !DLPI_DEBUG ? DLPI_LINE : 4096;
+}
+
+/* Cells beyond what is needed: one for each worker and, where they are tiny, what a MiB has room
+   for, so that workers and scheduler wake each other less often. */
+static uint64_t dlpi_found_more(const dlpi_found *q, const dlpi_stage *st) {
+    const int32_t n = st->w.num_workers;
+    uint64_t workers = n > 0 ? (uint64_t)n : 1;
+    uint64_t more = (1 << 20) / (sizeof(dlpi_input) + q->d.max_part_bytes);
+    if (q->d.load != NULL || q->d.max_part_bytes >= 4096 || n <= 0) return workers;
+    return more > 1024 ? 1024 : more > workers ? more : workers;
+}
+
 /* How many cells there are. So many rows, from anywhere in an input on, lie in so many inputs. */
 static int dlpi_found_check(dlp_pipe *p, dlpi_stage *st) {
     dlpi_found *q = st->self;
@@ -204,7 +220,7 @@ static int dlpi_found_check(dlp_pipe *p, dlpi_stage *st) {
     all = rows * q->cursors.n;
     q->n_cells = q->d.queue_size;
     if (q->n_cells == 0 && all <= DLPI_FOUND_CELLS) {
-        uint64_t more = all + (uint64_t)(st->w.num_workers > 0 ? st->w.num_workers : 1);
+        uint64_t more = all + dlpi_found_more(q, st);
         q->n_cells = more < DLPI_FOUND_CELLS ? (uint32_t)more : DLPI_FOUND_CELLS;
     }
     if (q->n_cells >= all) return DLP_OK;
@@ -220,11 +236,6 @@ static int dlpi_found_check(dlp_pipe *p, dlpi_stage *st) {
 
 static uint64_t dlpi_found_slot_bytes(const dlp_pipe *p) {
     return dlpi_sum(sizeof(dlpi_source_state), dlpi_times(p->batch_rows, sizeof(dlpi_found_row)));
-}
-
-/* load gets whole pages; made items, which may be tiny, lie side by side. */
-static uint64_t dlpi_found_align(const dlpi_found *q) {
-    return q->d.load == NULL && q->d.max_part_bytes < 4096 && !DLPI_DEBUG ? DLPI_LINE : 4096;
 }
 
 static void dlpi_found_layout(dlp_pipe *p, dlpi_stage *st) {
@@ -260,6 +271,7 @@ static void dlpi_found_live(dlp_pipe *p, dlpi_stage *st) {
     q->counts->window = q->plan.window;
     q->waits = q->waits_last = DLPI_FOUND_NONE;
     q->free = 0; /* all, in their order */
+    q->free_last = q->n_cells - 1;
     for (uint32_t c = 0; c < q->n_cells; c++)
         q->use[c].next = c + 1 < q->n_cells ? c + 1 : DLPI_FOUND_NONE;
     if (DLPI_DEBUG) dlpi_inputs_paint(p, q->d.max_part_bytes);
@@ -267,22 +279,25 @@ static void dlpi_found_live(dlp_pipe *p, dlpi_stage *st) {
 
 /* ---- the lists of the streams ---- */
 
+/* To the end of a list. */
+static void dlpi_found_append(dlpi_found *q, uint32_t *first, uint32_t *last, uint32_t c) {
+    if (*first == DLPI_FOUND_NONE)
+        *first = c;
+    else
+        q->use[*last].next = c;
+    *last = c;
+}
+
 /* Cell c is on no stream's list any more. One of which no batch has rows, and that is loaded, is
    free; others will be. */
 static void dlpi_found_unlist(dlpi_found *q, uint32_t c, bool loaded) {
     dlpi_found_cell *u = &q->use[c];
     u->listed = false;
     u->next = DLPI_FOUND_NONE;
-    if (loaded && u->used <= q->left) {
-        u->next = q->free;
-        q->free = c;
-        return;
-    }
-    if (q->waits == DLPI_FOUND_NONE)
-        q->waits = c;
+    if (loaded && u->used <= q->left)
+        dlpi_found_append(q, &q->free, &q->free_last, c);
     else
-        q->use[q->waits_last].next = c;
-    q->waits_last = c;
+        dlpi_found_append(q, &q->waits, &q->waits_last, c);
 }
 
 /* The first cell of a stream is not needed any more. */
