@@ -4349,12 +4349,34 @@ static void dlpi_sleeper_wake_for(uint64_t *want, uint64_t b, uint32_t *word, ui
 DLPI_INLINE void dlpi_sleepers_any_enter(uint64_t *mask, uint64_t bit) {
     DLPI_OR_SEQ(mask, bit); /* B1 -> B1 */
 }
-DLPI_INLINE void dlpi_sleepers_any_leave(uint64_t *mask, uint64_t bit) {
-    DLPI_AND_SEQ(mask, ~bit); /* B1 */
+DLPI_INLINE bool dlpi_sleepers_any_sleep(const uint64_t *mask) {
+    return DLPI_LOAD_SEQ(mask) != 0; /* B1 -> B1 */
 }
-static void dlpi_sleepers_wake_any(const uint64_t *mask, uint32_t *word) {
-    if (DLPI_LOAD_SEQ(mask) == 0) return; /* B1 -> B1 */
-    dlpi_sleepers_wake_all(word);
+/* Returns whether somebody has woken this one, which then owes a look. */
+static bool dlpi_sleepers_any_leave(uint64_t *mask, uint64_t bit) {
+    return (DLPI_AND_SEQ(mask, ~bit) & bit) == 0; /* B1 <-> B1 */
+}
+DLPI_INLINE uint32_t dlpi_sleepers_any_bits(uint64_t mask) { /* 32 for the kernel */
+    return (uint32_t)(mask | mask >> 32);
+}
+static void dlpi_sleepers_wake_any(uint64_t *mask, uint32_t *word) {
+    uint64_t bits;
+    if (DLPI_LOAD_SEQ(mask) == 0) return;                       /* B1 -> B1 */
+    if ((bits = DLPI_XCHG_SEQ(mask, UINT64_C(0))) == 0) return; /* B1: one wake for a sleep */
+    dlpi_event_add(word);
+    dlpi_futex_wake(word, INT_MAX, dlpi_sleepers_any_bits(bits), 1);
+}
+/* One of them, in turn. */
+static void dlpi_sleepers_wake_any_one(uint64_t *mask, uint32_t *word) {
+    uint64_t all, next, turn = DLPI_LOAD_RLX(word) & 63u; /* a hint */
+    while ((all = DLPI_LOAD_SEQ(mask)) != 0) {            /* B1 -> B1 */
+        next = all >> turn << turn;
+        next = next != 0 ? next & (0u - next) : all & (0u - all);
+        if ((DLPI_AND_SEQ(mask, ~next) & next) == 0) continue; /* B1: whoever takes it out wakes */
+        dlpi_event_add(word);
+        dlpi_futex_wake(word, INT_MAX, dlpi_sleepers_any_bits(next), 1);
+        return;
+    }
 }
 
 /* ---- how many may work ---- */
@@ -7204,7 +7226,8 @@ typedef struct dlpi_share {
     uint64_t handed_back; /* how often somebody left batches to others */
     uint32_t mode, max_subscribers, n_slots, serve_only;
     uint64_t takers_at, admits_at, subscribers_at, subscriber_bytes; /* from here; read-only */
-    uint8_t pad[DLPI_LINE - 72];
+    uint32_t one_each; /* a batch is for one of them */
+    uint8_t pad[DLPI_LINE - 76];
 } dlpi_share;
 
 /* A dlp_skip; its message has a place of its own. */
@@ -8155,12 +8178,17 @@ static inline void dlpi_wake_scheduling(const dlp_pipe *p) {
         dlpi_wake_scheduler(p->ctl);
 }
 
-/* A batch became ready, or nothing will follow. After a sequentially consistent publication. */
+/* A batch became ready: wake those that are to have it, or the one that may. After a sequentially
+   consistent publication. */
 static void dlpi_wake_subscribers(dlpi_share *share) {
-    if (share != NULL) dlpi_sleepers_wake_any(&share->sleepers, &share->word);
+    if (share == NULL) return;
+    if (share->one_each)
+        dlpi_sleepers_wake_any_one(&share->sleepers, &share->word);
+    else
+        dlpi_sleepers_wake_any(&share->sleepers, &share->word);
 }
 
-/* The same, whatever their bits say. */
+/* All of them, whatever their bits say. */
 static void dlpi_wake_subscribers_all(dlpi_share *share) {
     if (share != NULL) dlpi_sleepers_wake_all(&share->word);
 }
@@ -8185,7 +8213,7 @@ static void dlpi_wake_sleepers(dlp_pipe *p) {
     }
     dlpi_wake_scheduler(p->ctl);
     dlpi_wake_caller(p->ctl, UINT64_MAX);
-    dlpi_wake_subscribers(p->share);
+    dlpi_wake_subscribers_all(p->share);
 }
 
 /* Wake everybody, whatever the masks say: a waker may have died between taking a sleeper's bit and
@@ -10311,7 +10339,7 @@ static uint64_t dlpi_schedule(dlp_pipe *p, uint64_t burst) {
         /* T1 -> T1: after the tail */
         dlpi_credit_close(&p->ctl->end_of_input, dlpi_scheduled_word(f->seek_no));
         dlpi_wake_caller(p->ctl, UINT64_MAX);
-        dlpi_wake_subscribers(p->share);
+        dlpi_wake_subscribers_all(p->share);
     }
     return f->published - before;
 }
