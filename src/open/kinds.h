@@ -7,7 +7,7 @@
 #include "stages/batch.h"
 #include "stages/lists.h"
 #include "stages/parts.h"
-#include "stages/found.h"
+#include "source/found.h"
 #include "source/expand.h"
 #include "stages/transfer.h"
 #include "stages/cache.h"

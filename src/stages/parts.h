@@ -144,7 +144,7 @@ static int dlpi_parts_fit(dlp_pipe *p, const dlpi_stage *st, const dlpi_part_pla
     if (p->sampler->sampler.subset || p->sampler->sampler.weights)
         return dlpi_bad(p, p->sampler->name, "sampler.subset",
                         "NULL with DLP_ORDER_PARTS, as weights", 1);
-    if ((rc = dlpi_check_streams(p, st, q->streams)) != DLP_OK) return rc;
+    if ((rc = dlpi_check_divides(p, st, "streams", q->streams)) != DLP_OK) return rc;
     if (q->steps == 0) return DLP_OK;
     dlpi_within(p, st->name, "items", (int64_t)items, (int64_t)q->streams, INT64_MAX,
                 "one for each stream with steps_per_epoch");
@@ -579,5 +579,6 @@ static const dlpi_stage_ops dlpi_parts_ops = {
     .private_words = "part tables",
     .blocks = dlpi_parts_blocks,
     .live = dlpi_parts_live,
+    .seen = dlpi_inputs_seen,
     .source = &dlpi_parts_source,
 };
