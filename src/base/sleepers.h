@@ -137,7 +137,7 @@ DLPI_INLINE bool dlpi_sleepers_any_sleep(const uint64_t *mask) {
     return DLPI_LOAD_SEQ(mask) != 0; /* B1 -> B1 */
 }
 /* Returns whether somebody has woken this one, which then owes a look. */
-static bool dlpi_sleepers_any_leave(uint64_t *mask, uint64_t bit) {
+static inline bool dlpi_sleepers_any_leave(uint64_t *mask, uint64_t bit) {
     return (DLPI_AND_SEQ(mask, ~bit) & bit) == 0; /* B1 <-> B1 */
 }
 DLPI_INLINE uint32_t dlpi_sleepers_any_bits(uint64_t mask) { /* 32 for the kernel */
