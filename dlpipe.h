@@ -14301,7 +14301,7 @@ static const dlpi_stage_ops dlpi_lists_ops = {
    A source whose rows come out of inputs larger than an item has cells for them, in the region, and
    a stage of workers that load them. The scheduler alone says what is loaded into which cell, and
    when that is needed no more; the table of the source says how (load).
-   A unit of its workers is a cell with an open ticket: the oldest of 64 from the cell taken last on,
+   A unit of its workers is a cell with an open ticket: the oldest of 64 from the one taken last on,
    or the first of them where inputs take little time.
 
    cell.state: ticket (39 bits) and what is with it. Tickets only grow.
@@ -14313,16 +14313,14 @@ static const dlpi_stage_ops dlpi_lists_ops = {
        +----------------------- scheduler: it is needed no more --------------------+
 
    label  atomic            written by                    read by (partner)
-   Q1     cell.state        scheduler: OPEN, CLOSED;         workers before a claim; scheduler,
-   who
+   Q1     cell.state        scheduler: OPEN, CLOSED;      workers before a claim; scheduler, who
                             worker: claim, LOADED,        then reads it, or shows it to item
                             FAILED; recovery: OPEN        workers with the batch (P1, T1)
    Q2     ctl.source_moves  worker, after Q1; recovery    scheduler (Q2): look again for a free
-   cell;
-                                                          before it sleeps, so behind B1
-   Q3     bits              scheduler, recovery, worker,  workers: a cell whose bit is not set is not
-                            before Q1 OPEN: set; worker,  open
-                            behind its claim: cleared
+                                                          cell; before it sleeps, so behind B1
+   Q3     bits              set before Q1 says OPEN;      workers: where it is not set, the cell
+                            worker, behind its claim:     is not open
+                            cleared
    B1     waiters.mask, word   as everywhere
 
    Why a claim is right. The swap that puts a worker's number there IS the claim. It fails unless
@@ -14501,7 +14499,7 @@ static bool dlpi_input_find(dlpi_worker *w, dlpi_unit *t) {
         *t = (dlpi_unit){dlpi_gen(s.oldest), s.cell, 0, 0, 0, false};
         state = &dlpi_input_at(p, s.cell)->state;
         if (!dlpi_claim_take(state, s.oldest, dlpi_gen_word(t->b, (uint64_t)w->global + 1u)))
-            continue;                                                         /* Q1 */
+            continue;                                                            /* Q1 */
         DLPI_AND_SEQ(dlpi_input_bits(p, s.cell), ~(UINT64_C(1) << s.cell % 64)); /* Q3: behind Q1 */
         w->input_at = s.cell + 1;
         return true;
@@ -14589,7 +14587,7 @@ static void dlpi_input_run(dlpi_worker *w, const dlpi_unit *t) {
         return;
     }
     dlpi_claim_done(&cell->state, dlpi_gen_word(t->b, what)); /* Q1 -> Q1, B1 */
-    dlpi_credit_add(&p->ctl->source_moves); /* Q2 -> Q2 */
+    dlpi_credit_add(&p->ctl->source_moves);                   /* Q2 -> Q2 */
     /* Inputs that take less than to wake somebody are told of together: at the latest when there is
        no other one. The scheduler's sleep ends by itself, too, should the next one take long. */
     if (++w->input_untold >= DLPI_INPUT_TOLD || !dlpi_input_cheap(w)) dlpi_input_told(w);

@@ -11,7 +11,7 @@
    A source whose rows come out of inputs larger than an item has cells for them, in the region, and
    a stage of workers that load them. The scheduler alone says what is loaded into which cell, and
    when that is needed no more; the table of the source says how (load).
-   A unit of its workers is a cell with an open ticket: the oldest of 64 from the cell taken last on,
+   A unit of its workers is a cell with an open ticket: the oldest of 64 from the one taken last on,
    or the first of them where inputs take little time.
 
    cell.state: ticket (39 bits) and what is with it. Tickets only grow.
@@ -23,16 +23,14 @@
        +----------------------- scheduler: it is needed no more --------------------+
 
    label  atomic            written by                    read by (partner)
-   Q1     cell.state        scheduler: OPEN, CLOSED;         workers before a claim; scheduler,
-   who
+   Q1     cell.state        scheduler: OPEN, CLOSED;      workers before a claim; scheduler, who
                             worker: claim, LOADED,        then reads it, or shows it to item
                             FAILED; recovery: OPEN        workers with the batch (P1, T1)
    Q2     ctl.source_moves  worker, after Q1; recovery    scheduler (Q2): look again for a free
-   cell;
-                                                          before it sleeps, so behind B1
-   Q3     bits              scheduler, recovery, worker,  workers: a cell whose bit is not set is not
-                            before Q1 OPEN: set; worker,  open
-                            behind its claim: cleared
+                                                          cell; before it sleeps, so behind B1
+   Q3     bits              set before Q1 says OPEN;      workers: where it is not set, the cell
+                            worker, behind its claim:     is not open
+                            cleared
    B1     waiters.mask, word   as everywhere
 
    Why a claim is right. The swap that puts a worker's number there IS the claim. It fails unless
