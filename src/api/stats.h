@@ -101,6 +101,14 @@ typedef struct dlp_chunk_stats {
     uint64_t seam_bytes;
 } dlp_chunk_stats;
 
+/* A counter of dlp_pipe_desc.counters, as dlp_pipe_count noted it last. */
+typedef struct dlp_counter_stats {
+    char name[32], unit[12];
+    double value, most; /* most: of the desc */
+    uint64_t at_ns;     /* since start */
+    uint64_t noted;     /* how often; 0: never, value is 0 */
+} dlp_counter_stats;
+
 typedef struct dlp_stats {
     uint64_t elapsed_ns;     /* since start */
     uint64_t batches, items; /* delivered */
@@ -137,6 +145,8 @@ typedef struct dlp_stats {
     uint64_t epoch_wait_ns; /* that the caller waited there, from the call of set_epoch to the
                                   epoch's first batch */
     uint64_t set_epoch_ns;  /* in set_epoch, the first call too */
+    uint32_t n_counters;
+    dlp_counter_stats counters[DLP_MAX_COUNTERS];
 } dlp_stats;
 
 /* Read the counters of the pipe and its stages.

@@ -58,6 +58,11 @@ DLPI_INLINE uint32_t dlpi_sleepers_count(const dlpi_sleepers *s) {
     return (uint32_t)__builtin_popcount(DLPI_LOAD_SEQ(&s->mask)); /* B1 -> B1 */
 }
 
+/* Their bits. */
+DLPI_INLINE uint32_t dlpi_sleepers_mask(const dlpi_sleepers *s) {
+    return DLPI_LOAD_SEQ(&s->mask); /* B1 -> B1 */
+}
+
 /* It is dead. */
 DLPI_INLINE void dlpi_sleepers_forget(dlpi_sleepers *s, uint32_t bit) {
     DLPI_AND_SEQ(&s->mask, ~bit); /* B1 */
@@ -84,10 +89,12 @@ static uint32_t dlpi_sleepers_wake(dlpi_sleepers *s, uint32_t n, uint32_t shared
     return n;
 }
 
-static void dlpi_sleepers_wake_one(dlpi_sleepers *s, uint32_t bit, uint32_t shared) {
-    if ((DLPI_LOAD_SEQ(&s->mask) & bit) == 0) return;      /* B1 -> B1 */
-    if ((DLPI_AND_SEQ(&s->mask, ~bit) & bit) == 0) return; /* B1 */
+/* Returns whether it slept, and was not woken by others. */
+static bool dlpi_sleepers_wake_one(dlpi_sleepers *s, uint32_t bit, uint32_t shared) {
+    if ((DLPI_LOAD_SEQ(&s->mask) & bit) == 0) return false;      /* B1 -> B1 */
+    if ((DLPI_AND_SEQ(&s->mask, ~bit) & bit) == 0) return false; /* B1 */
     dlpi_sleepers_wake_bits(s, 1, bit, shared);
+    return true;
 }
 
 /* Whoever sleeps on the word, whatever the masks say. */

@@ -277,6 +277,7 @@ struct dlp_pipe {
     /* the chain, once checked */
     dlpi_stage *sampler, *repeat, *fetch, *batcher;
     dlpi_stage *keeper, *lender, *sink; /* the stages with these roles, or NULL */
+    dlpi_stage *scratch;                /* as those */
     const dlpi_stay_ops *stay;          /* the lender's, where the sink's results stay; or NULL */
     const dlpi_source_ops *source;      /* what the rows of batches are, and */
     dlpi_stage *source_stage;           /* whose table that is */
@@ -339,9 +340,10 @@ struct dlp_pipe {
     dlp_batch *out;        /* [n_out] what the consumer sees */
     dlp_tensor *out_fields;
     uint8_t *ones;
-    uint64_t *counted; /* what counters have */
-    uint8_t *held;     /* [n_out] */
-    uint8_t *taken;    /* [ring] in the region; unordered: delivered; consumer */
+    uint64_t *counted;             /* what counters have */
+    dlpi_counter_rec *counter_now; /* [n_counters] in the region */
+    uint8_t *held;                 /* [n_out] */
+    uint8_t *taken;                /* [ring] in the region; unordered: delivered; consumer */
     uint8_t *own_rows; /* [workers of fetch][1 + in_flight] of source->row_bytes; NULL: none */
     uint64_t budget_bytes;
     struct dlpi_exported *exported; /* [n_out] batches given away as tensors; NULL: never */

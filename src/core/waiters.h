@@ -16,8 +16,10 @@ static void dlpi_wake_some(dlpi_waiters *waiters, uint32_t n_workers, uint32_t n
         n = dlpi_sleepers_wake(&waiters->group[g], n, waiters->shared);
 }
 
-static void dlpi_wake_worker(dlpi_waiters *waiters, uint32_t worker) {
-    dlpi_sleepers_wake_one(&waiters->group[worker / 32u], 1u << worker % 32u, waiters->shared);
+/* Returns whether it slept. */
+static bool dlpi_wake_worker(dlpi_waiters *waiters, uint32_t worker) {
+    return dlpi_sleepers_wake_one(&waiters->group[worker / 32u], 1u << worker % 32u,
+                                  waiters->shared);
 }
 
 /* There is work on batch b for a stage of threads or processes: wake n of its workers or, where

@@ -10,8 +10,8 @@ dir=build/examples_test
 . tests/rig/shell_rig
 fresh_dir
 
-for e in loader queues actors stages share stream mixture parts concurrent tokens folder epochs \
-    table tar; do
+for e in loader queues actors stages share stream mixture parts concurrent decode tokens folder \
+    epochs table tar; do
     ${CC:-cc} -std=c11 -O0 -o $dir/$e examples/$e.c -lpthread -lm || exit 1
 done
 
@@ -54,6 +54,11 @@ timeout 60 $dir/mixture >$dir/said || fail "mixture: exit code $?: $(cat $dir/sa
 sed 's/.*up to *\([0-9]*\) tokens, *\([0-9]*\)\.[0-9] % padding.*/\1 \2/' $dir/said | awk '
     NR > 1 && $2 * 2 > padding { wrong = 1 } NR == 3 && $1 > 16384 { wrong = 1 } { padding = $2 }
     END { exit wrong || NR != 3 }' || fail "mixture: padding or budget: $(cat $dir/said)"
+
+# decode: any number of cells and workers, the same pictures.
+timeout 60 $dir/decode -w 1 >$dir/said || fail "decode: exit code $?"
+timeout 60 $dir/decode -k 64 -w 3 -c 40 >>$dir/said || fail "decode -k: exit code $?"
+[ "$(grep -c 'a mean of 0.6136' $dir/said)" -eq 2 ] || fail "decode says: $(cat $dir/said)"
 
 # concurrent: each row of its table has the same items.
 timeout 60 $dir/concurrent -n 256 -l 2 >$dir/said || fail "concurrent: exit code $?"
