@@ -57,6 +57,7 @@
    >>kinds          THE KINDS OF STAGES
    >>stages         WHO DOES THE WORK
    >>pipe           WIRING, RUNNING
+   >>scratch        READ, THEN DECODE: FIELDS THAT END BEFORE THE BATCH
    >>guard          ITEMS WHOSE NUMBERS ARE NOT WHAT THEY SHOULD BE
    >>loader         ALL IN ONE CALL
    >>chunks         BATCHES THAT ARE VIEWS INTO CHUNKS
@@ -84,7 +85,7 @@
    >>impl-beside >>impl-cells >>impl-debug >>impl-cancel >>impl-open-end >>impl-window
    >>impl-seen >>impl-links >>impl-dispatch >>impl-feed >>impl-claim
    >>impl-run >>impl-collate >>impl-workers >>impl-recover >>impl-fetch >>impl-cache >>impl-map
-   >>impl-guard >>impl-batch >>impl-transfer >>impl-state >>impl-sampler >>impl-lists
+   >>impl-guard >>impl-scratch >>impl-batch >>impl-transfer >>impl-state >>impl-sampler >>impl-lists
    >>impl-inputs >>impl-parts >>impl-found >>impl-tune >>impl-scheduler >>impl-pace
    >>impl-deliver >>impl-split
    >>impl-build >>impl-placement >>impl-stats
@@ -346,6 +347,7 @@
      last             drop_last                  what becomes of an epoch's last, short batch
      collate          collate_fn                 makes a batch out of items; without one no copy
      map              transform                  changes an item, or a whole batch, in place
+     scratch          -                          fields that fetch writes, a map reads, no batch has
      guard            -                          finds NaN and numbers out of range (>>guard)
      item_random      worker seeds               random bits of (seed, epoch, position) alone
      loader           DataLoader                 a desc and a call that open a whole pipe
@@ -1666,14 +1668,16 @@ DLPDEF void dlp_buckets_close(dlp_buckets *b);
     KIND(PARTS, 10, dlpi_parts_ops) \
     KIND(FOUND, 12, dlpi_found_ops) \
     KIND(EXPAND, 13, dlpi_expand_ops) \
+    KIND(SCRATCH, 14, dlpi_scratch_kind_ops) \
     KIND(GUARD, 11, dlpi_guard_ops)
 
 /* How they follow each other, in words. */
 #define DLPI_STAGE_ORDER \
-    "sampler, repeat, parts or expand, fetch, cache, item maps, batch, batch maps, transfer, split"
+    "sampler, repeat, parts or expand, fetch, scratch, cache, item maps, batch, batch maps, " \
+    "transfer, split"
 
 #define DLPI_KIND_NUMBER(name, number, ops) DLP_STAGE_##name = number,
-enum { DLPI_STAGE_KINDS(DLPI_KIND_NUMBER) DLP_STAGE_KINDS_END };
+enum { DLPI_STAGE_KINDS(DLPI_KIND_NUMBER) };
 #undef DLPI_KIND_NUMBER
 
 /* ---------------------------------------------------------------------------------------------
@@ -2137,6 +2141,34 @@ typedef struct dlp_cache_desc {
 
 /* As dlp_pipe_add_map. */
 DLPDEF dlp_stage dlp_pipe_add_cache(dlp_pipe *p, const dlp_cache_desc *desc);
+
+/* ---------------------------------------------------------------------------------------------
+   >>scratch    READ, THEN DECODE: FIELDS THAT END BEFORE THE BATCH
+   Between fetch and the item map behind it: fetch reads (by many requests at once, say), the map
+   decodes, each with workers and a placement of its own. What was read lies in cells of these
+   fields: an item has one from before its fetch until the map is through with it. It is in no
+   batch, no device copy, no cache, no state. Behind the dataset's own fields both callbacks see
+   these: item->data[n_fields of the dataset + i], and for ragged ones length, which fetch sets and
+   the map reads. Memory is the cells, however many batches there are; a fetch without a free cell
+   waits. Nothing is zeroed: what fetch did not write is of an item before.
+
+   Whatever dies keeps the cell: of an item whose map died, or is tried again, nothing is read again
+   if the map is idempotent, as one is that only reads these fields and writes others whole. Else
+   the item goes back to fetch. One cell is enough for everything to move; see >>impl-scratch. */
+typedef struct dlp_scratch_desc {
+    const dlp_field *fields; /* required; [n_fields], copied; shape: the most bytes of an item;
+                                max_per_batch is not read */
+    uint32_t n_fields;       /* with the dataset's at most DLP_MAX_FIELDS */
+    uint32_t n_cells; /* 0: one for each item that fetch workers may have in hand, and two for
+                                each worker of the map. More than items under way (prefetch_factor x
+                                rows of a batch) are not taken. At most 2^20 */
+} dlp_scratch_desc;
+
+/* Add such fields, between fetch and an item map. Items are claimed one by one then, not in runs:
+   for items that take 10 us and more. In dlp_stage_stats.own: cells in use, and all.
+   desc: copied - returns as dlp_pipe_add_map; what does not fit the other stages is found by plan
+   and start (DLP_ERR_GRAPH, DLP_ERR_ARG). */
+DLPDEF dlp_stage dlp_pipe_add_scratch(dlp_pipe *p, const dlp_scratch_desc *desc);
 
 /* ---------------------------------------------------------------------------------------------
    >>guard      ITEMS WHOSE NUMBERS ARE NOT WHAT THEY SHOULD BE
@@ -2624,7 +2656,7 @@ typedef struct dlp_expand_desc {
     uint32_t n_fields;
     uint32_t max_out;         /* k: with expand required; without it 1 */
     uint32_t queue_size;      /* cells, one for each input at once; 0: what is needed, and one more
-                                  for each worker. Fewer than needed is an error of start */
+                                  for each worker, of tiny items up to 1024. Fewer than needed is an error of start */
     uint32_t streams;         /* C, as of >>found; 0: 1 */
     uint64_t steps_per_epoch; /* as there */
     int32_t shuffle_items;    /* 1: an input's items in a keyed permutation */
@@ -2748,6 +2780,14 @@ typedef struct dlp_chunk_stats {
     uint64_t seam_bytes;
 } dlp_chunk_stats;
 
+/* A counter of dlp_pipe_desc.counters, as dlp_pipe_count noted it last. */
+typedef struct dlp_counter_stats {
+    char name[32], unit[12];
+    double value, most; /* most: of the desc */
+    uint64_t at_ns;     /* since start */
+    uint64_t noted;     /* how often; 0: never, value is 0 */
+} dlp_counter_stats;
+
 typedef struct dlp_stats {
     uint64_t elapsed_ns;     /* since start */
     uint64_t batches, items; /* delivered */
@@ -2784,6 +2824,8 @@ typedef struct dlp_stats {
     uint64_t epoch_wait_ns; /* that the caller waited there, from the call of set_epoch to the
                                   epoch's first batch */
     uint64_t set_epoch_ns;  /* in set_epoch, the first call too */
+    uint32_t n_counters;
+    dlp_counter_stats counters[DLP_MAX_COUNTERS];
 } dlp_stats;
 
 /* Read the counters of the pipe and its stages.
@@ -4232,6 +4274,11 @@ DLPI_INLINE uint32_t dlpi_sleepers_count(const dlpi_sleepers *s) {
     return (uint32_t)__builtin_popcount(DLPI_LOAD_SEQ(&s->mask)); /* B1 -> B1 */
 }
 
+/* Their bits. */
+DLPI_INLINE uint32_t dlpi_sleepers_mask(const dlpi_sleepers *s) {
+    return DLPI_LOAD_SEQ(&s->mask); /* B1 -> B1 */
+}
+
 /* It is dead. */
 DLPI_INLINE void dlpi_sleepers_forget(dlpi_sleepers *s, uint32_t bit) {
     DLPI_AND_SEQ(&s->mask, ~bit); /* B1 */
@@ -4258,10 +4305,12 @@ static uint32_t dlpi_sleepers_wake(dlpi_sleepers *s, uint32_t n, uint32_t shared
     return n;
 }
 
-static void dlpi_sleepers_wake_one(dlpi_sleepers *s, uint32_t bit, uint32_t shared) {
-    if ((DLPI_LOAD_SEQ(&s->mask) & bit) == 0) return;      /* B1 -> B1 */
-    if ((DLPI_AND_SEQ(&s->mask, ~bit) & bit) == 0) return; /* B1 */
+/* Returns whether it slept, and was not woken by others. */
+static bool dlpi_sleepers_wake_one(dlpi_sleepers *s, uint32_t bit, uint32_t shared) {
+    if ((DLPI_LOAD_SEQ(&s->mask) & bit) == 0) return false;      /* B1 -> B1 */
+    if ((DLPI_AND_SEQ(&s->mask, ~bit) & bit) == 0) return false; /* B1 */
     dlpi_sleepers_wake_bits(s, 1, bit, shared);
+    return true;
 }
 
 /* Whoever sleeps on the word, whatever the masks say. */
@@ -7070,10 +7119,18 @@ enum {
     DLPI_REC_LENDER,
     DLPI_REC_RESIDENT, /* a word for each of what stays */
     DLPI_REC_SINK,     /* a word for each of its buffers */
+    DLPI_REC_COUNTERS, /* of the user's */
     DLPI_REC_OWN,      /* what the kind of stage i counts: the i-th of DLP_MAX_STAGES */
     DLPI_REC_OWN_LAST = DLPI_REC_OWN + DLP_MAX_STAGES - 1,
     DLPI_REC_COUNT
 };
+
+/* A counter of the user's, as it is now: words, which observers copy one by one. */
+typedef struct dlpi_counter_rec {
+    uint64_t value, most; /* bits of a double */
+    uint64_t at_ns, noted;
+    char name[32], unit[16];
+} dlpi_counter_rec;
 
 typedef struct dlpi_record {
     uint32_t type, id;
@@ -7271,6 +7328,7 @@ typedef struct dlpi_fmeta {
 } dlpi_fmeta;
 
 _Static_assert(sizeof(dlpi_record) == 32, "region layout");
+_Static_assert(sizeof(dlpi_counter_rec) == 80, "region layout");
 _Static_assert(sizeof(dlpi_region) == 64 + 32 * DLPI_REC_COUNT, "region layout");
 _Static_assert(sizeof(dlpi_pipe_rec) == 256, "region layout");
 _Static_assert(sizeof(dlpi_stage_rec) == 88, "region layout");
@@ -7300,6 +7358,7 @@ _Static_assert(sizeof(dlp_trace_event) == 32, "region layout");
      source   what the rows of a batch are, and when a batch may be scheduled; of several stages
               that have the role the last one has it
      keeper   rows that need not be fetched again
+     scratch  memory that a row has from before the first stage until the second one is done
      lender   what the consumer gets in a batch's place, and the states that go with it
      sink     the last stage of a chain whose results lie elsewhere than in the slot's cell
 
@@ -7361,6 +7420,20 @@ typedef struct dlpi_keeper_ops {                                 /* by workers o
     void (*put)(struct dlpi_worker *w);     /* the row that was fetched just now */
     void (*recover)(struct dlpi_worker *w); /* by the supervisor: it died */
 } dlpi_keeper_ops;
+
+/* A row has a cell from before its claim in the first stage until just before it is done in the
+   second: whatever becomes of it in between. Units are single rows there. */
+typedef struct dlpi_scratch_ops { /* by workers of these two stages */
+    bool (*take)(struct dlpi_worker *w, const struct dlpi_unit *t); /* to claim t: is there one? */
+    void (*claimed)(struct dlpi_worker *w, const struct dlpi_unit *t); /* t was; NULL: nothing */
+    void (*at)(struct dlpi_worker *w, uint32_t s,
+               uint32_t row); /* its fields are the item's, too */
+    int (*written)(struct dlpi_worker *w, uint32_t s, uint32_t row); /* by the first; 0 or code */
+    void (*leave)(struct dlpi_worker *w, const struct dlpi_unit *t,
+                  uint32_t rows); /* about to be done in the second; as bits of their word */
+    bool (*has)(const dlp_pipe *p, uint64_t b, uint32_t s, uint32_t row); /* its cell, still? */
+    void (*recover)(struct dlpi_worker *w);                               /* it died */
+} dlpi_scratch_ops;
 
 /* What a lender has handed out: dlp_pipe.out[v], complete; the books are the core's. */
 typedef struct dlpi_handed {
@@ -7501,6 +7574,7 @@ typedef struct dlpi_stage_ops {
     /* roles */
     const dlpi_source_ops *source;
     const dlpi_keeper_ops *keeper;
+    const dlpi_scratch_ops *scratch;
     const dlpi_lender_ops *lender;
     const dlpi_sink_ops *sink;
 } dlpi_stage_ops;
@@ -7779,6 +7853,7 @@ struct dlp_pipe {
     /* the chain, once checked */
     dlpi_stage *sampler, *repeat, *fetch, *batcher;
     dlpi_stage *keeper, *lender, *sink; /* the stages with these roles, or NULL */
+    dlpi_stage *scratch;                /* as those */
     const dlpi_stay_ops *stay;          /* the lender's, where the sink's results stay; or NULL */
     const dlpi_source_ops *source;      /* what the rows of batches are, and */
     dlpi_stage *source_stage;           /* whose table that is */
@@ -7841,9 +7916,10 @@ struct dlp_pipe {
     dlp_batch *out;        /* [n_out] what the consumer sees */
     dlp_tensor *out_fields;
     uint8_t *ones;
-    uint64_t *counted; /* what counters have */
-    uint8_t *held;     /* [n_out] */
-    uint8_t *taken;    /* [ring] in the region; unordered: delivered; consumer */
+    uint64_t *counted;             /* what counters have */
+    dlpi_counter_rec *counter_now; /* [n_counters] in the region */
+    uint8_t *held;                 /* [n_out] */
+    uint8_t *taken;                /* [ring] in the region; unordered: delivered; consumer */
     uint8_t *own_rows; /* [workers of fetch][1 + in_flight] of source->row_bytes; NULL: none */
     uint64_t budget_bytes;
     struct dlpi_exported *exported; /* [n_out] batches given away as tensors; NULL: never */
@@ -8041,8 +8117,10 @@ static void dlpi_wake_some(dlpi_waiters *waiters, uint32_t n_workers, uint32_t n
         n = dlpi_sleepers_wake(&waiters->group[g], n, waiters->shared);
 }
 
-static void dlpi_wake_worker(dlpi_waiters *waiters, uint32_t worker) {
-    dlpi_sleepers_wake_one(&waiters->group[worker / 32u], 1u << worker % 32u, waiters->shared);
+/* Returns whether it slept. */
+static bool dlpi_wake_worker(dlpi_waiters *waiters, uint32_t worker) {
+    return dlpi_sleepers_wake_one(&waiters->group[worker / 32u], 1u << worker % 32u,
+                                  waiters->shared);
 }
 
 /* There is work on batch b for a stage of threads or processes: wake n of its workers or, where
@@ -9569,9 +9647,39 @@ static bool dlpi_words_count(const dlpi_words *w, int type, uint64_t mask, bool 
     return true;
 }
 
+/* A figure of the user's: a number, 0 or more. */
+static double dlpi_seen_figure(uint64_t bits) {
+    double v;
+    memcpy(&v, &bits, sizeof v);
+    return v >= 0 && v <= 1e300 ? v : 0;
+}
+
+/* The user's counters as they are now. */
+static bool dlpi_seen_counters(const dlpi_words *words, dlpi_seen *s) {
+    dlpi_counter_rec r;
+    uint64_t n = words->rec[DLPI_REC_COUNTERS].count, word;
+    if (words->rec[DLPI_REC_COUNTERS].type == 0) n = 0;
+    s->figures.n_counters = (uint32_t)(n < DLP_MAX_COUNTERS ? n : DLP_MAX_COUNTERS);
+    for (uint32_t i = 0; i < s->figures.n_counters; i++) {
+        dlp_counter_stats *c = &s->figures.counters[i];
+        for (size_t at = 0; at < sizeof r; at += 8) {
+            if (!dlpi_word_at(words, DLPI_REC_COUNTERS, i, at, 8, &word)) return false;
+            memcpy((char *)&r + at, &word, sizeof word);
+        }
+        memcpy(c->name, r.name, sizeof c->name - 1);
+        memcpy(c->unit, r.unit, sizeof c->unit - 1);
+        c->value = dlpi_seen_figure(r.value);
+        c->most = dlpi_seen_figure(r.most);
+        c->at_ns = r.at_ns;
+        c->noted = r.noted;
+    }
+    return true;
+}
+
 /* Fill the figures that kinds of stages count by themselves. False: words say what can't be. */
 static bool dlpi_seen_kinds(const dlpi_words *words, dlpi_seen *s) {
     memset(&s->figures, 0, sizeof s->figures);
+    if (!dlpi_seen_counters(words, s)) return false;
     for (uint32_t i = 0; i < s->n_stages; i++) {
         const dlpi_stage_ops *ops = s->stages[i].ops;
         if (ops && ops->seen && !ops->seen(words, s, (int32_t)i)) return false;
@@ -9972,7 +10080,7 @@ static uint32_t dlpi_run_shift(dlp_pipe *p, uint32_t count) {
     uint32_t shift = 0;
     int active = dlpi_active(p, st);
     uint32_t at_once = (uint32_t)(active < p->cpus ? active : p->cpus);
-    if (st->ops->row_by_row) return 0;
+    if (st->ops->row_by_row || p->scratch != NULL) return 0;
     if (st->w.dispatch == DLP_DISPATCH_BATCHES) at_once = 1; /* all runs go to one worker */
     for (int i = 0; i < active; i++) {
         uint64_t ns = DLPI_LOAD_RLX(&p->workers[st->first_worker + i].block->item_ns); /* a hint */
@@ -10224,11 +10332,12 @@ static inline bool dlpi_is_item_stage(const dlp_pipe *p, const dlpi_stage *st) {
 }
 
 /* Is the input of this unit there? Rows this stage did already need no input. */
-static bool dlpi_input_ready(const dlpi_worker *w, const dlpi_unit *t, dlpi_stage_words *mine) {
+static bool dlpi_input_ready(dlpi_worker *w, const dlpi_unit *t, dlpi_stage_words *mine) {
     const dlp_pipe *p = w->p;
     dlpi_stage_words *theirs;
     uint32_t i = t->row / DLPI_WORD_ROWS, mask;
-    if (dlpi_writes_first(w)) return true;
+    if (dlpi_writes_first(w))
+        return DLPI_LIKELY(p->scratch == NULL) || p->scratch->ops->scratch->take(w, t);
     theirs = dlpi_stage_words_at(p, t->slot, p->work[w->st->work - 1]);
     if (!dlpi_is_item_stage(p, w->st))
         return dlpi_ready_is(dlpi_gather_ready(&theirs->ready), t->b); /* Y1 <- Y1 */
@@ -10312,7 +10421,7 @@ static inline uint64_t dlpi_tail_moved(const dlpi_worker *w) {
 }
 
 /* Find and claim the oldest work of this stage. */
-static bool dlpi_find(dlpi_worker *w, dlpi_unit *t) {
+static bool dlpi_find_oldest(dlpi_worker *w, dlpi_unit *t) {
     const dlp_pipe *p = w->p;
     uint64_t rescan = dlpi_claim_rescans(&w->waiters->rescan); /* R1 <- R1 */
     /* T1 <- T1 */
@@ -10337,6 +10446,14 @@ static bool dlpi_find(dlpi_worker *w, dlpi_unit *t) {
     w->tail_seen = tail;
     w->rescan_seen = rescan; /* only after a whole look without hints */
     return false;
+}
+
+static bool dlpi_find(dlpi_worker *w, dlpi_unit *t) {
+    const dlpi_stage *scratch = w->p->scratch;
+    bool found = dlpi_find_oldest(w, t);
+    if (DLPI_UNLIKELY(scratch != NULL) && dlpi_writes_first(w))
+        scratch->ops->scratch->claimed(w, found ? t : NULL);
+    return found;
 }
 
 /* Let batch b leave the last item stage if all of its rows are done. seen: ready, read before. */
@@ -10388,6 +10505,8 @@ static void dlpi_complete(dlpi_worker *w, const dlpi_unit *t, uint32_t mask) {
     uint32_t count = dlpi_slot_at(p, t->slot)->count, bits;
     uint64_t seen;
     if (mask == 0) return;
+    if (DLPI_UNLIKELY(p->scratch != NULL) && w->st->work == 1)
+        p->scratch->ops->scratch->leave(w, t, mask);
     bits = dlpi_gather_publish(&dlpi_done(words)[i], t->b, mask);
     if (w->st->work + 1 < p->n_item_work) {
         dlpi_pass_items(w, t, bits);
@@ -10869,6 +10988,11 @@ static inline bool dlpi_row_kept(const dlpi_worker *w) {
     return dlpi_writes_first(w) && w->p->keeper != NULL;
 }
 
+/* Has the item fields in a cell of its own, that end before the batch? */
+static inline bool dlpi_row_scratch(const dlpi_worker *w) {
+    return w->p->scratch != NULL && w->st->work <= 1;
+}
+
 static inline bool dlpi_row_zeroed(const dlpi_worker *w) {
     return dlpi_writes_first(w) && !w->p->fetch->dataset.writes_all_bytes;
 }
@@ -10881,8 +11005,8 @@ static inline void dlpi_row_zero(dlpi_worker *w) {
 }
 
 static bool dlpi_row_has_special(const dlpi_worker *w) {
-    return dlpi_row_kept(w) || dlpi_row_zeroed(w) || w->extra != NULL || w->p->items.any_ragged ||
-           w->st->w.deadline_ms != 0;
+    return dlpi_row_kept(w) || dlpi_row_scratch(w) || dlpi_row_zeroed(w) || w->extra != NULL ||
+           w->p->items.any_ragged || w->st->w.deadline_ms != 0;
 }
 
 /* What the source has for the row's callback. Apart: the address of the item would take a register
@@ -10903,6 +11027,7 @@ static bool dlpi_row_special(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
         w->note.used_random = 0;
     }
     if (p->items.any_ragged) dlpi_item_lengths(w, t, row);
+    if (dlpi_row_scratch(w)) p->scratch->ops->scratch->at(w, t->slot, row);
     dlpi_row_zero(w);
     if (w->extra != NULL) dlpi_row_extra(w, t->slot, row);
     if (w->st->w.deadline_ms) DLPI_STORE_RLX(&w->block->since_ns, dlpi_now_ns());
@@ -10953,11 +11078,19 @@ __attribute__((noinline)) static int dlpi_row_wrong(dlpi_worker *w, const dlpi_u
     return what;
 }
 
+/* Lengths of the item's fields that end before the batch, where it has some: 0, or the code. */
+static int dlpi_row_written(dlpi_worker *w, uint32_t s, uint32_t row) {
+    const dlpi_stage *scratch = w->p->scratch;
+    if (scratch == NULL || !dlpi_writes_first(w)) return 0;
+    return scratch->ops->scratch->written(w, s, row);
+}
+
 /* The row's callback is done. lengths: it set some. */
 static int dlpi_row_finish(dlpi_worker *w, const dlpi_unit *t, uint32_t row, bool lengths) {
     int rc;
     dlpi_item_row(w, row);
     rc = lengths ? dlpi_row_lengths(w, t, row) : 0;
+    if (rc == 0) rc = dlpi_row_written(w, t->slot, row);
     if (DLPI_UNLIKELY(rc != 0)) return dlpi_row_wrong(w, t, row, rc);
     if (dlpi_row_kept(w) && w->note.used_random == 0) w->p->keeper->ops->keeper->put(w);
     return DLPI_ROW_DONE;
@@ -10988,7 +11121,7 @@ __attribute__((noinline)) static int dlpi_row_try(dlpi_worker *w, const dlpi_uni
     }
     if (DLPI_UNLIKELY(rc != 0)) return dlpi_row_wrong(w, t, row, rc);
     lengths = dlpi_lengths_set(w);
-    if (DLPI_UNLIKELY(lengths || (w->has_special && dlpi_row_kept(w))))
+    if (DLPI_UNLIKELY(lengths || (w->has_special && (dlpi_row_kept(w) || dlpi_row_scratch(w)))))
         return dlpi_row_finish(w, t, row, lengths);
     return DLPI_ROW_DONE;
 }
@@ -11874,6 +12007,13 @@ static bool dlpi_rows_replaced(const dlp_pipe *p, const dlpi_unit *t, uint32_t r
     return false;
 }
 
+/* Has the row of unit t given up what the first stage wrote for it? */
+static bool dlpi_row_gave_up(const dlpi_worker *w, const dlpi_unit *t) {
+    const dlp_pipe *p = w->p;
+    return p->scratch != NULL && w->st->work == 1 &&
+           !p->scratch->ops->scratch->has(p, t->b, t->slot, t->row);
+}
+
 /* The dead worker had this unit; ran: its callback, too. */
 static void dlpi_held_note(const dlpi_death *why, bool ran, const dlpi_unit *t, uint32_t missing) {
     dlpi_held *held = why->held;
@@ -11903,7 +12043,8 @@ static void dlpi_recover_unit(dlpi_worker *w, dlpi_unit *t, dlpi_stage_words *wo
         dlpi_slot_at(p, t->slot)->killed_by = why->signal;
         dlpi_rec_set(p, t->slot, row, dlpi_rec_killed(rec, (uint32_t)w->st->work, why->late));
     }
-    if (dlpi_writes_first(w) || (w->st->w.idempotent && !dlpi_rows_replaced(p, t, missing)))
+    if (dlpi_writes_first(w) ||
+        (w->st->w.idempotent && !dlpi_rows_replaced(p, t, missing) && !dlpi_row_gave_up(w, t)))
         dlpi_claim_take(&dlpi_owners(p, words)[t->unit], owner, dlpi_owner_freed(p, t->slot, t->b));
     else
         dlpi_rows_redo(w, t, missing);
@@ -12018,6 +12159,7 @@ dlpi_recover(dlpi_worker *w, const dlpi_death *why) {
     dlp_pipe *p = w->p;
     dlpi_recover_errors(w, why);
     if (p->keeper != NULL) p->keeper->ops->keeper->recover(w);
+    if (p->scratch != NULL) p->scratch->ops->scratch->recover(w);
     w->st->ops->recover(w, why);
     dlpi_sleepers_forget(&w->waiters->group[w->id / 32], 1u << w->id % 32); /* B1 */
     dlpi_running_forget(w);
@@ -12201,7 +12343,7 @@ static void dlpi_attempt_load(dlpi_worker *w, const dlpi_attempt *a) {
     dlpi_item_slot(w, a->slot);
     dlpi_item_row(w, a->row);
     w->item.attempt = dlpi_rec_tries(dlpi_slot_rec(p, a->slot)[a->row]);
-    memcpy(w->length, a->length, p->items.n * sizeof *w->length);
+    memcpy(w->length, a->length, w->given.n_fields * sizeof *w->length);
     dlpi_words_forget(w);
     w->block->message_errno = a->errnum; /* also without words */
     if (a->message[0] != 0) memcpy(w->block->message, a->message, sizeof a->message);
@@ -12229,6 +12371,7 @@ static void dlpi_attempt_over(dlpi_worker *w, dlpi_attempt *a, int rc) {
     }
     if (rc != DLP_ERR_KILLED && rc != DLP_ERR_DEADLINE) dlpi_attempt_load(w, a); /* else it is */
     if (rc == 0 && dlpi_lengths_set(w)) rc = dlpi_row_lengths(w, &t, a->row);
+    if (rc == 0) rc = dlpi_row_written(w, a->slot, a->row);
     if (rc == 0 && w->p->keeper != NULL && a->note.used_random == 0)
         w->p->keeper->ops->keeper->put(w);
     if (rc != 0) what = dlpi_row_wrong(w, &t, a->row, rc);
@@ -12248,6 +12391,7 @@ static void dlpi_attempt_point(dlpi_worker *w, dlpi_attempt *a) {
     a->note.used_random = 0;
     memset(a->length, 0, sizeof a->length);
     dlpi_attempt_load(w, a);
+    if (dlpi_row_scratch(w)) p->scratch->ops->scratch->at(w, a->slot, a->row);
     dlpi_attempt_item(w, a);
     memcpy(a->data, w->data, sizeof a->data);
     if (a->extra != NULL) p->source->row(w, &a->item, a->slot, a->row, a->extra);
@@ -13290,6 +13434,349 @@ static const dlpi_stage_ops dlpi_guard_ops = {
     .layout = dlpi_guard_layout,
     .recover = dlpi_guard_recover,
     .seen = dlpi_guard_seen,
+};
+
+/* ---------------------------------------------------------------------------------------------
+   >>impl-scratch    FIELDS THAT END BEFORE THE BATCH
+   A cell is the lengths of its ragged fields, and the fields. Its word says whose it is:
+     0                                  nobody's
+     DLPI_REDO | w + 1, generation 0    in the hand of first-stage worker w (among all), for a row
+                                        that it is about to claim, or has just claimed
+     row + 1, generation b              that row's of batch b
+   Each row of a slot has a number: cell + 1, of the cell that it was given last. It is written
+   before the word says that the cell is the row's, and believed only if the word says so.
+
+   A worker that finds a row to claim takes a cell first (unless the row has one, see below), then
+   claims the row, then gives it the cell; or puts the cell back. Just before the row is done in the
+   second stage its worker makes the cell nobody's.
+
+   Why nothing stands still with one cell. A row with a cell waits for no other row and no other
+   cell: it is in a callback, waits for its time, or for a worker of the second stage, who needs no
+   cell; left out or cancelled, it goes through that stage all the same. So each cell becomes
+   nobody's. Whoever lacked one looks again then, and takes the oldest row that it finds, as always:
+   so the rows of the oldest batch are not passed by for ever, since batches are only so many.
+   Rows without a cell hold nothing that others need. No cell is a state in which nothing moves.
+
+   Deaths. In the first stage: a cell in the dead one's hand is nobody's again; a row that has one
+   keeps it, and whoever claims the row finds it (dlpi_scratch_ops.take). In the second: the row is
+   done once more, there or from the first stage on, and has its cell; but if the dead one had given
+   it up just before it was to be done, an idempotent map has nothing to read: such a row goes back
+   to the first stage (has). So does one that a later stage sends back: it takes another cell.
+   A row is never done with its cell still its own, so no cell is lost with its batch.
+
+   Sleep. A worker that lacks a cell says so by a bit (lacking) before it looks for the last time.
+   Whoever makes a cell nobody's looks at these bits behind that, and wakes one that is asleep.
+
+   The words are a claim link (>>impl-claims): O1; the bits are as those of sleepers: B1. */
+
+#define DLPI_SCRATCH_GROUPS (DLP_MAX_WORKERS / 32)
+
+typedef struct dlpi_scratch_head { /* in the region */
+    uint64_t n_cells;
+    uint8_t pad[DLPI_LINE - 8];
+    dlpi_sleepers lacking[DLPI_SCRATCH_GROUPS]; /* masks alone */
+    dlpi_claim_word words[1];                   /* [n_cells], and behind them the rows' numbers */
+} dlpi_scratch_head;
+
+typedef struct dlpi_scratch_hand { /* of a worker of the first stage, its own */
+    uint32_t cell;                 /* + 1 */
+    bool none;                     /* in this look there was none */
+    bool lacks;                    /* its bit is set */
+    bool passed;                   /* in this look a row was passed by that had gone back */
+} dlpi_scratch_hand;
+
+typedef struct dlpi_scratch { /* what the stage keeps */
+    uint32_t n, n_cells;      /* fields; cells */
+    uint32_t asked;           /* desc.n_cells */
+    uint64_t cell_bytes;
+    dlpi_field f[DLP_MAX_FIELDS];
+    dlpi_scratch_hand *hands; /* [workers of the first stage] */
+} dlpi_scratch;
+
+/* ---- where all lies: cells; lacking, words of cells, numbers of rows ---- */
+
+static inline const dlpi_scratch *dlpi_scratch_of(const dlp_pipe *p) { return p->scratch->self; }
+
+static inline uint8_t *dlpi_scratch_cell(const dlp_pipe *p, uint32_t cell) {
+    return dlpi_area_at(p, DLPI_AREA_OWN + p->scratch->id, cell);
+}
+static inline dlpi_scratch_head *dlpi_scratch_head_of(const dlp_pipe *p) {
+    return dlpi_area_at(p, DLPI_REC_OWN + p->scratch->id, 0);
+}
+static inline dlpi_sleepers *dlpi_scratch_lacking(const dlp_pipe *p) {
+    return dlpi_scratch_head_of(p)->lacking;
+}
+static inline dlpi_claim_word *dlpi_scratch_words(const dlp_pipe *p) {
+    return dlpi_scratch_head_of(p)->words;
+}
+static inline uint64_t *dlpi_scratch_number(const dlp_pipe *p, uint32_t s, uint32_t row) {
+    return dlpi_scratch_words(p) + dlpi_scratch_of(p)->n_cells + (uint64_t)s * p->batch_rows + row;
+}
+static inline uint64_t dlpi_scratch_hand_word(const dlpi_worker *w) {
+    return dlpi_gen_word(0, DLPI_REDO | ((uint32_t)w->global + 1u));
+}
+static inline uint64_t dlpi_scratch_row_word(uint64_t b, uint32_t row) {
+    return dlpi_gen_word(b, (uint64_t)row + 1u);
+}
+
+/* The row's cell + 1, or 0. */
+static uint32_t dlpi_scratch_has_cell(const dlp_pipe *p, uint64_t b, uint32_t s, uint32_t row) {
+    uint64_t cell = DLPI_LOAD_RLX(dlpi_scratch_number(p, s, row)); /* believed by the word alone */
+    if (cell == 0 || cell > dlpi_scratch_of(p)->n_cells) return 0;
+    if (dlpi_claim_owner(&dlpi_scratch_words(p)[cell - 1]) != dlpi_scratch_row_word(b, row))
+        return 0; /* O1 <- O1 */
+    return (uint32_t)cell;
+}
+
+static bool dlpi_scratch_has(const dlp_pipe *p, uint64_t b, uint32_t s, uint32_t row) {
+    return dlpi_scratch_has_cell(p, b, s, row) != 0;
+}
+
+/* ---- cells come and go ---- */
+
+/* A cell is nobody's: wake one of those that lack one. */
+static void dlpi_scratch_wake(dlp_pipe *p) {
+    const dlpi_stage *first = p->work[0];
+    for (uint32_t g = 0; g * 32u < (uint32_t)first->n_workers; g++) {
+        uint32_t bits = dlpi_sleepers_mask(&dlpi_scratch_lacking(p)[g]); /* B1 */
+        if (bits != 0) dlpi_wake_for(p, first, 0); /* the consumer, if it is its stage */
+        for (; bits != 0; bits &= bits - 1)
+            if (dlpi_wake_worker(&p->waiters[0], g * 32u + (uint32_t)__builtin_ctz(bits))) return;
+    }
+}
+
+static void dlpi_scratch_free(dlp_pipe *p, uint32_t cell) {
+    dlpi_claim_free(&dlpi_scratch_words(p)[cell - 1], 0); /* O1 -> O1 */
+    dlpi_scratch_wake(p);
+}
+
+/* Returns the cell + 1, or 0: there is none. */
+static uint32_t dlpi_scratch_grab(const dlpi_worker *w) {
+    const dlp_pipe *p = w->p;
+    uint32_t n = dlpi_scratch_of(p)->n_cells;
+    uint32_t c = (uint32_t)((uint64_t)w->id * n / (uint32_t)w->st->n_workers);
+    for (uint32_t i = 0; i < n; i++, c = c + 1 == n ? 0 : c + 1) {
+        dlpi_claim_word *word = &dlpi_scratch_words(p)[c];
+        if (dlpi_claim_owner(word) == 0 && /* O1 <- O1: it may be the last look before a sleep */
+            dlpi_claim_take(word, 0, dlpi_scratch_hand_word(w))) /* O1 */
+            return c + 1;
+    }
+    return 0;
+}
+
+static dlpi_scratch_hand *dlpi_scratch_hand_of(const dlpi_worker *w) {
+    return &dlpi_scratch_of(w->p)->hands[w->id];
+}
+
+static void dlpi_scratch_lacks(dlpi_worker *w, bool lacks) {
+    dlpi_sleepers *group = &dlpi_scratch_lacking(w->p)[w->id / 32];
+    uint32_t bit = 1u << w->id % 32;
+    if (lacks)
+        dlpi_sleepers_enter(group, bit); /* B1 */
+    else
+        dlpi_sleepers_forget(group, bit); /* B1 */
+    dlpi_scratch_hand_of(w)->lacks = lacks;
+}
+
+static bool dlpi_scratch_take(dlpi_worker *w, const dlpi_unit *t) {
+    dlpi_scratch_hand *k = dlpi_scratch_hand_of(w);
+    if (dlpi_scratch_has(w->p, t->b, t->slot, t->row)) return true;
+    if (k->none) k->passed |= !t->untouched;
+    if (k->cell != 0 || k->none) return k->cell != 0;
+    k->cell = dlpi_scratch_grab(w);
+    if (k->cell == 0 && !k->lacks) {
+        dlpi_scratch_lacks(w, true);
+        k->cell = dlpi_scratch_grab(w);
+    }
+    k->none = k->cell == 0;
+    k->passed |= k->none && !t->untouched;
+    return k->cell != 0;
+}
+
+static void dlpi_scratch_claimed(dlpi_worker *w, const dlpi_unit *t) {
+    dlp_pipe *p = w->p;
+    dlpi_scratch_hand *k = dlpi_scratch_hand_of(w);
+    if (k->cell != 0 && t != NULL && !dlpi_scratch_has(p, t->b, t->slot, t->row)) {
+        DLPI_STORE_RLX(dlpi_scratch_number(p, t->slot, t->row), k->cell); /* before the word */
+        dlpi_claim_done(&dlpi_scratch_words(p)[k->cell - 1],
+                        dlpi_scratch_row_word(t->b, t->row)); /* O1 -> O1 */
+    } else if (k->cell != 0) {
+        dlpi_scratch_free(p, k->cell);
+    }
+    if (k->lacks && !(k->none && t == NULL)) dlpi_scratch_lacks(w, false);
+    if (t == NULL && k->passed)
+        w->rescan_seen--; /* look without hints again: they pass it by, too */
+    k->cell = 0;
+    k->none = k->passed = false;
+}
+
+static void dlpi_scratch_leave(dlpi_worker *w, const dlpi_unit *t, uint32_t rows) {
+    uint32_t first = t->row / DLPI_WORD_ROWS * DLPI_WORD_ROWS;
+    for (; rows != 0; rows &= rows - 1) {
+        uint32_t row = first + (uint32_t)__builtin_ctz(rows);
+        uint32_t cell = dlpi_scratch_has_cell(w->p, t->b, t->slot, row);
+        if (cell != 0) dlpi_scratch_free(w->p, cell);
+    }
+}
+
+/* Before the dead one's rows are given up: another worker takes another cell for them. */
+static void dlpi_scratch_recover(dlpi_worker *w) {
+    dlp_pipe *p = w->p;
+    if (!dlpi_writes_first(w)) return;
+    for (uint32_t c = 0; c < dlpi_scratch_of(p)->n_cells; c++)
+        if (dlpi_claim_owner(&dlpi_scratch_words(p)[c]) == dlpi_scratch_hand_word(w)) /* O1 */
+            dlpi_scratch_free(p, c + 1);
+    dlpi_sleepers_forget(&dlpi_scratch_lacking(p)[w->id / 32], 1u << w->id % 32); /* B1 */
+}
+
+/* ---- a row ---- */
+
+static void dlpi_scratch_at(dlpi_worker *w, uint32_t s, uint32_t row) {
+    const dlp_pipe *p = w->p;
+    const dlpi_scratch *k = dlpi_scratch_of(p);
+    uint32_t cell = dlpi_scratch_has_cell(p, dlpi_slot_at(p, s)->sequence, s, row);
+    uint8_t *at = dlpi_scratch_cell(p, cell - 1); /* a row that is run has one */
+    for (uint32_t f = 0; f < k->n; f++) {
+        const bool read = k->f[f].f.ragged && !dlpi_writes_first(w);
+        w->data[p->items.n + f] = at + k->f[f].offset;
+        w->length[p->items.n + f] = read ? ((uint64_t *)(void *)at)[f] : 0;
+    }
+}
+
+static int dlpi_scratch_written(dlpi_worker *w, uint32_t s, uint32_t row) {
+    const dlp_pipe *p = w->p;
+    const dlpi_scratch *k = dlpi_scratch_of(p);
+    uint32_t cell = dlpi_scratch_has_cell(p, dlpi_slot_at(p, s)->sequence, s, row);
+    uint64_t *lengths = (uint64_t *)(void *)dlpi_scratch_cell(p, cell - 1);
+    for (uint32_t f = 0; f < k->n; f++) {
+        uint64_t n = w->length[p->items.n + f];
+        uint64_t most = k->f[f].f.ragged ? (uint64_t)k->f[f].f.shape[0] : 0;
+        lengths[f] = n;
+        if (n <= most) continue;
+        w->bad_field = k->f[f].name;
+        return dlpi_say(w, DLP_ERR_LENGTH,
+                        "field \"%s\" has %" PRIu64 " rows, its maximum is %" PRIu64
+                        " (0: of a fixed size, no length is set)",
+                        k->f[f].name, n, most);
+    }
+    return 0;
+}
+
+/* ---- what a desc may say ---- */
+
+static int dlpi_scratch_take_desc(dlp_pipe *p, dlpi_stage *st, const dlp_scratch_desc *d) {
+    dlpi_scratch *k = st->self;
+    int rc = dlpi_within(p, st->name, "n_fields", d->n_fields, 1, DLP_MAX_FIELDS - 1, "1..15");
+    if (rc == DLP_OK) rc = dlpi_within(p, st->name, "n_cells", d->n_cells, 0, 1 << 20, "0..2^20");
+    if (rc != DLP_OK) return rc;
+    if (d->fields == NULL)
+        return dlpi_missing(p, st->name, "fields", "n_fields fields between fetch and map");
+    k->n = d->n_fields;
+    k->asked = d->n_cells;
+    memcpy(st->fields, d->fields, d->n_fields * sizeof *st->fields);
+    return dlpi_keep_names(p, st, d->n_fields);
+}
+
+/* Between fetch and an item map: both see these fields, and others don't. */
+static int dlpi_scratch_chain(dlp_pipe *p, const dlpi_stage *st) {
+    if (st->next < 0 || p->stages[st->next].kind != DLP_STAGE_MAP_ITEM)
+        return dlpi_bad_graph(p, st->name, "an item map must follow: it reads what fetch wrote");
+    if (p->lender != NULL)
+        return dlpi_bad_graph(p, st->name, "batches that are views into chunks have no items");
+    if (p->items.n + dlpi_scratch_of(p)->n > DLP_MAX_FIELDS)
+        return dlpi_bad(p, st->name, "n_fields", "16 at most, with those of the dataset",
+                        dlpi_scratch_of(p)->n);
+    return DLP_OK;
+}
+
+static int dlpi_scratch_field(dlp_pipe *p, const dlpi_stage *st, dlpi_scratch *k, uint32_t i) {
+    int rc = dlpi_field_init(p, st->name, &k->f[i], &st->fields[i], i, 1, false);
+    for (uint32_t j = 0; j < i && rc == DLP_OK; j++)
+        if (strcmp(k->f[i].name, k->f[j].name) == 0)
+            rc = dlpi_bad_field(p, st->name, i, k->f[i].name, "name",
+                                "name is that of fields[%" PRIu32 "] already", j);
+    for (uint32_t j = 0; j < p->items.n && rc == DLP_OK; j++)
+        if (strcmp(k->f[i].name, p->items.at[j].name) == 0)
+            rc = dlpi_bad_field(p, st->name, i, k->f[i].name, "name",
+                                "name is that of the dataset's fields[%" PRIu32 "] already", j);
+    return rc;
+}
+
+static int dlpi_scratch_check(dlp_pipe *p, dlpi_stage *st) {
+    dlpi_scratch *k = st->self;
+    uint64_t at = k->n * sizeof(uint64_t), most = (uint64_t)p->prefetch * p->batch_rows, n;
+    int rc = dlpi_scratch_chain(p, st);
+    for (uint32_t i = 0; i < k->n && rc == DLP_OK; i++) {
+        if ((rc = dlpi_scratch_field(p, st, k, i)) != DLP_OK) return rc;
+        k->f[i].offset = dlpi_take_bytes(&at, k->f[i].row_bytes, 64);
+    }
+    if (rc != DLP_OK) return rc;
+    k->cell_bytes = dlpi_round_up(at, 64);
+    n = (uint64_t)p->work[0]->n_workers * dlpi_fetch_at_once(p) +
+        2 * (uint64_t)p->work[1]->n_workers;
+    if (k->asked > 0) n = k->asked;
+    k->n_cells = (uint32_t)(n < most ? n : most);
+    return DLP_OK;
+}
+
+static void dlpi_scratch_layout(dlp_pipe *p, dlpi_stage *st) {
+    const dlpi_scratch *k = st->self;
+    uint64_t words = dlpi_sum(k->n_cells, dlpi_times(p->n_slots, p->batch_rows));
+    dlpi_area_add(p, DLPI_REC_OWN + st->id, NULL,
+                  dlpi_sum(offsetof(dlpi_scratch_head, words), dlpi_times(words, 8)), 1, DLPI_LINE);
+    dlpi_area_add(p, DLPI_AREA_OWN + st->id, "scratch cells", k->cell_bytes, k->n_cells, 64);
+}
+
+static int dlpi_scratch_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out) {
+    uint64_t n = p->work[0] != NULL ? (uint64_t)p->work[0]->n_workers : 0;
+    DLPI_UNUSED(st);
+    out[0] = (dlpi_block){offsetof(dlpi_scratch, hands), n * sizeof(dlpi_scratch_hand)};
+    return 1;
+}
+
+/* Items of the first two stages have these fields, too. */
+static void dlpi_scratch_live(dlp_pipe *p, dlpi_stage *st) {
+    const dlpi_scratch *k = st->self;
+    dlpi_scratch_head_of(p)->n_cells = k->n_cells;
+    for (int i = 0; i < 2; i++)
+        for (int n = 0; n < p->work[i]->n_workers; n++) {
+            dlpi_worker *w = &p->workers[p->work[i]->first_worker + n];
+            w->given.n_fields = w->item.n_fields = p->items.n + k->n;
+        }
+}
+
+static bool dlpi_scratch_seen(const dlpi_words *words, dlpi_seen *s, int32_t stage) {
+    const int type = DLPI_REC_OWN + stage;
+    const uint64_t from = offsetof(dlpi_scratch_head, words);
+    uint64_t *own = s->figures.stages[stage].own, one;
+    if (!dlpi_word_at(words, type, 0, 0, 8, &own[1])) return false;
+    for (uint64_t c = 0; c < own[1]; c++) {
+        if (!dlpi_word_at(words, type, 0, from + 8 * c, 8, &one)) return false;
+        own[0] += one != 0;
+    }
+    return true;
+}
+
+static const dlpi_scratch_ops dlpi_scratch_role = {
+    .take = dlpi_scratch_take,
+    .claimed = dlpi_scratch_claimed,
+    .at = dlpi_scratch_at,
+    .written = dlpi_scratch_written,
+    .leave = dlpi_scratch_leave,
+    .has = dlpi_scratch_has,
+    .recover = dlpi_scratch_recover,
+};
+
+static const dlpi_stage_ops dlpi_scratch_kind_ops = {
+    .kind = DLP_STAGE_SCRATCH,
+    .rank = 5,
+    .self_bytes = sizeof(dlpi_scratch),
+    .check = dlpi_scratch_check,
+    .layout = dlpi_scratch_layout,
+    .blocks = dlpi_scratch_blocks,
+    .live = dlpi_scratch_live,
+    .seen = dlpi_scratch_seen,
+    .scratch = &dlpi_scratch_role,
 };
 
 /* ---------------------------------------------------------------------------------------------
@@ -17727,6 +18214,7 @@ static int dlpi_check_chain(dlp_pipe *p, int first) {
         if (st->ops->sink != NULL) p->sink = st;
         if (st->ops->keeper != NULL) p->keeper = st;
         if (st->ops->lender != NULL) p->lender = st;
+        if (st->ops->scratch != NULL) p->scratch = st;
         if (st->ops->source == NULL) continue;
         p->source = st->ops->source;
         p->source_stage = st;
@@ -18166,6 +18654,7 @@ static void dlpi_layout_control(dlp_pipe *p) {
     dlpi_area_add(p, DLPI_REC_PIPE, NULL, sizeof(dlpi_pipe_rec), 1, DLPI_LINE);
     dlpi_area_add(p, DLPI_REC_STAGES, NULL, sizeof(dlpi_stage_rec), (uint64_t)p->n_stages, 8);
     dlpi_area_add(p, DLPI_REC_FIELDS, NULL, sizeof(dlpi_field_rec), p->batches.n, 8);
+    dlpi_area_add(p, DLPI_REC_COUNTERS, NULL, sizeof(dlpi_counter_rec), p->d.n_counters, 8);
     dlpi_area_add(p, DLPI_REC_WORKERS, NULL, dlpi_line_up(sizeof(dlpi_worker_block)),
                   (uint64_t)p->n_workers + 1, DLPI_LINE);
 }
@@ -18625,12 +19114,24 @@ static void dlpi_worker_init(dlp_pipe *p, dlpi_stage *st, int id, int global) {
                     dlpi_area_at(p, DLPI_REC_TABLE, 0));
 }
 
+/* What observers see of counters, before the first value. */
+static void dlpi_counters_shown(dlp_pipe *p) {
+    p->counter_now = dlpi_area_if(p, DLPI_REC_COUNTERS);
+    for (uint32_t i = 0; i < p->d.n_counters; i++) {
+        dlpi_counter_rec *r = &p->counter_now[i];
+        memcpy(r->name, p->counters[i].name, sizeof r->name);
+        memcpy(r->unit, p->counters[i].unit, sizeof p->counters[i].unit);
+        memcpy(&r->most, &p->counters[i].most, sizeof r->most);
+    }
+}
+
 static void dlpi_live_point(dlp_pipe *p) {
     p->ctl = dlpi_area_at(p, DLPI_REC_CTL, 0);
     p->waiters = dlpi_area_at(p, DLPI_AREA_WAITERS, 0);
     p->disp = dlpi_area_at(p, DLPI_REC_ORDER, 0);
     p->share = dlpi_area_if(p, DLPI_REC_SHARE);
     p->taken = dlpi_area_at(p, DLPI_REC_TAKEN, 0);
+    dlpi_counters_shown(p);
     memset(p->ones, 1, p->batch_rows);
 }
 
@@ -24056,7 +24557,8 @@ static const dlpi_stage_ops *const dlpi_kinds[] = {DLPI_STAGE_KINDS(DLPI_KIND_OP
 __attribute__((unused)) /* but by dlpipe_shm.h */
 static const dlpi_stage_ops *
 dlpi_kind_ops(int32_t kind) {
-    return kind >= 0 && kind < DLP_STAGE_KINDS_END ? dlpi_kinds[kind] : NULL;
+    return kind >= 0 && (size_t)kind < sizeof dlpi_kinds / sizeof *dlpi_kinds ? dlpi_kinds[kind]
+                                                                              : NULL;
 }
 
 /* What a launcher calls what it tells each of its processes. */
@@ -24481,6 +24983,14 @@ DLPDEF int dlp_pipe_guard_stats(dlp_pipe *p, dlp_stage guard, uint32_t field,
         out->above += DLPI_LOAD_RLX(&b->counts[field][DLPI_GUARD_ABOVE]);
     }
     return DLP_OK;
+}
+
+DLPDEF dlp_stage dlp_pipe_add_scratch(dlp_pipe *p, const dlp_scratch_desc *desc) {
+    dlpi_stage *st;
+    if (p == NULL || desc == NULL) return DLP_ERR_ARG;
+    st = dlpi_add(p, &dlpi_scratch_kind_ops, "scratch", NULL);
+    return st == NULL ? dlpi_add_refused(p)
+                      : dlpi_added(p, st, dlpi_scratch_take_desc(p, st, desc));
 }
 
 /* ---- a split stage ---- */
@@ -26104,7 +26614,7 @@ static int dlpi_view_window(dlpi_view *v, const dlpi_lane *lanes, int n_lanes) {
     return DLP_OK;
 }
 
-static bool dlpi_window_good(const dlp_trace_window *w) {
+static bool dlpi_stretch_good(const dlp_trace_window *w) {
     if (w == NULL) { return true; }
     if (w->what < DLP_WINDOW_NEWEST || w->what > DLP_WINDOW_STALL) { return false; }
     bool both = w->what == DLP_WINDOW_TIME ? w->to != 0 : w->what == DLP_WINDOW_BATCHES;
@@ -27994,6 +28504,15 @@ static void dlpi_counter_add(dlp_pipe *p, dlpi_counter *c, uint64_t at_ns, doubl
     dlpi_credit_publish_quiet(&c->n, n + 1u); /* W3 -> W3 */
 }
 
+/* The newest value, for observers. */
+static void dlpi_counter_show(dlpi_counter_rec *r, uint64_t at_ns, double value) {
+    uint64_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    DLPI_STORE_RLX(&r->value, bits); /* statistics, here and below */
+    DLPI_STORE_RLX(&r->at_ns, at_ns);
+    dlpi_bump(&r->noted, 1);
+}
+
 /* Copy a counter's ring, oldest first. out->samples: to be freed. */
 static int dlpi_counter_take(const dlp_pipe *p, const dlpi_counter *c, dlpi_curve *out) {
     const uint64_t room = dlpi_counter_room(p);
@@ -28033,11 +28552,14 @@ static int dlpi_curves_take(const dlp_pipe *p, dlpi_curve *curves) {
 }
 
 DLPDEF int dlp_pipe_count(dlp_pipe *p, uint32_t counter, double value) {
+    uint64_t at_ns;
     if (p == NULL || counter >= p->d.n_counters || !(value >= 0) || value > 1e300)
         return DLP_ERR_ARG;
     if (!p->started) return DLP_ERR_STATE;
     if (dlpi_forked(p)) return DLP_ERR_FORKED;
-    dlpi_counter_add(p, &p->counters[counter], dlpi_now_ns() - p->ctl->started_ns, value);
+    at_ns = dlpi_now_ns() - p->ctl->started_ns;
+    dlpi_counter_add(p, &p->counters[counter], at_ns, value);
+    dlpi_counter_show(&p->counter_now[counter], at_ns, value);
     return DLP_OK;
 }
 
@@ -28117,7 +28639,7 @@ DLPDEF int dlp_pipe_write_trace(dlp_pipe *p, const char *path) {
 }
 
 DLPDEF int dlp_pipe_write_window(dlp_pipe *p, const char *path, const dlp_trace_window *window) {
-    return dlpi_write_counted(p, dlpi_window_good(window), path, window, dlpi_write_timeline);
+    return dlpi_write_counted(p, dlpi_stretch_good(window), path, window, dlpi_write_timeline);
 }
 
 DLPDEF int dlp_pipe_write_timeline(dlp_pipe *p, const char *path) {
