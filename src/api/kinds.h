@@ -23,7 +23,7 @@
 
 /* How they follow each other, in words. */
 #define DLPI_STAGE_ORDER \
-    "sampler, repeat, parts or expand, fetch, scratch, cache, item maps, batch, batch maps, " \
+    "sampler, repeat, parts or expand, fetch, scratch, item maps and a cache, batch, batch maps, " \
     "transfer, split"
 
 #define DLPI_KIND_NUMBER(name, number, ops) DLP_STAGE_##name = number,

@@ -27,15 +27,20 @@
                             worker: claim, LOADED,        then reads it, or shows it to item
                             FAILED; recovery: OPEN        workers with the batch (P1, T1)
    Q2     ctl.source_moves  worker, after Q1; recovery    scheduler (Q2): look again for a free
+<<<<<<< HEAD
                                                           cell; before it sleeps, so behind B1
    Q3     bits              set before Q1 says OPEN;      workers: where it is not set, the cell
                             worker, behind its claim:     is not open
                             cleared
+=======
+   cell;
+                                                          before it sleeps, so after B1
+>>>>>>> main
    B1     waiters.mask, word   as everywhere
 
    Why a claim is right. The swap that puts a worker's number there IS the claim. It fails unless
    the word is that of the very ticket that was read, and open: after a cell was given to another
-   input its ticket is another. Fields of the cell are read behind the swap, and the scheduler
+   input its ticket is another. Fields of the cell are read after the swap, and the scheduler
    writes them only while the word is LOADED or FAILED, which no worker changes, or CLOSED, which it
    makes it by a swap that fails if a worker has come first. So while a worker's number stands there
    nobody but it writes fields or bytes. tests/model/model_parts.pml goes through all of this.
@@ -46,7 +51,7 @@
    Why a death costs no input. Nothing but the word tells who loads. A worker that dies before it
    says LOADED leaves its number there; recovery, which is alone with a dead worker's words, makes
    it OPEN again, and the next worker begins at the first byte: nobody reads bytes that are not
-   LOADED. One that dies behind LOADED has done all but counting the load and waking: recovery
+   LOADED. One that dies after LOADED has done all but counting the load and waking: recovery
    counts one (Q2), and wakes everybody. */
 
 #define DLPI_INPUT_OPEN UINT32_C(0x1000000)
@@ -319,7 +324,7 @@ static void dlpi_input_recover(dlpi_worker *w, const dlpi_death *why) {
         }
         dlpi_input_offer(w->p, c, dlpi_gen(state));
     }
-    /* Q2 -> Q2: it may have died behind LOADED, before this */
+    /* Q2 -> Q2: it may have died after LOADED, before this */
     dlpi_credit_add(&p->ctl->source_moves);
 }
 

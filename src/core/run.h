@@ -152,9 +152,9 @@ static void dlpi_skip_note(const dlpi_worker *w, int code, uint64_t new_index) {
     dlpi_skip_put(w->p->ctl, w->st->id, &e, e.code, new_index);
 }
 
-/* The one store that changes a row's fate. All that follows from it comes behind it. */
+/* The one store that changes a row's fate. All that follows from it comes after it. */
 static inline void dlpi_rec_set(const dlp_pipe *p, uint32_t s, uint32_t row, uint32_t rec) {
-    DLPI_STORE_REL(&dlpi_slot_rec(p, s)[row], rec); /* X1: a crash cuts before or behind it */
+    DLPI_STORE_REL(&dlpi_slot_rec(p, s)[row], rec); /* X1: a crash cuts before or after it */
 }
 
 /* A row that is left out has zeros. Each stage that comes by clears it once more: who left it out
@@ -251,7 +251,7 @@ static int dlpi_row_replace(dlpi_worker *w, const dlpi_unit *t, uint32_t row, in
     }
     other = p->source->item(w, t->slot, row, w->item.epoch, w->item.position, repl);
     dlpi_rec_set(p, t->slot, row, dlpi_rec(dlpi_rec_state(rec), 0, repl) | failed);
-    DLPI_STORE_REL(&index[row], other); /* X1: behind it */
+    DLPI_STORE_REL(&index[row], other); /* X1: after it */
     dlpi_bump(&w->block->replaced, 1);
     dlpi_skip_note(w, code, other);
     return dlpi_writes_first(w) ? DLPI_ROW_AGAIN : DLPI_ROW_REDO;
@@ -392,9 +392,9 @@ static int dlpi_row_no_item(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
     return dlpi_row_raise(w, t, row, DLP_ERR_CALLBACK);
 }
 
-/* May the row be one that need not be fetched? */
+/* May the row be one that need not be fetched, nor changed by this stage? */
 static inline bool dlpi_row_kept(const dlpi_worker *w) {
-    return dlpi_writes_first(w) && w->p->keeper != NULL;
+    return w->p->keeper != NULL && w->st->work <= w->p->kept_by;
 }
 
 /* Has the item fields in a cell of its own, that end before the batch? */
@@ -432,7 +432,7 @@ static bool dlpi_row_special(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
         DLPI_STORE_RLX(&w->block->running,
                        UINT64_C(0)); /* X2: no callback is to blame, if we die */
         if (p->keeper->ops->keeper->get(w, t, row)) return true;
-        dlpi_bump(&w->block->kept_misses, 1);
+        if (dlpi_writes_first(w)) dlpi_bump(&w->block->kept_misses, 1);
         w->note.used_random = 0;
     }
     if (p->items.any_ragged) dlpi_item_lengths(w, t, row);
@@ -501,7 +501,7 @@ static int dlpi_row_finish(dlpi_worker *w, const dlpi_unit *t, uint32_t row, boo
     rc = lengths ? dlpi_row_lengths(w, t, row) : 0;
     if (rc == 0) rc = dlpi_row_written(w, t->slot, row);
     if (DLPI_UNLIKELY(rc != 0)) return dlpi_row_wrong(w, t, row, rc);
-    if (dlpi_row_kept(w) && w->note.used_random == 0) w->p->keeper->ops->keeper->put(w);
+    if (dlpi_row_kept(w)) w->p->keeper->ops->keeper->put(w, t->slot, row, w->note.used_random != 0);
     return DLPI_ROW_DONE;
 }
 
