@@ -27,15 +27,10 @@
                             worker: claim, LOADED,        then reads it, or shows it to item
                             FAILED; recovery: OPEN        workers with the batch (P1, T1)
    Q2     ctl.source_moves  worker, after Q1; recovery    scheduler (Q2): look again for a free
-<<<<<<< HEAD
-                                                          cell; before it sleeps, so behind B1
+                                                          cell; before it sleeps, so after B1
    Q3     bits              set before Q1 says OPEN;      workers: where it is not set, the cell
-                            worker, behind its claim:     is not open
+                            worker, after its claim:      is not open
                             cleared
-=======
-   cell;
-                                                          before it sleeps, so after B1
->>>>>>> main
    B1     waiters.mask, word   as everywhere
 
    Why a claim is right. The swap that puts a worker's number there IS the claim. It fails unless
@@ -215,7 +210,7 @@ static bool dlpi_input_find(dlpi_worker *w, dlpi_unit *t) {
         state = &dlpi_input_at(p, s.cell)->state;
         if (!dlpi_claim_take(state, s.oldest, dlpi_gen_word(t->b, (uint64_t)w->global + 1u)))
             continue;                                                            /* Q1 */
-        DLPI_AND_SEQ(dlpi_input_bits(p, s.cell), ~(UINT64_C(1) << s.cell % 64)); /* Q3: behind Q1 */
+        DLPI_AND_SEQ(dlpi_input_bits(p, s.cell), ~(UINT64_C(1) << s.cell % 64)); /* Q3: after Q1 */
         w->input_at = s.cell + 1;
         return true;
     }
