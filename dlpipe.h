@@ -2658,7 +2658,8 @@ typedef struct dlp_expand_desc {
     uint32_t n_fields;
     uint32_t max_out;         /* k: with expand required; without it 1 */
     uint32_t queue_size;      /* cells, one for each input at once; 0: what is needed, and one more
-                                  for each worker. Fewer than needed is an error of start */
+                                  for each worker, of tiny items up to 1024. Fewer than needed is
+                                  an error of start */
     uint32_t streams;         /* C, as of >>found; 0: 1 */
     uint64_t steps_per_epoch; /* as there */
     int32_t shuffle_items;    /* 1: an input's items in a keyed permutation */
@@ -4801,6 +4802,9 @@ DLPDEF int64_t dlp_mpsc_pop_burst(dlp_mpsc_rx *rx, void *records, uint64_t max, 
    dlpi_claim_rescan     R1     add      who freed units             R1
    dlpi_claim_rescans    R1     seq_cst  readers, before a look      R1
    dlpi_claim_cursor, dlpi_claim_advance   relaxed: a hint, whatever it says
+   dlpi_claim_may, dlpi_claim_taken   O2   or, and: set before the unit may be claimed, cleared by
+                                           who has claimed it          dlpi_claim_those
+   dlpi_claim_those      O2     seq_cst  readers, before O1          dlpi_claim_may: no bit, no unit
 
    Why a claim is right. A reader that claims unit u of batch b has read an owner word older than b,
    and a head of generation b with u below its count. Records are used again only after every unit
@@ -4922,6 +4926,18 @@ DLPI_INLINE void dlpi_claim_free(dlpi_claim_word *owner, uint64_t word) {
 DLPI_INLINE bool dlpi_claim_was_freed(const dlpi_claim_word *owner, uint64_t b) {
     uint64_t now = DLPI_LOAD_RLX(owner); /* O1: ordered by our claim, see rows_redo */
     return dlpi_gen(now) == ((b - 1) & DLPI_GEN_MASK) && (now & DLPI_FREED) != 0;
+}
+
+/* ---- a bit for each unit that may be free, where they are many ---- */
+
+DLPI_INLINE void dlpi_claim_may(uint64_t *bits, uint32_t u) {
+    DLPI_OR_SEQ(bits, UINT64_C(1) << u % 64); /* O2 -> O2, before O1 */
+}
+DLPI_INLINE void dlpi_claim_taken(uint64_t *bits, uint32_t u) {
+    DLPI_AND_SEQ(bits, ~(UINT64_C(1) << u % 64)); /* O2: after O1 */
+}
+DLPI_INLINE uint64_t dlpi_claim_those(const uint64_t *bits) {
+    return DLPI_LOAD_SEQ(bits); /* O2 <- O2 */
 }
 
 /* Everybody is to look once without cursors. */
@@ -14858,8 +14874,8 @@ static const dlpi_stage_ops dlpi_lists_ops = {
    A source whose rows come out of inputs larger than an item has cells for them, in the region, and
    a stage of workers that load them. The scheduler alone says what is loaded into which cell, and
    when that is needed no more; the table of the source says how (load).
-   A unit of its workers is a cell with an open ticket: the oldest of some that lie behind the cell
-   taken last, or the first of them where inputs take little time.
+   A unit of its workers is a cell with an open ticket: the oldest of 64 from the one taken last on,
+   or the first of them where inputs take little time.
 
    cell.state: ticket (39 bits) and what is with it. Tickets only grow.
 
@@ -14870,13 +14886,14 @@ static const dlpi_stage_ops dlpi_lists_ops = {
        +----------------------- scheduler: it is needed no more --------------------+
 
    label  atomic            written by                    read by (partner)
-   Q1     cell.state        scheduler: OPEN, CLOSED;         workers before a claim; scheduler,
-   who
+   Q1     cell.state        scheduler: OPEN, CLOSED;      workers before a claim; scheduler, who
                             worker: claim, LOADED,        then reads it, or shows it to item
                             FAILED; recovery: OPEN        workers with the batch (P1, T1)
    Q2     ctl.source_moves  worker, after Q1; recovery    scheduler (Q2): look again for a free
-   cell;
-                                                          before it sleeps, so after B1
+                                                          cell; before it sleeps, so after B1
+   Q3     bits              set before Q1 says OPEN;      workers: where it is not set, the cell
+                            worker, after its claim:      is not open
+                            cleared
    B1     waiters.mask, word   as everywhere
 
    Why a claim is right. The swap that puts a worker's number there IS the claim. It fails unless
@@ -14885,6 +14902,10 @@ static const dlpi_stage_ops dlpi_lists_ops = {
    writes them only while the word is LOADED or FAILED, which no worker changes, or CLOSED, which it
    makes it by a swap that fails if a worker has come first. So while a worker's number stands there
    nobody but it writes fields or bytes. tests/model/model_parts.pml goes through all of this.
+   Why no open cell is overlooked. Its bit is set before its word says OPEN, and cleared by nobody
+   but a worker whose swap has taken that ticket, before it does anything else: the cell is not open
+   then, and can't be again before that worker, or after its death recovery, goes on. A bit that is
+   left set by a death, or by a cell that the scheduler has closed, costs a look.
    Why a death costs no input. Nothing but the word tells who loads. A worker that dies before it
    says LOADED leaves its number there; recovery, which is alone with a dead worker's words, makes
    it OPEN again, and the next worker begins at the first byte: nobody reads bytes that are not
@@ -14895,7 +14916,7 @@ static const dlpi_stage_ops dlpi_lists_ops = {
 #define DLPI_INPUT_LOADED UINT32_C(0x1000001)
 #define DLPI_INPUT_FAILED UINT32_C(0x1000002)
 #define DLPI_INPUT_CLOSED UINT32_C(0)
-#define DLPI_INPUT_LOOK 16u /* cells behind an open one: which is the oldest of them? */
+#define DLPI_INPUT_LOOK 64u /* open cells: which is the oldest of them? */
 #define DLPI_INPUT_TOLD 64u
 #define DLPI_INPUT_CHEAP_NS 2000u
 #define DLPI_INPUT_GUARD ((uint64_t)DLPI_DEBUG * 4096) /* before an input, aligned so */
@@ -14924,6 +14945,30 @@ static inline uint8_t *dlpi_input_bytes(const dlp_pipe *p, uint32_t i) {
 /* How many cells there are. */
 static inline uint32_t dlpi_n_inputs(const dlp_pipe *p) {
     return (uint32_t)p->areas[DLPI_REC_SOURCE].count;
+}
+
+/* ---- which cells may be open ---- */
+
+static void dlpi_inputs_layout(dlp_pipe *p, const dlpi_stage *st, uint32_t cells) {
+    dlpi_area_add(p, DLPI_AREA_OWN + st->id, NULL, 8, ((uint64_t)cells + 63) / 64, DLPI_LINE);
+}
+static inline uint64_t *dlpi_input_bits(const dlp_pipe *p, uint32_t c) {
+    return dlpi_area_at(p, DLPI_AREA_OWN + p->source_stage->id, c / 64);
+}
+/* The first cell from c on that may be; or as many as there are. */
+static uint32_t dlpi_input_next(const dlp_pipe *p, uint32_t c) {
+    const uint32_t n = dlpi_n_inputs(p);
+    for (uint64_t mask = UINT64_MAX << c % 64; c < n; c = c / 64 * 64 + 64, mask = UINT64_MAX) {
+        uint64_t bits = dlpi_claim_those(dlpi_input_bits(p, c)) & mask; /* Q3 <- Q3, B1 */
+        if (bits != 0) return c / 64 * 64 + (uint32_t)__builtin_ctzll(bits);
+    }
+    return n;
+}
+/* Cell c is open, with that ticket. */
+static void dlpi_input_offer(dlp_pipe *p, uint32_t c, uint64_t ticket) {
+    dlpi_claim_may(dlpi_input_bits(p, c), c); /* Q3: before Q1 */
+    dlpi_claim_done(&dlpi_input_at(p, c)->state,
+                    dlpi_gen_word(ticket, DLPI_INPUT_OPEN)); /* Q1 -> Q1, B1 */
 }
 static inline uint32_t dlpi_input_state(const dlp_pipe *p, uint32_t c) {
     return dlpi_gen_low(dlpi_claim_owner(&dlpi_input_at(p, c)->state)); /* Q1 <- Q1 */
@@ -14988,42 +15033,57 @@ static void dlpi_input_told(dlpi_worker *w) {
     dlpi_wake_scheduling(w->p);
 }
 
+/* A search for an open cell. */
+typedef struct dlpi_input_search {
+    uint64_t oldest, now; /* oldest: of its word; 0: none was found */
+    uint32_t cell, left;  /* left: open ones that are still to be looked at */
+} dlpi_input_search;
+
+/* Look at the open cells among first .. end - 1. */
+static void dlpi_input_look(const dlp_pipe *p, dlpi_input_search *s, uint32_t first, uint32_t end) {
+    for (uint32_t c = dlpi_input_next(p, first); c < end && s->left > 0;
+         c = dlpi_input_next(p, c + 1)) {
+        const dlpi_input *cell = dlpi_input_at(p, c);
+        uint64_t state = dlpi_claim_owner(&cell->state), due; /* Q1 <- Q1, B1 */
+        if (dlpi_gen_low(state) != DLPI_INPUT_OPEN) continue;
+        if ((due = dlpi_input_due(cell)) != 0) {
+            if (s->now == 0) s->now = dlpi_now_ns();
+            if (due > s->now) continue;
+        }
+        s->left--;
+        if (s->oldest != 0 && dlpi_older(dlpi_gen(s->oldest), dlpi_gen(state))) continue;
+        s->oldest = state;
+        s->cell = c;
+    }
+}
+
 static bool dlpi_input_find(dlpi_worker *w, dlpi_unit *t) {
     const dlp_pipe *p = w->p;
+    const uint32_t n = dlpi_n_inputs(p), from = w->input_at < n ? w->input_at : 0;
     for (;;) {
-        uint64_t oldest = 0, now = 0, mine;
-        uint32_t n = dlpi_n_inputs(p), end = n, look = dlpi_input_cheap(w) ? 0 : DLPI_INPUT_LOOK;
-        uint32_t c = w->input_at < n ? w->input_at : 0;
-        for (uint32_t i = 0; i < end; i++, c = c + 1 < n ? c + 1 : 0) {
-            const dlpi_input *cell = dlpi_input_at(p, c);
-            uint64_t state = dlpi_claim_owner(&cell->state), due; /* Q1 <- Q1, B1 */
-            if (dlpi_gen_low(state) != DLPI_INPUT_OPEN) continue;
-            if (oldest != 0 && dlpi_older(dlpi_gen(oldest), dlpi_gen(state))) continue;
-            if ((due = dlpi_input_due(cell)) != 0) {
-                if (now == 0) now = dlpi_now_ns();
-                if (due > now) continue;
-            }
-            if (oldest == 0 && n - i > look) end = i + look;
-            oldest = state;
-            t->slot = c;
-        }
-        if (oldest == 0) {
+        dlpi_input_search s = {0, 0, 0, dlpi_input_cheap(w) ? 1 : DLPI_INPUT_LOOK};
+        uint64_t *state;
+        dlpi_input_look(p, &s, from, n);
+        dlpi_input_look(p, &s, 0, from);
+        if (s.oldest == 0) {
             if (w->input_untold > 0) dlpi_input_told(w);
             return false;
         }
-        w->input_at = t->slot + 1;
-        t->b = dlpi_gen(oldest);
-        t->unit = t->row = t->end = 0;
-        t->untouched = false;
-        mine = dlpi_gen_word(t->b, (uint64_t)w->global + 1u);
-        if (dlpi_claim_take(&dlpi_input_at(p, t->slot)->state, oldest, mine)) return true; /* Q1 */
+        *t = (dlpi_unit){dlpi_gen(s.oldest), s.cell, 0, 0, 0, false};
+        state = &dlpi_input_at(p, s.cell)->state;
+        if (!dlpi_claim_take(state, s.oldest, dlpi_gen_word(t->b, (uint64_t)w->global + 1u)))
+            continue;                                         /* Q1 */
+        dlpi_claim_taken(dlpi_input_bits(p, s.cell), s.cell); /* Q3: after Q1 */
+        w->input_at = s.cell + 1;
+        return true;
     }
 }
 
 /* ns until an input may be tried again, at most ns. */
 static uint64_t dlpi_inputs_due(dlpi_worker *w, uint64_t ns) {
     const dlp_pipe *p = w->p;
-    for (uint32_t c = 0; c < dlpi_n_inputs(p); c++) {
+    uint32_t c = dlpi_input_next(p, 0);
+    for (; c < dlpi_n_inputs(p); c = dlpi_input_next(p, c + 1)) {
         const dlpi_input *cell = dlpi_input_at(p, c);
         uint64_t due, now;
         if (dlpi_gen_low(dlpi_claim_look(&cell->state)) != DLPI_INPUT_OPEN) continue; /* Q1 <- Q1 */
@@ -15095,9 +15155,12 @@ static void dlpi_input_run(dlpi_worker *w, const dlpi_unit *t) {
         dlpi_bump(&w->block->bytes, bytes);
     }
     dlpi_clock_out(w, index, epoch, 1);
+    if (what == DLPI_INPUT_OPEN) { /* its time comes, and the first to sleep looks at it */
+        dlpi_input_offer(p, t->slot, t->b);
+        return;
+    }
     dlpi_claim_done(&cell->state, dlpi_gen_word(t->b, what)); /* Q1 -> Q1, B1 */
-    if (what == DLPI_INPUT_OPEN) return;    /* its time comes, and the first to sleep looks at it */
-    dlpi_credit_add(&p->ctl->source_moves); /* Q2 -> Q2 */
+    dlpi_credit_add(&p->ctl->source_moves);                   /* Q2 -> Q2 */
     /* Inputs that take less than to wake somebody are told of together: at the latest when there is
        no other one. The scheduler's sleep ends by itself, too, should the next one take long. */
     if (++w->input_untold >= DLPI_INPUT_TOLD || !dlpi_input_cheap(w)) dlpi_input_told(w);
@@ -15117,8 +15180,7 @@ static void dlpi_input_recover(dlpi_worker *w, const dlpi_death *why) {
             cell->killed_by = why->signal;
             cell->rec = dlpi_rec_killed(cell->rec, (uint32_t)w->st->work, why->late);
         }
-        dlpi_claim_done(&cell->state,
-                        dlpi_gen_word(dlpi_gen(state), DLPI_INPUT_OPEN)); /* Q1 -> Q1 */
+        dlpi_input_offer(w->p, c, dlpi_gen(state));
     }
     /* Q2 -> Q2: it may have died after LOADED, before this */
     dlpi_credit_add(&p->ctl->source_moves);
@@ -15391,6 +15453,7 @@ static uint64_t dlpi_parts_slot_bytes(const dlp_pipe *p) { return dlpi_times(p->
 static void dlpi_parts_layout(dlp_pipe *p, dlpi_stage *st) {
     const dlpi_parts *q = st->self;
     uint64_t stride = dlpi_round_up(dlpi_sum(q->d.max_part_bytes, DLPI_GUARD), 4096);
+    dlpi_inputs_layout(p, st, q->n_cells);
     dlpi_area_add(p, DLPI_REC_SOURCE, "part cells: records", sizeof(dlpi_input), q->n_cells,
                   DLPI_LINE);
     dlpi_area_add(p, DLPI_REC_SOURCE_CELLS, "part cells", dlpi_sum(stride, DLPI_INPUT_GUARD),
@@ -15470,7 +15533,7 @@ static void dlpi_part_issue(dlp_pipe *p, uint32_t c, uint64_t epoch, uint64_t pa
     cell->bytes = 0;
     DLPI_STORE_RLX(&cell->due_ns, UINT64_C(0)); /* ordered by state */
     cell->rec = 0;
-    dlpi_claim_done(&cell->state, dlpi_gen_word(u->ticket, DLPI_INPUT_OPEN)); /* Q1 -> Q1, B1 */
+    dlpi_input_offer(p, c, u->ticket);
 }
 
 /* The cell of a part that the batch looked at needs, which is given one if it has none; n_cells:
@@ -16009,6 +16072,7 @@ static uint64_t dlpi_found_slot_bytes(const dlp_pipe *p) {
 static void dlpi_found_layout(dlp_pipe *p, dlpi_stage *st) {
     const dlpi_found *q = st->self;
     uint64_t stride = dlpi_round_up(dlpi_sum(q->d.max_part_bytes, DLPI_GUARD), dlpi_found_align(q));
+    dlpi_inputs_layout(p, st, q->n_cells);
     dlpi_area_add(p, DLPI_REC_OWN + st->id, NULL, sizeof(dlpi_found_counts), 1, DLPI_LINE);
     dlpi_area_add(p, DLPI_REC_SOURCE, "part cells: records", sizeof(dlpi_input), q->n_cells,
                   DLPI_LINE);
@@ -16348,7 +16412,7 @@ static void dlpi_found_issue(dlp_pipe *p, uint32_t i, uint32_t c) {
     DLPI_STORE_RLX(&cell->used, UINT64_C(0));   /* for observers */
     DLPI_STORE_RLX(&cell->due_ns, UINT64_C(0)); /* ordered by state */
     cell->rec = 0;
-    dlpi_claim_done(&cell->state, dlpi_gen_word(u->ticket, DLPI_INPUT_OPEN)); /* Q1 -> Q1, B1 */
+    dlpi_input_offer(p, c, u->ticket);
 }
 
 /* The stream with the fewest cells of those that have something to ask for; cursors.n: none. */

@@ -30,6 +30,9 @@
    dlpi_claim_rescan     R1     add      who freed units             R1
    dlpi_claim_rescans    R1     seq_cst  readers, before a look      R1
    dlpi_claim_cursor, dlpi_claim_advance   relaxed: a hint, whatever it says
+   dlpi_claim_may, dlpi_claim_taken   O2   or, and: set before the unit may be claimed, cleared by
+                                           who has claimed it          dlpi_claim_those
+   dlpi_claim_those      O2     seq_cst  readers, before O1          dlpi_claim_may: no bit, no unit
 
    Why a claim is right. A reader that claims unit u of batch b has read an owner word older than b,
    and a head of generation b with u below its count. Records are used again only after every unit
@@ -151,6 +154,18 @@ DLPI_INLINE void dlpi_claim_free(dlpi_claim_word *owner, uint64_t word) {
 DLPI_INLINE bool dlpi_claim_was_freed(const dlpi_claim_word *owner, uint64_t b) {
     uint64_t now = DLPI_LOAD_RLX(owner); /* O1: ordered by our claim, see rows_redo */
     return dlpi_gen(now) == ((b - 1) & DLPI_GEN_MASK) && (now & DLPI_FREED) != 0;
+}
+
+/* ---- a bit for each unit that may be free, where they are many ---- */
+
+DLPI_INLINE void dlpi_claim_may(uint64_t *bits, uint32_t u) {
+    DLPI_OR_SEQ(bits, UINT64_C(1) << u % 64); /* O2 -> O2, before O1 */
+}
+DLPI_INLINE void dlpi_claim_taken(uint64_t *bits, uint32_t u) {
+    DLPI_AND_SEQ(bits, ~(UINT64_C(1) << u % 64)); /* O2: after O1 */
+}
+DLPI_INLINE uint64_t dlpi_claim_those(const uint64_t *bits) {
+    return DLPI_LOAD_SEQ(bits); /* O2 <- O2 */
 }
 
 /* Everybody is to look once without cursors. */

@@ -241,6 +241,7 @@ static uint64_t dlpi_found_slot_bytes(const dlp_pipe *p) {
 static void dlpi_found_layout(dlp_pipe *p, dlpi_stage *st) {
     const dlpi_found *q = st->self;
     uint64_t stride = dlpi_round_up(dlpi_sum(q->d.max_part_bytes, DLPI_GUARD), dlpi_found_align(q));
+    dlpi_inputs_layout(p, st, q->n_cells);
     dlpi_area_add(p, DLPI_REC_OWN + st->id, NULL, sizeof(dlpi_found_counts), 1, DLPI_LINE);
     dlpi_area_add(p, DLPI_REC_SOURCE, "part cells: records", sizeof(dlpi_input), q->n_cells,
                   DLPI_LINE);
@@ -580,7 +581,7 @@ static void dlpi_found_issue(dlp_pipe *p, uint32_t i, uint32_t c) {
     DLPI_STORE_RLX(&cell->used, UINT64_C(0));   /* for observers */
     DLPI_STORE_RLX(&cell->due_ns, UINT64_C(0)); /* ordered by state */
     cell->rec = 0;
-    dlpi_claim_done(&cell->state, dlpi_gen_word(u->ticket, DLPI_INPUT_OPEN)); /* Q1 -> Q1, B1 */
+    dlpi_input_offer(p, c, u->ticket);
 }
 
 /* The stream with the fewest cells of those that have something to ask for; cursors.n: none. */

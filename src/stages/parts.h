@@ -203,6 +203,7 @@ static uint64_t dlpi_parts_slot_bytes(const dlp_pipe *p) { return dlpi_times(p->
 static void dlpi_parts_layout(dlp_pipe *p, dlpi_stage *st) {
     const dlpi_parts *q = st->self;
     uint64_t stride = dlpi_round_up(dlpi_sum(q->d.max_part_bytes, DLPI_GUARD), 4096);
+    dlpi_inputs_layout(p, st, q->n_cells);
     dlpi_area_add(p, DLPI_REC_SOURCE, "part cells: records", sizeof(dlpi_input), q->n_cells,
                   DLPI_LINE);
     dlpi_area_add(p, DLPI_REC_SOURCE_CELLS, "part cells", dlpi_sum(stride, DLPI_INPUT_GUARD),
@@ -282,7 +283,7 @@ static void dlpi_part_issue(dlp_pipe *p, uint32_t c, uint64_t epoch, uint64_t pa
     cell->bytes = 0;
     DLPI_STORE_RLX(&cell->due_ns, UINT64_C(0)); /* ordered by state */
     cell->rec = 0;
-    dlpi_claim_done(&cell->state, dlpi_gen_word(u->ticket, DLPI_INPUT_OPEN)); /* Q1 -> Q1, B1 */
+    dlpi_input_offer(p, c, u->ticket);
 }
 
 /* The cell of a part that the batch looked at needs, which is given one if it has none; n_cells:
