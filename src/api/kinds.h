@@ -18,11 +18,13 @@
     KIND(PARTS, 10, dlpi_parts_ops)   /* needs: parts */ \
     KIND(FOUND, 12, dlpi_found_ops)   /* needs: parts */ \
     KIND(EXPAND, 13, dlpi_expand_ops) /* needs: parts */ \
+    KIND(PACK, 14, dlpi_pack_ops)     /* needs: parts */ \
     KIND(GUARD, 11, dlpi_guard_ops)   /* needs: guard */
 
 /* How they follow each other, in words. */
 #define DLPI_STAGE_ORDER \
-    "sampler, repeat, parts or expand, fetch, cache, item maps, batch, batch maps, transfer, split"
+    "sampler, repeat, parts, expand or pack, fetch, cache, item maps, batch, batch maps, " \
+    "transfer, split"
 
 #define DLPI_KIND_NUMBER(name, number, ops) DLP_STAGE_##name = number,
 enum { DLPI_STAGE_KINDS(DLPI_KIND_NUMBER) DLP_STAGE_KINDS_END };

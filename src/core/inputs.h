@@ -315,7 +315,10 @@ static int dlpi_check_divides(dlp_pipe *p, const dlpi_stage *st, const char *fie
 }
 
 /* One worker, which loads ahead of the consumer, unless the desc says otherwise. */
-#define DLPI_OPS_OF_INPUTS \
+#define DLPI_OPS_OF_LOADED_INPUTS \
     .rank = 3, .workers = 1, .unit = DLPI_UNIT_CELLS, .step = dlpi_input_step, \
     .find = dlpi_input_find, .run = dlpi_input_run, .due = dlpi_inputs_due, \
-    .recover = dlpi_input_recover, .tell = dlpi_input_tell, .seen = dlpi_inputs_seen
+    .recover = dlpi_input_recover, .tell = dlpi_input_tell
+
+/* ... of those that count nothing else. */
+#define DLPI_OPS_OF_INPUTS DLPI_OPS_OF_LOADED_INPUTS, .seen = dlpi_inputs_seen

@@ -23,7 +23,9 @@ DLPDEF dlp_stage dlp_pipe_add_repeat(dlp_pipe *p, const dlp_repeat_desc *desc) {
 static bool dlpi_last_expands(const dlp_pipe *p) {
     bool is = false;
     DLPI_UNUSED(p);
-    is = p->n_stages > 0 && p->stages[p->n_stages - 1].kind == DLP_STAGE_EXPAND; /* needs: parts */
+    if (p->n_stages == 0) return false;
+    is |= p->stages[p->n_stages - 1].kind == DLP_STAGE_EXPAND; /* needs: parts */
+    is |= p->stages[p->n_stages - 1].kind == DLP_STAGE_PACK;   /* needs: parts */
     return is;
 }
 
@@ -37,7 +39,7 @@ DLPDEF dlp_stage dlp_pipe_add_fetch(dlp_pipe *p, const dlp_fetch_desc *desc) {
     if (desc->dataset == NULL) return dlpi_missing(p, st->name, "dataset", "the items");
     st->dataset = *desc->dataset;
     if (st->dataset.filter && !dlpi_last_expands(p))
-        return dlpi_bad(p, st->name, "dataset.filter", "0, but after dlp_pipe_add_expand",
+        return dlpi_bad(p, st->name, "dataset.filter", "0, but after dlp_pipe_add_expand or _pack",
                         st->dataset.filter);
     dlpi_open_end_take(p, st);
     st->item = st->dataset.fetch;

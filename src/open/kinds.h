@@ -8,6 +8,7 @@
 #include "stages/parts.h"
 #include "stages/found.h"
 #include "source/expand.h"
+#include "source/pack.h"
 #include "stages/transfer.h"
 #include "stages/cache.h"
 #include "stages/split.h"

@@ -58,10 +58,25 @@ typedef struct dlpi_found_row {
     uint32_t cell, number; /* of the item in its input */
 } dlpi_found_row;
 
+struct dlpi_found;
+
+/* What rows are, where they are not the items themselves. Of stream i: */
+typedef struct dlpi_found_rule {
+    bool counts_rows; /* cursors do not tell how many of an input's items are given */
+    void (*begin)(struct dlpi_found *q, uint32_t i);
+    uint64_t (*learned)(struct dlpi_found *q, uint32_t i, uint32_t c); /* cell c is the last known:
+                                                                    rows that now are known, too */
+    uint64_t (*more)(dlp_pipe *p, uint32_t i, bool out); /* all that is there is learned, and is
+                                                            all that there is: rows, as above */
+    void (*give)(dlp_pipe *p, uint32_t i, uint32_t s, uint32_t r); /* its next row is row r */
+} dlpi_found_rule;
+
 /* What the stage keeps. */
 typedef struct dlpi_found {
     dlp_part_desc d;
+    const dlpi_found_rule *rule;      /* NULL: a row is an item */
     uint64_t most_items, least_items; /* of an input that has any */
+    uint64_t most_used;               /* that a cursor may say; 0: most_items */
     uint32_t need, n_cells;
     uint8_t pad[DLPI_LINE]; /* part workers read what is above; below is the scheduler's */
     dlpi_found_plan plan;
@@ -185,7 +200,8 @@ static int dlpi_found_lengths(dlp_pipe *p) {
     q->cursors.n = (uint32_t)(q->plan.streams / p->world);
     q->cursors.first = p->rank * q->cursors.n;
     q->cursors.ordinal_bits = dlpi_found_ordinal_bits(&q->plan);
-    q->cursors.used_bits = dlpi_bits_of(q->most_items);
+    if (q->most_used == 0) q->most_used = q->most_items;
+    q->cursors.used_bits = dlpi_bits_of(q->most_used);
     if (q->plan.steps) return dlpi_epoch_of(p, q->plan.steps * p->global_batch);
     p->samples = DLPI_MAX_ITEMS; /* nobody knows the epoch's length */
     p->batches_per_epoch = UINT64_MAX;
@@ -207,19 +223,17 @@ static int dlpi_found_sizes(dlp_pipe *p) {
     return dlpi_found_lengths(p);
 }
 
-/* How many cells there are. So many rows, from anywhere in an input on, lie in so many inputs. */
-static int dlpi_found_check(dlp_pipe *p, dlpi_stage *st) {
+/* How many cells there are, a stream needing so many; because: what that follows from. */
+static int dlpi_found_cells(dlp_pipe *p, dlpi_stage *st, uint64_t need, const char *because) {
     dlpi_found *q = st->self;
-    uint64_t rows = dlpi_found_look(p, q), all;
+    uint64_t all = dlpi_times(need, q->cursors.n);
     uint32_t fit = dlpi_cursors_fit(&q->cursors, DLP_SAMPLER_STATE_BYTES);
     if (q->cursors.n > fit)
         return dlpi_refuse(p, DLP_ERR_ARG, st->name, "streams",
                            "this rank reads %" PRIu32 " streams, a state has room for %" PRIu32
                            " (n_parts, max_items): fewer streams, or more ranks",
                            q->cursors.n, fit);
-    rows = 1 + (rows - 1 + q->least_items - 1) / q->least_items;
-    all = rows * q->cursors.n;
-    q->need = (uint32_t)rows;
+    q->need = (uint32_t)need;
     q->n_cells = q->d.queue_size;
     if (q->n_cells == 0 && all < 4096) {
         uint64_t more = all + (uint64_t)(st->w.num_workers > 0 ? st->w.num_workers : 1);
@@ -228,9 +242,17 @@ static int dlpi_found_check(dlp_pipe *p, dlpi_stage *st) {
     if (q->n_cells >= all) return DLP_OK;
     return dlpi_refuse(p, DLP_ERR_ARG, st->name, "queue_size",
                        "a batch may need %" PRIu64 " parts at once (%" PRIu32 " streams, %" PRIu64
-                       " of each: batch_size, min_items), queue_size is %" PRIu32
+                       " of each: %s), queue_size is %" PRIu32
                        "; 0 takes what is needed, at most 4096",
-                       all, q->cursors.n, rows, q->d.queue_size);
+                       all, q->cursors.n, need, because, q->d.queue_size);
+}
+
+/* So many rows, from anywhere in an input on, lie in so many inputs. */
+static int dlpi_found_check(dlp_pipe *p, dlpi_stage *st) {
+    const dlpi_found *q = st->self;
+    uint64_t rows = dlpi_found_look(p, q);
+    return dlpi_found_cells(p, st, 1 + (rows - 1 + q->least_items - 1) / q->least_items,
+                            "batch_size, min_items");
 }
 
 /* ---- memory ---- */
@@ -292,6 +314,7 @@ static void dlpi_found_begin(dlpi_found *q, uint64_t epoch) {
             x->epoch = epoch;
             x->next = 0;
         }
+        if (q->rule) q->rule->begin(q, i);
     }
 }
 
@@ -349,21 +372,22 @@ static int dlpi_found_learn_one(dlp_pipe *p, uint32_t i, bool loaded) {
     dlpi_found_cell *u = &q->use[c];
     dlpi_input *cell = dlpi_input_at(p, c);
     uint64_t s = q->cursors.first + i;
-    u->n = loaded ? cell->items : dlpi_found_failed(p, u, cell);
     u->taken = u->ordinal == x->at.ordinal ? x->at.used : 0;
+    if (q->rule && q->rule->counts_rows) u->taken = 0;
+    u->n = loaded ? cell->items : dlpi_found_failed(p, u, cell);
+    if (u->failed) u->n += u->taken;
     if (u->n < u->taken)
         return dlpi_found_fail(p, DLP_ERR_RESUME,
-                               "part %" PRIu64 " has %" PRIu64
-                               " items, the state says that %" PRIu64
-                               " of them were given: it is not the part it was",
-                               cell->index, u->n, u->taken);
+                               "%s %" PRIu64 " has %" PRIu64 " items, the state says that %" PRIu64
+                               " of them were given: it is not the %s it was",
+                               p->source->input, cell->index, u->n, u->taken, p->source->input);
     x->empty = u->n == 0 ? x->empty + 1 : 0;
-    x->rows += u->n - u->taken;
     x->known = u->next;
     if (u->n > u->taken)
         x->last_known = c;
     else
         dlpi_found_pass(q, x, c);
+    x->rows += q->rule && u->n > u->taken ? q->rule->learned(q, i, c) : u->n - u->taken;
     if (q->plan.shuffle_items && u->n > 0)
         dlpi_found_items(&q->plan, &u->items, u->epoch, cell->index,
                          u->ordinal / dlpi_found_inputs(&q->plan, s), u->n);
@@ -372,6 +396,12 @@ static int dlpi_found_learn_one(dlp_pipe *p, uint32_t i, bool loaded) {
                            "steps_per_epoch wants more, but the last %" PRIu64
                            " parts of stream %" PRIu64 " had no item",
                            x->empty, s);
+}
+
+/* Are all inputs of the stream known? */
+static inline bool dlpi_found_out(const dlpi_found *q, const dlpi_found_stream *x) {
+    return q->plan.steps == 0 && x->epoch > q->epoch &&
+           (x->known == DLPI_FOUND_NONE || q->use[x->known].epoch > q->epoch);
 }
 
 /* Take all counts that are there, each stream's in its order. */
@@ -384,14 +414,9 @@ static int dlpi_found_learn(dlp_pipe *p) {
             if (low != DLPI_INPUT_LOADED && low != DLPI_INPUT_FAILED) break;
             if (dlpi_found_learn_one(p, i, low == DLPI_INPUT_LOADED) != DLP_OK) break;
         }
+        if (q->rule && q->rc == DLP_OK) x->rows += q->rule->more(p, i, dlpi_found_out(q, x));
     }
     return q->rc;
-}
-
-/* Are all inputs of the stream known? */
-static inline bool dlpi_found_out(const dlpi_found *q, const dlpi_found_stream *x) {
-    return q->plan.steps == 0 && x->epoch > q->epoch &&
-           (x->known == DLPI_FOUND_NONE || q->use[x->known].epoch > q->epoch);
 }
 
 /* ---- what is loaded next ---- */
@@ -539,14 +564,36 @@ static bool dlpi_found_ready(dlp_pipe *p, uint64_t rows) {
     return there;
 }
 
+/* The batch in slot s has a part of cell c. */
+static void dlpi_found_use(dlp_pipe *p, uint32_t s, uint32_t c) {
+    uint64_t used = dlpi_slot_at(p, s)->sequence + 1;
+    dlpi_found_of(p)->use[c].used = used;
+    DLPI_STORE_RLX(&dlpi_input_at(p, c)->used, used); /* for observers */
+}
+
+/* Row r of it is an input that failed, in cell c. */
+static void dlpi_found_fail_row(dlp_pipe *p, uint32_t s, uint32_t r, uint32_t c) {
+    dlpi_bslot *slot = dlpi_slot_at(p, s);
+    dlp_error e = dlpi_input_at(p, c)->error;
+    e.position = slot->position + r;
+    slot->dirty = 1;
+    dlpi_slot_rec(p, s)[r] = DLPI_ROW_LEFT;
+    dlpi_slot_fail(slot, DLPI_NOBODY, &e);
+}
+
+/* The first input of a stream is given. */
+static void dlpi_found_given(dlpi_found *q, dlpi_found_stream *x) {
+    if (x->last_known == x->head) x->last_known = DLPI_FOUND_NONE;
+    dlpi_found_drop(q, x);
+}
+
 /* Rows of slot s from row r on, at most n, out of the first input of a stream. Returns how many. */
 static uint32_t dlpi_found_give(dlp_pipe *p, dlpi_found_stream *x, uint32_t s, uint32_t r,
                                 uint32_t n) {
     dlpi_found *q = dlpi_found_of(p);
     uint32_t c = x->head;
     dlpi_found_cell *u = &q->use[c];
-    dlpi_input *cell = dlpi_input_at(p, c);
-    dlpi_bslot *slot = dlpi_slot_at(p, s);
+    const dlpi_input *cell = dlpi_input_at(p, c);
     dlpi_found_row *row = dlpi_found_rows_of(p, s);
     uint64_t *index = dlpi_slot_index(p, s);
     if (n > u->n - u->taken) n = (uint32_t)(u->n - u->taken);
@@ -556,21 +603,12 @@ static uint32_t dlpi_found_give(dlp_pipe *p, dlpi_found_stream *x, uint32_t s, u
         row[r + i] = (dlpi_found_row){c, (uint32_t)number};
         index[r + i] = cell->index;
     }
-    if (u->failed) {
-        dlp_error e = cell->error;
-        e.position = slot->position + r;
-        slot->dirty = 1;
-        dlpi_slot_rec(p, s)[r] = DLPI_ROW_LEFT;
-        dlpi_slot_fail(slot, DLPI_NOBODY, &e);
-    }
+    if (u->failed) dlpi_found_fail_row(p, s, r, c);
     u->taken += n;
-    u->used = slot->sequence + 1;
-    DLPI_STORE_RLX(&cell->used, slot->sequence + 1); /* for observers */
+    dlpi_found_use(p, s, c);
     x->rows -= n;
     x->at = (dlpi_cursor){u->ordinal, u->taken};
-    if (u->taken < u->n) return n;
-    if (x->last_known == c) x->last_known = DLPI_FOUND_NONE;
-    dlpi_found_drop(q, x);
+    if (u->taken == u->n) dlpi_found_given(q, x);
     return n;
 }
 
@@ -580,6 +618,7 @@ static void dlpi_found_holes(dlp_pipe *p, uint32_t s, uint32_t r, uint32_t end) 
     for (; r < end; r++) {
         dlpi_slot_rec(p, s)[r] = DLPI_ROW_LEFT;
         dlpi_slot_index(p, s)[r] = UINT64_MAX;
+        if (dlpi_found_of(p)->rule) continue; /* rows of holes are not read */
         dlpi_found_rows_of(p, s)[r] = (dlpi_found_row){0, 0};
     }
 }
@@ -595,6 +634,7 @@ static void dlpi_found_fill(dlp_pipe *p, uint32_t s) {
     for (uint32_t i = 0; i < q->cursors.n; i++) {
         dlpi_found_stream *x = &q->streams[i];
         uint32_t r = i * q->each, end = r + q->each < count ? r + q->each : count;
+        for (; q->rule && r < end && x->rows > 0; x->rows--) q->rule->give(p, i, s, r++);
         while (r < end && x->rows > 0) r += dlpi_found_give(p, x, s, r, end - r);
         if (r < end) dlpi_found_holes(p, s, r, end);
         dlpi_cursor_put(&q->cursors, state->at, i, &x->at);
@@ -689,7 +729,7 @@ static const char *dlpi_found_never_saved(const dlp_pipe *p, const dlpi_state *s
         return "sampler";
     for (uint32_t i = 0; i < c.n; i++) {
         dlpi_cursor x = dlpi_cursor_take(&c, s->sampler, i);
-        if (x.used > q->most_items) return "sampler";
+        if (x.used > q->most_used) return "sampler";
         if (q->plan.steps == 0 && x.ordinal >= dlpi_found_inputs(&q->plan, c.first + i))
             return "sampler";
     }
@@ -722,12 +762,15 @@ static int dlpi_found_seek(dlp_pipe *p, const dlpi_place *to) {
 }
 
 /* What all sources have whose items nobody has counted; of their self dlpi_found is the first. */
+#define DLPI_FOUND_BATCHES \
+    .rows = dlpi_found_rows, .ready = dlpi_found_ready, .fill = dlpi_found_fill, \
+    .ahead = dlpi_found_ahead, .seek = dlpi_found_seek, .item = dlpi_found_item, \
+    .state = dlpi_found_state, .no_state_at = true, .never_saved = dlpi_found_never_saved
+
+/* ... and those whose rows are items. */
 #define DLPI_FOUND_SOURCE \
-    .slot_bytes = dlpi_found_slot_bytes, .row_bytes = sizeof(dlp_part), .rows = dlpi_found_rows, \
-    .ready = dlpi_found_ready, .fill = dlpi_found_fill, .ahead = dlpi_found_ahead, \
-    .seek = dlpi_found_seek, .item = dlpi_found_item, .row = dlpi_found_row_part, \
-    .config = dlpi_found_config, .state = dlpi_found_state, .no_state_at = true, \
-    .never_saved = dlpi_found_never_saved
+    DLPI_FOUND_BATCHES, .slot_bytes = dlpi_found_slot_bytes, .row_bytes = sizeof(dlp_part), \
+                        .row = dlpi_found_row_part, .config = dlpi_found_config
 
 static const dlpi_source_ops dlpi_found_source = {
     .sizes = dlpi_found_sizes,
