@@ -2657,8 +2657,9 @@ enum { DLP_PACK_CUT = 0, DLP_PACK_FIT = 1 };
 /* FIT: documents of more than T tokens. */
 enum {
     DLP_PACK_LONGER_CUT = 0,
-    DLP_PACK_LONGER_DROP, /* they are left out: dlp_stage_stats.left_out */
-    DLP_PACK_LONGER_ERROR /* DLP_ERR_LENGTH, for on_error */
+    DLP_PACK_LONGER_DROP, /* they are left out, as by DLP_SKIP */
+    DLP_PACK_LONGER_ERROR /* DLP_ERR_LENGTH: workers.on_error, where DROP leaves them out, too,
+                             counted */
 };
 
 /* dlp_stage_stats.own of the stage: what it has put into the rows of batches scheduled so far.
@@ -15154,8 +15155,10 @@ struct dlpi_found;
 
 /* What rows are, where they are not the items themselves. Of stream i: */
 typedef struct dlpi_found_rule {
-    bool counts_rows; /* cursors do not tell how many of an input's items are given */
     void (*begin)(struct dlpi_found *q, uint32_t i);
+    uint64_t (*taken)(const struct dlpi_found *q, uint64_t n,
+                      uint64_t used); /* of the n items of the input that a cursor names: how many
+                                         are given; NULL: used */
     uint64_t (*learned)(struct dlpi_found *q, uint32_t i, uint32_t c); /* cell c is the last known:
                                                                     rows that now are known, too */
     uint64_t (*more)(dlp_pipe *p, uint32_t i, bool out); /* all that is there is learned, and is
@@ -15465,9 +15468,11 @@ static int dlpi_found_learn_one(dlp_pipe *p, uint32_t i, bool loaded) {
     dlpi_input *cell = dlpi_input_at(p, c);
     uint64_t s = q->cursors.first + i;
     u->taken = u->ordinal == x->at.ordinal ? x->at.used : 0;
-    if (q->rule && q->rule->counts_rows) u->taken = 0;
     u->n = loaded ? cell->items : dlpi_found_failed(p, u, cell);
-    if (u->failed) u->n += u->taken;
+    if (q->rule && q->rule->taken)
+        u->taken = q->rule->taken(q, u->n, u->taken);
+    else if (u->failed)
+        u->n += u->taken;
     if (u->n < u->taken)
         return dlpi_found_fail(p, DLP_ERR_RESUME,
                                "%s %" PRIu64 " has %" PRIu64 " items, the state says that %" PRIu64
@@ -20669,17 +20674,7 @@ static const dlpi_stage_ops dlpi_expand_ops = {
    >>impl-pack       DOCUMENTS INTO ROWS
    The same source, with a rule: an input is a document, its items are tokens, and a row is a list
    of segments, each (cell, first token, tokens). The scheduler makes these lists as counts become
-   known, and writes them into the slot; fetch's workers copy. Two functions follow the rule CUT:
-   one over the documents that become known, which counts rows, one when a row is given, which
-   writes it. Both go from where a row begins to where the next one does, so a cursor is that place.
-
-   Cells, by the argument of >>impl-found: a stream must have so many documents with tokens that are
-   not given that R rows, those that must be known, are. CUT: a row ends with its S-th segment, and
-   each of so many documents has a token at least, so S of them from where a row begins on make a
-   row. The next begins behind the last, so R rows take R S; or, with overlap, in the last or one
-   before it, so R (S - 1) + 1. One less is too few where documents have one token, or, with
-   overlap, `overlap` tokens. Rows get on: one that S has closed has S tokens or more, and overlap
-   is less. */
+   known, and writes them into the slot; fetch's workers copy. */
 
 #define DLPI_PACK_WORDS 4 /* of dlp_stage_stats.own */
 
@@ -20699,6 +20694,25 @@ typedef struct dlpi_pack_stream { /* the row that is not complete, of a stream *
     uint64_t repeated;               /* of its tokens: those that the row before it has, too */
 } dlpi_pack_stream;
 
+typedef struct dlpi_fit_stream {
+    uint64_t documents;         /* of its list that are known: the next window begins with them */
+    uint32_t row, rows, pieces; /* known: the first that is not given, and how many there are */
+    bool begun;                 /* a window was laid out */
+} dlpi_fit_stream;
+
+typedef struct dlpi_fit_row { /* known */
+    uint32_t first, n;        /* of its stream's pieces */
+    dlpi_cursor behind;       /* the stream, when it is given */
+} dlpi_fit_row;
+
+typedef struct
+    dlpi_fit_item { /* a piece, and the row of the same number, while both are laid out */
+    dlpi_pack_segment at;
+    uint32_t next;                  /* of its length; then of its row */
+    uint32_t head, tail, n, tokens; /* the row's pieces */
+    uint32_t row_next;              /* with as much room */
+} dlpi_fit_item;
+
 typedef struct dlpi_pack {
     dlpi_expand x; /* first: what is said of inputs and their fields holds for this, too */
     dlp_pack_desc d;
@@ -20707,8 +20721,15 @@ typedef struct dlpi_pack {
     uint64_t row_stride;
     uint64_t unit[DLP_MAX_FIELDS]; /* bytes of a token */
     uint8_t pad[DLPI_LINE];        /* workers read what is above; below is the scheduler's */
-    dlpi_pack_stream *streams;     /* [cursors.n] */
     uint64_t *words;               /* [DLPI_PACK_WORDS] in region, for observers */
+    dlpi_pack_stream *streams;     /* CUT: [cursors.n] */
+    uint32_t fit_place_bits;       /* FIT, as all below. Of a cursor: rows of the window */
+    uint64_t fit_most_items, fit_most_rows, fit_most_pieces;
+    dlpi_fit_stream *fit_streams;  /* [cursors.n] */
+    dlpi_fit_row *fit_rows;        /* [cursors.n][fit_most_rows] */
+    dlpi_pack_segment *fit_pieces; /* [cursors.n][fit_most_pieces] */
+    dlpi_fit_item *fit_items;      /* [fit_most_items] of a window */
+    uint64_t *fit_words;           /* lists of pieces and of rows */
 } dlpi_pack;
 
 static inline dlpi_pack *dlpi_pack_of(const dlp_pipe *p) { return p->source_stage->self; }
@@ -20718,135 +20739,37 @@ static inline dlpi_pack_row *dlpi_pack_row_at(const dlp_pipe *p, uint32_t s, uin
                                      r * dlpi_pack_of(p)->row_stride);
 }
 
-/* ---- the desc ---- */
-
-static int dlpi_pack_bounds(dlp_pipe *p, const dlpi_stage *st, const dlp_pack_desc *d) {
-    static const dlpi_bound bounds[] = {
-        {DLPI_AT(dlp_pack_desc, tokens), 2, 1 << 24, "2..2^24"},
-        {DLPI_AT(dlp_pack_desc, rule), 0, DLP_PACK_CUT, "DLP_PACK_CUT"},
-        {DLPI_AT(dlp_pack_desc, max_segments), 0, 4096, "0..4096"},
-        {DLPI_AT(dlp_pack_desc, positions), 0, 1, "0 or 1"},
-        {DLPI_AT(dlp_pack_desc, uneven), 0, 1, "0 or 1"},
-        {DLPI_AT(dlp_pack_desc, queue_size), 0, 4096, "0..4096"},
-        {DLPI_AT(dlp_pack_desc, streams), 0, 1 << 16, "0..2^16, a divisor of batch_size"},
-        {DLPI_AT(dlp_pack_desc, steps_per_epoch), 0, INT64_C(1) << 40, "0..2^40"},
-    };
-    int rc = dlpi_check_bounds(p, st->name, d, DLPI_ROWS(bounds));
-    if (rc == DLP_OK && d->overlap >= d->tokens)
-        rc = dlpi_bad(p, st->name, "overlap", "below tokens", (int64_t)d->overlap);
-    if (rc == DLP_OK && d->max_segments > 0 && d->max_segments <= d->overlap)
-        rc = dlpi_bad(p, st->name, "max_segments", "above overlap, or 0", d->max_segments);
-    return rc == DLP_OK ? dlpi_check_input_workers(p, st) : rc;
+/* A piece of the document in cell c, behind what row r of slot s has. */
+static void dlpi_pack_put(dlp_pipe *p, uint32_t s, uint32_t r, uint32_t c, uint64_t first,
+                          uint32_t tokens) {
+    dlpi_pack_row *row = dlpi_pack_row_at(p, s, r);
+    if (row->n == 0) dlpi_slot_index(p, s)[r] = dlpi_input_at(p, c)->index;
+    row->at[row->n++] = (dlpi_pack_segment){c, (uint32_t)first, tokens};
+    row->tokens += tokens;
+    dlpi_found_use(p, s, c);
+    if (dlpi_found_of(p)->use[c].failed) dlpi_found_fail_row(p, s, r, c);
 }
 
-static int dlpi_pack_take(dlp_pipe *p, dlpi_stage *st, const dlp_pack_desc *d) {
-    dlpi_pack *k = st->self;
-    dlpi_found *q = &k->x.found;
-    int rc = dlpi_pack_bounds(p, st, d);
-    if (rc != DLP_OK) return rc;
-    k->d = *d;
-    q->d = (dlp_part_desc){.manifest_id = d->id, .queue_size = d->queue_size, .uneven = d->uneven};
-    q->least_items = 1;
-    q->plan.streams = d->streams ? d->streams : 1;
-    q->plan.steps = d->steps_per_epoch;
-    return DLP_OK;
+/* Row r of slot s is whole: it is counted. */
+static void dlpi_pack_count(const dlp_pipe *p, const dlpi_pack_row *row) {
+    const dlpi_pack *k = dlpi_pack_of(p);
+    dlpi_bump(&k->words[DLP_PACK_ROWS], 1);
+    dlpi_bump(&k->words[DLP_PACK_TOKENS], row->tokens);
+    dlpi_bump(&k->words[DLP_PACK_PADDING], k->d.tokens - row->tokens);
+    dlpi_bump(&k->words[DLP_PACK_SEGMENTS], row->n);
 }
 
-/* ---- fields ---- */
+/* ---- CUT: documents end to end ----
+   Two functions follow the rule: one over the documents that become known, which counts rows, one
+   when a row is given, which writes it. Both go from where a row begins to where the next one does,
+   so a cursor is that place.
 
-/* Are these fields of documents? */
-static int dlpi_pack_documents(dlp_pipe *p, const dlpi_expand *x) {
-    const dlp_field *f = x->input_fields;
-    if (x->input.n_fields > DLP_MAX_FIELDS - 2)
-        return dlpi_bad(p, p->fetch->name, "dataset.n_fields", "1..14 behind pack",
-                        x->input.n_fields);
-    for (uint32_t i = 0; i < x->input.n_fields; i++)
-        if (!f[i].ragged || f[i].ndim < 1 || f[i].shape[0] != f[0].shape[0] || f[i].shape[0] < 1 ||
-            f[i].shape[0] > INT32_MAX)
-            return dlpi_bad_field(p, p->fetch->name, i, f[i].name, "shape",
-                                  "behind pack each field is ragged, and has the shape[0] of the "
-                                  "first one, the longest document, below 2^31");
-    return DLP_OK;
-}
-
-static int dlpi_pack_copy(void *user, dlp_item *it);
-
-/* Rows have the documents' fields, of T tokens, and two more. */
-static int dlpi_pack_fields(dlp_pipe *p, dlpi_stage *st) {
-    dlpi_pack *k = st->self;
-    dlpi_stage *fetch = p->fetch;
-    const uint32_t t = k->d.tokens;
-    uint32_t n, least = k->d.overlap + 1 < 8 ? 8 : k->d.overlap + 1;
-    uint64_t fit = 2048 / p->global_batch;
-    int rc = dlpi_expand_adopt(p, st, dlpi_pack_copy);
-    if (rc != DLP_OK || (rc = dlpi_pack_documents(p, &k->x)) != DLP_OK) return rc;
-    k->most = k->d.max_segments ? k->d.max_segments : fit > least ? (uint32_t)fit : least;
-    if (k->most > t) k->most = t;
-    k->n = n = k->x.input.n_fields;
-    k->x.found.most_items = k->x.found.plan.most = (uint64_t)k->x.input_fields[0].shape[0];
-    for (uint32_t i = 0; i < n; i++) {
-        fetch->fields[i].shape[0] = t;
-        fetch->fields[i].max_per_batch = 0;
-    }
-    dlpi_copy_text(fetch->field_names[n], sizeof fetch->field_names[n], "cu_seqlens");
-    dlpi_copy_text(fetch->field_names[n + 1], sizeof fetch->field_names[n], "position_ids");
-    fetch->fields[n] = (dlp_field){fetch->field_names[n], DLP_I32, 1, {k->most + 1}, 0, 0};
-    fetch->fields[n + 1] = (dlp_field){fetch->field_names[n + 1], DLP_I32, 1, {t}, 0, 0};
-    fetch->dataset.n_fields = n + 2;
-    return DLP_OK;
-}
-
-static int dlpi_pack_sizes(dlp_pipe *p) { return dlpi_expand_inputs(p, dlpi_pack_fields); }
-
-/* ---- cells, memory ---- */
-
-static const dlpi_found_rule dlpi_pack_cut;
-
-/* Documents of a stream that hold the rows which must be known. */
-static uint64_t dlpi_pack_need(const dlp_pipe *p, const dlpi_pack *k) {
-    uint64_t rows = dlpi_found_look(p, &k->x.found);
-    return k->d.overlap ? dlpi_times(rows, k->most - 1) + 1 : dlpi_times(rows, k->most);
-}
-
-static int dlpi_pack_check(dlp_pipe *p, dlpi_stage *st) {
-    dlpi_pack *k = st->self;
-    dlpi_expand *x = &k->x;
-    int rc = dlpi_fields_init(p, st->name, &x->in, x->input.fields, x->input.n_fields, false);
-    if (rc != DLP_OK) return rc;
-    x->in_bytes = dlpi_expand_places(&x->in, x->in_at);
-    for (uint32_t f = 0; f < k->n; f++)
-        k->unit[f] = x->in.at[f].row_bytes / (uint64_t)x->in.at[f].f.shape[0];
-    k->row_stride = sizeof(dlpi_pack_row) + k->most * sizeof(dlpi_pack_segment);
-    x->found.rule = &dlpi_pack_cut;
-    x->found.d.max_part_bytes = x->in_bytes;
-    return dlpi_found_cells(p, st, dlpi_pack_need(p, k), "batch_size, max_segments");
-}
-
-static uint64_t dlpi_pack_slot_bytes(const dlp_pipe *p) {
-    return dlpi_sum(sizeof(dlpi_source_state),
-                    dlpi_round_up(dlpi_times(p->batch_rows, dlpi_pack_of(p)->row_stride), 8));
-}
-
-static void dlpi_pack_layout(dlp_pipe *p, dlpi_stage *st) {
-    dlpi_found_layout(p, st);
-    dlpi_area_add(p, DLPI_REC_OWN + st->id, NULL, DLPI_PACK_WORDS * 8, 1, DLPI_LINE);
-}
-
-static int dlpi_pack_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out) {
-    const dlpi_pack *k = st->self;
-    int n = dlpi_found_blocks(p, st, out);
-    out[n] = (dlpi_block){offsetof(dlpi_pack, streams),
-                          dlpi_times(k->x.found.cursors.n, sizeof *k->streams)};
-    return n + 1;
-}
-
-static void dlpi_pack_live(dlp_pipe *p, dlpi_stage *st) {
-    dlpi_pack *k = st->self;
-    k->words = dlpi_area_at(p, DLPI_REC_OWN + st->id, 0);
-    dlpi_found_live(p, st);
-}
-
-/* ---- CUT: rows that become known ---- */
+   Cells, by the argument of >>impl-found: a stream must have so many documents with tokens that are
+   not given that R rows, those that must be known, are. A row ends with its S-th segment, and each
+   of so many documents has a token at least, so S of them from where a row begins on make a row.
+   The next begins behind the last, so R rows take R S; or, with overlap, in the last or one before
+   it, so R (S - 1) + 1. One less is too few where documents have one token, or, with overlap,
+   `overlap` tokens. Rows get on: one that S has closed has S tokens, and overlap is less. */
 
 static void dlpi_pack_cut_begin(dlpi_found *q, uint32_t i) {
     ((dlpi_pack *)(void *)q)->streams[i] = (dlpi_pack_stream){.cell = DLPI_FOUND_NONE};
@@ -20906,28 +20829,6 @@ static uint64_t dlpi_pack_cut_more(dlp_pipe *p, uint32_t i, bool out) {
     return x->tokens > x->repeated;
 }
 
-/* ---- a row is given ---- */
-
-/* A piece of the document in cell c, behind what row r of slot s has. */
-static void dlpi_pack_put(dlp_pipe *p, uint32_t s, uint32_t r, uint32_t c, uint64_t first,
-                          uint32_t tokens) {
-    dlpi_pack_row *row = dlpi_pack_row_at(p, s, r);
-    if (row->n == 0) dlpi_slot_index(p, s)[r] = dlpi_input_at(p, c)->index;
-    row->at[row->n++] = (dlpi_pack_segment){c, (uint32_t)first, tokens};
-    row->tokens += tokens;
-    dlpi_found_use(p, s, c);
-    if (dlpi_found_of(p)->use[c].failed) dlpi_found_fail_row(p, s, r, c);
-}
-
-/* Row r of slot s is whole: it is counted. */
-static void dlpi_pack_count(const dlp_pipe *p, const dlpi_pack_row *row) {
-    const dlpi_pack *k = dlpi_pack_of(p);
-    dlpi_bump(&k->words[DLP_PACK_ROWS], 1);
-    dlpi_bump(&k->words[DLP_PACK_TOKENS], row->tokens);
-    dlpi_bump(&k->words[DLP_PACK_PADDING], k->d.tokens - row->tokens);
-    dlpi_bump(&k->words[DLP_PACK_SEGMENTS], row->n);
-}
-
 /* A stream gives its first tokens: the next row begins behind them. */
 static void dlpi_pack_cut_skip(dlpi_found *q, dlpi_found_stream *x, uint64_t skip) {
     while (skip > 0) {
@@ -20967,6 +20868,470 @@ static const dlpi_found_rule dlpi_pack_cut = {
     .more = dlpi_pack_cut_more,
     .give = dlpi_pack_cut_give,
 };
+
+/* ---- FIT: best fit in windows of N documents ----
+   When N documents of a stream are known, or all that are left of an epoch, their rows are laid out
+   at once, and leave the stream's list; each cell is given back with the last piece out of it. A
+   window is laid out only while fewer than R rows are known, those that must be: so memory for
+   known rows has a bound. A cursor is the first document of a window and how many of its rows are
+   given, with 16 bits of a hash of its documents and their lengths; behind the window's last row it
+   is the window's last document, with a 1 in place of the hash, and no rows.
+
+   Cells: with R - 1 rows known, which have min(S, N) documents each at most, and N - 1 documents
+   behind them, there is not yet a window; with one document more there is: (R - 1) min(S, N) + N.
+
+   Pieces are taken by length: a list for each, and a bit for each list that has any. Rows are found
+   by the room that they have, in the same way; of a list the first row comes first. A document that
+   failed has a row for itself, the window's first. */
+
+#define DLPI_FIT_CHECK_BITS 16u
+
+/* Lists by a number, of 0..T + 1. */
+typedef struct dlpi_fit_lists {
+    uint32_t n;
+    uint32_t *head; /* [n], where the bit is set */
+    uint64_t *bits;
+} dlpi_fit_lists;
+
+static inline uint64_t dlpi_fit_list_words(const dlpi_pack *k) {
+    return (uint64_t)k->d.tokens + 2 + 2 * (((uint64_t)k->d.tokens + 2 + 63) / 64);
+}
+
+/* The i-th of the two. */
+static dlpi_fit_lists dlpi_fit_lists_at(const dlpi_pack *k, uint32_t i) {
+    uint32_t n = k->d.tokens + 2, words = (n + 63) / 64;
+    return (dlpi_fit_lists){n, (uint32_t *)(void *)(k->fit_words + 2 * words) + i * n,
+                            k->fit_words + i * words};
+}
+
+static inline bool dlpi_fit_has(const dlpi_fit_lists *l, uint32_t at) {
+    return l->bits[at / 64] >> at % 64 & 1u;
+}
+
+/* The first list from `at` on that has any; n: none. */
+static uint32_t dlpi_fit_next(const dlpi_fit_lists *l, uint32_t at) {
+    uint32_t i = at / 64;
+    uint64_t word = l->bits[i] & ~UINT64_C(0) << at % 64;
+    while (word == 0) {
+        if (++i * 64 >= l->n) return l->n;
+        word = l->bits[i];
+    }
+    return i * 64 + (uint32_t)__builtin_ctzll(word);
+}
+
+static void dlpi_fit_set(const dlpi_fit_lists *l, uint32_t at, uint32_t head) {
+    l->head[at] = head;
+    l->bits[at / 64] |= UINT64_C(1) << at % 64;
+    if (head == DLPI_FOUND_NONE) l->bits[at / 64] &= ~(UINT64_C(1) << at % 64);
+}
+
+/* ---- a window is laid out ---- */
+
+/* A piece is in the list of T + 1 - its length, one that failed in that of 0: they are taken from 0
+   on. */
+static uint32_t dlpi_fit_key(const dlpi_pack *k, const dlpi_fit_item *piece) {
+    return k->x.found.use[piece->at.cell].failed ? 0 : k->d.tokens + 1 - piece->at.tokens;
+}
+
+/* The pieces of a stream's first n documents, in their order; returns how many. The documents leave
+   the list, but keep their cells: of a cell, n is now pieces. */
+static uint32_t dlpi_fit_pieces(dlpi_pack *k, uint32_t i, uint64_t n, uint64_t *hash) {
+    dlpi_found_stream *x = &k->x.found.streams[i];
+    uint32_t pieces = 0;
+    for (*hash = 0; n > 0; n--) {
+        uint32_t c = x->head;
+        dlpi_found_cell *u = &k->x.found.use[c];
+        uint64_t at = 0, tokens = u->n;
+        *hash = dlpi_absorb(dlpi_absorb(*hash, u->ordinal), tokens);
+        for (u->n = 0; at < tokens; u->n++) {
+            uint64_t left = tokens - at;
+            uint32_t piece = left < k->d.tokens ? (uint32_t)left : k->d.tokens;
+            k->fit_items[pieces++].at = (dlpi_pack_segment){c, (uint32_t)at, piece};
+            at += piece;
+        }
+        x->head = u->next;
+        if (x->head == DLPI_FOUND_NONE) x->tail = DLPI_FOUND_NONE;
+        if (x->last_known == c) x->last_known = DLPI_FOUND_NONE;
+    }
+    return pieces;
+}
+
+/* Row `row` has so much room: into its list, which is in the rows' order. */
+static void dlpi_fit_room(dlpi_fit_item *items, const dlpi_fit_lists *rooms, uint32_t room,
+                          uint32_t row) {
+    uint32_t before = DLPI_FOUND_NONE;
+    uint32_t at = dlpi_fit_has(rooms, room) ? rooms->head[room] : DLPI_FOUND_NONE;
+    while (at < row) {
+        before = at;
+        at = items[at].row_next;
+    }
+    items[row].row_next = at;
+    if (before == DLPI_FOUND_NONE)
+        dlpi_fit_set(rooms, room, row);
+    else
+        items[before].row_next = row;
+}
+
+/* Put a piece into the fullest of so many rows that has room, or into a new one; returns how many
+   rows there are then. */
+static uint32_t dlpi_fit_put(dlpi_pack *k, const dlpi_fit_lists *rooms, uint32_t piece,
+                             uint32_t rows) {
+    dlpi_fit_item *items = k->fit_items, *x = &items[piece];
+    bool failed = k->x.found.use[x->at.cell].failed;
+    uint32_t room = failed ? rooms->n : dlpi_fit_next(rooms, x->at.tokens), row = rows;
+    x->next = DLPI_FOUND_NONE;
+    if (room == rooms->n) {
+        items[row].head = piece;
+        items[row].n = items[row].tokens = 0;
+    } else {
+        row = rooms->head[room];
+        dlpi_fit_set(rooms, room, items[row].row_next);
+        items[items[row].tail].next = piece;
+    }
+    items[row].tail = piece;
+    items[row].n++;
+    items[row].tokens += x->at.tokens;
+    if (!failed && items[row].tokens < k->d.tokens && items[row].n < k->most)
+        dlpi_fit_room(items, rooms, k->d.tokens - items[row].tokens, row);
+    return row == rows ? rows + 1 : rows;
+}
+
+/* Lay out so many pieces; returns the rows. */
+static uint32_t dlpi_fit_rows(dlpi_pack *k, uint32_t pieces) {
+    const dlpi_fit_lists sizes = dlpi_fit_lists_at(k, 0), rooms = dlpi_fit_lists_at(k, 1);
+    uint32_t rows = 0, at;
+    memset(k->fit_words, 0, (size_t)((sizes.n + 63) / 64) * 16); /* the bits of both */
+    for (uint32_t i = pieces; i-- > 0;) {
+        at = dlpi_fit_key(k, &k->fit_items[i]);
+        k->fit_items[i].next = dlpi_fit_has(&sizes, at) ? sizes.head[at] : DLPI_FOUND_NONE;
+        dlpi_fit_set(&sizes, at, i);
+    }
+    for (at = 0; (at = dlpi_fit_next(&sizes, at)) < sizes.n;) {
+        uint32_t piece = sizes.head[at];
+        dlpi_fit_set(&sizes, at, k->fit_items[piece].next);
+        rows = dlpi_fit_put(k, &rooms, piece, rows);
+    }
+    return rows;
+}
+
+/* ---- rows that are known ---- */
+
+static inline dlpi_fit_row *dlpi_fit_rows_of(const dlpi_pack *k, uint32_t i) {
+    return k->fit_rows + i * k->fit_most_rows;
+}
+static inline dlpi_pack_segment *dlpi_fit_pieces_of(const dlpi_pack *k, uint32_t i) {
+    return k->fit_pieces + i * k->fit_most_pieces;
+}
+
+/* A row of stream i, the first, is not needed any more. */
+static void dlpi_fit_drop(dlpi_pack *k, uint32_t i) {
+    dlpi_fit_stream *x = &k->fit_streams[i];
+    const dlpi_fit_row *row = &dlpi_fit_rows_of(k, i)[x->row++];
+    for (uint32_t j = 0; j < row->n; j++) {
+        dlpi_found_cell *u = &k->x.found.use[dlpi_fit_pieces_of(k, i)[row->first + j].cell];
+        if (++u->taken < u->n) continue;
+        u->listed = false;
+        k->x.found.streams[i].cells--;
+    }
+}
+
+/* Rows that are given make room at the end. */
+static void dlpi_fit_compact(dlpi_pack *k, uint32_t i) {
+    dlpi_fit_stream *x = &k->fit_streams[i];
+    dlpi_fit_row *rows = dlpi_fit_rows_of(k, i);
+    dlpi_pack_segment *pieces = dlpi_fit_pieces_of(k, i);
+    uint32_t gone = x->row < x->rows ? rows[x->row].first : x->pieces;
+    memmove(pieces, pieces + gone, (x->pieces - gone) * sizeof *pieces);
+    memmove(rows, rows + x->row, (x->rows - x->row) * sizeof *rows);
+    x->pieces -= gone;
+    x->rows -= x->row;
+    x->row = 0;
+    for (uint32_t j = 0; j < x->rows; j++) rows[j].first -= gone;
+}
+
+/* Append n rows as they were laid out; each is told where the stream is behind it. */
+static void dlpi_fit_append(dlpi_pack *k, uint32_t i, uint32_t n, uint64_t ordinal, uint64_t last,
+                            uint64_t check) {
+    dlpi_fit_stream *x = &k->fit_streams[i];
+    const dlpi_fit_item *items = k->fit_items;
+    for (uint32_t row = 0; row < n; row++) {
+        dlpi_fit_row *to = &dlpi_fit_rows_of(k, i)[x->rows++];
+        to->first = x->pieces;
+        to->n = items[row].n;
+        for (uint32_t j = items[row].head; j != DLPI_FOUND_NONE; j = items[j].next)
+            dlpi_fit_pieces_of(k, i)[x->pieces++] = items[j].at;
+        to->behind = (dlpi_cursor){ordinal, check << k->fit_place_bits | (row + 1)};
+        if (row + 1 == n) to->behind = (dlpi_cursor){last, UINT64_C(1) << k->fit_place_bits};
+    }
+}
+
+/* Drop the rows of the first window that a state says are given: nothing of it may have changed,
+   unless there is an error to be told. */
+static uint32_t dlpi_fit_resume(dlp_pipe *p, uint32_t i, uint32_t rows, uint64_t check) {
+    dlpi_pack *k = dlpi_pack_of(p);
+    dlpi_fit_stream *x = &k->fit_streams[i];
+    const dlpi_fit_row *first = &dlpi_fit_rows_of(k, i)[x->row];
+    uint64_t used = k->x.found.streams[i].at.used;
+    uint64_t place = used & ((UINT64_C(1) << k->fit_place_bits) - 1);
+    uint32_t c = dlpi_fit_pieces_of(k, i)[first->first].cell;
+    if (place == 0 || k->x.found.use[c].failed) return rows;
+    if (used >> k->fit_place_bits != check || place >= rows) {
+        dlpi_found_fail(p, DLP_ERR_RESUME,
+                        "the window of document %" PRIu64 " is not what it was when the state was "
+                        "saved, with %" PRIu64 " of its rows given: its documents, or their "
+                        "lengths, are others",
+                        dlpi_input_at(p, c)->index, place);
+        return 0;
+    }
+    for (uint64_t j = 0; j < place; j++) dlpi_fit_drop(k, i);
+    return rows - (uint32_t)place;
+}
+
+/* The next n documents of stream i are a window: the rows that so become known. */
+static uint32_t dlpi_fit_window(dlp_pipe *p, uint32_t i, uint64_t n) {
+    dlpi_pack *k = dlpi_pack_of(p);
+    dlpi_fit_stream *x = &k->fit_streams[i];
+    const dlpi_found_cell *use = k->x.found.use;
+    uint64_t hash, ordinal = use[k->x.found.streams[i].head].ordinal;
+    uint32_t pieces = dlpi_fit_pieces(k, i, n, &hash);
+    uint64_t last = use[k->fit_items[pieces - 1].at.cell].ordinal;
+    uint32_t rows = dlpi_fit_rows(k, pieces);
+    hash >>= 64 - DLPI_FIT_CHECK_BITS;
+    dlpi_fit_compact(k, i);
+    dlpi_fit_append(k, i, rows, ordinal, last, hash);
+    x->documents -= n;
+    if (!x->begun) rows = dlpi_fit_resume(p, i, rows, hash);
+    x->begun = true;
+    return rows;
+}
+
+/* ---- the rule ---- */
+
+static void dlpi_fit_begin(dlpi_found *q, uint32_t i) {
+    dlpi_pack *k = (dlpi_pack *)(void *)q;
+    while (k->fit_streams[i].row < k->fit_streams[i].rows) dlpi_fit_drop(k, i);
+    k->fit_streams[i] = (dlpi_fit_stream){0};
+}
+
+/* A document that a cursor is behind is given; of others the window tells. */
+static uint64_t dlpi_fit_taken(const dlpi_found *q, uint64_t n, uint64_t used) {
+    const dlpi_pack *k = (const dlpi_pack *)(const void *)q;
+    return used == UINT64_C(1) << k->fit_place_bits ? n : 0;
+}
+
+static uint64_t dlpi_fit_learned(dlpi_found *q, uint32_t i, uint32_t c) {
+    DLPI_UNUSED(c);
+    ((dlpi_pack *)(void *)q)->fit_streams[i].documents++;
+    return 0;
+}
+
+static uint64_t dlpi_fit_more(dlp_pipe *p, uint32_t i, bool out) {
+    dlpi_pack *k = dlpi_pack_of(p);
+    const dlpi_fit_stream *x = &k->fit_streams[i];
+    const uint64_t window = k->d.window, want = dlpi_found_look(p, &k->x.found);
+    uint64_t rows = 0;
+    while (k->x.found.rc == DLP_OK && x->rows - x->row < want &&
+           (x->documents >= window || (out && x->documents > 0)))
+        rows += dlpi_fit_window(p, i, x->documents < window ? x->documents : window);
+    return rows;
+}
+
+static void dlpi_fit_give(dlp_pipe *p, uint32_t i, uint32_t s, uint32_t r) {
+    dlpi_pack *k = dlpi_pack_of(p);
+    const dlpi_fit_row *from = &dlpi_fit_rows_of(k, i)[k->fit_streams[i].row];
+    dlpi_pack_row *row = dlpi_pack_row_at(p, s, r);
+    row->n = row->tokens = 0;
+    for (uint32_t j = 0; j < from->n; j++) {
+        const dlpi_pack_segment *x = &dlpi_fit_pieces_of(k, i)[from->first + j];
+        dlpi_pack_put(p, s, r, x->cell, x->first, x->tokens);
+    }
+    k->x.found.streams[i].at = from->behind;
+    dlpi_fit_drop(k, i);
+    dlpi_pack_count(p, row);
+}
+
+static const dlpi_found_rule dlpi_pack_fit = {
+    .begin = dlpi_fit_begin,
+    .taken = dlpi_fit_taken,
+    .learned = dlpi_fit_learned,
+    .more = dlpi_fit_more,
+    .give = dlpi_fit_give,
+};
+
+/* ---- memory ---- */
+
+/* Pieces, and so rows, that a window may have, and the bits of cursors that follow. */
+static void dlpi_fit_cursors(dlpi_pack *k) {
+    const uint64_t t = k->d.tokens, longest = k->x.found.most_items;
+    uint64_t pieces = k->d.longer == DLP_PACK_LONGER_CUT ? (longest + t - 1) / t : 1;
+    k->fit_most_items = dlpi_times(pieces, k->d.window);
+    k->fit_place_bits = dlpi_bits_of(k->fit_most_items);
+    k->x.found.most_used = (UINT64_C(1) << (k->fit_place_bits + DLPI_FIT_CHECK_BITS)) - 1;
+}
+
+/* What follows for so many rows that must be known. */
+static void dlpi_fit_sizes(dlpi_pack *k, uint64_t rows) {
+    k->fit_most_rows = dlpi_sum(k->fit_most_items, rows - 1);
+    k->fit_most_pieces = dlpi_sum(k->fit_most_items, dlpi_times(rows - 1, k->most));
+}
+
+static int dlpi_fit_blocks(const dlpi_pack *k, dlpi_block *out) {
+    uint64_t n = k->x.found.cursors.n;
+    out[0] = (dlpi_block){offsetof(dlpi_pack, fit_streams), n * sizeof *k->fit_streams};
+    out[1] = (dlpi_block){offsetof(dlpi_pack, fit_rows),
+                          dlpi_times(dlpi_times(n, k->fit_most_rows), sizeof *k->fit_rows)};
+    out[2] = (dlpi_block){offsetof(dlpi_pack, fit_pieces),
+                          dlpi_times(dlpi_times(n, k->fit_most_pieces), sizeof *k->fit_pieces)};
+    out[3] = (dlpi_block){offsetof(dlpi_pack, fit_items),
+                          dlpi_times(k->fit_most_items, sizeof *k->fit_items)};
+    out[4] = (dlpi_block){offsetof(dlpi_pack, fit_words), dlpi_fit_list_words(k) * 8};
+    return 5;
+}
+
+/* ---- the desc ---- */
+
+static int dlpi_pack_bounds(dlp_pipe *p, const dlpi_stage *st, const dlp_pack_desc *d) {
+    static const dlpi_bound bounds[] = {
+        {DLPI_AT(dlp_pack_desc, tokens), 2, 1 << 24, "2..2^24"},
+        {DLPI_AT(dlp_pack_desc, rule), 0, DLP_PACK_FIT, "DLP_PACK_*"},
+        {DLPI_AT(dlp_pack_desc, window), 0, 4096, "0..4096"},
+        {DLPI_AT(dlp_pack_desc, longer), 0, DLP_PACK_LONGER_ERROR, "DLP_PACK_LONGER_*"},
+        {DLPI_AT(dlp_pack_desc, max_segments), 0, 4096, "0..4096"},
+        {DLPI_AT(dlp_pack_desc, positions), 0, 1, "0 or 1"},
+        {DLPI_AT(dlp_pack_desc, uneven), 0, 1, "0 or 1"},
+        {DLPI_AT(dlp_pack_desc, queue_size), 0, 4096, "0..4096"},
+        {DLPI_AT(dlp_pack_desc, streams), 0, 1 << 16, "0..2^16, a divisor of batch_size"},
+        {DLPI_AT(dlp_pack_desc, steps_per_epoch), 0, INT64_C(1) << 40, "0..2^40"},
+    };
+    int rc = dlpi_check_bounds(p, st->name, d, DLPI_ROWS(bounds));
+    if (rc == DLP_OK && d->overlap >= d->tokens)
+        rc = dlpi_bad(p, st->name, "overlap", "below tokens", (int64_t)d->overlap);
+    if (rc == DLP_OK && d->max_segments > 0 && d->max_segments <= d->overlap)
+        rc = dlpi_bad(p, st->name, "max_segments", "above overlap, or 0", d->max_segments);
+    if (rc == DLP_OK && d->rule == DLP_PACK_FIT && d->overlap > 0)
+        rc = dlpi_bad(p, st->name, "overlap", "0 with DLP_PACK_FIT", (int64_t)d->overlap);
+    if (rc == DLP_OK && d->rule == DLP_PACK_CUT && d->window > 0)
+        rc = dlpi_bad(p, st->name, "window", "0 with DLP_PACK_CUT", (int64_t)d->window);
+    if (rc == DLP_OK && d->rule == DLP_PACK_CUT && d->longer != 0)
+        rc = dlpi_bad(p, st->name, "longer", "0 with DLP_PACK_CUT", d->longer);
+    return rc == DLP_OK ? dlpi_check_input_workers(p, st) : rc;
+}
+
+static int dlpi_pack_take(dlp_pipe *p, dlpi_stage *st, const dlp_pack_desc *d) {
+    dlpi_pack *k = st->self;
+    dlpi_found *q = &k->x.found;
+    int rc = dlpi_pack_bounds(p, st, d);
+    if (rc != DLP_OK) return rc;
+    k->d = *d;
+    if (d->rule == DLP_PACK_FIT && d->window == 0) k->d.window = 256;
+    q->d = (dlp_part_desc){.manifest_id = d->id, .queue_size = d->queue_size, .uneven = d->uneven};
+    q->least_items = 1;
+    q->plan.streams = d->streams ? d->streams : 1;
+    q->plan.steps = d->steps_per_epoch;
+    return DLP_OK;
+}
+
+/* ---- fields ---- */
+
+/* Are these fields of documents? */
+static int dlpi_pack_documents(dlp_pipe *p, const dlpi_expand *x) {
+    const dlp_field *f = x->input_fields;
+    if (x->input.n_fields > DLP_MAX_FIELDS - 2)
+        return dlpi_bad(p, p->fetch->name, "dataset.n_fields", "1..14 behind pack",
+                        x->input.n_fields);
+    for (uint32_t i = 0; i < x->input.n_fields; i++)
+        if (!f[i].ragged || f[i].ndim < 1 || f[i].shape[0] != f[0].shape[0] || f[i].shape[0] < 1 ||
+            f[i].shape[0] > INT32_MAX)
+            return dlpi_bad_field(p, p->fetch->name, i, f[i].name, "shape",
+                                  "behind pack each field is ragged, and has the shape[0] of the "
+                                  "first one, the longest document, below 2^31");
+    return DLP_OK;
+}
+
+static int dlpi_pack_copy(void *user, dlp_item *it);
+
+/* Rows have the documents' fields, of T tokens, and two more. */
+static int dlpi_pack_fields(dlp_pipe *p, dlpi_stage *st) {
+    dlpi_pack *k = st->self;
+    dlpi_stage *fetch = p->fetch;
+    const uint32_t t = k->d.tokens;
+    uint32_t n, least = k->d.overlap + 1 < 8 ? 8 : k->d.overlap + 1;
+    uint64_t fit = 2048 / p->global_batch;
+    int rc = dlpi_expand_adopt(p, st, dlpi_pack_copy);
+    if (rc != DLP_OK || (rc = dlpi_pack_documents(p, &k->x)) != DLP_OK) return rc;
+    k->most = k->d.max_segments ? k->d.max_segments : fit > least ? (uint32_t)fit : least;
+    if (k->most > t) k->most = t;
+    k->n = n = k->x.input.n_fields;
+    k->x.found.most_items = k->x.found.plan.most = (uint64_t)k->x.input_fields[0].shape[0];
+    if (k->d.rule == DLP_PACK_FIT) dlpi_fit_cursors(k);
+    for (uint32_t i = 0; i < n; i++) {
+        fetch->fields[i].shape[0] = t;
+        fetch->fields[i].max_per_batch = 0;
+    }
+    dlpi_copy_text(fetch->field_names[n], sizeof fetch->field_names[n], "cu_seqlens");
+    dlpi_copy_text(fetch->field_names[n + 1], sizeof fetch->field_names[n], "position_ids");
+    fetch->fields[n] = (dlp_field){fetch->field_names[n], DLP_I32, 1, {k->most + 1}, 0, 0};
+    fetch->fields[n + 1] = (dlp_field){fetch->field_names[n + 1], DLP_I32, 1, {t}, 0, 0};
+    fetch->dataset.n_fields = n + 2;
+    return DLP_OK;
+}
+
+static int dlpi_pack_sizes(dlp_pipe *p) {
+    dlpi_pack *k = dlpi_pack_of(p);
+    int rc = dlpi_expand_inputs(p, dlpi_pack_fields);
+    if (rc != DLP_OK || k->d.rule == DLP_PACK_CUT) return rc;
+    dlpi_fit_sizes(k, dlpi_found_look(p, &k->x.found));
+    return DLP_OK;
+}
+
+/* ---- cells, memory ---- */
+
+/* Documents of a stream that hold the rows which must be known. */
+static uint64_t dlpi_pack_need(const dlp_pipe *p, const dlpi_pack *k) {
+    uint64_t rows = dlpi_found_look(p, &k->x.found);
+    if (k->d.rule == DLP_PACK_FIT)
+        return dlpi_times(rows - 1, k->most < k->d.window ? k->most : k->d.window) + k->d.window;
+    return k->d.overlap ? dlpi_times(rows, k->most - 1) + 1 : dlpi_times(rows, k->most);
+}
+
+static int dlpi_pack_check(dlp_pipe *p, dlpi_stage *st) {
+    dlpi_pack *k = st->self;
+    dlpi_expand *x = &k->x;
+    int rc = dlpi_fields_init(p, st->name, &x->in, x->input.fields, x->input.n_fields, false);
+    if (rc != DLP_OK) return rc;
+    x->in_bytes = dlpi_expand_places(&x->in, x->in_at);
+    for (uint32_t f = 0; f < k->n; f++)
+        k->unit[f] = x->in.at[f].row_bytes / (uint64_t)x->in.at[f].f.shape[0];
+    k->row_stride = sizeof(dlpi_pack_row) + k->most * sizeof(dlpi_pack_segment);
+    x->found.rule = k->d.rule == DLP_PACK_FIT ? &dlpi_pack_fit : &dlpi_pack_cut;
+    x->found.d.max_part_bytes = x->in_bytes;
+    return dlpi_found_cells(p, st, dlpi_pack_need(p, k), "batch_size, max_segments, window");
+}
+
+static uint64_t dlpi_pack_slot_bytes(const dlp_pipe *p) {
+    return dlpi_sum(sizeof(dlpi_source_state),
+                    dlpi_round_up(dlpi_times(p->batch_rows, dlpi_pack_of(p)->row_stride), 8));
+}
+
+static void dlpi_pack_layout(dlp_pipe *p, dlpi_stage *st) {
+    dlpi_found_layout(p, st);
+    dlpi_area_add(p, DLPI_REC_OWN + st->id, NULL, DLPI_PACK_WORDS * 8, 1, DLPI_LINE);
+}
+
+static int dlpi_pack_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out) {
+    const dlpi_pack *k = st->self;
+    int n = dlpi_found_blocks(p, st, out);
+    if (k->d.rule == DLP_PACK_FIT) return n + dlpi_fit_blocks(k, out + n);
+    out[n] = (dlpi_block){offsetof(dlpi_pack, streams),
+                          dlpi_times(k->x.found.cursors.n, sizeof *k->streams)};
+    return n + 1;
+}
+
+static void dlpi_pack_live(dlp_pipe *p, dlpi_stage *st) {
+    dlpi_pack *k = st->self;
+    k->words = dlpi_area_at(p, DLPI_REC_OWN + st->id, 0);
+    dlpi_found_live(p, st);
+}
 
 /* ---- a row of a batch is fetched ---- */
 
@@ -21039,8 +21404,12 @@ static int dlpi_pack_load(dlpi_worker *w, uint32_t c) {
                           "field \"%s\" has %" PRIu64 " rows, \"%s\" has %" PRIu64,
                           k->x.in.at[f].name, in.length[f], k->x.in.at[0].name, in.length[0]);
     if (rc == DLP_SKIP) rc = 0, in.length[0] = 0;
+    if (rc == 0 && in.length[0] > k->d.tokens && k->d.longer == DLP_PACK_LONGER_ERROR)
+        rc = dlpi_say(w, DLP_ERR_LENGTH, "it has %" PRIu64 " tokens, a row has %" PRIu32,
+                      in.length[0], k->d.tokens);
     rc = dlpi_guard_input(w, c, k->x.in_bytes, dlpi_item_returned(w, rc));
     if (rc != 0) return rc;
+    if (in.length[0] > k->d.tokens && k->d.longer == DLP_PACK_LONGER_DROP) in.length[0] = 0;
     cell->items = in.length[0];
     cell->bytes = cell->items * k->unit[0];
     return 0;

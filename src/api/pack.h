@@ -43,8 +43,9 @@ enum { DLP_PACK_CUT = 0, DLP_PACK_FIT = 1 };
 /* FIT: documents of more than T tokens. */
 enum {
     DLP_PACK_LONGER_CUT = 0,
-    DLP_PACK_LONGER_DROP, /* they are left out: dlp_stage_stats.left_out */
-    DLP_PACK_LONGER_ERROR /* DLP_ERR_LENGTH, for on_error */
+    DLP_PACK_LONGER_DROP, /* they are left out, as by DLP_SKIP */
+    DLP_PACK_LONGER_ERROR /* DLP_ERR_LENGTH: workers.on_error, where DROP leaves them out, too,
+                             counted */
 };
 
 /* dlp_stage_stats.own of the stage: what it has put into the rows of batches scheduled so far.

@@ -1,66 +1,15 @@
 /* needs: parts */
 #pragma once
-#include "api/pack.h"
-#include "source/expand.h"
-/* ---------------------------------------------------------------------------------------------
-   >>impl-pack       DOCUMENTS INTO ROWS
-   The same source, with a rule: an input is a document, its items are tokens, and a row is a list
-   of segments, each (cell, first token, tokens). The scheduler makes these lists as counts become
-   known, and writes them into the slot; fetch's workers copy. Two functions follow the rule CUT:
-   one over the documents that become known, which counts rows, one when a row is given, which
-   writes it. Both go from where a row begins to where the next one does, so a cursor is that place.
-
-   Cells, by the argument of >>impl-found: a stream must have so many documents with tokens that are
-   not given that R rows, those that must be known, are. CUT: a row ends with its S-th segment, and
-   each of so many documents has a token at least, so S of them from where a row begins on make a
-   row. The next begins behind the last, so R rows take R S; or, with overlap, in the last or one
-   before it, so R (S - 1) + 1. One less is too few where documents have one token, or, with
-   overlap, `overlap` tokens. Rows get on: one that S has closed has S tokens or more, and overlap
-   is less. */
-
-#define DLPI_PACK_WORDS 4 /* of dlp_stage_stats.own */
-
-typedef struct dlpi_pack_segment {
-    uint32_t cell, first, tokens;
-} dlpi_pack_segment;
-
-typedef struct dlpi_pack_row { /* in a slot */
-    uint32_t n, tokens;
-    dlpi_pack_segment at[]; /* [S] */
-} dlpi_pack_row;
-
-typedef struct dlpi_pack_stream { /* the row that is not complete, of a stream */
-    bool begun, ended;
-    uint32_t cell, tokens, segments; /* it begins in this cell, if it has tokens */
-    uint64_t first;                  /* with this one of its tokens */
-    uint64_t repeated;               /* of its tokens: those that the row before it has, too */
-} dlpi_pack_stream;
-
-typedef struct dlpi_pack {
-    dlpi_expand x; /* first: what is said of inputs and their fields holds for this, too */
-    dlp_pack_desc d;
-    uint32_t most; /* S */
-    uint32_t n;    /* fields of a document */
-    uint64_t row_stride;
-    uint64_t unit[DLP_MAX_FIELDS]; /* bytes of a token */
-    uint8_t pad[DLPI_LINE];        /* workers read what is above; below is the scheduler's */
-    dlpi_pack_stream *streams;     /* [cursors.n] */
-    uint64_t *words;               /* [DLPI_PACK_WORDS] in region, for observers */
-} dlpi_pack;
-
-static inline dlpi_pack *dlpi_pack_of(const dlp_pipe *p) { return p->source_stage->self; }
-
-static inline dlpi_pack_row *dlpi_pack_row_at(const dlp_pipe *p, uint32_t s, uint32_t r) {
-    return (dlpi_pack_row *)(void *)((uint8_t *)dlpi_slot_source(p, s) + sizeof(dlpi_source_state) +
-                                     r * dlpi_pack_of(p)->row_stride);
-}
-
+#include "source/pack_cut.h"
+#include "source/pack_fit.h"
 /* ---- the desc ---- */
 
 static int dlpi_pack_bounds(dlp_pipe *p, const dlpi_stage *st, const dlp_pack_desc *d) {
     static const dlpi_bound bounds[] = {
         {DLPI_AT(dlp_pack_desc, tokens), 2, 1 << 24, "2..2^24"},
-        {DLPI_AT(dlp_pack_desc, rule), 0, DLP_PACK_CUT, "DLP_PACK_CUT"},
+        {DLPI_AT(dlp_pack_desc, rule), 0, DLP_PACK_FIT, "DLP_PACK_*"},
+        {DLPI_AT(dlp_pack_desc, window), 0, 4096, "0..4096"},
+        {DLPI_AT(dlp_pack_desc, longer), 0, DLP_PACK_LONGER_ERROR, "DLP_PACK_LONGER_*"},
         {DLPI_AT(dlp_pack_desc, max_segments), 0, 4096, "0..4096"},
         {DLPI_AT(dlp_pack_desc, positions), 0, 1, "0 or 1"},
         {DLPI_AT(dlp_pack_desc, uneven), 0, 1, "0 or 1"},
@@ -73,6 +22,12 @@ static int dlpi_pack_bounds(dlp_pipe *p, const dlpi_stage *st, const dlp_pack_de
         rc = dlpi_bad(p, st->name, "overlap", "below tokens", (int64_t)d->overlap);
     if (rc == DLP_OK && d->max_segments > 0 && d->max_segments <= d->overlap)
         rc = dlpi_bad(p, st->name, "max_segments", "above overlap, or 0", d->max_segments);
+    if (rc == DLP_OK && d->rule == DLP_PACK_FIT && d->overlap > 0)
+        rc = dlpi_bad(p, st->name, "overlap", "0 with DLP_PACK_FIT", (int64_t)d->overlap);
+    if (rc == DLP_OK && d->rule == DLP_PACK_CUT && d->window > 0)
+        rc = dlpi_bad(p, st->name, "window", "0 with DLP_PACK_CUT", (int64_t)d->window);
+    if (rc == DLP_OK && d->rule == DLP_PACK_CUT && d->longer != 0)
+        rc = dlpi_bad(p, st->name, "longer", "0 with DLP_PACK_CUT", d->longer);
     return rc == DLP_OK ? dlpi_check_input_workers(p, st) : rc;
 }
 
@@ -82,6 +37,7 @@ static int dlpi_pack_take(dlp_pipe *p, dlpi_stage *st, const dlp_pack_desc *d) {
     int rc = dlpi_pack_bounds(p, st, d);
     if (rc != DLP_OK) return rc;
     k->d = *d;
+    if (d->rule == DLP_PACK_FIT && d->window == 0) k->d.window = 256;
     q->d = (dlp_part_desc){.manifest_id = d->id, .queue_size = d->queue_size, .uneven = d->uneven};
     q->least_items = 1;
     q->plan.streams = d->streams ? d->streams : 1;
@@ -121,6 +77,7 @@ static int dlpi_pack_fields(dlp_pipe *p, dlpi_stage *st) {
     if (k->most > t) k->most = t;
     k->n = n = k->x.input.n_fields;
     k->x.found.most_items = k->x.found.plan.most = (uint64_t)k->x.input_fields[0].shape[0];
+    if (k->d.rule == DLP_PACK_FIT) dlpi_fit_cursors(k);
     for (uint32_t i = 0; i < n; i++) {
         fetch->fields[i].shape[0] = t;
         fetch->fields[i].max_per_batch = 0;
@@ -133,15 +90,21 @@ static int dlpi_pack_fields(dlp_pipe *p, dlpi_stage *st) {
     return DLP_OK;
 }
 
-static int dlpi_pack_sizes(dlp_pipe *p) { return dlpi_expand_inputs(p, dlpi_pack_fields); }
+static int dlpi_pack_sizes(dlp_pipe *p) {
+    dlpi_pack *k = dlpi_pack_of(p);
+    int rc = dlpi_expand_inputs(p, dlpi_pack_fields);
+    if (rc != DLP_OK || k->d.rule == DLP_PACK_CUT) return rc;
+    dlpi_fit_sizes(k, dlpi_found_look(p, &k->x.found));
+    return DLP_OK;
+}
 
 /* ---- cells, memory ---- */
-
-static const dlpi_found_rule dlpi_pack_cut;
 
 /* Documents of a stream that hold the rows which must be known. */
 static uint64_t dlpi_pack_need(const dlp_pipe *p, const dlpi_pack *k) {
     uint64_t rows = dlpi_found_look(p, &k->x.found);
+    if (k->d.rule == DLP_PACK_FIT)
+        return dlpi_times(rows - 1, k->most < k->d.window ? k->most : k->d.window) + k->d.window;
     return k->d.overlap ? dlpi_times(rows, k->most - 1) + 1 : dlpi_times(rows, k->most);
 }
 
@@ -154,9 +117,9 @@ static int dlpi_pack_check(dlp_pipe *p, dlpi_stage *st) {
     for (uint32_t f = 0; f < k->n; f++)
         k->unit[f] = x->in.at[f].row_bytes / (uint64_t)x->in.at[f].f.shape[0];
     k->row_stride = sizeof(dlpi_pack_row) + k->most * sizeof(dlpi_pack_segment);
-    x->found.rule = &dlpi_pack_cut;
+    x->found.rule = k->d.rule == DLP_PACK_FIT ? &dlpi_pack_fit : &dlpi_pack_cut;
     x->found.d.max_part_bytes = x->in_bytes;
-    return dlpi_found_cells(p, st, dlpi_pack_need(p, k), "batch_size, max_segments");
+    return dlpi_found_cells(p, st, dlpi_pack_need(p, k), "batch_size, max_segments, window");
 }
 
 static uint64_t dlpi_pack_slot_bytes(const dlp_pipe *p) {
@@ -172,6 +135,7 @@ static void dlpi_pack_layout(dlp_pipe *p, dlpi_stage *st) {
 static int dlpi_pack_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out) {
     const dlpi_pack *k = st->self;
     int n = dlpi_found_blocks(p, st, out);
+    if (k->d.rule == DLP_PACK_FIT) return n + dlpi_fit_blocks(k, out + n);
     out[n] = (dlpi_block){offsetof(dlpi_pack, streams),
                           dlpi_times(k->x.found.cursors.n, sizeof *k->streams)};
     return n + 1;
@@ -182,128 +146,6 @@ static void dlpi_pack_live(dlp_pipe *p, dlpi_stage *st) {
     k->words = dlpi_area_at(p, DLPI_REC_OWN + st->id, 0);
     dlpi_found_live(p, st);
 }
-
-/* ---- CUT: rows that become known ---- */
-
-static void dlpi_pack_cut_begin(dlpi_found *q, uint32_t i) {
-    ((dlpi_pack *)(void *)q)->streams[i] = (dlpi_pack_stream){.cell = DLPI_FOUND_NONE};
-}
-
-/* A row is complete: the next one begins with what is repeated of it. */
-static void dlpi_pack_cut_next(const dlpi_pack *k, dlpi_pack_stream *x) {
-    const dlpi_found_cell *use = k->x.found.use;
-    uint64_t skip = x->tokens - k->d.overlap;
-    x->tokens = k->d.overlap;
-    x->repeated = k->d.overlap;
-    if (x->tokens == 0) {
-        x->segments = 0;
-        return;
-    }
-    while (skip >= use[x->cell].n - x->first) {
-        skip -= use[x->cell].n - x->first;
-        x->cell = use[x->cell].next;
-        x->first = 0;
-        x->segments--;
-    }
-    x->first += skip;
-}
-
-/* A document more is known: the rows that it completes. */
-static uint64_t dlpi_pack_cut_learned(dlpi_found *q, uint32_t i, uint32_t c) {
-    dlpi_pack *k = (dlpi_pack *)(void *)q;
-    dlpi_pack_stream *x = &k->streams[i];
-    const dlpi_found_stream *f = &q->streams[i];
-    uint64_t at = q->use[c].taken, left = q->use[c].n - at, rows = 0;
-    bool joined = false; /* the row has tokens of this document already */
-    if (!x->begun) x->repeated = f->at.ordinal | f->at.used ? k->d.overlap : 0;
-    x->begun = true;
-    while (left > 0) {
-        uint32_t room = k->d.tokens - x->tokens, n = left < room ? (uint32_t)left : room;
-        if (x->tokens == 0) {
-            x->cell = c;
-            x->first = at;
-        }
-        x->tokens += n;
-        x->segments += !joined;
-        at += n;
-        left -= n;
-        if (x->tokens < k->d.tokens && x->segments < k->most) break;
-        rows++;
-        dlpi_pack_cut_next(k, x);
-        joined = x->tokens > 0;
-    }
-    return rows;
-}
-
-/* The last row of a stream. */
-static uint64_t dlpi_pack_cut_more(dlp_pipe *p, uint32_t i, bool out) {
-    dlpi_pack_stream *x = &dlpi_pack_of(p)->streams[i];
-    if (!out || x->ended) return 0;
-    x->ended = true;
-    return x->tokens > x->repeated;
-}
-
-/* ---- a row is given ---- */
-
-/* A piece of the document in cell c, behind what row r of slot s has. */
-static void dlpi_pack_put(dlp_pipe *p, uint32_t s, uint32_t r, uint32_t c, uint64_t first,
-                          uint32_t tokens) {
-    dlpi_pack_row *row = dlpi_pack_row_at(p, s, r);
-    if (row->n == 0) dlpi_slot_index(p, s)[r] = dlpi_input_at(p, c)->index;
-    row->at[row->n++] = (dlpi_pack_segment){c, (uint32_t)first, tokens};
-    row->tokens += tokens;
-    dlpi_found_use(p, s, c);
-    if (dlpi_found_of(p)->use[c].failed) dlpi_found_fail_row(p, s, r, c);
-}
-
-/* Row r of slot s is whole: it is counted. */
-static void dlpi_pack_count(const dlp_pipe *p, const dlpi_pack_row *row) {
-    const dlpi_pack *k = dlpi_pack_of(p);
-    dlpi_bump(&k->words[DLP_PACK_ROWS], 1);
-    dlpi_bump(&k->words[DLP_PACK_TOKENS], row->tokens);
-    dlpi_bump(&k->words[DLP_PACK_PADDING], k->d.tokens - row->tokens);
-    dlpi_bump(&k->words[DLP_PACK_SEGMENTS], row->n);
-}
-
-/* A stream gives its first tokens: the next row begins behind them. */
-static void dlpi_pack_cut_skip(dlpi_found *q, dlpi_found_stream *x, uint64_t skip) {
-    while (skip > 0) {
-        dlpi_found_cell *u = &q->use[x->head];
-        uint64_t n = u->n - u->taken < skip ? u->n - u->taken : skip;
-        u->taken += n;
-        skip -= n;
-        x->at = (dlpi_cursor){u->ordinal, u->taken};
-        if (u->taken == u->n) dlpi_found_given(q, x);
-    }
-}
-
-/* A row that has neither T tokens nor S segments is the last: nothing of it is repeated. */
-static void dlpi_pack_cut_give(dlp_pipe *p, uint32_t i, uint32_t s, uint32_t r) {
-    dlpi_pack *k = dlpi_pack_of(p);
-    dlpi_found *q = &k->x.found;
-    dlpi_found_stream *x = &q->streams[i];
-    dlpi_pack_row *row = dlpi_pack_row_at(p, s, r);
-    uint32_t c = x->head;
-    uint64_t skip;
-    row->n = row->tokens = 0;
-    while (c != x->known && row->tokens < k->d.tokens && row->n < k->most) {
-        const dlpi_found_cell *u = &q->use[c];
-        uint64_t room = k->d.tokens - row->tokens, n = u->n - u->taken;
-        dlpi_pack_put(p, s, r, c, u->taken, (uint32_t)(n < room ? n : room));
-        c = u->next;
-    }
-    skip = row->tokens;
-    if (row->tokens == k->d.tokens || row->n == k->most) skip -= k->d.overlap;
-    dlpi_pack_cut_skip(q, x, skip);
-    dlpi_pack_count(p, row);
-}
-
-static const dlpi_found_rule dlpi_pack_cut = {
-    .begin = dlpi_pack_cut_begin,
-    .learned = dlpi_pack_cut_learned,
-    .more = dlpi_pack_cut_more,
-    .give = dlpi_pack_cut_give,
-};
 
 /* ---- a row of a batch is fetched ---- */
 
@@ -376,8 +218,12 @@ static int dlpi_pack_load(dlpi_worker *w, uint32_t c) {
                           "field \"%s\" has %" PRIu64 " rows, \"%s\" has %" PRIu64,
                           k->x.in.at[f].name, in.length[f], k->x.in.at[0].name, in.length[0]);
     if (rc == DLP_SKIP) rc = 0, in.length[0] = 0;
+    if (rc == 0 && in.length[0] > k->d.tokens && k->d.longer == DLP_PACK_LONGER_ERROR)
+        rc = dlpi_say(w, DLP_ERR_LENGTH, "it has %" PRIu64 " tokens, a row has %" PRIu32,
+                      in.length[0], k->d.tokens);
     rc = dlpi_guard_input(w, c, k->x.in_bytes, dlpi_item_returned(w, rc));
     if (rc != 0) return rc;
+    if (in.length[0] > k->d.tokens && k->d.longer == DLP_PACK_LONGER_DROP) in.length[0] = 0;
     cell->items = in.length[0];
     cell->bytes = cell->items * k->unit[0];
     return 0;

@@ -62,8 +62,10 @@ struct dlpi_found;
 
 /* What rows are, where they are not the items themselves. Of stream i: */
 typedef struct dlpi_found_rule {
-    bool counts_rows; /* cursors do not tell how many of an input's items are given */
     void (*begin)(struct dlpi_found *q, uint32_t i);
+    uint64_t (*taken)(const struct dlpi_found *q, uint64_t n,
+                      uint64_t used); /* of the n items of the input that a cursor names: how many
+                                         are given; NULL: used */
     uint64_t (*learned)(struct dlpi_found *q, uint32_t i, uint32_t c); /* cell c is the last known:
                                                                     rows that now are known, too */
     uint64_t (*more)(dlp_pipe *p, uint32_t i, bool out); /* all that is there is learned, and is
@@ -373,9 +375,11 @@ static int dlpi_found_learn_one(dlp_pipe *p, uint32_t i, bool loaded) {
     dlpi_input *cell = dlpi_input_at(p, c);
     uint64_t s = q->cursors.first + i;
     u->taken = u->ordinal == x->at.ordinal ? x->at.used : 0;
-    if (q->rule && q->rule->counts_rows) u->taken = 0;
     u->n = loaded ? cell->items : dlpi_found_failed(p, u, cell);
-    if (u->failed) u->n += u->taken;
+    if (q->rule && q->rule->taken)
+        u->taken = q->rule->taken(q, u->n, u->taken);
+    else if (u->failed)
+        u->n += u->taken;
     if (u->n < u->taken)
         return dlpi_found_fail(p, DLP_ERR_RESUME,
                                "%s %" PRIu64 " has %" PRIu64 " items, the state says that %" PRIu64

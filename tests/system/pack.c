@@ -441,7 +441,7 @@ static void run__fewest_cells__gets_on(int rule) {
             r.pack.rule = rule;
             r.pack.overlap = overlap;
             r.pack.max_segments = 4;
-            r.pack.window = 7;
+            r.pack.window = rule == DLP_PACK_FIT ? 7 : 0;
             r.pack.streams = 2;
             r.repeat.epochs = 2;
             r.pack.steps_per_epoch = 20; /* R = 4 */
@@ -465,7 +465,7 @@ static void resume_rig(rig2 *r, int rule, int variant) {
     for (uint32_t i = 0; i < MOST; i++) /* no long ones: many rows have many documents */
         if (i % 3 && seen->length[i] != UINT32_MAX) seen->length[i] %= 13;
     r->pack.rule = rule;
-    r->pack.window = 9;
+    r->pack.window = rule == DLP_PACK_FIT ? 9 : 0;
     r->pack.overlap = rule == DLP_PACK_CUT && variant ? 5 : 0;
     r->pack.max_segments = variant ? 6 : 0;
     r->repeat.epochs = 2;
@@ -598,6 +598,20 @@ static void fail__of_a_resumed_document__named(int rule) {
     }
 }
 
+static void longer__as_an_error__named(void) {
+    rig2 r;
+    dlp_error err;
+    init(&r, 60, 16), r.pack.rule = DLP_PACK_FIT, r.pack.longer = DLP_PACK_LONGER_ERROR;
+    CHECK(fails(&r, &err) == DLP_ERR_LENGTH && strstr(err.message, "a row has 16") != NULL);
+    r.pack.workers.on_error = DLP_ON_ERROR_DROP;
+    CHECK(fails(&r, &err) == DLP_END);
+    r.repeat.epochs = 1;
+    for (uint32_t i = 0; i < MOST; i++)
+        if (seen->length[i] != UINT32_MAX && seen->length[i] > 16) seen->length[i] = 16;
+    r.pack.workers.on_error = DLP_ON_ERROR_RAISE;
+    CHECK(run(&r, NULL) == batches(&r));
+}
+
 static void desc__what_is_not_possible__refused(void) {
     static const dlp_field fixed[1] = {{"tokens", DLP_U16, 1, {8}, 0, 0}};
     static const dlp_field unlike[2] = {{"tokens", DLP_U16, 1, {8}, 1, 0},
@@ -613,6 +627,12 @@ static void desc__what_is_not_possible__refused(void) {
     REFUSED(r.pack.overlap = 8, "overlap");
     REFUSED((r.pack.overlap = 4, r.pack.max_segments = 4), "max_segments");
     REFUSED(r.pack.max_segments = 4097, "max_segments");
+    REFUSED(r.pack.window = 9, "window");
+    REFUSED(r.pack.longer = 1, "longer");
+    REFUSED((r.pack.rule = DLP_PACK_FIT, r.pack.longer = 3), "longer");
+    REFUSED((r.pack.rule = DLP_PACK_FIT, r.pack.window = 5000), "window");
+    REFUSED((r.pack.rule = DLP_PACK_FIT, r.pack.overlap = 1), "overlap");
+    REFUSED((r.pack.rule = DLP_PACK_FIT, r.pack.window = 4096), "queue_size");
     REFUSED(r.pack.positions = 2, "positions");
     REFUSED(r.pack.uneven = 2, "uneven");
     REFUSED(r.pack.queue_size = 5000, "queue_size");
@@ -648,6 +668,8 @@ int main(int argc, char **argv) {
     SHM_NEEDS("pack");
     seen = shm_shared(sizeof *seen);
     all_of(DLP_PACK_CUT, seed);
+    all_of(DLP_PACK_FIT, seed + 1);
+    longer__as_an_error__named();
     desc__what_is_not_possible__refused();
     CHECK(shm_mappings() == 0);
     return test_end("pack");
