@@ -466,16 +466,17 @@ static void resume_rig(rig2 *r, int rule, int variant) {
         if (i % 3 && seen->length[i] != UINT32_MAX) seen->length[i] %= 13;
     r->pack.rule = rule;
     r->pack.window = rule == DLP_PACK_FIT ? 9 : 0;
-    r->pack.overlap = rule == DLP_PACK_CUT && variant ? 5 : 0;
-    r->pack.max_segments = variant ? 6 : 0;
+    r->pack.overlap = rule == DLP_PACK_FIT || variant == 0 ? 0 : variant == 1 ? 5 : 13;
+    r->pack.max_segments = variant == 1 ? 6 : 0;
     r->repeat.epochs = 2;
     r->pack.streams = 4;
     r->batch.last = DLP_LAST_PAD;
-    r->pack.steps_per_epoch = variant ? 12 : 0;
+    r->pack.steps_per_epoch = variant == 1 ? 12 : 0;
+    if (variant == 2) r->dataset.n_items = 40; /* where rows are many, and streams end with one */
 }
 
 static void resume__behind_any_batch__goes_on_exactly(int rule) {
-    for (int variant = 0; variant < 2; variant++) {
+    for (int variant = 0; variant < (rule == DLP_PACK_CUT ? 3 : 2); variant++) {
         rig2 r;
         int64_t n;
         resume_rig(&r, rule, variant);
@@ -494,14 +495,14 @@ static void resume__behind_any_batch__goes_on_exactly(int rule) {
 /* Behind each batch the ranks are another number. */
 static void resume__other_ranks_each_batch__same_rows(int rule) {
     static const uint32_t worlds[] = {4, 1, 2};
-    for (int variant = 0; variant < 2; variant++) {
+    for (int variant = 0; variant < (rule == DLP_PACK_CUT ? 3 : 2); variant++) {
         dlp_state merged, last[4];
         rig2 r;
         int64_t n = 18; /* of the second epoch, too, where both have equal steps */
         resume_rig(&r, rule, variant);
         r.pack.uneven = 1;
         write_down(&r, 0);
-        for (uint32_t s = 0; s < 4 && variant == 0; s++)
+        for (uint32_t s = 0; s < 4 && variant != 1; s++)
             if ((int64_t)n_rows[s] / 2 < n) n = (int64_t)n_rows[s] / 2;
         for (int64_t i = 0; i < n; i++) {
             uint32_t world = worlds[i % 3];
