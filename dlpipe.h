@@ -21377,8 +21377,7 @@ static int dlpi_pack_copy(void *user, dlp_item *it) {
                    (size_t)bytes);
             to += bytes;
         }
-        memset(to, 0, (size_t)((k->d.tokens - row->tokens) * k->unit[f]));
-        it->length[f] = row->tokens;
+        it->length[f] = row->tokens; /* what is behind is zeroed, as of any ragged field */
     }
     dlpi_pack_places(k, row, it->data[k->n], it->data[k->n + 1]);
     return 0;

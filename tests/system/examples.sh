@@ -56,8 +56,8 @@ sed 's/.*up to *\([0-9]*\) tokens, *\([0-9]*\)\.[0-9] % padding.*/\1 \2/' $dir/s
 
 # pack: the same tokens by each rule; one repeated gives each but a document's last a label.
 timeout 60 $dir/pack >$dir/said || fail "pack: exit code $?: $(cat $dir/said)"
-sed 's/.* segments, *\([0-9]*\) tokens, *\([0-9.]*\) %.*; *\([0-9]*\) labels.*/\1 \2 \3/' $dir/said |
-    awk '
+sed 's/.* segments, *\([0-9]*\) tokens, *\([0-9.]*\) %.*; *\([0-9]*\) labels.*/\1 \2 \3/' \
+    $dir/said | awk '
     { tokens[NR] = $1; padding[NR] = $2; labels[NR] = $3 }
     END { exit !(NR == 4 && tokens[1] == tokens[3] && tokens[1] == tokens[4] &&
                  labels[2] == tokens[1] - 4000 && labels[3] < labels[2] && padding[1] < 0.1 &&
