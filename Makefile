@@ -22,7 +22,7 @@ COMMON := $(wildcard tests/rig/*.h tests/model/*.h)
 TESTED := tests/unit tests/system tests/model tests/fuzz
 vpath %.c $(TESTED)
 # Those that judge times come first, one by one, while nothing else runs beside the suite (.ci/run).
-TIMED := predict chunks fetchers pipe_idle pipe_stats tuning queue_wait
+TIMED := predict chunks fetchers pipe_idle pipe_awake pipe_stats tuning queue_wait
 UNITS := $(sort $(basename $(notdir $(wildcard $(addsuffix /*.c,$(TESTED))))))
 UNITS := $(TIMED) $(filter-out $(TIMED),$(UNITS))
 SCRIPTS := $(sort $(filter-out lint,$(basename $(notdir $(wildcard tests/*/*.sh)))))
@@ -32,7 +32,8 @@ EXAMPLES := $(patsubst examples/%.c,%,$(wildcard examples/*.c))
 # programs load no devices; musl has no makecontext; OpenSSL is there for neither.
 FOREIGN_UNITS := $(filter-out musl/device_% musl/model musl/model_slots musl/crash_steps \
                      musl/s3_tls \
-                     aarch64/shm_% aarch64/device_% aarch64/pipe_idle aarch64/s3_tls \
+                     aarch64/shm_% aarch64/device_% aarch64/pipe_idle \
+                     aarch64/pipe_awake aarch64/s3_tls \
                      aarch64/tokens \
                      aarch64/s3_credentials, \
                      $(addprefix musl/,$(UNITS)) $(addprefix aarch64/,$(UNITS)))
@@ -209,6 +210,13 @@ $(B)/examples/folder: examples/folder.c $(HEADERS) Makefile
 	    printf '#include <stdio.h>\n#include <jpeglib.h>\n' | $(CC) -E -x c - >/dev/null 2>&1 || \
 	    jpeg=; set -x; $(CC) -std=c11 $(WARN) -O3 -g -o $@ $< $$jpeg $(LIBS)
 
+# Wants zlib, and is left out where there is none.
+$(B)/examples/positions: examples/positions.c $(HEADERS) Makefile
+	@mkdir -p $(@D)
+	@if printf '#include <zlib.h>\n' | $(CC) -E -x c - >/dev/null 2>&1; then \
+	    set -x; $(CC) -std=c11 $(WARN) -O3 -g -o $@ $< $(LIBS) -lz; \
+	else echo 'left out: $@: there is no zlib to compile with (Debian: zlib1g-dev)'; fi
+
 # With https where OpenSSL is there to compile with.
 $(B)/examples/s3_%: examples/s3_%.c $(HEADERS) Makefile
 	@mkdir -p $(@D)
@@ -308,12 +316,13 @@ install: lib
 # Each unit test in each of four builds, with SHORT=1 (tests may do less of the same).
 SANITIZED := gcc-thread clang-thread gcc-address clang-address
 SANITIZED_TESTS := $(foreach s,$(SANITIZED),$(addprefix $(s)/,$(UNITS)))
-# These have one thread, or none but processes; or stacks that sanitizers do not follow.
+# These have one thread, or none but processes; or stacks that sanitizers do not follow; or want
+# batches that take less than a wake-up.
 SANITIZED_TESTS := $(filter-out $(addprefix %-thread/,order order_plain samplers ranks_env mixing \
                                     s3_http fuzz_s3 tuning predict pictures dlpack names \
                                     device_cuda pipe_plan pipe_badinput folder arrays guard \
                                     $(filter shm_%,$(UNITS))) \
-                                %/model %/model_slots %/crash_steps \
+                                %/model %/model_slots %/crash_steps %/pipe_awake \
                                 clang-address/order clang-address/order_plain, \
                                 $(SANITIZED_TESTS))
 # FEW=1: of threads, of memory that others write, of bytes from outside; .ci/run takes these.
@@ -426,7 +435,7 @@ PACKAGES := gcc g++ libc6-dev make clang libclang-rt-dev clang-tidy clang-format
             musl-tools \
             gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user util-linux \
             librsvg2-bin libxml2-utils spin dataset-fashion-mnist \
-            pocl-opencl-icd ocl-icd-libopencl1 python3-numpy libjpeg62-turbo-dev \
+            pocl-opencl-icd ocl-icd-libopencl1 python3-numpy libjpeg62-turbo-dev zlib1g-dev \
             openmpi-bin libopenmpi-dev openssl libssl-dev \
             radosgw ceph-mon ceph-osd ceph-base ceph-common \
             swift-proxy swift-account swift-container swift-object python3-pip \

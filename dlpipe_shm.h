@@ -27,8 +27,8 @@
    >>shm-monitor    LOOKING IN FROM OUTSIDE
    >>shm-subscriber SEVERAL SUBSCRIBERS OF ONE PIPE
    The implementation:
-   >>shm-impl-names >>shm-impl-monitor >>shm-impl-supervisor >>shm-impl-subscriber
-   >>shm-impl-start >>shm-impl-public
+   >>shm-impl-names >>shm-impl-monitor >>shm-impl-supervisor >>impl-offer >>shm-impl-behind
+   >>shm-impl-subscriber >>shm-impl-start >>shm-impl-public
 
    >>shm-example    WHAT CHANGES IN A PROGRAM
 
@@ -241,7 +241,7 @@ DLPDEF int dlp_monitor_refresh(dlp_monitor *m, dlp_error *err);
 /* What the calls of >>stats tell of a pipe, of the moment of the last refresh: with the same
    parameters and results, but no DLP_ERR_STATE and no DLP_ERR_FORKED. Stages' own words for what
    they wait for ("Waits: ") are known in the owner alone. - any thread, but not while refresh runs;
-   none waits; write_trace and write_timeline allocate. */
+   none waits; those that write allocate, and draw no curves of the user's counters. */
 DLPDEF int dlp_monitor_stats(const dlp_monitor *m, dlp_stats *out);
 DLPDEF int dlp_monitor_worker_stats(const dlp_monitor *m, uint32_t i, dlp_worker_stats *out);
 DLPDEF int dlp_monitor_skips(const dlp_monitor *m, dlp_skip *out, int max, uint64_t *total);
@@ -251,6 +251,8 @@ DLPDEF int dlp_monitor_trace(const dlp_monitor *m, int lane, dlp_trace_event *ou
                              char *name);
 DLPDEF int dlp_monitor_write_trace(const dlp_monitor *m, const char *path);
 DLPDEF int dlp_monitor_write_timeline(const dlp_monitor *m, const char *path);
+DLPDEF int dlp_monitor_write_window(const dlp_monitor *m, const char *path,
+                                    const dlp_trace_window *window);
 
 /* Return the number of batches in an epoch, or -1: not known, or m is NULL. Not while refresh
    runs. */
@@ -298,11 +300,27 @@ DLPDEF void dlp_monitor_close(dlp_monitor *m);
 
 typedef struct dlp_subscriber dlp_subscriber;
 
+/* With DLP_SHARE_EACH: what becomes of batches that a subscriber has not taken when the pipe needs
+   their slots. A batch that it holds is never written over, and its slot not used: count what such
+   subscribers hold into the pipe's max_held, so that the others keep theirs. A pipe with serve_only
+   that has none that it waits for waits for one. BATCH_LAST may be among what is missed: look at
+   batch->epoch. */
+enum {
+    DLP_BEHIND_WAIT = 0,   /* the pipe waits for it: it gets all */
+    DLP_BEHIND_DROP_NEW,   /* it keeps the oldest, as many as it could hold and does not; others it
+                            misses. One that keeps up misses none */
+    DLP_BEHIND_KEEP_NEWEST /* it misses them; next goes on to the newest max_held of those that are
+                              ready. While it waits in next, the batch it waits for stays */
+};
+
 typedef struct dlp_subscriber_desc {
-    int32_t max_held; /* batches held at once; 0: 1; at most what the pipe's max_held is */
+    int32_t max_held;    /* batches held at once; 0: 1; at most what the pipe's max_held is */
+    int32_t when_behind; /* DLP_BEHIND_* */
 } dlp_subscriber_desc;
 
-/* Become a subscriber of the pipe of that name.
+/* Become a subscriber of the pipe of that name. A thread of the pipe's own process may, too: a
+   logger beside the consumer (DLP_SHARE_EACH, serve_only 0; with DLP_BEHIND_KEEP_NEWEST it slows
+   nothing). It closes its subscriber by itself, before or after the pipe is closed.
    out: to be closed; name: dlp_shm_desc.name; desc: NULL is {0}; err: written on failure, may be
    NULL - returns DLP_OK; DLP_ERR_ARG; DLP_ERR_STATE (the owner is gone, the pipe is not shared, or
    all places are taken); DLP_ERR_SYSTEM (with errnum ENOENT: no such name yet; ask again),
@@ -321,6 +339,9 @@ DLPDEF int dlp_subscriber_next_timeout(dlp_subscriber *c, dlp_batch **out, int t
 
 /* Give a batch back, in any order. Returns DLP_OK, DLP_ERR_ARG (not held). Does not wait. */
 DLPDEF int dlp_subscriber_release(dlp_subscriber *c, dlp_batch *batch);
+
+/* How many batches it missed, by when_behind, until the last call of next. c: NULL has 0. */
+DLPDEF uint64_t dlp_subscriber_missed(const dlp_subscriber *c);
 
 /* What went wrong first. Never NULL; until close. */
 DLPDEF const dlp_error *dlp_subscriber_error(const dlp_subscriber *c);
@@ -1271,6 +1292,7 @@ typedef struct dlpi_shm_state { /* dlp_pipe.shm */
     uint64_t restart_ns;   /* the last turn that was given */
     /* subscribers: the scheduler's books */
     uint64_t bound;     /* a bit for each subscriber that is admitted */
+    uint64_t unwaited;  /* of those in bound: the pipe does not wait for them */
     uint64_t looked_ns; /* at their locks */
     uint64_t frees;
     uint64_t left_at; /* the cursor of the one that left last */
@@ -1769,6 +1791,100 @@ _Noreturn static void dlpi_supervisor(dlp_pipe *p) {
 }
 
 /* ---------------------------------------------------------------------------------------------
+   >>impl-offer      OFFERS: TO BE TAKEN, OR TAKEN BACK
+   A cell that is used again and again, and a reader of it that may be late. A word for each reader
+   and cell says what became of batch b, which is in the cell now: below b + 1, offered; b + 1,
+   over: given back, or withdrawn before it was taken; b + 1 with the top bit, taken.
+
+   label  access                by whom              order     partner
+   H4     dlpi_offer_take       reader               cas       dlpi_offer_withdraw, dlpi_offer_over
+   H4     dlpi_offer_withdraw   who uses cells again cas       dlpi_offer_take
+   H4     dlpi_offer_give       reader               seq_cst   dlpi_offer_over; before a wake
+   H4     dlpi_offer_over,      who uses cells again seq_cst   dlpi_offer_give, dlpi_offer_take
+          dlpi_offer_taken
+
+   No cell is written under a reader: the cell is used again only where the word says b + 1, and of
+   the two swaps that leave "offered" one alone succeeds: either the reader has it, and then it is
+   the reader who writes b + 1, after its last read; or it was withdrawn, and the reader's swap
+   fails. The cell may go on to batch b' after the reader looked which batch it has: then b was
+   over, so the word is b + 1 or more, as it never gets smaller, and the swap, which expects less,
+   fails, too. Crashes: whoever recovers knows which readers are gone, and asks for their words no
+   more; the next reader in that place takes the words as they are, older than all that it is
+   offered. */
+
+#define DLPI_OFFER_TAKEN (UINT64_C(1) << 63)
+
+DLPI_INLINE uint64_t dlpi_offer_look(const uint64_t *word) {
+    return DLPI_LOAD_SEQ(word); /* H4 <- H4 */
+}
+/* May batch b be taken still, by this word? */
+DLPI_INLINE bool dlpi_offer_open(uint64_t word, uint64_t b) {
+    return (word & ~DLPI_OFFER_TAKEN) <= b;
+}
+DLPI_INLINE bool dlpi_offer_over(const uint64_t *word, uint64_t b) {
+    return dlpi_offer_look(word) == b + 1;
+}
+
+/* Reader: take batch b, which the cell had a moment ago. False: it was withdrawn. */
+DLPI_INLINE bool dlpi_offer_take(uint64_t *word, uint64_t b) {
+    uint64_t was = dlpi_offer_look(word);
+    return dlpi_offer_open(was, b) &&
+           DLPI_CAS_SEQ(word, &was, (b + 1) | DLPI_OFFER_TAKEN); /* H4 <-> H4 */
+}
+
+/* Reader: it is read. A reader whose offers are never withdrawn need not have taken it. */
+DLPI_INLINE void dlpi_offer_give(uint64_t *word, uint64_t b) {
+    DLPI_STORE_SEQ(word, b + 1); /* H4 -> H4 */
+}
+
+/* Who uses the cell again: take back what was not taken. Returns whether it is over. */
+DLPI_INLINE bool dlpi_offer_withdraw(uint64_t *word, uint64_t b) {
+    uint64_t was = dlpi_offer_look(word);
+    if (was == b + 1) return true;
+    return dlpi_offer_open(was, b) && DLPI_CAS_SEQ(word, &was, b + 1); /* H4 <-> H4 */
+}
+
+/* ---------------------------------------------------------------------------------------------
+   >>shm-impl-behind    SUBSCRIBERS THAT NOBODY WAITS FOR
+   What such a subscriber does not hold is an offer (>>impl-offer), which the scheduler withdraws
+   when all others have given the slot back and it needs it. Offers [cursor, cursor + keep) it
+   leaves alone: those are the subscriber's places. With DLP_BEHIND_DROP_NEW they are as many as it
+   could hold and does not; with DLP_BEHIND_KEEP_NEWEST one, while it waits in next for a batch.
+
+   label  atomic                  written by                    read by (partner)
+   H3     cursor                  subscriber                    scheduler (H3)
+   H6     keep                    subscriber                    scheduler (H6)
+
+   cursor and keep are advice: one that is old costs the subscriber a batch, or the scheduler a look
+   more, never a slot that is written under a reader; that is for the word of the offer alone. keep
+   is stored before the scheduler is woken, so that it does not sleep over a slot that is free. */
+
+typedef struct dlpi_cblock { /* in region: a subscriber's words; released[n_slots] follows */
+    uint64_t present;        /* H2 odd: it is there */
+    uint64_t cursor;         /* H3 batches below are taken, or not for it */
+    int32_t pid;             /* for people */
+    uint32_t held;
+    uint64_t keep;     /* H6 offers from the cursor on that are its own */
+    uint64_t missed;   /* for people */
+    uint32_t behind;   /* DLP_BEHIND_*; H2 ordered by present */
+    uint32_t max_held; /* for people */
+    uint8_t pad[DLPI_LINE - 48];
+} dlpi_cblock;
+_Static_assert(sizeof(dlpi_cblock) == DLPI_LINE, "region layout");
+
+/* ---- the scheduler's side ---- */
+
+/* Must the scheduler leave batch b, in the slot of this word, to the subscriber? */
+static bool dlpi_behind_keeps(const dlpi_cblock *k, uint64_t join, const uint64_t *word,
+                              uint64_t b) {
+    uint64_t was = dlpi_offer_look(word), at;
+    if (was == b + 1) return false;
+    if (!dlpi_offer_open(was, b)) return true;                       /* it holds it */
+    at = dlpi_credit_seen(&k->cursor);                               /* H3 <- H3 */
+    return b - (at < join ? join : at) < dlpi_credit_seen(&k->keep); /* H6 <- H6 */
+}
+
+/* ---------------------------------------------------------------------------------------------
    >>shm-impl-subscriber    WHO HOLDS WHAT
    share | takers, a word a slot | admits, a line a subscriber | subscribers' own blocks
 
@@ -1776,8 +1892,10 @@ _Noreturn static void dlpi_supervisor(dlp_pipe *p) {
    H1     share.over              scheduler                     serve, subscribers (H1)
    H2     present, admit.present  subscriber; scheduler         scheduler; subscriber (H2)
    H3     cursor                  subscriber                    scheduler (H3)
-   H4     released[slot]          subscriber                    scheduler (H4)
+   H4     released[slot]          subscriber; scheduler         scheduler (H4), >>impl-offer
    H5     taker[slot]             subscribers (CAS), scheduler  subscribers, scheduler (H5)
+   H1 to H3 are counters and ends of >>impl-credit, H4 are words of >>impl-offer, H5 is an owner
+   word of >>impl-claims.
 
    A subscriber takes a place by a lock on a byte of the memory file, an open file description's
    lock, so that the kernel gives it back when the last process that has it is gone. Then it makes
@@ -1796,15 +1914,7 @@ typedef struct dlpi_admit { /* in region: the scheduler's words */
     uint8_t pad[DLPI_LINE - 16];
 } dlpi_admit;
 
-typedef struct dlpi_cblock { /* in region: a subscriber's words; released[n_slots] follows */
-    uint64_t present;        /* H2 odd: it is there */
-    uint64_t cursor;         /* H3 batches below are taken, or not for it */
-    int32_t pid;             /* for people */
-    uint32_t held;
-    uint8_t pad[DLPI_LINE - 24];
-} dlpi_cblock;
-_Static_assert(sizeof(dlpi_admit) == DLPI_LINE && sizeof(dlpi_cblock) == DLPI_LINE,
-               "region layout");
+_Static_assert(sizeof(dlpi_admit) == DLPI_LINE, "region layout");
 
 static uint64_t *dlpi_share_taker(dlpi_share *h, uint32_t s) {
     return (uint64_t *)(void *)((uint8_t *)h + h->takers_at) + s;
@@ -1859,10 +1969,10 @@ static void dlpi_share_hand_back(dlp_pipe *p, uint32_t i) {
     bool any = false;
     for (uint32_t k = 0; k < p->n_slots; k++) {
         uint64_t b = dlpi_share_given(p, k) - 1, mine = dlpi_gen_word(b, i + 1u), freed;
-        if (b + 1 == 0 || DLPI_LOAD_SEQ(dlpi_share_taker(h, k)) != mine) continue; /* H5 */
-        if (DLPI_LOAD_SEQ(&dlpi_share_released(h, i)[k]) == b + 1) continue;       /* H4 <- H4 */
+        if (b + 1 == 0 || dlpi_claim_owner(dlpi_share_taker(h, k)) != mine) continue; /* H5 */
+        if (dlpi_offer_over(&dlpi_share_released(h, i)[k], b)) continue;              /* H4 <- H4 */
         freed = dlpi_gen_word(b - 1, DLPI_FREED | (s->frees++ & (DLPI_FREED - 1)));
-        any |= DLPI_CAS_SEQ(dlpi_share_taker(h, k), &mine, freed); /* H5 -> H5 */
+        any |= dlpi_claim_take(dlpi_share_taker(h, k), mine, freed); /* H5 -> H5 */
     }
     if (any) dlpi_bump(&h->handed_back, 1);
 }
@@ -1873,21 +1983,24 @@ static bool dlpi_share_look(dlp_pipe *p, uint32_t i, bool locks) {
     dlpi_share *h = p->share;
     dlpi_admit *admit = dlpi_share_admit(h, i);
     uint64_t bit = UINT64_C(1) << i;
-    uint64_t present = DLPI_LOAD_SEQ(&dlpi_share_block(h, i)->present); /* H2 <- H2 */
+    uint64_t present = dlpi_credit_seen(&dlpi_share_block(h, i)->present); /* H2 <- H2 */
     bool moved = false;
     if ((s->bound & bit) != 0 && (present != DLPI_LOAD_RLX(&admit->present) ||
                                   (locks && !dlpi_share_locked(p, i)))) { /* H2 */
         s->bound &= ~bit;
-        s->left_at = DLPI_LOAD_SEQ(&dlpi_share_block(h, i)->cursor); /* H3 <- H3 */
+        if ((s->unwaited & bit) == 0)
+            s->left_at = dlpi_credit_seen(&dlpi_share_block(h, i)->cursor); /* H3 <- H3 */
         if (h->mode == DLP_SHARE_ONE) dlpi_share_hand_back(p, i);
-        DLPI_AND_SEQ(&h->sleepers, ~bit); /* B1 */
+        dlpi_sleepers_any_leave(&h->sleepers, bit); /* B1 */
         moved = true;
     }
     if ((s->bound & bit) == 0 && (present & 1) != 0 &&
         present != DLPI_LOAD_RLX(&admit->present)) { /* H2 */
         DLPI_STORE_RLX(&admit->join, p->schedule.published);
-        DLPI_STORE_SEQ(&admit->present, present); /* H2 -> H2 */
+        dlpi_credit_publish(&admit->present, present); /* H2 -> H2 */
         s->bound |= bit;
+        s->unwaited &= ~bit;
+        if (dlpi_share_block(h, i)->behind != DLP_BEHIND_WAIT) s->unwaited |= bit;
         moved = true;
     }
     if (moved) dlpi_sleepers_wake_all(&h->word);
@@ -1902,21 +2015,22 @@ static uint64_t dlpi_share_base(dlp_pipe *p) {
     if (h->mode == DLP_SHARE_ONE) {
         while (base != p->schedule.published) {
             uint32_t k = dlpi_slot_of(p, base);
-            uint64_t taker = DLPI_LOAD_SEQ(dlpi_share_taker(h, k)); /* H5 <- H5 */
+            uint64_t taker = dlpi_claim_owner(dlpi_share_taker(h, k)); /* H5 <- H5 */
             if (dlpi_share_given(p, k) == base + 1 && dlpi_older(dlpi_gen(taker), base)) break;
             base++;
         }
         return base;
     }
     for (uint32_t i = 0; i < h->max_subscribers; i++) {
-        uint64_t at = DLPI_LOAD_SEQ(&dlpi_share_block(h, i)->cursor); /* H3 <- H3 */
-        if ((s->bound >> i & 1) == 0) continue;
+        uint64_t at = dlpi_credit_seen(&dlpi_share_block(h, i)->cursor); /* H3 <- H3 */
+        if (((s->bound & ~s->unwaited) >> i & 1) == 0) continue;
         if (at < DLPI_LOAD_RLX(&dlpi_share_admit(h, i)->join)) /* H2: our own */
             at = dlpi_share_admit(h, i)->join;
         if (at < least) least = at;
     }
     /* nobody is here: what is left waits for the next, or, once nothing follows, for nobody */
-    if (s->bound == 0 && !p->schedule.ended && s->left_at < least) least = s->left_at;
+    if ((s->bound & ~s->unwaited) == 0 && !p->schedule.ended && s->left_at < least)
+        least = s->left_at;
     return least > base ? least : base;
 }
 
@@ -1931,15 +2045,21 @@ static void dlpi_share_taken(dlp_pipe *p, uint64_t from, uint64_t to) {
         dlpi_bump(&p->ctl->items, slot->count);
         dlpi_bump(&p->ctl->bytes, bytes);
         DLPI_STORE_RLX(&p->ctl->epoch, slot->epoch); /* statistics */
-        if (DLPI_LOAD_ACQ(&slot->failed) == 1)       /* F1 <- F1 */
+        if (dlpi_first_look(&slot->failed) == 1)     /* F1 <- F1 */
             dlpi_ctl_fail(p, DLPI_NOBODY, &slot->error);
     }
-    DLPI_STORE_SEQ(&p->ctl->base, to);      /* V1 -> V1 */
-    DLPI_STORE_SEQ(&p->ctl->delivered, to); /* V1 -> V1 */
+    dlpi_credit_publish(&p->ctl->base, to);      /* V1 -> V1 */
+    dlpi_credit_publish(&p->ctl->delivered, to); /* V1 -> V1 */
 }
 
-/* Is what slot k has given back by all that were to have it? */
-static bool dlpi_share_slot_free(dlp_pipe *p, uint32_t k) {
+/* Is subscriber i, of those in the set, to have batch b? */
+static bool dlpi_share_has(dlp_pipe *p, uint64_t set, uint32_t i, uint64_t b) {
+    uint64_t join = DLPI_LOAD_RLX(&dlpi_share_admit(p->share, i)->join); /* H2: our own */
+    return (set >> i & 1) != 0 && join <= b;
+}
+
+/* Is what slot k has given back by all that the pipe waits for? */
+static bool dlpi_share_given_back(dlp_pipe *p, uint32_t k) {
     dlpi_shm_state *s = dlpi_shm_of(p);
     dlpi_share *h = p->share;
     uint64_t b = dlpi_share_given(p, k) - 1, taker;
@@ -1947,19 +2067,43 @@ static bool dlpi_share_slot_free(dlp_pipe *p, uint32_t k) {
     if (b + 1 == 0) return true;
     if (h->serve_only && b >= DLPI_LOAD_RLX(&p->ctl->base)) return false; /* V1: not counted yet */
     /* Y1 <- Y1 */
-    if (!dlpi_ready_past(DLPI_LOAD_SEQ(&dlpi_stage_words_at(p, k, dlpi_final(p))->ready), b))
+    if (!dlpi_ready_past(dlpi_gather_ready(&dlpi_stage_words_at(p, k, dlpi_final(p))->ready), b))
         return false;
     if (h->mode == DLP_SHARE_ONE) {
-        taker = DLPI_LOAD_SEQ(dlpi_share_taker(h, k)); /* H5 <- H5 */
+        taker = dlpi_claim_owner(dlpi_share_taker(h, k)); /* H5 <- H5 */
         who = dlpi_gen_low(taker) - 1;
         return dlpi_gen(taker) == (b & DLPI_GEN_MASK) && who < h->max_subscribers &&
-               DLPI_LOAD_SEQ(&dlpi_share_released(h, who)[k]) == b + 1; /* H4 <- H4 */
+               dlpi_offer_over(&dlpi_share_released(h, who)[k], b); /* H4 <- H4 */
     }
     for (uint32_t i = 0; i < h->max_subscribers; i++)
-        if ((s->bound >> i & 1) != 0 && DLPI_LOAD_RLX(&dlpi_share_admit(h, i)->join) <= b &&
-            DLPI_LOAD_SEQ(&dlpi_share_released(h, i)[k]) != b + 1) /* H4 <- H4 */
+        if (dlpi_share_has(p, s->bound & ~s->unwaited, i, b) &&
+            !dlpi_offer_over(&dlpi_share_released(h, i)[k], b)) /* H4 <- H4 */
             return false;
     return true;
+}
+
+/* May slot k, which all others have given back, be used again? Those that nobody waits for lose
+   what it has: none of them if one has it. */
+static bool dlpi_share_withdraw(dlp_pipe *p, uint32_t k) {
+    dlpi_share *h = p->share;
+    uint64_t b = dlpi_share_given(p, k) - 1,
+             late = dlpi_shm_of(p)->bound & dlpi_shm_of(p)->unwaited;
+    if (b + 1 == 0 || late == 0) return true;
+    for (uint32_t i = 0; i < h->max_subscribers; i++)
+        if (dlpi_share_has(p, late, i, b) &&
+            dlpi_behind_keeps(dlpi_share_block(h, i), dlpi_share_admit(h, i)->join,
+                              &dlpi_share_released(h, i)[k], b))
+            return false;
+    for (uint32_t i = 0; i < h->max_subscribers; i++)
+        if (dlpi_share_has(p, late, i, b) &&
+            !dlpi_offer_withdraw(&dlpi_share_released(h, i)[k], b)) /* H4 <-> H4 */
+            return false;
+    return true;
+}
+
+/* Is slot k free? The scheduler, which asks, uses it at once. */
+static bool dlpi_share_slot_free(dlp_pipe *p, uint32_t k) {
+    return dlpi_share_given_back(p, k) && dlpi_share_withdraw(p, k);
 }
 
 static void dlpi_share_over(dlp_pipe *p) {
@@ -1967,8 +2111,8 @@ static void dlpi_share_over(dlp_pipe *p) {
     /* V1 */
     if (p->share->serve_only && DLPI_LOAD_RLX(&p->ctl->base) != p->schedule.published) return;
     for (uint32_t k = 0; k < p->n_slots; k++)
-        if (!dlpi_share_slot_free(p, k)) return;
-    DLPI_STORE_SEQ(&p->share->over, 1u); /* H1 -> H1 */
+        if (!dlpi_share_given_back(p, k)) return;
+    dlpi_credit_close(&p->share->over, 1u); /* H1 -> H1 */
     dlpi_sleepers_wake_all(&p->share->word);
     dlpi_sleepers_wake_all(&p->ctl->caller_word);
 }
@@ -1993,7 +2137,7 @@ static bool dlpi_share_may_schedule(dlp_pipe *p) {
     dlpi_shm_state *s = dlpi_shm_of(p);
     int here = __builtin_popcountll(s->bound);
     if (here >= s->d.wait_subscribers) s->enough = true;
-    return s->enough && (here > 0 || !p->share->serve_only);
+    return s->enough && ((s->bound & ~s->unwaited) != 0 || !p->share->serve_only);
 }
 
 static bool dlpi_share_is_over(const dlp_pipe *p) {
@@ -2066,11 +2210,11 @@ static int dlpi_serve(dlp_pipe *p, int timeout_ms) {
     if (timeout_ms == DLP_NOWAIT) until = 0;
     if (p->deadline_ns != 0 && p->deadline_ns / 4 < sleep) sleep = p->deadline_ns / 4;
     for (;;) {
-        uint32_t word = DLPI_LOAD_SEQ(&ctl->caller_word); /* B1 <- B1 */
-        DLPI_STORE_SEQ(&ctl->want, UINT64_MAX - 1);       /* B1 -> B1: no batch, but all else */
+        uint32_t word = dlpi_event_count(&ctl->caller_word); /* B1 <- B1 */
+        dlpi_sleeper_want(&ctl->want, UINT64_MAX - 1);       /* B1 -> B1: no batch, but all else */
         if (dlpi_stopped(p)) return DLP_STOPPED;
         if ((rc = dlpi_next_error(p, true)) != DLP_OK) return rc;
-        if (DLPI_LOAD_SEQ(&p->share->over) != 0) return DLP_END; /* H1 <- H1 */
+        if (dlpi_credit_closed(&p->share->over) != 0) return DLP_END; /* H1 <- H1 */
         if ((rc = p->beside->look(p)) != DLP_OK) return rc;
         now = dlpi_now_ns();
         if ((rc = dlpi_deadline(p, now)) != DLP_OK) return rc;
@@ -2099,13 +2243,13 @@ struct dlp_subscriber {
     dlpi_share *share; /* in the mapping; layout is the checked copy of its offsets */
     dlpi_share layout;
     dlpi_field_rec fields[DLP_MAX_FIELDS];
-    uint32_t n_fields, index, max_held, n_held, ring;
+    uint32_t n_fields, index, max_held, n_held, ring, behind;
     dlpi_ctl *ctl;
     dlpi_cblock *mine;
     uint64_t *released, final_at;
-    uint64_t cursor, present;
-    bool admitted;
-    uint8_t *alive; /* a page that is zero in a process forked from this one */
+    uint64_t cursor, present, missed;
+    bool admitted, waits; /* waits: in next */
+    uint8_t *alive;       /* a page that is zero in a process forked from this one */
     dlpi_loan *loans;
     dlp_error err;
 };
@@ -2209,6 +2353,15 @@ static int dlpi_subscriber_map(dlp_subscriber *c, dlp_error *err) {
     return DLP_OK;
 }
 
+/* Say how many offers are its own: those that it has a place for. */
+static void dlpi_subscriber_keep(dlp_subscriber *c) {
+    uint64_t n = c->behind == DLP_BEHIND_DROP_NEW ? c->max_held - c->n_held : c->waits;
+    uint64_t was = DLPI_LOAD_RLX(&c->mine->keep); /* our own */
+    if (c->behind == DLP_BEHIND_WAIT || n == was) return;
+    dlpi_credit_publish(&c->mine->keep, n); /* H6 -> H6, B1 */
+    if (n < was) dlpi_wake_scheduler(c->ctl);
+}
+
 /* Take a place. */
 static int dlpi_subscriber_place(dlp_subscriber *c, dlp_error *err) {
     uint64_t present;
@@ -2221,10 +2374,14 @@ static int dlpi_subscriber_place(dlp_subscriber *c, dlp_error *err) {
         c->released = (uint64_t *)(void *)(c->mine + 1);
         present = DLPI_LOAD_RLX(&c->mine->present); /* H2: of the one before, which is gone */
         c->present = present % 2 == 0 ? present + 1 : present + 2;
-        DLPI_STORE_RLX(&c->mine->pid, (int32_t)getpid()); /* for people */
-        DLPI_STORE_RLX(&c->mine->held, 0u);               /* for people */
-        DLPI_STORE_SEQ(&c->mine->cursor, UINT64_C(0));    /* H3 */
-        DLPI_STORE_SEQ(&c->mine->present, c->present);    /* H2 -> H2 */
+        DLPI_STORE_RLX(&c->mine->pid, (int32_t)getpid());   /* for people */
+        DLPI_STORE_RLX(&c->mine->held, 0u);                 /* for people */
+        DLPI_STORE_RLX(&c->mine->missed, UINT64_C(0));      /* for people */
+        DLPI_STORE_RLX(&c->mine->max_held, c->max_held);    /* for people */
+        DLPI_STORE_RLX(&c->mine->behind, c->behind);        /* H2: ordered by present */
+        dlpi_credit_publish(&c->mine->cursor, UINT64_C(0)); /* H3 */
+        dlpi_subscriber_keep(c);
+        dlpi_credit_publish(&c->mine->present, c->present); /* H2 -> H2 */
         dlpi_wake_scheduler(c->ctl);
         return DLP_OK;
     }
@@ -2239,6 +2396,13 @@ static int dlpi_subscriber_loans(dlp_subscriber *c, const dlp_subscriber_desc *d
     if (desc && (desc->max_held < 0 || (uint32_t)desc->max_held > most))
         return dlpi_error_set(err, DLP_ERR_ARG, "max_held", "max_held is %d, the pipe's is %u",
                               desc->max_held, most);
+    if (desc && (desc->when_behind < 0 || desc->when_behind > DLP_BEHIND_KEEP_NEWEST))
+        return dlpi_error_set(err, DLP_ERR_ARG, "when_behind",
+                              "when_behind is %d, which is no DLP_BEHIND_*", desc->when_behind);
+    if (desc && desc->when_behind != DLP_BEHIND_WAIT && c->layout.mode != DLP_SHARE_EACH)
+        return dlpi_error_set(err, DLP_ERR_ARG, "when_behind",
+                              "with DLP_SHARE_ONE each batch is for one, who may be late: 0");
+    c->behind = desc ? (uint32_t)desc->when_behind : DLP_BEHIND_WAIT;
     c->max_held = desc && desc->max_held ? (uint32_t)desc->max_held : 1;
     c->loans = calloc(c->max_held, sizeof *c->loans);
     for (uint32_t i = 0; c->loans && i < c->max_held; i++)
@@ -2326,7 +2490,7 @@ static int dlpi_subscriber_lend(dlp_subscriber *c, uint64_t b, uint32_t s, dlp_b
 
 /* Give back what slot s has: batch b. */
 static void dlpi_subscriber_give(dlp_subscriber *c, uint64_t b, uint32_t s) {
-    DLPI_STORE_SEQ(&c->released[s], b + 1); /* H4 -> H4 */
+    dlpi_offer_give(&c->released[s], b); /* H4 -> H4 */
     dlpi_wake_scheduler(c->ctl);
 }
 
@@ -2337,7 +2501,7 @@ static int dlpi_subscriber_have(dlp_subscriber *c, uint64_t b, uint32_t s, dlp_b
         dlpi_subscriber_give(c, b, s);
         return DLP_SKIP;
     }
-    if (DLPI_LOAD_ACQ(&slot->failed) == 1) { /* F1 <- F1 */
+    if (dlpi_first_look(&slot->failed) == 1) { /* F1 <- F1 */
         dlp_error e = slot->error;
         dlpi_error_end(&e);
         if (e.code >= 0) e.code = DLP_ERR_CORRUPT;
@@ -2348,28 +2512,32 @@ static int dlpi_subscriber_have(dlp_subscriber *c, uint64_t b, uint32_t s, dlp_b
     return dlpi_subscriber_lend(c, b, s, out);
 }
 
+static bool dlpi_subscriber_is_ready(const dlp_subscriber *c, uint64_t b, uint32_t s) {
+    const uint8_t *ready = dlpi_subscriber_slot(c, s) + c->final_at;
+    return dlpi_ready_is(dlpi_gather_ready((const uint64_t *)(const void *)ready),
+                         b); /* Y1 <- Y1 */
+}
+
 /* The slot of batch b: DLP_OK when it is ready, DLP_EMPTY, or DLP_SKIP when the slot went on. */
 static int dlpi_subscriber_ready(dlp_subscriber *c, uint64_t b, uint32_t *s) {
     const uint32_t *disp =
         (const uint32_t *)(const void *)(c->map + c->m->rec[DLPI_REC_ORDER].offset);
     const dlpi_bslot *slot;
-    const uint64_t *ready;
     uint64_t header;
     *s = DLPI_LOAD_RLX(&disp[b & (c->ring - 1)]); /* T1 ordered by the tail that covers b */
     if (*s >= c->layout.n_slots)
         return dlpi_subscriber_fail(c, DLP_ERR_CORRUPT, "a batch lies in no slot");
     slot = (const dlpi_bslot *)(const void *)dlpi_subscriber_slot(c, *s);
-    header = DLPI_LOAD_SEQ(&slot->header); /* P1 <- P1 */
+    header = dlpi_claim_head_now(&slot->header); /* P1 <- P1 */
     if (dlpi_gen(header) != (b & DLPI_GEN_MASK)) return DLP_SKIP;
-    ready = (const uint64_t *)(const void *)((const uint8_t *)slot + c->final_at);
-    return dlpi_ready_is(DLPI_LOAD_SEQ(ready), b) ? DLP_OK : DLP_EMPTY; /* Y1 <- Y1 */
+    return dlpi_subscriber_is_ready(c, b, *s) ? DLP_OK : DLP_EMPTY;
 }
 
 /* DLP_SHARE_EACH: the batch at the cursor. */
 static int dlpi_subscriber_each(dlp_subscriber *c, dlp_batch **out) {
     for (;;) {
-        uint32_t over = DLPI_LOAD_SEQ(&c->ctl->end_of_input); /* T1 <- T1: before tail */
-        uint64_t tail = DLPI_LOAD_SEQ(&c->ctl->tail);         /* T1 <- T1 */
+        uint32_t over = dlpi_credit_closed(&c->ctl->end_of_input); /* T1 <- T1: before tail */
+        uint64_t tail = dlpi_credit_seen(&c->ctl->tail);           /* T1 <- T1 */
         uint32_t s;
         int rc;
         if (c->cursor >= tail) return over ? DLP_END : DLP_EMPTY;
@@ -2379,8 +2547,61 @@ static int dlpi_subscriber_each(dlp_subscriber *c, dlp_batch **out) {
         if (rc != DLP_OK) return rc;
         rc = dlpi_subscriber_have(c, c->cursor, s, out);
         c->cursor++;
-        DLPI_STORE_SEQ(&c->mine->cursor, c->cursor);           /* H3 -> H3 */
+        dlpi_credit_publish(&c->mine->cursor, c->cursor);      /* H3 -> H3 */
         if (c->layout.serve_only) dlpi_wake_scheduler(c->ctl); /* a credit, if all others took it */
+        if (rc != DLP_SKIP) return rc;
+    }
+}
+
+/* DLP_SHARE_EACH, not waited for: what of batches [from, tail) is offered still lies in slots,
+   maybe far behind the ring. The oldest of them; or the oldest that is not ready. Returns its
+   number, or tail; s: its slot. */
+static uint64_t dlpi_subscriber_offered(const dlp_subscriber *c, uint64_t from, uint64_t tail,
+                                        bool not_ready, uint32_t *s) {
+    uint64_t found = tail;
+    for (uint32_t k = 0; k < c->layout.n_slots; k++) {
+        const dlpi_bslot *slot = (const dlpi_bslot *)(const void *)dlpi_subscriber_slot(c, k);
+        uint64_t gen = dlpi_gen(dlpi_claim_head_now(&slot->header)); /* P1 <- P1 */
+        uint64_t at = DLPI_LOAD_RLX(&slot->sequence);                /* P1: ordered by header */
+        if (gen == DLPI_GEN_MASK || gen != (at & DLPI_GEN_MASK)) continue;
+        if (at < from || at >= found) continue;
+        if (!dlpi_offer_open(dlpi_offer_look(&c->released[k]), at)) continue; /* H4 <- H4 */
+        if (not_ready && dlpi_subscriber_is_ready(c, at, k)) continue;
+        found = at;
+        *s = k;
+    }
+    return found;
+}
+
+/* The cursor goes on; what is between was not for this one. */
+static void dlpi_subscriber_pass(dlp_subscriber *c, uint64_t to) {
+    if (to == c->cursor) return;
+    c->missed += to - c->cursor;
+    c->cursor = to;
+    DLPI_STORE_RLX(&c->mine->missed, c->missed); /* for people */
+    dlpi_credit_publish(&c->mine->cursor, to);   /* H3 -> H3 */
+}
+
+/* DLP_SHARE_EACH, not waited for: the oldest batch that is there; of those that are ready the
+   newest max_held. */
+static int dlpi_subscriber_late(dlp_subscriber *c, dlp_batch **out) {
+    for (;;) {
+        uint32_t over = dlpi_credit_closed(&c->ctl->end_of_input), s = 0;           /* T1 <- T1 */
+        uint64_t tail = dlpi_credit_seen(&c->ctl->tail), from = c->cursor, b, ends; /* T1 <- T1 */
+        int rc;
+        if (c->behind == DLP_BEHIND_KEEP_NEWEST) {
+            ends = dlpi_subscriber_offered(c, from, tail, true, &s);
+            if (ends - from > c->max_held - c->n_held) from = ends - (c->max_held - c->n_held);
+        }
+        b = dlpi_subscriber_offered(c, from, tail, false, &s);
+        dlpi_subscriber_pass(c, b);
+        if (b == tail) return over ? DLP_END : DLP_EMPTY;
+        if (!dlpi_subscriber_is_ready(c, b, s)) return DLP_EMPTY;
+        if (!dlpi_offer_take(&c->released[s], b)) continue; /* H4 <-> H4 */
+        c->cursor = b + 1;
+        dlpi_credit_publish(&c->mine->cursor, c->cursor); /* H3 -> H3 */
+        rc = dlpi_subscriber_have(c, b, s, out);
+        dlpi_subscriber_keep(c);
         if (rc != DLP_SKIP) return rc;
     }
 }
@@ -2392,9 +2613,9 @@ static bool dlpi_subscriber_oldest(dlp_subscriber *c, const uint64_t *takers, ui
     bool found = false;
     for (uint32_t k = 0; k < c->layout.n_slots; k++) {
         const dlpi_bslot *slot = (const dlpi_bslot *)(const void *)dlpi_subscriber_slot(c, k);
-        uint64_t word = DLPI_LOAD_SEQ(&takers[k]);          /* H5 <- H5 */
-        uint64_t header = DLPI_LOAD_SEQ(&slot->header), at; /* P1 <- P1 */
-        at = DLPI_LOAD_RLX(&slot->sequence);                /* P1: ordered by header */
+        uint64_t word = dlpi_claim_owner(&takers[k]);             /* H5 <- H5 */
+        uint64_t header = dlpi_claim_head_now(&slot->header), at; /* P1 <- P1 */
+        at = DLPI_LOAD_RLX(&slot->sequence);                      /* P1: ordered by header */
         if (dlpi_gen(header) == DLPI_GEN_MASK || dlpi_gen(header) != (at & DLPI_GEN_MASK)) continue;
         if (!dlpi_older(dlpi_gen(word), at) || (found && at > *b)) continue;
         *b = at;
@@ -2408,17 +2629,15 @@ static bool dlpi_subscriber_oldest(dlp_subscriber *c, const uint64_t *takers, ui
 static int dlpi_subscriber_one(dlp_subscriber *c, dlp_batch **out) {
     uint64_t *takers = (uint64_t *)(void *)((uint8_t *)c->share + c->layout.takers_at);
     for (;;) {
-        uint32_t over = DLPI_LOAD_SEQ(&c->ctl->end_of_input), s; /* T1 <- T1 */
+        uint32_t over = dlpi_credit_closed(&c->ctl->end_of_input), s; /* T1 <- T1 */
         uint64_t b = 0, taker = 0;
-        const uint64_t *ready;
         int rc;
-        if (DLPI_LOAD_SEQ(&c->share->over) != 0) return DLP_END; /* H1 <- H1 */
+        if (dlpi_credit_closed(&c->share->over) != 0) return DLP_END; /* H1 <- H1 */
         /* whoever holds one waits for nobody */
         if (!dlpi_subscriber_oldest(c, takers, &b, &s, &taker))
             return over && c->n_held > 0 ? DLP_END : DLP_EMPTY;
-        ready = (const uint64_t *)(const void *)(dlpi_subscriber_slot(c, s) + c->final_at);
-        if (!dlpi_ready_is(DLPI_LOAD_SEQ(ready), b)) return DLP_EMPTY; /* Y1 <- Y1 */
-        if (!DLPI_CAS_SEQ(&takers[s], &taker, dlpi_gen_word(b, c->index + 1u))) continue; /* H5 */
+        if (!dlpi_subscriber_is_ready(c, b, s)) return DLP_EMPTY;
+        if (!dlpi_claim_take(&takers[s], taker, dlpi_gen_word(b, c->index + 1u))) continue; /* H5 */
         dlpi_wake_scheduler(c->ctl); /* a credit */
         rc = dlpi_subscriber_have(c, b, s, out);
         if (rc != DLP_SKIP) return rc;
@@ -2431,12 +2650,13 @@ static int dlpi_subscriber_try(dlp_subscriber *c, dlp_batch **out) {
     if (!c->admitted) {
         admit = (const dlpi_admit *)(const void *)((uint8_t *)c->share + c->layout.admits_at) +
                 c->index;
-        if (DLPI_LOAD_SEQ(&admit->present) != c->present)                     /* H2 <- H2 */
-            return DLPI_LOAD_SEQ(&c->share->over) != 0 ? DLP_END : DLP_EMPTY; /* H1 <- H1 */
+        if (dlpi_credit_seen(&admit->present) != c->present)                       /* H2 <- H2 */
+            return dlpi_credit_closed(&c->share->over) != 0 ? DLP_END : DLP_EMPTY; /* H1 <- H1 */
         c->admitted = true;
-        c->cursor = DLPI_LOAD_RLX(&admit->join);     /* H2: ordered by present */
-        DLPI_STORE_SEQ(&c->mine->cursor, c->cursor); /* H3 -> H3 */
+        c->cursor = DLPI_LOAD_RLX(&admit->join);          /* H2: ordered by present */
+        dlpi_credit_publish(&c->mine->cursor, c->cursor); /* H3 -> H3 */
     }
+    if (c->behind != DLP_BEHIND_WAIT) return dlpi_subscriber_late(c, out);
     return c->layout.mode == DLP_SHARE_EACH ? dlpi_subscriber_each(c, out)
                                             : dlpi_subscriber_one(c, out);
 }
@@ -2444,20 +2664,19 @@ static int dlpi_subscriber_try(dlp_subscriber *c, dlp_batch **out) {
 /* Sleep until a batch may be ready, at most ns; then see that the owner lives. */
 static int dlpi_subscriber_sleep(dlp_subscriber *c, dlp_batch **out, uint64_t ns) {
     uint64_t bit = UINT64_C(1) << c->index;
-    uint32_t word = DLPI_LOAD_SEQ(&c->share->word); /* B1 <- B1 */
+    uint32_t word = dlpi_event_count(&c->share->word); /* B1 <- B1 */
     dlp_error e;
     int rc;
-    DLPI_OR_SEQ(&c->share->sleepers, bit); /* B1 -> B1 */
+    dlpi_sleepers_any_enter(&c->share->sleepers, bit); /* B1 -> B1 */
     rc = dlpi_subscriber_try(c, out);
     if (rc == DLP_EMPTY && DLPI_LOAD_RLX(&c->ctl->stop) == 0 && /* S1 */
         dlpi_futex_wait(&c->share->word, word, UINT32_MAX, ns < DLPI_SLEEP_NS ? ns : DLPI_SLEEP_NS,
                         1) &&
         dlpi_owner_check(c->m, &e) != DLP_OK && DLPI_LOAD_RLX(&c->ctl->stop) == 0) /* S1 */
         rc = dlpi_subscriber_fail(c, DLP_ERR_KILLED, "the owner of the pipe is gone");
-    DLPI_AND_SEQ(&c->share->sleepers, ~bit); /* B1 */
+    dlpi_sleepers_any_leave(&c->share->sleepers, bit); /* B1 */
     return rc;
 }
-
 
 /* ---------------------------------------------------------------------------------------------
    >>shm-impl-start       THE CALLER: START, WATCH, CLOSE */
@@ -2594,7 +2813,7 @@ static int dlpi_shm_look(dlp_pipe *p) {
 static int dlpi_shm_started(dlp_pipe *p) {
     dlpi_ctl *ctl = p->ctl;
     for (;;) {
-        uint32_t word = DLPI_LOAD_SEQ(&ctl->processes_word); /* J1 <- J1 */
+        uint32_t word = dlpi_event_count(&ctl->processes_word); /* J1 <- J1 */
         int rc;
         if (DLPI_LOAD_ACQ(&ctl->processes) == 1) return DLP_OK; /* J1 <- J1 */
         if ((rc = dlpi_next_error(p, true)) != DLP_OK) return rc;
@@ -2830,9 +3049,14 @@ DLPDEF int dlp_monitor_write_trace(const dlp_monitor *m, const char *path) {
                                      : dlpi_write_trace(&m->seen, &(dlpi_picture){0}, path);
 }
 
+DLPDEF int dlp_monitor_write_window(const dlp_monitor *m, const char *path,
+                                    const dlp_trace_window *window) {
+    if (m == NULL || path == NULL || !dlpi_stretch_good(window)) return DLP_ERR_ARG;
+    return dlpi_write_timeline(&m->seen, &(dlpi_picture){.window = window}, path);
+}
+
 DLPDEF int dlp_monitor_write_timeline(const dlp_monitor *m, const char *path) {
-    return m == NULL || path == NULL ? DLP_ERR_ARG
-                                     : dlpi_write_timeline(&m->seen, &(dlpi_picture){0}, path);
+    return dlp_monitor_write_window(m, path, NULL);
 }
 
 DLPDEF int64_t dlp_monitor_batches_per_epoch(const dlp_monitor *m) {
@@ -2888,13 +3112,10 @@ DLPDEF int dlp_subscriber_next(dlp_subscriber *c, dlp_batch **out) {
     return dlp_subscriber_next_timeout(c, out, -1);
 }
 
-DLPDEF int dlp_subscriber_next_timeout(dlp_subscriber *c, dlp_batch **out, int timeout_ms) {
+/* Nothing is ready: wait. */
+static int dlpi_subscriber_wait(dlp_subscriber *c, dlp_batch **out, int timeout_ms) {
     uint64_t now, until = UINT64_MAX;
-    int rc;
-    if (c == NULL || out == NULL) return DLP_ERR_ARG;
-    if (*c->alive == 0) return DLP_ERR_FORKED;
-    if (c->n_held >= c->max_held) return DLP_ERR_HELD;
-    rc = dlpi_subscriber_try(c, out);
+    int rc = DLP_EMPTY;
     for (int i = 0; rc == DLP_EMPTY && timeout_ms != 0 && i < 300; i++) {
         dlpi_pause();
         rc = dlpi_subscriber_try(c, out);
@@ -2912,6 +3133,21 @@ DLPDEF int dlp_subscriber_next_timeout(dlp_subscriber *c, dlp_batch **out, int t
     }
 }
 
+DLPDEF int dlp_subscriber_next_timeout(dlp_subscriber *c, dlp_batch **out, int timeout_ms) {
+    int rc;
+    if (c == NULL || out == NULL) return DLP_ERR_ARG;
+    if (*c->alive == 0) return DLP_ERR_FORKED;
+    if (c->n_held >= c->max_held) return DLP_ERR_HELD;
+    rc = dlpi_subscriber_try(c, out);
+    if (rc != DLP_EMPTY) return rc;
+    c->waits = true;
+    dlpi_subscriber_keep(c);
+    rc = dlpi_subscriber_wait(c, out, timeout_ms);
+    c->waits = false;
+    dlpi_subscriber_keep(c);
+    return rc;
+}
+
 DLPDEF int dlp_subscriber_release(dlp_subscriber *c, dlp_batch *batch) {
     if (c == NULL || batch == NULL) return DLP_ERR_ARG;
     if (*c->alive == 0) return DLP_ERR_FORKED;
@@ -2921,11 +3157,14 @@ DLPDEF int dlp_subscriber_release(dlp_subscriber *c, dlp_batch *batch) {
         loan->used = false;
         c->n_held--;
         DLPI_STORE_RLX(&c->mine->held, c->n_held); /* for people */
+        dlpi_subscriber_keep(c);
         dlpi_subscriber_give(c, loan->b, loan->slot);
         return DLP_OK;
     }
     return DLP_ERR_ARG;
 }
+
+DLPDEF uint64_t dlp_subscriber_missed(const dlp_subscriber *c) { return c ? c->missed : 0; }
 
 DLPDEF const dlp_error *dlp_subscriber_error(const dlp_subscriber *c) {
     return c == NULL ? dlp_pipe_error(NULL) : &c->err;
@@ -2934,7 +3173,7 @@ DLPDEF const dlp_error *dlp_subscriber_error(const dlp_subscriber *c) {
 DLPDEF void dlp_subscriber_close(dlp_subscriber *c) {
     if (c == NULL) return;
     if (c->mine != NULL && *c->alive != 0) {
-        DLPI_STORE_SEQ(&c->mine->present, c->present + 1); /* H2 -> H2: even */
+        dlpi_credit_publish(&c->mine->present, c->present + 1); /* H2 -> H2: even */
         dlpi_wake_scheduler(c->ctl);
     }
     if (c->map != NULL) munmap(c->map, (size_t)c->bytes);

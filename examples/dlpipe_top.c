@@ -1,6 +1,7 @@
 /* What a pipe does now, seen from outside: running, hanging or stopped.
 
    dlpipe_top [--once] [--json] [--interval MS] PID | PID:PIPE | NAME
+   dlpipe_top --timeline SVG [--window stall|epoch:N|batches:A-B|time:A-B] NAME   a picture
    dlpipe_top --list     the names of this machine's pipes
    dlpipe_top --stale    list and remove the names whose owners are gone
 
@@ -404,6 +405,27 @@ static void draw_extras(screen *to, const watch *w) {
     }
 }
 
+/* The user's own figures, a line for each. */
+static void draw_counters(screen *to, const watch *w) {
+    const dlp_stats *s = &w->now.s;
+    for (uint32_t i = 0; i < s->n_counters; i++) {
+        const dlp_counter_stats *c = &s->counters[i];
+        uint64_t age = s->elapsed_ns > c->at_ns ? s->elapsed_ns - c->at_ns : 1;
+        uint64_t height = (uint64_t)(share(c->value, c->most) * 1000);
+        char picture[64] = "";
+        if (c->most > 0) {
+            snprintf(picture, sizeof picture, "[");
+            bar(picture + 1, 12, &height, "#", 1000);
+            snprintf(picture + 13, sizeof picture - 13, "] of %s", number(c->most).s);
+        }
+        if (c->noted == 0)
+            line(to, 0, "%-15.31s not noted yet", c->name);
+        else
+            line(to, 0, "%-15.31s %s %.11s  %s  %s ago", c->name, number(c->value).s, c->unit,
+                 picture, duration(age).s);
+    }
+}
+
 static const char *stage_name(const watch *w, int32_t stage) {
     return stage >= 0 && stage < DLP_MAX_STAGES ? w->now.s.stages[stage].name : "?";
 }
@@ -509,6 +531,7 @@ static void draw(screen *to, const watch *w, uint32_t *scroll) {
     draw_limit(to, w);
     draw_pool(to, w);
     draw_extras(to, w);
+    draw_counters(to, w);
     draw_oldest(to, w);
     draw_stages(to, w);
     draw_links(to, w);
@@ -602,6 +625,15 @@ static void json_link(const dlp_link *l, const char *before) {
            l->depth);
 }
 
+static void json_counter(const dlp_counter_stats *c, const char *before) {
+    printf("%s{", before);
+    json_text("name", c->name);
+    printf(",");
+    json_text("unit", c->unit);
+    printf(",\"value\":%.9g,\"most\":%.9g,\"at_s\":%.3f,\"noted\":%" PRIu64 "}", c->value, c->most,
+           (double)c->at_ns / 1e9, c->noted);
+}
+
 static void json(watch *w) {
     const dlp_stats *s = &w->now.s, *b = &w->before.s;
     const dlp_error *e = dlp_monitor_error(w->monitor);
@@ -639,6 +671,8 @@ static void json(watch *w) {
     for (uint32_t i = 0; i < s->n_stages; i++) json_stage(w, i, i ? "," : "");
     printf("],\"links\":[");
     for (uint32_t i = 0; i < s->n_links; i++) json_link(&s->links[i], i ? "," : "");
+    printf("],\"counters\":[");
+    for (uint32_t i = 0; i < s->n_counters; i++) json_counter(&s->counters[i], i ? "," : "");
     printf("],\"workers\":[");
     for (uint32_t i = 0; i < s->n_workers; i++) json_worker(w, i, i ? "," : "");
     printf("]}\n");
@@ -813,10 +847,30 @@ static int events(const dlp_monitor *m) {
     return 0;
 }
 
+/* newest, stall, epoch:N, batches:A-B, or time:A-B in ms since start. */
+static bool window_of(const char *words, dlp_trace_window *to) {
+    uint64_t a = 0, b = 0, unit = 1;
+    int end = 0;
+    memset(to, 0, sizeof *to);
+    if (words == NULL || strcmp(words, "newest") == 0) return true;
+    if (strcmp(words, "stall") == 0) to->what = DLP_WINDOW_STALL;
+    if (sscanf(words, "epoch:%" SCNu64 "%n", &a, &end) == 1) to->what = DLP_WINDOW_EPOCH;
+    if (sscanf(words, "batches:%" SCNu64 "-%" SCNu64 "%n", &a, &b, &end) == 2)
+        to->what = DLP_WINDOW_BATCHES;
+    if (sscanf(words, "time:%" SCNu64 "-%" SCNu64 "%n", &a, &b, &end) == 2) {
+        to->what = DLP_WINDOW_TIME;
+        unit = 1000000;
+    }
+    to->from = a * unit;
+    to->to = b * unit;
+    return to->what != DLP_WINDOW_NEWEST && (to->what == DLP_WINDOW_STALL || words[end] == 0);
+}
+
 /* Write what was traced: for Perfetto, or as a picture. */
-static int traces(const dlp_monitor *m, const char *trace, const char *timeline) {
+static int traces(const dlp_monitor *m, const char *trace, const char *timeline,
+                  const dlp_trace_window *window) {
     int rc = trace ? dlp_monitor_write_trace(m, trace) : DLP_OK;
-    if (rc == DLP_OK && timeline) rc = dlp_monitor_write_timeline(m, timeline);
+    if (rc == DLP_OK && timeline) rc = dlp_monitor_write_window(m, timeline, window);
     if (rc != DLP_OK)
         fprintf(stderr, "dlpipe_top: %s: %s\n", trace ? trace : timeline,
                 rc == DLP_ERR_SYSTEM ? strerror(errno) : dlp_code_text(rc));
@@ -824,16 +878,18 @@ static int traces(const dlp_monitor *m, const char *trace, const char *timeline)
 }
 
 static int usage(void) {
-    fprintf(stderr,
-            "usage: dlpipe_top [--once] [--json] [--interval MS] PID|PID:PIPE|NAME\n"
-            "       dlpipe_top --events | --trace JSON | --timeline SVG  PID|PID:PIPE|NAME\n"
-            "       dlpipe_top --list | --stale\n");
+    fprintf(stderr, "usage: dlpipe_top [--once] [--json] [--interval MS] PID|PID:PIPE|NAME\n"
+                    "       dlpipe_top --events | --trace JSON | --timeline SVG [--window WHAT]  "
+                    "PID|PID:PIPE|NAME\n"
+                    "       WHAT: newest, stall, epoch:N, batches:A-B, time:A-B (ms since start)\n"
+                    "       dlpipe_top --list | --stale\n");
     return 2;
 }
 
 int main(int argc, char **argv) {
     static watch w;
-    const char *who = NULL, *trace = NULL, *timeline = NULL;
+    const char *who = NULL, *trace = NULL, *timeline = NULL, *stretch = NULL;
+    dlp_trace_window window;
     bool once = false, as_json = false, newest = false;
     int interval_ms = 0, code;
     dlp_error e;
@@ -850,6 +906,8 @@ int main(int argc, char **argv) {
             trace = argv[++i];
         else if (strcmp(argv[i], "--timeline") == 0 && i + 1 < argc)
             timeline = argv[++i];
+        else if (strcmp(argv[i], "--window") == 0 && i + 1 < argc)
+            stretch = argv[++i];
         else if (strcmp(argv[i], "--interval") == 0 && i + 1 < argc)
             interval_ms = atoi(argv[++i]);
         else if (argv[i][0] == '-' || who)
@@ -857,7 +915,7 @@ int main(int argc, char **argv) {
         else
             who = argv[i];
     }
-    if (who == NULL || interval_ms < 0) return usage();
+    if (who == NULL || interval_ms < 0 || !window_of(stretch, &window)) return usage();
     if (watch_open(&w, who, &e) != DLP_OK) {
         fail(&e);
         watch_close(&w);
@@ -866,7 +924,7 @@ int main(int argc, char **argv) {
     if (newest)
         code = events(w.monitor);
     else if (trace || timeline)
-        code = traces(w.monitor, trace, timeline);
+        code = traces(w.monitor, trace, timeline, &window);
     else if (once || as_json || !isatty(STDOUT_FILENO) || tcgetattr(STDIN_FILENO, &cooked) != 0)
         code = run_once(&w, interval_ms ? interval_ms : 250, as_json);
     else

@@ -150,7 +150,7 @@ int main(int argc, char **argv) {
     static source s;
     dlp_field field = {.name = "line", .dtype = DLP_U8, .ndim = 1, .shape = {LONGEST}, .ragged = 1};
     dlp_loader_desc desc = {
-        .dataset = {.fields = &field, .n_fields = 1, .fetch = fetch, .user = &s, .stream = 1},
+        .dataset = {.fields = &field, .n_fields = 1, .fetch = fetch, .user = &s, .open_end = 1},
         .batch_size = BATCH,
         .num_workers = 1};
     const char *path = NULL;

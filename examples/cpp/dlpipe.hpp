@@ -785,7 +785,7 @@ class dataset {
         t->c.user = static_cast<thing *>(t.get());
         t_ = std::move(t);
     }
-    // For what else there is: writes_all_bytes, stream.
+    // For what else there is: writes_all_bytes, open_end.
     dlp_dataset &desc() const noexcept { return t_->c; }
     const std::shared_ptr<detail::data_thing> &thing() const noexcept { return t_; }
 

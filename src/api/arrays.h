@@ -26,8 +26,7 @@
 
    A file has to be exactly as long as its header says. Files are mapped, and a row is copied once,
    into the batch; what is said of that, of files that are cut, and of `reads`, in >>tokens holds
-   here, too. The rows of an item, not whole chunks: the load of >>chunks copies as well, so there
-   is nothing that it would save. */
+   here, too. Without that copy batches are rows where they lie in the files: see >>array-chunks. */
 
 enum {
     DLP_ARRAY_AUTO = 0, /* IDX or NPY, by the first file's first bytes; CIFAR's have no magic */

@@ -26,7 +26,15 @@
    order span chunks, even if batch_size divides chunk_rows.
 
    Position counts the rows delivered before. Of a global batch of n rows rank r of W has rows
-   r * n / W and so on, and loads no others. */
+   r * n / W and so on, and loads no others.
+
+   Rows that lie in memory already, a file that is mapped for one, need no load and no CPU buffers:
+   rows_at says where those of a chunk are, and batches are views into that memory (for mapped npy,
+   IDX and CIFAR files: dlp_arrays_chunks_open). It stays as it is until the pipe is closed and its
+   last batch is released; the consumer only reads it. load, if there is one, is called all the
+   same, ahead of the consumer: to read in what is not in memory yet, say. With shuffle_rows, a
+   device or a preload, where a view cannot be of that memory, loaders copy rows from there behind
+   load. */
 
 /* Rows that a callback is to load. Valid during the call only. */
 typedef struct dlp_chunk {
@@ -55,6 +63,13 @@ DLPDEF uint64_t dlp_chunk_row(const dlp_chunk *c, uint64_t k);
    user: chunks_desc.user - returns 0, DLP_SKIP, or failure, as a fetch does - called by all workers
    at once; may block. */
 typedef int (*dlp_chunk_fn)(void *user, dlp_chunk *c);
+
+/* Say where the rows of a whole chunk lie: field `field` of its first row, aligned to its dtype,
+   the others behind it, in the order of the dataset. The same for the same chunk, as long as the
+   pipe is open; worker processes ask in memory that was there when the pipe started. Not NULL.
+   user: chunks_desc.user - called by the consumer, for each batch, and by workers - does not
+   wait. */
+typedef const void *(*dlp_chunk_at_fn)(void *user, uint64_t chunk, uint32_t field);
 
 enum {
     DLP_PRELOAD_NONE = 0,
@@ -91,8 +106,9 @@ typedef struct dlp_chunks_desc {
                                     */
     int32_t shuffle_chunks; /* 1: the chunks' order is a permutation of each epoch */
     int32_t shuffle_rows;   /* 1: so is that of the rows in a chunk; not with a preload */
-    dlp_chunk_fn load;      /* required */
-    void *user;             /* borrowed until close */
+    dlp_chunk_fn load; /* required, but with rows_at. Then chunk.data is where that says, of the
+                                    chunk's first row */
+    void *user;        /* borrowed until close */
     dlp_workers_desc workers; /* loaders; num_workers 0: 1, which loads ahead of the consumer;
                                     DLP_NONE: inline. Errors are a chunk's; with a
                                     preload on_error is DLP_ON_ERROR_RAISE */
@@ -111,6 +127,8 @@ typedef struct dlp_chunks_desc {
     uint32_t rank, world_size; /* 0, 0: one rank */
     int32_t allow_uneven;      /* 1: batch_size need not be divisible by world_size */
     dlp_pipe_desc pipe;        /* max_held counts views; prefetch_factor and unordered stay 0 */
+    dlp_chunk_at_fn rows_at;   /* NULL: load writes rows into buffers; else where they lie. Views of
+                                  it: cpu_buffers counts chunks that load is called for, ahead */
 } dlp_chunks_desc;
 
 /* Open, wire and start sampler -> repeat -> load -> batch [-> transfer] -> split.

@@ -67,7 +67,7 @@ DLPDEF uint64_t dlp_item_random(const dlp_item *item, uint64_t salt);
 typedef int (*dlp_item_fn)(void *user, dlp_item *item);
 
 typedef struct dlp_dataset {
-    uint64_t n_items;          /* required, 1..2^48; not read with stream = 1; with a part queue 0:
+    uint64_t n_items;          /* required, 1..2^48; not read with open_end; with a part queue 0:
                                   the sum of its counts */
     const dlp_field *fields;   /* required; [n_fields] copied */
     uint32_t n_fields;         /* 1..DLP_MAX_FIELDS */
@@ -75,9 +75,9 @@ typedef struct dlp_dataset {
                                  1: fetch promises to write every byte of every fixed-size field */
     dlp_item_fn fetch;         /* required, but for DLP_FETCH_ASYNC */
     void *user;                /* borrowed until close */
-    int32_t stream; /* 1: nobody knows how many items there are: see >>streams. n_items is
+    int32_t open_end; /* 1: nobody knows how many items there are: see >>streams. n_items is
                                  then not read */
-    int32_t filter; /* 1: DLP_SKIP leaves the item out and the next one takes its row, so that
+    int32_t filter;   /* 1: DLP_SKIP leaves the item out and the next one takes its row, so that
                                  batches stay full: >>expand. A loader sees to it; in a pipe of
                                  one's own dlp_pipe_add_expand stands before fetch */
 } dlp_dataset;

@@ -33,7 +33,7 @@ typedef struct dlp_managed_tensor_v1 {
     uint32_t major, minor; /* 1, 0 */
     void *manager_ctx;
     void (*deleter)(struct dlp_managed_tensor_v1 *self);
-    uint64_t flags; /* 0: may be written; 1: may not */
+    uint64_t flags; /* 0: may be written; 1: may not, as views of dlp_chunks_desc.rows_at */
     dlp_dl_tensor dl_tensor;
 } dlp_managed_tensor_v1;
 

@@ -44,6 +44,7 @@ typedef struct dlp_expand_desc {
     dlp_workers_desc workers; /* those that call fetch's callback and expand; num_workers 0: 1,
                                   which makes items ahead of the consumer; DLP_NONE: made in next.
                                   dispatch: CLAIM; workers_max: 0. name NULL: "expand" */
+    uint32_t window;          /* items of a stream that are shuffled at a time, as of >>found */
 } dlp_expand_desc;
 
 /* Add the stage, between sampler (or repeat) and fetch. The sampler is sequential or shuffled,

@@ -14,6 +14,15 @@
    C / W streams, W divides C, and loads their parts only. An item's dataset index, in dlp_item and
    dlp_batch, is the number of its part.
 
+   With `window` a stream's items are cut every so many, on over passes, and each of these windows
+   is shuffled by itself, keyed by seed, epoch, stream and what went before it: rows are mixed over
+   C x window items, whatever order their parts have them in. The last window of an epoch is
+   shorter. The first batch waits for a window of each stream, and the inputs of a window stay in
+   their cells until all of it is given. That takes cells: with parts of 1 item as many as the
+   window has items, with min_items that part of them; start says where queue_size is too little for
+   it, and the plan what the cells cost. A state is in the window, and another run makes its inputs
+   again: where they have other items than they had, that is DLP_ERR_RESUME.
+
      steps_per_epoch > 0    so many full batches, on each rank; a stream that is out goes on with
                             its next pass, shuffled in another way. Where pass after pass has no
                             item, that is an error. Each epoch begins with the first pass
@@ -26,12 +35,12 @@
    A batch is scheduled once its rows are known, and whether another one follows. For this each
    stream needs part cells: queue_size below that is an error of start, which says how many.
    dlp_pipe_batches_per_epoch is not known without steps_per_epoch. A state has how far this rank's
-   streams are, in 122 bytes: room for 20 to 60 streams a rank (start says so where it is too
-   little). It fits another world size once the states of all ranks, behind the same batch, are
-   merged. A resumed part with fewer items than were given already is an error. To a batch by its
-   number (dlp_pipe_state_at) there is no way, but to an epoch's beginning. Not with unordered,
-   cache and split. A part that fails is an error of the batch that would have had the stream's next
-   row or, with DLP_ON_ERROR_DROP, has no items, and is one of max_skips. */
+   streams are, in 122 bytes: room for 20 to 60 streams a rank, with a window for about half as many
+   (start says so where it is too little). It fits another world size once the states of all ranks,
+   behind the same batch, are merged. A resumed part with fewer items than were given already is an
+   error. To a batch by its number (dlp_pipe_state_at) there is no way, but to an epoch's beginning.
+   Not with unordered, cache and split. A part that fails is an error of the batch that would have
+   had the stream's next row or, with DLP_ON_ERROR_DROP, has no items, and is one of max_skips. */
 
 /* Join the states that several ranks have behind the same batch, so that any other number of ranks
    can go on from there.

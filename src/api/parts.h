@@ -50,8 +50,9 @@ typedef struct dlp_part_desc {
     uint64_t manifest_id;     /* the user's number for this list of parts (a hash of names, say),
                                   part of a state's fingerprint, as the counts are */
     uint64_t max_part_bytes;  /* required: of the largest part, 1..2^46 */
-    uint32_t queue_size;      /* part cells, 2..4096; 0: as many as one batch of this rank may
-                                  need, and one more. Fewer than that need is an error of start */
+    uint32_t queue_size;      /* part cells, 2..4096, with max_items 1..2^16; 0: as many as one
+                                  batch of this rank may need, and one more. Fewer than that need is
+                                  an error of start */
     uint32_t streams;         /* C, divides batch_size; 0: 1. Part of the order: it stays the same
                                   when world_size changes */
     int32_t shuffle_parts;    /* 1: parts in an order of each epoch's own */
@@ -68,6 +69,8 @@ typedef struct dlp_part_desc {
     uint64_t min_items; /* with max_items: as few as a part has that has any; 0: 1. The more,
                                   the fewer cells are needed */
     int32_t uneven;     /* with max_items. 1: each rank's epoch ends by itself */
+    uint32_t window;    /* with max_items. So many items of a stream are shuffled at a time
+                                  (>>found), 1..2^24; 0: none are */
 } dlp_part_desc;
 
 /* Add the part queue, between sampler (or repeat) and fetch. The sampler has order DLP_ORDER_PARTS;

@@ -32,11 +32,27 @@
 
 typedef struct dlp_subscriber dlp_subscriber;
 
+/* With DLP_SHARE_EACH: what becomes of batches that a subscriber has not taken when the pipe needs
+   their slots. A batch that it holds is never written over, and its slot not used: count what such
+   subscribers hold into the pipe's max_held, so that the others keep theirs. A pipe with serve_only
+   that has none that it waits for waits for one. BATCH_LAST may be among what is missed: look at
+   batch->epoch. */
+enum {
+    DLP_BEHIND_WAIT = 0,   /* the pipe waits for it: it gets all */
+    DLP_BEHIND_DROP_NEW,   /* it keeps the oldest, as many as it could hold and does not; others it
+                            misses. One that keeps up misses none */
+    DLP_BEHIND_KEEP_NEWEST /* it misses them; next goes on to the newest max_held of those that are
+                              ready. While it waits in next, the batch it waits for stays */
+};
+
 typedef struct dlp_subscriber_desc {
-    int32_t max_held; /* batches held at once; 0: 1; at most what the pipe's max_held is */
+    int32_t max_held;    /* batches held at once; 0: 1; at most what the pipe's max_held is */
+    int32_t when_behind; /* DLP_BEHIND_* */
 } dlp_subscriber_desc;
 
-/* Become a subscriber of the pipe of that name.
+/* Become a subscriber of the pipe of that name. A thread of the pipe's own process may, too: a
+   logger beside the consumer (DLP_SHARE_EACH, serve_only 0; with DLP_BEHIND_KEEP_NEWEST it slows
+   nothing). It closes its subscriber by itself, before or after the pipe is closed.
    out: to be closed; name: dlp_shm_desc.name; desc: NULL is {0}; err: written on failure, may be
    NULL - returns DLP_OK; DLP_ERR_ARG; DLP_ERR_STATE (the owner is gone, the pipe is not shared, or
    all places are taken); DLP_ERR_SYSTEM (with errnum ENOENT: no such name yet; ask again),
@@ -55,6 +71,9 @@ DLPDEF int dlp_subscriber_next_timeout(dlp_subscriber *c, dlp_batch **out, int t
 
 /* Give a batch back, in any order. Returns DLP_OK, DLP_ERR_ARG (not held). Does not wait. */
 DLPDEF int dlp_subscriber_release(dlp_subscriber *c, dlp_batch *batch);
+
+/* How many batches it missed, by when_behind, until the last call of next. c: NULL has 0. */
+DLPDEF uint64_t dlp_subscriber_missed(const dlp_subscriber *c);
 
 /* What went wrong first. Never NULL; until close. */
 DLPDEF const dlp_error *dlp_subscriber_error(const dlp_subscriber *c);

@@ -58,6 +58,11 @@ typedef struct dlp_stage_stats {
                                    needs which is scheduled and not delivered */
     uint64_t core_wait_ns;    /* summed over workers */
     uint64_t own[4];          /* what its kind counts, and says */
+    /* inputs whose items nobody has counted (>>found, >>expand): those made, counted again where
+       they are made again after a seek; the items of them; those of them that had none */
+    uint64_t inputs, inputs_items, inputs_empty;
+    uint64_t window;     /* items that are shuffled at a time; 0: none are */
+    uint64_t cell_bytes; /* of all its cells */
 } dlp_stage_stats;
 
 enum {
@@ -96,6 +101,14 @@ typedef struct dlp_chunk_stats {
     uint64_t seam_bytes;
 } dlp_chunk_stats;
 
+/* A counter of dlp_pipe_desc.counters, as dlp_pipe_count noted it last. */
+typedef struct dlp_counter_stats {
+    char name[32], unit[12];
+    double value, most; /* most: of the desc */
+    uint64_t at_ns;     /* since start */
+    uint64_t noted;     /* how often; 0: never, value is 0 */
+} dlp_counter_stats;
+
 typedef struct dlp_stats {
     uint64_t elapsed_ns;     /* since start */
     uint64_t batches, items; /* delivered */
@@ -132,6 +145,8 @@ typedef struct dlp_stats {
     uint64_t epoch_wait_ns; /* that the caller waited there, from the call of set_epoch to the
                                   epoch's first batch */
     uint64_t set_epoch_ns;  /* in set_epoch, the first call too */
+    uint32_t n_counters;
+    dlp_counter_stats counters[DLP_MAX_COUNTERS];
 } dlp_stats;
 
 /* Read the counters of the pipe and its stages.

@@ -122,7 +122,13 @@ static void dlpi_sleeper_wake_for(uint64_t *want, uint64_t b, uint32_t *word, ui
     dlpi_futex_wake(word, 1, UINT32_MAX, (int)shared);
 }
 
-/* Of sleepers that look for themselves whether it was for them. */
+/* Up to 64 sleepers that look for themselves whether it was for them. */
+DLPI_INLINE void dlpi_sleepers_any_enter(uint64_t *mask, uint64_t bit) {
+    DLPI_OR_SEQ(mask, bit); /* B1 -> B1 */
+}
+DLPI_INLINE void dlpi_sleepers_any_leave(uint64_t *mask, uint64_t bit) {
+    DLPI_AND_SEQ(mask, ~bit); /* B1 */
+}
 static void dlpi_sleepers_wake_any(const uint64_t *mask, uint32_t *word) {
     if (DLPI_LOAD_SEQ(mask) == 0) return; /* B1 -> B1 */
     dlpi_sleepers_wake_all(word);

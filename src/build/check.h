@@ -1,6 +1,7 @@
 #pragma once
 #include "core/fields.h"
 #include "core/tune.h"
+#include "core/workers.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-build      CHECKS, LAYOUT, PLAN, START, CLOSE */
 
@@ -23,8 +24,7 @@ static dlpi_stage *dlpi_add(dlp_pipe *p, const dlpi_stage_ops *ops, const char *
         return NULL;
     }
     if (w) st->w = *w;
-    if (st->w.num_workers == 0) st->w.num_workers = ops->workers;
-    if (st->w.num_workers == DLP_NONE) st->w.num_workers = 0;
+    dlpi_workers_begin(st);
     dlpi_copy_text(st->name, sizeof st->name, w && w->name ? w->name : name);
     st->w.name = st->name;
     return st;
@@ -58,7 +58,7 @@ static void dlpi_chain(dlp_pipe *p) {
     }
     for (int i = 1; i < p->n_stages; i++) {
         dlpi_stage *st = &p->stages[i], *before = st - 1;
-        if (st->prev >= 0 || st->kind == DLP_STAGE_SAMPLER || before->next >= 0) continue;
+        if (st->prev >= 0 || st->ops->begins || before->next >= 0) continue;
         before->next = i;
         st->prev = i - 1;
     }
@@ -77,10 +77,7 @@ static int dlpi_check_chain(dlp_pipe *p, int first) {
                                   "is " DLPI_STAGE_ORDER);
         before = rank;
         visited |= 1u << at;
-        if (st->kind == DLP_STAGE_SAMPLER) p->sampler = st;
-        if (st->kind == DLP_STAGE_REPEAT) p->repeat = st;
-        if (st->kind == DLP_STAGE_FETCH) p->fetch = st;
-        if (st->kind == DLP_STAGE_BATCH) p->batcher = st;
+        if (st->ops->at != 0) memcpy((uint8_t *)p + st->ops->at, &st, sizeof st);
         if (st->ops->sink != NULL) p->sink = st;
         if (st->ops->keeper != NULL) p->keeper = st;
         if (st->ops->lender != NULL) p->lender = st;
@@ -104,7 +101,7 @@ static int dlpi_check_graph(dlp_pipe *p) {
     int first = -1, rc;
     dlpi_chain(p);
     for (int i = 0; i < p->n_stages; i++)
-        if (p->stages[i].kind == DLP_STAGE_SAMPLER) {
+        if (p->stages[i].ops->begins) {
             if (first >= 0) return dlpi_bad_graph(p, p->stages[i].name, "a pipe has one sampler");
             first = i;
         }

@@ -191,6 +191,7 @@ static void dlpi_layout_control(dlp_pipe *p) {
     dlpi_area_add(p, DLPI_REC_PIPE, NULL, sizeof(dlpi_pipe_rec), 1, DLPI_LINE);
     dlpi_area_add(p, DLPI_REC_STAGES, NULL, sizeof(dlpi_stage_rec), (uint64_t)p->n_stages, 8);
     dlpi_area_add(p, DLPI_REC_FIELDS, NULL, sizeof(dlpi_field_rec), p->batches.n, 8);
+    dlpi_area_add(p, DLPI_REC_COUNTERS, NULL, sizeof(dlpi_counter_rec), p->d.n_counters, 8);
     dlpi_area_add(p, DLPI_REC_WORKERS, NULL, dlpi_line_up(sizeof(dlpi_worker_block)),
                   (uint64_t)p->n_workers + 1, DLPI_LINE);
 }

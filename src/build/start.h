@@ -54,12 +54,24 @@ static void dlpi_worker_init(dlp_pipe *p, dlpi_stage *st, int id, int global) {
                     dlpi_area_at(p, DLPI_REC_TABLE, 0));
 }
 
+/* What observers see of counters, before the first value. */
+static void dlpi_counters_shown(dlp_pipe *p) {
+    p->counter_now = dlpi_area_if(p, DLPI_REC_COUNTERS);
+    for (uint32_t i = 0; i < p->d.n_counters; i++) {
+        dlpi_counter_rec *r = &p->counter_now[i];
+        memcpy(r->name, p->counters[i].name, sizeof r->name);
+        memcpy(r->unit, p->counters[i].unit, sizeof p->counters[i].unit);
+        memcpy(&r->most, &p->counters[i].most, sizeof r->most);
+    }
+}
+
 static void dlpi_live_point(dlp_pipe *p) {
     p->ctl = dlpi_area_at(p, DLPI_REC_CTL, 0);
     p->waiters = dlpi_area_at(p, DLPI_AREA_WAITERS, 0);
     p->disp = dlpi_area_at(p, DLPI_REC_ORDER, 0);
     p->share = dlpi_area_if(p, DLPI_REC_SHARE);
     p->taken = dlpi_area_at(p, DLPI_REC_TAKEN, 0);
+    dlpi_counters_shown(p);
     memset(p->ones, 1, p->batch_rows);
 }
 
@@ -101,7 +113,8 @@ static int dlpi_live_init(dlp_pipe *p) {
         dlpi_bslot *slot = dlpi_slot_at(p, s);
         slot->header = dlpi_gen_word(DLPI_GEN_MASK, 0); /* of a batch long gone */
         slot->dbuf = DLPI_NO_SLOT;
-        slot->cell = (uint16_t)(s % p->areas[p->item_area].count); /* until it is scheduled */
+        if (!dlpi_cells_none(p)) /* until it is scheduled */
+            slot->cell = (uint16_t)(s % p->areas[p->item_area].count);
         for (int i = 0; i < p->n_work; i++) {
             uint64_t *words = dlpi_stage_words_at(p, s, p->work[i])->words;
             uint64_t n = i < p->n_item_work ? p->units_max : 1u;

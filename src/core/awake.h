@@ -7,8 +7,9 @@
    other fell asleep meanwhile. So there the consumer, and as many workers as can have something to
    do, wait awake for as long as a wake-up may take: they spin or, where the other one is on this
    very core, yield. Yields to third parties would cost a time slice. The other workers sleep at
-   once. Where batches, or the consumer's steps, take longer, all wait as dlpi_wait_rule says; but
-   not at all where the other one is known to be on this core.
+   once. Where batches, or the consumer's steps, take longer, or there is no core for each
+   of those, all wait as dlpi_wait_rule says; but not at all where the other one is known to be on
+   this core.
 
    label  atomic          written by   read by
    W1     ctl.keep_awake  consumer     workers, before a wait; scheduler. A hint, whatever it says
@@ -42,6 +43,17 @@ static uint64_t dlpi_awake_average(uint64_t average, uint64_t sample) {
     return average == 0 ? sample : (7 * average + sample) / 8;
 }
 
+/* Of so many workers of each stage and the consumer: has each a core? One that works wants the core
+   of another that only waits. */
+static bool dlpi_awake_fit(const dlp_pipe *p, uint32_t keep) {
+    uint32_t n = 1;
+    for (int i = 0; i < p->n_work; i++) {
+        uint32_t most = (uint32_t)p->work[i]->w.num_workers;
+        n += most < keep ? most : keep;
+    }
+    return n <= (uint32_t)p->cpus;
+}
+
 /* Is it better to wait awake from now on? */
 static void dlpi_awake_note(dlp_pipe *p) {
     dlpi_awake *a = &p->awake;
@@ -57,6 +69,7 @@ static void dlpi_awake_note(dlp_pipe *p) {
     a->delivered = p->ctl->delivered;
     if (a->batch_ns <= DLPI_SHORT_NS && a->step_ns <= DLPI_SHORT_NS)
         keep = (uint32_t)(p->prefetch * a->batch_ns / DLPI_WAKE_NS) + 1;
+    if (keep > 1 && !dlpi_awake_fit(p, keep)) keep = 0;
     if (keep != p->ctl->keep_awake) DLPI_STORE_RLX(&p->ctl->keep_awake, keep); /* W1 */
 }
 

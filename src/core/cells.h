@@ -18,6 +18,10 @@ static inline uint8_t *dlpi_item_cell(const dlp_pipe *p, uint32_t s) {
 }
 /* Does a batch lie in the cell of its slot's own number? */
 static inline bool dlpi_cells_own(const dlp_pipe *p) { return p->cells == DLPI_CELLS_OWN; }
+/* Do batches lie in memory that is not the pipe's? What is left out is in the cell of zeros. */
+static inline bool dlpi_cells_none(const dlp_pipe *p) {
+    return p->cells == DLPI_CELLS_STAY && p->n_cells == 0;
+}
 
 /* Item cells for batch b in slot s. A cell is free again when the batch that it was given to has
    left the stage behind which nobody needs its items: no word says so but that stage's own. There

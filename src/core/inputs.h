@@ -11,7 +11,8 @@
    A source whose rows come out of inputs larger than an item has cells for them, in the region, and
    a stage of workers that load them. The scheduler alone says what is loaded into which cell, and
    when that is needed no more; the table of the source says how (load).
-   A unit of its workers is a cell with an open ticket, the oldest first.
+   A unit of its workers is a cell with an open ticket: the oldest of some that lie behind the cell
+   taken last, or the first of them where inputs take little time.
 
    cell.state: ticket (39 bits) and what is with it. Tickets only grow.
 
@@ -47,6 +48,9 @@
 #define DLPI_INPUT_LOADED UINT32_C(0x1000001)
 #define DLPI_INPUT_FAILED UINT32_C(0x1000002)
 #define DLPI_INPUT_CLOSED UINT32_C(0)
+#define DLPI_INPUT_LOOK 16u /* cells behind an open one: which is the oldest of them? */
+#define DLPI_INPUT_TOLD 64u
+#define DLPI_INPUT_CHEAP_NS 2000u
 #define DLPI_INPUT_GUARD ((uint64_t)DLPI_DEBUG * 4096) /* before an input, aligned so */
 
 /* A cell, in region. The scheduler writes it while nobody may load; who loads writes the rest. */
@@ -126,11 +130,24 @@ static inline uint64_t dlpi_input_due(const dlpi_input *cell) {
     return DLPI_LOAD_RLX(&cell->due_ns); /* ordered by state, or of a ticket that is past */
 }
 
+/* Do inputs take less than to wake somebody, or to look for the oldest one? */
+static inline bool dlpi_input_cheap(const dlpi_worker *w) {
+    return w->block->item_ns < DLPI_INPUT_CHEAP_NS;
+}
+
+/* Tell the scheduler what was loaded. */
+static void dlpi_input_told(dlpi_worker *w) {
+    w->input_untold = 0;
+    dlpi_wake_scheduling(w->p);
+}
+
 static bool dlpi_input_find(dlpi_worker *w, dlpi_unit *t) {
     const dlp_pipe *p = w->p;
     for (;;) {
         uint64_t oldest = 0, now = 0, mine;
-        for (uint32_t c = 0; c < dlpi_n_inputs(p); c++) {
+        uint32_t n = dlpi_n_inputs(p), end = n, look = dlpi_input_cheap(w) ? 0 : DLPI_INPUT_LOOK;
+        uint32_t c = w->input_at < n ? w->input_at : 0;
+        for (uint32_t i = 0; i < end; i++, c = c + 1 < n ? c + 1 : 0) {
             const dlpi_input *cell = dlpi_input_at(p, c);
             uint64_t state = dlpi_claim_owner(&cell->state), due; /* Q1 <- Q1, B1 */
             if (dlpi_gen_low(state) != DLPI_INPUT_OPEN) continue;
@@ -139,10 +156,15 @@ static bool dlpi_input_find(dlpi_worker *w, dlpi_unit *t) {
                 if (now == 0) now = dlpi_now_ns();
                 if (due > now) continue;
             }
+            if (oldest == 0 && n - i > look) end = i + look;
             oldest = state;
             t->slot = c;
         }
-        if (oldest == 0) return false;
+        if (oldest == 0) {
+            if (w->input_untold > 0) dlpi_input_told(w);
+            return false;
+        }
+        w->input_at = t->slot + 1;
         t->b = dlpi_gen(oldest);
         t->unit = t->row = t->end = 0;
         t->untouched = false;
@@ -229,7 +251,9 @@ static void dlpi_input_run(dlpi_worker *w, const dlpi_unit *t) {
     dlpi_claim_done(&cell->state, dlpi_gen_word(t->b, what)); /* Q1 -> Q1, B1 */
     if (what == DLPI_INPUT_OPEN) return;    /* its time comes, and the first to sleep looks at it */
     dlpi_credit_add(&p->ctl->source_moves); /* Q2 -> Q2 */
-    dlpi_wake_scheduling(p);
+    /* Inputs that take less than to wake somebody are told of together: at the latest when there is
+       no other one. The scheduler's sleep ends by itself, too, should the next one take long. */
+    if (++w->input_untold >= DLPI_INPUT_TOLD || !dlpi_input_cheap(w)) dlpi_input_told(w);
 }
 
 /* What a dead worker of cells had: its input is loaded by another one. */
@@ -275,7 +299,7 @@ static bool dlpi_inputs_seen(const dlpi_words *words, dlpi_seen *s, int32_t stag
     dlp_stage_stats *out = &s->figures.stages[stage];
     uint64_t state, used = 0, base = DLPI_LOAD_RLX(&s->ctl->base); /* statistics */
     if (r->type == 0) return true;
-    if (r->count > 4096) return false;
+    if (r->count > UINT32_C(1) << 16) return false;
     for (uint64_t c = 0; c < r->count; c++) {
         if (!dlpi_word_at(words, DLPI_REC_SOURCE, c, offsetof(dlpi_input, state), 8, &state) ||
             (r->stride >= at + 8 && !dlpi_word_at(words, DLPI_REC_SOURCE, c, at, 8, &used)))
@@ -315,10 +339,7 @@ static int dlpi_check_divides(dlp_pipe *p, const dlpi_stage *st, const char *fie
 }
 
 /* One worker, which loads ahead of the consumer, unless the desc says otherwise. */
-#define DLPI_OPS_OF_LOADED_INPUTS \
+#define DLPI_OPS_OF_INPUTS \
     .rank = 3, .workers = 1, .unit = DLPI_UNIT_CELLS, .step = dlpi_input_step, \
     .find = dlpi_input_find, .run = dlpi_input_run, .due = dlpi_inputs_due, \
     .recover = dlpi_input_recover, .tell = dlpi_input_tell
-
-/* ... of those that count nothing else. */
-#define DLPI_OPS_OF_INPUTS DLPI_OPS_OF_LOADED_INPUTS, .seen = dlpi_inputs_seen

@@ -61,7 +61,7 @@ static uint32_t dlpi_links(const dlpi_seen *s, dlp_link *out) {
     uint32_t n = 0;
     dlp_link *l;
     for (uint32_t i = 0; i < s->n_stages; i++)
-        if (s->stages[i].kind == DLP_STAGE_SAMPLER) sampler = (int32_t)i;
+        if (s->stages[i].ops && s->stages[i].ops->begins) sampler = (int32_t)i;
     l = dlpi_link_add(s, out, &n, -1, sampler);
     l->capacity = s->n_slots;
     l->bytes = dlpi_times(sizeof(uint32_t), s->n_slots);

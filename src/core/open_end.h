@@ -11,7 +11,7 @@
 
 /* A fetch stage has the dataset: has that a length? */
 static void dlpi_open_end_take(dlp_pipe *p, dlpi_stage *st) {
-    p->open_end = st->dataset.stream;
+    p->open_end = st->dataset.open_end;
     if (p->open_end) st->dataset.n_items = DLPI_MAX_ITEMS;
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 #include "api/kinds.h"
 #include "api/pipe.h"
+#include "api/predict.h"
 #include "api/stats.h"
 #include "base/platform.h"
 /* ---------------------------------------------------------------------------------------------
@@ -165,6 +166,9 @@ typedef struct dlpi_stage_ops {
     int kind;       /* DLP_STAGE_* */
     int rank;       /* place in a chain: never falls */
     int many;       /* 1: several of them may follow each other */
+    int begins;     /* 1: a chain begins with it, and a pipe has one */
+    int expands;    /* 1: the dataset of the fetch stage after it may leave items out */
+    size_t at;      /* in dlp_pipe: of the pointer to such a stage of the chain; 0: none */
     int unit;       /* DLPI_UNIT_*: what its workers take; cells: of its own, not of slots */
     int in_place;   /* 1: it changes batches in their cells */
     int row_by_row; /* 1: rows are claimed one by one: what is that beside the wait for them */
@@ -206,6 +210,8 @@ typedef struct dlpi_stage_ops {
        can't be */
     bool (*seen)(const dlpi_words *words, dlpi_seen *s, int32_t stage);
     dlpi_kind_words words;
+    /* by predictions: how many workers the desc gives it, 0: as measured. NULL: by number alone */
+    int32_t (*foretold)(const dlp_predict_desc *d);
     /* roles */
     const dlpi_source_ops *source;
     const dlpi_keeper_ops *keeper;

@@ -93,8 +93,10 @@ typedef struct dlpi_worker {
     uint64_t low;          /* every batch below has no unit to claim */
     uint64_t tail_seen;    /* ctl.tail when last read */
     uint64_t rescan_seen;
-    uint64_t claim_end; /* batches from here on are not to be claimed; 0: none */
-    void *self;         /* what its kind keeps for it, or NULL */
+    uint32_t input_at;     /* the cell behind the one that it took last, of cells of inputs, */
+    uint32_t input_untold; /* and inputs loaded of which the scheduler has not been told */
+    uint64_t claim_end;    /* batches from here on are not to be claimed; 0: none */
+    void *self;            /* what its kind keeps for it, or NULL */
     uint64_t
         *at_once; /* X2 [n_at_once] in the region: rows in callbacks, each as block->running has
                            the only one; NULL: there is but that */
@@ -337,9 +339,10 @@ struct dlp_pipe {
     dlp_batch *out;        /* [n_out] what the consumer sees */
     dlp_tensor *out_fields;
     uint8_t *ones;
-    uint64_t *counted; /* what counters have */
-    uint8_t *held;     /* [n_out] */
-    uint8_t *taken;    /* [ring] in the region; unordered: delivered; consumer */
+    uint64_t *counted;             /* what counters have */
+    dlpi_counter_rec *counter_now; /* [n_counters] in the region */
+    uint8_t *held;                 /* [n_out] */
+    uint8_t *taken;                /* [ring] in the region; unordered: delivered; consumer */
     uint8_t *own_rows; /* [workers of fetch][1 + in_flight] of source->row_bytes; NULL: none */
     uint64_t budget_bytes;
     struct dlpi_exported *exported; /* [n_out] batches given away as tensors; NULL: never */

@@ -82,10 +82,18 @@ enum {
     DLPI_REC_LENDER,
     DLPI_REC_RESIDENT, /* a word for each of what stays */
     DLPI_REC_SINK,     /* a word for each of its buffers */
+    DLPI_REC_COUNTERS, /* of the user's */
     DLPI_REC_OWN,      /* what the kind of stage i counts: the i-th of DLP_MAX_STAGES */
     DLPI_REC_OWN_LAST = DLPI_REC_OWN + DLP_MAX_STAGES - 1,
     DLPI_REC_COUNT
 };
+
+/* A counter of the user's, as it is now: words, which observers copy one by one. */
+typedef struct dlpi_counter_rec {
+    uint64_t value, most; /* bits of a double */
+    uint64_t at_ns, noted;
+    char name[32], unit[16];
+} dlpi_counter_rec;
 
 typedef struct dlpi_record {
     uint32_t type, id;
@@ -283,6 +291,7 @@ typedef struct dlpi_fmeta {
 } dlpi_fmeta;
 
 _Static_assert(sizeof(dlpi_record) == 32, "region layout");
+_Static_assert(sizeof(dlpi_counter_rec) == 80, "region layout");
 _Static_assert(sizeof(dlpi_region) == 64 + 32 * DLPI_REC_COUNT, "region layout");
 _Static_assert(sizeof(dlpi_pipe_rec) == 256, "region layout");
 _Static_assert(sizeof(dlpi_stage_rec) == 88, "region layout");

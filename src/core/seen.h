@@ -78,9 +78,39 @@ static bool dlpi_words_count(const dlpi_words *w, int type, uint64_t mask, bool 
     return true;
 }
 
+/* A figure of the user's: a number, 0 or more. */
+static double dlpi_seen_figure(uint64_t bits) {
+    double v;
+    memcpy(&v, &bits, sizeof v);
+    return v >= 0 && v <= 1e300 ? v : 0;
+}
+
+/* The user's counters as they are now. */
+static bool dlpi_seen_counters(const dlpi_words *words, dlpi_seen *s) {
+    dlpi_counter_rec r;
+    uint64_t n = words->rec[DLPI_REC_COUNTERS].count, word;
+    if (words->rec[DLPI_REC_COUNTERS].type == 0) n = 0;
+    s->figures.n_counters = (uint32_t)(n < DLP_MAX_COUNTERS ? n : DLP_MAX_COUNTERS);
+    for (uint32_t i = 0; i < s->figures.n_counters; i++) {
+        dlp_counter_stats *c = &s->figures.counters[i];
+        for (size_t at = 0; at < sizeof r; at += 8) {
+            if (!dlpi_word_at(words, DLPI_REC_COUNTERS, i, at, 8, &word)) return false;
+            memcpy((char *)&r + at, &word, sizeof word);
+        }
+        memcpy(c->name, r.name, sizeof c->name - 1);
+        memcpy(c->unit, r.unit, sizeof c->unit - 1);
+        c->value = dlpi_seen_figure(r.value);
+        c->most = dlpi_seen_figure(r.most);
+        c->at_ns = r.at_ns;
+        c->noted = r.noted;
+    }
+    return true;
+}
+
 /* Fill the figures that kinds of stages count by themselves. False: words say what can't be. */
 static bool dlpi_seen_kinds(const dlpi_words *words, dlpi_seen *s) {
     memset(&s->figures, 0, sizeof s->figures);
+    if (!dlpi_seen_counters(words, s)) return false;
     for (uint32_t i = 0; i < s->n_stages; i++) {
         const dlpi_stage_ops *ops = s->stages[i].ops;
         if (ops && ops->seen && !ops->seen(words, s, (int32_t)i)) return false;

@@ -4,7 +4,7 @@
 /* ---------------------------------------------------------------------------------------------
    >>impl-waiters      WHO SLEEPS, WHO WAKES
    Whom to wake; how, and why no wake-up is lost, stands in >>impl-sleepers. Every sleep ends
-   after 100 ms, of some after a second, and looks again. */
+   after 100 ms, of some after seconds, and looks again. */
 
 #define DLPI_SLEEP_NS UINT64_C(100000000)
 #define DLPI_CPU_NOTE_NS UINT64_C(50000000)

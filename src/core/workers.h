@@ -5,6 +5,12 @@
    A stage is a step: claim a unit, work on it, pass it on, say whether anything moved. Where it
    runs is decided elsewhere: ops->step is called by the consumer, if inline, and by threads. */
 
+/* How many a stage has at first: as its desc says, else as many as its kind. */
+static void dlpi_workers_begin(dlpi_stage *st) {
+    if (st->w.num_workers == 0) st->w.num_workers = st->ops->workers;
+    if (st->w.num_workers == DLP_NONE) st->w.num_workers = 0;
+}
+
 /* ns until a worker has to look for itself, whoever wakes it; at most a sleep. */
 static uint64_t dlpi_worker_due(dlpi_worker *w) {
     return w->st->ops->due != NULL ? w->st->ops->due(w, DLPI_SLEEP_NS) : DLPI_SLEEP_NS;
@@ -43,8 +49,8 @@ static void dlpi_worker_rest(const dlpi_worker *w, uint64_t ns) {
    take work now. So it is cleared before work that the last look found; a wake-up that came in
    between was for other work, and is passed on; and one without room for work sets none. Should a
    wake-up be lost all the same (its sender died), the first of those asleep looks after
-   DLPI_SLEEP_NS. The others rely on it for ten times as long: many that each look would cost more
-   than idleness may. */
+   DLPI_SLEEP_NS. The others rely on it for thirty times as long: many that each look would cost
+   more than idleness may. */
 static void dlpi_worker_sleep(dlpi_worker *w) {
     dlpi_sleepers *group = &w->waiters->group[w->id / 32];
     uint32_t bit = 1u << w->id % 32, asleep;
@@ -58,7 +64,7 @@ static void dlpi_worker_sleep(dlpi_worker *w) {
         return;
     }
     asleep = dlpi_sleepers_enter(group, bit); /* B1 -> B1 */
-    if (!dlpi_owes(w) && (asleep & (bit - 1u)) != 0) ns *= 10;
+    if (!dlpi_owes(w) && (asleep & (bit - 1u)) != 0) ns *= 30;
     if (ns > 0 && !dlpi_stopped(w->p)) {
         found = dlpi_last_look(w, &t);
         if (!found && !dlpi_retired(w))

@@ -201,7 +201,7 @@ static dlp_managed_tensor *dlpi_export_v0(dlpi_export *x, const dlp_tensor *t, b
 static dlp_managed_tensor_v1 *dlpi_export_v1(dlpi_export *x, const dlp_tensor *t, bool host) {
     dlpi_export_fill(x, t, host, &x->tensor.v1.dl_tensor);
     x->tensor.v1.major = 1;
-    x->tensor.v1.flags = host ? 1 : 0;
+    x->tensor.v1.flags = host || dlpi_cells_none(x->p) ? 1 : 0;
     x->tensor.v1.manager_ctx = x;
     x->tensor.v1.deleter = dlpi_delete_v1;
     return &x->tensor.v1;

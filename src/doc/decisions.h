@@ -49,6 +49,15 @@
      no part needs a count of its readers: it may go when the batches scheduled with it have gone.
      The scheduler computes the indices of such a batch (it has the tables anyhow), so workers, in
      processes too, need nothing but the cell that a row comes from.
+   * Transfer takes batches by the gather words of the stage before and gives them by its own, and
+     its buffers are credits: lanes beside them would say the same again, and in unordered delivery
+     there is no order that a lane could have. So, too, chunks: a cell is claimed, then done.
+   * What the threads of a worker are to do (DLP_FETCH_THREADS, files) waits behind a lock and a
+     condition variable. They die with their process alone, so no record need say who has it. The
+     same as a claim link was 16 lines more and, with items that take no time, as fast with 1 and 16
+     threads, 1.4 times slower with 4 and 7 % faster with 64.
+   * The helper of S3 is asked for names and credentials by key, and what it found is asked for
+     again: a table behind a lock, of which nothing is taken, and which outlives those who asked.
    * A map changes its cell in place, and half of a change may have been made. So a retry, and the
      death of a worker process, send a row back to fetch, and a batch to its collate (whose item
      cells are kept until then) or to fetch, unless the map says that it is idempotent. */

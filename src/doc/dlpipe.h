@@ -14,12 +14,13 @@
    3  Open a pipe by the call that fits your data. A desc's zero means the default that the field's
       comment tells; begin with {0}, or with designated initialisers.
           dlp_loader_open         items that a function of yours writes (>>loader); without a length
-                                  known in advance: dataset.stream (>>streams)
+                                  known in advance: dataset.open_end (>>streams)
           dlp_files_wire          ... that lie in files, many read at once (>>files); folders of
                                   pictures: dlp_folder_open (>>folder)
           dlp_s3_source_wire      ... that lie in S3 (dlpipe_s3.h, >>s3-source)
           dlp_tokens_loader_open  windows of a language model's token shards (>>tokens)
-          dlp_arrays_loader_open  rows of npy, MNIST's or CIFAR's files (>>arrays)
+          dlp_arrays_loader_open  rows of npy, MNIST's or CIFAR's files (>>arrays); batches where
+                                  they lie in the files: dlp_arrays_chunks_open (>>array-chunks)
           dlp_push_loader_open    items that other threads or programs push (>>push)
           dlp_parts_open          shard files, archives: each holds many items (>>parts)
           dlp_chunks_open         large pieces, of which batches are views (>>chunks)
@@ -74,6 +75,7 @@
    >>tokens         TOKENS OUT OF SHARDS, FOR LANGUAGE MODELS
    >>folder         FOLDERS OF PICTURES, A DIRECTORY FOR EACH CLASS
    >>arrays         ROWS OUT OF ARRAYS: IDX, CIFAR, NPY
+   >>array-chunks   ROWS OF MAPPED ARRAYS, WITHOUT A COPY
    >>push           ITEMS THAT OTHER THREADS AND PROGRAMS PUSH
    The implementation:
    >>impl-decisions >>impl-platform >>impl-clock >>impl-errors >>impl-queues >>impl-sleepers
@@ -87,10 +89,11 @@
    >>impl-guard >>impl-batch >>impl-transfer >>impl-state >>impl-sampler >>impl-lists
    >>impl-inputs >>impl-parts >>impl-found >>impl-tune >>impl-scheduler >>impl-pace
    >>impl-deliver >>impl-split
-   >>impl-build >>impl-placement >>impl-stats >>impl-predict
+   >>impl-build >>impl-placement >>impl-stats
    >>impl-devices >>impl-dlpack >>impl-expand >>impl-pack >>impl-files >>impl-part-files
    >>impl-mapped >>impl-tokens
-   >>impl-folder >>impl-arrays >>impl-push >>impl-public >>impl-kinds >>impl-pictures >>licence
+   >>impl-folder >>impl-arrays >>impl-push >>impl-public >>impl-kinds >>impl-pictures >>impl-predict
+   >>licence
 
    >>example    A WHOLE PROGRAM (examples/loader.c)
 
@@ -188,6 +191,7 @@
      dlp_pipe_open, add_*, link, plan, start           consumer          plan only
      dlp_loader_open, dlp_parts_open, dlp_chunks_open  any               -
      dlp_tokens_loader_open, dlp_arrays_loader_open,   any               -
+     dlp_arrays_chunks_open,
      dlp_push_loader_open (others of it: >>push)
      dlp_pipe_next, release, next_epoch, state,        consumer          yes
      seek, state_at, set_workers

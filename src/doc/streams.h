@@ -1,7 +1,7 @@
 #pragma once
 /* ---------------------------------------------------------------------------------------------
    >>streams    DATASETS WITHOUT A LENGTH (examples/stream.c)
-   With dataset.stream = 1 nobody says how many items there are; fetch of an index returns DLP_END
+   With dataset.open_end = 1 nobody says how many items there are; fetch of an index returns DLP_END
    when there is no such item. The first row of an epoch for which it does ends the epoch: the rows
    before it are delivered, in a batch that may be short (DLP_LAST_DROP: is dropped), and the pipe
    goes on with the next epoch, at index 0, or with DLP_END. Order, resume, seek, retries, crashes

@@ -21,12 +21,7 @@ DLPDEF dlp_stage dlp_pipe_add_repeat(dlp_pipe *p, const dlp_repeat_desc *desc) {
 
 /* Is the stage added last one that makes items of what fetch writes? */
 static bool dlpi_last_expands(const dlp_pipe *p) {
-    bool is = false;
-    DLPI_UNUSED(p);
-    if (p->n_stages == 0) return false;
-    is |= p->stages[p->n_stages - 1].kind == DLP_STAGE_EXPAND; /* needs: parts */
-    is |= p->stages[p->n_stages - 1].kind == DLP_STAGE_PACK;   /* needs: parts */
-    return is;
+    return p->n_stages > 0 && p->stages[p->n_stages - 1].ops->expands;
 }
 
 DLPDEF dlp_stage dlp_pipe_add_fetch(dlp_pipe *p, const dlp_fetch_desc *desc) {

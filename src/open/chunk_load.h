@@ -20,12 +20,46 @@ DLPDEF uint64_t dlp_chunk_row(const dlp_chunk *c, uint64_t k) {
            (c->shuffled ? dlp_permutation_at(&l->order, l->from + k) : l->from + k);
 }
 
+/* Copy the run to where it goes. */
+static void dlpi_load_copy(const dlpi_load_call *l, const dlp_item *it) {
+    const dlp_pipe *p = l->w->p;
+    for (uint32_t f = 0; f < p->items.n; f++) {
+        uint64_t bytes = dlpi_row_bytes(&p->items.at[f]);
+        uint8_t *to = (uint8_t *)it->data[f] + l->at * bytes;
+        const uint8_t *from = l->data[f];
+        if (!l->c.shuffled) memcpy(to, from + l->from * bytes, (size_t)(l->c.count * bytes));
+        for (uint64_t k = 0; l->c.shuffled && k < l->c.count; k++)
+            memcpy(to + k * bytes, from + (dlp_chunk_row(&l->c, k) - l->c.chunk_first) * bytes,
+                   (size_t)bytes);
+    }
+}
+
+/* The run's rows are in memory already. */
+static int dlpi_load_there(dlpi_load_call *l, const dlp_item *it) {
+    const dlp_pipe *p = l->w->p;
+    const dlpi_split *d = dlpi_split_of(p);
+    dlp_chunk shown; /* theirs to spoil */
+    int rc = 0;
+    for (uint32_t f = 0; f < p->items.n; f++) {
+        l->data[f] = (void *)(uintptr_t)d->rows_at(d->user, l->c.index, f);
+        if (l->data[f] == NULL)
+            return dlp_fail(it->call, 0, "rows_at gave NULL for field %d of chunk %" PRIu64, (int)f,
+                            l->c.index);
+    }
+    l->c.first = dlp_chunk_row(&l->c, 0);
+    shown = l->c;
+    if (d->load) rc = d->load(d->user, &shown);
+    if (rc == 0 && !d->in_place) dlpi_load_copy(l, it);
+    return rc;
+}
+
 /* Load the run of rows that has gathered in l, if any. */
 static int dlpi_load_run(dlpi_load_call *l, const dlp_item *it) {
     const dlp_pipe *p = l->w->p;
     const dlpi_split *d = dlpi_split_of(p);
     dlp_chunk shown; /* theirs to spoil */
     if (l->c.count == 0) return 0;
+    if (d->rows_at != NULL) return dlpi_load_there(l, it);
     for (uint32_t f = 0; f < p->items.n; f++) {
         uint64_t bytes = dlpi_row_bytes(&p->items.at[f]);
         l->data[f] = (uint8_t *)it->data[f] + l->at * bytes;

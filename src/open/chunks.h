@@ -42,7 +42,8 @@ static int dlpi_chunks_check(dlp_pipe *p, const dlp_chunks_desc *d) {
     };
     int64_t held = d->pipe.max_held > 0 ? d->pipe.max_held : 1;
     int rc;
-    if (d->load == NULL) return dlpi_missing(p, "load", "load", "the function that reads rows");
+    if (d->load == NULL && d->rows_at == NULL)
+        return dlpi_missing(p, "load", "load", "the function that reads rows");
     if ((rc = dlpi_check_bounds(p, "load", d, DLPI_ROWS(bounds))) != DLP_OK) return rc;
     if (d->rows == NULL) {
         dlpi_within(p, "load", "n_items", (int64_t)d->n_items, 1, DLPI_MAX_ITEMS, "1..2^48");
@@ -106,6 +107,7 @@ static int dlpi_chunks_count(dlp_pipe *p, dlp_split_desc *split, bool in_order, 
 /* What the split stage keeps for the fetch. */
 static void dlpi_chunks_keep(dlpi_split *to, const dlp_chunks_desc *d, int preload) {
     to->load = d->load;
+    to->rows_at = d->rows_at;
     to->user = d->user;
     to->preload = preload;
     to->preload_auto = d->preload == DLP_PRELOAD_AUTO;
@@ -213,7 +215,8 @@ static int dlpi_chunks_try(dlp_pipe **out, const dlp_chunks_desc *d, dlpi_choice
 /* The first of them that fits. What is wrong with the desc is told when it is wired for good. */
 static int dlpi_chunks_choose(const dlp_chunks_desc *d, dlpi_choice *to, dlp_error *err) {
     bool fits = false;
-    to->preload = d->device ? DLP_PRELOAD_DEVICE : DLP_PRELOAD_CPU;
+    snprintf(to->why, sizeof to->why, "they lie where rows_at says");
+    to->preload = d->device ? DLP_PRELOAD_DEVICE : d->rows_at ? DLP_PRELOAD_NONE : DLP_PRELOAD_CPU;
     while (to->preload > DLP_PRELOAD_NONE) {
         dlp_pipe *p = NULL;
         int rc = dlpi_chunks_try(&p, d, to, &fits, err);

@@ -21,6 +21,15 @@ static void dlpi_counter_add(dlp_pipe *p, dlpi_counter *c, uint64_t at_ns, doubl
     dlpi_credit_publish_quiet(&c->n, n + 1u); /* W3 -> W3 */
 }
 
+/* The newest value, for observers. */
+static void dlpi_counter_show(dlpi_counter_rec *r, uint64_t at_ns, double value) {
+    uint64_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    DLPI_STORE_RLX(&r->value, bits); /* statistics, here and below */
+    DLPI_STORE_RLX(&r->at_ns, at_ns);
+    dlpi_bump(&r->noted, 1);
+}
+
 /* Copy a counter's ring, oldest first. out->samples: to be freed. */
 static int dlpi_counter_take(const dlp_pipe *p, const dlpi_counter *c, dlpi_curve *out) {
     const uint64_t room = dlpi_counter_room(p);
@@ -60,10 +69,13 @@ static int dlpi_curves_take(const dlp_pipe *p, dlpi_curve *curves) {
 }
 
 DLPDEF int dlp_pipe_count(dlp_pipe *p, uint32_t counter, double value) {
+    uint64_t at_ns;
     if (p == NULL || counter >= p->d.n_counters || !(value >= 0) || value > 1e300)
         return DLP_ERR_ARG;
     if (!p->started) return DLP_ERR_STATE;
     if (dlpi_forked(p)) return DLP_ERR_FORKED;
-    dlpi_counter_add(p, &p->counters[counter], dlpi_now_ns() - p->ctl->started_ns, value);
+    at_ns = dlpi_now_ns() - p->ctl->started_ns;
+    dlpi_counter_add(p, &p->counters[counter], at_ns, value);
+    dlpi_counter_show(&p->counter_now[counter], at_ns, value);
     return DLP_OK;
 }

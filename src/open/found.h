@@ -41,7 +41,7 @@ static int dlpi_merge_cursor(const dlp_state *states, uint32_t n, uint32_t s, dl
         if (!dlpi_cursors_read(&c, from.sampler, from.sampler_bytes)) continue;
         if (s < c.first || s >= c.first + c.n) continue;
         y = dlpi_cursor_take(&c, from.sampler, s - c.first);
-        if ((*by)++ > 0 && (x->ordinal != y.ordinal || x->used != y.used))
+        if ((*by)++ > 0 && !dlpi_cursor_same(x, &y))
             return dlpi_error_set(err, DLP_ERR_RESUME, "states",
                                   "states[%" PRIu32 "] has stream %" PRIu32
                                   " at another place than one before: two ranks had other data",
@@ -65,10 +65,11 @@ static int dlpi_merge_span(const dlp_state *states, uint32_t n, dlpi_state *to, 
             return dlpi_merge_bad(err, i, "is not of the same order and batch as states[0]");
         if (!dlpi_cursors_read(&c, s.sampler, s.sampler_bytes))
             return dlpi_merge_bad(err, i, "has no streams of its own, but states[0] differs");
-        if (i > 0 && (c.ordinal_bits != all->ordinal_bits || c.used_bits != all->used_bits))
+        if (i > 0 && !dlpi_cursors_alike(&c, all))
             return dlpi_merge_bad(err, i, "is not of the same order and batch as states[0]");
         all->ordinal_bits = c.ordinal_bits;
         all->used_bits = c.used_bits;
+        all->place_bits = c.place_bits;
         if (c.first < all->first) all->first = c.first;
         if (c.first + c.n > end) end = c.first + c.n;
     }
@@ -98,7 +99,7 @@ DLPDEF int dlp_state_merge(dlp_state *out, const dlp_state *states, uint32_t n, 
     memset(to.sampler, 0, sizeof to.sampler);
     dlpi_cursors_begin(&all, to.sampler);
     for (uint32_t i = 0; i < all.n; i++) {
-        dlpi_cursor x = {0, 0};
+        dlpi_cursor x = {0, 0, 0, 0};
         uint32_t by;
         rc = dlpi_merge_cursor(states, n, all.first + i, &x, &by, err);
         if (rc != DLP_OK) return rc;

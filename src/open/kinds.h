@@ -6,7 +6,7 @@
 #include "stages/batch.h"
 #include "stages/lists.h"
 #include "stages/parts.h"
-#include "stages/found.h"
+#include "source/found.h"
 #include "source/expand.h"
 #include "source/pack.h"
 #include "stages/transfer.h"

@@ -79,7 +79,7 @@ DLPDEF int dlp_pipe_write_trace(dlp_pipe *p, const char *path) {
 }
 
 DLPDEF int dlp_pipe_write_window(dlp_pipe *p, const char *path, const dlp_trace_window *window) {
-    return dlpi_write_counted(p, dlpi_window_good(window), path, window, dlpi_write_timeline);
+    return dlpi_write_counted(p, dlpi_stretch_good(window), path, window, dlpi_write_timeline);
 }
 
 DLPDEF int dlp_pipe_write_timeline(dlp_pipe *p, const char *path) {

@@ -81,12 +81,8 @@ DLPDEF int dlp_batch_resolved(const dlp_pipe *p, dlp_batch_desc *out) {
 DLPDEF int dlp_transfer_resolved(const dlp_pipe *p, dlp_transfer_desc *out) {
     int rc = dlpi_is_resolved(p, out);
     if (rc != DLP_OK) return rc;
-    for (int i = 0; i < p->n_stages; i++) {
-        const dlpi_transfer *x = p->stages[i].self;
-        if (p->stages[i].kind != DLP_STAGE_TRANSFER) continue;
-        *out = x->d;
-        out->device = &x->device;
-        return DLP_OK;
-    }
-    return DLP_ERR_ARG;
+    if (p->sink == NULL) return DLP_ERR_ARG;
+    *out = dlpi_transfer_of(p->sink)->d;
+    out->device = &dlpi_transfer_of(p->sink)->device;
+    return DLP_OK;
 }

@@ -7,8 +7,10 @@
    knows nothing of cells, slots or threads. Place j of pass p over all n inputs goes to stream j
    mod C; there it has ordinal p * n_s + j div C, n_s being the stream's inputs of a pass. */
 
-typedef struct dlpi_cursor { /* behind an item */
+typedef struct dlpi_cursor { /* behind an item; with windows: behind the one before the window */
     uint64_t ordinal, used;  /* of its input, and items of that which are given */
+    uint64_t place, check;   /* with windows: items of it which are given; where that is more than 0
+                                16 bits that say of which inputs the window's items are */
 } dlpi_cursor;
 
 /* What the order follows from. */
@@ -17,6 +19,7 @@ typedef struct dlpi_found_plan {
     uint64_t batch; /* rows of a full batch, on all ranks */
     uint64_t most;  /* items that an input may have */
     uint64_t seed;
+    uint64_t window; /* items of a stream that are permuted at a time; 0: none are */
     bool shuffle_inputs, shuffle_items;
     struct {
         bool ready;
@@ -59,17 +62,27 @@ static void dlpi_found_items(const dlpi_found_plan *q, dlp_permutation *items, u
     dlp_permutation_init(items, n, seed, epoch);
 }
 
+/* The permutation of a window of n items of stream s, which begins behind that cursor. */
+static void dlpi_found_window(const dlpi_found_plan *q, dlp_permutation *items, uint64_t epoch,
+                              uint64_t s, const dlpi_cursor *behind, uint64_t n) {
+    uint64_t seed = dlpi_hash_in(DLPI_DOMAIN_SHUFFLE_WINDOW, q->seed, s);
+    seed = dlpi_absorb(dlpi_absorb(seed, behind->ordinal), behind->used);
+    dlp_permutation_init(items, n, seed, epoch);
+}
+
 /* A number that differs where anything does that the order follows from. */
 static uint64_t dlpi_found_hash(const dlpi_found_plan *q, uint64_t h) {
-    const uint64_t words[] = {q->n_inputs, q->streams,        q->steps,
-                              q->most,     q->shuffle_inputs, q->shuffle_items};
-    return dlpi_order_hash_array(h, words, sizeof words / sizeof *words);
+    const uint64_t words[] = {q->n_inputs,       q->streams,       q->steps, q->most,
+                              q->shuffle_inputs, q->shuffle_items, q->window};
+    return dlpi_order_hash_array(h, words, sizeof words / sizeof *words - (q->window == 0));
 }
 
 /* ---- cursors in a state: first stream (2 bytes), how many (2), bits of ordinal and of used (1
-   each), and then cursor behind cursor, without gaps ---- */
+   each), with windows the bits of a place (1; the highest bit of the byte of the ordinal tells),
+   and then cursor behind cursor, without gaps ---- */
 
-#define DLPI_CURSORS_AT 6u
+#define DLPI_CURSORS_PLACES 0x80u
+#define DLPI_CURSORS_CHECK 16u
 
 static inline uint32_t dlpi_bits_of(uint64_t most) {
     return most == 0 ? 1u : 64u - (uint32_t)__builtin_clzll(most);
@@ -96,17 +109,34 @@ static uint64_t dlpi_bits_take(const uint8_t *at, uint32_t *bit, uint32_t n) {
 
 /* What stands before the cursors. */
 typedef struct dlpi_cursors {
-    uint32_t first, n, ordinal_bits, used_bits;
+    uint32_t first, n, ordinal_bits, used_bits, place_bits; /* place_bits 0: there are no windows */
 } dlpi_cursors;
+
+static inline uint32_t dlpi_cursors_at(const dlpi_cursors *c) { return c->place_bits ? 7 : 6; }
+static inline uint32_t dlpi_cursor_bits(const dlpi_cursors *c) {
+    uint32_t bits = c->ordinal_bits + c->used_bits;
+    return c->place_bits ? bits + c->place_bits + DLPI_CURSORS_CHECK : bits;
+}
+
+/* Are these of one order? */
+static inline bool dlpi_cursors_alike(const dlpi_cursors *a, const dlpi_cursors *b) {
+    return a->ordinal_bits == b->ordinal_bits && a->used_bits == b->used_bits &&
+           a->place_bits == b->place_bits;
+}
+
+static inline bool dlpi_cursor_same(const dlpi_cursor *a, const dlpi_cursor *b) {
+    return a->ordinal == b->ordinal && a->used == b->used && a->place == b->place &&
+           a->check == b->check;
+}
 
 /* Bytes of n cursors in a state. */
 static inline uint32_t dlpi_cursors_bytes(const dlpi_cursors *c) {
-    return DLPI_CURSORS_AT + (c->n * (c->ordinal_bits + c->used_bits) + 7) / 8;
+    return dlpi_cursors_at(c) + (c->n * dlpi_cursor_bits(c) + 7) / 8;
 }
 
 /* How many fit into so many bytes. */
 static inline uint32_t dlpi_cursors_fit(const dlpi_cursors *c, uint32_t bytes) {
-    return (bytes - DLPI_CURSORS_AT) * 8 / (c->ordinal_bits + c->used_bits);
+    return (bytes - dlpi_cursors_at(c)) * 8 / dlpi_cursor_bits(c);
 }
 
 /* at: zeros. */
@@ -114,33 +144,46 @@ static void dlpi_cursors_begin(const dlpi_cursors *c, uint8_t *at) {
     uint32_t bit = 0;
     dlpi_bits_put(at, &bit, 16, c->first);
     dlpi_bits_put(at, &bit, 16, c->n);
-    dlpi_bits_put(at, &bit, 8, c->ordinal_bits);
+    dlpi_bits_put(at, &bit, 8, c->ordinal_bits | (c->place_bits ? DLPI_CURSORS_PLACES : 0));
     dlpi_bits_put(at, &bit, 8, c->used_bits);
+    if (c->place_bits) dlpi_bits_put(at, &bit, 8, c->place_bits);
 }
 
 /* Of saved bytes; false: there is nothing like it in them. */
 static bool dlpi_cursors_read(dlpi_cursors *c, const uint8_t *at, uint32_t bytes) {
     uint32_t bit = 0;
-    if (bytes < DLPI_CURSORS_AT) return false;
+    if (bytes < 7) return false;
     c->first = (uint32_t)dlpi_bits_take(at, &bit, 16);
     c->n = (uint32_t)dlpi_bits_take(at, &bit, 16);
     c->ordinal_bits = (uint32_t)dlpi_bits_take(at, &bit, 8);
     c->used_bits = (uint32_t)dlpi_bits_take(at, &bit, 8);
+    c->place_bits = 0;
+    if (c->ordinal_bits & DLPI_CURSORS_PLACES) {
+        c->ordinal_bits -= DLPI_CURSORS_PLACES;
+        c->place_bits = (uint32_t)dlpi_bits_take(at, &bit, 8);
+        if (c->place_bits == 0) return false;
+    }
     return c->n > 0 && c->ordinal_bits > 0 && c->ordinal_bits <= 64 && c->used_bits > 0 &&
-           c->used_bits <= 64 && dlpi_cursors_bytes(c) == bytes;
+           c->used_bits <= 64 && c->place_bits <= 64 && dlpi_cursors_bytes(c) == bytes;
 }
 
 /* The i-th cursor. */
 static void dlpi_cursor_put(const dlpi_cursors *c, uint8_t *at, uint32_t i, const dlpi_cursor *x) {
-    uint32_t bit = DLPI_CURSORS_AT * 8 + i * (c->ordinal_bits + c->used_bits);
+    uint32_t bit = dlpi_cursors_at(c) * 8 + i * dlpi_cursor_bits(c);
     dlpi_bits_put(at, &bit, c->ordinal_bits, x->ordinal);
     dlpi_bits_put(at, &bit, c->used_bits, x->used);
+    if (c->place_bits == 0) return;
+    dlpi_bits_put(at, &bit, c->place_bits, x->place);
+    dlpi_bits_put(at, &bit, DLPI_CURSORS_CHECK, x->check);
 }
 
 static dlpi_cursor dlpi_cursor_take(const dlpi_cursors *c, const uint8_t *at, uint32_t i) {
-    uint32_t bit = DLPI_CURSORS_AT * 8 + i * (c->ordinal_bits + c->used_bits);
-    dlpi_cursor x;
+    uint32_t bit = dlpi_cursors_at(c) * 8 + i * dlpi_cursor_bits(c);
+    dlpi_cursor x = {0, 0, 0, 0};
     x.ordinal = dlpi_bits_take(at, &bit, c->ordinal_bits);
     x.used = dlpi_bits_take(at, &bit, c->used_bits);
+    if (c->place_bits == 0) return x;
+    x.place = dlpi_bits_take(at, &bit, c->place_bits);
+    x.check = dlpi_bits_take(at, &bit, DLPI_CURSORS_CHECK);
     return x;
 }

@@ -32,7 +32,8 @@ enum {
     DLPI_DOMAIN_MIX = 32,
     DLPI_DOMAIN_BUCKETS,
     DLPI_DOMAIN_PARTS,
-    DLPI_DOMAIN_PART_ITEMS
+    DLPI_DOMAIN_PART_ITEMS,
+    DLPI_DOMAIN_SHUFFLE_WINDOW
 };
 
 static inline uint64_t dlpi_mix(uint64_t z) {

@@ -202,7 +202,7 @@ static void dlpi_explain_stage(dlpi_text *t, const dlp_stats *s, const dlpi_load
     const dlp_stage_stats *g = &s->stages[v->limiting_stage];
     int w = g->workers;
     bool batches = dlpi_stage_takes_batches(g);
-    if (g->in_flight > 1 && g->busy_ns > 0) {
+    if (dlpi_stage_has_many(g) && g->busy_ns > 0) {
         dlpi_explain_in_flight(t, g, l);
         return;
     }
@@ -310,6 +310,24 @@ static void dlpi_explain_consumer(dlpi_text *t, const dlp_stats *s, const dlpi_l
         dlpi_text_add(t, " and the busiest workers ('%.31s') are %s %% busy",
                       s->stages[l->busiest].name, dlpi_num_percent(l->util[l->busiest]).s);
     }
+    dlpi_text_add(t, ".\n");
+}
+
+/* What became of inputs whose items nobody had counted, and what their windows take. */
+static void dlpi_explain_inputs(dlpi_text *t, const dlp_stage_stats *g) {
+    double inputs = (double)g->inputs, items = (double)g->inputs_items;
+    if (g->inputs == 0) return;
+    if (g->inputs_empty > 0 && g->inputs_items + g->inputs_empty == g->inputs && items > 0)
+        dlpi_text_add(t, "Inputs: '%.31s' keeps %s %%: %s inputs a row", g->name,
+                      dlpi_num_percent(items / inputs).s, dlpi_num_of(inputs / items).s);
+    else
+        dlpi_text_add(t, "Inputs: '%.31s' makes %s items of each; %s %% have none", g->name,
+                      dlpi_num_of(items / inputs).s,
+                      dlpi_num_percent((double)g->inputs_empty / inputs).s);
+    if (g->window > 0)
+        dlpi_text_add(
+            t, "; for windows of %" PRIu64 " items, and to load ahead, there are %u cells, of %s",
+            g->window, (unsigned)g->cells, dlpi_num_bytes((double)g->cell_bytes).s);
     dlpi_text_add(t, ".\n");
 }
 
@@ -500,6 +518,7 @@ DLPDEF int dlp_stats_explain(const dlp_stats *s, char *buf, size_t size) {
                       s->batches, s->batches == 1 ? " is" : "es are", (unsigned)s->prefetch_factor);
     }
     dlpi_explain_longest(&t, s, l.n);
+    for (int i = 0; i < l.n; i++) dlpi_explain_inputs(&t, &s->stages[i]);
     if (l.rate > 0) {
         dlpi_explain_parts(&t, s, &l);
         dlpi_explain_short(&t, s, &l);

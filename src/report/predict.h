@@ -1,6 +1,7 @@
 #pragma once
 #include "api/predict.h"
 #include "core/run.h"
+#include "report/words.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-predict    WHAT OTHER NUMBERS OF WORKERS WOULD GIVE
    Each stage has a clock of its own, which runs slower than time while the cores are too few for
@@ -289,16 +290,16 @@ static bool dlpi_sim_event(dlpi_sim *m) {
 /* --- Out of a measured pipe --- */
 
 static uint32_t dlpi_sim_workers(const dlp_predict_desc *d, const dlp_stage_stats *g, uint32_t i) {
+    const dlpi_stage_ops *ops = dlpi_words_ops(g);
     int32_t n = d->workers[i];
-    if (n == 0 && g->kind == DLP_STAGE_FETCH) n = d->num_workers;
-    if (n == 0 && g->kind == DLP_STAGE_BATCH) n = d->batch_workers;
+    if (n == 0 && ops->foretold != NULL) n = ops->foretold(d);
     if (n == 0) n = g->workers;
     return n > 0 ? (uint32_t)n : 0;
 }
 
 /* Of the time that a stage's work took, how long it waited for a core. */
 static double dlpi_stage_core_wait(const dlp_stage_stats *g) {
-    uint64_t took = g->in_flight > 1 ? g->in_flight_ns : g->busy_ns;
+    uint64_t took = dlpi_stage_has_many(g) ? g->in_flight_ns : g->busy_ns;
     return (double)dlpi_core_wait(took, g->cpu_ns, g->core_wait_ns);
 }
 
@@ -321,7 +322,7 @@ static void dlpi_sim_stage_of(dlpi_sim_stage *to, const dlp_stage_stats *g, bool
     double mean = busy / (double)g->items, wait = full ? dlpi_stage_core_wait(g) : 0;
     to->batches = g->unit_is_batch != 0;
     to->cpu = g->cpu_ns == 0 || cpu > busy ? 1 : cpu / busy; /* not known: as if it computed */
-    if (wait > 0 && g->in_flight <= 1) {
+    if (wait > 0 && !dlpi_stage_has_many(g)) {
         scale = (busy - wait) / busy;
         to->cpu = cpu / (busy - wait);
     } else if (full && to->cpu > 0.3) {
@@ -336,14 +337,14 @@ static int dlpi_sim_stages(dlpi_sim *m, const dlp_stats *s, const dlp_predict_de
     dlpi_sim_stage *steps;
     bool idle = d->step_idle != 0, full;
     double used, wanted;
-    for (uint32_t i = 0; i < s->n_stages; i++) idle |= s->stages[i].kind == DLP_STAGE_TRANSFER;
+    for (uint32_t i = 0; i < s->n_stages; i++) idle |= dlpi_words_ops(&s->stages[i])->sink != NULL;
     used = dlpi_sim_measured_cores(s, idle, &wanted);
     full = wanted > 0.9 * (s->cpus ? s->cpus : 1);
     if (full && d->cpus == 0 && used < 0.9 * m->cpus) m->cpus = used > 0.1 ? used : 0.1;
     for (uint32_t i = 0; i < s->n_stages; i++) {
         const dlp_stage_stats *g = &s->stages[i];
         dlpi_sim_stage *to = &m->stage[m->n_stages];
-        if (g->items == 0 || g->busy_ns == 0 || g->kind < DLP_STAGE_FETCH) continue;
+        if (g->items == 0 || g->busy_ns == 0 || dlpi_words_ops(g)->unit == DLPI_UNIT_NONE) continue;
         dlpi_sim_stage_of(to, g, full);
         to->id = (int32_t)i;
         to->workers = dlpi_sim_workers(d, g, i);

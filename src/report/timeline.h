@@ -118,7 +118,7 @@ static int dlpi_view_window(dlpi_view *v, const dlpi_lane *lanes, int n_lanes) {
     return DLP_OK;
 }
 
-static bool dlpi_window_good(const dlp_trace_window *w) {
+static bool dlpi_stretch_good(const dlp_trace_window *w) {
     if (w == NULL) { return true; }
     if (w->what < DLP_WINDOW_NEWEST || w->what > DLP_WINDOW_STALL) { return false; }
     bool both = w->what == DLP_WINDOW_TIME ? w->to != 0 : w->what == DLP_WINDOW_BATCHES;

@@ -70,6 +70,9 @@ static bool dlpi_stage_takes_batches(const dlp_stage_stats *g) {
     return g->unit_is_batch || dlpi_words_ops(g)->unit == DLPI_UNIT_BATCHES;
 }
 
+/* Has each of its workers several items at once? */
+static bool dlpi_stage_has_many(const dlp_stage_stats *g) { return g->in_flight > 1; }
+
 /* The desc field that gives a stage more workers. */
 static const char *dlpi_stage_field(const dlp_stage_stats *g) {
     const char *more = dlpi_words_ops(g)->words.more;

@@ -129,9 +129,14 @@ DLPDEF int dlp_monitor_write_trace(const dlp_monitor *m, const char *path) {
                                      : dlpi_write_trace(&m->seen, &(dlpi_picture){0}, path);
 }
 
+DLPDEF int dlp_monitor_write_window(const dlp_monitor *m, const char *path,
+                                    const dlp_trace_window *window) {
+    if (m == NULL || path == NULL || !dlpi_stretch_good(window)) return DLP_ERR_ARG;
+    return dlpi_write_timeline(&m->seen, &(dlpi_picture){.window = window}, path);
+}
+
 DLPDEF int dlp_monitor_write_timeline(const dlp_monitor *m, const char *path) {
-    return m == NULL || path == NULL ? DLP_ERR_ARG
-                                     : dlpi_write_timeline(&m->seen, &(dlpi_picture){0}, path);
+    return dlp_monitor_write_window(m, path, NULL);
 }
 
 DLPDEF int64_t dlp_monitor_batches_per_epoch(const dlp_monitor *m) {
@@ -187,13 +192,10 @@ DLPDEF int dlp_subscriber_next(dlp_subscriber *c, dlp_batch **out) {
     return dlp_subscriber_next_timeout(c, out, -1);
 }
 
-DLPDEF int dlp_subscriber_next_timeout(dlp_subscriber *c, dlp_batch **out, int timeout_ms) {
+/* Nothing is ready: wait. */
+static int dlpi_subscriber_wait(dlp_subscriber *c, dlp_batch **out, int timeout_ms) {
     uint64_t now, until = UINT64_MAX;
-    int rc;
-    if (c == NULL || out == NULL) return DLP_ERR_ARG;
-    if (*c->alive == 0) return DLP_ERR_FORKED;
-    if (c->n_held >= c->max_held) return DLP_ERR_HELD;
-    rc = dlpi_subscriber_try(c, out);
+    int rc = DLP_EMPTY;
     for (int i = 0; rc == DLP_EMPTY && timeout_ms != 0 && i < 300; i++) {
         dlpi_pause();
         rc = dlpi_subscriber_try(c, out);
@@ -211,6 +213,21 @@ DLPDEF int dlp_subscriber_next_timeout(dlp_subscriber *c, dlp_batch **out, int t
     }
 }
 
+DLPDEF int dlp_subscriber_next_timeout(dlp_subscriber *c, dlp_batch **out, int timeout_ms) {
+    int rc;
+    if (c == NULL || out == NULL) return DLP_ERR_ARG;
+    if (*c->alive == 0) return DLP_ERR_FORKED;
+    if (c->n_held >= c->max_held) return DLP_ERR_HELD;
+    rc = dlpi_subscriber_try(c, out);
+    if (rc != DLP_EMPTY) return rc;
+    c->waits = true;
+    dlpi_subscriber_keep(c);
+    rc = dlpi_subscriber_wait(c, out, timeout_ms);
+    c->waits = false;
+    dlpi_subscriber_keep(c);
+    return rc;
+}
+
 DLPDEF int dlp_subscriber_release(dlp_subscriber *c, dlp_batch *batch) {
     if (c == NULL || batch == NULL) return DLP_ERR_ARG;
     if (*c->alive == 0) return DLP_ERR_FORKED;
@@ -220,11 +237,14 @@ DLPDEF int dlp_subscriber_release(dlp_subscriber *c, dlp_batch *batch) {
         loan->used = false;
         c->n_held--;
         DLPI_STORE_RLX(&c->mine->held, c->n_held); /* for people */
+        dlpi_subscriber_keep(c);
         dlpi_subscriber_give(c, loan->b, loan->slot);
         return DLP_OK;
     }
     return DLP_ERR_ARG;
 }
+
+DLPDEF uint64_t dlp_subscriber_missed(const dlp_subscriber *c) { return c ? c->missed : 0; }
 
 DLPDEF const dlp_error *dlp_subscriber_error(const dlp_subscriber *c) {
     return c == NULL ? dlp_pipe_error(NULL) : &c->err;
@@ -233,7 +253,7 @@ DLPDEF const dlp_error *dlp_subscriber_error(const dlp_subscriber *c) {
 DLPDEF void dlp_subscriber_close(dlp_subscriber *c) {
     if (c == NULL) return;
     if (c->mine != NULL && *c->alive != 0) {
-        DLPI_STORE_SEQ(&c->mine->present, c->present + 1); /* H2 -> H2: even */
+        dlpi_credit_publish(&c->mine->present, c->present + 1); /* H2 -> H2: even */
         dlpi_wake_scheduler(c->ctl);
     }
     if (c->map != NULL) munmap(c->map, (size_t)c->bytes);

@@ -138,7 +138,7 @@ static int dlpi_shm_look(dlp_pipe *p) {
 static int dlpi_shm_started(dlp_pipe *p) {
     dlpi_ctl *ctl = p->ctl;
     for (;;) {
-        uint32_t word = DLPI_LOAD_SEQ(&ctl->processes_word); /* J1 <- J1 */
+        uint32_t word = dlpi_event_count(&ctl->processes_word); /* J1 <- J1 */
         int rc;
         if (DLPI_LOAD_ACQ(&ctl->processes) == 1) return DLP_OK; /* J1 <- J1 */
         if ((rc = dlpi_next_error(p, true)) != DLP_OK) return rc;

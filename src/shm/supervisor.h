@@ -56,6 +56,7 @@ typedef struct dlpi_shm_state { /* dlp_pipe.shm */
     uint64_t restart_ns;   /* the last turn that was given */
     /* subscribers: the scheduler's books */
     uint64_t bound;     /* a bit for each subscriber that is admitted */
+    uint64_t unwaited;  /* of those in bound: the pipe does not wait for them */
     uint64_t looked_ns; /* at their locks */
     uint64_t frees;
     uint64_t left_at; /* the cursor of the one that left last */

@@ -36,6 +36,7 @@ struct dlp_arrays {
     uint64_t field_bytes[DLP_MAX_FIELDS];
     uint32_t n_columns, users; /* U4 */
     bool reads;
+    uint64_t piece, *chunk_first; /* of >>array-chunks: rows; where they begin, if they differ */
     dlpi_array columns[DLP_MAX_FIELDS];
 };
 
@@ -426,6 +427,7 @@ static void dlpi_arrays_free(dlp_arrays *a) {
             dlpi_mapped_close(&a->columns[k].files[i].m);
         free(a->columns[k].files);
     }
+    free(a->chunk_first);
     free(a);
 }
 
@@ -530,7 +532,7 @@ DLPDEF void dlp_arrays_wire(dlp_arrays *a, dlp_dataset *dataset, dlp_workers_des
     dataset->writes_all_bytes = 1;
     dataset->fetch = dlpi_arrays_fetch;
     dataset->user = a;
-    dataset->stream = 0;
+    dataset->open_end = 0;
     dlpi_users_wire(&a->users, workers);
     dlpi_source_id(a->info.id, sampler);
 }

@@ -49,11 +49,12 @@ static int dlpi_expand_take(dlp_pipe *p, dlpi_stage *st, const dlp_expand_desc *
     static const dlpi_bound bounds[] = {
         {DLPI_AT(dlp_expand_desc, max_out), 0, 1 << 30, "1..2^30, or 0 without expand"},
         {DLPI_AT(dlp_expand_desc, n_fields), 0, DLP_MAX_FIELDS, "0..16"},
-        {DLPI_AT(dlp_expand_desc, queue_size), 0, 4096, "0..4096"},
+        {DLPI_AT(dlp_expand_desc, queue_size), 0, DLPI_FOUND_CELLS, "0..2^16"},
         {DLPI_AT(dlp_expand_desc, streams), 0, 1 << 16, "0..2^16, a divisor of batch_size"},
         {DLPI_AT(dlp_expand_desc, steps_per_epoch), 0, INT64_C(1) << 40, "0..2^40"},
         {DLPI_AT(dlp_expand_desc, shuffle_items), 0, 1, "0 or 1"},
         {DLPI_AT(dlp_expand_desc, uneven), 0, 1, "0 or 1"},
+        {DLPI_AT(dlp_expand_desc, window), 0, DLPI_FOUND_WINDOW, "0..2^24"},
     };
     int rc = dlpi_check_bounds(p, st->name, d, DLPI_ROWS(bounds));
     if (rc != DLP_OK) return rc;
@@ -74,6 +75,7 @@ static int dlpi_expand_take(dlp_pipe *p, dlpi_stage *st, const dlp_expand_desc *
     x->found.plan.streams = d->streams ? d->streams : 1;
     x->found.plan.steps = d->steps_per_epoch;
     x->found.plan.most = x->found.most_items;
+    x->found.plan.window = d->window;
     x->found.plan.shuffle_items = d->shuffle_items != 0;
     return dlpi_keep_names(p, st, d->n_fields);
 }
@@ -238,13 +240,14 @@ static int dlpi_expand_load(dlpi_worker *w, uint32_t c) {
 static const dlpi_source_ops dlpi_expand_source = {
     .sizes = dlpi_expand_sizes,
     DLPI_FOUND_SOURCE,
-    .params = "streams, steps_per_epoch, max_out, id",
+    .params = "streams, steps_per_epoch, max_out, id, window",
     .input = "input",
     .load = dlpi_expand_load,
 };
 
 static const dlpi_stage_ops dlpi_expand_ops = {
     .kind = DLP_STAGE_EXPAND,
+    .expands = 1,
     DLPI_OPS_OF_INPUTS,
     .self_bytes = sizeof(dlpi_expand),
     .check = dlpi_expand_check,
@@ -252,5 +255,6 @@ static const dlpi_stage_ops dlpi_expand_ops = {
     .private_words = "input tables",
     .blocks = dlpi_found_blocks,
     .live = dlpi_found_live,
+    .seen = dlpi_found_seen,
     .source = &dlpi_expand_source,
 };

@@ -217,8 +217,12 @@ static int dlpi_folder_finish(dlpi_folder *f, dlp_error *err) {
     size_t root = strlen(f->dirs[0].path);
     if (n == 0)
         return dlpi_error_set(err, DLP_ERR_ARG, "path",
-                              "%s: no file below its %" PRIu32 " classes counts (extensions)",
-                              dlpi_path_end(f->d.path), f->shown.n_classes);
+                              "%s: no file below its %" PRIu32 " classes ends in %s; %" PRIu64
+                              " are left out",
+                              dlpi_path_end(f->d.path), f->shown.n_classes,
+                              f->d.extensions ? "one of the extensions"
+                                              : "jpg, jpeg, png, bmp, ppm or webp (extensions)",
+                              f->shown.left_out);
     qsort(f->files, (size_t)n, sizeof *f->files, dlpi_folder_by_class);
     f->paths = calloc((size_t)n, sizeof *f->paths);
     f->labels = calloc((size_t)n, sizeof *f->labels);

@@ -13,7 +13,7 @@ static int dlpi_pack_bounds(dlp_pipe *p, const dlpi_stage *st, const dlp_pack_de
         {DLPI_AT(dlp_pack_desc, max_segments), 0, 4096, "0..4096"},
         {DLPI_AT(dlp_pack_desc, positions), 0, 1, "0 or 1"},
         {DLPI_AT(dlp_pack_desc, uneven), 0, 1, "0 or 1"},
-        {DLPI_AT(dlp_pack_desc, queue_size), 0, 4096, "0..4096"},
+        {DLPI_AT(dlp_pack_desc, queue_size), 0, DLPI_FOUND_CELLS, "0..65536"},
         {DLPI_AT(dlp_pack_desc, streams), 0, 1 << 16, "0..2^16, a divisor of batch_size"},
         {DLPI_AT(dlp_pack_desc, steps_per_epoch), 0, INT64_C(1) << 40, "0..2^40"},
     };
@@ -40,6 +40,7 @@ static int dlpi_pack_take(dlp_pipe *p, dlpi_stage *st, const dlp_pack_desc *d) {
     if (d->rule == DLP_PACK_FIT && d->window == 0) k->d.window = 256;
     q->d = (dlp_part_desc){.manifest_id = d->id, .queue_size = d->queue_size, .uneven = d->uneven};
     q->least_items = 1;
+    q->counts_bytes = sizeof(dlpi_found_counts) + DLPI_PACK_WORDS * 8;
     q->plan.streams = d->streams ? d->streams : 1;
     q->plan.steps = d->steps_per_epoch;
     return DLP_OK;
@@ -77,7 +78,6 @@ static int dlpi_pack_fields(dlp_pipe *p, dlpi_stage *st) {
     if (k->most > t) k->most = t;
     k->n = n = k->x.input.n_fields;
     k->x.found.most_items = k->x.found.plan.most = (uint64_t)k->x.input_fields[0].shape[0];
-    if (k->d.rule == DLP_PACK_FIT) dlpi_fit_cursors(k);
     for (uint32_t i = 0; i < n; i++) {
         fetch->fields[i].shape[0] = t;
         fetch->fields[i].max_per_batch = 0;
@@ -127,11 +127,6 @@ static uint64_t dlpi_pack_slot_bytes(const dlp_pipe *p) {
                     dlpi_round_up(dlpi_times(p->batch_rows, dlpi_pack_of(p)->row_stride), 8));
 }
 
-static void dlpi_pack_layout(dlp_pipe *p, dlpi_stage *st) {
-    dlpi_found_layout(p, st);
-    dlpi_area_add(p, DLPI_REC_OWN + st->id, NULL, DLPI_PACK_WORDS * 8, 1, DLPI_LINE);
-}
-
 static int dlpi_pack_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out) {
     const dlpi_pack *k = st->self;
     int n = dlpi_found_blocks(p, st, out);
@@ -143,8 +138,9 @@ static int dlpi_pack_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block 
 
 static void dlpi_pack_live(dlp_pipe *p, dlpi_stage *st) {
     dlpi_pack *k = st->self;
-    k->words = dlpi_area_at(p, DLPI_REC_OWN + st->id, 0);
     dlpi_found_live(p, st);
+    k->words = (uint64_t *)(void *)(k->x.found.counts + 1);
+    if (k->d.rule == DLP_PACK_FIT) dlpi_fit_live(k);
 }
 
 /* ---- a row of a batch is fetched ---- */
@@ -241,9 +237,11 @@ static void dlpi_pack_config(const dlp_pipe *p, dlpi_state *s) {
 
 static bool dlpi_pack_seen(const dlpi_words *words, dlpi_seen *s, int32_t stage) {
     const int type = DLPI_REC_OWN + stage;
-    if (!dlpi_inputs_seen(words, s, stage)) return false;
+    const uint64_t at = sizeof(dlpi_found_counts);
+    uint64_t *own = s->figures.stages[stage].own;
+    if (!dlpi_found_seen(words, s, stage)) return false;
     for (uint64_t i = 0; i < DLPI_PACK_WORDS && words->rec[type].type != 0; i++)
-        if (!dlpi_word_at(words, type, 0, i * 8, 8, &s->figures.stages[stage].own[i])) return false;
+        if (!dlpi_word_at(words, type, 0, at + i * 8, 8, &own[i])) return false;
     return true;
 }
 
@@ -261,11 +259,12 @@ static const dlpi_source_ops dlpi_pack_source = {
 
 static const dlpi_stage_ops dlpi_pack_ops = {
     .kind = DLP_STAGE_PACK,
-    DLPI_OPS_OF_LOADED_INPUTS,
+    .expands = 1,
+    DLPI_OPS_OF_INPUTS,
     .seen = dlpi_pack_seen,
     .self_bytes = sizeof(dlpi_pack),
     .check = dlpi_pack_check,
-    .layout = dlpi_pack_layout,
+    .layout = dlpi_found_layout,
     .private_words = "document tables",
     .blocks = dlpi_pack_blocks,
     .live = dlpi_pack_live,

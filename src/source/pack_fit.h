@@ -5,9 +5,9 @@
    When N documents of a stream are known, or all that are left of an epoch, their rows are laid out
    at once, and leave the stream's list; each cell is given back with the last piece out of it. A
    window is laid out only while fewer than R rows are known, those that must be: so memory for
-   known rows has a bound. A cursor is the first document of a window and how many of its rows are
-   given, with 16 bits of a hash of its documents and their lengths; behind the window's last row it
-   is the window's last document, with a 1 in place of the hash, and no rows.
+   known rows has a bound. A cursor is the first document of a window, how many of its rows are given,
+   and 16 bits of a hash of its documents and their lengths; behind the window's last row it is the
+   window's last document, used.
 
    Cells: with R - 1 rows known, which have min(S, N) documents each at most, and N - 1 documents
    behind them, there is not yet a window; with one document more there is: (R - 1) min(S, N) + N.
@@ -15,8 +15,6 @@
    Pieces are taken by length: a list for each, and a bit for each list that has any. Rows are found
    by the room that they have, in the same way; of a list the first row comes first. A document that
    failed has a row for itself, the window's first. */
-
-#define DLPI_FIT_CHECK_BITS 16u
 
 /* Lists by a number, of 0..T + 1. */
 typedef struct dlpi_fit_lists {
@@ -160,10 +158,11 @@ static void dlpi_fit_drop(dlpi_pack *k, uint32_t i) {
     dlpi_fit_stream *x = &k->fit_streams[i];
     const dlpi_fit_row *row = &dlpi_fit_rows_of(k, i)[x->row++];
     for (uint32_t j = 0; j < row->n; j++) {
-        dlpi_found_cell *u = &k->x.found.use[dlpi_fit_pieces_of(k, i)[row->first + j].cell];
+        uint32_t c = dlpi_fit_pieces_of(k, i)[row->first + j].cell;
+        dlpi_found_cell *u = &k->x.found.use[c];
         if (++u->taken < u->n) continue;
-        u->listed = false;
         k->x.found.streams[i].cells--;
+        dlpi_found_unlist(&k->x.found, c, false);
     }
 }
 
@@ -192,8 +191,8 @@ static void dlpi_fit_append(dlpi_pack *k, uint32_t i, uint32_t n, uint64_t ordin
         to->n = items[row].n;
         for (uint32_t j = items[row].head; j != DLPI_FOUND_NONE; j = items[j].next)
             dlpi_fit_pieces_of(k, i)[x->pieces++] = items[j].at;
-        to->behind = (dlpi_cursor){ordinal, check << k->fit_place_bits | (row + 1)};
-        if (row + 1 == n) to->behind = (dlpi_cursor){last, UINT64_C(1) << k->fit_place_bits};
+        to->behind = (dlpi_cursor){ordinal, 0, row + 1, check};
+        if (row + 1 == n) to->behind = (dlpi_cursor){last, 1, 0, 0};
     }
 }
 
@@ -203,20 +202,19 @@ static uint32_t dlpi_fit_resume(dlp_pipe *p, uint32_t i, uint32_t rows, uint64_t
     dlpi_pack *k = dlpi_pack_of(p);
     dlpi_fit_stream *x = &k->fit_streams[i];
     const dlpi_fit_row *first = &dlpi_fit_rows_of(k, i)[x->row];
-    uint64_t used = k->x.found.streams[i].at.used;
-    uint64_t place = used & ((UINT64_C(1) << k->fit_place_bits) - 1);
+    const dlpi_cursor *at = &k->x.found.streams[i].at;
     uint32_t c = dlpi_fit_pieces_of(k, i)[first->first].cell;
-    if (place == 0 || k->x.found.use[c].failed) return rows;
-    if (used >> k->fit_place_bits != check || place >= rows) {
+    if (at->place == 0 || k->x.found.use[c].failed) return rows;
+    if (at->check != check || at->place >= rows) {
         dlpi_found_fail(p, DLP_ERR_RESUME,
                         "the window of document %" PRIu64 " is not what it was when the state was "
                         "saved, with %" PRIu64 " of its rows given: its documents, or their "
                         "lengths, are others",
-                        dlpi_input_at(p, c)->index, place);
+                        dlpi_input_at(p, c)->index, at->place);
         return 0;
     }
-    for (uint64_t j = 0; j < place; j++) dlpi_fit_drop(k, i);
-    return rows - (uint32_t)place;
+    for (uint64_t j = 0; j < at->place; j++) dlpi_fit_drop(k, i);
+    return rows - (uint32_t)at->place;
 }
 
 /* The next n documents of stream i are a window: the rows that so become known. */
@@ -228,7 +226,7 @@ static uint32_t dlpi_fit_window(dlp_pipe *p, uint32_t i, uint64_t n) {
     uint32_t pieces = dlpi_fit_pieces(k, i, n, &hash);
     uint64_t last = use[k->fit_items[pieces - 1].at.cell].ordinal;
     uint32_t rows = dlpi_fit_rows(k, pieces);
-    hash >>= 64 - DLPI_FIT_CHECK_BITS;
+    hash >>= 48;
     dlpi_fit_compact(k, i);
     dlpi_fit_append(k, i, rows, ordinal, last, hash);
     x->documents -= n;
@@ -246,10 +244,7 @@ static void dlpi_fit_begin(dlpi_found *q, uint32_t i) {
 }
 
 /* A document that a cursor is behind is given; of others the window tells. */
-static uint64_t dlpi_fit_taken(const dlpi_found *q, uint64_t n, uint64_t used) {
-    const dlpi_pack *k = (const dlpi_pack *)(const void *)q;
-    return used == UINT64_C(1) << k->fit_place_bits ? n : 0;
-}
+static uint64_t dlpi_fit_taken(uint64_t n, uint64_t used) { return used ? n : 0; }
 
 static uint64_t dlpi_fit_learned(dlpi_found *q, uint32_t i, uint32_t c) {
     DLPI_UNUSED(c);
@@ -292,30 +287,34 @@ static const dlpi_found_rule dlpi_pack_fit = {
 
 /* ---- memory ---- */
 
-/* Pieces, and so rows, that a window may have, and the bits of cursors that follow. */
-static void dlpi_fit_cursors(dlpi_pack *k) {
-    const uint64_t t = k->d.tokens, longest = k->x.found.most_items;
-    uint64_t pieces = k->d.longer == DLP_PACK_LONGER_CUT ? (longest + t - 1) / t : 1;
-    k->fit_most_items = dlpi_times(pieces, k->d.window);
-    k->fit_place_bits = dlpi_bits_of(k->fit_most_items);
-    k->x.found.most_used = (UINT64_C(1) << (k->fit_place_bits + DLPI_FIT_CHECK_BITS)) - 1;
-}
-
 /* What follows for so many rows that must be known. */
 static void dlpi_fit_sizes(dlpi_pack *k, uint64_t rows) {
+    const uint64_t t = k->d.tokens, longest = k->x.found.most_items;
+    uint64_t pieces = k->d.longer == DLP_PACK_LONGER_CUT ? (longest + t - 1) / t : 1;
+    k->fit_most_items = dlpi_times(pieces, k->d.window); /* and so rows of a window */
+    k->x.found.cursors.used_bits = 1;
+    k->x.found.cursors.place_bits = dlpi_bits_of(k->fit_most_items - 1);
     k->fit_most_rows = dlpi_sum(k->fit_most_items, rows - 1);
     k->fit_most_pieces = dlpi_sum(k->fit_most_items, dlpi_times(rows - 1, k->most));
 }
 
+static uint64_t dlpi_fit_rows_bytes(const dlpi_pack *k) {
+    return dlpi_times(dlpi_times(k->x.found.cursors.n, k->fit_most_rows), sizeof *k->fit_rows);
+}
+
 static int dlpi_fit_blocks(const dlpi_pack *k, dlpi_block *out) {
-    uint64_t n = k->x.found.cursors.n;
+    uint64_t n = k->x.found.cursors.n, pieces = dlpi_times(n, k->fit_most_pieces);
     out[0] = (dlpi_block){offsetof(dlpi_pack, fit_streams), n * sizeof *k->fit_streams};
-    out[1] = (dlpi_block){offsetof(dlpi_pack, fit_rows),
-                          dlpi_times(dlpi_times(n, k->fit_most_rows), sizeof *k->fit_rows)};
-    out[2] = (dlpi_block){offsetof(dlpi_pack, fit_pieces),
-                          dlpi_times(dlpi_times(n, k->fit_most_pieces), sizeof *k->fit_pieces)};
-    out[3] = (dlpi_block){offsetof(dlpi_pack, fit_items),
-                          dlpi_times(k->fit_most_items, sizeof *k->fit_items)};
-    out[4] = (dlpi_block){offsetof(dlpi_pack, fit_words), dlpi_fit_list_words(k) * 8};
-    return 5;
+    out[1] =
+        (dlpi_block){offsetof(dlpi_pack, fit_rows),
+                     dlpi_sum(dlpi_fit_rows_bytes(k), dlpi_times(pieces, sizeof *k->fit_pieces))};
+    out[2] = (dlpi_block){
+        offsetof(dlpi_pack, fit_words),
+        dlpi_sum(dlpi_fit_list_words(k) * 8, dlpi_times(k->fit_most_items, sizeof *k->fit_items))};
+    return 3;
+}
+
+static void dlpi_fit_live(dlpi_pack *k) {
+    k->fit_pieces = (dlpi_pack_segment *)(void *)((uint8_t *)k->fit_rows + dlpi_fit_rows_bytes(k));
+    k->fit_items = (dlpi_fit_item *)(void *)(k->fit_words + dlpi_fit_list_words(k));
 }

@@ -55,13 +55,12 @@ typedef struct dlpi_pack {
     uint8_t pad[DLPI_LINE];        /* workers read what is above; below is the scheduler's */
     uint64_t *words;               /* [DLPI_PACK_WORDS] in region, for observers */
     dlpi_pack_stream *streams;     /* CUT: [cursors.n] */
-    uint32_t fit_place_bits;       /* FIT, as all below. Of a cursor: rows of the window */
-    uint64_t fit_most_items, fit_most_rows, fit_most_pieces;
-    dlpi_fit_stream *fit_streams;  /* [cursors.n] */
-    dlpi_fit_row *fit_rows;        /* [cursors.n][fit_most_rows] */
+    uint64_t fit_most_items, fit_most_rows, fit_most_pieces; /* FIT, as all below */
+    dlpi_fit_stream *fit_streams;                            /* [cursors.n] */
+    dlpi_fit_row *fit_rows;        /* [cursors.n][fit_most_rows], and behind them */
     dlpi_pack_segment *fit_pieces; /* [cursors.n][fit_most_pieces] */
+    uint64_t *fit_words;           /* lists of pieces and of rows, and behind them */
     dlpi_fit_item *fit_items;      /* [fit_most_items] of a window */
-    uint64_t *fit_words;           /* lists of pieces and of rows */
 } dlpi_pack;
 
 static inline dlpi_pack *dlpi_pack_of(const dlp_pipe *p) { return p->source_stage->self; }
@@ -78,8 +77,7 @@ static void dlpi_pack_put(dlp_pipe *p, uint32_t s, uint32_t r, uint32_t c, uint6
     if (row->n == 0) dlpi_slot_index(p, s)[r] = dlpi_input_at(p, c)->index;
     row->at[row->n++] = (dlpi_pack_segment){c, (uint32_t)first, tokens};
     row->tokens += tokens;
-    dlpi_found_use(p, s, c);
-    if (dlpi_found_of(p)->use[c].failed) dlpi_found_fail_row(p, s, r, c);
+    dlpi_found_use(p, s, r, c);
 }
 
 /* Row r of slot s is whole: it is counted. */

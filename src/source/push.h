@@ -357,7 +357,7 @@ DLPDEF void dlp_push_wire(dlp_push *s, dlp_dataset *dataset, dlp_workers_desc *w
     dataset->writes_all_bytes = 1;
     dataset->fetch = dlpi_push_fetch;
     dataset->user = s;
-    dataset->stream = 1;
+    dataset->open_end = 1;
     dlpi_users_wire(&s->users, workers);
 }
 

@@ -481,7 +481,7 @@ DLPDEF void dlp_tokens_wire(dlp_tokens *t, dlp_dataset *dataset, dlp_workers_des
     dataset->writes_all_bytes = 1;
     dataset->fetch = dlpi_tokens_fetch;
     dataset->user = t;
-    dataset->stream = 0;
+    dataset->open_end = 0;
     dlpi_users_wire(&t->users, workers);
     dlpi_source_id(t->info.id, sampler);
 }

@@ -34,9 +34,13 @@ static bool dlpi_batch_staff(dlp_pipe *p, dlpi_stage *st) {
     return b->collate != NULL || b->batch_workers > 0;
 }
 
+static int32_t dlpi_batch_foretold(const dlp_predict_desc *d) { return d->batch_workers; }
+
 static const dlpi_stage_ops dlpi_batch_ops = {
     .kind = DLP_STAGE_BATCH,
     .rank = 7,
+    .at = offsetof(dlp_pipe, batcher),
+    .foretold = dlpi_batch_foretold,
     DLPI_OPS_OF_BATCHES,
     .words = {.more = "batch_workers", .out = "batch_workers = 1"},
     .staff = dlpi_batch_staff,

@@ -702,7 +702,7 @@ static void dlpi_in_flight_init(dlpi_worker *w) {
 
 static int dlpi_dataset_check(dlp_pipe *p, const dlpi_stage *st, const dlp_fetch_desc *d) {
     static const dlpi_bound bounds[] = {
-        {DLPI_AT(dlpi_stage, dataset.stream), 0, 1, "0 or 1"},
+        {DLPI_AT(dlpi_stage, dataset.open_end), 0, 1, "0 or 1"},
         {DLPI_AT(dlpi_stage, dataset.n_items), 0, DLPI_MAX_ITEMS, "1..2^48"},
         {DLPI_AT(dlpi_stage, dataset.n_fields), 1, DLP_MAX_FIELDS, "1..16"},
         {DLPI_AT(dlpi_stage, dataset.writes_all_bytes), 0, 1, "0 or 1"},
@@ -772,10 +772,14 @@ static void dlpi_fetch_live(dlp_pipe *p, dlpi_stage *st) {
                   st->n_workers, p->prefetch);
 }
 
+static int32_t dlpi_fetch_foretold(const dlp_predict_desc *d) { return d->num_workers; }
+
 static const dlpi_stage_ops dlpi_fetch_ops = {
     .words = {.more = "num_workers", .out = "num_workers = 1"},
     .check = dlpi_fetch_chain,
     .live = dlpi_fetch_live,
+    .at = offsetof(dlp_pipe, fetch),
+    .foretold = dlpi_fetch_foretold,
     .kind = DLP_STAGE_FETCH,
     .rank = 4,
     DLPI_OPS_OF_ROWS,
@@ -786,6 +790,8 @@ static const dlpi_stage_ops dlpi_fetch_many_ops = {
     .words = {.more = "num_workers", .out = "num_workers = 1"},
     .check = dlpi_fetch_chain,
     .live = dlpi_fetch_live,
+    .at = offsetof(dlp_pipe, fetch),
+    .foretold = dlpi_fetch_foretold,
     .row_by_row = 1,
     .kind = DLP_STAGE_FETCH,
     .rank = 4,

@@ -26,28 +26,48 @@
    or loading. Let a batch wait to be scheduled, and s be a stream whose rows are not all known. If
    s has an input that is not known, workers load it. If all are known it has fewer than `need`,
    since so many with rows hold all that is asked for (dlpi_found_check); then it is given another
-   one. Empty inputs leave the list and take nothing from this. */
+   one. Empty inputs leave the list and take nothing from this.
+
+   With windows a stream's items are cut every `window`, and each of these stretches is permuted,
+   keyed by what went before it. A row of it is known once all its items are, or the stream is out
+   or, with steps, has enough for the epoch's rest. Its inputs stay listed until all its items are
+   given, so that it can be made again from where it begins. Why this can't stand still either: of
+   the items behind the beginning of the present window place <= window - 1 are given, and rows for
+   `look` more are wanted. All windows that these lie in end within the next multiple of `window`
+   above place + look. So many items, from anywhere in an input on, lie in the `need` inputs that
+   the argument above is about (dlpi_found_rows_needed); and a stream of an epoch of one pass that
+   holds all its inputs is out, though they be fewer. Nothing waits for a window but its own
+   stream's rows, and nothing that a window holds is waited for by another stream. */
 
 #define DLPI_FOUND_NONE UINT32_MAX
+#define DLPI_FOUND_CELLS (1 << 16) /* at most */
+#define DLPI_FOUND_WINDOW (1 << 24)
 
 typedef struct dlpi_found_cell { /* what the scheduler knows of a cell */
     uint64_t epoch, ordinal, ticket;
-    uint64_t n, taken; /* known: items, and how many of them are given */
+    uint64_t n, taken; /* known: items, and those before the first row, or window, that is left */
     uint64_t used;     /* batch scheduled last that has rows of it, + 1 */
-    uint32_t next;     /* of its stream */
+    uint32_t next;     /* of its stream; not listed: that may be free, or waits to be, behind it */
     bool listed;
-    bool failed;           /* an error of the batch that has its one row */
-    dlp_permutation items; /* their order */
+    bool failed; /* an error of the batch that has its one row */
 } dlpi_found_cell;
 
 typedef struct dlpi_found_stream {
     uint32_t head, tail, cells; /* its list, and how many are in it */
     uint32_t last_known, known; /* the last that is known, the first that is not */
     uint64_t epoch, next;       /* whose input is asked for next */
-    uint64_t rows;              /* known, and not given yet */
+    uint64_t rows;              /* known behind `at` */
     uint64_t empty;             /* inputs known last, one after the other, that had none */
-    dlpi_cursor at;             /* behind the last row given */
+    dlpi_cursor at;             /* behind the last row given, or where the present window begins,
+                                   with what is given of it: of its items known at the place */
+    uint64_t given;             /* rows in this epoch */
+    uint64_t length, check;     /* of the window that is open; length 0: none is */
 } dlpi_found_stream;
+
+/* What observers see of it; scheduler. */
+typedef struct dlpi_found_counts {
+    uint64_t inputs, items, empty, window;
+} dlpi_found_counts;
 
 /* What a search for free cells depends on. */
 typedef struct dlpi_found_place {
@@ -63,9 +83,8 @@ struct dlpi_found;
 /* What rows are, where they are not the items themselves. Of stream i: */
 typedef struct dlpi_found_rule {
     void (*begin)(struct dlpi_found *q, uint32_t i);
-    uint64_t (*taken)(const struct dlpi_found *q, uint64_t n,
-                      uint64_t used); /* of the n items of the input that a cursor names: how many
-                                         are given; NULL: used */
+    uint64_t (*taken)(uint64_t n, uint64_t used); /* of the n items of the input that a cursor
+                                                     names: how many are given; NULL: used */
     uint64_t (*learned)(struct dlpi_found *q, uint32_t i, uint32_t c); /* cell c is the last known:
                                                                     rows that now are known, too */
     uint64_t (*more)(dlp_pipe *p, uint32_t i, bool out); /* all that is there is learned, and is
@@ -77,9 +96,9 @@ typedef struct dlpi_found_rule {
 typedef struct dlpi_found {
     dlp_part_desc d;
     const dlpi_found_rule *rule;      /* NULL: a row is an item */
+    uint64_t counts_bytes;            /* of counts, with what a rule has behind them */
     uint64_t most_items, least_items; /* of an input that has any */
-    uint64_t most_used;               /* that a cursor may say; 0: most_items */
-    uint32_t need, n_cells;
+    uint32_t n_cells;
     uint8_t pad[DLPI_LINE]; /* part workers read what is above; below is the scheduler's */
     dlpi_found_plan plan;
     dlpi_cursors cursors;
@@ -88,9 +107,15 @@ typedef struct dlpi_found {
     int rc; /* what is wrong with the epoch that was begun */
     uint64_t epoch;
     uint64_t tickets, left;
-    dlpi_found_cell *use;       /* [n_cells] */
-    dlpi_found_stream *streams; /* [cursors.n] those of this rank */
-    bool stuck;                 /* no cell was free, when all was at: */
+    uint32_t free, free_last;   /* lists of cells: free, */
+    uint32_t waits, waits_last; /* and to be free by and by */
+    dlpi_found_counts *counts;
+    dlpi_found_cell *use;           /* [n_cells] */
+    dlp_permutation *items;         /* [n_cells] the order of items in each, where it has one */
+    dlpi_found_stream *streams;     /* [cursors.n] those of this rank */
+    dlp_permutation *window_orders; /* [cursors.n] of the windows that are open, */
+    dlpi_found_row *window_rows;    /* [cursors.n][window] and what lies in them */
+    bool stuck;                     /* no cell was free, when all was at: */
     dlpi_found_place stuck_at;
 } dlpi_found;
 
@@ -102,44 +127,6 @@ static inline dlpi_found_row *dlpi_found_rows_of(const dlp_pipe *p, uint32_t s) 
 }
 
 /* ---- what the desc may say, and what follows ---- */
-
-static int dlpi_found_bounds(dlp_pipe *p, const dlpi_stage *st, const dlp_part_desc *d) {
-    static const dlpi_bound bounds[] = {
-        {DLPI_AT(dlp_part_desc, n_parts), 1, INT64_C(1) << 31, "1..2^31"},
-        {DLPI_AT(dlp_part_desc, max_part_bytes), 1, DLPI_CELL_MAX, "1..2^46"},
-        {DLPI_AT(dlp_part_desc, queue_size), 0, 4096, "0..4096"},
-        {DLPI_AT(dlp_part_desc, streams), 0, 1 << 16, "0..2^16, a divisor of batch_size"},
-        {DLPI_AT(dlp_part_desc, shuffle_parts), 0, 1, "0 or 1"},
-        {DLPI_AT(dlp_part_desc, shuffle_items), 0, 1, "0 or 1"},
-        {DLPI_AT(dlp_part_desc, uneven), 0, 1, "0 or 1"},
-        {DLPI_AT(dlp_part_desc, max_items), 1, INT64_C(1) << 31, "1..2^31"},
-        {DLPI_AT(dlp_part_desc, min_items), 0, INT64_C(1) << 31, "0..max_items"},
-        {DLPI_AT(dlp_part_desc, steps_per_epoch), 0, INT64_C(1) << 40, "0..2^40"},
-    };
-    dlpi_check_bounds(p, st->name, d, DLPI_ROWS(bounds));
-    if (d->min_items > d->max_items)
-        dlpi_bad(p, st->name, "min_items", "0..max_items", (int64_t)d->min_items);
-    if (d->load == NULL) dlpi_missing(p, st->name, "load", "the function that reads a part");
-    return p->err.code != 0 ? p->err.code : dlpi_check_input_workers(p, st);
-}
-
-static int dlpi_found_take(dlp_pipe *p, dlpi_stage *st, const dlp_part_desc *d) {
-    dlpi_found *q = st->self;
-    int rc = dlpi_found_bounds(p, st, d);
-    if (rc != DLP_OK) return rc;
-    q->d = *d;
-    st->own = (void (*)(void))d->load;
-    st->user = d->user;
-    q->most_items = d->max_items;
-    q->least_items = d->min_items ? d->min_items : 1;
-    q->plan.n_inputs = d->n_parts;
-    q->plan.streams = d->streams ? d->streams : 1;
-    q->plan.steps = d->steps_per_epoch;
-    q->plan.most = d->max_items;
-    q->plan.shuffle_inputs = d->shuffle_parts != 0;
-    q->plan.shuffle_items = d->shuffle_items != 0;
-    return DLP_OK;
-}
 
 /* What has no meaning where counts are not known in advance. */
 static int dlpi_found_refuses(dlp_pipe *p) {
@@ -202,27 +189,36 @@ static int dlpi_found_lengths(dlp_pipe *p) {
     q->cursors.n = (uint32_t)(q->plan.streams / p->world);
     q->cursors.first = p->rank * q->cursors.n;
     q->cursors.ordinal_bits = dlpi_found_ordinal_bits(&q->plan);
-    if (q->most_used == 0) q->most_used = q->most_items;
-    q->cursors.used_bits = dlpi_bits_of(q->most_used);
+    q->cursors.used_bits = dlpi_bits_of(q->most_items);
+    q->cursors.place_bits = q->plan.window ? dlpi_bits_of(q->plan.window - 1) : 0;
     if (q->plan.steps) return dlpi_epoch_of(p, q->plan.steps * p->global_batch);
     p->samples = DLPI_MAX_ITEMS; /* nobody knows the epoch's length */
     p->batches_per_epoch = UINT64_MAX;
     return DLP_OK;
 }
 
-static int dlpi_found_sizes(dlp_pipe *p) {
-    dlpi_found *q = dlpi_found_of(p);
-    dlp_dataset *ds = &p->fetch->dataset;
-    int rc;
-    if (p->sampler->sampler.order != DLP_ORDER_PARTS) return dlpi_bad_order(p);
-    if ((rc = dlpi_found_refuses(p)) != DLP_OK) return rc;
-    if (ds->n_items != 0 && ds->n_items != q->plan.n_inputs)
-        return dlpi_refuse(p, DLP_ERR_ARG, p->fetch->name, "dataset.n_items",
-                           "n_items is %" PRIu64 ", must be 0 where load counts the items of parts",
-                           ds->n_items);
-    ds->n_items = q->plan.n_inputs;
-    if ((rc = dlpi_check_items(p)) != DLP_OK) return rc;
-    return dlpi_found_lengths(p);
+/* Of a stream, behind the last row given or, with windows, behind the beginning of the window that
+   this is in: as many rows as must be known at once. */
+static uint64_t dlpi_found_rows_needed(const dlp_pipe *p, const dlpi_found *q) {
+    uint64_t rows = dlpi_found_look(p, q), n = q->plan.window, epoch = q->plan.steps * q->each;
+    if (n == 0) return rows;
+    rows = (n - 1 + rows + n - 1) / n * n;
+    return q->plan.steps && epoch < rows ? epoch : rows;
+}
+
+/* load gets whole pages; made items, which may be tiny, lie side by side. */
+static uint64_t dlpi_found_align(const dlpi_found *q) {
+    return q->d.load == NULL && q->d.max_part_bytes < 4096 && !DLPI_DEBUG ? DLPI_LINE : 4096;
+}
+
+/* Cells beyond what is needed: one for each worker and, where they are tiny, what a MiB has room
+   for, so that workers and scheduler wake each other less often. */
+static uint64_t dlpi_found_more(const dlpi_found *q, const dlpi_stage *st) {
+    const int32_t n = st->w.num_workers;
+    uint64_t workers = n > 0 ? (uint64_t)n : 1;
+    uint64_t more = (1 << 20) / (sizeof(dlpi_input) + q->d.max_part_bytes);
+    if (q->d.load != NULL || q->d.max_part_bytes >= 4096 || n <= 0) return workers;
+    return more > 1024 ? 1024 : more > workers ? more : workers;
 }
 
 /* How many cells there are, a stream needing so many; because: what that follows from. */
@@ -233,28 +229,30 @@ static int dlpi_found_cells(dlp_pipe *p, dlpi_stage *st, uint64_t need, const ch
     if (q->cursors.n > fit)
         return dlpi_refuse(p, DLP_ERR_ARG, st->name, "streams",
                            "this rank reads %" PRIu32 " streams, a state has room for %" PRIu32
-                           " (n_parts, max_items): fewer streams, or more ranks",
+                           " (n_parts, max_items, window): fewer streams, or more ranks",
                            q->cursors.n, fit);
-    q->need = (uint32_t)need;
     q->n_cells = q->d.queue_size;
-    if (q->n_cells == 0 && all < 4096) {
-        uint64_t more = all + (uint64_t)(st->w.num_workers > 0 ? st->w.num_workers : 1);
-        q->n_cells = more < 4096 ? (uint32_t)more : 4096;
+    if (q->n_cells == 0 && all <= DLPI_FOUND_CELLS) {
+        uint64_t more = all + dlpi_found_more(q, st);
+        q->n_cells = more < DLPI_FOUND_CELLS ? (uint32_t)more : DLPI_FOUND_CELLS;
     }
     if (q->n_cells >= all) return DLP_OK;
     return dlpi_refuse(p, DLP_ERR_ARG, st->name, "queue_size",
-                       "a batch may need %" PRIu64 " parts at once (%" PRIu32 " streams, %" PRIu64
+                       "a batch%s may need %" PRIu64 " parts at once (%" PRIu32 " streams, %" PRIu64
                        " of each: %s), queue_size is %" PRIu32
-                       "; 0 takes what is needed, at most 4096",
-                       all, q->cursors.n, need, because, q->d.queue_size);
+                       "; 0 takes what is needed, at most 65536",
+                       q->plan.window ? " and its windows" : "", all, q->cursors.n, need, because,
+                       q->d.queue_size);
 }
 
 /* So many rows, from anywhere in an input on, lie in so many inputs. */
 static int dlpi_found_check(dlp_pipe *p, dlpi_stage *st) {
     const dlpi_found *q = st->self;
-    uint64_t rows = dlpi_found_look(p, q);
-    return dlpi_found_cells(p, st, 1 + (rows - 1 + q->least_items - 1) / q->least_items,
-                            "batch_size, min_items");
+    uint64_t rows = dlpi_found_rows_needed(p, q), each = dlpi_found_inputs(&q->plan, 0);
+    rows = 1 + (rows - 1 + q->least_items - 1) / q->least_items;
+    if (q->plan.window && q->plan.steps == 0 && each < rows) rows = each;
+    return dlpi_found_cells(
+        p, st, rows, q->plan.window ? "batch_size, min_items, window" : "batch_size, min_items");
 }
 
 /* ---- memory ---- */
@@ -265,38 +263,75 @@ static uint64_t dlpi_found_slot_bytes(const dlp_pipe *p) {
 
 static void dlpi_found_layout(dlp_pipe *p, dlpi_stage *st) {
     const dlpi_found *q = st->self;
-    uint64_t stride = dlpi_round_up(dlpi_sum(q->d.max_part_bytes, DLPI_GUARD), 4096);
+    uint64_t stride = dlpi_round_up(dlpi_sum(q->d.max_part_bytes, DLPI_GUARD), dlpi_found_align(q));
+    dlpi_area_add(p, DLPI_REC_OWN + st->id, NULL,
+                  q->counts_bytes ? q->counts_bytes : sizeof(dlpi_found_counts), 1, DLPI_LINE);
     dlpi_area_add(p, DLPI_REC_SOURCE, "part cells: records", sizeof(dlpi_input), q->n_cells,
                   DLPI_LINE);
-    dlpi_area_add(p, DLPI_REC_SOURCE_CELLS, "part cells", dlpi_sum(stride, DLPI_INPUT_GUARD),
-                  q->n_cells, 4096);
+    dlpi_area_add(p, DLPI_REC_SOURCE_CELLS, q->plan.window ? "part cells, windows" : "part cells",
+                  dlpi_sum(stride, DLPI_INPUT_GUARD), q->n_cells, 4096);
 }
 
 static int dlpi_found_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out) {
     const dlpi_found *q = st->self;
     DLPI_UNUSED(p);
+    uint64_t streams = q->cursors.n, windows = q->plan.window ? streams : 0;
+    uint64_t orders = q->plan.shuffle_items && q->most_items > 1 ? q->n_cells : 0;
     out[0] = (dlpi_block){offsetof(dlpi_found, use), dlpi_times(q->n_cells, sizeof *q->use)};
-    out[1] =
-        (dlpi_block){offsetof(dlpi_found, streams), dlpi_times(q->cursors.n, sizeof *q->streams)};
-    return 2;
+    out[1] = (dlpi_block){offsetof(dlpi_found, streams), dlpi_times(streams, sizeof *q->streams)};
+    out[2] = (dlpi_block){offsetof(dlpi_found, items), dlpi_times(orders, sizeof *q->items)};
+    out[3] = (dlpi_block){offsetof(dlpi_found, window_orders),
+                          dlpi_times(windows, sizeof *q->window_orders)};
+    out[4] = (dlpi_block){offsetof(dlpi_found, window_rows),
+                          dlpi_times(dlpi_times(windows, q->plan.window), sizeof *q->window_rows)};
+    return 5;
 }
 
 static void dlpi_found_live(dlp_pipe *p, dlpi_stage *st) {
     dlpi_found *q = st->self;
     for (uint32_t i = 0; i < q->cursors.n; i++)
         q->streams[i].head = q->streams[i].tail = DLPI_FOUND_NONE;
+    q->counts = dlpi_area_at(p, DLPI_REC_OWN + st->id, 0);
+    q->counts->window = q->plan.window;
+    q->waits = q->waits_last = DLPI_FOUND_NONE;
+    q->free = 0; /* all, in their order */
+    q->free_last = q->n_cells - 1;
+    for (uint32_t c = 0; c < q->n_cells; c++)
+        q->use[c].next = c + 1 < q->n_cells ? c + 1 : DLPI_FOUND_NONE;
     if (DLPI_DEBUG) dlpi_inputs_paint(p, q->d.max_part_bytes);
 }
 
 /* ---- the lists of the streams ---- */
 
+/* To the end of a list. */
+static void dlpi_found_append(dlpi_found *q, uint32_t *first, uint32_t *last, uint32_t c) {
+    if (*first == DLPI_FOUND_NONE)
+        *first = c;
+    else
+        q->use[*last].next = c;
+    *last = c;
+}
+
+/* Cell c is on no stream's list any more. One of which no batch has rows, and that is loaded, is
+   free; others will be. */
+static void dlpi_found_unlist(dlpi_found *q, uint32_t c, bool loaded) {
+    dlpi_found_cell *u = &q->use[c];
+    u->listed = false;
+    u->next = DLPI_FOUND_NONE;
+    if (loaded && u->used <= q->left)
+        dlpi_found_append(q, &q->free, &q->free_last, c);
+    else
+        dlpi_found_append(q, &q->waits, &q->waits_last, c);
+}
+
 /* The first cell of a stream is not needed any more. */
 static void dlpi_found_drop(dlpi_found *q, dlpi_found_stream *x) {
-    dlpi_found_cell *u = &q->use[x->head];
-    u->listed = false;
-    x->head = u->next;
+    uint32_t c = x->head;
+    if (x->last_known == c) x->last_known = DLPI_FOUND_NONE;
+    x->head = q->use[c].next;
     x->cells--;
     if (x->head == DLPI_FOUND_NONE) x->tail = DLPI_FOUND_NONE;
+    dlpi_found_unlist(q, c, false);
 }
 
 /* All streams begin with this epoch, with what they have of it. */
@@ -310,8 +345,8 @@ static void dlpi_found_begin(dlpi_found *q, uint64_t epoch) {
         while (x->head != DLPI_FOUND_NONE && q->use[x->head].epoch != epoch) dlpi_found_drop(q, x);
         x->known = x->head;
         x->last_known = DLPI_FOUND_NONE;
-        x->rows = x->empty = 0;
-        x->at = (dlpi_cursor){0, 0};
+        x->rows = x->empty = x->given = x->length = 0;
+        x->at = (dlpi_cursor){0, 0, 0, 0};
         if (x->head == DLPI_FOUND_NONE || x->epoch < epoch) {
             x->epoch = epoch;
             x->next = 0;
@@ -356,14 +391,24 @@ static uint64_t dlpi_found_failed(dlp_pipe *p, dlpi_found_cell *u, dlpi_input *c
 
 /* Take cell c, the first of stream i that was not known, off the list: nothing of it is left. */
 static void dlpi_found_pass(dlpi_found *q, dlpi_found_stream *x, uint32_t c) {
-    dlpi_found_cell *u = &q->use[c];
-    u->listed = false;
     x->cells--;
     if (x->last_known == DLPI_FOUND_NONE)
-        x->head = u->next;
+        x->head = q->use[c].next;
     else
-        q->use[x->last_known].next = u->next;
+        q->use[x->last_known].next = q->use[c].next;
     if (x->tail == c) x->tail = x->last_known;
+    dlpi_found_unlist(q, c, true);
+}
+
+/* Have inputs items in another order than load's? */
+static inline bool dlpi_found_shuffled(const dlpi_found *q) {
+    return q->plan.shuffle_items && q->most_items > 1;
+}
+
+static void dlpi_found_count(dlpi_found_counts *c, uint64_t items) {
+    dlpi_bump(&c->inputs, 1);
+    dlpi_bump(&c->items, items);
+    dlpi_bump(&c->empty, items == 0);
 }
 
 /* Take the count of the first input of stream i that was not known. */
@@ -374,10 +419,10 @@ static int dlpi_found_learn_one(dlp_pipe *p, uint32_t i, bool loaded) {
     dlpi_found_cell *u = &q->use[c];
     dlpi_input *cell = dlpi_input_at(p, c);
     uint64_t s = q->cursors.first + i;
-    u->taken = u->ordinal == x->at.ordinal ? x->at.used : 0;
     u->n = loaded ? cell->items : dlpi_found_failed(p, u, cell);
+    u->taken = u->ordinal == x->at.ordinal ? x->at.used : 0;
     if (q->rule && q->rule->taken)
-        u->taken = q->rule->taken(q, u->n, u->taken);
+        u->taken = q->rule->taken(u->n, u->taken);
     else if (u->failed)
         u->n += u->taken;
     if (u->n < u->taken)
@@ -385,6 +430,7 @@ static int dlpi_found_learn_one(dlp_pipe *p, uint32_t i, bool loaded) {
                                "%s %" PRIu64 " has %" PRIu64 " items, the state says that %" PRIu64
                                " of them were given: it is not the %s it was",
                                p->source->input, cell->index, u->n, u->taken, p->source->input);
+    dlpi_found_count(q->counts, u->failed ? 0 : u->n);
     x->empty = u->n == 0 ? x->empty + 1 : 0;
     x->known = u->next;
     if (u->n > u->taken)
@@ -392,8 +438,8 @@ static int dlpi_found_learn_one(dlp_pipe *p, uint32_t i, bool loaded) {
     else
         dlpi_found_pass(q, x, c);
     x->rows += q->rule && u->n > u->taken ? q->rule->learned(q, i, c) : u->n - u->taken;
-    if (q->plan.shuffle_items && u->n > 0)
-        dlpi_found_items(&q->plan, &u->items, u->epoch, cell->index,
+    if (dlpi_found_shuffled(q) && u->n > 0)
+        dlpi_found_items(&q->plan, &q->items[c], u->epoch, cell->index,
                          u->ordinal / dlpi_found_inputs(&q->plan, s), u->n);
     if (q->plan.steps == 0 || x->empty < dlpi_found_empty(&q->plan, s)) return DLP_OK;
     return dlpi_found_fail(p, DLP_ERR_CALLBACK,
@@ -408,6 +454,79 @@ static inline bool dlpi_found_out(const dlpi_found *q, const dlpi_found_stream *
            (x->known == DLPI_FOUND_NONE || q->use[x->known].epoch > q->epoch);
 }
 
+/* ---- windows ---- */
+
+/* Items of a stream, from where its window begins to the end of its last one that is complete. */
+static uint64_t dlpi_found_whole(const dlpi_found *q, const dlpi_found_stream *x) {
+    uint64_t rest = q->plan.steps * q->each - x->given + x->at.place; /* with steps: of the epoch */
+    if (q->plan.steps && x->rows >= rest) return rest;
+    return dlpi_found_out(q, x) ? x->rows : x->rows / q->plan.window * q->plan.window;
+}
+
+/* Rows of a stream that may be given. */
+static inline uint64_t dlpi_found_rows_left(const dlpi_found *q, const dlpi_found_stream *x) {
+    uint64_t whole;
+    if (q->rule) return x->rows;
+    whole = q->plan.window ? dlpi_found_whole(q, x) : x->rows;
+    return whole > x->at.place ? whole - x->at.place : 0;
+}
+
+/* What the n items of the window of stream i are; returns 16 bits that follow from their inputs. */
+static uint64_t dlpi_found_gather(dlpi_found *q, uint32_t i, uint64_t n) {
+    const dlpi_found_stream *x = &q->streams[i];
+    dlpi_found_row *row = q->window_rows + i * q->plan.window;
+    uint64_t h = 0;
+    for (uint32_t c = x->head; n > 0; c = q->use[c].next) {
+        const dlpi_found_cell *u = &q->use[c];
+        uint64_t k = u->n - u->taken < n ? u->n - u->taken : n;
+        h = dlpi_absorb(dlpi_absorb(h, u->ordinal), k);
+        for (uint64_t j = u->taken; j < u->taken + k; j++, row++) {
+            row->cell = c;
+            row->number =
+                (uint32_t)(dlpi_found_shuffled(q) ? dlp_permutation_at(&q->items[c], j) : j);
+        }
+        n -= k;
+    }
+    return h & 0xffff;
+}
+
+/* Open the window of stream i where it is complete, and not open yet. A state's is the one that it
+   was, or the pipe fails. */
+static void dlpi_found_open(dlp_pipe *p, uint32_t i) {
+    dlpi_found *q = dlpi_found_of(p);
+    dlpi_found_stream *x = &q->streams[i];
+    uint64_t n, s = q->cursors.first + i;
+    if (x->length > 0) return;
+    n = dlpi_found_whole(q, x);
+    if (n == 0 && (x->at.place == 0 || !dlpi_found_out(q, x))) return;
+    if (n > q->plan.window) n = q->plan.window;
+    x->check = dlpi_found_gather(q, i, n);
+    if (x->at.place > 0 && (x->at.place >= n || x->at.check != x->check)) {
+        dlpi_found_fail(p, DLP_ERR_RESUME,
+                        "the window of stream %" PRIu64 " has items of other inputs than the one "
+                        "that the state was saved in, of which %" PRIu64 " were given",
+                        s, x->at.place);
+        return;
+    }
+    x->length = n;
+    dlpi_found_window(&q->plan, &q->window_orders[i], q->epoch, s, &x->at, n);
+}
+
+/* All items of the window are given: the next one begins behind them. */
+static void dlpi_found_leave_window(dlpi_found *q, dlpi_found_stream *x) {
+    uint64_t n = x->length;
+    x->rows -= n;
+    while (n > 0) {
+        dlpi_found_cell *u = &q->use[x->head];
+        uint64_t k = u->n - u->taken < n ? u->n - u->taken : n;
+        u->taken += k;
+        n -= k;
+        x->at = (dlpi_cursor){u->ordinal, u->taken, 0, 0};
+        if (u->taken == u->n) dlpi_found_drop(q, x);
+    }
+    x->length = 0;
+}
+
 /* Take all counts that are there, each stream's in its order. */
 static int dlpi_found_learn(dlp_pipe *p) {
     dlpi_found *q = dlpi_found_of(p);
@@ -418,6 +537,7 @@ static int dlpi_found_learn(dlp_pipe *p) {
             if (low != DLPI_INPUT_LOADED && low != DLPI_INPUT_FAILED) break;
             if (dlpi_found_learn_one(p, i, low == DLPI_INPUT_LOADED) != DLP_OK) break;
         }
+        if (q->plan.window && q->rc == DLP_OK) dlpi_found_open(p, i);
         if (q->rule && q->rc == DLP_OK) x->rows += q->rule->more(p, i, dlpi_found_out(q, x));
     }
     return q->rc;
@@ -425,21 +545,36 @@ static int dlpi_found_learn(dlp_pipe *p) {
 
 /* ---- what is loaded next ---- */
 
-/* A free cell, closed; n_cells: none. */
+/* Is a cell that is on no list loaded, or closed by this: open of an epoch, or a place, left? */
+static bool dlpi_found_closed(dlp_pipe *p, uint32_t c) {
+    uint64_t *state = &dlpi_input_at(p, c)->state, now = dlpi_claim_owner(state); /* Q1 <- Q1 */
+    uint32_t low = dlpi_gen_low(now);
+    if (low == DLPI_INPUT_LOADED || low == DLPI_INPUT_FAILED) return true;
+    return low == DLPI_INPUT_OPEN &&
+           dlpi_claim_take(
+               state, now,
+               dlpi_gen_word(dlpi_found_of(p)->use[c].ticket, DLPI_INPUT_CLOSED)); /* Q1 -> Q1 */
+}
+
+/* A free cell, closed; n_cells: none. Those that wait stand about in the order of the batches that
+   have rows of them; the ones that are being loaded are passed over. */
 static uint32_t dlpi_found_free_cell(dlp_pipe *p) {
     dlpi_found *q = dlpi_found_of(p);
-    for (uint32_t c = 0; c < q->n_cells; c++) {
-        const dlpi_found_cell *u = &q->use[c];
-        uint64_t *state = &dlpi_input_at(p, c)->state, now;
-        uint32_t low;
-        if (u->ticket == 0) return c;
-        if (u->listed || u->used > q->left) continue;
-        now = dlpi_claim_owner(state); /* Q1 <- Q1 */
-        low = dlpi_gen_low(now);
-        if (low == DLPI_INPUT_LOADED || low == DLPI_INPUT_FAILED) return c;
-        if (low == DLPI_INPUT_OPEN && /* an epoch, or a place, that was left */
-            dlpi_claim_take(state, now, dlpi_gen_word(u->ticket, DLPI_INPUT_CLOSED))) /* Q1 -> Q1 */
-            return c;
+    uint32_t before = DLPI_FOUND_NONE, c;
+    if (q->free != DLPI_FOUND_NONE) {
+        c = q->free;
+        q->free = q->use[c].next;
+        return c;
+    }
+    for (c = q->waits; c != DLPI_FOUND_NONE; before = c, c = q->use[c].next) {
+        if (q->use[c].used > q->left) break;
+        if (!dlpi_found_closed(p, c)) continue;
+        if (before == DLPI_FOUND_NONE)
+            q->waits = q->use[c].next;
+        else
+            q->use[before].next = q->use[c].next;
+        if (q->waits_last == c) q->waits_last = before;
+        return c;
     }
     return q->n_cells;
 }
@@ -526,7 +661,8 @@ static bool dlpi_found_batch(const dlp_pipe *p, uint64_t before, uint64_t *rows)
     *rows = p->global_batch;
     for (uint32_t i = 0; i < q->cursors.n; i++) {
         const dlpi_found_stream *x = &q->streams[i];
-        uint64_t gone = before * q->each, n = x->rows > gone ? x->rows - gone : 0;
+        uint64_t gone = before * q->each, n = dlpi_found_rows_left(q, x);
+        n = n > gone ? n - gone : 0;
         if (n >= q->each) n = q->each;
         if (n < q->each && !dlpi_found_out(q, x))
             known = false;
@@ -568,27 +704,29 @@ static bool dlpi_found_ready(dlp_pipe *p, uint64_t rows) {
     return there;
 }
 
-/* The batch in slot s has a part of cell c. */
-static void dlpi_found_use(dlp_pipe *p, uint32_t s, uint32_t c) {
-    uint64_t used = dlpi_slot_at(p, s)->sequence + 1;
-    dlpi_found_of(p)->use[c].used = used;
-    DLPI_STORE_RLX(&dlpi_input_at(p, c)->used, used); /* for observers */
-}
-
-/* Row r of it is an input that failed, in cell c. */
-static void dlpi_found_fail_row(dlp_pipe *p, uint32_t s, uint32_t r, uint32_t c) {
+/* Row r of slot s has something of the input in cell c. */
+static void dlpi_found_use(dlp_pipe *p, uint32_t s, uint32_t r, uint32_t c) {
+    dlpi_found_cell *u = &dlpi_found_of(p)->use[c];
+    dlpi_input *cell = dlpi_input_at(p, c);
     dlpi_bslot *slot = dlpi_slot_at(p, s);
-    dlp_error e = dlpi_input_at(p, c)->error;
-    e.position = slot->position + r;
-    slot->dirty = 1;
-    dlpi_slot_rec(p, s)[r] = DLPI_ROW_LEFT;
-    dlpi_slot_fail(slot, DLPI_NOBODY, &e);
+    if (u->used != slot->sequence + 1) {
+        u->used = slot->sequence + 1;
+        DLPI_STORE_RLX(&cell->used, slot->sequence + 1); /* for observers */
+    }
+    if (u->failed) {
+        dlp_error e = cell->error;
+        e.position = slot->position + r;
+        slot->dirty = 1;
+        dlpi_slot_rec(p, s)[r] = DLPI_ROW_LEFT;
+        dlpi_slot_fail(slot, DLPI_NOBODY, &e);
+    }
 }
 
-/* The first input of a stream is given. */
-static void dlpi_found_given(dlpi_found *q, dlpi_found_stream *x) {
-    if (x->last_known == x->head) x->last_known = DLPI_FOUND_NONE;
-    dlpi_found_drop(q, x);
+/* Row r of slot s is an item of the input in cell c. */
+static void dlpi_found_give_row(dlp_pipe *p, uint32_t s, uint32_t r, uint32_t c, uint32_t number) {
+    dlpi_found_rows_of(p, s)[r] = (dlpi_found_row){c, number};
+    dlpi_slot_index(p, s)[r] = dlpi_input_at(p, c)->index;
+    dlpi_found_use(p, s, r, c);
 }
 
 /* Rows of slot s from row r on, at most n, out of the first input of a stream. Returns how many. */
@@ -597,22 +735,37 @@ static uint32_t dlpi_found_give(dlp_pipe *p, dlpi_found_stream *x, uint32_t s, u
     dlpi_found *q = dlpi_found_of(p);
     uint32_t c = x->head;
     dlpi_found_cell *u = &q->use[c];
-    const dlpi_input *cell = dlpi_input_at(p, c);
-    dlpi_found_row *row = dlpi_found_rows_of(p, s);
     uint64_t *index = dlpi_slot_index(p, s);
     if (n > u->n - u->taken) n = (uint32_t)(u->n - u->taken);
-    if (q->plan.shuffle_items) dlp_permutation_block(&u->items, u->taken, n, index + r);
+    if (dlpi_found_shuffled(q)) dlp_permutation_block(&q->items[c], u->taken, n, index + r);
     for (uint32_t i = 0; i < n; i++) {
-        uint64_t number = q->plan.shuffle_items ? index[r + i] : u->taken + i;
-        row[r + i] = (dlpi_found_row){c, (uint32_t)number};
-        index[r + i] = cell->index;
+        uint64_t number = dlpi_found_shuffled(q) ? index[r + i] : u->taken + i;
+        dlpi_found_give_row(p, s, r + i, c, (uint32_t)number);
     }
-    if (u->failed) dlpi_found_fail_row(p, s, r, c);
     u->taken += n;
-    dlpi_found_use(p, s, c);
     x->rows -= n;
-    x->at = (dlpi_cursor){u->ordinal, u->taken};
-    if (u->taken == u->n) dlpi_found_given(q, x);
+    x->at = (dlpi_cursor){u->ordinal, u->taken, 0, 0};
+    if (u->taken == u->n) dlpi_found_drop(q, x);
+    return n;
+}
+
+/* The same out of the window of stream i. */
+static uint32_t dlpi_found_give_mixed(dlp_pipe *p, uint32_t i, uint32_t s, uint32_t r, uint32_t n) {
+    dlpi_found *q = dlpi_found_of(p);
+    dlpi_found_stream *x = &q->streams[i];
+    const dlpi_found_row *rows = q->window_rows + i * q->plan.window;
+    uint64_t *index = dlpi_slot_index(p, s);
+    dlpi_found_open(p, i); /* at its first row: nothing can be wrong with it */
+    if (n > x->length - x->at.place) n = (uint32_t)(x->length - x->at.place);
+    dlp_permutation_block(&q->window_orders[i], x->at.place, n, index + r);
+    for (uint32_t k = r; k < r + n; k++) {
+        const dlpi_found_row *from = &rows[index[k]];
+        dlpi_found_give_row(p, s, k, from->cell, from->number);
+    }
+    x->at.place += n;
+    x->at.check = x->check;
+    x->given += n;
+    if (x->at.place == x->length) dlpi_found_leave_window(q, x);
     return n;
 }
 
@@ -639,7 +792,9 @@ static void dlpi_found_fill(dlp_pipe *p, uint32_t s) {
         dlpi_found_stream *x = &q->streams[i];
         uint32_t r = i * q->each, end = r + q->each < count ? r + q->each : count;
         for (; q->rule && r < end && x->rows > 0; x->rows--) q->rule->give(p, i, s, r++);
-        while (r < end && x->rows > 0) r += dlpi_found_give(p, x, s, r, end - r);
+        while (r < end && dlpi_found_rows_left(q, x) > 0)
+            r += q->plan.window ? dlpi_found_give_mixed(p, i, s, r, end - r)
+                                : dlpi_found_give(p, x, s, r, end - r);
         if (r < end) dlpi_found_holes(p, s, r, end);
         dlpi_cursor_put(&q->cursors, state->at, i, &x->at);
     }
@@ -676,39 +831,6 @@ static uint64_t dlpi_found_item(dlpi_worker *w, uint32_t s, uint32_t row, uint64
     return dlpi_slot_index(w->p, s)[row];
 }
 
-/* ---- an input is loaded ---- */
-
-/* One try. Returns 0, or what is wrong. */
-static int dlpi_found_load(dlpi_worker *w, uint32_t c) {
-    const dlpi_found *q = dlpi_found_of(w->p);
-    dlpi_input *cell = dlpi_input_at(w->p, c);
-    dlp_part part = {.index = cell->index,
-                     .data = dlpi_input_bytes(w->p, c),
-                     .capacity = q->d.max_part_bytes,
-                     .attempt = dlpi_rec_tries(cell->rec),
-                     .worker = (uint32_t)w->id,
-                     .worker_state = w->state,
-                     .call = &w->note};
-    int rc = dlpi_call_verdict(w, cell->killed_by, cell->rec);
-    if (rc != 0) return rc;
-    rc = dlpi_item_returned(w, ((dlp_part_fn)w->st->own)(w->st->user, &part));
-    rc = dlpi_guard_input(w, c, q->d.max_part_bytes, rc);
-    if (rc != 0) return rc;
-    if (part.bytes > q->d.max_part_bytes)
-        return dlpi_say(w, DLP_ERR_LENGTH,
-                        "load set bytes to %" PRIu64 ", max_part_bytes is %" PRIu64, part.bytes,
-                        q->d.max_part_bytes);
-    if (part.items > q->most_items)
-        return dlpi_say(w, DLP_ERR_LENGTH, "load set items to %" PRIu64 ", max_items is %" PRIu64,
-                        part.items, q->most_items);
-    if (part.items > 0 && part.items < q->least_items)
-        return dlpi_say(w, DLP_ERR_LENGTH, "load set items to %" PRIu64 ", min_items is %" PRIu64,
-                        part.items, q->least_items);
-    cell->bytes = part.bytes;
-    cell->items = part.items;
-    return 0;
-}
-
 /* ---- states ---- */
 
 static void dlpi_found_config(const dlp_pipe *p, dlpi_state *s) {
@@ -728,12 +850,13 @@ static const char *dlpi_found_never_saved(const dlp_pipe *p, const dlpi_state *s
     if (s->batch == 0) return s->sampler_bytes == 0 ? NULL : "sampler_bytes";
     if (q->plan.steps && s->batch >= q->plan.steps) return "batch";
     if (!dlpi_cursors_read(&c, s->sampler, s->sampler_bytes)) return "sampler_bytes";
-    if (c.ordinal_bits != q->cursors.ordinal_bits || c.used_bits != q->cursors.used_bits ||
-        (uint64_t)c.first + c.n > q->plan.streams)
+    if (!dlpi_cursors_alike(&c, &q->cursors) || (uint64_t)c.first + c.n > q->plan.streams)
         return "sampler";
     for (uint32_t i = 0; i < c.n; i++) {
         dlpi_cursor x = dlpi_cursor_take(&c, s->sampler, i);
-        if (x.used > q->most_used) return "sampler";
+        if (x.used > q->most_items) return "sampler";
+        if (q->plan.window ? x.place >= q->plan.window || (x.place == 0 && x.check != 0) : 0)
+            return "sampler";
         if (q->plan.steps == 0 && x.ordinal >= dlpi_found_inputs(&q->plan, c.first + i))
             return "sampler";
     }
@@ -761,8 +884,23 @@ static int dlpi_found_seek(dlp_pipe *p, const dlpi_place *to) {
                                    s, c.first, c.first + c.n - 1);
         q->streams[i].at = dlpi_cursor_take(&c, to->sampler, s - c.first);
         q->streams[i].next = q->streams[i].at.ordinal;
+        q->streams[i].given = to->batch * q->each;
     }
     return DLP_OK;
+}
+
+/* ---- observers ---- */
+
+static bool dlpi_found_seen(const dlpi_words *words, dlpi_seen *s, int32_t stage) {
+    const dlpi_record *cells = &words->rec[DLPI_REC_SOURCE_CELLS];
+    const int type = DLPI_REC_OWN + stage;
+    dlp_stage_stats *out = &s->figures.stages[stage];
+    uint64_t *const to[] = {&out->inputs, &out->inputs_items, &out->inputs_empty, &out->window};
+    if (!dlpi_inputs_seen(words, s, stage)) return false;
+    out->cell_bytes = dlpi_times(cells->stride, cells->count);
+    for (uint64_t i = 0; i < sizeof to / sizeof *to && words->rec[type].type != 0; i++)
+        if (!dlpi_word_at(words, type, 0, i * 8, 8, to[i])) return false;
+    return true;
 }
 
 /* What all sources have whose items nobody has counted; of their self dlpi_found is the first. */
@@ -775,23 +913,3 @@ static int dlpi_found_seek(dlp_pipe *p, const dlpi_place *to) {
 #define DLPI_FOUND_SOURCE \
     DLPI_FOUND_BATCHES, .slot_bytes = dlpi_found_slot_bytes, .row_bytes = sizeof(dlp_part), \
                         .row = dlpi_found_row_part, .config = dlpi_found_config
-
-static const dlpi_source_ops dlpi_found_source = {
-    .sizes = dlpi_found_sizes,
-    DLPI_FOUND_SOURCE,
-    .params = "streams, steps_per_epoch, max_items, manifest",
-    .input = "part",
-    .load = dlpi_found_load,
-};
-
-static const dlpi_stage_ops dlpi_found_ops = {
-    .kind = DLP_STAGE_FOUND,
-    DLPI_OPS_OF_INPUTS,
-    .self_bytes = sizeof(dlpi_found),
-    .check = dlpi_found_check,
-    .layout = dlpi_found_layout,
-    .private_words = "part tables",
-    .blocks = dlpi_found_blocks,
-    .live = dlpi_found_live,
-    .source = &dlpi_found_source,
-};

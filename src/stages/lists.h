@@ -174,6 +174,8 @@ static const dlpi_source_ops dlpi_lists_source = {
 static const dlpi_stage_ops dlpi_lists_ops = {
     .kind = DLP_STAGE_SAMPLER,
     .rank = 1,
+    .begins = 1,
+    .at = offsetof(dlp_pipe, sampler),
     .words = {.out = "sampler.threaded = 1", .slow = "make the sampler's own function cheaper"},
     .self_bytes = sizeof(dlpi_lists),
     .blocks = dlpi_lists_blocks,

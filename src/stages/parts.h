@@ -579,5 +579,6 @@ static const dlpi_stage_ops dlpi_parts_ops = {
     .private_words = "part tables",
     .blocks = dlpi_parts_blocks,
     .live = dlpi_parts_live,
+    .seen = dlpi_inputs_seen,
     .source = &dlpi_parts_source,
 };

@@ -79,6 +79,8 @@ static const dlpi_source_ops dlpi_keyed_source = {
 static const dlpi_stage_ops dlpi_sampler_ops = {
     .kind = DLP_STAGE_SAMPLER,
     .rank = 1,
+    .begins = 1,
+    .at = offsetof(dlp_pipe, sampler),
     .words = {.out = "sampler.threaded = 1", .slow = "make the sampler's own function cheaper"},
     .source = &dlpi_keyed_source,
 };
@@ -97,5 +99,6 @@ static int dlpi_repeat_check(dlp_pipe *p, dlpi_stage *st) {
 static const dlpi_stage_ops dlpi_repeat_ops = {
     .kind = DLP_STAGE_REPEAT,
     .rank = 2,
+    .at = offsetof(dlp_pipe, repeat),
     .words = {.slow = "make the sampler's own function cheaper"},
 };

@@ -24,6 +24,8 @@ typedef struct dlpi_split { /* what the stage keeps */
     dlp_split_desc d;
     dlpi_chunk_plan plan;
     dlp_chunk_fn load; /* from here what dlp_chunks_open was given */
+    dlp_chunk_at_fn rows_at;
+    bool in_place; /* views are of what rows_at says */
     void *user;
     int preload;      /* DLP_PRELOAD_NONE, _CPU, _DEVICE */
     int preload_auto; /* 1: chosen by DLP_PRELOAD_AUTO */
@@ -129,9 +131,10 @@ static bool dlpi_chunk_left(const dlp_pipe *p, uint32_t s) {
            dlpi_rec_state(dlpi_slot_rec(p, s)[0]) == DLPI_ROW_LEFT;
 }
 
-/* The chunk that the scheduler's present batch is; it has a cell of its own. */
+/* The chunk that the scheduler's present batch is; it has a cell of its own, or none. */
 static uint32_t dlpi_chunk_cell(dlp_pipe *p) {
     uint64_t c = 0;
+    if (dlpi_cells_none(p)) return 0;
     dlpi_order_block(&dlpi_split_of(p)->scheduled, p->schedule.epoch, p->schedule.in_epoch, 1, &c);
     return (uint32_t)c;
 }
@@ -225,9 +228,24 @@ static uint64_t dlpi_split_shape(dlp_pipe *p, uint32_t v, uint32_t count) {
     return sum;
 }
 
+/* Is the chunk that is being split where rows_at says? One that was left out is not. */
+static bool dlpi_split_elsewhere(const dlp_pipe *p) {
+    const dlpi_split *c = dlpi_split_of(p);
+    return c->in_place && !dlpi_chunk_left(p, c->slot);
+}
+
+/* Which row of the bytes of the chunk that is being split is row g of its axis? */
+static uint64_t dlpi_split_row_at(const dlp_pipe *p, uint64_t g) {
+    const dlpi_split *c = dlpi_split_of(p);
+    return dlpi_split_elsewhere(p) ? g - c->at.from : dlpi_chunk_row_at(&c->plan, &c->at, g);
+}
+
 /* Where row `row` of the chunk that is being split lies. */
 static uint8_t *dlpi_split_row(const dlp_pipe *p, uint32_t f, uint64_t row) {
+    const dlpi_split *c = dlpi_split_of(p);
     const dlpi_field *d = &p->batches.at[f];
+    if (dlpi_split_elsewhere(p))
+        return (uint8_t *)(uintptr_t)c->rows_at(c->user, c->chunk, f) + row * dlpi_row_bytes(d);
     return dlpi_batch_cell(p, dlpi_split_of(p)->slot) + d->offset + row * dlpi_row_bytes(d);
 }
 
@@ -312,7 +330,7 @@ static int dlpi_seam_add(dlp_pipe *p, uint64_t g, uint32_t count) {
         c->seam.batch = p->after_batch;
     }
     v = c->seam.v;
-    rc = dlpi_seam_copy(p, dlpi_chunk_row_at(&c->plan, &c->at, g), count);
+    rc = dlpi_seam_copy(p, dlpi_split_row_at(p, g), count);
     if (rc != DLP_OK) return rc;
     dlpi_split_indices(c, g - c->at.from, count, c->index + (size_t)v * c->view_rows + at);
     memset(dlpi_split_valid(c, v) + at, !left, count);
@@ -346,7 +364,7 @@ static uint32_t dlpi_split_view(dlp_pipe *p, uint64_t g, uint32_t count) {
     uint32_t v = dlpi_split_free_view(p);
     dlp_batch *b = &p->out[v];
     bool left = dlpi_chunk_left(p, c->slot);
-    dlpi_split_point(p, v, dlpi_chunk_row_at(&c->plan, &c->at, g));
+    dlpi_split_point(p, v, dlpi_split_row_at(p, g));
     dlpi_split_indices(c, g - c->at.from, count, c->index + (size_t)v * c->view_rows);
     b->valid = left ? c->valid + c->view_rows : c->valid;
     b->valid_count = left ? 0 : count;
@@ -527,7 +545,7 @@ static int dlpi_split_rows(dlp_pipe *p, const dlpi_stage *st) {
     if (q->batches == 0 ||
         (!q->spans && q->first == NULL && dlpi_chunk_batches(q, q->last_rows) == 0))
         dlpi_bad(p, st->name, "last", "such that the last item has a batch; leave it out", 1);
-    if (q->spans && q->world > 1 && c->load == NULL)
+    if (q->spans && q->world > 1 && c->load == NULL && c->rows_at == NULL)
         dlpi_bad(p, st->name, "within_chunks",
                  "1 with ranks, where fetch is none of dlp_chunks_open's and batches would span "
                  "items",
@@ -592,10 +610,15 @@ static int dlpi_split_check_preload(dlp_pipe *p, const dlpi_stage *st) {
 
 /* What the wiring says of chunks, and where they lie. */
 static int dlpi_split_check_all(dlp_pipe *p, dlpi_stage *st) {
-    const dlpi_split *c = st->self;
+    dlpi_split *c = st->self;
     int rc = dlpi_split_resolve(p, st);
     if (rc != DLP_OK || (rc = dlpi_split_check_fields(p, st)) != DLP_OK) return rc;
-    if (c->preload == DLP_PRELOAD_CPU) {
+    c->in_place = c->rows_at != NULL && p->sink == NULL && c->preload == DLP_PRELOAD_NONE &&
+                  !c->d.shuffle_rows;
+    if (c->in_place) {
+        p->cells = DLPI_CELLS_STAY;
+        p->n_cells = 0;
+    } else if (c->preload == DLP_PRELOAD_CPU) {
         p->cells = DLPI_CELLS_STAY;
         p->n_cells = (uint32_t)dlpi_chunk_count(p);
     } else if (p->sink) { /* what the sink has leaves its cell */
@@ -625,7 +648,7 @@ static void dlpi_split_describe(const dlp_pipe *p, const dlpi_stage *st) {
     const dlpi_split *c = st->self;
     dlpi_chunk_rec *r = dlpi_area_at(p, DLPI_REC_LENDER, 0);
     r->per_epoch = p->batches_per_epoch;
-    r->cpu_buffers = p->n_cells;
+    r->cpu_buffers = c->in_place ? p->n_slots : p->n_cells;
     r->preload = c->preload;
     r->in_epoch_at = (uint32_t)offsetof(dlpi_bslot, in_epoch);
     r->used_at = (uint32_t)offsetof(dlpi_bslot, used);

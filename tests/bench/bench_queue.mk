@@ -1,4 +1,5 @@
-# make bench-queue: queues against the peers that are installed; tells which are not.
+# make bench-queue: queues against the peers that are installed; tells which are not. Then claim and
+# gather, which have none. BENCH_ARGS="-r 7 -t 20 claim spsc": rounds, ms of a sample, which ones.
 # The library is compiled as the C that it is; only the driver is C++.
 B ?= build
 BENCH_QUEUE_DPDK := $(shell pkg-config --cflags libdpdk 2>/dev/null)
@@ -13,8 +14,9 @@ BENCH_QUEUE_LIBS += -lrte_ring -lrte_eal
 endif
 
 .PHONY: bench-queue
-bench-queue: $(B)/bench/bench_queue
+bench-queue: $(B)/bench/bench_queue $(B)/bench/bench_claim
 	$(B)/bench/bench_queue $(BENCH_ARGS)
+	$(B)/bench/bench_claim $(BENCH_ARGS)
 
 $(B)/bench/dlpipe.o: dlpipe.h
 	@mkdir -p $(@D)
@@ -23,3 +25,7 @@ $(B)/bench/dlpipe.o: dlpipe.h
 $(B)/bench/bench_queue: tests/bench/bench_queue.cc \
     $(B)/bench/dlpipe.o dlpipe.h tests/bench/bench_queue.mk
 	$(CXX) -std=c++17 -O2 -g $(BENCH_QUEUE_DEFS) -o $@ $< $(B)/bench/dlpipe.o $(BENCH_QUEUE_LIBS)
+
+$(B)/bench/bench_claim: tests/bench/bench_claim.c tests/bench/bench_rig.h dlpipe.h
+	@mkdir -p $(@D)
+	$(CC) -std=c11 $(WARN) -O2 -g -o $@ $< $(LIBS)

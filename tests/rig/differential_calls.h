@@ -554,7 +554,7 @@ static int sampler_desc(const cfg *c, dlp_sampler_desc *d) {
 static void dataset_desc(const cfg *c, dlp_dataset *d) {
     memset(d, 0, sizeof *d);
     d->n_items = c->kind == K_STREAM ? 0 : c->n_items;
-    d->stream = c->kind == K_STREAM;
+    d->open_end = c->kind == K_STREAM;
     d->fields = item_fields;
     d->n_fields = c->ragged ? 3 : 2;
     d->writes_all_bytes = (uint32_t)c->fills;

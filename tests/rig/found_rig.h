@@ -23,6 +23,7 @@ typedef struct found_seen { /* in memory that all processes see */
 
 typedef struct found_item {
     uint64_t part, number;
+    uint64_t ordinal, used; /* of its part in the stream; items of that up to it */
 } found_item;
 
 typedef struct found_rig {
@@ -97,12 +98,29 @@ typedef struct found_order {
     found_item at[FOUND_STREAMS][FOUND_ITEMS];
 } found_order;
 
+/* What is cut every `window` of n items of stream s, permuted. */
+static inline void found_windows(found_item *at, uint64_t n, uint64_t window, uint64_t seed,
+                                 uint64_t s, uint64_t epoch) {
+    static found_item was[FOUND_ITEMS];
+    static dlp_permutation order;
+    memcpy(was, at, n * sizeof *at);
+    for (uint64_t from = 0; from < n; from += window) {
+        uint64_t k = n - from < window ? n - from : window;
+        uint64_t h = inside_hash(INSIDE_SHUFFLE_WINDOW, seed, s);
+        h = inside_absorb(h, from ? was[from - 1].ordinal : 0);
+        h = inside_absorb(h, from ? was[from - 1].used : 0);
+        dlp_permutation_init(&order, k, h, epoch);
+        for (uint64_t i = 0; i < k; i++) at[from + i] = was[from + dlp_permutation_at(&order, i)];
+    }
+}
+
 /* All passes that `want` items of a stream need; 0: one pass. */
 static inline void found_stream(const found_rig *r, uint64_t epoch, uint64_t s, uint64_t want,
                                 found_order *o) {
     static dlp_permutation parts, items;
     uint64_t c = r->d.parts.streams, n = r->d.parts.n_parts, seed = r->d.loader.seed;
     bool shuffle = r->d.loader.shuffle != 0;
+    uint64_t each = (n - s + c - 1) / c;
     o->n[s] = 0;
     for (uint64_t pass = 0; pass == 0 || (o->n[s] < want && pass < 3000); pass++) {
         dlp_permutation_init(&parts, n, inside_hash(INSIDE_PARTS, seed, pass), epoch);
@@ -114,11 +132,14 @@ static inline void found_stream(const found_rig *r, uint64_t epoch, uint64_t s, 
                                  inside_absorb(inside_hash(INSIDE_PART_ITEMS, seed, part), pass),
                                  epoch);
             for (uint64_t i = 0; i < count; i++) {
-                found_item x = {part, shuffle ? dlp_permutation_at(&items, i) : i};
+                found_item x = {part, shuffle ? dlp_permutation_at(&items, i) : i,
+                                pass * each + j / c, i + 1};
                 if (o->n[s] < FOUND_ITEMS) o->at[s][o->n[s]++] = x;
             }
         }
     }
+    if (want > 0 && o->n[s] > want) o->n[s] = want;
+    if (r->d.parts.window) found_windows(o->at[s], o->n[s], r->d.parts.window, seed, s, epoch);
 }
 
 static inline uint64_t found_batches_of(const found_rig *r, const found_order *o, uint64_t from,

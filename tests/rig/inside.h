@@ -6,7 +6,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
-typedef enum inside_domain { INSIDE_PARTS, INSIDE_PART_ITEMS, INSIDE_ROWS } inside_domain;
+typedef enum inside_domain {
+    INSIDE_PARTS,
+    INSIDE_PART_ITEMS,
+    INSIDE_ROWS,
+    INSIDE_SHUFFLE_WINDOW
+} inside_domain;
 
 #if defined(DLPIPE_IMPLEMENTATION_DONE) && !defined(INSIDE_LIBRARY)
 #define INSIDE static inline __attribute__((unused))
@@ -42,6 +47,7 @@ INSIDE uint64_t inside_hash(inside_domain domain, uint64_t seed, uint64_t number
     switch (domain) {
     case INSIDE_PARTS: return dlpi_hash_in(DLPI_DOMAIN_PARTS, seed, number);
     case INSIDE_PART_ITEMS: return dlpi_hash_in(DLPI_DOMAIN_PART_ITEMS, seed, number);
+    case INSIDE_SHUFFLE_WINDOW: return dlpi_hash_in(DLPI_DOMAIN_SHUFFLE_WINDOW, seed, number);
     default: return dlpi_hash_in(DLPI_DOMAIN_ROWS, seed, number);
     }
 }

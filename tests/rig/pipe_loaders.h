@@ -73,7 +73,7 @@ RIG_UNUSED static int life_open(int kind, dlp_pipe **p, dlp_error *e) {
     if (kind == LIFE_CONCURRENT) l->fetch.fetcher = DLP_FETCH_THREADS, l->fetch.in_flight = 3;
     if (kind == LIFE_CACHE) l->cache.bytes = 1000;
     if (kind == LIFE_TUNED) l->fetch.workers.workers_max = 5;
-    if (kind == LIFE_STREAM) l->dataset.stream = 1, l->dataset.fetch = life_stream;
+    if (kind == LIFE_STREAM) l->dataset.open_end = 1, l->dataset.fetch = life_stream;
     if (kind != LIFE_PARTS && kind != LIFE_PARTS_SORTED) return dlp_loader_open(p, l, e);
     d.parts.n_parts = 10;
     d.parts.items = items;

@@ -232,7 +232,7 @@ static int open_stream(const topology *t, work *w, int workers, const dlp_state 
     dlp_loader_desc d;
     loader_desc(t, w, workers, resume, &d);
     d.shuffle = 0;
-    d.dataset.stream = w->stream = 1;
+    d.dataset.open_end = w->stream = 1;
     return loader_go(t, &d, p);
 }
 

@@ -42,7 +42,9 @@ int main(int argc, char **argv) {
     dlp_field field = {.name = "x", .dtype = DLP_U32};
     dlp_dataset set = {.n_items = 1000, .fields = &field, .n_fields = 1, .fetch = fetch};
     dlp_shm_desc shm = {.name = argv[1]};
-    dlp_pipe_desc desc = {.name = "a \"b\\ \033[2J", .prefetch_factor = 4, .shm = &shm};
+    dlp_counter counters[3] = {{"loss", NULL, 0}, {"gpu\033c", "%", 100}, {"never", NULL, 0}};
+    dlp_pipe_desc desc = {.name = "a \"b\\ \033[2J", .prefetch_factor = 4, .shm = &shm,
+                          .counters = counters, .n_counters = 3};
     dlp_sampler_desc sampler = {.order = DLP_ORDER_SHUFFLED};
     dlp_repeat_desc repeat = {.epochs = DLP_FOREVER};
     dlp_fetch_desc fetched = {.dataset = &set,
@@ -61,7 +63,10 @@ int main(int argc, char **argv) {
     dlp_pipe_add_map(p, &mapped);
     dlp_pipe_add_batch(p, &batch);
     if (dlp_pipe_start(p) != DLP_OK) return fprintf(stderr, "%s\n", dlp_pipe_error(p)->message), 1;
-    while (dlp_pipe_next(p, &b) == DLP_OK) dlp_pipe_release(p, b);
+    while (dlp_pipe_next(p, &b) == DLP_OK) {
+        if (dlp_pipe_count(p, 0, 0.25) != 0 || dlp_pipe_count(p, 1, 75) != 0) return 1;
+        dlp_pipe_release(p, b);
+    }
     return 1;
 }
 END
@@ -117,6 +122,10 @@ assert [(k['writers'], k['readers']) for k in l] == [(1, 1), (1, 1), (1, 2), (2,
 assert [k['capacity'] for k in l] == [5, 4, 4, 4] and l[0]['bytes'] == 20
 assert all(0 <= k['depth'] <= k['capacity'] for k in l) and l[0]['depth'] == s['free']
 assert l[3]['depth'] == s['ready'] and l[1]['depth'] <= s['open'] + s['ready']
+c = o['counters']
+assert [(k['name'], k['unit'], k['value'], k['most']) for k in c] == [
+    ('loss', '', 0.25, 0), ('gpu?c', '%', 75, 100), ('never', '', 0, 0)], c
+assert 0 < c[0]['noted'] <= o['batches'] + 5 and c[2]['noted'] == 0 and 0 < c[0]['at_s'] < 3600
 w = o['workers']
 assert [(k['stage'], k['worker']) for k in w] == [(2, 0), (3, 0), (3, 1)]
 assert all(k['process'] == process and (k['pid'] == pid) == (not process) for k in w)
@@ -155,8 +164,21 @@ for kind in threads processes; do
     grep -q '^sampler > fetch  *claim  *1/1  \[[#.]*\] [0-4] of 4$' $dir/text &&
         grep -q '^fetch   *1 ' $dir/text && grep -q '^my?c map.-1 ' $dir/text ||
         fail "text: $(cat $dir/text)"
+    grep -q '^loss  *0.25 .* ago$' $dir/text && grep -q '^never  *not noted yet$' $dir/text &&
+        grep -q '^gpu?c  *75.0* %  \[#########...\] of 100  .* ago$' $dir/text ||
+        fail "counters as text: $(cat $dir/text)"
     [ "$(awk 'length > 90' $dir/text | wc -l)" -eq 0 ] || fail 'text: wider than 80 columns'
     ! grep -q "$(printf '\033')" $dir/text || fail 'text: has commands for a terminal'
+
+    for stretch in newest stall epoch:0 batches:0-4 time:0-1; do
+        rm -f $dir/t.svg
+        $top --timeline $dir/t.svg --window $stretch $name && grep -q '</svg>' $dir/t.svg ||
+            fail "--window $stretch"
+    done
+    for stretch in '' epoch: epoch:1x batches:3 nothing; do
+        $top --timeline $dir/t.svg --window "$stretch" $name 2>/dev/null
+        [ $? -eq 2 ] || fail "--window $stretch: exit code is not 2"
+    done
 
     $top --list >$dir/list && grep -q "^$name  *$owner .* alive$" $dir/list ||
         fail "--list: $(cat $dir/list)"

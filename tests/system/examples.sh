@@ -4,7 +4,8 @@
 # prints in one, stream likewise, of a pipe, share hands out each batch to each, or to one, and
 # chunks learns, and the same in several lives, parts whatever reads its shards,
 # tokens in one life or two, folder tells its classes apart, epochs has no gap between them, table
-# reads what is a table only, tar finds the samples of its shards, and pack packs each token.
+# reads what is a table only, tar finds the samples of its shards, positions gives any ranks the same
+# rows, and pack packs each token.
 dir=build/examples_test
 . tests/rig/shell_rig
 fresh_dir
@@ -147,6 +148,36 @@ sum=$(awk '/: all$/ { sub(":", "", $7); n += $7 } END { printf "%d", n }' $dir/t
 gone() {
     ! kill -0 "$1" 2>/dev/null || grep -q '^State:[[:space:]]*Z' "/proc/$1/status" 2>/dev/null
 }
+
+# positions: any ranks, workers and lives learn from the same rows; a filter keeps a tenth.
+positions() {
+    timeout 60 $dir/positions -f 30 -n 60 "$@" $dir/games 2>&1
+}
+if printf '#include <zlib.h>\n' | ${CC:-cc} -E -x c - >/dev/null 2>&1; then
+    ${CC:-cc} -std=c11 -O1 -o $dir/positions examples/positions.c -lpthread -lm -lz || exit 1
+    mkdir -p $dir/games
+    positions >$dir/said || fail "positions: $(cat $dir/said)"
+    grep -q '^[0-9]* positions/s of 2 ranks; two plain threads, .*: [1-9]' $dir/said ||
+        fail "positions says: $(cat $dir/said)"
+    grep -q "^rank 0: Inputs: 'parts' makes [0-9]* items of each" $dir/said ||
+        fail "positions does not say what is kept: $(cat $dir/said)"
+    grep '^60 steps, 61440 positions, sum' $dir/said >$dir/whole ||
+        fail "positions: $(cat $dir/said)"
+    for ranks in 1 4; do
+        positions -p -r $ranks -w $ranks | grep '^60 steps' | cmp -s - $dir/whole ||
+            fail "positions: $ranks ranks are others than 2"
+    done
+    rm -f $dir/state
+    for life in '2 1' '1 16' '4 20' '2 99'; do
+        positions -p -s $dir/state -r ${life% *} -k ${life#* } >$dir/lives ||
+            fail "positions: $(cat $dir/lives)"
+    done
+    tail -1 $dir/lives | cmp -s - $dir/whole || fail 'positions: four lives are others than one'
+    [ "$(ls $dir/games | wc -l)" -eq 30 ] || fail "positions: $(ls $dir/games | wc -l) shards"
+    printf x >$dir/games/games-0003.gz
+    positions -p >$dir/said && fail 'positions: took a shard that is none'
+    grep -q 'games-0003.gz can.t be read' $dir/said || fail "positions, torn: $(cat $dir/said)"
+fi
 
 # chunks: validation gets better, then training stops early; in lives that end anywhere, without
 # loader threads, and with any preload it learns the same; Ctrl-C leaves what was learnt.

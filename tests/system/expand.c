@@ -124,10 +124,27 @@ static int open_pipe(rig2 *r, dlp_pipe **p, dlp_error *err) {
 
 typedef struct item2 {
     uint64_t index, number;
+    uint64_t ordinal, used; /* of its input in the stream; items of that up to it */
 } item2;
 
 static item2 list[16][INPUTS * 50];
 static uint64_t n_list[16];
+
+/* What is cut every `window` items of stream s, permuted. */
+static void mix(uint64_t s, uint64_t window, uint64_t epoch) {
+    static item2 was[INPUTS * 50];
+    static dlp_permutation order;
+    memcpy(was, list[s], n_list[s] * sizeof *was);
+    for (uint64_t from = 0; from < n_list[s]; from += window) {
+        uint64_t k = n_list[s] - from < window ? n_list[s] - from : window;
+        uint64_t h = inside_hash(INSIDE_SHUFFLE_WINDOW, 7, s);
+        h = inside_absorb(h, from ? was[from - 1].ordinal : 0);
+        h = inside_absorb(h, from ? was[from - 1].used : 0);
+        dlp_permutation_init(&order, k, h, epoch);
+        for (uint64_t i = 0; i < k; i++)
+            list[s][from + i] = was[from + dlp_permutation_at(&order, i)];
+    }
+}
 
 static void write_down(const rig2 *r, uint64_t epoch) {
     static dlp_permutation order, items;
@@ -145,11 +162,15 @@ static void write_down(const rig2 *r, uint64_t epoch) {
                                          inside_absorb(inside_hash(INSIDE_PART_ITEMS, 7, i), pass),
                                          epoch);
                 for (uint32_t k = 0; k < n && n_list[s] < INPUTS * 50; k++) {
-                    item2 x = {i, r->expand.shuffle_items ? dlp_permutation_at(&items, k) : k};
+                    item2 x = {i, r->expand.shuffle_items ? dlp_permutation_at(&items, k) : k,
+                               pass * ((INPUTS - s + c - 1) / c) + j / c, k + 1u};
                     list[s][n_list[s]++] = x;
                 }
             }
         }
+        if (r->expand.steps_per_epoch && n_list[s] > r->expand.steps_per_epoch * m)
+            n_list[s] = r->expand.steps_per_epoch * m;
+        if (r->expand.window) mix(s, r->expand.window, epoch);
     }
 }
 
@@ -224,6 +245,8 @@ static void any_case(uint64_t *random, int processes) {
     init(&r, filter);
     r.repeat.epochs = 1 + test_pick(random, 2);
     r.maps = (int)test_pick(random, 2);
+    if (test_pick(random, 2))
+        r.expand.window = 1 + test_pick(random, test_pick(random, 2) ? 50 : 5000);
     r.sampler.order = (int32_t)test_pick(random, 2);
     r.expand.shuffle_items = (int32_t)test_pick(random, 2);
     r.expand.streams = streams[test_pick(random, 4)];
@@ -263,18 +286,19 @@ static void ranks__streams_divided__same_rows(void) {
 
 static void resume__behind_any_batch__goes_on_exactly(void) {
     static dlp_state states[400];
-    for (int filter = 0; filter < 2; filter++) {
+    for (int i = 0; i < 4; i++) {
         rig2 r;
         int64_t all;
-        init(&r, filter);
+        init(&r, i % 2);
+        r.expand.window = i < 2 ? 0 : 21;
         r.repeat.epochs = 2;
         r.expand.streams = 2;
         all = batches(&r);
         CHECK(all < 400 && run(&r, states) == all);
-        for (int64_t i = 0; i < all; i += 1 + i / 16) {
-            r.pipe.resume = &states[i];
-            r.expand.workers.num_workers = (int32_t)(i % 5) - 1;
-            CHECK(run(&r, NULL) == all - i - 1);
+        for (int64_t k = 0; k < all; k += 1 + k / 16) {
+            r.pipe.resume = &states[k];
+            r.expand.workers.num_workers = (int32_t)(k % 5) - 1;
+            CHECK(run(&r, NULL) == all - k - 1);
         }
     }
 }
@@ -300,6 +324,41 @@ static void loader__filter__batches_are_full(void) {
             n++;
         }
         CHECK((int64_t)n == batches(&r) && dlp_pipe_close(p) == DLP_OK);
+    }
+}
+
+/* Inputs and items are counted once, though workers die at theirs. */
+static void stats__workers_killed__exact(void) {
+    for (int filter = 0; filter < 2; filter++) {
+        dlp_shm_desc shm;
+        rig2 r;
+        dlp_pipe *p;
+        dlp_batch *b;
+        dlp_error err;
+        dlp_stats stats;
+        char text[4096];
+        const dlp_stage_stats *g = &stats.stages[2];
+        memset(&shm, 0, sizeof shm);
+        shm.max_kills = 100;
+        init(&r, filter);
+        r.pipe.shm = &shm;
+        r.expand.workers.placement = r.fetch.placement = DLP_PLACE_PROCESSES;
+        r.expand.window = filter ? 0 : 10;
+        r.repeat.epochs = 2;
+        seen->kill_every = 50;
+        CHECK(open_pipe(&r, &p, &err) == DLP_OK);
+        while (dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK) dlp_pipe_release(p, b);
+        write_down(&r, 0);
+        CHECK(dlp_pipe_stats(p, &stats) == DLP_OK && g->kind == DLP_STAGE_EXPAND);
+        CHECK(g->restarts > 0 && g->inputs == 2 * INPUTS && g->inputs_items == 2 * n_list[0]);
+        CHECK(g->window == r.expand.window && g->cell_bytes > 0);
+        CHECK(dlp_pipe_explain(p, text, sizeof text) > 0);
+        CHECK(strstr(text, filter ? "'expand' keeps 9.7 %: 10.3" : "'expand' makes 2.10 items") !=
+              NULL);
+        CHECK(strstr(text, filter ? "inputs a row.\n" : "for windows of 10 items") != NULL);
+        if (test_failures) printf("%s\n", text);
+        if (filter) CHECK(g->inputs_empty == 2 * INPUTS - g->inputs_items);
+        CHECK(dlp_pipe_close(p) == DLP_OK);
     }
 }
 
@@ -352,6 +411,7 @@ int main(int argc, char **argv) {
     ranks__streams_divided__same_rows();
     resume__behind_any_batch__goes_on_exactly();
     loader__filter__batches_are_full();
+    stats__workers_killed__exact();
     fail__by_input__named();
     desc__what_is_not_possible__refused();
     CHECK(shm_mappings() == 0);

@@ -67,7 +67,7 @@ static void bytes__streams__as_inline(void) {
             for (int kind = -1; kind < KINDS; kind++) {
                 job j;
                 job_init(&j, policies[i]);
-                j.d.dataset.stream = 1;
+                j.d.dataset.open_end = 1;
                 j.d.shuffle = 0;
                 j.ends = ends;
                 if (kind >= 0) job_kind(&j, kind);

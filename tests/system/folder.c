@@ -138,7 +138,7 @@ static void folder__nothing_there__is_refused(void) {
     refused_tree("none", DLP_ERR_ARG, "none", "has no directories");
     refused_tree("none/x.jpg", DLP_ERR_SYSTEM, "x.jpg: open", "Not a directory");
     make("none/class/notes.txt");
-    refused_tree("none", DLP_ERR_ARG, "none", "no file below its 1 classes");
+    refused_tree("none", DLP_ERR_ARG, "none", "no file below its 1 classes ends in jpg, jpeg");
     make("none/class/1.jpg");
     make("none/class/2.jpg");
     d.max_files = 1;

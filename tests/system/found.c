@@ -24,8 +24,10 @@ static int64_t batches(const found_rig *r) {
 
 /* Whoever changes these numbers breaks every saved state. */
 static void order__golden__never_changes(void) {
-    static const uint64_t golden[2] = {UINT64_C(0x947d5a4448dc6a80), UINT64_C(0x3e98e12c537cf4a5)};
-    for (uint32_t steps = 0; steps < 2; steps++) {
+    static const uint64_t golden[4] = {UINT64_C(0x947d5a4448dc6a80), UINT64_C(0x3e98e12c537cf4a5),
+                                       UINT64_C(0xf9e68331c57ebe0b), UINT64_C(0x63e47f0abf8d9949)};
+    for (uint32_t i = 0; i < 4; i++) {
+        uint32_t steps = i % 2;
         found_rig r;
         dlp_pipe *p;
         dlp_batch *b;
@@ -33,16 +35,17 @@ static void order__golden__never_changes(void) {
         found_init(&r, seen, 20, 9);
         r.d.parts.streams = 4;
         r.d.parts.steps_per_epoch = 40 * steps;
+        r.d.parts.window = i / 2 * 23;
         r.d.loader.epochs = 2;
         CHECK(found_open(&r, &p) == DLP_OK);
         while (dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK) {
             const uint64_t *words = b->fields[0].data;
-            for (uint32_t i = 0; i < b->count; i++) h = dlp_hash(h, words[i], b->index[i], i);
+            for (uint32_t k = 0; k < b->count; k++) h = dlp_hash(h, words[k], b->index[k], k);
             dlp_pipe_release(p, b);
         }
         CHECK(dlp_pipe_close(p) == DLP_OK);
-        CHECK(h == golden[steps]);
-        if (h != golden[steps]) printf("  UINT64_C(0x%" PRIx64 ")\n", h);
+        CHECK(h == golden[i]);
+        if (h != golden[i]) printf("  UINT64_C(0x%" PRIx64 ")\n", h);
     }
 }
 
@@ -91,6 +94,7 @@ static void any_case(uint64_t *random, int processes) {
     r.d.loader.batch_size = 8 * (1 + test_pick(random, 5));
     r.d.loader.batch.last = (int32_t)test_pick(random, 3);
     if (test_pick(random, 2)) r.d.parts.steps_per_epoch = 1 + test_pick(random, 60);
+    if (test_pick(random, 2)) r.d.parts.window = 1 + test_pick(random, 120);
     r.d.loader.shuffle = (int32_t)test_pick(random, 2);
     r.d.parts.workers.num_workers = loaders[test_pick(random, processes ? 3 : 4)];
     r.d.loader.num_workers = workers[test_pick(random, processes ? 3 : 4)];
@@ -114,12 +118,13 @@ static void any_case(uint64_t *random, int processes) {
     }
     if (test_failures != before)
         printf("  parts %d most %d how %u streams %u batch %u last %d steps %d shuffle %d workers "
-               "%d %d threaded %d epochs %d world %u prefetch %d collate %d kill %u\n",
+               "%d %d threaded %d epochs %d world %u prefetch %d collate %d kill %u window %u\n",
                (int)r.d.parts.n_parts, (int)r.d.parts.max_items, how, r.d.parts.streams,
                r.d.loader.batch_size, r.d.loader.batch.last, (int)r.d.parts.steps_per_epoch,
                r.d.loader.shuffle, r.d.parts.workers.num_workers, r.d.loader.num_workers,
                r.d.loader.sampler.threaded, (int)r.d.loader.epochs, world,
-               r.d.loader.pipe.prefetch_factor, r.d.loader.batch.collate != NULL, seen->kill_every);
+               r.d.loader.pipe.prefetch_factor, r.d.loader.batch.collate != NULL, seen->kill_every,
+               r.d.parts.window);
 }
 
 static void run__any_wiring__as_written_down(uint64_t seed) {
@@ -172,7 +177,7 @@ static void cells__least__as_written_down(uint64_t seed) {
     static const uint32_t streams[] = {1, 2, 4, 8};
     for (int i = 0; i < test_share(100, 2000); i++) {
         found_rig r;
-        uint32_t steps, look;
+        uint32_t steps, look, window = test_pick(&seed, 2) ? 1 + test_pick(&seed, 40) : 0;
         found_init(&r, seen, 8 + test_pick(&seed, 40), 1 + test_pick(&seed, 12));
         counts(&r, test_pick(&seed, 4), &seed);
         r.d.parts.streams = streams[test_pick(&seed, 4)];
@@ -182,7 +187,24 @@ static void cells__least__as_written_down(uint64_t seed) {
         look = r.d.loader.batch_size / r.d.parts.streams;
         if (steps == 0) look = r.d.loader.batch.last == DLP_LAST_DROP ? 2 * look : look + 1;
         r.d.parts.steps_per_epoch = steps;
+        if (window > 0) {
+            uint32_t m = r.d.loader.batch_size / r.d.parts.streams;
+            uint32_t each =
+                ((uint32_t)r.d.parts.n_parts + r.d.parts.streams - 1) / r.d.parts.streams;
+            r.d.parts.window = window;
+            look = (window - 1 + look + window - 1) / window * window;
+            if (steps > 0 && look > steps * m) look = steps * m;
+            if (steps == 0 && look > each) look = each;
+        }
         r.d.parts.queue_size = look * r.d.parts.streams;
+        if (look * r.d.parts.streams > 1) { /* one less is refused */
+            dlp_pipe *p = NULL;
+            dlp_error err;
+            r.d.parts.queue_size--;
+            CHECK(dlp_parts_open(&p, &r.d, &err) == DLP_ERR_ARG);
+            CHECK(strcmp(err.field, "queue_size") == 0);
+            r.d.parts.queue_size++;
+        }
         r.d.parts.workers.num_workers = (int32_t)test_pick(&seed, 4) - 1;
         r.d.loader.num_workers = (int32_t)test_pick(&seed, 3);
         r.d.loader.epochs = 2;
@@ -197,32 +219,35 @@ static void cells__least__as_written_down(uint64_t seed) {
 static dlp_state states[STATES], others[STATES];
 
 static void resume__behind_any_batch__goes_on_exactly(void) {
-    for (uint32_t steps = 0; steps <= 50; steps += 50) {
+    for (uint32_t i = 0; i < 6; i++) {
+        static const uint32_t windows[] = {0, 17, 1000};
         found_rig r;
         int64_t all;
         found_init(&r, seen, 30, 11);
         r.d.parts.streams = 2;
-        r.d.parts.steps_per_epoch = steps;
+        r.d.parts.steps_per_epoch = i % 2 ? 50 : 0;
+        r.d.parts.window = windows[i / 2];
         r.d.loader.epochs = 2;
         all = batches(&r);
         CHECK(all < STATES && found_run(&r, INT64_MAX, states) == all);
         r.d.parts.workers.num_workers = 5; /* the same states, whatever the schedule */
-        r.d.parts.queue_size = 60;
+        r.d.parts.queue_size = i < 2 ? 60 : 1000;
         CHECK(found_run(&r, INT64_MAX, others) == all);
         CHECK(memcmp(states, others, (size_t)all * sizeof *states) == 0);
-        for (int64_t i = 0; i < all; i++) {
-            r.d.loader.pipe.resume = &states[i];
-            r.d.loader.num_workers = (int32_t)(i % 3);
-            r.d.parts.workers.num_workers = (int32_t)(i % 5) - 1;
-            r.d.parts.queue_size = i % 2 ? 30 : 0;
-            CHECK(found_run(&r, INT64_MAX, NULL) == all - i - 1);
+        for (int64_t k = 0; k < all; k++) {
+            r.d.loader.pipe.resume = &states[k];
+            r.d.loader.num_workers = (int32_t)(k % 3);
+            r.d.parts.workers.num_workers = (int32_t)(k % 5) - 1;
+            r.d.parts.queue_size = i < 2 && k % 2 ? 30 : 0;
+            CHECK(found_run(&r, INT64_MAX, NULL) == all - k - 1);
         }
     }
 }
 
 /* The world size changes every few batches, through merged states, to the end. */
 static void resume__other_ranks__goes_on_exactly(void) {
-    for (uint32_t steps = 0; steps <= 40; steps += 40) {
+    for (uint32_t turns = 0; turns < 4; turns++) {
+        uint32_t steps = turns % 2 * 40;
         found_rig r;
         dlp_state merged, each[4];
         int64_t at = 0, all;
@@ -234,6 +259,7 @@ static void resume__other_ranks__goes_on_exactly(void) {
         r.d.parts.streams = 4;
         r.d.parts.steps_per_epoch = steps;
         r.d.parts.uneven = 1;
+        r.d.parts.window = turns / 2 * 13;
         r.d.loader.epochs = 2;
         all = batches(&r);
         while (at < all) {
@@ -306,11 +332,33 @@ static void resume__fewer_items_than_given__names_the_part(void) {
     dlp_pipe_close(p);
 }
 
+/* Another part has the items of a window half given, or fewer items are left of it than were. */
+static void resume__other_items_in_the_window__refused(void) {
+    found_rig r;
+    dlp_pipe *p;
+    dlp_batch *b;
+    found_init(&r, seen, 12, 30);
+    for (int i = 0; i < 12; i++) seen->counts[i] = 5;
+    r.d.parts.window = 30;
+    r.d.loader.shuffle = 0;
+    CHECK(found_run(&r, 6, states) == 6); /* 8 each: the second window has 18 of its rows given */
+    r.d.loader.pipe.resume = &states[5];
+    for (int how = 0; how < 3; how++) {
+        for (uint32_t i = 0; i < 12; i++)
+            seen->counts[i] = i < 8 || how == 2 ? 5 : how == 0 ? 5 + i % 2 : 0;
+        CHECK(found_open(&r, &p) == DLP_OK);
+        CHECK(dlp_pipe_next_timeout(p, &b, 20000) == (how == 2 ? DLP_OK : DLP_ERR_RESUME));
+        if (how < 2) CHECK(strstr(dlp_pipe_error(p)->message, "window of stream 0") != NULL);
+        if (how == 2) dlp_pipe_release(p, b);
+        dlp_pipe_close(p);
+    }
+}
+
 static void resume_refused(found_rig *r, const char *field) {
     dlp_pipe *p = NULL;
     dlp_error err;
     int rc = dlp_parts_open(&p, &r->d, &err);
-    CHECK(rc == DLP_ERR_RESUME && strstr(err.field, field) != NULL);
+    CHECK(rc == DLP_ERR_RESUME && strstr(err.message, field) != NULL);
     if (rc == DLP_OK)
         dlp_pipe_close(p);
     else if (rc != DLP_ERR_RESUME)
@@ -327,12 +375,13 @@ static void resume__other_order__names_the_field(void) {
     other = r, other.d.parts.streams = 2, resume_refused(&other, "streams");
     other = r, other.d.parts.steps_per_epoch = 9, resume_refused(&other, "steps_per_epoch");
     other = r, other.d.parts.max_items = 10, resume_refused(&other, "max_items");
+    other = r, other.d.parts.window = 3, resume_refused(&other, "window");
     other = r, other.d.loader.seed = 1, resume_refused(&other, "seed");
 }
 
 /* ---- epochs that are left, seeks ---- */
 
-static void seek__to_a_state__goes_on_exactly(void) {
+static void seek__to_a_state__goes_on_exactly(uint32_t window) {
     found_rig r;
     dlp_pipe *p;
     dlp_batch *b;
@@ -342,6 +391,7 @@ static void seek__to_a_state__goes_on_exactly(void) {
     int64_t all;
     found_init(&r, seen, 30, 11);
     r.d.parts.streams = 2;
+    r.d.parts.window = window;
     r.d.loader.epochs = 3;
     all = batches(&r);
     CHECK(found_run(&r, INT64_MAX, states) == all);
@@ -378,6 +428,7 @@ static void next_epoch__anywhere__next_one_is_whole(void) {
         found_init(&r, seen, 20, 12);
         r.d.loader.epochs = 5;
         r.d.parts.steps_per_epoch = i % 2 ? 20 : 0;
+        r.d.parts.window = test_pick(&random, 2) * test_pick(&random, 50);
         r.d.parts.workers.num_workers = (int32_t)test_pick(&random, 4) - 1;
         r.d.loader.num_workers = (int32_t)test_pick(&random, 3);
         r.d.loader.sampler.threaded = (int32_t)test_pick(&random, 2);
@@ -527,6 +578,9 @@ static void desc__what_is_not_possible__refused(void) {
     x = r, x.d.parts.n_parts = 64, x.d.parts.streams = 64, x.d.loader.batch_size = 64;
     x.d.parts.max_items = UINT64_C(1) << 30, x.d.parts.steps_per_epoch = UINT64_C(1) << 30;
     refused(&x, "streams", "a state has room for");
+    x = r, x.d.parts.n_parts = 1 << 20, x.d.parts.window = 70000;
+    refused(&x, "queue_size", "a batch and its windows may need 140000 parts");
+    x = r, x.d.parts.window = (1 << 24) + 1, refused(&x, "window", "0..2^24");
     x = r, x.d.parts.max_items = 0, refused(&x, "items", "max_items");
 }
 
@@ -544,8 +598,10 @@ int main(int argc, char **argv) {
     resume__other_ranks__goes_on_exactly();
     state__of_other_ranks__named();
     resume__fewer_items_than_given__names_the_part();
+    resume__other_items_in_the_window__refused();
     resume__other_order__names_the_field();
-    seek__to_a_state__goes_on_exactly();
+    seek__to_a_state__goes_on_exactly(0);
+    seek__to_a_state__goes_on_exactly(19);
     next_epoch__anywhere__next_one_is_whole();
     end__streams_of_any_length__rules_hold();
     end__nothing_at_all__an_error();

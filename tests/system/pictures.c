@@ -1222,9 +1222,9 @@ static void window__wrong__refused(void) {
                                            {DLP_WINDOW_TIME, 0, 5, 4},
                                            {DLP_WINDOW_BATCHES, 0, 5, 4}};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
-        CHECK(!dlpi_window_good(&bad[i]), "case %zu", i);
+        CHECK(!dlpi_stretch_good(&bad[i]), "case %zu", i);
     }
-    CHECK(dlpi_window_good(NULL) && dlpi_window_good(&(dlp_trace_window){0, 0, 0, 0}), "newest");
+    CHECK(dlpi_stretch_good(NULL) && dlpi_stretch_good(&(dlp_trace_window){0, 0, 0, 0}), "newest");
 }
 
 static const box *svg_find_rect(const svg *g, const char *kind, double x, double w) {

@@ -571,7 +571,7 @@ static void set_epoch__stream__begun_behind_its_end(void) {
         turn_rig(&r, &t, 0);
         r.sampler.order = DLP_ORDER_SEQUENTIAL;
         rig_workers(&r, workers, 0);
-        r.dataset.stream = 1;
+        r.dataset.open_end = 1;
         r.dataset.fetch = turn_stream;
         if (rig_open(&r, &p) != DLP_OK) return;
         while ((rc = dlp_pipe_next_timeout(p, &b, 20000)) == DLP_OK) {

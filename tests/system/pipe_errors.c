@@ -486,7 +486,7 @@ static void errors__max_skips__counts_all_stages(void) {
                 int rc;
                 memset(&f, 0, sizeof f);
                 rig_init(&r, stream ? 0 : N_ITEMS, 10);
-                r.dataset.stream = stream;
+                r.dataset.open_end = stream;
                 r.pipe.prefetch_factor = 1;
                 for (int i = 0; i < (kind == 1 ? 2 : 4); i++) f.fails[0][5 + i] = ALWAYS;
                 f.fails[1][35] = ALWAYS;
@@ -885,7 +885,7 @@ static void errors__item_of_a_dropped_batch_fails__not_told(void) {
         dlp_batch *b;
         int rc, n = 0, drop = kind >= 3;
         rig_init(&r, 0, 10);
-        r.dataset.stream = 1;
+        r.dataset.open_end = 1;
         r.dataset.fetch = short_stream_fetch;
         r.fetch.num_workers = kind % 3;
         r.repeat.epochs = 2;

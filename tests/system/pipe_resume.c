@@ -507,7 +507,7 @@ static void fuzz_rig(rig *r, lists *l, int kind) {
     else if (kind < LISTED)
         rig_order(r, DLP_ORDER_SHUFFLED);
     r->pipe.unordered = kind == WINDOWED;
-    r->dataset.stream = kind == IN_STREAM;
+    r->dataset.open_end = kind == IN_STREAM;
     if (kind == IN_STREAM) r->dataset.fetch = fuzz_stream;
     if (kind != IN_PARTS) return;
     r->sampler.order = DLP_ORDER_PARTS;

@@ -302,7 +302,7 @@ static dlp_pipe *scene_open(void) {
     r.async.submit = step_submit;
     r.async.reap = step_reap;
     if (now_.cache) r.cache.bytes = (now_.cache == 1 ? ROWS * BATCHES : 7) * 24;
-    r.dataset.stream = now_.stream;
+    r.dataset.open_end = now_.stream;
     if (now_.parts) {
         static const uint64_t items[ROWS * BATCHES / PART_ITEMS] = {5, 5, 5, 5, 5, 5, 5, 5};
         r.sampler.order = DLP_ORDER_PARTS;

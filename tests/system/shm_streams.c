@@ -51,7 +51,7 @@ static void stream_init(rig *r, uint64_t length, int maps, int workers) {
     memset(common, 0, sizeof *common);
     common->length = length;
     rig_init(r, length, ROWS); /* the rig reads n_items, the pipe does not */
-    r->dataset.stream = 1;
+    r->dataset.open_end = 1;
     r->dataset.fetch = fetch;
     r->repeat.epochs = 2;
     r->repeat.epoch_end = 1;
@@ -187,7 +187,7 @@ static void shm_streams__subscribers__refused(void) {
     stream_init(&r, 6, 0, 1);
     r.pipe.shm = &shm;
     CHECK(rig_try(&r, &p, &e) == DLP_ERR_UNSUPPORTED && strcmp(e.field, "shm.share") == 0);
-    r.dataset.stream = 0;
+    r.dataset.open_end = 0;
     if (rig_open(&r, &p) != DLP_OK) return;
     CHECK(dlp_pipe_state_at(p, 0, 1, &state) == DLP_OK);
     CHECK(dlp_pipe_seek(p, &state, &e) == DLP_ERR_UNSUPPORTED && strcmp(e.field, "shm.share") == 0);

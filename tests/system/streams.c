@@ -48,7 +48,7 @@ static void stream_init(rig *r, source *s, uint64_t length) {
     rig_init(r, length, ROWS); /* the rig reads n_items, the pipe does not */
     memset(s, 0, sizeof *s);
     for (int e = 0; e < EPOCHS; e++) s->length[e] = length;
-    r->dataset.stream = 1;
+    r->dataset.open_end = 1;
     r->dataset.fetch = source_fetch;
     r->dataset.user = s;
     r->repeat.epochs = 2;
@@ -364,8 +364,8 @@ static void streams__what_needs_a_length__refused(void) {
     r = fresh, r.n_item_maps = 1, r.item_map[0].workers.on_error = DLP_ON_ERROR_REPLACE;
     refused(&r, "on_error", DLP_ERR_ARG);
     refuse_cache(&fresh);
-    r = fresh, r.dataset.stream = 2, refused(&r, "dataset.stream", DLP_ERR_ARG);
-    r = fresh, r.dataset.stream = 0, r.repeat.epochs = 1; /* with a length END is a failure */
+    r = fresh, r.dataset.open_end = 2, refused(&r, "dataset.open_end", DLP_ERR_ARG);
+    r = fresh, r.dataset.open_end = 0, r.repeat.epochs = 1; /* with a length END is a failure */
     r.dataset.n_items = 8;
     if (rig_open(&r, &p) != DLP_OK) return;
     CHECK(dlp_pipe_next_timeout(p, &b, 20000) == DLP_ERR_CALLBACK && dlp_pipe_error(p)->index == 3);
@@ -659,7 +659,7 @@ static void seek__unordered__window_comes_back(void) {
         dlp_state here, there;
         int n, k = 0, rc = DLP_OK;
         stream_init(&r, &s, 40); /* its fetch; but a length is known */
-        r.dataset.stream = 0;
+        r.dataset.open_end = 0;
         r.dataset.fetch = slow_fetch;
         rig_order(&r, DLP_ORDER_SHUFFLED);
         stream_kind(&r, 3, stop % 2 ? TRANSFER : PLAIN);
@@ -717,14 +717,14 @@ static void seek__what_does_not_fit__refused_and_goes_on(void) {
         CHECK(i >= inside_state_bytes() || e.code == DLP_ERR_CORRUPT);
     }
     other = r;
-    other.dataset.stream = 0;
+    other.dataset.open_end = 0;
     other.sampler.seed = 43;
     if (rig_open(&other, &q) != DLP_OK) return;
     CHECK(dlp_pipe_seek(q, &state, &e) == DLP_ERR_RESUME && strcmp(e.field, "n_items") == 0);
     CHECK(dlp_pipe_next_timeout(q, &b, 20000) == DLP_OK && rig_batch_same(&other, b, 0, 0));
     CHECK(dlp_pipe_close(q) == DLP_OK && dlp_pipe_release(q, b) == DLP_OK);
     other = r;
-    other.dataset.stream = 0;
+    other.dataset.open_end = 0;
     other.dataset.n_items = UINT64_C(1) << 48; /* as many as a stream has at most */
     if (rig_open(&other, &q) != DLP_OK) return;
     CHECK(dlp_pipe_seek(q, &state, &e) == DLP_ERR_RESUME && strcmp(e.field, "n_items") == 0);

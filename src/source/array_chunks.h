@@ -1,0 +1,161 @@
+/* needs: split */
+#pragma once
+#include "api/array_chunks.h"
+#include "source/arrays.h"
+/* ---- rows of mapped arrays as chunks: see >>array-chunks ---- */
+
+/* The first row of a chunk. */
+static uint64_t dlpi_arrays_chunk_first(const dlp_arrays *a, uint64_t chunk) {
+    return a->chunk_first ? a->chunk_first[chunk] : chunk * a->piece;
+}
+
+/* dlp_chunk_at_fn. */
+static const void *dlpi_arrays_rows_at(void *user, uint64_t chunk, uint32_t field) {
+    const dlp_arrays *a = user;
+    const dlpi_array *c = &a->columns[field];
+    uint64_t row = dlpi_arrays_chunk_first(a, chunk);
+    const dlpi_array_file *f = dlpi_array_find(c, row);
+    return f->m.bytes + f->data + (row - f->first) * c->row_bytes;
+}
+
+/* Have bytes [at, at + n) of a mapping read into memory; where the kernel is too old for that
+   (before 5.14), at least asked for. */
+static int dlpi_mapped_populate(const dlpi_mapped *m, uint64_t at, uint64_t n, dlp_call *call) {
+    enum { POPULATE_READ = 22 }; /* MADV_POPULATE_READ */
+    uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE), from = at - at % page;
+    if (madvise((void *)(uintptr_t)(m->bytes + from), (size_t)(at + n - from), POPULATE_READ) == 0)
+        return 0;
+    if (errno == EFAULT)
+        return dlp_fail(call, EIO, "%s: cannot be read, behind byte %" PRIu64,
+                        dlpi_path_end(m->path), at);
+    dlpi_mapped_will_need(m, at, n);
+    return 0;
+}
+
+/* dlp_chunk_fn: what the consumer will read is there, and in memory. */
+static int dlpi_arrays_load(void *user, dlp_chunk *chunk) {
+    const dlp_arrays *a = user;
+    dlp_item item = {.call = chunk->call};
+    int rc = 0;
+    for (uint32_t k = 0; k < a->n_columns && rc == 0; k++) {
+        const dlpi_array *c = &a->columns[k];
+        uint64_t first = chunk->shuffled ? chunk->chunk_first : chunk->first;
+        uint64_t count = chunk->shuffled ? chunk->chunk_rows : chunk->count;
+        dlpi_array_file *f = dlpi_array_find(c, first);
+        if ((rc = dlpi_mapped_check(&f->m, &item)) == 0)
+            rc = dlpi_mapped_populate(&f->m, f->data + (first - f->first) * c->row_bytes,
+                                      count * c->row_bytes, chunk->call);
+    }
+    return rc;
+}
+
+/* Can batches be views of the columns? */
+static int dlpi_arrays_views_check(const dlp_arrays *a, dlp_error *err) {
+    for (uint32_t k = 0; k < a->n_columns; k++) {
+        const dlpi_array *c = &a->columns[k];
+        uint64_t bytes = dlpi_dtype_bytes(a->fields[c->field].dtype);
+        if (c->swap > 1)
+            return dlpi_mapped_error(err, DLP_ERR_UNSUPPORTED, c->files[0].m.path, 2,
+                                     "big-endian numbers: dlp_arrays_loader_open turns them");
+        for (uint64_t i = 0; i < c->n_files; i++)
+            if (c->files[i].data % bytes != 0)
+                return dlpi_mapped_error(
+                    err, DLP_ERR_UNSUPPORTED, c->files[i].m.path, c->files[i].data,
+                    "no multiple of %d, where numbers of so many bytes begin", (int)bytes);
+    }
+    return DLP_OK;
+}
+
+/* Rows from `row` on that a chunk may have: of one file of each column. */
+static uint64_t dlpi_arrays_piece(const dlp_arrays *a, uint64_t row) {
+    uint64_t n = a->piece < a->info.n_items - row ? a->piece : a->info.n_items - row;
+    for (uint32_t k = 0; k < a->n_columns; k++) {
+        const dlpi_array_file *f = dlpi_array_find(&a->columns[k], row);
+        if (f->first + f->rows - row < n) n = f->first + f->rows - row;
+    }
+    return n;
+}
+
+/* Where chunks begin, if files do: *rows of each, which is freed by the caller. */
+static int dlpi_arrays_cut(dlp_arrays *a, dlp_chunks_desc *d, uint64_t **rows, dlp_error *err) {
+    uint64_t n = 0, files = 0;
+    for (uint32_t k = 0; k < a->n_columns; k++) files += a->columns[k].n_files;
+    if (files == a->n_columns) return DLP_OK;
+    for (uint64_t row = 0; row < a->info.n_items; n++) row += dlpi_arrays_piece(a, row);
+    *rows = calloc((size_t)n, sizeof **rows);
+    a->chunk_first = calloc((size_t)n, sizeof *a->chunk_first);
+    if (*rows == NULL || a->chunk_first == NULL)
+        return dlpi_error_set(err, DLP_ERR_MEMORY, "", "no memory for the chunks");
+    d->rows = *rows;
+    d->n_chunks = n;
+    n = 0;
+    for (uint64_t row = 0; row < a->info.n_items; row += (*rows)[n++]) {
+        a->chunk_first[n] = row;
+        (*rows)[n] = dlpi_arrays_piece(a, row);
+    }
+    return DLP_OK;
+}
+
+/* The desc of the pipe: fields [n_columns] of its own. */
+static void dlpi_arrays_chunks_fill(dlp_arrays *a, dlp_chunks_desc *d, dlp_field *fields) {
+    uint64_t batch = d->batch_size ? d->batch_size : 1, bytes = 0;
+    for (uint32_t k = 0; k < a->n_columns; k++) {
+        const dlpi_array *c = &a->columns[k];
+        bytes += c->row_bytes;
+        fields[k] = a->fields[c->field];
+        if (c->format < DLP_ARRAY_CIFAR10) continue;
+        fields[k] = (dlp_field){.name = "record", .dtype = DLP_U8, .ndim = 1};
+        fields[k].shape[0] = (int64_t)c->row_bytes;
+    }
+    a->piece = d->chunk_rows;
+    if (a->piece == 0) a->piece = ((UINT64_C(4) << 20) / bytes / batch + 1) * batch;
+    if (a->piece > a->info.n_items) a->piece = a->info.n_items;
+    d->chunk_rows = a->piece;
+    d->n_items = a->info.n_items;
+    d->fields = fields;
+    d->n_fields = a->n_columns;
+    d->writes_all_bytes = 1;
+    d->rows = NULL;
+    d->n_chunks = 0;
+    d->load = dlpi_arrays_load;
+    d->rows_at = dlpi_arrays_rows_at;
+    d->user = a;
+    d->set_epoch = NULL;
+    dlpi_users_wire(&a->users, &d->workers);
+}
+
+static int dlpi_arrays_chunks_pipe(dlp_pipe **out, dlp_arrays *a, dlp_chunks_desc *d,
+                                   dlp_error *err) {
+    dlp_field fields[DLP_MAX_FIELDS];
+    uint64_t *rows = NULL;
+    int rc = dlpi_arrays_views_check(a, err);
+    if (rc != DLP_OK) return rc;
+    dlpi_arrays_chunks_fill(a, d, fields);
+    rc = dlpi_arrays_cut(a, d, &rows, err);
+    if (rc == DLP_OK) rc = dlp_chunks_open(out, d, err);
+    free(rows);
+    return rc;
+}
+
+DLPDEF int dlp_arrays_chunks_open(dlp_pipe **out, dlp_arrays **arrays,
+                                  const dlp_arrays_chunks_desc *desc, dlp_error *err) {
+    dlp_chunks_desc d;
+    dlp_arrays *a = NULL;
+    int rc;
+    if (out == NULL || arrays == NULL || desc == NULL) {
+        const char *name = out == NULL ? "out" : arrays == NULL ? "arrays" : "desc";
+        return dlpi_error_set(err, DLP_ERR_ARG, name, "%s is NULL", name);
+    }
+    if (desc->arrays.reads != 0)
+        return dlpi_error_set(err, DLP_ERR_ARG, "reads",
+                              "reads: 0, for batches are views of files "
+                              "that are mapped");
+    d = desc->chunks;
+    if ((rc = dlp_arrays_open(&a, &desc->arrays, err)) != DLP_OK || a == NULL) return rc;
+    if ((rc = dlpi_arrays_chunks_pipe(out, a, &d, err)) != DLP_OK) {
+        dlp_arrays_close(a);
+        return rc;
+    }
+    *arrays = a;
+    return DLP_OK;
+}

@@ -1,0 +1,113 @@
+/* needs: parts */
+#pragma once
+#include "stages/found.h"
+/* ---- parts of unknown count: what their desc may say, and a load ---- */
+
+static int dlpi_found_bounds(dlp_pipe *p, const dlpi_stage *st, const dlp_part_desc *d) {
+    static const dlpi_bound bounds[] = {
+        {DLPI_AT(dlp_part_desc, n_parts), 1, INT64_C(1) << 31, "1..2^31"},
+        {DLPI_AT(dlp_part_desc, max_part_bytes), 1, DLPI_CELL_MAX, "1..2^46"},
+        {DLPI_AT(dlp_part_desc, queue_size), 0, DLPI_FOUND_CELLS, "0..2^16"},
+        {DLPI_AT(dlp_part_desc, streams), 0, 1 << 16, "0..2^16, a divisor of batch_size"},
+        {DLPI_AT(dlp_part_desc, shuffle_parts), 0, 1, "0 or 1"},
+        {DLPI_AT(dlp_part_desc, shuffle_items), 0, 1, "0 or 1"},
+        {DLPI_AT(dlp_part_desc, uneven), 0, 1, "0 or 1"},
+        {DLPI_AT(dlp_part_desc, max_items), 1, INT64_C(1) << 31, "1..2^31"},
+        {DLPI_AT(dlp_part_desc, min_items), 0, INT64_C(1) << 31, "0..max_items"},
+        {DLPI_AT(dlp_part_desc, steps_per_epoch), 0, INT64_C(1) << 40, "0..2^40"},
+        {DLPI_AT(dlp_part_desc, window), 0, DLPI_FOUND_WINDOW, "0..2^24"},
+    };
+    dlpi_check_bounds(p, st->name, d, DLPI_ROWS(bounds));
+    if (d->min_items > d->max_items)
+        dlpi_bad(p, st->name, "min_items", "0..max_items", (int64_t)d->min_items);
+    if (d->load == NULL) dlpi_missing(p, st->name, "load", "the function that reads a part");
+    return p->err.code != 0 ? p->err.code : dlpi_check_input_workers(p, st);
+}
+
+static int dlpi_found_take(dlp_pipe *p, dlpi_stage *st, const dlp_part_desc *d) {
+    dlpi_found *q = st->self;
+    int rc = dlpi_found_bounds(p, st, d);
+    if (rc != DLP_OK) return rc;
+    q->d = *d;
+    st->own = (void (*)(void))d->load;
+    st->user = d->user;
+    q->most_items = d->max_items;
+    q->least_items = d->min_items ? d->min_items : 1;
+    q->plan.n_inputs = d->n_parts;
+    q->plan.streams = d->streams ? d->streams : 1;
+    q->plan.steps = d->steps_per_epoch;
+    q->plan.most = d->max_items;
+    q->plan.window = d->window;
+    q->plan.shuffle_inputs = d->shuffle_parts != 0;
+    q->plan.shuffle_items = d->shuffle_items != 0;
+    return DLP_OK;
+}
+
+static int dlpi_found_sizes(dlp_pipe *p) {
+    dlpi_found *q = dlpi_found_of(p);
+    dlp_dataset *ds = &p->fetch->dataset;
+    int rc;
+    if (p->sampler->sampler.order != DLP_ORDER_PARTS) return dlpi_bad_order(p);
+    if ((rc = dlpi_found_refuses(p)) != DLP_OK) return rc;
+    if (ds->n_items != 0 && ds->n_items != q->plan.n_inputs)
+        return dlpi_refuse(p, DLP_ERR_ARG, p->fetch->name, "dataset.n_items",
+                           "n_items is %" PRIu64 ", must be 0 where load counts the items of parts",
+                           ds->n_items);
+    ds->n_items = q->plan.n_inputs;
+    if ((rc = dlpi_check_items(p)) != DLP_OK) return rc;
+    return dlpi_found_lengths(p);
+}
+
+/* ---- an input is loaded ---- */
+
+/* One try. Returns 0, or what is wrong. */
+static int dlpi_found_load(dlpi_worker *w, uint32_t c) {
+    const dlpi_found *q = dlpi_found_of(w->p);
+    dlpi_input *cell = dlpi_input_at(w->p, c);
+    dlp_part part = {.index = cell->index,
+                     .data = dlpi_input_bytes(w->p, c),
+                     .capacity = q->d.max_part_bytes,
+                     .attempt = dlpi_rec_tries(cell->rec),
+                     .worker = (uint32_t)w->id,
+                     .worker_state = w->state,
+                     .call = &w->note};
+    int rc = dlpi_call_verdict(w, cell->killed_by, cell->rec);
+    if (rc != 0) return rc;
+    rc = dlpi_item_returned(w, ((dlp_part_fn)w->st->own)(w->st->user, &part));
+    rc = dlpi_guard_input(w, c, q->d.max_part_bytes, rc);
+    if (rc != 0) return rc;
+    if (part.bytes > q->d.max_part_bytes)
+        return dlpi_say(w, DLP_ERR_LENGTH,
+                        "load set bytes to %" PRIu64 ", max_part_bytes is %" PRIu64, part.bytes,
+                        q->d.max_part_bytes);
+    if (part.items > q->most_items)
+        return dlpi_say(w, DLP_ERR_LENGTH, "load set items to %" PRIu64 ", max_items is %" PRIu64,
+                        part.items, q->most_items);
+    if (part.items > 0 && part.items < q->least_items)
+        return dlpi_say(w, DLP_ERR_LENGTH, "load set items to %" PRIu64 ", min_items is %" PRIu64,
+                        part.items, q->least_items);
+    cell->bytes = part.bytes;
+    cell->items = part.items;
+    return 0;
+}
+
+static const dlpi_source_ops dlpi_found_source = {
+    .sizes = dlpi_found_sizes,
+    DLPI_FOUND_SOURCE,
+    .params = "streams, steps_per_epoch, max_items, manifest, window",
+    .input = "part",
+    .load = dlpi_found_load,
+};
+
+static const dlpi_stage_ops dlpi_found_ops = {
+    .kind = DLP_STAGE_FOUND,
+    DLPI_OPS_OF_INPUTS,
+    .self_bytes = sizeof(dlpi_found),
+    .check = dlpi_found_check,
+    .layout = dlpi_found_layout,
+    .private_words = "part tables",
+    .blocks = dlpi_found_blocks,
+    .live = dlpi_found_live,
+    .seen = dlpi_found_seen,
+    .source = &dlpi_found_source,
+};

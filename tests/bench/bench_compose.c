@@ -1,0 +1,239 @@
+/* Nanoseconds an item: a filter that keeps half of its inputs, an expander that makes four items of
+   each, and push, beside a plain chain of the same rounds: items of 8 bytes, batches of 64, 16 of
+   them ahead, 1 to 16 workers. A filter's ns are those of an input, an expander's those of an item;
+   push is beside a bare bundle of lanes, too. Ratios are medians of rounds.
+
+     bench_compose [rounds [most workers]] */
+#define DLPIPE_IMPLEMENTATION
+#include "../../dlpipe.h"
+
+#include "bench_rig.h"
+
+enum { BATCH = 64, PREFETCH = 16, MADE = 4, LANE = 256, CONTENDERS = 3, PRODUCERS = 4 };
+
+static uint64_t items = 400000, checksum;
+static const dlp_field word = {"word", DLP_U64, 0, {0}, 0, 0};
+
+static int fetch(void *user, dlp_item *it) {
+    (void)user;
+    *(uint64_t *)it->data[0] = it->index;
+    return 0;
+}
+
+static int half(void *user, dlp_item *it) {
+    (void)user;
+    *(uint64_t *)it->data[0] = it->index;
+    return it->index & 1 ? DLP_SKIP : 0;
+}
+
+static int expand(void *user, dlp_expand *x) {
+    (void)user;
+    for (uint64_t i = 0; i < MADE; i++)
+        *(uint64_t *)dlp_expand_add(x)->data[0] = x->item->index * MADE + i;
+    return 0;
+}
+
+/* Take all batches; ns until then of each of n. */
+static double take_all(dlp_pipe *p, uint64_t n) {
+    uint64_t begin = dlpi_now_ns(), rows = 0;
+    dlp_batch *b;
+    int rc;
+    while ((rc = dlp_pipe_next(p, &b)) == DLP_OK) {
+        const uint64_t *words = b->fields[0].data;
+        for (uint32_t i = 0; i < b->count; i++) checksum += words[i];
+        rows += b->count;
+        dlp_pipe_release(p, b);
+    }
+    if (rc != DLP_END || rows == 0) failures++;
+    return (double)(dlpi_now_ns() - begin) / (double)n;
+}
+
+static double closed(dlp_pipe *p, double ns) {
+    dlp_pipe_close(p);
+    return ns;
+}
+
+static double plain(int workers) {
+    dlp_loader_desc d = {.dataset = {.n_items = items, .fields = &word, .n_fields = 1},
+                         .batch_size = BATCH,
+                         .num_workers = workers};
+    dlp_pipe *p;
+    dlp_error err;
+    d.dataset.fetch = fetch;
+    d.pipe.prefetch_factor = PREFETCH;
+    if (dlp_loader_open(&p, &d, &err) != DLP_OK) return NAN;
+    return closed(p, take_all(p, items));
+}
+
+static double filter(int workers) {
+    dlp_loader_desc d = {.dataset = {.n_items = items, .fields = &word, .n_fields = 1},
+                         .batch_size = BATCH,
+                         .num_workers = workers};
+    dlp_pipe *p;
+    dlp_error err;
+    d.dataset.fetch = half;
+    d.dataset.filter = 1;
+    d.pipe.prefetch_factor = PREFETCH;
+    if (dlp_loader_open(&p, &d, &err) != DLP_OK) return NAN;
+    return closed(p, take_all(p, items));
+}
+
+static double expander(int workers) {
+    dlp_dataset dataset = {.n_items = items / MADE, .fields = &word, .n_fields = 1};
+    dlp_fetch_desc copy = {.dataset = &dataset, .workers = {.num_workers = workers < 2 ? 1 : 2}};
+    dlp_expand_desc x = {.expand = expand, .max_out = MADE, .workers = {.num_workers = workers}};
+    dlp_pipe_desc d = {.prefetch_factor = PREFETCH};
+    dlp_batch_desc batch = {.batch_size = BATCH};
+    dlp_sampler_desc sampler = {0};
+    dlp_pipe *p;
+    dlp_error err;
+    dataset.fetch = fetch;
+    if (dlp_pipe_open(&p, &d, &err) != DLP_OK) return NAN;
+    dlp_pipe_add_sampler(p, &sampler);
+    dlp_pipe_add_expand(p, &x);
+    dlp_pipe_add_fetch(p, &copy);
+    dlp_pipe_add_batch(p, &batch);
+    return closed(p, dlp_pipe_start(p) == DLP_OK ? take_all(p, items) : NAN);
+}
+
+/* ---- push ---- */
+
+typedef struct producer {
+    dlp_push *push;
+    void *bundle;
+    uint64_t bytes, n;
+    int number;
+} producer;
+
+static void *produce(void *user) {
+    const producer *from = user;
+    dlp_pusher_desc d = {.push = from->push};
+    dlp_pusher *to;
+    dlp_error err;
+    if (dlp_pusher_open(&to, &d, &err) != DLP_OK) return NULL;
+    for (uint64_t i = 0; i < from->n; i++) {
+        const void *data = &i;
+        if (dlp_pusher_push(to, &data, DLP_FOREVER) != DLP_OK) break;
+    }
+    dlp_pusher_end(to, DLP_FOREVER);
+    dlp_pusher_close(to);
+    return NULL;
+}
+
+static void *produce_bare(void *user) {
+    const producer *from = user;
+    dlp_mpsc_tx to;
+    if (dlp_mpsc_attach_tx(&to, from->bundle, from->bytes, from->number) < 0) return NULL;
+    for (uint64_t i = 0; i < from->n; i++)
+        if (dlp_mpsc_push(&to, &i, DLP_FOREVER) != DLP_OK) break;
+    dlp_mpsc_detach_tx(&to);
+    return NULL;
+}
+
+static double pushed(int producers) {
+    dlp_push_loader_desc d = {.push = {.fields = &word, .n_fields = 1, .capacity = LANE},
+                              .loader = {.batch_size = BATCH, .num_workers = 1}};
+    producer from[PRODUCERS];
+    pthread_t thread[PRODUCERS];
+    dlp_pipe *p;
+    dlp_push *push;
+    dlp_error err;
+    double ns;
+    d.push.max_producers = d.push.writers = (uint32_t)producers;
+    d.loader.pipe.prefetch_factor = PREFETCH;
+    if (dlp_push_loader_open(&p, &push, &d, &err) != DLP_OK) return NAN;
+    for (int i = 0; i < producers; i++) {
+        from[i] = (producer){.push = push, .n = items / (uint64_t)producers};
+        pthread_create(&thread[i], NULL, produce, &from[i]);
+    }
+    ns = take_all(p, items);
+    for (int i = 0; i < producers; i++) pthread_join(thread[i], NULL);
+    dlp_pipe_close(p);
+    dlp_push_close(push);
+    return ns;
+}
+
+static double bare(int producers) {
+    uint64_t bytes = dlp_mpsc_bytes(8, LANE, (uint32_t)producers), begin, value, left;
+    void *bundle = aligned_alloc(DLP_QUEUE_ALIGN, bytes);
+    producer from[PRODUCERS];
+    pthread_t thread[PRODUCERS];
+    dlp_spsc_rx lanes[PRODUCERS];
+    dlp_mpsc_rx rx;
+    dlp_mpsc_init(bundle, bytes, 8, LANE, (uint32_t)producers, 0);
+    if (dlp_mpsc_attach_rx(&rx, lanes, (uint32_t)producers, bundle, bytes) != DLP_OK) return NAN;
+    left = items / (uint64_t)producers * (uint64_t)producers;
+    begin = dlpi_now_ns();
+    for (int i = 0; i < producers; i++) {
+        from[i] = (producer){
+            .bundle = bundle, .bytes = bytes, .n = items / (uint64_t)producers, .number = i};
+        pthread_create(&thread[i], NULL, produce_bare, &from[i]);
+    }
+    for (; left > 0 && dlp_mpsc_pop(&rx, &value, NULL, DLP_FOREVER) == DLP_OK; left--)
+        checksum += value;
+    begin = dlpi_now_ns() - begin;
+    for (int i = 0; i < producers; i++) pthread_join(thread[i], NULL);
+    free(bundle);
+    return (double)begin / (double)items;
+}
+
+/* ---- rounds ---- */
+
+static double ns[CONTENDERS][MAX_ROUNDS];
+
+static double ratio(int a, int b, size_t rounds) {
+    double r[MAX_ROUNDS];
+    for (size_t i = 0; i < rounds; i++) r[i] = ns[a][i] / ns[b][i];
+    return quantile(r, rounds, 0.5);
+}
+
+static void by_workers(int workers, size_t rounds) {
+    char line[512];
+    double filters, expands;
+    for (size_t i = 0; i < rounds; i++) {
+        ns[0][i] = plain(workers);
+        ns[1][i] = filter(workers);
+        ns[2][i] = expander(workers);
+    }
+    filters = ratio(1, 0, rounds);
+    expands = ratio(2, 0, rounds);
+    snprintf(line, sizeof line,
+             "{\"bench\":\"compose\",\"workers\":%d,\"unit\":\"ns\",\"plain\":%.3g,\"filter\":%.3g,"
+             "\"expand\":%.3g,\"filter_to_plain\":%.2f,\"expand_to_plain\":%.2f,\"rounds\":%zu}",
+             workers, quantile(ns[0], rounds, 0.5), quantile(ns[1], rounds, 0.5),
+             quantile(ns[2], rounds, 0.5), filters, expands, rounds);
+    put_line(line);
+}
+
+static void by_producers(int producers, size_t rounds) {
+    char line[512];
+    double slower[MAX_ROUNDS], beside;
+    for (size_t i = 0; i < rounds; i++) {
+        ns[0][i] = plain(1);
+        ns[1][i] = bare(producers);
+        ns[2][i] = pushed(producers);
+        slower[i] = fmax(ns[0][i], ns[1][i]) / ns[2][i];
+    }
+    beside = quantile(slower, rounds, 0.5);
+    snprintf(line, sizeof line,
+             "{\"bench\":\"compose_push\",\"producers\":%d,\"unit\":\"ns\",\"plain\":%.3g,"
+             "\"mpsc\":%.3g,\"push\":%.3g,\"rate_to_the_slower\":%.2f,\"rounds\":%zu}",
+             producers, quantile(ns[0], rounds, 0.5), quantile(ns[1], rounds, 0.5),
+             quantile(ns[2], rounds, 0.5), beside, rounds);
+    put_line(line);
+}
+
+int main(int argc, char **argv) {
+    int rounds = argc > 1 ? atoi(argv[1]) : 7, most = argc > 2 ? atoi(argv[2]) : 16;
+    if (rounds < 1 || rounds > MAX_ROUNDS) rounds = 7;
+    quick = asked_for("QUICK");
+    if (quick) items = 100000;
+    mkdir("build", 0777);
+    mkdir("build/bench", 0777);
+    if (!lines_to("build/bench/compose.jsonl", "w")) return 1;
+    for (int workers = 1; workers <= most; workers *= 2) by_workers(workers, (size_t)rounds);
+    for (int producers = 1; producers <= PRODUCERS; producers *= 4)
+        by_producers(producers, (size_t)rounds);
+    say("checksum %llx\n", (unsigned long long)checksum);
+    return fclose(lines_file) != 0 || failures > 0;
+}
