@@ -15593,9 +15593,8 @@ static int dlpi_found_check(dlp_pipe *p, dlpi_stage *st) {
     uint64_t rows = dlpi_found_rows_needed(p, q), each = dlpi_found_inputs(&q->plan, 0);
     rows = 1 + (rows - 1 + q->least_items - 1) / q->least_items;
     if (q->plan.window && q->plan.steps == 0 && each < rows) rows = each;
-    return dlpi_found_cells(p, st, rows,
-                            q->plan.window ? "batch_size, min_items, window"
-                                           : "batch_size, min_items");
+    return dlpi_found_cells(
+        p, st, rows, q->plan.window ? "batch_size, min_items, window" : "batch_size, min_items");
 }
 
 /* ---- memory ---- */
@@ -16173,89 +16172,6 @@ static uint64_t dlpi_found_item(dlpi_worker *w, uint32_t s, uint32_t row, uint64
     DLPI_UNUSED(k);
     return dlpi_slot_index(w->p, s)[row];
 }
-
-/* ---- states ---- */
-
-static void dlpi_found_config(const dlp_pipe *p, dlpi_state *s) {
-    const dlpi_found *q = dlpi_found_of(p);
-    s->params = dlpi_found_hash(&q->plan, dlpi_absorb(s->params, q->d.manifest_id));
-}
-
-static const dlpi_source_state *dlpi_found_state(const dlp_pipe *p, uint32_t s, int after) {
-    DLPI_UNUSED(after); /* batches are delivered in order, and nobody asks for the other one */
-    return dlpi_slot_source(p, s);
-}
-
-static const char *dlpi_found_never_saved(const dlp_pipe *p, const dlpi_state *s) {
-    const dlpi_found *q = dlpi_found_of(p);
-    dlpi_cursors c;
-    if (s->position != s->batch * p->global_batch) return "position";
-    if (s->batch == 0) return s->sampler_bytes == 0 ? NULL : "sampler_bytes";
-    if (q->plan.steps && s->batch >= q->plan.steps) return "batch";
-    if (!dlpi_cursors_read(&c, s->sampler, s->sampler_bytes)) return "sampler_bytes";
-    if (!dlpi_cursors_alike(&c, &q->cursors) || (uint64_t)c.first + c.n > q->plan.streams)
-        return "sampler";
-    for (uint32_t i = 0; i < c.n; i++) {
-        dlpi_cursor x = dlpi_cursor_take(&c, s->sampler, i);
-        if (x.used > q->most_items) return "sampler";
-        if (q->plan.window ? x.place >= q->plan.window || (x.place == 0 && x.check != 0) : 0)
-            return "sampler";
-        if (q->plan.steps == 0 && x.ordinal >= dlpi_found_inputs(&q->plan, c.first + i))
-            return "sampler";
-    }
-    return NULL;
-}
-
-/* Go on at another place: what was asked for is not needed. */
-static int dlpi_found_seek(dlp_pipe *p, const dlpi_place *to) {
-    dlpi_found *q = dlpi_found_of(p);
-    dlpi_cursors c = {0};
-    p->schedule.in_epoch = to->batch;
-    p->schedule.position = to->position;
-    for (uint32_t i = 0; i < q->cursors.n; i++)
-        while (q->streams[i].head != DLPI_FOUND_NONE) dlpi_found_drop(q, &q->streams[i]);
-    dlpi_found_begin(q, to->epoch);
-    if (to->batch == 0) return DLP_OK;
-    dlpi_cursors_read(&c, to->sampler, to->sampler_bytes);
-    for (uint32_t i = 0; i < q->cursors.n; i++) {
-        uint32_t s = q->cursors.first + i;
-        if (s < c.first || s >= c.first + c.n)
-            return dlpi_found_fail(p, DLP_ERR_RESUME,
-                                   "the state does not say where stream %" PRIu32
-                                   " is, but of %" PRIu32 "..%" PRIu32 " only: that of another "
-                                   "rank does, and dlp_state_merge joins them",
-                                   s, c.first, c.first + c.n - 1);
-        q->streams[i].at = dlpi_cursor_take(&c, to->sampler, s - c.first);
-        q->streams[i].next = q->streams[i].at.ordinal;
-        q->streams[i].given = to->batch * q->each;
-    }
-    return DLP_OK;
-}
-
-/* ---- observers ---- */
-
-static bool dlpi_found_seen(const dlpi_words *words, dlpi_seen *s, int32_t stage) {
-    const dlpi_record *cells = &words->rec[DLPI_REC_SOURCE_CELLS];
-    const int type = DLPI_REC_OWN + stage;
-    dlp_stage_stats *out = &s->figures.stages[stage];
-    uint64_t *const to[] = {&out->inputs, &out->inputs_items, &out->inputs_empty, &out->window};
-    if (!dlpi_inputs_seen(words, s, stage)) return false;
-    out->cell_bytes = dlpi_times(cells->stride, cells->count);
-    for (uint64_t i = 0; i < sizeof to / sizeof *to && words->rec[type].type != 0; i++)
-        if (!dlpi_word_at(words, type, 0, i * 8, 8, to[i])) return false;
-    return true;
-}
-
-/* What all sources have whose items nobody has counted; of their self dlpi_found is the first. */
-#define DLPI_FOUND_BATCHES \
-    .rows = dlpi_found_rows, .ready = dlpi_found_ready, .fill = dlpi_found_fill, \
-    .ahead = dlpi_found_ahead, .seek = dlpi_found_seek, .item = dlpi_found_item, \
-    .state = dlpi_found_state, .no_state_at = true, .never_saved = dlpi_found_never_saved
-
-/* ... and those whose rows are items. */
-#define DLPI_FOUND_SOURCE \
-    DLPI_FOUND_BATCHES, .slot_bytes = dlpi_found_slot_bytes, .row_bytes = sizeof(dlp_part), \
-    .row = dlpi_found_row_part, .config = dlpi_found_config
 
 /* ---------------------------------------------------------------------------------------------
    >>impl-tune       WORKERS ADDED AND RETIRED WHILE THE PIPE RUNS
@@ -20359,6 +20275,91 @@ DLPDEF int dlp_batch_dlpack_rows_v1(dlp_pipe *p, dlp_batch *batch, int what, int
     return rc;
 }
 
+/* What sources of items that nobody has counted have in common beside their batches. */
+
+/* ---- states ---- */
+
+static void dlpi_found_config(const dlp_pipe *p, dlpi_state *s) {
+    const dlpi_found *q = dlpi_found_of(p);
+    s->params = dlpi_found_hash(&q->plan, dlpi_absorb(s->params, q->d.manifest_id));
+}
+
+static const dlpi_source_state *dlpi_found_state(const dlp_pipe *p, uint32_t s, int after) {
+    DLPI_UNUSED(after); /* batches are delivered in order, and nobody asks for the other one */
+    return dlpi_slot_source(p, s);
+}
+
+static const char *dlpi_found_never_saved(const dlp_pipe *p, const dlpi_state *s) {
+    const dlpi_found *q = dlpi_found_of(p);
+    dlpi_cursors c;
+    if (s->position != s->batch * p->global_batch) return "position";
+    if (s->batch == 0) return s->sampler_bytes == 0 ? NULL : "sampler_bytes";
+    if (q->plan.steps && s->batch >= q->plan.steps) return "batch";
+    if (!dlpi_cursors_read(&c, s->sampler, s->sampler_bytes)) return "sampler_bytes";
+    if (!dlpi_cursors_alike(&c, &q->cursors) || (uint64_t)c.first + c.n > q->plan.streams)
+        return "sampler";
+    for (uint32_t i = 0; i < c.n; i++) {
+        dlpi_cursor x = dlpi_cursor_take(&c, s->sampler, i);
+        if (x.used > q->most_items) return "sampler";
+        if (q->plan.window ? x.place >= q->plan.window || (x.place == 0 && x.check != 0) : 0)
+            return "sampler";
+        if (q->plan.steps == 0 && x.ordinal >= dlpi_found_inputs(&q->plan, c.first + i))
+            return "sampler";
+    }
+    return NULL;
+}
+
+/* Go on at another place: what was asked for is not needed. */
+static int dlpi_found_seek(dlp_pipe *p, const dlpi_place *to) {
+    dlpi_found *q = dlpi_found_of(p);
+    dlpi_cursors c = {0};
+    p->schedule.in_epoch = to->batch;
+    p->schedule.position = to->position;
+    for (uint32_t i = 0; i < q->cursors.n; i++)
+        while (q->streams[i].head != DLPI_FOUND_NONE) dlpi_found_drop(q, &q->streams[i]);
+    dlpi_found_begin(q, to->epoch);
+    if (to->batch == 0) return DLP_OK;
+    dlpi_cursors_read(&c, to->sampler, to->sampler_bytes);
+    for (uint32_t i = 0; i < q->cursors.n; i++) {
+        uint32_t s = q->cursors.first + i;
+        if (s < c.first || s >= c.first + c.n)
+            return dlpi_found_fail(p, DLP_ERR_RESUME,
+                                   "the state does not say where stream %" PRIu32
+                                   " is, but of %" PRIu32 "..%" PRIu32 " only: that of another "
+                                   "rank does, and dlp_state_merge joins them",
+                                   s, c.first, c.first + c.n - 1);
+        q->streams[i].at = dlpi_cursor_take(&c, to->sampler, s - c.first);
+        q->streams[i].next = q->streams[i].at.ordinal;
+        q->streams[i].given = to->batch * q->each;
+    }
+    return DLP_OK;
+}
+
+/* ---- observers ---- */
+
+static bool dlpi_found_seen(const dlpi_words *words, dlpi_seen *s, int32_t stage) {
+    const dlpi_record *cells = &words->rec[DLPI_REC_SOURCE_CELLS];
+    const int type = DLPI_REC_OWN + stage;
+    dlp_stage_stats *out = &s->figures.stages[stage];
+    uint64_t *const to[] = {&out->inputs, &out->inputs_items, &out->inputs_empty, &out->window};
+    if (!dlpi_inputs_seen(words, s, stage)) return false;
+    out->cell_bytes = dlpi_times(cells->stride, cells->count);
+    for (uint64_t i = 0; i < sizeof to / sizeof *to && words->rec[type].type != 0; i++)
+        if (!dlpi_word_at(words, type, 0, i * 8, 8, to[i])) return false;
+    return true;
+}
+
+/* What all sources have whose items nobody has counted; of their self dlpi_found is the first. */
+#define DLPI_FOUND_BATCHES \
+    .rows = dlpi_found_rows, .ready = dlpi_found_ready, .fill = dlpi_found_fill, \
+    .ahead = dlpi_found_ahead, .seek = dlpi_found_seek, .item = dlpi_found_item, \
+    .state = dlpi_found_state, .no_state_at = true, .never_saved = dlpi_found_never_saved
+
+/* ... and those whose rows are items. */
+#define DLPI_FOUND_SOURCE \
+    DLPI_FOUND_BATCHES, .slot_bytes = dlpi_found_slot_bytes, .row_bytes = sizeof(dlp_part), \
+                        .row = dlpi_found_row_part, .config = dlpi_found_config
+
 /* ---- parts of unknown count: what their desc may say, and a load ---- */
 
 static int dlpi_found_bounds(dlp_pipe *p, const dlpi_stage *st, const dlp_part_desc *d) {
@@ -20781,7 +20782,7 @@ typedef struct dlpi_pack {
     uint64_t *words;               /* [DLPI_PACK_WORDS] in region, for observers */
     dlpi_pack_stream *streams;     /* CUT: [cursors.n] */
     uint64_t fit_most_items, fit_most_rows, fit_most_pieces; /* FIT, as all below */
-    dlpi_fit_stream *fit_streams;  /* [cursors.n] */
+    dlpi_fit_stream *fit_streams;                            /* [cursors.n] */
     dlpi_fit_row *fit_rows;        /* [cursors.n][fit_most_rows], and behind them */
     dlpi_pack_segment *fit_pieces; /* [cursors.n][fit_most_pieces] */
     uint64_t *fit_words;           /* lists of pieces and of rows, and behind them */
@@ -20928,9 +20929,9 @@ static const dlpi_found_rule dlpi_pack_cut = {
    When N documents of a stream are known, or all that are left of an epoch, their rows are laid out
    at once, and leave the stream's list; each cell is given back with the last piece out of it. A
    window is laid out only while fewer than R rows are known, those that must be: so memory for
-   known rows has a bound. A cursor is the first document of a window, how many of its rows are given,
-   and 16 bits of a hash of its documents and their lengths; behind the window's last row it is the
-   window's last document, used.
+   known rows has a bound. A cursor is the first document of a window, how many of its rows are
+   given, and 16 bits of a hash of its documents and their lengths; behind the window's last row it
+   is the window's last document, used.
 
    Cells: with R - 1 rows known, which have min(S, N) documents each at most, and N - 1 documents
    behind them, there is not yet a window; with one document more there is: (R - 1) min(S, N) + N.
@@ -21228,18 +21229,17 @@ static uint64_t dlpi_fit_rows_bytes(const dlpi_pack *k) {
 static int dlpi_fit_blocks(const dlpi_pack *k, dlpi_block *out) {
     uint64_t n = k->x.found.cursors.n, pieces = dlpi_times(n, k->fit_most_pieces);
     out[0] = (dlpi_block){offsetof(dlpi_pack, fit_streams), n * sizeof *k->fit_streams};
-    out[1] = (dlpi_block){
-        offsetof(dlpi_pack, fit_rows),
-        dlpi_sum(dlpi_fit_rows_bytes(k), dlpi_times(pieces, sizeof *k->fit_pieces))};
-    out[2] = (dlpi_block){offsetof(dlpi_pack, fit_words),
-                          dlpi_sum(dlpi_fit_list_words(k) * 8,
-                                   dlpi_times(k->fit_most_items, sizeof *k->fit_items))};
+    out[1] =
+        (dlpi_block){offsetof(dlpi_pack, fit_rows),
+                     dlpi_sum(dlpi_fit_rows_bytes(k), dlpi_times(pieces, sizeof *k->fit_pieces))};
+    out[2] = (dlpi_block){
+        offsetof(dlpi_pack, fit_words),
+        dlpi_sum(dlpi_fit_list_words(k) * 8, dlpi_times(k->fit_most_items, sizeof *k->fit_items))};
     return 3;
 }
 
 static void dlpi_fit_live(dlpi_pack *k) {
-    k->fit_pieces =
-        (dlpi_pack_segment *)(void *)((uint8_t *)k->fit_rows + dlpi_fit_rows_bytes(k));
+    k->fit_pieces = (dlpi_pack_segment *)(void *)((uint8_t *)k->fit_rows + dlpi_fit_rows_bytes(k));
     k->fit_items = (dlpi_fit_item *)(void *)(k->fit_words + dlpi_fit_list_words(k));
 }
 

@@ -1,7 +1,7 @@
 /* needs: parts */
 #pragma once
 #include "api/expand.h"
-#include "stages/found.h"
+#include "source/found_states.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-expand     EXPANDERS AND FILTERS
    The same source: an input is a dataset index, and its cell has the items that were made of it,

@@ -5,9 +5,9 @@
    When N documents of a stream are known, or all that are left of an epoch, their rows are laid out
    at once, and leave the stream's list; each cell is given back with the last piece out of it. A
    window is laid out only while fewer than R rows are known, those that must be: so memory for
-   known rows has a bound. A cursor is the first document of a window, how many of its rows are given,
-   and 16 bits of a hash of its documents and their lengths; behind the window's last row it is the
-   window's last document, used.
+   known rows has a bound. A cursor is the first document of a window, how many of its rows are
+   given, and 16 bits of a hash of its documents and their lengths; behind the window's last row it
+   is the window's last document, used.
 
    Cells: with R - 1 rows known, which have min(S, N) documents each at most, and N - 1 documents
    behind them, there is not yet a window; with one document more there is: (R - 1) min(S, N) + N.

@@ -4,8 +4,8 @@
 # prints in one, stream likewise, of a pipe, share hands out each batch to each, or to one, and
 # chunks learns, and the same in several lives, parts whatever reads its shards,
 # tokens in one life or two, folder tells its classes apart, epochs has no gap between them, table
-# reads what is a table only, tar finds the samples of its shards, positions gives any ranks the same
-# rows, and pack packs each token.
+# reads what is a table only, tar finds the samples of its shards, positions gives any ranks
+# the same rows, and pack packs each token.
 dir=build/examples_test
 . tests/rig/shell_rig
 fresh_dir
