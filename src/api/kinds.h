@@ -13,19 +13,20 @@
     KIND(BATCH, 5, dlpi_batch_ops) \
     KIND(MAP_BATCH, 6, dlpi_map_batch_ops) \
     KIND(TRANSFER, 7, dlpi_transfer_ops) \
-    KIND(CACHE, 8, dlpi_cache_ops)    /* needs: cache */ \
-    KIND(SPLIT, 9, dlpi_split_ops)    /* needs: split */ \
-    KIND(PARTS, 10, dlpi_parts_ops)   /* needs: parts */ \
-    KIND(FOUND, 12, dlpi_found_ops)   /* needs: parts */ \
-    KIND(EXPAND, 13, dlpi_expand_ops) /* needs: parts */ \
-    KIND(PACK, 14, dlpi_pack_ops)     /* needs: parts */ \
-    KIND(GUARD, 11, dlpi_guard_ops)   /* needs: guard */
+    KIND(CACHE, 8, dlpi_cache_ops)           /* needs: cache */ \
+    KIND(SPLIT, 9, dlpi_split_ops)           /* needs: split */ \
+    KIND(PARTS, 10, dlpi_parts_ops)          /* needs: parts */ \
+    KIND(FOUND, 12, dlpi_found_ops)          /* needs: parts */ \
+    KIND(EXPAND, 13, dlpi_expand_ops)        /* needs: parts */ \
+    KIND(PACK, 15, dlpi_pack_ops)            /* needs: parts */ \
+    KIND(SCRATCH, 14, dlpi_scratch_kind_ops) /* needs: scratch */ \
+    KIND(GUARD, 11, dlpi_guard_ops)          /* needs: guard */
 
 /* How they follow each other, in words. */
 #define DLPI_STAGE_ORDER \
-    "sampler, repeat, parts, expand or pack, fetch, cache, item maps, batch, batch maps, " \
-    "transfer, split"
+    "sampler, repeat, parts, expand or pack, fetch, scratch, cache, item maps, batch, " \
+    "batch maps, transfer, split"
 
 #define DLPI_KIND_NUMBER(name, number, ops) DLP_STAGE_##name = number,
-enum { DLPI_STAGE_KINDS(DLPI_KIND_NUMBER) DLP_STAGE_KINDS_END };
+enum { DLPI_STAGE_KINDS(DLPI_KIND_NUMBER) };
 #undef DLPI_KIND_NUMBER

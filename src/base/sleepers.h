@@ -10,7 +10,7 @@
    label  word          written by                     read by
    B1     mask, flag    sleeper: its bit; waker: out   wakers
    B1     word          waker: counts                  sleepers, before the bit; the kernel
-   A1     active        who retires workers            workers, behind B1: may I claim?
+   A1     active        who retires workers            workers, after B1: may I claim?
 
    Sleeper: read word (dlpi_sleepers_word), set the bit (dlpi_sleepers_enter), look for work once
    more, sleep while word is unchanged, clear the bit (dlpi_sleepers_leave).
@@ -53,9 +53,14 @@ static bool dlpi_sleepers_leave(dlpi_sleepers *s, uint32_t bit) {
     return (DLPI_AND_SEQ(&s->mask, ~bit) & bit) == 0;      /* B1 <-> B1 */
 }
 
-/* How many sleep, or are about to: behind a publication, all others find it. */
+/* How many sleep, or are about to: after a publication, all others find it. */
 DLPI_INLINE uint32_t dlpi_sleepers_count(const dlpi_sleepers *s) {
     return (uint32_t)__builtin_popcount(DLPI_LOAD_SEQ(&s->mask)); /* B1 -> B1 */
+}
+
+/* Their bits. */
+DLPI_INLINE uint32_t dlpi_sleepers_mask(const dlpi_sleepers *s) {
+    return DLPI_LOAD_SEQ(&s->mask); /* B1 -> B1 */
 }
 
 /* It is dead. */
@@ -84,10 +89,12 @@ static uint32_t dlpi_sleepers_wake(dlpi_sleepers *s, uint32_t n, uint32_t shared
     return n;
 }
 
-static void dlpi_sleepers_wake_one(dlpi_sleepers *s, uint32_t bit, uint32_t shared) {
-    if ((DLPI_LOAD_SEQ(&s->mask) & bit) == 0) return;      /* B1 -> B1 */
-    if ((DLPI_AND_SEQ(&s->mask, ~bit) & bit) == 0) return; /* B1 */
+/* Returns whether it slept, and was not woken by others. */
+static bool dlpi_sleepers_wake_one(dlpi_sleepers *s, uint32_t bit, uint32_t shared) {
+    if ((DLPI_LOAD_SEQ(&s->mask) & bit) == 0) return false;      /* B1 -> B1 */
+    if ((DLPI_AND_SEQ(&s->mask, ~bit) & bit) == 0) return false; /* B1 */
     dlpi_sleepers_wake_bits(s, 1, bit, shared);
+    return true;
 }
 
 /* Whoever sleeps on the word, whatever the masks say. */
@@ -137,7 +144,7 @@ static void dlpi_sleepers_wake_any(const uint64_t *mask, uint32_t *word) {
 /* ---- how many may work ---- */
 
 DLPI_INLINE uint32_t dlpi_sleepers_active(const uint32_t *active) {
-    return DLPI_LOAD_SEQ(active); /* A1 <- A1, behind B1 */
+    return DLPI_LOAD_SEQ(active); /* A1 <- A1, after B1 */
 }
 DLPI_INLINE void dlpi_sleepers_activate(uint32_t *active, uint32_t n) {
     DLPI_STORE_SEQ(active, n); /* A1 -> A1 */

@@ -16,11 +16,12 @@ static inline bool dlpi_is_item_stage(const dlp_pipe *p, const dlpi_stage *st) {
 }
 
 /* Is the input of this unit there? Rows this stage did already need no input. */
-static bool dlpi_input_ready(const dlpi_worker *w, const dlpi_unit *t, dlpi_stage_words *mine) {
+static bool dlpi_input_ready(dlpi_worker *w, const dlpi_unit *t, dlpi_stage_words *mine) {
     const dlp_pipe *p = w->p;
     dlpi_stage_words *theirs;
     uint32_t i = t->row / DLPI_WORD_ROWS, mask;
-    if (dlpi_writes_first(w)) return true;
+    if (dlpi_writes_first(w))
+        return DLPI_LIKELY(p->scratch == NULL) || p->scratch->ops->scratch->take(w, t);
     theirs = dlpi_stage_words_at(p, t->slot, p->work[w->st->work - 1]);
     if (!dlpi_is_item_stage(p, w->st))
         return dlpi_ready_is(dlpi_gather_ready(&theirs->ready), t->b); /* Y1 <- Y1 */
@@ -104,7 +105,7 @@ static inline uint64_t dlpi_tail_moved(const dlpi_worker *w) {
 }
 
 /* Find and claim the oldest work of this stage. */
-static bool dlpi_find(dlpi_worker *w, dlpi_unit *t) {
+static bool dlpi_find_oldest(dlpi_worker *w, dlpi_unit *t) {
     const dlp_pipe *p = w->p;
     uint64_t rescan = dlpi_claim_rescans(&w->waiters->rescan); /* R1 <- R1 */
     /* T1 <- T1 */
@@ -129,6 +130,14 @@ static bool dlpi_find(dlpi_worker *w, dlpi_unit *t) {
     w->tail_seen = tail;
     w->rescan_seen = rescan; /* only after a whole look without hints */
     return false;
+}
+
+static bool dlpi_find(dlpi_worker *w, dlpi_unit *t) {
+    const dlpi_stage *scratch = w->p->scratch;
+    bool found = dlpi_find_oldest(w, t);
+    if (DLPI_UNLIKELY(scratch != NULL) && dlpi_writes_first(w))
+        scratch->ops->scratch->claimed(w, found ? t : NULL);
+    return found;
 }
 
 /* Let batch b leave the last item stage if all of its rows are done. seen: ready, read before. */
@@ -159,7 +168,7 @@ static void dlpi_ready_wake(dlp_pipe *p, const dlpi_worker *w, const dlpi_unit *
     dlpi_wake_next(p, w->st->work, t->b);
 }
 
-/* Rows of unit t are done in this item stage, and there is another one behind it. Who looked there
+/* Rows of unit t are done in this item stage, and there is another one after it. Who looked there
    for units freed again may have done so before the rows were back, and goes by its hints since:
    call again. */
 static void dlpi_pass_items(dlpi_worker *w, const dlpi_unit *t, uint32_t done) {
@@ -180,6 +189,8 @@ static void dlpi_complete(dlpi_worker *w, const dlpi_unit *t, uint32_t mask) {
     uint32_t count = dlpi_slot_at(p, t->slot)->count, bits;
     uint64_t seen;
     if (mask == 0) return;
+    if (DLPI_UNLIKELY(p->scratch != NULL) && w->st->work == 1)
+        p->scratch->ops->scratch->leave(w, t, mask);
     bits = dlpi_gather_publish(&dlpi_done(words)[i], t->b, mask);
     if (w->st->work + 1 < p->n_item_work) {
         dlpi_pass_items(w, t, bits);
@@ -198,7 +209,7 @@ static uint64_t dlpi_owner_redo(const dlpi_worker *w, uint64_t b) {
 /* Send rows of a unit (bits of its done word) back to the first stage: they get their indices from
    the slot and are done all over again. Bits first, then the claims, then the call to look again:
    whoever reads a freed claim finds the bits of the stages before it gone, so no stage runs before
-   the one behind it. The claims of the stages before carry our mark from before the first bit goes:
+   the one after it. The claims of the stages before carry our mark from before the first bit goes:
    a worker that dies in between is known by its own claim, or, once that is freed, by the reserved
    word; and whoever recovers their last owner sees that they are no longer its. The first stage's
    is freed last, so up to that store nobody can begin again. */

@@ -11,10 +11,10 @@
    are between here and next, a slot is free, and (unordered) the window reaches that far. */
 
 /* ---- epochs that begin by set_epoch ----
-   The scheduler stops before such an epoch and asks for it, behind the tail; the consumer calls
+   The scheduler stops before such an epoch and asks for it, after the tail; the consumer calls
    set_epoch in next, when it has taken all that is before the tail, and says so. So all callbacks
    of the epochs before have returned, and none of the new one's has begun. A generation has the
-   seeks in it: behind a seek an epoch is asked for again.
+   seeks in it: after a seek an epoch is asked for again.
 
    I2   p.schedule.epoch_asked   scheduler, after T1; the consumer reads it before T1
         p.epoch_begun            consumer, after set_epoch; the scheduler reads it first */
@@ -85,7 +85,7 @@ static uint32_t dlpi_run_shift(dlp_pipe *p, uint32_t count) {
     uint32_t shift = 0;
     int active = dlpi_active(p, st);
     uint32_t at_once = (uint32_t)(active < p->cpus ? active : p->cpus);
-    if (st->ops->row_by_row) return 0;
+    if (st->ops->row_by_row || p->scratch != NULL) return 0;
     if (st->w.dispatch == DLP_DISPATCH_BATCHES) at_once = 1; /* all runs go to one worker */
     for (int i = 0; i < active; i++) {
         uint64_t ns = DLPI_LOAD_RLX(&p->workers[st->first_worker + i].block->item_ns); /* a hint */

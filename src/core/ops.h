@@ -14,6 +14,7 @@
      source   what the rows of a batch are, and when a batch may be scheduled; of several stages
               that have the role the last one has it
      keeper   rows that need not be fetched again
+     scratch  memory that a row has from before the first stage until the second one is done
      lender   what the consumer gets in a batch's place, and the states that go with it
      sink     the last stage of a chain whose results lie elsewhere than in the slot's cell
 
@@ -76,6 +77,20 @@ typedef struct dlpi_keeper_ops {                                 /* by workers o
     void (*recover)(struct dlpi_worker *w); /* by the supervisor: it died */
 } dlpi_keeper_ops;
 
+/* A row has a cell from before its claim in the first stage until just before it is done in the
+   second: whatever becomes of it in between. Units are single rows there. */
+typedef struct dlpi_scratch_ops { /* by workers of these two stages */
+    bool (*take)(struct dlpi_worker *w, const struct dlpi_unit *t); /* to claim t: is there one? */
+    void (*claimed)(struct dlpi_worker *w, const struct dlpi_unit *t); /* t was; NULL: nothing */
+    void (*at)(struct dlpi_worker *w, uint32_t s,
+               uint32_t row); /* its fields are the item's, too */
+    int (*written)(struct dlpi_worker *w, uint32_t s, uint32_t row); /* by the first; 0 or code */
+    void (*leave)(struct dlpi_worker *w, const struct dlpi_unit *t,
+                  uint32_t rows); /* about to be done in the second; as bits of their word */
+    bool (*has)(const dlp_pipe *p, uint64_t b, uint32_t s, uint32_t row); /* its cell, still? */
+    void (*recover)(struct dlpi_worker *w);                               /* it died */
+} dlpi_scratch_ops;
+
 /* What a lender has handed out: dlp_pipe.out[v], complete; the books are the core's. */
 typedef struct dlpi_handed {
     uint32_t v;
@@ -92,7 +107,7 @@ typedef struct dlpi_lender_ops { /* by the consumer; v: number of what is handed
     void (*drop)(dlp_pipe *p, uint32_t v);
     uint32_t (*slot)(const dlp_pipe *p, uint32_t v);                     /* whose cell it lies in */
     uint64_t (*batches)(const dlp_pipe *p);                              /* of an epoch */
-    void (*state)(const dlp_pipe *p, uint32_t v, struct dlpi_state *to); /* behind v */
+    void (*state)(const dlp_pipe *p, uint32_t v, struct dlpi_state *to); /* after v */
     void (*config)(const dlp_pipe *p, struct dlpi_state *s);
     uint64_t (*position)(const dlp_pipe *p, uint64_t epoch, uint64_t k); /* rows before batch k */
     void (*seek)(dlp_pipe *p, const struct dlpi_state *s, struct dlpi_place *to);
@@ -194,7 +209,7 @@ typedef struct dlpi_stage_ops {
     void (*end)(dlp_pipe *p, struct dlpi_stage *st);  /* when all workers are gone */
     void (*worker)(struct dlpi_worker *w); /* its record is set up: what is its kind's of it */
     /* work, by a worker of the stage */
-    int (*enter)(struct dlpi_worker *w);  /* behind worker_init; else the pipe has the error */
+    int (*enter)(struct dlpi_worker *w);  /* after worker_init; else the pipe has the error */
     void (*leave)(struct dlpi_worker *w); /* before worker_exit */
     bool (*step)(struct dlpi_worker *w);  /* what is there to do, without waiting: did it move? */
     bool (*find)(struct dlpi_worker *w, struct dlpi_unit *t); /* claim a unit */
@@ -215,6 +230,7 @@ typedef struct dlpi_stage_ops {
     /* roles */
     const dlpi_source_ops *source;
     const dlpi_keeper_ops *keeper;
+    const dlpi_scratch_ops *scratch;
     const dlpi_lender_ops *lender;
     const dlpi_sink_ops *sink;
 } dlpi_stage_ops;

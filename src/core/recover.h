@@ -57,6 +57,13 @@ static bool dlpi_rows_replaced(const dlp_pipe *p, const dlpi_unit *t, uint32_t r
     return false;
 }
 
+/* Has the row of unit t given up what the first stage wrote for it? */
+static bool dlpi_row_gave_up(const dlpi_worker *w, const dlpi_unit *t) {
+    const dlp_pipe *p = w->p;
+    return p->scratch != NULL && w->st->work == 1 &&
+           !p->scratch->ops->scratch->has(p, t->b, t->slot, t->row);
+}
+
 /* The dead worker had this unit; ran: its callback, too. */
 static void dlpi_held_note(const dlpi_death *why, bool ran, const dlpi_unit *t, uint32_t missing) {
     dlpi_held *held = why->held;
@@ -86,7 +93,8 @@ static void dlpi_recover_unit(dlpi_worker *w, dlpi_unit *t, dlpi_stage_words *wo
         dlpi_slot_at(p, t->slot)->killed_by = why->signal;
         dlpi_rec_set(p, t->slot, row, dlpi_rec_killed(rec, (uint32_t)w->st->work, why->late));
     }
-    if (dlpi_writes_first(w) || (w->st->w.idempotent && !dlpi_rows_replaced(p, t, missing)))
+    if (dlpi_writes_first(w) ||
+        (w->st->w.idempotent && !dlpi_rows_replaced(p, t, missing) && !dlpi_row_gave_up(w, t)))
         dlpi_claim_take(&dlpi_owners(p, words)[t->unit], owner, dlpi_owner_freed(p, t->slot, t->b));
     else
         dlpi_rows_redo(w, t, missing);
@@ -201,6 +209,7 @@ dlpi_recover(dlpi_worker *w, const dlpi_death *why) {
     dlp_pipe *p = w->p;
     dlpi_recover_errors(w, why);
     if (p->keeper != NULL) p->keeper->ops->keeper->recover(w);
+    if (p->scratch != NULL) p->scratch->ops->scratch->recover(w);
     w->st->ops->recover(w, why);
     dlpi_sleepers_forget(&w->waiters->group[w->id / 32], 1u << w->id % 32); /* B1 */
     dlpi_running_forget(w);

@@ -152,9 +152,9 @@ static void dlpi_skip_note(const dlpi_worker *w, int code, uint64_t new_index) {
     dlpi_skip_put(w->p->ctl, w->st->id, &e, e.code, new_index);
 }
 
-/* The one store that changes a row's fate. All that follows from it comes behind it. */
+/* The one store that changes a row's fate. All that follows from it comes after it. */
 static inline void dlpi_rec_set(const dlp_pipe *p, uint32_t s, uint32_t row, uint32_t rec) {
-    DLPI_STORE_REL(&dlpi_slot_rec(p, s)[row], rec); /* X1: a crash cuts before or behind it */
+    DLPI_STORE_REL(&dlpi_slot_rec(p, s)[row], rec); /* X1: a crash cuts before or after it */
 }
 
 /* A row that is left out has zeros. Each stage that comes by clears it once more: who left it out
@@ -251,7 +251,7 @@ static int dlpi_row_replace(dlpi_worker *w, const dlpi_unit *t, uint32_t row, in
     }
     other = p->source->item(w, t->slot, row, w->item.epoch, w->item.position, repl);
     dlpi_rec_set(p, t->slot, row, dlpi_rec(dlpi_rec_state(rec), 0, repl) | failed);
-    DLPI_STORE_REL(&index[row], other); /* X1: behind it */
+    DLPI_STORE_REL(&index[row], other); /* X1: after it */
     dlpi_bump(&w->block->replaced, 1);
     dlpi_skip_note(w, code, other);
     return dlpi_writes_first(w) ? DLPI_ROW_AGAIN : DLPI_ROW_REDO;
@@ -397,6 +397,11 @@ static inline bool dlpi_row_kept(const dlpi_worker *w) {
     return dlpi_writes_first(w) && w->p->keeper != NULL;
 }
 
+/* Has the item fields in a cell of its own, that end before the batch? */
+static inline bool dlpi_row_scratch(const dlpi_worker *w) {
+    return w->p->scratch != NULL && w->st->work <= 1;
+}
+
 static inline bool dlpi_row_zeroed(const dlpi_worker *w) {
     return dlpi_writes_first(w) && !w->p->fetch->dataset.writes_all_bytes;
 }
@@ -409,8 +414,8 @@ static inline void dlpi_row_zero(dlpi_worker *w) {
 }
 
 static bool dlpi_row_has_special(const dlpi_worker *w) {
-    return dlpi_row_kept(w) || dlpi_row_zeroed(w) || w->extra != NULL || w->p->items.any_ragged ||
-           w->st->w.deadline_ms != 0;
+    return dlpi_row_kept(w) || dlpi_row_scratch(w) || dlpi_row_zeroed(w) || w->extra != NULL ||
+           w->p->items.any_ragged || w->st->w.deadline_ms != 0;
 }
 
 /* What the source has for the row's callback. Apart: the address of the item would take a register
@@ -431,6 +436,7 @@ static bool dlpi_row_special(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
         w->note.used_random = 0;
     }
     if (p->items.any_ragged) dlpi_item_lengths(w, t, row);
+    if (dlpi_row_scratch(w)) p->scratch->ops->scratch->at(w, t->slot, row);
     dlpi_row_zero(w);
     if (w->extra != NULL) dlpi_row_extra(w, t->slot, row);
     if (w->st->w.deadline_ms) DLPI_STORE_RLX(&w->block->since_ns, dlpi_now_ns());
@@ -481,11 +487,19 @@ __attribute__((noinline)) static int dlpi_row_wrong(dlpi_worker *w, const dlpi_u
     return what;
 }
 
+/* Lengths of the item's fields that end before the batch, where it has some: 0, or the code. */
+static int dlpi_row_written(dlpi_worker *w, uint32_t s, uint32_t row) {
+    const dlpi_stage *scratch = w->p->scratch;
+    if (scratch == NULL || !dlpi_writes_first(w)) return 0;
+    return scratch->ops->scratch->written(w, s, row);
+}
+
 /* The row's callback is done. lengths: it set some. */
 static int dlpi_row_finish(dlpi_worker *w, const dlpi_unit *t, uint32_t row, bool lengths) {
     int rc;
     dlpi_item_row(w, row);
     rc = lengths ? dlpi_row_lengths(w, t, row) : 0;
+    if (rc == 0) rc = dlpi_row_written(w, t->slot, row);
     if (DLPI_UNLIKELY(rc != 0)) return dlpi_row_wrong(w, t, row, rc);
     if (dlpi_row_kept(w) && w->note.used_random == 0) w->p->keeper->ops->keeper->put(w);
     return DLPI_ROW_DONE;
@@ -516,7 +530,7 @@ __attribute__((noinline)) static int dlpi_row_try(dlpi_worker *w, const dlpi_uni
     }
     if (DLPI_UNLIKELY(rc != 0)) return dlpi_row_wrong(w, t, row, rc);
     lengths = dlpi_lengths_set(w);
-    if (DLPI_UNLIKELY(lengths || (w->has_special && dlpi_row_kept(w))))
+    if (DLPI_UNLIKELY(lengths || (w->has_special && (dlpi_row_kept(w) || dlpi_row_scratch(w)))))
         return dlpi_row_finish(w, t, row, lengths);
     return DLPI_ROW_DONE;
 }

@@ -16,8 +16,10 @@ static void dlpi_wake_some(dlpi_waiters *waiters, uint32_t n_workers, uint32_t n
         n = dlpi_sleepers_wake(&waiters->group[g], n, waiters->shared);
 }
 
-static void dlpi_wake_worker(dlpi_waiters *waiters, uint32_t worker) {
-    dlpi_sleepers_wake_one(&waiters->group[worker / 32u], 1u << worker % 32u, waiters->shared);
+/* Returns whether it slept. */
+static bool dlpi_wake_worker(dlpi_waiters *waiters, uint32_t worker) {
+    return dlpi_sleepers_wake_one(&waiters->group[worker / 32u], 1u << worker % 32u,
+                                  waiters->shared);
 }
 
 /* There is work on batch b for a stage of threads or processes: wake n of its workers or, where
@@ -108,9 +110,9 @@ static inline int dlpi_active(const dlp_pipe *p, const dlpi_stage *st) {
     return (int)dlpi_sleepers_active(&p->waiters[st->work].active); /* A1 <- A1 */
 }
 
-/* Is the worker above that number? In a mask or behind a claim it may still be for a moment. */
+/* Is the worker above that number? In a mask or after a claim it may still be for a moment. */
 static inline bool dlpi_retired(const dlpi_worker *w) {
-    return (uint32_t)w->id >= dlpi_sleepers_active(&w->waiters->active); /* A1 <- A1, behind B1 */
+    return (uint32_t)w->id >= dlpi_sleepers_active(&w->waiters->active); /* A1 <- A1, after B1 */
 }
 
 static inline bool dlpi_stopped(const dlp_pipe *p) {

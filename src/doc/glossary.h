@@ -28,6 +28,7 @@
      last             drop_last                  what becomes of an epoch's last, short batch
      collate          collate_fn                 makes a batch out of items; without one no copy
      map              transform                  changes an item, or a whole batch, in place
+     scratch          -                          fields that fetch writes, a map reads, no batch has
      guard            -                          finds NaN and numbers out of range (>>guard)
      item_random      worker seeds               random bits of (seed, epoch, position) alone
      loader           DataLoader                 a desc and a call that open a whole pipe

@@ -3,6 +3,7 @@
 #include "stages/fetch.h"
 #include "stages/map.h"
 #include "stages/guard.h"
+#include "stages/scratch.h"
 #include "stages/batch.h"
 #include "stages/lists.h"
 #include "stages/parts.h"
@@ -23,5 +24,6 @@ static const dlpi_stage_ops *const dlpi_kinds[] = {DLPI_STAGE_KINDS(DLPI_KIND_OP
 __attribute__((unused)) /* but by dlpipe_shm.h */
 static const dlpi_stage_ops *
 dlpi_kind_ops(int32_t kind) {
-    return kind >= 0 && kind < DLP_STAGE_KINDS_END ? dlpi_kinds[kind] : NULL;
+    return kind >= 0 && (size_t)kind < sizeof dlpi_kinds / sizeof *dlpi_kinds ? dlpi_kinds[kind]
+                                                                              : NULL;
 }

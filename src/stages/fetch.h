@@ -177,7 +177,7 @@ static void dlpi_attempt_load(dlpi_worker *w, const dlpi_attempt *a) {
     dlpi_item_slot(w, a->slot);
     dlpi_item_row(w, a->row);
     w->item.attempt = dlpi_rec_tries(dlpi_slot_rec(p, a->slot)[a->row]);
-    memcpy(w->length, a->length, p->items.n * sizeof *w->length);
+    memcpy(w->length, a->length, w->given.n_fields * sizeof *w->length);
     dlpi_words_forget(w);
     w->block->message_errno = a->errnum; /* also without words */
     if (a->message[0] != 0) memcpy(w->block->message, a->message, sizeof a->message);
@@ -205,6 +205,7 @@ static void dlpi_attempt_over(dlpi_worker *w, dlpi_attempt *a, int rc) {
     }
     if (rc != DLP_ERR_KILLED && rc != DLP_ERR_DEADLINE) dlpi_attempt_load(w, a); /* else it is */
     if (rc == 0 && dlpi_lengths_set(w)) rc = dlpi_row_lengths(w, &t, a->row);
+    if (rc == 0) rc = dlpi_row_written(w, a->slot, a->row);
     if (rc == 0 && w->p->keeper != NULL && a->note.used_random == 0)
         w->p->keeper->ops->keeper->put(w);
     if (rc != 0) what = dlpi_row_wrong(w, &t, a->row, rc);
@@ -224,6 +225,7 @@ static void dlpi_attempt_point(dlpi_worker *w, dlpi_attempt *a) {
     a->note.used_random = 0;
     memset(a->length, 0, sizeof a->length);
     dlpi_attempt_load(w, a);
+    if (dlpi_row_scratch(w)) p->scratch->ops->scratch->at(w, a->slot, a->row);
     dlpi_attempt_item(w, a);
     memcpy(a->data, w->data, sizeof a->data);
     if (a->extra != NULL) p->source->row(w, &a->item, a->slot, a->row, a->extra);

@@ -10,8 +10,8 @@ dir=build/examples_test
 . tests/rig/shell_rig
 fresh_dir
 
-for e in loader queues actors stages share stream mixture parts concurrent tokens folder epochs \
-    table tar pack; do
+for e in loader queues actors stages share stream mixture parts concurrent decode tokens folder \
+    epochs table tar pack; do
     ${CC:-cc} -std=c11 -O0 -o $dir/$e examples/$e.c -lpthread -lm || exit 1
 done
 
@@ -63,6 +63,11 @@ sed 's/.* segments, *\([0-9]*\) tokens, *\([0-9.]*\) %.*; *\([0-9]*\) labels.*/\
     END { exit !(NR == 4 && tokens[1] == tokens[3] && tokens[1] == tokens[4] &&
                  labels[2] == tokens[1] - 4000 && labels[3] < labels[2] && padding[1] < 0.1 &&
                  padding[4] < padding[3] && padding[3] < 2) }' || fail "pack: $(cat $dir/said)"
+
+# decode: any number of cells and workers, the same pictures.
+timeout 60 $dir/decode -w 1 >$dir/said || fail "decode: exit code $?"
+timeout 60 $dir/decode -k 64 -w 3 -c 40 >>$dir/said || fail "decode -k: exit code $?"
+[ "$(grep -c 'a mean of 0.6136' $dir/said)" -eq 2 ] || fail "decode says: $(cat $dir/said)"
 
 # concurrent: each row of its table has the same items.
 timeout 60 $dir/concurrent -n 256 -l 2 >$dir/said || fail "concurrent: exit code $?"

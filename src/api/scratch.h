@@ -1,0 +1,30 @@
+/* needs: scratch */
+#pragma once
+#include "api/pipe.h"
+/* ---------------------------------------------------------------------------------------------
+   >>scratch    READ, THEN DECODE: FIELDS THAT END BEFORE THE BATCH
+   Between fetch and the item map behind it: fetch reads (by many requests at once, say), the map
+   decodes, each with workers and a placement of its own. What was read lies in cells of these
+   fields: an item has one from before its fetch until the map is through with it. It is in no
+   batch, no device copy, no cache, no state. Behind the dataset's own fields both callbacks see
+   these: item->data[n_fields of the dataset + i], and for ragged ones length, which fetch sets and
+   the map reads. Memory is the cells, however many batches there are; a fetch without a free cell
+   waits. Nothing is zeroed: what fetch did not write is of an item before.
+
+   Whatever dies keeps the cell: of an item whose map died, or is tried again, nothing is read again
+   if the map is idempotent, as one is that only reads these fields and writes others whole. Else
+   the item goes back to fetch. One cell is enough for everything to move; see >>impl-scratch. */
+typedef struct dlp_scratch_desc {
+    const dlp_field *fields; /* required; [n_fields], copied; shape: the most bytes of an item;
+                                max_per_batch is not read */
+    uint32_t n_fields;       /* with the dataset's at most DLP_MAX_FIELDS */
+    uint32_t n_cells; /* 0: one for each item that fetch workers may have in hand, and two for
+                                each worker of the map. More than items under way (prefetch_factor x
+                                rows of a batch) are not taken. At most 2^20 */
+} dlp_scratch_desc;
+
+/* Add such fields, between fetch and an item map. Items are claimed one by one then, not in runs:
+   for items that take 10 us and more. In dlp_stage_stats.own: cells in use, and all.
+   desc: copied - returns as dlp_pipe_add_map; what does not fit the other stages is found by plan
+   and start (DLP_ERR_GRAPH, DLP_ERR_ARG). */
+DLPDEF dlp_stage dlp_pipe_add_scratch(dlp_pipe *p, const dlp_scratch_desc *desc);

@@ -1,0 +1,349 @@
+/* needs: scratch */
+#pragma once
+#include "api/scratch.h"
+#include "core/check.h"
+#include "core/fields.h"
+#include "core/recover.h"
+#include "core/seen.h"
+/* ---------------------------------------------------------------------------------------------
+   >>impl-scratch    FIELDS THAT END BEFORE THE BATCH
+   A cell is the lengths of its ragged fields, and the fields. Its word says whose it is:
+     0                                  nobody's
+     DLPI_REDO | w + 1, generation 0    in the hand of first-stage worker w (among all), for a row
+                                        that it is about to claim, or has just claimed
+     row + 1, generation b              that row's of batch b
+   Each row of a slot has a number: cell + 1, of the cell that it was given last. It is written
+   before the word says that the cell is the row's, and believed only if the word says so.
+
+   A worker that finds a row to claim takes a cell first (unless the row has one, see below), then
+   claims the row, then gives it the cell; or puts the cell back. Just before the row is done in the
+   second stage its worker makes the cell nobody's.
+
+   Why nothing stands still with one cell. A row with a cell waits for no other row and no other
+   cell: it is in a callback, waits for its time, or for a worker of the second stage, who needs no
+   cell; left out or cancelled, it goes through that stage all the same. So each cell becomes
+   nobody's. Whoever lacked one looks again then, and takes the oldest row that it finds, as always:
+   so the rows of the oldest batch are not passed by for ever, since batches are only so many.
+   Rows without a cell hold nothing that others need. No cell is a state in which nothing moves.
+
+   Deaths. In the first stage: a cell in the dead one's hand is nobody's again; a row that has one
+   keeps it, and whoever claims the row finds it (dlpi_scratch_ops.take). In the second: the row is
+   done once more, there or from the first stage on, and has its cell; but if the dead one had given
+   it up just before it was to be done, an idempotent map has nothing to read: such a row goes back
+   to the first stage (has). So does one that a later stage sends back: it takes another cell.
+   A row is never done with its cell still its own, so no cell is lost with its batch.
+
+   Sleep. A worker that lacks a cell says so by a bit (lacking) before it looks for the last time.
+   Whoever makes a cell nobody's looks at these bits behind that, and wakes one that is asleep.
+
+   The words are a claim link (>>impl-claims): O1; the bits are as those of sleepers: B1. */
+
+#define DLPI_SCRATCH_GROUPS (DLP_MAX_WORKERS / 32)
+
+typedef struct dlpi_scratch_head { /* in the region */
+    uint64_t n_cells;
+    uint8_t pad[DLPI_LINE - 8];
+    dlpi_sleepers lacking[DLPI_SCRATCH_GROUPS]; /* masks alone */
+    dlpi_claim_word words[1];                   /* [n_cells], and behind them the rows' numbers */
+} dlpi_scratch_head;
+
+typedef struct dlpi_scratch_hand { /* of a worker of the first stage, its own */
+    uint32_t cell;                 /* + 1 */
+    bool none;                     /* in this look there was none */
+    bool lacks;                    /* its bit is set */
+    bool passed;                   /* in this look a row was passed by that had gone back */
+} dlpi_scratch_hand;
+
+typedef struct dlpi_scratch { /* what the stage keeps */
+    uint32_t n, n_cells;      /* fields; cells */
+    uint32_t asked;           /* desc.n_cells */
+    uint64_t cell_bytes;
+    dlpi_field f[DLP_MAX_FIELDS];
+    dlpi_scratch_hand *hands; /* [workers of the first stage] */
+} dlpi_scratch;
+
+/* ---- where all lies: cells; lacking, words of cells, numbers of rows ---- */
+
+static inline const dlpi_scratch *dlpi_scratch_of(const dlp_pipe *p) { return p->scratch->self; }
+
+static inline uint8_t *dlpi_scratch_cell(const dlp_pipe *p, uint32_t cell) {
+    return dlpi_area_at(p, DLPI_AREA_OWN + p->scratch->id, cell);
+}
+static inline dlpi_scratch_head *dlpi_scratch_head_of(const dlp_pipe *p) {
+    return dlpi_area_at(p, DLPI_REC_OWN + p->scratch->id, 0);
+}
+static inline dlpi_sleepers *dlpi_scratch_lacking(const dlp_pipe *p) {
+    return dlpi_scratch_head_of(p)->lacking;
+}
+static inline dlpi_claim_word *dlpi_scratch_words(const dlp_pipe *p) {
+    return dlpi_scratch_head_of(p)->words;
+}
+static inline uint64_t *dlpi_scratch_number(const dlp_pipe *p, uint32_t s, uint32_t row) {
+    return dlpi_scratch_words(p) + dlpi_scratch_of(p)->n_cells + (uint64_t)s * p->batch_rows + row;
+}
+static inline uint64_t dlpi_scratch_hand_word(const dlpi_worker *w) {
+    return dlpi_gen_word(0, DLPI_REDO | ((uint32_t)w->global + 1u));
+}
+static inline uint64_t dlpi_scratch_row_word(uint64_t b, uint32_t row) {
+    return dlpi_gen_word(b, (uint64_t)row + 1u);
+}
+
+/* The row's cell + 1, or 0. */
+static uint32_t dlpi_scratch_has_cell(const dlp_pipe *p, uint64_t b, uint32_t s, uint32_t row) {
+    uint64_t cell = DLPI_LOAD_RLX(dlpi_scratch_number(p, s, row)); /* believed by the word alone */
+    if (cell == 0 || cell > dlpi_scratch_of(p)->n_cells) return 0;
+    if (dlpi_claim_owner(&dlpi_scratch_words(p)[cell - 1]) != dlpi_scratch_row_word(b, row))
+        return 0; /* O1 <- O1 */
+    return (uint32_t)cell;
+}
+
+static bool dlpi_scratch_has(const dlp_pipe *p, uint64_t b, uint32_t s, uint32_t row) {
+    return dlpi_scratch_has_cell(p, b, s, row) != 0;
+}
+
+/* ---- cells come and go ---- */
+
+/* A cell is nobody's: wake one of those that lack one. */
+static void dlpi_scratch_wake(dlp_pipe *p) {
+    const dlpi_stage *first = p->work[0];
+    for (uint32_t g = 0; g * 32u < (uint32_t)first->n_workers; g++) {
+        uint32_t bits = dlpi_sleepers_mask(&dlpi_scratch_lacking(p)[g]); /* B1 */
+        if (bits != 0) dlpi_wake_for(p, first, 0); /* the consumer, if it is its stage */
+        for (; bits != 0; bits &= bits - 1)
+            if (dlpi_wake_worker(&p->waiters[0], g * 32u + (uint32_t)__builtin_ctz(bits))) return;
+    }
+}
+
+static void dlpi_scratch_free(dlp_pipe *p, uint32_t cell) {
+    dlpi_claim_free(&dlpi_scratch_words(p)[cell - 1], 0); /* O1 -> O1 */
+    dlpi_scratch_wake(p);
+}
+
+/* Returns the cell + 1, or 0: there is none. */
+static uint32_t dlpi_scratch_grab(const dlpi_worker *w) {
+    const dlp_pipe *p = w->p;
+    uint32_t n = dlpi_scratch_of(p)->n_cells;
+    uint32_t c = (uint32_t)((uint64_t)w->id * n / (uint32_t)w->st->n_workers);
+    for (uint32_t i = 0; i < n; i++, c = c + 1 == n ? 0 : c + 1) {
+        dlpi_claim_word *word = &dlpi_scratch_words(p)[c];
+        if (dlpi_claim_owner(word) == 0 && /* O1 <- O1: it may be the last look before a sleep */
+            dlpi_claim_take(word, 0, dlpi_scratch_hand_word(w))) /* O1 */
+            return c + 1;
+    }
+    return 0;
+}
+
+static dlpi_scratch_hand *dlpi_scratch_hand_of(const dlpi_worker *w) {
+    return &dlpi_scratch_of(w->p)->hands[w->id];
+}
+
+static void dlpi_scratch_lacks(dlpi_worker *w, bool lacks) {
+    dlpi_sleepers *group = &dlpi_scratch_lacking(w->p)[w->id / 32];
+    uint32_t bit = 1u << w->id % 32;
+    if (lacks)
+        dlpi_sleepers_enter(group, bit); /* B1 */
+    else
+        dlpi_sleepers_forget(group, bit); /* B1 */
+    dlpi_scratch_hand_of(w)->lacks = lacks;
+}
+
+static bool dlpi_scratch_take(dlpi_worker *w, const dlpi_unit *t) {
+    dlpi_scratch_hand *k = dlpi_scratch_hand_of(w);
+    if (dlpi_scratch_has(w->p, t->b, t->slot, t->row)) return true;
+    if (k->none) k->passed |= !t->untouched;
+    if (k->cell != 0 || k->none) return k->cell != 0;
+    k->cell = dlpi_scratch_grab(w);
+    if (k->cell == 0 && !k->lacks) {
+        dlpi_scratch_lacks(w, true);
+        k->cell = dlpi_scratch_grab(w);
+    }
+    k->none = k->cell == 0;
+    k->passed |= k->none && !t->untouched;
+    return k->cell != 0;
+}
+
+static void dlpi_scratch_claimed(dlpi_worker *w, const dlpi_unit *t) {
+    dlp_pipe *p = w->p;
+    dlpi_scratch_hand *k = dlpi_scratch_hand_of(w);
+    if (k->cell != 0 && t != NULL && !dlpi_scratch_has(p, t->b, t->slot, t->row)) {
+        DLPI_STORE_RLX(dlpi_scratch_number(p, t->slot, t->row), k->cell); /* before the word */
+        dlpi_claim_done(&dlpi_scratch_words(p)[k->cell - 1],
+                        dlpi_scratch_row_word(t->b, t->row)); /* O1 -> O1 */
+    } else if (k->cell != 0) {
+        dlpi_scratch_free(p, k->cell);
+    }
+    if (k->lacks && !(k->none && t == NULL)) dlpi_scratch_lacks(w, false);
+    if (t == NULL && k->passed)
+        w->rescan_seen--; /* look without hints again: they pass it by, too */
+    k->cell = 0;
+    k->none = k->passed = false;
+}
+
+static void dlpi_scratch_leave(dlpi_worker *w, const dlpi_unit *t, uint32_t rows) {
+    uint32_t first = t->row / DLPI_WORD_ROWS * DLPI_WORD_ROWS;
+    for (; rows != 0; rows &= rows - 1) {
+        uint32_t row = first + (uint32_t)__builtin_ctz(rows);
+        uint32_t cell = dlpi_scratch_has_cell(w->p, t->b, t->slot, row);
+        if (cell != 0) dlpi_scratch_free(w->p, cell);
+    }
+}
+
+/* Before the dead one's rows are given up: another worker takes another cell for them. */
+static void dlpi_scratch_recover(dlpi_worker *w) {
+    dlp_pipe *p = w->p;
+    if (!dlpi_writes_first(w)) return;
+    for (uint32_t c = 0; c < dlpi_scratch_of(p)->n_cells; c++)
+        if (dlpi_claim_owner(&dlpi_scratch_words(p)[c]) == dlpi_scratch_hand_word(w)) /* O1 */
+            dlpi_scratch_free(p, c + 1);
+    dlpi_sleepers_forget(&dlpi_scratch_lacking(p)[w->id / 32], 1u << w->id % 32); /* B1 */
+}
+
+/* ---- a row ---- */
+
+static void dlpi_scratch_at(dlpi_worker *w, uint32_t s, uint32_t row) {
+    const dlp_pipe *p = w->p;
+    const dlpi_scratch *k = dlpi_scratch_of(p);
+    uint32_t cell = dlpi_scratch_has_cell(p, dlpi_slot_at(p, s)->sequence, s, row);
+    uint8_t *at = dlpi_scratch_cell(p, cell - 1); /* a row that is run has one */
+    for (uint32_t f = 0; f < k->n; f++) {
+        const bool read = k->f[f].f.ragged && !dlpi_writes_first(w);
+        w->data[p->items.n + f] = at + k->f[f].offset;
+        w->length[p->items.n + f] = read ? ((uint64_t *)(void *)at)[f] : 0;
+    }
+}
+
+static int dlpi_scratch_written(dlpi_worker *w, uint32_t s, uint32_t row) {
+    const dlp_pipe *p = w->p;
+    const dlpi_scratch *k = dlpi_scratch_of(p);
+    uint32_t cell = dlpi_scratch_has_cell(p, dlpi_slot_at(p, s)->sequence, s, row);
+    uint64_t *lengths = (uint64_t *)(void *)dlpi_scratch_cell(p, cell - 1);
+    for (uint32_t f = 0; f < k->n; f++) {
+        uint64_t n = w->length[p->items.n + f];
+        uint64_t most = k->f[f].f.ragged ? (uint64_t)k->f[f].f.shape[0] : 0;
+        lengths[f] = n;
+        if (n <= most) continue;
+        w->bad_field = k->f[f].name;
+        return dlpi_say(w, DLP_ERR_LENGTH,
+                        "field \"%s\" has %" PRIu64 " rows, its maximum is %" PRIu64
+                        " (0: of a fixed size, no length is set)",
+                        k->f[f].name, n, most);
+    }
+    return 0;
+}
+
+/* ---- what a desc may say ---- */
+
+static int dlpi_scratch_take_desc(dlp_pipe *p, dlpi_stage *st, const dlp_scratch_desc *d) {
+    dlpi_scratch *k = st->self;
+    int rc = dlpi_within(p, st->name, "n_fields", d->n_fields, 1, DLP_MAX_FIELDS - 1, "1..15");
+    if (rc == DLP_OK) rc = dlpi_within(p, st->name, "n_cells", d->n_cells, 0, 1 << 20, "0..2^20");
+    if (rc != DLP_OK) return rc;
+    if (d->fields == NULL)
+        return dlpi_missing(p, st->name, "fields", "n_fields fields between fetch and map");
+    k->n = d->n_fields;
+    k->asked = d->n_cells;
+    memcpy(st->fields, d->fields, d->n_fields * sizeof *st->fields);
+    return dlpi_keep_names(p, st, d->n_fields);
+}
+
+/* Between fetch and an item map: both see these fields, and others don't. */
+static int dlpi_scratch_chain(dlp_pipe *p, const dlpi_stage *st) {
+    if (st->next < 0 || p->stages[st->next].kind != DLP_STAGE_MAP_ITEM)
+        return dlpi_bad_graph(p, st->name, "an item map must follow: it reads what fetch wrote");
+    if (p->lender != NULL)
+        return dlpi_bad_graph(p, st->name, "batches that are views into chunks have no items");
+    if (p->items.n + dlpi_scratch_of(p)->n > DLP_MAX_FIELDS)
+        return dlpi_bad(p, st->name, "n_fields", "16 at most, with those of the dataset",
+                        dlpi_scratch_of(p)->n);
+    return DLP_OK;
+}
+
+static int dlpi_scratch_field(dlp_pipe *p, const dlpi_stage *st, dlpi_scratch *k, uint32_t i) {
+    int rc = dlpi_field_init(p, st->name, &k->f[i], &st->fields[i], i, 1, false);
+    for (uint32_t j = 0; j < i && rc == DLP_OK; j++)
+        if (strcmp(k->f[i].name, k->f[j].name) == 0)
+            rc = dlpi_bad_field(p, st->name, i, k->f[i].name, "name",
+                                "name is that of fields[%" PRIu32 "] already", j);
+    for (uint32_t j = 0; j < p->items.n && rc == DLP_OK; j++)
+        if (strcmp(k->f[i].name, p->items.at[j].name) == 0)
+            rc = dlpi_bad_field(p, st->name, i, k->f[i].name, "name",
+                                "name is that of the dataset's fields[%" PRIu32 "] already", j);
+    return rc;
+}
+
+static int dlpi_scratch_check(dlp_pipe *p, dlpi_stage *st) {
+    dlpi_scratch *k = st->self;
+    uint64_t at = k->n * sizeof(uint64_t), most = (uint64_t)p->prefetch * p->batch_rows, n;
+    int rc = dlpi_scratch_chain(p, st);
+    for (uint32_t i = 0; i < k->n && rc == DLP_OK; i++) {
+        if ((rc = dlpi_scratch_field(p, st, k, i)) != DLP_OK) return rc;
+        k->f[i].offset = dlpi_take_bytes(&at, k->f[i].row_bytes, 64);
+    }
+    if (rc != DLP_OK) return rc;
+    k->cell_bytes = dlpi_round_up(at, 64);
+    n = (uint64_t)p->work[0]->n_workers * dlpi_fetch_at_once(p) +
+        2 * (uint64_t)p->work[1]->n_workers;
+    if (k->asked > 0) n = k->asked;
+    k->n_cells = (uint32_t)(n < most ? n : most);
+    return DLP_OK;
+}
+
+static void dlpi_scratch_layout(dlp_pipe *p, dlpi_stage *st) {
+    const dlpi_scratch *k = st->self;
+    uint64_t words = dlpi_sum(k->n_cells, dlpi_times(p->n_slots, p->batch_rows));
+    dlpi_area_add(p, DLPI_REC_OWN + st->id, NULL,
+                  dlpi_sum(offsetof(dlpi_scratch_head, words), dlpi_times(words, 8)), 1, DLPI_LINE);
+    dlpi_area_add(p, DLPI_AREA_OWN + st->id, "scratch cells", k->cell_bytes, k->n_cells, 64);
+}
+
+static int dlpi_scratch_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out) {
+    uint64_t n = p->work[0] != NULL ? (uint64_t)p->work[0]->n_workers : 0;
+    DLPI_UNUSED(st);
+    out[0] = (dlpi_block){offsetof(dlpi_scratch, hands), n * sizeof(dlpi_scratch_hand)};
+    return 1;
+}
+
+/* Items of the first two stages have these fields, too. */
+static void dlpi_scratch_live(dlp_pipe *p, dlpi_stage *st) {
+    const dlpi_scratch *k = st->self;
+    dlpi_scratch_head_of(p)->n_cells = k->n_cells;
+    for (int i = 0; i < 2; i++)
+        for (int n = 0; n < p->work[i]->n_workers; n++) {
+            dlpi_worker *w = &p->workers[p->work[i]->first_worker + n];
+            w->given.n_fields = w->item.n_fields = p->items.n + k->n;
+        }
+}
+
+static bool dlpi_scratch_seen(const dlpi_words *words, dlpi_seen *s, int32_t stage) {
+    const int type = DLPI_REC_OWN + stage;
+    const uint64_t from = offsetof(dlpi_scratch_head, words);
+    uint64_t *own = s->figures.stages[stage].own, one;
+    if (!dlpi_word_at(words, type, 0, 0, 8, &own[1])) return false;
+    for (uint64_t c = 0; c < own[1]; c++) {
+        if (!dlpi_word_at(words, type, 0, from + 8 * c, 8, &one)) return false;
+        own[0] += one != 0;
+    }
+    return true;
+}
+
+static const dlpi_scratch_ops dlpi_scratch_role = {
+    .take = dlpi_scratch_take,
+    .claimed = dlpi_scratch_claimed,
+    .at = dlpi_scratch_at,
+    .written = dlpi_scratch_written,
+    .leave = dlpi_scratch_leave,
+    .has = dlpi_scratch_has,
+    .recover = dlpi_scratch_recover,
+};
+
+static const dlpi_stage_ops dlpi_scratch_kind_ops = {
+    .kind = DLP_STAGE_SCRATCH,
+    .rank = 5,
+    .self_bytes = sizeof(dlpi_scratch),
+    .check = dlpi_scratch_check,
+    .layout = dlpi_scratch_layout,
+    .blocks = dlpi_scratch_blocks,
+    .live = dlpi_scratch_live,
+    .seen = dlpi_scratch_seen,
+    .scratch = &dlpi_scratch_role,
+};
