@@ -1675,7 +1675,7 @@ DLPDEF void dlp_buckets_close(dlp_buckets *b);
 
 /* How they follow each other, in words. */
 #define DLPI_STAGE_ORDER \
-    "sampler, repeat, parts, expand or pack, fetch, scratch, cache, item maps, batch, " \
+    "sampler, repeat, parts, expand or pack, fetch, scratch, item maps and a cache, batch, " \
     "batch maps, transfer, split"
 
 #define DLPI_KIND_NUMBER(name, number, ops) DLP_STAGE_##name = number,
@@ -2127,14 +2127,16 @@ DLPDEF int dlp_pipe_set_workers(dlp_pipe *p, dlp_stage stage, int n);
    Consumer. */
 DLPDEF int64_t dlp_pipe_batches_per_epoch(const dlp_pipe *p);
 
-/* Keep what fetch wrote, from one epoch to the next, in memory that all workers share, threads and
-   processes. No workers of its own: the fetch stage looks here before it calls fetch. An item has
+/* Keep what fetch and the item maps and guards in front of it made of an item, from one epoch to
+   the next, in memory that all workers share, threads and processes. No workers of its own: the
+   fetch stage looks here before it calls fetch, and those stages leave alone what it found. So what
+   was decoded is decoded once. An item has
    one cell (its index modulo the number of cells), the first to come keeps it, and nothing is ever
    thrown out: where all items fit, all are kept; else the share of items that fit is the share of
-   later lookups that hit. Order and bytes of batches are the same with and without. Only for a
-   fetch whose result depends on the index alone, not on epoch, position or attempt (an item map
-   after the cache may, and still augments each time). Items whose fetch calls dlp_item_random are
-   not kept; nor those that failed or were left out. Empty after a resume. */
+   later lookups that hit. Order and bytes of batches are the same with and without. Only for
+   callbacks whose result depends on the index alone, not on epoch, position or attempt (an item map
+   after the cache may, and still augments each time). Items for which one of them calls
+   dlp_item_random are not kept; nor those that failed or were left out. Empty after a resume. */
 typedef struct dlp_cache_desc {
     uint64_t bytes; /* required: budget, 2^46 at most; one item's cell takes its rows and
                                  lengths, each rounded up to 8 bytes, and 8 more. What is above the
@@ -4429,12 +4431,34 @@ static void dlpi_sleeper_wake_for(uint64_t *want, uint64_t b, uint32_t *word, ui
 DLPI_INLINE void dlpi_sleepers_any_enter(uint64_t *mask, uint64_t bit) {
     DLPI_OR_SEQ(mask, bit); /* B1 -> B1 */
 }
-DLPI_INLINE void dlpi_sleepers_any_leave(uint64_t *mask, uint64_t bit) {
-    DLPI_AND_SEQ(mask, ~bit); /* B1 */
+DLPI_INLINE bool dlpi_sleepers_any_sleep(const uint64_t *mask) {
+    return DLPI_LOAD_SEQ(mask) != 0; /* B1 -> B1 */
 }
-static void dlpi_sleepers_wake_any(const uint64_t *mask, uint32_t *word) {
-    if (DLPI_LOAD_SEQ(mask) == 0) return; /* B1 -> B1 */
-    dlpi_sleepers_wake_all(word);
+/* Returns whether somebody has woken this one, which then owes a look. */
+static bool dlpi_sleepers_any_leave(uint64_t *mask, uint64_t bit) {
+    return (DLPI_AND_SEQ(mask, ~bit) & bit) == 0; /* B1 <-> B1 */
+}
+DLPI_INLINE uint32_t dlpi_sleepers_any_bits(uint64_t mask) { /* 32 for the kernel */
+    return (uint32_t)(mask | mask >> 32);
+}
+static void dlpi_sleepers_wake_any(uint64_t *mask, uint32_t *word) {
+    uint64_t bits;
+    if (DLPI_LOAD_SEQ(mask) == 0) return;                       /* B1 -> B1 */
+    if ((bits = DLPI_XCHG_SEQ(mask, UINT64_C(0))) == 0) return; /* B1: one wake for a sleep */
+    dlpi_event_add(word);
+    dlpi_futex_wake(word, INT_MAX, dlpi_sleepers_any_bits(bits), 1);
+}
+/* One of them, in turn. */
+static void dlpi_sleepers_wake_any_one(uint64_t *mask, uint32_t *word) {
+    uint64_t all, next, turn = DLPI_LOAD_RLX(word) & 63u; /* a hint */
+    while ((all = DLPI_LOAD_SEQ(mask)) != 0) {            /* B1 -> B1 */
+        next = all >> turn << turn;
+        next = next != 0 ? next & (0u - next) : all & (0u - all);
+        if ((DLPI_AND_SEQ(mask, ~next) & next) == 0) continue; /* B1: whoever takes it out wakes */
+        dlpi_event_add(word);
+        dlpi_futex_wake(word, INT_MAX, dlpi_sleepers_any_bits(next), 1);
+        return;
+    }
 }
 
 /* ---- how many may work ---- */
@@ -7284,7 +7308,8 @@ typedef struct dlpi_share {
     uint64_t handed_back; /* how often somebody left batches to others */
     uint32_t mode, max_subscribers, n_slots, serve_only;
     uint64_t takers_at, admits_at, subscribers_at, subscriber_bytes; /* from here; read-only */
-    uint8_t pad[DLPI_LINE - 72];
+    uint32_t one_each; /* a batch is for one of them */
+    uint8_t pad[DLPI_LINE - 76];
 } dlpi_share;
 
 /* A dlp_skip; its message has a place of its own. */
@@ -7494,10 +7519,12 @@ typedef struct dlpi_source_ops {
     int (*load)(struct dlpi_worker *w, uint32_t cell); /* one try; 0, or what is wrong */
 } dlpi_source_ops;
 
-typedef struct dlpi_keeper_ops {                                 /* by workers of the first stage */
+typedef struct dlpi_keeper_ops { /* by workers of the first stage, up to that of place p->kept_by */
     void (*ahead)(const dlp_pipe *p, const struct dlpi_unit *t); /* a run will ask for its rows */
-    bool (*get)(struct dlpi_worker *w, const struct dlpi_unit *t, uint32_t row);
-    void (*put)(struct dlpi_worker *w);     /* the row that was fetched just now */
+    bool (*get)(struct dlpi_worker *w, const struct dlpi_unit *t,
+                uint32_t row); /* is it kept? The first stage's worker writes it then */
+    void (*put)(struct dlpi_worker *w, uint32_t s, uint32_t row,
+                bool drew); /* the callback is done; drew: by the row's random numbers */
     void (*recover)(struct dlpi_worker *w); /* by the supervisor: it died */
 } dlpi_keeper_ops;
 
@@ -7934,6 +7961,7 @@ struct dlp_pipe {
     dlpi_stage *sampler, *repeat, *fetch, *batcher;
     dlpi_stage *keeper, *lender, *sink; /* the stages with these roles, or NULL */
     dlpi_stage *scratch;                /* as those */
+    int kept_by;                        /* place of the last stage whose work the keeper keeps */
     const dlpi_stay_ops *stay;          /* the lender's, where the sink's results stay; or NULL */
     const dlpi_source_ops *source;      /* what the rows of batches are, and */
     dlpi_stage *source_stage;           /* whose table that is */
@@ -8235,12 +8263,17 @@ static inline void dlpi_wake_scheduling(const dlp_pipe *p) {
         dlpi_wake_scheduler(p->ctl);
 }
 
-/* A batch became ready, or nothing will follow. After a sequentially consistent publication. */
+/* A batch became ready: wake those that are to have it, or the one that may. After a sequentially
+   consistent publication. */
 static void dlpi_wake_subscribers(dlpi_share *share) {
-    if (share != NULL) dlpi_sleepers_wake_any(&share->sleepers, &share->word);
+    if (share == NULL) return;
+    if (share->one_each)
+        dlpi_sleepers_wake_any_one(&share->sleepers, &share->word);
+    else
+        dlpi_sleepers_wake_any(&share->sleepers, &share->word);
 }
 
-/* The same, whatever their bits say. */
+/* All of them, whatever their bits say. */
 static void dlpi_wake_subscribers_all(dlpi_share *share) {
     if (share != NULL) dlpi_sleepers_wake_all(&share->word);
 }
@@ -8265,7 +8298,7 @@ static void dlpi_wake_sleepers(dlp_pipe *p) {
     }
     dlpi_wake_scheduler(p->ctl);
     dlpi_wake_caller(p->ctl, UINT64_MAX);
-    dlpi_wake_subscribers(p->share);
+    dlpi_wake_subscribers_all(p->share);
 }
 
 /* Wake everybody, whatever the masks say: a waker may have died between taking a sleeper's bit and
@@ -10391,7 +10424,7 @@ static uint64_t dlpi_schedule(dlp_pipe *p, uint64_t burst) {
         /* T1 -> T1: after the tail */
         dlpi_credit_close(&p->ctl->end_of_input, dlpi_scheduled_word(f->seek_no));
         dlpi_wake_caller(p->ctl, UINT64_MAX);
-        dlpi_wake_subscribers(p->share);
+        dlpi_wake_subscribers_all(p->share);
     }
     return f->published - before;
 }
@@ -11063,9 +11096,9 @@ static int dlpi_row_no_item(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
     return dlpi_row_raise(w, t, row, DLP_ERR_CALLBACK);
 }
 
-/* May the row be one that need not be fetched? */
+/* May the row be one that need not be fetched, nor changed by this stage? */
 static inline bool dlpi_row_kept(const dlpi_worker *w) {
-    return dlpi_writes_first(w) && w->p->keeper != NULL;
+    return w->p->keeper != NULL && w->st->work <= w->p->kept_by;
 }
 
 /* Has the item fields in a cell of its own, that end before the batch? */
@@ -11103,7 +11136,7 @@ static bool dlpi_row_special(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
         DLPI_STORE_RLX(&w->block->running,
                        UINT64_C(0)); /* X2: no callback is to blame, if we die */
         if (p->keeper->ops->keeper->get(w, t, row)) return true;
-        dlpi_bump(&w->block->kept_misses, 1);
+        if (dlpi_writes_first(w)) dlpi_bump(&w->block->kept_misses, 1);
         w->note.used_random = 0;
     }
     if (p->items.any_ragged) dlpi_item_lengths(w, t, row);
@@ -11172,7 +11205,7 @@ static int dlpi_row_finish(dlpi_worker *w, const dlpi_unit *t, uint32_t row, boo
     rc = lengths ? dlpi_row_lengths(w, t, row) : 0;
     if (rc == 0) rc = dlpi_row_written(w, t->slot, row);
     if (DLPI_UNLIKELY(rc != 0)) return dlpi_row_wrong(w, t, row, rc);
-    if (dlpi_row_kept(w) && w->note.used_random == 0) w->p->keeper->ops->keeper->put(w);
+    if (dlpi_row_kept(w)) w->p->keeper->ops->keeper->put(w, t->slot, row, w->note.used_random != 0);
     return DLPI_ROW_DONE;
 }
 
@@ -12452,8 +12485,8 @@ static void dlpi_attempt_over(dlpi_worker *w, dlpi_attempt *a, int rc) {
     if (rc != DLP_ERR_KILLED && rc != DLP_ERR_DEADLINE) dlpi_attempt_load(w, a); /* else it is */
     if (rc == 0 && dlpi_lengths_set(w)) rc = dlpi_row_lengths(w, &t, a->row);
     if (rc == 0) rc = dlpi_row_written(w, a->slot, a->row);
-    if (rc == 0 && w->p->keeper != NULL && a->note.used_random == 0)
-        w->p->keeper->ops->keeper->put(w);
+    if (rc == 0 && w->p->keeper != NULL)
+        w->p->keeper->ops->keeper->put(w, a->slot, a->row, a->note.used_random != 0);
     if (rc != 0) what = dlpi_row_wrong(w, &t, a->row, rc);
     if (what == DLPI_ROW_DONE) {
         dlpi_attempt_done(w, a, dlpi_row_counts(w, &t));
@@ -13071,7 +13104,14 @@ static const dlpi_stage_ops dlpi_fetch_many_ops = {
    after that store: so whoever recovers a dead worker knows the one cell that it may have left
    half written, and empties it, if the word says that it is the dead one's. One cell is enough for
    a worker with many items out, too: what comes back is kept one by one, by the worker itself or
-   with its lock. */
+   with its lock.
+   Where stages of rows lie between fetch and the cache, what the last of them left is kept. What is
+   found is written by fetch as it is kept, so those stages have nothing to do with the row. A word
+   of the row says so, written by whoever has the row in fetch, before it is done there:
+     generation b | 0       fetched
+     generation b | 1       found
+     generation b | 2       fetched, and its result is not that of its index alone
+   A row that goes back to fetch gets its word again. */
 
 #define DLPI_CACHE_WRITER 15
 _Static_assert(DLP_MAX_STAGES *DLP_MAX_WORKERS < 1 << DLPI_CACHE_WRITER, "word of a cache cell");
@@ -13085,6 +13125,8 @@ typedef struct dlpi_cache { /* what the stage keeps for itself */
     uint64_t bytes;         /* its budget */
     uint64_t n_cells, cell_bytes, n_items;
 } dlpi_cache;
+
+enum { DLPI_CACHE_FETCHED = 0, DLPI_CACHE_FOUND, DLPI_CACHE_DREW };
 
 static inline const dlpi_cache *dlpi_cache_of(const dlp_pipe *p) { return p->keeper->self; }
 
@@ -13110,6 +13152,19 @@ static inline dlpi_cache_cell *dlpi_cache_cell_at(const dlp_pipe *p, uint64_t ce
 
 static inline uint64_t dlpi_cache_full(uint64_t index) { return (index + 1) << DLPI_CACHE_WRITER; }
 
+/* What is with a row on its way to the cache. */
+static void dlpi_cache_mark(const dlp_pipe *p, uint32_t s, uint32_t row, uint32_t what) {
+    uint64_t *mark = dlpi_area_at(p, DLPI_AREA_OWN + p->keeper->id, 0);
+    if (p->kept_by == 0) return;
+    mark[(uint64_t)s * p->batch_rows + row] = dlpi_gen_word(dlpi_slot_at(p, s)->sequence, what);
+}
+static bool dlpi_cache_marked(const dlp_pipe *p, uint32_t s, uint32_t row, uint32_t what) {
+    const uint64_t *mark = dlpi_area_at(p, DLPI_AREA_OWN + p->keeper->id, 0);
+    if (p->kept_by == 0) return false;
+    return mark[(uint64_t)s * p->batch_rows + row] ==
+           dlpi_gen_word(dlpi_slot_at(p, s)->sequence, what);
+}
+
 /* Begin to load the cells of a run, which lie anywhere: their misses overlap. */
 static void dlpi_cache_ahead(const dlp_pipe *p, const dlpi_unit *t) {
     const uint64_t *index = dlpi_slot_index(p, t->slot);
@@ -13122,6 +13177,8 @@ static bool dlpi_cache_get(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
     const dlp_pipe *p = w->p;
     const dlpi_cache_cell *cell = dlpi_cache_cell_at(p, dlpi_cache_at(p, w->item.index));
     const uint8_t *from = cell->bytes;
+    if (!dlpi_writes_first(w)) return dlpi_cache_marked(p, t->slot, row, DLPI_CACHE_FOUND);
+    dlpi_cache_mark(p, t->slot, row, DLPI_CACHE_FETCHED);
     if (dlpi_claim_look(&cell->word) != dlpi_cache_full(w->item.index)) return false; /* Z1 <- Z1 */
     for (uint32_t f = 0; f < p->items.n; f++) {
         const dlpi_field *d = &p->items.at[f];
@@ -13131,16 +13188,19 @@ static bool dlpi_cache_get(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
         memcpy(&dlpi_slot_lengths(p, t->slot, f, 1)[row], from, 8);
         from += 8;
     }
+    dlpi_cache_mark(p, t->slot, row, DLPI_CACHE_FOUND);
     dlpi_bump(&w->block->kept_hits, 1);
     return true;
 }
 
-/* Keep the row that fetch has just written, if its cell is nobody's. */
-static void dlpi_cache_put(dlpi_worker *w) {
+/* Keep the row that the last stage in front has just left, if its cell is nobody's. */
+static void dlpi_cache_put(dlpi_worker *w, uint32_t s, uint32_t row, bool drew) {
     const dlp_pipe *p = w->p;
     uint64_t at = dlpi_cache_at(p, w->item.index), full = dlpi_cache_full(w->item.index);
     dlpi_cache_cell *cell = dlpi_cache_cell_at(p, at);
     uint8_t *to = cell->bytes;
+    if (drew) dlpi_cache_mark(p, s, row, DLPI_CACHE_DREW);
+    if (drew || w->st->work < p->kept_by || dlpi_cache_marked(p, s, row, DLPI_CACHE_DREW)) return;
     if (DLPI_LOAD_RLX(&cell->word) != 0) return;  /* Z1: what is read is not used */
     DLPI_STORE_RLX(&w->block->kept_cell, at + 1); /* Z2 to recovery; the swap keeps it before */
     if (dlpi_claim_take(&cell->word, 0, full | ((uint64_t)w->global + 1))) { /* Z1 -> Z1 */
@@ -13181,6 +13241,13 @@ static int dlpi_cache_desc(dlp_pipe *p, dlpi_stage *st) {
 static int dlpi_cache_check(dlp_pipe *p, dlpi_stage *st) {
     char words[64];
     uint64_t least = dlpi_cache_cell_bytes(p);
+    const dlpi_stage *before = st;
+    if (p->keeper != st) return dlpi_bad_graph(p, st->name, "a pipe has one cache");
+    while (before->work < 0) before = &p->stages[before->prev];
+    p->kept_by = before->work;
+    if (p->kept_by == 0 && p->scratch != NULL)
+        return dlpi_bad_graph(p, st->name,
+                              "it must stand behind the map that reads scratch fields");
     snprintf(words, sizeof words, "%" PRIu64 " (one item) to 2^46", least);
     return dlpi_within(p, st->name, "cache.bytes", (int64_t)dlpi_cache_of(p)->bytes, (int64_t)least,
                        DLPI_CELL_MAX, words);
@@ -13195,6 +13262,8 @@ static void dlpi_cache_layout(dlp_pipe *p, dlpi_stage *st) {
     n = c->bytes / c->cell_bytes;
     c->n_cells = n < c->n_items ? n : c->n_items;
     dlpi_area_add(p, DLPI_REC_KEPT, NULL, sizeof(dlpi_kept_rec), 1, 8);
+    dlpi_area_add(p, DLPI_AREA_OWN + st->id, NULL, 8,
+                  p->kept_by > 0 ? dlpi_times(p->n_slots, p->batch_rows) : 0, DLPI_LINE);
     dlpi_area_add(p, DLPI_AREA_KEPT, "cache cells", c->cell_bytes, c->n_cells, 4096);
 }
 
@@ -13239,7 +13308,8 @@ static const dlpi_keeper_ops dlpi_cache_keeper = {
 
 static const dlpi_stage_ops dlpi_cache_ops = {
     .kind = DLP_STAGE_CACHE,
-    .rank = 5,
+    .rank = 6,
+    .many = 1,
     .self_bytes = sizeof(dlpi_cache),
     .check = dlpi_cache_check,
     .layout = dlpi_cache_layout,
@@ -27724,12 +27794,9 @@ static void dlpi_svg_legend(dlpi_out *o) {
     static const struct {
         const char *kind, *text;
         int y, height;
-    } keys[] = {{NULL, "work and steps, a colour and number per batch", 0, 0},
-                {"s", "starved: no input", 10, 4},
-                {"b", "blocked: no free cell", 0, 4},
-                {"q", "the consumer waits", 0, 14},
-                {"e", "between epochs", 0, 14},
-                {"n", "not recorded", 0, 14}};
+    } keys[] = {{NULL, "work and steps, by batch", 0, 0}, {"s", "starved: no input", 10, 4},
+                {"b", "blocked: no free cell", 0, 4},     {"q", "the consumer waits", 0, 14},
+                {"e", "between epochs", 0, 14},           {"n", "goes on, or not recorded", 0, 14}};
     int x = 16, y = 56;
     for (int i = 0; i < (int)(sizeof keys / sizeof *keys); i++) {
         if (keys[i].kind == NULL) {

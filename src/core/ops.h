@@ -70,10 +70,12 @@ typedef struct dlpi_source_ops {
     int (*load)(struct dlpi_worker *w, uint32_t cell); /* one try; 0, or what is wrong */
 } dlpi_source_ops;
 
-typedef struct dlpi_keeper_ops {                                 /* by workers of the first stage */
+typedef struct dlpi_keeper_ops { /* by workers of the first stage, up to that of place p->kept_by */
     void (*ahead)(const dlp_pipe *p, const struct dlpi_unit *t); /* a run will ask for its rows */
-    bool (*get)(struct dlpi_worker *w, const struct dlpi_unit *t, uint32_t row);
-    void (*put)(struct dlpi_worker *w);     /* the row that was fetched just now */
+    bool (*get)(struct dlpi_worker *w, const struct dlpi_unit *t,
+                uint32_t row); /* is it kept? The first stage's worker writes it then */
+    void (*put)(struct dlpi_worker *w, uint32_t s, uint32_t row,
+                bool drew); /* the callback is done; drew: by the row's random numbers */
     void (*recover)(struct dlpi_worker *w); /* by the supervisor: it died */
 } dlpi_keeper_ops;
 

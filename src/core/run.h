@@ -392,9 +392,9 @@ static int dlpi_row_no_item(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
     return dlpi_row_raise(w, t, row, DLP_ERR_CALLBACK);
 }
 
-/* May the row be one that need not be fetched? */
+/* May the row be one that need not be fetched, nor changed by this stage? */
 static inline bool dlpi_row_kept(const dlpi_worker *w) {
-    return dlpi_writes_first(w) && w->p->keeper != NULL;
+    return w->p->keeper != NULL && w->st->work <= w->p->kept_by;
 }
 
 /* Has the item fields in a cell of its own, that end before the batch? */
@@ -432,7 +432,7 @@ static bool dlpi_row_special(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
         DLPI_STORE_RLX(&w->block->running,
                        UINT64_C(0)); /* X2: no callback is to blame, if we die */
         if (p->keeper->ops->keeper->get(w, t, row)) return true;
-        dlpi_bump(&w->block->kept_misses, 1);
+        if (dlpi_writes_first(w)) dlpi_bump(&w->block->kept_misses, 1);
         w->note.used_random = 0;
     }
     if (p->items.any_ragged) dlpi_item_lengths(w, t, row);
@@ -501,7 +501,7 @@ static int dlpi_row_finish(dlpi_worker *w, const dlpi_unit *t, uint32_t row, boo
     rc = lengths ? dlpi_row_lengths(w, t, row) : 0;
     if (rc == 0) rc = dlpi_row_written(w, t->slot, row);
     if (DLPI_UNLIKELY(rc != 0)) return dlpi_row_wrong(w, t, row, rc);
-    if (dlpi_row_kept(w) && w->note.used_random == 0) w->p->keeper->ops->keeper->put(w);
+    if (dlpi_row_kept(w)) w->p->keeper->ops->keeper->put(w, t->slot, row, w->note.used_random != 0);
     return DLPI_ROW_DONE;
 }
 

@@ -54,12 +54,17 @@ static inline void dlpi_wake_scheduling(const dlp_pipe *p) {
         dlpi_wake_scheduler(p->ctl);
 }
 
-/* A batch became ready, or nothing will follow. After a sequentially consistent publication. */
+/* A batch became ready: wake those that are to have it, or the one that may. After a sequentially
+   consistent publication. */
 static void dlpi_wake_subscribers(dlpi_share *share) {
-    if (share != NULL) dlpi_sleepers_wake_any(&share->sleepers, &share->word);
+    if (share == NULL) return;
+    if (share->one_each)
+        dlpi_sleepers_wake_any_one(&share->sleepers, &share->word);
+    else
+        dlpi_sleepers_wake_any(&share->sleepers, &share->word);
 }
 
-/* The same, whatever their bits say. */
+/* All of them, whatever their bits say. */
 static void dlpi_wake_subscribers_all(dlpi_share *share) {
     if (share != NULL) dlpi_sleepers_wake_all(&share->word);
 }
@@ -84,7 +89,7 @@ static void dlpi_wake_sleepers(dlp_pipe *p) {
     }
     dlpi_wake_scheduler(p->ctl);
     dlpi_wake_caller(p->ctl, UINT64_MAX);
-    dlpi_wake_subscribers(p->share);
+    dlpi_wake_subscribers_all(p->share);
 }
 
 /* Wake everybody, whatever the masks say: a waker may have died between taking a sleeper's bit and

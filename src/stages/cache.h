@@ -15,7 +15,14 @@
    after that store: so whoever recovers a dead worker knows the one cell that it may have left
    half written, and empties it, if the word says that it is the dead one's. One cell is enough for
    a worker with many items out, too: what comes back is kept one by one, by the worker itself or
-   with its lock. */
+   with its lock.
+   Where stages of rows lie between fetch and the cache, what the last of them left is kept. What is
+   found is written by fetch as it is kept, so those stages have nothing to do with the row. A word
+   of the row says so, written by whoever has the row in fetch, before it is done there:
+     generation b | 0       fetched
+     generation b | 1       found
+     generation b | 2       fetched, and its result is not that of its index alone
+   A row that goes back to fetch gets its word again. */
 
 #define DLPI_CACHE_WRITER 15
 _Static_assert(DLP_MAX_STAGES *DLP_MAX_WORKERS < 1 << DLPI_CACHE_WRITER, "word of a cache cell");
@@ -29,6 +36,8 @@ typedef struct dlpi_cache { /* what the stage keeps for itself */
     uint64_t bytes;         /* its budget */
     uint64_t n_cells, cell_bytes, n_items;
 } dlpi_cache;
+
+enum { DLPI_CACHE_FETCHED = 0, DLPI_CACHE_FOUND, DLPI_CACHE_DREW };
 
 static inline const dlpi_cache *dlpi_cache_of(const dlp_pipe *p) { return p->keeper->self; }
 
@@ -54,6 +63,19 @@ static inline dlpi_cache_cell *dlpi_cache_cell_at(const dlp_pipe *p, uint64_t ce
 
 static inline uint64_t dlpi_cache_full(uint64_t index) { return (index + 1) << DLPI_CACHE_WRITER; }
 
+/* What is with a row on its way to the cache. */
+static void dlpi_cache_mark(const dlp_pipe *p, uint32_t s, uint32_t row, uint32_t what) {
+    uint64_t *mark = dlpi_area_at(p, DLPI_AREA_OWN + p->keeper->id, 0);
+    if (p->kept_by == 0) return;
+    mark[(uint64_t)s * p->batch_rows + row] = dlpi_gen_word(dlpi_slot_at(p, s)->sequence, what);
+}
+static bool dlpi_cache_marked(const dlp_pipe *p, uint32_t s, uint32_t row, uint32_t what) {
+    const uint64_t *mark = dlpi_area_at(p, DLPI_AREA_OWN + p->keeper->id, 0);
+    if (p->kept_by == 0) return false;
+    return mark[(uint64_t)s * p->batch_rows + row] ==
+           dlpi_gen_word(dlpi_slot_at(p, s)->sequence, what);
+}
+
 /* Begin to load the cells of a run, which lie anywhere: their misses overlap. */
 static void dlpi_cache_ahead(const dlp_pipe *p, const dlpi_unit *t) {
     const uint64_t *index = dlpi_slot_index(p, t->slot);
@@ -66,6 +88,8 @@ static bool dlpi_cache_get(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
     const dlp_pipe *p = w->p;
     const dlpi_cache_cell *cell = dlpi_cache_cell_at(p, dlpi_cache_at(p, w->item.index));
     const uint8_t *from = cell->bytes;
+    if (!dlpi_writes_first(w)) return dlpi_cache_marked(p, t->slot, row, DLPI_CACHE_FOUND);
+    dlpi_cache_mark(p, t->slot, row, DLPI_CACHE_FETCHED);
     if (dlpi_claim_look(&cell->word) != dlpi_cache_full(w->item.index)) return false; /* Z1 <- Z1 */
     for (uint32_t f = 0; f < p->items.n; f++) {
         const dlpi_field *d = &p->items.at[f];
@@ -75,16 +99,19 @@ static bool dlpi_cache_get(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
         memcpy(&dlpi_slot_lengths(p, t->slot, f, 1)[row], from, 8);
         from += 8;
     }
+    dlpi_cache_mark(p, t->slot, row, DLPI_CACHE_FOUND);
     dlpi_bump(&w->block->kept_hits, 1);
     return true;
 }
 
-/* Keep the row that fetch has just written, if its cell is nobody's. */
-static void dlpi_cache_put(dlpi_worker *w) {
+/* Keep the row that the last stage in front has just left, if its cell is nobody's. */
+static void dlpi_cache_put(dlpi_worker *w, uint32_t s, uint32_t row, bool drew) {
     const dlp_pipe *p = w->p;
     uint64_t at = dlpi_cache_at(p, w->item.index), full = dlpi_cache_full(w->item.index);
     dlpi_cache_cell *cell = dlpi_cache_cell_at(p, at);
     uint8_t *to = cell->bytes;
+    if (drew) dlpi_cache_mark(p, s, row, DLPI_CACHE_DREW);
+    if (drew || w->st->work < p->kept_by || dlpi_cache_marked(p, s, row, DLPI_CACHE_DREW)) return;
     if (DLPI_LOAD_RLX(&cell->word) != 0) return;  /* Z1: what is read is not used */
     DLPI_STORE_RLX(&w->block->kept_cell, at + 1); /* Z2 to recovery; the swap keeps it before */
     if (dlpi_claim_take(&cell->word, 0, full | ((uint64_t)w->global + 1))) { /* Z1 -> Z1 */
@@ -125,6 +152,13 @@ static int dlpi_cache_desc(dlp_pipe *p, dlpi_stage *st) {
 static int dlpi_cache_check(dlp_pipe *p, dlpi_stage *st) {
     char words[64];
     uint64_t least = dlpi_cache_cell_bytes(p);
+    const dlpi_stage *before = st;
+    if (p->keeper != st) return dlpi_bad_graph(p, st->name, "a pipe has one cache");
+    while (before->work < 0) before = &p->stages[before->prev];
+    p->kept_by = before->work;
+    if (p->kept_by == 0 && p->scratch != NULL)
+        return dlpi_bad_graph(p, st->name,
+                              "it must stand behind the map that reads scratch fields");
     snprintf(words, sizeof words, "%" PRIu64 " (one item) to 2^46", least);
     return dlpi_within(p, st->name, "cache.bytes", (int64_t)dlpi_cache_of(p)->bytes, (int64_t)least,
                        DLPI_CELL_MAX, words);
@@ -139,6 +173,8 @@ static void dlpi_cache_layout(dlp_pipe *p, dlpi_stage *st) {
     n = c->bytes / c->cell_bytes;
     c->n_cells = n < c->n_items ? n : c->n_items;
     dlpi_area_add(p, DLPI_REC_KEPT, NULL, sizeof(dlpi_kept_rec), 1, 8);
+    dlpi_area_add(p, DLPI_AREA_OWN + st->id, NULL, 8,
+                  p->kept_by > 0 ? dlpi_times(p->n_slots, p->batch_rows) : 0, DLPI_LINE);
     dlpi_area_add(p, DLPI_AREA_KEPT, "cache cells", c->cell_bytes, c->n_cells, 4096);
 }
 
@@ -183,7 +219,8 @@ static const dlpi_keeper_ops dlpi_cache_keeper = {
 
 static const dlpi_stage_ops dlpi_cache_ops = {
     .kind = DLP_STAGE_CACHE,
-    .rank = 5,
+    .rank = 6,
+    .many = 1,
     .self_bytes = sizeof(dlpi_cache),
     .check = dlpi_cache_check,
     .layout = dlpi_cache_layout,

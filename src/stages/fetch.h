@@ -206,8 +206,8 @@ static void dlpi_attempt_over(dlpi_worker *w, dlpi_attempt *a, int rc) {
     if (rc != DLP_ERR_KILLED && rc != DLP_ERR_DEADLINE) dlpi_attempt_load(w, a); /* else it is */
     if (rc == 0 && dlpi_lengths_set(w)) rc = dlpi_row_lengths(w, &t, a->row);
     if (rc == 0) rc = dlpi_row_written(w, a->slot, a->row);
-    if (rc == 0 && w->p->keeper != NULL && a->note.used_random == 0)
-        w->p->keeper->ops->keeper->put(w);
+    if (rc == 0 && w->p->keeper != NULL)
+        w->p->keeper->ops->keeper->put(w, a->slot, a->row, a->note.used_random != 0);
     if (rc != 0) what = dlpi_row_wrong(w, &t, a->row, rc);
     if (what == DLPI_ROW_DONE) {
         dlpi_attempt_done(w, a, dlpi_row_counts(w, &t));

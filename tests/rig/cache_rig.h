@@ -8,7 +8,7 @@
 #include "digest.h"
 
 typedef struct cache_count { /* in memory that worker processes see, too */
-    uint64_t calls, bad_calls;
+    uint64_t calls, bad_calls, decoded;
     uint8_t tried[256];
 } cache_count;
 
@@ -16,6 +16,7 @@ typedef struct cache_case {
     uint64_t bytes; /* of the cache, 0: none */
     int workers, dispatch, placement, ragged, collate, maps, shuffle, order, prefetch;
     int on_error, retries, fail_every, skip, flaky, draws, draw_every;
+    int decodes; /* 1: a map in front of the cache; 2: whose work is not of the index alone */
     int64_t epochs;
     uint64_t samples, stop_after, digest;
     const dlp_state *resume;
@@ -76,6 +77,23 @@ static inline int cache_map(void *user, dlp_item *it) { /* augments: another tim
     return 0;
 }
 
+static inline int cache_decode(void *user, dlp_item *it) { /* not to be done twice */
+    const cache_case *c = user;
+    uint64_t word = 0;
+    uint64_t n = c->ragged ? it->length[0] : 3,
+             drawn = c->decodes == 2 ? dlp_item_random(it, 9) : 0;
+    __atomic_add_fetch(&c->count->decoded, 1, __ATOMIC_RELAXED);
+    for (uint64_t i = 0; i < n; i++) {
+        memcpy(&word, (uint8_t *)it->data[0] + 8 * i, 8);
+        word = word * 5 + it->index + drawn;
+        memcpy((uint8_t *)it->data[0] + 8 * i, &word, 8);
+    }
+    if (c->ragged && n > 0) it->length[0] = n - 1;
+    return c->fail_every && it->index % (uint64_t)c->fail_every == 6
+               ? dlp_fail(it->call, EIO, "can't be decoded")
+               : 0;
+}
+
 static inline void cache_descs(cache_case *c) {
     const dlp_field words = {"words", DLP_U64, 1, {3}, c->ragged, 0};
     const dlp_field label = {"label", DLP_U32, 0, {0}, 0, 0};
@@ -112,7 +130,8 @@ static inline int cache_try(cache_case *c, dlp_pipe **p, dlp_error *err) {
     dlp_pipe_desc desc;
     dlp_repeat_desc repeat = {.epochs = c->epochs};
     dlp_cache_desc cache = {c->bytes};
-    dlp_stage at[6];
+    dlp_map_desc decode = {.item = cache_decode, .user = c};
+    dlp_stage at[7];
     int n = 0, rc;
     memset(&desc, 0, sizeof desc);
     desc.prefetch_factor = c->prefetch;
@@ -122,6 +141,9 @@ static inline int cache_try(cache_case *c, dlp_pipe **p, dlp_error *err) {
     at[n++] = dlp_pipe_add_sampler(*p, &c->sampler);
     at[n++] = dlp_pipe_add_repeat(*p, &repeat);
     at[n++] = dlp_pipe_add_fetch(*p, &c->fetch);
+    decode.workers = c->map.workers;
+    decode.workers.on_error = c->on_error;
+    if (c->decodes) at[n++] = dlp_pipe_add_map(*p, &decode);
     if (c->bytes) at[n++] = dlp_pipe_add_cache(*p, &cache);
     if (c->maps) at[n++] = dlp_pipe_add_map(*p, &c->map);
     at[n++] = dlp_pipe_add_batch(*p, &c->batch);

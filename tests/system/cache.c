@@ -128,6 +128,55 @@ static void cache__fetch_draws__nothing_is_kept(void) {
     CHECK(with.digest == without.digest && with.s.cache_hits == 2 * 48);
 }
 
+/* What is kept is what a map in front of the cache made of it. */
+static void cache__behind_a_map__each_item_is_decoded_once(void) {
+    for (int kind = 0; kind < 16; kind++) {
+        cache_case c;
+        cache_run with, without;
+        cache_case_init(&c, 96, 8);
+        c.decodes = 1;
+        c.workers = kind & 1 ? 3 : 0;
+        c.maps = kind >> 1 & 1;
+        c.ragged = kind >> 2 & 1;
+        c.collate = kind >> 3;
+        c.epochs = 3;
+        without = cache_go(&c);
+        CHECK(without.rc == DLP_END && c.count->decoded == 3 * 96);
+        c.bytes = 1 << 20;
+        with = cache_go(&c);
+        CHECK(with.rc == DLP_END && with.digest == without.digest);
+        CHECK(with.calls <= 96 + 16 && c.count->decoded == with.calls);
+        CHECK(kind & 1 || with.calls == 96);
+        CHECK(with.s.cache_hits + with.s.cache_misses == 3 * 96);
+        c.decodes = 2;
+        with = cache_go(&c);
+        c.bytes = 0;
+        without = cache_go(&c);
+        CHECK(with.digest == without.digest && with.s.cache_hits == 0 && with.s.cache_bytes == 0);
+    }
+}
+
+static void cache__behind_a_map_that_fails__neither_kept_nor_under_another_index(void) {
+    for (int kind = 0; kind < 8; kind++) {
+        cache_case c;
+        cache_run with, without;
+        cache_case_init(&c, 96, 8);
+        c.decodes = 1;
+        c.workers = kind & 1 ? 3 : 0;
+        c.on_error = kind & 2 ? DLP_ON_ERROR_REPLACE : DLP_ON_ERROR_DROP;
+        c.draws = kind >> 2;
+        c.draw_every = 2;
+        c.fail_every = 8;
+        c.epochs = 3;
+        c.maps = 1;
+        without = cache_go(&c);
+        c.bytes = 1 << 20;
+        with = cache_go(&c);
+        CHECK(with.rc == DLP_END && with.digest == without.digest);
+        CHECK(with.s.cache_hits > 0 && with.calls < without.calls);
+    }
+}
+
 static void cache__resumed__cold_and_the_same_bytes(void) {
     for (uint64_t at = 1; at < 22; at += 5) {
         cache_case c;
@@ -172,7 +221,7 @@ static void cache__cell_being_written__left_alone_until_its_writer_is_dead(void)
     w->data[1] = &label;
     cell->word = dlpi_cache_full(5) | 9; /* of worker 8 */
     CHECK(!dlpi_cache_get(w, &t, 0));
-    dlpi_cache_put(w);
+    dlpi_cache_put(w, 0, 0, false);
     CHECK(cell->word == (dlpi_cache_full(5) | 9) && w->block->kept_items == 0);
     w->block->kept_cell = 6; /* we died before our swap: the cell is the other's */
     dlpi_cache_recover(w);
@@ -181,7 +230,7 @@ static void cache__cell_being_written__left_alone_until_its_writer_is_dead(void)
     w->block->kept_cell = 6; /* we died behind it */
     dlpi_cache_recover(w);
     CHECK(cell->word == 0 && w->block->kept_cell == 0);
-    dlpi_cache_put(w);
+    dlpi_cache_put(w, 0, 0, false);
     CHECK(cell->word == dlpi_cache_full(5) && w->block->kept_items == 1 &&
           w->block->kept_cell == 0);
     w->block->kept_cell = 6; /* we died behind the full word */
@@ -214,7 +263,8 @@ static void cache__wrong_descs__refused_by_name(void) {
     dlp_pipe_add_sampler(p, &c.sampler);
     dlp_pipe_add_fetch(p, &c.fetch);
     dlp_pipe_add_map(p, &c.map);
-    dlp_pipe_add_cache(p, &some); /* behind a map */
+    dlp_pipe_add_cache(p, &some);
+    dlp_pipe_add_cache(p, &some); /* one is all that a pipe has */
     dlp_pipe_add_batch(p, &c.batch);
     CHECK(dlp_pipe_start(p) == DLP_ERR_GRAPH && dlp_pipe_close(p) == DLP_OK);
     memset(&desc, 0, sizeof desc);
@@ -237,6 +287,8 @@ int main(void) {
     cache__items_fail__neither_kept_nor_under_another_index();
     cache__retried_item__kept_once_it_succeeds();
     cache__fetch_draws__nothing_is_kept();
+    cache__behind_a_map__each_item_is_decoded_once();
+    cache__behind_a_map_that_fails__neither_kept_nor_under_another_index();
     cache__resumed__cold_and_the_same_bytes();
     cache__cell_being_written__left_alone_until_its_writer_is_dead();
     cache__wrong_descs__refused_by_name();

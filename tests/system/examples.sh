@@ -67,7 +67,8 @@ sed 's/.* segments, *\([0-9]*\) tokens, *\([0-9.]*\) %.*; *\([0-9]*\) labels.*/\
 # decode: any number of cells and workers, the same pictures.
 timeout 60 $dir/decode -w 1 >$dir/said || fail "decode: exit code $?"
 timeout 60 $dir/decode -k 64 -w 3 -c 40 >>$dir/said || fail "decode -k: exit code $?"
-[ "$(grep -c 'a mean of 0.6136' $dir/said)" -eq 2 ] || fail "decode says: $(cat $dir/said)"
+[ "$(grep -c 'a mean of 0.6136, 0 labels wrong' $dir/said)" -eq 2 ] ||
+    fail "decode says: $(cat $dir/said)"
 
 # concurrent: each row of its table has the same items.
 timeout 60 $dir/concurrent -n 256 -l 2 >$dir/said || fail "concurrent: exit code $?"
@@ -145,6 +146,16 @@ share() { # mode
 share each
 [ "$(grep -c 'took: 600 batches, 30000 items, sum 149985000: all' $dir/took)" -eq 2 ] ||
     fail "share each: $(cat $dir/took)"
+# A logger beside: it misses some, and holds up nobody.
+timeout 60 $dir/share serve $name each >$dir/said 2>&1 &
+one=$!
+timeout 60 $dir/share log $name >$dir/logged 2>&1 &
+two=$!
+timeout 60 $dir/share take $name >$dir/took 2>&1 || fail "share take beside log: $(cat $dir/took)"
+wait $one || fail "share serve beside log: $(cat $dir/said)"
+wait $two || fail "share log: $(cat $dir/logged)"
+grep -q ': all$' $dir/took && grep -q ': all but [1-9][0-9]* missed$' $dir/logged ||
+    fail "share log: $(cat $dir/took $dir/logged)"
 share one
 sum=$(awk '/: all$/ { sub(":", "", $7); n += $7 } END { printf "%d", n }' $dir/took)
 [ "$sum" -eq 149985000 ] ||

@@ -54,7 +54,7 @@ typedef struct one {
     int read_fails, decode_fails, retries, on_error, back_off; /* every so many items */
     int maps, collate,
         long_one; /* maps 1: another map behind, which fails once for each 17th item */
-    int slow_us;
+    int slow_us, cached;
     uint64_t stop_after;
     const dlp_state *resume;
 } one;
@@ -200,6 +200,7 @@ static int start(one *o, dlp_pipe **to, dlp_error *err) {
     dlp_pipe_add_fetch(*to, &fetch);
     dlp_pipe_add_scratch(*to, &scratch);
     dlp_pipe_add_map(*to, &decode);
+    if (o->cached) dlp_pipe_add_cache(*to, &(dlp_cache_desc){1 << 20}); /* needs: cache */
     if (o->maps) dlp_pipe_add_map(*to, &later);
     dlp_pipe_add_batch(*to, &batch);
     now = *to;
@@ -329,6 +330,25 @@ static void scratch__stage_behind_sends_back__read_again(void) {
         got = go(&o);
         same(&got, &want, "sent back");
         CHECK(got.rc == DLP_END && got.valid == 2 * ITEMS && all->read[3] == 4 && got.own[0] == 0);
+    }
+}
+
+static void scratch__cache_behind__read_and_decoded_once(bool processes) {
+    for (int k = 0; k < 6; k++) {
+        one o = ordinary(processes ? 2 : k, processes ? 2 : k / 2);
+        result want = expected(ordinary(0, 0)), got;
+        uint64_t calls = 0, each = 2;
+        each = 1; /* needs: cache */
+        if (processes) o.place_fetch = o.place_decode = DLP_PLACE_PROCESSES;
+        o.fetcher = k % 3 == 2 ? DLP_FETCH_THREADS : 0;
+        o.cells = (uint32_t)k;
+        o.cached = 1;
+        o.idempotent = k % 2;
+        if (processes) *(k % 4 < 2 ? &all->decodes : &all->reads) = 30 + (uint64_t)k;
+        got = go(&o);
+        same(&got, &want, "cached");
+        for (uint64_t x = 0; x < ITEMS; x++) calls += all->read[x];
+        CHECK(got.own[0] == 0 && calls >= each * ITEMS && calls <= each * ITEMS + 42 + processes);
     }
 }
 
@@ -533,6 +553,7 @@ int main(int argc, char **argv) {
         scratch__many_in_flight__same();
         scratch__errors_of_either__by_policy();
         scratch__stage_behind_sends_back__read_again();
+        scratch__cache_behind__read_and_decoded_once(false);
         scratch__too_long__error_names_field();
         scratch__resumed__goes_on_exactly();
         scratch__plan__cells_to_the_byte();
@@ -541,6 +562,7 @@ int main(int argc, char **argv) {
     if (why) test_skip(why);
     if (why == NULL && argc < 2) {
         scratch__processes__same();
+        scratch__cache_behind__read_and_decoded_once(true);
         scratch__killed_in_either_callback__nothing_lost();
     }
     if (why == NULL) scratch__dies_at_any_access__nothing_lost(argc > 1 ? atoll(argv[1]) : 0);
