@@ -64,6 +64,7 @@
    >>parts          PART QUEUE: FILES, ARCHIVES, RANGES THAT HOLD MANY ITEMS
    >>found          PARTS WHOSE ITEMS ARE COUNTED BY LOAD
    >>expand         EXPANDERS AND FILTERS: 0..k ITEMS OF ONE INPUT
+   >>pack           PACKING: DOCUMENTS INTO ROWS OF T TOKENS
    Looking at them:
    >>stats          COUNTERS, TRACE, PICTURES, WORDS
    >>predict        WHAT OTHER NUMBERS OF WORKERS WOULD GIVE
@@ -89,8 +90,8 @@
    >>impl-inputs >>impl-parts >>impl-found >>impl-tune >>impl-scheduler >>impl-pace
    >>impl-deliver >>impl-split
    >>impl-build >>impl-placement >>impl-stats
-   >>impl-devices >>impl-dlpack >>impl-expand >>impl-files >>impl-part-files >>impl-mapped
-   >>impl-tokens
+   >>impl-devices >>impl-dlpack >>impl-expand >>impl-pack >>impl-files >>impl-part-files
+   >>impl-mapped >>impl-tokens
    >>impl-folder >>impl-arrays >>impl-push >>impl-public >>impl-kinds >>impl-pictures >>impl-predict
    >>licence
 
@@ -1668,13 +1669,14 @@ DLPDEF void dlp_buckets_close(dlp_buckets *b);
     KIND(PARTS, 10, dlpi_parts_ops) \
     KIND(FOUND, 12, dlpi_found_ops) \
     KIND(EXPAND, 13, dlpi_expand_ops) \
+    KIND(PACK, 15, dlpi_pack_ops) \
     KIND(SCRATCH, 14, dlpi_scratch_kind_ops) \
     KIND(GUARD, 11, dlpi_guard_ops)
 
 /* How they follow each other, in words. */
 #define DLPI_STAGE_ORDER \
-    "sampler, repeat, parts or expand, fetch, scratch, item maps and a cache, batch, batch maps, " \
-    "transfer, split"
+    "sampler, repeat, parts, expand or pack, fetch, scratch, item maps and a cache, batch, " \
+    "batch maps, transfer, split"
 
 #define DLPI_KIND_NUMBER(name, number, ops) DLP_STAGE_##name = number,
 enum { DLPI_STAGE_KINDS(DLPI_KIND_NUMBER) };
@@ -2681,6 +2683,84 @@ DLPDEF dlp_stage dlp_pipe_add_expand(dlp_pipe *p, const dlp_expand_desc *desc);
    x: as expand has it - returns it, valid until the next call; NULL: there are max_out already,
    which makes the input fail with DLP_ERR_LENGTH - expand's thread - never waits or allocates. */
 DLPDEF dlp_item *dlp_expand_add(dlp_expand *x);
+
+/* ---------------------------------------------------------------------------------------------
+   >>pack       PACKING: DOCUMENTS INTO ROWS OF T TOKENS
+   What trains on rows of T tokens reads documents of any length. The stage stands before fetch, as
+   an expander does: its workers call what the dataset has for fetch, for each dataset index, which
+   writes a document; fetch's own workers copy pieces of documents into rows, each token once.
+
+     sampler -> [repeat] -> pack ----------------------> fetch -> [item maps] -> batch ...
+                            fetch's callback writes a    copies pieces of
+                            document into a cell         documents into a row
+
+   The dataset's fields are ragged, all with one shape[0], L, which is the longest document: tokens
+   and, if there are more, what goes with each token (a mask). A document's lengths are equal, and 0
+   is none. Rows have these fields, of T tokens, zeros behind the last; lengths has the tokens used.
+   Besides two more:
+
+     "cu_seqlens"    int32 [S + 1]: where segments begin, 0 first; what is left is filled with the
+                     end of the last one. A segment is one document's share of the row
+     "position_ids"  int32 [T]: places in the segment, or in the document; zeros behind the last
+
+   Documents are dealt to streams, in the order of >>found, each dataset index being a part:
+
+     DLP_PACK_CUT    documents end to end, cut each T tokens, wherever that is. A row begins with
+                     the last `overlap` tokens of the row before it, so 1 gives each token a next
+                     one. Padding is only in the last row of a stream in an epoch, if any, and in
+                     rows that end since they have S segments
+     DLP_PACK_FIT    of each N documents of a stream that have tokens (the last of an epoch: fewer),
+                     longest first (of equal ones, those that come first), each goes into the
+                     fullest row with room for it (of equal ones, the first), or begins a row.
+                     Pieces of T tokens of a longer document count as documents
+
+   So the order follows from seed, epoch and the data alone. Ends, ranks, states and cells are those
+   of >>found, rows being its items. dlp_batch.index has the index of a row's first segment. With
+   steps_per_epoch passes follow each other inside a row (CUT) or window (FIT). A document that
+   fails is an error of its first row (FIT: of its window's first). If a resumed one has fewer
+   tokens than were given already, or the documents of a window have other lengths, that is an
+   error. */
+
+enum { DLP_PACK_CUT = 0, DLP_PACK_FIT = 1 };
+
+/* FIT: documents of more than T tokens. */
+enum {
+    DLP_PACK_LONGER_CUT = 0,
+    DLP_PACK_LONGER_DROP, /* they are left out, as by DLP_SKIP */
+    DLP_PACK_LONGER_ERROR /* DLP_ERR_LENGTH: workers.on_error, where DROP leaves them out, too,
+                             counted */
+};
+
+/* dlp_stage_stats.own of the stage: what it has put into the rows of batches scheduled so far.
+   tokens + padding are rows * T. */
+enum { DLP_PACK_ROWS = 0, DLP_PACK_TOKENS, DLP_PACK_PADDING, DLP_PACK_SEGMENTS };
+
+typedef struct dlp_pack_desc {
+    uint32_t tokens;          /* T; required, 2..2^24 */
+    int32_t rule;             /* DLP_PACK_* */
+    uint32_t overlap;         /* CUT: tokens that a row has from the one before, below S and T */
+    uint32_t max_segments;    /* S: a row with so many is closed, whatever room it has. 0: 2048 by
+                                 batch_size, but 8 and overlap + 1 at least, T at most. A batch may
+                                 need a cell, for L tokens, for each segment it may have */
+    uint32_t window;          /* FIT: N, 1..4096; 0: 256 */
+    int32_t longer;           /* FIT: DLP_PACK_LONGER_* */
+    int32_t positions;        /* 0: in the segment; 1: in the document */
+    int32_t uneven;           /* as of >>found */
+    uint32_t queue_size;      /* cells, one for each document at once; 0: what is needed, and one
+                                 more for each worker. Fewer than needed is an error of start */
+    uint32_t streams;         /* C, as of >>found; 0: 1 */
+    uint64_t steps_per_epoch; /* as there */
+    uint64_t id;              /* the user's number for what fetch does, such as of a tokenizer, part
+                                 of a state's fingerprint */
+    dlp_workers_desc workers; /* those that call fetch's callback; num_workers 0: 1, which reads
+                                 ahead of the consumer; DLP_NONE: read in next. dispatch: CLAIM;
+                                 workers_max: 0. name NULL: "pack" */
+} dlp_pack_desc;
+
+/* Add the stage, between sampler (or repeat) and fetch. The sampler is sequential or shuffled,
+   fetch sequential; a dataset's filter may be 1.
+   desc: copied - returns as dlp_pipe_add_fetch - consumer. */
+DLPDEF dlp_stage dlp_pipe_add_pack(dlp_pipe *p, const dlp_pack_desc *desc);
 
 /* ---------------------------------------------------------------------------------------------
    >>stats      COUNTERS, TRACE, PICTURES, WORDS
@@ -15909,9 +15989,25 @@ typedef struct dlpi_found_row {
     uint32_t cell, number; /* of the item in its input */
 } dlpi_found_row;
 
+struct dlpi_found;
+
+/* What rows are, where they are not the items themselves. Of stream i: */
+typedef struct dlpi_found_rule {
+    void (*begin)(struct dlpi_found *q, uint32_t i);
+    uint64_t (*taken)(uint64_t n, uint64_t used); /* of the n items of the input that a cursor
+                                                     names: how many are given; NULL: used */
+    uint64_t (*learned)(struct dlpi_found *q, uint32_t i, uint32_t c); /* cell c is the last known:
+                                                                    rows that now are known, too */
+    uint64_t (*more)(dlp_pipe *p, uint32_t i, bool out); /* all that is there is learned, and is
+                                                            all that there is: rows, as above */
+    void (*give)(dlp_pipe *p, uint32_t i, uint32_t s, uint32_t r); /* its next row is row r */
+} dlpi_found_rule;
+
 /* What the stage keeps. */
 typedef struct dlpi_found {
     dlp_part_desc d;
+    const dlpi_found_rule *rule;      /* NULL: a row is an item */
+    uint64_t counts_bytes;            /* of counts, with what a rule has behind them */
     uint64_t most_items, least_items; /* of an input that has any */
     uint32_t n_cells;
     uint8_t pad[DLPI_LINE]; /* part workers read what is above; below is the scheduler's */
@@ -16036,19 +16132,16 @@ static uint64_t dlpi_found_more(const dlpi_found *q, const dlpi_stage *st) {
     return more > 1024 ? 1024 : more > workers ? more : workers;
 }
 
-/* How many cells there are. So many rows, from anywhere in an input on, lie in so many inputs. */
-static int dlpi_found_check(dlp_pipe *p, dlpi_stage *st) {
+/* How many cells there are, a stream needing so many; because: what that follows from. */
+static int dlpi_found_cells(dlp_pipe *p, dlpi_stage *st, uint64_t need, const char *because) {
     dlpi_found *q = st->self;
-    uint64_t rows = dlpi_found_rows_needed(p, q), each = dlpi_found_inputs(&q->plan, 0), all;
+    uint64_t all = dlpi_times(need, q->cursors.n);
     uint32_t fit = dlpi_cursors_fit(&q->cursors, DLP_SAMPLER_STATE_BYTES);
     if (q->cursors.n > fit)
         return dlpi_refuse(p, DLP_ERR_ARG, st->name, "streams",
                            "this rank reads %" PRIu32 " streams, a state has room for %" PRIu32
                            " (n_parts, max_items, window): fewer streams, or more ranks",
                            q->cursors.n, fit);
-    rows = 1 + (rows - 1 + q->least_items - 1) / q->least_items;
-    if (q->plan.window && q->plan.steps == 0 && each < rows) rows = each;
-    all = rows * q->cursors.n;
     q->n_cells = q->d.queue_size;
     if (q->n_cells == 0 && all <= DLPI_FOUND_CELLS) {
         uint64_t more = all + dlpi_found_more(q, st);
@@ -16057,10 +16150,20 @@ static int dlpi_found_check(dlp_pipe *p, dlpi_stage *st) {
     if (q->n_cells >= all) return DLP_OK;
     return dlpi_refuse(p, DLP_ERR_ARG, st->name, "queue_size",
                        "a batch%s may need %" PRIu64 " parts at once (%" PRIu32 " streams, %" PRIu64
-                       " of each: batch_size, min_items%s), queue_size is %" PRIu32
+                       " of each: %s), queue_size is %" PRIu32
                        "; 0 takes what is needed, at most 65536",
-                       q->plan.window ? " and its windows" : "", all, q->cursors.n, rows,
-                       q->plan.window ? ", window" : "", q->d.queue_size);
+                       q->plan.window ? " and its windows" : "", all, q->cursors.n, need, because,
+                       q->d.queue_size);
+}
+
+/* So many rows, from anywhere in an input on, lie in so many inputs. */
+static int dlpi_found_check(dlp_pipe *p, dlpi_stage *st) {
+    const dlpi_found *q = st->self;
+    uint64_t rows = dlpi_found_rows_needed(p, q), each = dlpi_found_inputs(&q->plan, 0);
+    rows = 1 + (rows - 1 + q->least_items - 1) / q->least_items;
+    if (q->plan.window && q->plan.steps == 0 && each < rows) rows = each;
+    return dlpi_found_cells(
+        p, st, rows, q->plan.window ? "batch_size, min_items, window" : "batch_size, min_items");
 }
 
 /* ---- memory ---- */
@@ -16073,7 +16176,8 @@ static void dlpi_found_layout(dlp_pipe *p, dlpi_stage *st) {
     const dlpi_found *q = st->self;
     uint64_t stride = dlpi_round_up(dlpi_sum(q->d.max_part_bytes, DLPI_GUARD), dlpi_found_align(q));
     dlpi_inputs_layout(p, st, q->n_cells);
-    dlpi_area_add(p, DLPI_REC_OWN + st->id, NULL, sizeof(dlpi_found_counts), 1, DLPI_LINE);
+    dlpi_area_add(p, DLPI_REC_OWN + st->id, NULL,
+                  q->counts_bytes ? q->counts_bytes : sizeof(dlpi_found_counts), 1, DLPI_LINE);
     dlpi_area_add(p, DLPI_REC_SOURCE, "part cells: records", sizeof(dlpi_input), q->n_cells,
                   DLPI_LINE);
     dlpi_area_add(p, DLPI_REC_SOURCE_CELLS, q->plan.window ? "part cells, windows" : "part cells",
@@ -16159,6 +16263,7 @@ static void dlpi_found_begin(dlpi_found *q, uint64_t epoch) {
             x->epoch = epoch;
             x->next = 0;
         }
+        if (q->rule) q->rule->begin(q, i);
     }
 }
 
@@ -16228,20 +16333,23 @@ static int dlpi_found_learn_one(dlp_pipe *p, uint32_t i, bool loaded) {
     uint64_t s = q->cursors.first + i;
     u->n = loaded ? cell->items : dlpi_found_failed(p, u, cell);
     u->taken = u->ordinal == x->at.ordinal ? x->at.used : 0;
+    if (q->rule && q->rule->taken)
+        u->taken = q->rule->taken(u->n, u->taken);
+    else if (u->failed)
+        u->n += u->taken;
     if (u->n < u->taken)
         return dlpi_found_fail(p, DLP_ERR_RESUME,
-                               "part %" PRIu64 " has %" PRIu64
-                               " items, the state says that %" PRIu64
-                               " of them were given: it is not the part it was",
-                               cell->index, u->n, u->taken);
+                               "%s %" PRIu64 " has %" PRIu64 " items, the state says that %" PRIu64
+                               " of them were given: it is not the %s it was",
+                               p->source->input, cell->index, u->n, u->taken, p->source->input);
     dlpi_found_count(q->counts, u->failed ? 0 : u->n);
     x->empty = u->n == 0 ? x->empty + 1 : 0;
-    x->rows += u->n - u->taken;
     x->known = u->next;
     if (u->n > u->taken)
         x->last_known = c;
     else
         dlpi_found_pass(q, x, c);
+    x->rows += q->rule && u->n > u->taken ? q->rule->learned(q, i, c) : u->n - u->taken;
     if (dlpi_found_shuffled(q) && u->n > 0)
         dlpi_found_items(&q->plan, &q->items[c], u->epoch, cell->index,
                          u->ordinal / dlpi_found_inputs(&q->plan, s), u->n);
@@ -16269,7 +16377,9 @@ static uint64_t dlpi_found_whole(const dlpi_found *q, const dlpi_found_stream *x
 
 /* Rows of a stream that may be given. */
 static inline uint64_t dlpi_found_rows_left(const dlpi_found *q, const dlpi_found_stream *x) {
-    uint64_t whole = q->plan.window ? dlpi_found_whole(q, x) : x->rows;
+    uint64_t whole;
+    if (q->rule) return x->rows;
+    whole = q->plan.window ? dlpi_found_whole(q, x) : x->rows;
     return whole > x->at.place ? whole - x->at.place : 0;
 }
 
@@ -16340,6 +16450,7 @@ static int dlpi_found_learn(dlp_pipe *p) {
             if (dlpi_found_learn_one(p, i, low == DLPI_INPUT_LOADED) != DLP_OK) break;
         }
         if (q->plan.window && q->rc == DLP_OK) dlpi_found_open(p, i);
+        if (q->rule && q->rc == DLP_OK) x->rows += q->rule->more(p, i, dlpi_found_out(q, x));
     }
     return q->rc;
 }
@@ -16505,13 +16616,11 @@ static bool dlpi_found_ready(dlp_pipe *p, uint64_t rows) {
     return there;
 }
 
-/* Row r of slot s is an item of the input in cell c. */
-static void dlpi_found_give_row(dlp_pipe *p, uint32_t s, uint32_t r, uint32_t c, uint32_t number) {
+/* Row r of slot s has something of the input in cell c. */
+static void dlpi_found_use(dlp_pipe *p, uint32_t s, uint32_t r, uint32_t c) {
     dlpi_found_cell *u = &dlpi_found_of(p)->use[c];
     dlpi_input *cell = dlpi_input_at(p, c);
     dlpi_bslot *slot = dlpi_slot_at(p, s);
-    dlpi_found_rows_of(p, s)[r] = (dlpi_found_row){c, number};
-    dlpi_slot_index(p, s)[r] = cell->index;
     if (u->used != slot->sequence + 1) {
         u->used = slot->sequence + 1;
         DLPI_STORE_RLX(&cell->used, slot->sequence + 1); /* for observers */
@@ -16523,6 +16632,13 @@ static void dlpi_found_give_row(dlp_pipe *p, uint32_t s, uint32_t r, uint32_t c,
         dlpi_slot_rec(p, s)[r] = DLPI_ROW_LEFT;
         dlpi_slot_fail(slot, DLPI_NOBODY, &e);
     }
+}
+
+/* Row r of slot s is an item of the input in cell c. */
+static void dlpi_found_give_row(dlp_pipe *p, uint32_t s, uint32_t r, uint32_t c, uint32_t number) {
+    dlpi_found_rows_of(p, s)[r] = (dlpi_found_row){c, number};
+    dlpi_slot_index(p, s)[r] = dlpi_input_at(p, c)->index;
+    dlpi_found_use(p, s, r, c);
 }
 
 /* Rows of slot s from row r on, at most n, out of the first input of a stream. Returns how many. */
@@ -16571,6 +16687,7 @@ static void dlpi_found_holes(dlp_pipe *p, uint32_t s, uint32_t r, uint32_t end) 
     for (; r < end; r++) {
         dlpi_slot_rec(p, s)[r] = DLPI_ROW_LEFT;
         dlpi_slot_index(p, s)[r] = UINT64_MAX;
+        if (dlpi_found_of(p)->rule) continue; /* rows of holes are not read */
         dlpi_found_rows_of(p, s)[r] = (dlpi_found_row){0, 0};
     }
 }
@@ -16586,6 +16703,7 @@ static void dlpi_found_fill(dlp_pipe *p, uint32_t s) {
     for (uint32_t i = 0; i < q->cursors.n; i++) {
         dlpi_found_stream *x = &q->streams[i];
         uint32_t r = i * q->each, end = r + q->each < count ? r + q->each : count;
+        for (; q->rule && r < end && x->rows > 0; x->rows--) q->rule->give(p, i, s, r++);
         while (r < end && dlpi_found_rows_left(q, x) > 0)
             r += q->plan.window ? dlpi_found_give_mixed(p, i, s, r, end - r)
                                 : dlpi_found_give(p, x, s, r, end - r);
@@ -16624,86 +16742,6 @@ static uint64_t dlpi_found_item(dlpi_worker *w, uint32_t s, uint32_t row, uint64
     DLPI_UNUSED(k);
     return dlpi_slot_index(w->p, s)[row];
 }
-
-/* ---- states ---- */
-
-static void dlpi_found_config(const dlp_pipe *p, dlpi_state *s) {
-    const dlpi_found *q = dlpi_found_of(p);
-    s->params = dlpi_found_hash(&q->plan, dlpi_absorb(s->params, q->d.manifest_id));
-}
-
-static const dlpi_source_state *dlpi_found_state(const dlp_pipe *p, uint32_t s, int after) {
-    DLPI_UNUSED(after); /* batches are delivered in order, and nobody asks for the other one */
-    return dlpi_slot_source(p, s);
-}
-
-static const char *dlpi_found_never_saved(const dlp_pipe *p, const dlpi_state *s) {
-    const dlpi_found *q = dlpi_found_of(p);
-    dlpi_cursors c;
-    if (s->position != s->batch * p->global_batch) return "position";
-    if (s->batch == 0) return s->sampler_bytes == 0 ? NULL : "sampler_bytes";
-    if (q->plan.steps && s->batch >= q->plan.steps) return "batch";
-    if (!dlpi_cursors_read(&c, s->sampler, s->sampler_bytes)) return "sampler_bytes";
-    if (!dlpi_cursors_alike(&c, &q->cursors) || (uint64_t)c.first + c.n > q->plan.streams)
-        return "sampler";
-    for (uint32_t i = 0; i < c.n; i++) {
-        dlpi_cursor x = dlpi_cursor_take(&c, s->sampler, i);
-        if (x.used > q->most_items) return "sampler";
-        if (q->plan.window ? x.place >= q->plan.window || (x.place == 0 && x.check != 0) : 0)
-            return "sampler";
-        if (q->plan.steps == 0 && x.ordinal >= dlpi_found_inputs(&q->plan, c.first + i))
-            return "sampler";
-    }
-    return NULL;
-}
-
-/* Go on at another place: what was asked for is not needed. */
-static int dlpi_found_seek(dlp_pipe *p, const dlpi_place *to) {
-    dlpi_found *q = dlpi_found_of(p);
-    dlpi_cursors c = {0};
-    p->schedule.in_epoch = to->batch;
-    p->schedule.position = to->position;
-    for (uint32_t i = 0; i < q->cursors.n; i++)
-        while (q->streams[i].head != DLPI_FOUND_NONE) dlpi_found_drop(q, &q->streams[i]);
-    dlpi_found_begin(q, to->epoch);
-    if (to->batch == 0) return DLP_OK;
-    dlpi_cursors_read(&c, to->sampler, to->sampler_bytes);
-    for (uint32_t i = 0; i < q->cursors.n; i++) {
-        uint32_t s = q->cursors.first + i;
-        if (s < c.first || s >= c.first + c.n)
-            return dlpi_found_fail(p, DLP_ERR_RESUME,
-                                   "the state does not say where stream %" PRIu32
-                                   " is, but of %" PRIu32 "..%" PRIu32 " only: that of another "
-                                   "rank does, and dlp_state_merge joins them",
-                                   s, c.first, c.first + c.n - 1);
-        q->streams[i].at = dlpi_cursor_take(&c, to->sampler, s - c.first);
-        q->streams[i].next = q->streams[i].at.ordinal;
-        q->streams[i].given = to->batch * q->each;
-    }
-    return DLP_OK;
-}
-
-/* ---- observers ---- */
-
-static bool dlpi_found_seen(const dlpi_words *words, dlpi_seen *s, int32_t stage) {
-    const dlpi_record *cells = &words->rec[DLPI_REC_SOURCE_CELLS];
-    const int type = DLPI_REC_OWN + stage;
-    dlp_stage_stats *out = &s->figures.stages[stage];
-    uint64_t *const to[] = {&out->inputs, &out->inputs_items, &out->inputs_empty, &out->window};
-    if (!dlpi_inputs_seen(words, s, stage)) return false;
-    out->cell_bytes = dlpi_times(cells->stride, cells->count);
-    for (uint64_t i = 0; i < sizeof to / sizeof *to && words->rec[type].type != 0; i++)
-        if (!dlpi_word_at(words, type, 0, i * 8, 8, to[i])) return false;
-    return true;
-}
-
-/* What all sources have whose items nobody has counted; of their self dlpi_found is the first. */
-#define DLPI_FOUND_SOURCE \
-    .slot_bytes = dlpi_found_slot_bytes, .row_bytes = sizeof(dlp_part), .rows = dlpi_found_rows, \
-    .ready = dlpi_found_ready, .fill = dlpi_found_fill, .ahead = dlpi_found_ahead, \
-    .seek = dlpi_found_seek, .item = dlpi_found_item, .row = dlpi_found_row_part, \
-    .config = dlpi_found_config, .state = dlpi_found_state, .no_state_at = true, \
-    .never_saved = dlpi_found_never_saved
 
 /* ---------------------------------------------------------------------------------------------
    >>impl-tune       WORKERS ADDED AND RETIRED WHILE THE PIPE RUNS
@@ -20808,6 +20846,91 @@ DLPDEF int dlp_batch_dlpack_rows_v1(dlp_pipe *p, dlp_batch *batch, int what, int
     return rc;
 }
 
+/* What sources of items that nobody has counted have in common beside their batches. */
+
+/* ---- states ---- */
+
+static void dlpi_found_config(const dlp_pipe *p, dlpi_state *s) {
+    const dlpi_found *q = dlpi_found_of(p);
+    s->params = dlpi_found_hash(&q->plan, dlpi_absorb(s->params, q->d.manifest_id));
+}
+
+static const dlpi_source_state *dlpi_found_state(const dlp_pipe *p, uint32_t s, int after) {
+    DLPI_UNUSED(after); /* batches are delivered in order, and nobody asks for the other one */
+    return dlpi_slot_source(p, s);
+}
+
+static const char *dlpi_found_never_saved(const dlp_pipe *p, const dlpi_state *s) {
+    const dlpi_found *q = dlpi_found_of(p);
+    dlpi_cursors c;
+    if (s->position != s->batch * p->global_batch) return "position";
+    if (s->batch == 0) return s->sampler_bytes == 0 ? NULL : "sampler_bytes";
+    if (q->plan.steps && s->batch >= q->plan.steps) return "batch";
+    if (!dlpi_cursors_read(&c, s->sampler, s->sampler_bytes)) return "sampler_bytes";
+    if (!dlpi_cursors_alike(&c, &q->cursors) || (uint64_t)c.first + c.n > q->plan.streams)
+        return "sampler";
+    for (uint32_t i = 0; i < c.n; i++) {
+        dlpi_cursor x = dlpi_cursor_take(&c, s->sampler, i);
+        if (x.used > q->most_items) return "sampler";
+        if (q->plan.window ? x.place >= q->plan.window || (x.place == 0 && x.check != 0) : 0)
+            return "sampler";
+        if (q->plan.steps == 0 && x.ordinal >= dlpi_found_inputs(&q->plan, c.first + i))
+            return "sampler";
+    }
+    return NULL;
+}
+
+/* Go on at another place: what was asked for is not needed. */
+static int dlpi_found_seek(dlp_pipe *p, const dlpi_place *to) {
+    dlpi_found *q = dlpi_found_of(p);
+    dlpi_cursors c = {0};
+    p->schedule.in_epoch = to->batch;
+    p->schedule.position = to->position;
+    for (uint32_t i = 0; i < q->cursors.n; i++)
+        while (q->streams[i].head != DLPI_FOUND_NONE) dlpi_found_drop(q, &q->streams[i]);
+    dlpi_found_begin(q, to->epoch);
+    if (to->batch == 0) return DLP_OK;
+    dlpi_cursors_read(&c, to->sampler, to->sampler_bytes);
+    for (uint32_t i = 0; i < q->cursors.n; i++) {
+        uint32_t s = q->cursors.first + i;
+        if (s < c.first || s >= c.first + c.n)
+            return dlpi_found_fail(p, DLP_ERR_RESUME,
+                                   "the state does not say where stream %" PRIu32
+                                   " is, but of %" PRIu32 "..%" PRIu32 " only: that of another "
+                                   "rank does, and dlp_state_merge joins them",
+                                   s, c.first, c.first + c.n - 1);
+        q->streams[i].at = dlpi_cursor_take(&c, to->sampler, s - c.first);
+        q->streams[i].next = q->streams[i].at.ordinal;
+        q->streams[i].given = to->batch * q->each;
+    }
+    return DLP_OK;
+}
+
+/* ---- observers ---- */
+
+static bool dlpi_found_seen(const dlpi_words *words, dlpi_seen *s, int32_t stage) {
+    const dlpi_record *cells = &words->rec[DLPI_REC_SOURCE_CELLS];
+    const int type = DLPI_REC_OWN + stage;
+    dlp_stage_stats *out = &s->figures.stages[stage];
+    uint64_t *const to[] = {&out->inputs, &out->inputs_items, &out->inputs_empty, &out->window};
+    if (!dlpi_inputs_seen(words, s, stage)) return false;
+    out->cell_bytes = dlpi_times(cells->stride, cells->count);
+    for (uint64_t i = 0; i < sizeof to / sizeof *to && words->rec[type].type != 0; i++)
+        if (!dlpi_word_at(words, type, 0, i * 8, 8, to[i])) return false;
+    return true;
+}
+
+/* What all sources have whose items nobody has counted; of their self dlpi_found is the first. */
+#define DLPI_FOUND_BATCHES \
+    .rows = dlpi_found_rows, .ready = dlpi_found_ready, .fill = dlpi_found_fill, \
+    .ahead = dlpi_found_ahead, .seek = dlpi_found_seek, .item = dlpi_found_item, \
+    .state = dlpi_found_state, .no_state_at = true, .never_saved = dlpi_found_never_saved
+
+/* ... and those whose rows are items. */
+#define DLPI_FOUND_SOURCE \
+    DLPI_FOUND_BATCHES, .slot_bytes = dlpi_found_slot_bytes, .row_bytes = sizeof(dlp_part), \
+                        .row = dlpi_found_row_part, .config = dlpi_found_config
+
 /* ---- parts of unknown count: what their desc may say, and a load ---- */
 
 static int dlpi_found_bounds(dlp_pipe *p, const dlpi_stage *st, const dlp_part_desc *d) {
@@ -20998,24 +21121,33 @@ static int dlpi_expand_take(dlp_pipe *p, dlpi_stage *st, const dlp_expand_desc *
 }
 
 /* Take over what the fetch stage calls, and its fields: once, though sizes are asked for twice. */
-static int dlpi_expand_adopt(dlp_pipe *p, dlpi_stage *st) {
+static int dlpi_expand_adopt(dlp_pipe *p, dlpi_stage *st, dlp_item_fn copy) {
     dlpi_expand *x = st->self;
     dlpi_stage *fetch = p->fetch;
     if (x->taken) return DLP_OK;
     if (fetch->in_flight > 0)
-        return dlpi_bad(p, fetch->name, "fetcher", "DLP_FETCH_SEQUENTIAL behind expand", 1);
+        return dlpi_bad(p, fetch->name, "fetcher", "DLP_FETCH_SEQUENTIAL behind expand or pack", 1);
     if (fetch->w.on_error == DLP_ON_ERROR_REPLACE)
-        return dlpi_bad(p, fetch->name, "on_error", "DLP_ON_ERROR_RAISE or _DROP behind expand", 1);
+        return dlpi_bad(p, fetch->name, "on_error",
+                        "DLP_ON_ERROR_RAISE or _DROP behind expand or pack", 1);
     x->taken = true;
     x->input = fetch->dataset;
     memcpy(x->input_fields, fetch->fields, sizeof x->input_fields);
     memcpy(x->input_names, fetch->field_names, sizeof x->input_names);
     for (uint32_t f = 0; f < DLP_MAX_FIELDS; f++) x->input_fields[f].name = x->input_names[f];
     x->input.fields = x->input_fields;
-    fetch->item = dlpi_expand_copy;
+    fetch->item = copy;
     fetch->user = x;
     fetch->dataset.writes_all_bytes = 1;
-    if (x->d.n_fields == 0) return DLP_OK;
+    return DLP_OK;
+}
+
+/* The fields of the items are the stage's own, if it has any. */
+static int dlpi_expand_fields(dlp_pipe *p, dlpi_stage *st) {
+    const dlpi_expand *x = st->self;
+    dlpi_stage *fetch = p->fetch;
+    int rc = dlpi_expand_adopt(p, st, dlpi_expand_copy);
+    if (rc != DLP_OK || x->d.n_fields == 0) return rc;
     memcpy(fetch->field_names, st->field_names, sizeof fetch->field_names);
     memcpy(fetch->fields, st->fields, sizeof fetch->fields);
     for (uint32_t f = 0; f < x->d.n_fields; f++) fetch->fields[f].name = fetch->field_names[f];
@@ -21023,20 +21155,23 @@ static int dlpi_expand_adopt(dlp_pipe *p, dlpi_stage *st) {
     return DLP_OK;
 }
 
-static int dlpi_expand_sizes(dlp_pipe *p) {
+/* Fields: what takes over the fetch stage's. */
+static int dlpi_expand_inputs(dlp_pipe *p, int (*fields)(dlp_pipe *p, dlpi_stage *st)) {
     dlpi_expand *x = p->source_stage->self;
     int32_t order = p->sampler->sampler.order;
     int rc;
     if (order != DLP_ORDER_SEQUENTIAL && order != DLP_ORDER_SHUFFLED)
         return dlpi_bad(p, p->sampler->name, "sampler.order",
-                        "DLP_ORDER_SEQUENTIAL or DLP_ORDER_SHUFFLED with expand", order);
+                        "DLP_ORDER_SEQUENTIAL or DLP_ORDER_SHUFFLED with expand or pack", order);
     if ((rc = dlpi_found_refuses(p)) != DLP_OK) return rc;
     if ((rc = dlpi_check_items(p)) != DLP_OK) return rc;
-    if ((rc = dlpi_expand_adopt(p, p->source_stage)) != DLP_OK) return rc;
+    if ((rc = fields(p, p->source_stage)) != DLP_OK) return rc;
     x->found.plan.n_inputs = p->fetch->dataset.n_items;
     x->found.plan.shuffle_inputs = order == DLP_ORDER_SHUFFLED;
     return dlpi_found_lengths(p);
 }
+
+static int dlpi_expand_sizes(dlp_pipe *p) { return dlpi_expand_inputs(p, dlpi_expand_fields); }
 
 static int dlpi_expand_check(dlp_pipe *p, dlpi_stage *st) {
     dlpi_expand *x = st->self;
@@ -21105,18 +21240,23 @@ static int dlpi_expand_make(dlpi_worker *w, dlpi_making *m, dlp_item *in, uint64
     return rc;
 }
 
+/* The input of a cell, as its callback sees it; without its fields. */
+static dlp_item dlpi_expand_in(dlpi_worker *w, const dlpi_input *cell) {
+    return (dlp_item){.index = cell->index,
+                      .epoch = cell->epoch,
+                      .position = cell->first,
+                      .attempt = dlpi_rec_tries(cell->rec),
+                      .worker = (uint32_t)w->id,
+                      .worker_state = w->state,
+                      .seed = dlpi_found_of(w->p)->plan.seed,
+                      .call = &w->note};
+}
+
 /* One try. Returns 0, or what is wrong. */
 static int dlpi_expand_load(dlpi_worker *w, uint32_t c) {
     const dlpi_expand *x = w->p->source_stage->self;
     dlpi_input *cell = dlpi_input_at(w->p, c);
-    dlp_item in = {.index = cell->index,
-                   .epoch = cell->epoch,
-                   .position = cell->first,
-                   .attempt = dlpi_rec_tries(cell->rec),
-                   .worker = (uint32_t)w->id,
-                   .worker_state = w->state,
-                   .seed = x->found.plan.seed,
-                   .call = &w->note};
+    dlp_item in = dlpi_expand_in(w, cell);
     dlpi_making m = {.x = {.item = &in, .call = &w->note}, .by = x};
     uint64_t items = 1;
     int rc = dlpi_call_verdict(w, cell->killed_by, cell->rec);
@@ -21157,6 +21297,790 @@ static const dlpi_stage_ops dlpi_expand_ops = {
     .live = dlpi_found_live,
     .seen = dlpi_found_seen,
     .source = &dlpi_expand_source,
+};
+
+/* ---------------------------------------------------------------------------------------------
+   >>impl-pack       DOCUMENTS INTO ROWS
+   The same source, with a rule: an input is a document, its items are tokens, and a row is a list
+   of segments, each (cell, first token, tokens). The scheduler makes these lists as counts become
+   known, and writes them into the slot; fetch's workers copy. */
+
+#define DLPI_PACK_WORDS 4 /* of dlp_stage_stats.own */
+
+typedef struct dlpi_pack_segment {
+    uint32_t cell, first, tokens;
+} dlpi_pack_segment;
+
+typedef struct dlpi_pack_row { /* in a slot */
+    uint32_t n, tokens;
+    dlpi_pack_segment at[]; /* [S] */
+} dlpi_pack_row;
+
+typedef struct dlpi_pack_stream { /* the row that is not complete, of a stream */
+    bool begun, ended;
+    uint32_t cell, tokens, segments; /* it begins in this cell, if it has tokens */
+    uint64_t first;                  /* with this one of its tokens */
+    uint64_t repeated;               /* of its tokens: those that the row before it has, too */
+} dlpi_pack_stream;
+
+typedef struct dlpi_fit_stream {
+    uint64_t documents;         /* of its list that are known: the next window begins with them */
+    uint32_t row, rows, pieces; /* known: the first that is not given, and how many there are */
+    bool begun;                 /* a window was laid out */
+} dlpi_fit_stream;
+
+typedef struct dlpi_fit_row { /* known */
+    uint32_t first, n;        /* of its stream's pieces */
+    dlpi_cursor behind;       /* the stream, when it is given */
+} dlpi_fit_row;
+
+typedef struct
+    dlpi_fit_item { /* a piece, and the row of the same number, while both are laid out */
+    dlpi_pack_segment at;
+    uint32_t next;                  /* of its length; then of its row */
+    uint32_t head, tail, n, tokens; /* the row's pieces */
+    uint32_t row_next;              /* with as much room */
+} dlpi_fit_item;
+
+typedef struct dlpi_pack {
+    dlpi_expand x; /* first: what is said of inputs and their fields holds for this, too */
+    dlp_pack_desc d;
+    uint32_t most; /* S */
+    uint32_t n;    /* fields of a document */
+    uint64_t row_stride;
+    uint64_t unit[DLP_MAX_FIELDS]; /* bytes of a token */
+    uint8_t pad[DLPI_LINE];        /* workers read what is above; below is the scheduler's */
+    uint64_t *words;               /* [DLPI_PACK_WORDS] in region, for observers */
+    dlpi_pack_stream *streams;     /* CUT: [cursors.n] */
+    uint64_t fit_most_items, fit_most_rows, fit_most_pieces; /* FIT, as all below */
+    dlpi_fit_stream *fit_streams;                            /* [cursors.n] */
+    dlpi_fit_row *fit_rows;        /* [cursors.n][fit_most_rows], and behind them */
+    dlpi_pack_segment *fit_pieces; /* [cursors.n][fit_most_pieces] */
+    uint64_t *fit_words;           /* lists of pieces and of rows, and behind them */
+    dlpi_fit_item *fit_items;      /* [fit_most_items] of a window */
+} dlpi_pack;
+
+static inline dlpi_pack *dlpi_pack_of(const dlp_pipe *p) { return p->source_stage->self; }
+
+static inline dlpi_pack_row *dlpi_pack_row_at(const dlp_pipe *p, uint32_t s, uint32_t r) {
+    return (dlpi_pack_row *)(void *)((uint8_t *)dlpi_slot_source(p, s) + sizeof(dlpi_source_state) +
+                                     r * dlpi_pack_of(p)->row_stride);
+}
+
+/* A piece of the document in cell c, behind what row r of slot s has. */
+static void dlpi_pack_put(dlp_pipe *p, uint32_t s, uint32_t r, uint32_t c, uint64_t first,
+                          uint32_t tokens) {
+    dlpi_pack_row *row = dlpi_pack_row_at(p, s, r);
+    if (row->n == 0) dlpi_slot_index(p, s)[r] = dlpi_input_at(p, c)->index;
+    row->at[row->n++] = (dlpi_pack_segment){c, (uint32_t)first, tokens};
+    row->tokens += tokens;
+    dlpi_found_use(p, s, r, c);
+}
+
+/* Row r of slot s is whole: it is counted. */
+static void dlpi_pack_count(const dlp_pipe *p, const dlpi_pack_row *row) {
+    const dlpi_pack *k = dlpi_pack_of(p);
+    dlpi_bump(&k->words[DLP_PACK_ROWS], 1);
+    dlpi_bump(&k->words[DLP_PACK_TOKENS], row->tokens);
+    dlpi_bump(&k->words[DLP_PACK_PADDING], k->d.tokens - row->tokens);
+    dlpi_bump(&k->words[DLP_PACK_SEGMENTS], row->n);
+}
+
+/* ---- CUT: documents end to end ----
+   Two functions follow the rule: one over the documents that become known, which counts rows, one
+   when a row is given, which writes it. Both go from where a row begins to where the next one does,
+   so a cursor is that place.
+
+   Cells, by the argument of >>impl-found: a stream must have so many documents with tokens that are
+   not given that R rows, those that must be known, are. A row ends with its S-th segment, and each
+   of so many documents has a token at least, so S of them from where a row begins on make a row.
+   The next begins behind the last, so R rows take R S; or, with overlap, in the last or one before
+   it, so R (S - 1) + 1. One less is too few where documents have one token, or, with overlap,
+   `overlap` tokens. Rows get on: one that S has closed has S tokens, and overlap is less. */
+
+static void dlpi_pack_cut_begin(dlpi_found *q, uint32_t i) {
+    ((dlpi_pack *)(void *)q)->streams[i] = (dlpi_pack_stream){.cell = DLPI_FOUND_NONE};
+}
+
+/* A row is complete: the next one begins with what is repeated of it. */
+static void dlpi_pack_cut_next(const dlpi_pack *k, dlpi_pack_stream *x) {
+    const dlpi_found_cell *use = k->x.found.use;
+    uint64_t skip = x->tokens - k->d.overlap;
+    x->tokens = k->d.overlap;
+    x->repeated = k->d.overlap;
+    if (x->tokens == 0) {
+        x->segments = 0;
+        return;
+    }
+    while (skip >= use[x->cell].n - x->first) {
+        skip -= use[x->cell].n - x->first;
+        x->cell = use[x->cell].next;
+        x->first = 0;
+        x->segments--;
+    }
+    x->first += skip;
+}
+
+/* A document more is known: the rows that it completes. */
+static uint64_t dlpi_pack_cut_learned(dlpi_found *q, uint32_t i, uint32_t c) {
+    dlpi_pack *k = (dlpi_pack *)(void *)q;
+    dlpi_pack_stream *x = &k->streams[i];
+    const dlpi_found_stream *f = &q->streams[i];
+    uint64_t at = q->use[c].taken, left = q->use[c].n - at, rows = 0;
+    bool joined = false; /* the row has tokens of this document already */
+    if (!x->begun) x->repeated = f->at.ordinal | f->at.used ? k->d.overlap : 0;
+    x->begun = true;
+    while (left > 0) {
+        uint32_t room = k->d.tokens - x->tokens, n = left < room ? (uint32_t)left : room;
+        if (x->tokens == 0) {
+            x->cell = c;
+            x->first = at;
+        }
+        x->tokens += n;
+        x->segments += !joined;
+        at += n;
+        left -= n;
+        if (x->tokens < k->d.tokens && x->segments < k->most) break;
+        rows++;
+        dlpi_pack_cut_next(k, x);
+        joined = x->tokens > 0;
+    }
+    return rows;
+}
+
+/* The last row of a stream. */
+static uint64_t dlpi_pack_cut_more(dlp_pipe *p, uint32_t i, bool out) {
+    dlpi_pack_stream *x = &dlpi_pack_of(p)->streams[i];
+    if (!out || x->ended) return 0;
+    x->ended = true;
+    return x->tokens > x->repeated;
+}
+
+/* A stream gives its first tokens: the next row begins behind them. */
+static void dlpi_pack_cut_skip(dlpi_found *q, dlpi_found_stream *x, uint64_t skip) {
+    while (skip > 0) {
+        dlpi_found_cell *u = &q->use[x->head];
+        uint64_t n = u->n - u->taken < skip ? u->n - u->taken : skip;
+        u->taken += n;
+        skip -= n;
+        x->at = (dlpi_cursor){u->ordinal, u->taken, 0, 0};
+        if (u->taken == u->n) dlpi_found_drop(q, x);
+    }
+}
+
+/* A row that has neither T tokens nor S segments is the last: nothing of it is repeated. */
+static void dlpi_pack_cut_give(dlp_pipe *p, uint32_t i, uint32_t s, uint32_t r) {
+    dlpi_pack *k = dlpi_pack_of(p);
+    dlpi_found *q = &k->x.found;
+    dlpi_found_stream *x = &q->streams[i];
+    dlpi_pack_row *row = dlpi_pack_row_at(p, s, r);
+    uint32_t c = x->head;
+    uint64_t skip;
+    row->n = row->tokens = 0;
+    while (c != x->known && row->tokens < k->d.tokens && row->n < k->most) {
+        const dlpi_found_cell *u = &q->use[c];
+        uint64_t room = k->d.tokens - row->tokens, n = u->n - u->taken;
+        dlpi_pack_put(p, s, r, c, u->taken, (uint32_t)(n < room ? n : room));
+        c = u->next;
+    }
+    skip = row->tokens;
+    if (row->tokens == k->d.tokens || row->n == k->most) skip -= k->d.overlap;
+    dlpi_pack_cut_skip(q, x, skip);
+    dlpi_pack_count(p, row);
+}
+
+static const dlpi_found_rule dlpi_pack_cut = {
+    .begin = dlpi_pack_cut_begin,
+    .learned = dlpi_pack_cut_learned,
+    .more = dlpi_pack_cut_more,
+    .give = dlpi_pack_cut_give,
+};
+
+/* ---- FIT: best fit in windows of N documents ----
+   When N documents of a stream are known, or all that are left of an epoch, their rows are laid out
+   at once, and leave the stream's list; each cell is given back with the last piece out of it. A
+   window is laid out only while fewer than R rows are known, those that must be: so memory for
+   known rows has a bound. A cursor is the first document of a window, how many of its rows are
+   given, and 16 bits of a hash of its documents and their lengths; behind the window's last row it
+   is the window's last document, used.
+
+   Cells: with R - 1 rows known, which have min(S, N) documents each at most, and N - 1 documents
+   behind them, there is not yet a window; with one document more there is: (R - 1) min(S, N) + N.
+
+   Pieces are taken by length: a list for each, and a bit for each list that has any. Rows are found
+   by the room that they have, in the same way; of a list the first row comes first. A document that
+   failed has a row for itself, the window's first. */
+
+/* Lists by a number, of 0..T + 1. */
+typedef struct dlpi_fit_lists {
+    uint32_t n;
+    uint32_t *head; /* [n], where the bit is set */
+    uint64_t *bits;
+} dlpi_fit_lists;
+
+static inline uint64_t dlpi_fit_list_words(const dlpi_pack *k) {
+    return (uint64_t)k->d.tokens + 2 + 2 * (((uint64_t)k->d.tokens + 2 + 63) / 64);
+}
+
+/* The i-th of the two. */
+static dlpi_fit_lists dlpi_fit_lists_at(const dlpi_pack *k, uint32_t i) {
+    uint32_t n = k->d.tokens + 2, words = (n + 63) / 64;
+    return (dlpi_fit_lists){n, (uint32_t *)(void *)(k->fit_words + 2 * words) + i * n,
+                            k->fit_words + i * words};
+}
+
+static inline bool dlpi_fit_has(const dlpi_fit_lists *l, uint32_t at) {
+    return l->bits[at / 64] >> at % 64 & 1u;
+}
+
+/* The first list from `at` on that has any; n: none. */
+static uint32_t dlpi_fit_next(const dlpi_fit_lists *l, uint32_t at) {
+    uint32_t i = at / 64;
+    uint64_t word = l->bits[i] & ~UINT64_C(0) << at % 64;
+    while (word == 0) {
+        if (++i * 64 >= l->n) return l->n;
+        word = l->bits[i];
+    }
+    return i * 64 + (uint32_t)__builtin_ctzll(word);
+}
+
+static void dlpi_fit_set(const dlpi_fit_lists *l, uint32_t at, uint32_t head) {
+    l->head[at] = head;
+    l->bits[at / 64] |= UINT64_C(1) << at % 64;
+    if (head == DLPI_FOUND_NONE) l->bits[at / 64] &= ~(UINT64_C(1) << at % 64);
+}
+
+/* ---- a window is laid out ---- */
+
+/* A piece is in the list of T + 1 - its length, one that failed in that of 0: they are taken from 0
+   on. */
+static uint32_t dlpi_fit_key(const dlpi_pack *k, const dlpi_fit_item *piece) {
+    return k->x.found.use[piece->at.cell].failed ? 0 : k->d.tokens + 1 - piece->at.tokens;
+}
+
+/* The pieces of a stream's first n documents, in their order; returns how many. The documents leave
+   the list, but keep their cells: of a cell, n is now pieces. */
+static uint32_t dlpi_fit_pieces(dlpi_pack *k, uint32_t i, uint64_t n, uint64_t *hash) {
+    dlpi_found_stream *x = &k->x.found.streams[i];
+    uint32_t pieces = 0;
+    for (*hash = 0; n > 0; n--) {
+        uint32_t c = x->head;
+        dlpi_found_cell *u = &k->x.found.use[c];
+        uint64_t at = 0, tokens = u->n;
+        *hash = dlpi_absorb(dlpi_absorb(*hash, u->ordinal), tokens);
+        for (u->n = 0; at < tokens; u->n++) {
+            uint64_t left = tokens - at;
+            uint32_t piece = left < k->d.tokens ? (uint32_t)left : k->d.tokens;
+            k->fit_items[pieces++].at = (dlpi_pack_segment){c, (uint32_t)at, piece};
+            at += piece;
+        }
+        x->head = u->next;
+        if (x->head == DLPI_FOUND_NONE) x->tail = DLPI_FOUND_NONE;
+        if (x->last_known == c) x->last_known = DLPI_FOUND_NONE;
+    }
+    return pieces;
+}
+
+/* Row `row` has so much room: into its list, which is in the rows' order. */
+static void dlpi_fit_room(dlpi_fit_item *items, const dlpi_fit_lists *rooms, uint32_t room,
+                          uint32_t row) {
+    uint32_t before = DLPI_FOUND_NONE;
+    uint32_t at = dlpi_fit_has(rooms, room) ? rooms->head[room] : DLPI_FOUND_NONE;
+    while (at < row) {
+        before = at;
+        at = items[at].row_next;
+    }
+    items[row].row_next = at;
+    if (before == DLPI_FOUND_NONE)
+        dlpi_fit_set(rooms, room, row);
+    else
+        items[before].row_next = row;
+}
+
+/* Put a piece into the fullest of so many rows that has room, or into a new one; returns how many
+   rows there are then. */
+static uint32_t dlpi_fit_put(dlpi_pack *k, const dlpi_fit_lists *rooms, uint32_t piece,
+                             uint32_t rows) {
+    dlpi_fit_item *items = k->fit_items, *x = &items[piece];
+    bool failed = k->x.found.use[x->at.cell].failed;
+    uint32_t room = failed ? rooms->n : dlpi_fit_next(rooms, x->at.tokens), row = rows;
+    x->next = DLPI_FOUND_NONE;
+    if (room == rooms->n) {
+        items[row].head = piece;
+        items[row].n = items[row].tokens = 0;
+    } else {
+        row = rooms->head[room];
+        dlpi_fit_set(rooms, room, items[row].row_next);
+        items[items[row].tail].next = piece;
+    }
+    items[row].tail = piece;
+    items[row].n++;
+    items[row].tokens += x->at.tokens;
+    if (!failed && items[row].tokens < k->d.tokens && items[row].n < k->most)
+        dlpi_fit_room(items, rooms, k->d.tokens - items[row].tokens, row);
+    return row == rows ? rows + 1 : rows;
+}
+
+/* Lay out so many pieces; returns the rows. */
+static uint32_t dlpi_fit_rows(dlpi_pack *k, uint32_t pieces) {
+    const dlpi_fit_lists sizes = dlpi_fit_lists_at(k, 0), rooms = dlpi_fit_lists_at(k, 1);
+    uint32_t rows = 0, at;
+    memset(k->fit_words, 0, (size_t)((sizes.n + 63) / 64) * 16); /* the bits of both */
+    for (uint32_t i = pieces; i-- > 0;) {
+        at = dlpi_fit_key(k, &k->fit_items[i]);
+        k->fit_items[i].next = dlpi_fit_has(&sizes, at) ? sizes.head[at] : DLPI_FOUND_NONE;
+        dlpi_fit_set(&sizes, at, i);
+    }
+    for (at = 0; (at = dlpi_fit_next(&sizes, at)) < sizes.n;) {
+        uint32_t piece = sizes.head[at];
+        dlpi_fit_set(&sizes, at, k->fit_items[piece].next);
+        rows = dlpi_fit_put(k, &rooms, piece, rows);
+    }
+    return rows;
+}
+
+/* ---- rows that are known ---- */
+
+static inline dlpi_fit_row *dlpi_fit_rows_of(const dlpi_pack *k, uint32_t i) {
+    return k->fit_rows + i * k->fit_most_rows;
+}
+static inline dlpi_pack_segment *dlpi_fit_pieces_of(const dlpi_pack *k, uint32_t i) {
+    return k->fit_pieces + i * k->fit_most_pieces;
+}
+
+/* A row of stream i, the first, is not needed any more. */
+static void dlpi_fit_drop(dlpi_pack *k, uint32_t i) {
+    dlpi_fit_stream *x = &k->fit_streams[i];
+    const dlpi_fit_row *row = &dlpi_fit_rows_of(k, i)[x->row++];
+    for (uint32_t j = 0; j < row->n; j++) {
+        uint32_t c = dlpi_fit_pieces_of(k, i)[row->first + j].cell;
+        dlpi_found_cell *u = &k->x.found.use[c];
+        if (++u->taken < u->n) continue;
+        k->x.found.streams[i].cells--;
+        dlpi_found_unlist(&k->x.found, c, false);
+    }
+}
+
+/* Rows that are given make room at the end. */
+static void dlpi_fit_compact(dlpi_pack *k, uint32_t i) {
+    dlpi_fit_stream *x = &k->fit_streams[i];
+    dlpi_fit_row *rows = dlpi_fit_rows_of(k, i);
+    dlpi_pack_segment *pieces = dlpi_fit_pieces_of(k, i);
+    uint32_t gone = x->row < x->rows ? rows[x->row].first : x->pieces;
+    memmove(pieces, pieces + gone, (x->pieces - gone) * sizeof *pieces);
+    memmove(rows, rows + x->row, (x->rows - x->row) * sizeof *rows);
+    x->pieces -= gone;
+    x->rows -= x->row;
+    x->row = 0;
+    for (uint32_t j = 0; j < x->rows; j++) rows[j].first -= gone;
+}
+
+/* Append n rows as they were laid out; each is told where the stream is behind it. */
+static void dlpi_fit_append(dlpi_pack *k, uint32_t i, uint32_t n, uint64_t ordinal, uint64_t last,
+                            uint64_t check) {
+    dlpi_fit_stream *x = &k->fit_streams[i];
+    const dlpi_fit_item *items = k->fit_items;
+    for (uint32_t row = 0; row < n; row++) {
+        dlpi_fit_row *to = &dlpi_fit_rows_of(k, i)[x->rows++];
+        to->first = x->pieces;
+        to->n = items[row].n;
+        for (uint32_t j = items[row].head; j != DLPI_FOUND_NONE; j = items[j].next)
+            dlpi_fit_pieces_of(k, i)[x->pieces++] = items[j].at;
+        to->behind = (dlpi_cursor){ordinal, 0, row + 1, check};
+        if (row + 1 == n) to->behind = (dlpi_cursor){last, 1, 0, 0};
+    }
+}
+
+/* Drop the rows of the first window that a state says are given: nothing of it may have changed,
+   unless there is an error to be told. */
+static uint32_t dlpi_fit_resume(dlp_pipe *p, uint32_t i, uint32_t rows, uint64_t check) {
+    dlpi_pack *k = dlpi_pack_of(p);
+    dlpi_fit_stream *x = &k->fit_streams[i];
+    const dlpi_fit_row *first = &dlpi_fit_rows_of(k, i)[x->row];
+    const dlpi_cursor *at = &k->x.found.streams[i].at;
+    uint32_t c = dlpi_fit_pieces_of(k, i)[first->first].cell;
+    if (at->place == 0 || k->x.found.use[c].failed) return rows;
+    if (at->check != check || at->place >= rows) {
+        dlpi_found_fail(p, DLP_ERR_RESUME,
+                        "the window of document %" PRIu64 " is not what it was when the state was "
+                        "saved, with %" PRIu64 " of its rows given: its documents, or their "
+                        "lengths, are others",
+                        dlpi_input_at(p, c)->index, at->place);
+        return 0;
+    }
+    for (uint64_t j = 0; j < at->place; j++) dlpi_fit_drop(k, i);
+    return rows - (uint32_t)at->place;
+}
+
+/* The next n documents of stream i are a window: the rows that so become known. */
+static uint32_t dlpi_fit_window(dlp_pipe *p, uint32_t i, uint64_t n) {
+    dlpi_pack *k = dlpi_pack_of(p);
+    dlpi_fit_stream *x = &k->fit_streams[i];
+    const dlpi_found_cell *use = k->x.found.use;
+    uint64_t hash, ordinal = use[k->x.found.streams[i].head].ordinal;
+    uint32_t pieces = dlpi_fit_pieces(k, i, n, &hash);
+    uint64_t last = use[k->fit_items[pieces - 1].at.cell].ordinal;
+    uint32_t rows = dlpi_fit_rows(k, pieces);
+    hash >>= 48;
+    dlpi_fit_compact(k, i);
+    dlpi_fit_append(k, i, rows, ordinal, last, hash);
+    x->documents -= n;
+    if (!x->begun) rows = dlpi_fit_resume(p, i, rows, hash);
+    x->begun = true;
+    return rows;
+}
+
+/* ---- the rule ---- */
+
+static void dlpi_fit_begin(dlpi_found *q, uint32_t i) {
+    dlpi_pack *k = (dlpi_pack *)(void *)q;
+    while (k->fit_streams[i].row < k->fit_streams[i].rows) dlpi_fit_drop(k, i);
+    k->fit_streams[i] = (dlpi_fit_stream){0};
+}
+
+/* A document that a cursor is behind is given; of others the window tells. */
+static uint64_t dlpi_fit_taken(uint64_t n, uint64_t used) { return used ? n : 0; }
+
+static uint64_t dlpi_fit_learned(dlpi_found *q, uint32_t i, uint32_t c) {
+    DLPI_UNUSED(c);
+    ((dlpi_pack *)(void *)q)->fit_streams[i].documents++;
+    return 0;
+}
+
+static uint64_t dlpi_fit_more(dlp_pipe *p, uint32_t i, bool out) {
+    dlpi_pack *k = dlpi_pack_of(p);
+    const dlpi_fit_stream *x = &k->fit_streams[i];
+    const uint64_t window = k->d.window, want = dlpi_found_look(p, &k->x.found);
+    uint64_t rows = 0;
+    while (k->x.found.rc == DLP_OK && x->rows - x->row < want &&
+           (x->documents >= window || (out && x->documents > 0)))
+        rows += dlpi_fit_window(p, i, x->documents < window ? x->documents : window);
+    return rows;
+}
+
+static void dlpi_fit_give(dlp_pipe *p, uint32_t i, uint32_t s, uint32_t r) {
+    dlpi_pack *k = dlpi_pack_of(p);
+    const dlpi_fit_row *from = &dlpi_fit_rows_of(k, i)[k->fit_streams[i].row];
+    dlpi_pack_row *row = dlpi_pack_row_at(p, s, r);
+    row->n = row->tokens = 0;
+    for (uint32_t j = 0; j < from->n; j++) {
+        const dlpi_pack_segment *x = &dlpi_fit_pieces_of(k, i)[from->first + j];
+        dlpi_pack_put(p, s, r, x->cell, x->first, x->tokens);
+    }
+    k->x.found.streams[i].at = from->behind;
+    dlpi_fit_drop(k, i);
+    dlpi_pack_count(p, row);
+}
+
+static const dlpi_found_rule dlpi_pack_fit = {
+    .begin = dlpi_fit_begin,
+    .taken = dlpi_fit_taken,
+    .learned = dlpi_fit_learned,
+    .more = dlpi_fit_more,
+    .give = dlpi_fit_give,
+};
+
+/* ---- memory ---- */
+
+/* What follows for so many rows that must be known. */
+static void dlpi_fit_sizes(dlpi_pack *k, uint64_t rows) {
+    const uint64_t t = k->d.tokens, longest = k->x.found.most_items;
+    uint64_t pieces = k->d.longer == DLP_PACK_LONGER_CUT ? (longest + t - 1) / t : 1;
+    k->fit_most_items = dlpi_times(pieces, k->d.window); /* and so rows of a window */
+    k->x.found.cursors.used_bits = 1;
+    k->x.found.cursors.place_bits = dlpi_bits_of(k->fit_most_items - 1);
+    k->fit_most_rows = dlpi_sum(k->fit_most_items, rows - 1);
+    k->fit_most_pieces = dlpi_sum(k->fit_most_items, dlpi_times(rows - 1, k->most));
+}
+
+static uint64_t dlpi_fit_rows_bytes(const dlpi_pack *k) {
+    return dlpi_times(dlpi_times(k->x.found.cursors.n, k->fit_most_rows), sizeof *k->fit_rows);
+}
+
+static int dlpi_fit_blocks(const dlpi_pack *k, dlpi_block *out) {
+    uint64_t n = k->x.found.cursors.n, pieces = dlpi_times(n, k->fit_most_pieces);
+    out[0] = (dlpi_block){offsetof(dlpi_pack, fit_streams), n * sizeof *k->fit_streams};
+    out[1] =
+        (dlpi_block){offsetof(dlpi_pack, fit_rows),
+                     dlpi_sum(dlpi_fit_rows_bytes(k), dlpi_times(pieces, sizeof *k->fit_pieces))};
+    out[2] = (dlpi_block){
+        offsetof(dlpi_pack, fit_words),
+        dlpi_sum(dlpi_fit_list_words(k) * 8, dlpi_times(k->fit_most_items, sizeof *k->fit_items))};
+    return 3;
+}
+
+static void dlpi_fit_live(dlpi_pack *k) {
+    k->fit_pieces = (dlpi_pack_segment *)(void *)((uint8_t *)k->fit_rows + dlpi_fit_rows_bytes(k));
+    k->fit_items = (dlpi_fit_item *)(void *)(k->fit_words + dlpi_fit_list_words(k));
+}
+
+/* ---- the desc ---- */
+
+static int dlpi_pack_bounds(dlp_pipe *p, const dlpi_stage *st, const dlp_pack_desc *d) {
+    static const dlpi_bound bounds[] = {
+        {DLPI_AT(dlp_pack_desc, tokens), 2, 1 << 24, "2..2^24"},
+        {DLPI_AT(dlp_pack_desc, rule), 0, DLP_PACK_FIT, "DLP_PACK_*"},
+        {DLPI_AT(dlp_pack_desc, window), 0, 4096, "0..4096"},
+        {DLPI_AT(dlp_pack_desc, longer), 0, DLP_PACK_LONGER_ERROR, "DLP_PACK_LONGER_*"},
+        {DLPI_AT(dlp_pack_desc, max_segments), 0, 4096, "0..4096"},
+        {DLPI_AT(dlp_pack_desc, positions), 0, 1, "0 or 1"},
+        {DLPI_AT(dlp_pack_desc, uneven), 0, 1, "0 or 1"},
+        {DLPI_AT(dlp_pack_desc, queue_size), 0, DLPI_FOUND_CELLS, "0..65536"},
+        {DLPI_AT(dlp_pack_desc, streams), 0, 1 << 16, "0..2^16, a divisor of batch_size"},
+        {DLPI_AT(dlp_pack_desc, steps_per_epoch), 0, INT64_C(1) << 40, "0..2^40"},
+    };
+    int rc = dlpi_check_bounds(p, st->name, d, DLPI_ROWS(bounds));
+    if (rc == DLP_OK && d->overlap >= d->tokens)
+        rc = dlpi_bad(p, st->name, "overlap", "below tokens", (int64_t)d->overlap);
+    if (rc == DLP_OK && d->max_segments > 0 && d->max_segments <= d->overlap)
+        rc = dlpi_bad(p, st->name, "max_segments", "above overlap, or 0", d->max_segments);
+    if (rc == DLP_OK && d->rule == DLP_PACK_FIT && d->overlap > 0)
+        rc = dlpi_bad(p, st->name, "overlap", "0 with DLP_PACK_FIT", (int64_t)d->overlap);
+    if (rc == DLP_OK && d->rule == DLP_PACK_CUT && d->window > 0)
+        rc = dlpi_bad(p, st->name, "window", "0 with DLP_PACK_CUT", (int64_t)d->window);
+    if (rc == DLP_OK && d->rule == DLP_PACK_CUT && d->longer != 0)
+        rc = dlpi_bad(p, st->name, "longer", "0 with DLP_PACK_CUT", d->longer);
+    return rc == DLP_OK ? dlpi_check_input_workers(p, st) : rc;
+}
+
+static int dlpi_pack_take(dlp_pipe *p, dlpi_stage *st, const dlp_pack_desc *d) {
+    dlpi_pack *k = st->self;
+    dlpi_found *q = &k->x.found;
+    int rc = dlpi_pack_bounds(p, st, d);
+    if (rc != DLP_OK) return rc;
+    k->d = *d;
+    if (d->rule == DLP_PACK_FIT && d->window == 0) k->d.window = 256;
+    q->d = (dlp_part_desc){.manifest_id = d->id, .queue_size = d->queue_size, .uneven = d->uneven};
+    q->least_items = 1;
+    q->counts_bytes = sizeof(dlpi_found_counts) + DLPI_PACK_WORDS * 8;
+    q->plan.streams = d->streams ? d->streams : 1;
+    q->plan.steps = d->steps_per_epoch;
+    return DLP_OK;
+}
+
+/* ---- fields ---- */
+
+/* Are these fields of documents? */
+static int dlpi_pack_documents(dlp_pipe *p, const dlpi_expand *x) {
+    const dlp_field *f = x->input_fields;
+    if (x->input.n_fields > DLP_MAX_FIELDS - 2)
+        return dlpi_bad(p, p->fetch->name, "dataset.n_fields", "1..14 behind pack",
+                        x->input.n_fields);
+    for (uint32_t i = 0; i < x->input.n_fields; i++)
+        if (!f[i].ragged || f[i].ndim < 1 || f[i].shape[0] != f[0].shape[0] || f[i].shape[0] < 1 ||
+            f[i].shape[0] > INT32_MAX)
+            return dlpi_bad_field(p, p->fetch->name, i, f[i].name, "shape",
+                                  "behind pack each field is ragged, and has the shape[0] of the "
+                                  "first one, the longest document, below 2^31");
+    return DLP_OK;
+}
+
+static int dlpi_pack_copy(void *user, dlp_item *it);
+
+/* Rows have the documents' fields, of T tokens, and two more. */
+static int dlpi_pack_fields(dlp_pipe *p, dlpi_stage *st) {
+    dlpi_pack *k = st->self;
+    dlpi_stage *fetch = p->fetch;
+    const uint32_t t = k->d.tokens;
+    uint32_t n, least = k->d.overlap + 1 < 8 ? 8 : k->d.overlap + 1;
+    uint64_t fit = 2048 / p->global_batch;
+    int rc = dlpi_expand_adopt(p, st, dlpi_pack_copy);
+    if (rc != DLP_OK || (rc = dlpi_pack_documents(p, &k->x)) != DLP_OK) return rc;
+    k->most = k->d.max_segments ? k->d.max_segments : fit > least ? (uint32_t)fit : least;
+    if (k->most > t) k->most = t;
+    k->n = n = k->x.input.n_fields;
+    k->x.found.most_items = k->x.found.plan.most = (uint64_t)k->x.input_fields[0].shape[0];
+    for (uint32_t i = 0; i < n; i++) {
+        fetch->fields[i].shape[0] = t;
+        fetch->fields[i].max_per_batch = 0;
+    }
+    dlpi_copy_text(fetch->field_names[n], sizeof fetch->field_names[n], "cu_seqlens");
+    dlpi_copy_text(fetch->field_names[n + 1], sizeof fetch->field_names[n], "position_ids");
+    fetch->fields[n] = (dlp_field){fetch->field_names[n], DLP_I32, 1, {k->most + 1}, 0, 0};
+    fetch->fields[n + 1] = (dlp_field){fetch->field_names[n + 1], DLP_I32, 1, {t}, 0, 0};
+    fetch->dataset.n_fields = n + 2;
+    return DLP_OK;
+}
+
+static int dlpi_pack_sizes(dlp_pipe *p) {
+    dlpi_pack *k = dlpi_pack_of(p);
+    int rc = dlpi_expand_inputs(p, dlpi_pack_fields);
+    if (rc != DLP_OK || k->d.rule == DLP_PACK_CUT) return rc;
+    dlpi_fit_sizes(k, dlpi_found_look(p, &k->x.found));
+    return DLP_OK;
+}
+
+/* ---- cells, memory ---- */
+
+/* Documents of a stream that hold the rows which must be known. */
+static uint64_t dlpi_pack_need(const dlp_pipe *p, const dlpi_pack *k) {
+    uint64_t rows = dlpi_found_look(p, &k->x.found);
+    if (k->d.rule == DLP_PACK_FIT)
+        return dlpi_times(rows - 1, k->most < k->d.window ? k->most : k->d.window) + k->d.window;
+    return k->d.overlap ? dlpi_times(rows, k->most - 1) + 1 : dlpi_times(rows, k->most);
+}
+
+static int dlpi_pack_check(dlp_pipe *p, dlpi_stage *st) {
+    dlpi_pack *k = st->self;
+    dlpi_expand *x = &k->x;
+    int rc = dlpi_fields_init(p, st->name, &x->in, x->input.fields, x->input.n_fields, false);
+    if (rc != DLP_OK) return rc;
+    x->in_bytes = dlpi_expand_places(&x->in, x->in_at);
+    for (uint32_t f = 0; f < k->n; f++)
+        k->unit[f] = x->in.at[f].row_bytes / (uint64_t)x->in.at[f].f.shape[0];
+    k->row_stride = sizeof(dlpi_pack_row) + k->most * sizeof(dlpi_pack_segment);
+    x->found.rule = k->d.rule == DLP_PACK_FIT ? &dlpi_pack_fit : &dlpi_pack_cut;
+    x->found.d.max_part_bytes = x->in_bytes;
+    return dlpi_found_cells(p, st, dlpi_pack_need(p, k), "batch_size, max_segments, window");
+}
+
+static uint64_t dlpi_pack_slot_bytes(const dlp_pipe *p) {
+    return dlpi_sum(sizeof(dlpi_source_state),
+                    dlpi_round_up(dlpi_times(p->batch_rows, dlpi_pack_of(p)->row_stride), 8));
+}
+
+static int dlpi_pack_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out) {
+    const dlpi_pack *k = st->self;
+    int n = dlpi_found_blocks(p, st, out);
+    if (k->d.rule == DLP_PACK_FIT) return n + dlpi_fit_blocks(k, out + n);
+    out[n] = (dlpi_block){offsetof(dlpi_pack, streams),
+                          dlpi_times(k->x.found.cursors.n, sizeof *k->streams)};
+    return n + 1;
+}
+
+static void dlpi_pack_live(dlp_pipe *p, dlpi_stage *st) {
+    dlpi_pack *k = st->self;
+    dlpi_found_live(p, st);
+    k->words = (uint64_t *)(void *)(k->x.found.counts + 1);
+    if (k->d.rule == DLP_PACK_FIT) dlpi_fit_live(k);
+}
+
+/* ---- a row of a batch is fetched ---- */
+
+typedef struct dlpi_pack_extra { /* of a row, for its copy */
+    dlp_part part;               /* first: dlp_item.part */
+    const dlp_pipe *p;
+    const dlpi_pack_row *row;
+} dlpi_pack_extra;
+
+static void dlpi_pack_row_extra(dlpi_worker *w, dlp_item *it, uint32_t s, uint32_t row,
+                                void *extra) {
+    dlpi_pack_extra *e = extra;
+    *e = (dlpi_pack_extra){.p = w->p, .row = dlpi_pack_row_at(w->p, s, row)};
+    it->part = &e->part;
+}
+
+/* Where segments begin, and places of tokens. */
+static void dlpi_pack_places(const dlpi_pack *k, const dlpi_pack_row *row, int32_t *bounds,
+                             int32_t *places) {
+    uint32_t at = 0;
+    bounds[0] = 0;
+    for (uint32_t i = 0; i < k->most; i++) {
+        uint32_t n = i < row->n ? row->at[i].tokens : 0;
+        int32_t from = n > 0 && k->d.positions ? (int32_t)row->at[i].first : 0;
+        for (uint32_t j = 0; j < n; j++) places[at + j] = from + (int32_t)j;
+        at += n;
+        bounds[i + 1] = (int32_t)at;
+    }
+    memset(places + at, 0, (k->d.tokens - at) * sizeof *places);
+}
+
+/* The fetch stage's callback: segments, out of their cells. */
+static int dlpi_pack_copy(void *user, dlp_item *it) {
+    const dlpi_pack *k = user;
+    const dlpi_pack_extra *e = (const dlpi_pack_extra *)(const void *)it->part;
+    const dlpi_pack_row *row = e->row;
+    for (uint32_t f = 0; f < k->n; f++) {
+        uint8_t *to = it->data[f];
+        for (uint32_t i = 0; i < row->n; i++) {
+            const dlpi_pack_segment *g = &row->at[i];
+            uint64_t bytes = g->tokens * k->unit[f];
+            memcpy(to, dlpi_input_bytes(e->p, g->cell) + k->x.in_at[f] + g->first * k->unit[f],
+                   (size_t)bytes);
+            to += bytes;
+        }
+        it->length[f] = row->tokens; /* what is behind is zeroed, as of any ragged field */
+    }
+    dlpi_pack_places(k, row, it->data[k->n], it->data[k->n + 1]);
+    return 0;
+}
+
+/* ---- a document is read ---- */
+
+/* One try. Returns 0, or what is wrong. */
+static int dlpi_pack_load(dlpi_worker *w, uint32_t c) {
+    const dlpi_pack *k = dlpi_pack_of(w->p);
+    dlpi_input *cell = dlpi_input_at(w->p, c);
+    dlp_item in = dlpi_expand_in(w, cell);
+    void *data[DLP_MAX_FIELDS];
+    int rc = dlpi_call_verdict(w, cell->killed_by, cell->rec);
+    if (rc != 0) return rc;
+    dlpi_expand_item(&in, dlpi_input_bytes(w->p, c), &k->x.in, k->x.in_at, data,
+                     !k->x.input.writes_all_bytes);
+    rc = k->x.input.fetch(k->x.input.user, &in);
+    if (rc == 0) rc = dlpi_expand_lengths(w, &k->x.in, in.length);
+    for (uint32_t f = 1; f < k->n && rc == 0; f++)
+        if (in.length[f] != in.length[0])
+            rc = dlpi_say(w, DLP_ERR_LENGTH,
+                          "field \"%s\" has %" PRIu64 " rows, \"%s\" has %" PRIu64,
+                          k->x.in.at[f].name, in.length[f], k->x.in.at[0].name, in.length[0]);
+    if (rc == DLP_SKIP) rc = 0, in.length[0] = 0;
+    if (rc == 0 && in.length[0] > k->d.tokens && k->d.longer == DLP_PACK_LONGER_ERROR)
+        rc = dlpi_say(w, DLP_ERR_LENGTH, "it has %" PRIu64 " tokens, a row has %" PRIu32,
+                      in.length[0], k->d.tokens);
+    rc = dlpi_guard_input(w, c, k->x.in_bytes, dlpi_item_returned(w, rc));
+    if (rc != 0) return rc;
+    if (in.length[0] > k->d.tokens && k->d.longer == DLP_PACK_LONGER_DROP) in.length[0] = 0;
+    cell->items = in.length[0];
+    cell->bytes = cell->items * k->unit[0];
+    return 0;
+}
+
+/* ---- states, statistics ---- */
+
+static void dlpi_pack_config(const dlp_pipe *p, dlpi_state *s) {
+    const dlpi_pack *k = dlpi_pack_of(p);
+    const uint64_t words[] = {
+        k->d.tokens,           (uint64_t)k->d.rule,      k->d.overlap, k->most, k->d.window,
+        (uint64_t)k->d.longer, (uint64_t)k->d.positions, k->d.id};
+    s->params = dlpi_order_hash_array(s->params, words, sizeof words / sizeof *words);
+    s->params = dlpi_found_hash(&k->x.found.plan, s->params);
+}
+
+static bool dlpi_pack_seen(const dlpi_words *words, dlpi_seen *s, int32_t stage) {
+    const int type = DLPI_REC_OWN + stage;
+    const uint64_t at = sizeof(dlpi_found_counts);
+    uint64_t *own = s->figures.stages[stage].own;
+    if (!dlpi_found_seen(words, s, stage)) return false;
+    for (uint64_t i = 0; i < DLPI_PACK_WORDS && words->rec[type].type != 0; i++)
+        if (!dlpi_word_at(words, type, 0, at + i * 8, 8, &own[i])) return false;
+    return true;
+}
+
+static const dlpi_source_ops dlpi_pack_source = {
+    .sizes = dlpi_pack_sizes,
+    DLPI_FOUND_BATCHES,
+    .slot_bytes = dlpi_pack_slot_bytes,
+    .row_bytes = sizeof(dlpi_pack_extra),
+    .row = dlpi_pack_row_extra,
+    .config = dlpi_pack_config,
+    .params = "streams, steps_per_epoch, fields, and all that pack says of rows",
+    .input = "document",
+    .load = dlpi_pack_load,
+};
+
+static const dlpi_stage_ops dlpi_pack_ops = {
+    .kind = DLP_STAGE_PACK,
+    .expands = 1,
+    DLPI_OPS_OF_INPUTS,
+    .seen = dlpi_pack_seen,
+    .self_bytes = sizeof(dlpi_pack),
+    .check = dlpi_pack_check,
+    .layout = dlpi_found_layout,
+    .private_words = "document tables",
+    .blocks = dlpi_pack_blocks,
+    .live = dlpi_pack_live,
+    .source = &dlpi_pack_source,
 };
 
 /* ---------------------------------------------------------------------------------------------
@@ -24984,7 +25908,7 @@ DLPDEF dlp_stage dlp_pipe_add_fetch(dlp_pipe *p, const dlp_fetch_desc *desc) {
     if (desc->dataset == NULL) return dlpi_missing(p, st->name, "dataset", "the items");
     st->dataset = *desc->dataset;
     if (st->dataset.filter && !dlpi_last_expands(p))
-        return dlpi_bad(p, st->name, "dataset.filter", "0, but after dlp_pipe_add_expand",
+        return dlpi_bad(p, st->name, "dataset.filter", "0, but after dlp_pipe_add_expand or _pack",
                         st->dataset.filter);
     dlpi_open_end_take(p, st);
     st->item = st->dataset.fetch;
@@ -25495,6 +26419,14 @@ static dlp_stage dlpi_filter_fetch(dlp_pipe *p, dlp_fetch_desc *fetch, const voi
     fetch->workers =
         (dlp_workers_desc){.num_workers = n < 2 ? n : 2, .placement = d.workers.placement};
     return dlp_pipe_add_expand(p, &d);
+}
+
+DLPDEF dlp_stage dlp_pipe_add_pack(dlp_pipe *p, const dlp_pack_desc *desc) {
+    dlpi_stage *st;
+    if (p == NULL || desc == NULL) return DLP_ERR_ARG;
+    st = dlpi_add(p, &dlpi_pack_ops, "pack", &desc->workers);
+    if (st == NULL) return dlpi_add_refused(p);
+    return dlpi_added(p, st, dlpi_pack_take(p, st, desc));
 }
 
 /* ---- the loader ---- */

@@ -18,13 +18,14 @@
     KIND(PARTS, 10, dlpi_parts_ops)          /* needs: parts */ \
     KIND(FOUND, 12, dlpi_found_ops)          /* needs: parts */ \
     KIND(EXPAND, 13, dlpi_expand_ops)        /* needs: parts */ \
+    KIND(PACK, 15, dlpi_pack_ops)            /* needs: parts */ \
     KIND(SCRATCH, 14, dlpi_scratch_kind_ops) /* needs: scratch */ \
     KIND(GUARD, 11, dlpi_guard_ops)          /* needs: guard */
 
 /* How they follow each other, in words. */
 #define DLPI_STAGE_ORDER \
-    "sampler, repeat, parts or expand, fetch, scratch, item maps and a cache, batch, batch maps, " \
-    "transfer, split"
+    "sampler, repeat, parts, expand or pack, fetch, scratch, item maps and a cache, batch, " \
+    "batch maps, transfer, split"
 
 #define DLPI_KIND_NUMBER(name, number, ops) DLP_STAGE_##name = number,
 enum { DLPI_STAGE_KINDS(DLPI_KIND_NUMBER) };

@@ -65,6 +65,7 @@
    >>parts          PART QUEUE: FILES, ARCHIVES, RANGES THAT HOLD MANY ITEMS
    >>found          PARTS WHOSE ITEMS ARE COUNTED BY LOAD
    >>expand         EXPANDERS AND FILTERS: 0..k ITEMS OF ONE INPUT
+   >>pack           PACKING: DOCUMENTS INTO ROWS OF T TOKENS
    Looking at them:
    >>stats          COUNTERS, TRACE, PICTURES, WORDS
    >>predict        WHAT OTHER NUMBERS OF WORKERS WOULD GIVE
@@ -90,8 +91,8 @@
    >>impl-inputs >>impl-parts >>impl-found >>impl-tune >>impl-scheduler >>impl-pace
    >>impl-deliver >>impl-split
    >>impl-build >>impl-placement >>impl-stats
-   >>impl-devices >>impl-dlpack >>impl-expand >>impl-files >>impl-part-files >>impl-mapped
-   >>impl-tokens
+   >>impl-devices >>impl-dlpack >>impl-expand >>impl-pack >>impl-files >>impl-part-files
+   >>impl-mapped >>impl-tokens
    >>impl-folder >>impl-arrays >>impl-push >>impl-public >>impl-kinds >>impl-pictures >>impl-predict
    >>licence
 

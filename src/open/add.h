@@ -34,7 +34,7 @@ DLPDEF dlp_stage dlp_pipe_add_fetch(dlp_pipe *p, const dlp_fetch_desc *desc) {
     if (desc->dataset == NULL) return dlpi_missing(p, st->name, "dataset", "the items");
     st->dataset = *desc->dataset;
     if (st->dataset.filter && !dlpi_last_expands(p))
-        return dlpi_bad(p, st->name, "dataset.filter", "0, but after dlp_pipe_add_expand",
+        return dlpi_bad(p, st->name, "dataset.filter", "0, but after dlp_pipe_add_expand or _pack",
                         st->dataset.filter);
     dlpi_open_end_take(p, st);
     st->item = st->dataset.fetch;

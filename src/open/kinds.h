@@ -9,6 +9,7 @@
 #include "stages/parts.h"
 #include "source/found.h"
 #include "source/expand.h"
+#include "source/pack.h"
 #include "stages/transfer.h"
 #include "stages/cache.h"
 #include "stages/split.h"

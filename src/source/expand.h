@@ -1,7 +1,7 @@
 /* needs: parts */
 #pragma once
 #include "api/expand.h"
-#include "stages/found.h"
+#include "source/found_states.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-expand     EXPANDERS AND FILTERS
    The same source: an input is a dataset index, and its cell has the items that were made of it,
@@ -81,24 +81,33 @@ static int dlpi_expand_take(dlp_pipe *p, dlpi_stage *st, const dlp_expand_desc *
 }
 
 /* Take over what the fetch stage calls, and its fields: once, though sizes are asked for twice. */
-static int dlpi_expand_adopt(dlp_pipe *p, dlpi_stage *st) {
+static int dlpi_expand_adopt(dlp_pipe *p, dlpi_stage *st, dlp_item_fn copy) {
     dlpi_expand *x = st->self;
     dlpi_stage *fetch = p->fetch;
     if (x->taken) return DLP_OK;
     if (fetch->in_flight > 0)
-        return dlpi_bad(p, fetch->name, "fetcher", "DLP_FETCH_SEQUENTIAL behind expand", 1);
+        return dlpi_bad(p, fetch->name, "fetcher", "DLP_FETCH_SEQUENTIAL behind expand or pack", 1);
     if (fetch->w.on_error == DLP_ON_ERROR_REPLACE)
-        return dlpi_bad(p, fetch->name, "on_error", "DLP_ON_ERROR_RAISE or _DROP behind expand", 1);
+        return dlpi_bad(p, fetch->name, "on_error",
+                        "DLP_ON_ERROR_RAISE or _DROP behind expand or pack", 1);
     x->taken = true;
     x->input = fetch->dataset;
     memcpy(x->input_fields, fetch->fields, sizeof x->input_fields);
     memcpy(x->input_names, fetch->field_names, sizeof x->input_names);
     for (uint32_t f = 0; f < DLP_MAX_FIELDS; f++) x->input_fields[f].name = x->input_names[f];
     x->input.fields = x->input_fields;
-    fetch->item = dlpi_expand_copy;
+    fetch->item = copy;
     fetch->user = x;
     fetch->dataset.writes_all_bytes = 1;
-    if (x->d.n_fields == 0) return DLP_OK;
+    return DLP_OK;
+}
+
+/* The fields of the items are the stage's own, if it has any. */
+static int dlpi_expand_fields(dlp_pipe *p, dlpi_stage *st) {
+    const dlpi_expand *x = st->self;
+    dlpi_stage *fetch = p->fetch;
+    int rc = dlpi_expand_adopt(p, st, dlpi_expand_copy);
+    if (rc != DLP_OK || x->d.n_fields == 0) return rc;
     memcpy(fetch->field_names, st->field_names, sizeof fetch->field_names);
     memcpy(fetch->fields, st->fields, sizeof fetch->fields);
     for (uint32_t f = 0; f < x->d.n_fields; f++) fetch->fields[f].name = fetch->field_names[f];
@@ -106,20 +115,23 @@ static int dlpi_expand_adopt(dlp_pipe *p, dlpi_stage *st) {
     return DLP_OK;
 }
 
-static int dlpi_expand_sizes(dlp_pipe *p) {
+/* Fields: what takes over the fetch stage's. */
+static int dlpi_expand_inputs(dlp_pipe *p, int (*fields)(dlp_pipe *p, dlpi_stage *st)) {
     dlpi_expand *x = p->source_stage->self;
     int32_t order = p->sampler->sampler.order;
     int rc;
     if (order != DLP_ORDER_SEQUENTIAL && order != DLP_ORDER_SHUFFLED)
         return dlpi_bad(p, p->sampler->name, "sampler.order",
-                        "DLP_ORDER_SEQUENTIAL or DLP_ORDER_SHUFFLED with expand", order);
+                        "DLP_ORDER_SEQUENTIAL or DLP_ORDER_SHUFFLED with expand or pack", order);
     if ((rc = dlpi_found_refuses(p)) != DLP_OK) return rc;
     if ((rc = dlpi_check_items(p)) != DLP_OK) return rc;
-    if ((rc = dlpi_expand_adopt(p, p->source_stage)) != DLP_OK) return rc;
+    if ((rc = fields(p, p->source_stage)) != DLP_OK) return rc;
     x->found.plan.n_inputs = p->fetch->dataset.n_items;
     x->found.plan.shuffle_inputs = order == DLP_ORDER_SHUFFLED;
     return dlpi_found_lengths(p);
 }
+
+static int dlpi_expand_sizes(dlp_pipe *p) { return dlpi_expand_inputs(p, dlpi_expand_fields); }
 
 static int dlpi_expand_check(dlp_pipe *p, dlpi_stage *st) {
     dlpi_expand *x = st->self;
@@ -188,18 +200,23 @@ static int dlpi_expand_make(dlpi_worker *w, dlpi_making *m, dlp_item *in, uint64
     return rc;
 }
 
+/* The input of a cell, as its callback sees it; without its fields. */
+static dlp_item dlpi_expand_in(dlpi_worker *w, const dlpi_input *cell) {
+    return (dlp_item){.index = cell->index,
+                      .epoch = cell->epoch,
+                      .position = cell->first,
+                      .attempt = dlpi_rec_tries(cell->rec),
+                      .worker = (uint32_t)w->id,
+                      .worker_state = w->state,
+                      .seed = dlpi_found_of(w->p)->plan.seed,
+                      .call = &w->note};
+}
+
 /* One try. Returns 0, or what is wrong. */
 static int dlpi_expand_load(dlpi_worker *w, uint32_t c) {
     const dlpi_expand *x = w->p->source_stage->self;
     dlpi_input *cell = dlpi_input_at(w->p, c);
-    dlp_item in = {.index = cell->index,
-                   .epoch = cell->epoch,
-                   .position = cell->first,
-                   .attempt = dlpi_rec_tries(cell->rec),
-                   .worker = (uint32_t)w->id,
-                   .worker_state = w->state,
-                   .seed = x->found.plan.seed,
-                   .call = &w->note};
+    dlp_item in = dlpi_expand_in(w, cell);
     dlpi_making m = {.x = {.item = &in, .call = &w->note}, .by = x};
     uint64_t items = 1;
     int rc = dlpi_call_verdict(w, cell->killed_by, cell->rec);

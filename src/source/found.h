@@ -1,6 +1,6 @@
 /* needs: parts */
 #pragma once
-#include "stages/found.h"
+#include "source/found_states.h"
 /* ---- parts of unknown count: what their desc may say, and a load ---- */
 
 static int dlpi_found_bounds(dlp_pipe *p, const dlpi_stage *st, const dlp_part_desc *d) {

@@ -78,9 +78,25 @@ typedef struct dlpi_found_row {
     uint32_t cell, number; /* of the item in its input */
 } dlpi_found_row;
 
+struct dlpi_found;
+
+/* What rows are, where they are not the items themselves. Of stream i: */
+typedef struct dlpi_found_rule {
+    void (*begin)(struct dlpi_found *q, uint32_t i);
+    uint64_t (*taken)(uint64_t n, uint64_t used); /* of the n items of the input that a cursor
+                                                     names: how many are given; NULL: used */
+    uint64_t (*learned)(struct dlpi_found *q, uint32_t i, uint32_t c); /* cell c is the last known:
+                                                                    rows that now are known, too */
+    uint64_t (*more)(dlp_pipe *p, uint32_t i, bool out); /* all that is there is learned, and is
+                                                            all that there is: rows, as above */
+    void (*give)(dlp_pipe *p, uint32_t i, uint32_t s, uint32_t r); /* its next row is row r */
+} dlpi_found_rule;
+
 /* What the stage keeps. */
 typedef struct dlpi_found {
     dlp_part_desc d;
+    const dlpi_found_rule *rule;      /* NULL: a row is an item */
+    uint64_t counts_bytes;            /* of counts, with what a rule has behind them */
     uint64_t most_items, least_items; /* of an input that has any */
     uint32_t n_cells;
     uint8_t pad[DLPI_LINE]; /* part workers read what is above; below is the scheduler's */
@@ -205,19 +221,16 @@ static uint64_t dlpi_found_more(const dlpi_found *q, const dlpi_stage *st) {
     return more > 1024 ? 1024 : more > workers ? more : workers;
 }
 
-/* How many cells there are. So many rows, from anywhere in an input on, lie in so many inputs. */
-static int dlpi_found_check(dlp_pipe *p, dlpi_stage *st) {
+/* How many cells there are, a stream needing so many; because: what that follows from. */
+static int dlpi_found_cells(dlp_pipe *p, dlpi_stage *st, uint64_t need, const char *because) {
     dlpi_found *q = st->self;
-    uint64_t rows = dlpi_found_rows_needed(p, q), each = dlpi_found_inputs(&q->plan, 0), all;
+    uint64_t all = dlpi_times(need, q->cursors.n);
     uint32_t fit = dlpi_cursors_fit(&q->cursors, DLP_SAMPLER_STATE_BYTES);
     if (q->cursors.n > fit)
         return dlpi_refuse(p, DLP_ERR_ARG, st->name, "streams",
                            "this rank reads %" PRIu32 " streams, a state has room for %" PRIu32
                            " (n_parts, max_items, window): fewer streams, or more ranks",
                            q->cursors.n, fit);
-    rows = 1 + (rows - 1 + q->least_items - 1) / q->least_items;
-    if (q->plan.window && q->plan.steps == 0 && each < rows) rows = each;
-    all = rows * q->cursors.n;
     q->n_cells = q->d.queue_size;
     if (q->n_cells == 0 && all <= DLPI_FOUND_CELLS) {
         uint64_t more = all + dlpi_found_more(q, st);
@@ -226,10 +239,20 @@ static int dlpi_found_check(dlp_pipe *p, dlpi_stage *st) {
     if (q->n_cells >= all) return DLP_OK;
     return dlpi_refuse(p, DLP_ERR_ARG, st->name, "queue_size",
                        "a batch%s may need %" PRIu64 " parts at once (%" PRIu32 " streams, %" PRIu64
-                       " of each: batch_size, min_items%s), queue_size is %" PRIu32
+                       " of each: %s), queue_size is %" PRIu32
                        "; 0 takes what is needed, at most 65536",
-                       q->plan.window ? " and its windows" : "", all, q->cursors.n, rows,
-                       q->plan.window ? ", window" : "", q->d.queue_size);
+                       q->plan.window ? " and its windows" : "", all, q->cursors.n, need, because,
+                       q->d.queue_size);
+}
+
+/* So many rows, from anywhere in an input on, lie in so many inputs. */
+static int dlpi_found_check(dlp_pipe *p, dlpi_stage *st) {
+    const dlpi_found *q = st->self;
+    uint64_t rows = dlpi_found_rows_needed(p, q), each = dlpi_found_inputs(&q->plan, 0);
+    rows = 1 + (rows - 1 + q->least_items - 1) / q->least_items;
+    if (q->plan.window && q->plan.steps == 0 && each < rows) rows = each;
+    return dlpi_found_cells(
+        p, st, rows, q->plan.window ? "batch_size, min_items, window" : "batch_size, min_items");
 }
 
 /* ---- memory ---- */
@@ -242,7 +265,8 @@ static void dlpi_found_layout(dlp_pipe *p, dlpi_stage *st) {
     const dlpi_found *q = st->self;
     uint64_t stride = dlpi_round_up(dlpi_sum(q->d.max_part_bytes, DLPI_GUARD), dlpi_found_align(q));
     dlpi_inputs_layout(p, st, q->n_cells);
-    dlpi_area_add(p, DLPI_REC_OWN + st->id, NULL, sizeof(dlpi_found_counts), 1, DLPI_LINE);
+    dlpi_area_add(p, DLPI_REC_OWN + st->id, NULL,
+                  q->counts_bytes ? q->counts_bytes : sizeof(dlpi_found_counts), 1, DLPI_LINE);
     dlpi_area_add(p, DLPI_REC_SOURCE, "part cells: records", sizeof(dlpi_input), q->n_cells,
                   DLPI_LINE);
     dlpi_area_add(p, DLPI_REC_SOURCE_CELLS, q->plan.window ? "part cells, windows" : "part cells",
@@ -328,6 +352,7 @@ static void dlpi_found_begin(dlpi_found *q, uint64_t epoch) {
             x->epoch = epoch;
             x->next = 0;
         }
+        if (q->rule) q->rule->begin(q, i);
     }
 }
 
@@ -397,20 +422,23 @@ static int dlpi_found_learn_one(dlp_pipe *p, uint32_t i, bool loaded) {
     uint64_t s = q->cursors.first + i;
     u->n = loaded ? cell->items : dlpi_found_failed(p, u, cell);
     u->taken = u->ordinal == x->at.ordinal ? x->at.used : 0;
+    if (q->rule && q->rule->taken)
+        u->taken = q->rule->taken(u->n, u->taken);
+    else if (u->failed)
+        u->n += u->taken;
     if (u->n < u->taken)
         return dlpi_found_fail(p, DLP_ERR_RESUME,
-                               "part %" PRIu64 " has %" PRIu64
-                               " items, the state says that %" PRIu64
-                               " of them were given: it is not the part it was",
-                               cell->index, u->n, u->taken);
+                               "%s %" PRIu64 " has %" PRIu64 " items, the state says that %" PRIu64
+                               " of them were given: it is not the %s it was",
+                               p->source->input, cell->index, u->n, u->taken, p->source->input);
     dlpi_found_count(q->counts, u->failed ? 0 : u->n);
     x->empty = u->n == 0 ? x->empty + 1 : 0;
-    x->rows += u->n - u->taken;
     x->known = u->next;
     if (u->n > u->taken)
         x->last_known = c;
     else
         dlpi_found_pass(q, x, c);
+    x->rows += q->rule && u->n > u->taken ? q->rule->learned(q, i, c) : u->n - u->taken;
     if (dlpi_found_shuffled(q) && u->n > 0)
         dlpi_found_items(&q->plan, &q->items[c], u->epoch, cell->index,
                          u->ordinal / dlpi_found_inputs(&q->plan, s), u->n);
@@ -438,7 +466,9 @@ static uint64_t dlpi_found_whole(const dlpi_found *q, const dlpi_found_stream *x
 
 /* Rows of a stream that may be given. */
 static inline uint64_t dlpi_found_rows_left(const dlpi_found *q, const dlpi_found_stream *x) {
-    uint64_t whole = q->plan.window ? dlpi_found_whole(q, x) : x->rows;
+    uint64_t whole;
+    if (q->rule) return x->rows;
+    whole = q->plan.window ? dlpi_found_whole(q, x) : x->rows;
     return whole > x->at.place ? whole - x->at.place : 0;
 }
 
@@ -509,6 +539,7 @@ static int dlpi_found_learn(dlp_pipe *p) {
             if (dlpi_found_learn_one(p, i, low == DLPI_INPUT_LOADED) != DLP_OK) break;
         }
         if (q->plan.window && q->rc == DLP_OK) dlpi_found_open(p, i);
+        if (q->rule && q->rc == DLP_OK) x->rows += q->rule->more(p, i, dlpi_found_out(q, x));
     }
     return q->rc;
 }
@@ -674,13 +705,11 @@ static bool dlpi_found_ready(dlp_pipe *p, uint64_t rows) {
     return there;
 }
 
-/* Row r of slot s is an item of the input in cell c. */
-static void dlpi_found_give_row(dlp_pipe *p, uint32_t s, uint32_t r, uint32_t c, uint32_t number) {
+/* Row r of slot s has something of the input in cell c. */
+static void dlpi_found_use(dlp_pipe *p, uint32_t s, uint32_t r, uint32_t c) {
     dlpi_found_cell *u = &dlpi_found_of(p)->use[c];
     dlpi_input *cell = dlpi_input_at(p, c);
     dlpi_bslot *slot = dlpi_slot_at(p, s);
-    dlpi_found_rows_of(p, s)[r] = (dlpi_found_row){c, number};
-    dlpi_slot_index(p, s)[r] = cell->index;
     if (u->used != slot->sequence + 1) {
         u->used = slot->sequence + 1;
         DLPI_STORE_RLX(&cell->used, slot->sequence + 1); /* for observers */
@@ -692,6 +721,13 @@ static void dlpi_found_give_row(dlp_pipe *p, uint32_t s, uint32_t r, uint32_t c,
         dlpi_slot_rec(p, s)[r] = DLPI_ROW_LEFT;
         dlpi_slot_fail(slot, DLPI_NOBODY, &e);
     }
+}
+
+/* Row r of slot s is an item of the input in cell c. */
+static void dlpi_found_give_row(dlp_pipe *p, uint32_t s, uint32_t r, uint32_t c, uint32_t number) {
+    dlpi_found_rows_of(p, s)[r] = (dlpi_found_row){c, number};
+    dlpi_slot_index(p, s)[r] = dlpi_input_at(p, c)->index;
+    dlpi_found_use(p, s, r, c);
 }
 
 /* Rows of slot s from row r on, at most n, out of the first input of a stream. Returns how many. */
@@ -740,6 +776,7 @@ static void dlpi_found_holes(dlp_pipe *p, uint32_t s, uint32_t r, uint32_t end) 
     for (; r < end; r++) {
         dlpi_slot_rec(p, s)[r] = DLPI_ROW_LEFT;
         dlpi_slot_index(p, s)[r] = UINT64_MAX;
+        if (dlpi_found_of(p)->rule) continue; /* rows of holes are not read */
         dlpi_found_rows_of(p, s)[r] = (dlpi_found_row){0, 0};
     }
 }
@@ -755,6 +792,7 @@ static void dlpi_found_fill(dlp_pipe *p, uint32_t s) {
     for (uint32_t i = 0; i < q->cursors.n; i++) {
         dlpi_found_stream *x = &q->streams[i];
         uint32_t r = i * q->each, end = r + q->each < count ? r + q->each : count;
+        for (; q->rule && r < end && x->rows > 0; x->rows--) q->rule->give(p, i, s, r++);
         while (r < end && dlpi_found_rows_left(q, x) > 0)
             r += q->plan.window ? dlpi_found_give_mixed(p, i, s, r, end - r)
                                 : dlpi_found_give(p, x, s, r, end - r);
@@ -793,83 +831,3 @@ static uint64_t dlpi_found_item(dlpi_worker *w, uint32_t s, uint32_t row, uint64
     DLPI_UNUSED(k);
     return dlpi_slot_index(w->p, s)[row];
 }
-
-/* ---- states ---- */
-
-static void dlpi_found_config(const dlp_pipe *p, dlpi_state *s) {
-    const dlpi_found *q = dlpi_found_of(p);
-    s->params = dlpi_found_hash(&q->plan, dlpi_absorb(s->params, q->d.manifest_id));
-}
-
-static const dlpi_source_state *dlpi_found_state(const dlp_pipe *p, uint32_t s, int after) {
-    DLPI_UNUSED(after); /* batches are delivered in order, and nobody asks for the other one */
-    return dlpi_slot_source(p, s);
-}
-
-static const char *dlpi_found_never_saved(const dlp_pipe *p, const dlpi_state *s) {
-    const dlpi_found *q = dlpi_found_of(p);
-    dlpi_cursors c;
-    if (s->position != s->batch * p->global_batch) return "position";
-    if (s->batch == 0) return s->sampler_bytes == 0 ? NULL : "sampler_bytes";
-    if (q->plan.steps && s->batch >= q->plan.steps) return "batch";
-    if (!dlpi_cursors_read(&c, s->sampler, s->sampler_bytes)) return "sampler_bytes";
-    if (!dlpi_cursors_alike(&c, &q->cursors) || (uint64_t)c.first + c.n > q->plan.streams)
-        return "sampler";
-    for (uint32_t i = 0; i < c.n; i++) {
-        dlpi_cursor x = dlpi_cursor_take(&c, s->sampler, i);
-        if (x.used > q->most_items) return "sampler";
-        if (q->plan.window ? x.place >= q->plan.window || (x.place == 0 && x.check != 0) : 0)
-            return "sampler";
-        if (q->plan.steps == 0 && x.ordinal >= dlpi_found_inputs(&q->plan, c.first + i))
-            return "sampler";
-    }
-    return NULL;
-}
-
-/* Go on at another place: what was asked for is not needed. */
-static int dlpi_found_seek(dlp_pipe *p, const dlpi_place *to) {
-    dlpi_found *q = dlpi_found_of(p);
-    dlpi_cursors c = {0};
-    p->schedule.in_epoch = to->batch;
-    p->schedule.position = to->position;
-    for (uint32_t i = 0; i < q->cursors.n; i++)
-        while (q->streams[i].head != DLPI_FOUND_NONE) dlpi_found_drop(q, &q->streams[i]);
-    dlpi_found_begin(q, to->epoch);
-    if (to->batch == 0) return DLP_OK;
-    dlpi_cursors_read(&c, to->sampler, to->sampler_bytes);
-    for (uint32_t i = 0; i < q->cursors.n; i++) {
-        uint32_t s = q->cursors.first + i;
-        if (s < c.first || s >= c.first + c.n)
-            return dlpi_found_fail(p, DLP_ERR_RESUME,
-                                   "the state does not say where stream %" PRIu32
-                                   " is, but of %" PRIu32 "..%" PRIu32 " only: that of another "
-                                   "rank does, and dlp_state_merge joins them",
-                                   s, c.first, c.first + c.n - 1);
-        q->streams[i].at = dlpi_cursor_take(&c, to->sampler, s - c.first);
-        q->streams[i].next = q->streams[i].at.ordinal;
-        q->streams[i].given = to->batch * q->each;
-    }
-    return DLP_OK;
-}
-
-/* ---- observers ---- */
-
-static bool dlpi_found_seen(const dlpi_words *words, dlpi_seen *s, int32_t stage) {
-    const dlpi_record *cells = &words->rec[DLPI_REC_SOURCE_CELLS];
-    const int type = DLPI_REC_OWN + stage;
-    dlp_stage_stats *out = &s->figures.stages[stage];
-    uint64_t *const to[] = {&out->inputs, &out->inputs_items, &out->inputs_empty, &out->window};
-    if (!dlpi_inputs_seen(words, s, stage)) return false;
-    out->cell_bytes = dlpi_times(cells->stride, cells->count);
-    for (uint64_t i = 0; i < sizeof to / sizeof *to && words->rec[type].type != 0; i++)
-        if (!dlpi_word_at(words, type, 0, i * 8, 8, to[i])) return false;
-    return true;
-}
-
-/* What all sources have whose items nobody has counted; of their self dlpi_found is the first. */
-#define DLPI_FOUND_SOURCE \
-    .slot_bytes = dlpi_found_slot_bytes, .row_bytes = sizeof(dlp_part), .rows = dlpi_found_rows, \
-    .ready = dlpi_found_ready, .fill = dlpi_found_fill, .ahead = dlpi_found_ahead, \
-    .seek = dlpi_found_seek, .item = dlpi_found_item, .row = dlpi_found_row_part, \
-    .config = dlpi_found_config, .state = dlpi_found_state, .no_state_at = true, \
-    .never_saved = dlpi_found_never_saved

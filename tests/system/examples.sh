@@ -4,14 +4,14 @@
 # prints in one, stream likewise, of a pipe, share hands out each batch to each, or to one, and
 # chunks learns, and the same in several lives, parts whatever reads its shards,
 # tokens in one life or two, folder tells its classes apart, epochs has no gap between them, table
-# reads what is a table only, tar finds the samples of its shards, and positions gives any ranks the
-# same rows.
+# reads what is a table only, tar finds the samples of its shards, positions gives any ranks
+# the same rows, and pack packs each token.
 dir=build/examples_test
 . tests/rig/shell_rig
 fresh_dir
 
 for e in loader queues actors stages share stream mixture parts concurrent decode tokens folder \
-    epochs table tar; do
+    epochs table tar pack; do
     ${CC:-cc} -std=c11 -O0 -o $dir/$e examples/$e.c -lpthread -lm || exit 1
 done
 
@@ -54,6 +54,15 @@ timeout 60 $dir/mixture >$dir/said || fail "mixture: exit code $?: $(cat $dir/sa
 sed 's/.*up to *\([0-9]*\) tokens, *\([0-9]*\)\.[0-9] % padding.*/\1 \2/' $dir/said | awk '
     NR > 1 && $2 * 2 > padding { wrong = 1 } NR == 3 && $1 > 16384 { wrong = 1 } { padding = $2 }
     END { exit wrong || NR != 3 }' || fail "mixture: padding or budget: $(cat $dir/said)"
+
+# pack: the same tokens by each rule; one repeated gives each but a document's last a label.
+timeout 60 $dir/pack >$dir/said || fail "pack: exit code $?: $(cat $dir/said)"
+sed 's/.* segments, *\([0-9]*\) tokens, *\([0-9.]*\) %.*; *\([0-9]*\) labels.*/\1 \2 \3/' \
+    $dir/said | awk '
+    { tokens[NR] = $1; padding[NR] = $2; labels[NR] = $3 }
+    END { exit !(NR == 4 && tokens[1] == tokens[3] && tokens[1] == tokens[4] &&
+                 labels[2] == tokens[1] - 4000 && labels[3] < labels[2] && padding[1] < 0.1 &&
+                 padding[4] < padding[3] && padding[3] < 2) }' || fail "pack: $(cat $dir/said)"
 
 # decode: any number of cells and workers, the same pictures.
 timeout 60 $dir/decode -w 1 >$dir/said || fail "decode: exit code $?"

@@ -40,7 +40,7 @@ found_in() { # SRC FILE...
     BEGIN {
         feature("parts", "parts?|pq|part_[a-z_]+|n_parts|max_part_bytes|need_epoch",
             "dlpi_parts?_[a-z_]+|dlpi_pcell_at", "DLP_STAGE_PARTS?",
-            "(stages|open|source)/(parts|found)[.]h|source/(expand|part_files)[.]h|order/.*")
+            "(stages|open|source)/(parts|found)[.]h|source/(expand|pack|part_files)[.]h|order/.*")
         feature("monitor", "view|view_ns|view_parts|view_chunks", "", "", "shm/monitor[.]h")
         feature("subscribers", "serve_only|share_bytes|off_share|max_subscribers",
             "dlpi_share_[a-z_]+", "p->share|p->shm|d[.]shm|d->shm|dlpi_shm", "shm/.*")

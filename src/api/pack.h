@@ -1,0 +1,80 @@
+/* needs: parts */
+#pragma once
+#include "api/found.h"
+/* ---------------------------------------------------------------------------------------------
+   >>pack       PACKING: DOCUMENTS INTO ROWS OF T TOKENS
+   What trains on rows of T tokens reads documents of any length. The stage stands before fetch, as
+   an expander does: its workers call what the dataset has for fetch, for each dataset index, which
+   writes a document; fetch's own workers copy pieces of documents into rows, each token once.
+
+     sampler -> [repeat] -> pack ----------------------> fetch -> [item maps] -> batch ...
+                            fetch's callback writes a    copies pieces of
+                            document into a cell         documents into a row
+
+   The dataset's fields are ragged, all with one shape[0], L, which is the longest document: tokens
+   and, if there are more, what goes with each token (a mask). A document's lengths are equal, and 0
+   is none. Rows have these fields, of T tokens, zeros behind the last; lengths has the tokens used.
+   Besides two more:
+
+     "cu_seqlens"    int32 [S + 1]: where segments begin, 0 first; what is left is filled with the
+                     end of the last one. A segment is one document's share of the row
+     "position_ids"  int32 [T]: places in the segment, or in the document; zeros behind the last
+
+   Documents are dealt to streams, in the order of >>found, each dataset index being a part:
+
+     DLP_PACK_CUT    documents end to end, cut each T tokens, wherever that is. A row begins with
+                     the last `overlap` tokens of the row before it, so 1 gives each token a next
+                     one. Padding is only in the last row of a stream in an epoch, if any, and in
+                     rows that end since they have S segments
+     DLP_PACK_FIT    of each N documents of a stream that have tokens (the last of an epoch: fewer),
+                     longest first (of equal ones, those that come first), each goes into the
+                     fullest row with room for it (of equal ones, the first), or begins a row.
+                     Pieces of T tokens of a longer document count as documents
+
+   So the order follows from seed, epoch and the data alone. Ends, ranks, states and cells are those
+   of >>found, rows being its items. dlp_batch.index has the index of a row's first segment. With
+   steps_per_epoch passes follow each other inside a row (CUT) or window (FIT). A document that
+   fails is an error of its first row (FIT: of its window's first). If a resumed one has fewer
+   tokens than were given already, or the documents of a window have other lengths, that is an
+   error. */
+
+enum { DLP_PACK_CUT = 0, DLP_PACK_FIT = 1 };
+
+/* FIT: documents of more than T tokens. */
+enum {
+    DLP_PACK_LONGER_CUT = 0,
+    DLP_PACK_LONGER_DROP, /* they are left out, as by DLP_SKIP */
+    DLP_PACK_LONGER_ERROR /* DLP_ERR_LENGTH: workers.on_error, where DROP leaves them out, too,
+                             counted */
+};
+
+/* dlp_stage_stats.own of the stage: what it has put into the rows of batches scheduled so far.
+   tokens + padding are rows * T. */
+enum { DLP_PACK_ROWS = 0, DLP_PACK_TOKENS, DLP_PACK_PADDING, DLP_PACK_SEGMENTS };
+
+typedef struct dlp_pack_desc {
+    uint32_t tokens;          /* T; required, 2..2^24 */
+    int32_t rule;             /* DLP_PACK_* */
+    uint32_t overlap;         /* CUT: tokens that a row has from the one before, below S and T */
+    uint32_t max_segments;    /* S: a row with so many is closed, whatever room it has. 0: 2048 by
+                                 batch_size, but 8 and overlap + 1 at least, T at most. A batch may
+                                 need a cell, for L tokens, for each segment it may have */
+    uint32_t window;          /* FIT: N, 1..4096; 0: 256 */
+    int32_t longer;           /* FIT: DLP_PACK_LONGER_* */
+    int32_t positions;        /* 0: in the segment; 1: in the document */
+    int32_t uneven;           /* as of >>found */
+    uint32_t queue_size;      /* cells, one for each document at once; 0: what is needed, and one
+                                 more for each worker. Fewer than needed is an error of start */
+    uint32_t streams;         /* C, as of >>found; 0: 1 */
+    uint64_t steps_per_epoch; /* as there */
+    uint64_t id;              /* the user's number for what fetch does, such as of a tokenizer, part
+                                 of a state's fingerprint */
+    dlp_workers_desc workers; /* those that call fetch's callback; num_workers 0: 1, which reads
+                                 ahead of the consumer; DLP_NONE: read in next. dispatch: CLAIM;
+                                 workers_max: 0. name NULL: "pack" */
+} dlp_pack_desc;
+
+/* Add the stage, between sampler (or repeat) and fetch. The sampler is sequential or shuffled,
+   fetch sequential; a dataset's filter may be 1.
+   desc: copied - returns as dlp_pipe_add_fetch - consumer. */
+DLPDEF dlp_stage dlp_pipe_add_pack(dlp_pipe *p, const dlp_pack_desc *desc);

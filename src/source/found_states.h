@@ -1,0 +1,87 @@
+/* needs: parts */
+#pragma once
+#include "stages/found.h"
+/* What sources of items that nobody has counted have in common beside their batches. */
+
+/* ---- states ---- */
+
+static void dlpi_found_config(const dlp_pipe *p, dlpi_state *s) {
+    const dlpi_found *q = dlpi_found_of(p);
+    s->params = dlpi_found_hash(&q->plan, dlpi_absorb(s->params, q->d.manifest_id));
+}
+
+static const dlpi_source_state *dlpi_found_state(const dlp_pipe *p, uint32_t s, int after) {
+    DLPI_UNUSED(after); /* batches are delivered in order, and nobody asks for the other one */
+    return dlpi_slot_source(p, s);
+}
+
+static const char *dlpi_found_never_saved(const dlp_pipe *p, const dlpi_state *s) {
+    const dlpi_found *q = dlpi_found_of(p);
+    dlpi_cursors c;
+    if (s->position != s->batch * p->global_batch) return "position";
+    if (s->batch == 0) return s->sampler_bytes == 0 ? NULL : "sampler_bytes";
+    if (q->plan.steps && s->batch >= q->plan.steps) return "batch";
+    if (!dlpi_cursors_read(&c, s->sampler, s->sampler_bytes)) return "sampler_bytes";
+    if (!dlpi_cursors_alike(&c, &q->cursors) || (uint64_t)c.first + c.n > q->plan.streams)
+        return "sampler";
+    for (uint32_t i = 0; i < c.n; i++) {
+        dlpi_cursor x = dlpi_cursor_take(&c, s->sampler, i);
+        if (x.used > q->most_items) return "sampler";
+        if (q->plan.window ? x.place >= q->plan.window || (x.place == 0 && x.check != 0) : 0)
+            return "sampler";
+        if (q->plan.steps == 0 && x.ordinal >= dlpi_found_inputs(&q->plan, c.first + i))
+            return "sampler";
+    }
+    return NULL;
+}
+
+/* Go on at another place: what was asked for is not needed. */
+static int dlpi_found_seek(dlp_pipe *p, const dlpi_place *to) {
+    dlpi_found *q = dlpi_found_of(p);
+    dlpi_cursors c = {0};
+    p->schedule.in_epoch = to->batch;
+    p->schedule.position = to->position;
+    for (uint32_t i = 0; i < q->cursors.n; i++)
+        while (q->streams[i].head != DLPI_FOUND_NONE) dlpi_found_drop(q, &q->streams[i]);
+    dlpi_found_begin(q, to->epoch);
+    if (to->batch == 0) return DLP_OK;
+    dlpi_cursors_read(&c, to->sampler, to->sampler_bytes);
+    for (uint32_t i = 0; i < q->cursors.n; i++) {
+        uint32_t s = q->cursors.first + i;
+        if (s < c.first || s >= c.first + c.n)
+            return dlpi_found_fail(p, DLP_ERR_RESUME,
+                                   "the state does not say where stream %" PRIu32
+                                   " is, but of %" PRIu32 "..%" PRIu32 " only: that of another "
+                                   "rank does, and dlp_state_merge joins them",
+                                   s, c.first, c.first + c.n - 1);
+        q->streams[i].at = dlpi_cursor_take(&c, to->sampler, s - c.first);
+        q->streams[i].next = q->streams[i].at.ordinal;
+        q->streams[i].given = to->batch * q->each;
+    }
+    return DLP_OK;
+}
+
+/* ---- observers ---- */
+
+static bool dlpi_found_seen(const dlpi_words *words, dlpi_seen *s, int32_t stage) {
+    const dlpi_record *cells = &words->rec[DLPI_REC_SOURCE_CELLS];
+    const int type = DLPI_REC_OWN + stage;
+    dlp_stage_stats *out = &s->figures.stages[stage];
+    uint64_t *const to[] = {&out->inputs, &out->inputs_items, &out->inputs_empty, &out->window};
+    if (!dlpi_inputs_seen(words, s, stage)) return false;
+    out->cell_bytes = dlpi_times(cells->stride, cells->count);
+    for (uint64_t i = 0; i < sizeof to / sizeof *to && words->rec[type].type != 0; i++)
+        if (!dlpi_word_at(words, type, 0, i * 8, 8, to[i])) return false;
+    return true;
+}
+
+/* What all sources have whose items nobody has counted; of their self dlpi_found is the first. */
+#define DLPI_FOUND_BATCHES \
+    .rows = dlpi_found_rows, .ready = dlpi_found_ready, .fill = dlpi_found_fill, \
+    .ahead = dlpi_found_ahead, .seek = dlpi_found_seek, .item = dlpi_found_item, \
+    .state = dlpi_found_state, .no_state_at = true, .never_saved = dlpi_found_never_saved
+
+/* ... and those whose rows are items. */
+#define DLPI_FOUND_SOURCE \
+    DLPI_FOUND_BATCHES, .slot_bytes = dlpi_found_slot_bytes, .row_bytes = sizeof(dlp_part), \
+                        .row = dlpi_found_row_part, .config = dlpi_found_config

@@ -1,0 +1,272 @@
+/* needs: parts */
+#pragma once
+#include "source/pack_cut.h"
+#include "source/pack_fit.h"
+/* ---- the desc ---- */
+
+static int dlpi_pack_bounds(dlp_pipe *p, const dlpi_stage *st, const dlp_pack_desc *d) {
+    static const dlpi_bound bounds[] = {
+        {DLPI_AT(dlp_pack_desc, tokens), 2, 1 << 24, "2..2^24"},
+        {DLPI_AT(dlp_pack_desc, rule), 0, DLP_PACK_FIT, "DLP_PACK_*"},
+        {DLPI_AT(dlp_pack_desc, window), 0, 4096, "0..4096"},
+        {DLPI_AT(dlp_pack_desc, longer), 0, DLP_PACK_LONGER_ERROR, "DLP_PACK_LONGER_*"},
+        {DLPI_AT(dlp_pack_desc, max_segments), 0, 4096, "0..4096"},
+        {DLPI_AT(dlp_pack_desc, positions), 0, 1, "0 or 1"},
+        {DLPI_AT(dlp_pack_desc, uneven), 0, 1, "0 or 1"},
+        {DLPI_AT(dlp_pack_desc, queue_size), 0, DLPI_FOUND_CELLS, "0..65536"},
+        {DLPI_AT(dlp_pack_desc, streams), 0, 1 << 16, "0..2^16, a divisor of batch_size"},
+        {DLPI_AT(dlp_pack_desc, steps_per_epoch), 0, INT64_C(1) << 40, "0..2^40"},
+    };
+    int rc = dlpi_check_bounds(p, st->name, d, DLPI_ROWS(bounds));
+    if (rc == DLP_OK && d->overlap >= d->tokens)
+        rc = dlpi_bad(p, st->name, "overlap", "below tokens", (int64_t)d->overlap);
+    if (rc == DLP_OK && d->max_segments > 0 && d->max_segments <= d->overlap)
+        rc = dlpi_bad(p, st->name, "max_segments", "above overlap, or 0", d->max_segments);
+    if (rc == DLP_OK && d->rule == DLP_PACK_FIT && d->overlap > 0)
+        rc = dlpi_bad(p, st->name, "overlap", "0 with DLP_PACK_FIT", (int64_t)d->overlap);
+    if (rc == DLP_OK && d->rule == DLP_PACK_CUT && d->window > 0)
+        rc = dlpi_bad(p, st->name, "window", "0 with DLP_PACK_CUT", (int64_t)d->window);
+    if (rc == DLP_OK && d->rule == DLP_PACK_CUT && d->longer != 0)
+        rc = dlpi_bad(p, st->name, "longer", "0 with DLP_PACK_CUT", d->longer);
+    return rc == DLP_OK ? dlpi_check_input_workers(p, st) : rc;
+}
+
+static int dlpi_pack_take(dlp_pipe *p, dlpi_stage *st, const dlp_pack_desc *d) {
+    dlpi_pack *k = st->self;
+    dlpi_found *q = &k->x.found;
+    int rc = dlpi_pack_bounds(p, st, d);
+    if (rc != DLP_OK) return rc;
+    k->d = *d;
+    if (d->rule == DLP_PACK_FIT && d->window == 0) k->d.window = 256;
+    q->d = (dlp_part_desc){.manifest_id = d->id, .queue_size = d->queue_size, .uneven = d->uneven};
+    q->least_items = 1;
+    q->counts_bytes = sizeof(dlpi_found_counts) + DLPI_PACK_WORDS * 8;
+    q->plan.streams = d->streams ? d->streams : 1;
+    q->plan.steps = d->steps_per_epoch;
+    return DLP_OK;
+}
+
+/* ---- fields ---- */
+
+/* Are these fields of documents? */
+static int dlpi_pack_documents(dlp_pipe *p, const dlpi_expand *x) {
+    const dlp_field *f = x->input_fields;
+    if (x->input.n_fields > DLP_MAX_FIELDS - 2)
+        return dlpi_bad(p, p->fetch->name, "dataset.n_fields", "1..14 behind pack",
+                        x->input.n_fields);
+    for (uint32_t i = 0; i < x->input.n_fields; i++)
+        if (!f[i].ragged || f[i].ndim < 1 || f[i].shape[0] != f[0].shape[0] || f[i].shape[0] < 1 ||
+            f[i].shape[0] > INT32_MAX)
+            return dlpi_bad_field(p, p->fetch->name, i, f[i].name, "shape",
+                                  "behind pack each field is ragged, and has the shape[0] of the "
+                                  "first one, the longest document, below 2^31");
+    return DLP_OK;
+}
+
+static int dlpi_pack_copy(void *user, dlp_item *it);
+
+/* Rows have the documents' fields, of T tokens, and two more. */
+static int dlpi_pack_fields(dlp_pipe *p, dlpi_stage *st) {
+    dlpi_pack *k = st->self;
+    dlpi_stage *fetch = p->fetch;
+    const uint32_t t = k->d.tokens;
+    uint32_t n, least = k->d.overlap + 1 < 8 ? 8 : k->d.overlap + 1;
+    uint64_t fit = 2048 / p->global_batch;
+    int rc = dlpi_expand_adopt(p, st, dlpi_pack_copy);
+    if (rc != DLP_OK || (rc = dlpi_pack_documents(p, &k->x)) != DLP_OK) return rc;
+    k->most = k->d.max_segments ? k->d.max_segments : fit > least ? (uint32_t)fit : least;
+    if (k->most > t) k->most = t;
+    k->n = n = k->x.input.n_fields;
+    k->x.found.most_items = k->x.found.plan.most = (uint64_t)k->x.input_fields[0].shape[0];
+    for (uint32_t i = 0; i < n; i++) {
+        fetch->fields[i].shape[0] = t;
+        fetch->fields[i].max_per_batch = 0;
+    }
+    dlpi_copy_text(fetch->field_names[n], sizeof fetch->field_names[n], "cu_seqlens");
+    dlpi_copy_text(fetch->field_names[n + 1], sizeof fetch->field_names[n], "position_ids");
+    fetch->fields[n] = (dlp_field){fetch->field_names[n], DLP_I32, 1, {k->most + 1}, 0, 0};
+    fetch->fields[n + 1] = (dlp_field){fetch->field_names[n + 1], DLP_I32, 1, {t}, 0, 0};
+    fetch->dataset.n_fields = n + 2;
+    return DLP_OK;
+}
+
+static int dlpi_pack_sizes(dlp_pipe *p) {
+    dlpi_pack *k = dlpi_pack_of(p);
+    int rc = dlpi_expand_inputs(p, dlpi_pack_fields);
+    if (rc != DLP_OK || k->d.rule == DLP_PACK_CUT) return rc;
+    dlpi_fit_sizes(k, dlpi_found_look(p, &k->x.found));
+    return DLP_OK;
+}
+
+/* ---- cells, memory ---- */
+
+/* Documents of a stream that hold the rows which must be known. */
+static uint64_t dlpi_pack_need(const dlp_pipe *p, const dlpi_pack *k) {
+    uint64_t rows = dlpi_found_look(p, &k->x.found);
+    if (k->d.rule == DLP_PACK_FIT)
+        return dlpi_times(rows - 1, k->most < k->d.window ? k->most : k->d.window) + k->d.window;
+    return k->d.overlap ? dlpi_times(rows, k->most - 1) + 1 : dlpi_times(rows, k->most);
+}
+
+static int dlpi_pack_check(dlp_pipe *p, dlpi_stage *st) {
+    dlpi_pack *k = st->self;
+    dlpi_expand *x = &k->x;
+    int rc = dlpi_fields_init(p, st->name, &x->in, x->input.fields, x->input.n_fields, false);
+    if (rc != DLP_OK) return rc;
+    x->in_bytes = dlpi_expand_places(&x->in, x->in_at);
+    for (uint32_t f = 0; f < k->n; f++)
+        k->unit[f] = x->in.at[f].row_bytes / (uint64_t)x->in.at[f].f.shape[0];
+    k->row_stride = sizeof(dlpi_pack_row) + k->most * sizeof(dlpi_pack_segment);
+    x->found.rule = k->d.rule == DLP_PACK_FIT ? &dlpi_pack_fit : &dlpi_pack_cut;
+    x->found.d.max_part_bytes = x->in_bytes;
+    return dlpi_found_cells(p, st, dlpi_pack_need(p, k), "batch_size, max_segments, window");
+}
+
+static uint64_t dlpi_pack_slot_bytes(const dlp_pipe *p) {
+    return dlpi_sum(sizeof(dlpi_source_state),
+                    dlpi_round_up(dlpi_times(p->batch_rows, dlpi_pack_of(p)->row_stride), 8));
+}
+
+static int dlpi_pack_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out) {
+    const dlpi_pack *k = st->self;
+    int n = dlpi_found_blocks(p, st, out);
+    if (k->d.rule == DLP_PACK_FIT) return n + dlpi_fit_blocks(k, out + n);
+    out[n] = (dlpi_block){offsetof(dlpi_pack, streams),
+                          dlpi_times(k->x.found.cursors.n, sizeof *k->streams)};
+    return n + 1;
+}
+
+static void dlpi_pack_live(dlp_pipe *p, dlpi_stage *st) {
+    dlpi_pack *k = st->self;
+    dlpi_found_live(p, st);
+    k->words = (uint64_t *)(void *)(k->x.found.counts + 1);
+    if (k->d.rule == DLP_PACK_FIT) dlpi_fit_live(k);
+}
+
+/* ---- a row of a batch is fetched ---- */
+
+typedef struct dlpi_pack_extra { /* of a row, for its copy */
+    dlp_part part;               /* first: dlp_item.part */
+    const dlp_pipe *p;
+    const dlpi_pack_row *row;
+} dlpi_pack_extra;
+
+static void dlpi_pack_row_extra(dlpi_worker *w, dlp_item *it, uint32_t s, uint32_t row,
+                                void *extra) {
+    dlpi_pack_extra *e = extra;
+    *e = (dlpi_pack_extra){.p = w->p, .row = dlpi_pack_row_at(w->p, s, row)};
+    it->part = &e->part;
+}
+
+/* Where segments begin, and places of tokens. */
+static void dlpi_pack_places(const dlpi_pack *k, const dlpi_pack_row *row, int32_t *bounds,
+                             int32_t *places) {
+    uint32_t at = 0;
+    bounds[0] = 0;
+    for (uint32_t i = 0; i < k->most; i++) {
+        uint32_t n = i < row->n ? row->at[i].tokens : 0;
+        int32_t from = n > 0 && k->d.positions ? (int32_t)row->at[i].first : 0;
+        for (uint32_t j = 0; j < n; j++) places[at + j] = from + (int32_t)j;
+        at += n;
+        bounds[i + 1] = (int32_t)at;
+    }
+    memset(places + at, 0, (k->d.tokens - at) * sizeof *places);
+}
+
+/* The fetch stage's callback: segments, out of their cells. */
+static int dlpi_pack_copy(void *user, dlp_item *it) {
+    const dlpi_pack *k = user;
+    const dlpi_pack_extra *e = (const dlpi_pack_extra *)(const void *)it->part;
+    const dlpi_pack_row *row = e->row;
+    for (uint32_t f = 0; f < k->n; f++) {
+        uint8_t *to = it->data[f];
+        for (uint32_t i = 0; i < row->n; i++) {
+            const dlpi_pack_segment *g = &row->at[i];
+            uint64_t bytes = g->tokens * k->unit[f];
+            memcpy(to, dlpi_input_bytes(e->p, g->cell) + k->x.in_at[f] + g->first * k->unit[f],
+                   (size_t)bytes);
+            to += bytes;
+        }
+        it->length[f] = row->tokens; /* what is behind is zeroed, as of any ragged field */
+    }
+    dlpi_pack_places(k, row, it->data[k->n], it->data[k->n + 1]);
+    return 0;
+}
+
+/* ---- a document is read ---- */
+
+/* One try. Returns 0, or what is wrong. */
+static int dlpi_pack_load(dlpi_worker *w, uint32_t c) {
+    const dlpi_pack *k = dlpi_pack_of(w->p);
+    dlpi_input *cell = dlpi_input_at(w->p, c);
+    dlp_item in = dlpi_expand_in(w, cell);
+    void *data[DLP_MAX_FIELDS];
+    int rc = dlpi_call_verdict(w, cell->killed_by, cell->rec);
+    if (rc != 0) return rc;
+    dlpi_expand_item(&in, dlpi_input_bytes(w->p, c), &k->x.in, k->x.in_at, data,
+                     !k->x.input.writes_all_bytes);
+    rc = k->x.input.fetch(k->x.input.user, &in);
+    if (rc == 0) rc = dlpi_expand_lengths(w, &k->x.in, in.length);
+    for (uint32_t f = 1; f < k->n && rc == 0; f++)
+        if (in.length[f] != in.length[0])
+            rc = dlpi_say(w, DLP_ERR_LENGTH,
+                          "field \"%s\" has %" PRIu64 " rows, \"%s\" has %" PRIu64,
+                          k->x.in.at[f].name, in.length[f], k->x.in.at[0].name, in.length[0]);
+    if (rc == DLP_SKIP) rc = 0, in.length[0] = 0;
+    if (rc == 0 && in.length[0] > k->d.tokens && k->d.longer == DLP_PACK_LONGER_ERROR)
+        rc = dlpi_say(w, DLP_ERR_LENGTH, "it has %" PRIu64 " tokens, a row has %" PRIu32,
+                      in.length[0], k->d.tokens);
+    rc = dlpi_guard_input(w, c, k->x.in_bytes, dlpi_item_returned(w, rc));
+    if (rc != 0) return rc;
+    if (in.length[0] > k->d.tokens && k->d.longer == DLP_PACK_LONGER_DROP) in.length[0] = 0;
+    cell->items = in.length[0];
+    cell->bytes = cell->items * k->unit[0];
+    return 0;
+}
+
+/* ---- states, statistics ---- */
+
+static void dlpi_pack_config(const dlp_pipe *p, dlpi_state *s) {
+    const dlpi_pack *k = dlpi_pack_of(p);
+    const uint64_t words[] = {
+        k->d.tokens,           (uint64_t)k->d.rule,      k->d.overlap, k->most, k->d.window,
+        (uint64_t)k->d.longer, (uint64_t)k->d.positions, k->d.id};
+    s->params = dlpi_order_hash_array(s->params, words, sizeof words / sizeof *words);
+    s->params = dlpi_found_hash(&k->x.found.plan, s->params);
+}
+
+static bool dlpi_pack_seen(const dlpi_words *words, dlpi_seen *s, int32_t stage) {
+    const int type = DLPI_REC_OWN + stage;
+    const uint64_t at = sizeof(dlpi_found_counts);
+    uint64_t *own = s->figures.stages[stage].own;
+    if (!dlpi_found_seen(words, s, stage)) return false;
+    for (uint64_t i = 0; i < DLPI_PACK_WORDS && words->rec[type].type != 0; i++)
+        if (!dlpi_word_at(words, type, 0, at + i * 8, 8, &own[i])) return false;
+    return true;
+}
+
+static const dlpi_source_ops dlpi_pack_source = {
+    .sizes = dlpi_pack_sizes,
+    DLPI_FOUND_BATCHES,
+    .slot_bytes = dlpi_pack_slot_bytes,
+    .row_bytes = sizeof(dlpi_pack_extra),
+    .row = dlpi_pack_row_extra,
+    .config = dlpi_pack_config,
+    .params = "streams, steps_per_epoch, fields, and all that pack says of rows",
+    .input = "document",
+    .load = dlpi_pack_load,
+};
+
+static const dlpi_stage_ops dlpi_pack_ops = {
+    .kind = DLP_STAGE_PACK,
+    .expands = 1,
+    DLPI_OPS_OF_INPUTS,
+    .seen = dlpi_pack_seen,
+    .self_bytes = sizeof(dlpi_pack),
+    .check = dlpi_pack_check,
+    .layout = dlpi_found_layout,
+    .private_words = "document tables",
+    .blocks = dlpi_pack_blocks,
+    .live = dlpi_pack_live,
+    .source = &dlpi_pack_source,
+};

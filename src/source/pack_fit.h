@@ -1,0 +1,320 @@
+/* needs: parts */
+#pragma once
+#include "source/pack_rows.h"
+/* ---- FIT: best fit in windows of N documents ----
+   When N documents of a stream are known, or all that are left of an epoch, their rows are laid out
+   at once, and leave the stream's list; each cell is given back with the last piece out of it. A
+   window is laid out only while fewer than R rows are known, those that must be: so memory for
+   known rows has a bound. A cursor is the first document of a window, how many of its rows are
+   given, and 16 bits of a hash of its documents and their lengths; behind the window's last row it
+   is the window's last document, used.
+
+   Cells: with R - 1 rows known, which have min(S, N) documents each at most, and N - 1 documents
+   behind them, there is not yet a window; with one document more there is: (R - 1) min(S, N) + N.
+
+   Pieces are taken by length: a list for each, and a bit for each list that has any. Rows are found
+   by the room that they have, in the same way; of a list the first row comes first. A document that
+   failed has a row for itself, the window's first. */
+
+/* Lists by a number, of 0..T + 1. */
+typedef struct dlpi_fit_lists {
+    uint32_t n;
+    uint32_t *head; /* [n], where the bit is set */
+    uint64_t *bits;
+} dlpi_fit_lists;
+
+static inline uint64_t dlpi_fit_list_words(const dlpi_pack *k) {
+    return (uint64_t)k->d.tokens + 2 + 2 * (((uint64_t)k->d.tokens + 2 + 63) / 64);
+}
+
+/* The i-th of the two. */
+static dlpi_fit_lists dlpi_fit_lists_at(const dlpi_pack *k, uint32_t i) {
+    uint32_t n = k->d.tokens + 2, words = (n + 63) / 64;
+    return (dlpi_fit_lists){n, (uint32_t *)(void *)(k->fit_words + 2 * words) + i * n,
+                            k->fit_words + i * words};
+}
+
+static inline bool dlpi_fit_has(const dlpi_fit_lists *l, uint32_t at) {
+    return l->bits[at / 64] >> at % 64 & 1u;
+}
+
+/* The first list from `at` on that has any; n: none. */
+static uint32_t dlpi_fit_next(const dlpi_fit_lists *l, uint32_t at) {
+    uint32_t i = at / 64;
+    uint64_t word = l->bits[i] & ~UINT64_C(0) << at % 64;
+    while (word == 0) {
+        if (++i * 64 >= l->n) return l->n;
+        word = l->bits[i];
+    }
+    return i * 64 + (uint32_t)__builtin_ctzll(word);
+}
+
+static void dlpi_fit_set(const dlpi_fit_lists *l, uint32_t at, uint32_t head) {
+    l->head[at] = head;
+    l->bits[at / 64] |= UINT64_C(1) << at % 64;
+    if (head == DLPI_FOUND_NONE) l->bits[at / 64] &= ~(UINT64_C(1) << at % 64);
+}
+
+/* ---- a window is laid out ---- */
+
+/* A piece is in the list of T + 1 - its length, one that failed in that of 0: they are taken from 0
+   on. */
+static uint32_t dlpi_fit_key(const dlpi_pack *k, const dlpi_fit_item *piece) {
+    return k->x.found.use[piece->at.cell].failed ? 0 : k->d.tokens + 1 - piece->at.tokens;
+}
+
+/* The pieces of a stream's first n documents, in their order; returns how many. The documents leave
+   the list, but keep their cells: of a cell, n is now pieces. */
+static uint32_t dlpi_fit_pieces(dlpi_pack *k, uint32_t i, uint64_t n, uint64_t *hash) {
+    dlpi_found_stream *x = &k->x.found.streams[i];
+    uint32_t pieces = 0;
+    for (*hash = 0; n > 0; n--) {
+        uint32_t c = x->head;
+        dlpi_found_cell *u = &k->x.found.use[c];
+        uint64_t at = 0, tokens = u->n;
+        *hash = dlpi_absorb(dlpi_absorb(*hash, u->ordinal), tokens);
+        for (u->n = 0; at < tokens; u->n++) {
+            uint64_t left = tokens - at;
+            uint32_t piece = left < k->d.tokens ? (uint32_t)left : k->d.tokens;
+            k->fit_items[pieces++].at = (dlpi_pack_segment){c, (uint32_t)at, piece};
+            at += piece;
+        }
+        x->head = u->next;
+        if (x->head == DLPI_FOUND_NONE) x->tail = DLPI_FOUND_NONE;
+        if (x->last_known == c) x->last_known = DLPI_FOUND_NONE;
+    }
+    return pieces;
+}
+
+/* Row `row` has so much room: into its list, which is in the rows' order. */
+static void dlpi_fit_room(dlpi_fit_item *items, const dlpi_fit_lists *rooms, uint32_t room,
+                          uint32_t row) {
+    uint32_t before = DLPI_FOUND_NONE;
+    uint32_t at = dlpi_fit_has(rooms, room) ? rooms->head[room] : DLPI_FOUND_NONE;
+    while (at < row) {
+        before = at;
+        at = items[at].row_next;
+    }
+    items[row].row_next = at;
+    if (before == DLPI_FOUND_NONE)
+        dlpi_fit_set(rooms, room, row);
+    else
+        items[before].row_next = row;
+}
+
+/* Put a piece into the fullest of so many rows that has room, or into a new one; returns how many
+   rows there are then. */
+static uint32_t dlpi_fit_put(dlpi_pack *k, const dlpi_fit_lists *rooms, uint32_t piece,
+                             uint32_t rows) {
+    dlpi_fit_item *items = k->fit_items, *x = &items[piece];
+    bool failed = k->x.found.use[x->at.cell].failed;
+    uint32_t room = failed ? rooms->n : dlpi_fit_next(rooms, x->at.tokens), row = rows;
+    x->next = DLPI_FOUND_NONE;
+    if (room == rooms->n) {
+        items[row].head = piece;
+        items[row].n = items[row].tokens = 0;
+    } else {
+        row = rooms->head[room];
+        dlpi_fit_set(rooms, room, items[row].row_next);
+        items[items[row].tail].next = piece;
+    }
+    items[row].tail = piece;
+    items[row].n++;
+    items[row].tokens += x->at.tokens;
+    if (!failed && items[row].tokens < k->d.tokens && items[row].n < k->most)
+        dlpi_fit_room(items, rooms, k->d.tokens - items[row].tokens, row);
+    return row == rows ? rows + 1 : rows;
+}
+
+/* Lay out so many pieces; returns the rows. */
+static uint32_t dlpi_fit_rows(dlpi_pack *k, uint32_t pieces) {
+    const dlpi_fit_lists sizes = dlpi_fit_lists_at(k, 0), rooms = dlpi_fit_lists_at(k, 1);
+    uint32_t rows = 0, at;
+    memset(k->fit_words, 0, (size_t)((sizes.n + 63) / 64) * 16); /* the bits of both */
+    for (uint32_t i = pieces; i-- > 0;) {
+        at = dlpi_fit_key(k, &k->fit_items[i]);
+        k->fit_items[i].next = dlpi_fit_has(&sizes, at) ? sizes.head[at] : DLPI_FOUND_NONE;
+        dlpi_fit_set(&sizes, at, i);
+    }
+    for (at = 0; (at = dlpi_fit_next(&sizes, at)) < sizes.n;) {
+        uint32_t piece = sizes.head[at];
+        dlpi_fit_set(&sizes, at, k->fit_items[piece].next);
+        rows = dlpi_fit_put(k, &rooms, piece, rows);
+    }
+    return rows;
+}
+
+/* ---- rows that are known ---- */
+
+static inline dlpi_fit_row *dlpi_fit_rows_of(const dlpi_pack *k, uint32_t i) {
+    return k->fit_rows + i * k->fit_most_rows;
+}
+static inline dlpi_pack_segment *dlpi_fit_pieces_of(const dlpi_pack *k, uint32_t i) {
+    return k->fit_pieces + i * k->fit_most_pieces;
+}
+
+/* A row of stream i, the first, is not needed any more. */
+static void dlpi_fit_drop(dlpi_pack *k, uint32_t i) {
+    dlpi_fit_stream *x = &k->fit_streams[i];
+    const dlpi_fit_row *row = &dlpi_fit_rows_of(k, i)[x->row++];
+    for (uint32_t j = 0; j < row->n; j++) {
+        uint32_t c = dlpi_fit_pieces_of(k, i)[row->first + j].cell;
+        dlpi_found_cell *u = &k->x.found.use[c];
+        if (++u->taken < u->n) continue;
+        k->x.found.streams[i].cells--;
+        dlpi_found_unlist(&k->x.found, c, false);
+    }
+}
+
+/* Rows that are given make room at the end. */
+static void dlpi_fit_compact(dlpi_pack *k, uint32_t i) {
+    dlpi_fit_stream *x = &k->fit_streams[i];
+    dlpi_fit_row *rows = dlpi_fit_rows_of(k, i);
+    dlpi_pack_segment *pieces = dlpi_fit_pieces_of(k, i);
+    uint32_t gone = x->row < x->rows ? rows[x->row].first : x->pieces;
+    memmove(pieces, pieces + gone, (x->pieces - gone) * sizeof *pieces);
+    memmove(rows, rows + x->row, (x->rows - x->row) * sizeof *rows);
+    x->pieces -= gone;
+    x->rows -= x->row;
+    x->row = 0;
+    for (uint32_t j = 0; j < x->rows; j++) rows[j].first -= gone;
+}
+
+/* Append n rows as they were laid out; each is told where the stream is behind it. */
+static void dlpi_fit_append(dlpi_pack *k, uint32_t i, uint32_t n, uint64_t ordinal, uint64_t last,
+                            uint64_t check) {
+    dlpi_fit_stream *x = &k->fit_streams[i];
+    const dlpi_fit_item *items = k->fit_items;
+    for (uint32_t row = 0; row < n; row++) {
+        dlpi_fit_row *to = &dlpi_fit_rows_of(k, i)[x->rows++];
+        to->first = x->pieces;
+        to->n = items[row].n;
+        for (uint32_t j = items[row].head; j != DLPI_FOUND_NONE; j = items[j].next)
+            dlpi_fit_pieces_of(k, i)[x->pieces++] = items[j].at;
+        to->behind = (dlpi_cursor){ordinal, 0, row + 1, check};
+        if (row + 1 == n) to->behind = (dlpi_cursor){last, 1, 0, 0};
+    }
+}
+
+/* Drop the rows of the first window that a state says are given: nothing of it may have changed,
+   unless there is an error to be told. */
+static uint32_t dlpi_fit_resume(dlp_pipe *p, uint32_t i, uint32_t rows, uint64_t check) {
+    dlpi_pack *k = dlpi_pack_of(p);
+    dlpi_fit_stream *x = &k->fit_streams[i];
+    const dlpi_fit_row *first = &dlpi_fit_rows_of(k, i)[x->row];
+    const dlpi_cursor *at = &k->x.found.streams[i].at;
+    uint32_t c = dlpi_fit_pieces_of(k, i)[first->first].cell;
+    if (at->place == 0 || k->x.found.use[c].failed) return rows;
+    if (at->check != check || at->place >= rows) {
+        dlpi_found_fail(p, DLP_ERR_RESUME,
+                        "the window of document %" PRIu64 " is not what it was when the state was "
+                        "saved, with %" PRIu64 " of its rows given: its documents, or their "
+                        "lengths, are others",
+                        dlpi_input_at(p, c)->index, at->place);
+        return 0;
+    }
+    for (uint64_t j = 0; j < at->place; j++) dlpi_fit_drop(k, i);
+    return rows - (uint32_t)at->place;
+}
+
+/* The next n documents of stream i are a window: the rows that so become known. */
+static uint32_t dlpi_fit_window(dlp_pipe *p, uint32_t i, uint64_t n) {
+    dlpi_pack *k = dlpi_pack_of(p);
+    dlpi_fit_stream *x = &k->fit_streams[i];
+    const dlpi_found_cell *use = k->x.found.use;
+    uint64_t hash, ordinal = use[k->x.found.streams[i].head].ordinal;
+    uint32_t pieces = dlpi_fit_pieces(k, i, n, &hash);
+    uint64_t last = use[k->fit_items[pieces - 1].at.cell].ordinal;
+    uint32_t rows = dlpi_fit_rows(k, pieces);
+    hash >>= 48;
+    dlpi_fit_compact(k, i);
+    dlpi_fit_append(k, i, rows, ordinal, last, hash);
+    x->documents -= n;
+    if (!x->begun) rows = dlpi_fit_resume(p, i, rows, hash);
+    x->begun = true;
+    return rows;
+}
+
+/* ---- the rule ---- */
+
+static void dlpi_fit_begin(dlpi_found *q, uint32_t i) {
+    dlpi_pack *k = (dlpi_pack *)(void *)q;
+    while (k->fit_streams[i].row < k->fit_streams[i].rows) dlpi_fit_drop(k, i);
+    k->fit_streams[i] = (dlpi_fit_stream){0};
+}
+
+/* A document that a cursor is behind is given; of others the window tells. */
+static uint64_t dlpi_fit_taken(uint64_t n, uint64_t used) { return used ? n : 0; }
+
+static uint64_t dlpi_fit_learned(dlpi_found *q, uint32_t i, uint32_t c) {
+    DLPI_UNUSED(c);
+    ((dlpi_pack *)(void *)q)->fit_streams[i].documents++;
+    return 0;
+}
+
+static uint64_t dlpi_fit_more(dlp_pipe *p, uint32_t i, bool out) {
+    dlpi_pack *k = dlpi_pack_of(p);
+    const dlpi_fit_stream *x = &k->fit_streams[i];
+    const uint64_t window = k->d.window, want = dlpi_found_look(p, &k->x.found);
+    uint64_t rows = 0;
+    while (k->x.found.rc == DLP_OK && x->rows - x->row < want &&
+           (x->documents >= window || (out && x->documents > 0)))
+        rows += dlpi_fit_window(p, i, x->documents < window ? x->documents : window);
+    return rows;
+}
+
+static void dlpi_fit_give(dlp_pipe *p, uint32_t i, uint32_t s, uint32_t r) {
+    dlpi_pack *k = dlpi_pack_of(p);
+    const dlpi_fit_row *from = &dlpi_fit_rows_of(k, i)[k->fit_streams[i].row];
+    dlpi_pack_row *row = dlpi_pack_row_at(p, s, r);
+    row->n = row->tokens = 0;
+    for (uint32_t j = 0; j < from->n; j++) {
+        const dlpi_pack_segment *x = &dlpi_fit_pieces_of(k, i)[from->first + j];
+        dlpi_pack_put(p, s, r, x->cell, x->first, x->tokens);
+    }
+    k->x.found.streams[i].at = from->behind;
+    dlpi_fit_drop(k, i);
+    dlpi_pack_count(p, row);
+}
+
+static const dlpi_found_rule dlpi_pack_fit = {
+    .begin = dlpi_fit_begin,
+    .taken = dlpi_fit_taken,
+    .learned = dlpi_fit_learned,
+    .more = dlpi_fit_more,
+    .give = dlpi_fit_give,
+};
+
+/* ---- memory ---- */
+
+/* What follows for so many rows that must be known. */
+static void dlpi_fit_sizes(dlpi_pack *k, uint64_t rows) {
+    const uint64_t t = k->d.tokens, longest = k->x.found.most_items;
+    uint64_t pieces = k->d.longer == DLP_PACK_LONGER_CUT ? (longest + t - 1) / t : 1;
+    k->fit_most_items = dlpi_times(pieces, k->d.window); /* and so rows of a window */
+    k->x.found.cursors.used_bits = 1;
+    k->x.found.cursors.place_bits = dlpi_bits_of(k->fit_most_items - 1);
+    k->fit_most_rows = dlpi_sum(k->fit_most_items, rows - 1);
+    k->fit_most_pieces = dlpi_sum(k->fit_most_items, dlpi_times(rows - 1, k->most));
+}
+
+static uint64_t dlpi_fit_rows_bytes(const dlpi_pack *k) {
+    return dlpi_times(dlpi_times(k->x.found.cursors.n, k->fit_most_rows), sizeof *k->fit_rows);
+}
+
+static int dlpi_fit_blocks(const dlpi_pack *k, dlpi_block *out) {
+    uint64_t n = k->x.found.cursors.n, pieces = dlpi_times(n, k->fit_most_pieces);
+    out[0] = (dlpi_block){offsetof(dlpi_pack, fit_streams), n * sizeof *k->fit_streams};
+    out[1] =
+        (dlpi_block){offsetof(dlpi_pack, fit_rows),
+                     dlpi_sum(dlpi_fit_rows_bytes(k), dlpi_times(pieces, sizeof *k->fit_pieces))};
+    out[2] = (dlpi_block){
+        offsetof(dlpi_pack, fit_words),
+        dlpi_sum(dlpi_fit_list_words(k) * 8, dlpi_times(k->fit_most_items, sizeof *k->fit_items))};
+    return 3;
+}
+
+static void dlpi_fit_live(dlpi_pack *k) {
+    k->fit_pieces = (dlpi_pack_segment *)(void *)((uint8_t *)k->fit_rows + dlpi_fit_rows_bytes(k));
+    k->fit_items = (dlpi_fit_item *)(void *)(k->fit_words + dlpi_fit_list_words(k));
+}

@@ -1,0 +1,90 @@
+/* needs: parts */
+#pragma once
+#include "api/pack.h"
+#include "source/expand.h"
+/* ---------------------------------------------------------------------------------------------
+   >>impl-pack       DOCUMENTS INTO ROWS
+   The same source, with a rule: an input is a document, its items are tokens, and a row is a list
+   of segments, each (cell, first token, tokens). The scheduler makes these lists as counts become
+   known, and writes them into the slot; fetch's workers copy. */
+
+#define DLPI_PACK_WORDS 4 /* of dlp_stage_stats.own */
+
+typedef struct dlpi_pack_segment {
+    uint32_t cell, first, tokens;
+} dlpi_pack_segment;
+
+typedef struct dlpi_pack_row { /* in a slot */
+    uint32_t n, tokens;
+    dlpi_pack_segment at[]; /* [S] */
+} dlpi_pack_row;
+
+typedef struct dlpi_pack_stream { /* the row that is not complete, of a stream */
+    bool begun, ended;
+    uint32_t cell, tokens, segments; /* it begins in this cell, if it has tokens */
+    uint64_t first;                  /* with this one of its tokens */
+    uint64_t repeated;               /* of its tokens: those that the row before it has, too */
+} dlpi_pack_stream;
+
+typedef struct dlpi_fit_stream {
+    uint64_t documents;         /* of its list that are known: the next window begins with them */
+    uint32_t row, rows, pieces; /* known: the first that is not given, and how many there are */
+    bool begun;                 /* a window was laid out */
+} dlpi_fit_stream;
+
+typedef struct dlpi_fit_row { /* known */
+    uint32_t first, n;        /* of its stream's pieces */
+    dlpi_cursor behind;       /* the stream, when it is given */
+} dlpi_fit_row;
+
+typedef struct
+    dlpi_fit_item { /* a piece, and the row of the same number, while both are laid out */
+    dlpi_pack_segment at;
+    uint32_t next;                  /* of its length; then of its row */
+    uint32_t head, tail, n, tokens; /* the row's pieces */
+    uint32_t row_next;              /* with as much room */
+} dlpi_fit_item;
+
+typedef struct dlpi_pack {
+    dlpi_expand x; /* first: what is said of inputs and their fields holds for this, too */
+    dlp_pack_desc d;
+    uint32_t most; /* S */
+    uint32_t n;    /* fields of a document */
+    uint64_t row_stride;
+    uint64_t unit[DLP_MAX_FIELDS]; /* bytes of a token */
+    uint8_t pad[DLPI_LINE];        /* workers read what is above; below is the scheduler's */
+    uint64_t *words;               /* [DLPI_PACK_WORDS] in region, for observers */
+    dlpi_pack_stream *streams;     /* CUT: [cursors.n] */
+    uint64_t fit_most_items, fit_most_rows, fit_most_pieces; /* FIT, as all below */
+    dlpi_fit_stream *fit_streams;                            /* [cursors.n] */
+    dlpi_fit_row *fit_rows;        /* [cursors.n][fit_most_rows], and behind them */
+    dlpi_pack_segment *fit_pieces; /* [cursors.n][fit_most_pieces] */
+    uint64_t *fit_words;           /* lists of pieces and of rows, and behind them */
+    dlpi_fit_item *fit_items;      /* [fit_most_items] of a window */
+} dlpi_pack;
+
+static inline dlpi_pack *dlpi_pack_of(const dlp_pipe *p) { return p->source_stage->self; }
+
+static inline dlpi_pack_row *dlpi_pack_row_at(const dlp_pipe *p, uint32_t s, uint32_t r) {
+    return (dlpi_pack_row *)(void *)((uint8_t *)dlpi_slot_source(p, s) + sizeof(dlpi_source_state) +
+                                     r * dlpi_pack_of(p)->row_stride);
+}
+
+/* A piece of the document in cell c, behind what row r of slot s has. */
+static void dlpi_pack_put(dlp_pipe *p, uint32_t s, uint32_t r, uint32_t c, uint64_t first,
+                          uint32_t tokens) {
+    dlpi_pack_row *row = dlpi_pack_row_at(p, s, r);
+    if (row->n == 0) dlpi_slot_index(p, s)[r] = dlpi_input_at(p, c)->index;
+    row->at[row->n++] = (dlpi_pack_segment){c, (uint32_t)first, tokens};
+    row->tokens += tokens;
+    dlpi_found_use(p, s, r, c);
+}
+
+/* Row r of slot s is whole: it is counted. */
+static void dlpi_pack_count(const dlp_pipe *p, const dlpi_pack_row *row) {
+    const dlpi_pack *k = dlpi_pack_of(p);
+    dlpi_bump(&k->words[DLP_PACK_ROWS], 1);
+    dlpi_bump(&k->words[DLP_PACK_TOKENS], row->tokens);
+    dlpi_bump(&k->words[DLP_PACK_PADDING], k->d.tokens - row->tokens);
+    dlpi_bump(&k->words[DLP_PACK_SEGMENTS], row->n);
+}
