@@ -764,12 +764,12 @@ DLPDEF int dlpi_mpsc_find(dlp_mpsc_rx *rx);
 
    Labelled atomics of a lane:
      label  where                   access          partner, and what it carries
-     D1     slot words, producer    store relaxed   plain reads behind T2; one store, not torn
+     D1     slot words, producer    store relaxed   plain reads after T2; one store, not torn
      T1     lane->tail, producer    store release   T2: the records below it are written
      T2     lane->tail, consumer    load acquire    T1
      H1     lane->head, consumer    store release   H2: the slots below it may be written again
      H2     lane->head, producer    load acquire    H1
-     B1     a wake word, waker           load relaxed    B3: ordered behind T1 or H1, see dlpi_await
+     B1     a wake word, waker           load relaxed    B3: ordered after T1 or H1, see dlpi_await
      B2     a wake word, waker           rmw seq_cst     B3: takes the sleeper bit, then wakes
      B3     a wake word, sleeper         rmw seq_cst     B1, B2: before it looks again by T2 or H2
      M1     magic, init             store release   M2: the header is written
@@ -869,7 +869,7 @@ DLPI_INLINE void dlpi_spsc_take(dlp_spsc_rx *rx, uint64_t n) {
 }
 
 /* Copy a record into its slot, word by word: the caller has often just written it field by field,
-   and a wider load would wait until those stores have left the store buffer, behind all earlier
+   and a wider load would wait until those stores have left the store buffer, after all earlier
    records on their way to the other core. Where the compiler sees how large the caller's object
    is, only the sizes that fit remain, and it has nothing to warn about. */
 DLPI_INLINE void dlpi_put_words(void *slot, const void *record, uint64_t words) {
@@ -877,7 +877,7 @@ DLPI_INLINE void dlpi_put_words(void *slot, const void *record, uint64_t words) 
     for (uint64_t i = 0; i < words; i++) {
         uint64_t word;
         memcpy(&word, (const unsigned char *)record + i * 8, 8);
-        DLPI_STORE_RLX(to + i, word); /* D1, behind it T1 */
+        DLPI_STORE_RLX(to + i, word); /* D1, after it T1 */
     }
 }
 
@@ -1056,7 +1056,7 @@ DLPI_INLINE int dlp_spsc_pop(dlp_spsc_rx *rx, void *record, int timeout_ms) {
 /* Bundles. Labelled atomics beyond those of the lanes:
      label  where                       access         partner
      R1     a ready word, producer      load relaxed   R3: the bit is set already, nothing to do
-     R2     a ready word, producer      rmw seq_cst    R3: behind T1
+     R2     a ready word, producer      rmw seq_cst    R3: after T1
      R3     a ready word, consumer      rmw seq_cst    R2: cleared before the lanes are drained
      O1     an owner word               rmw seq_cst    O1: one claimer wins
    Ready bits are hints that save the consumer from looking at idle lanes. R1 may see a bit that R3
@@ -1314,7 +1314,7 @@ typedef struct dlp_dataset {
    * An epoch may have no item at all, but not with epochs = DLP_FOREVER: that is an error. */
 
 /* ---------------------------------------------------------------------------------------------
-   >>batch      WHAT THE CALLER GETS */
+   >>batch      WHAT THE CONSUMER GETS */
 
 /* One field of a batch. With shape, dtype and data it is what a DLTensor of DLPack needs (its
    strides are those of a dense array in C order). */
@@ -1438,8 +1438,8 @@ typedef struct dlp_sampler_desc {
    first item of an epoch is fetched, once next has returned all batches of the one before. While it
    runs no callback of the pipe does; whatever it has changed is seen by all that run after it. What
    that costs at each border, dlp_stats and dlp_pipe_explain tell.
-   It is called by the consumer's next: in the first one, in that behind an epoch's last batch (and
-   behind DLP_EPOCH_END), behind next_epoch, and again behind each seek. With timeout 0 it begins
+   It is called by the consumer's next: in the first one, in that after an epoch's last batch (and
+   after DLP_EPOCH_END), after next_epoch, and again after each seek. With timeout 0 it begins
    the epoch without waiting for its first batch. The order stays that of (seed, epoch, position).
    Worker processes have their own memory since start: of what set_epoch changes they see files, and
    memory that was shared before start (mmap with MAP_SHARED); item->epoch tells them the epoch. A
@@ -1447,7 +1447,7 @@ typedef struct dlp_sampler_desc {
    cell from an epoch before is not loaded again. Not with subscribers. */
 typedef struct dlp_repeat_desc {
     int64_t epochs;    /* 0: one; DLP_FOREVER */
-    int32_t epoch_end; /* 1: next returns DLP_EPOCH_END once behind each epoch */
+    int32_t epoch_end; /* 1: next returns DLP_EPOCH_END once after each epoch */
     int (*set_epoch)(void *user, uint64_t epoch); /* NULL: epochs overlap. Returns 0, or failure:
                           DLP_ERR_CALLBACK. May call dlp_pipe_stop, _state, _stats; not next,
                           release, next_epoch, seek, close */
@@ -2283,7 +2283,7 @@ typedef struct dlp_split_desc {
                                   chunk_rows */
     int32_t shuffle_rows;      /* 1: what fetch writes is in the order of dlp_chunk_row; not with a
                                   cache */
-    uint32_t rank, world_size; /* 0, 0: one rank. Fetch writes this rank's rows, one batch's behind
+    uint32_t rank, world_size; /* 0, 0: one rank. Fetch writes this rank's rows, one batch's after
                                   the other's; the sampler has no ranks: all load every item */
     int32_t allow_uneven;      /* 1: batch_size need not be divisible by world_size */
 } dlp_split_desc;
@@ -2323,7 +2323,7 @@ DLPDEF dlp_stage dlp_pipe_add_split(dlp_pipe *p, const dlp_split_desc *desc);
    IDX and CIFAR files: dlp_arrays_chunks_open). It stays as it is until the pipe is closed and its
    last batch is released; the consumer only reads it. load, if there is one, is called all the
    same, ahead of the consumer: to read in what is not in memory yet, say. With shuffle_rows, a
-   device or a preload, where a view cannot be of that memory, loaders copy rows from there behind
+   device or a preload, where a view cannot be of that memory, loaders copy rows from there after
    load. */
 
 /* Rows that a callback is to load. Valid during the call only. */
@@ -2406,7 +2406,7 @@ typedef struct dlp_chunks_desc {
                                     with a preload this and max_held are at most 64 together */
     int32_t device_buffers;   /* 0: max_held + 1; max_held + 1..64 */
     const dlp_device *device; /* not NULL: a transfer stage on this device */
-    int32_t transfer_inline;  /* 0: a thread of its own copies; 1: the caller does */
+    int32_t transfer_inline;  /* 0: a thread of its own copies; 1: the consumer does */
     int32_t preload;          /* DLP_PRELOAD_* */
     int64_t epochs;           /* 0: one; DLP_FOREVER */
     int32_t epoch_end;        /* 1: next returns DLP_EPOCH_END between epochs */
@@ -2424,7 +2424,7 @@ typedef struct dlp_chunks_desc {
 /* Open, wire and start sampler -> repeat -> load -> batch [-> transfer] -> split.
    out: a pipe that runs, to be closed; desc: copied as the stages' are; err: written on failure,
    may be NULL - returns DLP_OK, or what dlp_pipe_open, _add_*, _link and _start return; then
-   nothing is left to close - any thread, which is the caller - allocates all there is to allocate.
+   nothing is left to close - any thread, which is then the consumer - allocates all there is.
    Source: chunked loading with double buffering, as deepcpp does it. */
 DLPDEF int dlp_chunks_open(dlp_pipe **out, const dlp_chunks_desc *desc, dlp_error *err);
 
@@ -2433,23 +2433,23 @@ typedef struct dlp_run_result {
     uint64_t steps, items; /* batches and rows that on_step took */
     uint64_t epochs;       /* ended in this run */
     uint64_t elapsed_ns;
-    dlp_state state; /* behind the last step that was made */
+    dlp_state state; /* after the last step that was made */
 } dlp_run_result;
 
 typedef struct dlp_run_desc {
-    int (*on_step)(void *user, dlp_batch *batch); /* required. Not 0: stop behind this step */
-    int (*on_epoch)(void *user, uint64_t epoch);  /* behind an epoch's last step; or NULL. Not 0:
+    int (*on_step)(void *user, dlp_batch *batch); /* required. Not 0: stop after this step */
+    int (*on_epoch)(void *user, uint64_t epoch);  /* after an epoch's last step; or NULL. Not 0:
                                                       stop */
     void *user;                                   /* borrowed */
-    uint64_t max_steps;                           /* stop behind so many; 0: no limit */
+    uint64_t max_steps;                           /* stop after so many; 0: no limit */
     dlp_run_result *result;                       /* written in any case; NULL: not wanted */
 } dlp_run_desc;
 
-/* Drive a pipe: a step for each batch, which is released behind it, until the epochs are over.
+/* Drive a pipe: a step for each batch, which is released after it, until the epochs are over.
    p: any pipe that runs, with no batch held - returns DLP_END: all is done; DLP_OK: a callback or
-   max_steps stopped it, and another run goes on behind the last step; DLP_STOPPED: dlp_pipe_stop
+   max_steps stopped it, and another run goes on after the last step; DLP_STOPPED: dlp_pipe_stop
    did, from any thread or signal handler (result.state says where to resume); DLP_ERR_ARG; or what
-   dlp_pipe_next returns - caller - waits for batches; does not allocate. */
+   dlp_pipe_next returns - consumer - waits for batches; does not allocate. */
 DLPDEF int dlp_chunks_run(dlp_pipe *p, const dlp_run_desc *desc);
 
 /* ---------------------------------------------------------------------------------------------
@@ -2611,12 +2611,12 @@ DLPDEF int dlp_part_files_load(void *files, dlp_part *part);
    dlp_pipe_batches_per_epoch is not known without steps_per_epoch. A state has how far this rank's
    streams are, in 122 bytes: room for 20 to 60 streams a rank, with a window for about half as many
    (start says so where it is too little). It fits another world size once the states of all ranks,
-   behind the same batch, are merged. A resumed part with fewer items than were given already is an
+   after the same batch, are merged. A resumed part with fewer items than were given already is an
    error. To a batch by its number (dlp_pipe_state_at) there is no way, but to an epoch's beginning.
    Not with unordered, cache and split. A part that fails is an error of the batch that would have
    had the stream's next row or, with DLP_ON_ERROR_DROP, has no items, and is one of max_skips. */
 
-/* Join the states that several ranks have behind the same batch, so that any other number of ranks
+/* Join the states that several ranks have after the same batch, so that any other number of ranks
    can go on from there.
    out: written on success; states: [n] those of all ranks, or of some, in any order; a state
    without streams of its own (of other pipes, or at an epoch's beginning) merges with its equals;
@@ -2823,7 +2823,7 @@ typedef struct dlp_stats {
     uint32_t n_links;
     dlp_link links[DLP_MAX_LINKS];
     uint64_t epoch_borders; /* epochs that set_epoch began, but for the first one of the run */
-    uint64_t epoch_wait_ns; /* that the caller waited there, from the call of set_epoch to the
+    uint64_t epoch_wait_ns; /* that the consumer waited there, from the call of set_epoch to the
                                   epoch's first batch */
     uint64_t set_epoch_ns;  /* in set_epoch, the first call too */
     uint32_t n_counters;
@@ -3096,15 +3096,15 @@ typedef struct dlp_managed_tensor_v1 {
 } dlp_managed_tensor_v1;
 
 /* Make a tensor of a field. From the first one of a batch on, the batch is held until its last
-   tensor is deleted; it then goes back within the caller's next dlp_pipe_next, _release or _close.
-   So make all that are wanted before calling one of these. dlp_pipe_release of such a batch is
-   DLP_OK, and gives it back when that is so; it need not be called, nor may it after close. A batch
-   with tensors counts among max_held. Tensors outlive close: the pipe's memory goes with the last.
-   A tensor may be deleted while kernels that read it are queued (PyTorch does): give the device
-   their stream as consumer.
+   tensor is deleted; it then goes back within the consumer's next dlp_pipe_next, _release or
+   _close. So make all that are wanted before calling one of these. dlp_pipe_release of such a batch
+   is DLP_OK, and gives it back when that is so; it need not be called, nor may it after close. A
+   batch with tensors counts among max_held. Tensors outlive close: the pipe's memory goes with the
+   last. A tensor may be deleted while kernels that read it are queued (PyTorch does): give the
+   device their stream as consumer.
    batch: one that is held; field: 0..n_fields-1; out: to be deleted by its deleter, once, by any
    thread - returns DLP_OK, DLP_ERR_ARG (not held, no such field), DLP_ERR_STATE (closed),
-   DLP_ERR_MEMORY, DLP_ERR_FORKED - caller - allocates the tensor; does not wait.
+   DLP_ERR_MEMORY, DLP_ERR_FORKED - consumer - allocates the tensor; does not wait.
    Source: dlpack.h (github.com/dmlc/dlpack), v0.8 and v1.0. */
 DLPDEF int dlp_batch_dlpack(dlp_pipe *p, dlp_batch *batch, int field, dlp_managed_tensor **out);
 DLPDEF int dlp_batch_dlpack_v1(dlp_pipe *p, dlp_batch *batch, int field,
@@ -3528,7 +3528,7 @@ typedef struct dlp_arrays_chunks_desc {
 } dlp_arrays_chunks_desc;
 
 /* Open the files, and a pipe of views into them that runs.
-   out, arrays: both to be closed, the pipe first, arrays behind the last release; desc: copied;
+   out, arrays: both to be closed, the pipe first, arrays after the last release; desc: copied;
    err: may be NULL - returns as dlp_arrays_open and dlp_chunks_open; DLP_ERR_ARG (reads),
    DLP_ERR_UNSUPPORTED (numbers that are big-endian, or lie where their type may not); after a
    failure nothing is left to close - any thread, which is then the pipe's consumer - as both. */
@@ -3584,7 +3584,7 @@ typedef struct dlp_push dlp_push;     /* the reader's side: the pipe's */
 typedef struct dlp_pusher dlp_pusher; /* a producer's */
 
 /* Make the lanes: max_producers x capacity x (8 + an item's bytes, each field a multiple of 8).
-   out: to be closed behind its pipe; desc: copied; err: may be NULL - returns DLP_OK, DLP_ERR_ARG
+   out: to be closed after its pipe; desc: copied; err: may be NULL - returns DLP_OK, DLP_ERR_ARG
    (names the field of desc), DLP_ERR_SYSTEM (the file: errnum), DLP_ERR_MEMORY - any thread. */
 DLPDEF int dlp_push_open(dlp_push **out, const dlp_push_desc *desc, dlp_error *err);
 
@@ -3846,7 +3846,7 @@ DLPDEF const char *dlp_code_name(int code) { return dlpi_code_find(code)->name; 
 DLPDEF const char *dlp_code_text(int code) { return dlpi_code_find(code)->text; }
 DLPDEF const char *dlp_code_hint(int code) { return dlpi_code_find(code)->hint; }
 
-/* Print into a buffer what a function's `format` and the arguments behind it say. */
+/* Print into a buffer what a function's `format` and the arguments after it say. */
 #define DLPI_PRINT(to, size, format) \
     do { \
         va_list args_; \
@@ -4228,7 +4228,7 @@ static void dlpi_wait_policy(uint32_t peers, uint32_t *spin_ns, uint32_t *yields
    label  word          written by                     read by
    B1     mask, flag    sleeper: its bit; waker: out   wakers
    B1     word          waker: counts                  sleepers, before the bit; the kernel
-   A1     active        who retires workers            workers, behind B1: may I claim?
+   A1     active        who retires workers            workers, after B1: may I claim?
 
    Sleeper: read word (dlpi_sleepers_word), set the bit (dlpi_sleepers_enter), look for work once
    more, sleep while word is unchanged, clear the bit (dlpi_sleepers_leave).
@@ -4271,7 +4271,7 @@ static bool dlpi_sleepers_leave(dlpi_sleepers *s, uint32_t bit) {
     return (DLPI_AND_SEQ(&s->mask, ~bit) & bit) == 0;      /* B1 <-> B1 */
 }
 
-/* How many sleep, or are about to: behind a publication, all others find it. */
+/* How many sleep, or are about to: after a publication, all others find it. */
 DLPI_INLINE uint32_t dlpi_sleepers_count(const dlpi_sleepers *s) {
     return (uint32_t)__builtin_popcount(DLPI_LOAD_SEQ(&s->mask)); /* B1 -> B1 */
 }
@@ -4351,18 +4351,40 @@ static void dlpi_sleeper_wake_for(uint64_t *want, uint64_t b, uint32_t *word, ui
 DLPI_INLINE void dlpi_sleepers_any_enter(uint64_t *mask, uint64_t bit) {
     DLPI_OR_SEQ(mask, bit); /* B1 -> B1 */
 }
-DLPI_INLINE void dlpi_sleepers_any_leave(uint64_t *mask, uint64_t bit) {
-    DLPI_AND_SEQ(mask, ~bit); /* B1 */
+DLPI_INLINE bool dlpi_sleepers_any_sleep(const uint64_t *mask) {
+    return DLPI_LOAD_SEQ(mask) != 0; /* B1 -> B1 */
 }
-static void dlpi_sleepers_wake_any(const uint64_t *mask, uint32_t *word) {
-    if (DLPI_LOAD_SEQ(mask) == 0) return; /* B1 -> B1 */
-    dlpi_sleepers_wake_all(word);
+/* Returns whether somebody has woken this one, which then owes a look. */
+static bool dlpi_sleepers_any_leave(uint64_t *mask, uint64_t bit) {
+    return (DLPI_AND_SEQ(mask, ~bit) & bit) == 0; /* B1 <-> B1 */
+}
+DLPI_INLINE uint32_t dlpi_sleepers_any_bits(uint64_t mask) { /* 32 for the kernel */
+    return (uint32_t)(mask | mask >> 32);
+}
+static void dlpi_sleepers_wake_any(uint64_t *mask, uint32_t *word) {
+    uint64_t bits;
+    if (DLPI_LOAD_SEQ(mask) == 0) return;                       /* B1 -> B1 */
+    if ((bits = DLPI_XCHG_SEQ(mask, UINT64_C(0))) == 0) return; /* B1: one wake for a sleep */
+    dlpi_event_add(word);
+    dlpi_futex_wake(word, INT_MAX, dlpi_sleepers_any_bits(bits), 1);
+}
+/* One of them, in turn. */
+static void dlpi_sleepers_wake_any_one(uint64_t *mask, uint32_t *word) {
+    uint64_t all, next, turn = DLPI_LOAD_RLX(word) & 63u; /* a hint */
+    while ((all = DLPI_LOAD_SEQ(mask)) != 0) {            /* B1 -> B1 */
+        next = all >> turn << turn;
+        next = next != 0 ? next & (0u - next) : all & (0u - all);
+        if ((DLPI_AND_SEQ(mask, ~next) & next) == 0) continue; /* B1: whoever takes it out wakes */
+        dlpi_event_add(word);
+        dlpi_futex_wake(word, INT_MAX, dlpi_sleepers_any_bits(next), 1);
+        return;
+    }
 }
 
 /* ---- how many may work ---- */
 
 DLPI_INLINE uint32_t dlpi_sleepers_active(const uint32_t *active) {
-    return DLPI_LOAD_SEQ(active); /* A1 <- A1, behind B1 */
+    return DLPI_LOAD_SEQ(active); /* A1 <- A1, after B1 */
 }
 DLPI_INLINE void dlpi_sleepers_activate(uint32_t *active, uint32_t n) {
     DLPI_STORE_SEQ(active, n); /* A1 -> A1 */
@@ -4671,7 +4693,7 @@ static int dlpi_mpsc_try_turn(dlp_mpsc_rx *rx, uint32_t i) {
     return DLP_OK;
 }
 
-/* Look at all lanes, from the one behind that in turn on. */
+/* Look at all lanes, from the one after that in turn on. */
 static int dlpi_mpsc_sweep(dlp_mpsc_rx *rx) {
     uint32_t i = rx->turn;
     for (uint32_t k = 0; k < rx->producers; k++) {
@@ -4771,7 +4793,7 @@ DLPDEF int64_t dlp_mpsc_pop_burst(dlp_mpsc_rx *rx, void *records, uint64_t max, 
    dlpi_claim_look       O1     acquire  readers, before a claim     O1 of who freed or finished it
    dlpi_claim_owner      O1     seq_cst  recovery, the writer        O1
    dlpi_claim_take       O1     swap     readers; recovery           O1: one of them
-   dlpi_claim_done       O1     seq_cst  the owner                   O1, behind its bytes
+   dlpi_claim_done       O1     seq_cst  the owner                   O1, after its bytes
    dlpi_claim_reserve       O1     seq_cst  a later stage's owner       O1 of recovery
    dlpi_claim_free       O1     seq_cst  the owner, recovery         O1
    dlpi_claim_freed      O1     add      the owner, recovery         a number of its own
@@ -4934,7 +4956,7 @@ DLPI_INLINE uint64_t dlpi_claim_rescans(const uint64_t *rescans) {
                                          back to
    dlpi_gather_skip      Y1     release  the scheduler: no rows         Y1 of the reader, by a tail
    dlpi_gather_ready     Y1     seq_cst  the reader; a sleeper's last   Y1
-                                         look, so behind B1
+                                         look, so after B1
    dlpi_gather_look      Y1     acquire  completers, observers          Y1
    dlpi_gather_undo      Y1     seq_cst  who sends a batch back         Y1 of a closer
 
@@ -5694,7 +5716,7 @@ static void dlpi_order_block(dlpi_order *o, uint64_t epoch, uint64_t first, uint
 
 /* The index that stands in when the item at a position fails for the k-th time, k >= 1: the one at
    a keyed position of the epoch, or, for draws with replacement, one more draw, at a position
-   behind any epoch's end. Copies the view, for the epoch need not be the one that it is at. */
+   after any epoch's end. Copies the view, for the epoch need not be the one that it is at. */
 static uint64_t dlpi_order_replacement(const dlpi_order *o, uint64_t epoch, uint64_t position,
                                        uint32_t k) {
     dlpi_order view = *o;
@@ -5951,7 +5973,7 @@ static uint64_t dlpi_parts_need(const dlpi_part_plan *q, uint64_t at, uint64_t c
    knows nothing of cells, slots or threads. Place j of pass p over all n inputs goes to stream j
    mod C; there it has ordinal p * n_s + j div C, n_s being the stream's inputs of a pass. */
 
-typedef struct dlpi_cursor { /* behind an item; with windows: behind the one before the window */
+typedef struct dlpi_cursor { /* after an item; with windows: after the one before the window */
     uint64_t ordinal, used;  /* of its input, and items of that which are given */
     uint64_t place, check;   /* with windows: items of it which are given; where that is more than 0
                                 16 bits that say of which inputs the window's items are */
@@ -6006,7 +6028,7 @@ static void dlpi_found_items(const dlpi_found_plan *q, dlp_permutation *items, u
     dlp_permutation_init(items, n, seed, epoch);
 }
 
-/* The permutation of a window of n items of stream s, which begins behind that cursor. */
+/* The permutation of a window of n items of stream s, which begins after that cursor. */
 static void dlpi_found_window(const dlpi_found_plan *q, dlp_permutation *items, uint64_t epoch,
                               uint64_t s, const dlpi_cursor *behind, uint64_t n) {
     uint64_t seed = dlpi_hash_in(DLPI_DOMAIN_SHUFFLE_WINDOW, q->seed, s);
@@ -6023,7 +6045,7 @@ static uint64_t dlpi_found_hash(const dlpi_found_plan *q, uint64_t h) {
 
 /* ---- cursors in a state: first stream (2 bytes), how many (2), bits of ordinal and of used (1
    each), with windows the bits of a place (1; the highest bit of the byte of the ordinal tells),
-   and then cursor behind cursor, without gaps ---- */
+   and then cursor after cursor, without gaps ---- */
 
 #define DLPI_CURSORS_PLACES 0x80u
 #define DLPI_CURSORS_CHECK 16u
@@ -6825,7 +6847,7 @@ static void dlpi_window_cut(dlp_buckets *b) {
     dlp_permutation_init(&b->turn, b->batches, key, b->now.number);
 }
 
-/* Make a window the present one, and begin to read the one behind it. */
+/* Make a window the present one, and begin to read the one after it. */
 static int dlpi_buckets_seek(dlp_buckets *b, uint64_t epoch, uint64_t number) {
     bool last = number + 1 == b->windows;
     if (b->ahead.n > 0 && b->ahead.epoch == epoch && b->ahead.number == number) {
@@ -7206,7 +7228,8 @@ typedef struct dlpi_share {
     uint64_t handed_back; /* how often somebody left batches to others */
     uint32_t mode, max_subscribers, n_slots, serve_only;
     uint64_t takers_at, admits_at, subscribers_at, subscriber_bytes; /* from here; read-only */
-    uint8_t pad[DLPI_LINE - 72];
+    uint32_t one_each; /* a batch is for one of them */
+    uint8_t pad[DLPI_LINE - 76];
 } dlpi_share;
 
 /* A dlp_skip; its message has a place of its own. */
@@ -7455,7 +7478,7 @@ typedef struct dlpi_lender_ops { /* by the consumer; v: number of what is handed
     void (*drop)(dlp_pipe *p, uint32_t v);
     uint32_t (*slot)(const dlp_pipe *p, uint32_t v);                     /* whose cell it lies in */
     uint64_t (*batches)(const dlp_pipe *p);                              /* of an epoch */
-    void (*state)(const dlp_pipe *p, uint32_t v, struct dlpi_state *to); /* behind v */
+    void (*state)(const dlp_pipe *p, uint32_t v, struct dlpi_state *to); /* after v */
     void (*config)(const dlp_pipe *p, struct dlpi_state *s);
     uint64_t (*position)(const dlp_pipe *p, uint64_t epoch, uint64_t k); /* rows before batch k */
     void (*seek)(dlp_pipe *p, const struct dlpi_state *s, struct dlpi_place *to);
@@ -7557,7 +7580,7 @@ typedef struct dlpi_stage_ops {
     void (*end)(dlp_pipe *p, struct dlpi_stage *st);  /* when all workers are gone */
     void (*worker)(struct dlpi_worker *w); /* its record is set up: what is its kind's of it */
     /* work, by a worker of the stage */
-    int (*enter)(struct dlpi_worker *w);  /* behind worker_init; else the pipe has the error */
+    int (*enter)(struct dlpi_worker *w);  /* after worker_init; else the pipe has the error */
     void (*leave)(struct dlpi_worker *w); /* before worker_exit */
     bool (*step)(struct dlpi_worker *w);  /* what is there to do, without waiting: did it move? */
     bool (*find)(struct dlpi_worker *w, struct dlpi_unit *t); /* claim a unit */
@@ -7775,7 +7798,7 @@ typedef struct dlpi_scheduler { /* used by whoever runs the sampler: the consume
     int ended;
     uint32_t run_shift;
     uint64_t cost_ns;
-    /* resume of an unordered pipe: bitmap of batches consumed behind the prefix */
+    /* resume of an unordered pipe: bitmap of batches consumed after the prefix */
     uint64_t skip_base;
     uint8_t skip_bits[DLPI_WINDOW_MAX / 8];
     uint32_t seek_no;     /* seeks that it has followed, modulo 2^16 */
@@ -7868,14 +7891,14 @@ struct dlp_pipe {
     const dlp_repeat_desc *barrier;     /* epochs begin by its set_epoch; NULL: they overlap */
     bool source_waited;                 /* this wait of the consumer's was for the source */
     dlpi_stage *work[DLP_MAX_STAGES];   /* stages with workers: */
-    int n_item_work;                    /* first those of rows, in order; behind them, up to */
-    int n_work;                         /* those of batches; behind them, up to */
+    int n_item_work;                    /* first those of rows, in order; after them, up to */
+    int n_work;                         /* those of batches; after them, up to */
     int n_staffed;                      /* those of cells of their own */
     dlpi_fields items, batches;         /* item cells; batch cells */
     int has_item_cells;                 /* items are written in cells of their own */
     int item_area;                      /* whose cells items are written in */
     int cells_from;                     /* place of the stage that writes batch cells whole */
-    dlpi_stage *cell_end;               /* behind it nobody needs what lies in turning cells */
+    dlpi_stage *cell_end;               /* after it nobody needs what lies in turning cells */
     int cells;                          /* DLPI_CELLS_*: where a slot's batch lies */
     uint32_t n_cells, n_out;            /* batch cells; batches that can be lent at once */
     uint32_t max_kills;                 /* as dlp_shm_desc */
@@ -7951,7 +7974,7 @@ struct dlp_pipe {
     uint64_t last_sequence; /* unordered: the last batch of the epoch, UINT64_MAX: not seen */
     uint64_t win_base;      /* unordered: batches of the epoch delivered without a gap */
     uint8_t win[DLPI_WINDOW_MAX];
-    uint64_t high; /* batches up to the highest delivered; the state behind that: */
+    uint64_t high; /* batches up to the highest delivered; the state after that: */
     uint64_t after_epoch, after_batch, after_position;
     dlpi_source_state after_source;
     uint32_t calls_untimed, call_clock_every;
@@ -8160,12 +8183,17 @@ static inline void dlpi_wake_scheduling(const dlp_pipe *p) {
         dlpi_wake_scheduler(p->ctl);
 }
 
-/* A batch became ready, or nothing will follow. After a sequentially consistent publication. */
+/* A batch became ready: wake those that are to have it, or the one that may. After a sequentially
+   consistent publication. */
 static void dlpi_wake_subscribers(dlpi_share *share) {
-    if (share != NULL) dlpi_sleepers_wake_any(&share->sleepers, &share->word);
+    if (share == NULL) return;
+    if (share->one_each)
+        dlpi_sleepers_wake_any_one(&share->sleepers, &share->word);
+    else
+        dlpi_sleepers_wake_any(&share->sleepers, &share->word);
 }
 
-/* The same, whatever their bits say. */
+/* All of them, whatever their bits say. */
 static void dlpi_wake_subscribers_all(dlpi_share *share) {
     if (share != NULL) dlpi_sleepers_wake_all(&share->word);
 }
@@ -8190,7 +8218,7 @@ static void dlpi_wake_sleepers(dlp_pipe *p) {
     }
     dlpi_wake_scheduler(p->ctl);
     dlpi_wake_caller(p->ctl, UINT64_MAX);
-    dlpi_wake_subscribers(p->share);
+    dlpi_wake_subscribers_all(p->share);
 }
 
 /* Wake everybody, whatever the masks say: a waker may have died between taking a sleeper's bit and
@@ -8216,9 +8244,9 @@ static inline int dlpi_active(const dlp_pipe *p, const dlpi_stage *st) {
     return (int)dlpi_sleepers_active(&p->waiters[st->work].active); /* A1 <- A1 */
 }
 
-/* Is the worker above that number? In a mask or behind a claim it may still be for a moment. */
+/* Is the worker above that number? In a mask or after a claim it may still be for a moment. */
 static inline bool dlpi_retired(const dlpi_worker *w) {
-    return (uint32_t)w->id >= dlpi_sleepers_active(&w->waiters->active); /* A1 <- A1, behind B1 */
+    return (uint32_t)w->id >= dlpi_sleepers_active(&w->waiters->active); /* A1 <- A1, after B1 */
 }
 
 static inline bool dlpi_stopped(const dlp_pipe *p) {
@@ -8244,7 +8272,7 @@ static inline bool dlpi_stopped(const dlp_pipe *p) {
    how long its own steps were.
 
    While workers are kept awake, the consumer's own scheduler wakes no more of them than that. No
-   wake-up is lost: a worker without a bit in the mask, read behind the publication, sets it later
+   wake-up is lost: a worker without a bit in the mask, read after the publication, sets it later
    if at all, and then its last look finds the batch (B1, >>impl-sleepers). It may come late, from a
    callback that takes longer than those before; so the consumer makes up for what was put off
    before it sleeps itself (dlpi_wake_put_off). */
@@ -8390,7 +8418,7 @@ static void dlpi_ctl_fail(dlp_pipe *p, uint32_t who, const dlp_error *e) {
     dlpi_wake_caller(p->ctl, UINT64_MAX);
 }
 
-/* Is the error to be told now? The scheduler's comes behind the batches that were fed before (over:
+/* Is the error to be told now? The scheduler's comes after the batches that were fed before (over:
    they are all delivered), unless somebody else has failed, too: then they may never come. */
 static bool dlpi_error_due(const dlpi_ctl *ctl, bool over) {
     if (dlpi_first_seen(&ctl->error_ready) == 0) return false;             /* E1 <- E1 */
@@ -8924,7 +8952,7 @@ static inline bool dlpi_cells_none(const dlp_pipe *p) {
 }
 
 /* Item cells for batch b in slot s. A cell is free again when the batch that it was given to has
-   left the stage behind which nobody needs its items: no word says so but that stage's own. There
+   left the stage after which nobody needs its items: no word says so but that stage's own. There
    are as many as batches may be between here and next, so one is free. */
 static uint32_t dlpi_schedule_cell(dlp_pipe *p, uint32_t s, uint64_t b) {
     dlpi_cell_use *use = p->schedule.cells;
@@ -9006,7 +9034,7 @@ static void dlpi_cells_layout(dlp_pipe *p) {
    how far. Cells of the region lie where they always do and are painted once. Rows are neighbours,
    so item callbacks write into guarded cells instead: one for each that can be in a callback at
    once, behind the batch cells. The row is copied in, its alignment with it, the cell is painted,
-   and behind the callback the row is copied out. A chunk is a row that fills a cell of its own, and
+   and after the callback the row is copied out. A chunk is a row that fills a cell of its own, and
    stays there. Guarded cells take 0.15 us or so for each field of an item; the plan has them on a
    line, and larger cells.
    What release takes back is filled with 0xdb (not: batches on a device, chunks that stay, batches
@@ -9363,7 +9391,7 @@ static inline bool dlpi_slot_ended(const dlp_pipe *p, uint32_t s) {
     return p->open_end && dlpi_rows_before_end(p, s) < dlpi_slot_at(p, s)->count;
 }
 
-/* Rows that a batch whose items are done has for those behind. */
+/* Rows that a batch whose items are done has for those after. */
 static uint32_t dlpi_slot_rows(const dlp_pipe *p, uint32_t s) {
     uint32_t n = dlpi_rows_before_end(p, s);
     return p->last == DLP_LAST_DROP && n < dlpi_slot_at(p, s)->count ? 0 : n;
@@ -9390,7 +9418,7 @@ static bool dlpi_slot_failed(const dlp_pipe *p, uint32_t s) {
     return !dlpi_error_behind(p, s) || dlpi_row_raised(p, s) < dlpi_slot_rows(p, s);
 }
 
-/* Its error. Of several rows the first to fail has written the record: if that one lay behind the
+/* Its error. Of several rows the first to fail has written the record: if that one lay after the
    end, the others' words are lost. */
 static void dlpi_slot_error(const dlp_pipe *p, uint32_t s, dlp_error *e) {
     const dlpi_bslot *slot = dlpi_slot_at(p, s);
@@ -9404,7 +9432,7 @@ static void dlpi_slot_error(const dlp_pipe *p, uint32_t s, dlp_error *e) {
     dlpi_error_item(e, dlpi_slot_index(p, s)[r], slot->epoch, slot->position + r);
 }
 
-/* Has nobody behind the items anything to do with this batch? */
+/* Has nobody after the items anything to do with this batch? */
 static bool dlpi_slot_idle(const dlp_pipe *p, uint32_t s) {
     return dlpi_cancelled(p->ctl, dlpi_slot_at(p, s)) || dlpi_slot_failed(p, s) ||
            (dlpi_slot_ended(p, s) && dlpi_slot_rows(p, s) == 0);
@@ -9530,9 +9558,9 @@ static bool dlpi_window_consumed(const dlp_pipe *p, uint64_t k) {
     return k < p->win_base || (k - p->win_base < DLPI_WINDOW_MAX && p->win[k % DLPI_WINDOW_MAX]);
 }
 
-/* The batches without a gap from the epoch's beginning, and a bit for each behind them. Returns the
+/* The batches without a gap from the epoch's beginning, and a bit for each after them. Returns the
    slot of the first that is not consumed, or DLPI_NO_SLOT: when all that was scheduled is
-   delivered, what stands behind the highest stays, for the sampler's state is known there. */
+   delivered, what stands after the highest stays, for the sampler's state is known there. */
 static uint32_t dlpi_window_state(const dlp_pipe *p, dlpi_state *to) {
     uint32_t s = DLPI_NO_SLOT;
     if (!p->d.unordered) return s;
@@ -9562,7 +9590,7 @@ static bool dlpi_window_canonical(const dlpi_state *s) {
     return s->window_used == used;
 }
 
-/* Of a window, is something of the epoch left, and nothing of the next one in it? A state behind a
+/* Of a window, is something of the epoch left, and nothing of the next one in it? A state after a
    whole epoch stands at the next one's beginning. */
 static bool dlpi_window_fits(const dlpi_state *s, uint64_t most) {
     uint64_t left = most - s->batch;
@@ -9614,7 +9642,7 @@ struct dlpi_seen {
     uint64_t source_cells, sink_cells, sink_free;
     uint64_t plan_bytes;
     int32_t work[DLP_MAX_STAGES]; /* [n_work] stages with workers, in order */
-    int32_t final;                /* the stage behind which a batch is ready for the consumer */
+    int32_t final;                /* the stage after which a batch is ready for the consumer */
     dlpi_seen_stage stages[DLP_MAX_STAGES];
     dlp_stats figures; /* of it, what kinds of stages have filled */
 };
@@ -9998,7 +10026,7 @@ static void dlpi_wake_put_off(dlp_pipe *p) {
 }
 
 /* Batches from `first` on of which this rank has no row: ready as they are fed, so nobody's work
-   shows them to the stage behind the items. */
+   shows them to the stage after the items. */
 static void dlpi_schedule_empty(dlp_pipe *p, uint64_t first) {
     for (uint64_t b = first; b != p->schedule.published; b++)
         if (dlpi_slot_at(p, dlpi_slot_of(p, b))->count == 0)
@@ -10011,10 +10039,10 @@ static void dlpi_schedule_empty(dlp_pipe *p, uint64_t first) {
    are between here and next, a slot is free, and (unordered) the window reaches that far. */
 
 /* ---- epochs that begin by set_epoch ----
-   The scheduler stops before such an epoch and asks for it, behind the tail; the consumer calls
+   The scheduler stops before such an epoch and asks for it, after the tail; the consumer calls
    set_epoch in next, when it has taken all that is before the tail, and says so. So all callbacks
    of the epochs before have returned, and none of the new one's has begun. A generation has the
-   seeks in it: behind a seek an epoch is asked for again.
+   seeks in it: after a seek an epoch is asked for again.
 
    I2   p.schedule.epoch_asked   scheduler, after T1; the consumer reads it before T1
         p.epoch_begun            consumer, after set_epoch; the scheduler reads it first */
@@ -10316,7 +10344,7 @@ static uint64_t dlpi_schedule(dlp_pipe *p, uint64_t burst) {
         /* T1 -> T1: after the tail */
         dlpi_credit_close(&p->ctl->end_of_input, dlpi_scheduled_word(f->seek_no));
         dlpi_wake_caller(p->ctl, UINT64_MAX);
-        dlpi_wake_subscribers(p->share);
+        dlpi_wake_subscribers_all(p->share);
     }
     return f->published - before;
 }
@@ -10489,7 +10517,7 @@ static void dlpi_ready_wake(dlp_pipe *p, const dlpi_worker *w, const dlpi_unit *
     dlpi_wake_next(p, w->st->work, t->b);
 }
 
-/* Rows of unit t are done in this item stage, and there is another one behind it. Who looked there
+/* Rows of unit t are done in this item stage, and there is another one after it. Who looked there
    for units freed again may have done so before the rows were back, and goes by its hints since:
    call again. */
 static void dlpi_pass_items(dlpi_worker *w, const dlpi_unit *t, uint32_t done) {
@@ -10530,7 +10558,7 @@ static uint64_t dlpi_owner_redo(const dlpi_worker *w, uint64_t b) {
 /* Send rows of a unit (bits of its done word) back to the first stage: they get their indices from
    the slot and are done all over again. Bits first, then the claims, then the call to look again:
    whoever reads a freed claim finds the bits of the stages before it gone, so no stage runs before
-   the one behind it. The claims of the stages before carry our mark from before the first bit goes:
+   the one after it. The claims of the stages before carry our mark from before the first bit goes:
    a worker that dies in between is known by its own claim, or, once that is freed, by the reserved
    word; and whoever recovers their last owner sees that they are no longer its. The first stage's
    is freed last, so up to that store nobody can begin again. */
@@ -10748,9 +10776,9 @@ static void dlpi_skip_note(const dlpi_worker *w, int code, uint64_t new_index) {
     dlpi_skip_put(w->p->ctl, w->st->id, &e, e.code, new_index);
 }
 
-/* The one store that changes a row's fate. All that follows from it comes behind it. */
+/* The one store that changes a row's fate. All that follows from it comes after it. */
 static inline void dlpi_rec_set(const dlp_pipe *p, uint32_t s, uint32_t row, uint32_t rec) {
-    DLPI_STORE_REL(&dlpi_slot_rec(p, s)[row], rec); /* X1: a crash cuts before or behind it */
+    DLPI_STORE_REL(&dlpi_slot_rec(p, s)[row], rec); /* X1: a crash cuts before or after it */
 }
 
 /* A row that is left out has zeros. Each stage that comes by clears it once more: who left it out
@@ -10847,7 +10875,7 @@ static int dlpi_row_replace(dlpi_worker *w, const dlpi_unit *t, uint32_t row, in
     }
     other = p->source->item(w, t->slot, row, w->item.epoch, w->item.position, repl);
     dlpi_rec_set(p, t->slot, row, dlpi_rec(dlpi_rec_state(rec), 0, repl) | failed);
-    DLPI_STORE_REL(&index[row], other); /* X1: behind it */
+    DLPI_STORE_REL(&index[row], other); /* X1: after it */
     dlpi_bump(&w->block->replaced, 1);
     dlpi_skip_note(w, code, other);
     return dlpi_writes_first(w) ? DLPI_ROW_AGAIN : DLPI_ROW_REDO;
@@ -12993,7 +13021,7 @@ static const dlpi_stage_ops dlpi_fetch_many_ops = {
      (index + 1) << 15            full, for ever: its bytes are only read from then on
    A swap from 0 is the claim (Z1); the store of the full word releases the bytes to whoever loads
    it. The number of the cell stands in the worker's own block (Z2) from before the claim until
-   behind that store: so whoever recovers a dead worker knows the one cell that it may have left
+   after that store: so whoever recovers a dead worker knows the one cell that it may have left
    half written, and empties it, if the word says that it is the dead one's. One cell is enough for
    a worker with many items out, too: what comes back is kept one by one, by the worker itself or
    with its lock.
@@ -13107,7 +13135,7 @@ static void dlpi_cache_put(dlpi_worker *w, uint32_t s, uint32_t row, bool drew) 
         DLPI_STORE_REL(&cell->word, full); /* Z1 -> Z1 */
         dlpi_bump(&w->block->kept_items, 1);
     }
-    DLPI_STORE_REL(&w->block->kept_cell, UINT64_C(0)); /* Z2: behind the full word */
+    DLPI_STORE_REL(&w->block->kept_cell, UINT64_C(0)); /* Z2: after the full word */
 }
 
 /* The cell that a dead worker may have been writing. */
@@ -13262,13 +13290,13 @@ static const dlpi_stage_ops dlpi_map_batch_ops = {
    Recovery does so before it gives up the dead worker's rows. Until then the row is the dead one's,
    so nobody else can have written its word, and the word tells. After that another worker may run
    the row, and count it in its own block: the word would be there, for another counter. A row that
-   is run again, there or behind a fetch that was sent for again, finds its word, and does not
+   is run again, there or after a fetch that was sent for again, finds its word, and does not
    count. Batch numbers never come twice, so the word of a batch before is never that of this one.
-   Twice the same recovery does the same: pending is off behind the counter.
+   Twice the same recovery does the same: pending is off after the counter.
 
    label  atomic         written by                       read by (partner)
-   GU1    block.pending  its worker, behind the notes     recovery, of a dead worker (GU1)
-   GU2    row word       the row's worker, behind count   a worker that runs the row again (GU2) */
+   GU1    block.pending  its worker, after the notes     recovery, of a dead worker (GU1)
+   GU2    row word       the row's worker, after count   a worker that runs the row again (GU2) */
 
 enum { DLPI_GUARD_NAN, DLPI_GUARD_INF, DLPI_GUARD_BELOW, DLPI_GUARD_ABOVE, DLPI_GUARD_KINDS };
 
@@ -13415,9 +13443,9 @@ static void dlpi_guard_count(dlpi_worker *w, uint32_t i, int what) {
     DLPI_STORE_RLX(&b->row, at);
     DLPI_STORE_RLX(&b->word, mine);
     DLPI_STORE_REL(&b->pending, (uint64_t)i * DLPI_GUARD_KINDS + (uint64_t)what + 1); /* GU1 */
-    DLPI_STORE_REL(count, old + 1);           /* GU1: behind pending */
+    DLPI_STORE_REL(count, old + 1);           /* GU1: after pending */
     DLPI_STORE_REL(word, mine);               /* GU2 -> GU2 */
-    DLPI_STORE_REL(&b->pending, UINT64_C(0)); /* GU1: behind the word */
+    DLPI_STORE_REL(&b->pending, UINT64_C(0)); /* GU1: after the word */
 }
 
 static int dlpi_guard_item(void *user, dlp_item *it) {
@@ -13450,7 +13478,7 @@ static void dlpi_guard_recover(dlpi_worker *w, const dlpi_death *why) {
         DLPI_STORE_RLX(
             &b->counts[(pending - 1) / DLPI_GUARD_KINDS][(pending - 1) % DLPI_GUARD_KINDS],
             b->old);                          /* before GU1 */
-    DLPI_STORE_SEQ(&b->pending, UINT64_C(0)); /* GU1: behind the counter */
+    DLPI_STORE_SEQ(&b->pending, UINT64_C(0)); /* GU1: after the counter */
     dlpi_slots_recover(w, why);
 }
 
@@ -13871,7 +13899,7 @@ static const dlpi_stage_ops dlpi_batch_ops = {
 /* ---------------------------------------------------------------------------------------------
    >>impl-transfer   BATCHES TO THE DEVICE: DOUBLE BUFFERING
    One thread, or the consumer. Batches go in their order (unordered: as they become ready) into the
-   device buffers; a batch is ready when the event behind its copies has passed. None of a later
+   device buffers; a batch is ready when the event after its copies has passed. None of a later
    epoch goes while one of the oldest is to come: the consumer takes no other before, and it could
    find no buffer. */
 
@@ -13883,7 +13911,7 @@ typedef struct dlpi_transfer { /* what the stage keeps */
     void **seam; /* [n_out * fields] what batches that span slots are put together in, or NULL */
     bool shared; /* the consumer calls the device too: */
     pthread_mutex_t lock; /* around each call, then; never held while the device is waited for */
-    uint8_t *begun;       /* [ring] copies of batches behind the next one */
+    uint8_t *begun;       /* [ring] copies of batches after the next one */
 } dlpi_transfer;
 
 static dlpi_transfer *dlpi_transfer_of(const dlpi_stage *st) { return st->self; }
@@ -13932,7 +13960,7 @@ static uint64_t dlpi_transfer_bytes(const dlpi_worker *w, uint32_t s, uint32_t f
 }
 
 /* Copy what lies in slot `from`, for the batch in slot s, into the memory of device buffer `to`,
-   behind events of number `buffer`. */
+   with the events of number `buffer`. */
 static int dlpi_transfer_copy(dlpi_worker *w, uint32_t s, uint32_t from, uint32_t to,
                               uint32_t buffer) {
     dlp_pipe *p = w->p;
@@ -14357,7 +14385,7 @@ static void dlpi_state_source(dlpi_state *to, const dlpi_source_state *from) {
     if (to->batch > 0) memcpy(to->sampler, from->at, sizeof to->sampler);
 }
 
-/* The state behind the batch in slot s, when all before it is consumed too. */
+/* The state after the batch in slot s, when all before it is consumed too. */
 static void dlpi_state_after(const dlp_pipe *p, uint32_t s, uint32_t flags, dlpi_state *to) {
     const dlpi_bslot *slot = dlpi_slot_at(p, s);
     bool last = (flags & DLP_BATCH_LAST) != 0;
@@ -14385,7 +14413,7 @@ static void dlpi_state_note(dlp_pipe *p, uint64_t b, uint32_t s, uint32_t flags)
     }
 }
 
-/* The same of what a lender has handed out; after: the global position behind it. */
+/* The same of what a lender has handed out; after: the global position after it. */
 static void dlpi_state_handed(dlp_pipe *p, const dlp_batch *b, uint64_t after) {
     bool last = (b->flags & DLP_BATCH_LAST) != 0;
     p->after_epoch = last ? b->epoch + 1 : b->epoch;
@@ -14393,7 +14421,7 @@ static void dlpi_state_handed(dlp_pipe *p, const dlp_batch *b, uint64_t after) {
     p->after_position = last ? 0 : after;
 }
 
-/* The state behind all that was delivered. */
+/* The state after all that was delivered. */
 static void dlpi_state_now(const dlp_pipe *p, dlpi_state *to) {
     uint32_t s;
     to->epoch = p->after_epoch;
@@ -14420,7 +14448,7 @@ static uint64_t dlpi_epoch_most(const dlp_pipe *p) {
                                               : p->samples / p->global_batch;
 }
 
-/* The consumer's books stand behind a checked state. */
+/* The consumer's books stand after a checked state. */
 static void dlpi_state_books(dlp_pipe *p, const dlpi_state *s) {
     p->epoch_now = p->after_epoch = s->epoch;
     p->after_batch = s->batch;
@@ -14502,7 +14530,7 @@ static int dlpi_state_check_all(const dlp_pipe *p, const dlp_state *state, dlpi_
     return DLP_OK;
 }
 
-/* Begin behind desc.resume. */
+/* Begin after desc.resume. */
 static int dlpi_state_take(dlp_pipe *p) {
     dlpi_state s;
     dlpi_place to;
@@ -14848,19 +14876,19 @@ static const dlpi_stage_ops dlpi_lists_ops = {
                             FAILED; recovery: OPEN        workers with the batch (P1, T1)
    Q2     ctl.source_moves  worker, after Q1; recovery    scheduler (Q2): look again for a free
    cell;
-                                                          before it sleeps, so behind B1
+                                                          before it sleeps, so after B1
    B1     waiters.mask, word   as everywhere
 
    Why a claim is right. The swap that puts a worker's number there IS the claim. It fails unless
    the word is that of the very ticket that was read, and open: after a cell was given to another
-   input its ticket is another. Fields of the cell are read behind the swap, and the scheduler
+   input its ticket is another. Fields of the cell are read after the swap, and the scheduler
    writes them only while the word is LOADED or FAILED, which no worker changes, or CLOSED, which it
    makes it by a swap that fails if a worker has come first. So while a worker's number stands there
    nobody but it writes fields or bytes. tests/model/model_parts.pml goes through all of this.
    Why a death costs no input. Nothing but the word tells who loads. A worker that dies before it
    says LOADED leaves its number there; recovery, which is alone with a dead worker's words, makes
    it OPEN again, and the next worker begins at the first byte: nobody reads bytes that are not
-   LOADED. One that dies behind LOADED has done all but counting the load and waking: recovery
+   LOADED. One that dies after LOADED has done all but counting the load and waking: recovery
    counts one (Q2), and wakes everybody. */
 
 #define DLPI_INPUT_OPEN UINT32_C(0x1000000)
@@ -15092,7 +15120,7 @@ static void dlpi_input_recover(dlpi_worker *w, const dlpi_death *why) {
         dlpi_claim_done(&cell->state,
                         dlpi_gen_word(dlpi_gen(state), DLPI_INPUT_OPEN)); /* Q1 -> Q1 */
     }
-    /* Q2 -> Q2: it may have died behind LOADED, before this */
+    /* Q2 -> Q2: it may have died after LOADED, before this */
     dlpi_credit_add(&p->ctl->source_moves);
 }
 
@@ -16670,7 +16698,7 @@ static void dlpi_tune_note(dlp_pipe *p, const dlpi_stage *st, int from, int to, 
     DLPI_STORE_RLX(&k->from, from);
     DLPI_STORE_RLX(&k->to, to);
     DLPI_STORE_RLX(&k->reason, reason);
-    DLPI_STORE_REL(&ctl->tunes, n + 1); /* A2 -> A2: behind the note */
+    DLPI_STORE_REL(&ctl->tunes, n + 1); /* A2 -> A2: after the note */
 }
 
 /* Let n workers of the stage work. */
@@ -17097,7 +17125,7 @@ static void dlpi_caller_sleep(dlp_pipe *p, uint64_t ns) {
     dlpi_sleeper_want(&ctl->want, want); /* B1 -> B1 */
     if (dlpi_take(p, &b, &s) == DLP_EMPTY && !dlpi_inline_steps(p) && !dlpi_source_scheduled(p) &&
         !dlpi_epoch_due(p) && !dlpi_stopped(p) &&
-        !dlpi_error_due(ctl, false)) /* E1 <- E1, behind B1 */
+        !dlpi_error_due(ctl, false)) /* E1 <- E1, after B1 */
         dlpi_futex_wait(&ctl->caller_word, word, UINT32_MAX, ns, (int)ctl->shared);
     dlpi_sleeper_want(&ctl->want, UINT64_C(0)); /* B1 */
 }
@@ -17205,7 +17233,7 @@ static void dlpi_epoch_leave(dlp_pipe *p, uint64_t epoch) {
     dlpi_wake_sleepers(p);
 }
 
-/* Go on behind a checked state. */
+/* Go on after a checked state. */
 static void dlpi_seek(dlp_pipe *p, const dlpi_state *s) {
     p->seek_no = (p->seek_no + 1) & 0xffffu;
     p->seeks++;
@@ -17435,7 +17463,7 @@ static uint32_t dlpi_chunk_place(const dlp_pipe *p, uint32_t s) {
 
 /* The slot whose cell has the bytes of a chunk that the sink has not got yet, as batch b in slot s
    finds it. Of two batches on their way that are the same chunk either may have loaded it: the
-   later one shares its cell, which it keeps, for it waits at the sink behind b. The earlier one
+   later one shares its cell, which it keeps, for it waits at the sink after b. The earlier one
    would have copied it, had the copy not failed. */
 static uint32_t dlpi_chunk_source(const dlp_pipe *p, uint32_t s, uint64_t b) {
     uint64_t word = dlpi_claim_owner(dlpi_chunk_word(p, dlpi_slot_index(p, s)[0])); /* Q5 <- Q5 */
@@ -17740,7 +17768,7 @@ static int dlpi_split_next(dlp_pipe *p, dlpi_handed *to, int timeout_ms) {
     return rc;
 }
 
-/* The state behind view v. */
+/* The state after view v. */
 static void dlpi_split_state(const dlp_pipe *p, uint32_t v, dlpi_state *to) {
     const dlp_batch *b = &p->out[v];
     bool last = (b->flags & DLP_BATCH_LAST) != 0;
@@ -19690,8 +19718,8 @@ typedef struct dlpi_cl {
     dlpi_gpu gpu; /* first */
     dlpi_cl_calls call;
     void *context, *queue, *consumer;
-    void *copied[DLPI_PARK];   /* marker behind the copies into a buffer */
-    void *readers[DLPI_PARK];  /* marker behind the work that reads it, of release_after */
+    void *copied[DLPI_PARK];   /* marker after the copies into a buffer */
+    void *readers[DLPI_PARK];  /* marker after the work that reads it, of release_after */
     void *consumed[DLPI_PARK]; /* the same, of the consumer */
 } dlpi_cl;
 
@@ -19818,7 +19846,7 @@ static int dlpi_cl_release_after(void *user, uint32_t buffer, void *queue, dlp_e
     int32_t rc;
     if (queue == NULL) return dlpi_error_set(err, DLP_ERR_ARG, "stream", "the queue is NULL");
     rc = c->call.marker(queue, 0, NULL, &event);
-    if (rc == 0 && c->readers[buffer]) { /* of another view of the same chunk: behind both */
+    if (rc == 0 && c->readers[buffer]) { /* of another view of the same chunk: after both */
         void *both[2] = {event, c->readers[buffer]};
         rc = c->call.marker(queue, 2, both, &event);
         c->call.event_release(both[0]);
@@ -20050,8 +20078,8 @@ typedef struct dlpi_cuda {
     dlpi_cuda_calls call;
     void *context, *stream, *consumer;
     int has_consumer, own_stream, retained, device;
-    void *copied[DLPI_PARK];  /* event behind the copies into a buffer */
-    void *readers[DLPI_PARK]; /* event behind the work that reads it */
+    void *copied[DLPI_PARK];  /* event after the copies into a buffer */
+    void *readers[DLPI_PARK]; /* event after the work that reads it */
 } dlpi_cuda;
 
 static void dlpi_cuda_words(const dlpi_cuda *c, int rc, const char *what, char *out, size_t size) {
@@ -20157,7 +20185,7 @@ static void dlpi_cuda_free(void *user, void *dev) {
     dlpi_cuda_leave(c, 0);
 }
 
-/* Put the copies that follow behind what still reads the buffer. */
+/* Put the copies that follow after what still reads the buffer. */
 static int dlpi_cuda_order(dlpi_cuda *c, uint32_t buffer) {
     void *event = c->readers[buffer];
     int rc = 0;
@@ -20230,7 +20258,7 @@ static int dlpi_cuda_release_after(void *user, uint32_t buffer, void *stream, dl
     void *was;
     int rc = c->call.ctx_push(c->context);
     if (rc != 0) return dlpi_cuda_fail(c, rc, "cuCtxPushCurrent", DLP_ERR_DEVICE, "", err);
-    if (c->gpu.due[buffer]) /* of another view of the same chunk: behind both */
+    if (c->gpu.due[buffer]) /* of another view of the same chunk: after both */
         rc = c->call.stream_wait(stream, c->readers[buffer], 0);
     if (rc == 0) rc = c->call.event_record(c->readers[buffer], stream);
     c->call.ctx_pop(&was);
@@ -26834,12 +26862,9 @@ static void dlpi_svg_legend(dlpi_out *o) {
     static const struct {
         const char *kind, *text;
         int y, height;
-    } keys[] = {{NULL, "work and steps, a colour and number per batch", 0, 0},
-                {"s", "starved: no input", 10, 4},
-                {"b", "blocked: no free cell", 0, 4},
-                {"q", "the consumer waits", 0, 14},
-                {"e", "between epochs", 0, 14},
-                {"n", "not recorded", 0, 14}};
+    } keys[] = {{NULL, "work and steps, by batch", 0, 0}, {"s", "starved: no input", 10, 4},
+                {"b", "blocked: no free cell", 0, 4},     {"q", "the consumer waits", 0, 14},
+                {"e", "between epochs", 0, 14},           {"n", "goes on, or not recorded", 0, 14}};
     int x = 16, y = 56;
     for (int i = 0; i < (int)(sizeof keys / sizeof *keys); i++) {
         if (keys[i].kind == NULL) {
@@ -27923,7 +27948,7 @@ static void dlpi_load_of(dlpi_load *l, const dlp_stats *s) {
         l->util[i] = (double)g->busy_ns / (l->useful[i] * l->ns);
         if (l->busiest < 0 || l->util[i] > l->util[l->busiest]) { l->busiest = i; }
     }
-    /* A step on the host keeps a core busy; one behind a transfer stage keeps the device busy. */
+    /* A step on the host keeps a core busy; one after a transfer stage keeps the device busy. */
     cores_ns = l->ns * (s->cpus > 0 ? s->cpus : 1);
     l->used = (cpu_ns + (device ? 0 : (double)s->step_ns)) / cores_ns;
     l->cores = l->used + waits_ns / cores_ns;

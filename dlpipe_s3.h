@@ -798,7 +798,7 @@ DLPDEF int dlp_s3_source_close(dlp_s3_source *source);
 
      dlp_part_files files = {.files = names, .n_files = n, .dir = "/cache",
                              .download = dlp_s3_part_download, .user = source};
-     desc.parts.load = dlp_part_files_load, desc.parts.user = &files; // behind wire_parts
+     desc.parts.load = dlp_part_files_load, desc.parts.user = &files; // after wire_parts
      ... or, in a load: return part->index < split ? dlp_s3_part_load(source, part) : mine(part); */
 DLPDEF void dlp_s3_source_wire_parts(dlp_s3_source *source, dlp_part_desc *parts);
 
@@ -813,7 +813,7 @@ DLPDEF int dlp_s3_part_download(void *source, const dlp_part *part, const char *
 /* Enter the source, whose desc has row_bytes, into chunks: n_items, load, user and the workers'
    worker_*. Rows go straight into the chunk. Else as wire. With several fields, one's own load:
 
-     static int load(void *user, dlp_chunk *chunk) { // desc.load, set behind wire_chunks(images)
+     static int load(void *user, dlp_chunk *chunk) { // desc.load, set after wire_chunks(images)
          int rc = dlp_s3_chunk_load(images, chunk);  // field 0
          return rc != 0 ? rc : dlp_s3_chunk_read(labels, chunk, 1);
      }
@@ -3637,7 +3637,7 @@ static int dlpi_s3_tls_handshake(void *session, char *why, size_t size) {
     return !s->broken && SSL_do_handshake(s->ssl) == 1 ? 0 : dlpi_s3_tls_wants(s, false, why, size);
 }
 
-/* As many records as are there. What breaks it behind the first is kept for the next call: the
+/* As many records as are there. What breaks it after the first is kept for the next call: the
    library tells it only once. */
 static int64_t dlpi_s3_tls_read(void *session, void *to, size_t n, char *why, size_t size) {
     dlpi_s3_session *s = (dlpi_s3_session *)session;
@@ -6925,7 +6925,7 @@ static void dlpi_s3_range_await(dlp_s3_io *io, dlpi_s3_range *range) {
 
 /* ---- connections ---- */
 
-/* Returns whether that was possible; if not, its time is over, unless it is set again behind. */
+/* Returns whether that was possible; if not, its time is over, unless it is set again. */
 static bool dlpi_s3_connection_watch(dlp_s3_io *io, dlpi_s3_connection *connection,
                                      uint32_t events) {
     struct epoll_event e;
@@ -8755,7 +8755,7 @@ static int dlpi_s3_turn(dlp_s3_io *io, uint64_t until) {
     int n, wait;
     dlpi_s3_hedge(io);
     dlpi_s3_pump(io);
-    wait = dlpi_s3_wait_ms(io, until); /* behind it: what was sent now may be hedged again */
+    wait = dlpi_s3_wait_ms(io, until); /* after it: what was sent now may be hedged again */
     if (!dlpi_s3_ring_empty(&io->hungry)) wait = 0;
     n = epoll_wait(io->epoll, e, DLPI_S3_EVENTS, wait);
     if (n < 0 && errno != EINTR) return errno;
@@ -10210,7 +10210,7 @@ static dlpi_src_get *dlpi_src_take(dlpi_src_list *l) {
     return q;
 }
 
-/* Take q, which comes behind before (NULL: it is the first), out of its list. */
+/* Take q, which comes after before (NULL: it is the first), out of its list. */
 static void dlpi_src_unlink(dlpi_src_list *l, dlpi_src_get *before, dlpi_src_get *q) {
     if (before)
         before->next = q->next;

@@ -1466,7 +1466,7 @@ static void dlpi_spare_keep(dlp_pipe *p) {
 }
 
 /* When may one that has died be replaced? At once; but whatever it is that makes processes die, for
-   long they are not forked more often than 100 times a second. Each death gets a turn, 10 ms behind
+   long they are not forked more often than 100 times a second. Each death gets a turn, 10 ms after
    the one before; of the turns that nobody took, one for each worker and 64 more are kept. */
 #define DLPI_TURN_NS UINT64_C(10000000)
 
@@ -1691,7 +1691,7 @@ _Noreturn static void dlpi_supervisor_end(dlp_pipe *p, int code) {
     _exit(code);
 }
 
-/* Nobody will clean up behind us. */
+/* Nobody will clean up after us. */
 _Noreturn static void dlpi_caller_dead(dlp_pipe *p) {
     dlpi_procs_kill(dlpi_shm_of(p));
     dlpi_name_remove(p);
@@ -1935,6 +1935,7 @@ static uint64_t dlpi_share_layout(dlpi_share *h, uint32_t mode, uint32_t subscri
     const uint64_t line = DLPI_LINE;
     memset(h, 0, sizeof *h);
     h->mode = mode;
+    h->one_each = mode == DLP_SHARE_ONE;
     h->max_subscribers = subscribers;
     h->n_slots = slots;
     h->takers_at = sizeof *h;
@@ -2626,6 +2627,15 @@ static bool dlpi_subscriber_oldest(dlp_subscriber *c, const uint64_t *takers, ui
     return found;
 }
 
+/* The oldest batch was not ready when those behind it woke somebody for them: now they are next. */
+static void dlpi_subscriber_wake_next(dlp_subscriber *c, const uint64_t *takers) {
+    uint64_t b = 0, taker = 0;
+    uint32_t s = 0;
+    if (dlpi_sleepers_any_sleep(&c->share->sleepers) &&
+        dlpi_subscriber_oldest(c, takers, &b, &s, &taker) && dlpi_subscriber_is_ready(c, b, s))
+        dlpi_wake_subscribers(c->share);
+}
+
 static int dlpi_subscriber_one(dlp_subscriber *c, dlp_batch **out) {
     uint64_t *takers = (uint64_t *)(void *)((uint8_t *)c->share + c->layout.takers_at);
     for (;;) {
@@ -2639,6 +2649,7 @@ static int dlpi_subscriber_one(dlp_subscriber *c, dlp_batch **out) {
         if (!dlpi_subscriber_is_ready(c, b, s)) return DLP_EMPTY;
         if (!dlpi_claim_take(&takers[s], taker, dlpi_gen_word(b, c->index + 1u))) continue; /* H5 */
         dlpi_wake_scheduler(c->ctl); /* a credit */
+        dlpi_subscriber_wake_next(c, takers);
         rc = dlpi_subscriber_have(c, b, s, out);
         if (rc != DLP_SKIP) return rc;
     }
@@ -2665,16 +2676,19 @@ static int dlpi_subscriber_try(dlp_subscriber *c, dlp_batch **out) {
 static int dlpi_subscriber_sleep(dlp_subscriber *c, dlp_batch **out, uint64_t ns) {
     uint64_t bit = UINT64_C(1) << c->index;
     uint32_t word = dlpi_event_count(&c->share->word); /* B1 <- B1 */
+    bool stays = c->admitted; /* the scheduler wakes all when it admits one */
     dlp_error e;
     int rc;
-    dlpi_sleepers_any_enter(&c->share->sleepers, bit); /* B1 -> B1 */
+    if (stays) dlpi_sleepers_any_enter(&c->share->sleepers, bit); /* B1 -> B1 */
     rc = dlpi_subscriber_try(c, out);
+    if (rc == DLP_EMPTY && stays != c->admitted) return rc;     /* with its bit, then */
     if (rc == DLP_EMPTY && DLPI_LOAD_RLX(&c->ctl->stop) == 0 && /* S1 */
-        dlpi_futex_wait(&c->share->word, word, UINT32_MAX, ns < DLPI_SLEEP_NS ? ns : DLPI_SLEEP_NS,
-                        1) &&
+        dlpi_futex_wait(&c->share->word, word, dlpi_sleepers_any_bits(bit),
+                        ns < DLPI_SLEEP_NS ? ns : DLPI_SLEEP_NS, 1) &&
         dlpi_owner_check(c->m, &e) != DLP_OK && DLPI_LOAD_RLX(&c->ctl->stop) == 0) /* S1 */
         rc = dlpi_subscriber_fail(c, DLP_ERR_KILLED, "the owner of the pipe is gone");
-    dlpi_sleepers_any_leave(&c->share->sleepers, bit); /* B1 */
+    if (stays && dlpi_sleepers_any_leave(&c->share->sleepers, bit) && rc == DLP_EMPTY)
+        rc = dlpi_subscriber_try(c, out); /* B1: it was woken for a batch, and no other was */
     return rc;
 }
 

@@ -2,6 +2,7 @@
 
      share serve NAME [each|one]   serve, until trainers have consumed three epochs
      share take NAME               be a trainer; as many as you like, each in a shell of its own
+     share log NAME                each: look at a batch now and then; nobody waits for this one
 
    each: every trainer gets every batch, in order, as when several models train on the same data.
    one: each batch goes to one trainer; what a trainer held when it was killed goes to another. */
@@ -78,7 +79,8 @@ static int serve(const char *name, int share) {
     return dlp_pipe_close(pipe_to_stop) == DLP_OK && rc == DLP_END ? 0 : 1;
 }
 
-static int take(const char *name) {
+static int take(const char *name, int logs) {
+    dlp_subscriber_desc desc = {.when_behind = logs ? DLP_BEHIND_KEEP_NEWEST : DLP_BEHIND_WAIT};
     dlp_subscriber *c = NULL;
     dlp_batch *batch;
     dlp_error err;
@@ -86,7 +88,7 @@ static int take(const char *name) {
     unsigned long long batches = 0, items = 0;
     int rc;
     /* the server may come later: for ten seconds, no such name is no error */
-    for (int i = 0; (rc = dlp_subscriber_open(&c, name, NULL, &err)) != DLP_OK; i++) {
+    for (int i = 0; (rc = dlp_subscriber_open(&c, name, &desc, &err)) != DLP_OK; i++) {
         if (rc != DLP_ERR_STATE && (rc != DLP_ERR_SYSTEM || err.errnum != ENOENT)) break;
         if (i == 100) break;
         pause_ms(100);
@@ -98,22 +100,25 @@ static int take(const char *name) {
         for (uint32_t i = 0; i < batch->count; i++) sum += (double)x[3 * i];
         batches++;
         items += batch->count;
-        pause_ms(1); /* a step */
+        pause_ms(logs ? 50 : 1); /* a step */
         dlp_subscriber_release(c, batch);
     }
     if (rc < 0) failed(name, dlp_subscriber_error(c));
     if (rc == DLP_TIMEOUT) fprintf(stderr, "%s: no batch within a minute\n", name);
-    printf("took: %llu batches, %llu items, sum %.0f: %s\n", batches, items, sum,
+    printf("took: %llu batches, %llu items, sum %.0f: %s", batches, items, sum,
            rc == DLP_END ? "all" : dlp_code_name(rc));
+    if (logs) printf(" but %llu missed", (unsigned long long)dlp_subscriber_missed(c));
+    printf("\n");
     dlp_subscriber_close(c);
     return rc == DLP_END ? 0 : 1;
 }
 
 int main(int argc, char **argv) {
     int one = argc == 4 && strcmp(argv[3], "one") == 0;
-    if (argc == 3 && strcmp(argv[1], "take") == 0) return take(argv[2]);
+    if (argc == 3 && strcmp(argv[1], "take") == 0) return take(argv[2], 0);
+    if (argc == 3 && strcmp(argv[1], "log") == 0) return take(argv[2], 1);
     if (argc >= 3 && strcmp(argv[1], "serve") == 0)
         return serve(argv[2], one ? DLP_SHARE_ONE : DLP_SHARE_EACH);
-    fprintf(stderr, "usage: share serve NAME [each|one]\n       share take NAME\n");
+    fprintf(stderr, "usage: share serve NAME [each|one]\n       share take|log NAME\n");
     return 2;
 }

@@ -29,7 +29,7 @@ typedef struct dlp_arrays_chunks_desc {
 } dlp_arrays_chunks_desc;
 
 /* Open the files, and a pipe of views into them that runs.
-   out, arrays: both to be closed, the pipe first, arrays behind the last release; desc: copied;
+   out, arrays: both to be closed, the pipe first, arrays after the last release; desc: copied;
    err: may be NULL - returns as dlp_arrays_open and dlp_chunks_open; DLP_ERR_ARG (reads),
    DLP_ERR_UNSUPPORTED (numbers that are big-endian, or lie where their type may not); after a
    failure nothing is left to close - any thread, which is then the pipe's consumer - as both. */

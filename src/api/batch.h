@@ -1,7 +1,7 @@
 #pragma once
 #include "api/dataset.h"
 /* ---------------------------------------------------------------------------------------------
-   >>batch      WHAT THE CALLER GETS */
+   >>batch      WHAT THE CONSUMER GETS */
 
 /* One field of a batch. With shape, dtype and data it is what a DLTensor of DLPack needs (its
    strides are those of a dense array in C order). */

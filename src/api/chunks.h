@@ -33,7 +33,7 @@
    IDX and CIFAR files: dlp_arrays_chunks_open). It stays as it is until the pipe is closed and its
    last batch is released; the consumer only reads it. load, if there is one, is called all the
    same, ahead of the consumer: to read in what is not in memory yet, say. With shuffle_rows, a
-   device or a preload, where a view cannot be of that memory, loaders copy rows from there behind
+   device or a preload, where a view cannot be of that memory, loaders copy rows from there after
    load. */
 
 /* Rows that a callback is to load. Valid during the call only. */
@@ -116,7 +116,7 @@ typedef struct dlp_chunks_desc {
                                     with a preload this and max_held are at most 64 together */
     int32_t device_buffers;   /* 0: max_held + 1; max_held + 1..64 */
     const dlp_device *device; /* not NULL: a transfer stage on this device */
-    int32_t transfer_inline;  /* 0: a thread of its own copies; 1: the caller does */
+    int32_t transfer_inline;  /* 0: a thread of its own copies; 1: the consumer does */
     int32_t preload;          /* DLP_PRELOAD_* */
     int64_t epochs;           /* 0: one; DLP_FOREVER */
     int32_t epoch_end;        /* 1: next returns DLP_EPOCH_END between epochs */
@@ -134,7 +134,7 @@ typedef struct dlp_chunks_desc {
 /* Open, wire and start sampler -> repeat -> load -> batch [-> transfer] -> split.
    out: a pipe that runs, to be closed; desc: copied as the stages' are; err: written on failure,
    may be NULL - returns DLP_OK, or what dlp_pipe_open, _add_*, _link and _start return; then
-   nothing is left to close - any thread, which is the caller - allocates all there is to allocate.
+   nothing is left to close - any thread, which is then the consumer - allocates all there is.
    Source: chunked loading with double buffering, as deepcpp does it. */
 DLPDEF int dlp_chunks_open(dlp_pipe **out, const dlp_chunks_desc *desc, dlp_error *err);
 
@@ -143,21 +143,21 @@ typedef struct dlp_run_result {
     uint64_t steps, items; /* batches and rows that on_step took */
     uint64_t epochs;       /* ended in this run */
     uint64_t elapsed_ns;
-    dlp_state state; /* behind the last step that was made */
+    dlp_state state; /* after the last step that was made */
 } dlp_run_result;
 
 typedef struct dlp_run_desc {
-    int (*on_step)(void *user, dlp_batch *batch); /* required. Not 0: stop behind this step */
-    int (*on_epoch)(void *user, uint64_t epoch);  /* behind an epoch's last step; or NULL. Not 0:
+    int (*on_step)(void *user, dlp_batch *batch); /* required. Not 0: stop after this step */
+    int (*on_epoch)(void *user, uint64_t epoch);  /* after an epoch's last step; or NULL. Not 0:
                                                       stop */
     void *user;                                   /* borrowed */
-    uint64_t max_steps;                           /* stop behind so many; 0: no limit */
+    uint64_t max_steps;                           /* stop after so many; 0: no limit */
     dlp_run_result *result;                       /* written in any case; NULL: not wanted */
 } dlp_run_desc;
 
-/* Drive a pipe: a step for each batch, which is released behind it, until the epochs are over.
+/* Drive a pipe: a step for each batch, which is released after it, until the epochs are over.
    p: any pipe that runs, with no batch held - returns DLP_END: all is done; DLP_OK: a callback or
-   max_steps stopped it, and another run goes on behind the last step; DLP_STOPPED: dlp_pipe_stop
+   max_steps stopped it, and another run goes on after the last step; DLP_STOPPED: dlp_pipe_stop
    did, from any thread or signal handler (result.state says where to resume); DLP_ERR_ARG; or what
-   dlp_pipe_next returns - caller - waits for batches; does not allocate. */
+   dlp_pipe_next returns - consumer - waits for batches; does not allocate. */
 DLPDEF int dlp_chunks_run(dlp_pipe *p, const dlp_run_desc *desc);

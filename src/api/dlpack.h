@@ -38,15 +38,15 @@ typedef struct dlp_managed_tensor_v1 {
 } dlp_managed_tensor_v1;
 
 /* Make a tensor of a field. From the first one of a batch on, the batch is held until its last
-   tensor is deleted; it then goes back within the caller's next dlp_pipe_next, _release or _close.
-   So make all that are wanted before calling one of these. dlp_pipe_release of such a batch is
-   DLP_OK, and gives it back when that is so; it need not be called, nor may it after close. A batch
-   with tensors counts among max_held. Tensors outlive close: the pipe's memory goes with the last.
-   A tensor may be deleted while kernels that read it are queued (PyTorch does): give the device
-   their stream as consumer.
+   tensor is deleted; it then goes back within the consumer's next dlp_pipe_next, _release or
+   _close. So make all that are wanted before calling one of these. dlp_pipe_release of such a batch
+   is DLP_OK, and gives it back when that is so; it need not be called, nor may it after close. A
+   batch with tensors counts among max_held. Tensors outlive close: the pipe's memory goes with the
+   last. A tensor may be deleted while kernels that read it are queued (PyTorch does): give the
+   device their stream as consumer.
    batch: one that is held; field: 0..n_fields-1; out: to be deleted by its deleter, once, by any
    thread - returns DLP_OK, DLP_ERR_ARG (not held, no such field), DLP_ERR_STATE (closed),
-   DLP_ERR_MEMORY, DLP_ERR_FORKED - caller - allocates the tensor; does not wait.
+   DLP_ERR_MEMORY, DLP_ERR_FORKED - consumer - allocates the tensor; does not wait.
    Source: dlpack.h (github.com/dmlc/dlpack), v0.8 and v1.0. */
 DLPDEF int dlp_batch_dlpack(dlp_pipe *p, dlp_batch *batch, int field, dlp_managed_tensor **out);
 DLPDEF int dlp_batch_dlpack_v1(dlp_pipe *p, dlp_batch *batch, int field,

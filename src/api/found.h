@@ -37,12 +37,12 @@
    dlp_pipe_batches_per_epoch is not known without steps_per_epoch. A state has how far this rank's
    streams are, in 122 bytes: room for 20 to 60 streams a rank, with a window for about half as many
    (start says so where it is too little). It fits another world size once the states of all ranks,
-   behind the same batch, are merged. A resumed part with fewer items than were given already is an
+   after the same batch, are merged. A resumed part with fewer items than were given already is an
    error. To a batch by its number (dlp_pipe_state_at) there is no way, but to an epoch's beginning.
    Not with unordered, cache and split. A part that fails is an error of the batch that would have
    had the stream's next row or, with DLP_ON_ERROR_DROP, has no items, and is one of max_skips. */
 
-/* Join the states that several ranks have behind the same batch, so that any other number of ranks
+/* Join the states that several ranks have after the same batch, so that any other number of ranks
    can go on from there.
    out: written on success; states: [n] those of all ranks, or of some, in any order; a state
    without streams of its own (of other pipes, or at an epoch's beginning) merges with its equals;

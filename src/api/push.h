@@ -51,7 +51,7 @@ typedef struct dlp_push dlp_push;     /* the reader's side: the pipe's */
 typedef struct dlp_pusher dlp_pusher; /* a producer's */
 
 /* Make the lanes: max_producers x capacity x (8 + an item's bytes, each field a multiple of 8).
-   out: to be closed behind its pipe; desc: copied; err: may be NULL - returns DLP_OK, DLP_ERR_ARG
+   out: to be closed after its pipe; desc: copied; err: may be NULL - returns DLP_OK, DLP_ERR_ARG
    (names the field of desc), DLP_ERR_SYSTEM (the file: errnum), DLP_ERR_MEMORY - any thread. */
 DLPDEF int dlp_push_open(dlp_push **out, const dlp_push_desc *desc, dlp_error *err);
 

@@ -177,12 +177,12 @@ DLPDEF int dlpi_mpsc_find(dlp_mpsc_rx *rx);
 
    Labelled atomics of a lane:
      label  where                   access          partner, and what it carries
-     D1     slot words, producer    store relaxed   plain reads behind T2; one store, not torn
+     D1     slot words, producer    store relaxed   plain reads after T2; one store, not torn
      T1     lane->tail, producer    store release   T2: the records below it are written
      T2     lane->tail, consumer    load acquire    T1
      H1     lane->head, consumer    store release   H2: the slots below it may be written again
      H2     lane->head, producer    load acquire    H1
-     B1     a wake word, waker           load relaxed    B3: ordered behind T1 or H1, see dlpi_await
+     B1     a wake word, waker           load relaxed    B3: ordered after T1 or H1, see dlpi_await
      B2     a wake word, waker           rmw seq_cst     B3: takes the sleeper bit, then wakes
      B3     a wake word, sleeper         rmw seq_cst     B1, B2: before it looks again by T2 or H2
      M1     magic, init             store release   M2: the header is written
@@ -282,7 +282,7 @@ DLPI_INLINE void dlpi_spsc_take(dlp_spsc_rx *rx, uint64_t n) {
 }
 
 /* Copy a record into its slot, word by word: the caller has often just written it field by field,
-   and a wider load would wait until those stores have left the store buffer, behind all earlier
+   and a wider load would wait until those stores have left the store buffer, after all earlier
    records on their way to the other core. Where the compiler sees how large the caller's object
    is, only the sizes that fit remain, and it has nothing to warn about. */
 DLPI_INLINE void dlpi_put_words(void *slot, const void *record, uint64_t words) {
@@ -290,7 +290,7 @@ DLPI_INLINE void dlpi_put_words(void *slot, const void *record, uint64_t words) 
     for (uint64_t i = 0; i < words; i++) {
         uint64_t word;
         memcpy(&word, (const unsigned char *)record + i * 8, 8);
-        DLPI_STORE_RLX(to + i, word); /* D1, behind it T1 */
+        DLPI_STORE_RLX(to + i, word); /* D1, after it T1 */
     }
 }
 
@@ -469,7 +469,7 @@ DLPI_INLINE int dlp_spsc_pop(dlp_spsc_rx *rx, void *record, int timeout_ms) {
 /* Bundles. Labelled atomics beyond those of the lanes:
      label  where                       access         partner
      R1     a ready word, producer      load relaxed   R3: the bit is set already, nothing to do
-     R2     a ready word, producer      rmw seq_cst    R3: behind T1
+     R2     a ready word, producer      rmw seq_cst    R3: after T1
      R3     a ready word, consumer      rmw seq_cst    R2: cleared before the lanes are drained
      O1     an owner word               rmw seq_cst    O1: one claimer wins
    Ready bits are hints that save the consumer from looking at idle lanes. R1 may see a bit that R3

@@ -5,7 +5,7 @@
 /* Enter the source, whose desc has row_bytes, into chunks: n_items, load, user and the workers'
    worker_*. Rows go straight into the chunk. Else as wire. With several fields, one's own load:
 
-     static int load(void *user, dlp_chunk *chunk) { // desc.load, set behind wire_chunks(images)
+     static int load(void *user, dlp_chunk *chunk) { // desc.load, set after wire_chunks(images)
          int rc = dlp_s3_chunk_load(images, chunk);  // field 0
          return rc != 0 ? rc : dlp_s3_chunk_read(labels, chunk, 1);
      }

@@ -12,7 +12,7 @@
 
      dlp_part_files files = {.files = names, .n_files = n, .dir = "/cache",
                              .download = dlp_s3_part_download, .user = source};
-     desc.parts.load = dlp_part_files_load, desc.parts.user = &files; // behind wire_parts
+     desc.parts.load = dlp_part_files_load, desc.parts.user = &files; // after wire_parts
      ... or, in a load: return part->index < split ? dlp_s3_part_load(source, part) : mine(part); */
 DLPDEF void dlp_s3_source_wire_parts(dlp_s3_source *source, dlp_part_desc *parts);
 

@@ -75,8 +75,8 @@ typedef struct dlp_sampler_desc {
    first item of an epoch is fetched, once next has returned all batches of the one before. While it
    runs no callback of the pipe does; whatever it has changed is seen by all that run after it. What
    that costs at each border, dlp_stats and dlp_pipe_explain tell.
-   It is called by the consumer's next: in the first one, in that behind an epoch's last batch (and
-   behind DLP_EPOCH_END), behind next_epoch, and again behind each seek. With timeout 0 it begins
+   It is called by the consumer's next: in the first one, in that after an epoch's last batch (and
+   after DLP_EPOCH_END), after next_epoch, and again after each seek. With timeout 0 it begins
    the epoch without waiting for its first batch. The order stays that of (seed, epoch, position).
    Worker processes have their own memory since start: of what set_epoch changes they see files, and
    memory that was shared before start (mmap with MAP_SHARED); item->epoch tells them the epoch. A
@@ -84,7 +84,7 @@ typedef struct dlp_sampler_desc {
    cell from an epoch before is not loaded again. Not with subscribers. */
 typedef struct dlp_repeat_desc {
     int64_t epochs;    /* 0: one; DLP_FOREVER */
-    int32_t epoch_end; /* 1: next returns DLP_EPOCH_END once behind each epoch */
+    int32_t epoch_end; /* 1: next returns DLP_EPOCH_END once after each epoch */
     int (*set_epoch)(void *user, uint64_t epoch); /* NULL: epochs overlap. Returns 0, or failure:
                           DLP_ERR_CALLBACK. May call dlp_pipe_stop, _state, _stats; not next,
                           release, next_epoch, seek, close */

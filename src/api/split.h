@@ -27,7 +27,7 @@ typedef struct dlp_split_desc {
                                   chunk_rows */
     int32_t shuffle_rows;      /* 1: what fetch writes is in the order of dlp_chunk_row; not with a
                                   cache */
-    uint32_t rank, world_size; /* 0, 0: one rank. Fetch writes this rank's rows, one batch's behind
+    uint32_t rank, world_size; /* 0, 0: one rank. Fetch writes this rank's rows, one batch's after
                                   the other's; the sampler has no ranks: all load every item */
     int32_t allow_uneven;      /* 1: batch_size need not be divisible by world_size */
 } dlp_split_desc;

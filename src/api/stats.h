@@ -142,7 +142,7 @@ typedef struct dlp_stats {
     uint32_t n_links;
     dlp_link links[DLP_MAX_LINKS];
     uint64_t epoch_borders; /* epochs that set_epoch began, but for the first one of the run */
-    uint64_t epoch_wait_ns; /* that the caller waited there, from the call of set_epoch to the
+    uint64_t epoch_wait_ns; /* that the consumer waited there, from the call of set_epoch to the
                                   epoch's first batch */
     uint64_t set_epoch_ns;  /* in set_epoch, the first call too */
     uint32_t n_counters;

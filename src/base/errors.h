@@ -30,7 +30,7 @@ DLPDEF const char *dlp_code_name(int code) { return dlpi_code_find(code)->name; 
 DLPDEF const char *dlp_code_text(int code) { return dlpi_code_find(code)->text; }
 DLPDEF const char *dlp_code_hint(int code) { return dlpi_code_find(code)->hint; }
 
-/* Print into a buffer what a function's `format` and the arguments behind it say. */
+/* Print into a buffer what a function's `format` and the arguments after it say. */
 #define DLPI_PRINT(to, size, format) \
     do { \
         va_list args_; \

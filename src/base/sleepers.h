@@ -10,7 +10,7 @@
    label  word          written by                     read by
    B1     mask, flag    sleeper: its bit; waker: out   wakers
    B1     word          waker: counts                  sleepers, before the bit; the kernel
-   A1     active        who retires workers            workers, behind B1: may I claim?
+   A1     active        who retires workers            workers, after B1: may I claim?
 
    Sleeper: read word (dlpi_sleepers_word), set the bit (dlpi_sleepers_enter), look for work once
    more, sleep while word is unchanged, clear the bit (dlpi_sleepers_leave).
@@ -53,7 +53,7 @@ static bool dlpi_sleepers_leave(dlpi_sleepers *s, uint32_t bit) {
     return (DLPI_AND_SEQ(&s->mask, ~bit) & bit) == 0;      /* B1 <-> B1 */
 }
 
-/* How many sleep, or are about to: behind a publication, all others find it. */
+/* How many sleep, or are about to: after a publication, all others find it. */
 DLPI_INLINE uint32_t dlpi_sleepers_count(const dlpi_sleepers *s) {
     return (uint32_t)__builtin_popcount(DLPI_LOAD_SEQ(&s->mask)); /* B1 -> B1 */
 }
@@ -133,18 +133,40 @@ static void dlpi_sleeper_wake_for(uint64_t *want, uint64_t b, uint32_t *word, ui
 DLPI_INLINE void dlpi_sleepers_any_enter(uint64_t *mask, uint64_t bit) {
     DLPI_OR_SEQ(mask, bit); /* B1 -> B1 */
 }
-DLPI_INLINE void dlpi_sleepers_any_leave(uint64_t *mask, uint64_t bit) {
-    DLPI_AND_SEQ(mask, ~bit); /* B1 */
+DLPI_INLINE bool dlpi_sleepers_any_sleep(const uint64_t *mask) {
+    return DLPI_LOAD_SEQ(mask) != 0; /* B1 -> B1 */
 }
-static void dlpi_sleepers_wake_any(const uint64_t *mask, uint32_t *word) {
-    if (DLPI_LOAD_SEQ(mask) == 0) return; /* B1 -> B1 */
-    dlpi_sleepers_wake_all(word);
+/* Returns whether somebody has woken this one, which then owes a look. */
+static bool dlpi_sleepers_any_leave(uint64_t *mask, uint64_t bit) {
+    return (DLPI_AND_SEQ(mask, ~bit) & bit) == 0; /* B1 <-> B1 */
+}
+DLPI_INLINE uint32_t dlpi_sleepers_any_bits(uint64_t mask) { /* 32 for the kernel */
+    return (uint32_t)(mask | mask >> 32);
+}
+static void dlpi_sleepers_wake_any(uint64_t *mask, uint32_t *word) {
+    uint64_t bits;
+    if (DLPI_LOAD_SEQ(mask) == 0) return;                       /* B1 -> B1 */
+    if ((bits = DLPI_XCHG_SEQ(mask, UINT64_C(0))) == 0) return; /* B1: one wake for a sleep */
+    dlpi_event_add(word);
+    dlpi_futex_wake(word, INT_MAX, dlpi_sleepers_any_bits(bits), 1);
+}
+/* One of them, in turn. */
+static void dlpi_sleepers_wake_any_one(uint64_t *mask, uint32_t *word) {
+    uint64_t all, next, turn = DLPI_LOAD_RLX(word) & 63u; /* a hint */
+    while ((all = DLPI_LOAD_SEQ(mask)) != 0) {            /* B1 -> B1 */
+        next = all >> turn << turn;
+        next = next != 0 ? next & (0u - next) : all & (0u - all);
+        if ((DLPI_AND_SEQ(mask, ~next) & next) == 0) continue; /* B1: whoever takes it out wakes */
+        dlpi_event_add(word);
+        dlpi_futex_wake(word, INT_MAX, dlpi_sleepers_any_bits(next), 1);
+        return;
+    }
 }
 
 /* ---- how many may work ---- */
 
 DLPI_INLINE uint32_t dlpi_sleepers_active(const uint32_t *active) {
-    return DLPI_LOAD_SEQ(active); /* A1 <- A1, behind B1 */
+    return DLPI_LOAD_SEQ(active); /* A1 <- A1, after B1 */
 }
 DLPI_INLINE void dlpi_sleepers_activate(uint32_t *active, uint32_t n) {
     DLPI_STORE_SEQ(active, n); /* A1 -> A1 */

@@ -19,7 +19,7 @@
    how long its own steps were.
 
    While workers are kept awake, the consumer's own scheduler wakes no more of them than that. No
-   wake-up is lost: a worker without a bit in the mask, read behind the publication, sets it later
+   wake-up is lost: a worker without a bit in the mask, read after the publication, sets it later
    if at all, and then its last look finds the batch (B1, >>impl-sleepers). It may come late, from a
    callback that takes longer than those before; so the consumer makes up for what was put off
    before it sleeps itself (dlpi_wake_put_off). */

@@ -24,7 +24,7 @@ static inline bool dlpi_cells_none(const dlp_pipe *p) {
 }
 
 /* Item cells for batch b in slot s. A cell is free again when the batch that it was given to has
-   left the stage behind which nobody needs its items: no word says so but that stage's own. There
+   left the stage after which nobody needs its items: no word says so but that stage's own. There
    are as many as batches may be between here and next, so one is free. */
 static uint32_t dlpi_schedule_cell(dlp_pipe *p, uint32_t s, uint64_t b) {
     dlpi_cell_use *use = p->schedule.cells;

@@ -168,7 +168,7 @@ static void dlpi_ready_wake(dlp_pipe *p, const dlpi_worker *w, const dlpi_unit *
     dlpi_wake_next(p, w->st->work, t->b);
 }
 
-/* Rows of unit t are done in this item stage, and there is another one behind it. Who looked there
+/* Rows of unit t are done in this item stage, and there is another one after it. Who looked there
    for units freed again may have done so before the rows were back, and goes by its hints since:
    call again. */
 static void dlpi_pass_items(dlpi_worker *w, const dlpi_unit *t, uint32_t done) {
@@ -209,7 +209,7 @@ static uint64_t dlpi_owner_redo(const dlpi_worker *w, uint64_t b) {
 /* Send rows of a unit (bits of its done word) back to the first stage: they get their indices from
    the slot and are done all over again. Bits first, then the claims, then the call to look again:
    whoever reads a freed claim finds the bits of the stages before it gone, so no stage runs before
-   the one behind it. The claims of the stages before carry our mark from before the first bit goes:
+   the one after it. The claims of the stages before carry our mark from before the first bit goes:
    a worker that dies in between is known by its own claim, or, once that is freed, by the reserved
    word; and whoever recovers their last owner sees that they are no longer its. The first stage's
    is freed last, so up to that store nobody can begin again. */

@@ -8,7 +8,7 @@
    how far. Cells of the region lie where they always do and are painted once. Rows are neighbours,
    so item callbacks write into guarded cells instead: one for each that can be in a callback at
    once, behind the batch cells. The row is copied in, its alignment with it, the cell is painted,
-   and behind the callback the row is copied out. A chunk is a row that fills a cell of its own, and
+   and after the callback the row is copied out. A chunk is a row that fills a cell of its own, and
    stays there. Guarded cells take 0.15 us or so for each field of an item; the plan has them on a
    line, and larger cells.
    What release takes back is filled with 0xdb (not: batches on a device, chunks that stay, batches

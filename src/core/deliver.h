@@ -151,7 +151,7 @@ static void dlpi_caller_sleep(dlp_pipe *p, uint64_t ns) {
     dlpi_sleeper_want(&ctl->want, want); /* B1 -> B1 */
     if (dlpi_take(p, &b, &s) == DLP_EMPTY && !dlpi_inline_steps(p) && !dlpi_source_scheduled(p) &&
         !dlpi_epoch_due(p) && !dlpi_stopped(p) &&
-        !dlpi_error_due(ctl, false)) /* E1 <- E1, behind B1 */
+        !dlpi_error_due(ctl, false)) /* E1 <- E1, after B1 */
         dlpi_futex_wait(&ctl->caller_word, word, UINT32_MAX, ns, (int)ctl->shared);
     dlpi_sleeper_want(&ctl->want, UINT64_C(0)); /* B1 */
 }
@@ -259,7 +259,7 @@ static void dlpi_epoch_leave(dlp_pipe *p, uint64_t epoch) {
     dlpi_wake_sleepers(p);
 }
 
-/* Go on behind a checked state. */
+/* Go on after a checked state. */
 static void dlpi_seek(dlp_pipe *p, const dlpi_state *s) {
     p->seek_no = (p->seek_no + 1) & 0xffffu;
     p->seeks++;

@@ -84,7 +84,7 @@ static void dlpi_wake_put_off(dlp_pipe *p) {
 }
 
 /* Batches from `first` on of which this rank has no row: ready as they are fed, so nobody's work
-   shows them to the stage behind the items. */
+   shows them to the stage after the items. */
 static void dlpi_schedule_empty(dlp_pipe *p, uint64_t first) {
     for (uint64_t b = first; b != p->schedule.published; b++)
         if (dlpi_slot_at(p, dlpi_slot_of(p, b))->count == 0)

@@ -30,7 +30,7 @@ static void dlpi_ctl_fail(dlp_pipe *p, uint32_t who, const dlp_error *e) {
     dlpi_wake_caller(p->ctl, UINT64_MAX);
 }
 
-/* Is the error to be told now? The scheduler's comes behind the batches that were fed before (over:
+/* Is the error to be told now? The scheduler's comes after the batches that were fed before (over:
    they are all delivered), unless somebody else has failed, too: then they may never come. */
 static bool dlpi_error_due(const dlpi_ctl *ctl, bool over) {
     if (dlpi_first_seen(&ctl->error_ready) == 0) return false;             /* E1 <- E1 */

@@ -11,10 +11,10 @@
    are between here and next, a slot is free, and (unordered) the window reaches that far. */
 
 /* ---- epochs that begin by set_epoch ----
-   The scheduler stops before such an epoch and asks for it, behind the tail; the consumer calls
+   The scheduler stops before such an epoch and asks for it, after the tail; the consumer calls
    set_epoch in next, when it has taken all that is before the tail, and says so. So all callbacks
    of the epochs before have returned, and none of the new one's has begun. A generation has the
-   seeks in it: behind a seek an epoch is asked for again.
+   seeks in it: after a seek an epoch is asked for again.
 
    I2   p.schedule.epoch_asked   scheduler, after T1; the consumer reads it before T1
         p.epoch_begun            consumer, after set_epoch; the scheduler reads it first */
@@ -316,7 +316,7 @@ static uint64_t dlpi_schedule(dlp_pipe *p, uint64_t burst) {
         /* T1 -> T1: after the tail */
         dlpi_credit_close(&p->ctl->end_of_input, dlpi_scheduled_word(f->seek_no));
         dlpi_wake_caller(p->ctl, UINT64_MAX);
-        dlpi_wake_subscribers(p->share);
+        dlpi_wake_subscribers_all(p->share);
     }
     return f->published - before;
 }

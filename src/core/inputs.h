@@ -29,19 +29,19 @@
                             FAILED; recovery: OPEN        workers with the batch (P1, T1)
    Q2     ctl.source_moves  worker, after Q1; recovery    scheduler (Q2): look again for a free
    cell;
-                                                          before it sleeps, so behind B1
+                                                          before it sleeps, so after B1
    B1     waiters.mask, word   as everywhere
 
    Why a claim is right. The swap that puts a worker's number there IS the claim. It fails unless
    the word is that of the very ticket that was read, and open: after a cell was given to another
-   input its ticket is another. Fields of the cell are read behind the swap, and the scheduler
+   input its ticket is another. Fields of the cell are read after the swap, and the scheduler
    writes them only while the word is LOADED or FAILED, which no worker changes, or CLOSED, which it
    makes it by a swap that fails if a worker has come first. So while a worker's number stands there
    nobody but it writes fields or bytes. tests/model/model_parts.pml goes through all of this.
    Why a death costs no input. Nothing but the word tells who loads. A worker that dies before it
    says LOADED leaves its number there; recovery, which is alone with a dead worker's words, makes
    it OPEN again, and the next worker begins at the first byte: nobody reads bytes that are not
-   LOADED. One that dies behind LOADED has done all but counting the load and waking: recovery
+   LOADED. One that dies after LOADED has done all but counting the load and waking: recovery
    counts one (Q2), and wakes everybody. */
 
 #define DLPI_INPUT_OPEN UINT32_C(0x1000000)
@@ -273,7 +273,7 @@ static void dlpi_input_recover(dlpi_worker *w, const dlpi_death *why) {
         dlpi_claim_done(&cell->state,
                         dlpi_gen_word(dlpi_gen(state), DLPI_INPUT_OPEN)); /* Q1 -> Q1 */
     }
-    /* Q2 -> Q2: it may have died behind LOADED, before this */
+    /* Q2 -> Q2: it may have died after LOADED, before this */
     dlpi_credit_add(&p->ctl->source_moves);
 }
 

@@ -57,7 +57,7 @@ static inline bool dlpi_slot_ended(const dlp_pipe *p, uint32_t s) {
     return p->open_end && dlpi_rows_before_end(p, s) < dlpi_slot_at(p, s)->count;
 }
 
-/* Rows that a batch whose items are done has for those behind. */
+/* Rows that a batch whose items are done has for those after. */
 static uint32_t dlpi_slot_rows(const dlp_pipe *p, uint32_t s) {
     uint32_t n = dlpi_rows_before_end(p, s);
     return p->last == DLP_LAST_DROP && n < dlpi_slot_at(p, s)->count ? 0 : n;
@@ -84,7 +84,7 @@ static bool dlpi_slot_failed(const dlp_pipe *p, uint32_t s) {
     return !dlpi_error_behind(p, s) || dlpi_row_raised(p, s) < dlpi_slot_rows(p, s);
 }
 
-/* Its error. Of several rows the first to fail has written the record: if that one lay behind the
+/* Its error. Of several rows the first to fail has written the record: if that one lay after the
    end, the others' words are lost. */
 static void dlpi_slot_error(const dlp_pipe *p, uint32_t s, dlp_error *e) {
     const dlpi_bslot *slot = dlpi_slot_at(p, s);
@@ -98,7 +98,7 @@ static void dlpi_slot_error(const dlp_pipe *p, uint32_t s, dlp_error *e) {
     dlpi_error_item(e, dlpi_slot_index(p, s)[r], slot->epoch, slot->position + r);
 }
 
-/* Has nobody behind the items anything to do with this batch? */
+/* Has nobody after the items anything to do with this batch? */
 static bool dlpi_slot_idle(const dlp_pipe *p, uint32_t s) {
     return dlpi_cancelled(p->ctl, dlpi_slot_at(p, s)) || dlpi_slot_failed(p, s) ||
            (dlpi_slot_ended(p, s) && dlpi_slot_rows(p, s) == 0);

@@ -109,7 +109,7 @@ typedef struct dlpi_lender_ops { /* by the consumer; v: number of what is handed
     void (*drop)(dlp_pipe *p, uint32_t v);
     uint32_t (*slot)(const dlp_pipe *p, uint32_t v);                     /* whose cell it lies in */
     uint64_t (*batches)(const dlp_pipe *p);                              /* of an epoch */
-    void (*state)(const dlp_pipe *p, uint32_t v, struct dlpi_state *to); /* behind v */
+    void (*state)(const dlp_pipe *p, uint32_t v, struct dlpi_state *to); /* after v */
     void (*config)(const dlp_pipe *p, struct dlpi_state *s);
     uint64_t (*position)(const dlp_pipe *p, uint64_t epoch, uint64_t k); /* rows before batch k */
     void (*seek)(dlp_pipe *p, const struct dlpi_state *s, struct dlpi_place *to);
@@ -211,7 +211,7 @@ typedef struct dlpi_stage_ops {
     void (*end)(dlp_pipe *p, struct dlpi_stage *st);  /* when all workers are gone */
     void (*worker)(struct dlpi_worker *w); /* its record is set up: what is its kind's of it */
     /* work, by a worker of the stage */
-    int (*enter)(struct dlpi_worker *w);  /* behind worker_init; else the pipe has the error */
+    int (*enter)(struct dlpi_worker *w);  /* after worker_init; else the pipe has the error */
     void (*leave)(struct dlpi_worker *w); /* before worker_exit */
     bool (*step)(struct dlpi_worker *w);  /* what is there to do, without waiting: did it move? */
     bool (*find)(struct dlpi_worker *w, struct dlpi_unit *t); /* claim a unit */

@@ -195,7 +195,7 @@ typedef struct dlpi_scheduler { /* used by whoever runs the sampler: the consume
     int ended;
     uint32_t run_shift;
     uint64_t cost_ns;
-    /* resume of an unordered pipe: bitmap of batches consumed behind the prefix */
+    /* resume of an unordered pipe: bitmap of batches consumed after the prefix */
     uint64_t skip_base;
     uint8_t skip_bits[DLPI_WINDOW_MAX / 8];
     uint32_t seek_no;     /* seeks that it has followed, modulo 2^16 */
@@ -288,14 +288,14 @@ struct dlp_pipe {
     const dlp_repeat_desc *barrier;     /* epochs begin by its set_epoch; NULL: they overlap */
     bool source_waited;                 /* this wait of the consumer's was for the source */
     dlpi_stage *work[DLP_MAX_STAGES];   /* stages with workers: */
-    int n_item_work;                    /* first those of rows, in order; behind them, up to */
-    int n_work;                         /* those of batches; behind them, up to */
+    int n_item_work;                    /* first those of rows, in order; after them, up to */
+    int n_work;                         /* those of batches; after them, up to */
     int n_staffed;                      /* those of cells of their own */
     dlpi_fields items, batches;         /* item cells; batch cells */
     int has_item_cells;                 /* items are written in cells of their own */
     int item_area;                      /* whose cells items are written in */
     int cells_from;                     /* place of the stage that writes batch cells whole */
-    dlpi_stage *cell_end;               /* behind it nobody needs what lies in turning cells */
+    dlpi_stage *cell_end;               /* after it nobody needs what lies in turning cells */
     int cells;                          /* DLPI_CELLS_*: where a slot's batch lies */
     uint32_t n_cells, n_out;            /* batch cells; batches that can be lent at once */
     uint32_t max_kills;                 /* as dlp_shm_desc */
@@ -371,7 +371,7 @@ struct dlp_pipe {
     uint64_t last_sequence; /* unordered: the last batch of the epoch, UINT64_MAX: not seen */
     uint64_t win_base;      /* unordered: batches of the epoch delivered without a gap */
     uint8_t win[DLPI_WINDOW_MAX];
-    uint64_t high; /* batches up to the highest delivered; the state behind that: */
+    uint64_t high; /* batches up to the highest delivered; the state after that: */
     uint64_t after_epoch, after_batch, after_position;
     dlpi_source_state after_source;
     uint32_t calls_untimed, call_clock_every;

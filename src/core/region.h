@@ -167,7 +167,8 @@ typedef struct dlpi_share {
     uint64_t handed_back; /* how often somebody left batches to others */
     uint32_t mode, max_subscribers, n_slots, serve_only;
     uint64_t takers_at, admits_at, subscribers_at, subscriber_bytes; /* from here; read-only */
-    uint8_t pad[DLPI_LINE - 72];
+    uint32_t one_each; /* a batch is for one of them */
+    uint8_t pad[DLPI_LINE - 76];
 } dlpi_share;
 
 /* A dlp_skip; its message has a place of its own. */

@@ -40,7 +40,7 @@ struct dlpi_seen {
     uint64_t source_cells, sink_cells, sink_free;
     uint64_t plan_bytes;
     int32_t work[DLP_MAX_STAGES]; /* [n_work] stages with workers, in order */
-    int32_t final;                /* the stage behind which a batch is ready for the consumer */
+    int32_t final;                /* the stage after which a batch is ready for the consumer */
     dlpi_seen_stage stages[DLP_MAX_STAGES];
     dlp_stats figures; /* of it, what kinds of stages have filled */
 };

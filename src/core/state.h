@@ -39,7 +39,7 @@ static void dlpi_state_source(dlpi_state *to, const dlpi_source_state *from) {
     if (to->batch > 0) memcpy(to->sampler, from->at, sizeof to->sampler);
 }
 
-/* The state behind the batch in slot s, when all before it is consumed too. */
+/* The state after the batch in slot s, when all before it is consumed too. */
 static void dlpi_state_after(const dlp_pipe *p, uint32_t s, uint32_t flags, dlpi_state *to) {
     const dlpi_bslot *slot = dlpi_slot_at(p, s);
     bool last = (flags & DLP_BATCH_LAST) != 0;
@@ -67,7 +67,7 @@ static void dlpi_state_note(dlp_pipe *p, uint64_t b, uint32_t s, uint32_t flags)
     }
 }
 
-/* The same of what a lender has handed out; after: the global position behind it. */
+/* The same of what a lender has handed out; after: the global position after it. */
 static void dlpi_state_handed(dlp_pipe *p, const dlp_batch *b, uint64_t after) {
     bool last = (b->flags & DLP_BATCH_LAST) != 0;
     p->after_epoch = last ? b->epoch + 1 : b->epoch;
@@ -75,7 +75,7 @@ static void dlpi_state_handed(dlp_pipe *p, const dlp_batch *b, uint64_t after) {
     p->after_position = last ? 0 : after;
 }
 
-/* The state behind all that was delivered. */
+/* The state after all that was delivered. */
 static void dlpi_state_now(const dlp_pipe *p, dlpi_state *to) {
     uint32_t s;
     to->epoch = p->after_epoch;
@@ -102,7 +102,7 @@ static uint64_t dlpi_epoch_most(const dlp_pipe *p) {
                                               : p->samples / p->global_batch;
 }
 
-/* The consumer's books stand behind a checked state. */
+/* The consumer's books stand after a checked state. */
 static void dlpi_state_books(dlp_pipe *p, const dlpi_state *s) {
     p->epoch_now = p->after_epoch = s->epoch;
     p->after_batch = s->batch;
@@ -184,7 +184,7 @@ static int dlpi_state_check_all(const dlp_pipe *p, const dlp_state *state, dlpi_
     return DLP_OK;
 }
 
-/* Begin behind desc.resume. */
+/* Begin after desc.resume. */
 static int dlpi_state_take(dlp_pipe *p) {
     dlpi_state s;
     dlpi_place to;

@@ -58,7 +58,7 @@ static void dlpi_tune_note(dlp_pipe *p, const dlpi_stage *st, int from, int to, 
     DLPI_STORE_RLX(&k->from, from);
     DLPI_STORE_RLX(&k->to, to);
     DLPI_STORE_RLX(&k->reason, reason);
-    DLPI_STORE_REL(&ctl->tunes, n + 1); /* A2 -> A2: behind the note */
+    DLPI_STORE_REL(&ctl->tunes, n + 1); /* A2 -> A2: after the note */
 }
 
 /* Let n workers of the stage work. */

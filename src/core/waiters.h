@@ -54,12 +54,17 @@ static inline void dlpi_wake_scheduling(const dlp_pipe *p) {
         dlpi_wake_scheduler(p->ctl);
 }
 
-/* A batch became ready, or nothing will follow. After a sequentially consistent publication. */
+/* A batch became ready: wake those that are to have it, or the one that may. After a sequentially
+   consistent publication. */
 static void dlpi_wake_subscribers(dlpi_share *share) {
-    if (share != NULL) dlpi_sleepers_wake_any(&share->sleepers, &share->word);
+    if (share == NULL) return;
+    if (share->one_each)
+        dlpi_sleepers_wake_any_one(&share->sleepers, &share->word);
+    else
+        dlpi_sleepers_wake_any(&share->sleepers, &share->word);
 }
 
-/* The same, whatever their bits say. */
+/* All of them, whatever their bits say. */
 static void dlpi_wake_subscribers_all(dlpi_share *share) {
     if (share != NULL) dlpi_sleepers_wake_all(&share->word);
 }
@@ -84,7 +89,7 @@ static void dlpi_wake_sleepers(dlp_pipe *p) {
     }
     dlpi_wake_scheduler(p->ctl);
     dlpi_wake_caller(p->ctl, UINT64_MAX);
-    dlpi_wake_subscribers(p->share);
+    dlpi_wake_subscribers_all(p->share);
 }
 
 /* Wake everybody, whatever the masks say: a waker may have died between taking a sleeper's bit and
@@ -110,9 +115,9 @@ static inline int dlpi_active(const dlp_pipe *p, const dlpi_stage *st) {
     return (int)dlpi_sleepers_active(&p->waiters[st->work].active); /* A1 <- A1 */
 }
 
-/* Is the worker above that number? In a mask or behind a claim it may still be for a moment. */
+/* Is the worker above that number? In a mask or after a claim it may still be for a moment. */
 static inline bool dlpi_retired(const dlpi_worker *w) {
-    return (uint32_t)w->id >= dlpi_sleepers_active(&w->waiters->active); /* A1 <- A1, behind B1 */
+    return (uint32_t)w->id >= dlpi_sleepers_active(&w->waiters->active); /* A1 <- A1, after B1 */
 }
 
 static inline bool dlpi_stopped(const dlp_pipe *p) {

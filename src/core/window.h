@@ -51,9 +51,9 @@ static bool dlpi_window_consumed(const dlp_pipe *p, uint64_t k) {
     return k < p->win_base || (k - p->win_base < DLPI_WINDOW_MAX && p->win[k % DLPI_WINDOW_MAX]);
 }
 
-/* The batches without a gap from the epoch's beginning, and a bit for each behind them. Returns the
+/* The batches without a gap from the epoch's beginning, and a bit for each after them. Returns the
    slot of the first that is not consumed, or DLPI_NO_SLOT: when all that was scheduled is
-   delivered, what stands behind the highest stays, for the sampler's state is known there. */
+   delivered, what stands after the highest stays, for the sampler's state is known there. */
 static uint32_t dlpi_window_state(const dlp_pipe *p, dlpi_state *to) {
     uint32_t s = DLPI_NO_SLOT;
     if (!p->d.unordered) return s;
@@ -83,7 +83,7 @@ static bool dlpi_window_canonical(const dlpi_state *s) {
     return s->window_used == used;
 }
 
-/* Of a window, is something of the epoch left, and nothing of the next one in it? A state behind a
+/* Of a window, is something of the epoch left, and nothing of the next one in it? A state after a
    whole epoch stands at the next one's beginning. */
 static bool dlpi_window_fits(const dlpi_state *s, uint64_t most) {
     uint64_t left = most - s->batch;

@@ -76,8 +76,8 @@ typedef struct dlpi_cuda {
     dlpi_cuda_calls call;
     void *context, *stream, *consumer;
     int has_consumer, own_stream, retained, device;
-    void *copied[DLPI_PARK];  /* event behind the copies into a buffer */
-    void *readers[DLPI_PARK]; /* event behind the work that reads it */
+    void *copied[DLPI_PARK];  /* event after the copies into a buffer */
+    void *readers[DLPI_PARK]; /* event after the work that reads it */
 } dlpi_cuda;
 
 static void dlpi_cuda_words(const dlpi_cuda *c, int rc, const char *what, char *out, size_t size) {
@@ -183,7 +183,7 @@ static void dlpi_cuda_free(void *user, void *dev) {
     dlpi_cuda_leave(c, 0);
 }
 
-/* Put the copies that follow behind what still reads the buffer. */
+/* Put the copies that follow after what still reads the buffer. */
 static int dlpi_cuda_order(dlpi_cuda *c, uint32_t buffer) {
     void *event = c->readers[buffer];
     int rc = 0;
@@ -256,7 +256,7 @@ static int dlpi_cuda_release_after(void *user, uint32_t buffer, void *stream, dl
     void *was;
     int rc = c->call.ctx_push(c->context);
     if (rc != 0) return dlpi_cuda_fail(c, rc, "cuCtxPushCurrent", DLP_ERR_DEVICE, "", err);
-    if (c->gpu.due[buffer]) /* of another view of the same chunk: behind both */
+    if (c->gpu.due[buffer]) /* of another view of the same chunk: after both */
         rc = c->call.stream_wait(stream, c->readers[buffer], 0);
     if (rc == 0) rc = c->call.event_record(c->readers[buffer], stream);
     c->call.ctx_pop(&was);

@@ -106,8 +106,8 @@ typedef struct dlpi_cl {
     dlpi_gpu gpu; /* first */
     dlpi_cl_calls call;
     void *context, *queue, *consumer;
-    void *copied[DLPI_PARK];   /* marker behind the copies into a buffer */
-    void *readers[DLPI_PARK];  /* marker behind the work that reads it, of release_after */
+    void *copied[DLPI_PARK];   /* marker after the copies into a buffer */
+    void *readers[DLPI_PARK];  /* marker after the work that reads it, of release_after */
     void *consumed[DLPI_PARK]; /* the same, of the consumer */
 } dlpi_cl;
 
@@ -234,7 +234,7 @@ static int dlpi_cl_release_after(void *user, uint32_t buffer, void *queue, dlp_e
     int32_t rc;
     if (queue == NULL) return dlpi_error_set(err, DLP_ERR_ARG, "stream", "the queue is NULL");
     rc = c->call.marker(queue, 0, NULL, &event);
-    if (rc == 0 && c->readers[buffer]) { /* of another view of the same chunk: behind both */
+    if (rc == 0 && c->readers[buffer]) { /* of another view of the same chunk: after both */
         void *both[2] = {event, c->readers[buffer]};
         rc = c->call.marker(queue, 2, both, &event);
         c->call.event_release(both[0]);

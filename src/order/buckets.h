@@ -117,7 +117,7 @@ static void dlpi_window_cut(dlp_buckets *b) {
     dlp_permutation_init(&b->turn, b->batches, key, b->now.number);
 }
 
-/* Make a window the present one, and begin to read the one behind it. */
+/* Make a window the present one, and begin to read the one after it. */
 static int dlpi_buckets_seek(dlp_buckets *b, uint64_t epoch, uint64_t number) {
     bool last = number + 1 == b->windows;
     if (b->ahead.n > 0 && b->ahead.epoch == epoch && b->ahead.number == number) {

@@ -7,7 +7,7 @@
    knows nothing of cells, slots or threads. Place j of pass p over all n inputs goes to stream j
    mod C; there it has ordinal p * n_s + j div C, n_s being the stream's inputs of a pass. */
 
-typedef struct dlpi_cursor { /* behind an item; with windows: behind the one before the window */
+typedef struct dlpi_cursor { /* after an item; with windows: after the one before the window */
     uint64_t ordinal, used;  /* of its input, and items of that which are given */
     uint64_t place, check;   /* with windows: items of it which are given; where that is more than 0
                                 16 bits that say of which inputs the window's items are */
@@ -62,7 +62,7 @@ static void dlpi_found_items(const dlpi_found_plan *q, dlp_permutation *items, u
     dlp_permutation_init(items, n, seed, epoch);
 }
 
-/* The permutation of a window of n items of stream s, which begins behind that cursor. */
+/* The permutation of a window of n items of stream s, which begins after that cursor. */
 static void dlpi_found_window(const dlpi_found_plan *q, dlp_permutation *items, uint64_t epoch,
                               uint64_t s, const dlpi_cursor *behind, uint64_t n) {
     uint64_t seed = dlpi_hash_in(DLPI_DOMAIN_SHUFFLE_WINDOW, q->seed, s);
@@ -79,7 +79,7 @@ static uint64_t dlpi_found_hash(const dlpi_found_plan *q, uint64_t h) {
 
 /* ---- cursors in a state: first stream (2 bytes), how many (2), bits of ordinal and of used (1
    each), with windows the bits of a place (1; the highest bit of the byte of the ordinal tells),
-   and then cursor behind cursor, without gaps ---- */
+   and then cursor after cursor, without gaps ---- */
 
 #define DLPI_CURSORS_PLACES 0x80u
 #define DLPI_CURSORS_CHECK 16u

@@ -535,7 +535,7 @@ static void dlpi_order_block(dlpi_order *o, uint64_t epoch, uint64_t first, uint
 
 /* The index that stands in when the item at a position fails for the k-th time, k >= 1: the one at
    a keyed position of the epoch, or, for draws with replacement, one more draw, at a position
-   behind any epoch's end. Copies the view, for the epoch need not be the one that it is at. */
+   after any epoch's end. Copies the view, for the epoch need not be the one that it is at. */
 static uint64_t dlpi_order_replacement(const dlpi_order *o, uint64_t epoch, uint64_t position,
                                        uint32_t k) {
     dlpi_order view = *o;

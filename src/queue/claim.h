@@ -22,7 +22,7 @@
    dlpi_claim_look       O1     acquire  readers, before a claim     O1 of who freed or finished it
    dlpi_claim_owner      O1     seq_cst  recovery, the writer        O1
    dlpi_claim_take       O1     swap     readers; recovery           O1: one of them
-   dlpi_claim_done       O1     seq_cst  the owner                   O1, behind its bytes
+   dlpi_claim_done       O1     seq_cst  the owner                   O1, after its bytes
    dlpi_claim_reserve       O1     seq_cst  a later stage's owner       O1 of recovery
    dlpi_claim_free       O1     seq_cst  the owner, recovery         O1
    dlpi_claim_freed      O1     add      the owner, recovery         a number of its own

@@ -25,7 +25,7 @@
                                          back to
    dlpi_gather_skip      Y1     release  the scheduler: no rows         Y1 of the reader, by a tail
    dlpi_gather_ready     Y1     seq_cst  the reader; a sleeper's last   Y1
-                                         look, so behind B1
+                                         look, so after B1
    dlpi_gather_look      Y1     acquire  completers, observers          Y1
    dlpi_gather_undo      Y1     seq_cst  who sends a batch back         Y1 of a closer
 

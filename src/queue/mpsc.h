@@ -138,7 +138,7 @@ static int dlpi_mpsc_try_turn(dlp_mpsc_rx *rx, uint32_t i) {
     return DLP_OK;
 }
 
-/* Look at all lanes, from the one behind that in turn on. */
+/* Look at all lanes, from the one after that in turn on. */
 static int dlpi_mpsc_sweep(dlp_mpsc_rx *rx) {
     uint32_t i = rx->turn;
     for (uint32_t k = 0; k < rx->producers; k++) {

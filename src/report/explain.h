@@ -77,7 +77,7 @@ static void dlpi_load_of(dlpi_load *l, const dlp_stats *s) {
         l->util[i] = (double)g->busy_ns / (l->useful[i] * l->ns);
         if (l->busiest < 0 || l->util[i] > l->util[l->busiest]) { l->busiest = i; }
     }
-    /* A step on the host keeps a core busy; one behind a transfer stage keeps the device busy. */
+    /* A step on the host keeps a core busy; one after a transfer stage keeps the device busy. */
     cores_ns = l->ns * (s->cpus > 0 ? s->cpus : 1);
     l->used = (cpu_ns + (device ? 0 : (double)s->step_ns)) / cores_ns;
     l->cores = l->used + waits_ns / cores_ns;

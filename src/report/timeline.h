@@ -344,12 +344,9 @@ static void dlpi_svg_legend(dlpi_out *o) {
     static const struct {
         const char *kind, *text;
         int y, height;
-    } keys[] = {{NULL, "work and steps, a colour and number per batch", 0, 0},
-                {"s", "starved: no input", 10, 4},
-                {"b", "blocked: no free cell", 0, 4},
-                {"q", "the consumer waits", 0, 14},
-                {"e", "between epochs", 0, 14},
-                {"n", "not recorded", 0, 14}};
+    } keys[] = {{NULL, "work and steps, by batch", 0, 0}, {"s", "starved: no input", 10, 4},
+                {"b", "blocked: no free cell", 0, 4},     {"q", "the consumer waits", 0, 14},
+                {"e", "between epochs", 0, 14},           {"n", "goes on, or not recorded", 0, 14}};
     int x = 16, y = 56;
     for (int i = 0; i < (int)(sizeof keys / sizeof *keys); i++) {
         if (keys[i].kind == NULL) {

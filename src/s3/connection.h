@@ -2,7 +2,7 @@
 #include "s3/records.h"
 /* ---- connections ---- */
 
-/* Returns whether that was possible; if not, its time is over, unless it is set again behind. */
+/* Returns whether that was possible; if not, its time is over, unless it is set again. */
 static bool dlpi_s3_connection_watch(dlp_s3_io *io, dlpi_s3_connection *connection,
                                      uint32_t events) {
     struct epoll_event e;

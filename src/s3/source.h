@@ -88,7 +88,7 @@ static dlpi_src_get *dlpi_src_take(dlpi_src_list *l) {
     return q;
 }
 
-/* Take q, which comes behind before (NULL: it is the first), out of its list. */
+/* Take q, which comes after before (NULL: it is the first), out of its list. */
 static void dlpi_src_unlink(dlpi_src_list *l, dlpi_src_get *before, dlpi_src_get *q) {
     if (before)
         before->next = q->next;

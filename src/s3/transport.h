@@ -488,7 +488,7 @@ static int dlpi_s3_tls_handshake(void *session, char *why, size_t size) {
     return !s->broken && SSL_do_handshake(s->ssl) == 1 ? 0 : dlpi_s3_tls_wants(s, false, why, size);
 }
 
-/* As many records as are there. What breaks it behind the first is kept for the next call: the
+/* As many records as are there. What breaks it after the first is kept for the next call: the
    library tells it only once. */
 static int64_t dlpi_s3_tls_read(void *session, void *to, size_t n, char *why, size_t size) {
     dlpi_s3_session *s = (dlpi_s3_session *)session;

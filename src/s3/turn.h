@@ -439,7 +439,7 @@ static int dlpi_s3_turn(dlp_s3_io *io, uint64_t until) {
     int n, wait;
     dlpi_s3_hedge(io);
     dlpi_s3_pump(io);
-    wait = dlpi_s3_wait_ms(io, until); /* behind it: what was sent now may be hedged again */
+    wait = dlpi_s3_wait_ms(io, until); /* after it: what was sent now may be hedged again */
     if (!dlpi_s3_ring_empty(&io->hungry)) wait = 0;
     n = epoll_wait(io->epoll, e, DLPI_S3_EVENTS, wait);
     if (n < 0 && errno != EINTR) return errno;

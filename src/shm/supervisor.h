@@ -230,7 +230,7 @@ static void dlpi_spare_keep(dlp_pipe *p) {
 }
 
 /* When may one that has died be replaced? At once; but whatever it is that makes processes die, for
-   long they are not forked more often than 100 times a second. Each death gets a turn, 10 ms behind
+   long they are not forked more often than 100 times a second. Each death gets a turn, 10 ms after
    the one before; of the turns that nobody took, one for each worker and 64 more are kept. */
 #define DLPI_TURN_NS UINT64_C(10000000)
 
@@ -455,7 +455,7 @@ _Noreturn static void dlpi_supervisor_end(dlp_pipe *p, int code) {
     _exit(code);
 }
 
-/* Nobody will clean up behind us. */
+/* Nobody will clean up after us. */
 _Noreturn static void dlpi_caller_dead(dlp_pipe *p) {
     dlpi_procs_kill(dlpi_shm_of(p));
     dlpi_name_remove(p);

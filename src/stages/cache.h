@@ -12,7 +12,7 @@
      (index + 1) << 15            full, for ever: its bytes are only read from then on
    A swap from 0 is the claim (Z1); the store of the full word releases the bytes to whoever loads
    it. The number of the cell stands in the worker's own block (Z2) from before the claim until
-   behind that store: so whoever recovers a dead worker knows the one cell that it may have left
+   after that store: so whoever recovers a dead worker knows the one cell that it may have left
    half written, and empties it, if the word says that it is the dead one's. One cell is enough for
    a worker with many items out, too: what comes back is kept one by one, by the worker itself or
    with its lock.
@@ -126,7 +126,7 @@ static void dlpi_cache_put(dlpi_worker *w, uint32_t s, uint32_t row, bool drew) 
         DLPI_STORE_REL(&cell->word, full); /* Z1 -> Z1 */
         dlpi_bump(&w->block->kept_items, 1);
     }
-    DLPI_STORE_REL(&w->block->kept_cell, UINT64_C(0)); /* Z2: behind the full word */
+    DLPI_STORE_REL(&w->block->kept_cell, UINT64_C(0)); /* Z2: after the full word */
 }
 
 /* The cell that a dead worker may have been writing. */

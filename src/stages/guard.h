@@ -18,13 +18,13 @@
    Recovery does so before it gives up the dead worker's rows. Until then the row is the dead one's,
    so nobody else can have written its word, and the word tells. After that another worker may run
    the row, and count it in its own block: the word would be there, for another counter. A row that
-   is run again, there or behind a fetch that was sent for again, finds its word, and does not
+   is run again, there or after a fetch that was sent for again, finds its word, and does not
    count. Batch numbers never come twice, so the word of a batch before is never that of this one.
-   Twice the same recovery does the same: pending is off behind the counter.
+   Twice the same recovery does the same: pending is off after the counter.
 
    label  atomic         written by                       read by (partner)
-   GU1    block.pending  its worker, behind the notes     recovery, of a dead worker (GU1)
-   GU2    row word       the row's worker, behind count   a worker that runs the row again (GU2) */
+   GU1    block.pending  its worker, after the notes     recovery, of a dead worker (GU1)
+   GU2    row word       the row's worker, after count   a worker that runs the row again (GU2) */
 
 enum { DLPI_GUARD_NAN, DLPI_GUARD_INF, DLPI_GUARD_BELOW, DLPI_GUARD_ABOVE, DLPI_GUARD_KINDS };
 
@@ -171,9 +171,9 @@ static void dlpi_guard_count(dlpi_worker *w, uint32_t i, int what) {
     DLPI_STORE_RLX(&b->row, at);
     DLPI_STORE_RLX(&b->word, mine);
     DLPI_STORE_REL(&b->pending, (uint64_t)i * DLPI_GUARD_KINDS + (uint64_t)what + 1); /* GU1 */
-    DLPI_STORE_REL(count, old + 1);           /* GU1: behind pending */
+    DLPI_STORE_REL(count, old + 1);           /* GU1: after pending */
     DLPI_STORE_REL(word, mine);               /* GU2 -> GU2 */
-    DLPI_STORE_REL(&b->pending, UINT64_C(0)); /* GU1: behind the word */
+    DLPI_STORE_REL(&b->pending, UINT64_C(0)); /* GU1: after the word */
 }
 
 static int dlpi_guard_item(void *user, dlp_item *it) {
@@ -206,7 +206,7 @@ static void dlpi_guard_recover(dlpi_worker *w, const dlpi_death *why) {
         DLPI_STORE_RLX(
             &b->counts[(pending - 1) / DLPI_GUARD_KINDS][(pending - 1) % DLPI_GUARD_KINDS],
             b->old);                          /* before GU1 */
-    DLPI_STORE_SEQ(&b->pending, UINT64_C(0)); /* GU1: behind the counter */
+    DLPI_STORE_SEQ(&b->pending, UINT64_C(0)); /* GU1: after the counter */
     dlpi_slots_recover(w, why);
 }
 

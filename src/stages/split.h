@@ -147,7 +147,7 @@ static uint32_t dlpi_chunk_place(const dlp_pipe *p, uint32_t s) {
 
 /* The slot whose cell has the bytes of a chunk that the sink has not got yet, as batch b in slot s
    finds it. Of two batches on their way that are the same chunk either may have loaded it: the
-   later one shares its cell, which it keeps, for it waits at the sink behind b. The earlier one
+   later one shares its cell, which it keeps, for it waits at the sink after b. The earlier one
    would have copied it, had the copy not failed. */
 static uint32_t dlpi_chunk_source(const dlp_pipe *p, uint32_t s, uint64_t b) {
     uint64_t word = dlpi_claim_owner(dlpi_chunk_word(p, dlpi_slot_index(p, s)[0])); /* Q5 <- Q5 */
@@ -452,7 +452,7 @@ static int dlpi_split_next(dlp_pipe *p, dlpi_handed *to, int timeout_ms) {
     return rc;
 }
 
-/* The state behind view v. */
+/* The state after view v. */
 static void dlpi_split_state(const dlp_pipe *p, uint32_t v, dlpi_state *to) {
     const dlp_batch *b = &p->out[v];
     bool last = (b->flags & DLP_BATCH_LAST) != 0;

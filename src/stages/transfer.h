@@ -4,7 +4,7 @@
 /* ---------------------------------------------------------------------------------------------
    >>impl-transfer   BATCHES TO THE DEVICE: DOUBLE BUFFERING
    One thread, or the consumer. Batches go in their order (unordered: as they become ready) into the
-   device buffers; a batch is ready when the event behind its copies has passed. None of a later
+   device buffers; a batch is ready when the event after its copies has passed. None of a later
    epoch goes while one of the oldest is to come: the consumer takes no other before, and it could
    find no buffer. */
 
@@ -16,7 +16,7 @@ typedef struct dlpi_transfer { /* what the stage keeps */
     void **seam; /* [n_out * fields] what batches that span slots are put together in, or NULL */
     bool shared; /* the consumer calls the device too: */
     pthread_mutex_t lock; /* around each call, then; never held while the device is waited for */
-    uint8_t *begun;       /* [ring] copies of batches behind the next one */
+    uint8_t *begun;       /* [ring] copies of batches after the next one */
 } dlpi_transfer;
 
 static dlpi_transfer *dlpi_transfer_of(const dlpi_stage *st) { return st->self; }
@@ -65,7 +65,7 @@ static uint64_t dlpi_transfer_bytes(const dlpi_worker *w, uint32_t s, uint32_t f
 }
 
 /* Copy what lies in slot `from`, for the batch in slot s, into the memory of device buffer `to`,
-   behind events of number `buffer`. */
+   with the events of number `buffer`. */
 static int dlpi_transfer_copy(dlpi_worker *w, uint32_t s, uint32_t from, uint32_t to,
                               uint32_t buffer) {
     dlp_pipe *p = w->p;

@@ -137,6 +137,16 @@ share() { # mode
 share each
 [ "$(grep -c 'took: 600 batches, 30000 items, sum 149985000: all' $dir/took)" -eq 2 ] ||
     fail "share each: $(cat $dir/took)"
+# A logger beside: it misses some, and holds up nobody.
+timeout 60 $dir/share serve $name each >$dir/said 2>&1 &
+one=$!
+timeout 60 $dir/share log $name >$dir/logged 2>&1 &
+two=$!
+timeout 60 $dir/share take $name >$dir/took 2>&1 || fail "share take beside log: $(cat $dir/took)"
+wait $one || fail "share serve beside log: $(cat $dir/said)"
+wait $two || fail "share log: $(cat $dir/logged)"
+grep -q ': all$' $dir/took && grep -q ': all but [1-9][0-9]* missed$' $dir/logged ||
+    fail "share log: $(cat $dir/took $dir/logged)"
 share one
 sum=$(awk '/: all$/ { sub(":", "", $7); n += $7 } END { printf "%d", n }' $dir/took)
 [ "$sum" -eq 149985000 ] ||
