@@ -7392,8 +7392,8 @@ typedef struct dlpi_waiters { /* one for each stage */
 typedef struct dlpi_worker_block {
     uint64_t items, bytes, busy_ns, starved_ns, blocked_ns, cpu_ns;
     uint64_t current, current_position, current_epoch, since_ns, units;
-    uint64_t retried, replaced, left_out;
-    uint64_t item_ns; /* moving average */
+    uint64_t retried, replaced, left_out; /* of rows, batches, inputs; summed by dlp_pipe_stats */
+    uint64_t item_ns;                     /* moving average */
     uint64_t trace_head;
     int32_t state, tid;
     uint64_t max_ns;
@@ -7540,7 +7540,7 @@ typedef struct dlpi_keeper_ops { /* by workers of the first stage, up to that of
     bool (*get)(struct dlpi_worker *w, const struct dlpi_unit *t,
                 uint32_t row); /* is it kept? The first stage's worker writes it then */
     void (*put)(struct dlpi_worker *w, uint32_t s, uint32_t row,
-                bool drew); /* the callback is done; drew: by the row's random numbers */
+                bool used_random); /* the callback is done; was it by the row's random numbers? */
     void (*recover)(struct dlpi_worker *w); /* by the supervisor: it died */
 } dlpi_keeper_ops;
 
@@ -8034,7 +8034,7 @@ struct dlp_pipe {
     char shm_name[64]; /* "": none */
     dlpi_ctl *ctl;
     dlpi_waiters *waiters;
-    uint32_t *disp;
+    uint32_t *order_ring;
     dlpi_worker *workers;
     dlpi_worker *consumer; /* its trace and clock only */
     dlp_batch *out;        /* [n_out] what the consumer sees */
@@ -8160,7 +8160,8 @@ static inline uint64_t dlpi_cells_bytes(const dlp_pipe *p) {
     return dlpi_sum(dlpi_area_bytes(p, DLPI_REC_CELLS), dlpi_area_bytes(p, DLPI_AREA_ZEROS));
 }
 static inline uint32_t dlpi_slot_of(const dlp_pipe *p, uint64_t b) {
-    return DLPI_LOAD_RLX(&p->disp[b & (p->ring - 1)]); /* T1 ordered by the tail that covers b */
+    return DLPI_LOAD_RLX(
+        &p->order_ring[b & (p->ring - 1)]); /* T1 ordered by the tail that covers b */
 }
 
 /* What became of a row so far: one word, changed by one store, so that a worker that dies has made
@@ -9136,7 +9137,8 @@ static void dlpi_cells_layout(dlp_pipe *p) {
    What release takes back is filled with 0xdb (not: batches on a device, chunks that stay, batches
    for subscribers), and poisoned under the address sanitizer. It stays so
    until somebody begins with the slot's next batch, each process for itself: shadow memory is its
-   own. Label U3: dlpi_poisoned, by the consumer at release, and by who has unpoisoned all of it. */
+   own. Label U3: dlpi_poisoned, by the consumer at release, and by the thread that
+   has unpoisoned all of it. */
 
 #define DLPI_POISON 0xdb
 
@@ -9893,7 +9895,7 @@ static void dlpi_seen_pipe(const dlp_pipe *p, dlpi_seen *s) {
     s->now_ns = dlpi_now_ns();
     s->ctl = p->ctl;
     s->delivered = &p->ctl->delivered;
-    s->order = p->disp;
+    s->order = p->order_ring;
     s->taken = p->taken;
     s->slots = dlpi_area_at(p, DLPI_REC_SLOTS, 0);
     s->blocks = dlpi_area_at(p, DLPI_REC_WORKERS, 0);
@@ -10285,7 +10287,7 @@ static void dlpi_schedule_slot(dlp_pipe *p, uint32_t s, uint64_t c) {
     dlpi_credit_take(&slot->used, p->used_at_first);
     dlpi_claim_publish(&slot->header,
                        dlpi_header(b, slot->count, slot->dirty, f->run_shift)); /* P1 -> P1 */
-    DLPI_STORE_RLX(&p->disp[b & (p->ring - 1)], s); /* T1: ordered by the tail that follows */
+    DLPI_STORE_RLX(&p->order_ring[b & (p->ring - 1)], s); /* T1: ordered by the tail that follows */
 }
 
 /* A slot that is free, or DLPI_NO_SLOT. */
@@ -10877,8 +10879,8 @@ static inline void dlpi_rec_set(const dlp_pipe *p, uint32_t s, uint32_t row, uin
     DLPI_STORE_REL(&dlpi_slot_rec(p, s)[row], rec); /* X1: a crash cuts before or after it */
 }
 
-/* A row that is left out has zeros. Each stage that comes by clears it once more: who left it out
-   may have died before it was clear, a batch map may have changed it since. */
+/* A row that is left out has zeros. Each stage that comes by clears it once more: the worker that
+   left it out may have died before it was clear, a batch map may have changed it since. */
 static void dlpi_row_clear(const dlp_pipe *p, const dlpi_unit *t, uint32_t row) {
     uint8_t *cell = dlpi_item_cell(p, t->slot);
     if (p->cells == DLPI_CELLS_STAY) {
@@ -12080,7 +12082,7 @@ static void *dlpi_thread_worker(void *arg) {
 }
 
 /* ---------------------------------------------------------------------------------------------
-   >>impl-recover    WHAT A DEAD WORKER HAD
+   >>impl-recover    WHAT A DEAD WORKER HAD: KILLED BETWEEN CLAIM AND COMPLETION
    Done by one process, the supervisor of dlpipe_shm.h, while the other workers go on; after the
    kernel has said that worker w is dead, so that no store of it is to come. Its work is what owner
    words carry its number. Of each such unit the record of completion is read before anything is
@@ -13142,7 +13144,7 @@ typedef struct dlpi_cache { /* what the stage keeps for itself */
     uint64_t n_cells, cell_bytes, n_items;
 } dlpi_cache;
 
-enum { DLPI_CACHE_FETCHED = 0, DLPI_CACHE_FOUND, DLPI_CACHE_DREW };
+enum { DLPI_CACHE_FETCHED = 0, DLPI_CACHE_FOUND, DLPI_CACHE_RANDOM };
 
 static inline const dlpi_cache *dlpi_cache_of(const dlp_pipe *p) { return p->keeper->self; }
 
@@ -13210,13 +13212,14 @@ static bool dlpi_cache_get(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
 }
 
 /* Keep the row that the last stage in front has just left, if its cell is nobody's. */
-static void dlpi_cache_put(dlpi_worker *w, uint32_t s, uint32_t row, bool drew) {
+static void dlpi_cache_put(dlpi_worker *w, uint32_t s, uint32_t row, bool used_random) {
     const dlp_pipe *p = w->p;
     uint64_t at = dlpi_cache_at(p, w->item.index), full = dlpi_cache_full(w->item.index);
     dlpi_cache_cell *cell = dlpi_cache_cell_at(p, at);
     uint8_t *to = cell->bytes;
-    if (drew) dlpi_cache_mark(p, s, row, DLPI_CACHE_DREW);
-    if (drew || w->st->work < p->kept_by || dlpi_cache_marked(p, s, row, DLPI_CACHE_DREW)) return;
+    if (used_random) dlpi_cache_mark(p, s, row, DLPI_CACHE_RANDOM);
+    if (used_random || w->st->work < p->kept_by || dlpi_cache_marked(p, s, row, DLPI_CACHE_RANDOM))
+        return;
     if (DLPI_LOAD_RLX(&cell->word) != 0) return;  /* Z1: what is read is not used */
     DLPI_STORE_RLX(&w->block->kept_cell, at + 1); /* Z2 to recovery; the swap keeps it before */
     if (dlpi_claim_take(&cell->word, 0, full | ((uint64_t)w->global + 1))) { /* Z1 -> Z1 */
@@ -17126,7 +17129,7 @@ static uint32_t dlpi_taken(dlp_pipe *p, uint64_t b, uint32_t flags) {
     return flags & ~(uint32_t)DLP_BATCH_LAST;
 }
 
-/* Give slot s back to the scheduler. */
+/* Release slot s: give it back to the scheduler, by its word `used` (C1). */
 static void dlpi_slot_free(dlp_pipe *p, uint32_t s) {
     if (p->sink) p->sink->ops->sink->freed(p, s);
     dlpi_scheduler_credit(p, &dlpi_slot_at(p, s)->used);
@@ -17188,7 +17191,7 @@ static void dlpi_describe_current(const dlpi_worker *w, uint64_t index, dlp_erro
                     DLPI_LOAD_RLX(&w->block->current_position));
 }
 
-/* A callback past its deadline, if any. */
+/* A callback of a thread past its deadline, if any. Those of processes: dlpi_procs_deadlines. */
 static int dlpi_deadline(dlp_pipe *p, uint64_t now) {
     for (int i = 0; i < p->n_workers; i++) {
         dlpi_worker *w = &p->workers[i];
@@ -18861,10 +18864,10 @@ static void dlpi_plan_sink(const dlp_pipe *p, dlp_plan *plan) {
 }
 
 static void dlpi_plan_fill(const dlp_pipe *p, dlp_plan *plan) {
-    static const int areas[] = {DLPI_REC_CELLS,        DLPI_AREA_ZEROS, DLPI_REC_SLOTS,
-                                DLPI_REC_ITEM_CELLS,   DLPI_AREA_KEPT,  DLPI_AREA_GUARD,
-                                DLPI_REC_TABLE,        DLPI_REC_SHARE,  DLPI_REC_TRACE,
-                                DLPI_REC_SOURCE_CELLS, DLPI_REC_SOURCE};
+    static const int slots[] = {DLPI_REC_CELLS, DLPI_AREA_ZEROS, DLPI_REC_SLOTS};
+    static const int items[] = {DLPI_REC_ITEM_CELLS, DLPI_AREA_KEPT, DLPI_AREA_GUARD};
+    static const int records[] = {DLPI_REC_TABLE, DLPI_REC_SHARE, DLPI_REC_TRACE};
+    static const int inputs[] = {DLPI_REC_SOURCE_CELLS, DLPI_REC_SOURCE};
     uint64_t each = p->areas[DLPI_REC_WORKERS].stride + sizeof(dlpi_worker);
     uint64_t named, own, collators = p->batcher->work >= 0 ? (uint64_t)p->batcher->n_workers : 0;
     dlpi_seen s;
@@ -18872,19 +18875,19 @@ static void dlpi_plan_fill(const dlp_pipe *p, dlp_plan *plan) {
     plan->slots = p->n_slots;
     plan->slot_bytes = dlpi_sum(p->areas[DLPI_REC_CELLS].stride, p->areas[DLPI_REC_SLOTS].stride);
     plan->limit_bytes = p->d.limit_bytes;
-    dlpi_plan_areas(p, plan, areas, 3);
+    dlpi_plan_areas(p, plan, slots, 3);
     dlpi_plan_add(plan, p->areas[DLPI_REC_RESIDENT].words, 1,
                   dlpi_area_bytes(p, DLPI_REC_RESIDENT));
-    dlpi_plan_areas(p, plan, areas + 3, 3);
+    dlpi_plan_areas(p, plan, items, 3);
     for (int i = 0; i < p->n_stages; i++) {
         const int id = DLPI_AREA_OWN + i;
         if (p->areas[id].words != NULL) dlpi_plan_areas(p, plan, &id, 1);
     }
     dlpi_plan_sink(p, plan);
-    dlpi_plan_areas(p, plan, areas + 6, 3);
+    dlpi_plan_areas(p, plan, records, 3);
     dlpi_plan_add(plan, "worker records", (uint64_t)p->n_workers + 1 - collators, each);
     dlpi_plan_add(plan, "worker records: of the batch stage", collators, each);
-    dlpi_plan_areas(p, plan, areas + 9, 2);
+    dlpi_plan_areas(p, plan, inputs, 2);
     named = plan->total_bytes;
     own = dlpi_plan_kinds(p, plan);
     named = dlpi_less(named, dlpi_sink_bytes(p));
@@ -19252,7 +19255,7 @@ static void dlpi_counters_shown(dlp_pipe *p) {
 static void dlpi_live_point(dlp_pipe *p) {
     p->ctl = dlpi_area_at(p, DLPI_REC_CTL, 0);
     p->waiters = dlpi_area_at(p, DLPI_AREA_WAITERS, 0);
-    p->disp = dlpi_area_at(p, DLPI_REC_ORDER, 0);
+    p->order_ring = dlpi_area_at(p, DLPI_REC_ORDER, 0);
     p->share = dlpi_area_if(p, DLPI_REC_SHARE);
     p->taken = dlpi_area_at(p, DLPI_REC_TAKEN, 0);
     dlpi_counters_shown(p);

@@ -2521,11 +2521,11 @@ static bool dlpi_subscriber_is_ready(const dlp_subscriber *c, uint64_t b, uint32
 
 /* The slot of batch b: DLP_OK when it is ready, DLP_EMPTY, or DLP_SKIP when the slot went on. */
 static int dlpi_subscriber_ready(dlp_subscriber *c, uint64_t b, uint32_t *s) {
-    const uint32_t *disp =
+    const uint32_t *order_ring =
         (const uint32_t *)(const void *)(c->map + c->m->rec[DLPI_REC_ORDER].offset);
     const dlpi_bslot *slot;
     uint64_t header;
-    *s = DLPI_LOAD_RLX(&disp[b & (c->ring - 1)]); /* T1 ordered by the tail that covers b */
+    *s = DLPI_LOAD_RLX(&order_ring[b & (c->ring - 1)]); /* T1 ordered by the tail that covers b */
     if (*s >= c->layout.n_slots)
         return dlpi_subscriber_fail(c, DLP_ERR_CORRUPT, "a batch lies in no slot");
     slot = (const dlpi_bslot *)(const void *)dlpi_subscriber_slot(c, *s);

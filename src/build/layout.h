@@ -274,10 +274,10 @@ static void dlpi_plan_sink(const dlp_pipe *p, dlp_plan *plan) {
 }
 
 static void dlpi_plan_fill(const dlp_pipe *p, dlp_plan *plan) {
-    static const int areas[] = {DLPI_REC_CELLS,        DLPI_AREA_ZEROS, DLPI_REC_SLOTS,
-                                DLPI_REC_ITEM_CELLS,   DLPI_AREA_KEPT,  DLPI_AREA_GUARD,
-                                DLPI_REC_TABLE,        DLPI_REC_SHARE,  DLPI_REC_TRACE,
-                                DLPI_REC_SOURCE_CELLS, DLPI_REC_SOURCE};
+    static const int slots[] = {DLPI_REC_CELLS, DLPI_AREA_ZEROS, DLPI_REC_SLOTS};
+    static const int items[] = {DLPI_REC_ITEM_CELLS, DLPI_AREA_KEPT, DLPI_AREA_GUARD};
+    static const int records[] = {DLPI_REC_TABLE, DLPI_REC_SHARE, DLPI_REC_TRACE};
+    static const int inputs[] = {DLPI_REC_SOURCE_CELLS, DLPI_REC_SOURCE};
     uint64_t each = p->areas[DLPI_REC_WORKERS].stride + sizeof(dlpi_worker);
     uint64_t named, own, collators = p->batcher->work >= 0 ? (uint64_t)p->batcher->n_workers : 0;
     dlpi_seen s;
@@ -285,19 +285,19 @@ static void dlpi_plan_fill(const dlp_pipe *p, dlp_plan *plan) {
     plan->slots = p->n_slots;
     plan->slot_bytes = dlpi_sum(p->areas[DLPI_REC_CELLS].stride, p->areas[DLPI_REC_SLOTS].stride);
     plan->limit_bytes = p->d.limit_bytes;
-    dlpi_plan_areas(p, plan, areas, 3);
+    dlpi_plan_areas(p, plan, slots, 3);
     dlpi_plan_add(plan, p->areas[DLPI_REC_RESIDENT].words, 1,
                   dlpi_area_bytes(p, DLPI_REC_RESIDENT));
-    dlpi_plan_areas(p, plan, areas + 3, 3);
+    dlpi_plan_areas(p, plan, items, 3);
     for (int i = 0; i < p->n_stages; i++) {
         const int id = DLPI_AREA_OWN + i;
         if (p->areas[id].words != NULL) dlpi_plan_areas(p, plan, &id, 1);
     }
     dlpi_plan_sink(p, plan);
-    dlpi_plan_areas(p, plan, areas + 6, 3);
+    dlpi_plan_areas(p, plan, records, 3);
     dlpi_plan_add(plan, "worker records", (uint64_t)p->n_workers + 1 - collators, each);
     dlpi_plan_add(plan, "worker records: of the batch stage", collators, each);
-    dlpi_plan_areas(p, plan, areas + 9, 2);
+    dlpi_plan_areas(p, plan, inputs, 2);
     named = plan->total_bytes;
     own = dlpi_plan_kinds(p, plan);
     named = dlpi_less(named, dlpi_sink_bytes(p));

@@ -14,7 +14,8 @@
    What release takes back is filled with 0xdb (not: batches on a device, chunks that stay, batches
    for subscribers), and poisoned under the address sanitizer. It stays so
    until somebody begins with the slot's next batch, each process for itself: shadow memory is its
-   own. Label U3: dlpi_poisoned, by the consumer at release, and by who has unpoisoned all of it. */
+   own. Label U3: dlpi_poisoned, by the consumer at release, and by the thread that
+   has unpoisoned all of it. */
 
 #define DLPI_POISON 0xdb
 

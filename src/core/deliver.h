@@ -50,7 +50,7 @@ static uint32_t dlpi_taken(dlp_pipe *p, uint64_t b, uint32_t flags) {
     return flags & ~(uint32_t)DLP_BATCH_LAST;
 }
 
-/* Give slot s back to the scheduler. */
+/* Release slot s: give it back to the scheduler, by its word `used` (C1). */
 static void dlpi_slot_free(dlp_pipe *p, uint32_t s) {
     if (p->sink) p->sink->ops->sink->freed(p, s);
     dlpi_scheduler_credit(p, &dlpi_slot_at(p, s)->used);
@@ -112,7 +112,7 @@ static void dlpi_describe_current(const dlpi_worker *w, uint64_t index, dlp_erro
                     DLPI_LOAD_RLX(&w->block->current_position));
 }
 
-/* A callback past its deadline, if any. */
+/* A callback of a thread past its deadline, if any. Those of processes: dlpi_procs_deadlines. */
 static int dlpi_deadline(dlp_pipe *p, uint64_t now) {
     for (int i = 0; i < p->n_workers; i++) {
         dlpi_worker *w = &p->workers[i];

@@ -161,7 +161,7 @@ static void dlpi_schedule_slot(dlp_pipe *p, uint32_t s, uint64_t c) {
     dlpi_credit_take(&slot->used, p->used_at_first);
     dlpi_claim_publish(&slot->header,
                        dlpi_header(b, slot->count, slot->dirty, f->run_shift)); /* P1 -> P1 */
-    DLPI_STORE_RLX(&p->disp[b & (p->ring - 1)], s); /* T1: ordered by the tail that follows */
+    DLPI_STORE_RLX(&p->order_ring[b & (p->ring - 1)], s); /* T1: ordered by the tail that follows */
 }
 
 /* A slot that is free, or DLPI_NO_SLOT. */

@@ -75,7 +75,7 @@ typedef struct dlpi_keeper_ops { /* by workers of the first stage, up to that of
     bool (*get)(struct dlpi_worker *w, const struct dlpi_unit *t,
                 uint32_t row); /* is it kept? The first stage's worker writes it then */
     void (*put)(struct dlpi_worker *w, uint32_t s, uint32_t row,
-                bool drew); /* the callback is done; drew: by the row's random numbers */
+                bool used_random); /* the callback is done; was it by the row's random numbers? */
     void (*recover)(struct dlpi_worker *w); /* by the supervisor: it died */
 } dlpi_keeper_ops;
 

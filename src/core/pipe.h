@@ -335,7 +335,7 @@ struct dlp_pipe {
     char shm_name[64]; /* "": none */
     dlpi_ctl *ctl;
     dlpi_waiters *waiters;
-    uint32_t *disp;
+    uint32_t *order_ring;
     dlpi_worker *workers;
     dlpi_worker *consumer; /* its trace and clock only */
     dlp_batch *out;        /* [n_out] what the consumer sees */
@@ -461,7 +461,8 @@ static inline uint64_t dlpi_cells_bytes(const dlp_pipe *p) {
     return dlpi_sum(dlpi_area_bytes(p, DLPI_REC_CELLS), dlpi_area_bytes(p, DLPI_AREA_ZEROS));
 }
 static inline uint32_t dlpi_slot_of(const dlp_pipe *p, uint64_t b) {
-    return DLPI_LOAD_RLX(&p->disp[b & (p->ring - 1)]); /* T1 ordered by the tail that covers b */
+    return DLPI_LOAD_RLX(
+        &p->order_ring[b & (p->ring - 1)]); /* T1 ordered by the tail that covers b */
 }
 
 /* What became of a row so far: one word, changed by one store, so that a worker that dies has made

@@ -1,7 +1,7 @@
 #pragma once
 #include "core/collate.h"
 /* ---------------------------------------------------------------------------------------------
-   >>impl-recover    WHAT A DEAD WORKER HAD
+   >>impl-recover    WHAT A DEAD WORKER HAD: KILLED BETWEEN CLAIM AND COMPLETION
    Done by one process, the supervisor of dlpipe_shm.h, while the other workers go on; after the
    kernel has said that worker w is dead, so that no store of it is to come. Its work is what owner
    words carry its number. Of each such unit the record of completion is read before anything is

@@ -235,8 +235,8 @@ typedef struct dlpi_waiters { /* one for each stage */
 typedef struct dlpi_worker_block {
     uint64_t items, bytes, busy_ns, starved_ns, blocked_ns, cpu_ns;
     uint64_t current, current_position, current_epoch, since_ns, units;
-    uint64_t retried, replaced, left_out;
-    uint64_t item_ns; /* moving average */
+    uint64_t retried, replaced, left_out; /* of rows, batches, inputs; summed by dlp_pipe_stats */
+    uint64_t item_ns;                     /* moving average */
     uint64_t trace_head;
     int32_t state, tid;
     uint64_t max_ns;

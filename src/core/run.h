@@ -157,8 +157,8 @@ static inline void dlpi_rec_set(const dlp_pipe *p, uint32_t s, uint32_t row, uin
     DLPI_STORE_REL(&dlpi_slot_rec(p, s)[row], rec); /* X1: a crash cuts before or after it */
 }
 
-/* A row that is left out has zeros. Each stage that comes by clears it once more: who left it out
-   may have died before it was clear, a batch map may have changed it since. */
+/* A row that is left out has zeros. Each stage that comes by clears it once more: the worker that
+   left it out may have died before it was clear, a batch map may have changed it since. */
 static void dlpi_row_clear(const dlp_pipe *p, const dlpi_unit *t, uint32_t row) {
     uint8_t *cell = dlpi_item_cell(p, t->slot);
     if (p->cells == DLPI_CELLS_STAY) {

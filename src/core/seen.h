@@ -195,7 +195,7 @@ static void dlpi_seen_pipe(const dlp_pipe *p, dlpi_seen *s) {
     s->now_ns = dlpi_now_ns();
     s->ctl = p->ctl;
     s->delivered = &p->ctl->delivered;
-    s->order = p->disp;
+    s->order = p->order_ring;
     s->taken = p->taken;
     s->slots = dlpi_area_at(p, DLPI_REC_SLOTS, 0);
     s->blocks = dlpi_area_at(p, DLPI_REC_WORKERS, 0);

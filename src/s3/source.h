@@ -7,7 +7,7 @@
 enum {
     DLPI_SRC_HAND_MOST = 1024, /* records of a worker */
     DLPI_SRC_MATES_MOST = 64,  /* items in a joint request */
-    DLPI_SRC_LOOK_MS = 50,     /* who waits looks so often whether the pipe was stopped */
+    DLPI_SRC_LOOK_MS = 50,     /* a thread that waits looks so often whether the pipe was stopped */
     DLPI_SRC_STOP_LOOKS = 4    /* and waits on for so many looks: most requests are over by then */
 };
 

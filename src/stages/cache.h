@@ -37,7 +37,7 @@ typedef struct dlpi_cache { /* what the stage keeps for itself */
     uint64_t n_cells, cell_bytes, n_items;
 } dlpi_cache;
 
-enum { DLPI_CACHE_FETCHED = 0, DLPI_CACHE_FOUND, DLPI_CACHE_DREW };
+enum { DLPI_CACHE_FETCHED = 0, DLPI_CACHE_FOUND, DLPI_CACHE_RANDOM };
 
 static inline const dlpi_cache *dlpi_cache_of(const dlp_pipe *p) { return p->keeper->self; }
 
@@ -105,13 +105,14 @@ static bool dlpi_cache_get(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
 }
 
 /* Keep the row that the last stage in front has just left, if its cell is nobody's. */
-static void dlpi_cache_put(dlpi_worker *w, uint32_t s, uint32_t row, bool drew) {
+static void dlpi_cache_put(dlpi_worker *w, uint32_t s, uint32_t row, bool used_random) {
     const dlp_pipe *p = w->p;
     uint64_t at = dlpi_cache_at(p, w->item.index), full = dlpi_cache_full(w->item.index);
     dlpi_cache_cell *cell = dlpi_cache_cell_at(p, at);
     uint8_t *to = cell->bytes;
-    if (drew) dlpi_cache_mark(p, s, row, DLPI_CACHE_DREW);
-    if (drew || w->st->work < p->kept_by || dlpi_cache_marked(p, s, row, DLPI_CACHE_DREW)) return;
+    if (used_random) dlpi_cache_mark(p, s, row, DLPI_CACHE_RANDOM);
+    if (used_random || w->st->work < p->kept_by || dlpi_cache_marked(p, s, row, DLPI_CACHE_RANDOM))
+        return;
     if (DLPI_LOAD_RLX(&cell->word) != 0) return;  /* Z1: what is read is not used */
     DLPI_STORE_RLX(&w->block->kept_cell, at + 1); /* Z2 to recovery; the swap keeps it before */
     if (dlpi_claim_take(&cell->word, 0, full | ((uint64_t)w->global + 1))) { /* Z1 -> Z1 */

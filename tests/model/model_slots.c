@@ -125,7 +125,8 @@ static void list_places(void) {
     model_list_atom("delivered", &ctl->delivered, 8, 0);
     model_list_atom("base", &ctl->base, 8, 0);
     model_list_atom("cancel", &ctl->cancel, 8, 0);
-    for (uint32_t i = 0; i < pipe_->ring; i++) model_list_atom("disp", &pipe_->disp[i], 4, 0);
+    for (uint32_t i = 0; i < pipe_->ring; i++)
+        model_list_atom("order_ring", &pipe_->order_ring[i], 4, 0);
     list_waiters();
     for (uint32_t s = 0; s < pipe_->n_slots; s++) list_slot(s);
     for (uint32_t s = 0; s < pipe_->n_slots; s++) {
