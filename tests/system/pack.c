@@ -293,6 +293,25 @@ static int same(const rig2 *r, const dlp_batch *b) {
     return ok;
 }
 
+/* The whole batch's bounds, against those of its rows, by another way: each token's segment. */
+static int same_flat(const rig2 *r, const dlp_batch *b) {
+    static int32_t flat[16 * (SEGMENTS + 1) + 1];
+    const uint32_t t = r->pack.tokens, s = most_segments(r);
+    const int32_t *cu = b->fields[2].data;
+    int32_t longest, most = 0;
+    int n = dlp_pack_flatten(b, flat, b->count * (s + 1) + 1, &longest), k = 0;
+    int ok = n >= (int)b->count && flat[0] == 0 && flat[n] == (int32_t)(b->count * t);
+    for (uint32_t i = 0; i < b->count && ok; i++)
+        for (uint32_t j = 0; j < t; j++) {
+            int begins = j == 0 || (b->valid[i] && j == b->fields[0].lengths[i]);
+            for (uint32_t y = 0; y < s; y++) begins |= b->valid[i] && cu[i * (s + 1) + y] == (int)j;
+            if (begins) ok &= flat[k++] == (int32_t)(i * t + j);
+        }
+    for (int i = 0; i < n; i++)
+        if (flat[i + 1] - flat[i] > most) most = flat[i + 1] - flat[i];
+    return ok && k == n && longest == most;
+}
+
 /* Batches of an epoch that is written down, of this rank's streams. */
 static uint64_t batches_of(const rig2 *r) {
     uint64_t c = r->pack.streams ? r->pack.streams : 1, m = r->batch.batch_size / c;
@@ -350,7 +369,7 @@ static int64_t run_some(rig2 *r, dlp_state *states, int64_t most) {
               plan.total_bytes < (uint64_t)(begun - from) + 64);
     while (n < most && (rc = dlp_pipe_next_timeout(p, &b, 20000)) == DLP_OK) {
         if (b->epoch != epoch) write_down(r, epoch = b->epoch);
-        ok &= same(r, b);
+        ok &= same(r, b) && same_flat(r, b);
         count(r, b, own);
         if (states) ok &= dlp_pipe_state(p, b, &states[n]) == DLP_OK;
         dlp_pipe_release(p, b);
