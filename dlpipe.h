@@ -2837,7 +2837,7 @@ typedef struct dlp_stage_stats {
     /* inputs whose items nobody has counted (>>found, >>expand): those made, counted again where
        they are made again after a seek; the items of them; those of them that had none */
     uint64_t inputs, inputs_items, inputs_empty;
-    uint64_t window;     /* items that are shuffled at a time; 0: none are */
+    uint64_t window; /* items that are shuffled, documents that are packed, at a time; 0: none */
     uint64_t cell_bytes; /* of all its cells */
 } dlp_stage_stats;
 
@@ -7653,9 +7653,11 @@ enum { DLPI_UNIT_NONE, DLPI_UNIT_ROWS, DLPI_UNIT_BATCHES, DLPI_UNIT_CELLS };
 
 /* What dlp_pipe_explain says of a kind; NULL: as of any stage. */
 typedef struct dlpi_kind_words {
-    const char *more; /* the desc's field that gives it more workers */
-    const char *out;  /* what takes it out of the consumer */
-    const char *slow; /* of one that has one thread: what else could be changed */
+    const char *more;    /* the desc's field that gives it more workers */
+    const char *out;     /* what takes it out of the consumer */
+    const char *slow;    /* of one that has one thread: what else could be changed */
+    const char *items;   /* what it makes of inputs; NULL: "items" */
+    const char *windows; /* what they are of; NULL: "items" */
 } dlpi_kind_words;
 
 typedef struct dlpi_stage_ops {
@@ -21968,6 +21970,7 @@ static int dlpi_pack_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block 
 static void dlpi_pack_live(dlp_pipe *p, dlpi_stage *st) {
     dlpi_pack *k = st->self;
     dlpi_found_live(p, st);
+    k->x.found.counts->window = k->d.window;
     k->words = (uint64_t *)(void *)(k->x.found.counts + 1);
     if (k->d.rule == DLP_PACK_FIT) dlpi_fit_live(k);
 }
@@ -22091,6 +22094,7 @@ static const dlpi_stage_ops dlpi_pack_ops = {
     .expands = 1,
     DLPI_OPS_OF_INPUTS,
     .seen = dlpi_pack_seen,
+    .words = {.items = "tokens", .windows = "documents"},
     .self_bytes = sizeof(dlpi_pack),
     .check = dlpi_pack_check,
     .layout = dlpi_found_layout,
@@ -28950,6 +28954,19 @@ DLPDEF int dlp_stats_predict(const dlp_stats *measured, const dlp_predict_desc *
     return DLP_OK;
 }
 
+/* What rows of documents lack and, in windows, what makes that less. */
+static void dlpi_explain_packing(dlpi_text *t, const dlp_stage_stats *g) {
+    if (g->kind != DLP_STAGE_PACK || g->own[DLP_PACK_ROWS] == 0) return;
+    const double padding = (double)g->own[DLP_PACK_PADDING];
+    const double share = padding / (padding + (double)g->own[DLP_PACK_TOKENS]);
+    const double segments = (double)g->own[DLP_PACK_SEGMENTS] / (double)g->own[DLP_PACK_ROWS];
+    dlpi_text_add(t, "Packing: %s %% of the tokens are padding, %s segments a row",
+                  dlpi_num_percent(share).s, dlpi_num_of(segments).s);
+    if (share >= 0.001 && g->window > 0 && g->inputs > g->window)
+        dlpi_text_add(t, "; a window larger than %" PRIu64 " makes that less", g->window);
+    dlpi_text_add(t, ".\n");
+}
+
 /* ---- words ---- */
 
 /* What limits: a stage, or one of the names below. */
@@ -29264,19 +29281,22 @@ static void dlpi_explain_consumer(dlpi_text *t, const dlp_stats *s, const dlpi_l
 
 /* What became of inputs whose items nobody had counted, and what their windows take. */
 static void dlpi_explain_inputs(dlpi_text *t, const dlp_stage_stats *g) {
+    const dlpi_kind_words *words = &dlpi_words_ops(g)->words;
     double inputs = (double)g->inputs, items = (double)g->inputs_items;
     if (g->inputs == 0) return;
-    if (g->inputs_empty > 0 && g->inputs_items + g->inputs_empty == g->inputs && items > 0)
+    if (words->items == NULL && g->inputs_empty > 0 &&
+        g->inputs_items + g->inputs_empty == g->inputs && items > 0)
         dlpi_text_add(t, "Inputs: '%.31s' keeps %s %%: %s inputs a row", g->name,
                       dlpi_num_percent(items / inputs).s, dlpi_num_of(inputs / items).s);
     else
-        dlpi_text_add(t, "Inputs: '%.31s' makes %s items of each; %s %% have none", g->name,
-                      dlpi_num_of(items / inputs).s,
+        dlpi_text_add(t, "Inputs: '%.31s' makes %s %s of each; %s %% have none", g->name,
+                      dlpi_num_of(items / inputs).s, words->items ? words->items : "items",
                       dlpi_num_percent((double)g->inputs_empty / inputs).s);
     if (g->window > 0)
         dlpi_text_add(
-            t, "; for windows of %" PRIu64 " items, and to load ahead, there are %u cells, of %s",
-            g->window, (unsigned)g->cells, dlpi_num_bytes((double)g->cell_bytes).s);
+            t, "; for windows of %" PRIu64 " %s, and to load ahead, there are %u cells, of %s",
+            g->window, words->windows ? words->windows : "items", (unsigned)g->cells,
+            dlpi_num_bytes((double)g->cell_bytes).s);
     dlpi_text_add(t, ".\n");
 }
 
@@ -29468,6 +29488,7 @@ DLPDEF int dlp_stats_explain(const dlp_stats *s, char *buf, size_t size) {
     }
     dlpi_explain_longest(&t, s, l.n);
     for (int i = 0; i < l.n; i++) dlpi_explain_inputs(&t, &s->stages[i]);
+    for (int i = 0; i < l.n; i++) dlpi_explain_packing(&t, &s->stages[i]);
     if (l.rate > 0) {
         dlpi_explain_parts(&t, s, &l);
         dlpi_explain_short(&t, s, &l);

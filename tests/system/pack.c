@@ -474,6 +474,34 @@ static void run__fewest_cells__gets_on(int rule) {
         }
 }
 
+/* What is said of rows, of a window that can be larger, of one that can't, and of none. */
+static void explain__of_packing__says_padding(int rule) {
+    for (uint32_t window = rule == DLP_PACK_FIT ? 5 : 0; window < 400; window += 195) {
+        rig2 r;
+        dlp_pipe *p;
+        dlp_batch *b;
+        dlp_error err;
+        char text[4096];
+        init(&r, 100, 10), r.batch.batch_size = 1, r.repeat.epochs = 1;
+        for (uint32_t i = 0; i < 100; i++) seen->length[i] = i % 4 ? 6 : 8; /* none with another */
+        r.pack.rule = rule, r.pack.window = window;
+        CHECK(open_pipe(&r, &p, &err) == DLP_OK);
+        while (dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK) dlp_pipe_release(p, b);
+        CHECK(dlp_pipe_explain(p, text, sizeof text) > 0);
+        CHECK(strstr(text, "'pack' makes 6.50 tokens of each; 0 % have none") != NULL);
+        CHECK(strstr(text, rule == DLP_PACK_FIT
+                               ? "Packing: 35 % of the tokens are padding, 1.00 "
+                                 "segments a row"
+                               : "Packing: 0 % of the tokens are padding, 2.") != NULL);
+        CHECK((strstr(text, "; a window larger than 5 makes that less.") != NULL) == (window == 5));
+        CHECK((strstr(text, "for windows of 200 documents") != NULL) == (window == 200));
+        CHECK((strstr(text, "for windows") == NULL) == (window == 0));
+        CHECK(dlp_pipe_close(p) == DLP_OK);
+        if (test_failures) printf("%s\n", text);
+        if (rule == DLP_PACK_CUT) return;
+    }
+}
+
 /* ---- states ---- */
 
 #define KEPT 200
@@ -691,6 +719,7 @@ static void all_of(int rule, uint64_t seed) {
     run__any_wiring__as_written_down(seed, rule);
     if (!SHM_TSAN) kill__inside_fetch__as_written_down(seed, rule); /* it follows no fork */
     run__fewest_cells__gets_on(rule);
+    explain__of_packing__says_padding(rule);
     resume__behind_any_batch__goes_on_exactly(rule);
     resume__other_ranks_each_batch__same_rows(rule);
     resume__documents_that_changed__refused(rule);
