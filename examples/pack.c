@@ -77,7 +77,7 @@ static int epoch(const char *what, const dlp_pack_desc *pack) {
     printf("%-25s %4d rows, %5d segments, %7d tokens, %5.2f %% padding; %7d labels, mean %d\n",
            what, (int)own[DLP_PACK_ROWS], (int)own[DLP_PACK_SEGMENTS], (int)own[DLP_PACK_TOKENS],
            100.0 * (double)own[DLP_PACK_PADDING] / (double)(own[DLP_PACK_ROWS] * T), (int)labels,
-           (int)(sum / labels));
+           labels ? (int)(sum / labels) : 0);
     return 0;
 }
 
