@@ -18353,7 +18353,7 @@ static int dlpi_check_chain(dlp_pipe *p, int first) {
                                   "is " DLPI_STAGE_ORDER);
         before = rank;
         visited |= 1u << at;
-        if (st->ops->at != 0) memcpy((uint8_t *)p + st->ops->at, &st, sizeof st);
+        if (st->ops->at != 0) memcpy((uint8_t *)p + st->ops->at, &st, sizeof(void *));
         if (st->ops->sink != NULL) p->sink = st;
         if (st->ops->keeper != NULL) p->keeper = st;
         if (st->ops->lender != NULL) p->lender = st;
@@ -19260,7 +19260,7 @@ static void dlpi_worker_init(dlp_pipe *p, dlpi_stage *st, int id, int global) {
 /* What observers see of counters, before the first value. */
 static void dlpi_counters_shown(dlp_pipe *p) {
     p->counter_now = dlpi_area_if(p, DLPI_REC_COUNTERS);
-    for (uint32_t i = 0; i < p->d.n_counters; i++) {
+    for (uint32_t i = 0; i < p->d.n_counters && p->counter_now != NULL; i++) {
         dlpi_counter_rec *r = &p->counter_now[i];
         memcpy(r->name, p->counters[i].name, sizeof r->name);
         memcpy(r->unit, p->counters[i].unit, sizeof p->counters[i].unit);
@@ -24845,7 +24845,7 @@ static int dlpi_arrays_views_check(const dlp_arrays *a, dlp_error *err) {
             return dlpi_mapped_error(err, DLP_ERR_UNSUPPORTED, c->files[0].m.path, 2,
                                      "big-endian numbers: dlp_arrays_loader_open turns them");
         for (uint64_t i = 0; i < c->n_files; i++)
-            if (c->files[i].data % bytes != 0)
+            if (bytes > 0 && c->files[i].data % bytes != 0)
                 return dlpi_mapped_error(
                     err, DLP_ERR_UNSUPPORTED, c->files[i].m.path, c->files[i].data,
                     "no multiple of %d, where numbers of so many bytes begin", (int)bytes);
@@ -24869,8 +24869,8 @@ static int dlpi_arrays_cut(dlp_arrays *a, dlp_chunks_desc *d, uint64_t **rows, d
     for (uint32_t k = 0; k < a->n_columns; k++) files += a->columns[k].n_files;
     if (files == a->n_columns) return DLP_OK;
     for (uint64_t row = 0; row < a->info.n_items; n++) row += dlpi_arrays_piece(a, row);
-    *rows = calloc((size_t)n, sizeof **rows);
-    a->chunk_first = calloc((size_t)n, sizeof *a->chunk_first);
+    *rows = calloc((size_t)n + 1, sizeof **rows);
+    a->chunk_first = calloc((size_t)n + 1, sizeof *a->chunk_first);
     if (*rows == NULL || a->chunk_first == NULL)
         return dlpi_error_set(err, DLP_ERR_MEMORY, "", "no memory for the chunks");
     d->rows = *rows;
@@ -24895,7 +24895,7 @@ static void dlpi_arrays_chunks_fill(dlp_arrays *a, dlp_chunks_desc *d, dlp_field
         fields[k].shape[0] = (int64_t)c->row_bytes;
     }
     a->piece = d->chunk_rows;
-    if (a->piece == 0) a->piece = ((UINT64_C(4) << 20) / bytes / batch + 1) * batch;
+    if (a->piece == 0) a->piece = ((UINT64_C(4) << 20) / (bytes ? bytes : 1) / batch + 1) * batch;
     if (a->piece > a->info.n_items) a->piece = a->info.n_items;
     d->chunk_rows = a->piece;
     d->n_items = a->info.n_items;
@@ -24920,6 +24920,7 @@ static int dlpi_arrays_chunks_pipe(dlp_pipe **out, dlp_arrays *a, dlp_chunks_des
     dlpi_arrays_chunks_fill(a, d, fields);
     rc = dlpi_arrays_cut(a, d, &rows, err);
     if (rc == DLP_OK) rc = dlp_chunks_open(out, d, err);
+    d->fields = NULL; /* it was copied */
     free(rows);
     return rc;
 }
@@ -25588,8 +25589,7 @@ static const dlpi_stage_ops *const dlpi_kinds[] = {DLPI_STAGE_KINDS(DLPI_KIND_OP
 __attribute__((unused)) /* but by dlpipe_shm.h */
 static const dlpi_stage_ops *
 dlpi_kind_ops(int32_t kind) {
-    return kind >= 0 && (size_t)kind < sizeof dlpi_kinds / sizeof *dlpi_kinds ? dlpi_kinds[kind]
-                                                                              : NULL;
+    return kind >= 0 && (size_t)kind < sizeof dlpi_kinds / sizeof(void *) ? dlpi_kinds[kind] : NULL;
 }
 
 /* What a launcher calls what it tells each of its processes. */

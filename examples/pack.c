@@ -95,7 +95,7 @@ static int epoch(const char *what, const dlp_pack_desc *pack) {
            "%2.0f %% of attention\n",
            what, (int)own[DLP_PACK_ROWS], (int)own[DLP_PACK_SEGMENTS], (int)own[DLP_PACK_TOKENS],
            100.0 * (double)own[DLP_PACK_PADDING] / (double)(own[DLP_PACK_ROWS] * T), (int)labels,
-           (int)(sum / labels), 100 * whole / (double)own[DLP_PACK_ROWS]);
+           labels ? (int)(sum / labels) : 0, 100 * whole / (double)own[DLP_PACK_ROWS]);
     return 0;
 }
 

@@ -77,7 +77,7 @@ static int dlpi_check_chain(dlp_pipe *p, int first) {
                                   "is " DLPI_STAGE_ORDER);
         before = rank;
         visited |= 1u << at;
-        if (st->ops->at != 0) memcpy((uint8_t *)p + st->ops->at, &st, sizeof st);
+        if (st->ops->at != 0) memcpy((uint8_t *)p + st->ops->at, &st, sizeof(void *));
         if (st->ops->sink != NULL) p->sink = st;
         if (st->ops->keeper != NULL) p->keeper = st;
         if (st->ops->lender != NULL) p->lender = st;

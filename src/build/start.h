@@ -57,7 +57,7 @@ static void dlpi_worker_init(dlp_pipe *p, dlpi_stage *st, int id, int global) {
 /* What observers see of counters, before the first value. */
 static void dlpi_counters_shown(dlp_pipe *p) {
     p->counter_now = dlpi_area_if(p, DLPI_REC_COUNTERS);
-    for (uint32_t i = 0; i < p->d.n_counters; i++) {
+    for (uint32_t i = 0; i < p->d.n_counters && p->counter_now != NULL; i++) {
         dlpi_counter_rec *r = &p->counter_now[i];
         memcpy(r->name, p->counters[i].name, sizeof r->name);
         memcpy(r->unit, p->counters[i].unit, sizeof p->counters[i].unit);

@@ -24,6 +24,5 @@ static const dlpi_stage_ops *const dlpi_kinds[] = {DLPI_STAGE_KINDS(DLPI_KIND_OP
 __attribute__((unused)) /* but by dlpipe_shm.h */
 static const dlpi_stage_ops *
 dlpi_kind_ops(int32_t kind) {
-    return kind >= 0 && (size_t)kind < sizeof dlpi_kinds / sizeof *dlpi_kinds ? dlpi_kinds[kind]
-                                                                              : NULL;
+    return kind >= 0 && (size_t)kind < sizeof dlpi_kinds / sizeof(void *) ? dlpi_kinds[kind] : NULL;
 }

@@ -546,7 +546,7 @@ static void closed(run *r) {
 /* ---- subscribers in processes of their own ---- */
 
 static int share_open(dlp_subscriber **c, const char *name) {
-    dlp_subscriber_desc d = {2};
+    dlp_subscriber_desc d = {.max_held = 2};
     dlp_error err;
     int rc = DLP_ERR_SYSTEM;
     for (int ms = 0; ms < 20000 && (rc == DLP_ERR_SYSTEM || rc == DLP_ERR_STATE); ms++) {

@@ -6,21 +6,21 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 
-static long asked; /* bytes of all blocks and mappings ever had */
+static long ever_had; /* bytes of all blocks and mappings ever had */
 static void *count_malloc(size_t n) {
-    __atomic_add_fetch(&asked, (long)n, __ATOMIC_SEQ_CST);
+    __atomic_add_fetch(&ever_had, (long)n, __ATOMIC_SEQ_CST);
     return malloc(n);
 }
 static void *count_calloc(size_t n, size_t size) {
-    __atomic_add_fetch(&asked, (long)(n * size), __ATOMIC_SEQ_CST);
+    __atomic_add_fetch(&ever_had, (long)(n * size), __ATOMIC_SEQ_CST);
     return calloc(n, size);
 }
 static int count_memalign(void **at, size_t align, size_t n) {
-    __atomic_add_fetch(&asked, (long)n, __ATOMIC_SEQ_CST);
+    __atomic_add_fetch(&ever_had, (long)n, __ATOMIC_SEQ_CST);
     return posix_memalign(at, align, n);
 }
 static void *count_mmap(void *at, size_t n, int prot, int flags, int fd, off_t offset) {
-    __atomic_add_fetch(&asked, (long)n, __ATOMIC_SEQ_CST);
+    __atomic_add_fetch(&ever_had, (long)n, __ATOMIC_SEQ_CST);
     return mmap(at, n, prot, flags, fd, offset);
 }
 #define malloc count_malloc
@@ -356,13 +356,13 @@ static int64_t run_some(rig2 *r, dlp_state *states, int64_t most) {
     dlp_stats stats;
     int64_t n = 0;
     uint64_t epoch = UINT64_MAX, own[4] = {0};
-    long from = asked, begun;
+    long from = ever_had, begun;
     int rc = open_pipe(r, &p, &err), ok = 1;
     if (rc != DLP_OK) {
         printf("%s %s: %s\n", err.stage, err.field, err.message);
         return -1;
     }
-    begun = asked;
+    begun = ever_had;
     CHECK(dlp_pipe_plan(p, &plan) == DLP_OK);
     if (r->pipe.shm == NULL) /* shared memory is no block of this process */
         CHECK((uint64_t)(begun - from) <= plan.total_bytes &&
@@ -381,7 +381,7 @@ static int64_t run_some(rig2 *r, dlp_state *states, int64_t most) {
     } else if (rc != DLP_OK) {
         printf("%s\n", dlp_pipe_error(p)->message);
     }
-    CHECK(asked == begun); /* nothing is allocated after the start */
+    CHECK(ever_had == begun); /* nothing is allocated after the start */
     ok &= dlp_pipe_close(p) == DLP_OK && (rc == DLP_END || n == most);
     return ok ? n : -1;
 }

@@ -78,7 +78,7 @@ static void wait__for_tiny_batches__is_awake(void) {
         double each[2];
         cpu_set_t all, one;
         CPU_ZERO(&one);
-        CPU_SET(sched_getcpu(), &one);
+        CPU_SET((size_t)sched_getcpu(), &one);
         CHECK(sched_getaffinity(0, sizeof all, &all) == 0);
         if (one_core) CHECK(sched_setaffinity(0, sizeof one, &one) == 0);
         each[0] = tiny_batches(1, 1, 300, 300);

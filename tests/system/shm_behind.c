@@ -191,10 +191,10 @@ static void *log_batches(void *arg) {
     copy.permutation_ready = 0;
     __atomic_store_n(&l->opened, 1u, __ATOMIC_SEQ_CST);
     while (c != NULL && (l->ended = dlp_subscriber_next_timeout(c, &b, 20000)) == DLP_OK) {
-        l->wrong += !same(&copy, b) + (b->sequence < next);
+        l->wrong += (same(&copy, b) ? 0u : 1u) + (b->sequence < next ? 1u : 0u);
         next = b->sequence + 1;
         if (l->pause_ns) test_pause(l->pause_ns);
-        l->wrong += !same(&copy, b);
+        l->wrong += same(&copy, b) ? 0u : 1u;
         l->got++;
         CHECK(dlp_subscriber_release(c, b) == DLP_OK);
     }

@@ -51,7 +51,7 @@ static int await(const uint32_t *word) {
 static void consume(rig *r, int me, way w, int in_order) {
     dlp_subscriber *c = NULL;
     dlp_batch *have[8] = {NULL}, *b;
-    dlp_subscriber_desc desc = {w.held};
+    dlp_subscriber_desc desc = {.max_held = w.held};
     dlp_error err;
     uint64_t next = 0, n = 0, per = rig_batches(r);
     int rc, held = w.held > 0 ? w.held : 1;
@@ -517,7 +517,7 @@ static void desc__does_not_fit__names_the_field(void) {
     dlp_pipe *p;
     dlp_subscriber *c = NULL, *many[3];
     dlp_error err;
-    dlp_subscriber_desc two = {3};
+    dlp_subscriber_desc two = {.max_held = 3};
     shared_rig(&r, &d, DLP_SHARE_ONE, 0, DLP_PLACE_THREADS);
     CHECK(refused(&r, "shm.serve_only"));
     shared_rig(&r, &d, DLP_SHARE_EACH, 0, DLP_PLACE_THREADS);
