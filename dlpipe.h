@@ -208,8 +208,8 @@
      the deleter of a tensor                           any               yes; and after close
      dlp_device_cuda, _opencl, _describe, _close       any               yes; not under start, close
      dlp_hash, dlp_permutation_*, dlp_code_*,          any               yes
-     dlp_tokens_documents, dlp_error_format,
-     dlp_plan_format, dlp_link_name,
+     dlp_tokens_documents, dlp_pack_flatten,
+     dlp_error_format, dlp_plan_format, dlp_link_name,
      dlp_stats_explain, dlp_stats_predict,
      dlp_ranks_*
      dlp_mix_*, dlp_buckets_*, dlp_folder_*            any               yes; close after the pipes
@@ -2762,6 +2762,20 @@ typedef struct dlp_pack_desc {
    desc: copied - returns as dlp_pipe_add_fetch - consumer. */
 DLPDEF dlp_stage dlp_pipe_add_pack(dlp_pipe *p, const dlp_pack_desc *desc);
 
+/* Make the one cu_seqlens of a whole batch that attention over sequences of any length takes (flash
+   attention's varlen interface: cu_seqlens_q and _k, max_seqlen) out of those of its rows, over the
+   [count * T] tokens as they lie, so nothing is copied: the segments of each row and then, where it
+   is not full, one of padding, to T; a row with valid[] 0 is all padding. What attention makes of
+   padding is left out like any other token without a label.
+   batch: with the fields cu_seqlens and position_ids in host memory: without a transfer stage, or
+   in a batch map before it; cu_seqlens: [capacity]; 0 first, then where each segment ends, so
+   count * T last; count * (S + 1) + 1 always suffices; longest: tokens of the longest segment,
+   padding too; may be NULL - returns how many segments; DLP_ERR_ARG: batch has no such fields, or
+   bounds that are none; DLP_ERR_LIMIT: capacity is less than it takes, or count * T is 2^31 or
+   more - any thread - never waits or allocates. */
+DLPDEF int dlp_pack_flatten(const dlp_batch *batch, int32_t *cu_seqlens, uint32_t capacity,
+                            int32_t *longest);
+
 /* ---------------------------------------------------------------------------------------------
    >>stats      COUNTERS, TRACE, PICTURES, WORDS
    All of these may be called by any thread, from start until close is called; they wait for nobody
@@ -2823,7 +2837,7 @@ typedef struct dlp_stage_stats {
     /* inputs whose items nobody has counted (>>found, >>expand): those made, counted again where
        they are made again after a seek; the items of them; those of them that had none */
     uint64_t inputs, inputs_items, inputs_empty;
-    uint64_t window;     /* items that are shuffled at a time; 0: none are */
+    uint64_t window; /* items that are shuffled, documents that are packed, at a time; 0: none */
     uint64_t cell_bytes; /* of all its cells */
 } dlp_stage_stats;
 
@@ -7639,9 +7653,11 @@ enum { DLPI_UNIT_NONE, DLPI_UNIT_ROWS, DLPI_UNIT_BATCHES, DLPI_UNIT_CELLS };
 
 /* What dlp_pipe_explain says of a kind; NULL: as of any stage. */
 typedef struct dlpi_kind_words {
-    const char *more; /* the desc's field that gives it more workers */
-    const char *out;  /* what takes it out of the consumer */
-    const char *slow; /* of one that has one thread: what else could be changed */
+    const char *more;    /* the desc's field that gives it more workers */
+    const char *out;     /* what takes it out of the consumer */
+    const char *slow;    /* of one that has one thread: what else could be changed */
+    const char *items;   /* what it makes of inputs; NULL: "items" */
+    const char *windows; /* what they are of; NULL: "items" */
 } dlpi_kind_words;
 
 typedef struct dlpi_stage_ops {
@@ -21954,6 +21970,7 @@ static int dlpi_pack_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block 
 static void dlpi_pack_live(dlp_pipe *p, dlpi_stage *st) {
     dlpi_pack *k = st->self;
     dlpi_found_live(p, st);
+    k->x.found.counts->window = k->d.window;
     k->words = (uint64_t *)(void *)(k->x.found.counts + 1);
     if (k->d.rule == DLP_PACK_FIT) dlpi_fit_live(k);
 }
@@ -22077,6 +22094,7 @@ static const dlpi_stage_ops dlpi_pack_ops = {
     .expands = 1,
     DLPI_OPS_OF_INPUTS,
     .seen = dlpi_pack_seen,
+    .words = {.items = "tokens", .windows = "documents"},
     .self_bytes = sizeof(dlpi_pack),
     .check = dlpi_pack_check,
     .layout = dlpi_found_layout,
@@ -26432,6 +26450,71 @@ DLPDEF dlp_stage dlp_pipe_add_pack(dlp_pipe *p, const dlp_pack_desc *desc) {
     return dlpi_added(p, st, dlpi_pack_take(p, st, desc));
 }
 
+/* ---- one cu_seqlens of a batch ---- */
+
+typedef struct dlpi_flat {
+    int32_t *bounds; /* NULL: it only counts */
+    uint32_t n;      /* segments */
+    int32_t end, longest;
+} dlpi_flat;
+
+/* A segment ends here, unless it has no tokens. */
+static void dlpi_flat_end(dlpi_flat *x, int32_t end) {
+    if (end == x->end) return;
+    if (end - x->end > x->longest) x->longest = end - x->end;
+    x->end = end;
+    x->n++;
+    if (x->bounds != NULL) x->bounds[x->n] = end;
+}
+
+/* A row of so many tokens, [n] bounds. Returns false where they are none: these bytes are the
+   consumer's, who may have written others. */
+static bool dlpi_flat_row(dlpi_flat *x, const int32_t *bounds, int64_t n, int32_t tokens) {
+    const int32_t from = x->end;
+    for (int64_t i = 0; i < n; i++) {
+        if (bounds[i] < x->end - from || bounds[i] > tokens) return false;
+        dlpi_flat_end(x, from + bounds[i]);
+    }
+    dlpi_flat_end(x, from + tokens);
+    return true;
+}
+
+static bool dlpi_flat_rows(dlpi_flat *x, const dlp_batch *b, const dlp_tensor *bounds,
+                           int32_t tokens) {
+    const int32_t *row = bounds->data;
+    if (x->bounds != NULL) x->bounds[0] = 0;
+    for (uint32_t r = 0; r < b->count; r++, row += bounds->shape[1])
+        if (!dlpi_flat_row(x, row, b->valid[r] ? bounds->shape[1] : 0, tokens)) return false;
+    return true;
+}
+
+static const dlp_tensor *dlpi_flat_field(const dlp_batch *b, const char *name) {
+    for (uint32_t i = 0; i < b->n_fields; i++) {
+        const dlp_tensor *f = &b->fields[i];
+        if (strcmp(f->name, name) == 0)
+            return f->dtype == DLP_I32 && f->ndim == 2 && f->shape[0] == b->count ? f : NULL;
+    }
+    return NULL;
+}
+
+DLPDEF int dlp_pack_flatten(const dlp_batch *batch, int32_t *cu_seqlens, uint32_t capacity,
+                            int32_t *longest) {
+    const dlp_tensor *bounds, *places;
+    dlpi_flat counted = {NULL, 0, 0, 0}, made = {cu_seqlens, 0, 0, 0};
+    int32_t tokens;
+    if (batch == NULL || cu_seqlens == NULL) return DLP_ERR_ARG;
+    bounds = dlpi_flat_field(batch, "cu_seqlens");
+    places = dlpi_flat_field(batch, "position_ids");
+    if (bounds == NULL || places == NULL) return DLP_ERR_ARG;
+    if (dlpi_times((uint64_t)places->shape[1], batch->count) > INT32_MAX) return DLP_ERR_LIMIT;
+    tokens = batch->count > 0 ? (int32_t)places->shape[1] : 0;
+    if (!dlpi_flat_rows(&counted, batch, bounds, tokens)) return DLP_ERR_ARG;
+    if (counted.n >= capacity) return DLP_ERR_LIMIT;
+    dlpi_flat_rows(&made, batch, bounds, tokens);
+    if (longest != NULL) *longest = made.longest;
+    return (int)made.n;
+}
+
 /* ---- the loader ---- */
 
 /* The stages of a loader, as its desc has them; a topology changes some of it before they are
@@ -28871,6 +28954,19 @@ DLPDEF int dlp_stats_predict(const dlp_stats *measured, const dlp_predict_desc *
     return DLP_OK;
 }
 
+/* What rows of documents lack and, in windows, what makes that less. */
+static void dlpi_explain_packing(dlpi_text *t, const dlp_stage_stats *g) {
+    if (g->kind != DLP_STAGE_PACK || g->own[DLP_PACK_ROWS] == 0) return;
+    const double padding = (double)g->own[DLP_PACK_PADDING];
+    const double share = padding / (padding + (double)g->own[DLP_PACK_TOKENS]);
+    const double segments = (double)g->own[DLP_PACK_SEGMENTS] / (double)g->own[DLP_PACK_ROWS];
+    dlpi_text_add(t, "Packing: %s %% of the tokens are padding, %s segments a row",
+                  dlpi_num_percent(share).s, dlpi_num_of(segments).s);
+    if (share >= 0.001 && g->window > 0 && g->inputs > g->window)
+        dlpi_text_add(t, "; a window larger than %" PRIu64 " makes that less", g->window);
+    dlpi_text_add(t, ".\n");
+}
+
 /* ---- words ---- */
 
 /* What limits: a stage, or one of the names below. */
@@ -29185,19 +29281,22 @@ static void dlpi_explain_consumer(dlpi_text *t, const dlp_stats *s, const dlpi_l
 
 /* What became of inputs whose items nobody had counted, and what their windows take. */
 static void dlpi_explain_inputs(dlpi_text *t, const dlp_stage_stats *g) {
+    const dlpi_kind_words *words = &dlpi_words_ops(g)->words;
     double inputs = (double)g->inputs, items = (double)g->inputs_items;
     if (g->inputs == 0) return;
-    if (g->inputs_empty > 0 && g->inputs_items + g->inputs_empty == g->inputs && items > 0)
+    if (words->items == NULL && g->inputs_empty > 0 &&
+        g->inputs_items + g->inputs_empty == g->inputs && items > 0)
         dlpi_text_add(t, "Inputs: '%.31s' keeps %s %%: %s inputs a row", g->name,
                       dlpi_num_percent(items / inputs).s, dlpi_num_of(inputs / items).s);
     else
-        dlpi_text_add(t, "Inputs: '%.31s' makes %s items of each; %s %% have none", g->name,
-                      dlpi_num_of(items / inputs).s,
+        dlpi_text_add(t, "Inputs: '%.31s' makes %s %s of each; %s %% have none", g->name,
+                      dlpi_num_of(items / inputs).s, words->items ? words->items : "items",
                       dlpi_num_percent((double)g->inputs_empty / inputs).s);
     if (g->window > 0)
         dlpi_text_add(
-            t, "; for windows of %" PRIu64 " items, and to load ahead, there are %u cells, of %s",
-            g->window, (unsigned)g->cells, dlpi_num_bytes((double)g->cell_bytes).s);
+            t, "; for windows of %" PRIu64 " %s, and to load ahead, there are %u cells, of %s",
+            g->window, words->windows ? words->windows : "items", (unsigned)g->cells,
+            dlpi_num_bytes((double)g->cell_bytes).s);
     dlpi_text_add(t, ".\n");
 }
 
@@ -29389,6 +29488,7 @@ DLPDEF int dlp_stats_explain(const dlp_stats *s, char *buf, size_t size) {
     }
     dlpi_explain_longest(&t, s, l.n);
     for (int i = 0; i < l.n; i++) dlpi_explain_inputs(&t, &s->stages[i]);
+    for (int i = 0; i < l.n; i++) dlpi_explain_packing(&t, &s->stages[i]);
     if (l.rate > 0) {
         dlpi_explain_parts(&t, s, &l);
         dlpi_explain_short(&t, s, &l);

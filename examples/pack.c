@@ -1,14 +1,15 @@
 /* Documents of any length packed into rows of 1024 tokens, as language models are trained on: cut
    wherever a row ends, and fitted, so that no document is cut that need not be.
 
-     pack               prints, for each rule, rows, segments and what share of the rows is padding
+     pack               prints, for each rule, rows, segments and what share of the rows is padding,
+                        and of whole rows' attention that inside segments
 
    Documents are made up here: a real program tokenizes a text in fetch, or reads its tokens. */
 #define DLPIPE_IMPLEMENTATION
 #include "../dlpipe.h"
 #include <stdio.h>
 
-enum { DOCUMENTS = 4000, LONGEST = 4096, T = 1024, BATCH = 16 };
+enum { DOCUMENTS = 4000, LONGEST = 4096, T = 1024, BATCH = 16, SEGMENTS = 128 };
 
 /* How long a document is: many short ones, few long ones. */
 static uint32_t document_length(uint64_t i) {
@@ -54,9 +55,24 @@ static uint64_t step(const dlp_batch *batch, uint64_t *sum) {
     return labels;
 }
 
+/* What attention over segments takes, padding too, of that over whole rows: flash attention's
+   varlen interface is given the batch's tokens as they lie, bounds and longest. */
+static double attention(const dlp_batch *batch) {
+    static int32_t bounds[BATCH * (SEGMENTS + 1) + 1];
+    int32_t longest;
+    int n = dlp_pack_flatten(batch, bounds, sizeof bounds / sizeof *bounds, &longest);
+    double pairs = 0;
+    for (int i = 0; i < n; i++) {
+        double tokens = bounds[i + 1] - bounds[i];
+        pairs += tokens * tokens;
+    }
+    return pairs / ((double)T * T);
+}
+
 /* One epoch. Returns 0, or 1 after an error. */
 static int epoch(const char *what, const dlp_pack_desc *pack) {
     uint64_t labels = 0, sum = 0;
+    double whole = 0;
     const uint64_t *own;
     dlp_pipe *pipe = NULL;
     dlp_batch *batch;
@@ -67,6 +83,7 @@ static int epoch(const char *what, const dlp_pack_desc *pack) {
     rc = wire(pipe, pack);
     while (rc == DLP_OK && (rc = dlp_pipe_next(pipe, &batch)) == DLP_OK) {
         labels += step(batch, &sum);
+        whole += attention(batch);
         dlp_pipe_release(pipe, batch);
     }
     if (rc != DLP_END) puts(dlp_pipe_error(pipe)->message);
@@ -74,17 +91,23 @@ static int epoch(const char *what, const dlp_pack_desc *pack) {
     dlp_pipe_close(pipe);
     if (rc != DLP_END) return 1;
     own = stats.stages[2].own; /* the stage added third */
-    printf("%-25s %4d rows, %5d segments, %7d tokens, %5.2f %% padding; %7d labels, mean %d\n",
+    printf("%-25s %4d rows, %5d segments, %7d tokens, %5.2f %% padding; %7d labels, mean %d; "
+           "%2.0f %% of attention\n",
            what, (int)own[DLP_PACK_ROWS], (int)own[DLP_PACK_SEGMENTS], (int)own[DLP_PACK_TOKENS],
            100.0 * (double)own[DLP_PACK_PADDING] / (double)(own[DLP_PACK_ROWS] * T), (int)labels,
-           labels ? (int)(sum / labels) : 0);
+           labels ? (int)(sum / labels) : 0, 100 * whole / (double)own[DLP_PACK_ROWS]);
     return 0;
 }
 
 int main(int argc, char **argv) {
-    const dlp_pack_desc cut = {.tokens = T, .workers.num_workers = 2};
-    const dlp_pack_desc overlap = {.tokens = T, .overlap = 1, .workers.num_workers = 2};
-    dlp_pack_desc fit = {.tokens = T, .rule = DLP_PACK_FIT, .window = 64, .workers.num_workers = 2};
+    const dlp_pack_desc cut = {.tokens = T, .max_segments = SEGMENTS, .workers.num_workers = 2};
+    const dlp_pack_desc overlap = {
+        .tokens = T, .max_segments = SEGMENTS, .overlap = 1, .workers.num_workers = 2};
+    dlp_pack_desc fit = {.tokens = T,
+                         .max_segments = SEGMENTS,
+                         .rule = DLP_PACK_FIT,
+                         .window = 64,
+                         .workers.num_workers = 2};
     if (argc > 1) return fprintf(stderr, "usage: %s\n", argv[0]), 2;
     if (epoch("cut", &cut) || epoch("cut, a token repeated", &overlap)) return 1;
     if (epoch("fitted, of 64 documents", &fit)) return 1;

@@ -1,6 +1,7 @@
 /* needs: parts */
 #pragma once
 #include "api/found.h"
+#include "api/batch.h"
 /* ---------------------------------------------------------------------------------------------
    >>pack       PACKING: DOCUMENTS INTO ROWS OF T TOKENS
    What trains on rows of T tokens reads documents of any length. The stage stands before fetch, as
@@ -78,3 +79,17 @@ typedef struct dlp_pack_desc {
    fetch sequential; a dataset's filter may be 1.
    desc: copied - returns as dlp_pipe_add_fetch - consumer. */
 DLPDEF dlp_stage dlp_pipe_add_pack(dlp_pipe *p, const dlp_pack_desc *desc);
+
+/* Make the one cu_seqlens of a whole batch that attention over sequences of any length takes (flash
+   attention's varlen interface: cu_seqlens_q and _k, max_seqlen) out of those of its rows, over the
+   [count * T] tokens as they lie, so nothing is copied: the segments of each row and then, where it
+   is not full, one of padding, to T; a row with valid[] 0 is all padding. What attention makes of
+   padding is left out like any other token without a label.
+   batch: with the fields cu_seqlens and position_ids in host memory: without a transfer stage, or
+   in a batch map before it; cu_seqlens: [capacity]; 0 first, then where each segment ends, so
+   count * T last; count * (S + 1) + 1 always suffices; longest: tokens of the longest segment,
+   padding too; may be NULL - returns how many segments; DLP_ERR_ARG: batch has no such fields, or
+   bounds that are none; DLP_ERR_LIMIT: capacity is less than it takes, or count * T is 2^31 or
+   more - any thread - never waits or allocates. */
+DLPDEF int dlp_pack_flatten(const dlp_batch *batch, int32_t *cu_seqlens, uint32_t capacity,
+                            int32_t *longest);

@@ -61,7 +61,7 @@ typedef struct dlp_stage_stats {
     /* inputs whose items nobody has counted (>>found, >>expand): those made, counted again where
        they are made again after a seek; the items of them; those of them that had none */
     uint64_t inputs, inputs_items, inputs_empty;
-    uint64_t window;     /* items that are shuffled at a time; 0: none are */
+    uint64_t window; /* items that are shuffled, documents that are packed, at a time; 0: none */
     uint64_t cell_bytes; /* of all its cells */
 } dlp_stage_stats;
 

@@ -174,9 +174,11 @@ enum { DLPI_UNIT_NONE, DLPI_UNIT_ROWS, DLPI_UNIT_BATCHES, DLPI_UNIT_CELLS };
 
 /* What dlp_pipe_explain says of a kind; NULL: as of any stage. */
 typedef struct dlpi_kind_words {
-    const char *more; /* the desc's field that gives it more workers */
-    const char *out;  /* what takes it out of the consumer */
-    const char *slow; /* of one that has one thread: what else could be changed */
+    const char *more;    /* the desc's field that gives it more workers */
+    const char *out;     /* what takes it out of the consumer */
+    const char *slow;    /* of one that has one thread: what else could be changed */
+    const char *items;   /* what it makes of inputs; NULL: "items" */
+    const char *windows; /* what they are of; NULL: "items" */
 } dlpi_kind_words;
 
 typedef struct dlpi_stage_ops {

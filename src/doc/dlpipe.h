@@ -209,8 +209,8 @@
      the deleter of a tensor                           any               yes; and after close
      dlp_device_cuda, _opencl, _describe, _close       any               yes; not under start, close
      dlp_hash, dlp_permutation_*, dlp_code_*,          any               yes
-     dlp_tokens_documents, dlp_error_format,
-     dlp_plan_format, dlp_link_name,
+     dlp_tokens_documents, dlp_pack_flatten,
+     dlp_error_format, dlp_plan_format, dlp_link_name,
      dlp_stats_explain, dlp_stats_predict,
      dlp_ranks_*
      dlp_mix_*, dlp_buckets_*, dlp_folder_*            any               yes; close after the pipes

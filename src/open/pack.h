@@ -10,3 +10,68 @@ DLPDEF dlp_stage dlp_pipe_add_pack(dlp_pipe *p, const dlp_pack_desc *desc) {
     if (st == NULL) return dlpi_add_refused(p);
     return dlpi_added(p, st, dlpi_pack_take(p, st, desc));
 }
+
+/* ---- one cu_seqlens of a batch ---- */
+
+typedef struct dlpi_flat {
+    int32_t *bounds; /* NULL: it only counts */
+    uint32_t n;      /* segments */
+    int32_t end, longest;
+} dlpi_flat;
+
+/* A segment ends here, unless it has no tokens. */
+static void dlpi_flat_end(dlpi_flat *x, int32_t end) {
+    if (end == x->end) return;
+    if (end - x->end > x->longest) x->longest = end - x->end;
+    x->end = end;
+    x->n++;
+    if (x->bounds != NULL) x->bounds[x->n] = end;
+}
+
+/* A row of so many tokens, [n] bounds. Returns false where they are none: these bytes are the
+   consumer's, who may have written others. */
+static bool dlpi_flat_row(dlpi_flat *x, const int32_t *bounds, int64_t n, int32_t tokens) {
+    const int32_t from = x->end;
+    for (int64_t i = 0; i < n; i++) {
+        if (bounds[i] < x->end - from || bounds[i] > tokens) return false;
+        dlpi_flat_end(x, from + bounds[i]);
+    }
+    dlpi_flat_end(x, from + tokens);
+    return true;
+}
+
+static bool dlpi_flat_rows(dlpi_flat *x, const dlp_batch *b, const dlp_tensor *bounds,
+                           int32_t tokens) {
+    const int32_t *row = bounds->data;
+    if (x->bounds != NULL) x->bounds[0] = 0;
+    for (uint32_t r = 0; r < b->count; r++, row += bounds->shape[1])
+        if (!dlpi_flat_row(x, row, b->valid[r] ? bounds->shape[1] : 0, tokens)) return false;
+    return true;
+}
+
+static const dlp_tensor *dlpi_flat_field(const dlp_batch *b, const char *name) {
+    for (uint32_t i = 0; i < b->n_fields; i++) {
+        const dlp_tensor *f = &b->fields[i];
+        if (strcmp(f->name, name) == 0)
+            return f->dtype == DLP_I32 && f->ndim == 2 && f->shape[0] == b->count ? f : NULL;
+    }
+    return NULL;
+}
+
+DLPDEF int dlp_pack_flatten(const dlp_batch *batch, int32_t *cu_seqlens, uint32_t capacity,
+                            int32_t *longest) {
+    const dlp_tensor *bounds, *places;
+    dlpi_flat counted = {NULL, 0, 0, 0}, made = {cu_seqlens, 0, 0, 0};
+    int32_t tokens;
+    if (batch == NULL || cu_seqlens == NULL) return DLP_ERR_ARG;
+    bounds = dlpi_flat_field(batch, "cu_seqlens");
+    places = dlpi_flat_field(batch, "position_ids");
+    if (bounds == NULL || places == NULL) return DLP_ERR_ARG;
+    if (dlpi_times((uint64_t)places->shape[1], batch->count) > INT32_MAX) return DLP_ERR_LIMIT;
+    tokens = batch->count > 0 ? (int32_t)places->shape[1] : 0;
+    if (!dlpi_flat_rows(&counted, batch, bounds, tokens)) return DLP_ERR_ARG;
+    if (counted.n >= capacity) return DLP_ERR_LIMIT;
+    dlpi_flat_rows(&made, batch, bounds, tokens);
+    if (longest != NULL) *longest = made.longest;
+    return (int)made.n;
+}

@@ -1,4 +1,5 @@
 #pragma once
+#include "report/packing.h"
 #include "report/predict.h"
 #include "report/words.h"
 /* ---- words ---- */
@@ -315,19 +316,22 @@ static void dlpi_explain_consumer(dlpi_text *t, const dlp_stats *s, const dlpi_l
 
 /* What became of inputs whose items nobody had counted, and what their windows take. */
 static void dlpi_explain_inputs(dlpi_text *t, const dlp_stage_stats *g) {
+    const dlpi_kind_words *words = &dlpi_words_ops(g)->words;
     double inputs = (double)g->inputs, items = (double)g->inputs_items;
     if (g->inputs == 0) return;
-    if (g->inputs_empty > 0 && g->inputs_items + g->inputs_empty == g->inputs && items > 0)
+    if (words->items == NULL && g->inputs_empty > 0 &&
+        g->inputs_items + g->inputs_empty == g->inputs && items > 0)
         dlpi_text_add(t, "Inputs: '%.31s' keeps %s %%: %s inputs a row", g->name,
                       dlpi_num_percent(items / inputs).s, dlpi_num_of(inputs / items).s);
     else
-        dlpi_text_add(t, "Inputs: '%.31s' makes %s items of each; %s %% have none", g->name,
-                      dlpi_num_of(items / inputs).s,
+        dlpi_text_add(t, "Inputs: '%.31s' makes %s %s of each; %s %% have none", g->name,
+                      dlpi_num_of(items / inputs).s, words->items ? words->items : "items",
                       dlpi_num_percent((double)g->inputs_empty / inputs).s);
     if (g->window > 0)
         dlpi_text_add(
-            t, "; for windows of %" PRIu64 " items, and to load ahead, there are %u cells, of %s",
-            g->window, (unsigned)g->cells, dlpi_num_bytes((double)g->cell_bytes).s);
+            t, "; for windows of %" PRIu64 " %s, and to load ahead, there are %u cells, of %s",
+            g->window, words->windows ? words->windows : "items", (unsigned)g->cells,
+            dlpi_num_bytes((double)g->cell_bytes).s);
     dlpi_text_add(t, ".\n");
 }
 
@@ -519,6 +523,7 @@ DLPDEF int dlp_stats_explain(const dlp_stats *s, char *buf, size_t size) {
     }
     dlpi_explain_longest(&t, s, l.n);
     for (int i = 0; i < l.n; i++) dlpi_explain_inputs(&t, &s->stages[i]);
+    for (int i = 0; i < l.n; i++) dlpi_explain_packing(&t, &s->stages[i]); /* needs: parts */
     if (l.rate > 0) {
         dlpi_explain_parts(&t, s, &l);
         dlpi_explain_short(&t, s, &l);

@@ -139,6 +139,7 @@ static int dlpi_pack_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block 
 static void dlpi_pack_live(dlp_pipe *p, dlpi_stage *st) {
     dlpi_pack *k = st->self;
     dlpi_found_live(p, st);
+    k->x.found.counts->window = k->d.window;
     k->words = (uint64_t *)(void *)(k->x.found.counts + 1);
     if (k->d.rule == DLP_PACK_FIT) dlpi_fit_live(k);
 }
@@ -262,6 +263,7 @@ static const dlpi_stage_ops dlpi_pack_ops = {
     .expands = 1,
     DLPI_OPS_OF_INPUTS,
     .seen = dlpi_pack_seen,
+    .words = {.items = "tokens", .windows = "documents"},
     .self_bytes = sizeof(dlpi_pack),
     .check = dlpi_pack_check,
     .layout = dlpi_found_layout,

@@ -293,6 +293,25 @@ static int same(const rig2 *r, const dlp_batch *b) {
     return ok;
 }
 
+/* The whole batch's bounds, against those of its rows, by another way: each token's segment. */
+static int same_flat(const rig2 *r, const dlp_batch *b) {
+    static int32_t flat[16 * (SEGMENTS + 1) + 1];
+    const uint32_t t = r->pack.tokens, s = most_segments(r);
+    const int32_t *cu = b->fields[2].data;
+    int32_t longest, most = 0;
+    int n = dlp_pack_flatten(b, flat, b->count * (s + 1) + 1, &longest), k = 0;
+    int ok = n >= (int)b->count && flat[0] == 0 && flat[n] == (int32_t)(b->count * t);
+    for (uint32_t i = 0; i < b->count && ok; i++)
+        for (uint32_t j = 0; j < t; j++) {
+            int begins = j == 0 || (b->valid[i] && j == b->fields[0].lengths[i]);
+            for (uint32_t y = 0; y < s; y++) begins |= b->valid[i] && cu[i * (s + 1) + y] == (int)j;
+            if (begins) ok &= flat[k++] == (int32_t)(i * t + j);
+        }
+    for (int i = 0; i < n; i++)
+        if (flat[i + 1] - flat[i] > most) most = flat[i + 1] - flat[i];
+    return ok && k == n && longest == most;
+}
+
 /* Batches of an epoch that is written down, of this rank's streams. */
 static uint64_t batches_of(const rig2 *r) {
     uint64_t c = r->pack.streams ? r->pack.streams : 1, m = r->batch.batch_size / c;
@@ -350,7 +369,7 @@ static int64_t run_some(rig2 *r, dlp_state *states, int64_t most) {
               plan.total_bytes < (uint64_t)(begun - from) + 64);
     while (n < most && (rc = dlp_pipe_next_timeout(p, &b, 20000)) == DLP_OK) {
         if (b->epoch != epoch) write_down(r, epoch = b->epoch);
-        ok &= same(r, b);
+        ok &= same(r, b) && same_flat(r, b);
         count(r, b, own);
         if (states) ok &= dlp_pipe_state(p, b, &states[n]) == DLP_OK;
         dlp_pipe_release(p, b);
@@ -453,6 +472,34 @@ static void run__fewest_cells__gets_on(int rule) {
             r.pack.queue_size = 2 * need;
             CHECK(run(&r, NULL) == 40);
         }
+}
+
+/* What is said of rows, of a window that can be larger, of one that can't, and of none. */
+static void explain__of_packing__says_padding(int rule) {
+    for (uint32_t window = rule == DLP_PACK_FIT ? 5 : 0; window < 400; window += 195) {
+        rig2 r;
+        dlp_pipe *p;
+        dlp_batch *b;
+        dlp_error err;
+        char text[4096];
+        init(&r, 100, 10), r.batch.batch_size = 1, r.repeat.epochs = 1;
+        for (uint32_t i = 0; i < 100; i++) seen->length[i] = i % 4 ? 6 : 8; /* none with another */
+        r.pack.rule = rule, r.pack.window = window;
+        CHECK(open_pipe(&r, &p, &err) == DLP_OK);
+        while (dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK) dlp_pipe_release(p, b);
+        CHECK(dlp_pipe_explain(p, text, sizeof text) > 0);
+        CHECK(strstr(text, "'pack' makes 6.50 tokens of each; 0 % have none") != NULL);
+        CHECK(strstr(text, rule == DLP_PACK_FIT
+                               ? "Packing: 35 % of the tokens are padding, 1.00 "
+                                 "segments a row"
+                               : "Packing: 0 % of the tokens are padding, 2.") != NULL);
+        CHECK((strstr(text, "; a window larger than 5 makes that less.") != NULL) == (window == 5));
+        CHECK((strstr(text, "for windows of 200 documents") != NULL) == (window == 200));
+        CHECK((strstr(text, "for windows") == NULL) == (window == 0));
+        CHECK(dlp_pipe_close(p) == DLP_OK);
+        if (test_failures) printf("%s\n", text);
+        if (rule == DLP_PACK_CUT) return;
+    }
 }
 
 /* ---- states ---- */
@@ -672,6 +719,7 @@ static void all_of(int rule, uint64_t seed) {
     run__any_wiring__as_written_down(seed, rule);
     if (!SHM_TSAN) kill__inside_fetch__as_written_down(seed, rule); /* it follows no fork */
     run__fewest_cells__gets_on(rule);
+    explain__of_packing__says_padding(rule);
     resume__behind_any_batch__goes_on_exactly(rule);
     resume__other_ranks_each_batch__same_rows(rule);
     resume__documents_that_changed__refused(rule);
