@@ -494,6 +494,7 @@ static void explain__of_packing__says_padding(int rule) {
                                  "segments a row"
                                : "Packing: 0 % of the tokens are padding, 2.") != NULL);
         CHECK((strstr(text, "; a window larger than 5 makes that less.") != NULL) == (window == 5));
+        CHECK((strstr(text, "; a window larger") != NULL) == (window == 5));
         CHECK((strstr(text, "for windows of 200 documents") != NULL) == (window == 200));
         CHECK((strstr(text, "for windows") == NULL) == (window == 0));
         CHECK(dlp_pipe_close(p) == DLP_OK);
