@@ -335,7 +335,7 @@ SANITIZED_TESTS := $(filter-out $(addprefix %-thread/,order order_plain samplers
 # FEW=1: of threads, of memory that others write, of bytes from outside; .ci/run takes these.
 SANITIZED_FEW := queue_spsc queue_mpsc queue_claim queue_gather queue_credit queue_wait pipe_basic \
                  pipe_errors \
-                 pipe_close pipe_wake cache chunk_seams parts found expand pack push fetchers \
+                 pipe_wake cache parts found expand pack push fetchers \
                  files any_thread shm_basic shm_subscriber s3_hostile s3_source fuzz_region \
                  fuzz_s3 dlpack
 ifdef FEW

@@ -483,7 +483,7 @@ static void chunks__views__bytes_right(void) {
 /* A reader of two views of a chunk that does not begin: their buffer is not written to, also when
    all views have been given back, until it has read. */
 static void chunks__late_reader__its_buffer_waits(int threaded) {
-    dlp_device d, first;
+    dlp_device d = {0}, first;
     dlp_device_info info = {0};
     dlp_opencl_desc desc = {0};
     dlp_chunks_desc c = chunks_desc(&d, threaded);
