@@ -333,11 +333,9 @@ SANITIZED_TESTS := $(filter-out $(addprefix %-thread/,order order_plain samplers
                                 clang-address/order clang-address/order_plain, \
                                 $(SANITIZED_TESTS))
 # FEW=1: of threads, of memory that others write, of bytes from outside; .ci/run takes these.
-SANITIZED_FEW := queue_spsc queue_mpsc queue_claim queue_gather queue_credit queue_wait pipe_basic \
-                 pipe_errors \
-                 pipe_wake cache parts found expand pack push fetchers \
-                 files any_thread shm_basic shm_subscriber s3_hostile s3_source fuzz_region \
-                 fuzz_s3 dlpack
+SANITIZED_FEW := queue_spsc queue_mpsc queue_claim queue_credit pipe_basic pipe_wake parts found \
+                 pack push fetchers shm_basic shm_subscriber s3_hostile s3_source fuzz_region \
+                 fuzz_s3
 ifdef FEW
 SANITIZED_TESTS := $(filter $(addprefix %/,$(SANITIZED_FEW)),$(SANITIZED_TESTS))
 endif
