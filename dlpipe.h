@@ -28414,7 +28414,7 @@ static const dlpi_batch_words *dlpi_batch_words_of(const dlp_stats *s) {
         .prefetch = "prefetch_factor",
         .more = "more batches in flight",
         .beside = ", or unordered = 1",
-        .sink_out = "transfer_threaded = 1",
+        .sink_out = "transfer.threaded = 1",
         .memory = "Memory: %s are planned, with %u batch slots (prefetch_factor %u + "
                   "max_held %u).\n",
         .of_rows = true,

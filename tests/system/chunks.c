@@ -900,7 +900,7 @@ static void explain__inline_transfer__names_the_field_of_the_desc(void) {
     s.stages[0].kind = DLP_STAGE_TRANSFER;
     s.stages[0].busy_ns = 900000000;
     CHECK(dlp_stats_explain(&s, text, sizeof text) > 0);
-    CHECK(strstr(text, "set transfer_threaded = 1;") != NULL);
+    CHECK(strstr(text, "set transfer.threaded = 1;") != NULL);
     s.chunks.cpu_buffers = 2;
     CHECK(dlp_stats_explain(&s, text, sizeof text) > 0);
     CHECK(strstr(text, "set transfer_inline = 0;") != NULL);
