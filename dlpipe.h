@@ -9541,7 +9541,7 @@ static void dlpi_slot_error(const dlp_pipe *p, uint32_t s, dlp_error *e) {
     if (!dlpi_error_behind(p, s)) return;
     dlpi_error_set(e, DLP_ERR_CALLBACK, "",
                    "the item failed; its words were lost to those of an "
-                   "item behind the stream's end");
+                   "item after the stream's end");
     dlpi_copy_text(e->stage, sizeof e->stage, slot->error.stage);
     dlpi_error_item(e, dlpi_slot_index(p, s)[r], slot->epoch, slot->position + r);
 }
@@ -13282,7 +13282,7 @@ static int dlpi_cache_check(dlp_pipe *p, dlpi_stage *st) {
     p->kept_by = before->work;
     if (p->kept_by == 0 && p->scratch != NULL)
         return dlpi_bad_graph(p, st->name,
-                              "it must stand behind the map that reads scratch fields");
+                              "it must stand after the map that reads scratch fields");
     snprintf(words, sizeof words, "%" PRIu64 " (one item) to 2^46", least);
     return dlpi_within(p, st->name, "cache.bytes", (int64_t)dlpi_cache_of(p)->bytes, (int64_t)least,
                        DLPI_CELL_MAX, words);
@@ -21145,10 +21145,10 @@ static int dlpi_expand_adopt(dlp_pipe *p, dlpi_stage *st, dlp_item_fn copy) {
     dlpi_stage *fetch = p->fetch;
     if (x->taken) return DLP_OK;
     if (fetch->in_flight > 0)
-        return dlpi_bad(p, fetch->name, "fetcher", "DLP_FETCH_SEQUENTIAL behind expand or pack", 1);
+        return dlpi_bad(p, fetch->name, "fetcher", "DLP_FETCH_SEQUENTIAL after expand or pack", 1);
     if (fetch->w.on_error == DLP_ON_ERROR_REPLACE)
         return dlpi_bad(p, fetch->name, "on_error",
-                        "DLP_ON_ERROR_RAISE or _DROP behind expand or pack", 1);
+                        "DLP_ON_ERROR_RAISE or _DROP after expand or pack", 1);
     x->taken = true;
     x->input = fetch->dataset;
     memcpy(x->input_fields, fetch->fields, sizeof x->input_fields);
@@ -21883,13 +21883,13 @@ static int dlpi_pack_take(dlp_pipe *p, dlpi_stage *st, const dlp_pack_desc *d) {
 static int dlpi_pack_documents(dlp_pipe *p, const dlpi_expand *x) {
     const dlp_field *f = x->input_fields;
     if (x->input.n_fields > DLP_MAX_FIELDS - 2)
-        return dlpi_bad(p, p->fetch->name, "dataset.n_fields", "1..14 behind pack",
+        return dlpi_bad(p, p->fetch->name, "dataset.n_fields", "1..14 after pack",
                         x->input.n_fields);
     for (uint32_t i = 0; i < x->input.n_fields; i++)
         if (!f[i].ragged || f[i].ndim < 1 || f[i].shape[0] != f[0].shape[0] || f[i].shape[0] < 1 ||
             f[i].shape[0] > INT32_MAX)
             return dlpi_bad_field(p, p->fetch->name, i, f[i].name, "shape",
-                                  "behind pack each field is ragged, and has the shape[0] of the "
+                                  "after pack each field is ragged, and has the shape[0] of the "
                                   "first one, the longest document, below 2^31");
     return DLP_OK;
 }

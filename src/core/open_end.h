@@ -93,7 +93,7 @@ static void dlpi_slot_error(const dlp_pipe *p, uint32_t s, dlp_error *e) {
     if (!dlpi_error_behind(p, s)) return;
     dlpi_error_set(e, DLP_ERR_CALLBACK, "",
                    "the item failed; its words were lost to those of an "
-                   "item behind the stream's end");
+                   "item after the stream's end");
     dlpi_copy_text(e->stage, sizeof e->stage, slot->error.stage);
     dlpi_error_item(e, dlpi_slot_index(p, s)[r], slot->epoch, slot->position + r);
 }

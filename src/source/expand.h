@@ -86,10 +86,10 @@ static int dlpi_expand_adopt(dlp_pipe *p, dlpi_stage *st, dlp_item_fn copy) {
     dlpi_stage *fetch = p->fetch;
     if (x->taken) return DLP_OK;
     if (fetch->in_flight > 0)
-        return dlpi_bad(p, fetch->name, "fetcher", "DLP_FETCH_SEQUENTIAL behind expand or pack", 1);
+        return dlpi_bad(p, fetch->name, "fetcher", "DLP_FETCH_SEQUENTIAL after expand or pack", 1);
     if (fetch->w.on_error == DLP_ON_ERROR_REPLACE)
         return dlpi_bad(p, fetch->name, "on_error",
-                        "DLP_ON_ERROR_RAISE or _DROP behind expand or pack", 1);
+                        "DLP_ON_ERROR_RAISE or _DROP after expand or pack", 1);
     x->taken = true;
     x->input = fetch->dataset;
     memcpy(x->input_fields, fetch->fields, sizeof x->input_fields);

@@ -52,13 +52,13 @@ static int dlpi_pack_take(dlp_pipe *p, dlpi_stage *st, const dlp_pack_desc *d) {
 static int dlpi_pack_documents(dlp_pipe *p, const dlpi_expand *x) {
     const dlp_field *f = x->input_fields;
     if (x->input.n_fields > DLP_MAX_FIELDS - 2)
-        return dlpi_bad(p, p->fetch->name, "dataset.n_fields", "1..14 behind pack",
+        return dlpi_bad(p, p->fetch->name, "dataset.n_fields", "1..14 after pack",
                         x->input.n_fields);
     for (uint32_t i = 0; i < x->input.n_fields; i++)
         if (!f[i].ragged || f[i].ndim < 1 || f[i].shape[0] != f[0].shape[0] || f[i].shape[0] < 1 ||
             f[i].shape[0] > INT32_MAX)
             return dlpi_bad_field(p, p->fetch->name, i, f[i].name, "shape",
-                                  "behind pack each field is ragged, and has the shape[0] of the "
+                                  "after pack each field is ragged, and has the shape[0] of the "
                                   "first one, the longest document, below 2^31");
     return DLP_OK;
 }
