@@ -7228,7 +7228,7 @@ DLPDEF void dlp_buckets_close(dlp_buckets *b) {
 #define DLPI_OVERRUN (INT_MIN + 1)
 #define DLPI_GUARD ((uint64_t)DLPI_DEBUG * 256) /* bytes around a field: see >>impl-debug */
 #define DLPI_NOBODY (UINT32_MAX / 2)
-#define DLPI_FEEDER (DLPI_NOBODY + 1)
+#define DLPI_BY_SCHEDULER (DLPI_NOBODY + 1)
 
 /* What observers read: the header, this table, and what its records speak of. Types are only ever
    added, structs only ever grow at their ends, and a record says how far its elements are apart: so
@@ -8520,12 +8520,12 @@ static int dlpi_system_fail(dlp_pipe *p, int code, const char *call) {
 }
 
 /* An error that belongs to no batch (a worker's init, the sampler): kept in the region. who: the
-   worker that writes it, DLPI_FEEDER, or DLPI_NOBODY for others that do not die alone. */
+   worker that writes it, DLPI_BY_SCHEDULER, or DLPI_NOBODY for others that do not die alone. */
 static void dlpi_ctl_fail(dlp_pipe *p, uint32_t who, const dlp_error *e) {
     if (dlpi_first_take(&p->ctl->error_claim, who + 1u)) { /* E1: the first one stays */
         p->ctl->error = *e;
         dlpi_first_publish(&p->ctl->error_ready); /* E1 -> E1 */
-    } else if (who != DLPI_FEEDER) {
+    } else if (who != DLPI_BY_SCHEDULER) {
         dlpi_first_publish(&p->ctl->error_more); /* E1 -> E1 */
     }
     dlpi_wake_caller(p->ctl, UINT64_MAX);
@@ -8534,9 +8534,10 @@ static void dlpi_ctl_fail(dlp_pipe *p, uint32_t who, const dlp_error *e) {
 /* Is the error to be told now? The scheduler's comes after the batches that were fed before (over:
    they are all delivered), unless somebody else has failed, too: then they may never come. */
 static bool dlpi_error_due(const dlpi_ctl *ctl, bool over) {
-    if (dlpi_first_seen(&ctl->error_ready) == 0) return false;             /* E1 <- E1 */
-    return over || DLPI_LOAD_RLX(&ctl->error_claim) != DLPI_FEEDER + 1u || /* E1: before ready */
-           dlpi_first_seen(&ctl->error_more) != 0;                         /* E1 <- E1 */
+    if (dlpi_first_seen(&ctl->error_ready) == 0) return false; /* E1 <- E1 */
+    return over ||
+           DLPI_LOAD_RLX(&ctl->error_claim) != DLPI_BY_SCHEDULER + 1u || /* E1: before ready */
+           dlpi_first_seen(&ctl->error_more) != 0;                       /* E1 <- E1 */
 }
 
 /* An error of one row or batch: next reports it when it reaches the batch. The first stays. Should
@@ -10318,7 +10319,7 @@ static uint32_t dlpi_schedule_free(dlp_pipe *p) {
     return DLPI_NO_SLOT;
 }
 
-/* Nothing will follow. dlpi_feed says so, once the batches before it are visible. */
+/* Nothing will follow. dlpi_schedule says so, once the batches before it are visible. */
 static void dlpi_schedule_end(dlp_pipe *p, int code) {
     p->schedule.ended = 1;
     DLPI_STORE_RLX(&p->ctl->schedule_code, code); /* T1: ordered by end_of_input */
@@ -10430,7 +10431,7 @@ static void dlpi_schedule_follow(dlp_pipe *p) {
     dlpi_wake_caller(p->ctl, UINT64_MAX);
 }
 
-/* Feed all that may be fed, once there are `burst` credits; returns how many batches. */
+/* Schedule all that may be, once there are `burst` credits; returns how many batches. */
 static uint64_t dlpi_schedule(dlp_pipe *p, uint64_t burst) {
     dlpi_scheduler *f = &p->schedule;
     uint64_t before = f->published;
@@ -13281,8 +13282,7 @@ static int dlpi_cache_check(dlp_pipe *p, dlpi_stage *st) {
     while (before->work < 0) before = &p->stages[before->prev];
     p->kept_by = before->work;
     if (p->kept_by == 0 && p->scratch != NULL)
-        return dlpi_bad_graph(p, st->name,
-                              "it must stand after the map that reads scratch fields");
+        return dlpi_bad_graph(p, st->name, "it must stand after the map that reads scratch fields");
     snprintf(words, sizeof words, "%" PRIu64 " (one item) to 2^46", least);
     return dlpi_within(p, st->name, "cache.bytes", (int64_t)dlpi_cache_of(p)->bytes, (int64_t)least,
                        DLPI_CELL_MAX, words);
@@ -14469,7 +14469,7 @@ DLPDEF const dlp_device *dlp_device_host(void) {
 
 #define DLPI_STATE_MAGIC UINT64_C(0x3131657461747364) /* "dstate11" */
 
-static uint64_t dlpi_state_check(const dlpi_state *s) {
+static uint64_t dlpi_state_hash(const dlpi_state *s) {
     uint64_t h = DLPI_STATE_MAGIC;
     const uint8_t *bytes = (const uint8_t *)s;
     for (size_t i = offsetof(dlpi_state, n_items); i + 8 <= sizeof *s; i += 8) {
@@ -14613,7 +14613,7 @@ static int dlpi_state_check_all(const dlp_pipe *p, const dlp_state *state, dlpi_
     uint64_t most = dlpi_epoch_most(p);
     memcpy(s, state->bytes, sizeof *s);
     dlpi_state_config(p, &mine);
-    if (s->magic != DLPI_STATE_MAGIC || s->check != dlpi_state_check(s) ||
+    if (s->magic != DLPI_STATE_MAGIC || s->check != dlpi_state_hash(s) ||
         !dlpi_window_canonical(s) || s->sampler_bytes > DLP_SAMPLER_STATE_BYTES ||
         s->epoch >= DLPI_MAX_EPOCH)
         return dlpi_error_set(e, DLP_ERR_CORRUPT, field,
@@ -14838,7 +14838,7 @@ static int dlpi_lists_fail(dlp_pipe *p, const char *what, int64_t got) {
                    got, why ? ": " : "", why ? why : "");
     dlpi_copy_text(e.stage, sizeof e.stage, p->sampler->name);
     e.epoch = p->schedule.epoch;
-    dlpi_ctl_fail(p, DLPI_FEEDER, &e);
+    dlpi_ctl_fail(p, DLPI_BY_SCHEDULER, &e);
     return DLP_ERR_CALLBACK;
 }
 
@@ -16297,7 +16297,7 @@ __attribute__((format(printf, 3, 4))) static int dlpi_found_fail(dlp_pipe *p, in
     va_end(args);
     dlpi_copy_text(e.stage, sizeof e.stage, p->source_stage->name);
     e.epoch = p->schedule.epoch;
-    dlpi_ctl_fail(p, DLPI_FEEDER, &e);
+    dlpi_ctl_fail(p, DLPI_BY_SCHEDULER, &e);
     dlpi_found_of(p)->rc = code;
     return code;
 }
@@ -16989,7 +16989,7 @@ static void dlpi_scheduler_credit(dlp_pipe *p, uint32_t *used) {
 }
 
 /* Where there are subscribers, the scheduler also keeps their books, until they have all. Where
-   there are none, the consumer may seek back when all is fed. */
+   there are none, the consumer may seek back when all is scheduled. */
 static bool dlpi_scheduler_step(dlp_pipe *p) {
     bool moved = p->sharing && p->sharing->keep(p);
     return dlpi_schedule(p, 1) > 0 || moved;
@@ -17146,7 +17146,7 @@ static uint32_t dlpi_taken(dlp_pipe *p, uint64_t b, uint32_t flags) {
 }
 
 /* Release slot s: give it back to the scheduler, by its word `used` (C1). */
-static void dlpi_slot_free(dlp_pipe *p, uint32_t s) {
+static void dlpi_slot_release(dlp_pipe *p, uint32_t s) {
     if (p->sink) p->sink->ops->sink->freed(p, s);
     dlpi_scheduler_credit(p, &dlpi_slot_at(p, s)->used);
 }
@@ -17208,7 +17208,7 @@ static void dlpi_describe_current(const dlpi_worker *w, uint64_t index, dlp_erro
 }
 
 /* A callback of a thread past its deadline, if any. Those of processes: dlpi_procs_deadlines. */
-static int dlpi_deadline(dlp_pipe *p, uint64_t now) {
+static int dlpi_threads_deadline(dlp_pipe *p, uint64_t now) {
     for (int i = 0; i < p->n_workers; i++) {
         dlpi_worker *w = &p->workers[i];
         uint64_t limit = w->limit_ns;
@@ -17282,7 +17282,7 @@ static int dlpi_next_sleep(dlp_pipe *p, uint64_t until) {
     dlpi_tune(p, now);
     if ((rc = dlpi_next_look(p, now, until)) != DLP_OK) return rc;
     if (now >= until) return DLP_TIMEOUT;
-    if ((rc = dlpi_deadline(p, now)) != DLP_OK) return rc;
+    if ((rc = dlpi_threads_deadline(p, now)) != DLP_OK) return rc;
     if (until - now < ns) ns = until - now;
     if (p->deadline_ns != 0 && p->deadline_ns / 4 < ns) ns = p->deadline_ns / 4;
     dlpi_caller_sleep(p, ns);
@@ -17375,7 +17375,7 @@ static int dlpi_end_over(dlp_pipe *p, uint64_t b, uint32_t s) {
     bool empty = slot->in_epoch == 0 && dlpi_rows_before_end(p, s) == 0;
     dlp_error e;
     dlpi_taken(p, b, 0);
-    dlpi_slot_free(p, s);
+    dlpi_slot_release(p, s);
     p->epoch_now = epoch;
     if (empty && p->repeat && p->repeat->repeat.epochs == DLP_FOREVER) {
         dlpi_error_set(&e, DLP_ERR_CALLBACK, "epochs",
@@ -17397,7 +17397,7 @@ static int dlpi_next_slot(dlp_pipe *p, int timeout_ms, uint64_t *b, uint32_t *s)
         slot = dlpi_slot_at(p, *s);
         if (dlpi_cancelled(p->ctl, slot)) { /* of an epoch, or a place, that was left */
             dlpi_taken(p, *b, slot->flags);
-            dlpi_slot_free(p, *s);
+            dlpi_slot_release(p, *s);
             continue;
         }
         if (dlpi_slot_failed(p, *s)) {
@@ -17598,7 +17598,7 @@ static const dlpi_stay_ops dlpi_chunk_stay = {dlpi_chunk_place, dlpi_chunk_left,
 /* ---- the splitter ---- */
 
 static void dlpi_split_unref(dlp_pipe *p, uint32_t s) {
-    if (--dlpi_split_of(p)->refs[s] == 0) dlpi_slot_free(p, s);
+    if (--dlpi_split_of(p)->refs[s] == 0) dlpi_slot_release(p, s);
 }
 
 /* Done with the chunk that is being split. */
@@ -19437,7 +19437,7 @@ static void dlpi_give_back(dlp_pipe *p, uint32_t s) {
     if (p->lender)
         p->lender->ops->lender->drop(p, s);
     else
-        dlpi_slot_free(p, s);
+        dlpi_slot_release(p, s);
     dlpi_schedule_inline(p, dlpi_burst(p));
 }
 
@@ -26245,7 +26245,7 @@ DLPDEF int dlp_pipe_state_at(const dlp_pipe *p, uint64_t epoch, uint64_t batch, 
     s.batch = batch;
     if (p->source->state == NULL) s.position = dlpi_state_position(p, epoch, batch);
     if (p->source->no_state_at && batch > 0) return DLP_ERR_UNSUPPORTED;
-    s.check = dlpi_state_check(&s);
+    s.check = dlpi_state_hash(&s);
     memset(out, 0, sizeof *out);
     memcpy(out->bytes, &s, sizeof s);
     return DLP_OK;
@@ -26310,7 +26310,7 @@ DLPDEF int dlp_pipe_state(dlp_pipe *p, const dlp_batch *batch, dlp_state *out) {
         p->lender->ops->lender->state(p, slot, &s);
     else
         dlpi_state_after(p, slot, batch->flags, &s);
-    s.check = dlpi_state_check(&s);
+    s.check = dlpi_state_hash(&s);
     memset(out, 0, sizeof *out);
     memcpy(out->bytes, &s, sizeof s);
     return DLP_OK;
@@ -27149,7 +27149,7 @@ static int dlpi_merge_bad(dlp_error *err, uint32_t i, const char *what) {
 /* The i-th state, checked. */
 static int dlpi_merge_read(const dlp_state *states, uint32_t i, dlpi_state *s, dlp_error *err) {
     memcpy(s, states[i].bytes, sizeof *s);
-    if (s->magic == DLPI_STATE_MAGIC && s->check == dlpi_state_check(s) &&
+    if (s->magic == DLPI_STATE_MAGIC && s->check == dlpi_state_hash(s) &&
         s->sampler_bytes <= DLP_SAMPLER_STATE_BYTES)
         return DLP_OK;
     return dlpi_error_set(err, DLP_ERR_CORRUPT, "states",
@@ -27237,7 +27237,7 @@ DLPDEF int dlp_state_merge(dlp_state *out, const dlp_state *states, uint32_t n, 
         dlpi_cursor_put(&all, to.sampler, i, &x);
     }
     to.sampler_bytes = dlpi_cursors_bytes(&all);
-    to.check = dlpi_state_check(&to);
+    to.check = dlpi_state_hash(&to);
     memset(out, 0, sizeof *out);
     memcpy(out->bytes, &to, sizeof to);
     return DLP_OK;

@@ -2218,7 +2218,7 @@ static int dlpi_serve(dlp_pipe *p, int timeout_ms) {
         if (dlpi_credit_closed(&p->share->over) != 0) return DLP_END; /* H1 <- H1 */
         if ((rc = p->beside->look(p)) != DLP_OK) return rc;
         now = dlpi_now_ns();
-        if ((rc = dlpi_deadline(p, now)) != DLP_OK) return rc;
+        if ((rc = dlpi_threads_deadline(p, now)) != DLP_OK) return rc;
         if (now >= until) return DLP_TIMEOUT;
         dlpi_futex_wait(&ctl->caller_word, word, UINT32_MAX,
                         until - now < sleep ? until - now : sleep, 1);

@@ -71,6 +71,6 @@ static void dlpi_give_back(dlp_pipe *p, uint32_t s) {
     if (p->lender)
         p->lender->ops->lender->drop(p, s);
     else
-        dlpi_slot_free(p, s);
+        dlpi_slot_release(p, s);
     dlpi_schedule_inline(p, dlpi_burst(p));
 }

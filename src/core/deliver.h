@@ -51,7 +51,7 @@ static uint32_t dlpi_taken(dlp_pipe *p, uint64_t b, uint32_t flags) {
 }
 
 /* Release slot s: give it back to the scheduler, by its word `used` (C1). */
-static void dlpi_slot_free(dlp_pipe *p, uint32_t s) {
+static void dlpi_slot_release(dlp_pipe *p, uint32_t s) {
     if (p->sink) p->sink->ops->sink->freed(p, s);
     dlpi_scheduler_credit(p, &dlpi_slot_at(p, s)->used);
 }
@@ -113,7 +113,7 @@ static void dlpi_describe_current(const dlpi_worker *w, uint64_t index, dlp_erro
 }
 
 /* A callback of a thread past its deadline, if any. Those of processes: dlpi_procs_deadlines. */
-static int dlpi_deadline(dlp_pipe *p, uint64_t now) {
+static int dlpi_threads_deadline(dlp_pipe *p, uint64_t now) {
     for (int i = 0; i < p->n_workers; i++) {
         dlpi_worker *w = &p->workers[i];
         uint64_t limit = w->limit_ns;
@@ -187,7 +187,7 @@ static int dlpi_next_sleep(dlp_pipe *p, uint64_t until) {
     dlpi_tune(p, now);
     if ((rc = dlpi_next_look(p, now, until)) != DLP_OK) return rc;
     if (now >= until) return DLP_TIMEOUT;
-    if ((rc = dlpi_deadline(p, now)) != DLP_OK) return rc;
+    if ((rc = dlpi_threads_deadline(p, now)) != DLP_OK) return rc;
     if (until - now < ns) ns = until - now;
     if (p->deadline_ns != 0 && p->deadline_ns / 4 < ns) ns = p->deadline_ns / 4;
     dlpi_caller_sleep(p, ns);
@@ -280,7 +280,7 @@ static int dlpi_end_over(dlp_pipe *p, uint64_t b, uint32_t s) {
     bool empty = slot->in_epoch == 0 && dlpi_rows_before_end(p, s) == 0;
     dlp_error e;
     dlpi_taken(p, b, 0);
-    dlpi_slot_free(p, s);
+    dlpi_slot_release(p, s);
     p->epoch_now = epoch;
     if (empty && p->repeat && p->repeat->repeat.epochs == DLP_FOREVER) {
         dlpi_error_set(&e, DLP_ERR_CALLBACK, "epochs",
@@ -302,7 +302,7 @@ static int dlpi_next_slot(dlp_pipe *p, int timeout_ms, uint64_t *b, uint32_t *s)
         slot = dlpi_slot_at(p, *s);
         if (dlpi_cancelled(p->ctl, slot)) { /* of an epoch, or a place, that was left */
             dlpi_taken(p, *b, slot->flags);
-            dlpi_slot_free(p, *s);
+            dlpi_slot_release(p, *s);
             continue;
         }
         if (dlpi_slot_failed(p, *s)) {

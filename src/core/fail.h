@@ -19,12 +19,12 @@ static int dlpi_system_fail(dlp_pipe *p, int code, const char *call) {
 }
 
 /* An error that belongs to no batch (a worker's init, the sampler): kept in the region. who: the
-   worker that writes it, DLPI_FEEDER, or DLPI_NOBODY for others that do not die alone. */
+   worker that writes it, DLPI_BY_SCHEDULER, or DLPI_NOBODY for others that do not die alone. */
 static void dlpi_ctl_fail(dlp_pipe *p, uint32_t who, const dlp_error *e) {
     if (dlpi_first_take(&p->ctl->error_claim, who + 1u)) { /* E1: the first one stays */
         p->ctl->error = *e;
         dlpi_first_publish(&p->ctl->error_ready); /* E1 -> E1 */
-    } else if (who != DLPI_FEEDER) {
+    } else if (who != DLPI_BY_SCHEDULER) {
         dlpi_first_publish(&p->ctl->error_more); /* E1 -> E1 */
     }
     dlpi_wake_caller(p->ctl, UINT64_MAX);
@@ -33,9 +33,10 @@ static void dlpi_ctl_fail(dlp_pipe *p, uint32_t who, const dlp_error *e) {
 /* Is the error to be told now? The scheduler's comes after the batches that were fed before (over:
    they are all delivered), unless somebody else has failed, too: then they may never come. */
 static bool dlpi_error_due(const dlpi_ctl *ctl, bool over) {
-    if (dlpi_first_seen(&ctl->error_ready) == 0) return false;             /* E1 <- E1 */
-    return over || DLPI_LOAD_RLX(&ctl->error_claim) != DLPI_FEEDER + 1u || /* E1: before ready */
-           dlpi_first_seen(&ctl->error_more) != 0;                         /* E1 <- E1 */
+    if (dlpi_first_seen(&ctl->error_ready) == 0) return false; /* E1 <- E1 */
+    return over ||
+           DLPI_LOAD_RLX(&ctl->error_claim) != DLPI_BY_SCHEDULER + 1u || /* E1: before ready */
+           dlpi_first_seen(&ctl->error_more) != 0;                       /* E1 <- E1 */
 }
 
 /* An error of one row or batch: next reports it when it reaches the batch. The first stays. Should

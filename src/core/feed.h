@@ -176,7 +176,7 @@ static uint32_t dlpi_schedule_free(dlp_pipe *p) {
     return DLPI_NO_SLOT;
 }
 
-/* Nothing will follow. dlpi_feed says so, once the batches before it are visible. */
+/* Nothing will follow. dlpi_schedule says so, once the batches before it are visible. */
 static void dlpi_schedule_end(dlp_pipe *p, int code) {
     p->schedule.ended = 1;
     DLPI_STORE_RLX(&p->ctl->schedule_code, code); /* T1: ordered by end_of_input */
@@ -288,7 +288,7 @@ static void dlpi_schedule_follow(dlp_pipe *p) {
     dlpi_wake_caller(p->ctl, UINT64_MAX);
 }
 
-/* Feed all that may be fed, once there are `burst` credits; returns how many batches. */
+/* Schedule all that may be, once there are `burst` credits; returns how many batches. */
 static uint64_t dlpi_schedule(dlp_pipe *p, uint64_t burst) {
     dlpi_scheduler *f = &p->schedule;
     uint64_t before = f->published;

@@ -57,7 +57,7 @@
 #define DLPI_OVERRUN (INT_MIN + 1)
 #define DLPI_GUARD ((uint64_t)DLPI_DEBUG * 256) /* bytes around a field: see >>impl-debug */
 #define DLPI_NOBODY (UINT32_MAX / 2)
-#define DLPI_FEEDER (DLPI_NOBODY + 1)
+#define DLPI_BY_SCHEDULER (DLPI_NOBODY + 1)
 
 /* What observers read: the header, this table, and what its records speak of. Types are only ever
    added, structs only ever grow at their ends, and a record says how far its elements are apart: so

@@ -33,7 +33,7 @@ static void dlpi_scheduler_credit(dlp_pipe *p, uint32_t *used) {
 }
 
 /* Where there are subscribers, the scheduler also keeps their books, until they have all. Where
-   there are none, the consumer may seek back when all is fed. */
+   there are none, the consumer may seek back when all is scheduled. */
 static bool dlpi_scheduler_step(dlp_pipe *p) {
     bool moved = p->sharing && p->sharing->keep(p);
     return dlpi_schedule(p, 1) > 0 || moved;

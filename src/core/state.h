@@ -8,7 +8,7 @@
 
 #define DLPI_STATE_MAGIC UINT64_C(0x3131657461747364) /* "dstate11" */
 
-static uint64_t dlpi_state_check(const dlpi_state *s) {
+static uint64_t dlpi_state_hash(const dlpi_state *s) {
     uint64_t h = DLPI_STATE_MAGIC;
     const uint8_t *bytes = (const uint8_t *)s;
     for (size_t i = offsetof(dlpi_state, n_items); i + 8 <= sizeof *s; i += 8) {
@@ -152,7 +152,7 @@ static int dlpi_state_check_all(const dlp_pipe *p, const dlp_state *state, dlpi_
     uint64_t most = dlpi_epoch_most(p);
     memcpy(s, state->bytes, sizeof *s);
     dlpi_state_config(p, &mine);
-    if (s->magic != DLPI_STATE_MAGIC || s->check != dlpi_state_check(s) ||
+    if (s->magic != DLPI_STATE_MAGIC || s->check != dlpi_state_hash(s) ||
         !dlpi_window_canonical(s) || s->sampler_bytes > DLP_SAMPLER_STATE_BYTES ||
         s->epoch >= DLPI_MAX_EPOCH)
         return dlpi_error_set(e, DLP_ERR_CORRUPT, field,

@@ -161,7 +161,7 @@ DLPDEF int dlp_pipe_state_at(const dlp_pipe *p, uint64_t epoch, uint64_t batch, 
     s.batch = batch;
     if (p->source->state == NULL) s.position = dlpi_state_position(p, epoch, batch);
     if (p->source->no_state_at && batch > 0) return DLP_ERR_UNSUPPORTED;
-    s.check = dlpi_state_check(&s);
+    s.check = dlpi_state_hash(&s);
     memset(out, 0, sizeof *out);
     memcpy(out->bytes, &s, sizeof s);
     return DLP_OK;
@@ -226,7 +226,7 @@ DLPDEF int dlp_pipe_state(dlp_pipe *p, const dlp_batch *batch, dlp_state *out) {
         p->lender->ops->lender->state(p, slot, &s);
     else
         dlpi_state_after(p, slot, batch->flags, &s);
-    s.check = dlpi_state_check(&s);
+    s.check = dlpi_state_hash(&s);
     memset(out, 0, sizeof *out);
     memcpy(out->bytes, &s, sizeof s);
     return DLP_OK;

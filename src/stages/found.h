@@ -367,7 +367,7 @@ __attribute__((format(printf, 3, 4))) static int dlpi_found_fail(dlp_pipe *p, in
     va_end(args);
     dlpi_copy_text(e.stage, sizeof e.stage, p->source_stage->name);
     e.epoch = p->schedule.epoch;
-    dlpi_ctl_fail(p, DLPI_FEEDER, &e);
+    dlpi_ctl_fail(p, DLPI_BY_SCHEDULER, &e);
     dlpi_found_of(p)->rc = code;
     return code;
 }

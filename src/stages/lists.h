@@ -52,7 +52,7 @@ static int dlpi_lists_fail(dlp_pipe *p, const char *what, int64_t got) {
                    got, why ? ": " : "", why ? why : "");
     dlpi_copy_text(e.stage, sizeof e.stage, p->sampler->name);
     e.epoch = p->schedule.epoch;
-    dlpi_ctl_fail(p, DLPI_FEEDER, &e);
+    dlpi_ctl_fail(p, DLPI_BY_SCHEDULER, &e);
     return DLP_ERR_CALLBACK;
 }
 

@@ -161,7 +161,7 @@ static const dlpi_stay_ops dlpi_chunk_stay = {dlpi_chunk_place, dlpi_chunk_left,
 /* ---- the splitter ---- */
 
 static void dlpi_split_unref(dlp_pipe *p, uint32_t s) {
-    if (--dlpi_split_of(p)->refs[s] == 0) dlpi_slot_free(p, s);
+    if (--dlpi_split_of(p)->refs[s] == 0) dlpi_slot_release(p, s);
 }
 
 /* Done with the chunk that is being split. */

@@ -270,7 +270,7 @@ static void resume__unordered_wide_window__schedules_on(void) {
     memcpy(&wide, &states[2], sizeof wide);
     for (int k = 1; k < 32; k++) wide.window[k / 8] = (uint8_t)(wide.window[k / 8] | 1u << k % 8);
     wide.window_used = 32;
-    wide.check = dlpi_state_check(&wide);
+    wide.check = dlpi_state_hash(&wide);
     memcpy(&state, &wide, sizeof state);
     r.pipe.resume = &state;
     if (rig_open(&r, &p) != DLP_OK) return;
@@ -472,7 +472,7 @@ static void resume__forged_state__harmless(void) {
             default: forged.epoch = v % 3;
             }
         }
-        forged.check = dlpi_state_check(&forged);
+        forged.check = dlpi_state_hash(&forged);
         memcpy(&state, &forged, sizeof state);
         r.pipe.resume = &state;
         if (rig_try(&r, &p, NULL) != DLP_OK) continue;
@@ -612,7 +612,7 @@ static void resume__never_saved__refused(void) {
         memcpy(&s, &states[n - 1], sizeof s);
         CHECK(fuzz_canonical(&s, kind));
         for (uint32_t k = 1 + test_pick(&random, 3); k > 0; k--) fuzz_state(&s, &random);
-        s.check = dlpi_state_check(&s);
+        s.check = dlpi_state_hash(&s);
         memcpy(&state, &s, sizeof state);
         good = fuzz_canonical(&s, kind);
         l.loose = 1;

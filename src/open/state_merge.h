@@ -22,7 +22,7 @@ static int dlpi_merge_bad(dlp_error *err, uint32_t i, const char *what) {
 /* The i-th state, checked. */
 static int dlpi_merge_read(const dlp_state *states, uint32_t i, dlpi_state *s, dlp_error *err) {
     memcpy(s, states[i].bytes, sizeof *s);
-    if (s->magic == DLPI_STATE_MAGIC && s->check == dlpi_state_check(s) &&
+    if (s->magic == DLPI_STATE_MAGIC && s->check == dlpi_state_hash(s) &&
         s->sampler_bytes <= DLP_SAMPLER_STATE_BYTES)
         return DLP_OK;
     return dlpi_error_set(err, DLP_ERR_CORRUPT, "states",
@@ -110,7 +110,7 @@ DLPDEF int dlp_state_merge(dlp_state *out, const dlp_state *states, uint32_t n, 
         dlpi_cursor_put(&all, to.sampler, i, &x);
     }
     to.sampler_bytes = dlpi_cursors_bytes(&all);
-    to.check = dlpi_state_check(&to);
+    to.check = dlpi_state_hash(&to);
     memset(out, 0, sizeof *out);
     memcpy(out->bytes, &to, sizeof to);
     return DLP_OK;
