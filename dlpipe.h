@@ -303,8 +303,9 @@
      ms: for items that wait, not for such as take a microsecond.
    * Where batches go to workers in turn (classic, concurrent), one slow worker holds up the order
      for all, as it does in other loaders; in the economic topology others take its items.
-   * A map of the user's is 1:1, or leaves items out; 0 to k items of one: >>expand; no stage makes
-     three of two. (Batches of as many tokens as fit: >>buckets, dlp_collate_pack.)
+   * A map of the user's is 1:1, or leaves items out; 0 to k items of one: >>expand; tokens of many
+     documents to rows: >>pack. (Batches of as many tokens as fit: >>buckets, dlp_collate_pack.)
+     Items of several datasets are not joined; a chain of maps may add fields from elsewhere.
    * Views into chunks come in order, to one consumer: no unordered, no subscribers, no ragged
      fields, no collate.
    * A part queue holds whole parts: queue_size x max_part_bytes. It loads a part once more where
@@ -396,7 +397,7 @@
      predict          -                          what other numbers of workers would give
      supervisor       -                          process that replaces dead workers (dlpipe_shm.h)
      monitor          -                          a program that looks into a pipe from outside
-     subscriber       -                          another program that takes batches of a pipe */
+     subscriber       -                          another program, or a thread, that takes batches */
 
 #if defined(DLPIPE_IMPLEMENTATION) && !defined(DLPIPE_IMPLEMENTATION_DONE) && !defined(_GNU_SOURCE)
 #define _GNU_SOURCE /* asked for here, before the first system header; taken back at the end */

@@ -55,7 +55,7 @@
    The owner is the program that opened the pipe: it schedules items, transfers and takes batches.
    The supervisor watches all of them and replaces dead workers. Workers run fetch, maps and
    collates, and load parts (the stage of a part queue may be of processes as any other).
-   Subscribers are other programs that take batches of the pipe, by a dlp_subscriber.
+   Subscribers are other programs, or threads, that take batches of the pipe, by a dlp_subscriber.
    What a worker's callbacks see of the program's memory is a copy of it as it was in start (or in
    dlp_pipe_fork), in replacements too: what they write there, counters say, the program does not
    see, and what the program changes later they do not. Open files are shared, offsets among them:

@@ -76,4 +76,4 @@
      predict          -                          what other numbers of workers would give
      supervisor       -                          process that replaces dead workers (dlpipe_shm.h)
      monitor          -                          a program that looks into a pipe from outside
-     subscriber       -                          another program that takes batches of a pipe */
+     subscriber       -                          another program, or a thread, that takes batches */
