@@ -7494,7 +7494,7 @@ _Static_assert(sizeof(dlp_trace_event) == 32, "region layout");
      source   what the rows of a batch are, and when a batch may be scheduled; of several stages
               that have the role the last one has it
      keeper   rows that need not be fetched again
-     scratch  memory that a row has from before the first stage until the second one is done
+     holder   memory that a row has from before the first stage until the second one is done
      lender   what the consumer gets in a batch's place, and the states that go with it
      sink     the last stage of a chain whose results lie elsewhere than in the slot's cell
 
@@ -7561,7 +7561,7 @@ typedef struct dlpi_keeper_ops { /* by workers of the first stage, up to that of
 
 /* A row has a cell from before its claim in the first stage until just before it is done in the
    second: whatever becomes of it in between. Units are single rows there. */
-typedef struct dlpi_scratch_ops { /* by workers of these two stages */
+typedef struct dlpi_holder_ops { /* by workers of these two stages */
     bool (*take)(struct dlpi_worker *w, const struct dlpi_unit *t); /* to claim t: is there one? */
     void (*claimed)(struct dlpi_worker *w, const struct dlpi_unit *t); /* t was; NULL: nothing */
     void (*at)(struct dlpi_worker *w, uint32_t s,
@@ -7571,7 +7571,7 @@ typedef struct dlpi_scratch_ops { /* by workers of these two stages */
                   uint32_t rows); /* about to be done in the second; as bits of their word */
     bool (*has)(const dlp_pipe *p, uint64_t b, uint32_t s, uint32_t row); /* its cell, still? */
     void (*recover)(struct dlpi_worker *w);                               /* it died */
-} dlpi_scratch_ops;
+} dlpi_holder_ops;
 
 /* What a lender has handed out: dlp_pipe.out[v], complete; the books are the core's. */
 typedef struct dlpi_handed {
@@ -7714,7 +7714,7 @@ typedef struct dlpi_stage_ops {
     /* roles */
     const dlpi_source_ops *source;
     const dlpi_keeper_ops *keeper;
-    const dlpi_scratch_ops *scratch;
+    const dlpi_holder_ops *holder;
     const dlpi_lender_ops *lender;
     const dlpi_sink_ops *sink;
 } dlpi_stage_ops;
@@ -7993,7 +7993,7 @@ struct dlp_pipe {
     /* the chain, once checked */
     dlpi_stage *sampler, *repeat, *fetch, *batcher;
     dlpi_stage *keeper, *lender, *sink; /* the stages with these roles, or NULL */
-    dlpi_stage *scratch;                /* as those */
+    dlpi_stage *holder;                 /* as those */
     int kept_by;                        /* place of the last stage whose work the keeper keeps */
     const dlpi_stay_ops *stay;          /* the lender's, where the sink's results stay; or NULL */
     const dlpi_source_ops *source;      /* what the rows of batches are, and */
@@ -10229,7 +10229,7 @@ static uint32_t dlpi_run_shift(dlp_pipe *p, uint32_t count) {
     uint32_t shift = 0;
     int active = dlpi_active(p, st);
     uint32_t at_once = (uint32_t)(active < p->cpus ? active : p->cpus);
-    if (st->ops->row_by_row || p->scratch != NULL) return 0;
+    if (st->ops->row_by_row || p->holder != NULL) return 0;
     if (st->w.dispatch == DLP_DISPATCH_BATCHES) at_once = 1; /* all runs go to one worker */
     for (int i = 0; i < active; i++) {
         uint64_t ns = DLPI_LOAD_RLX(&p->workers[st->first_worker + i].block->item_ns); /* a hint */
@@ -10486,7 +10486,7 @@ static bool dlpi_input_ready(dlpi_worker *w, const dlpi_unit *t, dlpi_stage_word
     dlpi_stage_words *theirs;
     uint32_t i = t->row / DLPI_WORD_ROWS, mask;
     if (dlpi_writes_first(w))
-        return DLPI_LIKELY(p->scratch == NULL) || p->scratch->ops->scratch->take(w, t);
+        return DLPI_LIKELY(p->holder == NULL) || p->holder->ops->holder->take(w, t);
     theirs = dlpi_stage_words_at(p, t->slot, p->work[w->st->work - 1]);
     if (!dlpi_is_item_stage(p, w->st))
         return dlpi_ready_is(dlpi_gather_ready(&theirs->ready), t->b); /* Y1 <- Y1 */
@@ -10598,10 +10598,10 @@ static bool dlpi_find_oldest(dlpi_worker *w, dlpi_unit *t) {
 }
 
 static bool dlpi_find(dlpi_worker *w, dlpi_unit *t) {
-    const dlpi_stage *scratch = w->p->scratch;
+    const dlpi_stage *holder = w->p->holder;
     bool found = dlpi_find_oldest(w, t);
-    if (DLPI_UNLIKELY(scratch != NULL) && dlpi_writes_first(w))
-        scratch->ops->scratch->claimed(w, found ? t : NULL);
+    if (DLPI_UNLIKELY(holder != NULL) && dlpi_writes_first(w))
+        holder->ops->holder->claimed(w, found ? t : NULL);
     return found;
 }
 
@@ -10654,8 +10654,8 @@ static void dlpi_complete(dlpi_worker *w, const dlpi_unit *t, uint32_t mask) {
     uint32_t count = dlpi_slot_at(p, t->slot)->count, bits;
     uint64_t seen;
     if (mask == 0) return;
-    if (DLPI_UNLIKELY(p->scratch != NULL) && w->st->work == 1)
-        p->scratch->ops->scratch->leave(w, t, mask);
+    if (DLPI_UNLIKELY(p->holder != NULL) && w->st->work == 1)
+        p->holder->ops->holder->leave(w, t, mask);
     bits = dlpi_gather_publish(&dlpi_done(words)[i], t->b, mask);
     if (w->st->work + 1 < p->n_item_work) {
         dlpi_pass_items(w, t, bits);
@@ -11138,8 +11138,8 @@ static inline bool dlpi_row_kept(const dlpi_worker *w) {
 }
 
 /* Has the item fields in a cell of its own, that end before the batch? */
-static inline bool dlpi_row_scratch(const dlpi_worker *w) {
-    return w->p->scratch != NULL && w->st->work <= 1;
+static inline bool dlpi_row_held(const dlpi_worker *w) {
+    return w->p->holder != NULL && w->st->work <= 1;
 }
 
 static inline bool dlpi_row_zeroed(const dlpi_worker *w) {
@@ -11154,7 +11154,7 @@ static inline void dlpi_row_zero(dlpi_worker *w) {
 }
 
 static bool dlpi_row_has_special(const dlpi_worker *w) {
-    return dlpi_row_kept(w) || dlpi_row_scratch(w) || dlpi_row_zeroed(w) || w->extra != NULL ||
+    return dlpi_row_kept(w) || dlpi_row_held(w) || dlpi_row_zeroed(w) || w->extra != NULL ||
            w->p->items.any_ragged || w->st->w.deadline_ms != 0;
 }
 
@@ -11176,7 +11176,7 @@ static bool dlpi_row_special(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
         w->note.used_random = 0;
     }
     if (p->items.any_ragged) dlpi_item_lengths(w, t, row);
-    if (dlpi_row_scratch(w)) p->scratch->ops->scratch->at(w, t->slot, row);
+    if (dlpi_row_held(w)) p->holder->ops->holder->at(w, t->slot, row);
     dlpi_row_zero(w);
     if (w->extra != NULL) dlpi_row_extra(w, t->slot, row);
     if (w->st->w.deadline_ms) DLPI_STORE_RLX(&w->block->since_ns, dlpi_now_ns());
@@ -11229,9 +11229,9 @@ __attribute__((noinline)) static int dlpi_row_wrong(dlpi_worker *w, const dlpi_u
 
 /* Lengths of the item's fields that end before the batch, where it has some: 0, or the code. */
 static int dlpi_row_written(dlpi_worker *w, uint32_t s, uint32_t row) {
-    const dlpi_stage *scratch = w->p->scratch;
-    if (scratch == NULL || !dlpi_writes_first(w)) return 0;
-    return scratch->ops->scratch->written(w, s, row);
+    const dlpi_stage *holder = w->p->holder;
+    if (holder == NULL || !dlpi_writes_first(w)) return 0;
+    return holder->ops->holder->written(w, s, row);
 }
 
 /* The row's callback is done. lengths: it set some. */
@@ -11270,7 +11270,7 @@ __attribute__((noinline)) static int dlpi_row_try(dlpi_worker *w, const dlpi_uni
     }
     if (DLPI_UNLIKELY(rc != 0)) return dlpi_row_wrong(w, t, row, rc);
     lengths = dlpi_lengths_set(w);
-    if (DLPI_UNLIKELY(lengths || (w->has_special && (dlpi_row_kept(w) || dlpi_row_scratch(w)))))
+    if (DLPI_UNLIKELY(lengths || (w->has_special && (dlpi_row_kept(w) || dlpi_row_held(w)))))
         return dlpi_row_finish(w, t, row, lengths);
     return DLPI_ROW_DONE;
 }
@@ -12159,8 +12159,8 @@ static bool dlpi_rows_replaced(const dlp_pipe *p, const dlpi_unit *t, uint32_t r
 /* Has the row of unit t given up what the first stage wrote for it? */
 static bool dlpi_row_gave_up(const dlpi_worker *w, const dlpi_unit *t) {
     const dlp_pipe *p = w->p;
-    return p->scratch != NULL && w->st->work == 1 &&
-           !p->scratch->ops->scratch->has(p, t->b, t->slot, t->row);
+    return p->holder != NULL && w->st->work == 1 &&
+           !p->holder->ops->holder->has(p, t->b, t->slot, t->row);
 }
 
 /* The dead worker had this unit; ran: its callback, too. */
@@ -12308,7 +12308,7 @@ dlpi_recover(dlpi_worker *w, const dlpi_death *why) {
     dlp_pipe *p = w->p;
     dlpi_recover_errors(w, why);
     if (p->keeper != NULL) p->keeper->ops->keeper->recover(w);
-    if (p->scratch != NULL) p->scratch->ops->scratch->recover(w);
+    if (p->holder != NULL) p->holder->ops->holder->recover(w);
     w->st->ops->recover(w, why);
     dlpi_sleepers_forget(&w->waiters->group[w->id / 32], 1u << w->id % 32); /* B1 */
     dlpi_running_forget(w);
@@ -12540,7 +12540,7 @@ static void dlpi_attempt_point(dlpi_worker *w, dlpi_attempt *a) {
     a->note.used_random = 0;
     memset(a->length, 0, sizeof a->length);
     dlpi_attempt_load(w, a);
-    if (dlpi_row_scratch(w)) p->scratch->ops->scratch->at(w, a->slot, a->row);
+    if (dlpi_row_held(w)) p->holder->ops->holder->at(w, a->slot, a->row);
     dlpi_attempt_item(w, a);
     memcpy(a->data, w->data, sizeof a->data);
     if (a->extra != NULL) p->source->row(w, &a->item, a->slot, a->row, a->extra);
@@ -13282,7 +13282,7 @@ static int dlpi_cache_check(dlp_pipe *p, dlpi_stage *st) {
     if (p->keeper != st) return dlpi_bad_graph(p, st->name, "a pipe has one cache");
     while (before->work < 0) before = &p->stages[before->prev];
     p->kept_by = before->work;
-    if (p->kept_by == 0 && p->scratch != NULL)
+    if (p->kept_by == 0 && p->holder != NULL)
         return dlpi_bad_graph(p, st->name, "it must stand after the map that reads scratch fields");
     snprintf(words, sizeof words, "%" PRIu64 " (one item) to 2^46", least);
     return dlpi_within(p, st->name, "cache.bytes", (int64_t)dlpi_cache_of(p)->bytes, (int64_t)least,
@@ -13644,7 +13644,7 @@ static const dlpi_stage_ops dlpi_guard_ops = {
    Rows without a cell hold nothing that others need. No cell is a state in which nothing moves.
 
    Deaths. In the first stage: a cell in the dead one's hand is nobody's again; a row that has one
-   keeps it, and whoever claims the row finds it (dlpi_scratch_ops.take). In the second: the row is
+   keeps it, and whoever claims the row finds it (dlpi_holder_ops.take). In the second: the row is
    done once more, there or from the first stage on, and has its cell; but if the dead one had given
    it up just before it was to be done, an idempotent map has nothing to read: such a row goes back
    to the first stage (has). So does one that a later stage sends back: it takes another cell.
@@ -13681,13 +13681,13 @@ typedef struct dlpi_scratch { /* what the stage keeps */
 
 /* ---- where all lies: cells; lacking, words of cells, numbers of rows ---- */
 
-static inline const dlpi_scratch *dlpi_scratch_of(const dlp_pipe *p) { return p->scratch->self; }
+static inline const dlpi_scratch *dlpi_scratch_of(const dlp_pipe *p) { return p->holder->self; }
 
 static inline uint8_t *dlpi_scratch_cell(const dlp_pipe *p, uint32_t cell) {
-    return dlpi_area_at(p, DLPI_AREA_OWN + p->scratch->id, cell);
+    return dlpi_area_at(p, DLPI_AREA_OWN + p->holder->id, cell);
 }
 static inline dlpi_scratch_head *dlpi_scratch_head_of(const dlp_pipe *p) {
-    return dlpi_area_at(p, DLPI_REC_OWN + p->scratch->id, 0);
+    return dlpi_area_at(p, DLPI_REC_OWN + p->holder->id, 0);
 }
 static inline dlpi_sleepers *dlpi_scratch_lacking(const dlp_pipe *p) {
     return dlpi_scratch_head_of(p)->lacking;
@@ -13943,7 +13943,7 @@ static bool dlpi_scratch_seen(const dlpi_words *words, dlpi_seen *s, int32_t sta
     return true;
 }
 
-static const dlpi_scratch_ops dlpi_scratch_role = {
+static const dlpi_holder_ops dlpi_scratch_role = {
     .take = dlpi_scratch_take,
     .claimed = dlpi_scratch_claimed,
     .at = dlpi_scratch_at,
@@ -13962,7 +13962,7 @@ static const dlpi_stage_ops dlpi_scratch_kind_ops = {
     .blocks = dlpi_scratch_blocks,
     .live = dlpi_scratch_live,
     .seen = dlpi_scratch_seen,
-    .scratch = &dlpi_scratch_role,
+    .holder = &dlpi_scratch_role,
 };
 
 /* ---------------------------------------------------------------------------------------------
@@ -18358,7 +18358,7 @@ static int dlpi_check_chain(dlp_pipe *p, int first) {
         if (st->ops->sink != NULL) p->sink = st;
         if (st->ops->keeper != NULL) p->keeper = st;
         if (st->ops->lender != NULL) p->lender = st;
-        if (st->ops->scratch != NULL) p->scratch = st;
+        if (st->ops->holder != NULL) p->holder = st;
         if (st->ops->source == NULL) continue;
         p->source = st->ops->source;
         p->source_stage = st;

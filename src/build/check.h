@@ -81,7 +81,7 @@ static int dlpi_check_chain(dlp_pipe *p, int first) {
         if (st->ops->sink != NULL) p->sink = st;
         if (st->ops->keeper != NULL) p->keeper = st;
         if (st->ops->lender != NULL) p->lender = st;
-        if (st->ops->scratch != NULL) p->scratch = st;
+        if (st->ops->holder != NULL) p->holder = st;
         if (st->ops->source == NULL) continue;
         p->source = st->ops->source;
         p->source_stage = st;

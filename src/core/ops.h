@@ -14,7 +14,7 @@
      source   what the rows of a batch are, and when a batch may be scheduled; of several stages
               that have the role the last one has it
      keeper   rows that need not be fetched again
-     scratch  memory that a row has from before the first stage until the second one is done
+     holder   memory that a row has from before the first stage until the second one is done
      lender   what the consumer gets in a batch's place, and the states that go with it
      sink     the last stage of a chain whose results lie elsewhere than in the slot's cell
 
@@ -81,7 +81,7 @@ typedef struct dlpi_keeper_ops { /* by workers of the first stage, up to that of
 
 /* A row has a cell from before its claim in the first stage until just before it is done in the
    second: whatever becomes of it in between. Units are single rows there. */
-typedef struct dlpi_scratch_ops { /* by workers of these two stages */
+typedef struct dlpi_holder_ops { /* by workers of these two stages */
     bool (*take)(struct dlpi_worker *w, const struct dlpi_unit *t); /* to claim t: is there one? */
     void (*claimed)(struct dlpi_worker *w, const struct dlpi_unit *t); /* t was; NULL: nothing */
     void (*at)(struct dlpi_worker *w, uint32_t s,
@@ -91,7 +91,7 @@ typedef struct dlpi_scratch_ops { /* by workers of these two stages */
                   uint32_t rows); /* about to be done in the second; as bits of their word */
     bool (*has)(const dlp_pipe *p, uint64_t b, uint32_t s, uint32_t row); /* its cell, still? */
     void (*recover)(struct dlpi_worker *w);                               /* it died */
-} dlpi_scratch_ops;
+} dlpi_holder_ops;
 
 /* What a lender has handed out: dlp_pipe.out[v], complete; the books are the core's. */
 typedef struct dlpi_handed {
@@ -234,7 +234,7 @@ typedef struct dlpi_stage_ops {
     /* roles */
     const dlpi_source_ops *source;
     const dlpi_keeper_ops *keeper;
-    const dlpi_scratch_ops *scratch;
+    const dlpi_holder_ops *holder;
     const dlpi_lender_ops *lender;
     const dlpi_sink_ops *sink;
 } dlpi_stage_ops;

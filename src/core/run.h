@@ -398,8 +398,8 @@ static inline bool dlpi_row_kept(const dlpi_worker *w) {
 }
 
 /* Has the item fields in a cell of its own, that end before the batch? */
-static inline bool dlpi_row_scratch(const dlpi_worker *w) {
-    return w->p->scratch != NULL && w->st->work <= 1;
+static inline bool dlpi_row_held(const dlpi_worker *w) {
+    return w->p->holder != NULL && w->st->work <= 1;
 }
 
 static inline bool dlpi_row_zeroed(const dlpi_worker *w) {
@@ -414,7 +414,7 @@ static inline void dlpi_row_zero(dlpi_worker *w) {
 }
 
 static bool dlpi_row_has_special(const dlpi_worker *w) {
-    return dlpi_row_kept(w) || dlpi_row_scratch(w) || dlpi_row_zeroed(w) || w->extra != NULL ||
+    return dlpi_row_kept(w) || dlpi_row_held(w) || dlpi_row_zeroed(w) || w->extra != NULL ||
            w->p->items.any_ragged || w->st->w.deadline_ms != 0;
 }
 
@@ -436,7 +436,7 @@ static bool dlpi_row_special(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
         w->note.used_random = 0;
     }
     if (p->items.any_ragged) dlpi_item_lengths(w, t, row);
-    if (dlpi_row_scratch(w)) p->scratch->ops->scratch->at(w, t->slot, row);
+    if (dlpi_row_held(w)) p->holder->ops->holder->at(w, t->slot, row);
     dlpi_row_zero(w);
     if (w->extra != NULL) dlpi_row_extra(w, t->slot, row);
     if (w->st->w.deadline_ms) DLPI_STORE_RLX(&w->block->since_ns, dlpi_now_ns());
@@ -489,9 +489,9 @@ __attribute__((noinline)) static int dlpi_row_wrong(dlpi_worker *w, const dlpi_u
 
 /* Lengths of the item's fields that end before the batch, where it has some: 0, or the code. */
 static int dlpi_row_written(dlpi_worker *w, uint32_t s, uint32_t row) {
-    const dlpi_stage *scratch = w->p->scratch;
-    if (scratch == NULL || !dlpi_writes_first(w)) return 0;
-    return scratch->ops->scratch->written(w, s, row);
+    const dlpi_stage *holder = w->p->holder;
+    if (holder == NULL || !dlpi_writes_first(w)) return 0;
+    return holder->ops->holder->written(w, s, row);
 }
 
 /* The row's callback is done. lengths: it set some. */
@@ -530,7 +530,7 @@ __attribute__((noinline)) static int dlpi_row_try(dlpi_worker *w, const dlpi_uni
     }
     if (DLPI_UNLIKELY(rc != 0)) return dlpi_row_wrong(w, t, row, rc);
     lengths = dlpi_lengths_set(w);
-    if (DLPI_UNLIKELY(lengths || (w->has_special && (dlpi_row_kept(w) || dlpi_row_scratch(w)))))
+    if (DLPI_UNLIKELY(lengths || (w->has_special && (dlpi_row_kept(w) || dlpi_row_held(w)))))
         return dlpi_row_finish(w, t, row, lengths);
     return DLPI_ROW_DONE;
 }

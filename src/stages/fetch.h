@@ -225,7 +225,7 @@ static void dlpi_attempt_point(dlpi_worker *w, dlpi_attempt *a) {
     a->note.used_random = 0;
     memset(a->length, 0, sizeof a->length);
     dlpi_attempt_load(w, a);
-    if (dlpi_row_scratch(w)) p->scratch->ops->scratch->at(w, a->slot, a->row);
+    if (dlpi_row_held(w)) p->holder->ops->holder->at(w, a->slot, a->row);
     dlpi_attempt_item(w, a);
     memcpy(a->data, w->data, sizeof a->data);
     if (a->extra != NULL) p->source->row(w, &a->item, a->slot, a->row, a->extra);

@@ -27,7 +27,7 @@
    Rows without a cell hold nothing that others need. No cell is a state in which nothing moves.
 
    Deaths. In the first stage: a cell in the dead one's hand is nobody's again; a row that has one
-   keeps it, and whoever claims the row finds it (dlpi_scratch_ops.take). In the second: the row is
+   keeps it, and whoever claims the row finds it (dlpi_holder_ops.take). In the second: the row is
    done once more, there or from the first stage on, and has its cell; but if the dead one had given
    it up just before it was to be done, an idempotent map has nothing to read: such a row goes back
    to the first stage (has). So does one that a later stage sends back: it takes another cell.
@@ -64,13 +64,13 @@ typedef struct dlpi_scratch { /* what the stage keeps */
 
 /* ---- where all lies: cells; lacking, words of cells, numbers of rows ---- */
 
-static inline const dlpi_scratch *dlpi_scratch_of(const dlp_pipe *p) { return p->scratch->self; }
+static inline const dlpi_scratch *dlpi_scratch_of(const dlp_pipe *p) { return p->holder->self; }
 
 static inline uint8_t *dlpi_scratch_cell(const dlp_pipe *p, uint32_t cell) {
-    return dlpi_area_at(p, DLPI_AREA_OWN + p->scratch->id, cell);
+    return dlpi_area_at(p, DLPI_AREA_OWN + p->holder->id, cell);
 }
 static inline dlpi_scratch_head *dlpi_scratch_head_of(const dlp_pipe *p) {
-    return dlpi_area_at(p, DLPI_REC_OWN + p->scratch->id, 0);
+    return dlpi_area_at(p, DLPI_REC_OWN + p->holder->id, 0);
 }
 static inline dlpi_sleepers *dlpi_scratch_lacking(const dlp_pipe *p) {
     return dlpi_scratch_head_of(p)->lacking;
@@ -326,7 +326,7 @@ static bool dlpi_scratch_seen(const dlpi_words *words, dlpi_seen *s, int32_t sta
     return true;
 }
 
-static const dlpi_scratch_ops dlpi_scratch_role = {
+static const dlpi_holder_ops dlpi_scratch_role = {
     .take = dlpi_scratch_take,
     .claimed = dlpi_scratch_claimed,
     .at = dlpi_scratch_at,
@@ -345,5 +345,5 @@ static const dlpi_stage_ops dlpi_scratch_kind_ops = {
     .blocks = dlpi_scratch_blocks,
     .live = dlpi_scratch_live,
     .seen = dlpi_scratch_seen,
-    .scratch = &dlpi_scratch_role,
+    .holder = &dlpi_scratch_role,
 };

@@ -18,8 +18,8 @@
 # its own (the last argument there). src/doc, and src/s3, a product of its own, are not looked at.
 #
 # What is a name: an identifier in src/core or src/build that has part, shard, split, slice, chunk,
-# transfer, xfer, device, cache, stream or preload in it, in any case; not cache_line, nor partial.
-# Each use counts.
+# transfer, xfer, device, cache, stream, preload, scratch or push in it, in any case; not cache_line,
+# nor partial. Each use counts.
 dir=build/features
 . tests/rig/shell_rig
 fresh_dir
@@ -80,8 +80,17 @@ found_in() { # SRC FILE...
             "DLP_ORDER_BATCHES", "stages/lists[.]h|order/.*")
         feature("tensors", "exported|n_exported|exported_closed",
             "dlpi_exported_[a-z_]+", "", "device/dlpack[.]h")
+        feature("scratch", "scratch_[a-z_]+", "dlpi_scratch_[a-z_]+", "DLP_STAGE_SCRATCH",
+            "(stages|open)/scratch[.]h")
+        feature("expand", "expand", "dlpi_expand_[a-z_]+", "DLP_STAGE_(EXPAND|FOUND)",
+            "(source|open)/(expand|pack[a-z_]*)[.]h|report/packing[.]h|" \
+            "(stages|source|open)/found[a-z_]*[.]h")
+        feature("pack", "pack", "dlpi_(pack|fit)_[a-z_]+", "DLP_PACK_[A-Z]+|DLP_STAGE_PACK",
+            "(source|open)/pack[a-z_]*[.]h|report/packing[.]h")
+        feature("push", "push", "dlpi_push_[a-z_]+", "DLP_PUSH_[A-Z]+", "source/push[.]h")
+        feature("guard", "guard", "", "DLP_STAGE_GUARD", "(stages|open)/guard[.]h")
         feature("trace", "trace_events|trace_bytes|trace", "dlpi_trace_[a-z_]+", "", "report/.*")
-        names = "part|shard|split|slice|chunk|transfer|xfer|device|cache|stream|preload"
+        names = "part|shard|split|slice|chunk|transfer|xfer|device|cache|stream|preload|scratch|push"
     }
 
     # The line without comments and with empty strings.
