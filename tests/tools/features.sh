@@ -18,8 +18,8 @@
 # its own (the last argument there). src/doc, and src/s3, a product of its own, are not looked at.
 #
 # What is a name: an identifier in src/core or src/build that has part, shard, split, slice, chunk,
-# transfer, xfer, device, cache, stream, preload, scratch or push in it, in any case; not cache_line,
-# nor partial. Each use counts.
+# transfer, xfer, device, cache, stream, preload, scratch or push in it, in any case; but for
+# cache_line and partial. Each use counts.
 dir=build/features
 . tests/rig/shell_rig
 fresh_dir
@@ -90,7 +90,8 @@ found_in() { # SRC FILE...
         feature("push", "push", "dlpi_push_[a-z_]+", "DLP_PUSH_[A-Z]+", "source/push[.]h")
         feature("guard", "guard", "", "DLP_STAGE_GUARD", "(stages|open)/guard[.]h")
         feature("trace", "trace_events|trace_bytes|trace", "dlpi_trace_[a-z_]+", "", "report/.*")
-        names = "part|shard|split|slice|chunk|transfer|xfer|device|cache|stream|preload|scratch|push"
+        names = "part|shard|split|slice|chunk|transfer|xfer|device|cache|stream|preload|" \
+            "scratch|push"
     }
 
     # The line without comments and with empty strings.
