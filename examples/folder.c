@@ -13,6 +13,7 @@
 #include "../dlpipe.h" /* before any system header */
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #ifdef USE_JPEG
 #include <setjmp.h>
