@@ -2124,8 +2124,8 @@ DLPDEF int dlp_pipe_state(dlp_pipe *p, const dlp_batch *batch, dlp_state *out);
    does not wait or allocate. */
 DLPDEF int dlp_pipe_set_workers(dlp_pipe *p, dlp_stage stage, int n);
 
-/* Return the number of batches in an epoch; -1: not started, DLP_ORDER_BATCHES, or a stream.
-   Consumer. */
+/* Return the number of batches in an epoch; -1: not started, or nobody knows (DLP_ORDER_BATCHES, a
+   stream, >>found); DLP_FOREVER: it has no end (steps_per_epoch) - consumer. */
 DLPDEF int64_t dlp_pipe_batches_per_epoch(const dlp_pipe *p);
 
 /* Keep what fetch and the item maps and guards in front of it made of an item, from one epoch to
@@ -2511,7 +2511,8 @@ typedef struct dlp_part_desc {
                                   when world_size changes */
     int32_t shuffle_parts;    /* 1: parts in an order of each epoch's own */
     int32_t shuffle_items;    /* 1: items inside a part, likewise */
-    uint64_t steps_per_epoch; /* 0: every item once. Else full batches in an epoch */
+    int64_t steps_per_epoch;  /* 0: every item once. Else full batches in an epoch; with max_items
+                                  DLP_FOREVER, too */
     dlp_part_fn load;         /* required */
     void *user;               /* borrowed until close */
     dlp_workers_desc workers; /* the part workers; num_workers 0: 1, which loads ahead of the
@@ -2603,6 +2604,9 @@ DLPDEF int dlp_part_files_load(void *files, dlp_part *part);
      steps_per_epoch > 0    so many full batches, on each rank; a stream that is out goes on with
                             its next pass, shuffled in another way. Where pass after pass has no
                             item, that is an error. Each epoch begins with the first pass
+     DLP_FOREVER            an epoch without an end: passes follow each other, nothing is ever left
+                            out, and dlp_pipe_batches_per_epoch is DLP_FOREVER. dlp_pipe_next_epoch
+                            leaves it. A state is as exact at its 10^9th batch as at the first
      0, DLP_LAST_DROP       one rank: ends before the first batch that is not full
      0, _PARTIAL, _PAD      one rank: ends when all streams are out. Rows of streams that are out
                             are zeros, with valid[] 0 and index UINT64_MAX; with one stream and
@@ -2664,7 +2668,7 @@ typedef struct dlp_expand_desc {
                                   for each worker, of tiny items up to 1024. Fewer than needed is
                                   an error of start */
     uint32_t streams;         /* C, as of >>found; 0: 1 */
-    uint64_t steps_per_epoch; /* as there */
+    int64_t steps_per_epoch;  /* as there */
     int32_t shuffle_items;    /* 1: an input's items in a keyed permutation */
     int32_t uneven;           /* as there */
     uint64_t id;              /* the user's number for what expand does, part of a state's
@@ -2750,7 +2754,7 @@ typedef struct dlp_pack_desc {
     uint32_t queue_size;      /* cells, one for each document at once; 0: what is needed, and one
                                  more for each worker. Fewer than needed is an error of start */
     uint32_t streams;         /* C, as of >>found; 0: 1 */
-    uint64_t steps_per_epoch; /* as there */
+    int64_t steps_per_epoch;  /* as there */
     uint64_t id;              /* the user's number for what fetch does, such as of a tokenizer, part
                                  of a state's fingerprint */
     dlp_workers_desc workers; /* those that call fetch's callback; num_workers 0: 1, which reads
@@ -6105,6 +6109,10 @@ typedef struct dlpi_found_plan {
     } passes[2]; /* streams are in this pass or that */
 } dlpi_found_plan;
 
+/* Steps of an epoch without an end: so many that nobody sees it, and that, by the 2^20 rows of a
+   batch, there is room for them. */
+#define DLPI_FOUND_ENDLESS (UINT64_C(1) << 43)
+
 /* Inputs of stream s in a pass. */
 static inline uint64_t dlpi_found_inputs(const dlpi_found_plan *q, uint64_t s) {
     return (q->n_inputs - s + q->streams - 1) / q->streams;
@@ -6165,11 +6173,13 @@ static inline uint32_t dlpi_bits_of(uint64_t most) {
     return most == 0 ? 1u : 64u - (uint32_t)__builtin_clzll(most);
 }
 
-/* Bits of an ordinal. Where passes repeat, one in 64 has an item. */
+/* Bits of an ordinal. Where passes repeat, one in 64 has an item; 10^12 inputs of a stream in an
+   epoch, which no epoch reads, or 10^13 in one without an end. */
 static uint32_t dlpi_found_ordinal_bits(const dlpi_found_plan *q) {
     uint64_t each = dlpi_found_inputs(q, 0), rows = q->steps * (q->batch / q->streams);
     uint32_t bits = dlpi_bits_of(each) + (q->steps ? dlpi_bits_of(rows) + 6 : 0);
-    return bits < 40 ? bits : 40; /* 10^12 inputs of a stream in an epoch, which no epoch reads */
+    uint32_t most = q->steps == DLPI_FOUND_ENDLESS ? 44 : 40;
+    return bits < most ? bits : most;
 }
 
 static void dlpi_bits_put(uint8_t *at, uint32_t *bit, uint32_t n, uint64_t value) {
@@ -15416,7 +15426,8 @@ static int dlpi_parts_bounds(dlp_pipe *p, const dlpi_stage *st, const dlp_part_d
         {DLPI_AT(dlp_part_desc, streams), 0, 1 << 20, "0..2^20, a divisor of batch_size"},
         {DLPI_AT(dlp_part_desc, shuffle_parts), 0, 1, "0 or 1"},
         {DLPI_AT(dlp_part_desc, shuffle_items), 0, 1, "0 or 1"},
-        {DLPI_AT(dlp_part_desc, steps_per_epoch), 0, DLPI_MAX_ITEMS, "0..2^48"},
+        {DLPI_AT(dlp_part_desc, steps_per_epoch), 0, DLPI_MAX_ITEMS,
+         "0..2^48; DLP_FOREVER with max_items, where load counts"},
     };
     dlpi_check_bounds(p, st->name, d, DLPI_ROWS(bounds));
     if (d->queue_size == 1) dlpi_bad(p, st->name, "queue_size", "0, or 2..4096", 1);
@@ -15459,7 +15470,7 @@ static int dlpi_parts_take(dlp_pipe *p, dlpi_stage *st, const dlp_part_desc *d) 
     st->user = d->user;
     q->plan.n_parts = d->n_parts;
     q->plan.streams = d->streams ? d->streams : 1;
-    q->plan.steps = d->steps_per_epoch;
+    q->plan.steps = (uint64_t)d->steps_per_epoch;
     q->plan.shuffle_parts = d->shuffle_parts != 0;
     q->plan.shuffle_items = d->shuffle_items != 0;
     q->plan.first = calloc((size_t)d->n_parts + 1, sizeof *q->plan.first);
@@ -16059,6 +16070,18 @@ static inline dlpi_found_row *dlpi_found_rows_of(const dlp_pipe *p, uint32_t s) 
 
 /* ---- what the desc may say, and what follows ---- */
 
+/* What descs, of which this is a copy, say of an epoch's end. */
+static int dlpi_found_take_ends(dlp_pipe *p, dlpi_stage *st) {
+    dlpi_found *q = st->self;
+    const int64_t steps = q->d.steps_per_epoch;
+    q->plan.steps = steps == DLP_FOREVER ? DLPI_FOUND_ENDLESS : (uint64_t)steps;
+    if (steps != DLP_FOREVER)
+        dlpi_within(p, st->name, "steps_per_epoch", steps, 0, INT64_C(1) << 40,
+                    "0..2^40, or DLP_FOREVER");
+    dlpi_within(p, st->name, "uneven", q->d.uneven, 0, 1, "0 or 1");
+    return p->err.code;
+}
+
 /* What has no meaning where counts are not known in advance. */
 static int dlpi_found_refuses(dlp_pipe *p) {
     const dlpi_stage *st = p->source_stage;
@@ -16122,7 +16145,11 @@ static int dlpi_found_lengths(dlp_pipe *p) {
     q->cursors.ordinal_bits = dlpi_found_ordinal_bits(&q->plan);
     q->cursors.used_bits = dlpi_bits_of(q->most_items);
     q->cursors.place_bits = q->plan.window ? dlpi_bits_of(q->plan.window - 1) : 0;
-    if (q->plan.steps) return dlpi_epoch_of(p, q->plan.steps * p->global_batch);
+    if (q->plan.steps) {
+        rc = dlpi_epoch_of(p, q->plan.steps * p->global_batch);
+        if (q->plan.steps == DLPI_FOUND_ENDLESS) p->batches_per_epoch = (uint64_t)DLP_FOREVER;
+        return rc;
+    }
     p->samples = DLPI_MAX_ITEMS; /* nobody knows the epoch's length */
     p->batches_per_epoch = UINT64_MAX;
     return DLP_OK;
@@ -20961,10 +20988,8 @@ static int dlpi_found_bounds(dlp_pipe *p, const dlpi_stage *st, const dlp_part_d
         {DLPI_AT(dlp_part_desc, streams), 0, 1 << 16, "0..2^16, a divisor of batch_size"},
         {DLPI_AT(dlp_part_desc, shuffle_parts), 0, 1, "0 or 1"},
         {DLPI_AT(dlp_part_desc, shuffle_items), 0, 1, "0 or 1"},
-        {DLPI_AT(dlp_part_desc, uneven), 0, 1, "0 or 1"},
         {DLPI_AT(dlp_part_desc, max_items), 1, INT64_C(1) << 31, "1..2^31"},
         {DLPI_AT(dlp_part_desc, min_items), 0, INT64_C(1) << 31, "0..max_items"},
-        {DLPI_AT(dlp_part_desc, steps_per_epoch), 0, INT64_C(1) << 40, "0..2^40"},
         {DLPI_AT(dlp_part_desc, window), 0, DLPI_FOUND_WINDOW, "0..2^24"},
     };
     dlpi_check_bounds(p, st->name, d, DLPI_ROWS(bounds));
@@ -20985,12 +21010,11 @@ static int dlpi_found_take(dlp_pipe *p, dlpi_stage *st, const dlp_part_desc *d) 
     q->least_items = d->min_items ? d->min_items : 1;
     q->plan.n_inputs = d->n_parts;
     q->plan.streams = d->streams ? d->streams : 1;
-    q->plan.steps = d->steps_per_epoch;
     q->plan.most = d->max_items;
     q->plan.window = d->window;
     q->plan.shuffle_inputs = d->shuffle_parts != 0;
     q->plan.shuffle_items = d->shuffle_items != 0;
-    return DLP_OK;
+    return dlpi_found_take_ends(p, st);
 }
 
 static int dlpi_found_sizes(dlp_pipe *p) {
@@ -21111,9 +21135,7 @@ static int dlpi_expand_take(dlp_pipe *p, dlpi_stage *st, const dlp_expand_desc *
         {DLPI_AT(dlp_expand_desc, n_fields), 0, DLP_MAX_FIELDS, "0..16"},
         {DLPI_AT(dlp_expand_desc, queue_size), 0, DLPI_FOUND_CELLS, "0..2^16"},
         {DLPI_AT(dlp_expand_desc, streams), 0, 1 << 16, "0..2^16, a divisor of batch_size"},
-        {DLPI_AT(dlp_expand_desc, steps_per_epoch), 0, INT64_C(1) << 40, "0..2^40"},
         {DLPI_AT(dlp_expand_desc, shuffle_items), 0, 1, "0 or 1"},
-        {DLPI_AT(dlp_expand_desc, uneven), 0, 1, "0 or 1"},
         {DLPI_AT(dlp_expand_desc, window), 0, DLPI_FOUND_WINDOW, "0..2^24"},
     };
     int rc = dlpi_check_bounds(p, st->name, d, DLPI_ROWS(bounds));
@@ -21125,18 +21147,19 @@ static int dlpi_expand_take(dlp_pipe *p, dlpi_stage *st, const dlp_expand_desc *
                         (int64_t)d->n_fields);
     if ((rc = dlpi_check_input_workers(p, st)) != DLP_OK) return rc;
     x->d = *d;
-    if (d->n_fields > 0) memcpy(st->fields, d->fields, d->n_fields * sizeof *st->fields);
     x->found.d = (dlp_part_desc){.manifest_id = d->id,
                                  .queue_size = d->queue_size,
                                  .max_items = d->expand ? d->max_out : 1,
+                                 .steps_per_epoch = d->steps_per_epoch,
                                  .uneven = d->uneven};
     x->found.most_items = x->found.d.max_items;
     x->found.least_items = 1;
     x->found.plan.streams = d->streams ? d->streams : 1;
-    x->found.plan.steps = d->steps_per_epoch;
     x->found.plan.most = x->found.most_items;
     x->found.plan.window = d->window;
     x->found.plan.shuffle_items = d->shuffle_items != 0;
+    if ((rc = dlpi_found_take_ends(p, st)) != DLP_OK) return rc;
+    if (d->n_fields > 0) memcpy(st->fields, d->fields, d->n_fields * sizeof *st->fields);
     return dlpi_keep_names(p, st, d->n_fields);
 }
 
@@ -21844,10 +21867,8 @@ static int dlpi_pack_bounds(dlp_pipe *p, const dlpi_stage *st, const dlp_pack_de
         {DLPI_AT(dlp_pack_desc, longer), 0, DLP_PACK_LONGER_ERROR, "DLP_PACK_LONGER_*"},
         {DLPI_AT(dlp_pack_desc, max_segments), 0, 4096, "0..4096"},
         {DLPI_AT(dlp_pack_desc, positions), 0, 1, "0 or 1"},
-        {DLPI_AT(dlp_pack_desc, uneven), 0, 1, "0 or 1"},
         {DLPI_AT(dlp_pack_desc, queue_size), 0, DLPI_FOUND_CELLS, "0..65536"},
         {DLPI_AT(dlp_pack_desc, streams), 0, 1 << 16, "0..2^16, a divisor of batch_size"},
-        {DLPI_AT(dlp_pack_desc, steps_per_epoch), 0, INT64_C(1) << 40, "0..2^40"},
     };
     int rc = dlpi_check_bounds(p, st->name, d, DLPI_ROWS(bounds));
     if (rc == DLP_OK && d->overlap >= d->tokens)
@@ -21870,12 +21891,14 @@ static int dlpi_pack_take(dlp_pipe *p, dlpi_stage *st, const dlp_pack_desc *d) {
     if (rc != DLP_OK) return rc;
     k->d = *d;
     if (d->rule == DLP_PACK_FIT && d->window == 0) k->d.window = 256;
-    q->d = (dlp_part_desc){.manifest_id = d->id, .queue_size = d->queue_size, .uneven = d->uneven};
+    q->d = (dlp_part_desc){.manifest_id = d->id,
+                           .queue_size = d->queue_size,
+                           .steps_per_epoch = d->steps_per_epoch,
+                           .uneven = d->uneven};
     q->least_items = 1;
     q->counts_bytes = sizeof(dlpi_found_counts) + DLPI_PACK_WORDS * 8;
     q->plan.streams = d->streams ? d->streams : 1;
-    q->plan.steps = d->steps_per_epoch;
-    return DLP_OK;
+    return dlpi_found_take_ends(p, st);
 }
 
 /* ---- fields ---- */
