@@ -100,7 +100,8 @@ def body(rows):
         cells = " | ".join(cell(by.get(r)) for r in columns)
         out.append(f"| {name}, {unit} | {peer or ''} | {cells} |")
     if disturbed:
-        out += ["", "Disturbed in every round, so not shown: " + "; ".join(dict.fromkeys(disturbed)) + "."]
+        names = "; ".join(dict.fromkeys(disturbed))
+        out += ["", f"Disturbed in every round, so not shown: {names}."]
     return out
 
 
