@@ -37,7 +37,7 @@ typedef struct dlp_expand_desc {
                                   for each worker, of tiny items up to 1024. Fewer than needed is
                                   an error of start */
     uint32_t streams;         /* C, as of >>found; 0: 1 */
-    uint64_t steps_per_epoch; /* as there */
+    int64_t steps_per_epoch;  /* as there */
     int32_t shuffle_items;    /* 1: an input's items in a keyed permutation */
     int32_t uneven;           /* as there */
     uint64_t id;              /* the user's number for what expand does, part of a state's

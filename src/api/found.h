@@ -26,6 +26,9 @@
      steps_per_epoch > 0    so many full batches, on each rank; a stream that is out goes on with
                             its next pass, shuffled in another way. Where pass after pass has no
                             item, that is an error. Each epoch begins with the first pass
+     DLP_FOREVER            an epoch without an end: passes follow each other, nothing is ever left
+                            out, and dlp_pipe_batches_per_epoch is DLP_FOREVER. dlp_pipe_next_epoch
+                            leaves it. A state is as exact at its 10^9th batch as at the first
      0, DLP_LAST_DROP       one rank: ends before the first batch that is not full
      0, _PARTIAL, _PAD      one rank: ends when all streams are out. Rows of streams that are out
                             are zeros, with valid[] 0 and index UINT64_MAX; with one stream and

@@ -57,7 +57,8 @@ typedef struct dlp_part_desc {
                                   when world_size changes */
     int32_t shuffle_parts;    /* 1: parts in an order of each epoch's own */
     int32_t shuffle_items;    /* 1: items inside a part, likewise */
-    uint64_t steps_per_epoch; /* 0: every item once. Else full batches in an epoch */
+    int64_t steps_per_epoch;  /* 0: every item once. Else full batches in an epoch; with max_items
+                                  DLP_FOREVER, too */
     dlp_part_fn load;         /* required */
     void *user;               /* borrowed until close */
     dlp_workers_desc workers; /* the part workers; num_workers 0: 1, which loads ahead of the

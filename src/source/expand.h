@@ -124,9 +124,7 @@ static int dlpi_expand_take(dlp_pipe *p, dlpi_stage *st, const dlp_expand_desc *
         {DLPI_AT(dlp_expand_desc, n_fields), 0, DLP_MAX_FIELDS, "0..16"},
         {DLPI_AT(dlp_expand_desc, queue_size), 0, DLPI_FOUND_CELLS, "0..2^16"},
         {DLPI_AT(dlp_expand_desc, streams), 0, 1 << 16, "0..2^16, a divisor of batch_size"},
-        {DLPI_AT(dlp_expand_desc, steps_per_epoch), 0, INT64_C(1) << 40, "0..2^40"},
         {DLPI_AT(dlp_expand_desc, shuffle_items), 0, 1, "0 or 1"},
-        {DLPI_AT(dlp_expand_desc, uneven), 0, 1, "0 or 1"},
         {DLPI_AT(dlp_expand_desc, window), 0, DLPI_FOUND_WINDOW, "0..2^24"},
     };
     int rc = dlpi_check_bounds(p, st->name, d, DLPI_ROWS(bounds));
@@ -138,18 +136,19 @@ static int dlpi_expand_take(dlp_pipe *p, dlpi_stage *st, const dlp_expand_desc *
                         (int64_t)d->n_fields);
     if ((rc = dlpi_check_input_workers(p, st)) != DLP_OK) return rc;
     x->d = *d;
-    if (d->n_fields > 0) memcpy(st->fields, d->fields, d->n_fields * sizeof *st->fields);
     x->found.d = (dlp_part_desc){.manifest_id = d->id,
                                  .queue_size = d->queue_size,
                                  .max_items = d->expand ? d->max_out : 1,
+                                 .steps_per_epoch = d->steps_per_epoch,
                                  .uneven = d->uneven};
     x->found.most_items = x->found.d.max_items;
     x->found.least_items = 1;
     x->found.plan.streams = d->streams ? d->streams : 1;
-    x->found.plan.steps = d->steps_per_epoch;
     x->found.plan.most = x->found.most_items;
     x->found.plan.window = d->window;
     x->found.plan.shuffle_items = d->shuffle_items != 0;
+    if ((rc = dlpi_found_take_ends(p, st)) != DLP_OK) return rc;
+    if (d->n_fields > 0) memcpy(st->fields, d->fields, d->n_fields * sizeof *st->fields);
     return dlpi_keep_names(p, st, d->n_fields);
 }
 

@@ -134,6 +134,18 @@ static inline dlpi_found_row *dlpi_found_rows_of(const dlp_pipe *p, uint32_t s) 
 
 /* ---- what the desc may say, and what follows ---- */
 
+/* What descs, of which this is a copy, say of an epoch's end. */
+static int dlpi_found_take_ends(dlp_pipe *p, dlpi_stage *st) {
+    dlpi_found *q = st->self;
+    const int64_t steps = q->d.steps_per_epoch;
+    q->plan.steps = steps == DLP_FOREVER ? DLPI_FOUND_ENDLESS : (uint64_t)steps;
+    if (steps != DLP_FOREVER)
+        dlpi_within(p, st->name, "steps_per_epoch", steps, 0, INT64_C(1) << 40,
+                    "0..2^40, or DLP_FOREVER");
+    dlpi_within(p, st->name, "uneven", q->d.uneven, 0, 1, "0 or 1");
+    return p->err.code;
+}
+
 /* What has no meaning where counts are not known in advance. */
 static int dlpi_found_refuses(dlp_pipe *p) {
     const dlpi_stage *st = p->source_stage;
@@ -197,7 +209,11 @@ static int dlpi_found_lengths(dlp_pipe *p) {
     q->cursors.ordinal_bits = dlpi_found_ordinal_bits(&q->plan);
     q->cursors.used_bits = dlpi_bits_of(q->most_items);
     q->cursors.place_bits = q->plan.window ? dlpi_bits_of(q->plan.window - 1) : 0;
-    if (q->plan.steps) return dlpi_epoch_of(p, q->plan.steps * p->global_batch);
+    if (q->plan.steps) {
+        rc = dlpi_epoch_of(p, q->plan.steps * p->global_batch);
+        if (q->plan.steps == DLPI_FOUND_ENDLESS) p->batches_per_epoch = (uint64_t)DLP_FOREVER;
+        return rc;
+    }
     p->samples = DLPI_MAX_ITEMS; /* nobody knows the epoch's length */
     p->batches_per_epoch = UINT64_MAX;
     return DLP_OK;

@@ -66,7 +66,8 @@ static int dlpi_parts_bounds(dlp_pipe *p, const dlpi_stage *st, const dlp_part_d
         {DLPI_AT(dlp_part_desc, streams), 0, 1 << 20, "0..2^20, a divisor of batch_size"},
         {DLPI_AT(dlp_part_desc, shuffle_parts), 0, 1, "0 or 1"},
         {DLPI_AT(dlp_part_desc, shuffle_items), 0, 1, "0 or 1"},
-        {DLPI_AT(dlp_part_desc, steps_per_epoch), 0, DLPI_MAX_ITEMS, "0..2^48"},
+        {DLPI_AT(dlp_part_desc, steps_per_epoch), 0, DLPI_MAX_ITEMS,
+         "0..2^48; DLP_FOREVER with max_items, where load counts"},
     };
     dlpi_check_bounds(p, st->name, d, DLPI_ROWS(bounds));
     if (d->queue_size == 1) dlpi_bad(p, st->name, "queue_size", "0, or 2..4096", 1);
@@ -109,7 +110,7 @@ static int dlpi_parts_take(dlp_pipe *p, dlpi_stage *st, const dlp_part_desc *d) 
     st->user = d->user;
     q->plan.n_parts = d->n_parts;
     q->plan.streams = d->streams ? d->streams : 1;
-    q->plan.steps = d->steps_per_epoch;
+    q->plan.steps = (uint64_t)d->steps_per_epoch;
     q->plan.shuffle_parts = d->shuffle_parts != 0;
     q->plan.shuffle_items = d->shuffle_items != 0;
     q->plan.first = calloc((size_t)d->n_parts + 1, sizeof *q->plan.first);
