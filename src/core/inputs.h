@@ -20,7 +20,7 @@
      FAILED
        ^  ^                    |  ^                                 |                  |
        |  +--scheduler: a swap ---+  +-- failed, or dead: tried again -+                  |
-       |                          +-- scheduler: a run goes on behind the input that failed --+
+       |                         +-- scheduler: a run goes on behind the one that failed -+
        +----------------------- scheduler: it is needed no more --------------------+
 
    Inputs that take little time come in runs: a cell has `run` of them, one after the other, and
@@ -52,8 +52,8 @@
    says LOADED leaves its number there; recovery, which is alone with a dead worker's words, makes
    it OPEN again, and the next worker begins at the first byte: nobody reads bytes that are not
    LOADED. Of a run it begins with the input that was being loaded: those before are in `made`, a
-   release store after their bytes and counts. One that dies after LOADED has done all but counting the load and waking: recovery
-   counts one (Q2), and wakes everybody. */
+   release store after their bytes and counts. One that dies after LOADED has done all but counting
+   the load and waking: recovery counts one (Q2), and wakes everybody. */
 
 #define DLPI_INPUT_OPEN UINT32_C(0x1000000)
 #define DLPI_INPUT_LOADED UINT32_C(0x1000001)
@@ -62,8 +62,8 @@
 #define DLPI_INPUT_LOOK 64u /* open cells: which is the oldest of them? */
 #define DLPI_INPUT_TOLD 64u
 #define DLPI_INPUT_CHEAP_NS 2000u
-#define DLPI_INPUT_RUN 32u      /* inputs of a cell, at most, */
-#define DLPI_INPUT_RUN_NS 8000u /* which take so long together */
+#define DLPI_INPUT_RUN 32u                             /* inputs of a cell, at most, */
+#define DLPI_INPUT_RUN_NS 8000u                        /* which take so long together */
 #define DLPI_INPUT_GUARD ((uint64_t)DLPI_DEBUG * 4096) /* before an input, aligned so */
 
 typedef struct dlpi_input_one { /* of a run */
@@ -323,7 +323,7 @@ static uint32_t dlpi_input_all(dlpi_worker *w, uint32_t c, dlpi_input *cell) {
         one[i].items = cell->items;
         dlpi_bump(&w->block->items, 1);
         dlpi_bump(&w->block->bytes, cell->bytes);
-        cell->rec = 0; /* the next one's */
+        cell->rec = 0;                      /* the next one's */
         DLPI_STORE_REL(&cell->made, i + 1); /* Q1: to whoever loads it after our death */
         if (dlpi_stopped(w->p) && i + 1 < n) return DLPI_INPUT_OPEN;
     }

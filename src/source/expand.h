@@ -8,7 +8,7 @@
    one behind the other, each as its lengths and its fields; behind them the input itself, where
    expand reads one. Fetch, whose workers otherwise call the user, copies items into rows. */
 
-#define DLPI_EXPAND_RUN_BYTES 8192u      /* of the inputs of a cell, where they are several, and */
+#define DLPI_EXPAND_RUN_BYTES 8192u       /* of the inputs of a cell, where they are several, and */
 #define DLPI_EXPAND_CELLS_BYTES 0x400000u /* of all cells that are needed */
 
 typedef struct dlpi_expand {
