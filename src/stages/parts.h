@@ -280,15 +280,11 @@ static void dlpi_part_issue(dlp_pipe *p, uint32_t c, uint64_t epoch, uint64_t pa
     u->epoch = epoch;
     u->until = UINT64_MAX;
     u->used = 0;
-    DLPI_STORE_RLX(&cell->used, UINT64_C(0)); /* for observers */
     u->ticket = ++q->tickets;
-    cell->index = part;
+    dlpi_input_reset(cell, epoch, 1);
+    cell->one[0].index = cell->index = part;
     cell->first = q->plan.first[part];
     cell->items = dlpi_part_size(&q->plan, part);
-    cell->epoch = epoch;
-    cell->bytes = 0;
-    DLPI_STORE_RLX(&cell->due_ns, UINT64_C(0)); /* ordered by state */
-    cell->rec = 0;
     dlpi_input_offer(p, c, u->ticket);
 }
 

@@ -130,15 +130,15 @@ static void any_case(uint64_t *random, int processes) {
         CHECK(found_run(&r, INT64_MAX, NULL) == batches(&r));
     }
     if (test_failures != before)
-        printf(
-            "  parts %d most %d how %u streams %u batch %u last %d steps %d shuffle %d workers "
-            "%d %d threaded %d epochs %d world %u prefetch %d collate %d kill %u window %u weights %d\n",
-            (int)r.d.parts.n_parts, (int)r.d.parts.max_items, how, r.d.parts.streams,
-            r.d.loader.batch_size, r.d.loader.batch.last, (int)r.d.parts.steps_per_epoch,
-            r.d.loader.shuffle, r.d.parts.workers.num_workers, r.d.loader.num_workers,
-            r.d.loader.sampler.threaded, (int)r.d.loader.epochs, world,
-            r.d.loader.pipe.prefetch_factor, r.d.loader.batch.collate != NULL, seen->kill_every,
-            r.d.parts.window, r.d.parts.weights != NULL);
+        printf("  parts %d most %d how %u streams %u batch %u last %d steps %d shuffle %d workers "
+               "%d %d threaded %d epochs %d world %u prefetch %d collate %d kill %u window %u "
+               "weights %d\n",
+               (int)r.d.parts.n_parts, (int)r.d.parts.max_items, how, r.d.parts.streams,
+               r.d.loader.batch_size, r.d.loader.batch.last, (int)r.d.parts.steps_per_epoch,
+               r.d.loader.shuffle, r.d.parts.workers.num_workers, r.d.loader.num_workers,
+               r.d.loader.sampler.threaded, (int)r.d.loader.epochs, world,
+               r.d.loader.pipe.prefetch_factor, r.d.loader.batch.collate != NULL, seen->kill_every,
+               r.d.parts.window, r.d.parts.weights != NULL);
 }
 
 static void run__any_wiring__as_written_down(uint64_t seed) {
@@ -182,8 +182,7 @@ static void weights__of_items__streams_end_together(void) {
         for (int weighed = 0; weighed < 2; weighed++)
             weights__spread(seed, weighed != 0, &drop[weighed], &mean[weighed]);
     printf(
-        "  left out by DROP: %.2f %%, by weights %.2f %%; by steps of the mean: %.2f %%, by weights "
-        "%.2f %%\n",
+        "  left out by DROP: %.2f %%, by weights %.2f %%; by the mean of steps: %.2f %%, %.2f %%\n",
         (double)drop[0] / 2000, (double)drop[1] / 2000, (double)mean[0] / 2000,
         (double)mean[1] / 2000);
     CHECK(drop[0] > 20 * 1000 && drop[0] < 20 * 3000 && drop[1] < 20 * 20);
