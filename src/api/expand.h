@@ -47,6 +47,8 @@ typedef struct dlp_expand_desc {
                                   which makes items ahead of the consumer; DLP_NONE: made in next.
                                   dispatch: CLAIM; workers_max: 0. name NULL: "expand" */
     uint32_t window;          /* items of a stream that are shuffled at a time, as of >>found */
+    int64_t (*agree)(void *user, int64_t mine, int most); /* as of >>found */
+    void *agree_user;                                     /* borrowed until close */
 } dlp_expand_desc;
 
 /* Add the stage, between sampler (or repeat) and fetch. The sampler is sequential or shuffled,

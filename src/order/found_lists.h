@@ -36,6 +36,13 @@ typedef struct dlpi_found_stream {
     uint64_t length, check;     /* of the window that is open; length 0: none is */
 } dlpi_found_stream;
 
+typedef struct dlpi_agreed { /* ends that ranks agree on; consumer */
+    uint64_t generation;     /* of the batches: after a seek, or in another epoch, others count */
+    uint64_t left;           /* all ranks have them, and here they are not delivered yet */
+    bool last;               /* the epoch ends behind them */
+    bool asks;               /* there are other ranks to be asked */
+} dlpi_agreed;
+
 /* What observers see of it; scheduler. */
 typedef struct dlpi_found_counts {
     uint64_t inputs, items, empty, window;
@@ -92,6 +99,8 @@ typedef struct dlpi_found {
     dlpi_found_row *window_rows;    /* [cursors.n][window] and what lies in them */
     bool stuck;                     /* no cell was free, when all was at: */
     dlpi_found_place stuck_at;
+    uint8_t pad1[DLPI_LINE];
+    dlpi_agreed agreed;
 } dlpi_found;
 
 /* ---- the lists of the streams ---- */

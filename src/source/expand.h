@@ -140,7 +140,9 @@ static int dlpi_expand_take(dlp_pipe *p, dlpi_stage *st, const dlp_expand_desc *
                                  .queue_size = d->queue_size,
                                  .max_items = d->expand ? d->max_out : 1,
                                  .steps_per_epoch = d->steps_per_epoch,
-                                 .uneven = d->uneven};
+                                 .uneven = d->uneven,
+                                 .agree = d->agree,
+                                 .agree_user = d->agree_user};
     x->found.most_items = x->found.d.max_items;
     x->found.least_items = 1;
     x->found.plan.streams = d->streams ? d->streams : 1;

@@ -64,6 +64,8 @@ static int dlpi_found_take_ends(dlp_pipe *p, dlpi_stage *st) {
         dlpi_within(p, st->name, "steps_per_epoch", steps, 0, INT64_C(1) << 40,
                     "0..2^40, or DLP_FOREVER");
     dlpi_within(p, st->name, "uneven", q->d.uneven, 0, 1, "0 or 1");
+    if (q->d.agree != NULL && (steps != 0 || q->d.uneven))
+        dlpi_bad(p, st->name, "agree", "NULL with steps_per_epoch, or uneven", 1);
     return p->err.code;
 }
 
@@ -84,6 +86,14 @@ static int dlpi_found_refuses(dlp_pipe *p) {
     return DLP_OK;
 }
 
+/* Can ranks agree on ends? */
+static int dlpi_found_may_agree(dlp_pipe *p) {
+    dlpi_found *q = dlpi_found_of(p);
+    q->agreed.asks = p->world > 1;
+    return dlpi_within(p, p->batcher->name, "last", p->last, DLP_LAST_DROP, DLP_LAST_DROP,
+                       "DLP_LAST_DROP with agree");
+}
+
 /* Streams, ranks, rows. */
 static int dlpi_found_fit(dlp_pipe *p) {
     const dlpi_found *q = dlpi_found_of(p);
@@ -101,12 +111,13 @@ static int dlpi_found_fit(dlp_pipe *p) {
                            "streams %" PRIu64 " can't be divided by world_size %" PRIu32
                            ": a rank reads whole streams",
                            c, p->world);
-    if (p->world > 1 && q->plan.steps == 0 && !q->d.uneven)
+    if (p->world > 1 && q->plan.steps == 0 && !q->d.uneven && q->d.agree == NULL)
         return dlpi_refuse(p, DLP_ERR_ARG, name, "steps_per_epoch",
                            "steps_per_epoch is 0, and of %" PRIu32 " ranks none knows how many "
-                           "items the others have: give steps_per_epoch, or uneven = 1, with which "
-                           "each rank ends by itself",
+                           "items the others have: give steps_per_epoch, or agree, by which they "
+                           "ask each other, or uneven = 1, with which each rank ends by itself",
                            p->world);
+    if (q->d.agree != NULL) return dlpi_found_may_agree(p);
     return DLP_OK;
 }
 
@@ -171,6 +182,9 @@ static int dlpi_found_cells(dlp_pipe *p, dlpi_stage *st, uint64_t need, const ch
     q->need = (uint32_t)(need < DLPI_FOUND_CELLS ? need : DLPI_FOUND_CELLS);
     if (q->most_run == 0) q->most_run = 1;
     uint32_t fit = dlpi_cursors_fit(&q->cursors, DLP_SAMPLER_STATE_BYTES);
+    if (p->sharing != NULL && q->d.agree != NULL)
+        return dlpi_refuse(p, DLP_ERR_UNSUPPORTED, "", "shm.share",
+                           "subscribers don't see ends that ranks agree on: share is 0 with agree");
     if (q->cursors.n > fit)
         return dlpi_refuse(p, DLP_ERR_ARG, st->name, "streams",
                            "this rank reads %" PRIu32 " streams, a state has room for %" PRIu32
