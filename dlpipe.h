@@ -2526,6 +2526,9 @@ typedef struct dlp_part_desc {
     int32_t uneven;     /* with max_items. 1: each rank's epoch ends by itself */
     uint32_t window;    /* with max_items. So many items of a stream are shuffled at a time
                                   (>>found), 1..2^24; 0: none are */
+    int64_t (*agree)(void *user, int64_t mine, int most); /* with max_items. The ends of several
+                                  ranks are equal (>>found); NULL: they do not ask each other */
+    void *agree_user;                                     /* borrowed until close */
 } dlp_part_desc;
 
 /* Add the part queue, between sampler (or repeat) and fetch. The sampler has order DLP_ORDER_PARTS;
@@ -2611,7 +2614,23 @@ DLPDEF int dlp_part_files_load(void *files, dlp_part *part);
      0, _PARTIAL, _PAD      one rank: ends when all streams are out. Rows of streams that are out
                             are zeros, with valid[] 0 and index UINT64_MAX; with one stream and
                             DLP_LAST_PARTIAL the last batch is short instead
+     0, agree, _DROP        several ranks: ends before the first batch that is not full on some
+                            rank, after as many on each; what others have beyond it is left out
      0, uneven = 1          the same on each of several ranks by itself: batches need not be as many
+
+   agree is one all-reduce of an integer over all ranks, the least of them; with MPI
+
+     static int64_t agree(void *user, int64_t mine, int most) {
+         MPI_Allreduce(MPI_IN_PLACE, &mine, 1, MPI_INT64_T, most ? MPI_MAX : MPI_MIN, comm);
+         return mine;
+     }
+
+   next calls it, at the same batch on each rank: for each epoch's first one, and after a seek, and
+   then once all that was agreed on is given, which with batches ready ahead is not every time. mine
+   says how many are (at 2 and above: twice that, and 1 where another follows) or, -1, that this
+   rank's pipe has failed: then next returns an error on all ranks. It is never called by start,
+   close, after a stop, or for a time-out. So all ranks must take the same steps: who leaves off
+   before the others leaves them waiting, as in any all-reduce.
 
    A batch is scheduled once its rows are known, and whether another one follows. For this each
    stream needs part cells: queue_size below that is an error of start, which says how many.
@@ -2678,6 +2697,8 @@ typedef struct dlp_expand_desc {
                                   which makes items ahead of the consumer; DLP_NONE: made in next.
                                   dispatch: CLAIM; workers_max: 0. name NULL: "expand" */
     uint32_t window;          /* items of a stream that are shuffled at a time, as of >>found */
+    int64_t (*agree)(void *user, int64_t mine, int most); /* as of >>found */
+    void *agree_user;                                     /* borrowed until close */
 } dlp_expand_desc;
 
 /* Add the stage, between sampler (or repeat) and fetch. The sampler is sequential or shuffled,
@@ -2761,6 +2782,8 @@ typedef struct dlp_pack_desc {
     dlp_workers_desc workers; /* those that call fetch's callback; num_workers 0: 1, which reads
                                  ahead of the consumer; DLP_NONE: read in next. dispatch: CLAIM;
                                  workers_max: 0. name NULL: "pack" */
+    int64_t (*agree)(void *user, int64_t mine, int most); /* as of >>found */
+    void *agree_user;                                     /* borrowed until close */
 } dlp_pack_desc;
 
 /* Add the stage, between sampler (or repeat) and fetch. The sampler is sequential or shuffled,
@@ -6307,6 +6330,13 @@ typedef struct dlpi_found_stream {
     uint64_t length, check;     /* of the window that is open; length 0: none is */
 } dlpi_found_stream;
 
+typedef struct dlpi_agreed { /* ends that ranks agree on; consumer */
+    uint64_t generation;     /* of the batches: after a seek, or in another epoch, others count */
+    uint64_t left;           /* all ranks have them, and here they are not delivered yet */
+    bool last;               /* the epoch ends behind them */
+    bool asks;               /* there are other ranks to be asked */
+} dlpi_agreed;
+
 /* What observers see of it; scheduler. */
 typedef struct dlpi_found_counts {
     uint64_t inputs, items, empty, window;
@@ -6363,6 +6393,8 @@ typedef struct dlpi_found {
     dlpi_found_row *window_rows;    /* [cursors.n][window] and what lies in them */
     bool stuck;                     /* no cell was free, when all was at: */
     dlpi_found_place stuck_at;
+    uint8_t pad1[DLPI_LINE];
+    dlpi_agreed agreed;
 } dlpi_found;
 
 /* ---- the lists of the streams ---- */
@@ -7717,6 +7749,9 @@ typedef struct dlpi_source_ops {
     int (*step)(dlp_pipe *p); /* the present batch is scheduled: to the next; NULL: nothing to do */
     void (*ahead)(dlp_pipe *p); /* look beyond it; NULL: nothing to look for */
     int (*seek)(dlp_pipe *p, const struct dlpi_place *to);
+    /* the consumer: batch b, in slot s, is about to be delivered, or rc stands in its place.
+       Returns what does then; NULL: nothing else may */
+    int (*agreed)(dlp_pipe *p, int rc, uint64_t b, uint32_t s);
     /* a worker of the first stage */
     void (*indices)(struct dlpi_worker *w, const struct dlpi_unit *t); /* NULL: fill wrote them */
     uint64_t (*item)(struct dlpi_worker *w, uint32_t s, uint32_t row, uint64_t epoch,
@@ -15669,6 +15704,9 @@ static int dlpi_parts_bounds(dlp_pipe *p, const dlpi_stage *st, const dlp_part_d
     if (d->max_items != 0 || d->min_items != 0 || d->uneven != 0)
         dlpi_bad(p, st->name, "max_items", "0, as min_items and uneven, where the counts are given",
                  (int64_t)d->max_items);
+    if (d->agree != NULL)
+        dlpi_bad(p, st->name, "agree", "NULL where the counts are given: all ranks know the end",
+                 1);
     return p->err.code != 0 ? p->err.code : dlpi_check_input_workers(p, st);
 }
 
@@ -16232,6 +16270,8 @@ static int dlpi_found_take_ends(dlp_pipe *p, dlpi_stage *st) {
         dlpi_within(p, st->name, "steps_per_epoch", steps, 0, INT64_C(1) << 40,
                     "0..2^40, or DLP_FOREVER");
     dlpi_within(p, st->name, "uneven", q->d.uneven, 0, 1, "0 or 1");
+    if (q->d.agree != NULL && (steps != 0 || q->d.uneven))
+        dlpi_bad(p, st->name, "agree", "NULL with steps_per_epoch, or uneven", 1);
     return p->err.code;
 }
 
@@ -16252,6 +16292,14 @@ static int dlpi_found_refuses(dlp_pipe *p) {
     return DLP_OK;
 }
 
+/* Can ranks agree on ends? */
+static int dlpi_found_may_agree(dlp_pipe *p) {
+    dlpi_found *q = dlpi_found_of(p);
+    q->agreed.asks = p->world > 1;
+    return dlpi_within(p, p->batcher->name, "last", p->last, DLP_LAST_DROP, DLP_LAST_DROP,
+                       "DLP_LAST_DROP with agree");
+}
+
 /* Streams, ranks, rows. */
 static int dlpi_found_fit(dlp_pipe *p) {
     const dlpi_found *q = dlpi_found_of(p);
@@ -16269,12 +16317,13 @@ static int dlpi_found_fit(dlp_pipe *p) {
                            "streams %" PRIu64 " can't be divided by world_size %" PRIu32
                            ": a rank reads whole streams",
                            c, p->world);
-    if (p->world > 1 && q->plan.steps == 0 && !q->d.uneven)
+    if (p->world > 1 && q->plan.steps == 0 && !q->d.uneven && q->d.agree == NULL)
         return dlpi_refuse(p, DLP_ERR_ARG, name, "steps_per_epoch",
                            "steps_per_epoch is 0, and of %" PRIu32 " ranks none knows how many "
-                           "items the others have: give steps_per_epoch, or uneven = 1, with which "
-                           "each rank ends by itself",
+                           "items the others have: give steps_per_epoch, or agree, by which they "
+                           "ask each other, or uneven = 1, with which each rank ends by itself",
                            p->world);
+    if (q->d.agree != NULL) return dlpi_found_may_agree(p);
     return DLP_OK;
 }
 
@@ -16339,6 +16388,9 @@ static int dlpi_found_cells(dlp_pipe *p, dlpi_stage *st, uint64_t need, const ch
     q->need = (uint32_t)(need < DLPI_FOUND_CELLS ? need : DLPI_FOUND_CELLS);
     if (q->most_run == 0) q->most_run = 1;
     uint32_t fit = dlpi_cursors_fit(&q->cursors, DLP_SAMPLER_STATE_BYTES);
+    if (p->sharing != NULL && q->d.agree != NULL)
+        return dlpi_refuse(p, DLP_ERR_UNSUPPORTED, "", "shm.share",
+                           "subscribers don't see ends that ranks agree on: share is 0 with agree");
     if (q->cursors.n > fit)
         return dlpi_refuse(p, DLP_ERR_ARG, st->name, "streams",
                            "this rank reads %" PRIu32 " streams, a state has room for %" PRIu32
@@ -17674,11 +17726,12 @@ __attribute__((noinline)) static int dlpi_next_lender(dlp_pipe *p, dlp_batch **o
 }
 
 static int dlpi_next(dlp_pipe *p, dlp_batch **out, int timeout_ms) {
-    uint64_t b;
-    uint32_t s;
+    uint64_t b = 0;
+    uint32_t s = 0;
     int rc;
     if (p->lender) return dlpi_next_lender(p, out, timeout_ms);
     rc = dlpi_next_slot(p, timeout_ms, &b, &s);
+    if (DLPI_UNLIKELY(p->source->agreed != NULL)) rc = p->source->agreed(p, rc, b, s);
     if (rc == DLP_OK) dlpi_deliver(p, b, s, out);
     return rc;
 }
@@ -21104,6 +21157,85 @@ DLPDEF int dlp_batch_dlpack_rows_v1(dlp_pipe *p, dlp_batch *batch, int what, int
     return rc;
 }
 
+/* ---- ends that several ranks agree on ----
+   Of ranks whose counts nobody knows none can tell alone where an epoch ends for all. So they ask
+   each other, by the caller's all-reduce, at steps that are the same on each: before the first
+   batch of an epoch, or after a seek, and then whenever all that they have agreed on is delivered.
+   Nothing is asked where a scheduler or a worker happens to be: two ranks would wait for each
+   other, one here, one in the all-reduce of its training step.
+
+   A rank counts batches that are whole: they can't fail any more, so a failure comes where all
+   ranks ask, and there it is an answer. Twice that number, and 1 where it knows that another batch
+   follows: of these the least over all ranks has the least number of batches and, where that is a
+   rank's last, that it is. Batches that this rank has beyond an agreed end are left, as by
+   dlp_pipe_next_epoch. */
+
+enum { DLPI_AGREE_FAILED = -1 };
+
+/* What this rank says: of batch b, the next one, and those behind it. */
+static int64_t dlpi_agree_mine(const dlp_pipe *p, uint64_t b) {
+    uint64_t tail = dlpi_credit_seen(&p->ctl->tail); /* T1 <- T1 */
+    uint64_t generation = dlpi_slot_generation(dlpi_slot_at(p, dlpi_slot_of(p, b)));
+    int64_t n = 0;
+    bool more = true;
+    for (; b != tail; b++, n++) {
+        uint32_t s = dlpi_slot_of(p, b);
+        const dlpi_bslot *slot = dlpi_slot_at(p, s);
+        if (dlpi_slot_generation(slot) != generation || !dlpi_ready(p, b, s)) break;
+        if (dlpi_slot_failed(p, s)) break;
+        more = (slot->flags & DLP_BATCH_LAST) == 0;
+    }
+    return 2 * n + more;
+}
+
+/* The all-reduce did not go as it should, or another rank has failed. */
+static int dlpi_agree_fail(dlp_pipe *p, int64_t mine, int64_t all) {
+    dlp_error e;
+    if (all == DLPI_AGREE_FAILED)
+        dlpi_error_set(&e, DLP_ERR_CALLBACK, "agree",
+                       "another rank's pipe has failed, and none can go on without its batches: "
+                       "its own error says why");
+    else
+        dlpi_error_set(&e, DLP_ERR_CALLBACK, "agree",
+                       "agree returned %" PRId64 " for %" PRId64
+                       ", which is not the least that a rank gave",
+                       all, mine);
+    dlpi_copy_text(e.stage, sizeof e.stage, p->source_stage->name);
+    e.epoch = p->after_epoch;
+    return dlpi_pipe_fail(p, &e);
+}
+
+/* All ranks ask: rc: an error of this one, or DLP_OK and b, its next batch. */
+static int dlpi_agree_ask(dlp_pipe *p, int rc, uint64_t b) {
+    dlpi_found *q = dlpi_found_of(p);
+    int64_t mine = rc == DLP_OK ? dlpi_agree_mine(p, b) : DLPI_AGREE_FAILED;
+    int64_t all = q->d.agree(q->d.agree_user, mine, 0);
+    if (rc != DLP_OK) return rc;
+    if (all < 2 || all > mine) return dlpi_agree_fail(p, mine, all);
+    q->agreed.left = (uint64_t)all / 2;
+    q->agreed.last = all % 2 == 0;
+    return DLP_OK;
+}
+
+/* Batch b, in slot s, is about to be delivered, or an error in its place. What did not wait to the
+   end (a timeout, a stop) is no step, and the end of all epochs is where all ranks are. */
+static int dlpi_found_agreed(dlp_pipe *p, int rc, uint64_t b, uint32_t s) {
+    dlpi_agreed *a = &dlpi_found_of(p)->agreed;
+    const uint64_t here = dlpi_generation(p->seek_no, p->after_epoch);
+    dlpi_bslot *slot;
+    if (!a->asks || rc > 0) return rc;
+    if (a->left == 0 || a->generation != here) {
+        a->left = 0;
+        if ((rc = dlpi_agree_ask(p, rc, b)) != DLP_OK) return rc;
+        a->generation = here;
+    }
+    if (rc != DLP_OK || --a->left > 0 || !a->last) return rc;
+    slot = dlpi_slot_at(p, s);
+    if ((slot->flags & DLP_BATCH_LAST) == 0) dlpi_epoch_leave(p, slot->epoch);
+    slot->flags |= DLP_BATCH_LAST;
+    return rc;
+}
+
 /* What sources of items that nobody has counted have in common beside their batches. */
 
 /* ---- states ---- */
@@ -21182,7 +21314,8 @@ static bool dlpi_found_seen(const dlpi_words *words, dlpi_seen *s, int32_t stage
 #define DLPI_FOUND_BATCHES \
     .rows = dlpi_found_rows, .ready = dlpi_found_ready, .fill = dlpi_found_fill, \
     .ahead = dlpi_found_ahead, .seek = dlpi_found_seek, .item = dlpi_found_item, \
-    .state = dlpi_found_state, .no_state_at = true, .never_saved = dlpi_found_never_saved
+    .state = dlpi_found_state, .agreed = dlpi_found_agreed, .no_state_at = true, \
+    .never_saved = dlpi_found_never_saved
 
 /* ... and those whose rows are items. */
 #define DLPI_FOUND_SOURCE \
@@ -21435,7 +21568,9 @@ static int dlpi_expand_take(dlp_pipe *p, dlpi_stage *st, const dlp_expand_desc *
                                  .queue_size = d->queue_size,
                                  .max_items = d->expand ? d->max_out : 1,
                                  .steps_per_epoch = d->steps_per_epoch,
-                                 .uneven = d->uneven};
+                                 .uneven = d->uneven,
+                                 .agree = d->agree,
+                                 .agree_user = d->agree_user};
     x->found.most_items = x->found.d.max_items;
     x->found.least_items = 1;
     x->found.plan.streams = d->streams ? d->streams : 1;
@@ -22214,7 +22349,9 @@ static int dlpi_pack_take(dlp_pipe *p, dlpi_stage *st, const dlp_pack_desc *d) {
     q->d = (dlp_part_desc){.manifest_id = d->id,
                            .queue_size = d->queue_size,
                            .steps_per_epoch = d->steps_per_epoch,
-                           .uneven = d->uneven};
+                           .uneven = d->uneven,
+                           .agree = d->agree,
+                           .agree_user = d->agree_user};
     q->least_items = 1;
     q->counts_bytes = sizeof(dlpi_found_counts) + DLPI_PACK_WORDS * 8;
     q->plan.streams = d->streams ? d->streams : 1;
@@ -25312,6 +25449,7 @@ DLPDEF int dlp_arrays_chunks_open(dlp_pipe **out, dlp_arrays **arrays,
 
 #define DLPI_PUSH_MAGIC UINT64_C(0x3130687375706c64) /* "dlpush01" */
 enum { DLPI_PUSH_ITEM = 0x69, DLPI_PUSH_END = 0x65, DLPI_PUSH_LOOK_MS = 100 };
+enum { DLPI_PUSH_YIELDS = 200, DLPI_PUSH_SHORT_NS = 200000 };
 
 typedef struct dlpi_push_head { /* in region */
     uint64_t magic;             /* PU1 */
@@ -25355,7 +25493,7 @@ struct dlp_pusher {
     dlpi_push_fields at;
     dlp_mpsc_tx tx;
     void *record; /* begun, not committed */
-    uint32_t number, full;
+    uint32_t number, full, lanes;
     bool ended;
 };
 
@@ -25488,6 +25626,18 @@ static dlpi_push_head dlpi_push_sizes(const dlp_push_desc *d, const dlpi_push_fi
     return h;
 }
 
+/* After a wait: how to wait next time. A lane holds a few microseconds of small items, a wake-up
+   takes tens of them. So where waits are short, and producer, reader and consumer have not a core
+   each, those two make way, but do not sleep. Several producers leave the reader less to wait for.
+ */
+static void dlpi_push_waited(uint64_t began, uint32_t producers, uint32_t *spin_ns,
+                             uint32_t *yields) {
+    dlpi_wait_policy(producers + 2, spin_ns, yields);
+    if (producers > 1 || *yields == 0) return;
+    *spin_ns = 0;
+    if (dlpi_now_ns() - began < DLPI_PUSH_SHORT_NS) *yields = DLPI_PUSH_YIELDS;
+}
+
 static int dlpi_push_memory(dlp_push *s, const dlp_push_desc *d, dlp_error *err) {
     uint32_t n = s->was.max_producers;
     void *map = NULL;
@@ -25584,6 +25734,7 @@ static bool dlpi_push_ended(dlp_push *s) {
 /* The next item, lent until it is released. */
 static int dlpi_push_next(dlp_push *s, dlp_item *it, const uint8_t **item, uint32_t *producer) {
     for (;;) {
+        uint64_t began;
         uint32_t over =
             dlpi_credit_closed(&s->head->over); /* PU2 <- PU2: before the lanes are empty */
         const void *at = NULL;
@@ -25607,7 +25758,9 @@ static int dlpi_push_next(dlp_push *s, dlp_item *it, const uint8_t **item, uint3
         }
         if (over) return DLP_END;
         if (dlpi_stopped(it->call->w->p)) return DLP_STOPPED;
+        began = dlpi_now_ns();
         dlp_mpsc_wait_rx(&s->rx, DLPI_PUSH_LOOK_MS);
+        dlpi_push_waited(began, s->was.max_producers, &s->rx.spin_ns, &s->rx.yields);
     }
 }
 
@@ -25772,6 +25925,7 @@ static int dlpi_pusher_attach(dlp_pusher *u, const dlp_pusher_desc *d, dlp_error
                               "the lanes' records are of another size");
     u->number = (uint32_t)number + 1;
     u->full = h.full;
+    u->lanes = h.max_producers;
     u->line = (dlpi_push_line *)dlpi_at(u->head, h.lines_at) + number;
     return DLP_OK;
 }
@@ -25809,6 +25963,7 @@ static bool dlpi_pusher_read(const dlp_pusher *u) {
 /* Have a record; what is begun is had again. */
 static int dlpi_pusher_reserve(dlp_pusher *u, int timeout_ms) {
     uint64_t until = timeout_ms > 0 ? dlpi_now_ns() + (uint64_t)timeout_ms * 1000000u : UINT64_MAX;
+    bool waited = false; /* in vain: is there still a reader? */
     while (u->record == NULL) {
         int64_t n = dlp_mpsc_reserve(&u->tx, 1, &u->record);
         uint64_t now, ms = DLPI_PUSH_LOOK_MS;
@@ -25819,11 +25974,14 @@ static int dlpi_pusher_reserve(dlp_pusher *u, int timeout_ms) {
             DLPI_STORE_RLX(&u->line->refused, u->line->refused + 1); /* statistics */
             return dlpi_pusher_read(u) ? DLP_FULL : DLP_STOPPED;
         }
-        if (!dlpi_pusher_read(u)) return DLP_STOPPED;
+        if (dlpi_credit_closed(&u->head->over)) return DLP_STOPPED; /* PU2 <- PU2 */
+        if (waited && !dlpi_pusher_read(u)) return DLP_STOPPED;
         if ((now = dlpi_now_ns()) >= until) return DLP_TIMEOUT;
         if ((until - now) / 1000000u < ms) ms = (until - now) / 1000000u + 1;
         n = dlp_mpsc_wait_tx(&u->tx, (int)ms);
         if (n < 0) return (int)n;
+        dlpi_push_waited(now, u->lanes, &u->tx.lane.spin_ns, &u->tx.lane.yields);
+        waited = n == DLP_TIMEOUT;
     }
     return DLP_OK;
 }
