@@ -8346,6 +8346,7 @@ struct dlp_pipe {
     dlpi_stage *sampler, *repeat, *fetch, *batcher;
     dlpi_stage *keeper, *lender, *sink; /* the stages with these roles, or NULL */
     dlpi_stage *holder;                 /* as those */
+    const dlpi_lender_ops *lends;       /* the lender's, or those of whole batches: core/whole.h */
     int kept_by;                        /* place of the last stage whose work the keeper keeps */
     const dlpi_stay_ops *stay;          /* the lender's, where the sink's results stay; or NULL */
     const dlpi_source_ops *source;      /* what the rows of batches are, and */
@@ -9437,7 +9438,7 @@ static uint32_t dlpi_schedule_cell(dlp_pipe *p, uint32_t s, uint64_t b) {
 }
 
 static uint32_t dlpi_schedule_place(dlp_pipe *p, uint32_t s, uint64_t b) {
-    if (p->cells == DLPI_CELLS_STAY) return p->lender->ops->lender->cell(p);
+    if (p->cells == DLPI_CELLS_STAY) return p->lends->cell(p);
     return p->has_item_cells || p->cells == DLPI_CELLS_TURN ? dlpi_schedule_cell(p, s, b) : s;
 }
 
@@ -9485,12 +9486,10 @@ static void dlpi_cells_layout(dlp_pipe *p) {
     dlpi_area_add(p, DLPI_REC_ITEM_CELLS, "item cells for the collate",
                   p->has_item_cells ? dlpi_fields_bytes(&p->items) : 0,
                   p->has_item_cells ? p->prefetch : 0, 4096);
-    dlpi_area_add(p, DLPI_REC_CELLS,
-                  p->lender ? p->lender->ops->lender->words.cells : "batch slots: fields",
-                  dlpi_fields_bytes(&p->batches), p->n_cells, 4096);
-    dlpi_area_add(p, DLPI_AREA_ZEROS, p->lender ? p->lender->ops->lender->words.zeros : NULL,
-                  dlpi_fields_bytes(&p->batches), p->cells == DLPI_CELLS_STAY,
-                  4096); /* cell n_cells: behind the others */
+    dlpi_area_add(p, DLPI_REC_CELLS, p->lends->words.cells, dlpi_fields_bytes(&p->batches),
+                  p->n_cells, 4096);
+    dlpi_area_add(p, DLPI_AREA_ZEROS, p->lends->words.zeros, dlpi_fields_bytes(&p->batches),
+                  p->cells == DLPI_CELLS_STAY, 4096); /* cell n_cells: behind the others */
 }
 
 /* ---------------------------------------------------------------------------------------------
@@ -9746,7 +9745,7 @@ static void dlpi_unpoison_bytes(void *at, uint64_t bytes) {
 static inline void dlpi_poison(const dlp_pipe *p, uint32_t s) {
     uint32_t slot;
     if (!DLPI_DEBUG || !dlpi_cells_own(p) || p->sink || p->sharing) return;
-    slot = p->lender ? p->lender->ops->lender->slot(p, s) : s;
+    slot = p->lends->slot(p, s);
     for (uint32_t f = 0; f < p->batches.n; f++) {
         const dlp_tensor *t = &p->out_fields[(size_t)s * p->batches.n + f];
         if (slot == DLPI_NO_SLOT) /* the next view in it is not begun by dlpi_unpoison */
@@ -14843,7 +14842,7 @@ static void dlpi_state_config(const dlp_pipe *p, dlpi_state *s) {
     s->order = (uint16_t)p->sampler->sampler.order;
     s->last = (uint16_t)p->last;
     if (p->source->config) p->source->config(p, s);
-    if (p->lender) p->lender->ops->lender->config(p, s);
+    p->lends->config(p, s);
 }
 
 /* The source's own part of a state. At an epoch's beginning there is none. */
@@ -14906,9 +14905,7 @@ static int dlpi_state_differs(dlp_error *e, const char *field, uint64_t was, uin
                           was, is);
 }
 
-static uint64_t dlpi_epoch_batches(const dlp_pipe *p) {
-    return p->lender ? p->lender->ops->lender->batches(p) : p->batches_per_epoch;
-}
+static uint64_t dlpi_epoch_batches(const dlp_pipe *p) { return p->lends->batches(p); }
 
 /* At most, where nobody knows. */
 static uint64_t dlpi_epoch_most(const dlp_pipe *p) {
@@ -14937,12 +14934,12 @@ static void dlpi_state_place(dlp_pipe *p, const dlpi_state *s, uint32_t seek_no,
     to->seek_no = seek_no;
     memcpy(to->sampler, s->sampler, sizeof to->sampler);
     memcpy(to->window, s->window, sizeof to->window);
-    if (p->lender) p->lender->ops->lender->seek(p, s, to);
+    p->lends->seek(p, s, to);
 }
 
 /* Rows of the epoch before batch k of it, where they follow from k. */
 static uint64_t dlpi_state_position(const dlp_pipe *p, uint64_t epoch, uint64_t k) {
-    return p->lender ? p->lender->ops->lender->position(p, epoch, k) : k * p->global_batch;
+    return p->lends->position(p, epoch, k);
 }
 
 /* The field of a state with this pipe's order, if any, that has what is never saved. To go on from
@@ -14986,7 +14983,7 @@ static int dlpi_state_check_all(const dlp_pipe *p, const dlp_state *state, dlpi_
     }
     if (s->params != mine.params)
         return dlpi_state_differs(e,
-                                  p->lender ? p->lender->ops->lender->params
+                                  p->lends->params ? p->lends->params
                                   : p->source->params
                                       ? p->source->params
                                       : "params (subset, weights, samples, function_id)",
@@ -17867,6 +17864,50 @@ static int dlpi_next(dlp_pipe *p, dlp_batch **out, int timeout_ms) {
     return rc;
 }
 
+/* ---- whole batches: what a lender's table says where no stage lends ----
+   Number v is slot v, and its batch goes out as it is. The core itself delivers such batches and
+   takes them back (next, drop); all else asks p->lends, and not whose table it is. */
+
+static uint32_t dlpi_whole_slot(const dlp_pipe *p, uint32_t v) {
+    DLPI_UNUSED(p);
+    return v;
+}
+
+static uint64_t dlpi_whole_batches(const dlp_pipe *p) { return p->batches_per_epoch; }
+
+static void dlpi_whole_state(const dlp_pipe *p, uint32_t v, dlpi_state *to) {
+    dlpi_state_after(p, v, p->out[v].flags, to);
+}
+
+static void dlpi_whole_config(const dlp_pipe *p, dlpi_state *s) {
+    DLPI_UNUSED(p);
+    DLPI_UNUSED(s);
+}
+
+static uint64_t dlpi_whole_position(const dlp_pipe *p, uint64_t epoch, uint64_t k) {
+    DLPI_UNUSED(epoch);
+    return k * p->global_batch;
+}
+
+static void dlpi_whole_seek(dlp_pipe *p, const dlpi_state *s, dlpi_place *to) {
+    DLPI_UNUSED(p);
+    DLPI_UNUSED(s);
+    DLPI_UNUSED(to);
+}
+
+static const dlpi_lender_ops dlpi_whole = {
+    .words = {.slots = "batch slots: row records", .cells = "batch slots: fields"},
+    .slot = dlpi_whole_slot,
+    .batches = dlpi_whole_batches,
+    .state = dlpi_whole_state,
+    .config = dlpi_whole_config,
+    .position = dlpi_whole_position,
+    .seek = dlpi_whole_seek,
+};
+
+/* What a new pipe has until a stage lends. */
+static void dlpi_whole_take(dlp_pipe *p) { p->lends = &dlpi_whole; }
+
 /* ---------------------------------------------------------------------------------------------
    >>impl-split      CHUNKS LOADED, AND SPLIT INTO VIEWS
    With a split stage the items of the pipe are chunks, one to a core batch, and what the consumer
@@ -18779,7 +18820,7 @@ static int dlpi_check_chain(dlp_pipe *p, int first) {
         if (st->ops->at != 0) memcpy((uint8_t *)p + st->ops->at, &st, sizeof(void *));
         if (st->ops->sink != NULL) p->sink = st;
         if (st->ops->keeper != NULL) p->keeper = st;
-        if (st->ops->lender != NULL) p->lender = st;
+        if (st->ops->lender != NULL) p->lender = st, p->lends = st->ops->lender;
         if (st->ops->holder != NULL) p->holder = st;
         if (st->ops->source == NULL) continue;
         p->source = st->ops->source;
@@ -19112,9 +19153,8 @@ static void dlpi_layout_slots(dlp_pipe *p) {
             p->tries_bytes = dlpi_times(2u * (uint64_t)p->n_item_work, rows);
     p->off_tries = dlpi_take_bytes(&at, p->tries_bytes, 1);
     p->slot.valid = dlpi_take_bytes(&at, rows, 1);
-    dlpi_area_add(p, DLPI_REC_SLOTS,
-                  p->lender ? p->lender->ops->lender->words.slots : "batch slots: row records",
-                  dlpi_line_up(at), p->n_slots, DLPI_LINE);
+    dlpi_area_add(p, DLPI_REC_SLOTS, p->lends->words.slots, dlpi_line_up(at), p->n_slots,
+                  DLPI_LINE);
 }
 
 /* Rows that can be in a callback of fetch at once, beside one of each worker: those in flight. */
@@ -19855,12 +19895,12 @@ static void dlpi_give_back(dlp_pipe *p, uint32_t s) {
         return;
     }
     dlpi_poison(p, s);
-    if (p->lender == NULL) /* the scheduler writes there next; a worker did so last */
-        __builtin_prefetch(&dlpi_slot_at(p, s)->header, 1);
-    if (p->lender)
-        p->lender->ops->lender->drop(p, s);
-    else
+    if (p->lender) {
+        p->lends->drop(p, s);
+    } else { /* without a call: it is that of each batch */
+        __builtin_prefetch(&dlpi_slot_at(p, s)->header, 1); /* the scheduler writes there next */
         dlpi_slot_release(p, s);
+    }
     dlpi_schedule_inline(p, dlpi_burst(p));
 }
 
@@ -20969,7 +21009,7 @@ DLPDEF int dlp_device_close(dlp_device *device) {
 __attribute__((unused)) /* without these devices */
 static uint32_t
 dlpi_release_buffer(const dlp_pipe *p, uint32_t s) {
-    uint32_t slot = p->lender ? p->lender->ops->lender->slot(p, s) : s;
+    uint32_t slot = p->lends->slot(p, s);
     return slot == DLPI_NO_SLOT ? dlpi_transfer_seam_events(p, s) : dlpi_transfer_events(p, slot);
 }
 
@@ -26236,6 +26276,7 @@ DLPDEF int dlp_pipe_open(dlp_pipe **out, const dlp_pipe_desc *desc, dlp_error *e
     p->cpus = dlpi_cpu_count();
     p->max_kills = 3;
     dlpi_beside_take(p);
+    dlpi_whole_take(p);
     if ((rc = dlpi_check_pipe(p)) != DLP_OK) {
         if (err) *err = p->err;
         free(p);
@@ -26973,10 +27014,8 @@ DLPDEF int dlp_pipe_state(dlp_pipe *p, const dlp_batch *batch, dlp_state *out) {
     dlpi_state_config(p, &s);
     if (batch == NULL || p->d.unordered)
         dlpi_state_now(p, &s);
-    else if (p->lender)
-        p->lender->ops->lender->state(p, slot, &s);
     else
-        dlpi_state_after(p, slot, batch->flags, &s);
+        p->lends->state(p, slot, &s);
     s.check = dlpi_state_hash(&s);
     memset(out, 0, sizeof *out);
     memcpy(out->bytes, &s, sizeof s);
