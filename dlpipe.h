@@ -59,6 +59,7 @@
    >>pipe           WIRING, RUNNING
    >>scratch        READ, THEN DECODE: FIELDS THAT END BEFORE THE BATCH
    >>guard          ITEMS WHOSE NUMBERS ARE NOT WHAT THEY SHOULD BE
+   >>join           SEVERAL DATASETS IN ONE PIPE
    >>loader         ALL IN ONE CALL
    >>chunks         BATCHES THAT ARE VIEWS INTO CHUNKS
    >>parts          PART QUEUE: FILES, ARCHIVES, RANGES THAT HOLD MANY ITEMS
@@ -85,7 +86,8 @@
    >>impl-fail
    >>impl-beside >>impl-cells >>impl-debug >>impl-cancel >>impl-open-end >>impl-window
    >>impl-seen >>impl-links >>impl-dispatch >>impl-feed >>impl-claim
-   >>impl-run >>impl-collate >>impl-workers >>impl-recover >>impl-fetch >>impl-cache >>impl-map
+   >>impl-run >>impl-collate >>impl-workers >>impl-recover >>impl-in-flight >>impl-fetch
+   >>impl-join >>impl-cache >>impl-map
    >>impl-guard >>impl-scratch >>impl-batch >>impl-transfer >>impl-state >>impl-sampler >>impl-lists
    >>impl-inputs >>impl-parts >>impl-found >>impl-tune >>impl-scheduler >>impl-pace
    >>impl-deliver >>impl-split
@@ -1677,8 +1679,8 @@ DLPDEF void dlp_buckets_close(dlp_buckets *b);
 
 /* How they follow each other, in words. */
 #define DLPI_STAGE_ORDER \
-    "sampler, repeat, parts, expand or pack, fetch, scratch, item maps, joins and a cache, batch, " \
-    "batch maps, transfer, split"
+    "sampler, repeat, parts, expand or pack, fetch, scratch, item maps, joins and a cache, " \
+    "batch, batch maps, transfer, split"
 
 #define DLPI_KIND_NUMBER(name, number, ops) DLP_STAGE_##name = number,
 enum { DLPI_STAGE_KINDS(DLPI_KIND_NUMBER) };
@@ -2216,14 +2218,13 @@ DLPDEF int dlp_pipe_guard_stats(dlp_pipe *p, dlp_stage guard, uint32_t field, dl
    A stage of items, where an item map may stand, that fetches out of a dataset of its own: with its
    own workers, placement, fetcher (many in flight, asynchronous), retries and policy. So images may
    come from an object store by hundreds of requests, and their labels out of a file by one worker.
-   As many of them as there is room for; each beginning is fetch's desc, which dlp_files_wire and
-   the like fill in.
+   A pipe may have several. What dlp_files_wire and the like fill in is its desc's fetch.
 
-     DLP_JOIN_ZIP   the dataset has as many items as the pipe, and other fields. A row has the fields
-                    of all, out of item i of each. Callbacks of a stage see the fields that are there
-                    by then: those of fetch, then those of each join, in their order; a join's own
-                    callback sees its dataset's alone. A cache in front of it keeps what is there by
-                    then, one behind it all.
+     DLP_JOIN_ZIP   the dataset has as many items as the pipe, and other fields. A row has the
+                    fields of all, out of item i of each. Callbacks of a stage see the fields that
+                    are there by then: those of fetch, then those of each join, in their order; a
+                    join's own callback sees its dataset's alone. A cache in front of it keeps what
+                    is there by then, one behind it all.
      DLP_JOIN_MIX   the dataset has the same fields, and its items have the next numbers: after n of
                     the datasets before it item i of its own is item n + i of the pipe. It stands
                     directly behind fetch or another such join. dlp_mix_sampler gives the order, by
@@ -7719,7 +7720,7 @@ typedef struct dlpi_stage_ops {
     /* building, by the calling thread. What a desc says by itself is checked by the call that adds
        the stage, which fails; what it must be to other stages here, when the whole chain is there:
        that fails plan and start. */
-    int (*adds)(dlp_pipe *p, struct dlpi_stage *st); /* before rows are counted, in the chain's
+    int (*adds)(dlp_pipe *p, struct dlpi_stage *st);   /* before rows are counted, in the chain's
                                                         order: items of its own */
     int (*widens)(dlp_pipe *p, struct dlpi_stage *st); /* after that: fields of its own, scope */
     int (*check)(dlp_pipe *p, struct dlpi_stage *st);
@@ -8064,16 +8065,16 @@ struct dlp_pipe {
     dlpi_fields items, batches;         /* item cells; batch cells */
     dlp_field item_fields[DLP_MAX_FIELDS]; /* of all datasets: names are those of their stages */
     uint32_t n_item_fields;
-    uint64_t n_added;                   /* items behind those of fetch, other datasets' */
-    int row_by_row;                     /* 1: some stage claims rows one by one, so all do */
-    int has_item_cells;                 /* items are written in cells of their own */
-    int item_area;                      /* whose cells items are written in */
-    int cells_from;                     /* place of the stage that writes batch cells whole */
-    dlpi_stage *cell_end;               /* after it nobody needs what lies in turning cells */
-    int cells;                          /* DLPI_CELLS_*: where a slot's batch lies */
-    uint32_t n_cells, n_out;            /* batch cells; batches that can be lent at once */
-    uint32_t max_kills;                 /* as dlp_shm_desc */
-    uint32_t batch_rows;                /* rows of this rank, at most */
+    uint64_t n_added;        /* items behind those of fetch, other datasets' */
+    int row_by_row;          /* 1: some stage claims rows one by one, so all do */
+    int has_item_cells;      /* items are written in cells of their own */
+    int item_area;           /* whose cells items are written in */
+    int cells_from;          /* place of the stage that writes batch cells whole */
+    dlpi_stage *cell_end;    /* after it nobody needs what lies in turning cells */
+    int cells;               /* DLPI_CELLS_*: where a slot's batch lies */
+    uint32_t n_cells, n_out; /* batch cells; batches that can be lent at once */
+    uint32_t max_kills;      /* as dlp_shm_desc */
+    uint32_t batch_rows;     /* rows of this rank, at most */
     uint64_t samples, batches_per_epoch;
     uint32_t prefetch, max_held, n_slots, ring, window;
     uint32_t rank, world;
@@ -8266,9 +8267,9 @@ static inline uint32_t dlpi_rec_killed(uint32_t rec, uint32_t stage, bool late) 
            stage << 23 | (late ? DLPI_REC_LATE : 0);
 }
 
-/* How many rows a fetch worker may have in callbacks at once. */
-static inline uint64_t dlpi_fetch_at_once(const dlp_pipe *p) {
-    return (uint64_t)p->fetch->in_flight + (p->fetch->in_flight == 0);
+/* How many rows a worker of the stage may have in callbacks at once. */
+static inline uint64_t dlpi_at_once(const dlpi_stage *st) {
+    return (uint64_t)st->in_flight + (st->in_flight == 0);
 }
 
 /* Is its stage the first, which writes rows for the first time? */
@@ -9351,15 +9352,10 @@ static inline int dlpi_guard_items(dlpi_worker *w, uint32_t s, int rc) {
 
 /* ---- guarded cells ---- */
 
-/* How many items of one worker can be in a callback. */
-static uint64_t dlpi_guard_each(const dlpi_stage *st) {
-    return st->in_flight > 0 ? (uint64_t)st->in_flight : 1;
-}
-
 static uint64_t dlpi_guard_cells(const dlp_pipe *p) {
     uint64_t n = 0;
     for (int i = 0; DLPI_DEBUG && i < p->n_item_work && p->lender == NULL; i++)
-        n += (uint64_t)p->work[i]->n_workers * dlpi_guard_each(p->work[i]);
+        n += (uint64_t)p->work[i]->n_workers * dlpi_at_once(p->work[i]);
     return n;
 }
 
@@ -9380,8 +9376,8 @@ static uint64_t dlpi_guard_stride(const dlp_pipe *p) {
 static uint64_t dlpi_guard_cell(const dlpi_worker *w, uint64_t i) {
     uint64_t first = 0;
     for (int k = 0; k < w->st->work; k++)
-        first += (uint64_t)w->p->work[k]->n_workers * dlpi_guard_each(w->p->work[k]);
-    return first + (uint64_t)w->id * dlpi_guard_each(w->st) + i;
+        first += (uint64_t)w->p->work[k]->n_workers * dlpi_at_once(w->p->work[k]);
+    return first + (uint64_t)w->id * dlpi_at_once(w->st) + i;
 }
 
 /* A guarded cell for a row of slot s: of the fields that the stage works on. */
@@ -9394,7 +9390,8 @@ static void dlpi_guarded_row(const dlpi_worker *w, uint64_t cell, uint32_t s, ui
     for (uint32_t f = 0; f < c->n; f++) {
         const dlpi_field *d = &p->items.at[w->st->scope.field + f];
         rows[f] = dlpi_item_cell(p, s) + d->offset + row * d->row_bytes;
-        c->span[f].at = c->from + dlpi_guard_at(p, w->st->scope.field + f) + ((uintptr_t)rows[f] & 63);
+        c->span[f].at =
+            c->from + dlpi_guard_at(p, w->st->scope.field + f) + ((uintptr_t)rows[f] & 63);
         c->span[f].bytes = d->row_bytes;
         c->span[f].name = d->name;
     }
@@ -10296,10 +10293,10 @@ static uint64_t dlpi_item_cost(const dlp_pipe *p, const dlpi_stage *st) {
     return n > 0 ? sum / n : 0;
 }
 
-/* How many rows a run takes, of the dearest of the stages that fetch: at most 8 us of work, from what items cost lately. A claim, a
-   completion and a clock reading cost a quarter of a microsecond together, because each lets the
-   loads and stores under way end. A run lies in one done word, and there are runs for all workers
-   that can run at once. */
+/* How many rows a run takes: at most 8 us of work of the dearest stage that fetches, by what items
+   cost lately. A claim, a completion and a clock reading cost a quarter of a microsecond together,
+   because each lets the loads and stores under way end. A run lies in one done word, and there are
+   runs for all workers that can run at once. */
 static uint32_t dlpi_run_shift(dlp_pipe *p, uint32_t count) {
     const dlpi_stage *st = p->work[0];
     uint64_t most;
@@ -11220,9 +11217,7 @@ static inline bool dlpi_row_held(const dlpi_worker *w) {
     return w->p->holder != NULL && w->st->work <= 1;
 }
 
-static inline bool dlpi_row_zeroed(const dlpi_worker *w) {
-    return w->st->scope.zeroes != 0;
-}
+static inline bool dlpi_row_zeroed(const dlpi_worker *w) { return w->st->scope.zeroes != 0; }
 
 /* The row begins as zeros, where what fetches it does not write all of it. */
 static inline void dlpi_row_zero(dlpi_worker *w) {
@@ -11235,8 +11230,7 @@ static inline void dlpi_row_zero(dlpi_worker *w) {
 
 static bool dlpi_row_has_special(const dlpi_worker *w) {
     return dlpi_row_kept(w) || dlpi_row_held(w) || dlpi_row_zeroed(w) || w->extra != NULL ||
-           w->st->scope.first != 0 ||
-           w->p->items.any_ragged || w->st->w.deadline_ms != 0;
+           w->st->scope.first != 0 || w->p->items.any_ragged || w->st->w.deadline_ms != 0;
 }
 
 /* What the source has for the row's callback. Apart: the address of the item would take a register
@@ -11257,6 +11251,8 @@ static bool dlpi_row_special(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
         w->note.used_random = 0;
     }
     if (p->items.any_ragged) dlpi_item_lengths(w, t, row);
+    if (p->items.any_ragged && w->st->dataset.n_fields > 0) /* it fetches: they are to be set */
+        memset(w->given.length, 0, w->st->scope.n_fields * sizeof *w->length);
     if (dlpi_row_held(w)) p->holder->ops->holder->at(w, t->slot, row);
     dlpi_row_zero(w);
     if (w->extra != NULL) dlpi_row_extra(w, t->slot, row);
@@ -12422,8 +12418,8 @@ dlpi_recover(dlpi_worker *w, const dlpi_death *why) {
    Of a stage that fetches. One at a time: the worker's own item is its attempt (see >>impl-run). Or
    several in flight: the stage has the second of the two tables of its kind then, and a worker an
    attempt for each row that it has in hand: the item, its lengths, its message. It claims units of
-   one row, as any worker does, as long as there is room; gives the rows to its source; and completes
-   each when the source gives it back. An attempt is in one list at a time:
+   one row, as any worker does, as long as there is room; gives the rows to its source; and
+   completes each when the source gives it back. An attempt is in one list at a time:
 
      FREE --claim--> WAITS --submit--> OUT --reap--> FREE: the row is done, or parked (back-off)
        |               ^                 |
@@ -12689,10 +12685,12 @@ static bool dlpi_attempt_settled(dlpi_worker *w, dlpi_attempt *a, uint32_t rec) 
         dlpi_attempt_done(w, a, 1 - passed);
         return true;
     }
+    if (dlpi_row_kept(w) && p->keeper->ops->keeper->get(w, &t, a->row)) {
+        dlpi_attempt_done(w, a, 1);
+        return true;
+    }
     dlpi_attempt_point(w, a);
-    if (!dlpi_row_kept(w) || !p->keeper->ops->keeper->get(w, &t, a->row)) return false;
-    dlpi_attempt_done(w, a, 1);
-    return true;
+    return false;
 }
 
 /* Offer an item that is set up to the source. Returns false if it has no room for it. */
@@ -13183,7 +13181,6 @@ static int dlpi_fetch_check(dlp_pipe *p, dlpi_stage *st, const dlp_fetch_desc *d
     return DLP_OK;
 }
 
-
 /* ---------------------------------------------------------------------------------------------
    >>impl-fetch      FETCH: ROWS WRITTEN FOR THE FIRST TIME */
 
@@ -13275,8 +13272,7 @@ static int dlpi_join_take(dlp_pipe *p, dlpi_stage *st, const dlp_join_desc *d) {
     st->item = st->dataset.fetch;
     st->user = st->dataset.user;
     if ((rc = dlpi_fetch_check(p, st, &d->fetch)) != DLP_OK) return rc;
-    if (st->dataset.n_items == 0)
-        return dlpi_bad(p, st->name, "dataset.n_items", "1..2^48", 0);
+    if (st->dataset.n_items == 0) return dlpi_bad(p, st->name, "dataset.n_items", "1..2^48", 0);
     memcpy(st->fields, st->dataset.fields, st->dataset.n_fields * sizeof *st->fields);
     st->dataset.fields = st->fields;
     return dlpi_keep_names(p, st, st->dataset.n_fields);
@@ -14170,7 +14166,7 @@ static int dlpi_scratch_check(dlp_pipe *p, dlpi_stage *st) {
     }
     if (rc != DLP_OK) return rc;
     k->cell_bytes = dlpi_round_up(at, 64);
-    n = (uint64_t)p->work[0]->n_workers * dlpi_fetch_at_once(p) +
+    n = (uint64_t)p->work[0]->n_workers * dlpi_at_once(p->work[0]) +
         2 * (uint64_t)p->work[1]->n_workers;
     if (k->asked > 0) n = k->asked;
     k->n_cells = (uint32_t)(n < most ? n : most);

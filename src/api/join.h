@@ -6,14 +6,13 @@
    A stage of items, where an item map may stand, that fetches out of a dataset of its own: with its
    own workers, placement, fetcher (many in flight, asynchronous), retries and policy. So images may
    come from an object store by hundreds of requests, and their labels out of a file by one worker.
-   As many of them as there is room for; each beginning is fetch's desc, which dlp_files_wire and
-   the like fill in.
+   A pipe may have several. What dlp_files_wire and the like fill in is its desc's fetch.
 
-     DLP_JOIN_ZIP   the dataset has as many items as the pipe, and other fields. A row has the fields
-                    of all, out of item i of each. Callbacks of a stage see the fields that are there
-                    by then: those of fetch, then those of each join, in their order; a join's own
-                    callback sees its dataset's alone. A cache in front of it keeps what is there by
-                    then, one behind it all.
+     DLP_JOIN_ZIP   the dataset has as many items as the pipe, and other fields. A row has the
+                    fields of all, out of item i of each. Callbacks of a stage see the fields that
+                    are there by then: those of fetch, then those of each join, in their order; a
+                    join's own callback sees its dataset's alone. A cache in front of it keeps what
+                    is there by then, one behind it all.
      DLP_JOIN_MIX   the dataset has the same fields, and its items have the next numbers: after n of
                     the datasets before it item i of its own is item n + i of the pipe. It stands
                     directly behind fetch or another such join. dlp_mix_sampler gives the order, by

@@ -25,8 +25,8 @@
 
 /* How they follow each other, in words. */
 #define DLPI_STAGE_ORDER \
-    "sampler, repeat, parts, expand or pack, fetch, scratch, item maps, joins and a cache, batch, " \
-    "batch maps, transfer, split"
+    "sampler, repeat, parts, expand or pack, fetch, scratch, item maps, joins and a cache, " \
+    "batch, batch maps, transfer, split"
 
 #define DLPI_KIND_NUMBER(name, number, ops) DLP_STAGE_##name = number,
 enum { DLPI_STAGE_KINDS(DLPI_KIND_NUMBER) };

@@ -146,15 +146,10 @@ static inline int dlpi_guard_items(dlpi_worker *w, uint32_t s, int rc) {
 
 /* ---- guarded cells ---- */
 
-/* How many items of one worker can be in a callback. */
-static uint64_t dlpi_guard_each(const dlpi_stage *st) {
-    return st->in_flight > 0 ? (uint64_t)st->in_flight : 1;
-}
-
 static uint64_t dlpi_guard_cells(const dlp_pipe *p) {
     uint64_t n = 0;
     for (int i = 0; DLPI_DEBUG && i < p->n_item_work && p->lender == NULL; i++)
-        n += (uint64_t)p->work[i]->n_workers * dlpi_guard_each(p->work[i]);
+        n += (uint64_t)p->work[i]->n_workers * dlpi_at_once(p->work[i]);
     return n;
 }
 
@@ -175,8 +170,8 @@ static uint64_t dlpi_guard_stride(const dlp_pipe *p) {
 static uint64_t dlpi_guard_cell(const dlpi_worker *w, uint64_t i) {
     uint64_t first = 0;
     for (int k = 0; k < w->st->work; k++)
-        first += (uint64_t)w->p->work[k]->n_workers * dlpi_guard_each(w->p->work[k]);
-    return first + (uint64_t)w->id * dlpi_guard_each(w->st) + i;
+        first += (uint64_t)w->p->work[k]->n_workers * dlpi_at_once(w->p->work[k]);
+    return first + (uint64_t)w->id * dlpi_at_once(w->st) + i;
 }
 
 /* A guarded cell for a row of slot s: of the fields that the stage works on. */
@@ -189,7 +184,8 @@ static void dlpi_guarded_row(const dlpi_worker *w, uint64_t cell, uint32_t s, ui
     for (uint32_t f = 0; f < c->n; f++) {
         const dlpi_field *d = &p->items.at[w->st->scope.field + f];
         rows[f] = dlpi_item_cell(p, s) + d->offset + row * d->row_bytes;
-        c->span[f].at = c->from + dlpi_guard_at(p, w->st->scope.field + f) + ((uintptr_t)rows[f] & 63);
+        c->span[f].at =
+            c->from + dlpi_guard_at(p, w->st->scope.field + f) + ((uintptr_t)rows[f] & 63);
         c->span[f].bytes = d->row_bytes;
         c->span[f].name = d->name;
     }

@@ -5,8 +5,8 @@
    Of a stage that fetches. One at a time: the worker's own item is its attempt (see >>impl-run). Or
    several in flight: the stage has the second of the two tables of its kind then, and a worker an
    attempt for each row that it has in hand: the item, its lengths, its message. It claims units of
-   one row, as any worker does, as long as there is room; gives the rows to its source; and completes
-   each when the source gives it back. An attempt is in one list at a time:
+   one row, as any worker does, as long as there is room; gives the rows to its source; and
+   completes each when the source gives it back. An attempt is in one list at a time:
 
      FREE --claim--> WAITS --submit--> OUT --reap--> FREE: the row is done, or parked (back-off)
        |               ^                 |
@@ -272,10 +272,12 @@ static bool dlpi_attempt_settled(dlpi_worker *w, dlpi_attempt *a, uint32_t rec) 
         dlpi_attempt_done(w, a, 1 - passed);
         return true;
     }
+    if (dlpi_row_kept(w) && p->keeper->ops->keeper->get(w, &t, a->row)) {
+        dlpi_attempt_done(w, a, 1);
+        return true;
+    }
     dlpi_attempt_point(w, a);
-    if (!dlpi_row_kept(w) || !p->keeper->ops->keeper->get(w, &t, a->row)) return false;
-    dlpi_attempt_done(w, a, 1);
-    return true;
+    return false;
 }
 
 /* Offer an item that is set up to the source. Returns false if it has no room for it. */
@@ -765,4 +767,3 @@ static int dlpi_fetch_check(dlp_pipe *p, dlpi_stage *st, const dlp_fetch_desc *d
     if (d->fetcher == DLP_FETCH_ASYNC) many->async = d->async;
     return DLP_OK;
 }
-

@@ -303,16 +303,16 @@ struct dlp_pipe {
     dlpi_fields items, batches;         /* item cells; batch cells */
     dlp_field item_fields[DLP_MAX_FIELDS]; /* of all datasets: names are those of their stages */
     uint32_t n_item_fields;
-    uint64_t n_added;                   /* items behind those of fetch, other datasets' */
-    int row_by_row;                     /* 1: some stage claims rows one by one, so all do */
-    int has_item_cells;                 /* items are written in cells of their own */
-    int item_area;                      /* whose cells items are written in */
-    int cells_from;                     /* place of the stage that writes batch cells whole */
-    dlpi_stage *cell_end;               /* after it nobody needs what lies in turning cells */
-    int cells;                          /* DLPI_CELLS_*: where a slot's batch lies */
-    uint32_t n_cells, n_out;            /* batch cells; batches that can be lent at once */
-    uint32_t max_kills;                 /* as dlp_shm_desc */
-    uint32_t batch_rows;                /* rows of this rank, at most */
+    uint64_t n_added;        /* items behind those of fetch, other datasets' */
+    int row_by_row;          /* 1: some stage claims rows one by one, so all do */
+    int has_item_cells;      /* items are written in cells of their own */
+    int item_area;           /* whose cells items are written in */
+    int cells_from;          /* place of the stage that writes batch cells whole */
+    dlpi_stage *cell_end;    /* after it nobody needs what lies in turning cells */
+    int cells;               /* DLPI_CELLS_*: where a slot's batch lies */
+    uint32_t n_cells, n_out; /* batch cells; batches that can be lent at once */
+    uint32_t max_kills;      /* as dlp_shm_desc */
+    uint32_t batch_rows;     /* rows of this rank, at most */
     uint64_t samples, batches_per_epoch;
     uint32_t prefetch, max_held, n_slots, ring, window;
     uint32_t rank, world;
@@ -505,9 +505,9 @@ static inline uint32_t dlpi_rec_killed(uint32_t rec, uint32_t stage, bool late) 
            stage << 23 | (late ? DLPI_REC_LATE : 0);
 }
 
-/* How many rows a fetch worker may have in callbacks at once. */
-static inline uint64_t dlpi_fetch_at_once(const dlp_pipe *p) {
-    return (uint64_t)p->fetch->in_flight + (p->fetch->in_flight == 0);
+/* How many rows a worker of the stage may have in callbacks at once. */
+static inline uint64_t dlpi_at_once(const dlpi_stage *st) {
+    return (uint64_t)st->in_flight + (st->in_flight == 0);
 }
 
 /* Is its stage the first, which writes rows for the first time? */

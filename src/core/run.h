@@ -403,9 +403,7 @@ static inline bool dlpi_row_held(const dlpi_worker *w) {
     return w->p->holder != NULL && w->st->work <= 1;
 }
 
-static inline bool dlpi_row_zeroed(const dlpi_worker *w) {
-    return w->st->scope.zeroes != 0;
-}
+static inline bool dlpi_row_zeroed(const dlpi_worker *w) { return w->st->scope.zeroes != 0; }
 
 /* The row begins as zeros, where what fetches it does not write all of it. */
 static inline void dlpi_row_zero(dlpi_worker *w) {
@@ -418,8 +416,7 @@ static inline void dlpi_row_zero(dlpi_worker *w) {
 
 static bool dlpi_row_has_special(const dlpi_worker *w) {
     return dlpi_row_kept(w) || dlpi_row_held(w) || dlpi_row_zeroed(w) || w->extra != NULL ||
-           w->st->scope.first != 0 ||
-           w->p->items.any_ragged || w->st->w.deadline_ms != 0;
+           w->st->scope.first != 0 || w->p->items.any_ragged || w->st->w.deadline_ms != 0;
 }
 
 /* What the source has for the row's callback. Apart: the address of the item would take a register
@@ -440,6 +437,8 @@ static bool dlpi_row_special(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
         w->note.used_random = 0;
     }
     if (p->items.any_ragged) dlpi_item_lengths(w, t, row);
+    if (p->items.any_ragged && w->st->dataset.n_fields > 0) /* it fetches: they are to be set */
+        memset(w->given.length, 0, w->st->scope.n_fields * sizeof *w->length);
     if (dlpi_row_held(w)) p->holder->ops->holder->at(w, t->slot, row);
     dlpi_row_zero(w);
     if (w->extra != NULL) dlpi_row_extra(w, t->slot, row);

@@ -38,8 +38,7 @@ static int dlpi_join_take(dlp_pipe *p, dlpi_stage *st, const dlp_join_desc *d) {
     st->item = st->dataset.fetch;
     st->user = st->dataset.user;
     if ((rc = dlpi_fetch_check(p, st, &d->fetch)) != DLP_OK) return rc;
-    if (st->dataset.n_items == 0)
-        return dlpi_bad(p, st->name, "dataset.n_items", "1..2^48", 0);
+    if (st->dataset.n_items == 0) return dlpi_bad(p, st->name, "dataset.n_items", "1..2^48", 0);
     memcpy(st->fields, st->dataset.fields, st->dataset.n_fields * sizeof *st->fields);
     st->dataset.fields = st->fields;
     return dlpi_keep_names(p, st, st->dataset.n_fields);
