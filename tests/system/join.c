@@ -38,6 +38,7 @@ typedef struct source {
     uint64_t number, n_items, bad; /* items with index % bad == 1 fail, 0: none */
     uint64_t fails;                /* so often each time; 0: always */
     uint32_t sleep_us;
+    uint64_t kills; /* this item kills its worker, 0: none */
     int mixed;
     char names[2][8];
     dlp_field fields[2];
@@ -54,6 +55,7 @@ static int source_fetch(void *user, dlp_item *it) {
     uint8_t *bytes = it->data[1];
     CHECK(it->n_fields == 2 && it->index < s->n_items && it->length[0] == 0 && it->length[1] == 0);
     for (int i = 0; i < 5; i++) CHECK(bytes[i] == 0);
+    if (s->kills && it->index == s->kills) raise(SIGKILL);
     if (s->sleep_us) usleep(s->sleep_us);
     if (s->bad && it->index % s->bad == 1 && (s->fails == 0 || it->attempt < s->fails))
         return dlp_fail(it->call, 0, "source %d has no such item", (int)s->number);
@@ -118,7 +120,7 @@ typedef struct setup {
     int cache;    /* 1: behind all, 2: behind fetch */
     int dispatch; /* DLP_DISPATCH_* of all */
     int64_t epochs;
-    int collate, max_skips;
+    int collate, max_skips, parts;
     dlp_mix *mix; /* NULL: shuffled */
     const dlp_state *resume;
 } setup;
@@ -196,6 +198,9 @@ static void add_cache(dlp_pipe *p, int wanted) { /* needs: cache */
     if (wanted) dlp_pipe_add_cache(p, &c);       /* needs: cache */
 } /* needs: cache */
 
+static dlp_part_desc part_desc(void);               /* needs: parts */
+static int fetch_of_part(void *user, dlp_item *it); /* needs: parts */
+
 static dlp_pipe *setup_open(setup *s, int how_second) {
     dlp_pipe_desc pipe;
     dlp_sampler_desc sampler;
@@ -216,11 +221,18 @@ static dlp_pipe *setup_open(setup *s, int how_second) {
     sampler.seed = 3;
     sampler.order = DLP_ORDER_SHUFFLED;
     if (s->mix) dlp_mix_sampler(s->mix, &sampler);
+    if (s->parts) sampler.order = DLP_ORDER_PARTS; /* needs: parts */
     repeat.epochs = s->epochs;
     CHECK(dlp_pipe_open(&p, &pipe, NULL) == DLP_OK);
     dlp_pipe_add_sampler(p, &sampler);
     dlp_pipe_add_repeat(p, &repeat);
     fetch_desc(s, 0, &ds[0], &fetch);
+    if (s->parts) {                        /* needs: parts */
+        dlp_part_desc parts = part_desc(); /* needs: parts */
+        dlp_pipe_add_parts(p, &parts);     /* needs: parts */
+        ds[0].fetch = fetch_of_part;       /* needs: parts */
+        ds[0].n_items = 0;                 /* needs: parts */
+    }                                      /* needs: parts */
     dlp_pipe_add_fetch(p, &fetch);
     if (s->cache == 2) add_cache(p, 1); /* needs: cache */
     for (int i = 1; i < s->n; i++) {
@@ -595,6 +607,60 @@ static void join__worker_dies_at_each_access__nothing_is_lost(int64_t only) {
     CHECK(died > 40);
 }
 
+/* An item that kills each worker that it comes to: told by its own number. */
+static void join__item_kills_workers__named(void) {
+    const uint64_t items[2] = {20, 15};
+    for (int k = 0; k < 2; k++) {
+        setup s;
+        outcome o;
+        setup_mix(&s, 2, items, NULL);
+        workers_all(&s, 2, DLP_PLACE_PROCESSES);
+        s.of[1].kills = 9;
+        s.fetcher[1] = k ? DLP_FETCH_ASYNC : 0;
+        o = drain(&s, UINT64_MAX);
+        CHECK(o.rc == DLP_ERR_KILLED && o.error.index == 29);
+        CHECK(strcmp(o.error.stage, "labels") == 0);
+        CHECK(strstr(o.error.message, "item 9 of its dataset") == o.error.message);
+        dlp_mix_close(s.mix);
+    }
+}
+
+/* Parts whose items have labels elsewhere. */
+static int load_part(void *user, dlp_part *part) { /* needs: parts */
+    (void)user;                                    /* needs: parts */
+    memset(part->data, (int)part->index, 8);       /* needs: parts */
+    part->bytes = 8;                               /* needs: parts */
+    return 0;                                      /* needs: parts */
+} /* needs: parts */
+static int fetch_of_part(void *user, dlp_item *it) { /* needs: parts */
+    CHECK(it->part != NULL && it->part->item < 10);  /* needs: parts */
+    return source_fetch(user, it);                   /* needs: parts */
+} /* needs: parts */
+static const uint64_t part_items_[3] = {10, 9, 8}; /* needs: parts */
+
+static dlp_part_desc part_desc(void) {     /* needs: parts */
+    dlp_part_desc d;                       /* needs: parts */
+    memset(&d, 0, sizeof d);               /* needs: parts */
+    d.n_parts = 3;                         /* needs: parts */
+    d.items = part_items_;                 /* needs: parts */
+    d.max_part_bytes = 8;                  /* needs: parts */
+    d.load = load_part;                    /* needs: parts */
+    d.shuffle_items = d.shuffle_parts = 1; /* needs: parts */
+    return d;                              /* needs: parts */
+} /* needs: parts */
+
+static void join__zip_with_parts__same_rows(void) {                        /* needs: parts */
+    setup s;                                                               /* needs: parts */
+    for (int k = 0; k < 3; k++) {                                          /* needs: parts */
+        outcome o;                                                         /* needs: parts */
+        setup_zip(&s, 2, 27);                                              /* needs: parts */
+        workers_all(&s, 2 * k, k == 2 && !TSAN ? DLP_PLACE_PROCESSES : 0); /* needs: parts */
+        s.parts = 1;                                                       /* needs: parts */
+        o = drain(&s, UINT64_MAX);                                         /* needs: parts */
+        CHECK(o.rc == DLP_END && o.rows == 27);                            /* needs: parts */
+    }                                                                      /* needs: parts */
+} /* needs: parts */
+
 /* ---- refusals ---- */
 
 static void refused(setup *s, int how, const char *field, const char *words) {
@@ -632,6 +698,12 @@ static void join__datasets_do_not_fit__refused_with_names(void) {
     dlp_mix_close(s.mix);
 }
 
+static int expand_none(void *user, dlp_expand *x) { /* needs: parts */
+    (void)user;                                     /* needs: parts */
+    (void)x;                                        /* needs: parts */
+    return 0;                                       /* needs: parts */
+} /* needs: parts */
+
 /* A chain with something else in it. */
 static void chain_refused(int what, int how, const char *words) {
     dlp_sampler_desc sampler;
@@ -654,7 +726,19 @@ static void chain_refused(int what, int how, const char *words) {
     ds[0].open_end = what == 1;
     ds[1].open_end = what == 2;
     ds[1].filter = what == 3;
+    if (what == 6) sampler.order = DLP_ORDER_PARTS; /* needs: parts */
     dlp_pipe_add_sampler(p, &sampler);
+    if (what == 5) {                       /* needs: parts */
+        dlp_expand_desc x;                 /* needs: parts */
+        memset(&x, 0, sizeof x);           /* needs: parts */
+        x.max_out = 2;                     /* needs: parts */
+        x.expand = expand_none;            /* needs: parts */
+        dlp_pipe_add_expand(p, &x);        /* needs: parts */
+    }                                      /* needs: parts */
+    if (what == 6) {                       /* needs: parts */
+        dlp_part_desc parts = part_desc(); /* needs: parts */
+        dlp_pipe_add_parts(p, &parts);     /* needs: parts */
+    }                                      /* needs: parts */
     dlp_pipe_add_fetch(p, &fetch);
     if (what == 4) {                                                /* needs: scratch */
         static const dlp_field raw = {"raw", DLP_U8, 1, {9}, 1, 0}; /* needs: scratch */
@@ -666,7 +750,12 @@ static void chain_refused(int what, int how, const char *words) {
         dlp_pipe_add_map(p, &m);                                    /* needs: scratch */
     }                                                               /* needs: scratch */
     dlp_pipe_add_join(p, &join);
+    if (what == 7) batch.batch_size = 1; /* needs: split */
     dlp_pipe_add_batch(p, &batch);
+    if (what == 7) {                                               /* needs: split */
+        dlp_split_desc split = {.chunk_rows = 5, .batch_size = 5}; /* needs: split */
+        dlp_pipe_add_split(p, &split);                             /* needs: split */
+    }                                                              /* needs: split */
     CHECK(dlp_pipe_plan(p, &plan) < 0);
     CHECK(strcmp(dlp_pipe_error(p)->stage, "labels") == 0);
     CHECK(strstr(dlp_pipe_error(p)->message, words) != NULL);
@@ -680,8 +769,11 @@ static void join__chain_does_not_fit__refused_with_words(void) {
     chain_refused(1, 1, "stream, or pushed");
     chain_refused(2, 0, "a stream's items have no numbers");
     chain_refused(3, 0, "DLP_SKIP leaves the row out");
-    chain_refused(4, 0, "scratch fields"); /* needs: scratch */
-    chain_refused(4, 1, "scratch fields"); /* needs: scratch */
+    chain_refused(4, 0, "scratch fields");                  /* needs: scratch */
+    chain_refused(4, 1, "scratch fields");                  /* needs: scratch */
+    chain_refused(5, 0, "how many items each input makes"); /* needs: parts */
+    chain_refused(6, 1, "parts order the items of one");    /* needs: parts */
+    chain_refused(7, 0, "views into chunks");               /* needs: split */
 }
 
 int main(int argc, char **argv) {
@@ -698,6 +790,8 @@ int main(int argc, char **argv) {
         join__items_fail__policy_of_the_join();
         join__item_fails_twice__tried_again_there();
         join__slow_source__only_its_rows_wait();
+        join__zip_with_parts__same_rows(); /* needs: parts */
+        if (!TSAN) join__item_kills_workers__named();
         join__resumed_at_each_batch__same_order();
         join__cache__keeps_what_is_in_front_of_it(); /* needs: cache */
     }
