@@ -5029,11 +5029,6 @@ DLPI_INLINE void dlpi_claim_publish(dlpi_claim_word *head, uint64_t word) {
     DLPI_STORE_REL(head, word); /* P1 -> P1 */
 }
 
-/* A record whose word says what is with it is closed to readers, unless one has come first. */
-DLPI_INLINE bool dlpi_claim_close(dlpi_claim_word *owner, uint64_t *seen, uint64_t word) {
-    return DLPI_CAS_SEQ(owner, seen, word); /* O1 <-> O1 */
-}
-
 /* ---- readers ---- */
 
 DLPI_INLINE uint64_t dlpi_claim_head(const dlpi_claim_word *head) {
@@ -5058,13 +5053,6 @@ DLPI_INLINE bool dlpi_claim_take(dlpi_claim_word *owner, uint64_t seen, uint64_t
 /* The owner says what is with the record now. */
 DLPI_INLINE void dlpi_claim_done(dlpi_claim_word *owner, uint64_t word) {
     DLPI_STORE_SEQ(owner, word); /* O1 -> O1 */
-}
-
-/* Units of batch b that are not claimed: how many of n. */
-DLPI_INLINE uint32_t dlpi_claim_depth(const dlpi_claim_word *owner, uint32_t n, uint64_t b) {
-    uint32_t left = 0;
-    for (uint32_t u = 0; u < n; u++) left += dlpi_older(dlpi_gen(dlpi_claim_look(&owner[u])), b);
-    return left;
 }
 
 /* The first unit of batch b that may be free, as far as is known. */
@@ -5256,14 +5244,6 @@ DLPI_INLINE uint64_t dlpi_gather_ready(const dlpi_gather_word *ready) {
 }
 DLPI_INLINE uint64_t dlpi_gather_look(const dlpi_gather_word *ready) {
     return DLPI_LOAD_ACQ(ready); /* Y1 <- Y1 */
-}
-
-/* How many of count rows of batch b are complete. */
-DLPI_INLINE uint32_t dlpi_gather_depth(const dlpi_gather_word *done, uint64_t b, uint32_t count) {
-    uint32_t n = 0;
-    for (uint32_t i = 0; i * DLPI_WORD_ROWS < count; i++)
-        n += (uint32_t)__builtin_popcount(dlpi_gather_bits(done, i, b) & dlpi_word_full(count, i));
-    return n;
 }
 
 /* ---- rows and batches that go back ---- */
