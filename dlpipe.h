@@ -11175,8 +11175,7 @@ static void dlpi_batch_redo(const dlpi_worker *w, uint32_t s, uint64_t b) {
     dlpi_rescan(p, first, w->st->work);
 }
 
-/* ---------------------------------------------------------------------------------------------
-   >>impl-run        CALLBACKS, FAILURES, CLOCKS */
+/* ---- clocks, histograms and traces of workers ---- */
 
 static uint32_t dlpi_hist_bucket(uint64_t ns) { /* four to an octave */
     uint32_t log, sub;
@@ -11316,6 +11315,8 @@ static void dlpi_clock_stop(dlpi_worker *w) {
     }
     w->last_ns = 0;
 }
+
+/* ---- an attempt at a row failed: again, later, another item, left out, or an error ---- */
 
 static void dlpi_skip_note(const dlpi_worker *w, int code, uint64_t new_index) {
     dlp_error e;
@@ -11517,6 +11518,11 @@ static int dlpi_rec_verdict(dlpi_worker *w, uint32_t s, uint32_t rec) {
         return 0;
     return dlpi_call_verdict(w, dlpi_slot_at(w->p, s)->killed_by, rec);
 }
+
+/* ---------------------------------------------------------------------------------------------
+   >>impl-run        CALLBACKS ON ROWS
+   timing.h before it has the clocks, attempt.h what becomes of a row whose callback failed; rows.h
+   behind it has the worker whose units these are. */
 
 /* Ragged lengths as the callback left them; tails are cleared. Returns 0 or DLP_ERR_LENGTH. */
 static int dlpi_row_lengths(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
@@ -11846,6 +11852,8 @@ static void dlpi_unit_items(dlpi_worker *w, const dlpi_unit *t) {
     if (redo != 0) dlpi_unit_redo(w, t, redo, later != 0);
 }
 
+/* ---- a worker of rows: those that wait for their next attempt, and its steps ---- */
+
 /* A parked row that is tried again here when it is due; the others go back to the first stage. */
 static bool dlpi_parked_stays(const dlpi_worker *w, const dlpi_parked *k) {
     return dlpi_writes_first(w) || (w->st->w.idempotent && k->due_ns != DLPI_GOES_BACK);
@@ -11937,7 +11945,7 @@ static bool dlpi_unpark(dlpi_worker *w, void (*try_again)(dlpi_worker *, const d
     return false;
 }
 
-/* ---- a worker of rows ---- */
+/* ---- its steps ---- */
 
 /* Is there no room for another unit whose rows may all be parked? */
 static bool dlpi_rows_full(const dlpi_worker *w) {
