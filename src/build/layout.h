@@ -109,9 +109,8 @@ static void dlpi_layout_slots(dlp_pipe *p) {
             p->tries_bytes = dlpi_times(2u * (uint64_t)p->n_item_work, rows);
     p->off_tries = dlpi_take_bytes(&at, p->tries_bytes, 1);
     p->slot.valid = dlpi_take_bytes(&at, rows, 1);
-    dlpi_area_add(p, DLPI_REC_SLOTS,
-                  p->lender ? p->lender->ops->lender->words.slots : "batch slots: row records",
-                  dlpi_line_up(at), p->n_slots, DLPI_LINE);
+    dlpi_area_add(p, DLPI_REC_SLOTS, p->lends->words.slots, dlpi_line_up(at), p->n_slots,
+                  DLPI_LINE);
 }
 
 /* Rows that can be in a callback of fetch at once, beside one of each worker: those in flight. */

@@ -252,7 +252,7 @@ static void dlpi_unpoison_bytes(void *at, uint64_t bytes) {
 static inline void dlpi_poison(const dlp_pipe *p, uint32_t s) {
     uint32_t slot;
     if (!DLPI_DEBUG || !dlpi_cells_own(p) || p->sink || p->sharing) return;
-    slot = p->lender ? p->lender->ops->lender->slot(p, s) : s;
+    slot = p->lends->slot(p, s);
     for (uint32_t f = 0; f < p->batches.n; f++) {
         const dlp_tensor *t = &p->out_fields[(size_t)s * p->batches.n + f];
         if (slot == DLPI_NO_SLOT) /* the next view in it is not begun by dlpi_unpoison */

@@ -287,6 +287,7 @@ struct dlp_pipe {
     dlpi_stage *sampler, *repeat, *fetch, *batcher;
     dlpi_stage *keeper, *lender, *sink; /* the stages with these roles, or NULL */
     dlpi_stage *holder;                 /* as those */
+    const dlpi_lender_ops *lends;       /* the lender's, or those of whole batches: core/whole.h */
     int kept_by;                        /* place of the last stage whose work the keeper keeps */
     const dlpi_stay_ops *stay;          /* the lender's, where the sink's results stay; or NULL */
     const dlpi_source_ops *source;      /* what the rows of batches are, and */
