@@ -347,7 +347,7 @@ static void rates(const char *name, struct work *w) {
     put_all(&m, &s, at);
 }
 
-/* Borders and resumes at prefetch 2; the peers that keep no state say so. */
+/* Of an epoch of 100 batches; the peers that keep no state are named. */
 static void places(struct work *w) {
     static const struct {
         const char *name, *unit;
@@ -360,13 +360,14 @@ static void places(struct work *w) {
         struct measure m = {.bench = rows[i].name, .unit = rows[i].unit, .lower_is_better = true};
         int at[PEERS];
         gather(&s, w, rows[i].ours, rows[i].theirs, at);
-        run_rounds(&s, m.bench, quick || i == 2 ? 1 : 5);
+        run_rounds(&s, m.bench, quick || i == 2 ? 1 : 3);
         put(&m, &s, 0, -1);
         put_all(&m, &s, at);
     }
 }
 
-static void rows_of(const char *name, struct work *w, bool with_places) {
+/* Rates, or without a name borders, resumes and states. */
+static void rows_of(const char *name, struct work *w) {
     uint64_t n = w->n_items * w->row_bytes / 8, *source = malloc(n * 8);
     if (source == NULL) { die("memory", NULL); }
     for (uint64_t i = 0; i < n; i++) { source[i] = mixed(i + 0x9e3779b97f4a7c15u); }
@@ -380,8 +381,11 @@ static void rows_of(const char *name, struct work *w, bool with_places) {
             say("%s: the same, %.1f s\n", known[i].name, seconds_now() - begin);
         }
     }
-    rates(name, w);
-    if (with_places) { places(w); }
+    if (name != NULL) {
+        rates(name, w);
+    } else {
+        places(w);
+    }
     free(source);
 }
 
@@ -400,10 +404,12 @@ int main(int argc, char **argv) {
     peers_begin(libtorch, argv + optind, argc - optind);
     struct work small = {.n_items = 60000, .row_bytes = 784, .batch = 64, .prefetch = 2};
     struct work large = {.n_items = 256, .row_bytes = MIB, .batch = 16, .prefetch = 2};
-    rows_of("peers_small", &small, true);
+    struct work few = {.n_items = 6400, .row_bytes = 784, .batch = 64, .prefetch = 2};
+    rows_of("peers_small", &small);
     small.prefetch = 16;
-    rows_of("peers_small", &small, false);
-    rows_of("peers_large", &large, false);
+    rows_of("peers_small", &small);
+    rows_of("peers_large", &large);
+    rows_of(NULL, &few);
     peers_end();
     say("%d failures, %.0f s\n", failures, seconds_now() - begin);
     return failures != 0;

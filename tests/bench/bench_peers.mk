@@ -1,4 +1,4 @@
-# make bench-peers [QUICK=1]: the loader beside those of others, every byte checked; borders, resumes.
+# make bench-peers [QUICK=1]: the loader beside those of others, every byte checked.
 # Lines of JSON on standard output and in build/bench/peers.jsonl. About 5 minutes; QUICK=1: 2.
 # PEERS="libtorch tfdata" takes only these. libtorch's headers and libraries come with torch.
 TORCH_AT = $(firstword $(wildcard $(B)/peers/lib/python3*/site-packages/torch))

@@ -73,10 +73,14 @@ class Peer:
         factor = 2 * numpy.arange(self.row_bytes // 8, dtype=numpy.uint64) + numpy.uint64(1)
         items, total = 0, 0
         for batch in self.epoch():
-            rows = numpy.ascontiguousarray(numpy.asarray(batch)).reshape(len(batch), -1)
+            rows = numpy.ascontiguousarray(self.compared(numpy.asarray(batch)))
+            rows = rows.reshape(len(batch), -1)
             items += len(rows)
             total += int((rows.view(numpy.uint64).sum(0, dtype=numpy.uint64) * factor).sum())
         return [items, total >> 32 & 0xffffffff, total & 0xffffffff]
+
+    def compared(self, batch):
+        return batch
 
     def gap(self, borders):
         gaps, last = [], None
@@ -310,6 +314,38 @@ class TfData(Peer):
             return [1e3 * (time.perf_counter() - begin), size]
 
 
+class TfCrop(TfData):
+    """JPEG files, PICTURES/NNNNN.jpg: their middle, of which alone is decoded what is kept."""
+
+    def open(self, n, width, height, batch, workers, prefetch):
+        self.n, self.row_bytes, self.batch = n, 224 * 224 * 3, batch
+        self.workers, self.prefetch = workers, prefetch
+        self.at = ((height - 224) // 2, (width - 224) // 2, 224, 224)
+        self.once = self.make(1)
+        self.batches = iter(self.make(None))
+        self.rate(300)
+
+    def compared(self, batch):
+        batch = batch.copy()
+        batch[:, :, -1] = 0  # upsampled without its neighbour: not what the whole picture has
+        return batch
+
+    def make(self, epochs):
+        tf, folder = self.tf, os.environ.get("PICTURES", "")
+
+        def load(path):
+            return tf.image.decode_and_crop_jpeg(tf.io.read_file(path), self.at, channels=3,
+                                                 dct_method="INTEGER_ACCURATE",
+                                                 fancy_upscaling=True)
+
+        paths = [f"{folder}/{i:05d}.jpg" for i in range(self.n)]
+        data = tf.data.Dataset.from_tensor_slices(paths).shuffle(self.n).repeat(epochs)
+        data = data.map(load, num_parallel_calls=self.workers).batch(self.batch)
+        options = tf.data.Options()
+        options.threading.private_threadpool_size = self.workers
+        return data.prefetch(self.prefetch).with_options(options)
+
+
 class WebDataset(Torch):
     """Tar shards in memory, a buffer of 1,000 shuffled, its own loader with worker processes."""
 
@@ -341,7 +377,7 @@ class WebDataset(Torch):
 
 PEERS = {"numpy": Numpy, "torch": Torch, "torch_bulk": TorchBulk, "stateful": Stateful,
          "nodes": Nodes, "spdl": Spdl, "grain": Grain, "tfdata": TfData,
-         "webdataset": WebDataset}
+         "tf_crop": TfCrop, "webdataset": WebDataset}
 
 
 def main(name):
