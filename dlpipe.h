@@ -59,6 +59,7 @@
    >>pipe           WIRING, RUNNING
    >>scratch        READ, THEN DECODE: FIELDS THAT END BEFORE THE BATCH
    >>guard          ITEMS WHOSE NUMBERS ARE NOT WHAT THEY SHOULD BE
+   >>join           SEVERAL DATASETS IN ONE PIPE
    >>loader         ALL IN ONE CALL
    >>chunks         BATCHES THAT ARE VIEWS INTO CHUNKS
    >>parts          PART QUEUE: FILES, ARCHIVES, RANGES THAT HOLD MANY ITEMS
@@ -85,7 +86,8 @@
    >>impl-fail
    >>impl-beside >>impl-cells >>impl-debug >>impl-cancel >>impl-open-end >>impl-window
    >>impl-seen >>impl-links >>impl-dispatch >>impl-feed >>impl-claim
-   >>impl-run >>impl-collate >>impl-workers >>impl-recover >>impl-fetch >>impl-cache >>impl-map
+   >>impl-run >>impl-collate >>impl-workers >>impl-recover >>impl-in-flight >>impl-fetch
+   >>impl-join >>impl-cache >>impl-map
    >>impl-guard >>impl-scratch >>impl-batch >>impl-transfer >>impl-state >>impl-sampler >>impl-lists
    >>impl-inputs >>impl-parts >>impl-found >>impl-tune >>impl-scheduler >>impl-pace
    >>impl-deliver >>impl-split
@@ -141,10 +143,12 @@
    consumer is the thread that calls next and release. Stages form a chain; those in brackets may
    be left out (all words: >>glossary):
 
-     sampler -> [repeat] -> [parts] -> fetch -> [cache] -> [item maps] -> batch -> [batch maps]
-        ^                                                                              |
-        |                                                                              v
-        +--- credits: free batch slots <--- release <--- next <--- [split] <--- [transfer]
+     sampler -> [repeat] -> [inputs] -> fetch -> [rows] -> batch -> [batch maps]
+        ^                                                                |
+        |                                                                v
+        +--- credits: free slots <--- release <--- next <--- [split] <--- [transfer]
+
+     inputs: a part queue, expand (or a filter), or pack; rows: joins, cache, item maps, guards
 
    Ready-made wirings (topologies), and what they hold in memory, beside records that a plan tells:
 
@@ -159,7 +163,32 @@
                  takes items out of those loaded       batches of the loader after it
      chunk       load a chunk into a CPU buffer, copy  cpu_buffers + device_buffers    chunks.c
                  it to the device, cut it into views   chunks
+     filter,     each input makes 0..k items, batches  cells x k items, and the        positions.c
+     expand      stay full; shuffled in windows        batches
+     pack        documents into rows of T tokens, cut  cells x the longest document,   pack.c
+                 or fitted in windows                  and the batches
+     two fetches some workers read, others decode      the scratch cells, and the      decode.c
+                                                       batches
+     join        rows of several datasets, zipped or   the batches                     join.c
+                 mixed, each with its own workers
+     push        other threads and programs give the   a lane of items for each        actors.c
+                 items                                 producer, and the batches
+     shared      several programs take from one pipe,  the batches                     share.c
+                 each with a policy
      your own    stages, samplers                      what dlp_pipe_plan says         stages.c
+
+   What joins the stages are lock-free queues in the region, of four kinds; dlp_pipe_plan and
+   dlp_stats have each one of a pipe, with writers, readers, capacity, bytes and depth:
+
+     kind    writers, readers     a record is taken by             it joins
+     spsc    one, one             the reader's own counter         release and the sampler; in and
+                                                                   out of transfer and split
+     mpsc    many, one            a lane for each writer           producers and a push pipe
+     claim   one, many            a swap on its own owner word     the sampler, or a stage, and the
+                                                                   workers of the next; part and
+                                                                   input cells and their loaders;
+                                                                   subscribers that share
+     gather  many, one in order   all its completion bits are set  workers and next, or transfer
 
    Begin with the economic one: it wants the least memory, and no slow worker holds up the others.
    Where items wait, for a disk or a network, give it a fetcher: in_flight items at once in each
@@ -1672,12 +1701,13 @@ DLPDEF void dlp_buckets_close(dlp_buckets *b);
     KIND(EXPAND, 13, dlpi_expand_ops) \
     KIND(PACK, 15, dlpi_pack_ops) \
     KIND(SCRATCH, 14, dlpi_scratch_kind_ops) \
+    KIND(JOIN, 16, dlpi_join_ops) \
     KIND(GUARD, 11, dlpi_guard_ops)
 
 /* How they follow each other, in words. */
 #define DLPI_STAGE_ORDER \
-    "sampler, repeat, parts, expand or pack, fetch, scratch, item maps and a cache, batch, " \
-    "batch maps, transfer, split"
+    "sampler, repeat, parts, expand or pack, fetch, scratch, item maps, joins and a cache, " \
+    "batch, batch maps, transfer, split"
 
 #define DLPI_KIND_NUMBER(name, number, ops) DLP_STAGE_##name = number,
 enum { DLPI_STAGE_KINDS(DLPI_KIND_NUMBER) };
@@ -2211,6 +2241,46 @@ typedef struct dlp_guard_stats {
 DLPDEF int dlp_pipe_guard_stats(dlp_pipe *p, dlp_stage guard, uint32_t field, dlp_guard_stats *out);
 
 /* ---------------------------------------------------------------------------------------------
+   >>join       SEVERAL DATASETS IN ONE PIPE
+   A stage of items, where an item map may stand, that fetches out of a dataset of its own: with its
+   own workers, placement, fetcher (many in flight, asynchronous), retries and policy. So images may
+   come from an object store by hundreds of requests, and their labels out of a file by one worker.
+   A pipe may have several. What dlp_files_wire and the like fill in is its desc's fetch.
+
+     DLP_JOIN_ZIP   the dataset has as many items as the pipe, and other fields. A row has the
+                    fields of all, out of item i of each. Callbacks of a stage see the fields that
+                    are there by then: those of fetch, then those of each join, in their order; a
+                    join's own callback sees its dataset's alone. A cache in front of it keeps what
+                    is there by then, one behind it all.
+     DLP_JOIN_MIX   the dataset has the same fields, and its items have the next numbers: after n of
+                    the datasets before it item i of its own is item n + i of the pipe. It stands
+                    directly behind fetch or another such join. dlp_mix_sampler gives the order, by
+                    weights, of any of them. Each stage fetches its own rows and lets others pass;
+                    its statistics count its own.
+
+   All rows go through all these stages, in order, so a slow source keeps its own workers busy, and
+   no others: give it as many workers, or items in flight, as its share of the rows takes, and
+   prefetch_factor enough batches that the others go on meanwhile. A batch is there when its last
+   row is. A row is fetched once for each source; an item that fails is tried again, left out, or
+   replaced by the join's own policy. DLP_ON_ERROR_REPLACE replaces the whole row: fetch and all
+   joins in front fetch the new item. Errors name the stage; their index is the pipe's, and of a mix
+   the message has the dataset's own. */
+
+enum { DLP_JOIN_ZIP = 0, DLP_JOIN_MIX };
+
+typedef struct dlp_join_desc {
+    dlp_fetch_desc fetch; /* as of a fetch stage. The name, if NULL, is "join"; idempotent is not
+                             read. Without open_end and filter */
+    int32_t how;          /* DLP_JOIN_* */
+} dlp_join_desc;
+
+/* Add a join. desc: copied, as by dlp_pipe_add_fetch - returns as that; what its dataset must be to
+   the others is found by plan and start (DLP_ERR_ARG, DLP_ERR_GRAPH). Not with: streams and pushed
+   items, views into chunks (split), scratch fields, expand, pack and parts of unknown counts; a mix
+   not with parts either. */
+DLPDEF dlp_stage dlp_pipe_add_join(dlp_pipe *p, const dlp_join_desc *desc);
+
+/* ---------------------------------------------------------------------------------------------
    >>loader     ALL IN ONE CALL
    Three ways to give items to N item workers. Order and bytes of the batches are the same.
 
@@ -2526,6 +2596,13 @@ typedef struct dlp_part_desc {
     int32_t uneven;     /* with max_items. 1: each rank's epoch ends by itself */
     uint32_t window;    /* with max_items. So many items of a stream are shuffled at a time
                                   (>>found), 1..2^24; 0: none are */
+    int64_t (*agree)(void *user, int64_t mine, int most); /* with max_items. The ends of several
+                                  ranks are equal (>>found); NULL: they do not ask each other */
+    void *agree_user;                                     /* borrowed until close */
+    const uint64_t
+        *weights; /* with max_items. [n_parts] items in each, or bytes: about, 0 counts as
+                                1, at most 2^62 together. Parts are dealt to streams so that these
+                                are of like weight (>>found); copied; NULL: all alike */
 } dlp_part_desc;
 
 /* Add the part queue, between sampler (or repeat) and fetch. The sampler has order DLP_ORDER_PARTS;
@@ -2592,6 +2669,12 @@ DLPDEF int dlp_part_files_load(void *files, dlp_part *part);
    C / W streams, W divides C, and loads their parts only. An item's dataset index, in dlp_item and
    dlp_batch, is the number of its part.
 
+   With `weights` parts are not dealt in turn: the heaviest first (of equal ones in an order of the
+   seed's), each goes to the stream with the least so far. A stream keeps its parts, each pass and
+   epoch in another order. Of 1,000 parts of 0..5,000 items in 32 streams, dealt in turn,
+   DLP_LAST_DROP leaves out 23 % of an epoch, and steps_per_epoch of the mean 4 %; dealt by weights
+   it is 0.1 % and less.
+
    With `window` a stream's items are cut every so many, on over passes, and each of these windows
    is shuffled by itself, keyed by seed, epoch, stream and what went before it: rows are mixed over
    C x window items, whatever order their parts have them in. The last window of an epoch is
@@ -2611,7 +2694,23 @@ DLPDEF int dlp_part_files_load(void *files, dlp_part *part);
      0, _PARTIAL, _PAD      one rank: ends when all streams are out. Rows of streams that are out
                             are zeros, with valid[] 0 and index UINT64_MAX; with one stream and
                             DLP_LAST_PARTIAL the last batch is short instead
+     0, agree, _DROP        several ranks: ends before the first batch that is not full on some
+                            rank, after as many on each; what others have beyond it is left out
      0, uneven = 1          the same on each of several ranks by itself: batches need not be as many
+
+   agree is one all-reduce of an integer over all ranks, the least of them; with MPI
+
+     static int64_t agree(void *user, int64_t mine, int most) {
+         MPI_Allreduce(MPI_IN_PLACE, &mine, 1, MPI_INT64_T, most ? MPI_MAX : MPI_MIN, comm);
+         return mine;
+     }
+
+   next calls it, at the same batch on each rank: for each epoch's first one, and after a seek, and
+   then once all that was agreed on is given, which with batches ready ahead is not every time. mine
+   says how many are (at 2 and above: twice that, and 1 where another follows) or, -1, that this
+   rank's pipe has failed: then next returns an error on all ranks. It is never called by start,
+   close, after a stop, or for a time-out. So all ranks must take the same steps: who leaves off
+   before the others leaves them waiting, as in any all-reduce.
 
    A batch is scheduled once its rows are known, and whether another one follows. For this each
    stream needs part cells: queue_size below that is an error of start, which says how many.
@@ -2665,8 +2764,9 @@ typedef struct dlp_expand_desc {
     uint32_t n_fields;
     uint32_t max_out;         /* k: with expand required; without it 1 */
     uint32_t queue_size;      /* cells, one for each input at once; 0: what is needed, and one more
-                                  for each worker, of tiny items up to 1024. Fewer than needed is
-                                  an error of start */
+                                  for each worker, of tiny items up to 1024, and a cell has up to
+                                  32 inputs where these take some 250 ns: fastest. Fewer than
+                                  needed is an error of start */
     uint32_t streams;         /* C, as of >>found; 0: 1 */
     int64_t steps_per_epoch;  /* as there */
     int32_t shuffle_items;    /* 1: an input's items in a keyed permutation */
@@ -2677,6 +2777,8 @@ typedef struct dlp_expand_desc {
                                   which makes items ahead of the consumer; DLP_NONE: made in next.
                                   dispatch: CLAIM; workers_max: 0. name NULL: "expand" */
     uint32_t window;          /* items of a stream that are shuffled at a time, as of >>found */
+    int64_t (*agree)(void *user, int64_t mine, int most); /* as of >>found */
+    void *agree_user;                                     /* borrowed until close */
 } dlp_expand_desc;
 
 /* Add the stage, between sampler (or repeat) and fetch. The sampler is sequential or shuffled,
@@ -2760,6 +2862,8 @@ typedef struct dlp_pack_desc {
     dlp_workers_desc workers; /* those that call fetch's callback; num_workers 0: 1, which reads
                                  ahead of the consumer; DLP_NONE: read in next. dispatch: CLAIM;
                                  workers_max: 0. name NULL: "pack" */
+    int64_t (*agree)(void *user, int64_t mine, int most); /* as of >>found */
+    void *agree_user;                                     /* borrowed until close */
 } dlp_pack_desc;
 
 /* Add the stage, between sampler (or repeat) and fetch. The sampler is sequential or shuffled,
@@ -4952,11 +5056,6 @@ DLPI_INLINE void dlpi_claim_publish(dlpi_claim_word *head, uint64_t word) {
     DLPI_STORE_REL(head, word); /* P1 -> P1 */
 }
 
-/* A record whose word says what is with it is closed to readers, unless one has come first. */
-DLPI_INLINE bool dlpi_claim_close(dlpi_claim_word *owner, uint64_t *seen, uint64_t word) {
-    return DLPI_CAS_SEQ(owner, seen, word); /* O1 <-> O1 */
-}
-
 /* ---- readers ---- */
 
 DLPI_INLINE uint64_t dlpi_claim_head(const dlpi_claim_word *head) {
@@ -4981,13 +5080,6 @@ DLPI_INLINE bool dlpi_claim_take(dlpi_claim_word *owner, uint64_t seen, uint64_t
 /* The owner says what is with the record now. */
 DLPI_INLINE void dlpi_claim_done(dlpi_claim_word *owner, uint64_t word) {
     DLPI_STORE_SEQ(owner, word); /* O1 -> O1 */
-}
-
-/* Units of batch b that are not claimed: how many of n. */
-DLPI_INLINE uint32_t dlpi_claim_depth(const dlpi_claim_word *owner, uint32_t n, uint64_t b) {
-    uint32_t left = 0;
-    for (uint32_t u = 0; u < n; u++) left += dlpi_older(dlpi_gen(dlpi_claim_look(&owner[u])), b);
-    return left;
 }
 
 /* The first unit of batch b that may be free, as far as is known. */
@@ -5179,14 +5271,6 @@ DLPI_INLINE uint64_t dlpi_gather_ready(const dlpi_gather_word *ready) {
 }
 DLPI_INLINE uint64_t dlpi_gather_look(const dlpi_gather_word *ready) {
     return DLPI_LOAD_ACQ(ready); /* Y1 <- Y1 */
-}
-
-/* How many of count rows of batch b are complete. */
-DLPI_INLINE uint32_t dlpi_gather_depth(const dlpi_gather_word *done, uint64_t b, uint32_t count) {
-    uint32_t n = 0;
-    for (uint32_t i = 0; i * DLPI_WORD_ROWS < count; i++)
-        n += (uint32_t)__builtin_popcount(dlpi_gather_bits(done, i, b) & dlpi_word_full(count, i));
-    return n;
 }
 
 /* ---- rows and batches that go back ---- */
@@ -6086,7 +6170,9 @@ static uint64_t dlpi_parts_need(const dlpi_part_plan *q, uint64_t at, uint64_t c
    >>impl-found-order THE ORDER OF INPUTS WHOSE ITEMS NOBODY HAS COUNTED
    Which input stands where in which stream, and how far each stream is: in bits of a state. It
    knows nothing of cells, slots or threads. Place j of pass p over all n inputs goes to stream j
-   mod C; there it has ordinal p * n_s + j div C, n_s being the stream's inputs of a pass. */
+   mod C; there it has ordinal p * n_s + j div C, n_s being the stream's inputs of a pass. With
+   weights a stream has inputs of its own (order/found_weights.h), and place j of its pass p has
+   ordinal p * n_s + j. */
 
 typedef struct dlpi_cursor { /* after an item; with windows: after the one before the window */
     uint64_t ordinal, used;  /* of its input, and items of that which are given */
@@ -6107,6 +6193,14 @@ typedef struct dlpi_found_plan {
         uint64_t epoch, pass;
         dlp_permutation order;
     } passes[2]; /* streams are in this pass or that */
+    /* by weights, else NULL: */
+    uint64_t *weights; /* [n_inputs] */
+    uint64_t weights_hash;
+    uint32_t *members;           /* [n_inputs] those of stream 0, of 1, .. */
+    uint64_t *first;             /* [streams + 1] of them, of each stream */
+    uint64_t most_inputs;        /* of a stream */
+    dlp_permutation *own_passes; /* of this rank's streams, from this one on, the present ones */
+    uint64_t own_first;
 } dlpi_found_plan;
 
 /* Steps of an epoch without an end: so many that nobody sees it, and that, by the 2^20 rows of a
@@ -6115,19 +6209,38 @@ typedef struct dlpi_found_plan {
 
 /* Inputs of stream s in a pass. */
 static inline uint64_t dlpi_found_inputs(const dlpi_found_plan *q, uint64_t s) {
+    if (q->weights) return q->first[s + 1] - q->first[s];
     return (q->n_inputs - s + q->streams - 1) / q->streams;
+}
+
+/* ... of the one that has the most. */
+static inline uint64_t dlpi_found_most_inputs(const dlpi_found_plan *q) {
+    return q->weights ? q->most_inputs : dlpi_found_inputs(q, 0);
 }
 
 /* So many inputs of a stream without an item, one after the other, have a whole pass among them
    which the next will repeat; or, where each pass has other inputs of all, 63 passes. */
 static inline uint64_t dlpi_found_empty(const dlpi_found_plan *q, uint64_t s) {
-    return dlpi_found_inputs(q, s) * (q->shuffle_inputs && q->streams > 1 ? 64 : 2);
+    return dlpi_found_inputs(q, s) * (q->shuffle_inputs && q->streams > 1 && !q->weights ? 64 : 2);
+}
+
+/* The j-th input of a pass over those that stream s has by weight. */
+static uint64_t dlpi_found_member(dlpi_found_plan *q, uint64_t epoch, uint64_t s, uint64_t pass,
+                                  uint64_t j) {
+    const uint32_t *own = q->members + q->first[s];
+    uint64_t seed = dlpi_absorb(dlpi_hash_in(DLPI_DOMAIN_PARTS, q->seed, pass), s);
+    dlp_permutation *order = &q->own_passes[s - q->own_first];
+    if (!q->shuffle_inputs) return own[j];
+    if (order->n == 0 || order->seed != seed || order->epoch != epoch)
+        dlp_permutation_init(order, dlpi_found_inputs(q, s), seed, epoch);
+    return own[dlp_permutation_at(order, j)];
 }
 
 /* The input with this ordinal. */
 static uint64_t dlpi_found_input(dlpi_found_plan *q, uint64_t epoch, uint64_t s, uint64_t ordinal) {
     uint64_t each = dlpi_found_inputs(q, s), pass = ordinal / each;
     uint64_t j = ordinal % each * q->streams + s;
+    if (q->weights) return dlpi_found_member(q, epoch, s, pass, ordinal % each);
     if (!q->shuffle_inputs) return j;
     if (!q->passes[pass & 1].ready || q->passes[pass & 1].epoch != epoch ||
         q->passes[pass & 1].pass != pass) {
@@ -6159,7 +6272,8 @@ static void dlpi_found_window(const dlpi_found_plan *q, dlp_permutation *items, 
 static uint64_t dlpi_found_hash(const dlpi_found_plan *q, uint64_t h) {
     const uint64_t words[] = {q->n_inputs,       q->streams,       q->steps, q->most,
                               q->shuffle_inputs, q->shuffle_items, q->window};
-    return dlpi_order_hash_array(h, words, sizeof words / sizeof *words - (q->window == 0));
+    h = dlpi_order_hash_array(h, words, sizeof words / sizeof *words - (q->window == 0));
+    return q->weights ? dlpi_absorb(h, q->weights_hash) : h;
 }
 
 /* ---- cursors in a state: first stream (2 bytes), how many (2), bits of ordinal and of used (1
@@ -6176,7 +6290,7 @@ static inline uint32_t dlpi_bits_of(uint64_t most) {
 /* Bits of an ordinal. Where passes repeat, one in 64 has an item; 10^12 inputs of a stream in an
    epoch, which no epoch reads, or 10^13 in one without an end. */
 static uint32_t dlpi_found_ordinal_bits(const dlpi_found_plan *q) {
-    uint64_t each = dlpi_found_inputs(q, 0), rows = q->steps * (q->batch / q->streams);
+    uint64_t each = dlpi_found_most_inputs(q), rows = q->steps * (q->batch / q->streams);
     uint32_t bits = dlpi_bits_of(each) + (q->steps ? dlpi_bits_of(rows) + 6 : 0);
     uint32_t most = q->steps == DLPI_FOUND_ENDLESS ? 44 : 40;
     return bits < most ? bits : most;
@@ -6273,6 +6387,281 @@ static dlpi_cursor dlpi_cursor_take(const dlpi_cursors *c, const uint8_t *at, ui
     x.place = dlpi_bits_take(at, &bit, c->place_bits);
     x.check = dlpi_bits_take(at, &bit, DLPI_CURSORS_CHECK);
     return x;
+}
+/* Cells and streams of inputs whose items nobody has counted: what the scheduler knows of them, and
+   in which lists cells stand: of a stream, free, or free by and by. Why these can't stand still is
+   said in >>impl-found. */
+
+#define DLPI_FOUND_NONE UINT32_MAX
+#define DLPI_FOUND_CELLS (1 << 16) /* at most */
+#define DLPI_FOUND_WINDOW (1 << 24)
+#define DLPI_FOUND_RUNS 64 /* cells of which the runs are as long as those of the first of them */
+
+typedef struct dlpi_found_cell {     /* what the scheduler knows of a cell */
+    uint64_t epoch, ordinal, ticket; /* ordinal: of the first input of its run */
+    uint64_t n, taken; /* known: items, and those before the first row, or window, that is left */
+    uint64_t from;     /* which is this item of input `input` of the run, or of one behind it */
+    uint64_t used;     /* batch scheduled last that has rows of it, + 1 */
+    uint32_t input, run, learned; /* inputs, and those whose counts are taken */
+    uint32_t next; /* of its stream; not listed: that may be free, or waits to be, behind it */
+    bool listed;
+    bool failed; /* the last input is an error of the batch that has its one row */
+} dlpi_found_cell;
+
+typedef struct dlpi_found_stream {
+    uint32_t head, tail, cells; /* its list, and how many are in it */
+    uint32_t last_known, known; /* the last that is known, the first that is not */
+    uint64_t epoch, next;       /* whose input is asked for next */
+    uint64_t rows;              /* known behind `at` */
+    uint64_t empty;             /* inputs known last, one after the other, that had none */
+    dlpi_cursor at;             /* behind the last row given, or where the present window begins,
+                                   with what is given of it: of its items known at the place */
+    uint64_t given;             /* rows in this epoch */
+    uint64_t length, check;     /* of the window that is open; length 0: none is */
+} dlpi_found_stream;
+
+typedef struct dlpi_agreed { /* ends that ranks agree on; consumer */
+    uint64_t generation;     /* of the batches: after a seek, or in another epoch, others count */
+    uint64_t left;           /* all ranks have them, and here they are not delivered yet */
+    bool last;               /* the epoch ends behind them */
+    bool asks;               /* there are other ranks to be asked */
+} dlpi_agreed;
+
+/* What observers see of it; scheduler. */
+typedef struct dlpi_found_counts {
+    uint64_t inputs, items, empty, window;
+} dlpi_found_counts;
+
+/* What a search for free cells depends on. */
+typedef struct dlpi_found_place {
+    uint64_t epoch, published, left, loads;
+} dlpi_found_place;
+
+typedef struct dlpi_found_row {
+    uint32_t cell, number; /* of the item's place: each input of a run has most_items */
+} dlpi_found_row;
+
+struct dlpi_found;
+
+/* What rows are, where they are not the items themselves. Of stream i: */
+typedef struct dlpi_found_rule {
+    void (*begin)(struct dlpi_found *q, uint32_t i);
+    uint64_t (*taken)(uint64_t n, uint64_t used); /* of the n items of the input that a cursor
+                                                     names: how many are given; NULL: used */
+    uint64_t (*learned)(struct dlpi_found *q, uint32_t i, uint32_t c); /* cell c is the last known:
+                                                                    rows that now are known, too */
+    uint64_t (*more)(dlp_pipe *p, uint32_t i, bool out); /* all that is there is learned, and is
+                                                            all that there is: rows, as above */
+    void (*give)(dlp_pipe *p, uint32_t i, uint32_t s, uint32_t r); /* its next row is row r */
+} dlpi_found_rule;
+
+/* What the stage keeps. */
+typedef struct dlpi_found {
+    dlp_part_desc d;
+    const dlpi_found_rule *rule;      /* NULL: a row is an item */
+    uint64_t counts_bytes;            /* of counts, with what a rule has behind them */
+    uint64_t most_items, least_items; /* of an input that has any */
+    uint32_t n_cells, most_run;       /* inputs of a cell */
+    uint8_t pad[DLPI_LINE]; /* part workers read what is above; below is the scheduler's */
+    dlpi_found_plan plan;
+    dlpi_cursors cursors;
+    uint32_t each;      /* rows of a stream in a batch */
+    uint32_t run, need; /* inputs of a new cell; cells that a stream needs */
+    uint64_t run_until; /* tickets: look again what inputs cost */
+    bool run_known;
+    bool begun;
+    int rc; /* what is wrong with the epoch that was begun */
+    uint64_t epoch;
+    uint64_t tickets, left;
+    uint32_t free, free_last;   /* lists of cells: free, */
+    uint32_t waits, waits_last; /* and to be free by and by */
+    dlpi_found_counts *counts;
+    dlpi_found_cell *use;           /* [n_cells] */
+    dlp_permutation *items;         /* [n_cells] the order of items in each, where it has one */
+    dlpi_found_stream *streams;     /* [cursors.n] those of this rank */
+    dlp_permutation *window_orders; /* [cursors.n] of the windows that are open, */
+    dlpi_found_row *window_rows;    /* [cursors.n][window] and what lies in them */
+    bool stuck;                     /* no cell was free, when all was at: */
+    dlpi_found_place stuck_at;
+    uint8_t pad1[DLPI_LINE];
+    dlpi_agreed agreed;
+} dlpi_found;
+
+/* ---- the lists of the streams ---- */
+
+/* To the end of a list. */
+static void dlpi_found_append(dlpi_found *q, uint32_t *first, uint32_t *last, uint32_t c) {
+    if (*first == DLPI_FOUND_NONE)
+        *first = c;
+    else
+        q->use[*last].next = c;
+    *last = c;
+}
+
+/* Cell c is on no stream's list any more. One of which no batch has rows, and that is loaded, is
+   free; others will be. */
+static void dlpi_found_unlist(dlpi_found *q, uint32_t c, bool loaded) {
+    dlpi_found_cell *u = &q->use[c];
+    u->listed = false;
+    u->next = DLPI_FOUND_NONE;
+    if (loaded && u->used <= q->left)
+        dlpi_found_append(q, &q->free, &q->free_last, c);
+    else
+        dlpi_found_append(q, &q->waits, &q->waits_last, c);
+}
+
+/* The first cell of a stream is not needed any more. */
+static void dlpi_found_drop(dlpi_found *q, dlpi_found_stream *x) {
+    uint32_t c = x->head;
+    if (x->last_known == c) x->last_known = DLPI_FOUND_NONE;
+    x->head = q->use[c].next;
+    x->cells--;
+    if (x->head == DLPI_FOUND_NONE) x->tail = DLPI_FOUND_NONE;
+    dlpi_found_unlist(q, c, false);
+}
+
+/* Items of the first cell of a stream are used: the stream is behind the last of them. */
+static void dlpi_found_gone(dlpi_found *q, dlpi_found_stream *x) {
+    const dlpi_found_cell *u = &q->use[x->head];
+    x->at = (dlpi_cursor){u->ordinal + u->input, u->from, 0, 0};
+    if (u->taken == u->n && u->learned == u->run) dlpi_found_drop(q, x);
+}
+
+/* All streams begin with this epoch, with what they have of it. */
+static void dlpi_found_begin(dlpi_found *q, uint64_t epoch) {
+    q->epoch = epoch;
+    q->begun = true;
+    q->rc = DLP_OK;
+    q->stuck = false;
+    for (uint32_t i = 0; i < q->cursors.n; i++) {
+        dlpi_found_stream *x = &q->streams[i];
+        while (x->head != DLPI_FOUND_NONE && q->use[x->head].epoch != epoch) dlpi_found_drop(q, x);
+        x->known = x->head;
+        x->last_known = DLPI_FOUND_NONE;
+        x->rows = x->empty = x->given = x->length = 0;
+        x->at = (dlpi_cursor){0, 0, 0, 0};
+        if (x->head == DLPI_FOUND_NONE || x->epoch < epoch) {
+            x->epoch = epoch;
+            x->next = 0;
+        }
+        if (q->rule) q->rule->begin(q, i);
+    }
+}
+
+/* Take cell c, the first of stream i that was not known, off the list: nothing of it is left. */
+static void dlpi_found_pass(dlpi_found *q, dlpi_found_stream *x, uint32_t c) {
+    x->cells--;
+    if (x->last_known == DLPI_FOUND_NONE)
+        x->head = q->use[c].next;
+    else
+        q->use[x->last_known].next = q->use[c].next;
+    if (x->tail == c) x->tail = x->last_known;
+    dlpi_found_unlist(q, c, true);
+}
+
+/* Input k of cell c, an error, has the cell's last row: inputs of its run behind it, and those
+   after the cell, are asked for again, into other cells. */
+static void dlpi_found_end_run(dlpi_found *q, uint32_t i, uint32_t c, uint32_t k) {
+    dlpi_found_stream *x = &q->streams[i];
+    dlpi_found_cell *u = &q->use[c];
+    if (k + 1 == u->run) return;
+    u->run = k + 1;
+    while (u->next != DLPI_FOUND_NONE) {
+        uint32_t after = u->next;
+        u->next = q->use[after].next;
+        x->cells--;
+        dlpi_found_unlist(q, after, false);
+    }
+    x->tail = c;
+    x->epoch = u->epoch;
+    x->next = u->ordinal + u->run; /* of a pass: not its end */
+}
+
+/* ---- inputs dealt by their weights ----
+   The heaviest first (of equal ones in a permutation that the seed says or, unshuffled, by their
+   number), each goes to the stream with the least so far, of equal ones the first (Graham, Bounds
+   on Multiprocessing Timing Anomalies, 1969: the longest processing time first). So a stream has
+   the same inputs in each pass and epoch, and a pass permutes them by themselves. */
+
+/* Of weights, first and members, one behind the other. */
+static inline uint64_t dlpi_found_weights_bytes(const dlpi_found_plan *q) {
+    return q->n_inputs * 12 + (q->streams + 1) * 8;
+}
+
+typedef struct dlpi_weighed {
+    uint64_t weight, number; /* of an input: its place; of a stream: its number */
+} dlpi_weighed;
+
+static int dlpi_weighed_heavier(const void *a, const void *b) {
+    const dlpi_weighed *x = a, *y = b;
+    if (x->weight != y->weight) return x->weight > y->weight ? -1 : 1;
+    return x->number < y->number ? -1 : x->number > y->number;
+}
+
+static inline bool dlpi_weighed_lighter(const dlpi_weighed *x, const dlpi_weighed *y) {
+    return x->weight < y->weight || (x->weight == y->weight && x->number < y->number);
+}
+
+/* The first of a heap of n streams, lightest first, has become heavier. */
+static void dlpi_weighed_sift(dlpi_weighed *heap, uint64_t n) {
+    for (uint64_t i = 0, least; (least = 2 * i + 1) < n; i = least) {
+        dlpi_weighed x = heap[i];
+        if (least + 1 < n && dlpi_weighed_lighter(&heap[least + 1], &heap[least])) least++;
+        if (!dlpi_weighed_lighter(&heap[least], &x)) return;
+        heap[i] = heap[least];
+        heap[least] = x;
+    }
+}
+
+/* The stream of each input, into owner. inputs: [n_inputs], heap: [streams], both written. */
+static void dlpi_found_owners(const dlpi_found_plan *q, dlpi_weighed *inputs, dlpi_weighed *heap,
+                              uint32_t *owner) {
+    dlp_permutation places;
+    dlp_permutation_init(&places, q->n_inputs, dlpi_hash_in(DLPI_DOMAIN_PARTS, q->seed, UINT64_MAX),
+                         0);
+    for (uint64_t j = 0; j < q->n_inputs; j++) {
+        uint64_t input = q->shuffle_inputs ? dlp_permutation_at(&places, j) : j;
+        inputs[j] = (dlpi_weighed){q->weights[input] ? q->weights[input] : 1, j};
+    }
+    qsort(inputs, (size_t)q->n_inputs, sizeof *inputs, dlpi_weighed_heavier);
+    for (uint64_t s = 0; s < q->streams; s++) heap[s] = (dlpi_weighed){0, s};
+    for (uint64_t j = 0; j < q->n_inputs; j++) {
+        uint64_t place = inputs[j].number;
+        owner[q->shuffle_inputs ? dlp_permutation_at(&places, place) : place] =
+            (uint32_t)heap[0].number;
+        heap[0].weight += inputs[j].weight;
+        dlpi_weighed_sift(heap, q->streams);
+    }
+}
+
+/* Each stream's inputs, in their order, one stream behind the other. */
+static void dlpi_found_gather_members(dlpi_found_plan *q, const uint32_t *owner) {
+    memset(q->first, 0, (size_t)(q->streams + 1) * sizeof *q->first);
+    for (uint64_t i = 0; i < q->n_inputs; i++) q->first[owner[i] + 1]++;
+    q->most_inputs = 0;
+    for (uint64_t s = 0; s < q->streams; s++) {
+        if (q->first[s + 1] > q->most_inputs) q->most_inputs = q->first[s + 1];
+        q->first[s + 1] += q->first[s];
+    }
+    for (uint64_t i = 0; i < q->n_inputs; i++) q->members[q->first[owner[i]]++] = (uint32_t)i;
+    for (uint64_t s = q->streams; s > 0; s--) q->first[s] = q->first[s - 1];
+    q->first[0] = 0;
+}
+
+/* Deal all inputs; false: there is no memory for it. */
+static bool dlpi_found_deal(dlpi_found_plan *q) {
+    dlpi_weighed *inputs = malloc((size_t)q->n_inputs * sizeof *inputs);
+    dlpi_weighed *heap = malloc((size_t)q->streams * sizeof *heap);
+    uint32_t *owner = malloc((size_t)q->n_inputs * sizeof *owner);
+    bool ok = inputs != NULL && heap != NULL && owner != NULL;
+    if (ok) {
+        dlpi_found_owners(q, inputs, heap, owner);
+        dlpi_found_gather_members(q, owner);
+    }
+    free(inputs);
+    free(heap);
+    free(owner);
+    return ok;
 }
 
 /* ---------------------------------------------------------------------------------------------
@@ -7537,6 +7926,9 @@ typedef struct dlpi_source_ops {
     int (*step)(dlp_pipe *p); /* the present batch is scheduled: to the next; NULL: nothing to do */
     void (*ahead)(dlp_pipe *p); /* look beyond it; NULL: nothing to look for */
     int (*seek)(dlp_pipe *p, const struct dlpi_place *to);
+    /* the consumer: batch b, in slot s, is about to be delivered, or rc stands in its place.
+       Returns what does then; NULL: nothing else may */
+    int (*agreed)(dlp_pipe *p, int rc, uint64_t b, uint32_t s);
     /* a worker of the first stage */
     void (*indices)(struct dlpi_worker *w, const struct dlpi_unit *t); /* NULL: fill wrote them */
     uint64_t (*item)(struct dlpi_worker *w, uint32_t s, uint32_t row, uint64_t epoch,
@@ -7687,6 +8079,9 @@ typedef struct dlpi_stage_ops {
     /* building, by the calling thread. What a desc says by itself is checked by the call that adds
        the stage, which fails; what it must be to other stages here, when the whole chain is there:
        that fails plan and start. */
+    int (*adds)(dlp_pipe *p, struct dlpi_stage *st);   /* before rows are counted, in the chain's
+                                                        order: items of its own */
+    int (*widens)(dlp_pipe *p, struct dlpi_stage *st); /* after that: fields of its own, scope */
     int (*check)(dlp_pipe *p, struct dlpi_stage *st);
     bool (*staff)(dlp_pipe *p, struct dlpi_stage *st);  /* before that: set how many workers it has
                                                           at first; false: nobody need run it.
@@ -7747,6 +8142,14 @@ typedef struct dlpi_fields {
     dlpi_field at[DLP_MAX_FIELDS];
 } dlpi_fields;
 
+/* What a stage of rows works on: of these fields of the items, and of the items with these numbers.
+   A row of another item passes it. */
+typedef struct dlpi_scope {
+    uint32_t field, n_fields; /* from field on */
+    uint64_t first, n_items;  /* from first on, which is its dataset's item 0 */
+    int zeroes;               /* 1: its callback finds zeros */
+} dlpi_scope;
+
 typedef struct dlpi_stage {
     int kind; /* DLP_STAGE_* */
     const dlpi_stage_ops *ops;
@@ -7777,6 +8180,7 @@ typedef struct dlpi_stage {
     int at_first;                /* of n_workers, how many may claim at first */
     uint32_t asleep_most;        /* how many sleep on the stage's word: of an inline one none */
     uint64_t stage_words_offset; /* in a slot */
+    dlpi_scope scope;
 } dlpi_stage;
 
 typedef struct dlpi_parked { /* a row between two attempts: see dlpi_park */
@@ -7847,6 +8251,7 @@ typedef struct dlpi_worker {
     uint64_t length[DLP_MAX_FIELDS];
     const char *bad_field; /* the one whose length is wrong, or NULL */
     int returned;          /* by the callback that failed */
+    uint32_t passed;       /* rows of this run that are not its stage's */
     /* item and data are what callbacks see, and may spoil; the library goes by index, and by: */
     dlp_item given;                /* what the batch's items have alike */
     uint64_t position;             /* of its first row */
@@ -7962,7 +8367,6 @@ static const dlpi_beside_ops *dlpi_shm; /* defined again, with its value, by dlp
 /* Areas of the region. One that observers read has the type of its record for an id. */
 enum {
     DLPI_AREA_WAITERS = DLPI_REC_COUNT,
-    DLPI_AREA_AT_ONCE,
     DLPI_AREA_KEPT,
     DLPI_AREA_ZEROS,
     DLPI_AREA_OWN, /* what else the kind of stage i keeps: the i-th of DLP_MAX_STAGES */
@@ -8004,6 +8408,7 @@ struct dlp_pipe {
     dlpi_stage *sampler, *repeat, *fetch, *batcher;
     dlpi_stage *keeper, *lender, *sink; /* the stages with these roles, or NULL */
     dlpi_stage *holder;                 /* as those */
+    const dlpi_lender_ops *lends;       /* the lender's, or those of whole batches: core/whole.h */
     int kept_by;                        /* place of the last stage whose work the keeper keeps */
     const dlpi_stay_ops *stay;          /* the lender's, where the sink's results stay; or NULL */
     const dlpi_source_ops *source;      /* what the rows of batches are, and */
@@ -8018,14 +8423,18 @@ struct dlp_pipe {
     int n_work;                         /* those of batches; after them, up to */
     int n_staffed;                      /* those of cells of their own */
     dlpi_fields items, batches;         /* item cells; batch cells */
-    int has_item_cells;                 /* items are written in cells of their own */
-    int item_area;                      /* whose cells items are written in */
-    int cells_from;                     /* place of the stage that writes batch cells whole */
-    dlpi_stage *cell_end;               /* after it nobody needs what lies in turning cells */
-    int cells;                          /* DLPI_CELLS_*: where a slot's batch lies */
-    uint32_t n_cells, n_out;            /* batch cells; batches that can be lent at once */
-    uint32_t max_kills;                 /* as dlp_shm_desc */
-    uint32_t batch_rows;                /* rows of this rank, at most */
+    dlp_field item_fields[DLP_MAX_FIELDS]; /* of all datasets: names are those of their stages */
+    uint32_t n_item_fields;
+    uint64_t n_added;        /* items behind those of fetch, other datasets' */
+    int row_by_row;          /* 1: some stage claims rows one by one, so all do */
+    int has_item_cells;      /* items are written in cells of their own */
+    int item_area;           /* whose cells items are written in */
+    int cells_from;          /* place of the stage that writes batch cells whole */
+    dlpi_stage *cell_end;    /* after it nobody needs what lies in turning cells */
+    int cells;               /* DLPI_CELLS_*: where a slot's batch lies */
+    uint32_t n_cells, n_out; /* batch cells; batches that can be lent at once */
+    uint32_t max_kills;      /* as dlp_shm_desc */
+    uint32_t batch_rows;     /* rows of this rank, at most */
     uint64_t samples, batches_per_epoch;
     uint32_t prefetch, max_held, n_slots, ring, window;
     uint32_t rank, world;
@@ -8218,9 +8627,9 @@ static inline uint32_t dlpi_rec_killed(uint32_t rec, uint32_t stage, bool late) 
            stage << 23 | (late ? DLPI_REC_LATE : 0);
 }
 
-/* How many rows a fetch worker may have in callbacks at once. */
-static inline uint64_t dlpi_fetch_at_once(const dlp_pipe *p) {
-    return (uint64_t)p->fetch->in_flight + (p->fetch->in_flight == 0);
+/* How many rows a worker of the stage may have in callbacks at once. */
+static inline uint64_t dlpi_at_once(const dlpi_stage *st) {
+    return (uint64_t)st->in_flight + (st->in_flight == 0);
 }
 
 /* Is its stage the first, which writes rows for the first time? */
@@ -8712,8 +9121,14 @@ static void dlpi_error_item(dlp_error *e, uint64_t index, uint64_t epoch, uint64
 
 /* The same of the worker's item. */
 static void dlpi_describe_item(const dlpi_worker *w, int code, dlp_error *e) {
+    char own[sizeof e->message];
+    uint64_t first = w->st->scope.first;
     dlpi_describe(w, code, e);
     dlpi_error_item(e, w->item.index, w->item.epoch, w->item.position);
+    if (first == 0) return;
+    memcpy(own, e->message, sizeof own);
+    snprintf(e->message, sizeof e->message, "item %" PRIu64 " of its dataset: %.200s",
+             w->item.index - first, own);
 }
 
 /* ---- what a desc may say ---- */
@@ -9095,7 +9510,7 @@ static uint32_t dlpi_schedule_cell(dlp_pipe *p, uint32_t s, uint64_t b) {
 }
 
 static uint32_t dlpi_schedule_place(dlp_pipe *p, uint32_t s, uint64_t b) {
-    if (p->cells == DLPI_CELLS_STAY) return p->lender->ops->lender->cell(p);
+    if (p->cells == DLPI_CELLS_STAY) return p->lends->cell(p);
     return p->has_item_cells || p->cells == DLPI_CELLS_TURN ? dlpi_schedule_cell(p, s, b) : s;
 }
 
@@ -9143,12 +9558,10 @@ static void dlpi_cells_layout(dlp_pipe *p) {
     dlpi_area_add(p, DLPI_REC_ITEM_CELLS, "item cells for the collate",
                   p->has_item_cells ? dlpi_fields_bytes(&p->items) : 0,
                   p->has_item_cells ? p->prefetch : 0, 4096);
-    dlpi_area_add(p, DLPI_REC_CELLS,
-                  p->lender ? p->lender->ops->lender->words.cells : "batch slots: fields",
-                  dlpi_fields_bytes(&p->batches), p->n_cells, 4096);
-    dlpi_area_add(p, DLPI_AREA_ZEROS, p->lender ? p->lender->ops->lender->words.zeros : NULL,
-                  dlpi_fields_bytes(&p->batches), p->cells == DLPI_CELLS_STAY,
-                  4096); /* cell n_cells: behind the others */
+    dlpi_area_add(p, DLPI_REC_CELLS, p->lends->words.cells, dlpi_fields_bytes(&p->batches),
+                  p->n_cells, 4096);
+    dlpi_area_add(p, DLPI_AREA_ZEROS, p->lends->words.zeros, dlpi_fields_bytes(&p->batches),
+                  p->cells == DLPI_CELLS_STAY, 4096); /* cell n_cells: behind the others */
 }
 
 /* ---------------------------------------------------------------------------------------------
@@ -9297,13 +9710,10 @@ static inline int dlpi_guard_items(dlpi_worker *w, uint32_t s, int rc) {
 
 /* ---- guarded cells ---- */
 
-/* How many items of one fetch worker can be in a callback. */
-static uint64_t dlpi_guard_each(const dlp_pipe *p) { return dlpi_fetch_at_once(p); }
-
 static uint64_t dlpi_guard_cells(const dlp_pipe *p) {
     uint64_t n = 0;
     for (int i = 0; DLPI_DEBUG && i < p->n_item_work && p->lender == NULL; i++)
-        n += (uint64_t)p->work[i]->n_workers * (i == 0 ? dlpi_guard_each(p) : 1);
+        n += (uint64_t)p->work[i]->n_workers * dlpi_at_once(p->work[i]);
     return n;
 }
 
@@ -9322,22 +9732,24 @@ static uint64_t dlpi_guard_stride(const dlp_pipe *p) {
 
 /* The number of the cell that worker w has for its i-th attempt. */
 static uint64_t dlpi_guard_cell(const dlpi_worker *w, uint64_t i) {
-    const dlp_pipe *p = w->p;
-    uint64_t first = (uint64_t)p->fetch->n_workers * dlpi_guard_each(p);
-    if (dlpi_writes_first(w)) return (uint64_t)w->id * dlpi_guard_each(p) + i;
-    return first + (uint64_t)(w->global - p->fetch->n_workers);
+    uint64_t first = 0;
+    for (int k = 0; k < w->st->work; k++)
+        first += (uint64_t)w->p->work[k]->n_workers * dlpi_at_once(w->p->work[k]);
+    return first + (uint64_t)w->id * dlpi_at_once(w->st) + i;
 }
 
-/* A guarded cell for a row of slot s. */
-static void dlpi_guarded_row(const dlp_pipe *p, uint64_t cell, uint32_t s, uint32_t row,
+/* A guarded cell for a row of slot s: of the fields that the stage works on. */
+static void dlpi_guarded_row(const dlpi_worker *w, uint64_t cell, uint32_t s, uint32_t row,
                              dlpi_guarded *c, uint8_t **rows) {
+    const dlp_pipe *p = w->p;
     c->from = dlpi_area_at(p, DLPI_AREA_GUARD, cell);
     c->to = c->from + p->areas[DLPI_AREA_GUARD].stride;
-    c->n = p->items.n;
+    c->n = w->st->scope.n_fields;
     for (uint32_t f = 0; f < c->n; f++) {
-        const dlpi_field *d = &p->items.at[f];
+        const dlpi_field *d = &p->items.at[w->st->scope.field + f];
         rows[f] = dlpi_item_cell(p, s) + d->offset + row * d->row_bytes;
-        c->span[f].at = c->from + dlpi_guard_at(p, f) + ((uintptr_t)rows[f] & 63);
+        c->span[f].at =
+            c->from + dlpi_guard_at(p, w->st->scope.field + f) + ((uintptr_t)rows[f] & 63);
         c->span[f].bytes = d->row_bytes;
         c->span[f].name = d->name;
     }
@@ -9349,7 +9761,7 @@ static inline void dlpi_guard_in(const dlpi_worker *w, dlp_item *it, uint64_t ce
     dlpi_guarded c;
     uint8_t *rows[DLP_MAX_FIELDS];
     if (!DLPI_DEBUG || w->p->lender) return;
-    dlpi_guarded_row(w->p, cell, s, row, &c, rows);
+    dlpi_guarded_row(w, cell, s, row, &c, rows);
     dlpi_guarded_paint(&c);
     for (uint32_t f = 0; f < c.n; f++) {
         memcpy(c.span[f].at, rows[f], c.span[f].bytes);
@@ -9370,7 +9782,7 @@ static inline int dlpi_guard_out(dlpi_worker *w, dlp_item *it, uint64_t cell, ui
         dlpi_guarded_cell(p, DLPI_REC_CELLS, dlpi_batch_cell(p, s), &c);
         return dlpi_guarded_check(w, it->call, &c, "chunk", it->index, rc);
     }
-    dlpi_guarded_row(p, cell, s, row, &c, rows);
+    dlpi_guarded_row(w, cell, s, row, &c, rows);
     for (uint32_t f = 0; f < c.n; f++) {
         memcpy(rows[f], c.span[f].at, c.span[f].bytes);
         it->data[f] = rows[f];
@@ -9404,7 +9816,7 @@ static void dlpi_unpoison_bytes(void *at, uint64_t bytes) {
 static inline void dlpi_poison(const dlp_pipe *p, uint32_t s) {
     uint32_t slot;
     if (!DLPI_DEBUG || !dlpi_cells_own(p) || p->sink || p->sharing) return;
-    slot = p->lender ? p->lender->ops->lender->slot(p, s) : s;
+    slot = p->lends->slot(p, s);
     for (uint32_t f = 0; f < p->batches.n; f++) {
         const dlp_tensor *t = &p->out_fields[(size_t)s * p->batches.n + f];
         if (slot == DLPI_NO_SLOT) /* the next view in it is not begun by dlpi_unpoison */
@@ -10229,26 +10641,36 @@ static void dlpi_schedule_epoch(dlpi_scheduler *f, uint64_t epoch) {
     memset(f->skip_bits, 0, sizeof f->skip_bits);
 }
 
-/* How many rows a run takes: at most 8 us of work, from what items cost lately. A claim, a
-   completion and a clock reading cost a quarter of a microsecond together, because each lets the
-   loads and stores under way end. A run lies in one done word, and there are runs for all workers
-   that can run at once. */
-static uint32_t dlpi_run_shift(dlp_pipe *p, uint32_t count) {
-    const dlpi_stage *st = p->work[0];
+/* What an item costs in a stage, on the average of its workers; 0: not known. */
+static uint64_t dlpi_item_cost(const dlp_pipe *p, const dlpi_stage *st) {
     uint64_t sum = 0, n = 0;
-    uint32_t shift = 0;
-    int active = dlpi_active(p, st);
-    uint32_t at_once = (uint32_t)(active < p->cpus ? active : p->cpus);
-    if (st->ops->row_by_row || p->holder != NULL) return 0;
-    if (st->w.dispatch == DLP_DISPATCH_BATCHES) at_once = 1; /* all runs go to one worker */
-    for (int i = 0; i < active; i++) {
+    for (int i = 0, active = dlpi_active(p, st); i < active; i++) {
         uint64_t ns = DLPI_LOAD_RLX(&p->workers[st->first_worker + i].block->item_ns); /* a hint */
         if (ns != 0) sum += ns, n++;
     }
-    if (n == 0) return 0;
-    p->schedule.cost_ns = sum / n;
-    if (p->schedule.cost_ns * count <= 8000) at_once = 1; /* not worth to be divided */
-    while (shift < DLPI_RUN_SHIFT_MAX && (p->schedule.cost_ns << (shift + 1)) <= 8000 &&
+    return n > 0 ? sum / n : 0;
+}
+
+/* How many rows a run takes: at most 8 us of work of the dearest stage that fetches, by what items
+   cost lately. A claim, a completion and a clock reading cost a quarter of a microsecond together,
+   because each lets the loads and stores under way end. A run lies in one done word, and there are
+   runs for all workers that can run at once. */
+static uint32_t dlpi_run_shift(dlp_pipe *p, uint32_t count) {
+    const dlpi_stage *st = p->work[0];
+    uint64_t most;
+    uint32_t shift = 0;
+    int active = dlpi_active(p, st);
+    uint32_t at_once = (uint32_t)(active < p->cpus ? active : p->cpus);
+    if (p->row_by_row || p->holder != NULL) return 0;
+    if (st->w.dispatch == DLP_DISPATCH_BATCHES) at_once = 1; /* all runs go to one worker */
+    if ((most = dlpi_item_cost(p, st)) == 0) return 0;
+    p->schedule.cost_ns = most;
+    for (int k = 1; k < p->n_item_work; k++) {
+        uint64_t ns = p->work[k]->dataset.n_fields > 0 ? dlpi_item_cost(p, p->work[k]) : 0;
+        if (ns > most) most = ns;
+    }
+    if (most * count <= 8000) at_once = 1; /* not worth to be divided */
+    while (shift < DLPI_RUN_SHIFT_MAX && (most << (shift + 1)) <= 8000 &&
            (2u << shift) * at_once <= count)
         shift++;
     return shift;
@@ -11099,7 +11521,8 @@ static int dlpi_rec_verdict(dlpi_worker *w, uint32_t s, uint32_t rec) {
 /* Ragged lengths as the callback left them; tails are cleared. Returns 0 or DLP_ERR_LENGTH. */
 static int dlpi_row_lengths(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
     const dlp_pipe *p = w->p;
-    for (uint32_t f = 0; f < p->items.n; f++) {
+    const dlpi_scope *scope = &w->st->scope;
+    for (uint32_t f = scope->field; f < scope->field + scope->n_fields; f++) {
         const dlpi_field *d = &p->items.at[f];
         uint64_t n = w->length[f], unit;
         if (!d->f.ragged) {
@@ -11152,20 +11575,20 @@ static inline bool dlpi_row_held(const dlpi_worker *w) {
     return w->p->holder != NULL && w->st->work <= 1;
 }
 
-static inline bool dlpi_row_zeroed(const dlpi_worker *w) {
-    return dlpi_writes_first(w) && !w->p->fetch->dataset.writes_all_bytes;
-}
+static inline bool dlpi_row_zeroed(const dlpi_worker *w) { return w->st->scope.zeroes != 0; }
 
-/* The row begins as zeros, where fetch does not write all of it. */
+/* The row begins as zeros, where what fetches it does not write all of it. */
 static inline void dlpi_row_zero(dlpi_worker *w) {
     const dlpi_fields *items = &w->p->items;
+    const dlpi_scope *scope = &w->st->scope;
     if (!dlpi_row_zeroed(w)) return;
-    for (uint32_t f = 0; f < items->n; f++) memset(w->data[f], 0, items->at[f].row_bytes);
+    for (uint32_t f = scope->field; f < scope->field + scope->n_fields; f++)
+        memset(w->data[f], 0, items->at[f].row_bytes);
 }
 
 static bool dlpi_row_has_special(const dlpi_worker *w) {
     return dlpi_row_kept(w) || dlpi_row_held(w) || dlpi_row_zeroed(w) || w->extra != NULL ||
-           w->p->items.any_ragged || w->st->w.deadline_ms != 0;
+           w->st->scope.first != 0 || w->p->items.any_ragged || w->st->w.deadline_ms != 0;
 }
 
 /* What the source has for the row's callback. Apart: the address of the item would take a register
@@ -11186,11 +11609,28 @@ static bool dlpi_row_special(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
         w->note.used_random = 0;
     }
     if (p->items.any_ragged) dlpi_item_lengths(w, t, row);
+    if (p->items.any_ragged && w->st->dataset.n_fields > 0) /* it fetches: they are to be set */
+        memset(w->given.length, 0, w->st->scope.n_fields * sizeof *w->length);
     if (dlpi_row_held(w)) p->holder->ops->holder->at(w, t->slot, row);
     dlpi_row_zero(w);
     if (w->extra != NULL) dlpi_row_extra(w, t->slot, row);
     if (w->st->w.deadline_ms) DLPI_STORE_RLX(&w->block->since_ns, dlpi_now_ns());
+    w->item.index -= w->st->scope.first;
     return false;
+}
+
+/* The row is none of this stage's items: another dataset's, or no item at all. What is kept of it
+   goes by the last stage that it passes. */
+__attribute__((noinline)) static int dlpi_row_other(dlpi_worker *w, const dlpi_unit *t,
+                                                    uint32_t row) {
+    const dlp_pipe *p = w->p;
+    if (w->item.index >= p->fetch->dataset.n_items) return dlpi_row_no_item(w, t, row);
+    w->passed++;
+    if (!dlpi_row_kept(w) || p->keeper->ops->keeper->get(w, t, row)) return DLPI_ROW_DONE;
+    if (dlpi_writes_first(w)) dlpi_bump(&w->block->kept_misses, 1);
+    dlpi_item_lengths(w, t, row);
+    p->keeper->ops->keeper->put(w, t->slot, row, false);
+    return DLPI_ROW_DONE;
 }
 
 /* The worker's item is to be one of this slot. */
@@ -11232,7 +11672,9 @@ static int dlpi_row_returned(dlpi_worker *w, uint32_t row, int rc) {
    that are done, which are to cost little. */
 __attribute__((noinline)) static int dlpi_row_wrong(dlpi_worker *w, const dlpi_unit *t,
                                                     uint32_t row, int rc) {
-    int what = dlpi_row_failed(w, t, row, rc);
+    int what;
+    dlpi_item_row(w, row);
+    what = dlpi_row_failed(w, t, row, rc);
     dlpi_failure_forget(w);
     return what;
 }
@@ -11258,7 +11700,6 @@ static int dlpi_row_finish(dlpi_worker *w, const dlpi_unit *t, uint32_t row, boo
 /* Call the stage's callback on one row, once. rec: its record. */
 __attribute__((noinline)) static int dlpi_row_try(dlpi_worker *w, const dlpi_unit *t, uint32_t row,
                                                   uint32_t rec) {
-    const dlp_pipe *p = w->p;
     dlpi_worker_block *block = w->block;
     dlp_item *it = &w->item;
     uint64_t index, position = dlpi_item_row(w, row);
@@ -11267,7 +11708,8 @@ __attribute__((noinline)) static int dlpi_row_try(dlpi_worker *w, const dlpi_uni
     index = it->index;
     DLPI_STORE_RLX(&block->current, index); /* for observers */
     if (DLPI_UNLIKELY(rec != 0)) it->attempt = dlpi_rec_tries(rec);
-    if (DLPI_UNLIKELY(index >= p->fetch->dataset.n_items)) return dlpi_row_no_item(w, t, row);
+    if (DLPI_UNLIKELY(index - w->st->scope.first >= w->st->scope.n_items))
+        return dlpi_row_other(w, t, row);
     DLPI_STORE_RLX(&block->current_position, position);
     if (w->has_special && dlpi_row_special(w, t, row)) return DLPI_ROW_DONE;
     DLPI_STORE_RLX(&block->running, (uint64_t)t->slot << 32 | (row + 1u)); /* X2 to recovery */
@@ -11395,7 +11837,8 @@ static void dlpi_unit_items(dlpi_worker *w, const dlpi_unit *t) {
         if (what == DLPI_ROW_REDO) redo |= bit;
         if (what == DLPI_ROW_LATER) later |= bit;
     }
-    left = (uint32_t)__builtin_popcount(mask) - left;
+    left = (uint32_t)__builtin_popcount(mask) - left - w->passed;
+    w->passed = 0;
     dlpi_bump(&w->block->items, left);
     dlpi_bump(&w->block->bytes, left * p->items.cell_bytes);
     dlpi_clock_out(w, t->b, w->given.epoch, left);
@@ -11463,6 +11906,7 @@ static void dlpi_row_parked(dlpi_worker *w, const dlpi_unit *t) {
     wanted = !dlpi_generation_cancelled(w->p->ctl, w->generation);
     if (wanted) what = dlpi_row_run(w, t, t->row);
     dlpi_clock_out(w, t->b, w->given.epoch, wanted);
+    w->passed = 0;
     if (what == DLPI_ROW_DONE) dlpi_row_done(w, t, wanted && dlpi_row_counts(w, t));
     if (what == DLPI_ROW_REDO) dlpi_park(w, t, t->row, DLPI_GOES_BACK);
 }
@@ -12328,12 +12772,12 @@ dlpi_recover(dlpi_worker *w, const dlpi_death *why) {
 }
 
 /* ---------------------------------------------------------------------------------------------
-   >>impl-fetch      FETCH: ROWS WRITTEN FOR THE FIRST TIME
-   One at a time: the worker's own item is its attempt (see >>impl-run). Or several in flight: the
-   stage has the second table then, and a worker an attempt for each row that it has in hand: the
-   item, its lengths, its message. It claims units of one row, as any worker does, as long as there
-   is room; gives the rows to its source; and completes each when the source gives it back. An
-   attempt is in one list at a time:
+   >>impl-in-flight  ITEMS OF A DATASET, SEVERAL AT ONCE
+   Of a stage that fetches. One at a time: the worker's own item is its attempt (see >>impl-run). Or
+   several in flight: the stage has the second of the two tables of its kind then, and a worker an
+   attempt for each row that it has in hand: the item, its lengths, its message. It claims units of
+   one row, as any worker does, as long as there is room; gives the rows to its source; and
+   completes each when the source gives it back. An attempt is in one list at a time:
 
      FREE --claim--> WAITS --submit--> OUT --reap--> FREE: the row is done, or parked (back-off)
        |               ^                 |
@@ -12502,7 +12946,11 @@ static void dlpi_attempt_load(dlpi_worker *w, const dlpi_attempt *a) {
     dlpi_item_slot(w, a->slot);
     dlpi_item_row(w, a->row);
     w->item.attempt = dlpi_rec_tries(dlpi_slot_rec(p, a->slot)[a->row]);
-    memcpy(w->length, a->length, w->given.n_fields * sizeof *w->length);
+    if (p->items.any_ragged && !dlpi_writes_first(w)) {
+        dlpi_unit t = dlpi_attempt_unit(a);
+        dlpi_item_lengths(w, &t, a->row);
+    }
+    memcpy(w->given.length, a->length, w->given.n_fields * sizeof *w->length);
     dlpi_words_forget(w);
     w->block->message_errno = a->errnum; /* also without words */
     if (a->message[0] != 0) memcpy(w->block->message, a->message, sizeof a->message);
@@ -12511,7 +12959,7 @@ static void dlpi_attempt_load(dlpi_worker *w, const dlpi_attempt *a) {
 /* The item of an attempt is the worker's, with what is the attempt's own. */
 static void dlpi_attempt_item(const dlpi_worker *w, dlpi_attempt *a) {
     a->item = w->item;
-    a->item.data = a->data;
+    a->item.data = a->data + w->st->scope.field;
     a->item.length = a->length;
     a->item.call = &a->note;
 }
@@ -12531,7 +12979,7 @@ static void dlpi_attempt_over(dlpi_worker *w, dlpi_attempt *a, int rc) {
     if (rc != DLP_ERR_KILLED && rc != DLP_ERR_DEADLINE) dlpi_attempt_load(w, a); /* else it is */
     if (rc == 0 && dlpi_lengths_set(w)) rc = dlpi_row_lengths(w, &t, a->row);
     if (rc == 0) rc = dlpi_row_written(w, a->slot, a->row);
-    if (rc == 0 && w->p->keeper != NULL)
+    if (rc == 0 && dlpi_row_kept(w))
         w->p->keeper->ops->keeper->put(w, a->slot, a->row, a->note.used_random != 0);
     if (rc != 0) what = dlpi_row_wrong(w, &t, a->row, rc);
     if (what == DLPI_ROW_DONE) {
@@ -12539,7 +12987,9 @@ static void dlpi_attempt_over(dlpi_worker *w, dlpi_attempt *a, int rc) {
         return;
     }
     in->threads.parked |= what == DLPI_ROW_LATER;
-    dlpi_attempt_move(in, a, what == DLPI_ROW_LATER ? DLPI_ATTEMPT_FREE : DLPI_ATTEMPT_WAITS);
+    in->oldest_left |= what == DLPI_ROW_REDO;
+    dlpi_attempt_move(in, a, what == DLPI_ROW_AGAIN ? DLPI_ATTEMPT_WAITS : DLPI_ATTEMPT_FREE);
+    if (what == DLPI_ROW_REDO) dlpi_rows_redo(w, &t, UINT32_C(1) << t.row % DLPI_WORD_ROWS);
 }
 
 /* Set the item up for its next try. */
@@ -12553,6 +13003,7 @@ static void dlpi_attempt_point(dlpi_worker *w, dlpi_attempt *a) {
     if (dlpi_row_held(w)) p->holder->ops->holder->at(w, a->slot, a->row);
     dlpi_attempt_item(w, a);
     memcpy(a->data, w->data, sizeof a->data);
+    a->item.index -= w->st->scope.first;
     if (a->extra != NULL) p->source->row(w, &a->item, a->slot, a->row, a->extra);
     dlpi_row_zero(w);
 }
@@ -12582,16 +13033,22 @@ static bool dlpi_attempt_settled(dlpi_worker *w, dlpi_attempt *a, uint32_t rec) 
         return true;
     }
     dlpi_attempt_load(w, a);
-    if (DLPI_UNLIKELY(w->item.index >= p->fetch->dataset.n_items)) {
-        dlpi_row_no_item(w, &t, a->row);
+    if (DLPI_UNLIKELY(w->item.index - w->st->scope.first >= w->st->scope.n_items)) {
+        uint32_t passed;
+        w->passed = 0;
+        dlpi_row_other(w, &t, a->row);
+        passed = w->passed;
+        w->passed = 0;
         dlpi_failure_forget(w);
+        dlpi_attempt_done(w, a, 1 - passed);
+        return true;
+    }
+    if (dlpi_row_kept(w) && p->keeper->ops->keeper->get(w, &t, a->row)) {
         dlpi_attempt_done(w, a, 1);
         return true;
     }
     dlpi_attempt_point(w, a);
-    if (p->keeper == NULL || !p->keeper->ops->keeper->get(w, &t, a->row)) return false;
-    dlpi_attempt_done(w, a, 1);
-    return true;
+    return false;
 }
 
 /* Offer an item that is set up to the source. Returns false if it has no room for it. */
@@ -12603,7 +13060,8 @@ static bool dlpi_attempt_offer(dlpi_worker *w, dlpi_attempt *a, bool exclusive) 
     dlpi_attempt_move(in, a, DLPI_ATTEMPT_OUT);
     if (in->n_out == 0) dlpi_in_flight_show(w);
     rc = dlpi_attempt_submit(w, a);
-    if (rc != DLP_FULL && w->p->keeper != NULL) dlpi_bump(&w->block->kept_misses, 1);
+    if (rc != DLP_FULL && w->p->keeper != NULL && dlpi_writes_first(w))
+        dlpi_bump(&w->block->kept_misses, 1);
     if (rc == 0) {
         in->n_out++;
         in->exclusive = exclusive;
@@ -12653,7 +13111,7 @@ static void dlpi_attempt_take(dlpi_worker *w, const dlpi_unit *t) {
     if (already >> t->row % DLPI_WORD_ROWS & 1u) return;
     if (t->untouched)
         dlpi_unit_indices(w, t);
-    else
+    else if (dlpi_writes_first(w))
         dlpi_unit_indices_again(w, t, already);
     if (t->b < in->oldest) in->oldest = t->b;
     dlpi_attempt_at(w, t);
@@ -12975,7 +13433,7 @@ static bool dlpi_in_flight_owes(const dlpi_worker *w) {
 /* ---- what the stage keeps ---- */
 
 static void dlpi_fetch_layout(dlp_pipe *p, dlpi_stage *st) {
-    dlpi_area_add(p, DLPI_AREA_AT_ONCE, NULL, dlpi_line_up((uint64_t)st->in_flight * 8),
+    dlpi_area_add(p, DLPI_AREA_OWN + st->id, NULL, dlpi_line_up((uint64_t)st->in_flight * 8),
                   (uint64_t)st->n_workers, DLPI_LINE);
 }
 
@@ -13020,7 +13478,7 @@ static void dlpi_in_flight_init(dlpi_worker *w) {
     }
     w->parked_most = (int)dlpi_in_flight_rows(w->st);
     w->parked = f->parked + (size_t)w->id * (size_t)w->parked_most;
-    w->at_once = dlpi_area_at(w->p, DLPI_AREA_AT_ONCE, (uint64_t)w->id);
+    w->at_once = dlpi_area_at(w->p, DLPI_AREA_OWN + w->st->id, (uint64_t)w->id);
     w->n_at_once = in->n_all;
     w->self = in;
 }
@@ -13060,9 +13518,17 @@ static int dlpi_fetcher_check(dlp_pipe *p, const dlpi_stage *st, const dlp_fetch
     return p->err.code; /* the first of them */
 }
 
+/* What all kinds have that keep several rows in flight. */
+#define DLPI_OPS_OF_IN_FLIGHT \
+    .row_by_row = 1, .unit = DLPI_UNIT_ROWS, .layout = dlpi_fetch_layout, \
+    .blocks = dlpi_fetch_blocks, .private_words = "items in flight, and parked", \
+    .worker = dlpi_in_flight_init, .enter = dlpi_fetch_threads_begin, .leave = dlpi_in_flight_end, \
+    .step = dlpi_in_flight_step, .find = dlpi_in_flight_find, .run = dlpi_in_flight_run, \
+    .full = dlpi_in_flight_no_room, .owes = dlpi_in_flight_owes, .due = dlpi_in_flight_due
+
 /* The stage has the desc's dataset already. Keep what else it says. */
 static int dlpi_fetch_check(dlp_pipe *p, dlpi_stage *st, const dlp_fetch_desc *d) {
-    dlpi_fetch *many = st->self; /* NULL with DLP_FETCH_SEQUENTIAL */
+    dlpi_fetch *many = d->fetcher != DLP_FETCH_SEQUENTIAL ? st->self : NULL;
     int rc = dlpi_dataset_check(p, st, d);
     if (rc == DLP_OK) rc = dlpi_check_workers(p, st);
     if (rc != DLP_OK || (rc = dlpi_fetcher_check(p, st, d)) != DLP_OK || many == NULL) return rc;
@@ -13072,6 +13538,9 @@ static int dlpi_fetch_check(dlp_pipe *p, dlpi_stage *st, const dlp_fetch_desc *d
     if (d->fetcher == DLP_FETCH_ASYNC) many->async = d->async;
     return DLP_OK;
 }
+
+/* ---------------------------------------------------------------------------------------------
+   >>impl-fetch      FETCH: ROWS WRITTEN FOR THE FIRST TIME */
 
 static int dlpi_fetch_chain(dlp_pipe *p, dlpi_stage *st) {
     DLPI_UNUSED(st);
@@ -13119,23 +13588,170 @@ static const dlpi_stage_ops dlpi_fetch_many_ops = {
     .live = dlpi_fetch_live,
     .at = offsetof(dlp_pipe, fetch),
     .foretold = dlpi_fetch_foretold,
-    .row_by_row = 1,
     .kind = DLP_STAGE_FETCH,
     .rank = 4,
-    .unit = DLPI_UNIT_ROWS,
     .self_bytes = sizeof(dlpi_fetch),
-    .layout = dlpi_fetch_layout,
-    .blocks = dlpi_fetch_blocks,
-    .private_words = "items in flight, and parked",
-    .worker = dlpi_in_flight_init,
-    .enter = dlpi_fetch_threads_begin,
-    .leave = dlpi_in_flight_end,
-    .step = dlpi_in_flight_step,
-    .find = dlpi_in_flight_find,
-    .run = dlpi_in_flight_run,
-    .full = dlpi_in_flight_no_room,
-    .owes = dlpi_in_flight_owes,
-    .due = dlpi_in_flight_due,
+    DLPI_OPS_OF_IN_FLIGHT,
+    .recover = dlpi_slots_recover,
+};
+
+/* ---------------------------------------------------------------------------------------------
+   >>impl-join       SEVERAL DATASETS IN ONE PIPE
+   A stage of rows like an item map: it claims what the stage before has done. What it works on is
+   its scope: fields of its own (zip), or items of its own (mix), and that is all that makes it
+   another fetch. It writes no byte that others have written, and all of its own, so a row may go
+   through it again: it is idempotent, and a worker that dies costs its rows' fetches in this stage
+   alone. A row whose item is replaced goes back to the first stage, as with a map. */
+
+typedef struct dlpi_join { /* what the stage keeps */
+    dlpi_fetch many;       /* with many at once; first, for its worker's functions */
+    int how;
+} dlpi_join;
+
+static inline bool dlpi_join_mixes(const dlpi_stage *st) {
+    return ((const dlpi_join *)st->self)->how == DLP_JOIN_MIX;
+}
+
+static int dlpi_join_take(dlp_pipe *p, dlpi_stage *st, const dlp_join_desc *d) {
+    int rc;
+    st->w.idempotent = 1;
+    ((dlpi_join *)st->self)->how = d->how;
+    rc = dlpi_within(p, st->name, "how", d->how, 0, DLP_JOIN_MIX, "DLP_JOIN_ZIP or DLP_JOIN_MIX");
+    if (rc != DLP_OK) return rc;
+    if (d->fetch.dataset == NULL) return dlpi_missing(p, st->name, "dataset", "the items");
+    st->dataset = *d->fetch.dataset;
+    if (st->dataset.open_end)
+        return dlpi_bad(p, st->name, "dataset.open_end",
+                        "0 in a join: a stream's items have no numbers that others' rows go by",
+                        st->dataset.open_end);
+    if (st->dataset.filter)
+        return dlpi_bad(p, st->name, "dataset.filter", "0 in a join: DLP_SKIP leaves the row out",
+                        st->dataset.filter);
+    st->item = st->dataset.fetch;
+    st->user = st->dataset.user;
+    if ((rc = dlpi_fetch_check(p, st, &d->fetch)) != DLP_OK) return rc;
+    if (st->dataset.n_items == 0) return dlpi_bad(p, st->name, "dataset.n_items", "1..2^48", 0);
+    memcpy(st->fields, st->dataset.fields, st->dataset.n_fields * sizeof *st->fields);
+    st->dataset.fields = st->fields;
+    return dlpi_keep_names(p, st, st->dataset.n_fields);
+}
+
+/* What the others may not be. */
+static int dlpi_join_others(dlp_pipe *p, const dlpi_stage *st) {
+    if (p->open_end)
+        return dlpi_bad_graph(p, st->name,
+                              "the first dataset is a stream, or pushed: its items have no numbers "
+                              "for a join to go by. Fetch both in one callback");
+    if (p->lender != NULL)
+        return dlpi_bad_graph(p, st->name,
+                              "batches that are views into chunks have no rows to fill: take items "
+                              "instead of chunks, or put the fields into the chunks");
+    if (p->holder != NULL)
+        return dlpi_bad_graph(p, st->name,
+                              "scratch fields lie behind those of one dataset: read and decode in "
+                              "one fetch, or take a field of the batch");
+    if (p->source->no_state_at)
+        return dlpi_bad_graph(p, st->name,
+                              "how many items each input makes is found as it is loaded, so they "
+                              "have no numbers for a join to go by: make the fields with the "
+                              "inputs, or give the counts");
+    return DLP_OK;
+}
+
+/* A mix: the items that have the next numbers. */
+static int dlpi_join_adds(dlp_pipe *p, dlpi_stage *st) {
+    const dlpi_stage *before = &p->stages[st->prev];
+    uint64_t most = DLPI_MAX_ITEMS - p->fetch->dataset.n_items, n = st->dataset.n_items;
+    int rc = dlpi_join_others(p, st);
+    if (rc != DLP_OK || !dlpi_join_mixes(st)) return rc;
+    if (before != p->fetch && !(before->ops->adds != NULL && dlpi_join_mixes(before)))
+        return dlpi_bad_graph(p, st->name,
+                              "a mixed dataset comes directly after fetch or another mixed one: "
+                              "what stands between them would have rows that are not fetched yet");
+    if (p->source_stage != p->sampler)
+        return dlpi_bad_graph(p, st->name,
+                              "parts order the items of one dataset: mix the parts in their "
+                              "manifest, or take another order");
+    if (n > most)
+        return dlpi_bad(p, st->name, "dataset.n_items", "2^48 at most, with those before it",
+                        (int64_t)n);
+    p->fetch->dataset.n_items += n;
+    p->n_added += n;
+    return DLP_OK;
+}
+
+static int dlpi_join_mix(dlp_pipe *p, dlpi_stage *st) {
+    uint64_t first = p->fetch->dataset.n_items - p->n_added;
+    for (const dlpi_stage *s = &p->stages[p->fetch->next]; s != st; s = &p->stages[s->next])
+        first += s->dataset.n_items;
+    if (st->dataset.n_fields != p->n_item_fields)
+        return dlpi_refuse(p, DLP_ERR_ARG, st->name, "dataset.n_fields",
+                           "a mixed dataset has the fields of the first: n_fields is %" PRIu32
+                           ", there %" PRIu32,
+                           st->dataset.n_fields, p->n_item_fields);
+    for (uint32_t i = 0; i < p->n_item_fields; i++) {
+        const dlp_field *a = &p->item_fields[i], *b = &st->fields[i];
+        if (strcmp(a->name, b->name) == 0 && a->dtype == b->dtype && a->ndim == b->ndim &&
+            a->ragged == b->ragged &&
+            (a->ndim <= 0 || memcmp(a->shape, b->shape, (size_t)a->ndim * sizeof *a->shape) == 0))
+            continue;
+        return dlpi_bad_field(p, st->name, i, b->name, "name",
+                              "a mixed dataset has the fields of the first: there it is \"%s\", or "
+                              "of another type or shape",
+                              a->name);
+    }
+    st->scope = (dlpi_scope){0, p->n_item_fields, first, st->dataset.n_items,
+                             !st->dataset.writes_all_bytes};
+    return DLP_OK;
+}
+
+static int dlpi_join_zip(dlp_pipe *p, dlpi_stage *st) {
+    uint32_t n = p->n_item_fields;
+    if (st->dataset.n_items != p->fetch->dataset.n_items)
+        return dlpi_refuse(p, DLP_ERR_ARG, st->name, "dataset.n_items",
+                           "n_items is %" PRIu64 ", the pipe has %" PRIu64
+                           ": rows have an item of each",
+                           st->dataset.n_items, p->fetch->dataset.n_items);
+    if (n + st->dataset.n_fields > DLP_MAX_FIELDS)
+        return dlpi_refuse(p, DLP_ERR_ARG, st->name, "dataset.n_fields",
+                           "n_fields is %" PRIu32 ", and %" PRIu32 " of the datasets before it: "
+                           "a row has 16 at most",
+                           st->dataset.n_fields, n);
+    for (uint32_t i = 0; i < st->dataset.n_fields; i++)
+        for (uint32_t k = 0; k < n; k++)
+            if (strcmp(st->fields[i].name, p->item_fields[k].name) == 0)
+                return dlpi_bad_field(p, st->name, i, st->fields[i].name, "name",
+                                      "a dataset before it has a field of that name: rename one");
+    memcpy(&p->item_fields[n], st->fields, st->dataset.n_fields * sizeof *st->fields);
+    p->n_item_fields += st->dataset.n_fields;
+    st->scope = (dlpi_scope){n, st->dataset.n_fields, 0, st->dataset.n_items,
+                             !st->dataset.writes_all_bytes};
+    return DLP_OK;
+}
+
+static int dlpi_join_widens(dlp_pipe *p, dlpi_stage *st) {
+    return dlpi_join_mixes(st) ? dlpi_join_mix(p, st) : dlpi_join_zip(p, st);
+}
+
+static const dlpi_stage_ops dlpi_join_ops = {
+    .kind = DLP_STAGE_JOIN,
+    .rank = 6,
+    .many = 1,
+    DLPI_OPS_OF_ROWS,
+    .self_bytes = sizeof(dlpi_join),
+    .adds = dlpi_join_adds,
+    .widens = dlpi_join_widens,
+    .recover = dlpi_slots_recover,
+};
+
+static const dlpi_stage_ops dlpi_join_many_ops = {
+    .kind = DLP_STAGE_JOIN,
+    .rank = 6,
+    .many = 1,
+    DLPI_OPS_OF_IN_FLIGHT,
+    .self_bytes = sizeof(dlpi_join),
+    .adds = dlpi_join_adds,
+    .widens = dlpi_join_widens,
     .recover = dlpi_slots_recover,
 };
 
@@ -13180,7 +13796,7 @@ static inline uint64_t dlpi_round8(uint64_t n) { return (n + 7) & ~UINT64_C(7); 
 
 static uint64_t dlpi_cache_cell_bytes(const dlp_pipe *p) {
     uint64_t bytes = offsetof(dlpi_cache_cell, bytes);
-    for (uint32_t f = 0; f < p->items.n; f++) {
+    for (uint32_t f = 0; f < p->keeper->scope.n_fields; f++) {
         bytes = dlpi_sum(bytes, dlpi_round8(p->items.at[f].row_bytes));
         if (p->items.at[f].f.ragged) bytes = dlpi_sum(bytes, 8);
     }
@@ -13226,7 +13842,7 @@ static bool dlpi_cache_get(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
     if (!dlpi_writes_first(w)) return dlpi_cache_marked(p, t->slot, row, DLPI_CACHE_FOUND);
     dlpi_cache_mark(p, t->slot, row, DLPI_CACHE_FETCHED);
     if (dlpi_claim_look(&cell->word) != dlpi_cache_full(w->item.index)) return false; /* Z1 <- Z1 */
-    for (uint32_t f = 0; f < p->items.n; f++) {
+    for (uint32_t f = 0; f < p->keeper->scope.n_fields; f++) {
         const dlpi_field *d = &p->items.at[f];
         memcpy(w->data[f], from, d->row_bytes);
         from += dlpi_round8(d->row_bytes);
@@ -13251,7 +13867,7 @@ static void dlpi_cache_put(dlpi_worker *w, uint32_t s, uint32_t row, bool used_r
     if (DLPI_LOAD_RLX(&cell->word) != 0) return;  /* Z1: what is read is not used */
     DLPI_STORE_RLX(&w->block->kept_cell, at + 1); /* Z2 to recovery; the swap keeps it before */
     if (dlpi_claim_take(&cell->word, 0, full | ((uint64_t)w->global + 1))) { /* Z1 -> Z1 */
-        for (uint32_t f = 0; f < p->items.n; f++) {
+        for (uint32_t f = 0; f < p->keeper->scope.n_fields; f++) {
             const dlpi_field *d = &p->items.at[f];
             memcpy(to, w->data[f], d->row_bytes);
             to += dlpi_round8(d->row_bytes);
@@ -13467,8 +14083,8 @@ static int dlpi_guard_check(dlp_pipe *p, dlpi_stage *st) {
     dlpi_guard *g = st->self;
     for (uint32_t i = 0; i < g->n; i++) {
         uint32_t k = 0;
-        while (k < p->items.n && strcmp(p->items.at[k].name, g->names[i]) != 0) k++;
-        if (k == p->items.n)
+        while (k < st->scope.n_fields && strcmp(p->items.at[k].name, g->names[i]) != 0) k++;
+        if (k == st->scope.n_fields)
             return dlpi_refuse(p, DLP_ERR_ARG, st->name, "fields[].name",
                                "the dataset has no field \"%.31s\"", g->names[i]);
         g->at[i] = k;
@@ -13908,7 +14524,7 @@ static int dlpi_scratch_check(dlp_pipe *p, dlpi_stage *st) {
     }
     if (rc != DLP_OK) return rc;
     k->cell_bytes = dlpi_round_up(at, 64);
-    n = (uint64_t)p->work[0]->n_workers * dlpi_fetch_at_once(p) +
+    n = (uint64_t)p->work[0]->n_workers * dlpi_at_once(p->work[0]) +
         2 * (uint64_t)p->work[1]->n_workers;
     if (k->asked > 0) n = k->asked;
     k->n_cells = (uint32_t)(n < most ? n : most);
@@ -14501,7 +15117,7 @@ static void dlpi_state_config(const dlp_pipe *p, dlpi_state *s) {
     s->order = (uint16_t)p->sampler->sampler.order;
     s->last = (uint16_t)p->last;
     if (p->source->config) p->source->config(p, s);
-    if (p->lender) p->lender->ops->lender->config(p, s);
+    p->lends->config(p, s);
 }
 
 /* The source's own part of a state. At an epoch's beginning there is none. */
@@ -14564,9 +15180,7 @@ static int dlpi_state_differs(dlp_error *e, const char *field, uint64_t was, uin
                           was, is);
 }
 
-static uint64_t dlpi_epoch_batches(const dlp_pipe *p) {
-    return p->lender ? p->lender->ops->lender->batches(p) : p->batches_per_epoch;
-}
+static uint64_t dlpi_epoch_batches(const dlp_pipe *p) { return p->lends->batches(p); }
 
 /* At most, where nobody knows. */
 static uint64_t dlpi_epoch_most(const dlp_pipe *p) {
@@ -14595,12 +15209,12 @@ static void dlpi_state_place(dlp_pipe *p, const dlpi_state *s, uint32_t seek_no,
     to->seek_no = seek_no;
     memcpy(to->sampler, s->sampler, sizeof to->sampler);
     memcpy(to->window, s->window, sizeof to->window);
-    if (p->lender) p->lender->ops->lender->seek(p, s, to);
+    p->lends->seek(p, s, to);
 }
 
 /* Rows of the epoch before batch k of it, where they follow from k. */
 static uint64_t dlpi_state_position(const dlp_pipe *p, uint64_t epoch, uint64_t k) {
-    return p->lender ? p->lender->ops->lender->position(p, epoch, k) : k * p->global_batch;
+    return p->lends->position(p, epoch, k);
 }
 
 /* The field of a state with this pipe's order, if any, that has what is never saved. To go on from
@@ -14644,7 +15258,7 @@ static int dlpi_state_check_all(const dlp_pipe *p, const dlp_state *state, dlpi_
     }
     if (s->params != mine.params)
         return dlpi_state_differs(e,
-                                  p->lender ? p->lender->ops->lender->params
+                                  p->lends->params ? p->lends->params
                                   : p->source->params
                                       ? p->source->params
                                       : "params (subset, weights, samples, function_id)",
@@ -14993,7 +15607,12 @@ static const dlpi_stage_ops dlpi_lists_ops = {
      FAILED
        ^  ^                    |  ^                                 |                  |
        |  +--scheduler: a swap ---+  +-- failed, or dead: tried again -+                  |
+       |                         +-- scheduler: a run goes on behind the one that failed -+
        +----------------------- scheduler: it is needed no more --------------------+
+
+   Inputs that take little time come in runs: a cell has `run` of them, one after the other, and
+   `made` says how many are. Whoever loads it goes on with the first that is not, after a death,
+   too; FAILED is of that input.
 
    label  atomic            written by                    read by (partner)
    Q1     cell.state        scheduler: OPEN, CLOSED;      workers before a claim; scheduler, who
@@ -15019,8 +15638,9 @@ static const dlpi_stage_ops dlpi_lists_ops = {
    Why a death costs no input. Nothing but the word tells who loads. A worker that dies before it
    says LOADED leaves its number there; recovery, which is alone with a dead worker's words, makes
    it OPEN again, and the next worker begins at the first byte: nobody reads bytes that are not
-   LOADED. One that dies after LOADED has done all but counting the load and waking: recovery
-   counts one (Q2), and wakes everybody. */
+   LOADED. Of a run it begins with the input that was being loaded: those before are in `made`, a
+   release store after their bytes and counts. One that dies after LOADED has done all but counting
+   the load and waking: recovery counts one (Q2), and wakes everybody. */
 
 #define DLPI_INPUT_OPEN UINT32_C(0x1000000)
 #define DLPI_INPUT_LOADED UINT32_C(0x1000001)
@@ -15029,19 +15649,31 @@ static const dlpi_stage_ops dlpi_lists_ops = {
 #define DLPI_INPUT_LOOK 64u /* open cells: which is the oldest of them? */
 #define DLPI_INPUT_TOLD 64u
 #define DLPI_INPUT_CHEAP_NS 2000u
+#define DLPI_INPUT_RUN 32u      /* inputs of a cell, at most, */
+#ifndef DLPI_INPUT_RUN_NS       /* a checker may define it before inclusion */
+#define DLPI_INPUT_RUN_NS 8000u /* which take so long together */
+#endif
 #define DLPI_INPUT_GUARD ((uint64_t)DLPI_DEBUG * 4096) /* before an input, aligned so */
+
+typedef struct dlpi_input_one { /* of a run */
+    uint64_t index;             /* scheduler */
+    uint64_t items;             /* who loads */
+} dlpi_input_one;
 
 /* A cell, in region. The scheduler writes it while nobody may load; who loads writes the rest. */
 typedef struct dlpi_input {
-    uint64_t state; /* Q1 ticket (39), what is with it (25): see >>impl-inputs */
-    uint64_t index, first, items, epoch;
+    uint64_t state;               /* Q1 ticket (39), what is with it (25): see >>impl-inputs */
+    uint64_t index, first, items; /* of the input that is loaded now, or was last */
+    uint64_t epoch;
     uint64_t bytes;
     uint64_t due_ns; /* a failed load is tried again then */
     uint32_t rec;    /* tries, workers killed: as a row's */
     uint32_t killed_by;
-    dlp_error error; /* of a load that failed */
-    uint64_t used;   /* batch fed last that needs it, + 1; scheduler, for observers */
-    uint8_t pad[(DLPI_LINE << 2) - 72 - sizeof(dlp_error)];
+    dlp_error error;    /* of a load that failed */
+    uint64_t used;      /* batch fed last that needs it, + 1; scheduler, for observers */
+    uint32_t run, made; /* inputs, and those that are loaded */
+    uint8_t pad[(DLPI_LINE << 2) - 128 - sizeof(dlp_error)];
+    dlpi_input_one one[3]; /* the first of [run] */
 } dlpi_input;
 
 _Static_assert(sizeof(dlpi_input) == 4 * DLPI_LINE, "region layout");
@@ -15051,6 +15683,13 @@ static inline dlpi_input *dlpi_input_at(const dlp_pipe *p, uint32_t i) {
 }
 static inline uint8_t *dlpi_input_bytes(const dlp_pipe *p, uint32_t i) {
     return (uint8_t *)dlpi_area_at(p, DLPI_REC_SOURCE_CELLS, i) + DLPI_INPUT_GUARD;
+}
+static inline dlpi_input_one *dlpi_input_ones(dlpi_input *cell) {
+    return (dlpi_input_one *)(void *)((uint8_t *)cell + offsetof(dlpi_input, one));
+}
+/* Bytes of a cell's record that has up to so many inputs. */
+static inline uint64_t dlpi_input_record(uint32_t run) {
+    return dlpi_line_up(offsetof(dlpi_input, one) + run * sizeof(dlpi_input_one));
 }
 /* How many cells there are. */
 static inline uint32_t dlpi_n_inputs(const dlp_pipe *p) {
@@ -15073,6 +15712,16 @@ static uint32_t dlpi_input_next(const dlp_pipe *p, uint32_t c) {
         if (bits != 0) return c / 64 * 64 + (uint32_t)__builtin_ctzll(bits);
     }
     return n;
+}
+/* What a cell is before it is open, for a run of n inputs. */
+static void dlpi_input_reset(dlpi_input *cell, uint64_t epoch, uint32_t n) {
+    cell->epoch = epoch;
+    cell->items = cell->bytes = 0;
+    cell->rec = 0;
+    cell->run = n;
+    cell->made = 0;
+    DLPI_STORE_RLX(&cell->used, UINT64_C(0));   /* for observers */
+    DLPI_STORE_RLX(&cell->due_ns, UINT64_C(0)); /* ordered by state */
 }
 /* Cell c is open, with that ticket. */
 static void dlpi_input_offer(dlp_pipe *p, uint32_t c, uint64_t ticket) {
@@ -15250,21 +15899,36 @@ static uint32_t dlpi_input_tries(dlpi_worker *w, uint32_t c, dlpi_input *cell) {
     }
 }
 
-/* Load the input of a cell that is ours, and tell the scheduler. */
+/* Load the inputs of a cell from the first that is not made on, until all are or one is not.
+   Returns what the cell then is. */
+static uint32_t dlpi_input_all(dlpi_worker *w, uint32_t c, dlpi_input *cell) {
+    dlpi_input_one *one = dlpi_input_ones(cell);
+    for (uint32_t i = cell->made, n = cell->run; i < n; i++) {
+        uint32_t what;
+        cell->index = one[i].index;
+        DLPI_STORE_RLX(&w->block->current, cell->index); /* for observers */
+        what = dlpi_input_tries(w, c, cell);
+        if (what != DLPI_INPUT_LOADED) return what;
+        one[i].items = cell->items;
+        dlpi_bump(&w->block->items, 1);
+        dlpi_bump(&w->block->bytes, cell->bytes);
+        cell->rec = 0;                      /* the next one's */
+        DLPI_STORE_REL(&cell->made, i + 1); /* Q1: to whoever loads it after our death */
+        if (dlpi_stopped(w->p) && i + 1 < n) return DLPI_INPUT_OPEN;
+    }
+    return DLPI_INPUT_LOADED;
+}
+
+/* Load the inputs of a cell that is ours, and tell the scheduler. */
 static void dlpi_input_run(dlpi_worker *w, const dlpi_unit *t) {
     dlp_pipe *p = w->p;
     dlpi_input *cell = dlpi_input_at(p, t->slot);
-    uint64_t index = cell->index, epoch = cell->epoch, bytes;
-    uint32_t what;
+    const uint64_t index = dlpi_input_ones(cell)[0].index, epoch = cell->epoch;
+    uint32_t what, n = cell->made;
     dlpi_clock_in(w);
-    DLPI_STORE_RLX(&w->block->current, index); /* for observers */
-    what = dlpi_input_tries(w, t->slot, cell);
-    bytes = cell->bytes;
-    if (what == DLPI_INPUT_LOADED) {
-        dlpi_bump(&w->block->items, 1);
-        dlpi_bump(&w->block->bytes, bytes);
-    }
-    dlpi_clock_out(w, index, epoch, 1);
+    what = dlpi_input_all(w, t->slot, cell);
+    n = cell->made - n;
+    dlpi_clock_out(w, index, epoch, n + (what != DLPI_INPUT_LOADED));
     if (what == DLPI_INPUT_OPEN) { /* its time comes, and the first to sleep looks at it */
         dlpi_input_offer(p, t->slot, t->b);
         return;
@@ -15273,7 +15937,8 @@ static void dlpi_input_run(dlpi_worker *w, const dlpi_unit *t) {
     dlpi_credit_add(&p->ctl->source_moves);                   /* Q2 -> Q2 */
     /* Inputs that take less than to wake somebody are told of together: at the latest when there is
        no other one. The scheduler's sleep ends by itself, too, should the next one take long. */
-    if (++w->input_untold >= DLPI_INPUT_TOLD || !dlpi_input_cheap(w)) dlpi_input_told(w);
+    w->input_untold += n + (what != DLPI_INPUT_LOADED);
+    if (w->input_untold >= DLPI_INPUT_TOLD || !dlpi_input_cheap(w)) dlpi_input_told(w);
 }
 
 /* What a dead worker of cells had: its input is loaded by another one. */
@@ -15438,6 +16103,11 @@ static int dlpi_parts_bounds(dlp_pipe *p, const dlpi_stage *st, const dlp_part_d
     if (d->max_items != 0 || d->min_items != 0 || d->uneven != 0)
         dlpi_bad(p, st->name, "max_items", "0, as min_items and uneven, where the counts are given",
                  (int64_t)d->max_items);
+    if (d->weights != NULL)
+        dlpi_bad(p, st->name, "weights", "NULL where the counts are given: streams are as long", 1);
+    if (d->agree != NULL)
+        dlpi_bad(p, st->name, "agree", "NULL where the counts are given: all ranks know the end",
+                 1);
     return p->err.code != 0 ? p->err.code : dlpi_check_input_workers(p, st);
 }
 
@@ -15635,15 +16305,11 @@ static void dlpi_part_issue(dlp_pipe *p, uint32_t c, uint64_t epoch, uint64_t pa
     u->epoch = epoch;
     u->until = UINT64_MAX;
     u->used = 0;
-    DLPI_STORE_RLX(&cell->used, UINT64_C(0)); /* for observers */
     u->ticket = ++q->tickets;
-    cell->index = part;
+    dlpi_input_reset(cell, epoch, 1);
+    cell->one[0].index = cell->index = part;
     cell->first = q->plan.first[part];
     cell->items = dlpi_part_size(&q->plan, part);
-    cell->epoch = epoch;
-    cell->bytes = 0;
-    DLPI_STORE_RLX(&cell->due_ns, UINT64_C(0)); /* ordered by state */
-    cell->rec = 0;
     dlpi_input_offer(p, c, u->ticket);
 }
 
@@ -15970,6 +16636,12 @@ static const dlpi_stage_ops dlpi_parts_ops = {
    since so many with rows hold all that is asked for (dlpi_found_check); then it is given another
    one. Empty inputs leave the list and take nothing from this.
 
+   Cheap inputs come in runs: a cell has up to 32 of them, one behind the other, as long as they
+   take 8 us together. That is no part of the order: counts are taken, rows given and cursors kept
+   input by input. The argument above is about cells, and a cell that has rows has an input that
+   has. Where an input of a run is left out, the run goes on behind it, in the same cell; where it
+   is an error, the cell ends with it, and what is behind is asked for again.
+
    With windows a stream's items are cut every `window`, and each of these stretches is permuted,
    keyed by what went before it. A row of it is known once all its items are, or the stream is out
    or, with steps, has enough for the epoch's rest. Its inputs stay listed until all its items are
@@ -15980,86 +16652,6 @@ static const dlpi_stage_ops dlpi_parts_ops = {
    the argument above is about (dlpi_found_rows_needed); and a stream of an epoch of one pass that
    holds all its inputs is out, though they be fewer. Nothing waits for a window but its own
    stream's rows, and nothing that a window holds is waited for by another stream. */
-
-#define DLPI_FOUND_NONE UINT32_MAX
-#define DLPI_FOUND_CELLS (1 << 16) /* at most */
-#define DLPI_FOUND_WINDOW (1 << 24)
-
-typedef struct dlpi_found_cell { /* what the scheduler knows of a cell */
-    uint64_t epoch, ordinal, ticket;
-    uint64_t n, taken; /* known: items, and those before the first row, or window, that is left */
-    uint64_t used;     /* batch scheduled last that has rows of it, + 1 */
-    uint32_t next;     /* of its stream; not listed: that may be free, or waits to be, behind it */
-    bool listed;
-    bool failed; /* an error of the batch that has its one row */
-} dlpi_found_cell;
-
-typedef struct dlpi_found_stream {
-    uint32_t head, tail, cells; /* its list, and how many are in it */
-    uint32_t last_known, known; /* the last that is known, the first that is not */
-    uint64_t epoch, next;       /* whose input is asked for next */
-    uint64_t rows;              /* known behind `at` */
-    uint64_t empty;             /* inputs known last, one after the other, that had none */
-    dlpi_cursor at;             /* behind the last row given, or where the present window begins,
-                                   with what is given of it: of its items known at the place */
-    uint64_t given;             /* rows in this epoch */
-    uint64_t length, check;     /* of the window that is open; length 0: none is */
-} dlpi_found_stream;
-
-/* What observers see of it; scheduler. */
-typedef struct dlpi_found_counts {
-    uint64_t inputs, items, empty, window;
-} dlpi_found_counts;
-
-/* What a search for free cells depends on. */
-typedef struct dlpi_found_place {
-    uint64_t epoch, published, left, loads;
-} dlpi_found_place;
-
-typedef struct dlpi_found_row {
-    uint32_t cell, number; /* of the item in its input */
-} dlpi_found_row;
-
-struct dlpi_found;
-
-/* What rows are, where they are not the items themselves. Of stream i: */
-typedef struct dlpi_found_rule {
-    void (*begin)(struct dlpi_found *q, uint32_t i);
-    uint64_t (*taken)(uint64_t n, uint64_t used); /* of the n items of the input that a cursor
-                                                     names: how many are given; NULL: used */
-    uint64_t (*learned)(struct dlpi_found *q, uint32_t i, uint32_t c); /* cell c is the last known:
-                                                                    rows that now are known, too */
-    uint64_t (*more)(dlp_pipe *p, uint32_t i, bool out); /* all that is there is learned, and is
-                                                            all that there is: rows, as above */
-    void (*give)(dlp_pipe *p, uint32_t i, uint32_t s, uint32_t r); /* its next row is row r */
-} dlpi_found_rule;
-
-/* What the stage keeps. */
-typedef struct dlpi_found {
-    dlp_part_desc d;
-    const dlpi_found_rule *rule;      /* NULL: a row is an item */
-    uint64_t counts_bytes;            /* of counts, with what a rule has behind them */
-    uint64_t most_items, least_items; /* of an input that has any */
-    uint32_t n_cells;
-    uint8_t pad[DLPI_LINE]; /* part workers read what is above; below is the scheduler's */
-    dlpi_found_plan plan;
-    dlpi_cursors cursors;
-    uint32_t each; /* rows of a stream in a batch */
-    bool begun;
-    int rc; /* what is wrong with the epoch that was begun */
-    uint64_t epoch;
-    uint64_t tickets, left;
-    uint32_t free, free_last;   /* lists of cells: free, */
-    uint32_t waits, waits_last; /* and to be free by and by */
-    dlpi_found_counts *counts;
-    dlpi_found_cell *use;           /* [n_cells] */
-    dlp_permutation *items;         /* [n_cells] the order of items in each, where it has one */
-    dlpi_found_stream *streams;     /* [cursors.n] those of this rank */
-    dlp_permutation *window_orders; /* [cursors.n] of the windows that are open, */
-    dlpi_found_row *window_rows;    /* [cursors.n][window] and what lies in them */
-    bool stuck;                     /* no cell was free, when all was at: */
-    dlpi_found_place stuck_at;
-} dlpi_found;
 
 static inline dlpi_found *dlpi_found_of(const dlp_pipe *p) { return p->source_stage->self; }
 
@@ -16079,6 +16671,8 @@ static int dlpi_found_take_ends(dlp_pipe *p, dlpi_stage *st) {
         dlpi_within(p, st->name, "steps_per_epoch", steps, 0, INT64_C(1) << 40,
                     "0..2^40, or DLP_FOREVER");
     dlpi_within(p, st->name, "uneven", q->d.uneven, 0, 1, "0 or 1");
+    if (q->d.agree != NULL && (steps != 0 || q->d.uneven))
+        dlpi_bad(p, st->name, "agree", "NULL with steps_per_epoch, or uneven", 1);
     return p->err.code;
 }
 
@@ -16099,6 +16693,14 @@ static int dlpi_found_refuses(dlp_pipe *p) {
     return DLP_OK;
 }
 
+/* Can ranks agree on ends? */
+static int dlpi_found_may_agree(dlp_pipe *p) {
+    dlpi_found *q = dlpi_found_of(p);
+    q->agreed.asks = p->world > 1;
+    return dlpi_within(p, p->batcher->name, "last", p->last, DLP_LAST_DROP, DLP_LAST_DROP,
+                       "DLP_LAST_DROP with agree");
+}
+
 /* Streams, ranks, rows. */
 static int dlpi_found_fit(dlp_pipe *p) {
     const dlpi_found *q = dlpi_found_of(p);
@@ -16116,12 +16718,13 @@ static int dlpi_found_fit(dlp_pipe *p) {
                            "streams %" PRIu64 " can't be divided by world_size %" PRIu32
                            ": a rank reads whole streams",
                            c, p->world);
-    if (p->world > 1 && q->plan.steps == 0 && !q->d.uneven)
+    if (p->world > 1 && q->plan.steps == 0 && !q->d.uneven && q->d.agree == NULL)
         return dlpi_refuse(p, DLP_ERR_ARG, name, "steps_per_epoch",
                            "steps_per_epoch is 0, and of %" PRIu32 " ranks none knows how many "
-                           "items the others have: give steps_per_epoch, or uneven = 1, with which "
-                           "each rank ends by itself",
+                           "items the others have: give steps_per_epoch, or agree, by which they "
+                           "ask each other, or uneven = 1, with which each rank ends by itself",
                            p->world);
+    if (q->d.agree != NULL) return dlpi_found_may_agree(p);
     return DLP_OK;
 }
 
@@ -16141,7 +16744,9 @@ static int dlpi_found_lengths(dlp_pipe *p) {
     q->plan.seed = p->sampler->sampler.seed;
     q->each = (uint32_t)(p->global_batch / q->plan.streams);
     q->cursors.n = (uint32_t)(q->plan.streams / p->world);
-    q->cursors.first = p->rank * q->cursors.n;
+    q->plan.own_first = q->cursors.first = p->rank * q->cursors.n;
+    if (q->plan.weights && !dlpi_found_deal(&q->plan))
+        return dlpi_no_memory(p, "weights", "dealing the parts");
     q->cursors.ordinal_bits = dlpi_found_ordinal_bits(&q->plan);
     q->cursors.used_bits = dlpi_bits_of(q->most_items);
     q->cursors.place_bits = q->plan.window ? dlpi_bits_of(q->plan.window - 1) : 0;
@@ -16183,7 +16788,12 @@ static uint64_t dlpi_found_more(const dlpi_found *q, const dlpi_stage *st) {
 static int dlpi_found_cells(dlp_pipe *p, dlpi_stage *st, uint64_t need, const char *because) {
     dlpi_found *q = st->self;
     uint64_t all = dlpi_times(need, q->cursors.n);
+    q->need = (uint32_t)(need < DLPI_FOUND_CELLS ? need : DLPI_FOUND_CELLS);
+    if (q->most_run == 0) q->most_run = 1;
     uint32_t fit = dlpi_cursors_fit(&q->cursors, DLP_SAMPLER_STATE_BYTES);
+    if (p->sharing != NULL && q->d.agree != NULL)
+        return dlpi_refuse(p, DLP_ERR_UNSUPPORTED, "", "shm.share",
+                           "subscribers don't see ends that ranks agree on: share is 0 with agree");
     if (q->cursors.n > fit)
         return dlpi_refuse(p, DLP_ERR_ARG, st->name, "streams",
                            "this rank reads %" PRIu32 " streams, a state has room for %" PRIu32
@@ -16206,7 +16816,7 @@ static int dlpi_found_cells(dlp_pipe *p, dlpi_stage *st, uint64_t need, const ch
 /* So many rows, from anywhere in an input on, lie in so many inputs. */
 static int dlpi_found_check(dlp_pipe *p, dlpi_stage *st) {
     const dlpi_found *q = st->self;
-    uint64_t rows = dlpi_found_rows_needed(p, q), each = dlpi_found_inputs(&q->plan, 0);
+    uint64_t rows = dlpi_found_rows_needed(p, q), each = dlpi_found_most_inputs(&q->plan);
     rows = 1 + (rows - 1 + q->least_items - 1) / q->least_items;
     if (q->plan.window && q->plan.steps == 0 && each < rows) rows = each;
     return dlpi_found_cells(
@@ -16225,8 +16835,8 @@ static void dlpi_found_layout(dlp_pipe *p, dlpi_stage *st) {
     dlpi_inputs_layout(p, st, q->n_cells);
     dlpi_area_add(p, DLPI_REC_OWN + st->id, NULL,
                   q->counts_bytes ? q->counts_bytes : sizeof(dlpi_found_counts), 1, DLPI_LINE);
-    dlpi_area_add(p, DLPI_REC_SOURCE, "part cells: records", sizeof(dlpi_input), q->n_cells,
-                  DLPI_LINE);
+    dlpi_area_add(p, DLPI_REC_SOURCE, "part cells: records", dlpi_input_record(q->most_run),
+                  q->n_cells, DLPI_LINE);
     dlpi_area_add(p, DLPI_REC_SOURCE_CELLS, q->plan.window ? "part cells, windows" : "part cells",
                   dlpi_sum(stride, DLPI_INPUT_GUARD), q->n_cells, 4096);
 }
@@ -16252,66 +16862,13 @@ static void dlpi_found_live(dlp_pipe *p, dlpi_stage *st) {
         q->streams[i].head = q->streams[i].tail = DLPI_FOUND_NONE;
     q->counts = dlpi_area_at(p, DLPI_REC_OWN + st->id, 0);
     q->counts->window = q->plan.window;
+    q->run = 1;
     q->waits = q->waits_last = DLPI_FOUND_NONE;
     q->free = 0; /* all, in their order */
     q->free_last = q->n_cells - 1;
     for (uint32_t c = 0; c < q->n_cells; c++)
         q->use[c].next = c + 1 < q->n_cells ? c + 1 : DLPI_FOUND_NONE;
     if (DLPI_DEBUG) dlpi_inputs_paint(p, q->d.max_part_bytes);
-}
-
-/* ---- the lists of the streams ---- */
-
-/* To the end of a list. */
-static void dlpi_found_append(dlpi_found *q, uint32_t *first, uint32_t *last, uint32_t c) {
-    if (*first == DLPI_FOUND_NONE)
-        *first = c;
-    else
-        q->use[*last].next = c;
-    *last = c;
-}
-
-/* Cell c is on no stream's list any more. One of which no batch has rows, and that is loaded, is
-   free; others will be. */
-static void dlpi_found_unlist(dlpi_found *q, uint32_t c, bool loaded) {
-    dlpi_found_cell *u = &q->use[c];
-    u->listed = false;
-    u->next = DLPI_FOUND_NONE;
-    if (loaded && u->used <= q->left)
-        dlpi_found_append(q, &q->free, &q->free_last, c);
-    else
-        dlpi_found_append(q, &q->waits, &q->waits_last, c);
-}
-
-/* The first cell of a stream is not needed any more. */
-static void dlpi_found_drop(dlpi_found *q, dlpi_found_stream *x) {
-    uint32_t c = x->head;
-    if (x->last_known == c) x->last_known = DLPI_FOUND_NONE;
-    x->head = q->use[c].next;
-    x->cells--;
-    if (x->head == DLPI_FOUND_NONE) x->tail = DLPI_FOUND_NONE;
-    dlpi_found_unlist(q, c, false);
-}
-
-/* All streams begin with this epoch, with what they have of it. */
-static void dlpi_found_begin(dlpi_found *q, uint64_t epoch) {
-    q->epoch = epoch;
-    q->begun = true;
-    q->rc = DLP_OK;
-    q->stuck = false;
-    for (uint32_t i = 0; i < q->cursors.n; i++) {
-        dlpi_found_stream *x = &q->streams[i];
-        while (x->head != DLPI_FOUND_NONE && q->use[x->head].epoch != epoch) dlpi_found_drop(q, x);
-        x->known = x->head;
-        x->last_known = DLPI_FOUND_NONE;
-        x->rows = x->empty = x->given = x->length = 0;
-        x->at = (dlpi_cursor){0, 0, 0, 0};
-        if (x->head == DLPI_FOUND_NONE || x->epoch < epoch) {
-            x->epoch = epoch;
-            x->next = 0;
-        }
-        if (q->rule) q->rule->begin(q, i);
-    }
 }
 
 /* Nothing can follow, whatever is asked for: an error of the epoch. */
@@ -16348,63 +16905,103 @@ static uint64_t dlpi_found_failed(dlp_pipe *p, dlpi_found_cell *u, dlpi_input *c
     return 0;
 }
 
-/* Take cell c, the first of stream i that was not known, off the list: nothing of it is left. */
-static void dlpi_found_pass(dlpi_found *q, dlpi_found_stream *x, uint32_t c) {
-    x->cells--;
-    if (x->last_known == DLPI_FOUND_NONE)
-        x->head = q->use[c].next;
-    else
-        q->use[x->last_known].next = q->use[c].next;
-    if (x->tail == c) x->tail = x->last_known;
-    dlpi_found_unlist(q, c, true);
-}
-
 /* Have inputs items in another order than load's? */
 static inline bool dlpi_found_shuffled(const dlpi_found *q) {
     return q->plan.shuffle_items && q->most_items > 1;
 }
 
-static void dlpi_found_count(dlpi_found_counts *c, uint64_t items) {
-    dlpi_bump(&c->inputs, 1);
-    dlpi_bump(&c->items, items);
-    dlpi_bump(&c->empty, items == 0);
+/* The run of cell c, whose word is FAILED, goes on behind the input that failed. */
+static void dlpi_found_reopen(dlp_pipe *p, uint32_t c) {
+    dlpi_input *cell = dlpi_input_at(p, c);
+    cell->rec = 0;
+    cell->made++;
+    DLPI_STORE_RLX(&cell->due_ns, UINT64_C(0)); /* ordered by state */
+    dlpi_input_offer(p, c, dlpi_found_of(p)->use[c].ticket);
+    dlpi_wake_for(p, p->source_stage, 1);
 }
 
-/* Take the count of the first input of stream i that was not known. */
-static int dlpi_found_learn_one(dlp_pipe *p, uint32_t i, bool loaded) {
+/* Take the count of input k of cell c, which is the first of stream i that was not known; false:
+   that can't be. */
+static bool dlpi_found_learn_one(dlp_pipe *p, uint32_t i, uint32_t c, uint32_t k, bool loaded) {
     dlpi_found *q = dlpi_found_of(p);
     dlpi_found_stream *x = &q->streams[i];
-    uint32_t c = x->known;
     dlpi_found_cell *u = &q->use[c];
-    dlpi_input *cell = dlpi_input_at(p, c);
-    uint64_t s = q->cursors.first + i;
-    u->n = loaded ? cell->items : dlpi_found_failed(p, u, cell);
-    u->taken = u->ordinal == x->at.ordinal ? x->at.used : 0;
+    dlpi_input_one *one = &dlpi_input_ones(dlpi_input_at(p, c))[k];
+    uint64_t items = loaded ? one->items : dlpi_found_failed(p, u, dlpi_input_at(p, c));
+    uint64_t used = 0, s = q->cursors.first + i;
+    if (u->ordinal + k == x->at.ordinal) used = x->at.used;
     if (q->rule && q->rule->taken)
-        u->taken = q->rule->taken(u->n, u->taken);
+        used = q->rule->taken(items, used);
     else if (u->failed)
-        u->n += u->taken;
-    if (u->n < u->taken)
-        return dlpi_found_fail(p, DLP_ERR_RESUME,
-                               "%s %" PRIu64 " has %" PRIu64 " items, the state says that %" PRIu64
-                               " of them were given: it is not the %s it was",
-                               p->source->input, cell->index, u->n, u->taken, p->source->input);
-    dlpi_found_count(q->counts, u->failed ? 0 : u->n);
-    x->empty = u->n == 0 ? x->empty + 1 : 0;
+        items += used;
+    if (items < used) {
+        dlpi_found_fail(p, DLP_ERR_RESUME,
+                        "%s %" PRIu64 " has %" PRIu64 " items, the state says that %" PRIu64
+                        " of them were given: it is not the %s it was",
+                        p->source->input, one->index, items, used, p->source->input);
+        return false;
+    }
+    if (!loaded) one->items = items;
+    if (used > 0) u->input = k, u->from = used;
+    u->n += items;
+    u->taken += used;
+    x->empty = items == 0 ? x->empty + 1 : 0;
+    if (items > 0 || q->plan.steps == 0 || x->empty < dlpi_found_empty(&q->plan, s)) return true;
+    dlpi_found_fail(p, DLP_ERR_CALLBACK,
+                    "steps_per_epoch wants more, but the last %" PRIu64 " parts of stream %" PRIu64
+                    " had no item",
+                    x->empty, s);
+    return false;
+}
+
+/* Statistics of the inputs of cell c from the k-th on that are known, with so many items. */
+static void dlpi_found_count(dlp_pipe *p, uint32_t c, uint32_t k, uint64_t items) {
+    const dlpi_found *q = dlpi_found_of(p);
+    const dlpi_found_cell *u = &q->use[c];
+    const dlpi_input_one *one = dlpi_input_ones(dlpi_input_at(p, c));
+    uint64_t empty = 0;
+    dlpi_bump(&q->counts->inputs, u->learned - k);
+    dlpi_bump(&q->counts->items, u->failed ? items - one[u->learned - 1].items : items);
+    for (; k < u->learned; k++) empty += one[k].items == 0;
+    dlpi_bump(&q->counts->empty, empty + u->failed);
+}
+
+/* Cell c of stream i is loaded as far as it can be: is that all of it, and is anything left? */
+static void dlpi_found_learned(dlp_pipe *p, uint32_t i, uint32_t c) {
+    dlpi_found *q = dlpi_found_of(p);
+    dlpi_found_stream *x = &q->streams[i];
+    dlpi_found_cell *u = &q->use[c];
+    if (u->failed) dlpi_found_end_run(q, i, c, u->learned - 1);
+    if (u->learned < u->run) {
+        dlpi_found_reopen(p, c);
+        return;
+    }
     x->known = u->next;
     if (u->n > u->taken)
         x->last_known = c;
     else
         dlpi_found_pass(q, x, c);
-    x->rows += q->rule && u->n > u->taken ? q->rule->learned(q, i, c) : u->n - u->taken;
-    if (dlpi_found_shuffled(q) && u->n > 0)
+}
+
+/* Take the counts of the first cell of stream i that was not known. */
+static int dlpi_found_learn_cell(dlp_pipe *p, uint32_t i, bool loaded) {
+    dlpi_found *q = dlpi_found_of(p);
+    dlpi_found_stream *x = &q->streams[i];
+    const uint32_t c = x->known;
+    dlpi_found_cell *u = &q->use[c];
+    const dlpi_input *cell = dlpi_input_at(p, c);
+    const uint64_t n = u->n, left = u->n - u->taken, s = q->cursors.first + i;
+    const uint32_t first = u->learned, made = loaded ? u->run : cell->made;
+    while (u->learned < made)
+        if (!dlpi_found_learn_one(p, i, c, u->learned++, true)) return q->rc;
+    if (!loaded && !dlpi_found_learn_one(p, i, c, u->learned++, false)) return q->rc;
+    dlpi_found_count(p, c, first, u->n - n);
+    dlpi_found_learned(p, i, c);
+    x->rows += q->rule && u->n > u->taken ? q->rule->learned(q, i, c) : u->n - u->taken - left;
+    if (dlpi_found_shuffled(q) && u->n > 0) /* one input */
         dlpi_found_items(&q->plan, &q->items[c], u->epoch, cell->index,
                          u->ordinal / dlpi_found_inputs(&q->plan, s), u->n);
-    if (q->plan.steps == 0 || x->empty < dlpi_found_empty(&q->plan, s)) return DLP_OK;
-    return dlpi_found_fail(p, DLP_ERR_CALLBACK,
-                           "steps_per_epoch wants more, but the last %" PRIu64
-                           " parts of stream %" PRIu64 " had no item",
-                           x->empty, s);
+    return DLP_OK;
 }
 
 /* Are all inputs of the stream known? */
@@ -16430,20 +17027,48 @@ static inline uint64_t dlpi_found_rows_left(const dlpi_found *q, const dlpi_foun
     return whole > x->at.place ? whole - x->at.place : 0;
 }
 
+/* k items more of cell c are used. Afterwards u->input is that of the last. */
+static void dlpi_found_advance(dlp_pipe *p, uint32_t c, uint64_t k) {
+    dlpi_found_cell *u = &dlpi_found_of(p)->use[c];
+    const dlpi_input_one *one = dlpi_input_ones(dlpi_input_at(p, c));
+    u->taken += k;
+    while (k > one[u->input].items - u->from) {
+        k -= one[u->input++].items - u->from;
+        u->from = 0;
+    }
+    u->from += k;
+}
+
+/* Of the n next items of cell c, what they are; returns h with the inputs that they are of. */
+static uint64_t dlpi_found_gather_cell(dlp_pipe *p, uint32_t c, uint64_t n, dlpi_found_row *row,
+                                       uint64_t h) {
+    const dlpi_found *q = dlpi_found_of(p);
+    const dlpi_found_cell *u = &q->use[c];
+    const dlpi_input_one *one = dlpi_input_ones(dlpi_input_at(p, c));
+    uint64_t from = u->from;
+    for (uint32_t i = u->input; n > 0; i++, from = 0) {
+        uint64_t k = one[i].items - from < n ? one[i].items - from : n;
+        if (k == 0) continue;
+        h = dlpi_absorb(dlpi_absorb(h, u->ordinal + i), k);
+        for (uint64_t j = from; j < from + k; j++, row++) {
+            uint64_t at = dlpi_found_shuffled(q) ? dlp_permutation_at(&q->items[c], j) : j;
+            *row = (dlpi_found_row){c, (uint32_t)(i * q->most_items + at)};
+        }
+        n -= k;
+    }
+    return h;
+}
+
 /* What the n items of the window of stream i are; returns 16 bits that follow from their inputs. */
-static uint64_t dlpi_found_gather(dlpi_found *q, uint32_t i, uint64_t n) {
-    const dlpi_found_stream *x = &q->streams[i];
+static uint64_t dlpi_found_gather(dlp_pipe *p, uint32_t i, uint64_t n) {
+    dlpi_found *q = dlpi_found_of(p);
     dlpi_found_row *row = q->window_rows + i * q->plan.window;
     uint64_t h = 0;
-    for (uint32_t c = x->head; n > 0; c = q->use[c].next) {
+    for (uint32_t c = q->streams[i].head; n > 0; c = q->use[c].next) {
         const dlpi_found_cell *u = &q->use[c];
         uint64_t k = u->n - u->taken < n ? u->n - u->taken : n;
-        h = dlpi_absorb(dlpi_absorb(h, u->ordinal), k);
-        for (uint64_t j = u->taken; j < u->taken + k; j++, row++) {
-            row->cell = c;
-            row->number =
-                (uint32_t)(dlpi_found_shuffled(q) ? dlp_permutation_at(&q->items[c], j) : j);
-        }
+        h = dlpi_found_gather_cell(p, c, k, row, h);
+        row += k;
         n -= k;
     }
     return h & 0xffff;
@@ -16459,7 +17084,7 @@ static void dlpi_found_open(dlp_pipe *p, uint32_t i) {
     n = dlpi_found_whole(q, x);
     if (n == 0 && (x->at.place == 0 || !dlpi_found_out(q, x))) return;
     if (n > q->plan.window) n = q->plan.window;
-    x->check = dlpi_found_gather(q, i, n);
+    x->check = dlpi_found_gather(p, i, n);
     if (x->at.place > 0 && (x->at.place >= n || x->at.check != x->check)) {
         dlpi_found_fail(p, DLP_ERR_RESUME,
                         "the window of stream %" PRIu64 " has items of other inputs than the one "
@@ -16472,16 +17097,15 @@ static void dlpi_found_open(dlp_pipe *p, uint32_t i) {
 }
 
 /* All items of the window are given: the next one begins behind them. */
-static void dlpi_found_leave_window(dlpi_found *q, dlpi_found_stream *x) {
+static void dlpi_found_leave_window(dlp_pipe *p, dlpi_found_stream *x) {
     uint64_t n = x->length;
     x->rows -= n;
     while (n > 0) {
-        dlpi_found_cell *u = &q->use[x->head];
+        const dlpi_found_cell *u = &dlpi_found_of(p)->use[x->head];
         uint64_t k = u->n - u->taken < n ? u->n - u->taken : n;
-        u->taken += k;
+        dlpi_found_advance(p, x->head, k);
         n -= k;
-        x->at = (dlpi_cursor){u->ordinal, u->taken, 0, 0};
-        if (u->taken == u->n) dlpi_found_drop(q, x);
+        dlpi_found_gone(dlpi_found_of(p), x);
     }
     x->length = 0;
 }
@@ -16494,7 +17118,7 @@ static int dlpi_found_learn(dlp_pipe *p) {
         while (x->known != DLPI_FOUND_NONE && q->use[x->known].epoch == q->epoch) {
             uint32_t low = dlpi_input_state(p, x->known);
             if (low != DLPI_INPUT_LOADED && low != DLPI_INPUT_FAILED) break;
-            if (dlpi_found_learn_one(p, i, low == DLPI_INPUT_LOADED) != DLP_OK) break;
+            if (dlpi_found_learn_cell(p, i, low == DLPI_INPUT_LOADED) != DLP_OK) break;
         }
         if (q->plan.window && q->rc == DLP_OK) dlpi_found_open(p, i);
         if (q->rule && q->rc == DLP_OK) x->rows += q->rule->more(p, i, dlpi_found_out(q, x));
@@ -16538,20 +17162,43 @@ static uint32_t dlpi_found_free_cell(dlp_pipe *p) {
     return q->n_cells;
 }
 
-/* Have the next input of stream i loaded into cell c. */
+/* How many inputs a new cell gets, as they cost lately. */
+static void dlpi_found_fit_run(dlp_pipe *p) {
+    dlpi_found *q = dlpi_found_of(p);
+    const dlpi_stage *st = p->source_stage;
+    uint64_t sum = 0, n = 0, most;
+    for (int i = 0; i < st->n_workers; i++) {
+        uint64_t ns = DLPI_LOAD_RLX(&p->workers[st->first_worker + i].block->item_ns); /* a hint */
+        sum += ns;
+        n += ns != 0;
+    }
+    most = n == 0 ? 1 : DLPI_INPUT_RUN_NS / (sum / n);
+    q->run = most > q->most_run ? q->most_run : most > 1 ? (uint32_t)most : 1;
+    q->run_until = q->tickets + (n == 0 ? 1 : DLPI_FOUND_RUNS);
+    q->run_known = n > 0;
+}
+
+/* Inputs of a cell whose first is that one: of one pass. */
+static uint32_t dlpi_found_run(const dlpi_found *q, uint64_t s, uint64_t ordinal) {
+    uint64_t each = dlpi_found_inputs(&q->plan, s), left = each - ordinal % each;
+    return q->run < left ? q->run : (uint32_t)left;
+}
+
+/* Have the next inputs of stream i loaded into cell c. */
 static void dlpi_found_issue(dlp_pipe *p, uint32_t i, uint32_t c) {
     dlpi_found *q = dlpi_found_of(p);
     dlpi_found_stream *x = &q->streams[i];
     dlpi_found_cell *u = &q->use[c];
     dlpi_input *cell = dlpi_input_at(p, c);
     uint64_t s = q->cursors.first + i;
-    u->epoch = x->epoch;
-    u->ordinal = x->next++;
-    u->used = 0;
-    u->next = DLPI_FOUND_NONE;
-    u->listed = true;
-    u->failed = false;
-    u->ticket = ++q->tickets;
+    const uint32_t run = dlpi_found_run(q, s, x->next);
+    *u = (dlpi_found_cell){.epoch = x->epoch,
+                           .ordinal = x->next,
+                           .ticket = ++q->tickets,
+                           .run = run,
+                           .next = DLPI_FOUND_NONE,
+                           .listed = true};
+    x->next += run;
     if (x->tail == DLPI_FOUND_NONE)
         x->head = c;
     else
@@ -16563,13 +17210,11 @@ static void dlpi_found_issue(dlp_pipe *p, uint32_t i, uint32_t c) {
         x->epoch++;
         x->next = 0;
     }
-    cell->index = dlpi_found_input(&q->plan, u->epoch, s, u->ordinal);
-    cell->first = u->ordinal / dlpi_found_inputs(&q->plan, s) * q->plan.n_inputs + cell->index;
-    cell->items = cell->bytes = 0;
-    cell->epoch = u->epoch;
-    DLPI_STORE_RLX(&cell->used, UINT64_C(0));   /* for observers */
-    DLPI_STORE_RLX(&cell->due_ns, UINT64_C(0)); /* ordered by state */
-    cell->rec = 0;
+    dlpi_input_reset(cell, u->epoch, run);
+    for (uint32_t k = 0; k < run; k++)
+        dlpi_input_ones(cell)[k].index = dlpi_found_input(&q->plan, u->epoch, s, u->ordinal + k);
+    cell->index = dlpi_input_ones(cell)[0].index;
+    cell->first = u->ordinal / dlpi_found_inputs(&q->plan, s) * q->plan.n_inputs;
     dlpi_input_offer(p, c, u->ticket);
 }
 
@@ -16582,6 +17227,15 @@ static uint32_t dlpi_found_poorest(const dlp_pipe *p) {
             (best == q->cursors.n || q->streams[i].cells < q->streams[best].cells))
             best = i;
     return best;
+}
+
+/* May stream i have one more cell? Until it is known what inputs cost, and so how long their runs
+   are, only as many as it needs. */
+static bool dlpi_found_may_ask(dlp_pipe *p, uint32_t i) {
+    dlpi_found *q = dlpi_found_of(p);
+    if (q->most_run == 1) return true;
+    if (q->tickets >= q->run_until) dlpi_found_fit_run(p);
+    return q->run_known || q->streams[i].cells < q->need;
 }
 
 /* Ask for inputs until there is no free cell. A search that found none is not begun again until
@@ -16599,7 +17253,7 @@ static void dlpi_found_ahead(dlp_pipe *p) {
     if (q->stuck && memcmp(&q->stuck_at, &at, sizeof at) == 0) return;
     if (dlpi_found_learn(p) != DLP_OK) return; /* which frees the cells of empty inputs */
     q->stuck_at = at;
-    while ((i = dlpi_found_poorest(p)) < q->cursors.n &&
+    while ((i = dlpi_found_poorest(p)) < q->cursors.n && dlpi_found_may_ask(p, i) &&
            (c = dlpi_found_free_cell(p)) < q->n_cells) {
         dlpi_found_issue(p, i, c);
         fresh++;
@@ -16663,49 +17317,64 @@ static bool dlpi_found_ready(dlp_pipe *p, uint64_t rows) {
     return there;
 }
 
-/* Row r of slot s has something of the input in cell c. */
-static void dlpi_found_use(dlp_pipe *p, uint32_t s, uint32_t r, uint32_t c) {
+/* The batch in slot s has something of cell c. */
+static void dlpi_found_use(dlp_pipe *p, uint32_t s, uint32_t c) {
     dlpi_found_cell *u = &dlpi_found_of(p)->use[c];
-    dlpi_input *cell = dlpi_input_at(p, c);
+    const uint64_t used = dlpi_slot_at(p, s)->sequence + 1;
+    if (u->used == used) return;
+    u->used = used;
+    DLPI_STORE_RLX(&dlpi_input_at(p, c)->used, used); /* for observers */
+}
+
+/* Row r of slot s is of the input in cell c that failed. */
+static void dlpi_found_fail_row(dlp_pipe *p, uint32_t s, uint32_t r, uint32_t c) {
     dlpi_bslot *slot = dlpi_slot_at(p, s);
-    if (u->used != slot->sequence + 1) {
-        u->used = slot->sequence + 1;
-        DLPI_STORE_RLX(&cell->used, slot->sequence + 1); /* for observers */
-    }
-    if (u->failed) {
-        dlp_error e = cell->error;
-        e.position = slot->position + r;
-        slot->dirty = 1;
-        dlpi_slot_rec(p, s)[r] = DLPI_ROW_LEFT;
-        dlpi_slot_fail(slot, DLPI_NOBODY, &e);
-    }
+    dlp_error e = dlpi_input_at(p, c)->error;
+    e.position = slot->position + r;
+    slot->dirty = 1;
+    dlpi_slot_rec(p, s)[r] = DLPI_ROW_LEFT;
+    dlpi_slot_fail(slot, DLPI_NOBODY, &e);
 }
 
-/* Row r of slot s is an item of the input in cell c. */
-static void dlpi_found_give_row(dlp_pipe *p, uint32_t s, uint32_t r, uint32_t c, uint32_t number) {
-    dlpi_found_rows_of(p, s)[r] = (dlpi_found_row){c, number};
-    dlpi_slot_index(p, s)[r] = dlpi_input_at(p, c)->index;
-    dlpi_found_use(p, s, r, c);
-}
-
-/* Rows of slot s from row r on, at most n, out of the first input of a stream. Returns how many. */
+/* Rows of slot s from row r on, at most n, out of the first cell of a stream. Returns how many. */
 static uint32_t dlpi_found_give(dlp_pipe *p, dlpi_found_stream *x, uint32_t s, uint32_t r,
                                 uint32_t n) {
     dlpi_found *q = dlpi_found_of(p);
-    uint32_t c = x->head;
+    const uint32_t c = x->head;
     dlpi_found_cell *u = &q->use[c];
+    const dlpi_input_one *one = dlpi_input_ones(dlpi_input_at(p, c));
+    dlpi_found_row *row = dlpi_found_rows_of(p, s);
     uint64_t *index = dlpi_slot_index(p, s);
+    const bool shuffled = dlpi_found_shuffled(q);
     if (n > u->n - u->taken) n = (uint32_t)(u->n - u->taken);
-    if (dlpi_found_shuffled(q)) dlp_permutation_block(&q->items[c], u->taken, n, index + r);
-    for (uint32_t i = 0; i < n; i++) {
-        uint64_t number = dlpi_found_shuffled(q) ? index[r + i] : u->taken + i;
-        dlpi_found_give_row(p, s, r + i, c, (uint32_t)number);
+    if (shuffled) dlp_permutation_block(&q->items[c], u->taken, n, index + r);
+    for (uint32_t end = r + n; r < end; u->from++, r++) {
+        while (u->from == one[u->input].items) {
+            u->input++;
+            u->from = 0;
+        }
+        row[r].cell = c;
+        row[r].number = (uint32_t)(u->input * q->most_items + (shuffled ? index[r] : u->from));
+        index[r] = one[u->input].index;
     }
+    dlpi_found_use(p, s, c);
     u->taken += n;
     x->rows -= n;
-    x->at = (dlpi_cursor){u->ordinal, u->taken, 0, 0};
-    if (u->taken == u->n) dlpi_found_drop(q, x);
+    if (u->failed && u->taken == u->n) dlpi_found_fail_row(p, s, r - 1, c);
+    dlpi_found_gone(q, x);
     return n;
+}
+
+/* Row r of slot s is that item. */
+static void dlpi_found_give_row(dlp_pipe *p, uint32_t s, uint32_t r, const dlpi_found_row *from) {
+    const dlpi_found *q = dlpi_found_of(p);
+    const dlpi_found_cell *u = &q->use[from->cell];
+    uint32_t k = u->run > 1 ? (uint32_t)(from->number / q->most_items) : 0;
+    if (k >= u->run) k = u->run - 1; /* the row of an input that failed */
+    dlpi_found_rows_of(p, s)[r] = *from;
+    dlpi_slot_index(p, s)[r] = dlpi_input_ones(dlpi_input_at(p, from->cell))[k].index;
+    dlpi_found_use(p, s, from->cell);
+    if (u->failed && k + 1 == u->run) dlpi_found_fail_row(p, s, r, from->cell);
 }
 
 /* The same out of the window of stream i. */
@@ -16717,14 +17386,11 @@ static uint32_t dlpi_found_give_mixed(dlp_pipe *p, uint32_t i, uint32_t s, uint3
     dlpi_found_open(p, i); /* at its first row: nothing can be wrong with it */
     if (n > x->length - x->at.place) n = (uint32_t)(x->length - x->at.place);
     dlp_permutation_block(&q->window_orders[i], x->at.place, n, index + r);
-    for (uint32_t k = r; k < r + n; k++) {
-        const dlpi_found_row *from = &rows[index[k]];
-        dlpi_found_give_row(p, s, k, from->cell, from->number);
-    }
+    for (uint32_t k = r; k < r + n; k++) dlpi_found_give_row(p, s, k, &rows[index[k]]);
     x->at.place += n;
     x->at.check = x->check;
     x->given += n;
-    if (x->at.place == x->length) dlpi_found_leave_window(q, x);
+    if (x->at.place == x->length) dlpi_found_leave_window(p, x);
     return n;
 }
 
@@ -17463,14 +18129,59 @@ __attribute__((noinline)) static int dlpi_next_lender(dlp_pipe *p, dlp_batch **o
 }
 
 static int dlpi_next(dlp_pipe *p, dlp_batch **out, int timeout_ms) {
-    uint64_t b;
-    uint32_t s;
+    uint64_t b = 0;
+    uint32_t s = 0;
     int rc;
     if (p->lender) return dlpi_next_lender(p, out, timeout_ms);
     rc = dlpi_next_slot(p, timeout_ms, &b, &s);
+    if (DLPI_UNLIKELY(p->source->agreed != NULL)) rc = p->source->agreed(p, rc, b, s);
     if (rc == DLP_OK) dlpi_deliver(p, b, s, out);
     return rc;
 }
+
+/* ---- whole batches: what a lender's table says where no stage lends ----
+   Number v is slot v, and its batch goes out as it is. The core itself delivers such batches and
+   takes them back (next, drop); all else asks p->lends, and not whose table it is. */
+
+static uint32_t dlpi_whole_slot(const dlp_pipe *p, uint32_t v) {
+    DLPI_UNUSED(p);
+    return v;
+}
+
+static uint64_t dlpi_whole_batches(const dlp_pipe *p) { return p->batches_per_epoch; }
+
+static void dlpi_whole_state(const dlp_pipe *p, uint32_t v, dlpi_state *to) {
+    dlpi_state_after(p, v, p->out[v].flags, to);
+}
+
+static void dlpi_whole_config(const dlp_pipe *p, dlpi_state *s) {
+    DLPI_UNUSED(p);
+    DLPI_UNUSED(s);
+}
+
+static uint64_t dlpi_whole_position(const dlp_pipe *p, uint64_t epoch, uint64_t k) {
+    DLPI_UNUSED(epoch);
+    return k * p->global_batch;
+}
+
+static void dlpi_whole_seek(dlp_pipe *p, const dlpi_state *s, dlpi_place *to) {
+    DLPI_UNUSED(p);
+    DLPI_UNUSED(s);
+    DLPI_UNUSED(to);
+}
+
+static const dlpi_lender_ops dlpi_whole = {
+    .words = {.slots = "batch slots: row records", .cells = "batch slots: fields"},
+    .slot = dlpi_whole_slot,
+    .batches = dlpi_whole_batches,
+    .state = dlpi_whole_state,
+    .config = dlpi_whole_config,
+    .position = dlpi_whole_position,
+    .seek = dlpi_whole_seek,
+};
+
+/* What a new pipe has until a stage lends. */
+static void dlpi_whole_take(dlp_pipe *p) { p->lends = &dlpi_whole; }
 
 /* ---------------------------------------------------------------------------------------------
    >>impl-split      CHUNKS LOADED, AND SPLIT INTO VIEWS
@@ -18384,7 +19095,7 @@ static int dlpi_check_chain(dlp_pipe *p, int first) {
         if (st->ops->at != 0) memcpy((uint8_t *)p + st->ops->at, &st, sizeof(void *));
         if (st->ops->sink != NULL) p->sink = st;
         if (st->ops->keeper != NULL) p->keeper = st;
-        if (st->ops->lender != NULL) p->lender = st;
+        if (st->ops->lender != NULL) p->lender = st, p->lends = st->ops->lender;
         if (st->ops->holder != NULL) p->holder = st;
         if (st->ops->source == NULL) continue;
         p->source = st->ops->source;
@@ -18504,6 +19215,8 @@ static void dlpi_list_work(dlp_pipe *p) {
     p->n_staffed = p->n_procs = 0;
     dlpi_list_unit(p, DLPI_UNIT_ROWS);
     p->n_item_work = p->n_staffed;
+    p->row_by_row = 0;
+    for (int i = 0; i < p->n_item_work; i++) p->row_by_row |= p->work[i]->ops->row_by_row;
     dlpi_list_unit(p, DLPI_UNIT_BATCHES);
     p->n_work = p->n_staffed;
     dlpi_list_unit(p, DLPI_UNIT_CELLS);
@@ -18668,24 +19381,50 @@ static int dlpi_resolve_work(dlp_pipe *p) {
 }
 
 static int dlpi_resolve_batches(dlp_pipe *p) {
-    const dlp_dataset *ds = &p->fetch->dataset;
     const dlp_batch_desc *d = &p->batcher->batching;
     bool own = p->has_item_cells && d->out_fields != NULL;
-    return dlpi_fields_init(p, p->batcher->name, &p->batches, own ? d->out_fields : ds->fields,
-                            own ? d->n_out_fields : ds->n_fields, p->has_item_cells);
+    return dlpi_fields_init(p, p->batcher->name, &p->batches, own ? d->out_fields : p->item_fields,
+                            own ? d->n_out_fields : p->n_item_fields, p->has_item_cells);
+}
+
+/* Items of other datasets, behind those of fetch. The plan may have been made before. */
+static int dlpi_resolve_added(dlp_pipe *p) {
+    int rc = DLP_OK;
+    p->fetch->dataset.n_items -= p->n_added;
+    p->n_added = 0;
+    for (int at = p->fetch->id; at >= 0 && rc == DLP_OK; at = p->stages[at].next)
+        if (p->stages[at].ops->adds != NULL) rc = p->stages[at].ops->adds(p, &p->stages[at]);
+    return rc;
+}
+
+/* The fields of an item, and which of them each stage works on: those that are there by then, but
+   for a stage that widens them. */
+static int dlpi_resolve_scopes(dlp_pipe *p) {
+    const dlp_dataset *ds = &p->fetch->dataset;
+    int rc = DLP_OK;
+    p->n_item_fields = ds->n_fields;
+    memcpy(p->item_fields, ds->fields, ds->n_fields * sizeof *p->item_fields);
+    for (int at = p->fetch->id; at >= 0 && rc == DLP_OK; at = p->stages[at].next) {
+        dlpi_stage *st = &p->stages[at];
+        st->scope = (dlpi_scope){0, p->n_item_fields, 0, ds->n_items, 0};
+        if (st->ops->widens != NULL) rc = st->ops->widens(p, st);
+    }
+    p->fetch->scope.n_items -= p->n_added;
+    p->fetch->scope.zeroes = !ds->writes_all_bytes;
+    return rc;
 }
 
 /* Everything that follows from the descs; p->err tells what does not fit. */
 static int dlpi_resolve(dlp_pipe *p) {
-    const dlp_dataset *ds;
     int rc;
     if ((rc = dlpi_check_graph(p)) != DLP_OK) return rc;
-    ds = &p->fetch->dataset;
     dlpi_cells_resolve(p);
+    if ((rc = dlpi_resolve_added(p)) != DLP_OK) return rc;
     if ((rc = dlpi_check_sizes(p)) != DLP_OK) return rc;
     if ((rc = dlpi_resolve_slots(p)) != DLP_OK) return rc;
     if ((rc = dlpi_resolve_work(p)) != DLP_OK) return rc;
-    rc = dlpi_fields_init(p, p->fetch->name, &p->items, ds->fields, ds->n_fields, false);
+    if ((rc = dlpi_resolve_scopes(p)) != DLP_OK) return rc;
+    rc = dlpi_fields_init(p, p->fetch->name, &p->items, p->item_fields, p->n_item_fields, false);
     if (rc != DLP_OK) return rc;
     dlpi_cells_ends(p);
     for (dlpi_stage *st = p->stages; st < p->stages + p->n_stages; st++) /* what kinds say of it */
@@ -18717,9 +19456,8 @@ static void dlpi_layout_slots(dlp_pipe *p) {
             p->tries_bytes = dlpi_times(2u * (uint64_t)p->n_item_work, rows);
     p->off_tries = dlpi_take_bytes(&at, p->tries_bytes, 1);
     p->slot.valid = dlpi_take_bytes(&at, rows, 1);
-    dlpi_area_add(p, DLPI_REC_SLOTS,
-                  p->lender ? p->lender->ops->lender->words.slots : "batch slots: row records",
-                  dlpi_line_up(at), p->n_slots, DLPI_LINE);
+    dlpi_area_add(p, DLPI_REC_SLOTS, p->lends->words.slots, dlpi_line_up(at), p->n_slots,
+                  DLPI_LINE);
 }
 
 /* Rows that can be in a callback of fetch at once, beside one of each worker: those in flight. */
@@ -19265,9 +20003,9 @@ static void dlpi_worker_init(dlp_pipe *p, dlpi_stage *st, int id, int global) {
     w->block->current = UINT64_MAX;
     w->clock_every = 1;
     w->untimed = &dlpi_timed;
-    w->item.data = w->data;
-    w->item.length = w->length;
-    w->item.n_fields = p->items.n;
+    w->item.data = w->data + st->scope.field;
+    w->item.length = w->length + st->scope.field;
+    w->item.n_fields = st->scope.n_fields;
     w->item.worker = (uint32_t)id;
     w->item.seed = p->sampler->sampler.seed;
     w->note.message = w->block->message;
@@ -19460,12 +20198,12 @@ static void dlpi_give_back(dlp_pipe *p, uint32_t s) {
         return;
     }
     dlpi_poison(p, s);
-    if (p->lender == NULL) /* the scheduler writes there next; a worker did so last */
-        __builtin_prefetch(&dlpi_slot_at(p, s)->header, 1);
-    if (p->lender)
-        p->lender->ops->lender->drop(p, s);
-    else
+    if (p->lender) {
+        p->lends->drop(p, s);
+    } else { /* without a call: it is that of each batch */
+        __builtin_prefetch(&dlpi_slot_at(p, s)->header, 1); /* the scheduler writes there next */
         dlpi_slot_release(p, s);
+    }
     dlpi_schedule_inline(p, dlpi_burst(p));
 }
 
@@ -20574,7 +21312,7 @@ DLPDEF int dlp_device_close(dlp_device *device) {
 __attribute__((unused)) /* without these devices */
 static uint32_t
 dlpi_release_buffer(const dlp_pipe *p, uint32_t s) {
-    uint32_t slot = p->lender ? p->lender->ops->lender->slot(p, s) : s;
+    uint32_t slot = p->lends->slot(p, s);
     return slot == DLPI_NO_SLOT ? dlpi_transfer_seam_events(p, s) : dlpi_transfer_events(p, slot);
 }
 
@@ -20893,6 +21631,85 @@ DLPDEF int dlp_batch_dlpack_rows_v1(dlp_pipe *p, dlp_batch *batch, int what, int
     return rc;
 }
 
+/* ---- ends that several ranks agree on ----
+   Of ranks whose counts nobody knows none can tell alone where an epoch ends for all. So they ask
+   each other, by the caller's all-reduce, at steps that are the same on each: before the first
+   batch of an epoch, or after a seek, and then whenever all that they have agreed on is delivered.
+   Nothing is asked where a scheduler or a worker happens to be: two ranks would wait for each
+   other, one here, one in the all-reduce of its training step.
+
+   A rank counts batches that are whole: they can't fail any more, so a failure comes where all
+   ranks ask, and there it is an answer. Twice that number, and 1 where it knows that another batch
+   follows: of these the least over all ranks has the least number of batches and, where that is a
+   rank's last, that it is. Batches that this rank has beyond an agreed end are left, as by
+   dlp_pipe_next_epoch. */
+
+enum { DLPI_AGREE_FAILED = -1 };
+
+/* What this rank says: of batch b, the next one, and those behind it. */
+static int64_t dlpi_agree_mine(const dlp_pipe *p, uint64_t b) {
+    uint64_t tail = dlpi_credit_seen(&p->ctl->tail); /* T1 <- T1 */
+    uint64_t generation = dlpi_slot_generation(dlpi_slot_at(p, dlpi_slot_of(p, b)));
+    int64_t n = 0;
+    bool more = true;
+    for (; b != tail; b++, n++) {
+        uint32_t s = dlpi_slot_of(p, b);
+        const dlpi_bslot *slot = dlpi_slot_at(p, s);
+        if (dlpi_slot_generation(slot) != generation || !dlpi_ready(p, b, s)) break;
+        if (dlpi_slot_failed(p, s)) break;
+        more = (slot->flags & DLP_BATCH_LAST) == 0;
+    }
+    return 2 * n + more;
+}
+
+/* The all-reduce did not go as it should, or another rank has failed. */
+static int dlpi_agree_fail(dlp_pipe *p, int64_t mine, int64_t all) {
+    dlp_error e;
+    if (all == DLPI_AGREE_FAILED)
+        dlpi_error_set(&e, DLP_ERR_CALLBACK, "agree",
+                       "another rank's pipe has failed, and none can go on without its batches: "
+                       "its own error says why");
+    else
+        dlpi_error_set(&e, DLP_ERR_CALLBACK, "agree",
+                       "agree returned %" PRId64 " for %" PRId64
+                       ", which is not the least that a rank gave",
+                       all, mine);
+    dlpi_copy_text(e.stage, sizeof e.stage, p->source_stage->name);
+    e.epoch = p->after_epoch;
+    return dlpi_pipe_fail(p, &e);
+}
+
+/* All ranks ask: rc: an error of this one, or DLP_OK and b, its next batch. */
+static int dlpi_agree_ask(dlp_pipe *p, int rc, uint64_t b) {
+    dlpi_found *q = dlpi_found_of(p);
+    int64_t mine = rc == DLP_OK ? dlpi_agree_mine(p, b) : DLPI_AGREE_FAILED;
+    int64_t all = q->d.agree(q->d.agree_user, mine, 0);
+    if (rc != DLP_OK) return rc;
+    if (all < 2 || all > mine) return dlpi_agree_fail(p, mine, all);
+    q->agreed.left = (uint64_t)all / 2;
+    q->agreed.last = all % 2 == 0;
+    return DLP_OK;
+}
+
+/* Batch b, in slot s, is about to be delivered, or an error in its place. What did not wait to the
+   end (a timeout, a stop) is no step, and the end of all epochs is where all ranks are. */
+static int dlpi_found_agreed(dlp_pipe *p, int rc, uint64_t b, uint32_t s) {
+    dlpi_agreed *a = &dlpi_found_of(p)->agreed;
+    const uint64_t here = dlpi_generation(p->seek_no, p->after_epoch);
+    dlpi_bslot *slot;
+    if (!a->asks || rc > 0) return rc;
+    if (a->left == 0 || a->generation != here) {
+        a->left = 0;
+        if ((rc = dlpi_agree_ask(p, rc, b)) != DLP_OK) return rc;
+        a->generation = here;
+    }
+    if (rc != DLP_OK || --a->left > 0 || !a->last) return rc;
+    slot = dlpi_slot_at(p, s);
+    if ((slot->flags & DLP_BATCH_LAST) == 0) dlpi_epoch_leave(p, slot->epoch);
+    slot->flags |= DLP_BATCH_LAST;
+    return rc;
+}
+
 /* What sources of items that nobody has counted have in common beside their batches. */
 
 /* ---- states ---- */
@@ -20971,7 +21788,8 @@ static bool dlpi_found_seen(const dlpi_words *words, dlpi_seen *s, int32_t stage
 #define DLPI_FOUND_BATCHES \
     .rows = dlpi_found_rows, .ready = dlpi_found_ready, .fill = dlpi_found_fill, \
     .ahead = dlpi_found_ahead, .seek = dlpi_found_seek, .item = dlpi_found_item, \
-    .state = dlpi_found_state, .no_state_at = true, .never_saved = dlpi_found_never_saved
+    .state = dlpi_found_state, .agreed = dlpi_found_agreed, .no_state_at = true, \
+    .never_saved = dlpi_found_never_saved
 
 /* ... and those whose rows are items. */
 #define DLPI_FOUND_SOURCE \
@@ -20999,6 +21817,26 @@ static int dlpi_found_bounds(dlp_pipe *p, const dlpi_stage *st, const dlp_part_d
     return p->err.code != 0 ? p->err.code : dlpi_check_input_workers(p, st);
 }
 
+/* Copy the weights; where the inputs that follow from them are to stand. */
+static int dlpi_found_take_weights(dlp_pipe *p, dlpi_stage *st, const uint64_t *weights) {
+    dlpi_found_plan *q = &((dlpi_found *)st->self)->plan;
+    uint64_t sum = 0;
+    q->weights = calloc(1, (size_t)dlpi_found_weights_bytes(q));
+    if (q->weights == NULL) return dlpi_no_memory(p, "weights", "the parts' weights");
+    q->first = q->weights + q->n_inputs;
+    q->members = (uint32_t *)(void *)(q->first + q->streams + 1);
+    for (uint64_t i = 0; i < q->n_inputs; i++) {
+        q->weights[i] = weights[i];
+        if (weights[i] > (UINT64_C(1) << 62) - sum)
+            return dlpi_refuse(p, DLP_ERR_ARG, st->name, "weights",
+                               "weights[%" PRIu64 "] = %" PRIu64 " takes the sum above 2^62", i,
+                               weights[i]);
+        sum += weights[i];
+    }
+    q->weights_hash = dlpi_order_hash_array(0, weights, q->n_inputs);
+    return DLP_OK;
+}
+
 static int dlpi_found_take(dlp_pipe *p, dlpi_stage *st, const dlp_part_desc *d) {
     dlpi_found *q = st->self;
     int rc = dlpi_found_bounds(p, st, d);
@@ -21014,7 +21852,8 @@ static int dlpi_found_take(dlp_pipe *p, dlpi_stage *st, const dlp_part_desc *d) 
     q->plan.window = d->window;
     q->plan.shuffle_inputs = d->shuffle_parts != 0;
     q->plan.shuffle_items = d->shuffle_items != 0;
-    return dlpi_found_take_ends(p, st);
+    rc = dlpi_found_take_ends(p, st);
+    return rc == DLP_OK && d->weights != NULL ? dlpi_found_take_weights(p, st, d->weights) : rc;
 }
 
 static int dlpi_found_sizes(dlp_pipe *p) {
@@ -21065,10 +21904,23 @@ static int dlpi_found_load(dlpi_worker *w, uint32_t c) {
     return 0;
 }
 
+/* With weights: they, and who has which parts, are there since the stage was added. */
+static int dlpi_found_weighed_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out) {
+    const dlpi_found *q = st->self;
+    const dlpi_found_plan *k = &q->plan;
+    int n = dlpi_found_blocks(p, st, out);
+    if (k->weights == NULL) return n;
+    out[n++] = (dlpi_block){offsetof(dlpi_found, plan.weights), dlpi_found_weights_bytes(k)};
+    out[n++] =
+        (dlpi_block){offsetof(dlpi_found, plan.own_passes),
+                     dlpi_times(k->shuffle_inputs ? q->cursors.n : 0, sizeof *k->own_passes)};
+    return n;
+}
+
 static const dlpi_source_ops dlpi_found_source = {
     .sizes = dlpi_found_sizes,
     DLPI_FOUND_SOURCE,
-    .params = "streams, steps_per_epoch, max_items, manifest, window",
+    .params = "streams, steps_per_epoch, max_items, manifest, weights, window",
     .input = "part",
     .load = dlpi_found_load,
 };
@@ -21080,7 +21932,7 @@ static const dlpi_stage_ops dlpi_found_ops = {
     .check = dlpi_found_check,
     .layout = dlpi_found_layout,
     .private_words = "part tables",
-    .blocks = dlpi_found_blocks,
+    .blocks = dlpi_found_weighed_blocks,
     .live = dlpi_found_live,
     .seen = dlpi_found_seen,
     .source = &dlpi_found_source,
@@ -21092,6 +21944,9 @@ static const dlpi_stage_ops dlpi_found_ops = {
    one behind the other, each as its lengths and its fields; behind them the input itself, where
    expand reads one. Fetch, whose workers otherwise call the user, copies items into rows. */
 
+#define DLPI_EXPAND_RUN_BYTES 8192u       /* of the inputs of a cell, where they are several, and */
+#define DLPI_EXPAND_CELLS_BYTES 0x400000u /* of all cells that are needed */
+
 typedef struct dlpi_expand {
     dlpi_found found; /* first: what is said of parts above holds for this, too */
     dlp_expand_desc d;
@@ -21101,17 +21956,22 @@ typedef struct dlpi_expand {
     char input_names[DLP_MAX_FIELDS][32];
     dlpi_fields in, out;
     uint64_t in_at[DLP_MAX_FIELDS], out_at[DLP_MAX_FIELDS]; /* from the beginning of an item */
-    uint64_t in_bytes, out_bytes;
+    uint64_t in_bytes, out_bytes, one_bytes; /* one: of all items that an input may have */
+    uint64_t input_at;                       /* of a cell: what expand reads */
+    dlpi_stage_ops copies;                   /* of the fetch stage, with runs copied at once */
 } dlpi_expand;
 
-/* Place fields behind the lengths; returns the bytes of all. */
+/* Place fields behind the lengths, at a multiple of 64 or, where they are small, of 16; returns the
+   bytes of all. */
 static uint64_t dlpi_expand_places(const dlpi_fields *fs, uint64_t *at) {
-    uint64_t end = dlpi_round_up((uint64_t)fs->n * 8, 64);
+    uint64_t end = (uint64_t)fs->n * 8, most = 16;
     for (uint32_t f = 0; f < fs->n; f++) {
-        at[f] = end;
-        end = dlpi_sum(end, dlpi_round_up(fs->at[f].row_bytes, 64));
+        uint64_t align = fs->at[f].row_bytes < 64 ? 16 : 64;
+        if (align > most) most = align;
+        at[f] = dlpi_round_up(end, align);
+        end = dlpi_sum(at[f], fs->at[f].row_bytes);
     }
-    return end;
+    return dlpi_round_up(end, most);
 }
 
 /* The fetch stage's callback: the item of a row, out of its cell. */
@@ -21126,6 +21986,71 @@ static int dlpi_expand_copy(void *user, dlp_item *it) {
         if (x->out.at[f].f.ragged) it->length[f] = lengths[f];
     }
     return 0;
+}
+
+/* What that callback needs. */
+static void dlpi_expand_row(dlpi_worker *w, dlp_item *it, uint32_t s, uint32_t row, void *extra) {
+    const dlpi_found_row *from = &dlpi_found_rows_of(w->p, s)[row];
+    dlp_part *part = extra;
+    part->data = dlpi_input_bytes(w->p, from->cell);
+    part->item = from->number;
+    it->part = part;
+}
+
+/* May the rows of this unit be copied at once: does nobody ask for anything of a single one? */
+static bool dlpi_expand_simple(const dlpi_worker *w, const dlpi_unit *t) {
+    const dlp_pipe *p = w->p;
+    return t->untouched && !DLPI_DEBUG && p->holder == NULL && !p->items.any_ragged &&
+           w->st->w.deadline_ms == 0 &&
+           !dlpi_generation_cancelled(p->ctl, dlpi_slot_generation(dlpi_slot_at(p, t->slot)));
+}
+
+/* Field f of the rows of a unit. */
+static void dlpi_expand_copy_field(const dlpi_worker *w, const dlpi_unit *t, uint32_t f) {
+    const dlp_pipe *p = w->p;
+    const dlpi_expand *x = p->source_stage->self;
+    const dlpi_found_row *row = dlpi_found_rows_of(p, t->slot);
+    const size_t bytes = (size_t)p->items.at[f].row_bytes;
+    const uint8_t *cells = dlpi_input_bytes(p, 0) + x->out_at[f];
+    const uint64_t stride = p->areas[DLPI_REC_SOURCE_CELLS].stride;
+    uint8_t *to = dlpi_item_cell(p, t->slot) + p->items.at[f].offset;
+    for (uint32_t r = t->row; r < t->end; r++) {
+        const uint8_t *from = cells + row[r].cell * stride + row[r].number * x->out_bytes;
+        if (bytes == 8)
+            memcpy(to + r * 8u, from, 8);
+        else
+            memcpy(to + r * bytes, from, bytes);
+    }
+}
+
+/* Copy the items of a claimed unit. No callback is to blame if we die (X2). */
+static void dlpi_expand_copy_rows(dlpi_worker *w, const dlpi_unit *t) {
+    const dlp_pipe *p = w->p;
+    const dlpi_bslot *slot = dlpi_slot_at(p, t->slot);
+    const uint32_t n = t->end - t->row;
+    if (!dlpi_expand_simple(w, t)) {
+        dlpi_rows_run(w, t);
+        return;
+    }
+    dlpi_clock_in(w);
+    DLPI_STORE_RLX(&w->block->running, UINT64_C(0)); /* X2: it may be a row of this number */
+    DLPI_STORE_RLX(&w->block->current, dlpi_slot_index(p, t->slot)[t->row]); /* for observers */
+    DLPI_STORE_RLX(&w->block->current_epoch, slot->epoch);
+    DLPI_STORE_RLX(&w->block->current_position, slot->position + t->row);
+    dlpi_unpoison(p, t->slot);
+    for (uint32_t f = 0; f < p->items.n; f++) dlpi_expand_copy_field(w, t, f);
+    dlpi_bump(&w->block->items, n);
+    dlpi_bump(&w->block->bytes, n * p->items.cell_bytes);
+    dlpi_clock_out(w, t->b, slot->epoch, n);
+    dlpi_complete(w, t, dlpi_unit_mask(t->row, t->end));
+}
+
+static bool dlpi_expand_copy_step(dlpi_worker *w) {
+    dlpi_unit t;
+    bool moved = w->n_parked > 0 && dlpi_unpark(w, dlpi_row_parked);
+    if (!dlpi_rows_find(w, &t)) return moved;
+    dlpi_expand_copy_rows(w, &t);
+    return true;
 }
 
 static int dlpi_expand_take(dlp_pipe *p, dlpi_stage *st, const dlp_expand_desc *d) {
@@ -21151,7 +22076,9 @@ static int dlpi_expand_take(dlp_pipe *p, dlpi_stage *st, const dlp_expand_desc *
                                  .queue_size = d->queue_size,
                                  .max_items = d->expand ? d->max_out : 1,
                                  .steps_per_epoch = d->steps_per_epoch,
-                                 .uneven = d->uneven};
+                                 .uneven = d->uneven,
+                                 .agree = d->agree,
+                                 .agree_user = d->agree_user};
     x->found.most_items = x->found.d.max_items;
     x->found.least_items = 1;
     x->found.plan.streams = d->streams ? d->streams : 1;
@@ -21187,9 +22114,15 @@ static int dlpi_expand_adopt(dlp_pipe *p, dlpi_stage *st, dlp_item_fn copy) {
 
 /* The fields of the items are the stage's own, if it has any. */
 static int dlpi_expand_fields(dlp_pipe *p, dlpi_stage *st) {
-    const dlpi_expand *x = st->self;
+    dlpi_expand *x = st->self;
     dlpi_stage *fetch = p->fetch;
     int rc = dlpi_expand_adopt(p, st, dlpi_expand_copy);
+    if (rc == DLP_OK && fetch->ops != &x->copies) {
+        x->copies = *fetch->ops;
+        x->copies.step = dlpi_expand_copy_step;
+        x->copies.run = dlpi_expand_copy_rows;
+        fetch->ops = &x->copies;
+    }
     if (rc != DLP_OK || x->d.n_fields == 0) return rc;
     memcpy(fetch->field_names, st->field_names, sizeof fetch->field_names);
     memcpy(fetch->fields, st->fields, sizeof fetch->fields);
@@ -21216,6 +22149,18 @@ static int dlpi_expand_inputs(dlp_pipe *p, int (*fields)(dlp_pipe *p, dlpi_stage
 
 static int dlpi_expand_sizes(dlp_pipe *p) { return dlpi_expand_inputs(p, dlpi_expand_fields); }
 
+/* How many inputs a cell has at most. Where the desc says how many cells there are, they are those
+   of an input each; items in another order have one for each cell. */
+static uint32_t dlpi_expand_run(const dlp_pipe *p, const dlpi_expand *x) {
+    const dlpi_found *q = &x->found;
+    uint64_t most = DLPI_EXPAND_RUN_BYTES / x->one_bytes;
+    uint64_t all = dlpi_times(dlpi_found_rows_needed(p, q) + 1, q->cursors.n);
+    uint64_t fit = DLPI_EXPAND_CELLS_BYTES / dlpi_times(all, x->one_bytes);
+    if (DLPI_DEBUG || x->d.queue_size > 0 || dlpi_found_shuffled(q)) return 1;
+    if (most > fit) most = fit;
+    return most > DLPI_INPUT_RUN ? DLPI_INPUT_RUN : most > 1 ? (uint32_t)most : 1;
+}
+
 static int dlpi_expand_check(dlp_pipe *p, dlpi_stage *st) {
     dlpi_expand *x = st->self;
     int rc = dlpi_fields_init(p, st->name, &x->in, x->input.fields, x->input.n_fields, false);
@@ -21223,9 +22168,11 @@ static int dlpi_expand_check(dlp_pipe *p, dlpi_stage *st) {
     x->out = p->items;
     x->in_bytes = dlpi_expand_places(&x->in, x->in_at);
     x->out_bytes = dlpi_expand_places(&x->out, x->out_at);
-    x->found.d.max_part_bytes =
-        dlpi_sum(dlpi_times(x->found.most_items, x->out_bytes), x->d.expand ? x->in_bytes : 0);
-    if (x->found.d.max_part_bytes > DLPI_CELL_MAX)
+    x->one_bytes = dlpi_times(x->found.most_items, x->out_bytes);
+    x->found.most_run = dlpi_expand_run(p, x);
+    x->input_at = dlpi_round_up(dlpi_times(x->found.most_run, x->one_bytes), 64);
+    x->found.d.max_part_bytes = dlpi_sum(x->input_at, x->d.expand ? x->in_bytes : 0);
+    if (x->one_bytes > DLPI_CELL_MAX || x->found.d.max_part_bytes > DLPI_CELL_MAX)
         return dlpi_bad(p, st->name, "max_out", "at most 2^46 bytes of items", x->d.max_out);
     return dlpi_found_check(p, st);
 }
@@ -21235,8 +22182,8 @@ static int dlpi_expand_check(dlp_pipe *p, dlpi_stage *st) {
 typedef struct dlpi_making { /* what expand calls have in common */
     dlp_expand x;            /* first: what the callback sees */
     const dlpi_expand *by;
-    uint8_t *cell;
-    bool above; /* more than max_out were asked for */
+    uint8_t *cell, *input; /* places of its items, and of itself */
+    bool above;            /* more than max_out were asked for */
     dlp_item item;
     void *data[DLP_MAX_FIELDS];
 } dlpi_making;
@@ -21268,8 +22215,9 @@ static int dlpi_expand_make(dlpi_worker *w, dlpi_making *m, dlp_item *in, uint64
     const dlpi_expand *x = m->by;
     void *data[DLP_MAX_FIELDS];
     int rc = 0;
-    dlpi_expand_item(in, m->cell + x->found.most_items * x->out_bytes, &x->in, x->in_at, data,
-                     !x->input.writes_all_bytes);
+    m->x = (dlp_expand){.item = in, .call = &w->note};
+    m->above = false;
+    dlpi_expand_item(in, m->input, &x->in, x->in_at, data, !x->input.writes_all_bytes);
     if (x->input.fetch != NULL) rc = x->input.fetch(x->input.user, in);
     if (rc == 0) rc = dlpi_expand_lengths(w, &x->in, in->length);
     if (rc == 0) rc = x->d.expand(x->d.user, &m->x);
@@ -21287,7 +22235,7 @@ static int dlpi_expand_make(dlpi_worker *w, dlpi_making *m, dlp_item *in, uint64
 static dlp_item dlpi_expand_in(dlpi_worker *w, const dlpi_input *cell) {
     return (dlp_item){.index = cell->index,
                       .epoch = cell->epoch,
-                      .position = cell->first,
+                      .position = cell->first + cell->index,
                       .attempt = dlpi_rec_tries(cell->rec),
                       .worker = (uint32_t)w->id,
                       .worker_state = w->state,
@@ -21295,22 +22243,32 @@ static dlp_item dlpi_expand_in(dlpi_worker *w, const dlpi_input *cell) {
                       .call = &w->note};
 }
 
+/* Have the input of a filter written: it is the item. */
+static int dlpi_expand_filter(dlpi_worker *w, const dlpi_expand *x, dlp_item *in, uint8_t *to) {
+    void *data[DLP_MAX_FIELDS];
+    int rc;
+    dlpi_expand_item(in, to, &x->in, x->in_at, data, !x->input.writes_all_bytes);
+    rc = x->input.fetch(x->input.user, in);
+    return rc == 0 ? dlpi_expand_lengths(w, &x->in, in->length) : rc;
+}
+
 /* One try. Returns 0, or what is wrong. */
 static int dlpi_expand_load(dlpi_worker *w, uint32_t c) {
     const dlpi_expand *x = w->p->source_stage->self;
     dlpi_input *cell = dlpi_input_at(w->p, c);
+    uint8_t *to = dlpi_input_bytes(w->p, c);
     dlp_item in = dlpi_expand_in(w, cell);
-    dlpi_making m = {.x = {.item = &in, .call = &w->note}, .by = x};
+    dlpi_making m;
     uint64_t items = 1;
     int rc = dlpi_call_verdict(w, cell->killed_by, cell->rec);
     if (rc != 0) return rc;
-    m.cell = dlpi_input_bytes(w->p, c);
     if (x->d.expand != NULL) {
+        m.by = x;
+        m.cell = to + cell->made * x->one_bytes;
+        m.input = to + x->input_at;
         rc = dlpi_expand_make(w, &m, &in, &items);
     } else {
-        dlpi_expand_item(&in, m.cell, &x->in, x->in_at, m.data, !x->input.writes_all_bytes);
-        rc = x->input.fetch(x->input.user, &in);
-        if (rc == 0) rc = dlpi_expand_lengths(w, &x->in, in.length);
+        rc = dlpi_expand_filter(w, x, &in, to + cell->made * x->one_bytes);
     }
     if (rc == DLP_SKIP) rc = 0, items = 0;
     rc = dlpi_guard_input(w, c, x->found.d.max_part_bytes, dlpi_item_returned(w, rc));
@@ -21322,7 +22280,11 @@ static int dlpi_expand_load(dlpi_worker *w, uint32_t c) {
 
 static const dlpi_source_ops dlpi_expand_source = {
     .sizes = dlpi_expand_sizes,
-    DLPI_FOUND_SOURCE,
+    DLPI_FOUND_BATCHES,
+    .slot_bytes = dlpi_found_slot_bytes,
+    .row_bytes = sizeof(dlp_part),
+    .row = dlpi_expand_row,
+    .config = dlpi_found_config,
     .params = "streams, steps_per_epoch, max_out, id, window",
     .input = "input",
     .load = dlpi_expand_load,
@@ -21417,7 +22379,8 @@ static void dlpi_pack_put(dlp_pipe *p, uint32_t s, uint32_t r, uint32_t c, uint6
     if (row->n == 0) dlpi_slot_index(p, s)[r] = dlpi_input_at(p, c)->index;
     row->at[row->n++] = (dlpi_pack_segment){c, (uint32_t)first, tokens};
     row->tokens += tokens;
-    dlpi_found_use(p, s, r, c);
+    dlpi_found_use(p, s, c);
+    if (dlpi_found_of(p)->use[c].failed) dlpi_found_fail_row(p, s, r, c);
 }
 
 /* Row r of slot s is whole: it is counted. */
@@ -21894,7 +22857,9 @@ static int dlpi_pack_take(dlp_pipe *p, dlpi_stage *st, const dlp_pack_desc *d) {
     q->d = (dlp_part_desc){.manifest_id = d->id,
                            .queue_size = d->queue_size,
                            .steps_per_epoch = d->steps_per_epoch,
-                           .uneven = d->uneven};
+                           .uneven = d->uneven,
+                           .agree = d->agree,
+                           .agree_user = d->agree_user};
     q->least_items = 1;
     q->counts_bytes = sizeof(dlpi_found_counts) + DLPI_PACK_WORDS * 8;
     q->plan.streams = d->streams ? d->streams : 1;
@@ -24992,6 +25957,7 @@ DLPDEF int dlp_arrays_chunks_open(dlp_pipe **out, dlp_arrays **arrays,
 
 #define DLPI_PUSH_MAGIC UINT64_C(0x3130687375706c64) /* "dlpush01" */
 enum { DLPI_PUSH_ITEM = 0x69, DLPI_PUSH_END = 0x65, DLPI_PUSH_LOOK_MS = 100 };
+enum { DLPI_PUSH_YIELDS = 200, DLPI_PUSH_SHORT_NS = 200000 };
 
 typedef struct dlpi_push_head { /* in region */
     uint64_t magic;             /* PU1 */
@@ -25035,7 +26001,7 @@ struct dlp_pusher {
     dlpi_push_fields at;
     dlp_mpsc_tx tx;
     void *record; /* begun, not committed */
-    uint32_t number, full;
+    uint32_t number, full, lanes;
     bool ended;
 };
 
@@ -25168,6 +26134,18 @@ static dlpi_push_head dlpi_push_sizes(const dlp_push_desc *d, const dlpi_push_fi
     return h;
 }
 
+/* After a wait: how to wait next time. A lane holds a few microseconds of small items, a wake-up
+   takes tens of them. So where waits are short, and producer, reader and consumer have not a core
+   each, those two make way, but do not sleep. Several producers leave the reader less to wait for.
+ */
+static void dlpi_push_waited(uint64_t began, uint32_t producers, uint32_t *spin_ns,
+                             uint32_t *yields) {
+    dlpi_wait_policy(producers + 2, spin_ns, yields);
+    if (producers > 1 || *yields == 0) return;
+    *spin_ns = 0;
+    if (dlpi_now_ns() - began < DLPI_PUSH_SHORT_NS) *yields = DLPI_PUSH_YIELDS;
+}
+
 static int dlpi_push_memory(dlp_push *s, const dlp_push_desc *d, dlp_error *err) {
     uint32_t n = s->was.max_producers;
     void *map = NULL;
@@ -25264,6 +26242,7 @@ static bool dlpi_push_ended(dlp_push *s) {
 /* The next item, lent until it is released. */
 static int dlpi_push_next(dlp_push *s, dlp_item *it, const uint8_t **item, uint32_t *producer) {
     for (;;) {
+        uint64_t began;
         uint32_t over =
             dlpi_credit_closed(&s->head->over); /* PU2 <- PU2: before the lanes are empty */
         const void *at = NULL;
@@ -25287,7 +26266,9 @@ static int dlpi_push_next(dlp_push *s, dlp_item *it, const uint8_t **item, uint3
         }
         if (over) return DLP_END;
         if (dlpi_stopped(it->call->w->p)) return DLP_STOPPED;
+        began = dlpi_now_ns();
         dlp_mpsc_wait_rx(&s->rx, DLPI_PUSH_LOOK_MS);
+        dlpi_push_waited(began, s->was.max_producers, &s->rx.spin_ns, &s->rx.yields);
     }
 }
 
@@ -25452,6 +26433,7 @@ static int dlpi_pusher_attach(dlp_pusher *u, const dlp_pusher_desc *d, dlp_error
                               "the lanes' records are of another size");
     u->number = (uint32_t)number + 1;
     u->full = h.full;
+    u->lanes = h.max_producers;
     u->line = (dlpi_push_line *)dlpi_at(u->head, h.lines_at) + number;
     return DLP_OK;
 }
@@ -25489,6 +26471,7 @@ static bool dlpi_pusher_read(const dlp_pusher *u) {
 /* Have a record; what is begun is had again. */
 static int dlpi_pusher_reserve(dlp_pusher *u, int timeout_ms) {
     uint64_t until = timeout_ms > 0 ? dlpi_now_ns() + (uint64_t)timeout_ms * 1000000u : UINT64_MAX;
+    bool waited = false; /* in vain: is there still a reader? */
     while (u->record == NULL) {
         int64_t n = dlp_mpsc_reserve(&u->tx, 1, &u->record);
         uint64_t now, ms = DLPI_PUSH_LOOK_MS;
@@ -25499,11 +26482,14 @@ static int dlpi_pusher_reserve(dlp_pusher *u, int timeout_ms) {
             DLPI_STORE_RLX(&u->line->refused, u->line->refused + 1); /* statistics */
             return dlpi_pusher_read(u) ? DLP_FULL : DLP_STOPPED;
         }
-        if (!dlpi_pusher_read(u)) return DLP_STOPPED;
+        if (dlpi_credit_closed(&u->head->over)) return DLP_STOPPED; /* PU2 <- PU2 */
+        if (waited && !dlpi_pusher_read(u)) return DLP_STOPPED;
         if ((now = dlpi_now_ns()) >= until) return DLP_TIMEOUT;
         if ((until - now) / 1000000u < ms) ms = (until - now) / 1000000u + 1;
         n = dlp_mpsc_wait_tx(&u->tx, (int)ms);
         if (n < 0) return (int)n;
+        dlpi_push_waited(now, u->lanes, &u->tx.lane.spin_ns, &u->tx.lane.yields);
+        waited = n == DLP_TIMEOUT;
     }
     return DLP_OK;
 }
@@ -25593,6 +26579,7 @@ DLPDEF int dlp_pipe_open(dlp_pipe **out, const dlp_pipe_desc *desc, dlp_error *e
     p->cpus = dlpi_cpu_count();
     p->max_kills = 3;
     dlpi_beside_take(p);
+    dlpi_whole_take(p);
     if ((rc = dlpi_check_pipe(p)) != DLP_OK) {
         if (err) *err = p->err;
         free(p);
@@ -26040,6 +27027,14 @@ DLPDEF int dlp_pipe_guard_stats(dlp_pipe *p, dlp_stage guard, uint32_t field,
     return DLP_OK;
 }
 
+DLPDEF dlp_stage dlp_pipe_add_join(dlp_pipe *p, const dlp_join_desc *desc) {
+    dlpi_stage *st;
+    if (p == NULL || desc == NULL) return DLP_ERR_ARG;
+    st = dlpi_add(p, desc->fetch.fetcher ? &dlpi_join_many_ops : &dlpi_join_ops, "join",
+                  &desc->fetch.workers);
+    return st == NULL ? dlpi_add_refused(p) : dlpi_added(p, st, dlpi_join_take(p, st, desc));
+}
+
 DLPDEF dlp_stage dlp_pipe_add_scratch(dlp_pipe *p, const dlp_scratch_desc *desc) {
     dlpi_stage *st;
     if (p == NULL || desc == NULL) return DLP_ERR_ARG;
@@ -26330,10 +27325,8 @@ DLPDEF int dlp_pipe_state(dlp_pipe *p, const dlp_batch *batch, dlp_state *out) {
     dlpi_state_config(p, &s);
     if (batch == NULL || p->d.unordered)
         dlpi_state_now(p, &s);
-    else if (p->lender)
-        p->lender->ops->lender->state(p, slot, &s);
     else
-        dlpi_state_after(p, slot, batch->flags, &s);
+        p->lends->state(p, slot, &s);
     s.check = dlpi_state_hash(&s);
     memset(out, 0, sizeof *out);
     memcpy(out->bytes, &s, sizeof s);

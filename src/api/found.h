@@ -14,6 +14,12 @@
    C / W streams, W divides C, and loads their parts only. An item's dataset index, in dlp_item and
    dlp_batch, is the number of its part.
 
+   With `weights` parts are not dealt in turn: the heaviest first (of equal ones in an order of the
+   seed's), each goes to the stream with the least so far. A stream keeps its parts, each pass and
+   epoch in another order. Of 1,000 parts of 0..5,000 items in 32 streams, dealt in turn,
+   DLP_LAST_DROP leaves out 23 % of an epoch, and steps_per_epoch of the mean 4 %; dealt by weights
+   it is 0.1 % and less.
+
    With `window` a stream's items are cut every so many, on over passes, and each of these windows
    is shuffled by itself, keyed by seed, epoch, stream and what went before it: rows are mixed over
    C x window items, whatever order their parts have them in. The last window of an epoch is
@@ -33,7 +39,23 @@
      0, _PARTIAL, _PAD      one rank: ends when all streams are out. Rows of streams that are out
                             are zeros, with valid[] 0 and index UINT64_MAX; with one stream and
                             DLP_LAST_PARTIAL the last batch is short instead
+     0, agree, _DROP        several ranks: ends before the first batch that is not full on some
+                            rank, after as many on each; what others have beyond it is left out
      0, uneven = 1          the same on each of several ranks by itself: batches need not be as many
+
+   agree is one all-reduce of an integer over all ranks, the least of them; with MPI
+
+     static int64_t agree(void *user, int64_t mine, int most) {
+         MPI_Allreduce(MPI_IN_PLACE, &mine, 1, MPI_INT64_T, most ? MPI_MAX : MPI_MIN, comm);
+         return mine;
+     }
+
+   next calls it, at the same batch on each rank: for each epoch's first one, and after a seek, and
+   then once all that was agreed on is given, which with batches ready ahead is not every time. mine
+   says how many are (at 2 and above: twice that, and 1 where another follows) or, -1, that this
+   rank's pipe has failed: then next returns an error on all ranks. It is never called by start,
+   close, after a stop, or for a time-out. So all ranks must take the same steps: who leaves off
+   before the others leaves them waiting, as in any all-reduce.
 
    A batch is scheduled once its rows are known, and whether another one follows. For this each
    stream needs part cells: queue_size below that is an error of start, which says how many.

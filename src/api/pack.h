@@ -73,6 +73,8 @@ typedef struct dlp_pack_desc {
     dlp_workers_desc workers; /* those that call fetch's callback; num_workers 0: 1, which reads
                                  ahead of the consumer; DLP_NONE: read in next. dispatch: CLAIM;
                                  workers_max: 0. name NULL: "pack" */
+    int64_t (*agree)(void *user, int64_t mine, int most); /* as of >>found */
+    void *agree_user;                                     /* borrowed until close */
 } dlp_pack_desc;
 
 /* Add the stage, between sampler (or repeat) and fetch. The sampler is sequential or shuffled,

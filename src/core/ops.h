@@ -47,6 +47,9 @@ typedef struct dlpi_source_ops {
     int (*step)(dlp_pipe *p); /* the present batch is scheduled: to the next; NULL: nothing to do */
     void (*ahead)(dlp_pipe *p); /* look beyond it; NULL: nothing to look for */
     int (*seek)(dlp_pipe *p, const struct dlpi_place *to);
+    /* the consumer: batch b, in slot s, is about to be delivered, or rc stands in its place.
+       Returns what does then; NULL: nothing else may */
+    int (*agreed)(dlp_pipe *p, int rc, uint64_t b, uint32_t s);
     /* a worker of the first stage */
     void (*indices)(struct dlpi_worker *w, const struct dlpi_unit *t); /* NULL: fill wrote them */
     uint64_t (*item)(struct dlpi_worker *w, uint32_t s, uint32_t row, uint64_t epoch,
@@ -197,6 +200,9 @@ typedef struct dlpi_stage_ops {
     /* building, by the calling thread. What a desc says by itself is checked by the call that adds
        the stage, which fails; what it must be to other stages here, when the whole chain is there:
        that fails plan and start. */
+    int (*adds)(dlp_pipe *p, struct dlpi_stage *st);   /* before rows are counted, in the chain's
+                                                        order: items of its own */
+    int (*widens)(dlp_pipe *p, struct dlpi_stage *st); /* after that: fields of its own, scope */
     int (*check)(dlp_pipe *p, struct dlpi_stage *st);
     bool (*staff)(dlp_pipe *p, struct dlpi_stage *st);  /* before that: set how many workers it has
                                                           at first; false: nobody need run it.

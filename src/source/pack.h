@@ -39,7 +39,9 @@ static int dlpi_pack_take(dlp_pipe *p, dlpi_stage *st, const dlp_pack_desc *d) {
     q->d = (dlp_part_desc){.manifest_id = d->id,
                            .queue_size = d->queue_size,
                            .steps_per_epoch = d->steps_per_epoch,
-                           .uneven = d->uneven};
+                           .uneven = d->uneven,
+                           .agree = d->agree,
+                           .agree_user = d->agree_user};
     q->least_items = 1;
     q->counts_bytes = sizeof(dlpi_found_counts) + DLPI_PACK_WORDS * 8;
     q->plan.streams = d->streams ? d->streams : 1;

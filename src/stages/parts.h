@@ -78,6 +78,11 @@ static int dlpi_parts_bounds(dlp_pipe *p, const dlpi_stage *st, const dlp_part_d
     if (d->max_items != 0 || d->min_items != 0 || d->uneven != 0)
         dlpi_bad(p, st->name, "max_items", "0, as min_items and uneven, where the counts are given",
                  (int64_t)d->max_items);
+    if (d->weights != NULL)
+        dlpi_bad(p, st->name, "weights", "NULL where the counts are given: streams are as long", 1);
+    if (d->agree != NULL)
+        dlpi_bad(p, st->name, "agree", "NULL where the counts are given: all ranks know the end",
+                 1);
     return p->err.code != 0 ? p->err.code : dlpi_check_input_workers(p, st);
 }
 
@@ -275,15 +280,11 @@ static void dlpi_part_issue(dlp_pipe *p, uint32_t c, uint64_t epoch, uint64_t pa
     u->epoch = epoch;
     u->until = UINT64_MAX;
     u->used = 0;
-    DLPI_STORE_RLX(&cell->used, UINT64_C(0)); /* for observers */
     u->ticket = ++q->tickets;
-    cell->index = part;
+    dlpi_input_reset(cell, epoch, 1);
+    cell->one[0].index = cell->index = part;
     cell->first = q->plan.first[part];
     cell->items = dlpi_part_size(&q->plan, part);
-    cell->epoch = epoch;
-    cell->bytes = 0;
-    DLPI_STORE_RLX(&cell->due_ns, UINT64_C(0)); /* ordered by state */
-    cell->rec = 0;
     dlpi_input_offer(p, c, u->ticket);
 }
 
