@@ -7768,10 +7768,10 @@ typedef struct dlpi_ctl {
     uint64_t borders, border_ns, set_epoch_ns; /* of epochs that set_epoch begins */
     uint64_t pad1[3];
     uint64_t want; /* B1 batch + 1 that the consumer sleeps for, UINT64_MAX any, 0 awake */
-    uint32_t caller_word;
+    uint32_t consumer_word;
     uint32_t scheduler_sleeps; /* B1 */
     uint32_t scheduler_word;
-    uint32_t caller_cpu; /* W2 core + 1 */
+    uint32_t consumer_cpu; /* W2 core + 1 */
     uint8_t pad2[DLPI_LINE - 24];
     uint64_t cancel; /* N1 batches of generations below this one are cancelled; consumer */
     uint32_t stop;
@@ -7787,7 +7787,7 @@ typedef struct dlpi_ctl {
     uint32_t pad4;
     uint64_t restarts; /* of worker processes; supervisor */
     uint64_t views;    /* delivered, where a lender hands them out; consumer */
-    uint64_t tunes;    /* caller */
+    uint64_t tunes;    /* consumer */
     dlp_tune_note tune[DLP_TUNE_NOTES];
     uint64_t source_wait_ns; /* the consumer waited for what the source waits for; consumer */
     uint64_t source_moves;   /* Q2 counts what the source may wait for; its workers */
@@ -8711,14 +8711,14 @@ static void dlpi_wake_scheduler(dlpi_ctl *ctl) {
 }
 
 /* Batch b became ready for the consumer. Call after a sequentially consistent publication. */
-static void dlpi_wake_caller(dlpi_ctl *ctl, uint64_t b) {
-    dlpi_sleeper_wake_for(&ctl->want, b, &ctl->caller_word, ctl->shared);
+static void dlpi_wake_consumer(dlpi_ctl *ctl, uint64_t b) {
+    dlpi_sleeper_wake_for(&ctl->want, b, &ctl->consumer_word, ctl->shared);
 }
 
 /* What the source waits for may be there. After a sequentially consistent publication. */
 static inline void dlpi_wake_scheduling(const dlp_pipe *p) {
     if (dlpi_consumer_schedules(p))
-        dlpi_wake_caller(p->ctl, UINT64_MAX);
+        dlpi_wake_consumer(p->ctl, UINT64_MAX);
     else
         dlpi_wake_scheduler(p->ctl);
 }
@@ -8757,7 +8757,7 @@ static void dlpi_wake_sleepers(dlp_pipe *p) {
                           st->asleep_most);
     }
     dlpi_wake_scheduler(p->ctl);
-    dlpi_wake_caller(p->ctl, UINT64_MAX);
+    dlpi_wake_consumer(p->ctl, UINT64_MAX);
     dlpi_wake_subscribers_all(p->share);
 }
 
@@ -8770,7 +8770,7 @@ static void dlpi_wake_all(dlp_pipe *p) {
             dlpi_sleepers_wake_all(&p->waiters[i].group[g].word);
     }
     dlpi_sleepers_wake_all(&p->ctl->scheduler_word);
-    dlpi_sleepers_wake_all(&p->ctl->caller_word);
+    dlpi_sleepers_wake_all(&p->ctl->consumer_word);
     dlpi_wake_subscribers_all(p->share);
 }
 
@@ -8806,7 +8806,7 @@ static inline bool dlpi_stopped(const dlp_pipe *p) {
 
    label  atomic          written by   read by
    W1     ctl.keep_awake  consumer     workers, before a wait; scheduler. A hint, whatever it says
-   W2     caller_cpu, cpu of waiters   consumer, workers: cores + 1 where they began to wait last
+   W2     consumer_cpu, cpu of waiters   consumer, workers: cores + 1 where they began to wait last
 
    The consumer measures, by the books that are kept anyhow: what workers were busy for a batch, and
    how long its own steps were.
@@ -8887,8 +8887,8 @@ static uint32_t dlpi_awake_workers(const dlp_pipe *p, const dlpi_stage *st) {
 
 /* Did somebody else of the pipe say last that it was on this core? here: where we say so. */
 static bool dlpi_awake_same_core(const dlp_pipe *p, const uint32_t *here, uint32_t cpu) {
-    uint32_t *caller = &p->ctl->caller_cpu;
-    if (caller != here && DLPI_LOAD_RLX(caller) == cpu) return true; /* W2 */
+    uint32_t *consumer = &p->ctl->consumer_cpu;
+    if (consumer != here && DLPI_LOAD_RLX(consumer) == cpu) return true; /* W2 */
     for (int i = 0; i < p->n_work; i++) {
         uint32_t *stage = &p->waiters[i].cpu;
         if (stage != here && DLPI_LOAD_RLX(stage) == cpu) return true; /* W2 */
@@ -8955,7 +8955,7 @@ static void dlpi_ctl_fail(dlp_pipe *p, uint32_t who, const dlp_error *e) {
     } else if (who != DLPI_BY_SCHEDULER) {
         dlpi_first_publish(&p->ctl->error_more); /* E1 -> E1 */
     }
-    dlpi_wake_caller(p->ctl, UINT64_MAX);
+    dlpi_wake_consumer(p->ctl, UINT64_MAX);
 }
 
 /* Is the error to be told now? The scheduler's comes after the batches that were fed before (over:
@@ -10496,7 +10496,7 @@ static void dlpi_wake_stage(dlp_pipe *p, const dlpi_stage *st, uint64_t b) {
     if (st->asleep_most > 0)
         dlpi_wake_batch(p, st, b, 1);
     else
-        dlpi_wake_caller(p->ctl, UINT64_MAX);
+        dlpi_wake_consumer(p->ctl, UINT64_MAX);
 }
 
 /* There is work for n workers of a stage, any of them. */
@@ -10504,7 +10504,7 @@ __attribute__((unused)) static void dlpi_wake_for(dlp_pipe *p, const dlpi_stage 
     if (st->asleep_most > 0)
         dlpi_wake_some(&p->waiters[st->work], st->asleep_most, n);
     else
-        dlpi_wake_caller(p->ctl, UINT64_MAX);
+        dlpi_wake_consumer(p->ctl, UINT64_MAX);
 }
 
 /* Batch b left the stage with this place among those that have workers: the next one, or
@@ -10513,7 +10513,7 @@ static void dlpi_wake_next(dlp_pipe *p, int work, uint64_t b) {
     if (work + 1 < p->n_work) {
         dlpi_wake_stage(p, p->work[work + 1], b);
     } else {
-        dlpi_wake_caller(p->ctl, b);
+        dlpi_wake_consumer(p->ctl, b);
         dlpi_wake_subscribers(p->share);
     }
 }
@@ -10527,7 +10527,7 @@ static void dlpi_rescan(dlp_pipe *p, int first, int last) {
         dlpi_claim_rescan(&p->waiters[k].rescan); /* R1 -> R1 */
         dlpi_wake_some(&p->waiters[k], st->asleep_most, n);
     }
-    dlpi_wake_caller(p->ctl, UINT64_MAX);
+    dlpi_wake_consumer(p->ctl, UINT64_MAX);
 }
 
 /* Of n workers that the new work can use: how many to wake now. The others are put off while as
@@ -10543,12 +10543,12 @@ static uint32_t dlpi_wake_now(dlp_pipe *p, uint32_t n) {
 }
 
 /* Wake as many item workers as the new work can use: a wake-up costs several microseconds. The
-   caller is the worker of an inline stage: a sampler's thread wakes it. */
+   consumer is the worker of an inline stage: a sampler's thread wakes it. */
 static void dlpi_schedule_wake(dlp_pipe *p, uint64_t n) {
     dlpi_stage *st = p->work[0];
     uint64_t units = n * p->batch_rows, ns = units * p->schedule.cost_ns;
     if (st->asleep_most == 0) {
-        dlpi_wake_caller(p->ctl, UINT64_MAX);
+        dlpi_wake_consumer(p->ctl, UINT64_MAX);
         return;
     }
     if (st->w.dispatch == DLP_DISPATCH_BATCHES) {
@@ -10605,7 +10605,7 @@ static void dlpi_epoch_ask(dlp_pipe *p) {
     if (f->ended || generation == f->epoch_asked || dlpi_epochs_over(p, f->epoch)) return;
     if (!dlpi_epoch_held(p, f->epoch)) return;
     dlpi_credit_publish(&f->epoch_asked, generation); /* I2 -> I2, B1 */
-    dlpi_wake_caller(p->ctl, UINT64_MAX);
+    dlpi_wake_consumer(p->ctl, UINT64_MAX);
 }
 
 /* Consumer: does the scheduler wait for set_epoch, and is all before it delivered, or dropped? */
@@ -10860,7 +10860,7 @@ static void dlpi_schedule_follow(dlp_pipe *p) {
     f->seek_no = to.seek_no;
     if (f->ended && DLPI_LOAD_RLX(&p->ctl->schedule_code) != 0) { /* our own store */
         dlpi_credit_close(&p->ctl->end_of_input, dlpi_scheduled_word(f->seek_no)); /* T1 -> T1 */
-        dlpi_wake_caller(p->ctl, UINT64_MAX);
+        dlpi_wake_consumer(p->ctl, UINT64_MAX);
         return;
     }
     f->ended = 0;
@@ -10868,7 +10868,7 @@ static void dlpi_schedule_follow(dlp_pipe *p) {
     if ((rc = dlpi_schedule_goto(p, &to)) == DLP_OK) return;
     dlpi_schedule_end(p, rc);
     dlpi_credit_close(&p->ctl->end_of_input, dlpi_scheduled_word(f->seek_no)); /* T1 -> T1 */
-    dlpi_wake_caller(p->ctl, UINT64_MAX);
+    dlpi_wake_consumer(p->ctl, UINT64_MAX);
 }
 
 /* Schedule all that may be, once there are `burst` credits; returns how many batches. */
@@ -10898,7 +10898,7 @@ static uint64_t dlpi_schedule(dlp_pipe *p, uint64_t burst) {
     if (f->ended) {
         /* T1 -> T1: after the tail */
         dlpi_credit_close(&p->ctl->end_of_input, dlpi_scheduled_word(f->seek_no));
-        dlpi_wake_caller(p->ctl, UINT64_MAX);
+        dlpi_wake_consumer(p->ctl, UINT64_MAX);
         dlpi_wake_subscribers_all(p->share);
     }
     return f->published - before;
@@ -14707,7 +14707,7 @@ static void dlpi_transfer_ready(dlpi_worker *w, uint32_t s, uint64_t b) {
     dlp_pipe *p = w->p;
     dlpi_bump(&w->block->items, 1);
     dlpi_gather_put(&dlpi_stage_words_at(p, s, w->st)->ready, b); /* Y1 -> Y1 */
-    dlpi_wake_caller(p->ctl, b);
+    dlpi_wake_consumer(p->ctl, b);
 }
 
 /* Bytes of a field to be copied. */
@@ -17943,10 +17943,10 @@ static bool dlpi_source_scheduled(dlp_pipe *p) {
 }
 
 /* Sleep until the wanted batch may be there, at most ns. */
-static void dlpi_caller_sleep(dlp_pipe *p, uint64_t ns) {
+static void dlpi_consumer_sleep(dlp_pipe *p, uint64_t ns) {
     dlpi_ctl *ctl = p->ctl;
     uint64_t b, want = p->d.unordered || p->any_inline ? UINT64_MAX : p->base + 1;
-    uint32_t s, word = dlpi_event_count(&ctl->caller_word); /* B1 <- B1 */
+    uint32_t s, word = dlpi_event_count(&ctl->consumer_word); /* B1 <- B1 */
     for (int i = 0; i < p->n_workers; i++)
         if (!p->workers[i].started) {
             uint64_t due = dlpi_worker_due(&p->workers[i]);
@@ -17956,7 +17956,7 @@ static void dlpi_caller_sleep(dlp_pipe *p, uint64_t ns) {
     if (dlpi_take(p, &b, &s) == DLP_EMPTY && !dlpi_inline_steps(p) && !dlpi_source_scheduled(p) &&
         !dlpi_epoch_due(p) && !dlpi_stopped(p) &&
         !dlpi_error_due(ctl, false)) /* E1 <- E1, after B1 */
-        dlpi_futex_wait(&ctl->caller_word, word, UINT32_MAX, ns, (int)ctl->shared);
+        dlpi_futex_wait(&ctl->consumer_word, word, UINT32_MAX, ns, (int)ctl->shared);
     dlpi_sleeper_want(&ctl->want, UINT64_C(0)); /* B1 */
 }
 
@@ -17975,7 +17975,7 @@ static bool dlpi_next_spin(dlp_pipe *p, uint64_t until) {
     bool longer = dlpi_keep_awake(p) != 0, yields;
     if (p->all_inline) return false;
     if (longer && DLPI_LOAD_RLX(&p->ctl->source_waits) != 0) longer = false; /* our own store */
-    if (!dlpi_awake_round(p, k, longer, &p->ctl->caller_cpu)) return false;
+    if (!dlpi_awake_round(p, k, longer, &p->ctl->consumer_cpu)) return false;
     yields = longer || k->rounds > p->spin_rounds; /* others may keep the core for long */
     return until != 0 && (!yields || until == UINT64_MAX || dlpi_now_ns() < until);
 }
@@ -17994,7 +17994,7 @@ static int dlpi_next_sleep(dlp_pipe *p, uint64_t until) {
     if ((rc = dlpi_threads_deadline(p, now)) != DLP_OK) return rc;
     if (until - now < ns) ns = until - now;
     if (p->deadline_ns != 0 && p->deadline_ns / 4 < ns) ns = p->deadline_ns / 4;
-    dlpi_caller_sleep(p, ns);
+    dlpi_consumer_sleep(p, ns);
     return DLP_OK;
 }
 
@@ -18260,7 +18260,7 @@ typedef struct dlpi_chunk_rec {
     uint32_t view_rows;            /* of this rank's full batch; 0: an older version's */
     int32_t preload_auto;          /* preload was chosen by DLP_PRELOAD_AUTO */
     uint32_t seam_buffers;
-    uint64_t seams, seam_bytes; /* views that were copied; caller */
+    uint64_t seams, seam_bytes; /* views that were copied; consumer */
 } dlpi_chunk_rec;
 
 _Static_assert(sizeof(dlpi_chunk_rec) == 56, "region layout");

@@ -13,7 +13,7 @@
 
    label  atomic          written by   read by
    W1     ctl.keep_awake  consumer     workers, before a wait; scheduler. A hint, whatever it says
-   W2     caller_cpu, cpu of waiters   consumer, workers: cores + 1 where they began to wait last
+   W2     consumer_cpu, cpu of waiters   consumer, workers: cores + 1 where they began to wait last
 
    The consumer measures, by the books that are kept anyhow: what workers were busy for a batch, and
    how long its own steps were.
@@ -94,8 +94,8 @@ static uint32_t dlpi_awake_workers(const dlp_pipe *p, const dlpi_stage *st) {
 
 /* Did somebody else of the pipe say last that it was on this core? here: where we say so. */
 static bool dlpi_awake_same_core(const dlp_pipe *p, const uint32_t *here, uint32_t cpu) {
-    uint32_t *caller = &p->ctl->caller_cpu;
-    if (caller != here && DLPI_LOAD_RLX(caller) == cpu) return true; /* W2 */
+    uint32_t *consumer = &p->ctl->consumer_cpu;
+    if (consumer != here && DLPI_LOAD_RLX(consumer) == cpu) return true; /* W2 */
     for (int i = 0; i < p->n_work; i++) {
         uint32_t *stage = &p->waiters[i].cpu;
         if (stage != here && DLPI_LOAD_RLX(stage) == cpu) return true; /* W2 */

@@ -139,10 +139,10 @@ static bool dlpi_source_scheduled(dlp_pipe *p) {
 }
 
 /* Sleep until the wanted batch may be there, at most ns. */
-static void dlpi_caller_sleep(dlp_pipe *p, uint64_t ns) {
+static void dlpi_consumer_sleep(dlp_pipe *p, uint64_t ns) {
     dlpi_ctl *ctl = p->ctl;
     uint64_t b, want = p->d.unordered || p->any_inline ? UINT64_MAX : p->base + 1;
-    uint32_t s, word = dlpi_event_count(&ctl->caller_word); /* B1 <- B1 */
+    uint32_t s, word = dlpi_event_count(&ctl->consumer_word); /* B1 <- B1 */
     for (int i = 0; i < p->n_workers; i++)
         if (!p->workers[i].started) {
             uint64_t due = dlpi_worker_due(&p->workers[i]);
@@ -152,7 +152,7 @@ static void dlpi_caller_sleep(dlp_pipe *p, uint64_t ns) {
     if (dlpi_take(p, &b, &s) == DLP_EMPTY && !dlpi_inline_steps(p) && !dlpi_source_scheduled(p) &&
         !dlpi_epoch_due(p) && !dlpi_stopped(p) &&
         !dlpi_error_due(ctl, false)) /* E1 <- E1, after B1 */
-        dlpi_futex_wait(&ctl->caller_word, word, UINT32_MAX, ns, (int)ctl->shared);
+        dlpi_futex_wait(&ctl->consumer_word, word, UINT32_MAX, ns, (int)ctl->shared);
     dlpi_sleeper_want(&ctl->want, UINT64_C(0)); /* B1 */
 }
 
@@ -171,7 +171,7 @@ static bool dlpi_next_spin(dlp_pipe *p, uint64_t until) {
     bool longer = dlpi_keep_awake(p) != 0, yields;
     if (p->all_inline) return false;
     if (longer && DLPI_LOAD_RLX(&p->ctl->source_waits) != 0) longer = false; /* our own store */
-    if (!dlpi_awake_round(p, k, longer, &p->ctl->caller_cpu)) return false;
+    if (!dlpi_awake_round(p, k, longer, &p->ctl->consumer_cpu)) return false;
     yields = longer || k->rounds > p->spin_rounds; /* others may keep the core for long */
     return until != 0 && (!yields || until == UINT64_MAX || dlpi_now_ns() < until);
 }
@@ -190,7 +190,7 @@ static int dlpi_next_sleep(dlp_pipe *p, uint64_t until) {
     if ((rc = dlpi_threads_deadline(p, now)) != DLP_OK) return rc;
     if (until - now < ns) ns = until - now;
     if (p->deadline_ns != 0 && p->deadline_ns / 4 < ns) ns = p->deadline_ns / 4;
-    dlpi_caller_sleep(p, ns);
+    dlpi_consumer_sleep(p, ns);
     return DLP_OK;
 }
 

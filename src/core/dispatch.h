@@ -9,7 +9,7 @@ static void dlpi_wake_stage(dlp_pipe *p, const dlpi_stage *st, uint64_t b) {
     if (st->asleep_most > 0)
         dlpi_wake_batch(p, st, b, 1);
     else
-        dlpi_wake_caller(p->ctl, UINT64_MAX);
+        dlpi_wake_consumer(p->ctl, UINT64_MAX);
 }
 
 /* There is work for n workers of a stage, any of them. */
@@ -17,7 +17,7 @@ __attribute__((unused)) static void dlpi_wake_for(dlp_pipe *p, const dlpi_stage 
     if (st->asleep_most > 0)
         dlpi_wake_some(&p->waiters[st->work], st->asleep_most, n);
     else
-        dlpi_wake_caller(p->ctl, UINT64_MAX);
+        dlpi_wake_consumer(p->ctl, UINT64_MAX);
 }
 
 /* Batch b left the stage with this place among those that have workers: the next one, or
@@ -26,7 +26,7 @@ static void dlpi_wake_next(dlp_pipe *p, int work, uint64_t b) {
     if (work + 1 < p->n_work) {
         dlpi_wake_stage(p, p->work[work + 1], b);
     } else {
-        dlpi_wake_caller(p->ctl, b);
+        dlpi_wake_consumer(p->ctl, b);
         dlpi_wake_subscribers(p->share);
     }
 }
@@ -40,7 +40,7 @@ static void dlpi_rescan(dlp_pipe *p, int first, int last) {
         dlpi_claim_rescan(&p->waiters[k].rescan); /* R1 -> R1 */
         dlpi_wake_some(&p->waiters[k], st->asleep_most, n);
     }
-    dlpi_wake_caller(p->ctl, UINT64_MAX);
+    dlpi_wake_consumer(p->ctl, UINT64_MAX);
 }
 
 /* Of n workers that the new work can use: how many to wake now. The others are put off while as
@@ -56,12 +56,12 @@ static uint32_t dlpi_wake_now(dlp_pipe *p, uint32_t n) {
 }
 
 /* Wake as many item workers as the new work can use: a wake-up costs several microseconds. The
-   caller is the worker of an inline stage: a sampler's thread wakes it. */
+   consumer is the worker of an inline stage: a sampler's thread wakes it. */
 static void dlpi_schedule_wake(dlp_pipe *p, uint64_t n) {
     dlpi_stage *st = p->work[0];
     uint64_t units = n * p->batch_rows, ns = units * p->schedule.cost_ns;
     if (st->asleep_most == 0) {
-        dlpi_wake_caller(p->ctl, UINT64_MAX);
+        dlpi_wake_consumer(p->ctl, UINT64_MAX);
         return;
     }
     if (st->w.dispatch == DLP_DISPATCH_BATCHES) {

@@ -27,7 +27,7 @@ static void dlpi_ctl_fail(dlp_pipe *p, uint32_t who, const dlp_error *e) {
     } else if (who != DLPI_BY_SCHEDULER) {
         dlpi_first_publish(&p->ctl->error_more); /* E1 -> E1 */
     }
-    dlpi_wake_caller(p->ctl, UINT64_MAX);
+    dlpi_wake_consumer(p->ctl, UINT64_MAX);
 }
 
 /* Is the error to be told now? The scheduler's comes after the batches that were fed before (over:

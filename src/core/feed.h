@@ -32,7 +32,7 @@ static void dlpi_epoch_ask(dlp_pipe *p) {
     if (f->ended || generation == f->epoch_asked || dlpi_epochs_over(p, f->epoch)) return;
     if (!dlpi_epoch_held(p, f->epoch)) return;
     dlpi_credit_publish(&f->epoch_asked, generation); /* I2 -> I2, B1 */
-    dlpi_wake_caller(p->ctl, UINT64_MAX);
+    dlpi_wake_consumer(p->ctl, UINT64_MAX);
 }
 
 /* Consumer: does the scheduler wait for set_epoch, and is all before it delivered, or dropped? */
@@ -287,7 +287,7 @@ static void dlpi_schedule_follow(dlp_pipe *p) {
     f->seek_no = to.seek_no;
     if (f->ended && DLPI_LOAD_RLX(&p->ctl->schedule_code) != 0) { /* our own store */
         dlpi_credit_close(&p->ctl->end_of_input, dlpi_scheduled_word(f->seek_no)); /* T1 -> T1 */
-        dlpi_wake_caller(p->ctl, UINT64_MAX);
+        dlpi_wake_consumer(p->ctl, UINT64_MAX);
         return;
     }
     f->ended = 0;
@@ -295,7 +295,7 @@ static void dlpi_schedule_follow(dlp_pipe *p) {
     if ((rc = dlpi_schedule_goto(p, &to)) == DLP_OK) return;
     dlpi_schedule_end(p, rc);
     dlpi_credit_close(&p->ctl->end_of_input, dlpi_scheduled_word(f->seek_no)); /* T1 -> T1 */
-    dlpi_wake_caller(p->ctl, UINT64_MAX);
+    dlpi_wake_consumer(p->ctl, UINT64_MAX);
 }
 
 /* Schedule all that may be, once there are `burst` credits; returns how many batches. */
@@ -325,7 +325,7 @@ static uint64_t dlpi_schedule(dlp_pipe *p, uint64_t burst) {
     if (f->ended) {
         /* T1 -> T1: after the tail */
         dlpi_credit_close(&p->ctl->end_of_input, dlpi_scheduled_word(f->seek_no));
-        dlpi_wake_caller(p->ctl, UINT64_MAX);
+        dlpi_wake_consumer(p->ctl, UINT64_MAX);
         dlpi_wake_subscribers_all(p->share);
     }
     return f->published - before;

@@ -192,10 +192,10 @@ typedef struct dlpi_ctl {
     uint64_t borders, border_ns, set_epoch_ns; /* of epochs that set_epoch begins */
     uint64_t pad1[3];
     uint64_t want; /* B1 batch + 1 that the consumer sleeps for, UINT64_MAX any, 0 awake */
-    uint32_t caller_word;
+    uint32_t consumer_word;
     uint32_t scheduler_sleeps; /* B1 */
     uint32_t scheduler_word;
-    uint32_t caller_cpu; /* W2 core + 1 */
+    uint32_t consumer_cpu; /* W2 core + 1 */
     uint8_t pad2[DLPI_LINE - 24];
     uint64_t cancel; /* N1 batches of generations below this one are cancelled; consumer */
     uint32_t stop;
@@ -211,7 +211,7 @@ typedef struct dlpi_ctl {
     uint32_t pad4;
     uint64_t restarts; /* of worker processes; supervisor */
     uint64_t views;    /* delivered, where a lender hands them out; consumer */
-    uint64_t tunes;    /* caller */
+    uint64_t tunes;    /* consumer */
     dlp_tune_note tune[DLP_TUNE_NOTES];
     uint64_t source_wait_ns; /* the consumer waited for what the source waits for; consumer */
     uint64_t source_moves;   /* Q2 counts what the source may wait for; its workers */

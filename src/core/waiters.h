@@ -42,14 +42,14 @@ static void dlpi_wake_scheduler(dlpi_ctl *ctl) {
 }
 
 /* Batch b became ready for the consumer. Call after a sequentially consistent publication. */
-static void dlpi_wake_caller(dlpi_ctl *ctl, uint64_t b) {
-    dlpi_sleeper_wake_for(&ctl->want, b, &ctl->caller_word, ctl->shared);
+static void dlpi_wake_consumer(dlpi_ctl *ctl, uint64_t b) {
+    dlpi_sleeper_wake_for(&ctl->want, b, &ctl->consumer_word, ctl->shared);
 }
 
 /* What the source waits for may be there. After a sequentially consistent publication. */
 static inline void dlpi_wake_scheduling(const dlp_pipe *p) {
     if (dlpi_consumer_schedules(p))
-        dlpi_wake_caller(p->ctl, UINT64_MAX);
+        dlpi_wake_consumer(p->ctl, UINT64_MAX);
     else
         dlpi_wake_scheduler(p->ctl);
 }
@@ -88,7 +88,7 @@ static void dlpi_wake_sleepers(dlp_pipe *p) {
                           st->asleep_most);
     }
     dlpi_wake_scheduler(p->ctl);
-    dlpi_wake_caller(p->ctl, UINT64_MAX);
+    dlpi_wake_consumer(p->ctl, UINT64_MAX);
     dlpi_wake_subscribers_all(p->share);
 }
 
@@ -101,7 +101,7 @@ static void dlpi_wake_all(dlp_pipe *p) {
             dlpi_sleepers_wake_all(&p->waiters[i].group[g].word);
     }
     dlpi_sleepers_wake_all(&p->ctl->scheduler_word);
-    dlpi_sleepers_wake_all(&p->ctl->caller_word);
+    dlpi_sleepers_wake_all(&p->ctl->consumer_word);
     dlpi_wake_subscribers_all(p->share);
 }
 

@@ -235,7 +235,7 @@ static void dlpi_share_over(dlp_pipe *p) {
         if (!dlpi_share_given_back(p, k)) return;
     dlpi_credit_close(&p->share->over, 1u); /* H1 -> H1 */
     dlpi_sleepers_wake_all(&p->share->word);
-    dlpi_sleepers_wake_all(&p->ctl->caller_word);
+    dlpi_sleepers_wake_all(&p->ctl->consumer_word);
 }
 
 /* What the scheduler does for subscribers before it feeds. Returns whether anything changed. */
@@ -331,8 +331,8 @@ static int dlpi_serve(dlp_pipe *p, int timeout_ms) {
     if (timeout_ms == DLP_NOWAIT) until = 0;
     if (p->deadline_ns != 0 && p->deadline_ns / 4 < sleep) sleep = p->deadline_ns / 4;
     for (;;) {
-        uint32_t word = dlpi_event_count(&ctl->caller_word); /* B1 <- B1 */
-        dlpi_sleeper_want(&ctl->want, UINT64_MAX - 1);       /* B1 -> B1: no batch, but all else */
+        uint32_t word = dlpi_event_count(&ctl->consumer_word); /* B1 <- B1 */
+        dlpi_sleeper_want(&ctl->want, UINT64_MAX - 1); /* B1 -> B1: no batch, but all else */
         if (dlpi_stopped(p)) return DLP_STOPPED;
         if ((rc = dlpi_next_error(p, true)) != DLP_OK) return rc;
         if (dlpi_credit_closed(&p->share->over) != 0) return DLP_END; /* H1 <- H1 */
@@ -340,7 +340,7 @@ static int dlpi_serve(dlp_pipe *p, int timeout_ms) {
         now = dlpi_now_ns();
         if ((rc = dlpi_threads_deadline(p, now)) != DLP_OK) return rc;
         if (now >= until) return DLP_TIMEOUT;
-        dlpi_futex_wait(&ctl->caller_word, word, UINT32_MAX,
+        dlpi_futex_wait(&ctl->consumer_word, word, UINT32_MAX,
                         until - now < sleep ? until - now : sleep, 1);
     }
 }

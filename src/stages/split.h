@@ -69,7 +69,7 @@ typedef struct dlpi_chunk_rec {
     uint32_t view_rows;            /* of this rank's full batch; 0: an older version's */
     int32_t preload_auto;          /* preload was chosen by DLP_PRELOAD_AUTO */
     uint32_t seam_buffers;
-    uint64_t seams, seam_bytes; /* views that were copied; caller */
+    uint64_t seams, seam_bytes; /* views that were copied; consumer */
 } dlpi_chunk_rec;
 
 _Static_assert(sizeof(dlpi_chunk_rec) == 56, "region layout");

@@ -55,7 +55,7 @@ static void dlpi_transfer_ready(dlpi_worker *w, uint32_t s, uint64_t b) {
     dlp_pipe *p = w->p;
     dlpi_bump(&w->block->items, 1);
     dlpi_gather_put(&dlpi_stage_words_at(p, s, w->st)->ready, b); /* Y1 -> Y1 */
-    dlpi_wake_caller(p->ctl, b);
+    dlpi_wake_consumer(p->ctl, b);
 }
 
 /* Bytes of a field to be copied. */

@@ -856,7 +856,7 @@ proctype caller() {
                 ring_feeder()
             }
             d_step { seq[x] = 0; x = 0; ring_feeder() } /* C1 */
-        :: d_step { INPUT_OVER && !TAKES -> caller_stale = 0 } /* B1; dlpi_caller_sleep */
+        :: d_step { INPUT_OVER && !TAKES -> caller_stale = 0 } /* B1; dlpi_consumer_sleep */
             want = 1; /* B1 */
             if
             :: d_step { TAKES -> want = 0; caller_stale = 1 }

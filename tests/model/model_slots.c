@@ -105,7 +105,7 @@ static void list_waiters(void) {
     hdr_ctl *ctl = pipe_->ctl;
     model_list_atom("want", &ctl->want, 8, 0);
     model.atom[model.atoms - 1].many = 1; /* its owner's store need not know of a ringer's swap */
-    list_counter("caller_word", &ctl->caller_word, 4);
+    list_counter("consumer_word", &ctl->consumer_word, 4);
     if (is.threaded) {
         model_list_atom("feeder_sleeps", &ctl->scheduler_sleeps, 4, 0);
         model.atom[model.atoms - 1].many = 1; /* as want */

@@ -41,7 +41,7 @@
    the same. "needed": it is, but this checker cannot show it. */
 #define NEEDLESS_OF_WORDS(X, func, access, how, why) \
     X(func, access, waiters word, how, why) \
-    X(func, access, caller_word, how, why) \
+    X(func, access, consumer_word, how, why) \
     X(func, access, feeder_word, how, why)
 #define NEEDLESS_MUTANTS(X) \
     X(dlpi_batch_failed, STORE_REL, done, RELAXED, \

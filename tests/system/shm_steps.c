@@ -565,7 +565,7 @@ static void live_claims(const dlpi_worker *dead, bool compare) {
 static void recover(dlpi_worker *w) {
     static const dlpi_death why = {SIGKILL, false, NULL};
     dlp_pipe *p = pipe_;
-    uint32_t words[16], caller = p->ctl->caller_word;
+    uint32_t words[16], caller = p->ctl->consumer_word;
     for (int i = 0; i < p->n_work; i++) words[i] = p->waiters[i].group[0].word;
     live_claims(w, false);
     dlpi_recover(w, &why);
@@ -577,7 +577,7 @@ static void recover(dlpi_worker *w) {
         if (w->at_once[i] != 0) wrong("a dead worker has an item out");
     for (int i = 0; i < p->n_work; i++)
         if (p->waiters[i].group[0].word == words[i]) wrong("a waiter was not woken");
-    if (p->ctl->caller_word == caller) wrong("the caller was not woken");
+    if (p->ctl->consumer_word == caller) wrong("the caller was not woken");
     if (w->waiters->group[0].mask & 1u << w->id) wrong("a dead worker is taken for a sleeper");
     *w = pristine_[w->global]; /* a replacement is a fork of what was before it began */
     if (w->st->ops->worker) w->st->ops->worker(w);
