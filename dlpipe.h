@@ -2158,7 +2158,7 @@ DLPDEF int dlp_pipe_set_workers(dlp_pipe *p, dlp_stage stage, int n);
    stream, >>found); DLP_FOREVER: it has no end (steps_per_epoch) - consumer. */
 DLPDEF int64_t dlp_pipe_batches_per_epoch(const dlp_pipe *p);
 
-/* Keep what fetch and the item maps and guards in front of it made of an item, from one epoch to
+/* Keep what fetch, joins, item maps and guards in front of it made of an item, from one epoch to
    the next, in memory that all workers share, threads and processes. No workers of its own: the
    fetch stage looks here before it calls fetch, and those stages leave alone what it found. So what
    was decoded is decoded once. An item has

@@ -1,7 +1,7 @@
 /* needs: cache */
 #pragma once
 #include "api/pipe.h"
-/* Keep what fetch and the item maps and guards in front of it made of an item, from one epoch to
+/* Keep what fetch, joins, item maps and guards in front of it made of an item, from one epoch to
    the next, in memory that all workers share, threads and processes. No workers of its own: the
    fetch stage looks here before it calls fetch, and those stages leave alone what it found. So what
    was decoded is decoded once. An item has
