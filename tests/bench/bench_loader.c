@@ -549,7 +549,6 @@ static void bench_peak(void) {
         /* Quick: torch fills its queues for a second in each of the small ones, and for seven here.
          */
         bool with_torch = torch.pid > 0 && !(quick && workers[i] > 16);
-        bool few = quick || workers[i] > 16;
         struct peak peak[] = {{workers[i], DLP_PLACE_THREADS, 0},
                               {workers[i], DLP_PLACE_PROCESSES, 0}};
         struct series s = {0};
@@ -561,7 +560,7 @@ static void bench_peak(void) {
         compete(&s, "ours", "", sample_peak, &peak[0]);
         compete(&s, "proc", "", sample_peak, &peak[1]);
         if (with_torch) { compete(&s, "torch", torch.version, sample_torch_peak, &peak[0]); }
-        run_rounds(&s, name, quick ? 1 : few ? 3 : 5);
+        run_rounds(&s, name, quick ? 1 : 3);
         for (int who = 0; who < 2; who++) {
             struct measure m = {.bench = name, .unit = "B", .lower_is_better = true};
             snprintf(name, sizeof name, "peak_bytes_w%d%s", workers[i], who ? "_proc" : "");
@@ -569,7 +568,7 @@ static void bench_peak(void) {
                      ",\"prefetch\":2,\"batch_bytes\":%" PRIu64 ",\"plan_bytes\":%" PRIu64
                      ",\"wanted\":%" PRIu64 "%s",
                      16 * MIB, peak[who].plan_bytes, 3 * 16 * MIB + MIB,
-                     few ? ",\"few_rounds\":\"memory hardly varies, and a sample is long\"" : "");
+                     ",\"few_rounds\":\"memory hardly varies, and a sample is long\"");
             put(&m, &s, who, with_torch ? 2 : -1);
             if (!with_torch) { put_skipped(name, "torch", why, m.extra); }
         }
@@ -948,7 +947,7 @@ static void skew_one(bool spin, int dispatch, int unordered, int prefetch) {
     l.cost_ns = spin ? 50000 : 1000000;
     l.slow_ns = 20 * l.cost_ns;
     l.fetch = spin ? fetch_spin : fetch_sleep;
-    l.seconds = spin ? (quick ? 0.1 : 0.6) : (quick ? 0.2 : 1.5);
+    l.seconds = spin ? (quick ? 0.1 : 0.4) : (quick ? 0.2 : 0.8);
     int parallel = spin && cpus_allowed() < l.workers ? cpus_allowed() : l.workers;
     char name[64];
     snprintf(name, sizeof name, "skew_%s_%s_%s_p%d", spin ? "spin" : "sleep",
@@ -1007,7 +1006,7 @@ static void bench_idle(void) {
                          .prefetch = 2,
                          .fetch = fetch_index,
                          .epochs = DLP_FOREVER,
-                         .seconds = quick ? 0.6 : 3};
+                         .seconds = quick ? 0.6 : 1.5};
         struct load proc = with_processes(&l);
         struct series s = {0};
         struct measure m = {.bench = "idle_cpu", .unit = "% of a core", .lower_is_better = true};

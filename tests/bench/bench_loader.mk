@@ -1,5 +1,5 @@
 # make bench-loader [QUICK=1]: the loader beside PyTorch's DataLoader and a memcpy loop.
-# Lines of JSON on standard output and in build/bench/loader.jsonl. About 12 minutes; QUICK=1: 3.
+# Lines of JSON on standard output and in build/bench/loader.jsonl. About 9 minutes; QUICK=1: 3.
 # SCENARIOS="small peak" takes only these.
 
 $(B)/bench/bench_loader: tests/bench/bench_loader.c $(wildcard tests/bench/*.h) \
