@@ -59,7 +59,7 @@ endif
 
 .PHONY: help headers check-headers without format run test check programs examples sanitize
 .PHONY: sanitized-programs fuzz soak lint bench bench-ab differential
-.PHONY: lib install FORCE deps deps-bench clean scale s3-server run-s3 weaken
+.PHONY: lib install FORCE deps deps-bench bench-tables clean scale s3-server run-s3 weaken
 .DEFAULT_GOAL := help
 
 help:
@@ -84,6 +84,7 @@ help:
 	@echo 'make lint           house rules, cppcheck, clang-tidy'
 	@echo 'make scale          what plan and order cost for 10^6 to 10^12 items (a table)'
 	@echo 'make bench          all benchmarks: $(addprefix bench-,$(BENCHES))'
+	@echo 'make bench-tables   the tables of tests/bench/README.md, out of the last run of each'
 	@echo 'make bench-ab OLD=COMMIT  is this tree slower than that one? a table'
 	@echo 'make deps           install what the whole suite and the linters want (Debian)'
 	@echo 'make deps-bench     install the peers that the benchmarks compare with (Debian)'
@@ -427,13 +428,17 @@ include $(wildcard tests/bench/bench_*.mk)
 bench:
 	@for b in $(BENCHES); do $(MAKE) --no-print-directory bench-$$b || exit; done
 
+# The tables of tests/bench/README.md, out of build/bench/*.jsonl: of whole runs only.
+bench-tables:
+	@/usr/bin/python3 tests/bench/bench_tables.py $(B)/bench tests/bench/README.md
+
 # ROUNDS=5; what else it takes is told at its head.
 bench-ab:
 	@OLD="$(OLD)" CC="$(CC)" MAKE="$(MAKE)" sh tests/bench/ab
 
 scale:
 	@mkdir -p $(B)/bench
-	@$(CC) -std=c11 $(WARN) -O3 -o $(B)/bench/scale tests/bench/bench_scale.c $(LIBS)
+	@$(CC) -std=c11 $(WARN) -O2 -o $(B)/bench/scale tests/bench/bench_scale.c $(LIBS)
 	@$(B)/bench/scale
 
 # ---- packages ------------------------------------------------------------------------------------

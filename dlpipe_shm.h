@@ -254,8 +254,8 @@ DLPDEF int dlp_monitor_write_timeline(const dlp_monitor *m, const char *path);
 DLPDEF int dlp_monitor_write_window(const dlp_monitor *m, const char *path,
                                     const dlp_trace_window *window);
 
-/* Return the number of batches in an epoch, or -1: not known, or m is NULL. Not while refresh
-   runs. */
+/* Return the number of batches in an epoch; -1: not known, or m is NULL; DLP_FOREVER: it has no
+   end. Not while refresh runs. */
 DLPDEF int64_t dlp_monitor_batches_per_epoch(const dlp_monitor *m);
 
 /* Return the error that a worker or the sampler of the pipe met: code 0, there was none by the last
@@ -849,7 +849,10 @@ static int dlpi_view_make(dlp_monitor *m, dlp_error *err) {
     size_t lanes = (size_t)r->n_workers + 1;
     uint64_t most = DLPI_VIEW_TRACE / sizeof(dlp_trace_event) / lanes;
     m->error.worker = -1;
-    m->per_epoch = r->batches_per_epoch > INT64_MAX ? UINT64_MAX : r->batches_per_epoch;
+    m->per_epoch =
+        r->batches_per_epoch <= INT64_MAX || r->batches_per_epoch == (uint64_t)DLP_FOREVER
+            ? r->batches_per_epoch
+            : UINT64_MAX;
     s->n_stages = r->n_stages;
     s->n_work = r->n_work;
     s->n_item_work = r->n_item_work;
@@ -3074,7 +3077,7 @@ DLPDEF int dlp_monitor_write_timeline(const dlp_monitor *m, const char *path) {
 }
 
 DLPDEF int64_t dlp_monitor_batches_per_epoch(const dlp_monitor *m) {
-    return m == NULL || m->per_epoch == UINT64_MAX ? -1 : (int64_t)m->per_epoch;
+    return m == NULL ? -1 : (int64_t)m->per_epoch; /* UINT64_MAX: not known */
 }
 
 DLPDEF const dlp_error *dlp_monitor_error(const dlp_monitor *m) {

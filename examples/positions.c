@@ -202,7 +202,7 @@ static int open_rank(const options *o, int rank, const dlp_state *from, dlp_pipe
                   .min_items = LEAST,
                   .streams = STREAMS,
                   .window = WINDOW,
-                  .steps_per_epoch = (uint64_t)o->steps,
+                  .steps_per_epoch = o->steps,
                   .load = load,
                   .workers = {.num_workers = o->workers}},
         .loader = {.dataset = {.fields = fields, .n_fields = 2, .fetch = fetch},

@@ -26,11 +26,30 @@
      steps_per_epoch > 0    so many full batches, on each rank; a stream that is out goes on with
                             its next pass, shuffled in another way. Where pass after pass has no
                             item, that is an error. Each epoch begins with the first pass
+     DLP_FOREVER            an epoch without an end: passes follow each other, nothing is ever left
+                            out, and dlp_pipe_batches_per_epoch is DLP_FOREVER. dlp_pipe_next_epoch
+                            leaves it. A state is as exact at its 10^9th batch as at the first
      0, DLP_LAST_DROP       one rank: ends before the first batch that is not full
      0, _PARTIAL, _PAD      one rank: ends when all streams are out. Rows of streams that are out
                             are zeros, with valid[] 0 and index UINT64_MAX; with one stream and
                             DLP_LAST_PARTIAL the last batch is short instead
+     0, agree, _DROP        several ranks: ends before the first batch that is not full on some
+                            rank, after as many on each; what others have beyond it is left out
      0, uneven = 1          the same on each of several ranks by itself: batches need not be as many
+
+   agree is one all-reduce of an integer over all ranks, the least of them; with MPI
+
+     static int64_t agree(void *user, int64_t mine, int most) {
+         MPI_Allreduce(MPI_IN_PLACE, &mine, 1, MPI_INT64_T, most ? MPI_MAX : MPI_MIN, comm);
+         return mine;
+     }
+
+   next calls it, at the same batch on each rank: for each epoch's first one, and after a seek, and
+   then once all that was agreed on is given, which with batches ready ahead is not every time. mine
+   says how many are (at 2 and above: twice that, and 1 where another follows) or, -1, that this
+   rank's pipe has failed: then next returns an error on all ranks. It is never called by start,
+   close, after a stop, or for a time-out. So all ranks must take the same steps: who leaves off
+   before the others leaves them waiting, as in any all-reduce.
 
    A batch is scheduled once its rows are known, and whether another one follows. For this each
    stream needs part cells: queue_size below that is an error of start, which says how many.

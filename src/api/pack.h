@@ -67,12 +67,14 @@ typedef struct dlp_pack_desc {
     uint32_t queue_size;      /* cells, one for each document at once; 0: what is needed, and one
                                  more for each worker. Fewer than needed is an error of start */
     uint32_t streams;         /* C, as of >>found; 0: 1 */
-    uint64_t steps_per_epoch; /* as there */
+    int64_t steps_per_epoch;  /* as there */
     uint64_t id;              /* the user's number for what fetch does, such as of a tokenizer, part
                                  of a state's fingerprint */
     dlp_workers_desc workers; /* those that call fetch's callback; num_workers 0: 1, which reads
                                  ahead of the consumer; DLP_NONE: read in next. dispatch: CLAIM;
                                  workers_max: 0. name NULL: "pack" */
+    int64_t (*agree)(void *user, int64_t mine, int most); /* as of >>found */
+    void *agree_user;                                     /* borrowed until close */
 } dlp_pack_desc;
 
 /* Add the stage, between sampler (or repeat) and fetch. The sampler is sequential or shuffled,

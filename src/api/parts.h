@@ -57,7 +57,8 @@ typedef struct dlp_part_desc {
                                   when world_size changes */
     int32_t shuffle_parts;    /* 1: parts in an order of each epoch's own */
     int32_t shuffle_items;    /* 1: items inside a part, likewise */
-    uint64_t steps_per_epoch; /* 0: every item once. Else full batches in an epoch */
+    int64_t steps_per_epoch;  /* 0: every item once. Else full batches in an epoch; with max_items
+                                  DLP_FOREVER, too */
     dlp_part_fn load;         /* required */
     void *user;               /* borrowed until close */
     dlp_workers_desc workers; /* the part workers; num_workers 0: 1, which loads ahead of the
@@ -71,6 +72,9 @@ typedef struct dlp_part_desc {
     int32_t uneven;     /* with max_items. 1: each rank's epoch ends by itself */
     uint32_t window;    /* with max_items. So many items of a stream are shuffled at a time
                                   (>>found), 1..2^24; 0: none are */
+    int64_t (*agree)(void *user, int64_t mine, int most); /* with max_items. The ends of several
+                                  ranks are equal (>>found); NULL: they do not ask each other */
+    void *agree_user;                                     /* borrowed until close */
 } dlp_part_desc;
 
 /* Add the part queue, between sampler (or repeat) and fetch. The sampler has order DLP_ORDER_PARTS;

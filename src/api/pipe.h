@@ -244,6 +244,6 @@ DLPDEF int dlp_pipe_state(dlp_pipe *p, const dlp_batch *batch, dlp_state *out);
    does not wait or allocate. */
 DLPDEF int dlp_pipe_set_workers(dlp_pipe *p, dlp_stage stage, int n);
 
-/* Return the number of batches in an epoch; -1: not started, DLP_ORDER_BATCHES, or a stream.
-   Consumer. */
+/* Return the number of batches in an epoch; -1: not started, or nobody knows (DLP_ORDER_BATCHES, a
+   stream, >>found); DLP_FOREVER: it has no end (steps_per_epoch) - consumer. */
 DLPDEF int64_t dlp_pipe_batches_per_epoch(const dlp_pipe *p);

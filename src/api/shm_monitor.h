@@ -51,8 +51,8 @@ DLPDEF int dlp_monitor_write_timeline(const dlp_monitor *m, const char *path);
 DLPDEF int dlp_monitor_write_window(const dlp_monitor *m, const char *path,
                                     const dlp_trace_window *window);
 
-/* Return the number of batches in an epoch, or -1: not known, or m is NULL. Not while refresh
-   runs. */
+/* Return the number of batches in an epoch; -1: not known, or m is NULL; DLP_FOREVER: it has no
+   end. Not while refresh runs. */
 DLPDEF int64_t dlp_monitor_batches_per_epoch(const dlp_monitor *m);
 
 /* Return the error that a worker or the sampler of the pipe met: code 0, there was none by the last

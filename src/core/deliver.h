@@ -340,11 +340,12 @@ __attribute__((noinline)) static int dlpi_next_lender(dlp_pipe *p, dlp_batch **o
 }
 
 static int dlpi_next(dlp_pipe *p, dlp_batch **out, int timeout_ms) {
-    uint64_t b;
-    uint32_t s;
+    uint64_t b = 0;
+    uint32_t s = 0;
     int rc;
     if (p->lender) return dlpi_next_lender(p, out, timeout_ms);
     rc = dlpi_next_slot(p, timeout_ms, &b, &s);
+    if (DLPI_UNLIKELY(p->source->agreed != NULL)) rc = p->source->agreed(p, rc, b, s);
     if (rc == DLP_OK) dlpi_deliver(p, b, s, out);
     return rc;
 }

@@ -20,7 +20,12 @@
      FAILED
        ^  ^                    |  ^                                 |                  |
        |  +--scheduler: a swap ---+  +-- failed, or dead: tried again -+                  |
+       |                         +-- scheduler: a run goes on behind the one that failed -+
        +----------------------- scheduler: it is needed no more --------------------+
+
+   Inputs that take little time come in runs: a cell has `run` of them, one after the other, and
+   `made` says how many are. Whoever loads it goes on with the first that is not, after a death,
+   too; FAILED is of that input.
 
    label  atomic            written by                    read by (partner)
    Q1     cell.state        scheduler: OPEN, CLOSED;      workers before a claim; scheduler, who
@@ -46,8 +51,9 @@
    Why a death costs no input. Nothing but the word tells who loads. A worker that dies before it
    says LOADED leaves its number there; recovery, which is alone with a dead worker's words, makes
    it OPEN again, and the next worker begins at the first byte: nobody reads bytes that are not
-   LOADED. One that dies after LOADED has done all but counting the load and waking: recovery
-   counts one (Q2), and wakes everybody. */
+   LOADED. Of a run it begins with the input that was being loaded: those before are in `made`, a
+   release store after their bytes and counts. One that dies after LOADED has done all but counting
+   the load and waking: recovery counts one (Q2), and wakes everybody. */
 
 #define DLPI_INPUT_OPEN UINT32_C(0x1000000)
 #define DLPI_INPUT_LOADED UINT32_C(0x1000001)
@@ -56,19 +62,29 @@
 #define DLPI_INPUT_LOOK 64u /* open cells: which is the oldest of them? */
 #define DLPI_INPUT_TOLD 64u
 #define DLPI_INPUT_CHEAP_NS 2000u
+#define DLPI_INPUT_RUN 32u                             /* inputs of a cell, at most, */
+#define DLPI_INPUT_RUN_NS 8000u                        /* which take so long together */
 #define DLPI_INPUT_GUARD ((uint64_t)DLPI_DEBUG * 4096) /* before an input, aligned so */
+
+typedef struct dlpi_input_one { /* of a run */
+    uint64_t index;             /* scheduler */
+    uint64_t items;             /* who loads */
+} dlpi_input_one;
 
 /* A cell, in region. The scheduler writes it while nobody may load; who loads writes the rest. */
 typedef struct dlpi_input {
-    uint64_t state; /* Q1 ticket (39), what is with it (25): see >>impl-inputs */
-    uint64_t index, first, items, epoch;
+    uint64_t state;               /* Q1 ticket (39), what is with it (25): see >>impl-inputs */
+    uint64_t index, first, items; /* of the input that is loaded now, or was last */
+    uint64_t epoch;
     uint64_t bytes;
     uint64_t due_ns; /* a failed load is tried again then */
     uint32_t rec;    /* tries, workers killed: as a row's */
     uint32_t killed_by;
-    dlp_error error; /* of a load that failed */
-    uint64_t used;   /* batch fed last that needs it, + 1; scheduler, for observers */
-    uint8_t pad[(DLPI_LINE << 2) - 72 - sizeof(dlp_error)];
+    dlp_error error;    /* of a load that failed */
+    uint64_t used;      /* batch fed last that needs it, + 1; scheduler, for observers */
+    uint32_t run, made; /* inputs, and those that are loaded */
+    uint8_t pad[(DLPI_LINE << 2) - 128 - sizeof(dlp_error)];
+    dlpi_input_one one[3]; /* the first of [run] */
 } dlpi_input;
 
 _Static_assert(sizeof(dlpi_input) == 4 * DLPI_LINE, "region layout");
@@ -78,6 +94,13 @@ static inline dlpi_input *dlpi_input_at(const dlp_pipe *p, uint32_t i) {
 }
 static inline uint8_t *dlpi_input_bytes(const dlp_pipe *p, uint32_t i) {
     return (uint8_t *)dlpi_area_at(p, DLPI_REC_SOURCE_CELLS, i) + DLPI_INPUT_GUARD;
+}
+static inline dlpi_input_one *dlpi_input_ones(dlpi_input *cell) {
+    return (dlpi_input_one *)(void *)((uint8_t *)cell + offsetof(dlpi_input, one));
+}
+/* Bytes of a cell's record that has up to so many inputs. */
+static inline uint64_t dlpi_input_record(uint32_t run) {
+    return dlpi_line_up(offsetof(dlpi_input, one) + run * sizeof(dlpi_input_one));
 }
 /* How many cells there are. */
 static inline uint32_t dlpi_n_inputs(const dlp_pipe *p) {
@@ -100,6 +123,16 @@ static uint32_t dlpi_input_next(const dlp_pipe *p, uint32_t c) {
         if (bits != 0) return c / 64 * 64 + (uint32_t)__builtin_ctzll(bits);
     }
     return n;
+}
+/* What a cell is before it is open, for a run of n inputs. */
+static void dlpi_input_reset(dlpi_input *cell, uint64_t epoch, uint32_t n) {
+    cell->epoch = epoch;
+    cell->items = cell->bytes = 0;
+    cell->rec = 0;
+    cell->run = n;
+    cell->made = 0;
+    DLPI_STORE_RLX(&cell->used, UINT64_C(0));   /* for observers */
+    DLPI_STORE_RLX(&cell->due_ns, UINT64_C(0)); /* ordered by state */
 }
 /* Cell c is open, with that ticket. */
 static void dlpi_input_offer(dlp_pipe *p, uint32_t c, uint64_t ticket) {
@@ -277,21 +310,36 @@ static uint32_t dlpi_input_tries(dlpi_worker *w, uint32_t c, dlpi_input *cell) {
     }
 }
 
-/* Load the input of a cell that is ours, and tell the scheduler. */
+/* Load the inputs of a cell from the first that is not made on, until all are or one is not.
+   Returns what the cell then is. */
+static uint32_t dlpi_input_all(dlpi_worker *w, uint32_t c, dlpi_input *cell) {
+    dlpi_input_one *one = dlpi_input_ones(cell);
+    for (uint32_t i = cell->made, n = cell->run; i < n; i++) {
+        uint32_t what;
+        cell->index = one[i].index;
+        DLPI_STORE_RLX(&w->block->current, cell->index); /* for observers */
+        what = dlpi_input_tries(w, c, cell);
+        if (what != DLPI_INPUT_LOADED) return what;
+        one[i].items = cell->items;
+        dlpi_bump(&w->block->items, 1);
+        dlpi_bump(&w->block->bytes, cell->bytes);
+        cell->rec = 0;                      /* the next one's */
+        DLPI_STORE_REL(&cell->made, i + 1); /* Q1: to whoever loads it after our death */
+        if (dlpi_stopped(w->p) && i + 1 < n) return DLPI_INPUT_OPEN;
+    }
+    return DLPI_INPUT_LOADED;
+}
+
+/* Load the inputs of a cell that is ours, and tell the scheduler. */
 static void dlpi_input_run(dlpi_worker *w, const dlpi_unit *t) {
     dlp_pipe *p = w->p;
     dlpi_input *cell = dlpi_input_at(p, t->slot);
-    uint64_t index = cell->index, epoch = cell->epoch, bytes;
-    uint32_t what;
+    const uint64_t index = dlpi_input_ones(cell)[0].index, epoch = cell->epoch;
+    uint32_t what, n = cell->made;
     dlpi_clock_in(w);
-    DLPI_STORE_RLX(&w->block->current, index); /* for observers */
-    what = dlpi_input_tries(w, t->slot, cell);
-    bytes = cell->bytes;
-    if (what == DLPI_INPUT_LOADED) {
-        dlpi_bump(&w->block->items, 1);
-        dlpi_bump(&w->block->bytes, bytes);
-    }
-    dlpi_clock_out(w, index, epoch, 1);
+    what = dlpi_input_all(w, t->slot, cell);
+    n = cell->made - n;
+    dlpi_clock_out(w, index, epoch, n + (what != DLPI_INPUT_LOADED));
     if (what == DLPI_INPUT_OPEN) { /* its time comes, and the first to sleep looks at it */
         dlpi_input_offer(p, t->slot, t->b);
         return;
@@ -300,7 +348,8 @@ static void dlpi_input_run(dlpi_worker *w, const dlpi_unit *t) {
     dlpi_credit_add(&p->ctl->source_moves);                   /* Q2 -> Q2 */
     /* Inputs that take less than to wake somebody are told of together: at the latest when there is
        no other one. The scheduler's sleep ends by itself, too, should the next one take long. */
-    if (++w->input_untold >= DLPI_INPUT_TOLD || !dlpi_input_cheap(w)) dlpi_input_told(w);
+    w->input_untold += n + (what != DLPI_INPUT_LOADED);
+    if (w->input_untold >= DLPI_INPUT_TOLD || !dlpi_input_cheap(w)) dlpi_input_told(w);
 }
 
 /* What a dead worker of cells had: its input is loaded by another one. */

@@ -47,6 +47,9 @@ typedef struct dlpi_source_ops {
     int (*step)(dlp_pipe *p); /* the present batch is scheduled: to the next; NULL: nothing to do */
     void (*ahead)(dlp_pipe *p); /* look beyond it; NULL: nothing to look for */
     int (*seek)(dlp_pipe *p, const struct dlpi_place *to);
+    /* the consumer: batch b, in slot s, is about to be delivered, or rc stands in its place.
+       Returns what does then; NULL: nothing else may */
+    int (*agreed)(dlp_pipe *p, int rc, uint64_t b, uint32_t s);
     /* a worker of the first stage */
     void (*indices)(struct dlpi_worker *w, const struct dlpi_unit *t); /* NULL: fill wrote them */
     uint64_t (*item)(struct dlpi_worker *w, uint32_t s, uint32_t row, uint64_t epoch,

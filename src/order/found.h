@@ -28,6 +28,10 @@ typedef struct dlpi_found_plan {
     } passes[2]; /* streams are in this pass or that */
 } dlpi_found_plan;
 
+/* Steps of an epoch without an end: so many that nobody sees it, and that, by the 2^20 rows of a
+   batch, there is room for them. */
+#define DLPI_FOUND_ENDLESS (UINT64_C(1) << 43)
+
 /* Inputs of stream s in a pass. */
 static inline uint64_t dlpi_found_inputs(const dlpi_found_plan *q, uint64_t s) {
     return (q->n_inputs - s + q->streams - 1) / q->streams;
@@ -88,11 +92,13 @@ static inline uint32_t dlpi_bits_of(uint64_t most) {
     return most == 0 ? 1u : 64u - (uint32_t)__builtin_clzll(most);
 }
 
-/* Bits of an ordinal. Where passes repeat, one in 64 has an item. */
+/* Bits of an ordinal. Where passes repeat, one in 64 has an item; 10^12 inputs of a stream in an
+   epoch, which no epoch reads, or 10^13 in one without an end. */
 static uint32_t dlpi_found_ordinal_bits(const dlpi_found_plan *q) {
     uint64_t each = dlpi_found_inputs(q, 0), rows = q->steps * (q->batch / q->streams);
     uint32_t bits = dlpi_bits_of(each) + (q->steps ? dlpi_bits_of(rows) + 6 : 0);
-    return bits < 40 ? bits : 40; /* 10^12 inputs of a stream in an epoch, which no epoch reads */
+    uint32_t most = q->steps == DLPI_FOUND_ENDLESS ? 44 : 40;
+    return bits < most ? bits : most;
 }
 
 static void dlpi_bits_put(uint8_t *at, uint32_t *bit, uint32_t n, uint64_t value) {

@@ -221,7 +221,10 @@ static int dlpi_view_make(dlp_monitor *m, dlp_error *err) {
     size_t lanes = (size_t)r->n_workers + 1;
     uint64_t most = DLPI_VIEW_TRACE / sizeof(dlp_trace_event) / lanes;
     m->error.worker = -1;
-    m->per_epoch = r->batches_per_epoch > INT64_MAX ? UINT64_MAX : r->batches_per_epoch;
+    m->per_epoch =
+        r->batches_per_epoch <= INT64_MAX || r->batches_per_epoch == (uint64_t)DLP_FOREVER
+            ? r->batches_per_epoch
+            : UINT64_MAX;
     s->n_stages = r->n_stages;
     s->n_work = r->n_work;
     s->n_item_work = r->n_item_work;

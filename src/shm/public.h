@@ -140,7 +140,7 @@ DLPDEF int dlp_monitor_write_timeline(const dlp_monitor *m, const char *path) {
 }
 
 DLPDEF int64_t dlp_monitor_batches_per_epoch(const dlp_monitor *m) {
-    return m == NULL || m->per_epoch == UINT64_MAX ? -1 : (int64_t)m->per_epoch;
+    return m == NULL ? -1 : (int64_t)m->per_epoch; /* UINT64_MAX: not known */
 }
 
 DLPDEF const dlp_error *dlp_monitor_error(const dlp_monitor *m) {

@@ -8,6 +8,9 @@
    one behind the other, each as its lengths and its fields; behind them the input itself, where
    expand reads one. Fetch, whose workers otherwise call the user, copies items into rows. */
 
+#define DLPI_EXPAND_RUN_BYTES 8192u       /* of the inputs of a cell, where they are several, and */
+#define DLPI_EXPAND_CELLS_BYTES 0x400000u /* of all cells that are needed */
+
 typedef struct dlpi_expand {
     dlpi_found found; /* first: what is said of parts above holds for this, too */
     dlp_expand_desc d;
@@ -17,17 +20,22 @@ typedef struct dlpi_expand {
     char input_names[DLP_MAX_FIELDS][32];
     dlpi_fields in, out;
     uint64_t in_at[DLP_MAX_FIELDS], out_at[DLP_MAX_FIELDS]; /* from the beginning of an item */
-    uint64_t in_bytes, out_bytes;
+    uint64_t in_bytes, out_bytes, one_bytes; /* one: of all items that an input may have */
+    uint64_t input_at;                       /* of a cell: what expand reads */
+    dlpi_stage_ops copies;                   /* of the fetch stage, with runs copied at once */
 } dlpi_expand;
 
-/* Place fields behind the lengths; returns the bytes of all. */
+/* Place fields behind the lengths, at a multiple of 64 or, where they are small, of 16; returns the
+   bytes of all. */
 static uint64_t dlpi_expand_places(const dlpi_fields *fs, uint64_t *at) {
-    uint64_t end = dlpi_round_up((uint64_t)fs->n * 8, 64);
+    uint64_t end = (uint64_t)fs->n * 8, most = 16;
     for (uint32_t f = 0; f < fs->n; f++) {
-        at[f] = end;
-        end = dlpi_sum(end, dlpi_round_up(fs->at[f].row_bytes, 64));
+        uint64_t align = fs->at[f].row_bytes < 64 ? 16 : 64;
+        if (align > most) most = align;
+        at[f] = dlpi_round_up(end, align);
+        end = dlpi_sum(at[f], fs->at[f].row_bytes);
     }
-    return end;
+    return dlpi_round_up(end, most);
 }
 
 /* The fetch stage's callback: the item of a row, out of its cell. */
@@ -44,6 +52,71 @@ static int dlpi_expand_copy(void *user, dlp_item *it) {
     return 0;
 }
 
+/* What that callback needs. */
+static void dlpi_expand_row(dlpi_worker *w, dlp_item *it, uint32_t s, uint32_t row, void *extra) {
+    const dlpi_found_row *from = &dlpi_found_rows_of(w->p, s)[row];
+    dlp_part *part = extra;
+    part->data = dlpi_input_bytes(w->p, from->cell);
+    part->item = from->number;
+    it->part = part;
+}
+
+/* May the rows of this unit be copied at once: does nobody ask for anything of a single one? */
+static bool dlpi_expand_simple(const dlpi_worker *w, const dlpi_unit *t) {
+    const dlp_pipe *p = w->p;
+    return t->untouched && !DLPI_DEBUG && p->holder == NULL && !p->items.any_ragged &&
+           w->st->w.deadline_ms == 0 &&
+           !dlpi_generation_cancelled(p->ctl, dlpi_slot_generation(dlpi_slot_at(p, t->slot)));
+}
+
+/* Field f of the rows of a unit. */
+static void dlpi_expand_copy_field(const dlpi_worker *w, const dlpi_unit *t, uint32_t f) {
+    const dlp_pipe *p = w->p;
+    const dlpi_expand *x = p->source_stage->self;
+    const dlpi_found_row *row = dlpi_found_rows_of(p, t->slot);
+    const size_t bytes = (size_t)p->items.at[f].row_bytes;
+    const uint8_t *cells = dlpi_input_bytes(p, 0) + x->out_at[f];
+    const uint64_t stride = p->areas[DLPI_REC_SOURCE_CELLS].stride;
+    uint8_t *to = dlpi_item_cell(p, t->slot) + p->items.at[f].offset;
+    for (uint32_t r = t->row; r < t->end; r++) {
+        const uint8_t *from = cells + row[r].cell * stride + row[r].number * x->out_bytes;
+        if (bytes == 8)
+            memcpy(to + r * 8u, from, 8);
+        else
+            memcpy(to + r * bytes, from, bytes);
+    }
+}
+
+/* Copy the items of a claimed unit. No callback is to blame if we die (X2). */
+static void dlpi_expand_copy_rows(dlpi_worker *w, const dlpi_unit *t) {
+    const dlp_pipe *p = w->p;
+    const dlpi_bslot *slot = dlpi_slot_at(p, t->slot);
+    const uint32_t n = t->end - t->row;
+    if (!dlpi_expand_simple(w, t)) {
+        dlpi_rows_run(w, t);
+        return;
+    }
+    dlpi_clock_in(w);
+    DLPI_STORE_RLX(&w->block->running, UINT64_C(0)); /* X2: it may be a row of this number */
+    DLPI_STORE_RLX(&w->block->current, dlpi_slot_index(p, t->slot)[t->row]); /* for observers */
+    DLPI_STORE_RLX(&w->block->current_epoch, slot->epoch);
+    DLPI_STORE_RLX(&w->block->current_position, slot->position + t->row);
+    dlpi_unpoison(p, t->slot);
+    for (uint32_t f = 0; f < p->items.n; f++) dlpi_expand_copy_field(w, t, f);
+    dlpi_bump(&w->block->items, n);
+    dlpi_bump(&w->block->bytes, n * p->items.cell_bytes);
+    dlpi_clock_out(w, t->b, slot->epoch, n);
+    dlpi_complete(w, t, dlpi_unit_mask(t->row, t->end));
+}
+
+static bool dlpi_expand_copy_step(dlpi_worker *w) {
+    dlpi_unit t;
+    bool moved = w->n_parked > 0 && dlpi_unpark(w, dlpi_row_parked);
+    if (!dlpi_rows_find(w, &t)) return moved;
+    dlpi_expand_copy_rows(w, &t);
+    return true;
+}
+
 static int dlpi_expand_take(dlp_pipe *p, dlpi_stage *st, const dlp_expand_desc *d) {
     dlpi_expand *x = st->self;
     static const dlpi_bound bounds[] = {
@@ -51,9 +124,7 @@ static int dlpi_expand_take(dlp_pipe *p, dlpi_stage *st, const dlp_expand_desc *
         {DLPI_AT(dlp_expand_desc, n_fields), 0, DLP_MAX_FIELDS, "0..16"},
         {DLPI_AT(dlp_expand_desc, queue_size), 0, DLPI_FOUND_CELLS, "0..2^16"},
         {DLPI_AT(dlp_expand_desc, streams), 0, 1 << 16, "0..2^16, a divisor of batch_size"},
-        {DLPI_AT(dlp_expand_desc, steps_per_epoch), 0, INT64_C(1) << 40, "0..2^40"},
         {DLPI_AT(dlp_expand_desc, shuffle_items), 0, 1, "0 or 1"},
-        {DLPI_AT(dlp_expand_desc, uneven), 0, 1, "0 or 1"},
         {DLPI_AT(dlp_expand_desc, window), 0, DLPI_FOUND_WINDOW, "0..2^24"},
     };
     int rc = dlpi_check_bounds(p, st->name, d, DLPI_ROWS(bounds));
@@ -65,18 +136,21 @@ static int dlpi_expand_take(dlp_pipe *p, dlpi_stage *st, const dlp_expand_desc *
                         (int64_t)d->n_fields);
     if ((rc = dlpi_check_input_workers(p, st)) != DLP_OK) return rc;
     x->d = *d;
-    if (d->n_fields > 0) memcpy(st->fields, d->fields, d->n_fields * sizeof *st->fields);
     x->found.d = (dlp_part_desc){.manifest_id = d->id,
                                  .queue_size = d->queue_size,
                                  .max_items = d->expand ? d->max_out : 1,
-                                 .uneven = d->uneven};
+                                 .steps_per_epoch = d->steps_per_epoch,
+                                 .uneven = d->uneven,
+                                 .agree = d->agree,
+                                 .agree_user = d->agree_user};
     x->found.most_items = x->found.d.max_items;
     x->found.least_items = 1;
     x->found.plan.streams = d->streams ? d->streams : 1;
-    x->found.plan.steps = d->steps_per_epoch;
     x->found.plan.most = x->found.most_items;
     x->found.plan.window = d->window;
     x->found.plan.shuffle_items = d->shuffle_items != 0;
+    if ((rc = dlpi_found_take_ends(p, st)) != DLP_OK) return rc;
+    if (d->n_fields > 0) memcpy(st->fields, d->fields, d->n_fields * sizeof *st->fields);
     return dlpi_keep_names(p, st, d->n_fields);
 }
 
@@ -104,9 +178,15 @@ static int dlpi_expand_adopt(dlp_pipe *p, dlpi_stage *st, dlp_item_fn copy) {
 
 /* The fields of the items are the stage's own, if it has any. */
 static int dlpi_expand_fields(dlp_pipe *p, dlpi_stage *st) {
-    const dlpi_expand *x = st->self;
+    dlpi_expand *x = st->self;
     dlpi_stage *fetch = p->fetch;
     int rc = dlpi_expand_adopt(p, st, dlpi_expand_copy);
+    if (rc == DLP_OK && fetch->ops != &x->copies) {
+        x->copies = *fetch->ops;
+        x->copies.step = dlpi_expand_copy_step;
+        x->copies.run = dlpi_expand_copy_rows;
+        fetch->ops = &x->copies;
+    }
     if (rc != DLP_OK || x->d.n_fields == 0) return rc;
     memcpy(fetch->field_names, st->field_names, sizeof fetch->field_names);
     memcpy(fetch->fields, st->fields, sizeof fetch->fields);
@@ -133,6 +213,18 @@ static int dlpi_expand_inputs(dlp_pipe *p, int (*fields)(dlp_pipe *p, dlpi_stage
 
 static int dlpi_expand_sizes(dlp_pipe *p) { return dlpi_expand_inputs(p, dlpi_expand_fields); }
 
+/* How many inputs a cell has at most. Where the desc says how many cells there are, they are those
+   of an input each; items in another order have one for each cell. */
+static uint32_t dlpi_expand_run(const dlp_pipe *p, const dlpi_expand *x) {
+    const dlpi_found *q = &x->found;
+    uint64_t most = DLPI_EXPAND_RUN_BYTES / x->one_bytes;
+    uint64_t all = dlpi_times(dlpi_found_rows_needed(p, q) + 1, q->cursors.n);
+    uint64_t fit = DLPI_EXPAND_CELLS_BYTES / dlpi_times(all, x->one_bytes);
+    if (DLPI_DEBUG || x->d.queue_size > 0 || dlpi_found_shuffled(q)) return 1;
+    if (most > fit) most = fit;
+    return most > DLPI_INPUT_RUN ? DLPI_INPUT_RUN : most > 1 ? (uint32_t)most : 1;
+}
+
 static int dlpi_expand_check(dlp_pipe *p, dlpi_stage *st) {
     dlpi_expand *x = st->self;
     int rc = dlpi_fields_init(p, st->name, &x->in, x->input.fields, x->input.n_fields, false);
@@ -140,9 +232,11 @@ static int dlpi_expand_check(dlp_pipe *p, dlpi_stage *st) {
     x->out = p->items;
     x->in_bytes = dlpi_expand_places(&x->in, x->in_at);
     x->out_bytes = dlpi_expand_places(&x->out, x->out_at);
-    x->found.d.max_part_bytes =
-        dlpi_sum(dlpi_times(x->found.most_items, x->out_bytes), x->d.expand ? x->in_bytes : 0);
-    if (x->found.d.max_part_bytes > DLPI_CELL_MAX)
+    x->one_bytes = dlpi_times(x->found.most_items, x->out_bytes);
+    x->found.most_run = dlpi_expand_run(p, x);
+    x->input_at = dlpi_round_up(dlpi_times(x->found.most_run, x->one_bytes), 64);
+    x->found.d.max_part_bytes = dlpi_sum(x->input_at, x->d.expand ? x->in_bytes : 0);
+    if (x->one_bytes > DLPI_CELL_MAX || x->found.d.max_part_bytes > DLPI_CELL_MAX)
         return dlpi_bad(p, st->name, "max_out", "at most 2^46 bytes of items", x->d.max_out);
     return dlpi_found_check(p, st);
 }
@@ -152,8 +246,8 @@ static int dlpi_expand_check(dlp_pipe *p, dlpi_stage *st) {
 typedef struct dlpi_making { /* what expand calls have in common */
     dlp_expand x;            /* first: what the callback sees */
     const dlpi_expand *by;
-    uint8_t *cell;
-    bool above; /* more than max_out were asked for */
+    uint8_t *cell, *input; /* places of its items, and of itself */
+    bool above;            /* more than max_out were asked for */
     dlp_item item;
     void *data[DLP_MAX_FIELDS];
 } dlpi_making;
@@ -185,8 +279,9 @@ static int dlpi_expand_make(dlpi_worker *w, dlpi_making *m, dlp_item *in, uint64
     const dlpi_expand *x = m->by;
     void *data[DLP_MAX_FIELDS];
     int rc = 0;
-    dlpi_expand_item(in, m->cell + x->found.most_items * x->out_bytes, &x->in, x->in_at, data,
-                     !x->input.writes_all_bytes);
+    m->x = (dlp_expand){.item = in, .call = &w->note};
+    m->above = false;
+    dlpi_expand_item(in, m->input, &x->in, x->in_at, data, !x->input.writes_all_bytes);
     if (x->input.fetch != NULL) rc = x->input.fetch(x->input.user, in);
     if (rc == 0) rc = dlpi_expand_lengths(w, &x->in, in->length);
     if (rc == 0) rc = x->d.expand(x->d.user, &m->x);
@@ -204,7 +299,7 @@ static int dlpi_expand_make(dlpi_worker *w, dlpi_making *m, dlp_item *in, uint64
 static dlp_item dlpi_expand_in(dlpi_worker *w, const dlpi_input *cell) {
     return (dlp_item){.index = cell->index,
                       .epoch = cell->epoch,
-                      .position = cell->first,
+                      .position = cell->first + cell->index,
                       .attempt = dlpi_rec_tries(cell->rec),
                       .worker = (uint32_t)w->id,
                       .worker_state = w->state,
@@ -212,22 +307,32 @@ static dlp_item dlpi_expand_in(dlpi_worker *w, const dlpi_input *cell) {
                       .call = &w->note};
 }
 
+/* Have the input of a filter written: it is the item. */
+static int dlpi_expand_filter(dlpi_worker *w, const dlpi_expand *x, dlp_item *in, uint8_t *to) {
+    void *data[DLP_MAX_FIELDS];
+    int rc;
+    dlpi_expand_item(in, to, &x->in, x->in_at, data, !x->input.writes_all_bytes);
+    rc = x->input.fetch(x->input.user, in);
+    return rc == 0 ? dlpi_expand_lengths(w, &x->in, in->length) : rc;
+}
+
 /* One try. Returns 0, or what is wrong. */
 static int dlpi_expand_load(dlpi_worker *w, uint32_t c) {
     const dlpi_expand *x = w->p->source_stage->self;
     dlpi_input *cell = dlpi_input_at(w->p, c);
+    uint8_t *to = dlpi_input_bytes(w->p, c);
     dlp_item in = dlpi_expand_in(w, cell);
-    dlpi_making m = {.x = {.item = &in, .call = &w->note}, .by = x};
+    dlpi_making m;
     uint64_t items = 1;
     int rc = dlpi_call_verdict(w, cell->killed_by, cell->rec);
     if (rc != 0) return rc;
-    m.cell = dlpi_input_bytes(w->p, c);
     if (x->d.expand != NULL) {
+        m.by = x;
+        m.cell = to + cell->made * x->one_bytes;
+        m.input = to + x->input_at;
         rc = dlpi_expand_make(w, &m, &in, &items);
     } else {
-        dlpi_expand_item(&in, m.cell, &x->in, x->in_at, m.data, !x->input.writes_all_bytes);
-        rc = x->input.fetch(x->input.user, &in);
-        if (rc == 0) rc = dlpi_expand_lengths(w, &x->in, in.length);
+        rc = dlpi_expand_filter(w, x, &in, to + cell->made * x->one_bytes);
     }
     if (rc == DLP_SKIP) rc = 0, items = 0;
     rc = dlpi_guard_input(w, c, x->found.d.max_part_bytes, dlpi_item_returned(w, rc));
@@ -239,7 +344,11 @@ static int dlpi_expand_load(dlpi_worker *w, uint32_t c) {
 
 static const dlpi_source_ops dlpi_expand_source = {
     .sizes = dlpi_expand_sizes,
-    DLPI_FOUND_SOURCE,
+    DLPI_FOUND_BATCHES,
+    .slot_bytes = dlpi_found_slot_bytes,
+    .row_bytes = sizeof(dlp_part),
+    .row = dlpi_expand_row,
+    .config = dlpi_found_config,
     .params = "streams, steps_per_epoch, max_out, id, window",
     .input = "input",
     .load = dlpi_expand_load,

@@ -11,10 +11,8 @@ static int dlpi_found_bounds(dlp_pipe *p, const dlpi_stage *st, const dlp_part_d
         {DLPI_AT(dlp_part_desc, streams), 0, 1 << 16, "0..2^16, a divisor of batch_size"},
         {DLPI_AT(dlp_part_desc, shuffle_parts), 0, 1, "0 or 1"},
         {DLPI_AT(dlp_part_desc, shuffle_items), 0, 1, "0 or 1"},
-        {DLPI_AT(dlp_part_desc, uneven), 0, 1, "0 or 1"},
         {DLPI_AT(dlp_part_desc, max_items), 1, INT64_C(1) << 31, "1..2^31"},
         {DLPI_AT(dlp_part_desc, min_items), 0, INT64_C(1) << 31, "0..max_items"},
-        {DLPI_AT(dlp_part_desc, steps_per_epoch), 0, INT64_C(1) << 40, "0..2^40"},
         {DLPI_AT(dlp_part_desc, window), 0, DLPI_FOUND_WINDOW, "0..2^24"},
     };
     dlpi_check_bounds(p, st->name, d, DLPI_ROWS(bounds));
@@ -35,12 +33,11 @@ static int dlpi_found_take(dlp_pipe *p, dlpi_stage *st, const dlp_part_desc *d) 
     q->least_items = d->min_items ? d->min_items : 1;
     q->plan.n_inputs = d->n_parts;
     q->plan.streams = d->streams ? d->streams : 1;
-    q->plan.steps = d->steps_per_epoch;
     q->plan.most = d->max_items;
     q->plan.window = d->window;
     q->plan.shuffle_inputs = d->shuffle_parts != 0;
     q->plan.shuffle_items = d->shuffle_items != 0;
-    return DLP_OK;
+    return dlpi_found_take_ends(p, st);
 }
 
 static int dlpi_found_sizes(dlp_pipe *p) {

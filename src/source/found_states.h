@@ -1,6 +1,6 @@
 /* needs: parts */
 #pragma once
-#include "stages/found.h"
+#include "source/found_agree.h"
 /* What sources of items that nobody has counted have in common beside their batches. */
 
 /* ---- states ---- */
@@ -79,7 +79,8 @@ static bool dlpi_found_seen(const dlpi_words *words, dlpi_seen *s, int32_t stage
 #define DLPI_FOUND_BATCHES \
     .rows = dlpi_found_rows, .ready = dlpi_found_ready, .fill = dlpi_found_fill, \
     .ahead = dlpi_found_ahead, .seek = dlpi_found_seek, .item = dlpi_found_item, \
-    .state = dlpi_found_state, .no_state_at = true, .never_saved = dlpi_found_never_saved
+    .state = dlpi_found_state, .agreed = dlpi_found_agreed, .no_state_at = true, \
+    .never_saved = dlpi_found_never_saved
 
 /* ... and those whose rows are items. */
 #define DLPI_FOUND_SOURCE \

@@ -12,10 +12,8 @@ static int dlpi_pack_bounds(dlp_pipe *p, const dlpi_stage *st, const dlp_pack_de
         {DLPI_AT(dlp_pack_desc, longer), 0, DLP_PACK_LONGER_ERROR, "DLP_PACK_LONGER_*"},
         {DLPI_AT(dlp_pack_desc, max_segments), 0, 4096, "0..4096"},
         {DLPI_AT(dlp_pack_desc, positions), 0, 1, "0 or 1"},
-        {DLPI_AT(dlp_pack_desc, uneven), 0, 1, "0 or 1"},
         {DLPI_AT(dlp_pack_desc, queue_size), 0, DLPI_FOUND_CELLS, "0..65536"},
         {DLPI_AT(dlp_pack_desc, streams), 0, 1 << 16, "0..2^16, a divisor of batch_size"},
-        {DLPI_AT(dlp_pack_desc, steps_per_epoch), 0, INT64_C(1) << 40, "0..2^40"},
     };
     int rc = dlpi_check_bounds(p, st->name, d, DLPI_ROWS(bounds));
     if (rc == DLP_OK && d->overlap >= d->tokens)
@@ -38,12 +36,16 @@ static int dlpi_pack_take(dlp_pipe *p, dlpi_stage *st, const dlp_pack_desc *d) {
     if (rc != DLP_OK) return rc;
     k->d = *d;
     if (d->rule == DLP_PACK_FIT && d->window == 0) k->d.window = 256;
-    q->d = (dlp_part_desc){.manifest_id = d->id, .queue_size = d->queue_size, .uneven = d->uneven};
+    q->d = (dlp_part_desc){.manifest_id = d->id,
+                           .queue_size = d->queue_size,
+                           .steps_per_epoch = d->steps_per_epoch,
+                           .uneven = d->uneven,
+                           .agree = d->agree,
+                           .agree_user = d->agree_user};
     q->least_items = 1;
     q->counts_bytes = sizeof(dlpi_found_counts) + DLPI_PACK_WORDS * 8;
     q->plan.streams = d->streams ? d->streams : 1;
-    q->plan.steps = d->steps_per_epoch;
-    return DLP_OK;
+    return dlpi_found_take_ends(p, st);
 }
 
 /* ---- fields ---- */

@@ -2,6 +2,7 @@
 #pragma once
 #include "api/found.h"
 #include "order/found.h"
+#include "order/found_lists.h"
 #include "core/inputs.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-found      INPUTS WHOSE ITEMS NOBODY HAS COUNTED
@@ -28,6 +29,12 @@
    since so many with rows hold all that is asked for (dlpi_found_check); then it is given another
    one. Empty inputs leave the list and take nothing from this.
 
+   Cheap inputs come in runs: a cell has up to 32 of them, one behind the other, as long as they
+   take 8 us together. That is no part of the order: counts are taken, rows given and cursors kept
+   input by input. The argument above is about cells, and a cell that has rows has an input that
+   has. Where an input of a run is left out, the run goes on behind it, in the same cell; where it
+   is an error, the cell ends with it, and what is behind is asked for again.
+
    With windows a stream's items are cut every `window`, and each of these stretches is permuted,
    keyed by what went before it. A row of it is known once all its items are, or the stream is out
    or, with steps, has enough for the epoch's rest. Its inputs stay listed until all its items are
@@ -39,86 +46,6 @@
    holds all its inputs is out, though they be fewer. Nothing waits for a window but its own
    stream's rows, and nothing that a window holds is waited for by another stream. */
 
-#define DLPI_FOUND_NONE UINT32_MAX
-#define DLPI_FOUND_CELLS (1 << 16) /* at most */
-#define DLPI_FOUND_WINDOW (1 << 24)
-
-typedef struct dlpi_found_cell { /* what the scheduler knows of a cell */
-    uint64_t epoch, ordinal, ticket;
-    uint64_t n, taken; /* known: items, and those before the first row, or window, that is left */
-    uint64_t used;     /* batch scheduled last that has rows of it, + 1 */
-    uint32_t next;     /* of its stream; not listed: that may be free, or waits to be, behind it */
-    bool listed;
-    bool failed; /* an error of the batch that has its one row */
-} dlpi_found_cell;
-
-typedef struct dlpi_found_stream {
-    uint32_t head, tail, cells; /* its list, and how many are in it */
-    uint32_t last_known, known; /* the last that is known, the first that is not */
-    uint64_t epoch, next;       /* whose input is asked for next */
-    uint64_t rows;              /* known behind `at` */
-    uint64_t empty;             /* inputs known last, one after the other, that had none */
-    dlpi_cursor at;             /* behind the last row given, or where the present window begins,
-                                   with what is given of it: of its items known at the place */
-    uint64_t given;             /* rows in this epoch */
-    uint64_t length, check;     /* of the window that is open; length 0: none is */
-} dlpi_found_stream;
-
-/* What observers see of it; scheduler. */
-typedef struct dlpi_found_counts {
-    uint64_t inputs, items, empty, window;
-} dlpi_found_counts;
-
-/* What a search for free cells depends on. */
-typedef struct dlpi_found_place {
-    uint64_t epoch, published, left, loads;
-} dlpi_found_place;
-
-typedef struct dlpi_found_row {
-    uint32_t cell, number; /* of the item in its input */
-} dlpi_found_row;
-
-struct dlpi_found;
-
-/* What rows are, where they are not the items themselves. Of stream i: */
-typedef struct dlpi_found_rule {
-    void (*begin)(struct dlpi_found *q, uint32_t i);
-    uint64_t (*taken)(uint64_t n, uint64_t used); /* of the n items of the input that a cursor
-                                                     names: how many are given; NULL: used */
-    uint64_t (*learned)(struct dlpi_found *q, uint32_t i, uint32_t c); /* cell c is the last known:
-                                                                    rows that now are known, too */
-    uint64_t (*more)(dlp_pipe *p, uint32_t i, bool out); /* all that is there is learned, and is
-                                                            all that there is: rows, as above */
-    void (*give)(dlp_pipe *p, uint32_t i, uint32_t s, uint32_t r); /* its next row is row r */
-} dlpi_found_rule;
-
-/* What the stage keeps. */
-typedef struct dlpi_found {
-    dlp_part_desc d;
-    const dlpi_found_rule *rule;      /* NULL: a row is an item */
-    uint64_t counts_bytes;            /* of counts, with what a rule has behind them */
-    uint64_t most_items, least_items; /* of an input that has any */
-    uint32_t n_cells;
-    uint8_t pad[DLPI_LINE]; /* part workers read what is above; below is the scheduler's */
-    dlpi_found_plan plan;
-    dlpi_cursors cursors;
-    uint32_t each; /* rows of a stream in a batch */
-    bool begun;
-    int rc; /* what is wrong with the epoch that was begun */
-    uint64_t epoch;
-    uint64_t tickets, left;
-    uint32_t free, free_last;   /* lists of cells: free, */
-    uint32_t waits, waits_last; /* and to be free by and by */
-    dlpi_found_counts *counts;
-    dlpi_found_cell *use;           /* [n_cells] */
-    dlp_permutation *items;         /* [n_cells] the order of items in each, where it has one */
-    dlpi_found_stream *streams;     /* [cursors.n] those of this rank */
-    dlp_permutation *window_orders; /* [cursors.n] of the windows that are open, */
-    dlpi_found_row *window_rows;    /* [cursors.n][window] and what lies in them */
-    bool stuck;                     /* no cell was free, when all was at: */
-    dlpi_found_place stuck_at;
-} dlpi_found;
-
 static inline dlpi_found *dlpi_found_of(const dlp_pipe *p) { return p->source_stage->self; }
 
 static inline dlpi_found_row *dlpi_found_rows_of(const dlp_pipe *p, uint32_t s) {
@@ -127,6 +54,20 @@ static inline dlpi_found_row *dlpi_found_rows_of(const dlp_pipe *p, uint32_t s) 
 }
 
 /* ---- what the desc may say, and what follows ---- */
+
+/* What descs, of which this is a copy, say of an epoch's end. */
+static int dlpi_found_take_ends(dlp_pipe *p, dlpi_stage *st) {
+    dlpi_found *q = st->self;
+    const int64_t steps = q->d.steps_per_epoch;
+    q->plan.steps = steps == DLP_FOREVER ? DLPI_FOUND_ENDLESS : (uint64_t)steps;
+    if (steps != DLP_FOREVER)
+        dlpi_within(p, st->name, "steps_per_epoch", steps, 0, INT64_C(1) << 40,
+                    "0..2^40, or DLP_FOREVER");
+    dlpi_within(p, st->name, "uneven", q->d.uneven, 0, 1, "0 or 1");
+    if (q->d.agree != NULL && (steps != 0 || q->d.uneven))
+        dlpi_bad(p, st->name, "agree", "NULL with steps_per_epoch, or uneven", 1);
+    return p->err.code;
+}
 
 /* What has no meaning where counts are not known in advance. */
 static int dlpi_found_refuses(dlp_pipe *p) {
@@ -143,6 +84,14 @@ static int dlpi_found_refuses(dlp_pipe *p) {
     if (p->d.unordered)
         return dlpi_bad(p, "", "unordered", "0 with parts of unknown count", p->d.unordered);
     return DLP_OK;
+}
+
+/* Can ranks agree on ends? */
+static int dlpi_found_may_agree(dlp_pipe *p) {
+    dlpi_found *q = dlpi_found_of(p);
+    q->agreed.asks = p->world > 1;
+    return dlpi_within(p, p->batcher->name, "last", p->last, DLP_LAST_DROP, DLP_LAST_DROP,
+                       "DLP_LAST_DROP with agree");
 }
 
 /* Streams, ranks, rows. */
@@ -162,12 +111,13 @@ static int dlpi_found_fit(dlp_pipe *p) {
                            "streams %" PRIu64 " can't be divided by world_size %" PRIu32
                            ": a rank reads whole streams",
                            c, p->world);
-    if (p->world > 1 && q->plan.steps == 0 && !q->d.uneven)
+    if (p->world > 1 && q->plan.steps == 0 && !q->d.uneven && q->d.agree == NULL)
         return dlpi_refuse(p, DLP_ERR_ARG, name, "steps_per_epoch",
                            "steps_per_epoch is 0, and of %" PRIu32 " ranks none knows how many "
-                           "items the others have: give steps_per_epoch, or uneven = 1, with which "
-                           "each rank ends by itself",
+                           "items the others have: give steps_per_epoch, or agree, by which they "
+                           "ask each other, or uneven = 1, with which each rank ends by itself",
                            p->world);
+    if (q->d.agree != NULL) return dlpi_found_may_agree(p);
     return DLP_OK;
 }
 
@@ -191,7 +141,11 @@ static int dlpi_found_lengths(dlp_pipe *p) {
     q->cursors.ordinal_bits = dlpi_found_ordinal_bits(&q->plan);
     q->cursors.used_bits = dlpi_bits_of(q->most_items);
     q->cursors.place_bits = q->plan.window ? dlpi_bits_of(q->plan.window - 1) : 0;
-    if (q->plan.steps) return dlpi_epoch_of(p, q->plan.steps * p->global_batch);
+    if (q->plan.steps) {
+        rc = dlpi_epoch_of(p, q->plan.steps * p->global_batch);
+        if (q->plan.steps == DLPI_FOUND_ENDLESS) p->batches_per_epoch = (uint64_t)DLP_FOREVER;
+        return rc;
+    }
     p->samples = DLPI_MAX_ITEMS; /* nobody knows the epoch's length */
     p->batches_per_epoch = UINT64_MAX;
     return DLP_OK;
@@ -225,7 +179,12 @@ static uint64_t dlpi_found_more(const dlpi_found *q, const dlpi_stage *st) {
 static int dlpi_found_cells(dlp_pipe *p, dlpi_stage *st, uint64_t need, const char *because) {
     dlpi_found *q = st->self;
     uint64_t all = dlpi_times(need, q->cursors.n);
+    q->need = (uint32_t)(need < DLPI_FOUND_CELLS ? need : DLPI_FOUND_CELLS);
+    if (q->most_run == 0) q->most_run = 1;
     uint32_t fit = dlpi_cursors_fit(&q->cursors, DLP_SAMPLER_STATE_BYTES);
+    if (p->sharing != NULL && q->d.agree != NULL)
+        return dlpi_refuse(p, DLP_ERR_UNSUPPORTED, "", "shm.share",
+                           "subscribers don't see ends that ranks agree on: share is 0 with agree");
     if (q->cursors.n > fit)
         return dlpi_refuse(p, DLP_ERR_ARG, st->name, "streams",
                            "this rank reads %" PRIu32 " streams, a state has room for %" PRIu32
@@ -267,8 +226,8 @@ static void dlpi_found_layout(dlp_pipe *p, dlpi_stage *st) {
     dlpi_inputs_layout(p, st, q->n_cells);
     dlpi_area_add(p, DLPI_REC_OWN + st->id, NULL,
                   q->counts_bytes ? q->counts_bytes : sizeof(dlpi_found_counts), 1, DLPI_LINE);
-    dlpi_area_add(p, DLPI_REC_SOURCE, "part cells: records", sizeof(dlpi_input), q->n_cells,
-                  DLPI_LINE);
+    dlpi_area_add(p, DLPI_REC_SOURCE, "part cells: records", dlpi_input_record(q->most_run),
+                  q->n_cells, DLPI_LINE);
     dlpi_area_add(p, DLPI_REC_SOURCE_CELLS, q->plan.window ? "part cells, windows" : "part cells",
                   dlpi_sum(stride, DLPI_INPUT_GUARD), q->n_cells, 4096);
 }
@@ -294,66 +253,13 @@ static void dlpi_found_live(dlp_pipe *p, dlpi_stage *st) {
         q->streams[i].head = q->streams[i].tail = DLPI_FOUND_NONE;
     q->counts = dlpi_area_at(p, DLPI_REC_OWN + st->id, 0);
     q->counts->window = q->plan.window;
+    q->run = 1;
     q->waits = q->waits_last = DLPI_FOUND_NONE;
     q->free = 0; /* all, in their order */
     q->free_last = q->n_cells - 1;
     for (uint32_t c = 0; c < q->n_cells; c++)
         q->use[c].next = c + 1 < q->n_cells ? c + 1 : DLPI_FOUND_NONE;
     if (DLPI_DEBUG) dlpi_inputs_paint(p, q->d.max_part_bytes);
-}
-
-/* ---- the lists of the streams ---- */
-
-/* To the end of a list. */
-static void dlpi_found_append(dlpi_found *q, uint32_t *first, uint32_t *last, uint32_t c) {
-    if (*first == DLPI_FOUND_NONE)
-        *first = c;
-    else
-        q->use[*last].next = c;
-    *last = c;
-}
-
-/* Cell c is on no stream's list any more. One of which no batch has rows, and that is loaded, is
-   free; others will be. */
-static void dlpi_found_unlist(dlpi_found *q, uint32_t c, bool loaded) {
-    dlpi_found_cell *u = &q->use[c];
-    u->listed = false;
-    u->next = DLPI_FOUND_NONE;
-    if (loaded && u->used <= q->left)
-        dlpi_found_append(q, &q->free, &q->free_last, c);
-    else
-        dlpi_found_append(q, &q->waits, &q->waits_last, c);
-}
-
-/* The first cell of a stream is not needed any more. */
-static void dlpi_found_drop(dlpi_found *q, dlpi_found_stream *x) {
-    uint32_t c = x->head;
-    if (x->last_known == c) x->last_known = DLPI_FOUND_NONE;
-    x->head = q->use[c].next;
-    x->cells--;
-    if (x->head == DLPI_FOUND_NONE) x->tail = DLPI_FOUND_NONE;
-    dlpi_found_unlist(q, c, false);
-}
-
-/* All streams begin with this epoch, with what they have of it. */
-static void dlpi_found_begin(dlpi_found *q, uint64_t epoch) {
-    q->epoch = epoch;
-    q->begun = true;
-    q->rc = DLP_OK;
-    q->stuck = false;
-    for (uint32_t i = 0; i < q->cursors.n; i++) {
-        dlpi_found_stream *x = &q->streams[i];
-        while (x->head != DLPI_FOUND_NONE && q->use[x->head].epoch != epoch) dlpi_found_drop(q, x);
-        x->known = x->head;
-        x->last_known = DLPI_FOUND_NONE;
-        x->rows = x->empty = x->given = x->length = 0;
-        x->at = (dlpi_cursor){0, 0, 0, 0};
-        if (x->head == DLPI_FOUND_NONE || x->epoch < epoch) {
-            x->epoch = epoch;
-            x->next = 0;
-        }
-        if (q->rule) q->rule->begin(q, i);
-    }
 }
 
 /* Nothing can follow, whatever is asked for: an error of the epoch. */
@@ -390,63 +296,103 @@ static uint64_t dlpi_found_failed(dlp_pipe *p, dlpi_found_cell *u, dlpi_input *c
     return 0;
 }
 
-/* Take cell c, the first of stream i that was not known, off the list: nothing of it is left. */
-static void dlpi_found_pass(dlpi_found *q, dlpi_found_stream *x, uint32_t c) {
-    x->cells--;
-    if (x->last_known == DLPI_FOUND_NONE)
-        x->head = q->use[c].next;
-    else
-        q->use[x->last_known].next = q->use[c].next;
-    if (x->tail == c) x->tail = x->last_known;
-    dlpi_found_unlist(q, c, true);
-}
-
 /* Have inputs items in another order than load's? */
 static inline bool dlpi_found_shuffled(const dlpi_found *q) {
     return q->plan.shuffle_items && q->most_items > 1;
 }
 
-static void dlpi_found_count(dlpi_found_counts *c, uint64_t items) {
-    dlpi_bump(&c->inputs, 1);
-    dlpi_bump(&c->items, items);
-    dlpi_bump(&c->empty, items == 0);
+/* The run of cell c, whose word is FAILED, goes on behind the input that failed. */
+static void dlpi_found_reopen(dlp_pipe *p, uint32_t c) {
+    dlpi_input *cell = dlpi_input_at(p, c);
+    cell->rec = 0;
+    cell->made++;
+    DLPI_STORE_RLX(&cell->due_ns, UINT64_C(0)); /* ordered by state */
+    dlpi_input_offer(p, c, dlpi_found_of(p)->use[c].ticket);
+    dlpi_wake_for(p, p->source_stage, 1);
 }
 
-/* Take the count of the first input of stream i that was not known. */
-static int dlpi_found_learn_one(dlp_pipe *p, uint32_t i, bool loaded) {
+/* Take the count of input k of cell c, which is the first of stream i that was not known; false:
+   that can't be. */
+static bool dlpi_found_learn_one(dlp_pipe *p, uint32_t i, uint32_t c, uint32_t k, bool loaded) {
     dlpi_found *q = dlpi_found_of(p);
     dlpi_found_stream *x = &q->streams[i];
-    uint32_t c = x->known;
     dlpi_found_cell *u = &q->use[c];
-    dlpi_input *cell = dlpi_input_at(p, c);
-    uint64_t s = q->cursors.first + i;
-    u->n = loaded ? cell->items : dlpi_found_failed(p, u, cell);
-    u->taken = u->ordinal == x->at.ordinal ? x->at.used : 0;
+    dlpi_input_one *one = &dlpi_input_ones(dlpi_input_at(p, c))[k];
+    uint64_t items = loaded ? one->items : dlpi_found_failed(p, u, dlpi_input_at(p, c));
+    uint64_t used = 0, s = q->cursors.first + i;
+    if (u->ordinal + k == x->at.ordinal) used = x->at.used;
     if (q->rule && q->rule->taken)
-        u->taken = q->rule->taken(u->n, u->taken);
+        used = q->rule->taken(items, used);
     else if (u->failed)
-        u->n += u->taken;
-    if (u->n < u->taken)
-        return dlpi_found_fail(p, DLP_ERR_RESUME,
-                               "%s %" PRIu64 " has %" PRIu64 " items, the state says that %" PRIu64
-                               " of them were given: it is not the %s it was",
-                               p->source->input, cell->index, u->n, u->taken, p->source->input);
-    dlpi_found_count(q->counts, u->failed ? 0 : u->n);
-    x->empty = u->n == 0 ? x->empty + 1 : 0;
+        items += used;
+    if (items < used) {
+        dlpi_found_fail(p, DLP_ERR_RESUME,
+                        "%s %" PRIu64 " has %" PRIu64 " items, the state says that %" PRIu64
+                        " of them were given: it is not the %s it was",
+                        p->source->input, one->index, items, used, p->source->input);
+        return false;
+    }
+    if (!loaded) one->items = items;
+    if (used > 0) u->input = k, u->from = used;
+    u->n += items;
+    u->taken += used;
+    x->empty = items == 0 ? x->empty + 1 : 0;
+    if (items > 0 || q->plan.steps == 0 || x->empty < dlpi_found_empty(&q->plan, s)) return true;
+    dlpi_found_fail(p, DLP_ERR_CALLBACK,
+                    "steps_per_epoch wants more, but the last %" PRIu64 " parts of stream %" PRIu64
+                    " had no item",
+                    x->empty, s);
+    return false;
+}
+
+/* Statistics of the inputs of cell c from the k-th on that are known, with so many items. */
+static void dlpi_found_count(dlp_pipe *p, uint32_t c, uint32_t k, uint64_t items) {
+    const dlpi_found *q = dlpi_found_of(p);
+    const dlpi_found_cell *u = &q->use[c];
+    const dlpi_input_one *one = dlpi_input_ones(dlpi_input_at(p, c));
+    uint64_t empty = 0;
+    dlpi_bump(&q->counts->inputs, u->learned - k);
+    dlpi_bump(&q->counts->items, u->failed ? items - one[u->learned - 1].items : items);
+    for (; k < u->learned; k++) empty += one[k].items == 0;
+    dlpi_bump(&q->counts->empty, empty + u->failed);
+}
+
+/* Cell c of stream i is loaded as far as it can be: is that all of it, and is anything left? */
+static void dlpi_found_learned(dlp_pipe *p, uint32_t i, uint32_t c) {
+    dlpi_found *q = dlpi_found_of(p);
+    dlpi_found_stream *x = &q->streams[i];
+    dlpi_found_cell *u = &q->use[c];
+    if (u->failed) dlpi_found_end_run(q, i, c, u->learned - 1);
+    if (u->learned < u->run) {
+        dlpi_found_reopen(p, c);
+        return;
+    }
     x->known = u->next;
     if (u->n > u->taken)
         x->last_known = c;
     else
         dlpi_found_pass(q, x, c);
-    x->rows += q->rule && u->n > u->taken ? q->rule->learned(q, i, c) : u->n - u->taken;
-    if (dlpi_found_shuffled(q) && u->n > 0)
+}
+
+/* Take the counts of the first cell of stream i that was not known. */
+static int dlpi_found_learn_cell(dlp_pipe *p, uint32_t i, bool loaded) {
+    dlpi_found *q = dlpi_found_of(p);
+    dlpi_found_stream *x = &q->streams[i];
+    const uint32_t c = x->known;
+    dlpi_found_cell *u = &q->use[c];
+    const dlpi_input *cell = dlpi_input_at(p, c);
+    const uint64_t n = u->n, left = u->n - u->taken, s = q->cursors.first + i;
+    const uint32_t first = u->learned, made = loaded ? u->run : cell->made;
+    while (u->learned < made)
+        if (!dlpi_found_learn_one(p, i, c, u->learned++, true)) return q->rc;
+    if (!loaded && !dlpi_found_learn_one(p, i, c, u->learned++, false)) return q->rc;
+    dlpi_found_count(p, c, first, u->n - n);
+    dlpi_found_learned(p, i, c);
+    x->rows += q->rule && u->n > u->taken ? q->rule->learned(q, i, c) : u->n - u->taken - left;
+    if (dlpi_found_shuffled(q) && u->n > 0) /* one input */
         dlpi_found_items(&q->plan, &q->items[c], u->epoch, cell->index,
                          u->ordinal / dlpi_found_inputs(&q->plan, s), u->n);
-    if (q->plan.steps == 0 || x->empty < dlpi_found_empty(&q->plan, s)) return DLP_OK;
-    return dlpi_found_fail(p, DLP_ERR_CALLBACK,
-                           "steps_per_epoch wants more, but the last %" PRIu64
-                           " parts of stream %" PRIu64 " had no item",
-                           x->empty, s);
+    return DLP_OK;
 }
 
 /* Are all inputs of the stream known? */
@@ -472,20 +418,48 @@ static inline uint64_t dlpi_found_rows_left(const dlpi_found *q, const dlpi_foun
     return whole > x->at.place ? whole - x->at.place : 0;
 }
 
+/* k items more of cell c are used. Afterwards u->input is that of the last. */
+static void dlpi_found_advance(dlp_pipe *p, uint32_t c, uint64_t k) {
+    dlpi_found_cell *u = &dlpi_found_of(p)->use[c];
+    const dlpi_input_one *one = dlpi_input_ones(dlpi_input_at(p, c));
+    u->taken += k;
+    while (k > one[u->input].items - u->from) {
+        k -= one[u->input++].items - u->from;
+        u->from = 0;
+    }
+    u->from += k;
+}
+
+/* Of the n next items of cell c, what they are; returns h with the inputs that they are of. */
+static uint64_t dlpi_found_gather_cell(dlp_pipe *p, uint32_t c, uint64_t n, dlpi_found_row *row,
+                                       uint64_t h) {
+    const dlpi_found *q = dlpi_found_of(p);
+    const dlpi_found_cell *u = &q->use[c];
+    const dlpi_input_one *one = dlpi_input_ones(dlpi_input_at(p, c));
+    uint64_t from = u->from;
+    for (uint32_t i = u->input; n > 0; i++, from = 0) {
+        uint64_t k = one[i].items - from < n ? one[i].items - from : n;
+        if (k == 0) continue;
+        h = dlpi_absorb(dlpi_absorb(h, u->ordinal + i), k);
+        for (uint64_t j = from; j < from + k; j++, row++) {
+            uint64_t at = dlpi_found_shuffled(q) ? dlp_permutation_at(&q->items[c], j) : j;
+            *row = (dlpi_found_row){c, (uint32_t)(i * q->most_items + at)};
+        }
+        n -= k;
+    }
+    return h;
+}
+
 /* What the n items of the window of stream i are; returns 16 bits that follow from their inputs. */
-static uint64_t dlpi_found_gather(dlpi_found *q, uint32_t i, uint64_t n) {
-    const dlpi_found_stream *x = &q->streams[i];
+static uint64_t dlpi_found_gather(dlp_pipe *p, uint32_t i, uint64_t n) {
+    dlpi_found *q = dlpi_found_of(p);
     dlpi_found_row *row = q->window_rows + i * q->plan.window;
     uint64_t h = 0;
-    for (uint32_t c = x->head; n > 0; c = q->use[c].next) {
+    for (uint32_t c = q->streams[i].head; n > 0; c = q->use[c].next) {
         const dlpi_found_cell *u = &q->use[c];
         uint64_t k = u->n - u->taken < n ? u->n - u->taken : n;
-        h = dlpi_absorb(dlpi_absorb(h, u->ordinal), k);
-        for (uint64_t j = u->taken; j < u->taken + k; j++, row++) {
-            row->cell = c;
-            row->number =
-                (uint32_t)(dlpi_found_shuffled(q) ? dlp_permutation_at(&q->items[c], j) : j);
-        }
+        h = dlpi_found_gather_cell(p, c, k, row, h);
+        row += k;
         n -= k;
     }
     return h & 0xffff;
@@ -501,7 +475,7 @@ static void dlpi_found_open(dlp_pipe *p, uint32_t i) {
     n = dlpi_found_whole(q, x);
     if (n == 0 && (x->at.place == 0 || !dlpi_found_out(q, x))) return;
     if (n > q->plan.window) n = q->plan.window;
-    x->check = dlpi_found_gather(q, i, n);
+    x->check = dlpi_found_gather(p, i, n);
     if (x->at.place > 0 && (x->at.place >= n || x->at.check != x->check)) {
         dlpi_found_fail(p, DLP_ERR_RESUME,
                         "the window of stream %" PRIu64 " has items of other inputs than the one "
@@ -514,16 +488,15 @@ static void dlpi_found_open(dlp_pipe *p, uint32_t i) {
 }
 
 /* All items of the window are given: the next one begins behind them. */
-static void dlpi_found_leave_window(dlpi_found *q, dlpi_found_stream *x) {
+static void dlpi_found_leave_window(dlp_pipe *p, dlpi_found_stream *x) {
     uint64_t n = x->length;
     x->rows -= n;
     while (n > 0) {
-        dlpi_found_cell *u = &q->use[x->head];
+        const dlpi_found_cell *u = &dlpi_found_of(p)->use[x->head];
         uint64_t k = u->n - u->taken < n ? u->n - u->taken : n;
-        u->taken += k;
+        dlpi_found_advance(p, x->head, k);
         n -= k;
-        x->at = (dlpi_cursor){u->ordinal, u->taken, 0, 0};
-        if (u->taken == u->n) dlpi_found_drop(q, x);
+        dlpi_found_gone(dlpi_found_of(p), x);
     }
     x->length = 0;
 }
@@ -536,7 +509,7 @@ static int dlpi_found_learn(dlp_pipe *p) {
         while (x->known != DLPI_FOUND_NONE && q->use[x->known].epoch == q->epoch) {
             uint32_t low = dlpi_input_state(p, x->known);
             if (low != DLPI_INPUT_LOADED && low != DLPI_INPUT_FAILED) break;
-            if (dlpi_found_learn_one(p, i, low == DLPI_INPUT_LOADED) != DLP_OK) break;
+            if (dlpi_found_learn_cell(p, i, low == DLPI_INPUT_LOADED) != DLP_OK) break;
         }
         if (q->plan.window && q->rc == DLP_OK) dlpi_found_open(p, i);
         if (q->rule && q->rc == DLP_OK) x->rows += q->rule->more(p, i, dlpi_found_out(q, x));
@@ -580,20 +553,43 @@ static uint32_t dlpi_found_free_cell(dlp_pipe *p) {
     return q->n_cells;
 }
 
-/* Have the next input of stream i loaded into cell c. */
+/* How many inputs a new cell gets, as they cost lately. */
+static void dlpi_found_fit_run(dlp_pipe *p) {
+    dlpi_found *q = dlpi_found_of(p);
+    const dlpi_stage *st = p->source_stage;
+    uint64_t sum = 0, n = 0, most;
+    for (int i = 0; i < st->n_workers; i++) {
+        uint64_t ns = DLPI_LOAD_RLX(&p->workers[st->first_worker + i].block->item_ns); /* a hint */
+        sum += ns;
+        n += ns != 0;
+    }
+    most = n == 0 ? 1 : DLPI_INPUT_RUN_NS / (sum / n);
+    q->run = most > q->most_run ? q->most_run : most > 1 ? (uint32_t)most : 1;
+    q->run_until = q->tickets + (n == 0 ? 1 : DLPI_FOUND_RUNS);
+    q->run_known = n > 0;
+}
+
+/* Inputs of a cell whose first is that one: of one pass. */
+static uint32_t dlpi_found_run(const dlpi_found *q, uint64_t s, uint64_t ordinal) {
+    uint64_t each = dlpi_found_inputs(&q->plan, s), left = each - ordinal % each;
+    return q->run < left ? q->run : (uint32_t)left;
+}
+
+/* Have the next inputs of stream i loaded into cell c. */
 static void dlpi_found_issue(dlp_pipe *p, uint32_t i, uint32_t c) {
     dlpi_found *q = dlpi_found_of(p);
     dlpi_found_stream *x = &q->streams[i];
     dlpi_found_cell *u = &q->use[c];
     dlpi_input *cell = dlpi_input_at(p, c);
     uint64_t s = q->cursors.first + i;
-    u->epoch = x->epoch;
-    u->ordinal = x->next++;
-    u->used = 0;
-    u->next = DLPI_FOUND_NONE;
-    u->listed = true;
-    u->failed = false;
-    u->ticket = ++q->tickets;
+    const uint32_t run = dlpi_found_run(q, s, x->next);
+    *u = (dlpi_found_cell){.epoch = x->epoch,
+                           .ordinal = x->next,
+                           .ticket = ++q->tickets,
+                           .run = run,
+                           .next = DLPI_FOUND_NONE,
+                           .listed = true};
+    x->next += run;
     if (x->tail == DLPI_FOUND_NONE)
         x->head = c;
     else
@@ -605,13 +601,11 @@ static void dlpi_found_issue(dlp_pipe *p, uint32_t i, uint32_t c) {
         x->epoch++;
         x->next = 0;
     }
-    cell->index = dlpi_found_input(&q->plan, u->epoch, s, u->ordinal);
-    cell->first = u->ordinal / dlpi_found_inputs(&q->plan, s) * q->plan.n_inputs + cell->index;
-    cell->items = cell->bytes = 0;
-    cell->epoch = u->epoch;
-    DLPI_STORE_RLX(&cell->used, UINT64_C(0));   /* for observers */
-    DLPI_STORE_RLX(&cell->due_ns, UINT64_C(0)); /* ordered by state */
-    cell->rec = 0;
+    dlpi_input_reset(cell, u->epoch, run);
+    for (uint32_t k = 0; k < run; k++)
+        dlpi_input_ones(cell)[k].index = dlpi_found_input(&q->plan, u->epoch, s, u->ordinal + k);
+    cell->index = dlpi_input_ones(cell)[0].index;
+    cell->first = u->ordinal / dlpi_found_inputs(&q->plan, s) * q->plan.n_inputs;
     dlpi_input_offer(p, c, u->ticket);
 }
 
@@ -624,6 +618,15 @@ static uint32_t dlpi_found_poorest(const dlp_pipe *p) {
             (best == q->cursors.n || q->streams[i].cells < q->streams[best].cells))
             best = i;
     return best;
+}
+
+/* May stream i have one more cell? Until it is known what inputs cost, and so how long their runs
+   are, only as many as it needs. */
+static bool dlpi_found_may_ask(dlp_pipe *p, uint32_t i) {
+    dlpi_found *q = dlpi_found_of(p);
+    if (q->most_run == 1) return true;
+    if (q->tickets >= q->run_until) dlpi_found_fit_run(p);
+    return q->run_known || q->streams[i].cells < q->need;
 }
 
 /* Ask for inputs until there is no free cell. A search that found none is not begun again until
@@ -641,7 +644,7 @@ static void dlpi_found_ahead(dlp_pipe *p) {
     if (q->stuck && memcmp(&q->stuck_at, &at, sizeof at) == 0) return;
     if (dlpi_found_learn(p) != DLP_OK) return; /* which frees the cells of empty inputs */
     q->stuck_at = at;
-    while ((i = dlpi_found_poorest(p)) < q->cursors.n &&
+    while ((i = dlpi_found_poorest(p)) < q->cursors.n && dlpi_found_may_ask(p, i) &&
            (c = dlpi_found_free_cell(p)) < q->n_cells) {
         dlpi_found_issue(p, i, c);
         fresh++;
@@ -705,49 +708,64 @@ static bool dlpi_found_ready(dlp_pipe *p, uint64_t rows) {
     return there;
 }
 
-/* Row r of slot s has something of the input in cell c. */
-static void dlpi_found_use(dlp_pipe *p, uint32_t s, uint32_t r, uint32_t c) {
+/* The batch in slot s has something of cell c. */
+static void dlpi_found_use(dlp_pipe *p, uint32_t s, uint32_t c) {
     dlpi_found_cell *u = &dlpi_found_of(p)->use[c];
-    dlpi_input *cell = dlpi_input_at(p, c);
+    const uint64_t used = dlpi_slot_at(p, s)->sequence + 1;
+    if (u->used == used) return;
+    u->used = used;
+    DLPI_STORE_RLX(&dlpi_input_at(p, c)->used, used); /* for observers */
+}
+
+/* Row r of slot s is of the input in cell c that failed. */
+static void dlpi_found_fail_row(dlp_pipe *p, uint32_t s, uint32_t r, uint32_t c) {
     dlpi_bslot *slot = dlpi_slot_at(p, s);
-    if (u->used != slot->sequence + 1) {
-        u->used = slot->sequence + 1;
-        DLPI_STORE_RLX(&cell->used, slot->sequence + 1); /* for observers */
-    }
-    if (u->failed) {
-        dlp_error e = cell->error;
-        e.position = slot->position + r;
-        slot->dirty = 1;
-        dlpi_slot_rec(p, s)[r] = DLPI_ROW_LEFT;
-        dlpi_slot_fail(slot, DLPI_NOBODY, &e);
-    }
+    dlp_error e = dlpi_input_at(p, c)->error;
+    e.position = slot->position + r;
+    slot->dirty = 1;
+    dlpi_slot_rec(p, s)[r] = DLPI_ROW_LEFT;
+    dlpi_slot_fail(slot, DLPI_NOBODY, &e);
 }
 
-/* Row r of slot s is an item of the input in cell c. */
-static void dlpi_found_give_row(dlp_pipe *p, uint32_t s, uint32_t r, uint32_t c, uint32_t number) {
-    dlpi_found_rows_of(p, s)[r] = (dlpi_found_row){c, number};
-    dlpi_slot_index(p, s)[r] = dlpi_input_at(p, c)->index;
-    dlpi_found_use(p, s, r, c);
-}
-
-/* Rows of slot s from row r on, at most n, out of the first input of a stream. Returns how many. */
+/* Rows of slot s from row r on, at most n, out of the first cell of a stream. Returns how many. */
 static uint32_t dlpi_found_give(dlp_pipe *p, dlpi_found_stream *x, uint32_t s, uint32_t r,
                                 uint32_t n) {
     dlpi_found *q = dlpi_found_of(p);
-    uint32_t c = x->head;
+    const uint32_t c = x->head;
     dlpi_found_cell *u = &q->use[c];
+    const dlpi_input_one *one = dlpi_input_ones(dlpi_input_at(p, c));
+    dlpi_found_row *row = dlpi_found_rows_of(p, s);
     uint64_t *index = dlpi_slot_index(p, s);
+    const bool shuffled = dlpi_found_shuffled(q);
     if (n > u->n - u->taken) n = (uint32_t)(u->n - u->taken);
-    if (dlpi_found_shuffled(q)) dlp_permutation_block(&q->items[c], u->taken, n, index + r);
-    for (uint32_t i = 0; i < n; i++) {
-        uint64_t number = dlpi_found_shuffled(q) ? index[r + i] : u->taken + i;
-        dlpi_found_give_row(p, s, r + i, c, (uint32_t)number);
+    if (shuffled) dlp_permutation_block(&q->items[c], u->taken, n, index + r);
+    for (uint32_t end = r + n; r < end; u->from++, r++) {
+        while (u->from == one[u->input].items) {
+            u->input++;
+            u->from = 0;
+        }
+        row[r].cell = c;
+        row[r].number = (uint32_t)(u->input * q->most_items + (shuffled ? index[r] : u->from));
+        index[r] = one[u->input].index;
     }
+    dlpi_found_use(p, s, c);
     u->taken += n;
     x->rows -= n;
-    x->at = (dlpi_cursor){u->ordinal, u->taken, 0, 0};
-    if (u->taken == u->n) dlpi_found_drop(q, x);
+    if (u->failed && u->taken == u->n) dlpi_found_fail_row(p, s, r - 1, c);
+    dlpi_found_gone(q, x);
     return n;
+}
+
+/* Row r of slot s is that item. */
+static void dlpi_found_give_row(dlp_pipe *p, uint32_t s, uint32_t r, const dlpi_found_row *from) {
+    const dlpi_found *q = dlpi_found_of(p);
+    const dlpi_found_cell *u = &q->use[from->cell];
+    uint32_t k = u->run > 1 ? (uint32_t)(from->number / q->most_items) : 0;
+    if (k >= u->run) k = u->run - 1; /* the row of an input that failed */
+    dlpi_found_rows_of(p, s)[r] = *from;
+    dlpi_slot_index(p, s)[r] = dlpi_input_ones(dlpi_input_at(p, from->cell))[k].index;
+    dlpi_found_use(p, s, from->cell);
+    if (u->failed && k + 1 == u->run) dlpi_found_fail_row(p, s, r, from->cell);
 }
 
 /* The same out of the window of stream i. */
@@ -759,14 +777,11 @@ static uint32_t dlpi_found_give_mixed(dlp_pipe *p, uint32_t i, uint32_t s, uint3
     dlpi_found_open(p, i); /* at its first row: nothing can be wrong with it */
     if (n > x->length - x->at.place) n = (uint32_t)(x->length - x->at.place);
     dlp_permutation_block(&q->window_orders[i], x->at.place, n, index + r);
-    for (uint32_t k = r; k < r + n; k++) {
-        const dlpi_found_row *from = &rows[index[k]];
-        dlpi_found_give_row(p, s, k, from->cell, from->number);
-    }
+    for (uint32_t k = r; k < r + n; k++) dlpi_found_give_row(p, s, k, &rows[index[k]]);
     x->at.place += n;
     x->at.check = x->check;
     x->given += n;
-    if (x->at.place == x->length) dlpi_found_leave_window(q, x);
+    if (x->at.place == x->length) dlpi_found_leave_window(p, x);
     return n;
 }
 

@@ -66,7 +66,8 @@ static int dlpi_parts_bounds(dlp_pipe *p, const dlpi_stage *st, const dlp_part_d
         {DLPI_AT(dlp_part_desc, streams), 0, 1 << 20, "0..2^20, a divisor of batch_size"},
         {DLPI_AT(dlp_part_desc, shuffle_parts), 0, 1, "0 or 1"},
         {DLPI_AT(dlp_part_desc, shuffle_items), 0, 1, "0 or 1"},
-        {DLPI_AT(dlp_part_desc, steps_per_epoch), 0, DLPI_MAX_ITEMS, "0..2^48"},
+        {DLPI_AT(dlp_part_desc, steps_per_epoch), 0, DLPI_MAX_ITEMS,
+         "0..2^48; DLP_FOREVER with max_items, where load counts"},
     };
     dlpi_check_bounds(p, st->name, d, DLPI_ROWS(bounds));
     if (d->queue_size == 1) dlpi_bad(p, st->name, "queue_size", "0, or 2..4096", 1);
@@ -77,6 +78,9 @@ static int dlpi_parts_bounds(dlp_pipe *p, const dlpi_stage *st, const dlp_part_d
     if (d->max_items != 0 || d->min_items != 0 || d->uneven != 0)
         dlpi_bad(p, st->name, "max_items", "0, as min_items and uneven, where the counts are given",
                  (int64_t)d->max_items);
+    if (d->agree != NULL)
+        dlpi_bad(p, st->name, "agree", "NULL where the counts are given: all ranks know the end",
+                 1);
     return p->err.code != 0 ? p->err.code : dlpi_check_input_workers(p, st);
 }
 
@@ -109,7 +113,7 @@ static int dlpi_parts_take(dlp_pipe *p, dlpi_stage *st, const dlp_part_desc *d) 
     st->user = d->user;
     q->plan.n_parts = d->n_parts;
     q->plan.streams = d->streams ? d->streams : 1;
-    q->plan.steps = d->steps_per_epoch;
+    q->plan.steps = (uint64_t)d->steps_per_epoch;
     q->plan.shuffle_parts = d->shuffle_parts != 0;
     q->plan.shuffle_items = d->shuffle_items != 0;
     q->plan.first = calloc((size_t)d->n_parts + 1, sizeof *q->plan.first);
@@ -274,15 +278,11 @@ static void dlpi_part_issue(dlp_pipe *p, uint32_t c, uint64_t epoch, uint64_t pa
     u->epoch = epoch;
     u->until = UINT64_MAX;
     u->used = 0;
-    DLPI_STORE_RLX(&cell->used, UINT64_C(0)); /* for observers */
     u->ticket = ++q->tickets;
-    cell->index = part;
+    dlpi_input_reset(cell, epoch, 1);
+    cell->one[0].index = cell->index = part;
     cell->first = q->plan.first[part];
     cell->items = dlpi_part_size(&q->plan, part);
-    cell->epoch = epoch;
-    cell->bytes = 0;
-    DLPI_STORE_RLX(&cell->due_ns, UINT64_C(0)); /* ordered by state */
-    cell->rec = 0;
     dlpi_input_offer(p, c, u->ticket);
 }
 

@@ -257,7 +257,7 @@ static void *take_part(void *arg) {
     const struct member *m = arg;
     struct worker w = {shared, &m->s->shape, m->s->n, 0, 0, 0, m->i - 1, 0, 0};
     size_t cpu[2];
-    if (m->s->shape.workers == 1 && two_cpus(cpu) == 2) pin(cpu[m->i]);
+    if (m->s->shape.workers == 1 && bench_two_cpus(cpu) == 2) bench_pin(cpu[m->i]);
     DLPI_ADD_SEQ(&shared->come, 1u); /* all have come: no partner orders anything */
     while (DLPI_LOAD_SEQ(&shared->come) <= m->s->shape.workers) sched_yield();
     if (m->i == 0)
@@ -345,7 +345,7 @@ static void measure(const char *name, struct shape shape, int rounds) {
     snprintf(trips, sizeof trips, "%s_trips", name);
     m.bench = trips;
     m.unit = "line round trips";
-    for (int r = 0; r < s.n_rounds; r++) s.value[OURS][r] /= s.rtt_ns[r];
+    for (int r = 0; r < s.n_rounds; r++) s.value[OURS][r] /= s.after_ns[r];
     put(&m, &s, OURS, -1);
 }
 
@@ -366,6 +366,7 @@ int main(int argc, char **argv) {
         else
             argv[n++] = argv[i];
     }
+    quick = rounds < 7 || n > 0;
     if (cpus_allowed() < 2) {
         say("bench_claim: needs two cores\n");
         return 1;

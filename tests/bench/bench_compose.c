@@ -9,7 +9,7 @@
 
 #include "bench_rig.h"
 
-enum { BATCH = 64, PREFETCH = 16, MADE = 4, LANE = 256, CONTENDERS = 3, PRODUCERS = 4 };
+enum { BATCH = 64, PREFETCH = 16, MADE = 4, LANE = 256, PRODUCERS = 4 };
 
 static uint64_t items = 400000, checksum;
 static const dlp_field word = {"word", DLP_U64, 0, {0}, 0, 0};
@@ -179,48 +179,39 @@ static double bare(int producers) {
 
 /* ---- rounds ---- */
 
-static double ns[CONTENDERS][MAX_ROUNDS];
+static double sample_plain(void *n) { return plain(*(int *)n); }
+static double sample_filter(void *n) { return filter(*(int *)n); }
+static double sample_expand(void *n) { return expander(*(int *)n); }
+static double sample_bare(void *n) { return bare(*(int *)n); }
+static double sample_push(void *n) { return pushed(*(int *)n); }
 
-static double ratio(int a, int b, size_t rounds) {
-    double r[MAX_ROUNDS];
-    for (size_t i = 0; i < rounds; i++) r[i] = ns[a][i] / ns[b][i];
-    return quantile(r, rounds, 0.5);
+static void put_beside(const struct series *s, const char *bench, const char *key, int n, int a,
+                       int b) {
+    struct measure m = {.bench = bench, .unit = "ns", .lower_is_better = true};
+    snprintf(m.extra, sizeof m.extra, ",\"%s\":%d", key, n);
+    put(&m, s, a, b);
 }
 
-static void by_workers(int workers, size_t rounds) {
-    char line[512];
-    double filters, expands;
-    for (size_t i = 0; i < rounds; i++) {
-        ns[0][i] = plain(workers);
-        ns[1][i] = filter(workers);
-        ns[2][i] = expander(workers);
-    }
-    filters = ratio(1, 0, rounds);
-    expands = ratio(2, 0, rounds);
-    snprintf(line, sizeof line,
-             "{\"bench\":\"compose\",\"workers\":%d,\"unit\":\"ns\",\"plain\":%.3g,\"filter\":%.3g,"
-             "\"expand\":%.3g,\"filter_to_plain\":%.2f,\"expand_to_plain\":%.2f,\"rounds\":%zu}",
-             workers, quantile(ns[0], rounds, 0.5), quantile(ns[1], rounds, 0.5),
-             quantile(ns[2], rounds, 0.5), filters, expands, rounds);
-    put_line(line);
+static void by_workers(int workers, int rounds) {
+    struct series s = {0};
+    compete(&s, "plain", "", sample_plain, &workers);
+    compete(&s, "filter", "", sample_filter, &workers);
+    compete(&s, "expand", "", sample_expand, &workers);
+    run_rounds(&s, "compose", rounds);
+    put_beside(&s, "compose_plain", "workers", workers, 0, -1);
+    put_beside(&s, "compose_filter", "workers", workers, 1, 0);
+    put_beside(&s, "compose_expand", "workers", workers, 2, 0);
 }
 
-static void by_producers(int producers, size_t rounds) {
-    char line[512];
-    double slower[MAX_ROUNDS], beside;
-    for (size_t i = 0; i < rounds; i++) {
-        ns[0][i] = plain(1);
-        ns[1][i] = bare(producers);
-        ns[2][i] = pushed(producers);
-        slower[i] = fmax(ns[0][i], ns[1][i]) / ns[2][i];
-    }
-    beside = quantile(slower, rounds, 0.5);
-    snprintf(line, sizeof line,
-             "{\"bench\":\"compose_push\",\"producers\":%d,\"unit\":\"ns\",\"plain\":%.3g,"
-             "\"mpsc\":%.3g,\"push\":%.3g,\"rate_to_the_slower\":%.2f,\"rounds\":%zu}",
-             producers, quantile(ns[0], rounds, 0.5), quantile(ns[1], rounds, 0.5),
-             quantile(ns[2], rounds, 0.5), beside, rounds);
-    put_line(line);
+static void by_producers(int producers, int rounds) {
+    struct series s = {0};
+    int workers = 1;
+    compete(&s, "plain", "", sample_plain, &workers);
+    compete(&s, "mpsc", "", sample_bare, &producers);
+    compete(&s, "push", "", sample_push, &producers);
+    run_rounds(&s, "compose_push", rounds);
+    put_beside(&s, "compose_push", "producers", producers, 2, 0);
+    put_beside(&s, "compose_push", "producers", producers, 2, 1);
 }
 
 int main(int argc, char **argv) {
@@ -231,9 +222,8 @@ int main(int argc, char **argv) {
     mkdir("build", 0777);
     mkdir("build/bench", 0777);
     if (!lines_to("build/bench/compose.jsonl", "w")) return 1;
-    for (int workers = 1; workers <= most; workers *= 2) by_workers(workers, (size_t)rounds);
-    for (int producers = 1; producers <= PRODUCERS; producers *= 4)
-        by_producers(producers, (size_t)rounds);
+    for (int workers = 1; workers <= most; workers *= 2) by_workers(workers, rounds);
+    for (int producers = 1; producers <= PRODUCERS; producers *= 4) by_producers(producers, rounds);
     say("checksum %llx\n", (unsigned long long)checksum);
     return fclose(lines_file) != 0 || failures > 0;
 }

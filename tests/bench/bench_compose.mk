@@ -5,6 +5,6 @@ B ?= build
 bench-compose: $(B)/bench/bench_compose
 	$(B)/bench/bench_compose $(BENCH_ARGS)
 
-$(B)/bench/bench_compose: tests/bench/bench_compose.c tests/bench/bench_rig.h dlpipe.h
+$(B)/bench/bench_compose: tests/bench/bench_compose.c $(wildcard tests/bench/*.h) dlpipe.h
 	@mkdir -p $(@D)
 	$(CC) -std=c11 $(WARN) -O2 -g -o $@ $< $(LIBS)

@@ -3,8 +3,8 @@
    (warm) and after posix_fadvise DONTNEED (cold: contents, not directories). One worker.
 
    Arguments: rounds (5, at most 16), directory for the files (build/bench). One JSON object per
-   line on standard output and in build/bench/files.jsonl; MB_s and cpu_us (of all cores, a file)
-   are of ours, cpu_us_theirs of the loop. */
+   line on standard output and in build/bench/files.jsonl; bytes_per_item is the mean
+   file's, cpu_us (of all cores, a file) is of ours, cpu_us_theirs of the loop. */
 #define DLPIPE_IMPLEMENTATION
 #include "../../dlpipe.h"
 #include "bench_rig.h"
@@ -57,7 +57,21 @@ static void prepare(int cold) {
     }
 }
 
-static double by_pread(const dlp_permutation *order) {
+/* How files are read, and what it took. */
+struct way {
+    int cold, threads, k;
+    uint64_t samples;
+    double cpu_s;
+};
+
+/* Each sample has an order of its own; both sides take the same ones. */
+static dlp_permutation order_of(const struct way *w) {
+    dlp_permutation order;
+    dlp_permutation_init(&order, FILES, 1, w->samples);
+    return order;
+}
+
+static double pread_all(const dlp_permutation *order) {
     uint64_t begin = dlpi_now_ns();
     for (uint64_t i = 0; i < FILES; i++) {
         const char *path = paths[dlp_permutation_at(order, i)];
@@ -75,8 +89,18 @@ static double by_pread(const dlp_permutation *order) {
     return FILES * 1e9 / (double)(dlpi_now_ns() - begin);
 }
 
+static double by_pread(void *arg) {
+    struct way *w = arg;
+    const dlp_permutation order = order_of(w);
+    prepare(w->cold);
+    double cpu = own_cpu_seconds(), rate = pread_all(&order);
+    w->cpu_s += own_cpu_seconds() - cpu;
+    w->samples++;
+    return rate;
+}
+
 /* What the fetch stage does with it. */
-static double by_source(const dlp_permutation *order, int threads, int k) {
+static double source_all(const dlp_permutation *order, int threads, int k) {
     static const dlp_field field = {"bytes", DLP_U8, 1, {MOST}, 1, 0};
     static dlp_item items[256];
     static uint64_t lengths[256];
@@ -122,41 +146,31 @@ static double by_source(const dlp_permutation *order, int threads, int k) {
     return FILES * 1e9 / (double)begin;
 }
 
-static void print_line(const char *name, double *ours, double *theirs, int rounds, double own_s,
-                       double other_s) {
-    double ratio[MAX_ROUNDS];
-    char line[512];
-    size_t n = (size_t)rounds;
-    for (int i = 0; i < rounds; i++) { ratio[i] = ours[i] / theirs[i]; }
-    double rate = quantile(ours, n, 0.5), middle = quantile(ratio, n, 0.5);
-    snprintf(line, sizeof line,
-             "{\"bench\":\"%s\",\"peer\":\"pread\",\"regime\":\"near\",\"unit\":\"file/s\","
-             "\"ours\":%.4g,\"theirs\":%.4g,\"ratio\":%.3g,\"ratio_min\":%.3g,\"ratio_max\":%.3g,"
-             "\"MB_s\":%.4g,\"cpu_us\":%.3g,\"cpu_us_theirs\":%.3g,\"rounds\":%d}",
-             name, rate, quantile(theirs, n, 0.5), middle, ratio[0], ratio[n - 1],
-             rate * (double)total / FILES / 1e6, own_s * 1e6 / FILES / rounds,
-             other_s * 1e6 / FILES / rounds, rounds);
-    put_line(line);
+static double by_source(void *arg) {
+    struct way *w = arg;
+    const dlp_permutation order = order_of(w);
+    prepare(w->cold);
+    double cpu = own_cpu_seconds(), rate = source_all(&order, w->threads, w->k);
+    w->cpu_s += own_cpu_seconds() - cpu;
+    w->samples++;
+    return rate;
 }
 
 static void measure(int cold, int threads, int k, int rounds) {
-    double ours[MAX_ROUNDS], theirs[MAX_ROUNDS], own_s = 0, other_s = 0;
+    struct way ours = {cold, threads, k, 0, 0}, theirs = ours;
+    struct series s = {0};
     char name[64];
+    struct measure m = {.bench = name, .unit = "file/s"};
     snprintf(name, sizeof name, "files_100k_%s_%s_k%d", cold ? "cold" : "warm",
              threads ? "threads" : "ring", k);
-    for (int i = 0; i < rounds; i++) {
-        dlp_permutation order;
-        dlp_permutation_init(&order, FILES, 1, (uint64_t)i);
-        prepare(cold);
-        own_s -= own_cpu_seconds();
-        ours[i] = by_source(&order, threads, k);
-        own_s += own_cpu_seconds();
-        prepare(cold);
-        other_s -= own_cpu_seconds();
-        theirs[i] = by_pread(&order);
-        other_s += own_cpu_seconds();
-    }
-    print_line(name, ours, theirs, rounds, own_s, other_s);
+    compete(&s, "ours", "", by_source, &ours);
+    compete(&s, "pread", "", by_pread, &theirs);
+    run_rounds(&s, name, rounds);
+    snprintf(m.extra, sizeof m.extra,
+             ",\"bytes_per_item\":%.0f,\"cpu_us\":%.3g,\"cpu_us_theirs\":%.3g",
+             (double)total / FILES, ours.cpu_s * 1e6 / FILES / (double)ours.samples,
+             theirs.cpu_s * 1e6 / FILES / (double)theirs.samples);
+    put(&m, &s, 0, 1);
 }
 
 int main(int argc, char **argv) {

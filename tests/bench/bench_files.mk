@@ -5,6 +5,6 @@ B ?= build
 bench-files: $(B)/bench/bench_files
 	$(B)/bench/bench_files
 
-$(B)/bench/bench_files: tests/bench/bench_files.c tests/bench/bench_rig.h dlpipe.h
+$(B)/bench/bench_files: tests/bench/bench_files.c $(wildcard tests/bench/*.h) dlpipe.h
 	@mkdir -p $(@D)
 	$(CC) -std=c11 $(WARN) -O2 -g -o $@ $< $(LIBS)

@@ -5,7 +5,7 @@
 $(B)/bench/bench_loader: tests/bench/bench_loader.c $(wildcard tests/bench/*.h) \
     dlpipe.h dlpipe_shm.h
 	@mkdir -p $(@D)
-	$(CC) -std=c11 $(WARN) $(O) -g -o $@ $< $(LIBS)
+	$(CC) -std=c11 $(WARN) -O2 -g -o $@ $< $(LIBS)
 
 .PHONY: bench-loader
 bench-loader: $(B)/bench/bench_loader

@@ -10,7 +10,14 @@ enum { BLOCK = 64, NUMBERS = 4000000 };
 
 static uint64_t sink; /* printed, so that nothing measured can be left out */
 
-static double one_at_a_time(const dlp_permutation *p) {
+struct numbers {
+    uint64_t n;
+    dlp_permutation permutation, scalar;
+    dlpi_order order;
+};
+
+static double one_at_a_time(void *arg) {
+    const dlp_permutation *p = &((struct numbers *)arg)->permutation;
     uint64_t begin = dlpi_now_ns(), sum = 0;
     for (uint64_t i = 0, position = 0; i < NUMBERS; i++) {
         sum += dlp_permutation_at(p, position);
@@ -20,14 +27,15 @@ static double one_at_a_time(const dlp_permutation *p) {
     return (double)(dlpi_now_ns() - begin) / NUMBERS;
 }
 
-static double in_blocks(dlpi_order *o, uint64_t n) {
+static double in_blocks(void *arg) {
     static uint64_t out[BLOCK];
+    struct numbers *x = arg;
     uint64_t begin = dlpi_now_ns(), first = 0, epoch = 0;
     for (uint64_t i = 0; i < NUMBERS; i += BLOCK) {
-        dlpi_order_block(o, epoch, first, BLOCK, out);
+        dlpi_order_block(&x->order, epoch, first, BLOCK, out);
         sink += out[i / BLOCK % BLOCK];
         first += BLOCK;
-        if (first + BLOCK > n) {
+        if (first + BLOCK > x->n) {
             first = 0;
             epoch++;
         }
@@ -35,39 +43,38 @@ static double in_blocks(dlpi_order *o, uint64_t n) {
     return (double)(dlpi_now_ns() - begin) / NUMBERS;
 }
 
-static void measure(const char *name, uint64_t n, int rounds) {
-    double blocks[MAX_ROUNDS], single[MAX_ROUNDS], plain[MAX_ROUNDS];
-    dlp_sampler_desc d;
-    dlp_permutation p;
-    dlpi_order o;
-    memset(&d, 0, sizeof d);
-    d.order = DLP_ORDER_SHUFFLED;
-    dlpi_order_init(&o, &d, n, NULL);
-    dlp_permutation_init(&p, n, 0, 0);
-    for (int i = 0; i < rounds; i++) {
-        uint64_t begin, numbers = 0;
-        static uint64_t out[BLOCK];
-        dlp_permutation scalar = p;
-        scalar.simd = 0;
-        blocks[i] = in_blocks(&o, n);
-        single[i] = one_at_a_time(&p);
-        begin = dlpi_now_ns();
-        for (; numbers < NUMBERS; numbers += BLOCK) {
-            dlp_permutation_block(&scalar, numbers % (n - BLOCK), BLOCK, out);
-            sink += out[0];
-        }
-        plain[i] = (double)(dlpi_now_ns() - begin) / NUMBERS;
+static double without_simd(void *arg) {
+    static uint64_t out[BLOCK];
+    const struct numbers *x = arg;
+    uint64_t begin = dlpi_now_ns();
+    for (uint64_t i = 0; i < NUMBERS; i += BLOCK) {
+        dlp_permutation_block(&x->scalar, i % (x->n - BLOCK), BLOCK, out);
+        sink += out[0];
     }
-    char line[512];
-    size_t count = (size_t)rounds;
-    double ours = quantile(blocks, count, 0.5);
-    snprintf(line, sizeof line,
-             "{\"bench\":\"%s\",\"regime\":\"near\",\"unit\":\"ns\",\"ours\":%.3g,\"min\":%.3g,"
-             "\"max\":%.3g,"
-             "\"one_at_a_time\":%.3g,\"blocks_without_simd\":%.3g,\"bytes\":%zu,\"rounds\":%d}",
-             name, ours, blocks[0], blocks[count - 1], quantile(single, count, 0.5),
-             quantile(plain, count, 0.5), sizeof(dlp_permutation), rounds);
-    put_line(line);
+    return (double)(dlpi_now_ns() - begin) / NUMBERS;
+}
+
+static void measure(const char *name, uint64_t n, int rounds) {
+    static const char *const suffix[] = {"", "_single", "_without_simd"};
+    static struct numbers x;
+    struct series s = {0};
+    dlp_sampler_desc d = {.order = DLP_ORDER_SHUFFLED};
+    x.n = n;
+    dlpi_order_init(&x.order, &d, n, NULL);
+    dlp_permutation_init(&x.permutation, n, 0, 0);
+    x.scalar = x.permutation;
+    x.scalar.simd = 0;
+    compete(&s, "blocks", "", in_blocks, &x);
+    compete(&s, "single", "", one_at_a_time, &x);
+    compete(&s, "scalar", "", without_simd, &x);
+    run_rounds(&s, name, rounds);
+    for (int i = 0; i < 3; i++) {
+        char full[64];
+        struct measure m = {.bench = full, .unit = "ns", .lower_is_better = true};
+        snprintf(full, sizeof full, "%s%s", name, suffix[i]);
+        snprintf(m.extra, sizeof m.extra, ",\"bytes\":%zu", sizeof x.permutation);
+        put(&m, &s, i, -1);
+    }
 }
 
 int main(int argc, char **argv) {

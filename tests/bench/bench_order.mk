@@ -5,6 +5,6 @@ B ?= build
 bench-order: $(B)/bench/bench_order
 	$(B)/bench/bench_order
 
-$(B)/bench/bench_order: tests/bench/bench_order.c tests/bench/bench_rig.h dlpipe.h
+$(B)/bench/bench_order: tests/bench/bench_order.c $(wildcard tests/bench/*.h) dlpipe.h
 	@mkdir -p $(@D)
 	$(CC) -std=c11 $(WARN) -O2 -g -o $@ $< $(LIBS)

@@ -2,8 +2,10 @@
    Prints one JSON object per line on standard output and into build/bench/queue.jsonl, and progress
    on standard error. Arguments: [-r rounds] [-t sample_ms] [scenario prefix ...].
    Every sample runs in a child of its own, so that a peer that never ends costs its time-out only.
-   The distance between two cores of a virtual machine is not steady: a bare line round trip is
-   measured around every sample, and the rounds are reported by what it was (near, far). */
+   The distance between two cores of a virtual machine is not steady: the probe of bench_probe.h is
+   taken before and after each pair of samples, and pairs are reported by what it was (near, far);
+   one in between which it changed is not counted, nor is a round in which a sample took too long.
+   Ratios are those of the columns' medians, with the range of the pairs' own. */
 #include "../../dlpipe.h"
 
 #include <pthread.h>
@@ -24,6 +26,8 @@
 #include <new>
 #include <string>
 #include <vector>
+
+#include "bench_probe.h"
 
 #if __has_include(<ck_ring.h>)
 #define HAVE_CK 1
@@ -56,7 +60,6 @@ extern "C" {
 namespace {
 
 const size_t CAPACITY = 1024;
-const double NEAR_NS = 250; /* a line round trip below this is within one cache complex */
 const double SAMPLE_TIMEOUT_S = 4;
 
 struct Rec8 {
@@ -697,60 +700,20 @@ double sample(Contender &c, const Shape &shape) {
     return result->ops_per_s;
 }
 
-/* ---- the bare line round trip ---- */
-
-struct Line {
-    alignas(128) std::atomic<uint64_t> there;
-    alignas(128) std::atomic<uint64_t> home;
-};
-const uint64_t PROBE_TRIPS = 3000;
-
-void *line_echo(void *arg) {
-    Line *line = static_cast<Line *>(arg);
-    pin(1);
-    for (uint64_t i = 1; i <= PROBE_TRIPS; i++) {
-        while (line->there.load(std::memory_order_acquire) != i) {}
-        line->home.store(i, std::memory_order_release);
-    }
-    return NULL;
-}
-
-/* Median over ten stretches, ns. */
-double line_roundtrip() {
-    static Line line;
-    line.there = line.home = 0;
-    cpu_set_t before;
-    sched_getaffinity(0, sizeof before, &before);
-    pthread_t echo;
-    pthread_create(&echo, NULL, line_echo, &line);
-    pin(0);
-    std::vector<double> stretch;
-    double begin = now_s();
-    for (uint64_t i = 1; i <= PROBE_TRIPS; i++) {
-        line.there.store(i, std::memory_order_release);
-        while (line.home.load(std::memory_order_acquire) != i) {}
-        if (i % (PROBE_TRIPS / 10) == 0) {
-            double t = now_s();
-            stretch.push_back((t - begin) * 1e9 / (PROBE_TRIPS / 10));
-            begin = t;
-        }
-    }
-    pthread_join(echo, NULL);
-    sched_setaffinity(0, sizeof before, &before);
-    std::sort(stretch.begin(), stretch.end());
-    return stretch[stretch.size() / 2];
-}
-
 /* ---- scenarios, rounds, lines ---- */
 
 FILE *json_file;
+bool is_whole = true; /* all rows, in as many rounds as a table wants */
 std::vector<double> trips[2];
 
+/* Every line ends in the keys of the machine. */
 void emit(const std::string &line) {
-    puts(line.c_str());
+    std::string whole = line.substr(0, line.size() - 1);
+    whole += (is_whole ? "" : ",\"quick\":1") + std::string(bench_machine()) + "}";
+    puts(whole.c_str());
     fflush(stdout);
     if (json_file) {
-        fprintf(json_file, "%s\n", line.c_str());
+        fprintf(json_file, "%s\n", whole.c_str());
         fflush(json_file);
     }
 }
@@ -761,47 +724,41 @@ double median(std::vector<double> v) {
 }
 
 struct Series {
-    std::vector<double> ours, theirs, ratio;
-    void add(double o, double t) {
+    std::vector<double> ours, theirs, ratio, before, after;
+    void add(double o, double t, double before_ns, double after_ns) {
         ours.push_back(o);
         theirs.push_back(t);
         ratio.push_back(o / t);
+        before.push_back(before_ns);
+        after.push_back(after_ns);
     }
 };
 
 void emit_series(const std::string &bench, const Contender &peer, const char *regime,
                  const Series &s) {
-    char text[512];
+    char text[640];
     std::string variant = peer.variant.empty() ? "" : "\"variant\":\"" + peer.variant + "\",";
+    double ours = median(s.ours), theirs = median(s.theirs);
+    double least = *std::min_element(s.ratio.begin(), s.ratio.end());
+    double most = *std::max_element(s.ratio.begin(), s.ratio.end());
     snprintf(text, sizeof text,
              "{\"bench\":\"%s\",\"peer\":\"%s\",%s\"peer_version\":\"%s\",\"regime\":\"%s\","
              "\"unit\":\"op/s\",\"ours\":%.4g,\"theirs\":%.4g,\"ratio\":%.3g,\"ratio_min\":%.3g,"
-             "\"ratio_max\":%.3g,\"ours_best\":%.4g,\"theirs_best\":%.4g,\"rounds\":%zu}",
-             bench.c_str(), peer.name.c_str(), variant.c_str(), peer.version.c_str(), regime,
-             median(s.ours), median(s.theirs), median(s.ratio),
-             *std::min_element(s.ratio.begin(), s.ratio.end()),
-             *std::max_element(s.ratio.begin(), s.ratio.end()),
-             *std::max_element(s.ours.begin(), s.ours.end()),
-             *std::max_element(s.theirs.begin(), s.theirs.end()), s.ratio.size());
+             "\"ratio_max\":%.3g,\"ours_best\":%.4g,\"theirs_best\":%.4g,\"rounds\":%zu,"
+             "\"rtt_before_ns\":%.0f,\"rtt_after_ns\":%.0f}",
+             bench.c_str(), peer.name.c_str(), variant.c_str(), peer.version.c_str(), regime, ours,
+             theirs, ours / theirs, least, most, *std::max_element(s.ours.begin(), s.ours.end()),
+             *std::max_element(s.theirs.begin(), s.theirs.end()), s.ratio.size(), median(s.before),
+             median(s.after));
     emit(text);
     fprintf(stderr,
             "  %-22s %-11s %-4s ours %8.2f ns  theirs %8.2f ns  ratio %5.2f [%.2f %.2f] n=%zu\n",
             bench.c_str(), (peer.name + (peer.variant.empty() ? "" : "*")).c_str(), regime,
-            1e9 / median(s.ours), 1e9 / median(s.theirs), median(s.ratio),
-            *std::min_element(s.ratio.begin(), s.ratio.end()),
-            *std::max_element(s.ratio.begin(), s.ratio.end()), s.ratio.size());
+            1e9 / ours, 1e9 / theirs, ours / theirs, least, most, s.ratio.size());
 }
 
 void emit_skipped(const std::string &bench, const std::string &peer, const char *why) {
     emit("{\"bench\":\"" + bench + "\",\"peer\":\"" + peer + "\",\"skipped\":\"" + why + "\"}");
-}
-
-const char *const REGIME[2] = {"near", "far"};
-
-/* Regime of what lay between two probes: 0 near, 1 far, -1 it changed. */
-int regime_of(double before, double after) {
-    int a = before >= NEAR_NS, b = after >= NEAR_NS;
-    return a == b ? a : -1;
 }
 
 int rounds = 7;
@@ -829,33 +786,34 @@ void run_scenario(Scenario &s) {
     for (auto &p : peers) sample(p, s.shape);
     for (int round = 0; round < rounds; round++) {
         std::vector<double> ours, theirs;
-        double first = line_roundtrip(), before = first;
+        double first = bench_round_trip_ns(), before = first;
         for (size_t i = 0; i < peers.size(); i++) {
             if (peers[i].dead) continue;
             double o = sample(s.ours, s.shape), t = sample(peers[i], s.shape);
-            double after = line_roundtrip();
-            trips[after >= NEAR_NS].push_back(after);
-            int regime = regime_of(before, after);
+            double after = bench_round_trip_ns();
+            regime what = bench_regime_between(before, after);
+            trips[bench_regime(after)].push_back(after);
+            if (t > 0 && o > 0 && what <= FAR) by[what][i].add(o, t, before, after);
             before = after;
-            if (t > 0 && o > 0 && regime >= 0) by[size_t(regime)][i].add(o, t);
             ours.push_back(o);
             theirs.push_back(t);
         }
-        int regime = regime_of(first, before);
-        if (regime >= 0 && !theirs.empty())
-            best[size_t(regime)].add(median(ours), *std::max_element(theirs.begin(), theirs.end()));
+        regime what = bench_regime_between(first, before);
+        if (what <= FAR && !theirs.empty())
+            best[what].add(median(ours), *std::max_element(theirs.begin(), theirs.end()), first,
+                           before);
     }
     for (size_t i = 0; i < peers.size(); i++) {
         if (peers[i].dead)
             emit_skipped(s.name, peers[i].name, "twice did not finish a sample in 4 s");
         for (size_t r = 0; r < 2; r++)
             if (!peers[i].dead && !by[r][i].ratio.empty())
-                emit_series(s.name, peers[i], REGIME[r], by[r][i]);
+                emit_series(s.name, peers[i], regime_name[r], by[r][i]);
     }
     Contender all;
     all.name = "best";
     for (size_t r = 0; r < 2; r++)
-        if (!best[r].ratio.empty()) emit_series(s.name, all, REGIME[r], best[r]);
+        if (!best[r].ratio.empty()) emit_series(s.name, all, regime_name[r], best[r]);
 }
 
 template <template <class> class QT, class Rec, Mode M>
@@ -1000,10 +958,10 @@ void emit_trips() {
         snprintf(text, sizeof text,
                  "{\"bench\":\"line_roundtrip\",\"regime\":\"%s\",\"unit\":\"ns\",\"ours\":%.4g,"
                  "\"rounds\":%zu}",
-                 REGIME[r], median(trips[r]), trips[r].size());
+                 regime_name[r], median(trips[r]), trips[r].size());
         emit(text);
-        fprintf(stderr, "  line_roundtrip %s %.0f ns, %zu probes\n", REGIME[r], median(trips[r]),
-                trips[r].size());
+        fprintf(stderr, "  line_roundtrip %s %.0f ns, %zu probes\n", regime_name[r],
+                median(trips[r]), trips[r].size());
     }
 }
 
@@ -1026,6 +984,7 @@ int main(int argc, char **argv) {
         else
             prefixes.push_back(a);
     }
+    is_whole = prefixes.empty() && rounds >= 7;
     cpu_set_t set;
     sched_getaffinity(0, sizeof set, &set);
     for (int c = 0; c < CPU_SETSIZE; c++)

@@ -23,9 +23,9 @@ $(B)/bench/dlpipe.o: dlpipe.h
 	$(CC) -std=c11 -O2 -g -DDLPIPE_IMPLEMENTATION -x c -c -o $@ dlpipe.h
 
 $(B)/bench/bench_queue: tests/bench/bench_queue.cc \
-    $(B)/bench/dlpipe.o dlpipe.h tests/bench/bench_queue.mk
+    $(B)/bench/dlpipe.o tests/bench/bench_probe.h dlpipe.h tests/bench/bench_queue.mk
 	$(CXX) -std=c++17 -O2 -g $(BENCH_QUEUE_DEFS) -o $@ $< $(B)/bench/dlpipe.o $(BENCH_QUEUE_LIBS)
 
-$(B)/bench/bench_claim: tests/bench/bench_claim.c tests/bench/bench_rig.h dlpipe.h
+$(B)/bench/bench_claim: tests/bench/bench_claim.c $(wildcard tests/bench/*.h) dlpipe.h
 	@mkdir -p $(@D)
 	$(CC) -std=c11 $(WARN) -O2 -g -o $@ $< $(LIBS)

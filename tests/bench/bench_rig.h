@@ -13,6 +13,8 @@
 #include <sys/statvfs.h>
 #include <sys/wait.h>
 
+#include "bench_probe.h"
+
 #define MIB ((uint64_t)1 << 20)
 #define WAIT_MS 30000
 #define MAX_ROUNDS 16
@@ -37,15 +39,10 @@ static inline bool asked_for(const char *variable) {
 
 static inline double seconds_now(void) { return (double)dlpi_now_ns() * 1e-9; }
 
-static inline int by_value(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 /* The value below which a share of them lies. Sorts. */
 static inline double quantile(double *v, size_t n, double share) {
     if (n == 0) { return NAN; }
-    qsort(v, n, sizeof *v, by_value);
+    qsort(v, n, sizeof *v, bench_by_value);
     size_t at = (size_t)(share * (double)n);
     return v[at < n ? at : n - 1];
 }
@@ -59,85 +56,6 @@ static inline double own_cpu_seconds(void) {
     struct rusage u;
     getrusage(RUSAGE_SELF, &u);
     return cpu_seconds(&u);
-}
-
-/* ---- the distance between two cores ---------------------------------------------------------- */
-
-struct probe {
-    _Alignas(DLPI_LINE) uint64_t ball;
-    _Alignas(DLPI_LINE) size_t cpu[2];
-    double chunk_ns[8];
-};
-enum { PROBE_WARM = 500, PROBE_TRIPS = 2000, PROBE_CHUNKS = 8 };
-
-static inline void pin(size_t cpu) {
-    cpu_set_t set;
-    CPU_ZERO(&set);
-    CPU_SET(cpu, &set);
-    pthread_setaffinity_np(pthread_self(), sizeof set, &set);
-}
-
-static inline void *probe_echo(void *arg) {
-    struct probe *p = arg;
-    pin(p->cpu[1]);
-    for (uint64_t i = 0; i < PROBE_WARM + PROBE_TRIPS * PROBE_CHUNKS; i++) {
-        while (DLPI_LOAD_ACQ(&p->ball) != 2 * i + 1) { /* A1 <- R1 */
-        }
-        DLPI_STORE_REL(&p->ball, 2 * i + 2); /* R2 -> A2 */
-    }
-    return NULL;
-}
-
-static inline void *probe_serve(void *arg) {
-    struct probe *p = arg;
-    pin(p->cpu[0]);
-    double begin = 0;
-    for (uint64_t i = 0; i < PROBE_WARM + PROBE_TRIPS * PROBE_CHUNKS; i++) {
-        if (i >= PROBE_WARM && (i - PROBE_WARM) % PROBE_TRIPS == 0) {
-            begin = (double)dlpi_now_ns();
-        }
-        DLPI_STORE_REL(&p->ball, 2 * i + 1);           /* R1 -> A1 */
-        while (DLPI_LOAD_ACQ(&p->ball) != 2 * i + 2) { /* A2 <- R2 */
-        }
-        if (i >= PROBE_WARM && (i - PROBE_WARM) % PROBE_TRIPS == PROBE_TRIPS - 1) {
-            p->chunk_ns[(i - PROBE_WARM) / PROBE_TRIPS] =
-                ((double)dlpi_now_ns() - begin) / PROBE_TRIPS;
-        }
-    }
-    return NULL;
-}
-
-static inline int two_cpus(size_t cpu[2]) {
-    cpu_set_t set;
-    int n = 0;
-    if (sched_getaffinity(0, sizeof set, &set) != 0) { return 0; }
-    for (size_t i = 0; i < CPU_SETSIZE && n < 2; i++) {
-        if (CPU_ISSET(i, &set)) { cpu[n++] = i; }
-    }
-    return n;
-}
-
-/* Nanoseconds for a cache line to go to another core and back; 0 where there is only one core. */
-static inline double line_round_trip(void) {
-    struct probe p;
-    pthread_t echo, serve;
-    memset(&p, 0, sizeof p);
-    if (two_cpus(p.cpu) < 2 || pthread_create(&echo, NULL, probe_echo, &p) != 0) { return 0; }
-    if (pthread_create(&serve, NULL, probe_serve, &p) != 0) {
-        probe_serve(&p);
-    } else {
-        pthread_join(serve, NULL);
-    }
-    pthread_join(echo, NULL);
-    return quantile(p.chunk_ns, PROBE_CHUNKS, 0.25);
-}
-
-/* MIXED: the distance changed during the round. LOADED: others used the machine during it. */
-enum regime { NEAR, FAR, SINGLE, MIXED, LOADED };
-static const char *const regime_name[] = {"near", "far", "single", "mixed", "loaded"};
-
-static inline enum regime regime_of(double rtt_ns) {
-    return rtt_ns <= 0 ? SINGLE : rtt_ns < 250 ? NEAR : FAR;
 }
 
 /* ---- who else uses the machine ----------------------------------------------------------------
@@ -211,7 +129,7 @@ struct series {
     struct contender who[MAX_CONTENDERS];
     int n_who, n_rounds;
     double value[MAX_CONTENDERS][MAX_ROUNDS];
-    double rtt_ns[MAX_ROUNDS];
+    double before_ns[MAX_ROUNDS], after_ns[MAX_ROUNDS]; /* round trips */
     enum regime regime[MAX_ROUNDS];
 };
 
@@ -222,15 +140,14 @@ static inline void compete(struct series *s, const char *name, const char *versi
 
 /* What became of a round: the regime before and after, and the cores that others used in it. */
 static inline enum regime judge(double rtt_before, double rtt_after, double others) {
-    if (others > 0.1) { return LOADED; }
-    return regime_of(rtt_before) == regime_of(rtt_after) ? regime_of(rtt_after) : MIXED;
+    return others > 0.1 ? LOADED : bench_regime_between(rtt_before, rtt_after);
 }
 
 /* Take the samples. A round that was disturbed is taken again; as many as there are rounds, at
    most. A single round is not. */
 static inline void run_rounds(struct series *s, const char *title, int rounds) {
     int good = 0, most = rounds > 1 ? 2 * rounds : 1;
-    double before = line_round_trip();
+    double before = bench_round_trip_ns();
     for (int r = 0; good < rounds && r < most && r < MAX_ROUNDS; r++) {
         int64_t ticks = others_ticks();
         double begin = seconds_now();
@@ -241,8 +158,9 @@ static inline void run_rounds(struct series *s, const char *title, int rounds) {
         }
         /* The counts of ticks are two too many or too few at most. */
         double others = (double)(others_ticks() - ticks - 2) / (double)sysconf(_SC_CLK_TCK);
-        double share = others / (seconds_now() - begin), after = line_round_trip();
-        s->rtt_ns[r] = after;
+        double share = others / (seconds_now() - begin), after = bench_round_trip_ns();
+        s->before_ns[r] = before;
+        s->after_ns[r] = after;
         s->regime[r] = judge(before, after, share);
         say(" (%s, %.0f ns, others %.0f %%)\n", regime_name[s->regime[r]], after, 100 * share);
         before = after;
@@ -258,13 +176,16 @@ struct measure {
     double ideal;    /* the figure that nothing can beat; 0: not known */
 };
 
+/* Every line ends in the keys of the machine. */
+static inline void put_line_to(FILE *f, const char *line) {
+    if (f == NULL) { return; }
+    fprintf(f, "%.*s%s}\n", (int)strlen(line) - 1, line, bench_machine());
+    fflush(f);
+}
+
 static inline void put_line(const char *line) {
-    printf("%s\n", line);
-    fflush(stdout);
-    if (lines_file != NULL) {
-        fprintf(lines_file, "%s\n", line);
-        fflush(lines_file);
-    }
+    put_line_to(stdout, line);
+    put_line_to(lines_file, line);
 }
 
 static inline void put_skipped(const char *bench, const char *peer, const char *why,
@@ -280,45 +201,60 @@ static inline void put_skipped(const char *bench, const char *peer, const char *
     put_line(line);
 }
 
-/* Write the line of one regime: ours (contender a) alone, or beside a peer (contender b >= 0). */
-static inline int put_regime(const struct measure *m, const struct series *s, int a, int b,
-                             enum regime regime) {
-    double ours[MAX_ROUNDS], theirs[MAX_ROUNDS], ratio[MAX_ROUNDS], rtt[MAX_ROUNDS];
-    size_t n = 0;
+/* The rounds of one regime: ours (contender a), and a peer's (contender b >= 0) or ones. */
+struct rounds {
+    double ours[MAX_ROUNDS], theirs[MAX_ROUNDS], ratio[MAX_ROUNDS];
+    double before_ns[MAX_ROUNDS], after_ns[MAX_ROUNDS];
+    size_t n;
+};
+
+static inline void rounds_of_regime(struct rounds *k, const struct series *s, int a, int b,
+                                    enum regime regime, bool lower_is_better) {
+    k->n = 0;
     for (int r = 0; r < s->n_rounds; r++) {
         double x = s->value[a][r], y = b < 0 ? 1 : s->value[b][r];
         if (s->regime[r] != regime || isnan(x) || isnan(y)) { continue; }
-        ours[n] = x;
-        theirs[n] = y;
-        ratio[n] = m->lower_is_better ? y / x : x / y;
-        rtt[n++] = s->rtt_ns[r];
+        k->ours[k->n] = x;
+        k->theirs[k->n] = y;
+        k->ratio[k->n] = lower_is_better ? y / x : x / y;
+        k->before_ns[k->n] = s->before_ns[r];
+        k->after_ns[k->n++] = s->after_ns[r];
     }
-    if (n == 0) { return 0; }
+}
+
+/* Write the line of one regime: ours (contender a) alone, or beside a peer (contender b >= 0). The
+   ratio is that of the two medians; with the range of the rounds' own, in which it lies. */
+static inline int put_regime(const struct measure *m, const struct series *s, int a, int b,
+                             enum regime regime) {
+    struct rounds k;
+    rounds_of_regime(&k, s, a, b, regime, m->lower_is_better);
+    if (k.n == 0) { return 0; }
     char peer[256] = "", figures[256];
-    double median = quantile(ours, n, 0.5);
+    double ours = quantile(k.ours, k.n, 0.5), theirs = quantile(k.theirs, k.n, 0.5);
+    quantile(k.ratio, k.n, 0.5);
     if (b >= 0) {
         snprintf(peer, sizeof peer, "\"peer\":\"%s\",\"peer_version\":\"%s\",", s->who[b].name,
                  s->who[b].version);
-        double middle = quantile(ratio, n, 0.5);
         snprintf(figures, sizeof figures,
-                 "\"theirs\":%.6g,\"ratio\":%.4g,\"ratio_min\":%.4g,\"ratio_max\":%.4g",
-                 quantile(theirs, n, 0.5), middle, ratio[0], ratio[n - 1]);
+                 "\"theirs\":%.6g,\"ratio\":%.4g,\"ratio_min\":%.4g,\"ratio_max\":%.4g", theirs,
+                 m->lower_is_better ? theirs / ours : ours / theirs, k.ratio[0], k.ratio[k.n - 1]);
     } else {
-        snprintf(figures, sizeof figures, "\"ours_min\":%.6g,\"ours_max\":%.6g", ours[0],
-                 ours[n - 1]);
+        snprintf(figures, sizeof figures, "\"ours_min\":%.6g,\"ours_max\":%.6g", k.ours[0],
+                 k.ours[k.n - 1]);
     }
     char line[1536], ideal[64] = "";
     if (m->ideal > 0) {
         snprintf(ideal, sizeof ideal, ",\"ideal\":%.6g,\"of_ideal\":%.3f", m->ideal,
-                 median / m->ideal);
+                 ours / m->ideal);
     }
     snprintf(line, sizeof line,
              "{\"bench\":\"%s\",%s\"regime\":\"%s\",\"unit\":\"%s\",\"ours\":%.6g,%s,"
-             "\"rounds\":%zu,\"rtt_ns\":%.0f%s%s}",
-             m->bench, peer, regime_name[regime], m->unit, median, figures, n,
-             quantile(rtt, n, 0.5), ideal, m->extra);
+             "\"rounds\":%zu,\"rtt_before_ns\":%.0f,\"rtt_after_ns\":%.0f%s%s%s}",
+             m->bench, peer, regime_name[regime], m->unit, ours, figures, k.n,
+             quantile(k.before_ns, k.n, 0.5), quantile(k.after_ns, k.n, 0.5), ideal, m->extra,
+             quick ? ",\"quick\":1" : "");
     put_line(line);
-    return (int)n;
+    return (int)k.n;
 }
 
 /* A line per regime. Disturbed rounds count only if there are no others. */

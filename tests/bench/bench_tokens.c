@@ -5,21 +5,25 @@
    Ours: u16 rows, or widened to int32; inline, or by one worker with the default prefetch; and as
    micro-batches, a batch an item.
 
-   Arguments: rounds (9, at most 16), directory for the shards (build/bench), 128 MiB. A table on
-   standard error; one JSON object per line on standard output and in build/bench/tokens.jsonl.
-   Million tokens a second, by the clock and by processor time, and the ratios to the peer and of
-   one worker to inline, each the median of its rounds. */
+   Arguments: rounds (9, at most 16), directory for the shards (build/bench), 128 MiB. One JSON
+   object per line on standard output and in build/bench/tokens.jsonl: million tokens a second, by
+   the clock, and in rows that end in _cpu by processor time. */
 #define DLPIPE_IMPLEMENTATION
 #include "../../dlpipe.h"
 #include "bench_rig.h"
 
-enum { SHARDS = 4, TOKENS = 16 << 20, HEADER = 1024, KINDS = 8, SAMPLE_NS = 150000000 };
+enum { SHARDS = 4, TOKENS = 16 << 20, HEADER = 1024, SAMPLE_NS = 150000000 };
 
 static char dir[400], paths[SHARDS][440];
 static uint64_t sink;
 
-struct figure {
-    double wall[MAX_ROUNDS], cpu[MAX_ROUNDS]; /* tokens a us */
+/* A way to have windows: how is of the plain loop, the others are ours. */
+struct way {
+    const char *name;
+    int how, workers, beside; /* the row that it is held against; -1: none */
+    bool widen, micro;
+    uint64_t b, t, samples;
+    double cpu[MAX_ROUNDS]; /* million tokens a second of processor time, of each sample */
 };
 
 static void fail(const char *what) {
@@ -48,13 +52,13 @@ static void remove_shards(void) {
     rmdir(dir);
 }
 
-static double thread_cpu(void) {
+static double process_cpu(void) {
     struct timespec t;
     clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
     return (double)t.tv_sec * 1e9 + (double)t.tv_nsec;
 }
 
-enum { WIDENED, ONLY, ROWS };
+enum { WIDENED, ONLY, ROWS, OURS };
 
 /* What of llm.c's loader is in a step. */
 static uint64_t plain(FILE *const *f, uint64_t b, uint64_t t, int how, uint64_t k) {
@@ -84,115 +88,99 @@ static uint64_t plain(FILE *const *f, uint64_t b, uint64_t t, int how, uint64_t 
     return n;
 }
 
-static void by_plain(uint64_t b, uint64_t t, int how, struct figure *f, int round) {
+static double by_plain(void *arg) {
+    struct way *w = arg;
     FILE *files[SHARDS];
     uint64_t tokens = 0, begin, k = 0;
     double cpu;
     for (int s = 0; s < SHARDS; s++)
         if ((files[s] = fopen(paths[s], "rb")) == NULL) fail(paths[s]);
-    for (; k < 20; k++) plain(files, b, t, how, k);
-    cpu = thread_cpu();
+    for (; k < 20; k++) plain(files, w->b, w->t, w->how, k);
+    cpu = process_cpu();
     begin = dlpi_now_ns();
     while (dlpi_now_ns() - begin < SAMPLE_NS)
-        for (int i = 0; i < 20; i++) tokens += plain(files, b, t, how, k++);
-    f->cpu[round] = (double)tokens * 1e3 / (thread_cpu() - cpu);
-    f->wall[round] = (double)tokens * 1e3 / (double)(dlpi_now_ns() - begin);
+        for (int i = 0; i < 20; i++) tokens += plain(files, w->b, w->t, w->how, k++);
+    w->cpu[w->samples++] = (double)tokens * 1e3 / (process_cpu() - cpu);
+    double rate = (double)tokens * 1e3 / (double)(dlpi_now_ns() - begin);
     for (int s = 0; s < SHARDS; s++) fclose(files[s]);
+    return rate;
 }
 
-static void by_pipe(uint64_t b, uint64_t t, bool widen, int workers, bool micro, struct figure *f,
-                    int round) {
+/* Take batches for a while. Returns million tokens a second. */
+static double take_windows(dlp_pipe *p, struct way *w) {
+    dlp_batch *batch;
+    uint64_t n = 0, begin = dlpi_now_ns();
+    double cpu = process_cpu();
+    while (dlpi_now_ns() - begin < SAMPLE_NS) {
+        if (dlp_pipe_next(p, &batch) != DLP_OK) fail("next");
+        sink += *(const uint16_t *)batch->fields[0].data;
+        n += w->b * w->t;
+        dlp_pipe_release(p, batch);
+    }
+    w->cpu[w->samples] = (double)n * 1e3 / (process_cpu() - cpu);
+    return (double)n * 1e3 / (double)(dlpi_now_ns() - begin);
+}
+
+static double by_pipe(void *arg) {
+    struct way *w = arg;
     char pattern[420];
     dlp_tokens_loader_desc d = {.tokens = {.pattern = pattern,
-                                           .length = t,
-                                           .widen = widen,
-                                           .windows = micro ? (uint32_t)b : 0},
-                                .loader = {.batch_size = micro ? 1 : (uint32_t)b,
-                                           .num_workers = workers,
+                                           .length = w->t,
+                                           .widen = w->widen,
+                                           .windows = w->micro ? (uint32_t)w->b : 0},
+                                .loader = {.batch_size = w->micro ? 1 : (uint32_t)w->b,
+                                           .num_workers = w->workers,
                                            .shuffle = 1,
-                                           .seed = (uint64_t)round + 1,
+                                           .seed = w->samples + 1,
                                            .drop_last = 1,
                                            .epochs = DLP_FOREVER}};
     dlp_tokens *tokens;
     dlp_pipe *p;
-    dlp_batch *batch;
     dlp_error err;
-    uint64_t n = 0, begin = 0;
-    double cpu = 0;
     snprintf(pattern, sizeof pattern, "%s/*.bin", dir);
     if (dlp_tokens_loader_open(&p, &tokens, &d, &err) != DLP_OK) {
         fprintf(stderr, "%s\n", err.message);
         exit(1);
     }
-    for (int phase = 0; phase < 2; phase++) { /* first the mapping's pages are met */
-        n = 0;
-        cpu = thread_cpu();
-        begin = dlpi_now_ns();
-        while (dlpi_now_ns() - begin < SAMPLE_NS) {
-            if (dlp_pipe_next(p, &batch) != DLP_OK) fail("next");
-            sink += *(const uint16_t *)batch->fields[0].data;
-            n += b * t;
-            dlp_pipe_release(p, batch);
-        }
-    }
-    f->wall[round] = (double)n * 1e3 / (double)(dlpi_now_ns() - begin);
-    f->cpu[round] = (double)n * 1e3 / (thread_cpu() - cpu);
+    take_windows(p, w); /* the mapping's pages are met */
+    double rate = take_windows(p, w);
+    w->samples++;
     if (dlp_pipe_close(p) != DLP_OK || dlp_tokens_close(tokens) != DLP_OK) fail("close");
+    return rate;
 }
 
-static double median_ratio(const double *a, const double *b, int rounds) {
-    double r[MAX_ROUNDS];
-    for (int i = 0; i < rounds; i++) r[i] = a[i] / b[i];
-    return quantile(r, (size_t)rounds, 0.5);
-}
-
-static double median(const double *a, int rounds) {
-    double r[MAX_ROUNDS];
-    memcpy(r, a, (size_t)rounds * sizeof *r);
-    return quantile(r, (size_t)rounds, 0.5);
+static void put_rows(const struct way *way, const struct series *s, const char *suffix) {
+    for (int k = 0; k < s->n_who; k++) {
+        char name[64];
+        struct measure m = {.bench = name, .unit = "Mtoken/s"};
+        const struct way *w = &way[k];
+        snprintf(name, sizeof name, "tokens_%s_b%d_t%d%s", w->name, (int)w->b, (int)w->t, suffix);
+        put(&m, s, k, w->beside);
+        if (w->workers > 0) { put(&m, s, k, k - 1); } /* beside the same without a worker */
+    }
 }
 
 static void measure(uint64_t b, uint64_t t, int rounds) {
-    static const struct {
-        const char *name;
-        int peer, inline_; /* contenders to hold it against; -1: none */
-    } kind[KINDS] = {{"fread", -1, -1},           {"fread_only", -1, -1}, {"inline_u16", 0, -1},
-                     {"inline_i32", 0, -1},       {"worker_u16", 0, 2},   {"worker_i32", 0, 3},
-                     {"inline_u16_micro", 0, -1}, {"fread_rows", 0, -1}};
-    static struct figure f[KINDS];
-    for (int r = 0; r < rounds; r++) {
-        by_plain(b, t, WIDENED, &f[0], r);
-        by_pipe(b, t, false, 0, false, &f[2], r);
-        by_pipe(b, t, false, 1, false, &f[4], r);
-        by_pipe(b, t, true, 0, false, &f[3], r);
-        by_pipe(b, t, true, 1, false, &f[5], r);
-        by_pipe(b, t, false, 0, true, &f[6], r);
-        by_plain(b, t, ONLY, &f[1], r);
-        by_plain(b, t, ROWS, &f[7], r);
+    struct way way[] = {
+        {.name = "fread", .how = WIDENED, .beside = -1},
+        {.name = "inline_u16", .how = OURS},
+        {.name = "worker_u16", .how = OURS, .workers = 1},
+        {.name = "inline_i32", .how = OURS, .widen = true},
+        {.name = "worker_i32", .how = OURS, .widen = true, .workers = 1},
+        {.name = "inline_u16_micro", .how = OURS, .micro = true},
+        {.name = "fread_only", .how = ONLY, .beside = -1},
+        {.name = "fread_rows", .how = ROWS},
+    };
+    static struct series s;
+    s = (struct series){0};
+    for (size_t k = 0; k < sizeof way / sizeof *way; k++) {
+        way[k].b = b, way[k].t = t;
+        compete(&s, way[k].name, "", way[k].how == OURS ? by_pipe : by_plain, &way[k]);
     }
-    fprintf(stderr, "B %d, T %d: million tokens a second\n%-18s %9s %9s %9s %9s %9s\n", (int)b,
-            (int)t, "", "clock", "cpu", "of fread", "(cpu)", "of inline");
-    for (int k = 0; k < KINDS; k++) {
-        char line[512], ratio[128] = "";
-        double all = median(f[k].wall, rounds), cpu = median(f[k].cpu, rounds), of_peer = 0,
-               of_cpu = 0, of_inline = 0;
-        if (kind[k].peer >= 0) {
-            of_peer = median_ratio(f[k].wall, f[kind[k].peer].wall, rounds);
-            of_cpu = median_ratio(f[k].cpu, f[kind[k].peer].cpu, rounds);
-            snprintf(ratio, sizeof ratio,
-                     ",\"peer\":\"fread\",\"theirs\":%.4g,\"ratio\":%.3g,\"ratio_cpu\":%.3g",
-                     median(f[kind[k].peer].wall, rounds), of_peer, of_cpu);
-        }
-        if (kind[k].inline_ >= 0)
-            of_inline = median_ratio(f[k].wall, f[kind[k].inline_].wall, rounds);
-        fprintf(stderr, "%-18s %9.1f %9.1f %9.2f %9.2f %9.2f\n", kind[k].name, all, cpu, of_peer,
-                of_cpu, of_inline);
-        snprintf(line, sizeof line,
-                 "{\"bench\":\"tokens_%s_b%d_t%d\",\"unit\":\"Mtoken/s\",\"ours\":%.4g,"
-                 "\"cpu\":%.4g%s,\"of_inline\":%.3g,\"rounds\":%d}",
-                 kind[k].name, (int)b, (int)t, all, cpu, ratio, of_inline, rounds);
-        put_line(line);
-    }
+    run_rounds(&s, "tokens", rounds);
+    put_rows(way, &s, "");
+    for (int k = 0; k < s.n_who; k++) memcpy(s.value[k], way[k].cpu, sizeof s.value[k]);
+    put_rows(way, &s, "_cpu");
 }
 
 int main(int argc, char **argv) {

@@ -5,6 +5,6 @@ B ?= build
 bench-tokens: $(B)/bench/bench_tokens
 	$(B)/bench/bench_tokens
 
-$(B)/bench/bench_tokens: tests/bench/bench_tokens.c tests/bench/bench_rig.h dlpipe.h
+$(B)/bench/bench_tokens: tests/bench/bench_tokens.c $(wildcard tests/bench/*.h) dlpipe.h
 	@mkdir -p $(@D)
-	$(CC) -std=c11 $(WARN) -O3 -g -o $@ $< $(LIBS)
+	$(CC) -std=c11 $(WARN) -O2 -g -o $@ $< $(LIBS)

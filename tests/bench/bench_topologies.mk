@@ -6,7 +6,7 @@ $(B)/bench/bench_topologies: tests/bench/bench_topologies.c $(wildcard tests/ben
                              dlpipe_shm.h
 	@mkdir -p $(@D)
 	@l=-ljpeg; echo 'int main(void){return 0;}' | $(CC) -x c -o /dev/null - $$l 2>/dev/null || l=; \
-	    set -x; $(CC) -std=c11 $(WARN) $(O) -g -o $@ $< $(LIBS) $$l
+	    set -x; $(CC) -std=c11 $(WARN) -O2 -g -o $@ $< $(LIBS) $$l
 
 .PHONY: bench-topologies
 bench-topologies: $(B)/bench/bench_topologies

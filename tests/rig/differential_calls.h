@@ -572,7 +572,7 @@ static void part_desc(const cfg *c, dlp_part_desc *d) {
     d->streams = (uint32_t)c->streams;
     d->shuffle_parts = c->shuffle_parts;
     d->shuffle_items = c->shuffle_items;
-    d->steps_per_epoch = (uint64_t)c->steps;
+    d->steps_per_epoch = c->steps;
     d->queue_size = (uint32_t)c->queue;
     d->load = call_load;
     d->user = &now_;

@@ -142,10 +142,17 @@ static inline void found_stream(const found_rig *r, uint64_t epoch, uint64_t s, 
     if (r->d.parts.window) found_windows(o->at[s], o->n[s], r->d.parts.window, seed, s, epoch);
 }
 
+/* Items of a stream that an epoch's steps want; 0: those of one pass. */
+static inline uint64_t found_want(const found_rig *r) {
+    uint64_t m = r->d.loader.batch_size / r->d.parts.streams;
+    int64_t steps = r->d.parts.steps_per_epoch;
+    return steps == DLP_FOREVER ? FOUND_ITEMS : (uint64_t)steps * m;
+}
+
 static inline uint64_t found_batches_of(const found_rig *r, const found_order *o, uint64_t from,
                                         uint64_t to) {
     uint64_t m = r->d.loader.batch_size / r->d.parts.streams, least = UINT64_MAX, most = 0;
-    if (r->d.parts.steps_per_epoch) return r->d.parts.steps_per_epoch;
+    if (r->d.parts.steps_per_epoch) return (uint64_t)r->d.parts.steps_per_epoch;
     for (uint64_t s = from; s < to; s++) {
         if (o->n[s] / m < least) least = o->n[s] / m;
         if ((o->n[s] + m - 1) / m > most) most = (o->n[s] + m - 1) / m;
@@ -155,9 +162,9 @@ static inline uint64_t found_batches_of(const found_rig *r, const found_order *o
 
 /* The order of an epoch; returns its batches, of the present rank. */
 static inline uint64_t found_write_down(const found_rig *r, uint64_t epoch, found_order *o) {
-    uint64_t c = r->d.parts.streams, m = r->d.loader.batch_size / c;
+    uint64_t c = r->d.parts.streams;
     uint32_t world = r->d.loader.sampler.world_size ? r->d.loader.sampler.world_size : 1;
-    for (uint64_t s = 0; s < c; s++) found_stream(r, epoch, s, r->d.parts.steps_per_epoch * m, o);
+    for (uint64_t s = 0; s < c; s++) found_stream(r, epoch, s, found_want(r), o);
     return found_batches_of(r, o, c / world * r->d.loader.sampler.rank,
                             c / world * (r->d.loader.sampler.rank + 1));
 }

@@ -119,7 +119,7 @@ static inline void parts_init(parts_rig *r, parts_seen *seen, uint64_t n, const 
 
 static inline uint64_t parts_positions(const parts_rig *r) {
     uint64_t size = r->d.loader.batch_size, n = r->total;
-    if (r->d.parts.steps_per_epoch) return r->d.parts.steps_per_epoch * size;
+    if (r->d.parts.steps_per_epoch) return (uint64_t)r->d.parts.steps_per_epoch * size;
     if (r->d.loader.batch.last == DLP_LAST_DROP) return n / size * size;
     return n;
 }
@@ -147,7 +147,7 @@ static inline void parts_items_of(const parts_rig *r, uint64_t epoch, uint64_t *
 static inline uint64_t parts_order(const parts_rig *r, uint64_t epoch, uint64_t *order) {
     static uint64_t all[PARTS_ITEMS];
     uint64_t c = r->d.parts.streams, size = r->d.loader.batch_size, each = size / c, n = 0;
-    uint64_t steps = r->d.parts.steps_per_epoch, full = steps ? steps : r->total / size;
+    uint64_t steps = (uint64_t)r->d.parts.steps_per_epoch, full = steps ? steps : r->total / size;
     parts_items_of(r, epoch, all);
     for (uint64_t k = 0; k < full; k++)
         for (uint64_t s = 0; s < c; s++)

@@ -151,7 +151,8 @@ static void write_down(const rig2 *r, uint64_t epoch) {
     uint64_t c = r->expand.streams ? r->expand.streams : 1, m = r->batch.batch_size / c;
     for (uint64_t s = 0; s < c; s++) {
         n_list[s] = 0;
-        for (uint64_t pass = 0; pass == 0 || n_list[s] < r->expand.steps_per_epoch * m; pass++) {
+        for (uint64_t pass = 0; pass == 0 || n_list[s] < (uint64_t)r->expand.steps_per_epoch * m;
+             pass++) {
             dlp_permutation_init(&order, INPUTS, inside_hash(INSIDE_PARTS, 7, pass), epoch);
             for (uint64_t j = s; j < INPUTS; j += c) {
                 uint64_t i =
@@ -168,8 +169,8 @@ static void write_down(const rig2 *r, uint64_t epoch) {
                 }
             }
         }
-        if (r->expand.steps_per_epoch && n_list[s] > r->expand.steps_per_epoch * m)
-            n_list[s] = r->expand.steps_per_epoch * m;
+        if (r->expand.steps_per_epoch && n_list[s] > (uint64_t)r->expand.steps_per_epoch * m)
+            n_list[s] = (uint64_t)r->expand.steps_per_epoch * m;
         if (r->expand.window) mix(s, r->expand.window, epoch);
     }
 }

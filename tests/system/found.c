@@ -68,8 +68,8 @@ static int can_run(const found_rig *r) {
         return 0; /* passes without any: an error */
     for (uint64_t e = 0; e < 3; e++)
         for (uint64_t s = 0; s < c; s++) {
-            found_stream(r, e, s, r->d.parts.steps_per_epoch * m, &order);
-            if (order.n[s] < r->d.parts.steps_per_epoch * m) return 0;
+            found_stream(r, e, s, found_want(r), &order);
+            if (order.n[s] < found_want(r)) return 0;
             if (order.n[s] < m && r->d.loader.batch.last == DLP_LAST_DROP) return 0;
             if (order.n[s] == 0 && r->d.loader.sampler.world_size > 1) return 0;
             any += order.n[s];
@@ -246,8 +246,8 @@ static void resume__behind_any_batch__goes_on_exactly(void) {
 
 /* The world size changes every few batches, through merged states, to the end. */
 static void resume__other_ranks__goes_on_exactly(void) {
-    for (uint32_t turns = 0; turns < 4; turns++) {
-        uint32_t steps = turns % 2 * 40;
+    for (uint32_t turns = 0; turns < 6; turns++) {
+        int64_t steps = turns < 4 ? (int32_t)(turns % 2 * 40) : DLP_FOREVER;
         found_rig r;
         dlp_state merged, each[4];
         int64_t at = 0, all;
@@ -259,9 +259,9 @@ static void resume__other_ranks__goes_on_exactly(void) {
         r.d.parts.streams = 4;
         r.d.parts.steps_per_epoch = steps;
         r.d.parts.uneven = 1;
-        r.d.parts.window = turns / 2 * 13;
+        r.d.parts.window = turns % 4 / 2 * 13 + turns / 5 * 13;
         r.d.loader.epochs = 2;
-        all = batches(&r);
+        all = steps == DLP_FOREVER ? 150 : batches(&r);
         while (at < all) {
             uint32_t world = 1u << turn % 3;
             int64_t n = 1 + turn++ % 4 < all - at ? 1 + turn % 4 : all - at;
@@ -467,6 +467,58 @@ static void end__streams_of_any_length__rules_hold(void) {
         }
 }
 
+/* Passes without an end: states behind hundreds of batches of them, at which others go on. */
+static void end__forever__passes_follow_each_other(void) {
+    static dlp_state far[600];
+    for (uint32_t i = 0; i < 6; i++) {
+        static const uint32_t windows[] = {0, 13, 200};
+        found_rig r;
+        dlp_pipe *p;
+        dlp_batch *b;
+        dlp_monitor *m = NULL;
+        char who[64];
+        found_init(&r, seen, 12, 9); /* 63 items or so a pass */
+        r.d.parts.streams = 1 + i % 2;
+        r.d.parts.window = windows[i / 2];
+        r.d.parts.steps_per_epoch = DLP_FOREVER;
+        r.d.loader.pipe.prefetch_factor = 1 + (int32_t)i;
+        CHECK(found_run(&r, 600, far) == 600); /* 70 passes and more, and none is marked as last */
+        for (uint32_t k = 1; k < 600; k += 37) {
+            r.d.loader.pipe.resume = &far[k];
+            r.d.parts.workers.num_workers = (int32_t)(k % 4) - 1;
+            r.d.loader.sampler.threaded = k % 2 != 0;
+            CHECK(found_run(&r, 30, states) == 30);
+            for (uint32_t j = 0; j < 30 && k + 1 + j < 600; j++)
+                CHECK(memcmp(&states[j], &far[k + 1 + j], sizeof *states) == 0);
+        }
+        r.d.loader.pipe.resume = NULL;
+        r.d.loader.pipe.name = "endless";
+        CHECK(found_open(&r, &p) == DLP_OK);
+        CHECK(dlp_pipe_batches_per_epoch(p) == DLP_FOREVER);
+        snprintf(who, sizeof who, "%d:endless", (int)getpid());
+        CHECK(dlp_monitor_open(&m, who, NULL) == DLP_OK);
+        CHECK(dlp_monitor_batches_per_epoch(m) == DLP_FOREVER);
+        dlp_monitor_close(m);
+        CHECK(dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK && dlp_pipe_release(p, b) == DLP_OK);
+        CHECK(dlp_pipe_next_epoch(p) == DLP_OK); /* the only one */
+        CHECK(dlp_pipe_next_timeout(p, &b, 20000) == DLP_END);
+        CHECK(dlp_pipe_close(p) == DLP_OK);
+    }
+}
+
+/* As of any other order: a state of another rule of its end does not fit. */
+static void end__forever__other_rule_refused(void) {
+    found_rig r;
+    found_init(&r, seen, 20, 9);
+    r.d.parts.steps_per_epoch = DLP_FOREVER;
+    CHECK(found_run(&r, 3, states) == 3);
+    r.d.loader.pipe.resume = &states[2];
+    r.d.parts.steps_per_epoch = INT64_C(1) << 40;
+    resume_refused(&r, "steps_per_epoch");
+    r.d.parts.steps_per_epoch = 0;
+    resume_refused(&r, "steps_per_epoch");
+}
+
 static int fails(found_rig *r, dlp_error *err) {
     dlp_pipe *p = NULL;
     dlp_batch *b;
@@ -484,6 +536,9 @@ static void end__nothing_at_all__an_error(void) {
     found_init(&r, seen, 8, 5);
     memset(seen->counts, 0, sizeof seen->counts);
     CHECK(fails(&r, &err) == DLP_ERR_CALLBACK && strstr(err.message, "no item") != NULL);
+    r.d.parts.steps_per_epoch = DLP_FOREVER;
+    CHECK(fails(&r, &err) == DLP_ERR_CALLBACK && strstr(err.message, "stream 0") != NULL);
+    seen->begun = 0;
     r.d.parts.steps_per_epoch = 3;
     CHECK(fails(&r, &err) == DLP_ERR_CALLBACK && strstr(err.message, "stream 0") != NULL);
     CHECK(seen->begun < 100); /* two passes, and what was asked for ahead */
@@ -571,12 +626,14 @@ static void desc__what_is_not_possible__refused(void) {
     refused(&x, "streams", "divided by world_size");
     x = r, x.d.parts.streams = 4, x.d.loader.sampler.world_size = 4;
     refused(&x, "steps_per_epoch", "uneven = 1");
+    x = r, x.d.parts.steps_per_epoch = -1, refused(&x, "steps_per_epoch", "or DLP_FOREVER");
+    x = r, x.d.parts.steps_per_epoch = -3, refused(&x, "steps_per_epoch", "or DLP_FOREVER");
     x = r, x.d.parts.min_items = 10, refused(&x, "min_items", "0..max_items");
     x = r, x.d.parts.n_parts = 4, x.d.parts.streams = 8, refused(&x, "streams", "there are 4");
     x = r, x.d.loader.dataset.n_items = 7, refused(&x, "n_items", "must be 0");
     x = r, x.d.parts.workers.on_error = DLP_ON_ERROR_REPLACE, refused(&x, "on_error", "_DROP");
     x = r, x.d.parts.n_parts = 64, x.d.parts.streams = 64, x.d.loader.batch_size = 64;
-    x.d.parts.max_items = UINT64_C(1) << 30, x.d.parts.steps_per_epoch = UINT64_C(1) << 30;
+    x.d.parts.max_items = UINT64_C(1) << 30, x.d.parts.steps_per_epoch = INT64_C(1) << 30;
     refused(&x, "streams", "a state has room for");
     x = r, x.d.parts.n_parts = 1 << 20, x.d.parts.window = 70000;
     refused(&x, "queue_size", "a batch and its windows may need 140000 parts");
@@ -604,6 +661,8 @@ int main(int argc, char **argv) {
     seek__to_a_state__goes_on_exactly(19);
     next_epoch__anywhere__next_one_is_whole();
     end__streams_of_any_length__rules_hold();
+    end__forever__passes_follow_each_other();
+    end__forever__other_rule_refused();
     end__nothing_at_all__an_error();
     fail__raise__error_of_the_batch_that_wants_it();
     fail__drop__has_no_items_and_is_counted();

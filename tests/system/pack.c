@@ -239,7 +239,7 @@ static void write_window(const rig2 *r, uint64_t s, const uint32_t *of, uint64_t
 
 static void write_down(const rig2 *r, uint64_t epoch) {
     uint64_t c = r->pack.streams ? r->pack.streams : 1, m = r->batch.batch_size / c;
-    uint64_t want = r->pack.steps_per_epoch * m * r->pack.tokens;
+    uint64_t want = (uint64_t)r->pack.steps_per_epoch * m * r->pack.tokens;
     for (uint64_t s = 0; s < c; s++) {
         write_stream(r, epoch, s, want ? want + MOST * LONGEST : 0);
         n_rows[s] = 0;
@@ -316,7 +316,7 @@ static int same_flat(const rig2 *r, const dlp_batch *b) {
 static uint64_t batches_of(const rig2 *r) {
     uint64_t c = r->pack.streams ? r->pack.streams : 1, m = r->batch.batch_size / c;
     uint64_t least = UINT64_MAX, most = 0, world = r->sampler.world_size;
-    if (r->pack.steps_per_epoch) return r->pack.steps_per_epoch;
+    if (r->pack.steps_per_epoch) return (uint64_t)r->pack.steps_per_epoch;
     if (world == 0) world = 1;
     for (uint64_t s = c / world * r->sampler.rank; s < c / world * (r->sampler.rank + 1); s++) {
         if (n_rows[s] / m < least) least = n_rows[s] / m;

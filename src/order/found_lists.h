@@ -1,0 +1,194 @@
+/* needs: parts */
+#pragma once
+#include "api/found.h"
+#include "api/parts.h"
+#include "base/platform.h"
+#include "order/found.h"
+/* Cells and streams of inputs whose items nobody has counted: what the scheduler knows of them, and
+   in which lists cells stand: of a stream, free, or free by and by. Why these can't stand still is
+   said in >>impl-found. */
+
+#define DLPI_FOUND_NONE UINT32_MAX
+#define DLPI_FOUND_CELLS (1 << 16) /* at most */
+#define DLPI_FOUND_WINDOW (1 << 24)
+#define DLPI_FOUND_RUNS 64 /* cells of which the runs are as long as those of the first of them */
+
+typedef struct dlpi_found_cell {     /* what the scheduler knows of a cell */
+    uint64_t epoch, ordinal, ticket; /* ordinal: of the first input of its run */
+    uint64_t n, taken; /* known: items, and those before the first row, or window, that is left */
+    uint64_t from;     /* which is this item of input `input` of the run, or of one behind it */
+    uint64_t used;     /* batch scheduled last that has rows of it, + 1 */
+    uint32_t input, run, learned; /* inputs, and those whose counts are taken */
+    uint32_t next; /* of its stream; not listed: that may be free, or waits to be, behind it */
+    bool listed;
+    bool failed; /* the last input is an error of the batch that has its one row */
+} dlpi_found_cell;
+
+typedef struct dlpi_found_stream {
+    uint32_t head, tail, cells; /* its list, and how many are in it */
+    uint32_t last_known, known; /* the last that is known, the first that is not */
+    uint64_t epoch, next;       /* whose input is asked for next */
+    uint64_t rows;              /* known behind `at` */
+    uint64_t empty;             /* inputs known last, one after the other, that had none */
+    dlpi_cursor at;             /* behind the last row given, or where the present window begins,
+                                   with what is given of it: of its items known at the place */
+    uint64_t given;             /* rows in this epoch */
+    uint64_t length, check;     /* of the window that is open; length 0: none is */
+} dlpi_found_stream;
+
+typedef struct dlpi_agreed { /* ends that ranks agree on; consumer */
+    uint64_t generation;     /* of the batches: after a seek, or in another epoch, others count */
+    uint64_t left;           /* all ranks have them, and here they are not delivered yet */
+    bool last;               /* the epoch ends behind them */
+    bool asks;               /* there are other ranks to be asked */
+} dlpi_agreed;
+
+/* What observers see of it; scheduler. */
+typedef struct dlpi_found_counts {
+    uint64_t inputs, items, empty, window;
+} dlpi_found_counts;
+
+/* What a search for free cells depends on. */
+typedef struct dlpi_found_place {
+    uint64_t epoch, published, left, loads;
+} dlpi_found_place;
+
+typedef struct dlpi_found_row {
+    uint32_t cell, number; /* of the item's place: each input of a run has most_items */
+} dlpi_found_row;
+
+struct dlpi_found;
+
+/* What rows are, where they are not the items themselves. Of stream i: */
+typedef struct dlpi_found_rule {
+    void (*begin)(struct dlpi_found *q, uint32_t i);
+    uint64_t (*taken)(uint64_t n, uint64_t used); /* of the n items of the input that a cursor
+                                                     names: how many are given; NULL: used */
+    uint64_t (*learned)(struct dlpi_found *q, uint32_t i, uint32_t c); /* cell c is the last known:
+                                                                    rows that now are known, too */
+    uint64_t (*more)(dlp_pipe *p, uint32_t i, bool out); /* all that is there is learned, and is
+                                                            all that there is: rows, as above */
+    void (*give)(dlp_pipe *p, uint32_t i, uint32_t s, uint32_t r); /* its next row is row r */
+} dlpi_found_rule;
+
+/* What the stage keeps. */
+typedef struct dlpi_found {
+    dlp_part_desc d;
+    const dlpi_found_rule *rule;      /* NULL: a row is an item */
+    uint64_t counts_bytes;            /* of counts, with what a rule has behind them */
+    uint64_t most_items, least_items; /* of an input that has any */
+    uint32_t n_cells, most_run;       /* inputs of a cell */
+    uint8_t pad[DLPI_LINE]; /* part workers read what is above; below is the scheduler's */
+    dlpi_found_plan plan;
+    dlpi_cursors cursors;
+    uint32_t each;      /* rows of a stream in a batch */
+    uint32_t run, need; /* inputs of a new cell; cells that a stream needs */
+    uint64_t run_until; /* tickets: look again what inputs cost */
+    bool run_known;
+    bool begun;
+    int rc; /* what is wrong with the epoch that was begun */
+    uint64_t epoch;
+    uint64_t tickets, left;
+    uint32_t free, free_last;   /* lists of cells: free, */
+    uint32_t waits, waits_last; /* and to be free by and by */
+    dlpi_found_counts *counts;
+    dlpi_found_cell *use;           /* [n_cells] */
+    dlp_permutation *items;         /* [n_cells] the order of items in each, where it has one */
+    dlpi_found_stream *streams;     /* [cursors.n] those of this rank */
+    dlp_permutation *window_orders; /* [cursors.n] of the windows that are open, */
+    dlpi_found_row *window_rows;    /* [cursors.n][window] and what lies in them */
+    bool stuck;                     /* no cell was free, when all was at: */
+    dlpi_found_place stuck_at;
+    uint8_t pad1[DLPI_LINE];
+    dlpi_agreed agreed;
+} dlpi_found;
+
+/* ---- the lists of the streams ---- */
+
+/* To the end of a list. */
+static void dlpi_found_append(dlpi_found *q, uint32_t *first, uint32_t *last, uint32_t c) {
+    if (*first == DLPI_FOUND_NONE)
+        *first = c;
+    else
+        q->use[*last].next = c;
+    *last = c;
+}
+
+/* Cell c is on no stream's list any more. One of which no batch has rows, and that is loaded, is
+   free; others will be. */
+static void dlpi_found_unlist(dlpi_found *q, uint32_t c, bool loaded) {
+    dlpi_found_cell *u = &q->use[c];
+    u->listed = false;
+    u->next = DLPI_FOUND_NONE;
+    if (loaded && u->used <= q->left)
+        dlpi_found_append(q, &q->free, &q->free_last, c);
+    else
+        dlpi_found_append(q, &q->waits, &q->waits_last, c);
+}
+
+/* The first cell of a stream is not needed any more. */
+static void dlpi_found_drop(dlpi_found *q, dlpi_found_stream *x) {
+    uint32_t c = x->head;
+    if (x->last_known == c) x->last_known = DLPI_FOUND_NONE;
+    x->head = q->use[c].next;
+    x->cells--;
+    if (x->head == DLPI_FOUND_NONE) x->tail = DLPI_FOUND_NONE;
+    dlpi_found_unlist(q, c, false);
+}
+
+/* Items of the first cell of a stream are used: the stream is behind the last of them. */
+static void dlpi_found_gone(dlpi_found *q, dlpi_found_stream *x) {
+    const dlpi_found_cell *u = &q->use[x->head];
+    x->at = (dlpi_cursor){u->ordinal + u->input, u->from, 0, 0};
+    if (u->taken == u->n && u->learned == u->run) dlpi_found_drop(q, x);
+}
+
+/* All streams begin with this epoch, with what they have of it. */
+static void dlpi_found_begin(dlpi_found *q, uint64_t epoch) {
+    q->epoch = epoch;
+    q->begun = true;
+    q->rc = DLP_OK;
+    q->stuck = false;
+    for (uint32_t i = 0; i < q->cursors.n; i++) {
+        dlpi_found_stream *x = &q->streams[i];
+        while (x->head != DLPI_FOUND_NONE && q->use[x->head].epoch != epoch) dlpi_found_drop(q, x);
+        x->known = x->head;
+        x->last_known = DLPI_FOUND_NONE;
+        x->rows = x->empty = x->given = x->length = 0;
+        x->at = (dlpi_cursor){0, 0, 0, 0};
+        if (x->head == DLPI_FOUND_NONE || x->epoch < epoch) {
+            x->epoch = epoch;
+            x->next = 0;
+        }
+        if (q->rule) q->rule->begin(q, i);
+    }
+}
+
+/* Take cell c, the first of stream i that was not known, off the list: nothing of it is left. */
+static void dlpi_found_pass(dlpi_found *q, dlpi_found_stream *x, uint32_t c) {
+    x->cells--;
+    if (x->last_known == DLPI_FOUND_NONE)
+        x->head = q->use[c].next;
+    else
+        q->use[x->last_known].next = q->use[c].next;
+    if (x->tail == c) x->tail = x->last_known;
+    dlpi_found_unlist(q, c, true);
+}
+
+/* Input k of cell c, an error, has the cell's last row: inputs of its run behind it, and those
+   after the cell, are asked for again, into other cells. */
+static void dlpi_found_end_run(dlpi_found *q, uint32_t i, uint32_t c, uint32_t k) {
+    dlpi_found_stream *x = &q->streams[i];
+    dlpi_found_cell *u = &q->use[c];
+    if (k + 1 == u->run) return;
+    u->run = k + 1;
+    while (u->next != DLPI_FOUND_NONE) {
+        uint32_t after = u->next;
+        u->next = q->use[after].next;
+        x->cells--;
+        dlpi_found_unlist(q, after, false);
+    }
+    x->tail = c;
+    x->epoch = u->epoch;
+    x->next = u->ordinal + u->run; /* of a pass: not its end */
+}

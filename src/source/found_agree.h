@@ -1,0 +1,82 @@
+/* needs: parts */
+#pragma once
+#include "stages/found.h"
+#include "core/deliver.h"
+/* ---- ends that several ranks agree on ----
+   Of ranks whose counts nobody knows none can tell alone where an epoch ends for all. So they ask
+   each other, by the caller's all-reduce, at steps that are the same on each: before the first
+   batch of an epoch, or after a seek, and then whenever all that they have agreed on is delivered.
+   Nothing is asked where a scheduler or a worker happens to be: two ranks would wait for each
+   other, one here, one in the all-reduce of its training step.
+
+   A rank counts batches that are whole: they can't fail any more, so a failure comes where all
+   ranks ask, and there it is an answer. Twice that number, and 1 where it knows that another batch
+   follows: of these the least over all ranks has the least number of batches and, where that is a
+   rank's last, that it is. Batches that this rank has beyond an agreed end are left, as by
+   dlp_pipe_next_epoch. */
+
+enum { DLPI_AGREE_FAILED = -1 };
+
+/* What this rank says: of batch b, the next one, and those behind it. */
+static int64_t dlpi_agree_mine(const dlp_pipe *p, uint64_t b) {
+    uint64_t tail = dlpi_credit_seen(&p->ctl->tail); /* T1 <- T1 */
+    uint64_t generation = dlpi_slot_generation(dlpi_slot_at(p, dlpi_slot_of(p, b)));
+    int64_t n = 0;
+    bool more = true;
+    for (; b != tail; b++, n++) {
+        uint32_t s = dlpi_slot_of(p, b);
+        const dlpi_bslot *slot = dlpi_slot_at(p, s);
+        if (dlpi_slot_generation(slot) != generation || !dlpi_ready(p, b, s)) break;
+        if (dlpi_slot_failed(p, s)) break;
+        more = (slot->flags & DLP_BATCH_LAST) == 0;
+    }
+    return 2 * n + more;
+}
+
+/* The all-reduce did not go as it should, or another rank has failed. */
+static int dlpi_agree_fail(dlp_pipe *p, int64_t mine, int64_t all) {
+    dlp_error e;
+    if (all == DLPI_AGREE_FAILED)
+        dlpi_error_set(&e, DLP_ERR_CALLBACK, "agree",
+                       "another rank's pipe has failed, and none can go on without its batches: "
+                       "its own error says why");
+    else
+        dlpi_error_set(&e, DLP_ERR_CALLBACK, "agree",
+                       "agree returned %" PRId64 " for %" PRId64
+                       ", which is not the least that a rank gave",
+                       all, mine);
+    dlpi_copy_text(e.stage, sizeof e.stage, p->source_stage->name);
+    e.epoch = p->after_epoch;
+    return dlpi_pipe_fail(p, &e);
+}
+
+/* All ranks ask: rc: an error of this one, or DLP_OK and b, its next batch. */
+static int dlpi_agree_ask(dlp_pipe *p, int rc, uint64_t b) {
+    dlpi_found *q = dlpi_found_of(p);
+    int64_t mine = rc == DLP_OK ? dlpi_agree_mine(p, b) : DLPI_AGREE_FAILED;
+    int64_t all = q->d.agree(q->d.agree_user, mine, 0);
+    if (rc != DLP_OK) return rc;
+    if (all < 2 || all > mine) return dlpi_agree_fail(p, mine, all);
+    q->agreed.left = (uint64_t)all / 2;
+    q->agreed.last = all % 2 == 0;
+    return DLP_OK;
+}
+
+/* Batch b, in slot s, is about to be delivered, or an error in its place. What did not wait to the
+   end (a timeout, a stop) is no step, and the end of all epochs is where all ranks are. */
+static int dlpi_found_agreed(dlp_pipe *p, int rc, uint64_t b, uint32_t s) {
+    dlpi_agreed *a = &dlpi_found_of(p)->agreed;
+    const uint64_t here = dlpi_generation(p->seek_no, p->after_epoch);
+    dlpi_bslot *slot;
+    if (!a->asks || rc > 0) return rc;
+    if (a->left == 0 || a->generation != here) {
+        a->left = 0;
+        if ((rc = dlpi_agree_ask(p, rc, b)) != DLP_OK) return rc;
+        a->generation = here;
+    }
+    if (rc != DLP_OK || --a->left > 0 || !a->last) return rc;
+    slot = dlpi_slot_at(p, s);
+    if ((slot->flags & DLP_BATCH_LAST) == 0) dlpi_epoch_leave(p, slot->epoch);
+    slot->flags |= DLP_BATCH_LAST;
+    return rc;
+}
