@@ -2124,8 +2124,8 @@ DLPDEF int dlp_pipe_state(dlp_pipe *p, const dlp_batch *batch, dlp_state *out);
    does not wait or allocate. */
 DLPDEF int dlp_pipe_set_workers(dlp_pipe *p, dlp_stage stage, int n);
 
-/* Return the number of batches in an epoch; -1: not started, DLP_ORDER_BATCHES, or a stream.
-   Consumer. */
+/* Return the number of batches in an epoch; -1: not started, or nobody knows (DLP_ORDER_BATCHES, a
+   stream, >>found); DLP_FOREVER: it has no end (steps_per_epoch) - consumer. */
 DLPDEF int64_t dlp_pipe_batches_per_epoch(const dlp_pipe *p);
 
 /* Keep what fetch and the item maps and guards in front of it made of an item, from one epoch to
@@ -2511,7 +2511,8 @@ typedef struct dlp_part_desc {
                                   when world_size changes */
     int32_t shuffle_parts;    /* 1: parts in an order of each epoch's own */
     int32_t shuffle_items;    /* 1: items inside a part, likewise */
-    uint64_t steps_per_epoch; /* 0: every item once. Else full batches in an epoch */
+    int64_t steps_per_epoch;  /* 0: every item once. Else full batches in an epoch; with max_items
+                                  DLP_FOREVER, too */
     dlp_part_fn load;         /* required */
     void *user;               /* borrowed until close */
     dlp_workers_desc workers; /* the part workers; num_workers 0: 1, which loads ahead of the
@@ -2525,6 +2526,9 @@ typedef struct dlp_part_desc {
     int32_t uneven;     /* with max_items. 1: each rank's epoch ends by itself */
     uint32_t window;    /* with max_items. So many items of a stream are shuffled at a time
                                   (>>found), 1..2^24; 0: none are */
+    int64_t (*agree)(void *user, int64_t mine, int most); /* with max_items. The ends of several
+                                  ranks are equal (>>found); NULL: they do not ask each other */
+    void *agree_user;                                     /* borrowed until close */
 } dlp_part_desc;
 
 /* Add the part queue, between sampler (or repeat) and fetch. The sampler has order DLP_ORDER_PARTS;
@@ -2603,11 +2607,30 @@ DLPDEF int dlp_part_files_load(void *files, dlp_part *part);
      steps_per_epoch > 0    so many full batches, on each rank; a stream that is out goes on with
                             its next pass, shuffled in another way. Where pass after pass has no
                             item, that is an error. Each epoch begins with the first pass
+     DLP_FOREVER            an epoch without an end: passes follow each other, nothing is ever left
+                            out, and dlp_pipe_batches_per_epoch is DLP_FOREVER. dlp_pipe_next_epoch
+                            leaves it. A state is as exact at its 10^9th batch as at the first
      0, DLP_LAST_DROP       one rank: ends before the first batch that is not full
      0, _PARTIAL, _PAD      one rank: ends when all streams are out. Rows of streams that are out
                             are zeros, with valid[] 0 and index UINT64_MAX; with one stream and
                             DLP_LAST_PARTIAL the last batch is short instead
+     0, agree, _DROP        several ranks: ends before the first batch that is not full on some
+                            rank, after as many on each; what others have beyond it is left out
      0, uneven = 1          the same on each of several ranks by itself: batches need not be as many
+
+   agree is one all-reduce of an integer over all ranks, the least of them; with MPI
+
+     static int64_t agree(void *user, int64_t mine, int most) {
+         MPI_Allreduce(MPI_IN_PLACE, &mine, 1, MPI_INT64_T, most ? MPI_MAX : MPI_MIN, comm);
+         return mine;
+     }
+
+   next calls it, at the same batch on each rank: for each epoch's first one, and after a seek, and
+   then once all that was agreed on is given, which with batches ready ahead is not every time. mine
+   says how many are (at 2 and above: twice that, and 1 where another follows) or, -1, that this
+   rank's pipe has failed: then next returns an error on all ranks. It is never called by start,
+   close, after a stop, or for a time-out. So all ranks must take the same steps: who leaves off
+   before the others leaves them waiting, as in any all-reduce.
 
    A batch is scheduled once its rows are known, and whether another one follows. For this each
    stream needs part cells: queue_size below that is an error of start, which says how many.
@@ -2661,10 +2684,11 @@ typedef struct dlp_expand_desc {
     uint32_t n_fields;
     uint32_t max_out;         /* k: with expand required; without it 1 */
     uint32_t queue_size;      /* cells, one for each input at once; 0: what is needed, and one more
-                                  for each worker, of tiny items up to 1024. Fewer than needed is
-                                  an error of start */
+                                  for each worker, of tiny items up to 1024, and a cell has up to
+                                  32 inputs where these take some 250 ns: fastest. Fewer than
+                                  needed is an error of start */
     uint32_t streams;         /* C, as of >>found; 0: 1 */
-    uint64_t steps_per_epoch; /* as there */
+    int64_t steps_per_epoch;  /* as there */
     int32_t shuffle_items;    /* 1: an input's items in a keyed permutation */
     int32_t uneven;           /* as there */
     uint64_t id;              /* the user's number for what expand does, part of a state's
@@ -2673,6 +2697,8 @@ typedef struct dlp_expand_desc {
                                   which makes items ahead of the consumer; DLP_NONE: made in next.
                                   dispatch: CLAIM; workers_max: 0. name NULL: "expand" */
     uint32_t window;          /* items of a stream that are shuffled at a time, as of >>found */
+    int64_t (*agree)(void *user, int64_t mine, int most); /* as of >>found */
+    void *agree_user;                                     /* borrowed until close */
 } dlp_expand_desc;
 
 /* Add the stage, between sampler (or repeat) and fetch. The sampler is sequential or shuffled,
@@ -2750,12 +2776,14 @@ typedef struct dlp_pack_desc {
     uint32_t queue_size;      /* cells, one for each document at once; 0: what is needed, and one
                                  more for each worker. Fewer than needed is an error of start */
     uint32_t streams;         /* C, as of >>found; 0: 1 */
-    uint64_t steps_per_epoch; /* as there */
+    int64_t steps_per_epoch;  /* as there */
     uint64_t id;              /* the user's number for what fetch does, such as of a tokenizer, part
                                  of a state's fingerprint */
     dlp_workers_desc workers; /* those that call fetch's callback; num_workers 0: 1, which reads
                                  ahead of the consumer; DLP_NONE: read in next. dispatch: CLAIM;
                                  workers_max: 0. name NULL: "pack" */
+    int64_t (*agree)(void *user, int64_t mine, int most); /* as of >>found */
+    void *agree_user;                                     /* borrowed until close */
 } dlp_pack_desc;
 
 /* Add the stage, between sampler (or repeat) and fetch. The sampler is sequential or shuffled,
@@ -6105,6 +6133,10 @@ typedef struct dlpi_found_plan {
     } passes[2]; /* streams are in this pass or that */
 } dlpi_found_plan;
 
+/* Steps of an epoch without an end: so many that nobody sees it, and that, by the 2^20 rows of a
+   batch, there is room for them. */
+#define DLPI_FOUND_ENDLESS (UINT64_C(1) << 43)
+
 /* Inputs of stream s in a pass. */
 static inline uint64_t dlpi_found_inputs(const dlpi_found_plan *q, uint64_t s) {
     return (q->n_inputs - s + q->streams - 1) / q->streams;
@@ -6165,11 +6197,13 @@ static inline uint32_t dlpi_bits_of(uint64_t most) {
     return most == 0 ? 1u : 64u - (uint32_t)__builtin_clzll(most);
 }
 
-/* Bits of an ordinal. Where passes repeat, one in 64 has an item. */
+/* Bits of an ordinal. Where passes repeat, one in 64 has an item; 10^12 inputs of a stream in an
+   epoch, which no epoch reads, or 10^13 in one without an end. */
 static uint32_t dlpi_found_ordinal_bits(const dlpi_found_plan *q) {
     uint64_t each = dlpi_found_inputs(q, 0), rows = q->steps * (q->batch / q->streams);
     uint32_t bits = dlpi_bits_of(each) + (q->steps ? dlpi_bits_of(rows) + 6 : 0);
-    return bits < 40 ? bits : 40; /* 10^12 inputs of a stream in an epoch, which no epoch reads */
+    uint32_t most = q->steps == DLPI_FOUND_ENDLESS ? 44 : 40;
+    return bits < most ? bits : most;
 }
 
 static void dlpi_bits_put(uint8_t *at, uint32_t *bit, uint32_t n, uint64_t value) {
@@ -6263,6 +6297,194 @@ static dlpi_cursor dlpi_cursor_take(const dlpi_cursors *c, const uint8_t *at, ui
     x.place = dlpi_bits_take(at, &bit, c->place_bits);
     x.check = dlpi_bits_take(at, &bit, DLPI_CURSORS_CHECK);
     return x;
+}
+/* Cells and streams of inputs whose items nobody has counted: what the scheduler knows of them, and
+   in which lists cells stand: of a stream, free, or free by and by. Why these can't stand still is
+   said in >>impl-found. */
+
+#define DLPI_FOUND_NONE UINT32_MAX
+#define DLPI_FOUND_CELLS (1 << 16) /* at most */
+#define DLPI_FOUND_WINDOW (1 << 24)
+#define DLPI_FOUND_RUNS 64 /* cells of which the runs are as long as those of the first of them */
+
+typedef struct dlpi_found_cell {     /* what the scheduler knows of a cell */
+    uint64_t epoch, ordinal, ticket; /* ordinal: of the first input of its run */
+    uint64_t n, taken; /* known: items, and those before the first row, or window, that is left */
+    uint64_t from;     /* which is this item of input `input` of the run, or of one behind it */
+    uint64_t used;     /* batch scheduled last that has rows of it, + 1 */
+    uint32_t input, run, learned; /* inputs, and those whose counts are taken */
+    uint32_t next; /* of its stream; not listed: that may be free, or waits to be, behind it */
+    bool listed;
+    bool failed; /* the last input is an error of the batch that has its one row */
+} dlpi_found_cell;
+
+typedef struct dlpi_found_stream {
+    uint32_t head, tail, cells; /* its list, and how many are in it */
+    uint32_t last_known, known; /* the last that is known, the first that is not */
+    uint64_t epoch, next;       /* whose input is asked for next */
+    uint64_t rows;              /* known behind `at` */
+    uint64_t empty;             /* inputs known last, one after the other, that had none */
+    dlpi_cursor at;             /* behind the last row given, or where the present window begins,
+                                   with what is given of it: of its items known at the place */
+    uint64_t given;             /* rows in this epoch */
+    uint64_t length, check;     /* of the window that is open; length 0: none is */
+} dlpi_found_stream;
+
+typedef struct dlpi_agreed { /* ends that ranks agree on; consumer */
+    uint64_t generation;     /* of the batches: after a seek, or in another epoch, others count */
+    uint64_t left;           /* all ranks have them, and here they are not delivered yet */
+    bool last;               /* the epoch ends behind them */
+    bool asks;               /* there are other ranks to be asked */
+} dlpi_agreed;
+
+/* What observers see of it; scheduler. */
+typedef struct dlpi_found_counts {
+    uint64_t inputs, items, empty, window;
+} dlpi_found_counts;
+
+/* What a search for free cells depends on. */
+typedef struct dlpi_found_place {
+    uint64_t epoch, published, left, loads;
+} dlpi_found_place;
+
+typedef struct dlpi_found_row {
+    uint32_t cell, number; /* of the item's place: each input of a run has most_items */
+} dlpi_found_row;
+
+struct dlpi_found;
+
+/* What rows are, where they are not the items themselves. Of stream i: */
+typedef struct dlpi_found_rule {
+    void (*begin)(struct dlpi_found *q, uint32_t i);
+    uint64_t (*taken)(uint64_t n, uint64_t used); /* of the n items of the input that a cursor
+                                                     names: how many are given; NULL: used */
+    uint64_t (*learned)(struct dlpi_found *q, uint32_t i, uint32_t c); /* cell c is the last known:
+                                                                    rows that now are known, too */
+    uint64_t (*more)(dlp_pipe *p, uint32_t i, bool out); /* all that is there is learned, and is
+                                                            all that there is: rows, as above */
+    void (*give)(dlp_pipe *p, uint32_t i, uint32_t s, uint32_t r); /* its next row is row r */
+} dlpi_found_rule;
+
+/* What the stage keeps. */
+typedef struct dlpi_found {
+    dlp_part_desc d;
+    const dlpi_found_rule *rule;      /* NULL: a row is an item */
+    uint64_t counts_bytes;            /* of counts, with what a rule has behind them */
+    uint64_t most_items, least_items; /* of an input that has any */
+    uint32_t n_cells, most_run;       /* inputs of a cell */
+    uint8_t pad[DLPI_LINE]; /* part workers read what is above; below is the scheduler's */
+    dlpi_found_plan plan;
+    dlpi_cursors cursors;
+    uint32_t each;      /* rows of a stream in a batch */
+    uint32_t run, need; /* inputs of a new cell; cells that a stream needs */
+    uint64_t run_until; /* tickets: look again what inputs cost */
+    bool run_known;
+    bool begun;
+    int rc; /* what is wrong with the epoch that was begun */
+    uint64_t epoch;
+    uint64_t tickets, left;
+    uint32_t free, free_last;   /* lists of cells: free, */
+    uint32_t waits, waits_last; /* and to be free by and by */
+    dlpi_found_counts *counts;
+    dlpi_found_cell *use;           /* [n_cells] */
+    dlp_permutation *items;         /* [n_cells] the order of items in each, where it has one */
+    dlpi_found_stream *streams;     /* [cursors.n] those of this rank */
+    dlp_permutation *window_orders; /* [cursors.n] of the windows that are open, */
+    dlpi_found_row *window_rows;    /* [cursors.n][window] and what lies in them */
+    bool stuck;                     /* no cell was free, when all was at: */
+    dlpi_found_place stuck_at;
+    uint8_t pad1[DLPI_LINE];
+    dlpi_agreed agreed;
+} dlpi_found;
+
+/* ---- the lists of the streams ---- */
+
+/* To the end of a list. */
+static void dlpi_found_append(dlpi_found *q, uint32_t *first, uint32_t *last, uint32_t c) {
+    if (*first == DLPI_FOUND_NONE)
+        *first = c;
+    else
+        q->use[*last].next = c;
+    *last = c;
+}
+
+/* Cell c is on no stream's list any more. One of which no batch has rows, and that is loaded, is
+   free; others will be. */
+static void dlpi_found_unlist(dlpi_found *q, uint32_t c, bool loaded) {
+    dlpi_found_cell *u = &q->use[c];
+    u->listed = false;
+    u->next = DLPI_FOUND_NONE;
+    if (loaded && u->used <= q->left)
+        dlpi_found_append(q, &q->free, &q->free_last, c);
+    else
+        dlpi_found_append(q, &q->waits, &q->waits_last, c);
+}
+
+/* The first cell of a stream is not needed any more. */
+static void dlpi_found_drop(dlpi_found *q, dlpi_found_stream *x) {
+    uint32_t c = x->head;
+    if (x->last_known == c) x->last_known = DLPI_FOUND_NONE;
+    x->head = q->use[c].next;
+    x->cells--;
+    if (x->head == DLPI_FOUND_NONE) x->tail = DLPI_FOUND_NONE;
+    dlpi_found_unlist(q, c, false);
+}
+
+/* Items of the first cell of a stream are used: the stream is behind the last of them. */
+static void dlpi_found_gone(dlpi_found *q, dlpi_found_stream *x) {
+    const dlpi_found_cell *u = &q->use[x->head];
+    x->at = (dlpi_cursor){u->ordinal + u->input, u->from, 0, 0};
+    if (u->taken == u->n && u->learned == u->run) dlpi_found_drop(q, x);
+}
+
+/* All streams begin with this epoch, with what they have of it. */
+static void dlpi_found_begin(dlpi_found *q, uint64_t epoch) {
+    q->epoch = epoch;
+    q->begun = true;
+    q->rc = DLP_OK;
+    q->stuck = false;
+    for (uint32_t i = 0; i < q->cursors.n; i++) {
+        dlpi_found_stream *x = &q->streams[i];
+        while (x->head != DLPI_FOUND_NONE && q->use[x->head].epoch != epoch) dlpi_found_drop(q, x);
+        x->known = x->head;
+        x->last_known = DLPI_FOUND_NONE;
+        x->rows = x->empty = x->given = x->length = 0;
+        x->at = (dlpi_cursor){0, 0, 0, 0};
+        if (x->head == DLPI_FOUND_NONE || x->epoch < epoch) {
+            x->epoch = epoch;
+            x->next = 0;
+        }
+        if (q->rule) q->rule->begin(q, i);
+    }
+}
+
+/* Take cell c, the first of stream i that was not known, off the list: nothing of it is left. */
+static void dlpi_found_pass(dlpi_found *q, dlpi_found_stream *x, uint32_t c) {
+    x->cells--;
+    if (x->last_known == DLPI_FOUND_NONE)
+        x->head = q->use[c].next;
+    else
+        q->use[x->last_known].next = q->use[c].next;
+    if (x->tail == c) x->tail = x->last_known;
+    dlpi_found_unlist(q, c, true);
+}
+
+/* Input k of cell c, an error, has the cell's last row: inputs of its run behind it, and those
+   after the cell, are asked for again, into other cells. */
+static void dlpi_found_end_run(dlpi_found *q, uint32_t i, uint32_t c, uint32_t k) {
+    dlpi_found_stream *x = &q->streams[i];
+    dlpi_found_cell *u = &q->use[c];
+    if (k + 1 == u->run) return;
+    u->run = k + 1;
+    while (u->next != DLPI_FOUND_NONE) {
+        uint32_t after = u->next;
+        u->next = q->use[after].next;
+        x->cells--;
+        dlpi_found_unlist(q, after, false);
+    }
+    x->tail = c;
+    x->epoch = u->epoch;
+    x->next = u->ordinal + u->run; /* of a pass: not its end */
 }
 
 /* ---------------------------------------------------------------------------------------------
@@ -7527,6 +7749,9 @@ typedef struct dlpi_source_ops {
     int (*step)(dlp_pipe *p); /* the present batch is scheduled: to the next; NULL: nothing to do */
     void (*ahead)(dlp_pipe *p); /* look beyond it; NULL: nothing to look for */
     int (*seek)(dlp_pipe *p, const struct dlpi_place *to);
+    /* the consumer: batch b, in slot s, is about to be delivered, or rc stands in its place.
+       Returns what does then; NULL: nothing else may */
+    int (*agreed)(dlp_pipe *p, int rc, uint64_t b, uint32_t s);
     /* a worker of the first stage */
     void (*indices)(struct dlpi_worker *w, const struct dlpi_unit *t); /* NULL: fill wrote them */
     uint64_t (*item)(struct dlpi_worker *w, uint32_t s, uint32_t row, uint64_t epoch,
@@ -14983,7 +15208,12 @@ static const dlpi_stage_ops dlpi_lists_ops = {
      FAILED
        ^  ^                    |  ^                                 |                  |
        |  +--scheduler: a swap ---+  +-- failed, or dead: tried again -+                  |
+       |                         +-- scheduler: a run goes on behind the one that failed -+
        +----------------------- scheduler: it is needed no more --------------------+
+
+   Inputs that take little time come in runs: a cell has `run` of them, one after the other, and
+   `made` says how many are. Whoever loads it goes on with the first that is not, after a death,
+   too; FAILED is of that input.
 
    label  atomic            written by                    read by (partner)
    Q1     cell.state        scheduler: OPEN, CLOSED;      workers before a claim; scheduler, who
@@ -15009,8 +15239,9 @@ static const dlpi_stage_ops dlpi_lists_ops = {
    Why a death costs no input. Nothing but the word tells who loads. A worker that dies before it
    says LOADED leaves its number there; recovery, which is alone with a dead worker's words, makes
    it OPEN again, and the next worker begins at the first byte: nobody reads bytes that are not
-   LOADED. One that dies after LOADED has done all but counting the load and waking: recovery
-   counts one (Q2), and wakes everybody. */
+   LOADED. Of a run it begins with the input that was being loaded: those before are in `made`, a
+   release store after their bytes and counts. One that dies after LOADED has done all but counting
+   the load and waking: recovery counts one (Q2), and wakes everybody. */
 
 #define DLPI_INPUT_OPEN UINT32_C(0x1000000)
 #define DLPI_INPUT_LOADED UINT32_C(0x1000001)
@@ -15019,19 +15250,29 @@ static const dlpi_stage_ops dlpi_lists_ops = {
 #define DLPI_INPUT_LOOK 64u /* open cells: which is the oldest of them? */
 #define DLPI_INPUT_TOLD 64u
 #define DLPI_INPUT_CHEAP_NS 2000u
+#define DLPI_INPUT_RUN 32u                             /* inputs of a cell, at most, */
+#define DLPI_INPUT_RUN_NS 8000u                        /* which take so long together */
 #define DLPI_INPUT_GUARD ((uint64_t)DLPI_DEBUG * 4096) /* before an input, aligned so */
+
+typedef struct dlpi_input_one { /* of a run */
+    uint64_t index;             /* scheduler */
+    uint64_t items;             /* who loads */
+} dlpi_input_one;
 
 /* A cell, in region. The scheduler writes it while nobody may load; who loads writes the rest. */
 typedef struct dlpi_input {
-    uint64_t state; /* Q1 ticket (39), what is with it (25): see >>impl-inputs */
-    uint64_t index, first, items, epoch;
+    uint64_t state;               /* Q1 ticket (39), what is with it (25): see >>impl-inputs */
+    uint64_t index, first, items; /* of the input that is loaded now, or was last */
+    uint64_t epoch;
     uint64_t bytes;
     uint64_t due_ns; /* a failed load is tried again then */
     uint32_t rec;    /* tries, workers killed: as a row's */
     uint32_t killed_by;
-    dlp_error error; /* of a load that failed */
-    uint64_t used;   /* batch fed last that needs it, + 1; scheduler, for observers */
-    uint8_t pad[(DLPI_LINE << 2) - 72 - sizeof(dlp_error)];
+    dlp_error error;    /* of a load that failed */
+    uint64_t used;      /* batch fed last that needs it, + 1; scheduler, for observers */
+    uint32_t run, made; /* inputs, and those that are loaded */
+    uint8_t pad[(DLPI_LINE << 2) - 128 - sizeof(dlp_error)];
+    dlpi_input_one one[3]; /* the first of [run] */
 } dlpi_input;
 
 _Static_assert(sizeof(dlpi_input) == 4 * DLPI_LINE, "region layout");
@@ -15041,6 +15282,13 @@ static inline dlpi_input *dlpi_input_at(const dlp_pipe *p, uint32_t i) {
 }
 static inline uint8_t *dlpi_input_bytes(const dlp_pipe *p, uint32_t i) {
     return (uint8_t *)dlpi_area_at(p, DLPI_REC_SOURCE_CELLS, i) + DLPI_INPUT_GUARD;
+}
+static inline dlpi_input_one *dlpi_input_ones(dlpi_input *cell) {
+    return (dlpi_input_one *)(void *)((uint8_t *)cell + offsetof(dlpi_input, one));
+}
+/* Bytes of a cell's record that has up to so many inputs. */
+static inline uint64_t dlpi_input_record(uint32_t run) {
+    return dlpi_line_up(offsetof(dlpi_input, one) + run * sizeof(dlpi_input_one));
 }
 /* How many cells there are. */
 static inline uint32_t dlpi_n_inputs(const dlp_pipe *p) {
@@ -15063,6 +15311,16 @@ static uint32_t dlpi_input_next(const dlp_pipe *p, uint32_t c) {
         if (bits != 0) return c / 64 * 64 + (uint32_t)__builtin_ctzll(bits);
     }
     return n;
+}
+/* What a cell is before it is open, for a run of n inputs. */
+static void dlpi_input_reset(dlpi_input *cell, uint64_t epoch, uint32_t n) {
+    cell->epoch = epoch;
+    cell->items = cell->bytes = 0;
+    cell->rec = 0;
+    cell->run = n;
+    cell->made = 0;
+    DLPI_STORE_RLX(&cell->used, UINT64_C(0));   /* for observers */
+    DLPI_STORE_RLX(&cell->due_ns, UINT64_C(0)); /* ordered by state */
 }
 /* Cell c is open, with that ticket. */
 static void dlpi_input_offer(dlp_pipe *p, uint32_t c, uint64_t ticket) {
@@ -15240,21 +15498,36 @@ static uint32_t dlpi_input_tries(dlpi_worker *w, uint32_t c, dlpi_input *cell) {
     }
 }
 
-/* Load the input of a cell that is ours, and tell the scheduler. */
+/* Load the inputs of a cell from the first that is not made on, until all are or one is not.
+   Returns what the cell then is. */
+static uint32_t dlpi_input_all(dlpi_worker *w, uint32_t c, dlpi_input *cell) {
+    dlpi_input_one *one = dlpi_input_ones(cell);
+    for (uint32_t i = cell->made, n = cell->run; i < n; i++) {
+        uint32_t what;
+        cell->index = one[i].index;
+        DLPI_STORE_RLX(&w->block->current, cell->index); /* for observers */
+        what = dlpi_input_tries(w, c, cell);
+        if (what != DLPI_INPUT_LOADED) return what;
+        one[i].items = cell->items;
+        dlpi_bump(&w->block->items, 1);
+        dlpi_bump(&w->block->bytes, cell->bytes);
+        cell->rec = 0;                      /* the next one's */
+        DLPI_STORE_REL(&cell->made, i + 1); /* Q1: to whoever loads it after our death */
+        if (dlpi_stopped(w->p) && i + 1 < n) return DLPI_INPUT_OPEN;
+    }
+    return DLPI_INPUT_LOADED;
+}
+
+/* Load the inputs of a cell that is ours, and tell the scheduler. */
 static void dlpi_input_run(dlpi_worker *w, const dlpi_unit *t) {
     dlp_pipe *p = w->p;
     dlpi_input *cell = dlpi_input_at(p, t->slot);
-    uint64_t index = cell->index, epoch = cell->epoch, bytes;
-    uint32_t what;
+    const uint64_t index = dlpi_input_ones(cell)[0].index, epoch = cell->epoch;
+    uint32_t what, n = cell->made;
     dlpi_clock_in(w);
-    DLPI_STORE_RLX(&w->block->current, index); /* for observers */
-    what = dlpi_input_tries(w, t->slot, cell);
-    bytes = cell->bytes;
-    if (what == DLPI_INPUT_LOADED) {
-        dlpi_bump(&w->block->items, 1);
-        dlpi_bump(&w->block->bytes, bytes);
-    }
-    dlpi_clock_out(w, index, epoch, 1);
+    what = dlpi_input_all(w, t->slot, cell);
+    n = cell->made - n;
+    dlpi_clock_out(w, index, epoch, n + (what != DLPI_INPUT_LOADED));
     if (what == DLPI_INPUT_OPEN) { /* its time comes, and the first to sleep looks at it */
         dlpi_input_offer(p, t->slot, t->b);
         return;
@@ -15263,7 +15536,8 @@ static void dlpi_input_run(dlpi_worker *w, const dlpi_unit *t) {
     dlpi_credit_add(&p->ctl->source_moves);                   /* Q2 -> Q2 */
     /* Inputs that take less than to wake somebody are told of together: at the latest when there is
        no other one. The scheduler's sleep ends by itself, too, should the next one take long. */
-    if (++w->input_untold >= DLPI_INPUT_TOLD || !dlpi_input_cheap(w)) dlpi_input_told(w);
+    w->input_untold += n + (what != DLPI_INPUT_LOADED);
+    if (w->input_untold >= DLPI_INPUT_TOLD || !dlpi_input_cheap(w)) dlpi_input_told(w);
 }
 
 /* What a dead worker of cells had: its input is loaded by another one. */
@@ -15416,7 +15690,8 @@ static int dlpi_parts_bounds(dlp_pipe *p, const dlpi_stage *st, const dlp_part_d
         {DLPI_AT(dlp_part_desc, streams), 0, 1 << 20, "0..2^20, a divisor of batch_size"},
         {DLPI_AT(dlp_part_desc, shuffle_parts), 0, 1, "0 or 1"},
         {DLPI_AT(dlp_part_desc, shuffle_items), 0, 1, "0 or 1"},
-        {DLPI_AT(dlp_part_desc, steps_per_epoch), 0, DLPI_MAX_ITEMS, "0..2^48"},
+        {DLPI_AT(dlp_part_desc, steps_per_epoch), 0, DLPI_MAX_ITEMS,
+         "0..2^48; DLP_FOREVER with max_items, where load counts"},
     };
     dlpi_check_bounds(p, st->name, d, DLPI_ROWS(bounds));
     if (d->queue_size == 1) dlpi_bad(p, st->name, "queue_size", "0, or 2..4096", 1);
@@ -15427,6 +15702,9 @@ static int dlpi_parts_bounds(dlp_pipe *p, const dlpi_stage *st, const dlp_part_d
     if (d->max_items != 0 || d->min_items != 0 || d->uneven != 0)
         dlpi_bad(p, st->name, "max_items", "0, as min_items and uneven, where the counts are given",
                  (int64_t)d->max_items);
+    if (d->agree != NULL)
+        dlpi_bad(p, st->name, "agree", "NULL where the counts are given: all ranks know the end",
+                 1);
     return p->err.code != 0 ? p->err.code : dlpi_check_input_workers(p, st);
 }
 
@@ -15459,7 +15737,7 @@ static int dlpi_parts_take(dlp_pipe *p, dlpi_stage *st, const dlp_part_desc *d) 
     st->user = d->user;
     q->plan.n_parts = d->n_parts;
     q->plan.streams = d->streams ? d->streams : 1;
-    q->plan.steps = d->steps_per_epoch;
+    q->plan.steps = (uint64_t)d->steps_per_epoch;
     q->plan.shuffle_parts = d->shuffle_parts != 0;
     q->plan.shuffle_items = d->shuffle_items != 0;
     q->plan.first = calloc((size_t)d->n_parts + 1, sizeof *q->plan.first);
@@ -15624,15 +15902,11 @@ static void dlpi_part_issue(dlp_pipe *p, uint32_t c, uint64_t epoch, uint64_t pa
     u->epoch = epoch;
     u->until = UINT64_MAX;
     u->used = 0;
-    DLPI_STORE_RLX(&cell->used, UINT64_C(0)); /* for observers */
     u->ticket = ++q->tickets;
-    cell->index = part;
+    dlpi_input_reset(cell, epoch, 1);
+    cell->one[0].index = cell->index = part;
     cell->first = q->plan.first[part];
     cell->items = dlpi_part_size(&q->plan, part);
-    cell->epoch = epoch;
-    cell->bytes = 0;
-    DLPI_STORE_RLX(&cell->due_ns, UINT64_C(0)); /* ordered by state */
-    cell->rec = 0;
     dlpi_input_offer(p, c, u->ticket);
 }
 
@@ -15959,6 +16233,12 @@ static const dlpi_stage_ops dlpi_parts_ops = {
    since so many with rows hold all that is asked for (dlpi_found_check); then it is given another
    one. Empty inputs leave the list and take nothing from this.
 
+   Cheap inputs come in runs: a cell has up to 32 of them, one behind the other, as long as they
+   take 8 us together. That is no part of the order: counts are taken, rows given and cursors kept
+   input by input. The argument above is about cells, and a cell that has rows has an input that
+   has. Where an input of a run is left out, the run goes on behind it, in the same cell; where it
+   is an error, the cell ends with it, and what is behind is asked for again.
+
    With windows a stream's items are cut every `window`, and each of these stretches is permuted,
    keyed by what went before it. A row of it is known once all its items are, or the stream is out
    or, with steps, has enough for the epoch's rest. Its inputs stay listed until all its items are
@@ -15970,86 +16250,6 @@ static const dlpi_stage_ops dlpi_parts_ops = {
    holds all its inputs is out, though they be fewer. Nothing waits for a window but its own
    stream's rows, and nothing that a window holds is waited for by another stream. */
 
-#define DLPI_FOUND_NONE UINT32_MAX
-#define DLPI_FOUND_CELLS (1 << 16) /* at most */
-#define DLPI_FOUND_WINDOW (1 << 24)
-
-typedef struct dlpi_found_cell { /* what the scheduler knows of a cell */
-    uint64_t epoch, ordinal, ticket;
-    uint64_t n, taken; /* known: items, and those before the first row, or window, that is left */
-    uint64_t used;     /* batch scheduled last that has rows of it, + 1 */
-    uint32_t next;     /* of its stream; not listed: that may be free, or waits to be, behind it */
-    bool listed;
-    bool failed; /* an error of the batch that has its one row */
-} dlpi_found_cell;
-
-typedef struct dlpi_found_stream {
-    uint32_t head, tail, cells; /* its list, and how many are in it */
-    uint32_t last_known, known; /* the last that is known, the first that is not */
-    uint64_t epoch, next;       /* whose input is asked for next */
-    uint64_t rows;              /* known behind `at` */
-    uint64_t empty;             /* inputs known last, one after the other, that had none */
-    dlpi_cursor at;             /* behind the last row given, or where the present window begins,
-                                   with what is given of it: of its items known at the place */
-    uint64_t given;             /* rows in this epoch */
-    uint64_t length, check;     /* of the window that is open; length 0: none is */
-} dlpi_found_stream;
-
-/* What observers see of it; scheduler. */
-typedef struct dlpi_found_counts {
-    uint64_t inputs, items, empty, window;
-} dlpi_found_counts;
-
-/* What a search for free cells depends on. */
-typedef struct dlpi_found_place {
-    uint64_t epoch, published, left, loads;
-} dlpi_found_place;
-
-typedef struct dlpi_found_row {
-    uint32_t cell, number; /* of the item in its input */
-} dlpi_found_row;
-
-struct dlpi_found;
-
-/* What rows are, where they are not the items themselves. Of stream i: */
-typedef struct dlpi_found_rule {
-    void (*begin)(struct dlpi_found *q, uint32_t i);
-    uint64_t (*taken)(uint64_t n, uint64_t used); /* of the n items of the input that a cursor
-                                                     names: how many are given; NULL: used */
-    uint64_t (*learned)(struct dlpi_found *q, uint32_t i, uint32_t c); /* cell c is the last known:
-                                                                    rows that now are known, too */
-    uint64_t (*more)(dlp_pipe *p, uint32_t i, bool out); /* all that is there is learned, and is
-                                                            all that there is: rows, as above */
-    void (*give)(dlp_pipe *p, uint32_t i, uint32_t s, uint32_t r); /* its next row is row r */
-} dlpi_found_rule;
-
-/* What the stage keeps. */
-typedef struct dlpi_found {
-    dlp_part_desc d;
-    const dlpi_found_rule *rule;      /* NULL: a row is an item */
-    uint64_t counts_bytes;            /* of counts, with what a rule has behind them */
-    uint64_t most_items, least_items; /* of an input that has any */
-    uint32_t n_cells;
-    uint8_t pad[DLPI_LINE]; /* part workers read what is above; below is the scheduler's */
-    dlpi_found_plan plan;
-    dlpi_cursors cursors;
-    uint32_t each; /* rows of a stream in a batch */
-    bool begun;
-    int rc; /* what is wrong with the epoch that was begun */
-    uint64_t epoch;
-    uint64_t tickets, left;
-    uint32_t free, free_last;   /* lists of cells: free, */
-    uint32_t waits, waits_last; /* and to be free by and by */
-    dlpi_found_counts *counts;
-    dlpi_found_cell *use;           /* [n_cells] */
-    dlp_permutation *items;         /* [n_cells] the order of items in each, where it has one */
-    dlpi_found_stream *streams;     /* [cursors.n] those of this rank */
-    dlp_permutation *window_orders; /* [cursors.n] of the windows that are open, */
-    dlpi_found_row *window_rows;    /* [cursors.n][window] and what lies in them */
-    bool stuck;                     /* no cell was free, when all was at: */
-    dlpi_found_place stuck_at;
-} dlpi_found;
-
 static inline dlpi_found *dlpi_found_of(const dlp_pipe *p) { return p->source_stage->self; }
 
 static inline dlpi_found_row *dlpi_found_rows_of(const dlp_pipe *p, uint32_t s) {
@@ -16058,6 +16258,20 @@ static inline dlpi_found_row *dlpi_found_rows_of(const dlp_pipe *p, uint32_t s) 
 }
 
 /* ---- what the desc may say, and what follows ---- */
+
+/* What descs, of which this is a copy, say of an epoch's end. */
+static int dlpi_found_take_ends(dlp_pipe *p, dlpi_stage *st) {
+    dlpi_found *q = st->self;
+    const int64_t steps = q->d.steps_per_epoch;
+    q->plan.steps = steps == DLP_FOREVER ? DLPI_FOUND_ENDLESS : (uint64_t)steps;
+    if (steps != DLP_FOREVER)
+        dlpi_within(p, st->name, "steps_per_epoch", steps, 0, INT64_C(1) << 40,
+                    "0..2^40, or DLP_FOREVER");
+    dlpi_within(p, st->name, "uneven", q->d.uneven, 0, 1, "0 or 1");
+    if (q->d.agree != NULL && (steps != 0 || q->d.uneven))
+        dlpi_bad(p, st->name, "agree", "NULL with steps_per_epoch, or uneven", 1);
+    return p->err.code;
+}
 
 /* What has no meaning where counts are not known in advance. */
 static int dlpi_found_refuses(dlp_pipe *p) {
@@ -16074,6 +16288,14 @@ static int dlpi_found_refuses(dlp_pipe *p) {
     if (p->d.unordered)
         return dlpi_bad(p, "", "unordered", "0 with parts of unknown count", p->d.unordered);
     return DLP_OK;
+}
+
+/* Can ranks agree on ends? */
+static int dlpi_found_may_agree(dlp_pipe *p) {
+    dlpi_found *q = dlpi_found_of(p);
+    q->agreed.asks = p->world > 1;
+    return dlpi_within(p, p->batcher->name, "last", p->last, DLP_LAST_DROP, DLP_LAST_DROP,
+                       "DLP_LAST_DROP with agree");
 }
 
 /* Streams, ranks, rows. */
@@ -16093,12 +16315,13 @@ static int dlpi_found_fit(dlp_pipe *p) {
                            "streams %" PRIu64 " can't be divided by world_size %" PRIu32
                            ": a rank reads whole streams",
                            c, p->world);
-    if (p->world > 1 && q->plan.steps == 0 && !q->d.uneven)
+    if (p->world > 1 && q->plan.steps == 0 && !q->d.uneven && q->d.agree == NULL)
         return dlpi_refuse(p, DLP_ERR_ARG, name, "steps_per_epoch",
                            "steps_per_epoch is 0, and of %" PRIu32 " ranks none knows how many "
-                           "items the others have: give steps_per_epoch, or uneven = 1, with which "
-                           "each rank ends by itself",
+                           "items the others have: give steps_per_epoch, or agree, by which they "
+                           "ask each other, or uneven = 1, with which each rank ends by itself",
                            p->world);
+    if (q->d.agree != NULL) return dlpi_found_may_agree(p);
     return DLP_OK;
 }
 
@@ -16122,7 +16345,11 @@ static int dlpi_found_lengths(dlp_pipe *p) {
     q->cursors.ordinal_bits = dlpi_found_ordinal_bits(&q->plan);
     q->cursors.used_bits = dlpi_bits_of(q->most_items);
     q->cursors.place_bits = q->plan.window ? dlpi_bits_of(q->plan.window - 1) : 0;
-    if (q->plan.steps) return dlpi_epoch_of(p, q->plan.steps * p->global_batch);
+    if (q->plan.steps) {
+        rc = dlpi_epoch_of(p, q->plan.steps * p->global_batch);
+        if (q->plan.steps == DLPI_FOUND_ENDLESS) p->batches_per_epoch = (uint64_t)DLP_FOREVER;
+        return rc;
+    }
     p->samples = DLPI_MAX_ITEMS; /* nobody knows the epoch's length */
     p->batches_per_epoch = UINT64_MAX;
     return DLP_OK;
@@ -16156,7 +16383,12 @@ static uint64_t dlpi_found_more(const dlpi_found *q, const dlpi_stage *st) {
 static int dlpi_found_cells(dlp_pipe *p, dlpi_stage *st, uint64_t need, const char *because) {
     dlpi_found *q = st->self;
     uint64_t all = dlpi_times(need, q->cursors.n);
+    q->need = (uint32_t)(need < DLPI_FOUND_CELLS ? need : DLPI_FOUND_CELLS);
+    if (q->most_run == 0) q->most_run = 1;
     uint32_t fit = dlpi_cursors_fit(&q->cursors, DLP_SAMPLER_STATE_BYTES);
+    if (p->sharing != NULL && q->d.agree != NULL)
+        return dlpi_refuse(p, DLP_ERR_UNSUPPORTED, "", "shm.share",
+                           "subscribers don't see ends that ranks agree on: share is 0 with agree");
     if (q->cursors.n > fit)
         return dlpi_refuse(p, DLP_ERR_ARG, st->name, "streams",
                            "this rank reads %" PRIu32 " streams, a state has room for %" PRIu32
@@ -16198,8 +16430,8 @@ static void dlpi_found_layout(dlp_pipe *p, dlpi_stage *st) {
     dlpi_inputs_layout(p, st, q->n_cells);
     dlpi_area_add(p, DLPI_REC_OWN + st->id, NULL,
                   q->counts_bytes ? q->counts_bytes : sizeof(dlpi_found_counts), 1, DLPI_LINE);
-    dlpi_area_add(p, DLPI_REC_SOURCE, "part cells: records", sizeof(dlpi_input), q->n_cells,
-                  DLPI_LINE);
+    dlpi_area_add(p, DLPI_REC_SOURCE, "part cells: records", dlpi_input_record(q->most_run),
+                  q->n_cells, DLPI_LINE);
     dlpi_area_add(p, DLPI_REC_SOURCE_CELLS, q->plan.window ? "part cells, windows" : "part cells",
                   dlpi_sum(stride, DLPI_INPUT_GUARD), q->n_cells, 4096);
 }
@@ -16225,66 +16457,13 @@ static void dlpi_found_live(dlp_pipe *p, dlpi_stage *st) {
         q->streams[i].head = q->streams[i].tail = DLPI_FOUND_NONE;
     q->counts = dlpi_area_at(p, DLPI_REC_OWN + st->id, 0);
     q->counts->window = q->plan.window;
+    q->run = 1;
     q->waits = q->waits_last = DLPI_FOUND_NONE;
     q->free = 0; /* all, in their order */
     q->free_last = q->n_cells - 1;
     for (uint32_t c = 0; c < q->n_cells; c++)
         q->use[c].next = c + 1 < q->n_cells ? c + 1 : DLPI_FOUND_NONE;
     if (DLPI_DEBUG) dlpi_inputs_paint(p, q->d.max_part_bytes);
-}
-
-/* ---- the lists of the streams ---- */
-
-/* To the end of a list. */
-static void dlpi_found_append(dlpi_found *q, uint32_t *first, uint32_t *last, uint32_t c) {
-    if (*first == DLPI_FOUND_NONE)
-        *first = c;
-    else
-        q->use[*last].next = c;
-    *last = c;
-}
-
-/* Cell c is on no stream's list any more. One of which no batch has rows, and that is loaded, is
-   free; others will be. */
-static void dlpi_found_unlist(dlpi_found *q, uint32_t c, bool loaded) {
-    dlpi_found_cell *u = &q->use[c];
-    u->listed = false;
-    u->next = DLPI_FOUND_NONE;
-    if (loaded && u->used <= q->left)
-        dlpi_found_append(q, &q->free, &q->free_last, c);
-    else
-        dlpi_found_append(q, &q->waits, &q->waits_last, c);
-}
-
-/* The first cell of a stream is not needed any more. */
-static void dlpi_found_drop(dlpi_found *q, dlpi_found_stream *x) {
-    uint32_t c = x->head;
-    if (x->last_known == c) x->last_known = DLPI_FOUND_NONE;
-    x->head = q->use[c].next;
-    x->cells--;
-    if (x->head == DLPI_FOUND_NONE) x->tail = DLPI_FOUND_NONE;
-    dlpi_found_unlist(q, c, false);
-}
-
-/* All streams begin with this epoch, with what they have of it. */
-static void dlpi_found_begin(dlpi_found *q, uint64_t epoch) {
-    q->epoch = epoch;
-    q->begun = true;
-    q->rc = DLP_OK;
-    q->stuck = false;
-    for (uint32_t i = 0; i < q->cursors.n; i++) {
-        dlpi_found_stream *x = &q->streams[i];
-        while (x->head != DLPI_FOUND_NONE && q->use[x->head].epoch != epoch) dlpi_found_drop(q, x);
-        x->known = x->head;
-        x->last_known = DLPI_FOUND_NONE;
-        x->rows = x->empty = x->given = x->length = 0;
-        x->at = (dlpi_cursor){0, 0, 0, 0};
-        if (x->head == DLPI_FOUND_NONE || x->epoch < epoch) {
-            x->epoch = epoch;
-            x->next = 0;
-        }
-        if (q->rule) q->rule->begin(q, i);
-    }
 }
 
 /* Nothing can follow, whatever is asked for: an error of the epoch. */
@@ -16321,63 +16500,103 @@ static uint64_t dlpi_found_failed(dlp_pipe *p, dlpi_found_cell *u, dlpi_input *c
     return 0;
 }
 
-/* Take cell c, the first of stream i that was not known, off the list: nothing of it is left. */
-static void dlpi_found_pass(dlpi_found *q, dlpi_found_stream *x, uint32_t c) {
-    x->cells--;
-    if (x->last_known == DLPI_FOUND_NONE)
-        x->head = q->use[c].next;
-    else
-        q->use[x->last_known].next = q->use[c].next;
-    if (x->tail == c) x->tail = x->last_known;
-    dlpi_found_unlist(q, c, true);
-}
-
 /* Have inputs items in another order than load's? */
 static inline bool dlpi_found_shuffled(const dlpi_found *q) {
     return q->plan.shuffle_items && q->most_items > 1;
 }
 
-static void dlpi_found_count(dlpi_found_counts *c, uint64_t items) {
-    dlpi_bump(&c->inputs, 1);
-    dlpi_bump(&c->items, items);
-    dlpi_bump(&c->empty, items == 0);
+/* The run of cell c, whose word is FAILED, goes on behind the input that failed. */
+static void dlpi_found_reopen(dlp_pipe *p, uint32_t c) {
+    dlpi_input *cell = dlpi_input_at(p, c);
+    cell->rec = 0;
+    cell->made++;
+    DLPI_STORE_RLX(&cell->due_ns, UINT64_C(0)); /* ordered by state */
+    dlpi_input_offer(p, c, dlpi_found_of(p)->use[c].ticket);
+    dlpi_wake_for(p, p->source_stage, 1);
 }
 
-/* Take the count of the first input of stream i that was not known. */
-static int dlpi_found_learn_one(dlp_pipe *p, uint32_t i, bool loaded) {
+/* Take the count of input k of cell c, which is the first of stream i that was not known; false:
+   that can't be. */
+static bool dlpi_found_learn_one(dlp_pipe *p, uint32_t i, uint32_t c, uint32_t k, bool loaded) {
     dlpi_found *q = dlpi_found_of(p);
     dlpi_found_stream *x = &q->streams[i];
-    uint32_t c = x->known;
     dlpi_found_cell *u = &q->use[c];
-    dlpi_input *cell = dlpi_input_at(p, c);
-    uint64_t s = q->cursors.first + i;
-    u->n = loaded ? cell->items : dlpi_found_failed(p, u, cell);
-    u->taken = u->ordinal == x->at.ordinal ? x->at.used : 0;
+    dlpi_input_one *one = &dlpi_input_ones(dlpi_input_at(p, c))[k];
+    uint64_t items = loaded ? one->items : dlpi_found_failed(p, u, dlpi_input_at(p, c));
+    uint64_t used = 0, s = q->cursors.first + i;
+    if (u->ordinal + k == x->at.ordinal) used = x->at.used;
     if (q->rule && q->rule->taken)
-        u->taken = q->rule->taken(u->n, u->taken);
+        used = q->rule->taken(items, used);
     else if (u->failed)
-        u->n += u->taken;
-    if (u->n < u->taken)
-        return dlpi_found_fail(p, DLP_ERR_RESUME,
-                               "%s %" PRIu64 " has %" PRIu64 " items, the state says that %" PRIu64
-                               " of them were given: it is not the %s it was",
-                               p->source->input, cell->index, u->n, u->taken, p->source->input);
-    dlpi_found_count(q->counts, u->failed ? 0 : u->n);
-    x->empty = u->n == 0 ? x->empty + 1 : 0;
+        items += used;
+    if (items < used) {
+        dlpi_found_fail(p, DLP_ERR_RESUME,
+                        "%s %" PRIu64 " has %" PRIu64 " items, the state says that %" PRIu64
+                        " of them were given: it is not the %s it was",
+                        p->source->input, one->index, items, used, p->source->input);
+        return false;
+    }
+    if (!loaded) one->items = items;
+    if (used > 0) u->input = k, u->from = used;
+    u->n += items;
+    u->taken += used;
+    x->empty = items == 0 ? x->empty + 1 : 0;
+    if (items > 0 || q->plan.steps == 0 || x->empty < dlpi_found_empty(&q->plan, s)) return true;
+    dlpi_found_fail(p, DLP_ERR_CALLBACK,
+                    "steps_per_epoch wants more, but the last %" PRIu64 " parts of stream %" PRIu64
+                    " had no item",
+                    x->empty, s);
+    return false;
+}
+
+/* Statistics of the inputs of cell c from the k-th on that are known, with so many items. */
+static void dlpi_found_count(dlp_pipe *p, uint32_t c, uint32_t k, uint64_t items) {
+    const dlpi_found *q = dlpi_found_of(p);
+    const dlpi_found_cell *u = &q->use[c];
+    const dlpi_input_one *one = dlpi_input_ones(dlpi_input_at(p, c));
+    uint64_t empty = 0;
+    dlpi_bump(&q->counts->inputs, u->learned - k);
+    dlpi_bump(&q->counts->items, u->failed ? items - one[u->learned - 1].items : items);
+    for (; k < u->learned; k++) empty += one[k].items == 0;
+    dlpi_bump(&q->counts->empty, empty + u->failed);
+}
+
+/* Cell c of stream i is loaded as far as it can be: is that all of it, and is anything left? */
+static void dlpi_found_learned(dlp_pipe *p, uint32_t i, uint32_t c) {
+    dlpi_found *q = dlpi_found_of(p);
+    dlpi_found_stream *x = &q->streams[i];
+    dlpi_found_cell *u = &q->use[c];
+    if (u->failed) dlpi_found_end_run(q, i, c, u->learned - 1);
+    if (u->learned < u->run) {
+        dlpi_found_reopen(p, c);
+        return;
+    }
     x->known = u->next;
     if (u->n > u->taken)
         x->last_known = c;
     else
         dlpi_found_pass(q, x, c);
-    x->rows += q->rule && u->n > u->taken ? q->rule->learned(q, i, c) : u->n - u->taken;
-    if (dlpi_found_shuffled(q) && u->n > 0)
+}
+
+/* Take the counts of the first cell of stream i that was not known. */
+static int dlpi_found_learn_cell(dlp_pipe *p, uint32_t i, bool loaded) {
+    dlpi_found *q = dlpi_found_of(p);
+    dlpi_found_stream *x = &q->streams[i];
+    const uint32_t c = x->known;
+    dlpi_found_cell *u = &q->use[c];
+    const dlpi_input *cell = dlpi_input_at(p, c);
+    const uint64_t n = u->n, left = u->n - u->taken, s = q->cursors.first + i;
+    const uint32_t first = u->learned, made = loaded ? u->run : cell->made;
+    while (u->learned < made)
+        if (!dlpi_found_learn_one(p, i, c, u->learned++, true)) return q->rc;
+    if (!loaded && !dlpi_found_learn_one(p, i, c, u->learned++, false)) return q->rc;
+    dlpi_found_count(p, c, first, u->n - n);
+    dlpi_found_learned(p, i, c);
+    x->rows += q->rule && u->n > u->taken ? q->rule->learned(q, i, c) : u->n - u->taken - left;
+    if (dlpi_found_shuffled(q) && u->n > 0) /* one input */
         dlpi_found_items(&q->plan, &q->items[c], u->epoch, cell->index,
                          u->ordinal / dlpi_found_inputs(&q->plan, s), u->n);
-    if (q->plan.steps == 0 || x->empty < dlpi_found_empty(&q->plan, s)) return DLP_OK;
-    return dlpi_found_fail(p, DLP_ERR_CALLBACK,
-                           "steps_per_epoch wants more, but the last %" PRIu64
-                           " parts of stream %" PRIu64 " had no item",
-                           x->empty, s);
+    return DLP_OK;
 }
 
 /* Are all inputs of the stream known? */
@@ -16403,20 +16622,48 @@ static inline uint64_t dlpi_found_rows_left(const dlpi_found *q, const dlpi_foun
     return whole > x->at.place ? whole - x->at.place : 0;
 }
 
+/* k items more of cell c are used. Afterwards u->input is that of the last. */
+static void dlpi_found_advance(dlp_pipe *p, uint32_t c, uint64_t k) {
+    dlpi_found_cell *u = &dlpi_found_of(p)->use[c];
+    const dlpi_input_one *one = dlpi_input_ones(dlpi_input_at(p, c));
+    u->taken += k;
+    while (k > one[u->input].items - u->from) {
+        k -= one[u->input++].items - u->from;
+        u->from = 0;
+    }
+    u->from += k;
+}
+
+/* Of the n next items of cell c, what they are; returns h with the inputs that they are of. */
+static uint64_t dlpi_found_gather_cell(dlp_pipe *p, uint32_t c, uint64_t n, dlpi_found_row *row,
+                                       uint64_t h) {
+    const dlpi_found *q = dlpi_found_of(p);
+    const dlpi_found_cell *u = &q->use[c];
+    const dlpi_input_one *one = dlpi_input_ones(dlpi_input_at(p, c));
+    uint64_t from = u->from;
+    for (uint32_t i = u->input; n > 0; i++, from = 0) {
+        uint64_t k = one[i].items - from < n ? one[i].items - from : n;
+        if (k == 0) continue;
+        h = dlpi_absorb(dlpi_absorb(h, u->ordinal + i), k);
+        for (uint64_t j = from; j < from + k; j++, row++) {
+            uint64_t at = dlpi_found_shuffled(q) ? dlp_permutation_at(&q->items[c], j) : j;
+            *row = (dlpi_found_row){c, (uint32_t)(i * q->most_items + at)};
+        }
+        n -= k;
+    }
+    return h;
+}
+
 /* What the n items of the window of stream i are; returns 16 bits that follow from their inputs. */
-static uint64_t dlpi_found_gather(dlpi_found *q, uint32_t i, uint64_t n) {
-    const dlpi_found_stream *x = &q->streams[i];
+static uint64_t dlpi_found_gather(dlp_pipe *p, uint32_t i, uint64_t n) {
+    dlpi_found *q = dlpi_found_of(p);
     dlpi_found_row *row = q->window_rows + i * q->plan.window;
     uint64_t h = 0;
-    for (uint32_t c = x->head; n > 0; c = q->use[c].next) {
+    for (uint32_t c = q->streams[i].head; n > 0; c = q->use[c].next) {
         const dlpi_found_cell *u = &q->use[c];
         uint64_t k = u->n - u->taken < n ? u->n - u->taken : n;
-        h = dlpi_absorb(dlpi_absorb(h, u->ordinal), k);
-        for (uint64_t j = u->taken; j < u->taken + k; j++, row++) {
-            row->cell = c;
-            row->number =
-                (uint32_t)(dlpi_found_shuffled(q) ? dlp_permutation_at(&q->items[c], j) : j);
-        }
+        h = dlpi_found_gather_cell(p, c, k, row, h);
+        row += k;
         n -= k;
     }
     return h & 0xffff;
@@ -16432,7 +16679,7 @@ static void dlpi_found_open(dlp_pipe *p, uint32_t i) {
     n = dlpi_found_whole(q, x);
     if (n == 0 && (x->at.place == 0 || !dlpi_found_out(q, x))) return;
     if (n > q->plan.window) n = q->plan.window;
-    x->check = dlpi_found_gather(q, i, n);
+    x->check = dlpi_found_gather(p, i, n);
     if (x->at.place > 0 && (x->at.place >= n || x->at.check != x->check)) {
         dlpi_found_fail(p, DLP_ERR_RESUME,
                         "the window of stream %" PRIu64 " has items of other inputs than the one "
@@ -16445,16 +16692,15 @@ static void dlpi_found_open(dlp_pipe *p, uint32_t i) {
 }
 
 /* All items of the window are given: the next one begins behind them. */
-static void dlpi_found_leave_window(dlpi_found *q, dlpi_found_stream *x) {
+static void dlpi_found_leave_window(dlp_pipe *p, dlpi_found_stream *x) {
     uint64_t n = x->length;
     x->rows -= n;
     while (n > 0) {
-        dlpi_found_cell *u = &q->use[x->head];
+        const dlpi_found_cell *u = &dlpi_found_of(p)->use[x->head];
         uint64_t k = u->n - u->taken < n ? u->n - u->taken : n;
-        u->taken += k;
+        dlpi_found_advance(p, x->head, k);
         n -= k;
-        x->at = (dlpi_cursor){u->ordinal, u->taken, 0, 0};
-        if (u->taken == u->n) dlpi_found_drop(q, x);
+        dlpi_found_gone(dlpi_found_of(p), x);
     }
     x->length = 0;
 }
@@ -16467,7 +16713,7 @@ static int dlpi_found_learn(dlp_pipe *p) {
         while (x->known != DLPI_FOUND_NONE && q->use[x->known].epoch == q->epoch) {
             uint32_t low = dlpi_input_state(p, x->known);
             if (low != DLPI_INPUT_LOADED && low != DLPI_INPUT_FAILED) break;
-            if (dlpi_found_learn_one(p, i, low == DLPI_INPUT_LOADED) != DLP_OK) break;
+            if (dlpi_found_learn_cell(p, i, low == DLPI_INPUT_LOADED) != DLP_OK) break;
         }
         if (q->plan.window && q->rc == DLP_OK) dlpi_found_open(p, i);
         if (q->rule && q->rc == DLP_OK) x->rows += q->rule->more(p, i, dlpi_found_out(q, x));
@@ -16511,20 +16757,43 @@ static uint32_t dlpi_found_free_cell(dlp_pipe *p) {
     return q->n_cells;
 }
 
-/* Have the next input of stream i loaded into cell c. */
+/* How many inputs a new cell gets, as they cost lately. */
+static void dlpi_found_fit_run(dlp_pipe *p) {
+    dlpi_found *q = dlpi_found_of(p);
+    const dlpi_stage *st = p->source_stage;
+    uint64_t sum = 0, n = 0, most;
+    for (int i = 0; i < st->n_workers; i++) {
+        uint64_t ns = DLPI_LOAD_RLX(&p->workers[st->first_worker + i].block->item_ns); /* a hint */
+        sum += ns;
+        n += ns != 0;
+    }
+    most = n == 0 ? 1 : DLPI_INPUT_RUN_NS / (sum / n);
+    q->run = most > q->most_run ? q->most_run : most > 1 ? (uint32_t)most : 1;
+    q->run_until = q->tickets + (n == 0 ? 1 : DLPI_FOUND_RUNS);
+    q->run_known = n > 0;
+}
+
+/* Inputs of a cell whose first is that one: of one pass. */
+static uint32_t dlpi_found_run(const dlpi_found *q, uint64_t s, uint64_t ordinal) {
+    uint64_t each = dlpi_found_inputs(&q->plan, s), left = each - ordinal % each;
+    return q->run < left ? q->run : (uint32_t)left;
+}
+
+/* Have the next inputs of stream i loaded into cell c. */
 static void dlpi_found_issue(dlp_pipe *p, uint32_t i, uint32_t c) {
     dlpi_found *q = dlpi_found_of(p);
     dlpi_found_stream *x = &q->streams[i];
     dlpi_found_cell *u = &q->use[c];
     dlpi_input *cell = dlpi_input_at(p, c);
     uint64_t s = q->cursors.first + i;
-    u->epoch = x->epoch;
-    u->ordinal = x->next++;
-    u->used = 0;
-    u->next = DLPI_FOUND_NONE;
-    u->listed = true;
-    u->failed = false;
-    u->ticket = ++q->tickets;
+    const uint32_t run = dlpi_found_run(q, s, x->next);
+    *u = (dlpi_found_cell){.epoch = x->epoch,
+                           .ordinal = x->next,
+                           .ticket = ++q->tickets,
+                           .run = run,
+                           .next = DLPI_FOUND_NONE,
+                           .listed = true};
+    x->next += run;
     if (x->tail == DLPI_FOUND_NONE)
         x->head = c;
     else
@@ -16536,13 +16805,11 @@ static void dlpi_found_issue(dlp_pipe *p, uint32_t i, uint32_t c) {
         x->epoch++;
         x->next = 0;
     }
-    cell->index = dlpi_found_input(&q->plan, u->epoch, s, u->ordinal);
-    cell->first = u->ordinal / dlpi_found_inputs(&q->plan, s) * q->plan.n_inputs + cell->index;
-    cell->items = cell->bytes = 0;
-    cell->epoch = u->epoch;
-    DLPI_STORE_RLX(&cell->used, UINT64_C(0));   /* for observers */
-    DLPI_STORE_RLX(&cell->due_ns, UINT64_C(0)); /* ordered by state */
-    cell->rec = 0;
+    dlpi_input_reset(cell, u->epoch, run);
+    for (uint32_t k = 0; k < run; k++)
+        dlpi_input_ones(cell)[k].index = dlpi_found_input(&q->plan, u->epoch, s, u->ordinal + k);
+    cell->index = dlpi_input_ones(cell)[0].index;
+    cell->first = u->ordinal / dlpi_found_inputs(&q->plan, s) * q->plan.n_inputs;
     dlpi_input_offer(p, c, u->ticket);
 }
 
@@ -16555,6 +16822,15 @@ static uint32_t dlpi_found_poorest(const dlp_pipe *p) {
             (best == q->cursors.n || q->streams[i].cells < q->streams[best].cells))
             best = i;
     return best;
+}
+
+/* May stream i have one more cell? Until it is known what inputs cost, and so how long their runs
+   are, only as many as it needs. */
+static bool dlpi_found_may_ask(dlp_pipe *p, uint32_t i) {
+    dlpi_found *q = dlpi_found_of(p);
+    if (q->most_run == 1) return true;
+    if (q->tickets >= q->run_until) dlpi_found_fit_run(p);
+    return q->run_known || q->streams[i].cells < q->need;
 }
 
 /* Ask for inputs until there is no free cell. A search that found none is not begun again until
@@ -16572,7 +16848,7 @@ static void dlpi_found_ahead(dlp_pipe *p) {
     if (q->stuck && memcmp(&q->stuck_at, &at, sizeof at) == 0) return;
     if (dlpi_found_learn(p) != DLP_OK) return; /* which frees the cells of empty inputs */
     q->stuck_at = at;
-    while ((i = dlpi_found_poorest(p)) < q->cursors.n &&
+    while ((i = dlpi_found_poorest(p)) < q->cursors.n && dlpi_found_may_ask(p, i) &&
            (c = dlpi_found_free_cell(p)) < q->n_cells) {
         dlpi_found_issue(p, i, c);
         fresh++;
@@ -16636,49 +16912,64 @@ static bool dlpi_found_ready(dlp_pipe *p, uint64_t rows) {
     return there;
 }
 
-/* Row r of slot s has something of the input in cell c. */
-static void dlpi_found_use(dlp_pipe *p, uint32_t s, uint32_t r, uint32_t c) {
+/* The batch in slot s has something of cell c. */
+static void dlpi_found_use(dlp_pipe *p, uint32_t s, uint32_t c) {
     dlpi_found_cell *u = &dlpi_found_of(p)->use[c];
-    dlpi_input *cell = dlpi_input_at(p, c);
+    const uint64_t used = dlpi_slot_at(p, s)->sequence + 1;
+    if (u->used == used) return;
+    u->used = used;
+    DLPI_STORE_RLX(&dlpi_input_at(p, c)->used, used); /* for observers */
+}
+
+/* Row r of slot s is of the input in cell c that failed. */
+static void dlpi_found_fail_row(dlp_pipe *p, uint32_t s, uint32_t r, uint32_t c) {
     dlpi_bslot *slot = dlpi_slot_at(p, s);
-    if (u->used != slot->sequence + 1) {
-        u->used = slot->sequence + 1;
-        DLPI_STORE_RLX(&cell->used, slot->sequence + 1); /* for observers */
-    }
-    if (u->failed) {
-        dlp_error e = cell->error;
-        e.position = slot->position + r;
-        slot->dirty = 1;
-        dlpi_slot_rec(p, s)[r] = DLPI_ROW_LEFT;
-        dlpi_slot_fail(slot, DLPI_NOBODY, &e);
-    }
+    dlp_error e = dlpi_input_at(p, c)->error;
+    e.position = slot->position + r;
+    slot->dirty = 1;
+    dlpi_slot_rec(p, s)[r] = DLPI_ROW_LEFT;
+    dlpi_slot_fail(slot, DLPI_NOBODY, &e);
 }
 
-/* Row r of slot s is an item of the input in cell c. */
-static void dlpi_found_give_row(dlp_pipe *p, uint32_t s, uint32_t r, uint32_t c, uint32_t number) {
-    dlpi_found_rows_of(p, s)[r] = (dlpi_found_row){c, number};
-    dlpi_slot_index(p, s)[r] = dlpi_input_at(p, c)->index;
-    dlpi_found_use(p, s, r, c);
-}
-
-/* Rows of slot s from row r on, at most n, out of the first input of a stream. Returns how many. */
+/* Rows of slot s from row r on, at most n, out of the first cell of a stream. Returns how many. */
 static uint32_t dlpi_found_give(dlp_pipe *p, dlpi_found_stream *x, uint32_t s, uint32_t r,
                                 uint32_t n) {
     dlpi_found *q = dlpi_found_of(p);
-    uint32_t c = x->head;
+    const uint32_t c = x->head;
     dlpi_found_cell *u = &q->use[c];
+    const dlpi_input_one *one = dlpi_input_ones(dlpi_input_at(p, c));
+    dlpi_found_row *row = dlpi_found_rows_of(p, s);
     uint64_t *index = dlpi_slot_index(p, s);
+    const bool shuffled = dlpi_found_shuffled(q);
     if (n > u->n - u->taken) n = (uint32_t)(u->n - u->taken);
-    if (dlpi_found_shuffled(q)) dlp_permutation_block(&q->items[c], u->taken, n, index + r);
-    for (uint32_t i = 0; i < n; i++) {
-        uint64_t number = dlpi_found_shuffled(q) ? index[r + i] : u->taken + i;
-        dlpi_found_give_row(p, s, r + i, c, (uint32_t)number);
+    if (shuffled) dlp_permutation_block(&q->items[c], u->taken, n, index + r);
+    for (uint32_t end = r + n; r < end; u->from++, r++) {
+        while (u->from == one[u->input].items) {
+            u->input++;
+            u->from = 0;
+        }
+        row[r].cell = c;
+        row[r].number = (uint32_t)(u->input * q->most_items + (shuffled ? index[r] : u->from));
+        index[r] = one[u->input].index;
     }
+    dlpi_found_use(p, s, c);
     u->taken += n;
     x->rows -= n;
-    x->at = (dlpi_cursor){u->ordinal, u->taken, 0, 0};
-    if (u->taken == u->n) dlpi_found_drop(q, x);
+    if (u->failed && u->taken == u->n) dlpi_found_fail_row(p, s, r - 1, c);
+    dlpi_found_gone(q, x);
     return n;
+}
+
+/* Row r of slot s is that item. */
+static void dlpi_found_give_row(dlp_pipe *p, uint32_t s, uint32_t r, const dlpi_found_row *from) {
+    const dlpi_found *q = dlpi_found_of(p);
+    const dlpi_found_cell *u = &q->use[from->cell];
+    uint32_t k = u->run > 1 ? (uint32_t)(from->number / q->most_items) : 0;
+    if (k >= u->run) k = u->run - 1; /* the row of an input that failed */
+    dlpi_found_rows_of(p, s)[r] = *from;
+    dlpi_slot_index(p, s)[r] = dlpi_input_ones(dlpi_input_at(p, from->cell))[k].index;
+    dlpi_found_use(p, s, from->cell);
+    if (u->failed && k + 1 == u->run) dlpi_found_fail_row(p, s, r, from->cell);
 }
 
 /* The same out of the window of stream i. */
@@ -16690,14 +16981,11 @@ static uint32_t dlpi_found_give_mixed(dlp_pipe *p, uint32_t i, uint32_t s, uint3
     dlpi_found_open(p, i); /* at its first row: nothing can be wrong with it */
     if (n > x->length - x->at.place) n = (uint32_t)(x->length - x->at.place);
     dlp_permutation_block(&q->window_orders[i], x->at.place, n, index + r);
-    for (uint32_t k = r; k < r + n; k++) {
-        const dlpi_found_row *from = &rows[index[k]];
-        dlpi_found_give_row(p, s, k, from->cell, from->number);
-    }
+    for (uint32_t k = r; k < r + n; k++) dlpi_found_give_row(p, s, k, &rows[index[k]]);
     x->at.place += n;
     x->at.check = x->check;
     x->given += n;
-    if (x->at.place == x->length) dlpi_found_leave_window(q, x);
+    if (x->at.place == x->length) dlpi_found_leave_window(p, x);
     return n;
 }
 
@@ -17436,11 +17724,12 @@ __attribute__((noinline)) static int dlpi_next_lender(dlp_pipe *p, dlp_batch **o
 }
 
 static int dlpi_next(dlp_pipe *p, dlp_batch **out, int timeout_ms) {
-    uint64_t b;
-    uint32_t s;
+    uint64_t b = 0;
+    uint32_t s = 0;
     int rc;
     if (p->lender) return dlpi_next_lender(p, out, timeout_ms);
     rc = dlpi_next_slot(p, timeout_ms, &b, &s);
+    if (DLPI_UNLIKELY(p->source->agreed != NULL)) rc = p->source->agreed(p, rc, b, s);
     if (rc == DLP_OK) dlpi_deliver(p, b, s, out);
     return rc;
 }
@@ -20866,6 +21155,85 @@ DLPDEF int dlp_batch_dlpack_rows_v1(dlp_pipe *p, dlp_batch *batch, int what, int
     return rc;
 }
 
+/* ---- ends that several ranks agree on ----
+   Of ranks whose counts nobody knows none can tell alone where an epoch ends for all. So they ask
+   each other, by the caller's all-reduce, at steps that are the same on each: before the first
+   batch of an epoch, or after a seek, and then whenever all that they have agreed on is delivered.
+   Nothing is asked where a scheduler or a worker happens to be: two ranks would wait for each
+   other, one here, one in the all-reduce of its training step.
+
+   A rank counts batches that are whole: they can't fail any more, so a failure comes where all
+   ranks ask, and there it is an answer. Twice that number, and 1 where it knows that another batch
+   follows: of these the least over all ranks has the least number of batches and, where that is a
+   rank's last, that it is. Batches that this rank has beyond an agreed end are left, as by
+   dlp_pipe_next_epoch. */
+
+enum { DLPI_AGREE_FAILED = -1 };
+
+/* What this rank says: of batch b, the next one, and those behind it. */
+static int64_t dlpi_agree_mine(const dlp_pipe *p, uint64_t b) {
+    uint64_t tail = dlpi_credit_seen(&p->ctl->tail); /* T1 <- T1 */
+    uint64_t generation = dlpi_slot_generation(dlpi_slot_at(p, dlpi_slot_of(p, b)));
+    int64_t n = 0;
+    bool more = true;
+    for (; b != tail; b++, n++) {
+        uint32_t s = dlpi_slot_of(p, b);
+        const dlpi_bslot *slot = dlpi_slot_at(p, s);
+        if (dlpi_slot_generation(slot) != generation || !dlpi_ready(p, b, s)) break;
+        if (dlpi_slot_failed(p, s)) break;
+        more = (slot->flags & DLP_BATCH_LAST) == 0;
+    }
+    return 2 * n + more;
+}
+
+/* The all-reduce did not go as it should, or another rank has failed. */
+static int dlpi_agree_fail(dlp_pipe *p, int64_t mine, int64_t all) {
+    dlp_error e;
+    if (all == DLPI_AGREE_FAILED)
+        dlpi_error_set(&e, DLP_ERR_CALLBACK, "agree",
+                       "another rank's pipe has failed, and none can go on without its batches: "
+                       "its own error says why");
+    else
+        dlpi_error_set(&e, DLP_ERR_CALLBACK, "agree",
+                       "agree returned %" PRId64 " for %" PRId64
+                       ", which is not the least that a rank gave",
+                       all, mine);
+    dlpi_copy_text(e.stage, sizeof e.stage, p->source_stage->name);
+    e.epoch = p->after_epoch;
+    return dlpi_pipe_fail(p, &e);
+}
+
+/* All ranks ask: rc: an error of this one, or DLP_OK and b, its next batch. */
+static int dlpi_agree_ask(dlp_pipe *p, int rc, uint64_t b) {
+    dlpi_found *q = dlpi_found_of(p);
+    int64_t mine = rc == DLP_OK ? dlpi_agree_mine(p, b) : DLPI_AGREE_FAILED;
+    int64_t all = q->d.agree(q->d.agree_user, mine, 0);
+    if (rc != DLP_OK) return rc;
+    if (all < 2 || all > mine) return dlpi_agree_fail(p, mine, all);
+    q->agreed.left = (uint64_t)all / 2;
+    q->agreed.last = all % 2 == 0;
+    return DLP_OK;
+}
+
+/* Batch b, in slot s, is about to be delivered, or an error in its place. What did not wait to the
+   end (a timeout, a stop) is no step, and the end of all epochs is where all ranks are. */
+static int dlpi_found_agreed(dlp_pipe *p, int rc, uint64_t b, uint32_t s) {
+    dlpi_agreed *a = &dlpi_found_of(p)->agreed;
+    const uint64_t here = dlpi_generation(p->seek_no, p->after_epoch);
+    dlpi_bslot *slot;
+    if (!a->asks || rc > 0) return rc;
+    if (a->left == 0 || a->generation != here) {
+        a->left = 0;
+        if ((rc = dlpi_agree_ask(p, rc, b)) != DLP_OK) return rc;
+        a->generation = here;
+    }
+    if (rc != DLP_OK || --a->left > 0 || !a->last) return rc;
+    slot = dlpi_slot_at(p, s);
+    if ((slot->flags & DLP_BATCH_LAST) == 0) dlpi_epoch_leave(p, slot->epoch);
+    slot->flags |= DLP_BATCH_LAST;
+    return rc;
+}
+
 /* What sources of items that nobody has counted have in common beside their batches. */
 
 /* ---- states ---- */
@@ -20944,7 +21312,8 @@ static bool dlpi_found_seen(const dlpi_words *words, dlpi_seen *s, int32_t stage
 #define DLPI_FOUND_BATCHES \
     .rows = dlpi_found_rows, .ready = dlpi_found_ready, .fill = dlpi_found_fill, \
     .ahead = dlpi_found_ahead, .seek = dlpi_found_seek, .item = dlpi_found_item, \
-    .state = dlpi_found_state, .no_state_at = true, .never_saved = dlpi_found_never_saved
+    .state = dlpi_found_state, .agreed = dlpi_found_agreed, .no_state_at = true, \
+    .never_saved = dlpi_found_never_saved
 
 /* ... and those whose rows are items. */
 #define DLPI_FOUND_SOURCE \
@@ -20961,10 +21330,8 @@ static int dlpi_found_bounds(dlp_pipe *p, const dlpi_stage *st, const dlp_part_d
         {DLPI_AT(dlp_part_desc, streams), 0, 1 << 16, "0..2^16, a divisor of batch_size"},
         {DLPI_AT(dlp_part_desc, shuffle_parts), 0, 1, "0 or 1"},
         {DLPI_AT(dlp_part_desc, shuffle_items), 0, 1, "0 or 1"},
-        {DLPI_AT(dlp_part_desc, uneven), 0, 1, "0 or 1"},
         {DLPI_AT(dlp_part_desc, max_items), 1, INT64_C(1) << 31, "1..2^31"},
         {DLPI_AT(dlp_part_desc, min_items), 0, INT64_C(1) << 31, "0..max_items"},
-        {DLPI_AT(dlp_part_desc, steps_per_epoch), 0, INT64_C(1) << 40, "0..2^40"},
         {DLPI_AT(dlp_part_desc, window), 0, DLPI_FOUND_WINDOW, "0..2^24"},
     };
     dlpi_check_bounds(p, st->name, d, DLPI_ROWS(bounds));
@@ -20985,12 +21352,11 @@ static int dlpi_found_take(dlp_pipe *p, dlpi_stage *st, const dlp_part_desc *d) 
     q->least_items = d->min_items ? d->min_items : 1;
     q->plan.n_inputs = d->n_parts;
     q->plan.streams = d->streams ? d->streams : 1;
-    q->plan.steps = d->steps_per_epoch;
     q->plan.most = d->max_items;
     q->plan.window = d->window;
     q->plan.shuffle_inputs = d->shuffle_parts != 0;
     q->plan.shuffle_items = d->shuffle_items != 0;
-    return DLP_OK;
+    return dlpi_found_take_ends(p, st);
 }
 
 static int dlpi_found_sizes(dlp_pipe *p) {
@@ -21068,6 +21434,9 @@ static const dlpi_stage_ops dlpi_found_ops = {
    one behind the other, each as its lengths and its fields; behind them the input itself, where
    expand reads one. Fetch, whose workers otherwise call the user, copies items into rows. */
 
+#define DLPI_EXPAND_RUN_BYTES 8192u       /* of the inputs of a cell, where they are several, and */
+#define DLPI_EXPAND_CELLS_BYTES 0x400000u /* of all cells that are needed */
+
 typedef struct dlpi_expand {
     dlpi_found found; /* first: what is said of parts above holds for this, too */
     dlp_expand_desc d;
@@ -21077,17 +21446,22 @@ typedef struct dlpi_expand {
     char input_names[DLP_MAX_FIELDS][32];
     dlpi_fields in, out;
     uint64_t in_at[DLP_MAX_FIELDS], out_at[DLP_MAX_FIELDS]; /* from the beginning of an item */
-    uint64_t in_bytes, out_bytes;
+    uint64_t in_bytes, out_bytes, one_bytes; /* one: of all items that an input may have */
+    uint64_t input_at;                       /* of a cell: what expand reads */
+    dlpi_stage_ops copies;                   /* of the fetch stage, with runs copied at once */
 } dlpi_expand;
 
-/* Place fields behind the lengths; returns the bytes of all. */
+/* Place fields behind the lengths, at a multiple of 64 or, where they are small, of 16; returns the
+   bytes of all. */
 static uint64_t dlpi_expand_places(const dlpi_fields *fs, uint64_t *at) {
-    uint64_t end = dlpi_round_up((uint64_t)fs->n * 8, 64);
+    uint64_t end = (uint64_t)fs->n * 8, most = 16;
     for (uint32_t f = 0; f < fs->n; f++) {
-        at[f] = end;
-        end = dlpi_sum(end, dlpi_round_up(fs->at[f].row_bytes, 64));
+        uint64_t align = fs->at[f].row_bytes < 64 ? 16 : 64;
+        if (align > most) most = align;
+        at[f] = dlpi_round_up(end, align);
+        end = dlpi_sum(at[f], fs->at[f].row_bytes);
     }
-    return end;
+    return dlpi_round_up(end, most);
 }
 
 /* The fetch stage's callback: the item of a row, out of its cell. */
@@ -21104,6 +21478,71 @@ static int dlpi_expand_copy(void *user, dlp_item *it) {
     return 0;
 }
 
+/* What that callback needs. */
+static void dlpi_expand_row(dlpi_worker *w, dlp_item *it, uint32_t s, uint32_t row, void *extra) {
+    const dlpi_found_row *from = &dlpi_found_rows_of(w->p, s)[row];
+    dlp_part *part = extra;
+    part->data = dlpi_input_bytes(w->p, from->cell);
+    part->item = from->number;
+    it->part = part;
+}
+
+/* May the rows of this unit be copied at once: does nobody ask for anything of a single one? */
+static bool dlpi_expand_simple(const dlpi_worker *w, const dlpi_unit *t) {
+    const dlp_pipe *p = w->p;
+    return t->untouched && !DLPI_DEBUG && p->holder == NULL && !p->items.any_ragged &&
+           w->st->w.deadline_ms == 0 &&
+           !dlpi_generation_cancelled(p->ctl, dlpi_slot_generation(dlpi_slot_at(p, t->slot)));
+}
+
+/* Field f of the rows of a unit. */
+static void dlpi_expand_copy_field(const dlpi_worker *w, const dlpi_unit *t, uint32_t f) {
+    const dlp_pipe *p = w->p;
+    const dlpi_expand *x = p->source_stage->self;
+    const dlpi_found_row *row = dlpi_found_rows_of(p, t->slot);
+    const size_t bytes = (size_t)p->items.at[f].row_bytes;
+    const uint8_t *cells = dlpi_input_bytes(p, 0) + x->out_at[f];
+    const uint64_t stride = p->areas[DLPI_REC_SOURCE_CELLS].stride;
+    uint8_t *to = dlpi_item_cell(p, t->slot) + p->items.at[f].offset;
+    for (uint32_t r = t->row; r < t->end; r++) {
+        const uint8_t *from = cells + row[r].cell * stride + row[r].number * x->out_bytes;
+        if (bytes == 8)
+            memcpy(to + r * 8u, from, 8);
+        else
+            memcpy(to + r * bytes, from, bytes);
+    }
+}
+
+/* Copy the items of a claimed unit. No callback is to blame if we die (X2). */
+static void dlpi_expand_copy_rows(dlpi_worker *w, const dlpi_unit *t) {
+    const dlp_pipe *p = w->p;
+    const dlpi_bslot *slot = dlpi_slot_at(p, t->slot);
+    const uint32_t n = t->end - t->row;
+    if (!dlpi_expand_simple(w, t)) {
+        dlpi_rows_run(w, t);
+        return;
+    }
+    dlpi_clock_in(w);
+    DLPI_STORE_RLX(&w->block->running, UINT64_C(0)); /* X2: it may be a row of this number */
+    DLPI_STORE_RLX(&w->block->current, dlpi_slot_index(p, t->slot)[t->row]); /* for observers */
+    DLPI_STORE_RLX(&w->block->current_epoch, slot->epoch);
+    DLPI_STORE_RLX(&w->block->current_position, slot->position + t->row);
+    dlpi_unpoison(p, t->slot);
+    for (uint32_t f = 0; f < p->items.n; f++) dlpi_expand_copy_field(w, t, f);
+    dlpi_bump(&w->block->items, n);
+    dlpi_bump(&w->block->bytes, n * p->items.cell_bytes);
+    dlpi_clock_out(w, t->b, slot->epoch, n);
+    dlpi_complete(w, t, dlpi_unit_mask(t->row, t->end));
+}
+
+static bool dlpi_expand_copy_step(dlpi_worker *w) {
+    dlpi_unit t;
+    bool moved = w->n_parked > 0 && dlpi_unpark(w, dlpi_row_parked);
+    if (!dlpi_rows_find(w, &t)) return moved;
+    dlpi_expand_copy_rows(w, &t);
+    return true;
+}
+
 static int dlpi_expand_take(dlp_pipe *p, dlpi_stage *st, const dlp_expand_desc *d) {
     dlpi_expand *x = st->self;
     static const dlpi_bound bounds[] = {
@@ -21111,9 +21550,7 @@ static int dlpi_expand_take(dlp_pipe *p, dlpi_stage *st, const dlp_expand_desc *
         {DLPI_AT(dlp_expand_desc, n_fields), 0, DLP_MAX_FIELDS, "0..16"},
         {DLPI_AT(dlp_expand_desc, queue_size), 0, DLPI_FOUND_CELLS, "0..2^16"},
         {DLPI_AT(dlp_expand_desc, streams), 0, 1 << 16, "0..2^16, a divisor of batch_size"},
-        {DLPI_AT(dlp_expand_desc, steps_per_epoch), 0, INT64_C(1) << 40, "0..2^40"},
         {DLPI_AT(dlp_expand_desc, shuffle_items), 0, 1, "0 or 1"},
-        {DLPI_AT(dlp_expand_desc, uneven), 0, 1, "0 or 1"},
         {DLPI_AT(dlp_expand_desc, window), 0, DLPI_FOUND_WINDOW, "0..2^24"},
     };
     int rc = dlpi_check_bounds(p, st->name, d, DLPI_ROWS(bounds));
@@ -21125,18 +21562,21 @@ static int dlpi_expand_take(dlp_pipe *p, dlpi_stage *st, const dlp_expand_desc *
                         (int64_t)d->n_fields);
     if ((rc = dlpi_check_input_workers(p, st)) != DLP_OK) return rc;
     x->d = *d;
-    if (d->n_fields > 0) memcpy(st->fields, d->fields, d->n_fields * sizeof *st->fields);
     x->found.d = (dlp_part_desc){.manifest_id = d->id,
                                  .queue_size = d->queue_size,
                                  .max_items = d->expand ? d->max_out : 1,
-                                 .uneven = d->uneven};
+                                 .steps_per_epoch = d->steps_per_epoch,
+                                 .uneven = d->uneven,
+                                 .agree = d->agree,
+                                 .agree_user = d->agree_user};
     x->found.most_items = x->found.d.max_items;
     x->found.least_items = 1;
     x->found.plan.streams = d->streams ? d->streams : 1;
-    x->found.plan.steps = d->steps_per_epoch;
     x->found.plan.most = x->found.most_items;
     x->found.plan.window = d->window;
     x->found.plan.shuffle_items = d->shuffle_items != 0;
+    if ((rc = dlpi_found_take_ends(p, st)) != DLP_OK) return rc;
+    if (d->n_fields > 0) memcpy(st->fields, d->fields, d->n_fields * sizeof *st->fields);
     return dlpi_keep_names(p, st, d->n_fields);
 }
 
@@ -21164,9 +21604,15 @@ static int dlpi_expand_adopt(dlp_pipe *p, dlpi_stage *st, dlp_item_fn copy) {
 
 /* The fields of the items are the stage's own, if it has any. */
 static int dlpi_expand_fields(dlp_pipe *p, dlpi_stage *st) {
-    const dlpi_expand *x = st->self;
+    dlpi_expand *x = st->self;
     dlpi_stage *fetch = p->fetch;
     int rc = dlpi_expand_adopt(p, st, dlpi_expand_copy);
+    if (rc == DLP_OK && fetch->ops != &x->copies) {
+        x->copies = *fetch->ops;
+        x->copies.step = dlpi_expand_copy_step;
+        x->copies.run = dlpi_expand_copy_rows;
+        fetch->ops = &x->copies;
+    }
     if (rc != DLP_OK || x->d.n_fields == 0) return rc;
     memcpy(fetch->field_names, st->field_names, sizeof fetch->field_names);
     memcpy(fetch->fields, st->fields, sizeof fetch->fields);
@@ -21193,6 +21639,18 @@ static int dlpi_expand_inputs(dlp_pipe *p, int (*fields)(dlp_pipe *p, dlpi_stage
 
 static int dlpi_expand_sizes(dlp_pipe *p) { return dlpi_expand_inputs(p, dlpi_expand_fields); }
 
+/* How many inputs a cell has at most. Where the desc says how many cells there are, they are those
+   of an input each; items in another order have one for each cell. */
+static uint32_t dlpi_expand_run(const dlp_pipe *p, const dlpi_expand *x) {
+    const dlpi_found *q = &x->found;
+    uint64_t most = DLPI_EXPAND_RUN_BYTES / x->one_bytes;
+    uint64_t all = dlpi_times(dlpi_found_rows_needed(p, q) + 1, q->cursors.n);
+    uint64_t fit = DLPI_EXPAND_CELLS_BYTES / dlpi_times(all, x->one_bytes);
+    if (DLPI_DEBUG || x->d.queue_size > 0 || dlpi_found_shuffled(q)) return 1;
+    if (most > fit) most = fit;
+    return most > DLPI_INPUT_RUN ? DLPI_INPUT_RUN : most > 1 ? (uint32_t)most : 1;
+}
+
 static int dlpi_expand_check(dlp_pipe *p, dlpi_stage *st) {
     dlpi_expand *x = st->self;
     int rc = dlpi_fields_init(p, st->name, &x->in, x->input.fields, x->input.n_fields, false);
@@ -21200,9 +21658,11 @@ static int dlpi_expand_check(dlp_pipe *p, dlpi_stage *st) {
     x->out = p->items;
     x->in_bytes = dlpi_expand_places(&x->in, x->in_at);
     x->out_bytes = dlpi_expand_places(&x->out, x->out_at);
-    x->found.d.max_part_bytes =
-        dlpi_sum(dlpi_times(x->found.most_items, x->out_bytes), x->d.expand ? x->in_bytes : 0);
-    if (x->found.d.max_part_bytes > DLPI_CELL_MAX)
+    x->one_bytes = dlpi_times(x->found.most_items, x->out_bytes);
+    x->found.most_run = dlpi_expand_run(p, x);
+    x->input_at = dlpi_round_up(dlpi_times(x->found.most_run, x->one_bytes), 64);
+    x->found.d.max_part_bytes = dlpi_sum(x->input_at, x->d.expand ? x->in_bytes : 0);
+    if (x->one_bytes > DLPI_CELL_MAX || x->found.d.max_part_bytes > DLPI_CELL_MAX)
         return dlpi_bad(p, st->name, "max_out", "at most 2^46 bytes of items", x->d.max_out);
     return dlpi_found_check(p, st);
 }
@@ -21212,8 +21672,8 @@ static int dlpi_expand_check(dlp_pipe *p, dlpi_stage *st) {
 typedef struct dlpi_making { /* what expand calls have in common */
     dlp_expand x;            /* first: what the callback sees */
     const dlpi_expand *by;
-    uint8_t *cell;
-    bool above; /* more than max_out were asked for */
+    uint8_t *cell, *input; /* places of its items, and of itself */
+    bool above;            /* more than max_out were asked for */
     dlp_item item;
     void *data[DLP_MAX_FIELDS];
 } dlpi_making;
@@ -21245,8 +21705,9 @@ static int dlpi_expand_make(dlpi_worker *w, dlpi_making *m, dlp_item *in, uint64
     const dlpi_expand *x = m->by;
     void *data[DLP_MAX_FIELDS];
     int rc = 0;
-    dlpi_expand_item(in, m->cell + x->found.most_items * x->out_bytes, &x->in, x->in_at, data,
-                     !x->input.writes_all_bytes);
+    m->x = (dlp_expand){.item = in, .call = &w->note};
+    m->above = false;
+    dlpi_expand_item(in, m->input, &x->in, x->in_at, data, !x->input.writes_all_bytes);
     if (x->input.fetch != NULL) rc = x->input.fetch(x->input.user, in);
     if (rc == 0) rc = dlpi_expand_lengths(w, &x->in, in->length);
     if (rc == 0) rc = x->d.expand(x->d.user, &m->x);
@@ -21264,7 +21725,7 @@ static int dlpi_expand_make(dlpi_worker *w, dlpi_making *m, dlp_item *in, uint64
 static dlp_item dlpi_expand_in(dlpi_worker *w, const dlpi_input *cell) {
     return (dlp_item){.index = cell->index,
                       .epoch = cell->epoch,
-                      .position = cell->first,
+                      .position = cell->first + cell->index,
                       .attempt = dlpi_rec_tries(cell->rec),
                       .worker = (uint32_t)w->id,
                       .worker_state = w->state,
@@ -21272,22 +21733,32 @@ static dlp_item dlpi_expand_in(dlpi_worker *w, const dlpi_input *cell) {
                       .call = &w->note};
 }
 
+/* Have the input of a filter written: it is the item. */
+static int dlpi_expand_filter(dlpi_worker *w, const dlpi_expand *x, dlp_item *in, uint8_t *to) {
+    void *data[DLP_MAX_FIELDS];
+    int rc;
+    dlpi_expand_item(in, to, &x->in, x->in_at, data, !x->input.writes_all_bytes);
+    rc = x->input.fetch(x->input.user, in);
+    return rc == 0 ? dlpi_expand_lengths(w, &x->in, in->length) : rc;
+}
+
 /* One try. Returns 0, or what is wrong. */
 static int dlpi_expand_load(dlpi_worker *w, uint32_t c) {
     const dlpi_expand *x = w->p->source_stage->self;
     dlpi_input *cell = dlpi_input_at(w->p, c);
+    uint8_t *to = dlpi_input_bytes(w->p, c);
     dlp_item in = dlpi_expand_in(w, cell);
-    dlpi_making m = {.x = {.item = &in, .call = &w->note}, .by = x};
+    dlpi_making m;
     uint64_t items = 1;
     int rc = dlpi_call_verdict(w, cell->killed_by, cell->rec);
     if (rc != 0) return rc;
-    m.cell = dlpi_input_bytes(w->p, c);
     if (x->d.expand != NULL) {
+        m.by = x;
+        m.cell = to + cell->made * x->one_bytes;
+        m.input = to + x->input_at;
         rc = dlpi_expand_make(w, &m, &in, &items);
     } else {
-        dlpi_expand_item(&in, m.cell, &x->in, x->in_at, m.data, !x->input.writes_all_bytes);
-        rc = x->input.fetch(x->input.user, &in);
-        if (rc == 0) rc = dlpi_expand_lengths(w, &x->in, in.length);
+        rc = dlpi_expand_filter(w, x, &in, to + cell->made * x->one_bytes);
     }
     if (rc == DLP_SKIP) rc = 0, items = 0;
     rc = dlpi_guard_input(w, c, x->found.d.max_part_bytes, dlpi_item_returned(w, rc));
@@ -21299,7 +21770,11 @@ static int dlpi_expand_load(dlpi_worker *w, uint32_t c) {
 
 static const dlpi_source_ops dlpi_expand_source = {
     .sizes = dlpi_expand_sizes,
-    DLPI_FOUND_SOURCE,
+    DLPI_FOUND_BATCHES,
+    .slot_bytes = dlpi_found_slot_bytes,
+    .row_bytes = sizeof(dlp_part),
+    .row = dlpi_expand_row,
+    .config = dlpi_found_config,
     .params = "streams, steps_per_epoch, max_out, id, window",
     .input = "input",
     .load = dlpi_expand_load,
@@ -21394,7 +21869,8 @@ static void dlpi_pack_put(dlp_pipe *p, uint32_t s, uint32_t r, uint32_t c, uint6
     if (row->n == 0) dlpi_slot_index(p, s)[r] = dlpi_input_at(p, c)->index;
     row->at[row->n++] = (dlpi_pack_segment){c, (uint32_t)first, tokens};
     row->tokens += tokens;
-    dlpi_found_use(p, s, r, c);
+    dlpi_found_use(p, s, c);
+    if (dlpi_found_of(p)->use[c].failed) dlpi_found_fail_row(p, s, r, c);
 }
 
 /* Row r of slot s is whole: it is counted. */
@@ -21844,10 +22320,8 @@ static int dlpi_pack_bounds(dlp_pipe *p, const dlpi_stage *st, const dlp_pack_de
         {DLPI_AT(dlp_pack_desc, longer), 0, DLP_PACK_LONGER_ERROR, "DLP_PACK_LONGER_*"},
         {DLPI_AT(dlp_pack_desc, max_segments), 0, 4096, "0..4096"},
         {DLPI_AT(dlp_pack_desc, positions), 0, 1, "0 or 1"},
-        {DLPI_AT(dlp_pack_desc, uneven), 0, 1, "0 or 1"},
         {DLPI_AT(dlp_pack_desc, queue_size), 0, DLPI_FOUND_CELLS, "0..65536"},
         {DLPI_AT(dlp_pack_desc, streams), 0, 1 << 16, "0..2^16, a divisor of batch_size"},
-        {DLPI_AT(dlp_pack_desc, steps_per_epoch), 0, INT64_C(1) << 40, "0..2^40"},
     };
     int rc = dlpi_check_bounds(p, st->name, d, DLPI_ROWS(bounds));
     if (rc == DLP_OK && d->overlap >= d->tokens)
@@ -21870,12 +22344,16 @@ static int dlpi_pack_take(dlp_pipe *p, dlpi_stage *st, const dlp_pack_desc *d) {
     if (rc != DLP_OK) return rc;
     k->d = *d;
     if (d->rule == DLP_PACK_FIT && d->window == 0) k->d.window = 256;
-    q->d = (dlp_part_desc){.manifest_id = d->id, .queue_size = d->queue_size, .uneven = d->uneven};
+    q->d = (dlp_part_desc){.manifest_id = d->id,
+                           .queue_size = d->queue_size,
+                           .steps_per_epoch = d->steps_per_epoch,
+                           .uneven = d->uneven,
+                           .agree = d->agree,
+                           .agree_user = d->agree_user};
     q->least_items = 1;
     q->counts_bytes = sizeof(dlpi_found_counts) + DLPI_PACK_WORDS * 8;
     q->plan.streams = d->streams ? d->streams : 1;
-    q->plan.steps = d->steps_per_epoch;
-    return DLP_OK;
+    return dlpi_found_take_ends(p, st);
 }
 
 /* ---- fields ---- */

@@ -37,6 +37,7 @@ typedef struct shape {
     int withdraws;  /* offers: those of readers are taken back where the cell is needed */
     int closes;     /* inputs: one that is still open is given up */
     int cheap;      /* inputs take less than to wake somebody */
+    uint32_t run;   /* inputs: so many of each cell; 0: 1 */
     int offered;    /* inputs: all are open when the threads begin */
     uint64_t keep;  /* pushes */
 } shape;
@@ -44,7 +45,7 @@ typedef struct shape {
 static shape is;
 
 typedef struct cell { /* 8 bytes that stand for what is in it */
-    uint64_t fields, bytes;
+    uint64_t fields, bytes, more;
 } cell;
 
 /* All that the threads of a scenario use lies here; and what is true. */
@@ -73,7 +74,7 @@ static struct {
     uint64_t items, left;
     dlp_pusher pusher;
     /* notes */
-    uint64_t taken[2], last, loads[8], deaths;
+    uint64_t taken[2], last, loads[16], deaths;
 } w;
 
 static uint32_t cells(void) { return is.cells ? is.cells : CELLS; }
@@ -90,22 +91,27 @@ static const char *const state_names[] = {"state", "state 1"};
 /* All know the cells as they are. */
 static void list_cells(void) {
     for (uint32_t c = 0; c < cells(); c++) {
-        for (int i = 0; i < 2; i++) {
+        for (int i = 0; i < 3; i++) {
             int at = M_ATOMS + 2 * model.slots;
-            model_list_slot(i ? &w.cell[c].bytes : &w.cell[c].fields, 8);
+            model_list_slot(&w.cell[c].fields + i, 8);
             world.newest.at[at] = 1;
             for (int t = 0; t < M_THREADS; t++) world.thread[t].view.at[at] = 1;
         }
     }
 }
 
-static void write_cell(uint64_t *at, uint64_t value) {
+/* Who is mortal may die here. */
+static void pause_here(void) {
     model_op op;
-    model_write_slot(model_find_slot(at));
-    *at = 7777; /* half of it */
     memset(&op, 0, sizeof op);
     op.kind = M_HERE;
     if (model.scenario->mortal) model_step(op);
+}
+
+static void write_cell(uint64_t *at, uint64_t value) {
+    model_write_slot(model_find_slot(at));
+    *at = 7777; /* half of it */
+    pause_here();
     *at = value;
 }
 
@@ -347,19 +353,29 @@ static uint64_t worker_knows(int i) {
     return model_digest(&w.own[i], sizeof w.own[i], is.n) + w.taken[0];
 }
 
+static uint32_t runs(void) { return is.run ? is.run : 1; }
+
 /* Alone with the cell: nobody else writes it, its fields are those of the ticket. */
 static int inputs_load(struct dlpi_worker *wk, uint32_t c) {
-    uint64_t t = read_cell(&w.cell[c].fields);
+    uint64_t t = read_cell(&w.cell[c].fields), one = w.region.cell[c].index;
     (void)wk;
     MODEL_CHECK(t == dlpi_gen(model_newest(model_find_atom(&w.region.cell[c].state))));
-    MODEL_CHECK(t < 8 && w.loads[t]++ <= w.deaths);
-    write_cell(&w.cell[c].bytes, 100 + t);
+    MODEL_CHECK(one / 2 == t && one < 16 && w.loads[one]++ <= w.deaths);
+    write_cell(one & 1 ? &w.cell[c].more : &w.cell[c].bytes, 100 + one);
+    pause_here();
     return 0;
+}
+
+static void inputs_fill(uint64_t t) {
+    dlpi_input *at = &w.region.cell[(t - 1) % cells()];
+    dlpi_input_reset(at, 0, runs());
+    for (uint32_t i = 0; i < runs(); i++) dlpi_input_ones(at)[i].index = 2 * t + i;
 }
 
 static void inputs_offer(uint64_t t) {
     uint32_t c = (uint32_t)(t - 1) % cells();
     write_cell(&w.cell[c].fields, t);
+    inputs_fill(t);
     dlpi_input_offer(&pipe_, c, t);
     dlpi_event_add(&w.word); /* as who wakes workers */
 }
@@ -393,6 +409,7 @@ static void inputs_setup(void) {
     for (int i = 0; i < 2; i++) inputs_worker_setup(i);
     for (uint64_t t = 1; is.offered && t <= is.n; t++) {
         w.cell[t - 1].fields = t;
+        inputs_fill(t);
         dlpi_input_offer(&pipe_, (uint32_t)t - 1, t);
     }
     list_n(state_names, &w.region.cell[0].state, 8, sizeof(dlpi_input), cells());
@@ -451,7 +468,9 @@ static void inputs_await(uint64_t t) {
             return;
         model_poll(t, model_bit(&w.ctl.source_moves));
     }
-    MODEL_CHECK(read_cell(&w.cell[c].bytes) == 100 + t);
+    MODEL_CHECK(read_cell(&w.cell[c].bytes) == 100 + 2 * t);
+    if (runs() > 1) MODEL_CHECK(read_cell(&w.cell[c].more) == 100 + 2 * t + 1);
+    MODEL_CHECK(w.region.cell[c].made == runs());
 }
 
 static void inputs_scheduler(void) {
@@ -620,6 +639,10 @@ static const trial trials[] = {
           .n = 2, .cells = 1),
     DIES("inputs__worker_dies__loaded_again", 0, inputs, worker_0, recovery, reader, NULL, .n = 2,
          .offered = 1),
+    DIES("inputs__worker_dies_in_a_run__goes_on_behind_what_is_made", 0, inputs, worker_0, recovery,
+         reader, NULL, .n = 1, .cells = 1, .run = 2, .offered = 1),
+    TWO("inputs__runs__cells_go_round", 0, inputs, scheduler, worker_0, .n = 2, .cells = 1,
+        .run = 2),
     DIES("inputs__worker_dies__cells_go_round", 0, inputs, worker_0, recovery, scheduler, NULL,
          .n = 2, .cells = 1),
     DIES("inputs__worker_dies_beside_another__loaded_again", 1, inputs, worker_0, recovery, reader,
