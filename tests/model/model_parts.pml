@@ -242,7 +242,7 @@ inline go(pc_) { forget(); me.pc = pc_ }
 proctype loader(byte g) {
     do
     :: d_step { me.pc == LOOK && stop -> go(OVER) } /* S1 */
-    /* dlpi_input_find. One word of bits for all cells, read anew behind each cell looked at */
+    /* dlpi_input_find. One word of bits for all cells, read again behind each cell looked at */
     :: d_step { me.pc == BITS || (me.pc == LOOK && !stop) -> /* Q3, B1 */
             do
             :: me.i < C && !(SEEN_BITS >> me.i & 1) -> me.i++
@@ -469,8 +469,8 @@ byte load_of[C]; /* epoch that asked for the load; before a seek: ANY, or OLD if
 #define ANY 98
 #define OLD 99
 
-mtype = { REST, GOTO, COUNTED, BASE, LEAVE, PIECE, KNOWN, FREE, CLOSE, FIELDS, OFFERED, OPENED, LOOKED,
-               WAITER_MASK, WAITER_TAKE, WAITER_WAKE, CREDIT, THERE, FILL, TAIL, FED, AGAIN,
+mtype = { REST, GOTO, COUNTED, BASE, LEAVE, PIECE, KNOWN, FREE, CLOSE, FIELDS, OFFERED, OPENED,
+               LOOKED, WAITER_MASK, WAITER_TAKE, WAITER_WAKE, CREDIT, THERE, FILL, TAIL, FED, AGAIN,
                ASLEEP };
 
 #ifdef NEED_UNSEEN
