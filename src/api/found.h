@@ -14,6 +14,12 @@
    C / W streams, W divides C, and loads their parts only. An item's dataset index, in dlp_item and
    dlp_batch, is the number of its part.
 
+   With `weights` parts are not dealt in turn: the heaviest first (of equal ones in an order of the
+   seed's), each goes to the stream with the least so far. A stream keeps its parts, each pass and
+   epoch in another order. Of 1,000 parts of 0..5,000 items in 32 streams, dealt in turn,
+   DLP_LAST_DROP leaves out 23 % of an epoch, and steps_per_epoch of the mean 4 %; dealt by weights
+   it is 0.1 % and less.
+
    With `window` a stream's items are cut every so many, on over passes, and each of these windows
    is shuffled by itself, keyed by seed, epoch, stream and what went before it: rows are mixed over
    C x window items, whatever order their parts have them in. The last window of an epoch is

@@ -20,12 +20,13 @@
     KIND(EXPAND, 13, dlpi_expand_ops)        /* needs: parts */ \
     KIND(PACK, 15, dlpi_pack_ops)            /* needs: parts */ \
     KIND(SCRATCH, 14, dlpi_scratch_kind_ops) /* needs: scratch */ \
+    KIND(JOIN, 16, dlpi_join_ops)            /* needs: join */ \
     KIND(GUARD, 11, dlpi_guard_ops)          /* needs: guard */
 
 /* How they follow each other, in words. */
 #define DLPI_STAGE_ORDER \
-    "sampler, repeat, parts, expand or pack, fetch, scratch, item maps and a cache, batch, " \
-    "batch maps, transfer, split"
+    "sampler, repeat, parts, expand or pack, fetch, scratch, item maps, joins and a cache, " \
+    "batch, batch maps, transfer, split"
 
 #define DLPI_KIND_NUMBER(name, number, ops) DLP_STAGE_##name = number,
 enum { DLPI_STAGE_KINDS(DLPI_KIND_NUMBER) };

@@ -80,7 +80,7 @@ static int dlpi_check_chain(dlp_pipe *p, int first) {
         if (st->ops->at != 0) memcpy((uint8_t *)p + st->ops->at, &st, sizeof(void *));
         if (st->ops->sink != NULL) p->sink = st;
         if (st->ops->keeper != NULL) p->keeper = st;
-        if (st->ops->lender != NULL) p->lender = st;
+        if (st->ops->lender != NULL) p->lender = st, p->lends = st->ops->lender;
         if (st->ops->holder != NULL) p->holder = st;
         if (st->ops->source == NULL) continue;
         p->source = st->ops->source;

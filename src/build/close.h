@@ -66,11 +66,11 @@ static void dlpi_give_back(dlp_pipe *p, uint32_t s) {
         return;
     }
     dlpi_poison(p, s);
-    if (p->lender == NULL) /* the scheduler writes there next; a worker did so last */
-        __builtin_prefetch(&dlpi_slot_at(p, s)->header, 1);
-    if (p->lender)
-        p->lender->ops->lender->drop(p, s);
-    else
+    if (p->lender) {
+        p->lends->drop(p, s);
+    } else { /* without a call: it is that of each batch */
+        __builtin_prefetch(&dlpi_slot_at(p, s)->header, 1); /* the scheduler writes there next */
         dlpi_slot_release(p, s);
+    }
     dlpi_schedule_inline(p, dlpi_burst(p));
 }

@@ -34,24 +34,50 @@ static int dlpi_resolve_work(dlp_pipe *p) {
 }
 
 static int dlpi_resolve_batches(dlp_pipe *p) {
-    const dlp_dataset *ds = &p->fetch->dataset;
     const dlp_batch_desc *d = &p->batcher->batching;
     bool own = p->has_item_cells && d->out_fields != NULL;
-    return dlpi_fields_init(p, p->batcher->name, &p->batches, own ? d->out_fields : ds->fields,
-                            own ? d->n_out_fields : ds->n_fields, p->has_item_cells);
+    return dlpi_fields_init(p, p->batcher->name, &p->batches, own ? d->out_fields : p->item_fields,
+                            own ? d->n_out_fields : p->n_item_fields, p->has_item_cells);
+}
+
+/* Items of other datasets, behind those of fetch. The plan may have been made before. */
+static int dlpi_resolve_added(dlp_pipe *p) {
+    int rc = DLP_OK;
+    p->fetch->dataset.n_items -= p->n_added;
+    p->n_added = 0;
+    for (int at = p->fetch->id; at >= 0 && rc == DLP_OK; at = p->stages[at].next)
+        if (p->stages[at].ops->adds != NULL) rc = p->stages[at].ops->adds(p, &p->stages[at]);
+    return rc;
+}
+
+/* The fields of an item, and which of them each stage works on: those that are there by then, but
+   for a stage that widens them. */
+static int dlpi_resolve_scopes(dlp_pipe *p) {
+    const dlp_dataset *ds = &p->fetch->dataset;
+    int rc = DLP_OK;
+    p->n_item_fields = ds->n_fields;
+    memcpy(p->item_fields, ds->fields, ds->n_fields * sizeof *p->item_fields);
+    for (int at = p->fetch->id; at >= 0 && rc == DLP_OK; at = p->stages[at].next) {
+        dlpi_stage *st = &p->stages[at];
+        st->scope = (dlpi_scope){0, p->n_item_fields, 0, ds->n_items, 0};
+        if (st->ops->widens != NULL) rc = st->ops->widens(p, st);
+    }
+    p->fetch->scope.n_items -= p->n_added;
+    p->fetch->scope.zeroes = !ds->writes_all_bytes;
+    return rc;
 }
 
 /* Everything that follows from the descs; p->err tells what does not fit. */
 static int dlpi_resolve(dlp_pipe *p) {
-    const dlp_dataset *ds;
     int rc;
     if ((rc = dlpi_check_graph(p)) != DLP_OK) return rc;
-    ds = &p->fetch->dataset;
     dlpi_cells_resolve(p);
+    if ((rc = dlpi_resolve_added(p)) != DLP_OK) return rc;
     if ((rc = dlpi_check_sizes(p)) != DLP_OK) return rc;
     if ((rc = dlpi_resolve_slots(p)) != DLP_OK) return rc;
     if ((rc = dlpi_resolve_work(p)) != DLP_OK) return rc;
-    rc = dlpi_fields_init(p, p->fetch->name, &p->items, ds->fields, ds->n_fields, false);
+    if ((rc = dlpi_resolve_scopes(p)) != DLP_OK) return rc;
+    rc = dlpi_fields_init(p, p->fetch->name, &p->items, p->item_fields, p->n_item_fields, false);
     if (rc != DLP_OK) return rc;
     dlpi_cells_ends(p);
     for (dlpi_stage *st = p->stages; st < p->stages + p->n_stages; st++) /* what kinds say of it */
@@ -83,9 +109,8 @@ static void dlpi_layout_slots(dlp_pipe *p) {
             p->tries_bytes = dlpi_times(2u * (uint64_t)p->n_item_work, rows);
     p->off_tries = dlpi_take_bytes(&at, p->tries_bytes, 1);
     p->slot.valid = dlpi_take_bytes(&at, rows, 1);
-    dlpi_area_add(p, DLPI_REC_SLOTS,
-                  p->lender ? p->lender->ops->lender->words.slots : "batch slots: row records",
-                  dlpi_line_up(at), p->n_slots, DLPI_LINE);
+    dlpi_area_add(p, DLPI_REC_SLOTS, p->lends->words.slots, dlpi_line_up(at), p->n_slots,
+                  DLPI_LINE);
 }
 
 /* Rows that can be in a callback of fetch at once, beside one of each worker: those in flight. */

@@ -45,6 +45,8 @@ static void dlpi_list_work(dlp_pipe *p) {
     p->n_staffed = p->n_procs = 0;
     dlpi_list_unit(p, DLPI_UNIT_ROWS);
     p->n_item_work = p->n_staffed;
+    p->row_by_row = 0;
+    for (int i = 0; i < p->n_item_work; i++) p->row_by_row |= p->work[i]->ops->row_by_row;
     dlpi_list_unit(p, DLPI_UNIT_BATCHES);
     p->n_work = p->n_staffed;
     dlpi_list_unit(p, DLPI_UNIT_CELLS);

@@ -34,9 +34,9 @@ static void dlpi_worker_init(dlp_pipe *p, dlpi_stage *st, int id, int global) {
     w->block->current = UINT64_MAX;
     w->clock_every = 1;
     w->untimed = &dlpi_timed;
-    w->item.data = w->data;
-    w->item.length = w->length;
-    w->item.n_fields = p->items.n;
+    w->item.data = w->data + st->scope.field;
+    w->item.length = w->length + st->scope.field;
+    w->item.n_fields = st->scope.n_fields;
     w->item.worker = (uint32_t)id;
     w->item.seed = p->sampler->sampler.seed;
     w->note.message = w->block->message;

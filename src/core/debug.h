@@ -146,13 +146,10 @@ static inline int dlpi_guard_items(dlpi_worker *w, uint32_t s, int rc) {
 
 /* ---- guarded cells ---- */
 
-/* How many items of one fetch worker can be in a callback. */
-static uint64_t dlpi_guard_each(const dlp_pipe *p) { return dlpi_fetch_at_once(p); }
-
 static uint64_t dlpi_guard_cells(const dlp_pipe *p) {
     uint64_t n = 0;
     for (int i = 0; DLPI_DEBUG && i < p->n_item_work && p->lender == NULL; i++)
-        n += (uint64_t)p->work[i]->n_workers * (i == 0 ? dlpi_guard_each(p) : 1);
+        n += (uint64_t)p->work[i]->n_workers * dlpi_at_once(p->work[i]);
     return n;
 }
 
@@ -171,22 +168,24 @@ static uint64_t dlpi_guard_stride(const dlp_pipe *p) {
 
 /* The number of the cell that worker w has for its i-th attempt. */
 static uint64_t dlpi_guard_cell(const dlpi_worker *w, uint64_t i) {
-    const dlp_pipe *p = w->p;
-    uint64_t first = (uint64_t)p->fetch->n_workers * dlpi_guard_each(p);
-    if (dlpi_writes_first(w)) return (uint64_t)w->id * dlpi_guard_each(p) + i;
-    return first + (uint64_t)(w->global - p->fetch->n_workers);
+    uint64_t first = 0;
+    for (int k = 0; k < w->st->work; k++)
+        first += (uint64_t)w->p->work[k]->n_workers * dlpi_at_once(w->p->work[k]);
+    return first + (uint64_t)w->id * dlpi_at_once(w->st) + i;
 }
 
-/* A guarded cell for a row of slot s. */
-static void dlpi_guarded_row(const dlp_pipe *p, uint64_t cell, uint32_t s, uint32_t row,
+/* A guarded cell for a row of slot s: of the fields that the stage works on. */
+static void dlpi_guarded_row(const dlpi_worker *w, uint64_t cell, uint32_t s, uint32_t row,
                              dlpi_guarded *c, uint8_t **rows) {
+    const dlp_pipe *p = w->p;
     c->from = dlpi_area_at(p, DLPI_AREA_GUARD, cell);
     c->to = c->from + p->areas[DLPI_AREA_GUARD].stride;
-    c->n = p->items.n;
+    c->n = w->st->scope.n_fields;
     for (uint32_t f = 0; f < c->n; f++) {
-        const dlpi_field *d = &p->items.at[f];
+        const dlpi_field *d = &p->items.at[w->st->scope.field + f];
         rows[f] = dlpi_item_cell(p, s) + d->offset + row * d->row_bytes;
-        c->span[f].at = c->from + dlpi_guard_at(p, f) + ((uintptr_t)rows[f] & 63);
+        c->span[f].at =
+            c->from + dlpi_guard_at(p, w->st->scope.field + f) + ((uintptr_t)rows[f] & 63);
         c->span[f].bytes = d->row_bytes;
         c->span[f].name = d->name;
     }
@@ -198,7 +197,7 @@ static inline void dlpi_guard_in(const dlpi_worker *w, dlp_item *it, uint64_t ce
     dlpi_guarded c;
     uint8_t *rows[DLP_MAX_FIELDS];
     if (!DLPI_DEBUG || w->p->lender) return;
-    dlpi_guarded_row(w->p, cell, s, row, &c, rows);
+    dlpi_guarded_row(w, cell, s, row, &c, rows);
     dlpi_guarded_paint(&c);
     for (uint32_t f = 0; f < c.n; f++) {
         memcpy(c.span[f].at, rows[f], c.span[f].bytes);
@@ -219,7 +218,7 @@ static inline int dlpi_guard_out(dlpi_worker *w, dlp_item *it, uint64_t cell, ui
         dlpi_guarded_cell(p, DLPI_REC_CELLS, dlpi_batch_cell(p, s), &c);
         return dlpi_guarded_check(w, it->call, &c, "chunk", it->index, rc);
     }
-    dlpi_guarded_row(p, cell, s, row, &c, rows);
+    dlpi_guarded_row(w, cell, s, row, &c, rows);
     for (uint32_t f = 0; f < c.n; f++) {
         memcpy(rows[f], c.span[f].at, c.span[f].bytes);
         it->data[f] = rows[f];
@@ -253,7 +252,7 @@ static void dlpi_unpoison_bytes(void *at, uint64_t bytes) {
 static inline void dlpi_poison(const dlp_pipe *p, uint32_t s) {
     uint32_t slot;
     if (!DLPI_DEBUG || !dlpi_cells_own(p) || p->sink || p->sharing) return;
-    slot = p->lender ? p->lender->ops->lender->slot(p, s) : s;
+    slot = p->lends->slot(p, s);
     for (uint32_t f = 0; f < p->batches.n; f++) {
         const dlp_tensor *t = &p->out_fields[(size_t)s * p->batches.n + f];
         if (slot == DLPI_NO_SLOT) /* the next view in it is not begun by dlpi_unpoison */

@@ -200,6 +200,12 @@ static void dlpi_error_item(dlp_error *e, uint64_t index, uint64_t epoch, uint64
 
 /* The same of the worker's item. */
 static void dlpi_describe_item(const dlpi_worker *w, int code, dlp_error *e) {
+    char own[sizeof e->message];
+    uint64_t first = w->st->scope.first;
     dlpi_describe(w, code, e);
     dlpi_error_item(e, w->item.index, w->item.epoch, w->item.position);
+    if (first == 0) return;
+    memcpy(own, e->message, sizeof own);
+    snprintf(e->message, sizeof e->message, "item %" PRIu64 " of its dataset: %.200s",
+             w->item.index - first, own);
 }

@@ -75,26 +75,36 @@ static void dlpi_schedule_epoch(dlpi_scheduler *f, uint64_t epoch) {
     memset(f->skip_bits, 0, sizeof f->skip_bits);
 }
 
-/* How many rows a run takes: at most 8 us of work, from what items cost lately. A claim, a
-   completion and a clock reading cost a quarter of a microsecond together, because each lets the
-   loads and stores under way end. A run lies in one done word, and there are runs for all workers
-   that can run at once. */
-static uint32_t dlpi_run_shift(dlp_pipe *p, uint32_t count) {
-    const dlpi_stage *st = p->work[0];
+/* What an item costs in a stage, on the average of its workers; 0: not known. */
+static uint64_t dlpi_item_cost(const dlp_pipe *p, const dlpi_stage *st) {
     uint64_t sum = 0, n = 0;
-    uint32_t shift = 0;
-    int active = dlpi_active(p, st);
-    uint32_t at_once = (uint32_t)(active < p->cpus ? active : p->cpus);
-    if (st->ops->row_by_row || p->holder != NULL) return 0;
-    if (st->w.dispatch == DLP_DISPATCH_BATCHES) at_once = 1; /* all runs go to one worker */
-    for (int i = 0; i < active; i++) {
+    for (int i = 0, active = dlpi_active(p, st); i < active; i++) {
         uint64_t ns = DLPI_LOAD_RLX(&p->workers[st->first_worker + i].block->item_ns); /* a hint */
         if (ns != 0) sum += ns, n++;
     }
-    if (n == 0) return 0;
-    p->schedule.cost_ns = sum / n;
-    if (p->schedule.cost_ns * count <= 8000) at_once = 1; /* not worth to be divided */
-    while (shift < DLPI_RUN_SHIFT_MAX && (p->schedule.cost_ns << (shift + 1)) <= 8000 &&
+    return n > 0 ? sum / n : 0;
+}
+
+/* How many rows a run takes: at most 8 us of work of the dearest stage that fetches, by what items
+   cost lately. A claim, a completion and a clock reading cost a quarter of a microsecond together,
+   because each lets the loads and stores under way end. A run lies in one done word, and there are
+   runs for all workers that can run at once. */
+static uint32_t dlpi_run_shift(dlp_pipe *p, uint32_t count) {
+    const dlpi_stage *st = p->work[0];
+    uint64_t most;
+    uint32_t shift = 0;
+    int active = dlpi_active(p, st);
+    uint32_t at_once = (uint32_t)(active < p->cpus ? active : p->cpus);
+    if (p->row_by_row || p->holder != NULL) return 0;
+    if (st->w.dispatch == DLP_DISPATCH_BATCHES) at_once = 1; /* all runs go to one worker */
+    if ((most = dlpi_item_cost(p, st)) == 0) return 0;
+    p->schedule.cost_ns = most;
+    for (int k = 1; k < p->n_item_work; k++) {
+        uint64_t ns = p->work[k]->dataset.n_fields > 0 ? dlpi_item_cost(p, p->work[k]) : 0;
+        if (ns > most) most = ns;
+    }
+    if (most * count <= 8000) at_once = 1; /* not worth to be divided */
+    while (shift < DLPI_RUN_SHIFT_MAX && (most << (shift + 1)) <= 8000 &&
            (2u << shift) * at_once <= count)
         shift++;
     return shift;

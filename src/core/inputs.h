@@ -62,8 +62,10 @@
 #define DLPI_INPUT_LOOK 64u /* open cells: which is the oldest of them? */
 #define DLPI_INPUT_TOLD 64u
 #define DLPI_INPUT_CHEAP_NS 2000u
-#define DLPI_INPUT_RUN 32u                             /* inputs of a cell, at most, */
-#define DLPI_INPUT_RUN_NS 8000u                        /* which take so long together */
+#define DLPI_INPUT_RUN 32u      /* inputs of a cell, at most, */
+#ifndef DLPI_INPUT_RUN_NS       /* a checker may define it before inclusion */
+#define DLPI_INPUT_RUN_NS 8000u /* which take so long together */
+#endif
 #define DLPI_INPUT_GUARD ((uint64_t)DLPI_DEBUG * 4096) /* before an input, aligned so */
 
 typedef struct dlpi_input_one { /* of a run */

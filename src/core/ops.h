@@ -200,6 +200,9 @@ typedef struct dlpi_stage_ops {
     /* building, by the calling thread. What a desc says by itself is checked by the call that adds
        the stage, which fails; what it must be to other stages here, when the whole chain is there:
        that fails plan and start. */
+    int (*adds)(dlp_pipe *p, struct dlpi_stage *st);   /* before rows are counted, in the chain's
+                                                        order: items of its own */
+    int (*widens)(dlp_pipe *p, struct dlpi_stage *st); /* after that: fields of its own, scope */
     int (*check)(dlp_pipe *p, struct dlpi_stage *st);
     bool (*staff)(dlp_pipe *p, struct dlpi_stage *st);  /* before that: set how many workers it has
                                                           at first; false: nobody need run it.

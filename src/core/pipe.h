@@ -21,6 +21,14 @@ typedef struct dlpi_fields {
     dlpi_field at[DLP_MAX_FIELDS];
 } dlpi_fields;
 
+/* What a stage of rows works on: of these fields of the items, and of the items with these numbers.
+   A row of another item passes it. */
+typedef struct dlpi_scope {
+    uint32_t field, n_fields; /* from field on */
+    uint64_t first, n_items;  /* from first on, which is its dataset's item 0 */
+    int zeroes;               /* 1: its callback finds zeros */
+} dlpi_scope;
+
 typedef struct dlpi_stage {
     int kind; /* DLP_STAGE_* */
     const dlpi_stage_ops *ops;
@@ -51,6 +59,7 @@ typedef struct dlpi_stage {
     int at_first;                /* of n_workers, how many may claim at first */
     uint32_t asleep_most;        /* how many sleep on the stage's word: of an inline one none */
     uint64_t stage_words_offset; /* in a slot */
+    dlpi_scope scope;
 } dlpi_stage;
 
 typedef struct dlpi_parked { /* a row between two attempts: see dlpi_park */
@@ -121,6 +130,7 @@ typedef struct dlpi_worker {
     uint64_t length[DLP_MAX_FIELDS];
     const char *bad_field; /* the one whose length is wrong, or NULL */
     int returned;          /* by the callback that failed */
+    uint32_t passed;       /* rows of this run that are not its stage's */
     /* item and data are what callbacks see, and may spoil; the library goes by index, and by: */
     dlp_item given;                /* what the batch's items have alike */
     uint64_t position;             /* of its first row */
@@ -236,7 +246,6 @@ static const dlpi_beside_ops *dlpi_shm; /* defined again, with its value, by dlp
 /* Areas of the region. One that observers read has the type of its record for an id. */
 enum {
     DLPI_AREA_WAITERS = DLPI_REC_COUNT,
-    DLPI_AREA_AT_ONCE,
     DLPI_AREA_KEPT,
     DLPI_AREA_ZEROS,
     DLPI_AREA_OWN, /* what else the kind of stage i keeps: the i-th of DLP_MAX_STAGES */
@@ -278,6 +287,7 @@ struct dlp_pipe {
     dlpi_stage *sampler, *repeat, *fetch, *batcher;
     dlpi_stage *keeper, *lender, *sink; /* the stages with these roles, or NULL */
     dlpi_stage *holder;                 /* as those */
+    const dlpi_lender_ops *lends;       /* the lender's, or those of whole batches: core/whole.h */
     int kept_by;                        /* place of the last stage whose work the keeper keeps */
     const dlpi_stay_ops *stay;          /* the lender's, where the sink's results stay; or NULL */
     const dlpi_source_ops *source;      /* what the rows of batches are, and */
@@ -292,14 +302,18 @@ struct dlp_pipe {
     int n_work;                         /* those of batches; after them, up to */
     int n_staffed;                      /* those of cells of their own */
     dlpi_fields items, batches;         /* item cells; batch cells */
-    int has_item_cells;                 /* items are written in cells of their own */
-    int item_area;                      /* whose cells items are written in */
-    int cells_from;                     /* place of the stage that writes batch cells whole */
-    dlpi_stage *cell_end;               /* after it nobody needs what lies in turning cells */
-    int cells;                          /* DLPI_CELLS_*: where a slot's batch lies */
-    uint32_t n_cells, n_out;            /* batch cells; batches that can be lent at once */
-    uint32_t max_kills;                 /* as dlp_shm_desc */
-    uint32_t batch_rows;                /* rows of this rank, at most */
+    dlp_field item_fields[DLP_MAX_FIELDS]; /* of all datasets: names are those of their stages */
+    uint32_t n_item_fields;
+    uint64_t n_added;        /* items behind those of fetch, other datasets' */
+    int row_by_row;          /* 1: some stage claims rows one by one, so all do */
+    int has_item_cells;      /* items are written in cells of their own */
+    int item_area;           /* whose cells items are written in */
+    int cells_from;          /* place of the stage that writes batch cells whole */
+    dlpi_stage *cell_end;    /* after it nobody needs what lies in turning cells */
+    int cells;               /* DLPI_CELLS_*: where a slot's batch lies */
+    uint32_t n_cells, n_out; /* batch cells; batches that can be lent at once */
+    uint32_t max_kills;      /* as dlp_shm_desc */
+    uint32_t batch_rows;     /* rows of this rank, at most */
     uint64_t samples, batches_per_epoch;
     uint32_t prefetch, max_held, n_slots, ring, window;
     uint32_t rank, world;
@@ -492,9 +506,9 @@ static inline uint32_t dlpi_rec_killed(uint32_t rec, uint32_t stage, bool late) 
            stage << 23 | (late ? DLPI_REC_LATE : 0);
 }
 
-/* How many rows a fetch worker may have in callbacks at once. */
-static inline uint64_t dlpi_fetch_at_once(const dlp_pipe *p) {
-    return (uint64_t)p->fetch->in_flight + (p->fetch->in_flight == 0);
+/* How many rows a worker of the stage may have in callbacks at once. */
+static inline uint64_t dlpi_at_once(const dlpi_stage *st) {
+    return (uint64_t)st->in_flight + (st->in_flight == 0);
 }
 
 /* Is its stage the first, which writes rows for the first time? */

@@ -349,7 +349,8 @@ static int dlpi_rec_verdict(dlpi_worker *w, uint32_t s, uint32_t rec) {
 /* Ragged lengths as the callback left them; tails are cleared. Returns 0 or DLP_ERR_LENGTH. */
 static int dlpi_row_lengths(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
     const dlp_pipe *p = w->p;
-    for (uint32_t f = 0; f < p->items.n; f++) {
+    const dlpi_scope *scope = &w->st->scope;
+    for (uint32_t f = scope->field; f < scope->field + scope->n_fields; f++) {
         const dlpi_field *d = &p->items.at[f];
         uint64_t n = w->length[f], unit;
         if (!d->f.ragged) {
@@ -402,20 +403,20 @@ static inline bool dlpi_row_held(const dlpi_worker *w) {
     return w->p->holder != NULL && w->st->work <= 1;
 }
 
-static inline bool dlpi_row_zeroed(const dlpi_worker *w) {
-    return dlpi_writes_first(w) && !w->p->fetch->dataset.writes_all_bytes;
-}
+static inline bool dlpi_row_zeroed(const dlpi_worker *w) { return w->st->scope.zeroes != 0; }
 
-/* The row begins as zeros, where fetch does not write all of it. */
+/* The row begins as zeros, where what fetches it does not write all of it. */
 static inline void dlpi_row_zero(dlpi_worker *w) {
     const dlpi_fields *items = &w->p->items;
+    const dlpi_scope *scope = &w->st->scope;
     if (!dlpi_row_zeroed(w)) return;
-    for (uint32_t f = 0; f < items->n; f++) memset(w->data[f], 0, items->at[f].row_bytes);
+    for (uint32_t f = scope->field; f < scope->field + scope->n_fields; f++)
+        memset(w->data[f], 0, items->at[f].row_bytes);
 }
 
 static bool dlpi_row_has_special(const dlpi_worker *w) {
     return dlpi_row_kept(w) || dlpi_row_held(w) || dlpi_row_zeroed(w) || w->extra != NULL ||
-           w->p->items.any_ragged || w->st->w.deadline_ms != 0;
+           w->st->scope.first != 0 || w->p->items.any_ragged || w->st->w.deadline_ms != 0;
 }
 
 /* What the source has for the row's callback. Apart: the address of the item would take a register
@@ -436,11 +437,28 @@ static bool dlpi_row_special(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
         w->note.used_random = 0;
     }
     if (p->items.any_ragged) dlpi_item_lengths(w, t, row);
+    if (p->items.any_ragged && w->st->dataset.n_fields > 0) /* it fetches: they are to be set */
+        memset(w->given.length, 0, w->st->scope.n_fields * sizeof *w->length);
     if (dlpi_row_held(w)) p->holder->ops->holder->at(w, t->slot, row);
     dlpi_row_zero(w);
     if (w->extra != NULL) dlpi_row_extra(w, t->slot, row);
     if (w->st->w.deadline_ms) DLPI_STORE_RLX(&w->block->since_ns, dlpi_now_ns());
+    w->item.index -= w->st->scope.first;
     return false;
+}
+
+/* The row is none of this stage's items: another dataset's, or no item at all. What is kept of it
+   goes by the last stage that it passes. */
+__attribute__((noinline)) static int dlpi_row_other(dlpi_worker *w, const dlpi_unit *t,
+                                                    uint32_t row) {
+    const dlp_pipe *p = w->p;
+    if (w->item.index >= p->fetch->dataset.n_items) return dlpi_row_no_item(w, t, row);
+    w->passed++;
+    if (!dlpi_row_kept(w) || p->keeper->ops->keeper->get(w, t, row)) return DLPI_ROW_DONE;
+    if (dlpi_writes_first(w)) dlpi_bump(&w->block->kept_misses, 1);
+    dlpi_item_lengths(w, t, row);
+    p->keeper->ops->keeper->put(w, t->slot, row, false);
+    return DLPI_ROW_DONE;
 }
 
 /* The worker's item is to be one of this slot. */
@@ -482,7 +500,9 @@ static int dlpi_row_returned(dlpi_worker *w, uint32_t row, int rc) {
    that are done, which are to cost little. */
 __attribute__((noinline)) static int dlpi_row_wrong(dlpi_worker *w, const dlpi_unit *t,
                                                     uint32_t row, int rc) {
-    int what = dlpi_row_failed(w, t, row, rc);
+    int what;
+    dlpi_item_row(w, row);
+    what = dlpi_row_failed(w, t, row, rc);
     dlpi_failure_forget(w);
     return what;
 }
@@ -508,7 +528,6 @@ static int dlpi_row_finish(dlpi_worker *w, const dlpi_unit *t, uint32_t row, boo
 /* Call the stage's callback on one row, once. rec: its record. */
 __attribute__((noinline)) static int dlpi_row_try(dlpi_worker *w, const dlpi_unit *t, uint32_t row,
                                                   uint32_t rec) {
-    const dlp_pipe *p = w->p;
     dlpi_worker_block *block = w->block;
     dlp_item *it = &w->item;
     uint64_t index, position = dlpi_item_row(w, row);
@@ -517,7 +536,8 @@ __attribute__((noinline)) static int dlpi_row_try(dlpi_worker *w, const dlpi_uni
     index = it->index;
     DLPI_STORE_RLX(&block->current, index); /* for observers */
     if (DLPI_UNLIKELY(rec != 0)) it->attempt = dlpi_rec_tries(rec);
-    if (DLPI_UNLIKELY(index >= p->fetch->dataset.n_items)) return dlpi_row_no_item(w, t, row);
+    if (DLPI_UNLIKELY(index - w->st->scope.first >= w->st->scope.n_items))
+        return dlpi_row_other(w, t, row);
     DLPI_STORE_RLX(&block->current_position, position);
     if (w->has_special && dlpi_row_special(w, t, row)) return DLPI_ROW_DONE;
     DLPI_STORE_RLX(&block->running, (uint64_t)t->slot << 32 | (row + 1u)); /* X2 to recovery */
@@ -645,7 +665,8 @@ static void dlpi_unit_items(dlpi_worker *w, const dlpi_unit *t) {
         if (what == DLPI_ROW_REDO) redo |= bit;
         if (what == DLPI_ROW_LATER) later |= bit;
     }
-    left = (uint32_t)__builtin_popcount(mask) - left;
+    left = (uint32_t)__builtin_popcount(mask) - left - w->passed;
+    w->passed = 0;
     dlpi_bump(&w->block->items, left);
     dlpi_bump(&w->block->bytes, left * p->items.cell_bytes);
     dlpi_clock_out(w, t->b, w->given.epoch, left);
@@ -713,6 +734,7 @@ static void dlpi_row_parked(dlpi_worker *w, const dlpi_unit *t) {
     wanted = !dlpi_generation_cancelled(w->p->ctl, w->generation);
     if (wanted) what = dlpi_row_run(w, t, t->row);
     dlpi_clock_out(w, t->b, w->given.epoch, wanted);
+    w->passed = 0;
     if (what == DLPI_ROW_DONE) dlpi_row_done(w, t, wanted && dlpi_row_counts(w, t));
     if (what == DLPI_ROW_REDO) dlpi_park(w, t, t->row, DLPI_GOES_BACK);
 }

@@ -29,7 +29,7 @@ static void dlpi_state_config(const dlp_pipe *p, dlpi_state *s) {
     s->order = (uint16_t)p->sampler->sampler.order;
     s->last = (uint16_t)p->last;
     if (p->source->config) p->source->config(p, s);
-    if (p->lender) p->lender->ops->lender->config(p, s);
+    p->lends->config(p, s);
 }
 
 /* The source's own part of a state. At an epoch's beginning there is none. */
@@ -92,9 +92,7 @@ static int dlpi_state_differs(dlp_error *e, const char *field, uint64_t was, uin
                           was, is);
 }
 
-static uint64_t dlpi_epoch_batches(const dlp_pipe *p) {
-    return p->lender ? p->lender->ops->lender->batches(p) : p->batches_per_epoch;
-}
+static uint64_t dlpi_epoch_batches(const dlp_pipe *p) { return p->lends->batches(p); }
 
 /* At most, where nobody knows. */
 static uint64_t dlpi_epoch_most(const dlp_pipe *p) {
@@ -123,12 +121,12 @@ static void dlpi_state_place(dlp_pipe *p, const dlpi_state *s, uint32_t seek_no,
     to->seek_no = seek_no;
     memcpy(to->sampler, s->sampler, sizeof to->sampler);
     memcpy(to->window, s->window, sizeof to->window);
-    if (p->lender) p->lender->ops->lender->seek(p, s, to);
+    p->lends->seek(p, s, to);
 }
 
 /* Rows of the epoch before batch k of it, where they follow from k. */
 static uint64_t dlpi_state_position(const dlp_pipe *p, uint64_t epoch, uint64_t k) {
-    return p->lender ? p->lender->ops->lender->position(p, epoch, k) : k * p->global_batch;
+    return p->lends->position(p, epoch, k);
 }
 
 /* The field of a state with this pipe's order, if any, that has what is never saved. To go on from
@@ -172,7 +170,7 @@ static int dlpi_state_check_all(const dlp_pipe *p, const dlp_state *state, dlpi_
     }
     if (s->params != mine.params)
         return dlpi_state_differs(e,
-                                  p->lender ? p->lender->ops->lender->params
+                                  p->lends->params ? p->lends->params
                                   : p->source->params
                                       ? p->source->params
                                       : "params (subset, weights, samples, function_id)",

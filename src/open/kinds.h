@@ -1,6 +1,7 @@
 #pragma once
 #include "stages/sampler.h"
 #include "stages/fetch.h"
+#include "stages/join.h"
 #include "stages/map.h"
 #include "stages/guard.h"
 #include "stages/scratch.h"

@@ -1,6 +1,7 @@
 #pragma once
 #include "build/check.h"
 #include "core/beside.h"
+#include "core/whole.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-public     THE PUBLIC CALLS */
 
@@ -35,6 +36,7 @@ DLPDEF int dlp_pipe_open(dlp_pipe **out, const dlp_pipe_desc *desc, dlp_error *e
     p->cpus = dlpi_cpu_count();
     p->max_kills = 3;
     dlpi_beside_take(p);
+    dlpi_whole_take(p);
     if ((rc = dlpi_check_pipe(p)) != DLP_OK) {
         if (err) *err = p->err;
         free(p);

@@ -222,10 +222,8 @@ DLPDEF int dlp_pipe_state(dlp_pipe *p, const dlp_batch *batch, dlp_state *out) {
     dlpi_state_config(p, &s);
     if (batch == NULL || p->d.unordered)
         dlpi_state_now(p, &s);
-    else if (p->lender)
-        p->lender->ops->lender->state(p, slot, &s);
     else
-        dlpi_state_after(p, slot, batch->flags, &s);
+        p->lends->state(p, slot, &s);
     s.check = dlpi_state_hash(&s);
     memset(out, 0, sizeof *out);
     memcpy(out->bytes, &s, sizeof s);

@@ -5,7 +5,9 @@
    >>impl-found-order THE ORDER OF INPUTS WHOSE ITEMS NOBODY HAS COUNTED
    Which input stands where in which stream, and how far each stream is: in bits of a state. It
    knows nothing of cells, slots or threads. Place j of pass p over all n inputs goes to stream j
-   mod C; there it has ordinal p * n_s + j div C, n_s being the stream's inputs of a pass. */
+   mod C; there it has ordinal p * n_s + j div C, n_s being the stream's inputs of a pass. With
+   weights a stream has inputs of its own (order/found_weights.h), and place j of its pass p has
+   ordinal p * n_s + j. */
 
 typedef struct dlpi_cursor { /* after an item; with windows: after the one before the window */
     uint64_t ordinal, used;  /* of its input, and items of that which are given */
@@ -26,6 +28,14 @@ typedef struct dlpi_found_plan {
         uint64_t epoch, pass;
         dlp_permutation order;
     } passes[2]; /* streams are in this pass or that */
+    /* by weights, else NULL: */
+    uint64_t *weights; /* [n_inputs] */
+    uint64_t weights_hash;
+    uint32_t *members;           /* [n_inputs] those of stream 0, of 1, .. */
+    uint64_t *first;             /* [streams + 1] of them, of each stream */
+    uint64_t most_inputs;        /* of a stream */
+    dlp_permutation *own_passes; /* of this rank's streams, from this one on, the present ones */
+    uint64_t own_first;
 } dlpi_found_plan;
 
 /* Steps of an epoch without an end: so many that nobody sees it, and that, by the 2^20 rows of a
@@ -34,19 +44,38 @@ typedef struct dlpi_found_plan {
 
 /* Inputs of stream s in a pass. */
 static inline uint64_t dlpi_found_inputs(const dlpi_found_plan *q, uint64_t s) {
+    if (q->weights) return q->first[s + 1] - q->first[s];
     return (q->n_inputs - s + q->streams - 1) / q->streams;
+}
+
+/* ... of the one that has the most. */
+static inline uint64_t dlpi_found_most_inputs(const dlpi_found_plan *q) {
+    return q->weights ? q->most_inputs : dlpi_found_inputs(q, 0);
 }
 
 /* So many inputs of a stream without an item, one after the other, have a whole pass among them
    which the next will repeat; or, where each pass has other inputs of all, 63 passes. */
 static inline uint64_t dlpi_found_empty(const dlpi_found_plan *q, uint64_t s) {
-    return dlpi_found_inputs(q, s) * (q->shuffle_inputs && q->streams > 1 ? 64 : 2);
+    return dlpi_found_inputs(q, s) * (q->shuffle_inputs && q->streams > 1 && !q->weights ? 64 : 2);
+}
+
+/* The j-th input of a pass over those that stream s has by weight. */
+static uint64_t dlpi_found_member(dlpi_found_plan *q, uint64_t epoch, uint64_t s, uint64_t pass,
+                                  uint64_t j) {
+    const uint32_t *own = q->members + q->first[s];
+    uint64_t seed = dlpi_absorb(dlpi_hash_in(DLPI_DOMAIN_PARTS, q->seed, pass), s);
+    dlp_permutation *order = &q->own_passes[s - q->own_first];
+    if (!q->shuffle_inputs) return own[j];
+    if (order->n == 0 || order->seed != seed || order->epoch != epoch)
+        dlp_permutation_init(order, dlpi_found_inputs(q, s), seed, epoch);
+    return own[dlp_permutation_at(order, j)];
 }
 
 /* The input with this ordinal. */
 static uint64_t dlpi_found_input(dlpi_found_plan *q, uint64_t epoch, uint64_t s, uint64_t ordinal) {
     uint64_t each = dlpi_found_inputs(q, s), pass = ordinal / each;
     uint64_t j = ordinal % each * q->streams + s;
+    if (q->weights) return dlpi_found_member(q, epoch, s, pass, ordinal % each);
     if (!q->shuffle_inputs) return j;
     if (!q->passes[pass & 1].ready || q->passes[pass & 1].epoch != epoch ||
         q->passes[pass & 1].pass != pass) {
@@ -78,7 +107,8 @@ static void dlpi_found_window(const dlpi_found_plan *q, dlp_permutation *items, 
 static uint64_t dlpi_found_hash(const dlpi_found_plan *q, uint64_t h) {
     const uint64_t words[] = {q->n_inputs,       q->streams,       q->steps, q->most,
                               q->shuffle_inputs, q->shuffle_items, q->window};
-    return dlpi_order_hash_array(h, words, sizeof words / sizeof *words - (q->window == 0));
+    h = dlpi_order_hash_array(h, words, sizeof words / sizeof *words - (q->window == 0));
+    return q->weights ? dlpi_absorb(h, q->weights_hash) : h;
 }
 
 /* ---- cursors in a state: first stream (2 bytes), how many (2), bits of ordinal and of used (1
@@ -95,7 +125,7 @@ static inline uint32_t dlpi_bits_of(uint64_t most) {
 /* Bits of an ordinal. Where passes repeat, one in 64 has an item; 10^12 inputs of a stream in an
    epoch, which no epoch reads, or 10^13 in one without an end. */
 static uint32_t dlpi_found_ordinal_bits(const dlpi_found_plan *q) {
-    uint64_t each = dlpi_found_inputs(q, 0), rows = q->steps * (q->batch / q->streams);
+    uint64_t each = dlpi_found_most_inputs(q), rows = q->steps * (q->batch / q->streams);
     uint32_t bits = dlpi_bits_of(each) + (q->steps ? dlpi_bits_of(rows) + 6 : 0);
     uint32_t most = q->steps == DLPI_FOUND_ENDLESS ? 44 : 40;
     return bits < most ? bits : most;

@@ -22,6 +22,26 @@ static int dlpi_found_bounds(dlp_pipe *p, const dlpi_stage *st, const dlp_part_d
     return p->err.code != 0 ? p->err.code : dlpi_check_input_workers(p, st);
 }
 
+/* Copy the weights; where the inputs that follow from them are to stand. */
+static int dlpi_found_take_weights(dlp_pipe *p, dlpi_stage *st, const uint64_t *weights) {
+    dlpi_found_plan *q = &((dlpi_found *)st->self)->plan;
+    uint64_t sum = 0;
+    q->weights = calloc(1, (size_t)dlpi_found_weights_bytes(q));
+    if (q->weights == NULL) return dlpi_no_memory(p, "weights", "the parts' weights");
+    q->first = q->weights + q->n_inputs;
+    q->members = (uint32_t *)(void *)(q->first + q->streams + 1);
+    for (uint64_t i = 0; i < q->n_inputs; i++) {
+        q->weights[i] = weights[i];
+        if (weights[i] > (UINT64_C(1) << 62) - sum)
+            return dlpi_refuse(p, DLP_ERR_ARG, st->name, "weights",
+                               "weights[%" PRIu64 "] = %" PRIu64 " takes the sum above 2^62", i,
+                               weights[i]);
+        sum += weights[i];
+    }
+    q->weights_hash = dlpi_order_hash_array(0, weights, q->n_inputs);
+    return DLP_OK;
+}
+
 static int dlpi_found_take(dlp_pipe *p, dlpi_stage *st, const dlp_part_desc *d) {
     dlpi_found *q = st->self;
     int rc = dlpi_found_bounds(p, st, d);
@@ -37,7 +57,8 @@ static int dlpi_found_take(dlp_pipe *p, dlpi_stage *st, const dlp_part_desc *d) 
     q->plan.window = d->window;
     q->plan.shuffle_inputs = d->shuffle_parts != 0;
     q->plan.shuffle_items = d->shuffle_items != 0;
-    return dlpi_found_take_ends(p, st);
+    rc = dlpi_found_take_ends(p, st);
+    return rc == DLP_OK && d->weights != NULL ? dlpi_found_take_weights(p, st, d->weights) : rc;
 }
 
 static int dlpi_found_sizes(dlp_pipe *p) {
@@ -88,10 +109,23 @@ static int dlpi_found_load(dlpi_worker *w, uint32_t c) {
     return 0;
 }
 
+/* With weights: they, and who has which parts, are there since the stage was added. */
+static int dlpi_found_weighed_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out) {
+    const dlpi_found *q = st->self;
+    const dlpi_found_plan *k = &q->plan;
+    int n = dlpi_found_blocks(p, st, out);
+    if (k->weights == NULL) return n;
+    out[n++] = (dlpi_block){offsetof(dlpi_found, plan.weights), dlpi_found_weights_bytes(k)};
+    out[n++] =
+        (dlpi_block){offsetof(dlpi_found, plan.own_passes),
+                     dlpi_times(k->shuffle_inputs ? q->cursors.n : 0, sizeof *k->own_passes)};
+    return n;
+}
+
 static const dlpi_source_ops dlpi_found_source = {
     .sizes = dlpi_found_sizes,
     DLPI_FOUND_SOURCE,
-    .params = "streams, steps_per_epoch, max_items, manifest, window",
+    .params = "streams, steps_per_epoch, max_items, manifest, weights, window",
     .input = "part",
     .load = dlpi_found_load,
 };
@@ -103,7 +137,7 @@ static const dlpi_stage_ops dlpi_found_ops = {
     .check = dlpi_found_check,
     .layout = dlpi_found_layout,
     .private_words = "part tables",
-    .blocks = dlpi_found_blocks,
+    .blocks = dlpi_found_weighed_blocks,
     .live = dlpi_found_live,
     .seen = dlpi_found_seen,
     .source = &dlpi_found_source,

@@ -26,6 +26,7 @@
 
 #define DLPI_PUSH_MAGIC UINT64_C(0x3130687375706c64) /* "dlpush01" */
 enum { DLPI_PUSH_ITEM = 0x69, DLPI_PUSH_END = 0x65, DLPI_PUSH_LOOK_MS = 100 };
+enum { DLPI_PUSH_YIELDS = 200, DLPI_PUSH_SHORT_NS = 200000 };
 
 typedef struct dlpi_push_head { /* in region */
     uint64_t magic;             /* PU1 */
@@ -69,7 +70,7 @@ struct dlp_pusher {
     dlpi_push_fields at;
     dlp_mpsc_tx tx;
     void *record; /* begun, not committed */
-    uint32_t number, full;
+    uint32_t number, full, lanes;
     bool ended;
 };
 
@@ -202,6 +203,18 @@ static dlpi_push_head dlpi_push_sizes(const dlp_push_desc *d, const dlpi_push_fi
     return h;
 }
 
+/* After a wait: how to wait next time. A lane holds a few microseconds of small items, a wake-up
+   takes tens of them. So where waits are short, and producer, reader and consumer have not a core
+   each, those two make way, but do not sleep. Several producers leave the reader less to wait for.
+ */
+static void dlpi_push_waited(uint64_t began, uint32_t producers, uint32_t *spin_ns,
+                             uint32_t *yields) {
+    dlpi_wait_policy(producers + 2, spin_ns, yields);
+    if (producers > 1 || *yields == 0) return;
+    *spin_ns = 0;
+    if (dlpi_now_ns() - began < DLPI_PUSH_SHORT_NS) *yields = DLPI_PUSH_YIELDS;
+}
+
 static int dlpi_push_memory(dlp_push *s, const dlp_push_desc *d, dlp_error *err) {
     uint32_t n = s->was.max_producers;
     void *map = NULL;
@@ -310,6 +323,7 @@ static bool dlpi_push_ended(dlp_push *s) {
 /* The next item, lent until it is released. */
 static int dlpi_push_next(dlp_push *s, dlp_item *it, const uint8_t **item, uint32_t *producer) {
     for (;;) {
+        uint64_t began;
         uint32_t over =
             dlpi_credit_closed(&s->head->over); /* PU2 <- PU2: before the lanes are empty */
         const void *at = NULL;
@@ -333,7 +347,9 @@ static int dlpi_push_next(dlp_push *s, dlp_item *it, const uint8_t **item, uint3
         }
         if (over) return DLP_END;
         if (dlpi_stopped(it->call->w->p)) return DLP_STOPPED;
+        began = dlpi_now_ns();
         dlp_mpsc_wait_rx(&s->rx, DLPI_PUSH_LOOK_MS);
+        dlpi_push_waited(began, s->was.max_producers, &s->rx.spin_ns, &s->rx.yields);
     }
 }
 
@@ -498,6 +514,7 @@ static int dlpi_pusher_attach(dlp_pusher *u, const dlp_pusher_desc *d, dlp_error
                               "the lanes' records are of another size");
     u->number = (uint32_t)number + 1;
     u->full = h.full;
+    u->lanes = h.max_producers;
     u->line = (dlpi_push_line *)dlpi_at(u->head, h.lines_at) + number;
     return DLP_OK;
 }
@@ -535,6 +552,7 @@ static bool dlpi_pusher_read(const dlp_pusher *u) {
 /* Have a record; what is begun is had again. */
 static int dlpi_pusher_reserve(dlp_pusher *u, int timeout_ms) {
     uint64_t until = timeout_ms > 0 ? dlpi_now_ns() + (uint64_t)timeout_ms * 1000000u : UINT64_MAX;
+    bool waited = false; /* in vain: is there still a reader? */
     while (u->record == NULL) {
         int64_t n = dlp_mpsc_reserve(&u->tx, 1, &u->record);
         uint64_t now, ms = DLPI_PUSH_LOOK_MS;
@@ -545,11 +563,14 @@ static int dlpi_pusher_reserve(dlp_pusher *u, int timeout_ms) {
             DLPI_STORE_RLX(&u->line->refused, u->line->refused + 1); /* statistics */
             return dlpi_pusher_read(u) ? DLP_FULL : DLP_STOPPED;
         }
-        if (!dlpi_pusher_read(u)) return DLP_STOPPED;
+        if (dlpi_credit_closed(&u->head->over)) return DLP_STOPPED; /* PU2 <- PU2 */
+        if (waited && !dlpi_pusher_read(u)) return DLP_STOPPED;
         if ((now = dlpi_now_ns()) >= until) return DLP_TIMEOUT;
         if ((until - now) / 1000000u < ms) ms = (until - now) / 1000000u + 1;
         n = dlp_mpsc_wait_tx(&u->tx, (int)ms);
         if (n < 0) return (int)n;
+        dlpi_push_waited(now, u->lanes, &u->tx.lane.spin_ns, &u->tx.lane.yields);
+        waited = n == DLP_TIMEOUT;
     }
     return DLP_OK;
 }

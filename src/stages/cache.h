@@ -45,7 +45,7 @@ static inline uint64_t dlpi_round8(uint64_t n) { return (n + 7) & ~UINT64_C(7); 
 
 static uint64_t dlpi_cache_cell_bytes(const dlp_pipe *p) {
     uint64_t bytes = offsetof(dlpi_cache_cell, bytes);
-    for (uint32_t f = 0; f < p->items.n; f++) {
+    for (uint32_t f = 0; f < p->keeper->scope.n_fields; f++) {
         bytes = dlpi_sum(bytes, dlpi_round8(p->items.at[f].row_bytes));
         if (p->items.at[f].f.ragged) bytes = dlpi_sum(bytes, 8);
     }
@@ -91,7 +91,7 @@ static bool dlpi_cache_get(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
     if (!dlpi_writes_first(w)) return dlpi_cache_marked(p, t->slot, row, DLPI_CACHE_FOUND);
     dlpi_cache_mark(p, t->slot, row, DLPI_CACHE_FETCHED);
     if (dlpi_claim_look(&cell->word) != dlpi_cache_full(w->item.index)) return false; /* Z1 <- Z1 */
-    for (uint32_t f = 0; f < p->items.n; f++) {
+    for (uint32_t f = 0; f < p->keeper->scope.n_fields; f++) {
         const dlpi_field *d = &p->items.at[f];
         memcpy(w->data[f], from, d->row_bytes);
         from += dlpi_round8(d->row_bytes);
@@ -116,7 +116,7 @@ static void dlpi_cache_put(dlpi_worker *w, uint32_t s, uint32_t row, bool used_r
     if (DLPI_LOAD_RLX(&cell->word) != 0) return;  /* Z1: what is read is not used */
     DLPI_STORE_RLX(&w->block->kept_cell, at + 1); /* Z2 to recovery; the swap keeps it before */
     if (dlpi_claim_take(&cell->word, 0, full | ((uint64_t)w->global + 1))) { /* Z1 -> Z1 */
-        for (uint32_t f = 0; f < p->items.n; f++) {
+        for (uint32_t f = 0; f < p->keeper->scope.n_fields; f++) {
             const dlpi_field *d = &p->items.at[f];
             memcpy(to, w->data[f], d->row_bytes);
             to += dlpi_round8(d->row_bytes);

@@ -1,8 +1,8 @@
 /* needs: parts */
 #pragma once
 #include "api/found.h"
-#include "order/found.h"
 #include "order/found_lists.h"
+#include "order/found_weights.h"
 #include "core/inputs.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-found      INPUTS WHOSE ITEMS NOBODY HAS COUNTED
@@ -137,7 +137,9 @@ static int dlpi_found_lengths(dlp_pipe *p) {
     q->plan.seed = p->sampler->sampler.seed;
     q->each = (uint32_t)(p->global_batch / q->plan.streams);
     q->cursors.n = (uint32_t)(q->plan.streams / p->world);
-    q->cursors.first = p->rank * q->cursors.n;
+    q->plan.own_first = q->cursors.first = p->rank * q->cursors.n;
+    if (q->plan.weights && !dlpi_found_deal(&q->plan))
+        return dlpi_no_memory(p, "weights", "dealing the parts");
     q->cursors.ordinal_bits = dlpi_found_ordinal_bits(&q->plan);
     q->cursors.used_bits = dlpi_bits_of(q->most_items);
     q->cursors.place_bits = q->plan.window ? dlpi_bits_of(q->plan.window - 1) : 0;
@@ -207,7 +209,7 @@ static int dlpi_found_cells(dlp_pipe *p, dlpi_stage *st, uint64_t need, const ch
 /* So many rows, from anywhere in an input on, lie in so many inputs. */
 static int dlpi_found_check(dlp_pipe *p, dlpi_stage *st) {
     const dlpi_found *q = st->self;
-    uint64_t rows = dlpi_found_rows_needed(p, q), each = dlpi_found_inputs(&q->plan, 0);
+    uint64_t rows = dlpi_found_rows_needed(p, q), each = dlpi_found_most_inputs(&q->plan);
     rows = 1 + (rows - 1 + q->least_items - 1) / q->least_items;
     if (q->plan.window && q->plan.steps == 0 && each < rows) rows = each;
     return dlpi_found_cells(

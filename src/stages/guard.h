@@ -69,8 +69,8 @@ static int dlpi_guard_check(dlp_pipe *p, dlpi_stage *st) {
     dlpi_guard *g = st->self;
     for (uint32_t i = 0; i < g->n; i++) {
         uint32_t k = 0;
-        while (k < p->items.n && strcmp(p->items.at[k].name, g->names[i]) != 0) k++;
-        if (k == p->items.n)
+        while (k < st->scope.n_fields && strcmp(p->items.at[k].name, g->names[i]) != 0) k++;
+        if (k == st->scope.n_fields)
             return dlpi_refuse(p, DLP_ERR_ARG, st->name, "fields[].name",
                                "the dataset has no field \"%.31s\"", g->names[i]);
         g->at[i] = k;

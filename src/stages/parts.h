@@ -78,6 +78,8 @@ static int dlpi_parts_bounds(dlp_pipe *p, const dlpi_stage *st, const dlp_part_d
     if (d->max_items != 0 || d->min_items != 0 || d->uneven != 0)
         dlpi_bad(p, st->name, "max_items", "0, as min_items and uneven, where the counts are given",
                  (int64_t)d->max_items);
+    if (d->weights != NULL)
+        dlpi_bad(p, st->name, "weights", "NULL where the counts are given: streams are as long", 1);
     if (d->agree != NULL)
         dlpi_bad(p, st->name, "agree", "NULL where the counts are given: all ranks know the end",
                  1);

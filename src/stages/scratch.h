@@ -281,7 +281,7 @@ static int dlpi_scratch_check(dlp_pipe *p, dlpi_stage *st) {
     }
     if (rc != DLP_OK) return rc;
     k->cell_bytes = dlpi_round_up(at, 64);
-    n = (uint64_t)p->work[0]->n_workers * dlpi_fetch_at_once(p) +
+    n = (uint64_t)p->work[0]->n_workers * dlpi_at_once(p->work[0]) +
         2 * (uint64_t)p->work[1]->n_workers;
     if (k->asked > 0) n = k->asked;
     k->n_cells = (uint32_t)(n < most ? n : most);

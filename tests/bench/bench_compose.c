@@ -1,6 +1,7 @@
 /* Nanoseconds an item: a filter that keeps half of its inputs, an expander that makes four items of
-   each, and push, beside a plain chain of the same rounds: items of 8 bytes, batches of 64, 16 of
-   them ahead, 1 to 16 workers. A filter's ns are those of an input, an expander's those of an item;
+   each, two datasets zipped and mixed half and half, and push, beside a plain chain of the same
+   rounds: items of 8 bytes, batches of 64, 16 of them ahead, 1 to 16 workers (of each stage). A
+   filter's ns are those of an input, an expander's those of an item;
    push is beside a bare bundle of lanes, too. Ratios are medians of rounds.
 
      bench_compose [rounds [most workers]] */
@@ -96,6 +97,37 @@ static double expander(int workers) {
     return closed(p, dlp_pipe_start(p) == DLP_OK ? take_all(p, items) : NAN);
 }
 
+/* how: DLP_JOIN_*. Half of a mix's items are each dataset's. */
+static double joined(int workers, int how) {
+    static const dlp_field other = {"other", DLP_U64, 0, {0}, 0, 0};
+    uint64_t each = how == DLP_JOIN_MIX ? items / 2 : items;
+    const uint64_t halves[2] = {each, each};
+    dlp_mix_desc by_halves = {.n = 2, .n_items = halves};
+    dlp_dataset dataset = {.n_items = each, .fields = &word, .n_fields = 1}, second = dataset;
+    dlp_fetch_desc first = {.dataset = &dataset, .workers = {.num_workers = workers}};
+    dlp_join_desc join = {.fetch = {.dataset = &second, .workers = {.num_workers = workers}}};
+    dlp_pipe_desc d = {.prefetch_factor = PREFETCH};
+    dlp_batch_desc batch = {.batch_size = BATCH};
+    dlp_sampler_desc sampler = {0};
+    dlp_mix *mix = NULL;
+    dlp_pipe *p;
+    dlp_error err;
+    double ns;
+    join.how = how;
+    dataset.fetch = second.fetch = fetch;
+    if (how == DLP_JOIN_ZIP) second.fields = &other;
+    if (how == DLP_JOIN_MIX && dlp_mix_open(&mix, &by_halves, &err) != DLP_OK) return NAN;
+    if (mix != NULL) dlp_mix_sampler(mix, &sampler);
+    if (dlp_pipe_open(&p, &d, &err) != DLP_OK) return NAN;
+    dlp_pipe_add_sampler(p, &sampler);
+    dlp_pipe_add_fetch(p, &first);
+    dlp_pipe_add_join(p, &join);
+    dlp_pipe_add_batch(p, &batch);
+    ns = closed(p, dlp_pipe_start(p) == DLP_OK ? take_all(p, items) : NAN);
+    dlp_mix_close(mix);
+    return ns;
+}
+
 /* ---- push ---- */
 
 typedef struct producer {
@@ -182,6 +214,8 @@ static double bare(int producers) {
 static double sample_plain(void *n) { return plain(*(int *)n); }
 static double sample_filter(void *n) { return filter(*(int *)n); }
 static double sample_expand(void *n) { return expander(*(int *)n); }
+static double sample_zip(void *n) { return joined(*(int *)n, DLP_JOIN_ZIP); }
+static double sample_mix(void *n) { return joined(*(int *)n, DLP_JOIN_MIX); }
 static double sample_bare(void *n) { return bare(*(int *)n); }
 static double sample_push(void *n) { return pushed(*(int *)n); }
 
@@ -197,10 +231,14 @@ static void by_workers(int workers, int rounds) {
     compete(&s, "plain", "", sample_plain, &workers);
     compete(&s, "filter", "", sample_filter, &workers);
     compete(&s, "expand", "", sample_expand, &workers);
+    compete(&s, "zip", "", sample_zip, &workers);
+    compete(&s, "mix", "", sample_mix, &workers);
     run_rounds(&s, "compose", rounds);
     put_beside(&s, "compose_plain", "workers", workers, 0, -1);
     put_beside(&s, "compose_filter", "workers", workers, 1, 0);
     put_beside(&s, "compose_expand", "workers", workers, 2, 0);
+    put_beside(&s, "compose_zip", "workers", workers, 3, 0);
+    put_beside(&s, "compose_mix", "workers", workers, 4, 0);
 }
 
 static void by_producers(int producers, int rounds) {

@@ -114,26 +114,56 @@ static inline void found_windows(found_item *at, uint64_t n, uint64_t window, ui
     }
 }
 
+/* The parts of stream s by weights, in their order; returns how many. */
+static inline uint64_t found_members(const found_rig *r, uint64_t s, uint64_t *members) {
+    static dlp_permutation order;
+    uint64_t n = r->d.parts.n_parts, load[FOUND_STREAMS] = {0}, many = 0, owner[FOUND_MAX];
+    bool dealt[FOUND_MAX] = {0};
+    dlp_permutation_init(&order, n, inside_hash(INSIDE_PARTS, r->d.loader.seed, UINT64_MAX), 0);
+    for (uint64_t turn = 0; turn < n; turn++) {
+        uint64_t best = UINT64_MAX, most = 0, to = 0;
+        for (uint64_t j = 0; j < n; j++) {
+            uint64_t part = r->d.loader.shuffle ? dlp_permutation_at(&order, j) : j;
+            uint64_t w = r->d.parts.weights[part] ? r->d.parts.weights[part] : 1;
+            if (dealt[part] || w <= most) continue;
+            best = part;
+            most = w;
+        }
+        for (uint64_t k = 1; k < r->d.parts.streams; k++)
+            if (load[k] < load[to]) to = k;
+        load[to] += most;
+        dealt[best] = true;
+        owner[best] = to;
+    }
+    for (uint64_t part = 0; part < n; part++)
+        if (owner[part] == s) members[many++] = part;
+    return many;
+}
+
 /* All passes that `want` items of a stream need; 0: one pass. */
 static inline void found_stream(const found_rig *r, uint64_t epoch, uint64_t s, uint64_t want,
                                 found_order *o) {
     static dlp_permutation parts, items;
     uint64_t c = r->d.parts.streams, n = r->d.parts.n_parts, seed = r->d.loader.seed;
     bool shuffle = r->d.loader.shuffle != 0;
-    uint64_t each = (n - s + c - 1) / c;
+    uint64_t each = (n - s + c - 1) / c, members[FOUND_MAX];
+    bool weighed = r->d.parts.weights != NULL;
+    if (weighed) each = found_members(r, s, members);
     o->n[s] = 0;
     for (uint64_t pass = 0; pass == 0 || (o->n[s] < want && pass < 3000); pass++) {
-        dlp_permutation_init(&parts, n, inside_hash(INSIDE_PARTS, seed, pass), epoch);
-        for (uint64_t j = s; j < n; j += c) {
-            uint64_t part = shuffle ? dlp_permutation_at(&parts, j) : j;
+        uint64_t h = inside_hash(INSIDE_PARTS, seed, pass);
+        dlp_permutation_init(&parts, weighed ? each : n, weighed ? inside_absorb(h, s) : h, epoch);
+        for (uint64_t i = 0; i < each; i++) {
+            uint64_t j = weighed ? i : i * c + s, at = shuffle ? dlp_permutation_at(&parts, j) : j;
+            uint64_t part = weighed ? members[at] : at;
             uint64_t count = r->seen->fail_part == part + 1 ? 0 : r->seen->counts[part];
             if (count == 0) continue;
             dlp_permutation_init(&items, count,
                                  inside_absorb(inside_hash(INSIDE_PART_ITEMS, seed, part), pass),
                                  epoch);
-            for (uint64_t i = 0; i < count; i++) {
-                found_item x = {part, shuffle ? dlp_permutation_at(&items, i) : i,
-                                pass * each + j / c, i + 1};
+            for (uint64_t k = 0; k < count; k++) {
+                found_item x = {part, shuffle ? dlp_permutation_at(&items, k) : k, pass * each + i,
+                                k + 1};
                 if (o->n[s] < FOUND_ITEMS) o->at[s][o->n[s]++] = x;
             }
         }

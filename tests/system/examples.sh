@@ -5,13 +5,13 @@
 # chunks learns, and the same in several lives, parts whatever reads its shards,
 # tokens in one life or two, folder tells its classes apart, epochs has no gap between them, table
 # reads what is a table only, tar finds the samples of its shards, positions gives any ranks
-# the same rows, and pack packs each token.
+# the same rows, pack packs each token, and join has the rows of all its datasets.
 dir=build/examples_test
 . tests/rig/shell_rig
 fresh_dir
 
 for e in loader queues actors stages share stream mixture parts concurrent decode tokens folder \
-    epochs table tar pack; do
+    epochs table tar pack join; do
     ${CC:-cc} -std=c11 -O0 -o $dir/$e examples/$e.c -lpthread -lm || exit 1
 done
 
@@ -63,6 +63,11 @@ sed 's/.* segments, *\([0-9]*\) tokens, *\([0-9.]*\) %.*; *\([0-9]*\) labels.*/\
     END { exit !(NR == 4 && tokens[1] == tokens[3] && tokens[1] == tokens[4] &&
                  labels[2] == tokens[1] - 4000 && labels[3] < labels[2] && padding[1] < 0.1 &&
                  padding[4] < padding[3] && padding[3] < 2) }' || fail "pack: $(cat $dir/said)"
+
+# join: pictures with their own labels, and of a mix the weights' shares, each by its own stage.
+timeout 60 $dir/join -k 64 -w 6 >$dir/said || fail "join: exit code $?"
+printf 'zipped: 600 rows, 0 wrong\nmixed: 1200 rows, 0 wrong; quick 900, slow 300\n' |
+    cmp -s - $dir/said || fail "join says: $(cat $dir/said)"
 
 # decode: any number of cells and workers, the same pictures.
 timeout 60 $dir/decode -w 1 >$dir/said || fail "decode: exit code $?"

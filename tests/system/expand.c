@@ -3,6 +3,7 @@
    workers killed inside fetch and expand, resumed behind every batch; what is refused. expand
    [seed] */
 #define DLPIPE_IMPLEMENTATION
+#define DLPI_INPUT_RUN_NS UINT64_C(8000000000) /* however long they take, they come in runs */
 #include "../../dlpipe.h"
 #include "../../dlpipe_shm.h"
 
@@ -13,6 +14,8 @@
 
 typedef struct seen_all {
     uint32_t calls, kill_every, over, fail;
+    uint32_t torn; /* one in so many inputs can't be read; 0: none */
+    uint32_t runs; /* longest run of inputs that a cell had */
 } seen_all;
 
 static seen_all *seen; /* shared */
@@ -33,7 +36,9 @@ static const dlp_field out_fields[2] = {{"word", DLP_U64, 1, {2}, 0, 0},
                                         {"tail", DLP_U8, 1, {7}, 1, 0}};
 
 static uint64_t base(uint64_t index) { return dlp_hash(index, 5, 0, 0); }
+static int torn(uint64_t index) { return seen->torn != 0 && base(index) / 16 % seen->torn == 0; }
 static uint32_t made(uint64_t index) {
+    if (torn(index)) return 0;
     return base(index) % 3 == 0 ? 0 : (uint32_t)(base(index) % 6);
 }
 
@@ -45,7 +50,7 @@ static int dies(void) {
 
 static int fetch(void *user, dlp_item *it) {
     (void)user;
-    if (seen->fail == it->index + 1) return dlp_fail(it->call, 5, "torn");
+    if (seen->fail == it->index + 1 || torn(it->index)) return dlp_fail(it->call, 5, "torn");
     *(uint64_t *)it->data[0] = dies() ? 1 : base(it->index);
     if (*(uint64_t *)it->data[0] == 1) raise(SIGKILL);
     return 0;
@@ -231,6 +236,8 @@ static int64_t run(rig2 *r, dlp_state *states) {
         n++;
     }
     if (rc != DLP_END) printf("%s\n", dlp_pipe_error(p)->message);
+    for (uint32_t c = 0; c < dlpi_n_inputs(p); c++)
+        if (dlpi_input_at(p, c)->run > seen->runs) seen->runs = dlpi_input_at(p, c)->run;
     ok &= dlp_pipe_close(p) == DLP_OK && rc == DLP_END;
     return ok ? n : -1;
 }
@@ -255,6 +262,11 @@ static void any_case(uint64_t *random, int processes) {
     if (test_pick(random, 2)) r.expand.steps_per_epoch = 1 + test_pick(random, 20);
     r.expand.workers.num_workers = makers[test_pick(random, processes ? 3 : 4)];
     r.fetch.num_workers = workers[test_pick(random, 3)];
+    if (r.expand.window == 0 && test_pick(random, 4) == 0) r.expand.queue_size = 200;
+    if (test_pick(random, 3) == 0) {
+        r.expand.workers.on_error = DLP_ON_ERROR_DROP;
+        seen->torn = 2 + test_pick(random, 20);
+    }
     if (processes) {
         r.pipe.shm = &shm;
         r.expand.workers.placement = r.fetch.placement = DLP_PLACE_PROCESSES;
@@ -264,7 +276,12 @@ static void any_case(uint64_t *random, int processes) {
 }
 
 static void run__any_wiring__as_written_down(uint64_t seed) {
-    for (int i = 0; i < test_share(80, 2000); i++) any_case(&seed, 0);
+    uint32_t most = 0;
+    for (int i = 0; i < test_share(80, 2000); i++) {
+        any_case(&seed, 0);
+        if (seen->runs > most) most = seen->runs;
+    }
+    CHECK(most == DLPI_INPUT_RUN);
 }
 
 static void kill__inside_fetch_and_expand__as_written_down(uint64_t seed) {
@@ -386,6 +403,57 @@ static void fail__by_input__named(void) {
     CHECK(fails(&r, &err) == DLP_ERR_CALLBACK && strstr(err.message, "input 11: torn") != NULL);
 }
 
+/* Batch n, where each input that can't be read has a row: is its error that of the first of these,
+   or are there none, and all is there? */
+static int as_torn(const dlp_pipe *p, const dlp_batch *b, int rc, uint64_t n) {
+    char words[32];
+    for (uint64_t at = n * 8; at < n * 8 + 8 && at < n_list[0]; at++) {
+        const item2 *x = &list[0][at];
+        if (!torn(x->index)) continue;
+        snprintf(words, sizeof words, "input %d: torn", (int)x->index);
+        return rc == DLP_ERR_CALLBACK && strstr(dlp_pipe_error(p)->message, words) != NULL;
+    }
+    for (uint32_t i = 0; rc == DLP_OK && i < b->count; i++)
+        if (((const uint64_t *)b->fields[0].data)[2 * i] != list[0][n * 8 + i].index) return 0;
+    return rc == DLP_OK;
+}
+
+/* What is read, and what is not, in the order of a shuffled epoch. */
+static void write_down_torn(void) {
+    static dlp_permutation order;
+    n_list[0] = 0;
+    dlp_permutation_init(&order, INPUTS, inside_hash(INSIDE_PARTS, 7, 0), 0);
+    for (uint64_t j = 0; j < INPUTS; j++) {
+        uint64_t i = dlp_permutation_at(&order, j);
+        for (uint32_t k = 0; k < made(i) + (uint32_t)torn(i); k++)
+            list[0][n_list[0]++] = (item2){i, k, j, k + 1u};
+    }
+}
+
+static void fail__inside_runs__named_in_its_place(void) {
+    static const int32_t makers[] = {DLP_NONE, 1, 2, 4, 4};
+    for (uint32_t i = 0; i < 20; i++) {
+        rig2 r;
+        dlp_pipe *p;
+        dlp_batch *b = NULL;
+        dlp_error err;
+        uint64_t n = 0;
+        int rc, ok = 1;
+        init(&r, 0);
+        seen->torn = 20 + i;
+        write_down_torn();
+        r.expand.workers.num_workers = makers[i % 5];
+        r.expand.queue_size = i % 5 == 4 ? 100 : 0;
+        CHECK(open_pipe(&r, &p, &err) == DLP_OK);
+        do {
+            rc = dlp_pipe_next_timeout(p, &b, 20000);
+            if (rc != DLP_END) ok &= as_torn(p, b, rc, n++);
+            if (rc == DLP_OK) dlp_pipe_release(p, b);
+        } while (ok && rc == DLP_OK);
+        CHECK(ok && dlp_pipe_close(p) == DLP_OK);
+    }
+}
+
 static void desc__what_is_not_possible__refused(void) {
     rig2 r;
     dlp_error err;
@@ -414,6 +482,7 @@ int main(int argc, char **argv) {
     loader__filter__batches_are_full();
     stats__workers_killed__exact();
     fail__by_input__named();
+    fail__inside_runs__named_in_its_place();
     desc__what_is_not_possible__refused();
     CHECK(shm_mappings() == 0);
     return test_end("expand");

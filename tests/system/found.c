@@ -22,12 +22,23 @@ static int64_t batches(const found_rig *r) {
 
 /* ---- order ---- */
 
+/* As many as items, or nothing to do with them; some are 0, some alike. */
+static const uint64_t *any_weights(uint64_t *random) {
+    static uint64_t weights[FOUND_MAX];
+    uint32_t how = test_pick(random, 3);
+    for (uint32_t i = 0; i < FOUND_MAX; i++)
+        weights[i] = how == 0 ? seen->counts[i] : how == 1 ? test_pick(random, 4) : 7;
+    return weights;
+}
+
 /* Whoever changes these numbers breaks every saved state. */
 static void order__golden__never_changes(void) {
-    static const uint64_t golden[4] = {UINT64_C(0x947d5a4448dc6a80), UINT64_C(0x3e98e12c537cf4a5),
-                                       UINT64_C(0xf9e68331c57ebe0b), UINT64_C(0x63e47f0abf8d9949)};
-    for (uint32_t i = 0; i < 4; i++) {
+    static const uint64_t golden[6] = {UINT64_C(0x947d5a4448dc6a80), UINT64_C(0x3e98e12c537cf4a5),
+                                       UINT64_C(0xf9e68331c57ebe0b), UINT64_C(0x63e47f0abf8d9949),
+                                       UINT64_C(0xb7b0e43e97d7d56e), UINT64_C(0xd81f85274ef6aecd)};
+    for (uint32_t i = 0; i < 6; i++) {
         uint32_t steps = i % 2;
+        uint64_t random = 7;
         found_rig r;
         dlp_pipe *p;
         dlp_batch *b;
@@ -35,7 +46,8 @@ static void order__golden__never_changes(void) {
         found_init(&r, seen, 20, 9);
         r.d.parts.streams = 4;
         r.d.parts.steps_per_epoch = 40 * steps;
-        r.d.parts.window = i / 2 * 23;
+        r.d.parts.window = i / 2 % 2 * 23;
+        if (i >= 4) r.d.parts.weights = any_weights(&random);
         r.d.loader.epochs = 2;
         CHECK(found_open(&r, &p) == DLP_OK);
         while (dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK) {
@@ -95,6 +107,7 @@ static void any_case(uint64_t *random, int processes) {
     r.d.loader.batch.last = (int32_t)test_pick(random, 3);
     if (test_pick(random, 2)) r.d.parts.steps_per_epoch = 1 + test_pick(random, 60);
     if (test_pick(random, 2)) r.d.parts.window = 1 + test_pick(random, 120);
+    if (test_pick(random, 3) == 0) r.d.parts.weights = any_weights(random);
     r.d.loader.shuffle = (int32_t)test_pick(random, 2);
     r.d.parts.workers.num_workers = loaders[test_pick(random, processes ? 3 : 4)];
     r.d.loader.num_workers = workers[test_pick(random, processes ? 3 : 4)];
@@ -118,13 +131,14 @@ static void any_case(uint64_t *random, int processes) {
     }
     if (test_failures != before)
         printf("  parts %d most %d how %u streams %u batch %u last %d steps %d shuffle %d workers "
-               "%d %d threaded %d epochs %d world %u prefetch %d collate %d kill %u window %u\n",
+               "%d %d threaded %d epochs %d world %u prefetch %d collate %d kill %u window %u "
+               "weights %d\n",
                (int)r.d.parts.n_parts, (int)r.d.parts.max_items, how, r.d.parts.streams,
                r.d.loader.batch_size, r.d.loader.batch.last, (int)r.d.parts.steps_per_epoch,
                r.d.loader.shuffle, r.d.parts.workers.num_workers, r.d.loader.num_workers,
                r.d.loader.sampler.threaded, (int)r.d.loader.epochs, world,
                r.d.loader.pipe.prefetch_factor, r.d.loader.batch.collate != NULL, seen->kill_every,
-               r.d.parts.window);
+               r.d.parts.window, r.d.parts.weights != NULL);
 }
 
 static void run__any_wiring__as_written_down(uint64_t seed) {
@@ -133,6 +147,46 @@ static void run__any_wiring__as_written_down(uint64_t seed) {
 
 static void kill__part_workers_with_other_counts__as_written_down(uint64_t seed) {
     for (int i = 0; i < test_share(12, 1000); i++) any_case(&seed, 1);
+}
+
+/* ---- weights ---- */
+
+#define SPREAD 32 /* streams */
+
+/* What an epoch leaves out of 1,000 parts of 0..5,000 items where it ends with its shortest stream,
+   and where it has as many steps as streams have on average; shares of all items, times 10^4. */
+static void weights__spread(uint64_t seed, bool weighed, uint64_t *drop, uint64_t *mean) {
+    static uint64_t memory[1000 * 12 / 8 + SPREAD + 8];
+    dlpi_found_plan q = {.n_inputs = 1000, .streams = SPREAD, .seed = seed, .shuffle_inputs = true};
+    uint64_t of[SPREAD] = {0}, items[1000], all = 0, least = UINT64_MAX, above = 0;
+    for (uint32_t i = 0; i < 1000; i++) all += items[i] = test_pick(&seed, 5001);
+    memcpy(memory, items, sizeof items);
+    q.weights = weighed ? memory : NULL;
+    q.first = memory + 1000;
+    q.members = (uint32_t *)(void *)(q.first + SPREAD + 1);
+    if (weighed) CHECK(dlpi_found_weights_bytes(&q) <= sizeof memory && dlpi_found_deal(&q));
+    for (uint64_t s = 0; s < SPREAD; s++)
+        for (uint64_t j = 0; j < dlpi_found_inputs(&q, s); j++)
+            of[s] += items[weighed ? q.members[q.first[s] + j] : dlpi_found_input(&q, 0, s, j)];
+    for (uint64_t s = 0; s < SPREAD; s++) {
+        if (of[s] < least) least = of[s];
+        if (of[s] > all / SPREAD) above += of[s] - all / SPREAD;
+    }
+    *drop += (all - least * SPREAD) * 10000 / all;
+    *mean += above * 10000 / all;
+}
+
+static void weights__of_items__streams_end_together(void) {
+    uint64_t drop[2] = {0, 0}, mean[2] = {0, 0};
+    for (uint64_t seed = 0; seed < 20; seed++)
+        for (int weighed = 0; weighed < 2; weighed++)
+            weights__spread(seed, weighed != 0, &drop[weighed], &mean[weighed]);
+    printf(
+        "  left out by DROP: %.2f %%, by weights %.2f %%; by the mean of steps: %.2f %%, %.2f %%\n",
+        (double)drop[0] / 2000, (double)drop[1] / 2000, (double)mean[0] / 2000,
+        (double)mean[1] / 2000);
+    CHECK(drop[0] > 20 * 1000 && drop[0] < 20 * 3000 && drop[1] < 20 * 20);
+    CHECK(mean[0] > 20 * 200 && mean[0] < 20 * 900 && mean[1] < 20 * 10);
 }
 
 /* ---- cells ---- */
@@ -223,10 +277,12 @@ static void resume__behind_any_batch__goes_on_exactly(void) {
         static const uint32_t windows[] = {0, 17, 1000};
         found_rig r;
         int64_t all;
+        uint64_t random = i;
         found_init(&r, seen, 30, 11);
         r.d.parts.streams = 2;
         r.d.parts.steps_per_epoch = i % 2 ? 50 : 0;
         r.d.parts.window = windows[i / 2];
+        if (i % 3 == 1) r.d.parts.weights = any_weights(&random);
         r.d.loader.epochs = 2;
         all = batches(&r);
         CHECK(all < STATES && found_run(&r, INT64_MAX, states) == all);
@@ -247,6 +303,7 @@ static void resume__behind_any_batch__goes_on_exactly(void) {
 /* The world size changes every few batches, through merged states, to the end. */
 static void resume__other_ranks__goes_on_exactly(void) {
     for (uint32_t turns = 0; turns < 6; turns++) {
+        uint64_t random = turns;
         int64_t steps = turns < 4 ? (int32_t)(turns % 2 * 40) : DLP_FOREVER;
         found_rig r;
         dlp_state merged, each[4];
@@ -259,6 +316,7 @@ static void resume__other_ranks__goes_on_exactly(void) {
         r.d.parts.streams = 4;
         r.d.parts.steps_per_epoch = steps;
         r.d.parts.uneven = 1;
+        if (turns % 4 == 1) r.d.parts.weights = any_weights(&random);
         r.d.parts.window = turns % 4 / 2 * 13 + turns / 5 * 13;
         r.d.loader.epochs = 2;
         all = steps == DLP_FOREVER ? 150 : batches(&r);
@@ -366,6 +424,7 @@ static void resume_refused(found_rig *r, const char *field) {
 }
 
 static void resume__other_order__names_the_field(void) {
+    static uint64_t weights[20];
     found_rig r, other;
     found_init(&r, seen, 20, 9);
     CHECK(found_run(&r, 3, states) == 3);
@@ -377,6 +436,14 @@ static void resume__other_order__names_the_field(void) {
     other = r, other.d.parts.max_items = 10, resume_refused(&other, "max_items");
     other = r, other.d.parts.window = 3, resume_refused(&other, "window");
     other = r, other.d.loader.seed = 1, resume_refused(&other, "seed");
+    other = r, other.d.parts.weights = weights, resume_refused(&other, "weights");
+    r.d.parts.weights = weights;
+    r.d.loader.pipe.resume = NULL;
+    CHECK(found_run(&r, 3, states) == 3);
+    r.d.loader.pipe.resume = &states[2];
+    CHECK(found_run(&r, 3, NULL) == 3);
+    weights[19]++;
+    resume_refused(&r, "weights");
 }
 
 /* ---- epochs that are left, seeks ---- */
@@ -617,6 +684,7 @@ static void refused(found_rig *r, const char *field, const char *words) {
 }
 
 static void desc__what_is_not_possible__refused(void) {
+    static uint64_t weights[40];
     found_rig r, x;
     found_init(&r, seen, 20, 9);
     x = r, x.d.loader.pipe.unordered = 1, refused(&x, "unordered", "unknown count");
@@ -639,6 +707,10 @@ static void desc__what_is_not_possible__refused(void) {
     refused(&x, "queue_size", "a batch and its windows may need 140000 parts");
     x = r, x.d.parts.window = (1 << 24) + 1, refused(&x, "window", "0..2^24");
     x = r, x.d.parts.max_items = 0, refused(&x, "items", "max_items");
+    weights[7] = (UINT64_C(1) << 62) + 1;
+    x = r, x.d.parts.weights = weights, refused(&x, "weights", "weights[7] = 4611686018427387905");
+    x = r, x.d.parts.weights = weights, x.d.parts.max_items = 0, x.d.parts.items = weights + 20;
+    refused(&x, "weights", "where the counts are given");
 }
 
 int main(int argc, char **argv) {
@@ -648,6 +720,7 @@ int main(int argc, char **argv) {
     order__golden__never_changes();
     run__any_wiring__as_written_down(seed);
     kill__part_workers_with_other_counts__as_written_down(seed);
+    weights__of_items__streams_end_together();
     cells__one_less_than_the_least__refused();
     cells__min_items__fewer_are_enough();
     cells__least__as_written_down(seed);

@@ -17,6 +17,13 @@
 # of a struct, a function, a constant. It counts once for each feature. A file does not ask about
 # its own (the last argument there). src/doc, and src/s3, a product of its own, are not looked at.
 #
+# A line of src/core or src/build asks about a role if a condition of it, as above, looks at whether
+# a pipe has a lender, keeper, holder or sink, or what its source leaves out: a call through their
+# tables does not count. The plain thing in a default table makes such a condition needless.
+#
+# A field is a member of struct dlp_pipe, as src/core/pipe.h declares it; those of a struct that is
+# embedded are not counted.
+#
 # What is a name: an identifier in src/core or src/build that has part, shard, split, slice, chunk,
 # transfer, xfer, device, cache, stream, preload, scratch or push in it, in any case; but for
 # cache_line and partial. Each use counts.
@@ -24,8 +31,8 @@ dir=build/features
 . tests/rig/shell_rig
 fresh_dir
 
-# Lines "asks FILE FEATURE LINE TEXT" and "names FILE IDENTIFIER". Where $1/ is part of a file's
-# name, what is behind it is the file.
+# Lines "asks FILE FEATURE LINE TEXT", "roles FILE LINE TEXT" and "names FILE IDENTIFIER". Where $1/
+# is part of a file's name, what is behind it is the file.
 found_in() { # SRC FILE...
     src=$1
     shift
@@ -59,7 +66,8 @@ found_in() { # SRC FILE...
             "dlpi_tune_[a-z_]+|dlpi_active|dlpi_retired", "", "core/tune[.]h")
         feature("in_flight", "fetcher|in_flight|batch_pool",
             "dlpi_fetch_at_once|dlpi_(in_flight|attempt|fetch_threads?)_[a-z_]+",
-            "DLP_FETCH_[A-Z]+", "stages/fetch[.]h|source/files[.]h")
+            "DLP_FETCH_[A-Z]+",
+            "core/in_flight[.]h|(stages|open)/(fetch|join)[.]h|source/files[.]h")
         feature("cache", "cache|cache_[a-z_]+",
             "dlpi_cache_[a-z_]+", "DLP_STAGE_CACHE", "stages/cache[.]h")
         feature("stream", "stream|stream_[a-z_]+|open_end", "dlpi_open_end_[a-z_]+", "",
@@ -121,9 +129,20 @@ found_in() { # SRC FILE...
         return out s
     }
 
+    # Does a share of a condition look at whether a role is there?
+    function asks_role(s) {
+        gsub(/(->ops->(lender|keeper|sink|holder)|->source)->[a-z_]+[(]/, "(", s)
+        return s ~ /(->|[.])(lender|keeper|sink|holder|source)([^a-zA-Z0-9_(]|$)/
+    }
+
     # A condition that begins in line at: which of its lines ask?
     function asked(text, at,    line, n, i, f) {
         n = split(text, line, "\n")
+        for (i = 1; i <= n; i++)
+            if (file ~ /^(core|build)\// && asks_role(line[i]) && !(at + i - 1 in role_seen)) {
+                role_seen[at + i - 1] = 1
+                print "roles", file, at + i - 1, shown[at + i - 1]
+            }
         for (i = 1; i <= n; i++)
             for (f in word)
                 if (line[i] ~ word[f] && file !~ owner[f] && !((f, at + i - 1) in seen)) {
@@ -171,7 +190,7 @@ found_in() { # SRC FILE...
         file = FILENAME
         if (index(file, src) == 1) file = substr(file, length(src) + 1)
         in_comment = directive = 0; piece = ""; begun = 1
-        split("", seen); split("", shown)
+        split("", seen); split("", role_seen); split("", shown)
     }
     { code = bare($0) }
     directive || code ~ /^ *#/ {
@@ -204,7 +223,23 @@ found_in() { # SRC FILE...
     }' "$@"
 }
 
-sum() { # lines "FILE asks N" and "FILE names N"
+fields() { # how many fields has struct dlp_pipe in this file?
+    sed -n '/^struct dlp_pipe {$/,/^};$/p' "$1" | awk '
+        { line = line " " $0 }
+        END {
+            gsub(/\/\*([^*]|\*+[^*\/])*\*+\//, "", line)
+            sub(/^[^{]*[{]/, "", line); sub(/[}];.*/, "", line)
+            n = split(line, member, ";")
+            for (i = 1; i < n; i++) {
+                if (member[i] ~ /[(]/) { all++; continue } # a pointer to a function
+                if (member[i] ~ /pad[0-9]*\[/) continue
+                all += gsub(/,/, "", member[i]) + 1
+            }
+            print all
+        }'
+}
+
+sum() { # lines "FILE asks N", "FILE roles N" and "FILE names N"
     awk '{ n[$2 " " $1]++ } END { for (k in n) print k, n[k] }' | LC_ALL=C sort
 }
 
@@ -223,12 +258,13 @@ sum <$dir/found >$dir/counts
 case ${1:-} in
 list)
     grep '^asks' $dir/found | sed 's/^asks \([^ ]*\) \([^ ]*\) \([^ ]*\) /src\/\1:\3: \2: /'
+    sed -n 's/^roles \([^ ]*\) \([^ ]*\) /src\/\1:\2: role: /p' $dir/found
     grep '^names' $dir/found | LC_ALL=C sort | uniq -c | awk '{ print "src/" $3 ": " $4, $1 }'
     exit
     ;;
 known)
-    echo '# What features.sh counts for each file: lines that ask about features of others, and'
-    echo '# names of features in the core. These may only shrink.'
+    echo '# What features.sh counts for each file: lines that ask about features of others, or'
+    echo '# whether a role is there, and names of features in the core. These may only shrink.'
     cat $dir/counts
     exit
     ;;
@@ -236,6 +272,7 @@ esac
 
 awk '
 $1 == "asks" { if (!($2 in all)) file[++files] = $2; n[$2, $3]++; all[$2]++; of[$3]++; total++ }
+$1 == "roles" { roles++ }
 $1 == "names" { uses++; named[$2]++; if (!(($2, $3) in id)) { id[$2, $3] = 1; ids[$2]++ } }
 END {
     print "lines that ask about a feature of another file:"
@@ -262,23 +299,30 @@ END {
     for (f in named) printf "%-22s %5d %5d\n", f, named[f], ids[f] | "LC_ALL=C sort"
     close("LC_ALL=C sort")
     printf "%-22s %5d\n", "all", uses
+    printf "\nlines in the core that ask whether a role is there: %d\n", roles
 }
 function width(k) { return length(order[k]) > 4 ? length(order[k]) : 4 }' $dir/found
 
-# One such line more, and a name more, are found.
+echo "fields of struct dlp_pipe: $(fields src/core/pipe.h)"
+
+# One such line more, a name, and a field more, are found.
 probe=src/core/feed.h
 mkdir -p $dir/more/core
 {
     cat $probe
     printf 'static void probe(const dlp_pipe *p) {\n    if (p->d.seed != 0 &&\n'
-    printf '        p->split) return;\n}\n'
+    printf '        p->split) return;\n    if (p->sink) return;\n}\n'
 } >$dir/more/core/feed.h
 found_in $dir/more $dir/more/core/feed.h | sum >$dir/counts.more
-for what in asks names; do
+for what in asks roles names; do
     [ $(($(awk -v w=$what '$1 == "core/feed.h" && $2 == w { print $3 }' $dir/counts) + 1)) -eq \
         "$(awk -v w=$what '$2 == w { print $3 }' $dir/counts.more)" ] ||
         fail "features: $probe with a line more that asks is not counted so: $what"
 done
+awk '{ print } /^struct dlp_pipe {$/ { print "    int more, *others;" }' src/core/pipe.h \
+    >$dir/more/core/pipe.h
+[ "$(fields $dir/more/core/pipe.h)" -eq $(($(fields src/core/pipe.h) + 2)) ] ||
+    fail "features: src/core/pipe.h with fields more is not counted so"
 
 new=$(grown $dir/counts)
 [ -z "$new" ] || fail "features: more than features.known has (see \"features.sh list\"):

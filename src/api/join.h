@@ -1,0 +1,42 @@
+/* needs: join */
+#pragma once
+#include "api/pipe.h"
+/* ---------------------------------------------------------------------------------------------
+   >>join       SEVERAL DATASETS IN ONE PIPE
+   A stage of items, where an item map may stand, that fetches out of a dataset of its own: with its
+   own workers, placement, fetcher (many in flight, asynchronous), retries and policy. So images may
+   come from an object store by hundreds of requests, and their labels out of a file by one worker.
+   A pipe may have several. What dlp_files_wire and the like fill in is its desc's fetch.
+
+     DLP_JOIN_ZIP   the dataset has as many items as the pipe, and other fields. A row has the
+                    fields of all, out of item i of each. Callbacks of a stage see the fields that
+                    are there by then: those of fetch, then those of each join, in their order; a
+                    join's own callback sees its dataset's alone. A cache in front of it keeps what
+                    is there by then, one behind it all.
+     DLP_JOIN_MIX   the dataset has the same fields, and its items have the next numbers: after n of
+                    the datasets before it item i of its own is item n + i of the pipe. It stands
+                    directly behind fetch or another such join. dlp_mix_sampler gives the order, by
+                    weights, of any of them. Each stage fetches its own rows and lets others pass;
+                    its statistics count its own.
+
+   All rows go through all these stages, in order, so a slow source keeps its own workers busy, and
+   no others: give it as many workers, or items in flight, as its share of the rows takes, and
+   prefetch_factor enough batches that the others go on meanwhile. A batch is there when its last
+   row is. A row is fetched once for each source; an item that fails is tried again, left out, or
+   replaced by the join's own policy. DLP_ON_ERROR_REPLACE replaces the whole row: fetch and all
+   joins in front fetch the new item. Errors name the stage; their index is the pipe's, and of a mix
+   the message has the dataset's own. */
+
+enum { DLP_JOIN_ZIP = 0, DLP_JOIN_MIX };
+
+typedef struct dlp_join_desc {
+    dlp_fetch_desc fetch; /* as of a fetch stage. The name, if NULL, is "join"; idempotent is not
+                             read. Without open_end and filter */
+    int32_t how;          /* DLP_JOIN_* */
+} dlp_join_desc;
+
+/* Add a join. desc: copied, as by dlp_pipe_add_fetch - returns as that; what its dataset must be to
+   the others is found by plan and start (DLP_ERR_ARG, DLP_ERR_GRAPH). Not with: streams and pushed
+   items, views into chunks (split), scratch fields, expand, pack and parts of unknown counts; a mix
+   not with parts either. */
+DLPDEF dlp_stage dlp_pipe_add_join(dlp_pipe *p, const dlp_join_desc *desc);

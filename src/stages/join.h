@@ -1,0 +1,164 @@
+/* needs: join */
+#pragma once
+#include "api/join.h"
+#include "core/fields.h"
+#include "core/in_flight.h"
+/* ---------------------------------------------------------------------------------------------
+   >>impl-join       SEVERAL DATASETS IN ONE PIPE
+   A stage of rows like an item map: it claims what the stage before has done. What it works on is
+   its scope: fields of its own (zip), or items of its own (mix), and that is all that makes it
+   another fetch. It writes no byte that others have written, and all of its own, so a row may go
+   through it again: it is idempotent, and a worker that dies costs its rows' fetches in this stage
+   alone. A row whose item is replaced goes back to the first stage, as with a map. */
+
+typedef struct dlpi_join { /* what the stage keeps */
+    dlpi_fetch many;       /* with many at once; first, for its worker's functions */
+    int how;
+} dlpi_join;
+
+static inline bool dlpi_join_mixes(const dlpi_stage *st) {
+    return ((const dlpi_join *)st->self)->how == DLP_JOIN_MIX;
+}
+
+static int dlpi_join_take(dlp_pipe *p, dlpi_stage *st, const dlp_join_desc *d) {
+    int rc;
+    st->w.idempotent = 1;
+    ((dlpi_join *)st->self)->how = d->how;
+    rc = dlpi_within(p, st->name, "how", d->how, 0, DLP_JOIN_MIX, "DLP_JOIN_ZIP or DLP_JOIN_MIX");
+    if (rc != DLP_OK) return rc;
+    if (d->fetch.dataset == NULL) return dlpi_missing(p, st->name, "dataset", "the items");
+    st->dataset = *d->fetch.dataset;
+    if (st->dataset.open_end)
+        return dlpi_bad(p, st->name, "dataset.open_end",
+                        "0 in a join: a stream's items have no numbers that others' rows go by",
+                        st->dataset.open_end);
+    if (st->dataset.filter)
+        return dlpi_bad(p, st->name, "dataset.filter", "0 in a join: DLP_SKIP leaves the row out",
+                        st->dataset.filter);
+    st->item = st->dataset.fetch;
+    st->user = st->dataset.user;
+    if ((rc = dlpi_fetch_check(p, st, &d->fetch)) != DLP_OK) return rc;
+    if (st->dataset.n_items == 0) return dlpi_bad(p, st->name, "dataset.n_items", "1..2^48", 0);
+    memcpy(st->fields, st->dataset.fields, st->dataset.n_fields * sizeof *st->fields);
+    st->dataset.fields = st->fields;
+    return dlpi_keep_names(p, st, st->dataset.n_fields);
+}
+
+/* What the others may not be. */
+static int dlpi_join_others(dlp_pipe *p, const dlpi_stage *st) {
+    if (p->open_end)
+        return dlpi_bad_graph(p, st->name,
+                              "the first dataset is a stream, or pushed: its items have no numbers "
+                              "for a join to go by. Fetch both in one callback");
+    if (p->lender != NULL)
+        return dlpi_bad_graph(p, st->name,
+                              "batches that are views into chunks have no rows to fill: take items "
+                              "instead of chunks, or put the fields into the chunks");
+    if (p->holder != NULL)
+        return dlpi_bad_graph(p, st->name,
+                              "scratch fields lie behind those of one dataset: read and decode in "
+                              "one fetch, or take a field of the batch");
+    if (p->source->no_state_at)
+        return dlpi_bad_graph(p, st->name,
+                              "how many items each input makes is found as it is loaded, so they "
+                              "have no numbers for a join to go by: make the fields with the "
+                              "inputs, or give the counts");
+    return DLP_OK;
+}
+
+/* A mix: the items that have the next numbers. */
+static int dlpi_join_adds(dlp_pipe *p, dlpi_stage *st) {
+    const dlpi_stage *before = &p->stages[st->prev];
+    uint64_t most = DLPI_MAX_ITEMS - p->fetch->dataset.n_items, n = st->dataset.n_items;
+    int rc = dlpi_join_others(p, st);
+    if (rc != DLP_OK || !dlpi_join_mixes(st)) return rc;
+    if (before != p->fetch && !(before->ops->adds != NULL && dlpi_join_mixes(before)))
+        return dlpi_bad_graph(p, st->name,
+                              "a mixed dataset comes directly after fetch or another mixed one: "
+                              "what stands between them would have rows that are not fetched yet");
+    if (p->source_stage != p->sampler)
+        return dlpi_bad_graph(p, st->name,
+                              "parts order the items of one dataset: mix the parts in their "
+                              "manifest, or take another order");
+    if (n > most)
+        return dlpi_bad(p, st->name, "dataset.n_items", "2^48 at most, with those before it",
+                        (int64_t)n);
+    p->fetch->dataset.n_items += n;
+    p->n_added += n;
+    return DLP_OK;
+}
+
+static int dlpi_join_mix(dlp_pipe *p, dlpi_stage *st) {
+    uint64_t first = p->fetch->dataset.n_items - p->n_added;
+    for (const dlpi_stage *s = &p->stages[p->fetch->next]; s != st; s = &p->stages[s->next])
+        first += s->dataset.n_items;
+    if (st->dataset.n_fields != p->n_item_fields)
+        return dlpi_refuse(p, DLP_ERR_ARG, st->name, "dataset.n_fields",
+                           "a mixed dataset has the fields of the first: n_fields is %" PRIu32
+                           ", there %" PRIu32,
+                           st->dataset.n_fields, p->n_item_fields);
+    for (uint32_t i = 0; i < p->n_item_fields; i++) {
+        const dlp_field *a = &p->item_fields[i], *b = &st->fields[i];
+        if (strcmp(a->name, b->name) == 0 && a->dtype == b->dtype && a->ndim == b->ndim &&
+            a->ragged == b->ragged &&
+            (a->ndim <= 0 || memcmp(a->shape, b->shape, (size_t)a->ndim * sizeof *a->shape) == 0))
+            continue;
+        return dlpi_bad_field(p, st->name, i, b->name, "name",
+                              "a mixed dataset has the fields of the first: there it is \"%s\", or "
+                              "of another type or shape",
+                              a->name);
+    }
+    st->scope = (dlpi_scope){0, p->n_item_fields, first, st->dataset.n_items,
+                             !st->dataset.writes_all_bytes};
+    return DLP_OK;
+}
+
+static int dlpi_join_zip(dlp_pipe *p, dlpi_stage *st) {
+    uint32_t n = p->n_item_fields;
+    if (st->dataset.n_items != p->fetch->dataset.n_items)
+        return dlpi_refuse(p, DLP_ERR_ARG, st->name, "dataset.n_items",
+                           "n_items is %" PRIu64 ", the pipe has %" PRIu64
+                           ": rows have an item of each",
+                           st->dataset.n_items, p->fetch->dataset.n_items);
+    if (n + st->dataset.n_fields > DLP_MAX_FIELDS)
+        return dlpi_refuse(p, DLP_ERR_ARG, st->name, "dataset.n_fields",
+                           "n_fields is %" PRIu32 ", and %" PRIu32 " of the datasets before it: "
+                           "a row has 16 at most",
+                           st->dataset.n_fields, n);
+    for (uint32_t i = 0; i < st->dataset.n_fields; i++)
+        for (uint32_t k = 0; k < n; k++)
+            if (strcmp(st->fields[i].name, p->item_fields[k].name) == 0)
+                return dlpi_bad_field(p, st->name, i, st->fields[i].name, "name",
+                                      "a dataset before it has a field of that name: rename one");
+    memcpy(&p->item_fields[n], st->fields, st->dataset.n_fields * sizeof *st->fields);
+    p->n_item_fields += st->dataset.n_fields;
+    st->scope = (dlpi_scope){n, st->dataset.n_fields, 0, st->dataset.n_items,
+                             !st->dataset.writes_all_bytes};
+    return DLP_OK;
+}
+
+static int dlpi_join_widens(dlp_pipe *p, dlpi_stage *st) {
+    return dlpi_join_mixes(st) ? dlpi_join_mix(p, st) : dlpi_join_zip(p, st);
+}
+
+static const dlpi_stage_ops dlpi_join_ops = {
+    .kind = DLP_STAGE_JOIN,
+    .rank = 6,
+    .many = 1,
+    DLPI_OPS_OF_ROWS,
+    .self_bytes = sizeof(dlpi_join),
+    .adds = dlpi_join_adds,
+    .widens = dlpi_join_widens,
+    .recover = dlpi_slots_recover,
+};
+
+static const dlpi_stage_ops dlpi_join_many_ops = {
+    .kind = DLP_STAGE_JOIN,
+    .rank = 6,
+    .many = 1,
+    DLPI_OPS_OF_IN_FLIGHT,
+    .self_bytes = sizeof(dlpi_join),
+    .adds = dlpi_join_adds,
+    .widens = dlpi_join_widens,
+    .recover = dlpi_slots_recover,
+};

@@ -1,0 +1,800 @@
+/* needs: join */
+/* Several datasets in one pipe: zipped, mixed, a mix zipped with another; each with workers and a
+   placement of its own, in threads and in processes, many at once too; failures by each policy;
+   workers killed at each access of the joined stage; resume at every batch; what is refused.
+   join [N]: the deaths at access N alone. */
+#include "../rig/atomics_hook.h"
+
+static void death_here(const void *at);
+
+static inline void atomics_hook(int kind, const void *at) {
+    (void)kind;
+    death_here(at);
+}
+
+#define DLPIPE_IMPLEMENTATION
+#include "../../dlpipe.h"
+#include "../../dlpipe_shm.h"
+
+#include "../rig/pipe_rig.h"
+#include <signal.h>
+#include <sys/mman.h>
+
+#if defined(__SANITIZE_THREAD__)
+#define TSAN 1
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define TSAN 1
+#endif
+#endif
+#ifndef TSAN
+#define TSAN 0
+#endif
+
+#define MOST 3 /* datasets of a pipe */
+
+/* A dataset: its fields have its number in their names, its bytes in their values. */
+typedef struct source {
+    uint64_t number, n_items, bad; /* items with index % bad == 1 fail, 0: none */
+    uint64_t fails;                /* so often each time; 0: always */
+    uint32_t sleep_us;
+    uint64_t kills; /* this item kills its worker, 0: none */
+    int mixed;
+    char names[2][8];
+    dlp_field fields[2];
+} source;
+
+static uint64_t source_word(const source *s, uint64_t index) {
+    return dlp_hash(s->number, index, 7, 9);
+}
+
+/* A word, and a ragged field of 0..4 bytes. */
+static int source_fetch(void *user, dlp_item *it) {
+    const source *s = user;
+    const uint64_t word = source_word(s, it->index);
+    uint8_t *bytes = it->data[1];
+    CHECK(it->n_fields == 2 && it->index < s->n_items && it->length[0] == 0 && it->length[1] == 0);
+    for (int i = 0; i < 5; i++) CHECK(bytes[i] == 0);
+    if (s->kills && it->index == s->kills) raise(SIGKILL);
+    if (s->sleep_us) usleep(s->sleep_us);
+    if (s->bad && it->index % s->bad == 1 && (s->fails == 0 || it->attempt < s->fails))
+        return dlp_fail(it->call, 0, "source %d has no such item", (int)s->number);
+    memcpy(it->data[0], &word, sizeof word);
+    it->length[1] = word % 5;
+    memset(bytes, (int)(word & 255), (size_t)it->length[1]);
+    return 0;
+}
+
+static void source_init(source *s, uint64_t number, uint64_t n_items, int mixed) {
+    memset(s, 0, sizeof *s);
+    s->number = number;
+    s->n_items = n_items;
+    s->mixed = mixed;
+    snprintf(s->names[0], sizeof s->names[0], "w%d", mixed ? 0 : (int)number);
+    snprintf(s->names[1], sizeof s->names[1], "r%d", mixed ? 0 : (int)number);
+    s->fields[0] = (dlp_field){s->names[0], DLP_U64, 0, {0}, 0, 0};
+    s->fields[1] = (dlp_field){s->names[1], DLP_U8, 1, {5}, 1, 0};
+}
+
+/* An asynchronous source: what was submitted comes back at the next reap. */
+typedef struct basket {
+    dlp_item *items[8];
+    int n;
+} basket;
+
+static int basket_open(void *user, int worker, void **state) {
+    (void)user;
+    (void)worker;
+    *state = calloc(1, sizeof(basket));
+    return *state == NULL;
+}
+static void basket_close(void *user, int worker, void *state) {
+    (void)user;
+    (void)worker;
+    free(state);
+}
+static int basket_submit(void *user, void *state, dlp_item *item) {
+    basket *b = state;
+    (void)user;
+    if (b->n == 8) return DLP_FULL;
+    b->items[b->n++] = item;
+    return 0;
+}
+static int basket_reap(void *user, void *state, dlp_item **done, int *code, int max, int ms) {
+    basket *b = state;
+    int n = 0;
+    (void)ms;
+    while (b->n > 0 && n < max) {
+        done[n] = b->items[--b->n];
+        code[n] = source_fetch(user, done[n]);
+        n++;
+    }
+    return n;
+}
+
+typedef struct setup {
+    source of[MOST];
+    int n, workers[MOST], placement[MOST], fetcher[MOST], policy, retries, backoff_ms;
+    uint32_t batch;
+    int map;      /* an item map behind all */
+    int cache;    /* 1: behind all, 2: behind fetch */
+    int dispatch; /* DLP_DISPATCH_* of all */
+    int64_t epochs;
+    int collate, max_skips, parts;
+    dlp_mix *mix; /* NULL: shuffled */
+    const dlp_state *resume;
+} setup;
+
+static void setup_zip(setup *s, int n, uint64_t items) {
+    memset(s, 0, sizeof *s);
+    s->n = n;
+    s->batch = 8;
+    s->epochs = 1;
+    for (int i = 0; i < n; i++) source_init(&s->of[i], (uint64_t)i, items, 0);
+}
+
+static void setup_mix(setup *s, int n, const uint64_t *items, const uint64_t *weights) {
+    dlp_mix_desc d;
+    memset(&d, 0, sizeof d);
+    setup_zip(s, n, 1);
+    d.n = (uint32_t)n;
+    d.n_items = items;
+    d.weights = weights;
+    d.shuffle = 1;
+    d.seed = 5;
+    for (int i = 0; i < n; i++) source_init(&s->of[i], (uint64_t)i, items[i], 1);
+    CHECK(dlp_mix_open(&s->mix, &d, NULL) == DLP_OK);
+}
+
+static void workers_all(setup *s, int workers, int placement) {
+    for (int i = 0; i < s->n; i++) {
+        s->workers[i] = workers;
+        s->placement[i] = workers > 0 ? placement : 0;
+    }
+}
+
+/* What the joined fields say, in a field of fetch's. */
+static int map_adds(void *user, dlp_item *it) {
+    uint64_t sum = 0, one;
+    const int n = *(const int *)user;
+    CHECK((int)it->n_fields == 2 * n);
+    for (int i = 0; i < n; i++) {
+        memcpy(&one, it->data[2 * i], 8);
+        sum += one;
+    }
+    memcpy(it->data[0], &sum, 8);
+    return 0;
+}
+
+static void fetch_desc(setup *s, int i, dlp_dataset *ds, dlp_fetch_desc *f) {
+    static const char *const names[MOST] = {"images", "labels", "boxes"};
+    memset(ds, 0, sizeof *ds);
+    memset(f, 0, sizeof *f);
+    ds->n_items = s->of[i].n_items;
+    ds->fields = s->of[i].fields;
+    ds->n_fields = 2;
+    ds->fetch = source_fetch;
+    ds->user = &s->of[i];
+    f->dataset = ds;
+    f->workers.num_workers = s->workers[i];
+    f->workers.placement = s->placement[i];
+    f->workers.on_error = s->policy;
+    f->workers.retries = s->retries;
+    f->workers.retry_backoff_ms = s->backoff_ms;
+    f->workers.max_skips = s->max_skips;
+    f->workers.dispatch = s->dispatch;
+    f->workers.name = names[i];
+    f->fetcher = s->fetcher[i];
+    if (f->fetcher) f->in_flight = 4;
+    if (f->fetcher != DLP_FETCH_ASYNC) return;
+    f->async.submit = basket_submit;
+    f->async.reap = basket_reap;
+    f->workers.worker_init = basket_open;
+    f->workers.worker_exit = basket_close;
+}
+
+static void add_cache(dlp_pipe *p, int wanted) { /* needs: cache */
+    dlp_cache_desc c = {1 << 20};                /* needs: cache */
+    if (wanted) dlp_pipe_add_cache(p, &c);       /* needs: cache */
+} /* needs: cache */
+
+static dlp_part_desc part_desc(void);               /* needs: parts */
+static int fetch_of_part(void *user, dlp_item *it); /* needs: parts */
+
+static dlp_pipe *setup_open(setup *s, int how_second) {
+    dlp_pipe_desc pipe;
+    dlp_sampler_desc sampler;
+    dlp_repeat_desc repeat;
+    dlp_dataset ds[MOST];
+    dlp_fetch_desc fetch;
+    dlp_join_desc join;
+    dlp_batch_desc batch;
+    dlp_map_desc map;
+    dlp_pipe *p;
+    memset(&pipe, 0, sizeof pipe);
+    memset(&sampler, 0, sizeof sampler);
+    memset(&repeat, 0, sizeof repeat);
+    memset(&batch, 0, sizeof batch);
+    memset(&map, 0, sizeof map);
+    memset(&join, 0, sizeof join);
+    pipe.resume = s->resume;
+    sampler.seed = 3;
+    sampler.order = DLP_ORDER_SHUFFLED;
+    if (s->mix) dlp_mix_sampler(s->mix, &sampler);
+    if (s->parts) sampler.order = DLP_ORDER_PARTS; /* needs: parts */
+    repeat.epochs = s->epochs;
+    CHECK(dlp_pipe_open(&p, &pipe, NULL) == DLP_OK);
+    dlp_pipe_add_sampler(p, &sampler);
+    dlp_pipe_add_repeat(p, &repeat);
+    fetch_desc(s, 0, &ds[0], &fetch);
+    if (s->parts) {                        /* needs: parts */
+        dlp_part_desc parts = part_desc(); /* needs: parts */
+        dlp_pipe_add_parts(p, &parts);     /* needs: parts */
+        ds[0].fetch = fetch_of_part;       /* needs: parts */
+        ds[0].n_items = 0;                 /* needs: parts */
+    }                                      /* needs: parts */
+    dlp_pipe_add_fetch(p, &fetch);
+    if (s->cache == 2) add_cache(p, 1); /* needs: cache */
+    for (int i = 1; i < s->n; i++) {
+        fetch_desc(s, i, &ds[i], &join.fetch);
+        join.how = i == 1 && how_second ? how_second : s->of[i].mixed ? DLP_JOIN_MIX : 0;
+        dlp_pipe_add_join(p, &join);
+    }
+    map.item = map_adds;
+    map.user = &s->n;
+    if (s->map) dlp_pipe_add_map(p, &map);
+    if (s->cache == 1) add_cache(p, 1); /* needs: cache */
+    batch.batch_size = s->batch;
+    batch.collate = s->collate ? dlp_collate_pad : NULL;
+    dlp_pipe_add_batch(p, &batch);
+    return p;
+}
+
+static int row_field_is(const dlp_batch *b, uint32_t f, uint32_t r, uint64_t word, uint64_t first) {
+    const uint64_t n = word % 5;
+    const uint8_t *bytes = b->fields[f + 1].data;
+    const uint64_t wide = (uint64_t)b->fields[f + 1].shape[1];
+    uint64_t got;
+    memcpy(&got, (const uint8_t *)b->fields[f].data + 8 * r, 8);
+    if (got != first || b->fields[f + 1].lengths[r] != n || wide < n) return 0;
+    for (uint64_t i = 0; i < wide; i++)
+        if (bytes[wide * r + i] != (i < n ? (uint8_t)(word & 255) : 0)) return 0;
+    return 1;
+}
+
+/* Is row r what its index says? */
+static int row_is(const setup *s, const dlp_batch *b, uint32_t r) {
+    uint64_t index = b->index[r], sum = 0, at = index;
+    int from = 0, zips = 0;
+    while (from + 1 < s->n && s->of[from + 1].mixed && at >= s->of[from].n_items)
+        at -= s->of[from++].n_items;
+    for (int i = from; i < s->n; i++)
+        if (i == from || !s->of[i].mixed) sum += source_word(&s->of[i], i == from ? at : index);
+    for (int i = from; i < s->n; i++) {
+        uint64_t word = source_word(&s->of[i], i == from ? at : index);
+        if (i > from && s->of[i].mixed) continue;
+        if (!row_field_is(b, (uint32_t)(2 * zips), r, word, s->map && zips == 0 ? sum : word))
+            return 0;
+        zips++;
+    }
+    return (int)b->n_fields == 2 * zips;
+}
+
+typedef struct outcome {
+    int rc;
+    uint64_t order, rows, left, replaced; /* hash of indices and valid bits */
+    dlp_error error;
+    dlp_stats stats;
+    dlp_state state;
+    uint64_t batches;
+} outcome;
+
+static dlp_pipe *pipe_;
+
+/* Up to most batches. */
+static outcome drain(setup *s, uint64_t most) {
+    outcome o;
+    dlp_batch *b;
+    dlp_pipe *p = setup_open(s, 0);
+    memset(&o, 0, sizeof o);
+    pipe_ = p;
+    if ((o.rc = dlp_pipe_start(p)) != DLP_OK) rig_say(p, o.rc);
+    CHECK(o.rc == DLP_OK);
+    while (o.rc == DLP_OK && o.batches < most) {
+        if ((o.rc = dlp_pipe_next(p, &b)) == DLP_EPOCH_END) o.rc = dlp_pipe_next(p, &b);
+        if (o.rc != DLP_OK) break;
+        for (uint32_t r = 0; r < b->count; r++) {
+            o.order = dlp_hash(o.order, b->index[r], b->valid[r], b->epoch);
+            o.rows += b->valid[r];
+            o.left += !b->valid[r];
+            CHECK(!b->valid[r] || row_is(s, b, r));
+        }
+        o.batches++;
+        dlp_pipe_release(p, b);
+    }
+    if (o.rc < 0) o.error = *dlp_pipe_error(p);
+    CHECK(dlp_pipe_stats(p, &o.stats) == DLP_OK);
+    if (o.rc == DLP_OK) CHECK(dlp_pipe_state(p, NULL, &o.state) == DLP_OK);
+    pipe_ = NULL;
+    dlp_pipe_close(p);
+    return o;
+}
+
+/* ---- bytes and order ---- */
+
+static const int counts_[] = {1, 4, 16};
+
+static void join__zip_of_two_and_three__same_rows_everywhere(void) {
+    setup s;
+    for (int n = 2; n <= MOST; n++) {
+        outcome want, got;
+        setup_zip(&s, n, 61);
+        s.map = n == 3;
+        s.epochs = 2;
+        want = drain(&s, UINT64_MAX);
+        CHECK(want.rc == DLP_END && want.rows == 122);
+        for (int k = 0; k < 6; k++) {
+            if (TSAN && k >= 3) break;
+            workers_all(&s, counts_[k % 3], k >= 3 ? DLP_PLACE_PROCESSES : 0);
+            s.collate = k == 1;
+            s.dispatch = k == 2 ? DLP_DISPATCH_BATCHES : 0;
+            got = drain(&s, UINT64_MAX);
+            CHECK(got.rc == DLP_END && got.order == want.order && got.rows == want.rows);
+        }
+    }
+}
+
+/* Each with another way to fetch; the numbers of workers differ. */
+static void join__many_in_flight__same_rows(void) {
+    setup s;
+    outcome want, got;
+    setup_zip(&s, 3, 61);
+    want = drain(&s, UINT64_MAX);
+    for (int k = 0; k < 6; k++) {
+        if (TSAN && k >= 3) break;
+        workers_all(&s, 2, k >= 3 ? DLP_PLACE_PROCESSES : 0);
+        s.fetcher[k % 3] = DLP_FETCH_THREADS;
+        s.fetcher[(k + 1) % 3] = DLP_FETCH_ASYNC;
+        s.fetcher[(k + 2) % 3] = 0;
+        s.workers[(k + 2) % 3] = k % 2 ? 3 : 0;
+        if (k % 2 == 0) s.placement[(k + 2) % 3] = 0;
+        got = drain(&s, UINT64_MAX);
+        CHECK(got.rc == DLP_END && got.order == want.order && got.rows == want.rows);
+    }
+}
+
+static void join__mix_of_two_and_three__each_stage_has_its_rows(void) {
+    const uint64_t items[3] = {40, 31, 17}, weights[3] = {3, 2, 1};
+    for (int n = 2; n <= MOST; n++) {
+        setup s;
+        outcome want, got;
+        uint64_t of[MOST] = {0}, epoch;
+        setup_mix(&s, n, items, weights);
+        want = drain(&s, UINT64_MAX);
+        CHECK(want.rc == DLP_END && want.left == 0);
+        epoch = want.rows;
+        for (uint64_t i = 0; i < epoch; i++) {
+            uint32_t d;
+            uint64_t item;
+            CHECK(dlp_mix_locate(s.mix, dlp_mix_at(s.mix, 0, i), &d, &item) == DLP_OK);
+            of[d]++;
+        }
+        for (int k = 0; k < 9; k++) {
+            if (TSAN && k % 3 == 2) continue;
+            workers_all(&s, counts_[k / 3], k % 3 == 2 ? DLP_PLACE_PROCESSES : 0);
+            s.fetcher[0] = k % 3 == 1 ? DLP_FETCH_ASYNC : 0;
+            s.fetcher[1] = k % 3 == 1 ? DLP_FETCH_THREADS : 0;
+            got = drain(&s, UINT64_MAX);
+            CHECK(got.rc == DLP_END && got.order == want.order && got.rows == want.rows);
+            for (int i = 0; i < n; i++) CHECK(got.stats.stages[2 + i].items == of[i]);
+        }
+        dlp_mix_close(s.mix);
+    }
+}
+
+/* A mix of two, and labels for both. */
+static void join__zip_of_a_mix__same_rows(void) {
+    const uint64_t items[2] = {40, 31};
+    setup s;
+    outcome want, got;
+    setup_mix(&s, 2, items, NULL);
+    s.n = 3;
+    source_init(&s.of[2], 2, 71, 0);
+    want = drain(&s, UINT64_MAX);
+    CHECK(want.rc == DLP_END && want.left == 0 && want.rows > 0);
+    for (int k = 0; k < 4; k++) {
+        if (TSAN && k >= 2) break;
+        workers_all(&s, counts_[k % 2], k >= 2 ? DLP_PLACE_PROCESSES : 0);
+        s.fetcher[1] = k % 2 ? DLP_FETCH_ASYNC : 0;
+        got = drain(&s, UINT64_MAX);
+        CHECK(got.rc == DLP_END && got.order == want.order && got.rows == want.rows);
+    }
+    dlp_mix_close(s.mix);
+}
+
+/* ---- failures ---- */
+
+/* Item 1 of the second dataset fails, and every seventh. */
+static void join__items_fail__policy_of_the_join(void) {
+    static const int fetchers[3] = {0, DLP_FETCH_THREADS, DLP_FETCH_ASYNC};
+    for (int mixed = 0; mixed < 2; mixed++)
+        for (int k = 0; k < 3; k++)
+            for (int policy = DLP_ON_ERROR_RAISE; policy <= DLP_ON_ERROR_DROP; policy++) {
+                const uint64_t items[2] = {40, 30};
+                setup s;
+                outcome o, inline_;
+                if (mixed)
+                    setup_mix(&s, 2, items, NULL);
+                else
+                    setup_zip(&s, 2, 60);
+                s.policy = policy;
+                s.of[1].bad = 7;
+                inline_ = drain(&s, UINT64_MAX);
+                s.workers[0] = 2;
+                s.workers[1] = 3;
+                s.fetcher[1] = fetchers[k];
+                o = drain(&s, UINT64_MAX);
+                if (policy == DLP_ON_ERROR_RAISE) {
+                    CHECK(o.rc == DLP_ERR_CALLBACK && strcmp(o.error.stage, "labels") == 0);
+                    CHECK(o.error.has_item && o.error.index % 7 == (mixed ? 41 % 7 : 1));
+                    CHECK(strstr(o.error.message, "source 1 has no such item") != NULL);
+                    CHECK(!mixed || strstr(o.error.message, "item ") == o.error.message);
+                } else {
+                    CHECK(o.rc == DLP_END && o.order == inline_.order && o.rows == inline_.rows);
+                    CHECK(policy != DLP_ON_ERROR_DROP || o.left > 0);
+                    CHECK(policy != DLP_ON_ERROR_REPLACE || o.left == 0);
+                    if (policy == DLP_ON_ERROR_REPLACE) CHECK(o.stats.stages[3].replaced > 0);
+                }
+                if (mixed) dlp_mix_close(s.mix);
+            }
+}
+
+/* What is tried again is tried in the join alone: nothing is fetched twice by the first. */
+static void join__item_fails_twice__tried_again_there(void) {
+    static const int fetchers[3] = {0, DLP_FETCH_THREADS, DLP_FETCH_ASYNC};
+    for (int k = 0; k < 6; k++) {
+        setup s;
+        outcome o;
+        setup_zip(&s, 2, 60);
+        s.of[1].bad = 7;
+        s.of[1].fails = 2;
+        s.retries = 2;
+        s.backoff_ms = k / 3;
+        s.workers[0] = 1;
+        s.workers[1] = 2;
+        s.fetcher[1] = fetchers[k % 3];
+        o = drain(&s, UINT64_MAX);
+        CHECK(o.rc == DLP_END && o.rows == 60);
+        CHECK(o.stats.stages[3].retried == 2 * 9 && o.stats.stages[2].items == 60);
+    }
+}
+
+/* ---- a slow source ---- */
+
+static uint64_t ms_of(setup *s) {
+    uint64_t from = dlpi_now_ns();
+    CHECK(drain(s, UINT64_MAX).rc == DLP_END);
+    return (dlpi_now_ns() - from) / 1000000;
+}
+
+/* Of 10 rows one comes from a source that takes 20 ms, with 8 items in flight: its rows alone wait,
+   side by side, and the others' callbacks are not held up: 200 of 20 ms each would take 4 s. */
+static void join__slow_source__only_its_rows_wait(void) {
+    const uint64_t items[2] = {540, 60}, weights[2] = {9, 1};
+    setup s;
+    outcome o;
+    uint64_t ms;
+    setup_mix(&s, 2, items, weights);
+    s.of[1].sleep_us = 20000;
+    s.workers[0] = 1;
+    s.workers[1] = 2;
+    s.fetcher[1] = DLP_FETCH_THREADS;
+    s.batch = 20;
+    ms = ms_of(&s);
+    CHECK(ms >= 60 / 8 * 20 && ms < 60 * 20);
+    o = drain(&s, UINT64_MAX);
+    CHECK(o.stats.stages[2].busy_ns < 100000000 && o.stats.stages[2].items == 540);
+    CHECK(o.stats.stages[3].in_flight_ns >= UINT64_C(60) * 20000000 &&
+          o.stats.stages[3].items == 60);
+    dlp_mix_close(s.mix);
+}
+
+/* ---- resume, cache ---- */
+
+static void join__resumed_at_each_batch__same_order(void) {
+    const uint64_t items[2] = {20, 15};
+    for (int mixed = 0; mixed < 2; mixed++) {
+        setup s;
+        uint64_t n;
+        if (mixed)
+            setup_mix(&s, 2, items, NULL);
+        else
+            setup_zip(&s, 3, 41);
+        s.epochs = 2;
+        n = drain(&s, UINT64_MAX).batches;
+        for (uint64_t k = 1; k < n; k++) {
+            outcome head, rest, whole;
+            s.resume = NULL;
+            workers_all(&s, (int)(k % 3), 0);
+            head = drain(&s, k);
+            s.resume = &head.state;
+            workers_all(&s, (int)((k + 1) % 3 * 2), k % 2 && !TSAN ? DLP_PLACE_PROCESSES : 0);
+            rest = drain(&s, UINT64_MAX);
+            s.resume = NULL;
+            workers_all(&s, 0, 0);
+            whole = drain(&s, UINT64_MAX);
+            CHECK(rest.rc == DLP_END && head.rows + rest.rows == whole.rows);
+            CHECK(head.batches + rest.batches == whole.batches);
+        }
+        if (mixed) dlp_mix_close(s.mix);
+    }
+}
+
+static void join__cache__keeps_what_is_in_front_of_it(void) {                   /* needs: cache */
+    const uint64_t items[2] = {20, 15};                                         /* needs: cache */
+    for (int k = 0; k < 9; k++) {                                               /* needs: cache */
+        setup s;                                                                /* needs: cache */
+        outcome o, want;                                                        /* needs: cache */
+        int mixed = k % 3 == 2;                                                 /* needs: cache */
+        if (mixed)                                                              /* needs: cache */
+            setup_mix(&s, 2, items, NULL);                                      /* needs: cache */
+        else                                                                    /* needs: cache */
+            setup_zip(&s, 2, 40);                                               /* needs: cache */
+        s.epochs = 3;                                                           /* needs: cache */
+        want = drain(&s, UINT64_MAX);                                           /* needs: cache */
+        s.cache = 1 + k % 3 % 2;                                                /* needs: cache */
+        workers_all(&s, k / 3 * 2, 0);                                          /* needs: cache */
+        if (k / 3 == 2) s.fetcher[1] = DLP_FETCH_ASYNC;                         /* needs: cache */
+        if (k / 3 == 2 && mixed) s.fetcher[0] = DLP_FETCH_ASYNC;                /* needs: cache */
+        o = drain(&s, UINT64_MAX);                                              /* needs: cache */
+        CHECK(o.rc == DLP_END && o.order == want.order);                        /* needs: cache */
+        CHECK(o.stats.cache_hits >= (mixed ? 50u : 80u) - (k >= 3 ? 20u : 0u)); /* needs: cache */
+        if (mixed) dlp_mix_close(s.mix);                                        /* needs: cache */
+    }                                                                           /* needs: cache */
+} /* needs: cache */
+
+/* ---- a death in a worker process ---- */
+
+static struct deaths { int64_t seen, at; } * deaths_;
+static pid_t first_;
+static int death_stage_;
+
+/* At the k-th access of workers of that stage, counted over all of them. */
+static void death_here(const void *at) {
+    const dlpi_worker_block *block;
+    (void)at;
+    if (deaths_ == NULL || deaths_->at == 0 || pipe_ == NULL || getpid() == first_) return;
+    if (pipe_->region == NULL || pipe_->workers == NULL) return;
+    for (int i = 0; i < pipe_->n_workers; i++) {
+        if (pipe_->workers[i].st->id != death_stage_) continue;
+        block = pipe_->workers[i].block;
+        if (block->pid != (int32_t)getpid()) continue;
+        if (__atomic_add_fetch(&deaths_->seen, 1, __ATOMIC_SEQ_CST) == deaths_->at) raise(SIGKILL);
+        return;
+    }
+}
+
+static void join__worker_dies_at_each_access__nothing_is_lost(int64_t only) {
+    const int64_t most = getenv("SHORT") ? 60 : 400;
+    const uint64_t items[2] = {12, 12};
+    uint64_t died = 0;
+    first_ = getpid();
+    for (int k = 0; k < 4; k++) {
+        setup s;
+        outcome want, got;
+        deaths_->at = 0;
+        if (k % 2)
+            setup_mix(&s, 2, items, NULL);
+        else
+            setup_zip(&s, 2, 24);
+        s.batch = 4;
+        want = drain(&s, UINT64_MAX);
+        workers_all(&s, 2, DLP_PLACE_PROCESSES);
+        if (k >= 2) s.fetcher[1] = DLP_FETCH_ASYNC;
+        death_stage_ = 3;
+        for (int64_t at = 1; at <= most; at += at < 120 ? 3 : 11) {
+            if (only != 0 && at != only) continue;
+            deaths_->seen = 0;
+            deaths_->at = at;
+            got = drain(&s, UINT64_MAX);
+            died += got.stats.stages[3].restarts;
+            CHECK(got.rc == DLP_END && got.order == want.order && got.rows == want.rows);
+            if (got.rc != DLP_END) printf("join %d: setup %d\n", (int)at, k);
+        }
+        if (k % 2) dlp_mix_close(s.mix);
+    }
+    deaths_->at = 0;
+    CHECK(died > 40);
+}
+
+/* An item that kills each worker that it comes to: told by its own number. */
+static void join__item_kills_workers__named(void) {
+    const uint64_t items[2] = {20, 15};
+    for (int k = 0; k < 2; k++) {
+        setup s;
+        outcome o;
+        setup_mix(&s, 2, items, NULL);
+        workers_all(&s, 2, DLP_PLACE_PROCESSES);
+        s.of[1].kills = 9;
+        s.fetcher[1] = k ? DLP_FETCH_ASYNC : 0;
+        o = drain(&s, UINT64_MAX);
+        CHECK(o.rc == DLP_ERR_KILLED && o.error.index == 29);
+        CHECK(strcmp(o.error.stage, "labels") == 0);
+        CHECK(strstr(o.error.message, "item 9 of its dataset") == o.error.message);
+        dlp_mix_close(s.mix);
+    }
+}
+
+/* Parts whose items have labels elsewhere. */
+static int load_part(void *user, dlp_part *part) { /* needs: parts */
+    (void)user;                                    /* needs: parts */
+    memset(part->data, (int)part->index, 8);       /* needs: parts */
+    part->bytes = 8;                               /* needs: parts */
+    return 0;                                      /* needs: parts */
+} /* needs: parts */
+static int fetch_of_part(void *user, dlp_item *it) { /* needs: parts */
+    CHECK(it->part != NULL && it->part->item < 10);  /* needs: parts */
+    return source_fetch(user, it);                   /* needs: parts */
+} /* needs: parts */
+static const uint64_t part_items_[3] = {10, 9, 8}; /* needs: parts */
+
+static dlp_part_desc part_desc(void) {     /* needs: parts */
+    dlp_part_desc d;                       /* needs: parts */
+    memset(&d, 0, sizeof d);               /* needs: parts */
+    d.n_parts = 3;                         /* needs: parts */
+    d.items = part_items_;                 /* needs: parts */
+    d.max_part_bytes = 8;                  /* needs: parts */
+    d.load = load_part;                    /* needs: parts */
+    d.shuffle_items = d.shuffle_parts = 1; /* needs: parts */
+    return d;                              /* needs: parts */
+} /* needs: parts */
+
+static void join__zip_with_parts__same_rows(void) {                        /* needs: parts */
+    setup s;                                                               /* needs: parts */
+    for (int k = 0; k < 3; k++) {                                          /* needs: parts */
+        outcome o;                                                         /* needs: parts */
+        setup_zip(&s, 2, 27);                                              /* needs: parts */
+        workers_all(&s, 2 * k, k == 2 && !TSAN ? DLP_PLACE_PROCESSES : 0); /* needs: parts */
+        s.parts = 1;                                                       /* needs: parts */
+        o = drain(&s, UINT64_MAX);                                         /* needs: parts */
+        CHECK(o.rc == DLP_END && o.rows == 27);                            /* needs: parts */
+    }                                                                      /* needs: parts */
+} /* needs: parts */
+
+/* ---- refusals ---- */
+
+static void refused(setup *s, int how, const char *field, const char *words) {
+    dlp_pipe *p = setup_open(s, how);
+    dlp_plan plan;
+    int rc = dlp_pipe_plan(p, &plan);
+    const dlp_error *e = dlp_pipe_error(p);
+    CHECK(rc < 0 && strcmp(e->stage, "labels") == 0 && strcmp(e->field, field) == 0);
+    CHECK(strstr(e->message, words) != NULL);
+    if (strstr(e->message, words) == NULL) printf("got: %s: %s\n", e->field, e->message);
+    dlp_pipe_close(p);
+}
+
+static void join__datasets_do_not_fit__refused_with_names(void) {
+    const uint64_t items[2] = {20, 15};
+    setup s;
+    setup_zip(&s, 2, 60);
+    s.of[1].n_items = 59;
+    refused(&s, 0, "dataset.n_items", "n_items is 59, the pipe has 60");
+    setup_zip(&s, 2, 60);
+    strcpy(s.of[1].names[1], "r0");
+    refused(&s, 0, "fields[].name", "\"r0\"");
+    setup_zip(&s, 2, 60);
+    refused(&s, DLP_JOIN_MIX, "fields[].name", "there it is \"w0\"");
+    refused(&s, 2, "how", "DLP_JOIN_ZIP or DLP_JOIN_MIX");
+    setup_zip(&s, 2, 60);
+    s.of[1].n_items = 0;
+    refused(&s, 0, "dataset.n_items", "1..2^48");
+    setup_mix(&s, 2, items, NULL);
+    s.of[1].fields[1].shape[0] = 6;
+    refused(&s, 0, "fields[].name", "another type or shape");
+    s.of[1].fields[1].shape[0] = 5;
+    s.cache = 2;                                /* needs: cache */
+    refused(&s, 0, "", "directly after fetch"); /* needs: cache */
+    dlp_mix_close(s.mix);
+}
+
+static int expand_none(void *user, dlp_expand *x) { /* needs: parts */
+    (void)user;                                     /* needs: parts */
+    (void)x;                                        /* needs: parts */
+    return 0;                                       /* needs: parts */
+} /* needs: parts */
+
+/* A chain with something else in it. */
+static void chain_refused(int what, int how, const char *words) {
+    dlp_sampler_desc sampler;
+    dlp_dataset ds[2];
+    dlp_fetch_desc fetch;
+    dlp_join_desc join;
+    dlp_batch_desc batch;
+    dlp_plan plan;
+    dlp_pipe *p;
+    setup s;
+    setup_zip(&s, 2, 60);
+    memset(&sampler, 0, sizeof sampler);
+    memset(&join, 0, sizeof join);
+    memset(&batch, 0, sizeof batch);
+    fetch_desc(&s, 0, &ds[0], &fetch);
+    fetch_desc(&s, 1, &ds[1], &join.fetch);
+    join.how = how;
+    batch.batch_size = 4;
+    CHECK(dlp_pipe_open(&p, NULL, NULL) == DLP_OK);
+    ds[0].open_end = what == 1;
+    ds[1].open_end = what == 2;
+    ds[1].filter = what == 3;
+    if (what == 6) sampler.order = DLP_ORDER_PARTS; /* needs: parts */
+    dlp_pipe_add_sampler(p, &sampler);
+    if (what == 5) {                       /* needs: parts */
+        dlp_expand_desc x;                 /* needs: parts */
+        memset(&x, 0, sizeof x);           /* needs: parts */
+        x.max_out = 2;                     /* needs: parts */
+        x.expand = expand_none;            /* needs: parts */
+        dlp_pipe_add_expand(p, &x);        /* needs: parts */
+    }                                      /* needs: parts */
+    if (what == 6) {                       /* needs: parts */
+        dlp_part_desc parts = part_desc(); /* needs: parts */
+        dlp_pipe_add_parts(p, &parts);     /* needs: parts */
+    }                                      /* needs: parts */
+    dlp_pipe_add_fetch(p, &fetch);
+    if (what == 4) {                                                /* needs: scratch */
+        static const dlp_field raw = {"raw", DLP_U8, 1, {9}, 1, 0}; /* needs: scratch */
+        dlp_scratch_desc sc = {&raw, 1, 0};                         /* needs: scratch */
+        dlp_map_desc m;                                             /* needs: scratch */
+        memset(&m, 0, sizeof m);                                    /* needs: scratch */
+        m.item = map_adds;                                          /* needs: scratch */
+        dlp_pipe_add_scratch(p, &sc);                               /* needs: scratch */
+        dlp_pipe_add_map(p, &m);                                    /* needs: scratch */
+    }                                                               /* needs: scratch */
+    dlp_pipe_add_join(p, &join);
+    if (what == 7) batch.batch_size = 1; /* needs: split */
+    dlp_pipe_add_batch(p, &batch);
+    if (what == 7) {                                               /* needs: split */
+        dlp_split_desc split = {.chunk_rows = 5, .batch_size = 5}; /* needs: split */
+        dlp_pipe_add_split(p, &split);                             /* needs: split */
+    }                                                              /* needs: split */
+    CHECK(dlp_pipe_plan(p, &plan) < 0);
+    CHECK(strcmp(dlp_pipe_error(p)->stage, "labels") == 0);
+    CHECK(strstr(dlp_pipe_error(p)->message, words) != NULL);
+    if (strstr(dlp_pipe_error(p)->message, words) == NULL)
+        printf("got: %s\n", dlp_pipe_error(p)->message);
+    dlp_pipe_close(p);
+}
+
+static void join__chain_does_not_fit__refused_with_words(void) {
+    chain_refused(1, 0, "stream, or pushed");
+    chain_refused(1, 1, "stream, or pushed");
+    chain_refused(2, 0, "a stream's items have no numbers");
+    chain_refused(3, 0, "DLP_SKIP leaves the row out");
+    chain_refused(4, 0, "scratch fields");                  /* needs: scratch */
+    chain_refused(4, 1, "scratch fields");                  /* needs: scratch */
+    chain_refused(5, 0, "how many items each input makes"); /* needs: parts */
+    chain_refused(6, 1, "parts order the items of one");    /* needs: parts */
+    chain_refused(7, 0, "views into chunks");               /* needs: split */
+}
+
+int main(int argc, char **argv) {
+    deaths_ =
+        mmap(NULL, sizeof *deaths_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    first_ = getpid();
+    if (argc < 2) {
+        join__datasets_do_not_fit__refused_with_names();
+        join__chain_does_not_fit__refused_with_words();
+        join__zip_of_two_and_three__same_rows_everywhere();
+        join__many_in_flight__same_rows();
+        join__mix_of_two_and_three__each_stage_has_its_rows();
+        join__zip_of_a_mix__same_rows();
+        join__items_fail__policy_of_the_join();
+        join__item_fails_twice__tried_again_there();
+        join__slow_source__only_its_rows_wait();
+        join__zip_with_parts__same_rows(); /* needs: parts */
+        if (!TSAN) join__item_kills_workers__named();
+        join__resumed_at_each_batch__same_order();
+        join__cache__keeps_what_is_in_front_of_it(); /* needs: cache */
+    }
+    if (!TSAN) join__worker_dies_at_each_access__nothing_is_lost(argc > 1 ? atoll(argv[1]) : 0);
+    return test_end("join");
+}
