@@ -59,6 +59,7 @@
    >>pipe           WIRING, RUNNING
    >>scratch        READ, THEN DECODE: FIELDS THAT END BEFORE THE BATCH
    >>guard          ITEMS WHOSE NUMBERS ARE NOT WHAT THEY SHOULD BE
+   >>join           SEVERAL DATASETS IN ONE PIPE
    >>loader         ALL IN ONE CALL
    >>chunks         BATCHES THAT ARE VIEWS INTO CHUNKS
    >>parts          PART QUEUE: FILES, ARCHIVES, RANGES THAT HOLD MANY ITEMS
@@ -85,7 +86,8 @@
    >>impl-fail
    >>impl-beside >>impl-cells >>impl-debug >>impl-cancel >>impl-open-end >>impl-window
    >>impl-seen >>impl-links >>impl-dispatch >>impl-feed >>impl-claim
-   >>impl-run >>impl-collate >>impl-workers >>impl-recover >>impl-fetch >>impl-cache >>impl-map
+   >>impl-run >>impl-collate >>impl-workers >>impl-recover >>impl-in-flight >>impl-fetch
+   >>impl-join >>impl-cache >>impl-map
    >>impl-guard >>impl-scratch >>impl-batch >>impl-transfer >>impl-state >>impl-sampler >>impl-lists
    >>impl-inputs >>impl-parts >>impl-found >>impl-tune >>impl-scheduler >>impl-pace
    >>impl-deliver >>impl-split
@@ -141,10 +143,12 @@
    consumer is the thread that calls next and release. Stages form a chain; those in brackets may
    be left out (all words: >>glossary):
 
-     sampler -> [repeat] -> [parts] -> fetch -> [cache] -> [item maps] -> batch -> [batch maps]
-        ^                                                                              |
-        |                                                                              v
-        +--- credits: free batch slots <--- release <--- next <--- [split] <--- [transfer]
+     sampler -> [repeat] -> [inputs] -> fetch -> [rows] -> batch -> [batch maps]
+        ^                                                                |
+        |                                                                v
+        +--- credits: free slots <--- release <--- next <--- [split] <--- [transfer]
+
+     inputs: a part queue, expand (or a filter), or pack; rows: joins, cache, item maps, guards
 
    Ready-made wirings (topologies), and what they hold in memory, beside records that a plan tells:
 
@@ -159,7 +163,32 @@
                  takes items out of those loaded       batches of the loader after it
      chunk       load a chunk into a CPU buffer, copy  cpu_buffers + device_buffers    chunks.c
                  it to the device, cut it into views   chunks
+     filter,     each input makes 0..k items, batches  cells x k items, and the        positions.c
+     expand      stay full; shuffled in windows        batches
+     pack        documents into rows of T tokens, cut  cells x the longest document,   pack.c
+                 or fitted in windows                  and the batches
+     two fetches some workers read, others decode      the scratch cells, and the      decode.c
+                                                       batches
+     join        rows of several datasets, zipped or   the batches                     join.c
+                 mixed, each with its own workers
+     push        other threads and programs give the   a lane of items for each        actors.c
+                 items                                 producer, and the batches
+     shared      several programs take from one pipe,  the batches                     share.c
+                 each with a policy
      your own    stages, samplers                      what dlp_pipe_plan says         stages.c
+
+   What joins the stages are lock-free queues in the region, of four kinds; dlp_pipe_plan and
+   dlp_stats have each one of a pipe, with writers, readers, capacity, bytes and depth:
+
+     kind    writers, readers     a record is taken by             it joins
+     spsc    one, one             the reader's own counter         release and the sampler; in and
+                                                                   out of transfer and split
+     mpsc    many, one            a lane for each writer           producers and a push pipe
+     claim   one, many            a swap on its own owner word     the sampler, or a stage, and the
+                                                                   workers of the next; part and
+                                                                   input cells and their loaders;
+                                                                   subscribers that share
+     gather  many, one in order   all its completion bits are set  workers and next, or transfer
 
    Begin with the economic one: it wants the least memory, and no slow worker holds up the others.
    Where items wait, for a disk or a network, give it a fetcher: in_flight items at once in each
@@ -1672,12 +1701,13 @@ DLPDEF void dlp_buckets_close(dlp_buckets *b);
     KIND(EXPAND, 13, dlpi_expand_ops) \
     KIND(PACK, 15, dlpi_pack_ops) \
     KIND(SCRATCH, 14, dlpi_scratch_kind_ops) \
+    KIND(JOIN, 16, dlpi_join_ops) \
     KIND(GUARD, 11, dlpi_guard_ops)
 
 /* How they follow each other, in words. */
 #define DLPI_STAGE_ORDER \
-    "sampler, repeat, parts, expand or pack, fetch, scratch, item maps and a cache, batch, " \
-    "batch maps, transfer, split"
+    "sampler, repeat, parts, expand or pack, fetch, scratch, item maps, joins and a cache, " \
+    "batch, batch maps, transfer, split"
 
 #define DLPI_KIND_NUMBER(name, number, ops) DLP_STAGE_##name = number,
 enum { DLPI_STAGE_KINDS(DLPI_KIND_NUMBER) };
@@ -2211,6 +2241,46 @@ typedef struct dlp_guard_stats {
 DLPDEF int dlp_pipe_guard_stats(dlp_pipe *p, dlp_stage guard, uint32_t field, dlp_guard_stats *out);
 
 /* ---------------------------------------------------------------------------------------------
+   >>join       SEVERAL DATASETS IN ONE PIPE
+   A stage of items, where an item map may stand, that fetches out of a dataset of its own: with its
+   own workers, placement, fetcher (many in flight, asynchronous), retries and policy. So images may
+   come from an object store by hundreds of requests, and their labels out of a file by one worker.
+   A pipe may have several. What dlp_files_wire and the like fill in is its desc's fetch.
+
+     DLP_JOIN_ZIP   the dataset has as many items as the pipe, and other fields. A row has the
+                    fields of all, out of item i of each. Callbacks of a stage see the fields that
+                    are there by then: those of fetch, then those of each join, in their order; a
+                    join's own callback sees its dataset's alone. A cache in front of it keeps what
+                    is there by then, one behind it all.
+     DLP_JOIN_MIX   the dataset has the same fields, and its items have the next numbers: after n of
+                    the datasets before it item i of its own is item n + i of the pipe. It stands
+                    directly behind fetch or another such join. dlp_mix_sampler gives the order, by
+                    weights, of any of them. Each stage fetches its own rows and lets others pass;
+                    its statistics count its own.
+
+   All rows go through all these stages, in order, so a slow source keeps its own workers busy, and
+   no others: give it as many workers, or items in flight, as its share of the rows takes, and
+   prefetch_factor enough batches that the others go on meanwhile. A batch is there when its last
+   row is. A row is fetched once for each source; an item that fails is tried again, left out, or
+   replaced by the join's own policy. DLP_ON_ERROR_REPLACE replaces the whole row: fetch and all
+   joins in front fetch the new item. Errors name the stage; their index is the pipe's, and of a mix
+   the message has the dataset's own. */
+
+enum { DLP_JOIN_ZIP = 0, DLP_JOIN_MIX };
+
+typedef struct dlp_join_desc {
+    dlp_fetch_desc fetch; /* as of a fetch stage. The name, if NULL, is "join"; idempotent is not
+                             read. Without open_end and filter */
+    int32_t how;          /* DLP_JOIN_* */
+} dlp_join_desc;
+
+/* Add a join. desc: copied, as by dlp_pipe_add_fetch - returns as that; what its dataset must be to
+   the others is found by plan and start (DLP_ERR_ARG, DLP_ERR_GRAPH). Not with: streams and pushed
+   items, views into chunks (split), scratch fields, expand, pack and parts of unknown counts; a mix
+   not with parts either. */
+DLPDEF dlp_stage dlp_pipe_add_join(dlp_pipe *p, const dlp_join_desc *desc);
+
+/* ---------------------------------------------------------------------------------------------
    >>loader     ALL IN ONE CALL
    Three ways to give items to N item workers. Order and bytes of the batches are the same.
 
@@ -2529,6 +2599,10 @@ typedef struct dlp_part_desc {
     int64_t (*agree)(void *user, int64_t mine, int most); /* with max_items. The ends of several
                                   ranks are equal (>>found); NULL: they do not ask each other */
     void *agree_user;                                     /* borrowed until close */
+    const uint64_t
+        *weights; /* with max_items. [n_parts] items in each, or bytes: about, 0 counts as
+                                1, at most 2^62 together. Parts are dealt to streams so that these
+                                are of like weight (>>found); copied; NULL: all alike */
 } dlp_part_desc;
 
 /* Add the part queue, between sampler (or repeat) and fetch. The sampler has order DLP_ORDER_PARTS;
@@ -2594,6 +2668,12 @@ DLPDEF int dlp_part_files_load(void *files, dlp_part *part);
    stream 0 first. So the order follows from seed, epoch and the data alone; a rank of W reads
    C / W streams, W divides C, and loads their parts only. An item's dataset index, in dlp_item and
    dlp_batch, is the number of its part.
+
+   With `weights` parts are not dealt in turn: the heaviest first (of equal ones in an order of the
+   seed's), each goes to the stream with the least so far. A stream keeps its parts, each pass and
+   epoch in another order. Of 1,000 parts of 0..5,000 items in 32 streams, dealt in turn,
+   DLP_LAST_DROP leaves out 23 % of an epoch, and steps_per_epoch of the mean 4 %; dealt by weights
+   it is 0.1 % and less.
 
    With `window` a stream's items are cut every so many, on over passes, and each of these windows
    is shuffled by itself, keyed by seed, epoch, stream and what went before it: rows are mixed over
@@ -4976,11 +5056,6 @@ DLPI_INLINE void dlpi_claim_publish(dlpi_claim_word *head, uint64_t word) {
     DLPI_STORE_REL(head, word); /* P1 -> P1 */
 }
 
-/* A record whose word says what is with it is closed to readers, unless one has come first. */
-DLPI_INLINE bool dlpi_claim_close(dlpi_claim_word *owner, uint64_t *seen, uint64_t word) {
-    return DLPI_CAS_SEQ(owner, seen, word); /* O1 <-> O1 */
-}
-
 /* ---- readers ---- */
 
 DLPI_INLINE uint64_t dlpi_claim_head(const dlpi_claim_word *head) {
@@ -5005,13 +5080,6 @@ DLPI_INLINE bool dlpi_claim_take(dlpi_claim_word *owner, uint64_t seen, uint64_t
 /* The owner says what is with the record now. */
 DLPI_INLINE void dlpi_claim_done(dlpi_claim_word *owner, uint64_t word) {
     DLPI_STORE_SEQ(owner, word); /* O1 -> O1 */
-}
-
-/* Units of batch b that are not claimed: how many of n. */
-DLPI_INLINE uint32_t dlpi_claim_depth(const dlpi_claim_word *owner, uint32_t n, uint64_t b) {
-    uint32_t left = 0;
-    for (uint32_t u = 0; u < n; u++) left += dlpi_older(dlpi_gen(dlpi_claim_look(&owner[u])), b);
-    return left;
 }
 
 /* The first unit of batch b that may be free, as far as is known. */
@@ -5203,14 +5271,6 @@ DLPI_INLINE uint64_t dlpi_gather_ready(const dlpi_gather_word *ready) {
 }
 DLPI_INLINE uint64_t dlpi_gather_look(const dlpi_gather_word *ready) {
     return DLPI_LOAD_ACQ(ready); /* Y1 <- Y1 */
-}
-
-/* How many of count rows of batch b are complete. */
-DLPI_INLINE uint32_t dlpi_gather_depth(const dlpi_gather_word *done, uint64_t b, uint32_t count) {
-    uint32_t n = 0;
-    for (uint32_t i = 0; i * DLPI_WORD_ROWS < count; i++)
-        n += (uint32_t)__builtin_popcount(dlpi_gather_bits(done, i, b) & dlpi_word_full(count, i));
-    return n;
 }
 
 /* ---- rows and batches that go back ---- */
@@ -6110,7 +6170,9 @@ static uint64_t dlpi_parts_need(const dlpi_part_plan *q, uint64_t at, uint64_t c
    >>impl-found-order THE ORDER OF INPUTS WHOSE ITEMS NOBODY HAS COUNTED
    Which input stands where in which stream, and how far each stream is: in bits of a state. It
    knows nothing of cells, slots or threads. Place j of pass p over all n inputs goes to stream j
-   mod C; there it has ordinal p * n_s + j div C, n_s being the stream's inputs of a pass. */
+   mod C; there it has ordinal p * n_s + j div C, n_s being the stream's inputs of a pass. With
+   weights a stream has inputs of its own (order/found_weights.h), and place j of its pass p has
+   ordinal p * n_s + j. */
 
 typedef struct dlpi_cursor { /* after an item; with windows: after the one before the window */
     uint64_t ordinal, used;  /* of its input, and items of that which are given */
@@ -6131,6 +6193,14 @@ typedef struct dlpi_found_plan {
         uint64_t epoch, pass;
         dlp_permutation order;
     } passes[2]; /* streams are in this pass or that */
+    /* by weights, else NULL: */
+    uint64_t *weights; /* [n_inputs] */
+    uint64_t weights_hash;
+    uint32_t *members;           /* [n_inputs] those of stream 0, of 1, .. */
+    uint64_t *first;             /* [streams + 1] of them, of each stream */
+    uint64_t most_inputs;        /* of a stream */
+    dlp_permutation *own_passes; /* of this rank's streams, from this one on, the present ones */
+    uint64_t own_first;
 } dlpi_found_plan;
 
 /* Steps of an epoch without an end: so many that nobody sees it, and that, by the 2^20 rows of a
@@ -6139,19 +6209,38 @@ typedef struct dlpi_found_plan {
 
 /* Inputs of stream s in a pass. */
 static inline uint64_t dlpi_found_inputs(const dlpi_found_plan *q, uint64_t s) {
+    if (q->weights) return q->first[s + 1] - q->first[s];
     return (q->n_inputs - s + q->streams - 1) / q->streams;
+}
+
+/* ... of the one that has the most. */
+static inline uint64_t dlpi_found_most_inputs(const dlpi_found_plan *q) {
+    return q->weights ? q->most_inputs : dlpi_found_inputs(q, 0);
 }
 
 /* So many inputs of a stream without an item, one after the other, have a whole pass among them
    which the next will repeat; or, where each pass has other inputs of all, 63 passes. */
 static inline uint64_t dlpi_found_empty(const dlpi_found_plan *q, uint64_t s) {
-    return dlpi_found_inputs(q, s) * (q->shuffle_inputs && q->streams > 1 ? 64 : 2);
+    return dlpi_found_inputs(q, s) * (q->shuffle_inputs && q->streams > 1 && !q->weights ? 64 : 2);
+}
+
+/* The j-th input of a pass over those that stream s has by weight. */
+static uint64_t dlpi_found_member(dlpi_found_plan *q, uint64_t epoch, uint64_t s, uint64_t pass,
+                                  uint64_t j) {
+    const uint32_t *own = q->members + q->first[s];
+    uint64_t seed = dlpi_absorb(dlpi_hash_in(DLPI_DOMAIN_PARTS, q->seed, pass), s);
+    dlp_permutation *order = &q->own_passes[s - q->own_first];
+    if (!q->shuffle_inputs) return own[j];
+    if (order->n == 0 || order->seed != seed || order->epoch != epoch)
+        dlp_permutation_init(order, dlpi_found_inputs(q, s), seed, epoch);
+    return own[dlp_permutation_at(order, j)];
 }
 
 /* The input with this ordinal. */
 static uint64_t dlpi_found_input(dlpi_found_plan *q, uint64_t epoch, uint64_t s, uint64_t ordinal) {
     uint64_t each = dlpi_found_inputs(q, s), pass = ordinal / each;
     uint64_t j = ordinal % each * q->streams + s;
+    if (q->weights) return dlpi_found_member(q, epoch, s, pass, ordinal % each);
     if (!q->shuffle_inputs) return j;
     if (!q->passes[pass & 1].ready || q->passes[pass & 1].epoch != epoch ||
         q->passes[pass & 1].pass != pass) {
@@ -6183,7 +6272,8 @@ static void dlpi_found_window(const dlpi_found_plan *q, dlp_permutation *items, 
 static uint64_t dlpi_found_hash(const dlpi_found_plan *q, uint64_t h) {
     const uint64_t words[] = {q->n_inputs,       q->streams,       q->steps, q->most,
                               q->shuffle_inputs, q->shuffle_items, q->window};
-    return dlpi_order_hash_array(h, words, sizeof words / sizeof *words - (q->window == 0));
+    h = dlpi_order_hash_array(h, words, sizeof words / sizeof *words - (q->window == 0));
+    return q->weights ? dlpi_absorb(h, q->weights_hash) : h;
 }
 
 /* ---- cursors in a state: first stream (2 bytes), how many (2), bits of ordinal and of used (1
@@ -6200,7 +6290,7 @@ static inline uint32_t dlpi_bits_of(uint64_t most) {
 /* Bits of an ordinal. Where passes repeat, one in 64 has an item; 10^12 inputs of a stream in an
    epoch, which no epoch reads, or 10^13 in one without an end. */
 static uint32_t dlpi_found_ordinal_bits(const dlpi_found_plan *q) {
-    uint64_t each = dlpi_found_inputs(q, 0), rows = q->steps * (q->batch / q->streams);
+    uint64_t each = dlpi_found_most_inputs(q), rows = q->steps * (q->batch / q->streams);
     uint32_t bits = dlpi_bits_of(each) + (q->steps ? dlpi_bits_of(rows) + 6 : 0);
     uint32_t most = q->steps == DLPI_FOUND_ENDLESS ? 44 : 40;
     return bits < most ? bits : most;
@@ -6485,6 +6575,93 @@ static void dlpi_found_end_run(dlpi_found *q, uint32_t i, uint32_t c, uint32_t k
     x->tail = c;
     x->epoch = u->epoch;
     x->next = u->ordinal + u->run; /* of a pass: not its end */
+}
+
+/* ---- inputs dealt by their weights ----
+   The heaviest first (of equal ones in a permutation that the seed says or, unshuffled, by their
+   number), each goes to the stream with the least so far, of equal ones the first (Graham, Bounds
+   on Multiprocessing Timing Anomalies, 1969: the longest processing time first). So a stream has
+   the same inputs in each pass and epoch, and a pass permutes them by themselves. */
+
+/* Of weights, first and members, one behind the other. */
+static inline uint64_t dlpi_found_weights_bytes(const dlpi_found_plan *q) {
+    return q->n_inputs * 12 + (q->streams + 1) * 8;
+}
+
+typedef struct dlpi_weighed {
+    uint64_t weight, number; /* of an input: its place; of a stream: its number */
+} dlpi_weighed;
+
+static int dlpi_weighed_heavier(const void *a, const void *b) {
+    const dlpi_weighed *x = a, *y = b;
+    if (x->weight != y->weight) return x->weight > y->weight ? -1 : 1;
+    return x->number < y->number ? -1 : x->number > y->number;
+}
+
+static inline bool dlpi_weighed_lighter(const dlpi_weighed *x, const dlpi_weighed *y) {
+    return x->weight < y->weight || (x->weight == y->weight && x->number < y->number);
+}
+
+/* The first of a heap of n streams, lightest first, has become heavier. */
+static void dlpi_weighed_sift(dlpi_weighed *heap, uint64_t n) {
+    for (uint64_t i = 0, least; (least = 2 * i + 1) < n; i = least) {
+        dlpi_weighed x = heap[i];
+        if (least + 1 < n && dlpi_weighed_lighter(&heap[least + 1], &heap[least])) least++;
+        if (!dlpi_weighed_lighter(&heap[least], &x)) return;
+        heap[i] = heap[least];
+        heap[least] = x;
+    }
+}
+
+/* The stream of each input, into owner. inputs: [n_inputs], heap: [streams], both written. */
+static void dlpi_found_owners(const dlpi_found_plan *q, dlpi_weighed *inputs, dlpi_weighed *heap,
+                              uint32_t *owner) {
+    dlp_permutation places;
+    dlp_permutation_init(&places, q->n_inputs, dlpi_hash_in(DLPI_DOMAIN_PARTS, q->seed, UINT64_MAX),
+                         0);
+    for (uint64_t j = 0; j < q->n_inputs; j++) {
+        uint64_t input = q->shuffle_inputs ? dlp_permutation_at(&places, j) : j;
+        inputs[j] = (dlpi_weighed){q->weights[input] ? q->weights[input] : 1, j};
+    }
+    qsort(inputs, (size_t)q->n_inputs, sizeof *inputs, dlpi_weighed_heavier);
+    for (uint64_t s = 0; s < q->streams; s++) heap[s] = (dlpi_weighed){0, s};
+    for (uint64_t j = 0; j < q->n_inputs; j++) {
+        uint64_t place = inputs[j].number;
+        owner[q->shuffle_inputs ? dlp_permutation_at(&places, place) : place] =
+            (uint32_t)heap[0].number;
+        heap[0].weight += inputs[j].weight;
+        dlpi_weighed_sift(heap, q->streams);
+    }
+}
+
+/* Each stream's inputs, in their order, one stream behind the other. */
+static void dlpi_found_gather_members(dlpi_found_plan *q, const uint32_t *owner) {
+    memset(q->first, 0, (size_t)(q->streams + 1) * sizeof *q->first);
+    for (uint64_t i = 0; i < q->n_inputs; i++) q->first[owner[i] + 1]++;
+    q->most_inputs = 0;
+    for (uint64_t s = 0; s < q->streams; s++) {
+        if (q->first[s + 1] > q->most_inputs) q->most_inputs = q->first[s + 1];
+        q->first[s + 1] += q->first[s];
+    }
+    for (uint64_t i = 0; i < q->n_inputs; i++) q->members[q->first[owner[i]]++] = (uint32_t)i;
+    for (uint64_t s = q->streams; s > 0; s--) q->first[s] = q->first[s - 1];
+    q->first[0] = 0;
+}
+
+/* Deal all inputs; false: there is no memory for it. */
+static bool dlpi_found_deal(dlpi_found_plan *q) {
+    dlpi_weighed *inputs = malloc((size_t)q->n_inputs * sizeof *inputs);
+    dlpi_weighed *heap = malloc((size_t)q->streams * sizeof *heap);
+    uint32_t *owner = malloc((size_t)q->n_inputs * sizeof *owner);
+    bool ok = inputs != NULL && heap != NULL && owner != NULL;
+    if (ok) {
+        dlpi_found_owners(q, inputs, heap, owner);
+        dlpi_found_gather_members(q, owner);
+    }
+    free(inputs);
+    free(heap);
+    free(owner);
+    return ok;
 }
 
 /* ---------------------------------------------------------------------------------------------
@@ -7902,6 +8079,9 @@ typedef struct dlpi_stage_ops {
     /* building, by the calling thread. What a desc says by itself is checked by the call that adds
        the stage, which fails; what it must be to other stages here, when the whole chain is there:
        that fails plan and start. */
+    int (*adds)(dlp_pipe *p, struct dlpi_stage *st);   /* before rows are counted, in the chain's
+                                                        order: items of its own */
+    int (*widens)(dlp_pipe *p, struct dlpi_stage *st); /* after that: fields of its own, scope */
     int (*check)(dlp_pipe *p, struct dlpi_stage *st);
     bool (*staff)(dlp_pipe *p, struct dlpi_stage *st);  /* before that: set how many workers it has
                                                           at first; false: nobody need run it.
@@ -7962,6 +8142,14 @@ typedef struct dlpi_fields {
     dlpi_field at[DLP_MAX_FIELDS];
 } dlpi_fields;
 
+/* What a stage of rows works on: of these fields of the items, and of the items with these numbers.
+   A row of another item passes it. */
+typedef struct dlpi_scope {
+    uint32_t field, n_fields; /* from field on */
+    uint64_t first, n_items;  /* from first on, which is its dataset's item 0 */
+    int zeroes;               /* 1: its callback finds zeros */
+} dlpi_scope;
+
 typedef struct dlpi_stage {
     int kind; /* DLP_STAGE_* */
     const dlpi_stage_ops *ops;
@@ -7992,6 +8180,7 @@ typedef struct dlpi_stage {
     int at_first;                /* of n_workers, how many may claim at first */
     uint32_t asleep_most;        /* how many sleep on the stage's word: of an inline one none */
     uint64_t stage_words_offset; /* in a slot */
+    dlpi_scope scope;
 } dlpi_stage;
 
 typedef struct dlpi_parked { /* a row between two attempts: see dlpi_park */
@@ -8062,6 +8251,7 @@ typedef struct dlpi_worker {
     uint64_t length[DLP_MAX_FIELDS];
     const char *bad_field; /* the one whose length is wrong, or NULL */
     int returned;          /* by the callback that failed */
+    uint32_t passed;       /* rows of this run that are not its stage's */
     /* item and data are what callbacks see, and may spoil; the library goes by index, and by: */
     dlp_item given;                /* what the batch's items have alike */
     uint64_t position;             /* of its first row */
@@ -8177,7 +8367,6 @@ static const dlpi_beside_ops *dlpi_shm; /* defined again, with its value, by dlp
 /* Areas of the region. One that observers read has the type of its record for an id. */
 enum {
     DLPI_AREA_WAITERS = DLPI_REC_COUNT,
-    DLPI_AREA_AT_ONCE,
     DLPI_AREA_KEPT,
     DLPI_AREA_ZEROS,
     DLPI_AREA_OWN, /* what else the kind of stage i keeps: the i-th of DLP_MAX_STAGES */
@@ -8219,6 +8408,7 @@ struct dlp_pipe {
     dlpi_stage *sampler, *repeat, *fetch, *batcher;
     dlpi_stage *keeper, *lender, *sink; /* the stages with these roles, or NULL */
     dlpi_stage *holder;                 /* as those */
+    const dlpi_lender_ops *lends;       /* the lender's, or those of whole batches: core/whole.h */
     int kept_by;                        /* place of the last stage whose work the keeper keeps */
     const dlpi_stay_ops *stay;          /* the lender's, where the sink's results stay; or NULL */
     const dlpi_source_ops *source;      /* what the rows of batches are, and */
@@ -8233,14 +8423,18 @@ struct dlp_pipe {
     int n_work;                         /* those of batches; after them, up to */
     int n_staffed;                      /* those of cells of their own */
     dlpi_fields items, batches;         /* item cells; batch cells */
-    int has_item_cells;                 /* items are written in cells of their own */
-    int item_area;                      /* whose cells items are written in */
-    int cells_from;                     /* place of the stage that writes batch cells whole */
-    dlpi_stage *cell_end;               /* after it nobody needs what lies in turning cells */
-    int cells;                          /* DLPI_CELLS_*: where a slot's batch lies */
-    uint32_t n_cells, n_out;            /* batch cells; batches that can be lent at once */
-    uint32_t max_kills;                 /* as dlp_shm_desc */
-    uint32_t batch_rows;                /* rows of this rank, at most */
+    dlp_field item_fields[DLP_MAX_FIELDS]; /* of all datasets: names are those of their stages */
+    uint32_t n_item_fields;
+    uint64_t n_added;        /* items behind those of fetch, other datasets' */
+    int row_by_row;          /* 1: some stage claims rows one by one, so all do */
+    int has_item_cells;      /* items are written in cells of their own */
+    int item_area;           /* whose cells items are written in */
+    int cells_from;          /* place of the stage that writes batch cells whole */
+    dlpi_stage *cell_end;    /* after it nobody needs what lies in turning cells */
+    int cells;               /* DLPI_CELLS_*: where a slot's batch lies */
+    uint32_t n_cells, n_out; /* batch cells; batches that can be lent at once */
+    uint32_t max_kills;      /* as dlp_shm_desc */
+    uint32_t batch_rows;     /* rows of this rank, at most */
     uint64_t samples, batches_per_epoch;
     uint32_t prefetch, max_held, n_slots, ring, window;
     uint32_t rank, world;
@@ -8433,9 +8627,9 @@ static inline uint32_t dlpi_rec_killed(uint32_t rec, uint32_t stage, bool late) 
            stage << 23 | (late ? DLPI_REC_LATE : 0);
 }
 
-/* How many rows a fetch worker may have in callbacks at once. */
-static inline uint64_t dlpi_fetch_at_once(const dlp_pipe *p) {
-    return (uint64_t)p->fetch->in_flight + (p->fetch->in_flight == 0);
+/* How many rows a worker of the stage may have in callbacks at once. */
+static inline uint64_t dlpi_at_once(const dlpi_stage *st) {
+    return (uint64_t)st->in_flight + (st->in_flight == 0);
 }
 
 /* Is its stage the first, which writes rows for the first time? */
@@ -8927,8 +9121,14 @@ static void dlpi_error_item(dlp_error *e, uint64_t index, uint64_t epoch, uint64
 
 /* The same of the worker's item. */
 static void dlpi_describe_item(const dlpi_worker *w, int code, dlp_error *e) {
+    char own[sizeof e->message];
+    uint64_t first = w->st->scope.first;
     dlpi_describe(w, code, e);
     dlpi_error_item(e, w->item.index, w->item.epoch, w->item.position);
+    if (first == 0) return;
+    memcpy(own, e->message, sizeof own);
+    snprintf(e->message, sizeof e->message, "item %" PRIu64 " of its dataset: %.200s",
+             w->item.index - first, own);
 }
 
 /* ---- what a desc may say ---- */
@@ -9310,7 +9510,7 @@ static uint32_t dlpi_schedule_cell(dlp_pipe *p, uint32_t s, uint64_t b) {
 }
 
 static uint32_t dlpi_schedule_place(dlp_pipe *p, uint32_t s, uint64_t b) {
-    if (p->cells == DLPI_CELLS_STAY) return p->lender->ops->lender->cell(p);
+    if (p->cells == DLPI_CELLS_STAY) return p->lends->cell(p);
     return p->has_item_cells || p->cells == DLPI_CELLS_TURN ? dlpi_schedule_cell(p, s, b) : s;
 }
 
@@ -9358,12 +9558,10 @@ static void dlpi_cells_layout(dlp_pipe *p) {
     dlpi_area_add(p, DLPI_REC_ITEM_CELLS, "item cells for the collate",
                   p->has_item_cells ? dlpi_fields_bytes(&p->items) : 0,
                   p->has_item_cells ? p->prefetch : 0, 4096);
-    dlpi_area_add(p, DLPI_REC_CELLS,
-                  p->lender ? p->lender->ops->lender->words.cells : "batch slots: fields",
-                  dlpi_fields_bytes(&p->batches), p->n_cells, 4096);
-    dlpi_area_add(p, DLPI_AREA_ZEROS, p->lender ? p->lender->ops->lender->words.zeros : NULL,
-                  dlpi_fields_bytes(&p->batches), p->cells == DLPI_CELLS_STAY,
-                  4096); /* cell n_cells: behind the others */
+    dlpi_area_add(p, DLPI_REC_CELLS, p->lends->words.cells, dlpi_fields_bytes(&p->batches),
+                  p->n_cells, 4096);
+    dlpi_area_add(p, DLPI_AREA_ZEROS, p->lends->words.zeros, dlpi_fields_bytes(&p->batches),
+                  p->cells == DLPI_CELLS_STAY, 4096); /* cell n_cells: behind the others */
 }
 
 /* ---------------------------------------------------------------------------------------------
@@ -9512,13 +9710,10 @@ static inline int dlpi_guard_items(dlpi_worker *w, uint32_t s, int rc) {
 
 /* ---- guarded cells ---- */
 
-/* How many items of one fetch worker can be in a callback. */
-static uint64_t dlpi_guard_each(const dlp_pipe *p) { return dlpi_fetch_at_once(p); }
-
 static uint64_t dlpi_guard_cells(const dlp_pipe *p) {
     uint64_t n = 0;
     for (int i = 0; DLPI_DEBUG && i < p->n_item_work && p->lender == NULL; i++)
-        n += (uint64_t)p->work[i]->n_workers * (i == 0 ? dlpi_guard_each(p) : 1);
+        n += (uint64_t)p->work[i]->n_workers * dlpi_at_once(p->work[i]);
     return n;
 }
 
@@ -9537,22 +9732,24 @@ static uint64_t dlpi_guard_stride(const dlp_pipe *p) {
 
 /* The number of the cell that worker w has for its i-th attempt. */
 static uint64_t dlpi_guard_cell(const dlpi_worker *w, uint64_t i) {
-    const dlp_pipe *p = w->p;
-    uint64_t first = (uint64_t)p->fetch->n_workers * dlpi_guard_each(p);
-    if (dlpi_writes_first(w)) return (uint64_t)w->id * dlpi_guard_each(p) + i;
-    return first + (uint64_t)(w->global - p->fetch->n_workers);
+    uint64_t first = 0;
+    for (int k = 0; k < w->st->work; k++)
+        first += (uint64_t)w->p->work[k]->n_workers * dlpi_at_once(w->p->work[k]);
+    return first + (uint64_t)w->id * dlpi_at_once(w->st) + i;
 }
 
-/* A guarded cell for a row of slot s. */
-static void dlpi_guarded_row(const dlp_pipe *p, uint64_t cell, uint32_t s, uint32_t row,
+/* A guarded cell for a row of slot s: of the fields that the stage works on. */
+static void dlpi_guarded_row(const dlpi_worker *w, uint64_t cell, uint32_t s, uint32_t row,
                              dlpi_guarded *c, uint8_t **rows) {
+    const dlp_pipe *p = w->p;
     c->from = dlpi_area_at(p, DLPI_AREA_GUARD, cell);
     c->to = c->from + p->areas[DLPI_AREA_GUARD].stride;
-    c->n = p->items.n;
+    c->n = w->st->scope.n_fields;
     for (uint32_t f = 0; f < c->n; f++) {
-        const dlpi_field *d = &p->items.at[f];
+        const dlpi_field *d = &p->items.at[w->st->scope.field + f];
         rows[f] = dlpi_item_cell(p, s) + d->offset + row * d->row_bytes;
-        c->span[f].at = c->from + dlpi_guard_at(p, f) + ((uintptr_t)rows[f] & 63);
+        c->span[f].at =
+            c->from + dlpi_guard_at(p, w->st->scope.field + f) + ((uintptr_t)rows[f] & 63);
         c->span[f].bytes = d->row_bytes;
         c->span[f].name = d->name;
     }
@@ -9564,7 +9761,7 @@ static inline void dlpi_guard_in(const dlpi_worker *w, dlp_item *it, uint64_t ce
     dlpi_guarded c;
     uint8_t *rows[DLP_MAX_FIELDS];
     if (!DLPI_DEBUG || w->p->lender) return;
-    dlpi_guarded_row(w->p, cell, s, row, &c, rows);
+    dlpi_guarded_row(w, cell, s, row, &c, rows);
     dlpi_guarded_paint(&c);
     for (uint32_t f = 0; f < c.n; f++) {
         memcpy(c.span[f].at, rows[f], c.span[f].bytes);
@@ -9585,7 +9782,7 @@ static inline int dlpi_guard_out(dlpi_worker *w, dlp_item *it, uint64_t cell, ui
         dlpi_guarded_cell(p, DLPI_REC_CELLS, dlpi_batch_cell(p, s), &c);
         return dlpi_guarded_check(w, it->call, &c, "chunk", it->index, rc);
     }
-    dlpi_guarded_row(p, cell, s, row, &c, rows);
+    dlpi_guarded_row(w, cell, s, row, &c, rows);
     for (uint32_t f = 0; f < c.n; f++) {
         memcpy(rows[f], c.span[f].at, c.span[f].bytes);
         it->data[f] = rows[f];
@@ -9619,7 +9816,7 @@ static void dlpi_unpoison_bytes(void *at, uint64_t bytes) {
 static inline void dlpi_poison(const dlp_pipe *p, uint32_t s) {
     uint32_t slot;
     if (!DLPI_DEBUG || !dlpi_cells_own(p) || p->sink || p->sharing) return;
-    slot = p->lender ? p->lender->ops->lender->slot(p, s) : s;
+    slot = p->lends->slot(p, s);
     for (uint32_t f = 0; f < p->batches.n; f++) {
         const dlp_tensor *t = &p->out_fields[(size_t)s * p->batches.n + f];
         if (slot == DLPI_NO_SLOT) /* the next view in it is not begun by dlpi_unpoison */
@@ -10444,26 +10641,36 @@ static void dlpi_schedule_epoch(dlpi_scheduler *f, uint64_t epoch) {
     memset(f->skip_bits, 0, sizeof f->skip_bits);
 }
 
-/* How many rows a run takes: at most 8 us of work, from what items cost lately. A claim, a
-   completion and a clock reading cost a quarter of a microsecond together, because each lets the
-   loads and stores under way end. A run lies in one done word, and there are runs for all workers
-   that can run at once. */
-static uint32_t dlpi_run_shift(dlp_pipe *p, uint32_t count) {
-    const dlpi_stage *st = p->work[0];
+/* What an item costs in a stage, on the average of its workers; 0: not known. */
+static uint64_t dlpi_item_cost(const dlp_pipe *p, const dlpi_stage *st) {
     uint64_t sum = 0, n = 0;
-    uint32_t shift = 0;
-    int active = dlpi_active(p, st);
-    uint32_t at_once = (uint32_t)(active < p->cpus ? active : p->cpus);
-    if (st->ops->row_by_row || p->holder != NULL) return 0;
-    if (st->w.dispatch == DLP_DISPATCH_BATCHES) at_once = 1; /* all runs go to one worker */
-    for (int i = 0; i < active; i++) {
+    for (int i = 0, active = dlpi_active(p, st); i < active; i++) {
         uint64_t ns = DLPI_LOAD_RLX(&p->workers[st->first_worker + i].block->item_ns); /* a hint */
         if (ns != 0) sum += ns, n++;
     }
-    if (n == 0) return 0;
-    p->schedule.cost_ns = sum / n;
-    if (p->schedule.cost_ns * count <= 8000) at_once = 1; /* not worth to be divided */
-    while (shift < DLPI_RUN_SHIFT_MAX && (p->schedule.cost_ns << (shift + 1)) <= 8000 &&
+    return n > 0 ? sum / n : 0;
+}
+
+/* How many rows a run takes: at most 8 us of work of the dearest stage that fetches, by what items
+   cost lately. A claim, a completion and a clock reading cost a quarter of a microsecond together,
+   because each lets the loads and stores under way end. A run lies in one done word, and there are
+   runs for all workers that can run at once. */
+static uint32_t dlpi_run_shift(dlp_pipe *p, uint32_t count) {
+    const dlpi_stage *st = p->work[0];
+    uint64_t most;
+    uint32_t shift = 0;
+    int active = dlpi_active(p, st);
+    uint32_t at_once = (uint32_t)(active < p->cpus ? active : p->cpus);
+    if (p->row_by_row || p->holder != NULL) return 0;
+    if (st->w.dispatch == DLP_DISPATCH_BATCHES) at_once = 1; /* all runs go to one worker */
+    if ((most = dlpi_item_cost(p, st)) == 0) return 0;
+    p->schedule.cost_ns = most;
+    for (int k = 1; k < p->n_item_work; k++) {
+        uint64_t ns = p->work[k]->dataset.n_fields > 0 ? dlpi_item_cost(p, p->work[k]) : 0;
+        if (ns > most) most = ns;
+    }
+    if (most * count <= 8000) at_once = 1; /* not worth to be divided */
+    while (shift < DLPI_RUN_SHIFT_MAX && (most << (shift + 1)) <= 8000 &&
            (2u << shift) * at_once <= count)
         shift++;
     return shift;
@@ -11314,7 +11521,8 @@ static int dlpi_rec_verdict(dlpi_worker *w, uint32_t s, uint32_t rec) {
 /* Ragged lengths as the callback left them; tails are cleared. Returns 0 or DLP_ERR_LENGTH. */
 static int dlpi_row_lengths(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
     const dlp_pipe *p = w->p;
-    for (uint32_t f = 0; f < p->items.n; f++) {
+    const dlpi_scope *scope = &w->st->scope;
+    for (uint32_t f = scope->field; f < scope->field + scope->n_fields; f++) {
         const dlpi_field *d = &p->items.at[f];
         uint64_t n = w->length[f], unit;
         if (!d->f.ragged) {
@@ -11367,20 +11575,20 @@ static inline bool dlpi_row_held(const dlpi_worker *w) {
     return w->p->holder != NULL && w->st->work <= 1;
 }
 
-static inline bool dlpi_row_zeroed(const dlpi_worker *w) {
-    return dlpi_writes_first(w) && !w->p->fetch->dataset.writes_all_bytes;
-}
+static inline bool dlpi_row_zeroed(const dlpi_worker *w) { return w->st->scope.zeroes != 0; }
 
-/* The row begins as zeros, where fetch does not write all of it. */
+/* The row begins as zeros, where what fetches it does not write all of it. */
 static inline void dlpi_row_zero(dlpi_worker *w) {
     const dlpi_fields *items = &w->p->items;
+    const dlpi_scope *scope = &w->st->scope;
     if (!dlpi_row_zeroed(w)) return;
-    for (uint32_t f = 0; f < items->n; f++) memset(w->data[f], 0, items->at[f].row_bytes);
+    for (uint32_t f = scope->field; f < scope->field + scope->n_fields; f++)
+        memset(w->data[f], 0, items->at[f].row_bytes);
 }
 
 static bool dlpi_row_has_special(const dlpi_worker *w) {
     return dlpi_row_kept(w) || dlpi_row_held(w) || dlpi_row_zeroed(w) || w->extra != NULL ||
-           w->p->items.any_ragged || w->st->w.deadline_ms != 0;
+           w->st->scope.first != 0 || w->p->items.any_ragged || w->st->w.deadline_ms != 0;
 }
 
 /* What the source has for the row's callback. Apart: the address of the item would take a register
@@ -11401,11 +11609,28 @@ static bool dlpi_row_special(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
         w->note.used_random = 0;
     }
     if (p->items.any_ragged) dlpi_item_lengths(w, t, row);
+    if (p->items.any_ragged && w->st->dataset.n_fields > 0) /* it fetches: they are to be set */
+        memset(w->given.length, 0, w->st->scope.n_fields * sizeof *w->length);
     if (dlpi_row_held(w)) p->holder->ops->holder->at(w, t->slot, row);
     dlpi_row_zero(w);
     if (w->extra != NULL) dlpi_row_extra(w, t->slot, row);
     if (w->st->w.deadline_ms) DLPI_STORE_RLX(&w->block->since_ns, dlpi_now_ns());
+    w->item.index -= w->st->scope.first;
     return false;
+}
+
+/* The row is none of this stage's items: another dataset's, or no item at all. What is kept of it
+   goes by the last stage that it passes. */
+__attribute__((noinline)) static int dlpi_row_other(dlpi_worker *w, const dlpi_unit *t,
+                                                    uint32_t row) {
+    const dlp_pipe *p = w->p;
+    if (w->item.index >= p->fetch->dataset.n_items) return dlpi_row_no_item(w, t, row);
+    w->passed++;
+    if (!dlpi_row_kept(w) || p->keeper->ops->keeper->get(w, t, row)) return DLPI_ROW_DONE;
+    if (dlpi_writes_first(w)) dlpi_bump(&w->block->kept_misses, 1);
+    dlpi_item_lengths(w, t, row);
+    p->keeper->ops->keeper->put(w, t->slot, row, false);
+    return DLPI_ROW_DONE;
 }
 
 /* The worker's item is to be one of this slot. */
@@ -11447,7 +11672,9 @@ static int dlpi_row_returned(dlpi_worker *w, uint32_t row, int rc) {
    that are done, which are to cost little. */
 __attribute__((noinline)) static int dlpi_row_wrong(dlpi_worker *w, const dlpi_unit *t,
                                                     uint32_t row, int rc) {
-    int what = dlpi_row_failed(w, t, row, rc);
+    int what;
+    dlpi_item_row(w, row);
+    what = dlpi_row_failed(w, t, row, rc);
     dlpi_failure_forget(w);
     return what;
 }
@@ -11473,7 +11700,6 @@ static int dlpi_row_finish(dlpi_worker *w, const dlpi_unit *t, uint32_t row, boo
 /* Call the stage's callback on one row, once. rec: its record. */
 __attribute__((noinline)) static int dlpi_row_try(dlpi_worker *w, const dlpi_unit *t, uint32_t row,
                                                   uint32_t rec) {
-    const dlp_pipe *p = w->p;
     dlpi_worker_block *block = w->block;
     dlp_item *it = &w->item;
     uint64_t index, position = dlpi_item_row(w, row);
@@ -11482,7 +11708,8 @@ __attribute__((noinline)) static int dlpi_row_try(dlpi_worker *w, const dlpi_uni
     index = it->index;
     DLPI_STORE_RLX(&block->current, index); /* for observers */
     if (DLPI_UNLIKELY(rec != 0)) it->attempt = dlpi_rec_tries(rec);
-    if (DLPI_UNLIKELY(index >= p->fetch->dataset.n_items)) return dlpi_row_no_item(w, t, row);
+    if (DLPI_UNLIKELY(index - w->st->scope.first >= w->st->scope.n_items))
+        return dlpi_row_other(w, t, row);
     DLPI_STORE_RLX(&block->current_position, position);
     if (w->has_special && dlpi_row_special(w, t, row)) return DLPI_ROW_DONE;
     DLPI_STORE_RLX(&block->running, (uint64_t)t->slot << 32 | (row + 1u)); /* X2 to recovery */
@@ -11610,7 +11837,8 @@ static void dlpi_unit_items(dlpi_worker *w, const dlpi_unit *t) {
         if (what == DLPI_ROW_REDO) redo |= bit;
         if (what == DLPI_ROW_LATER) later |= bit;
     }
-    left = (uint32_t)__builtin_popcount(mask) - left;
+    left = (uint32_t)__builtin_popcount(mask) - left - w->passed;
+    w->passed = 0;
     dlpi_bump(&w->block->items, left);
     dlpi_bump(&w->block->bytes, left * p->items.cell_bytes);
     dlpi_clock_out(w, t->b, w->given.epoch, left);
@@ -11678,6 +11906,7 @@ static void dlpi_row_parked(dlpi_worker *w, const dlpi_unit *t) {
     wanted = !dlpi_generation_cancelled(w->p->ctl, w->generation);
     if (wanted) what = dlpi_row_run(w, t, t->row);
     dlpi_clock_out(w, t->b, w->given.epoch, wanted);
+    w->passed = 0;
     if (what == DLPI_ROW_DONE) dlpi_row_done(w, t, wanted && dlpi_row_counts(w, t));
     if (what == DLPI_ROW_REDO) dlpi_park(w, t, t->row, DLPI_GOES_BACK);
 }
@@ -12543,12 +12772,12 @@ dlpi_recover(dlpi_worker *w, const dlpi_death *why) {
 }
 
 /* ---------------------------------------------------------------------------------------------
-   >>impl-fetch      FETCH: ROWS WRITTEN FOR THE FIRST TIME
-   One at a time: the worker's own item is its attempt (see >>impl-run). Or several in flight: the
-   stage has the second table then, and a worker an attempt for each row that it has in hand: the
-   item, its lengths, its message. It claims units of one row, as any worker does, as long as there
-   is room; gives the rows to its source; and completes each when the source gives it back. An
-   attempt is in one list at a time:
+   >>impl-in-flight  ITEMS OF A DATASET, SEVERAL AT ONCE
+   Of a stage that fetches. One at a time: the worker's own item is its attempt (see >>impl-run). Or
+   several in flight: the stage has the second of the two tables of its kind then, and a worker an
+   attempt for each row that it has in hand: the item, its lengths, its message. It claims units of
+   one row, as any worker does, as long as there is room; gives the rows to its source; and
+   completes each when the source gives it back. An attempt is in one list at a time:
 
      FREE --claim--> WAITS --submit--> OUT --reap--> FREE: the row is done, or parked (back-off)
        |               ^                 |
@@ -12717,7 +12946,11 @@ static void dlpi_attempt_load(dlpi_worker *w, const dlpi_attempt *a) {
     dlpi_item_slot(w, a->slot);
     dlpi_item_row(w, a->row);
     w->item.attempt = dlpi_rec_tries(dlpi_slot_rec(p, a->slot)[a->row]);
-    memcpy(w->length, a->length, w->given.n_fields * sizeof *w->length);
+    if (p->items.any_ragged && !dlpi_writes_first(w)) {
+        dlpi_unit t = dlpi_attempt_unit(a);
+        dlpi_item_lengths(w, &t, a->row);
+    }
+    memcpy(w->given.length, a->length, w->given.n_fields * sizeof *w->length);
     dlpi_words_forget(w);
     w->block->message_errno = a->errnum; /* also without words */
     if (a->message[0] != 0) memcpy(w->block->message, a->message, sizeof a->message);
@@ -12726,7 +12959,7 @@ static void dlpi_attempt_load(dlpi_worker *w, const dlpi_attempt *a) {
 /* The item of an attempt is the worker's, with what is the attempt's own. */
 static void dlpi_attempt_item(const dlpi_worker *w, dlpi_attempt *a) {
     a->item = w->item;
-    a->item.data = a->data;
+    a->item.data = a->data + w->st->scope.field;
     a->item.length = a->length;
     a->item.call = &a->note;
 }
@@ -12746,7 +12979,7 @@ static void dlpi_attempt_over(dlpi_worker *w, dlpi_attempt *a, int rc) {
     if (rc != DLP_ERR_KILLED && rc != DLP_ERR_DEADLINE) dlpi_attempt_load(w, a); /* else it is */
     if (rc == 0 && dlpi_lengths_set(w)) rc = dlpi_row_lengths(w, &t, a->row);
     if (rc == 0) rc = dlpi_row_written(w, a->slot, a->row);
-    if (rc == 0 && w->p->keeper != NULL)
+    if (rc == 0 && dlpi_row_kept(w))
         w->p->keeper->ops->keeper->put(w, a->slot, a->row, a->note.used_random != 0);
     if (rc != 0) what = dlpi_row_wrong(w, &t, a->row, rc);
     if (what == DLPI_ROW_DONE) {
@@ -12754,7 +12987,9 @@ static void dlpi_attempt_over(dlpi_worker *w, dlpi_attempt *a, int rc) {
         return;
     }
     in->threads.parked |= what == DLPI_ROW_LATER;
-    dlpi_attempt_move(in, a, what == DLPI_ROW_LATER ? DLPI_ATTEMPT_FREE : DLPI_ATTEMPT_WAITS);
+    in->oldest_left |= what == DLPI_ROW_REDO;
+    dlpi_attempt_move(in, a, what == DLPI_ROW_AGAIN ? DLPI_ATTEMPT_WAITS : DLPI_ATTEMPT_FREE);
+    if (what == DLPI_ROW_REDO) dlpi_rows_redo(w, &t, UINT32_C(1) << t.row % DLPI_WORD_ROWS);
 }
 
 /* Set the item up for its next try. */
@@ -12768,6 +13003,7 @@ static void dlpi_attempt_point(dlpi_worker *w, dlpi_attempt *a) {
     if (dlpi_row_held(w)) p->holder->ops->holder->at(w, a->slot, a->row);
     dlpi_attempt_item(w, a);
     memcpy(a->data, w->data, sizeof a->data);
+    a->item.index -= w->st->scope.first;
     if (a->extra != NULL) p->source->row(w, &a->item, a->slot, a->row, a->extra);
     dlpi_row_zero(w);
 }
@@ -12797,16 +13033,22 @@ static bool dlpi_attempt_settled(dlpi_worker *w, dlpi_attempt *a, uint32_t rec) 
         return true;
     }
     dlpi_attempt_load(w, a);
-    if (DLPI_UNLIKELY(w->item.index >= p->fetch->dataset.n_items)) {
-        dlpi_row_no_item(w, &t, a->row);
+    if (DLPI_UNLIKELY(w->item.index - w->st->scope.first >= w->st->scope.n_items)) {
+        uint32_t passed;
+        w->passed = 0;
+        dlpi_row_other(w, &t, a->row);
+        passed = w->passed;
+        w->passed = 0;
         dlpi_failure_forget(w);
+        dlpi_attempt_done(w, a, 1 - passed);
+        return true;
+    }
+    if (dlpi_row_kept(w) && p->keeper->ops->keeper->get(w, &t, a->row)) {
         dlpi_attempt_done(w, a, 1);
         return true;
     }
     dlpi_attempt_point(w, a);
-    if (p->keeper == NULL || !p->keeper->ops->keeper->get(w, &t, a->row)) return false;
-    dlpi_attempt_done(w, a, 1);
-    return true;
+    return false;
 }
 
 /* Offer an item that is set up to the source. Returns false if it has no room for it. */
@@ -12818,7 +13060,8 @@ static bool dlpi_attempt_offer(dlpi_worker *w, dlpi_attempt *a, bool exclusive) 
     dlpi_attempt_move(in, a, DLPI_ATTEMPT_OUT);
     if (in->n_out == 0) dlpi_in_flight_show(w);
     rc = dlpi_attempt_submit(w, a);
-    if (rc != DLP_FULL && w->p->keeper != NULL) dlpi_bump(&w->block->kept_misses, 1);
+    if (rc != DLP_FULL && w->p->keeper != NULL && dlpi_writes_first(w))
+        dlpi_bump(&w->block->kept_misses, 1);
     if (rc == 0) {
         in->n_out++;
         in->exclusive = exclusive;
@@ -12868,7 +13111,7 @@ static void dlpi_attempt_take(dlpi_worker *w, const dlpi_unit *t) {
     if (already >> t->row % DLPI_WORD_ROWS & 1u) return;
     if (t->untouched)
         dlpi_unit_indices(w, t);
-    else
+    else if (dlpi_writes_first(w))
         dlpi_unit_indices_again(w, t, already);
     if (t->b < in->oldest) in->oldest = t->b;
     dlpi_attempt_at(w, t);
@@ -13190,7 +13433,7 @@ static bool dlpi_in_flight_owes(const dlpi_worker *w) {
 /* ---- what the stage keeps ---- */
 
 static void dlpi_fetch_layout(dlp_pipe *p, dlpi_stage *st) {
-    dlpi_area_add(p, DLPI_AREA_AT_ONCE, NULL, dlpi_line_up((uint64_t)st->in_flight * 8),
+    dlpi_area_add(p, DLPI_AREA_OWN + st->id, NULL, dlpi_line_up((uint64_t)st->in_flight * 8),
                   (uint64_t)st->n_workers, DLPI_LINE);
 }
 
@@ -13235,7 +13478,7 @@ static void dlpi_in_flight_init(dlpi_worker *w) {
     }
     w->parked_most = (int)dlpi_in_flight_rows(w->st);
     w->parked = f->parked + (size_t)w->id * (size_t)w->parked_most;
-    w->at_once = dlpi_area_at(w->p, DLPI_AREA_AT_ONCE, (uint64_t)w->id);
+    w->at_once = dlpi_area_at(w->p, DLPI_AREA_OWN + w->st->id, (uint64_t)w->id);
     w->n_at_once = in->n_all;
     w->self = in;
 }
@@ -13275,9 +13518,17 @@ static int dlpi_fetcher_check(dlp_pipe *p, const dlpi_stage *st, const dlp_fetch
     return p->err.code; /* the first of them */
 }
 
+/* What all kinds have that keep several rows in flight. */
+#define DLPI_OPS_OF_IN_FLIGHT \
+    .row_by_row = 1, .unit = DLPI_UNIT_ROWS, .layout = dlpi_fetch_layout, \
+    .blocks = dlpi_fetch_blocks, .private_words = "items in flight, and parked", \
+    .worker = dlpi_in_flight_init, .enter = dlpi_fetch_threads_begin, .leave = dlpi_in_flight_end, \
+    .step = dlpi_in_flight_step, .find = dlpi_in_flight_find, .run = dlpi_in_flight_run, \
+    .full = dlpi_in_flight_no_room, .owes = dlpi_in_flight_owes, .due = dlpi_in_flight_due
+
 /* The stage has the desc's dataset already. Keep what else it says. */
 static int dlpi_fetch_check(dlp_pipe *p, dlpi_stage *st, const dlp_fetch_desc *d) {
-    dlpi_fetch *many = st->self; /* NULL with DLP_FETCH_SEQUENTIAL */
+    dlpi_fetch *many = d->fetcher != DLP_FETCH_SEQUENTIAL ? st->self : NULL;
     int rc = dlpi_dataset_check(p, st, d);
     if (rc == DLP_OK) rc = dlpi_check_workers(p, st);
     if (rc != DLP_OK || (rc = dlpi_fetcher_check(p, st, d)) != DLP_OK || many == NULL) return rc;
@@ -13287,6 +13538,9 @@ static int dlpi_fetch_check(dlp_pipe *p, dlpi_stage *st, const dlp_fetch_desc *d
     if (d->fetcher == DLP_FETCH_ASYNC) many->async = d->async;
     return DLP_OK;
 }
+
+/* ---------------------------------------------------------------------------------------------
+   >>impl-fetch      FETCH: ROWS WRITTEN FOR THE FIRST TIME */
 
 static int dlpi_fetch_chain(dlp_pipe *p, dlpi_stage *st) {
     DLPI_UNUSED(st);
@@ -13334,23 +13588,170 @@ static const dlpi_stage_ops dlpi_fetch_many_ops = {
     .live = dlpi_fetch_live,
     .at = offsetof(dlp_pipe, fetch),
     .foretold = dlpi_fetch_foretold,
-    .row_by_row = 1,
     .kind = DLP_STAGE_FETCH,
     .rank = 4,
-    .unit = DLPI_UNIT_ROWS,
     .self_bytes = sizeof(dlpi_fetch),
-    .layout = dlpi_fetch_layout,
-    .blocks = dlpi_fetch_blocks,
-    .private_words = "items in flight, and parked",
-    .worker = dlpi_in_flight_init,
-    .enter = dlpi_fetch_threads_begin,
-    .leave = dlpi_in_flight_end,
-    .step = dlpi_in_flight_step,
-    .find = dlpi_in_flight_find,
-    .run = dlpi_in_flight_run,
-    .full = dlpi_in_flight_no_room,
-    .owes = dlpi_in_flight_owes,
-    .due = dlpi_in_flight_due,
+    DLPI_OPS_OF_IN_FLIGHT,
+    .recover = dlpi_slots_recover,
+};
+
+/* ---------------------------------------------------------------------------------------------
+   >>impl-join       SEVERAL DATASETS IN ONE PIPE
+   A stage of rows like an item map: it claims what the stage before has done. What it works on is
+   its scope: fields of its own (zip), or items of its own (mix), and that is all that makes it
+   another fetch. It writes no byte that others have written, and all of its own, so a row may go
+   through it again: it is idempotent, and a worker that dies costs its rows' fetches in this stage
+   alone. A row whose item is replaced goes back to the first stage, as with a map. */
+
+typedef struct dlpi_join { /* what the stage keeps */
+    dlpi_fetch many;       /* with many at once; first, for its worker's functions */
+    int how;
+} dlpi_join;
+
+static inline bool dlpi_join_mixes(const dlpi_stage *st) {
+    return ((const dlpi_join *)st->self)->how == DLP_JOIN_MIX;
+}
+
+static int dlpi_join_take(dlp_pipe *p, dlpi_stage *st, const dlp_join_desc *d) {
+    int rc;
+    st->w.idempotent = 1;
+    ((dlpi_join *)st->self)->how = d->how;
+    rc = dlpi_within(p, st->name, "how", d->how, 0, DLP_JOIN_MIX, "DLP_JOIN_ZIP or DLP_JOIN_MIX");
+    if (rc != DLP_OK) return rc;
+    if (d->fetch.dataset == NULL) return dlpi_missing(p, st->name, "dataset", "the items");
+    st->dataset = *d->fetch.dataset;
+    if (st->dataset.open_end)
+        return dlpi_bad(p, st->name, "dataset.open_end",
+                        "0 in a join: a stream's items have no numbers that others' rows go by",
+                        st->dataset.open_end);
+    if (st->dataset.filter)
+        return dlpi_bad(p, st->name, "dataset.filter", "0 in a join: DLP_SKIP leaves the row out",
+                        st->dataset.filter);
+    st->item = st->dataset.fetch;
+    st->user = st->dataset.user;
+    if ((rc = dlpi_fetch_check(p, st, &d->fetch)) != DLP_OK) return rc;
+    if (st->dataset.n_items == 0) return dlpi_bad(p, st->name, "dataset.n_items", "1..2^48", 0);
+    memcpy(st->fields, st->dataset.fields, st->dataset.n_fields * sizeof *st->fields);
+    st->dataset.fields = st->fields;
+    return dlpi_keep_names(p, st, st->dataset.n_fields);
+}
+
+/* What the others may not be. */
+static int dlpi_join_others(dlp_pipe *p, const dlpi_stage *st) {
+    if (p->open_end)
+        return dlpi_bad_graph(p, st->name,
+                              "the first dataset is a stream, or pushed: its items have no numbers "
+                              "for a join to go by. Fetch both in one callback");
+    if (p->lender != NULL)
+        return dlpi_bad_graph(p, st->name,
+                              "batches that are views into chunks have no rows to fill: take items "
+                              "instead of chunks, or put the fields into the chunks");
+    if (p->holder != NULL)
+        return dlpi_bad_graph(p, st->name,
+                              "scratch fields lie behind those of one dataset: read and decode in "
+                              "one fetch, or take a field of the batch");
+    if (p->source->no_state_at)
+        return dlpi_bad_graph(p, st->name,
+                              "how many items each input makes is found as it is loaded, so they "
+                              "have no numbers for a join to go by: make the fields with the "
+                              "inputs, or give the counts");
+    return DLP_OK;
+}
+
+/* A mix: the items that have the next numbers. */
+static int dlpi_join_adds(dlp_pipe *p, dlpi_stage *st) {
+    const dlpi_stage *before = &p->stages[st->prev];
+    uint64_t most = DLPI_MAX_ITEMS - p->fetch->dataset.n_items, n = st->dataset.n_items;
+    int rc = dlpi_join_others(p, st);
+    if (rc != DLP_OK || !dlpi_join_mixes(st)) return rc;
+    if (before != p->fetch && !(before->ops->adds != NULL && dlpi_join_mixes(before)))
+        return dlpi_bad_graph(p, st->name,
+                              "a mixed dataset comes directly after fetch or another mixed one: "
+                              "what stands between them would have rows that are not fetched yet");
+    if (p->source_stage != p->sampler)
+        return dlpi_bad_graph(p, st->name,
+                              "parts order the items of one dataset: mix the parts in their "
+                              "manifest, or take another order");
+    if (n > most)
+        return dlpi_bad(p, st->name, "dataset.n_items", "2^48 at most, with those before it",
+                        (int64_t)n);
+    p->fetch->dataset.n_items += n;
+    p->n_added += n;
+    return DLP_OK;
+}
+
+static int dlpi_join_mix(dlp_pipe *p, dlpi_stage *st) {
+    uint64_t first = p->fetch->dataset.n_items - p->n_added;
+    for (const dlpi_stage *s = &p->stages[p->fetch->next]; s != st; s = &p->stages[s->next])
+        first += s->dataset.n_items;
+    if (st->dataset.n_fields != p->n_item_fields)
+        return dlpi_refuse(p, DLP_ERR_ARG, st->name, "dataset.n_fields",
+                           "a mixed dataset has the fields of the first: n_fields is %" PRIu32
+                           ", there %" PRIu32,
+                           st->dataset.n_fields, p->n_item_fields);
+    for (uint32_t i = 0; i < p->n_item_fields; i++) {
+        const dlp_field *a = &p->item_fields[i], *b = &st->fields[i];
+        if (strcmp(a->name, b->name) == 0 && a->dtype == b->dtype && a->ndim == b->ndim &&
+            a->ragged == b->ragged &&
+            (a->ndim <= 0 || memcmp(a->shape, b->shape, (size_t)a->ndim * sizeof *a->shape) == 0))
+            continue;
+        return dlpi_bad_field(p, st->name, i, b->name, "name",
+                              "a mixed dataset has the fields of the first: there it is \"%s\", or "
+                              "of another type or shape",
+                              a->name);
+    }
+    st->scope = (dlpi_scope){0, p->n_item_fields, first, st->dataset.n_items,
+                             !st->dataset.writes_all_bytes};
+    return DLP_OK;
+}
+
+static int dlpi_join_zip(dlp_pipe *p, dlpi_stage *st) {
+    uint32_t n = p->n_item_fields;
+    if (st->dataset.n_items != p->fetch->dataset.n_items)
+        return dlpi_refuse(p, DLP_ERR_ARG, st->name, "dataset.n_items",
+                           "n_items is %" PRIu64 ", the pipe has %" PRIu64
+                           ": rows have an item of each",
+                           st->dataset.n_items, p->fetch->dataset.n_items);
+    if (n + st->dataset.n_fields > DLP_MAX_FIELDS)
+        return dlpi_refuse(p, DLP_ERR_ARG, st->name, "dataset.n_fields",
+                           "n_fields is %" PRIu32 ", and %" PRIu32 " of the datasets before it: "
+                           "a row has 16 at most",
+                           st->dataset.n_fields, n);
+    for (uint32_t i = 0; i < st->dataset.n_fields; i++)
+        for (uint32_t k = 0; k < n; k++)
+            if (strcmp(st->fields[i].name, p->item_fields[k].name) == 0)
+                return dlpi_bad_field(p, st->name, i, st->fields[i].name, "name",
+                                      "a dataset before it has a field of that name: rename one");
+    memcpy(&p->item_fields[n], st->fields, st->dataset.n_fields * sizeof *st->fields);
+    p->n_item_fields += st->dataset.n_fields;
+    st->scope = (dlpi_scope){n, st->dataset.n_fields, 0, st->dataset.n_items,
+                             !st->dataset.writes_all_bytes};
+    return DLP_OK;
+}
+
+static int dlpi_join_widens(dlp_pipe *p, dlpi_stage *st) {
+    return dlpi_join_mixes(st) ? dlpi_join_mix(p, st) : dlpi_join_zip(p, st);
+}
+
+static const dlpi_stage_ops dlpi_join_ops = {
+    .kind = DLP_STAGE_JOIN,
+    .rank = 6,
+    .many = 1,
+    DLPI_OPS_OF_ROWS,
+    .self_bytes = sizeof(dlpi_join),
+    .adds = dlpi_join_adds,
+    .widens = dlpi_join_widens,
+    .recover = dlpi_slots_recover,
+};
+
+static const dlpi_stage_ops dlpi_join_many_ops = {
+    .kind = DLP_STAGE_JOIN,
+    .rank = 6,
+    .many = 1,
+    DLPI_OPS_OF_IN_FLIGHT,
+    .self_bytes = sizeof(dlpi_join),
+    .adds = dlpi_join_adds,
+    .widens = dlpi_join_widens,
     .recover = dlpi_slots_recover,
 };
 
@@ -13395,7 +13796,7 @@ static inline uint64_t dlpi_round8(uint64_t n) { return (n + 7) & ~UINT64_C(7); 
 
 static uint64_t dlpi_cache_cell_bytes(const dlp_pipe *p) {
     uint64_t bytes = offsetof(dlpi_cache_cell, bytes);
-    for (uint32_t f = 0; f < p->items.n; f++) {
+    for (uint32_t f = 0; f < p->keeper->scope.n_fields; f++) {
         bytes = dlpi_sum(bytes, dlpi_round8(p->items.at[f].row_bytes));
         if (p->items.at[f].f.ragged) bytes = dlpi_sum(bytes, 8);
     }
@@ -13441,7 +13842,7 @@ static bool dlpi_cache_get(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
     if (!dlpi_writes_first(w)) return dlpi_cache_marked(p, t->slot, row, DLPI_CACHE_FOUND);
     dlpi_cache_mark(p, t->slot, row, DLPI_CACHE_FETCHED);
     if (dlpi_claim_look(&cell->word) != dlpi_cache_full(w->item.index)) return false; /* Z1 <- Z1 */
-    for (uint32_t f = 0; f < p->items.n; f++) {
+    for (uint32_t f = 0; f < p->keeper->scope.n_fields; f++) {
         const dlpi_field *d = &p->items.at[f];
         memcpy(w->data[f], from, d->row_bytes);
         from += dlpi_round8(d->row_bytes);
@@ -13466,7 +13867,7 @@ static void dlpi_cache_put(dlpi_worker *w, uint32_t s, uint32_t row, bool used_r
     if (DLPI_LOAD_RLX(&cell->word) != 0) return;  /* Z1: what is read is not used */
     DLPI_STORE_RLX(&w->block->kept_cell, at + 1); /* Z2 to recovery; the swap keeps it before */
     if (dlpi_claim_take(&cell->word, 0, full | ((uint64_t)w->global + 1))) { /* Z1 -> Z1 */
-        for (uint32_t f = 0; f < p->items.n; f++) {
+        for (uint32_t f = 0; f < p->keeper->scope.n_fields; f++) {
             const dlpi_field *d = &p->items.at[f];
             memcpy(to, w->data[f], d->row_bytes);
             to += dlpi_round8(d->row_bytes);
@@ -13682,8 +14083,8 @@ static int dlpi_guard_check(dlp_pipe *p, dlpi_stage *st) {
     dlpi_guard *g = st->self;
     for (uint32_t i = 0; i < g->n; i++) {
         uint32_t k = 0;
-        while (k < p->items.n && strcmp(p->items.at[k].name, g->names[i]) != 0) k++;
-        if (k == p->items.n)
+        while (k < st->scope.n_fields && strcmp(p->items.at[k].name, g->names[i]) != 0) k++;
+        if (k == st->scope.n_fields)
             return dlpi_refuse(p, DLP_ERR_ARG, st->name, "fields[].name",
                                "the dataset has no field \"%.31s\"", g->names[i]);
         g->at[i] = k;
@@ -14123,7 +14524,7 @@ static int dlpi_scratch_check(dlp_pipe *p, dlpi_stage *st) {
     }
     if (rc != DLP_OK) return rc;
     k->cell_bytes = dlpi_round_up(at, 64);
-    n = (uint64_t)p->work[0]->n_workers * dlpi_fetch_at_once(p) +
+    n = (uint64_t)p->work[0]->n_workers * dlpi_at_once(p->work[0]) +
         2 * (uint64_t)p->work[1]->n_workers;
     if (k->asked > 0) n = k->asked;
     k->n_cells = (uint32_t)(n < most ? n : most);
@@ -14716,7 +15117,7 @@ static void dlpi_state_config(const dlp_pipe *p, dlpi_state *s) {
     s->order = (uint16_t)p->sampler->sampler.order;
     s->last = (uint16_t)p->last;
     if (p->source->config) p->source->config(p, s);
-    if (p->lender) p->lender->ops->lender->config(p, s);
+    p->lends->config(p, s);
 }
 
 /* The source's own part of a state. At an epoch's beginning there is none. */
@@ -14779,9 +15180,7 @@ static int dlpi_state_differs(dlp_error *e, const char *field, uint64_t was, uin
                           was, is);
 }
 
-static uint64_t dlpi_epoch_batches(const dlp_pipe *p) {
-    return p->lender ? p->lender->ops->lender->batches(p) : p->batches_per_epoch;
-}
+static uint64_t dlpi_epoch_batches(const dlp_pipe *p) { return p->lends->batches(p); }
 
 /* At most, where nobody knows. */
 static uint64_t dlpi_epoch_most(const dlp_pipe *p) {
@@ -14810,12 +15209,12 @@ static void dlpi_state_place(dlp_pipe *p, const dlpi_state *s, uint32_t seek_no,
     to->seek_no = seek_no;
     memcpy(to->sampler, s->sampler, sizeof to->sampler);
     memcpy(to->window, s->window, sizeof to->window);
-    if (p->lender) p->lender->ops->lender->seek(p, s, to);
+    p->lends->seek(p, s, to);
 }
 
 /* Rows of the epoch before batch k of it, where they follow from k. */
 static uint64_t dlpi_state_position(const dlp_pipe *p, uint64_t epoch, uint64_t k) {
-    return p->lender ? p->lender->ops->lender->position(p, epoch, k) : k * p->global_batch;
+    return p->lends->position(p, epoch, k);
 }
 
 /* The field of a state with this pipe's order, if any, that has what is never saved. To go on from
@@ -14859,7 +15258,7 @@ static int dlpi_state_check_all(const dlp_pipe *p, const dlp_state *state, dlpi_
     }
     if (s->params != mine.params)
         return dlpi_state_differs(e,
-                                  p->lender ? p->lender->ops->lender->params
+                                  p->lends->params ? p->lends->params
                                   : p->source->params
                                       ? p->source->params
                                       : "params (subset, weights, samples, function_id)",
@@ -15250,8 +15649,10 @@ static const dlpi_stage_ops dlpi_lists_ops = {
 #define DLPI_INPUT_LOOK 64u /* open cells: which is the oldest of them? */
 #define DLPI_INPUT_TOLD 64u
 #define DLPI_INPUT_CHEAP_NS 2000u
-#define DLPI_INPUT_RUN 32u                             /* inputs of a cell, at most, */
-#define DLPI_INPUT_RUN_NS 8000u                        /* which take so long together */
+#define DLPI_INPUT_RUN 32u      /* inputs of a cell, at most, */
+#ifndef DLPI_INPUT_RUN_NS       /* a checker may define it before inclusion */
+#define DLPI_INPUT_RUN_NS 8000u /* which take so long together */
+#endif
 #define DLPI_INPUT_GUARD ((uint64_t)DLPI_DEBUG * 4096) /* before an input, aligned so */
 
 typedef struct dlpi_input_one { /* of a run */
@@ -15702,6 +16103,8 @@ static int dlpi_parts_bounds(dlp_pipe *p, const dlpi_stage *st, const dlp_part_d
     if (d->max_items != 0 || d->min_items != 0 || d->uneven != 0)
         dlpi_bad(p, st->name, "max_items", "0, as min_items and uneven, where the counts are given",
                  (int64_t)d->max_items);
+    if (d->weights != NULL)
+        dlpi_bad(p, st->name, "weights", "NULL where the counts are given: streams are as long", 1);
     if (d->agree != NULL)
         dlpi_bad(p, st->name, "agree", "NULL where the counts are given: all ranks know the end",
                  1);
@@ -16341,7 +16744,9 @@ static int dlpi_found_lengths(dlp_pipe *p) {
     q->plan.seed = p->sampler->sampler.seed;
     q->each = (uint32_t)(p->global_batch / q->plan.streams);
     q->cursors.n = (uint32_t)(q->plan.streams / p->world);
-    q->cursors.first = p->rank * q->cursors.n;
+    q->plan.own_first = q->cursors.first = p->rank * q->cursors.n;
+    if (q->plan.weights && !dlpi_found_deal(&q->plan))
+        return dlpi_no_memory(p, "weights", "dealing the parts");
     q->cursors.ordinal_bits = dlpi_found_ordinal_bits(&q->plan);
     q->cursors.used_bits = dlpi_bits_of(q->most_items);
     q->cursors.place_bits = q->plan.window ? dlpi_bits_of(q->plan.window - 1) : 0;
@@ -16411,7 +16816,7 @@ static int dlpi_found_cells(dlp_pipe *p, dlpi_stage *st, uint64_t need, const ch
 /* So many rows, from anywhere in an input on, lie in so many inputs. */
 static int dlpi_found_check(dlp_pipe *p, dlpi_stage *st) {
     const dlpi_found *q = st->self;
-    uint64_t rows = dlpi_found_rows_needed(p, q), each = dlpi_found_inputs(&q->plan, 0);
+    uint64_t rows = dlpi_found_rows_needed(p, q), each = dlpi_found_most_inputs(&q->plan);
     rows = 1 + (rows - 1 + q->least_items - 1) / q->least_items;
     if (q->plan.window && q->plan.steps == 0 && each < rows) rows = each;
     return dlpi_found_cells(
@@ -17734,6 +18139,50 @@ static int dlpi_next(dlp_pipe *p, dlp_batch **out, int timeout_ms) {
     return rc;
 }
 
+/* ---- whole batches: what a lender's table says where no stage lends ----
+   Number v is slot v, and its batch goes out as it is. The core itself delivers such batches and
+   takes them back (next, drop); all else asks p->lends, and not whose table it is. */
+
+static uint32_t dlpi_whole_slot(const dlp_pipe *p, uint32_t v) {
+    DLPI_UNUSED(p);
+    return v;
+}
+
+static uint64_t dlpi_whole_batches(const dlp_pipe *p) { return p->batches_per_epoch; }
+
+static void dlpi_whole_state(const dlp_pipe *p, uint32_t v, dlpi_state *to) {
+    dlpi_state_after(p, v, p->out[v].flags, to);
+}
+
+static void dlpi_whole_config(const dlp_pipe *p, dlpi_state *s) {
+    DLPI_UNUSED(p);
+    DLPI_UNUSED(s);
+}
+
+static uint64_t dlpi_whole_position(const dlp_pipe *p, uint64_t epoch, uint64_t k) {
+    DLPI_UNUSED(epoch);
+    return k * p->global_batch;
+}
+
+static void dlpi_whole_seek(dlp_pipe *p, const dlpi_state *s, dlpi_place *to) {
+    DLPI_UNUSED(p);
+    DLPI_UNUSED(s);
+    DLPI_UNUSED(to);
+}
+
+static const dlpi_lender_ops dlpi_whole = {
+    .words = {.slots = "batch slots: row records", .cells = "batch slots: fields"},
+    .slot = dlpi_whole_slot,
+    .batches = dlpi_whole_batches,
+    .state = dlpi_whole_state,
+    .config = dlpi_whole_config,
+    .position = dlpi_whole_position,
+    .seek = dlpi_whole_seek,
+};
+
+/* What a new pipe has until a stage lends. */
+static void dlpi_whole_take(dlp_pipe *p) { p->lends = &dlpi_whole; }
+
 /* ---------------------------------------------------------------------------------------------
    >>impl-split      CHUNKS LOADED, AND SPLIT INTO VIEWS
    With a split stage the items of the pipe are chunks, one to a core batch, and what the consumer
@@ -18646,7 +19095,7 @@ static int dlpi_check_chain(dlp_pipe *p, int first) {
         if (st->ops->at != 0) memcpy((uint8_t *)p + st->ops->at, &st, sizeof(void *));
         if (st->ops->sink != NULL) p->sink = st;
         if (st->ops->keeper != NULL) p->keeper = st;
-        if (st->ops->lender != NULL) p->lender = st;
+        if (st->ops->lender != NULL) p->lender = st, p->lends = st->ops->lender;
         if (st->ops->holder != NULL) p->holder = st;
         if (st->ops->source == NULL) continue;
         p->source = st->ops->source;
@@ -18766,6 +19215,8 @@ static void dlpi_list_work(dlp_pipe *p) {
     p->n_staffed = p->n_procs = 0;
     dlpi_list_unit(p, DLPI_UNIT_ROWS);
     p->n_item_work = p->n_staffed;
+    p->row_by_row = 0;
+    for (int i = 0; i < p->n_item_work; i++) p->row_by_row |= p->work[i]->ops->row_by_row;
     dlpi_list_unit(p, DLPI_UNIT_BATCHES);
     p->n_work = p->n_staffed;
     dlpi_list_unit(p, DLPI_UNIT_CELLS);
@@ -18930,24 +19381,50 @@ static int dlpi_resolve_work(dlp_pipe *p) {
 }
 
 static int dlpi_resolve_batches(dlp_pipe *p) {
-    const dlp_dataset *ds = &p->fetch->dataset;
     const dlp_batch_desc *d = &p->batcher->batching;
     bool own = p->has_item_cells && d->out_fields != NULL;
-    return dlpi_fields_init(p, p->batcher->name, &p->batches, own ? d->out_fields : ds->fields,
-                            own ? d->n_out_fields : ds->n_fields, p->has_item_cells);
+    return dlpi_fields_init(p, p->batcher->name, &p->batches, own ? d->out_fields : p->item_fields,
+                            own ? d->n_out_fields : p->n_item_fields, p->has_item_cells);
+}
+
+/* Items of other datasets, behind those of fetch. The plan may have been made before. */
+static int dlpi_resolve_added(dlp_pipe *p) {
+    int rc = DLP_OK;
+    p->fetch->dataset.n_items -= p->n_added;
+    p->n_added = 0;
+    for (int at = p->fetch->id; at >= 0 && rc == DLP_OK; at = p->stages[at].next)
+        if (p->stages[at].ops->adds != NULL) rc = p->stages[at].ops->adds(p, &p->stages[at]);
+    return rc;
+}
+
+/* The fields of an item, and which of them each stage works on: those that are there by then, but
+   for a stage that widens them. */
+static int dlpi_resolve_scopes(dlp_pipe *p) {
+    const dlp_dataset *ds = &p->fetch->dataset;
+    int rc = DLP_OK;
+    p->n_item_fields = ds->n_fields;
+    memcpy(p->item_fields, ds->fields, ds->n_fields * sizeof *p->item_fields);
+    for (int at = p->fetch->id; at >= 0 && rc == DLP_OK; at = p->stages[at].next) {
+        dlpi_stage *st = &p->stages[at];
+        st->scope = (dlpi_scope){0, p->n_item_fields, 0, ds->n_items, 0};
+        if (st->ops->widens != NULL) rc = st->ops->widens(p, st);
+    }
+    p->fetch->scope.n_items -= p->n_added;
+    p->fetch->scope.zeroes = !ds->writes_all_bytes;
+    return rc;
 }
 
 /* Everything that follows from the descs; p->err tells what does not fit. */
 static int dlpi_resolve(dlp_pipe *p) {
-    const dlp_dataset *ds;
     int rc;
     if ((rc = dlpi_check_graph(p)) != DLP_OK) return rc;
-    ds = &p->fetch->dataset;
     dlpi_cells_resolve(p);
+    if ((rc = dlpi_resolve_added(p)) != DLP_OK) return rc;
     if ((rc = dlpi_check_sizes(p)) != DLP_OK) return rc;
     if ((rc = dlpi_resolve_slots(p)) != DLP_OK) return rc;
     if ((rc = dlpi_resolve_work(p)) != DLP_OK) return rc;
-    rc = dlpi_fields_init(p, p->fetch->name, &p->items, ds->fields, ds->n_fields, false);
+    if ((rc = dlpi_resolve_scopes(p)) != DLP_OK) return rc;
+    rc = dlpi_fields_init(p, p->fetch->name, &p->items, p->item_fields, p->n_item_fields, false);
     if (rc != DLP_OK) return rc;
     dlpi_cells_ends(p);
     for (dlpi_stage *st = p->stages; st < p->stages + p->n_stages; st++) /* what kinds say of it */
@@ -18979,9 +19456,8 @@ static void dlpi_layout_slots(dlp_pipe *p) {
             p->tries_bytes = dlpi_times(2u * (uint64_t)p->n_item_work, rows);
     p->off_tries = dlpi_take_bytes(&at, p->tries_bytes, 1);
     p->slot.valid = dlpi_take_bytes(&at, rows, 1);
-    dlpi_area_add(p, DLPI_REC_SLOTS,
-                  p->lender ? p->lender->ops->lender->words.slots : "batch slots: row records",
-                  dlpi_line_up(at), p->n_slots, DLPI_LINE);
+    dlpi_area_add(p, DLPI_REC_SLOTS, p->lends->words.slots, dlpi_line_up(at), p->n_slots,
+                  DLPI_LINE);
 }
 
 /* Rows that can be in a callback of fetch at once, beside one of each worker: those in flight. */
@@ -19527,9 +20003,9 @@ static void dlpi_worker_init(dlp_pipe *p, dlpi_stage *st, int id, int global) {
     w->block->current = UINT64_MAX;
     w->clock_every = 1;
     w->untimed = &dlpi_timed;
-    w->item.data = w->data;
-    w->item.length = w->length;
-    w->item.n_fields = p->items.n;
+    w->item.data = w->data + st->scope.field;
+    w->item.length = w->length + st->scope.field;
+    w->item.n_fields = st->scope.n_fields;
     w->item.worker = (uint32_t)id;
     w->item.seed = p->sampler->sampler.seed;
     w->note.message = w->block->message;
@@ -19722,12 +20198,12 @@ static void dlpi_give_back(dlp_pipe *p, uint32_t s) {
         return;
     }
     dlpi_poison(p, s);
-    if (p->lender == NULL) /* the scheduler writes there next; a worker did so last */
-        __builtin_prefetch(&dlpi_slot_at(p, s)->header, 1);
-    if (p->lender)
-        p->lender->ops->lender->drop(p, s);
-    else
+    if (p->lender) {
+        p->lends->drop(p, s);
+    } else { /* without a call: it is that of each batch */
+        __builtin_prefetch(&dlpi_slot_at(p, s)->header, 1); /* the scheduler writes there next */
         dlpi_slot_release(p, s);
+    }
     dlpi_schedule_inline(p, dlpi_burst(p));
 }
 
@@ -20836,7 +21312,7 @@ DLPDEF int dlp_device_close(dlp_device *device) {
 __attribute__((unused)) /* without these devices */
 static uint32_t
 dlpi_release_buffer(const dlp_pipe *p, uint32_t s) {
-    uint32_t slot = p->lender ? p->lender->ops->lender->slot(p, s) : s;
+    uint32_t slot = p->lends->slot(p, s);
     return slot == DLPI_NO_SLOT ? dlpi_transfer_seam_events(p, s) : dlpi_transfer_events(p, slot);
 }
 
@@ -21341,6 +21817,26 @@ static int dlpi_found_bounds(dlp_pipe *p, const dlpi_stage *st, const dlp_part_d
     return p->err.code != 0 ? p->err.code : dlpi_check_input_workers(p, st);
 }
 
+/* Copy the weights; where the inputs that follow from them are to stand. */
+static int dlpi_found_take_weights(dlp_pipe *p, dlpi_stage *st, const uint64_t *weights) {
+    dlpi_found_plan *q = &((dlpi_found *)st->self)->plan;
+    uint64_t sum = 0;
+    q->weights = calloc(1, (size_t)dlpi_found_weights_bytes(q));
+    if (q->weights == NULL) return dlpi_no_memory(p, "weights", "the parts' weights");
+    q->first = q->weights + q->n_inputs;
+    q->members = (uint32_t *)(void *)(q->first + q->streams + 1);
+    for (uint64_t i = 0; i < q->n_inputs; i++) {
+        q->weights[i] = weights[i];
+        if (weights[i] > (UINT64_C(1) << 62) - sum)
+            return dlpi_refuse(p, DLP_ERR_ARG, st->name, "weights",
+                               "weights[%" PRIu64 "] = %" PRIu64 " takes the sum above 2^62", i,
+                               weights[i]);
+        sum += weights[i];
+    }
+    q->weights_hash = dlpi_order_hash_array(0, weights, q->n_inputs);
+    return DLP_OK;
+}
+
 static int dlpi_found_take(dlp_pipe *p, dlpi_stage *st, const dlp_part_desc *d) {
     dlpi_found *q = st->self;
     int rc = dlpi_found_bounds(p, st, d);
@@ -21356,7 +21852,8 @@ static int dlpi_found_take(dlp_pipe *p, dlpi_stage *st, const dlp_part_desc *d) 
     q->plan.window = d->window;
     q->plan.shuffle_inputs = d->shuffle_parts != 0;
     q->plan.shuffle_items = d->shuffle_items != 0;
-    return dlpi_found_take_ends(p, st);
+    rc = dlpi_found_take_ends(p, st);
+    return rc == DLP_OK && d->weights != NULL ? dlpi_found_take_weights(p, st, d->weights) : rc;
 }
 
 static int dlpi_found_sizes(dlp_pipe *p) {
@@ -21407,10 +21904,23 @@ static int dlpi_found_load(dlpi_worker *w, uint32_t c) {
     return 0;
 }
 
+/* With weights: they, and who has which parts, are there since the stage was added. */
+static int dlpi_found_weighed_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out) {
+    const dlpi_found *q = st->self;
+    const dlpi_found_plan *k = &q->plan;
+    int n = dlpi_found_blocks(p, st, out);
+    if (k->weights == NULL) return n;
+    out[n++] = (dlpi_block){offsetof(dlpi_found, plan.weights), dlpi_found_weights_bytes(k)};
+    out[n++] =
+        (dlpi_block){offsetof(dlpi_found, plan.own_passes),
+                     dlpi_times(k->shuffle_inputs ? q->cursors.n : 0, sizeof *k->own_passes)};
+    return n;
+}
+
 static const dlpi_source_ops dlpi_found_source = {
     .sizes = dlpi_found_sizes,
     DLPI_FOUND_SOURCE,
-    .params = "streams, steps_per_epoch, max_items, manifest, window",
+    .params = "streams, steps_per_epoch, max_items, manifest, weights, window",
     .input = "part",
     .load = dlpi_found_load,
 };
@@ -21422,7 +21932,7 @@ static const dlpi_stage_ops dlpi_found_ops = {
     .check = dlpi_found_check,
     .layout = dlpi_found_layout,
     .private_words = "part tables",
-    .blocks = dlpi_found_blocks,
+    .blocks = dlpi_found_weighed_blocks,
     .live = dlpi_found_live,
     .seen = dlpi_found_seen,
     .source = &dlpi_found_source,
@@ -25447,6 +25957,7 @@ DLPDEF int dlp_arrays_chunks_open(dlp_pipe **out, dlp_arrays **arrays,
 
 #define DLPI_PUSH_MAGIC UINT64_C(0x3130687375706c64) /* "dlpush01" */
 enum { DLPI_PUSH_ITEM = 0x69, DLPI_PUSH_END = 0x65, DLPI_PUSH_LOOK_MS = 100 };
+enum { DLPI_PUSH_YIELDS = 200, DLPI_PUSH_SHORT_NS = 200000 };
 
 typedef struct dlpi_push_head { /* in region */
     uint64_t magic;             /* PU1 */
@@ -25490,7 +26001,7 @@ struct dlp_pusher {
     dlpi_push_fields at;
     dlp_mpsc_tx tx;
     void *record; /* begun, not committed */
-    uint32_t number, full;
+    uint32_t number, full, lanes;
     bool ended;
 };
 
@@ -25623,6 +26134,18 @@ static dlpi_push_head dlpi_push_sizes(const dlp_push_desc *d, const dlpi_push_fi
     return h;
 }
 
+/* After a wait: how to wait next time. A lane holds a few microseconds of small items, a wake-up
+   takes tens of them. So where waits are short, and producer, reader and consumer have not a core
+   each, those two make way, but do not sleep. Several producers leave the reader less to wait for.
+ */
+static void dlpi_push_waited(uint64_t began, uint32_t producers, uint32_t *spin_ns,
+                             uint32_t *yields) {
+    dlpi_wait_policy(producers + 2, spin_ns, yields);
+    if (producers > 1 || *yields == 0) return;
+    *spin_ns = 0;
+    if (dlpi_now_ns() - began < DLPI_PUSH_SHORT_NS) *yields = DLPI_PUSH_YIELDS;
+}
+
 static int dlpi_push_memory(dlp_push *s, const dlp_push_desc *d, dlp_error *err) {
     uint32_t n = s->was.max_producers;
     void *map = NULL;
@@ -25731,6 +26254,7 @@ static bool dlpi_push_ended(dlp_push *s) {
 /* The next item, lent until it is released. */
 static int dlpi_push_next(dlp_push *s, dlp_item *it, const uint8_t **item, uint32_t *producer) {
     for (;;) {
+        uint64_t began;
         uint32_t over =
             dlpi_credit_closed(&s->head->over); /* PU2 <- PU2: before the lanes are empty */
         const void *at = NULL;
@@ -25754,7 +26278,9 @@ static int dlpi_push_next(dlp_push *s, dlp_item *it, const uint8_t **item, uint3
         }
         if (over) return DLP_END;
         if (dlpi_stopped(it->call->w->p)) return DLP_STOPPED;
+        began = dlpi_now_ns();
         dlp_mpsc_wait_rx(&s->rx, DLPI_PUSH_LOOK_MS);
+        dlpi_push_waited(began, s->was.max_producers, &s->rx.spin_ns, &s->rx.yields);
     }
 }
 
@@ -25919,6 +26445,7 @@ static int dlpi_pusher_attach(dlp_pusher *u, const dlp_pusher_desc *d, dlp_error
                               "the lanes' records are of another size");
     u->number = (uint32_t)number + 1;
     u->full = h.full;
+    u->lanes = h.max_producers;
     u->line = (dlpi_push_line *)dlpi_at(u->head, h.lines_at) + number;
     return DLP_OK;
 }
@@ -25956,6 +26483,7 @@ static bool dlpi_pusher_read(const dlp_pusher *u) {
 /* Have a record; what is begun is had again. */
 static int dlpi_pusher_reserve(dlp_pusher *u, int timeout_ms) {
     uint64_t until = timeout_ms > 0 ? dlpi_now_ns() + (uint64_t)timeout_ms * 1000000u : UINT64_MAX;
+    bool waited = false; /* in vain: is there still a reader? */
     while (u->record == NULL) {
         int64_t n = dlp_mpsc_reserve(&u->tx, 1, &u->record);
         uint64_t now, ms = DLPI_PUSH_LOOK_MS;
@@ -25966,11 +26494,14 @@ static int dlpi_pusher_reserve(dlp_pusher *u, int timeout_ms) {
             DLPI_STORE_RLX(&u->line->refused, u->line->refused + 1); /* statistics */
             return dlpi_pusher_read(u) ? DLP_FULL : DLP_STOPPED;
         }
-        if (!dlpi_pusher_read(u)) return DLP_STOPPED;
+        if (dlpi_credit_closed(&u->head->over)) return DLP_STOPPED; /* PU2 <- PU2 */
+        if (waited && !dlpi_pusher_read(u)) return DLP_STOPPED;
         if ((now = dlpi_now_ns()) >= until) return DLP_TIMEOUT;
         if ((until - now) / 1000000u < ms) ms = (until - now) / 1000000u + 1;
         n = dlp_mpsc_wait_tx(&u->tx, (int)ms);
         if (n < 0) return (int)n;
+        dlpi_push_waited(now, u->lanes, &u->tx.lane.spin_ns, &u->tx.lane.yields);
+        waited = n == DLP_TIMEOUT;
     }
     return DLP_OK;
 }
@@ -26060,6 +26591,7 @@ DLPDEF int dlp_pipe_open(dlp_pipe **out, const dlp_pipe_desc *desc, dlp_error *e
     p->cpus = dlpi_cpu_count();
     p->max_kills = 3;
     dlpi_beside_take(p);
+    dlpi_whole_take(p);
     if ((rc = dlpi_check_pipe(p)) != DLP_OK) {
         if (err) *err = p->err;
         free(p);
@@ -26507,6 +27039,14 @@ DLPDEF int dlp_pipe_guard_stats(dlp_pipe *p, dlp_stage guard, uint32_t field,
     return DLP_OK;
 }
 
+DLPDEF dlp_stage dlp_pipe_add_join(dlp_pipe *p, const dlp_join_desc *desc) {
+    dlpi_stage *st;
+    if (p == NULL || desc == NULL) return DLP_ERR_ARG;
+    st = dlpi_add(p, desc->fetch.fetcher ? &dlpi_join_many_ops : &dlpi_join_ops, "join",
+                  &desc->fetch.workers);
+    return st == NULL ? dlpi_add_refused(p) : dlpi_added(p, st, dlpi_join_take(p, st, desc));
+}
+
 DLPDEF dlp_stage dlp_pipe_add_scratch(dlp_pipe *p, const dlp_scratch_desc *desc) {
     dlpi_stage *st;
     if (p == NULL || desc == NULL) return DLP_ERR_ARG;
@@ -26797,10 +27337,8 @@ DLPDEF int dlp_pipe_state(dlp_pipe *p, const dlp_batch *batch, dlp_state *out) {
     dlpi_state_config(p, &s);
     if (batch == NULL || p->d.unordered)
         dlpi_state_now(p, &s);
-    else if (p->lender)
-        p->lender->ops->lender->state(p, slot, &s);
     else
-        dlpi_state_after(p, slot, batch->flags, &s);
+        p->lends->state(p, slot, &s);
     s.check = dlpi_state_hash(&s);
     memset(out, 0, sizeof *out);
     memcpy(out->bytes, &s, sizeof s);

@@ -1,8 +1,5 @@
-/* Credits, offers, cells of inputs and pushes that keep the newest: in every interleaving of small
-   cases, with every value that a load's order permits (model.h tells how), on the header's own
-   code. Threads begin in a state that is placed by hand, and each scenario has two or three.
-
-   Not here: what ends by the time-out of a sleep alone, as a stop of pushes does.
+/* Credits, offers and cells of inputs: in every interleaving of small cases, with every value that a
+   load's order permits (model.h tells how), on the header's own code. Threads begin in a state that is placed by hand, and each scenario has two or three.
 
    Checked: what is read is there, whole, and of whom it should be; a cell is not written while
    somebody may read or write it; nothing comes twice or is lost; nobody waits for ever for what
@@ -29,7 +26,7 @@ int main(void) {
 #else
 #include "model_mutants.h"
 
-enum { CELLS = 2, LANE = 4096 };
+enum { CELLS = 2 };
 
 typedef struct shape {
     uint64_t n;     /* batches, inputs, records */
@@ -39,7 +36,6 @@ typedef struct shape {
     int cheap;      /* inputs take less than to wake somebody */
     uint32_t run;   /* inputs: so many of each cell; 0: 1 */
     int offered;    /* inputs: all are open when the threads begin */
-    uint64_t keep;  /* pushes */
 } shape;
 
 static shape is;
@@ -52,7 +48,7 @@ typedef struct cell { /* 8 bytes that stand for what is in it */
 static struct {
     _Alignas(128) uint64_t counter[2]; /* what is there, what was given back */
     uint32_t end, used[CELLS];
-    uint64_t header[CELLS], offer[2][CELLS], word8;
+    uint64_t header[CELLS], offer[2][CELLS];
     cell cell[CELLS];
     uint32_t word; /* who waits looks at it before */
     uint32_t over;
@@ -65,16 +61,8 @@ static struct {
     struct {
         uint32_t input_at, input_untold;
     } own[2];
-    /* pushes */
-    _Alignas(128) unsigned char lane[LANE];
-    dlpi_push_head head;
-    dlpi_push_line line;
-    dlp_push push;
-    dlp_spsc_rx lanes[1];
-    uint64_t items, left;
-    dlp_pusher pusher;
     /* notes */
-    uint64_t taken[2], last, loads[16], deaths;
+    uint64_t taken[2], loads[16], deaths;
 } w;
 
 static uint32_t cells(void) { return is.cells ? is.cells : CELLS; }
@@ -464,7 +452,7 @@ static void inputs_await(uint64_t t) {
         MODEL_CHECK(dlpi_gen(seen) == t);
         if (dlpi_gen_low(seen) == DLPI_INPUT_LOADED) break;
         if (is.closes && dlpi_gen_low(seen) == DLPI_INPUT_OPEN && t + cells() <= is.n &&
-            dlpi_claim_close(state, &seen, dlpi_gen_word(t, DLPI_INPUT_CLOSED)))
+            dlpi_claim_take(state, seen, dlpi_gen_word(t, DLPI_INPUT_CLOSED)))
             return;
         model_poll(t, model_bit(&w.ctl.source_moves));
     }
@@ -497,87 +485,6 @@ static void inputs_end(void) {
         MODEL_CHECK(low == DLPI_INPUT_LOADED || low == DLPI_INPUT_CLOSED);
         MODEL_CHECK(dlpi_input_next(&pipe_, c) != c || is.closes || w.deaths > 0);
     }
-}
-
-/* ---- pushes: a lane of cells() records, of which the reader keeps the newest ---- */
-
-static void pushes_setup(void) {
-    dlp_mpsc *b = (dlp_mpsc *)(void *)w.lane;
-    model_scan = 16;
-    MODEL_CHECK(dlp_mpsc_init(w.lane, sizeof w.lane, 16, cells(), 1, 1) == DLP_OK);
-    dlp_spsc *lane = (dlp_spsc *)(void *)(w.lane + b->lanes_offset);
-    w.push.head = w.pusher.head = &w.head;
-    w.head.pid = (int32_t)getpid();
-    w.push.was.full = w.pusher.full = DLP_PUSH_NEWEST;
-    w.push.keep = is.keep;
-    w.push.capacity = cells();
-    w.push.writers = 1;
-    w.push.lanes = w.lanes;
-    w.push.items = &w.items;
-    w.push.left = &w.left;
-    w.pusher.line = &w.line;
-    w.pusher.at.n = 1;
-    w.pusher.at.offset[0] = w.pusher.at.bytes[0] = 8;
-    MODEL_CHECK(dlp_mpsc_attach_rx(&w.push.rx, w.lanes, 1, w.lane, sizeof w.lane) == DLP_OK);
-    MODEL_CHECK(dlp_mpsc_attach_tx(&w.pusher.tx, w.lane, sizeof w.lane, 0) == 0);
-    w.push.rx.spin_ns = w.push.rx.yields = 0;
-    w.pusher.tx.lane.spin_ns = w.pusher.tx.lane.yields = 0;
-    model_list_atom("tail", &lane->tail, 8, cells());
-    model_list_atom("head", &lane->head, 8, cells());
-    model_list_atom("room word", &lane->producer_wake, 4, 0);
-    model_list_atom("wake word", &b->consumer_wake, 4, 0);
-    model_list_atom("over", &w.head.over, 4, 0);
-    for (uint32_t k = 0; k < cells(); k++)
-        for (uint32_t i = 0; i < 2; i++)
-            model_list_slot((unsigned char *)lane + lane->slots_offset + k * 16 + i * 8, 8);
-}
-
-static void pushes_producer(void) {
-    for (uint64_t i = 0; i < is.n; i++) {
-        uint64_t value = 100 + i;
-        const void *data[1] = {&value};
-        MODEL_CHECK(dlp_pusher_push(&w.pusher, data, DLP_FOREVER) == DLP_OK);
-        model_here(model_digest(&w.pusher, sizeof w.pusher, i));
-    }
-    MODEL_CHECK(dlp_pusher_end(&w.pusher, DLP_FOREVER) == DLP_OK);
-}
-
-static uint64_t pushes_knows(void) {
-    uint64_t h = model_digest(&w.push.rx, sizeof w.push.rx, w.last);
-    return model_digest(w.lanes, sizeof w.lanes, h);
-}
-
-/* The newest is never left out; nor are more than there must be. */
-static void pushes_reader(void) {
-    struct dlp_call call;
-    dlp_item it;
-    memset(&call, 0, sizeof call);
-    memset(&it, 0, sizeof it);
-    pipe_.ctl = &w.ctl;
-    workers[0].p = &pipe_;
-    call.w = &workers[0];
-    it.call = &call;
-    for (;;) {
-        const uint8_t *item;
-        uint64_t value = 0;
-        uint32_t producer;
-        int rc = dlpi_push_next(&w.push, &it, &item, &producer);
-        if (rc == DLP_END) break;
-        MODEL_CHECK(rc == DLP_OK);
-        model_copy(&value, item + 8, 8);
-        dlp_mpsc_release(&w.push.rx, 1);
-        MODEL_CHECK(value > w.last && value < 100 + is.n);
-        w.last = value;
-        w.taken[0]++;
-        model_here(pushes_knows());
-    }
-    w.word8 = 1; /* it came to the end */
-}
-
-static void pushes_end(void) {
-    MODEL_CHECK(w.word8 == 1);
-    MODEL_CHECK(w.taken[0] + w.left == is.n);
-    MODEL_CHECK(w.last == 100 + is.n - 1 || is.n == 0);
 }
 
 /* ---- scenarios ---- */
@@ -649,11 +556,6 @@ static const trial trials[] = {
          inputs_worker_1, .n = 1, .cells = 1, .offered = 1),
     DIES("inputs__one_dies_of_two__cell_goes_round", 2, inputs, worker_0, recovery, scheduler,
          inputs_worker_1, .n = 2, .cells = 1, .closes = 1),
-    TWO("pushes__two_records__newest_comes", 1, pushes, producer, reader, .n = 3, .cells = 2,
-        .keep = 1),
-    TWO("pushes__all_kept__all_come", 1, pushes, producer, reader, .n = 2, .cells = 2, .keep = 2),
-    TWO("pushes__four_records_two_kept__newest_come", 2, pushes, producer, reader, .n = 5,
-        .cells = 4, .keep = 2),
 };
 enum { TRIALS = sizeof trials / sizeof *trials };
 
@@ -683,8 +585,6 @@ static const needless_mutant needless[] = {
      "a count of wakes was acquired before it (B1); what is open dlpi_claim_owner acquires"},
     {"dlpi_claim_take", "CAS_SEQ", "state", M_RELAXED, "dlpi_claim_owner has acquired the ticket"},
     {"dlpi_claim_taken", "AND_SEQ", "bits", M_RELAXED, "before LOADED, which releases it"},
-    {"dlpi_claim_close", "CAS_SEQ", "state", M_RELAXED,
-     "fails if a worker has come first; what is written then the next OPEN releases"},
 };
 
 static int try_one(const trial *t, int loud) {

@@ -130,8 +130,9 @@ byte deaths, fails, retries, sought, seeks, nexts;
 bit feeding, moved; /* the caller feeds, and waits for the end of it; it published something */
 bit back;           /* the map sent a batch back */
 
-mtype = { LOOK, BITS, SCAN, CLAIM, TAKEN, WORD, BIT, WAIT, UP, FOUND, RING_TAKE, RING_WAKE, LOAD, LOAD_END,
-          MAY, STATE, COUNT, CALL, CALL_TAKE, CALL_WAKE, READ, READ_END, READY, OVER, DEAD };
+mtype = { LOOK, BITS, SCAN, CLAIM, TAKEN, WORD, BIT, WAIT, UP, FOUND, RING_TAKE, RING_WAKE, LOAD,
+          LOAD_END, MAY, STATE, COUNT, CALL, CALL_TAKE, CALL_WAKE, READ, READ_END, READY, OVER,
+          DEAD };
 typedef one {
     mtype pc;
     bit sleepy, asleep;

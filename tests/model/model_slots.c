@@ -20,11 +20,11 @@
    one may die and be replaced, consumer, who seeks, scheduler; one batch of one row) end with one
    preemption: 0.2 million states with none, 16 with one (a seek before the first batch: 0.5, 47).
    Each preemption makes it 20 to 100 times as large, so two and three do not end there. With three
-   end: worker, recovery, second worker, scheduler (6 million); worker, recovery, consumer, scheduler
-   (10 million). Two workers, consumer who seeks, scheduler; worker, recovery, second worker,
-   consumer who seeks; worker, recovery, consumer who seeks, scheduler: with two (45 million each).
-   To leave out preemptions that come to the same as later ones saves nothing: equal states are one
-   already. */
+   end: worker, recovery, second worker, scheduler (6 million states); worker, recovery, consumer,
+   scheduler (10 million). Two workers, consumer who seeks, scheduler; worker, recovery, second
+   worker, consumer who seeks; worker, recovery, consumer who seeks, scheduler: with two (45 million
+   each). To leave out preemptions that come to the same as later ones saves nothing: equal states
+   are one already. */
 #include "model_slots.h"
 
 #ifdef MODEL_UNAVAILABLE
