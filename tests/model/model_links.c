@@ -1,5 +1,6 @@
-/* Credits, offers and cells of inputs: in every interleaving of small cases, with every value that a
-   load's order permits (model.h tells how), on the header's own code. Threads begin in a state that is placed by hand, and each scenario has two or three.
+/* Credits, offers and cells of inputs: in every interleaving of small cases, with every value that
+   a load's order permits (model.h tells how), on the header's own code. Threads begin in a state
+   that is placed by hand, and each scenario has two or three.
 
    Checked: what is read is there, whole, and of whom it should be; a cell is not written while
    somebody may read or write it; nothing comes twice or is lost; nobody waits for ever for what
