@@ -30,7 +30,8 @@ CASES := $(addprefix compile/,$(shell sh tests/compile/matrix list))
 EXAMPLES := $(patsubst examples/%.c,%,$(wildcard examples/*.c))
 # The emulator has no worker processes and no devices, and what it idles says nothing; static
 # programs load no devices; musl has no makecontext; OpenSSL is there for neither.
-FOREIGN_UNITS := $(filter-out musl/device_% musl/model musl/model_slots musl/crash_steps \
+FOREIGN_UNITS := $(filter-out musl/device_% musl/model musl/model_slots musl/model_links \
+                     musl/model_scratch musl/crash_steps \
                      musl/s3_tls \
                      aarch64/shm_% aarch64/device_% aarch64/pipe_idle \
                      aarch64/pipe_awake aarch64/s3_tls \
@@ -330,7 +331,8 @@ SANITIZED_TESTS := $(filter-out $(addprefix %-thread/,order order_plain samplers
                                     s3_http fuzz_s3 tuning predict pictures dlpack names \
                                     device_cuda pipe_plan pipe_badinput folder arrays guard \
                                     $(filter shm_%,$(UNITS))) \
-                                %/model %/model_slots %/crash_steps %/pipe_awake \
+                                %/model %/model_slots %/model_links %/model_scratch %/crash_steps \
+                                %/pipe_awake \
                                 clang-address/order clang-address/order_plain, \
                                 $(SANITIZED_TESTS))
 # FEW=1: of threads, of memory that others write, of bytes from outside; .ci/run takes these.

@@ -26259,13 +26259,25 @@ DLPDEF int dlp_push_close(dlp_push *s) {
 
 /* ---- the reader ---- */
 
-/* The first record of the lane in turn, when all but the last `keep` have been left out; the end of
-   a stream is its lane's last record, so it is never left out before a successor's. */
+/* How many records of the lane come before its last `keep` items: ends of streams are none. The
+   reader may look at all of them, as the tail that told of them was read with acquire (T2). */
+static uint64_t dlpi_push_older(const dlp_push *s, uint64_t stock) {
+    const dlp_spsc_rx *rx = s->rx.at;
+    for (uint64_t items = 0; stock > 0 && items < s->keep;) {
+        uint64_t mark;
+        memcpy(&mark, dlpi_slot(rx->slots, rx->capacity, rx->head + --stock, rx->record_bytes), 8);
+        items += mark != DLPI_PUSH_END;
+    }
+    return stock;
+}
+
+/* Of the lane in turn, if it is full, all but the last `keep` items are left out; the end of a
+   stream is not, nor what lies behind it. */
 static int dlpi_push_newest(dlp_push *s, uint32_t producer) {
     uint64_t stock = (uint64_t)dlpi_spsc_look_rx(s->rx.at, 0);
     if (stock > s->capacity) return DLP_ERR_CORRUPT;
     if (stock < s->capacity) return DLP_OK;
-    for (uint64_t n = stock - s->keep; n > 0;) {
+    for (uint64_t n = dlpi_push_older(s, stock); n > 0;) {
         const void *at = NULL;
         uint64_t mark;
         if (dlp_spsc_peek(s->rx.at, 1, &at) != 1) return DLP_ERR_CORRUPT;

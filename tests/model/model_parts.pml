@@ -27,10 +27,13 @@
      NEXTS, SEEKS the caller leaves an epoch, or goes on at batch SEEK_TO, so often, anywhere
      QUITS        he stops anywhere
    tests/model/model_parts.sh has the sizes, and the mutants: each is one of the switches below.
-   Not modelled: times before the next try, parts of no items, batches that need fewer cells.
+   Not modelled: runs of inputs in one cell (model_links.c has them), times before the next try,
+   parts of no items, batches that need fewer cells.
    Found not to matter: that tickets grow (ALIKE), since fields are read behind the claim: they give
-   the order in which parts are loaded; and that a loader that was woken and found work by itself
-   passes the ring on (PASSES_NOTHING_ON): he comes back and takes what is open. */
+   the order in which parts are loaded; that a bit of Q3 is cleared at all (KEEPS_ITS_BIT: it costs
+   looks), but it must not be behind what follows the claim; and that a loader that was woken and
+   found work by itself passes the ring on (PASSES_NOTHING_ON): he comes back and takes what is
+   open. */
 
 #ifndef B
 #define B 2
@@ -92,6 +95,7 @@
 
 /* Shared. A cell's word is low and ticket. */
 byte low[C], ticket[C];
+byte may = 0;       /* Q3: a bit for each cell that may be open */
 byte part[C];       /* a field, for all of them */
 byte loads;         /* source_moves */
 byte life, cancel;  /* of the marks that are wanted: seeks, and the first batch */
@@ -126,8 +130,9 @@ byte deaths, fails, retries, sought, seeks, nexts;
 bit feeding, moved; /* the caller feeds, and waits for the end of it; it published something */
 bit back;           /* the map sent a batch back */
 
-mtype = { LOOK, SCAN, CLAIM, WORD, BIT, WAIT, UP, FOUND, RING_TAKE, RING_WAKE, LOAD, LOAD_END,
-          STATE, COUNT, CALL, CALL_TAKE, CALL_WAKE, READ, READ_END, READY, OVER, DEAD };
+mtype = { LOOK, BITS, SCAN, CLAIM, TAKEN, WORD, BIT, WAIT, UP, FOUND, RING_TAKE, RING_WAKE, LOAD,
+          LOAD_END, MAY, STATE, COUNT, CALL, CALL_TAKE, CALL_WAKE, READ, READ_END, READY, OVER,
+          DEAD };
 typedef one {
     mtype pc;
     bit sleepy, asleep;
@@ -203,7 +208,19 @@ inline go(pc_) { forget(); me.pc = pc_ }
 #ifdef NO_SECOND_LOOK
 #define AFTER_BIT WAIT
 #else
-#define AFTER_BIT SCAN
+#define AFTER_BIT BITS
+#endif
+#ifdef CLEARS_LATE /* behind what it says of the cell */
+#define AFTER_CLAIM (me.sleepy -> FOUND : LOAD)
+#define AFTER_TAKEN LOOK
+#else
+#define AFTER_CLAIM TAKEN
+#define AFTER_TAKEN (me.sleepy -> FOUND : LOAD)
+#endif
+#ifdef NO_BITS
+#define SEEN_BITS 255
+#else
+#define SEEN_BITS may
 #endif
 #if defined(RINGS_FIRST)
 #define AFTER_LOAD CALL
@@ -226,9 +243,20 @@ inline go(pc_) { forget(); me.pc = pc_ }
 proctype loader(byte g) {
     do
     :: d_step { me.pc == LOOK && stop -> go(OVER) } /* S1 */
-    /* dlpi_part_find */
-    :: d_step { me.pc == SCAN || (me.pc == LOOK && !stop) -> /* Q1, B1 */
-            me.pc = SCAN;
+    /* dlpi_input_find. One word of bits for all cells, read again behind each cell looked at */
+    :: d_step { me.pc == BITS || (me.pc == LOOK && !stop) -> /* Q3, B1 */
+            do
+            :: me.i < C && !(SEEN_BITS >> me.i & 1) -> me.i++
+            :: else -> break
+            od;
+            if
+            :: me.i < C -> me.pc = SCAN
+            :: me.i == C && me.b -> me.pc = CLAIM
+            :: else -> go(WORD); if :: me.sleepy -> me.pc = WAIT :: else fi
+            fi
+        }
+    :: d_step { me.pc == SCAN -> /* Q1, B1 */
+            me.pc = BITS;
             if
             :: low[me.i] == OPEN && (me.b == 0 || ticket[me.i] < me.b) ->
                 me.b = ticket[me.i];
@@ -238,25 +266,26 @@ proctype loader(byte g) {
 #endif
             :: else
             fi;
-            me.i++;
-            if
-            :: me.i < C
-            :: me.i == C && me.b -> me.pc = CLAIM
-            :: else -> go(WORD); if :: me.sleepy -> me.pc = WAIT :: else fi
-            fi
+            me.i++
         }
     :: d_step { me.pc == CLAIM -> /* Q1 */
             if
             :: CLAIMED ->
                 low[me.c] = g + 1;
                 me.i = 0;
-                me.pc = LOAD;
+                me.pc = AFTER_CLAIM;
                 if
-                :: me.sleepy -> me.pc = FOUND
-                :: else -> assert(!(mask >> g & 1)) /* a set bit says: I can take work */
+                :: me.sleepy || !(mask >> g & 1)
+                :: else -> assert(false) /* a set bit says: I can take work */
                 fi
-            :: else -> go(SCAN)
+            :: else -> go(BITS)
             fi
+        }
+    :: d_step { me.pc == TAKEN -> /* Q3 */
+#ifndef KEEPS_ITS_BIT
+            may = may & ~(1 << me.c);
+#endif
+            LOOK_OR(AFTER_TAKEN)
         }
     /* dlpi_worker_sleep */
     :: d_step { me.pc == WORD -> me.stale = 0; me.pc = BIT } /* B1 */
@@ -322,15 +351,21 @@ proctype loader(byte g) {
             retries++;
             writer[me.c] = 0;
             me.what = OPEN;
-            me.pc = STATE
+            me.pc = MAY
         }
 #endif
+    :: d_step { me.pc == MAY -> may = may | 1 << me.c; me.pc = STATE } /* Q3 */
     :: d_step { me.pc == STATE -> /* Q1, B1 */
             assert(low[me.c] == g + 1 && ticket[me.c] == me.b);
             low[me.c] = me.what;
             if
             :: me.what == OPEN -> go(LOOK)
+#ifdef CLEARS_LATE
+            :: else -> loads++; ring_feeder(); if :: want -> want = 0; wake_caller() :: else fi;
+                me.pc = TAKEN
+#else
             :: else -> LOOK_OR(AFTER_STATE)
+#endif
             fi
         }
     :: d_step { me.pc == COUNT -> /* Q2 */
@@ -435,8 +470,8 @@ byte load_of[C]; /* epoch that asked for the load; before a seek: ANY, or OLD if
 #define ANY 98
 #define OLD 99
 
-mtype = { REST, GOTO, COUNTED, BASE, LEAVE, PIECE, KNOWN, FREE, CLOSE, FIELDS, OPENED, LOOKED,
-               WAITER_MASK, WAITER_TAKE, WAITER_WAKE, CREDIT, THERE, FILL, TAIL, FED, AGAIN,
+mtype = { REST, GOTO, COUNTED, BASE, LEAVE, PIECE, KNOWN, FREE, CLOSE, FIELDS, OFFERED, OPENED,
+               LOOKED, WAITER_MASK, WAITER_TAKE, WAITER_WAKE, CREDIT, THERE, FILL, TAIL, FED, AGAIN,
                ASLEEP };
 
 #ifdef NEED_UNSEEN
@@ -465,7 +500,7 @@ mtype = { REST, GOTO, COUNTED, BASE, LEAVE, PIECE, KNOWN, FREE, CLOSE, FIELDS, O
 #define IS_THERE(l_) ((l_) == LOADED || (l_) == FAILED)
 #endif
 #ifdef OPENS_FIRST
-#define TO_ISSUE OPENED
+#define TO_ISSUE OFFERED
 #define AFTER_OPENED FIELDS
 #else
 #define TO_ISSUE FIELDS
@@ -677,8 +712,14 @@ proctype feeder() {
             need_it();
             pieces()
 #else
-            pc = OPENED
+            pc = OFFERED
 #endif
+        }
+    :: d_step { pc == OFFERED -> /* Q3; dlpi_input_offer */
+#ifndef OFFERS_NO_BIT
+            may = may | 1 << c;
+#endif
+            pc = OPENED
         }
     :: d_step { pc == OPENED -> /* Q1, B1 */
 #ifndef ALIKE
@@ -904,7 +945,7 @@ proctype killer() {
     od
 }
 
-mtype = { IDLE, CELL, REOPEN, RECOUNT, UNSLEEP, WAKE, WAKE_MORE, REPLACE };
+mtype = { IDLE, CELL, REOFFER, REOPEN, RECOUNT, UNSLEEP, WAKE, WAKE_MORE, REPLACE };
 #ifdef RECOVERS_ANY
 #define WAS_ITS(l_) ((l_) > CLOSED && (l_) < OPEN)
 #else
@@ -937,12 +978,18 @@ proctype supervisor() {
 #ifdef NO_REOPEN
             i = C - 1;
 #else
-            if :: WAS_ITS(low[i]) -> pc = REOPEN :: else fi;
+            if :: WAS_ITS(low[i]) -> pc = REOFFER :: else fi;
 #endif
             if
             :: pc == CELL -> i++; if :: i == C -> i = 0; pc = RECOUNT :: else fi
             :: else
             fi
+        }
+    :: d_step { pc == REOFFER -> /* Q3; dlpi_input_offer */
+#ifndef REOPENS_WITHOUT_BIT
+            may = may | 1 << i;
+#endif
+            pc = REOPEN
         }
     :: d_step { pc == REOPEN -> /* Q1 */
             low[i] = REOPENED;

@@ -44,6 +44,9 @@ holds 2 thread__an_epoch_is_left         B=2 E=2 THREADED NEXTS=1
 holds 2 a_ring_is_not_passed_on          PASSES_NOTHING_ON B=1 PW=2
 holds 2 tickets_alike                    ALIKE B=2 E=2 NEXTS=1
 holds 2 fields_before_claim__tickets_grow FIELDS_BEFORE_CLAIM B=2 E=2 NEXTS=1
+holds 2 bits_say_nothing                 NO_BITS B=2 E=2 NEXTS=1
+holds 2 bits_stay_set                    KEEPS_ITS_BIT B=2 E=2 NEXTS=1
+holds 2 bits__two_loaders_tried_again    B=1 PW=2 RETRIES=1
 fails 0 fields_before_claim              FIELDS_BEFORE_CLAIM ALIKE B=2 E=2 NEXTS=1
 fails 0 needed_cell_is_given_away        NEED_UNSEEN B=2
 fails 0 read_cell_is_given_away          LEFT_UNSEEN B=2 PREFETCH=2
@@ -58,6 +61,9 @@ fails 0 not_counted                      COUNTS_NOTHING B=2 E=2 NEXTS=1
 fails 0 count_seen_behind_the_look       COUNT_SEEN_LATE B=2 E=2 NEXTS=1
 fails 0 woken_before_it_is_said           RINGS_FIRST B=1
 fails 0 thread_woken_before_it_is_said    RINGS_FIRST B=1 THREADED
+fails 0 opened_without_its_bit           OFFERS_NO_BIT B=1
+fails 0 reopened_without_its_bit         REOPENS_WITHOUT_BIT B=1 DEATHS=1 MORTAL=1
+fails 0 bit_cleared_behind_the_load      CLEARS_LATE B=2 E=2 NEXTS=1
 fails 0 loader_looks_once                NO_SECOND_LOOK B=1
 fails 0 caller_looks_once                NO_LAST_FEED B=1
 fails 0 failure_of_another_epoch         SAME_FAILURE B=1 E=2 FAILS=1

@@ -42,8 +42,9 @@ typedef struct rig {
     int fetcher, in_flight;
     dlp_async async;
     /* bytes 0, n_parts 0: none */
-    dlp_cache_desc cache; /* needs: cache */
-    dlp_part_desc parts;  /* needs: parts */
+    dlp_cache_desc cache;     /* needs: cache */
+    dlp_part_desc parts;      /* needs: parts */
+    dlp_scratch_desc scratch; /* needs: scratch */
 } rig;
 
 static const dlp_field rig_fields[2] = {{"words", DLP_U64, 1, {3}, 0, 0},
@@ -171,7 +172,8 @@ static inline int rig_wire(rig *r, dlp_pipe **out) {
     at[n++] = dlp_pipe_add_repeat(*out, &r->repeat);
     if (r->parts.n_parts) at[n++] = dlp_pipe_add_parts(*out, &r->parts); /* needs: parts */
     at[n++] = dlp_pipe_add_fetch(*out, &fetch);
-    if (r->cache.bytes) at[n++] = dlp_pipe_add_cache(*out, &r->cache); /* needs: cache */
+    if (r->cache.bytes) at[n++] = dlp_pipe_add_cache(*out, &r->cache);          /* needs: cache */
+    if (r->scratch.n_fields) at[n++] = dlp_pipe_add_scratch(*out, &r->scratch); /* needs: scratch */
     for (int i = 0; i < r->n_item_maps; i++) at[n++] = dlp_pipe_add_map(*out, &r->item_map[i]);
     at[n++] = dlp_pipe_add_batch(*out, &r->batch);
     for (int i = 0; i < r->n_batch_maps; i++) at[n++] = dlp_pipe_add_map(*out, &r->batch_map[i]);

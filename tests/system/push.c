@@ -276,6 +276,28 @@ static void full__newest__last_ones_stay(void) {
     }
 }
 
+/* The end of a stream is no item: it takes no place of those that are kept. */
+static void full__newest_and_its_end__last_ones_stay(void) {
+    for (uint64_t keep = 1; keep <= 8; keep++) {
+        uint64_t kept = keep < 7 ? keep : 7;
+        rig r = begin((dlp_push_desc){.capacity = 8, .full = DLP_PUSH_NEWEST, .keep = keep}, 0, 1);
+        dlp_pusher *u = producer(r.push, 0);
+        dlp_batch *b = NULL;
+        dlp_push_stats s;
+        for (uint64_t i = 0; i < 7; i++) CHECK(push_one(u, i, DLP_NOWAIT) == DLP_OK);
+        CHECK(dlp_pusher_end(u, DLP_NOWAIT) == DLP_OK);
+        for (uint64_t i = 0; i < kept; i++) {
+            CHECK(dlp_pipe_next(r.pipe, &b) == DLP_OK);
+            CHECK((uint32_t) * (const uint64_t *)b->fields[0].data == 7 - kept + i);
+            dlp_pipe_release(r.pipe, b);
+        }
+        CHECK(dlp_pipe_next(r.pipe, &b) == DLP_END);
+        CHECK(dlp_push_look(r.push, 1, &s) == DLP_OK && s.left == 7 - kept && s.items == kept);
+        dlp_pusher_close(u);
+        end(&r);
+    }
+}
+
 /* ---- somebody waits ---- */
 
 static void *close_soon(void *arg) {
@@ -435,6 +457,7 @@ int main(void) {
     reader__killed__producers_are_told();
     full__refuse__counted();
     full__newest__last_ones_stay();
+    full__newest_and_its_end__last_ones_stay();
     waiting__stop_and_close__end_it();
     descs__wrong__named();
     by_hand__two_workers__told();
