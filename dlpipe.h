@@ -143,10 +143,12 @@
    consumer is the thread that calls next and release. Stages form a chain; those in brackets may
    be left out (all words: >>glossary):
 
-     sampler -> [repeat] -> [parts] -> fetch -> [cache] -> [item maps] -> batch -> [batch maps]
-        ^                                                                              |
-        |                                                                              v
-        +--- credits: free batch slots <--- release <--- next <--- [split] <--- [transfer]
+     sampler -> [repeat] -> [inputs] -> fetch -> [rows] -> batch -> [batch maps]
+        ^                                                                |
+        |                                                                v
+        +--- credits: free slots <--- release <--- next <--- [split] <--- [transfer]
+
+     inputs: a part queue, expand (or a filter), or pack; rows: joins, cache, item maps, guards
 
    Ready-made wirings (topologies), and what they hold in memory, beside records that a plan tells:
 
@@ -161,7 +163,32 @@
                  takes items out of those loaded       batches of the loader after it
      chunk       load a chunk into a CPU buffer, copy  cpu_buffers + device_buffers    chunks.c
                  it to the device, cut it into views   chunks
+     filter,     each input makes 0..k items, batches  cells x k items, and the        positions.c
+     expand      stay full; shuffled in windows        batches
+     pack        documents into rows of T tokens, cut  cells x the longest document,   pack.c
+                 or fitted in windows                  and the batches
+     two fetches some workers read, others decode      the scratch cells, and the      decode.c
+                                                       batches
+     join        rows of several datasets, zipped or   the batches                     join.c
+                 mixed, each with its own workers
+     push        other threads and programs give the   a lane of items for each        actors.c
+                 items                                 producer, and the batches
+     shared      several programs take from one pipe,  the batches                     share.c
+                 each with a policy
      your own    stages, samplers                      what dlp_pipe_plan says         stages.c
+
+   What joins the stages are lock-free queues in the region, of four kinds; dlp_pipe_plan and
+   dlp_stats have each one of a pipe, with writers, readers, capacity, bytes and depth:
+
+     kind    writers, readers     a record is taken by             it joins
+     spsc    one, one             the reader's own counter         release and the sampler; in and
+                                                                   out of transfer and split
+     mpsc    many, one            a lane for each writer           producers and a push pipe
+     claim   one, many            a swap on its own owner word     the sampler, or a stage, and the
+                                                                   workers of the next; part and
+                                                                   input cells and their loaders;
+                                                                   subscribers that share
+     gather  many, one in order   all its completion bits are set  workers and next, or transfer
 
    Begin with the economic one: it wants the least memory, and no slow worker holds up the others.
    Where items wait, for a disk or a network, give it a fetcher: in_flight items at once in each
@@ -2669,9 +2696,12 @@ DLPDEF int dlp_part_files_load(void *files, dlp_part *part);
                             DLP_LAST_PARTIAL the last batch is short instead
      0, agree, _DROP        several ranks: ends before the first batch that is not full on some
                             rank, after as many on each; what others have beyond it is left out
+     0, agree, another      several ranks: ends when the streams of all are out: every item comes
+                            once, and ranks that are out before get batches of holes
      0, uneven = 1          the same on each of several ranks by itself: batches need not be as many
 
-   agree is one all-reduce of an integer over all ranks, the least of them; with MPI
+   agree is one all-reduce of an integer over all ranks: the least of them or, if most is 1, the
+   most; with MPI
 
      static int64_t agree(void *user, int64_t mine, int most) {
          MPI_Allreduce(MPI_IN_PLACE, &mine, 1, MPI_INT64_T, most ? MPI_MAX : MPI_MIN, comm);
@@ -2680,10 +2710,11 @@ DLPDEF int dlp_part_files_load(void *files, dlp_part *part);
 
    next calls it, at the same batch on each rank: for each epoch's first one, and after a seek, and
    then once all that was agreed on is given, which with batches ready ahead is not every time. mine
-   says how many are (at 2 and above: twice that, and 1 where another follows) or, -1, that this
-   rank's pipe has failed: then next returns an error on all ranks. It is never called by start,
-   close, after a stop, or for a time-out. So all ranks must take the same steps: who leaves off
-   before the others leaves them waiting, as in any all-reduce.
+   counts batches that are whole, so what was agreed on does not fail; -1 says that this rank's pipe
+   has failed, and next returns an error on all ranks, after the same batch. It is never called by
+   start, close, after a stop, or for a time-out. So all ranks must take the same steps: a rank that
+   leaves off alone leaves the others waiting, as in any all-reduce. The time in it counts as the
+   consumer's. Not with subscribers.
 
    A batch is scheduled once its rows are known, and whether another one follows. For this each
    stream needs part cells: queue_size below that is an error of start, which says how many.
@@ -5029,11 +5060,6 @@ DLPI_INLINE void dlpi_claim_publish(dlpi_claim_word *head, uint64_t word) {
     DLPI_STORE_REL(head, word); /* P1 -> P1 */
 }
 
-/* A record whose word says what is with it is closed to readers, unless one has come first. */
-DLPI_INLINE bool dlpi_claim_close(dlpi_claim_word *owner, uint64_t *seen, uint64_t word) {
-    return DLPI_CAS_SEQ(owner, seen, word); /* O1 <-> O1 */
-}
-
 /* ---- readers ---- */
 
 DLPI_INLINE uint64_t dlpi_claim_head(const dlpi_claim_word *head) {
@@ -5058,13 +5084,6 @@ DLPI_INLINE bool dlpi_claim_take(dlpi_claim_word *owner, uint64_t seen, uint64_t
 /* The owner says what is with the record now. */
 DLPI_INLINE void dlpi_claim_done(dlpi_claim_word *owner, uint64_t word) {
     DLPI_STORE_SEQ(owner, word); /* O1 -> O1 */
-}
-
-/* Units of batch b that are not claimed: how many of n. */
-DLPI_INLINE uint32_t dlpi_claim_depth(const dlpi_claim_word *owner, uint32_t n, uint64_t b) {
-    uint32_t left = 0;
-    for (uint32_t u = 0; u < n; u++) left += dlpi_older(dlpi_gen(dlpi_claim_look(&owner[u])), b);
-    return left;
 }
 
 /* The first unit of batch b that may be free, as far as is known. */
@@ -5256,14 +5275,6 @@ DLPI_INLINE uint64_t dlpi_gather_ready(const dlpi_gather_word *ready) {
 }
 DLPI_INLINE uint64_t dlpi_gather_look(const dlpi_gather_word *ready) {
     return DLPI_LOAD_ACQ(ready); /* Y1 <- Y1 */
-}
-
-/* How many of count rows of batch b are complete. */
-DLPI_INLINE uint32_t dlpi_gather_depth(const dlpi_gather_word *done, uint64_t b, uint32_t count) {
-    uint32_t n = 0;
-    for (uint32_t i = 0; i * DLPI_WORD_ROWS < count; i++)
-        n += (uint32_t)__builtin_popcount(dlpi_gather_bits(done, i, b) & dlpi_word_full(count, i));
-    return n;
 }
 
 /* ---- rows and batches that go back ---- */
@@ -6458,7 +6469,8 @@ typedef struct dlpi_found {
     uint8_t pad[DLPI_LINE]; /* part workers read what is above; below is the scheduler's */
     dlpi_found_plan plan;
     dlpi_cursors cursors;
-    uint32_t each;      /* rows of a stream in a batch */
+    uint32_t each;  /* rows of a stream in a batch */
+    bool all_items; /* of all ranks, which agree on the end: until then batches of holes follow */
     uint32_t run, need; /* inputs of a new cell; cells that a stream needs */
     uint64_t run_until; /* tickets: look again what inputs cost */
     bool run_known;
@@ -8285,7 +8297,8 @@ typedef struct dlpi_death { /* of a worker process */
 
 /* The source's own part of a state: of bytes that it alone understands. */
 typedef struct dlpi_source_state {
-    uint32_t bytes, pad;
+    uint32_t bytes;
+    uint32_t note; /* of the batch, and not saved */
     uint8_t at[DLP_SAMPLER_STATE_BYTES];
 } dlpi_source_state;
 
@@ -11168,8 +11181,7 @@ static void dlpi_batch_redo(const dlpi_worker *w, uint32_t s, uint64_t b) {
     dlpi_rescan(p, first, w->st->work);
 }
 
-/* ---------------------------------------------------------------------------------------------
-   >>impl-run        CALLBACKS, FAILURES, CLOCKS */
+/* ---- clocks, histograms and traces of workers ---- */
 
 static uint32_t dlpi_hist_bucket(uint64_t ns) { /* four to an octave */
     uint32_t log, sub;
@@ -11309,6 +11321,8 @@ static void dlpi_clock_stop(dlpi_worker *w) {
     }
     w->last_ns = 0;
 }
+
+/* ---- an attempt at a row failed: again, later, another item, left out, or an error ---- */
 
 static void dlpi_skip_note(const dlpi_worker *w, int code, uint64_t new_index) {
     dlp_error e;
@@ -11510,6 +11524,11 @@ static int dlpi_rec_verdict(dlpi_worker *w, uint32_t s, uint32_t rec) {
         return 0;
     return dlpi_call_verdict(w, dlpi_slot_at(w->p, s)->killed_by, rec);
 }
+
+/* ---------------------------------------------------------------------------------------------
+   >>impl-run        CALLBACKS ON ROWS
+   timing.h before it has the clocks, attempt.h what becomes of a row whose callback failed; rows.h
+   behind it has the worker whose units these are. */
 
 /* Ragged lengths as the callback left them; tails are cleared. Returns 0 or DLP_ERR_LENGTH. */
 static int dlpi_row_lengths(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
@@ -11839,6 +11858,8 @@ static void dlpi_unit_items(dlpi_worker *w, const dlpi_unit *t) {
     if (redo != 0) dlpi_unit_redo(w, t, redo, later != 0);
 }
 
+/* ---- a worker of rows: those that wait for their next attempt, and its steps ---- */
+
 /* A parked row that is tried again here when it is due; the others go back to the first stage. */
 static bool dlpi_parked_stays(const dlpi_worker *w, const dlpi_parked *k) {
     return dlpi_writes_first(w) || (w->st->w.idempotent && k->due_ns != DLPI_GOES_BACK);
@@ -11930,7 +11951,7 @@ static bool dlpi_unpark(dlpi_worker *w, void (*try_again)(dlpi_worker *, const d
     return false;
 }
 
-/* ---- a worker of rows ---- */
+/* ---- its steps ---- */
 
 /* Is there no room for another unit whose rows may all be parked? */
 static bool dlpi_rows_full(const dlpi_worker *w) {
@@ -16686,17 +16707,9 @@ static int dlpi_found_refuses(dlp_pipe *p) {
     return DLP_OK;
 }
 
-/* Can ranks agree on ends? */
-static int dlpi_found_may_agree(dlp_pipe *p) {
-    dlpi_found *q = dlpi_found_of(p);
-    q->agreed.asks = p->world > 1;
-    return dlpi_within(p, p->batcher->name, "last", p->last, DLP_LAST_DROP, DLP_LAST_DROP,
-                       "DLP_LAST_DROP with agree");
-}
-
 /* Streams, ranks, rows. */
 static int dlpi_found_fit(dlp_pipe *p) {
-    const dlpi_found *q = dlpi_found_of(p);
+    dlpi_found *q = dlpi_found_of(p);
     const char *name = p->source_stage->name;
     uint64_t c = q->plan.streams;
     int rc = dlpi_check_divides(p, p->source_stage, "streams", c);
@@ -16717,7 +16730,8 @@ static int dlpi_found_fit(dlp_pipe *p) {
                            "items the others have: give steps_per_epoch, or agree, by which they "
                            "ask each other, or uneven = 1, with which each rank ends by itself",
                            p->world);
-    if (q->d.agree != NULL) return dlpi_found_may_agree(p);
+    q->agreed.asks = q->d.agree != NULL && p->world > 1;
+    q->all_items = q->agreed.asks && p->last != DLP_LAST_DROP;
     return DLP_OK;
 }
 
@@ -17277,7 +17291,7 @@ static bool dlpi_found_batch(const dlp_pipe *p, uint64_t before, uint64_t *rows)
         if (n > most) most = n;
     }
     if (!known) return before > 0 && most > 0 && p->last != DLP_LAST_DROP;
-    if (most == 0) *rows = 0;
+    if (most == 0 && !q->all_items) *rows = 0;
     if (q->plan.streams == 1 && p->last == DLP_LAST_PARTIAL) *rows = most;
     return true;
 }
@@ -17398,6 +17412,9 @@ static void dlpi_found_holes(dlp_pipe *p, uint32_t s, uint32_t r, uint32_t end) 
     }
 }
 
+/* What is noted of a batch: it has items of this rank; more follow. */
+enum { DLPI_FOUND_HAS_ITEMS = 1, DLPI_FOUND_MORE_ITEMS = 2 };
+
 /* The rows of the batch in slot s, and the state behind it. */
 static void dlpi_found_fill(dlp_pipe *p, uint32_t s) {
     dlpi_found *q = dlpi_found_of(p);
@@ -17413,7 +17430,9 @@ static void dlpi_found_fill(dlp_pipe *p, uint32_t s) {
         while (r < end && dlpi_found_rows_left(q, x) > 0)
             r += q->plan.window ? dlpi_found_give_mixed(p, i, s, r, end - r)
                                 : dlpi_found_give(p, x, s, r, end - r);
+        if (r > i * q->each) state->note |= DLPI_FOUND_HAS_ITEMS;
         if (r < end) dlpi_found_holes(p, s, r, end);
+        if (dlpi_found_rows_left(q, x) > 0) state->note |= DLPI_FOUND_MORE_ITEMS;
         dlpi_cursor_put(&q->cursors, state->at, i, &x->at);
     }
 }
@@ -21635,9 +21654,20 @@ DLPDEF int dlp_batch_dlpack_rows_v1(dlp_pipe *p, dlp_batch *batch, int what, int
    ranks ask, and there it is an answer. Twice that number, and 1 where it knows that another batch
    follows: of these the least over all ranks has the least number of batches and, where that is a
    rank's last, that it is. Batches that this rank has beyond an agreed end are left, as by
-   dlp_pipe_next_epoch. */
+   dlp_pipe_next_epoch.
+
+   Where no item is left out, ranks that are out go on with batches of holes, and only this ends
+   their epochs. Where the least that was said is a rank's last batch, all ask once more, for the
+   batch at which the last one is out. */
 
 enum { DLPI_AGREE_FAILED = -1 };
+
+/* Do items of this rank follow the batch in slot s? */
+static bool dlpi_agree_more(const dlp_pipe *p, uint32_t s) {
+    const dlpi_source_state *state = dlpi_slot_source(p, s);
+    if (dlpi_found_of(p)->all_items) return (state->note & DLPI_FOUND_MORE_ITEMS) != 0;
+    return (dlpi_slot_at(p, s)->flags & DLP_BATCH_LAST) == 0;
+}
 
 /* What this rank says: of batch b, the next one, and those behind it. */
 static int64_t dlpi_agree_mine(const dlp_pipe *p, uint64_t b) {
@@ -21650,26 +21680,46 @@ static int64_t dlpi_agree_mine(const dlp_pipe *p, uint64_t b) {
         const dlpi_bslot *slot = dlpi_slot_at(p, s);
         if (dlpi_slot_generation(slot) != generation || !dlpi_ready(p, b, s)) break;
         if (dlpi_slot_failed(p, s)) break;
-        more = (slot->flags & DLP_BATCH_LAST) == 0;
+        more = dlpi_agree_more(p, s);
     }
     return 2 * n + more;
 }
 
 /* The all-reduce did not go as it should, or another rank has failed. */
-static int dlpi_agree_fail(dlp_pipe *p, int64_t mine, int64_t all) {
+static int dlpi_agree_fail(dlp_pipe *p, int64_t mine, int64_t all, const char *what) {
     dlp_error e;
-    if (all == DLPI_AGREE_FAILED)
+    if (mine == 0 && all == 0)
+        dlpi_error_set(&e, DLP_ERR_CALLBACK, "agree", "no rank has an item in this epoch");
+    else if (all == DLPI_AGREE_FAILED)
         dlpi_error_set(&e, DLP_ERR_CALLBACK, "agree",
                        "another rank's pipe has failed, and none can go on without its batches: "
                        "its own error says why");
     else
         dlpi_error_set(&e, DLP_ERR_CALLBACK, "agree",
                        "agree returned %" PRId64 " for %" PRId64
-                       ", which is not the least that a rank gave",
-                       all, mine);
+                       ", which is not the %s that a rank gave",
+                       all, mine, what);
     dlpi_copy_text(e.stage, sizeof e.stage, p->source_stage->name);
     e.epoch = p->after_epoch;
     return dlpi_pipe_fail(p, &e);
+}
+
+/* Of the n batches from b on that all ranks have one may be the last with items: they end with that
+   of the rank which is out last. Any number above n says that more follow. */
+static int dlpi_agree_items(dlp_pipe *p, uint64_t b, int64_t n) {
+    dlpi_found *q = dlpi_found_of(p);
+    int64_t mine = 0, all;
+    for (int64_t i = 0; i < n; i++) {
+        uint32_t s = dlpi_slot_of(p, b + (uint64_t)i);
+        const dlpi_source_state *state = dlpi_slot_source(p, s);
+        if (state->note & DLPI_FOUND_HAS_ITEMS) mine = i + 1;
+        if (i + 1 == n && dlpi_agree_more(p, s)) mine = n + 1;
+    }
+    all = q->d.agree(q->d.agree_user, mine, 1);
+    if (all < mine || all > n + 1 || all < 1) return dlpi_agree_fail(p, mine, all, "most");
+    q->agreed.last = all <= n;
+    if (all <= n) q->agreed.left = (uint64_t)all;
+    return DLP_OK;
 }
 
 /* All ranks ask: rc: an error of this one, or DLP_OK and b, its next batch. */
@@ -21678,10 +21728,10 @@ static int dlpi_agree_ask(dlp_pipe *p, int rc, uint64_t b) {
     int64_t mine = rc == DLP_OK ? dlpi_agree_mine(p, b) : DLPI_AGREE_FAILED;
     int64_t all = q->d.agree(q->d.agree_user, mine, 0);
     if (rc != DLP_OK) return rc;
-    if (all < 2 || all > mine) return dlpi_agree_fail(p, mine, all);
+    if (all < 2 || all > mine) return dlpi_agree_fail(p, mine, all, "least");
     q->agreed.left = (uint64_t)all / 2;
     q->agreed.last = all % 2 == 0;
-    return DLP_OK;
+    return q->all_items && q->agreed.last ? dlpi_agree_items(p, b, all / 2) : DLP_OK;
 }
 
 /* Batch b, in slot s, is about to be delivered, or an error in its place. What did not wait to the

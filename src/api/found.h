@@ -41,9 +41,12 @@
                             DLP_LAST_PARTIAL the last batch is short instead
      0, agree, _DROP        several ranks: ends before the first batch that is not full on some
                             rank, after as many on each; what others have beyond it is left out
+     0, agree, another      several ranks: ends when the streams of all are out: every item comes
+                            once, and ranks that are out before get batches of holes
      0, uneven = 1          the same on each of several ranks by itself: batches need not be as many
 
-   agree is one all-reduce of an integer over all ranks, the least of them; with MPI
+   agree is one all-reduce of an integer over all ranks: the least of them or, if most is 1, the
+   most; with MPI
 
      static int64_t agree(void *user, int64_t mine, int most) {
          MPI_Allreduce(MPI_IN_PLACE, &mine, 1, MPI_INT64_T, most ? MPI_MAX : MPI_MIN, comm);
@@ -52,10 +55,11 @@
 
    next calls it, at the same batch on each rank: for each epoch's first one, and after a seek, and
    then once all that was agreed on is given, which with batches ready ahead is not every time. mine
-   says how many are (at 2 and above: twice that, and 1 where another follows) or, -1, that this
-   rank's pipe has failed: then next returns an error on all ranks. It is never called by start,
-   close, after a stop, or for a time-out. So all ranks must take the same steps: who leaves off
-   before the others leaves them waiting, as in any all-reduce.
+   counts batches that are whole, so what was agreed on does not fail; -1 says that this rank's pipe
+   has failed, and next returns an error on all ranks, after the same batch. It is never called by
+   start, close, after a stop, or for a time-out. So all ranks must take the same steps: a rank that
+   leaves off alone leaves the others waiting, as in any all-reduce. The time in it counts as the
+   consumer's. Not with subscribers.
 
    A batch is scheduled once its rows are known, and whether another one follows. For this each
    stream needs part cells: queue_size below that is an error of start, which says how many.

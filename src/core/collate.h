@@ -1,5 +1,5 @@
 #pragma once
-#include "core/run.h"
+#include "core/rows.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-collate    BATCHES OUT OF ITEMS */
 

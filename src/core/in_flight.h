@@ -1,4 +1,5 @@
 #pragma once
+#include "queue/spsc.h"
 #include "core/recover.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-in-flight  ITEMS OF A DATASET, SEVERAL AT ONCE

@@ -171,7 +171,8 @@ typedef struct dlpi_death { /* of a worker process */
 
 /* The source's own part of a state: of bytes that it alone understands. */
 typedef struct dlpi_source_state {
-    uint32_t bytes, pad;
+    uint32_t bytes;
+    uint32_t note; /* of the batch, and not saved */
     uint8_t at[DLP_SAMPLER_STATE_BYTES];
 } dlpi_source_state;
 

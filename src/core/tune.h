@@ -1,6 +1,6 @@
 #pragma once
 #include "core/check.h"
-#include "core/run.h"
+#include "core/timing.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-tune       WORKERS ADDED AND RETIRED WHILE THE PIPE RUNS
    All workers_max of a stage are there from the start: threads and processes cost memory, which is

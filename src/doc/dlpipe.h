@@ -144,10 +144,12 @@
    consumer is the thread that calls next and release. Stages form a chain; those in brackets may
    be left out (all words: >>glossary):
 
-     sampler -> [repeat] -> [parts] -> fetch -> [cache] -> [item maps] -> batch -> [batch maps]
-        ^                                                                              |
-        |                                                                              v
-        +--- credits: free batch slots <--- release <--- next <--- [split] <--- [transfer]
+     sampler -> [repeat] -> [inputs] -> fetch -> [rows] -> batch -> [batch maps]
+        ^                                                                |
+        |                                                                v
+        +--- credits: free slots <--- release <--- next <--- [split] <--- [transfer]
+
+     inputs: a part queue, expand (or a filter), or pack; rows: joins, cache, item maps, guards
 
    Ready-made wirings (topologies), and what they hold in memory, beside records that a plan tells:
 
@@ -162,7 +164,32 @@
                  takes items out of those loaded       batches of the loader after it
      chunk       load a chunk into a CPU buffer, copy  cpu_buffers + device_buffers    chunks.c
                  it to the device, cut it into views   chunks
+     filter,     each input makes 0..k items, batches  cells x k items, and the        positions.c
+     expand      stay full; shuffled in windows        batches
+     pack        documents into rows of T tokens, cut  cells x the longest document,   pack.c
+                 or fitted in windows                  and the batches
+     two fetches some workers read, others decode      the scratch cells, and the      decode.c
+                                                       batches
+     join        rows of several datasets, zipped or   the batches                     join.c
+                 mixed, each with its own workers
+     push        other threads and programs give the   a lane of items for each        actors.c
+                 items                                 producer, and the batches
+     shared      several programs take from one pipe,  the batches                     share.c
+                 each with a policy
      your own    stages, samplers                      what dlp_pipe_plan says         stages.c
+
+   What joins the stages are lock-free queues in the region, of four kinds; dlp_pipe_plan and
+   dlp_stats have each one of a pipe, with writers, readers, capacity, bytes and depth:
+
+     kind    writers, readers     a record is taken by             it joins
+     spsc    one, one             the reader's own counter         release and the sampler; in and
+                                                                   out of transfer and split
+     mpsc    many, one            a lane for each writer           producers and a push pipe
+     claim   one, many            a swap on its own owner word     the sampler, or a stage, and the
+                                                                   workers of the next; part and
+                                                                   input cells and their loaders;
+                                                                   subscribers that share
+     gather  many, one in order   all its completion bits are set  workers and next, or transfer
 
    Begin with the economic one: it wants the least memory, and no slow worker holds up the others.
    Where items wait, for a disk or a network, give it a fetcher: in_flight items at once in each

@@ -81,7 +81,8 @@ typedef struct dlpi_found {
     uint8_t pad[DLPI_LINE]; /* part workers read what is above; below is the scheduler's */
     dlpi_found_plan plan;
     dlpi_cursors cursors;
-    uint32_t each;      /* rows of a stream in a batch */
+    uint32_t each;  /* rows of a stream in a batch */
+    bool all_items; /* of all ranks, which agree on the end: until then batches of holes follow */
     uint32_t run, need; /* inputs of a new cell; cells that a stream needs */
     uint64_t run_until; /* tickets: look again what inputs cost */
     bool run_known;

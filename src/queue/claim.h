@@ -81,11 +81,6 @@ DLPI_INLINE void dlpi_claim_publish(dlpi_claim_word *head, uint64_t word) {
     DLPI_STORE_REL(head, word); /* P1 -> P1 */
 }
 
-/* A record whose word says what is with it is closed to readers, unless one has come first. */
-DLPI_INLINE bool dlpi_claim_close(dlpi_claim_word *owner, uint64_t *seen, uint64_t word) {
-    return DLPI_CAS_SEQ(owner, seen, word); /* O1 <-> O1 */
-}
-
 /* ---- readers ---- */
 
 DLPI_INLINE uint64_t dlpi_claim_head(const dlpi_claim_word *head) {
@@ -110,13 +105,6 @@ DLPI_INLINE bool dlpi_claim_take(dlpi_claim_word *owner, uint64_t seen, uint64_t
 /* The owner says what is with the record now. */
 DLPI_INLINE void dlpi_claim_done(dlpi_claim_word *owner, uint64_t word) {
     DLPI_STORE_SEQ(owner, word); /* O1 -> O1 */
-}
-
-/* Units of batch b that are not claimed: how many of n. */
-DLPI_INLINE uint32_t dlpi_claim_depth(const dlpi_claim_word *owner, uint32_t n, uint64_t b) {
-    uint32_t left = 0;
-    for (uint32_t u = 0; u < n; u++) left += dlpi_older(dlpi_gen(dlpi_claim_look(&owner[u])), b);
-    return left;
 }
 
 /* The first unit of batch b that may be free, as far as is known. */

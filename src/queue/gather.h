@@ -135,14 +135,6 @@ DLPI_INLINE uint64_t dlpi_gather_look(const dlpi_gather_word *ready) {
     return DLPI_LOAD_ACQ(ready); /* Y1 <- Y1 */
 }
 
-/* How many of count rows of batch b are complete. */
-DLPI_INLINE uint32_t dlpi_gather_depth(const dlpi_gather_word *done, uint64_t b, uint32_t count) {
-    uint32_t n = 0;
-    for (uint32_t i = 0; i * DLPI_WORD_ROWS < count; i++)
-        n += (uint32_t)__builtin_popcount(dlpi_gather_bits(done, i, b) & dlpi_word_full(count, i));
-    return n;
-}
-
 /* ---- rows and batches that go back ---- */
 
 DLPI_INLINE void dlpi_gather_take_back(dlpi_gather_word *done, uint32_t rows) {

@@ -1,5 +1,5 @@
 #pragma once
-#include "core/run.h"
+#include "core/timing.h"
 #include "core/links.h"
 #include "core/seen.h"
 /* ---------------------------------------------------------------------------------------------

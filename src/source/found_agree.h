@@ -13,9 +13,20 @@
    ranks ask, and there it is an answer. Twice that number, and 1 where it knows that another batch
    follows: of these the least over all ranks has the least number of batches and, where that is a
    rank's last, that it is. Batches that this rank has beyond an agreed end are left, as by
-   dlp_pipe_next_epoch. */
+   dlp_pipe_next_epoch.
+
+   Where no item is left out, ranks that are out go on with batches of holes, and only this ends
+   their epochs. Where the least that was said is a rank's last batch, all ask once more, for the
+   batch at which the last one is out. */
 
 enum { DLPI_AGREE_FAILED = -1 };
+
+/* Do items of this rank follow the batch in slot s? */
+static bool dlpi_agree_more(const dlp_pipe *p, uint32_t s) {
+    const dlpi_source_state *state = dlpi_slot_source(p, s);
+    if (dlpi_found_of(p)->all_items) return (state->note & DLPI_FOUND_MORE_ITEMS) != 0;
+    return (dlpi_slot_at(p, s)->flags & DLP_BATCH_LAST) == 0;
+}
 
 /* What this rank says: of batch b, the next one, and those behind it. */
 static int64_t dlpi_agree_mine(const dlp_pipe *p, uint64_t b) {
@@ -28,26 +39,46 @@ static int64_t dlpi_agree_mine(const dlp_pipe *p, uint64_t b) {
         const dlpi_bslot *slot = dlpi_slot_at(p, s);
         if (dlpi_slot_generation(slot) != generation || !dlpi_ready(p, b, s)) break;
         if (dlpi_slot_failed(p, s)) break;
-        more = (slot->flags & DLP_BATCH_LAST) == 0;
+        more = dlpi_agree_more(p, s);
     }
     return 2 * n + more;
 }
 
 /* The all-reduce did not go as it should, or another rank has failed. */
-static int dlpi_agree_fail(dlp_pipe *p, int64_t mine, int64_t all) {
+static int dlpi_agree_fail(dlp_pipe *p, int64_t mine, int64_t all, const char *what) {
     dlp_error e;
-    if (all == DLPI_AGREE_FAILED)
+    if (mine == 0 && all == 0)
+        dlpi_error_set(&e, DLP_ERR_CALLBACK, "agree", "no rank has an item in this epoch");
+    else if (all == DLPI_AGREE_FAILED)
         dlpi_error_set(&e, DLP_ERR_CALLBACK, "agree",
                        "another rank's pipe has failed, and none can go on without its batches: "
                        "its own error says why");
     else
         dlpi_error_set(&e, DLP_ERR_CALLBACK, "agree",
                        "agree returned %" PRId64 " for %" PRId64
-                       ", which is not the least that a rank gave",
-                       all, mine);
+                       ", which is not the %s that a rank gave",
+                       all, mine, what);
     dlpi_copy_text(e.stage, sizeof e.stage, p->source_stage->name);
     e.epoch = p->after_epoch;
     return dlpi_pipe_fail(p, &e);
+}
+
+/* Of the n batches from b on that all ranks have one may be the last with items: they end with that
+   of the rank which is out last. Any number above n says that more follow. */
+static int dlpi_agree_items(dlp_pipe *p, uint64_t b, int64_t n) {
+    dlpi_found *q = dlpi_found_of(p);
+    int64_t mine = 0, all;
+    for (int64_t i = 0; i < n; i++) {
+        uint32_t s = dlpi_slot_of(p, b + (uint64_t)i);
+        const dlpi_source_state *state = dlpi_slot_source(p, s);
+        if (state->note & DLPI_FOUND_HAS_ITEMS) mine = i + 1;
+        if (i + 1 == n && dlpi_agree_more(p, s)) mine = n + 1;
+    }
+    all = q->d.agree(q->d.agree_user, mine, 1);
+    if (all < mine || all > n + 1 || all < 1) return dlpi_agree_fail(p, mine, all, "most");
+    q->agreed.last = all <= n;
+    if (all <= n) q->agreed.left = (uint64_t)all;
+    return DLP_OK;
 }
 
 /* All ranks ask: rc: an error of this one, or DLP_OK and b, its next batch. */
@@ -56,10 +87,10 @@ static int dlpi_agree_ask(dlp_pipe *p, int rc, uint64_t b) {
     int64_t mine = rc == DLP_OK ? dlpi_agree_mine(p, b) : DLPI_AGREE_FAILED;
     int64_t all = q->d.agree(q->d.agree_user, mine, 0);
     if (rc != DLP_OK) return rc;
-    if (all < 2 || all > mine) return dlpi_agree_fail(p, mine, all);
+    if (all < 2 || all > mine) return dlpi_agree_fail(p, mine, all, "least");
     q->agreed.left = (uint64_t)all / 2;
     q->agreed.last = all % 2 == 0;
-    return DLP_OK;
+    return q->all_items && q->agreed.last ? dlpi_agree_items(p, b, all / 2) : DLP_OK;
 }
 
 /* Batch b, in slot s, is about to be delivered, or an error in its place. What did not wait to the

@@ -86,17 +86,9 @@ static int dlpi_found_refuses(dlp_pipe *p) {
     return DLP_OK;
 }
 
-/* Can ranks agree on ends? */
-static int dlpi_found_may_agree(dlp_pipe *p) {
-    dlpi_found *q = dlpi_found_of(p);
-    q->agreed.asks = p->world > 1;
-    return dlpi_within(p, p->batcher->name, "last", p->last, DLP_LAST_DROP, DLP_LAST_DROP,
-                       "DLP_LAST_DROP with agree");
-}
-
 /* Streams, ranks, rows. */
 static int dlpi_found_fit(dlp_pipe *p) {
-    const dlpi_found *q = dlpi_found_of(p);
+    dlpi_found *q = dlpi_found_of(p);
     const char *name = p->source_stage->name;
     uint64_t c = q->plan.streams;
     int rc = dlpi_check_divides(p, p->source_stage, "streams", c);
@@ -117,7 +109,8 @@ static int dlpi_found_fit(dlp_pipe *p) {
                            "items the others have: give steps_per_epoch, or agree, by which they "
                            "ask each other, or uneven = 1, with which each rank ends by itself",
                            p->world);
-    if (q->d.agree != NULL) return dlpi_found_may_agree(p);
+    q->agreed.asks = q->d.agree != NULL && p->world > 1;
+    q->all_items = q->agreed.asks && p->last != DLP_LAST_DROP;
     return DLP_OK;
 }
 
@@ -677,7 +670,7 @@ static bool dlpi_found_batch(const dlp_pipe *p, uint64_t before, uint64_t *rows)
         if (n > most) most = n;
     }
     if (!known) return before > 0 && most > 0 && p->last != DLP_LAST_DROP;
-    if (most == 0) *rows = 0;
+    if (most == 0 && !q->all_items) *rows = 0;
     if (q->plan.streams == 1 && p->last == DLP_LAST_PARTIAL) *rows = most;
     return true;
 }
@@ -798,6 +791,9 @@ static void dlpi_found_holes(dlp_pipe *p, uint32_t s, uint32_t r, uint32_t end) 
     }
 }
 
+/* What is noted of a batch: it has items of this rank; more follow. */
+enum { DLPI_FOUND_HAS_ITEMS = 1, DLPI_FOUND_MORE_ITEMS = 2 };
+
 /* The rows of the batch in slot s, and the state behind it. */
 static void dlpi_found_fill(dlp_pipe *p, uint32_t s) {
     dlpi_found *q = dlpi_found_of(p);
@@ -813,7 +809,9 @@ static void dlpi_found_fill(dlp_pipe *p, uint32_t s) {
         while (r < end && dlpi_found_rows_left(q, x) > 0)
             r += q->plan.window ? dlpi_found_give_mixed(p, i, s, r, end - r)
                                 : dlpi_found_give(p, x, s, r, end - r);
+        if (r > i * q->each) state->note |= DLPI_FOUND_HAS_ITEMS;
         if (r < end) dlpi_found_holes(p, s, r, end);
+        if (dlpi_found_rows_left(q, x) > 0) state->note |= DLPI_FOUND_MORE_ITEMS;
         dlpi_cursor_put(&q->cursors, state->at, i, &x->at);
     }
 }

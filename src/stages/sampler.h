@@ -2,7 +2,7 @@
 #include "core/check.h"
 #include "core/epoch.h"
 #include "core/feed.h"
-#include "core/run.h"
+#include "core/rows.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-sampler    SAMPLER AND REPEAT, AS STAGES: KEYED ORDERS
    What they do is done by whoever schedules batches: see >>impl-feed. The item at a position of an

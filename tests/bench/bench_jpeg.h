@@ -54,6 +54,7 @@ struct decoder {
     uint8_t *line; /* see decoder_room */
     size_t line_bytes;
     bool ready;
+    bool crops; /* decode only what is kept, see decoder_crop */
 };
 
 /* Decode the lines of an image that has been begun, all of them, and keep the SIDE x SIDE in the
@@ -86,8 +87,25 @@ static bool decoder_room(struct decoder *d) {
     return d->room != NULL;
 }
 
+/* Decode only the SIDE x SIDE in the middle, and what comes with it in its blocks: lines above are
+   skipped (their entropy decoding is not), lines below are not looked at. Two columns more on each
+   side are asked for, which fancy upsampling takes chroma from; so the bytes are those of the whole
+   picture's middle. */
+static void decoder_crop(struct decoder *d, uint8_t *out) {
+    uint32_t width = d->jpeg.output_width, left = (width - SIDE) / 2;
+    uint32_t right = left + SIDE + 2 < width ? left + SIDE + 2 : width;
+    JDIMENSION x = left < 2 ? 0 : left - 2, n = right - x;
+    jpeg_crop_scanline(&d->jpeg, &x, &n);
+    jpeg_skip_scanlines(&d->jpeg, (d->jpeg.output_height - SIDE) / 2);
+    for (size_t y = 0; y < SIDE; y++) {
+        jpeg_read_scanlines(&d->jpeg, &d->line, 1);
+        memcpy(out + y * SIDE * 3, d->line + (size_t)(left - x) * 3, SIDE * 3);
+    }
+}
+
 /* Decode a picture and keep [SIDE][SIDE][3] of its middle. All of it is decoded, as PIL does, whose
-   figures stand beside ours. Returns NULL, or why not. */
+   figures stand beside ours, or where it crops what is kept; the bytes are the same, those of the
+   accurate integer DCT and of fancy upsampling. Returns NULL, or why not. */
 static const char *decode(struct decoder *d, const uint8_t *bytes, size_t n, uint8_t *out) {
     if (setjmp(d->trouble.out) != 0) {
         jpeg_abort_decompress(&d->jpeg);
@@ -101,20 +119,27 @@ static const char *decode(struct decoder *d, const uint8_t *bytes, size_t n, uin
     jpeg_mem_src(&d->jpeg, bytes, (unsigned long)n);
     jpeg_read_header(&d->jpeg, TRUE);
     d->jpeg.out_color_space = JCS_RGB;
+    d->jpeg.dct_method = JDCT_ISLOW;
+    d->jpeg.do_fancy_upsampling = TRUE;
     jpeg_start_decompress(&d->jpeg);
     if (d->jpeg.output_width < SIDE || d->jpeg.output_height < SIDE || !decoder_room(d)) {
         jpeg_abort_decompress(&d->jpeg);
         return "a picture under 224 x 224, or no memory";
     }
-    decoder_lines(d, out);
-    jpeg_finish_decompress(&d->jpeg);
+    if (d->crops) {
+        decoder_crop(d, out);
+        jpeg_abort_decompress(&d->jpeg);
+    } else {
+        decoder_lines(d, out);
+        jpeg_finish_decompress(&d->jpeg);
+    }
     return NULL;
 }
 
 static void decoder_end(struct decoder *d) {
     if (d->ready) { jpeg_destroy_decompress(&d->jpeg); }
     free(d->room);
-    *d = (struct decoder){.ready = false};
+    *d = (struct decoder){.crops = d->crops};
 }
 
 /* ---- pictures cut out of photographs ----------------------------------------------------------

@@ -9,4 +9,5 @@ $(B)/bench/bench_loader: tests/bench/bench_loader.c $(wildcard tests/bench/*.h) 
 
 .PHONY: bench-loader
 bench-loader: $(B)/bench/bench_loader
-	@QUICK=$(QUICK) $< -o $(B)/bench/loader.jsonl -t tests/bench/bench_loader_torch.py $(SCENARIOS)
+	@QUICK=$(QUICK) PYTHON=$(PEERS_PYTHON) $< -o $(B)/bench/loader.jsonl \
+	    -t tests/bench/bench_loader_torch.py $(SCENARIOS)

@@ -369,29 +369,36 @@ static inline void torch_end(const char *why) {
     snprintf(torch.missing, sizeof torch.missing, "%s", why);
 }
 
-static inline void torch_begin(void) {
-    const char *python = getenv("PYTHON") != NULL ? getenv("PYTHON") : "/usr/bin/python3";
+/* Start a program that answers commands. */
+static inline void torch_begin_as(const char *const *argv) {
     int to[2], from[2];
     char line[256];
-    if (access(python, X_OK) != 0 || pipe(to) != 0 || pipe(from) != 0) {
-        snprintf(torch.missing, sizeof torch.missing, "no %.200s", python);
+    if (access(argv[0], X_OK) != 0 || pipe2(to, O_CLOEXEC) != 0 || pipe2(from, O_CLOEXEC) != 0) {
+        snprintf(torch.missing, sizeof torch.missing, "no %.200s", argv[0]);
         return;
     }
     torch.pid = fork();
     if (torch.pid == 0) {
         dup2(to[0], 0);
         dup2(from[1], 1);
-        close(to[0]), close(to[1]), close(from[0]), close(from[1]);
-        execl(python, python, "-uB", torch_script, (char *)NULL);
+        execv(argv[0], (char *const *)(uintptr_t)argv);
         _exit(127);
     }
     close(to[0]), close(from[1]);
     torch.in = to[1], torch.out = from[0];
     if (torch.pid < 0 || !torch_line(line, sizeof line, 60000)) {
-        torch_end("the interpreter did not start");
+        torch_end("it did not start");
     } else if (sscanf(line, "ready %63s", torch.version) != 1) {
         torch_end(line);
     }
+}
+
+static inline const char *python_path(void) {
+    return getenv("PYTHON") != NULL ? getenv("PYTHON") : "/usr/bin/python3";
+}
+
+static inline void torch_begin(void) {
+    torch_begin_as((const char *const[]){python_path(), "-uB", torch_script, NULL});
 }
 
 /* Send a command and take n numbers of its answer. Returns false, and says why, on failure. */

@@ -12,7 +12,7 @@ import os
 import re
 import sys
 
-TARGETS = ("queue", "loader", "peers", "files", "order", "compose", "tokens", "jpeg")
+TARGETS = ("queue", "loader", "peers", "files", "order", "compose", "tokens", "crop")
 # What tells rows of one name apart.
 KEYS = ("workers", "producers", "prefetch", "item_bytes", "sharing", "until", "heap_mib",
         "persistent", "variant")

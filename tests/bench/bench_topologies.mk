@@ -10,5 +10,6 @@ $(B)/bench/bench_topologies: tests/bench/bench_topologies.c $(wildcard tests/ben
 
 .PHONY: bench-topologies
 bench-topologies: $(B)/bench/bench_topologies
-	@QUICK=$(QUICK) $< -o $(B)/bench/topologies.jsonl -t tests/bench/bench_topologies_torch.py \
+	@QUICK=$(QUICK) PYTHON=$(PEERS_PYTHON) $< -o $(B)/bench/topologies.jsonl \
+	    -t tests/bench/bench_topologies_torch.py \
 	    -j $(B)/bench/jpegs -s $(B)/bench $(ROWS)

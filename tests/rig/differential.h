@@ -38,7 +38,8 @@ typedef struct wiring {
     int topology, start, fetcher, in_flight, batch_pool, prefetch, held, threaded, cache;
     int transfer, late_device, kills_outside, named, device_buffers;
     uint32_t rank, world;
-    stage_plan st[STAGES_];
+    stage_plan st[STAGES_], join; /* join: of a second dataset, that never fails */
+    int join_fetcher;
 } wiring;
 
 typedef struct cfg {
@@ -57,6 +58,7 @@ typedef struct cfg {
     int chunk_rows, shuffle_rows, cpu_buffers, preload, split_by_hand, within;
     int stop_at, seeks, leaves, closes_at, stops_at, holds, polls, looks, tunes, both_fail;
     int share, sharers, serves; /* subscribers */
+    int joined;                 /* a second dataset is zipped */
     int forever, driven;        /* epochs without end; by dlp_chunks_run */
     int life;
     wiring w[2];
@@ -152,6 +154,7 @@ static inline int life_tuned(const wiring *w) {
     X(RAGGED, "ragged field", c->ragged, c->ragged = 0) \
     X(FILLS, "writes_all_bytes", c->fills, c->fills = 0) \
     X(CACHE, "cache", any_life(c, life_cache), LIVES(w->cache = 0)) \
+    X(JOIN, "zipped with another dataset", c->joined, c->joined = 0) \
     X(MAPS, "item maps", c->n_maps > 0, c->n_maps = 0) \
     X(IDEMPOTENT, "idempotent item map", c->n_maps > 0 && c->idem[S_MAP0], \
       c->idem[S_MAP0] = c->idem[S_MAP1] = 0) \
@@ -457,7 +460,7 @@ static inline void legal_share(cfg *c) {
 
 /* Ready-made openers take what they can say. */
 static inline void legal_topology(cfg *c, wiring *w) {
-    if (c->n_maps || c->n_bmaps) w->topology = T_HAND;
+    if (c->n_maps || c->n_bmaps || c->joined) w->topology = T_HAND;
     if (w->topology >= T_CLASSIC && w->st[S_FETCH].n == 0) w->topology = T_LOADER;
     if (w->topology == T_CLASSIC) w->fetcher = 0;
     if (w->st[S_FETCH].n == 0) w->fetcher = 0;
@@ -471,6 +474,9 @@ static inline void legal_topology(cfg *c, wiring *w) {
 static inline void legal_wiring(cfg *c, wiring *w) {
     int procs = 0;
     legal_topology(c, w);
+    if (w->join.n == 0) w->join_fetcher = w->join.procs = 0;
+    if (c->joined && c->share && w->join.n == 0) w->join.n = 1;
+    if (c->joined) procs += w->join.procs;
     for (int s = 0; s < STAGES_; s++) {
         stage_plan *p = &w->st[s];
         if (p->n == 0) p->procs = p->most = 0;
@@ -498,6 +504,7 @@ static inline void legal(cfg *c) {
     legal_order(c);
     legal_chunks(c);
     legal_share(c);
+    if (c->kind != K_ITEMS || c->collate != C_NONE) c->joined = 0;
     positions = c->samples ? c->samples : c->n_subset ? c->n_subset : c->n_items;
     if (c->steps) positions = (uint64_t)c->steps * c->batch;
     legal_last(c, positions);
@@ -525,6 +532,9 @@ static inline void draw(cfg *c, uint64_t seed, const uint64_t *drop, int process
     draw_faults(&d, c);
     LIVES(draw_wiring(&d, w))
     if (one_in(&d, 10)) draw_storm(&d, c);
+    c->joined = one_in(&d, 2);
+    LIVES(w->join = ((stage_plan){between(&d, 0, 4), processes && one_in(&d, 3), 0, 0});
+          w->join_fetcher = between(&d, 0, 1))
     if (!processes) c->share = 0;
     if (!processes) STAGES(w->st[s].procs = 0)
     legal(c);

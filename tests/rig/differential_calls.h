@@ -635,6 +635,31 @@ static dlp_stage add_fetch(const cfg *c) {
     return dlp_pipe_add_fetch(run_.pipe, &d);
 }
 
+static int call_join(void *user, dlp_item *it) {                             /* needs: join */
+    uint64_t word = dlp_hash(it->index, 2, 3, 4);                            /* needs: join */
+    (void)user;                                                              /* needs: join */
+    if (it->n_fields != 1) violation("a join sees %u fields", it->n_fields); /* needs: join */
+    memcpy(it->data[0], &word, sizeof word);                                 /* needs: join */
+    return 0;                                                                /* needs: join */
+} /* needs: join */
+
+static dlp_stage add_join(const cfg *c) {                                /* needs: join */
+    static const dlp_field field = {"joined", DLP_U64, 0, {0}, 0, 0};    /* needs: join */
+    const wiring *w = &c->w[c->life];                                    /* needs: join */
+    dlp_dataset dataset;                                                 /* needs: join */
+    dlp_join_desc d;                                                     /* needs: join */
+    memset(&d, 0, sizeof d);                                             /* needs: join */
+    dataset_desc(c, &dataset);                                           /* needs: join */
+    dataset.fields = &field;                                             /* needs: join */
+    dataset.n_fields = 1;                                                /* needs: join */
+    dataset.fetch = call_join;                                           /* needs: join */
+    d.fetch.dataset = &dataset;                                          /* needs: join */
+    d.fetch.fetcher = w->join_fetcher;                                   /* needs: join */
+    d.fetch.workers.num_workers = w->join.n ? w->join.n : DLP_NONE;      /* needs: join */
+    d.fetch.workers.placement = w->join.procs ? DLP_PLACE_PROCESSES : 0; /* needs: join */
+    return dlp_pipe_add_join(run_.pipe, &d);                             /* needs: join */
+} /* needs: join */
+
 static dlp_stage add_transfer(const wiring *w) {
     dlp_transfer_desc d = {.threaded = w->transfer == 2};
     d.device = w->late_device ? &slow_ : NULL;
@@ -665,6 +690,7 @@ static int open_by_hand(const cfg *c, const dlp_state *resume) {
     at[n++] = run_.id[S_FETCH] = add_fetch(c);
     if (w->cache) at[n++] = dlp_pipe_add_cache(run_.pipe, &cache);
     for (int i = 0; i < c->n_maps; i++) at[n++] = run_.id[S_MAP0 + i] = add_map(c, S_MAP0 + i);
+    if (c->joined) at[n++] = add_join(c); /* needs: join */
     batch_desc(c, &batch);
     at[n++] = run_.id[S_BATCH] = dlp_pipe_add_batch(run_.pipe, &batch);
     for (int i = 0; i < c->n_bmaps; i++) at[n++] = run_.id[S_BMAP0 + i] = add_map(c, S_BMAP0 + i);

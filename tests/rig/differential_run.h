@@ -113,8 +113,12 @@ static int bytes_are(const cfg *c, const dlp_batch *b, const mbatch *e) {
         memcpy(w[r], e->row[r].w, sizeof w[r]);
         memcpy(tag[r], e->row[r].tag, sizeof tag[r]);
     }
-    if (b->n_fields != (c->collate == C_OWN || c->ragged ? 3u : 2u))
+    if (b->n_fields != (c->collate == C_OWN || c->ragged ? 3u : 2u) + (c->joined ? 1u : 0u))
         return wrong("%u fields", b->n_fields);
+    for (uint32_t r = 0; c->joined && r < b->count; r++)
+        if (b->valid[r] && ((const uint64_t *)b->fields[c->ragged ? 3 : 2].data)[r] !=
+                               dlp_hash(b->index[r], 2, 3, 4))
+            return wrong("row %u has another item's joined field", r);
     if (tensor_is(b, 0, w, 32ull * e->count, 2, four)) return 1;
     if (c->collate == C_OWN) return own_is(c, b, e, e->was);
     if (tensor_is(b, 1, tag, 5ull * e->count, 2, five)) return 1;

@@ -193,7 +193,7 @@ static int any_rig(found_rig *r, uint64_t *random) {
         seen->counts[i] = test_pick(random, (uint32_t)r->d.parts.max_items + 1);
     r->d.parts.streams = world * (1 + test_pick(random, 3));
     r->d.loader.batch_size = m * r->d.parts.streams;
-    r->d.loader.batch.last = DLP_LAST_DROP;
+    r->d.loader.batch.last = (int32_t)test_pick(random, 3);
     r->d.loader.epochs = 1 + test_pick(random, EPOCHS);
     r->d.loader.shuffle = (int32_t)test_pick(random, 2);
     if (test_pick(random, 3) == 0) r->d.parts.window = 1 + test_pick(random, 60);
@@ -210,11 +210,11 @@ static int any_rig(found_rig *r, uint64_t *random) {
 static void say_rig(const found_rig *r) {
     printf(
         "  world %u, parts %d, most %d, streams %u, batch %u, epochs %d, workers %d %d, prefetch "
-        "%d, threaded %d, window %u\n",
+        "%d, threaded %d, window %u, last %d\n",
         world, (int)r->d.parts.n_parts, (int)r->d.parts.max_items, r->d.parts.streams,
         r->d.loader.batch_size, (int)r->d.loader.epochs, r->d.parts.workers.num_workers,
         r->d.loader.num_workers, r->d.loader.pipe.prefetch_factor, r->d.loader.sampler.threaded,
-        r->d.parts.window);
+        r->d.parts.window, r->d.loader.batch.last);
 }
 
 static void end__any_ranks__equal_steps(uint64_t seed, int processes) {
@@ -273,6 +273,31 @@ static void end__batches_ahead__few_all_reduces(void) {
     ranks_train();
     CHECK(ranks[0].n == 24 && ranks[1].n == 24 && ends.calls == 3);
     ranks_close();
+}
+
+/* A rank without any item goes along with holes; where no rank has one, all say so. */
+static void end__rank_without_items__holes_to_the_end(void) {
+    for (int last = 0; last < 3; last++) {
+        found_rig r;
+        if (last == DLP_LAST_DROP) continue;
+        world = 2;
+        found_init(&r, seen, 20, 9);
+        for (int i = 0; i < 20; i++) seen->counts[i] = i % 2 ? 0 : 9;
+        r.d.loader.shuffle = 0;
+        r.d.parts.streams = 2;
+        r.d.loader.batch.last = last;
+        r.d.loader.epochs = 2;
+        CHECK(write_all_down(&r) == 2 * 23); /* 90 items by 4 */
+        ranks_run(&r, NULL, 2 * 23);
+        memset(seen->counts, 0, sizeof seen->counts);
+        ranks_open(&r, NULL);
+        ranks_train();
+        for (uint32_t i = 0; i < world; i++) {
+            CHECK(ranks[i].n == 0 && ranks[i].rc == DLP_ERR_CALLBACK);
+            CHECK(strstr(ranks[i].err.message, "no rank has an item") != NULL);
+        }
+        ranks_close();
+    }
 }
 
 /* ---- resume ---- */
@@ -394,17 +419,18 @@ static void fail__one_rank__all_return_an_error(uint64_t seed) {
     CHECK(failed > 0);
 }
 
-static int64_t answer, asked;
+static int64_t answer, second, asked;
 
 static int64_t agree_nonsense(void *user, int64_t mine, int most) {
     (void)user;
-    CHECK(most == 0 && mine >= 2);
+    CHECK(most ? mine >= 0 : mine >= 2);
     asked++;
+    if (most) return second == INT64_MIN ? mine - 1 : second;
     return answer == INT64_MAX ? mine + 1 : answer;
 }
 
 /* A rank alone, told whatever. */
-static int alone(dlp_error *err, int64_t says) {
+static int alone(dlp_error *err, int64_t says, int32_t last) {
     found_rig r;
     dlp_pipe *p;
     dlp_batch *b;
@@ -413,7 +439,7 @@ static int alone(dlp_error *err, int64_t says) {
     r.d.parts.streams = 2;
     r.d.parts.agree = agree_nonsense;
     r.d.loader.sampler.world_size = 2;
-    r.d.loader.batch.last = DLP_LAST_DROP;
+    r.d.loader.batch.last = last;
     answer = says;
     CHECK(found_open(&r, &p) == DLP_OK);
     rc = dlp_pipe_next_timeout(p, &b, 30000);
@@ -431,12 +457,20 @@ static void fail__agree_returns_nonsense__named(void) {
     static const int64_t wrong[] = {INT64_MAX, INT64_MIN, -2, 0, 1};
     dlp_error err;
     for (uint32_t i = 0; i < 5; i++) {
-        CHECK(alone(&err, wrong[i]) == DLP_ERR_CALLBACK);
+        CHECK(alone(&err, wrong[i], DLP_LAST_DROP) == DLP_ERR_CALLBACK);
         CHECK(strcmp(err.field, "agree") == 0 && strstr(err.message, "agree returned") != NULL);
     }
-    CHECK(alone(&err, -1) == DLP_ERR_CALLBACK && strstr(err.message, "another rank") != NULL);
-    CHECK(alone(&err, 2) == DLP_OK);
-    CHECK(alone(&err, 3) == DLP_OK);
+    CHECK(alone(&err, -1, DLP_LAST_DROP) == DLP_ERR_CALLBACK &&
+          strstr(err.message, "another rank") != NULL);
+    CHECK(alone(&err, 2, DLP_LAST_DROP) == DLP_OK);
+    CHECK(alone(&err, 3, DLP_LAST_DROP) == DLP_OK);
+    second = INT64_MIN; /* less than this rank said; more than can follow; right */
+    CHECK(alone(&err, 2, DLP_LAST_PAD) == DLP_ERR_CALLBACK && strstr(err.message, "not the most"));
+    second = 3;
+    CHECK(alone(&err, 2, DLP_LAST_PAD) == DLP_ERR_CALLBACK && strstr(err.message, "not the most"));
+    second = 2;
+    CHECK(alone(&err, 2, DLP_LAST_PAD) == DLP_OK);
+    CHECK(alone(&err, 3, DLP_LAST_PAD) == DLP_OK);
 }
 
 /* ---- filters, packing ---- */
@@ -553,8 +587,6 @@ static void desc__what_has_no_meaning__refused(void) {
     x = r, x.d.parts.steps_per_epoch = 3, refused(&x, "agree", "steps_per_epoch");
     x = r, x.d.parts.steps_per_epoch = DLP_FOREVER, refused(&x, "agree", "steps_per_epoch");
     x = r, x.d.parts.uneven = 1, refused(&x, "agree", "uneven");
-    x = r, x.d.loader.batch.last = DLP_LAST_PAD, refused(&x, "last", "DLP_LAST_DROP with agree");
-    x = r, x.d.loader.batch.last = DLP_LAST_PARTIAL, refused(&x, "last", "with agree");
     x = r, x.d.parts.max_items = 0, x.d.parts.items = items, refused(&x, "agree", "are given");
     {
         dlp_shm_desc shm;
@@ -572,6 +604,7 @@ int main(int argc, char **argv) {
     end__any_ranks__equal_steps(seed, 0);
     end__any_ranks__equal_steps(seed, 1);
     end__batches_ahead__few_all_reduces();
+    end__rank_without_items__holes_to_the_end();
     resume__mid_epoch__goes_on_exactly(seed);
     seek__and_next_epoch__asked_again();
     fail__one_rank__all_return_an_error(seed);

@@ -9,6 +9,7 @@
 
 #include "../rig/pipe_rig.h"
 #include "../rig/shm_rig.h"
+#include "../rig/inputs_rig.h"
 
 #define INPUTS 300
 
@@ -19,17 +20,6 @@ typedef struct seen_all {
 } seen_all;
 
 static seen_all *seen; /* shared */
-
-typedef struct rig2 {
-    dlp_pipe_desc pipe;
-    dlp_sampler_desc sampler;
-    dlp_repeat_desc repeat;
-    dlp_expand_desc expand;
-    dlp_dataset dataset;
-    dlp_workers_desc fetch;
-    dlp_batch_desc batch;
-    int maps;
-} rig2;
 
 static const dlp_field in_fields[1] = {{"base", DLP_U64, 0, {0}, 0, 0}};
 static const dlp_field out_fields[2] = {{"word", DLP_U64, 1, {2}, 0, 0},
@@ -108,23 +98,6 @@ static void init(rig2 *r, int filter) {
     r->batch.batch_size = 8;
 }
 
-static int open_pipe(rig2 *r, dlp_pipe **p, dlp_error *err) {
-    dlp_fetch_desc f = {.dataset = &r->dataset, .workers = r->fetch};
-    dlp_map_desc map = {.item = add_one, .workers = r->fetch};
-    int rc = dlp_pipe_open(p, &r->pipe, err);
-    if (rc != DLP_OK) return rc;
-    dlp_pipe_add_sampler(*p, &r->sampler);
-    dlp_pipe_add_repeat(*p, &r->repeat);
-    dlp_pipe_add_expand(*p, &r->expand);
-    dlp_pipe_add_fetch(*p, &f);
-    if (r->maps) dlp_pipe_add_map(*p, &map);
-    dlp_pipe_add_batch(*p, &r->batch);
-    if ((rc = dlp_pipe_start(*p)) == DLP_OK) return rc;
-    *err = *dlp_pipe_error(*p);
-    dlp_pipe_close(*p);
-    return rc;
-}
-
 /* ---- the order, written down ---- */
 
 typedef struct item2 {
@@ -194,11 +167,11 @@ static int same(const rig2 *r, const dlp_batch *b) {
         } else if (r->expand.expand) {
             const uint8_t *tail = (const uint8_t *)b->fields[1].data + i * 7;
             uint64_t v = base(x->index), len = (x->number + v) % 8;
-            ok &= words[2 * i] == x->index + (r->maps ? 1 : 0) && words[2 * i + 1] == v + x->number;
+            ok &= words[2 * i] == x->index + (r->map ? 1 : 0) && words[2 * i + 1] == v + x->number;
             ok &= b->fields[1].lengths[i] == len && b->index[i] == x->index;
             for (uint64_t k = 0; k < 7; k++) ok &= tail[k] == (k < len ? x->number + 1 : 0);
         } else {
-            ok &= words[i] == base(x->index) + (r->maps ? 1 : 0) && b->index[i] == x->index;
+            ok &= words[i] == base(x->index) + (r->map ? 1 : 0) && b->index[i] == x->index;
         }
     }
     return ok;
@@ -252,7 +225,7 @@ static void any_case(uint64_t *random, int processes) {
     shm.max_kills = 100;
     init(&r, filter);
     r.repeat.epochs = 1 + test_pick(random, 2);
-    r.maps = (int)test_pick(random, 2);
+    r.map = test_pick(random, 2) ? add_one : NULL;
     if (test_pick(random, 2))
         r.expand.window = 1 + test_pick(random, test_pick(random, 2) ? 50 : 5000);
     r.sampler.order = (int32_t)test_pick(random, 2);

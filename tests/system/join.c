@@ -166,8 +166,9 @@ static int map_adds(void *user, dlp_item *it) {
     return 0;
 }
 
+static const char *const names_[MOST] = {"images", "labels", "boxes"};
+
 static void fetch_desc(setup *s, int i, dlp_dataset *ds, dlp_fetch_desc *f) {
-    static const char *const names[MOST] = {"images", "labels", "boxes"};
     memset(ds, 0, sizeof *ds);
     memset(f, 0, sizeof *f);
     ds->n_items = s->of[i].n_items;
@@ -183,7 +184,7 @@ static void fetch_desc(setup *s, int i, dlp_dataset *ds, dlp_fetch_desc *f) {
     f->workers.retry_backoff_ms = s->backoff_ms;
     f->workers.max_skips = s->max_skips;
     f->workers.dispatch = s->dispatch;
-    f->workers.name = names[i];
+    f->workers.name = names_[i];
     f->fetcher = s->fetcher[i];
     if (f->fetcher) f->in_flight = 4;
     if (f->fetcher != DLP_FETCH_ASYNC) return;
@@ -295,9 +296,11 @@ static dlp_pipe *pipe_;
 static outcome drain(setup *s, uint64_t most) {
     outcome o;
     dlp_batch *b;
+    dlp_plan plan;
     dlp_pipe *p = setup_open(s, 0);
     memset(&o, 0, sizeof o);
     pipe_ = p;
+    CHECK(dlp_pipe_plan(p, &plan) == DLP_OK && dlp_pipe_plan(p, &plan) == DLP_OK);
     if ((o.rc = dlp_pipe_start(p)) != DLP_OK) rig_say(p, o.rc);
     CHECK(o.rc == DLP_OK);
     while (o.rc == DLP_OK && o.batches < most) {
@@ -314,6 +317,8 @@ static outcome drain(setup *s, uint64_t most) {
     }
     if (o.rc < 0) o.error = *dlp_pipe_error(p);
     CHECK(dlp_pipe_stats(p, &o.stats) == DLP_OK);
+    for (int i = 0; i < s->n && s->cache != 2 && !s->parts; i++)
+        CHECK(strcmp(o.stats.stages[2 + i].name, names_[i]) == 0);
     if (o.rc == DLP_OK) CHECK(dlp_pipe_state(p, NULL, &o.state) == DLP_OK);
     pipe_ = NULL;
     dlp_pipe_close(p);

@@ -37,6 +37,7 @@ static void *count_mmap(void *at, size_t n, int prot, int flags, int fd, off_t o
 
 #include "../rig/pipe_rig.h"
 #include "../rig/shm_rig.h"
+#include "../rig/inputs_rig.h"
 
 #define MOST 200   /* documents */
 #define LONGEST 96 /* tokens of one */
@@ -50,17 +51,6 @@ typedef struct seen_all { /* in memory that all processes see */
 } seen_all;
 
 static seen_all *seen;
-
-typedef struct rig2 {
-    dlp_pipe_desc pipe;
-    dlp_sampler_desc sampler;
-    dlp_repeat_desc repeat;
-    dlp_pack_desc pack;
-    dlp_dataset dataset;
-    dlp_workers_desc fetch;
-    dlp_batch_desc batch;
-    int maps;
-} rig2;
 
 static const dlp_field two_fields[2] = {{"tokens", DLP_U16, 1, {LONGEST}, 1, 0},
                                         {"mask", DLP_U8, 2, {LONGEST, 3}, 1, 0}};
@@ -101,6 +91,7 @@ static void init(rig2 *r, uint32_t documents, uint32_t t) {
     memset(seen, 0, sizeof *seen);
     r->sampler.order = DLP_ORDER_SHUFFLED;
     r->sampler.seed = 7;
+    r->packs = 1;
     r->pack.tokens = t;
     r->pack.workers.num_workers = 2;
     r->dataset.n_items = documents;
@@ -113,23 +104,6 @@ static void init(rig2 *r, uint32_t documents, uint32_t t) {
         const uint32_t some[] = {0, 1, t, t + 1, 3 * t, UINT32_MAX, i % t, i % (2 * t)};
         seen->length[i] = some[dlp_hash(i, 1, 1, 1) % 8];
     }
-}
-
-static int open_pipe(rig2 *r, dlp_pipe **p, dlp_error *err) {
-    dlp_fetch_desc f = {.dataset = &r->dataset, .workers = r->fetch};
-    dlp_map_desc map = {.item = add_one, .workers = r->fetch};
-    int rc = dlp_pipe_open(p, &r->pipe, err);
-    if (rc != DLP_OK) return rc;
-    dlp_pipe_add_sampler(*p, &r->sampler);
-    dlp_pipe_add_repeat(*p, &r->repeat);
-    dlp_pipe_add_pack(*p, &r->pack);
-    dlp_pipe_add_fetch(*p, &f);
-    if (r->maps) dlp_pipe_add_map(*p, &map);
-    dlp_pipe_add_batch(*p, &r->batch);
-    if ((rc = dlp_pipe_start(*p)) == DLP_OK) return rc;
-    *err = *dlp_pipe_error(*p);
-    dlp_pipe_close(*p);
-    return rc;
 }
 
 /* ---- the order, written down ---- */
@@ -266,7 +240,7 @@ static int same_row(const rig2 *r, const dlp_batch *b, uint32_t i, const row2 *r
         const piece2 *x = &row->at[k];
         for (uint32_t j = 0; j < x->tokens; j++, n++) {
             uint16_t v = token(x->document, x->first + j);
-            ok &= tokens[n] == (uint16_t)(v + (r->maps && n == 0));
+            ok &= tokens[n] == (uint16_t)(v + (r->map && n == 0));
             for (uint32_t y = 0; y < 3; y++)
                 ok &= mask[n * 3 + y] == (uint8_t)(v + (x->first + j) * 3 + y);
             ok &= at[n] == (int32_t)(j + (r->pack.positions ? x->first : 0));
@@ -414,7 +388,7 @@ static void any_case(uint64_t *random, int rule, int processes) {
     if (test_pick(random, 4) == 0) /* streams that have nothing, or nearly */
         for (uint32_t i = 0; i < MOST; i++) seen->length[i] = i % 11 == 3;
     r.repeat.epochs = 1 + test_pick(random, 2);
-    r.maps = (int)test_pick(random, 2);
+    r.map = test_pick(random, 2) ? add_one : NULL;
     r.sampler.order = (int32_t)test_pick(random, 2);
     r.pack.streams = streams[test_pick(random, 4)];
     r.batch.batch_size = 8 * (1 + test_pick(random, 2));

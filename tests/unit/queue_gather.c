@@ -60,14 +60,13 @@ static void full__one_row_missing__not_full(void) {
             dlpi_gather_word done[WORDS];
             for (int w = 0; w < WORDS; w++) done[w] = (b - 1) << 32 | UINT32_MAX;
             fill(done, b, 0, n);
-            CHECK(dlpi_gather_full(done, NULL, b, n, b) && dlpi_gather_depth(done, b, n) == n);
+            CHECK(dlpi_gather_full(done, NULL, b, n, b));
             CHECK(!dlpi_gather_full(done, NULL, b + 1, n, b));
             for (uint32_t row = 0; row < n; row++) {
                 scan = 0; /* of another batch, or of none: begins at the first word */
                 dlpi_gather_take_back(&done[row / 32], 1u << row % 32);
                 CHECK(!dlpi_gather_full(done, NULL, b, n, b));
                 CHECK(!dlpi_gather_full(done, &scan, b, n, b));
-                CHECK(dlpi_gather_depth(done, b, n) == n - 1);
                 dlpi_gather_publish(&done[row / 32], b, 1u << row % 32);
                 CHECK(dlpi_gather_full(done, &scan, b, n, b));
             }
@@ -199,7 +198,7 @@ static void threads__rows_completed_twice__each_batch_once_in_order(void) {
         }
         while (!dlpi_ready_is(dlpi_gather_ready(&rec[r].ready), base)) sched_yield();
         for (uint32_t row = 0; row < ROWS; row++) wrong += rec[r].row[row] != base / RECORDS + 1;
-        CHECK(wrong == 0 && dlpi_gather_depth(rec[r].done, base, ROWS) == ROWS);
+        CHECK(wrong == 0 && dlpi_gather_full(rec[r].done, NULL, base, ROWS, base));
         base++;
     }
     for (int i = 0; i < WRITERS; i++) pthread_join(thread[i], NULL);

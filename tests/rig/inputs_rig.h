@@ -1,0 +1,38 @@
+/* What expand.c and pack.c have in common: a pipe whose batches come out of inputs. */
+#ifndef INPUTS_RIG_H
+#define INPUTS_RIG_H
+
+typedef struct rig2 {
+    dlp_pipe_desc pipe;
+    dlp_sampler_desc sampler;
+    dlp_repeat_desc repeat;
+    int packs; /* 1: pack is in the pipe, else expand is */
+    dlp_expand_desc expand;
+    dlp_pack_desc pack;
+    dlp_dataset dataset;
+    dlp_workers_desc fetch;
+    dlp_batch_desc batch;
+    dlp_item_fn map; /* NULL: there is none */
+} rig2;
+
+static int open_pipe(rig2 *r, dlp_pipe **p, dlp_error *err) {
+    dlp_fetch_desc f = {.dataset = &r->dataset, .workers = r->fetch};
+    dlp_map_desc map = {.item = r->map, .workers = r->fetch};
+    int rc = dlp_pipe_open(p, &r->pipe, err);
+    if (rc != DLP_OK) return rc;
+    dlp_pipe_add_sampler(*p, &r->sampler);
+    dlp_pipe_add_repeat(*p, &r->repeat);
+    if (r->packs)
+        dlp_pipe_add_pack(*p, &r->pack);
+    else
+        dlp_pipe_add_expand(*p, &r->expand);
+    dlp_pipe_add_fetch(*p, &f);
+    if (r->map) dlp_pipe_add_map(*p, &map);
+    dlp_pipe_add_batch(*p, &r->batch);
+    if ((rc = dlp_pipe_start(*p)) == DLP_OK) return rc;
+    *err = *dlp_pipe_error(*p);
+    dlp_pipe_close(*p);
+    return rc;
+}
+
+#endif
