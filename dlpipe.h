@@ -7622,6 +7622,7 @@ DLPDEF void dlp_buckets_close(dlp_buckets *b) {
 #define DLPI_HIST 160u
 #define DLPI_SKIP_RING 64u
 #define DLPI_PARK 64
+#define DLPI_DEVICE_BUFFERS DLPI_PARK /* copies under way wait as items do that are tried again */
 #define DLPI_GOES_BACK UINT64_C(0)
 #define DLPI_WINDOW_MAX 320u /* batches that an unordered state can tell apart */
 #define DLPI_REPLACE_MAX 100u
@@ -7631,7 +7632,7 @@ DLPDEF void dlp_buckets_close(dlp_buckets *b) {
 #define DLPI_SEEKS_MAX (UINT32_C(1) << 14)
 #define DLPI_WENT_BACK INT_MIN
 #define DLPI_OVERRUN (INT_MIN + 1)
-#define DLPI_GUARD ((uint64_t)DLPI_DEBUG * 256) /* bytes around a field: see >>impl-debug */
+#define DLPI_REDZONE ((uint64_t)DLPI_DEBUG * 256) /* bytes around a field: see >>impl-debug */
 #define DLPI_NOBODY (UINT32_MAX / 2)
 #define DLPI_BY_SCHEDULER (DLPI_NOBODY + 1)
 
@@ -8737,8 +8738,8 @@ static void dlpi_wake_subscribers_all(dlpi_share *share) {
     if (share != NULL) dlpi_sleepers_wake_all(&share->word);
 }
 
-/* Wake workers from..to-1 that are parked: no bit says so. After a store of active. */
-static void dlpi_wake_parked(dlpi_waiters *waiters, uint32_t from, uint32_t to) {
+/* Wake workers from..to-1 that rest: no bit says so. After a store of active. */
+static void dlpi_wake_resting(dlpi_waiters *waiters, uint32_t from, uint32_t to) {
     while (from < to) {
         dlpi_sleepers *group = &waiters->group[from / 32u];
         uint32_t end = (from / 32u + 1) * 32u < to ? (from / 32u + 1) * 32u : to, bits = 0;
@@ -8752,8 +8753,8 @@ static void dlpi_wake_sleepers(dlp_pipe *p) {
         dlpi_stage *st = p->work[i];
         dlpi_waiters *waiters = &p->waiters[i];
         dlpi_wake_some(waiters, st->asleep_most, UINT32_MAX);
-        dlpi_wake_parked(waiters, dlpi_sleepers_active(&waiters->active), /* A1 <- A1 */
-                         st->asleep_most);
+        dlpi_wake_resting(waiters, dlpi_sleepers_active(&waiters->active), /* A1 <- A1 */
+                          st->asleep_most);
     }
     dlpi_wake_scheduler(p->ctl);
     dlpi_wake_caller(p->ctl, UINT64_MAX);
@@ -9446,7 +9447,7 @@ static int dlpi_keep_names(dlp_pipe *p, dlpi_stage *st, uint32_t n) {
 /* Lay fields out in a cell, each 64-byte aligned. */
 static int dlpi_fields_init(dlp_pipe *p, const char *stage, dlpi_fields *fs, const dlp_field *f,
                             uint32_t n, bool pooled) {
-    uint64_t at = DLPI_GUARD;
+    uint64_t at = DLPI_REDZONE;
     memset(fs, 0, sizeof *fs);
     fs->n = n;
     for (uint32_t i = 0; i < n; i++) {
@@ -9458,7 +9459,7 @@ static int dlpi_fields_init(dlp_pipe *p, const char *stage, dlpi_fields *fs, con
                                       "name is that of fields[%" PRIu32 "] already", j);
         fs->any_ragged |= f[i].ragged != 0;
         fs->at[i].offset = at;
-        at = dlpi_round_up(dlpi_sum(at, dlpi_sum(fs->at[i].capacity, 2 * DLPI_GUARD)), 64);
+        at = dlpi_round_up(dlpi_sum(at, dlpi_sum(fs->at[i].capacity, 2 * DLPI_REDZONE)), 64);
         fs->cell_bytes = dlpi_sum(fs->cell_bytes, fs->at[i].row_bytes);
     }
     return DLP_OK;
@@ -9466,7 +9467,7 @@ static int dlpi_fields_init(dlp_pipe *p, const char *stage, dlpi_fields *fs, con
 
 static uint64_t dlpi_fields_bytes(const dlpi_fields *fs) {
     const dlpi_field *last = &fs->at[fs->n - 1];
-    return dlpi_round_up(dlpi_sum(last->offset, dlpi_sum(last->capacity, DLPI_GUARD)), 4096);
+    return dlpi_round_up(dlpi_sum(last->offset, dlpi_sum(last->capacity, DLPI_REDZONE)), 4096);
 }
 
 /* Bytes of one row of a field, whose first dimension is rows of a chunk. */
@@ -9595,11 +9596,11 @@ typedef struct dlpi_span {
     const char *name; /* of the field, NULL: there is but one */
 } dlpi_span;
 
-typedef struct dlpi_guarded {
+typedef struct dlpi_redzone {
     uint8_t *from, *to;
     uint32_t n;
     dlpi_span span[DLP_MAX_FIELDS];
-} dlpi_guarded;
+} dlpi_redzone;
 
 /* No two bytes of a run of 64 are alike. By address, which pages have alike in all processes. */
 static const uint8_t dlpi_paint_bytes[64] = {
@@ -9628,12 +9629,12 @@ static uint8_t *dlpi_paint_first(uint8_t *at, uint8_t *to) {
 }
 
 /* What lies before span i, or behind the last. */
-static uint8_t *dlpi_gap(const dlpi_guarded *c, uint32_t i, uint8_t **to) {
+static uint8_t *dlpi_gap(const dlpi_redzone *c, uint32_t i, uint8_t **to) {
     *to = i < c->n ? c->span[i].at : c->to;
     return i > 0 ? c->span[i - 1].at + c->span[i - 1].bytes : c->from;
 }
 
-static void dlpi_guarded_paint(const dlpi_guarded *c) {
+static void dlpi_redzone_paint(const dlpi_redzone *c) {
     for (uint32_t i = 0; i <= c->n; i++) {
         uint8_t *to, *from = dlpi_gap(c, i, &to);
         dlpi_paint(from, to);
@@ -9642,7 +9643,7 @@ static void dlpi_guarded_paint(const dlpi_guarded *c) {
 
 /* A callback of worker w that had cell c has returned rc: did it keep to the fields? what, number:
    whose they are. Returns rc, or DLPI_OVERRUN with the message. */
-static int dlpi_guarded_check(dlpi_worker *w, const dlp_call *note, const dlpi_guarded *c,
+static int dlpi_redzone_check(dlpi_worker *w, const dlp_call *note, const dlpi_redzone *c,
                               const char *what, uint64_t number, int rc) {
     for (uint32_t i = 0; i <= c->n; i++) {
         uint8_t *to, *from = dlpi_gap(c, i, &to), *first = dlpi_paint_first(from, to), *last = to;
@@ -9660,7 +9661,7 @@ static int dlpi_guarded_check(dlpi_worker *w, const dlp_call *note, const dlpi_g
                  s->name ? s->name : "", s->name ? "\"" : "", what, number);
         *note->errnum = 0;
         w->bad_field = s->name;
-        dlpi_guarded_paint(c); /* others that have it later are not to blame */
+        dlpi_redzone_paint(c); /* others that have it later are not to blame */
         return DLPI_OVERRUN;
     }
     return rc;
@@ -9673,7 +9674,7 @@ static inline bool dlpi_never_again(int rc) {
 static inline bool dlpi_never_skipped(int code) { return DLPI_DEBUG && code == DLP_ERR_CORRUPT; }
 
 /* Fields as they lie in a cell of one of the region's areas. */
-static void dlpi_guarded_cell(const dlp_pipe *p, int area, uint8_t *cell, dlpi_guarded *c) {
+static void dlpi_redzone_of_cell(const dlp_pipe *p, int area, uint8_t *cell, dlpi_redzone *c) {
     const dlpi_fields *fs = area == DLPI_REC_CELLS ? &p->batches : &p->items;
     c->from = cell;
     c->to = cell + p->areas[area].stride;
@@ -9682,41 +9683,41 @@ static void dlpi_guarded_cell(const dlp_pipe *p, int area, uint8_t *cell, dlpi_g
         c->span[f] = (dlpi_span){cell + fs->at[f].offset, fs->at[f].capacity, fs->at[f].name};
 }
 
-static void dlpi_guards_paint(dlp_pipe *p) {
-    dlpi_guarded c;
+static void dlpi_redzones_paint(dlp_pipe *p) {
+    dlpi_redzone c;
     if (!DLPI_DEBUG) return;
     for (int area = DLPI_REC_CELLS; area <= DLPI_REC_ITEM_CELLS; area++)
         for (uint64_t i = 0; i < p->areas[area].count; i++) {
-            dlpi_guarded_cell(p, area, dlpi_area_at(p, area, i), &c);
-            dlpi_guarded_paint(&c);
+            dlpi_redzone_of_cell(p, area, dlpi_area_at(p, area, i), &c);
+            dlpi_redzone_paint(&c);
         }
 }
 
 /* A collate, or a batch map, has returned rc. */
-static inline int dlpi_guard_batch(dlpi_worker *w, uint32_t s, int rc) {
+static inline int dlpi_redzone_batch(dlpi_worker *w, uint32_t s, int rc) {
     const dlp_pipe *p;
     uint64_t batch;
-    dlpi_guarded c;
+    dlpi_redzone c;
     if (!DLPI_DEBUG) return rc;
     p = w->p;
     batch = dlpi_slot_at(p, s)->sequence;
-    dlpi_guarded_cell(p, DLPI_REC_CELLS, dlpi_batch_cell(p, s), &c);
-    return dlpi_guarded_check(w, &w->note, &c, "batch", batch, rc);
+    dlpi_redzone_of_cell(p, DLPI_REC_CELLS, dlpi_batch_cell(p, s), &c);
+    return dlpi_redzone_check(w, &w->note, &c, "batch", batch, rc);
 }
 
 /* And the items that a collate has read. */
-static inline int dlpi_guard_items(dlpi_worker *w, uint32_t s, int rc) {
+static inline int dlpi_redzone_items(dlpi_worker *w, uint32_t s, int rc) {
     uint64_t batch;
-    dlpi_guarded c;
+    dlpi_redzone c;
     if (!DLPI_DEBUG || rc == DLPI_OVERRUN) return rc;
     batch = dlpi_slot_at(w->p, s)->sequence;
-    dlpi_guarded_cell(w->p, DLPI_REC_ITEM_CELLS, dlpi_item_cell(w->p, s), &c);
-    return dlpi_guarded_check(w, &w->note, &c, "items of batch", batch, rc);
+    dlpi_redzone_of_cell(w->p, DLPI_REC_ITEM_CELLS, dlpi_item_cell(w->p, s), &c);
+    return dlpi_redzone_check(w, &w->note, &c, "items of batch", batch, rc);
 }
 
 /* ---- guarded cells ---- */
 
-static uint64_t dlpi_guard_cells(const dlp_pipe *p) {
+static uint64_t dlpi_redzone_cells(const dlp_pipe *p) {
     uint64_t n = 0;
     for (int i = 0; DLPI_DEBUG && i < p->n_item_work && p->lender == NULL; i++)
         n += (uint64_t)p->work[i]->n_workers * dlpi_at_once(p->work[i]);
@@ -9724,20 +9725,20 @@ static uint64_t dlpi_guard_cells(const dlp_pipe *p) {
 }
 
 /* Where field f lies in a guarded cell, but for up to 63 bytes; n fields: the cell's bytes. */
-static uint64_t dlpi_guard_at(const dlp_pipe *p, uint32_t f) {
-    uint64_t at = DLPI_GUARD;
+static uint64_t dlpi_redzone_at(const dlp_pipe *p, uint32_t f) {
+    uint64_t at = DLPI_REDZONE;
     for (uint32_t i = 0; i < f; i++)
-        at = (at + 63 + p->items.at[i].row_bytes + 2 * DLPI_GUARD + 63) & ~UINT64_C(63);
+        at = (at + 63 + p->items.at[i].row_bytes + 2 * DLPI_REDZONE + 63) & ~UINT64_C(63);
     return at;
 }
 
-static uint64_t dlpi_guard_stride(const dlp_pipe *p) {
+static uint64_t dlpi_redzone_stride(const dlp_pipe *p) {
     if (!DLPI_DEBUG) return 0;
-    return (dlpi_guard_at(p, p->items.n) + DLPI_LINE - 1) / DLPI_LINE * DLPI_LINE;
+    return (dlpi_redzone_at(p, p->items.n) + DLPI_LINE - 1) / DLPI_LINE * DLPI_LINE;
 }
 
 /* The number of the cell that worker w has for its i-th attempt. */
-static uint64_t dlpi_guard_cell(const dlpi_worker *w, uint64_t i) {
+static uint64_t dlpi_redzone_cell(const dlpi_worker *w, uint64_t i) {
     uint64_t first = 0;
     for (int k = 0; k < w->st->work; k++)
         first += (uint64_t)w->p->work[k]->n_workers * dlpi_at_once(w->p->work[k]);
@@ -9745,8 +9746,8 @@ static uint64_t dlpi_guard_cell(const dlpi_worker *w, uint64_t i) {
 }
 
 /* A guarded cell for a row of slot s: of the fields that the stage works on. */
-static void dlpi_guarded_row(const dlpi_worker *w, uint64_t cell, uint32_t s, uint32_t row,
-                             dlpi_guarded *c, uint8_t **rows) {
+static void dlpi_redzone_of_row(const dlpi_worker *w, uint64_t cell, uint32_t s, uint32_t row,
+                                dlpi_redzone *c, uint8_t **rows) {
     const dlp_pipe *p = w->p;
     c->from = dlpi_area_at(p, DLPI_AREA_GUARD, cell);
     c->to = c->from + p->areas[DLPI_AREA_GUARD].stride;
@@ -9755,20 +9756,20 @@ static void dlpi_guarded_row(const dlpi_worker *w, uint64_t cell, uint32_t s, ui
         const dlpi_field *d = &p->items.at[w->st->scope.field + f];
         rows[f] = dlpi_item_cell(p, s) + d->offset + row * d->row_bytes;
         c->span[f].at =
-            c->from + dlpi_guard_at(p, w->st->scope.field + f) + ((uintptr_t)rows[f] & 63);
+            c->from + dlpi_redzone_at(p, w->st->scope.field + f) + ((uintptr_t)rows[f] & 63);
         c->span[f].bytes = d->row_bytes;
         c->span[f].name = d->name;
     }
 }
 
 /* A callback is about to have the item, a row of slot s: in this cell. */
-static inline void dlpi_guard_in(const dlpi_worker *w, dlp_item *it, uint64_t cell, uint32_t s,
-                                 uint32_t row) {
-    dlpi_guarded c;
+static inline void dlpi_redzone_in(const dlpi_worker *w, dlp_item *it, uint64_t cell, uint32_t s,
+                                   uint32_t row) {
+    dlpi_redzone c;
     uint8_t *rows[DLP_MAX_FIELDS];
     if (!DLPI_DEBUG || w->p->lender) return;
-    dlpi_guarded_row(w, cell, s, row, &c, rows);
-    dlpi_guarded_paint(&c);
+    dlpi_redzone_of_row(w, cell, s, row, &c, rows);
+    dlpi_redzone_paint(&c);
     for (uint32_t f = 0; f < c.n; f++) {
         memcpy(c.span[f].at, rows[f], c.span[f].bytes);
         it->data[f] = c.span[f].at;
@@ -9776,24 +9777,24 @@ static inline void dlpi_guard_in(const dlpi_worker *w, dlp_item *it, uint64_t ce
 }
 
 /* It returned rc. The row has what it wrote, and the item's data is the row again. */
-static inline int dlpi_guard_out(dlpi_worker *w, dlp_item *it, uint64_t cell, uint32_t s,
-                                 uint32_t row, int rc) {
+static inline int dlpi_redzone_out(dlpi_worker *w, dlp_item *it, uint64_t cell, uint32_t s,
+                                   uint32_t row, int rc) {
     const dlp_pipe *p;
-    dlpi_guarded c;
+    dlpi_redzone c;
     uint8_t *rows[DLP_MAX_FIELDS];
     if (!DLPI_DEBUG) return rc;
     p = w->p;
     if (dlpi_cells_none(p)) return rc; /* nothing is written */
     if (p->lender) {
-        dlpi_guarded_cell(p, DLPI_REC_CELLS, dlpi_batch_cell(p, s), &c);
-        return dlpi_guarded_check(w, it->call, &c, "chunk", it->index, rc);
+        dlpi_redzone_of_cell(p, DLPI_REC_CELLS, dlpi_batch_cell(p, s), &c);
+        return dlpi_redzone_check(w, it->call, &c, "chunk", it->index, rc);
     }
-    dlpi_guarded_row(w, cell, s, row, &c, rows);
+    dlpi_redzone_of_row(w, cell, s, row, &c, rows);
     for (uint32_t f = 0; f < c.n; f++) {
         memcpy(rows[f], c.span[f].at, c.span[f].bytes);
         it->data[f] = rows[f];
     }
-    return dlpi_guarded_check(w, it->call, &c, "item", it->index, rc);
+    return dlpi_redzone_check(w, it->call, &c, "item", it->index, rc);
 }
 
 /* ---- what was released ---- */
@@ -11727,10 +11728,10 @@ __attribute__((noinline)) static int dlpi_row_try(dlpi_worker *w, const dlpi_uni
     DLPI_STORE_RLX(&block->running, (uint64_t)t->slot << 32 | (row + 1u)); /* X2 to recovery */
     if (DLPI_UNLIKELY(rec != 0)) rc = dlpi_rec_verdict(w, t->slot, rec);
     if (DLPI_LIKELY(rc == 0)) {
-        if (DLPI_DEBUG) dlpi_guard_in(w, it, dlpi_guard_cell(w, 0), t->slot, row);
+        if (DLPI_DEBUG) dlpi_redzone_in(w, it, dlpi_redzone_cell(w, 0), t->slot, row);
         rc = w->st->item(w->st->user, it);
         if (DLPI_UNLIKELY(DLPI_DEBUG || rc != 0)) rc = dlpi_row_returned(w, row, rc);
-        if (DLPI_DEBUG) rc = dlpi_guard_out(w, it, dlpi_guard_cell(w, 0), t->slot, row, rc);
+        if (DLPI_DEBUG) rc = dlpi_redzone_out(w, it, dlpi_redzone_cell(w, 0), t->slot, row, rc);
     }
     if (DLPI_UNLIKELY(rc != 0)) return dlpi_row_wrong(w, t, row, rc);
     lengths = dlpi_lengths_set(w);
@@ -12240,7 +12241,7 @@ static int dlpi_collate_call(dlpi_worker *w, const dlpi_unit *t) {
     if (w->st->collate == NULL) return 0; /* batch workers without a collate only close */
     dlpi_collate_begin(w, t, &c);
     rc = dlpi_returned(w, w->st->collate(w->st->user, &c));
-    rc = dlpi_guard_items(w, t->slot, dlpi_guard_batch(w, t->slot, rc));
+    rc = dlpi_redzone_items(w, t->slot, dlpi_redzone_batch(w, t->slot, rc));
     return rc != 0 ? rc : dlpi_collate_end(w, t);
 }
 
@@ -12987,8 +12988,8 @@ static void dlpi_attempt_over(dlpi_worker *w, dlpi_attempt *a, int rc) {
         dlpi_item_slot(w, a->slot);
         dlpi_item_row(w, a->row);
         dlpi_attempt_item(w, a);
-        rc = dlpi_guard_out(w, &a->item, dlpi_guard_cell(w, (uint64_t)(a - in->all)), a->slot,
-                            a->row, rc);
+        rc = dlpi_redzone_out(w, &a->item, dlpi_redzone_cell(w, (uint64_t)(a - in->all)), a->slot,
+                              a->row, rc);
     }
     if (rc != DLP_ERR_KILLED && rc != DLP_ERR_DEADLINE) dlpi_attempt_load(w, a); /* else it is */
     if (rc == 0 && dlpi_lengths_set(w)) rc = dlpi_row_lengths(w, &t, a->row);
@@ -13101,7 +13102,7 @@ static bool dlpi_attempt_send(dlpi_worker *w) {
     if (in->n_out > 0 && (exclusive || in->exclusive)) return false;
     dlpi_unpoison(w->p, a->slot);
     if (dlpi_attempt_settled(w, a, rec)) return true;
-    dlpi_guard_in(w, &a->item, dlpi_guard_cell(w, (uint64_t)(a - in->all)), a->slot, a->row);
+    dlpi_redzone_in(w, &a->item, dlpi_redzone_cell(w, (uint64_t)(a - in->all)), a->slot, a->row);
     if ((rc = dlpi_rec_verdict(w, a->slot, rec)) == 0) return dlpi_attempt_offer(w, a, exclusive);
     dlpi_attempt_over(w, a, rc);
     return true;
@@ -14011,7 +14012,7 @@ static int dlpi_map_call(dlpi_worker *w, const dlpi_unit *t) {
     dlpi_batch_view(w->p, t->slot, &w->batch, w->tensors);
     w->batch.call = &w->note;
     rc = dlpi_returned(w, w->st->batch(w->st->user, &w->batch, w->state));
-    return dlpi_guard_batch(w, t->slot, rc);
+    return dlpi_redzone_batch(w, t->slot, rc);
 }
 
 static const dlpi_stage_ops dlpi_map_item_ops = {
@@ -14944,7 +14945,7 @@ static int dlpi_transfer_joins(dlp_pipe *p) {
                            "device \"%s\" has no copy_within, and batches span chunks: set "
                            "within_chunks, or a batch_size that divides the rows of every chunk",
                            d->name ? d->name : "");
-    return dlpi_within(p, p->sink->name, "device_buffers", first + p->n_out, 1, DLPI_PARK,
+    return dlpi_within(p, p->sink->name, "device_buffers", first + p->n_out, 1, DLPI_DEVICE_BUFFERS,
                        "at most 64 together with max_held, where batches span chunks");
 }
 
@@ -15036,7 +15037,7 @@ static int dlpi_transfer_check(dlp_pipe *p, dlpi_stage *st) {
         return dlpi_bad(p, st->name, "device", "a device with alloc, free, copy, record and done",
                         0);
     if (x->d.device_buffers == 0) x->d.device_buffers = held + 1;
-    dlpi_within(p, st->name, "device_buffers", x->d.device_buffers, held + 1, DLPI_PARK,
+    dlpi_within(p, st->name, "device_buffers", x->d.device_buffers, held + 1, DLPI_DEVICE_BUFFERS,
                 "max_held + 1..64");
     dlpi_within(p, st->name, "threaded", x->d.threaded, 0, 1, "0 or 1");
     return p->err.code;
@@ -15749,7 +15750,8 @@ static inline uint32_t dlpi_input_state(const dlp_pipe *p, uint32_t c) {
 
 /* ---- DLPIPE_DEBUG: what lies around a cell ---- */
 
-static void dlpi_guarded_input(const dlp_pipe *p, uint64_t most, uint8_t *bytes, dlpi_guarded *c) {
+static void dlpi_redzone_of_input(const dlp_pipe *p, uint64_t most, uint8_t *bytes,
+                                  dlpi_redzone *c) {
     c->from = bytes - DLPI_INPUT_GUARD;
     c->to = c->from + p->areas[DLPI_REC_SOURCE_CELLS].stride;
     c->n = 1;
@@ -15759,9 +15761,9 @@ static void dlpi_guarded_input(const dlp_pipe *p, uint64_t most, uint8_t *bytes,
 /* The cells' surroundings, most bytes being for what is in one. */
 static void dlpi_inputs_paint(dlp_pipe *p, uint64_t most) {
     for (uint32_t i = 0; i < dlpi_n_inputs(p); i++) {
-        dlpi_guarded c;
-        dlpi_guarded_input(p, most, dlpi_input_bytes(p, i), &c);
-        dlpi_guarded_paint(&c);
+        dlpi_redzone c;
+        dlpi_redzone_of_input(p, most, dlpi_input_bytes(p, i), &c);
+        dlpi_redzone_paint(&c);
     }
 }
 
@@ -15869,11 +15871,11 @@ static uint64_t dlpi_inputs_due(dlpi_worker *w, uint64_t ns) {
 }
 
 /* What was to write the input in this cell, of at most so many bytes, has returned rc. */
-static inline int dlpi_guard_input(dlpi_worker *w, uint32_t cell, uint64_t most, int rc) {
-    dlpi_guarded c;
+static inline int dlpi_redzone_input(dlpi_worker *w, uint32_t cell, uint64_t most, int rc) {
+    dlpi_redzone c;
     if (!DLPI_DEBUG) return rc;
-    dlpi_guarded_input(w->p, most, dlpi_input_bytes(w->p, cell), &c);
-    return dlpi_guarded_check(w, &w->note, &c, w->p->source->input,
+    dlpi_redzone_of_input(w->p, most, dlpi_input_bytes(w->p, cell), &c);
+    return dlpi_redzone_check(w, &w->note, &c, w->p->source->input,
                               dlpi_input_at(w->p, cell)->index, rc);
 }
 
@@ -16247,7 +16249,7 @@ static uint64_t dlpi_parts_slot_bytes(const dlp_pipe *p) { return dlpi_times(p->
 
 static void dlpi_parts_layout(dlp_pipe *p, dlpi_stage *st) {
     const dlpi_parts *q = st->self;
-    uint64_t stride = dlpi_round_up(dlpi_sum(q->d.max_part_bytes, DLPI_GUARD), 4096);
+    uint64_t stride = dlpi_round_up(dlpi_sum(q->d.max_part_bytes, DLPI_REDZONE), 4096);
     dlpi_inputs_layout(p, st, q->n_cells);
     dlpi_area_add(p, DLPI_REC_SOURCE, "part cells: records", sizeof(dlpi_input), q->n_cells,
                   DLPI_LINE);
@@ -16568,7 +16570,7 @@ static int dlpi_part_load(dlpi_worker *w, uint32_t c) {
     int rc = dlpi_call_verdict(w, cell->killed_by, cell->rec);
     if (rc != 0) return rc;
     rc = dlpi_item_returned(w, ((dlp_part_fn)w->st->own)(w->st->user, &part));
-    rc = dlpi_guard_input(w, c, most, rc);
+    rc = dlpi_redzone_input(w, c, most, rc);
     if (rc != 0) return rc;
     if (part.bytes > most)
         return dlpi_say(w, DLP_ERR_LENGTH,
@@ -16838,7 +16840,8 @@ static uint64_t dlpi_found_slot_bytes(const dlp_pipe *p) {
 
 static void dlpi_found_layout(dlp_pipe *p, dlpi_stage *st) {
     const dlpi_found *q = st->self;
-    uint64_t stride = dlpi_round_up(dlpi_sum(q->d.max_part_bytes, DLPI_GUARD), dlpi_found_align(q));
+    uint64_t stride =
+        dlpi_round_up(dlpi_sum(q->d.max_part_bytes, DLPI_REDZONE), dlpi_found_align(q));
     dlpi_inputs_layout(p, st, q->n_cells);
     dlpi_area_add(p, DLPI_REC_OWN + st->id, NULL,
                   q->counts_bytes ? q->counts_bytes : sizeof(dlpi_found_counts), 1, DLPI_LINE);
@@ -17471,7 +17474,7 @@ static uint64_t dlpi_found_item(dlpi_worker *w, uint32_t s, uint32_t row, uint64
 /* ---------------------------------------------------------------------------------------------
    >>impl-tune       WORKERS ADDED AND RETIRED WHILE THE PIPE RUNS
    All workers_max of a stage are there from the start: threads and processes cost memory, which is
-   planned, but no time while they are parked (one wake-up a second each). Starting and ending them
+   planned, but no time while they rest (one wake-up a second each). Starting and ending them
    live would allocate, could fail, and would fork in the middle of a run. A worker whose number is
    not below waiters.active (A1) claims no more. It finishes what it has claimed, rows that wait
    for another try included, and parks. One writer: the consumer.
@@ -17542,7 +17545,7 @@ static void dlpi_tune_set(dlp_pipe *p, dlpi_stage *st, int n, int reason, uint64
     DLPI_STORE_RLX(&rec->active, n);                       /* for observers */
     dlpi_tune_note(p, st, from, n, reason, now);
     if (n > from) {
-        dlpi_wake_parked(waiters, (uint32_t)from, (uint32_t)n);
+        dlpi_wake_resting(waiters, (uint32_t)from, (uint32_t)n);
     } else { /* a wake-up that a retired one has taken goes to somebody else */
         for (int k = n; k < from; k++) dlpi_wake_worker(waiters, (uint32_t)k);
         dlpi_wake_some(waiters, (uint32_t)st->n_workers, UINT32_MAX);
@@ -18782,7 +18785,7 @@ static int dlpi_split_check_preload(dlp_pipe *p, const dlpi_stage *st) {
     if (c->preload == DLP_PRELOAD_NONE) return DLP_OK;
     dlpi_within(p, st->name, "preload", (int64_t)dlpi_chunk_count(p), 1, UINT16_MAX,
                 "of at most 65535 chunks");
-    dlpi_within(p, st->name, "cpu_buffers", p->n_slots, 1, DLPI_PARK,
+    dlpi_within(p, st->name, "cpu_buffers", p->n_slots, 1, DLPI_DEVICE_BUFFERS,
                 "together with max_held at most 64 with a preload");
     dlpi_within(p, st->name, "shuffle_rows", c->d.shuffle_rows, 0, 0,
                 "0 with a preload: rows stay as they were loaded");
@@ -19597,8 +19600,8 @@ static void dlpi_layout_trace(dlp_pipe *p) {
 
 static void dlpi_layout_cells(dlp_pipe *p) {
     dlpi_cells_layout(p);
-    dlpi_area_add(p, DLPI_AREA_GUARD, "guarded cells", dlpi_guard_stride(p), dlpi_guard_cells(p),
-                  DLPI_LINE);
+    dlpi_area_add(p, DLPI_AREA_GUARD, "guarded cells", dlpi_redzone_stride(p),
+                  dlpi_redzone_cells(p), DLPI_LINE);
 }
 
 /* Each concern puts its areas into the region, one behind the other. */
@@ -19854,7 +19857,7 @@ static int dlpi_region_map(dlp_pipe *p) {
 static uint64_t dlpi_layout_hash(void) {
     uint64_t sizes = sizeof(dlpi_region) + (sizeof(dlpi_ctl) << 16) +
                      ((uint64_t)sizeof(dlpi_worker_block) << 32);
-    return dlp_hash(DLPI_MAGIC, sizes, sizeof(dlpi_bslot), DLPI_LINE + DLPI_GUARD);
+    return dlp_hash(DLPI_MAGIC, sizes, sizeof(dlpi_bslot), DLPI_LINE + DLPI_REDZONE);
 }
 
 /* Where observers find what they read. Sizes are not in it: structs may grow at their ends. */
@@ -20110,7 +20113,7 @@ static int dlpi_live_init(dlp_pipe *p) {
         if (p->stages[i].ops->live != NULL) p->stages[i].ops->live(p, &p->stages[i]);
     dlpi_schedule_epoch(&p->schedule, 0);
     if (p->d.resume && (rc = dlpi_state_take(p)) != DLP_OK) return rc;
-    dlpi_guards_paint(p);
+    dlpi_redzones_paint(p);
     dlpi_region_init(p);
     return DLP_OK;
 }
@@ -20457,8 +20460,8 @@ typedef struct dlpi_gpu {
     uint32_t used; /* U1: a pipe has it open */
     int dirty;     /* copies were enqueued since open */
     dlp_device_info info;
-    uint8_t ordered[DLPI_PARK]; /* a copy into the buffer has waited for its readers */
-    uint8_t due[DLPI_PARK];     /* release_after left an event for the next copy */
+    uint8_t ordered[DLPI_DEVICE_BUFFERS]; /* a copy into the buffer has waited for its readers */
+    uint8_t due[DLPI_DEVICE_BUFFERS];     /* release_after left an event for the next copy */
 } dlpi_gpu;
 
 #if defined(DLPIPE_CUDA) || defined(DLPIPE_OPENCL)
@@ -20617,9 +20620,9 @@ typedef struct dlpi_cl {
     dlpi_gpu gpu; /* first */
     dlpi_cl_calls call;
     void *context, *queue, *consumer;
-    void *copied[DLPI_PARK];   /* marker after the copies into a buffer */
-    void *readers[DLPI_PARK];  /* marker after the work that reads it, of release_after */
-    void *consumed[DLPI_PARK]; /* the same, of the consumer */
+    void *copied[DLPI_DEVICE_BUFFERS];   /* marker after the copies into a buffer */
+    void *readers[DLPI_DEVICE_BUFFERS];  /* marker after the work that reads it, of release_after */
+    void *consumed[DLPI_DEVICE_BUFFERS]; /* the same, of the consumer */
 } dlpi_cl;
 
 static int dlpi_cl_said(dlpi_cl *c, int32_t rc, const char *what) {
@@ -20647,7 +20650,7 @@ static void dlpi_cl_drain(dlpi_cl *c) {
     c->gpu.dirty = 0;
     c->call.finish(c->queue);
     if (c->consumer) c->call.finish(c->consumer);
-    for (int i = 0; i < DLPI_PARK; i++) {
+    for (int i = 0; i < DLPI_DEVICE_BUFFERS; i++) {
         if (c->readers[i]) c->call.events_wait(1, &c->readers[i]);
         dlpi_cl_forget(c, &c->copied[i]);
         dlpi_cl_forget(c, &c->readers[i]);
@@ -20977,8 +20980,8 @@ typedef struct dlpi_cuda {
     dlpi_cuda_calls call;
     void *context, *stream, *consumer;
     int has_consumer, own_stream, retained, device;
-    void *copied[DLPI_PARK];  /* event after the copies into a buffer */
-    void *readers[DLPI_PARK]; /* event after the work that reads it */
+    void *copied[DLPI_DEVICE_BUFFERS];  /* event after the copies into a buffer */
+    void *readers[DLPI_DEVICE_BUFFERS]; /* event after the work that reads it */
 } dlpi_cuda;
 
 static void dlpi_cuda_words(const dlpi_cuda *c, int rc, const char *what, char *out, size_t size) {
@@ -21027,7 +21030,7 @@ static void dlpi_cuda_drain(dlpi_cuda *c) {
     c->gpu.dirty = 0;
     c->call.stream_sync(c->stream);
     if (c->has_consumer) c->call.stream_sync(c->consumer);
-    for (uint32_t i = 0; i < DLPI_PARK; i++)
+    for (uint32_t i = 0; i < DLPI_DEVICE_BUFFERS; i++)
         if (c->gpu.due[i]) c->call.event_sync(c->readers[i]);
 }
 
@@ -21169,7 +21172,7 @@ static int dlpi_cuda_release_after(void *user, uint32_t buffer, void *stream, dl
 static void dlpi_cuda_end(dlpi_cuda *c) {
     void *was;
     if (c->context && c->call.ctx_push(c->context) == 0) {
-        for (int i = 0; i < DLPI_PARK; i++) {
+        for (int i = 0; i < DLPI_DEVICE_BUFFERS; i++) {
             if (c->copied[i]) c->call.event_destroy(c->copied[i]);
             if (c->readers[i]) c->call.event_destroy(c->readers[i]);
         }
@@ -21218,7 +21221,7 @@ static int dlpi_cuda_make(dlpi_cuda *c, const dlp_cuda_desc *d, const char **wha
         c->own_stream = 1;
     }
     *what = "cuEventCreate";
-    for (int i = 0; i < DLPI_PARK; i++) {
+    for (int i = 0; i < DLPI_DEVICE_BUFFERS; i++) {
         rc = c->call.event_create(&c->copied[i], DLPI_CU_EVENT_DISABLE_TIMING);
         if (rc == 0) rc = c->call.event_create(&c->readers[i], DLPI_CU_EVENT_DISABLE_TIMING);
         if (rc != 0) return rc;
@@ -21930,7 +21933,7 @@ static int dlpi_found_load(dlpi_worker *w, uint32_t c) {
     int rc = dlpi_call_verdict(w, cell->killed_by, cell->rec);
     if (rc != 0) return rc;
     rc = dlpi_item_returned(w, ((dlp_part_fn)w->st->own)(w->st->user, &part));
-    rc = dlpi_guard_input(w, c, q->d.max_part_bytes, rc);
+    rc = dlpi_redzone_input(w, c, q->d.max_part_bytes, rc);
     if (rc != 0) return rc;
     if (part.bytes > q->d.max_part_bytes)
         return dlpi_say(w, DLP_ERR_LENGTH,
@@ -22314,7 +22317,7 @@ static int dlpi_expand_load(dlpi_worker *w, uint32_t c) {
         rc = dlpi_expand_filter(w, x, &in, to + cell->made * x->one_bytes);
     }
     if (rc == DLP_SKIP) rc = 0, items = 0;
-    rc = dlpi_guard_input(w, c, x->found.d.max_part_bytes, dlpi_item_returned(w, rc));
+    rc = dlpi_redzone_input(w, c, x->found.d.max_part_bytes, dlpi_item_returned(w, rc));
     if (rc != 0) return rc;
     cell->items = items;
     cell->bytes = items * x->out_bytes;
@@ -23080,7 +23083,7 @@ static int dlpi_pack_load(dlpi_worker *w, uint32_t c) {
     if (rc == 0 && in.length[0] > k->d.tokens && k->d.longer == DLP_PACK_LONGER_ERROR)
         rc = dlpi_say(w, DLP_ERR_LENGTH, "it has %" PRIu64 " tokens, a row has %" PRIu32,
                       in.length[0], k->d.tokens);
-    rc = dlpi_guard_input(w, c, k->x.in_bytes, dlpi_item_returned(w, rc));
+    rc = dlpi_redzone_input(w, c, k->x.in_bytes, dlpi_item_returned(w, rc));
     if (rc != 0) return rc;
     if (in.length[0] > k->d.tokens && k->d.longer == DLP_PACK_LONGER_DROP) in.length[0] = 0;
     cell->items = in.length[0];

@@ -238,8 +238,8 @@ static void dlpi_layout_trace(dlp_pipe *p) {
 
 static void dlpi_layout_cells(dlp_pipe *p) {
     dlpi_cells_layout(p);
-    dlpi_area_add(p, DLPI_AREA_GUARD, "guarded cells", dlpi_guard_stride(p), dlpi_guard_cells(p),
-                  DLPI_LINE);
+    dlpi_area_add(p, DLPI_AREA_GUARD, "guarded cells", dlpi_redzone_stride(p),
+                  dlpi_redzone_cells(p), DLPI_LINE);
 }
 
 /* Each concern puts its areas into the region, one behind the other. */

@@ -77,7 +77,7 @@ static int dlpi_region_map(dlp_pipe *p) {
 static uint64_t dlpi_layout_hash(void) {
     uint64_t sizes = sizeof(dlpi_region) + (sizeof(dlpi_ctl) << 16) +
                      ((uint64_t)sizeof(dlpi_worker_block) << 32);
-    return dlp_hash(DLPI_MAGIC, sizes, sizeof(dlpi_bslot), DLPI_LINE + DLPI_GUARD);
+    return dlp_hash(DLPI_MAGIC, sizes, sizeof(dlpi_bslot), DLPI_LINE + DLPI_REDZONE);
 }
 
 /* Where observers find what they read. Sizes are not in it: structs may grow at their ends. */

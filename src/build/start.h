@@ -129,7 +129,7 @@ static int dlpi_live_init(dlp_pipe *p) {
         if (p->stages[i].ops->live != NULL) p->stages[i].ops->live(p, &p->stages[i]);
     dlpi_schedule_epoch(&p->schedule, 0);
     if (p->d.resume && (rc = dlpi_state_take(p)) != DLP_OK) return rc;
-    dlpi_guards_paint(p);
+    dlpi_redzones_paint(p);
     dlpi_region_init(p);
     return DLP_OK;
 }

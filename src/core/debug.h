@@ -25,11 +25,11 @@ typedef struct dlpi_span {
     const char *name; /* of the field, NULL: there is but one */
 } dlpi_span;
 
-typedef struct dlpi_guarded {
+typedef struct dlpi_redzone {
     uint8_t *from, *to;
     uint32_t n;
     dlpi_span span[DLP_MAX_FIELDS];
-} dlpi_guarded;
+} dlpi_redzone;
 
 /* No two bytes of a run of 64 are alike. By address, which pages have alike in all processes. */
 static const uint8_t dlpi_paint_bytes[64] = {
@@ -58,12 +58,12 @@ static uint8_t *dlpi_paint_first(uint8_t *at, uint8_t *to) {
 }
 
 /* What lies before span i, or behind the last. */
-static uint8_t *dlpi_gap(const dlpi_guarded *c, uint32_t i, uint8_t **to) {
+static uint8_t *dlpi_gap(const dlpi_redzone *c, uint32_t i, uint8_t **to) {
     *to = i < c->n ? c->span[i].at : c->to;
     return i > 0 ? c->span[i - 1].at + c->span[i - 1].bytes : c->from;
 }
 
-static void dlpi_guarded_paint(const dlpi_guarded *c) {
+static void dlpi_redzone_paint(const dlpi_redzone *c) {
     for (uint32_t i = 0; i <= c->n; i++) {
         uint8_t *to, *from = dlpi_gap(c, i, &to);
         dlpi_paint(from, to);
@@ -72,7 +72,7 @@ static void dlpi_guarded_paint(const dlpi_guarded *c) {
 
 /* A callback of worker w that had cell c has returned rc: did it keep to the fields? what, number:
    whose they are. Returns rc, or DLPI_OVERRUN with the message. */
-static int dlpi_guarded_check(dlpi_worker *w, const dlp_call *note, const dlpi_guarded *c,
+static int dlpi_redzone_check(dlpi_worker *w, const dlp_call *note, const dlpi_redzone *c,
                               const char *what, uint64_t number, int rc) {
     for (uint32_t i = 0; i <= c->n; i++) {
         uint8_t *to, *from = dlpi_gap(c, i, &to), *first = dlpi_paint_first(from, to), *last = to;
@@ -90,7 +90,7 @@ static int dlpi_guarded_check(dlpi_worker *w, const dlp_call *note, const dlpi_g
                  s->name ? s->name : "", s->name ? "\"" : "", what, number);
         *note->errnum = 0;
         w->bad_field = s->name;
-        dlpi_guarded_paint(c); /* others that have it later are not to blame */
+        dlpi_redzone_paint(c); /* others that have it later are not to blame */
         return DLPI_OVERRUN;
     }
     return rc;
@@ -103,7 +103,7 @@ static inline bool dlpi_never_again(int rc) {
 static inline bool dlpi_never_skipped(int code) { return DLPI_DEBUG && code == DLP_ERR_CORRUPT; }
 
 /* Fields as they lie in a cell of one of the region's areas. */
-static void dlpi_guarded_cell(const dlp_pipe *p, int area, uint8_t *cell, dlpi_guarded *c) {
+static void dlpi_redzone_of_cell(const dlp_pipe *p, int area, uint8_t *cell, dlpi_redzone *c) {
     const dlpi_fields *fs = area == DLPI_REC_CELLS ? &p->batches : &p->items;
     c->from = cell;
     c->to = cell + p->areas[area].stride;
@@ -112,41 +112,41 @@ static void dlpi_guarded_cell(const dlp_pipe *p, int area, uint8_t *cell, dlpi_g
         c->span[f] = (dlpi_span){cell + fs->at[f].offset, fs->at[f].capacity, fs->at[f].name};
 }
 
-static void dlpi_guards_paint(dlp_pipe *p) {
-    dlpi_guarded c;
+static void dlpi_redzones_paint(dlp_pipe *p) {
+    dlpi_redzone c;
     if (!DLPI_DEBUG) return;
     for (int area = DLPI_REC_CELLS; area <= DLPI_REC_ITEM_CELLS; area++)
         for (uint64_t i = 0; i < p->areas[area].count; i++) {
-            dlpi_guarded_cell(p, area, dlpi_area_at(p, area, i), &c);
-            dlpi_guarded_paint(&c);
+            dlpi_redzone_of_cell(p, area, dlpi_area_at(p, area, i), &c);
+            dlpi_redzone_paint(&c);
         }
 }
 
 /* A collate, or a batch map, has returned rc. */
-static inline int dlpi_guard_batch(dlpi_worker *w, uint32_t s, int rc) {
+static inline int dlpi_redzone_batch(dlpi_worker *w, uint32_t s, int rc) {
     const dlp_pipe *p;
     uint64_t batch;
-    dlpi_guarded c;
+    dlpi_redzone c;
     if (!DLPI_DEBUG) return rc;
     p = w->p;
     batch = dlpi_slot_at(p, s)->sequence;
-    dlpi_guarded_cell(p, DLPI_REC_CELLS, dlpi_batch_cell(p, s), &c);
-    return dlpi_guarded_check(w, &w->note, &c, "batch", batch, rc);
+    dlpi_redzone_of_cell(p, DLPI_REC_CELLS, dlpi_batch_cell(p, s), &c);
+    return dlpi_redzone_check(w, &w->note, &c, "batch", batch, rc);
 }
 
 /* And the items that a collate has read. */
-static inline int dlpi_guard_items(dlpi_worker *w, uint32_t s, int rc) {
+static inline int dlpi_redzone_items(dlpi_worker *w, uint32_t s, int rc) {
     uint64_t batch;
-    dlpi_guarded c;
+    dlpi_redzone c;
     if (!DLPI_DEBUG || rc == DLPI_OVERRUN) return rc;
     batch = dlpi_slot_at(w->p, s)->sequence;
-    dlpi_guarded_cell(w->p, DLPI_REC_ITEM_CELLS, dlpi_item_cell(w->p, s), &c);
-    return dlpi_guarded_check(w, &w->note, &c, "items of batch", batch, rc);
+    dlpi_redzone_of_cell(w->p, DLPI_REC_ITEM_CELLS, dlpi_item_cell(w->p, s), &c);
+    return dlpi_redzone_check(w, &w->note, &c, "items of batch", batch, rc);
 }
 
 /* ---- guarded cells ---- */
 
-static uint64_t dlpi_guard_cells(const dlp_pipe *p) {
+static uint64_t dlpi_redzone_cells(const dlp_pipe *p) {
     uint64_t n = 0;
     for (int i = 0; DLPI_DEBUG && i < p->n_item_work && p->lender == NULL; i++)
         n += (uint64_t)p->work[i]->n_workers * dlpi_at_once(p->work[i]);
@@ -154,20 +154,20 @@ static uint64_t dlpi_guard_cells(const dlp_pipe *p) {
 }
 
 /* Where field f lies in a guarded cell, but for up to 63 bytes; n fields: the cell's bytes. */
-static uint64_t dlpi_guard_at(const dlp_pipe *p, uint32_t f) {
-    uint64_t at = DLPI_GUARD;
+static uint64_t dlpi_redzone_at(const dlp_pipe *p, uint32_t f) {
+    uint64_t at = DLPI_REDZONE;
     for (uint32_t i = 0; i < f; i++)
-        at = (at + 63 + p->items.at[i].row_bytes + 2 * DLPI_GUARD + 63) & ~UINT64_C(63);
+        at = (at + 63 + p->items.at[i].row_bytes + 2 * DLPI_REDZONE + 63) & ~UINT64_C(63);
     return at;
 }
 
-static uint64_t dlpi_guard_stride(const dlp_pipe *p) {
+static uint64_t dlpi_redzone_stride(const dlp_pipe *p) {
     if (!DLPI_DEBUG) return 0;
-    return (dlpi_guard_at(p, p->items.n) + DLPI_LINE - 1) / DLPI_LINE * DLPI_LINE;
+    return (dlpi_redzone_at(p, p->items.n) + DLPI_LINE - 1) / DLPI_LINE * DLPI_LINE;
 }
 
 /* The number of the cell that worker w has for its i-th attempt. */
-static uint64_t dlpi_guard_cell(const dlpi_worker *w, uint64_t i) {
+static uint64_t dlpi_redzone_cell(const dlpi_worker *w, uint64_t i) {
     uint64_t first = 0;
     for (int k = 0; k < w->st->work; k++)
         first += (uint64_t)w->p->work[k]->n_workers * dlpi_at_once(w->p->work[k]);
@@ -175,8 +175,8 @@ static uint64_t dlpi_guard_cell(const dlpi_worker *w, uint64_t i) {
 }
 
 /* A guarded cell for a row of slot s: of the fields that the stage works on. */
-static void dlpi_guarded_row(const dlpi_worker *w, uint64_t cell, uint32_t s, uint32_t row,
-                             dlpi_guarded *c, uint8_t **rows) {
+static void dlpi_redzone_of_row(const dlpi_worker *w, uint64_t cell, uint32_t s, uint32_t row,
+                                dlpi_redzone *c, uint8_t **rows) {
     const dlp_pipe *p = w->p;
     c->from = dlpi_area_at(p, DLPI_AREA_GUARD, cell);
     c->to = c->from + p->areas[DLPI_AREA_GUARD].stride;
@@ -185,20 +185,20 @@ static void dlpi_guarded_row(const dlpi_worker *w, uint64_t cell, uint32_t s, ui
         const dlpi_field *d = &p->items.at[w->st->scope.field + f];
         rows[f] = dlpi_item_cell(p, s) + d->offset + row * d->row_bytes;
         c->span[f].at =
-            c->from + dlpi_guard_at(p, w->st->scope.field + f) + ((uintptr_t)rows[f] & 63);
+            c->from + dlpi_redzone_at(p, w->st->scope.field + f) + ((uintptr_t)rows[f] & 63);
         c->span[f].bytes = d->row_bytes;
         c->span[f].name = d->name;
     }
 }
 
 /* A callback is about to have the item, a row of slot s: in this cell. */
-static inline void dlpi_guard_in(const dlpi_worker *w, dlp_item *it, uint64_t cell, uint32_t s,
-                                 uint32_t row) {
-    dlpi_guarded c;
+static inline void dlpi_redzone_in(const dlpi_worker *w, dlp_item *it, uint64_t cell, uint32_t s,
+                                   uint32_t row) {
+    dlpi_redzone c;
     uint8_t *rows[DLP_MAX_FIELDS];
     if (!DLPI_DEBUG || w->p->lender) return;
-    dlpi_guarded_row(w, cell, s, row, &c, rows);
-    dlpi_guarded_paint(&c);
+    dlpi_redzone_of_row(w, cell, s, row, &c, rows);
+    dlpi_redzone_paint(&c);
     for (uint32_t f = 0; f < c.n; f++) {
         memcpy(c.span[f].at, rows[f], c.span[f].bytes);
         it->data[f] = c.span[f].at;
@@ -206,24 +206,24 @@ static inline void dlpi_guard_in(const dlpi_worker *w, dlp_item *it, uint64_t ce
 }
 
 /* It returned rc. The row has what it wrote, and the item's data is the row again. */
-static inline int dlpi_guard_out(dlpi_worker *w, dlp_item *it, uint64_t cell, uint32_t s,
-                                 uint32_t row, int rc) {
+static inline int dlpi_redzone_out(dlpi_worker *w, dlp_item *it, uint64_t cell, uint32_t s,
+                                   uint32_t row, int rc) {
     const dlp_pipe *p;
-    dlpi_guarded c;
+    dlpi_redzone c;
     uint8_t *rows[DLP_MAX_FIELDS];
     if (!DLPI_DEBUG) return rc;
     p = w->p;
     if (dlpi_cells_none(p)) return rc; /* nothing is written */
     if (p->lender) {
-        dlpi_guarded_cell(p, DLPI_REC_CELLS, dlpi_batch_cell(p, s), &c);
-        return dlpi_guarded_check(w, it->call, &c, "chunk", it->index, rc);
+        dlpi_redzone_of_cell(p, DLPI_REC_CELLS, dlpi_batch_cell(p, s), &c);
+        return dlpi_redzone_check(w, it->call, &c, "chunk", it->index, rc);
     }
-    dlpi_guarded_row(w, cell, s, row, &c, rows);
+    dlpi_redzone_of_row(w, cell, s, row, &c, rows);
     for (uint32_t f = 0; f < c.n; f++) {
         memcpy(rows[f], c.span[f].at, c.span[f].bytes);
         it->data[f] = rows[f];
     }
-    return dlpi_guarded_check(w, it->call, &c, "item", it->index, rc);
+    return dlpi_redzone_check(w, it->call, &c, "item", it->index, rc);
 }
 
 /* ---- what was released ---- */

@@ -101,7 +101,7 @@ static int dlpi_keep_names(dlp_pipe *p, dlpi_stage *st, uint32_t n) {
 /* Lay fields out in a cell, each 64-byte aligned. */
 static int dlpi_fields_init(dlp_pipe *p, const char *stage, dlpi_fields *fs, const dlp_field *f,
                             uint32_t n, bool pooled) {
-    uint64_t at = DLPI_GUARD;
+    uint64_t at = DLPI_REDZONE;
     memset(fs, 0, sizeof *fs);
     fs->n = n;
     for (uint32_t i = 0; i < n; i++) {
@@ -113,7 +113,7 @@ static int dlpi_fields_init(dlp_pipe *p, const char *stage, dlpi_fields *fs, con
                                       "name is that of fields[%" PRIu32 "] already", j);
         fs->any_ragged |= f[i].ragged != 0;
         fs->at[i].offset = at;
-        at = dlpi_round_up(dlpi_sum(at, dlpi_sum(fs->at[i].capacity, 2 * DLPI_GUARD)), 64);
+        at = dlpi_round_up(dlpi_sum(at, dlpi_sum(fs->at[i].capacity, 2 * DLPI_REDZONE)), 64);
         fs->cell_bytes = dlpi_sum(fs->cell_bytes, fs->at[i].row_bytes);
     }
     return DLP_OK;
@@ -121,7 +121,7 @@ static int dlpi_fields_init(dlp_pipe *p, const char *stage, dlpi_fields *fs, con
 
 static uint64_t dlpi_fields_bytes(const dlpi_fields *fs) {
     const dlpi_field *last = &fs->at[fs->n - 1];
-    return dlpi_round_up(dlpi_sum(last->offset, dlpi_sum(last->capacity, DLPI_GUARD)), 4096);
+    return dlpi_round_up(dlpi_sum(last->offset, dlpi_sum(last->capacity, DLPI_REDZONE)), 4096);
 }
 
 /* Bytes of one row of a field, whose first dimension is rows of a chunk. */

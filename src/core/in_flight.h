@@ -203,8 +203,8 @@ static void dlpi_attempt_over(dlpi_worker *w, dlpi_attempt *a, int rc) {
         dlpi_item_slot(w, a->slot);
         dlpi_item_row(w, a->row);
         dlpi_attempt_item(w, a);
-        rc = dlpi_guard_out(w, &a->item, dlpi_guard_cell(w, (uint64_t)(a - in->all)), a->slot,
-                            a->row, rc);
+        rc = dlpi_redzone_out(w, &a->item, dlpi_redzone_cell(w, (uint64_t)(a - in->all)), a->slot,
+                              a->row, rc);
     }
     if (rc != DLP_ERR_KILLED && rc != DLP_ERR_DEADLINE) dlpi_attempt_load(w, a); /* else it is */
     if (rc == 0 && dlpi_lengths_set(w)) rc = dlpi_row_lengths(w, &t, a->row);
@@ -317,7 +317,7 @@ static bool dlpi_attempt_send(dlpi_worker *w) {
     if (in->n_out > 0 && (exclusive || in->exclusive)) return false;
     dlpi_unpoison(w->p, a->slot);
     if (dlpi_attempt_settled(w, a, rec)) return true;
-    dlpi_guard_in(w, &a->item, dlpi_guard_cell(w, (uint64_t)(a - in->all)), a->slot, a->row);
+    dlpi_redzone_in(w, &a->item, dlpi_redzone_cell(w, (uint64_t)(a - in->all)), a->slot, a->row);
     if ((rc = dlpi_rec_verdict(w, a->slot, rec)) == 0) return dlpi_attempt_offer(w, a, exclusive);
     dlpi_attempt_over(w, a, rc);
     return true;

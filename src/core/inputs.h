@@ -148,7 +148,8 @@ static inline uint32_t dlpi_input_state(const dlp_pipe *p, uint32_t c) {
 
 /* ---- DLPIPE_DEBUG: what lies around a cell ---- */
 
-static void dlpi_guarded_input(const dlp_pipe *p, uint64_t most, uint8_t *bytes, dlpi_guarded *c) {
+static void dlpi_redzone_of_input(const dlp_pipe *p, uint64_t most, uint8_t *bytes,
+                                  dlpi_redzone *c) {
     c->from = bytes - DLPI_INPUT_GUARD;
     c->to = c->from + p->areas[DLPI_REC_SOURCE_CELLS].stride;
     c->n = 1;
@@ -158,9 +159,9 @@ static void dlpi_guarded_input(const dlp_pipe *p, uint64_t most, uint8_t *bytes,
 /* The cells' surroundings, most bytes being for what is in one. */
 static void dlpi_inputs_paint(dlp_pipe *p, uint64_t most) {
     for (uint32_t i = 0; i < dlpi_n_inputs(p); i++) {
-        dlpi_guarded c;
-        dlpi_guarded_input(p, most, dlpi_input_bytes(p, i), &c);
-        dlpi_guarded_paint(&c);
+        dlpi_redzone c;
+        dlpi_redzone_of_input(p, most, dlpi_input_bytes(p, i), &c);
+        dlpi_redzone_paint(&c);
     }
 }
 
@@ -268,11 +269,11 @@ static uint64_t dlpi_inputs_due(dlpi_worker *w, uint64_t ns) {
 }
 
 /* What was to write the input in this cell, of at most so many bytes, has returned rc. */
-static inline int dlpi_guard_input(dlpi_worker *w, uint32_t cell, uint64_t most, int rc) {
-    dlpi_guarded c;
+static inline int dlpi_redzone_input(dlpi_worker *w, uint32_t cell, uint64_t most, int rc) {
+    dlpi_redzone c;
     if (!DLPI_DEBUG) return rc;
-    dlpi_guarded_input(w->p, most, dlpi_input_bytes(w->p, cell), &c);
-    return dlpi_guarded_check(w, &w->note, &c, w->p->source->input,
+    dlpi_redzone_of_input(w->p, most, dlpi_input_bytes(w->p, cell), &c);
+    return dlpi_redzone_check(w, &w->note, &c, w->p->source->input,
                               dlpi_input_at(w->p, cell)->index, rc);
 }
 

@@ -46,6 +46,7 @@
 #define DLPI_HIST 160u
 #define DLPI_SKIP_RING 64u
 #define DLPI_PARK 64
+#define DLPI_DEVICE_BUFFERS DLPI_PARK /* copies under way wait as items do that are tried again */
 #define DLPI_GOES_BACK UINT64_C(0)
 #define DLPI_WINDOW_MAX 320u /* batches that an unordered state can tell apart */
 #define DLPI_REPLACE_MAX 100u
@@ -55,7 +56,7 @@
 #define DLPI_SEEKS_MAX (UINT32_C(1) << 14)
 #define DLPI_WENT_BACK INT_MIN
 #define DLPI_OVERRUN (INT_MIN + 1)
-#define DLPI_GUARD ((uint64_t)DLPI_DEBUG * 256) /* bytes around a field: see >>impl-debug */
+#define DLPI_REDZONE ((uint64_t)DLPI_DEBUG * 256) /* bytes around a field: see >>impl-debug */
 #define DLPI_NOBODY (UINT32_MAX / 2)
 #define DLPI_BY_SCHEDULER (DLPI_NOBODY + 1)
 

@@ -4,7 +4,7 @@
 /* ---------------------------------------------------------------------------------------------
    >>impl-tune       WORKERS ADDED AND RETIRED WHILE THE PIPE RUNS
    All workers_max of a stage are there from the start: threads and processes cost memory, which is
-   planned, but no time while they are parked (one wake-up a second each). Starting and ending them
+   planned, but no time while they rest (one wake-up a second each). Starting and ending them
    live would allocate, could fail, and would fork in the middle of a run. A worker whose number is
    not below waiters.active (A1) claims no more. It finishes what it has claimed, rows that wait
    for another try included, and parks. One writer: the consumer.
@@ -75,7 +75,7 @@ static void dlpi_tune_set(dlp_pipe *p, dlpi_stage *st, int n, int reason, uint64
     DLPI_STORE_RLX(&rec->active, n);                       /* for observers */
     dlpi_tune_note(p, st, from, n, reason, now);
     if (n > from) {
-        dlpi_wake_parked(waiters, (uint32_t)from, (uint32_t)n);
+        dlpi_wake_resting(waiters, (uint32_t)from, (uint32_t)n);
     } else { /* a wake-up that a retired one has taken goes to somebody else */
         for (int k = n; k < from; k++) dlpi_wake_worker(waiters, (uint32_t)k);
         dlpi_wake_some(waiters, (uint32_t)st->n_workers, UINT32_MAX);

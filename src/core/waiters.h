@@ -69,8 +69,8 @@ static void dlpi_wake_subscribers_all(dlpi_share *share) {
     if (share != NULL) dlpi_sleepers_wake_all(&share->word);
 }
 
-/* Wake workers from..to-1 that are parked: no bit says so. After a store of active. */
-static void dlpi_wake_parked(dlpi_waiters *waiters, uint32_t from, uint32_t to) {
+/* Wake workers from..to-1 that rest: no bit says so. After a store of active. */
+static void dlpi_wake_resting(dlpi_waiters *waiters, uint32_t from, uint32_t to) {
     while (from < to) {
         dlpi_sleepers *group = &waiters->group[from / 32u];
         uint32_t end = (from / 32u + 1) * 32u < to ? (from / 32u + 1) * 32u : to, bits = 0;
@@ -84,8 +84,8 @@ static void dlpi_wake_sleepers(dlp_pipe *p) {
         dlpi_stage *st = p->work[i];
         dlpi_waiters *waiters = &p->waiters[i];
         dlpi_wake_some(waiters, st->asleep_most, UINT32_MAX);
-        dlpi_wake_parked(waiters, dlpi_sleepers_active(&waiters->active), /* A1 <- A1 */
-                         st->asleep_most);
+        dlpi_wake_resting(waiters, dlpi_sleepers_active(&waiters->active), /* A1 <- A1 */
+                          st->asleep_most);
     }
     dlpi_wake_scheduler(p->ctl);
     dlpi_wake_caller(p->ctl, UINT64_MAX);

@@ -76,8 +76,8 @@ typedef struct dlpi_cuda {
     dlpi_cuda_calls call;
     void *context, *stream, *consumer;
     int has_consumer, own_stream, retained, device;
-    void *copied[DLPI_PARK];  /* event after the copies into a buffer */
-    void *readers[DLPI_PARK]; /* event after the work that reads it */
+    void *copied[DLPI_DEVICE_BUFFERS];  /* event after the copies into a buffer */
+    void *readers[DLPI_DEVICE_BUFFERS]; /* event after the work that reads it */
 } dlpi_cuda;
 
 static void dlpi_cuda_words(const dlpi_cuda *c, int rc, const char *what, char *out, size_t size) {
@@ -126,7 +126,7 @@ static void dlpi_cuda_drain(dlpi_cuda *c) {
     c->gpu.dirty = 0;
     c->call.stream_sync(c->stream);
     if (c->has_consumer) c->call.stream_sync(c->consumer);
-    for (uint32_t i = 0; i < DLPI_PARK; i++)
+    for (uint32_t i = 0; i < DLPI_DEVICE_BUFFERS; i++)
         if (c->gpu.due[i]) c->call.event_sync(c->readers[i]);
 }
 
@@ -268,7 +268,7 @@ static int dlpi_cuda_release_after(void *user, uint32_t buffer, void *stream, dl
 static void dlpi_cuda_end(dlpi_cuda *c) {
     void *was;
     if (c->context && c->call.ctx_push(c->context) == 0) {
-        for (int i = 0; i < DLPI_PARK; i++) {
+        for (int i = 0; i < DLPI_DEVICE_BUFFERS; i++) {
             if (c->copied[i]) c->call.event_destroy(c->copied[i]);
             if (c->readers[i]) c->call.event_destroy(c->readers[i]);
         }
@@ -317,7 +317,7 @@ static int dlpi_cuda_make(dlpi_cuda *c, const dlp_cuda_desc *d, const char **wha
         c->own_stream = 1;
     }
     *what = "cuEventCreate";
-    for (int i = 0; i < DLPI_PARK; i++) {
+    for (int i = 0; i < DLPI_DEVICE_BUFFERS; i++) {
         rc = c->call.event_create(&c->copied[i], DLPI_CU_EVENT_DISABLE_TIMING);
         if (rc == 0) rc = c->call.event_create(&c->readers[i], DLPI_CU_EVENT_DISABLE_TIMING);
         if (rc != 0) return rc;

@@ -19,8 +19,8 @@ typedef struct dlpi_gpu {
     uint32_t used; /* U1: a pipe has it open */
     int dirty;     /* copies were enqueued since open */
     dlp_device_info info;
-    uint8_t ordered[DLPI_PARK]; /* a copy into the buffer has waited for its readers */
-    uint8_t due[DLPI_PARK];     /* release_after left an event for the next copy */
+    uint8_t ordered[DLPI_DEVICE_BUFFERS]; /* a copy into the buffer has waited for its readers */
+    uint8_t due[DLPI_DEVICE_BUFFERS];     /* release_after left an event for the next copy */
 } dlpi_gpu;
 
 #if defined(DLPIPE_CUDA) || defined(DLPIPE_OPENCL)

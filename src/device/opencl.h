@@ -106,9 +106,9 @@ typedef struct dlpi_cl {
     dlpi_gpu gpu; /* first */
     dlpi_cl_calls call;
     void *context, *queue, *consumer;
-    void *copied[DLPI_PARK];   /* marker after the copies into a buffer */
-    void *readers[DLPI_PARK];  /* marker after the work that reads it, of release_after */
-    void *consumed[DLPI_PARK]; /* the same, of the consumer */
+    void *copied[DLPI_DEVICE_BUFFERS];   /* marker after the copies into a buffer */
+    void *readers[DLPI_DEVICE_BUFFERS];  /* marker after the work that reads it, of release_after */
+    void *consumed[DLPI_DEVICE_BUFFERS]; /* the same, of the consumer */
 } dlpi_cl;
 
 static int dlpi_cl_said(dlpi_cl *c, int32_t rc, const char *what) {
@@ -136,7 +136,7 @@ static void dlpi_cl_drain(dlpi_cl *c) {
     c->gpu.dirty = 0;
     c->call.finish(c->queue);
     if (c->consumer) c->call.finish(c->consumer);
-    for (int i = 0; i < DLPI_PARK; i++) {
+    for (int i = 0; i < DLPI_DEVICE_BUFFERS; i++) {
         if (c->readers[i]) c->call.events_wait(1, &c->readers[i]);
         dlpi_cl_forget(c, &c->copied[i]);
         dlpi_cl_forget(c, &c->readers[i]);

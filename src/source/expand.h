@@ -335,7 +335,7 @@ static int dlpi_expand_load(dlpi_worker *w, uint32_t c) {
         rc = dlpi_expand_filter(w, x, &in, to + cell->made * x->one_bytes);
     }
     if (rc == DLP_SKIP) rc = 0, items = 0;
-    rc = dlpi_guard_input(w, c, x->found.d.max_part_bytes, dlpi_item_returned(w, rc));
+    rc = dlpi_redzone_input(w, c, x->found.d.max_part_bytes, dlpi_item_returned(w, rc));
     if (rc != 0) return rc;
     cell->items = items;
     cell->bytes = items * x->out_bytes;

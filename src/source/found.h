@@ -92,7 +92,7 @@ static int dlpi_found_load(dlpi_worker *w, uint32_t c) {
     int rc = dlpi_call_verdict(w, cell->killed_by, cell->rec);
     if (rc != 0) return rc;
     rc = dlpi_item_returned(w, ((dlp_part_fn)w->st->own)(w->st->user, &part));
-    rc = dlpi_guard_input(w, c, q->d.max_part_bytes, rc);
+    rc = dlpi_redzone_input(w, c, q->d.max_part_bytes, rc);
     if (rc != 0) return rc;
     if (part.bytes > q->d.max_part_bytes)
         return dlpi_say(w, DLP_ERR_LENGTH,

@@ -219,7 +219,7 @@ static int dlpi_pack_load(dlpi_worker *w, uint32_t c) {
     if (rc == 0 && in.length[0] > k->d.tokens && k->d.longer == DLP_PACK_LONGER_ERROR)
         rc = dlpi_say(w, DLP_ERR_LENGTH, "it has %" PRIu64 " tokens, a row has %" PRIu32,
                       in.length[0], k->d.tokens);
-    rc = dlpi_guard_input(w, c, k->x.in_bytes, dlpi_item_returned(w, rc));
+    rc = dlpi_redzone_input(w, c, k->x.in_bytes, dlpi_item_returned(w, rc));
     if (rc != 0) return rc;
     if (in.length[0] > k->d.tokens && k->d.longer == DLP_PACK_LONGER_DROP) in.length[0] = 0;
     cell->items = in.length[0];

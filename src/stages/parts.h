@@ -208,7 +208,7 @@ static uint64_t dlpi_parts_slot_bytes(const dlp_pipe *p) { return dlpi_times(p->
 
 static void dlpi_parts_layout(dlp_pipe *p, dlpi_stage *st) {
     const dlpi_parts *q = st->self;
-    uint64_t stride = dlpi_round_up(dlpi_sum(q->d.max_part_bytes, DLPI_GUARD), 4096);
+    uint64_t stride = dlpi_round_up(dlpi_sum(q->d.max_part_bytes, DLPI_REDZONE), 4096);
     dlpi_inputs_layout(p, st, q->n_cells);
     dlpi_area_add(p, DLPI_REC_SOURCE, "part cells: records", sizeof(dlpi_input), q->n_cells,
                   DLPI_LINE);
@@ -529,7 +529,7 @@ static int dlpi_part_load(dlpi_worker *w, uint32_t c) {
     int rc = dlpi_call_verdict(w, cell->killed_by, cell->rec);
     if (rc != 0) return rc;
     rc = dlpi_item_returned(w, ((dlp_part_fn)w->st->own)(w->st->user, &part));
-    rc = dlpi_guard_input(w, c, most, rc);
+    rc = dlpi_redzone_input(w, c, most, rc);
     if (rc != 0) return rc;
     if (part.bytes > most)
         return dlpi_say(w, DLP_ERR_LENGTH,

@@ -594,7 +594,7 @@ static int dlpi_split_check_preload(dlp_pipe *p, const dlpi_stage *st) {
     if (c->preload == DLP_PRELOAD_NONE) return DLP_OK;
     dlpi_within(p, st->name, "preload", (int64_t)dlpi_chunk_count(p), 1, UINT16_MAX,
                 "of at most 65535 chunks");
-    dlpi_within(p, st->name, "cpu_buffers", p->n_slots, 1, DLPI_PARK,
+    dlpi_within(p, st->name, "cpu_buffers", p->n_slots, 1, DLPI_DEVICE_BUFFERS,
                 "together with max_held at most 64 with a preload");
     dlpi_within(p, st->name, "shuffle_rows", c->d.shuffle_rows, 0, 0,
                 "0 with a preload: rows stay as they were loaded");

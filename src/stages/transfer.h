@@ -293,7 +293,7 @@ static int dlpi_transfer_joins(dlp_pipe *p) {
                            "device \"%s\" has no copy_within, and batches span chunks: set "
                            "within_chunks, or a batch_size that divides the rows of every chunk",
                            d->name ? d->name : "");
-    return dlpi_within(p, p->sink->name, "device_buffers", first + p->n_out, 1, DLPI_PARK,
+    return dlpi_within(p, p->sink->name, "device_buffers", first + p->n_out, 1, DLPI_DEVICE_BUFFERS,
                        "at most 64 together with max_held, where batches span chunks");
 }
 
@@ -385,7 +385,7 @@ static int dlpi_transfer_check(dlp_pipe *p, dlpi_stage *st) {
         return dlpi_bad(p, st->name, "device", "a device with alloc, free, copy, record and done",
                         0);
     if (x->d.device_buffers == 0) x->d.device_buffers = held + 1;
-    dlpi_within(p, st->name, "device_buffers", x->d.device_buffers, held + 1, DLPI_PARK,
+    dlpi_within(p, st->name, "device_buffers", x->d.device_buffers, held + 1, DLPI_DEVICE_BUFFERS,
                 "max_held + 1..64");
     dlpi_within(p, st->name, "threaded", x->d.threaded, 0, 1, "0 or 1");
     return p->err.code;
