@@ -930,7 +930,7 @@ const std::string RTE_TEXT = std::to_string(RTE_VER_YEAR) + "." + std::to_string
 const char *const NO_CK = "libck-dev is not installed";
 const char *const NO_DPDK = "libdpdk-dev is not installed";
 const char *const NO_ATOMIC_QUEUE = "libatomic-queue-dev is not installed";
-const char *const NO_RIGTORP = "no rigtorp/SPSCQueue.h on the include path, and no package has it";
+const char *const NO_RIGTORP = "no rigtorp/SPSCQueue.h on the include path; Debian has no package";
 const char *const NO_BOOST = "libboost-dev is not installed";
 const char *const NO_MOODYCAMEL = "libconcurrentqueue-dev, libreaderwriterqueue-dev not installed";
 
