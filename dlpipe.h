@@ -90,11 +90,11 @@
    >>impl-join >>impl-cache >>impl-map
    >>impl-guard >>impl-scratch >>impl-batch >>impl-transfer >>impl-state >>impl-sampler >>impl-lists
    >>impl-inputs >>impl-parts >>impl-found >>impl-tune >>impl-scheduler >>impl-pace
-   >>impl-deliver >>impl-split
+   >>impl-deliver >>impl-expand >>impl-pack >>impl-split >>impl-kinds
    >>impl-build >>impl-placement >>impl-stats
-   >>impl-devices >>impl-dlpack >>impl-expand >>impl-pack >>impl-files >>impl-part-files
+   >>impl-devices >>impl-dlpack >>impl-files >>impl-part-files
    >>impl-mapped >>impl-tokens
-   >>impl-folder >>impl-arrays >>impl-push >>impl-public >>impl-kinds >>impl-pictures >>impl-predict
+   >>impl-folder >>impl-arrays >>impl-push >>impl-public >>impl-pictures >>impl-predict
    >>licence
 
    >>example    A WHOLE PROGRAM (examples/loader.c)
@@ -7953,7 +7953,7 @@ typedef struct dlpi_source_ops {
     bool no_state_at; /* true: where a batch stands does not follow from its number */
     const char *(*never_saved)(const dlp_pipe *p, const struct dlpi_state *s); /* the field that
                                                             has what is never saved, or NULL */
-    /* cells of inputs, if its stage has any (core/inputs.h) */
+    /* cells of inputs, if its stage has any (inputs/cells.h) */
     const char *input;                                 /* what is in one, for errors */
     int (*load)(struct dlpi_worker *w, uint32_t cell); /* one try; 0, or what is wrong */
 } dlpi_source_ops;
@@ -18198,6 +18198,1501 @@ static const dlpi_lender_ops dlpi_whole = {
 /* What a new pipe has until a stage lends. */
 static void dlpi_whole_take(dlp_pipe *p) { p->lends = &dlpi_whole; }
 
+/* ---- ends that several ranks agree on ----
+   Of ranks whose counts nobody knows none can tell alone where an epoch ends for all. So they ask
+   each other, by the caller's all-reduce, at steps that are the same on each: before the first
+   batch of an epoch, or after a seek, and then whenever all that they have agreed on is delivered.
+   Nothing is asked where a scheduler or a worker happens to be: two ranks would wait for each
+   other, one here, one in the all-reduce of its training step.
+
+   A rank counts batches that are whole: they can't fail any more, so a failure comes where all
+   ranks ask, and there it is an answer. Twice that number, and 1 where it knows that another batch
+   follows: of these the least over all ranks has the least number of batches and, where that is a
+   rank's last, that it is. Batches that this rank has beyond an agreed end are left, as by
+   dlp_pipe_next_epoch.
+
+   Where no item is left out, ranks that are out go on with batches of holes, and only this ends
+   their epochs. Where the least that was said is a rank's last batch, all ask once more, for the
+   batch at which the last one is out. */
+
+enum { DLPI_AGREE_FAILED = -1 };
+
+/* Do items of this rank follow the batch in slot s? */
+static bool dlpi_agree_more(const dlp_pipe *p, uint32_t s) {
+    const dlpi_source_state *state = dlpi_slot_source(p, s);
+    if (dlpi_found_of(p)->all_items) return (state->note & DLPI_FOUND_MORE_ITEMS) != 0;
+    return (dlpi_slot_at(p, s)->flags & DLP_BATCH_LAST) == 0;
+}
+
+/* What this rank says: of batch b, the next one, and those behind it. */
+static int64_t dlpi_agree_mine(const dlp_pipe *p, uint64_t b) {
+    uint64_t tail = dlpi_credit_seen(&p->ctl->tail); /* T1 <- T1 */
+    uint64_t generation = dlpi_slot_generation(dlpi_slot_at(p, dlpi_slot_of(p, b)));
+    int64_t n = 0;
+    bool more = true;
+    for (; b != tail; b++, n++) {
+        uint32_t s = dlpi_slot_of(p, b);
+        const dlpi_bslot *slot = dlpi_slot_at(p, s);
+        if (dlpi_slot_generation(slot) != generation || !dlpi_ready(p, b, s)) break;
+        if (dlpi_slot_failed(p, s)) break;
+        more = dlpi_agree_more(p, s);
+    }
+    return 2 * n + more;
+}
+
+/* The all-reduce did not go as it should, or another rank has failed. */
+static int dlpi_agree_fail(dlp_pipe *p, int64_t mine, int64_t all, const char *what) {
+    dlp_error e;
+    if (mine == 0 && all == 0)
+        dlpi_error_set(&e, DLP_ERR_CALLBACK, "agree", "no rank has an item in this epoch");
+    else if (all == DLPI_AGREE_FAILED)
+        dlpi_error_set(&e, DLP_ERR_CALLBACK, "agree",
+                       "another rank's pipe has failed, and none can go on without its batches: "
+                       "its own error says why");
+    else
+        dlpi_error_set(&e, DLP_ERR_CALLBACK, "agree",
+                       "agree returned %" PRId64 " for %" PRId64
+                       ", which is not the %s that a rank gave",
+                       all, mine, what);
+    dlpi_copy_text(e.stage, sizeof e.stage, p->source_stage->name);
+    e.epoch = p->after_epoch;
+    return dlpi_pipe_fail(p, &e);
+}
+
+/* Of the n batches from b on that all ranks have one may be the last with items: they end with that
+   of the rank which is out last. Any number above n says that more follow. */
+static int dlpi_agree_items(dlp_pipe *p, uint64_t b, int64_t n) {
+    dlpi_found *q = dlpi_found_of(p);
+    int64_t mine = 0, all;
+    for (int64_t i = 0; i < n; i++) {
+        uint32_t s = dlpi_slot_of(p, b + (uint64_t)i);
+        const dlpi_source_state *state = dlpi_slot_source(p, s);
+        if (state->note & DLPI_FOUND_HAS_ITEMS) mine = i + 1;
+        if (i + 1 == n && dlpi_agree_more(p, s)) mine = n + 1;
+    }
+    all = q->d.agree(q->d.agree_user, mine, 1);
+    if (all < mine || all > n + 1 || all < 1) return dlpi_agree_fail(p, mine, all, "most");
+    q->agreed.last = all <= n;
+    if (all <= n) q->agreed.left = (uint64_t)all;
+    return DLP_OK;
+}
+
+/* All ranks ask: rc: an error of this one, or DLP_OK and b, its next batch. */
+static int dlpi_agree_ask(dlp_pipe *p, int rc, uint64_t b) {
+    dlpi_found *q = dlpi_found_of(p);
+    int64_t mine = rc == DLP_OK ? dlpi_agree_mine(p, b) : DLPI_AGREE_FAILED;
+    int64_t all = q->d.agree(q->d.agree_user, mine, 0);
+    if (rc != DLP_OK) return rc;
+    if (all < 2 || all > mine) return dlpi_agree_fail(p, mine, all, "least");
+    q->agreed.left = (uint64_t)all / 2;
+    q->agreed.last = all % 2 == 0;
+    return q->all_items && q->agreed.last ? dlpi_agree_items(p, b, all / 2) : DLP_OK;
+}
+
+/* Batch b, in slot s, is about to be delivered, or an error in its place. What did not wait to the
+   end (a timeout, a stop) is no step, and the end of all epochs is where all ranks are. */
+static int dlpi_found_agreed(dlp_pipe *p, int rc, uint64_t b, uint32_t s) {
+    dlpi_agreed *a = &dlpi_found_of(p)->agreed;
+    const uint64_t here = dlpi_generation(p->seek_no, p->after_epoch);
+    dlpi_bslot *slot;
+    if (!a->asks || rc > 0) return rc;
+    if (a->left == 0 || a->generation != here) {
+        a->left = 0;
+        if ((rc = dlpi_agree_ask(p, rc, b)) != DLP_OK) return rc;
+        a->generation = here;
+    }
+    if (rc != DLP_OK || --a->left > 0 || !a->last) return rc;
+    slot = dlpi_slot_at(p, s);
+    if ((slot->flags & DLP_BATCH_LAST) == 0) dlpi_epoch_leave(p, slot->epoch);
+    slot->flags |= DLP_BATCH_LAST;
+    return rc;
+}
+
+/* What sources of items that nobody has counted have in common beside their batches. */
+
+/* ---- states ---- */
+
+static void dlpi_found_config(const dlp_pipe *p, dlpi_state *s) {
+    const dlpi_found *q = dlpi_found_of(p);
+    s->params = dlpi_found_hash(&q->plan, dlpi_absorb(s->params, q->d.manifest_id));
+}
+
+static const dlpi_source_state *dlpi_found_state(const dlp_pipe *p, uint32_t s, int after) {
+    DLPI_UNUSED(after); /* batches are delivered in order, and nobody asks for the other one */
+    return dlpi_slot_source(p, s);
+}
+
+static const char *dlpi_found_never_saved(const dlp_pipe *p, const dlpi_state *s) {
+    const dlpi_found *q = dlpi_found_of(p);
+    dlpi_cursors c;
+    if (s->position != s->batch * p->global_batch) return "position";
+    if (s->batch == 0) return s->sampler_bytes == 0 ? NULL : "sampler_bytes";
+    if (q->plan.steps && s->batch >= q->plan.steps) return "batch";
+    if (!dlpi_cursors_read(&c, s->sampler, s->sampler_bytes)) return "sampler_bytes";
+    if (!dlpi_cursors_alike(&c, &q->cursors) || (uint64_t)c.first + c.n > q->plan.streams)
+        return "sampler";
+    for (uint32_t i = 0; i < c.n; i++) {
+        dlpi_cursor x = dlpi_cursor_take(&c, s->sampler, i);
+        if (x.used > q->most_items) return "sampler";
+        if (q->plan.window ? x.place >= q->plan.window || (x.place == 0 && x.check != 0) : 0)
+            return "sampler";
+        if (q->plan.steps == 0 && x.ordinal >= dlpi_found_inputs(&q->plan, c.first + i))
+            return "sampler";
+    }
+    return NULL;
+}
+
+/* Go on at another place: what was asked for is not needed. */
+static int dlpi_found_seek(dlp_pipe *p, const dlpi_place *to) {
+    dlpi_found *q = dlpi_found_of(p);
+    dlpi_cursors c = {0};
+    p->schedule.in_epoch = to->batch;
+    p->schedule.position = to->position;
+    for (uint32_t i = 0; i < q->cursors.n; i++)
+        while (q->streams[i].head != DLPI_FOUND_NONE) dlpi_found_drop(q, &q->streams[i]);
+    dlpi_found_begin(q, to->epoch);
+    if (to->batch == 0) return DLP_OK;
+    dlpi_cursors_read(&c, to->sampler, to->sampler_bytes);
+    for (uint32_t i = 0; i < q->cursors.n; i++) {
+        uint32_t s = q->cursors.first + i;
+        if (s < c.first || s >= c.first + c.n)
+            return dlpi_found_fail(p, DLP_ERR_RESUME,
+                                   "the state does not say where stream %" PRIu32
+                                   " is, but of %" PRIu32 "..%" PRIu32 " only: that of another "
+                                   "rank does, and dlp_state_merge joins them",
+                                   s, c.first, c.first + c.n - 1);
+        q->streams[i].at = dlpi_cursor_take(&c, to->sampler, s - c.first);
+        q->streams[i].next = q->streams[i].at.ordinal;
+        q->streams[i].given = to->batch * q->each;
+    }
+    return DLP_OK;
+}
+
+/* ---- observers ---- */
+
+static bool dlpi_found_seen(const dlpi_words *words, dlpi_seen *s, int32_t stage) {
+    const dlpi_record *cells = &words->rec[DLPI_REC_SOURCE_CELLS];
+    const int type = DLPI_REC_OWN + stage;
+    dlp_stage_stats *out = &s->figures.stages[stage];
+    uint64_t *const to[] = {&out->inputs, &out->inputs_items, &out->inputs_empty, &out->window};
+    if (!dlpi_inputs_seen(words, s, stage)) return false;
+    out->cell_bytes = dlpi_times(cells->stride, cells->count);
+    for (uint64_t i = 0; i < sizeof to / sizeof *to && words->rec[type].type != 0; i++)
+        if (!dlpi_word_at(words, type, 0, i * 8, 8, to[i])) return false;
+    return true;
+}
+
+/* What all sources have whose items nobody has counted; of their self dlpi_found is the first. */
+#define DLPI_FOUND_BATCHES \
+    .rows = dlpi_found_rows, .ready = dlpi_found_ready, .fill = dlpi_found_fill, \
+    .ahead = dlpi_found_ahead, .seek = dlpi_found_seek, .item = dlpi_found_item, \
+    .state = dlpi_found_state, .agreed = dlpi_found_agreed, .no_state_at = true, \
+    .never_saved = dlpi_found_never_saved
+
+/* ... and those whose rows are items. */
+#define DLPI_FOUND_SOURCE \
+    DLPI_FOUND_BATCHES, .slot_bytes = dlpi_found_slot_bytes, .row_bytes = sizeof(dlp_part), \
+                        .row = dlpi_found_row_part, .config = dlpi_found_config
+
+/* ---- parts of unknown count: what their desc may say, and a load ---- */
+
+static int dlpi_found_bounds(dlp_pipe *p, const dlpi_stage *st, const dlp_part_desc *d) {
+    static const dlpi_bound bounds[] = {
+        {DLPI_AT(dlp_part_desc, n_parts), 1, INT64_C(1) << 31, "1..2^31"},
+        {DLPI_AT(dlp_part_desc, max_part_bytes), 1, DLPI_CELL_MAX, "1..2^46"},
+        {DLPI_AT(dlp_part_desc, queue_size), 0, DLPI_FOUND_CELLS, "0..2^16"},
+        {DLPI_AT(dlp_part_desc, streams), 0, 1 << 16, "0..2^16, a divisor of batch_size"},
+        {DLPI_AT(dlp_part_desc, shuffle_parts), 0, 1, "0 or 1"},
+        {DLPI_AT(dlp_part_desc, shuffle_items), 0, 1, "0 or 1"},
+        {DLPI_AT(dlp_part_desc, max_items), 1, INT64_C(1) << 31, "1..2^31"},
+        {DLPI_AT(dlp_part_desc, min_items), 0, INT64_C(1) << 31, "0..max_items"},
+        {DLPI_AT(dlp_part_desc, window), 0, DLPI_FOUND_WINDOW, "0..2^24"},
+    };
+    dlpi_check_bounds(p, st->name, d, DLPI_ROWS(bounds));
+    if (d->min_items > d->max_items)
+        dlpi_bad(p, st->name, "min_items", "0..max_items", (int64_t)d->min_items);
+    if (d->load == NULL) dlpi_missing(p, st->name, "load", "the function that reads a part");
+    return p->err.code != 0 ? p->err.code : dlpi_check_input_workers(p, st);
+}
+
+/* Copy the weights; where the inputs that follow from them are to stand. */
+static int dlpi_found_take_weights(dlp_pipe *p, dlpi_stage *st, const uint64_t *weights) {
+    dlpi_found_plan *q = &((dlpi_found *)st->self)->plan;
+    uint64_t sum = 0;
+    q->weights = calloc(1, (size_t)dlpi_found_weights_bytes(q));
+    if (q->weights == NULL) return dlpi_no_memory(p, "weights", "the parts' weights");
+    q->first = q->weights + q->n_inputs;
+    q->members = (uint32_t *)(void *)(q->first + q->streams + 1);
+    for (uint64_t i = 0; i < q->n_inputs; i++) {
+        q->weights[i] = weights[i];
+        if (weights[i] > (UINT64_C(1) << 62) - sum)
+            return dlpi_refuse(p, DLP_ERR_ARG, st->name, "weights",
+                               "weights[%" PRIu64 "] = %" PRIu64 " takes the sum above 2^62", i,
+                               weights[i]);
+        sum += weights[i];
+    }
+    q->weights_hash = dlpi_order_hash_array(0, weights, q->n_inputs);
+    return DLP_OK;
+}
+
+static int dlpi_found_take(dlp_pipe *p, dlpi_stage *st, const dlp_part_desc *d) {
+    dlpi_found *q = st->self;
+    int rc = dlpi_found_bounds(p, st, d);
+    if (rc != DLP_OK) return rc;
+    q->d = *d;
+    st->own = (void (*)(void))d->load;
+    st->user = d->user;
+    q->most_items = d->max_items;
+    q->least_items = d->min_items ? d->min_items : 1;
+    q->plan.n_inputs = d->n_parts;
+    q->plan.streams = d->streams ? d->streams : 1;
+    q->plan.most = d->max_items;
+    q->plan.window = d->window;
+    q->plan.shuffle_inputs = d->shuffle_parts != 0;
+    q->plan.shuffle_items = d->shuffle_items != 0;
+    rc = dlpi_found_take_ends(p, st);
+    return rc == DLP_OK && d->weights != NULL ? dlpi_found_take_weights(p, st, d->weights) : rc;
+}
+
+static int dlpi_found_sizes(dlp_pipe *p) {
+    dlpi_found *q = dlpi_found_of(p);
+    dlp_dataset *ds = &p->fetch->dataset;
+    int rc;
+    if (p->sampler->sampler.order != DLP_ORDER_PARTS) return dlpi_bad_order(p);
+    if ((rc = dlpi_found_refuses(p)) != DLP_OK) return rc;
+    if (ds->n_items != 0 && ds->n_items != q->plan.n_inputs)
+        return dlpi_refuse(p, DLP_ERR_ARG, p->fetch->name, "dataset.n_items",
+                           "n_items is %" PRIu64 ", must be 0 where load counts the items of parts",
+                           ds->n_items);
+    ds->n_items = q->plan.n_inputs;
+    if ((rc = dlpi_check_items(p)) != DLP_OK) return rc;
+    return dlpi_found_lengths(p);
+}
+
+/* ---- an input is loaded ---- */
+
+/* One try. Returns 0, or what is wrong. */
+static int dlpi_found_load(dlpi_worker *w, uint32_t c) {
+    const dlpi_found *q = dlpi_found_of(w->p);
+    dlpi_input *cell = dlpi_input_at(w->p, c);
+    dlp_part part = {.index = cell->index,
+                     .data = dlpi_input_bytes(w->p, c),
+                     .capacity = q->d.max_part_bytes,
+                     .attempt = dlpi_rec_tries(cell->rec),
+                     .worker = (uint32_t)w->id,
+                     .worker_state = w->state,
+                     .call = &w->note};
+    int rc = dlpi_call_verdict(w, cell->killed_by, cell->rec);
+    if (rc != 0) return rc;
+    rc = dlpi_item_returned(w, ((dlp_part_fn)w->st->own)(w->st->user, &part));
+    rc = dlpi_redzone_input(w, c, q->d.max_part_bytes, rc);
+    if (rc != 0) return rc;
+    if (part.bytes > q->d.max_part_bytes)
+        return dlpi_say(w, DLP_ERR_LENGTH,
+                        "load set bytes to %" PRIu64 ", max_part_bytes is %" PRIu64, part.bytes,
+                        q->d.max_part_bytes);
+    if (part.items > q->most_items)
+        return dlpi_say(w, DLP_ERR_LENGTH, "load set items to %" PRIu64 ", max_items is %" PRIu64,
+                        part.items, q->most_items);
+    if (part.items > 0 && part.items < q->least_items)
+        return dlpi_say(w, DLP_ERR_LENGTH, "load set items to %" PRIu64 ", min_items is %" PRIu64,
+                        part.items, q->least_items);
+    cell->bytes = part.bytes;
+    cell->items = part.items;
+    return 0;
+}
+
+/* With weights: they, and who has which parts, are there since the stage was added. */
+static int dlpi_found_weighed_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out) {
+    const dlpi_found *q = st->self;
+    const dlpi_found_plan *k = &q->plan;
+    int n = dlpi_found_blocks(p, st, out);
+    if (k->weights == NULL) return n;
+    out[n++] = (dlpi_block){offsetof(dlpi_found, plan.weights), dlpi_found_weights_bytes(k)};
+    out[n++] =
+        (dlpi_block){offsetof(dlpi_found, plan.own_passes),
+                     dlpi_times(k->shuffle_inputs ? q->cursors.n : 0, sizeof *k->own_passes)};
+    return n;
+}
+
+static const dlpi_source_ops dlpi_found_source = {
+    .sizes = dlpi_found_sizes,
+    DLPI_FOUND_SOURCE,
+    .params = "streams, steps_per_epoch, max_items, manifest, weights, window",
+    .input = "part",
+    .load = dlpi_found_load,
+};
+
+static const dlpi_stage_ops dlpi_found_ops = {
+    .kind = DLP_STAGE_FOUND,
+    DLPI_OPS_OF_INPUTS,
+    .self_bytes = sizeof(dlpi_found),
+    .check = dlpi_found_check,
+    .layout = dlpi_found_layout,
+    .private_words = "part tables",
+    .blocks = dlpi_found_weighed_blocks,
+    .live = dlpi_found_live,
+    .seen = dlpi_found_seen,
+    .source = &dlpi_found_source,
+};
+
+/* ---- items that fetch's callback writes into cells: what expand and pack have in common ---- */
+
+typedef struct dlpi_expand {
+    dlpi_found found; /* first: what is said of parts above holds for this, too */
+    dlp_expand_desc d;
+    bool taken;        /* the fetch stage's callback and fields are here, and its own is the copy */
+    dlp_dataset input; /* as that stage had it */
+    dlp_field input_fields[DLP_MAX_FIELDS];
+    char input_names[DLP_MAX_FIELDS][32];
+    dlpi_fields in, out;
+    uint64_t in_at[DLP_MAX_FIELDS], out_at[DLP_MAX_FIELDS]; /* from the beginning of an item */
+    uint64_t in_bytes, out_bytes, one_bytes; /* one: of all items that an input may have */
+    uint64_t input_at;                       /* of a cell: what expand reads */
+    dlpi_stage_ops copies;                   /* of the fetch stage, with runs copied at once */
+} dlpi_expand;
+
+/* Place fields behind the lengths, at a multiple of 64 or, where they are small, of 16; returns the
+   bytes of all. */
+static uint64_t dlpi_expand_places(const dlpi_fields *fs, uint64_t *at) {
+    uint64_t end = (uint64_t)fs->n * 8, most = 16;
+    for (uint32_t f = 0; f < fs->n; f++) {
+        uint64_t align = fs->at[f].row_bytes < 64 ? 16 : 64;
+        if (align > most) most = align;
+        at[f] = dlpi_round_up(end, align);
+        end = dlpi_sum(at[f], fs->at[f].row_bytes);
+    }
+    return dlpi_round_up(end, most);
+}
+
+/* Take over what the fetch stage calls, and its fields: once, though sizes are asked for twice. */
+static int dlpi_expand_adopt(dlp_pipe *p, dlpi_stage *st, dlp_item_fn copy) {
+    dlpi_expand *x = st->self;
+    dlpi_stage *fetch = p->fetch;
+    if (x->taken) return DLP_OK;
+    if (fetch->in_flight > 0)
+        return dlpi_bad(p, fetch->name, "fetcher", "DLP_FETCH_SEQUENTIAL after expand or pack", 1);
+    if (fetch->w.on_error == DLP_ON_ERROR_REPLACE)
+        return dlpi_bad(p, fetch->name, "on_error",
+                        "DLP_ON_ERROR_RAISE or _DROP after expand or pack", 1);
+    x->taken = true;
+    x->input = fetch->dataset;
+    memcpy(x->input_fields, fetch->fields, sizeof x->input_fields);
+    memcpy(x->input_names, fetch->field_names, sizeof x->input_names);
+    for (uint32_t f = 0; f < DLP_MAX_FIELDS; f++) x->input_fields[f].name = x->input_names[f];
+    x->input.fields = x->input_fields;
+    fetch->item = copy;
+    fetch->user = x;
+    fetch->dataset.writes_all_bytes = 1;
+    return DLP_OK;
+}
+
+/* Fields: what takes over the fetch stage's. */
+static int dlpi_expand_inputs(dlp_pipe *p, int (*fields)(dlp_pipe *p, dlpi_stage *st)) {
+    dlpi_expand *x = p->source_stage->self;
+    int32_t order = p->sampler->sampler.order;
+    int rc;
+    if (order != DLP_ORDER_SEQUENTIAL && order != DLP_ORDER_SHUFFLED)
+        return dlpi_bad(p, p->sampler->name, "sampler.order",
+                        "DLP_ORDER_SEQUENTIAL or DLP_ORDER_SHUFFLED with expand or pack", order);
+    if ((rc = dlpi_found_refuses(p)) != DLP_OK) return rc;
+    if ((rc = dlpi_check_items(p)) != DLP_OK) return rc;
+    if ((rc = fields(p, p->source_stage)) != DLP_OK) return rc;
+    x->found.plan.n_inputs = p->fetch->dataset.n_items;
+    x->found.plan.shuffle_inputs = order == DLP_ORDER_SHUFFLED;
+    return dlpi_found_lengths(p);
+}
+
+/* An item whose fields lie at `to`, as zeros. */
+static void dlpi_expand_item(dlp_item *it, uint8_t *to, const dlpi_fields *fs, const uint64_t *at,
+                             void **data, bool zero) {
+    memset(to, 0, zero ? (size_t)(at[fs->n - 1] + fs->at[fs->n - 1].row_bytes) : fs->n * 8u);
+    for (uint32_t f = 0; f < fs->n; f++) data[f] = to + at[f];
+    it->n_fields = fs->n;
+    it->data = data;
+    it->length = (uint64_t *)(void *)to;
+}
+
+/* Are the lengths that were set possible? */
+static int dlpi_expand_lengths(dlpi_worker *w, const dlpi_fields *fs, const uint64_t *lengths) {
+    for (uint32_t f = 0; f < fs->n; f++) {
+        uint64_t most = fs->at[f].f.ragged ? (uint64_t)fs->at[f].f.shape[0] : 0;
+        if (lengths[f] > most)
+            return dlpi_say(w, DLP_ERR_LENGTH,
+                            "field \"%s\" has %" PRIu64 " rows, its maximum is %" PRIu64,
+                            fs->at[f].name, lengths[f], most);
+    }
+    return 0;
+}
+
+/* The input of a cell, as its callback sees it; without its fields. */
+static dlp_item dlpi_expand_in(dlpi_worker *w, const dlpi_input *cell) {
+    return (dlp_item){.index = cell->index,
+                      .epoch = cell->epoch,
+                      .position = cell->first + cell->index,
+                      .attempt = dlpi_rec_tries(cell->rec),
+                      .worker = (uint32_t)w->id,
+                      .worker_state = w->state,
+                      .seed = dlpi_found_of(w->p)->plan.seed,
+                      .call = &w->note};
+}
+
+/* ---------------------------------------------------------------------------------------------
+   >>impl-expand     EXPANDERS AND FILTERS
+   The same source: an input is a dataset index, and its cell has the items that were made of it,
+   one behind the other, each as its lengths and its fields; behind them the input itself, where
+   expand reads one. Fetch, whose workers otherwise call the user, copies items into rows. */
+
+#define DLPI_EXPAND_RUN_BYTES 8192u       /* of the inputs of a cell, where they are several, and */
+#define DLPI_EXPAND_CELLS_BYTES 0x400000u /* of all cells that are needed */
+
+/* The fetch stage's callback: the item of a row, out of its cell. */
+static int dlpi_expand_copy(void *user, dlp_item *it) {
+    const dlpi_expand *x = user;
+    const uint8_t *from = it->part->data;
+    const uint64_t *lengths = it->part->data;
+    from += it->part->item * x->out_bytes;
+    lengths += it->part->item * (x->out_bytes / 8);
+    for (uint32_t f = 0; f < x->out.n; f++) {
+        memcpy(it->data[f], from + x->out_at[f], (size_t)x->out.at[f].row_bytes);
+        if (x->out.at[f].f.ragged) it->length[f] = lengths[f];
+    }
+    return 0;
+}
+
+/* What that callback needs. */
+static void dlpi_expand_row(dlpi_worker *w, dlp_item *it, uint32_t s, uint32_t row, void *extra) {
+    const dlpi_found_row *from = &dlpi_found_rows_of(w->p, s)[row];
+    dlp_part *part = extra;
+    part->data = dlpi_input_bytes(w->p, from->cell);
+    part->item = from->number;
+    it->part = part;
+}
+
+/* May the rows of this unit be copied at once: does nobody ask for anything of a single one? */
+static bool dlpi_expand_simple(const dlpi_worker *w, const dlpi_unit *t) {
+    const dlp_pipe *p = w->p;
+    return t->untouched && !DLPI_DEBUG && p->holder == NULL && !p->items.any_ragged &&
+           w->st->w.deadline_ms == 0 &&
+           !dlpi_generation_cancelled(p->ctl, dlpi_slot_generation(dlpi_slot_at(p, t->slot)));
+}
+
+/* Field f of the rows of a unit. */
+static void dlpi_expand_copy_field(const dlpi_worker *w, const dlpi_unit *t, uint32_t f) {
+    const dlp_pipe *p = w->p;
+    const dlpi_expand *x = p->source_stage->self;
+    const dlpi_found_row *row = dlpi_found_rows_of(p, t->slot);
+    const size_t bytes = (size_t)p->items.at[f].row_bytes;
+    const uint8_t *cells = dlpi_input_bytes(p, 0) + x->out_at[f];
+    const uint64_t stride = p->areas[DLPI_REC_SOURCE_CELLS].stride;
+    uint8_t *to = dlpi_item_cell(p, t->slot) + p->items.at[f].offset;
+    for (uint32_t r = t->row; r < t->end; r++) {
+        const uint8_t *from = cells + row[r].cell * stride + row[r].number * x->out_bytes;
+        if (bytes == 8)
+            memcpy(to + r * 8u, from, 8);
+        else
+            memcpy(to + r * bytes, from, bytes);
+    }
+}
+
+/* Copy the items of a claimed unit. No callback is to blame if we die (X2). */
+static void dlpi_expand_copy_rows(dlpi_worker *w, const dlpi_unit *t) {
+    const dlp_pipe *p = w->p;
+    const dlpi_bslot *slot = dlpi_slot_at(p, t->slot);
+    const uint32_t n = t->end - t->row;
+    if (!dlpi_expand_simple(w, t)) {
+        dlpi_rows_run(w, t);
+        return;
+    }
+    dlpi_clock_in(w);
+    DLPI_STORE_RLX(&w->block->running, UINT64_C(0)); /* X2: it may be a row of this number */
+    DLPI_STORE_RLX(&w->block->current, dlpi_slot_index(p, t->slot)[t->row]); /* for observers */
+    DLPI_STORE_RLX(&w->block->current_epoch, slot->epoch);
+    DLPI_STORE_RLX(&w->block->current_position, slot->position + t->row);
+    dlpi_unpoison(p, t->slot);
+    for (uint32_t f = 0; f < p->items.n; f++) dlpi_expand_copy_field(w, t, f);
+    dlpi_bump(&w->block->items, n);
+    dlpi_bump(&w->block->bytes, n * p->items.cell_bytes);
+    dlpi_clock_out(w, t->b, slot->epoch, n);
+    dlpi_complete(w, t, dlpi_unit_mask(t->row, t->end));
+}
+
+static bool dlpi_expand_copy_step(dlpi_worker *w) {
+    dlpi_unit t;
+    bool moved = w->n_parked > 0 && dlpi_unpark(w, dlpi_row_parked);
+    if (!dlpi_rows_find(w, &t)) return moved;
+    dlpi_expand_copy_rows(w, &t);
+    return true;
+}
+
+static int dlpi_expand_take(dlp_pipe *p, dlpi_stage *st, const dlp_expand_desc *d) {
+    dlpi_expand *x = st->self;
+    static const dlpi_bound bounds[] = {
+        {DLPI_AT(dlp_expand_desc, max_out), 0, 1 << 30, "1..2^30, or 0 without expand"},
+        {DLPI_AT(dlp_expand_desc, n_fields), 0, DLP_MAX_FIELDS, "0..16"},
+        {DLPI_AT(dlp_expand_desc, queue_size), 0, DLPI_FOUND_CELLS, "0..2^16"},
+        {DLPI_AT(dlp_expand_desc, streams), 0, 1 << 16, "0..2^16, a divisor of batch_size"},
+        {DLPI_AT(dlp_expand_desc, shuffle_items), 0, 1, "0 or 1"},
+        {DLPI_AT(dlp_expand_desc, window), 0, DLPI_FOUND_WINDOW, "0..2^24"},
+    };
+    int rc = dlpi_check_bounds(p, st->name, d, DLPI_ROWS(bounds));
+    if (rc != DLP_OK) return rc;
+    if (d->expand != NULL && d->max_out == 0)
+        return dlpi_bad(p, st->name, "max_out", "1 and more with expand", 0);
+    if (d->expand == NULL && d->n_fields != 0)
+        return dlpi_bad(p, st->name, "n_fields", "0 without expand: items are what fetch writes",
+                        (int64_t)d->n_fields);
+    if ((rc = dlpi_check_input_workers(p, st)) != DLP_OK) return rc;
+    x->d = *d;
+    x->found.d = (dlp_part_desc){.manifest_id = d->id,
+                                 .queue_size = d->queue_size,
+                                 .max_items = d->expand ? d->max_out : 1,
+                                 .steps_per_epoch = d->steps_per_epoch,
+                                 .uneven = d->uneven,
+                                 .agree = d->agree,
+                                 .agree_user = d->agree_user};
+    x->found.most_items = x->found.d.max_items;
+    x->found.least_items = 1;
+    x->found.plan.streams = d->streams ? d->streams : 1;
+    x->found.plan.most = x->found.most_items;
+    x->found.plan.window = d->window;
+    x->found.plan.shuffle_items = d->shuffle_items != 0;
+    if ((rc = dlpi_found_take_ends(p, st)) != DLP_OK) return rc;
+    if (d->n_fields > 0) memcpy(st->fields, d->fields, d->n_fields * sizeof *st->fields);
+    return dlpi_keep_names(p, st, d->n_fields);
+}
+
+/* The fields of the items are the stage's own, if it has any. */
+static int dlpi_expand_fields(dlp_pipe *p, dlpi_stage *st) {
+    dlpi_expand *x = st->self;
+    dlpi_stage *fetch = p->fetch;
+    int rc = dlpi_expand_adopt(p, st, dlpi_expand_copy);
+    if (rc == DLP_OK && fetch->ops != &x->copies) {
+        x->copies = *fetch->ops;
+        x->copies.step = dlpi_expand_copy_step;
+        x->copies.run = dlpi_expand_copy_rows;
+        fetch->ops = &x->copies;
+    }
+    if (rc != DLP_OK || x->d.n_fields == 0) return rc;
+    memcpy(fetch->field_names, st->field_names, sizeof fetch->field_names);
+    memcpy(fetch->fields, st->fields, sizeof fetch->fields);
+    for (uint32_t f = 0; f < x->d.n_fields; f++) fetch->fields[f].name = fetch->field_names[f];
+    fetch->dataset.n_fields = x->d.n_fields;
+    return DLP_OK;
+}
+
+static int dlpi_expand_sizes(dlp_pipe *p) { return dlpi_expand_inputs(p, dlpi_expand_fields); }
+
+/* How many inputs a cell has at most. Where the desc says how many cells there are, they are those
+   of an input each; items in another order have one for each cell. */
+static uint32_t dlpi_expand_run(const dlp_pipe *p, const dlpi_expand *x) {
+    const dlpi_found *q = &x->found;
+    uint64_t most = DLPI_EXPAND_RUN_BYTES / x->one_bytes;
+    uint64_t all = dlpi_times(dlpi_found_rows_needed(p, q) + 1, q->cursors.n);
+    uint64_t fit = DLPI_EXPAND_CELLS_BYTES / dlpi_times(all, x->one_bytes);
+    if (DLPI_DEBUG || x->d.queue_size > 0 || dlpi_found_shuffled(q)) return 1;
+    if (most > fit) most = fit;
+    return most > DLPI_INPUT_RUN ? DLPI_INPUT_RUN : most > 1 ? (uint32_t)most : 1;
+}
+
+static int dlpi_expand_check(dlp_pipe *p, dlpi_stage *st) {
+    dlpi_expand *x = st->self;
+    int rc = dlpi_fields_init(p, st->name, &x->in, x->input.fields, x->input.n_fields, false);
+    if (rc != DLP_OK) return rc;
+    x->out = p->items;
+    x->in_bytes = dlpi_expand_places(&x->in, x->in_at);
+    x->out_bytes = dlpi_expand_places(&x->out, x->out_at);
+    x->one_bytes = dlpi_times(x->found.most_items, x->out_bytes);
+    x->found.most_run = dlpi_expand_run(p, x);
+    x->input_at = dlpi_round_up(dlpi_times(x->found.most_run, x->one_bytes), 64);
+    x->found.d.max_part_bytes = dlpi_sum(x->input_at, x->d.expand ? x->in_bytes : 0);
+    if (x->one_bytes > DLPI_CELL_MAX || x->found.d.max_part_bytes > DLPI_CELL_MAX)
+        return dlpi_bad(p, st->name, "max_out", "at most 2^46 bytes of items", x->d.max_out);
+    return dlpi_found_check(p, st);
+}
+
+/* ---- an input is made ---- */
+
+typedef struct dlpi_making { /* what expand calls have in common */
+    dlp_expand x;            /* first: what the callback sees */
+    const dlpi_expand *by;
+    uint8_t *cell, *input; /* places of its items, and of itself */
+    bool above;            /* more than max_out were asked for */
+    dlp_item item;
+    void *data[DLP_MAX_FIELDS];
+} dlpi_making;
+
+/* Let expand make items of the input that fetch, where there is one, writes behind them. */
+static int dlpi_expand_make(dlpi_worker *w, dlpi_making *m, dlp_item *in, uint64_t *items) {
+    const dlpi_expand *x = m->by;
+    void *data[DLP_MAX_FIELDS];
+    int rc = 0;
+    m->x = (dlp_expand){.item = in, .call = &w->note};
+    m->above = false;
+    dlpi_expand_item(in, m->input, &x->in, x->in_at, data, !x->input.writes_all_bytes);
+    if (x->input.fetch != NULL) rc = x->input.fetch(x->input.user, in);
+    if (rc == 0) rc = dlpi_expand_lengths(w, &x->in, in->length);
+    if (rc == 0) rc = x->d.expand(x->d.user, &m->x);
+    if (rc == 0 && m->above)
+        return dlpi_say(w, DLP_ERR_LENGTH, "expand made more than max_out %" PRIu32 " items",
+                        x->d.max_out);
+    for (uint64_t i = 0; i < m->x.n_made && rc == 0; i++)
+        rc =
+            dlpi_expand_lengths(w, &x->out, (const uint64_t *)(void *)(m->cell + i * x->out_bytes));
+    *items = m->x.n_made;
+    return rc;
+}
+
+/* Have the input of a filter written: it is the item. */
+static int dlpi_expand_filter(dlpi_worker *w, const dlpi_expand *x, dlp_item *in, uint8_t *to) {
+    void *data[DLP_MAX_FIELDS];
+    int rc;
+    dlpi_expand_item(in, to, &x->in, x->in_at, data, !x->input.writes_all_bytes);
+    rc = x->input.fetch(x->input.user, in);
+    return rc == 0 ? dlpi_expand_lengths(w, &x->in, in->length) : rc;
+}
+
+/* One try. Returns 0, or what is wrong. */
+static int dlpi_expand_load(dlpi_worker *w, uint32_t c) {
+    const dlpi_expand *x = w->p->source_stage->self;
+    dlpi_input *cell = dlpi_input_at(w->p, c);
+    uint8_t *to = dlpi_input_bytes(w->p, c);
+    dlp_item in = dlpi_expand_in(w, cell);
+    dlpi_making m;
+    uint64_t items = 1;
+    int rc = dlpi_call_verdict(w, cell->killed_by, cell->rec);
+    if (rc != 0) return rc;
+    if (x->d.expand != NULL) {
+        m.by = x;
+        m.cell = to + cell->made * x->one_bytes;
+        m.input = to + x->input_at;
+        rc = dlpi_expand_make(w, &m, &in, &items);
+    } else {
+        rc = dlpi_expand_filter(w, x, &in, to + cell->made * x->one_bytes);
+    }
+    if (rc == DLP_SKIP) rc = 0, items = 0;
+    rc = dlpi_redzone_input(w, c, x->found.d.max_part_bytes, dlpi_item_returned(w, rc));
+    if (rc != 0) return rc;
+    cell->items = items;
+    cell->bytes = items * x->out_bytes;
+    return 0;
+}
+
+static const dlpi_source_ops dlpi_expand_source = {
+    .sizes = dlpi_expand_sizes,
+    DLPI_FOUND_BATCHES,
+    .slot_bytes = dlpi_found_slot_bytes,
+    .row_bytes = sizeof(dlp_part),
+    .row = dlpi_expand_row,
+    .config = dlpi_found_config,
+    .params = "streams, steps_per_epoch, max_out, id, window",
+    .input = "input",
+    .load = dlpi_expand_load,
+};
+
+static const dlpi_stage_ops dlpi_expand_ops = {
+    .kind = DLP_STAGE_EXPAND,
+    .expands = 1,
+    DLPI_OPS_OF_INPUTS,
+    .self_bytes = sizeof(dlpi_expand),
+    .check = dlpi_expand_check,
+    .layout = dlpi_found_layout,
+    .private_words = "input tables",
+    .blocks = dlpi_found_blocks,
+    .live = dlpi_found_live,
+    .seen = dlpi_found_seen,
+    .source = &dlpi_expand_source,
+};
+
+/* ---------------------------------------------------------------------------------------------
+   >>impl-pack       DOCUMENTS INTO ROWS
+   The same source, with a rule: an input is a document, its items are tokens, and a row is a list
+   of segments, each (cell, first token, tokens). The scheduler makes these lists as counts become
+   known, and writes them into the slot; fetch's workers copy. */
+
+#define DLPI_PACK_WORDS 4 /* of dlp_stage_stats.own */
+
+typedef struct dlpi_pack_segment {
+    uint32_t cell, first, tokens;
+} dlpi_pack_segment;
+
+typedef struct dlpi_pack_row { /* in a slot */
+    uint32_t n, tokens;
+    dlpi_pack_segment at[]; /* [S] */
+} dlpi_pack_row;
+
+typedef struct dlpi_pack_stream { /* the row that is not complete, of a stream */
+    bool begun, ended;
+    uint32_t cell, tokens, segments; /* it begins in this cell, if it has tokens */
+    uint64_t first;                  /* with this one of its tokens */
+    uint64_t repeated;               /* of its tokens: those that the row before it has, too */
+} dlpi_pack_stream;
+
+typedef struct dlpi_fit_stream {
+    uint64_t documents;         /* of its list that are known: the next window begins with them */
+    uint32_t row, rows, pieces; /* known: the first that is not given, and how many there are */
+    bool begun;                 /* a window was laid out */
+} dlpi_fit_stream;
+
+typedef struct dlpi_fit_row { /* known */
+    uint32_t first, n;        /* of its stream's pieces */
+    dlpi_cursor behind;       /* the stream, when it is given */
+} dlpi_fit_row;
+
+typedef struct
+    dlpi_fit_item { /* a piece, and the row of the same number, while both are laid out */
+    dlpi_pack_segment at;
+    uint32_t next;                  /* of its length; then of its row */
+    uint32_t head, tail, n, tokens; /* the row's pieces */
+    uint32_t row_next;              /* with as much room */
+} dlpi_fit_item;
+
+typedef struct dlpi_pack {
+    dlpi_expand x; /* first: what is said of inputs and their fields holds for this, too */
+    dlp_pack_desc d;
+    uint32_t most; /* S */
+    uint32_t n;    /* fields of a document */
+    uint64_t row_stride;
+    uint64_t unit[DLP_MAX_FIELDS]; /* bytes of a token */
+    uint8_t pad[DLPI_LINE];        /* workers read what is above; below is the scheduler's */
+    uint64_t *words;               /* [DLPI_PACK_WORDS] in region, for observers */
+    dlpi_pack_stream *streams;     /* CUT: [cursors.n] */
+    uint64_t fit_most_items, fit_most_rows, fit_most_pieces; /* FIT, as all below */
+    dlpi_fit_stream *fit_streams;                            /* [cursors.n] */
+    dlpi_fit_row *fit_rows;        /* [cursors.n][fit_most_rows], and behind them */
+    dlpi_pack_segment *fit_pieces; /* [cursors.n][fit_most_pieces] */
+    uint64_t *fit_words;           /* lists of pieces and of rows, and behind them */
+    dlpi_fit_item *fit_items;      /* [fit_most_items] of a window */
+} dlpi_pack;
+
+static inline dlpi_pack *dlpi_pack_of(const dlp_pipe *p) { return p->source_stage->self; }
+
+static inline dlpi_pack_row *dlpi_pack_row_at(const dlp_pipe *p, uint32_t s, uint32_t r) {
+    return (dlpi_pack_row *)(void *)((uint8_t *)dlpi_slot_source(p, s) + sizeof(dlpi_source_state) +
+                                     r * dlpi_pack_of(p)->row_stride);
+}
+
+/* A piece of the document in cell c, behind what row r of slot s has. */
+static void dlpi_pack_put(dlp_pipe *p, uint32_t s, uint32_t r, uint32_t c, uint64_t first,
+                          uint32_t tokens) {
+    dlpi_pack_row *row = dlpi_pack_row_at(p, s, r);
+    if (row->n == 0) dlpi_slot_index(p, s)[r] = dlpi_input_at(p, c)->index;
+    row->at[row->n++] = (dlpi_pack_segment){c, (uint32_t)first, tokens};
+    row->tokens += tokens;
+    dlpi_found_use(p, s, c);
+    if (dlpi_found_of(p)->use[c].failed) dlpi_found_fail_row(p, s, r, c);
+}
+
+/* Row r of slot s is whole: it is counted. */
+static void dlpi_pack_count(const dlp_pipe *p, const dlpi_pack_row *row) {
+    const dlpi_pack *k = dlpi_pack_of(p);
+    dlpi_bump(&k->words[DLP_PACK_ROWS], 1);
+    dlpi_bump(&k->words[DLP_PACK_TOKENS], row->tokens);
+    dlpi_bump(&k->words[DLP_PACK_PADDING], k->d.tokens - row->tokens);
+    dlpi_bump(&k->words[DLP_PACK_SEGMENTS], row->n);
+}
+
+/* ---- CUT: documents end to end ----
+   Two functions follow the rule: one over the documents that become known, which counts rows, one
+   when a row is given, which writes it. Both go from where a row begins to where the next one does,
+   so a cursor is that place.
+
+   Cells, by the argument of >>impl-found: a stream must have so many documents with tokens that are
+   not given that R rows, those that must be known, are. A row ends with its S-th segment, and each
+   of so many documents has a token at least, so S of them from where a row begins on make a row.
+   The next begins behind the last, so R rows take R S; or, with overlap, in the last or one before
+   it, so R (S - 1) + 1. One less is too few where documents have one token, or, with overlap,
+   `overlap` tokens. Rows get on: one that S has closed has S tokens, and overlap is less. */
+
+static void dlpi_pack_cut_begin(dlpi_found *q, uint32_t i) {
+    ((dlpi_pack *)(void *)q)->streams[i] = (dlpi_pack_stream){.cell = DLPI_FOUND_NONE};
+}
+
+/* A row is complete: the next one begins with what is repeated of it. */
+static void dlpi_pack_cut_next(const dlpi_pack *k, dlpi_pack_stream *x) {
+    const dlpi_found_cell *use = k->x.found.use;
+    uint64_t skip = x->tokens - k->d.overlap;
+    x->tokens = k->d.overlap;
+    x->repeated = k->d.overlap;
+    if (x->tokens == 0) {
+        x->segments = 0;
+        return;
+    }
+    while (skip >= use[x->cell].n - x->first) {
+        skip -= use[x->cell].n - x->first;
+        x->cell = use[x->cell].next;
+        x->first = 0;
+        x->segments--;
+    }
+    x->first += skip;
+}
+
+/* A document more is known: the rows that it completes. */
+static uint64_t dlpi_pack_cut_learned(dlpi_found *q, uint32_t i, uint32_t c) {
+    dlpi_pack *k = (dlpi_pack *)(void *)q;
+    dlpi_pack_stream *x = &k->streams[i];
+    const dlpi_found_stream *f = &q->streams[i];
+    uint64_t at = q->use[c].taken, left = q->use[c].n - at, rows = 0;
+    bool joined = false; /* the row has tokens of this document already */
+    if (!x->begun) x->repeated = f->at.ordinal | f->at.used ? k->d.overlap : 0;
+    x->begun = true;
+    while (left > 0) {
+        uint32_t room = k->d.tokens - x->tokens, n = left < room ? (uint32_t)left : room;
+        if (x->tokens == 0) {
+            x->cell = c;
+            x->first = at;
+        }
+        x->tokens += n;
+        x->segments += !joined;
+        at += n;
+        left -= n;
+        if (x->tokens < k->d.tokens && x->segments < k->most) break;
+        rows++;
+        dlpi_pack_cut_next(k, x);
+        joined = x->tokens > 0;
+    }
+    return rows;
+}
+
+/* The last row of a stream. */
+static uint64_t dlpi_pack_cut_more(dlp_pipe *p, uint32_t i, bool out) {
+    dlpi_pack_stream *x = &dlpi_pack_of(p)->streams[i];
+    if (!out || x->ended) return 0;
+    x->ended = true;
+    return x->tokens > x->repeated;
+}
+
+/* A stream gives its first tokens: the next row begins behind them. */
+static void dlpi_pack_cut_skip(dlpi_found *q, dlpi_found_stream *x, uint64_t skip) {
+    while (skip > 0) {
+        dlpi_found_cell *u = &q->use[x->head];
+        uint64_t n = u->n - u->taken < skip ? u->n - u->taken : skip;
+        u->taken += n;
+        skip -= n;
+        x->at = (dlpi_cursor){u->ordinal, u->taken, 0, 0};
+        if (u->taken == u->n) dlpi_found_drop(q, x);
+    }
+}
+
+/* A row that has neither T tokens nor S segments is the last: nothing of it is repeated. */
+static void dlpi_pack_cut_give(dlp_pipe *p, uint32_t i, uint32_t s, uint32_t r) {
+    dlpi_pack *k = dlpi_pack_of(p);
+    dlpi_found *q = &k->x.found;
+    dlpi_found_stream *x = &q->streams[i];
+    dlpi_pack_row *row = dlpi_pack_row_at(p, s, r);
+    uint32_t c = x->head;
+    uint64_t skip;
+    row->n = row->tokens = 0;
+    while (c != x->known && row->tokens < k->d.tokens && row->n < k->most) {
+        const dlpi_found_cell *u = &q->use[c];
+        uint64_t room = k->d.tokens - row->tokens, n = u->n - u->taken;
+        dlpi_pack_put(p, s, r, c, u->taken, (uint32_t)(n < room ? n : room));
+        c = u->next;
+    }
+    skip = row->tokens;
+    if (row->tokens == k->d.tokens || row->n == k->most) skip -= k->d.overlap;
+    dlpi_pack_cut_skip(q, x, skip);
+    dlpi_pack_count(p, row);
+}
+
+static const dlpi_found_rule dlpi_pack_cut = {
+    .begin = dlpi_pack_cut_begin,
+    .learned = dlpi_pack_cut_learned,
+    .more = dlpi_pack_cut_more,
+    .give = dlpi_pack_cut_give,
+};
+
+/* ---- FIT: best fit in windows of N documents ----
+   When N documents of a stream are known, or all that are left of an epoch, their rows are laid out
+   at once, and leave the stream's list; each cell is given back with the last piece out of it. A
+   window is laid out only while fewer than R rows are known, those that must be: so memory for
+   known rows has a bound. A cursor is the first document of a window, how many of its rows are
+   given, and 16 bits of a hash of its documents and their lengths; behind the window's last row it
+   is the window's last document, used.
+
+   Cells: with R - 1 rows known, which have min(S, N) documents each at most, and N - 1 documents
+   behind them, there is not yet a window; with one document more there is: (R - 1) min(S, N) + N.
+
+   Pieces are taken by length: a list for each, and a bit for each list that has any. Rows are found
+   by the room that they have, in the same way; of a list the first row comes first. A document that
+   failed has a row for itself, the window's first. */
+
+/* Lists by a number, of 0..T + 1. */
+typedef struct dlpi_fit_lists {
+    uint32_t n;
+    uint32_t *head; /* [n], where the bit is set */
+    uint64_t *bits;
+} dlpi_fit_lists;
+
+static inline uint64_t dlpi_fit_list_words(const dlpi_pack *k) {
+    return (uint64_t)k->d.tokens + 2 + 2 * (((uint64_t)k->d.tokens + 2 + 63) / 64);
+}
+
+/* The i-th of the two. */
+static dlpi_fit_lists dlpi_fit_lists_at(const dlpi_pack *k, uint32_t i) {
+    uint32_t n = k->d.tokens + 2, words = (n + 63) / 64;
+    return (dlpi_fit_lists){n, (uint32_t *)(void *)(k->fit_words + 2 * words) + i * n,
+                            k->fit_words + i * words};
+}
+
+static inline bool dlpi_fit_has(const dlpi_fit_lists *l, uint32_t at) {
+    return l->bits[at / 64] >> at % 64 & 1u;
+}
+
+/* The first list from `at` on that has any; n: none. */
+static uint32_t dlpi_fit_next(const dlpi_fit_lists *l, uint32_t at) {
+    uint32_t i = at / 64;
+    uint64_t word = l->bits[i] & ~UINT64_C(0) << at % 64;
+    while (word == 0) {
+        if (++i * 64 >= l->n) return l->n;
+        word = l->bits[i];
+    }
+    return i * 64 + (uint32_t)__builtin_ctzll(word);
+}
+
+static void dlpi_fit_set(const dlpi_fit_lists *l, uint32_t at, uint32_t head) {
+    l->head[at] = head;
+    l->bits[at / 64] |= UINT64_C(1) << at % 64;
+    if (head == DLPI_FOUND_NONE) l->bits[at / 64] &= ~(UINT64_C(1) << at % 64);
+}
+
+/* ---- a window is laid out ---- */
+
+/* A piece is in the list of T + 1 - its length, one that failed in that of 0: they are taken from 0
+   on. */
+static uint32_t dlpi_fit_key(const dlpi_pack *k, const dlpi_fit_item *piece) {
+    return k->x.found.use[piece->at.cell].failed ? 0 : k->d.tokens + 1 - piece->at.tokens;
+}
+
+/* The pieces of a stream's first n documents, in their order; returns how many. The documents leave
+   the list, but keep their cells: of a cell, n is now pieces. */
+static uint32_t dlpi_fit_pieces(dlpi_pack *k, uint32_t i, uint64_t n, uint64_t *hash) {
+    dlpi_found_stream *x = &k->x.found.streams[i];
+    uint32_t pieces = 0;
+    for (*hash = 0; n > 0; n--) {
+        uint32_t c = x->head;
+        dlpi_found_cell *u = &k->x.found.use[c];
+        uint64_t at = 0, tokens = u->n;
+        *hash = dlpi_absorb(dlpi_absorb(*hash, u->ordinal), tokens);
+        for (u->n = 0; at < tokens; u->n++) {
+            uint64_t left = tokens - at;
+            uint32_t piece = left < k->d.tokens ? (uint32_t)left : k->d.tokens;
+            k->fit_items[pieces++].at = (dlpi_pack_segment){c, (uint32_t)at, piece};
+            at += piece;
+        }
+        x->head = u->next;
+        if (x->head == DLPI_FOUND_NONE) x->tail = DLPI_FOUND_NONE;
+        if (x->last_known == c) x->last_known = DLPI_FOUND_NONE;
+    }
+    return pieces;
+}
+
+/* Row `row` has so much room: into its list, which is in the rows' order. */
+static void dlpi_fit_room(dlpi_fit_item *items, const dlpi_fit_lists *rooms, uint32_t room,
+                          uint32_t row) {
+    uint32_t before = DLPI_FOUND_NONE;
+    uint32_t at = dlpi_fit_has(rooms, room) ? rooms->head[room] : DLPI_FOUND_NONE;
+    while (at < row) {
+        before = at;
+        at = items[at].row_next;
+    }
+    items[row].row_next = at;
+    if (before == DLPI_FOUND_NONE)
+        dlpi_fit_set(rooms, room, row);
+    else
+        items[before].row_next = row;
+}
+
+/* Put a piece into the fullest of so many rows that has room, or into a new one; returns how many
+   rows there are then. */
+static uint32_t dlpi_fit_put(dlpi_pack *k, const dlpi_fit_lists *rooms, uint32_t piece,
+                             uint32_t rows) {
+    dlpi_fit_item *items = k->fit_items, *x = &items[piece];
+    bool failed = k->x.found.use[x->at.cell].failed;
+    uint32_t room = failed ? rooms->n : dlpi_fit_next(rooms, x->at.tokens), row = rows;
+    x->next = DLPI_FOUND_NONE;
+    if (room == rooms->n) {
+        items[row].head = piece;
+        items[row].n = items[row].tokens = 0;
+    } else {
+        row = rooms->head[room];
+        dlpi_fit_set(rooms, room, items[row].row_next);
+        items[items[row].tail].next = piece;
+    }
+    items[row].tail = piece;
+    items[row].n++;
+    items[row].tokens += x->at.tokens;
+    if (!failed && items[row].tokens < k->d.tokens && items[row].n < k->most)
+        dlpi_fit_room(items, rooms, k->d.tokens - items[row].tokens, row);
+    return row == rows ? rows + 1 : rows;
+}
+
+/* Lay out so many pieces; returns the rows. */
+static uint32_t dlpi_fit_rows(dlpi_pack *k, uint32_t pieces) {
+    const dlpi_fit_lists sizes = dlpi_fit_lists_at(k, 0), rooms = dlpi_fit_lists_at(k, 1);
+    uint32_t rows = 0, at;
+    memset(k->fit_words, 0, (size_t)((sizes.n + 63) / 64) * 16); /* the bits of both */
+    for (uint32_t i = pieces; i-- > 0;) {
+        at = dlpi_fit_key(k, &k->fit_items[i]);
+        k->fit_items[i].next = dlpi_fit_has(&sizes, at) ? sizes.head[at] : DLPI_FOUND_NONE;
+        dlpi_fit_set(&sizes, at, i);
+    }
+    for (at = 0; (at = dlpi_fit_next(&sizes, at)) < sizes.n;) {
+        uint32_t piece = sizes.head[at];
+        dlpi_fit_set(&sizes, at, k->fit_items[piece].next);
+        rows = dlpi_fit_put(k, &rooms, piece, rows);
+    }
+    return rows;
+}
+
+/* ---- rows that are known ---- */
+
+static inline dlpi_fit_row *dlpi_fit_rows_of(const dlpi_pack *k, uint32_t i) {
+    return k->fit_rows + i * k->fit_most_rows;
+}
+static inline dlpi_pack_segment *dlpi_fit_pieces_of(const dlpi_pack *k, uint32_t i) {
+    return k->fit_pieces + i * k->fit_most_pieces;
+}
+
+/* A row of stream i, the first, is not needed any more. */
+static void dlpi_fit_drop(dlpi_pack *k, uint32_t i) {
+    dlpi_fit_stream *x = &k->fit_streams[i];
+    const dlpi_fit_row *row = &dlpi_fit_rows_of(k, i)[x->row++];
+    for (uint32_t j = 0; j < row->n; j++) {
+        uint32_t c = dlpi_fit_pieces_of(k, i)[row->first + j].cell;
+        dlpi_found_cell *u = &k->x.found.use[c];
+        if (++u->taken < u->n) continue;
+        k->x.found.streams[i].cells--;
+        dlpi_found_unlist(&k->x.found, c, false);
+    }
+}
+
+/* Rows that are given make room at the end. */
+static void dlpi_fit_compact(dlpi_pack *k, uint32_t i) {
+    dlpi_fit_stream *x = &k->fit_streams[i];
+    dlpi_fit_row *rows = dlpi_fit_rows_of(k, i);
+    dlpi_pack_segment *pieces = dlpi_fit_pieces_of(k, i);
+    uint32_t gone = x->row < x->rows ? rows[x->row].first : x->pieces;
+    memmove(pieces, pieces + gone, (x->pieces - gone) * sizeof *pieces);
+    memmove(rows, rows + x->row, (x->rows - x->row) * sizeof *rows);
+    x->pieces -= gone;
+    x->rows -= x->row;
+    x->row = 0;
+    for (uint32_t j = 0; j < x->rows; j++) rows[j].first -= gone;
+}
+
+/* Append n rows as they were laid out; each is told where the stream is behind it. */
+static void dlpi_fit_append(dlpi_pack *k, uint32_t i, uint32_t n, uint64_t ordinal, uint64_t last,
+                            uint64_t check) {
+    dlpi_fit_stream *x = &k->fit_streams[i];
+    const dlpi_fit_item *items = k->fit_items;
+    for (uint32_t row = 0; row < n; row++) {
+        dlpi_fit_row *to = &dlpi_fit_rows_of(k, i)[x->rows++];
+        to->first = x->pieces;
+        to->n = items[row].n;
+        for (uint32_t j = items[row].head; j != DLPI_FOUND_NONE; j = items[j].next)
+            dlpi_fit_pieces_of(k, i)[x->pieces++] = items[j].at;
+        to->behind = (dlpi_cursor){ordinal, 0, row + 1, check};
+        if (row + 1 == n) to->behind = (dlpi_cursor){last, 1, 0, 0};
+    }
+}
+
+/* Drop the rows of the first window that a state says are given: nothing of it may have changed,
+   unless there is an error to be told. */
+static uint32_t dlpi_fit_resume(dlp_pipe *p, uint32_t i, uint32_t rows, uint64_t check) {
+    dlpi_pack *k = dlpi_pack_of(p);
+    dlpi_fit_stream *x = &k->fit_streams[i];
+    const dlpi_fit_row *first = &dlpi_fit_rows_of(k, i)[x->row];
+    const dlpi_cursor *at = &k->x.found.streams[i].at;
+    uint32_t c = dlpi_fit_pieces_of(k, i)[first->first].cell;
+    if (at->place == 0 || k->x.found.use[c].failed) return rows;
+    if (at->check != check || at->place >= rows) {
+        dlpi_found_fail(p, DLP_ERR_RESUME,
+                        "the window of document %" PRIu64 " is not what it was when the state was "
+                        "saved, with %" PRIu64 " of its rows given: its documents, or their "
+                        "lengths, are others",
+                        dlpi_input_at(p, c)->index, at->place);
+        return 0;
+    }
+    for (uint64_t j = 0; j < at->place; j++) dlpi_fit_drop(k, i);
+    return rows - (uint32_t)at->place;
+}
+
+/* The next n documents of stream i are a window: the rows that so become known. */
+static uint32_t dlpi_fit_window(dlp_pipe *p, uint32_t i, uint64_t n) {
+    dlpi_pack *k = dlpi_pack_of(p);
+    dlpi_fit_stream *x = &k->fit_streams[i];
+    const dlpi_found_cell *use = k->x.found.use;
+    uint64_t hash, ordinal = use[k->x.found.streams[i].head].ordinal;
+    uint32_t pieces = dlpi_fit_pieces(k, i, n, &hash);
+    uint64_t last = use[k->fit_items[pieces - 1].at.cell].ordinal;
+    uint32_t rows = dlpi_fit_rows(k, pieces);
+    hash >>= 48;
+    dlpi_fit_compact(k, i);
+    dlpi_fit_append(k, i, rows, ordinal, last, hash);
+    x->documents -= n;
+    if (!x->begun) rows = dlpi_fit_resume(p, i, rows, hash);
+    x->begun = true;
+    return rows;
+}
+
+/* ---- the rule ---- */
+
+static void dlpi_fit_begin(dlpi_found *q, uint32_t i) {
+    dlpi_pack *k = (dlpi_pack *)(void *)q;
+    while (k->fit_streams[i].row < k->fit_streams[i].rows) dlpi_fit_drop(k, i);
+    k->fit_streams[i] = (dlpi_fit_stream){0};
+}
+
+/* A document that a cursor is behind is given; of others the window tells. */
+static uint64_t dlpi_fit_taken(uint64_t n, uint64_t used) { return used ? n : 0; }
+
+static uint64_t dlpi_fit_learned(dlpi_found *q, uint32_t i, uint32_t c) {
+    DLPI_UNUSED(c);
+    ((dlpi_pack *)(void *)q)->fit_streams[i].documents++;
+    return 0;
+}
+
+static uint64_t dlpi_fit_more(dlp_pipe *p, uint32_t i, bool out) {
+    dlpi_pack *k = dlpi_pack_of(p);
+    const dlpi_fit_stream *x = &k->fit_streams[i];
+    const uint64_t window = k->d.window, want = dlpi_found_look(p, &k->x.found);
+    uint64_t rows = 0;
+    while (k->x.found.rc == DLP_OK && x->rows - x->row < want &&
+           (x->documents >= window || (out && x->documents > 0)))
+        rows += dlpi_fit_window(p, i, x->documents < window ? x->documents : window);
+    return rows;
+}
+
+static void dlpi_fit_give(dlp_pipe *p, uint32_t i, uint32_t s, uint32_t r) {
+    dlpi_pack *k = dlpi_pack_of(p);
+    const dlpi_fit_row *from = &dlpi_fit_rows_of(k, i)[k->fit_streams[i].row];
+    dlpi_pack_row *row = dlpi_pack_row_at(p, s, r);
+    row->n = row->tokens = 0;
+    for (uint32_t j = 0; j < from->n; j++) {
+        const dlpi_pack_segment *x = &dlpi_fit_pieces_of(k, i)[from->first + j];
+        dlpi_pack_put(p, s, r, x->cell, x->first, x->tokens);
+    }
+    k->x.found.streams[i].at = from->behind;
+    dlpi_fit_drop(k, i);
+    dlpi_pack_count(p, row);
+}
+
+static const dlpi_found_rule dlpi_pack_fit = {
+    .begin = dlpi_fit_begin,
+    .taken = dlpi_fit_taken,
+    .learned = dlpi_fit_learned,
+    .more = dlpi_fit_more,
+    .give = dlpi_fit_give,
+};
+
+/* ---- memory ---- */
+
+/* What follows for so many rows that must be known. */
+static void dlpi_fit_sizes(dlpi_pack *k, uint64_t rows) {
+    const uint64_t t = k->d.tokens, longest = k->x.found.most_items;
+    uint64_t pieces = k->d.longer == DLP_PACK_LONGER_CUT ? (longest + t - 1) / t : 1;
+    k->fit_most_items = dlpi_times(pieces, k->d.window); /* and so rows of a window */
+    k->x.found.cursors.used_bits = 1;
+    k->x.found.cursors.place_bits = dlpi_bits_of(k->fit_most_items - 1);
+    k->fit_most_rows = dlpi_sum(k->fit_most_items, rows - 1);
+    k->fit_most_pieces = dlpi_sum(k->fit_most_items, dlpi_times(rows - 1, k->most));
+}
+
+static uint64_t dlpi_fit_rows_bytes(const dlpi_pack *k) {
+    return dlpi_times(dlpi_times(k->x.found.cursors.n, k->fit_most_rows), sizeof *k->fit_rows);
+}
+
+static int dlpi_fit_blocks(const dlpi_pack *k, dlpi_block *out) {
+    uint64_t n = k->x.found.cursors.n, pieces = dlpi_times(n, k->fit_most_pieces);
+    out[0] = (dlpi_block){offsetof(dlpi_pack, fit_streams), n * sizeof *k->fit_streams};
+    out[1] =
+        (dlpi_block){offsetof(dlpi_pack, fit_rows),
+                     dlpi_sum(dlpi_fit_rows_bytes(k), dlpi_times(pieces, sizeof *k->fit_pieces))};
+    out[2] = (dlpi_block){
+        offsetof(dlpi_pack, fit_words),
+        dlpi_sum(dlpi_fit_list_words(k) * 8, dlpi_times(k->fit_most_items, sizeof *k->fit_items))};
+    return 3;
+}
+
+static void dlpi_fit_live(dlpi_pack *k) {
+    k->fit_pieces = (dlpi_pack_segment *)(void *)((uint8_t *)k->fit_rows + dlpi_fit_rows_bytes(k));
+    k->fit_items = (dlpi_fit_item *)(void *)(k->fit_words + dlpi_fit_list_words(k));
+}
+
+/* ---- the desc ---- */
+
+static int dlpi_pack_bounds(dlp_pipe *p, const dlpi_stage *st, const dlp_pack_desc *d) {
+    static const dlpi_bound bounds[] = {
+        {DLPI_AT(dlp_pack_desc, tokens), 2, 1 << 24, "2..2^24"},
+        {DLPI_AT(dlp_pack_desc, rule), 0, DLP_PACK_FIT, "DLP_PACK_*"},
+        {DLPI_AT(dlp_pack_desc, window), 0, 4096, "0..4096"},
+        {DLPI_AT(dlp_pack_desc, longer), 0, DLP_PACK_LONGER_ERROR, "DLP_PACK_LONGER_*"},
+        {DLPI_AT(dlp_pack_desc, max_segments), 0, 4096, "0..4096"},
+        {DLPI_AT(dlp_pack_desc, positions), 0, 1, "0 or 1"},
+        {DLPI_AT(dlp_pack_desc, queue_size), 0, DLPI_FOUND_CELLS, "0..65536"},
+        {DLPI_AT(dlp_pack_desc, streams), 0, 1 << 16, "0..2^16, a divisor of batch_size"},
+    };
+    int rc = dlpi_check_bounds(p, st->name, d, DLPI_ROWS(bounds));
+    if (rc == DLP_OK && d->overlap >= d->tokens)
+        rc = dlpi_bad(p, st->name, "overlap", "below tokens", (int64_t)d->overlap);
+    if (rc == DLP_OK && d->max_segments > 0 && d->max_segments <= d->overlap)
+        rc = dlpi_bad(p, st->name, "max_segments", "above overlap, or 0", d->max_segments);
+    if (rc == DLP_OK && d->rule == DLP_PACK_FIT && d->overlap > 0)
+        rc = dlpi_bad(p, st->name, "overlap", "0 with DLP_PACK_FIT", (int64_t)d->overlap);
+    if (rc == DLP_OK && d->rule == DLP_PACK_CUT && d->window > 0)
+        rc = dlpi_bad(p, st->name, "window", "0 with DLP_PACK_CUT", (int64_t)d->window);
+    if (rc == DLP_OK && d->rule == DLP_PACK_CUT && d->longer != 0)
+        rc = dlpi_bad(p, st->name, "longer", "0 with DLP_PACK_CUT", d->longer);
+    return rc == DLP_OK ? dlpi_check_input_workers(p, st) : rc;
+}
+
+static int dlpi_pack_take(dlp_pipe *p, dlpi_stage *st, const dlp_pack_desc *d) {
+    dlpi_pack *k = st->self;
+    dlpi_found *q = &k->x.found;
+    int rc = dlpi_pack_bounds(p, st, d);
+    if (rc != DLP_OK) return rc;
+    k->d = *d;
+    if (d->rule == DLP_PACK_FIT && d->window == 0) k->d.window = 256;
+    q->d = (dlp_part_desc){.manifest_id = d->id,
+                           .queue_size = d->queue_size,
+                           .steps_per_epoch = d->steps_per_epoch,
+                           .uneven = d->uneven,
+                           .agree = d->agree,
+                           .agree_user = d->agree_user};
+    q->least_items = 1;
+    q->counts_bytes = sizeof(dlpi_found_counts) + DLPI_PACK_WORDS * 8;
+    q->plan.streams = d->streams ? d->streams : 1;
+    return dlpi_found_take_ends(p, st);
+}
+
+/* ---- fields ---- */
+
+/* Are these fields of documents? */
+static int dlpi_pack_documents(dlp_pipe *p, const dlpi_expand *x) {
+    const dlp_field *f = x->input_fields;
+    if (x->input.n_fields > DLP_MAX_FIELDS - 2)
+        return dlpi_bad(p, p->fetch->name, "dataset.n_fields", "1..14 after pack",
+                        x->input.n_fields);
+    for (uint32_t i = 0; i < x->input.n_fields; i++)
+        if (!f[i].ragged || f[i].ndim < 1 || f[i].shape[0] != f[0].shape[0] || f[i].shape[0] < 1 ||
+            f[i].shape[0] > INT32_MAX)
+            return dlpi_bad_field(p, p->fetch->name, i, f[i].name, "shape",
+                                  "after pack each field is ragged, and has the shape[0] of the "
+                                  "first one, the longest document, below 2^31");
+    return DLP_OK;
+}
+
+static int dlpi_pack_copy(void *user, dlp_item *it);
+
+/* Rows have the documents' fields, of T tokens, and two more. */
+static int dlpi_pack_fields(dlp_pipe *p, dlpi_stage *st) {
+    dlpi_pack *k = st->self;
+    dlpi_stage *fetch = p->fetch;
+    const uint32_t t = k->d.tokens;
+    uint32_t n, least = k->d.overlap + 1 < 8 ? 8 : k->d.overlap + 1;
+    uint64_t fit = 2048 / p->global_batch;
+    int rc = dlpi_expand_adopt(p, st, dlpi_pack_copy);
+    if (rc != DLP_OK || (rc = dlpi_pack_documents(p, &k->x)) != DLP_OK) return rc;
+    k->most = k->d.max_segments ? k->d.max_segments : fit > least ? (uint32_t)fit : least;
+    if (k->most > t) k->most = t;
+    k->n = n = k->x.input.n_fields;
+    k->x.found.most_items = k->x.found.plan.most = (uint64_t)k->x.input_fields[0].shape[0];
+    for (uint32_t i = 0; i < n; i++) {
+        fetch->fields[i].shape[0] = t;
+        fetch->fields[i].max_per_batch = 0;
+    }
+    dlpi_copy_text(fetch->field_names[n], sizeof fetch->field_names[n], "cu_seqlens");
+    dlpi_copy_text(fetch->field_names[n + 1], sizeof fetch->field_names[n], "position_ids");
+    fetch->fields[n] = (dlp_field){fetch->field_names[n], DLP_I32, 1, {k->most + 1}, 0, 0};
+    fetch->fields[n + 1] = (dlp_field){fetch->field_names[n + 1], DLP_I32, 1, {t}, 0, 0};
+    fetch->dataset.n_fields = n + 2;
+    return DLP_OK;
+}
+
+static int dlpi_pack_sizes(dlp_pipe *p) {
+    dlpi_pack *k = dlpi_pack_of(p);
+    int rc = dlpi_expand_inputs(p, dlpi_pack_fields);
+    if (rc != DLP_OK || k->d.rule == DLP_PACK_CUT) return rc;
+    dlpi_fit_sizes(k, dlpi_found_look(p, &k->x.found));
+    return DLP_OK;
+}
+
+/* ---- cells, memory ---- */
+
+/* Documents of a stream that hold the rows which must be known. */
+static uint64_t dlpi_pack_need(const dlp_pipe *p, const dlpi_pack *k) {
+    uint64_t rows = dlpi_found_look(p, &k->x.found);
+    if (k->d.rule == DLP_PACK_FIT)
+        return dlpi_times(rows - 1, k->most < k->d.window ? k->most : k->d.window) + k->d.window;
+    return k->d.overlap ? dlpi_times(rows, k->most - 1) + 1 : dlpi_times(rows, k->most);
+}
+
+static int dlpi_pack_check(dlp_pipe *p, dlpi_stage *st) {
+    dlpi_pack *k = st->self;
+    dlpi_expand *x = &k->x;
+    int rc = dlpi_fields_init(p, st->name, &x->in, x->input.fields, x->input.n_fields, false);
+    if (rc != DLP_OK) return rc;
+    x->in_bytes = dlpi_expand_places(&x->in, x->in_at);
+    for (uint32_t f = 0; f < k->n; f++)
+        k->unit[f] = x->in.at[f].row_bytes / (uint64_t)x->in.at[f].f.shape[0];
+    k->row_stride = sizeof(dlpi_pack_row) + k->most * sizeof(dlpi_pack_segment);
+    x->found.rule = k->d.rule == DLP_PACK_FIT ? &dlpi_pack_fit : &dlpi_pack_cut;
+    x->found.d.max_part_bytes = x->in_bytes;
+    return dlpi_found_cells(p, st, dlpi_pack_need(p, k), "batch_size, max_segments, window");
+}
+
+static uint64_t dlpi_pack_slot_bytes(const dlp_pipe *p) {
+    return dlpi_sum(sizeof(dlpi_source_state),
+                    dlpi_round_up(dlpi_times(p->batch_rows, dlpi_pack_of(p)->row_stride), 8));
+}
+
+static int dlpi_pack_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out) {
+    const dlpi_pack *k = st->self;
+    int n = dlpi_found_blocks(p, st, out);
+    if (k->d.rule == DLP_PACK_FIT) return n + dlpi_fit_blocks(k, out + n);
+    out[n] = (dlpi_block){offsetof(dlpi_pack, streams),
+                          dlpi_times(k->x.found.cursors.n, sizeof *k->streams)};
+    return n + 1;
+}
+
+static void dlpi_pack_live(dlp_pipe *p, dlpi_stage *st) {
+    dlpi_pack *k = st->self;
+    dlpi_found_live(p, st);
+    k->x.found.counts->window = k->d.window;
+    k->words = (uint64_t *)(void *)(k->x.found.counts + 1);
+    if (k->d.rule == DLP_PACK_FIT) dlpi_fit_live(k);
+}
+
+/* ---- a row of a batch is fetched ---- */
+
+typedef struct dlpi_pack_extra { /* of a row, for its copy */
+    dlp_part part;               /* first: dlp_item.part */
+    const dlp_pipe *p;
+    const dlpi_pack_row *row;
+} dlpi_pack_extra;
+
+static void dlpi_pack_row_extra(dlpi_worker *w, dlp_item *it, uint32_t s, uint32_t row,
+                                void *extra) {
+    dlpi_pack_extra *e = extra;
+    *e = (dlpi_pack_extra){.p = w->p, .row = dlpi_pack_row_at(w->p, s, row)};
+    it->part = &e->part;
+}
+
+/* Where segments begin, and places of tokens. */
+static void dlpi_pack_places(const dlpi_pack *k, const dlpi_pack_row *row, int32_t *bounds,
+                             int32_t *places) {
+    uint32_t at = 0;
+    bounds[0] = 0;
+    for (uint32_t i = 0; i < k->most; i++) {
+        uint32_t n = i < row->n ? row->at[i].tokens : 0;
+        int32_t from = n > 0 && k->d.positions ? (int32_t)row->at[i].first : 0;
+        for (uint32_t j = 0; j < n; j++) places[at + j] = from + (int32_t)j;
+        at += n;
+        bounds[i + 1] = (int32_t)at;
+    }
+    memset(places + at, 0, (k->d.tokens - at) * sizeof *places);
+}
+
+/* The fetch stage's callback: segments, out of their cells. */
+static int dlpi_pack_copy(void *user, dlp_item *it) {
+    const dlpi_pack *k = user;
+    const dlpi_pack_extra *e = (const dlpi_pack_extra *)(const void *)it->part;
+    const dlpi_pack_row *row = e->row;
+    for (uint32_t f = 0; f < k->n; f++) {
+        uint8_t *to = it->data[f];
+        for (uint32_t i = 0; i < row->n; i++) {
+            const dlpi_pack_segment *g = &row->at[i];
+            uint64_t bytes = g->tokens * k->unit[f];
+            memcpy(to, dlpi_input_bytes(e->p, g->cell) + k->x.in_at[f] + g->first * k->unit[f],
+                   (size_t)bytes);
+            to += bytes;
+        }
+        it->length[f] = row->tokens; /* what is behind is zeroed, as of any ragged field */
+    }
+    dlpi_pack_places(k, row, it->data[k->n], it->data[k->n + 1]);
+    return 0;
+}
+
+/* ---- a document is read ---- */
+
+/* One try. Returns 0, or what is wrong. */
+static int dlpi_pack_load(dlpi_worker *w, uint32_t c) {
+    const dlpi_pack *k = dlpi_pack_of(w->p);
+    dlpi_input *cell = dlpi_input_at(w->p, c);
+    dlp_item in = dlpi_expand_in(w, cell);
+    void *data[DLP_MAX_FIELDS];
+    int rc = dlpi_call_verdict(w, cell->killed_by, cell->rec);
+    if (rc != 0) return rc;
+    dlpi_expand_item(&in, dlpi_input_bytes(w->p, c), &k->x.in, k->x.in_at, data,
+                     !k->x.input.writes_all_bytes);
+    rc = k->x.input.fetch(k->x.input.user, &in);
+    if (rc == 0) rc = dlpi_expand_lengths(w, &k->x.in, in.length);
+    for (uint32_t f = 1; f < k->n && rc == 0; f++)
+        if (in.length[f] != in.length[0])
+            rc = dlpi_say(w, DLP_ERR_LENGTH,
+                          "field \"%s\" has %" PRIu64 " rows, \"%s\" has %" PRIu64,
+                          k->x.in.at[f].name, in.length[f], k->x.in.at[0].name, in.length[0]);
+    if (rc == DLP_SKIP) rc = 0, in.length[0] = 0;
+    if (rc == 0 && in.length[0] > k->d.tokens && k->d.longer == DLP_PACK_LONGER_ERROR)
+        rc = dlpi_say(w, DLP_ERR_LENGTH, "it has %" PRIu64 " tokens, a row has %" PRIu32,
+                      in.length[0], k->d.tokens);
+    rc = dlpi_redzone_input(w, c, k->x.in_bytes, dlpi_item_returned(w, rc));
+    if (rc != 0) return rc;
+    if (in.length[0] > k->d.tokens && k->d.longer == DLP_PACK_LONGER_DROP) in.length[0] = 0;
+    cell->items = in.length[0];
+    cell->bytes = cell->items * k->unit[0];
+    return 0;
+}
+
+/* ---- states, statistics ---- */
+
+static void dlpi_pack_config(const dlp_pipe *p, dlpi_state *s) {
+    const dlpi_pack *k = dlpi_pack_of(p);
+    const uint64_t words[] = {
+        k->d.tokens,           (uint64_t)k->d.rule,      k->d.overlap, k->most, k->d.window,
+        (uint64_t)k->d.longer, (uint64_t)k->d.positions, k->d.id};
+    s->params = dlpi_order_hash_array(s->params, words, sizeof words / sizeof *words);
+    s->params = dlpi_found_hash(&k->x.found.plan, s->params);
+}
+
+static bool dlpi_pack_seen(const dlpi_words *words, dlpi_seen *s, int32_t stage) {
+    const int type = DLPI_REC_OWN + stage;
+    const uint64_t at = sizeof(dlpi_found_counts);
+    uint64_t *own = s->figures.stages[stage].own;
+    if (!dlpi_found_seen(words, s, stage)) return false;
+    for (uint64_t i = 0; i < DLPI_PACK_WORDS && words->rec[type].type != 0; i++)
+        if (!dlpi_word_at(words, type, 0, at + i * 8, 8, &own[i])) return false;
+    return true;
+}
+
+static const dlpi_source_ops dlpi_pack_source = {
+    .sizes = dlpi_pack_sizes,
+    DLPI_FOUND_BATCHES,
+    .slot_bytes = dlpi_pack_slot_bytes,
+    .row_bytes = sizeof(dlpi_pack_extra),
+    .row = dlpi_pack_row_extra,
+    .config = dlpi_pack_config,
+    .params = "streams, steps_per_epoch, fields, and all that pack says of rows",
+    .input = "document",
+    .load = dlpi_pack_load,
+};
+
+static const dlpi_stage_ops dlpi_pack_ops = {
+    .kind = DLP_STAGE_PACK,
+    .expands = 1,
+    DLPI_OPS_OF_INPUTS,
+    .seen = dlpi_pack_seen,
+    .words = {.items = "tokens", .windows = "documents"},
+    .self_bytes = sizeof(dlpi_pack),
+    .check = dlpi_pack_check,
+    .layout = dlpi_found_layout,
+    .private_words = "document tables",
+    .blocks = dlpi_pack_blocks,
+    .live = dlpi_pack_live,
+    .source = &dlpi_pack_source,
+};
+
 /* ---------------------------------------------------------------------------------------------
    >>impl-split      CHUNKS LOADED, AND SPLIT INTO VIEWS
    With a split stage the items of the pipe are chunks, one to a core batch, and what the consumer
@@ -19031,6 +20526,20 @@ static const dlpi_stage_ops dlpi_split_ops = {
     .describe = dlpi_split_describe,
     .lender = &dlpi_split_lender,
 };
+
+/* ---------------------------------------------------------------------------------------------
+   >>impl-kinds      THE TABLE OF ALL KINDS */
+
+#define DLPI_KIND_OPS(name, number, ops) [number] = &ops,
+static const dlpi_stage_ops *const dlpi_kinds[] = {DLPI_STAGE_KINDS(DLPI_KIND_OPS)};
+#undef DLPI_KIND_OPS
+
+/* The table of a kind that a region names; NULL: it is not known here. */
+__attribute__((unused)) /* but by dlpipe_shm.h */
+static const dlpi_stage_ops *
+dlpi_kind_ops(int32_t kind) {
+    return kind >= 0 && (size_t)kind < sizeof dlpi_kinds / sizeof(void *) ? dlpi_kinds[kind] : NULL;
+}
 
 /* ---------------------------------------------------------------------------------------------
    >>impl-build      CHECKS, LAYOUT, PLAN, START, CLOSE */
@@ -21645,1499 +23154,6 @@ DLPDEF int dlp_batch_dlpack_rows_v1(dlp_pipe *p, dlp_batch *batch, int what, int
     if (rc == DLP_OK && x != NULL) *out = dlpi_export_v1(x, &t, true);
     return rc;
 }
-
-/* ---- ends that several ranks agree on ----
-   Of ranks whose counts nobody knows none can tell alone where an epoch ends for all. So they ask
-   each other, by the caller's all-reduce, at steps that are the same on each: before the first
-   batch of an epoch, or after a seek, and then whenever all that they have agreed on is delivered.
-   Nothing is asked where a scheduler or a worker happens to be: two ranks would wait for each
-   other, one here, one in the all-reduce of its training step.
-
-   A rank counts batches that are whole: they can't fail any more, so a failure comes where all
-   ranks ask, and there it is an answer. Twice that number, and 1 where it knows that another batch
-   follows: of these the least over all ranks has the least number of batches and, where that is a
-   rank's last, that it is. Batches that this rank has beyond an agreed end are left, as by
-   dlp_pipe_next_epoch.
-
-   Where no item is left out, ranks that are out go on with batches of holes, and only this ends
-   their epochs. Where the least that was said is a rank's last batch, all ask once more, for the
-   batch at which the last one is out. */
-
-enum { DLPI_AGREE_FAILED = -1 };
-
-/* Do items of this rank follow the batch in slot s? */
-static bool dlpi_agree_more(const dlp_pipe *p, uint32_t s) {
-    const dlpi_source_state *state = dlpi_slot_source(p, s);
-    if (dlpi_found_of(p)->all_items) return (state->note & DLPI_FOUND_MORE_ITEMS) != 0;
-    return (dlpi_slot_at(p, s)->flags & DLP_BATCH_LAST) == 0;
-}
-
-/* What this rank says: of batch b, the next one, and those behind it. */
-static int64_t dlpi_agree_mine(const dlp_pipe *p, uint64_t b) {
-    uint64_t tail = dlpi_credit_seen(&p->ctl->tail); /* T1 <- T1 */
-    uint64_t generation = dlpi_slot_generation(dlpi_slot_at(p, dlpi_slot_of(p, b)));
-    int64_t n = 0;
-    bool more = true;
-    for (; b != tail; b++, n++) {
-        uint32_t s = dlpi_slot_of(p, b);
-        const dlpi_bslot *slot = dlpi_slot_at(p, s);
-        if (dlpi_slot_generation(slot) != generation || !dlpi_ready(p, b, s)) break;
-        if (dlpi_slot_failed(p, s)) break;
-        more = dlpi_agree_more(p, s);
-    }
-    return 2 * n + more;
-}
-
-/* The all-reduce did not go as it should, or another rank has failed. */
-static int dlpi_agree_fail(dlp_pipe *p, int64_t mine, int64_t all, const char *what) {
-    dlp_error e;
-    if (mine == 0 && all == 0)
-        dlpi_error_set(&e, DLP_ERR_CALLBACK, "agree", "no rank has an item in this epoch");
-    else if (all == DLPI_AGREE_FAILED)
-        dlpi_error_set(&e, DLP_ERR_CALLBACK, "agree",
-                       "another rank's pipe has failed, and none can go on without its batches: "
-                       "its own error says why");
-    else
-        dlpi_error_set(&e, DLP_ERR_CALLBACK, "agree",
-                       "agree returned %" PRId64 " for %" PRId64
-                       ", which is not the %s that a rank gave",
-                       all, mine, what);
-    dlpi_copy_text(e.stage, sizeof e.stage, p->source_stage->name);
-    e.epoch = p->after_epoch;
-    return dlpi_pipe_fail(p, &e);
-}
-
-/* Of the n batches from b on that all ranks have one may be the last with items: they end with that
-   of the rank which is out last. Any number above n says that more follow. */
-static int dlpi_agree_items(dlp_pipe *p, uint64_t b, int64_t n) {
-    dlpi_found *q = dlpi_found_of(p);
-    int64_t mine = 0, all;
-    for (int64_t i = 0; i < n; i++) {
-        uint32_t s = dlpi_slot_of(p, b + (uint64_t)i);
-        const dlpi_source_state *state = dlpi_slot_source(p, s);
-        if (state->note & DLPI_FOUND_HAS_ITEMS) mine = i + 1;
-        if (i + 1 == n && dlpi_agree_more(p, s)) mine = n + 1;
-    }
-    all = q->d.agree(q->d.agree_user, mine, 1);
-    if (all < mine || all > n + 1 || all < 1) return dlpi_agree_fail(p, mine, all, "most");
-    q->agreed.last = all <= n;
-    if (all <= n) q->agreed.left = (uint64_t)all;
-    return DLP_OK;
-}
-
-/* All ranks ask: rc: an error of this one, or DLP_OK and b, its next batch. */
-static int dlpi_agree_ask(dlp_pipe *p, int rc, uint64_t b) {
-    dlpi_found *q = dlpi_found_of(p);
-    int64_t mine = rc == DLP_OK ? dlpi_agree_mine(p, b) : DLPI_AGREE_FAILED;
-    int64_t all = q->d.agree(q->d.agree_user, mine, 0);
-    if (rc != DLP_OK) return rc;
-    if (all < 2 || all > mine) return dlpi_agree_fail(p, mine, all, "least");
-    q->agreed.left = (uint64_t)all / 2;
-    q->agreed.last = all % 2 == 0;
-    return q->all_items && q->agreed.last ? dlpi_agree_items(p, b, all / 2) : DLP_OK;
-}
-
-/* Batch b, in slot s, is about to be delivered, or an error in its place. What did not wait to the
-   end (a timeout, a stop) is no step, and the end of all epochs is where all ranks are. */
-static int dlpi_found_agreed(dlp_pipe *p, int rc, uint64_t b, uint32_t s) {
-    dlpi_agreed *a = &dlpi_found_of(p)->agreed;
-    const uint64_t here = dlpi_generation(p->seek_no, p->after_epoch);
-    dlpi_bslot *slot;
-    if (!a->asks || rc > 0) return rc;
-    if (a->left == 0 || a->generation != here) {
-        a->left = 0;
-        if ((rc = dlpi_agree_ask(p, rc, b)) != DLP_OK) return rc;
-        a->generation = here;
-    }
-    if (rc != DLP_OK || --a->left > 0 || !a->last) return rc;
-    slot = dlpi_slot_at(p, s);
-    if ((slot->flags & DLP_BATCH_LAST) == 0) dlpi_epoch_leave(p, slot->epoch);
-    slot->flags |= DLP_BATCH_LAST;
-    return rc;
-}
-
-/* What sources of items that nobody has counted have in common beside their batches. */
-
-/* ---- states ---- */
-
-static void dlpi_found_config(const dlp_pipe *p, dlpi_state *s) {
-    const dlpi_found *q = dlpi_found_of(p);
-    s->params = dlpi_found_hash(&q->plan, dlpi_absorb(s->params, q->d.manifest_id));
-}
-
-static const dlpi_source_state *dlpi_found_state(const dlp_pipe *p, uint32_t s, int after) {
-    DLPI_UNUSED(after); /* batches are delivered in order, and nobody asks for the other one */
-    return dlpi_slot_source(p, s);
-}
-
-static const char *dlpi_found_never_saved(const dlp_pipe *p, const dlpi_state *s) {
-    const dlpi_found *q = dlpi_found_of(p);
-    dlpi_cursors c;
-    if (s->position != s->batch * p->global_batch) return "position";
-    if (s->batch == 0) return s->sampler_bytes == 0 ? NULL : "sampler_bytes";
-    if (q->plan.steps && s->batch >= q->plan.steps) return "batch";
-    if (!dlpi_cursors_read(&c, s->sampler, s->sampler_bytes)) return "sampler_bytes";
-    if (!dlpi_cursors_alike(&c, &q->cursors) || (uint64_t)c.first + c.n > q->plan.streams)
-        return "sampler";
-    for (uint32_t i = 0; i < c.n; i++) {
-        dlpi_cursor x = dlpi_cursor_take(&c, s->sampler, i);
-        if (x.used > q->most_items) return "sampler";
-        if (q->plan.window ? x.place >= q->plan.window || (x.place == 0 && x.check != 0) : 0)
-            return "sampler";
-        if (q->plan.steps == 0 && x.ordinal >= dlpi_found_inputs(&q->plan, c.first + i))
-            return "sampler";
-    }
-    return NULL;
-}
-
-/* Go on at another place: what was asked for is not needed. */
-static int dlpi_found_seek(dlp_pipe *p, const dlpi_place *to) {
-    dlpi_found *q = dlpi_found_of(p);
-    dlpi_cursors c = {0};
-    p->schedule.in_epoch = to->batch;
-    p->schedule.position = to->position;
-    for (uint32_t i = 0; i < q->cursors.n; i++)
-        while (q->streams[i].head != DLPI_FOUND_NONE) dlpi_found_drop(q, &q->streams[i]);
-    dlpi_found_begin(q, to->epoch);
-    if (to->batch == 0) return DLP_OK;
-    dlpi_cursors_read(&c, to->sampler, to->sampler_bytes);
-    for (uint32_t i = 0; i < q->cursors.n; i++) {
-        uint32_t s = q->cursors.first + i;
-        if (s < c.first || s >= c.first + c.n)
-            return dlpi_found_fail(p, DLP_ERR_RESUME,
-                                   "the state does not say where stream %" PRIu32
-                                   " is, but of %" PRIu32 "..%" PRIu32 " only: that of another "
-                                   "rank does, and dlp_state_merge joins them",
-                                   s, c.first, c.first + c.n - 1);
-        q->streams[i].at = dlpi_cursor_take(&c, to->sampler, s - c.first);
-        q->streams[i].next = q->streams[i].at.ordinal;
-        q->streams[i].given = to->batch * q->each;
-    }
-    return DLP_OK;
-}
-
-/* ---- observers ---- */
-
-static bool dlpi_found_seen(const dlpi_words *words, dlpi_seen *s, int32_t stage) {
-    const dlpi_record *cells = &words->rec[DLPI_REC_SOURCE_CELLS];
-    const int type = DLPI_REC_OWN + stage;
-    dlp_stage_stats *out = &s->figures.stages[stage];
-    uint64_t *const to[] = {&out->inputs, &out->inputs_items, &out->inputs_empty, &out->window};
-    if (!dlpi_inputs_seen(words, s, stage)) return false;
-    out->cell_bytes = dlpi_times(cells->stride, cells->count);
-    for (uint64_t i = 0; i < sizeof to / sizeof *to && words->rec[type].type != 0; i++)
-        if (!dlpi_word_at(words, type, 0, i * 8, 8, to[i])) return false;
-    return true;
-}
-
-/* What all sources have whose items nobody has counted; of their self dlpi_found is the first. */
-#define DLPI_FOUND_BATCHES \
-    .rows = dlpi_found_rows, .ready = dlpi_found_ready, .fill = dlpi_found_fill, \
-    .ahead = dlpi_found_ahead, .seek = dlpi_found_seek, .item = dlpi_found_item, \
-    .state = dlpi_found_state, .agreed = dlpi_found_agreed, .no_state_at = true, \
-    .never_saved = dlpi_found_never_saved
-
-/* ... and those whose rows are items. */
-#define DLPI_FOUND_SOURCE \
-    DLPI_FOUND_BATCHES, .slot_bytes = dlpi_found_slot_bytes, .row_bytes = sizeof(dlp_part), \
-                        .row = dlpi_found_row_part, .config = dlpi_found_config
-
-/* ---- parts of unknown count: what their desc may say, and a load ---- */
-
-static int dlpi_found_bounds(dlp_pipe *p, const dlpi_stage *st, const dlp_part_desc *d) {
-    static const dlpi_bound bounds[] = {
-        {DLPI_AT(dlp_part_desc, n_parts), 1, INT64_C(1) << 31, "1..2^31"},
-        {DLPI_AT(dlp_part_desc, max_part_bytes), 1, DLPI_CELL_MAX, "1..2^46"},
-        {DLPI_AT(dlp_part_desc, queue_size), 0, DLPI_FOUND_CELLS, "0..2^16"},
-        {DLPI_AT(dlp_part_desc, streams), 0, 1 << 16, "0..2^16, a divisor of batch_size"},
-        {DLPI_AT(dlp_part_desc, shuffle_parts), 0, 1, "0 or 1"},
-        {DLPI_AT(dlp_part_desc, shuffle_items), 0, 1, "0 or 1"},
-        {DLPI_AT(dlp_part_desc, max_items), 1, INT64_C(1) << 31, "1..2^31"},
-        {DLPI_AT(dlp_part_desc, min_items), 0, INT64_C(1) << 31, "0..max_items"},
-        {DLPI_AT(dlp_part_desc, window), 0, DLPI_FOUND_WINDOW, "0..2^24"},
-    };
-    dlpi_check_bounds(p, st->name, d, DLPI_ROWS(bounds));
-    if (d->min_items > d->max_items)
-        dlpi_bad(p, st->name, "min_items", "0..max_items", (int64_t)d->min_items);
-    if (d->load == NULL) dlpi_missing(p, st->name, "load", "the function that reads a part");
-    return p->err.code != 0 ? p->err.code : dlpi_check_input_workers(p, st);
-}
-
-/* Copy the weights; where the inputs that follow from them are to stand. */
-static int dlpi_found_take_weights(dlp_pipe *p, dlpi_stage *st, const uint64_t *weights) {
-    dlpi_found_plan *q = &((dlpi_found *)st->self)->plan;
-    uint64_t sum = 0;
-    q->weights = calloc(1, (size_t)dlpi_found_weights_bytes(q));
-    if (q->weights == NULL) return dlpi_no_memory(p, "weights", "the parts' weights");
-    q->first = q->weights + q->n_inputs;
-    q->members = (uint32_t *)(void *)(q->first + q->streams + 1);
-    for (uint64_t i = 0; i < q->n_inputs; i++) {
-        q->weights[i] = weights[i];
-        if (weights[i] > (UINT64_C(1) << 62) - sum)
-            return dlpi_refuse(p, DLP_ERR_ARG, st->name, "weights",
-                               "weights[%" PRIu64 "] = %" PRIu64 " takes the sum above 2^62", i,
-                               weights[i]);
-        sum += weights[i];
-    }
-    q->weights_hash = dlpi_order_hash_array(0, weights, q->n_inputs);
-    return DLP_OK;
-}
-
-static int dlpi_found_take(dlp_pipe *p, dlpi_stage *st, const dlp_part_desc *d) {
-    dlpi_found *q = st->self;
-    int rc = dlpi_found_bounds(p, st, d);
-    if (rc != DLP_OK) return rc;
-    q->d = *d;
-    st->own = (void (*)(void))d->load;
-    st->user = d->user;
-    q->most_items = d->max_items;
-    q->least_items = d->min_items ? d->min_items : 1;
-    q->plan.n_inputs = d->n_parts;
-    q->plan.streams = d->streams ? d->streams : 1;
-    q->plan.most = d->max_items;
-    q->plan.window = d->window;
-    q->plan.shuffle_inputs = d->shuffle_parts != 0;
-    q->plan.shuffle_items = d->shuffle_items != 0;
-    rc = dlpi_found_take_ends(p, st);
-    return rc == DLP_OK && d->weights != NULL ? dlpi_found_take_weights(p, st, d->weights) : rc;
-}
-
-static int dlpi_found_sizes(dlp_pipe *p) {
-    dlpi_found *q = dlpi_found_of(p);
-    dlp_dataset *ds = &p->fetch->dataset;
-    int rc;
-    if (p->sampler->sampler.order != DLP_ORDER_PARTS) return dlpi_bad_order(p);
-    if ((rc = dlpi_found_refuses(p)) != DLP_OK) return rc;
-    if (ds->n_items != 0 && ds->n_items != q->plan.n_inputs)
-        return dlpi_refuse(p, DLP_ERR_ARG, p->fetch->name, "dataset.n_items",
-                           "n_items is %" PRIu64 ", must be 0 where load counts the items of parts",
-                           ds->n_items);
-    ds->n_items = q->plan.n_inputs;
-    if ((rc = dlpi_check_items(p)) != DLP_OK) return rc;
-    return dlpi_found_lengths(p);
-}
-
-/* ---- an input is loaded ---- */
-
-/* One try. Returns 0, or what is wrong. */
-static int dlpi_found_load(dlpi_worker *w, uint32_t c) {
-    const dlpi_found *q = dlpi_found_of(w->p);
-    dlpi_input *cell = dlpi_input_at(w->p, c);
-    dlp_part part = {.index = cell->index,
-                     .data = dlpi_input_bytes(w->p, c),
-                     .capacity = q->d.max_part_bytes,
-                     .attempt = dlpi_rec_tries(cell->rec),
-                     .worker = (uint32_t)w->id,
-                     .worker_state = w->state,
-                     .call = &w->note};
-    int rc = dlpi_call_verdict(w, cell->killed_by, cell->rec);
-    if (rc != 0) return rc;
-    rc = dlpi_item_returned(w, ((dlp_part_fn)w->st->own)(w->st->user, &part));
-    rc = dlpi_redzone_input(w, c, q->d.max_part_bytes, rc);
-    if (rc != 0) return rc;
-    if (part.bytes > q->d.max_part_bytes)
-        return dlpi_say(w, DLP_ERR_LENGTH,
-                        "load set bytes to %" PRIu64 ", max_part_bytes is %" PRIu64, part.bytes,
-                        q->d.max_part_bytes);
-    if (part.items > q->most_items)
-        return dlpi_say(w, DLP_ERR_LENGTH, "load set items to %" PRIu64 ", max_items is %" PRIu64,
-                        part.items, q->most_items);
-    if (part.items > 0 && part.items < q->least_items)
-        return dlpi_say(w, DLP_ERR_LENGTH, "load set items to %" PRIu64 ", min_items is %" PRIu64,
-                        part.items, q->least_items);
-    cell->bytes = part.bytes;
-    cell->items = part.items;
-    return 0;
-}
-
-/* With weights: they, and who has which parts, are there since the stage was added. */
-static int dlpi_found_weighed_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out) {
-    const dlpi_found *q = st->self;
-    const dlpi_found_plan *k = &q->plan;
-    int n = dlpi_found_blocks(p, st, out);
-    if (k->weights == NULL) return n;
-    out[n++] = (dlpi_block){offsetof(dlpi_found, plan.weights), dlpi_found_weights_bytes(k)};
-    out[n++] =
-        (dlpi_block){offsetof(dlpi_found, plan.own_passes),
-                     dlpi_times(k->shuffle_inputs ? q->cursors.n : 0, sizeof *k->own_passes)};
-    return n;
-}
-
-static const dlpi_source_ops dlpi_found_source = {
-    .sizes = dlpi_found_sizes,
-    DLPI_FOUND_SOURCE,
-    .params = "streams, steps_per_epoch, max_items, manifest, weights, window",
-    .input = "part",
-    .load = dlpi_found_load,
-};
-
-static const dlpi_stage_ops dlpi_found_ops = {
-    .kind = DLP_STAGE_FOUND,
-    DLPI_OPS_OF_INPUTS,
-    .self_bytes = sizeof(dlpi_found),
-    .check = dlpi_found_check,
-    .layout = dlpi_found_layout,
-    .private_words = "part tables",
-    .blocks = dlpi_found_weighed_blocks,
-    .live = dlpi_found_live,
-    .seen = dlpi_found_seen,
-    .source = &dlpi_found_source,
-};
-
-/* ---------------------------------------------------------------------------------------------
-   >>impl-expand     EXPANDERS AND FILTERS
-   The same source: an input is a dataset index, and its cell has the items that were made of it,
-   one behind the other, each as its lengths and its fields; behind them the input itself, where
-   expand reads one. Fetch, whose workers otherwise call the user, copies items into rows. */
-
-#define DLPI_EXPAND_RUN_BYTES 8192u       /* of the inputs of a cell, where they are several, and */
-#define DLPI_EXPAND_CELLS_BYTES 0x400000u /* of all cells that are needed */
-
-typedef struct dlpi_expand {
-    dlpi_found found; /* first: what is said of parts above holds for this, too */
-    dlp_expand_desc d;
-    bool taken;        /* the fetch stage's callback and fields are here, and its own is the copy */
-    dlp_dataset input; /* as that stage had it */
-    dlp_field input_fields[DLP_MAX_FIELDS];
-    char input_names[DLP_MAX_FIELDS][32];
-    dlpi_fields in, out;
-    uint64_t in_at[DLP_MAX_FIELDS], out_at[DLP_MAX_FIELDS]; /* from the beginning of an item */
-    uint64_t in_bytes, out_bytes, one_bytes; /* one: of all items that an input may have */
-    uint64_t input_at;                       /* of a cell: what expand reads */
-    dlpi_stage_ops copies;                   /* of the fetch stage, with runs copied at once */
-} dlpi_expand;
-
-/* Place fields behind the lengths, at a multiple of 64 or, where they are small, of 16; returns the
-   bytes of all. */
-static uint64_t dlpi_expand_places(const dlpi_fields *fs, uint64_t *at) {
-    uint64_t end = (uint64_t)fs->n * 8, most = 16;
-    for (uint32_t f = 0; f < fs->n; f++) {
-        uint64_t align = fs->at[f].row_bytes < 64 ? 16 : 64;
-        if (align > most) most = align;
-        at[f] = dlpi_round_up(end, align);
-        end = dlpi_sum(at[f], fs->at[f].row_bytes);
-    }
-    return dlpi_round_up(end, most);
-}
-
-/* The fetch stage's callback: the item of a row, out of its cell. */
-static int dlpi_expand_copy(void *user, dlp_item *it) {
-    const dlpi_expand *x = user;
-    const uint8_t *from = it->part->data;
-    const uint64_t *lengths = it->part->data;
-    from += it->part->item * x->out_bytes;
-    lengths += it->part->item * (x->out_bytes / 8);
-    for (uint32_t f = 0; f < x->out.n; f++) {
-        memcpy(it->data[f], from + x->out_at[f], (size_t)x->out.at[f].row_bytes);
-        if (x->out.at[f].f.ragged) it->length[f] = lengths[f];
-    }
-    return 0;
-}
-
-/* What that callback needs. */
-static void dlpi_expand_row(dlpi_worker *w, dlp_item *it, uint32_t s, uint32_t row, void *extra) {
-    const dlpi_found_row *from = &dlpi_found_rows_of(w->p, s)[row];
-    dlp_part *part = extra;
-    part->data = dlpi_input_bytes(w->p, from->cell);
-    part->item = from->number;
-    it->part = part;
-}
-
-/* May the rows of this unit be copied at once: does nobody ask for anything of a single one? */
-static bool dlpi_expand_simple(const dlpi_worker *w, const dlpi_unit *t) {
-    const dlp_pipe *p = w->p;
-    return t->untouched && !DLPI_DEBUG && p->holder == NULL && !p->items.any_ragged &&
-           w->st->w.deadline_ms == 0 &&
-           !dlpi_generation_cancelled(p->ctl, dlpi_slot_generation(dlpi_slot_at(p, t->slot)));
-}
-
-/* Field f of the rows of a unit. */
-static void dlpi_expand_copy_field(const dlpi_worker *w, const dlpi_unit *t, uint32_t f) {
-    const dlp_pipe *p = w->p;
-    const dlpi_expand *x = p->source_stage->self;
-    const dlpi_found_row *row = dlpi_found_rows_of(p, t->slot);
-    const size_t bytes = (size_t)p->items.at[f].row_bytes;
-    const uint8_t *cells = dlpi_input_bytes(p, 0) + x->out_at[f];
-    const uint64_t stride = p->areas[DLPI_REC_SOURCE_CELLS].stride;
-    uint8_t *to = dlpi_item_cell(p, t->slot) + p->items.at[f].offset;
-    for (uint32_t r = t->row; r < t->end; r++) {
-        const uint8_t *from = cells + row[r].cell * stride + row[r].number * x->out_bytes;
-        if (bytes == 8)
-            memcpy(to + r * 8u, from, 8);
-        else
-            memcpy(to + r * bytes, from, bytes);
-    }
-}
-
-/* Copy the items of a claimed unit. No callback is to blame if we die (X2). */
-static void dlpi_expand_copy_rows(dlpi_worker *w, const dlpi_unit *t) {
-    const dlp_pipe *p = w->p;
-    const dlpi_bslot *slot = dlpi_slot_at(p, t->slot);
-    const uint32_t n = t->end - t->row;
-    if (!dlpi_expand_simple(w, t)) {
-        dlpi_rows_run(w, t);
-        return;
-    }
-    dlpi_clock_in(w);
-    DLPI_STORE_RLX(&w->block->running, UINT64_C(0)); /* X2: it may be a row of this number */
-    DLPI_STORE_RLX(&w->block->current, dlpi_slot_index(p, t->slot)[t->row]); /* for observers */
-    DLPI_STORE_RLX(&w->block->current_epoch, slot->epoch);
-    DLPI_STORE_RLX(&w->block->current_position, slot->position + t->row);
-    dlpi_unpoison(p, t->slot);
-    for (uint32_t f = 0; f < p->items.n; f++) dlpi_expand_copy_field(w, t, f);
-    dlpi_bump(&w->block->items, n);
-    dlpi_bump(&w->block->bytes, n * p->items.cell_bytes);
-    dlpi_clock_out(w, t->b, slot->epoch, n);
-    dlpi_complete(w, t, dlpi_unit_mask(t->row, t->end));
-}
-
-static bool dlpi_expand_copy_step(dlpi_worker *w) {
-    dlpi_unit t;
-    bool moved = w->n_parked > 0 && dlpi_unpark(w, dlpi_row_parked);
-    if (!dlpi_rows_find(w, &t)) return moved;
-    dlpi_expand_copy_rows(w, &t);
-    return true;
-}
-
-static int dlpi_expand_take(dlp_pipe *p, dlpi_stage *st, const dlp_expand_desc *d) {
-    dlpi_expand *x = st->self;
-    static const dlpi_bound bounds[] = {
-        {DLPI_AT(dlp_expand_desc, max_out), 0, 1 << 30, "1..2^30, or 0 without expand"},
-        {DLPI_AT(dlp_expand_desc, n_fields), 0, DLP_MAX_FIELDS, "0..16"},
-        {DLPI_AT(dlp_expand_desc, queue_size), 0, DLPI_FOUND_CELLS, "0..2^16"},
-        {DLPI_AT(dlp_expand_desc, streams), 0, 1 << 16, "0..2^16, a divisor of batch_size"},
-        {DLPI_AT(dlp_expand_desc, shuffle_items), 0, 1, "0 or 1"},
-        {DLPI_AT(dlp_expand_desc, window), 0, DLPI_FOUND_WINDOW, "0..2^24"},
-    };
-    int rc = dlpi_check_bounds(p, st->name, d, DLPI_ROWS(bounds));
-    if (rc != DLP_OK) return rc;
-    if (d->expand != NULL && d->max_out == 0)
-        return dlpi_bad(p, st->name, "max_out", "1 and more with expand", 0);
-    if (d->expand == NULL && d->n_fields != 0)
-        return dlpi_bad(p, st->name, "n_fields", "0 without expand: items are what fetch writes",
-                        (int64_t)d->n_fields);
-    if ((rc = dlpi_check_input_workers(p, st)) != DLP_OK) return rc;
-    x->d = *d;
-    x->found.d = (dlp_part_desc){.manifest_id = d->id,
-                                 .queue_size = d->queue_size,
-                                 .max_items = d->expand ? d->max_out : 1,
-                                 .steps_per_epoch = d->steps_per_epoch,
-                                 .uneven = d->uneven,
-                                 .agree = d->agree,
-                                 .agree_user = d->agree_user};
-    x->found.most_items = x->found.d.max_items;
-    x->found.least_items = 1;
-    x->found.plan.streams = d->streams ? d->streams : 1;
-    x->found.plan.most = x->found.most_items;
-    x->found.plan.window = d->window;
-    x->found.plan.shuffle_items = d->shuffle_items != 0;
-    if ((rc = dlpi_found_take_ends(p, st)) != DLP_OK) return rc;
-    if (d->n_fields > 0) memcpy(st->fields, d->fields, d->n_fields * sizeof *st->fields);
-    return dlpi_keep_names(p, st, d->n_fields);
-}
-
-/* Take over what the fetch stage calls, and its fields: once, though sizes are asked for twice. */
-static int dlpi_expand_adopt(dlp_pipe *p, dlpi_stage *st, dlp_item_fn copy) {
-    dlpi_expand *x = st->self;
-    dlpi_stage *fetch = p->fetch;
-    if (x->taken) return DLP_OK;
-    if (fetch->in_flight > 0)
-        return dlpi_bad(p, fetch->name, "fetcher", "DLP_FETCH_SEQUENTIAL after expand or pack", 1);
-    if (fetch->w.on_error == DLP_ON_ERROR_REPLACE)
-        return dlpi_bad(p, fetch->name, "on_error",
-                        "DLP_ON_ERROR_RAISE or _DROP after expand or pack", 1);
-    x->taken = true;
-    x->input = fetch->dataset;
-    memcpy(x->input_fields, fetch->fields, sizeof x->input_fields);
-    memcpy(x->input_names, fetch->field_names, sizeof x->input_names);
-    for (uint32_t f = 0; f < DLP_MAX_FIELDS; f++) x->input_fields[f].name = x->input_names[f];
-    x->input.fields = x->input_fields;
-    fetch->item = copy;
-    fetch->user = x;
-    fetch->dataset.writes_all_bytes = 1;
-    return DLP_OK;
-}
-
-/* The fields of the items are the stage's own, if it has any. */
-static int dlpi_expand_fields(dlp_pipe *p, dlpi_stage *st) {
-    dlpi_expand *x = st->self;
-    dlpi_stage *fetch = p->fetch;
-    int rc = dlpi_expand_adopt(p, st, dlpi_expand_copy);
-    if (rc == DLP_OK && fetch->ops != &x->copies) {
-        x->copies = *fetch->ops;
-        x->copies.step = dlpi_expand_copy_step;
-        x->copies.run = dlpi_expand_copy_rows;
-        fetch->ops = &x->copies;
-    }
-    if (rc != DLP_OK || x->d.n_fields == 0) return rc;
-    memcpy(fetch->field_names, st->field_names, sizeof fetch->field_names);
-    memcpy(fetch->fields, st->fields, sizeof fetch->fields);
-    for (uint32_t f = 0; f < x->d.n_fields; f++) fetch->fields[f].name = fetch->field_names[f];
-    fetch->dataset.n_fields = x->d.n_fields;
-    return DLP_OK;
-}
-
-/* Fields: what takes over the fetch stage's. */
-static int dlpi_expand_inputs(dlp_pipe *p, int (*fields)(dlp_pipe *p, dlpi_stage *st)) {
-    dlpi_expand *x = p->source_stage->self;
-    int32_t order = p->sampler->sampler.order;
-    int rc;
-    if (order != DLP_ORDER_SEQUENTIAL && order != DLP_ORDER_SHUFFLED)
-        return dlpi_bad(p, p->sampler->name, "sampler.order",
-                        "DLP_ORDER_SEQUENTIAL or DLP_ORDER_SHUFFLED with expand or pack", order);
-    if ((rc = dlpi_found_refuses(p)) != DLP_OK) return rc;
-    if ((rc = dlpi_check_items(p)) != DLP_OK) return rc;
-    if ((rc = fields(p, p->source_stage)) != DLP_OK) return rc;
-    x->found.plan.n_inputs = p->fetch->dataset.n_items;
-    x->found.plan.shuffle_inputs = order == DLP_ORDER_SHUFFLED;
-    return dlpi_found_lengths(p);
-}
-
-static int dlpi_expand_sizes(dlp_pipe *p) { return dlpi_expand_inputs(p, dlpi_expand_fields); }
-
-/* How many inputs a cell has at most. Where the desc says how many cells there are, they are those
-   of an input each; items in another order have one for each cell. */
-static uint32_t dlpi_expand_run(const dlp_pipe *p, const dlpi_expand *x) {
-    const dlpi_found *q = &x->found;
-    uint64_t most = DLPI_EXPAND_RUN_BYTES / x->one_bytes;
-    uint64_t all = dlpi_times(dlpi_found_rows_needed(p, q) + 1, q->cursors.n);
-    uint64_t fit = DLPI_EXPAND_CELLS_BYTES / dlpi_times(all, x->one_bytes);
-    if (DLPI_DEBUG || x->d.queue_size > 0 || dlpi_found_shuffled(q)) return 1;
-    if (most > fit) most = fit;
-    return most > DLPI_INPUT_RUN ? DLPI_INPUT_RUN : most > 1 ? (uint32_t)most : 1;
-}
-
-static int dlpi_expand_check(dlp_pipe *p, dlpi_stage *st) {
-    dlpi_expand *x = st->self;
-    int rc = dlpi_fields_init(p, st->name, &x->in, x->input.fields, x->input.n_fields, false);
-    if (rc != DLP_OK) return rc;
-    x->out = p->items;
-    x->in_bytes = dlpi_expand_places(&x->in, x->in_at);
-    x->out_bytes = dlpi_expand_places(&x->out, x->out_at);
-    x->one_bytes = dlpi_times(x->found.most_items, x->out_bytes);
-    x->found.most_run = dlpi_expand_run(p, x);
-    x->input_at = dlpi_round_up(dlpi_times(x->found.most_run, x->one_bytes), 64);
-    x->found.d.max_part_bytes = dlpi_sum(x->input_at, x->d.expand ? x->in_bytes : 0);
-    if (x->one_bytes > DLPI_CELL_MAX || x->found.d.max_part_bytes > DLPI_CELL_MAX)
-        return dlpi_bad(p, st->name, "max_out", "at most 2^46 bytes of items", x->d.max_out);
-    return dlpi_found_check(p, st);
-}
-
-/* ---- an input is made ---- */
-
-typedef struct dlpi_making { /* what expand calls have in common */
-    dlp_expand x;            /* first: what the callback sees */
-    const dlpi_expand *by;
-    uint8_t *cell, *input; /* places of its items, and of itself */
-    bool above;            /* more than max_out were asked for */
-    dlp_item item;
-    void *data[DLP_MAX_FIELDS];
-} dlpi_making;
-
-/* An item whose fields lie at `to`, as zeros. */
-static void dlpi_expand_item(dlp_item *it, uint8_t *to, const dlpi_fields *fs, const uint64_t *at,
-                             void **data, bool zero) {
-    memset(to, 0, zero ? (size_t)(at[fs->n - 1] + fs->at[fs->n - 1].row_bytes) : fs->n * 8u);
-    for (uint32_t f = 0; f < fs->n; f++) data[f] = to + at[f];
-    it->n_fields = fs->n;
-    it->data = data;
-    it->length = (uint64_t *)(void *)to;
-}
-
-/* Are the lengths that were set possible? */
-static int dlpi_expand_lengths(dlpi_worker *w, const dlpi_fields *fs, const uint64_t *lengths) {
-    for (uint32_t f = 0; f < fs->n; f++) {
-        uint64_t most = fs->at[f].f.ragged ? (uint64_t)fs->at[f].f.shape[0] : 0;
-        if (lengths[f] > most)
-            return dlpi_say(w, DLP_ERR_LENGTH,
-                            "field \"%s\" has %" PRIu64 " rows, its maximum is %" PRIu64,
-                            fs->at[f].name, lengths[f], most);
-    }
-    return 0;
-}
-
-/* Let expand make items of the input that fetch, where there is one, writes behind them. */
-static int dlpi_expand_make(dlpi_worker *w, dlpi_making *m, dlp_item *in, uint64_t *items) {
-    const dlpi_expand *x = m->by;
-    void *data[DLP_MAX_FIELDS];
-    int rc = 0;
-    m->x = (dlp_expand){.item = in, .call = &w->note};
-    m->above = false;
-    dlpi_expand_item(in, m->input, &x->in, x->in_at, data, !x->input.writes_all_bytes);
-    if (x->input.fetch != NULL) rc = x->input.fetch(x->input.user, in);
-    if (rc == 0) rc = dlpi_expand_lengths(w, &x->in, in->length);
-    if (rc == 0) rc = x->d.expand(x->d.user, &m->x);
-    if (rc == 0 && m->above)
-        return dlpi_say(w, DLP_ERR_LENGTH, "expand made more than max_out %" PRIu32 " items",
-                        x->d.max_out);
-    for (uint64_t i = 0; i < m->x.n_made && rc == 0; i++)
-        rc =
-            dlpi_expand_lengths(w, &x->out, (const uint64_t *)(void *)(m->cell + i * x->out_bytes));
-    *items = m->x.n_made;
-    return rc;
-}
-
-/* The input of a cell, as its callback sees it; without its fields. */
-static dlp_item dlpi_expand_in(dlpi_worker *w, const dlpi_input *cell) {
-    return (dlp_item){.index = cell->index,
-                      .epoch = cell->epoch,
-                      .position = cell->first + cell->index,
-                      .attempt = dlpi_rec_tries(cell->rec),
-                      .worker = (uint32_t)w->id,
-                      .worker_state = w->state,
-                      .seed = dlpi_found_of(w->p)->plan.seed,
-                      .call = &w->note};
-}
-
-/* Have the input of a filter written: it is the item. */
-static int dlpi_expand_filter(dlpi_worker *w, const dlpi_expand *x, dlp_item *in, uint8_t *to) {
-    void *data[DLP_MAX_FIELDS];
-    int rc;
-    dlpi_expand_item(in, to, &x->in, x->in_at, data, !x->input.writes_all_bytes);
-    rc = x->input.fetch(x->input.user, in);
-    return rc == 0 ? dlpi_expand_lengths(w, &x->in, in->length) : rc;
-}
-
-/* One try. Returns 0, or what is wrong. */
-static int dlpi_expand_load(dlpi_worker *w, uint32_t c) {
-    const dlpi_expand *x = w->p->source_stage->self;
-    dlpi_input *cell = dlpi_input_at(w->p, c);
-    uint8_t *to = dlpi_input_bytes(w->p, c);
-    dlp_item in = dlpi_expand_in(w, cell);
-    dlpi_making m;
-    uint64_t items = 1;
-    int rc = dlpi_call_verdict(w, cell->killed_by, cell->rec);
-    if (rc != 0) return rc;
-    if (x->d.expand != NULL) {
-        m.by = x;
-        m.cell = to + cell->made * x->one_bytes;
-        m.input = to + x->input_at;
-        rc = dlpi_expand_make(w, &m, &in, &items);
-    } else {
-        rc = dlpi_expand_filter(w, x, &in, to + cell->made * x->one_bytes);
-    }
-    if (rc == DLP_SKIP) rc = 0, items = 0;
-    rc = dlpi_redzone_input(w, c, x->found.d.max_part_bytes, dlpi_item_returned(w, rc));
-    if (rc != 0) return rc;
-    cell->items = items;
-    cell->bytes = items * x->out_bytes;
-    return 0;
-}
-
-static const dlpi_source_ops dlpi_expand_source = {
-    .sizes = dlpi_expand_sizes,
-    DLPI_FOUND_BATCHES,
-    .slot_bytes = dlpi_found_slot_bytes,
-    .row_bytes = sizeof(dlp_part),
-    .row = dlpi_expand_row,
-    .config = dlpi_found_config,
-    .params = "streams, steps_per_epoch, max_out, id, window",
-    .input = "input",
-    .load = dlpi_expand_load,
-};
-
-static const dlpi_stage_ops dlpi_expand_ops = {
-    .kind = DLP_STAGE_EXPAND,
-    .expands = 1,
-    DLPI_OPS_OF_INPUTS,
-    .self_bytes = sizeof(dlpi_expand),
-    .check = dlpi_expand_check,
-    .layout = dlpi_found_layout,
-    .private_words = "input tables",
-    .blocks = dlpi_found_blocks,
-    .live = dlpi_found_live,
-    .seen = dlpi_found_seen,
-    .source = &dlpi_expand_source,
-};
-
-/* ---------------------------------------------------------------------------------------------
-   >>impl-pack       DOCUMENTS INTO ROWS
-   The same source, with a rule: an input is a document, its items are tokens, and a row is a list
-   of segments, each (cell, first token, tokens). The scheduler makes these lists as counts become
-   known, and writes them into the slot; fetch's workers copy. */
-
-#define DLPI_PACK_WORDS 4 /* of dlp_stage_stats.own */
-
-typedef struct dlpi_pack_segment {
-    uint32_t cell, first, tokens;
-} dlpi_pack_segment;
-
-typedef struct dlpi_pack_row { /* in a slot */
-    uint32_t n, tokens;
-    dlpi_pack_segment at[]; /* [S] */
-} dlpi_pack_row;
-
-typedef struct dlpi_pack_stream { /* the row that is not complete, of a stream */
-    bool begun, ended;
-    uint32_t cell, tokens, segments; /* it begins in this cell, if it has tokens */
-    uint64_t first;                  /* with this one of its tokens */
-    uint64_t repeated;               /* of its tokens: those that the row before it has, too */
-} dlpi_pack_stream;
-
-typedef struct dlpi_fit_stream {
-    uint64_t documents;         /* of its list that are known: the next window begins with them */
-    uint32_t row, rows, pieces; /* known: the first that is not given, and how many there are */
-    bool begun;                 /* a window was laid out */
-} dlpi_fit_stream;
-
-typedef struct dlpi_fit_row { /* known */
-    uint32_t first, n;        /* of its stream's pieces */
-    dlpi_cursor behind;       /* the stream, when it is given */
-} dlpi_fit_row;
-
-typedef struct
-    dlpi_fit_item { /* a piece, and the row of the same number, while both are laid out */
-    dlpi_pack_segment at;
-    uint32_t next;                  /* of its length; then of its row */
-    uint32_t head, tail, n, tokens; /* the row's pieces */
-    uint32_t row_next;              /* with as much room */
-} dlpi_fit_item;
-
-typedef struct dlpi_pack {
-    dlpi_expand x; /* first: what is said of inputs and their fields holds for this, too */
-    dlp_pack_desc d;
-    uint32_t most; /* S */
-    uint32_t n;    /* fields of a document */
-    uint64_t row_stride;
-    uint64_t unit[DLP_MAX_FIELDS]; /* bytes of a token */
-    uint8_t pad[DLPI_LINE];        /* workers read what is above; below is the scheduler's */
-    uint64_t *words;               /* [DLPI_PACK_WORDS] in region, for observers */
-    dlpi_pack_stream *streams;     /* CUT: [cursors.n] */
-    uint64_t fit_most_items, fit_most_rows, fit_most_pieces; /* FIT, as all below */
-    dlpi_fit_stream *fit_streams;                            /* [cursors.n] */
-    dlpi_fit_row *fit_rows;        /* [cursors.n][fit_most_rows], and behind them */
-    dlpi_pack_segment *fit_pieces; /* [cursors.n][fit_most_pieces] */
-    uint64_t *fit_words;           /* lists of pieces and of rows, and behind them */
-    dlpi_fit_item *fit_items;      /* [fit_most_items] of a window */
-} dlpi_pack;
-
-static inline dlpi_pack *dlpi_pack_of(const dlp_pipe *p) { return p->source_stage->self; }
-
-static inline dlpi_pack_row *dlpi_pack_row_at(const dlp_pipe *p, uint32_t s, uint32_t r) {
-    return (dlpi_pack_row *)(void *)((uint8_t *)dlpi_slot_source(p, s) + sizeof(dlpi_source_state) +
-                                     r * dlpi_pack_of(p)->row_stride);
-}
-
-/* A piece of the document in cell c, behind what row r of slot s has. */
-static void dlpi_pack_put(dlp_pipe *p, uint32_t s, uint32_t r, uint32_t c, uint64_t first,
-                          uint32_t tokens) {
-    dlpi_pack_row *row = dlpi_pack_row_at(p, s, r);
-    if (row->n == 0) dlpi_slot_index(p, s)[r] = dlpi_input_at(p, c)->index;
-    row->at[row->n++] = (dlpi_pack_segment){c, (uint32_t)first, tokens};
-    row->tokens += tokens;
-    dlpi_found_use(p, s, c);
-    if (dlpi_found_of(p)->use[c].failed) dlpi_found_fail_row(p, s, r, c);
-}
-
-/* Row r of slot s is whole: it is counted. */
-static void dlpi_pack_count(const dlp_pipe *p, const dlpi_pack_row *row) {
-    const dlpi_pack *k = dlpi_pack_of(p);
-    dlpi_bump(&k->words[DLP_PACK_ROWS], 1);
-    dlpi_bump(&k->words[DLP_PACK_TOKENS], row->tokens);
-    dlpi_bump(&k->words[DLP_PACK_PADDING], k->d.tokens - row->tokens);
-    dlpi_bump(&k->words[DLP_PACK_SEGMENTS], row->n);
-}
-
-/* ---- CUT: documents end to end ----
-   Two functions follow the rule: one over the documents that become known, which counts rows, one
-   when a row is given, which writes it. Both go from where a row begins to where the next one does,
-   so a cursor is that place.
-
-   Cells, by the argument of >>impl-found: a stream must have so many documents with tokens that are
-   not given that R rows, those that must be known, are. A row ends with its S-th segment, and each
-   of so many documents has a token at least, so S of them from where a row begins on make a row.
-   The next begins behind the last, so R rows take R S; or, with overlap, in the last or one before
-   it, so R (S - 1) + 1. One less is too few where documents have one token, or, with overlap,
-   `overlap` tokens. Rows get on: one that S has closed has S tokens, and overlap is less. */
-
-static void dlpi_pack_cut_begin(dlpi_found *q, uint32_t i) {
-    ((dlpi_pack *)(void *)q)->streams[i] = (dlpi_pack_stream){.cell = DLPI_FOUND_NONE};
-}
-
-/* A row is complete: the next one begins with what is repeated of it. */
-static void dlpi_pack_cut_next(const dlpi_pack *k, dlpi_pack_stream *x) {
-    const dlpi_found_cell *use = k->x.found.use;
-    uint64_t skip = x->tokens - k->d.overlap;
-    x->tokens = k->d.overlap;
-    x->repeated = k->d.overlap;
-    if (x->tokens == 0) {
-        x->segments = 0;
-        return;
-    }
-    while (skip >= use[x->cell].n - x->first) {
-        skip -= use[x->cell].n - x->first;
-        x->cell = use[x->cell].next;
-        x->first = 0;
-        x->segments--;
-    }
-    x->first += skip;
-}
-
-/* A document more is known: the rows that it completes. */
-static uint64_t dlpi_pack_cut_learned(dlpi_found *q, uint32_t i, uint32_t c) {
-    dlpi_pack *k = (dlpi_pack *)(void *)q;
-    dlpi_pack_stream *x = &k->streams[i];
-    const dlpi_found_stream *f = &q->streams[i];
-    uint64_t at = q->use[c].taken, left = q->use[c].n - at, rows = 0;
-    bool joined = false; /* the row has tokens of this document already */
-    if (!x->begun) x->repeated = f->at.ordinal | f->at.used ? k->d.overlap : 0;
-    x->begun = true;
-    while (left > 0) {
-        uint32_t room = k->d.tokens - x->tokens, n = left < room ? (uint32_t)left : room;
-        if (x->tokens == 0) {
-            x->cell = c;
-            x->first = at;
-        }
-        x->tokens += n;
-        x->segments += !joined;
-        at += n;
-        left -= n;
-        if (x->tokens < k->d.tokens && x->segments < k->most) break;
-        rows++;
-        dlpi_pack_cut_next(k, x);
-        joined = x->tokens > 0;
-    }
-    return rows;
-}
-
-/* The last row of a stream. */
-static uint64_t dlpi_pack_cut_more(dlp_pipe *p, uint32_t i, bool out) {
-    dlpi_pack_stream *x = &dlpi_pack_of(p)->streams[i];
-    if (!out || x->ended) return 0;
-    x->ended = true;
-    return x->tokens > x->repeated;
-}
-
-/* A stream gives its first tokens: the next row begins behind them. */
-static void dlpi_pack_cut_skip(dlpi_found *q, dlpi_found_stream *x, uint64_t skip) {
-    while (skip > 0) {
-        dlpi_found_cell *u = &q->use[x->head];
-        uint64_t n = u->n - u->taken < skip ? u->n - u->taken : skip;
-        u->taken += n;
-        skip -= n;
-        x->at = (dlpi_cursor){u->ordinal, u->taken, 0, 0};
-        if (u->taken == u->n) dlpi_found_drop(q, x);
-    }
-}
-
-/* A row that has neither T tokens nor S segments is the last: nothing of it is repeated. */
-static void dlpi_pack_cut_give(dlp_pipe *p, uint32_t i, uint32_t s, uint32_t r) {
-    dlpi_pack *k = dlpi_pack_of(p);
-    dlpi_found *q = &k->x.found;
-    dlpi_found_stream *x = &q->streams[i];
-    dlpi_pack_row *row = dlpi_pack_row_at(p, s, r);
-    uint32_t c = x->head;
-    uint64_t skip;
-    row->n = row->tokens = 0;
-    while (c != x->known && row->tokens < k->d.tokens && row->n < k->most) {
-        const dlpi_found_cell *u = &q->use[c];
-        uint64_t room = k->d.tokens - row->tokens, n = u->n - u->taken;
-        dlpi_pack_put(p, s, r, c, u->taken, (uint32_t)(n < room ? n : room));
-        c = u->next;
-    }
-    skip = row->tokens;
-    if (row->tokens == k->d.tokens || row->n == k->most) skip -= k->d.overlap;
-    dlpi_pack_cut_skip(q, x, skip);
-    dlpi_pack_count(p, row);
-}
-
-static const dlpi_found_rule dlpi_pack_cut = {
-    .begin = dlpi_pack_cut_begin,
-    .learned = dlpi_pack_cut_learned,
-    .more = dlpi_pack_cut_more,
-    .give = dlpi_pack_cut_give,
-};
-
-/* ---- FIT: best fit in windows of N documents ----
-   When N documents of a stream are known, or all that are left of an epoch, their rows are laid out
-   at once, and leave the stream's list; each cell is given back with the last piece out of it. A
-   window is laid out only while fewer than R rows are known, those that must be: so memory for
-   known rows has a bound. A cursor is the first document of a window, how many of its rows are
-   given, and 16 bits of a hash of its documents and their lengths; behind the window's last row it
-   is the window's last document, used.
-
-   Cells: with R - 1 rows known, which have min(S, N) documents each at most, and N - 1 documents
-   behind them, there is not yet a window; with one document more there is: (R - 1) min(S, N) + N.
-
-   Pieces are taken by length: a list for each, and a bit for each list that has any. Rows are found
-   by the room that they have, in the same way; of a list the first row comes first. A document that
-   failed has a row for itself, the window's first. */
-
-/* Lists by a number, of 0..T + 1. */
-typedef struct dlpi_fit_lists {
-    uint32_t n;
-    uint32_t *head; /* [n], where the bit is set */
-    uint64_t *bits;
-} dlpi_fit_lists;
-
-static inline uint64_t dlpi_fit_list_words(const dlpi_pack *k) {
-    return (uint64_t)k->d.tokens + 2 + 2 * (((uint64_t)k->d.tokens + 2 + 63) / 64);
-}
-
-/* The i-th of the two. */
-static dlpi_fit_lists dlpi_fit_lists_at(const dlpi_pack *k, uint32_t i) {
-    uint32_t n = k->d.tokens + 2, words = (n + 63) / 64;
-    return (dlpi_fit_lists){n, (uint32_t *)(void *)(k->fit_words + 2 * words) + i * n,
-                            k->fit_words + i * words};
-}
-
-static inline bool dlpi_fit_has(const dlpi_fit_lists *l, uint32_t at) {
-    return l->bits[at / 64] >> at % 64 & 1u;
-}
-
-/* The first list from `at` on that has any; n: none. */
-static uint32_t dlpi_fit_next(const dlpi_fit_lists *l, uint32_t at) {
-    uint32_t i = at / 64;
-    uint64_t word = l->bits[i] & ~UINT64_C(0) << at % 64;
-    while (word == 0) {
-        if (++i * 64 >= l->n) return l->n;
-        word = l->bits[i];
-    }
-    return i * 64 + (uint32_t)__builtin_ctzll(word);
-}
-
-static void dlpi_fit_set(const dlpi_fit_lists *l, uint32_t at, uint32_t head) {
-    l->head[at] = head;
-    l->bits[at / 64] |= UINT64_C(1) << at % 64;
-    if (head == DLPI_FOUND_NONE) l->bits[at / 64] &= ~(UINT64_C(1) << at % 64);
-}
-
-/* ---- a window is laid out ---- */
-
-/* A piece is in the list of T + 1 - its length, one that failed in that of 0: they are taken from 0
-   on. */
-static uint32_t dlpi_fit_key(const dlpi_pack *k, const dlpi_fit_item *piece) {
-    return k->x.found.use[piece->at.cell].failed ? 0 : k->d.tokens + 1 - piece->at.tokens;
-}
-
-/* The pieces of a stream's first n documents, in their order; returns how many. The documents leave
-   the list, but keep their cells: of a cell, n is now pieces. */
-static uint32_t dlpi_fit_pieces(dlpi_pack *k, uint32_t i, uint64_t n, uint64_t *hash) {
-    dlpi_found_stream *x = &k->x.found.streams[i];
-    uint32_t pieces = 0;
-    for (*hash = 0; n > 0; n--) {
-        uint32_t c = x->head;
-        dlpi_found_cell *u = &k->x.found.use[c];
-        uint64_t at = 0, tokens = u->n;
-        *hash = dlpi_absorb(dlpi_absorb(*hash, u->ordinal), tokens);
-        for (u->n = 0; at < tokens; u->n++) {
-            uint64_t left = tokens - at;
-            uint32_t piece = left < k->d.tokens ? (uint32_t)left : k->d.tokens;
-            k->fit_items[pieces++].at = (dlpi_pack_segment){c, (uint32_t)at, piece};
-            at += piece;
-        }
-        x->head = u->next;
-        if (x->head == DLPI_FOUND_NONE) x->tail = DLPI_FOUND_NONE;
-        if (x->last_known == c) x->last_known = DLPI_FOUND_NONE;
-    }
-    return pieces;
-}
-
-/* Row `row` has so much room: into its list, which is in the rows' order. */
-static void dlpi_fit_room(dlpi_fit_item *items, const dlpi_fit_lists *rooms, uint32_t room,
-                          uint32_t row) {
-    uint32_t before = DLPI_FOUND_NONE;
-    uint32_t at = dlpi_fit_has(rooms, room) ? rooms->head[room] : DLPI_FOUND_NONE;
-    while (at < row) {
-        before = at;
-        at = items[at].row_next;
-    }
-    items[row].row_next = at;
-    if (before == DLPI_FOUND_NONE)
-        dlpi_fit_set(rooms, room, row);
-    else
-        items[before].row_next = row;
-}
-
-/* Put a piece into the fullest of so many rows that has room, or into a new one; returns how many
-   rows there are then. */
-static uint32_t dlpi_fit_put(dlpi_pack *k, const dlpi_fit_lists *rooms, uint32_t piece,
-                             uint32_t rows) {
-    dlpi_fit_item *items = k->fit_items, *x = &items[piece];
-    bool failed = k->x.found.use[x->at.cell].failed;
-    uint32_t room = failed ? rooms->n : dlpi_fit_next(rooms, x->at.tokens), row = rows;
-    x->next = DLPI_FOUND_NONE;
-    if (room == rooms->n) {
-        items[row].head = piece;
-        items[row].n = items[row].tokens = 0;
-    } else {
-        row = rooms->head[room];
-        dlpi_fit_set(rooms, room, items[row].row_next);
-        items[items[row].tail].next = piece;
-    }
-    items[row].tail = piece;
-    items[row].n++;
-    items[row].tokens += x->at.tokens;
-    if (!failed && items[row].tokens < k->d.tokens && items[row].n < k->most)
-        dlpi_fit_room(items, rooms, k->d.tokens - items[row].tokens, row);
-    return row == rows ? rows + 1 : rows;
-}
-
-/* Lay out so many pieces; returns the rows. */
-static uint32_t dlpi_fit_rows(dlpi_pack *k, uint32_t pieces) {
-    const dlpi_fit_lists sizes = dlpi_fit_lists_at(k, 0), rooms = dlpi_fit_lists_at(k, 1);
-    uint32_t rows = 0, at;
-    memset(k->fit_words, 0, (size_t)((sizes.n + 63) / 64) * 16); /* the bits of both */
-    for (uint32_t i = pieces; i-- > 0;) {
-        at = dlpi_fit_key(k, &k->fit_items[i]);
-        k->fit_items[i].next = dlpi_fit_has(&sizes, at) ? sizes.head[at] : DLPI_FOUND_NONE;
-        dlpi_fit_set(&sizes, at, i);
-    }
-    for (at = 0; (at = dlpi_fit_next(&sizes, at)) < sizes.n;) {
-        uint32_t piece = sizes.head[at];
-        dlpi_fit_set(&sizes, at, k->fit_items[piece].next);
-        rows = dlpi_fit_put(k, &rooms, piece, rows);
-    }
-    return rows;
-}
-
-/* ---- rows that are known ---- */
-
-static inline dlpi_fit_row *dlpi_fit_rows_of(const dlpi_pack *k, uint32_t i) {
-    return k->fit_rows + i * k->fit_most_rows;
-}
-static inline dlpi_pack_segment *dlpi_fit_pieces_of(const dlpi_pack *k, uint32_t i) {
-    return k->fit_pieces + i * k->fit_most_pieces;
-}
-
-/* A row of stream i, the first, is not needed any more. */
-static void dlpi_fit_drop(dlpi_pack *k, uint32_t i) {
-    dlpi_fit_stream *x = &k->fit_streams[i];
-    const dlpi_fit_row *row = &dlpi_fit_rows_of(k, i)[x->row++];
-    for (uint32_t j = 0; j < row->n; j++) {
-        uint32_t c = dlpi_fit_pieces_of(k, i)[row->first + j].cell;
-        dlpi_found_cell *u = &k->x.found.use[c];
-        if (++u->taken < u->n) continue;
-        k->x.found.streams[i].cells--;
-        dlpi_found_unlist(&k->x.found, c, false);
-    }
-}
-
-/* Rows that are given make room at the end. */
-static void dlpi_fit_compact(dlpi_pack *k, uint32_t i) {
-    dlpi_fit_stream *x = &k->fit_streams[i];
-    dlpi_fit_row *rows = dlpi_fit_rows_of(k, i);
-    dlpi_pack_segment *pieces = dlpi_fit_pieces_of(k, i);
-    uint32_t gone = x->row < x->rows ? rows[x->row].first : x->pieces;
-    memmove(pieces, pieces + gone, (x->pieces - gone) * sizeof *pieces);
-    memmove(rows, rows + x->row, (x->rows - x->row) * sizeof *rows);
-    x->pieces -= gone;
-    x->rows -= x->row;
-    x->row = 0;
-    for (uint32_t j = 0; j < x->rows; j++) rows[j].first -= gone;
-}
-
-/* Append n rows as they were laid out; each is told where the stream is behind it. */
-static void dlpi_fit_append(dlpi_pack *k, uint32_t i, uint32_t n, uint64_t ordinal, uint64_t last,
-                            uint64_t check) {
-    dlpi_fit_stream *x = &k->fit_streams[i];
-    const dlpi_fit_item *items = k->fit_items;
-    for (uint32_t row = 0; row < n; row++) {
-        dlpi_fit_row *to = &dlpi_fit_rows_of(k, i)[x->rows++];
-        to->first = x->pieces;
-        to->n = items[row].n;
-        for (uint32_t j = items[row].head; j != DLPI_FOUND_NONE; j = items[j].next)
-            dlpi_fit_pieces_of(k, i)[x->pieces++] = items[j].at;
-        to->behind = (dlpi_cursor){ordinal, 0, row + 1, check};
-        if (row + 1 == n) to->behind = (dlpi_cursor){last, 1, 0, 0};
-    }
-}
-
-/* Drop the rows of the first window that a state says are given: nothing of it may have changed,
-   unless there is an error to be told. */
-static uint32_t dlpi_fit_resume(dlp_pipe *p, uint32_t i, uint32_t rows, uint64_t check) {
-    dlpi_pack *k = dlpi_pack_of(p);
-    dlpi_fit_stream *x = &k->fit_streams[i];
-    const dlpi_fit_row *first = &dlpi_fit_rows_of(k, i)[x->row];
-    const dlpi_cursor *at = &k->x.found.streams[i].at;
-    uint32_t c = dlpi_fit_pieces_of(k, i)[first->first].cell;
-    if (at->place == 0 || k->x.found.use[c].failed) return rows;
-    if (at->check != check || at->place >= rows) {
-        dlpi_found_fail(p, DLP_ERR_RESUME,
-                        "the window of document %" PRIu64 " is not what it was when the state was "
-                        "saved, with %" PRIu64 " of its rows given: its documents, or their "
-                        "lengths, are others",
-                        dlpi_input_at(p, c)->index, at->place);
-        return 0;
-    }
-    for (uint64_t j = 0; j < at->place; j++) dlpi_fit_drop(k, i);
-    return rows - (uint32_t)at->place;
-}
-
-/* The next n documents of stream i are a window: the rows that so become known. */
-static uint32_t dlpi_fit_window(dlp_pipe *p, uint32_t i, uint64_t n) {
-    dlpi_pack *k = dlpi_pack_of(p);
-    dlpi_fit_stream *x = &k->fit_streams[i];
-    const dlpi_found_cell *use = k->x.found.use;
-    uint64_t hash, ordinal = use[k->x.found.streams[i].head].ordinal;
-    uint32_t pieces = dlpi_fit_pieces(k, i, n, &hash);
-    uint64_t last = use[k->fit_items[pieces - 1].at.cell].ordinal;
-    uint32_t rows = dlpi_fit_rows(k, pieces);
-    hash >>= 48;
-    dlpi_fit_compact(k, i);
-    dlpi_fit_append(k, i, rows, ordinal, last, hash);
-    x->documents -= n;
-    if (!x->begun) rows = dlpi_fit_resume(p, i, rows, hash);
-    x->begun = true;
-    return rows;
-}
-
-/* ---- the rule ---- */
-
-static void dlpi_fit_begin(dlpi_found *q, uint32_t i) {
-    dlpi_pack *k = (dlpi_pack *)(void *)q;
-    while (k->fit_streams[i].row < k->fit_streams[i].rows) dlpi_fit_drop(k, i);
-    k->fit_streams[i] = (dlpi_fit_stream){0};
-}
-
-/* A document that a cursor is behind is given; of others the window tells. */
-static uint64_t dlpi_fit_taken(uint64_t n, uint64_t used) { return used ? n : 0; }
-
-static uint64_t dlpi_fit_learned(dlpi_found *q, uint32_t i, uint32_t c) {
-    DLPI_UNUSED(c);
-    ((dlpi_pack *)(void *)q)->fit_streams[i].documents++;
-    return 0;
-}
-
-static uint64_t dlpi_fit_more(dlp_pipe *p, uint32_t i, bool out) {
-    dlpi_pack *k = dlpi_pack_of(p);
-    const dlpi_fit_stream *x = &k->fit_streams[i];
-    const uint64_t window = k->d.window, want = dlpi_found_look(p, &k->x.found);
-    uint64_t rows = 0;
-    while (k->x.found.rc == DLP_OK && x->rows - x->row < want &&
-           (x->documents >= window || (out && x->documents > 0)))
-        rows += dlpi_fit_window(p, i, x->documents < window ? x->documents : window);
-    return rows;
-}
-
-static void dlpi_fit_give(dlp_pipe *p, uint32_t i, uint32_t s, uint32_t r) {
-    dlpi_pack *k = dlpi_pack_of(p);
-    const dlpi_fit_row *from = &dlpi_fit_rows_of(k, i)[k->fit_streams[i].row];
-    dlpi_pack_row *row = dlpi_pack_row_at(p, s, r);
-    row->n = row->tokens = 0;
-    for (uint32_t j = 0; j < from->n; j++) {
-        const dlpi_pack_segment *x = &dlpi_fit_pieces_of(k, i)[from->first + j];
-        dlpi_pack_put(p, s, r, x->cell, x->first, x->tokens);
-    }
-    k->x.found.streams[i].at = from->behind;
-    dlpi_fit_drop(k, i);
-    dlpi_pack_count(p, row);
-}
-
-static const dlpi_found_rule dlpi_pack_fit = {
-    .begin = dlpi_fit_begin,
-    .taken = dlpi_fit_taken,
-    .learned = dlpi_fit_learned,
-    .more = dlpi_fit_more,
-    .give = dlpi_fit_give,
-};
-
-/* ---- memory ---- */
-
-/* What follows for so many rows that must be known. */
-static void dlpi_fit_sizes(dlpi_pack *k, uint64_t rows) {
-    const uint64_t t = k->d.tokens, longest = k->x.found.most_items;
-    uint64_t pieces = k->d.longer == DLP_PACK_LONGER_CUT ? (longest + t - 1) / t : 1;
-    k->fit_most_items = dlpi_times(pieces, k->d.window); /* and so rows of a window */
-    k->x.found.cursors.used_bits = 1;
-    k->x.found.cursors.place_bits = dlpi_bits_of(k->fit_most_items - 1);
-    k->fit_most_rows = dlpi_sum(k->fit_most_items, rows - 1);
-    k->fit_most_pieces = dlpi_sum(k->fit_most_items, dlpi_times(rows - 1, k->most));
-}
-
-static uint64_t dlpi_fit_rows_bytes(const dlpi_pack *k) {
-    return dlpi_times(dlpi_times(k->x.found.cursors.n, k->fit_most_rows), sizeof *k->fit_rows);
-}
-
-static int dlpi_fit_blocks(const dlpi_pack *k, dlpi_block *out) {
-    uint64_t n = k->x.found.cursors.n, pieces = dlpi_times(n, k->fit_most_pieces);
-    out[0] = (dlpi_block){offsetof(dlpi_pack, fit_streams), n * sizeof *k->fit_streams};
-    out[1] =
-        (dlpi_block){offsetof(dlpi_pack, fit_rows),
-                     dlpi_sum(dlpi_fit_rows_bytes(k), dlpi_times(pieces, sizeof *k->fit_pieces))};
-    out[2] = (dlpi_block){
-        offsetof(dlpi_pack, fit_words),
-        dlpi_sum(dlpi_fit_list_words(k) * 8, dlpi_times(k->fit_most_items, sizeof *k->fit_items))};
-    return 3;
-}
-
-static void dlpi_fit_live(dlpi_pack *k) {
-    k->fit_pieces = (dlpi_pack_segment *)(void *)((uint8_t *)k->fit_rows + dlpi_fit_rows_bytes(k));
-    k->fit_items = (dlpi_fit_item *)(void *)(k->fit_words + dlpi_fit_list_words(k));
-}
-
-/* ---- the desc ---- */
-
-static int dlpi_pack_bounds(dlp_pipe *p, const dlpi_stage *st, const dlp_pack_desc *d) {
-    static const dlpi_bound bounds[] = {
-        {DLPI_AT(dlp_pack_desc, tokens), 2, 1 << 24, "2..2^24"},
-        {DLPI_AT(dlp_pack_desc, rule), 0, DLP_PACK_FIT, "DLP_PACK_*"},
-        {DLPI_AT(dlp_pack_desc, window), 0, 4096, "0..4096"},
-        {DLPI_AT(dlp_pack_desc, longer), 0, DLP_PACK_LONGER_ERROR, "DLP_PACK_LONGER_*"},
-        {DLPI_AT(dlp_pack_desc, max_segments), 0, 4096, "0..4096"},
-        {DLPI_AT(dlp_pack_desc, positions), 0, 1, "0 or 1"},
-        {DLPI_AT(dlp_pack_desc, queue_size), 0, DLPI_FOUND_CELLS, "0..65536"},
-        {DLPI_AT(dlp_pack_desc, streams), 0, 1 << 16, "0..2^16, a divisor of batch_size"},
-    };
-    int rc = dlpi_check_bounds(p, st->name, d, DLPI_ROWS(bounds));
-    if (rc == DLP_OK && d->overlap >= d->tokens)
-        rc = dlpi_bad(p, st->name, "overlap", "below tokens", (int64_t)d->overlap);
-    if (rc == DLP_OK && d->max_segments > 0 && d->max_segments <= d->overlap)
-        rc = dlpi_bad(p, st->name, "max_segments", "above overlap, or 0", d->max_segments);
-    if (rc == DLP_OK && d->rule == DLP_PACK_FIT && d->overlap > 0)
-        rc = dlpi_bad(p, st->name, "overlap", "0 with DLP_PACK_FIT", (int64_t)d->overlap);
-    if (rc == DLP_OK && d->rule == DLP_PACK_CUT && d->window > 0)
-        rc = dlpi_bad(p, st->name, "window", "0 with DLP_PACK_CUT", (int64_t)d->window);
-    if (rc == DLP_OK && d->rule == DLP_PACK_CUT && d->longer != 0)
-        rc = dlpi_bad(p, st->name, "longer", "0 with DLP_PACK_CUT", d->longer);
-    return rc == DLP_OK ? dlpi_check_input_workers(p, st) : rc;
-}
-
-static int dlpi_pack_take(dlp_pipe *p, dlpi_stage *st, const dlp_pack_desc *d) {
-    dlpi_pack *k = st->self;
-    dlpi_found *q = &k->x.found;
-    int rc = dlpi_pack_bounds(p, st, d);
-    if (rc != DLP_OK) return rc;
-    k->d = *d;
-    if (d->rule == DLP_PACK_FIT && d->window == 0) k->d.window = 256;
-    q->d = (dlp_part_desc){.manifest_id = d->id,
-                           .queue_size = d->queue_size,
-                           .steps_per_epoch = d->steps_per_epoch,
-                           .uneven = d->uneven,
-                           .agree = d->agree,
-                           .agree_user = d->agree_user};
-    q->least_items = 1;
-    q->counts_bytes = sizeof(dlpi_found_counts) + DLPI_PACK_WORDS * 8;
-    q->plan.streams = d->streams ? d->streams : 1;
-    return dlpi_found_take_ends(p, st);
-}
-
-/* ---- fields ---- */
-
-/* Are these fields of documents? */
-static int dlpi_pack_documents(dlp_pipe *p, const dlpi_expand *x) {
-    const dlp_field *f = x->input_fields;
-    if (x->input.n_fields > DLP_MAX_FIELDS - 2)
-        return dlpi_bad(p, p->fetch->name, "dataset.n_fields", "1..14 after pack",
-                        x->input.n_fields);
-    for (uint32_t i = 0; i < x->input.n_fields; i++)
-        if (!f[i].ragged || f[i].ndim < 1 || f[i].shape[0] != f[0].shape[0] || f[i].shape[0] < 1 ||
-            f[i].shape[0] > INT32_MAX)
-            return dlpi_bad_field(p, p->fetch->name, i, f[i].name, "shape",
-                                  "after pack each field is ragged, and has the shape[0] of the "
-                                  "first one, the longest document, below 2^31");
-    return DLP_OK;
-}
-
-static int dlpi_pack_copy(void *user, dlp_item *it);
-
-/* Rows have the documents' fields, of T tokens, and two more. */
-static int dlpi_pack_fields(dlp_pipe *p, dlpi_stage *st) {
-    dlpi_pack *k = st->self;
-    dlpi_stage *fetch = p->fetch;
-    const uint32_t t = k->d.tokens;
-    uint32_t n, least = k->d.overlap + 1 < 8 ? 8 : k->d.overlap + 1;
-    uint64_t fit = 2048 / p->global_batch;
-    int rc = dlpi_expand_adopt(p, st, dlpi_pack_copy);
-    if (rc != DLP_OK || (rc = dlpi_pack_documents(p, &k->x)) != DLP_OK) return rc;
-    k->most = k->d.max_segments ? k->d.max_segments : fit > least ? (uint32_t)fit : least;
-    if (k->most > t) k->most = t;
-    k->n = n = k->x.input.n_fields;
-    k->x.found.most_items = k->x.found.plan.most = (uint64_t)k->x.input_fields[0].shape[0];
-    for (uint32_t i = 0; i < n; i++) {
-        fetch->fields[i].shape[0] = t;
-        fetch->fields[i].max_per_batch = 0;
-    }
-    dlpi_copy_text(fetch->field_names[n], sizeof fetch->field_names[n], "cu_seqlens");
-    dlpi_copy_text(fetch->field_names[n + 1], sizeof fetch->field_names[n], "position_ids");
-    fetch->fields[n] = (dlp_field){fetch->field_names[n], DLP_I32, 1, {k->most + 1}, 0, 0};
-    fetch->fields[n + 1] = (dlp_field){fetch->field_names[n + 1], DLP_I32, 1, {t}, 0, 0};
-    fetch->dataset.n_fields = n + 2;
-    return DLP_OK;
-}
-
-static int dlpi_pack_sizes(dlp_pipe *p) {
-    dlpi_pack *k = dlpi_pack_of(p);
-    int rc = dlpi_expand_inputs(p, dlpi_pack_fields);
-    if (rc != DLP_OK || k->d.rule == DLP_PACK_CUT) return rc;
-    dlpi_fit_sizes(k, dlpi_found_look(p, &k->x.found));
-    return DLP_OK;
-}
-
-/* ---- cells, memory ---- */
-
-/* Documents of a stream that hold the rows which must be known. */
-static uint64_t dlpi_pack_need(const dlp_pipe *p, const dlpi_pack *k) {
-    uint64_t rows = dlpi_found_look(p, &k->x.found);
-    if (k->d.rule == DLP_PACK_FIT)
-        return dlpi_times(rows - 1, k->most < k->d.window ? k->most : k->d.window) + k->d.window;
-    return k->d.overlap ? dlpi_times(rows, k->most - 1) + 1 : dlpi_times(rows, k->most);
-}
-
-static int dlpi_pack_check(dlp_pipe *p, dlpi_stage *st) {
-    dlpi_pack *k = st->self;
-    dlpi_expand *x = &k->x;
-    int rc = dlpi_fields_init(p, st->name, &x->in, x->input.fields, x->input.n_fields, false);
-    if (rc != DLP_OK) return rc;
-    x->in_bytes = dlpi_expand_places(&x->in, x->in_at);
-    for (uint32_t f = 0; f < k->n; f++)
-        k->unit[f] = x->in.at[f].row_bytes / (uint64_t)x->in.at[f].f.shape[0];
-    k->row_stride = sizeof(dlpi_pack_row) + k->most * sizeof(dlpi_pack_segment);
-    x->found.rule = k->d.rule == DLP_PACK_FIT ? &dlpi_pack_fit : &dlpi_pack_cut;
-    x->found.d.max_part_bytes = x->in_bytes;
-    return dlpi_found_cells(p, st, dlpi_pack_need(p, k), "batch_size, max_segments, window");
-}
-
-static uint64_t dlpi_pack_slot_bytes(const dlp_pipe *p) {
-    return dlpi_sum(sizeof(dlpi_source_state),
-                    dlpi_round_up(dlpi_times(p->batch_rows, dlpi_pack_of(p)->row_stride), 8));
-}
-
-static int dlpi_pack_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out) {
-    const dlpi_pack *k = st->self;
-    int n = dlpi_found_blocks(p, st, out);
-    if (k->d.rule == DLP_PACK_FIT) return n + dlpi_fit_blocks(k, out + n);
-    out[n] = (dlpi_block){offsetof(dlpi_pack, streams),
-                          dlpi_times(k->x.found.cursors.n, sizeof *k->streams)};
-    return n + 1;
-}
-
-static void dlpi_pack_live(dlp_pipe *p, dlpi_stage *st) {
-    dlpi_pack *k = st->self;
-    dlpi_found_live(p, st);
-    k->x.found.counts->window = k->d.window;
-    k->words = (uint64_t *)(void *)(k->x.found.counts + 1);
-    if (k->d.rule == DLP_PACK_FIT) dlpi_fit_live(k);
-}
-
-/* ---- a row of a batch is fetched ---- */
-
-typedef struct dlpi_pack_extra { /* of a row, for its copy */
-    dlp_part part;               /* first: dlp_item.part */
-    const dlp_pipe *p;
-    const dlpi_pack_row *row;
-} dlpi_pack_extra;
-
-static void dlpi_pack_row_extra(dlpi_worker *w, dlp_item *it, uint32_t s, uint32_t row,
-                                void *extra) {
-    dlpi_pack_extra *e = extra;
-    *e = (dlpi_pack_extra){.p = w->p, .row = dlpi_pack_row_at(w->p, s, row)};
-    it->part = &e->part;
-}
-
-/* Where segments begin, and places of tokens. */
-static void dlpi_pack_places(const dlpi_pack *k, const dlpi_pack_row *row, int32_t *bounds,
-                             int32_t *places) {
-    uint32_t at = 0;
-    bounds[0] = 0;
-    for (uint32_t i = 0; i < k->most; i++) {
-        uint32_t n = i < row->n ? row->at[i].tokens : 0;
-        int32_t from = n > 0 && k->d.positions ? (int32_t)row->at[i].first : 0;
-        for (uint32_t j = 0; j < n; j++) places[at + j] = from + (int32_t)j;
-        at += n;
-        bounds[i + 1] = (int32_t)at;
-    }
-    memset(places + at, 0, (k->d.tokens - at) * sizeof *places);
-}
-
-/* The fetch stage's callback: segments, out of their cells. */
-static int dlpi_pack_copy(void *user, dlp_item *it) {
-    const dlpi_pack *k = user;
-    const dlpi_pack_extra *e = (const dlpi_pack_extra *)(const void *)it->part;
-    const dlpi_pack_row *row = e->row;
-    for (uint32_t f = 0; f < k->n; f++) {
-        uint8_t *to = it->data[f];
-        for (uint32_t i = 0; i < row->n; i++) {
-            const dlpi_pack_segment *g = &row->at[i];
-            uint64_t bytes = g->tokens * k->unit[f];
-            memcpy(to, dlpi_input_bytes(e->p, g->cell) + k->x.in_at[f] + g->first * k->unit[f],
-                   (size_t)bytes);
-            to += bytes;
-        }
-        it->length[f] = row->tokens; /* what is behind is zeroed, as of any ragged field */
-    }
-    dlpi_pack_places(k, row, it->data[k->n], it->data[k->n + 1]);
-    return 0;
-}
-
-/* ---- a document is read ---- */
-
-/* One try. Returns 0, or what is wrong. */
-static int dlpi_pack_load(dlpi_worker *w, uint32_t c) {
-    const dlpi_pack *k = dlpi_pack_of(w->p);
-    dlpi_input *cell = dlpi_input_at(w->p, c);
-    dlp_item in = dlpi_expand_in(w, cell);
-    void *data[DLP_MAX_FIELDS];
-    int rc = dlpi_call_verdict(w, cell->killed_by, cell->rec);
-    if (rc != 0) return rc;
-    dlpi_expand_item(&in, dlpi_input_bytes(w->p, c), &k->x.in, k->x.in_at, data,
-                     !k->x.input.writes_all_bytes);
-    rc = k->x.input.fetch(k->x.input.user, &in);
-    if (rc == 0) rc = dlpi_expand_lengths(w, &k->x.in, in.length);
-    for (uint32_t f = 1; f < k->n && rc == 0; f++)
-        if (in.length[f] != in.length[0])
-            rc = dlpi_say(w, DLP_ERR_LENGTH,
-                          "field \"%s\" has %" PRIu64 " rows, \"%s\" has %" PRIu64,
-                          k->x.in.at[f].name, in.length[f], k->x.in.at[0].name, in.length[0]);
-    if (rc == DLP_SKIP) rc = 0, in.length[0] = 0;
-    if (rc == 0 && in.length[0] > k->d.tokens && k->d.longer == DLP_PACK_LONGER_ERROR)
-        rc = dlpi_say(w, DLP_ERR_LENGTH, "it has %" PRIu64 " tokens, a row has %" PRIu32,
-                      in.length[0], k->d.tokens);
-    rc = dlpi_redzone_input(w, c, k->x.in_bytes, dlpi_item_returned(w, rc));
-    if (rc != 0) return rc;
-    if (in.length[0] > k->d.tokens && k->d.longer == DLP_PACK_LONGER_DROP) in.length[0] = 0;
-    cell->items = in.length[0];
-    cell->bytes = cell->items * k->unit[0];
-    return 0;
-}
-
-/* ---- states, statistics ---- */
-
-static void dlpi_pack_config(const dlp_pipe *p, dlpi_state *s) {
-    const dlpi_pack *k = dlpi_pack_of(p);
-    const uint64_t words[] = {
-        k->d.tokens,           (uint64_t)k->d.rule,      k->d.overlap, k->most, k->d.window,
-        (uint64_t)k->d.longer, (uint64_t)k->d.positions, k->d.id};
-    s->params = dlpi_order_hash_array(s->params, words, sizeof words / sizeof *words);
-    s->params = dlpi_found_hash(&k->x.found.plan, s->params);
-}
-
-static bool dlpi_pack_seen(const dlpi_words *words, dlpi_seen *s, int32_t stage) {
-    const int type = DLPI_REC_OWN + stage;
-    const uint64_t at = sizeof(dlpi_found_counts);
-    uint64_t *own = s->figures.stages[stage].own;
-    if (!dlpi_found_seen(words, s, stage)) return false;
-    for (uint64_t i = 0; i < DLPI_PACK_WORDS && words->rec[type].type != 0; i++)
-        if (!dlpi_word_at(words, type, 0, at + i * 8, 8, &own[i])) return false;
-    return true;
-}
-
-static const dlpi_source_ops dlpi_pack_source = {
-    .sizes = dlpi_pack_sizes,
-    DLPI_FOUND_BATCHES,
-    .slot_bytes = dlpi_pack_slot_bytes,
-    .row_bytes = sizeof(dlpi_pack_extra),
-    .row = dlpi_pack_row_extra,
-    .config = dlpi_pack_config,
-    .params = "streams, steps_per_epoch, fields, and all that pack says of rows",
-    .input = "document",
-    .load = dlpi_pack_load,
-};
-
-static const dlpi_stage_ops dlpi_pack_ops = {
-    .kind = DLP_STAGE_PACK,
-    .expands = 1,
-    DLPI_OPS_OF_INPUTS,
-    .seen = dlpi_pack_seen,
-    .words = {.items = "tokens", .windows = "documents"},
-    .self_bytes = sizeof(dlpi_pack),
-    .check = dlpi_pack_check,
-    .layout = dlpi_found_layout,
-    .private_words = "document tables",
-    .blocks = dlpi_pack_blocks,
-    .live = dlpi_pack_live,
-    .source = &dlpi_pack_source,
-};
 
 /* ---------------------------------------------------------------------------------------------
    >>impl-files      ITEMS OUT OF FILES, MANY AT ONCE
@@ -26645,20 +26661,6 @@ DLPDEF int dlp_pipe_open(dlp_pipe **out, const dlp_pipe_desc *desc, dlp_error *e
     }
     *out = p;
     return DLP_OK;
-}
-
-/* ---------------------------------------------------------------------------------------------
-   >>impl-kinds      THE TABLE OF ALL KINDS */
-
-#define DLPI_KIND_OPS(name, number, ops) [number] = &ops,
-static const dlpi_stage_ops *const dlpi_kinds[] = {DLPI_STAGE_KINDS(DLPI_KIND_OPS)};
-#undef DLPI_KIND_OPS
-
-/* The table of a kind that a region names; NULL: it is not known here. */
-__attribute__((unused)) /* but by dlpipe_shm.h */
-static const dlpi_stage_ops *
-dlpi_kind_ops(int32_t kind) {
-    return kind >= 0 && (size_t)kind < sizeof dlpi_kinds / sizeof(void *) ? dlpi_kinds[kind] : NULL;
 }
 
 /* What a launcher calls what it tells each of its processes. */

@@ -68,7 +68,7 @@ typedef struct dlpi_source_ops {
     bool no_state_at; /* true: where a batch stands does not follow from its number */
     const char *(*never_saved)(const dlp_pipe *p, const struct dlpi_state *s); /* the field that
                                                             has what is never saved, or NULL */
-    /* cells of inputs, if its stage has any (core/inputs.h) */
+    /* cells of inputs, if its stage has any (inputs/cells.h) */
     const char *input;                                 /* what is in one, for errors */
     int (*load)(struct dlpi_worker *w, uint32_t cell); /* one try; 0, or what is wrong */
 } dlpi_source_ops;

@@ -91,11 +91,11 @@
    >>impl-join >>impl-cache >>impl-map
    >>impl-guard >>impl-scratch >>impl-batch >>impl-transfer >>impl-state >>impl-sampler >>impl-lists
    >>impl-inputs >>impl-parts >>impl-found >>impl-tune >>impl-scheduler >>impl-pace
-   >>impl-deliver >>impl-split
+   >>impl-deliver >>impl-expand >>impl-pack >>impl-split >>impl-kinds
    >>impl-build >>impl-placement >>impl-stats
-   >>impl-devices >>impl-dlpack >>impl-expand >>impl-pack >>impl-files >>impl-part-files
+   >>impl-devices >>impl-dlpack >>impl-files >>impl-part-files
    >>impl-mapped >>impl-tokens
-   >>impl-folder >>impl-arrays >>impl-push >>impl-public >>impl-kinds >>impl-pictures >>impl-predict
+   >>impl-folder >>impl-arrays >>impl-push >>impl-public >>impl-pictures >>impl-predict
    >>licence
 
    >>example    A WHOLE PROGRAM (examples/loader.c)

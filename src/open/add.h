@@ -1,5 +1,5 @@
 #pragma once
-#include "open/kinds.h"
+#include "build/kinds.h"
 #include "build/check.h"
 DLPDEF dlp_stage dlp_pipe_add_sampler(dlp_pipe *p, const dlp_sampler_desc *desc) {
     dlpi_stage *st;

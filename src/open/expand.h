@@ -1,7 +1,7 @@
 /* needs: parts */
 #pragma once
 #include "api/expand.h"
-#include "source/expand.h"
+#include "stages/expand.h"
 #include "build/check.h"
 DLPDEF dlp_stage dlp_pipe_add_expand(dlp_pipe *p, const dlp_expand_desc *desc) {
     dlpi_stage *st;

@@ -1,7 +1,7 @@
 /* needs: parts */
 #pragma once
 #include "api/pack.h"
-#include "source/pack.h"
+#include "stages/pack.h"
 #include "build/check.h"
 DLPDEF dlp_stage dlp_pipe_add_pack(dlp_pipe *p, const dlp_pack_desc *desc) {
     dlpi_stage *st;

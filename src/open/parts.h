@@ -1,7 +1,7 @@
 /* needs: parts */
 #pragma once
 #include "stages/parts.h"
-#include "source/found.h"
+#include "stages/found.h"
 #include "open/loader.h"
 DLPDEF dlp_stage dlp_pipe_add_parts(dlp_pipe *p, const dlp_part_desc *desc) {
     dlpi_stage *st;

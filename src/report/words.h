@@ -1,6 +1,6 @@
 #pragma once
 #include "api/stats.h"
-#include "open/kinds.h"
+#include "build/kinds.h"
 #include "report/lanes.h"
 /* ---- words: of kinds of stages, and of what batches are ---- */
 

@@ -1,7 +1,7 @@
 #pragma once
 #include "build/region_map.h"
 #include "core/seen.h"
-#include "open/kinds.h"
+#include "build/kinds.h"
 #include "api/shm_monitor.h"
 #include "shm/names.h"
 #include "shm/platform.h"

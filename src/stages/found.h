@@ -1,849 +1,144 @@
 /* needs: parts */
 #pragma once
-#include "api/found.h"
-#include "order/found_lists.h"
-#include "order/found_weights.h"
-#include "core/inputs.h"
-/* ---------------------------------------------------------------------------------------------
-   >>impl-found      INPUTS WHOSE ITEMS NOBODY HAS COUNTED
-   The source of batches whose items come in inputs of 0..k items, of which only a load tells how
-   many. Each stream takes its inputs in their order, and a batch m = B / C rows of each stream. The
-   scheduler takes counts in that order, too, never as they come: so workers, deaths and times
-   decide when a row is known, and nothing else. A batch is scheduled once all its rows are known,
-   and whether another one follows; from then on it is a batch like any other.
+#include "inputs/states.h"
+/* ---- parts of unknown count: what their desc may say, and a load ---- */
 
-   Of a stream's cells, in the order of its inputs,
-     known     come first: their counts are taken, and each has rows that are not given yet
-     not known the rest: open, loading, or loaded behind one that is not
-   An input without items, or whose items are all given, is no longer in the list. Its cell is free
-   when all batches that have rows of it have left the last stage that may send rows back.
-
-   Why it can't stand still. Together the streams have `need` cells each, and a free cell goes to
-   the stream with the fewest. So a stream takes one beyond its need only while none has fewer; and
-   where one has given a cell back, it is the first to get one again. So the cells that are free, or
-   come free by themselves, are always as many as the streams lack of their needs. They do come free
-   by themselves: a cell off the list waits for batches that are scheduled, and those wait for
-   nothing but workers; one that an epoch, or a place, that was left has put off the list is open,
-   or loading. Let a batch wait to be scheduled, and s be a stream whose rows are not all known. If
-   s has an input that is not known, workers load it. If all are known it has fewer than `need`,
-   since so many with rows hold all that is asked for (dlpi_found_check); then it is given another
-   one. Empty inputs leave the list and take nothing from this.
-
-   Cheap inputs come in runs: a cell has up to 32 of them, one behind the other, as long as they
-   take 8 us together. That is no part of the order: counts are taken, rows given and cursors kept
-   input by input. The argument above is about cells, and a cell that has rows has an input that
-   has. Where an input of a run is left out, the run goes on behind it, in the same cell; where it
-   is an error, the cell ends with it, and what is behind is asked for again.
-
-   With windows a stream's items are cut every `window`, and each of these stretches is permuted,
-   keyed by what went before it. A row of it is known once all its items are, or the stream is out
-   or, with steps, has enough for the epoch's rest. Its inputs stay listed until all its items are
-   given, so that it can be made again from where it begins. Why this can't stand still either: of
-   the items behind the beginning of the present window place <= window - 1 are given, and rows for
-   `look` more are wanted. All windows that these lie in end within the next multiple of `window`
-   above place + look. So many items, from anywhere in an input on, lie in the `need` inputs that
-   the argument above is about (dlpi_found_rows_needed); and a stream of an epoch of one pass that
-   holds all its inputs is out, though they be fewer. Nothing waits for a window but its own
-   stream's rows, and nothing that a window holds is waited for by another stream. */
-
-static inline dlpi_found *dlpi_found_of(const dlp_pipe *p) { return p->source_stage->self; }
-
-static inline dlpi_found_row *dlpi_found_rows_of(const dlp_pipe *p, uint32_t s) {
-    return (dlpi_found_row *)(void *)((uint8_t *)dlpi_slot_source(p, s) +
-                                      sizeof(dlpi_source_state));
+static int dlpi_found_bounds(dlp_pipe *p, const dlpi_stage *st, const dlp_part_desc *d) {
+    static const dlpi_bound bounds[] = {
+        {DLPI_AT(dlp_part_desc, n_parts), 1, INT64_C(1) << 31, "1..2^31"},
+        {DLPI_AT(dlp_part_desc, max_part_bytes), 1, DLPI_CELL_MAX, "1..2^46"},
+        {DLPI_AT(dlp_part_desc, queue_size), 0, DLPI_FOUND_CELLS, "0..2^16"},
+        {DLPI_AT(dlp_part_desc, streams), 0, 1 << 16, "0..2^16, a divisor of batch_size"},
+        {DLPI_AT(dlp_part_desc, shuffle_parts), 0, 1, "0 or 1"},
+        {DLPI_AT(dlp_part_desc, shuffle_items), 0, 1, "0 or 1"},
+        {DLPI_AT(dlp_part_desc, max_items), 1, INT64_C(1) << 31, "1..2^31"},
+        {DLPI_AT(dlp_part_desc, min_items), 0, INT64_C(1) << 31, "0..max_items"},
+        {DLPI_AT(dlp_part_desc, window), 0, DLPI_FOUND_WINDOW, "0..2^24"},
+    };
+    dlpi_check_bounds(p, st->name, d, DLPI_ROWS(bounds));
+    if (d->min_items > d->max_items)
+        dlpi_bad(p, st->name, "min_items", "0..max_items", (int64_t)d->min_items);
+    if (d->load == NULL) dlpi_missing(p, st->name, "load", "the function that reads a part");
+    return p->err.code != 0 ? p->err.code : dlpi_check_input_workers(p, st);
 }
 
-/* ---- what the desc may say, and what follows ---- */
-
-/* What descs, of which this is a copy, say of an epoch's end. */
-static int dlpi_found_take_ends(dlp_pipe *p, dlpi_stage *st) {
-    dlpi_found *q = st->self;
-    const int64_t steps = q->d.steps_per_epoch;
-    q->plan.steps = steps == DLP_FOREVER ? DLPI_FOUND_ENDLESS : (uint64_t)steps;
-    if (steps != DLP_FOREVER)
-        dlpi_within(p, st->name, "steps_per_epoch", steps, 0, INT64_C(1) << 40,
-                    "0..2^40, or DLP_FOREVER");
-    dlpi_within(p, st->name, "uneven", q->d.uneven, 0, 1, "0 or 1");
-    if (q->d.agree != NULL && (steps != 0 || q->d.uneven))
-        dlpi_bad(p, st->name, "agree", "NULL with steps_per_epoch, or uneven", 1);
-    return p->err.code;
-}
-
-/* What has no meaning where counts are not known in advance. */
-static int dlpi_found_refuses(dlp_pipe *p) {
-    const dlpi_stage *st = p->source_stage;
-    const dlpi_stage *other = p->keeper ? p->keeper : p->lender;
-    if (p->open_end) return dlpi_bad_graph(p, st->name, "parts and a stream can't be in one pipe");
-    if (other != NULL)
-        return dlpi_bad_graph(p, other->name,
-                              "this stage wants to know the number of items, and of parts with "
-                              "max_items only load tells it");
-    if (p->sampler->sampler.subset || p->sampler->sampler.weights)
-        return dlpi_bad(p, p->sampler->name, "sampler.subset",
-                        "NULL with DLP_ORDER_PARTS, as weights", 1);
-    if (p->d.unordered)
-        return dlpi_bad(p, "", "unordered", "0 with parts of unknown count", p->d.unordered);
+/* Copy the weights; where the inputs that follow from them are to stand. */
+static int dlpi_found_take_weights(dlp_pipe *p, dlpi_stage *st, const uint64_t *weights) {
+    dlpi_found_plan *q = &((dlpi_found *)st->self)->plan;
+    uint64_t sum = 0;
+    q->weights = calloc(1, (size_t)dlpi_found_weights_bytes(q));
+    if (q->weights == NULL) return dlpi_no_memory(p, "weights", "the parts' weights");
+    q->first = q->weights + q->n_inputs;
+    q->members = (uint32_t *)(void *)(q->first + q->streams + 1);
+    for (uint64_t i = 0; i < q->n_inputs; i++) {
+        q->weights[i] = weights[i];
+        if (weights[i] > (UINT64_C(1) << 62) - sum)
+            return dlpi_refuse(p, DLP_ERR_ARG, st->name, "weights",
+                               "weights[%" PRIu64 "] = %" PRIu64 " takes the sum above 2^62", i,
+                               weights[i]);
+        sum += weights[i];
+    }
+    q->weights_hash = dlpi_order_hash_array(0, weights, q->n_inputs);
     return DLP_OK;
 }
 
-/* Streams, ranks, rows. */
-static int dlpi_found_fit(dlp_pipe *p) {
-    dlpi_found *q = dlpi_found_of(p);
-    const char *name = p->source_stage->name;
-    uint64_t c = q->plan.streams;
-    int rc = dlpi_check_divides(p, p->source_stage, "streams", c);
+static int dlpi_found_take(dlp_pipe *p, dlpi_stage *st, const dlp_part_desc *d) {
+    dlpi_found *q = st->self;
+    int rc = dlpi_found_bounds(p, st, d);
     if (rc != DLP_OK) return rc;
-    if (c > q->plan.n_inputs)
-        return dlpi_refuse(p, DLP_ERR_ARG, name, "streams",
-                           "streams is %" PRIu64 ", there are %" PRIu64 " parts, and a stream has "
-                           "one at least",
-                           c, q->plan.n_inputs);
-    if (c % p->world != 0)
-        return dlpi_refuse(p, DLP_ERR_ARG, name, "streams",
-                           "streams %" PRIu64 " can't be divided by world_size %" PRIu32
-                           ": a rank reads whole streams",
-                           c, p->world);
-    if (p->world > 1 && q->plan.steps == 0 && !q->d.uneven && q->d.agree == NULL)
-        return dlpi_refuse(p, DLP_ERR_ARG, name, "steps_per_epoch",
-                           "steps_per_epoch is 0, and of %" PRIu32 " ranks none knows how many "
-                           "items the others have: give steps_per_epoch, or agree, by which they "
-                           "ask each other, or uneven = 1, with which each rank ends by itself",
-                           p->world);
-    q->agreed.asks = q->d.agree != NULL && p->world > 1;
-    q->all_items = q->agreed.asks && p->last != DLP_LAST_DROP;
-    return DLP_OK;
+    q->d = *d;
+    st->own = (void (*)(void))d->load;
+    st->user = d->user;
+    q->most_items = d->max_items;
+    q->least_items = d->min_items ? d->min_items : 1;
+    q->plan.n_inputs = d->n_parts;
+    q->plan.streams = d->streams ? d->streams : 1;
+    q->plan.most = d->max_items;
+    q->plan.window = d->window;
+    q->plan.shuffle_inputs = d->shuffle_parts != 0;
+    q->plan.shuffle_items = d->shuffle_items != 0;
+    rc = dlpi_found_take_ends(p, st);
+    return rc == DLP_OK && d->weights != NULL ? dlpi_found_take_weights(p, st, d->weights) : rc;
 }
 
-/* Rows of a stream that must be known before a batch is scheduled: its own, and those that tell
-   whether another follows: with DLP_LAST_DROP all of a full one's, else one. */
-static uint64_t dlpi_found_look(const dlp_pipe *p, const dlpi_found *q) {
-    if (q->plan.steps) return q->each;
-    return p->last == DLP_LAST_DROP ? 2 * (uint64_t)q->each : (uint64_t)q->each + 1;
-}
-
-/* What follows from the inputs' number, the batch's, and the ranks'. */
-static int dlpi_found_lengths(dlp_pipe *p) {
+static int dlpi_found_sizes(dlp_pipe *p) {
     dlpi_found *q = dlpi_found_of(p);
-    int rc = dlpi_found_fit(p);
-    if (rc != DLP_OK) return rc;
-    q->plan.batch = p->global_batch;
-    q->plan.seed = p->sampler->sampler.seed;
-    q->each = (uint32_t)(p->global_batch / q->plan.streams);
-    q->cursors.n = (uint32_t)(q->plan.streams / p->world);
-    q->plan.own_first = q->cursors.first = p->rank * q->cursors.n;
-    if (q->plan.weights && !dlpi_found_deal(&q->plan))
-        return dlpi_no_memory(p, "weights", "dealing the parts");
-    q->cursors.ordinal_bits = dlpi_found_ordinal_bits(&q->plan);
-    q->cursors.used_bits = dlpi_bits_of(q->most_items);
-    q->cursors.place_bits = q->plan.window ? dlpi_bits_of(q->plan.window - 1) : 0;
-    if (q->plan.steps) {
-        rc = dlpi_epoch_of(p, q->plan.steps * p->global_batch);
-        if (q->plan.steps == DLPI_FOUND_ENDLESS) p->batches_per_epoch = (uint64_t)DLP_FOREVER;
-        return rc;
-    }
-    p->samples = DLPI_MAX_ITEMS; /* nobody knows the epoch's length */
-    p->batches_per_epoch = UINT64_MAX;
-    return DLP_OK;
+    dlp_dataset *ds = &p->fetch->dataset;
+    int rc;
+    if (p->sampler->sampler.order != DLP_ORDER_PARTS) return dlpi_bad_order(p);
+    if ((rc = dlpi_found_refuses(p)) != DLP_OK) return rc;
+    if (ds->n_items != 0 && ds->n_items != q->plan.n_inputs)
+        return dlpi_refuse(p, DLP_ERR_ARG, p->fetch->name, "dataset.n_items",
+                           "n_items is %" PRIu64 ", must be 0 where load counts the items of parts",
+                           ds->n_items);
+    ds->n_items = q->plan.n_inputs;
+    if ((rc = dlpi_check_items(p)) != DLP_OK) return rc;
+    return dlpi_found_lengths(p);
 }
 
-/* Of a stream, behind the last row given or, with windows, behind the beginning of the window that
-   this is in: as many rows as must be known at once. */
-static uint64_t dlpi_found_rows_needed(const dlp_pipe *p, const dlpi_found *q) {
-    uint64_t rows = dlpi_found_look(p, q), n = q->plan.window, epoch = q->plan.steps * q->each;
-    if (n == 0) return rows;
-    rows = (n - 1 + rows + n - 1) / n * n;
-    return q->plan.steps && epoch < rows ? epoch : rows;
-}
+/* ---- an input is loaded ---- */
 
-/* load gets whole pages; made items, which may be tiny, lie side by side. */
-static uint64_t dlpi_found_align(const dlpi_found *q) {
-    return q->d.load == NULL && q->d.max_part_bytes < 4096 && !DLPI_DEBUG ? DLPI_LINE : 4096;
-}
-
-/* Cells beyond what is needed: one for each worker and, where they are tiny, what a MiB has room
-   for, so that workers and scheduler wake each other less often. */
-static uint64_t dlpi_found_more(const dlpi_found *q, const dlpi_stage *st) {
-    const int32_t n = st->w.num_workers;
-    uint64_t workers = n > 0 ? (uint64_t)n : 1;
-    uint64_t more = (1 << 20) / (sizeof(dlpi_input) + q->d.max_part_bytes);
-    if (q->d.load != NULL || q->d.max_part_bytes >= 4096 || n <= 0) return workers;
-    return more > 1024 ? 1024 : more > workers ? more : workers;
-}
-
-/* How many cells there are, a stream needing so many; because: what that follows from. */
-static int dlpi_found_cells(dlp_pipe *p, dlpi_stage *st, uint64_t need, const char *because) {
-    dlpi_found *q = st->self;
-    uint64_t all = dlpi_times(need, q->cursors.n);
-    q->need = (uint32_t)(need < DLPI_FOUND_CELLS ? need : DLPI_FOUND_CELLS);
-    if (q->most_run == 0) q->most_run = 1;
-    uint32_t fit = dlpi_cursors_fit(&q->cursors, DLP_SAMPLER_STATE_BYTES);
-    if (p->sharing != NULL && q->d.agree != NULL)
-        return dlpi_refuse(p, DLP_ERR_UNSUPPORTED, "", "shm.share",
-                           "subscribers don't see ends that ranks agree on: share is 0 with agree");
-    if (q->cursors.n > fit)
-        return dlpi_refuse(p, DLP_ERR_ARG, st->name, "streams",
-                           "this rank reads %" PRIu32 " streams, a state has room for %" PRIu32
-                           " (n_parts, max_items, window): fewer streams, or more ranks",
-                           q->cursors.n, fit);
-    q->n_cells = q->d.queue_size;
-    if (q->n_cells == 0 && all <= DLPI_FOUND_CELLS) {
-        uint64_t more = all + dlpi_found_more(q, st);
-        q->n_cells = more < DLPI_FOUND_CELLS ? (uint32_t)more : DLPI_FOUND_CELLS;
-    }
-    if (q->n_cells >= all) return DLP_OK;
-    return dlpi_refuse(p, DLP_ERR_ARG, st->name, "queue_size",
-                       "a batch%s may need %" PRIu64 " parts at once (%" PRIu32 " streams, %" PRIu64
-                       " of each: %s), queue_size is %" PRIu32
-                       "; 0 takes what is needed, at most 65536",
-                       q->plan.window ? " and its windows" : "", all, q->cursors.n, need, because,
-                       q->d.queue_size);
-}
-
-/* So many rows, from anywhere in an input on, lie in so many inputs. */
-static int dlpi_found_check(dlp_pipe *p, dlpi_stage *st) {
-    const dlpi_found *q = st->self;
-    uint64_t rows = dlpi_found_rows_needed(p, q), each = dlpi_found_most_inputs(&q->plan);
-    rows = 1 + (rows - 1 + q->least_items - 1) / q->least_items;
-    if (q->plan.window && q->plan.steps == 0 && each < rows) rows = each;
-    return dlpi_found_cells(
-        p, st, rows, q->plan.window ? "batch_size, min_items, window" : "batch_size, min_items");
-}
-
-/* ---- memory ---- */
-
-static uint64_t dlpi_found_slot_bytes(const dlp_pipe *p) {
-    return dlpi_sum(sizeof(dlpi_source_state), dlpi_times(p->batch_rows, sizeof(dlpi_found_row)));
-}
-
-static void dlpi_found_layout(dlp_pipe *p, dlpi_stage *st) {
-    const dlpi_found *q = st->self;
-    uint64_t stride =
-        dlpi_round_up(dlpi_sum(q->d.max_part_bytes, DLPI_REDZONE), dlpi_found_align(q));
-    dlpi_inputs_layout(p, st, q->n_cells);
-    dlpi_area_add(p, DLPI_REC_OWN + st->id, NULL,
-                  q->counts_bytes ? q->counts_bytes : sizeof(dlpi_found_counts), 1, DLPI_LINE);
-    dlpi_area_add(p, DLPI_REC_SOURCE, "part cells: records", dlpi_input_record(q->most_run),
-                  q->n_cells, DLPI_LINE);
-    dlpi_area_add(p, DLPI_REC_SOURCE_CELLS, q->plan.window ? "part cells, windows" : "part cells",
-                  dlpi_sum(stride, DLPI_INPUT_GUARD), q->n_cells, 4096);
-}
-
-static int dlpi_found_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out) {
-    const dlpi_found *q = st->self;
-    DLPI_UNUSED(p);
-    uint64_t streams = q->cursors.n, windows = q->plan.window ? streams : 0;
-    uint64_t orders = q->plan.shuffle_items && q->most_items > 1 ? q->n_cells : 0;
-    out[0] = (dlpi_block){offsetof(dlpi_found, use), dlpi_times(q->n_cells, sizeof *q->use)};
-    out[1] = (dlpi_block){offsetof(dlpi_found, streams), dlpi_times(streams, sizeof *q->streams)};
-    out[2] = (dlpi_block){offsetof(dlpi_found, items), dlpi_times(orders, sizeof *q->items)};
-    out[3] = (dlpi_block){offsetof(dlpi_found, window_orders),
-                          dlpi_times(windows, sizeof *q->window_orders)};
-    out[4] = (dlpi_block){offsetof(dlpi_found, window_rows),
-                          dlpi_times(dlpi_times(windows, q->plan.window), sizeof *q->window_rows)};
-    return 5;
-}
-
-static void dlpi_found_live(dlp_pipe *p, dlpi_stage *st) {
-    dlpi_found *q = st->self;
-    for (uint32_t i = 0; i < q->cursors.n; i++)
-        q->streams[i].head = q->streams[i].tail = DLPI_FOUND_NONE;
-    q->counts = dlpi_area_at(p, DLPI_REC_OWN + st->id, 0);
-    q->counts->window = q->plan.window;
-    q->run = 1;
-    q->waits = q->waits_last = DLPI_FOUND_NONE;
-    q->free = 0; /* all, in their order */
-    q->free_last = q->n_cells - 1;
-    for (uint32_t c = 0; c < q->n_cells; c++)
-        q->use[c].next = c + 1 < q->n_cells ? c + 1 : DLPI_FOUND_NONE;
-    if (DLPI_DEBUG) dlpi_inputs_paint(p, q->d.max_part_bytes);
-}
-
-/* Nothing can follow, whatever is asked for: an error of the epoch. */
-__attribute__((format(printf, 3, 4))) static int dlpi_found_fail(dlp_pipe *p, int code,
-                                                                 const char *format, ...) {
-    dlp_error e;
-    va_list args;
-    dlpi_error_set(&e, code, "parts", "%s", "");
-    va_start(args, format);
-    vsnprintf(e.message, sizeof e.message, format, args);
-    va_end(args);
-    dlpi_copy_text(e.stage, sizeof e.stage, p->source_stage->name);
-    e.epoch = p->schedule.epoch;
-    dlpi_ctl_fail(p, DLPI_BY_SCHEDULER, &e);
-    dlpi_found_of(p)->rc = code;
-    return code;
-}
-
-/* An input could not be loaded: the items that it has all the same, which are none or, where that
-   is an error, one: the row that fails. */
-static uint64_t dlpi_found_failed(dlp_pipe *p, dlpi_found_cell *u, dlpi_input *cell) {
-    dlp_error e = cell->error;
-    u->failed = dlpi_input_raises(p, 1, &e);
-    e.epoch = cell->epoch;
-    if (u->failed) {
-        if (e.code == DLP_ERR_BUDGET) dlpi_error_first(p->ctl, &e);
-        cell->error = e;
-        return 1;
-    }
-    e.has_item = 1;
-    e.index = cell->index;
-    dlpi_skip_put(p->ctl, p->source_stage->id, &e, e.code ? e.code : DLP_SKIP, UINT64_MAX);
-    dlpi_bump(&p->workers[p->source_stage->first_worker].block->left_out, 1);
+/* One try. Returns 0, or what is wrong. */
+static int dlpi_found_load(dlpi_worker *w, uint32_t c) {
+    const dlpi_found *q = dlpi_found_of(w->p);
+    dlpi_input *cell = dlpi_input_at(w->p, c);
+    dlp_part part = {.index = cell->index,
+                     .data = dlpi_input_bytes(w->p, c),
+                     .capacity = q->d.max_part_bytes,
+                     .attempt = dlpi_rec_tries(cell->rec),
+                     .worker = (uint32_t)w->id,
+                     .worker_state = w->state,
+                     .call = &w->note};
+    int rc = dlpi_call_verdict(w, cell->killed_by, cell->rec);
+    if (rc != 0) return rc;
+    rc = dlpi_item_returned(w, ((dlp_part_fn)w->st->own)(w->st->user, &part));
+    rc = dlpi_redzone_input(w, c, q->d.max_part_bytes, rc);
+    if (rc != 0) return rc;
+    if (part.bytes > q->d.max_part_bytes)
+        return dlpi_say(w, DLP_ERR_LENGTH,
+                        "load set bytes to %" PRIu64 ", max_part_bytes is %" PRIu64, part.bytes,
+                        q->d.max_part_bytes);
+    if (part.items > q->most_items)
+        return dlpi_say(w, DLP_ERR_LENGTH, "load set items to %" PRIu64 ", max_items is %" PRIu64,
+                        part.items, q->most_items);
+    if (part.items > 0 && part.items < q->least_items)
+        return dlpi_say(w, DLP_ERR_LENGTH, "load set items to %" PRIu64 ", min_items is %" PRIu64,
+                        part.items, q->least_items);
+    cell->bytes = part.bytes;
+    cell->items = part.items;
     return 0;
 }
 
-/* Have inputs items in another order than load's? */
-static inline bool dlpi_found_shuffled(const dlpi_found *q) {
-    return q->plan.shuffle_items && q->most_items > 1;
-}
-
-/* The run of cell c, whose word is FAILED, goes on behind the input that failed. */
-static void dlpi_found_reopen(dlp_pipe *p, uint32_t c) {
-    dlpi_input *cell = dlpi_input_at(p, c);
-    cell->rec = 0;
-    cell->made++;
-    DLPI_STORE_RLX(&cell->due_ns, UINT64_C(0)); /* ordered by state */
-    dlpi_input_offer(p, c, dlpi_found_of(p)->use[c].ticket);
-    dlpi_wake_for(p, p->source_stage, 1);
-}
-
-/* Take the count of input k of cell c, which is the first of stream i that was not known; false:
-   that can't be. */
-static bool dlpi_found_learn_one(dlp_pipe *p, uint32_t i, uint32_t c, uint32_t k, bool loaded) {
-    dlpi_found *q = dlpi_found_of(p);
-    dlpi_found_stream *x = &q->streams[i];
-    dlpi_found_cell *u = &q->use[c];
-    dlpi_input_one *one = &dlpi_input_ones(dlpi_input_at(p, c))[k];
-    uint64_t items = loaded ? one->items : dlpi_found_failed(p, u, dlpi_input_at(p, c));
-    uint64_t used = 0, s = q->cursors.first + i;
-    if (u->ordinal + k == x->at.ordinal) used = x->at.used;
-    if (q->rule && q->rule->taken)
-        used = q->rule->taken(items, used);
-    else if (u->failed)
-        items += used;
-    if (items < used) {
-        dlpi_found_fail(p, DLP_ERR_RESUME,
-                        "%s %" PRIu64 " has %" PRIu64 " items, the state says that %" PRIu64
-                        " of them were given: it is not the %s it was",
-                        p->source->input, one->index, items, used, p->source->input);
-        return false;
-    }
-    if (!loaded) one->items = items;
-    if (used > 0) u->input = k, u->from = used;
-    u->n += items;
-    u->taken += used;
-    x->empty = items == 0 ? x->empty + 1 : 0;
-    if (items > 0 || q->plan.steps == 0 || x->empty < dlpi_found_empty(&q->plan, s)) return true;
-    dlpi_found_fail(p, DLP_ERR_CALLBACK,
-                    "steps_per_epoch wants more, but the last %" PRIu64 " parts of stream %" PRIu64
-                    " had no item",
-                    x->empty, s);
-    return false;
-}
-
-/* Statistics of the inputs of cell c from the k-th on that are known, with so many items. */
-static void dlpi_found_count(dlp_pipe *p, uint32_t c, uint32_t k, uint64_t items) {
-    const dlpi_found *q = dlpi_found_of(p);
-    const dlpi_found_cell *u = &q->use[c];
-    const dlpi_input_one *one = dlpi_input_ones(dlpi_input_at(p, c));
-    uint64_t empty = 0;
-    dlpi_bump(&q->counts->inputs, u->learned - k);
-    dlpi_bump(&q->counts->items, u->failed ? items - one[u->learned - 1].items : items);
-    for (; k < u->learned; k++) empty += one[k].items == 0;
-    dlpi_bump(&q->counts->empty, empty + u->failed);
-}
-
-/* Cell c of stream i is loaded as far as it can be: is that all of it, and is anything left? */
-static void dlpi_found_learned(dlp_pipe *p, uint32_t i, uint32_t c) {
-    dlpi_found *q = dlpi_found_of(p);
-    dlpi_found_stream *x = &q->streams[i];
-    dlpi_found_cell *u = &q->use[c];
-    if (u->failed) dlpi_found_end_run(q, i, c, u->learned - 1);
-    if (u->learned < u->run) {
-        dlpi_found_reopen(p, c);
-        return;
-    }
-    x->known = u->next;
-    if (u->n > u->taken)
-        x->last_known = c;
-    else
-        dlpi_found_pass(q, x, c);
-}
-
-/* Take the counts of the first cell of stream i that was not known. */
-static int dlpi_found_learn_cell(dlp_pipe *p, uint32_t i, bool loaded) {
-    dlpi_found *q = dlpi_found_of(p);
-    dlpi_found_stream *x = &q->streams[i];
-    const uint32_t c = x->known;
-    dlpi_found_cell *u = &q->use[c];
-    const dlpi_input *cell = dlpi_input_at(p, c);
-    const uint64_t n = u->n, left = u->n - u->taken, s = q->cursors.first + i;
-    const uint32_t first = u->learned, made = loaded ? u->run : cell->made;
-    while (u->learned < made)
-        if (!dlpi_found_learn_one(p, i, c, u->learned++, true)) return q->rc;
-    if (!loaded && !dlpi_found_learn_one(p, i, c, u->learned++, false)) return q->rc;
-    dlpi_found_count(p, c, first, u->n - n);
-    dlpi_found_learned(p, i, c);
-    x->rows += q->rule && u->n > u->taken ? q->rule->learned(q, i, c) : u->n - u->taken - left;
-    if (dlpi_found_shuffled(q) && u->n > 0) /* one input */
-        dlpi_found_items(&q->plan, &q->items[c], u->epoch, cell->index,
-                         u->ordinal / dlpi_found_inputs(&q->plan, s), u->n);
-    return DLP_OK;
-}
-
-/* Are all inputs of the stream known? */
-static inline bool dlpi_found_out(const dlpi_found *q, const dlpi_found_stream *x) {
-    return q->plan.steps == 0 && x->epoch > q->epoch &&
-           (x->known == DLPI_FOUND_NONE || q->use[x->known].epoch > q->epoch);
-}
-
-/* ---- windows ---- */
-
-/* Items of a stream, from where its window begins to the end of its last one that is complete. */
-static uint64_t dlpi_found_whole(const dlpi_found *q, const dlpi_found_stream *x) {
-    uint64_t rest = q->plan.steps * q->each - x->given + x->at.place; /* with steps: of the epoch */
-    if (q->plan.steps && x->rows >= rest) return rest;
-    return dlpi_found_out(q, x) ? x->rows : x->rows / q->plan.window * q->plan.window;
-}
-
-/* Rows of a stream that may be given. */
-static inline uint64_t dlpi_found_rows_left(const dlpi_found *q, const dlpi_found_stream *x) {
-    uint64_t whole;
-    if (q->rule) return x->rows;
-    whole = q->plan.window ? dlpi_found_whole(q, x) : x->rows;
-    return whole > x->at.place ? whole - x->at.place : 0;
-}
-
-/* k items more of cell c are used. Afterwards u->input is that of the last. */
-static void dlpi_found_advance(dlp_pipe *p, uint32_t c, uint64_t k) {
-    dlpi_found_cell *u = &dlpi_found_of(p)->use[c];
-    const dlpi_input_one *one = dlpi_input_ones(dlpi_input_at(p, c));
-    u->taken += k;
-    while (k > one[u->input].items - u->from) {
-        k -= one[u->input++].items - u->from;
-        u->from = 0;
-    }
-    u->from += k;
-}
-
-/* Of the n next items of cell c, what they are; returns h with the inputs that they are of. */
-static uint64_t dlpi_found_gather_cell(dlp_pipe *p, uint32_t c, uint64_t n, dlpi_found_row *row,
-                                       uint64_t h) {
-    const dlpi_found *q = dlpi_found_of(p);
-    const dlpi_found_cell *u = &q->use[c];
-    const dlpi_input_one *one = dlpi_input_ones(dlpi_input_at(p, c));
-    uint64_t from = u->from;
-    for (uint32_t i = u->input; n > 0; i++, from = 0) {
-        uint64_t k = one[i].items - from < n ? one[i].items - from : n;
-        if (k == 0) continue;
-        h = dlpi_absorb(dlpi_absorb(h, u->ordinal + i), k);
-        for (uint64_t j = from; j < from + k; j++, row++) {
-            uint64_t at = dlpi_found_shuffled(q) ? dlp_permutation_at(&q->items[c], j) : j;
-            *row = (dlpi_found_row){c, (uint32_t)(i * q->most_items + at)};
-        }
-        n -= k;
-    }
-    return h;
-}
-
-/* What the n items of the window of stream i are; returns 16 bits that follow from their inputs. */
-static uint64_t dlpi_found_gather(dlp_pipe *p, uint32_t i, uint64_t n) {
-    dlpi_found *q = dlpi_found_of(p);
-    dlpi_found_row *row = q->window_rows + i * q->plan.window;
-    uint64_t h = 0;
-    for (uint32_t c = q->streams[i].head; n > 0; c = q->use[c].next) {
-        const dlpi_found_cell *u = &q->use[c];
-        uint64_t k = u->n - u->taken < n ? u->n - u->taken : n;
-        h = dlpi_found_gather_cell(p, c, k, row, h);
-        row += k;
-        n -= k;
-    }
-    return h & 0xffff;
-}
-
-/* Open the window of stream i where it is complete, and not open yet. A state's is the one that it
-   was, or the pipe fails. */
-static void dlpi_found_open(dlp_pipe *p, uint32_t i) {
-    dlpi_found *q = dlpi_found_of(p);
-    dlpi_found_stream *x = &q->streams[i];
-    uint64_t n, s = q->cursors.first + i;
-    if (x->length > 0) return;
-    n = dlpi_found_whole(q, x);
-    if (n == 0 && (x->at.place == 0 || !dlpi_found_out(q, x))) return;
-    if (n > q->plan.window) n = q->plan.window;
-    x->check = dlpi_found_gather(p, i, n);
-    if (x->at.place > 0 && (x->at.place >= n || x->at.check != x->check)) {
-        dlpi_found_fail(p, DLP_ERR_RESUME,
-                        "the window of stream %" PRIu64 " has items of other inputs than the one "
-                        "that the state was saved in, of which %" PRIu64 " were given",
-                        s, x->at.place);
-        return;
-    }
-    x->length = n;
-    dlpi_found_window(&q->plan, &q->window_orders[i], q->epoch, s, &x->at, n);
-}
-
-/* All items of the window are given: the next one begins behind them. */
-static void dlpi_found_leave_window(dlp_pipe *p, dlpi_found_stream *x) {
-    uint64_t n = x->length;
-    x->rows -= n;
-    while (n > 0) {
-        const dlpi_found_cell *u = &dlpi_found_of(p)->use[x->head];
-        uint64_t k = u->n - u->taken < n ? u->n - u->taken : n;
-        dlpi_found_advance(p, x->head, k);
-        n -= k;
-        dlpi_found_gone(dlpi_found_of(p), x);
-    }
-    x->length = 0;
-}
-
-/* Take all counts that are there, each stream's in its order. */
-static int dlpi_found_learn(dlp_pipe *p) {
-    dlpi_found *q = dlpi_found_of(p);
-    for (uint32_t i = 0; i < q->cursors.n && q->rc == DLP_OK; i++) {
-        dlpi_found_stream *x = &q->streams[i];
-        while (x->known != DLPI_FOUND_NONE && q->use[x->known].epoch == q->epoch) {
-            uint32_t low = dlpi_input_state(p, x->known);
-            if (low != DLPI_INPUT_LOADED && low != DLPI_INPUT_FAILED) break;
-            if (dlpi_found_learn_cell(p, i, low == DLPI_INPUT_LOADED) != DLP_OK) break;
-        }
-        if (q->plan.window && q->rc == DLP_OK) dlpi_found_open(p, i);
-        if (q->rule && q->rc == DLP_OK) x->rows += q->rule->more(p, i, dlpi_found_out(q, x));
-    }
-    return q->rc;
-}
-
-/* ---- what is loaded next ---- */
-
-/* Is a cell that is on no list loaded, or closed by this: open of an epoch, or a place, left? */
-static bool dlpi_found_closed(dlp_pipe *p, uint32_t c) {
-    uint64_t *state = &dlpi_input_at(p, c)->state, now = dlpi_claim_owner(state); /* Q1 <- Q1 */
-    uint32_t low = dlpi_gen_low(now);
-    if (low == DLPI_INPUT_LOADED || low == DLPI_INPUT_FAILED) return true;
-    return low == DLPI_INPUT_OPEN &&
-           dlpi_claim_take(
-               state, now,
-               dlpi_gen_word(dlpi_found_of(p)->use[c].ticket, DLPI_INPUT_CLOSED)); /* Q1 -> Q1 */
-}
-
-/* A free cell, closed; n_cells: none. Those that wait stand about in the order of the batches that
-   have rows of them; the ones that are being loaded are passed over. */
-static uint32_t dlpi_found_free_cell(dlp_pipe *p) {
-    dlpi_found *q = dlpi_found_of(p);
-    uint32_t before = DLPI_FOUND_NONE, c;
-    if (q->free != DLPI_FOUND_NONE) {
-        c = q->free;
-        q->free = q->use[c].next;
-        return c;
-    }
-    for (c = q->waits; c != DLPI_FOUND_NONE; before = c, c = q->use[c].next) {
-        if (q->use[c].used > q->left) break;
-        if (!dlpi_found_closed(p, c)) continue;
-        if (before == DLPI_FOUND_NONE)
-            q->waits = q->use[c].next;
-        else
-            q->use[before].next = q->use[c].next;
-        if (q->waits_last == c) q->waits_last = before;
-        return c;
-    }
-    return q->n_cells;
-}
-
-/* How many inputs a new cell gets, as they cost lately. */
-static void dlpi_found_fit_run(dlp_pipe *p) {
-    dlpi_found *q = dlpi_found_of(p);
-    const dlpi_stage *st = p->source_stage;
-    uint64_t sum = 0, n = 0, most;
-    for (int i = 0; i < st->n_workers; i++) {
-        uint64_t ns = DLPI_LOAD_RLX(&p->workers[st->first_worker + i].block->item_ns); /* a hint */
-        sum += ns;
-        n += ns != 0;
-    }
-    most = n == 0 ? 1 : DLPI_INPUT_RUN_NS / (sum / n);
-    q->run = most > q->most_run ? q->most_run : most > 1 ? (uint32_t)most : 1;
-    q->run_until = q->tickets + (n == 0 ? 1 : DLPI_FOUND_RUNS);
-    q->run_known = n > 0;
-}
-
-/* Inputs of a cell whose first is that one: of one pass. */
-static uint32_t dlpi_found_run(const dlpi_found *q, uint64_t s, uint64_t ordinal) {
-    uint64_t each = dlpi_found_inputs(&q->plan, s), left = each - ordinal % each;
-    return q->run < left ? q->run : (uint32_t)left;
-}
-
-/* Have the next inputs of stream i loaded into cell c. */
-static void dlpi_found_issue(dlp_pipe *p, uint32_t i, uint32_t c) {
-    dlpi_found *q = dlpi_found_of(p);
-    dlpi_found_stream *x = &q->streams[i];
-    dlpi_found_cell *u = &q->use[c];
-    dlpi_input *cell = dlpi_input_at(p, c);
-    uint64_t s = q->cursors.first + i;
-    const uint32_t run = dlpi_found_run(q, s, x->next);
-    *u = (dlpi_found_cell){.epoch = x->epoch,
-                           .ordinal = x->next,
-                           .ticket = ++q->tickets,
-                           .run = run,
-                           .next = DLPI_FOUND_NONE,
-                           .listed = true};
-    x->next += run;
-    if (x->tail == DLPI_FOUND_NONE)
-        x->head = c;
-    else
-        q->use[x->tail].next = c;
-    x->tail = c;
-    x->cells++;
-    if (x->known == DLPI_FOUND_NONE) x->known = c;
-    if (q->plan.steps == 0 && x->next == dlpi_found_inputs(&q->plan, s)) {
-        x->epoch++;
-        x->next = 0;
-    }
-    dlpi_input_reset(cell, u->epoch, run);
-    for (uint32_t k = 0; k < run; k++)
-        dlpi_input_ones(cell)[k].index = dlpi_found_input(&q->plan, u->epoch, s, u->ordinal + k);
-    cell->index = dlpi_input_ones(cell)[0].index;
-    cell->first = u->ordinal / dlpi_found_inputs(&q->plan, s) * q->plan.n_inputs;
-    dlpi_input_offer(p, c, u->ticket);
-}
-
-/* The stream with the fewest cells of those that have something to ask for; cursors.n: none. */
-static uint32_t dlpi_found_poorest(const dlp_pipe *p) {
-    const dlpi_found *q = dlpi_found_of(p);
-    uint32_t best = q->cursors.n;
-    for (uint32_t i = 0; i < q->cursors.n; i++)
-        if (!dlpi_epochs_over(p, q->streams[i].epoch) &&
-            (best == q->cursors.n || q->streams[i].cells < q->streams[best].cells))
-            best = i;
-    return best;
-}
-
-/* May stream i have one more cell? Until it is known what inputs cost, and so how long their runs
-   are, only as many as it needs. */
-static bool dlpi_found_may_ask(dlp_pipe *p, uint32_t i) {
-    dlpi_found *q = dlpi_found_of(p);
-    if (q->most_run == 1) return true;
-    if (q->tickets >= q->run_until) dlpi_found_fit_run(p);
-    return q->run_known || q->streams[i].cells < q->need;
-}
-
-/* Ask for inputs until there is no free cell. A search that found none is not begun again until
-   something has changed on which it depends. */
-static void dlpi_found_ahead(dlp_pipe *p) {
-    dlpi_found *q = dlpi_found_of(p);
-    const dlpi_stage *st = p->source_stage;
-    dlpi_found_place at = {p->schedule.epoch, p->schedule.published, 0, 0};
-    uint32_t fresh = 0, c, i;
-    if (p->schedule.ended) return;
-    at.loads = dlpi_credit_seen(&p->ctl->source_moves); /* Q2 <- Q2, B1 */
-    dlpi_inputs_leave(p, &q->left);
-    at.left = q->left;
-    if (!q->begun || q->epoch != at.epoch) dlpi_found_begin(q, at.epoch);
-    if (q->stuck && memcmp(&q->stuck_at, &at, sizeof at) == 0) return;
-    if (dlpi_found_learn(p) != DLP_OK) return; /* which frees the cells of empty inputs */
-    q->stuck_at = at;
-    while ((i = dlpi_found_poorest(p)) < q->cursors.n && dlpi_found_may_ask(p, i) &&
-           (c = dlpi_found_free_cell(p)) < q->n_cells) {
-        dlpi_found_issue(p, i, c);
-        fresh++;
-    }
-    q->stuck = true;
-    if (fresh > 0) dlpi_wake_for(p, st, fresh);
-}
-
-/* ---- a batch is scheduled ---- */
-
-/* Are all of this rank's rows of a batch known, with those of `before` batches before it? *rows: of
-   the global batch, in the sense that 0 says that there is none. Only where *rows is wanted must
-   all be known: else one row says enough. */
-static bool dlpi_found_batch(const dlp_pipe *p, uint64_t before, uint64_t *rows) {
-    const dlpi_found *q = dlpi_found_of(p);
-    uint64_t most = 0;
-    bool known = true;
-    *rows = p->global_batch;
-    for (uint32_t i = 0; i < q->cursors.n; i++) {
-        const dlpi_found_stream *x = &q->streams[i];
-        uint64_t gone = before * q->each, n = dlpi_found_rows_left(q, x);
-        n = n > gone ? n - gone : 0;
-        if (n >= q->each) n = q->each;
-        if (n < q->each && !dlpi_found_out(q, x))
-            known = false;
-        else if (n < q->each && p->last == DLP_LAST_DROP)
-            return *rows = 0, true; /* whatever the others have */
-        if (n > most) most = n;
-    }
-    if (!known) return before > 0 && most > 0 && p->last != DLP_LAST_DROP;
-    if (most == 0 && !q->all_items) *rows = 0;
-    if (q->plan.streams == 1 && p->last == DLP_LAST_PARTIAL) *rows = most;
-    return true;
-}
-
-static int dlpi_found_rows(dlp_pipe *p, uint64_t *rows) {
-    dlpi_found *q = dlpi_found_of(p);
-    const dlpi_scheduler *f = &p->schedule;
-    int rc;
-    if (!q->begun || q->epoch != f->epoch) dlpi_found_begin(q, f->epoch);
-    if ((rc = dlpi_found_learn(p)) != DLP_OK) return rc;
-    *rows = p->global_batch;
-    if (q->plan.steps)
-        *rows = f->in_epoch < q->plan.steps ? p->global_batch : 0;
-    else
-        dlpi_found_batch(p, 0, rows);
-    if (*rows > 0 || f->in_epoch > 0) return DLP_OK;
-    return dlpi_found_fail(p, DLP_ERR_CALLBACK, "the parts have %s in this epoch",
-                           p->last == DLP_LAST_DROP ? "no full batch of items" : "no item");
-}
-
-/* Is all known of the present batch, and whether another follows? */
-static bool dlpi_found_ready(dlp_pipe *p, uint64_t rows) {
-    const dlpi_found *q = dlpi_found_of(p);
-    const dlpi_scheduler *f = &p->schedule;
-    uint64_t n;
-    bool there = dlpi_found_batch(p, 0, &n) && n == rows;
-    if (there && q->plan.steps == 0) there = dlpi_found_batch(p, 1, &n);
-    DLPI_STORE_RLX(&p->ctl->source_waits, /* for the consumer's books */
-                   !there && f->published == dlpi_credit_seen(&p->ctl->delivered)); /* V1 <- V1 */
-    return there;
-}
-
-/* The batch in slot s has something of cell c. */
-static void dlpi_found_use(dlp_pipe *p, uint32_t s, uint32_t c) {
-    dlpi_found_cell *u = &dlpi_found_of(p)->use[c];
-    const uint64_t used = dlpi_slot_at(p, s)->sequence + 1;
-    if (u->used == used) return;
-    u->used = used;
-    DLPI_STORE_RLX(&dlpi_input_at(p, c)->used, used); /* for observers */
-}
-
-/* Row r of slot s is of the input in cell c that failed. */
-static void dlpi_found_fail_row(dlp_pipe *p, uint32_t s, uint32_t r, uint32_t c) {
-    dlpi_bslot *slot = dlpi_slot_at(p, s);
-    dlp_error e = dlpi_input_at(p, c)->error;
-    e.position = slot->position + r;
-    slot->dirty = 1;
-    dlpi_slot_rec(p, s)[r] = DLPI_ROW_LEFT;
-    dlpi_slot_fail(slot, DLPI_NOBODY, &e);
-}
-
-/* Rows of slot s from row r on, at most n, out of the first cell of a stream. Returns how many. */
-static uint32_t dlpi_found_give(dlp_pipe *p, dlpi_found_stream *x, uint32_t s, uint32_t r,
-                                uint32_t n) {
-    dlpi_found *q = dlpi_found_of(p);
-    const uint32_t c = x->head;
-    dlpi_found_cell *u = &q->use[c];
-    const dlpi_input_one *one = dlpi_input_ones(dlpi_input_at(p, c));
-    dlpi_found_row *row = dlpi_found_rows_of(p, s);
-    uint64_t *index = dlpi_slot_index(p, s);
-    const bool shuffled = dlpi_found_shuffled(q);
-    if (n > u->n - u->taken) n = (uint32_t)(u->n - u->taken);
-    if (shuffled) dlp_permutation_block(&q->items[c], u->taken, n, index + r);
-    for (uint32_t end = r + n; r < end; u->from++, r++) {
-        while (u->from == one[u->input].items) {
-            u->input++;
-            u->from = 0;
-        }
-        row[r].cell = c;
-        row[r].number = (uint32_t)(u->input * q->most_items + (shuffled ? index[r] : u->from));
-        index[r] = one[u->input].index;
-    }
-    dlpi_found_use(p, s, c);
-    u->taken += n;
-    x->rows -= n;
-    if (u->failed && u->taken == u->n) dlpi_found_fail_row(p, s, r - 1, c);
-    dlpi_found_gone(q, x);
+/* With weights: they, and who has which parts, are there since the stage was added. */
+static int dlpi_found_weighed_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out) {
+    const dlpi_found *q = st->self;
+    const dlpi_found_plan *k = &q->plan;
+    int n = dlpi_found_blocks(p, st, out);
+    if (k->weights == NULL) return n;
+    out[n++] = (dlpi_block){offsetof(dlpi_found, plan.weights), dlpi_found_weights_bytes(k)};
+    out[n++] =
+        (dlpi_block){offsetof(dlpi_found, plan.own_passes),
+                     dlpi_times(k->shuffle_inputs ? q->cursors.n : 0, sizeof *k->own_passes)};
     return n;
 }
 
-/* Row r of slot s is that item. */
-static void dlpi_found_give_row(dlp_pipe *p, uint32_t s, uint32_t r, const dlpi_found_row *from) {
-    const dlpi_found *q = dlpi_found_of(p);
-    const dlpi_found_cell *u = &q->use[from->cell];
-    uint32_t k = u->run > 1 ? (uint32_t)(from->number / q->most_items) : 0;
-    if (k >= u->run) k = u->run - 1; /* the row of an input that failed */
-    dlpi_found_rows_of(p, s)[r] = *from;
-    dlpi_slot_index(p, s)[r] = dlpi_input_ones(dlpi_input_at(p, from->cell))[k].index;
-    dlpi_found_use(p, s, from->cell);
-    if (u->failed && k + 1 == u->run) dlpi_found_fail_row(p, s, r, from->cell);
-}
+static const dlpi_source_ops dlpi_found_source = {
+    .sizes = dlpi_found_sizes,
+    DLPI_FOUND_SOURCE,
+    .params = "streams, steps_per_epoch, max_items, manifest, weights, window",
+    .input = "part",
+    .load = dlpi_found_load,
+};
 
-/* The same out of the window of stream i. */
-static uint32_t dlpi_found_give_mixed(dlp_pipe *p, uint32_t i, uint32_t s, uint32_t r, uint32_t n) {
-    dlpi_found *q = dlpi_found_of(p);
-    dlpi_found_stream *x = &q->streams[i];
-    const dlpi_found_row *rows = q->window_rows + i * q->plan.window;
-    uint64_t *index = dlpi_slot_index(p, s);
-    dlpi_found_open(p, i); /* at its first row: nothing can be wrong with it */
-    if (n > x->length - x->at.place) n = (uint32_t)(x->length - x->at.place);
-    dlp_permutation_block(&q->window_orders[i], x->at.place, n, index + r);
-    for (uint32_t k = r; k < r + n; k++) dlpi_found_give_row(p, s, k, &rows[index[k]]);
-    x->at.place += n;
-    x->at.check = x->check;
-    x->given += n;
-    if (x->at.place == x->length) dlpi_found_leave_window(p, x);
-    return n;
-}
-
-/* Rows of a stream that is out. */
-static void dlpi_found_holes(dlp_pipe *p, uint32_t s, uint32_t r, uint32_t end) {
-    dlpi_slot_at(p, s)->dirty = 1;
-    for (; r < end; r++) {
-        dlpi_slot_rec(p, s)[r] = DLPI_ROW_LEFT;
-        dlpi_slot_index(p, s)[r] = UINT64_MAX;
-        if (dlpi_found_of(p)->rule) continue; /* rows of holes are not read */
-        dlpi_found_rows_of(p, s)[r] = (dlpi_found_row){0, 0};
-    }
-}
-
-/* What is noted of a batch: it has items of this rank; more follow. */
-enum { DLPI_FOUND_HAS_ITEMS = 1, DLPI_FOUND_MORE_ITEMS = 2 };
-
-/* The rows of the batch in slot s, and the state behind it. */
-static void dlpi_found_fill(dlp_pipe *p, uint32_t s) {
-    dlpi_found *q = dlpi_found_of(p);
-    uint32_t count = dlpi_slot_at(p, s)->count;
-    dlpi_source_state *state = dlpi_slot_source(p, s);
-    memset(state, 0, sizeof *state);
-    state->bytes = dlpi_cursors_bytes(&q->cursors);
-    dlpi_cursors_begin(&q->cursors, state->at);
-    for (uint32_t i = 0; i < q->cursors.n; i++) {
-        dlpi_found_stream *x = &q->streams[i];
-        uint32_t r = i * q->each, end = r + q->each < count ? r + q->each : count;
-        for (; q->rule && r < end && x->rows > 0; x->rows--) q->rule->give(p, i, s, r++);
-        while (r < end && dlpi_found_rows_left(q, x) > 0)
-            r += q->plan.window ? dlpi_found_give_mixed(p, i, s, r, end - r)
-                                : dlpi_found_give(p, x, s, r, end - r);
-        if (r > i * q->each) state->note |= DLPI_FOUND_HAS_ITEMS;
-        if (r < end) dlpi_found_holes(p, s, r, end);
-        if (dlpi_found_rows_left(q, x) > 0) state->note |= DLPI_FOUND_MORE_ITEMS;
-        dlpi_cursor_put(&q->cursors, state->at, i, &x->at);
-    }
-}
-
-/* ---- a row of it is fetched ---- */
-
-static void dlpi_found_row_part(dlpi_worker *w, dlp_item *it, uint32_t s, uint32_t row,
-                                void *extra) {
-    const dlp_pipe *p = w->p;
-    const dlpi_found_row *from = &dlpi_found_rows_of(p, s)[row];
-    const dlpi_input *cell = dlpi_input_at(p, from->cell);
-    uint32_t k = dlpi_rec_repl(dlpi_slot_rec(p, s)[row]);
-    dlp_part *part = extra;
-    part->index = cell->index;
-    part->data = dlpi_input_bytes(p, from->cell);
-    part->bytes = cell->bytes;
-    part->items = cell->items;
-    part->item = from->number;
-    if (k > 0) { /* in place of an item that failed: another one of the same input */
-        uint64_t h = dlpi_hash_in(DLPI_DOMAIN_REPLACEMENT, it->seed, it->epoch);
-        part->item =
-            dlpi_below(dlpi_range_of(cell->items), dlpi_absorb(dlpi_absorb(h, it->position), k));
-    }
-    it->part = part;
-}
-
-/* The input that a row comes from: a replacement is out of the same. */
-static uint64_t dlpi_found_item(dlpi_worker *w, uint32_t s, uint32_t row, uint64_t epoch,
-                                uint64_t position, uint32_t k) {
-    DLPI_UNUSED(epoch);
-    DLPI_UNUSED(position);
-    DLPI_UNUSED(k);
-    return dlpi_slot_index(w->p, s)[row];
-}
+static const dlpi_stage_ops dlpi_found_ops = {
+    .kind = DLP_STAGE_FOUND,
+    DLPI_OPS_OF_INPUTS,
+    .self_bytes = sizeof(dlpi_found),
+    .check = dlpi_found_check,
+    .layout = dlpi_found_layout,
+    .private_words = "part tables",
+    .blocks = dlpi_found_weighed_blocks,
+    .live = dlpi_found_live,
+    .seen = dlpi_found_seen,
+    .source = &dlpi_found_source,
+};

@@ -2,7 +2,7 @@
 #pragma once
 #include "api/parts.h"
 #include "order/parts.h"
-#include "core/inputs.h"
+#include "inputs/cells.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-parts      PART QUEUE: WHAT TO LOAD NEXT, LOADING IT
    The source of batches whose items come in parts. The scheduler alone does all of it, but for the

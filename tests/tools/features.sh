@@ -47,7 +47,7 @@ found_in() { # SRC FILE...
     BEGIN {
         feature("parts", "parts?|pq|part_[a-z_]+|n_parts|max_part_bytes|need_epoch",
             "dlpi_parts?_[a-z_]+|dlpi_pcell_at", "DLP_STAGE_PARTS?",
-            "(stages|open|source)/(parts|found)[.]h|source/(expand|pack|part_files)[.]h|order/.*")
+            "(stages|open)/(parts|found|expand|pack)[.]h|inputs/.*|source/part_files[.]h|order/.*")
         feature("monitor", "view|view_ns|view_parts|view_chunks", "", "", "shm/monitor[.]h")
         feature("subscribers", "serve_only|share_bytes|off_share|max_subscribers",
             "dlpi_share_[a-z_]+", "p->share|p->shm|d[.]shm|d->shm|dlpi_shm", "shm/.*")
@@ -91,10 +91,9 @@ found_in() { # SRC FILE...
         feature("scratch", "scratch_[a-z_]+", "dlpi_scratch_[a-z_]+", "DLP_STAGE_SCRATCH",
             "(stages|open)/scratch[.]h")
         feature("expand", "expand", "dlpi_expand_[a-z_]+", "DLP_STAGE_(EXPAND|FOUND)",
-            "(source|open)/(expand|pack[a-z_]*)[.]h|report/packing[.]h|" \
-            "(stages|source|open)/found[a-z_]*[.]h")
+            "(stages|open)/(found|expand|pack)[.]h|inputs/.*|report/packing[.]h")
         feature("pack", "pack", "dlpi_(pack|fit)_[a-z_]+", "DLP_PACK_[A-Z]+|DLP_STAGE_PACK",
-            "(source|open)/pack[a-z_]*[.]h|report/packing[.]h")
+            "(stages|open|inputs)/pack[a-z_]*[.]h|report/packing[.]h")
         feature("push", "push", "dlpi_push_[a-z_]+", "DLP_PUSH_[A-Z]+", "source/push[.]h")
         feature("guard", "guard", "", "DLP_STAGE_GUARD", "(stages|open)/guard[.]h")
         feature("trace", "trace_events|trace_bytes|trace", "dlpi_trace_[a-z_]+", "", "report/.*")

@@ -11,7 +11,8 @@ fresh_dir
 
 awk '
 BEGIN {
-    n = split("api base queue,order core stages build open,device,source,report shm,s3", level, " ")
+    n = split("api base queue,order core inputs stages build source,device report open shm,s3",
+        level, " ")
     for (i = 1; i <= n; i++) {
         m = split(level[i], name, ",")
         for (k = 1; k <= m; k++) floor[name[k]] = i

@@ -1,7 +1,7 @@
 /* needs: parts */
 #pragma once
 #include "api/pack.h"
-#include "source/expand.h"
+#include "inputs/items.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-pack       DOCUMENTS INTO ROWS
    The same source, with a rule: an input is a document, its items are tokens, and a row is a list

@@ -1,6 +1,6 @@
 /* needs: parts */
 #pragma once
-#include "source/pack_rows.h"
+#include "inputs/pack_rows.h"
 /* ---- CUT: documents end to end ----
    Two functions follow the rule: one over the documents that become known, which counts rows, one
    when a row is given, which writes it. Both go from where a row begins to where the next one does,

@@ -1,6 +1,6 @@
 /* needs: parts */
 #pragma once
-#include "source/found_agree.h"
+#include "inputs/agree.h"
 /* What sources of items that nobody has counted have in common beside their batches. */
 
 /* ---- states ---- */

@@ -1,7 +1,7 @@
 /* needs: parts */
 #pragma once
-#include "source/pack_cut.h"
-#include "source/pack_fit.h"
+#include "inputs/pack_cut.h"
+#include "inputs/pack_fit.h"
 /* ---- the desc ---- */
 
 static int dlpi_pack_bounds(dlp_pipe *p, const dlpi_stage *st, const dlp_pack_desc *d) {

@@ -1,6 +1,6 @@
 /* needs: parts */
 #pragma once
-#include "source/pack_rows.h"
+#include "inputs/pack_rows.h"
 /* ---- FIT: best fit in windows of N documents ----
    When N documents of a stream are known, or all that are left of an epoch, their rows are laid out
    at once, and leave the stream's list; each cell is given back with the last piece out of it. A

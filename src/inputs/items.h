@@ -1,0 +1,104 @@
+/* needs: parts */
+#pragma once
+#include "api/expand.h"
+#include "inputs/states.h"
+/* ---- items that fetch's callback writes into cells: what expand and pack have in common ---- */
+
+typedef struct dlpi_expand {
+    dlpi_found found; /* first: what is said of parts above holds for this, too */
+    dlp_expand_desc d;
+    bool taken;        /* the fetch stage's callback and fields are here, and its own is the copy */
+    dlp_dataset input; /* as that stage had it */
+    dlp_field input_fields[DLP_MAX_FIELDS];
+    char input_names[DLP_MAX_FIELDS][32];
+    dlpi_fields in, out;
+    uint64_t in_at[DLP_MAX_FIELDS], out_at[DLP_MAX_FIELDS]; /* from the beginning of an item */
+    uint64_t in_bytes, out_bytes, one_bytes; /* one: of all items that an input may have */
+    uint64_t input_at;                       /* of a cell: what expand reads */
+    dlpi_stage_ops copies;                   /* of the fetch stage, with runs copied at once */
+} dlpi_expand;
+
+/* Place fields behind the lengths, at a multiple of 64 or, where they are small, of 16; returns the
+   bytes of all. */
+static uint64_t dlpi_expand_places(const dlpi_fields *fs, uint64_t *at) {
+    uint64_t end = (uint64_t)fs->n * 8, most = 16;
+    for (uint32_t f = 0; f < fs->n; f++) {
+        uint64_t align = fs->at[f].row_bytes < 64 ? 16 : 64;
+        if (align > most) most = align;
+        at[f] = dlpi_round_up(end, align);
+        end = dlpi_sum(at[f], fs->at[f].row_bytes);
+    }
+    return dlpi_round_up(end, most);
+}
+
+/* Take over what the fetch stage calls, and its fields: once, though sizes are asked for twice. */
+static int dlpi_expand_adopt(dlp_pipe *p, dlpi_stage *st, dlp_item_fn copy) {
+    dlpi_expand *x = st->self;
+    dlpi_stage *fetch = p->fetch;
+    if (x->taken) return DLP_OK;
+    if (fetch->in_flight > 0)
+        return dlpi_bad(p, fetch->name, "fetcher", "DLP_FETCH_SEQUENTIAL after expand or pack", 1);
+    if (fetch->w.on_error == DLP_ON_ERROR_REPLACE)
+        return dlpi_bad(p, fetch->name, "on_error",
+                        "DLP_ON_ERROR_RAISE or _DROP after expand or pack", 1);
+    x->taken = true;
+    x->input = fetch->dataset;
+    memcpy(x->input_fields, fetch->fields, sizeof x->input_fields);
+    memcpy(x->input_names, fetch->field_names, sizeof x->input_names);
+    for (uint32_t f = 0; f < DLP_MAX_FIELDS; f++) x->input_fields[f].name = x->input_names[f];
+    x->input.fields = x->input_fields;
+    fetch->item = copy;
+    fetch->user = x;
+    fetch->dataset.writes_all_bytes = 1;
+    return DLP_OK;
+}
+
+/* Fields: what takes over the fetch stage's. */
+static int dlpi_expand_inputs(dlp_pipe *p, int (*fields)(dlp_pipe *p, dlpi_stage *st)) {
+    dlpi_expand *x = p->source_stage->self;
+    int32_t order = p->sampler->sampler.order;
+    int rc;
+    if (order != DLP_ORDER_SEQUENTIAL && order != DLP_ORDER_SHUFFLED)
+        return dlpi_bad(p, p->sampler->name, "sampler.order",
+                        "DLP_ORDER_SEQUENTIAL or DLP_ORDER_SHUFFLED with expand or pack", order);
+    if ((rc = dlpi_found_refuses(p)) != DLP_OK) return rc;
+    if ((rc = dlpi_check_items(p)) != DLP_OK) return rc;
+    if ((rc = fields(p, p->source_stage)) != DLP_OK) return rc;
+    x->found.plan.n_inputs = p->fetch->dataset.n_items;
+    x->found.plan.shuffle_inputs = order == DLP_ORDER_SHUFFLED;
+    return dlpi_found_lengths(p);
+}
+
+/* An item whose fields lie at `to`, as zeros. */
+static void dlpi_expand_item(dlp_item *it, uint8_t *to, const dlpi_fields *fs, const uint64_t *at,
+                             void **data, bool zero) {
+    memset(to, 0, zero ? (size_t)(at[fs->n - 1] + fs->at[fs->n - 1].row_bytes) : fs->n * 8u);
+    for (uint32_t f = 0; f < fs->n; f++) data[f] = to + at[f];
+    it->n_fields = fs->n;
+    it->data = data;
+    it->length = (uint64_t *)(void *)to;
+}
+
+/* Are the lengths that were set possible? */
+static int dlpi_expand_lengths(dlpi_worker *w, const dlpi_fields *fs, const uint64_t *lengths) {
+    for (uint32_t f = 0; f < fs->n; f++) {
+        uint64_t most = fs->at[f].f.ragged ? (uint64_t)fs->at[f].f.shape[0] : 0;
+        if (lengths[f] > most)
+            return dlpi_say(w, DLP_ERR_LENGTH,
+                            "field \"%s\" has %" PRIu64 " rows, its maximum is %" PRIu64,
+                            fs->at[f].name, lengths[f], most);
+    }
+    return 0;
+}
+
+/* The input of a cell, as its callback sees it; without its fields. */
+static dlp_item dlpi_expand_in(dlpi_worker *w, const dlpi_input *cell) {
+    return (dlp_item){.index = cell->index,
+                      .epoch = cell->epoch,
+                      .position = cell->first + cell->index,
+                      .attempt = dlpi_rec_tries(cell->rec),
+                      .worker = (uint32_t)w->id,
+                      .worker_state = w->state,
+                      .seed = dlpi_found_of(w->p)->plan.seed,
+                      .call = &w->note};
+}
