@@ -239,7 +239,7 @@ static void look(dlp_monitor *m) {
     lanes = dlp_monitor_trace_lanes(m);
     CHECK(lanes == (int)s.n_workers + 1);
     for (int i = 0; i < lanes; i += 1 + lanes / 64) look_lane(m, i, about.trace_events);
-    CHECK(dlp_monitor_batches_per_epoch(m) >= -1);
+    CHECK(dlp_monitor_batches_per_epoch(m) >= DLP_FOREVER);
     if (looks % 8 == 0) /* may simulate for tens of ms */
         CHECK(dlp_monitor_explain(m, words, sizeof words) > 0 && strncmp(words, "Limit: ", 7) == 0);
     if (looks % 16 == 0) CHECK(dlp_monitor_explain(m, cut, sizeof cut) > 0);
