@@ -102,7 +102,7 @@ static inline dlpi_input_one *dlpi_input_ones(dlpi_input *cell) {
 }
 /* Bytes of a cell's record that has up to so many inputs. */
 static inline uint64_t dlpi_input_record(uint32_t run) {
-    return dlpi_line_up(offsetof(dlpi_input, one) + run * sizeof(dlpi_input_one));
+    return dlpi_round_up(offsetof(dlpi_input, one) + run * sizeof(dlpi_input_one), DLPI_LINE);
 }
 /* How many cells there are. */
 static inline uint32_t dlpi_n_inputs(const dlp_pipe *p) {
