@@ -55,7 +55,7 @@ static int is_about(double value, double want, double off) {
 
 /* Does the worker work on nothing, by and by? It says so after its last row is out, and may lose its
    core in between. */
-static int at_rest(const dlp_pipe *p, uint32_t worker) {
+static int at_rest(dlp_pipe *p, uint32_t worker) {
     uint64_t until = test_now_ns() + UINT64_C(5000000000);
     dlp_worker_stats w;
     do {
