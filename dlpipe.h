@@ -18824,6 +18824,7 @@ typedef struct dlpi_making { /* what expand calls have in common */
 
 /* Let expand make items of the input that fetch, where there is one, writes behind them. */
 static int dlpi_expand_make(dlpi_worker *w, dlpi_making *m, dlp_item *in, uint64_t *items) {
+    /* cppcheck-suppress ctuuninitvar; by is set */
     const dlpi_expand *x = m->by;
     void *data[DLP_MAX_FIELDS];
     int rc = 0;

@@ -53,8 +53,8 @@ static int is_about(double value, double want, double off) {
 
 /* ---- counters ---- */
 
-/* Does the worker work on nothing, by and by? It says so after its last row is out, and may lose its
-   core in between. */
+/* Does the worker work on nothing, by and by? It says so after its last row is out, and may lose
+   its core in between. */
 static int at_rest(dlp_pipe *p, uint32_t worker) {
     uint64_t until = test_now_ns() + UINT64_C(5000000000);
     dlp_worker_stats w;
