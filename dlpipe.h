@@ -6233,8 +6233,9 @@ static uint64_t dlpi_found_member(dlpi_found_plan *q, uint64_t epoch, uint64_t s
                                   uint64_t j) {
     const uint32_t *own = q->members + q->first[s];
     uint64_t seed = dlpi_absorb(dlpi_hash_in(DLPI_DOMAIN_PARTS, q->seed, pass), s);
-    dlp_permutation *order = &q->own_passes[s - q->own_first];
+    dlp_permutation *order;
     if (!q->shuffle_inputs) return own[j];
+    order = &q->own_passes[s - q->own_first];
     if (order->n == 0 || order->seed != seed || order->epoch != epoch)
         dlp_permutation_init(order, dlpi_found_inputs(q, s), seed, epoch);
     return own[dlp_permutation_at(order, j)];
@@ -18787,10 +18788,11 @@ static int dlpi_expand_sizes(dlp_pipe *p) { return dlpi_expand_inputs(p, dlpi_ex
    of an input each; items in another order have one for each cell. */
 static uint32_t dlpi_expand_run(const dlp_pipe *p, const dlpi_expand *x) {
     const dlpi_found *q = &x->found;
-    uint64_t most = DLPI_EXPAND_RUN_BYTES / x->one_bytes;
-    uint64_t all = dlpi_times(dlpi_found_rows_needed(p, q) + 1, q->cursors.n);
-    uint64_t fit = DLPI_EXPAND_CELLS_BYTES / dlpi_times(all, x->one_bytes);
-    if (DLPI_DEBUG || x->d.queue_size > 0 || dlpi_found_shuffled(q)) return 1;
+    uint64_t needed = dlpi_times(dlpi_found_rows_needed(p, q) + 1, q->cursors.n), most, fit;
+    uint64_t one = x->one_bytes > 0 ? x->one_bytes : 1, all = dlpi_times(needed, one);
+    if (DLPI_DEBUG || x->d.queue_size > 0 || dlpi_found_shuffled(q) || all == 0) return 1;
+    most = DLPI_EXPAND_RUN_BYTES / one;
+    fit = DLPI_EXPAND_CELLS_BYTES / all;
     if (most > fit) most = fit;
     return most > DLPI_INPUT_RUN ? DLPI_INPUT_RUN : most > 1 ? (uint32_t)most : 1;
 }

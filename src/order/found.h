@@ -64,8 +64,9 @@ static uint64_t dlpi_found_member(dlpi_found_plan *q, uint64_t epoch, uint64_t s
                                   uint64_t j) {
     const uint32_t *own = q->members + q->first[s];
     uint64_t seed = dlpi_absorb(dlpi_hash_in(DLPI_DOMAIN_PARTS, q->seed, pass), s);
-    dlp_permutation *order = &q->own_passes[s - q->own_first];
+    dlp_permutation *order;
     if (!q->shuffle_inputs) return own[j];
+    order = &q->own_passes[s - q->own_first];
     if (order->n == 0 || order->seed != seed || order->epoch != epoch)
         dlp_permutation_init(order, dlpi_found_inputs(q, s), seed, epoch);
     return own[dlp_permutation_at(order, j)];

@@ -152,10 +152,11 @@ static int dlpi_expand_sizes(dlp_pipe *p) { return dlpi_expand_inputs(p, dlpi_ex
    of an input each; items in another order have one for each cell. */
 static uint32_t dlpi_expand_run(const dlp_pipe *p, const dlpi_expand *x) {
     const dlpi_found *q = &x->found;
-    uint64_t most = DLPI_EXPAND_RUN_BYTES / x->one_bytes;
-    uint64_t all = dlpi_times(dlpi_found_rows_needed(p, q) + 1, q->cursors.n);
-    uint64_t fit = DLPI_EXPAND_CELLS_BYTES / dlpi_times(all, x->one_bytes);
-    if (DLPI_DEBUG || x->d.queue_size > 0 || dlpi_found_shuffled(q)) return 1;
+    uint64_t needed = dlpi_times(dlpi_found_rows_needed(p, q) + 1, q->cursors.n), most, fit;
+    uint64_t one = x->one_bytes > 0 ? x->one_bytes : 1, all = dlpi_times(needed, one);
+    if (DLPI_DEBUG || x->d.queue_size > 0 || dlpi_found_shuffled(q) || all == 0) return 1;
+    most = DLPI_EXPAND_RUN_BYTES / one;
+    fit = DLPI_EXPAND_CELLS_BYTES / all;
     if (most > fit) most = fit;
     return most > DLPI_INPUT_RUN ? DLPI_INPUT_RUN : most > 1 ? (uint32_t)most : 1;
 }
