@@ -37,6 +37,7 @@ static const char *wrong_;
 
 static struct common { /* shared by all processes */
     uint32_t phase;
+    uint64_t callback; /* 1 + the input that the callback of a life is at; 0: of none */
     int64_t instructions, images, trials, failures, in_runs;
 } * common;
 
@@ -49,6 +50,7 @@ static void wrong(const char *what) {
 static const dlp_field in_fields[1] = {{"base", DLP_U64, 0, {0}, 0, 0}};
 static const dlp_field out_fields[1] = {{"v", DLP_U64, 1, {60}, 0, 0}};
 
+static uint64_t here_, *callback_ = &here_; /* a life's is common's */
 static int made_[INPUTS]; /* it was made before a death: it is not made again. But behind an error,
                              and in another pass, inputs are asked for again */
 
@@ -75,11 +77,12 @@ static int fetch(void *user, dlp_item *it) {
     volatile uint64_t *to = it->data[0];
     int rc;
     (void)user;
+    __atomic_store_n(callback_, it->index + 1, __ATOMIC_SEQ_CST);
     *to = garbage();
-    if ((rc = begins(it)) != 0) return rc;
-    *to = base(it->index);
-    if (now_.filter) return base(it->index) % 3 ? DLP_SKIP : 0;
-    return 0;
+    if ((rc = begins(it)) == 0) *to = base(it->index);
+    if (rc == 0 && now_.filter && base(it->index) % 3) rc = DLP_SKIP;
+    __atomic_store_n(callback_, 0u, __ATOMIC_SEQ_CST);
+    return rc;
 }
 
 static int expand(void *user, dlp_expand *x) {
@@ -166,7 +169,8 @@ typedef struct rows2 {
 } rows2;
 
 static rows2 want_, got_;
-static uint64_t poison_; /* the input whose callback ran as its worker died; INPUTS: none */
+static uint64_t poison_;     /* the input whose callback ran as its worker died; INPUTS: none */
+static uint64_t may_poison_; /* or was about to run, or had run */
 
 static void take(dlp_pipe *p, dlp_batch *b, rows2 *to) {
     const uint64_t *v = b->fields[0].data;
@@ -204,12 +208,14 @@ static int same_row(const row2 *a, const row2 *b) {
 /* All rows that are wanted; but for those of an input that has killed as many as it may. */
 static void compare(void) {
     uint32_t k = 0;
+    for (uint32_t i = 0; i < got_.n && poison_ < INPUTS; i++)
+        if (got_.row[i].valid && got_.row[i].index == poison_) wrong("what kills is tried again");
     for (uint32_t i = 0; i < want_.n; i++) {
         if (k < got_.n && same_row(&got_.row[k], &want_.row[i])) {
             k++;
             continue;
         }
-        if (now_.mode == POISON && want_.row[i].index == poison_) continue;
+        if (now_.mode == POISON && want_.row[i].index == may_poison_) continue;
         if (now_.mode == POISON && !want_.row[i].valid) continue; /* others end the last batch */
         wrong("a row is wrong, or missing");
         return;
@@ -275,6 +281,7 @@ static pid_t life_begin(dlpi_worker *w) {
     if (pid == 0) {
         if (ptrace(PTRACE_TRACEME, 0, NULL, NULL) != 0) _exit(78);
         raise(SIGSTOP);
+        callback_ = &common->callback;
         __atomic_store_n(&common->phase, 1u, __ATOMIC_SEQ_CST);
         w->st->ops->step(w);
         __atomic_store_n(&common->phase, 2u, __ATOMIC_SEQ_CST);
@@ -320,7 +327,8 @@ static void remember(const dlpi_worker *w) {
         for (uint32_t i = 0; i < cell->made; i++) made_[one[i].index] = 1;
         if (cell->made > 0 && cell->made < cell->run)
             __atomic_add_fetch(&common->in_runs, 1, __ATOMIC_RELAXED);
-        if (w->block->running != 0) poison_ = one[cell->made].index;
+        if (common->callback > 0 && now_.mode == POISON) poison_ = common->callback - 1;
+        if (w->block->running != 0) may_poison_ = one[cell->made].index;
     }
 }
 
@@ -365,7 +373,7 @@ _Noreturn static void trial(dlpi_worker *w, int way) {
 }
 
 static void try_image(dlpi_worker *w, const void *image, int way, int64_t k) {
-    uint64_t dice = test_random(&random_);
+    uint64_t dice = test_random(&random_), callback = common->callback;
     int status = 1;
     pid_t pid;
     fflush(stdout);
@@ -375,7 +383,9 @@ static void try_image(dlpi_worker *w, const void *image, int way, int64_t k) {
         trial(w, way);
     }
     common->trials++;
-    if (pid > 0 && waitpid(pid, &status, 0) == pid && status == 0) return;
+    if (pid > 0 && waitpid(pid, &status, 0) != pid) status = 1;
+    common->callback = callback; /* another life may have written it */
+    if (status == 0) return;
     if (common->failures++ < 12)
         printf("  at instruction %d, status %x\n", (int)k, (unsigned)status);
     wrong("a death went wrong");
@@ -434,7 +444,7 @@ static void run_scene(const scene *s) {
     now_ = *s;
     wrong_ = NULL;
     got_.n = 0;
-    poison_ = INPUTS;
+    poison_ = may_poison_ = INPUTS;
     if (now_.resume) write_down(NULL, now_.resume, &state);
     write_down(now_.resume ? &state : NULL, 0, NULL);
     pipe_ = scene_open(1, now_.resume ? &state : NULL);
