@@ -67,6 +67,7 @@ static uint64_t garbage(void) {
 static int begins(const dlp_item *it) {
     if (made_[it->index] && now_.mode != RAISED && !now_.steps)
         wrong("an input that was made is made again");
+    if (it->attempt > (it->index % 5 == 2)) wrong("an input has tries of another");
     if (it->index % 5 != 2) return 0;
     if (now_.mode == SKIPPED) return DLP_SKIP;
     if (now_.mode == DROPPED || now_.mode == RAISED) return dlp_fail(it->call, 5, "torn");
@@ -132,7 +133,7 @@ static dlp_pipe *scene_open(int processes, const dlp_state *resume) {
     r.expand.streams = now_.streams;
     r.expand.window = now_.window;
     r.expand.steps_per_epoch = now_.steps;
-    r.expand.workers.retries = now_.mode == RETRIED || now_.mode == LATER;
+    r.expand.workers.retries = now_.mode == RETRIED || now_.mode == LATER || now_.mode == DROPPED;
     r.expand.workers.retry_backoff_ms = now_.mode == LATER;
     r.expand.workers.on_error = now_.mode == DROPPED || now_.mode == POISON ? DLP_ON_ERROR_DROP : 0;
     r.expand.workers.max_skips = 100;
