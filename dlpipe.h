@@ -15671,12 +15671,8 @@ static const dlpi_stage_ops dlpi_lists_ops = {
 #endif
 #define DLPI_INPUT_GUARD ((uint64_t)DLPI_DEBUG * 4096) /* before an input, aligned so */
 
-typedef struct dlpi_input_one { /* of a run */
-    uint64_t index;             /* scheduler */
-    uint64_t items;             /* who loads */
-} dlpi_input_one;
-
-/* A cell, in region. The scheduler writes it while nobody may load; who loads writes the rest. */
+/* A cell, in region. The scheduler writes it while nobody may load; who loads writes the rest. What
+   both need of each run lies in the first lines, and at the end. */
 typedef struct dlpi_input {
     uint64_t state;               /* Q1 ticket (39), what is with it (25): see >>impl-inputs */
     uint64_t index, first, items; /* of the input that is loaded now, or was last */
@@ -15684,12 +15680,14 @@ typedef struct dlpi_input {
     uint64_t bytes;
     uint64_t due_ns; /* a failed load is tried again then */
     uint32_t rec;    /* tries, workers killed: as a row's */
+    uint32_t made;   /* inputs of the run that are loaded */
+    uint64_t used;   /* batch fed last that needs it, + 1; scheduler, for observers */
+    uint32_t run;    /* inputs */
     uint32_t killed_by;
-    dlp_error error;    /* of a load that failed */
-    uint64_t used;      /* batch fed last that needs it, + 1; scheduler, for observers */
-    uint32_t run, made; /* inputs, and those that are loaded */
-    uint8_t pad[(DLPI_LINE << 2) - 128 - sizeof(dlp_error)];
-    dlpi_input_one one[3]; /* the first of [run] */
+    dlp_error error;  /* of a load that failed */
+    uint64_t tail[7]; /* begins with [most] indices of the run's inputs, which the scheduler writes;
+                         behind them [most] 32-bit numbers of their items, which who loads writes:
+                         in lines of their own, since these go to and fro */
 } dlpi_input;
 
 _Static_assert(sizeof(dlpi_input) == 4 * DLPI_LINE, "region layout");
@@ -15700,12 +15698,16 @@ static inline dlpi_input *dlpi_input_at(const dlp_pipe *p, uint32_t i) {
 static inline uint8_t *dlpi_input_bytes(const dlp_pipe *p, uint32_t i) {
     return (uint8_t *)dlpi_area_at(p, DLPI_REC_SOURCE_CELLS, i) + DLPI_INPUT_GUARD;
 }
-static inline dlpi_input_one *dlpi_input_ones(dlpi_input *cell) {
-    return (dlpi_input_one *)(void *)((uint8_t *)cell + offsetof(dlpi_input, one));
+static inline uint64_t *dlpi_input_indices(dlpi_input *cell) {
+    return (uint64_t *)(void *)((uint8_t *)cell + offsetof(dlpi_input, tail));
+}
+static inline uint32_t *dlpi_input_counts(const dlp_pipe *p, dlpi_input *cell) {
+    const uint64_t bytes = p->areas[DLPI_REC_SOURCE].stride - offsetof(dlpi_input, tail);
+    return (uint32_t *)(void *)(dlpi_input_indices(cell) + bytes / 12);
 }
 /* Bytes of a cell's record that has up to so many inputs. */
 static inline uint64_t dlpi_input_record(uint32_t run) {
-    return dlpi_round_up(offsetof(dlpi_input, one) + run * sizeof(dlpi_input_one), DLPI_LINE);
+    return dlpi_round_up(offsetof(dlpi_input, tail) + run * UINT64_C(12), DLPI_LINE);
 }
 /* How many cells there are. */
 static inline uint32_t dlpi_n_inputs(const dlp_pipe *p) {
@@ -15919,14 +15921,15 @@ static uint32_t dlpi_input_tries(dlpi_worker *w, uint32_t c, dlpi_input *cell) {
 /* Load the inputs of a cell from the first that is not made on, until all are or one is not.
    Returns what the cell then is. */
 static uint32_t dlpi_input_all(dlpi_worker *w, uint32_t c, dlpi_input *cell) {
-    dlpi_input_one *one = dlpi_input_ones(cell);
+    const uint64_t *index = dlpi_input_indices(cell);
+    uint32_t *items = dlpi_input_counts(w->p, cell);
     for (uint32_t i = cell->made, n = cell->run; i < n; i++) {
         uint32_t what;
-        cell->index = one[i].index;
+        cell->index = index[i];
         DLPI_STORE_RLX(&w->block->current, cell->index); /* for observers */
         what = dlpi_input_tries(w, c, cell);
         if (what != DLPI_INPUT_LOADED) return what;
-        one[i].items = cell->items;
+        items[i] = (uint32_t)cell->items;
         dlpi_bump(&w->block->items, 1);
         dlpi_bump(&w->block->bytes, cell->bytes);
         cell->rec = 0;                      /* the next one's */
@@ -15940,7 +15943,7 @@ static uint32_t dlpi_input_all(dlpi_worker *w, uint32_t c, dlpi_input *cell) {
 static void dlpi_input_run(dlpi_worker *w, const dlpi_unit *t) {
     dlp_pipe *p = w->p;
     dlpi_input *cell = dlpi_input_at(p, t->slot);
-    const uint64_t index = dlpi_input_ones(cell)[0].index, epoch = cell->epoch;
+    const uint64_t index = dlpi_input_indices(cell)[0], epoch = cell->epoch;
     uint32_t what, n = cell->made;
     dlpi_clock_in(w);
     what = dlpi_input_all(w, t->slot, cell);
@@ -16324,7 +16327,7 @@ static void dlpi_part_issue(dlp_pipe *p, uint32_t c, uint64_t epoch, uint64_t pa
     u->used = 0;
     u->ticket = ++q->tickets;
     dlpi_input_reset(cell, epoch, 1);
-    cell->one[0].index = cell->index = part;
+    dlpi_input_indices(cell)[0] = cell->index = part;
     cell->first = q->plan.first[part];
     cell->items = dlpi_part_size(&q->plan, part);
     dlpi_input_offer(p, c, u->ticket);
@@ -16937,8 +16940,9 @@ static bool dlpi_found_learn_one(dlp_pipe *p, uint32_t i, uint32_t c, uint32_t k
     dlpi_found *q = dlpi_found_of(p);
     dlpi_found_stream *x = &q->streams[i];
     dlpi_found_cell *u = &q->use[c];
-    dlpi_input_one *one = &dlpi_input_ones(dlpi_input_at(p, c))[k];
-    uint64_t items = loaded ? one->items : dlpi_found_failed(p, u, dlpi_input_at(p, c));
+    dlpi_input *cell = dlpi_input_at(p, c);
+    uint32_t *known = &dlpi_input_counts(p, cell)[k];
+    uint64_t items = loaded ? *known : dlpi_found_failed(p, u, cell);
     uint64_t used = 0, s = q->cursors.first + i;
     if (u->ordinal + k == x->at.ordinal) used = x->at.used;
     if (q->rule && q->rule->taken)
@@ -16949,10 +16953,11 @@ static bool dlpi_found_learn_one(dlp_pipe *p, uint32_t i, uint32_t c, uint32_t k
         dlpi_found_fail(p, DLP_ERR_RESUME,
                         "%s %" PRIu64 " has %" PRIu64 " items, the state says that %" PRIu64
                         " of them were given: it is not the %s it was",
-                        p->source->input, one->index, items, used, p->source->input);
+                        p->source->input, dlpi_input_indices(cell)[k], items, used,
+                        p->source->input);
         return false;
     }
-    if (!loaded) one->items = items;
+    if (!loaded) *known = (uint32_t)items;
     if (used > 0) u->input = k, u->from = used;
     u->n += items;
     u->taken += used;
@@ -16969,11 +16974,11 @@ static bool dlpi_found_learn_one(dlp_pipe *p, uint32_t i, uint32_t c, uint32_t k
 static void dlpi_found_count(dlp_pipe *p, uint32_t c, uint32_t k, uint64_t items) {
     const dlpi_found *q = dlpi_found_of(p);
     const dlpi_found_cell *u = &q->use[c];
-    const dlpi_input_one *one = dlpi_input_ones(dlpi_input_at(p, c));
+    const uint32_t *known = dlpi_input_counts(p, dlpi_input_at(p, c));
     uint64_t empty = 0;
     dlpi_bump(&q->counts->inputs, u->learned - k);
-    dlpi_bump(&q->counts->items, u->failed ? items - one[u->learned - 1].items : items);
-    for (; k < u->learned; k++) empty += one[k].items == 0;
+    dlpi_bump(&q->counts->items, u->failed ? items - known[u->learned - 1] : items);
+    for (; k < u->learned; k++) empty += known[k] == 0;
     dlpi_bump(&q->counts->empty, empty + u->failed);
 }
 
@@ -17041,10 +17046,10 @@ static inline uint64_t dlpi_found_rows_left(const dlpi_found *q, const dlpi_foun
 /* k items more of cell c are used. Afterwards u->input is that of the last. */
 static void dlpi_found_advance(dlp_pipe *p, uint32_t c, uint64_t k) {
     dlpi_found_cell *u = &dlpi_found_of(p)->use[c];
-    const dlpi_input_one *one = dlpi_input_ones(dlpi_input_at(p, c));
+    const uint32_t *items = dlpi_input_counts(p, dlpi_input_at(p, c));
     u->taken += k;
-    while (k > one[u->input].items - u->from) {
-        k -= one[u->input++].items - u->from;
+    while (k > items[u->input] - u->from) {
+        k -= items[u->input++] - u->from;
         u->from = 0;
     }
     u->from += k;
@@ -17055,10 +17060,10 @@ static uint64_t dlpi_found_gather_cell(dlp_pipe *p, uint32_t c, uint64_t n, dlpi
                                        uint64_t h) {
     const dlpi_found *q = dlpi_found_of(p);
     const dlpi_found_cell *u = &q->use[c];
-    const dlpi_input_one *one = dlpi_input_ones(dlpi_input_at(p, c));
+    const uint32_t *items = dlpi_input_counts(p, dlpi_input_at(p, c));
     uint64_t from = u->from;
     for (uint32_t i = u->input; n > 0; i++, from = 0) {
-        uint64_t k = one[i].items - from < n ? one[i].items - from : n;
+        uint64_t k = items[i] - from < n ? items[i] - from : n;
         if (k == 0) continue;
         h = dlpi_absorb(dlpi_absorb(h, u->ordinal + i), k);
         for (uint64_t j = from; j < from + k; j++, row++) {
@@ -17223,8 +17228,8 @@ static void dlpi_found_issue(dlp_pipe *p, uint32_t i, uint32_t c) {
     }
     dlpi_input_reset(cell, u->epoch, run);
     for (uint32_t k = 0; k < run; k++)
-        dlpi_input_ones(cell)[k].index = dlpi_found_input(&q->plan, u->epoch, s, u->ordinal + k);
-    cell->index = dlpi_input_ones(cell)[0].index;
+        dlpi_input_indices(cell)[k] = dlpi_found_input(&q->plan, u->epoch, s, u->ordinal + k);
+    cell->index = dlpi_input_indices(cell)[0];
     cell->first = u->ordinal / dlpi_found_inputs(&q->plan, s) * q->plan.n_inputs;
     dlpi_input_offer(p, c, u->ticket);
 }
@@ -17353,20 +17358,21 @@ static uint32_t dlpi_found_give(dlp_pipe *p, dlpi_found_stream *x, uint32_t s, u
     dlpi_found *q = dlpi_found_of(p);
     const uint32_t c = x->head;
     dlpi_found_cell *u = &q->use[c];
-    const dlpi_input_one *one = dlpi_input_ones(dlpi_input_at(p, c));
+    const uint64_t *of = dlpi_input_indices(dlpi_input_at(p, c));
+    const uint32_t *items = dlpi_input_counts(p, dlpi_input_at(p, c));
     dlpi_found_row *row = dlpi_found_rows_of(p, s);
     uint64_t *index = dlpi_slot_index(p, s);
     const bool shuffled = dlpi_found_shuffled(q);
     if (n > u->n - u->taken) n = (uint32_t)(u->n - u->taken);
     if (shuffled) dlp_permutation_block(&q->items[c], u->taken, n, index + r);
     for (uint32_t end = r + n; r < end; u->from++, r++) {
-        while (u->from == one[u->input].items) {
+        while (u->from == items[u->input]) {
             u->input++;
             u->from = 0;
         }
         row[r].cell = c;
         row[r].number = (uint32_t)(u->input * q->most_items + (shuffled ? index[r] : u->from));
-        index[r] = one[u->input].index;
+        index[r] = of[u->input];
     }
     dlpi_found_use(p, s, c);
     u->taken += n;
@@ -17383,7 +17389,7 @@ static void dlpi_found_give_row(dlp_pipe *p, uint32_t s, uint32_t r, const dlpi_
     uint32_t k = u->run > 1 ? (uint32_t)(from->number / q->most_items) : 0;
     if (k >= u->run) k = u->run - 1; /* the row of an input that failed */
     dlpi_found_rows_of(p, s)[r] = *from;
-    dlpi_slot_index(p, s)[r] = dlpi_input_ones(dlpi_input_at(p, from->cell))[k].index;
+    dlpi_slot_index(p, s)[r] = dlpi_input_indices(dlpi_input_at(p, from->cell))[k];
     dlpi_found_use(p, s, from->cell);
     if (u->failed && k + 1 == u->run) dlpi_found_fail_row(p, s, r, from->cell);
 }
@@ -18553,12 +18559,19 @@ typedef struct dlpi_expand {
     dlpi_stage_ops copies;                   /* of the fetch stage, with runs copied at once */
 } dlpi_expand;
 
-/* Place fields behind the lengths, at a multiple of 64 or, where they are small, of 16; returns the
-   bytes of all. */
+/* To what a field of so many bytes is aligned: 64 or, where it is small, 16 or as few as it has. */
+static uint64_t dlpi_expand_align(uint64_t bytes) {
+    uint64_t align = 1;
+    if (bytes > 8) return bytes < 64 ? 16 : 64;
+    while (align < bytes) align *= 2;
+    return align;
+}
+
+/* Place fields, behind the lengths where one is ragged; returns the bytes of all. */
 static uint64_t dlpi_expand_places(const dlpi_fields *fs, uint64_t *at) {
-    uint64_t end = (uint64_t)fs->n * 8, most = 16;
+    uint64_t end = fs->any_ragged ? (uint64_t)fs->n * 8 : 0, most = fs->any_ragged ? 8 : 1;
     for (uint32_t f = 0; f < fs->n; f++) {
-        uint64_t align = fs->at[f].row_bytes < 64 ? 16 : 64;
+        uint64_t align = dlpi_expand_align(fs->at[f].row_bytes);
         if (align > most) most = align;
         at[f] = dlpi_round_up(end, align);
         end = dlpi_sum(at[f], fs->at[f].row_bytes);
@@ -18604,18 +18617,25 @@ static int dlpi_expand_inputs(dlp_pipe *p, int (*fields)(dlp_pipe *p, dlpi_stage
     return dlpi_found_lengths(p);
 }
 
+typedef struct dlpi_expand_item { /* what a callback writes an item's fields by */
+    void *data[DLP_MAX_FIELDS];
+    uint64_t none[DLP_MAX_FIELDS]; /* the lengths, where no field is ragged */
+} dlpi_expand_item;
+
 /* An item whose fields lie at `to`, as zeros. */
-static void dlpi_expand_item(dlp_item *it, uint8_t *to, const dlpi_fields *fs, const uint64_t *at,
-                             void **data, bool zero) {
-    memset(to, 0, zero ? (size_t)(at[fs->n - 1] + fs->at[fs->n - 1].row_bytes) : fs->n * 8u);
-    for (uint32_t f = 0; f < fs->n; f++) data[f] = to + at[f];
+static void dlpi_expand_begin(dlp_item *it, uint8_t *to, const dlpi_fields *fs, const uint64_t *at,
+                              dlpi_expand_item *by, bool zero) {
+    it->length = fs->any_ragged ? (uint64_t *)(void *)to : by->none;
+    memset(it->length, 0, fs->n * 8u);
+    if (zero) memset(to, 0, (size_t)(at[fs->n - 1] + fs->at[fs->n - 1].row_bytes));
+    for (uint32_t f = 0; f < fs->n; f++) by->data[f] = to + at[f];
     it->n_fields = fs->n;
-    it->data = data;
-    it->length = (uint64_t *)(void *)to;
+    it->data = by->data;
 }
 
 /* Are the lengths that were set possible? */
 static int dlpi_expand_lengths(dlpi_worker *w, const dlpi_fields *fs, const uint64_t *lengths) {
+    if (!fs->any_ragged) return 0; /* nobody reads them */
     for (uint32_t f = 0; f < fs->n; f++) {
         uint64_t most = fs->at[f].f.ragged ? (uint64_t)fs->at[f].f.shape[0] : 0;
         if (lengths[f] > most)
@@ -18821,25 +18841,25 @@ typedef struct dlpi_making { /* what expand calls have in common */
     uint8_t *cell, *input; /* places of its items, and of itself */
     bool above;            /* more than max_out were asked for */
     dlp_item item;
-    void *data[DLP_MAX_FIELDS];
+    dlpi_expand_item fields;
 } dlpi_making;
 
 /* Let expand make items of the input that fetch, where there is one, writes behind them. */
 static int dlpi_expand_make(dlpi_worker *w, dlpi_making *m, dlp_item *in, uint64_t *items) {
     /* cppcheck-suppress ctuuninitvar; by is set */
     const dlpi_expand *x = m->by;
-    void *data[DLP_MAX_FIELDS];
+    dlpi_expand_item fields;
     int rc = 0;
     m->x = (dlp_expand){.item = in, .call = &w->note};
     m->above = false;
-    dlpi_expand_item(in, m->input, &x->in, x->in_at, data, !x->input.writes_all_bytes);
+    dlpi_expand_begin(in, m->input, &x->in, x->in_at, &fields, !x->input.writes_all_bytes);
     if (x->input.fetch != NULL) rc = x->input.fetch(x->input.user, in);
     if (rc == 0) rc = dlpi_expand_lengths(w, &x->in, in->length);
     if (rc == 0) rc = x->d.expand(x->d.user, &m->x);
     if (rc == 0 && m->above)
         return dlpi_say(w, DLP_ERR_LENGTH, "expand made more than max_out %" PRIu32 " items",
                         x->d.max_out);
-    for (uint64_t i = 0; i < m->x.n_made && rc == 0; i++)
+    for (uint64_t i = 0; x->out.any_ragged && i < m->x.n_made && rc == 0; i++)
         rc =
             dlpi_expand_lengths(w, &x->out, (const uint64_t *)(void *)(m->cell + i * x->out_bytes));
     *items = m->x.n_made;
@@ -18848,9 +18868,9 @@ static int dlpi_expand_make(dlpi_worker *w, dlpi_making *m, dlp_item *in, uint64
 
 /* Have the input of a filter written: it is the item. */
 static int dlpi_expand_filter(dlpi_worker *w, const dlpi_expand *x, dlp_item *in, uint8_t *to) {
-    void *data[DLP_MAX_FIELDS];
+    dlpi_expand_item fields;
     int rc;
-    dlpi_expand_item(in, to, &x->in, x->in_at, data, !x->input.writes_all_bytes);
+    dlpi_expand_begin(in, to, &x->in, x->in_at, &fields, !x->input.writes_all_bytes);
     rc = x->input.fetch(x->input.user, in);
     return rc == 0 ? dlpi_expand_lengths(w, &x->in, in->length) : rc;
 }
@@ -19624,11 +19644,11 @@ static int dlpi_pack_load(dlpi_worker *w, uint32_t c) {
     const dlpi_pack *k = dlpi_pack_of(w->p);
     dlpi_input *cell = dlpi_input_at(w->p, c);
     dlp_item in = dlpi_expand_in(w, cell);
-    void *data[DLP_MAX_FIELDS];
+    dlpi_expand_item fields;
     int rc = dlpi_call_verdict(w, cell->killed_by, cell->rec);
     if (rc != 0) return rc;
-    dlpi_expand_item(&in, dlpi_input_bytes(w->p, c), &k->x.in, k->x.in_at, data,
-                     !k->x.input.writes_all_bytes);
+    dlpi_expand_begin(&in, dlpi_input_bytes(w->p, c), &k->x.in, k->x.in_at, &fields,
+                      !k->x.input.writes_all_bytes);
     rc = k->x.input.fetch(k->x.input.user, &in);
     if (rc == 0) rc = dlpi_expand_lengths(w, &k->x.in, in.length);
     for (uint32_t f = 1; f < k->n && rc == 0; f++)
@@ -27502,8 +27522,8 @@ DLPDEF dlp_item *dlp_expand_add(dlp_expand *x) {
         return NULL;
     }
     m->item = *x->item;
-    dlpi_expand_item(&m->item, m->cell + x->n_made * by->out_bytes, &by->out, by->out_at, m->data,
-                     true);
+    dlpi_expand_begin(&m->item, m->cell + x->n_made * by->out_bytes, &by->out, by->out_at,
+                      &m->fields, true);
     x->n_made++;
     return &m->item;
 }
