@@ -8114,7 +8114,8 @@ typedef struct dlpi_stage_ops {
     bool (*full)(const struct dlpi_worker *w);           /* no room for a unit, whatever comes */
     bool (*owes)(const struct dlpi_worker *w);           /* something of its own is to come back */
     uint64_t (*due)(struct dlpi_worker *w, uint64_t ns); /* when it must look again: ns at most */
-    void (*recover)(struct dlpi_worker *w, const struct dlpi_death *why); /* by the supervisor */
+    void (*recover)(struct dlpi_worker *w,
+                    const struct dlpi_death *why); /* by the supervisor. NULL: units of slots */
     /* what is in one of its cells, in words: " (part 7)" */
     void (*tell)(const dlp_pipe *p, uint32_t cell, char *text, size_t size);
     /* by observers: its figures, out of words of the region, live or copied; false: they say what
@@ -10905,6 +10906,11 @@ static uint64_t dlpi_schedule(dlp_pipe *p, uint64_t burst) {
     return f->published - before;
 }
 
+/* What a sampler's stage is, whatever rows it gives. */
+#define DLPI_OPS_OF_SAMPLER \
+    .kind = DLP_STAGE_SAMPLER, .rank = 1, .begins = 1, .at = offsetof(dlp_pipe, sampler), \
+    .words = {.out = "sampler.threaded = 1", .slow = "make the sampler's own function cheaper"}
+
 /* ---------------------------------------------------------------------------------------------
    >>impl-claim      CLAIMS AND COMPLETION */
 
@@ -12779,7 +12785,10 @@ dlpi_recover(dlpi_worker *w, const dlpi_death *why) {
     dlpi_recover_errors(w, why);
     if (p->keeper != NULL) p->keeper->ops->keeper->recover(w);
     if (p->holder != NULL) p->holder->ops->holder->recover(w);
-    w->st->ops->recover(w, why);
+    if (w->st->ops->recover != NULL)
+        w->st->ops->recover(w, why);
+    else
+        dlpi_slots_recover(w, why);
     dlpi_sleepers_forget(&w->waiters->group[w->id / 32], 1u << w->id % 32); /* B1 */
     dlpi_running_forget(w);
     DLPI_STORE_RLX(&w->block->current, UINT64_MAX); /* for observers */
@@ -13586,30 +13595,14 @@ static void dlpi_fetch_live(dlp_pipe *p, dlpi_stage *st) {
 
 static int32_t dlpi_fetch_foretold(const dlp_predict_desc *d) { return d->num_workers; }
 
-static const dlpi_stage_ops dlpi_fetch_ops = {
-    .words = {.more = "num_workers", .out = "num_workers = 1"},
-    .check = dlpi_fetch_chain,
-    .live = dlpi_fetch_live,
-    .at = offsetof(dlp_pipe, fetch),
-    .foretold = dlpi_fetch_foretold,
-    .kind = DLP_STAGE_FETCH,
-    .rank = 4,
-    DLPI_OPS_OF_ROWS,
-    .recover = dlpi_slots_recover,
-};
+#define DLPI_OPS_OF_FETCH \
+    .kind = DLP_STAGE_FETCH, .rank = 4, .at = offsetof(dlp_pipe, fetch), \
+    .check = dlpi_fetch_chain, .live = dlpi_fetch_live, .foretold = dlpi_fetch_foretold, \
+    .words = {.more = "num_workers", .out = "num_workers = 1"}
 
+static const dlpi_stage_ops dlpi_fetch_ops = {DLPI_OPS_OF_FETCH, DLPI_OPS_OF_ROWS};
 static const dlpi_stage_ops dlpi_fetch_many_ops = {
-    .words = {.more = "num_workers", .out = "num_workers = 1"},
-    .check = dlpi_fetch_chain,
-    .live = dlpi_fetch_live,
-    .at = offsetof(dlp_pipe, fetch),
-    .foretold = dlpi_fetch_foretold,
-    .kind = DLP_STAGE_FETCH,
-    .rank = 4,
-    .self_bytes = sizeof(dlpi_fetch),
-    DLPI_OPS_OF_IN_FLIGHT,
-    .recover = dlpi_slots_recover,
-};
+    DLPI_OPS_OF_FETCH, .self_bytes = sizeof(dlpi_fetch), DLPI_OPS_OF_IN_FLIGHT};
 
 /* ---------------------------------------------------------------------------------------------
    >>impl-join       SEVERAL DATASETS IN ONE PIPE
@@ -13749,27 +13742,12 @@ static int dlpi_join_widens(dlp_pipe *p, dlpi_stage *st) {
     return dlpi_join_mixes(st) ? dlpi_join_mix(p, st) : dlpi_join_zip(p, st);
 }
 
-static const dlpi_stage_ops dlpi_join_ops = {
-    .kind = DLP_STAGE_JOIN,
-    .rank = 6,
-    .many = 1,
-    DLPI_OPS_OF_ROWS,
-    .self_bytes = sizeof(dlpi_join),
-    .adds = dlpi_join_adds,
-    .widens = dlpi_join_widens,
-    .recover = dlpi_slots_recover,
-};
+#define DLPI_OPS_OF_JOIN \
+    .kind = DLP_STAGE_JOIN, .rank = 6, .many = 1, .self_bytes = sizeof(dlpi_join), \
+    .adds = dlpi_join_adds, .widens = dlpi_join_widens
 
-static const dlpi_stage_ops dlpi_join_many_ops = {
-    .kind = DLP_STAGE_JOIN,
-    .rank = 6,
-    .many = 1,
-    DLPI_OPS_OF_IN_FLIGHT,
-    .self_bytes = sizeof(dlpi_join),
-    .adds = dlpi_join_adds,
-    .widens = dlpi_join_widens,
-    .recover = dlpi_slots_recover,
-};
+static const dlpi_stage_ops dlpi_join_ops = {DLPI_OPS_OF_JOIN, DLPI_OPS_OF_ROWS};
+static const dlpi_stage_ops dlpi_join_many_ops = {DLPI_OPS_OF_JOIN, DLPI_OPS_OF_IN_FLIGHT};
 
 /* ---------------------------------------------------------------------------------------------
    >>impl-cache      ITEMS KEPT FROM ONE EPOCH TO THE NEXT
@@ -14021,7 +13999,6 @@ static const dlpi_stage_ops dlpi_map_item_ops = {
     .rank = 6,
     .many = 1,
     DLPI_OPS_OF_ROWS,
-    .recover = dlpi_slots_recover,
 };
 
 static const dlpi_stage_ops dlpi_map_batch_ops = {
@@ -14031,7 +14008,6 @@ static const dlpi_stage_ops dlpi_map_batch_ops = {
     DLPI_OPS_OF_BATCHES,
     .in_place = 1,
     .call = dlpi_map_call,
-    .recover = dlpi_slots_recover,
 };
 
 /* ---------------------------------------------------------------------------------------------
@@ -14651,7 +14627,6 @@ static const dlpi_stage_ops dlpi_batch_ops = {
     .words = {.more = "batch_workers", .out = "batch_workers = 1"},
     .staff = dlpi_batch_staff,
     .call = dlpi_collate_call,
-    .recover = dlpi_slots_recover,
 };
 
 /* ---------------------------------------------------------------------------------------------
@@ -15402,14 +15377,7 @@ static const dlpi_source_ops dlpi_keyed_source = {
     .item = dlpi_keyed_item,
 };
 
-static const dlpi_stage_ops dlpi_sampler_ops = {
-    .kind = DLP_STAGE_SAMPLER,
-    .rank = 1,
-    .begins = 1,
-    .at = offsetof(dlp_pipe, sampler),
-    .words = {.out = "sampler.threaded = 1", .slow = "make the sampler's own function cheaper"},
-    .source = &dlpi_keyed_source,
-};
+static const dlpi_stage_ops dlpi_sampler_ops = {DLPI_OPS_OF_SAMPLER, .source = &dlpi_keyed_source};
 
 static int dlpi_repeat_check(dlp_pipe *p, dlpi_stage *st) {
     static const dlpi_bound bounds[] = {
@@ -15599,11 +15567,7 @@ static const dlpi_source_ops dlpi_lists_source = {
 
 /* A sampler stage whose order is DLP_ORDER_BATCHES. */
 static const dlpi_stage_ops dlpi_lists_ops = {
-    .kind = DLP_STAGE_SAMPLER,
-    .rank = 1,
-    .begins = 1,
-    .at = offsetof(dlp_pipe, sampler),
-    .words = {.out = "sampler.threaded = 1", .slow = "make the sampler's own function cheaper"},
+    DLPI_OPS_OF_SAMPLER,
     .self_bytes = sizeof(dlpi_lists),
     .blocks = dlpi_lists_blocks,
     .source = &dlpi_lists_source,
@@ -15878,6 +15842,29 @@ static inline int dlpi_redzone_input(dlpi_worker *w, uint32_t cell, uint64_t mos
     dlpi_redzone_of_input(w->p, most, dlpi_input_bytes(w->p, cell), &c);
     return dlpi_redzone_check(w, &w->note, &c, w->p->source->input,
                               dlpi_input_at(w->p, cell)->index, rc);
+}
+
+/* One try of the user's load, of at most so many bytes. What else the part says of itself is the
+   caller's to fill, before, and to check. Returns 0, or what is wrong. */
+static int dlpi_input_part(dlpi_worker *w, uint32_t c, uint64_t most, dlp_part *part) {
+    dlpi_input *cell = dlpi_input_at(w->p, c);
+    int rc = dlpi_call_verdict(w, cell->killed_by, cell->rec);
+    if (rc != 0) return rc;
+    part->index = cell->index;
+    part->data = dlpi_input_bytes(w->p, c);
+    part->capacity = most;
+    part->attempt = dlpi_rec_tries(cell->rec);
+    part->worker = (uint32_t)w->id;
+    part->worker_state = w->state;
+    part->call = &w->note;
+    rc = dlpi_item_returned(w, ((dlp_part_fn)w->st->own)(w->st->user, part));
+    rc = dlpi_redzone_input(w, c, most, rc);
+    if (rc == 0 && part->bytes > most)
+        rc = dlpi_say(w, DLP_ERR_LENGTH,
+                      "load set bytes to %" PRIu64 ", max_part_bytes is %" PRIu64, part->bytes,
+                      most);
+    if (rc == 0) cell->bytes = part->bytes;
+    return rc;
 }
 
 static void dlpi_input_error(const dlpi_worker *w, dlpi_input *cell, int code) {
@@ -16554,31 +16541,10 @@ static uint64_t dlpi_part_item(dlpi_worker *w, uint32_t s, uint32_t row, uint64_
 
 /* ---- a part is loaded ---- */
 
-/* One try. Returns 0, or what is wrong. */
 static int dlpi_part_load(dlpi_worker *w, uint32_t c) {
-    dlpi_input *cell = dlpi_input_at(w->p, c);
-    uint8_t *bytes = dlpi_input_bytes(w->p, c);
-    uint64_t most = dlpi_parts_of(w->p)->d.max_part_bytes;
-    dlp_part part = {.index = cell->index,
-                     .data = bytes,
-                     .capacity = most,
-                     .items = cell->items,
-                     .first = cell->first,
-                     .attempt = dlpi_rec_tries(cell->rec),
-                     .worker = (uint32_t)w->id,
-                     .worker_state = w->state,
-                     .call = &w->note};
-    int rc = dlpi_call_verdict(w, cell->killed_by, cell->rec);
-    if (rc != 0) return rc;
-    rc = dlpi_item_returned(w, ((dlp_part_fn)w->st->own)(w->st->user, &part));
-    rc = dlpi_redzone_input(w, c, most, rc);
-    if (rc != 0) return rc;
-    if (part.bytes > most)
-        return dlpi_say(w, DLP_ERR_LENGTH,
-                        "load set bytes to %" PRIu64 ", max_part_bytes is %" PRIu64, part.bytes,
-                        most);
-    cell->bytes = part.bytes;
-    return 0;
+    const dlpi_input *cell = dlpi_input_at(w->p, c);
+    dlp_part part = {.items = cell->items, .first = cell->first};
+    return dlpi_input_part(w, c, dlpi_parts_of(w->p)->d.max_part_bytes, &part);
 }
 
 /* ---- states ---- */
@@ -16852,8 +16818,10 @@ static void dlpi_found_layout(dlp_pipe *p, dlpi_stage *st) {
                   dlpi_sum(stride, DLPI_INPUT_GUARD), q->n_cells, 4096);
 }
 
+/* Weights, and who has which inputs by them, are there since the stage was added. */
 static int dlpi_found_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out) {
     const dlpi_found *q = st->self;
+    const dlpi_found_plan *k = &q->plan;
     DLPI_UNUSED(p);
     uint64_t streams = q->cursors.n, windows = q->plan.window ? streams : 0;
     uint64_t orders = q->plan.shuffle_items && q->most_items > 1 ? q->n_cells : 0;
@@ -16864,7 +16832,11 @@ static int dlpi_found_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block
                           dlpi_times(windows, sizeof *q->window_orders)};
     out[4] = (dlpi_block){offsetof(dlpi_found, window_rows),
                           dlpi_times(dlpi_times(windows, q->plan.window), sizeof *q->window_rows)};
-    return 5;
+    if (k->weights == NULL) return 5;
+    out[5] = (dlpi_block){offsetof(dlpi_found, plan.weights), dlpi_found_weights_bytes(k)};
+    out[6] = (dlpi_block){offsetof(dlpi_found, plan.own_passes),
+                          dlpi_times(k->shuffle_inputs ? streams : 0, sizeof *k->own_passes)};
+    return 7;
 }
 
 static void dlpi_found_live(dlp_pipe *p, dlpi_stage *st) {
@@ -18393,7 +18365,12 @@ static bool dlpi_found_seen(const dlpi_words *words, dlpi_seen *s, int32_t stage
 /* ... and those whose rows are items. */
 #define DLPI_FOUND_SOURCE \
     DLPI_FOUND_BATCHES, .slot_bytes = dlpi_found_slot_bytes, .row_bytes = sizeof(dlp_part), \
-                        .row = dlpi_found_row_part, .config = dlpi_found_config
+                        .config = dlpi_found_config
+
+/* The stages of both. */
+#define DLPI_OPS_OF_FOUND \
+    DLPI_OPS_OF_INPUTS, .layout = dlpi_found_layout, .blocks = dlpi_found_blocks, \
+                        .live = dlpi_found_live, .seen = dlpi_found_seen
 
 /* ---- parts of unknown count: what their desc may say, and a load ---- */
 
@@ -18472,53 +18449,25 @@ static int dlpi_found_sizes(dlp_pipe *p) {
 
 /* ---- an input is loaded ---- */
 
-/* One try. Returns 0, or what is wrong. */
 static int dlpi_found_load(dlpi_worker *w, uint32_t c) {
     const dlpi_found *q = dlpi_found_of(w->p);
-    dlpi_input *cell = dlpi_input_at(w->p, c);
-    dlp_part part = {.index = cell->index,
-                     .data = dlpi_input_bytes(w->p, c),
-                     .capacity = q->d.max_part_bytes,
-                     .attempt = dlpi_rec_tries(cell->rec),
-                     .worker = (uint32_t)w->id,
-                     .worker_state = w->state,
-                     .call = &w->note};
-    int rc = dlpi_call_verdict(w, cell->killed_by, cell->rec);
+    dlp_part part = {0};
+    int rc = dlpi_input_part(w, c, q->d.max_part_bytes, &part);
     if (rc != 0) return rc;
-    rc = dlpi_item_returned(w, ((dlp_part_fn)w->st->own)(w->st->user, &part));
-    rc = dlpi_redzone_input(w, c, q->d.max_part_bytes, rc);
-    if (rc != 0) return rc;
-    if (part.bytes > q->d.max_part_bytes)
-        return dlpi_say(w, DLP_ERR_LENGTH,
-                        "load set bytes to %" PRIu64 ", max_part_bytes is %" PRIu64, part.bytes,
-                        q->d.max_part_bytes);
     if (part.items > q->most_items)
         return dlpi_say(w, DLP_ERR_LENGTH, "load set items to %" PRIu64 ", max_items is %" PRIu64,
                         part.items, q->most_items);
     if (part.items > 0 && part.items < q->least_items)
         return dlpi_say(w, DLP_ERR_LENGTH, "load set items to %" PRIu64 ", min_items is %" PRIu64,
                         part.items, q->least_items);
-    cell->bytes = part.bytes;
-    cell->items = part.items;
+    dlpi_input_at(w->p, c)->items = part.items;
     return 0;
-}
-
-/* With weights: they, and who has which parts, are there since the stage was added. */
-static int dlpi_found_weighed_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out) {
-    const dlpi_found *q = st->self;
-    const dlpi_found_plan *k = &q->plan;
-    int n = dlpi_found_blocks(p, st, out);
-    if (k->weights == NULL) return n;
-    out[n++] = (dlpi_block){offsetof(dlpi_found, plan.weights), dlpi_found_weights_bytes(k)};
-    out[n++] =
-        (dlpi_block){offsetof(dlpi_found, plan.own_passes),
-                     dlpi_times(k->shuffle_inputs ? q->cursors.n : 0, sizeof *k->own_passes)};
-    return n;
 }
 
 static const dlpi_source_ops dlpi_found_source = {
     .sizes = dlpi_found_sizes,
     DLPI_FOUND_SOURCE,
+    .row = dlpi_found_row_part,
     .params = "streams, steps_per_epoch, max_items, manifest, weights, window",
     .input = "part",
     .load = dlpi_found_load,
@@ -18526,14 +18475,10 @@ static const dlpi_source_ops dlpi_found_source = {
 
 static const dlpi_stage_ops dlpi_found_ops = {
     .kind = DLP_STAGE_FOUND,
-    DLPI_OPS_OF_INPUTS,
+    DLPI_OPS_OF_FOUND,
     .self_bytes = sizeof(dlpi_found),
     .check = dlpi_found_check,
-    .layout = dlpi_found_layout,
     .private_words = "part tables",
-    .blocks = dlpi_found_weighed_blocks,
-    .live = dlpi_found_live,
-    .seen = dlpi_found_seen,
     .source = &dlpi_found_source,
 };
 
@@ -18883,11 +18828,8 @@ static int dlpi_expand_load(dlpi_worker *w, uint32_t c) {
 
 static const dlpi_source_ops dlpi_expand_source = {
     .sizes = dlpi_expand_sizes,
-    DLPI_FOUND_BATCHES,
-    .slot_bytes = dlpi_found_slot_bytes,
-    .row_bytes = sizeof(dlp_part),
+    DLPI_FOUND_SOURCE,
     .row = dlpi_expand_row,
-    .config = dlpi_found_config,
     .params = "streams, steps_per_epoch, max_out, id, window",
     .input = "input",
     .load = dlpi_expand_load,
@@ -18896,14 +18838,10 @@ static const dlpi_source_ops dlpi_expand_source = {
 static const dlpi_stage_ops dlpi_expand_ops = {
     .kind = DLP_STAGE_EXPAND,
     .expands = 1,
-    DLPI_OPS_OF_INPUTS,
+    DLPI_OPS_OF_FOUND,
     .self_bytes = sizeof(dlpi_expand),
     .check = dlpi_expand_check,
-    .layout = dlpi_found_layout,
     .private_words = "input tables",
-    .blocks = dlpi_found_blocks,
-    .live = dlpi_found_live,
-    .seen = dlpi_found_seen,
     .source = &dlpi_expand_source,
 };
 

@@ -330,3 +330,8 @@ static uint64_t dlpi_schedule(dlp_pipe *p, uint64_t burst) {
     }
     return f->published - before;
 }
+
+/* What a sampler's stage is, whatever rows it gives. */
+#define DLPI_OPS_OF_SAMPLER \
+    .kind = DLP_STAGE_SAMPLER, .rank = 1, .begins = 1, .at = offsetof(dlp_pipe, sampler), \
+    .words = {.out = "sampler.threaded = 1", .slow = "make the sampler's own function cheaper"}

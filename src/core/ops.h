@@ -228,7 +228,8 @@ typedef struct dlpi_stage_ops {
     bool (*full)(const struct dlpi_worker *w);           /* no room for a unit, whatever comes */
     bool (*owes)(const struct dlpi_worker *w);           /* something of its own is to come back */
     uint64_t (*due)(struct dlpi_worker *w, uint64_t ns); /* when it must look again: ns at most */
-    void (*recover)(struct dlpi_worker *w, const struct dlpi_death *why); /* by the supervisor */
+    void (*recover)(struct dlpi_worker *w,
+                    const struct dlpi_death *why); /* by the supervisor. NULL: units of slots */
     /* what is in one of its cells, in words: " (part 7)" */
     void (*tell)(const dlp_pipe *p, uint32_t cell, char *text, size_t size);
     /* by observers: its figures, out of words of the region, live or copied; false: they say what

@@ -277,6 +277,29 @@ static inline int dlpi_redzone_input(dlpi_worker *w, uint32_t cell, uint64_t mos
                               dlpi_input_at(w->p, cell)->index, rc);
 }
 
+/* One try of the user's load, of at most so many bytes. What else the part says of itself is the
+   caller's to fill, before, and to check. Returns 0, or what is wrong. */
+static int dlpi_input_part(dlpi_worker *w, uint32_t c, uint64_t most, dlp_part *part) {
+    dlpi_input *cell = dlpi_input_at(w->p, c);
+    int rc = dlpi_call_verdict(w, cell->killed_by, cell->rec);
+    if (rc != 0) return rc;
+    part->index = cell->index;
+    part->data = dlpi_input_bytes(w->p, c);
+    part->capacity = most;
+    part->attempt = dlpi_rec_tries(cell->rec);
+    part->worker = (uint32_t)w->id;
+    part->worker_state = w->state;
+    part->call = &w->note;
+    rc = dlpi_item_returned(w, ((dlp_part_fn)w->st->own)(w->st->user, part));
+    rc = dlpi_redzone_input(w, c, most, rc);
+    if (rc == 0 && part->bytes > most)
+        rc =
+            dlpi_say(w, DLP_ERR_LENGTH, "load set bytes to %" PRIu64 ", max_part_bytes is %" PRIu64,
+                     part->bytes, most);
+    if (rc == 0) cell->bytes = part->bytes;
+    return rc;
+}
+
 static void dlpi_input_error(const dlpi_worker *w, dlpi_input *cell, int code) {
     dlp_error e;
     dlpi_describe(w, code, &e);

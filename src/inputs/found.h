@@ -228,8 +228,10 @@ static void dlpi_found_layout(dlp_pipe *p, dlpi_stage *st) {
                   dlpi_sum(stride, DLPI_INPUT_GUARD), q->n_cells, 4096);
 }
 
+/* Weights, and who has which inputs by them, are there since the stage was added. */
 static int dlpi_found_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out) {
     const dlpi_found *q = st->self;
+    const dlpi_found_plan *k = &q->plan;
     DLPI_UNUSED(p);
     uint64_t streams = q->cursors.n, windows = q->plan.window ? streams : 0;
     uint64_t orders = q->plan.shuffle_items && q->most_items > 1 ? q->n_cells : 0;
@@ -240,7 +242,11 @@ static int dlpi_found_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block
                           dlpi_times(windows, sizeof *q->window_orders)};
     out[4] = (dlpi_block){offsetof(dlpi_found, window_rows),
                           dlpi_times(dlpi_times(windows, q->plan.window), sizeof *q->window_rows)};
-    return 5;
+    if (k->weights == NULL) return 5;
+    out[5] = (dlpi_block){offsetof(dlpi_found, plan.weights), dlpi_found_weights_bytes(k)};
+    out[6] = (dlpi_block){offsetof(dlpi_found, plan.own_passes),
+                          dlpi_times(k->shuffle_inputs ? streams : 0, sizeof *k->own_passes)};
+    return 7;
 }
 
 static void dlpi_found_live(dlp_pipe *p, dlpi_stage *st) {

@@ -85,4 +85,9 @@ static bool dlpi_found_seen(const dlpi_words *words, dlpi_seen *s, int32_t stage
 /* ... and those whose rows are items. */
 #define DLPI_FOUND_SOURCE \
     DLPI_FOUND_BATCHES, .slot_bytes = dlpi_found_slot_bytes, .row_bytes = sizeof(dlp_part), \
-                        .row = dlpi_found_row_part, .config = dlpi_found_config
+                        .config = dlpi_found_config
+
+/* The stages of both. */
+#define DLPI_OPS_OF_FOUND \
+    DLPI_OPS_OF_INPUTS, .layout = dlpi_found_layout, .blocks = dlpi_found_blocks, \
+                        .live = dlpi_found_live, .seen = dlpi_found_seen

@@ -247,11 +247,8 @@ static int dlpi_expand_load(dlpi_worker *w, uint32_t c) {
 
 static const dlpi_source_ops dlpi_expand_source = {
     .sizes = dlpi_expand_sizes,
-    DLPI_FOUND_BATCHES,
-    .slot_bytes = dlpi_found_slot_bytes,
-    .row_bytes = sizeof(dlp_part),
+    DLPI_FOUND_SOURCE,
     .row = dlpi_expand_row,
-    .config = dlpi_found_config,
     .params = "streams, steps_per_epoch, max_out, id, window",
     .input = "input",
     .load = dlpi_expand_load,
@@ -260,13 +257,9 @@ static const dlpi_source_ops dlpi_expand_source = {
 static const dlpi_stage_ops dlpi_expand_ops = {
     .kind = DLP_STAGE_EXPAND,
     .expands = 1,
-    DLPI_OPS_OF_INPUTS,
+    DLPI_OPS_OF_FOUND,
     .self_bytes = sizeof(dlpi_expand),
     .check = dlpi_expand_check,
-    .layout = dlpi_found_layout,
     .private_words = "input tables",
-    .blocks = dlpi_found_blocks,
-    .live = dlpi_found_live,
-    .seen = dlpi_found_seen,
     .source = &dlpi_expand_source,
 };

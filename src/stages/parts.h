@@ -512,31 +512,10 @@ static uint64_t dlpi_part_item(dlpi_worker *w, uint32_t s, uint32_t row, uint64_
 
 /* ---- a part is loaded ---- */
 
-/* One try. Returns 0, or what is wrong. */
 static int dlpi_part_load(dlpi_worker *w, uint32_t c) {
-    dlpi_input *cell = dlpi_input_at(w->p, c);
-    uint8_t *bytes = dlpi_input_bytes(w->p, c);
-    uint64_t most = dlpi_parts_of(w->p)->d.max_part_bytes;
-    dlp_part part = {.index = cell->index,
-                     .data = bytes,
-                     .capacity = most,
-                     .items = cell->items,
-                     .first = cell->first,
-                     .attempt = dlpi_rec_tries(cell->rec),
-                     .worker = (uint32_t)w->id,
-                     .worker_state = w->state,
-                     .call = &w->note};
-    int rc = dlpi_call_verdict(w, cell->killed_by, cell->rec);
-    if (rc != 0) return rc;
-    rc = dlpi_item_returned(w, ((dlp_part_fn)w->st->own)(w->st->user, &part));
-    rc = dlpi_redzone_input(w, c, most, rc);
-    if (rc != 0) return rc;
-    if (part.bytes > most)
-        return dlpi_say(w, DLP_ERR_LENGTH,
-                        "load set bytes to %" PRIu64 ", max_part_bytes is %" PRIu64, part.bytes,
-                        most);
-    cell->bytes = part.bytes;
-    return 0;
+    const dlpi_input *cell = dlpi_input_at(w->p, c);
+    dlp_part part = {.items = cell->items, .first = cell->first};
+    return dlpi_input_part(w, c, dlpi_parts_of(w->p)->d.max_part_bytes, &part);
 }
 
 /* ---- states ---- */
