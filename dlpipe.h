@@ -7695,6 +7695,22 @@ typedef struct dlpi_slot_layout {
     uint64_t index, lengths, item_lengths, offsets, fmeta, rec, valid, source;
 } dlpi_slot_layout;
 
+/* How many there are of what observers go through. Members of the pipe, of its record and of
+   dlpi_seen, which are copied at once. */
+#define DLPI_SHAPE \
+    uint32_t prefetch, max_held, n_slots, ring, window, batch_rows; \
+    uint32_t words_max, units_max, trace_events;
+typedef struct dlpi_shape {
+    DLPI_SHAPE
+} dlpi_shape;
+#define DLPI_SHAPE_MEMBERS \
+    union { \
+        struct { \
+            DLPI_SHAPE \
+        }; \
+        dlpi_shape shape; \
+    }
+
 /* The pipe, for those who have nothing but the region. */
 typedef struct dlpi_pipe_rec {
     char name[32];
@@ -7702,8 +7718,7 @@ typedef struct dlpi_pipe_rec {
     uint64_t started_real; /* CLOCK_REALTIME, ns; for display */
     int32_t pid, memfd;    /* of the consumer; for display */
     uint32_t uid, n_stages, n_workers, n_work, n_item_work;
-    uint32_t prefetch, max_held, n_slots, ring, window, batch_rows;
-    uint32_t words_max, units_max, trace_events;
+    DLPI_SHAPE_MEMBERS;
     int32_t cpus, unordered, has_item_cells, threaded;             /* threaded: the sampler */
     uint64_t plan_bytes, global_batch, batches_per_epoch, samples; /* UINT64_MAX: not known */
     uint64_t item_cell_stride, off_waiters, reserved;
@@ -7915,7 +7930,6 @@ struct dlpi_stage;
 struct dlpi_unit;
 struct dlpi_death;
 struct dlpi_state;
-struct dlpi_place;
 struct dlpi_source_state;
 typedef struct dlpi_words dlpi_words;
 typedef struct dlpi_seen dlpi_seen;
@@ -7932,7 +7946,7 @@ typedef struct dlpi_source_ops {
     void (*fill)(dlp_pipe *p, uint32_t s);     /* what the source writes into slot s for it */
     int (*step)(dlp_pipe *p); /* the present batch is scheduled: to the next; NULL: nothing to do */
     void (*ahead)(dlp_pipe *p); /* look beyond it; NULL: nothing to look for */
-    int (*seek)(dlp_pipe *p, const struct dlpi_place *to);
+    int (*seek)(dlp_pipe *p, const struct dlpi_state *to); /* one that is checked */
     /* the consumer: batch b, in slot s, is about to be delivered, or rc stands in its place.
        Returns what does then; NULL: nothing else may */
     int (*agreed)(dlp_pipe *p, int rc, uint64_t b, uint32_t s);
@@ -7999,9 +8013,9 @@ typedef struct dlpi_lender_ops { /* by the consumer; v: number of what is handed
     uint32_t (*slot)(const dlp_pipe *p, uint32_t v);                     /* whose cell it lies in */
     uint64_t (*batches)(const dlp_pipe *p);                              /* of an epoch */
     void (*state)(const dlp_pipe *p, uint32_t v, struct dlpi_state *to); /* after v */
-    void (*config)(const dlp_pipe *p, struct dlpi_state *s);
+    void (*config)(const dlp_pipe *p, struct dlpi_state *s); /* NULL: nothing else */
     uint64_t (*position)(const dlp_pipe *p, uint64_t epoch, uint64_t k); /* rows before batch k */
-    void (*seek)(dlp_pipe *p, const struct dlpi_state *s, struct dlpi_place *to);
+    void (*seek)(dlp_pipe *p, struct dlpi_state *s); /* where the source goes on; NULL: there */
     uint64_t (*bytes)(const dlp_pipe *p, uint32_t s, uint32_t field); /* for the sink, of a slot */
     uint64_t (*seam)(const dlp_pipe *p, uint32_t field); /* of what is put together out of several
                                                  slots, n_out of them; 0: nothing is */
@@ -8319,13 +8333,6 @@ typedef struct dlpi_state {
 
 _Static_assert(sizeof(dlpi_state) <= sizeof(dlp_state), "a state must fit");
 
-typedef struct dlpi_place {          /* where the scheduler is to go on: a checked state */
-    uint64_t epoch, batch, position; /* the first batch not consumed */
-    uint32_t sampler_bytes, seek_no;
-    uint8_t sampler[DLP_SAMPLER_STATE_BYTES];
-    uint8_t window[DLPI_WINDOW_MAX / 8]; /* bit k: batch + k is consumed too */
-} dlpi_place;
-
 typedef struct dlpi_scheduler { /* used by whoever runs the sampler: the consumer or its thread */
     uint64_t epoch, in_epoch, position;
     uint64_t published;
@@ -8443,9 +8450,8 @@ struct dlp_pipe {
     int cells;               /* DLPI_CELLS_*: where a slot's batch lies */
     uint32_t n_cells, n_out; /* batch cells; batches that can be lent at once */
     uint32_t max_kills;      /* as dlp_shm_desc */
-    uint32_t batch_rows;     /* rows of this rank, at most */
     uint64_t samples, batches_per_epoch;
-    uint32_t prefetch, max_held, n_slots, ring, window;
+    DLPI_SHAPE_MEMBERS;
     uint32_t rank, world;
     int ranks_given; /* a desc says world_size */
     uint64_t global_batch;
@@ -8461,7 +8467,6 @@ struct dlp_pipe {
     uint64_t region_bytes, share_bytes;
     dlpi_slot_layout slot;
     uint64_t off_tries, tries_bytes; /* in a slot; tries_bytes 0: no stage tries again */
-    uint32_t words_max, units_max, trace_events;
     uint64_t plan_private, plan_bytes; /* plan_bytes: of region, private records, the sink's */
     int n_workers, n_threads, n_procs;
     int huge_pages;         /* DLP_HUGE_* */
@@ -8496,7 +8501,8 @@ struct dlp_pipe {
     int exported_closed;
     uint64_t deadline_ns; /* the shortest of the stages, 0: none */
     int open_end;         /* 1: nobody knows where an epoch ends, until a row says so */
-    dlpi_place place;     /* where to go on, from the seek that it says; under dlpi_place_lock */
+    dlpi_state place;     /* where to go on, from that seek: both under dlpi_place_lock */
+    uint32_t place_seek_no;
     /* What the consumer writes with every batch lies apart from what workers read. The scheduler's
        own part is the sampler thread's where there is one. */
     uint8_t pad0[DLPI_LINE];
@@ -9265,8 +9271,6 @@ static int dlpi_check_workers(dlp_pipe *p, const dlpi_stage *st) {
         {DLPI_AT(dlp_workers_desc, num_workers), 0, DLP_MAX_WORKERS, "DLP_NONE or 0..1024"},
         {DLPI_AT(dlp_workers_desc, placement), 0, DLP_PLACE_PROCESSES,
          "DLP_PLACE_THREADS or DLP_PLACE_PROCESSES"},
-        {DLPI_AT(dlp_workers_desc, dispatch), 0, DLP_DISPATCH_BATCHES,
-         "DLP_DISPATCH_CLAIM or DLP_DISPATCH_BATCHES"},
         {DLPI_AT(dlp_workers_desc, on_error), 0, DLP_ON_ERROR_DROP, "DLP_ON_ERROR_*"},
         {DLPI_AT(dlp_workers_desc, retries), 0, 100, "0..100"},
         {DLPI_AT(dlp_workers_desc, retry_backoff_ms), 0, 3600000, "0..3600000"},
@@ -10183,9 +10187,8 @@ struct dlpi_seen {
     const uint8_t *trace;      /* [n_workers + 1] rings of trace_events */
     uint64_t slot_stride, block_stride, trace_stride;
     uint32_t n_stages, n_work, n_item_work, n_workers;
-    uint32_t ring, n_slots, prefetch, max_held, batch_rows, trace_events;
+    DLPI_SHAPE_MEMBERS;
     uint32_t cpus;
-    uint32_t words_max, units_max; /* of a slot, for each stage that works on rows */
     uint64_t source_cells, sink_cells, sink_free;
     uint64_t plan_bytes;
     int32_t work[DLP_MAX_STAGES]; /* [n_work] stages with workers, in order */
@@ -10321,16 +10324,9 @@ static void dlpi_seen_shape(const dlp_pipe *p, dlpi_seen *s) {
     s->n_work = (uint32_t)p->n_work;
     s->n_item_work = (uint32_t)p->n_item_work;
     s->n_workers = (uint32_t)p->n_workers;
-    s->ring = p->ring;
-    s->n_slots = p->n_slots;
-    s->prefetch = p->prefetch;
-    s->max_held = p->max_held;
-    s->batch_rows = p->batch_rows;
-    s->words_max = p->words_max;
-    s->units_max = p->units_max;
+    s->shape = p->shape;
     s->source_cells = p->areas[DLPI_REC_SOURCE].count;
     s->sink_cells = p->areas[DLPI_REC_SINK].count;
-    s->trace_events = p->trace_events;
     s->cpus = (uint32_t)p->cpus;
     s->plan_bytes = p->plan_bytes;
     for (int i = 0; i < p->n_work; i++) s->work[i] = p->work[i]->id;
@@ -10790,7 +10786,7 @@ static int dlpi_schedule_step(dlp_pipe *p, uint64_t rows) {
 }
 
 /* Go on where each batch has as many rows. */
-static int dlpi_schedule_seek(dlp_pipe *p, const dlpi_place *to) {
+static int dlpi_schedule_seek(dlp_pipe *p, const dlpi_state *to) {
     p->schedule.in_epoch = to->batch;
     p->schedule.position = to->batch * p->global_batch;
     return DLP_OK;
@@ -10832,7 +10828,7 @@ static int dlpi_schedule_one(dlp_pipe *p) {
 }
 
 /* Go on at another place. */
-static int dlpi_schedule_goto(dlp_pipe *p, const dlpi_place *to) {
+static int dlpi_schedule_goto(dlp_pipe *p, const dlpi_state *to) {
     dlpi_scheduler *f = &p->schedule;
     uint32_t skipped = 0;
     dlpi_schedule_epoch(f, to->epoch);
@@ -10852,14 +10848,14 @@ static pthread_mutex_t dlpi_place_lock = PTHREAD_MUTEX_INITIALIZER;
    */
 static void dlpi_schedule_follow(dlp_pipe *p) {
     dlpi_scheduler *f = &p->schedule;
-    dlpi_place to;
+    dlpi_state to;
     uint64_t least = DLPI_LOAD_SEQ(&p->ctl->cancel); /* N1, B1 */
     int rc;
     if (DLPI_LIKELY(dlpi_generation_seek(least) == f->seek_no)) return;
     pthread_mutex_lock(&dlpi_place_lock);
     to = p->place;
+    f->seek_no = p->place_seek_no;
     pthread_mutex_unlock(&dlpi_place_lock);
-    f->seek_no = to.seek_no;
     if (f->ended && DLPI_LOAD_RLX(&p->ctl->schedule_code) != 0) { /* our own store */
         dlpi_credit_close(&p->ctl->end_of_input, dlpi_scheduled_word(f->seek_no)); /* T1 -> T1 */
         dlpi_wake_consumer(p->ctl, UINT64_MAX);
@@ -12556,6 +12552,17 @@ static void dlpi_thread_dress(const dlpi_worker *w) {
     }
 }
 
+/* A thread for worker w: its own, or one that works for it. Returns 0, or the errno. */
+static int dlpi_thread_create(dlpi_worker *w, pthread_t *thread, void *(*run)(void *)) {
+    pthread_attr_t attr;
+    int rc = pthread_attr_init(&attr);
+    if (rc != 0) return rc;
+    if (w->st->w.stack_bytes) rc = pthread_attr_setstacksize(&attr, (size_t)w->st->w.stack_bytes);
+    if (rc == 0) rc = pthread_create(thread, &attr, run, w);
+    pthread_attr_destroy(&attr);
+    return rc;
+}
+
 static void dlpi_thread_over(dlpi_worker *w) {
     dlp_pipe *p = w->p;
     DLPI_STORE_RLX(&w->block->state, DLP_WORKER_EXITED);
@@ -13383,26 +13390,19 @@ static void dlpi_fetch_threads_end(dlpi_worker *w) {
 /* Start the threads of a worker whose source they are. It has the lock then. */
 static int dlpi_fetch_threads_begin(dlpi_worker *w) {
     dlpi_fetch_threads *pool = &dlpi_in_flight_of(w)->threads;
-    const char *what = "pthread_attr_init";
-    pthread_attr_t attr;
-    int rc, attr_rc;
+    int rc = 0;
     dlp_error e;
     if (dlpi_fetch_of(w)->fetcher != DLP_FETCH_THREADS) return DLP_OK;
     pthread_mutex_init(&pool->lock, NULL);
     pthread_mutex_init(&pool->todo_lock, NULL);
     pthread_cond_init(&pool->come, NULL);
     pthread_mutex_lock(&pool->lock);
-    rc = attr_rc = pthread_attr_init(&attr);
-    if (rc == 0) what = "pthread_create";
-    if (rc == 0 && w->st->w.stack_bytes)
-        rc = pthread_attr_setstacksize(&attr, (size_t)w->st->w.stack_bytes);
     while (rc == 0 && pool->n_threads < (uint32_t)w->st->in_flight) {
-        rc = pthread_create(&pool->threads[pool->n_threads], &attr, dlpi_thread_fetch, w);
+        rc = dlpi_thread_create(w, &pool->threads[pool->n_threads], dlpi_thread_fetch);
         if (rc == 0) pool->n_threads++;
     }
-    if (attr_rc == 0) pthread_attr_destroy(&attr);
     if (rc == 0) return DLP_OK;
-    dlpi_error_set(&e, DLP_ERR_SYSTEM, "in_flight", "%s of thread %u of %d failed: %s", what,
+    dlpi_error_set(&e, DLP_ERR_SYSTEM, "in_flight", "pthread_create of thread %u of %d failed: %s",
                    pool->n_threads + 1, w->st->in_flight, strerror(rc));
     e.errnum = rc;
     e.worker = w->id;
@@ -15098,6 +15098,13 @@ static uint64_t dlpi_state_hash(const dlpi_state *s) {
     return h;
 }
 
+/* The state, for the caller to save. */
+static void dlpi_state_give(dlpi_state *s, dlp_state *out) {
+    s->check = dlpi_state_hash(s);
+    memset(out, 0, sizeof *out);
+    memcpy(out->bytes, s, sizeof *s);
+}
+
 static void dlpi_state_config(const dlp_pipe *p, dlpi_state *s) {
     memset(s, 0, sizeof *s);
     s->magic = DLPI_STATE_MAGIC;
@@ -15108,7 +15115,7 @@ static void dlpi_state_config(const dlp_pipe *p, dlpi_state *s) {
     s->order = (uint16_t)p->sampler->sampler.order;
     s->last = (uint16_t)p->last;
     if (p->source->config) p->source->config(p, s);
-    p->lends->config(p, s);
+    if (p->lends->config) p->lends->config(p, s);
 }
 
 /* The source's own part of a state. At an epoch's beginning there is none. */
@@ -15192,15 +15199,10 @@ static void dlpi_state_books(dlp_pipe *p, const dlpi_state *s) {
 }
 
 /* Where the scheduler goes on. */
-static void dlpi_state_place(dlp_pipe *p, const dlpi_state *s, uint32_t seek_no, dlpi_place *to) {
-    to->epoch = s->epoch;
-    to->batch = s->batch;
-    to->position = s->position;
-    to->sampler_bytes = s->sampler_bytes;
-    to->seek_no = seek_no;
-    memcpy(to->sampler, s->sampler, sizeof to->sampler);
-    memcpy(to->window, s->window, sizeof to->window);
-    p->lends->seek(p, s, to);
+static dlpi_state dlpi_state_place(dlp_pipe *p, const dlpi_state *s) {
+    dlpi_state to = *s;
+    if (p->lends->seek) p->lends->seek(p, &to);
+    return to;
 }
 
 /* Rows of the epoch before batch k of it, where they follow from k. */
@@ -15264,13 +15266,12 @@ static int dlpi_state_check_all(const dlp_pipe *p, const dlp_state *state, dlpi_
 /* Begin after desc.resume. */
 static int dlpi_state_take(dlp_pipe *p) {
     dlpi_state s;
-    dlpi_place to;
     dlp_error e;
     int rc = dlpi_state_check_all(p, &p->resume, &s, "resume", &e);
     if (rc != DLP_OK) return dlpi_pipe_fail(p, &e);
     dlpi_state_books(p, &s);
-    dlpi_state_place(p, &s, 0, &to);
-    return dlpi_schedule_goto(p, &to) == DLP_OK ? DLP_OK : dlpi_pipe_fail(p, &p->ctl->error);
+    s = dlpi_state_place(p, &s);
+    return dlpi_schedule_goto(p, &s) == DLP_OK ? DLP_OK : dlpi_pipe_fail(p, &p->ctl->error);
 }
 
 /* ---- how long an epoch is: for sources, which say of what ---- */
@@ -15504,7 +15505,7 @@ static void dlpi_lists_fill(dlp_pipe *p, uint32_t s) {
 }
 
 /* Go on from the saved bytes, or replay the epoch's lists. */
-static int dlpi_lists_seek(dlp_pipe *p, const dlpi_place *to) {
+static int dlpi_lists_seek(dlp_pipe *p, const dlpi_state *to) {
     dlpi_lists *l = dlpi_lists_of(p);
     dlpi_scheduler *f = &p->schedule;
     const dlp_batch_sampler *b = &p->sampler->sampler.batches;
@@ -15860,9 +15861,9 @@ static int dlpi_input_part(dlpi_worker *w, uint32_t c, uint64_t most, dlp_part *
     rc = dlpi_item_returned(w, ((dlp_part_fn)w->st->own)(w->st->user, part));
     rc = dlpi_redzone_input(w, c, most, rc);
     if (rc == 0 && part->bytes > most)
-        rc = dlpi_say(w, DLP_ERR_LENGTH,
-                      "load set bytes to %" PRIu64 ", max_part_bytes is %" PRIu64, part->bytes,
-                      most);
+        rc =
+            dlpi_say(w, DLP_ERR_LENGTH, "load set bytes to %" PRIu64 ", max_part_bytes is %" PRIu64,
+                     part->bytes, most);
     if (rc == 0) cell->bytes = part->bytes;
     return rc;
 }
@@ -16367,7 +16368,7 @@ static int64_t dlpi_parts_look(dlp_pipe *p, const dlpi_part_place *at, uint32_t 
 /* The scheduler goes on at another place, maybe an earlier one. What was asked for beyond it is
    needed no more, and a part that is in a cell, or on its way there, will do for any epoch: it must
    not take a second cell, there may be none. What has failed is tried again. */
-static int dlpi_parts_seek(dlp_pipe *p, const dlpi_place *to) {
+static int dlpi_parts_seek(dlp_pipe *p, const dlpi_state *to) {
     dlpi_parts *q = dlpi_parts_of(p);
     q->epoch = to->epoch;
     q->batch = to->batch;
@@ -17848,6 +17849,12 @@ DLPI_INLINE void dlpi_delivered(dlp_pipe *p, uint32_t v, uint64_t bytes) {
     dlpi_bump(&ctl->bytes, bytes);
 }
 
+/* The slot, or view, of a batch that the consumer holds; DLPI_NO_SLOT: it is none. */
+static uint32_t dlpi_held_slot(const dlp_pipe *p, const dlp_batch *batch) {
+    uint32_t s = (uint32_t)(uintptr_t)batch->internal;
+    return s < p->n_out && batch == &p->out[s] && p->held[s] ? s : DLPI_NO_SLOT;
+}
+
 /* Hand batch b in slot s to the consumer. */
 static void dlpi_deliver(dlp_pipe *p, uint64_t b, uint32_t s, dlp_batch **out) {
     dlp_batch *batch = &p->out[s];
@@ -18043,7 +18050,8 @@ static void dlpi_seek(dlp_pipe *p, const dlpi_state *s) {
     p->epoch_end_due = 0;
     dlpi_state_books(p, s);
     pthread_mutex_lock(&dlpi_place_lock);
-    dlpi_state_place(p, s, p->seek_no, &p->place);
+    p->place = dlpi_state_place(p, s);
+    p->place_seek_no = p->seek_no;
     pthread_mutex_unlock(&dlpi_place_lock);
     DLPI_STORE_SEQ(&p->ctl->cancel, dlpi_generation(p->seek_no, 0)); /* N1 -> N1 */
     dlpi_wake_sleepers(p);
@@ -18142,20 +18150,9 @@ static void dlpi_whole_state(const dlp_pipe *p, uint32_t v, dlpi_state *to) {
     dlpi_state_after(p, v, p->out[v].flags, to);
 }
 
-static void dlpi_whole_config(const dlp_pipe *p, dlpi_state *s) {
-    DLPI_UNUSED(p);
-    DLPI_UNUSED(s);
-}
-
 static uint64_t dlpi_whole_position(const dlp_pipe *p, uint64_t epoch, uint64_t k) {
     DLPI_UNUSED(epoch);
     return k * p->global_batch;
-}
-
-static void dlpi_whole_seek(dlp_pipe *p, const dlpi_state *s, dlpi_place *to) {
-    DLPI_UNUSED(p);
-    DLPI_UNUSED(s);
-    DLPI_UNUSED(to);
 }
 
 static const dlpi_lender_ops dlpi_whole = {
@@ -18163,9 +18160,7 @@ static const dlpi_lender_ops dlpi_whole = {
     .slot = dlpi_whole_slot,
     .batches = dlpi_whole_batches,
     .state = dlpi_whole_state,
-    .config = dlpi_whole_config,
     .position = dlpi_whole_position,
-    .seek = dlpi_whole_seek,
 };
 
 /* What a new pipe has until a stage lends. */
@@ -18316,7 +18311,7 @@ static const char *dlpi_found_never_saved(const dlp_pipe *p, const dlpi_state *s
 }
 
 /* Go on at another place: what was asked for is not needed. */
-static int dlpi_found_seek(dlp_pipe *p, const dlpi_place *to) {
+static int dlpi_found_seek(dlp_pipe *p, const dlpi_state *to) {
     dlpi_found *q = dlpi_found_of(p);
     dlpi_cursors c = {0};
     p->schedule.in_epoch = to->batch;
@@ -20117,11 +20112,11 @@ static uint64_t dlpi_split_position(const dlp_pipe *p, uint64_t epoch, uint64_t 
 }
 
 /* The scheduler goes on with the chunk that the state's batch begins in. */
-static void dlpi_split_seek(dlp_pipe *p, const dlpi_state *s, dlpi_place *to) {
+static void dlpi_split_seek(dlp_pipe *p, dlpi_state *s) {
     dlpi_split *c = dlpi_split_of(p);
     dlpi_chunk_spot x = {0};
     dlpi_chunk_find(&c->plan, &c->order, s->epoch, s->batch, &x);
-    to->batch = to->position = x.at;
+    s->batch = s->position = x.at;
 }
 
 /* ---- building ---- */
@@ -20716,26 +20711,16 @@ static void dlpi_wait_rule(dlp_pipe *p) {
 /* ---- threads ---- */
 
 static int dlpi_thread_start(dlp_pipe *p, dlpi_worker *w, void *(*run)(void *)) {
-    pthread_attr_t attr;
-    int rc = pthread_attr_init(&attr);
-    if (rc != 0) {
-        errno = rc;
-        return dlpi_system_fail(p, DLP_ERR_SYSTEM, "pthread_attr_init");
-    }
-    if (w->st->w.stack_bytes &&
-        pthread_attr_setstacksize(&attr, (size_t)w->st->w.stack_bytes) != 0) {
-        pthread_attr_destroy(&attr);
-        return dlpi_refuse(p, DLP_ERR_ARG, w->st->name, "stack_bytes",
-                           "%" PRIu64 " is no stack size of this system", w->st->w.stack_bytes);
-    }
+    int rc;
     w->started = 1;
-    rc = pthread_create(&w->thread, &attr, run, w);
-    pthread_attr_destroy(&attr);
-    if (rc == 0) {
+    if ((rc = dlpi_thread_create(w, &w->thread, run)) == 0) {
         p->n_threads++;
         return DLP_OK;
     }
     w->started = 0;
+    if (rc == EINVAL && w->st->w.stack_bytes)
+        return dlpi_refuse(p, DLP_ERR_ARG, w->st->name, "stack_bytes",
+                           "%" PRIu64 " is no stack size of this system", w->st->w.stack_bytes);
     errno = rc;
     return dlpi_system_fail(p, DLP_ERR_SYSTEM, "pthread_create");
 }
@@ -21378,15 +21363,7 @@ static void dlpi_pipe_describe(const dlp_pipe *p, dlpi_pipe_rec *r) {
     r->n_workers = (uint32_t)p->n_workers;
     r->n_work = (uint32_t)p->n_work;
     r->n_item_work = (uint32_t)p->n_item_work;
-    r->prefetch = p->prefetch;
-    r->max_held = p->max_held;
-    r->n_slots = p->n_slots;
-    r->ring = p->ring;
-    r->window = p->window;
-    r->batch_rows = p->batch_rows;
-    r->words_max = p->words_max;
-    r->units_max = p->units_max;
-    r->trace_events = p->trace_events;
+    r->shape = p->shape;
     r->cpus = p->cpus;
     r->unordered = p->d.unordered;
     r->has_item_cells = p->has_item_cells;
@@ -21518,15 +21495,43 @@ static void dlpi_live_workers(dlp_pipe *p) {
     dlpi_worker_init(p, p->sampler, 0, p->n_workers);
 }
 
+/* Who sleeps where, and the shortest deadline of all stages. */
+static void dlpi_live_waiters(dlp_pipe *p) {
+    p->ctl->shared = p->others != 0;
+    for (int i = 0; i < p->n_staffed; i++) {
+        uint64_t deadline = (uint64_t)p->work[i]->w.deadline_ms * 1000000u;
+        p->waiters[i].shared = p->ctl->shared;
+        p->waiters[i].active = (uint32_t)p->work[i]->at_first;
+        if (deadline && (p->deadline_ns == 0 || deadline < p->deadline_ns))
+            p->deadline_ns = deadline;
+    }
+}
+
+/* A stage's words of a slot: of a batch long gone. */
+static void dlpi_live_words(dlp_pipe *p, uint32_t s, int stage) {
+    uint64_t *words = dlpi_stage_words_at(p, s, p->work[stage])->words;
+    uint64_t n = stage < p->n_item_work ? p->units_max : 1u;
+    for (uint32_t k = 0; k < p->words_max; k++) words[k] = ~UINT64_C(0) << 32;
+    for (uint64_t k = 0; k < n; k++) words[p->words_max + k] = dlpi_gen_word(DLPI_GEN_MASK, 1);
+}
+
+static void dlpi_live_slots(dlp_pipe *p) {
+    for (uint32_t s = 0; s < p->n_slots; s++) {
+        dlpi_bslot *slot = dlpi_slot_at(p, s);
+        slot->header = dlpi_gen_word(DLPI_GEN_MASK, 0); /* of a batch long gone */
+        slot->dbuf = DLPI_NO_SLOT;
+        if (!dlpi_cells_none(p)) /* until it is scheduled */
+            slot->cell = (uint16_t)(s % p->areas[p->item_area].count);
+        for (int i = 0; i < p->n_work; i++) dlpi_live_words(p, s, i);
+        if (p->lender == NULL)
+            dlpi_batch_view_init(p, s, &p->out[s], &p->out_fields[(size_t)s * p->batches.n]);
+    }
+}
+
 static int dlpi_live_init(dlp_pipe *p) {
     int rc;
     dlpi_live_point(p);
-    p->ctl->shared = p->others != 0;
-    for (int i = 0; i < p->n_staffed; i++) {
-        const dlpi_stage *st = p->work[i];
-        p->waiters[i].shared = p->ctl->shared;
-        p->waiters[i].active = (uint32_t)st->at_first;
-    }
+    dlpi_live_waiters(p);
     DLPI_STORE_SEQ(&p->can_wake, 1u);                                          /* S2 -> S2 */
     if (DLPI_LOAD_SEQ(&p->stop_asked) != 0) DLPI_STORE_SEQ(&p->ctl->stop, 1u); /* S2 <- S2, S1 */
     p->ctl->started_ns = dlpi_now_ns();
@@ -21536,29 +21541,9 @@ static int dlpi_live_init(dlp_pipe *p) {
     dlpi_order_build(&p->sampler->sampler, p->fetch->dataset.n_items,
                      dlpi_area_at(p, DLPI_REC_TABLE, 0));
     p->params_hash = dlpi_order_params_hash(&p->sampler->sampler, p->fetch->dataset.n_items);
-    for (int i = 0; i < p->n_staffed; i++) {
-        uint64_t deadline = (uint64_t)p->work[i]->w.deadline_ms * 1000000u;
-        if (deadline && (p->deadline_ns == 0 || deadline < p->deadline_ns))
-            p->deadline_ns = deadline;
-    }
     dlpi_live_workers(p);
     p->consumer->block->pid = (int32_t)getpid();
-    for (uint32_t s = 0; s < p->n_slots; s++) {
-        dlpi_bslot *slot = dlpi_slot_at(p, s);
-        slot->header = dlpi_gen_word(DLPI_GEN_MASK, 0); /* of a batch long gone */
-        slot->dbuf = DLPI_NO_SLOT;
-        if (!dlpi_cells_none(p)) /* until it is scheduled */
-            slot->cell = (uint16_t)(s % p->areas[p->item_area].count);
-        for (int i = 0; i < p->n_work; i++) {
-            uint64_t *words = dlpi_stage_words_at(p, s, p->work[i])->words;
-            uint64_t n = i < p->n_item_work ? p->units_max : 1u;
-            for (uint32_t k = 0; k < p->words_max; k++) words[k] = ~UINT64_C(0) << 32;
-            for (uint64_t k = 0; k < n; k++)
-                words[p->words_max + k] = dlpi_gen_word(DLPI_GEN_MASK, 1);
-        }
-        if (p->lender == NULL)
-            dlpi_batch_view_init(p, s, &p->out[s], &p->out_fields[(size_t)s * p->batches.n]);
-    }
+    dlpi_live_slots(p);
     for (int i = 0; i < p->n_stages; i++)
         if (p->stages[i].ops->live != NULL) p->stages[i].ops->live(p, &p->stages[i]);
     dlpi_schedule_epoch(&p->schedule, 0);
@@ -22788,8 +22773,7 @@ DLPDEF int dlp_pipe_release_after(dlp_pipe *p, dlp_batch *batch, void *stream, d
     if (p == NULL || batch == NULL || !p->started)
         return dlpi_error_set(err, DLP_ERR_ARG, "batch", "no batch, or no pipe that was started");
     if (dlpi_forked(p)) return dlpi_error_set(err, DLP_ERR_FORKED, "", "forked after start");
-    s = (uint32_t)(uintptr_t)batch->internal;
-    if (s >= p->n_out || batch != &p->out[s] || !p->held[s])
+    if ((s = dlpi_held_slot(p, batch)) == DLPI_NO_SLOT)
         return dlpi_error_set(err, DLP_ERR_ARG, "batch", "not a batch that is held");
     d = dlpi_transfer_device(p);
     make = d ? dlpi_gpu_make(d) : 0;
@@ -22959,14 +22943,12 @@ static void dlpi_export_fill(dlpi_export *x, const dlp_tensor *t, bool host, dlp
 
 /* May tensors be made of this batch? */
 static int dlpi_export_check(const dlp_pipe *p, const dlp_batch *batch, dlp_error *err) {
-    uint32_t s;
     if (p == NULL || batch == NULL || !p->started)
         return dlpi_error_set(err, DLP_ERR_ARG, "batch", "no pipe that runs, or no batch");
     if (p->closing) return dlpi_error_set(err, DLP_ERR_STATE, "", "the pipe is closed");
     if (dlpi_forked(p))
         return dlpi_error_set(err, DLP_ERR_FORKED, "", "%s", dlp_code_text(DLP_ERR_FORKED));
-    s = (uint32_t)(uintptr_t)batch->internal;
-    if (s >= p->n_out || batch != &p->out[s] || !p->held[s])
+    if (dlpi_held_slot(p, batch) == DLPI_NO_SLOT)
         return dlpi_error_set(err, DLP_ERR_ARG, "batch", "the batch is not held");
     return DLP_OK;
 }
@@ -27213,9 +27195,8 @@ DLPDEF int dlp_pipe_release(dlp_pipe *p, dlp_batch *batch) {
     uint32_t s;
     if (p == NULL || batch == NULL || !p->started) return DLP_ERR_ARG;
     if (dlpi_forked(p)) return DLP_ERR_FORKED;
-    s = (uint32_t)(uintptr_t)batch->internal;
-    if (s >= p->n_out || batch != &p->out[s] || !p->held[s]) return DLP_ERR_ARG;
-    return dlpi_exported_return(p, s);
+    s = dlpi_held_slot(p, batch);
+    return s == DLPI_NO_SLOT ? DLP_ERR_ARG : dlpi_exported_return(p, s);
 }
 
 DLPDEF int dlp_pipe_next_epoch(dlp_pipe *p) {
@@ -27265,9 +27246,7 @@ DLPDEF int dlp_pipe_state_at(const dlp_pipe *p, uint64_t epoch, uint64_t batch, 
     s.batch = batch;
     if (p->source->state == NULL) s.position = dlpi_state_position(p, epoch, batch);
     if (p->source->no_state_at && batch > 0) return DLP_ERR_UNSUPPORTED;
-    s.check = dlpi_state_hash(&s);
-    memset(out, 0, sizeof *out);
-    memcpy(out->bytes, &s, sizeof s);
+    dlpi_state_give(&s, out);
     return DLP_OK;
 }
 
@@ -27319,18 +27298,13 @@ DLPDEF int dlp_pipe_state(dlp_pipe *p, const dlp_batch *batch, dlp_state *out) {
     if (!p->started) return DLP_ERR_STATE;
     if (dlpi_forked(p)) return DLP_ERR_FORKED;
     if (p->used_at_first == 0) return DLP_ERR_STATE; /* subscribers have all: which is how far? */
-    if (batch != NULL) {
-        slot = (uint32_t)(uintptr_t)batch->internal;
-        if (slot >= p->n_out || batch != &p->out[slot] || !p->held[slot]) return DLP_ERR_ARG;
-    }
+    if (batch != NULL && (slot = dlpi_held_slot(p, batch)) == DLPI_NO_SLOT) return DLP_ERR_ARG;
     dlpi_state_config(p, &s);
     if (batch == NULL || p->d.unordered)
         dlpi_state_now(p, &s);
     else
         p->lends->state(p, slot, &s);
-    s.check = dlpi_state_hash(&s);
-    memset(out, 0, sizeof *out);
-    memcpy(out->bytes, &s, sizeof s);
+    dlpi_state_give(&s, out);
     return DLP_OK;
 }
 
@@ -28255,9 +28229,7 @@ DLPDEF int dlp_state_merge(dlp_state *out, const dlp_state *states, uint32_t n, 
         dlpi_cursor_put(&all, to.sampler, i, &x);
     }
     to.sampler_bytes = dlpi_cursors_bytes(&all);
-    to.check = dlpi_state_hash(&to);
-    memset(out, 0, sizeof *out);
-    memcpy(out->bytes, &to, sizeof to);
+    dlpi_state_give(&to, out);
     return DLP_OK;
 }
 

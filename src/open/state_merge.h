@@ -110,8 +110,6 @@ DLPDEF int dlp_state_merge(dlp_state *out, const dlp_state *states, uint32_t n, 
         dlpi_cursor_put(&all, to.sampler, i, &x);
     }
     to.sampler_bytes = dlpi_cursors_bytes(&all);
-    to.check = dlpi_state_hash(&to);
-    memset(out, 0, sizeof *out);
-    memcpy(out->bytes, &to, sizeof to);
+    dlpi_state_give(&to, out);
     return DLP_OK;
 }
