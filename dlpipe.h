@@ -4269,7 +4269,6 @@ static uint64_t dlpi_cgroups_least(const char *controller, dlpi_cgroup_fn leaves
     return one < two ? one : two;
 }
 
-/* Cores that a quota stands for, rounded up. */
 static uint64_t dlpi_cgroup_cpus(const char *dir, bool v1) {
     char path[600];
     uint64_t n[2] = {UINT64_MAX, UINT64_MAX}; /* a quota, and its period */
@@ -6086,7 +6085,6 @@ static void dlpi_parts_piece(dlpi_part_plan *q, uint64_t epoch, uint64_t at, uin
     x->same_batches = (end - g - x->n) / (q->batch / q->streams);
 }
 
-/* The permutation of a part's items. */
 static const dlp_permutation *dlpi_part_items(const dlpi_part_plan *q, dlp_permutation *items,
                                               uint64_t part, uint64_t epoch) {
     uint64_t n = dlpi_part_size(q, part);
@@ -6096,7 +6094,6 @@ static const dlp_permutation *dlpi_part_items(const dlpi_part_plan *q, dlp_permu
     return items;
 }
 
-/* Dataset indices of a piece. */
 static void dlpi_piece_indices(const dlpi_part_plan *q, dlp_permutation *items, uint64_t epoch,
                                const dlpi_piece *x, uint64_t *index) {
     uint64_t first = q->first[x->part];
@@ -6211,7 +6208,6 @@ typedef struct dlpi_found_plan {
    batch, there is room for them. */
 #define DLPI_FOUND_ENDLESS (UINT64_C(1) << 43)
 
-/* Inputs of stream s in a pass. */
 static inline uint64_t dlpi_found_inputs(const dlpi_found_plan *q, uint64_t s) {
     if (q->weights) return q->first[s + 1] - q->first[s];
     return (q->n_inputs - s + q->streams - 1) / q->streams;
@@ -6241,7 +6237,6 @@ static uint64_t dlpi_found_member(dlpi_found_plan *q, uint64_t epoch, uint64_t s
     return own[dlp_permutation_at(order, j)];
 }
 
-/* The input with this ordinal. */
 static uint64_t dlpi_found_input(dlpi_found_plan *q, uint64_t epoch, uint64_t s, uint64_t ordinal) {
     uint64_t each = dlpi_found_inputs(q, s), pass = ordinal / each;
     uint64_t j = ordinal % each * q->streams + s;
@@ -6373,7 +6368,6 @@ static bool dlpi_cursors_read(dlpi_cursors *c, const uint8_t *at, uint32_t bytes
            c->used_bits <= 64 && c->place_bits <= 64 && dlpi_cursors_bytes(c) == bytes;
 }
 
-/* The i-th cursor. */
 static void dlpi_cursor_put(const dlpi_cursors *c, uint8_t *at, uint32_t i, const dlpi_cursor *x) {
     uint32_t bit = dlpi_cursors_at(c) * 8 + i * dlpi_cursor_bits(c);
     dlpi_bits_put(at, &bit, c->ordinal_bits, x->ordinal);
@@ -6460,7 +6454,6 @@ typedef struct dlpi_found_rule {
     void (*give)(dlp_pipe *p, uint32_t i, uint32_t s, uint32_t r); /* its next row is row r */
 } dlpi_found_rule;
 
-/* What the stage keeps. */
 typedef struct dlpi_found {
     dlp_part_desc d;
     const dlpi_found_rule *rule;      /* NULL: a row is an item */
@@ -6495,7 +6488,6 @@ typedef struct dlpi_found {
 
 /* ---- the lists of the streams ---- */
 
-/* To the end of a list. */
 static void dlpi_found_append(dlpi_found *q, uint32_t *first, uint32_t *last, uint32_t c) {
     if (*first == DLPI_FOUND_NONE)
         *first = c;
@@ -6589,7 +6581,6 @@ static void dlpi_found_end_run(dlpi_found *q, uint32_t i, uint32_t c, uint32_t k
    on Multiprocessing Timing Anomalies, 1969: the longest processing time first). So a stream has
    the same inputs in each pass and epoch, and a pass permutes them by themselves. */
 
-/* Of weights, first and members, one behind the other. */
 static inline uint64_t dlpi_found_weights_bytes(const dlpi_found_plan *q) {
     return q->n_inputs * 12 + (q->streams + 1) * 8;
 }
@@ -6790,7 +6781,6 @@ static uint64_t dlpi_chunk_size_at(const dlpi_chunk_plan *q, dlpi_order *o, uint
     return dlpi_chunk_size(q, c);
 }
 
-/* The place after x. */
 static void dlpi_chunk_step(const dlpi_chunk_plan *q, dlpi_order *o, dlpi_chunk_spot *x) {
     uint64_t rows = q->spans ? x->size : dlpi_chunk_kept(q, x->size);
     dlpi_chunk_put(q, x, x->epoch, x->at + 1, dlpi_chunk_size_at(q, o, x->epoch, x->at + 1),
@@ -7282,7 +7272,6 @@ static uint32_t dlpi_buckets_length(const dlp_buckets *b, uint64_t index) {
     return b->d.lengths ? b->d.lengths[index] : b->d.length(b->d.length_user, index);
 }
 
-/* Why an item can be in no batch. */
 static int dlpi_buckets_too_long(dlp_buckets *b, uint64_t index, uint32_t length) {
     snprintf(b->why, sizeof b->why,
              "item %" PRIu64 " has length %" PRIu32 ", but of max_tokens %" PRIu64
@@ -7469,7 +7458,6 @@ static int dlpi_buckets_check(const dlp_buckets_desc *d, dlp_error *err) {
     return d->order ? dlpi_order_check(d->order, d->n_items, err) : DLP_OK;
 }
 
-/* Resolve what zero means. */
 static int dlpi_buckets_resolve(dlp_buckets *b, dlp_error *err) {
     dlp_buckets_desc *d = &b->d;
     uint64_t unit, window, samples;
@@ -7738,7 +7726,6 @@ typedef struct dlpi_stage_rec {
     int32_t active, workers_min; /* workers_min 0: not tuned */
 } dlpi_stage_rec;
 
-/* A field of the batches. */
 typedef struct dlpi_field_rec {
     char name[32];
     uint32_t dtype;
@@ -8013,7 +8000,7 @@ typedef struct dlpi_lender_ops { /* by the consumer; v: number of what is handed
     uint32_t (*slot)(const dlp_pipe *p, uint32_t v);                     /* whose cell it lies in */
     uint64_t (*batches)(const dlp_pipe *p);                              /* of an epoch */
     void (*state)(const dlp_pipe *p, uint32_t v, struct dlpi_state *to); /* after v */
-    void (*config)(const dlp_pipe *p, struct dlpi_state *s); /* NULL: nothing else */
+    void (*config)(const dlp_pipe *p, struct dlpi_state *s);             /* NULL: nothing else */
     uint64_t (*position)(const dlp_pipe *p, uint64_t epoch, uint64_t k); /* rows before batch k */
     void (*seek)(dlp_pipe *p, struct dlpi_state *s); /* where the source goes on; NULL: there */
     uint64_t (*bytes)(const dlp_pipe *p, uint32_t s, uint32_t field); /* for the sink, of a slot */
@@ -8466,7 +8453,7 @@ struct dlp_pipe {
     dlpi_area areas[DLPI_AREA_GUARD + 1]; /* by id; dlpi_layout has the order in which they lie */
     uint64_t region_bytes, share_bytes;
     dlpi_slot_layout slot;
-    uint64_t off_tries, tries_bytes; /* in a slot; tries_bytes 0: no stage tries again */
+    uint64_t off_tries, tries_bytes;   /* in a slot; tries_bytes 0: no stage tries again */
     uint64_t plan_private, plan_bytes; /* plan_bytes: of region, private records, the sink's */
     int n_workers, n_threads, n_procs;
     int huge_pages;         /* DLP_HUGE_* */
@@ -8750,9 +8737,9 @@ static void dlpi_wake_subscribers_all(dlpi_share *share) {
 static void dlpi_wake_resting(dlpi_waiters *waiters, uint32_t from, uint32_t to) {
     while (from < to) {
         dlpi_sleepers *group = &waiters->group[from / 32u];
-        uint32_t end = (from / 32u + 1) * 32u < to ? (from / 32u + 1) * 32u : to, bits = 0;
-        for (; from < end; from++) bits |= 1u << from % 32u;
-        dlpi_sleepers_wake_bits(group, 32, bits, waiters->shared);
+        uint32_t end = (from / 32u + 1) * 32u < to ? (from / 32u + 1) * 32u : to;
+        dlpi_sleepers_wake_bits(group, 32, dlpi_unit_mask(from, end), waiters->shared);
+        from = end;
     }
 }
 
@@ -8787,7 +8774,6 @@ static inline void dlpi_bump(uint64_t *counter, uint64_t n) {
     DLPI_STORE_RLX(counter, DLPI_LOAD_RLX(counter) + n); /* statistics */
 }
 
-/* How many workers of the stage may claim. */
 static inline int dlpi_active(const dlp_pipe *p, const dlpi_stage *st) {
     return (int)dlpi_sleepers_active(&p->waiters[st->work].active); /* A1 <- A1 */
 }
@@ -9108,7 +9094,6 @@ static int dlpi_returned(dlpi_worker *w, int rc) {
     return rc == 0 ? 0 : DLP_ERR_CALLBACK;
 }
 
-/* Describe a failed callback of worker w. */
 static void dlpi_describe(const dlpi_worker *w, int code, dlp_error *e) {
     const char *name = dlp_code_name(w->returned);
     bool known = strncmp(name, "DLP_", 4) == 0;
@@ -9699,7 +9684,6 @@ static void dlpi_redzones_paint(dlp_pipe *p) {
         }
 }
 
-/* A collate, or a batch map, has returned rc. */
 static inline int dlpi_redzone_batch(dlpi_worker *w, uint32_t s, int rc) {
     const dlp_pipe *p;
     uint64_t batch;
@@ -10237,7 +10221,6 @@ static double dlpi_seen_figure(uint64_t bits) {
     return v >= 0 && v <= 1e300 ? v : 0;
 }
 
-/* The user's counters as they are now. */
 static bool dlpi_seen_counters(const dlpi_words *words, dlpi_seen *s) {
     dlpi_counter_rec r;
     uint64_t n = words->rec[DLPI_REC_COUNTERS].count, word;
@@ -10353,7 +10336,6 @@ static void dlpi_seen_pipe(const dlp_pipe *p, dlpi_seen *s) {
             dlpi_seen_numbers(dlpi_area_at(p, DLPI_REC_STAGES, (uint64_t)i), &s->stages[i]);
 }
 
-/* All that it shows. */
 static void dlpi_seen_all(const dlp_pipe *p, dlpi_seen *s) {
     dlpi_record rec[DLPI_REC_COUNT];
     dlpi_words words = dlpi_words_live(p, rec);
@@ -10638,7 +10620,6 @@ static int dlpi_epoch_begin(dlp_pipe *p) {
     return DLP_OK;
 }
 
-/* Begin with an epoch. */
 static void dlpi_schedule_epoch(dlpi_scheduler *f, uint64_t epoch) {
     f->epoch = epoch;
     f->in_epoch = 0;
@@ -10827,7 +10808,6 @@ static int dlpi_schedule_one(dlp_pipe *p) {
     return 1;
 }
 
-/* Go on at another place. */
 static int dlpi_schedule_goto(dlp_pipe *p, const dlpi_state *to) {
     dlpi_scheduler *f = &p->schedule;
     uint32_t skipped = 0;
@@ -10938,7 +10918,6 @@ static bool dlpi_input_ready(dlpi_worker *w, const dlpi_unit *t, dlpi_stage_word
             mask) == mask;
 }
 
-/* The rows of unit t->unit. */
 static void dlpi_unit_rows(const dlp_pipe *p, const dlpi_stage *st, uint32_t count, uint32_t shift,
                            dlpi_unit *t) {
     bool whole = !dlpi_is_item_stage(p, st);
@@ -11011,7 +10990,6 @@ static inline uint64_t dlpi_tail_moved(const dlpi_worker *w) {
     return tail;
 }
 
-/* Find and claim the oldest work of this stage. */
 static bool dlpi_find_oldest(dlpi_worker *w, dlpi_unit *t) {
     const dlp_pipe *p = w->p;
     uint64_t rescan = dlpi_claim_rescans(&w->waiters->rescan); /* R1 <- R1 */
@@ -11451,7 +11429,6 @@ static const char *dlpi_signal_text(uint32_t killed_by) {
     return "a signal";
 }
 
-/* What the worker calls, in words. */
 static const char *dlpi_call_text(const dlpi_worker *w) {
     return w->st->ops->unit == DLPI_UNIT_CELLS ? "load" : "callback";
 }
@@ -11561,7 +11538,6 @@ static int dlpi_row_lengths(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
     return 0;
 }
 
-/* Lengths as the stage before left them. */
 static void dlpi_item_lengths(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
     const dlp_pipe *p = w->p;
     for (uint32_t f = 0; f < p->items.n; f++)
@@ -11821,7 +11797,6 @@ static int dlpi_unit_row(dlpi_worker *w, const dlpi_unit *t, uint32_t row, uint3
     return what;
 }
 
-/* Work on a claimed unit of an item stage. */
 static void dlpi_unit_items(dlpi_worker *w, const dlpi_unit *t) {
     const dlp_pipe *p = w->p;
     dlpi_stage_words *words = dlpi_stage_words_at(p, t->slot, w->st);
@@ -12237,7 +12212,6 @@ static void dlpi_batch_view_init(const dlp_pipe *p, uint32_t s, dlp_batch *b, dl
     }
 }
 
-/* Call a batch stage's collate. */
 static int dlpi_collate_call(dlpi_worker *w, const dlpi_unit *t) {
     dlp_collate c;
     int rc;
@@ -12311,7 +12285,6 @@ static int dlpi_batch_try(dlpi_worker *w, const dlpi_unit *t) {
     }
 }
 
-/* Work on a claimed batch. */
 static void dlpi_unit_batch(dlpi_worker *w, const dlpi_unit *t) {
     dlp_pipe *p = w->p;
     dlpi_bslot *slot = dlpi_slot_at(p, t->slot);
@@ -13372,7 +13345,6 @@ static void dlpi_fetch_threads_wait(dlpi_worker *w) {
     dlpi_in_flight_show(w); /* what is out longest may have begun since */
 }
 
-/* The worker has the lock. */
 static void dlpi_fetch_threads_end(dlpi_worker *w) {
     dlpi_fetch_threads *pool = &dlpi_in_flight_of(w)->threads;
     pthread_mutex_lock(&pool->todo_lock);
@@ -13888,7 +13860,6 @@ static void dlpi_cache_recover(dlpi_worker *w) {
     DLPI_STORE_SEQ(&w->block->kept_cell, UINT64_C(0)); /* Z2 */
 }
 
-/* What the desc says, when the stage is added. */
 static int dlpi_cache_desc(dlp_pipe *p, dlpi_stage *st) {
     const dlpi_cache *c = st->self;
     return dlpi_within(p, st->name, "cache.bytes", (int64_t)c->bytes, 1, DLPI_CELL_MAX, "1..2^46");
@@ -14070,7 +14041,6 @@ static int dlpi_guard_take(dlp_pipe *p, dlpi_stage *st, const dlp_guard_desc *d)
     return dlpi_check_workers(p, st);
 }
 
-/* The fields are those of the items. */
 static int dlpi_guard_check(dlp_pipe *p, dlpi_stage *st) {
     dlpi_guard *g = st->self;
     for (uint32_t i = 0; i < g->n; i++) {
@@ -14716,6 +14686,20 @@ static int dlpi_transfer_copy(dlpi_worker *w, uint32_t s, uint32_t from, uint32_
     return rc != 0 ? dlpi_transfer_fail(p, slot, "record", rc) : DLP_OK;
 }
 
+/* Begin to copy batch b, of slot s, into its buffer: its events, until they have passed, are those of
+   number `buffer`. */
+static bool dlpi_transfer_send(dlpi_worker *w, uint32_t s, uint64_t b, uint32_t from,
+                               uint32_t buffer) {
+    const dlpi_bslot *slot = dlpi_slot_at(w->p, s);
+    dlpi_clock_in(w);
+    if (dlpi_transfer_copy(w, s, from, slot->dbuf, buffer) != DLP_OK)
+        dlpi_transfer_ready(w, s, b);
+    else
+        w->parked[w->n_parked++] = (dlpi_parked){0, b, s, buffer};
+    dlpi_clock_out(w, b, slot->epoch, 1);
+    return true;
+}
+
 /* The same, where what was copied stays in a device buffer of its own. dev_slot says 1: it is on
    its way there, 2: it is there. Whoever loaded it copies it even if the epoch was left, for nobody
    will load it again. Events have the slot's number. */
@@ -14734,14 +14718,8 @@ static bool dlpi_transfer_stay(dlpi_worker *w, uint32_t s, uint64_t b) {
     if (state == 1) return false;                                /* maybe out of this cell */
     from = state == 0 ? p->stay->source(p, s, b) : DLPI_NO_SLOT;
     if (from == s || (from != DLPI_NO_SLOT && !left)) {
-        dlpi_clock_in(w);
         dlpi_credit_take(dlpi_dev_slot(p, slot->dbuf), 1u); /* C2: only this thread */
-        if (dlpi_transfer_copy(w, s, from, slot->dbuf, s) != DLP_OK)
-            dlpi_transfer_ready(w, s, b);
-        else
-            w->parked[w->n_parked++] = (dlpi_parked){0, b, s, s};
-        dlpi_clock_out(w, b, slot->epoch, 1);
-        return true;
+        return dlpi_transfer_send(w, s, b, from, s);
     }
     if (state == 0 && !left) dlpi_transfer_fail(p, slot, "an earlier copy of this chunk", -1);
     dlpi_transfer_ready(w, s, b);
@@ -14763,13 +14741,7 @@ static bool dlpi_transfer_begin(dlpi_worker *w, uint32_t s, uint64_t b) {
     if (i == buffers) return false;
     dlpi_credit_take(dlpi_dev_slot(p, i), s + 1); /* C2: only this thread takes */
     slot->dbuf = i;
-    dlpi_clock_in(w);
-    if (dlpi_transfer_copy(w, s, s, i, i) != DLP_OK)
-        dlpi_transfer_ready(w, s, b);
-    else
-        w->parked[w->n_parked++] = (dlpi_parked){0, b, s, i};
-    dlpi_clock_out(w, b, slot->epoch, 1);
-    return true;
+    return dlpi_transfer_send(w, s, b, s, i);
 }
 
 /* Copies whose events have passed. */
@@ -14829,7 +14801,6 @@ static uint64_t dlpi_transfer_due(dlpi_worker *w, uint64_t ns) {
 
 /* ---- the consumer's side ---- */
 
-/* The pipe's device, or NULL. */
 static const dlp_device *dlpi_transfer_device(const dlp_pipe *p) {
     return p->sink ? &dlpi_transfer_of(p->sink)->device : NULL;
 }
@@ -14867,14 +14838,12 @@ static void *dlpi_transfer_seam(const dlp_pipe *p, uint32_t v, uint32_t field) {
     return dlpi_transfer_of(p->sink)->seam[(size_t)v * p->batches.n + field];
 }
 
-/* A call of the consumer's failed. */
 static int dlpi_transfer_refused(dlp_pipe *p, const char *what, int rc) {
     dlp_error e;
     dlpi_transfer_error(p->sink, what, rc, &e);
     return dlpi_pipe_fail(p, &e);
 }
 
-/* Begin to copy rows from slot s. */
 static int dlpi_transfer_join(dlp_pipe *p, uint32_t v, uint64_t row, uint32_t s, uint64_t from,
                               uint64_t rows) {
     dlpi_transfer *x = dlpi_transfer_of(p->sink);
@@ -15098,7 +15067,6 @@ static uint64_t dlpi_state_hash(const dlpi_state *s) {
     return h;
 }
 
-/* The state, for the caller to save. */
 static void dlpi_state_give(dlpi_state *s, dlp_state *out) {
     s->check = dlpi_state_hash(s);
     memset(out, 0, sizeof *out);
@@ -15161,7 +15129,6 @@ static void dlpi_state_handed(dlp_pipe *p, const dlp_batch *b, uint64_t after) {
     p->after_position = last ? 0 : after;
 }
 
-/* The state after all that was delivered. */
 static void dlpi_state_now(const dlp_pipe *p, dlpi_state *to) {
     uint32_t s;
     to->epoch = p->after_epoch;
@@ -15198,7 +15165,6 @@ static void dlpi_state_books(dlp_pipe *p, const dlpi_state *s) {
     memcpy(p->after_source.at, s->sampler, sizeof p->after_source.at);
 }
 
-/* Where the scheduler goes on. */
 static dlpi_state dlpi_state_place(dlp_pipe *p, const dlpi_state *s) {
     dlpi_state to = *s;
     if (p->lends->seek) p->lends->seek(p, &to);
@@ -15293,7 +15259,6 @@ static int dlpi_bad_order(dlp_pipe *p) {
                     "DLP_ORDER_PARTS with a part queue, and only then", p->sampler->sampler.order);
 }
 
-/* An epoch of n samples. */
 static int dlpi_epoch_of(dlp_pipe *p, uint64_t n) {
     p->samples = n;
     p->batches_per_epoch = n / p->global_batch;
@@ -15672,7 +15637,6 @@ static inline dlpi_input_one *dlpi_input_ones(dlpi_input *cell) {
 static inline uint64_t dlpi_input_record(uint32_t run) {
     return dlpi_round_up(offsetof(dlpi_input, one) + run * sizeof(dlpi_input_one), DLPI_LINE);
 }
-/* How many cells there are. */
 static inline uint32_t dlpi_n_inputs(const dlp_pipe *p) {
     return (uint32_t)p->areas[DLPI_REC_SOURCE].count;
 }
@@ -15768,13 +15732,11 @@ static inline bool dlpi_input_cheap(const dlpi_worker *w) {
     return w->block->item_ns < DLPI_INPUT_CHEAP_NS;
 }
 
-/* Tell the scheduler what was loaded. */
 static void dlpi_input_told(dlpi_worker *w) {
     w->input_untold = 0;
     dlpi_wake_scheduling(w->p);
 }
 
-/* A search for an open cell. */
 typedef struct dlpi_input_search {
     uint64_t oldest, now; /* oldest: of its word; 0: none was found */
     uint32_t cell, left;  /* left: open ones that are still to be looked at */
@@ -16064,7 +16026,6 @@ typedef struct dlpi_part_place { /* what a search for free cells depends on */
     uint64_t left, loads;
 } dlpi_part_place;
 
-/* What the stage keeps. */
 typedef struct dlpi_parts {
     dlp_part_desc d;
     uint32_t n_cells;
@@ -16301,7 +16262,6 @@ static uint32_t dlpi_part_free_cell(dlp_pipe *p, const dlpi_part_place *at) {
     return q->n_cells;
 }
 
-/* Have the part loaded into cell c. */
 static void dlpi_part_issue(dlp_pipe *p, uint32_t c, uint64_t epoch, uint64_t part) {
     dlpi_parts *q = dlpi_parts_of(p);
     dlpi_part_use *u = &q->use[c];
@@ -16677,7 +16637,6 @@ static int dlpi_found_refuses(dlp_pipe *p) {
     return DLP_OK;
 }
 
-/* Streams, ranks, rows. */
 static int dlpi_found_fit(dlp_pipe *p) {
     dlpi_found *q = dlpi_found_of(p);
     const char *name = p->source_stage->name;
@@ -16988,7 +16947,6 @@ static int dlpi_found_learn_cell(dlp_pipe *p, uint32_t i, bool loaded) {
     return DLP_OK;
 }
 
-/* Are all inputs of the stream known? */
 static inline bool dlpi_found_out(const dlpi_found *q, const dlpi_found_stream *x) {
     return q->plan.steps == 0 && x->epoch > q->epoch &&
            (x->known == DLPI_FOUND_NONE || q->use[x->known].epoch > q->epoch);
@@ -17349,7 +17307,6 @@ static uint32_t dlpi_found_give(dlp_pipe *p, dlpi_found_stream *x, uint32_t s, u
     return n;
 }
 
-/* Row r of slot s is that item. */
 static void dlpi_found_give_row(dlp_pipe *p, uint32_t s, uint32_t r, const dlpi_found_row *from) {
     const dlpi_found *q = dlpi_found_of(p);
     const dlpi_found_cell *u = &q->use[from->cell];
@@ -17378,7 +17335,6 @@ static uint32_t dlpi_found_give_mixed(dlp_pipe *p, uint32_t i, uint32_t s, uint3
     return n;
 }
 
-/* Rows of a stream that is out. */
 static void dlpi_found_holes(dlp_pipe *p, uint32_t s, uint32_t r, uint32_t end) {
     dlpi_slot_at(p, s)->dirty = 1;
     for (; r < end; r++) {
@@ -17505,7 +17461,6 @@ static void dlpi_tune_note(dlp_pipe *p, const dlpi_stage *st, int from, int to, 
     DLPI_STORE_REL(&ctl->tunes, n + 1); /* A2 -> A2: after the note */
 }
 
-/* Let n workers of the stage work. */
 static void dlpi_tune_set(dlp_pipe *p, dlpi_stage *st, int n, int reason, uint64_t now) {
     dlpi_waiters *waiters = &p->waiters[st->work];
     dlpi_stage_rec *rec = dlpi_area_at(p, DLPI_REC_STAGES, (uint64_t)st->id);
@@ -17855,7 +17810,6 @@ static uint32_t dlpi_held_slot(const dlp_pipe *p, const dlp_batch *batch) {
     return s < p->n_out && batch == &p->out[s] && p->held[s] ? s : DLPI_NO_SLOT;
 }
 
-/* Hand batch b in slot s to the consumer. */
 static void dlpi_deliver(dlp_pipe *p, uint64_t b, uint32_t s, dlp_batch **out) {
     dlp_batch *batch = &p->out[s];
     uint64_t bytes = 0;
@@ -18043,7 +17997,6 @@ static void dlpi_epoch_leave(dlp_pipe *p, uint64_t epoch) {
     dlpi_wake_sleepers(p);
 }
 
-/* Go on after a checked state. */
 static void dlpi_seek(dlp_pipe *p, const dlpi_state *s) {
     p->seek_no = (p->seek_no + 1) & 0xffffu;
     p->seeks++;
@@ -18554,7 +18507,6 @@ static void dlpi_expand_item(dlp_item *it, uint8_t *to, const dlpi_fields *fs, c
     it->length = (uint64_t *)(void *)to;
 }
 
-/* Are the lengths that were set possible? */
 static int dlpi_expand_lengths(dlpi_worker *w, const dlpi_fields *fs, const uint64_t *lengths) {
     for (uint32_t f = 0; f < fs->n; f++) {
         uint64_t most = fs->at[f].f.ragged ? (uint64_t)fs->at[f].f.shape[0] : 0;
@@ -18618,7 +18570,6 @@ static bool dlpi_expand_simple(const dlpi_worker *w, const dlpi_unit *t) {
            !dlpi_generation_cancelled(p->ctl, dlpi_slot_generation(dlpi_slot_at(p, t->slot)));
 }
 
-/* Field f of the rows of a unit. */
 static void dlpi_expand_copy_field(const dlpi_worker *w, const dlpi_unit *t, uint32_t f) {
     const dlp_pipe *p = w->p;
     const dlpi_expand *x = p->source_stage->self;
@@ -18795,7 +18746,6 @@ static int dlpi_expand_filter(dlpi_worker *w, const dlpi_expand *x, dlp_item *in
     return rc == 0 ? dlpi_expand_lengths(w, &x->in, in->length) : rc;
 }
 
-/* One try. Returns 0, or what is wrong. */
 static int dlpi_expand_load(dlpi_worker *w, uint32_t c) {
     const dlpi_expand *x = w->p->source_stage->self;
     dlpi_input *cell = dlpi_input_at(w->p, c);
@@ -18990,7 +18940,6 @@ static uint64_t dlpi_pack_cut_learned(dlpi_found *q, uint32_t i, uint32_t c) {
     return rows;
 }
 
-/* The last row of a stream. */
 static uint64_t dlpi_pack_cut_more(dlp_pipe *p, uint32_t i, bool out) {
     dlpi_pack_stream *x = &dlpi_pack_of(p)->streams[i];
     if (!out || x->ended) return 0;
@@ -19404,7 +19353,6 @@ static int dlpi_pack_take(dlp_pipe *p, dlpi_stage *st, const dlp_pack_desc *d) {
 
 /* ---- fields ---- */
 
-/* Are these fields of documents? */
 static int dlpi_pack_documents(dlp_pipe *p, const dlpi_expand *x) {
     const dlp_field *f = x->input_fields;
     if (x->input.n_fields > DLP_MAX_FIELDS - 2)
@@ -19515,7 +19463,6 @@ static void dlpi_pack_row_extra(dlpi_worker *w, dlp_item *it, uint32_t s, uint32
     it->part = &e->part;
 }
 
-/* Where segments begin, and places of tokens. */
 static void dlpi_pack_places(const dlpi_pack *k, const dlpi_pack_row *row, int32_t *bounds,
                              int32_t *places) {
     uint32_t at = 0;
@@ -19552,7 +19499,6 @@ static int dlpi_pack_copy(void *user, dlp_item *it) {
 
 /* ---- a document is read ---- */
 
-/* One try. Returns 0, or what is wrong. */
 static int dlpi_pack_load(dlpi_worker *w, uint32_t c) {
     const dlpi_pack *k = dlpi_pack_of(w->p);
     dlpi_input *cell = dlpi_input_at(w->p, c);
@@ -19724,7 +19670,6 @@ static uint64_t dlpi_chunk_bytes(const dlp_pipe *p, uint32_t s, uint32_t f) {
            dlpi_row_bytes(&p->batches.at[f]);
 }
 
-/* The order of the rows of chunk c. */
 static void dlpi_chunk_permute(const dlp_pipe *p, uint64_t epoch, uint64_t c,
                                dlp_permutation *out) {
     uint64_t key = dlpi_absorb(dlpi_hash_in(DLPI_DOMAIN_ROWS, p->sampler->sampler.seed, c), 1);
@@ -19786,13 +19731,11 @@ static void dlpi_split_unref(dlp_pipe *p, uint32_t s) {
     if (--dlpi_split_of(p)->refs[s] == 0) dlpi_slot_release(p, s);
 }
 
-/* Done with the chunk that is being split. */
 static void dlpi_split_leave_chunk(dlp_pipe *p) {
     dlpi_split_unref(p, dlpi_split_of(p)->slot);
     dlpi_split_of(p)->slot = DLPI_NO_SLOT;
 }
 
-/* Begin to split the chunk in slot s. */
 static void dlpi_split_take(dlp_pipe *p, uint32_t s) {
     dlpi_split *c = dlpi_split_of(p);
     const dlpi_bslot *slot = dlpi_slot_at(p, s);
@@ -20060,7 +20003,6 @@ static void dlpi_split_resume(dlp_pipe *p) {
         dlpi_pace_call(p);
 }
 
-/* dlp_pipe_next, where batches are views. */
 static int dlpi_split_next(dlp_pipe *p, dlpi_handed *to, int timeout_ms) {
     uint64_t until = 0;
     int rc;
@@ -20074,7 +20016,6 @@ static int dlpi_split_next(dlp_pipe *p, dlpi_handed *to, int timeout_ms) {
     return rc;
 }
 
-/* The state after view v. */
 static void dlpi_split_state(const dlp_pipe *p, uint32_t v, dlpi_state *to) {
     const dlp_batch *b = &p->out[v];
     bool last = (b->flags & DLP_BATCH_LAST) != 0;
@@ -20194,7 +20135,6 @@ static int dlpi_split_resolve(dlp_pipe *p, const dlpi_stage *st) {
     return DLP_OK;
 }
 
-/* The fields of chunks. */
 static int dlpi_split_check_fields(dlp_pipe *p, const dlpi_stage *st) {
     uint64_t room = dlpi_chunk_room(&dlpi_split_of(p)->plan);
     for (uint32_t f = 0; f < p->items.n; f++) {
@@ -20265,7 +20205,6 @@ static void dlpi_split_layout(dlp_pipe *p, dlpi_stage *st) {
     dlpi_area_add(p, DLPI_REC_LENDER, NULL, sizeof(dlpi_chunk_rec), 1, 8);
 }
 
-/* For observers. */
 static void dlpi_split_describe(const dlp_pipe *p, const dlpi_stage *st) {
     const dlpi_split *c = st->self;
     dlpi_chunk_rec *r = dlpi_area_at(p, DLPI_REC_LENDER, 0);
@@ -20592,7 +20531,6 @@ static int dlpi_check_graph(dlp_pipe *p) {
     return DLP_OK;
 }
 
-/* This rank's rows of a batch. */
 static int dlpi_sampler_ranks(dlp_pipe *p, const dlpi_stage *st) {
     const dlp_sampler_desc *d = &st->sampler;
     int rc = dlpi_within(p, st->name, "sampler.allow_uneven", d->allow_uneven, 0, 1, "0 or 1");
@@ -20603,7 +20541,6 @@ static int dlpi_sampler_ranks(dlp_pipe *p, const dlpi_stage *st) {
     return dlpi_check_ranks(p, st, p->rank, d->world_size, p->global_batch, d->allow_uneven != 0);
 }
 
-/* Rank, batch and epoch arithmetic. */
 static int dlpi_check_sizes(dlp_pipe *p) {
     int rc;
     p->global_batch = p->batcher->batching.batch_size;
@@ -20637,7 +20574,6 @@ static int dlpi_check_pipe(dlp_pipe *p) {
    from it for others is a number of its own: workers of a stage (an inline one is one), how many of
    them sleep on the stage's word (of an inline one none), how long to spin. */
 
-/* Are the stage's workers processes? */
 static bool dlpi_in_processes(const dlpi_stage *st) {
     return st->w.num_workers > 0 && st->w.placement == DLP_PLACE_PROCESSES;
 }
@@ -20651,7 +20587,6 @@ static bool dlpi_all_inline(const dlp_pipe *p) {
 /* Batches under way, where nobody says how many. */
 static uint32_t dlpi_prefetch_least(const dlp_pipe *p) { return dlpi_all_inline(p) ? 1 : 2; }
 
-/* Does somebody have to run it? */
 static bool dlpi_wants_workers(dlp_pipe *p, dlpi_stage *st) {
     return st->ops->staff != NULL ? st->ops->staff(p, st) : st->ops->unit != DLPI_UNIT_NONE;
 }
@@ -20754,7 +20689,6 @@ static uint32_t dlpi_running(const dlp_pipe *p) {
     return (uint32_t)p->n_threads - dlpi_event_count(&p->live_word); /* L1 <- L1 */
 }
 
-/* Wait for the threads, at most until `until`. */
 static bool dlpi_await_threads(dlp_pipe *p, uint64_t until) {
     while (dlpi_running(p) > 0) {
         uint32_t word = dlpi_event_count(&p->live_word); /* L1 <- L1 */
@@ -20983,7 +20917,6 @@ static bool dlpi_blocks_have(dlp_pipe *p, dlpi_stage *st, bool have) {
     return true;
 }
 
-/* All that this process keeps. */
 static uint64_t dlpi_private_bytes(const dlp_pipe *p) {
     uint64_t bytes = dlpi_sum(sizeof *p + 4096, dlpi_blocks_bytes(p, NULL));
     for (int i = 0; i < p->n_stages; i++) {
@@ -20995,7 +20928,6 @@ static uint64_t dlpi_private_bytes(const dlp_pipe *p) {
     return bytes;
 }
 
-/* Number the workers of all stages. */
 static void dlpi_layout_workers(dlp_pipe *p) {
     p->n_workers = 0;
     for (int i = 0; i < p->n_staffed; i++) {
@@ -21420,7 +21352,6 @@ static void dlpi_counters_live(dlp_pipe *p) {
         p->counters[i].words = p->counted + i * (dlpi_counter_bytes(p) / sizeof(uint64_t));
 }
 
-/* What the pipe and its stages keep. */
 static int dlpi_private_alloc(dlp_pipe *p) {
     bool ok = dlpi_blocks_have(p, NULL, true);
     for (int i = 0; i < p->n_stages && ok; i++) ok = dlpi_blocks_have(p, &p->stages[i], true);
@@ -27315,7 +27246,6 @@ DLPDEF int64_t dlp_pipe_batches_per_epoch(const dlp_pipe *p) {
 
 /* ---- what was taken for zeros ---- */
 
-/* Is it known yet? DLP_OK, or why not. */
 static int dlpi_is_resolved(const dlp_pipe *p, const void *out) {
     if (p == NULL || out == NULL) return DLP_ERR_ARG;
     if (p->started) return DLP_OK;
@@ -27662,7 +27592,6 @@ DLPDEF int dlp_loader_open(dlp_pipe **out, const dlp_loader_desc *desc, dlp_erro
 
 /* ---- loading ---- */
 
-/* A call of load as it is made. */
 typedef struct dlpi_load_call {
     dlpi_worker *w;
     uint64_t from; /* place of the first row in the chunk's order */
@@ -27679,7 +27608,6 @@ DLPDEF uint64_t dlp_chunk_row(const dlp_chunk *c, uint64_t k) {
            (c->shuffled ? dlp_permutation_at(&l->order, l->from + k) : l->from + k);
 }
 
-/* Copy the run to where it goes. */
 static void dlpi_load_copy(const dlpi_load_call *l, const dlp_item *it) {
     const dlp_pipe *p = l->w->p;
     for (uint32_t f = 0; f < p->items.n; f++) {
@@ -27780,7 +27708,6 @@ static int dlpi_chunk_load(dlpi_worker *w, const dlp_item *it) {
     return dlpi_load_runs(&l, x, it);
 }
 
-/* The fetch of a pipe of chunks. */
 static int dlpi_chunk_fetch(void *user, dlp_item *it) {
     dlpi_worker *w = it->call->w;
     const dlp_pipe *p = w->p;
@@ -27813,7 +27740,6 @@ static int dlpi_chunk_fetch(void *user, dlp_item *it) {
 
 /* ---- chunks ---- */
 
-/* A row's fields. */
 static int dlpi_chunks_check_fields(dlp_pipe *p, const dlp_chunks_desc *d) {
     static const dlpi_bound bounds[] = {
         {DLPI_AT(dlp_field, ndim), 0, DLP_MAX_DIMS - 2, "0..6"},
@@ -27908,7 +27834,6 @@ static int dlpi_chunks_count(dlp_pipe *p, dlp_split_desc *split, bool in_order, 
     return rc;
 }
 
-/* What the split stage keeps for the fetch. */
 static void dlpi_chunks_keep(dlpi_split *to, const dlp_chunks_desc *d, int preload) {
     to->load = d->load;
     to->rows_at = d->rows_at;
@@ -28032,7 +27957,6 @@ static int dlpi_chunks_choose(const dlp_chunks_desc *d, dlpi_choice *to, dlp_err
     return DLP_OK;
 }
 
-/* Tell what DLP_PRELOAD_AUTO chose, and why. */
 static void dlpi_chunks_chosen(dlp_pipe *p, const dlpi_choice *to) {
     if (to->preload == DLP_PRELOAD_NONE)
         dlpi_warn(p, "preload: AUTO keeps no chunks: %s", to->why);
@@ -28138,7 +28062,6 @@ static int dlpi_merge_bad(dlp_error *err, uint32_t i, const char *what) {
     return dlpi_error_set(err, DLP_ERR_RESUME, "states", "states[%" PRIu32 "] %s", i, what);
 }
 
-/* The i-th state, checked. */
 static int dlpi_merge_read(const dlp_state *states, uint32_t i, dlpi_state *s, dlp_error *err) {
     memcpy(s, states[i].bytes, sizeof *s);
     if (s->magic == DLPI_STATE_MAGIC && s->check == dlpi_state_hash(s) &&
@@ -28170,7 +28093,6 @@ static int dlpi_merge_cursor(const dlp_state *states, uint32_t n, uint32_t s, dl
     return DLP_OK;
 }
 
-/* The streams of all states. */
 static int dlpi_merge_span(const dlp_state *states, uint32_t n, dlpi_state *to, dlpi_cursors *all,
                            dlp_error *err) {
     uint32_t end = 0;
@@ -30612,7 +30534,6 @@ static void dlpi_counter_add(dlp_pipe *p, dlpi_counter *c, uint64_t at_ns, doubl
     dlpi_credit_publish_quiet(&c->n, n + 1u); /* W3 -> W3 */
 }
 
-/* The newest value, for observers. */
 static void dlpi_counter_show(dlpi_counter_rec *r, uint64_t at_ns, double value) {
     uint64_t bits;
     memcpy(&bits, &value, sizeof bits);

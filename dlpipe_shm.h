@@ -675,7 +675,6 @@ static bool dlpi_view_read(const dlp_monitor *m, int type, uint64_t i, uint64_t 
     return dlpi_read_at(m->fd, to, n, r->offset + i * r->stride + offset);
 }
 
-/* One line of the records' table. */
 static int dlpi_view_record(dlp_monitor *m, const dlpi_record *r, uint64_t total, dlp_error *err) {
     if (r->type < 1 || r->type >= DLPI_REC_COUNT) return DLP_OK; /* of a newer version */
     if (m->rec[r->type].type != 0)
@@ -877,7 +876,6 @@ static int dlpi_view_make(dlp_monitor *m, dlp_error *err) {
     return DLP_OK;
 }
 
-/* The ready words of the batches in flight. */
 static bool dlpi_view_ready(dlp_monitor *m, uint64_t from, uint64_t to) {
     const dlpi_seen *s = &m->seen;
     memset(m->slot_seen, 0, s->n_slots);
@@ -966,7 +964,6 @@ static bool dlpi_view_workers(dlp_monitor *m) {
     return true;
 }
 
-/* How many workers of the stages work now. */
 static bool dlpi_view_tuned(dlp_monitor *m) {
     for (uint32_t i = 0; i < m->seen.n_stages; i++) {
         dlpi_stage_rec *r = &m->stages[i];
@@ -999,7 +996,6 @@ static bool dlpi_view_word(void *from, uint64_t at, uint64_t end, uint32_t bytes
     return true;
 }
 
-/* What kinds of stages count. */
 static bool dlpi_view_kinds(dlp_monitor *m) {
     const dlpi_words words = {m->rec, dlpi_view_word, m};
     m->block_at = m->block_end = 0;
@@ -1036,7 +1032,6 @@ static int dlpi_view_open(dlp_monitor *m, dlp_error *err) {
 
 /* ---- whose region ---- */
 
-/* Is descriptor `number` of the process a pipe's memory? */
 static bool dlpi_proc_is_region(int proc, int number) {
     char path[24], link[32];
     ssize_t n;
@@ -1060,7 +1055,6 @@ static int dlpi_proc_open(int proc, int number) {
     return -1;
 }
 
-/* Is the process there, and no zombie? */
 static bool dlpi_proc_lives(int proc) {
     char stat[512];
     const char *state;
@@ -1311,7 +1305,6 @@ static int dlpi_shm_fail(dlp_pipe *p, int code, const char *field, const char *m
     return dlpi_refuse(p, code, "", field, "%s", message);
 }
 
-/* Records of the worker processes. */
 static int dlpi_procs_alloc(dlp_pipe *p) {
     dlpi_shm_state *s = p->shm;
     int n = 0;
@@ -1448,7 +1441,6 @@ static pid_t dlpi_spare_take(dlp_pipe *p, int k) {
     return pid;
 }
 
-/* Have a spare, if the system allows. */
 static void dlpi_spare_keep(dlp_pipe *p) {
     dlpi_shm_state *s = dlpi_shm_of(p);
     int task[2];
@@ -1482,7 +1474,6 @@ static void dlpi_spare_ended(dlpi_shm_state *s) {
     dlpi_fd_close(&s->fds[s->n_procs + 2].fd);
 }
 
-/* Start worker process k. Returns 0, or errno. */
 static int dlpi_proc_start(dlp_pipe *p, int k) {
     dlpi_proc *proc = &dlpi_shm_of(p)->procs[k];
     pid_t pid;
@@ -1548,7 +1539,6 @@ static uint32_t dlpi_held_deaths(dlpi_shm_state *s, dlpi_proc *proc, const dlpi_
     return most + 1;
 }
 
-/* What it is, in words. */
 static void dlpi_held_text(dlp_pipe *p, const dlpi_proc *proc, const dlpi_held *h, char *text,
                            size_t size) {
     const dlpi_bslot *slot;
@@ -1633,7 +1623,6 @@ static void dlpi_proc_ended(dlp_pipe *p, int k) {
     if (proc->due_ns <= dlpi_now_ns()) dlpi_proc_restart(p, k);
 }
 
-/* Replace those whose turn has come. */
 static void dlpi_procs_due(dlp_pipe *p, uint64_t now) {
     const dlpi_shm_state *s = dlpi_shm_of(p);
     for (int k = 0; k < s->n_procs && !dlpi_stopped(p); k++)
@@ -1944,7 +1933,6 @@ static uint64_t dlpi_share_layout(dlpi_share *h, uint32_t mode, uint32_t subscri
 
 /* ---- the scheduler's side ---- */
 
-/* The lock of place i. */
 static struct flock dlpi_share_lock(uint32_t i) {
     return (struct flock){.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = (off_t)i, .l_len = 1};
 }
@@ -1975,7 +1963,6 @@ static void dlpi_share_hand_back(dlp_pipe *p, uint32_t i) {
     if (any) dlpi_bump(&h->handed_back, 1);
 }
 
-/* Has subscriber i come, or gone? */
 static bool dlpi_share_look(dlp_pipe *p, uint32_t i, bool locks) {
     dlpi_shm_state *s = dlpi_shm_of(p);
     dlpi_share *h = p->share;
@@ -2360,7 +2347,6 @@ static void dlpi_subscriber_keep(dlp_subscriber *c) {
     if (n < was) dlpi_wake_scheduler(c->ctl);
 }
 
-/* Take a place. */
 static int dlpi_subscriber_place(dlp_subscriber *c, dlp_error *err) {
     uint64_t present;
     for (uint32_t i = 0; i < c->layout.max_subscribers; i++) {
@@ -2446,7 +2432,6 @@ static bool dlpi_subscriber_field(const dlp_subscriber *c, uint32_t s, uint32_t 
     return true;
 }
 
-/* Lend batch b in slot s. */
 static int dlpi_subscriber_lend(dlp_subscriber *c, uint64_t b, uint32_t s, dlp_batch **out) {
     const dlpi_pipe_rec *p = &c->m->pipe;
     dlpi_bslot *slot = (dlpi_bslot *)(void *)dlpi_subscriber_slot(c, s);
@@ -2805,7 +2790,6 @@ static int dlpi_shm_prepare(dlp_pipe *p) {
     return DLP_OK;
 }
 
-/* Has the supervisor ended? */
 static bool dlpi_supervisor_gone(const dlpi_shm_state *s) {
     struct pollfd fd = {s->supervisor_fd, POLLIN, 0};
     return s->supervisor_fd >= 0 && poll(&fd, 1, 0) > 0;
@@ -3123,7 +3107,6 @@ DLPDEF int dlp_subscriber_next(dlp_subscriber *c, dlp_batch **out) {
     return dlp_subscriber_next_timeout(c, out, -1);
 }
 
-/* Nothing is ready: wait. */
 static int dlpi_subscriber_wait(dlp_subscriber *c, dlp_batch **out, int timeout_ms) {
     uint64_t now, until = UINT64_MAX;
     int rc = DLP_EMPTY;

@@ -9,7 +9,6 @@ static void dlpi_counters_live(dlp_pipe *p) {
         p->counters[i].words = p->counted + i * (dlpi_counter_bytes(p) / sizeof(uint64_t));
 }
 
-/* What the pipe and its stages keep. */
 static int dlpi_private_alloc(dlp_pipe *p) {
     bool ok = dlpi_blocks_have(p, NULL, true);
     for (int i = 0; i < p->n_stages && ok; i++) ok = dlpi_blocks_have(p, &p->stages[i], true);

@@ -126,7 +126,6 @@ static const char *dlpi_signal_text(uint32_t killed_by) {
     return "a signal";
 }
 
-/* What the worker calls, in words. */
 static const char *dlpi_call_text(const dlpi_worker *w) {
     return w->st->ops->unit == DLPI_UNIT_CELLS ? "load" : "callback";
 }

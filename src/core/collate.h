@@ -242,7 +242,6 @@ static void dlpi_batch_view_init(const dlp_pipe *p, uint32_t s, dlp_batch *b, dl
     }
 }
 
-/* Call a batch stage's collate. */
 static int dlpi_collate_call(dlpi_worker *w, const dlpi_unit *t) {
     dlp_collate c;
     int rc;
@@ -316,7 +315,6 @@ static int dlpi_batch_try(dlpi_worker *w, const dlpi_unit *t) {
     }
 }
 
-/* Work on a claimed batch. */
 static void dlpi_unit_batch(dlpi_worker *w, const dlpi_unit *t) {
     dlp_pipe *p = w->p;
     dlpi_bslot *slot = dlpi_slot_at(p, t->slot);

@@ -77,7 +77,6 @@ static uint32_t dlpi_held_slot(const dlp_pipe *p, const dlp_batch *batch) {
     return s < p->n_out && batch == &p->out[s] && p->held[s] ? s : DLPI_NO_SLOT;
 }
 
-/* Hand batch b in slot s to the consumer. */
 static void dlpi_deliver(dlp_pipe *p, uint64_t b, uint32_t s, dlp_batch **out) {
     dlp_batch *batch = &p->out[s];
     uint64_t bytes = 0;
@@ -265,7 +264,6 @@ static void dlpi_epoch_leave(dlp_pipe *p, uint64_t epoch) {
     dlpi_wake_sleepers(p);
 }
 
-/* Go on after a checked state. */
 static void dlpi_seek(dlp_pipe *p, const dlpi_state *s) {
     p->seek_no = (p->seek_no + 1) & 0xffffu;
     p->seeks++;

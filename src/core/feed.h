@@ -67,7 +67,6 @@ static int dlpi_epoch_begin(dlp_pipe *p) {
     return DLP_OK;
 }
 
-/* Begin with an epoch. */
 static void dlpi_schedule_epoch(dlpi_scheduler *f, uint64_t epoch) {
     f->epoch = epoch;
     f->in_epoch = 0;
@@ -256,7 +255,6 @@ static int dlpi_schedule_one(dlp_pipe *p) {
     return 1;
 }
 
-/* Go on at another place. */
 static int dlpi_schedule_goto(dlp_pipe *p, const dlpi_state *to) {
     dlpi_scheduler *f = &p->schedule;
     uint32_t skipped = 0;

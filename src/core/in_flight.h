@@ -571,7 +571,6 @@ static void dlpi_fetch_threads_wait(dlpi_worker *w) {
     dlpi_in_flight_show(w); /* what is out longest may have begun since */
 }
 
-/* The worker has the lock. */
 static void dlpi_fetch_threads_end(dlpi_worker *w) {
     dlpi_fetch_threads *pool = &dlpi_in_flight_of(w)->threads;
     pthread_mutex_lock(&pool->todo_lock);

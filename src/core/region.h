@@ -161,7 +161,6 @@ typedef struct dlpi_stage_rec {
     int32_t active, workers_min; /* workers_min 0: not tuned */
 } dlpi_stage_rec;
 
-/* A field of the batches. */
 typedef struct dlpi_field_rec {
     char name[32];
     uint32_t dtype;

@@ -84,7 +84,6 @@ static double dlpi_seen_figure(uint64_t bits) {
     return v >= 0 && v <= 1e300 ? v : 0;
 }
 
-/* The user's counters as they are now. */
 static bool dlpi_seen_counters(const dlpi_words *words, dlpi_seen *s) {
     dlpi_counter_rec r;
     uint64_t n = words->rec[DLPI_REC_COUNTERS].count, word;
@@ -200,7 +199,6 @@ static void dlpi_seen_pipe(const dlp_pipe *p, dlpi_seen *s) {
             dlpi_seen_numbers(dlpi_area_at(p, DLPI_REC_STAGES, (uint64_t)i), &s->stages[i]);
 }
 
-/* All that it shows. */
 static void dlpi_seen_all(const dlp_pipe *p, dlpi_seen *s) {
     dlpi_record rec[DLPI_REC_COUNT];
     dlpi_words words = dlpi_words_live(p, rec);

@@ -19,7 +19,6 @@ static uint64_t dlpi_state_hash(const dlpi_state *s) {
     return h;
 }
 
-/* The state, for the caller to save. */
 static void dlpi_state_give(dlpi_state *s, dlp_state *out) {
     s->check = dlpi_state_hash(s);
     memset(out, 0, sizeof *out);
@@ -82,7 +81,6 @@ static void dlpi_state_handed(dlp_pipe *p, const dlp_batch *b, uint64_t after) {
     p->after_position = last ? 0 : after;
 }
 
-/* The state after all that was delivered. */
 static void dlpi_state_now(const dlp_pipe *p, dlpi_state *to) {
     uint32_t s;
     to->epoch = p->after_epoch;
@@ -119,7 +117,6 @@ static void dlpi_state_books(dlp_pipe *p, const dlpi_state *s) {
     memcpy(p->after_source.at, s->sampler, sizeof p->after_source.at);
 }
 
-/* Where the scheduler goes on. */
 static dlpi_state dlpi_state_place(dlp_pipe *p, const dlpi_state *s) {
     dlpi_state to = *s;
     if (p->lends->seek) p->lends->seek(p, &to);

@@ -104,7 +104,6 @@ static inline dlpi_input_one *dlpi_input_ones(dlpi_input *cell) {
 static inline uint64_t dlpi_input_record(uint32_t run) {
     return dlpi_round_up(offsetof(dlpi_input, one) + run * sizeof(dlpi_input_one), DLPI_LINE);
 }
-/* How many cells there are. */
 static inline uint32_t dlpi_n_inputs(const dlp_pipe *p) {
     return (uint32_t)p->areas[DLPI_REC_SOURCE].count;
 }
@@ -200,13 +199,11 @@ static inline bool dlpi_input_cheap(const dlpi_worker *w) {
     return w->block->item_ns < DLPI_INPUT_CHEAP_NS;
 }
 
-/* Tell the scheduler what was loaded. */
 static void dlpi_input_told(dlpi_worker *w) {
     w->input_untold = 0;
     dlpi_wake_scheduling(w->p);
 }
 
-/* A search for an open cell. */
 typedef struct dlpi_input_search {
     uint64_t oldest, now; /* oldest: of its word; 0: none was found */
     uint32_t cell, left;  /* left: open ones that are still to be looked at */

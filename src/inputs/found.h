@@ -86,7 +86,6 @@ static int dlpi_found_refuses(dlp_pipe *p) {
     return DLP_OK;
 }
 
-/* Streams, ranks, rows. */
 static int dlpi_found_fit(dlp_pipe *p) {
     dlpi_found *q = dlpi_found_of(p);
     const char *name = p->source_stage->name;
@@ -397,7 +396,6 @@ static int dlpi_found_learn_cell(dlp_pipe *p, uint32_t i, bool loaded) {
     return DLP_OK;
 }
 
-/* Are all inputs of the stream known? */
 static inline bool dlpi_found_out(const dlpi_found *q, const dlpi_found_stream *x) {
     return q->plan.steps == 0 && x->epoch > q->epoch &&
            (x->known == DLPI_FOUND_NONE || q->use[x->known].epoch > q->epoch);
@@ -758,7 +756,6 @@ static uint32_t dlpi_found_give(dlp_pipe *p, dlpi_found_stream *x, uint32_t s, u
     return n;
 }
 
-/* Row r of slot s is that item. */
 static void dlpi_found_give_row(dlp_pipe *p, uint32_t s, uint32_t r, const dlpi_found_row *from) {
     const dlpi_found *q = dlpi_found_of(p);
     const dlpi_found_cell *u = &q->use[from->cell];
@@ -787,7 +784,6 @@ static uint32_t dlpi_found_give_mixed(dlp_pipe *p, uint32_t i, uint32_t s, uint3
     return n;
 }
 
-/* Rows of a stream that is out. */
 static void dlpi_found_holes(dlp_pipe *p, uint32_t s, uint32_t r, uint32_t end) {
     dlpi_slot_at(p, s)->dirty = 1;
     for (; r < end; r++) {

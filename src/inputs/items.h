@@ -79,7 +79,6 @@ static void dlpi_expand_item(dlp_item *it, uint8_t *to, const dlpi_fields *fs, c
     it->length = (uint64_t *)(void *)to;
 }
 
-/* Are the lengths that were set possible? */
 static int dlpi_expand_lengths(dlpi_worker *w, const dlpi_fields *fs, const uint64_t *lengths) {
     for (uint32_t f = 0; f < fs->n; f++) {
         uint64_t most = fs->at[f].f.ragged ? (uint64_t)fs->at[f].f.shape[0] : 0;

@@ -47,7 +47,6 @@ static bool dlpi_view_read(const dlp_monitor *m, int type, uint64_t i, uint64_t 
     return dlpi_read_at(m->fd, to, n, r->offset + i * r->stride + offset);
 }
 
-/* One line of the records' table. */
 static int dlpi_view_record(dlp_monitor *m, const dlpi_record *r, uint64_t total, dlp_error *err) {
     if (r->type < 1 || r->type >= DLPI_REC_COUNT) return DLP_OK; /* of a newer version */
     if (m->rec[r->type].type != 0)
@@ -249,7 +248,6 @@ static int dlpi_view_make(dlp_monitor *m, dlp_error *err) {
     return DLP_OK;
 }
 
-/* The ready words of the batches in flight. */
 static bool dlpi_view_ready(dlp_monitor *m, uint64_t from, uint64_t to) {
     const dlpi_seen *s = &m->seen;
     memset(m->slot_seen, 0, s->n_slots);
@@ -338,7 +336,6 @@ static bool dlpi_view_workers(dlp_monitor *m) {
     return true;
 }
 
-/* How many workers of the stages work now. */
 static bool dlpi_view_tuned(dlp_monitor *m) {
     for (uint32_t i = 0; i < m->seen.n_stages; i++) {
         dlpi_stage_rec *r = &m->stages[i];
@@ -371,7 +368,6 @@ static bool dlpi_view_word(void *from, uint64_t at, uint64_t end, uint32_t bytes
     return true;
 }
 
-/* What kinds of stages count. */
 static bool dlpi_view_kinds(dlp_monitor *m) {
     const dlpi_words words = {m->rec, dlpi_view_word, m};
     m->block_at = m->block_end = 0;
@@ -408,7 +404,6 @@ static int dlpi_view_open(dlp_monitor *m, dlp_error *err) {
 
 /* ---- whose region ---- */
 
-/* Is descriptor `number` of the process a pipe's memory? */
 static bool dlpi_proc_is_region(int proc, int number) {
     char path[24], link[32];
     ssize_t n;
@@ -432,7 +427,6 @@ static int dlpi_proc_open(int proc, int number) {
     return -1;
 }
 
-/* Is the process there, and no zombie? */
 static bool dlpi_proc_lives(int proc) {
     char stat[512];
     const char *state;

@@ -67,7 +67,6 @@ static uint64_t dlpi_share_layout(dlpi_share *h, uint32_t mode, uint32_t subscri
 
 /* ---- the scheduler's side ---- */
 
-/* The lock of place i. */
 static struct flock dlpi_share_lock(uint32_t i) {
     return (struct flock){.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = (off_t)i, .l_len = 1};
 }
@@ -98,7 +97,6 @@ static void dlpi_share_hand_back(dlp_pipe *p, uint32_t i) {
     if (any) dlpi_bump(&h->handed_back, 1);
 }
 
-/* Has subscriber i come, or gone? */
 static bool dlpi_share_look(dlp_pipe *p, uint32_t i, bool locks) {
     dlpi_shm_state *s = dlpi_shm_of(p);
     dlpi_share *h = p->share;
@@ -483,7 +481,6 @@ static void dlpi_subscriber_keep(dlp_subscriber *c) {
     if (n < was) dlpi_wake_scheduler(c->ctl);
 }
 
-/* Take a place. */
 static int dlpi_subscriber_place(dlp_subscriber *c, dlp_error *err) {
     uint64_t present;
     for (uint32_t i = 0; i < c->layout.max_subscribers; i++) {
@@ -569,7 +566,6 @@ static bool dlpi_subscriber_field(const dlp_subscriber *c, uint32_t s, uint32_t 
     return true;
 }
 
-/* Lend batch b in slot s. */
 static int dlpi_subscriber_lend(dlp_subscriber *c, uint64_t b, uint32_t s, dlp_batch **out) {
     const dlpi_pipe_rec *p = &c->m->pipe;
     dlpi_bslot *slot = (dlpi_bslot *)(void *)dlpi_subscriber_slot(c, s);

@@ -42,7 +42,6 @@ static bool dlpi_expand_simple(const dlpi_worker *w, const dlpi_unit *t) {
            !dlpi_generation_cancelled(p->ctl, dlpi_slot_generation(dlpi_slot_at(p, t->slot)));
 }
 
-/* Field f of the rows of a unit. */
 static void dlpi_expand_copy_field(const dlpi_worker *w, const dlpi_unit *t, uint32_t f) {
     const dlp_pipe *p = w->p;
     const dlpi_expand *x = p->source_stage->self;
@@ -219,7 +218,6 @@ static int dlpi_expand_filter(dlpi_worker *w, const dlpi_expand *x, dlp_item *in
     return rc == 0 ? dlpi_expand_lengths(w, &x->in, in->length) : rc;
 }
 
-/* One try. Returns 0, or what is wrong. */
 static int dlpi_expand_load(dlpi_worker *w, uint32_t c) {
     const dlpi_expand *x = w->p->source_stage->self;
     dlpi_input *cell = dlpi_input_at(w->p, c);

@@ -34,7 +34,6 @@ typedef struct dlpi_part_place { /* what a search for free cells depends on */
     uint64_t left, loads;
 } dlpi_part_place;
 
-/* What the stage keeps. */
 typedef struct dlpi_parts {
     dlp_part_desc d;
     uint32_t n_cells;
@@ -271,7 +270,6 @@ static uint32_t dlpi_part_free_cell(dlp_pipe *p, const dlpi_part_place *at) {
     return q->n_cells;
 }
 
-/* Have the part loaded into cell c. */
 static void dlpi_part_issue(dlp_pipe *p, uint32_t c, uint64_t epoch, uint64_t part) {
     dlpi_parts *q = dlpi_parts_of(p);
     dlpi_part_use *u = &q->use[c];
