@@ -8622,6 +8622,12 @@ static inline uint32_t dlpi_rec_stage(uint32_t rec) { return rec >> 23 & 15u; }
 static inline uint32_t dlpi_rec(uint32_t state, uint32_t tries, uint32_t repl) {
     return state | tries << 2 | repl << 9;
 }
+/* One more failure, after which it is tried again: of a row, a batch, or an input. */
+static inline uint32_t dlpi_rec_tried(uint32_t rec) {
+    uint32_t all = dlpi_rec_tries(rec);
+    return dlpi_rec(dlpi_rec_state(rec), all < 127 ? all + 1 : all, dlpi_rec_repl(rec)) |
+           (rec & DLPI_REC_FAILED);
+}
 static inline uint32_t dlpi_rec_killed(uint32_t rec, uint32_t stage, bool late) {
     uint32_t kills = dlpi_rec_stage(rec) == stage ? dlpi_rec_kills(rec) : 0;
     if (kills < 127) kills++;
@@ -11263,9 +11269,16 @@ static uint64_t dlpi_core_wait(uint64_t took, uint64_t cpu, uint64_t wait) {
     return cpu >= (took - wait) / 10 * 3 ? wait : 0;
 }
 
+/* Items took so long each: a moving average. */
+static void dlpi_item_took(dlpi_worker_block *block, uint64_t each) {
+    uint64_t average = DLPI_LOAD_RLX(&block->item_ns);
+    average = average == 0 ? each : (average * 7 + each) / 8;
+    DLPI_STORE_RLX(&block->item_ns, average ? average : 1); /* statistics */
+}
+
 static void dlpi_clock_out(dlpi_worker *w, uint64_t b, uint64_t epoch, uint32_t items) {
     dlpi_worker_block *block = w->block;
-    uint64_t now, ns, each, average;
+    uint64_t now, ns, each;
     if (w->last_ns == 0) return; /* an inline worker in a call that is not timed */
     w->items_untimed += items;
     w->units_untimed++;
@@ -11273,10 +11286,8 @@ static void dlpi_clock_out(dlpi_worker *w, uint64_t b, uint64_t epoch, uint32_t 
     now = dlpi_now_ns();
     ns = now - w->last_ns;
     each = w->items_untimed ? ns / w->items_untimed : ns;
-    average = DLPI_LOAD_RLX(&block->item_ns);
-    average = average == 0 ? each : (average * 7 + each) / 8;
-    if (w->items_untimed > 0) /* what was not run says nothing of what an item costs */
-        DLPI_STORE_RLX(&block->item_ns, average ? average : 1);
+    /* what was not run says nothing of what an item costs */
+    if (w->items_untimed > 0) dlpi_item_took(block, each);
     DLPI_STORE_RLX(&block->hist[dlpi_hist_bucket(each)],
                    block->hist[dlpi_hist_bucket(each)] + w->items_untimed);
     if (each > block->max_ns) DLPI_STORE_RLX(&block->max_ns, each);
@@ -11349,6 +11360,13 @@ static void dlpi_row_end(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
 
 enum { DLPI_ROW_DONE, DLPI_ROW_AGAIN, DLPI_ROW_LATER, DLPI_ROW_REDO };
 
+/* After `tries` failures in this stage and one more, with that code: is it tried again? Of a row, a
+   batch, or an input. */
+static bool dlpi_tries_left(const dlpi_worker *w, uint32_t tries, int code) {
+    return code != DLP_SKIP && !dlpi_never_again(code) && (int)tries < w->st->w.retries;
+}
+
+/* How long to wait after so many failures, 1 at least; 0: not at all. */
 static uint64_t dlpi_backoff_ns(const dlpi_stage *st, uint32_t tries) {
     uint32_t doublings = tries > 7 ? 6 : tries - 1;
     return (uint64_t)st->w.retry_backoff_ms * 1000000u << doublings;
@@ -11458,7 +11476,7 @@ static uint32_t dlpi_row_tries(const dlpi_worker *w, const dlpi_unit *t, uint32_
 static int dlpi_row_failed(dlpi_worker *w, const dlpi_unit *t, uint32_t row, int code) {
     dlp_pipe *p = w->p;
     const dlpi_stage *st = w->st;
-    uint32_t rec = dlpi_slot_rec(p, t->slot)[row], all = dlpi_rec_tries(rec), tries;
+    uint32_t rec = dlpi_slot_rec(p, t->slot)[row], tries;
     dlpi_bslot *slot = dlpi_slot_at(p, t->slot);
     if (DLPI_DEBUG && code == DLPI_OVERRUN) return dlpi_row_raise(w, t, row, code);
     if (code == DLP_END) { /* of the epoch */
@@ -11469,10 +11487,8 @@ static int dlpi_row_failed(dlpi_worker *w, const dlpi_unit *t, uint32_t row, int
     if (dlpi_rec_stage(rec) == (uint32_t)st->work && dlpi_rec_kills(rec) > dlpi_kills_most(w))
         return dlpi_row_raise(w, t, row, dlpi_killed_say(w, slot->killed_by, rec));
     tries = dlpi_row_tries(w, t, row, rec);
-    if (code != DLP_SKIP && code != DLP_ERR_KILLED && (int)tries < st->w.retries) {
-        dlpi_rec_set(p, t->slot, row,
-                     dlpi_rec(dlpi_rec_state(rec), all < 127 ? all + 1 : all, dlpi_rec_repl(rec)) |
-                         (rec & DLPI_REC_FAILED));
+    if (dlpi_tries_left(w, tries, code)) {
+        dlpi_rec_set(p, t->slot, row, dlpi_rec_tried(rec));
         DLPI_KEEP_ORDER(); /* X1: a crash in between costs no try */
         dlpi_slot_tries(p, t->slot, st)[row] = (uint16_t)(dlpi_rec_repl(rec) << 8 | ++tries);
         return dlpi_row_retry(w, t, row, tries);
@@ -12254,10 +12270,10 @@ static uint32_t dlpi_batch_tries(const dlpi_worker *w, const dlpi_unit *t) {
 
 static void dlpi_batch_failed(const dlpi_worker *w, const dlpi_unit *t, uint32_t tries) {
     dlpi_bslot *slot = dlpi_slot_at(w->p, t->slot);
-    uint32_t all = dlpi_rec_tries(DLPI_LOAD_RLX(&slot->batch_rec)); /* X1: claimed */
+    uint32_t rec = DLPI_LOAD_RLX(&slot->batch_rec); /* X1: claimed */
     /* X1 */
     DLPI_STORE_REL(dlpi_done(dlpi_stage_words_at(w->p, t->slot, w->st)), (t->b + 1) << 8 | tries);
-    DLPI_STORE_REL(&slot->batch_rec, dlpi_rec(0, all < 127 ? all + 1 : all, 0)); /* X1 */
+    DLPI_STORE_REL(&slot->batch_rec, dlpi_rec_tried(rec)); /* X1 */
 }
 
 /* Run the callback once more, until it succeeds or its tries are used up. Returns 0 or the code of
@@ -12271,11 +12287,11 @@ static int dlpi_batch_try(dlpi_worker *w, const dlpi_unit *t) {
         dlpi_batch_begins(w, t);
         rc = dlpi_rec_verdict(w, t->slot, rec);
         if (rc == 0) rc = w->st->ops->call(w, t);
-        tries = dlpi_batch_tries(w, t) + 1;
-        if (rc == 0 || dlpi_never_again(rc) || (int)tries > w->st->w.retries) return rc;
+        tries = dlpi_batch_tries(w, t);
+        if (rc == 0 || !dlpi_tries_left(w, tries, rc)) return rc;
         dlpi_bump(&w->block->retried, 1);
-        dlpi_batch_failed(w, t, tries);
-        dlpi_batch_pauses(w, w->st->w.retry_backoff_ms ? dlpi_backoff_ns(w->st, tries) : 0);
+        dlpi_batch_failed(w, t, ++tries);
+        dlpi_batch_pauses(w, dlpi_backoff_ns(w->st, tries));
         if (dlpi_stopped(w->p)) return rc;
         dlpi_failure_forget(w);
         if (!dlpi_batch_in_place(w->st)) continue;
@@ -13218,11 +13234,9 @@ static dlpi_attempt *dlpi_attempt_of(const dlpi_in_flight *in, const dlp_item *i
 
 /* The time of what came back: the worker was busy since it was here last. */
 static void dlpi_in_flight_clock(dlpi_worker *w, const dlpi_attempt *a, uint64_t now, uint32_t n) {
-    dlpi_worker_block *block = w->block;
-    uint64_t ns = now - w->last_ns, each = ns / n, average = DLPI_LOAD_RLX(&block->item_ns);
-    average = average == 0 ? each : (average * 7 + each) / 8;
-    DLPI_STORE_RLX(&block->item_ns, average ? average : 1); /* statistics, here and below */
-    dlpi_bump(&block->busy_ns, ns);
+    uint64_t ns = now - w->last_ns;
+    dlpi_item_took(w->block, ns / n);
+    dlpi_bump(&w->block->busy_ns, ns);
     dlpi_trace_add(w, DLP_TRACE_WORK, w->last_ns, now, a->gen, dlpi_slot_at(w->p, a->slot)->epoch,
                    n);
     w->last_ns = now;
@@ -15720,7 +15734,35 @@ static bool dlpi_input_raises(dlp_pipe *p, uint32_t n, dlp_error *e) {
     return true;
 }
 
+/* Is cell c, which is needed no more, loaded, or closed by this: open of an epoch, or a place, that
+   was left? */
+static bool dlpi_input_closed(dlp_pipe *p, uint32_t c, uint64_t ticket) {
+    uint64_t *state = &dlpi_input_at(p, c)->state, now = dlpi_claim_owner(state); /* Q1 <- Q1 */
+    uint32_t low = dlpi_gen_low(now);
+    if (low == DLPI_INPUT_LOADED || low == DLPI_INPUT_FAILED) return true;
+    return low == DLPI_INPUT_OPEN &&
+           dlpi_claim_take(state, now, dlpi_gen_word(ticket, DLPI_INPUT_CLOSED)); /* Q1 -> Q1 */
+}
+
+/* Are the inputs of the present batch there? If not, and no batch is on its way, the consumer will
+   wait for them. */
+static bool dlpi_inputs_there(dlp_pipe *p, bool there) {
+    DLPI_STORE_RLX(&p->ctl->source_waits, /* for the consumer's books */
+                   !there && p->schedule.published ==
+                                 dlpi_credit_seen(&p->ctl->delivered)); /* V1 <- V1 */
+    return there;
+}
+
 /* ---- workers of cells ---- */
+
+/* What the callback of an item sees of its input. */
+static inline dlp_part dlpi_input_shown(const dlp_pipe *p, uint32_t c) {
+    const dlpi_input *cell = dlpi_input_at(p, c);
+    return (dlp_part){.index = cell->index,
+                      .data = dlpi_input_bytes(p, c),
+                      .bytes = cell->bytes,
+                      .items = cell->items};
+}
 
 /* When an open cell may be tried; 0: now. */
 static inline uint64_t dlpi_input_due(const dlpi_input *cell) {
@@ -15850,14 +15892,14 @@ static uint32_t dlpi_input_tries(dlpi_worker *w, uint32_t c, dlpi_input *cell) {
         rc = w->p->source->load(w, c);
         DLPI_STORE_RLX(&w->block->running, UINT64_C(0)); /* X2 */
         if (rc == 0) return DLPI_INPUT_LOADED;
-        if (rc == DLP_SKIP || dlpi_never_again(rc) || (int)tries >= w->st->w.retries) {
+        if (!dlpi_tries_left(w, tries, rc)) {
             dlpi_input_error(w, cell, rc);
             dlpi_failure_forget(w);
             return DLPI_INPUT_FAILED;
         }
         dlpi_failure_forget(w);
         dlpi_bump(&w->block->retried, 1);
-        cell->rec = dlpi_rec(0, tries + 1, 0);
+        cell->rec = dlpi_rec_tried(cell->rec);
         if (dlpi_stopped(w->p)) return DLPI_INPUT_OPEN;
         if (w->st->w.retry_backoff_ms == 0) continue;
         DLPI_STORE_RLX(&cell->due_ns, /* ordered by state */
@@ -16247,17 +16289,11 @@ static uint32_t dlpi_part_free_cell(dlp_pipe *p, const dlpi_part_place *at) {
     dlpi_parts *q = dlpi_parts_of(p);
     for (uint32_t c = 0; c < q->n_cells; c++) {
         dlpi_part_use *u = &q->use[c];
-        uint64_t *state = &dlpi_input_at(p, c)->state, now = dlpi_claim_owner(state); /* Q1 <- Q1 */
-        uint32_t low = dlpi_gen_low(now);
         if (u->ticket == 0) return c;
         if (u->needed &&
             (u->need_epoch > at->epoch || (u->need_epoch == at->epoch && u->need >= at->batch)))
             continue;
-        if (u->used > q->left) continue;
-        if (low == DLPI_INPUT_LOADED || low == DLPI_INPUT_FAILED) return c;
-        if (low == DLPI_INPUT_OPEN && /* an epoch that was left */
-            dlpi_claim_take(state, now, dlpi_gen_word(u->ticket, DLPI_INPUT_CLOSED))) /* Q1 -> Q1 */
-            return c;
+        if (u->used <= q->left && dlpi_input_closed(p, c, u->ticket)) return c;
     }
     return q->n_cells;
 }
@@ -16399,8 +16435,7 @@ static void dlpi_parts_ahead(dlp_pipe *p) {
     dlpi_wake_for(p, st, fresh);
 }
 
-/* Are all parts there that the present batch needs? If one is missing, and no batch is on its way,
-   the consumer will wait for it. */
+/* Are all parts there that the present batch needs? */
 static bool dlpi_parts_there(dlp_pipe *p, uint64_t rows) {
     dlpi_parts *q = dlpi_parts_of(p);
     const dlpi_scheduler *f = &p->schedule;
@@ -16417,9 +16452,7 @@ static bool dlpi_parts_there(dlp_pipe *p, uint64_t rows) {
         there = low == DLPI_INPUT_LOADED || low == DLPI_INPUT_FAILED;
         r += x.n;
     }
-    DLPI_STORE_RLX(&p->ctl->source_waits, /* for the consumer's books */
-                   !there && f->published == dlpi_credit_seen(&p->ctl->delivered)); /* V1 <- V1 */
-    return there;
+    return dlpi_inputs_there(p, there);
 }
 
 /* ---- a batch is scheduled ---- */
@@ -16477,15 +16510,10 @@ static void dlpi_parts_fill(dlp_pipe *p, uint32_t s) {
 
 static void dlpi_part_row(dlpi_worker *w, dlp_item *it, uint32_t s, uint32_t row, void *extra) {
     const dlp_pipe *p = w->p;
-    uint32_t c = dlpi_slot_pcell(p, s)[row];
-    const dlpi_input *cell = dlpi_input_at(p, c);
     dlp_part *part = extra;
-    part->index = cell->index;
-    part->data = dlpi_input_bytes(p, c);
-    part->bytes = cell->bytes;
-    part->items = cell->items;
-    part->first = cell->first;
-    part->item = it->index - cell->first;
+    *part = dlpi_input_shown(p, dlpi_slot_pcell(p, s)[row]);
+    part->first = dlpi_input_at(p, dlpi_slot_pcell(p, s)[row])->first;
+    part->item = it->index - part->first;
     it->part = part;
 }
 
@@ -17070,17 +17098,6 @@ static int dlpi_found_learn(dlp_pipe *p) {
 
 /* ---- what is loaded next ---- */
 
-/* Is a cell that is on no list loaded, or closed by this: open of an epoch, or a place, left? */
-static bool dlpi_found_closed(dlp_pipe *p, uint32_t c) {
-    uint64_t *state = &dlpi_input_at(p, c)->state, now = dlpi_claim_owner(state); /* Q1 <- Q1 */
-    uint32_t low = dlpi_gen_low(now);
-    if (low == DLPI_INPUT_LOADED || low == DLPI_INPUT_FAILED) return true;
-    return low == DLPI_INPUT_OPEN &&
-           dlpi_claim_take(
-               state, now,
-               dlpi_gen_word(dlpi_found_of(p)->use[c].ticket, DLPI_INPUT_CLOSED)); /* Q1 -> Q1 */
-}
-
 /* A free cell, closed; n_cells: none. Those that wait stand about in the order of the batches that
    have rows of them; the ones that are being loaded are passed over. */
 static uint32_t dlpi_found_free_cell(dlp_pipe *p) {
@@ -17093,7 +17110,7 @@ static uint32_t dlpi_found_free_cell(dlp_pipe *p) {
     }
     for (c = q->waits; c != DLPI_FOUND_NONE; before = c, c = q->use[c].next) {
         if (q->use[c].used > q->left) break;
-        if (!dlpi_found_closed(p, c)) continue;
+        if (!dlpi_input_closed(p, c, q->use[c].ticket)) continue;
         if (before == DLPI_FOUND_NONE)
             q->waits = q->use[c].next;
         else
@@ -17141,11 +17158,7 @@ static void dlpi_found_issue(dlp_pipe *p, uint32_t i, uint32_t c) {
                            .next = DLPI_FOUND_NONE,
                            .listed = true};
     x->next += run;
-    if (x->tail == DLPI_FOUND_NONE)
-        x->head = c;
-    else
-        q->use[x->tail].next = c;
-    x->tail = c;
+    dlpi_found_append(q, &x->head, &x->tail, c);
     x->cells++;
     if (x->known == DLPI_FOUND_NONE) x->known = c;
     if (q->plan.steps == 0 && x->next == dlpi_found_inputs(&q->plan, s)) {
@@ -17250,13 +17263,10 @@ static int dlpi_found_rows(dlp_pipe *p, uint64_t *rows) {
 /* Is all known of the present batch, and whether another follows? */
 static bool dlpi_found_ready(dlp_pipe *p, uint64_t rows) {
     const dlpi_found *q = dlpi_found_of(p);
-    const dlpi_scheduler *f = &p->schedule;
     uint64_t n;
     bool there = dlpi_found_batch(p, 0, &n) && n == rows;
     if (there && q->plan.steps == 0) there = dlpi_found_batch(p, 1, &n);
-    DLPI_STORE_RLX(&p->ctl->source_waits, /* for the consumer's books */
-                   !there && f->published == dlpi_credit_seen(&p->ctl->delivered)); /* V1 <- V1 */
-    return there;
+    return dlpi_inputs_there(p, there);
 }
 
 /* The batch in slot s has something of cell c. */
@@ -17379,10 +17389,7 @@ static void dlpi_found_row_part(dlpi_worker *w, dlp_item *it, uint32_t s, uint32
     const dlpi_input *cell = dlpi_input_at(p, from->cell);
     uint32_t k = dlpi_rec_repl(dlpi_slot_rec(p, s)[row]);
     dlp_part *part = extra;
-    part->index = cell->index;
-    part->data = dlpi_input_bytes(p, from->cell);
-    part->bytes = cell->bytes;
-    part->items = cell->items;
+    *part = dlpi_input_shown(p, from->cell);
     part->item = from->number;
     if (k > 0) { /* in place of an item that failed: another one of the same input */
         uint64_t h = dlpi_hash_in(DLPI_DOMAIN_REPLACEMENT, it->seed, it->epoch);

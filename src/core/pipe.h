@@ -492,6 +492,12 @@ static inline uint32_t dlpi_rec_stage(uint32_t rec) { return rec >> 23 & 15u; }
 static inline uint32_t dlpi_rec(uint32_t state, uint32_t tries, uint32_t repl) {
     return state | tries << 2 | repl << 9;
 }
+/* One more failure, after which it is tried again: of a row, a batch, or an input. */
+static inline uint32_t dlpi_rec_tried(uint32_t rec) {
+    uint32_t all = dlpi_rec_tries(rec);
+    return dlpi_rec(dlpi_rec_state(rec), all < 127 ? all + 1 : all, dlpi_rec_repl(rec)) |
+           (rec & DLPI_REC_FAILED);
+}
 static inline uint32_t dlpi_rec_killed(uint32_t rec, uint32_t stage, bool late) {
     uint32_t kills = dlpi_rec_stage(rec) == stage ? dlpi_rec_kills(rec) : 0;
     if (kills < 127) kills++;

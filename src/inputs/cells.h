@@ -187,7 +187,35 @@ static bool dlpi_input_raises(dlp_pipe *p, uint32_t n, dlp_error *e) {
     return true;
 }
 
+/* Is cell c, which is needed no more, loaded, or closed by this: open of an epoch, or a place, that
+   was left? */
+static bool dlpi_input_closed(dlp_pipe *p, uint32_t c, uint64_t ticket) {
+    uint64_t *state = &dlpi_input_at(p, c)->state, now = dlpi_claim_owner(state); /* Q1 <- Q1 */
+    uint32_t low = dlpi_gen_low(now);
+    if (low == DLPI_INPUT_LOADED || low == DLPI_INPUT_FAILED) return true;
+    return low == DLPI_INPUT_OPEN &&
+           dlpi_claim_take(state, now, dlpi_gen_word(ticket, DLPI_INPUT_CLOSED)); /* Q1 -> Q1 */
+}
+
+/* Are the inputs of the present batch there? If not, and no batch is on its way, the consumer will
+   wait for them. */
+static bool dlpi_inputs_there(dlp_pipe *p, bool there) {
+    DLPI_STORE_RLX(&p->ctl->source_waits, /* for the consumer's books */
+                   !there && p->schedule.published ==
+                                 dlpi_credit_seen(&p->ctl->delivered)); /* V1 <- V1 */
+    return there;
+}
+
 /* ---- workers of cells ---- */
+
+/* What the callback of an item sees of its input. */
+static inline dlp_part dlpi_input_shown(const dlp_pipe *p, uint32_t c) {
+    const dlpi_input *cell = dlpi_input_at(p, c);
+    return (dlp_part){.index = cell->index,
+                      .data = dlpi_input_bytes(p, c),
+                      .bytes = cell->bytes,
+                      .items = cell->items};
+}
 
 /* When an open cell may be tried; 0: now. */
 static inline uint64_t dlpi_input_due(const dlpi_input *cell) {
@@ -317,14 +345,14 @@ static uint32_t dlpi_input_tries(dlpi_worker *w, uint32_t c, dlpi_input *cell) {
         rc = w->p->source->load(w, c);
         DLPI_STORE_RLX(&w->block->running, UINT64_C(0)); /* X2 */
         if (rc == 0) return DLPI_INPUT_LOADED;
-        if (rc == DLP_SKIP || dlpi_never_again(rc) || (int)tries >= w->st->w.retries) {
+        if (!dlpi_tries_left(w, tries, rc)) {
             dlpi_input_error(w, cell, rc);
             dlpi_failure_forget(w);
             return DLPI_INPUT_FAILED;
         }
         dlpi_failure_forget(w);
         dlpi_bump(&w->block->retried, 1);
-        cell->rec = dlpi_rec(0, tries + 1, 0);
+        cell->rec = dlpi_rec_tried(cell->rec);
         if (dlpi_stopped(w->p)) return DLPI_INPUT_OPEN;
         if (w->st->w.retry_backoff_ms == 0) continue;
         DLPI_STORE_RLX(&cell->due_ns, /* ordered by state */

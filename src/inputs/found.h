@@ -519,17 +519,6 @@ static int dlpi_found_learn(dlp_pipe *p) {
 
 /* ---- what is loaded next ---- */
 
-/* Is a cell that is on no list loaded, or closed by this: open of an epoch, or a place, left? */
-static bool dlpi_found_closed(dlp_pipe *p, uint32_t c) {
-    uint64_t *state = &dlpi_input_at(p, c)->state, now = dlpi_claim_owner(state); /* Q1 <- Q1 */
-    uint32_t low = dlpi_gen_low(now);
-    if (low == DLPI_INPUT_LOADED || low == DLPI_INPUT_FAILED) return true;
-    return low == DLPI_INPUT_OPEN &&
-           dlpi_claim_take(
-               state, now,
-               dlpi_gen_word(dlpi_found_of(p)->use[c].ticket, DLPI_INPUT_CLOSED)); /* Q1 -> Q1 */
-}
-
 /* A free cell, closed; n_cells: none. Those that wait stand about in the order of the batches that
    have rows of them; the ones that are being loaded are passed over. */
 static uint32_t dlpi_found_free_cell(dlp_pipe *p) {
@@ -542,7 +531,7 @@ static uint32_t dlpi_found_free_cell(dlp_pipe *p) {
     }
     for (c = q->waits; c != DLPI_FOUND_NONE; before = c, c = q->use[c].next) {
         if (q->use[c].used > q->left) break;
-        if (!dlpi_found_closed(p, c)) continue;
+        if (!dlpi_input_closed(p, c, q->use[c].ticket)) continue;
         if (before == DLPI_FOUND_NONE)
             q->waits = q->use[c].next;
         else
@@ -590,11 +579,7 @@ static void dlpi_found_issue(dlp_pipe *p, uint32_t i, uint32_t c) {
                            .next = DLPI_FOUND_NONE,
                            .listed = true};
     x->next += run;
-    if (x->tail == DLPI_FOUND_NONE)
-        x->head = c;
-    else
-        q->use[x->tail].next = c;
-    x->tail = c;
+    dlpi_found_append(q, &x->head, &x->tail, c);
     x->cells++;
     if (x->known == DLPI_FOUND_NONE) x->known = c;
     if (q->plan.steps == 0 && x->next == dlpi_found_inputs(&q->plan, s)) {
@@ -699,13 +684,10 @@ static int dlpi_found_rows(dlp_pipe *p, uint64_t *rows) {
 /* Is all known of the present batch, and whether another follows? */
 static bool dlpi_found_ready(dlp_pipe *p, uint64_t rows) {
     const dlpi_found *q = dlpi_found_of(p);
-    const dlpi_scheduler *f = &p->schedule;
     uint64_t n;
     bool there = dlpi_found_batch(p, 0, &n) && n == rows;
     if (there && q->plan.steps == 0) there = dlpi_found_batch(p, 1, &n);
-    DLPI_STORE_RLX(&p->ctl->source_waits, /* for the consumer's books */
-                   !there && f->published == dlpi_credit_seen(&p->ctl->delivered)); /* V1 <- V1 */
-    return there;
+    return dlpi_inputs_there(p, there);
 }
 
 /* The batch in slot s has something of cell c. */
@@ -828,10 +810,7 @@ static void dlpi_found_row_part(dlpi_worker *w, dlp_item *it, uint32_t s, uint32
     const dlpi_input *cell = dlpi_input_at(p, from->cell);
     uint32_t k = dlpi_rec_repl(dlpi_slot_rec(p, s)[row]);
     dlp_part *part = extra;
-    part->index = cell->index;
-    part->data = dlpi_input_bytes(p, from->cell);
-    part->bytes = cell->bytes;
-    part->items = cell->items;
+    *part = dlpi_input_shown(p, from->cell);
     part->item = from->number;
     if (k > 0) { /* in place of an item that failed: another one of the same input */
         uint64_t h = dlpi_hash_in(DLPI_DOMAIN_REPLACEMENT, it->seed, it->epoch);

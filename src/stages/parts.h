@@ -255,17 +255,11 @@ static uint32_t dlpi_part_free_cell(dlp_pipe *p, const dlpi_part_place *at) {
     dlpi_parts *q = dlpi_parts_of(p);
     for (uint32_t c = 0; c < q->n_cells; c++) {
         dlpi_part_use *u = &q->use[c];
-        uint64_t *state = &dlpi_input_at(p, c)->state, now = dlpi_claim_owner(state); /* Q1 <- Q1 */
-        uint32_t low = dlpi_gen_low(now);
         if (u->ticket == 0) return c;
         if (u->needed &&
             (u->need_epoch > at->epoch || (u->need_epoch == at->epoch && u->need >= at->batch)))
             continue;
-        if (u->used > q->left) continue;
-        if (low == DLPI_INPUT_LOADED || low == DLPI_INPUT_FAILED) return c;
-        if (low == DLPI_INPUT_OPEN && /* an epoch that was left */
-            dlpi_claim_take(state, now, dlpi_gen_word(u->ticket, DLPI_INPUT_CLOSED))) /* Q1 -> Q1 */
-            return c;
+        if (u->used <= q->left && dlpi_input_closed(p, c, u->ticket)) return c;
     }
     return q->n_cells;
 }
@@ -407,8 +401,7 @@ static void dlpi_parts_ahead(dlp_pipe *p) {
     dlpi_wake_for(p, st, fresh);
 }
 
-/* Are all parts there that the present batch needs? If one is missing, and no batch is on its way,
-   the consumer will wait for it. */
+/* Are all parts there that the present batch needs? */
 static bool dlpi_parts_there(dlp_pipe *p, uint64_t rows) {
     dlpi_parts *q = dlpi_parts_of(p);
     const dlpi_scheduler *f = &p->schedule;
@@ -425,9 +418,7 @@ static bool dlpi_parts_there(dlp_pipe *p, uint64_t rows) {
         there = low == DLPI_INPUT_LOADED || low == DLPI_INPUT_FAILED;
         r += x.n;
     }
-    DLPI_STORE_RLX(&p->ctl->source_waits, /* for the consumer's books */
-                   !there && f->published == dlpi_credit_seen(&p->ctl->delivered)); /* V1 <- V1 */
-    return there;
+    return dlpi_inputs_there(p, there);
 }
 
 /* ---- a batch is scheduled ---- */
@@ -485,15 +476,10 @@ static void dlpi_parts_fill(dlp_pipe *p, uint32_t s) {
 
 static void dlpi_part_row(dlpi_worker *w, dlp_item *it, uint32_t s, uint32_t row, void *extra) {
     const dlp_pipe *p = w->p;
-    uint32_t c = dlpi_slot_pcell(p, s)[row];
-    const dlpi_input *cell = dlpi_input_at(p, c);
     dlp_part *part = extra;
-    part->index = cell->index;
-    part->data = dlpi_input_bytes(p, c);
-    part->bytes = cell->bytes;
-    part->items = cell->items;
-    part->first = cell->first;
-    part->item = it->index - cell->first;
+    *part = dlpi_input_shown(p, dlpi_slot_pcell(p, s)[row]);
+    part->first = dlpi_input_at(p, dlpi_slot_pcell(p, s)[row])->first;
+    part->item = it->index - part->first;
     it->part = part;
 }
 
