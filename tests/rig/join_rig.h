@@ -108,8 +108,8 @@ typedef struct setup {
     uint32_t batch;
     int policies; /* 1: of_policy in place of policy */
     int of_policy[MOST];
-    int middle;   /* an item map behind fetch, or the datasets that are mixed */
-    int map;      /* an item map behind all */
+    int middle; /* an item map behind fetch, or the datasets that are mixed */
+    int map;    /* an item map behind all */
     int map_workers;
     int shuffled; /* 1: not the order of the mix */
     uint32_t prefetch;
