@@ -8444,7 +8444,8 @@ struct dlp_pipe {
     uint32_t rank, world;
     int ranks_given; /* a desc says world_size */
     uint64_t global_batch;
-    uint64_t params_hash; /* of the sampler's arrays and numbers, for states */
+    uint64_t params_hash; /* of the sampler's arrays and numbers, and whose items those
+                             are, for states */
     int32_t last;
     int cpus, peers;
     int spin_rounds, yield_rounds;
@@ -14702,8 +14703,8 @@ static int dlpi_transfer_copy(dlpi_worker *w, uint32_t s, uint32_t from, uint32_
     return rc != 0 ? dlpi_transfer_fail(p, slot, "record", rc) : DLP_OK;
 }
 
-/* Begin to copy batch b, of slot s, into its buffer: its events, until they have passed, are those of
-   number `buffer`. */
+/* Begin to copy batch b, of slot s, into its buffer: its events, until they have passed, are those
+   of number `buffer`. */
 static bool dlpi_transfer_send(dlpi_worker *w, uint32_t s, uint64_t b, uint32_t from,
                                uint32_t buffer) {
     const dlpi_bslot *slot = dlpi_slot_at(w->p, s);
@@ -15236,7 +15237,8 @@ static int dlpi_state_check_all(const dlp_pipe *p, const dlp_state *state, dlpi_
                                   p->lends->params ? p->lends->params
                                   : p->source->params
                                       ? p->source->params
-                                      : "params (subset, weights, samples, function_id)",
+                                      : "params (subset, weights, samples, function_id, "
+                                        "datasets mixed)",
                                   s->params, mine.params);
     if (dlpi_window_strange(p, s)) return dlpi_state_differs(e, "unordered", 1, 0);
     if ((wrong = dlpi_state_never_saved(p, s, most)) != NULL)
@@ -21488,6 +21490,15 @@ static void dlpi_live_slots(dlp_pipe *p) {
     }
 }
 
+/* Of the sampler's arrays and numbers; and which numbers are whose items, where they are those of
+   several datasets. */
+static uint64_t dlpi_params_hash(const dlp_pipe *p) {
+    uint64_t h = dlpi_order_params_hash(&p->sampler->sampler, p->fetch->dataset.n_items);
+    for (int i = 0; i < p->n_item_work; i++)
+        if (p->work[i]->scope.first > 0) h = dlpi_absorb(h, p->work[i]->scope.first);
+    return h;
+}
+
 static int dlpi_live_init(dlp_pipe *p) {
     int rc;
     dlpi_live_point(p);
@@ -21500,7 +21511,7 @@ static int dlpi_live_init(dlp_pipe *p) {
     p->call_clock_every = 1;
     dlpi_order_build(&p->sampler->sampler, p->fetch->dataset.n_items,
                      dlpi_area_at(p, DLPI_REC_TABLE, 0));
-    p->params_hash = dlpi_order_params_hash(&p->sampler->sampler, p->fetch->dataset.n_items);
+    p->params_hash = dlpi_params_hash(p);
     dlpi_live_workers(p);
     p->consumer->block->pid = (int32_t)getpid();
     dlpi_live_slots(p);
