@@ -101,9 +101,16 @@ static uint64_t dlpi_core_wait(uint64_t took, uint64_t cpu, uint64_t wait) {
     return cpu >= (took - wait) / 10 * 3 ? wait : 0;
 }
 
+/* Items took so long each: a moving average. */
+static void dlpi_item_took(dlpi_worker_block *block, uint64_t each) {
+    uint64_t average = DLPI_LOAD_RLX(&block->item_ns);
+    average = average == 0 ? each : (average * 7 + each) / 8;
+    DLPI_STORE_RLX(&block->item_ns, average ? average : 1); /* statistics */
+}
+
 static void dlpi_clock_out(dlpi_worker *w, uint64_t b, uint64_t epoch, uint32_t items) {
     dlpi_worker_block *block = w->block;
-    uint64_t now, ns, each, average;
+    uint64_t now, ns, each;
     if (w->last_ns == 0) return; /* an inline worker in a call that is not timed */
     w->items_untimed += items;
     w->units_untimed++;
@@ -111,10 +118,8 @@ static void dlpi_clock_out(dlpi_worker *w, uint64_t b, uint64_t epoch, uint32_t 
     now = dlpi_now_ns();
     ns = now - w->last_ns;
     each = w->items_untimed ? ns / w->items_untimed : ns;
-    average = DLPI_LOAD_RLX(&block->item_ns);
-    average = average == 0 ? each : (average * 7 + each) / 8;
-    if (w->items_untimed > 0) /* what was not run says nothing of what an item costs */
-        DLPI_STORE_RLX(&block->item_ns, average ? average : 1);
+    /* what was not run says nothing of what an item costs */
+    if (w->items_untimed > 0) dlpi_item_took(block, each);
     DLPI_STORE_RLX(&block->hist[dlpi_hist_bucket(each)],
                    block->hist[dlpi_hist_bucket(each)] + w->items_untimed);
     if (each > block->max_ns) DLPI_STORE_RLX(&block->max_ns, each);

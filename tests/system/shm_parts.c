@@ -280,7 +280,9 @@ static void at_rest(dlp_pipe *p, dlp_monitor *m, dlp_stats *own, dlp_stats *s) {
     for (int i = 0; i < 1000; i++) {
         CHECK(dlp_pipe_stats(p, own) == DLP_OK && dlp_monitor_refresh(m, &err) == DLP_OK);
         CHECK(dlp_monitor_stats(m, s) == DLP_OK);
-        if (own->stages[2].loading == 0 && own->stages[2].loaded == s->stages[2].loaded) return;
+        if (own->stages[2].loading == 0 && own->stages[2].loaded == s->stages[2].loaded &&
+            own->stages[2].in_use == s->stages[2].in_use)
+            return;
         parts_pause(5000);
     }
 }

@@ -27,6 +27,7 @@ typedef struct scene {
     int before; /* rounds of all before the victim's step */
     uint32_t streams, window, steps;
     int resume; /* after so many batches */
+    int cells;  /* 0: more than there are inputs; else as few as may be, of an input each */
 } scene;
 
 static scene now_;
@@ -131,6 +132,7 @@ static dlp_pipe *scene_open(int processes, const dlp_state *resume) {
     r.expand.fields = now_.filter ? NULL : out_fields;
     r.expand.n_fields = now_.filter ? 0 : 1;
     r.expand.streams = now_.streams;
+    r.expand.queue_size = now_.cells ? BATCH + 1 : 0;
     r.expand.window = now_.window;
     r.expand.steps_per_epoch = now_.steps;
     r.expand.workers.retries = now_.mode == RETRIED || now_.mode == LATER || now_.mode == DROPPED;
@@ -323,13 +325,13 @@ static void life_kill(pid_t pid) {
 static void remember(const dlpi_worker *w) {
     for (uint32_t c = 0; c < dlpi_n_inputs(pipe_); c++) {
         dlpi_input *cell = dlpi_input_at(pipe_, c);
-        const dlpi_input_one *one = dlpi_input_ones(cell);
+        const uint64_t *one = dlpi_input_indices(cell);
         if (dlpi_gen_low(cell->state) != (uint32_t)w->global + 1u) continue;
-        for (uint32_t i = 0; i < cell->made; i++) made_[one[i].index] = 1;
+        for (uint32_t i = 0; i < cell->made; i++) made_[one[i]] = 1;
         if (cell->made > 0 && cell->made < cell->run)
             __atomic_add_fetch(&common->in_runs, 1, __ATOMIC_RELAXED);
         if (common->callback > 0 && now_.mode == POISON) poison_ = common->callback - 1;
-        if (w->block->running != 0) may_poison_ = one[cell->made].index;
+        if (w->block->running != 0) may_poison_ = one[cell->made];
     }
 }
 
@@ -436,6 +438,8 @@ static const scene scenes[] = {
     {.mode = WELL, .steps = 20, .before = 3},
     {.mode = WELL, .resume = 3},
     {.mode = DROPPED, .resume = 2, .window = 7, .before = 1},
+    {.mode = WELL, .filter = 1, .cells = 1, .before = 1},
+    {.mode = DROPPED, .cells = 1, .before = 3},
 };
 
 static void run_scene(const scene *s) {
