@@ -218,12 +218,11 @@ static dlpi_push_head dlpi_push_sizes(const dlp_push_desc *d, const dlpi_push_fi
    takes tens of them. So where waits are short, and producer, reader and consumer have not a core
    each, those two make way, but do not sleep. Several producers leave the reader less to wait for.
  */
-static void dlpi_push_waited(uint64_t began, uint32_t producers, uint32_t *spin_ns,
-                             uint32_t *yields) {
+static void dlpi_push_waited(uint64_t ns, uint32_t producers, uint32_t *spin_ns, uint32_t *yields) {
     dlpi_wait_policy(producers + 2, spin_ns, yields);
     if (producers > 1 || *yields == 0) return;
     *spin_ns = 0;
-    if (dlpi_now_ns() - began < DLPI_PUSH_SHORT_NS) *yields = DLPI_PUSH_YIELDS;
+    if (ns < DLPI_PUSH_SHORT_NS) *yields = DLPI_PUSH_YIELDS;
 }
 
 static int dlpi_push_memory(dlp_push *s, const dlp_push_desc *d, dlp_error *err) {
@@ -337,7 +336,7 @@ static bool dlpi_push_ended(dlp_push *s) {
 /* The next item, lent until it is released. */
 static int dlpi_push_next(dlp_push *s, dlp_item *it, const uint8_t **item, uint32_t *producer) {
     for (;;) {
-        uint64_t began;
+        uint64_t began, now;
         uint32_t over =
             dlpi_credit_closed(&s->head->over); /* PU2 <- PU2: before the lanes are empty */
         const void *at = NULL;
@@ -363,7 +362,9 @@ static int dlpi_push_next(dlp_push *s, dlp_item *it, const uint8_t **item, uint3
         if (dlpi_stopped(it->call->w->p)) return DLP_STOPPED;
         began = dlpi_now_ns();
         dlp_mpsc_wait_rx(&s->rx, DLPI_PUSH_LOOK_MS);
-        dlpi_push_waited(began, s->was.max_producers, &s->rx.spin_ns, &s->rx.yields);
+        now = dlpi_now_ns();
+        dlpi_push_waited(now - began, s->was.max_producers, &s->rx.spin_ns, &s->rx.yields);
+        dlpi_clock_waited(it->call->w, began, now);
     }
 }
 
@@ -636,7 +637,7 @@ static int dlpi_pusher_reserve(dlp_pusher *u, int timeout_ms) {
         if ((until - now) / 1000000u < ms) ms = (until - now) / 1000000u + 1;
         n = dlp_mpsc_wait_tx(&u->tx, (int)ms);
         if (n < 0) return (int)n;
-        dlpi_push_waited(now, u->lanes, &u->tx.lane.spin_ns, &u->tx.lane.yields);
+        dlpi_push_waited(dlpi_now_ns() - now, u->lanes, &u->tx.lane.spin_ns, &u->tx.lane.yields);
         waited = n == DLP_TIMEOUT;
     }
     return DLP_OK;
