@@ -172,6 +172,7 @@ static pid_t child(const dlp_push *push, const char *path, uint32_t number, uint
     if (path) d.fields = FIELDS, d.n_fields = 2;
     if (dlp_pusher_open(&u, &d, NULL) != DLP_OK) _exit(2);
     if (push_all(u, from, to, is_last) != DLP_OK) _exit(3);
+    if (is_killed && is_last) raise(SIGKILL);
     if (is_killed) {
         void *data[2];
         if (dlp_pusher_begin(u, data, SOON_MS) != DLP_OK) _exit(4);
@@ -205,6 +206,41 @@ static void processes__killed__item_unseen_successor_goes_on(void) {
         end(&r);
         CHECK(!by_path || access(path, F_OK) != 0);
     }
+}
+
+/* A producer is killed when it has just said the end: a successor does not say it once more, which
+   would end the stream while another goes on. */
+static void processes__killed_after_the_end__said_once(void) {
+    uint64_t next[17] = {0};
+    dlp_pusher *u = NULL, *other;
+    dlp_error err = {0};
+    int status;
+    rig r = begin((dlp_push_desc){.capacity = 64, .writers = 2}, 1, 8);
+    pid_t pid = child(r.push, NULL, 1, 0, 10, 1, 1);
+    CHECK(waitpid(pid, &status, 0) == pid);
+    other = producer(r.push, 2);
+    CHECK(push_all(other, 0, 5, 0) == DLP_OK);
+    CHECK(dlp_pusher_open(&u, &(dlp_pusher_desc){.push = r.push, .number = 1}, &err) ==
+              DLP_ERR_STATE &&
+          u == NULL && strcmp(err.field, "number") == 0);
+    CHECK(push_all(other, 5, 40, 1) == DLP_OK);
+    CHECK(take_all(r.pipe, next, 8) == DLP_END && next[1] == 10 && next[2] == 40);
+    dlp_pusher_close(other);
+    end(&r);
+}
+
+/* More producers than were announced: behind the end nobody reads, and they are told. */
+static void waiting__stream_has_ended__producers_are_told(void) {
+    uint64_t next[17] = {0};
+    rig r = begin((dlp_push_desc){.capacity = 2}, 1, 8);
+    dlp_pusher *u = producer(r.push, 1), *late = producer(r.push, 2), *later = NULL;
+    CHECK(push_all(u, 0, 10, 1) == DLP_OK);
+    CHECK(take_all(r.pipe, next, 8) == DLP_END && next[1] == 10);
+    CHECK(push_one(late, 0, SOON_MS) == DLP_STOPPED);
+    CHECK(dlp_pusher_open(&later, &(dlp_pusher_desc){.push = r.push}, NULL) == DLP_STOPPED);
+    dlp_pusher_close(u);
+    dlp_pusher_close(late);
+    end(&r);
 }
 
 /* The reader's process is killed: producers that wait are told. */
@@ -468,6 +504,8 @@ int main(void) {
     threads__several__each_in_its_order();
     threads__one_lane__each_ends();
     processes__killed__item_unseen_successor_goes_on();
+    processes__killed_after_the_end__said_once();
+    waiting__stream_has_ended__producers_are_told();
     reader__killed__producers_are_told();
     full__refuse__counted();
     full__newest__last_ones_stay();
