@@ -67,6 +67,14 @@ static int dlpi_resolve_scopes(dlp_pipe *p) {
     return rc;
 }
 
+/* Which stages of rows have nothing to do with others' items. What is kept of those goes by the last
+   stage in front of the keeper. */
+static void dlpi_resolve_passing(dlp_pipe *p) {
+    for (int i = 1; i < p->n_item_work; i++)
+        p->work[i]->lets_pass = p->work[i]->scope.n_items < p->fetch->dataset.n_items &&
+                                (p->keeper == NULL || p->kept_by != i);
+}
+
 /* Everything that follows from the descs; p->err tells what does not fit. */
 static int dlpi_resolve(dlp_pipe *p) {
     int rc;
@@ -82,6 +90,7 @@ static int dlpi_resolve(dlp_pipe *p) {
     dlpi_cells_ends(p);
     for (dlpi_stage *st = p->stages; st < p->stages + p->n_stages; st++) /* what kinds say of it */
         if (st->ops->check != NULL && (rc = st->ops->check(p, st)) != DLP_OK) return rc;
+    dlpi_resolve_passing(p);
     return dlpi_resolve_batches(p);
 }
 
