@@ -2258,11 +2258,15 @@ DLPDEF int dlp_pipe_guard_stats(dlp_pipe *p, dlp_stage guard, uint32_t field, dl
                     weights, of any of them. Each stage fetches its own rows and lets others pass;
                     its statistics count its own.
 
-   All rows go through all these stages, in order, so a slow source keeps its own workers busy, and
-   no others: give it as many workers, or items in flight, as its share of the rows takes, and
-   prefetch_factor enough batches that the others go on meanwhile. A batch is there when its last
-   row is. A row is fetched once for each source; an item that fails is tried again, left out, or
-   replaced by the join's own policy. DLP_ON_ERROR_REPLACE replaces the whole row: fetch and all
+   A slow source keeps its own workers busy, and no others: give it as many workers, or items in
+   flight, as its share of the rows takes, and prefetch_factor enough batches that the others go on
+   meanwhile. A mixed dataset's stage does not hold up the rows of others, not even while all its
+   workers are busy: whoever has done a row lets it pass there. But for three: in the first dataset,
+   that of fetch, they wait until one of its workers is free, so the slowest is best not the first;
+   so do rows that were tried again or replaced; and in the last stage before a cache, which keeps
+   what passes. All rows of a zip go through all its stages, in order. A batch is there when its
+   last row is. A row is fetched once for each source; an item that fails is tried again, left out,
+   or replaced by the join's own policy. DLP_ON_ERROR_REPLACE replaces the whole row: fetch and all
    joins in front fetch the new item. Errors name the stage; their index is the pipe's, and of a mix
    the message has the dataset's own. */
 
@@ -11693,7 +11697,7 @@ __attribute__((noinline)) static int dlpi_row_other(dlpi_worker *w, const dlpi_u
     w->passed++;
     if (!dlpi_row_kept(w) || p->keeper->ops->keeper->get(w, t, row)) return DLPI_ROW_DONE;
     if (dlpi_writes_first(w)) dlpi_bump(&w->block->kept_misses, 1);
-    dlpi_item_lengths(w, t, row);
+    if (p->items.any_ragged) dlpi_item_lengths(w, t, row); /* else there are none */
     p->keeper->ops->keeper->put(w, t->slot, row, false);
     return DLPI_ROW_DONE;
 }
@@ -12742,7 +12746,7 @@ static void dlpi_recover_batch(dlpi_worker *w, uint32_t s, uint64_t b, dlpi_stag
         dlpi_claim_take(dlpi_owners(p, words), owner, dlpi_owner_freed(p, s, b));
 }
 
-/* Units of batch b that w let pass stages after its own: they are free, but where it was through. */
+/* Units of batch b that w let pass stages after its own: free, but where it was through. */
 static void dlpi_recover_passed(dlpi_worker *w, uint32_t s, uint64_t b, uint64_t header) {
     dlp_pipe *p = w->p;
     uint64_t mine = dlpi_gen_word(b, (uint64_t)w->global + 1u);
@@ -13686,7 +13690,8 @@ static const dlpi_stage_ops dlpi_fetch_many_ops = {
    its scope: fields of its own (zip), or items of its own (mix), and that is all that makes it
    another fetch. It writes no byte that others have written, and all of its own, so a row may go
    through it again: it is idempotent, and a worker that dies costs its rows' fetches in this stage
-   alone. A row whose item is replaced goes back to the first stage, as with a map. */
+   alone. A row whose item is replaced goes back to the first stage, as with a map. Rows of a mix
+   that are others' pass it unseen, where they can (dlpi_unit_pass). */
 
 typedef struct dlpi_join { /* what the stage keeps */
     dlpi_fetch many;       /* with many at once; first, for its worker's functions */
@@ -13993,6 +13998,7 @@ static int dlpi_cache_check(dlp_pipe *p, dlpi_stage *st) {
     if (p->keeper != st) return dlpi_bad_graph(p, st->name, "a pipe has one cache");
     while (before->work < 0) before = &p->stages[before->prev];
     p->kept_by = before->work;
+    p->work[p->kept_by]->lets_pass = 0; /* all that passes is kept there */
     if (p->kept_by == 0 && p->holder != NULL)
         return dlpi_bad_graph(p, st->name, "it must stand after the map that reads scratch fields");
     snprintf(words, sizeof words, "%" PRIu64 " (one item) to 2^46", least);
@@ -21005,18 +21011,11 @@ static int dlpi_resolve_scopes(dlp_pipe *p) {
         dlpi_stage *st = &p->stages[at];
         st->scope = (dlpi_scope){0, p->n_item_fields, 0, ds->n_items, 0};
         if (st->ops->widens != NULL) rc = st->ops->widens(p, st);
+        st->lets_pass = st->scope.n_items < ds->n_items;
     }
     p->fetch->scope.n_items -= p->n_added;
     p->fetch->scope.zeroes = !ds->writes_all_bytes;
     return rc;
-}
-
-/* Which stages of rows have nothing to do with others' items. What is kept of those goes by the last
-   stage in front of the keeper. */
-static void dlpi_resolve_passing(dlp_pipe *p) {
-    for (int i = 1; i < p->n_item_work; i++)
-        p->work[i]->lets_pass = p->work[i]->scope.n_items < p->fetch->dataset.n_items &&
-                                (p->keeper == NULL || p->kept_by != i);
 }
 
 /* Everything that follows from the descs; p->err tells what does not fit. */
@@ -21034,7 +21033,6 @@ static int dlpi_resolve(dlp_pipe *p) {
     dlpi_cells_ends(p);
     for (dlpi_stage *st = p->stages; st < p->stages + p->n_stages; st++) /* what kinds say of it */
         if (st->ops->check != NULL && (rc = st->ops->check(p, st)) != DLP_OK) return rc;
-    dlpi_resolve_passing(p);
     return dlpi_resolve_batches(p);
 }
 

@@ -61,18 +61,11 @@ static int dlpi_resolve_scopes(dlp_pipe *p) {
         dlpi_stage *st = &p->stages[at];
         st->scope = (dlpi_scope){0, p->n_item_fields, 0, ds->n_items, 0};
         if (st->ops->widens != NULL) rc = st->ops->widens(p, st);
+        st->lets_pass = st->scope.n_items < ds->n_items;
     }
     p->fetch->scope.n_items -= p->n_added;
     p->fetch->scope.zeroes = !ds->writes_all_bytes;
     return rc;
-}
-
-/* Which stages of rows have nothing to do with others' items. What is kept of those goes by the last
-   stage in front of the keeper. */
-static void dlpi_resolve_passing(dlp_pipe *p) {
-    for (int i = 1; i < p->n_item_work; i++)
-        p->work[i]->lets_pass = p->work[i]->scope.n_items < p->fetch->dataset.n_items &&
-                                (p->keeper == NULL || p->kept_by != i);
 }
 
 /* Everything that follows from the descs; p->err tells what does not fit. */
@@ -90,7 +83,6 @@ static int dlpi_resolve(dlp_pipe *p) {
     dlpi_cells_ends(p);
     for (dlpi_stage *st = p->stages; st < p->stages + p->n_stages; st++) /* what kinds say of it */
         if (st->ops->check != NULL && (rc = st->ops->check(p, st)) != DLP_OK) return rc;
-    dlpi_resolve_passing(p);
     return dlpi_resolve_batches(p);
 }
 

@@ -122,7 +122,7 @@ static void dlpi_recover_batch(dlpi_worker *w, uint32_t s, uint64_t b, dlpi_stag
         dlpi_claim_take(dlpi_owners(p, words), owner, dlpi_owner_freed(p, s, b));
 }
 
-/* Units of batch b that w let pass stages after its own: they are free, but where it was through. */
+/* Units of batch b that w let pass stages after its own: free, but where it was through. */
 static void dlpi_recover_passed(dlpi_worker *w, uint32_t s, uint64_t b, uint64_t header) {
     dlp_pipe *p = w->p;
     uint64_t mine = dlpi_gen_word(b, (uint64_t)w->global + 1u);
