@@ -31,7 +31,6 @@ static bool dlpi_input_ready(dlpi_worker *w, const dlpi_unit *t, dlpi_stage_word
             mask) == mask;
 }
 
-/* The rows of unit t->unit. */
 static void dlpi_unit_rows(const dlp_pipe *p, const dlpi_stage *st, uint32_t count, uint32_t shift,
                            dlpi_unit *t) {
     bool whole = !dlpi_is_item_stage(p, st);
@@ -104,7 +103,6 @@ static inline uint64_t dlpi_tail_moved(const dlpi_worker *w) {
     return tail;
 }
 
-/* Find and claim the oldest work of this stage. */
 static bool dlpi_find_oldest(dlpi_worker *w, dlpi_unit *t) {
     const dlp_pipe *p = w->p;
     uint64_t rescan = dlpi_claim_rescans(&w->waiters->rescan); /* R1 <- R1 */

@@ -122,7 +122,6 @@ static void dlpi_redzones_paint(dlp_pipe *p) {
         }
 }
 
-/* A collate, or a batch map, has returned rc. */
 static inline int dlpi_redzone_batch(dlpi_worker *w, uint32_t s, int rc) {
     const dlp_pipe *p;
     uint64_t batch;

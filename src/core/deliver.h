@@ -71,7 +71,12 @@ DLPI_INLINE void dlpi_delivered(dlp_pipe *p, uint32_t v, uint64_t bytes) {
     dlpi_bump(&ctl->bytes, bytes);
 }
 
-/* Hand batch b in slot s to the consumer. */
+/* The slot, or view, of a batch that the consumer holds; DLPI_NO_SLOT: it is none. */
+static uint32_t dlpi_held_slot(const dlp_pipe *p, const dlp_batch *batch) {
+    uint32_t s = (uint32_t)(uintptr_t)batch->internal;
+    return s < p->n_out && batch == &p->out[s] && p->held[s] ? s : DLPI_NO_SLOT;
+}
+
 static void dlpi_deliver(dlp_pipe *p, uint64_t b, uint32_t s, dlp_batch **out) {
     dlp_batch *batch = &p->out[s];
     uint64_t bytes = 0;
@@ -259,14 +264,14 @@ static void dlpi_epoch_leave(dlp_pipe *p, uint64_t epoch) {
     dlpi_wake_sleepers(p);
 }
 
-/* Go on after a checked state. */
 static void dlpi_seek(dlp_pipe *p, const dlpi_state *s) {
     p->seek_no = (p->seek_no + 1) & 0xffffu;
     p->seeks++;
     p->epoch_end_due = 0;
     dlpi_state_books(p, s);
     pthread_mutex_lock(&dlpi_place_lock);
-    dlpi_state_place(p, s, p->seek_no, &p->place);
+    p->place = dlpi_state_place(p, s);
+    p->place_seek_no = p->seek_no;
     pthread_mutex_unlock(&dlpi_place_lock);
     DLPI_STORE_SEQ(&p->ctl->cancel, dlpi_generation(p->seek_no, 0)); /* N1 -> N1 */
     dlpi_wake_sleepers(p);

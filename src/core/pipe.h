@@ -191,13 +191,6 @@ typedef struct dlpi_state {
 
 _Static_assert(sizeof(dlpi_state) <= sizeof(dlp_state), "a state must fit");
 
-typedef struct dlpi_place {          /* where the scheduler is to go on: a checked state */
-    uint64_t epoch, batch, position; /* the first batch not consumed */
-    uint32_t sampler_bytes, seek_no;
-    uint8_t sampler[DLP_SAMPLER_STATE_BYTES];
-    uint8_t window[DLPI_WINDOW_MAX / 8]; /* bit k: batch + k is consumed too */
-} dlpi_place;
-
 typedef struct dlpi_scheduler { /* used by whoever runs the sampler: the consumer or its thread */
     uint64_t epoch, in_epoch, position;
     uint64_t published;
@@ -315,9 +308,8 @@ struct dlp_pipe {
     int cells;               /* DLPI_CELLS_*: where a slot's batch lies */
     uint32_t n_cells, n_out; /* batch cells; batches that can be lent at once */
     uint32_t max_kills;      /* as dlp_shm_desc */
-    uint32_t batch_rows;     /* rows of this rank, at most */
     uint64_t samples, batches_per_epoch;
-    uint32_t prefetch, max_held, n_slots, ring, window;
+    DLPI_SHAPE_MEMBERS;
     uint32_t rank, world;
     int ranks_given; /* a desc says world_size */
     uint64_t global_batch;
@@ -333,8 +325,7 @@ struct dlp_pipe {
     dlpi_area areas[DLPI_AREA_GUARD + 1]; /* by id; dlpi_layout has the order in which they lie */
     uint64_t region_bytes, share_bytes;
     dlpi_slot_layout slot;
-    uint64_t off_tries, tries_bytes; /* in a slot; tries_bytes 0: no stage tries again */
-    uint32_t words_max, units_max, trace_events;
+    uint64_t off_tries, tries_bytes;   /* in a slot; tries_bytes 0: no stage tries again */
     uint64_t plan_private, plan_bytes; /* plan_bytes: of region, private records, the sink's */
     int n_workers, n_threads, n_procs;
     int huge_pages;         /* DLP_HUGE_* */
@@ -369,7 +360,8 @@ struct dlp_pipe {
     int exported_closed;
     uint64_t deadline_ns; /* the shortest of the stages, 0: none */
     int open_end;         /* 1: nobody knows where an epoch ends, until a row says so */
-    dlpi_place place;     /* where to go on, from the seek that it says; under dlpi_place_lock */
+    dlpi_state place;     /* where to go on, from that seek: both under dlpi_place_lock */
+    uint32_t place_seek_no;
     /* What the consumer writes with every batch lies apart from what workers read. The scheduler's
        own part is the sampler thread's where there is one. */
     uint8_t pad0[DLPI_LINE];
@@ -501,6 +493,12 @@ static inline uint32_t dlpi_rec_kills(uint32_t rec) { return rec >> 16 & 127u; }
 static inline uint32_t dlpi_rec_stage(uint32_t rec) { return rec >> 23 & 15u; }
 static inline uint32_t dlpi_rec(uint32_t state, uint32_t tries, uint32_t repl) {
     return state | tries << 2 | repl << 9;
+}
+/* One more failure, after which it is tried again: of a row, a batch, or an input. */
+static inline uint32_t dlpi_rec_tried(uint32_t rec) {
+    uint32_t all = dlpi_rec_tries(rec);
+    return dlpi_rec(dlpi_rec_state(rec), all < 127 ? all + 1 : all, dlpi_rec_repl(rec)) |
+           (rec & DLPI_REC_FAILED);
 }
 static inline uint32_t dlpi_rec_killed(uint32_t rec, uint32_t stage, bool late) {
     uint32_t kills = dlpi_rec_stage(rec) == stage ? dlpi_rec_kills(rec) : 0;

@@ -228,7 +228,10 @@ dlpi_recover(dlpi_worker *w, const dlpi_death *why) {
     dlpi_recover_errors(w, why);
     if (p->keeper != NULL) p->keeper->ops->keeper->recover(w);
     if (p->holder != NULL) p->holder->ops->holder->recover(w);
-    w->st->ops->recover(w, why);
+    if (w->st->ops->recover != NULL)
+        w->st->ops->recover(w, why);
+    else
+        dlpi_slots_recover(w, why);
     dlpi_sleepers_forget(&w->waiters->group[w->id / 32], 1u << w->id % 32); /* B1 */
     dlpi_running_forget(w);
     DLPI_STORE_RLX(&w->block->current, UINT64_MAX); /* for observers */

@@ -19,6 +19,12 @@ static uint64_t dlpi_state_hash(const dlpi_state *s) {
     return h;
 }
 
+static void dlpi_state_give(dlpi_state *s, dlp_state *out) {
+    s->check = dlpi_state_hash(s);
+    memset(out, 0, sizeof *out);
+    memcpy(out->bytes, s, sizeof *s);
+}
+
 static void dlpi_state_config(const dlp_pipe *p, dlpi_state *s) {
     memset(s, 0, sizeof *s);
     s->magic = DLPI_STATE_MAGIC;
@@ -29,7 +35,7 @@ static void dlpi_state_config(const dlp_pipe *p, dlpi_state *s) {
     s->order = (uint16_t)p->sampler->sampler.order;
     s->last = (uint16_t)p->last;
     if (p->source->config) p->source->config(p, s);
-    p->lends->config(p, s);
+    if (p->lends->config) p->lends->config(p, s);
 }
 
 /* The source's own part of a state. At an epoch's beginning there is none. */
@@ -75,7 +81,6 @@ static void dlpi_state_handed(dlp_pipe *p, const dlp_batch *b, uint64_t after) {
     p->after_position = last ? 0 : after;
 }
 
-/* The state after all that was delivered. */
 static void dlpi_state_now(const dlp_pipe *p, dlpi_state *to) {
     uint32_t s;
     to->epoch = p->after_epoch;
@@ -112,16 +117,10 @@ static void dlpi_state_books(dlp_pipe *p, const dlpi_state *s) {
     memcpy(p->after_source.at, s->sampler, sizeof p->after_source.at);
 }
 
-/* Where the scheduler goes on. */
-static void dlpi_state_place(dlp_pipe *p, const dlpi_state *s, uint32_t seek_no, dlpi_place *to) {
-    to->epoch = s->epoch;
-    to->batch = s->batch;
-    to->position = s->position;
-    to->sampler_bytes = s->sampler_bytes;
-    to->seek_no = seek_no;
-    memcpy(to->sampler, s->sampler, sizeof to->sampler);
-    memcpy(to->window, s->window, sizeof to->window);
-    p->lends->seek(p, s, to);
+static dlpi_state dlpi_state_place(dlp_pipe *p, const dlpi_state *s) {
+    dlpi_state to = *s;
+    if (p->lends->seek) p->lends->seek(p, &to);
+    return to;
 }
 
 /* Rows of the epoch before batch k of it, where they follow from k. */
@@ -186,11 +185,10 @@ static int dlpi_state_check_all(const dlp_pipe *p, const dlp_state *state, dlpi_
 /* Begin after desc.resume. */
 static int dlpi_state_take(dlp_pipe *p) {
     dlpi_state s;
-    dlpi_place to;
     dlp_error e;
     int rc = dlpi_state_check_all(p, &p->resume, &s, "resume", &e);
     if (rc != DLP_OK) return dlpi_pipe_fail(p, &e);
     dlpi_state_books(p, &s);
-    dlpi_state_place(p, &s, 0, &to);
-    return dlpi_schedule_goto(p, &to) == DLP_OK ? DLP_OK : dlpi_pipe_fail(p, &p->ctl->error);
+    s = dlpi_state_place(p, &s);
+    return dlpi_schedule_goto(p, &s) == DLP_OK ? DLP_OK : dlpi_pipe_fail(p, &p->ctl->error);
 }

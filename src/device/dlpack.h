@@ -155,14 +155,12 @@ static void dlpi_export_fill(dlpi_export *x, const dlp_tensor *t, bool host, dlp
 
 /* May tensors be made of this batch? */
 static int dlpi_export_check(const dlp_pipe *p, const dlp_batch *batch, dlp_error *err) {
-    uint32_t s;
     if (p == NULL || batch == NULL || !p->started)
         return dlpi_error_set(err, DLP_ERR_ARG, "batch", "no pipe that runs, or no batch");
     if (p->closing) return dlpi_error_set(err, DLP_ERR_STATE, "", "the pipe is closed");
     if (dlpi_forked(p))
         return dlpi_error_set(err, DLP_ERR_FORKED, "", "%s", dlp_code_text(DLP_ERR_FORKED));
-    s = (uint32_t)(uintptr_t)batch->internal;
-    if (s >= p->n_out || batch != &p->out[s] || !p->held[s])
+    if (dlpi_held_slot(p, batch) == DLPI_NO_SLOT)
         return dlpi_error_set(err, DLP_ERR_ARG, "batch", "the batch is not held");
     return DLP_OK;
 }

@@ -68,12 +68,8 @@
 #endif
 #define DLPI_INPUT_GUARD ((uint64_t)DLPI_DEBUG * 4096) /* before an input, aligned so */
 
-typedef struct dlpi_input_one { /* of a run */
-    uint64_t index;             /* scheduler */
-    uint64_t items;             /* who loads */
-} dlpi_input_one;
-
-/* A cell, in region. The scheduler writes it while nobody may load; who loads writes the rest. */
+/* A cell, in region. The scheduler writes it while nobody may load; who loads writes the rest. What
+   both need of each run lies in the first lines, and at the end. */
 typedef struct dlpi_input {
     uint64_t state;               /* Q1 ticket (39), what is with it (25): see >>impl-inputs */
     uint64_t index, first, items; /* of the input that is loaded now, or was last */
@@ -81,12 +77,14 @@ typedef struct dlpi_input {
     uint64_t bytes;
     uint64_t due_ns; /* a failed load is tried again then */
     uint32_t rec;    /* tries, workers killed: as a row's */
+    uint32_t made;   /* inputs of the run that are loaded */
+    uint64_t used;   /* batch fed last that needs it, + 1; scheduler, for observers */
+    uint32_t run;    /* inputs */
     uint32_t killed_by;
-    dlp_error error;    /* of a load that failed */
-    uint64_t used;      /* batch fed last that needs it, + 1; scheduler, for observers */
-    uint32_t run, made; /* inputs, and those that are loaded */
-    uint8_t pad[(DLPI_LINE << 2) - 128 - sizeof(dlp_error)];
-    dlpi_input_one one[3]; /* the first of [run] */
+    dlp_error error;  /* of a load that failed */
+    uint64_t tail[7]; /* begins with [most] indices of the run's inputs, which the scheduler writes;
+                         behind them [most] 32-bit numbers of their items, which who loads writes:
+                         in lines of their own, since these go to and fro */
 } dlpi_input;
 
 _Static_assert(sizeof(dlpi_input) == 4 * DLPI_LINE, "region layout");
@@ -97,14 +95,17 @@ static inline dlpi_input *dlpi_input_at(const dlp_pipe *p, uint32_t i) {
 static inline uint8_t *dlpi_input_bytes(const dlp_pipe *p, uint32_t i) {
     return (uint8_t *)dlpi_area_at(p, DLPI_REC_SOURCE_CELLS, i) + DLPI_INPUT_GUARD;
 }
-static inline dlpi_input_one *dlpi_input_ones(dlpi_input *cell) {
-    return (dlpi_input_one *)(void *)((uint8_t *)cell + offsetof(dlpi_input, one));
+static inline uint64_t *dlpi_input_indices(dlpi_input *cell) {
+    return (uint64_t *)(void *)((uint8_t *)cell + offsetof(dlpi_input, tail));
+}
+static inline uint32_t *dlpi_input_counts(const dlp_pipe *p, dlpi_input *cell) {
+    const uint64_t bytes = p->areas[DLPI_REC_SOURCE].stride - offsetof(dlpi_input, tail);
+    return (uint32_t *)(void *)(dlpi_input_indices(cell) + bytes / 12);
 }
 /* Bytes of a cell's record that has up to so many inputs. */
 static inline uint64_t dlpi_input_record(uint32_t run) {
-    return dlpi_round_up(offsetof(dlpi_input, one) + run * sizeof(dlpi_input_one), DLPI_LINE);
+    return dlpi_round_up(offsetof(dlpi_input, tail) + run * UINT64_C(12), DLPI_LINE);
 }
-/* How many cells there are. */
 static inline uint32_t dlpi_n_inputs(const dlp_pipe *p) {
     return (uint32_t)p->areas[DLPI_REC_SOURCE].count;
 }
@@ -188,7 +189,35 @@ static bool dlpi_input_raises(dlp_pipe *p, uint32_t n, dlp_error *e) {
     return true;
 }
 
+/* Is cell c, which is needed no more, loaded, or closed by this: open of an epoch, or a place, that
+   was left? */
+static bool dlpi_input_closed(dlp_pipe *p, uint32_t c, uint64_t ticket) {
+    uint64_t *state = &dlpi_input_at(p, c)->state, now = dlpi_claim_owner(state); /* Q1 <- Q1 */
+    uint32_t low = dlpi_gen_low(now);
+    if (low == DLPI_INPUT_LOADED || low == DLPI_INPUT_FAILED) return true;
+    return low == DLPI_INPUT_OPEN &&
+           dlpi_claim_take(state, now, dlpi_gen_word(ticket, DLPI_INPUT_CLOSED)); /* Q1 -> Q1 */
+}
+
+/* Are the inputs of the present batch there? If not, and no batch is on its way, the consumer will
+   wait for them. */
+static bool dlpi_inputs_there(dlp_pipe *p, bool there) {
+    DLPI_STORE_RLX(&p->ctl->source_waits, /* for the consumer's books */
+                   !there && p->schedule.published ==
+                                 dlpi_credit_seen(&p->ctl->delivered)); /* V1 <- V1 */
+    return there;
+}
+
 /* ---- workers of cells ---- */
+
+/* What the callback of an item sees of its input. */
+static inline dlp_part dlpi_input_shown(const dlp_pipe *p, uint32_t c) {
+    const dlpi_input *cell = dlpi_input_at(p, c);
+    return (dlp_part){.index = cell->index,
+                      .data = dlpi_input_bytes(p, c),
+                      .bytes = cell->bytes,
+                      .items = cell->items};
+}
 
 /* When an open cell may be tried; 0: now. */
 static inline uint64_t dlpi_input_due(const dlpi_input *cell) {
@@ -200,13 +229,11 @@ static inline bool dlpi_input_cheap(const dlpi_worker *w) {
     return w->block->item_ns < DLPI_INPUT_CHEAP_NS;
 }
 
-/* Tell the scheduler what was loaded. */
 static void dlpi_input_told(dlpi_worker *w) {
     w->input_untold = 0;
     dlpi_wake_scheduling(w->p);
 }
 
-/* A search for an open cell. */
 typedef struct dlpi_input_search {
     uint64_t oldest, now; /* oldest: of its word; 0: none was found */
     uint32_t cell, left;  /* left: open ones that are still to be looked at */
@@ -277,6 +304,29 @@ static inline int dlpi_redzone_input(dlpi_worker *w, uint32_t cell, uint64_t mos
                               dlpi_input_at(w->p, cell)->index, rc);
 }
 
+/* One try of the user's load, of at most so many bytes. What else the part says of itself is the
+   caller's to fill, before, and to check. Returns 0, or what is wrong. */
+static int dlpi_input_part(dlpi_worker *w, uint32_t c, uint64_t most, dlp_part *part) {
+    dlpi_input *cell = dlpi_input_at(w->p, c);
+    int rc = dlpi_call_verdict(w, cell->killed_by, cell->rec);
+    if (rc != 0) return rc;
+    part->index = cell->index;
+    part->data = dlpi_input_bytes(w->p, c);
+    part->capacity = most;
+    part->attempt = dlpi_rec_tries(cell->rec);
+    part->worker = (uint32_t)w->id;
+    part->worker_state = w->state;
+    part->call = &w->note;
+    rc = dlpi_item_returned(w, ((dlp_part_fn)w->st->own)(w->st->user, part));
+    rc = dlpi_redzone_input(w, c, most, rc);
+    if (rc == 0 && part->bytes > most)
+        rc =
+            dlpi_say(w, DLP_ERR_LENGTH, "load set bytes to %" PRIu64 ", max_part_bytes is %" PRIu64,
+                     part->bytes, most);
+    if (rc == 0) cell->bytes = part->bytes;
+    return rc;
+}
+
 static void dlpi_input_error(const dlpi_worker *w, dlpi_input *cell, int code) {
     dlp_error e;
     dlpi_describe(w, code, &e);
@@ -297,14 +347,14 @@ static uint32_t dlpi_input_tries(dlpi_worker *w, uint32_t c, dlpi_input *cell) {
         rc = w->p->source->load(w, c);
         DLPI_STORE_RLX(&w->block->running, UINT64_C(0)); /* X2 */
         if (rc == 0) return DLPI_INPUT_LOADED;
-        if (rc == DLP_SKIP || dlpi_never_again(rc) || (int)tries >= w->st->w.retries) {
+        if (!dlpi_tries_left(w, tries, rc)) {
             dlpi_input_error(w, cell, rc);
             dlpi_failure_forget(w);
             return DLPI_INPUT_FAILED;
         }
         dlpi_failure_forget(w);
         dlpi_bump(&w->block->retried, 1);
-        cell->rec = dlpi_rec(0, tries + 1, 0);
+        cell->rec = dlpi_rec_tried(cell->rec);
         if (dlpi_stopped(w->p)) return DLPI_INPUT_OPEN;
         if (w->st->w.retry_backoff_ms == 0) continue;
         DLPI_STORE_RLX(&cell->due_ns, /* ordered by state */
@@ -316,14 +366,15 @@ static uint32_t dlpi_input_tries(dlpi_worker *w, uint32_t c, dlpi_input *cell) {
 /* Load the inputs of a cell from the first that is not made on, until all are or one is not.
    Returns what the cell then is. */
 static uint32_t dlpi_input_all(dlpi_worker *w, uint32_t c, dlpi_input *cell) {
-    dlpi_input_one *one = dlpi_input_ones(cell);
+    const uint64_t *index = dlpi_input_indices(cell);
+    uint32_t *items = dlpi_input_counts(w->p, cell);
     for (uint32_t i = cell->made, n = cell->run; i < n; i++) {
         uint32_t what;
-        cell->index = one[i].index;
+        cell->index = index[i];
         DLPI_STORE_RLX(&w->block->current, cell->index); /* for observers */
         what = dlpi_input_tries(w, c, cell);
         if (what != DLPI_INPUT_LOADED) return what;
-        one[i].items = cell->items;
+        items[i] = (uint32_t)cell->items;
         dlpi_bump(&w->block->items, 1);
         dlpi_bump(&w->block->bytes, cell->bytes);
         cell->rec = 0;                      /* the next one's */
@@ -337,7 +388,7 @@ static uint32_t dlpi_input_all(dlpi_worker *w, uint32_t c, dlpi_input *cell) {
 static void dlpi_input_run(dlpi_worker *w, const dlpi_unit *t) {
     dlp_pipe *p = w->p;
     dlpi_input *cell = dlpi_input_at(p, t->slot);
-    const uint64_t index = dlpi_input_ones(cell)[0].index, epoch = cell->epoch;
+    const uint64_t index = dlpi_input_indices(cell)[0], epoch = cell->epoch;
     uint32_t what, n = cell->made;
     dlpi_clock_in(w);
     what = dlpi_input_all(w, t->slot, cell);

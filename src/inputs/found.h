@@ -86,7 +86,6 @@ static int dlpi_found_refuses(dlp_pipe *p) {
     return DLP_OK;
 }
 
-/* Streams, ranks, rows. */
 static int dlpi_found_fit(dlp_pipe *p) {
     dlpi_found *q = dlpi_found_of(p);
     const char *name = p->source_stage->name;
@@ -228,8 +227,10 @@ static void dlpi_found_layout(dlp_pipe *p, dlpi_stage *st) {
                   dlpi_sum(stride, DLPI_INPUT_GUARD), q->n_cells, 4096);
 }
 
+/* Weights, and who has which inputs by them, are there since the stage was added. */
 static int dlpi_found_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out) {
     const dlpi_found *q = st->self;
+    const dlpi_found_plan *k = &q->plan;
     DLPI_UNUSED(p);
     uint64_t streams = q->cursors.n, windows = q->plan.window ? streams : 0;
     uint64_t orders = q->plan.shuffle_items && q->most_items > 1 ? q->n_cells : 0;
@@ -240,7 +241,11 @@ static int dlpi_found_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block
                           dlpi_times(windows, sizeof *q->window_orders)};
     out[4] = (dlpi_block){offsetof(dlpi_found, window_rows),
                           dlpi_times(dlpi_times(windows, q->plan.window), sizeof *q->window_rows)};
-    return 5;
+    if (k->weights == NULL) return 5;
+    out[5] = (dlpi_block){offsetof(dlpi_found, plan.weights), dlpi_found_weights_bytes(k)};
+    out[6] = (dlpi_block){offsetof(dlpi_found, plan.own_passes),
+                          dlpi_times(k->shuffle_inputs ? streams : 0, sizeof *k->own_passes)};
+    return 7;
 }
 
 static void dlpi_found_live(dlp_pipe *p, dlpi_stage *st) {
@@ -313,8 +318,9 @@ static bool dlpi_found_learn_one(dlp_pipe *p, uint32_t i, uint32_t c, uint32_t k
     dlpi_found *q = dlpi_found_of(p);
     dlpi_found_stream *x = &q->streams[i];
     dlpi_found_cell *u = &q->use[c];
-    dlpi_input_one *one = &dlpi_input_ones(dlpi_input_at(p, c))[k];
-    uint64_t items = loaded ? one->items : dlpi_found_failed(p, u, dlpi_input_at(p, c));
+    dlpi_input *cell = dlpi_input_at(p, c);
+    uint32_t *known = &dlpi_input_counts(p, cell)[k];
+    uint64_t items = loaded ? *known : dlpi_found_failed(p, u, cell);
     uint64_t used = 0, s = q->cursors.first + i;
     if (u->ordinal + k == x->at.ordinal) used = x->at.used;
     if (q->rule && q->rule->taken)
@@ -325,10 +331,11 @@ static bool dlpi_found_learn_one(dlp_pipe *p, uint32_t i, uint32_t c, uint32_t k
         dlpi_found_fail(p, DLP_ERR_RESUME,
                         "%s %" PRIu64 " has %" PRIu64 " items, the state says that %" PRIu64
                         " of them were given: it is not the %s it was",
-                        p->source->input, one->index, items, used, p->source->input);
+                        p->source->input, dlpi_input_indices(cell)[k], items, used,
+                        p->source->input);
         return false;
     }
-    if (!loaded) one->items = items;
+    if (!loaded) *known = (uint32_t)items;
     if (used > 0) u->input = k, u->from = used;
     u->n += items;
     u->taken += used;
@@ -345,11 +352,11 @@ static bool dlpi_found_learn_one(dlp_pipe *p, uint32_t i, uint32_t c, uint32_t k
 static void dlpi_found_count(dlp_pipe *p, uint32_t c, uint32_t k, uint64_t items) {
     const dlpi_found *q = dlpi_found_of(p);
     const dlpi_found_cell *u = &q->use[c];
-    const dlpi_input_one *one = dlpi_input_ones(dlpi_input_at(p, c));
+    const uint32_t *known = dlpi_input_counts(p, dlpi_input_at(p, c));
     uint64_t empty = 0;
     dlpi_bump(&q->counts->inputs, u->learned - k);
-    dlpi_bump(&q->counts->items, u->failed ? items - one[u->learned - 1].items : items);
-    for (; k < u->learned; k++) empty += one[k].items == 0;
+    dlpi_bump(&q->counts->items, u->failed ? items - known[u->learned - 1] : items);
+    for (; k < u->learned; k++) empty += known[k] == 0;
     dlpi_bump(&q->counts->empty, empty + u->failed);
 }
 
@@ -391,7 +398,6 @@ static int dlpi_found_learn_cell(dlp_pipe *p, uint32_t i, bool loaded) {
     return DLP_OK;
 }
 
-/* Are all inputs of the stream known? */
 static inline bool dlpi_found_out(const dlpi_found *q, const dlpi_found_stream *x) {
     return q->plan.steps == 0 && x->epoch > q->epoch &&
            (x->known == DLPI_FOUND_NONE || q->use[x->known].epoch > q->epoch);
@@ -417,10 +423,10 @@ static inline uint64_t dlpi_found_rows_left(const dlpi_found *q, const dlpi_foun
 /* k items more of cell c are used. Afterwards u->input is that of the last. */
 static void dlpi_found_advance(dlp_pipe *p, uint32_t c, uint64_t k) {
     dlpi_found_cell *u = &dlpi_found_of(p)->use[c];
-    const dlpi_input_one *one = dlpi_input_ones(dlpi_input_at(p, c));
+    const uint32_t *items = dlpi_input_counts(p, dlpi_input_at(p, c));
     u->taken += k;
-    while (k > one[u->input].items - u->from) {
-        k -= one[u->input++].items - u->from;
+    while (k > items[u->input] - u->from) {
+        k -= items[u->input++] - u->from;
         u->from = 0;
     }
     u->from += k;
@@ -431,10 +437,10 @@ static uint64_t dlpi_found_gather_cell(dlp_pipe *p, uint32_t c, uint64_t n, dlpi
                                        uint64_t h) {
     const dlpi_found *q = dlpi_found_of(p);
     const dlpi_found_cell *u = &q->use[c];
-    const dlpi_input_one *one = dlpi_input_ones(dlpi_input_at(p, c));
+    const uint32_t *items = dlpi_input_counts(p, dlpi_input_at(p, c));
     uint64_t from = u->from;
     for (uint32_t i = u->input; n > 0; i++, from = 0) {
-        uint64_t k = one[i].items - from < n ? one[i].items - from : n;
+        uint64_t k = items[i] - from < n ? items[i] - from : n;
         if (k == 0) continue;
         h = dlpi_absorb(dlpi_absorb(h, u->ordinal + i), k);
         for (uint64_t j = from; j < from + k; j++, row++) {
@@ -515,17 +521,6 @@ static int dlpi_found_learn(dlp_pipe *p) {
 
 /* ---- what is loaded next ---- */
 
-/* Is a cell that is on no list loaded, or closed by this: open of an epoch, or a place, left? */
-static bool dlpi_found_closed(dlp_pipe *p, uint32_t c) {
-    uint64_t *state = &dlpi_input_at(p, c)->state, now = dlpi_claim_owner(state); /* Q1 <- Q1 */
-    uint32_t low = dlpi_gen_low(now);
-    if (low == DLPI_INPUT_LOADED || low == DLPI_INPUT_FAILED) return true;
-    return low == DLPI_INPUT_OPEN &&
-           dlpi_claim_take(
-               state, now,
-               dlpi_gen_word(dlpi_found_of(p)->use[c].ticket, DLPI_INPUT_CLOSED)); /* Q1 -> Q1 */
-}
-
 /* A free cell, closed; n_cells: none. Those that wait stand about in the order of the batches that
    have rows of them; the ones that are being loaded are passed over. */
 static uint32_t dlpi_found_free_cell(dlp_pipe *p) {
@@ -538,7 +533,7 @@ static uint32_t dlpi_found_free_cell(dlp_pipe *p) {
     }
     for (c = q->waits; c != DLPI_FOUND_NONE; before = c, c = q->use[c].next) {
         if (q->use[c].used > q->left) break;
-        if (!dlpi_found_closed(p, c)) continue;
+        if (!dlpi_input_closed(p, c, q->use[c].ticket)) continue;
         if (before == DLPI_FOUND_NONE)
             q->waits = q->use[c].next;
         else
@@ -586,11 +581,7 @@ static void dlpi_found_issue(dlp_pipe *p, uint32_t i, uint32_t c) {
                            .next = DLPI_FOUND_NONE,
                            .listed = true};
     x->next += run;
-    if (x->tail == DLPI_FOUND_NONE)
-        x->head = c;
-    else
-        q->use[x->tail].next = c;
-    x->tail = c;
+    dlpi_found_append(q, &x->head, &x->tail, c);
     x->cells++;
     if (x->known == DLPI_FOUND_NONE) x->known = c;
     if (q->plan.steps == 0 && x->next == dlpi_found_inputs(&q->plan, s)) {
@@ -599,8 +590,8 @@ static void dlpi_found_issue(dlp_pipe *p, uint32_t i, uint32_t c) {
     }
     dlpi_input_reset(cell, u->epoch, run);
     for (uint32_t k = 0; k < run; k++)
-        dlpi_input_ones(cell)[k].index = dlpi_found_input(&q->plan, u->epoch, s, u->ordinal + k);
-    cell->index = dlpi_input_ones(cell)[0].index;
+        dlpi_input_indices(cell)[k] = dlpi_found_input(&q->plan, u->epoch, s, u->ordinal + k);
+    cell->index = dlpi_input_indices(cell)[0];
     cell->first = u->ordinal / dlpi_found_inputs(&q->plan, s) * q->plan.n_inputs;
     dlpi_input_offer(p, c, u->ticket);
 }
@@ -695,13 +686,10 @@ static int dlpi_found_rows(dlp_pipe *p, uint64_t *rows) {
 /* Is all known of the present batch, and whether another follows? */
 static bool dlpi_found_ready(dlp_pipe *p, uint64_t rows) {
     const dlpi_found *q = dlpi_found_of(p);
-    const dlpi_scheduler *f = &p->schedule;
     uint64_t n;
     bool there = dlpi_found_batch(p, 0, &n) && n == rows;
     if (there && q->plan.steps == 0) there = dlpi_found_batch(p, 1, &n);
-    DLPI_STORE_RLX(&p->ctl->source_waits, /* for the consumer's books */
-                   !there && f->published == dlpi_credit_seen(&p->ctl->delivered)); /* V1 <- V1 */
-    return there;
+    return dlpi_inputs_there(p, there);
 }
 
 /* The batch in slot s has something of cell c. */
@@ -729,20 +717,21 @@ static uint32_t dlpi_found_give(dlp_pipe *p, dlpi_found_stream *x, uint32_t s, u
     dlpi_found *q = dlpi_found_of(p);
     const uint32_t c = x->head;
     dlpi_found_cell *u = &q->use[c];
-    const dlpi_input_one *one = dlpi_input_ones(dlpi_input_at(p, c));
+    const uint64_t *of = dlpi_input_indices(dlpi_input_at(p, c));
+    const uint32_t *items = dlpi_input_counts(p, dlpi_input_at(p, c));
     dlpi_found_row *row = dlpi_found_rows_of(p, s);
     uint64_t *index = dlpi_slot_index(p, s);
     const bool shuffled = dlpi_found_shuffled(q);
     if (n > u->n - u->taken) n = (uint32_t)(u->n - u->taken);
     if (shuffled) dlp_permutation_block(&q->items[c], u->taken, n, index + r);
     for (uint32_t end = r + n; r < end; u->from++, r++) {
-        while (u->from == one[u->input].items) {
+        while (u->from == items[u->input]) {
             u->input++;
             u->from = 0;
         }
         row[r].cell = c;
         row[r].number = (uint32_t)(u->input * q->most_items + (shuffled ? index[r] : u->from));
-        index[r] = one[u->input].index;
+        index[r] = of[u->input];
     }
     dlpi_found_use(p, s, c);
     u->taken += n;
@@ -752,14 +741,13 @@ static uint32_t dlpi_found_give(dlp_pipe *p, dlpi_found_stream *x, uint32_t s, u
     return n;
 }
 
-/* Row r of slot s is that item. */
 static void dlpi_found_give_row(dlp_pipe *p, uint32_t s, uint32_t r, const dlpi_found_row *from) {
     const dlpi_found *q = dlpi_found_of(p);
     const dlpi_found_cell *u = &q->use[from->cell];
     uint32_t k = u->run > 1 ? (uint32_t)(from->number / q->most_items) : 0;
     if (k >= u->run) k = u->run - 1; /* the row of an input that failed */
     dlpi_found_rows_of(p, s)[r] = *from;
-    dlpi_slot_index(p, s)[r] = dlpi_input_ones(dlpi_input_at(p, from->cell))[k].index;
+    dlpi_slot_index(p, s)[r] = dlpi_input_indices(dlpi_input_at(p, from->cell))[k];
     dlpi_found_use(p, s, from->cell);
     if (u->failed && k + 1 == u->run) dlpi_found_fail_row(p, s, r, from->cell);
 }
@@ -781,7 +769,6 @@ static uint32_t dlpi_found_give_mixed(dlp_pipe *p, uint32_t i, uint32_t s, uint3
     return n;
 }
 
-/* Rows of a stream that is out. */
 static void dlpi_found_holes(dlp_pipe *p, uint32_t s, uint32_t r, uint32_t end) {
     dlpi_slot_at(p, s)->dirty = 1;
     for (; r < end; r++) {
@@ -826,10 +813,7 @@ static void dlpi_found_row_part(dlpi_worker *w, dlp_item *it, uint32_t s, uint32
     const dlpi_input *cell = dlpi_input_at(p, from->cell);
     uint32_t k = dlpi_rec_repl(dlpi_slot_rec(p, s)[row]);
     dlp_part *part = extra;
-    part->index = cell->index;
-    part->data = dlpi_input_bytes(p, from->cell);
-    part->bytes = cell->bytes;
-    part->items = cell->items;
+    *part = dlpi_input_shown(p, from->cell);
     part->item = from->number;
     if (k > 0) { /* in place of an item that failed: another one of the same input */
         uint64_t h = dlpi_hash_in(DLPI_DOMAIN_REPLACEMENT, it->seed, it->epoch);

@@ -42,7 +42,6 @@ typedef struct dlpi_found_plan {
    batch, there is room for them. */
 #define DLPI_FOUND_ENDLESS (UINT64_C(1) << 43)
 
-/* Inputs of stream s in a pass. */
 static inline uint64_t dlpi_found_inputs(const dlpi_found_plan *q, uint64_t s) {
     if (q->weights) return q->first[s + 1] - q->first[s];
     return (q->n_inputs - s + q->streams - 1) / q->streams;
@@ -72,7 +71,6 @@ static uint64_t dlpi_found_member(dlpi_found_plan *q, uint64_t epoch, uint64_t s
     return own[dlp_permutation_at(order, j)];
 }
 
-/* The input with this ordinal. */
 static uint64_t dlpi_found_input(dlpi_found_plan *q, uint64_t epoch, uint64_t s, uint64_t ordinal) {
     uint64_t each = dlpi_found_inputs(q, s), pass = ordinal / each;
     uint64_t j = ordinal % each * q->streams + s;
@@ -204,7 +202,6 @@ static bool dlpi_cursors_read(dlpi_cursors *c, const uint8_t *at, uint32_t bytes
            c->used_bits <= 64 && c->place_bits <= 64 && dlpi_cursors_bytes(c) == bytes;
 }
 
-/* The i-th cursor. */
 static void dlpi_cursor_put(const dlpi_cursors *c, uint8_t *at, uint32_t i, const dlpi_cursor *x) {
     uint32_t bit = dlpi_cursors_at(c) * 8 + i * dlpi_cursor_bits(c);
     dlpi_bits_put(at, &bit, c->ordinal_bits, x->ordinal);

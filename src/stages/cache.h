@@ -143,7 +143,6 @@ static void dlpi_cache_recover(dlpi_worker *w) {
     DLPI_STORE_SEQ(&w->block->kept_cell, UINT64_C(0)); /* Z2 */
 }
 
-/* What the desc says, when the stage is added. */
 static int dlpi_cache_desc(dlp_pipe *p, dlpi_stage *st) {
     const dlpi_cache *c = st->self;
     return dlpi_within(p, st->name, "cache.bytes", (int64_t)c->bytes, 1, DLPI_CELL_MAX, "1..2^46");

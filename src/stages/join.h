@@ -142,24 +142,9 @@ static int dlpi_join_widens(dlp_pipe *p, dlpi_stage *st) {
     return dlpi_join_mixes(st) ? dlpi_join_mix(p, st) : dlpi_join_zip(p, st);
 }
 
-static const dlpi_stage_ops dlpi_join_ops = {
-    .kind = DLP_STAGE_JOIN,
-    .rank = 6,
-    .many = 1,
-    DLPI_OPS_OF_ROWS,
-    .self_bytes = sizeof(dlpi_join),
-    .adds = dlpi_join_adds,
-    .widens = dlpi_join_widens,
-    .recover = dlpi_slots_recover,
-};
+#define DLPI_OPS_OF_JOIN \
+    .kind = DLP_STAGE_JOIN, .rank = 6, .many = 1, .self_bytes = sizeof(dlpi_join), \
+    .adds = dlpi_join_adds, .widens = dlpi_join_widens
 
-static const dlpi_stage_ops dlpi_join_many_ops = {
-    .kind = DLP_STAGE_JOIN,
-    .rank = 6,
-    .many = 1,
-    DLPI_OPS_OF_IN_FLIGHT,
-    .self_bytes = sizeof(dlpi_join),
-    .adds = dlpi_join_adds,
-    .widens = dlpi_join_widens,
-    .recover = dlpi_slots_recover,
-};
+static const dlpi_stage_ops dlpi_join_ops = {DLPI_OPS_OF_JOIN, DLPI_OPS_OF_ROWS};
+static const dlpi_stage_ops dlpi_join_many_ops = {DLPI_OPS_OF_JOIN, DLPI_OPS_OF_IN_FLIGHT};

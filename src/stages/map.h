@@ -26,7 +26,6 @@ static const dlpi_stage_ops dlpi_map_item_ops = {
     .rank = 6,
     .many = 1,
     DLPI_OPS_OF_ROWS,
-    .recover = dlpi_slots_recover,
 };
 
 static const dlpi_stage_ops dlpi_map_batch_ops = {
@@ -36,5 +35,4 @@ static const dlpi_stage_ops dlpi_map_batch_ops = {
     DLPI_OPS_OF_BATCHES,
     .in_place = 1,
     .call = dlpi_map_call,
-    .recover = dlpi_slots_recover,
 };

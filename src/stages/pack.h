@@ -50,7 +50,6 @@ static int dlpi_pack_take(dlp_pipe *p, dlpi_stage *st, const dlp_pack_desc *d) {
 
 /* ---- fields ---- */
 
-/* Are these fields of documents? */
 static int dlpi_pack_documents(dlp_pipe *p, const dlpi_expand *x) {
     const dlp_field *f = x->input_fields;
     if (x->input.n_fields > DLP_MAX_FIELDS - 2)
@@ -161,7 +160,6 @@ static void dlpi_pack_row_extra(dlpi_worker *w, dlp_item *it, uint32_t s, uint32
     it->part = &e->part;
 }
 
-/* Where segments begin, and places of tokens. */
 static void dlpi_pack_places(const dlpi_pack *k, const dlpi_pack_row *row, int32_t *bounds,
                              int32_t *places) {
     uint32_t at = 0;
@@ -198,16 +196,15 @@ static int dlpi_pack_copy(void *user, dlp_item *it) {
 
 /* ---- a document is read ---- */
 
-/* One try. Returns 0, or what is wrong. */
 static int dlpi_pack_load(dlpi_worker *w, uint32_t c) {
     const dlpi_pack *k = dlpi_pack_of(w->p);
     dlpi_input *cell = dlpi_input_at(w->p, c);
     dlp_item in = dlpi_expand_in(w, cell);
-    void *data[DLP_MAX_FIELDS];
+    dlpi_expand_item fields;
     int rc = dlpi_call_verdict(w, cell->killed_by, cell->rec);
     if (rc != 0) return rc;
-    dlpi_expand_item(&in, dlpi_input_bytes(w->p, c), &k->x.in, k->x.in_at, data,
-                     !k->x.input.writes_all_bytes);
+    dlpi_expand_begin(&in, dlpi_input_bytes(w->p, c), &k->x.in, k->x.in_at, &fields,
+                      !k->x.input.writes_all_bytes);
     rc = k->x.input.fetch(k->x.input.user, &in);
     if (rc == 0) rc = dlpi_expand_lengths(w, &k->x.in, in.length);
     for (uint32_t f = 1; f < k->n && rc == 0; f++)

@@ -102,7 +102,6 @@ static uint64_t dlpi_chunk_bytes(const dlp_pipe *p, uint32_t s, uint32_t f) {
            dlpi_row_bytes(&p->batches.at[f]);
 }
 
-/* The order of the rows of chunk c. */
 static void dlpi_chunk_permute(const dlp_pipe *p, uint64_t epoch, uint64_t c,
                                dlp_permutation *out) {
     uint64_t key = dlpi_absorb(dlpi_hash_in(DLPI_DOMAIN_ROWS, p->sampler->sampler.seed, c), 1);
@@ -164,13 +163,11 @@ static void dlpi_split_unref(dlp_pipe *p, uint32_t s) {
     if (--dlpi_split_of(p)->refs[s] == 0) dlpi_slot_release(p, s);
 }
 
-/* Done with the chunk that is being split. */
 static void dlpi_split_leave_chunk(dlp_pipe *p) {
     dlpi_split_unref(p, dlpi_split_of(p)->slot);
     dlpi_split_of(p)->slot = DLPI_NO_SLOT;
 }
 
-/* Begin to split the chunk in slot s. */
 static void dlpi_split_take(dlp_pipe *p, uint32_t s) {
     dlpi_split *c = dlpi_split_of(p);
     const dlpi_bslot *slot = dlpi_slot_at(p, s);
@@ -438,7 +435,6 @@ static void dlpi_split_resume(dlp_pipe *p) {
         dlpi_pace_call(p);
 }
 
-/* dlp_pipe_next, where batches are views. */
 static int dlpi_split_next(dlp_pipe *p, dlpi_handed *to, int timeout_ms) {
     uint64_t until = 0;
     int rc;
@@ -452,7 +448,6 @@ static int dlpi_split_next(dlp_pipe *p, dlpi_handed *to, int timeout_ms) {
     return rc;
 }
 
-/* The state after view v. */
 static void dlpi_split_state(const dlp_pipe *p, uint32_t v, dlpi_state *to) {
     const dlp_batch *b = &p->out[v];
     bool last = (b->flags & DLP_BATCH_LAST) != 0;
@@ -490,11 +485,11 @@ static uint64_t dlpi_split_position(const dlp_pipe *p, uint64_t epoch, uint64_t 
 }
 
 /* The scheduler goes on with the chunk that the state's batch begins in. */
-static void dlpi_split_seek(dlp_pipe *p, const dlpi_state *s, dlpi_place *to) {
+static void dlpi_split_seek(dlp_pipe *p, dlpi_state *s) {
     dlpi_split *c = dlpi_split_of(p);
     dlpi_chunk_spot x = {0};
     dlpi_chunk_find(&c->plan, &c->order, s->epoch, s->batch, &x);
-    to->batch = to->position = x.at;
+    s->batch = s->position = x.at;
 }
 
 /* ---- building ---- */
@@ -572,7 +567,6 @@ static int dlpi_split_resolve(dlp_pipe *p, const dlpi_stage *st) {
     return DLP_OK;
 }
 
-/* The fields of chunks. */
 static int dlpi_split_check_fields(dlp_pipe *p, const dlpi_stage *st) {
     uint64_t room = dlpi_chunk_room(&dlpi_split_of(p)->plan);
     for (uint32_t f = 0; f < p->items.n; f++) {
@@ -643,7 +637,6 @@ static void dlpi_split_layout(dlp_pipe *p, dlpi_stage *st) {
     dlpi_area_add(p, DLPI_REC_LENDER, NULL, sizeof(dlpi_chunk_rec), 1, 8);
 }
 
-/* For observers. */
 static void dlpi_split_describe(const dlp_pipe *p, const dlpi_stage *st) {
     const dlpi_split *c = st->self;
     dlpi_chunk_rec *r = dlpi_area_at(p, DLPI_REC_LENDER, 0);

@@ -304,7 +304,9 @@ static void monitor__part_queue__cells_and_workers(void) {
         for (int i = 0; i < 1000; i++) { /* until it rests: the same as from within */
             CHECK(dlp_pipe_stats(p, &own) == DLP_OK && dlp_monitor_refresh(m, &err) == DLP_OK);
             CHECK(dlp_monitor_stats(m, &s) == DLP_OK);
-            if (own.stages[2].loading == 0 && own.stages[2].loaded == s.stages[2].loaded) break;
+            if (own.stages[2].loading == 0 && own.stages[2].loaded == s.stages[2].loaded &&
+                own.stages[2].in_use == s.stages[2].in_use)
+                break;
             parts_pause(5000);
         }
         CHECK(s.stages[2].loading == 0 && s.stages[2].loaded == own.stages[2].loaded);
