@@ -2258,11 +2258,15 @@ DLPDEF int dlp_pipe_guard_stats(dlp_pipe *p, dlp_stage guard, uint32_t field, dl
                     weights, of any of them. Each stage fetches its own rows and lets others pass;
                     its statistics count its own.
 
-   All rows go through all these stages, in order, so a slow source keeps its own workers busy, and
-   no others: give it as many workers, or items in flight, as its share of the rows takes, and
-   prefetch_factor enough batches that the others go on meanwhile. A batch is there when its last
-   row is. A row is fetched once for each source; an item that fails is tried again, left out, or
-   replaced by the join's own policy. DLP_ON_ERROR_REPLACE replaces the whole row: fetch and all
+   A slow source keeps its own workers busy, and no others: give it as many workers, or items in
+   flight, as its share of the rows takes, and prefetch_factor enough batches that the others go on
+   meanwhile. A mixed dataset's stage does not hold up the rows of others, not even while all its
+   workers are busy: whoever has done a row lets it pass there. But for three: in the first dataset,
+   that of fetch, they wait until one of its workers is free, so the slowest is best not the first;
+   so do rows that were tried again or replaced; and in the last stage before a cache, which keeps
+   what passes. All rows of a zip go through all its stages, in order. A batch is there when its
+   last row is. A row is fetched once for each source; an item that fails is tried again, left out,
+   or replaced by the join's own policy. DLP_ON_ERROR_REPLACE replaces the whole row: fetch and all
    joins in front fetch the new item. Errors name the stage; their index is the pipe's, and of a mix
    the message has the dataset's own. */
 
@@ -8192,6 +8196,7 @@ typedef struct dlpi_stage {
     uint32_t asleep_most;        /* how many sleep on the stage's word: of an inline one none */
     uint64_t stage_words_offset; /* in a slot */
     dlpi_scope scope;
+    int lets_pass; /* 1: rows of items that are not its own may pass it unseen */
 } dlpi_stage;
 
 typedef struct dlpi_parked { /* a row between two attempts: see dlpi_park */
@@ -10661,7 +10666,9 @@ static uint32_t dlpi_run_shift(dlp_pipe *p, uint32_t count) {
     if ((most = dlpi_item_cost(p, st)) == 0) return 0;
     p->schedule.cost_ns = most;
     for (int k = 1; k < p->n_item_work; k++) {
-        uint64_t ns = p->work[k]->dataset.n_fields > 0 ? dlpi_item_cost(p, p->work[k]) : 0;
+        uint64_t ns;
+        if (p->work[k]->dataset.n_fields == 0) continue;
+        if ((ns = dlpi_item_cost(p, p->work[k])) == 0) return 0;
         if (ns > most) most = ns;
     }
     if (most * count <= 8000) at_once = 1; /* not worth to be divided */
@@ -11051,48 +11058,95 @@ static bool dlpi_freed(const dlp_pipe *p, const dlpi_stage *st, const dlpi_unit 
                                 t->b);
 }
 
-/* Batch t->b left the stage of w: show it to the next stage, or to the consumer. ready was written.
+/* Batch t->b left work[k]: show it to the next stage, or to the consumer. ready was written.
    Of a batch that went back, who looked for it there may have done so before it was ready, and goes
    by its hints since: call again. */
-static void dlpi_ready_wake(dlp_pipe *p, const dlpi_worker *w, const dlpi_unit *t) {
-    const dlpi_stage *next = w->st->work + 1 < p->n_work ? p->work[w->st->work + 1] : NULL;
+static void dlpi_ready_wake(dlp_pipe *p, int k, const dlpi_unit *t) {
+    const dlpi_stage *next = k + 1 < p->n_work ? p->work[k + 1] : NULL;
     dlpi_unit whole = {t->b, t->slot, 0, 0, 0, false};
     if (next != NULL && dlpi_freed(p, next, &whole))
         dlpi_claim_rescan(&p->waiters[next->work].rescan); /* R1 -> R1 */
-    dlpi_wake_next(p, w->st->work, t->b);
+    dlpi_wake_next(p, k, t->b);
 }
 
-/* Rows of unit t are done in this item stage, and there is another one after it. Who looked there
-   for units freed again may have done so before the rows were back, and goes by its hints since:
-   call again. */
-static void dlpi_pass_items(dlpi_worker *w, const dlpi_unit *t, uint32_t done) {
+/* Are the rows of unit t none of this stage's items, so that it has nothing to do with them? Asked
+   by whoever has claimed them and not yet said that they are done: then they may be others'. */
+static bool dlpi_unit_passes(const dlp_pipe *p, const dlpi_stage *st, const dlpi_unit *t) {
+    const uint64_t *index = dlpi_slot_index(p, t->slot);
+    const uint32_t *rec = dlpi_slot_rec(p, t->slot);
+    if (DLPI_LIKELY(!st->lets_pass)) return false;
+    for (uint32_t r = t->row; r < t->end; r++)
+        if (rec[r] != 0 || index[r] - st->scope.first < st->scope.n_items) return false;
+    return true;
+}
+
+/* Rows of unit t are done in the stage before st. Who looked there for units freed again may have
+   done so before the rows were back, and goes by its hints since: call again. */
+static void dlpi_items_wake(dlp_pipe *p, dlpi_stage *st, const dlpi_unit *t) {
+    if (dlpi_freed(p, st, t)) dlpi_claim_rescan(&p->waiters[st->work].rescan); /* R1 -> R1 */
+    dlpi_wake_stage(p, st, t->b);
+}
+
+/* Bits of the last item stage are set. Whoever fills the last word closes the batch. */
+static void dlpi_last_done(dlp_pipe *p, const dlpi_unit *t, dlpi_stage_words *words,
+                           uint32_t bits) {
+    uint32_t count = dlpi_slot_at(p, t->slot)->count;
+    uint64_t seen;
+    if (bits != dlpi_word_full(count, t->row / DLPI_WORD_ROWS)) return;
+    seen = dlpi_gather_look(&words->ready); /* Y1 <- Y1: before the look at the words */
+    if (dlpi_close_batch(p, words, t->b, count, seen)) dlpi_ready_wake(p, p->n_item_work - 1, t);
+}
+
+/* Unit t, done in the stage before work[k], passes that one, and those after it that it passes,
+   by the hands of worker w: theirs may be full of what takes long. It claims the unit there as
+   theirs would; of a unit that nobody has claimed before nothing has come back, so its rows are
+   still what they were when they were done. */
+static void dlpi_unit_pass(dlpi_worker *w, const dlpi_unit *t, int k) {
+    dlp_pipe *p = w->p;
+    uint64_t mine = dlpi_gen_word(t->b, (uint64_t)w->global + 1u);
+    for (bool passes = true; passes; k++) {
+        dlpi_stage_words *words = dlpi_stage_words_at(p, t->slot, p->work[k]);
+        uint64_t *owner = &dlpi_owners(p, words)[t->unit];
+        uint64_t seen = dlpi_claim_look(owner); /* O1 <- O1 */
+        uint32_t bits, mask = dlpi_unit_mask(t->row, t->end);
+        if ((seen & DLPI_FREED) != 0 || !dlpi_older(dlpi_gen(seen), t->b) ||
+            !dlpi_claim_take(owner, seen, mine)) /* O1 */
+            break;
+        passes = k + 1 < p->n_item_work && dlpi_unit_passes(p, p->work[k + 1], t);
+        bits = dlpi_gather_publish(&dlpi_done(words)[t->row / DLPI_WORD_ROWS], t->b, mask);
+        if (k + 1 == p->n_item_work) {
+            dlpi_last_done(p, t, words, bits);
+            return;
+        }
+    }
+    dlpi_items_wake(p, p->work[k], t);
+}
+
+/* Set done bits, and show the rows to the next item stage. */
+static void dlpi_pass_items(dlpi_worker *w, const dlpi_unit *t, uint64_t *done, uint32_t rows) {
     dlp_pipe *p = w->p;
     dlpi_stage *next = p->work[w->st->work + 1];
     uint32_t mask = dlpi_unit_mask(t->row, t->end);
-    if ((done & mask) != mask) return;
-    /* R1 -> R1 */
-    if (dlpi_freed(p, next, t)) dlpi_claim_rescan(&p->waiters[next->work].rescan);
-    dlpi_wake_stage(p, next, t->b);
+    bool passes = dlpi_unit_passes(p, next, t);
+    if ((dlpi_gather_publish(done, t->b, rows) & mask) != mask) return;
+    if (DLPI_UNLIKELY(passes))
+        dlpi_unit_pass(w, t, next->work);
+    else
+        dlpi_items_wake(p, next, t);
 }
 
-/* Set done bits. Whoever fills the last word of the last item stage closes the batch. */
+/* Set done bits. */
 static void dlpi_complete(dlpi_worker *w, const dlpi_unit *t, uint32_t mask) {
     dlp_pipe *p = w->p;
     dlpi_stage_words *words = dlpi_stage_words_at(p, t->slot, w->st);
-    uint32_t i = t->row / DLPI_WORD_ROWS;
-    uint32_t count = dlpi_slot_at(p, t->slot)->count, bits;
-    uint64_t seen;
+    uint64_t *done = &dlpi_done(words)[t->row / DLPI_WORD_ROWS];
     if (mask == 0) return;
     if (DLPI_UNLIKELY(p->holder != NULL) && w->st->work == 1)
         p->holder->ops->holder->leave(w, t, mask);
-    bits = dlpi_gather_publish(&dlpi_done(words)[i], t->b, mask);
-    if (w->st->work + 1 < p->n_item_work) {
-        dlpi_pass_items(w, t, bits);
-        return;
-    }
-    if (bits != dlpi_word_full(count, i)) return;
-    seen = dlpi_gather_look(&words->ready); /* Y1 <- Y1: before the look at the words */
-    if (dlpi_close_batch(p, words, t->b, count, seen)) dlpi_ready_wake(p, w, t);
+    if (w->st->work + 1 < p->n_item_work)
+        dlpi_pass_items(w, t, done, mask);
+    else
+        dlpi_last_done(p, t, words, dlpi_gather_publish(done, t->b, mask));
 }
 
 /* A unit of batch b that worker w is about to give up. */
@@ -11646,7 +11700,7 @@ __attribute__((noinline)) static int dlpi_row_other(dlpi_worker *w, const dlpi_u
     w->passed++;
     if (!dlpi_row_kept(w) || p->keeper->ops->keeper->get(w, t, row)) return DLPI_ROW_DONE;
     if (dlpi_writes_first(w)) dlpi_bump(&w->block->kept_misses, 1);
-    dlpi_item_lengths(w, t, row);
+    if (p->items.any_ragged) dlpi_item_lengths(w, t, row); /* else there are none */
     p->keeper->ops->keeper->put(w, t->slot, row, false);
     return DLPI_ROW_DONE;
 }
@@ -12334,7 +12388,7 @@ static void dlpi_unit_batch(dlpi_worker *w, const dlpi_unit *t) {
     dlpi_clock_out(w, t->b, slot->epoch, 1);
     ready = &dlpi_stage_words_at(p, t->slot, w->st)->ready;
     dlpi_gather_pass(ready, t->b); /* Y1 -> Y1 */
-    dlpi_ready_wake(p, w, t);
+    dlpi_ready_wake(p, w->st->work, t);
 }
 
 static void dlpi_batches_run(dlpi_worker *w, const dlpi_unit *t) {
@@ -12703,6 +12757,23 @@ static void dlpi_recover_batch(dlpi_worker *w, uint32_t s, uint64_t b, dlpi_stag
         dlpi_claim_take(dlpi_owners(p, words), owner, dlpi_owner_freed(p, s, b));
 }
 
+/* Units of batch b that w let pass stages after its own: free, but where it was through. */
+static void dlpi_recover_passed(dlpi_worker *w, uint32_t s, uint64_t b, uint64_t header) {
+    dlp_pipe *p = w->p;
+    uint64_t mine = dlpi_gen_word(b, (uint64_t)w->global + 1u);
+    for (int k = w->st->work + 1; k < p->n_item_work && p->work[k]->lets_pass; k++) {
+        dlpi_stage_words *words = dlpi_stage_words_at(p, s, p->work[k]);
+        for (uint32_t u = 0; u < dlpi_stage_units(p, k, header); u++) {
+            dlpi_unit t = {b, s, u, 0, 0, false};
+            uint64_t *owner = &dlpi_owners(p, words)[u];
+            if (dlpi_claim_owner(owner) != mine) continue; /* O1 <- O1 */
+            dlpi_unit_rows(p, p->work[k], dlpi_header_count(header), dlpi_header_shift(header), &t);
+            if (dlpi_unit_missing(dlpi_done(words), &t) != 0)
+                dlpi_claim_take(owner, mine, dlpi_owner_freed(p, s, b)); /* O1 */
+        }
+    }
+}
+
 /* w died while it gave up units of batch b: its own claim is free by now, so all is undone, and
    what is left to do is to free the claims that carry its reserved. */
 static void dlpi_recover_redo(dlpi_worker *w, uint32_t s, uint64_t b, uint64_t header) {
@@ -12737,6 +12808,7 @@ static void dlpi_recover_slot(dlpi_worker *w, uint32_t s, const dlpi_death *why)
         else
             dlpi_recover_batch(w, s, b, words, owner, why);
     }
+    dlpi_recover_passed(w, s, b, header);
     dlpi_recover_redo(w, s, b, header);
     if (count > 0)
         dlpi_close_batch(p, last, b, count, dlpi_gather_ready(&last->ready)); /* Y1 <- Y1 */
@@ -13606,7 +13678,8 @@ static const dlpi_stage_ops dlpi_fetch_many_ops = {
    its scope: fields of its own (zip), or items of its own (mix), and that is all that makes it
    another fetch. It writes no byte that others have written, and all of its own, so a row may go
    through it again: it is idempotent, and a worker that dies costs its rows' fetches in this stage
-   alone. A row whose item is replaced goes back to the first stage, as with a map. */
+   alone. A row whose item is replaced goes back to the first stage, as with a map. Rows of a mix
+   that are others' pass it unseen, where they can (dlpi_unit_pass). */
 
 typedef struct dlpi_join { /* what the stage keeps */
     dlpi_fetch many;       /* with many at once; first, for its worker's functions */
@@ -13897,6 +13970,7 @@ static int dlpi_cache_check(dlp_pipe *p, dlpi_stage *st) {
     if (p->keeper != st) return dlpi_bad_graph(p, st->name, "a pipe has one cache");
     while (before->work < 0) before = &p->stages[before->prev];
     p->kept_by = before->work;
+    p->work[p->kept_by]->lets_pass = 0; /* all that passes is kept there */
     if (p->kept_by == 0 && p->holder != NULL)
         return dlpi_bad_graph(p, st->name, "it must stand after the map that reads scratch fields");
     snprintf(words, sizeof words, "%" PRIu64 " (one item) to 2^46", least);
@@ -20830,6 +20904,7 @@ static int dlpi_resolve_scopes(dlp_pipe *p) {
         dlpi_stage *st = &p->stages[at];
         st->scope = (dlpi_scope){0, p->n_item_fields, 0, ds->n_items, 0};
         if (st->ops->widens != NULL) rc = st->ops->widens(p, st);
+        st->lets_pass = st->scope.n_items < ds->n_items;
     }
     p->fetch->scope.n_items -= p->n_added;
     p->fetch->scope.zeroes = !ds->writes_all_bytes;
