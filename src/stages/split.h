@@ -309,8 +309,8 @@ static int dlpi_seam_arrive(dlp_pipe *p, int timeout_ms, uint64_t *until) {
 /* Is what is in the seam of the batch that comes next? */
 static bool dlpi_seam_begun(const dlp_pipe *p) {
     const dlpi_split *c = dlpi_split_of(p);
-    return c->seam.rows > 0 && c->seam.seek_no == p->seek_no && c->seam.epoch == p->after_epoch &&
-           c->seam.batch == p->after_batch;
+    return c->seam.rows > 0 && c->seam.seek_no == p->seek_no && c->seam.epoch == p->after.epoch &&
+           c->seam.batch == p->after.batch;
 }
 
 /* Add rows [g, g + count) of the chunk's axis to the seam. */
@@ -323,8 +323,8 @@ static int dlpi_seam_add(dlp_pipe *p, uint64_t g, uint32_t count) {
     if (at == 0) {
         c->seam.v = dlpi_split_free_view(p);
         c->seam.seek_no = p->seek_no;
-        c->seam.epoch = p->after_epoch;
-        c->seam.batch = p->after_batch;
+        c->seam.epoch = p->after.epoch;
+        c->seam.batch = p->after.batch;
     }
     v = c->seam.v;
     rc = dlpi_seam_copy(p, dlpi_split_row_at(p, g), count);
@@ -400,7 +400,7 @@ static bool dlpi_split_through(const dlpi_split *c, uint64_t k) {
 static int dlpi_split_cut(dlp_pipe *p, dlpi_handed *to) {
     dlpi_split *c = dlpi_split_of(p);
     const dlpi_chunk_spot *x = &c->at;
-    uint64_t k = p->after_batch - x->batches, first, from, end = dlpi_chunk_end(x);
+    uint64_t k = p->after.batch - x->batches, first, from, end = dlpi_chunk_end(x);
     uint32_t count, have, there = dlpi_seam_begun(p) ? c->seam.rows : 0;
     bool whole;
     int rc;
@@ -408,7 +408,7 @@ static int dlpi_split_cut(dlp_pipe *p, dlpi_handed *to) {
     from = first + there;
     c->seam.rows = there;
     whole = there > 0 && there == count;
-    if (x->epoch != p->after_epoch || (end <= from && !whole)) {
+    if (x->epoch != p->after.epoch || (end <= from && !whole)) {
         dlpi_split_leave_chunk(p);
         return DLP_EMPTY;
     }

@@ -88,8 +88,8 @@ static int dlpi_transfer_copy(dlpi_worker *w, uint32_t s, uint32_t from, uint32_
     return rc != 0 ? dlpi_transfer_fail(p, slot, "record", rc) : DLP_OK;
 }
 
-/* Begin to copy batch b, of slot s, into its buffer: its events, until they have passed, are those of
-   number `buffer`. */
+/* Begin to copy batch b, of slot s, into its buffer: its events, until they have passed, are those
+   of number `buffer`. */
 static bool dlpi_transfer_send(dlpi_worker *w, uint32_t s, uint64_t b, uint32_t from,
                                uint32_t buffer) {
     const dlpi_bslot *slot = dlpi_slot_at(w->p, s);
