@@ -116,6 +116,15 @@ static void dlpi_live_slots(dlp_pipe *p) {
     }
 }
 
+/* Of the sampler's arrays and numbers; and which numbers are whose items, where they are those of
+   several datasets. */
+static uint64_t dlpi_params_hash(const dlp_pipe *p) {
+    uint64_t h = dlpi_order_params_hash(&p->sampler->sampler, p->fetch->dataset.n_items);
+    for (int i = 0; i < p->n_item_work; i++)
+        if (p->work[i]->scope.first > 0) h = dlpi_absorb(h, p->work[i]->scope.first);
+    return h;
+}
+
 static int dlpi_live_init(dlp_pipe *p) {
     int rc;
     dlpi_live_point(p);
@@ -128,7 +137,7 @@ static int dlpi_live_init(dlp_pipe *p) {
     p->pace.call_clock_every = 1;
     dlpi_order_build(&p->sampler->sampler, p->fetch->dataset.n_items,
                      dlpi_area_at(p, DLPI_REC_TABLE, 0));
-    p->params_hash = dlpi_order_params_hash(&p->sampler->sampler, p->fetch->dataset.n_items);
+    p->params_hash = dlpi_params_hash(p);
     dlpi_live_workers(p);
     p->consumer->block->pid = (int32_t)getpid();
     dlpi_live_slots(p);

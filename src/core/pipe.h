@@ -346,7 +346,8 @@ struct dlp_pipe {
     uint32_t rank, world;
     int ranks_given; /* a desc says world_size */
     uint64_t global_batch;
-    uint64_t params_hash; /* of the sampler's arrays and numbers, for states */
+    uint64_t params_hash; /* of the sampler's arrays and numbers, and whose items those
+                             are, for states */
     int32_t last;
     int cpus;
     dlpi_wait_rule wait;

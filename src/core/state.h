@@ -172,7 +172,8 @@ static int dlpi_state_check_all(const dlp_pipe *p, const dlp_state *state, dlpi_
                                   p->lends->params ? p->lends->params
                                   : p->source->params
                                       ? p->source->params
-                                      : "params (subset, weights, samples, function_id)",
+                                      : "params (subset, weights, samples, function_id, "
+                                        "datasets mixed)",
                                   s->params, mine.params);
     if (dlpi_window_strange(p, s)) return dlpi_state_differs(e, "unordered", 1, 0);
     if ((wrong = dlpi_state_never_saved(p, s, most)) != NULL)

@@ -68,12 +68,8 @@
 #endif
 #define DLPI_INPUT_GUARD ((uint64_t)DLPI_DEBUG * 4096) /* before an input, aligned so */
 
-typedef struct dlpi_input_one { /* of a run */
-    uint64_t index;             /* scheduler */
-    uint64_t items;             /* who loads */
-} dlpi_input_one;
-
-/* A cell, in region. The scheduler writes it while nobody may load; who loads writes the rest. */
+/* A cell, in region. The scheduler writes it while nobody may load; who loads writes the rest. What
+   both need of each run lies in the first lines, and at the end. */
 typedef struct dlpi_input {
     uint64_t state;               /* Q1 ticket (39), what is with it (25): see >>impl-inputs */
     uint64_t index, first, items; /* of the input that is loaded now, or was last */
@@ -81,12 +77,14 @@ typedef struct dlpi_input {
     uint64_t bytes;
     uint64_t due_ns; /* a failed load is tried again then */
     uint32_t rec;    /* tries, workers killed: as a row's */
+    uint32_t made;   /* inputs of the run that are loaded */
+    uint64_t used;   /* batch fed last that needs it, + 1; scheduler, for observers */
+    uint32_t run;    /* inputs */
     uint32_t killed_by;
-    dlp_error error;    /* of a load that failed */
-    uint64_t used;      /* batch fed last that needs it, + 1; scheduler, for observers */
-    uint32_t run, made; /* inputs, and those that are loaded */
-    uint8_t pad[(DLPI_LINE << 2) - 128 - sizeof(dlp_error)];
-    dlpi_input_one one[3]; /* the first of [run] */
+    dlp_error error;  /* of a load that failed */
+    uint64_t tail[7]; /* begins with [most] indices of the run's inputs, which the scheduler writes;
+                         behind them [most] 32-bit numbers of their items, which who loads writes:
+                         in lines of their own, since these go to and fro */
 } dlpi_input;
 
 _Static_assert(sizeof(dlpi_input) == 4 * DLPI_LINE, "region layout");
@@ -97,12 +95,16 @@ static inline dlpi_input *dlpi_input_at(const dlp_pipe *p, uint32_t i) {
 static inline uint8_t *dlpi_input_bytes(const dlp_pipe *p, uint32_t i) {
     return (uint8_t *)dlpi_area_at(p, DLPI_REC_SOURCE_CELLS, i) + DLPI_INPUT_GUARD;
 }
-static inline dlpi_input_one *dlpi_input_ones(dlpi_input *cell) {
-    return (dlpi_input_one *)(void *)((uint8_t *)cell + offsetof(dlpi_input, one));
+static inline uint64_t *dlpi_input_indices(dlpi_input *cell) {
+    return (uint64_t *)(void *)((uint8_t *)cell + offsetof(dlpi_input, tail));
+}
+static inline uint32_t *dlpi_input_counts(const dlp_pipe *p, dlpi_input *cell) {
+    const uint64_t bytes = p->areas[DLPI_REC_SOURCE].stride - offsetof(dlpi_input, tail);
+    return (uint32_t *)(void *)(dlpi_input_indices(cell) + bytes / 12);
 }
 /* Bytes of a cell's record that has up to so many inputs. */
 static inline uint64_t dlpi_input_record(uint32_t run) {
-    return dlpi_round_up(offsetof(dlpi_input, one) + run * sizeof(dlpi_input_one), DLPI_LINE);
+    return dlpi_round_up(offsetof(dlpi_input, tail) + run * UINT64_C(12), DLPI_LINE);
 }
 static inline uint32_t dlpi_n_inputs(const dlp_pipe *p) {
     return (uint32_t)p->areas[DLPI_REC_SOURCE].count;
@@ -364,14 +366,15 @@ static uint32_t dlpi_input_tries(dlpi_worker *w, uint32_t c, dlpi_input *cell) {
 /* Load the inputs of a cell from the first that is not made on, until all are or one is not.
    Returns what the cell then is. */
 static uint32_t dlpi_input_all(dlpi_worker *w, uint32_t c, dlpi_input *cell) {
-    dlpi_input_one *one = dlpi_input_ones(cell);
+    const uint64_t *index = dlpi_input_indices(cell);
+    uint32_t *items = dlpi_input_counts(w->p, cell);
     for (uint32_t i = cell->made, n = cell->run; i < n; i++) {
         uint32_t what;
-        cell->index = one[i].index;
+        cell->index = index[i];
         DLPI_STORE_RLX(&w->block->current, cell->index); /* for observers */
         what = dlpi_input_tries(w, c, cell);
         if (what != DLPI_INPUT_LOADED) return what;
-        one[i].items = cell->items;
+        items[i] = (uint32_t)cell->items;
         dlpi_bump(&w->block->items, 1);
         dlpi_bump(&w->block->bytes, cell->bytes);
         cell->rec = 0;                      /* the next one's */
@@ -385,7 +388,7 @@ static uint32_t dlpi_input_all(dlpi_worker *w, uint32_t c, dlpi_input *cell) {
 static void dlpi_input_run(dlpi_worker *w, const dlpi_unit *t) {
     dlp_pipe *p = w->p;
     dlpi_input *cell = dlpi_input_at(p, t->slot);
-    const uint64_t index = dlpi_input_ones(cell)[0].index, epoch = cell->epoch;
+    const uint64_t index = dlpi_input_indices(cell)[0], epoch = cell->epoch;
     uint32_t what, n = cell->made;
     dlpi_clock_in(w);
     what = dlpi_input_all(w, t->slot, cell);

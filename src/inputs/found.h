@@ -318,8 +318,9 @@ static bool dlpi_found_learn_one(dlp_pipe *p, uint32_t i, uint32_t c, uint32_t k
     dlpi_found *q = dlpi_found_of(p);
     dlpi_found_stream *x = &q->streams[i];
     dlpi_found_cell *u = &q->use[c];
-    dlpi_input_one *one = &dlpi_input_ones(dlpi_input_at(p, c))[k];
-    uint64_t items = loaded ? one->items : dlpi_found_failed(p, u, dlpi_input_at(p, c));
+    dlpi_input *cell = dlpi_input_at(p, c);
+    uint32_t *known = &dlpi_input_counts(p, cell)[k];
+    uint64_t items = loaded ? *known : dlpi_found_failed(p, u, cell);
     uint64_t used = 0, s = q->cursors.first + i;
     if (u->ordinal + k == x->at.ordinal) used = x->at.used;
     if (q->rule && q->rule->taken)
@@ -330,10 +331,11 @@ static bool dlpi_found_learn_one(dlp_pipe *p, uint32_t i, uint32_t c, uint32_t k
         dlpi_found_fail(p, DLP_ERR_RESUME,
                         "%s %" PRIu64 " has %" PRIu64 " items, the state says that %" PRIu64
                         " of them were given: it is not the %s it was",
-                        p->source->input, one->index, items, used, p->source->input);
+                        p->source->input, dlpi_input_indices(cell)[k], items, used,
+                        p->source->input);
         return false;
     }
-    if (!loaded) one->items = items;
+    if (!loaded) *known = (uint32_t)items;
     if (used > 0) u->input = k, u->from = used;
     u->n += items;
     u->taken += used;
@@ -350,11 +352,11 @@ static bool dlpi_found_learn_one(dlp_pipe *p, uint32_t i, uint32_t c, uint32_t k
 static void dlpi_found_count(dlp_pipe *p, uint32_t c, uint32_t k, uint64_t items) {
     const dlpi_found *q = dlpi_found_of(p);
     const dlpi_found_cell *u = &q->use[c];
-    const dlpi_input_one *one = dlpi_input_ones(dlpi_input_at(p, c));
+    const uint32_t *known = dlpi_input_counts(p, dlpi_input_at(p, c));
     uint64_t empty = 0;
     dlpi_bump(&q->counts->inputs, u->learned - k);
-    dlpi_bump(&q->counts->items, u->failed ? items - one[u->learned - 1].items : items);
-    for (; k < u->learned; k++) empty += one[k].items == 0;
+    dlpi_bump(&q->counts->items, u->failed ? items - known[u->learned - 1] : items);
+    for (; k < u->learned; k++) empty += known[k] == 0;
     dlpi_bump(&q->counts->empty, empty + u->failed);
 }
 
@@ -421,10 +423,10 @@ static inline uint64_t dlpi_found_rows_left(const dlpi_found *q, const dlpi_foun
 /* k items more of cell c are used. Afterwards u->input is that of the last. */
 static void dlpi_found_advance(dlp_pipe *p, uint32_t c, uint64_t k) {
     dlpi_found_cell *u = &dlpi_found_of(p)->use[c];
-    const dlpi_input_one *one = dlpi_input_ones(dlpi_input_at(p, c));
+    const uint32_t *items = dlpi_input_counts(p, dlpi_input_at(p, c));
     u->taken += k;
-    while (k > one[u->input].items - u->from) {
-        k -= one[u->input++].items - u->from;
+    while (k > items[u->input] - u->from) {
+        k -= items[u->input++] - u->from;
         u->from = 0;
     }
     u->from += k;
@@ -435,10 +437,10 @@ static uint64_t dlpi_found_gather_cell(dlp_pipe *p, uint32_t c, uint64_t n, dlpi
                                        uint64_t h) {
     const dlpi_found *q = dlpi_found_of(p);
     const dlpi_found_cell *u = &q->use[c];
-    const dlpi_input_one *one = dlpi_input_ones(dlpi_input_at(p, c));
+    const uint32_t *items = dlpi_input_counts(p, dlpi_input_at(p, c));
     uint64_t from = u->from;
     for (uint32_t i = u->input; n > 0; i++, from = 0) {
-        uint64_t k = one[i].items - from < n ? one[i].items - from : n;
+        uint64_t k = items[i] - from < n ? items[i] - from : n;
         if (k == 0) continue;
         h = dlpi_absorb(dlpi_absorb(h, u->ordinal + i), k);
         for (uint64_t j = from; j < from + k; j++, row++) {
@@ -588,8 +590,8 @@ static void dlpi_found_issue(dlp_pipe *p, uint32_t i, uint32_t c) {
     }
     dlpi_input_reset(cell, u->epoch, run);
     for (uint32_t k = 0; k < run; k++)
-        dlpi_input_ones(cell)[k].index = dlpi_found_input(&q->plan, u->epoch, s, u->ordinal + k);
-    cell->index = dlpi_input_ones(cell)[0].index;
+        dlpi_input_indices(cell)[k] = dlpi_found_input(&q->plan, u->epoch, s, u->ordinal + k);
+    cell->index = dlpi_input_indices(cell)[0];
     cell->first = u->ordinal / dlpi_found_inputs(&q->plan, s) * q->plan.n_inputs;
     dlpi_input_offer(p, c, u->ticket);
 }
@@ -715,20 +717,21 @@ static uint32_t dlpi_found_give(dlp_pipe *p, dlpi_found_stream *x, uint32_t s, u
     dlpi_found *q = dlpi_found_of(p);
     const uint32_t c = x->head;
     dlpi_found_cell *u = &q->use[c];
-    const dlpi_input_one *one = dlpi_input_ones(dlpi_input_at(p, c));
+    const uint64_t *of = dlpi_input_indices(dlpi_input_at(p, c));
+    const uint32_t *items = dlpi_input_counts(p, dlpi_input_at(p, c));
     dlpi_found_row *row = dlpi_found_rows_of(p, s);
     uint64_t *index = dlpi_slot_index(p, s);
     const bool shuffled = dlpi_found_shuffled(q);
     if (n > u->n - u->taken) n = (uint32_t)(u->n - u->taken);
     if (shuffled) dlp_permutation_block(&q->items[c], u->taken, n, index + r);
     for (uint32_t end = r + n; r < end; u->from++, r++) {
-        while (u->from == one[u->input].items) {
+        while (u->from == items[u->input]) {
             u->input++;
             u->from = 0;
         }
         row[r].cell = c;
         row[r].number = (uint32_t)(u->input * q->most_items + (shuffled ? index[r] : u->from));
-        index[r] = one[u->input].index;
+        index[r] = of[u->input];
     }
     dlpi_found_use(p, s, c);
     u->taken += n;
@@ -744,7 +747,7 @@ static void dlpi_found_give_row(dlp_pipe *p, uint32_t s, uint32_t r, const dlpi_
     uint32_t k = u->run > 1 ? (uint32_t)(from->number / q->most_items) : 0;
     if (k >= u->run) k = u->run - 1; /* the row of an input that failed */
     dlpi_found_rows_of(p, s)[r] = *from;
-    dlpi_slot_index(p, s)[r] = dlpi_input_ones(dlpi_input_at(p, from->cell))[k].index;
+    dlpi_slot_index(p, s)[r] = dlpi_input_indices(dlpi_input_at(p, from->cell))[k];
     dlpi_found_use(p, s, from->cell);
     if (u->failed && k + 1 == u->run) dlpi_found_fail_row(p, s, r, from->cell);
 }

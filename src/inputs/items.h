@@ -18,12 +18,19 @@ typedef struct dlpi_expand {
     dlpi_stage_ops copies;                   /* of the fetch stage, with runs copied at once */
 } dlpi_expand;
 
-/* Place fields behind the lengths, at a multiple of 64 or, where they are small, of 16; returns the
-   bytes of all. */
+/* To what a field of so many bytes is aligned: 64 or, where it is small, 16 or as few as it has. */
+static uint64_t dlpi_expand_align(uint64_t bytes) {
+    uint64_t align = 1;
+    if (bytes > 8) return bytes < 64 ? 16 : 64;
+    while (align < bytes) align *= 2;
+    return align;
+}
+
+/* Place fields, behind the lengths where one is ragged; returns the bytes of all. */
 static uint64_t dlpi_expand_places(const dlpi_fields *fs, uint64_t *at) {
-    uint64_t end = (uint64_t)fs->n * 8, most = 16;
+    uint64_t end = fs->any_ragged ? (uint64_t)fs->n * 8 : 0, most = fs->any_ragged ? 8 : 1;
     for (uint32_t f = 0; f < fs->n; f++) {
-        uint64_t align = fs->at[f].row_bytes < 64 ? 16 : 64;
+        uint64_t align = dlpi_expand_align(fs->at[f].row_bytes);
         if (align > most) most = align;
         at[f] = dlpi_round_up(end, align);
         end = dlpi_sum(at[f], fs->at[f].row_bytes);
@@ -69,17 +76,24 @@ static int dlpi_expand_inputs(dlp_pipe *p, int (*fields)(dlp_pipe *p, dlpi_stage
     return dlpi_found_lengths(p);
 }
 
+typedef struct dlpi_expand_item { /* what a callback writes an item's fields by */
+    void *data[DLP_MAX_FIELDS];
+    uint64_t none[DLP_MAX_FIELDS]; /* the lengths, where no field is ragged */
+} dlpi_expand_item;
+
 /* An item whose fields lie at `to`, as zeros. */
-static void dlpi_expand_item(dlp_item *it, uint8_t *to, const dlpi_fields *fs, const uint64_t *at,
-                             void **data, bool zero) {
-    memset(to, 0, zero ? (size_t)(at[fs->n - 1] + fs->at[fs->n - 1].row_bytes) : fs->n * 8u);
-    for (uint32_t f = 0; f < fs->n; f++) data[f] = to + at[f];
+static void dlpi_expand_begin(dlp_item *it, uint8_t *to, const dlpi_fields *fs, const uint64_t *at,
+                              dlpi_expand_item *by, bool zero) {
+    it->length = fs->any_ragged ? (uint64_t *)(void *)to : by->none;
+    memset(it->length, 0, fs->n * 8u);
+    if (zero) memset(to, 0, (size_t)(at[fs->n - 1] + fs->at[fs->n - 1].row_bytes));
+    for (uint32_t f = 0; f < fs->n; f++) by->data[f] = to + at[f];
     it->n_fields = fs->n;
-    it->data = data;
-    it->length = (uint64_t *)(void *)to;
+    it->data = by->data;
 }
 
 static int dlpi_expand_lengths(dlpi_worker *w, const dlpi_fields *fs, const uint64_t *lengths) {
+    if (!fs->any_ragged) return 0; /* nobody reads them */
     for (uint32_t f = 0; f < fs->n; f++) {
         uint64_t most = fs->at[f].f.ragged ? (uint64_t)fs->at[f].f.shape[0] : 0;
         if (lengths[f] > most)

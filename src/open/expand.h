@@ -19,8 +19,8 @@ DLPDEF dlp_item *dlp_expand_add(dlp_expand *x) {
         return NULL;
     }
     m->item = *x->item;
-    dlpi_expand_item(&m->item, m->cell + x->n_made * by->out_bytes, &by->out, by->out_at, m->data,
-                     true);
+    dlpi_expand_begin(&m->item, m->cell + x->n_made * by->out_bytes, &by->out, by->out_at,
+                      &m->fields, true);
     x->n_made++;
     return &m->item;
 }

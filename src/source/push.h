@@ -20,7 +20,12 @@
                                                 producers that wait (PU2)
    -      line.refused    its producer          statistics
    -      items, left     the reader            statistics
-   U4     users           see >>impl-mapped */
+   -      begun           a worker that begins  itself: each pipe counts its rows from 0
+   U4     users           see >>impl-mapped
+
+   A row that a stage behind fetch gives up, or has when it dies, is fetched again, and is to have
+   the item that it had. So where there is such a stage the last items are kept, by the number of
+   their row, as many as slots have rows: older ones are past all that asks again. */
 
 #include <signal.h>
 
@@ -60,6 +65,11 @@ struct dlp_push {
     dlp_mpsc_rx rx;
     dlp_spsc_rx *lanes;
     uint64_t *items, *left; /* [max_producers] */
+    const uint32_t *owners; /* the same, in region */
+    uint32_t begun;         /* what follows is of the pipe that reads */
+    uint64_t given;         /* rows that have their items */
+    uint8_t *kept; /* [n_kept] records, the row's number as mark; NULL: nobody asks again */
+    uint64_t n_kept;
 };
 
 struct dlp_pusher {
@@ -181,6 +191,7 @@ static void dlpi_push_free(dlp_push *s) {
     free(s->path);
     free(s->lanes);
     free(s->items);
+    free(s->kept);
     free(s);
 }
 
@@ -233,6 +244,9 @@ static int dlpi_push_memory(dlp_push *s, const dlp_push_desc *d, dlp_error *err)
         rc = dlp_mpsc_attach_rx(&s->rx, s->lanes, n, dlpi_at(map, s->was.bundle_at),
                                 s->was.bundle_bytes);
     if (rc != DLP_OK) return dlpi_error_set(err, rc, "", "the lanes: %s", dlp_code_name(rc));
+    /* others write what lies there: it is not asked where these are */
+    s->owners =
+        dlpi_at(s->rx.bundle, dlpi_mpsc_plan(s->was.record_bytes, s->capacity, n).owners_offset);
     *s->head = s->was;
     DLPI_STORE_REL(&s->head->magic, DLPI_PUSH_MAGIC); /* PU1 -> PU1 */
     return DLP_OK;
@@ -360,22 +374,74 @@ static void dlpi_push_over(dlp_push *s) {
         if (s->lanes[i].published != s->lanes[i].head) dlp_spsc_publish(&s->lanes[i]);
 }
 
+/* The first item of a pipe: are rows asked for again in it? */
+static int dlpi_push_begin(dlp_push *s, const dlp_item *it) {
+    const dlp_pipe *p = it->call->w->p;
+    if (DLPI_LIKELY(DLPI_LOAD_RLX(&s->begun) != 0)) return 0; /* our own store */
+    free(s->kept);
+    s->kept = NULL;
+    s->given = 0;
+    s->n_kept = (uint64_t)p->n_slots * p->batch_rows;
+    if (p->rows_end != p->fetch) s->kept = calloc((size_t)s->n_kept, (size_t)s->at.record);
+    if (p->rows_end != p->fetch && s->kept == NULL)
+        return dlp_fail(it->call, ENOMEM, "no memory for the items that may be asked for again");
+    DLPI_STORE_RLX(&s->begun, 1u);
+    return 0;
+}
+
+static void dlpi_push_copy(const dlp_push *s, const dlp_item *it, const uint8_t *item) {
+    for (uint32_t f = 0; f < s->at.n; f++)
+        memcpy(it->data[f], item + s->at.offset[f], (size_t)s->at.bytes[f]);
+}
+
+/* Where the item of a row is kept. */
+static uint8_t *dlpi_push_kept(const dlp_push *s, uint64_t row) {
+    return s->kept + row % s->n_kept * s->at.record;
+}
+
+/* A row that had its item is asked for again. */
+static int dlpi_push_again(const dlp_push *s, const dlp_item *it) {
+    uint64_t row = UINT64_MAX;
+    if (s->kept != NULL) memcpy(&row, dlpi_push_kept(s, it->index), 8);
+    if (row != it->index)
+        return dlp_fail(it->call, 0, "the item is gone: what is pushed comes once");
+    dlpi_push_copy(s, it, dlpi_push_kept(s, it->index));
+    return 0;
+}
+
 static int dlpi_push_fetch(void *user, dlp_item *it) {
     dlp_push *s = user;
     const uint8_t *item = NULL;
     uint32_t producer = 0;
-    int rc = s->over ? DLP_END : DLP_OK;
+    int rc;
     if (!dlpi_reads_on(it->call->w->st))
         return dlp_fail(it->call, 0, "what is pushed is read by one worker, a thread or inline");
     if (it->epoch > 0) return dlp_fail(it->call, 0, "what is pushed has one epoch");
-    if (rc == DLP_OK) rc = dlpi_push_next(s, it, &item, &producer);
+    if ((rc = dlpi_push_begin(s, it)) != 0) return rc;
+    if (it->index < s->given) return dlpi_push_again(s, it);
+    rc = s->over ? DLP_END : dlpi_push_next(s, it, &item, &producer);
     if (rc == DLP_END && !s->over) dlpi_push_over(s);
     if (rc != DLP_OK || item == NULL) return rc;
-    for (uint32_t f = 0; f < s->at.n; f++)
-        memcpy(it->data[f], item + s->at.offset[f], (size_t)s->at.bytes[f]);
+    dlpi_push_copy(s, it, item);
+    if (s->kept != NULL) {
+        memcpy(dlpi_push_kept(s, it->index), item, (size_t)s->at.record);
+        memcpy(dlpi_push_kept(s, it->index), &it->index, 8);
+    }
+    s->given = it->index + 1;
     dlp_mpsc_release(&s->rx, 1);
     DLPI_STORE_RLX(&s->items[producer], s->items[producer] + 1); /* statistics */
     return 0;
+}
+
+/* A worker begins: another pipe's, perhaps. */
+static int dlpi_push_enter(void *user, int worker, void **state) {
+    dlp_push *s = user;
+    DLPI_STORE_RLX(&s->begun, 0u);
+    return dlpi_users_enter(&s->users, worker, state);
+}
+
+static void dlpi_push_leave(void *user, int worker, void *state) {
+    dlpi_users_leave(&((dlp_push *)user)->users, worker, state);
 }
 
 DLPDEF void dlp_push_wire(dlp_push *s, dlp_dataset *dataset, dlp_workers_desc *workers) {
@@ -386,19 +452,20 @@ DLPDEF void dlp_push_wire(dlp_push *s, dlp_dataset *dataset, dlp_workers_desc *w
     dataset->fetch = dlpi_push_fetch;
     dataset->user = s;
     dataset->open_end = 1;
-    dlpi_users_wire(&s->users, workers);
+    workers->worker_init = dlpi_push_enter;
+    workers->worker_exit = dlpi_push_leave;
+    workers->worker_user = s;
 }
 
 static void dlpi_push_add(const dlp_push *s, uint32_t i, dlp_push_stats *to) {
     const dlpi_push_line *lines = dlpi_at(s->head, s->was.lines_at);
     const dlp_spsc *lane = s->lanes[i].lane;
     uint64_t head = DLPI_LOAD_RLX(&lane->head), tail = DLPI_LOAD_RLX(&lane->tail); /* statistics */
-    const uint32_t *owners = dlpi_at(s->rx.bundle, s->rx.bundle->owners_offset);
     to->items += DLPI_LOAD_RLX(&s->items[i]);
     to->left += DLPI_LOAD_RLX(&s->left[i]);
     to->refused += DLPI_LOAD_RLX(&lines[i].refused);
     to->waiting += tail - head <= s->capacity ? tail - head : 0;
-    to->attached += DLPI_LOAD_RLX(&owners[i]) != 0;
+    to->attached += DLPI_LOAD_RLX(&s->owners[i]) != 0;
 }
 
 DLPDEF int dlp_push_look(const dlp_push *s, uint32_t number, dlp_push_stats *stats) {

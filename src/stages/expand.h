@@ -184,25 +184,25 @@ typedef struct dlpi_making { /* what expand calls have in common */
     uint8_t *cell, *input; /* places of its items, and of itself */
     bool above;            /* more than max_out were asked for */
     dlp_item item;
-    void *data[DLP_MAX_FIELDS];
+    dlpi_expand_item fields;
 } dlpi_making;
 
 /* Let expand make items of the input that fetch, where there is one, writes behind them. */
 static int dlpi_expand_make(dlpi_worker *w, dlpi_making *m, dlp_item *in, uint64_t *items) {
     /* cppcheck-suppress ctuuninitvar; by is set */
     const dlpi_expand *x = m->by;
-    void *data[DLP_MAX_FIELDS];
+    dlpi_expand_item fields;
     int rc = 0;
     m->x = (dlp_expand){.item = in, .call = &w->note};
     m->above = false;
-    dlpi_expand_item(in, m->input, &x->in, x->in_at, data, !x->input.writes_all_bytes);
+    dlpi_expand_begin(in, m->input, &x->in, x->in_at, &fields, !x->input.writes_all_bytes);
     if (x->input.fetch != NULL) rc = x->input.fetch(x->input.user, in);
     if (rc == 0) rc = dlpi_expand_lengths(w, &x->in, in->length);
     if (rc == 0) rc = x->d.expand(x->d.user, &m->x);
     if (rc == 0 && m->above)
         return dlpi_say(w, DLP_ERR_LENGTH, "expand made more than max_out %" PRIu32 " items",
                         x->d.max_out);
-    for (uint64_t i = 0; i < m->x.n_made && rc == 0; i++)
+    for (uint64_t i = 0; x->out.any_ragged && i < m->x.n_made && rc == 0; i++)
         rc =
             dlpi_expand_lengths(w, &x->out, (const uint64_t *)(void *)(m->cell + i * x->out_bytes));
     *items = m->x.n_made;
@@ -211,9 +211,9 @@ static int dlpi_expand_make(dlpi_worker *w, dlpi_making *m, dlp_item *in, uint64
 
 /* Have the input of a filter written: it is the item. */
 static int dlpi_expand_filter(dlpi_worker *w, const dlpi_expand *x, dlp_item *in, uint8_t *to) {
-    void *data[DLP_MAX_FIELDS];
+    dlpi_expand_item fields;
     int rc;
-    dlpi_expand_item(in, to, &x->in, x->in_at, data, !x->input.writes_all_bytes);
+    dlpi_expand_begin(in, to, &x->in, x->in_at, &fields, !x->input.writes_all_bytes);
     rc = x->input.fetch(x->input.user, in);
     return rc == 0 ? dlpi_expand_lengths(w, &x->in, in->length) : rc;
 }

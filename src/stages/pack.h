@@ -200,11 +200,11 @@ static int dlpi_pack_load(dlpi_worker *w, uint32_t c) {
     const dlpi_pack *k = dlpi_pack_of(w->p);
     dlpi_input *cell = dlpi_input_at(w->p, c);
     dlp_item in = dlpi_expand_in(w, cell);
-    void *data[DLP_MAX_FIELDS];
+    dlpi_expand_item fields;
     int rc = dlpi_call_verdict(w, cell->killed_by, cell->rec);
     if (rc != 0) return rc;
-    dlpi_expand_item(&in, dlpi_input_bytes(w->p, c), &k->x.in, k->x.in_at, data,
-                     !k->x.input.writes_all_bytes);
+    dlpi_expand_begin(&in, dlpi_input_bytes(w->p, c), &k->x.in, k->x.in_at, &fields,
+                      !k->x.input.writes_all_bytes);
     rc = k->x.input.fetch(k->x.input.user, &in);
     if (rc == 0) rc = dlpi_expand_lengths(w, &k->x.in, in.length);
     for (uint32_t f = 1; f < k->n && rc == 0; f++)

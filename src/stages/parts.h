@@ -274,7 +274,7 @@ static void dlpi_part_issue(dlp_pipe *p, uint32_t c, uint64_t epoch, uint64_t pa
     u->used = 0;
     u->ticket = ++q->tickets;
     dlpi_input_reset(cell, epoch, 1);
-    cell->one[0].index = cell->index = part;
+    dlpi_input_indices(cell)[0] = cell->index = part;
     cell->first = q->plan.first[part];
     cell->items = dlpi_part_size(&q->plan, part);
     dlpi_input_offer(p, c, u->ticket);

@@ -358,7 +358,7 @@ static int inputs_load(struct dlpi_worker *wk, uint32_t c) {
 static void inputs_fill(uint64_t t) {
     dlpi_input *at = &w.region.cell[(t - 1) % cells()];
     dlpi_input_reset(at, 0, runs());
-    for (uint32_t i = 0; i < runs(); i++) dlpi_input_ones(at)[i].index = 2 * t + i;
+    for (uint32_t i = 0; i < runs(); i++) dlpi_input_indices(at)[i] = 2 * t + i;
 }
 
 static void inputs_offer(uint64_t t) {

@@ -449,6 +449,20 @@ static void lane__damaged__an_error_that_names_the_producer(void) {
     }
 }
 
+/* Nor what lies before the lanes: whoever looks at them is not led elsewhere. */
+static void bundle__damaged__looks_do_no_harm(void) {
+    rig r = begin((dlp_push_desc){.capacity = 8}, 0, 1);
+    dlp_pusher *u = producer(r.push, 3);
+    dlp_mpsc *bundle = dlpi_at(r.push->head, r.push->was.bundle_at);
+    dlp_push_stats s;
+    CHECK(push_one(u, 0, 0) == DLP_OK);
+    memset(bundle, 0xff, offsetof(dlp_mpsc, consumer_wake));
+    bundle->owners_offset = UINT64_C(1) << 44;
+    CHECK(dlp_push_look(r.push, 0, &s) == DLP_OK && s.attached == 1 && s.waiting == 1);
+    dlp_pusher_close(u);
+    end(&r);
+}
+
 int main(void) {
     rig_begin("push");
     threads__several__each_in_its_order();
@@ -463,6 +477,7 @@ int main(void) {
     by_hand__two_workers__told();
     file__hostile__refused();
     lane__damaged__an_error_that_names_the_producer();
+    bundle__damaged__looks_do_no_harm();
     rig_end();
     return test_end("push");
 }
