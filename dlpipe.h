@@ -3771,7 +3771,9 @@ DLPDEF int dlp_arrays_chunks_open(dlp_pipe **out, dlp_arrays **arrays,
    What a push pipe does not have: an order that a seed decides. Items of one producer come in its
    order, those of several as they arrive. So there is no resume, no seek, no second epoch, no ranks
    (each rank has producers of its own), and an item that was pushed and then lost with this process
-   is lost. Batches in their slots, transfer, maps, collate, statistics are as everywhere. */
+   is lost. Batches in their slots, transfer, maps, collate, statistics are as everywhere: a row
+   that a map gives up, or has when its process dies, has the same item again. For that, where there
+   is such a stage, the first item allocates a copy of the items of all slots. */
 
 enum { DLP_PUSH_WAIT = 0, DLP_PUSH_REFUSE, DLP_PUSH_NEWEST };
 
@@ -8476,7 +8478,8 @@ struct dlp_pipe {
     uint32_t rank, world;
     int ranks_given; /* a desc says world_size */
     uint64_t global_batch;
-    uint64_t params_hash; /* of the sampler's arrays and numbers, for states */
+    uint64_t params_hash; /* of the sampler's arrays and numbers, and whose items those
+                             are, for states */
     int32_t last;
     int cpus;
     dlpi_wait_rule wait;
@@ -9712,25 +9715,15 @@ static void dlpi_redzones_paint(dlp_pipe *p) {
         }
 }
 
-static inline int dlpi_redzone_batch(dlpi_worker *w, uint32_t s, int rc) {
-    const dlp_pipe *p;
-    uint64_t batch;
-    dlpi_redzone c;
-    if (!DLPI_DEBUG) return rc;
-    p = w->p;
-    batch = dlpi_slot_at(p, s)->sequence;
-    dlpi_redzone_of_cell(p, DLPI_REC_CELLS, dlpi_batch_cell(p, s), &c);
-    return dlpi_redzone_check(w, &w->note, &c, "batch", batch, rc);
-}
-
-/* And the items that a collate has read. */
-static inline int dlpi_redzone_items(dlpi_worker *w, uint32_t s, int rc) {
-    uint64_t batch;
+/* A collate, or a batch map, has returned rc: the batch in slot s; the items that a collate read. */
+static inline int dlpi_redzone_slot(dlpi_worker *w, uint32_t s, bool items, int rc) {
+    int area = items ? DLPI_REC_ITEM_CELLS : DLPI_REC_CELLS;
     dlpi_redzone c;
     if (!DLPI_DEBUG || rc == DLPI_OVERRUN) return rc;
-    batch = dlpi_slot_at(w->p, s)->sequence;
-    dlpi_redzone_of_cell(w->p, DLPI_REC_ITEM_CELLS, dlpi_item_cell(w->p, s), &c);
-    return dlpi_redzone_check(w, &w->note, &c, "items of batch", batch, rc);
+    dlpi_redzone_of_cell(w->p, area, items ? dlpi_item_cell(w->p, s) : dlpi_batch_cell(w->p, s),
+                         &c);
+    return dlpi_redzone_check(w, &w->note, &c, items ? "items of batch" : "batch",
+                              dlpi_slot_at(w->p, s)->sequence, rc);
 }
 
 /* ---- guarded cells ---- */
@@ -10231,6 +10224,17 @@ static bool dlpi_word_at(const dlpi_words *w, int type, uint64_t i, uint64_t at,
     return at % bytes == 0 && w->read(w->from, at, r->offset + r->count * r->stride, bytes, to);
 }
 
+/* Copy the beginning of element i of a record: so many bytes of it, or what an older version has.
+   False: there is none. */
+static bool dlpi_words_copy(const dlpi_words *w, int type, uint64_t i, void *to, uint64_t bytes) {
+    const uint64_t stride = w->rec[type].stride;
+    for (uint64_t at = 0, word; at < bytes && (at == 0 || at + 8 <= stride); at += 8) {
+        if (!dlpi_word_at(w, type, i, at, 8, &word)) return false;
+        memcpy((uint8_t *)to + at, &word, sizeof word);
+    }
+    return true;
+}
+
 /* How many words of a record, of 4 or 8 bytes each, have bits of the mask, or none of them? */
 static bool dlpi_words_count(const dlpi_words *w, int type, uint64_t mask, bool none, uint64_t *n) {
     const dlpi_record *r = &w->rec[type];
@@ -10254,15 +10258,12 @@ static double dlpi_seen_figure(uint64_t bits) {
 
 static bool dlpi_seen_counters(const dlpi_words *words, dlpi_seen *s) {
     dlpi_counter_rec r;
-    uint64_t n = words->rec[DLPI_REC_COUNTERS].count, word;
+    uint64_t n = words->rec[DLPI_REC_COUNTERS].count;
     if (words->rec[DLPI_REC_COUNTERS].type == 0) n = 0;
     s->figures.n_counters = (uint32_t)(n < DLP_MAX_COUNTERS ? n : DLP_MAX_COUNTERS);
     for (uint32_t i = 0; i < s->figures.n_counters; i++) {
         dlp_counter_stats *c = &s->figures.counters[i];
-        for (size_t at = 0; at < sizeof r; at += 8) {
-            if (!dlpi_word_at(words, DLPI_REC_COUNTERS, i, at, 8, &word)) return false;
-            memcpy((char *)&r + at, &word, sizeof word);
-        }
+        if (!dlpi_words_copy(words, DLPI_REC_COUNTERS, i, &r, sizeof r)) return false;
         memcpy(c->name, r.name, sizeof c->name - 1);
         memcpy(c->unit, r.unit, sizeof c->unit - 1);
         c->value = dlpi_seen_figure(r.value);
@@ -12260,7 +12261,7 @@ static int dlpi_collate_call(dlpi_worker *w, const dlpi_unit *t) {
     if (w->st->collate == NULL) return 0; /* batch workers without a collate only close */
     dlpi_collate_begin(w, t, &c);
     rc = dlpi_returned(w, w->st->collate(w->st->user, &c));
-    rc = dlpi_redzone_items(w, t->slot, dlpi_redzone_batch(w, t->slot, rc));
+    rc = dlpi_redzone_slot(w, t->slot, true, dlpi_redzone_slot(w, t->slot, false, rc));
     return rc != 0 ? rc : dlpi_collate_end(w, t);
 }
 
@@ -13946,13 +13947,12 @@ static void dlpi_cache_describe(const dlp_pipe *p, const dlpi_stage *st) {
 /* What of the cache is in use; a record that says nonsense is taken for no cache. */
 static bool dlpi_cache_seen(const dlpi_words *words, dlpi_seen *s, int32_t stage) {
     dlp_stats *out = &s->figures;
-    uint64_t kept = 0, cells, bytes, items;
+    uint64_t kept = 0;
+    dlpi_kept_rec r;
     DLPI_UNUSED(stage);
-    if (words->rec[DLPI_REC_KEPT].count != 1) return true;
-    if (!dlpi_word_at(words, DLPI_REC_KEPT, 0, offsetof(dlpi_kept_rec, n_cells), 8, &cells) ||
-        !dlpi_word_at(words, DLPI_REC_KEPT, 0, offsetof(dlpi_kept_rec, cell_bytes), 8, &bytes) ||
-        !dlpi_word_at(words, DLPI_REC_KEPT, 0, offsetof(dlpi_kept_rec, n_items), 8, &items) ||
-        cells == 0 || bytes == 0 || cells > items || cells > UINT64_MAX / bytes)
+    if (words->rec[DLPI_REC_KEPT].count != 1 ||
+        !dlpi_words_copy(words, DLPI_REC_KEPT, 0, &r, sizeof r) || r.n_cells == 0 ||
+        r.cell_bytes == 0 || r.n_cells > r.n_items || r.n_cells > UINT64_MAX / r.cell_bytes)
         return true;
     for (uint32_t i = 0; i < s->n_workers; i++) {
         const dlpi_worker_block *block = dlpi_seen_block(s, i);
@@ -13960,9 +13960,9 @@ static bool dlpi_cache_seen(const dlpi_words *words, dlpi_seen *s, int32_t stage
         out->cache_misses += DLPI_LOAD_RLX(&block->kept_misses);
         kept += DLPI_LOAD_RLX(&block->kept_items);
     }
-    out->cache_bytes = kept * bytes;
-    out->cache_capacity = cells * bytes;
-    out->cache_all_bytes = dlpi_times(items, bytes);
+    out->cache_bytes = kept * r.cell_bytes;
+    out->cache_capacity = r.n_cells * r.cell_bytes;
+    out->cache_all_bytes = dlpi_times(r.n_items, r.cell_bytes);
     return true;
 }
 
@@ -14002,7 +14002,7 @@ static int dlpi_map_call(dlpi_worker *w, const dlpi_unit *t) {
     dlpi_batch_view(w->p, t->slot, &w->batch, w->tensors);
     w->batch.call = &w->note;
     rc = dlpi_returned(w, w->st->batch(w->st->user, &w->batch, w->state));
-    return dlpi_redzone_batch(w, t->slot, rc);
+    return dlpi_redzone_slot(w, t->slot, false, rc);
 }
 
 static const dlpi_stage_ops dlpi_map_item_ops = {
@@ -15260,7 +15260,8 @@ static int dlpi_state_check_all(const dlp_pipe *p, const dlp_state *state, dlpi_
                                   p->lends->params ? p->lends->params
                                   : p->source->params
                                       ? p->source->params
-                                      : "params (subset, weights, samples, function_id)",
+                                      : "params (subset, weights, samples, function_id, "
+                                        "datasets mixed)",
                                   s->params, mine.params);
     if (dlpi_window_strange(p, s)) return dlpi_state_differs(e, "unordered", 1, 0);
     if ((wrong = dlpi_state_never_saved(p, s, most)) != NULL)
@@ -15641,12 +15642,8 @@ static const dlpi_stage_ops dlpi_lists_ops = {
 #endif
 #define DLPI_INPUT_GUARD ((uint64_t)DLPI_DEBUG * 4096) /* before an input, aligned so */
 
-typedef struct dlpi_input_one { /* of a run */
-    uint64_t index;             /* scheduler */
-    uint64_t items;             /* who loads */
-} dlpi_input_one;
-
-/* A cell, in region. The scheduler writes it while nobody may load; who loads writes the rest. */
+/* A cell, in region. The scheduler writes it while nobody may load; who loads writes the rest. What
+   both need of each run lies in the first lines, and at the end. */
 typedef struct dlpi_input {
     uint64_t state;               /* Q1 ticket (39), what is with it (25): see >>impl-inputs */
     uint64_t index, first, items; /* of the input that is loaded now, or was last */
@@ -15654,12 +15651,14 @@ typedef struct dlpi_input {
     uint64_t bytes;
     uint64_t due_ns; /* a failed load is tried again then */
     uint32_t rec;    /* tries, workers killed: as a row's */
+    uint32_t made;   /* inputs of the run that are loaded */
+    uint64_t used;   /* batch fed last that needs it, + 1; scheduler, for observers */
+    uint32_t run;    /* inputs */
     uint32_t killed_by;
-    dlp_error error;    /* of a load that failed */
-    uint64_t used;      /* batch fed last that needs it, + 1; scheduler, for observers */
-    uint32_t run, made; /* inputs, and those that are loaded */
-    uint8_t pad[(DLPI_LINE << 2) - 128 - sizeof(dlp_error)];
-    dlpi_input_one one[3]; /* the first of [run] */
+    dlp_error error;  /* of a load that failed */
+    uint64_t tail[7]; /* begins with [most] indices of the run's inputs, which the scheduler writes;
+                         behind them [most] 32-bit numbers of their items, which who loads writes:
+                         in lines of their own, since these go to and fro */
 } dlpi_input;
 
 _Static_assert(sizeof(dlpi_input) == 4 * DLPI_LINE, "region layout");
@@ -15670,12 +15669,16 @@ static inline dlpi_input *dlpi_input_at(const dlp_pipe *p, uint32_t i) {
 static inline uint8_t *dlpi_input_bytes(const dlp_pipe *p, uint32_t i) {
     return (uint8_t *)dlpi_area_at(p, DLPI_REC_SOURCE_CELLS, i) + DLPI_INPUT_GUARD;
 }
-static inline dlpi_input_one *dlpi_input_ones(dlpi_input *cell) {
-    return (dlpi_input_one *)(void *)((uint8_t *)cell + offsetof(dlpi_input, one));
+static inline uint64_t *dlpi_input_indices(dlpi_input *cell) {
+    return (uint64_t *)(void *)((uint8_t *)cell + offsetof(dlpi_input, tail));
+}
+static inline uint32_t *dlpi_input_counts(const dlp_pipe *p, dlpi_input *cell) {
+    const uint64_t bytes = p->areas[DLPI_REC_SOURCE].stride - offsetof(dlpi_input, tail);
+    return (uint32_t *)(void *)(dlpi_input_indices(cell) + bytes / 12);
 }
 /* Bytes of a cell's record that has up to so many inputs. */
 static inline uint64_t dlpi_input_record(uint32_t run) {
-    return dlpi_round_up(offsetof(dlpi_input, one) + run * sizeof(dlpi_input_one), DLPI_LINE);
+    return dlpi_round_up(offsetof(dlpi_input, tail) + run * UINT64_C(12), DLPI_LINE);
 }
 static inline uint32_t dlpi_n_inputs(const dlp_pipe *p) {
     return (uint32_t)p->areas[DLPI_REC_SOURCE].count;
@@ -15937,14 +15940,15 @@ static uint32_t dlpi_input_tries(dlpi_worker *w, uint32_t c, dlpi_input *cell) {
 /* Load the inputs of a cell from the first that is not made on, until all are or one is not.
    Returns what the cell then is. */
 static uint32_t dlpi_input_all(dlpi_worker *w, uint32_t c, dlpi_input *cell) {
-    dlpi_input_one *one = dlpi_input_ones(cell);
+    const uint64_t *index = dlpi_input_indices(cell);
+    uint32_t *items = dlpi_input_counts(w->p, cell);
     for (uint32_t i = cell->made, n = cell->run; i < n; i++) {
         uint32_t what;
-        cell->index = one[i].index;
+        cell->index = index[i];
         DLPI_STORE_RLX(&w->block->current, cell->index); /* for observers */
         what = dlpi_input_tries(w, c, cell);
         if (what != DLPI_INPUT_LOADED) return what;
-        one[i].items = cell->items;
+        items[i] = (uint32_t)cell->items;
         dlpi_bump(&w->block->items, 1);
         dlpi_bump(&w->block->bytes, cell->bytes);
         cell->rec = 0;                      /* the next one's */
@@ -15958,7 +15962,7 @@ static uint32_t dlpi_input_all(dlpi_worker *w, uint32_t c, dlpi_input *cell) {
 static void dlpi_input_run(dlpi_worker *w, const dlpi_unit *t) {
     dlp_pipe *p = w->p;
     dlpi_input *cell = dlpi_input_at(p, t->slot);
-    const uint64_t index = dlpi_input_ones(cell)[0].index, epoch = cell->epoch;
+    const uint64_t index = dlpi_input_indices(cell)[0], epoch = cell->epoch;
     uint32_t what, n = cell->made;
     dlpi_clock_in(w);
     what = dlpi_input_all(w, t->slot, cell);
@@ -16334,7 +16338,7 @@ static void dlpi_part_issue(dlp_pipe *p, uint32_t c, uint64_t epoch, uint64_t pa
     u->used = 0;
     u->ticket = ++q->tickets;
     dlpi_input_reset(cell, epoch, 1);
-    cell->one[0].index = cell->index = part;
+    dlpi_input_indices(cell)[0] = cell->index = part;
     cell->first = q->plan.first[part];
     cell->items = dlpi_part_size(&q->plan, part);
     dlpi_input_offer(p, c, u->ticket);
@@ -16923,8 +16927,9 @@ static bool dlpi_found_learn_one(dlp_pipe *p, uint32_t i, uint32_t c, uint32_t k
     dlpi_found *q = dlpi_found_of(p);
     dlpi_found_stream *x = &q->streams[i];
     dlpi_found_cell *u = &q->use[c];
-    dlpi_input_one *one = &dlpi_input_ones(dlpi_input_at(p, c))[k];
-    uint64_t items = loaded ? one->items : dlpi_found_failed(p, u, dlpi_input_at(p, c));
+    dlpi_input *cell = dlpi_input_at(p, c);
+    uint32_t *known = &dlpi_input_counts(p, cell)[k];
+    uint64_t items = loaded ? *known : dlpi_found_failed(p, u, cell);
     uint64_t used = 0, s = q->cursors.first + i;
     if (u->ordinal + k == x->at.ordinal) used = x->at.used;
     if (q->rule && q->rule->taken)
@@ -16935,10 +16940,11 @@ static bool dlpi_found_learn_one(dlp_pipe *p, uint32_t i, uint32_t c, uint32_t k
         dlpi_found_fail(p, DLP_ERR_RESUME,
                         "%s %" PRIu64 " has %" PRIu64 " items, the state says that %" PRIu64
                         " of them were given: it is not the %s it was",
-                        p->source->input, one->index, items, used, p->source->input);
+                        p->source->input, dlpi_input_indices(cell)[k], items, used,
+                        p->source->input);
         return false;
     }
-    if (!loaded) one->items = items;
+    if (!loaded) *known = (uint32_t)items;
     if (used > 0) u->input = k, u->from = used;
     u->n += items;
     u->taken += used;
@@ -16955,11 +16961,11 @@ static bool dlpi_found_learn_one(dlp_pipe *p, uint32_t i, uint32_t c, uint32_t k
 static void dlpi_found_count(dlp_pipe *p, uint32_t c, uint32_t k, uint64_t items) {
     const dlpi_found *q = dlpi_found_of(p);
     const dlpi_found_cell *u = &q->use[c];
-    const dlpi_input_one *one = dlpi_input_ones(dlpi_input_at(p, c));
+    const uint32_t *known = dlpi_input_counts(p, dlpi_input_at(p, c));
     uint64_t empty = 0;
     dlpi_bump(&q->counts->inputs, u->learned - k);
-    dlpi_bump(&q->counts->items, u->failed ? items - one[u->learned - 1].items : items);
-    for (; k < u->learned; k++) empty += one[k].items == 0;
+    dlpi_bump(&q->counts->items, u->failed ? items - known[u->learned - 1] : items);
+    for (; k < u->learned; k++) empty += known[k] == 0;
     dlpi_bump(&q->counts->empty, empty + u->failed);
 }
 
@@ -17026,10 +17032,10 @@ static inline uint64_t dlpi_found_rows_left(const dlpi_found *q, const dlpi_foun
 /* k items more of cell c are used. Afterwards u->input is that of the last. */
 static void dlpi_found_advance(dlp_pipe *p, uint32_t c, uint64_t k) {
     dlpi_found_cell *u = &dlpi_found_of(p)->use[c];
-    const dlpi_input_one *one = dlpi_input_ones(dlpi_input_at(p, c));
+    const uint32_t *items = dlpi_input_counts(p, dlpi_input_at(p, c));
     u->taken += k;
-    while (k > one[u->input].items - u->from) {
-        k -= one[u->input++].items - u->from;
+    while (k > items[u->input] - u->from) {
+        k -= items[u->input++] - u->from;
         u->from = 0;
     }
     u->from += k;
@@ -17040,10 +17046,10 @@ static uint64_t dlpi_found_gather_cell(dlp_pipe *p, uint32_t c, uint64_t n, dlpi
                                        uint64_t h) {
     const dlpi_found *q = dlpi_found_of(p);
     const dlpi_found_cell *u = &q->use[c];
-    const dlpi_input_one *one = dlpi_input_ones(dlpi_input_at(p, c));
+    const uint32_t *items = dlpi_input_counts(p, dlpi_input_at(p, c));
     uint64_t from = u->from;
     for (uint32_t i = u->input; n > 0; i++, from = 0) {
-        uint64_t k = one[i].items - from < n ? one[i].items - from : n;
+        uint64_t k = items[i] - from < n ? items[i] - from : n;
         if (k == 0) continue;
         h = dlpi_absorb(dlpi_absorb(h, u->ordinal + i), k);
         for (uint64_t j = from; j < from + k; j++, row++) {
@@ -17193,8 +17199,8 @@ static void dlpi_found_issue(dlp_pipe *p, uint32_t i, uint32_t c) {
     }
     dlpi_input_reset(cell, u->epoch, run);
     for (uint32_t k = 0; k < run; k++)
-        dlpi_input_ones(cell)[k].index = dlpi_found_input(&q->plan, u->epoch, s, u->ordinal + k);
-    cell->index = dlpi_input_ones(cell)[0].index;
+        dlpi_input_indices(cell)[k] = dlpi_found_input(&q->plan, u->epoch, s, u->ordinal + k);
+    cell->index = dlpi_input_indices(cell)[0];
     cell->first = u->ordinal / dlpi_found_inputs(&q->plan, s) * q->plan.n_inputs;
     dlpi_input_offer(p, c, u->ticket);
 }
@@ -17320,20 +17326,21 @@ static uint32_t dlpi_found_give(dlp_pipe *p, dlpi_found_stream *x, uint32_t s, u
     dlpi_found *q = dlpi_found_of(p);
     const uint32_t c = x->head;
     dlpi_found_cell *u = &q->use[c];
-    const dlpi_input_one *one = dlpi_input_ones(dlpi_input_at(p, c));
+    const uint64_t *of = dlpi_input_indices(dlpi_input_at(p, c));
+    const uint32_t *items = dlpi_input_counts(p, dlpi_input_at(p, c));
     dlpi_found_row *row = dlpi_found_rows_of(p, s);
     uint64_t *index = dlpi_slot_index(p, s);
     const bool shuffled = dlpi_found_shuffled(q);
     if (n > u->n - u->taken) n = (uint32_t)(u->n - u->taken);
     if (shuffled) dlp_permutation_block(&q->items[c], u->taken, n, index + r);
     for (uint32_t end = r + n; r < end; u->from++, r++) {
-        while (u->from == one[u->input].items) {
+        while (u->from == items[u->input]) {
             u->input++;
             u->from = 0;
         }
         row[r].cell = c;
         row[r].number = (uint32_t)(u->input * q->most_items + (shuffled ? index[r] : u->from));
-        index[r] = one[u->input].index;
+        index[r] = of[u->input];
     }
     dlpi_found_use(p, s, c);
     u->taken += n;
@@ -17349,7 +17356,7 @@ static void dlpi_found_give_row(dlp_pipe *p, uint32_t s, uint32_t r, const dlpi_
     uint32_t k = u->run > 1 ? (uint32_t)(from->number / q->most_items) : 0;
     if (k >= u->run) k = u->run - 1; /* the row of an input that failed */
     dlpi_found_rows_of(p, s)[r] = *from;
-    dlpi_slot_index(p, s)[r] = dlpi_input_ones(dlpi_input_at(p, from->cell))[k].index;
+    dlpi_slot_index(p, s)[r] = dlpi_input_indices(dlpi_input_at(p, from->cell))[k];
     dlpi_found_use(p, s, from->cell);
     if (u->failed && k + 1 == u->run) dlpi_found_fail_row(p, s, r, from->cell);
 }
@@ -18479,12 +18486,19 @@ typedef struct dlpi_expand {
     dlpi_stage_ops copies;                   /* of the fetch stage, with runs copied at once */
 } dlpi_expand;
 
-/* Place fields behind the lengths, at a multiple of 64 or, where they are small, of 16; returns the
-   bytes of all. */
+/* To what a field of so many bytes is aligned: 64 or, where it is small, 16 or as few as it has. */
+static uint64_t dlpi_expand_align(uint64_t bytes) {
+    uint64_t align = 1;
+    if (bytes > 8) return bytes < 64 ? 16 : 64;
+    while (align < bytes) align *= 2;
+    return align;
+}
+
+/* Place fields, behind the lengths where one is ragged; returns the bytes of all. */
 static uint64_t dlpi_expand_places(const dlpi_fields *fs, uint64_t *at) {
-    uint64_t end = (uint64_t)fs->n * 8, most = 16;
+    uint64_t end = fs->any_ragged ? (uint64_t)fs->n * 8 : 0, most = fs->any_ragged ? 8 : 1;
     for (uint32_t f = 0; f < fs->n; f++) {
-        uint64_t align = fs->at[f].row_bytes < 64 ? 16 : 64;
+        uint64_t align = dlpi_expand_align(fs->at[f].row_bytes);
         if (align > most) most = align;
         at[f] = dlpi_round_up(end, align);
         end = dlpi_sum(at[f], fs->at[f].row_bytes);
@@ -18530,17 +18544,24 @@ static int dlpi_expand_inputs(dlp_pipe *p, int (*fields)(dlp_pipe *p, dlpi_stage
     return dlpi_found_lengths(p);
 }
 
+typedef struct dlpi_expand_item { /* what a callback writes an item's fields by */
+    void *data[DLP_MAX_FIELDS];
+    uint64_t none[DLP_MAX_FIELDS]; /* the lengths, where no field is ragged */
+} dlpi_expand_item;
+
 /* An item whose fields lie at `to`, as zeros. */
-static void dlpi_expand_item(dlp_item *it, uint8_t *to, const dlpi_fields *fs, const uint64_t *at,
-                             void **data, bool zero) {
-    memset(to, 0, zero ? (size_t)(at[fs->n - 1] + fs->at[fs->n - 1].row_bytes) : fs->n * 8u);
-    for (uint32_t f = 0; f < fs->n; f++) data[f] = to + at[f];
+static void dlpi_expand_begin(dlp_item *it, uint8_t *to, const dlpi_fields *fs, const uint64_t *at,
+                              dlpi_expand_item *by, bool zero) {
+    it->length = fs->any_ragged ? (uint64_t *)(void *)to : by->none;
+    memset(it->length, 0, fs->n * 8u);
+    if (zero) memset(to, 0, (size_t)(at[fs->n - 1] + fs->at[fs->n - 1].row_bytes));
+    for (uint32_t f = 0; f < fs->n; f++) by->data[f] = to + at[f];
     it->n_fields = fs->n;
-    it->data = data;
-    it->length = (uint64_t *)(void *)to;
+    it->data = by->data;
 }
 
 static int dlpi_expand_lengths(dlpi_worker *w, const dlpi_fields *fs, const uint64_t *lengths) {
+    if (!fs->any_ragged) return 0; /* nobody reads them */
     for (uint32_t f = 0; f < fs->n; f++) {
         uint64_t most = fs->at[f].f.ragged ? (uint64_t)fs->at[f].f.shape[0] : 0;
         if (lengths[f] > most)
@@ -18745,25 +18766,25 @@ typedef struct dlpi_making { /* what expand calls have in common */
     uint8_t *cell, *input; /* places of its items, and of itself */
     bool above;            /* more than max_out were asked for */
     dlp_item item;
-    void *data[DLP_MAX_FIELDS];
+    dlpi_expand_item fields;
 } dlpi_making;
 
 /* Let expand make items of the input that fetch, where there is one, writes behind them. */
 static int dlpi_expand_make(dlpi_worker *w, dlpi_making *m, dlp_item *in, uint64_t *items) {
     /* cppcheck-suppress ctuuninitvar; by is set */
     const dlpi_expand *x = m->by;
-    void *data[DLP_MAX_FIELDS];
+    dlpi_expand_item fields;
     int rc = 0;
     m->x = (dlp_expand){.item = in, .call = &w->note};
     m->above = false;
-    dlpi_expand_item(in, m->input, &x->in, x->in_at, data, !x->input.writes_all_bytes);
+    dlpi_expand_begin(in, m->input, &x->in, x->in_at, &fields, !x->input.writes_all_bytes);
     if (x->input.fetch != NULL) rc = x->input.fetch(x->input.user, in);
     if (rc == 0) rc = dlpi_expand_lengths(w, &x->in, in->length);
     if (rc == 0) rc = x->d.expand(x->d.user, &m->x);
     if (rc == 0 && m->above)
         return dlpi_say(w, DLP_ERR_LENGTH, "expand made more than max_out %" PRIu32 " items",
                         x->d.max_out);
-    for (uint64_t i = 0; i < m->x.n_made && rc == 0; i++)
+    for (uint64_t i = 0; x->out.any_ragged && i < m->x.n_made && rc == 0; i++)
         rc =
             dlpi_expand_lengths(w, &x->out, (const uint64_t *)(void *)(m->cell + i * x->out_bytes));
     *items = m->x.n_made;
@@ -18772,9 +18793,9 @@ static int dlpi_expand_make(dlpi_worker *w, dlpi_making *m, dlp_item *in, uint64
 
 /* Have the input of a filter written: it is the item. */
 static int dlpi_expand_filter(dlpi_worker *w, const dlpi_expand *x, dlp_item *in, uint8_t *to) {
-    void *data[DLP_MAX_FIELDS];
+    dlpi_expand_item fields;
     int rc;
-    dlpi_expand_item(in, to, &x->in, x->in_at, data, !x->input.writes_all_bytes);
+    dlpi_expand_begin(in, to, &x->in, x->in_at, &fields, !x->input.writes_all_bytes);
     rc = x->input.fetch(x->input.user, in);
     return rc == 0 ? dlpi_expand_lengths(w, &x->in, in->length) : rc;
 }
@@ -19536,11 +19557,11 @@ static int dlpi_pack_load(dlpi_worker *w, uint32_t c) {
     const dlpi_pack *k = dlpi_pack_of(w->p);
     dlpi_input *cell = dlpi_input_at(w->p, c);
     dlp_item in = dlpi_expand_in(w, cell);
-    void *data[DLP_MAX_FIELDS];
+    dlpi_expand_item fields;
     int rc = dlpi_call_verdict(w, cell->killed_by, cell->rec);
     if (rc != 0) return rc;
-    dlpi_expand_item(&in, dlpi_input_bytes(w->p, c), &k->x.in, k->x.in_at, data,
-                     !k->x.input.writes_all_bytes);
+    dlpi_expand_begin(&in, dlpi_input_bytes(w->p, c), &k->x.in, k->x.in_at, &fields,
+                      !k->x.input.writes_all_bytes);
     rc = k->x.input.fetch(k->x.input.user, &in);
     if (rc == 0) rc = dlpi_expand_lengths(w, &k->x.in, in.length);
     for (uint32_t f = 1; f < k->n && rc == 0; f++)
@@ -20312,53 +20333,26 @@ static const dlpi_lender_ops dlpi_split_lender = {
 /* ---- for observers ---- */
 
 typedef struct dlpi_chunk_counts {
-    uint64_t per_epoch, scheduled;       /* chunks of the epoch fed last; of those, fed */
-    uint64_t cpu_buffers, resident, out; /* out: slots not given back */
+    dlpi_chunk_rec r;                  /* per_epoch: of the epoch fed last */
+    uint64_t scheduled, resident, out; /* chunks of it that are fed; out: slots not given back */
     uint64_t device_buffers, device_free;
-    int32_t preload, preload_auto;
-    uint64_t seam_buffers, seams, seam_bytes;
 } dlpi_chunk_counts;
-
-static bool dlpi_chunk_word_of(const dlpi_words *words, size_t at, uint32_t size, uint64_t *to) {
-    return dlpi_word_at(words, DLPI_REC_LENDER, 0, at, size, to);
-}
-#define DLPI_CHUNK_WORD(words, member, to) \
-    dlpi_chunk_word_of(words, offsetof(dlpi_chunk_rec, member), \
-                       sizeof(((dlpi_chunk_rec *)0)->member), to)
-
-/* The record of the chunks, and where the words of a slot are that it speaks of. */
-static bool dlpi_chunk_record(const dlpi_words *words, dlpi_seen *s, dlpi_chunk_counts *x,
-                              uint64_t *in_epoch_at, uint64_t *used_at) {
-    uint64_t preload, rows, chosen = 0;
-    if (!DLPI_CHUNK_WORD(words, per_epoch, &x->per_epoch) ||
-        !DLPI_CHUNK_WORD(words, cpu_buffers, &x->cpu_buffers) ||
-        !DLPI_CHUNK_WORD(words, preload, &preload) ||
-        !DLPI_CHUNK_WORD(words, in_epoch_at, in_epoch_at) ||
-        !DLPI_CHUNK_WORD(words, used_at, used_at) || !DLPI_CHUNK_WORD(words, view_rows, &rows))
-        return false;
-    x->preload = (int32_t)preload;
-    if (DLPI_CHUNK_WORD(words, preload_auto, &chosen)) /* else of an older version */
-        x->preload_auto = chosen == 1;
-    if (!DLPI_CHUNK_WORD(words, seam_buffers, &x->seam_buffers) ||
-        !DLPI_CHUNK_WORD(words, seams, &x->seams) ||
-        !DLPI_CHUNK_WORD(words, seam_bytes, &x->seam_bytes))
-        x->seam_buffers = x->seams = x->seam_bytes = 0;
-    if (rows >= 1 && rows <= 1u << 30) s->batch_rows = (uint32_t)rows; /* 0: an older version's */
-    return true;
-}
 
 static bool dlpi_chunk_counted(const dlpi_words *words, dlpi_seen *s, uint64_t tail,
                                dlpi_chunk_counts *x) {
-    uint64_t in_epoch_at, used_at, used;
+    const dlpi_chunk_rec *r = &x->r;
+    uint64_t used;
     memset(x, 0, sizeof *x);
-    if (!dlpi_chunk_record(words, s, x, &in_epoch_at, &used_at)) return false;
+    if (!dlpi_words_copy(words, DLPI_REC_LENDER, 0, &x->r, sizeof x->r)) return false;
+    if (r->view_rows >= 1 && r->view_rows <= 1u << 30) s->batch_rows = r->view_rows;
     if (tail > 0) {
         uint32_t slot = dlpi_seen_slot(s, tail - 1);
-        if (!dlpi_word_at(words, DLPI_REC_SLOTS, slot, in_epoch_at, 8, &x->scheduled)) return false;
+        if (!dlpi_word_at(words, DLPI_REC_SLOTS, slot, r->in_epoch_at, 8, &x->scheduled))
+            return false;
         x->scheduled++;
     }
     for (uint32_t slot = 0; slot < s->n_slots; slot++) {
-        if (!dlpi_word_at(words, DLPI_REC_SLOTS, slot, used_at, 4, &used)) return false;
+        if (!dlpi_word_at(words, DLPI_REC_SLOTS, slot, r->used_at, 4, &used)) return false;
         x->out += used != 0;
     }
     x->device_buffers = words->rec[DLPI_REC_SINK].count;
@@ -20396,28 +20390,28 @@ static bool dlpi_chunks_seen(const dlpi_words *words, dlpi_seen *s, int32_t stag
     c->taken = DLPI_LOAD_RLX(&s->ctl->delivered);           /* statistics */
     if (words->rec[DLPI_REC_LENDER].type == 0) return true; /* of an older version */
     if (!dlpi_chunk_counted(words, s, tail, &x)) return false;
-    if (x.cpu_buffers == 0) return true;
+    if (x.r.cpu_buffers == 0) return true;
     ready = dlpi_chunks_under_way(s, tail, x.device_buffers, c);
-    c->preload = x.preload;
-    c->preload_auto = x.preload_auto;
-    c->seam_buffers = x.seam_buffers;
-    c->seams = x.seams;
-    c->seam_bytes = x.seam_bytes;
-    c->cpu_buffers = x.cpu_buffers;
-    c->per_epoch = x.per_epoch;
-    c->loadable = x.scheduled < x.per_epoch ? x.per_epoch - x.scheduled : 0;
+    c->preload = x.r.preload;
+    c->preload_auto = x.r.preload_auto == 1;
+    c->seam_buffers = x.r.seam_buffers;
+    c->seams = x.r.seams;
+    c->seam_bytes = x.r.seam_bytes;
+    c->cpu_buffers = x.r.cpu_buffers;
+    c->per_epoch = x.r.per_epoch;
+    c->loadable = x.scheduled < x.r.per_epoch ? x.r.per_epoch - x.scheduled : 0;
     used = c->cpu_loading + c->cpu_filled + ready;
     c->in_use = x.out > used ? x.out - used : 0;
     if (!transfer) c->cpu_filled += ready;
     used = c->cpu_loading + c->cpu_filled + (transfer ? 0 : c->in_use);
-    if (x.preload == DLP_PRELOAD_CPU) used = x.resident;
-    c->cpu_free = used < x.cpu_buffers ? x.cpu_buffers - used : 0; /* read while it changed? */
+    if (x.r.preload == DLP_PRELOAD_CPU) used = x.resident;
+    c->cpu_free = used < x.r.cpu_buffers ? x.r.cpu_buffers - used : 0; /* read while it changed? */
     if (!transfer) return true;
     c->device_buffers = x.device_buffers;
     c->device_free = x.device_free;
     c->device_filled = ready;
     used = x.device_free + ready + c->in_use;
-    if (x.preload == DLP_PRELOAD_DEVICE) return true;
+    if (x.r.preload == DLP_PRELOAD_DEVICE) return true;
     c->device_copying = used < x.device_buffers ? x.device_buffers - used : 0;
     return true;
 }
@@ -21493,6 +21487,15 @@ static void dlpi_live_slots(dlp_pipe *p) {
     }
 }
 
+/* Of the sampler's arrays and numbers; and which numbers are whose items, where they are those of
+   several datasets. */
+static uint64_t dlpi_params_hash(const dlp_pipe *p) {
+    uint64_t h = dlpi_order_params_hash(&p->sampler->sampler, p->fetch->dataset.n_items);
+    for (int i = 0; i < p->n_item_work; i++)
+        if (p->work[i]->scope.first > 0) h = dlpi_absorb(h, p->work[i]->scope.first);
+    return h;
+}
+
 static int dlpi_live_init(dlp_pipe *p) {
     int rc;
     dlpi_live_point(p);
@@ -21505,7 +21508,7 @@ static int dlpi_live_init(dlp_pipe *p) {
     p->pace.call_clock_every = 1;
     dlpi_order_build(&p->sampler->sampler, p->fetch->dataset.n_items,
                      dlpi_area_at(p, DLPI_REC_TABLE, 0));
-    p->params_hash = dlpi_order_params_hash(&p->sampler->sampler, p->fetch->dataset.n_items);
+    p->params_hash = dlpi_params_hash(p);
     dlpi_live_workers(p);
     p->consumer->block->pid = (int32_t)getpid();
     dlpi_live_slots(p);
@@ -25903,7 +25906,12 @@ DLPDEF int dlp_arrays_chunks_open(dlp_pipe **out, dlp_arrays **arrays,
                                                 producers that wait (PU2)
    -      line.refused    its producer          statistics
    -      items, left     the reader            statistics
-   U4     users           see >>impl-mapped */
+   -      begun           a worker that begins  itself: each pipe counts its rows from 0
+   U4     users           see >>impl-mapped
+
+   A row that a stage behind fetch gives up, or has when it dies, is fetched again, and is to have
+   the item that it had. So where there is such a stage the last items are kept, by the number of
+   their row, as many as slots have rows: older ones are past all that asks again. */
 
 #include <signal.h>
 
@@ -25943,6 +25951,11 @@ struct dlp_push {
     dlp_mpsc_rx rx;
     dlp_spsc_rx *lanes;
     uint64_t *items, *left; /* [max_producers] */
+    const uint32_t *owners; /* the same, in region */
+    uint32_t begun;         /* what follows is of the pipe that reads */
+    uint64_t given;         /* rows that have their items */
+    uint8_t *kept; /* [n_kept] records, the row's number as mark; NULL: nobody asks again */
+    uint64_t n_kept;
 };
 
 struct dlp_pusher {
@@ -26064,6 +26077,7 @@ static void dlpi_push_free(dlp_push *s) {
     free(s->path);
     free(s->lanes);
     free(s->items);
+    free(s->kept);
     free(s);
 }
 
@@ -26116,6 +26130,9 @@ static int dlpi_push_memory(dlp_push *s, const dlp_push_desc *d, dlp_error *err)
         rc = dlp_mpsc_attach_rx(&s->rx, s->lanes, n, dlpi_at(map, s->was.bundle_at),
                                 s->was.bundle_bytes);
     if (rc != DLP_OK) return dlpi_error_set(err, rc, "", "the lanes: %s", dlp_code_name(rc));
+    /* others write what lies there: it is not asked where these are */
+    s->owners =
+        dlpi_at(s->rx.bundle, dlpi_mpsc_plan(s->was.record_bytes, s->capacity, n).owners_offset);
     *s->head = s->was;
     DLPI_STORE_REL(&s->head->magic, DLPI_PUSH_MAGIC); /* PU1 -> PU1 */
     return DLP_OK;
@@ -26243,22 +26260,74 @@ static void dlpi_push_over(dlp_push *s) {
         if (s->lanes[i].published != s->lanes[i].head) dlp_spsc_publish(&s->lanes[i]);
 }
 
+/* The first item of a pipe: are rows asked for again in it? */
+static int dlpi_push_begin(dlp_push *s, const dlp_item *it) {
+    const dlp_pipe *p = it->call->w->p;
+    if (DLPI_LIKELY(DLPI_LOAD_RLX(&s->begun) != 0)) return 0; /* our own store */
+    free(s->kept);
+    s->kept = NULL;
+    s->given = 0;
+    s->n_kept = (uint64_t)p->n_slots * p->batch_rows;
+    if (p->rows_end != p->fetch) s->kept = calloc((size_t)s->n_kept, (size_t)s->at.record);
+    if (p->rows_end != p->fetch && s->kept == NULL)
+        return dlp_fail(it->call, ENOMEM, "no memory for the items that may be asked for again");
+    DLPI_STORE_RLX(&s->begun, 1u);
+    return 0;
+}
+
+static void dlpi_push_copy(const dlp_push *s, const dlp_item *it, const uint8_t *item) {
+    for (uint32_t f = 0; f < s->at.n; f++)
+        memcpy(it->data[f], item + s->at.offset[f], (size_t)s->at.bytes[f]);
+}
+
+/* Where the item of a row is kept. */
+static uint8_t *dlpi_push_kept(const dlp_push *s, uint64_t row) {
+    return s->kept + row % s->n_kept * s->at.record;
+}
+
+/* A row that had its item is asked for again. */
+static int dlpi_push_again(const dlp_push *s, const dlp_item *it) {
+    uint64_t row = UINT64_MAX;
+    if (s->kept != NULL) memcpy(&row, dlpi_push_kept(s, it->index), 8);
+    if (row != it->index)
+        return dlp_fail(it->call, 0, "the item is gone: what is pushed comes once");
+    dlpi_push_copy(s, it, dlpi_push_kept(s, it->index));
+    return 0;
+}
+
 static int dlpi_push_fetch(void *user, dlp_item *it) {
     dlp_push *s = user;
     const uint8_t *item = NULL;
     uint32_t producer = 0;
-    int rc = s->over ? DLP_END : DLP_OK;
+    int rc;
     if (!dlpi_reads_on(it->call->w->st))
         return dlp_fail(it->call, 0, "what is pushed is read by one worker, a thread or inline");
     if (it->epoch > 0) return dlp_fail(it->call, 0, "what is pushed has one epoch");
-    if (rc == DLP_OK) rc = dlpi_push_next(s, it, &item, &producer);
+    if ((rc = dlpi_push_begin(s, it)) != 0) return rc;
+    if (it->index < s->given) return dlpi_push_again(s, it);
+    rc = s->over ? DLP_END : dlpi_push_next(s, it, &item, &producer);
     if (rc == DLP_END && !s->over) dlpi_push_over(s);
     if (rc != DLP_OK || item == NULL) return rc;
-    for (uint32_t f = 0; f < s->at.n; f++)
-        memcpy(it->data[f], item + s->at.offset[f], (size_t)s->at.bytes[f]);
+    dlpi_push_copy(s, it, item);
+    if (s->kept != NULL) {
+        memcpy(dlpi_push_kept(s, it->index), item, (size_t)s->at.record);
+        memcpy(dlpi_push_kept(s, it->index), &it->index, 8);
+    }
+    s->given = it->index + 1;
     dlp_mpsc_release(&s->rx, 1);
     DLPI_STORE_RLX(&s->items[producer], s->items[producer] + 1); /* statistics */
     return 0;
+}
+
+/* A worker begins: another pipe's, perhaps. */
+static int dlpi_push_enter(void *user, int worker, void **state) {
+    dlp_push *s = user;
+    DLPI_STORE_RLX(&s->begun, 0u);
+    return dlpi_users_enter(&s->users, worker, state);
+}
+
+static void dlpi_push_leave(void *user, int worker, void *state) {
+    dlpi_users_leave(&((dlp_push *)user)->users, worker, state);
 }
 
 DLPDEF void dlp_push_wire(dlp_push *s, dlp_dataset *dataset, dlp_workers_desc *workers) {
@@ -26269,19 +26338,20 @@ DLPDEF void dlp_push_wire(dlp_push *s, dlp_dataset *dataset, dlp_workers_desc *w
     dataset->fetch = dlpi_push_fetch;
     dataset->user = s;
     dataset->open_end = 1;
-    dlpi_users_wire(&s->users, workers);
+    workers->worker_init = dlpi_push_enter;
+    workers->worker_exit = dlpi_push_leave;
+    workers->worker_user = s;
 }
 
 static void dlpi_push_add(const dlp_push *s, uint32_t i, dlp_push_stats *to) {
     const dlpi_push_line *lines = dlpi_at(s->head, s->was.lines_at);
     const dlp_spsc *lane = s->lanes[i].lane;
     uint64_t head = DLPI_LOAD_RLX(&lane->head), tail = DLPI_LOAD_RLX(&lane->tail); /* statistics */
-    const uint32_t *owners = dlpi_at(s->rx.bundle, s->rx.bundle->owners_offset);
     to->items += DLPI_LOAD_RLX(&s->items[i]);
     to->left += DLPI_LOAD_RLX(&s->left[i]);
     to->refused += DLPI_LOAD_RLX(&lines[i].refused);
     to->waiting += tail - head <= s->capacity ? tail - head : 0;
-    to->attached += DLPI_LOAD_RLX(&owners[i]) != 0;
+    to->attached += DLPI_LOAD_RLX(&s->owners[i]) != 0;
 }
 
 DLPDEF int dlp_push_look(const dlp_push *s, uint32_t number, dlp_push_stats *stats) {
@@ -27381,8 +27451,8 @@ DLPDEF dlp_item *dlp_expand_add(dlp_expand *x) {
         return NULL;
     }
     m->item = *x->item;
-    dlpi_expand_item(&m->item, m->cell + x->n_made * by->out_bytes, &by->out, by->out_at, m->data,
-                     true);
+    dlpi_expand_begin(&m->item, m->cell + x->n_made * by->out_bytes, &by->out, by->out_at,
+                      &m->fields, true);
     x->n_made++;
     return &m->item;
 }
