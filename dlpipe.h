@@ -5653,6 +5653,13 @@ DLPDEF void dlp_permutation_block(const dlp_permutation *p, uint64_t first, uint
     for (; done < count; done++) out[done] = UINT64_MAX;
 }
 
+/* The permutation of n, seed and epoch: *p, which is made that if it is another. */
+static const dlp_permutation *dlpi_permutation_of(dlp_permutation *p, uint64_t n, uint64_t seed,
+                                                  uint64_t epoch) {
+    if (p->n != n || p->seed != seed || p->epoch != epoch) dlp_permutation_init(p, n, seed, epoch);
+    return p;
+}
+
 /* --- Weights ---------------------------------------------------------------------------------
 
    Walker's alias method in integers: n buckets of `total` units each, item i owns n * weight[i]
@@ -6089,11 +6096,8 @@ static void dlpi_parts_piece(dlpi_part_plan *q, uint64_t epoch, uint64_t at, uin
 
 static const dlp_permutation *dlpi_part_items(const dlpi_part_plan *q, dlp_permutation *items,
                                               uint64_t part, uint64_t epoch) {
-    uint64_t n = dlpi_part_size(q, part);
-    uint64_t seed = dlpi_hash_in(DLPI_DOMAIN_PART_ITEMS, q->seed, part);
-    if (items->n != n || items->seed != seed || items->epoch != epoch)
-        dlp_permutation_init(items, n, seed, epoch);
-    return items;
+    return dlpi_permutation_of(items, dlpi_part_size(q, part),
+                               dlpi_hash_in(DLPI_DOMAIN_PART_ITEMS, q->seed, part), epoch);
 }
 
 static void dlpi_piece_indices(const dlpi_part_plan *q, dlp_permutation *items, uint64_t epoch,
@@ -6191,11 +6195,7 @@ typedef struct dlpi_found_plan {
     uint64_t seed;
     uint64_t window; /* items of a stream that are permuted at a time; 0: none are */
     bool shuffle_inputs, shuffle_items;
-    struct {
-        bool ready;
-        uint64_t epoch, pass;
-        dlp_permutation order;
-    } passes[2]; /* streams are in this pass or that */
+    dlp_permutation passes[2]; /* streams are in this pass or that */
     /* by weights, else NULL: */
     uint64_t *weights; /* [n_inputs] */
     uint64_t weights_hash;
@@ -6234,25 +6234,18 @@ static uint64_t dlpi_found_member(dlpi_found_plan *q, uint64_t epoch, uint64_t s
     dlp_permutation *order;
     if (!q->shuffle_inputs) return own[j];
     order = &q->own_passes[s - q->own_first];
-    if (order->n == 0 || order->seed != seed || order->epoch != epoch)
-        dlp_permutation_init(order, dlpi_found_inputs(q, s), seed, epoch);
-    return own[dlp_permutation_at(order, j)];
+    return own[dlp_permutation_at(
+        dlpi_permutation_of(order, dlpi_found_inputs(q, s), seed, epoch), j)];
 }
 
 static uint64_t dlpi_found_input(dlpi_found_plan *q, uint64_t epoch, uint64_t s, uint64_t ordinal) {
     uint64_t each = dlpi_found_inputs(q, s), pass = ordinal / each;
-    uint64_t j = ordinal % each * q->streams + s;
+    uint64_t j = ordinal % each * q->streams + s, seed;
     if (q->weights) return dlpi_found_member(q, epoch, s, pass, ordinal % each);
     if (!q->shuffle_inputs) return j;
-    if (!q->passes[pass & 1].ready || q->passes[pass & 1].epoch != epoch ||
-        q->passes[pass & 1].pass != pass) {
-        q->passes[pass & 1].ready = true;
-        q->passes[pass & 1].epoch = epoch;
-        q->passes[pass & 1].pass = pass;
-        dlp_permutation_init(&q->passes[pass & 1].order, q->n_inputs,
-                             dlpi_hash_in(DLPI_DOMAIN_PARTS, q->seed, pass), epoch);
-    }
-    return dlp_permutation_at(&q->passes[pass & 1].order, j);
+    seed = dlpi_hash_in(DLPI_DOMAIN_PARTS, q->seed, pass);
+    return dlp_permutation_at(
+        dlpi_permutation_of(&q->passes[pass & 1], q->n_inputs, seed, epoch), j);
 }
 
 /* The permutation of an input's n items, in this pass. */
@@ -13198,12 +13191,17 @@ static bool dlpi_in_flight_no_room(const dlpi_worker *w) {
     return n >= (uint32_t)w->parked_most;
 }
 
+/* Is there nothing to look for, whatever comes in? exclusive: a row is out. */
+static bool dlpi_in_flight_full(const dlpi_worker *w) {
+    const dlpi_in_flight *in = w->self;
+    return in->n_out >= in->n_all || in->exclusive || in->list[DLPI_ATTEMPT_WAITS].first != NULL ||
+           dlpi_in_flight_no_room(w);
+}
+
 /* Claim a row, if there is room for one. */
 static bool dlpi_in_flight_find(dlpi_worker *w, dlpi_unit *t) {
     const dlpi_in_flight *in = w->self;
-    if (in->broken || dlpi_retired(w) || in->list[DLPI_ATTEMPT_WAITS].first != NULL ||
-        in->n_out >= in->n_all || (in->n_out > 0 && in->exclusive) || dlpi_in_flight_no_room(w))
-        return false;
+    if (in->broken || dlpi_retired(w) || dlpi_in_flight_full(w)) return false;
     dlpi_in_flight_oldest(w);
     dlpi_in_flight_bound(w);
     return dlpi_find(w, t);
@@ -13306,13 +13304,6 @@ static int dlpi_in_flight_reap(dlpi_worker *w, dlpi_attempt **back, int *code, i
     }
     dlpi_in_flight_came(w, back[0], now, n);
     return n;
-}
-
-/* Is there nothing to look for, whatever comes in? */
-static bool dlpi_in_flight_full(const dlpi_worker *w) {
-    const dlpi_in_flight *in = w->self;
-    return in->n_out >= in->n_all || in->exclusive || in->list[DLPI_ATTEMPT_WAITS].first != NULL ||
-           dlpi_in_flight_no_room(w);
 }
 
 static int dlpi_in_flight_patience(dlpi_worker *w) {
@@ -26591,6 +26582,17 @@ static void dlpi_counters_copy(dlp_pipe *p) {
     }
 }
 
+/* The new pipe is the caller's, if rc is DLP_OK; else it is closed, and *err says why. */
+static int dlpi_opened(dlp_pipe **out, dlp_pipe *p, int rc, dlp_error *err) {
+    if (rc == DLP_OK) {
+        *out = p;
+        return rc;
+    }
+    if (p && err) *err = p->err;
+    dlp_pipe_close(p);
+    return rc;
+}
+
 DLPDEF int dlp_pipe_open(dlp_pipe **out, const dlp_pipe_desc *desc, dlp_error *err) {
     dlp_pipe *p;
     int rc;
@@ -27683,14 +27685,7 @@ static int dlpi_loader_open(dlp_pipe **out, const dlp_loader_desc *desc,
         return dlpi_error_set(err, DLP_ERR_ARG, out ? "desc" : "out", "%s is NULL",
                               out ? "desc" : "out");
     if ((rc = dlp_pipe_open(&p, &desc->pipe, err)) != DLP_OK) return rc;
-    rc = dlpi_loader_wire(p, desc, source);
-    if (rc != DLP_OK) {
-        if (err) *err = p->err;
-        dlp_pipe_close(p);
-        return rc;
-    }
-    *out = p;
-    return DLP_OK;
+    return dlpi_opened(out, p, dlpi_loader_wire(p, desc, source), err);
 }
 
 DLPDEF int dlp_loader_open(dlp_pipe **out, const dlp_loader_desc *desc, dlp_error *err) {
@@ -28086,14 +28081,8 @@ DLPDEF int dlp_chunks_open(dlp_pipe **out, const dlp_chunks_desc *desc, dlp_erro
     to.preload = desc->preload;
     if (chosen && (rc = dlpi_chunks_choose(desc, &to, err)) != DLP_OK) return rc;
     if ((rc = dlpi_chunks_try(&p, desc, &to, NULL, err)) == DLP_OK) rc = dlp_pipe_start(p);
-    if (rc != DLP_OK) {
-        if (p && err) *err = p->err;
-        dlp_pipe_close(p);
-        return rc;
-    }
-    if (chosen) dlpi_chunks_chosen(p, &to);
-    *out = p;
-    return DLP_OK;
+    if (rc == DLP_OK && chosen) dlpi_chunks_chosen(p, &to);
+    return dlpi_opened(out, p, rc, err);
 }
 
 static int dlpi_run_step(dlp_pipe *p, const dlp_run_desc *d, dlp_run_result *r, dlp_batch *b) {
