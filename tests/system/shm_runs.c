@@ -322,13 +322,13 @@ static void life_kill(pid_t pid) {
 static void remember(const dlpi_worker *w) {
     for (uint32_t c = 0; c < dlpi_n_inputs(pipe_); c++) {
         dlpi_input *cell = dlpi_input_at(pipe_, c);
-        const dlpi_input_one *one = dlpi_input_ones(cell);
+        const uint64_t *one = dlpi_input_indices(cell);
         if (dlpi_gen_low(cell->state) != (uint32_t)w->global + 1u) continue;
-        for (uint32_t i = 0; i < cell->made; i++) made_[one[i].index] = 1;
+        for (uint32_t i = 0; i < cell->made; i++) made_[one[i]] = 1;
         if (cell->made > 0 && cell->made < cell->run)
             __atomic_add_fetch(&common->in_runs, 1, __ATOMIC_RELAXED);
         if (common->callback > 0 && now_.mode == POISON) poison_ = common->callback - 1;
-        if (w->block->running != 0) may_poison_ = one[cell->made].index;
+        if (w->block->running != 0) may_poison_ = one[cell->made];
     }
 }
 
