@@ -6234,8 +6234,8 @@ static uint64_t dlpi_found_member(dlpi_found_plan *q, uint64_t epoch, uint64_t s
     dlp_permutation *order;
     if (!q->shuffle_inputs) return own[j];
     order = &q->own_passes[s - q->own_first];
-    return own[dlp_permutation_at(
-        dlpi_permutation_of(order, dlpi_found_inputs(q, s), seed, epoch), j)];
+    return own[dlp_permutation_at(dlpi_permutation_of(order, dlpi_found_inputs(q, s), seed, epoch),
+                                  j)];
 }
 
 static uint64_t dlpi_found_input(dlpi_found_plan *q, uint64_t epoch, uint64_t s, uint64_t ordinal) {
@@ -6244,8 +6244,8 @@ static uint64_t dlpi_found_input(dlpi_found_plan *q, uint64_t epoch, uint64_t s,
     if (q->weights) return dlpi_found_member(q, epoch, s, pass, ordinal % each);
     if (!q->shuffle_inputs) return j;
     seed = dlpi_hash_in(DLPI_DOMAIN_PARTS, q->seed, pass);
-    return dlp_permutation_at(
-        dlpi_permutation_of(&q->passes[pass & 1], q->n_inputs, seed, epoch), j);
+    return dlp_permutation_at(dlpi_permutation_of(&q->passes[pass & 1], q->n_inputs, seed, epoch),
+                              j);
 }
 
 /* The permutation of an input's n items, in this pass. */
