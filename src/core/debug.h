@@ -122,7 +122,7 @@ static void dlpi_redzones_paint(dlp_pipe *p) {
         }
 }
 
-/* A collate, or a batch map, has returned rc: the batch in slot s; the items that a collate read. */
+/* A collate, or a batch map, has returned rc: the batch in slot s; or what a collate has read. */
 static inline int dlpi_redzone_slot(dlpi_worker *w, uint32_t s, bool items, int rc) {
     int area = items ? DLPI_REC_ITEM_CELLS : DLPI_REC_CELLS;
     dlpi_redzone c;
