@@ -50,11 +50,12 @@ static int dlpi_epoch_begin(dlp_pipe *p) {
     uint64_t asked = dlpi_credit_seen(&p->schedule.epoch_asked); /* I2 <- I2 */
     uint64_t epoch = asked & DLPI_EPOCH_MASK;
     int rc;
-    p->set_ns = dlpi_now_ns();
+    p->pace.set_ns = dlpi_now_ns();
     rc = p->barrier->set_epoch(p->barrier->set_epoch_user, epoch);
-    p->began_ns = dlpi_now_ns();
-    dlpi_bump(&p->ctl->set_epoch_ns, p->began_ns - p->set_ns);
-    if (p->border_ns == 0 && DLPI_LOAD_RLX(&p->ctl->first_ns) != 0) p->border_ns = p->set_ns;
+    p->pace.began_ns = dlpi_now_ns();
+    dlpi_bump(&p->ctl->set_epoch_ns, p->pace.began_ns - p->pace.set_ns);
+    if (p->pace.border_ns == 0 && DLPI_LOAD_RLX(&p->ctl->first_ns) != 0)
+        p->pace.border_ns = p->pace.set_ns;
     if (rc != 0) {
         dlp_error e;
         dlpi_error_set(&e, DLP_ERR_CALLBACK, "set_epoch", "set_epoch returned %d", rc);
@@ -99,7 +100,9 @@ static uint32_t dlpi_run_shift(dlp_pipe *p, uint32_t count) {
     if ((most = dlpi_item_cost(p, st)) == 0) return 0;
     p->schedule.cost_ns = most;
     for (int k = 1; k < p->n_item_work; k++) {
-        uint64_t ns = p->work[k]->dataset.n_fields > 0 ? dlpi_item_cost(p, p->work[k]) : 0;
+        uint64_t ns;
+        if (p->work[k]->dataset.n_fields == 0) continue;
+        if ((ns = dlpi_item_cost(p, p->work[k])) == 0) return 0;
         if (ns > most) most = ns;
     }
     if (most * count <= 8000) at_once = 1; /* not worth to be divided */

@@ -123,7 +123,7 @@ static void dlpi_clock_out(dlpi_worker *w, uint64_t b, uint64_t epoch, uint32_t 
     DLPI_STORE_RLX(&block->hist[dlpi_hist_bucket(each)],
                    block->hist[dlpi_hist_bucket(each)] + w->items_untimed);
     if (each > block->max_ns) DLPI_STORE_RLX(&block->max_ns, each);
-    dlpi_bump(&block->busy_ns, w->started ? ns : ns * w->p->call_clock_every);
+    dlpi_bump(&block->busy_ns, w->started ? ns : ns * w->p->pace.call_clock_every);
     dlpi_trace_add(w, DLP_TRACE_WORK, w->last_ns, now, b, epoch, w->items_untimed);
     ns /= w->units_untimed;
     w->clock_every = ns >= 1000 ? 1 : ns >= 500 ? 2 : ns >= 125 ? 8 : 32;
