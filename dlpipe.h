@@ -25977,8 +25977,8 @@ DLPDEF int dlp_arrays_chunks_open(dlp_pipe **out, dlp_arrays **arrays,
 
    label  atomic          written by            read by (partner)
    PU1    head.magic      open, last            producers (PU1): the head is whole
-   PU2    head.over       stop, close           reader, before it looks whether lanes are empty;
-                                                producers that wait (PU2)
+   PU2    head.over,      stop, close; left:    reader, before it looks whether lanes are empty;
+          left            the pipe's worker     producers that wait (PU2)
    -      line.refused    its producer          statistics
    -      items, left     the reader            statistics
    -      begun           a worker that begins  itself: each pipe counts its rows from 0
@@ -26000,6 +26000,7 @@ typedef struct dlpi_push_head { /* in region */
     uint32_t record_bytes, max_producers, n_fields, full;
     int32_t pid;   /* of the reader */
     uint32_t over; /* PU2 1: no more is wanted */
+    uint32_t left; /* PU2 1: the pipe that read is closed, and no other one reads */
 } dlpi_push_head;
 
 typedef struct dlpi_push_line { /* in region: of a producer */
@@ -26400,11 +26401,14 @@ static int dlpi_push_fetch(void *user, dlp_item *it) {
 static int dlpi_push_enter(void *user, int worker, void **state) {
     dlp_push *s = user;
     DLPI_STORE_RLX(&s->begun, 0u);
+    dlpi_credit_close(&s->head->left, 0u); /* PU2 -> PU2 */
     return dlpi_users_enter(&s->users, worker, state);
 }
 
 static void dlpi_push_leave(void *user, int worker, void *state) {
-    dlpi_users_leave(&((dlp_push *)user)->users, worker, state);
+    dlp_push *s = user;
+    dlpi_credit_close(&s->head->left, 1u); /* PU2 -> PU2 */
+    dlpi_users_leave(&s->users, worker, state);
 }
 
 DLPDEF void dlp_push_wire(dlp_push *s, dlp_dataset *dataset, dlp_workers_desc *workers) {
@@ -26588,9 +26592,15 @@ DLPDEF int dlp_pusher_open(dlp_pusher **out, const dlp_pusher_desc *desc, dlp_er
 
 DLPDEF uint32_t dlp_pusher_number(const dlp_pusher *u) { return u->number; }
 
+/* Will nobody make room? */
+static bool dlpi_pusher_over(const dlp_pusher *u) {
+    return dlpi_credit_closed(&u->head->over) ||
+           dlpi_credit_closed(&u->head->left); /* PU2 <- PU2 */
+}
+
 /* Is there a reader? */
 static bool dlpi_pusher_read(const dlp_pusher *u) {
-    if (dlpi_credit_closed(&u->head->over)) return false; /* PU2 <- PU2 */
+    if (dlpi_pusher_over(u)) return false;
     return kill((pid_t)u->head->pid, 0) == 0 || errno != ESRCH;
 }
 
@@ -26608,7 +26618,7 @@ static int dlpi_pusher_reserve(dlp_pusher *u, int timeout_ms) {
             DLPI_STORE_RLX(&u->line->refused, u->line->refused + 1); /* statistics */
             return dlpi_pusher_read(u) ? DLP_FULL : DLP_STOPPED;
         }
-        if (dlpi_credit_closed(&u->head->over)) return DLP_STOPPED; /* PU2 <- PU2 */
+        if (dlpi_pusher_over(u)) return DLP_STOPPED;
         if (waited && !dlpi_pusher_read(u)) return DLP_STOPPED;
         if ((now = dlpi_now_ns()) >= until) return DLP_TIMEOUT;
         if ((until - now) / 1000000u < ms) ms = (until - now) / 1000000u + 1;

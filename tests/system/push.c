@@ -243,6 +243,46 @@ static void waiting__stream_has_ended__producers_are_told(void) {
     end(&r);
 }
 
+typedef struct waiter {
+    dlp_pusher *u;
+    uint64_t pushed;
+    int rc;
+} waiter;
+
+static void *push_until_told(void *arg) {
+    waiter *w = arg;
+    while ((w->rc = push_one(w->u, w->pushed, 5000)) == DLP_OK) w->pushed++;
+    return NULL;
+}
+
+/* The pipe is closed while a producer waits for room: it is told. What it had pushed is another
+   pipe's, which it may push to as well. */
+static void waiting__pipe_is_closed__producer_is_told(void) {
+    for (int workers = 0; workers < 2; workers++) {
+        uint64_t next[17] = {0};
+        rig r = begin((dlp_push_desc){.capacity = 4}, workers, 1);
+        waiter w = {.u = producer(r.push, 1)};
+        dlp_loader_desc again = {.batch_size = 1, .num_workers = workers};
+        dlp_batch *b = NULL;
+        pthread_t t;
+        CHECK(pthread_create(&t, NULL, push_until_told, &w) == 0);
+        CHECK(dlp_pipe_next_timeout(r.pipe, &b, SOON_MS) == DLP_OK);
+        dlp_pipe_release(r.pipe, b);
+        CHECK(dlp_pipe_close(r.pipe) == DLP_OK);
+        CHECK(pthread_join(t, NULL) == 0 && w.rc == DLP_STOPPED && w.pushed >= 4);
+        dlp_push_wire(r.push, &again.dataset, &again.fetch.workers);
+        CHECK(dlp_loader_open(&r.pipe, &again, NULL) == DLP_OK);
+        CHECK(dlp_pipe_next_timeout(r.pipe, &b, SOON_MS) == DLP_OK);
+        next[1] = (uint32_t) * (const uint64_t *)b->fields[0].data + 1;
+        dlp_pipe_release(r.pipe, b);
+        CHECK(push_one(w.u, w.pushed++, SOON_MS) == DLP_OK);
+        dlp_push_stop(r.push);
+        CHECK(take_all(r.pipe, next, 1) == DLP_END && next[1] >= w.pushed);
+        dlp_pusher_close(w.u);
+        end(&r);
+    }
+}
+
 /* The reader's process is killed: producers that wait are told. */
 static void reader__killed__producers_are_told(void) {
     const char *path = in_rig("orphan");
@@ -425,7 +465,8 @@ static int open_path(const char *path, const dlp_field *fields, uint32_t n, dlp_
 /* Another program's file: other fields, no such file, one that is cut, each of its head's words
    changed. Whatever stands there, nothing is read beyond it. */
 static void file__hostile__refused(void) {
-    const char *path = in_rig("lanes"), *other = in_rig("other");
+    const char *other = in_rig("other");
+    char path[96]; /* its own: names of the rig are used again */
     dlp_field wrong[2] = {FIELDS[0], FIELDS[1]};
     dlp_push_desc d = {.fields = FIELDS, .n_fields = 2, .path = path, .max_producers = 2};
     dlp_push *s = NULL, *again = NULL;
@@ -433,6 +474,7 @@ static void file__hostile__refused(void) {
     static uint8_t bytes[1 << 20];
     size_t n = 0;
     FILE *f;
+    snprintf(path, sizeof path, "%s", in_rig("lanes"));
     CHECK(dlp_push_open(&s, &d, &err) == DLP_OK);
     CHECK(dlp_push_open(&again, &d, &err) == DLP_ERR_SYSTEM && err.errnum == EEXIST);
     CHECK(strstr(err.message, "already") != NULL && again == NULL);
@@ -506,6 +548,7 @@ int main(void) {
     processes__killed__item_unseen_successor_goes_on();
     processes__killed_after_the_end__said_once();
     waiting__stream_has_ended__producers_are_told();
+    waiting__pipe_is_closed__producer_is_told();
     reader__killed__producers_are_told();
     full__refuse__counted();
     full__newest__last_ones_stay();
