@@ -16,8 +16,8 @@
 
    label  atomic          written by            read by (partner)
    PU1    head.magic      open, last            producers (PU1): the head is whole
-   PU2    head.over       stop, close           reader, before it looks whether lanes are empty;
-                                                producers that wait (PU2)
+   PU2    head.over,      stop, close; left:    reader, before it looks whether lanes are empty;
+          left            the pipe's worker     producers that wait (PU2)
    -      line.refused    its producer          statistics
    -      items, left     the reader            statistics
    -      begun           a worker that begins  itself: each pipe counts its rows from 0
@@ -39,6 +39,7 @@ typedef struct dlpi_push_head { /* in region */
     uint32_t record_bytes, max_producers, n_fields, full;
     int32_t pid;   /* of the reader */
     uint32_t over; /* PU2 1: no more is wanted */
+    uint32_t left; /* PU2 1: the pipe that read is closed, and no other one reads */
 } dlpi_push_head;
 
 typedef struct dlpi_push_line { /* in region: of a producer */
@@ -371,6 +372,7 @@ static int dlpi_push_next(dlp_push *s, dlp_item *it, const uint8_t **item, uint3
 /* The stream has ended, with all that was taken told to producers that wait. */
 static void dlpi_push_over(dlp_push *s) {
     s->over = true;
+    dlpi_credit_close(&s->head->over, 1u); /* PU2 -> PU2: nobody waits for room from now on */
     for (uint32_t i = 0; i < s->was.max_producers; i++)
         if (s->lanes[i].published != s->lanes[i].head) dlp_spsc_publish(&s->lanes[i]);
 }
@@ -438,11 +440,14 @@ static int dlpi_push_fetch(void *user, dlp_item *it) {
 static int dlpi_push_enter(void *user, int worker, void **state) {
     dlp_push *s = user;
     DLPI_STORE_RLX(&s->begun, 0u);
+    dlpi_credit_close(&s->head->left, 0u); /* PU2 -> PU2 */
     return dlpi_users_enter(&s->users, worker, state);
 }
 
 static void dlpi_push_leave(void *user, int worker, void *state) {
-    dlpi_users_leave(&((dlp_push *)user)->users, worker, state);
+    dlp_push *s = user;
+    dlpi_credit_close(&s->head->left, 1u); /* PU2 -> PU2 */
+    dlpi_users_leave(&s->users, worker, state);
 }
 
 DLPDEF void dlp_push_wire(dlp_push *s, dlp_dataset *dataset, dlp_workers_desc *workers) {
@@ -550,6 +555,16 @@ static int dlpi_pusher_fields(dlp_pusher *u, const dlp_pusher_desc *d, const dlp
                           h->n_fields, h->record_bytes - 8, u->at.n, u->at.record - 8);
 }
 
+/* Is the last that was pushed into its lane the end of a stream? Whoever said that may have died
+   before it could tell anybody, and a successor would say it for another producer, too. */
+static bool dlpi_pusher_said_end(const dlp_pusher *u) {
+    const dlp_spsc_tx *tx = &u->tx.lane;
+    uint64_t mark;
+    if (tx->tail == 0) return false;
+    memcpy(&mark, dlpi_slot(tx->slots, tx->capacity, tx->tail - 1, tx->record_bytes), 8);
+    return mark == DLPI_PUSH_END;
+}
+
 static int dlpi_pusher_attach(dlp_pusher *u, const dlp_pusher_desc *d, dlp_error *err) {
     dlpi_push_head h = {0};
     int rc = DLP_OK, number;
@@ -580,6 +595,11 @@ static int dlpi_pusher_attach(dlp_pusher *u, const dlp_pusher_desc *d, dlp_error
     if (u->tx.lane.record_bytes != u->at.record)
         return dlpi_error_set(err, DLP_ERR_CORRUPT, "path",
                               "the lanes' records are of another size");
+    if (d->number > 0 && dlpi_pusher_said_end(u)) {
+        dlp_mpsc_detach_tx(&u->tx);
+        return dlpi_error_set(err, DLP_ERR_STATE, "number",
+                              "producer %" PRIu32 " has said the end of its stream", d->number);
+    }
     u->number = (uint32_t)number + 1;
     u->full = h.full;
     u->lanes = h.max_producers;
@@ -611,9 +631,15 @@ DLPDEF int dlp_pusher_open(dlp_pusher **out, const dlp_pusher_desc *desc, dlp_er
 
 DLPDEF uint32_t dlp_pusher_number(const dlp_pusher *u) { return u->number; }
 
+/* Will nobody make room? */
+static bool dlpi_pusher_over(const dlp_pusher *u) {
+    return dlpi_credit_closed(&u->head->over) ||
+           dlpi_credit_closed(&u->head->left); /* PU2 <- PU2 */
+}
+
 /* Is there a reader? */
 static bool dlpi_pusher_read(const dlp_pusher *u) {
-    if (dlpi_credit_closed(&u->head->over)) return false; /* PU2 <- PU2 */
+    if (dlpi_pusher_over(u)) return false;
     return kill((pid_t)u->head->pid, 0) == 0 || errno != ESRCH;
 }
 
@@ -631,7 +657,7 @@ static int dlpi_pusher_reserve(dlp_pusher *u, int timeout_ms) {
             DLPI_STORE_RLX(&u->line->refused, u->line->refused + 1); /* statistics */
             return dlpi_pusher_read(u) ? DLP_FULL : DLP_STOPPED;
         }
-        if (dlpi_credit_closed(&u->head->over)) return DLP_STOPPED; /* PU2 <- PU2 */
+        if (dlpi_pusher_over(u)) return DLP_STOPPED;
         if (waited && !dlpi_pusher_read(u)) return DLP_STOPPED;
         if ((now = dlpi_now_ns()) >= until) return DLP_TIMEOUT;
         if ((until - now) / 1000000u < ms) ms = (until - now) / 1000000u + 1;
