@@ -3775,7 +3775,9 @@ DLPDEF int dlp_arrays_chunks_open(dlp_pipe **out, dlp_arrays **arrays,
    What a push pipe does not have: an order that a seed decides. Items of one producer come in its
    order, those of several as they arrive. So there is no resume, no seek, no second epoch, no ranks
    (each rank has producers of its own), and an item that was pushed and then lost with this process
-   is lost. Batches in their slots, transfer, maps, collate, statistics are as everywhere. */
+   is lost. Batches in their slots, transfer, maps, collate, statistics are as everywhere: a row
+   that a map gives up, or has when its process dies, has the same item again. For that, where there
+   is such a stage, the first item allocates a copy of the items of all slots. */
 
 enum { DLP_PUSH_WAIT = 0, DLP_PUSH_REFUSE, DLP_PUSH_NEWEST };
 
@@ -4273,7 +4275,6 @@ static uint64_t dlpi_cgroups_least(const char *controller, dlpi_cgroup_fn leaves
     return one < two ? one : two;
 }
 
-/* Cores that a quota stands for, rounded up. */
 static uint64_t dlpi_cgroup_cpus(const char *dir, bool v1) {
     char path[600];
     uint64_t n[2] = {UINT64_MAX, UINT64_MAX}; /* a quota, and its period */
@@ -6090,7 +6091,6 @@ static void dlpi_parts_piece(dlpi_part_plan *q, uint64_t epoch, uint64_t at, uin
     x->same_batches = (end - g - x->n) / (q->batch / q->streams);
 }
 
-/* The permutation of a part's items. */
 static const dlp_permutation *dlpi_part_items(const dlpi_part_plan *q, dlp_permutation *items,
                                               uint64_t part, uint64_t epoch) {
     uint64_t n = dlpi_part_size(q, part);
@@ -6100,7 +6100,6 @@ static const dlp_permutation *dlpi_part_items(const dlpi_part_plan *q, dlp_permu
     return items;
 }
 
-/* Dataset indices of a piece. */
 static void dlpi_piece_indices(const dlpi_part_plan *q, dlp_permutation *items, uint64_t epoch,
                                const dlpi_piece *x, uint64_t *index) {
     uint64_t first = q->first[x->part];
@@ -6215,7 +6214,6 @@ typedef struct dlpi_found_plan {
    batch, there is room for them. */
 #define DLPI_FOUND_ENDLESS (UINT64_C(1) << 43)
 
-/* Inputs of stream s in a pass. */
 static inline uint64_t dlpi_found_inputs(const dlpi_found_plan *q, uint64_t s) {
     if (q->weights) return q->first[s + 1] - q->first[s];
     return (q->n_inputs - s + q->streams - 1) / q->streams;
@@ -6245,7 +6243,6 @@ static uint64_t dlpi_found_member(dlpi_found_plan *q, uint64_t epoch, uint64_t s
     return own[dlp_permutation_at(order, j)];
 }
 
-/* The input with this ordinal. */
 static uint64_t dlpi_found_input(dlpi_found_plan *q, uint64_t epoch, uint64_t s, uint64_t ordinal) {
     uint64_t each = dlpi_found_inputs(q, s), pass = ordinal / each;
     uint64_t j = ordinal % each * q->streams + s;
@@ -6377,7 +6374,6 @@ static bool dlpi_cursors_read(dlpi_cursors *c, const uint8_t *at, uint32_t bytes
            c->used_bits <= 64 && c->place_bits <= 64 && dlpi_cursors_bytes(c) == bytes;
 }
 
-/* The i-th cursor. */
 static void dlpi_cursor_put(const dlpi_cursors *c, uint8_t *at, uint32_t i, const dlpi_cursor *x) {
     uint32_t bit = dlpi_cursors_at(c) * 8 + i * dlpi_cursor_bits(c);
     dlpi_bits_put(at, &bit, c->ordinal_bits, x->ordinal);
@@ -6464,7 +6460,6 @@ typedef struct dlpi_found_rule {
     void (*give)(dlp_pipe *p, uint32_t i, uint32_t s, uint32_t r); /* its next row is row r */
 } dlpi_found_rule;
 
-/* What the stage keeps. */
 typedef struct dlpi_found {
     dlp_part_desc d;
     const dlpi_found_rule *rule;      /* NULL: a row is an item */
@@ -6499,7 +6494,6 @@ typedef struct dlpi_found {
 
 /* ---- the lists of the streams ---- */
 
-/* To the end of a list. */
 static void dlpi_found_append(dlpi_found *q, uint32_t *first, uint32_t *last, uint32_t c) {
     if (*first == DLPI_FOUND_NONE)
         *first = c;
@@ -6593,7 +6587,6 @@ static void dlpi_found_end_run(dlpi_found *q, uint32_t i, uint32_t c, uint32_t k
    on Multiprocessing Timing Anomalies, 1969: the longest processing time first). So a stream has
    the same inputs in each pass and epoch, and a pass permutes them by themselves. */
 
-/* Of weights, first and members, one behind the other. */
 static inline uint64_t dlpi_found_weights_bytes(const dlpi_found_plan *q) {
     return q->n_inputs * 12 + (q->streams + 1) * 8;
 }
@@ -6794,7 +6787,6 @@ static uint64_t dlpi_chunk_size_at(const dlpi_chunk_plan *q, dlpi_order *o, uint
     return dlpi_chunk_size(q, c);
 }
 
-/* The place after x. */
 static void dlpi_chunk_step(const dlpi_chunk_plan *q, dlpi_order *o, dlpi_chunk_spot *x) {
     uint64_t rows = q->spans ? x->size : dlpi_chunk_kept(q, x->size);
     dlpi_chunk_put(q, x, x->epoch, x->at + 1, dlpi_chunk_size_at(q, o, x->epoch, x->at + 1),
@@ -7286,7 +7278,6 @@ static uint32_t dlpi_buckets_length(const dlp_buckets *b, uint64_t index) {
     return b->d.lengths ? b->d.lengths[index] : b->d.length(b->d.length_user, index);
 }
 
-/* Why an item can be in no batch. */
 static int dlpi_buckets_too_long(dlp_buckets *b, uint64_t index, uint32_t length) {
     snprintf(b->why, sizeof b->why,
              "item %" PRIu64 " has length %" PRIu32 ", but of max_tokens %" PRIu64
@@ -7473,7 +7464,6 @@ static int dlpi_buckets_check(const dlp_buckets_desc *d, dlp_error *err) {
     return d->order ? dlpi_order_check(d->order, d->n_items, err) : DLP_OK;
 }
 
-/* Resolve what zero means. */
 static int dlpi_buckets_resolve(dlp_buckets *b, dlp_error *err) {
     dlp_buckets_desc *d = &b->d;
     uint64_t unit, window, samples;
@@ -7699,6 +7689,22 @@ typedef struct dlpi_slot_layout {
     uint64_t index, lengths, item_lengths, offsets, fmeta, rec, valid, source;
 } dlpi_slot_layout;
 
+/* How many there are of what observers go through. Members of the pipe, of its record and of
+   dlpi_seen, which are copied at once. */
+#define DLPI_SHAPE \
+    uint32_t prefetch, max_held, n_slots, ring, window, batch_rows; \
+    uint32_t words_max, units_max, trace_events;
+typedef struct dlpi_shape {
+    DLPI_SHAPE
+} dlpi_shape;
+#define DLPI_SHAPE_MEMBERS \
+    union { \
+        struct { \
+            DLPI_SHAPE \
+        }; \
+        dlpi_shape shape; \
+    }
+
 /* The pipe, for those who have nothing but the region. */
 typedef struct dlpi_pipe_rec {
     char name[32];
@@ -7706,8 +7712,7 @@ typedef struct dlpi_pipe_rec {
     uint64_t started_real; /* CLOCK_REALTIME, ns; for display */
     int32_t pid, memfd;    /* of the consumer; for display */
     uint32_t uid, n_stages, n_workers, n_work, n_item_work;
-    uint32_t prefetch, max_held, n_slots, ring, window, batch_rows;
-    uint32_t words_max, units_max, trace_events;
+    DLPI_SHAPE_MEMBERS;
     int32_t cpus, unordered, has_item_cells, threaded;             /* threaded: the sampler */
     uint64_t plan_bytes, global_batch, batches_per_epoch, samples; /* UINT64_MAX: not known */
     uint64_t item_cell_stride, off_waiters, reserved;
@@ -7727,7 +7732,6 @@ typedef struct dlpi_stage_rec {
     int32_t active, workers_min; /* workers_min 0: not tuned */
 } dlpi_stage_rec;
 
-/* A field of the batches. */
 typedef struct dlpi_field_rec {
     char name[32];
     uint32_t dtype;
@@ -7919,7 +7923,6 @@ struct dlpi_stage;
 struct dlpi_unit;
 struct dlpi_death;
 struct dlpi_state;
-struct dlpi_place;
 struct dlpi_source_state;
 typedef struct dlpi_words dlpi_words;
 typedef struct dlpi_seen dlpi_seen;
@@ -7936,7 +7939,7 @@ typedef struct dlpi_source_ops {
     void (*fill)(dlp_pipe *p, uint32_t s);     /* what the source writes into slot s for it */
     int (*step)(dlp_pipe *p); /* the present batch is scheduled: to the next; NULL: nothing to do */
     void (*ahead)(dlp_pipe *p); /* look beyond it; NULL: nothing to look for */
-    int (*seek)(dlp_pipe *p, const struct dlpi_place *to);
+    int (*seek)(dlp_pipe *p, const struct dlpi_state *to); /* one that is checked */
     /* the consumer: batch b, in slot s, is about to be delivered, or rc stands in its place.
        Returns what does then; NULL: nothing else may */
     int (*agreed)(dlp_pipe *p, int rc, uint64_t b, uint32_t s);
@@ -8003,9 +8006,9 @@ typedef struct dlpi_lender_ops { /* by the consumer; v: number of what is handed
     uint32_t (*slot)(const dlp_pipe *p, uint32_t v);                     /* whose cell it lies in */
     uint64_t (*batches)(const dlp_pipe *p);                              /* of an epoch */
     void (*state)(const dlp_pipe *p, uint32_t v, struct dlpi_state *to); /* after v */
-    void (*config)(const dlp_pipe *p, struct dlpi_state *s);
+    void (*config)(const dlp_pipe *p, struct dlpi_state *s);             /* NULL: nothing else */
     uint64_t (*position)(const dlp_pipe *p, uint64_t epoch, uint64_t k); /* rows before batch k */
-    void (*seek)(dlp_pipe *p, const struct dlpi_state *s, struct dlpi_place *to);
+    void (*seek)(dlp_pipe *p, struct dlpi_state *s); /* where the source goes on; NULL: there */
     uint64_t (*bytes)(const dlp_pipe *p, uint32_t s, uint32_t field); /* for the sink, of a slot */
     uint64_t (*seam)(const dlp_pipe *p, uint32_t field); /* of what is put together out of several
                                                  slots, n_out of them; 0: nothing is */
@@ -8118,7 +8121,8 @@ typedef struct dlpi_stage_ops {
     bool (*full)(const struct dlpi_worker *w);           /* no room for a unit, whatever comes */
     bool (*owes)(const struct dlpi_worker *w);           /* something of its own is to come back */
     uint64_t (*due)(struct dlpi_worker *w, uint64_t ns); /* when it must look again: ns at most */
-    void (*recover)(struct dlpi_worker *w, const struct dlpi_death *why); /* by the supervisor */
+    void (*recover)(struct dlpi_worker *w,
+                    const struct dlpi_death *why); /* by the supervisor. NULL: units of slots */
     /* what is in one of its cells, in words: " (part 7)" */
     void (*tell)(const dlp_pipe *p, uint32_t cell, char *text, size_t size);
     /* by observers: its figures, out of words of the region, live or copied; false: they say what
@@ -8323,13 +8327,6 @@ typedef struct dlpi_state {
 
 _Static_assert(sizeof(dlpi_state) <= sizeof(dlp_state), "a state must fit");
 
-typedef struct dlpi_place {          /* where the scheduler is to go on: a checked state */
-    uint64_t epoch, batch, position; /* the first batch not consumed */
-    uint32_t sampler_bytes, seek_no;
-    uint8_t sampler[DLP_SAMPLER_STATE_BYTES];
-    uint8_t window[DLPI_WINDOW_MAX / 8]; /* bit k: batch + k is consumed too */
-} dlpi_place;
-
 typedef struct dlpi_scheduler { /* used by whoever runs the sampler: the consumer or its thread */
     uint64_t epoch, in_epoch, position;
     uint64_t published;
@@ -8447,9 +8444,8 @@ struct dlp_pipe {
     int cells;               /* DLPI_CELLS_*: where a slot's batch lies */
     uint32_t n_cells, n_out; /* batch cells; batches that can be lent at once */
     uint32_t max_kills;      /* as dlp_shm_desc */
-    uint32_t batch_rows;     /* rows of this rank, at most */
     uint64_t samples, batches_per_epoch;
-    uint32_t prefetch, max_held, n_slots, ring, window;
+    DLPI_SHAPE_MEMBERS;
     uint32_t rank, world;
     int ranks_given; /* a desc says world_size */
     uint64_t global_batch;
@@ -8465,8 +8461,7 @@ struct dlp_pipe {
     dlpi_area areas[DLPI_AREA_GUARD + 1]; /* by id; dlpi_layout has the order in which they lie */
     uint64_t region_bytes, share_bytes;
     dlpi_slot_layout slot;
-    uint64_t off_tries, tries_bytes; /* in a slot; tries_bytes 0: no stage tries again */
-    uint32_t words_max, units_max, trace_events;
+    uint64_t off_tries, tries_bytes;   /* in a slot; tries_bytes 0: no stage tries again */
     uint64_t plan_private, plan_bytes; /* plan_bytes: of region, private records, the sink's */
     int n_workers, n_threads, n_procs;
     int huge_pages;         /* DLP_HUGE_* */
@@ -8501,7 +8496,8 @@ struct dlp_pipe {
     int exported_closed;
     uint64_t deadline_ns; /* the shortest of the stages, 0: none */
     int open_end;         /* 1: nobody knows where an epoch ends, until a row says so */
-    dlpi_place place;     /* where to go on, from the seek that it says; under dlpi_place_lock */
+    dlpi_state place;     /* where to go on, from that seek: both under dlpi_place_lock */
+    uint32_t place_seek_no;
     /* What the consumer writes with every batch lies apart from what workers read. The scheduler's
        own part is the sampler thread's where there is one. */
     uint8_t pad0[DLPI_LINE];
@@ -8634,6 +8630,12 @@ static inline uint32_t dlpi_rec_stage(uint32_t rec) { return rec >> 23 & 15u; }
 static inline uint32_t dlpi_rec(uint32_t state, uint32_t tries, uint32_t repl) {
     return state | tries << 2 | repl << 9;
 }
+/* One more failure, after which it is tried again: of a row, a batch, or an input. */
+static inline uint32_t dlpi_rec_tried(uint32_t rec) {
+    uint32_t all = dlpi_rec_tries(rec);
+    return dlpi_rec(dlpi_rec_state(rec), all < 127 ? all + 1 : all, dlpi_rec_repl(rec)) |
+           (rec & DLPI_REC_FAILED);
+}
 static inline uint32_t dlpi_rec_killed(uint32_t rec, uint32_t stage, bool late) {
     uint32_t kills = dlpi_rec_stage(rec) == stage ? dlpi_rec_kills(rec) : 0;
     if (kills < 127) kills++;
@@ -8749,9 +8751,9 @@ static void dlpi_wake_subscribers_all(dlpi_share *share) {
 static void dlpi_wake_resting(dlpi_waiters *waiters, uint32_t from, uint32_t to) {
     while (from < to) {
         dlpi_sleepers *group = &waiters->group[from / 32u];
-        uint32_t end = (from / 32u + 1) * 32u < to ? (from / 32u + 1) * 32u : to, bits = 0;
-        for (; from < end; from++) bits |= 1u << from % 32u;
-        dlpi_sleepers_wake_bits(group, 32, bits, waiters->shared);
+        uint32_t end = (from / 32u + 1) * 32u < to ? (from / 32u + 1) * 32u : to;
+        dlpi_sleepers_wake_bits(group, 32, dlpi_unit_mask(from, end), waiters->shared);
+        from = end;
     }
 }
 
@@ -8786,7 +8788,6 @@ static inline void dlpi_bump(uint64_t *counter, uint64_t n) {
     DLPI_STORE_RLX(counter, DLPI_LOAD_RLX(counter) + n); /* statistics */
 }
 
-/* How many workers of the stage may claim. */
 static inline int dlpi_active(const dlp_pipe *p, const dlpi_stage *st) {
     return (int)dlpi_sleepers_active(&p->waiters[st->work].active); /* A1 <- A1 */
 }
@@ -9107,7 +9108,6 @@ static int dlpi_returned(dlpi_worker *w, int rc) {
     return rc == 0 ? 0 : DLP_ERR_CALLBACK;
 }
 
-/* Describe a failed callback of worker w. */
 static void dlpi_describe(const dlpi_worker *w, int code, dlp_error *e) {
     const char *name = dlp_code_name(w->returned);
     bool known = strncmp(name, "DLP_", 4) == 0;
@@ -9270,8 +9270,6 @@ static int dlpi_check_workers(dlp_pipe *p, const dlpi_stage *st) {
         {DLPI_AT(dlp_workers_desc, num_workers), 0, DLP_MAX_WORKERS, "DLP_NONE or 0..1024"},
         {DLPI_AT(dlp_workers_desc, placement), 0, DLP_PLACE_PROCESSES,
          "DLP_PLACE_THREADS or DLP_PLACE_PROCESSES"},
-        {DLPI_AT(dlp_workers_desc, dispatch), 0, DLP_DISPATCH_BATCHES,
-         "DLP_DISPATCH_CLAIM or DLP_DISPATCH_BATCHES"},
         {DLPI_AT(dlp_workers_desc, on_error), 0, DLP_ON_ERROR_DROP, "DLP_ON_ERROR_*"},
         {DLPI_AT(dlp_workers_desc, retries), 0, 100, "0..100"},
         {DLPI_AT(dlp_workers_desc, retry_backoff_ms), 0, 3600000, "0..3600000"},
@@ -9700,7 +9698,6 @@ static void dlpi_redzones_paint(dlp_pipe *p) {
         }
 }
 
-/* A collate, or a batch map, has returned rc. */
 static inline int dlpi_redzone_batch(dlpi_worker *w, uint32_t s, int rc) {
     const dlp_pipe *p;
     uint64_t batch;
@@ -10188,9 +10185,8 @@ struct dlpi_seen {
     const uint8_t *trace;      /* [n_workers + 1] rings of trace_events */
     uint64_t slot_stride, block_stride, trace_stride;
     uint32_t n_stages, n_work, n_item_work, n_workers;
-    uint32_t ring, n_slots, prefetch, max_held, batch_rows, trace_events;
+    DLPI_SHAPE_MEMBERS;
     uint32_t cpus;
-    uint32_t words_max, units_max; /* of a slot, for each stage that works on rows */
     uint64_t source_cells, sink_cells, sink_free;
     uint64_t plan_bytes;
     int32_t work[DLP_MAX_STAGES]; /* [n_work] stages with workers, in order */
@@ -10239,7 +10235,6 @@ static double dlpi_seen_figure(uint64_t bits) {
     return v >= 0 && v <= 1e300 ? v : 0;
 }
 
-/* The user's counters as they are now. */
 static bool dlpi_seen_counters(const dlpi_words *words, dlpi_seen *s) {
     dlpi_counter_rec r;
     uint64_t n = words->rec[DLPI_REC_COUNTERS].count, word;
@@ -10326,16 +10321,9 @@ static void dlpi_seen_shape(const dlp_pipe *p, dlpi_seen *s) {
     s->n_work = (uint32_t)p->n_work;
     s->n_item_work = (uint32_t)p->n_item_work;
     s->n_workers = (uint32_t)p->n_workers;
-    s->ring = p->ring;
-    s->n_slots = p->n_slots;
-    s->prefetch = p->prefetch;
-    s->max_held = p->max_held;
-    s->batch_rows = p->batch_rows;
-    s->words_max = p->words_max;
-    s->units_max = p->units_max;
+    s->shape = p->shape;
     s->source_cells = p->areas[DLPI_REC_SOURCE].count;
     s->sink_cells = p->areas[DLPI_REC_SINK].count;
-    s->trace_events = p->trace_events;
     s->cpus = (uint32_t)p->cpus;
     s->plan_bytes = p->plan_bytes;
     for (int i = 0; i < p->n_work; i++) s->work[i] = p->work[i]->id;
@@ -10362,7 +10350,6 @@ static void dlpi_seen_pipe(const dlp_pipe *p, dlpi_seen *s) {
             dlpi_seen_numbers(dlpi_area_at(p, DLPI_REC_STAGES, (uint64_t)i), &s->stages[i]);
 }
 
-/* All that it shows. */
 static void dlpi_seen_all(const dlp_pipe *p, dlpi_seen *s) {
     dlpi_record rec[DLPI_REC_COUNT];
     dlpi_words words = dlpi_words_live(p, rec);
@@ -10647,7 +10634,6 @@ static int dlpi_epoch_begin(dlp_pipe *p) {
     return DLP_OK;
 }
 
-/* Begin with an epoch. */
 static void dlpi_schedule_epoch(dlpi_scheduler *f, uint64_t epoch) {
     f->epoch = epoch;
     f->in_epoch = 0;
@@ -10797,7 +10783,7 @@ static int dlpi_schedule_step(dlp_pipe *p, uint64_t rows) {
 }
 
 /* Go on where each batch has as many rows. */
-static int dlpi_schedule_seek(dlp_pipe *p, const dlpi_place *to) {
+static int dlpi_schedule_seek(dlp_pipe *p, const dlpi_state *to) {
     p->schedule.in_epoch = to->batch;
     p->schedule.position = to->batch * p->global_batch;
     return DLP_OK;
@@ -10838,8 +10824,7 @@ static int dlpi_schedule_one(dlp_pipe *p) {
     return 1;
 }
 
-/* Go on at another place. */
-static int dlpi_schedule_goto(dlp_pipe *p, const dlpi_place *to) {
+static int dlpi_schedule_goto(dlp_pipe *p, const dlpi_state *to) {
     dlpi_scheduler *f = &p->schedule;
     uint32_t skipped = 0;
     dlpi_schedule_epoch(f, to->epoch);
@@ -10859,14 +10844,14 @@ static pthread_mutex_t dlpi_place_lock = PTHREAD_MUTEX_INITIALIZER;
    */
 static void dlpi_schedule_follow(dlp_pipe *p) {
     dlpi_scheduler *f = &p->schedule;
-    dlpi_place to;
+    dlpi_state to;
     uint64_t least = DLPI_LOAD_SEQ(&p->ctl->cancel); /* N1, B1 */
     int rc;
     if (DLPI_LIKELY(dlpi_generation_seek(least) == f->seek_no)) return;
     pthread_mutex_lock(&dlpi_place_lock);
     to = p->place;
+    f->seek_no = p->place_seek_no;
     pthread_mutex_unlock(&dlpi_place_lock);
-    f->seek_no = to.seek_no;
     if (f->ended && DLPI_LOAD_RLX(&p->ctl->schedule_code) != 0) { /* our own store */
         dlpi_credit_close(&p->ctl->end_of_input, dlpi_scheduled_word(f->seek_no)); /* T1 -> T1 */
         dlpi_wake_consumer(p->ctl, UINT64_MAX);
@@ -10913,6 +10898,11 @@ static uint64_t dlpi_schedule(dlp_pipe *p, uint64_t burst) {
     return f->published - before;
 }
 
+/* What a sampler's stage is, whatever rows it gives. */
+#define DLPI_OPS_OF_SAMPLER \
+    .kind = DLP_STAGE_SAMPLER, .rank = 1, .begins = 1, .at = offsetof(dlp_pipe, sampler), \
+    .words = {.out = "sampler.threaded = 1", .slow = "make the sampler's own function cheaper"}
+
 /* ---------------------------------------------------------------------------------------------
    >>impl-claim      CLAIMS AND COMPLETION */
 
@@ -10944,7 +10934,6 @@ static bool dlpi_input_ready(dlpi_worker *w, const dlpi_unit *t, dlpi_stage_word
             mask) == mask;
 }
 
-/* The rows of unit t->unit. */
 static void dlpi_unit_rows(const dlp_pipe *p, const dlpi_stage *st, uint32_t count, uint32_t shift,
                            dlpi_unit *t) {
     bool whole = !dlpi_is_item_stage(p, st);
@@ -11017,7 +11006,6 @@ static inline uint64_t dlpi_tail_moved(const dlpi_worker *w) {
     return tail;
 }
 
-/* Find and claim the oldest work of this stage. */
 static bool dlpi_find_oldest(dlpi_worker *w, dlpi_unit *t) {
     const dlp_pipe *p = w->p;
     uint64_t rescan = dlpi_claim_rescans(&w->waiters->rescan); /* R1 <- R1 */
@@ -11099,12 +11087,13 @@ static void dlpi_items_wake(dlp_pipe *p, dlpi_stage *st, const dlpi_unit *t) {
     dlpi_wake_stage(p, st, t->b);
 }
 
-/* Bits of the last item stage are set. Whoever fills the last word closes the batch. */
+/* Set done bits of the last item stage. Whoever fills the last word closes the batch. */
 static void dlpi_last_done(dlp_pipe *p, const dlpi_unit *t, dlpi_stage_words *words,
-                           uint32_t bits) {
-    uint32_t count = dlpi_slot_at(p, t->slot)->count;
+                           uint32_t mask) {
+    uint32_t i = t->row / DLPI_WORD_ROWS;
+    uint32_t count = dlpi_slot_at(p, t->slot)->count; /* behind the bits it may be another's */
     uint64_t seen;
-    if (bits != dlpi_word_full(count, t->row / DLPI_WORD_ROWS)) return;
+    if (dlpi_gather_publish(&dlpi_done(words)[i], t->b, mask) != dlpi_word_full(count, i)) return;
     seen = dlpi_gather_look(&words->ready); /* Y1 <- Y1: before the look at the words */
     if (dlpi_close_batch(p, words, t->b, count, seen)) dlpi_ready_wake(p, p->n_item_work - 1, t);
 }
@@ -11120,16 +11109,16 @@ static void dlpi_unit_pass(dlpi_worker *w, const dlpi_unit *t, int k) {
         dlpi_stage_words *words = dlpi_stage_words_at(p, t->slot, p->work[k]);
         uint64_t *owner = &dlpi_owners(p, words)[t->unit];
         uint64_t seen = dlpi_claim_look(owner); /* O1 <- O1 */
-        uint32_t bits, mask = dlpi_unit_mask(t->row, t->end);
+        uint32_t mask = dlpi_unit_mask(t->row, t->end);
         if ((seen & DLPI_FREED) != 0 || !dlpi_older(dlpi_gen(seen), t->b) ||
             !dlpi_claim_take(owner, seen, mine)) /* O1 */
             break;
-        passes = k + 1 < p->n_item_work && dlpi_unit_passes(p, p->work[k + 1], t);
-        bits = dlpi_gather_publish(&dlpi_done(words)[t->row / DLPI_WORD_ROWS], t->b, mask);
         if (k + 1 == p->n_item_work) {
-            dlpi_last_done(p, t, words, bits);
+            dlpi_last_done(p, t, words, mask);
             return;
         }
+        passes = dlpi_unit_passes(p, p->work[k + 1], t);
+        dlpi_gather_publish(&dlpi_done(words)[t->row / DLPI_WORD_ROWS], t->b, mask);
     }
     dlpi_items_wake(p, p->work[k], t);
 }
@@ -11151,14 +11140,13 @@ static void dlpi_pass_items(dlpi_worker *w, const dlpi_unit *t, uint64_t *done, 
 static void dlpi_complete(dlpi_worker *w, const dlpi_unit *t, uint32_t mask) {
     dlp_pipe *p = w->p;
     dlpi_stage_words *words = dlpi_stage_words_at(p, t->slot, w->st);
-    uint64_t *done = &dlpi_done(words)[t->row / DLPI_WORD_ROWS];
     if (mask == 0) return;
     if (DLPI_UNLIKELY(p->holder != NULL) && w->st->work == 1)
         p->holder->ops->holder->leave(w, t, mask);
     if (w->st->work + 1 < p->n_item_work)
-        dlpi_pass_items(w, t, done, mask);
+        dlpi_pass_items(w, t, &dlpi_done(words)[t->row / DLPI_WORD_ROWS], mask);
     else
-        dlpi_last_done(p, t, words, dlpi_gather_publish(done, t->b, mask));
+        dlpi_last_done(p, t, words, mask);
 }
 
 /* A unit of batch b that worker w is about to give up. */
@@ -11338,9 +11326,16 @@ static uint64_t dlpi_core_wait(uint64_t took, uint64_t cpu, uint64_t wait) {
     return cpu >= (took - wait) / 10 * 3 ? wait : 0;
 }
 
+/* Items took so long each: a moving average. */
+static void dlpi_item_took(dlpi_worker_block *block, uint64_t each) {
+    uint64_t average = DLPI_LOAD_RLX(&block->item_ns);
+    average = average == 0 ? each : (average * 7 + each) / 8;
+    DLPI_STORE_RLX(&block->item_ns, average ? average : 1); /* statistics */
+}
+
 static void dlpi_clock_out(dlpi_worker *w, uint64_t b, uint64_t epoch, uint32_t items) {
     dlpi_worker_block *block = w->block;
-    uint64_t now, ns, each, average;
+    uint64_t now, ns, each;
     if (w->last_ns == 0) return; /* an inline worker in a call that is not timed */
     w->items_untimed += items;
     w->units_untimed++;
@@ -11348,10 +11343,8 @@ static void dlpi_clock_out(dlpi_worker *w, uint64_t b, uint64_t epoch, uint32_t 
     now = dlpi_now_ns();
     ns = now - w->last_ns;
     each = w->items_untimed ? ns / w->items_untimed : ns;
-    average = DLPI_LOAD_RLX(&block->item_ns);
-    average = average == 0 ? each : (average * 7 + each) / 8;
-    if (w->items_untimed > 0) /* what was not run says nothing of what an item costs */
-        DLPI_STORE_RLX(&block->item_ns, average ? average : 1);
+    /* what was not run says nothing of what an item costs */
+    if (w->items_untimed > 0) dlpi_item_took(block, each);
     DLPI_STORE_RLX(&block->hist[dlpi_hist_bucket(each)],
                    block->hist[dlpi_hist_bucket(each)] + w->items_untimed);
     if (each > block->max_ns) DLPI_STORE_RLX(&block->max_ns, each);
@@ -11366,6 +11359,13 @@ static void dlpi_clock_out(dlpi_worker *w, uint64_t b, uint64_t epoch, uint32_t 
     if (w->started && w->st->n_workers == 1) dlpi_awake_here(&w->waiters->cpu);
     if (w->started && now - w->cpu.noted_ns > DLPI_CPU_NOTE_NS) /* one that never rests, too */
         dlpi_cpu_note(w, &w->cpu, now);
+}
+
+/* A callback of the library's own has waited for others from then on: that is no work. */
+static void dlpi_clock_waited(dlpi_worker *w, uint64_t from, uint64_t now) {
+    if (w->last_ns == 0 || now <= from) return;
+    w->last_ns += now - from;
+    dlpi_bump(&w->block->starved_ns, now - from);
 }
 
 /* The worker stops working: close the books on what was not timed yet. */
@@ -11424,6 +11424,13 @@ static void dlpi_row_end(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
 
 enum { DLPI_ROW_DONE, DLPI_ROW_AGAIN, DLPI_ROW_LATER, DLPI_ROW_REDO };
 
+/* After `tries` failures in this stage and one more, with that code: is it tried again? Of a row, a
+   batch, or an input. */
+static bool dlpi_tries_left(const dlpi_worker *w, uint32_t tries, int code) {
+    return code != DLP_SKIP && !dlpi_never_again(code) && (int)tries < w->st->w.retries;
+}
+
+/* How long to wait after so many failures, 1 at least; 0: not at all. */
 static uint64_t dlpi_backoff_ns(const dlpi_stage *st, uint32_t tries) {
     uint32_t doublings = tries > 7 ? 6 : tries - 1;
     return (uint64_t)st->w.retry_backoff_ms * 1000000u << doublings;
@@ -11504,7 +11511,6 @@ static const char *dlpi_signal_text(uint32_t killed_by) {
     return "a signal";
 }
 
-/* What the worker calls, in words. */
 static const char *dlpi_call_text(const dlpi_worker *w) {
     return w->st->ops->unit == DLPI_UNIT_CELLS ? "load" : "callback";
 }
@@ -11534,7 +11540,7 @@ static uint32_t dlpi_row_tries(const dlpi_worker *w, const dlpi_unit *t, uint32_
 static int dlpi_row_failed(dlpi_worker *w, const dlpi_unit *t, uint32_t row, int code) {
     dlp_pipe *p = w->p;
     const dlpi_stage *st = w->st;
-    uint32_t rec = dlpi_slot_rec(p, t->slot)[row], all = dlpi_rec_tries(rec), tries;
+    uint32_t rec = dlpi_slot_rec(p, t->slot)[row], tries;
     dlpi_bslot *slot = dlpi_slot_at(p, t->slot);
     if (DLPI_DEBUG && code == DLPI_OVERRUN) return dlpi_row_raise(w, t, row, code);
     if (code == DLP_END) { /* of the epoch */
@@ -11545,10 +11551,8 @@ static int dlpi_row_failed(dlpi_worker *w, const dlpi_unit *t, uint32_t row, int
     if (dlpi_rec_stage(rec) == (uint32_t)st->work && dlpi_rec_kills(rec) > dlpi_kills_most(w))
         return dlpi_row_raise(w, t, row, dlpi_killed_say(w, slot->killed_by, rec));
     tries = dlpi_row_tries(w, t, row, rec);
-    if (code != DLP_SKIP && code != DLP_ERR_KILLED && (int)tries < st->w.retries) {
-        dlpi_rec_set(p, t->slot, row,
-                     dlpi_rec(dlpi_rec_state(rec), all < 127 ? all + 1 : all, dlpi_rec_repl(rec)) |
-                         (rec & DLPI_REC_FAILED));
+    if (dlpi_tries_left(w, tries, code)) {
+        dlpi_rec_set(p, t->slot, row, dlpi_rec_tried(rec));
         DLPI_KEEP_ORDER(); /* X1: a crash in between costs no try */
         dlpi_slot_tries(p, t->slot, st)[row] = (uint16_t)(dlpi_rec_repl(rec) << 8 | ++tries);
         return dlpi_row_retry(w, t, row, tries);
@@ -11614,7 +11618,6 @@ static int dlpi_row_lengths(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
     return 0;
 }
 
-/* Lengths as the stage before left them. */
 static void dlpi_item_lengths(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
     const dlp_pipe *p = w->p;
     for (uint32_t f = 0; f < p->items.n; f++)
@@ -11874,7 +11877,6 @@ static int dlpi_unit_row(dlpi_worker *w, const dlpi_unit *t, uint32_t row, uint3
     return what;
 }
 
-/* Work on a claimed unit of an item stage. */
 static void dlpi_unit_items(dlpi_worker *w, const dlpi_unit *t) {
     const dlp_pipe *p = w->p;
     dlpi_stage_words *words = dlpi_stage_words_at(p, t->slot, w->st);
@@ -12290,7 +12292,6 @@ static void dlpi_batch_view_init(const dlp_pipe *p, uint32_t s, dlp_batch *b, dl
     }
 }
 
-/* Call a batch stage's collate. */
 static int dlpi_collate_call(dlpi_worker *w, const dlpi_unit *t) {
     dlp_collate c;
     int rc;
@@ -12333,10 +12334,10 @@ static uint32_t dlpi_batch_tries(const dlpi_worker *w, const dlpi_unit *t) {
 
 static void dlpi_batch_failed(const dlpi_worker *w, const dlpi_unit *t, uint32_t tries) {
     dlpi_bslot *slot = dlpi_slot_at(w->p, t->slot);
-    uint32_t all = dlpi_rec_tries(DLPI_LOAD_RLX(&slot->batch_rec)); /* X1: claimed */
+    uint32_t rec = DLPI_LOAD_RLX(&slot->batch_rec); /* X1: claimed */
     /* X1 */
     DLPI_STORE_REL(dlpi_done(dlpi_stage_words_at(w->p, t->slot, w->st)), (t->b + 1) << 8 | tries);
-    DLPI_STORE_REL(&slot->batch_rec, dlpi_rec(0, all < 127 ? all + 1 : all, 0)); /* X1 */
+    DLPI_STORE_REL(&slot->batch_rec, dlpi_rec_tried(rec)); /* X1 */
 }
 
 /* Run the callback once more, until it succeeds or its tries are used up. Returns 0 or the code of
@@ -12350,11 +12351,11 @@ static int dlpi_batch_try(dlpi_worker *w, const dlpi_unit *t) {
         dlpi_batch_begins(w, t);
         rc = dlpi_rec_verdict(w, t->slot, rec);
         if (rc == 0) rc = w->st->ops->call(w, t);
-        tries = dlpi_batch_tries(w, t) + 1;
-        if (rc == 0 || dlpi_never_again(rc) || (int)tries > w->st->w.retries) return rc;
+        tries = dlpi_batch_tries(w, t);
+        if (rc == 0 || !dlpi_tries_left(w, tries, rc)) return rc;
         dlpi_bump(&w->block->retried, 1);
-        dlpi_batch_failed(w, t, tries);
-        dlpi_batch_pauses(w, w->st->w.retry_backoff_ms ? dlpi_backoff_ns(w->st, tries) : 0);
+        dlpi_batch_failed(w, t, ++tries);
+        dlpi_batch_pauses(w, dlpi_backoff_ns(w->st, tries));
         if (dlpi_stopped(w->p)) return rc;
         dlpi_failure_forget(w);
         if (!dlpi_batch_in_place(w->st)) continue;
@@ -12364,7 +12365,6 @@ static int dlpi_batch_try(dlpi_worker *w, const dlpi_unit *t) {
     }
 }
 
-/* Work on a claimed batch. */
 static void dlpi_unit_batch(dlpi_worker *w, const dlpi_unit *t) {
     dlp_pipe *p = w->p;
     dlpi_bslot *slot = dlpi_slot_at(p, t->slot);
@@ -12603,6 +12603,17 @@ static void dlpi_thread_dress(const dlpi_worker *w) {
         CPU_SET((size_t)st->affinity[w->id % st->w.n_affinity], &set);
         pthread_setaffinity_np(pthread_self(), sizeof set, &set);
     }
+}
+
+/* A thread for worker w: its own, or one that works for it. Returns 0, or the errno. */
+static int dlpi_thread_create(dlpi_worker *w, pthread_t *thread, void *(*run)(void *)) {
+    pthread_attr_t attr;
+    int rc = pthread_attr_init(&attr);
+    if (rc != 0) return rc;
+    if (w->st->w.stack_bytes) rc = pthread_attr_setstacksize(&attr, (size_t)w->st->w.stack_bytes);
+    if (rc == 0) rc = pthread_create(thread, &attr, run, w);
+    pthread_attr_destroy(&attr);
+    return rc;
 }
 
 static void dlpi_thread_over(dlpi_worker *w) {
@@ -12852,7 +12863,10 @@ dlpi_recover(dlpi_worker *w, const dlpi_death *why) {
     dlpi_recover_errors(w, why);
     if (p->keeper != NULL) p->keeper->ops->keeper->recover(w);
     if (p->holder != NULL) p->holder->ops->holder->recover(w);
-    w->st->ops->recover(w, why);
+    if (w->st->ops->recover != NULL)
+        w->st->ops->recover(w, why);
+    else
+        dlpi_slots_recover(w, why);
     dlpi_sleepers_forget(&w->waiters->group[w->id / 32], 1u << w->id % 32); /* B1 */
     dlpi_running_forget(w);
     DLPI_STORE_RLX(&w->block->current, UINT64_MAX); /* for observers */
@@ -13302,11 +13316,9 @@ static dlpi_attempt *dlpi_attempt_of(const dlpi_in_flight *in, const dlp_item *i
 
 /* The time of what came back: the worker was busy since it was here last. */
 static void dlpi_in_flight_clock(dlpi_worker *w, const dlpi_attempt *a, uint64_t now, uint32_t n) {
-    dlpi_worker_block *block = w->block;
-    uint64_t ns = now - w->last_ns, each = ns / n, average = DLPI_LOAD_RLX(&block->item_ns);
-    average = average == 0 ? each : (average * 7 + each) / 8;
-    DLPI_STORE_RLX(&block->item_ns, average ? average : 1); /* statistics, here and below */
-    dlpi_bump(&block->busy_ns, ns);
+    uint64_t ns = now - w->last_ns;
+    dlpi_item_took(w->block, ns / n);
+    dlpi_bump(&w->block->busy_ns, ns);
     dlpi_trace_add(w, DLP_TRACE_WORK, w->last_ns, now, a->gen, dlpi_slot_at(w->p, a->slot)->epoch,
                    n);
     w->last_ns = now;
@@ -13429,7 +13441,6 @@ static void dlpi_fetch_threads_wait(dlpi_worker *w) {
     dlpi_in_flight_show(w); /* what is out longest may have begun since */
 }
 
-/* The worker has the lock. */
 static void dlpi_fetch_threads_end(dlpi_worker *w) {
     dlpi_fetch_threads *pool = &dlpi_in_flight_of(w)->threads;
     pthread_mutex_lock(&pool->todo_lock);
@@ -13447,26 +13458,19 @@ static void dlpi_fetch_threads_end(dlpi_worker *w) {
 /* Start the threads of a worker whose source they are. It has the lock then. */
 static int dlpi_fetch_threads_begin(dlpi_worker *w) {
     dlpi_fetch_threads *pool = &dlpi_in_flight_of(w)->threads;
-    const char *what = "pthread_attr_init";
-    pthread_attr_t attr;
-    int rc, attr_rc;
+    int rc = 0;
     dlp_error e;
     if (dlpi_fetch_of(w)->fetcher != DLP_FETCH_THREADS) return DLP_OK;
     pthread_mutex_init(&pool->lock, NULL);
     pthread_mutex_init(&pool->todo_lock, NULL);
     pthread_cond_init(&pool->come, NULL);
     pthread_mutex_lock(&pool->lock);
-    rc = attr_rc = pthread_attr_init(&attr);
-    if (rc == 0) what = "pthread_create";
-    if (rc == 0 && w->st->w.stack_bytes)
-        rc = pthread_attr_setstacksize(&attr, (size_t)w->st->w.stack_bytes);
     while (rc == 0 && pool->n_threads < (uint32_t)w->st->in_flight) {
-        rc = pthread_create(&pool->threads[pool->n_threads], &attr, dlpi_thread_fetch, w);
+        rc = dlpi_thread_create(w, &pool->threads[pool->n_threads], dlpi_thread_fetch);
         if (rc == 0) pool->n_threads++;
     }
-    if (attr_rc == 0) pthread_attr_destroy(&attr);
     if (rc == 0) return DLP_OK;
-    dlpi_error_set(&e, DLP_ERR_SYSTEM, "in_flight", "%s of thread %u of %d failed: %s", what,
+    dlpi_error_set(&e, DLP_ERR_SYSTEM, "in_flight", "pthread_create of thread %u of %d failed: %s",
                    pool->n_threads + 1, w->st->in_flight, strerror(rc));
     e.errnum = rc;
     e.worker = w->id;
@@ -13659,30 +13663,14 @@ static void dlpi_fetch_live(dlp_pipe *p, dlpi_stage *st) {
 
 static int32_t dlpi_fetch_foretold(const dlp_predict_desc *d) { return d->num_workers; }
 
-static const dlpi_stage_ops dlpi_fetch_ops = {
-    .words = {.more = "num_workers", .out = "num_workers = 1"},
-    .check = dlpi_fetch_chain,
-    .live = dlpi_fetch_live,
-    .at = offsetof(dlp_pipe, fetch),
-    .foretold = dlpi_fetch_foretold,
-    .kind = DLP_STAGE_FETCH,
-    .rank = 4,
-    DLPI_OPS_OF_ROWS,
-    .recover = dlpi_slots_recover,
-};
+#define DLPI_OPS_OF_FETCH \
+    .kind = DLP_STAGE_FETCH, .rank = 4, .at = offsetof(dlp_pipe, fetch), \
+    .check = dlpi_fetch_chain, .live = dlpi_fetch_live, .foretold = dlpi_fetch_foretold, \
+    .words = {.more = "num_workers", .out = "num_workers = 1"}
 
+static const dlpi_stage_ops dlpi_fetch_ops = {DLPI_OPS_OF_FETCH, DLPI_OPS_OF_ROWS};
 static const dlpi_stage_ops dlpi_fetch_many_ops = {
-    .words = {.more = "num_workers", .out = "num_workers = 1"},
-    .check = dlpi_fetch_chain,
-    .live = dlpi_fetch_live,
-    .at = offsetof(dlp_pipe, fetch),
-    .foretold = dlpi_fetch_foretold,
-    .kind = DLP_STAGE_FETCH,
-    .rank = 4,
-    .self_bytes = sizeof(dlpi_fetch),
-    DLPI_OPS_OF_IN_FLIGHT,
-    .recover = dlpi_slots_recover,
-};
+    DLPI_OPS_OF_FETCH, .self_bytes = sizeof(dlpi_fetch), DLPI_OPS_OF_IN_FLIGHT};
 
 /* ---------------------------------------------------------------------------------------------
    >>impl-join       SEVERAL DATASETS IN ONE PIPE
@@ -13823,27 +13811,12 @@ static int dlpi_join_widens(dlp_pipe *p, dlpi_stage *st) {
     return dlpi_join_mixes(st) ? dlpi_join_mix(p, st) : dlpi_join_zip(p, st);
 }
 
-static const dlpi_stage_ops dlpi_join_ops = {
-    .kind = DLP_STAGE_JOIN,
-    .rank = 6,
-    .many = 1,
-    DLPI_OPS_OF_ROWS,
-    .self_bytes = sizeof(dlpi_join),
-    .adds = dlpi_join_adds,
-    .widens = dlpi_join_widens,
-    .recover = dlpi_slots_recover,
-};
+#define DLPI_OPS_OF_JOIN \
+    .kind = DLP_STAGE_JOIN, .rank = 6, .many = 1, .self_bytes = sizeof(dlpi_join), \
+    .adds = dlpi_join_adds, .widens = dlpi_join_widens
 
-static const dlpi_stage_ops dlpi_join_many_ops = {
-    .kind = DLP_STAGE_JOIN,
-    .rank = 6,
-    .many = 1,
-    DLPI_OPS_OF_IN_FLIGHT,
-    .self_bytes = sizeof(dlpi_join),
-    .adds = dlpi_join_adds,
-    .widens = dlpi_join_widens,
-    .recover = dlpi_slots_recover,
-};
+static const dlpi_stage_ops dlpi_join_ops = {DLPI_OPS_OF_JOIN, DLPI_OPS_OF_ROWS};
+static const dlpi_stage_ops dlpi_join_many_ops = {DLPI_OPS_OF_JOIN, DLPI_OPS_OF_IN_FLIGHT};
 
 /* ---------------------------------------------------------------------------------------------
    >>impl-cache      ITEMS KEPT FROM ONE EPOCH TO THE NEXT
@@ -13984,7 +13957,6 @@ static void dlpi_cache_recover(dlpi_worker *w) {
     DLPI_STORE_SEQ(&w->block->kept_cell, UINT64_C(0)); /* Z2 */
 }
 
-/* What the desc says, when the stage is added. */
 static int dlpi_cache_desc(dlp_pipe *p, dlpi_stage *st) {
     const dlpi_cache *c = st->self;
     return dlpi_within(p, st->name, "cache.bytes", (int64_t)c->bytes, 1, DLPI_CELL_MAX, "1..2^46");
@@ -14096,7 +14068,6 @@ static const dlpi_stage_ops dlpi_map_item_ops = {
     .rank = 6,
     .many = 1,
     DLPI_OPS_OF_ROWS,
-    .recover = dlpi_slots_recover,
 };
 
 static const dlpi_stage_ops dlpi_map_batch_ops = {
@@ -14106,7 +14077,6 @@ static const dlpi_stage_ops dlpi_map_batch_ops = {
     DLPI_OPS_OF_BATCHES,
     .in_place = 1,
     .call = dlpi_map_call,
-    .recover = dlpi_slots_recover,
 };
 
 /* ---------------------------------------------------------------------------------------------
@@ -14169,7 +14139,6 @@ static int dlpi_guard_take(dlp_pipe *p, dlpi_stage *st, const dlp_guard_desc *d)
     return dlpi_check_workers(p, st);
 }
 
-/* The fields are those of the items. */
 static int dlpi_guard_check(dlp_pipe *p, dlpi_stage *st) {
     dlpi_guard *g = st->self;
     for (uint32_t i = 0; i < g->n; i++) {
@@ -14726,7 +14695,6 @@ static const dlpi_stage_ops dlpi_batch_ops = {
     .words = {.more = "batch_workers", .out = "batch_workers = 1"},
     .staff = dlpi_batch_staff,
     .call = dlpi_collate_call,
-    .recover = dlpi_slots_recover,
 };
 
 /* ---------------------------------------------------------------------------------------------
@@ -14816,6 +14784,20 @@ static int dlpi_transfer_copy(dlpi_worker *w, uint32_t s, uint32_t from, uint32_
     return rc != 0 ? dlpi_transfer_fail(p, slot, "record", rc) : DLP_OK;
 }
 
+/* Begin to copy batch b, of slot s, into its buffer: its events, until they have passed, are those
+   of number `buffer`. */
+static bool dlpi_transfer_send(dlpi_worker *w, uint32_t s, uint64_t b, uint32_t from,
+                               uint32_t buffer) {
+    const dlpi_bslot *slot = dlpi_slot_at(w->p, s);
+    dlpi_clock_in(w);
+    if (dlpi_transfer_copy(w, s, from, slot->dbuf, buffer) != DLP_OK)
+        dlpi_transfer_ready(w, s, b);
+    else
+        w->parked[w->n_parked++] = (dlpi_parked){0, b, s, buffer};
+    dlpi_clock_out(w, b, slot->epoch, 1);
+    return true;
+}
+
 /* The same, where what was copied stays in a device buffer of its own. dev_slot says 1: it is on
    its way there, 2: it is there. Whoever loaded it copies it even if the epoch was left, for nobody
    will load it again. Events have the slot's number. */
@@ -14834,14 +14816,8 @@ static bool dlpi_transfer_stay(dlpi_worker *w, uint32_t s, uint64_t b) {
     if (state == 1) return false;                                /* maybe out of this cell */
     from = state == 0 ? p->stay->source(p, s, b) : DLPI_NO_SLOT;
     if (from == s || (from != DLPI_NO_SLOT && !left)) {
-        dlpi_clock_in(w);
         dlpi_credit_take(dlpi_dev_slot(p, slot->dbuf), 1u); /* C2: only this thread */
-        if (dlpi_transfer_copy(w, s, from, slot->dbuf, s) != DLP_OK)
-            dlpi_transfer_ready(w, s, b);
-        else
-            w->parked[w->n_parked++] = (dlpi_parked){0, b, s, s};
-        dlpi_clock_out(w, b, slot->epoch, 1);
-        return true;
+        return dlpi_transfer_send(w, s, b, from, s);
     }
     if (state == 0 && !left) dlpi_transfer_fail(p, slot, "an earlier copy of this chunk", -1);
     dlpi_transfer_ready(w, s, b);
@@ -14863,13 +14839,7 @@ static bool dlpi_transfer_begin(dlpi_worker *w, uint32_t s, uint64_t b) {
     if (i == buffers) return false;
     dlpi_credit_take(dlpi_dev_slot(p, i), s + 1); /* C2: only this thread takes */
     slot->dbuf = i;
-    dlpi_clock_in(w);
-    if (dlpi_transfer_copy(w, s, s, i, i) != DLP_OK)
-        dlpi_transfer_ready(w, s, b);
-    else
-        w->parked[w->n_parked++] = (dlpi_parked){0, b, s, i};
-    dlpi_clock_out(w, b, slot->epoch, 1);
-    return true;
+    return dlpi_transfer_send(w, s, b, s, i);
 }
 
 /* Copies whose events have passed. */
@@ -14929,7 +14899,6 @@ static uint64_t dlpi_transfer_due(dlpi_worker *w, uint64_t ns) {
 
 /* ---- the consumer's side ---- */
 
-/* The pipe's device, or NULL. */
 static const dlp_device *dlpi_transfer_device(const dlp_pipe *p) {
     return p->sink ? &dlpi_transfer_of(p->sink)->device : NULL;
 }
@@ -14967,14 +14936,12 @@ static void *dlpi_transfer_seam(const dlp_pipe *p, uint32_t v, uint32_t field) {
     return dlpi_transfer_of(p->sink)->seam[(size_t)v * p->batches.n + field];
 }
 
-/* A call of the consumer's failed. */
 static int dlpi_transfer_refused(dlp_pipe *p, const char *what, int rc) {
     dlp_error e;
     dlpi_transfer_error(p->sink, what, rc, &e);
     return dlpi_pipe_fail(p, &e);
 }
 
-/* Begin to copy rows from slot s. */
 static int dlpi_transfer_join(dlp_pipe *p, uint32_t v, uint64_t row, uint32_t s, uint64_t from,
                               uint64_t rows) {
     dlpi_transfer *x = dlpi_transfer_of(p->sink);
@@ -15198,6 +15165,12 @@ static uint64_t dlpi_state_hash(const dlpi_state *s) {
     return h;
 }
 
+static void dlpi_state_give(dlpi_state *s, dlp_state *out) {
+    s->check = dlpi_state_hash(s);
+    memset(out, 0, sizeof *out);
+    memcpy(out->bytes, s, sizeof *s);
+}
+
 static void dlpi_state_config(const dlp_pipe *p, dlpi_state *s) {
     memset(s, 0, sizeof *s);
     s->magic = DLPI_STATE_MAGIC;
@@ -15208,7 +15181,7 @@ static void dlpi_state_config(const dlp_pipe *p, dlpi_state *s) {
     s->order = (uint16_t)p->sampler->sampler.order;
     s->last = (uint16_t)p->last;
     if (p->source->config) p->source->config(p, s);
-    p->lends->config(p, s);
+    if (p->lends->config) p->lends->config(p, s);
 }
 
 /* The source's own part of a state. At an epoch's beginning there is none. */
@@ -15254,7 +15227,6 @@ static void dlpi_state_handed(dlp_pipe *p, const dlp_batch *b, uint64_t after) {
     p->after_position = last ? 0 : after;
 }
 
-/* The state after all that was delivered. */
 static void dlpi_state_now(const dlp_pipe *p, dlpi_state *to) {
     uint32_t s;
     to->epoch = p->after_epoch;
@@ -15291,16 +15263,10 @@ static void dlpi_state_books(dlp_pipe *p, const dlpi_state *s) {
     memcpy(p->after_source.at, s->sampler, sizeof p->after_source.at);
 }
 
-/* Where the scheduler goes on. */
-static void dlpi_state_place(dlp_pipe *p, const dlpi_state *s, uint32_t seek_no, dlpi_place *to) {
-    to->epoch = s->epoch;
-    to->batch = s->batch;
-    to->position = s->position;
-    to->sampler_bytes = s->sampler_bytes;
-    to->seek_no = seek_no;
-    memcpy(to->sampler, s->sampler, sizeof to->sampler);
-    memcpy(to->window, s->window, sizeof to->window);
-    p->lends->seek(p, s, to);
+static dlpi_state dlpi_state_place(dlp_pipe *p, const dlpi_state *s) {
+    dlpi_state to = *s;
+    if (p->lends->seek) p->lends->seek(p, &to);
+    return to;
 }
 
 /* Rows of the epoch before batch k of it, where they follow from k. */
@@ -15365,13 +15331,12 @@ static int dlpi_state_check_all(const dlp_pipe *p, const dlp_state *state, dlpi_
 /* Begin after desc.resume. */
 static int dlpi_state_take(dlp_pipe *p) {
     dlpi_state s;
-    dlpi_place to;
     dlp_error e;
     int rc = dlpi_state_check_all(p, &p->resume, &s, "resume", &e);
     if (rc != DLP_OK) return dlpi_pipe_fail(p, &e);
     dlpi_state_books(p, &s);
-    dlpi_state_place(p, &s, 0, &to);
-    return dlpi_schedule_goto(p, &to) == DLP_OK ? DLP_OK : dlpi_pipe_fail(p, &p->ctl->error);
+    s = dlpi_state_place(p, &s);
+    return dlpi_schedule_goto(p, &s) == DLP_OK ? DLP_OK : dlpi_pipe_fail(p, &p->ctl->error);
 }
 
 /* ---- how long an epoch is: for sources, which say of what ---- */
@@ -15393,7 +15358,6 @@ static int dlpi_bad_order(dlp_pipe *p) {
                     "DLP_ORDER_PARTS with a part queue, and only then", p->sampler->sampler.order);
 }
 
-/* An epoch of n samples. */
 static int dlpi_epoch_of(dlp_pipe *p, uint64_t n) {
     p->samples = n;
     p->batches_per_epoch = n / p->global_batch;
@@ -15478,14 +15442,7 @@ static const dlpi_source_ops dlpi_keyed_source = {
     .item = dlpi_keyed_item,
 };
 
-static const dlpi_stage_ops dlpi_sampler_ops = {
-    .kind = DLP_STAGE_SAMPLER,
-    .rank = 1,
-    .begins = 1,
-    .at = offsetof(dlp_pipe, sampler),
-    .words = {.out = "sampler.threaded = 1", .slow = "make the sampler's own function cheaper"},
-    .source = &dlpi_keyed_source,
-};
+static const dlpi_stage_ops dlpi_sampler_ops = {DLPI_OPS_OF_SAMPLER, .source = &dlpi_keyed_source};
 
 static int dlpi_repeat_check(dlp_pipe *p, dlpi_stage *st) {
     static const dlpi_bound bounds[] = {
@@ -15612,7 +15569,7 @@ static void dlpi_lists_fill(dlp_pipe *p, uint32_t s) {
 }
 
 /* Go on from the saved bytes, or replay the epoch's lists. */
-static int dlpi_lists_seek(dlp_pipe *p, const dlpi_place *to) {
+static int dlpi_lists_seek(dlp_pipe *p, const dlpi_state *to) {
     dlpi_lists *l = dlpi_lists_of(p);
     dlpi_scheduler *f = &p->schedule;
     const dlp_batch_sampler *b = &p->sampler->sampler.batches;
@@ -15675,11 +15632,7 @@ static const dlpi_source_ops dlpi_lists_source = {
 
 /* A sampler stage whose order is DLP_ORDER_BATCHES. */
 static const dlpi_stage_ops dlpi_lists_ops = {
-    .kind = DLP_STAGE_SAMPLER,
-    .rank = 1,
-    .begins = 1,
-    .at = offsetof(dlp_pipe, sampler),
-    .words = {.out = "sampler.threaded = 1", .slow = "make the sampler's own function cheaper"},
+    DLPI_OPS_OF_SAMPLER,
     .self_bytes = sizeof(dlpi_lists),
     .blocks = dlpi_lists_blocks,
     .source = &dlpi_lists_source,
@@ -15747,12 +15700,8 @@ static const dlpi_stage_ops dlpi_lists_ops = {
 #endif
 #define DLPI_INPUT_GUARD ((uint64_t)DLPI_DEBUG * 4096) /* before an input, aligned so */
 
-typedef struct dlpi_input_one { /* of a run */
-    uint64_t index;             /* scheduler */
-    uint64_t items;             /* who loads */
-} dlpi_input_one;
-
-/* A cell, in region. The scheduler writes it while nobody may load; who loads writes the rest. */
+/* A cell, in region. The scheduler writes it while nobody may load; who loads writes the rest. What
+   both need of each run lies in the first lines, and at the end. */
 typedef struct dlpi_input {
     uint64_t state;               /* Q1 ticket (39), what is with it (25): see >>impl-inputs */
     uint64_t index, first, items; /* of the input that is loaded now, or was last */
@@ -15760,12 +15709,14 @@ typedef struct dlpi_input {
     uint64_t bytes;
     uint64_t due_ns; /* a failed load is tried again then */
     uint32_t rec;    /* tries, workers killed: as a row's */
+    uint32_t made;   /* inputs of the run that are loaded */
+    uint64_t used;   /* batch fed last that needs it, + 1; scheduler, for observers */
+    uint32_t run;    /* inputs */
     uint32_t killed_by;
-    dlp_error error;    /* of a load that failed */
-    uint64_t used;      /* batch fed last that needs it, + 1; scheduler, for observers */
-    uint32_t run, made; /* inputs, and those that are loaded */
-    uint8_t pad[(DLPI_LINE << 2) - 128 - sizeof(dlp_error)];
-    dlpi_input_one one[3]; /* the first of [run] */
+    dlp_error error;  /* of a load that failed */
+    uint64_t tail[7]; /* begins with [most] indices of the run's inputs, which the scheduler writes;
+                         behind them [most] 32-bit numbers of their items, which who loads writes:
+                         in lines of their own, since these go to and fro */
 } dlpi_input;
 
 _Static_assert(sizeof(dlpi_input) == 4 * DLPI_LINE, "region layout");
@@ -15776,14 +15727,17 @@ static inline dlpi_input *dlpi_input_at(const dlp_pipe *p, uint32_t i) {
 static inline uint8_t *dlpi_input_bytes(const dlp_pipe *p, uint32_t i) {
     return (uint8_t *)dlpi_area_at(p, DLPI_REC_SOURCE_CELLS, i) + DLPI_INPUT_GUARD;
 }
-static inline dlpi_input_one *dlpi_input_ones(dlpi_input *cell) {
-    return (dlpi_input_one *)(void *)((uint8_t *)cell + offsetof(dlpi_input, one));
+static inline uint64_t *dlpi_input_indices(dlpi_input *cell) {
+    return (uint64_t *)(void *)((uint8_t *)cell + offsetof(dlpi_input, tail));
+}
+static inline uint32_t *dlpi_input_counts(const dlp_pipe *p, dlpi_input *cell) {
+    const uint64_t bytes = p->areas[DLPI_REC_SOURCE].stride - offsetof(dlpi_input, tail);
+    return (uint32_t *)(void *)(dlpi_input_indices(cell) + bytes / 12);
 }
 /* Bytes of a cell's record that has up to so many inputs. */
 static inline uint64_t dlpi_input_record(uint32_t run) {
-    return dlpi_round_up(offsetof(dlpi_input, one) + run * sizeof(dlpi_input_one), DLPI_LINE);
+    return dlpi_round_up(offsetof(dlpi_input, tail) + run * UINT64_C(12), DLPI_LINE);
 }
-/* How many cells there are. */
 static inline uint32_t dlpi_n_inputs(const dlp_pipe *p) {
     return (uint32_t)p->areas[DLPI_REC_SOURCE].count;
 }
@@ -15867,7 +15821,35 @@ static bool dlpi_input_raises(dlp_pipe *p, uint32_t n, dlp_error *e) {
     return true;
 }
 
+/* Is cell c, which is needed no more, loaded, or closed by this: open of an epoch, or a place, that
+   was left? */
+static bool dlpi_input_closed(dlp_pipe *p, uint32_t c, uint64_t ticket) {
+    uint64_t *state = &dlpi_input_at(p, c)->state, now = dlpi_claim_owner(state); /* Q1 <- Q1 */
+    uint32_t low = dlpi_gen_low(now);
+    if (low == DLPI_INPUT_LOADED || low == DLPI_INPUT_FAILED) return true;
+    return low == DLPI_INPUT_OPEN &&
+           dlpi_claim_take(state, now, dlpi_gen_word(ticket, DLPI_INPUT_CLOSED)); /* Q1 -> Q1 */
+}
+
+/* Are the inputs of the present batch there? If not, and no batch is on its way, the consumer will
+   wait for them. */
+static bool dlpi_inputs_there(dlp_pipe *p, bool there) {
+    DLPI_STORE_RLX(&p->ctl->source_waits, /* for the consumer's books */
+                   !there && p->schedule.published ==
+                                 dlpi_credit_seen(&p->ctl->delivered)); /* V1 <- V1 */
+    return there;
+}
+
 /* ---- workers of cells ---- */
+
+/* What the callback of an item sees of its input. */
+static inline dlp_part dlpi_input_shown(const dlp_pipe *p, uint32_t c) {
+    const dlpi_input *cell = dlpi_input_at(p, c);
+    return (dlp_part){.index = cell->index,
+                      .data = dlpi_input_bytes(p, c),
+                      .bytes = cell->bytes,
+                      .items = cell->items};
+}
 
 /* When an open cell may be tried; 0: now. */
 static inline uint64_t dlpi_input_due(const dlpi_input *cell) {
@@ -15879,13 +15861,11 @@ static inline bool dlpi_input_cheap(const dlpi_worker *w) {
     return w->block->item_ns < DLPI_INPUT_CHEAP_NS;
 }
 
-/* Tell the scheduler what was loaded. */
 static void dlpi_input_told(dlpi_worker *w) {
     w->input_untold = 0;
     dlpi_wake_scheduling(w->p);
 }
 
-/* A search for an open cell. */
 typedef struct dlpi_input_search {
     uint64_t oldest, now; /* oldest: of its word; 0: none was found */
     uint32_t cell, left;  /* left: open ones that are still to be looked at */
@@ -15956,6 +15936,29 @@ static inline int dlpi_redzone_input(dlpi_worker *w, uint32_t cell, uint64_t mos
                               dlpi_input_at(w->p, cell)->index, rc);
 }
 
+/* One try of the user's load, of at most so many bytes. What else the part says of itself is the
+   caller's to fill, before, and to check. Returns 0, or what is wrong. */
+static int dlpi_input_part(dlpi_worker *w, uint32_t c, uint64_t most, dlp_part *part) {
+    dlpi_input *cell = dlpi_input_at(w->p, c);
+    int rc = dlpi_call_verdict(w, cell->killed_by, cell->rec);
+    if (rc != 0) return rc;
+    part->index = cell->index;
+    part->data = dlpi_input_bytes(w->p, c);
+    part->capacity = most;
+    part->attempt = dlpi_rec_tries(cell->rec);
+    part->worker = (uint32_t)w->id;
+    part->worker_state = w->state;
+    part->call = &w->note;
+    rc = dlpi_item_returned(w, ((dlp_part_fn)w->st->own)(w->st->user, part));
+    rc = dlpi_redzone_input(w, c, most, rc);
+    if (rc == 0 && part->bytes > most)
+        rc =
+            dlpi_say(w, DLP_ERR_LENGTH, "load set bytes to %" PRIu64 ", max_part_bytes is %" PRIu64,
+                     part->bytes, most);
+    if (rc == 0) cell->bytes = part->bytes;
+    return rc;
+}
+
 static void dlpi_input_error(const dlpi_worker *w, dlpi_input *cell, int code) {
     dlp_error e;
     dlpi_describe(w, code, &e);
@@ -15976,14 +15979,14 @@ static uint32_t dlpi_input_tries(dlpi_worker *w, uint32_t c, dlpi_input *cell) {
         rc = w->p->source->load(w, c);
         DLPI_STORE_RLX(&w->block->running, UINT64_C(0)); /* X2 */
         if (rc == 0) return DLPI_INPUT_LOADED;
-        if (rc == DLP_SKIP || dlpi_never_again(rc) || (int)tries >= w->st->w.retries) {
+        if (!dlpi_tries_left(w, tries, rc)) {
             dlpi_input_error(w, cell, rc);
             dlpi_failure_forget(w);
             return DLPI_INPUT_FAILED;
         }
         dlpi_failure_forget(w);
         dlpi_bump(&w->block->retried, 1);
-        cell->rec = dlpi_rec(0, tries + 1, 0);
+        cell->rec = dlpi_rec_tried(cell->rec);
         if (dlpi_stopped(w->p)) return DLPI_INPUT_OPEN;
         if (w->st->w.retry_backoff_ms == 0) continue;
         DLPI_STORE_RLX(&cell->due_ns, /* ordered by state */
@@ -15995,14 +15998,15 @@ static uint32_t dlpi_input_tries(dlpi_worker *w, uint32_t c, dlpi_input *cell) {
 /* Load the inputs of a cell from the first that is not made on, until all are or one is not.
    Returns what the cell then is. */
 static uint32_t dlpi_input_all(dlpi_worker *w, uint32_t c, dlpi_input *cell) {
-    dlpi_input_one *one = dlpi_input_ones(cell);
+    const uint64_t *index = dlpi_input_indices(cell);
+    uint32_t *items = dlpi_input_counts(w->p, cell);
     for (uint32_t i = cell->made, n = cell->run; i < n; i++) {
         uint32_t what;
-        cell->index = one[i].index;
+        cell->index = index[i];
         DLPI_STORE_RLX(&w->block->current, cell->index); /* for observers */
         what = dlpi_input_tries(w, c, cell);
         if (what != DLPI_INPUT_LOADED) return what;
-        one[i].items = cell->items;
+        items[i] = (uint32_t)cell->items;
         dlpi_bump(&w->block->items, 1);
         dlpi_bump(&w->block->bytes, cell->bytes);
         cell->rec = 0;                      /* the next one's */
@@ -16016,7 +16020,7 @@ static uint32_t dlpi_input_all(dlpi_worker *w, uint32_t c, dlpi_input *cell) {
 static void dlpi_input_run(dlpi_worker *w, const dlpi_unit *t) {
     dlp_pipe *p = w->p;
     dlpi_input *cell = dlpi_input_at(p, t->slot);
-    const uint64_t index = dlpi_input_ones(cell)[0].index, epoch = cell->epoch;
+    const uint64_t index = dlpi_input_indices(cell)[0], epoch = cell->epoch;
     uint32_t what, n = cell->made;
     dlpi_clock_in(w);
     what = dlpi_input_all(w, t->slot, cell);
@@ -16152,7 +16156,6 @@ typedef struct dlpi_part_place { /* what a search for free cells depends on */
     uint64_t left, loads;
 } dlpi_part_place;
 
-/* What the stage keeps. */
 typedef struct dlpi_parts {
     dlp_part_desc d;
     uint32_t n_cells;
@@ -16374,22 +16377,15 @@ static uint32_t dlpi_part_free_cell(dlp_pipe *p, const dlpi_part_place *at) {
     dlpi_parts *q = dlpi_parts_of(p);
     for (uint32_t c = 0; c < q->n_cells; c++) {
         dlpi_part_use *u = &q->use[c];
-        uint64_t *state = &dlpi_input_at(p, c)->state, now = dlpi_claim_owner(state); /* Q1 <- Q1 */
-        uint32_t low = dlpi_gen_low(now);
         if (u->ticket == 0) return c;
         if (u->needed &&
             (u->need_epoch > at->epoch || (u->need_epoch == at->epoch && u->need >= at->batch)))
             continue;
-        if (u->used > q->left) continue;
-        if (low == DLPI_INPUT_LOADED || low == DLPI_INPUT_FAILED) return c;
-        if (low == DLPI_INPUT_OPEN && /* an epoch that was left */
-            dlpi_claim_take(state, now, dlpi_gen_word(u->ticket, DLPI_INPUT_CLOSED))) /* Q1 -> Q1 */
-            return c;
+        if (u->used <= q->left && dlpi_input_closed(p, c, u->ticket)) return c;
     }
     return q->n_cells;
 }
 
-/* Have the part loaded into cell c. */
 static void dlpi_part_issue(dlp_pipe *p, uint32_t c, uint64_t epoch, uint64_t part) {
     dlpi_parts *q = dlpi_parts_of(p);
     dlpi_part_use *u = &q->use[c];
@@ -16400,7 +16396,7 @@ static void dlpi_part_issue(dlp_pipe *p, uint32_t c, uint64_t epoch, uint64_t pa
     u->used = 0;
     u->ticket = ++q->tickets;
     dlpi_input_reset(cell, epoch, 1);
-    cell->one[0].index = cell->index = part;
+    dlpi_input_indices(cell)[0] = cell->index = part;
     cell->first = q->plan.first[part];
     cell->items = dlpi_part_size(&q->plan, part);
     dlpi_input_offer(p, c, u->ticket);
@@ -16456,7 +16452,7 @@ static int64_t dlpi_parts_look(dlp_pipe *p, const dlpi_part_place *at, uint32_t 
 /* The scheduler goes on at another place, maybe an earlier one. What was asked for beyond it is
    needed no more, and a part that is in a cell, or on its way there, will do for any epoch: it must
    not take a second cell, there may be none. What has failed is tried again. */
-static int dlpi_parts_seek(dlp_pipe *p, const dlpi_place *to) {
+static int dlpi_parts_seek(dlp_pipe *p, const dlpi_state *to) {
     dlpi_parts *q = dlpi_parts_of(p);
     q->epoch = to->epoch;
     q->batch = to->batch;
@@ -16527,8 +16523,7 @@ static void dlpi_parts_ahead(dlp_pipe *p) {
     dlpi_wake_for(p, st, fresh);
 }
 
-/* Are all parts there that the present batch needs? If one is missing, and no batch is on its way,
-   the consumer will wait for it. */
+/* Are all parts there that the present batch needs? */
 static bool dlpi_parts_there(dlp_pipe *p, uint64_t rows) {
     dlpi_parts *q = dlpi_parts_of(p);
     const dlpi_scheduler *f = &p->schedule;
@@ -16545,9 +16540,7 @@ static bool dlpi_parts_there(dlp_pipe *p, uint64_t rows) {
         there = low == DLPI_INPUT_LOADED || low == DLPI_INPUT_FAILED;
         r += x.n;
     }
-    DLPI_STORE_RLX(&p->ctl->source_waits, /* for the consumer's books */
-                   !there && f->published == dlpi_credit_seen(&p->ctl->delivered)); /* V1 <- V1 */
-    return there;
+    return dlpi_inputs_there(p, there);
 }
 
 /* ---- a batch is scheduled ---- */
@@ -16605,15 +16598,10 @@ static void dlpi_parts_fill(dlp_pipe *p, uint32_t s) {
 
 static void dlpi_part_row(dlpi_worker *w, dlp_item *it, uint32_t s, uint32_t row, void *extra) {
     const dlp_pipe *p = w->p;
-    uint32_t c = dlpi_slot_pcell(p, s)[row];
-    const dlpi_input *cell = dlpi_input_at(p, c);
     dlp_part *part = extra;
-    part->index = cell->index;
-    part->data = dlpi_input_bytes(p, c);
-    part->bytes = cell->bytes;
-    part->items = cell->items;
-    part->first = cell->first;
-    part->item = it->index - cell->first;
+    *part = dlpi_input_shown(p, dlpi_slot_pcell(p, s)[row]);
+    part->first = dlpi_input_at(p, dlpi_slot_pcell(p, s)[row])->first;
+    part->item = it->index - part->first;
     it->part = part;
 }
 
@@ -16630,31 +16618,10 @@ static uint64_t dlpi_part_item(dlpi_worker *w, uint32_t s, uint32_t row, uint64_
 
 /* ---- a part is loaded ---- */
 
-/* One try. Returns 0, or what is wrong. */
 static int dlpi_part_load(dlpi_worker *w, uint32_t c) {
-    dlpi_input *cell = dlpi_input_at(w->p, c);
-    uint8_t *bytes = dlpi_input_bytes(w->p, c);
-    uint64_t most = dlpi_parts_of(w->p)->d.max_part_bytes;
-    dlp_part part = {.index = cell->index,
-                     .data = bytes,
-                     .capacity = most,
-                     .items = cell->items,
-                     .first = cell->first,
-                     .attempt = dlpi_rec_tries(cell->rec),
-                     .worker = (uint32_t)w->id,
-                     .worker_state = w->state,
-                     .call = &w->note};
-    int rc = dlpi_call_verdict(w, cell->killed_by, cell->rec);
-    if (rc != 0) return rc;
-    rc = dlpi_item_returned(w, ((dlp_part_fn)w->st->own)(w->st->user, &part));
-    rc = dlpi_redzone_input(w, c, most, rc);
-    if (rc != 0) return rc;
-    if (part.bytes > most)
-        return dlpi_say(w, DLP_ERR_LENGTH,
-                        "load set bytes to %" PRIu64 ", max_part_bytes is %" PRIu64, part.bytes,
-                        most);
-    cell->bytes = part.bytes;
-    return 0;
+    const dlpi_input *cell = dlpi_input_at(w->p, c);
+    dlp_part part = {.items = cell->items, .first = cell->first};
+    return dlpi_input_part(w, c, dlpi_parts_of(w->p)->d.max_part_bytes, &part);
 }
 
 /* ---- states ---- */
@@ -16786,7 +16753,6 @@ static int dlpi_found_refuses(dlp_pipe *p) {
     return DLP_OK;
 }
 
-/* Streams, ranks, rows. */
 static int dlpi_found_fit(dlp_pipe *p) {
     dlpi_found *q = dlpi_found_of(p);
     const char *name = p->source_stage->name;
@@ -16928,8 +16894,10 @@ static void dlpi_found_layout(dlp_pipe *p, dlpi_stage *st) {
                   dlpi_sum(stride, DLPI_INPUT_GUARD), q->n_cells, 4096);
 }
 
+/* Weights, and who has which inputs by them, are there since the stage was added. */
 static int dlpi_found_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out) {
     const dlpi_found *q = st->self;
+    const dlpi_found_plan *k = &q->plan;
     DLPI_UNUSED(p);
     uint64_t streams = q->cursors.n, windows = q->plan.window ? streams : 0;
     uint64_t orders = q->plan.shuffle_items && q->most_items > 1 ? q->n_cells : 0;
@@ -16940,7 +16908,11 @@ static int dlpi_found_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block
                           dlpi_times(windows, sizeof *q->window_orders)};
     out[4] = (dlpi_block){offsetof(dlpi_found, window_rows),
                           dlpi_times(dlpi_times(windows, q->plan.window), sizeof *q->window_rows)};
-    return 5;
+    if (k->weights == NULL) return 5;
+    out[5] = (dlpi_block){offsetof(dlpi_found, plan.weights), dlpi_found_weights_bytes(k)};
+    out[6] = (dlpi_block){offsetof(dlpi_found, plan.own_passes),
+                          dlpi_times(k->shuffle_inputs ? streams : 0, sizeof *k->own_passes)};
+    return 7;
 }
 
 static void dlpi_found_live(dlp_pipe *p, dlpi_stage *st) {
@@ -17013,8 +16985,9 @@ static bool dlpi_found_learn_one(dlp_pipe *p, uint32_t i, uint32_t c, uint32_t k
     dlpi_found *q = dlpi_found_of(p);
     dlpi_found_stream *x = &q->streams[i];
     dlpi_found_cell *u = &q->use[c];
-    dlpi_input_one *one = &dlpi_input_ones(dlpi_input_at(p, c))[k];
-    uint64_t items = loaded ? one->items : dlpi_found_failed(p, u, dlpi_input_at(p, c));
+    dlpi_input *cell = dlpi_input_at(p, c);
+    uint32_t *known = &dlpi_input_counts(p, cell)[k];
+    uint64_t items = loaded ? *known : dlpi_found_failed(p, u, cell);
     uint64_t used = 0, s = q->cursors.first + i;
     if (u->ordinal + k == x->at.ordinal) used = x->at.used;
     if (q->rule && q->rule->taken)
@@ -17025,10 +16998,11 @@ static bool dlpi_found_learn_one(dlp_pipe *p, uint32_t i, uint32_t c, uint32_t k
         dlpi_found_fail(p, DLP_ERR_RESUME,
                         "%s %" PRIu64 " has %" PRIu64 " items, the state says that %" PRIu64
                         " of them were given: it is not the %s it was",
-                        p->source->input, one->index, items, used, p->source->input);
+                        p->source->input, dlpi_input_indices(cell)[k], items, used,
+                        p->source->input);
         return false;
     }
-    if (!loaded) one->items = items;
+    if (!loaded) *known = (uint32_t)items;
     if (used > 0) u->input = k, u->from = used;
     u->n += items;
     u->taken += used;
@@ -17045,11 +17019,11 @@ static bool dlpi_found_learn_one(dlp_pipe *p, uint32_t i, uint32_t c, uint32_t k
 static void dlpi_found_count(dlp_pipe *p, uint32_t c, uint32_t k, uint64_t items) {
     const dlpi_found *q = dlpi_found_of(p);
     const dlpi_found_cell *u = &q->use[c];
-    const dlpi_input_one *one = dlpi_input_ones(dlpi_input_at(p, c));
+    const uint32_t *known = dlpi_input_counts(p, dlpi_input_at(p, c));
     uint64_t empty = 0;
     dlpi_bump(&q->counts->inputs, u->learned - k);
-    dlpi_bump(&q->counts->items, u->failed ? items - one[u->learned - 1].items : items);
-    for (; k < u->learned; k++) empty += one[k].items == 0;
+    dlpi_bump(&q->counts->items, u->failed ? items - known[u->learned - 1] : items);
+    for (; k < u->learned; k++) empty += known[k] == 0;
     dlpi_bump(&q->counts->empty, empty + u->failed);
 }
 
@@ -17091,7 +17065,6 @@ static int dlpi_found_learn_cell(dlp_pipe *p, uint32_t i, bool loaded) {
     return DLP_OK;
 }
 
-/* Are all inputs of the stream known? */
 static inline bool dlpi_found_out(const dlpi_found *q, const dlpi_found_stream *x) {
     return q->plan.steps == 0 && x->epoch > q->epoch &&
            (x->known == DLPI_FOUND_NONE || q->use[x->known].epoch > q->epoch);
@@ -17117,10 +17090,10 @@ static inline uint64_t dlpi_found_rows_left(const dlpi_found *q, const dlpi_foun
 /* k items more of cell c are used. Afterwards u->input is that of the last. */
 static void dlpi_found_advance(dlp_pipe *p, uint32_t c, uint64_t k) {
     dlpi_found_cell *u = &dlpi_found_of(p)->use[c];
-    const dlpi_input_one *one = dlpi_input_ones(dlpi_input_at(p, c));
+    const uint32_t *items = dlpi_input_counts(p, dlpi_input_at(p, c));
     u->taken += k;
-    while (k > one[u->input].items - u->from) {
-        k -= one[u->input++].items - u->from;
+    while (k > items[u->input] - u->from) {
+        k -= items[u->input++] - u->from;
         u->from = 0;
     }
     u->from += k;
@@ -17131,10 +17104,10 @@ static uint64_t dlpi_found_gather_cell(dlp_pipe *p, uint32_t c, uint64_t n, dlpi
                                        uint64_t h) {
     const dlpi_found *q = dlpi_found_of(p);
     const dlpi_found_cell *u = &q->use[c];
-    const dlpi_input_one *one = dlpi_input_ones(dlpi_input_at(p, c));
+    const uint32_t *items = dlpi_input_counts(p, dlpi_input_at(p, c));
     uint64_t from = u->from;
     for (uint32_t i = u->input; n > 0; i++, from = 0) {
-        uint64_t k = one[i].items - from < n ? one[i].items - from : n;
+        uint64_t k = items[i] - from < n ? items[i] - from : n;
         if (k == 0) continue;
         h = dlpi_absorb(dlpi_absorb(h, u->ordinal + i), k);
         for (uint64_t j = from; j < from + k; j++, row++) {
@@ -17215,17 +17188,6 @@ static int dlpi_found_learn(dlp_pipe *p) {
 
 /* ---- what is loaded next ---- */
 
-/* Is a cell that is on no list loaded, or closed by this: open of an epoch, or a place, left? */
-static bool dlpi_found_closed(dlp_pipe *p, uint32_t c) {
-    uint64_t *state = &dlpi_input_at(p, c)->state, now = dlpi_claim_owner(state); /* Q1 <- Q1 */
-    uint32_t low = dlpi_gen_low(now);
-    if (low == DLPI_INPUT_LOADED || low == DLPI_INPUT_FAILED) return true;
-    return low == DLPI_INPUT_OPEN &&
-           dlpi_claim_take(
-               state, now,
-               dlpi_gen_word(dlpi_found_of(p)->use[c].ticket, DLPI_INPUT_CLOSED)); /* Q1 -> Q1 */
-}
-
 /* A free cell, closed; n_cells: none. Those that wait stand about in the order of the batches that
    have rows of them; the ones that are being loaded are passed over. */
 static uint32_t dlpi_found_free_cell(dlp_pipe *p) {
@@ -17238,7 +17200,7 @@ static uint32_t dlpi_found_free_cell(dlp_pipe *p) {
     }
     for (c = q->waits; c != DLPI_FOUND_NONE; before = c, c = q->use[c].next) {
         if (q->use[c].used > q->left) break;
-        if (!dlpi_found_closed(p, c)) continue;
+        if (!dlpi_input_closed(p, c, q->use[c].ticket)) continue;
         if (before == DLPI_FOUND_NONE)
             q->waits = q->use[c].next;
         else
@@ -17286,11 +17248,7 @@ static void dlpi_found_issue(dlp_pipe *p, uint32_t i, uint32_t c) {
                            .next = DLPI_FOUND_NONE,
                            .listed = true};
     x->next += run;
-    if (x->tail == DLPI_FOUND_NONE)
-        x->head = c;
-    else
-        q->use[x->tail].next = c;
-    x->tail = c;
+    dlpi_found_append(q, &x->head, &x->tail, c);
     x->cells++;
     if (x->known == DLPI_FOUND_NONE) x->known = c;
     if (q->plan.steps == 0 && x->next == dlpi_found_inputs(&q->plan, s)) {
@@ -17299,8 +17257,8 @@ static void dlpi_found_issue(dlp_pipe *p, uint32_t i, uint32_t c) {
     }
     dlpi_input_reset(cell, u->epoch, run);
     for (uint32_t k = 0; k < run; k++)
-        dlpi_input_ones(cell)[k].index = dlpi_found_input(&q->plan, u->epoch, s, u->ordinal + k);
-    cell->index = dlpi_input_ones(cell)[0].index;
+        dlpi_input_indices(cell)[k] = dlpi_found_input(&q->plan, u->epoch, s, u->ordinal + k);
+    cell->index = dlpi_input_indices(cell)[0];
     cell->first = u->ordinal / dlpi_found_inputs(&q->plan, s) * q->plan.n_inputs;
     dlpi_input_offer(p, c, u->ticket);
 }
@@ -17395,13 +17353,10 @@ static int dlpi_found_rows(dlp_pipe *p, uint64_t *rows) {
 /* Is all known of the present batch, and whether another follows? */
 static bool dlpi_found_ready(dlp_pipe *p, uint64_t rows) {
     const dlpi_found *q = dlpi_found_of(p);
-    const dlpi_scheduler *f = &p->schedule;
     uint64_t n;
     bool there = dlpi_found_batch(p, 0, &n) && n == rows;
     if (there && q->plan.steps == 0) there = dlpi_found_batch(p, 1, &n);
-    DLPI_STORE_RLX(&p->ctl->source_waits, /* for the consumer's books */
-                   !there && f->published == dlpi_credit_seen(&p->ctl->delivered)); /* V1 <- V1 */
-    return there;
+    return dlpi_inputs_there(p, there);
 }
 
 /* The batch in slot s has something of cell c. */
@@ -17429,20 +17384,21 @@ static uint32_t dlpi_found_give(dlp_pipe *p, dlpi_found_stream *x, uint32_t s, u
     dlpi_found *q = dlpi_found_of(p);
     const uint32_t c = x->head;
     dlpi_found_cell *u = &q->use[c];
-    const dlpi_input_one *one = dlpi_input_ones(dlpi_input_at(p, c));
+    const uint64_t *of = dlpi_input_indices(dlpi_input_at(p, c));
+    const uint32_t *items = dlpi_input_counts(p, dlpi_input_at(p, c));
     dlpi_found_row *row = dlpi_found_rows_of(p, s);
     uint64_t *index = dlpi_slot_index(p, s);
     const bool shuffled = dlpi_found_shuffled(q);
     if (n > u->n - u->taken) n = (uint32_t)(u->n - u->taken);
     if (shuffled) dlp_permutation_block(&q->items[c], u->taken, n, index + r);
     for (uint32_t end = r + n; r < end; u->from++, r++) {
-        while (u->from == one[u->input].items) {
+        while (u->from == items[u->input]) {
             u->input++;
             u->from = 0;
         }
         row[r].cell = c;
         row[r].number = (uint32_t)(u->input * q->most_items + (shuffled ? index[r] : u->from));
-        index[r] = one[u->input].index;
+        index[r] = of[u->input];
     }
     dlpi_found_use(p, s, c);
     u->taken += n;
@@ -17452,14 +17408,13 @@ static uint32_t dlpi_found_give(dlp_pipe *p, dlpi_found_stream *x, uint32_t s, u
     return n;
 }
 
-/* Row r of slot s is that item. */
 static void dlpi_found_give_row(dlp_pipe *p, uint32_t s, uint32_t r, const dlpi_found_row *from) {
     const dlpi_found *q = dlpi_found_of(p);
     const dlpi_found_cell *u = &q->use[from->cell];
     uint32_t k = u->run > 1 ? (uint32_t)(from->number / q->most_items) : 0;
     if (k >= u->run) k = u->run - 1; /* the row of an input that failed */
     dlpi_found_rows_of(p, s)[r] = *from;
-    dlpi_slot_index(p, s)[r] = dlpi_input_ones(dlpi_input_at(p, from->cell))[k].index;
+    dlpi_slot_index(p, s)[r] = dlpi_input_indices(dlpi_input_at(p, from->cell))[k];
     dlpi_found_use(p, s, from->cell);
     if (u->failed && k + 1 == u->run) dlpi_found_fail_row(p, s, r, from->cell);
 }
@@ -17481,7 +17436,6 @@ static uint32_t dlpi_found_give_mixed(dlp_pipe *p, uint32_t i, uint32_t s, uint3
     return n;
 }
 
-/* Rows of a stream that is out. */
 static void dlpi_found_holes(dlp_pipe *p, uint32_t s, uint32_t r, uint32_t end) {
     dlpi_slot_at(p, s)->dirty = 1;
     for (; r < end; r++) {
@@ -17526,10 +17480,7 @@ static void dlpi_found_row_part(dlpi_worker *w, dlp_item *it, uint32_t s, uint32
     const dlpi_input *cell = dlpi_input_at(p, from->cell);
     uint32_t k = dlpi_rec_repl(dlpi_slot_rec(p, s)[row]);
     dlp_part *part = extra;
-    part->index = cell->index;
-    part->data = dlpi_input_bytes(p, from->cell);
-    part->bytes = cell->bytes;
-    part->items = cell->items;
+    *part = dlpi_input_shown(p, from->cell);
     part->item = from->number;
     if (k > 0) { /* in place of an item that failed: another one of the same input */
         uint64_t h = dlpi_hash_in(DLPI_DOMAIN_REPLACEMENT, it->seed, it->epoch);
@@ -17608,7 +17559,6 @@ static void dlpi_tune_note(dlp_pipe *p, const dlpi_stage *st, int from, int to, 
     DLPI_STORE_REL(&ctl->tunes, n + 1); /* A2 -> A2: after the note */
 }
 
-/* Let n workers of the stage work. */
 static void dlpi_tune_set(dlp_pipe *p, dlpi_stage *st, int n, int reason, uint64_t now) {
     dlpi_waiters *waiters = &p->waiters[st->work];
     dlpi_stage_rec *rec = dlpi_area_at(p, DLPI_REC_STAGES, (uint64_t)st->id);
@@ -17952,7 +17902,12 @@ DLPI_INLINE void dlpi_delivered(dlp_pipe *p, uint32_t v, uint64_t bytes) {
     dlpi_bump(&ctl->bytes, bytes);
 }
 
-/* Hand batch b in slot s to the consumer. */
+/* The slot, or view, of a batch that the consumer holds; DLPI_NO_SLOT: it is none. */
+static uint32_t dlpi_held_slot(const dlp_pipe *p, const dlp_batch *batch) {
+    uint32_t s = (uint32_t)(uintptr_t)batch->internal;
+    return s < p->n_out && batch == &p->out[s] && p->held[s] ? s : DLPI_NO_SLOT;
+}
+
 static void dlpi_deliver(dlp_pipe *p, uint64_t b, uint32_t s, dlp_batch **out) {
     dlp_batch *batch = &p->out[s];
     uint64_t bytes = 0;
@@ -18140,14 +18095,14 @@ static void dlpi_epoch_leave(dlp_pipe *p, uint64_t epoch) {
     dlpi_wake_sleepers(p);
 }
 
-/* Go on after a checked state. */
 static void dlpi_seek(dlp_pipe *p, const dlpi_state *s) {
     p->seek_no = (p->seek_no + 1) & 0xffffu;
     p->seeks++;
     p->epoch_end_due = 0;
     dlpi_state_books(p, s);
     pthread_mutex_lock(&dlpi_place_lock);
-    dlpi_state_place(p, s, p->seek_no, &p->place);
+    p->place = dlpi_state_place(p, s);
+    p->place_seek_no = p->seek_no;
     pthread_mutex_unlock(&dlpi_place_lock);
     DLPI_STORE_SEQ(&p->ctl->cancel, dlpi_generation(p->seek_no, 0)); /* N1 -> N1 */
     dlpi_wake_sleepers(p);
@@ -18246,20 +18201,9 @@ static void dlpi_whole_state(const dlp_pipe *p, uint32_t v, dlpi_state *to) {
     dlpi_state_after(p, v, p->out[v].flags, to);
 }
 
-static void dlpi_whole_config(const dlp_pipe *p, dlpi_state *s) {
-    DLPI_UNUSED(p);
-    DLPI_UNUSED(s);
-}
-
 static uint64_t dlpi_whole_position(const dlp_pipe *p, uint64_t epoch, uint64_t k) {
     DLPI_UNUSED(epoch);
     return k * p->global_batch;
-}
-
-static void dlpi_whole_seek(dlp_pipe *p, const dlpi_state *s, dlpi_place *to) {
-    DLPI_UNUSED(p);
-    DLPI_UNUSED(s);
-    DLPI_UNUSED(to);
 }
 
 static const dlpi_lender_ops dlpi_whole = {
@@ -18267,9 +18211,7 @@ static const dlpi_lender_ops dlpi_whole = {
     .slot = dlpi_whole_slot,
     .batches = dlpi_whole_batches,
     .state = dlpi_whole_state,
-    .config = dlpi_whole_config,
     .position = dlpi_whole_position,
-    .seek = dlpi_whole_seek,
 };
 
 /* What a new pipe has until a stage lends. */
@@ -18420,7 +18362,7 @@ static const char *dlpi_found_never_saved(const dlp_pipe *p, const dlpi_state *s
 }
 
 /* Go on at another place: what was asked for is not needed. */
-static int dlpi_found_seek(dlp_pipe *p, const dlpi_place *to) {
+static int dlpi_found_seek(dlp_pipe *p, const dlpi_state *to) {
     dlpi_found *q = dlpi_found_of(p);
     dlpi_cursors c = {0};
     p->schedule.in_epoch = to->batch;
@@ -18469,7 +18411,12 @@ static bool dlpi_found_seen(const dlpi_words *words, dlpi_seen *s, int32_t stage
 /* ... and those whose rows are items. */
 #define DLPI_FOUND_SOURCE \
     DLPI_FOUND_BATCHES, .slot_bytes = dlpi_found_slot_bytes, .row_bytes = sizeof(dlp_part), \
-                        .row = dlpi_found_row_part, .config = dlpi_found_config
+                        .config = dlpi_found_config
+
+/* The stages of both. */
+#define DLPI_OPS_OF_FOUND \
+    DLPI_OPS_OF_INPUTS, .layout = dlpi_found_layout, .blocks = dlpi_found_blocks, \
+                        .live = dlpi_found_live, .seen = dlpi_found_seen
 
 /* ---- parts of unknown count: what their desc may say, and a load ---- */
 
@@ -18548,53 +18495,25 @@ static int dlpi_found_sizes(dlp_pipe *p) {
 
 /* ---- an input is loaded ---- */
 
-/* One try. Returns 0, or what is wrong. */
 static int dlpi_found_load(dlpi_worker *w, uint32_t c) {
     const dlpi_found *q = dlpi_found_of(w->p);
-    dlpi_input *cell = dlpi_input_at(w->p, c);
-    dlp_part part = {.index = cell->index,
-                     .data = dlpi_input_bytes(w->p, c),
-                     .capacity = q->d.max_part_bytes,
-                     .attempt = dlpi_rec_tries(cell->rec),
-                     .worker = (uint32_t)w->id,
-                     .worker_state = w->state,
-                     .call = &w->note};
-    int rc = dlpi_call_verdict(w, cell->killed_by, cell->rec);
+    dlp_part part = {0};
+    int rc = dlpi_input_part(w, c, q->d.max_part_bytes, &part);
     if (rc != 0) return rc;
-    rc = dlpi_item_returned(w, ((dlp_part_fn)w->st->own)(w->st->user, &part));
-    rc = dlpi_redzone_input(w, c, q->d.max_part_bytes, rc);
-    if (rc != 0) return rc;
-    if (part.bytes > q->d.max_part_bytes)
-        return dlpi_say(w, DLP_ERR_LENGTH,
-                        "load set bytes to %" PRIu64 ", max_part_bytes is %" PRIu64, part.bytes,
-                        q->d.max_part_bytes);
     if (part.items > q->most_items)
         return dlpi_say(w, DLP_ERR_LENGTH, "load set items to %" PRIu64 ", max_items is %" PRIu64,
                         part.items, q->most_items);
     if (part.items > 0 && part.items < q->least_items)
         return dlpi_say(w, DLP_ERR_LENGTH, "load set items to %" PRIu64 ", min_items is %" PRIu64,
                         part.items, q->least_items);
-    cell->bytes = part.bytes;
-    cell->items = part.items;
+    dlpi_input_at(w->p, c)->items = part.items;
     return 0;
-}
-
-/* With weights: they, and who has which parts, are there since the stage was added. */
-static int dlpi_found_weighed_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out) {
-    const dlpi_found *q = st->self;
-    const dlpi_found_plan *k = &q->plan;
-    int n = dlpi_found_blocks(p, st, out);
-    if (k->weights == NULL) return n;
-    out[n++] = (dlpi_block){offsetof(dlpi_found, plan.weights), dlpi_found_weights_bytes(k)};
-    out[n++] =
-        (dlpi_block){offsetof(dlpi_found, plan.own_passes),
-                     dlpi_times(k->shuffle_inputs ? q->cursors.n : 0, sizeof *k->own_passes)};
-    return n;
 }
 
 static const dlpi_source_ops dlpi_found_source = {
     .sizes = dlpi_found_sizes,
     DLPI_FOUND_SOURCE,
+    .row = dlpi_found_row_part,
     .params = "streams, steps_per_epoch, max_items, manifest, weights, window",
     .input = "part",
     .load = dlpi_found_load,
@@ -18602,14 +18521,10 @@ static const dlpi_source_ops dlpi_found_source = {
 
 static const dlpi_stage_ops dlpi_found_ops = {
     .kind = DLP_STAGE_FOUND,
-    DLPI_OPS_OF_INPUTS,
+    DLPI_OPS_OF_FOUND,
     .self_bytes = sizeof(dlpi_found),
     .check = dlpi_found_check,
-    .layout = dlpi_found_layout,
     .private_words = "part tables",
-    .blocks = dlpi_found_weighed_blocks,
-    .live = dlpi_found_live,
-    .seen = dlpi_found_seen,
     .source = &dlpi_found_source,
 };
 
@@ -18629,12 +18544,19 @@ typedef struct dlpi_expand {
     dlpi_stage_ops copies;                   /* of the fetch stage, with runs copied at once */
 } dlpi_expand;
 
-/* Place fields behind the lengths, at a multiple of 64 or, where they are small, of 16; returns the
-   bytes of all. */
+/* To what a field of so many bytes is aligned: 64 or, where it is small, 16 or as few as it has. */
+static uint64_t dlpi_expand_align(uint64_t bytes) {
+    uint64_t align = 1;
+    if (bytes > 8) return bytes < 64 ? 16 : 64;
+    while (align < bytes) align *= 2;
+    return align;
+}
+
+/* Place fields, behind the lengths where one is ragged; returns the bytes of all. */
 static uint64_t dlpi_expand_places(const dlpi_fields *fs, uint64_t *at) {
-    uint64_t end = (uint64_t)fs->n * 8, most = 16;
+    uint64_t end = fs->any_ragged ? (uint64_t)fs->n * 8 : 0, most = fs->any_ragged ? 8 : 1;
     for (uint32_t f = 0; f < fs->n; f++) {
-        uint64_t align = fs->at[f].row_bytes < 64 ? 16 : 64;
+        uint64_t align = dlpi_expand_align(fs->at[f].row_bytes);
         if (align > most) most = align;
         at[f] = dlpi_round_up(end, align);
         end = dlpi_sum(at[f], fs->at[f].row_bytes);
@@ -18680,18 +18602,24 @@ static int dlpi_expand_inputs(dlp_pipe *p, int (*fields)(dlp_pipe *p, dlpi_stage
     return dlpi_found_lengths(p);
 }
 
+typedef struct dlpi_expand_item { /* what a callback writes an item's fields by */
+    void *data[DLP_MAX_FIELDS];
+    uint64_t none[DLP_MAX_FIELDS]; /* the lengths, where no field is ragged */
+} dlpi_expand_item;
+
 /* An item whose fields lie at `to`, as zeros. */
-static void dlpi_expand_item(dlp_item *it, uint8_t *to, const dlpi_fields *fs, const uint64_t *at,
-                             void **data, bool zero) {
-    memset(to, 0, zero ? (size_t)(at[fs->n - 1] + fs->at[fs->n - 1].row_bytes) : fs->n * 8u);
-    for (uint32_t f = 0; f < fs->n; f++) data[f] = to + at[f];
+static void dlpi_expand_begin(dlp_item *it, uint8_t *to, const dlpi_fields *fs, const uint64_t *at,
+                              dlpi_expand_item *by, bool zero) {
+    it->length = fs->any_ragged ? (uint64_t *)(void *)to : by->none;
+    memset(it->length, 0, fs->n * 8u);
+    if (zero) memset(to, 0, (size_t)(at[fs->n - 1] + fs->at[fs->n - 1].row_bytes));
+    for (uint32_t f = 0; f < fs->n; f++) by->data[f] = to + at[f];
     it->n_fields = fs->n;
-    it->data = data;
-    it->length = (uint64_t *)(void *)to;
+    it->data = by->data;
 }
 
-/* Are the lengths that were set possible? */
 static int dlpi_expand_lengths(dlpi_worker *w, const dlpi_fields *fs, const uint64_t *lengths) {
+    if (!fs->any_ragged) return 0; /* nobody reads them */
     for (uint32_t f = 0; f < fs->n; f++) {
         uint64_t most = fs->at[f].f.ragged ? (uint64_t)fs->at[f].f.shape[0] : 0;
         if (lengths[f] > most)
@@ -18754,7 +18682,6 @@ static bool dlpi_expand_simple(const dlpi_worker *w, const dlpi_unit *t) {
            !dlpi_generation_cancelled(p->ctl, dlpi_slot_generation(dlpi_slot_at(p, t->slot)));
 }
 
-/* Field f of the rows of a unit. */
 static void dlpi_expand_copy_field(const dlpi_worker *w, const dlpi_unit *t, uint32_t f) {
     const dlp_pipe *p = w->p;
     const dlpi_expand *x = p->source_stage->self;
@@ -18897,25 +18824,25 @@ typedef struct dlpi_making { /* what expand calls have in common */
     uint8_t *cell, *input; /* places of its items, and of itself */
     bool above;            /* more than max_out were asked for */
     dlp_item item;
-    void *data[DLP_MAX_FIELDS];
+    dlpi_expand_item fields;
 } dlpi_making;
 
 /* Let expand make items of the input that fetch, where there is one, writes behind them. */
 static int dlpi_expand_make(dlpi_worker *w, dlpi_making *m, dlp_item *in, uint64_t *items) {
     /* cppcheck-suppress ctuuninitvar; by is set */
     const dlpi_expand *x = m->by;
-    void *data[DLP_MAX_FIELDS];
+    dlpi_expand_item fields;
     int rc = 0;
     m->x = (dlp_expand){.item = in, .call = &w->note};
     m->above = false;
-    dlpi_expand_item(in, m->input, &x->in, x->in_at, data, !x->input.writes_all_bytes);
+    dlpi_expand_begin(in, m->input, &x->in, x->in_at, &fields, !x->input.writes_all_bytes);
     if (x->input.fetch != NULL) rc = x->input.fetch(x->input.user, in);
     if (rc == 0) rc = dlpi_expand_lengths(w, &x->in, in->length);
     if (rc == 0) rc = x->d.expand(x->d.user, &m->x);
     if (rc == 0 && m->above)
         return dlpi_say(w, DLP_ERR_LENGTH, "expand made more than max_out %" PRIu32 " items",
                         x->d.max_out);
-    for (uint64_t i = 0; i < m->x.n_made && rc == 0; i++)
+    for (uint64_t i = 0; x->out.any_ragged && i < m->x.n_made && rc == 0; i++)
         rc =
             dlpi_expand_lengths(w, &x->out, (const uint64_t *)(void *)(m->cell + i * x->out_bytes));
     *items = m->x.n_made;
@@ -18924,14 +18851,13 @@ static int dlpi_expand_make(dlpi_worker *w, dlpi_making *m, dlp_item *in, uint64
 
 /* Have the input of a filter written: it is the item. */
 static int dlpi_expand_filter(dlpi_worker *w, const dlpi_expand *x, dlp_item *in, uint8_t *to) {
-    void *data[DLP_MAX_FIELDS];
+    dlpi_expand_item fields;
     int rc;
-    dlpi_expand_item(in, to, &x->in, x->in_at, data, !x->input.writes_all_bytes);
+    dlpi_expand_begin(in, to, &x->in, x->in_at, &fields, !x->input.writes_all_bytes);
     rc = x->input.fetch(x->input.user, in);
     return rc == 0 ? dlpi_expand_lengths(w, &x->in, in->length) : rc;
 }
 
-/* One try. Returns 0, or what is wrong. */
 static int dlpi_expand_load(dlpi_worker *w, uint32_t c) {
     const dlpi_expand *x = w->p->source_stage->self;
     dlpi_input *cell = dlpi_input_at(w->p, c);
@@ -18959,11 +18885,8 @@ static int dlpi_expand_load(dlpi_worker *w, uint32_t c) {
 
 static const dlpi_source_ops dlpi_expand_source = {
     .sizes = dlpi_expand_sizes,
-    DLPI_FOUND_BATCHES,
-    .slot_bytes = dlpi_found_slot_bytes,
-    .row_bytes = sizeof(dlp_part),
+    DLPI_FOUND_SOURCE,
     .row = dlpi_expand_row,
-    .config = dlpi_found_config,
     .params = "streams, steps_per_epoch, max_out, id, window",
     .input = "input",
     .load = dlpi_expand_load,
@@ -18972,14 +18895,10 @@ static const dlpi_source_ops dlpi_expand_source = {
 static const dlpi_stage_ops dlpi_expand_ops = {
     .kind = DLP_STAGE_EXPAND,
     .expands = 1,
-    DLPI_OPS_OF_INPUTS,
+    DLPI_OPS_OF_FOUND,
     .self_bytes = sizeof(dlpi_expand),
     .check = dlpi_expand_check,
-    .layout = dlpi_found_layout,
     .private_words = "input tables",
-    .blocks = dlpi_found_blocks,
-    .live = dlpi_found_live,
-    .seen = dlpi_found_seen,
     .source = &dlpi_expand_source,
 };
 
@@ -19133,7 +19052,6 @@ static uint64_t dlpi_pack_cut_learned(dlpi_found *q, uint32_t i, uint32_t c) {
     return rows;
 }
 
-/* The last row of a stream. */
 static uint64_t dlpi_pack_cut_more(dlp_pipe *p, uint32_t i, bool out) {
     dlpi_pack_stream *x = &dlpi_pack_of(p)->streams[i];
     if (!out || x->ended) return 0;
@@ -19547,7 +19465,6 @@ static int dlpi_pack_take(dlp_pipe *p, dlpi_stage *st, const dlp_pack_desc *d) {
 
 /* ---- fields ---- */
 
-/* Are these fields of documents? */
 static int dlpi_pack_documents(dlp_pipe *p, const dlpi_expand *x) {
     const dlp_field *f = x->input_fields;
     if (x->input.n_fields > DLP_MAX_FIELDS - 2)
@@ -19658,7 +19575,6 @@ static void dlpi_pack_row_extra(dlpi_worker *w, dlp_item *it, uint32_t s, uint32
     it->part = &e->part;
 }
 
-/* Where segments begin, and places of tokens. */
 static void dlpi_pack_places(const dlpi_pack *k, const dlpi_pack_row *row, int32_t *bounds,
                              int32_t *places) {
     uint32_t at = 0;
@@ -19695,16 +19611,15 @@ static int dlpi_pack_copy(void *user, dlp_item *it) {
 
 /* ---- a document is read ---- */
 
-/* One try. Returns 0, or what is wrong. */
 static int dlpi_pack_load(dlpi_worker *w, uint32_t c) {
     const dlpi_pack *k = dlpi_pack_of(w->p);
     dlpi_input *cell = dlpi_input_at(w->p, c);
     dlp_item in = dlpi_expand_in(w, cell);
-    void *data[DLP_MAX_FIELDS];
+    dlpi_expand_item fields;
     int rc = dlpi_call_verdict(w, cell->killed_by, cell->rec);
     if (rc != 0) return rc;
-    dlpi_expand_item(&in, dlpi_input_bytes(w->p, c), &k->x.in, k->x.in_at, data,
-                     !k->x.input.writes_all_bytes);
+    dlpi_expand_begin(&in, dlpi_input_bytes(w->p, c), &k->x.in, k->x.in_at, &fields,
+                      !k->x.input.writes_all_bytes);
     rc = k->x.input.fetch(k->x.input.user, &in);
     if (rc == 0) rc = dlpi_expand_lengths(w, &k->x.in, in.length);
     for (uint32_t f = 1; f < k->n && rc == 0; f++)
@@ -19867,7 +19782,6 @@ static uint64_t dlpi_chunk_bytes(const dlp_pipe *p, uint32_t s, uint32_t f) {
            dlpi_row_bytes(&p->batches.at[f]);
 }
 
-/* The order of the rows of chunk c. */
 static void dlpi_chunk_permute(const dlp_pipe *p, uint64_t epoch, uint64_t c,
                                dlp_permutation *out) {
     uint64_t key = dlpi_absorb(dlpi_hash_in(DLPI_DOMAIN_ROWS, p->sampler->sampler.seed, c), 1);
@@ -19929,13 +19843,11 @@ static void dlpi_split_unref(dlp_pipe *p, uint32_t s) {
     if (--dlpi_split_of(p)->refs[s] == 0) dlpi_slot_release(p, s);
 }
 
-/* Done with the chunk that is being split. */
 static void dlpi_split_leave_chunk(dlp_pipe *p) {
     dlpi_split_unref(p, dlpi_split_of(p)->slot);
     dlpi_split_of(p)->slot = DLPI_NO_SLOT;
 }
 
-/* Begin to split the chunk in slot s. */
 static void dlpi_split_take(dlp_pipe *p, uint32_t s) {
     dlpi_split *c = dlpi_split_of(p);
     const dlpi_bslot *slot = dlpi_slot_at(p, s);
@@ -20203,7 +20115,6 @@ static void dlpi_split_resume(dlp_pipe *p) {
         dlpi_pace_call(p);
 }
 
-/* dlp_pipe_next, where batches are views. */
 static int dlpi_split_next(dlp_pipe *p, dlpi_handed *to, int timeout_ms) {
     uint64_t until = 0;
     int rc;
@@ -20217,7 +20128,6 @@ static int dlpi_split_next(dlp_pipe *p, dlpi_handed *to, int timeout_ms) {
     return rc;
 }
 
-/* The state after view v. */
 static void dlpi_split_state(const dlp_pipe *p, uint32_t v, dlpi_state *to) {
     const dlp_batch *b = &p->out[v];
     bool last = (b->flags & DLP_BATCH_LAST) != 0;
@@ -20255,11 +20165,11 @@ static uint64_t dlpi_split_position(const dlp_pipe *p, uint64_t epoch, uint64_t 
 }
 
 /* The scheduler goes on with the chunk that the state's batch begins in. */
-static void dlpi_split_seek(dlp_pipe *p, const dlpi_state *s, dlpi_place *to) {
+static void dlpi_split_seek(dlp_pipe *p, dlpi_state *s) {
     dlpi_split *c = dlpi_split_of(p);
     dlpi_chunk_spot x = {0};
     dlpi_chunk_find(&c->plan, &c->order, s->epoch, s->batch, &x);
-    to->batch = to->position = x.at;
+    s->batch = s->position = x.at;
 }
 
 /* ---- building ---- */
@@ -20337,7 +20247,6 @@ static int dlpi_split_resolve(dlp_pipe *p, const dlpi_stage *st) {
     return DLP_OK;
 }
 
-/* The fields of chunks. */
 static int dlpi_split_check_fields(dlp_pipe *p, const dlpi_stage *st) {
     uint64_t room = dlpi_chunk_room(&dlpi_split_of(p)->plan);
     for (uint32_t f = 0; f < p->items.n; f++) {
@@ -20408,7 +20317,6 @@ static void dlpi_split_layout(dlp_pipe *p, dlpi_stage *st) {
     dlpi_area_add(p, DLPI_REC_LENDER, NULL, sizeof(dlpi_chunk_rec), 1, 8);
 }
 
-/* For observers. */
 static void dlpi_split_describe(const dlp_pipe *p, const dlpi_stage *st) {
     const dlpi_split *c = st->self;
     dlpi_chunk_rec *r = dlpi_area_at(p, DLPI_REC_LENDER, 0);
@@ -20735,7 +20643,6 @@ static int dlpi_check_graph(dlp_pipe *p) {
     return DLP_OK;
 }
 
-/* This rank's rows of a batch. */
 static int dlpi_sampler_ranks(dlp_pipe *p, const dlpi_stage *st) {
     const dlp_sampler_desc *d = &st->sampler;
     int rc = dlpi_within(p, st->name, "sampler.allow_uneven", d->allow_uneven, 0, 1, "0 or 1");
@@ -20746,7 +20653,6 @@ static int dlpi_sampler_ranks(dlp_pipe *p, const dlpi_stage *st) {
     return dlpi_check_ranks(p, st, p->rank, d->world_size, p->global_batch, d->allow_uneven != 0);
 }
 
-/* Rank, batch and epoch arithmetic. */
 static int dlpi_check_sizes(dlp_pipe *p) {
     int rc;
     p->global_batch = p->batcher->batching.batch_size;
@@ -20780,7 +20686,6 @@ static int dlpi_check_pipe(dlp_pipe *p) {
    from it for others is a number of its own: workers of a stage (an inline one is one), how many of
    them sleep on the stage's word (of an inline one none), how long to spin. */
 
-/* Are the stage's workers processes? */
 static bool dlpi_in_processes(const dlpi_stage *st) {
     return st->w.num_workers > 0 && st->w.placement == DLP_PLACE_PROCESSES;
 }
@@ -20794,7 +20699,6 @@ static bool dlpi_all_inline(const dlp_pipe *p) {
 /* Batches under way, where nobody says how many. */
 static uint32_t dlpi_prefetch_least(const dlp_pipe *p) { return dlpi_all_inline(p) ? 1 : 2; }
 
-/* Does somebody have to run it? */
 static bool dlpi_wants_workers(dlp_pipe *p, dlpi_stage *st) {
     return st->ops->staff != NULL ? st->ops->staff(p, st) : st->ops->unit != DLPI_UNIT_NONE;
 }
@@ -20854,26 +20758,16 @@ static void dlpi_wait_rule(dlp_pipe *p) {
 /* ---- threads ---- */
 
 static int dlpi_thread_start(dlp_pipe *p, dlpi_worker *w, void *(*run)(void *)) {
-    pthread_attr_t attr;
-    int rc = pthread_attr_init(&attr);
-    if (rc != 0) {
-        errno = rc;
-        return dlpi_system_fail(p, DLP_ERR_SYSTEM, "pthread_attr_init");
-    }
-    if (w->st->w.stack_bytes &&
-        pthread_attr_setstacksize(&attr, (size_t)w->st->w.stack_bytes) != 0) {
-        pthread_attr_destroy(&attr);
-        return dlpi_refuse(p, DLP_ERR_ARG, w->st->name, "stack_bytes",
-                           "%" PRIu64 " is no stack size of this system", w->st->w.stack_bytes);
-    }
+    int rc;
     w->started = 1;
-    rc = pthread_create(&w->thread, &attr, run, w);
-    pthread_attr_destroy(&attr);
-    if (rc == 0) {
+    if ((rc = dlpi_thread_create(w, &w->thread, run)) == 0) {
         p->n_threads++;
         return DLP_OK;
     }
     w->started = 0;
+    if (rc == EINVAL && w->st->w.stack_bytes)
+        return dlpi_refuse(p, DLP_ERR_ARG, w->st->name, "stack_bytes",
+                           "%" PRIu64 " is no stack size of this system", w->st->w.stack_bytes);
     errno = rc;
     return dlpi_system_fail(p, DLP_ERR_SYSTEM, "pthread_create");
 }
@@ -20907,7 +20801,6 @@ static uint32_t dlpi_running(const dlp_pipe *p) {
     return (uint32_t)p->n_threads - dlpi_event_count(&p->live_word); /* L1 <- L1 */
 }
 
-/* Wait for the threads, at most until `until`. */
 static bool dlpi_await_threads(dlp_pipe *p, uint64_t until) {
     while (dlpi_running(p) > 0) {
         uint32_t word = dlpi_event_count(&p->live_word); /* L1 <- L1 */
@@ -21137,7 +21030,6 @@ static bool dlpi_blocks_have(dlp_pipe *p, dlpi_stage *st, bool have) {
     return true;
 }
 
-/* All that this process keeps. */
 static uint64_t dlpi_private_bytes(const dlp_pipe *p) {
     uint64_t bytes = dlpi_sum(sizeof *p + 4096, dlpi_blocks_bytes(p, NULL));
     for (int i = 0; i < p->n_stages; i++) {
@@ -21149,7 +21041,6 @@ static uint64_t dlpi_private_bytes(const dlp_pipe *p) {
     return bytes;
 }
 
-/* Number the workers of all stages. */
 static void dlpi_layout_workers(dlp_pipe *p) {
     p->n_workers = 0;
     for (int i = 0; i < p->n_staffed; i++) {
@@ -21517,15 +21408,7 @@ static void dlpi_pipe_describe(const dlp_pipe *p, dlpi_pipe_rec *r) {
     r->n_workers = (uint32_t)p->n_workers;
     r->n_work = (uint32_t)p->n_work;
     r->n_item_work = (uint32_t)p->n_item_work;
-    r->prefetch = p->prefetch;
-    r->max_held = p->max_held;
-    r->n_slots = p->n_slots;
-    r->ring = p->ring;
-    r->window = p->window;
-    r->batch_rows = p->batch_rows;
-    r->words_max = p->words_max;
-    r->units_max = p->units_max;
-    r->trace_events = p->trace_events;
+    r->shape = p->shape;
     r->cpus = p->cpus;
     r->unordered = p->d.unordered;
     r->has_item_cells = p->has_item_cells;
@@ -21582,7 +21465,6 @@ static void dlpi_counters_live(dlp_pipe *p) {
         p->counters[i].words = p->counted + i * (dlpi_counter_bytes(p) / sizeof(uint64_t));
 }
 
-/* What the pipe and its stages keep. */
 static int dlpi_private_alloc(dlp_pipe *p) {
     bool ok = dlpi_blocks_have(p, NULL, true);
     for (int i = 0; i < p->n_stages && ok; i++) ok = dlpi_blocks_have(p, &p->stages[i], true);
@@ -21657,6 +21539,39 @@ static void dlpi_live_workers(dlp_pipe *p) {
     dlpi_worker_init(p, p->sampler, 0, p->n_workers);
 }
 
+/* Who sleeps where, and the shortest deadline of all stages. */
+static void dlpi_live_waiters(dlp_pipe *p) {
+    p->ctl->shared = p->others != 0;
+    for (int i = 0; i < p->n_staffed; i++) {
+        uint64_t deadline = (uint64_t)p->work[i]->w.deadline_ms * 1000000u;
+        p->waiters[i].shared = p->ctl->shared;
+        p->waiters[i].active = (uint32_t)p->work[i]->at_first;
+        if (deadline && (p->deadline_ns == 0 || deadline < p->deadline_ns))
+            p->deadline_ns = deadline;
+    }
+}
+
+/* A stage's words of a slot: of a batch long gone. */
+static void dlpi_live_words(dlp_pipe *p, uint32_t s, int stage) {
+    uint64_t *words = dlpi_stage_words_at(p, s, p->work[stage])->words;
+    uint64_t n = stage < p->n_item_work ? p->units_max : 1u;
+    for (uint32_t k = 0; k < p->words_max; k++) words[k] = ~UINT64_C(0) << 32;
+    for (uint64_t k = 0; k < n; k++) words[p->words_max + k] = dlpi_gen_word(DLPI_GEN_MASK, 1);
+}
+
+static void dlpi_live_slots(dlp_pipe *p) {
+    for (uint32_t s = 0; s < p->n_slots; s++) {
+        dlpi_bslot *slot = dlpi_slot_at(p, s);
+        slot->header = dlpi_gen_word(DLPI_GEN_MASK, 0); /* of a batch long gone */
+        slot->dbuf = DLPI_NO_SLOT;
+        if (!dlpi_cells_none(p)) /* until it is scheduled */
+            slot->cell = (uint16_t)(s % p->areas[p->item_area].count);
+        for (int i = 0; i < p->n_work; i++) dlpi_live_words(p, s, i);
+        if (p->lender == NULL)
+            dlpi_batch_view_init(p, s, &p->out[s], &p->out_fields[(size_t)s * p->batches.n]);
+    }
+}
+
 /* Of the sampler's arrays and numbers; and which numbers are whose items, where they are those of
    several datasets. */
 static uint64_t dlpi_params_hash(const dlp_pipe *p) {
@@ -21669,12 +21584,7 @@ static uint64_t dlpi_params_hash(const dlp_pipe *p) {
 static int dlpi_live_init(dlp_pipe *p) {
     int rc;
     dlpi_live_point(p);
-    p->ctl->shared = p->others != 0;
-    for (int i = 0; i < p->n_staffed; i++) {
-        const dlpi_stage *st = p->work[i];
-        p->waiters[i].shared = p->ctl->shared;
-        p->waiters[i].active = (uint32_t)st->at_first;
-    }
+    dlpi_live_waiters(p);
     DLPI_STORE_SEQ(&p->can_wake, 1u);                                          /* S2 -> S2 */
     if (DLPI_LOAD_SEQ(&p->stop_asked) != 0) DLPI_STORE_SEQ(&p->ctl->stop, 1u); /* S2 <- S2, S1 */
     p->ctl->started_ns = dlpi_now_ns();
@@ -21684,29 +21594,9 @@ static int dlpi_live_init(dlp_pipe *p) {
     dlpi_order_build(&p->sampler->sampler, p->fetch->dataset.n_items,
                      dlpi_area_at(p, DLPI_REC_TABLE, 0));
     p->params_hash = dlpi_params_hash(p);
-    for (int i = 0; i < p->n_staffed; i++) {
-        uint64_t deadline = (uint64_t)p->work[i]->w.deadline_ms * 1000000u;
-        if (deadline && (p->deadline_ns == 0 || deadline < p->deadline_ns))
-            p->deadline_ns = deadline;
-    }
     dlpi_live_workers(p);
     p->consumer->block->pid = (int32_t)getpid();
-    for (uint32_t s = 0; s < p->n_slots; s++) {
-        dlpi_bslot *slot = dlpi_slot_at(p, s);
-        slot->header = dlpi_gen_word(DLPI_GEN_MASK, 0); /* of a batch long gone */
-        slot->dbuf = DLPI_NO_SLOT;
-        if (!dlpi_cells_none(p)) /* until it is scheduled */
-            slot->cell = (uint16_t)(s % p->areas[p->item_area].count);
-        for (int i = 0; i < p->n_work; i++) {
-            uint64_t *words = dlpi_stage_words_at(p, s, p->work[i])->words;
-            uint64_t n = i < p->n_item_work ? p->units_max : 1u;
-            for (uint32_t k = 0; k < p->words_max; k++) words[k] = ~UINT64_C(0) << 32;
-            for (uint64_t k = 0; k < n; k++)
-                words[p->words_max + k] = dlpi_gen_word(DLPI_GEN_MASK, 1);
-        }
-        if (p->lender == NULL)
-            dlpi_batch_view_init(p, s, &p->out[s], &p->out_fields[(size_t)s * p->batches.n]);
-    }
+    dlpi_live_slots(p);
     for (int i = 0; i < p->n_stages; i++)
         if (p->stages[i].ops->live != NULL) p->stages[i].ops->live(p, &p->stages[i]);
     dlpi_schedule_epoch(&p->schedule, 0);
@@ -22936,8 +22826,7 @@ DLPDEF int dlp_pipe_release_after(dlp_pipe *p, dlp_batch *batch, void *stream, d
     if (p == NULL || batch == NULL || !p->started)
         return dlpi_error_set(err, DLP_ERR_ARG, "batch", "no batch, or no pipe that was started");
     if (dlpi_forked(p)) return dlpi_error_set(err, DLP_ERR_FORKED, "", "forked after start");
-    s = (uint32_t)(uintptr_t)batch->internal;
-    if (s >= p->n_out || batch != &p->out[s] || !p->held[s])
+    if ((s = dlpi_held_slot(p, batch)) == DLPI_NO_SLOT)
         return dlpi_error_set(err, DLP_ERR_ARG, "batch", "not a batch that is held");
     d = dlpi_transfer_device(p);
     make = d ? dlpi_gpu_make(d) : 0;
@@ -23107,14 +22996,12 @@ static void dlpi_export_fill(dlpi_export *x, const dlp_tensor *t, bool host, dlp
 
 /* May tensors be made of this batch? */
 static int dlpi_export_check(const dlp_pipe *p, const dlp_batch *batch, dlp_error *err) {
-    uint32_t s;
     if (p == NULL || batch == NULL || !p->started)
         return dlpi_error_set(err, DLP_ERR_ARG, "batch", "no pipe that runs, or no batch");
     if (p->closing) return dlpi_error_set(err, DLP_ERR_STATE, "", "the pipe is closed");
     if (dlpi_forked(p))
         return dlpi_error_set(err, DLP_ERR_FORKED, "", "%s", dlp_code_text(DLP_ERR_FORKED));
-    s = (uint32_t)(uintptr_t)batch->internal;
-    if (s >= p->n_out || batch != &p->out[s] || !p->held[s])
+    if (dlpi_held_slot(p, batch) == DLPI_NO_SLOT)
         return dlpi_error_set(err, DLP_ERR_ARG, "batch", "the batch is not held");
     return DLP_OK;
 }
@@ -26102,7 +25989,12 @@ DLPDEF int dlp_arrays_chunks_open(dlp_pipe **out, dlp_arrays **arrays,
                                                 producers that wait (PU2)
    -      line.refused    its producer          statistics
    -      items, left     the reader            statistics
-   U4     users           see >>impl-mapped */
+   -      begun           a worker that begins  itself: each pipe counts its rows from 0
+   U4     users           see >>impl-mapped
+
+   A row that a stage behind fetch gives up, or has when it dies, is fetched again, and is to have
+   the item that it had. So where there is such a stage the last items are kept, by the number of
+   their row, as many as slots have rows: older ones are past all that asks again. */
 
 #include <signal.h>
 
@@ -26142,6 +26034,11 @@ struct dlp_push {
     dlp_mpsc_rx rx;
     dlp_spsc_rx *lanes;
     uint64_t *items, *left; /* [max_producers] */
+    const uint32_t *owners; /* the same, in region */
+    uint32_t begun;         /* what follows is of the pipe that reads */
+    uint64_t given;         /* rows that have their items */
+    uint8_t *kept; /* [n_kept] records, the row's number as mark; NULL: nobody asks again */
+    uint64_t n_kept;
 };
 
 struct dlp_pusher {
@@ -26263,6 +26160,7 @@ static void dlpi_push_free(dlp_push *s) {
     free(s->path);
     free(s->lanes);
     free(s->items);
+    free(s->kept);
     free(s);
 }
 
@@ -26289,12 +26187,11 @@ static dlpi_push_head dlpi_push_sizes(const dlp_push_desc *d, const dlpi_push_fi
    takes tens of them. So where waits are short, and producer, reader and consumer have not a core
    each, those two make way, but do not sleep. Several producers leave the reader less to wait for.
  */
-static void dlpi_push_waited(uint64_t began, uint32_t producers, uint32_t *spin_ns,
-                             uint32_t *yields) {
+static void dlpi_push_waited(uint64_t ns, uint32_t producers, uint32_t *spin_ns, uint32_t *yields) {
     dlpi_wait_policy(producers + 2, spin_ns, yields);
     if (producers > 1 || *yields == 0) return;
     *spin_ns = 0;
-    if (dlpi_now_ns() - began < DLPI_PUSH_SHORT_NS) *yields = DLPI_PUSH_YIELDS;
+    if (ns < DLPI_PUSH_SHORT_NS) *yields = DLPI_PUSH_YIELDS;
 }
 
 static int dlpi_push_memory(dlp_push *s, const dlp_push_desc *d, dlp_error *err) {
@@ -26315,6 +26212,9 @@ static int dlpi_push_memory(dlp_push *s, const dlp_push_desc *d, dlp_error *err)
         rc = dlp_mpsc_attach_rx(&s->rx, s->lanes, n, dlpi_at(map, s->was.bundle_at),
                                 s->was.bundle_bytes);
     if (rc != DLP_OK) return dlpi_error_set(err, rc, "", "the lanes: %s", dlp_code_name(rc));
+    /* others write what lies there: it is not asked where these are */
+    s->owners =
+        dlpi_at(s->rx.bundle, dlpi_mpsc_plan(s->was.record_bytes, s->capacity, n).owners_offset);
     *s->head = s->was;
     DLPI_STORE_REL(&s->head->magic, DLPI_PUSH_MAGIC); /* PU1 -> PU1 */
     return DLP_OK;
@@ -26405,7 +26305,7 @@ static bool dlpi_push_ended(dlp_push *s) {
 /* The next item, lent until it is released. */
 static int dlpi_push_next(dlp_push *s, dlp_item *it, const uint8_t **item, uint32_t *producer) {
     for (;;) {
-        uint64_t began;
+        uint64_t began, now;
         uint32_t over =
             dlpi_credit_closed(&s->head->over); /* PU2 <- PU2: before the lanes are empty */
         const void *at = NULL;
@@ -26431,7 +26331,9 @@ static int dlpi_push_next(dlp_push *s, dlp_item *it, const uint8_t **item, uint3
         if (dlpi_stopped(it->call->w->p)) return DLP_STOPPED;
         began = dlpi_now_ns();
         dlp_mpsc_wait_rx(&s->rx, DLPI_PUSH_LOOK_MS);
-        dlpi_push_waited(began, s->was.max_producers, &s->rx.spin_ns, &s->rx.yields);
+        now = dlpi_now_ns();
+        dlpi_push_waited(now - began, s->was.max_producers, &s->rx.spin_ns, &s->rx.yields);
+        dlpi_clock_waited(it->call->w, began, now);
     }
 }
 
@@ -26442,22 +26344,74 @@ static void dlpi_push_over(dlp_push *s) {
         if (s->lanes[i].published != s->lanes[i].head) dlp_spsc_publish(&s->lanes[i]);
 }
 
+/* The first item of a pipe: are rows asked for again in it? */
+static int dlpi_push_begin(dlp_push *s, const dlp_item *it) {
+    const dlp_pipe *p = it->call->w->p;
+    if (DLPI_LIKELY(DLPI_LOAD_RLX(&s->begun) != 0)) return 0; /* our own store */
+    free(s->kept);
+    s->kept = NULL;
+    s->given = 0;
+    s->n_kept = (uint64_t)p->n_slots * p->batch_rows;
+    if (p->rows_end != p->fetch) s->kept = calloc((size_t)s->n_kept, (size_t)s->at.record);
+    if (p->rows_end != p->fetch && s->kept == NULL)
+        return dlp_fail(it->call, ENOMEM, "no memory for the items that may be asked for again");
+    DLPI_STORE_RLX(&s->begun, 1u);
+    return 0;
+}
+
+static void dlpi_push_copy(const dlp_push *s, const dlp_item *it, const uint8_t *item) {
+    for (uint32_t f = 0; f < s->at.n; f++)
+        memcpy(it->data[f], item + s->at.offset[f], (size_t)s->at.bytes[f]);
+}
+
+/* Where the item of a row is kept. */
+static uint8_t *dlpi_push_kept(const dlp_push *s, uint64_t row) {
+    return s->kept + row % s->n_kept * s->at.record;
+}
+
+/* A row that had its item is asked for again. */
+static int dlpi_push_again(const dlp_push *s, const dlp_item *it) {
+    uint64_t row = UINT64_MAX;
+    if (s->kept != NULL) memcpy(&row, dlpi_push_kept(s, it->index), 8);
+    if (row != it->index)
+        return dlp_fail(it->call, 0, "the item is gone: what is pushed comes once");
+    dlpi_push_copy(s, it, dlpi_push_kept(s, it->index));
+    return 0;
+}
+
 static int dlpi_push_fetch(void *user, dlp_item *it) {
     dlp_push *s = user;
     const uint8_t *item = NULL;
     uint32_t producer = 0;
-    int rc = s->over ? DLP_END : DLP_OK;
+    int rc;
     if (!dlpi_reads_on(it->call->w->st))
         return dlp_fail(it->call, 0, "what is pushed is read by one worker, a thread or inline");
     if (it->epoch > 0) return dlp_fail(it->call, 0, "what is pushed has one epoch");
-    if (rc == DLP_OK) rc = dlpi_push_next(s, it, &item, &producer);
+    if ((rc = dlpi_push_begin(s, it)) != 0) return rc;
+    if (it->index < s->given) return dlpi_push_again(s, it);
+    rc = s->over ? DLP_END : dlpi_push_next(s, it, &item, &producer);
     if (rc == DLP_END && !s->over) dlpi_push_over(s);
     if (rc != DLP_OK || item == NULL) return rc;
-    for (uint32_t f = 0; f < s->at.n; f++)
-        memcpy(it->data[f], item + s->at.offset[f], (size_t)s->at.bytes[f]);
+    dlpi_push_copy(s, it, item);
+    if (s->kept != NULL) {
+        memcpy(dlpi_push_kept(s, it->index), item, (size_t)s->at.record);
+        memcpy(dlpi_push_kept(s, it->index), &it->index, 8);
+    }
+    s->given = it->index + 1;
     dlp_mpsc_release(&s->rx, 1);
     DLPI_STORE_RLX(&s->items[producer], s->items[producer] + 1); /* statistics */
     return 0;
+}
+
+/* A worker begins: another pipe's, perhaps. */
+static int dlpi_push_enter(void *user, int worker, void **state) {
+    dlp_push *s = user;
+    DLPI_STORE_RLX(&s->begun, 0u);
+    return dlpi_users_enter(&s->users, worker, state);
+}
+
+static void dlpi_push_leave(void *user, int worker, void *state) {
+    dlpi_users_leave(&((dlp_push *)user)->users, worker, state);
 }
 
 DLPDEF void dlp_push_wire(dlp_push *s, dlp_dataset *dataset, dlp_workers_desc *workers) {
@@ -26468,19 +26422,20 @@ DLPDEF void dlp_push_wire(dlp_push *s, dlp_dataset *dataset, dlp_workers_desc *w
     dataset->fetch = dlpi_push_fetch;
     dataset->user = s;
     dataset->open_end = 1;
-    dlpi_users_wire(&s->users, workers);
+    workers->worker_init = dlpi_push_enter;
+    workers->worker_exit = dlpi_push_leave;
+    workers->worker_user = s;
 }
 
 static void dlpi_push_add(const dlp_push *s, uint32_t i, dlp_push_stats *to) {
     const dlpi_push_line *lines = dlpi_at(s->head, s->was.lines_at);
     const dlp_spsc *lane = s->lanes[i].lane;
     uint64_t head = DLPI_LOAD_RLX(&lane->head), tail = DLPI_LOAD_RLX(&lane->tail); /* statistics */
-    const uint32_t *owners = dlpi_at(s->rx.bundle, s->rx.bundle->owners_offset);
     to->items += DLPI_LOAD_RLX(&s->items[i]);
     to->left += DLPI_LOAD_RLX(&s->left[i]);
     to->refused += DLPI_LOAD_RLX(&lines[i].refused);
     to->waiting += tail - head <= s->capacity ? tail - head : 0;
-    to->attached += DLPI_LOAD_RLX(&owners[i]) != 0;
+    to->attached += DLPI_LOAD_RLX(&s->owners[i]) != 0;
 }
 
 DLPDEF int dlp_push_look(const dlp_push *s, uint32_t number, dlp_push_stats *stats) {
@@ -26651,7 +26606,7 @@ static int dlpi_pusher_reserve(dlp_pusher *u, int timeout_ms) {
         if ((until - now) / 1000000u < ms) ms = (until - now) / 1000000u + 1;
         n = dlp_mpsc_wait_tx(&u->tx, (int)ms);
         if (n < 0) return (int)n;
-        dlpi_push_waited(now, u->lanes, &u->tx.lane.spin_ns, &u->tx.lane.yields);
+        dlpi_push_waited(dlpi_now_ns() - now, u->lanes, &u->tx.lane.spin_ns, &u->tx.lane.yields);
         waited = n == DLP_TIMEOUT;
     }
     return DLP_OK;
@@ -27361,9 +27316,8 @@ DLPDEF int dlp_pipe_release(dlp_pipe *p, dlp_batch *batch) {
     uint32_t s;
     if (p == NULL || batch == NULL || !p->started) return DLP_ERR_ARG;
     if (dlpi_forked(p)) return DLP_ERR_FORKED;
-    s = (uint32_t)(uintptr_t)batch->internal;
-    if (s >= p->n_out || batch != &p->out[s] || !p->held[s]) return DLP_ERR_ARG;
-    return dlpi_exported_return(p, s);
+    s = dlpi_held_slot(p, batch);
+    return s == DLPI_NO_SLOT ? DLP_ERR_ARG : dlpi_exported_return(p, s);
 }
 
 DLPDEF int dlp_pipe_next_epoch(dlp_pipe *p) {
@@ -27413,9 +27367,7 @@ DLPDEF int dlp_pipe_state_at(const dlp_pipe *p, uint64_t epoch, uint64_t batch, 
     s.batch = batch;
     if (p->source->state == NULL) s.position = dlpi_state_position(p, epoch, batch);
     if (p->source->no_state_at && batch > 0) return DLP_ERR_UNSUPPORTED;
-    s.check = dlpi_state_hash(&s);
-    memset(out, 0, sizeof *out);
-    memcpy(out->bytes, &s, sizeof s);
+    dlpi_state_give(&s, out);
     return DLP_OK;
 }
 
@@ -27467,18 +27419,13 @@ DLPDEF int dlp_pipe_state(dlp_pipe *p, const dlp_batch *batch, dlp_state *out) {
     if (!p->started) return DLP_ERR_STATE;
     if (dlpi_forked(p)) return DLP_ERR_FORKED;
     if (p->used_at_first == 0) return DLP_ERR_STATE; /* subscribers have all: which is how far? */
-    if (batch != NULL) {
-        slot = (uint32_t)(uintptr_t)batch->internal;
-        if (slot >= p->n_out || batch != &p->out[slot] || !p->held[slot]) return DLP_ERR_ARG;
-    }
+    if (batch != NULL && (slot = dlpi_held_slot(p, batch)) == DLPI_NO_SLOT) return DLP_ERR_ARG;
     dlpi_state_config(p, &s);
     if (batch == NULL || p->d.unordered)
         dlpi_state_now(p, &s);
     else
         p->lends->state(p, slot, &s);
-    s.check = dlpi_state_hash(&s);
-    memset(out, 0, sizeof *out);
-    memcpy(out->bytes, &s, sizeof s);
+    dlpi_state_give(&s, out);
     return DLP_OK;
 }
 
@@ -27489,7 +27436,6 @@ DLPDEF int64_t dlp_pipe_batches_per_epoch(const dlp_pipe *p) {
 
 /* ---- what was taken for zeros ---- */
 
-/* Is it known yet? DLP_OK, or why not. */
 static int dlpi_is_resolved(const dlp_pipe *p, const void *out) {
     if (p == NULL || out == NULL) return DLP_ERR_ARG;
     if (p->started) return DLP_OK;
@@ -27588,8 +27534,8 @@ DLPDEF dlp_item *dlp_expand_add(dlp_expand *x) {
         return NULL;
     }
     m->item = *x->item;
-    dlpi_expand_item(&m->item, m->cell + x->n_made * by->out_bytes, &by->out, by->out_at, m->data,
-                     true);
+    dlpi_expand_begin(&m->item, m->cell + x->n_made * by->out_bytes, &by->out, by->out_at,
+                      &m->fields, true);
     x->n_made++;
     return &m->item;
 }
@@ -27836,7 +27782,6 @@ DLPDEF int dlp_loader_open(dlp_pipe **out, const dlp_loader_desc *desc, dlp_erro
 
 /* ---- loading ---- */
 
-/* A call of load as it is made. */
 typedef struct dlpi_load_call {
     dlpi_worker *w;
     uint64_t from; /* place of the first row in the chunk's order */
@@ -27853,7 +27798,6 @@ DLPDEF uint64_t dlp_chunk_row(const dlp_chunk *c, uint64_t k) {
            (c->shuffled ? dlp_permutation_at(&l->order, l->from + k) : l->from + k);
 }
 
-/* Copy the run to where it goes. */
 static void dlpi_load_copy(const dlpi_load_call *l, const dlp_item *it) {
     const dlp_pipe *p = l->w->p;
     for (uint32_t f = 0; f < p->items.n; f++) {
@@ -27954,7 +27898,6 @@ static int dlpi_chunk_load(dlpi_worker *w, const dlp_item *it) {
     return dlpi_load_runs(&l, x, it);
 }
 
-/* The fetch of a pipe of chunks. */
 static int dlpi_chunk_fetch(void *user, dlp_item *it) {
     dlpi_worker *w = it->call->w;
     const dlp_pipe *p = w->p;
@@ -27987,7 +27930,6 @@ static int dlpi_chunk_fetch(void *user, dlp_item *it) {
 
 /* ---- chunks ---- */
 
-/* A row's fields. */
 static int dlpi_chunks_check_fields(dlp_pipe *p, const dlp_chunks_desc *d) {
     static const dlpi_bound bounds[] = {
         {DLPI_AT(dlp_field, ndim), 0, DLP_MAX_DIMS - 2, "0..6"},
@@ -28082,7 +28024,6 @@ static int dlpi_chunks_count(dlp_pipe *p, dlp_split_desc *split, bool in_order, 
     return rc;
 }
 
-/* What the split stage keeps for the fetch. */
 static void dlpi_chunks_keep(dlpi_split *to, const dlp_chunks_desc *d, int preload) {
     to->load = d->load;
     to->rows_at = d->rows_at;
@@ -28206,7 +28147,6 @@ static int dlpi_chunks_choose(const dlp_chunks_desc *d, dlpi_choice *to, dlp_err
     return DLP_OK;
 }
 
-/* Tell what DLP_PRELOAD_AUTO chose, and why. */
 static void dlpi_chunks_chosen(dlp_pipe *p, const dlpi_choice *to) {
     if (to->preload == DLP_PRELOAD_NONE)
         dlpi_warn(p, "preload: AUTO keeps no chunks: %s", to->why);
@@ -28312,7 +28252,6 @@ static int dlpi_merge_bad(dlp_error *err, uint32_t i, const char *what) {
     return dlpi_error_set(err, DLP_ERR_RESUME, "states", "states[%" PRIu32 "] %s", i, what);
 }
 
-/* The i-th state, checked. */
 static int dlpi_merge_read(const dlp_state *states, uint32_t i, dlpi_state *s, dlp_error *err) {
     memcpy(s, states[i].bytes, sizeof *s);
     if (s->magic == DLPI_STATE_MAGIC && s->check == dlpi_state_hash(s) &&
@@ -28344,7 +28283,6 @@ static int dlpi_merge_cursor(const dlp_state *states, uint32_t n, uint32_t s, dl
     return DLP_OK;
 }
 
-/* The streams of all states. */
 static int dlpi_merge_span(const dlp_state *states, uint32_t n, dlpi_state *to, dlpi_cursors *all,
                            dlp_error *err) {
     uint32_t end = 0;
@@ -28403,9 +28341,7 @@ DLPDEF int dlp_state_merge(dlp_state *out, const dlp_state *states, uint32_t n, 
         dlpi_cursor_put(&all, to.sampler, i, &x);
     }
     to.sampler_bytes = dlpi_cursors_bytes(&all);
-    to.check = dlpi_state_hash(&to);
-    memset(out, 0, sizeof *out);
-    memcpy(out->bytes, &to, sizeof to);
+    dlpi_state_give(&to, out);
     return DLP_OK;
 }
 
@@ -30788,7 +30724,6 @@ static void dlpi_counter_add(dlp_pipe *p, dlpi_counter *c, uint64_t at_ns, doubl
     dlpi_credit_publish_quiet(&c->n, n + 1u); /* W3 -> W3 */
 }
 
-/* The newest value, for observers. */
 static void dlpi_counter_show(dlpi_counter_rec *r, uint64_t at_ns, double value) {
     uint64_t bits;
     memcpy(&bits, &value, sizeof bits);

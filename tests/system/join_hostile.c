@@ -105,7 +105,8 @@ static int fetch_fixed(void *user, dlp_item *it) {
     return 0;
 }
 
-/* Items of fields of fixed sizes, which have no lengths. A row that passes the last stage is kept there. */
+/* Items of fields of fixed sizes, which have no lengths. A row that passes the last stage is kept
+   there. */
 static void join_hostile__mix_of_fixed_fields_kept__rows_whole(void) { /* needs: cache */
     static const uint64_t items[] = {40, 31};
     for (int k = 0; k < 4; k++) {
