@@ -1,8 +1,9 @@
 /* Nanoseconds an item: a filter that keeps half of its inputs, an expander that makes four items of
    each, two datasets zipped and mixed half and half, two fetches in a row (one reads into scratch
-   fields, the other makes the item of them), and push, beside a plain chain of the same rounds: items of 8 bytes, batches of 64, 16 of them ahead, 1 to 16 workers (of each stage). A
-   filter's ns are those of an input, an expander's those of an item;
-   push is beside a bare bundle of lanes, too. Ratios are medians of rounds.
+   fields, the other makes the item of them), and push, beside a plain chain of the same rounds:
+   items of 8 bytes, batches of 64, 16 of them ahead, 1 to 16 workers (of each stage). A filter's ns
+   are those of an input, an expander's those of an item; push is beside a bare bundle of lanes,
+   too. Ratios are medians of rounds.
 
      bench_compose [rounds [most workers]] */
 #define DLPIPE_IMPLEMENTATION
