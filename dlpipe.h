@@ -2705,7 +2705,7 @@ DLPDEF int dlp_part_files_load(void *files, dlp_part *part);
      0, uneven = 1          the same on each of several ranks by itself: batches need not be as many
 
    agree is one all-reduce of an integer over all ranks: the least of them or, if most is 1, the
-   most; with MPI
+   most; with MPI (examples/mpi_filter.c)
 
      static int64_t agree(void *user, int64_t mine, int most) {
          MPI_Allreduce(MPI_IN_PLACE, &mine, 1, MPI_INT64_T, most ? MPI_MAX : MPI_MIN, comm);
@@ -11106,12 +11106,13 @@ static void dlpi_items_wake(dlp_pipe *p, dlpi_stage *st, const dlpi_unit *t) {
     dlpi_wake_stage(p, st, t->b);
 }
 
-/* Bits of the last item stage are set. Whoever fills the last word closes the batch. */
+/* Set done bits of the last item stage. Whoever fills the last word closes the batch. */
 static void dlpi_last_done(dlp_pipe *p, const dlpi_unit *t, dlpi_stage_words *words,
-                           uint32_t bits) {
-    uint32_t count = dlpi_slot_at(p, t->slot)->count;
+                           uint32_t mask) {
+    uint32_t i = t->row / DLPI_WORD_ROWS;
+    uint32_t count = dlpi_slot_at(p, t->slot)->count; /* behind the bits it may be another's */
     uint64_t seen;
-    if (bits != dlpi_word_full(count, t->row / DLPI_WORD_ROWS)) return;
+    if (dlpi_gather_publish(&dlpi_done(words)[i], t->b, mask) != dlpi_word_full(count, i)) return;
     seen = dlpi_gather_look(&words->ready); /* Y1 <- Y1: before the look at the words */
     if (dlpi_close_batch(p, words, t->b, count, seen)) dlpi_ready_wake(p, p->n_item_work - 1, t);
 }
@@ -11127,16 +11128,16 @@ static void dlpi_unit_pass(dlpi_worker *w, const dlpi_unit *t, int k) {
         dlpi_stage_words *words = dlpi_stage_words_at(p, t->slot, p->work[k]);
         uint64_t *owner = &dlpi_owners(p, words)[t->unit];
         uint64_t seen = dlpi_claim_look(owner); /* O1 <- O1 */
-        uint32_t bits, mask = dlpi_unit_mask(t->row, t->end);
+        uint32_t mask = dlpi_unit_mask(t->row, t->end);
         if ((seen & DLPI_FREED) != 0 || !dlpi_older(dlpi_gen(seen), t->b) ||
             !dlpi_claim_take(owner, seen, mine)) /* O1 */
             break;
-        passes = k + 1 < p->n_item_work && dlpi_unit_passes(p, p->work[k + 1], t);
-        bits = dlpi_gather_publish(&dlpi_done(words)[t->row / DLPI_WORD_ROWS], t->b, mask);
         if (k + 1 == p->n_item_work) {
-            dlpi_last_done(p, t, words, bits);
+            dlpi_last_done(p, t, words, mask);
             return;
         }
+        passes = dlpi_unit_passes(p, p->work[k + 1], t);
+        dlpi_gather_publish(&dlpi_done(words)[t->row / DLPI_WORD_ROWS], t->b, mask);
     }
     dlpi_items_wake(p, p->work[k], t);
 }
@@ -11158,14 +11159,13 @@ static void dlpi_pass_items(dlpi_worker *w, const dlpi_unit *t, uint64_t *done, 
 static void dlpi_complete(dlpi_worker *w, const dlpi_unit *t, uint32_t mask) {
     dlp_pipe *p = w->p;
     dlpi_stage_words *words = dlpi_stage_words_at(p, t->slot, w->st);
-    uint64_t *done = &dlpi_done(words)[t->row / DLPI_WORD_ROWS];
     if (mask == 0) return;
     if (DLPI_UNLIKELY(p->holder != NULL) && w->st->work == 1)
         p->holder->ops->holder->leave(w, t, mask);
     if (w->st->work + 1 < p->n_item_work)
-        dlpi_pass_items(w, t, done, mask);
+        dlpi_pass_items(w, t, &dlpi_done(words)[t->row / DLPI_WORD_ROWS], mask);
     else
-        dlpi_last_done(p, t, words, dlpi_gather_publish(done, t->b, mask));
+        dlpi_last_done(p, t, words, mask);
 }
 
 /* A unit of batch b that worker w is about to give up. */
