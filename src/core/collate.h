@@ -338,7 +338,7 @@ static void dlpi_unit_batch(dlpi_worker *w, const dlpi_unit *t) {
     dlpi_clock_out(w, t->b, slot->epoch, 1);
     ready = &dlpi_stage_words_at(p, t->slot, w->st)->ready;
     dlpi_gather_pass(ready, t->b); /* Y1 -> Y1 */
-    dlpi_ready_wake(p, w, t);
+    dlpi_ready_wake(p, w->st->work, t);
 }
 
 static void dlpi_batches_run(dlpi_worker *w, const dlpi_unit *t) {

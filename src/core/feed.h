@@ -100,7 +100,9 @@ static uint32_t dlpi_run_shift(dlp_pipe *p, uint32_t count) {
     if ((most = dlpi_item_cost(p, st)) == 0) return 0;
     p->schedule.cost_ns = most;
     for (int k = 1; k < p->n_item_work; k++) {
-        uint64_t ns = p->work[k]->dataset.n_fields > 0 ? dlpi_item_cost(p, p->work[k]) : 0;
+        uint64_t ns;
+        if (p->work[k]->dataset.n_fields == 0) continue;
+        if ((ns = dlpi_item_cost(p, p->work[k])) == 0) return 0;
         if (ns > most) most = ns;
     }
     if (most * count <= 8000) at_once = 1; /* not worth to be divided */

@@ -117,7 +117,7 @@ __attribute__((noinline)) static int dlpi_row_other(dlpi_worker *w, const dlpi_u
     w->passed++;
     if (!dlpi_row_kept(w) || p->keeper->ops->keeper->get(w, t, row)) return DLPI_ROW_DONE;
     if (dlpi_writes_first(w)) dlpi_bump(&w->block->kept_misses, 1);
-    dlpi_item_lengths(w, t, row);
+    if (p->items.any_ragged) dlpi_item_lengths(w, t, row); /* else there are none */
     p->keeper->ops->keeper->put(w, t->slot, row, false);
     return DLPI_ROW_DONE;
 }

@@ -136,6 +136,13 @@ static void dlpi_clock_out(dlpi_worker *w, uint64_t b, uint64_t epoch, uint32_t 
         dlpi_cpu_note(w, &w->cpu, now);
 }
 
+/* A callback of the library's own has waited for others from then on: that is no work. */
+static void dlpi_clock_waited(dlpi_worker *w, uint64_t from, uint64_t now) {
+    if (w->last_ns == 0 || now <= from) return;
+    w->last_ns += now - from;
+    dlpi_bump(&w->block->starved_ns, now - from);
+}
+
 /* The worker stops working: close the books on what was not timed yet. */
 static void dlpi_clock_stop(dlpi_worker *w) {
     if (w->last_ns == 0) return;

@@ -9,7 +9,8 @@
    its scope: fields of its own (zip), or items of its own (mix), and that is all that makes it
    another fetch. It writes no byte that others have written, and all of its own, so a row may go
    through it again: it is idempotent, and a worker that dies costs its rows' fetches in this stage
-   alone. A row whose item is replaced goes back to the first stage, as with a map. */
+   alone. A row whose item is replaced goes back to the first stage, as with a map. Rows of a mix
+   that are others' pass it unseen, where they can (dlpi_unit_pass). */
 
 typedef struct dlpi_join { /* what the stage keeps */
     dlpi_fetch many;       /* with many at once; first, for its worker's functions */

@@ -1,7 +1,8 @@
 /* needs: join */
 /* Several datasets in one pipe: zipped, mixed, a mix zipped with another; each with workers and a
    placement of its own, in threads and in processes, many at once too; failures by each policy;
-   workers killed at each access of the joined stage; resume at every batch; what is refused.
+   workers killed at each access of the joined stage, and of
+   the first; resume at every batch; what is refused.
    join [N]: the deaths at access N alone. */
 #include "../rig/atomics_hook.h"
 
@@ -237,6 +238,101 @@ static void join__slow_source__only_its_rows_wait(void) {
     dlp_mix_close(s.mix);
 }
 
+/* One dataset's only worker stands still in its first item: of those before and after it all that
+   is under way is fetched, mapped or not. */
+static uint32_t gate_open_, gate_in_, fetched_[MOST];
+
+static int gate_fetch(void *user, dlp_item *it) {
+    const source *s = user;
+    if (s->number == 1) {
+        __atomic_store_n(&gate_in_, 1u, __ATOMIC_SEQ_CST);
+        while (!__atomic_load_n(&gate_open_, __ATOMIC_SEQ_CST)) usleep(200);
+    }
+    __atomic_add_fetch(&fetched_[s->number], 1u, __ATOMIC_SEQ_CST);
+    return source_fetch(user, it);
+}
+
+static uint32_t mapped_;
+static int gate_map(void *user, dlp_item *it) {
+    (void)user;
+    (void)it;
+    __atomic_add_fetch(&mapped_, 1u, __ATOMIC_SEQ_CST);
+    return 0;
+}
+
+static void gate_try(int fetcher, int middle, int threads) {
+    const uint64_t items[3] = {40, 40, 40};
+    uint32_t of[MOST] = {0}, want_mapped = 0;
+    dlp_batch *b;
+    dlp_pipe *p;
+    setup s;
+    int rc;
+    setup_mix(&s, 3, items, NULL);
+    workers_all(&s, threads, 0);
+    s.workers[1] = 1;
+    s.fetcher[1] = fetcher;
+    s.prefetch = 4;
+    s.gate = gate_fetch;
+    s.map_workers = middle ? 1 : 0;
+    s.gate_map = middle ? gate_map : NULL;
+    memset(fetched_, 0, sizeof fetched_);
+    mapped_ = gate_open_ = gate_in_ = 0;
+    for (uint64_t i = 0; i < 4 * 8; i++) {
+        uint32_t d;
+        uint64_t item;
+        CHECK(dlp_mix_locate(s.mix, dlp_mix_at(s.mix, 0, i), &d, &item) == DLP_OK);
+        of[d]++;
+    }
+    want_mapped = middle ? of[0] + of[2] : 0;
+    p = setup_open(&s, 0);
+    CHECK(dlp_pipe_start(p) == DLP_OK);
+    CHECK(dlp_pipe_next_timeout(p, &b, 0) == DLP_TIMEOUT);
+    for (int ms = 0; ms < 5000; ms++) {
+        if (__atomic_load_n(&fetched_[0], __ATOMIC_SEQ_CST) == of[0] &&
+            __atomic_load_n(&fetched_[2], __ATOMIC_SEQ_CST) == of[2] &&
+            __atomic_load_n(&mapped_, __ATOMIC_SEQ_CST) == want_mapped &&
+            __atomic_load_n(&gate_in_, __ATOMIC_SEQ_CST) == 1)
+            break;
+        usleep(1000);
+    }
+    CHECK(__atomic_load_n(&gate_in_, __ATOMIC_SEQ_CST) == 1 && fetched_[1] == 0);
+    CHECK(__atomic_load_n(&fetched_[0], __ATOMIC_SEQ_CST) == of[0]);
+    CHECK(__atomic_load_n(&fetched_[2], __ATOMIC_SEQ_CST) == of[2]);
+    CHECK(__atomic_load_n(&mapped_, __ATOMIC_SEQ_CST) == want_mapped);
+    if (fetched_[2] != of[2])
+        printf("%u of %u, %u of %u\n", fetched_[0], of[0], fetched_[2], of[2]);
+    __atomic_store_n(&gate_open_, 1u, __ATOMIC_SEQ_CST);
+    while ((rc = dlp_pipe_next_timeout(p, &b, 20000)) == DLP_OK) {
+        for (uint32_t r = 0; r < b->count; r++) CHECK(row_is(&s, b, r));
+        dlp_pipe_release(p, b);
+    }
+    CHECK(rc == DLP_END);
+    dlp_pipe_close(p);
+    dlp_mix_close(s.mix);
+}
+
+static void join__source_stands_still__others_rows_go_on(void) {
+    for (int fetcher = 0; fetcher <= DLP_FETCH_THREADS; fetcher++)
+        for (int k = 0; k < 4; k++) gate_try(fetcher, k / 2, 1 + k % 2 * 2);
+}
+
+/* Whoever lets a row pass the last stages wakes the consumer, who would else sleep 50 ms for each
+   batch. */
+static void last_rows_pass(void) {
+    const uint64_t items[3] = {200, 40, 200}, weights[3] = {200, 40, 200};
+    for (int k = 0; k < 2; k++) {
+        setup s;
+        setup_mix(&s, 3, items, weights);
+        workers_all(&s, 1, 0);
+        s.of[0].sleep_us = s.of[2].sleep_us = 100;
+        s.of[1].sleep_us = 1000;
+        s.fetcher[1] = k ? DLP_FETCH_THREADS : 0;
+        CHECK_SOON(ms_of(&s) < 1000);
+        dlp_mix_close(s.mix);
+    }
+}
+static void join__last_stage_is_passed__nobody_sleeps_on(void) { test_tries(last_rows_pass); }
+
 /* ---- resume, cache ---- */
 
 static void join__resumed_at_each_batch__same_order(void) {
@@ -317,35 +413,35 @@ static void death_here(const void *at) {
 
 static void join__worker_dies_at_each_access__nothing_is_lost(int64_t only) {
     const int64_t most = getenv("SHORT") ? 60 : 400;
-    const uint64_t items[2] = {12, 12};
+    const uint64_t items[3] = {12, 12, 8};
     uint64_t died = 0;
     first_ = getpid();
-    for (int k = 0; k < 4; k++) {
+    for (int k = 0; k < 8; k++) {
         setup s;
         outcome want, got;
         deaths_->at = 0;
         if (k % 2)
-            setup_mix(&s, 2, items, NULL);
+            setup_mix(&s, k >= 4 ? 3 : 2, items, NULL);
         else
             setup_zip(&s, 2, 24);
         s.batch = 4;
         want = drain(&s, UINT64_MAX);
         workers_all(&s, 2, DLP_PLACE_PROCESSES);
-        if (k >= 2) s.fetcher[1] = DLP_FETCH_ASYNC;
-        death_stage_ = 3;
+        death_stage_ = k < 4 ? 3 : 2;
+        if (k % 4 >= 2) s.fetcher[death_stage_ - 2] = DLP_FETCH_ASYNC;
         for (int64_t at = 1; at <= most; at += at < 120 ? 3 : 11) {
             if (only != 0 && at != only) continue;
             deaths_->seen = 0;
             deaths_->at = at;
             got = drain(&s, UINT64_MAX);
-            died += got.stats.stages[3].restarts;
+            died += got.stats.stages[death_stage_].restarts;
             CHECK(got.rc == DLP_END && got.order == want.order && got.rows == want.rows);
             if (got.rc != DLP_END) printf("join %d: setup %d\n", (int)at, k);
         }
         if (k % 2) dlp_mix_close(s.mix);
     }
     deaths_->at = 0;
-    CHECK(died > 40);
+    CHECK(died > 80);
 }
 
 /* An item that kills each worker that it comes to: told by its own number. */
@@ -508,6 +604,8 @@ int main(int argc, char **argv) {
         join__items_fail__policy_of_the_join();
         join__item_fails_twice__tried_again_there();
         join__slow_source__only_its_rows_wait();
+        join__source_stands_still__others_rows_go_on();
+        join__last_stage_is_passed__nobody_sleeps_on();
         join__zip_with_parts__same_rows(); /* needs: parts */
         if (!TSAN) join__item_kills_workers__named();
         join__resumed_at_each_batch__same_order();

@@ -97,6 +97,49 @@ static void join_hostile__found_in_cache__joined_bytes_untouched(void) { /* need
     dlp_pipe_close(p);
 } /* needs: cache */
 
+static int fetch_fixed(void *user, dlp_item *it) {
+    const source *s = user;
+    uint64_t word = source_word(s, it->index);
+    memcpy(it->data[0], &word, sizeof word);
+    memset(it->data[1], 7, 5);
+    return 0;
+}
+
+/* Items of fields of fixed sizes, which have no lengths. A row that passes the last stage is kept
+   there. */
+static void join_hostile__mix_of_fixed_fields_kept__rows_whole(void) { /* needs: cache */
+    static const uint64_t items[] = {40, 31};
+    for (int k = 0; k < 4; k++) {
+        dlp_batch *b;
+        dlp_pipe *p;
+        uint64_t rows = 0;
+        setup s;
+        int rc;
+        setup_mix(&s, 2, items, NULL);
+        for (int i = 0; i < 2; i++) s.of[i].fields[1].ragged = 0;
+        s.gate = fetch_fixed;
+        s.cache = 1;
+        s.epochs = 3;
+        workers_all(&s, k, 0);
+        if (k == 3) s.fetcher[1] = DLP_FETCH_THREADS;
+        p = setup_open(&s, 0);
+        rc = dlp_pipe_start(p);
+        while (rc == DLP_OK && (rc = dlp_pipe_next(p, &b)) == DLP_OK) {
+            for (uint32_t r = 0; r < b->count; r++) {
+                uint64_t i = b->index[r], word = ((const uint64_t *)b->fields[0].data)[r];
+                CHECK(b->valid[r] &&
+                      word == (i < 40 ? source_word(&s.of[0], i) : source_word(&s.of[1], i - 40)));
+            }
+            rows += b->count;
+            dlp_pipe_release(p, b);
+        }
+        if (rc != DLP_END) rig_say(p, rc);
+        CHECK(rc == DLP_END && rows > 3 * 71);
+        dlp_pipe_close(p);
+        dlp_mix_close(s.mix);
+    }
+} /* needs: cache */
+
 /* ---- states ---- */
 
 static int resumed(const uint64_t *items, int n, const dlp_state *state, char *message) {
@@ -393,6 +436,7 @@ int main(void) {
     join_hostile__odd_descs__refused_by_the_call();
     join_hostile__too_much_together__refused();
     join_hostile__found_in_cache__joined_bytes_untouched(); /* needs: cache */
+    join_hostile__mix_of_fixed_fields_kept__rows_whole();   /* needs: cache */
     join_hostile__state_of_another_mix__refused();
     join_hostile__plan__all_that_is_asked_for();
     join_hostile__odd_codes_and_lengths__by_policy_and_named();

@@ -27,6 +27,7 @@ typedef struct scene {
     int before; /* rounds of all before the victim's step */
     uint32_t streams, window, steps;
     int resume; /* after so many batches */
+    int cells;  /* 0: more than there are inputs; else as few as may be, of an input each */
 } scene;
 
 static scene now_;
@@ -67,6 +68,7 @@ static uint64_t garbage(void) {
 static int begins(const dlp_item *it) {
     if (made_[it->index] && now_.mode != RAISED && !now_.steps)
         wrong("an input that was made is made again");
+    if (it->attempt > (it->index % 5 == 2)) wrong("an input has tries of another");
     if (it->index % 5 != 2) return 0;
     if (now_.mode == SKIPPED) return DLP_SKIP;
     if (now_.mode == DROPPED || now_.mode == RAISED) return dlp_fail(it->call, 5, "torn");
@@ -130,9 +132,10 @@ static dlp_pipe *scene_open(int processes, const dlp_state *resume) {
     r.expand.fields = now_.filter ? NULL : out_fields;
     r.expand.n_fields = now_.filter ? 0 : 1;
     r.expand.streams = now_.streams;
+    r.expand.queue_size = now_.cells ? BATCH + 1 : 0;
     r.expand.window = now_.window;
     r.expand.steps_per_epoch = now_.steps;
-    r.expand.workers.retries = now_.mode == RETRIED || now_.mode == LATER;
+    r.expand.workers.retries = now_.mode == RETRIED || now_.mode == LATER || now_.mode == DROPPED;
     r.expand.workers.retry_backoff_ms = now_.mode == LATER;
     r.expand.workers.on_error = now_.mode == DROPPED || now_.mode == POISON ? DLP_ON_ERROR_DROP : 0;
     r.expand.workers.max_skips = 100;
@@ -435,6 +438,8 @@ static const scene scenes[] = {
     {.mode = WELL, .steps = 20, .before = 3},
     {.mode = WELL, .resume = 3},
     {.mode = DROPPED, .resume = 2, .window = 7, .before = 1},
+    {.mode = WELL, .filter = 1, .cells = 1, .before = 1},
+    {.mode = DROPPED, .cells = 1, .before = 3},
 };
 
 static void run_scene(const scene *s) {
