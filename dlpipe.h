@@ -334,7 +334,7 @@
      for all, as it does in other loaders; in the economic topology others take its items.
    * A map of the user's is 1:1, or leaves items out; 0 to k items of one: >>expand; tokens of many
      documents to rows: >>pack. (Batches of as many tokens as fit: >>buckets, dlp_collate_pack.)
-     Items of several datasets are not joined; a chain of maps may add fields from elsewhere.
+     Items of several datasets are joined by their numbers alone (>>join), not by keys.
    * Views into chunks come in order, to one consumer: no unordered, no subscribers, no ragged
      fields, no collate.
    * A part queue holds whole parts: queue_size x max_part_bytes. It loads a part once more where
@@ -2258,11 +2258,15 @@ DLPDEF int dlp_pipe_guard_stats(dlp_pipe *p, dlp_stage guard, uint32_t field, dl
                     weights, of any of them. Each stage fetches its own rows and lets others pass;
                     its statistics count its own.
 
-   All rows go through all these stages, in order, so a slow source keeps its own workers busy, and
-   no others: give it as many workers, or items in flight, as its share of the rows takes, and
-   prefetch_factor enough batches that the others go on meanwhile. A batch is there when its last
-   row is. A row is fetched once for each source; an item that fails is tried again, left out, or
-   replaced by the join's own policy. DLP_ON_ERROR_REPLACE replaces the whole row: fetch and all
+   A slow source keeps its own workers busy, and no others: give it as many workers, or items in
+   flight, as its share of the rows takes, and prefetch_factor enough batches that the others go on
+   meanwhile. A mixed dataset's stage does not hold up the rows of others, not even while all its
+   workers are busy: whoever has done a row lets it pass there. But for three: in the first dataset,
+   that of fetch, they wait until one of its workers is free, so the slowest is best not the first;
+   so do rows that were tried again or replaced; and in the last stage before a cache, which keeps
+   what passes. All rows of a zip go through all its stages, in order. A batch is there when its
+   last row is. A row is fetched once for each source; an item that fails is tried again, left out,
+   or replaced by the join's own policy. DLP_ON_ERROR_REPLACE replaces the whole row: fetch and all
    joins in front fetch the new item. Errors name the stage; their index is the pipe's, and of a mix
    the message has the dataset's own. */
 
@@ -2701,7 +2705,7 @@ DLPDEF int dlp_part_files_load(void *files, dlp_part *part);
      0, uneven = 1          the same on each of several ranks by itself: batches need not be as many
 
    agree is one all-reduce of an integer over all ranks: the least of them or, if most is 1, the
-   most; with MPI
+   most; with MPI (examples/mpi_filter.c)
 
      static int64_t agree(void *user, int64_t mine, int most) {
          MPI_Allreduce(MPI_IN_PLACE, &mine, 1, MPI_INT64_T, most ? MPI_MAX : MPI_MIN, comm);
@@ -3760,7 +3764,8 @@ DLPDEF int dlp_arrays_chunks_open(dlp_pipe **out, dlp_arrays **arrays,
    An item is visible whole or not at all, also where its producer is killed half-way: what it had
    begun is never seen, what it had pushed comes. A successor takes its number and goes on. The
    stream ends for the pipe when `writers` producers have said so (a successor says it for the one
-   that died), or after dlp_push_stop, with what had been pushed; the last batch may be short.
+   that died before it did), or after dlp_push_stop, with what had been pushed; the last batch may
+   be short. Producers that push behind the end get DLP_STOPPED.
 
    full       the producer                              the reader
    WAIT       waits for room, at most its time-out      takes all, in turns of 64
@@ -3835,7 +3840,8 @@ typedef struct dlp_pusher_desc {
 /* Become a producer.
    out: to be closed; used by one thread at a time - returns DLP_OK; DLP_ERR_ARG (also: other
    fields); DLP_ERR_BUSY (all places are taken); DLP_ERR_SYSTEM (the file); DLP_ERR_CORRUPT (what
-   lies there is no push of this version); DLP_STOPPED - any thread, any process. */
+   lies there is no push of this version); DLP_ERR_STATE (`number` has said the end of its stream:
+   a successor has nothing left to do); DLP_STOPPED - any thread, any process. */
 DLPDEF int dlp_pusher_open(dlp_pusher **out, const dlp_pusher_desc *desc, dlp_error *err);
 DLPDEF uint32_t dlp_pusher_number(const dlp_pusher *pusher);
 
@@ -8185,6 +8191,7 @@ typedef struct dlpi_stage {
     uint32_t asleep_most;        /* how many sleep on the stage's word: of an inline one none */
     uint64_t stage_words_offset; /* in a slot */
     dlpi_scope scope;
+    int lets_pass; /* 1: rows of items that are not its own may pass it unseen */
 } dlpi_stage;
 
 typedef struct dlpi_parked { /* a row between two attempts: see dlpi_park */
@@ -10678,7 +10685,9 @@ static uint32_t dlpi_run_shift(dlp_pipe *p, uint32_t count) {
     if ((most = dlpi_item_cost(p, st)) == 0) return 0;
     p->schedule.cost_ns = most;
     for (int k = 1; k < p->n_item_work; k++) {
-        uint64_t ns = p->work[k]->dataset.n_fields > 0 ? dlpi_item_cost(p, p->work[k]) : 0;
+        uint64_t ns;
+        if (p->work[k]->dataset.n_fields == 0) continue;
+        if ((ns = dlpi_item_cost(p, p->work[k])) == 0) return 0;
         if (ns > most) most = ns;
     }
     if (most * count <= 8000) at_once = 1; /* not worth to be divided */
@@ -11076,48 +11085,95 @@ static bool dlpi_freed(const dlp_pipe *p, const dlpi_stage *st, const dlpi_unit 
                                 t->b);
 }
 
-/* Batch t->b left the stage of w: show it to the next stage, or to the consumer. ready was written.
+/* Batch t->b left work[k]: show it to the next stage, or to the consumer. ready was written.
    Of a batch that went back, who looked for it there may have done so before it was ready, and goes
    by its hints since: call again. */
-static void dlpi_ready_wake(dlp_pipe *p, const dlpi_worker *w, const dlpi_unit *t) {
-    const dlpi_stage *next = w->st->work + 1 < p->n_work ? p->work[w->st->work + 1] : NULL;
+static void dlpi_ready_wake(dlp_pipe *p, int k, const dlpi_unit *t) {
+    const dlpi_stage *next = k + 1 < p->n_work ? p->work[k + 1] : NULL;
     dlpi_unit whole = {t->b, t->slot, 0, 0, 0, false};
     if (next != NULL && dlpi_freed(p, next, &whole))
         dlpi_claim_rescan(&p->waiters[next->work].rescan); /* R1 -> R1 */
-    dlpi_wake_next(p, w->st->work, t->b);
+    dlpi_wake_next(p, k, t->b);
 }
 
-/* Rows of unit t are done in this item stage, and there is another one after it. Who looked there
-   for units freed again may have done so before the rows were back, and goes by its hints since:
-   call again. */
-static void dlpi_pass_items(dlpi_worker *w, const dlpi_unit *t, uint32_t done) {
+/* Are the rows of unit t none of this stage's items, so that it has nothing to do with them? Asked
+   by whoever has claimed them and not yet said that they are done: then they may be others'. */
+static bool dlpi_unit_passes(const dlp_pipe *p, const dlpi_stage *st, const dlpi_unit *t) {
+    const uint64_t *index = dlpi_slot_index(p, t->slot);
+    const uint32_t *rec = dlpi_slot_rec(p, t->slot);
+    if (DLPI_LIKELY(!st->lets_pass)) return false;
+    for (uint32_t r = t->row; r < t->end; r++)
+        if (rec[r] != 0 || index[r] - st->scope.first < st->scope.n_items) return false;
+    return true;
+}
+
+/* Rows of unit t are done in the stage before st. Who looked there for units freed again may have
+   done so before the rows were back, and goes by its hints since: call again. */
+static void dlpi_items_wake(dlp_pipe *p, dlpi_stage *st, const dlpi_unit *t) {
+    if (dlpi_freed(p, st, t)) dlpi_claim_rescan(&p->waiters[st->work].rescan); /* R1 -> R1 */
+    dlpi_wake_stage(p, st, t->b);
+}
+
+/* Set done bits of the last item stage. Whoever fills the last word closes the batch. */
+static void dlpi_last_done(dlp_pipe *p, const dlpi_unit *t, dlpi_stage_words *words,
+                           uint32_t mask) {
+    uint32_t i = t->row / DLPI_WORD_ROWS;
+    uint32_t count = dlpi_slot_at(p, t->slot)->count; /* behind the bits it may be another's */
+    uint64_t seen;
+    if (dlpi_gather_publish(&dlpi_done(words)[i], t->b, mask) != dlpi_word_full(count, i)) return;
+    seen = dlpi_gather_look(&words->ready); /* Y1 <- Y1: before the look at the words */
+    if (dlpi_close_batch(p, words, t->b, count, seen)) dlpi_ready_wake(p, p->n_item_work - 1, t);
+}
+
+/* Unit t, done in the stage before work[k], passes that one, and those after it that it passes,
+   by the hands of worker w: theirs may be full of what takes long. It claims the unit there as
+   theirs would; of a unit that nobody has claimed before nothing has come back, so its rows are
+   still what they were when they were done. */
+static void dlpi_unit_pass(dlpi_worker *w, const dlpi_unit *t, int k) {
+    dlp_pipe *p = w->p;
+    uint64_t mine = dlpi_gen_word(t->b, (uint64_t)w->global + 1u);
+    for (bool passes = true; passes; k++) {
+        dlpi_stage_words *words = dlpi_stage_words_at(p, t->slot, p->work[k]);
+        uint64_t *owner = &dlpi_owners(p, words)[t->unit];
+        uint64_t seen = dlpi_claim_look(owner); /* O1 <- O1 */
+        uint32_t mask = dlpi_unit_mask(t->row, t->end);
+        if ((seen & DLPI_FREED) != 0 || !dlpi_older(dlpi_gen(seen), t->b) ||
+            !dlpi_claim_take(owner, seen, mine)) /* O1 */
+            break;
+        if (k + 1 == p->n_item_work) {
+            dlpi_last_done(p, t, words, mask);
+            return;
+        }
+        passes = dlpi_unit_passes(p, p->work[k + 1], t);
+        dlpi_gather_publish(&dlpi_done(words)[t->row / DLPI_WORD_ROWS], t->b, mask);
+    }
+    dlpi_items_wake(p, p->work[k], t);
+}
+
+/* Set done bits, and show the rows to the next item stage. */
+static void dlpi_pass_items(dlpi_worker *w, const dlpi_unit *t, uint64_t *done, uint32_t rows) {
     dlp_pipe *p = w->p;
     dlpi_stage *next = p->work[w->st->work + 1];
     uint32_t mask = dlpi_unit_mask(t->row, t->end);
-    if ((done & mask) != mask) return;
-    /* R1 -> R1 */
-    if (dlpi_freed(p, next, t)) dlpi_claim_rescan(&p->waiters[next->work].rescan);
-    dlpi_wake_stage(p, next, t->b);
+    bool passes = dlpi_unit_passes(p, next, t);
+    if ((dlpi_gather_publish(done, t->b, rows) & mask) != mask) return;
+    if (DLPI_UNLIKELY(passes))
+        dlpi_unit_pass(w, t, next->work);
+    else
+        dlpi_items_wake(p, next, t);
 }
 
-/* Set done bits. Whoever fills the last word of the last item stage closes the batch. */
+/* Set done bits. */
 static void dlpi_complete(dlpi_worker *w, const dlpi_unit *t, uint32_t mask) {
     dlp_pipe *p = w->p;
     dlpi_stage_words *words = dlpi_stage_words_at(p, t->slot, w->st);
-    uint32_t i = t->row / DLPI_WORD_ROWS;
-    uint32_t count = dlpi_slot_at(p, t->slot)->count, bits;
-    uint64_t seen;
     if (mask == 0) return;
     if (DLPI_UNLIKELY(p->holder != NULL) && w->st->work == 1)
         p->holder->ops->holder->leave(w, t, mask);
-    bits = dlpi_gather_publish(&dlpi_done(words)[i], t->b, mask);
-    if (w->st->work + 1 < p->n_item_work) {
-        dlpi_pass_items(w, t, bits);
-        return;
-    }
-    if (bits != dlpi_word_full(count, i)) return;
-    seen = dlpi_gather_look(&words->ready); /* Y1 <- Y1: before the look at the words */
-    if (dlpi_close_batch(p, words, t->b, count, seen)) dlpi_ready_wake(p, w, t);
+    if (w->st->work + 1 < p->n_item_work)
+        dlpi_pass_items(w, t, &dlpi_done(words)[t->row / DLPI_WORD_ROWS], mask);
+    else
+        dlpi_last_done(p, t, words, mask);
 }
 
 /* A unit of batch b that worker w is about to give up. */
@@ -11330,6 +11386,13 @@ static void dlpi_clock_out(dlpi_worker *w, uint64_t b, uint64_t epoch, uint32_t 
     if (w->started && w->st->n_workers == 1) dlpi_awake_here(&w->waiters->cpu);
     if (w->started && now - w->cpu.noted_ns > DLPI_CPU_NOTE_NS) /* one that never rests, too */
         dlpi_cpu_note(w, &w->cpu, now);
+}
+
+/* A callback of the library's own has waited for others from then on: that is no work. */
+static void dlpi_clock_waited(dlpi_worker *w, uint64_t from, uint64_t now) {
+    if (w->last_ns == 0 || now <= from) return;
+    w->last_ns += now - from;
+    dlpi_bump(&w->block->starved_ns, now - from);
 }
 
 /* The worker stops working: close the books on what was not timed yet. */
@@ -11664,7 +11727,7 @@ __attribute__((noinline)) static int dlpi_row_other(dlpi_worker *w, const dlpi_u
     w->passed++;
     if (!dlpi_row_kept(w) || p->keeper->ops->keeper->get(w, t, row)) return DLPI_ROW_DONE;
     if (dlpi_writes_first(w)) dlpi_bump(&w->block->kept_misses, 1);
-    dlpi_item_lengths(w, t, row);
+    if (p->items.any_ragged) dlpi_item_lengths(w, t, row); /* else there are none */
     p->keeper->ops->keeper->put(w, t->slot, row, false);
     return DLPI_ROW_DONE;
 }
@@ -12352,7 +12415,7 @@ static void dlpi_unit_batch(dlpi_worker *w, const dlpi_unit *t) {
     dlpi_clock_out(w, t->b, slot->epoch, 1);
     ready = &dlpi_stage_words_at(p, t->slot, w->st)->ready;
     dlpi_gather_pass(ready, t->b); /* Y1 -> Y1 */
-    dlpi_ready_wake(p, w, t);
+    dlpi_ready_wake(p, w->st->work, t);
 }
 
 static void dlpi_batches_run(dlpi_worker *w, const dlpi_unit *t) {
@@ -12721,6 +12784,23 @@ static void dlpi_recover_batch(dlpi_worker *w, uint32_t s, uint64_t b, dlpi_stag
         dlpi_claim_take(dlpi_owners(p, words), owner, dlpi_owner_freed(p, s, b));
 }
 
+/* Units of batch b that w let pass stages after its own: free, but where it was through. */
+static void dlpi_recover_passed(dlpi_worker *w, uint32_t s, uint64_t b, uint64_t header) {
+    dlp_pipe *p = w->p;
+    uint64_t mine = dlpi_gen_word(b, (uint64_t)w->global + 1u);
+    for (int k = w->st->work + 1; k < p->n_item_work && p->work[k]->lets_pass; k++) {
+        dlpi_stage_words *words = dlpi_stage_words_at(p, s, p->work[k]);
+        for (uint32_t u = 0; u < dlpi_stage_units(p, k, header); u++) {
+            dlpi_unit t = {b, s, u, 0, 0, false};
+            uint64_t *owner = &dlpi_owners(p, words)[u];
+            if (dlpi_claim_owner(owner) != mine) continue; /* O1 <- O1 */
+            dlpi_unit_rows(p, p->work[k], dlpi_header_count(header), dlpi_header_shift(header), &t);
+            if (dlpi_unit_missing(dlpi_done(words), &t) != 0)
+                dlpi_claim_take(owner, mine, dlpi_owner_freed(p, s, b)); /* O1 */
+        }
+    }
+}
+
 /* w died while it gave up units of batch b: its own claim is free by now, so all is undone, and
    what is left to do is to free the claims that carry its reserved. */
 static void dlpi_recover_redo(dlpi_worker *w, uint32_t s, uint64_t b, uint64_t header) {
@@ -12755,6 +12835,7 @@ static void dlpi_recover_slot(dlpi_worker *w, uint32_t s, const dlpi_death *why)
         else
             dlpi_recover_batch(w, s, b, words, owner, why);
     }
+    dlpi_recover_passed(w, s, b, header);
     dlpi_recover_redo(w, s, b, header);
     if (count > 0)
         dlpi_close_batch(p, last, b, count, dlpi_gather_ready(&last->ready)); /* Y1 <- Y1 */
@@ -13622,7 +13703,8 @@ static const dlpi_stage_ops dlpi_fetch_many_ops = {
    its scope: fields of its own (zip), or items of its own (mix), and that is all that makes it
    another fetch. It writes no byte that others have written, and all of its own, so a row may go
    through it again: it is idempotent, and a worker that dies costs its rows' fetches in this stage
-   alone. A row whose item is replaced goes back to the first stage, as with a map. */
+   alone. A row whose item is replaced goes back to the first stage, as with a map. Rows of a mix
+   that are others' pass it unseen, where they can (dlpi_unit_pass). */
 
 typedef struct dlpi_join { /* what the stage keeps */
     dlpi_fetch many;       /* with many at once; first, for its worker's functions */
@@ -13913,6 +13995,7 @@ static int dlpi_cache_check(dlp_pipe *p, dlpi_stage *st) {
     if (p->keeper != st) return dlpi_bad_graph(p, st->name, "a pipe has one cache");
     while (before->work < 0) before = &p->stages[before->prev];
     p->kept_by = before->work;
+    p->work[p->kept_by]->lets_pass = 0; /* all that passes is kept there */
     if (p->kept_by == 0 && p->holder != NULL)
         return dlpi_bad_graph(p, st->name, "it must stand after the map that reads scratch fields");
     snprintf(words, sizeof words, "%" PRIu64 " (one item) to 2^46", least);
@@ -20818,6 +20901,7 @@ static int dlpi_resolve_scopes(dlp_pipe *p) {
         dlpi_stage *st = &p->stages[at];
         st->scope = (dlpi_scope){0, p->datasets.n_fields, 0, ds->n_items, 0};
         if (st->ops->widens != NULL) rc = st->ops->widens(p, st);
+        st->lets_pass = st->scope.n_items < ds->n_items;
     }
     p->fetch->scope.n_items -= p->datasets.n_added;
     p->fetch->scope.zeroes = !ds->writes_all_bytes;
@@ -25901,8 +25985,8 @@ DLPDEF int dlp_arrays_chunks_open(dlp_pipe **out, dlp_arrays **arrays,
 
    label  atomic          written by            read by (partner)
    PU1    head.magic      open, last            producers (PU1): the head is whole
-   PU2    head.over       stop, close           reader, before it looks whether lanes are empty;
-                                                producers that wait (PU2)
+   PU2    head.over,      stop, close; left:    reader, before it looks whether lanes are empty;
+          left            the pipe's worker     producers that wait (PU2)
    -      line.refused    its producer          statistics
    -      items, left     the reader            statistics
    -      begun           a worker that begins  itself: each pipe counts its rows from 0
@@ -25924,6 +26008,7 @@ typedef struct dlpi_push_head { /* in region */
     uint32_t record_bytes, max_producers, n_fields, full;
     int32_t pid;   /* of the reader */
     uint32_t over; /* PU2 1: no more is wanted */
+    uint32_t left; /* PU2 1: the pipe that read is closed, and no other one reads */
 } dlpi_push_head;
 
 typedef struct dlpi_push_line { /* in region: of a producer */
@@ -26103,12 +26188,11 @@ static dlpi_push_head dlpi_push_sizes(const dlp_push_desc *d, const dlpi_push_fi
    takes tens of them. So where waits are short, and producer, reader and consumer have not a core
    each, those two make way, but do not sleep. Several producers leave the reader less to wait for.
  */
-static void dlpi_push_waited(uint64_t began, uint32_t producers, uint32_t *spin_ns,
-                             uint32_t *yields) {
+static void dlpi_push_waited(uint64_t ns, uint32_t producers, uint32_t *spin_ns, uint32_t *yields) {
     dlpi_wait_policy(producers + 2, spin_ns, yields);
     if (producers > 1 || *yields == 0) return;
     *spin_ns = 0;
-    if (dlpi_now_ns() - began < DLPI_PUSH_SHORT_NS) *yields = DLPI_PUSH_YIELDS;
+    if (ns < DLPI_PUSH_SHORT_NS) *yields = DLPI_PUSH_YIELDS;
 }
 
 static int dlpi_push_memory(dlp_push *s, const dlp_push_desc *d, dlp_error *err) {
@@ -26222,7 +26306,7 @@ static bool dlpi_push_ended(dlp_push *s) {
 /* The next item, lent until it is released. */
 static int dlpi_push_next(dlp_push *s, dlp_item *it, const uint8_t **item, uint32_t *producer) {
     for (;;) {
-        uint64_t began;
+        uint64_t began, now;
         uint32_t over =
             dlpi_credit_closed(&s->head->over); /* PU2 <- PU2: before the lanes are empty */
         const void *at = NULL;
@@ -26248,13 +26332,16 @@ static int dlpi_push_next(dlp_push *s, dlp_item *it, const uint8_t **item, uint3
         if (dlpi_stopped(it->call->w->p)) return DLP_STOPPED;
         began = dlpi_now_ns();
         dlp_mpsc_wait_rx(&s->rx, DLPI_PUSH_LOOK_MS);
-        dlpi_push_waited(began, s->was.max_producers, &s->rx.spin_ns, &s->rx.yields);
+        now = dlpi_now_ns();
+        dlpi_push_waited(now - began, s->was.max_producers, &s->rx.spin_ns, &s->rx.yields);
+        dlpi_clock_waited(it->call->w, began, now);
     }
 }
 
 /* The stream has ended, with all that was taken told to producers that wait. */
 static void dlpi_push_over(dlp_push *s) {
     s->over = true;
+    dlpi_credit_close(&s->head->over, 1u); /* PU2 -> PU2: nobody waits for room from now on */
     for (uint32_t i = 0; i < s->was.max_producers; i++)
         if (s->lanes[i].published != s->lanes[i].head) dlp_spsc_publish(&s->lanes[i]);
 }
@@ -26322,11 +26409,14 @@ static int dlpi_push_fetch(void *user, dlp_item *it) {
 static int dlpi_push_enter(void *user, int worker, void **state) {
     dlp_push *s = user;
     DLPI_STORE_RLX(&s->begun, 0u);
+    dlpi_credit_close(&s->head->left, 0u); /* PU2 -> PU2 */
     return dlpi_users_enter(&s->users, worker, state);
 }
 
 static void dlpi_push_leave(void *user, int worker, void *state) {
-    dlpi_users_leave(&((dlp_push *)user)->users, worker, state);
+    dlp_push *s = user;
+    dlpi_credit_close(&s->head->left, 1u); /* PU2 -> PU2 */
+    dlpi_users_leave(&s->users, worker, state);
 }
 
 DLPDEF void dlp_push_wire(dlp_push *s, dlp_dataset *dataset, dlp_workers_desc *workers) {
@@ -26434,6 +26524,16 @@ static int dlpi_pusher_fields(dlp_pusher *u, const dlp_pusher_desc *d, const dlp
                           h->n_fields, h->record_bytes - 8, u->at.n, u->at.record - 8);
 }
 
+/* Is the last that was pushed into its lane the end of a stream? Whoever said that may have died
+   before it could tell anybody, and a successor would say it for another producer, too. */
+static bool dlpi_pusher_said_end(const dlp_pusher *u) {
+    const dlp_spsc_tx *tx = &u->tx.lane;
+    uint64_t mark;
+    if (tx->tail == 0) return false;
+    memcpy(&mark, dlpi_slot(tx->slots, tx->capacity, tx->tail - 1, tx->record_bytes), 8);
+    return mark == DLPI_PUSH_END;
+}
+
 static int dlpi_pusher_attach(dlp_pusher *u, const dlp_pusher_desc *d, dlp_error *err) {
     dlpi_push_head h = {0};
     int rc = DLP_OK, number;
@@ -26464,6 +26564,11 @@ static int dlpi_pusher_attach(dlp_pusher *u, const dlp_pusher_desc *d, dlp_error
     if (u->tx.lane.record_bytes != u->at.record)
         return dlpi_error_set(err, DLP_ERR_CORRUPT, "path",
                               "the lanes' records are of another size");
+    if (d->number > 0 && dlpi_pusher_said_end(u)) {
+        dlp_mpsc_detach_tx(&u->tx);
+        return dlpi_error_set(err, DLP_ERR_STATE, "number",
+                              "producer %" PRIu32 " has said the end of its stream", d->number);
+    }
     u->number = (uint32_t)number + 1;
     u->full = h.full;
     u->lanes = h.max_producers;
@@ -26495,9 +26600,15 @@ DLPDEF int dlp_pusher_open(dlp_pusher **out, const dlp_pusher_desc *desc, dlp_er
 
 DLPDEF uint32_t dlp_pusher_number(const dlp_pusher *u) { return u->number; }
 
+/* Will nobody make room? */
+static bool dlpi_pusher_over(const dlp_pusher *u) {
+    return dlpi_credit_closed(&u->head->over) ||
+           dlpi_credit_closed(&u->head->left); /* PU2 <- PU2 */
+}
+
 /* Is there a reader? */
 static bool dlpi_pusher_read(const dlp_pusher *u) {
-    if (dlpi_credit_closed(&u->head->over)) return false; /* PU2 <- PU2 */
+    if (dlpi_pusher_over(u)) return false;
     return kill((pid_t)u->head->pid, 0) == 0 || errno != ESRCH;
 }
 
@@ -26515,13 +26626,13 @@ static int dlpi_pusher_reserve(dlp_pusher *u, int timeout_ms) {
             DLPI_STORE_RLX(&u->line->refused, u->line->refused + 1); /* statistics */
             return dlpi_pusher_read(u) ? DLP_FULL : DLP_STOPPED;
         }
-        if (dlpi_credit_closed(&u->head->over)) return DLP_STOPPED; /* PU2 <- PU2 */
+        if (dlpi_pusher_over(u)) return DLP_STOPPED;
         if (waited && !dlpi_pusher_read(u)) return DLP_STOPPED;
         if ((now = dlpi_now_ns()) >= until) return DLP_TIMEOUT;
         if ((until - now) / 1000000u < ms) ms = (until - now) / 1000000u + 1;
         n = dlp_mpsc_wait_tx(&u->tx, (int)ms);
         if (n < 0) return (int)n;
-        dlpi_push_waited(now, u->lanes, &u->tx.lane.spin_ns, &u->tx.lane.yields);
+        dlpi_push_waited(dlpi_now_ns() - now, u->lanes, &u->tx.lane.spin_ns, &u->tx.lane.yields);
         waited = n == DLP_TIMEOUT;
     }
     return DLP_OK;
