@@ -514,6 +514,62 @@ static void resume__behind_any_batch__goes_on_exactly(int rule) {
     }
 }
 
+/* The consumer goes where it likes, by what it saved; states that follow are the same. */
+static void wander(rig2 *r, int64_t n_states, uint64_t *random) {
+    dlp_pipe *p;
+    dlp_batch *b;
+    dlp_error err;
+    dlp_state state;
+    uint64_t epoch = UINT64_MAX;
+    int64_t at = 0; /* of the next batch; -1: that of another epoch */
+    int rc = open_pipe(r, &p, &err), ok = rc == DLP_OK;
+    for (int i = 0; i < 40 && ok; i++) {
+        for (uint32_t n = test_pick(random, 5); n > 0 && ok; n--) {
+            rc = dlp_pipe_next_timeout(p, &b, test_pick(random, 4) ? 20000 : 0);
+            if (rc == DLP_TIMEOUT || rc == DLP_END) break;
+            if (rc == DLP_OK && b->epoch != epoch) write_down(r, epoch = b->epoch);
+            ok = rc == DLP_OK && same(r, b) && dlp_pipe_state(p, b, &state) == DLP_OK;
+            if (at >= 0) ok &= memcmp(&state, &states[0][at++], sizeof state) == 0;
+            if (rc == DLP_OK) ok &= dlp_pipe_release(p, b) == DLP_OK;
+        }
+        if (rc == DLP_END || test_pick(random, 3)) {
+            at = test_pick(random, (uint32_t)n_states) + 1;
+            ok &= dlp_pipe_seek(p, &states[0][at - 1], &err) == DLP_OK;
+        } else {
+            ok &= dlp_pipe_next_epoch(p) == DLP_OK;
+            at = -1;
+        }
+    }
+    if (!ok) printf("%s\n", dlp_pipe_error(p)->message);
+    CHECK(ok && dlp_pipe_close(p) == DLP_OK);
+}
+
+static void seek__anywhere__as_written_down(int rule, uint64_t seed) {
+    static const uint32_t streams[] = {1, 2, 4};
+    for (int i = 0; i < test_share(24, 1000); i++) {
+        dlp_shm_desc shm = {.max_kills = 100};
+        rig2 r;
+        int64_t n;
+        init(&r, 20 + test_pick(&seed, 80), 4u << test_pick(&seed, 3));
+        any_rule(&r, &seed, rule);
+        r.sampler.order = (int32_t)test_pick(&seed, 2);
+        r.pack.streams = streams[test_pick(&seed, 3)];
+        r.repeat.epochs = 3;
+        r.batch.last = DLP_LAST_PAD;
+        if (r.pack.streams <= 2 && test_pick(&seed, 2)) r.pack.steps_per_epoch = 12;
+        n = batches(&r);
+        if (n < 4 || n > KEPT) continue;
+        CHECK(run(&r, states[0]) == n);
+        r.pack.workers.num_workers = (int32_t)test_pick(&seed, 5) - 1;
+        if (i % 4 == 3 && !SHM_TSAN && r.pack.workers.num_workers > 0) {
+            r.pipe.shm = &shm;
+            r.pack.workers.placement = r.fetch.placement = DLP_PLACE_PROCESSES;
+            seen->kill_every = 200;
+        }
+        wander(&r, n, &seed);
+    }
+}
+
 /* Behind each batch the ranks are another number. */
 static void resume__other_ranks_each_batch__same_rows(int rule) {
     static const uint32_t worlds[] = {4, 1, 2};
@@ -696,6 +752,7 @@ static void all_of(int rule, uint64_t seed) {
     run__fewest_cells__gets_on(rule);
     explain__of_packing__says_padding(rule);
     resume__behind_any_batch__goes_on_exactly(rule);
+    seek__anywhere__as_written_down(rule, seed);
     resume__other_ranks_each_batch__same_rows(rule);
     resume__documents_that_changed__refused(rule);
     resume__of_another_packing__refused(rule);
