@@ -617,7 +617,8 @@ DLPI_INLINE void dlpi_pause(void) {
 
 /* Begin to fetch a line that is to be written soon, so that its other owner gives it up at once.
    __builtin_prefetch(at, 1) fetches it for reading where the compiler may not take prefetchw for
-   granted: the write then costs a second trip. Processors that do not know prefetchw ignore it. */
+   granted, as on x86-64 by default, and then the write makes a trip of its own. 64-bit processors
+   that do not know prefetchw take it for a nop. */
 DLPI_INLINE void dlpi_prefetch_write(const void *at) {
 #if defined(__x86_64__)
     __asm__ __volatile__("prefetchw %0" : : "m"(*(const char *)at));
@@ -10703,6 +10704,14 @@ static bool dlpi_cost_moved(const dlp_pipe *p, uint64_t turn) {
     return ns != 0 && (ns / 4 > was || was / 4 > ns);
 }
 
+/* Does batch b ask what items cost by now? The first all do. Later the answer takes a worker's line
+   away from it, which is worth it for each eighth batch, if those have rows to share it. */
+static inline bool dlpi_cost_due(const dlp_pipe *p, uint64_t b) {
+    uint64_t every = p->batch_rows < DLPI_WORD_ROWS ? 32 : 8;
+    if (b < 64 || (b & 63) == 0) return true;
+    return (b & (every - 1)) == 0 && dlpi_cost_moved(p, b / every);
+}
+
 /* Rows of slot s beyond the epoch's last sample. */
 static void dlpi_schedule_padding(dlp_pipe *p, uint32_t s) {
     dlpi_bslot *slot = dlpi_slot_at(p, s);
@@ -10750,8 +10759,7 @@ static void dlpi_schedule_slot(dlp_pipe *p, uint32_t s, uint64_t c) {
         uint64_t *ready = &dlpi_stage_words_at(p, s, last)->ready;
         dlpi_gather_skip(ready, b); /* Y1 -> Y1 */
     }
-    if (b < 64 || (b & 63) == 0 || ((b & 7) == 0 && dlpi_cost_moved(p, b >> 3)))
-        f->run_shift = dlpi_run_shift(p, slot->count);
+    if (dlpi_cost_due(p, b)) f->run_shift = dlpi_run_shift(p, slot->count);
     /* C1: scheduler only */
     dlpi_credit_take(&slot->used, p->used_at_first);
     dlpi_claim_publish(&slot->header,
@@ -11829,6 +11837,30 @@ static int dlpi_unit_row(dlpi_worker *w, const dlpi_unit *t, uint32_t row, uint3
     return what;
 }
 
+#ifndef DLPI_AHEAD_BYTES
+#define DLPI_AHEAD_BYTES 1024u /* of a field: more lines than that are not fetched at once */
+#endif
+
+static inline void dlpi_lines_ahead(const uint8_t *from, uint64_t bytes) {
+    if (bytes > DLPI_AHEAD_BYTES) bytes = DLPI_AHEAD_BYTES;
+    for (uint64_t i = 0; i < bytes; i += 64) dlpi_prefetch_write(from + i);
+}
+
+/* Begin to fetch the lines that the rows of a unit are about to be written to: the consumer has
+   read them last. On their way all at once they cost little more than one of them does when a store
+   waits for it. */
+static void dlpi_unit_ahead(const dlpi_worker *w, const dlpi_unit *t) {
+    const dlp_pipe *p = w->p;
+    const dlpi_scope *scope = &w->st->scope;
+    const uint8_t *cell = dlpi_item_cell(p, t->slot);
+    uint64_t rows = t->end - t->row;
+    dlpi_lines_ahead((const uint8_t *)&dlpi_slot_index(p, t->slot)[t->row], rows * 8);
+    for (uint32_t f = scope->field; f < scope->field + scope->n_fields; f++) {
+        const dlpi_field *d = &p->items.at[f];
+        dlpi_lines_ahead(cell + d->offset + t->row * d->row_bytes, rows * d->row_bytes);
+    }
+}
+
 /* Work on a claimed unit of an item stage. */
 static void dlpi_unit_items(dlpi_worker *w, const dlpi_unit *t) {
     const dlp_pipe *p = w->p;
@@ -11839,6 +11871,7 @@ static void dlpi_unit_items(dlpi_worker *w, const dlpi_unit *t) {
     uint32_t redo = 0, later = 0, left = 0;
     bool simple = t->untouched && p->open_end == 0, ended = false;
     DLPI_STORE_RLX(&w->block->running, UINT64_C(0)); /* X2: it may be a row of this number */
+    if (t->untouched && w->started) dlpi_unit_ahead(w, t);
     if (t->untouched)
         dlpi_unit_indices(w, t);
     else if (dlpi_writes_first(w))
@@ -21758,7 +21791,7 @@ static void dlpi_give_back(dlp_pipe *p, uint32_t s) {
     if (p->lender) {
         p->lends->drop(p, s);
     } else { /* without a call: it is that of each batch */
-        __builtin_prefetch(&dlpi_slot_at(p, s)->header, 1); /* the scheduler writes there next */
+        dlpi_prefetch_write(&dlpi_slot_at(p, s)->header); /* the scheduler writes there next */
         dlpi_slot_release(p, s);
     }
     dlpi_schedule_inline(p, dlpi_burst(p));

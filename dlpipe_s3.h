@@ -358,7 +358,8 @@ DLPI_INLINE void dlpi_pause(void) {
 
 /* Begin to fetch a line that is to be written soon, so that its other owner gives it up at once.
    __builtin_prefetch(at, 1) fetches it for reading where the compiler may not take prefetchw for
-   granted: the write then costs a second trip. Processors that do not know prefetchw ignore it. */
+   granted, as on x86-64 by default, and then the write makes a trip of its own. 64-bit processors
+   that do not know prefetchw take it for a nop. */
 DLPI_INLINE void dlpi_prefetch_write(const void *at) {
 #if defined(__x86_64__)
     __asm__ __volatile__("prefetchw %0" : : "m"(*(const char *)at));
