@@ -334,7 +334,7 @@
      for all, as it does in other loaders; in the economic topology others take its items.
    * A map of the user's is 1:1, or leaves items out; 0 to k items of one: >>expand; tokens of many
      documents to rows: >>pack. (Batches of as many tokens as fit: >>buckets, dlp_collate_pack.)
-     Items of several datasets are not joined; a chain of maps may add fields from elsewhere.
+     Items of several datasets are joined by their numbers alone (>>join), not by keys.
    * Views into chunks come in order, to one consumer: no unordered, no subscribers, no ragged
      fields, no collate.
    * A part queue holds whole parts: queue_size x max_part_bytes. It loads a part once more where
@@ -2270,11 +2270,15 @@ DLPDEF int dlp_pipe_guard_stats(dlp_pipe *p, dlp_stage guard, uint32_t field, dl
                     weights, of any of them. Each stage fetches its own rows and lets others pass;
                     its statistics count its own.
 
-   All rows go through all these stages, in order, so a slow source keeps its own workers busy, and
-   no others: give it as many workers, or items in flight, as its share of the rows takes, and
-   prefetch_factor enough batches that the others go on meanwhile. A batch is there when its last
-   row is. A row is fetched once for each source; an item that fails is tried again, left out, or
-   replaced by the join's own policy. DLP_ON_ERROR_REPLACE replaces the whole row: fetch and all
+   A slow source keeps its own workers busy, and no others: give it as many workers, or items in
+   flight, as its share of the rows takes, and prefetch_factor enough batches that the others go on
+   meanwhile. A mixed dataset's stage does not hold up the rows of others, not even while all its
+   workers are busy: whoever has done a row lets it pass there. But for three: in the first dataset,
+   that of fetch, they wait until one of its workers is free, so the slowest is best not the first;
+   so do rows that were tried again or replaced; and in the last stage before a cache, which keeps
+   what passes. All rows of a zip go through all its stages, in order. A batch is there when its
+   last row is. A row is fetched once for each source; an item that fails is tried again, left out,
+   or replaced by the join's own policy. DLP_ON_ERROR_REPLACE replaces the whole row: fetch and all
    joins in front fetch the new item. Errors name the stage; their index is the pipe's, and of a mix
    the message has the dataset's own. */
 
@@ -2713,7 +2717,7 @@ DLPDEF int dlp_part_files_load(void *files, dlp_part *part);
      0, uneven = 1          the same on each of several ranks by itself: batches need not be as many
 
    agree is one all-reduce of an integer over all ranks: the least of them or, if most is 1, the
-   most; with MPI
+   most; with MPI (examples/mpi_filter.c)
 
      static int64_t agree(void *user, int64_t mine, int most) {
          MPI_Allreduce(MPI_IN_PLACE, &mine, 1, MPI_INT64_T, most ? MPI_MAX : MPI_MIN, comm);
@@ -3772,7 +3776,8 @@ DLPDEF int dlp_arrays_chunks_open(dlp_pipe **out, dlp_arrays **arrays,
    An item is visible whole or not at all, also where its producer is killed half-way: what it had
    begun is never seen, what it had pushed comes. A successor takes its number and goes on. The
    stream ends for the pipe when `writers` producers have said so (a successor says it for the one
-   that died), or after dlp_push_stop, with what had been pushed; the last batch may be short.
+   that died before it did), or after dlp_push_stop, with what had been pushed; the last batch may
+   be short. Producers that push behind the end get DLP_STOPPED.
 
    full       the producer                              the reader
    WAIT       waits for room, at most its time-out      takes all, in turns of 64
@@ -3783,7 +3788,9 @@ DLPDEF int dlp_arrays_chunks_open(dlp_pipe **out, dlp_arrays **arrays,
    What a push pipe does not have: an order that a seed decides. Items of one producer come in its
    order, those of several as they arrive. So there is no resume, no seek, no second epoch, no ranks
    (each rank has producers of its own), and an item that was pushed and then lost with this process
-   is lost. Batches in their slots, transfer, maps, collate, statistics are as everywhere. */
+   is lost. Batches in their slots, transfer, maps, collate, statistics are as everywhere: a row
+   that a map gives up, or has when its process dies, has the same item again. For that, where there
+   is such a stage, the first item allocates a copy of the items of all slots. */
 
 enum { DLP_PUSH_WAIT = 0, DLP_PUSH_REFUSE, DLP_PUSH_NEWEST };
 
@@ -3845,7 +3852,8 @@ typedef struct dlp_pusher_desc {
 /* Become a producer.
    out: to be closed; used by one thread at a time - returns DLP_OK; DLP_ERR_ARG (also: other
    fields); DLP_ERR_BUSY (all places are taken); DLP_ERR_SYSTEM (the file); DLP_ERR_CORRUPT (what
-   lies there is no push of this version); DLP_STOPPED - any thread, any process. */
+   lies there is no push of this version); DLP_ERR_STATE (`number` has said the end of its stream:
+   a successor has nothing left to do); DLP_STOPPED - any thread, any process. */
 DLPDEF int dlp_pusher_open(dlp_pusher **out, const dlp_pusher_desc *desc, dlp_error *err);
 DLPDEF uint32_t dlp_pusher_number(const dlp_pusher *pusher);
 
@@ -4281,7 +4289,6 @@ static uint64_t dlpi_cgroups_least(const char *controller, dlpi_cgroup_fn leaves
     return one < two ? one : two;
 }
 
-/* Cores that a quota stands for, rounded up. */
 static uint64_t dlpi_cgroup_cpus(const char *dir, bool v1) {
     char path[600];
     uint64_t n[2] = {UINT64_MAX, UINT64_MAX}; /* a quota, and its period */
@@ -5664,6 +5671,13 @@ DLPDEF void dlp_permutation_block(const dlp_permutation *p, uint64_t first, uint
     for (; done < count; done++) out[done] = UINT64_MAX;
 }
 
+/* The permutation of n, seed and epoch: *p, which is made that if it is another. */
+static const dlp_permutation *dlpi_permutation_of(dlp_permutation *p, uint64_t n, uint64_t seed,
+                                                  uint64_t epoch) {
+    if (p->n != n || p->seed != seed || p->epoch != epoch) dlp_permutation_init(p, n, seed, epoch);
+    return p;
+}
+
 /* --- Weights ---------------------------------------------------------------------------------
 
    Walker's alias method in integers: n buckets of `total` units each, item i owns n * weight[i]
@@ -6098,17 +6112,12 @@ static void dlpi_parts_piece(dlpi_part_plan *q, uint64_t epoch, uint64_t at, uin
     x->same_batches = (end - g - x->n) / (q->batch / q->streams);
 }
 
-/* The permutation of a part's items. */
 static const dlp_permutation *dlpi_part_items(const dlpi_part_plan *q, dlp_permutation *items,
                                               uint64_t part, uint64_t epoch) {
-    uint64_t n = dlpi_part_size(q, part);
-    uint64_t seed = dlpi_hash_in(DLPI_DOMAIN_PART_ITEMS, q->seed, part);
-    if (items->n != n || items->seed != seed || items->epoch != epoch)
-        dlp_permutation_init(items, n, seed, epoch);
-    return items;
+    return dlpi_permutation_of(items, dlpi_part_size(q, part),
+                               dlpi_hash_in(DLPI_DOMAIN_PART_ITEMS, q->seed, part), epoch);
 }
 
-/* Dataset indices of a piece. */
 static void dlpi_piece_indices(const dlpi_part_plan *q, dlp_permutation *items, uint64_t epoch,
                                const dlpi_piece *x, uint64_t *index) {
     uint64_t first = q->first[x->part];
@@ -6204,11 +6213,7 @@ typedef struct dlpi_found_plan {
     uint64_t seed;
     uint64_t window; /* items of a stream that are permuted at a time; 0: none are */
     bool shuffle_inputs, shuffle_items;
-    struct {
-        bool ready;
-        uint64_t epoch, pass;
-        dlp_permutation order;
-    } passes[2]; /* streams are in this pass or that */
+    dlp_permutation passes[2]; /* streams are in this pass or that */
     /* by weights, else NULL: */
     uint64_t *weights; /* [n_inputs] */
     uint64_t weights_hash;
@@ -6223,7 +6228,6 @@ typedef struct dlpi_found_plan {
    batch, there is room for them. */
 #define DLPI_FOUND_ENDLESS (UINT64_C(1) << 43)
 
-/* Inputs of stream s in a pass. */
 static inline uint64_t dlpi_found_inputs(const dlpi_found_plan *q, uint64_t s) {
     if (q->weights) return q->first[s + 1] - q->first[s];
     return (q->n_inputs - s + q->streams - 1) / q->streams;
@@ -6248,26 +6252,18 @@ static uint64_t dlpi_found_member(dlpi_found_plan *q, uint64_t epoch, uint64_t s
     dlp_permutation *order;
     if (!q->shuffle_inputs) return own[j];
     order = &q->own_passes[s - q->own_first];
-    if (order->n == 0 || order->seed != seed || order->epoch != epoch)
-        dlp_permutation_init(order, dlpi_found_inputs(q, s), seed, epoch);
-    return own[dlp_permutation_at(order, j)];
+    return own[dlp_permutation_at(dlpi_permutation_of(order, dlpi_found_inputs(q, s), seed, epoch),
+                                  j)];
 }
 
-/* The input with this ordinal. */
 static uint64_t dlpi_found_input(dlpi_found_plan *q, uint64_t epoch, uint64_t s, uint64_t ordinal) {
     uint64_t each = dlpi_found_inputs(q, s), pass = ordinal / each;
-    uint64_t j = ordinal % each * q->streams + s;
+    uint64_t j = ordinal % each * q->streams + s, seed;
     if (q->weights) return dlpi_found_member(q, epoch, s, pass, ordinal % each);
     if (!q->shuffle_inputs) return j;
-    if (!q->passes[pass & 1].ready || q->passes[pass & 1].epoch != epoch ||
-        q->passes[pass & 1].pass != pass) {
-        q->passes[pass & 1].ready = true;
-        q->passes[pass & 1].epoch = epoch;
-        q->passes[pass & 1].pass = pass;
-        dlp_permutation_init(&q->passes[pass & 1].order, q->n_inputs,
-                             dlpi_hash_in(DLPI_DOMAIN_PARTS, q->seed, pass), epoch);
-    }
-    return dlp_permutation_at(&q->passes[pass & 1].order, j);
+    seed = dlpi_hash_in(DLPI_DOMAIN_PARTS, q->seed, pass);
+    return dlp_permutation_at(dlpi_permutation_of(&q->passes[pass & 1], q->n_inputs, seed, epoch),
+                              j);
 }
 
 /* The permutation of an input's n items, in this pass. */
@@ -6385,7 +6381,6 @@ static bool dlpi_cursors_read(dlpi_cursors *c, const uint8_t *at, uint32_t bytes
            c->used_bits <= 64 && c->place_bits <= 64 && dlpi_cursors_bytes(c) == bytes;
 }
 
-/* The i-th cursor. */
 static void dlpi_cursor_put(const dlpi_cursors *c, uint8_t *at, uint32_t i, const dlpi_cursor *x) {
     uint32_t bit = dlpi_cursors_at(c) * 8 + i * dlpi_cursor_bits(c);
     dlpi_bits_put(at, &bit, c->ordinal_bits, x->ordinal);
@@ -6472,7 +6467,6 @@ typedef struct dlpi_found_rule {
     void (*give)(dlp_pipe *p, uint32_t i, uint32_t s, uint32_t r); /* its next row is row r */
 } dlpi_found_rule;
 
-/* What the stage keeps. */
 typedef struct dlpi_found {
     dlp_part_desc d;
     const dlpi_found_rule *rule;      /* NULL: a row is an item */
@@ -6507,7 +6501,6 @@ typedef struct dlpi_found {
 
 /* ---- the lists of the streams ---- */
 
-/* To the end of a list. */
 static void dlpi_found_append(dlpi_found *q, uint32_t *first, uint32_t *last, uint32_t c) {
     if (*first == DLPI_FOUND_NONE)
         *first = c;
@@ -6601,7 +6594,6 @@ static void dlpi_found_end_run(dlpi_found *q, uint32_t i, uint32_t c, uint32_t k
    on Multiprocessing Timing Anomalies, 1969: the longest processing time first). So a stream has
    the same inputs in each pass and epoch, and a pass permutes them by themselves. */
 
-/* Of weights, first and members, one behind the other. */
 static inline uint64_t dlpi_found_weights_bytes(const dlpi_found_plan *q) {
     return q->n_inputs * 12 + (q->streams + 1) * 8;
 }
@@ -6802,7 +6794,6 @@ static uint64_t dlpi_chunk_size_at(const dlpi_chunk_plan *q, dlpi_order *o, uint
     return dlpi_chunk_size(q, c);
 }
 
-/* The place after x. */
 static void dlpi_chunk_step(const dlpi_chunk_plan *q, dlpi_order *o, dlpi_chunk_spot *x) {
     uint64_t rows = q->spans ? x->size : dlpi_chunk_kept(q, x->size);
     dlpi_chunk_put(q, x, x->epoch, x->at + 1, dlpi_chunk_size_at(q, o, x->epoch, x->at + 1),
@@ -7294,7 +7285,6 @@ static uint32_t dlpi_buckets_length(const dlp_buckets *b, uint64_t index) {
     return b->d.lengths ? b->d.lengths[index] : b->d.length(b->d.length_user, index);
 }
 
-/* Why an item can be in no batch. */
 static int dlpi_buckets_too_long(dlp_buckets *b, uint64_t index, uint32_t length) {
     snprintf(b->why, sizeof b->why,
              "item %" PRIu64 " has length %" PRIu32 ", but of max_tokens %" PRIu64
@@ -7481,7 +7471,6 @@ static int dlpi_buckets_check(const dlp_buckets_desc *d, dlp_error *err) {
     return d->order ? dlpi_order_check(d->order, d->n_items, err) : DLP_OK;
 }
 
-/* Resolve what zero means. */
 static int dlpi_buckets_resolve(dlp_buckets *b, dlp_error *err) {
     dlp_buckets_desc *d = &b->d;
     uint64_t unit, window, samples;
@@ -7707,6 +7696,22 @@ typedef struct dlpi_slot_layout {
     uint64_t index, lengths, item_lengths, offsets, fmeta, rec, valid, source;
 } dlpi_slot_layout;
 
+/* How many there are of what observers go through. Members of the pipe, of its record and of
+   dlpi_seen, which are copied at once. */
+#define DLPI_SHAPE \
+    uint32_t prefetch, max_held, n_slots, ring, window, batch_rows; \
+    uint32_t words_max, units_max, trace_events;
+typedef struct dlpi_shape {
+    DLPI_SHAPE
+} dlpi_shape;
+#define DLPI_SHAPE_MEMBERS \
+    union { \
+        struct { \
+            DLPI_SHAPE \
+        }; \
+        dlpi_shape shape; \
+    }
+
 /* The pipe, for those who have nothing but the region. */
 typedef struct dlpi_pipe_rec {
     char name[32];
@@ -7714,8 +7719,7 @@ typedef struct dlpi_pipe_rec {
     uint64_t started_real; /* CLOCK_REALTIME, ns; for display */
     int32_t pid, memfd;    /* of the consumer; for display */
     uint32_t uid, n_stages, n_workers, n_work, n_item_work;
-    uint32_t prefetch, max_held, n_slots, ring, window, batch_rows;
-    uint32_t words_max, units_max, trace_events;
+    DLPI_SHAPE_MEMBERS;
     int32_t cpus, unordered, has_item_cells, threaded;             /* threaded: the sampler */
     uint64_t plan_bytes, global_batch, batches_per_epoch, samples; /* UINT64_MAX: not known */
     uint64_t item_cell_stride, off_waiters, reserved;
@@ -7735,7 +7739,6 @@ typedef struct dlpi_stage_rec {
     int32_t active, workers_min; /* workers_min 0: not tuned */
 } dlpi_stage_rec;
 
-/* A field of the batches. */
 typedef struct dlpi_field_rec {
     char name[32];
     uint32_t dtype;
@@ -7927,7 +7930,6 @@ struct dlpi_stage;
 struct dlpi_unit;
 struct dlpi_death;
 struct dlpi_state;
-struct dlpi_place;
 struct dlpi_source_state;
 typedef struct dlpi_words dlpi_words;
 typedef struct dlpi_seen dlpi_seen;
@@ -7944,7 +7946,7 @@ typedef struct dlpi_source_ops {
     void (*fill)(dlp_pipe *p, uint32_t s);     /* what the source writes into slot s for it */
     int (*step)(dlp_pipe *p); /* the present batch is scheduled: to the next; NULL: nothing to do */
     void (*ahead)(dlp_pipe *p); /* look beyond it; NULL: nothing to look for */
-    int (*seek)(dlp_pipe *p, const struct dlpi_place *to);
+    int (*seek)(dlp_pipe *p, const struct dlpi_state *to); /* one that is checked */
     /* the consumer: batch b, in slot s, is about to be delivered, or rc stands in its place.
        Returns what does then; NULL: nothing else may */
     int (*agreed)(dlp_pipe *p, int rc, uint64_t b, uint32_t s);
@@ -8011,9 +8013,9 @@ typedef struct dlpi_lender_ops { /* by the consumer; v: number of what is handed
     uint32_t (*slot)(const dlp_pipe *p, uint32_t v);                     /* whose cell it lies in */
     uint64_t (*batches)(const dlp_pipe *p);                              /* of an epoch */
     void (*state)(const dlp_pipe *p, uint32_t v, struct dlpi_state *to); /* after v */
-    void (*config)(const dlp_pipe *p, struct dlpi_state *s);
+    void (*config)(const dlp_pipe *p, struct dlpi_state *s);             /* NULL: nothing else */
     uint64_t (*position)(const dlp_pipe *p, uint64_t epoch, uint64_t k); /* rows before batch k */
-    void (*seek)(dlp_pipe *p, const struct dlpi_state *s, struct dlpi_place *to);
+    void (*seek)(dlp_pipe *p, struct dlpi_state *s); /* where the source goes on; NULL: there */
     uint64_t (*bytes)(const dlp_pipe *p, uint32_t s, uint32_t field); /* for the sink, of a slot */
     uint64_t (*seam)(const dlp_pipe *p, uint32_t field); /* of what is put together out of several
                                                  slots, n_out of them; 0: nothing is */
@@ -8126,7 +8128,8 @@ typedef struct dlpi_stage_ops {
     bool (*full)(const struct dlpi_worker *w);           /* no room for a unit, whatever comes */
     bool (*owes)(const struct dlpi_worker *w);           /* something of its own is to come back */
     uint64_t (*due)(struct dlpi_worker *w, uint64_t ns); /* when it must look again: ns at most */
-    void (*recover)(struct dlpi_worker *w, const struct dlpi_death *why); /* by the supervisor */
+    void (*recover)(struct dlpi_worker *w,
+                    const struct dlpi_death *why); /* by the supervisor. NULL: units of slots */
     /* what is in one of its cells, in words: " (part 7)" */
     void (*tell)(const dlp_pipe *p, uint32_t cell, char *text, size_t size);
     /* by observers: its figures, out of words of the region, live or copied; false: they say what
@@ -8200,6 +8203,7 @@ typedef struct dlpi_stage {
     uint32_t asleep_most;        /* how many sleep on the stage's word: of an inline one none */
     uint64_t stage_words_offset; /* in a slot */
     dlpi_scope scope;
+    int lets_pass; /* 1: rows of items that are not its own may pass it unseen */
 } dlpi_stage;
 
 typedef struct dlpi_parked { /* a row between two attempts: see dlpi_park */
@@ -8330,13 +8334,6 @@ typedef struct dlpi_state {
 
 _Static_assert(sizeof(dlpi_state) <= sizeof(dlp_state), "a state must fit");
 
-typedef struct dlpi_place {          /* where the scheduler is to go on: a checked state */
-    uint64_t epoch, batch, position; /* the first batch not consumed */
-    uint32_t sampler_bytes, seek_no;
-    uint8_t sampler[DLP_SAMPLER_STATE_BYTES];
-    uint8_t window[DLPI_WINDOW_MAX / 8]; /* bit k: batch + k is consumed too */
-} dlpi_place;
-
 typedef struct dlpi_scheduler { /* used by whoever runs the sampler: the consumer or its thread */
     uint64_t epoch, in_epoch, position;
     uint64_t published;
@@ -8406,18 +8403,55 @@ typedef struct dlpi_counter { /* of the user's */
     uint64_t *words; /* [2 * room] of each: ns since start, the bits of the value */
 } dlpi_counter;
 
+typedef struct dlpi_datasets {        /* beside that of fetch: those that joins fetch from, too */
+    dlp_field fields[DLP_MAX_FIELDS]; /* of all: names are those of their stages */
+    uint32_t n_fields;
+    uint64_t n_added; /* items behind those of fetch, others' */
+} dlpi_datasets;
+
+typedef struct dlpi_wait_rule { /* how to wait: see dlpi_wait_rule_set and >>impl-awake */
+    int spin_rounds, yield_rounds;
+    uint64_t awake_ns; /* how long to wait awake */
+} dlpi_wait_rule;
+
+typedef struct dlpi_exports {    /* batches given away as tensors: device/dlpack.h */
+    struct dlpi_exported *slots; /* [n_out]; NULL: never any */
+    uint32_t n;
+    int closed;
+} dlpi_exports;
+
+typedef struct dlpi_pace { /* the consumer's books of its time: core/pace.h */
+    uint64_t last_return_ns;
+    uint64_t set_ns, began_ns; /* set_epoch: when, and when it had returned; 0: told already */
+    uint64_t border_ns; /* since when it waits for an epoch; 0: the epoch's first batch is there */
+    uint64_t inline_ns; /* inline: what the last call that was timed took */
+    uint32_t calls_untimed, call_clock_every;
+    uint32_t clock_off; /* inline: this call is not timed */
+    bool source_waited; /* this wait was for the source */
+} dlpi_pace;
+
+typedef struct dlpi_consumed { /* unordered: batches of the epoch that are delivered */
+    uint64_t base;             /* without a gap, and behind that: */
+    uint8_t at[DLPI_WINDOW_MAX];
+} dlpi_consumed;
+
+typedef struct dlpi_after { /* the state after all that was delivered */
+    uint64_t high;          /* batches up to the highest one */
+    uint64_t epoch, batch, position;
+    dlpi_source_state source;
+} dlpi_after;
+
 struct dlp_pipe {
     dlp_pipe_desc d;
     dlpi_counter counters[DLP_MAX_COUNTERS];
     char name[32];
     dlp_state resume;
     int prepared; /* the region is there, and its processes */
-    int started, ended, epoch_end_due;
+    int started, epoch_end_due;
     int closing;         /* 1: close was called, 2: no thread of the pipe is left */
     uint32_t stop_asked; /* S2: stop may be called from the first moment on */
     uint32_t can_wake;   /* S2: ctl and waiters are there */
-    int32_t pid;
-    int in_worker; /* 1: this is one of its worker processes: a callback may call stop */
+    int in_worker;       /* 1: this is one of its worker processes: a callback may call stop */
     dlp_error err;
     dlp_error held_err; /* of the last next that returned DLP_ERR_HELD */
     int n_warnings;
@@ -8437,15 +8471,12 @@ struct dlp_pipe {
     const dlpi_sharing_ops *sharing;    /* other programs take batches, too; or NULL */
     dlpi_stage *rows_end;               /* after it nobody asks for a batch's rows again */
     const dlp_repeat_desc *barrier;     /* epochs begin by its set_epoch; NULL: they overlap */
-    bool source_waited;                 /* this wait of the consumer's was for the source */
     dlpi_stage *work[DLP_MAX_STAGES];   /* stages with workers: */
     int n_item_work;                    /* first those of rows, in order; after them, up to */
     int n_work;                         /* those of batches; after them, up to */
     int n_staffed;                      /* those of cells of their own */
     dlpi_fields items, batches;         /* item cells; batch cells */
-    dlp_field item_fields[DLP_MAX_FIELDS]; /* of all datasets: names are those of their stages */
-    uint32_t n_item_fields;
-    uint64_t n_added;        /* items behind those of fetch, other datasets' */
+    dlpi_datasets datasets;
     int row_by_row;          /* 1: some stage claims rows one by one, so all do */
     int has_item_cells;      /* items are written in cells of their own */
     int item_area;           /* whose cells items are written in */
@@ -8454,25 +8485,23 @@ struct dlp_pipe {
     int cells;               /* DLPI_CELLS_*: where a slot's batch lies */
     uint32_t n_cells, n_out; /* batch cells; batches that can be lent at once */
     uint32_t max_kills;      /* as dlp_shm_desc */
-    uint32_t batch_rows;     /* rows of this rank, at most */
     uint64_t samples, batches_per_epoch;
-    uint32_t prefetch, max_held, n_slots, ring, window;
+    DLPI_SHAPE_MEMBERS;
     uint32_t rank, world;
     int ranks_given; /* a desc says world_size */
     uint64_t global_batch;
-    uint64_t params_hash; /* of the sampler's arrays and numbers, for states */
+    uint64_t params_hash; /* of the sampler's arrays and numbers, and whose items those
+                             are, for states */
     int32_t last;
-    int cpus, peers;
-    int spin_rounds, yield_rounds;
+    int cpus;
+    dlpi_wait_rule wait;
     int all_inline; /* nobody works but the consumer */
     int any_inline;
-    uint64_t awake_ns; /* how long to wait awake: see >>impl-awake */
     /* layout */
     dlpi_area areas[DLPI_AREA_GUARD + 1]; /* by id; dlpi_layout has the order in which they lie */
     uint64_t region_bytes, share_bytes;
     dlpi_slot_layout slot;
-    uint64_t off_tries, tries_bytes; /* in a slot; tries_bytes 0: no stage tries again */
-    uint32_t words_max, units_max, trace_events;
+    uint64_t off_tries, tries_bytes;   /* in a slot; tries_bytes 0: no stage tries again */
     uint64_t plan_private, plan_bytes; /* plan_bytes: of region, private records, the sink's */
     int n_workers, n_threads, n_procs;
     int huge_pages;         /* DLP_HUGE_* */
@@ -8502,36 +8531,26 @@ struct dlp_pipe {
     uint8_t *taken;                /* [ring] in the region; unordered: delivered; consumer */
     uint8_t *own_rows; /* [workers of fetch][1 + in_flight] of source->row_bytes; NULL: none */
     uint64_t budget_bytes;
-    struct dlpi_exported *exported; /* [n_out] batches given away as tensors; NULL: never */
-    uint32_t n_exported;
-    int exported_closed;
+    dlpi_exports exports;
     uint64_t deadline_ns; /* the shortest of the stages, 0: none */
     int open_end;         /* 1: nobody knows where an epoch ends, until a row says so */
-    dlpi_place place;     /* where to go on, from the seek that it says; under dlpi_place_lock */
+    dlpi_state place;     /* where to go on, from that seek: both under dlpi_place_lock */
+    uint32_t place_seek_no;
     /* What the consumer writes with every batch lies apart from what workers read. The scheduler's
        own part is the sampler thread's where there is one. */
     uint8_t pad0[DLPI_LINE];
     uint64_t base;
     uint64_t n_held;
-    uint64_t last_return_ns;
-    uint64_t looked_ns;        /* for the processes */
-    uint64_t epoch_begun;      /* I2 generation of the epoch that set_epoch was called for last */
-    uint64_t set_ns, began_ns; /* that call: when, and when it had returned; 0: told already */
-    uint64_t
-        border_ns; /* when the consumer began to wait for it; 0: the epoch's first batch is there */
+    uint64_t looked_ns;   /* for the processes */
+    uint64_t epoch_begun; /* I2 generation of the epoch that set_epoch was called for last */
+    dlpi_pace pace;
     uint32_t seek_no;       /* seeks, modulo 2^16 */
     uint32_t seeks;         /* since the last batch was delivered */
     uint64_t epoch_now;     /* of the batch delivered last */
     int epoch_open;         /* some batch of epoch_now delivered, and not its last */
     uint64_t last_sequence; /* unordered: the last batch of the epoch, UINT64_MAX: not seen */
-    uint64_t win_base;      /* unordered: batches of the epoch delivered without a gap */
-    uint8_t win[DLPI_WINDOW_MAX];
-    uint64_t high; /* batches up to the highest delivered; the state after that: */
-    uint64_t after_epoch, after_batch, after_position;
-    dlpi_source_state after_source;
-    uint32_t calls_untimed, call_clock_every;
-    uint32_t clock_off; /* inline: this call is not timed */
-    uint64_t inline_ns; /* inline: what the last call that was timed took */
+    dlpi_consumed consumed;
+    dlpi_after after;
     dlpi_tuner tune;
     dlpi_awake awake;
     uint8_t pad1[DLPI_LINE];
@@ -8639,6 +8658,12 @@ static inline uint32_t dlpi_rec_kills(uint32_t rec) { return rec >> 16 & 127u; }
 static inline uint32_t dlpi_rec_stage(uint32_t rec) { return rec >> 23 & 15u; }
 static inline uint32_t dlpi_rec(uint32_t state, uint32_t tries, uint32_t repl) {
     return state | tries << 2 | repl << 9;
+}
+/* One more failure, after which it is tried again: of a row, a batch, or an input. */
+static inline uint32_t dlpi_rec_tried(uint32_t rec) {
+    uint32_t all = dlpi_rec_tries(rec);
+    return dlpi_rec(dlpi_rec_state(rec), all < 127 ? all + 1 : all, dlpi_rec_repl(rec)) |
+           (rec & DLPI_REC_FAILED);
 }
 static inline uint32_t dlpi_rec_killed(uint32_t rec, uint32_t stage, bool late) {
     uint32_t kills = dlpi_rec_stage(rec) == stage ? dlpi_rec_kills(rec) : 0;
@@ -8755,9 +8780,9 @@ static void dlpi_wake_subscribers_all(dlpi_share *share) {
 static void dlpi_wake_resting(dlpi_waiters *waiters, uint32_t from, uint32_t to) {
     while (from < to) {
         dlpi_sleepers *group = &waiters->group[from / 32u];
-        uint32_t end = (from / 32u + 1) * 32u < to ? (from / 32u + 1) * 32u : to, bits = 0;
-        for (; from < end; from++) bits |= 1u << from % 32u;
-        dlpi_sleepers_wake_bits(group, 32, bits, waiters->shared);
+        uint32_t end = (from / 32u + 1) * 32u < to ? (from / 32u + 1) * 32u : to;
+        dlpi_sleepers_wake_bits(group, 32, dlpi_unit_mask(from, end), waiters->shared);
+        from = end;
     }
 }
 
@@ -8792,7 +8817,6 @@ static inline void dlpi_bump(uint64_t *counter, uint64_t n) {
     DLPI_STORE_RLX(counter, DLPI_LOAD_RLX(counter) + n); /* statistics */
 }
 
-/* How many workers of the stage may claim. */
 static inline int dlpi_active(const dlp_pipe *p, const dlpi_stage *st) {
     return (int)dlpi_sleepers_active(&p->waiters[st->work].active); /* A1 <- A1 */
 }
@@ -8814,8 +8838,8 @@ static inline bool dlpi_stopped(const dlp_pipe *p) {
    do, wait awake for as long as a wake-up may take: they spin or, where the other one is on this
    very core, yield. Yields to third parties would cost a time slice. The other workers sleep at
    once. Where batches, or the consumer's steps, take longer, or there is no core for each
-   of those, all wait as dlpi_wait_rule says; but not at all where the other one is known to be on
-   this core.
+   of those, all wait as dlpi_wait_rule_set says; but not at all where the other one is known to be
+   on this core.
 
    label  atomic          written by   read by
    W1     ctl.keep_awake  consumer     workers, before a wait; scheduler. A hint, whatever it says
@@ -8918,7 +8942,7 @@ static inline uint32_t dlpi_awake_here(uint32_t *here) {
 
 static void dlpi_awake_first(const dlp_pipe *p, dlpi_awake_wait *k, uint32_t *here) {
     k->same_core = here != NULL && dlpi_awake_same_core(p, here, dlpi_awake_here(here));
-    k->until_ns = dlpi_now_ns() + p->awake_ns;
+    k->until_ns = dlpi_now_ns() + p->wait.awake_ns;
     k->waits++;
 }
 
@@ -8926,12 +8950,12 @@ static void dlpi_awake_first(const dlp_pipe *p, dlpi_awake_wait *k, uint32_t *he
    first. longer: wait awake. here: where to say on which core; NULL: too many would. */
 static bool dlpi_awake_round(const dlp_pipe *p, dlpi_awake_wait *k, bool longer, uint32_t *here) {
     int i = k->rounds++;
-    bool yields = i >= p->spin_rounds;
+    bool yields = i >= p->wait.spin_rounds;
     if (i == 0) dlpi_awake_first(p, k, here);
     if (longer) {
         yields = k->same_core;
         if ((yields || i % 8 == 7) && dlpi_now_ns() >= k->until_ns) return false;
-    } else if (i >= p->spin_rounds + p->yield_rounds || k->same_core) {
+    } else if (i >= p->wait.spin_rounds + p->wait.yield_rounds || k->same_core) {
         return false; /* a spin would keep the other one from this core */
     }
     if (yields)
@@ -9113,7 +9137,6 @@ static int dlpi_returned(dlpi_worker *w, int rc) {
     return rc == 0 ? 0 : DLP_ERR_CALLBACK;
 }
 
-/* Describe a failed callback of worker w. */
 static void dlpi_describe(const dlpi_worker *w, int code, dlp_error *e) {
     const char *name = dlp_code_name(w->returned);
     bool known = strncmp(name, "DLP_", 4) == 0;
@@ -9276,8 +9299,6 @@ static int dlpi_check_workers(dlp_pipe *p, const dlpi_stage *st) {
         {DLPI_AT(dlp_workers_desc, num_workers), 0, DLP_MAX_WORKERS, "DLP_NONE or 0..1024"},
         {DLPI_AT(dlp_workers_desc, placement), 0, DLP_PLACE_PROCESSES,
          "DLP_PLACE_THREADS or DLP_PLACE_PROCESSES"},
-        {DLPI_AT(dlp_workers_desc, dispatch), 0, DLP_DISPATCH_BATCHES,
-         "DLP_DISPATCH_CLAIM or DLP_DISPATCH_BATCHES"},
         {DLPI_AT(dlp_workers_desc, on_error), 0, DLP_ON_ERROR_DROP, "DLP_ON_ERROR_*"},
         {DLPI_AT(dlp_workers_desc, retries), 0, 100, "0..100"},
         {DLPI_AT(dlp_workers_desc, retry_backoff_ms), 0, 3600000, "0..3600000"},
@@ -9706,26 +9727,15 @@ static void dlpi_redzones_paint(dlp_pipe *p) {
         }
 }
 
-/* A collate, or a batch map, has returned rc. */
-static inline int dlpi_redzone_batch(dlpi_worker *w, uint32_t s, int rc) {
-    const dlp_pipe *p;
-    uint64_t batch;
-    dlpi_redzone c;
-    if (!DLPI_DEBUG) return rc;
-    p = w->p;
-    batch = dlpi_slot_at(p, s)->sequence;
-    dlpi_redzone_of_cell(p, DLPI_REC_CELLS, dlpi_batch_cell(p, s), &c);
-    return dlpi_redzone_check(w, &w->note, &c, "batch", batch, rc);
-}
-
-/* And the items that a collate has read. */
-static inline int dlpi_redzone_items(dlpi_worker *w, uint32_t s, int rc) {
-    uint64_t batch;
+/* A collate, or a batch map, has returned rc: the batch in slot s; or what a collate has read. */
+static inline int dlpi_redzone_slot(dlpi_worker *w, uint32_t s, bool items, int rc) {
+    int area = items ? DLPI_REC_ITEM_CELLS : DLPI_REC_CELLS;
     dlpi_redzone c;
     if (!DLPI_DEBUG || rc == DLPI_OVERRUN) return rc;
-    batch = dlpi_slot_at(w->p, s)->sequence;
-    dlpi_redzone_of_cell(w->p, DLPI_REC_ITEM_CELLS, dlpi_item_cell(w->p, s), &c);
-    return dlpi_redzone_check(w, &w->note, &c, "items of batch", batch, rc);
+    dlpi_redzone_of_cell(w->p, area, items ? dlpi_item_cell(w->p, s) : dlpi_batch_cell(w->p, s),
+                         &c);
+    return dlpi_redzone_check(w, &w->note, &c, items ? "items of batch" : "batch",
+                              dlpi_slot_at(w->p, s)->sequence, rc);
 }
 
 /* ---- guarded cells ---- */
@@ -10085,14 +10095,15 @@ static uint32_t dlpi_window_of(const dlp_pipe *p, uint32_t consumed) {
 /* Batch k of the epoch is delivered; last: and its epoch is over. */
 static inline void dlpi_window_note(dlp_pipe *p, uint64_t k, bool last) {
     if (!p->d.unordered) return;
-    p->win[k % DLPI_WINDOW_MAX] = 1;
-    while (p->win[p->win_base % DLPI_WINDOW_MAX]) p->win[p->win_base++ % DLPI_WINDOW_MAX] = 0;
-    if (last) p->win_base = 0;
+    p->consumed.at[k % DLPI_WINDOW_MAX] = 1;
+    while (p->consumed.at[p->consumed.base % DLPI_WINDOW_MAX])
+        p->consumed.at[p->consumed.base++ % DLPI_WINDOW_MAX] = 0;
+    if (last) p->consumed.base = 0;
 }
 
 static void dlpi_window_clear(dlp_pipe *p, uint64_t base) {
-    p->win_base = base;
-    memset(p->win, 0, sizeof p->win);
+    p->consumed.base = base;
+    memset(p->consumed.at, 0, sizeof p->consumed.at);
 }
 
 /* Bits of a state. */
@@ -10105,15 +10116,17 @@ static void dlpi_window_books(dlp_pipe *p, const dlpi_state *s) {
     dlpi_window_clear(p, s->batch);
     for (uint32_t k = 0; k < DLPI_WINDOW_MAX; k++) {
         if (!dlpi_window_bit(s, k)) continue;
-        p->win[(s->batch + k) % DLPI_WINDOW_MAX] = 1;
+        p->consumed.at[(s->batch + k) % DLPI_WINDOW_MAX] = 1;
         p->epoch_open = 1;
     }
-    while (p->win[p->win_base % DLPI_WINDOW_MAX]) p->win[p->win_base++ % DLPI_WINDOW_MAX] = 0;
+    while (p->consumed.at[p->consumed.base % DLPI_WINDOW_MAX])
+        p->consumed.at[p->consumed.base++ % DLPI_WINDOW_MAX] = 0;
 }
 
 /* Is batch k of the present epoch delivered, or was it consumed before the seek? */
 static bool dlpi_window_consumed(const dlp_pipe *p, uint64_t k) {
-    return k < p->win_base || (k - p->win_base < DLPI_WINDOW_MAX && p->win[k % DLPI_WINDOW_MAX]);
+    return k < p->consumed.base ||
+           (k - p->consumed.base < DLPI_WINDOW_MAX && p->consumed.at[k % DLPI_WINDOW_MAX]);
 }
 
 /* The batches without a gap from the epoch's beginning, and a bit for each after them. Returns the
@@ -10129,7 +10142,7 @@ static uint32_t dlpi_window_state(const dlp_pipe *p, dlpi_state *to) {
         return DLPI_NO_SLOT;
     if (s != DLPI_NO_SLOT) {
         to->epoch = p->epoch_now;
-        to->batch = p->win_base;
+        to->batch = p->consumed.base;
         to->position = dlpi_slot_at(p, s)->begins;
     }
     for (uint32_t k = 0; k < DLPI_WINDOW_MAX; k++) {
@@ -10194,9 +10207,8 @@ struct dlpi_seen {
     const uint8_t *trace;      /* [n_workers + 1] rings of trace_events */
     uint64_t slot_stride, block_stride, trace_stride;
     uint32_t n_stages, n_work, n_item_work, n_workers;
-    uint32_t ring, n_slots, prefetch, max_held, batch_rows, trace_events;
+    DLPI_SHAPE_MEMBERS;
     uint32_t cpus;
-    uint32_t words_max, units_max; /* of a slot, for each stage that works on rows */
     uint64_t source_cells, sink_cells, sink_free;
     uint64_t plan_bytes;
     int32_t work[DLP_MAX_STAGES]; /* [n_work] stages with workers, in order */
@@ -10224,6 +10236,17 @@ static bool dlpi_word_at(const dlpi_words *w, int type, uint64_t i, uint64_t at,
     return at % bytes == 0 && w->read(w->from, at, r->offset + r->count * r->stride, bytes, to);
 }
 
+/* Copy the beginning of element i of a record: so many bytes of it, or what an older version has.
+   False: there is none. */
+static bool dlpi_words_copy(const dlpi_words *w, int type, uint64_t i, void *to, uint64_t bytes) {
+    const uint64_t stride = w->rec[type].stride;
+    for (uint64_t at = 0, word; at < bytes && (at == 0 || at + 8 <= stride); at += 8) {
+        if (!dlpi_word_at(w, type, i, at, 8, &word)) return false;
+        memcpy((uint8_t *)to + at, &word, sizeof word);
+    }
+    return true;
+}
+
 /* How many words of a record, of 4 or 8 bytes each, have bits of the mask, or none of them? */
 static bool dlpi_words_count(const dlpi_words *w, int type, uint64_t mask, bool none, uint64_t *n) {
     const dlpi_record *r = &w->rec[type];
@@ -10245,18 +10268,14 @@ static double dlpi_seen_figure(uint64_t bits) {
     return v >= 0 && v <= 1e300 ? v : 0;
 }
 
-/* The user's counters as they are now. */
 static bool dlpi_seen_counters(const dlpi_words *words, dlpi_seen *s) {
     dlpi_counter_rec r;
-    uint64_t n = words->rec[DLPI_REC_COUNTERS].count, word;
+    uint64_t n = words->rec[DLPI_REC_COUNTERS].count;
     if (words->rec[DLPI_REC_COUNTERS].type == 0) n = 0;
     s->figures.n_counters = (uint32_t)(n < DLP_MAX_COUNTERS ? n : DLP_MAX_COUNTERS);
     for (uint32_t i = 0; i < s->figures.n_counters; i++) {
         dlp_counter_stats *c = &s->figures.counters[i];
-        for (size_t at = 0; at < sizeof r; at += 8) {
-            if (!dlpi_word_at(words, DLPI_REC_COUNTERS, i, at, 8, &word)) return false;
-            memcpy((char *)&r + at, &word, sizeof word);
-        }
+        if (!dlpi_words_copy(words, DLPI_REC_COUNTERS, i, &r, sizeof r)) return false;
         memcpy(c->name, r.name, sizeof c->name - 1);
         memcpy(c->unit, r.unit, sizeof c->unit - 1);
         c->value = dlpi_seen_figure(r.value);
@@ -10332,16 +10351,9 @@ static void dlpi_seen_shape(const dlp_pipe *p, dlpi_seen *s) {
     s->n_work = (uint32_t)p->n_work;
     s->n_item_work = (uint32_t)p->n_item_work;
     s->n_workers = (uint32_t)p->n_workers;
-    s->ring = p->ring;
-    s->n_slots = p->n_slots;
-    s->prefetch = p->prefetch;
-    s->max_held = p->max_held;
-    s->batch_rows = p->batch_rows;
-    s->words_max = p->words_max;
-    s->units_max = p->units_max;
+    s->shape = p->shape;
     s->source_cells = p->areas[DLPI_REC_SOURCE].count;
     s->sink_cells = p->areas[DLPI_REC_SINK].count;
-    s->trace_events = p->trace_events;
     s->cpus = (uint32_t)p->cpus;
     s->plan_bytes = p->plan_bytes;
     for (int i = 0; i < p->n_work; i++) s->work[i] = p->work[i]->id;
@@ -10368,7 +10380,6 @@ static void dlpi_seen_pipe(const dlp_pipe *p, dlpi_seen *s) {
             dlpi_seen_numbers(dlpi_area_at(p, DLPI_REC_STAGES, (uint64_t)i), &s->stages[i]);
 }
 
-/* All that it shows. */
 static void dlpi_seen_all(const dlp_pipe *p, dlpi_seen *s) {
     dlpi_record rec[DLPI_REC_COUNT];
     dlpi_words words = dlpi_words_live(p, rec);
@@ -10636,11 +10647,12 @@ static int dlpi_epoch_begin(dlp_pipe *p) {
     uint64_t asked = dlpi_credit_seen(&p->schedule.epoch_asked); /* I2 <- I2 */
     uint64_t epoch = asked & DLPI_EPOCH_MASK;
     int rc;
-    p->set_ns = dlpi_now_ns();
+    p->pace.set_ns = dlpi_now_ns();
     rc = p->barrier->set_epoch(p->barrier->set_epoch_user, epoch);
-    p->began_ns = dlpi_now_ns();
-    dlpi_bump(&p->ctl->set_epoch_ns, p->began_ns - p->set_ns);
-    if (p->border_ns == 0 && DLPI_LOAD_RLX(&p->ctl->first_ns) != 0) p->border_ns = p->set_ns;
+    p->pace.began_ns = dlpi_now_ns();
+    dlpi_bump(&p->ctl->set_epoch_ns, p->pace.began_ns - p->pace.set_ns);
+    if (p->pace.border_ns == 0 && DLPI_LOAD_RLX(&p->ctl->first_ns) != 0)
+        p->pace.border_ns = p->pace.set_ns;
     if (rc != 0) {
         dlp_error e;
         dlpi_error_set(&e, DLP_ERR_CALLBACK, "set_epoch", "set_epoch returned %d", rc);
@@ -10653,7 +10665,6 @@ static int dlpi_epoch_begin(dlp_pipe *p) {
     return DLP_OK;
 }
 
-/* Begin with an epoch. */
 static void dlpi_schedule_epoch(dlpi_scheduler *f, uint64_t epoch) {
     f->epoch = epoch;
     f->in_epoch = 0;
@@ -10686,7 +10697,9 @@ static uint32_t dlpi_run_shift(dlp_pipe *p, uint32_t count) {
     if ((most = dlpi_item_cost(p, st)) == 0) return 0;
     p->schedule.cost_ns = most;
     for (int k = 1; k < p->n_item_work; k++) {
-        uint64_t ns = p->work[k]->dataset.n_fields > 0 ? dlpi_item_cost(p, p->work[k]) : 0;
+        uint64_t ns;
+        if (p->work[k]->dataset.n_fields == 0) continue;
+        if ((ns = dlpi_item_cost(p, p->work[k])) == 0) return 0;
         if (ns > most) most = ns;
     }
     if (most * count <= 8000) at_once = 1; /* not worth to be divided */
@@ -10808,7 +10821,7 @@ static int dlpi_schedule_step(dlp_pipe *p, uint64_t rows) {
 }
 
 /* Go on where each batch has as many rows. */
-static int dlpi_schedule_seek(dlp_pipe *p, const dlpi_place *to) {
+static int dlpi_schedule_seek(dlp_pipe *p, const dlpi_state *to) {
     p->schedule.in_epoch = to->batch;
     p->schedule.position = to->batch * p->global_batch;
     return DLP_OK;
@@ -10849,8 +10862,7 @@ static int dlpi_schedule_one(dlp_pipe *p) {
     return 1;
 }
 
-/* Go on at another place. */
-static int dlpi_schedule_goto(dlp_pipe *p, const dlpi_place *to) {
+static int dlpi_schedule_goto(dlp_pipe *p, const dlpi_state *to) {
     dlpi_scheduler *f = &p->schedule;
     uint32_t skipped = 0;
     dlpi_schedule_epoch(f, to->epoch);
@@ -10870,14 +10882,14 @@ static pthread_mutex_t dlpi_place_lock = PTHREAD_MUTEX_INITIALIZER;
    */
 static void dlpi_schedule_follow(dlp_pipe *p) {
     dlpi_scheduler *f = &p->schedule;
-    dlpi_place to;
+    dlpi_state to;
     uint64_t least = DLPI_LOAD_SEQ(&p->ctl->cancel); /* N1, B1 */
     int rc;
     if (DLPI_LIKELY(dlpi_generation_seek(least) == f->seek_no)) return;
     pthread_mutex_lock(&dlpi_place_lock);
     to = p->place;
+    f->seek_no = p->place_seek_no;
     pthread_mutex_unlock(&dlpi_place_lock);
-    f->seek_no = to.seek_no;
     if (f->ended && DLPI_LOAD_RLX(&p->ctl->schedule_code) != 0) { /* our own store */
         dlpi_credit_close(&p->ctl->end_of_input, dlpi_scheduled_word(f->seek_no)); /* T1 -> T1 */
         dlpi_wake_consumer(p->ctl, UINT64_MAX);
@@ -10924,6 +10936,11 @@ static uint64_t dlpi_schedule(dlp_pipe *p, uint64_t burst) {
     return f->published - before;
 }
 
+/* What a sampler's stage is, whatever rows it gives. */
+#define DLPI_OPS_OF_SAMPLER \
+    .kind = DLP_STAGE_SAMPLER, .rank = 1, .begins = 1, .at = offsetof(dlp_pipe, sampler), \
+    .words = {.out = "sampler.threaded = 1", .slow = "make the sampler's own function cheaper"}
+
 /* ---------------------------------------------------------------------------------------------
    >>impl-claim      CLAIMS AND COMPLETION */
 
@@ -10955,7 +10972,6 @@ static bool dlpi_input_ready(dlpi_worker *w, const dlpi_unit *t, dlpi_stage_word
             mask) == mask;
 }
 
-/* The rows of unit t->unit. */
 static void dlpi_unit_rows(const dlp_pipe *p, const dlpi_stage *st, uint32_t count, uint32_t shift,
                            dlpi_unit *t) {
     bool whole = !dlpi_is_item_stage(p, st);
@@ -11027,7 +11043,6 @@ static inline uint64_t dlpi_tail_moved(const dlpi_worker *w) {
     return tail;
 }
 
-/* Find and claim the oldest work of this stage. */
 static bool dlpi_find_oldest(dlpi_worker *w, dlpi_unit *t) {
     const dlp_pipe *p = w->p;
     uint64_t rescan = dlpi_claim_rescans(&w->waiters->rescan); /* R1 <- R1 */
@@ -11080,48 +11095,95 @@ static bool dlpi_freed(const dlp_pipe *p, const dlpi_stage *st, const dlpi_unit 
                                 t->b);
 }
 
-/* Batch t->b left the stage of w: show it to the next stage, or to the consumer. ready was written.
+/* Batch t->b left work[k]: show it to the next stage, or to the consumer. ready was written.
    Of a batch that went back, who looked for it there may have done so before it was ready, and goes
    by its hints since: call again. */
-static void dlpi_ready_wake(dlp_pipe *p, const dlpi_worker *w, const dlpi_unit *t) {
-    const dlpi_stage *next = w->st->work + 1 < p->n_work ? p->work[w->st->work + 1] : NULL;
+static void dlpi_ready_wake(dlp_pipe *p, int k, const dlpi_unit *t) {
+    const dlpi_stage *next = k + 1 < p->n_work ? p->work[k + 1] : NULL;
     dlpi_unit whole = {t->b, t->slot, 0, 0, 0, false};
     if (next != NULL && dlpi_freed(p, next, &whole))
         dlpi_claim_rescan(&p->waiters[next->work].rescan); /* R1 -> R1 */
-    dlpi_wake_next(p, w->st->work, t->b);
+    dlpi_wake_next(p, k, t->b);
 }
 
-/* Rows of unit t are done in this item stage, and there is another one after it. Who looked there
-   for units freed again may have done so before the rows were back, and goes by its hints since:
-   call again. */
-static void dlpi_pass_items(dlpi_worker *w, const dlpi_unit *t, uint32_t done) {
+/* Are the rows of unit t none of this stage's items, so that it has nothing to do with them? Asked
+   by whoever has claimed them and not yet said that they are done: then they may be others'. */
+static bool dlpi_unit_passes(const dlp_pipe *p, const dlpi_stage *st, const dlpi_unit *t) {
+    const uint64_t *index = dlpi_slot_index(p, t->slot);
+    const uint32_t *rec = dlpi_slot_rec(p, t->slot);
+    if (DLPI_LIKELY(!st->lets_pass)) return false;
+    for (uint32_t r = t->row; r < t->end; r++)
+        if (rec[r] != 0 || index[r] - st->scope.first < st->scope.n_items) return false;
+    return true;
+}
+
+/* Rows of unit t are done in the stage before st. Who looked there for units freed again may have
+   done so before the rows were back, and goes by its hints since: call again. */
+static void dlpi_items_wake(dlp_pipe *p, dlpi_stage *st, const dlpi_unit *t) {
+    if (dlpi_freed(p, st, t)) dlpi_claim_rescan(&p->waiters[st->work].rescan); /* R1 -> R1 */
+    dlpi_wake_stage(p, st, t->b);
+}
+
+/* Set done bits of the last item stage. Whoever fills the last word closes the batch. */
+static void dlpi_last_done(dlp_pipe *p, const dlpi_unit *t, dlpi_stage_words *words,
+                           uint32_t mask) {
+    uint32_t i = t->row / DLPI_WORD_ROWS;
+    uint32_t count = dlpi_slot_at(p, t->slot)->count; /* behind the bits it may be another's */
+    uint64_t seen;
+    if (dlpi_gather_publish(&dlpi_done(words)[i], t->b, mask) != dlpi_word_full(count, i)) return;
+    seen = dlpi_gather_look(&words->ready); /* Y1 <- Y1: before the look at the words */
+    if (dlpi_close_batch(p, words, t->b, count, seen)) dlpi_ready_wake(p, p->n_item_work - 1, t);
+}
+
+/* Unit t, done in the stage before work[k], passes that one, and those after it that it passes,
+   by the hands of worker w: theirs may be full of what takes long. It claims the unit there as
+   theirs would; of a unit that nobody has claimed before nothing has come back, so its rows are
+   still what they were when they were done. */
+static void dlpi_unit_pass(dlpi_worker *w, const dlpi_unit *t, int k) {
+    dlp_pipe *p = w->p;
+    uint64_t mine = dlpi_gen_word(t->b, (uint64_t)w->global + 1u);
+    for (bool passes = true; passes; k++) {
+        dlpi_stage_words *words = dlpi_stage_words_at(p, t->slot, p->work[k]);
+        uint64_t *owner = &dlpi_owners(p, words)[t->unit];
+        uint64_t seen = dlpi_claim_look(owner); /* O1 <- O1 */
+        uint32_t mask = dlpi_unit_mask(t->row, t->end);
+        if ((seen & DLPI_FREED) != 0 || !dlpi_older(dlpi_gen(seen), t->b) ||
+            !dlpi_claim_take(owner, seen, mine)) /* O1 */
+            break;
+        if (k + 1 == p->n_item_work) {
+            dlpi_last_done(p, t, words, mask);
+            return;
+        }
+        passes = dlpi_unit_passes(p, p->work[k + 1], t);
+        dlpi_gather_publish(&dlpi_done(words)[t->row / DLPI_WORD_ROWS], t->b, mask);
+    }
+    dlpi_items_wake(p, p->work[k], t);
+}
+
+/* Set done bits, and show the rows to the next item stage. */
+static void dlpi_pass_items(dlpi_worker *w, const dlpi_unit *t, uint64_t *done, uint32_t rows) {
     dlp_pipe *p = w->p;
     dlpi_stage *next = p->work[w->st->work + 1];
     uint32_t mask = dlpi_unit_mask(t->row, t->end);
-    if ((done & mask) != mask) return;
-    /* R1 -> R1 */
-    if (dlpi_freed(p, next, t)) dlpi_claim_rescan(&p->waiters[next->work].rescan);
-    dlpi_wake_stage(p, next, t->b);
+    bool passes = dlpi_unit_passes(p, next, t);
+    if ((dlpi_gather_publish(done, t->b, rows) & mask) != mask) return;
+    if (DLPI_UNLIKELY(passes))
+        dlpi_unit_pass(w, t, next->work);
+    else
+        dlpi_items_wake(p, next, t);
 }
 
-/* Set done bits. Whoever fills the last word of the last item stage closes the batch. */
+/* Set done bits. */
 static void dlpi_complete(dlpi_worker *w, const dlpi_unit *t, uint32_t mask) {
     dlp_pipe *p = w->p;
     dlpi_stage_words *words = dlpi_stage_words_at(p, t->slot, w->st);
-    uint32_t i = t->row / DLPI_WORD_ROWS;
-    uint32_t count = dlpi_slot_at(p, t->slot)->count, bits;
-    uint64_t seen;
     if (mask == 0) return;
     if (DLPI_UNLIKELY(p->holder != NULL) && w->st->work == 1)
         p->holder->ops->holder->leave(w, t, mask);
-    bits = dlpi_gather_publish(&dlpi_done(words)[i], t->b, mask);
-    if (w->st->work + 1 < p->n_item_work) {
-        dlpi_pass_items(w, t, bits);
-        return;
-    }
-    if (bits != dlpi_word_full(count, i)) return;
-    seen = dlpi_gather_look(&words->ready); /* Y1 <- Y1: before the look at the words */
-    if (dlpi_close_batch(p, words, t->b, count, seen)) dlpi_ready_wake(p, w, t);
+    if (w->st->work + 1 < p->n_item_work)
+        dlpi_pass_items(w, t, &dlpi_done(words)[t->row / DLPI_WORD_ROWS], mask);
+    else
+        dlpi_last_done(p, t, words, mask);
 }
 
 /* A unit of batch b that worker w is about to give up. */
@@ -11301,9 +11363,16 @@ static uint64_t dlpi_core_wait(uint64_t took, uint64_t cpu, uint64_t wait) {
     return cpu >= (took - wait) / 10 * 3 ? wait : 0;
 }
 
+/* Items took so long each: a moving average. */
+static void dlpi_item_took(dlpi_worker_block *block, uint64_t each) {
+    uint64_t average = DLPI_LOAD_RLX(&block->item_ns);
+    average = average == 0 ? each : (average * 7 + each) / 8;
+    DLPI_STORE_RLX(&block->item_ns, average ? average : 1); /* statistics */
+}
+
 static void dlpi_clock_out(dlpi_worker *w, uint64_t b, uint64_t epoch, uint32_t items) {
     dlpi_worker_block *block = w->block;
-    uint64_t now, ns, each, average;
+    uint64_t now, ns, each;
     if (w->last_ns == 0) return; /* an inline worker in a call that is not timed */
     w->items_untimed += items;
     w->units_untimed++;
@@ -11311,14 +11380,12 @@ static void dlpi_clock_out(dlpi_worker *w, uint64_t b, uint64_t epoch, uint32_t 
     now = dlpi_now_ns();
     ns = now - w->last_ns;
     each = w->items_untimed ? ns / w->items_untimed : ns;
-    average = DLPI_LOAD_RLX(&block->item_ns);
-    average = average == 0 ? each : (average * 7 + each) / 8;
-    if (w->items_untimed > 0) /* what was not run says nothing of what an item costs */
-        DLPI_STORE_RLX(&block->item_ns, average ? average : 1);
+    /* what was not run says nothing of what an item costs */
+    if (w->items_untimed > 0) dlpi_item_took(block, each);
     DLPI_STORE_RLX(&block->hist[dlpi_hist_bucket(each)],
                    block->hist[dlpi_hist_bucket(each)] + w->items_untimed);
     if (each > block->max_ns) DLPI_STORE_RLX(&block->max_ns, each);
-    dlpi_bump(&block->busy_ns, w->started ? ns : ns * w->p->call_clock_every);
+    dlpi_bump(&block->busy_ns, w->started ? ns : ns * w->p->pace.call_clock_every);
     dlpi_trace_add(w, DLP_TRACE_WORK, w->last_ns, now, b, epoch, w->items_untimed);
     ns /= w->units_untimed;
     w->clock_every = ns >= 1000 ? 1 : ns >= 500 ? 2 : ns >= 125 ? 8 : 32;
@@ -11329,6 +11396,13 @@ static void dlpi_clock_out(dlpi_worker *w, uint64_t b, uint64_t epoch, uint32_t 
     if (w->started && w->st->n_workers == 1) dlpi_awake_here(&w->waiters->cpu);
     if (w->started && now - w->cpu.noted_ns > DLPI_CPU_NOTE_NS) /* one that never rests, too */
         dlpi_cpu_note(w, &w->cpu, now);
+}
+
+/* A callback of the library's own has waited for others from then on: that is no work. */
+static void dlpi_clock_waited(dlpi_worker *w, uint64_t from, uint64_t now) {
+    if (w->last_ns == 0 || now <= from) return;
+    w->last_ns += now - from;
+    dlpi_bump(&w->block->starved_ns, now - from);
 }
 
 /* The worker stops working: close the books on what was not timed yet. */
@@ -11387,6 +11461,13 @@ static void dlpi_row_end(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
 
 enum { DLPI_ROW_DONE, DLPI_ROW_AGAIN, DLPI_ROW_LATER, DLPI_ROW_REDO };
 
+/* After `tries` failures in this stage and one more, with that code: is it tried again? Of a row, a
+   batch, or an input. */
+static bool dlpi_tries_left(const dlpi_worker *w, uint32_t tries, int code) {
+    return code != DLP_SKIP && !dlpi_never_again(code) && (int)tries < w->st->w.retries;
+}
+
+/* How long to wait after so many failures, 1 at least; 0: not at all. */
 static uint64_t dlpi_backoff_ns(const dlpi_stage *st, uint32_t tries) {
     uint32_t doublings = tries > 7 ? 6 : tries - 1;
     return (uint64_t)st->w.retry_backoff_ms * 1000000u << doublings;
@@ -11467,7 +11548,6 @@ static const char *dlpi_signal_text(uint32_t killed_by) {
     return "a signal";
 }
 
-/* What the worker calls, in words. */
 static const char *dlpi_call_text(const dlpi_worker *w) {
     return w->st->ops->unit == DLPI_UNIT_CELLS ? "load" : "callback";
 }
@@ -11497,7 +11577,7 @@ static uint32_t dlpi_row_tries(const dlpi_worker *w, const dlpi_unit *t, uint32_
 static int dlpi_row_failed(dlpi_worker *w, const dlpi_unit *t, uint32_t row, int code) {
     dlp_pipe *p = w->p;
     const dlpi_stage *st = w->st;
-    uint32_t rec = dlpi_slot_rec(p, t->slot)[row], all = dlpi_rec_tries(rec), tries;
+    uint32_t rec = dlpi_slot_rec(p, t->slot)[row], tries;
     dlpi_bslot *slot = dlpi_slot_at(p, t->slot);
     if (DLPI_DEBUG && code == DLPI_OVERRUN) return dlpi_row_raise(w, t, row, code);
     if (code == DLP_END) { /* of the epoch */
@@ -11508,10 +11588,8 @@ static int dlpi_row_failed(dlpi_worker *w, const dlpi_unit *t, uint32_t row, int
     if (dlpi_rec_stage(rec) == (uint32_t)st->work && dlpi_rec_kills(rec) > dlpi_kills_most(w))
         return dlpi_row_raise(w, t, row, dlpi_killed_say(w, slot->killed_by, rec));
     tries = dlpi_row_tries(w, t, row, rec);
-    if (code != DLP_SKIP && code != DLP_ERR_KILLED && (int)tries < st->w.retries) {
-        dlpi_rec_set(p, t->slot, row,
-                     dlpi_rec(dlpi_rec_state(rec), all < 127 ? all + 1 : all, dlpi_rec_repl(rec)) |
-                         (rec & DLPI_REC_FAILED));
+    if (dlpi_tries_left(w, tries, code)) {
+        dlpi_rec_set(p, t->slot, row, dlpi_rec_tried(rec));
         DLPI_KEEP_ORDER(); /* X1: a crash in between costs no try */
         dlpi_slot_tries(p, t->slot, st)[row] = (uint16_t)(dlpi_rec_repl(rec) << 8 | ++tries);
         return dlpi_row_retry(w, t, row, tries);
@@ -11577,7 +11655,6 @@ static int dlpi_row_lengths(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
     return 0;
 }
 
-/* Lengths as the stage before left them. */
 static void dlpi_item_lengths(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
     const dlp_pipe *p = w->p;
     for (uint32_t f = 0; f < p->items.n; f++)
@@ -11660,7 +11737,7 @@ __attribute__((noinline)) static int dlpi_row_other(dlpi_worker *w, const dlpi_u
     w->passed++;
     if (!dlpi_row_kept(w) || p->keeper->ops->keeper->get(w, t, row)) return DLPI_ROW_DONE;
     if (dlpi_writes_first(w)) dlpi_bump(&w->block->kept_misses, 1);
-    dlpi_item_lengths(w, t, row);
+    if (p->items.any_ragged) dlpi_item_lengths(w, t, row); /* else there are none */
     p->keeper->ops->keeper->put(w, t->slot, row, false);
     return DLPI_ROW_DONE;
 }
@@ -11837,12 +11914,12 @@ static int dlpi_unit_row(dlpi_worker *w, const dlpi_unit *t, uint32_t row, uint3
     return what;
 }
 
-#ifndef DLPI_AHEAD_BYTES
-#define DLPI_AHEAD_BYTES 1024u /* of a field: more lines than that are not fetched at once */
-#endif
+#define DLPI_AHEAD_BYTES 1024u
 
+/* Of more, a store waits seldom, as the processor fetches ahead itself; beside that, this would be
+   in the way. */
 static inline void dlpi_lines_ahead(const uint8_t *from, uint64_t bytes) {
-    if (bytes > DLPI_AHEAD_BYTES) bytes = DLPI_AHEAD_BYTES;
+    if (bytes > DLPI_AHEAD_BYTES) return;
     for (uint64_t i = 0; i < bytes; i += 64) dlpi_prefetch_write(from + i);
 }
 
@@ -12278,14 +12355,13 @@ static void dlpi_batch_view_init(const dlp_pipe *p, uint32_t s, dlp_batch *b, dl
     }
 }
 
-/* Call a batch stage's collate. */
 static int dlpi_collate_call(dlpi_worker *w, const dlpi_unit *t) {
     dlp_collate c;
     int rc;
     if (w->st->collate == NULL) return 0; /* batch workers without a collate only close */
     dlpi_collate_begin(w, t, &c);
     rc = dlpi_returned(w, w->st->collate(w->st->user, &c));
-    rc = dlpi_redzone_items(w, t->slot, dlpi_redzone_batch(w, t->slot, rc));
+    rc = dlpi_redzone_slot(w, t->slot, true, dlpi_redzone_slot(w, t->slot, false, rc));
     return rc != 0 ? rc : dlpi_collate_end(w, t);
 }
 
@@ -12321,10 +12397,10 @@ static uint32_t dlpi_batch_tries(const dlpi_worker *w, const dlpi_unit *t) {
 
 static void dlpi_batch_failed(const dlpi_worker *w, const dlpi_unit *t, uint32_t tries) {
     dlpi_bslot *slot = dlpi_slot_at(w->p, t->slot);
-    uint32_t all = dlpi_rec_tries(DLPI_LOAD_RLX(&slot->batch_rec)); /* X1: claimed */
+    uint32_t rec = DLPI_LOAD_RLX(&slot->batch_rec); /* X1: claimed */
     /* X1 */
     DLPI_STORE_REL(dlpi_done(dlpi_stage_words_at(w->p, t->slot, w->st)), (t->b + 1) << 8 | tries);
-    DLPI_STORE_REL(&slot->batch_rec, dlpi_rec(0, all < 127 ? all + 1 : all, 0)); /* X1 */
+    DLPI_STORE_REL(&slot->batch_rec, dlpi_rec_tried(rec)); /* X1 */
 }
 
 /* Run the callback once more, until it succeeds or its tries are used up. Returns 0 or the code of
@@ -12338,11 +12414,11 @@ static int dlpi_batch_try(dlpi_worker *w, const dlpi_unit *t) {
         dlpi_batch_begins(w, t);
         rc = dlpi_rec_verdict(w, t->slot, rec);
         if (rc == 0) rc = w->st->ops->call(w, t);
-        tries = dlpi_batch_tries(w, t) + 1;
-        if (rc == 0 || dlpi_never_again(rc) || (int)tries > w->st->w.retries) return rc;
+        tries = dlpi_batch_tries(w, t);
+        if (rc == 0 || !dlpi_tries_left(w, tries, rc)) return rc;
         dlpi_bump(&w->block->retried, 1);
-        dlpi_batch_failed(w, t, tries);
-        dlpi_batch_pauses(w, w->st->w.retry_backoff_ms ? dlpi_backoff_ns(w->st, tries) : 0);
+        dlpi_batch_failed(w, t, ++tries);
+        dlpi_batch_pauses(w, dlpi_backoff_ns(w->st, tries));
         if (dlpi_stopped(w->p)) return rc;
         dlpi_failure_forget(w);
         if (!dlpi_batch_in_place(w->st)) continue;
@@ -12352,7 +12428,6 @@ static int dlpi_batch_try(dlpi_worker *w, const dlpi_unit *t) {
     }
 }
 
-/* Work on a claimed batch. */
 static void dlpi_unit_batch(dlpi_worker *w, const dlpi_unit *t) {
     dlp_pipe *p = w->p;
     dlpi_bslot *slot = dlpi_slot_at(p, t->slot);
@@ -12376,7 +12451,7 @@ static void dlpi_unit_batch(dlpi_worker *w, const dlpi_unit *t) {
     dlpi_clock_out(w, t->b, slot->epoch, 1);
     ready = &dlpi_stage_words_at(p, t->slot, w->st)->ready;
     dlpi_gather_pass(ready, t->b); /* Y1 -> Y1 */
-    dlpi_ready_wake(p, w, t);
+    dlpi_ready_wake(p, w->st->work, t);
 }
 
 static void dlpi_batches_run(dlpi_worker *w, const dlpi_unit *t) {
@@ -12593,6 +12668,17 @@ static void dlpi_thread_dress(const dlpi_worker *w) {
     }
 }
 
+/* A thread for worker w: its own, or one that works for it. Returns 0, or the errno. */
+static int dlpi_thread_create(dlpi_worker *w, pthread_t *thread, void *(*run)(void *)) {
+    pthread_attr_t attr;
+    int rc = pthread_attr_init(&attr);
+    if (rc != 0) return rc;
+    if (w->st->w.stack_bytes) rc = pthread_attr_setstacksize(&attr, (size_t)w->st->w.stack_bytes);
+    if (rc == 0) rc = pthread_create(thread, &attr, run, w);
+    pthread_attr_destroy(&attr);
+    return rc;
+}
+
 static void dlpi_thread_over(dlpi_worker *w) {
     dlp_pipe *p = w->p;
     DLPI_STORE_RLX(&w->block->state, DLP_WORKER_EXITED);
@@ -12734,6 +12820,23 @@ static void dlpi_recover_batch(dlpi_worker *w, uint32_t s, uint64_t b, dlpi_stag
         dlpi_claim_take(dlpi_owners(p, words), owner, dlpi_owner_freed(p, s, b));
 }
 
+/* Units of batch b that w let pass stages after its own: free, but where it was through. */
+static void dlpi_recover_passed(dlpi_worker *w, uint32_t s, uint64_t b, uint64_t header) {
+    dlp_pipe *p = w->p;
+    uint64_t mine = dlpi_gen_word(b, (uint64_t)w->global + 1u);
+    for (int k = w->st->work + 1; k < p->n_item_work && p->work[k]->lets_pass; k++) {
+        dlpi_stage_words *words = dlpi_stage_words_at(p, s, p->work[k]);
+        for (uint32_t u = 0; u < dlpi_stage_units(p, k, header); u++) {
+            dlpi_unit t = {b, s, u, 0, 0, false};
+            uint64_t *owner = &dlpi_owners(p, words)[u];
+            if (dlpi_claim_owner(owner) != mine) continue; /* O1 <- O1 */
+            dlpi_unit_rows(p, p->work[k], dlpi_header_count(header), dlpi_header_shift(header), &t);
+            if (dlpi_unit_missing(dlpi_done(words), &t) != 0)
+                dlpi_claim_take(owner, mine, dlpi_owner_freed(p, s, b)); /* O1 */
+        }
+    }
+}
+
 /* w died while it gave up units of batch b: its own claim is free by now, so all is undone, and
    what is left to do is to free the claims that carry its reserved. */
 static void dlpi_recover_redo(dlpi_worker *w, uint32_t s, uint64_t b, uint64_t header) {
@@ -12768,6 +12871,7 @@ static void dlpi_recover_slot(dlpi_worker *w, uint32_t s, const dlpi_death *why)
         else
             dlpi_recover_batch(w, s, b, words, owner, why);
     }
+    dlpi_recover_passed(w, s, b, header);
     dlpi_recover_redo(w, s, b, header);
     if (count > 0)
         dlpi_close_batch(p, last, b, count, dlpi_gather_ready(&last->ready)); /* Y1 <- Y1 */
@@ -12822,7 +12926,10 @@ dlpi_recover(dlpi_worker *w, const dlpi_death *why) {
     dlpi_recover_errors(w, why);
     if (p->keeper != NULL) p->keeper->ops->keeper->recover(w);
     if (p->holder != NULL) p->holder->ops->holder->recover(w);
-    w->st->ops->recover(w, why);
+    if (w->st->ops->recover != NULL)
+        w->st->ops->recover(w, why);
+    else
+        dlpi_slots_recover(w, why);
     dlpi_sleepers_forget(&w->waiters->group[w->id / 32], 1u << w->id % 32); /* B1 */
     dlpi_running_forget(w);
     DLPI_STORE_RLX(&w->block->current, UINT64_MAX); /* for observers */
@@ -13209,12 +13316,17 @@ static bool dlpi_in_flight_no_room(const dlpi_worker *w) {
     return n >= (uint32_t)w->parked_most;
 }
 
+/* Is there nothing to look for, whatever comes in? exclusive: a row is out. */
+static bool dlpi_in_flight_full(const dlpi_worker *w) {
+    const dlpi_in_flight *in = w->self;
+    return in->n_out >= in->n_all || in->exclusive || in->list[DLPI_ATTEMPT_WAITS].first != NULL ||
+           dlpi_in_flight_no_room(w);
+}
+
 /* Claim a row, if there is room for one. */
 static bool dlpi_in_flight_find(dlpi_worker *w, dlpi_unit *t) {
     const dlpi_in_flight *in = w->self;
-    if (in->broken || dlpi_retired(w) || in->list[DLPI_ATTEMPT_WAITS].first != NULL ||
-        in->n_out >= in->n_all || (in->n_out > 0 && in->exclusive) || dlpi_in_flight_no_room(w))
-        return false;
+    if (in->broken || dlpi_retired(w) || dlpi_in_flight_full(w)) return false;
     dlpi_in_flight_oldest(w);
     dlpi_in_flight_bound(w);
     return dlpi_find(w, t);
@@ -13272,11 +13384,9 @@ static dlpi_attempt *dlpi_attempt_of(const dlpi_in_flight *in, const dlp_item *i
 
 /* The time of what came back: the worker was busy since it was here last. */
 static void dlpi_in_flight_clock(dlpi_worker *w, const dlpi_attempt *a, uint64_t now, uint32_t n) {
-    dlpi_worker_block *block = w->block;
-    uint64_t ns = now - w->last_ns, each = ns / n, average = DLPI_LOAD_RLX(&block->item_ns);
-    average = average == 0 ? each : (average * 7 + each) / 8;
-    DLPI_STORE_RLX(&block->item_ns, average ? average : 1); /* statistics, here and below */
-    dlpi_bump(&block->busy_ns, ns);
+    uint64_t ns = now - w->last_ns;
+    dlpi_item_took(w->block, ns / n);
+    dlpi_bump(&w->block->busy_ns, ns);
     dlpi_trace_add(w, DLP_TRACE_WORK, w->last_ns, now, a->gen, dlpi_slot_at(w->p, a->slot)->epoch,
                    n);
     w->last_ns = now;
@@ -13319,13 +13429,6 @@ static int dlpi_in_flight_reap(dlpi_worker *w, dlpi_attempt **back, int *code, i
     }
     dlpi_in_flight_came(w, back[0], now, n);
     return n;
-}
-
-/* Is there nothing to look for, whatever comes in? */
-static bool dlpi_in_flight_full(const dlpi_worker *w) {
-    const dlpi_in_flight *in = w->self;
-    return in->n_out >= in->n_all || in->exclusive || in->list[DLPI_ATTEMPT_WAITS].first != NULL ||
-           dlpi_in_flight_no_room(w);
 }
 
 static int dlpi_in_flight_patience(dlpi_worker *w) {
@@ -13399,7 +13502,6 @@ static void dlpi_fetch_threads_wait(dlpi_worker *w) {
     dlpi_in_flight_show(w); /* what is out longest may have begun since */
 }
 
-/* The worker has the lock. */
 static void dlpi_fetch_threads_end(dlpi_worker *w) {
     dlpi_fetch_threads *pool = &dlpi_in_flight_of(w)->threads;
     pthread_mutex_lock(&pool->todo_lock);
@@ -13417,26 +13519,19 @@ static void dlpi_fetch_threads_end(dlpi_worker *w) {
 /* Start the threads of a worker whose source they are. It has the lock then. */
 static int dlpi_fetch_threads_begin(dlpi_worker *w) {
     dlpi_fetch_threads *pool = &dlpi_in_flight_of(w)->threads;
-    const char *what = "pthread_attr_init";
-    pthread_attr_t attr;
-    int rc, attr_rc;
+    int rc = 0;
     dlp_error e;
     if (dlpi_fetch_of(w)->fetcher != DLP_FETCH_THREADS) return DLP_OK;
     pthread_mutex_init(&pool->lock, NULL);
     pthread_mutex_init(&pool->todo_lock, NULL);
     pthread_cond_init(&pool->come, NULL);
     pthread_mutex_lock(&pool->lock);
-    rc = attr_rc = pthread_attr_init(&attr);
-    if (rc == 0) what = "pthread_create";
-    if (rc == 0 && w->st->w.stack_bytes)
-        rc = pthread_attr_setstacksize(&attr, (size_t)w->st->w.stack_bytes);
     while (rc == 0 && pool->n_threads < (uint32_t)w->st->in_flight) {
-        rc = pthread_create(&pool->threads[pool->n_threads], &attr, dlpi_thread_fetch, w);
+        rc = dlpi_thread_create(w, &pool->threads[pool->n_threads], dlpi_thread_fetch);
         if (rc == 0) pool->n_threads++;
     }
-    if (attr_rc == 0) pthread_attr_destroy(&attr);
     if (rc == 0) return DLP_OK;
-    dlpi_error_set(&e, DLP_ERR_SYSTEM, "in_flight", "%s of thread %u of %d failed: %s", what,
+    dlpi_error_set(&e, DLP_ERR_SYSTEM, "in_flight", "pthread_create of thread %u of %d failed: %s",
                    pool->n_threads + 1, w->st->in_flight, strerror(rc));
     e.errnum = rc;
     e.worker = w->id;
@@ -13629,30 +13724,14 @@ static void dlpi_fetch_live(dlp_pipe *p, dlpi_stage *st) {
 
 static int32_t dlpi_fetch_foretold(const dlp_predict_desc *d) { return d->num_workers; }
 
-static const dlpi_stage_ops dlpi_fetch_ops = {
-    .words = {.more = "num_workers", .out = "num_workers = 1"},
-    .check = dlpi_fetch_chain,
-    .live = dlpi_fetch_live,
-    .at = offsetof(dlp_pipe, fetch),
-    .foretold = dlpi_fetch_foretold,
-    .kind = DLP_STAGE_FETCH,
-    .rank = 4,
-    DLPI_OPS_OF_ROWS,
-    .recover = dlpi_slots_recover,
-};
+#define DLPI_OPS_OF_FETCH \
+    .kind = DLP_STAGE_FETCH, .rank = 4, .at = offsetof(dlp_pipe, fetch), \
+    .check = dlpi_fetch_chain, .live = dlpi_fetch_live, .foretold = dlpi_fetch_foretold, \
+    .words = {.more = "num_workers", .out = "num_workers = 1"}
 
+static const dlpi_stage_ops dlpi_fetch_ops = {DLPI_OPS_OF_FETCH, DLPI_OPS_OF_ROWS};
 static const dlpi_stage_ops dlpi_fetch_many_ops = {
-    .words = {.more = "num_workers", .out = "num_workers = 1"},
-    .check = dlpi_fetch_chain,
-    .live = dlpi_fetch_live,
-    .at = offsetof(dlp_pipe, fetch),
-    .foretold = dlpi_fetch_foretold,
-    .kind = DLP_STAGE_FETCH,
-    .rank = 4,
-    .self_bytes = sizeof(dlpi_fetch),
-    DLPI_OPS_OF_IN_FLIGHT,
-    .recover = dlpi_slots_recover,
-};
+    DLPI_OPS_OF_FETCH, .self_bytes = sizeof(dlpi_fetch), DLPI_OPS_OF_IN_FLIGHT};
 
 /* ---------------------------------------------------------------------------------------------
    >>impl-join       SEVERAL DATASETS IN ONE PIPE
@@ -13660,7 +13739,8 @@ static const dlpi_stage_ops dlpi_fetch_many_ops = {
    its scope: fields of its own (zip), or items of its own (mix), and that is all that makes it
    another fetch. It writes no byte that others have written, and all of its own, so a row may go
    through it again: it is idempotent, and a worker that dies costs its rows' fetches in this stage
-   alone. A row whose item is replaced goes back to the first stage, as with a map. */
+   alone. A row whose item is replaced goes back to the first stage, as with a map. Rows of a mix
+   that are others' pass it unseen, where they can (dlpi_unit_pass). */
 
 typedef struct dlpi_join { /* what the stage keeps */
     dlpi_fetch many;       /* with many at once; first, for its worker's functions */
@@ -13735,21 +13815,21 @@ static int dlpi_join_adds(dlp_pipe *p, dlpi_stage *st) {
         return dlpi_bad(p, st->name, "dataset.n_items", "2^48 at most, with those before it",
                         (int64_t)n);
     p->fetch->dataset.n_items += n;
-    p->n_added += n;
+    p->datasets.n_added += n;
     return DLP_OK;
 }
 
 static int dlpi_join_mix(dlp_pipe *p, dlpi_stage *st) {
-    uint64_t first = p->fetch->dataset.n_items - p->n_added;
+    uint64_t first = p->fetch->dataset.n_items - p->datasets.n_added;
     for (const dlpi_stage *s = &p->stages[p->fetch->next]; s != st; s = &p->stages[s->next])
         first += s->dataset.n_items;
-    if (st->dataset.n_fields != p->n_item_fields)
+    if (st->dataset.n_fields != p->datasets.n_fields)
         return dlpi_refuse(p, DLP_ERR_ARG, st->name, "dataset.n_fields",
                            "a mixed dataset has the fields of the first: n_fields is %" PRIu32
                            ", there %" PRIu32,
-                           st->dataset.n_fields, p->n_item_fields);
-    for (uint32_t i = 0; i < p->n_item_fields; i++) {
-        const dlp_field *a = &p->item_fields[i], *b = &st->fields[i];
+                           st->dataset.n_fields, p->datasets.n_fields);
+    for (uint32_t i = 0; i < p->datasets.n_fields; i++) {
+        const dlp_field *a = &p->datasets.fields[i], *b = &st->fields[i];
         if (strcmp(a->name, b->name) == 0 && a->dtype == b->dtype && a->ndim == b->ndim &&
             a->ragged == b->ragged &&
             (a->ndim <= 0 || memcmp(a->shape, b->shape, (size_t)a->ndim * sizeof *a->shape) == 0))
@@ -13759,13 +13839,13 @@ static int dlpi_join_mix(dlp_pipe *p, dlpi_stage *st) {
                               "of another type or shape",
                               a->name);
     }
-    st->scope = (dlpi_scope){0, p->n_item_fields, first, st->dataset.n_items,
+    st->scope = (dlpi_scope){0, p->datasets.n_fields, first, st->dataset.n_items,
                              !st->dataset.writes_all_bytes};
     return DLP_OK;
 }
 
 static int dlpi_join_zip(dlp_pipe *p, dlpi_stage *st) {
-    uint32_t n = p->n_item_fields;
+    uint32_t n = p->datasets.n_fields;
     if (st->dataset.n_items != p->fetch->dataset.n_items)
         return dlpi_refuse(p, DLP_ERR_ARG, st->name, "dataset.n_items",
                            "n_items is %" PRIu64 ", the pipe has %" PRIu64
@@ -13778,11 +13858,11 @@ static int dlpi_join_zip(dlp_pipe *p, dlpi_stage *st) {
                            st->dataset.n_fields, n);
     for (uint32_t i = 0; i < st->dataset.n_fields; i++)
         for (uint32_t k = 0; k < n; k++)
-            if (strcmp(st->fields[i].name, p->item_fields[k].name) == 0)
+            if (strcmp(st->fields[i].name, p->datasets.fields[k].name) == 0)
                 return dlpi_bad_field(p, st->name, i, st->fields[i].name, "name",
                                       "a dataset before it has a field of that name: rename one");
-    memcpy(&p->item_fields[n], st->fields, st->dataset.n_fields * sizeof *st->fields);
-    p->n_item_fields += st->dataset.n_fields;
+    memcpy(&p->datasets.fields[n], st->fields, st->dataset.n_fields * sizeof *st->fields);
+    p->datasets.n_fields += st->dataset.n_fields;
     st->scope = (dlpi_scope){n, st->dataset.n_fields, 0, st->dataset.n_items,
                              !st->dataset.writes_all_bytes};
     return DLP_OK;
@@ -13792,27 +13872,12 @@ static int dlpi_join_widens(dlp_pipe *p, dlpi_stage *st) {
     return dlpi_join_mixes(st) ? dlpi_join_mix(p, st) : dlpi_join_zip(p, st);
 }
 
-static const dlpi_stage_ops dlpi_join_ops = {
-    .kind = DLP_STAGE_JOIN,
-    .rank = 6,
-    .many = 1,
-    DLPI_OPS_OF_ROWS,
-    .self_bytes = sizeof(dlpi_join),
-    .adds = dlpi_join_adds,
-    .widens = dlpi_join_widens,
-    .recover = dlpi_slots_recover,
-};
+#define DLPI_OPS_OF_JOIN \
+    .kind = DLP_STAGE_JOIN, .rank = 6, .many = 1, .self_bytes = sizeof(dlpi_join), \
+    .adds = dlpi_join_adds, .widens = dlpi_join_widens
 
-static const dlpi_stage_ops dlpi_join_many_ops = {
-    .kind = DLP_STAGE_JOIN,
-    .rank = 6,
-    .many = 1,
-    DLPI_OPS_OF_IN_FLIGHT,
-    .self_bytes = sizeof(dlpi_join),
-    .adds = dlpi_join_adds,
-    .widens = dlpi_join_widens,
-    .recover = dlpi_slots_recover,
-};
+static const dlpi_stage_ops dlpi_join_ops = {DLPI_OPS_OF_JOIN, DLPI_OPS_OF_ROWS};
+static const dlpi_stage_ops dlpi_join_many_ops = {DLPI_OPS_OF_JOIN, DLPI_OPS_OF_IN_FLIGHT};
 
 /* ---------------------------------------------------------------------------------------------
    >>impl-cache      ITEMS KEPT FROM ONE EPOCH TO THE NEXT
@@ -13953,7 +14018,6 @@ static void dlpi_cache_recover(dlpi_worker *w) {
     DLPI_STORE_SEQ(&w->block->kept_cell, UINT64_C(0)); /* Z2 */
 }
 
-/* What the desc says, when the stage is added. */
 static int dlpi_cache_desc(dlp_pipe *p, dlpi_stage *st) {
     const dlpi_cache *c = st->self;
     return dlpi_within(p, st->name, "cache.bytes", (int64_t)c->bytes, 1, DLPI_CELL_MAX, "1..2^46");
@@ -13967,6 +14031,7 @@ static int dlpi_cache_check(dlp_pipe *p, dlpi_stage *st) {
     if (p->keeper != st) return dlpi_bad_graph(p, st->name, "a pipe has one cache");
     while (before->work < 0) before = &p->stages[before->prev];
     p->kept_by = before->work;
+    p->work[p->kept_by]->lets_pass = 0; /* all that passes is kept there */
     if (p->kept_by == 0 && p->holder != NULL)
         return dlpi_bad_graph(p, st->name, "it must stand after the map that reads scratch fields");
     snprintf(words, sizeof words, "%" PRIu64 " (one item) to 2^46", least);
@@ -14000,13 +14065,12 @@ static void dlpi_cache_describe(const dlp_pipe *p, const dlpi_stage *st) {
 /* What of the cache is in use; a record that says nonsense is taken for no cache. */
 static bool dlpi_cache_seen(const dlpi_words *words, dlpi_seen *s, int32_t stage) {
     dlp_stats *out = &s->figures;
-    uint64_t kept = 0, cells, bytes, items;
+    uint64_t kept = 0;
+    dlpi_kept_rec r;
     DLPI_UNUSED(stage);
-    if (words->rec[DLPI_REC_KEPT].count != 1) return true;
-    if (!dlpi_word_at(words, DLPI_REC_KEPT, 0, offsetof(dlpi_kept_rec, n_cells), 8, &cells) ||
-        !dlpi_word_at(words, DLPI_REC_KEPT, 0, offsetof(dlpi_kept_rec, cell_bytes), 8, &bytes) ||
-        !dlpi_word_at(words, DLPI_REC_KEPT, 0, offsetof(dlpi_kept_rec, n_items), 8, &items) ||
-        cells == 0 || bytes == 0 || cells > items || cells > UINT64_MAX / bytes)
+    if (words->rec[DLPI_REC_KEPT].count != 1 ||
+        !dlpi_words_copy(words, DLPI_REC_KEPT, 0, &r, sizeof r) || r.n_cells == 0 ||
+        r.cell_bytes == 0 || r.n_cells > r.n_items || r.n_cells > UINT64_MAX / r.cell_bytes)
         return true;
     for (uint32_t i = 0; i < s->n_workers; i++) {
         const dlpi_worker_block *block = dlpi_seen_block(s, i);
@@ -14014,9 +14078,9 @@ static bool dlpi_cache_seen(const dlpi_words *words, dlpi_seen *s, int32_t stage
         out->cache_misses += DLPI_LOAD_RLX(&block->kept_misses);
         kept += DLPI_LOAD_RLX(&block->kept_items);
     }
-    out->cache_bytes = kept * bytes;
-    out->cache_capacity = cells * bytes;
-    out->cache_all_bytes = dlpi_times(items, bytes);
+    out->cache_bytes = kept * r.cell_bytes;
+    out->cache_capacity = r.n_cells * r.cell_bytes;
+    out->cache_all_bytes = dlpi_times(r.n_items, r.cell_bytes);
     return true;
 }
 
@@ -14056,7 +14120,7 @@ static int dlpi_map_call(dlpi_worker *w, const dlpi_unit *t) {
     dlpi_batch_view(w->p, t->slot, &w->batch, w->tensors);
     w->batch.call = &w->note;
     rc = dlpi_returned(w, w->st->batch(w->st->user, &w->batch, w->state));
-    return dlpi_redzone_batch(w, t->slot, rc);
+    return dlpi_redzone_slot(w, t->slot, false, rc);
 }
 
 static const dlpi_stage_ops dlpi_map_item_ops = {
@@ -14064,7 +14128,6 @@ static const dlpi_stage_ops dlpi_map_item_ops = {
     .rank = 6,
     .many = 1,
     DLPI_OPS_OF_ROWS,
-    .recover = dlpi_slots_recover,
 };
 
 static const dlpi_stage_ops dlpi_map_batch_ops = {
@@ -14074,7 +14137,6 @@ static const dlpi_stage_ops dlpi_map_batch_ops = {
     DLPI_OPS_OF_BATCHES,
     .in_place = 1,
     .call = dlpi_map_call,
-    .recover = dlpi_slots_recover,
 };
 
 /* ---------------------------------------------------------------------------------------------
@@ -14137,7 +14199,6 @@ static int dlpi_guard_take(dlp_pipe *p, dlpi_stage *st, const dlp_guard_desc *d)
     return dlpi_check_workers(p, st);
 }
 
-/* The fields are those of the items. */
 static int dlpi_guard_check(dlp_pipe *p, dlpi_stage *st) {
     dlpi_guard *g = st->self;
     for (uint32_t i = 0; i < g->n; i++) {
@@ -14694,7 +14755,6 @@ static const dlpi_stage_ops dlpi_batch_ops = {
     .words = {.more = "batch_workers", .out = "batch_workers = 1"},
     .staff = dlpi_batch_staff,
     .call = dlpi_collate_call,
-    .recover = dlpi_slots_recover,
 };
 
 /* ---------------------------------------------------------------------------------------------
@@ -14784,6 +14844,20 @@ static int dlpi_transfer_copy(dlpi_worker *w, uint32_t s, uint32_t from, uint32_
     return rc != 0 ? dlpi_transfer_fail(p, slot, "record", rc) : DLP_OK;
 }
 
+/* Begin to copy batch b, of slot s, into its buffer: its events, until they have passed, are those
+   of number `buffer`. */
+static bool dlpi_transfer_send(dlpi_worker *w, uint32_t s, uint64_t b, uint32_t from,
+                               uint32_t buffer) {
+    const dlpi_bslot *slot = dlpi_slot_at(w->p, s);
+    dlpi_clock_in(w);
+    if (dlpi_transfer_copy(w, s, from, slot->dbuf, buffer) != DLP_OK)
+        dlpi_transfer_ready(w, s, b);
+    else
+        w->parked[w->n_parked++] = (dlpi_parked){0, b, s, buffer};
+    dlpi_clock_out(w, b, slot->epoch, 1);
+    return true;
+}
+
 /* The same, where what was copied stays in a device buffer of its own. dev_slot says 1: it is on
    its way there, 2: it is there. Whoever loaded it copies it even if the epoch was left, for nobody
    will load it again. Events have the slot's number. */
@@ -14802,14 +14876,8 @@ static bool dlpi_transfer_stay(dlpi_worker *w, uint32_t s, uint64_t b) {
     if (state == 1) return false;                                /* maybe out of this cell */
     from = state == 0 ? p->stay->source(p, s, b) : DLPI_NO_SLOT;
     if (from == s || (from != DLPI_NO_SLOT && !left)) {
-        dlpi_clock_in(w);
         dlpi_credit_take(dlpi_dev_slot(p, slot->dbuf), 1u); /* C2: only this thread */
-        if (dlpi_transfer_copy(w, s, from, slot->dbuf, s) != DLP_OK)
-            dlpi_transfer_ready(w, s, b);
-        else
-            w->parked[w->n_parked++] = (dlpi_parked){0, b, s, s};
-        dlpi_clock_out(w, b, slot->epoch, 1);
-        return true;
+        return dlpi_transfer_send(w, s, b, from, s);
     }
     if (state == 0 && !left) dlpi_transfer_fail(p, slot, "an earlier copy of this chunk", -1);
     dlpi_transfer_ready(w, s, b);
@@ -14831,13 +14899,7 @@ static bool dlpi_transfer_begin(dlpi_worker *w, uint32_t s, uint64_t b) {
     if (i == buffers) return false;
     dlpi_credit_take(dlpi_dev_slot(p, i), s + 1); /* C2: only this thread takes */
     slot->dbuf = i;
-    dlpi_clock_in(w);
-    if (dlpi_transfer_copy(w, s, s, i, i) != DLP_OK)
-        dlpi_transfer_ready(w, s, b);
-    else
-        w->parked[w->n_parked++] = (dlpi_parked){0, b, s, i};
-    dlpi_clock_out(w, b, slot->epoch, 1);
-    return true;
+    return dlpi_transfer_send(w, s, b, s, i);
 }
 
 /* Copies whose events have passed. */
@@ -14897,7 +14959,6 @@ static uint64_t dlpi_transfer_due(dlpi_worker *w, uint64_t ns) {
 
 /* ---- the consumer's side ---- */
 
-/* The pipe's device, or NULL. */
 static const dlp_device *dlpi_transfer_device(const dlp_pipe *p) {
     return p->sink ? &dlpi_transfer_of(p->sink)->device : NULL;
 }
@@ -14935,14 +14996,12 @@ static void *dlpi_transfer_seam(const dlp_pipe *p, uint32_t v, uint32_t field) {
     return dlpi_transfer_of(p->sink)->seam[(size_t)v * p->batches.n + field];
 }
 
-/* A call of the consumer's failed. */
 static int dlpi_transfer_refused(dlp_pipe *p, const char *what, int rc) {
     dlp_error e;
     dlpi_transfer_error(p->sink, what, rc, &e);
     return dlpi_pipe_fail(p, &e);
 }
 
-/* Begin to copy rows from slot s. */
 static int dlpi_transfer_join(dlp_pipe *p, uint32_t v, uint64_t row, uint32_t s, uint64_t from,
                               uint64_t rows) {
     dlpi_transfer *x = dlpi_transfer_of(p->sink);
@@ -15166,6 +15225,12 @@ static uint64_t dlpi_state_hash(const dlpi_state *s) {
     return h;
 }
 
+static void dlpi_state_give(dlpi_state *s, dlp_state *out) {
+    s->check = dlpi_state_hash(s);
+    memset(out, 0, sizeof *out);
+    memcpy(out->bytes, s, sizeof *s);
+}
+
 static void dlpi_state_config(const dlp_pipe *p, dlpi_state *s) {
     memset(s, 0, sizeof *s);
     s->magic = DLPI_STATE_MAGIC;
@@ -15176,7 +15241,7 @@ static void dlpi_state_config(const dlp_pipe *p, dlpi_state *s) {
     s->order = (uint16_t)p->sampler->sampler.order;
     s->last = (uint16_t)p->last;
     if (p->source->config) p->source->config(p, s);
-    p->lends->config(p, s);
+    if (p->lends->config) p->lends->config(p, s);
 }
 
 /* The source's own part of a state. At an epoch's beginning there is none. */
@@ -15201,34 +15266,33 @@ static void dlpi_state_after(const dlp_pipe *p, uint32_t s, uint32_t flags, dlpi
 static void dlpi_state_note(dlp_pipe *p, uint64_t b, uint32_t s, uint32_t flags) {
     const dlpi_bslot *slot = dlpi_slot_at(p, s);
     dlpi_window_note(p, slot->in_epoch, (flags & DLP_BATCH_LAST) != 0);
-    if (b + 1 > p->high) {
-        p->high = b + 1;
-        p->after_epoch = slot->epoch;
-        p->after_batch = slot->in_epoch + 1;
-        p->after_position = slot->after;
-        if (p->source->state) p->after_source = *p->source->state(p, s, 1);
+    if (b + 1 > p->after.high) {
+        p->after.high = b + 1;
+        p->after.epoch = slot->epoch;
+        p->after.batch = slot->in_epoch + 1;
+        p->after.position = slot->after;
+        if (p->source->state) p->after.source = *p->source->state(p, s, 1);
     }
     if (flags & DLP_BATCH_LAST) {
-        p->after_epoch = slot->epoch + 1;
-        p->after_batch = p->after_position = 0;
+        p->after.epoch = slot->epoch + 1;
+        p->after.batch = p->after.position = 0;
     }
 }
 
 /* The same of what a lender has handed out; after: the global position after it. */
 static void dlpi_state_handed(dlp_pipe *p, const dlp_batch *b, uint64_t after) {
     bool last = (b->flags & DLP_BATCH_LAST) != 0;
-    p->after_epoch = last ? b->epoch + 1 : b->epoch;
-    p->after_batch = last ? 0 : b->in_epoch + 1;
-    p->after_position = last ? 0 : after;
+    p->after.epoch = last ? b->epoch + 1 : b->epoch;
+    p->after.batch = last ? 0 : b->in_epoch + 1;
+    p->after.position = last ? 0 : after;
 }
 
-/* The state after all that was delivered. */
 static void dlpi_state_now(const dlp_pipe *p, dlpi_state *to) {
     uint32_t s;
-    to->epoch = p->after_epoch;
-    to->batch = p->after_batch;
-    to->position = p->after_position;
-    if (p->source->state) dlpi_state_source(to, &p->after_source);
+    to->epoch = p->after.epoch;
+    to->batch = p->after.batch;
+    to->position = p->after.position;
+    if (p->source->state) dlpi_state_source(to, &p->after.source);
     s = dlpi_window_state(p, to);
     if (s != DLPI_NO_SLOT && p->source->state) dlpi_state_source(to, p->source->state(p, s, 0));
 }
@@ -15249,26 +15313,20 @@ static uint64_t dlpi_epoch_most(const dlp_pipe *p) {
 
 /* The consumer's books stand after a checked state. */
 static void dlpi_state_books(dlp_pipe *p, const dlpi_state *s) {
-    p->epoch_now = p->after_epoch = s->epoch;
-    p->after_batch = s->batch;
-    p->after_position = s->position;
+    p->epoch_now = p->after.epoch = s->epoch;
+    p->after.batch = s->batch;
+    p->after.position = s->position;
     p->epoch_open = s->batch > 0;
     p->last_sequence = UINT64_MAX;
     dlpi_window_books(p, s);
-    p->after_source.bytes = s->sampler_bytes;
-    memcpy(p->after_source.at, s->sampler, sizeof p->after_source.at);
+    p->after.source.bytes = s->sampler_bytes;
+    memcpy(p->after.source.at, s->sampler, sizeof p->after.source.at);
 }
 
-/* Where the scheduler goes on. */
-static void dlpi_state_place(dlp_pipe *p, const dlpi_state *s, uint32_t seek_no, dlpi_place *to) {
-    to->epoch = s->epoch;
-    to->batch = s->batch;
-    to->position = s->position;
-    to->sampler_bytes = s->sampler_bytes;
-    to->seek_no = seek_no;
-    memcpy(to->sampler, s->sampler, sizeof to->sampler);
-    memcpy(to->window, s->window, sizeof to->window);
-    p->lends->seek(p, s, to);
+static dlpi_state dlpi_state_place(dlp_pipe *p, const dlpi_state *s) {
+    dlpi_state to = *s;
+    if (p->lends->seek) p->lends->seek(p, &to);
+    return to;
 }
 
 /* Rows of the epoch before batch k of it, where they follow from k. */
@@ -15320,7 +15378,8 @@ static int dlpi_state_check_all(const dlp_pipe *p, const dlp_state *state, dlpi_
                                   p->lends->params ? p->lends->params
                                   : p->source->params
                                       ? p->source->params
-                                      : "params (subset, weights, samples, function_id)",
+                                      : "params (subset, weights, samples, function_id, "
+                                        "datasets mixed)",
                                   s->params, mine.params);
     if (dlpi_window_strange(p, s)) return dlpi_state_differs(e, "unordered", 1, 0);
     if ((wrong = dlpi_state_never_saved(p, s, most)) != NULL)
@@ -15332,13 +15391,12 @@ static int dlpi_state_check_all(const dlp_pipe *p, const dlp_state *state, dlpi_
 /* Begin after desc.resume. */
 static int dlpi_state_take(dlp_pipe *p) {
     dlpi_state s;
-    dlpi_place to;
     dlp_error e;
     int rc = dlpi_state_check_all(p, &p->resume, &s, "resume", &e);
     if (rc != DLP_OK) return dlpi_pipe_fail(p, &e);
     dlpi_state_books(p, &s);
-    dlpi_state_place(p, &s, 0, &to);
-    return dlpi_schedule_goto(p, &to) == DLP_OK ? DLP_OK : dlpi_pipe_fail(p, &p->ctl->error);
+    s = dlpi_state_place(p, &s);
+    return dlpi_schedule_goto(p, &s) == DLP_OK ? DLP_OK : dlpi_pipe_fail(p, &p->ctl->error);
 }
 
 /* ---- how long an epoch is: for sources, which say of what ---- */
@@ -15360,7 +15418,6 @@ static int dlpi_bad_order(dlp_pipe *p) {
                     "DLP_ORDER_PARTS with a part queue, and only then", p->sampler->sampler.order);
 }
 
-/* An epoch of n samples. */
 static int dlpi_epoch_of(dlp_pipe *p, uint64_t n) {
     p->samples = n;
     p->batches_per_epoch = n / p->global_batch;
@@ -15445,14 +15502,7 @@ static const dlpi_source_ops dlpi_keyed_source = {
     .item = dlpi_keyed_item,
 };
 
-static const dlpi_stage_ops dlpi_sampler_ops = {
-    .kind = DLP_STAGE_SAMPLER,
-    .rank = 1,
-    .begins = 1,
-    .at = offsetof(dlp_pipe, sampler),
-    .words = {.out = "sampler.threaded = 1", .slow = "make the sampler's own function cheaper"},
-    .source = &dlpi_keyed_source,
-};
+static const dlpi_stage_ops dlpi_sampler_ops = {DLPI_OPS_OF_SAMPLER, .source = &dlpi_keyed_source};
 
 static int dlpi_repeat_check(dlp_pipe *p, dlpi_stage *st) {
     static const dlpi_bound bounds[] = {
@@ -15579,7 +15629,7 @@ static void dlpi_lists_fill(dlp_pipe *p, uint32_t s) {
 }
 
 /* Go on from the saved bytes, or replay the epoch's lists. */
-static int dlpi_lists_seek(dlp_pipe *p, const dlpi_place *to) {
+static int dlpi_lists_seek(dlp_pipe *p, const dlpi_state *to) {
     dlpi_lists *l = dlpi_lists_of(p);
     dlpi_scheduler *f = &p->schedule;
     const dlp_batch_sampler *b = &p->sampler->sampler.batches;
@@ -15642,11 +15692,7 @@ static const dlpi_source_ops dlpi_lists_source = {
 
 /* A sampler stage whose order is DLP_ORDER_BATCHES. */
 static const dlpi_stage_ops dlpi_lists_ops = {
-    .kind = DLP_STAGE_SAMPLER,
-    .rank = 1,
-    .begins = 1,
-    .at = offsetof(dlp_pipe, sampler),
-    .words = {.out = "sampler.threaded = 1", .slow = "make the sampler's own function cheaper"},
+    DLPI_OPS_OF_SAMPLER,
     .self_bytes = sizeof(dlpi_lists),
     .blocks = dlpi_lists_blocks,
     .source = &dlpi_lists_source,
@@ -15752,7 +15798,6 @@ static inline uint32_t *dlpi_input_counts(const dlp_pipe *p, dlpi_input *cell) {
 static inline uint64_t dlpi_input_record(uint32_t run) {
     return dlpi_round_up(offsetof(dlpi_input, tail) + run * UINT64_C(12), DLPI_LINE);
 }
-/* How many cells there are. */
 static inline uint32_t dlpi_n_inputs(const dlp_pipe *p) {
     return (uint32_t)p->areas[DLPI_REC_SOURCE].count;
 }
@@ -15836,7 +15881,35 @@ static bool dlpi_input_raises(dlp_pipe *p, uint32_t n, dlp_error *e) {
     return true;
 }
 
+/* Is cell c, which is needed no more, loaded, or closed by this: open of an epoch, or a place, that
+   was left? */
+static bool dlpi_input_closed(dlp_pipe *p, uint32_t c, uint64_t ticket) {
+    uint64_t *state = &dlpi_input_at(p, c)->state, now = dlpi_claim_owner(state); /* Q1 <- Q1 */
+    uint32_t low = dlpi_gen_low(now);
+    if (low == DLPI_INPUT_LOADED || low == DLPI_INPUT_FAILED) return true;
+    return low == DLPI_INPUT_OPEN &&
+           dlpi_claim_take(state, now, dlpi_gen_word(ticket, DLPI_INPUT_CLOSED)); /* Q1 -> Q1 */
+}
+
+/* Are the inputs of the present batch there? If not, and no batch is on its way, the consumer will
+   wait for them. */
+static bool dlpi_inputs_there(dlp_pipe *p, bool there) {
+    DLPI_STORE_RLX(&p->ctl->source_waits, /* for the consumer's books */
+                   !there && p->schedule.published ==
+                                 dlpi_credit_seen(&p->ctl->delivered)); /* V1 <- V1 */
+    return there;
+}
+
 /* ---- workers of cells ---- */
+
+/* What the callback of an item sees of its input. */
+static inline dlp_part dlpi_input_shown(const dlp_pipe *p, uint32_t c) {
+    const dlpi_input *cell = dlpi_input_at(p, c);
+    return (dlp_part){.index = cell->index,
+                      .data = dlpi_input_bytes(p, c),
+                      .bytes = cell->bytes,
+                      .items = cell->items};
+}
 
 /* When an open cell may be tried; 0: now. */
 static inline uint64_t dlpi_input_due(const dlpi_input *cell) {
@@ -15848,13 +15921,11 @@ static inline bool dlpi_input_cheap(const dlpi_worker *w) {
     return w->block->item_ns < DLPI_INPUT_CHEAP_NS;
 }
 
-/* Tell the scheduler what was loaded. */
 static void dlpi_input_told(dlpi_worker *w) {
     w->input_untold = 0;
     dlpi_wake_scheduling(w->p);
 }
 
-/* A search for an open cell. */
 typedef struct dlpi_input_search {
     uint64_t oldest, now; /* oldest: of its word; 0: none was found */
     uint32_t cell, left;  /* left: open ones that are still to be looked at */
@@ -15925,6 +15996,29 @@ static inline int dlpi_redzone_input(dlpi_worker *w, uint32_t cell, uint64_t mos
                               dlpi_input_at(w->p, cell)->index, rc);
 }
 
+/* One try of the user's load, of at most so many bytes. What else the part says of itself is the
+   caller's to fill, before, and to check. Returns 0, or what is wrong. */
+static int dlpi_input_part(dlpi_worker *w, uint32_t c, uint64_t most, dlp_part *part) {
+    dlpi_input *cell = dlpi_input_at(w->p, c);
+    int rc = dlpi_call_verdict(w, cell->killed_by, cell->rec);
+    if (rc != 0) return rc;
+    part->index = cell->index;
+    part->data = dlpi_input_bytes(w->p, c);
+    part->capacity = most;
+    part->attempt = dlpi_rec_tries(cell->rec);
+    part->worker = (uint32_t)w->id;
+    part->worker_state = w->state;
+    part->call = &w->note;
+    rc = dlpi_item_returned(w, ((dlp_part_fn)w->st->own)(w->st->user, part));
+    rc = dlpi_redzone_input(w, c, most, rc);
+    if (rc == 0 && part->bytes > most)
+        rc =
+            dlpi_say(w, DLP_ERR_LENGTH, "load set bytes to %" PRIu64 ", max_part_bytes is %" PRIu64,
+                     part->bytes, most);
+    if (rc == 0) cell->bytes = part->bytes;
+    return rc;
+}
+
 static void dlpi_input_error(const dlpi_worker *w, dlpi_input *cell, int code) {
     dlp_error e;
     dlpi_describe(w, code, &e);
@@ -15945,14 +16039,14 @@ static uint32_t dlpi_input_tries(dlpi_worker *w, uint32_t c, dlpi_input *cell) {
         rc = w->p->source->load(w, c);
         DLPI_STORE_RLX(&w->block->running, UINT64_C(0)); /* X2 */
         if (rc == 0) return DLPI_INPUT_LOADED;
-        if (rc == DLP_SKIP || dlpi_never_again(rc) || (int)tries >= w->st->w.retries) {
+        if (!dlpi_tries_left(w, tries, rc)) {
             dlpi_input_error(w, cell, rc);
             dlpi_failure_forget(w);
             return DLPI_INPUT_FAILED;
         }
         dlpi_failure_forget(w);
         dlpi_bump(&w->block->retried, 1);
-        cell->rec = dlpi_rec(0, tries + 1, 0);
+        cell->rec = dlpi_rec_tried(cell->rec);
         if (dlpi_stopped(w->p)) return DLPI_INPUT_OPEN;
         if (w->st->w.retry_backoff_ms == 0) continue;
         DLPI_STORE_RLX(&cell->due_ns, /* ordered by state */
@@ -16122,7 +16216,6 @@ typedef struct dlpi_part_place { /* what a search for free cells depends on */
     uint64_t left, loads;
 } dlpi_part_place;
 
-/* What the stage keeps. */
 typedef struct dlpi_parts {
     dlp_part_desc d;
     uint32_t n_cells;
@@ -16344,22 +16437,15 @@ static uint32_t dlpi_part_free_cell(dlp_pipe *p, const dlpi_part_place *at) {
     dlpi_parts *q = dlpi_parts_of(p);
     for (uint32_t c = 0; c < q->n_cells; c++) {
         dlpi_part_use *u = &q->use[c];
-        uint64_t *state = &dlpi_input_at(p, c)->state, now = dlpi_claim_owner(state); /* Q1 <- Q1 */
-        uint32_t low = dlpi_gen_low(now);
         if (u->ticket == 0) return c;
         if (u->needed &&
             (u->need_epoch > at->epoch || (u->need_epoch == at->epoch && u->need >= at->batch)))
             continue;
-        if (u->used > q->left) continue;
-        if (low == DLPI_INPUT_LOADED || low == DLPI_INPUT_FAILED) return c;
-        if (low == DLPI_INPUT_OPEN && /* an epoch that was left */
-            dlpi_claim_take(state, now, dlpi_gen_word(u->ticket, DLPI_INPUT_CLOSED))) /* Q1 -> Q1 */
-            return c;
+        if (u->used <= q->left && dlpi_input_closed(p, c, u->ticket)) return c;
     }
     return q->n_cells;
 }
 
-/* Have the part loaded into cell c. */
 static void dlpi_part_issue(dlp_pipe *p, uint32_t c, uint64_t epoch, uint64_t part) {
     dlpi_parts *q = dlpi_parts_of(p);
     dlpi_part_use *u = &q->use[c];
@@ -16426,7 +16512,7 @@ static int64_t dlpi_parts_look(dlp_pipe *p, const dlpi_part_place *at, uint32_t 
 /* The scheduler goes on at another place, maybe an earlier one. What was asked for beyond it is
    needed no more, and a part that is in a cell, or on its way there, will do for any epoch: it must
    not take a second cell, there may be none. What has failed is tried again. */
-static int dlpi_parts_seek(dlp_pipe *p, const dlpi_place *to) {
+static int dlpi_parts_seek(dlp_pipe *p, const dlpi_state *to) {
     dlpi_parts *q = dlpi_parts_of(p);
     q->epoch = to->epoch;
     q->batch = to->batch;
@@ -16497,8 +16583,7 @@ static void dlpi_parts_ahead(dlp_pipe *p) {
     dlpi_wake_for(p, st, fresh);
 }
 
-/* Are all parts there that the present batch needs? If one is missing, and no batch is on its way,
-   the consumer will wait for it. */
+/* Are all parts there that the present batch needs? */
 static bool dlpi_parts_there(dlp_pipe *p, uint64_t rows) {
     dlpi_parts *q = dlpi_parts_of(p);
     const dlpi_scheduler *f = &p->schedule;
@@ -16515,9 +16600,7 @@ static bool dlpi_parts_there(dlp_pipe *p, uint64_t rows) {
         there = low == DLPI_INPUT_LOADED || low == DLPI_INPUT_FAILED;
         r += x.n;
     }
-    DLPI_STORE_RLX(&p->ctl->source_waits, /* for the consumer's books */
-                   !there && f->published == dlpi_credit_seen(&p->ctl->delivered)); /* V1 <- V1 */
-    return there;
+    return dlpi_inputs_there(p, there);
 }
 
 /* ---- a batch is scheduled ---- */
@@ -16575,15 +16658,10 @@ static void dlpi_parts_fill(dlp_pipe *p, uint32_t s) {
 
 static void dlpi_part_row(dlpi_worker *w, dlp_item *it, uint32_t s, uint32_t row, void *extra) {
     const dlp_pipe *p = w->p;
-    uint32_t c = dlpi_slot_pcell(p, s)[row];
-    const dlpi_input *cell = dlpi_input_at(p, c);
     dlp_part *part = extra;
-    part->index = cell->index;
-    part->data = dlpi_input_bytes(p, c);
-    part->bytes = cell->bytes;
-    part->items = cell->items;
-    part->first = cell->first;
-    part->item = it->index - cell->first;
+    *part = dlpi_input_shown(p, dlpi_slot_pcell(p, s)[row]);
+    part->first = dlpi_input_at(p, dlpi_slot_pcell(p, s)[row])->first;
+    part->item = it->index - part->first;
     it->part = part;
 }
 
@@ -16600,31 +16678,10 @@ static uint64_t dlpi_part_item(dlpi_worker *w, uint32_t s, uint32_t row, uint64_
 
 /* ---- a part is loaded ---- */
 
-/* One try. Returns 0, or what is wrong. */
 static int dlpi_part_load(dlpi_worker *w, uint32_t c) {
-    dlpi_input *cell = dlpi_input_at(w->p, c);
-    uint8_t *bytes = dlpi_input_bytes(w->p, c);
-    uint64_t most = dlpi_parts_of(w->p)->d.max_part_bytes;
-    dlp_part part = {.index = cell->index,
-                     .data = bytes,
-                     .capacity = most,
-                     .items = cell->items,
-                     .first = cell->first,
-                     .attempt = dlpi_rec_tries(cell->rec),
-                     .worker = (uint32_t)w->id,
-                     .worker_state = w->state,
-                     .call = &w->note};
-    int rc = dlpi_call_verdict(w, cell->killed_by, cell->rec);
-    if (rc != 0) return rc;
-    rc = dlpi_item_returned(w, ((dlp_part_fn)w->st->own)(w->st->user, &part));
-    rc = dlpi_redzone_input(w, c, most, rc);
-    if (rc != 0) return rc;
-    if (part.bytes > most)
-        return dlpi_say(w, DLP_ERR_LENGTH,
-                        "load set bytes to %" PRIu64 ", max_part_bytes is %" PRIu64, part.bytes,
-                        most);
-    cell->bytes = part.bytes;
-    return 0;
+    const dlpi_input *cell = dlpi_input_at(w->p, c);
+    dlp_part part = {.items = cell->items, .first = cell->first};
+    return dlpi_input_part(w, c, dlpi_parts_of(w->p)->d.max_part_bytes, &part);
 }
 
 /* ---- states ---- */
@@ -16756,7 +16813,6 @@ static int dlpi_found_refuses(dlp_pipe *p) {
     return DLP_OK;
 }
 
-/* Streams, ranks, rows. */
 static int dlpi_found_fit(dlp_pipe *p) {
     dlpi_found *q = dlpi_found_of(p);
     const char *name = p->source_stage->name;
@@ -16898,8 +16954,10 @@ static void dlpi_found_layout(dlp_pipe *p, dlpi_stage *st) {
                   dlpi_sum(stride, DLPI_INPUT_GUARD), q->n_cells, 4096);
 }
 
+/* Weights, and who has which inputs by them, are there since the stage was added. */
 static int dlpi_found_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out) {
     const dlpi_found *q = st->self;
+    const dlpi_found_plan *k = &q->plan;
     DLPI_UNUSED(p);
     uint64_t streams = q->cursors.n, windows = q->plan.window ? streams : 0;
     uint64_t orders = q->plan.shuffle_items && q->most_items > 1 ? q->n_cells : 0;
@@ -16910,7 +16968,11 @@ static int dlpi_found_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block
                           dlpi_times(windows, sizeof *q->window_orders)};
     out[4] = (dlpi_block){offsetof(dlpi_found, window_rows),
                           dlpi_times(dlpi_times(windows, q->plan.window), sizeof *q->window_rows)};
-    return 5;
+    if (k->weights == NULL) return 5;
+    out[5] = (dlpi_block){offsetof(dlpi_found, plan.weights), dlpi_found_weights_bytes(k)};
+    out[6] = (dlpi_block){offsetof(dlpi_found, plan.own_passes),
+                          dlpi_times(k->shuffle_inputs ? streams : 0, sizeof *k->own_passes)};
+    return 7;
 }
 
 static void dlpi_found_live(dlp_pipe *p, dlpi_stage *st) {
@@ -17063,7 +17125,6 @@ static int dlpi_found_learn_cell(dlp_pipe *p, uint32_t i, bool loaded) {
     return DLP_OK;
 }
 
-/* Are all inputs of the stream known? */
 static inline bool dlpi_found_out(const dlpi_found *q, const dlpi_found_stream *x) {
     return q->plan.steps == 0 && x->epoch > q->epoch &&
            (x->known == DLPI_FOUND_NONE || q->use[x->known].epoch > q->epoch);
@@ -17187,17 +17248,6 @@ static int dlpi_found_learn(dlp_pipe *p) {
 
 /* ---- what is loaded next ---- */
 
-/* Is a cell that is on no list loaded, or closed by this: open of an epoch, or a place, left? */
-static bool dlpi_found_closed(dlp_pipe *p, uint32_t c) {
-    uint64_t *state = &dlpi_input_at(p, c)->state, now = dlpi_claim_owner(state); /* Q1 <- Q1 */
-    uint32_t low = dlpi_gen_low(now);
-    if (low == DLPI_INPUT_LOADED || low == DLPI_INPUT_FAILED) return true;
-    return low == DLPI_INPUT_OPEN &&
-           dlpi_claim_take(
-               state, now,
-               dlpi_gen_word(dlpi_found_of(p)->use[c].ticket, DLPI_INPUT_CLOSED)); /* Q1 -> Q1 */
-}
-
 /* A free cell, closed; n_cells: none. Those that wait stand about in the order of the batches that
    have rows of them; the ones that are being loaded are passed over. */
 static uint32_t dlpi_found_free_cell(dlp_pipe *p) {
@@ -17210,7 +17260,7 @@ static uint32_t dlpi_found_free_cell(dlp_pipe *p) {
     }
     for (c = q->waits; c != DLPI_FOUND_NONE; before = c, c = q->use[c].next) {
         if (q->use[c].used > q->left) break;
-        if (!dlpi_found_closed(p, c)) continue;
+        if (!dlpi_input_closed(p, c, q->use[c].ticket)) continue;
         if (before == DLPI_FOUND_NONE)
             q->waits = q->use[c].next;
         else
@@ -17258,11 +17308,7 @@ static void dlpi_found_issue(dlp_pipe *p, uint32_t i, uint32_t c) {
                            .next = DLPI_FOUND_NONE,
                            .listed = true};
     x->next += run;
-    if (x->tail == DLPI_FOUND_NONE)
-        x->head = c;
-    else
-        q->use[x->tail].next = c;
-    x->tail = c;
+    dlpi_found_append(q, &x->head, &x->tail, c);
     x->cells++;
     if (x->known == DLPI_FOUND_NONE) x->known = c;
     if (q->plan.steps == 0 && x->next == dlpi_found_inputs(&q->plan, s)) {
@@ -17367,13 +17413,10 @@ static int dlpi_found_rows(dlp_pipe *p, uint64_t *rows) {
 /* Is all known of the present batch, and whether another follows? */
 static bool dlpi_found_ready(dlp_pipe *p, uint64_t rows) {
     const dlpi_found *q = dlpi_found_of(p);
-    const dlpi_scheduler *f = &p->schedule;
     uint64_t n;
     bool there = dlpi_found_batch(p, 0, &n) && n == rows;
     if (there && q->plan.steps == 0) there = dlpi_found_batch(p, 1, &n);
-    DLPI_STORE_RLX(&p->ctl->source_waits, /* for the consumer's books */
-                   !there && f->published == dlpi_credit_seen(&p->ctl->delivered)); /* V1 <- V1 */
-    return there;
+    return dlpi_inputs_there(p, there);
 }
 
 /* The batch in slot s has something of cell c. */
@@ -17425,7 +17468,6 @@ static uint32_t dlpi_found_give(dlp_pipe *p, dlpi_found_stream *x, uint32_t s, u
     return n;
 }
 
-/* Row r of slot s is that item. */
 static void dlpi_found_give_row(dlp_pipe *p, uint32_t s, uint32_t r, const dlpi_found_row *from) {
     const dlpi_found *q = dlpi_found_of(p);
     const dlpi_found_cell *u = &q->use[from->cell];
@@ -17454,7 +17496,6 @@ static uint32_t dlpi_found_give_mixed(dlp_pipe *p, uint32_t i, uint32_t s, uint3
     return n;
 }
 
-/* Rows of a stream that is out. */
 static void dlpi_found_holes(dlp_pipe *p, uint32_t s, uint32_t r, uint32_t end) {
     dlpi_slot_at(p, s)->dirty = 1;
     for (; r < end; r++) {
@@ -17499,10 +17540,7 @@ static void dlpi_found_row_part(dlpi_worker *w, dlp_item *it, uint32_t s, uint32
     const dlpi_input *cell = dlpi_input_at(p, from->cell);
     uint32_t k = dlpi_rec_repl(dlpi_slot_rec(p, s)[row]);
     dlp_part *part = extra;
-    part->index = cell->index;
-    part->data = dlpi_input_bytes(p, from->cell);
-    part->bytes = cell->bytes;
-    part->items = cell->items;
+    *part = dlpi_input_shown(p, from->cell);
     part->item = from->number;
     if (k > 0) { /* in place of an item that failed: another one of the same input */
         uint64_t h = dlpi_hash_in(DLPI_DOMAIN_REPLACEMENT, it->seed, it->epoch);
@@ -17581,7 +17619,6 @@ static void dlpi_tune_note(dlp_pipe *p, const dlpi_stage *st, int from, int to, 
     DLPI_STORE_REL(&ctl->tunes, n + 1); /* A2 -> A2: after the note */
 }
 
-/* Let n workers of the stage work. */
 static void dlpi_tune_set(dlp_pipe *p, dlpi_stage *st, int n, int reason, uint64_t now) {
     dlpi_waiters *waiters = &p->waiters[st->work];
     dlpi_stage_rec *rec = dlpi_area_at(p, DLPI_REC_STAGES, (uint64_t)st->id);
@@ -17785,13 +17822,13 @@ static void *dlpi_thread_scheduler(void *arg) {
    that feeds several at once. At most a quarter of the credits wait, and none while the consumer
    waits. */
 static uint64_t dlpi_burst(const dlp_pipe *p) {
-    return p->call_clock_every >= 32 && p->prefetch >= 8 ? p->prefetch / 4 : 1;
+    return p->pace.call_clock_every >= 32 && p->prefetch >= 8 ? p->prefetch / 4 : 1;
 }
 
 /* A call that need not be timed: it is counted, and the next reading of the clock is its, too. */
 static inline bool dlpi_pace_skips(dlp_pipe *p) {
-    if (p->calls_untimed + 1 >= p->call_clock_every) return false;
-    p->calls_untimed++;
+    if (p->pace.calls_untimed + 1 >= p->pace.call_clock_every) return false;
+    p->pace.calls_untimed++;
     return true;
 }
 
@@ -17802,19 +17839,19 @@ static inline bool dlpi_pace_skips_wait(dlp_pipe *p) { return p->all_inline && d
    is inline, the calls not timed take the time of the last one that was. */
 static void dlpi_consumer_step(dlp_pipe *p, uint64_t now) {
     dlpi_worker *w = p->consumer;
-    uint64_t from = p->last_return_ns, each, waited;
-    uint32_t calls = p->calls_untimed + 1;
-    p->calls_untimed = 0;
-    p->last_return_ns = now;
+    uint64_t from = p->pace.last_return_ns, each, waited;
+    uint32_t calls = p->pace.calls_untimed + 1;
+    p->pace.calls_untimed = 0;
+    p->pace.last_return_ns = now;
     if (from == 0 || now <= from) return;
     each = (now - from) / calls;
-    waited = p->inline_ns * (calls - 1);
+    waited = p->pace.inline_ns * (calls - 1);
     dlpi_bump(&p->ctl->wait_ns, waited < now - from ? waited : 0);
     dlpi_bump(&p->ctl->step_ns, now - from - (waited < now - from ? waited : 0));
     DLPI_STORE_RLX(&w->block->hist[dlpi_hist_bucket(each)],
                    w->block->hist[dlpi_hist_bucket(each)] + calls);
     dlpi_trace_add(w, DLP_TRACE_STEP, from, now, p->base - 1, p->epoch_now, calls);
-    p->call_clock_every = each >= 2000 ? 1 : each >= 500 ? 4 : 32;
+    p->pace.call_clock_every = each >= 2000 ? 1 : each >= 500 ? 4 : 32;
     if (!p->all_inline) dlpi_awake_call(p);
 }
 
@@ -17822,14 +17859,14 @@ static void dlpi_consumer_step(dlp_pipe *p, uint64_t now) {
 static void dlpi_pace_call(dlp_pipe *p) {
     if (dlpi_pace_skips(p)) return;
     dlpi_consumer_step(p, dlpi_now_ns());
-    dlpi_tune(p, p->last_return_ns);
+    dlpi_tune(p, p->pace.last_return_ns);
 }
 
 /* The wait since from was for an epoch that had to begin. Returns when that was done. */
 static uint64_t dlpi_consumer_began(dlp_pipe *p, uint64_t from) {
     dlpi_worker *w = p->consumer;
-    uint64_t set = p->set_ns, began = p->began_ns;
-    p->began_ns = 0;
+    uint64_t set = p->pace.set_ns, began = p->pace.began_ns;
+    p->pace.began_ns = 0;
     if (set < from) return from; /* told as a step */
     dlpi_bump(&p->ctl->wait_ns, began - from);
     if (set > from) dlpi_trace_add(w, DLP_TRACE_WAIT, from, set, p->base, p->epoch_now, 0);
@@ -17842,16 +17879,16 @@ static uint64_t dlpi_consumer_began(dlp_pipe *p, uint64_t from) {
 /* The first batch is there of an epoch that had to begin. */
 static void dlpi_border_over(dlp_pipe *p, uint64_t now) {
     dlpi_bump(&p->ctl->borders, 1);
-    dlpi_bump(&p->ctl->border_ns, now - p->border_ns);
-    p->border_ns = 0;
+    dlpi_bump(&p->ctl->border_ns, now - p->pace.border_ns);
+    p->pace.border_ns = 0;
 }
 
 static void dlpi_consumer_waited(dlp_pipe *p, uint64_t from, uint64_t to) {
-    bool for_source = p->source_waited;
-    p->last_return_ns = to;
-    p->source_waited = false;
-    if (p->all_inline) p->inline_ns = to - from;
-    if (p->began_ns != 0) from = dlpi_consumer_began(p, from);
+    bool for_source = p->pace.source_waited;
+    p->pace.last_return_ns = to;
+    p->pace.source_waited = false;
+    if (p->all_inline) p->pace.inline_ns = to - from;
+    if (p->pace.began_ns != 0) from = dlpi_consumer_began(p, from);
     if (to <= from) return;
     dlpi_bump(&p->ctl->wait_ns, to - from);
     if (for_source) dlpi_bump(&p->ctl->source_wait_ns, to - from);
@@ -17925,7 +17962,12 @@ DLPI_INLINE void dlpi_delivered(dlp_pipe *p, uint32_t v, uint64_t bytes) {
     dlpi_bump(&ctl->bytes, bytes);
 }
 
-/* Hand batch b in slot s to the consumer. */
+/* The slot, or view, of a batch that the consumer holds; DLPI_NO_SLOT: it is none. */
+static uint32_t dlpi_held_slot(const dlp_pipe *p, const dlp_batch *batch) {
+    uint32_t s = (uint32_t)(uintptr_t)batch->internal;
+    return s < p->n_out && batch == &p->out[s] && p->held[s] ? s : DLPI_NO_SLOT;
+}
+
 static void dlpi_deliver(dlp_pipe *p, uint64_t b, uint32_t s, dlp_batch **out) {
     dlp_batch *batch = &p->out[s];
     uint64_t bytes = 0;
@@ -18026,7 +18068,7 @@ static bool dlpi_next_spin(dlp_pipe *p, uint64_t until) {
     if (p->all_inline) return false;
     if (longer && DLPI_LOAD_RLX(&p->ctl->source_waits) != 0) longer = false; /* our own store */
     if (!dlpi_awake_round(p, k, longer, &p->ctl->consumer_cpu)) return false;
-    yields = longer || k->rounds > p->spin_rounds; /* others may keep the core for long */
+    yields = longer || k->rounds > p->wait.spin_rounds; /* others may keep the core for long */
     return until != 0 && (!yields || until == UINT64_MAX || dlpi_now_ns() < until);
 }
 
@@ -18036,7 +18078,7 @@ static int dlpi_next_sleep(dlp_pipe *p, uint64_t until) {
     int rc;
     dlpi_wake_put_off(p);
     p->awake.calls += DLPI_AWAKE_CALLS / DLPI_ASLEEP_CALLS;
-    if (DLPI_LOAD_RLX(&p->ctl->source_waits) != 0) p->source_waited = true; /* for the books */
+    if (DLPI_LOAD_RLX(&p->ctl->source_waits) != 0) p->pace.source_waited = true; /* for the books */
     now = dlpi_now_ns();
     dlpi_tune(p, now);
     if ((rc = dlpi_next_look(p, now, until)) != DLP_OK) return rc;
@@ -18083,9 +18125,9 @@ static int dlpi_next_take(dlp_pipe *p, int timeout_ms, uint64_t *b, uint32_t *s)
         return rc;
     }
     if (timeout_ms < 0 && p->barrier == NULL && dlpi_pace_skips_wait(p)) {
-        p->clock_off = 1;
+        p->pace.clock_off = 1;
         if (rc == DLP_EMPTY) rc = dlpi_next_wait(p, until, b, s);
-        p->clock_off = 0;
+        p->pace.clock_off = 0;
         return rc == DLP_END && dlpi_next_error(p, true) != DLP_OK ? p->err.code : rc;
     }
     from = dlpi_now_ns();
@@ -18097,8 +18139,8 @@ static int dlpi_next_take(dlp_pipe *p, int timeout_ms, uint64_t *b, uint32_t *s)
     if (rc == DLP_END && dlpi_next_error(p, true) != DLP_OK) rc = p->err.code;
     dlpi_inline_rest(p);
     dlpi_consumer_waited(p, from, dlpi_now_ns());
-    if (p->border_ns != 0 && rc == DLP_OK) dlpi_border_over(p, p->last_return_ns);
-    dlpi_tune(p, p->last_return_ns);
+    if (p->pace.border_ns != 0 && rc == DLP_OK) dlpi_border_over(p, p->pace.last_return_ns);
+    dlpi_tune(p, p->pace.last_return_ns);
     return rc;
 }
 
@@ -18107,20 +18149,20 @@ static void dlpi_epoch_leave(dlp_pipe *p, uint64_t epoch) {
     p->epoch_open = 0;
     p->last_sequence = UINT64_MAX;
     dlpi_window_clear(p, 0);
-    p->after_epoch = epoch + 1;
-    p->after_batch = p->after_position = 0;
+    p->after.epoch = epoch + 1;
+    p->after.batch = p->after.position = 0;
     DLPI_STORE_SEQ(&p->ctl->cancel, dlpi_generation(p->seek_no, epoch + 1)); /* N1 -> N1 */
     dlpi_wake_sleepers(p);
 }
 
-/* Go on after a checked state. */
 static void dlpi_seek(dlp_pipe *p, const dlpi_state *s) {
     p->seek_no = (p->seek_no + 1) & 0xffffu;
     p->seeks++;
     p->epoch_end_due = 0;
     dlpi_state_books(p, s);
     pthread_mutex_lock(&dlpi_place_lock);
-    dlpi_state_place(p, s, p->seek_no, &p->place);
+    p->place = dlpi_state_place(p, s);
+    p->place_seek_no = p->seek_no;
     pthread_mutex_unlock(&dlpi_place_lock);
     DLPI_STORE_SEQ(&p->ctl->cancel, dlpi_generation(p->seek_no, 0)); /* N1 -> N1 */
     dlpi_wake_sleepers(p);
@@ -18219,20 +18261,9 @@ static void dlpi_whole_state(const dlp_pipe *p, uint32_t v, dlpi_state *to) {
     dlpi_state_after(p, v, p->out[v].flags, to);
 }
 
-static void dlpi_whole_config(const dlp_pipe *p, dlpi_state *s) {
-    DLPI_UNUSED(p);
-    DLPI_UNUSED(s);
-}
-
 static uint64_t dlpi_whole_position(const dlp_pipe *p, uint64_t epoch, uint64_t k) {
     DLPI_UNUSED(epoch);
     return k * p->global_batch;
-}
-
-static void dlpi_whole_seek(dlp_pipe *p, const dlpi_state *s, dlpi_place *to) {
-    DLPI_UNUSED(p);
-    DLPI_UNUSED(s);
-    DLPI_UNUSED(to);
 }
 
 static const dlpi_lender_ops dlpi_whole = {
@@ -18240,9 +18271,7 @@ static const dlpi_lender_ops dlpi_whole = {
     .slot = dlpi_whole_slot,
     .batches = dlpi_whole_batches,
     .state = dlpi_whole_state,
-    .config = dlpi_whole_config,
     .position = dlpi_whole_position,
-    .seek = dlpi_whole_seek,
 };
 
 /* What a new pipe has until a stage lends. */
@@ -18305,7 +18334,7 @@ static int dlpi_agree_fail(dlp_pipe *p, int64_t mine, int64_t all, const char *w
                        ", which is not the %s that a rank gave",
                        all, mine, what);
     dlpi_copy_text(e.stage, sizeof e.stage, p->source_stage->name);
-    e.epoch = p->after_epoch;
+    e.epoch = p->after.epoch;
     return dlpi_pipe_fail(p, &e);
 }
 
@@ -18343,7 +18372,7 @@ static int dlpi_agree_ask(dlp_pipe *p, int rc, uint64_t b) {
    end (a timeout, a stop) is no step, and the end of all epochs is where all ranks are. */
 static int dlpi_found_agreed(dlp_pipe *p, int rc, uint64_t b, uint32_t s) {
     dlpi_agreed *a = &dlpi_found_of(p)->agreed;
-    const uint64_t here = dlpi_generation(p->seek_no, p->after_epoch);
+    const uint64_t here = dlpi_generation(p->seek_no, p->after.epoch);
     dlpi_bslot *slot;
     if (!a->asks || rc > 0) return rc;
     if (a->left == 0 || a->generation != here) {
@@ -18393,7 +18422,7 @@ static const char *dlpi_found_never_saved(const dlp_pipe *p, const dlpi_state *s
 }
 
 /* Go on at another place: what was asked for is not needed. */
-static int dlpi_found_seek(dlp_pipe *p, const dlpi_place *to) {
+static int dlpi_found_seek(dlp_pipe *p, const dlpi_state *to) {
     dlpi_found *q = dlpi_found_of(p);
     dlpi_cursors c = {0};
     p->schedule.in_epoch = to->batch;
@@ -18442,7 +18471,12 @@ static bool dlpi_found_seen(const dlpi_words *words, dlpi_seen *s, int32_t stage
 /* ... and those whose rows are items. */
 #define DLPI_FOUND_SOURCE \
     DLPI_FOUND_BATCHES, .slot_bytes = dlpi_found_slot_bytes, .row_bytes = sizeof(dlp_part), \
-                        .row = dlpi_found_row_part, .config = dlpi_found_config
+                        .config = dlpi_found_config
+
+/* The stages of both. */
+#define DLPI_OPS_OF_FOUND \
+    DLPI_OPS_OF_INPUTS, .layout = dlpi_found_layout, .blocks = dlpi_found_blocks, \
+                        .live = dlpi_found_live, .seen = dlpi_found_seen
 
 /* ---- parts of unknown count: what their desc may say, and a load ---- */
 
@@ -18521,53 +18555,25 @@ static int dlpi_found_sizes(dlp_pipe *p) {
 
 /* ---- an input is loaded ---- */
 
-/* One try. Returns 0, or what is wrong. */
 static int dlpi_found_load(dlpi_worker *w, uint32_t c) {
     const dlpi_found *q = dlpi_found_of(w->p);
-    dlpi_input *cell = dlpi_input_at(w->p, c);
-    dlp_part part = {.index = cell->index,
-                     .data = dlpi_input_bytes(w->p, c),
-                     .capacity = q->d.max_part_bytes,
-                     .attempt = dlpi_rec_tries(cell->rec),
-                     .worker = (uint32_t)w->id,
-                     .worker_state = w->state,
-                     .call = &w->note};
-    int rc = dlpi_call_verdict(w, cell->killed_by, cell->rec);
+    dlp_part part = {0};
+    int rc = dlpi_input_part(w, c, q->d.max_part_bytes, &part);
     if (rc != 0) return rc;
-    rc = dlpi_item_returned(w, ((dlp_part_fn)w->st->own)(w->st->user, &part));
-    rc = dlpi_redzone_input(w, c, q->d.max_part_bytes, rc);
-    if (rc != 0) return rc;
-    if (part.bytes > q->d.max_part_bytes)
-        return dlpi_say(w, DLP_ERR_LENGTH,
-                        "load set bytes to %" PRIu64 ", max_part_bytes is %" PRIu64, part.bytes,
-                        q->d.max_part_bytes);
     if (part.items > q->most_items)
         return dlpi_say(w, DLP_ERR_LENGTH, "load set items to %" PRIu64 ", max_items is %" PRIu64,
                         part.items, q->most_items);
     if (part.items > 0 && part.items < q->least_items)
         return dlpi_say(w, DLP_ERR_LENGTH, "load set items to %" PRIu64 ", min_items is %" PRIu64,
                         part.items, q->least_items);
-    cell->bytes = part.bytes;
-    cell->items = part.items;
+    dlpi_input_at(w->p, c)->items = part.items;
     return 0;
-}
-
-/* With weights: they, and who has which parts, are there since the stage was added. */
-static int dlpi_found_weighed_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out) {
-    const dlpi_found *q = st->self;
-    const dlpi_found_plan *k = &q->plan;
-    int n = dlpi_found_blocks(p, st, out);
-    if (k->weights == NULL) return n;
-    out[n++] = (dlpi_block){offsetof(dlpi_found, plan.weights), dlpi_found_weights_bytes(k)};
-    out[n++] =
-        (dlpi_block){offsetof(dlpi_found, plan.own_passes),
-                     dlpi_times(k->shuffle_inputs ? q->cursors.n : 0, sizeof *k->own_passes)};
-    return n;
 }
 
 static const dlpi_source_ops dlpi_found_source = {
     .sizes = dlpi_found_sizes,
     DLPI_FOUND_SOURCE,
+    .row = dlpi_found_row_part,
     .params = "streams, steps_per_epoch, max_items, manifest, weights, window",
     .input = "part",
     .load = dlpi_found_load,
@@ -18575,14 +18581,10 @@ static const dlpi_source_ops dlpi_found_source = {
 
 static const dlpi_stage_ops dlpi_found_ops = {
     .kind = DLP_STAGE_FOUND,
-    DLPI_OPS_OF_INPUTS,
+    DLPI_OPS_OF_FOUND,
     .self_bytes = sizeof(dlpi_found),
     .check = dlpi_found_check,
-    .layout = dlpi_found_layout,
     .private_words = "part tables",
-    .blocks = dlpi_found_weighed_blocks,
-    .live = dlpi_found_live,
-    .seen = dlpi_found_seen,
     .source = &dlpi_found_source,
 };
 
@@ -18676,7 +18678,6 @@ static void dlpi_expand_begin(dlp_item *it, uint8_t *to, const dlpi_fields *fs, 
     it->data = by->data;
 }
 
-/* Are the lengths that were set possible? */
 static int dlpi_expand_lengths(dlpi_worker *w, const dlpi_fields *fs, const uint64_t *lengths) {
     if (!fs->any_ragged) return 0; /* nobody reads them */
     for (uint32_t f = 0; f < fs->n; f++) {
@@ -18741,7 +18742,6 @@ static bool dlpi_expand_simple(const dlpi_worker *w, const dlpi_unit *t) {
            !dlpi_generation_cancelled(p->ctl, dlpi_slot_generation(dlpi_slot_at(p, t->slot)));
 }
 
-/* Field f of the rows of a unit. */
 static void dlpi_expand_copy_field(const dlpi_worker *w, const dlpi_unit *t, uint32_t f) {
     const dlp_pipe *p = w->p;
     const dlpi_expand *x = p->source_stage->self;
@@ -18918,7 +18918,6 @@ static int dlpi_expand_filter(dlpi_worker *w, const dlpi_expand *x, dlp_item *in
     return rc == 0 ? dlpi_expand_lengths(w, &x->in, in->length) : rc;
 }
 
-/* One try. Returns 0, or what is wrong. */
 static int dlpi_expand_load(dlpi_worker *w, uint32_t c) {
     const dlpi_expand *x = w->p->source_stage->self;
     dlpi_input *cell = dlpi_input_at(w->p, c);
@@ -18946,11 +18945,8 @@ static int dlpi_expand_load(dlpi_worker *w, uint32_t c) {
 
 static const dlpi_source_ops dlpi_expand_source = {
     .sizes = dlpi_expand_sizes,
-    DLPI_FOUND_BATCHES,
-    .slot_bytes = dlpi_found_slot_bytes,
-    .row_bytes = sizeof(dlp_part),
+    DLPI_FOUND_SOURCE,
     .row = dlpi_expand_row,
-    .config = dlpi_found_config,
     .params = "streams, steps_per_epoch, max_out, id, window",
     .input = "input",
     .load = dlpi_expand_load,
@@ -18959,14 +18955,10 @@ static const dlpi_source_ops dlpi_expand_source = {
 static const dlpi_stage_ops dlpi_expand_ops = {
     .kind = DLP_STAGE_EXPAND,
     .expands = 1,
-    DLPI_OPS_OF_INPUTS,
+    DLPI_OPS_OF_FOUND,
     .self_bytes = sizeof(dlpi_expand),
     .check = dlpi_expand_check,
-    .layout = dlpi_found_layout,
     .private_words = "input tables",
-    .blocks = dlpi_found_blocks,
-    .live = dlpi_found_live,
-    .seen = dlpi_found_seen,
     .source = &dlpi_expand_source,
 };
 
@@ -19120,7 +19112,6 @@ static uint64_t dlpi_pack_cut_learned(dlpi_found *q, uint32_t i, uint32_t c) {
     return rows;
 }
 
-/* The last row of a stream. */
 static uint64_t dlpi_pack_cut_more(dlp_pipe *p, uint32_t i, bool out) {
     dlpi_pack_stream *x = &dlpi_pack_of(p)->streams[i];
     if (!out || x->ended) return 0;
@@ -19534,7 +19525,6 @@ static int dlpi_pack_take(dlp_pipe *p, dlpi_stage *st, const dlp_pack_desc *d) {
 
 /* ---- fields ---- */
 
-/* Are these fields of documents? */
 static int dlpi_pack_documents(dlp_pipe *p, const dlpi_expand *x) {
     const dlp_field *f = x->input_fields;
     if (x->input.n_fields > DLP_MAX_FIELDS - 2)
@@ -19645,7 +19635,6 @@ static void dlpi_pack_row_extra(dlpi_worker *w, dlp_item *it, uint32_t s, uint32
     it->part = &e->part;
 }
 
-/* Where segments begin, and places of tokens. */
 static void dlpi_pack_places(const dlpi_pack *k, const dlpi_pack_row *row, int32_t *bounds,
                              int32_t *places) {
     uint32_t at = 0;
@@ -19682,7 +19671,6 @@ static int dlpi_pack_copy(void *user, dlp_item *it) {
 
 /* ---- a document is read ---- */
 
-/* One try. Returns 0, or what is wrong. */
 static int dlpi_pack_load(dlpi_worker *w, uint32_t c) {
     const dlpi_pack *k = dlpi_pack_of(w->p);
     dlpi_input *cell = dlpi_input_at(w->p, c);
@@ -19854,7 +19842,6 @@ static uint64_t dlpi_chunk_bytes(const dlp_pipe *p, uint32_t s, uint32_t f) {
            dlpi_row_bytes(&p->batches.at[f]);
 }
 
-/* The order of the rows of chunk c. */
 static void dlpi_chunk_permute(const dlp_pipe *p, uint64_t epoch, uint64_t c,
                                dlp_permutation *out) {
     uint64_t key = dlpi_absorb(dlpi_hash_in(DLPI_DOMAIN_ROWS, p->sampler->sampler.seed, c), 1);
@@ -19916,13 +19903,11 @@ static void dlpi_split_unref(dlp_pipe *p, uint32_t s) {
     if (--dlpi_split_of(p)->refs[s] == 0) dlpi_slot_release(p, s);
 }
 
-/* Done with the chunk that is being split. */
 static void dlpi_split_leave_chunk(dlp_pipe *p) {
     dlpi_split_unref(p, dlpi_split_of(p)->slot);
     dlpi_split_of(p)->slot = DLPI_NO_SLOT;
 }
 
-/* Begin to split the chunk in slot s. */
 static void dlpi_split_take(dlp_pipe *p, uint32_t s) {
     dlpi_split *c = dlpi_split_of(p);
     const dlpi_bslot *slot = dlpi_slot_at(p, s);
@@ -20064,8 +20049,8 @@ static int dlpi_seam_arrive(dlp_pipe *p, int timeout_ms, uint64_t *until) {
 /* Is what is in the seam of the batch that comes next? */
 static bool dlpi_seam_begun(const dlp_pipe *p) {
     const dlpi_split *c = dlpi_split_of(p);
-    return c->seam.rows > 0 && c->seam.seek_no == p->seek_no && c->seam.epoch == p->after_epoch &&
-           c->seam.batch == p->after_batch;
+    return c->seam.rows > 0 && c->seam.seek_no == p->seek_no && c->seam.epoch == p->after.epoch &&
+           c->seam.batch == p->after.batch;
 }
 
 /* Add rows [g, g + count) of the chunk's axis to the seam. */
@@ -20078,8 +20063,8 @@ static int dlpi_seam_add(dlp_pipe *p, uint64_t g, uint32_t count) {
     if (at == 0) {
         c->seam.v = dlpi_split_free_view(p);
         c->seam.seek_no = p->seek_no;
-        c->seam.epoch = p->after_epoch;
-        c->seam.batch = p->after_batch;
+        c->seam.epoch = p->after.epoch;
+        c->seam.batch = p->after.batch;
     }
     v = c->seam.v;
     rc = dlpi_seam_copy(p, dlpi_split_row_at(p, g), count);
@@ -20155,7 +20140,7 @@ static bool dlpi_split_through(const dlpi_split *c, uint64_t k) {
 static int dlpi_split_cut(dlp_pipe *p, dlpi_handed *to) {
     dlpi_split *c = dlpi_split_of(p);
     const dlpi_chunk_spot *x = &c->at;
-    uint64_t k = p->after_batch - x->batches, first, from, end = dlpi_chunk_end(x);
+    uint64_t k = p->after.batch - x->batches, first, from, end = dlpi_chunk_end(x);
     uint32_t count, have, there = dlpi_seam_begun(p) ? c->seam.rows : 0;
     bool whole;
     int rc;
@@ -20163,7 +20148,7 @@ static int dlpi_split_cut(dlp_pipe *p, dlpi_handed *to) {
     from = first + there;
     c->seam.rows = there;
     whole = there > 0 && there == count;
-    if (x->epoch != p->after_epoch || (end <= from && !whole)) {
+    if (x->epoch != p->after.epoch || (end <= from && !whole)) {
         dlpi_split_leave_chunk(p);
         return DLP_EMPTY;
     }
@@ -20190,7 +20175,6 @@ static void dlpi_split_resume(dlp_pipe *p) {
         dlpi_pace_call(p);
 }
 
-/* dlp_pipe_next, where batches are views. */
 static int dlpi_split_next(dlp_pipe *p, dlpi_handed *to, int timeout_ms) {
     uint64_t until = 0;
     int rc;
@@ -20204,7 +20188,6 @@ static int dlpi_split_next(dlp_pipe *p, dlpi_handed *to, int timeout_ms) {
     return rc;
 }
 
-/* The state after view v. */
 static void dlpi_split_state(const dlp_pipe *p, uint32_t v, dlpi_state *to) {
     const dlp_batch *b = &p->out[v];
     bool last = (b->flags & DLP_BATCH_LAST) != 0;
@@ -20242,11 +20225,11 @@ static uint64_t dlpi_split_position(const dlp_pipe *p, uint64_t epoch, uint64_t 
 }
 
 /* The scheduler goes on with the chunk that the state's batch begins in. */
-static void dlpi_split_seek(dlp_pipe *p, const dlpi_state *s, dlpi_place *to) {
+static void dlpi_split_seek(dlp_pipe *p, dlpi_state *s) {
     dlpi_split *c = dlpi_split_of(p);
     dlpi_chunk_spot x = {0};
     dlpi_chunk_find(&c->plan, &c->order, s->epoch, s->batch, &x);
-    to->batch = to->position = x.at;
+    s->batch = s->position = x.at;
 }
 
 /* ---- building ---- */
@@ -20324,7 +20307,6 @@ static int dlpi_split_resolve(dlp_pipe *p, const dlpi_stage *st) {
     return DLP_OK;
 }
 
-/* The fields of chunks. */
 static int dlpi_split_check_fields(dlp_pipe *p, const dlpi_stage *st) {
     uint64_t room = dlpi_chunk_room(&dlpi_split_of(p)->plan);
     for (uint32_t f = 0; f < p->items.n; f++) {
@@ -20395,7 +20377,6 @@ static void dlpi_split_layout(dlp_pipe *p, dlpi_stage *st) {
     dlpi_area_add(p, DLPI_REC_LENDER, NULL, sizeof(dlpi_chunk_rec), 1, 8);
 }
 
-/* For observers. */
 static void dlpi_split_describe(const dlp_pipe *p, const dlpi_stage *st) {
     const dlpi_split *c = st->self;
     dlpi_chunk_rec *r = dlpi_area_at(p, DLPI_REC_LENDER, 0);
@@ -20470,53 +20451,26 @@ static const dlpi_lender_ops dlpi_split_lender = {
 /* ---- for observers ---- */
 
 typedef struct dlpi_chunk_counts {
-    uint64_t per_epoch, scheduled;       /* chunks of the epoch fed last; of those, fed */
-    uint64_t cpu_buffers, resident, out; /* out: slots not given back */
+    dlpi_chunk_rec r;                  /* per_epoch: of the epoch fed last */
+    uint64_t scheduled, resident, out; /* chunks of it that are fed; out: slots not given back */
     uint64_t device_buffers, device_free;
-    int32_t preload, preload_auto;
-    uint64_t seam_buffers, seams, seam_bytes;
 } dlpi_chunk_counts;
-
-static bool dlpi_chunk_word_of(const dlpi_words *words, size_t at, uint32_t size, uint64_t *to) {
-    return dlpi_word_at(words, DLPI_REC_LENDER, 0, at, size, to);
-}
-#define DLPI_CHUNK_WORD(words, member, to) \
-    dlpi_chunk_word_of(words, offsetof(dlpi_chunk_rec, member), \
-                       sizeof(((dlpi_chunk_rec *)0)->member), to)
-
-/* The record of the chunks, and where the words of a slot are that it speaks of. */
-static bool dlpi_chunk_record(const dlpi_words *words, dlpi_seen *s, dlpi_chunk_counts *x,
-                              uint64_t *in_epoch_at, uint64_t *used_at) {
-    uint64_t preload, rows, chosen = 0;
-    if (!DLPI_CHUNK_WORD(words, per_epoch, &x->per_epoch) ||
-        !DLPI_CHUNK_WORD(words, cpu_buffers, &x->cpu_buffers) ||
-        !DLPI_CHUNK_WORD(words, preload, &preload) ||
-        !DLPI_CHUNK_WORD(words, in_epoch_at, in_epoch_at) ||
-        !DLPI_CHUNK_WORD(words, used_at, used_at) || !DLPI_CHUNK_WORD(words, view_rows, &rows))
-        return false;
-    x->preload = (int32_t)preload;
-    if (DLPI_CHUNK_WORD(words, preload_auto, &chosen)) /* else of an older version */
-        x->preload_auto = chosen == 1;
-    if (!DLPI_CHUNK_WORD(words, seam_buffers, &x->seam_buffers) ||
-        !DLPI_CHUNK_WORD(words, seams, &x->seams) ||
-        !DLPI_CHUNK_WORD(words, seam_bytes, &x->seam_bytes))
-        x->seam_buffers = x->seams = x->seam_bytes = 0;
-    if (rows >= 1 && rows <= 1u << 30) s->batch_rows = (uint32_t)rows; /* 0: an older version's */
-    return true;
-}
 
 static bool dlpi_chunk_counted(const dlpi_words *words, dlpi_seen *s, uint64_t tail,
                                dlpi_chunk_counts *x) {
-    uint64_t in_epoch_at, used_at, used;
+    const dlpi_chunk_rec *r = &x->r;
+    uint64_t used;
     memset(x, 0, sizeof *x);
-    if (!dlpi_chunk_record(words, s, x, &in_epoch_at, &used_at)) return false;
+    if (!dlpi_words_copy(words, DLPI_REC_LENDER, 0, &x->r, sizeof x->r)) return false;
+    if (r->view_rows >= 1 && r->view_rows <= 1u << 30) s->batch_rows = r->view_rows;
     if (tail > 0) {
         uint32_t slot = dlpi_seen_slot(s, tail - 1);
-        if (!dlpi_word_at(words, DLPI_REC_SLOTS, slot, in_epoch_at, 8, &x->scheduled)) return false;
+        if (!dlpi_word_at(words, DLPI_REC_SLOTS, slot, r->in_epoch_at, 8, &x->scheduled))
+            return false;
         x->scheduled++;
     }
     for (uint32_t slot = 0; slot < s->n_slots; slot++) {
-        if (!dlpi_word_at(words, DLPI_REC_SLOTS, slot, used_at, 4, &used)) return false;
+        if (!dlpi_word_at(words, DLPI_REC_SLOTS, slot, r->used_at, 4, &used)) return false;
         x->out += used != 0;
     }
     x->device_buffers = words->rec[DLPI_REC_SINK].count;
@@ -20554,28 +20508,28 @@ static bool dlpi_chunks_seen(const dlpi_words *words, dlpi_seen *s, int32_t stag
     c->taken = DLPI_LOAD_RLX(&s->ctl->delivered);           /* statistics */
     if (words->rec[DLPI_REC_LENDER].type == 0) return true; /* of an older version */
     if (!dlpi_chunk_counted(words, s, tail, &x)) return false;
-    if (x.cpu_buffers == 0) return true;
+    if (x.r.cpu_buffers == 0) return true;
     ready = dlpi_chunks_under_way(s, tail, x.device_buffers, c);
-    c->preload = x.preload;
-    c->preload_auto = x.preload_auto;
-    c->seam_buffers = x.seam_buffers;
-    c->seams = x.seams;
-    c->seam_bytes = x.seam_bytes;
-    c->cpu_buffers = x.cpu_buffers;
-    c->per_epoch = x.per_epoch;
-    c->loadable = x.scheduled < x.per_epoch ? x.per_epoch - x.scheduled : 0;
+    c->preload = x.r.preload;
+    c->preload_auto = x.r.preload_auto == 1;
+    c->seam_buffers = x.r.seam_buffers;
+    c->seams = x.r.seams;
+    c->seam_bytes = x.r.seam_bytes;
+    c->cpu_buffers = x.r.cpu_buffers;
+    c->per_epoch = x.r.per_epoch;
+    c->loadable = x.scheduled < x.r.per_epoch ? x.r.per_epoch - x.scheduled : 0;
     used = c->cpu_loading + c->cpu_filled + ready;
     c->in_use = x.out > used ? x.out - used : 0;
     if (!transfer) c->cpu_filled += ready;
     used = c->cpu_loading + c->cpu_filled + (transfer ? 0 : c->in_use);
-    if (x.preload == DLP_PRELOAD_CPU) used = x.resident;
-    c->cpu_free = used < x.cpu_buffers ? x.cpu_buffers - used : 0; /* read while it changed? */
+    if (x.r.preload == DLP_PRELOAD_CPU) used = x.resident;
+    c->cpu_free = used < x.r.cpu_buffers ? x.r.cpu_buffers - used : 0; /* read while it changed? */
     if (!transfer) return true;
     c->device_buffers = x.device_buffers;
     c->device_free = x.device_free;
     c->device_filled = ready;
     used = x.device_free + ready + c->in_use;
-    if (x.preload == DLP_PRELOAD_DEVICE) return true;
+    if (x.r.preload == DLP_PRELOAD_DEVICE) return true;
     c->device_copying = used < x.device_buffers ? x.device_buffers - used : 0;
     return true;
 }
@@ -20722,7 +20676,6 @@ static int dlpi_check_graph(dlp_pipe *p) {
     return DLP_OK;
 }
 
-/* This rank's rows of a batch. */
 static int dlpi_sampler_ranks(dlp_pipe *p, const dlpi_stage *st) {
     const dlp_sampler_desc *d = &st->sampler;
     int rc = dlpi_within(p, st->name, "sampler.allow_uneven", d->allow_uneven, 0, 1, "0 or 1");
@@ -20733,7 +20686,6 @@ static int dlpi_sampler_ranks(dlp_pipe *p, const dlpi_stage *st) {
     return dlpi_check_ranks(p, st, p->rank, d->world_size, p->global_batch, d->allow_uneven != 0);
 }
 
-/* Rank, batch and epoch arithmetic. */
 static int dlpi_check_sizes(dlp_pipe *p) {
     int rc;
     p->global_batch = p->batcher->batching.batch_size;
@@ -20767,7 +20719,6 @@ static int dlpi_check_pipe(dlp_pipe *p) {
    from it for others is a number of its own: workers of a stage (an inline one is one), how many of
    them sleep on the stage's word (of an inline one none), how long to spin. */
 
-/* Are the stage's workers processes? */
 static bool dlpi_in_processes(const dlpi_stage *st) {
     return st->w.num_workers > 0 && st->w.placement == DLP_PLACE_PROCESSES;
 }
@@ -20781,7 +20732,6 @@ static bool dlpi_all_inline(const dlp_pipe *p) {
 /* Batches under way, where nobody says how many. */
 static uint32_t dlpi_prefetch_least(const dlp_pipe *p) { return dlpi_all_inline(p) ? 1 : 2; }
 
-/* Does somebody have to run it? */
 static bool dlpi_wants_workers(dlp_pipe *p, dlpi_stage *st) {
     return st->ops->staff != NULL ? st->ops->staff(p, st) : st->ops->unit != DLPI_UNIT_NONE;
 }
@@ -20814,23 +20764,22 @@ static void dlpi_list_work(dlp_pipe *p) {
 
 /* How long to spin: about 10 us where everybody has a core; else a little, then give the core
    away; not at all where there is but one. */
-static void dlpi_wait_rule(dlp_pipe *p) {
-    int begin = 1;
-    p->peers = 1;
+static void dlpi_wait_rule_set(dlp_pipe *p) {
+    int begin = 1, peers = 1;
     for (int i = 0; i < p->n_staffed; i++) {
         const dlpi_stage *st = p->work[i];
         if (st->w.num_workers == 0) {
             p->any_inline = 1;
             continue;
         }
-        p->peers += st->n_workers;
+        peers += st->n_workers;
         if (i < p->n_work && !st->ops->in_order) begin += st->at_first;
     }
-    if (p->sampler->sampler.threaded) p->peers++;
-    p->all_inline = p->peers == 1;
-    p->awake_ns = DLPI_AWAKE_NS;
-    if (!p->all_inline) p->spin_rounds = p->peers <= p->cpus ? 300 : p->cpus > 1 ? 30 : 0;
-    if (p->peers > p->cpus && !p->all_inline) p->yield_rounds = 50;
+    if (p->sampler->sampler.threaded) peers++;
+    p->all_inline = peers == 1;
+    p->wait.awake_ns = DLPI_AWAKE_NS;
+    if (!p->all_inline) p->wait.spin_rounds = peers <= p->cpus ? 300 : p->cpus > 1 ? 30 : 0;
+    if (peers > p->cpus && !p->all_inline) p->wait.yield_rounds = 50;
     if (begin - 1 > p->cpus)
         dlpi_warn(p,
                   "%d worker threads on %d cores: more than can run at once (fine when items wait, "
@@ -20841,26 +20790,16 @@ static void dlpi_wait_rule(dlp_pipe *p) {
 /* ---- threads ---- */
 
 static int dlpi_thread_start(dlp_pipe *p, dlpi_worker *w, void *(*run)(void *)) {
-    pthread_attr_t attr;
-    int rc = pthread_attr_init(&attr);
-    if (rc != 0) {
-        errno = rc;
-        return dlpi_system_fail(p, DLP_ERR_SYSTEM, "pthread_attr_init");
-    }
-    if (w->st->w.stack_bytes &&
-        pthread_attr_setstacksize(&attr, (size_t)w->st->w.stack_bytes) != 0) {
-        pthread_attr_destroy(&attr);
-        return dlpi_refuse(p, DLP_ERR_ARG, w->st->name, "stack_bytes",
-                           "%" PRIu64 " is no stack size of this system", w->st->w.stack_bytes);
-    }
+    int rc;
     w->started = 1;
-    rc = pthread_create(&w->thread, &attr, run, w);
-    pthread_attr_destroy(&attr);
-    if (rc == 0) {
+    if ((rc = dlpi_thread_create(w, &w->thread, run)) == 0) {
         p->n_threads++;
         return DLP_OK;
     }
     w->started = 0;
+    if (rc == EINVAL && w->st->w.stack_bytes)
+        return dlpi_refuse(p, DLP_ERR_ARG, w->st->name, "stack_bytes",
+                           "%" PRIu64 " is no stack size of this system", w->st->w.stack_bytes);
     errno = rc;
     return dlpi_system_fail(p, DLP_ERR_SYSTEM, "pthread_create");
 }
@@ -20881,7 +20820,7 @@ static int dlpi_start_threads(dlp_pipe *p) {
                 rc = dlpi_pipe_fail(p, &p->ctl->error);
             } else {
                 w->joined = -1; /* an inline worker that has begun */
-                w->untimed = &p->clock_off;
+                w->untimed = &p->pace.clock_off;
             }
         }
     }
@@ -20894,7 +20833,6 @@ static uint32_t dlpi_running(const dlp_pipe *p) {
     return (uint32_t)p->n_threads - dlpi_event_count(&p->live_word); /* L1 <- L1 */
 }
 
-/* Wait for the threads, at most until `until`. */
 static bool dlpi_await_threads(dlp_pipe *p, uint64_t until) {
     while (dlpi_running(p) > 0) {
         uint32_t word = dlpi_event_count(&p->live_word); /* L1 <- L1 */
@@ -20973,15 +20911,16 @@ static int dlpi_resolve_work(dlp_pipe *p) {
 static int dlpi_resolve_batches(dlp_pipe *p) {
     const dlp_batch_desc *d = &p->batcher->batching;
     bool own = p->has_item_cells && d->out_fields != NULL;
-    return dlpi_fields_init(p, p->batcher->name, &p->batches, own ? d->out_fields : p->item_fields,
-                            own ? d->n_out_fields : p->n_item_fields, p->has_item_cells);
+    return dlpi_fields_init(p, p->batcher->name, &p->batches,
+                            own ? d->out_fields : p->datasets.fields,
+                            own ? d->n_out_fields : p->datasets.n_fields, p->has_item_cells);
 }
 
 /* Items of other datasets, behind those of fetch. The plan may have been made before. */
 static int dlpi_resolve_added(dlp_pipe *p) {
     int rc = DLP_OK;
-    p->fetch->dataset.n_items -= p->n_added;
-    p->n_added = 0;
+    p->fetch->dataset.n_items -= p->datasets.n_added;
+    p->datasets.n_added = 0;
     for (int at = p->fetch->id; at >= 0 && rc == DLP_OK; at = p->stages[at].next)
         if (p->stages[at].ops->adds != NULL) rc = p->stages[at].ops->adds(p, &p->stages[at]);
     return rc;
@@ -20992,14 +20931,15 @@ static int dlpi_resolve_added(dlp_pipe *p) {
 static int dlpi_resolve_scopes(dlp_pipe *p) {
     const dlp_dataset *ds = &p->fetch->dataset;
     int rc = DLP_OK;
-    p->n_item_fields = ds->n_fields;
-    memcpy(p->item_fields, ds->fields, ds->n_fields * sizeof *p->item_fields);
+    p->datasets.n_fields = ds->n_fields;
+    memcpy(p->datasets.fields, ds->fields, ds->n_fields * sizeof *p->datasets.fields);
     for (int at = p->fetch->id; at >= 0 && rc == DLP_OK; at = p->stages[at].next) {
         dlpi_stage *st = &p->stages[at];
-        st->scope = (dlpi_scope){0, p->n_item_fields, 0, ds->n_items, 0};
+        st->scope = (dlpi_scope){0, p->datasets.n_fields, 0, ds->n_items, 0};
         if (st->ops->widens != NULL) rc = st->ops->widens(p, st);
+        st->lets_pass = st->scope.n_items < ds->n_items;
     }
-    p->fetch->scope.n_items -= p->n_added;
+    p->fetch->scope.n_items -= p->datasets.n_added;
     p->fetch->scope.zeroes = !ds->writes_all_bytes;
     return rc;
 }
@@ -21014,7 +20954,8 @@ static int dlpi_resolve(dlp_pipe *p) {
     if ((rc = dlpi_resolve_slots(p)) != DLP_OK) return rc;
     if ((rc = dlpi_resolve_work(p)) != DLP_OK) return rc;
     if ((rc = dlpi_resolve_scopes(p)) != DLP_OK) return rc;
-    rc = dlpi_fields_init(p, p->fetch->name, &p->items, p->item_fields, p->n_item_fields, false);
+    rc = dlpi_fields_init(p, p->fetch->name, &p->items, p->datasets.fields, p->datasets.n_fields,
+                          false);
     if (rc != DLP_OK) return rc;
     dlpi_cells_ends(p);
     for (dlpi_stage *st = p->stages; st < p->stages + p->n_stages; st++) /* what kinds say of it */
@@ -21123,7 +21064,6 @@ static bool dlpi_blocks_have(dlp_pipe *p, dlpi_stage *st, bool have) {
     return true;
 }
 
-/* All that this process keeps. */
 static uint64_t dlpi_private_bytes(const dlp_pipe *p) {
     uint64_t bytes = dlpi_sum(sizeof *p + 4096, dlpi_blocks_bytes(p, NULL));
     for (int i = 0; i < p->n_stages; i++) {
@@ -21135,7 +21075,6 @@ static uint64_t dlpi_private_bytes(const dlp_pipe *p) {
     return bytes;
 }
 
-/* Number the workers of all stages. */
 static void dlpi_layout_workers(dlp_pipe *p) {
     p->n_workers = 0;
     for (int i = 0; i < p->n_staffed; i++) {
@@ -21503,15 +21442,7 @@ static void dlpi_pipe_describe(const dlp_pipe *p, dlpi_pipe_rec *r) {
     r->n_workers = (uint32_t)p->n_workers;
     r->n_work = (uint32_t)p->n_work;
     r->n_item_work = (uint32_t)p->n_item_work;
-    r->prefetch = p->prefetch;
-    r->max_held = p->max_held;
-    r->n_slots = p->n_slots;
-    r->ring = p->ring;
-    r->window = p->window;
-    r->batch_rows = p->batch_rows;
-    r->words_max = p->words_max;
-    r->units_max = p->units_max;
-    r->trace_events = p->trace_events;
+    r->shape = p->shape;
     r->cpus = p->cpus;
     r->unordered = p->d.unordered;
     r->has_item_cells = p->has_item_cells;
@@ -21568,7 +21499,6 @@ static void dlpi_counters_live(dlp_pipe *p) {
         p->counters[i].words = p->counted + i * (dlpi_counter_bytes(p) / sizeof(uint64_t));
 }
 
-/* What the pipe and its stages keep. */
 static int dlpi_private_alloc(dlp_pipe *p) {
     bool ok = dlpi_blocks_have(p, NULL, true);
     for (int i = 0; i < p->n_stages && ok; i++) ok = dlpi_blocks_have(p, &p->stages[i], true);
@@ -21643,47 +21573,64 @@ static void dlpi_live_workers(dlp_pipe *p) {
     dlpi_worker_init(p, p->sampler, 0, p->n_workers);
 }
 
-static int dlpi_live_init(dlp_pipe *p) {
-    int rc;
-    dlpi_live_point(p);
+/* Who sleeps where, and the shortest deadline of all stages. */
+static void dlpi_live_waiters(dlp_pipe *p) {
     p->ctl->shared = p->others != 0;
     for (int i = 0; i < p->n_staffed; i++) {
-        const dlpi_stage *st = p->work[i];
-        p->waiters[i].shared = p->ctl->shared;
-        p->waiters[i].active = (uint32_t)st->at_first;
-    }
-    DLPI_STORE_SEQ(&p->can_wake, 1u);                                          /* S2 -> S2 */
-    if (DLPI_LOAD_SEQ(&p->stop_asked) != 0) DLPI_STORE_SEQ(&p->ctl->stop, 1u); /* S2 <- S2, S1 */
-    p->ctl->started_ns = dlpi_now_ns();
-    p->last_sequence = UINT64_MAX;
-    p->epoch_begun = p->schedule.epoch_asked = UINT64_MAX;
-    p->call_clock_every = 1;
-    dlpi_order_build(&p->sampler->sampler, p->fetch->dataset.n_items,
-                     dlpi_area_at(p, DLPI_REC_TABLE, 0));
-    p->params_hash = dlpi_order_params_hash(&p->sampler->sampler, p->fetch->dataset.n_items);
-    for (int i = 0; i < p->n_staffed; i++) {
         uint64_t deadline = (uint64_t)p->work[i]->w.deadline_ms * 1000000u;
+        p->waiters[i].shared = p->ctl->shared;
+        p->waiters[i].active = (uint32_t)p->work[i]->at_first;
         if (deadline && (p->deadline_ns == 0 || deadline < p->deadline_ns))
             p->deadline_ns = deadline;
     }
-    dlpi_live_workers(p);
-    p->consumer->block->pid = (int32_t)getpid();
+}
+
+/* A stage's words of a slot: of a batch long gone. */
+static void dlpi_live_words(dlp_pipe *p, uint32_t s, int stage) {
+    uint64_t *words = dlpi_stage_words_at(p, s, p->work[stage])->words;
+    uint64_t n = stage < p->n_item_work ? p->units_max : 1u;
+    for (uint32_t k = 0; k < p->words_max; k++) words[k] = ~UINT64_C(0) << 32;
+    for (uint64_t k = 0; k < n; k++) words[p->words_max + k] = dlpi_gen_word(DLPI_GEN_MASK, 1);
+}
+
+static void dlpi_live_slots(dlp_pipe *p) {
     for (uint32_t s = 0; s < p->n_slots; s++) {
         dlpi_bslot *slot = dlpi_slot_at(p, s);
         slot->header = dlpi_gen_word(DLPI_GEN_MASK, 0); /* of a batch long gone */
         slot->dbuf = DLPI_NO_SLOT;
         if (!dlpi_cells_none(p)) /* until it is scheduled */
             slot->cell = (uint16_t)(s % p->areas[p->item_area].count);
-        for (int i = 0; i < p->n_work; i++) {
-            uint64_t *words = dlpi_stage_words_at(p, s, p->work[i])->words;
-            uint64_t n = i < p->n_item_work ? p->units_max : 1u;
-            for (uint32_t k = 0; k < p->words_max; k++) words[k] = ~UINT64_C(0) << 32;
-            for (uint64_t k = 0; k < n; k++)
-                words[p->words_max + k] = dlpi_gen_word(DLPI_GEN_MASK, 1);
-        }
+        for (int i = 0; i < p->n_work; i++) dlpi_live_words(p, s, i);
         if (p->lender == NULL)
             dlpi_batch_view_init(p, s, &p->out[s], &p->out_fields[(size_t)s * p->batches.n]);
     }
+}
+
+/* Of the sampler's arrays and numbers; and which numbers are whose items, where they are those of
+   several datasets. */
+static uint64_t dlpi_params_hash(const dlp_pipe *p) {
+    uint64_t h = dlpi_order_params_hash(&p->sampler->sampler, p->fetch->dataset.n_items);
+    for (int i = 0; i < p->n_item_work; i++)
+        if (p->work[i]->scope.first > 0) h = dlpi_absorb(h, p->work[i]->scope.first);
+    return h;
+}
+
+static int dlpi_live_init(dlp_pipe *p) {
+    int rc;
+    dlpi_live_point(p);
+    dlpi_live_waiters(p);
+    DLPI_STORE_SEQ(&p->can_wake, 1u);                                          /* S2 -> S2 */
+    if (DLPI_LOAD_SEQ(&p->stop_asked) != 0) DLPI_STORE_SEQ(&p->ctl->stop, 1u); /* S2 <- S2, S1 */
+    p->ctl->started_ns = dlpi_now_ns();
+    p->last_sequence = UINT64_MAX;
+    p->epoch_begun = p->schedule.epoch_asked = UINT64_MAX;
+    p->pace.call_clock_every = 1;
+    dlpi_order_build(&p->sampler->sampler, p->fetch->dataset.n_items,
+                     dlpi_area_at(p, DLPI_REC_TABLE, 0));
+    p->params_hash = dlpi_params_hash(p);
+    dlpi_live_workers(p);
+    p->consumer->block->pid = (int32_t)getpid();
+    dlpi_live_slots(p);
     for (int i = 0; i < p->n_stages; i++)
         if (p->stages[i].ops->live != NULL) p->stages[i].ops->live(p, &p->stages[i]);
     dlpi_schedule_epoch(&p->schedule, 0);
@@ -21703,7 +21650,7 @@ static int dlpi_prepare(dlp_pipe *p) {
     if ((p->alive = dlpi_alive_page()) == NULL)
         return dlpi_system_fail(p, DLP_ERR_MEMORY, "mmap of a page");
     if ((rc = dlpi_region_map(p)) != DLP_OK) return rc;
-    dlpi_wait_rule(p);
+    dlpi_wait_rule_set(p);
     p->prepared = 1;
     if ((rc = dlpi_live_init(p)) != DLP_OK) return rc;
     return p->beside->begin(p);
@@ -21750,7 +21697,7 @@ static void dlpi_free(dlp_pipe *p) {
     if (p->alive) munmap(p->alive, 4096);
     if (p->memfd >= 0) close(p->memfd);
     if (p->budget_bytes) DLPI_ADD_SEQ(&p->d.budget->used_bytes, 0 - p->budget_bytes); /* M1 */
-    free(p->exported);
+    free(p->exports.slots);
     dlpi_selves_free(p);
     dlpi_blocks_have(p, NULL, false);
     free(p);
@@ -22913,8 +22860,7 @@ DLPDEF int dlp_pipe_release_after(dlp_pipe *p, dlp_batch *batch, void *stream, d
     if (p == NULL || batch == NULL || !p->started)
         return dlpi_error_set(err, DLP_ERR_ARG, "batch", "no batch, or no pipe that was started");
     if (dlpi_forked(p)) return dlpi_error_set(err, DLP_ERR_FORKED, "", "forked after start");
-    s = (uint32_t)(uintptr_t)batch->internal;
-    if (s >= p->n_out || batch != &p->out[s] || !p->held[s])
+    if ((s = dlpi_held_slot(p, batch)) == DLPI_NO_SLOT)
         return dlpi_error_set(err, DLP_ERR_ARG, "batch", "not a batch that is held");
     d = dlpi_transfer_device(p);
     make = d ? dlpi_gpu_make(d) : 0;
@@ -22969,7 +22915,7 @@ static pthread_mutex_t dlpi_exported_lock = PTHREAD_MUTEX_INITIALIZER;
 
 /* A batch goes back to a pipe that is closed; under the lock. Returns whether it was the last. */
 static bool dlpi_exported_drop(dlp_pipe *p, uint32_t s) {
-    p->exported[s].exported = 0;
+    p->exports.slots[s].exported = 0;
     p->held[s] = 0;
     return --p->n_held == 0;
 }
@@ -22978,37 +22924,38 @@ static bool dlpi_exported_drop(dlp_pipe *p, uint32_t s) {
 static bool dlpi_exported_back(dlp_pipe *p, uint32_t s) {
     bool back;
     pthread_mutex_lock(&dlpi_exported_lock);
-    back = p->exported[s].exported && p->exported[s].tensors == 0;
-    if (back) p->exported[s].exported = 0;
+    back = p->exports.slots[s].exported && p->exports.slots[s].tensors == 0;
+    if (back) p->exports.slots[s].exported = 0;
     pthread_mutex_unlock(&dlpi_exported_lock);
-    if (back) p->n_exported--;
+    if (back) p->exports.n--;
     return back;
 }
 
 /* Give back what has no more tensors. Apart from the question, which each call of next asks. */
 __attribute__((noinline)) static void dlpi_exported_sweep_all(dlp_pipe *p) {
-    uint32_t left = p->n_exported;
+    uint32_t left = p->exports.n;
     for (uint32_t s = 0; left > 0; s++) {
-        if (p->exported[s].exported == 0) continue; /* before close only the consumer writes it */
+        if (p->exports.slots[s].exported == 0)
+            continue; /* before close only the consumer writes it */
         left--;
         if (dlpi_exported_back(p, s)) dlpi_give_back(p, s);
     }
 }
 
 static inline void dlpi_exported_sweep(dlp_pipe *p) {
-    if (p->n_exported > 0) dlpi_exported_sweep_all(p);
+    if (p->exports.n > 0) dlpi_exported_sweep_all(p);
 }
 
 /* dlp_pipe_release, where batches have been lent. */
 static int dlpi_exported_release(dlp_pipe *p, uint32_t s) {
     bool last;
-    if (!p->exported_closed) { /* written by the consumer */
-        if (!p->exported[s].exported) dlpi_give_back(p, s);
+    if (!p->exports.closed) { /* written by the consumer */
+        if (!p->exports.slots[s].exported) dlpi_give_back(p, s);
         dlpi_exported_sweep(p);
         return DLP_OK;
     }
     pthread_mutex_lock(&dlpi_exported_lock);
-    last = p->exported[s].exported == 0 && dlpi_exported_drop(p, s);
+    last = p->exports.slots[s].exported == 0 && dlpi_exported_drop(p, s);
     pthread_mutex_unlock(&dlpi_exported_lock);
     if (last) dlpi_free(p);
     return DLP_OK;
@@ -23016,7 +22963,7 @@ static int dlpi_exported_release(dlp_pipe *p, uint32_t s) {
 
 /* dlp_pipe_release. */
 static inline int dlpi_exported_return(dlp_pipe *p, uint32_t s) {
-    if (p->exported != NULL) return dlpi_exported_release(p, s);
+    if (p->exports.slots != NULL) return dlpi_exported_release(p, s);
     dlpi_give_back(p, s);
     return DLP_OK;
 }
@@ -23025,13 +22972,14 @@ static inline int dlpi_exported_return(dlp_pipe *p, uint32_t s) {
 static int dlpi_exported_close(dlp_pipe *p) {
     bool last;
     int rc;
-    if (p->exported == NULL) return dlpi_close(p);
+    if (p->exports.slots == NULL) return dlpi_close(p);
     dlpi_exported_sweep(p);
     if ((rc = dlpi_shut(p)) != DLP_OK) return rc;
     pthread_mutex_lock(&dlpi_exported_lock);
-    p->exported_closed = 1;
+    p->exports.closed = 1;
     for (uint32_t s = 0; s < p->n_out; s++)
-        if (p->exported[s].exported && p->exported[s].tensors == 0) dlpi_exported_drop(p, s);
+        if (p->exports.slots[s].exported && p->exports.slots[s].tensors == 0)
+            dlpi_exported_drop(p, s);
     last = p->n_held == 0;
     pthread_mutex_unlock(&dlpi_exported_lock);
     if (last) dlpi_free(p);
@@ -23044,7 +22992,7 @@ static void dlpi_export_free(dlpi_export *x) {
     bool last = false;
     if (!dlpi_forked(p)) {
         pthread_mutex_lock(&dlpi_exported_lock);
-        if (--p->exported[x->slot].tensors == 0 && p->exported_closed)
+        if (--p->exports.slots[x->slot].tensors == 0 && p->exports.closed)
             last = dlpi_exported_drop(p, x->slot);
         pthread_mutex_unlock(&dlpi_exported_lock);
     }
@@ -23084,14 +23032,12 @@ static void dlpi_export_fill(dlpi_export *x, const dlp_tensor *t, bool host, dlp
 
 /* May tensors be made of this batch? */
 static int dlpi_export_check(const dlp_pipe *p, const dlp_batch *batch, dlp_error *err) {
-    uint32_t s;
     if (p == NULL || batch == NULL || !p->started)
         return dlpi_error_set(err, DLP_ERR_ARG, "batch", "no pipe that runs, or no batch");
     if (p->closing) return dlpi_error_set(err, DLP_ERR_STATE, "", "the pipe is closed");
     if (dlpi_forked(p))
         return dlpi_error_set(err, DLP_ERR_FORKED, "", "%s", dlp_code_text(DLP_ERR_FORKED));
-    s = (uint32_t)(uintptr_t)batch->internal;
-    if (s >= p->n_out || batch != &p->out[s] || !p->held[s])
+    if (dlpi_held_slot(p, batch) == DLPI_NO_SLOT)
         return dlpi_error_set(err, DLP_ERR_ARG, "batch", "the batch is not held");
     return DLP_OK;
 }
@@ -23106,15 +23052,15 @@ static int dlpi_export_field(const dlp_batch *batch, int field, dlp_error *err) 
 static int dlpi_export_new(dlp_pipe *p, const dlp_batch *batch, dlpi_export **out, dlp_error *err) {
     uint32_t s = (uint32_t)(uintptr_t)batch->internal;
     dlpi_export *x = NULL;
-    if (p->exported == NULL) p->exported = calloc(p->n_out, sizeof *p->exported);
-    if (p->exported == NULL || (x = calloc(1, sizeof *x)) == NULL)
+    if (p->exports.slots == NULL) p->exports.slots = calloc(p->n_out, sizeof *p->exports.slots);
+    if (p->exports.slots == NULL || (x = calloc(1, sizeof *x)) == NULL)
         return dlpi_error_set(err, DLP_ERR_MEMORY, "", "a tensor of %zu bytes", sizeof *x);
     x->p = p;
     x->slot = s;
     pthread_mutex_lock(&dlpi_exported_lock);
-    p->n_exported += p->exported[s].exported == 0;
-    p->exported[s].exported = 1;
-    p->exported[s].tensors++;
+    p->exports.n += p->exports.slots[s].exported == 0;
+    p->exports.slots[s].exported = 1;
+    p->exports.slots[s].tensors++;
     pthread_mutex_unlock(&dlpi_exported_lock);
     *out = x;
     return DLP_OK;
@@ -26075,11 +26021,16 @@ DLPDEF int dlp_arrays_chunks_open(dlp_pipe **out, dlp_arrays **arrays,
 
    label  atomic          written by            read by (partner)
    PU1    head.magic      open, last            producers (PU1): the head is whole
-   PU2    head.over       stop, close           reader, before it looks whether lanes are empty;
-                                                producers that wait (PU2)
+   PU2    head.over,      stop, close; left:    reader, before it looks whether lanes are empty;
+          left            the pipe's worker     producers that wait (PU2)
    -      line.refused    its producer          statistics
    -      items, left     the reader            statistics
-   U4     users           see >>impl-mapped */
+   -      begun           a worker that begins  itself: each pipe counts its rows from 0
+   U4     users           see >>impl-mapped
+
+   A row that a stage behind fetch gives up, or has when it dies, is fetched again, and is to have
+   the item that it had. So where there is such a stage the last items are kept, by the number of
+   their row, as many as slots have rows: older ones are past all that asks again. */
 
 #include <signal.h>
 
@@ -26093,6 +26044,7 @@ typedef struct dlpi_push_head { /* in region */
     uint32_t record_bytes, max_producers, n_fields, full;
     int32_t pid;   /* of the reader */
     uint32_t over; /* PU2 1: no more is wanted */
+    uint32_t left; /* PU2 1: the pipe that read is closed, and no other one reads */
 } dlpi_push_head;
 
 typedef struct dlpi_push_line { /* in region: of a producer */
@@ -26119,6 +26071,11 @@ struct dlp_push {
     dlp_mpsc_rx rx;
     dlp_spsc_rx *lanes;
     uint64_t *items, *left; /* [max_producers] */
+    const uint32_t *owners; /* the same, in region */
+    uint32_t begun;         /* what follows is of the pipe that reads */
+    uint64_t given;         /* rows that have their items */
+    uint8_t *kept; /* [n_kept] records, the row's number as mark; NULL: nobody asks again */
+    uint64_t n_kept;
 };
 
 struct dlp_pusher {
@@ -26240,6 +26197,7 @@ static void dlpi_push_free(dlp_push *s) {
     free(s->path);
     free(s->lanes);
     free(s->items);
+    free(s->kept);
     free(s);
 }
 
@@ -26266,12 +26224,11 @@ static dlpi_push_head dlpi_push_sizes(const dlp_push_desc *d, const dlpi_push_fi
    takes tens of them. So where waits are short, and producer, reader and consumer have not a core
    each, those two make way, but do not sleep. Several producers leave the reader less to wait for.
  */
-static void dlpi_push_waited(uint64_t began, uint32_t producers, uint32_t *spin_ns,
-                             uint32_t *yields) {
+static void dlpi_push_waited(uint64_t ns, uint32_t producers, uint32_t *spin_ns, uint32_t *yields) {
     dlpi_wait_policy(producers + 2, spin_ns, yields);
     if (producers > 1 || *yields == 0) return;
     *spin_ns = 0;
-    if (dlpi_now_ns() - began < DLPI_PUSH_SHORT_NS) *yields = DLPI_PUSH_YIELDS;
+    if (ns < DLPI_PUSH_SHORT_NS) *yields = DLPI_PUSH_YIELDS;
 }
 
 static int dlpi_push_memory(dlp_push *s, const dlp_push_desc *d, dlp_error *err) {
@@ -26292,6 +26249,9 @@ static int dlpi_push_memory(dlp_push *s, const dlp_push_desc *d, dlp_error *err)
         rc = dlp_mpsc_attach_rx(&s->rx, s->lanes, n, dlpi_at(map, s->was.bundle_at),
                                 s->was.bundle_bytes);
     if (rc != DLP_OK) return dlpi_error_set(err, rc, "", "the lanes: %s", dlp_code_name(rc));
+    /* others write what lies there: it is not asked where these are */
+    s->owners =
+        dlpi_at(s->rx.bundle, dlpi_mpsc_plan(s->was.record_bytes, s->capacity, n).owners_offset);
     *s->head = s->was;
     DLPI_STORE_REL(&s->head->magic, DLPI_PUSH_MAGIC); /* PU1 -> PU1 */
     return DLP_OK;
@@ -26382,7 +26342,7 @@ static bool dlpi_push_ended(dlp_push *s) {
 /* The next item, lent until it is released. */
 static int dlpi_push_next(dlp_push *s, dlp_item *it, const uint8_t **item, uint32_t *producer) {
     for (;;) {
-        uint64_t began;
+        uint64_t began, now;
         uint32_t over =
             dlpi_credit_closed(&s->head->over); /* PU2 <- PU2: before the lanes are empty */
         const void *at = NULL;
@@ -26408,33 +26368,91 @@ static int dlpi_push_next(dlp_push *s, dlp_item *it, const uint8_t **item, uint3
         if (dlpi_stopped(it->call->w->p)) return DLP_STOPPED;
         began = dlpi_now_ns();
         dlp_mpsc_wait_rx(&s->rx, DLPI_PUSH_LOOK_MS);
-        dlpi_push_waited(began, s->was.max_producers, &s->rx.spin_ns, &s->rx.yields);
+        now = dlpi_now_ns();
+        dlpi_push_waited(now - began, s->was.max_producers, &s->rx.spin_ns, &s->rx.yields);
+        dlpi_clock_waited(it->call->w, began, now);
     }
 }
 
 /* The stream has ended, with all that was taken told to producers that wait. */
 static void dlpi_push_over(dlp_push *s) {
     s->over = true;
+    dlpi_credit_close(&s->head->over, 1u); /* PU2 -> PU2: nobody waits for room from now on */
     for (uint32_t i = 0; i < s->was.max_producers; i++)
         if (s->lanes[i].published != s->lanes[i].head) dlp_spsc_publish(&s->lanes[i]);
+}
+
+/* The first item of a pipe: are rows asked for again in it? */
+static int dlpi_push_begin(dlp_push *s, const dlp_item *it) {
+    const dlp_pipe *p = it->call->w->p;
+    if (DLPI_LIKELY(DLPI_LOAD_RLX(&s->begun) != 0)) return 0; /* our own store */
+    free(s->kept);
+    s->kept = NULL;
+    s->given = 0;
+    s->n_kept = (uint64_t)p->n_slots * p->batch_rows;
+    if (p->rows_end != p->fetch) s->kept = calloc((size_t)s->n_kept, (size_t)s->at.record);
+    if (p->rows_end != p->fetch && s->kept == NULL)
+        return dlp_fail(it->call, ENOMEM, "no memory for the items that may be asked for again");
+    DLPI_STORE_RLX(&s->begun, 1u);
+    return 0;
+}
+
+static void dlpi_push_copy(const dlp_push *s, const dlp_item *it, const uint8_t *item) {
+    for (uint32_t f = 0; f < s->at.n; f++)
+        memcpy(it->data[f], item + s->at.offset[f], (size_t)s->at.bytes[f]);
+}
+
+/* Where the item of a row is kept. */
+static uint8_t *dlpi_push_kept(const dlp_push *s, uint64_t row) {
+    return s->kept + row % s->n_kept * s->at.record;
+}
+
+/* A row that had its item is asked for again. */
+static int dlpi_push_again(const dlp_push *s, const dlp_item *it) {
+    uint64_t row = UINT64_MAX;
+    if (s->kept != NULL) memcpy(&row, dlpi_push_kept(s, it->index), 8);
+    if (row != it->index)
+        return dlp_fail(it->call, 0, "the item is gone: what is pushed comes once");
+    dlpi_push_copy(s, it, dlpi_push_kept(s, it->index));
+    return 0;
 }
 
 static int dlpi_push_fetch(void *user, dlp_item *it) {
     dlp_push *s = user;
     const uint8_t *item = NULL;
     uint32_t producer = 0;
-    int rc = s->over ? DLP_END : DLP_OK;
+    int rc;
     if (!dlpi_reads_on(it->call->w->st))
         return dlp_fail(it->call, 0, "what is pushed is read by one worker, a thread or inline");
     if (it->epoch > 0) return dlp_fail(it->call, 0, "what is pushed has one epoch");
-    if (rc == DLP_OK) rc = dlpi_push_next(s, it, &item, &producer);
+    if ((rc = dlpi_push_begin(s, it)) != 0) return rc;
+    if (it->index < s->given) return dlpi_push_again(s, it);
+    rc = s->over ? DLP_END : dlpi_push_next(s, it, &item, &producer);
     if (rc == DLP_END && !s->over) dlpi_push_over(s);
     if (rc != DLP_OK || item == NULL) return rc;
-    for (uint32_t f = 0; f < s->at.n; f++)
-        memcpy(it->data[f], item + s->at.offset[f], (size_t)s->at.bytes[f]);
+    dlpi_push_copy(s, it, item);
+    if (s->kept != NULL) {
+        memcpy(dlpi_push_kept(s, it->index), item, (size_t)s->at.record);
+        memcpy(dlpi_push_kept(s, it->index), &it->index, 8);
+    }
+    s->given = it->index + 1;
     dlp_mpsc_release(&s->rx, 1);
     DLPI_STORE_RLX(&s->items[producer], s->items[producer] + 1); /* statistics */
     return 0;
+}
+
+/* A worker begins: another pipe's, perhaps. */
+static int dlpi_push_enter(void *user, int worker, void **state) {
+    dlp_push *s = user;
+    DLPI_STORE_RLX(&s->begun, 0u);
+    dlpi_credit_close(&s->head->left, 0u); /* PU2 -> PU2 */
+    return dlpi_users_enter(&s->users, worker, state);
+}
+
+static void dlpi_push_leave(void *user, int worker, void *state) {
+    dlp_push *s = user;
+    dlpi_credit_close(&s->head->left, 1u); /* PU2 -> PU2 */
+    dlpi_users_leave(&s->users, worker, state);
 }
 
 DLPDEF void dlp_push_wire(dlp_push *s, dlp_dataset *dataset, dlp_workers_desc *workers) {
@@ -26445,19 +26463,20 @@ DLPDEF void dlp_push_wire(dlp_push *s, dlp_dataset *dataset, dlp_workers_desc *w
     dataset->fetch = dlpi_push_fetch;
     dataset->user = s;
     dataset->open_end = 1;
-    dlpi_users_wire(&s->users, workers);
+    workers->worker_init = dlpi_push_enter;
+    workers->worker_exit = dlpi_push_leave;
+    workers->worker_user = s;
 }
 
 static void dlpi_push_add(const dlp_push *s, uint32_t i, dlp_push_stats *to) {
     const dlpi_push_line *lines = dlpi_at(s->head, s->was.lines_at);
     const dlp_spsc *lane = s->lanes[i].lane;
     uint64_t head = DLPI_LOAD_RLX(&lane->head), tail = DLPI_LOAD_RLX(&lane->tail); /* statistics */
-    const uint32_t *owners = dlpi_at(s->rx.bundle, s->rx.bundle->owners_offset);
     to->items += DLPI_LOAD_RLX(&s->items[i]);
     to->left += DLPI_LOAD_RLX(&s->left[i]);
     to->refused += DLPI_LOAD_RLX(&lines[i].refused);
     to->waiting += tail - head <= s->capacity ? tail - head : 0;
-    to->attached += DLPI_LOAD_RLX(&owners[i]) != 0;
+    to->attached += DLPI_LOAD_RLX(&s->owners[i]) != 0;
 }
 
 DLPDEF int dlp_push_look(const dlp_push *s, uint32_t number, dlp_push_stats *stats) {
@@ -26541,6 +26560,16 @@ static int dlpi_pusher_fields(dlp_pusher *u, const dlp_pusher_desc *d, const dlp
                           h->n_fields, h->record_bytes - 8, u->at.n, u->at.record - 8);
 }
 
+/* Is the last that was pushed into its lane the end of a stream? Whoever said that may have died
+   before it could tell anybody, and a successor would say it for another producer, too. */
+static bool dlpi_pusher_said_end(const dlp_pusher *u) {
+    const dlp_spsc_tx *tx = &u->tx.lane;
+    uint64_t mark;
+    if (tx->tail == 0) return false;
+    memcpy(&mark, dlpi_slot(tx->slots, tx->capacity, tx->tail - 1, tx->record_bytes), 8);
+    return mark == DLPI_PUSH_END;
+}
+
 static int dlpi_pusher_attach(dlp_pusher *u, const dlp_pusher_desc *d, dlp_error *err) {
     dlpi_push_head h = {0};
     int rc = DLP_OK, number;
@@ -26571,6 +26600,11 @@ static int dlpi_pusher_attach(dlp_pusher *u, const dlp_pusher_desc *d, dlp_error
     if (u->tx.lane.record_bytes != u->at.record)
         return dlpi_error_set(err, DLP_ERR_CORRUPT, "path",
                               "the lanes' records are of another size");
+    if (d->number > 0 && dlpi_pusher_said_end(u)) {
+        dlp_mpsc_detach_tx(&u->tx);
+        return dlpi_error_set(err, DLP_ERR_STATE, "number",
+                              "producer %" PRIu32 " has said the end of its stream", d->number);
+    }
     u->number = (uint32_t)number + 1;
     u->full = h.full;
     u->lanes = h.max_producers;
@@ -26602,9 +26636,15 @@ DLPDEF int dlp_pusher_open(dlp_pusher **out, const dlp_pusher_desc *desc, dlp_er
 
 DLPDEF uint32_t dlp_pusher_number(const dlp_pusher *u) { return u->number; }
 
+/* Will nobody make room? */
+static bool dlpi_pusher_over(const dlp_pusher *u) {
+    return dlpi_credit_closed(&u->head->over) ||
+           dlpi_credit_closed(&u->head->left); /* PU2 <- PU2 */
+}
+
 /* Is there a reader? */
 static bool dlpi_pusher_read(const dlp_pusher *u) {
-    if (dlpi_credit_closed(&u->head->over)) return false; /* PU2 <- PU2 */
+    if (dlpi_pusher_over(u)) return false;
     return kill((pid_t)u->head->pid, 0) == 0 || errno != ESRCH;
 }
 
@@ -26622,13 +26662,13 @@ static int dlpi_pusher_reserve(dlp_pusher *u, int timeout_ms) {
             DLPI_STORE_RLX(&u->line->refused, u->line->refused + 1); /* statistics */
             return dlpi_pusher_read(u) ? DLP_FULL : DLP_STOPPED;
         }
-        if (dlpi_credit_closed(&u->head->over)) return DLP_STOPPED; /* PU2 <- PU2 */
+        if (dlpi_pusher_over(u)) return DLP_STOPPED;
         if (waited && !dlpi_pusher_read(u)) return DLP_STOPPED;
         if ((now = dlpi_now_ns()) >= until) return DLP_TIMEOUT;
         if ((until - now) / 1000000u < ms) ms = (until - now) / 1000000u + 1;
         n = dlp_mpsc_wait_tx(&u->tx, (int)ms);
         if (n < 0) return (int)n;
-        dlpi_push_waited(now, u->lanes, &u->tx.lane.spin_ns, &u->tx.lane.yields);
+        dlpi_push_waited(dlpi_now_ns() - now, u->lanes, &u->tx.lane.spin_ns, &u->tx.lane.yields);
         waited = n == DLP_TIMEOUT;
     }
     return DLP_OK;
@@ -26695,6 +26735,17 @@ static void dlpi_counters_copy(dlp_pipe *p) {
         dlpi_copy_text(p->counters[i].unit, sizeof p->counters[i].unit, c[i].unit);
         p->counters[i].most = c[i].most;
     }
+}
+
+/* The new pipe is the caller's, if rc is DLP_OK; else it is closed, and *err says why. */
+static int dlpi_opened(dlp_pipe **out, dlp_pipe *p, int rc, dlp_error *err) {
+    if (rc == DLP_OK) {
+        *out = p;
+        return rc;
+    }
+    if (p && err) *err = p->err;
+    dlp_pipe_close(p);
+    return rc;
 }
 
 DLPDEF int dlp_pipe_open(dlp_pipe **out, const dlp_pipe_desc *desc, dlp_error *err) {
@@ -27338,9 +27389,8 @@ DLPDEF int dlp_pipe_release(dlp_pipe *p, dlp_batch *batch) {
     uint32_t s;
     if (p == NULL || batch == NULL || !p->started) return DLP_ERR_ARG;
     if (dlpi_forked(p)) return DLP_ERR_FORKED;
-    s = (uint32_t)(uintptr_t)batch->internal;
-    if (s >= p->n_out || batch != &p->out[s] || !p->held[s]) return DLP_ERR_ARG;
-    return dlpi_exported_return(p, s);
+    s = dlpi_held_slot(p, batch);
+    return s == DLPI_NO_SLOT ? DLP_ERR_ARG : dlpi_exported_return(p, s);
 }
 
 DLPDEF int dlp_pipe_next_epoch(dlp_pipe *p) {
@@ -27390,9 +27440,7 @@ DLPDEF int dlp_pipe_state_at(const dlp_pipe *p, uint64_t epoch, uint64_t batch, 
     s.batch = batch;
     if (p->source->state == NULL) s.position = dlpi_state_position(p, epoch, batch);
     if (p->source->no_state_at && batch > 0) return DLP_ERR_UNSUPPORTED;
-    s.check = dlpi_state_hash(&s);
-    memset(out, 0, sizeof *out);
-    memcpy(out->bytes, &s, sizeof s);
+    dlpi_state_give(&s, out);
     return DLP_OK;
 }
 
@@ -27420,7 +27468,8 @@ DLPDEF int dlp_pipe_close(dlp_pipe *p) {
     if (p == NULL) return DLP_OK;
     if (dlpi_forked(p)) return DLP_ERR_FORKED;
     if (p->closing == 2) return DLP_OK; /* what is out keeps it, and frees it */
-    if (p->exported == NULL && !p->closing && p->n_held > 0) /* tensors are given away on purpose */
+    if (p->exports.slots == NULL && !p->closing &&
+        p->n_held > 0) /* tensors are given away on purpose */
         dlpi_warn(p, "close: %" PRIu64 " %s held: the pipe's memory goes with the last release",
                   p->n_held, p->n_held == 1 ? "batch is" : "batches are");
     return dlpi_exported_close(p);
@@ -27444,18 +27493,13 @@ DLPDEF int dlp_pipe_state(dlp_pipe *p, const dlp_batch *batch, dlp_state *out) {
     if (!p->started) return DLP_ERR_STATE;
     if (dlpi_forked(p)) return DLP_ERR_FORKED;
     if (p->used_at_first == 0) return DLP_ERR_STATE; /* subscribers have all: which is how far? */
-    if (batch != NULL) {
-        slot = (uint32_t)(uintptr_t)batch->internal;
-        if (slot >= p->n_out || batch != &p->out[slot] || !p->held[slot]) return DLP_ERR_ARG;
-    }
+    if (batch != NULL && (slot = dlpi_held_slot(p, batch)) == DLPI_NO_SLOT) return DLP_ERR_ARG;
     dlpi_state_config(p, &s);
     if (batch == NULL || p->d.unordered)
         dlpi_state_now(p, &s);
     else
         p->lends->state(p, slot, &s);
-    s.check = dlpi_state_hash(&s);
-    memset(out, 0, sizeof *out);
-    memcpy(out->bytes, &s, sizeof s);
+    dlpi_state_give(&s, out);
     return DLP_OK;
 }
 
@@ -27466,7 +27510,6 @@ DLPDEF int64_t dlp_pipe_batches_per_epoch(const dlp_pipe *p) {
 
 /* ---- what was taken for zeros ---- */
 
-/* Is it known yet? DLP_OK, or why not. */
 static int dlpi_is_resolved(const dlp_pipe *p, const void *out) {
     if (p == NULL || out == NULL) return DLP_ERR_ARG;
     if (p->started) return DLP_OK;
@@ -27797,14 +27840,7 @@ static int dlpi_loader_open(dlp_pipe **out, const dlp_loader_desc *desc,
         return dlpi_error_set(err, DLP_ERR_ARG, out ? "desc" : "out", "%s is NULL",
                               out ? "desc" : "out");
     if ((rc = dlp_pipe_open(&p, &desc->pipe, err)) != DLP_OK) return rc;
-    rc = dlpi_loader_wire(p, desc, source);
-    if (rc != DLP_OK) {
-        if (err) *err = p->err;
-        dlp_pipe_close(p);
-        return rc;
-    }
-    *out = p;
-    return DLP_OK;
+    return dlpi_opened(out, p, dlpi_loader_wire(p, desc, source), err);
 }
 
 DLPDEF int dlp_loader_open(dlp_pipe **out, const dlp_loader_desc *desc, dlp_error *err) {
@@ -27813,7 +27849,6 @@ DLPDEF int dlp_loader_open(dlp_pipe **out, const dlp_loader_desc *desc, dlp_erro
 
 /* ---- loading ---- */
 
-/* A call of load as it is made. */
 typedef struct dlpi_load_call {
     dlpi_worker *w;
     uint64_t from; /* place of the first row in the chunk's order */
@@ -27830,7 +27865,6 @@ DLPDEF uint64_t dlp_chunk_row(const dlp_chunk *c, uint64_t k) {
            (c->shuffled ? dlp_permutation_at(&l->order, l->from + k) : l->from + k);
 }
 
-/* Copy the run to where it goes. */
 static void dlpi_load_copy(const dlpi_load_call *l, const dlp_item *it) {
     const dlp_pipe *p = l->w->p;
     for (uint32_t f = 0; f < p->items.n; f++) {
@@ -27931,7 +27965,6 @@ static int dlpi_chunk_load(dlpi_worker *w, const dlp_item *it) {
     return dlpi_load_runs(&l, x, it);
 }
 
-/* The fetch of a pipe of chunks. */
 static int dlpi_chunk_fetch(void *user, dlp_item *it) {
     dlpi_worker *w = it->call->w;
     const dlp_pipe *p = w->p;
@@ -27964,7 +27997,6 @@ static int dlpi_chunk_fetch(void *user, dlp_item *it) {
 
 /* ---- chunks ---- */
 
-/* A row's fields. */
 static int dlpi_chunks_check_fields(dlp_pipe *p, const dlp_chunks_desc *d) {
     static const dlpi_bound bounds[] = {
         {DLPI_AT(dlp_field, ndim), 0, DLP_MAX_DIMS - 2, "0..6"},
@@ -28059,7 +28091,6 @@ static int dlpi_chunks_count(dlp_pipe *p, dlp_split_desc *split, bool in_order, 
     return rc;
 }
 
-/* What the split stage keeps for the fetch. */
 static void dlpi_chunks_keep(dlpi_split *to, const dlp_chunks_desc *d, int preload) {
     to->load = d->load;
     to->rows_at = d->rows_at;
@@ -28183,7 +28214,6 @@ static int dlpi_chunks_choose(const dlp_chunks_desc *d, dlpi_choice *to, dlp_err
     return DLP_OK;
 }
 
-/* Tell what DLP_PRELOAD_AUTO chose, and why. */
 static void dlpi_chunks_chosen(dlp_pipe *p, const dlpi_choice *to) {
     if (to->preload == DLP_PRELOAD_NONE)
         dlpi_warn(p, "preload: AUTO keeps no chunks: %s", to->why);
@@ -28206,14 +28236,8 @@ DLPDEF int dlp_chunks_open(dlp_pipe **out, const dlp_chunks_desc *desc, dlp_erro
     to.preload = desc->preload;
     if (chosen && (rc = dlpi_chunks_choose(desc, &to, err)) != DLP_OK) return rc;
     if ((rc = dlpi_chunks_try(&p, desc, &to, NULL, err)) == DLP_OK) rc = dlp_pipe_start(p);
-    if (rc != DLP_OK) {
-        if (p && err) *err = p->err;
-        dlp_pipe_close(p);
-        return rc;
-    }
-    if (chosen) dlpi_chunks_chosen(p, &to);
-    *out = p;
-    return DLP_OK;
+    if (rc == DLP_OK && chosen) dlpi_chunks_chosen(p, &to);
+    return dlpi_opened(out, p, rc, err);
 }
 
 static int dlpi_run_step(dlp_pipe *p, const dlp_run_desc *d, dlp_run_result *r, dlp_batch *b) {
@@ -28289,7 +28313,6 @@ static int dlpi_merge_bad(dlp_error *err, uint32_t i, const char *what) {
     return dlpi_error_set(err, DLP_ERR_RESUME, "states", "states[%" PRIu32 "] %s", i, what);
 }
 
-/* The i-th state, checked. */
 static int dlpi_merge_read(const dlp_state *states, uint32_t i, dlpi_state *s, dlp_error *err) {
     memcpy(s, states[i].bytes, sizeof *s);
     if (s->magic == DLPI_STATE_MAGIC && s->check == dlpi_state_hash(s) &&
@@ -28321,7 +28344,6 @@ static int dlpi_merge_cursor(const dlp_state *states, uint32_t n, uint32_t s, dl
     return DLP_OK;
 }
 
-/* The streams of all states. */
 static int dlpi_merge_span(const dlp_state *states, uint32_t n, dlpi_state *to, dlpi_cursors *all,
                            dlp_error *err) {
     uint32_t end = 0;
@@ -28380,9 +28402,7 @@ DLPDEF int dlp_state_merge(dlp_state *out, const dlp_state *states, uint32_t n, 
         dlpi_cursor_put(&all, to.sampler, i, &x);
     }
     to.sampler_bytes = dlpi_cursors_bytes(&all);
-    to.check = dlpi_state_hash(&to);
-    memset(out, 0, sizeof *out);
-    memcpy(out->bytes, &to, sizeof to);
+    dlpi_state_give(&to, out);
     return DLP_OK;
 }
 
@@ -30765,7 +30785,6 @@ static void dlpi_counter_add(dlp_pipe *p, dlpi_counter *c, uint64_t at_ns, doubl
     dlpi_credit_publish_quiet(&c->n, n + 1u); /* W3 -> W3 */
 }
 
-/* The newest value, for observers. */
 static void dlpi_counter_show(dlpi_counter_rec *r, uint64_t at_ns, double value) {
     uint64_t bits;
     memcpy(&bits, &value, sizeof bits);

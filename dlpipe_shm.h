@@ -667,6 +667,8 @@ struct dlp_monitor {
     uint8_t block[4096];
 };
 
+#define DLPI_VIEW_FAULT(err, ...) dlpi_error_set(err, DLP_ERR_CORRUPT, "", __VA_ARGS__)
+
 /* Read n bytes at an offset inside element i of a record. */
 static bool dlpi_view_read(const dlp_monitor *m, int type, uint64_t i, uint64_t offset, void *to,
                            uint64_t n) {
@@ -675,14 +677,12 @@ static bool dlpi_view_read(const dlp_monitor *m, int type, uint64_t i, uint64_t 
     return dlpi_read_at(m->fd, to, n, r->offset + i * r->stride + offset);
 }
 
-/* One line of the records' table. */
 static int dlpi_view_record(dlp_monitor *m, const dlpi_record *r, uint64_t total, dlp_error *err) {
     if (r->type < 1 || r->type >= DLPI_REC_COUNT) return DLP_OK; /* of a newer version */
-    if (m->rec[r->type].type != 0)
-        return dlpi_error_set(err, DLP_ERR_CORRUPT, "", "record %u is there twice", r->type);
+    if (m->rec[r->type].type != 0) return DLPI_VIEW_FAULT(err, "record %u is there twice", r->type);
     if (r->offset % 8 != 0 || r->offset > total ||
         (r->count > 0 && r->stride > (total - r->offset) / r->count))
-        return dlpi_error_set(err, DLP_ERR_CORRUPT, "", "record %u is outside the region", r->type);
+        return DLPI_VIEW_FAULT(err, "record %u is outside the region", r->type);
     m->rec[r->type] = *r;
     return DLP_OK;
 }
@@ -693,13 +693,12 @@ static int dlpi_view_header(dlp_monitor *m, dlp_error *err) {
     uint64_t bytes;
     memset(m->rec, 0, sizeof m->rec);
     if (fstat(m->fd, &st) != 0 || !S_ISREG(st.st_mode) || st.st_size < 0)
-        return dlpi_error_set(err, DLP_ERR_CORRUPT, "", "no file of memory");
+        return DLPI_VIEW_FAULT(err, "no file of memory");
     bytes = (uint64_t)st.st_size;
     if (!dlpi_read_at(m->fd, &h, offsetof(dlpi_region, records), 0))
-        return dlpi_error_set(err, DLP_ERR_CORRUPT, "", "the region has no header");
+        return DLPI_VIEW_FAULT(err, "the region has no header");
     if (h.magic == 0) return dlpi_error_set(err, DLP_ERR_STATE, "", "the pipe is still starting");
-    if (h.magic != DLPI_MAGIC)
-        return dlpi_error_set(err, DLP_ERR_CORRUPT, "", "this memory is no pipe's");
+    if (h.magic != DLPI_MAGIC) return DLPI_VIEW_FAULT(err, "this memory is no pipe's");
     if (h.format != DLPI_FORMAT)
         return dlpi_error_set(err, DLP_ERR_UNSUPPORTED, "",
                               "the pipe's region has format %u, this program reads format %u",
@@ -710,12 +709,12 @@ static int dlpi_view_header(dlp_monitor *m, dlp_error *err) {
     if (h.total_bytes > bytes || h.n_records > 1024 || h.record_bytes < sizeof(dlpi_record) ||
         h.record_bytes > 4096 || h.records_at > h.total_bytes ||
         (uint64_t)h.n_records * h.record_bytes > h.total_bytes - h.records_at)
-        return dlpi_error_set(err, DLP_ERR_CORRUPT, "", "the region's header is damaged");
+        return DLPI_VIEW_FAULT(err, "the region's header is damaged");
     for (uint32_t i = 0; i < h.n_records; i++) {
         dlpi_record r;
         int rc;
         if (!dlpi_read_at(m->fd, &r, sizeof r, h.records_at + (uint64_t)i * h.record_bytes))
-            return dlpi_error_set(err, DLP_ERR_CORRUPT, "", "record %u can't be read", i);
+            return DLPI_VIEW_FAULT(err, "record %u can't be read", i);
         if ((rc = dlpi_view_record(m, &r, h.total_bytes, err)) != DLP_OK) return rc;
     }
     return DLP_OK;
@@ -732,7 +731,7 @@ static int dlpi_view_pipe(dlp_monitor *m, dlp_error *err) {
     bool ok;
     if (!dlpi_view_has(m, DLPI_REC_PIPE, sizeof *r, 1) ||
         !dlpi_view_read(m, DLPI_REC_PIPE, 0, 0, r, sizeof *r))
-        return dlpi_error_set(err, DLP_ERR_CORRUPT, "", "the region does not describe its pipe");
+        return DLPI_VIEW_FAULT(err, "the region does not describe its pipe");
     r->name[sizeof r->name - 1] = 0;
     lanes = (uint64_t)r->n_workers + 1;
     ok = r->n_stages >= 1 && r->n_stages <= DLP_MAX_STAGES && r->n_work >= 1 &&
@@ -752,8 +751,7 @@ static int dlpi_view_pipe(dlp_monitor *m, dlp_error *err) {
          dlpi_view_has(m, DLPI_REC_TRACE, r->trace_events * sizeof(dlp_trace_event), lanes);
     if (ok) return DLP_OK;
     return dlpi_error_set(err, DLP_ERR_CORRUPT, "",
-                          "the region's description of its pipe is "
-                          "damaged");
+                          "the region's description of its pipe is damaged");
 }
 
 /* Does the stage have its place, its workers (none shared), its words in the slots? */
@@ -793,8 +791,7 @@ static int dlpi_view_stages(dlp_monitor *m, dlp_error *err) {
     free(owned);
     if (ok) return DLP_OK;
     return dlpi_error_set(err, DLP_ERR_CORRUPT, "",
-                          "the region's description of its stages is "
-                          "damaged");
+                          "the region's description of its stages is damaged");
 }
 
 /* A stage as it is seen; its numbers of workers are checked. */
@@ -857,16 +854,10 @@ static int dlpi_view_make(dlp_monitor *m, dlp_error *err) {
     s->n_work = r->n_work;
     s->n_item_work = r->n_item_work;
     s->n_workers = r->n_workers;
-    s->prefetch = r->prefetch;
-    s->max_held = r->max_held;
-    s->n_slots = r->n_slots;
-    s->ring = r->ring;
-    s->batch_rows = r->batch_rows;
-    s->words_max = r->words_max;
-    s->units_max = r->units_max;
+    s->shape = r->shape;
     s->cpus = (uint32_t)r->cpus;
     s->plan_bytes = r->plan_bytes;
-    s->trace_events = r->trace_events < most ? r->trace_events : (uint32_t)most;
+    if (s->trace_events > most) s->trace_events = (uint32_t)most;
     m->ctl = calloc(2, sizeof *m->ctl);
     m->order = calloc((size_t)r->ring * 2, sizeof *m->order);
     m->taken = calloc(r->ring, 1);
@@ -883,7 +874,6 @@ static int dlpi_view_make(dlp_monitor *m, dlp_error *err) {
     return DLP_OK;
 }
 
-/* The ready words of the batches in flight. */
 static bool dlpi_view_ready(dlp_monitor *m, uint64_t from, uint64_t to) {
     const dlpi_seen *s = &m->seen;
     memset(m->slot_seen, 0, s->n_slots);
@@ -972,7 +962,6 @@ static bool dlpi_view_workers(dlp_monitor *m) {
     return true;
 }
 
-/* How many workers of the stages work now. */
 static bool dlpi_view_tuned(dlp_monitor *m) {
     for (uint32_t i = 0; i < m->seen.n_stages; i++) {
         dlpi_stage_rec *r = &m->stages[i];
@@ -1005,7 +994,6 @@ static bool dlpi_view_word(void *from, uint64_t at, uint64_t end, uint32_t bytes
     return true;
 }
 
-/* What kinds of stages count. */
 static bool dlpi_view_kinds(dlp_monitor *m) {
     const dlpi_words words = {m->rec, dlpi_view_word, m};
     m->block_at = m->block_end = 0;
@@ -1018,7 +1006,7 @@ static int dlpi_view_load(dlp_monitor *m, dlp_error *err) {
     bool ok = false;
     for (int tries = 0; !ok && tries < 4; tries++) ok = dlpi_view_ctl(m);
     if (!ok || !dlpi_view_workers(m) || !dlpi_view_tuned(m) || !dlpi_view_kinds(m))
-        return dlpi_error_set(err, DLP_ERR_CORRUPT, "", "the region's counters are damaged");
+        return DLPI_VIEW_FAULT(err, "the region's counters are damaged");
     s->now_ns = dlpi_now_ns();
     if (s->now_ns < s->ctl->started_ns) s->now_ns = s->ctl->started_ns;
     m->info.stopped = s->ctl->stop != 0;
@@ -1042,7 +1030,6 @@ static int dlpi_view_open(dlp_monitor *m, dlp_error *err) {
 
 /* ---- whose region ---- */
 
-/* Is descriptor `number` of the process a pipe's memory? */
 static bool dlpi_proc_is_region(int proc, int number) {
     char path[24], link[32];
     ssize_t n;
@@ -1066,7 +1053,6 @@ static int dlpi_proc_open(int proc, int number) {
     return -1;
 }
 
-/* Is the process there, and no zombie? */
 static bool dlpi_proc_lives(int proc) {
     char stat[512];
     const char *state;
@@ -1317,7 +1303,6 @@ static int dlpi_shm_fail(dlp_pipe *p, int code, const char *field, const char *m
     return dlpi_refuse(p, code, "", field, "%s", message);
 }
 
-/* Records of the worker processes. */
 static int dlpi_procs_alloc(dlp_pipe *p) {
     dlpi_shm_state *s = p->shm;
     int n = 0;
@@ -1454,7 +1439,6 @@ static pid_t dlpi_spare_take(dlp_pipe *p, int k) {
     return pid;
 }
 
-/* Have a spare, if the system allows. */
 static void dlpi_spare_keep(dlp_pipe *p) {
     dlpi_shm_state *s = dlpi_shm_of(p);
     int task[2];
@@ -1488,7 +1472,6 @@ static void dlpi_spare_ended(dlpi_shm_state *s) {
     dlpi_fd_close(&s->fds[s->n_procs + 2].fd);
 }
 
-/* Start worker process k. Returns 0, or errno. */
 static int dlpi_proc_start(dlp_pipe *p, int k) {
     dlpi_proc *proc = &dlpi_shm_of(p)->procs[k];
     pid_t pid;
@@ -1554,7 +1537,6 @@ static uint32_t dlpi_held_deaths(dlpi_shm_state *s, dlpi_proc *proc, const dlpi_
     return most + 1;
 }
 
-/* What it is, in words. */
 static void dlpi_held_text(dlp_pipe *p, const dlpi_proc *proc, const dlpi_held *h, char *text,
                            size_t size) {
     const dlpi_bslot *slot;
@@ -1639,7 +1621,6 @@ static void dlpi_proc_ended(dlp_pipe *p, int k) {
     if (proc->due_ns <= dlpi_now_ns()) dlpi_proc_restart(p, k);
 }
 
-/* Replace those whose turn has come. */
 static void dlpi_procs_due(dlp_pipe *p, uint64_t now) {
     const dlpi_shm_state *s = dlpi_shm_of(p);
     for (int k = 0; k < s->n_procs && !dlpi_stopped(p); k++)
@@ -1950,7 +1931,6 @@ static uint64_t dlpi_share_layout(dlpi_share *h, uint32_t mode, uint32_t subscri
 
 /* ---- the scheduler's side ---- */
 
-/* The lock of place i. */
 static struct flock dlpi_share_lock(uint32_t i) {
     return (struct flock){.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = (off_t)i, .l_len = 1};
 }
@@ -1981,7 +1961,6 @@ static void dlpi_share_hand_back(dlp_pipe *p, uint32_t i) {
     if (any) dlpi_bump(&h->handed_back, 1);
 }
 
-/* Has subscriber i come, or gone? */
 static bool dlpi_share_look(dlp_pipe *p, uint32_t i, bool locks) {
     dlpi_shm_state *s = dlpi_shm_of(p);
     dlpi_share *h = p->share;
@@ -2258,9 +2237,9 @@ struct dlp_subscriber {
     dlp_error err;
 };
 
-static uint8_t *dlpi_subscriber_slot(const dlp_subscriber *c, uint32_t s) {
+static dlpi_bslot *dlpi_subscriber_slot(const dlp_subscriber *c, uint32_t s) {
     const dlpi_record *r = &c->m->rec[DLPI_REC_SLOTS];
-    return c->map + r->offset + s * r->stride;
+    return (dlpi_bslot *)(void *)(c->map + r->offset + s * r->stride);
 }
 
 /* Is [at, at + n * each) inside of a slot? */
@@ -2366,7 +2345,6 @@ static void dlpi_subscriber_keep(dlp_subscriber *c) {
     if (n < was) dlpi_wake_scheduler(c->ctl);
 }
 
-/* Take a place. */
 static int dlpi_subscriber_place(dlp_subscriber *c, dlp_error *err) {
     uint64_t present;
     for (uint32_t i = 0; i < c->layout.max_subscribers; i++) {
@@ -2426,7 +2404,7 @@ static bool dlpi_subscriber_field(const dlp_subscriber *c, uint32_t s, uint32_t 
     const dlpi_field_rec *r = &c->fields[f];
     const dlpi_pipe_rec *p = &c->m->pipe;
     const dlpi_record *cells = &c->m->rec[DLPI_REC_CELLS];
-    uint8_t *slot = dlpi_subscriber_slot(c, s);
+    uint8_t *slot = (uint8_t *)dlpi_subscriber_slot(c, s);
     memset(t, 0, sizeof *t);
     t->name = r->name;
     t->data = c->map + cells->offset + s * cells->stride + r->offset;
@@ -2452,10 +2430,9 @@ static bool dlpi_subscriber_field(const dlp_subscriber *c, uint32_t s, uint32_t 
     return true;
 }
 
-/* Lend batch b in slot s. */
 static int dlpi_subscriber_lend(dlp_subscriber *c, uint64_t b, uint32_t s, dlp_batch **out) {
     const dlpi_pipe_rec *p = &c->m->pipe;
-    dlpi_bslot *slot = (dlpi_bslot *)(void *)dlpi_subscriber_slot(c, s);
+    dlpi_bslot *slot = dlpi_subscriber_slot(c, s);
     const uint32_t *rec = (const uint32_t *)(const void *)((uint8_t *)slot + p->slot.rec);
     dlpi_loan *loan = c->loans;
     dlp_batch *v;
@@ -2500,7 +2477,7 @@ static void dlpi_subscriber_give(dlp_subscriber *c, uint64_t b, uint32_t s) {
 
 /* Batch b is ours, in slot s: lend it; or pass over it, DLP_SKIP; or its error. */
 static int dlpi_subscriber_have(dlp_subscriber *c, uint64_t b, uint32_t s, dlp_batch **out) {
-    dlpi_bslot *slot = (dlpi_bslot *)(void *)dlpi_subscriber_slot(c, s);
+    dlpi_bslot *slot = dlpi_subscriber_slot(c, s);
     if (dlpi_cancelled(c->ctl, slot)) { /* of an epoch that was left */
         dlpi_subscriber_give(c, b, s);
         return DLP_SKIP;
@@ -2517,7 +2494,7 @@ static int dlpi_subscriber_have(dlp_subscriber *c, uint64_t b, uint32_t s, dlp_b
 }
 
 static bool dlpi_subscriber_is_ready(const dlp_subscriber *c, uint64_t b, uint32_t s) {
-    const uint8_t *ready = dlpi_subscriber_slot(c, s) + c->final_at;
+    const uint8_t *ready = (const uint8_t *)dlpi_subscriber_slot(c, s) + c->final_at;
     return dlpi_ready_is(dlpi_gather_ready((const uint64_t *)(const void *)ready),
                          b); /* Y1 <- Y1 */
 }
@@ -2531,7 +2508,7 @@ static int dlpi_subscriber_ready(dlp_subscriber *c, uint64_t b, uint32_t *s) {
     *s = DLPI_LOAD_RLX(&order_ring[b & (c->ring - 1)]); /* T1 ordered by the tail that covers b */
     if (*s >= c->layout.n_slots)
         return dlpi_subscriber_fail(c, DLP_ERR_CORRUPT, "a batch lies in no slot");
-    slot = (const dlpi_bslot *)(const void *)dlpi_subscriber_slot(c, *s);
+    slot = dlpi_subscriber_slot(c, *s);
     header = dlpi_claim_head_now(&slot->header); /* P1 <- P1 */
     if (dlpi_gen(header) != (b & DLPI_GEN_MASK)) return DLP_SKIP;
     return dlpi_subscriber_is_ready(c, b, *s) ? DLP_OK : DLP_EMPTY;
@@ -2564,7 +2541,7 @@ static uint64_t dlpi_subscriber_offered(const dlp_subscriber *c, uint64_t from, 
                                         bool not_ready, uint32_t *s) {
     uint64_t found = tail;
     for (uint32_t k = 0; k < c->layout.n_slots; k++) {
-        const dlpi_bslot *slot = (const dlpi_bslot *)(const void *)dlpi_subscriber_slot(c, k);
+        const dlpi_bslot *slot = dlpi_subscriber_slot(c, k);
         uint64_t gen = dlpi_gen(dlpi_claim_head_now(&slot->header)); /* P1 <- P1 */
         uint64_t at = DLPI_LOAD_RLX(&slot->sequence);                /* P1: ordered by header */
         if (gen == DLPI_GEN_MASK || gen != (at & DLPI_GEN_MASK)) continue;
@@ -2616,7 +2593,7 @@ static bool dlpi_subscriber_oldest(dlp_subscriber *c, const uint64_t *takers, ui
                                    uint32_t *s, uint64_t *taker) {
     bool found = false;
     for (uint32_t k = 0; k < c->layout.n_slots; k++) {
-        const dlpi_bslot *slot = (const dlpi_bslot *)(const void *)dlpi_subscriber_slot(c, k);
+        const dlpi_bslot *slot = dlpi_subscriber_slot(c, k);
         uint64_t word = dlpi_claim_owner(&takers[k]);             /* H5 <- H5 */
         uint64_t header = dlpi_claim_head_now(&slot->header), at; /* P1 <- P1 */
         at = DLPI_LOAD_RLX(&slot->sequence);                      /* P1: ordered by header */
@@ -2811,7 +2788,6 @@ static int dlpi_shm_prepare(dlp_pipe *p) {
     return DLP_OK;
 }
 
-/* Has the supervisor ended? */
 static bool dlpi_supervisor_gone(const dlpi_shm_state *s) {
     struct pollfd fd = {s->supervisor_fd, POLLIN, 0};
     return s->supervisor_fd >= 0 && poll(&fd, 1, 0) > 0;
@@ -3129,7 +3105,6 @@ DLPDEF int dlp_subscriber_next(dlp_subscriber *c, dlp_batch **out) {
     return dlp_subscriber_next_timeout(c, out, -1);
 }
 
-/* Nothing is ready: wait. */
 static int dlpi_subscriber_wait(dlp_subscriber *c, dlp_batch **out, int timeout_ms) {
     uint64_t now, until = UINT64_MAX;
     int rc = DLP_EMPTY;

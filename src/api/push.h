@@ -19,7 +19,8 @@
    An item is visible whole or not at all, also where its producer is killed half-way: what it had
    begun is never seen, what it had pushed comes. A successor takes its number and goes on. The
    stream ends for the pipe when `writers` producers have said so (a successor says it for the one
-   that died), or after dlp_push_stop, with what had been pushed; the last batch may be short.
+   that died before it did), or after dlp_push_stop, with what had been pushed; the last batch may
+   be short. Producers that push behind the end get DLP_STOPPED.
 
    full       the producer                              the reader
    WAIT       waits for room, at most its time-out      takes all, in turns of 64
@@ -30,7 +31,9 @@
    What a push pipe does not have: an order that a seed decides. Items of one producer come in its
    order, those of several as they arrive. So there is no resume, no seek, no second epoch, no ranks
    (each rank has producers of its own), and an item that was pushed and then lost with this process
-   is lost. Batches in their slots, transfer, maps, collate, statistics are as everywhere. */
+   is lost. Batches in their slots, transfer, maps, collate, statistics are as everywhere: a row
+   that a map gives up, or has when its process dies, has the same item again. For that, where there
+   is such a stage, the first item allocates a copy of the items of all slots. */
 
 enum { DLP_PUSH_WAIT = 0, DLP_PUSH_REFUSE, DLP_PUSH_NEWEST };
 
@@ -92,7 +95,8 @@ typedef struct dlp_pusher_desc {
 /* Become a producer.
    out: to be closed; used by one thread at a time - returns DLP_OK; DLP_ERR_ARG (also: other
    fields); DLP_ERR_BUSY (all places are taken); DLP_ERR_SYSTEM (the file); DLP_ERR_CORRUPT (what
-   lies there is no push of this version); DLP_STOPPED - any thread, any process. */
+   lies there is no push of this version); DLP_ERR_STATE (`number` has said the end of its stream:
+   a successor has nothing left to do); DLP_STOPPED - any thread, any process. */
 DLPDEF int dlp_pusher_open(dlp_pusher **out, const dlp_pusher_desc *desc, dlp_error *err);
 DLPDEF uint32_t dlp_pusher_number(const dlp_pusher *pusher);
 

@@ -80,7 +80,6 @@ static uint64_t dlpi_cgroups_least(const char *controller, dlpi_cgroup_fn leaves
     return one < two ? one : two;
 }
 
-/* Cores that a quota stands for, rounded up. */
 static uint64_t dlpi_cgroup_cpus(const char *dir, bool v1) {
     char path[600];
     uint64_t n[2] = {UINT64_MAX, UINT64_MAX}; /* a quota, and its period */

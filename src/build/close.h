@@ -28,7 +28,7 @@ static void dlpi_free(dlp_pipe *p) {
     if (p->alive) munmap(p->alive, 4096);
     if (p->memfd >= 0) close(p->memfd);
     if (p->budget_bytes) DLPI_ADD_SEQ(&p->d.budget->used_bytes, 0 - p->budget_bytes); /* M1 */
-    free(p->exported);
+    free(p->exports.slots);
     dlpi_selves_free(p);
     dlpi_blocks_have(p, NULL, false);
     free(p);

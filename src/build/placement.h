@@ -7,7 +7,6 @@
    from it for others is a number of its own: workers of a stage (an inline one is one), how many of
    them sleep on the stage's word (of an inline one none), how long to spin. */
 
-/* Are the stage's workers processes? */
 static bool dlpi_in_processes(const dlpi_stage *st) {
     return st->w.num_workers > 0 && st->w.placement == DLP_PLACE_PROCESSES;
 }
@@ -21,7 +20,6 @@ static bool dlpi_all_inline(const dlp_pipe *p) {
 /* Batches under way, where nobody says how many. */
 static uint32_t dlpi_prefetch_least(const dlp_pipe *p) { return dlpi_all_inline(p) ? 1 : 2; }
 
-/* Does somebody have to run it? */
 static bool dlpi_wants_workers(dlp_pipe *p, dlpi_stage *st) {
     return st->ops->staff != NULL ? st->ops->staff(p, st) : st->ops->unit != DLPI_UNIT_NONE;
 }
@@ -54,23 +52,22 @@ static void dlpi_list_work(dlp_pipe *p) {
 
 /* How long to spin: about 10 us where everybody has a core; else a little, then give the core
    away; not at all where there is but one. */
-static void dlpi_wait_rule(dlp_pipe *p) {
-    int begin = 1;
-    p->peers = 1;
+static void dlpi_wait_rule_set(dlp_pipe *p) {
+    int begin = 1, peers = 1;
     for (int i = 0; i < p->n_staffed; i++) {
         const dlpi_stage *st = p->work[i];
         if (st->w.num_workers == 0) {
             p->any_inline = 1;
             continue;
         }
-        p->peers += st->n_workers;
+        peers += st->n_workers;
         if (i < p->n_work && !st->ops->in_order) begin += st->at_first;
     }
-    if (p->sampler->sampler.threaded) p->peers++;
-    p->all_inline = p->peers == 1;
-    p->awake_ns = DLPI_AWAKE_NS;
-    if (!p->all_inline) p->spin_rounds = p->peers <= p->cpus ? 300 : p->cpus > 1 ? 30 : 0;
-    if (p->peers > p->cpus && !p->all_inline) p->yield_rounds = 50;
+    if (p->sampler->sampler.threaded) peers++;
+    p->all_inline = peers == 1;
+    p->wait.awake_ns = DLPI_AWAKE_NS;
+    if (!p->all_inline) p->wait.spin_rounds = peers <= p->cpus ? 300 : p->cpus > 1 ? 30 : 0;
+    if (peers > p->cpus && !p->all_inline) p->wait.yield_rounds = 50;
     if (begin - 1 > p->cpus)
         dlpi_warn(p,
                   "%d worker threads on %d cores: more than can run at once (fine when items wait, "
@@ -81,26 +78,16 @@ static void dlpi_wait_rule(dlp_pipe *p) {
 /* ---- threads ---- */
 
 static int dlpi_thread_start(dlp_pipe *p, dlpi_worker *w, void *(*run)(void *)) {
-    pthread_attr_t attr;
-    int rc = pthread_attr_init(&attr);
-    if (rc != 0) {
-        errno = rc;
-        return dlpi_system_fail(p, DLP_ERR_SYSTEM, "pthread_attr_init");
-    }
-    if (w->st->w.stack_bytes &&
-        pthread_attr_setstacksize(&attr, (size_t)w->st->w.stack_bytes) != 0) {
-        pthread_attr_destroy(&attr);
-        return dlpi_refuse(p, DLP_ERR_ARG, w->st->name, "stack_bytes",
-                           "%" PRIu64 " is no stack size of this system", w->st->w.stack_bytes);
-    }
+    int rc;
     w->started = 1;
-    rc = pthread_create(&w->thread, &attr, run, w);
-    pthread_attr_destroy(&attr);
-    if (rc == 0) {
+    if ((rc = dlpi_thread_create(w, &w->thread, run)) == 0) {
         p->n_threads++;
         return DLP_OK;
     }
     w->started = 0;
+    if (rc == EINVAL && w->st->w.stack_bytes)
+        return dlpi_refuse(p, DLP_ERR_ARG, w->st->name, "stack_bytes",
+                           "%" PRIu64 " is no stack size of this system", w->st->w.stack_bytes);
     errno = rc;
     return dlpi_system_fail(p, DLP_ERR_SYSTEM, "pthread_create");
 }
@@ -121,7 +108,7 @@ static int dlpi_start_threads(dlp_pipe *p) {
                 rc = dlpi_pipe_fail(p, &p->ctl->error);
             } else {
                 w->joined = -1; /* an inline worker that has begun */
-                w->untimed = &p->clock_off;
+                w->untimed = &p->pace.clock_off;
             }
         }
     }
@@ -134,7 +121,6 @@ static uint32_t dlpi_running(const dlp_pipe *p) {
     return (uint32_t)p->n_threads - dlpi_event_count(&p->live_word); /* L1 <- L1 */
 }
 
-/* Wait for the threads, at most until `until`. */
 static bool dlpi_await_threads(dlp_pipe *p, uint64_t until) {
     while (dlpi_running(p) > 0) {
         uint32_t word = dlpi_event_count(&p->live_word); /* L1 <- L1 */

@@ -148,15 +148,7 @@ static void dlpi_pipe_describe(const dlp_pipe *p, dlpi_pipe_rec *r) {
     r->n_workers = (uint32_t)p->n_workers;
     r->n_work = (uint32_t)p->n_work;
     r->n_item_work = (uint32_t)p->n_item_work;
-    r->prefetch = p->prefetch;
-    r->max_held = p->max_held;
-    r->n_slots = p->n_slots;
-    r->ring = p->ring;
-    r->window = p->window;
-    r->batch_rows = p->batch_rows;
-    r->words_max = p->words_max;
-    r->units_max = p->units_max;
-    r->trace_events = p->trace_events;
+    r->shape = p->shape;
     r->cpus = p->cpus;
     r->unordered = p->d.unordered;
     r->has_item_cells = p->has_item_cells;

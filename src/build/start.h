@@ -9,7 +9,6 @@ static void dlpi_counters_live(dlp_pipe *p) {
         p->counters[i].words = p->counted + i * (dlpi_counter_bytes(p) / sizeof(uint64_t));
 }
 
-/* What the pipe and its stages keep. */
 static int dlpi_private_alloc(dlp_pipe *p) {
     bool ok = dlpi_blocks_have(p, NULL, true);
     for (int i = 0; i < p->n_stages && ok; i++) ok = dlpi_blocks_have(p, &p->stages[i], true);
@@ -84,47 +83,64 @@ static void dlpi_live_workers(dlp_pipe *p) {
     dlpi_worker_init(p, p->sampler, 0, p->n_workers);
 }
 
-static int dlpi_live_init(dlp_pipe *p) {
-    int rc;
-    dlpi_live_point(p);
+/* Who sleeps where, and the shortest deadline of all stages. */
+static void dlpi_live_waiters(dlp_pipe *p) {
     p->ctl->shared = p->others != 0;
     for (int i = 0; i < p->n_staffed; i++) {
-        const dlpi_stage *st = p->work[i];
-        p->waiters[i].shared = p->ctl->shared;
-        p->waiters[i].active = (uint32_t)st->at_first;
-    }
-    DLPI_STORE_SEQ(&p->can_wake, 1u);                                          /* S2 -> S2 */
-    if (DLPI_LOAD_SEQ(&p->stop_asked) != 0) DLPI_STORE_SEQ(&p->ctl->stop, 1u); /* S2 <- S2, S1 */
-    p->ctl->started_ns = dlpi_now_ns();
-    p->last_sequence = UINT64_MAX;
-    p->epoch_begun = p->schedule.epoch_asked = UINT64_MAX;
-    p->call_clock_every = 1;
-    dlpi_order_build(&p->sampler->sampler, p->fetch->dataset.n_items,
-                     dlpi_area_at(p, DLPI_REC_TABLE, 0));
-    p->params_hash = dlpi_order_params_hash(&p->sampler->sampler, p->fetch->dataset.n_items);
-    for (int i = 0; i < p->n_staffed; i++) {
         uint64_t deadline = (uint64_t)p->work[i]->w.deadline_ms * 1000000u;
+        p->waiters[i].shared = p->ctl->shared;
+        p->waiters[i].active = (uint32_t)p->work[i]->at_first;
         if (deadline && (p->deadline_ns == 0 || deadline < p->deadline_ns))
             p->deadline_ns = deadline;
     }
-    dlpi_live_workers(p);
-    p->consumer->block->pid = (int32_t)getpid();
+}
+
+/* A stage's words of a slot: of a batch long gone. */
+static void dlpi_live_words(dlp_pipe *p, uint32_t s, int stage) {
+    uint64_t *words = dlpi_stage_words_at(p, s, p->work[stage])->words;
+    uint64_t n = stage < p->n_item_work ? p->units_max : 1u;
+    for (uint32_t k = 0; k < p->words_max; k++) words[k] = ~UINT64_C(0) << 32;
+    for (uint64_t k = 0; k < n; k++) words[p->words_max + k] = dlpi_gen_word(DLPI_GEN_MASK, 1);
+}
+
+static void dlpi_live_slots(dlp_pipe *p) {
     for (uint32_t s = 0; s < p->n_slots; s++) {
         dlpi_bslot *slot = dlpi_slot_at(p, s);
         slot->header = dlpi_gen_word(DLPI_GEN_MASK, 0); /* of a batch long gone */
         slot->dbuf = DLPI_NO_SLOT;
         if (!dlpi_cells_none(p)) /* until it is scheduled */
             slot->cell = (uint16_t)(s % p->areas[p->item_area].count);
-        for (int i = 0; i < p->n_work; i++) {
-            uint64_t *words = dlpi_stage_words_at(p, s, p->work[i])->words;
-            uint64_t n = i < p->n_item_work ? p->units_max : 1u;
-            for (uint32_t k = 0; k < p->words_max; k++) words[k] = ~UINT64_C(0) << 32;
-            for (uint64_t k = 0; k < n; k++)
-                words[p->words_max + k] = dlpi_gen_word(DLPI_GEN_MASK, 1);
-        }
+        for (int i = 0; i < p->n_work; i++) dlpi_live_words(p, s, i);
         if (p->lender == NULL)
             dlpi_batch_view_init(p, s, &p->out[s], &p->out_fields[(size_t)s * p->batches.n]);
     }
+}
+
+/* Of the sampler's arrays and numbers; and which numbers are whose items, where they are those of
+   several datasets. */
+static uint64_t dlpi_params_hash(const dlp_pipe *p) {
+    uint64_t h = dlpi_order_params_hash(&p->sampler->sampler, p->fetch->dataset.n_items);
+    for (int i = 0; i < p->n_item_work; i++)
+        if (p->work[i]->scope.first > 0) h = dlpi_absorb(h, p->work[i]->scope.first);
+    return h;
+}
+
+static int dlpi_live_init(dlp_pipe *p) {
+    int rc;
+    dlpi_live_point(p);
+    dlpi_live_waiters(p);
+    DLPI_STORE_SEQ(&p->can_wake, 1u);                                          /* S2 -> S2 */
+    if (DLPI_LOAD_SEQ(&p->stop_asked) != 0) DLPI_STORE_SEQ(&p->ctl->stop, 1u); /* S2 <- S2, S1 */
+    p->ctl->started_ns = dlpi_now_ns();
+    p->last_sequence = UINT64_MAX;
+    p->epoch_begun = p->schedule.epoch_asked = UINT64_MAX;
+    p->pace.call_clock_every = 1;
+    dlpi_order_build(&p->sampler->sampler, p->fetch->dataset.n_items,
+                     dlpi_area_at(p, DLPI_REC_TABLE, 0));
+    p->params_hash = dlpi_params_hash(p);
+    dlpi_live_workers(p);
+    p->consumer->block->pid = (int32_t)getpid();
+    dlpi_live_slots(p);
     for (int i = 0; i < p->n_stages; i++)
         if (p->stages[i].ops->live != NULL) p->stages[i].ops->live(p, &p->stages[i]);
     dlpi_schedule_epoch(&p->schedule, 0);
@@ -144,7 +160,7 @@ static int dlpi_prepare(dlp_pipe *p) {
     if ((p->alive = dlpi_alive_page()) == NULL)
         return dlpi_system_fail(p, DLP_ERR_MEMORY, "mmap of a page");
     if ((rc = dlpi_region_map(p)) != DLP_OK) return rc;
-    dlpi_wait_rule(p);
+    dlpi_wait_rule_set(p);
     p->prepared = 1;
     if ((rc = dlpi_live_init(p)) != DLP_OK) return rc;
     return p->beside->begin(p);

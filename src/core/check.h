@@ -125,8 +125,6 @@ static int dlpi_check_workers(dlp_pipe *p, const dlpi_stage *st) {
         {DLPI_AT(dlp_workers_desc, num_workers), 0, DLP_MAX_WORKERS, "DLP_NONE or 0..1024"},
         {DLPI_AT(dlp_workers_desc, placement), 0, DLP_PLACE_PROCESSES,
          "DLP_PLACE_THREADS or DLP_PLACE_PROCESSES"},
-        {DLPI_AT(dlp_workers_desc, dispatch), 0, DLP_DISPATCH_BATCHES,
-         "DLP_DISPATCH_CLAIM or DLP_DISPATCH_BATCHES"},
         {DLPI_AT(dlp_workers_desc, on_error), 0, DLP_ON_ERROR_DROP, "DLP_ON_ERROR_*"},
         {DLPI_AT(dlp_workers_desc, retries), 0, 100, "0..100"},
         {DLPI_AT(dlp_workers_desc, retry_backoff_ms), 0, 3600000, "0..3600000"},

@@ -242,14 +242,13 @@ static void dlpi_batch_view_init(const dlp_pipe *p, uint32_t s, dlp_batch *b, dl
     }
 }
 
-/* Call a batch stage's collate. */
 static int dlpi_collate_call(dlpi_worker *w, const dlpi_unit *t) {
     dlp_collate c;
     int rc;
     if (w->st->collate == NULL) return 0; /* batch workers without a collate only close */
     dlpi_collate_begin(w, t, &c);
     rc = dlpi_returned(w, w->st->collate(w->st->user, &c));
-    rc = dlpi_redzone_items(w, t->slot, dlpi_redzone_batch(w, t->slot, rc));
+    rc = dlpi_redzone_slot(w, t->slot, true, dlpi_redzone_slot(w, t->slot, false, rc));
     return rc != 0 ? rc : dlpi_collate_end(w, t);
 }
 
@@ -285,10 +284,10 @@ static uint32_t dlpi_batch_tries(const dlpi_worker *w, const dlpi_unit *t) {
 
 static void dlpi_batch_failed(const dlpi_worker *w, const dlpi_unit *t, uint32_t tries) {
     dlpi_bslot *slot = dlpi_slot_at(w->p, t->slot);
-    uint32_t all = dlpi_rec_tries(DLPI_LOAD_RLX(&slot->batch_rec)); /* X1: claimed */
+    uint32_t rec = DLPI_LOAD_RLX(&slot->batch_rec); /* X1: claimed */
     /* X1 */
     DLPI_STORE_REL(dlpi_done(dlpi_stage_words_at(w->p, t->slot, w->st)), (t->b + 1) << 8 | tries);
-    DLPI_STORE_REL(&slot->batch_rec, dlpi_rec(0, all < 127 ? all + 1 : all, 0)); /* X1 */
+    DLPI_STORE_REL(&slot->batch_rec, dlpi_rec_tried(rec)); /* X1 */
 }
 
 /* Run the callback once more, until it succeeds or its tries are used up. Returns 0 or the code of
@@ -302,11 +301,11 @@ static int dlpi_batch_try(dlpi_worker *w, const dlpi_unit *t) {
         dlpi_batch_begins(w, t);
         rc = dlpi_rec_verdict(w, t->slot, rec);
         if (rc == 0) rc = w->st->ops->call(w, t);
-        tries = dlpi_batch_tries(w, t) + 1;
-        if (rc == 0 || dlpi_never_again(rc) || (int)tries > w->st->w.retries) return rc;
+        tries = dlpi_batch_tries(w, t);
+        if (rc == 0 || !dlpi_tries_left(w, tries, rc)) return rc;
         dlpi_bump(&w->block->retried, 1);
-        dlpi_batch_failed(w, t, tries);
-        dlpi_batch_pauses(w, w->st->w.retry_backoff_ms ? dlpi_backoff_ns(w->st, tries) : 0);
+        dlpi_batch_failed(w, t, ++tries);
+        dlpi_batch_pauses(w, dlpi_backoff_ns(w->st, tries));
         if (dlpi_stopped(w->p)) return rc;
         dlpi_failure_forget(w);
         if (!dlpi_batch_in_place(w->st)) continue;
@@ -316,7 +315,6 @@ static int dlpi_batch_try(dlpi_worker *w, const dlpi_unit *t) {
     }
 }
 
-/* Work on a claimed batch. */
 static void dlpi_unit_batch(dlpi_worker *w, const dlpi_unit *t) {
     dlp_pipe *p = w->p;
     dlpi_bslot *slot = dlpi_slot_at(p, t->slot);
@@ -340,7 +338,7 @@ static void dlpi_unit_batch(dlpi_worker *w, const dlpi_unit *t) {
     dlpi_clock_out(w, t->b, slot->epoch, 1);
     ready = &dlpi_stage_words_at(p, t->slot, w->st)->ready;
     dlpi_gather_pass(ready, t->b); /* Y1 -> Y1 */
-    dlpi_ready_wake(p, w, t);
+    dlpi_ready_wake(p, w->st->work, t);
 }
 
 static void dlpi_batches_run(dlpi_worker *w, const dlpi_unit *t) {

@@ -19,7 +19,6 @@ static int dlpi_bad_order(dlp_pipe *p) {
                     "DLP_ORDER_PARTS with a part queue, and only then", p->sampler->sampler.order);
 }
 
-/* An epoch of n samples. */
 static int dlpi_epoch_of(dlp_pipe *p, uint64_t n) {
     p->samples = n;
     p->batches_per_epoch = n / p->global_batch;

@@ -50,11 +50,12 @@ static int dlpi_epoch_begin(dlp_pipe *p) {
     uint64_t asked = dlpi_credit_seen(&p->schedule.epoch_asked); /* I2 <- I2 */
     uint64_t epoch = asked & DLPI_EPOCH_MASK;
     int rc;
-    p->set_ns = dlpi_now_ns();
+    p->pace.set_ns = dlpi_now_ns();
     rc = p->barrier->set_epoch(p->barrier->set_epoch_user, epoch);
-    p->began_ns = dlpi_now_ns();
-    dlpi_bump(&p->ctl->set_epoch_ns, p->began_ns - p->set_ns);
-    if (p->border_ns == 0 && DLPI_LOAD_RLX(&p->ctl->first_ns) != 0) p->border_ns = p->set_ns;
+    p->pace.began_ns = dlpi_now_ns();
+    dlpi_bump(&p->ctl->set_epoch_ns, p->pace.began_ns - p->pace.set_ns);
+    if (p->pace.border_ns == 0 && DLPI_LOAD_RLX(&p->ctl->first_ns) != 0)
+        p->pace.border_ns = p->pace.set_ns;
     if (rc != 0) {
         dlp_error e;
         dlpi_error_set(&e, DLP_ERR_CALLBACK, "set_epoch", "set_epoch returned %d", rc);
@@ -67,7 +68,6 @@ static int dlpi_epoch_begin(dlp_pipe *p) {
     return DLP_OK;
 }
 
-/* Begin with an epoch. */
 static void dlpi_schedule_epoch(dlpi_scheduler *f, uint64_t epoch) {
     f->epoch = epoch;
     f->in_epoch = 0;
@@ -100,7 +100,9 @@ static uint32_t dlpi_run_shift(dlp_pipe *p, uint32_t count) {
     if ((most = dlpi_item_cost(p, st)) == 0) return 0;
     p->schedule.cost_ns = most;
     for (int k = 1; k < p->n_item_work; k++) {
-        uint64_t ns = p->work[k]->dataset.n_fields > 0 ? dlpi_item_cost(p, p->work[k]) : 0;
+        uint64_t ns;
+        if (p->work[k]->dataset.n_fields == 0) continue;
+        if ((ns = dlpi_item_cost(p, p->work[k])) == 0) return 0;
         if (ns > most) most = ns;
     }
     if (most * count <= 8000) at_once = 1; /* not worth to be divided */
@@ -222,7 +224,7 @@ static int dlpi_schedule_step(dlp_pipe *p, uint64_t rows) {
 }
 
 /* Go on where each batch has as many rows. */
-static int dlpi_schedule_seek(dlp_pipe *p, const dlpi_place *to) {
+static int dlpi_schedule_seek(dlp_pipe *p, const dlpi_state *to) {
     p->schedule.in_epoch = to->batch;
     p->schedule.position = to->batch * p->global_batch;
     return DLP_OK;
@@ -263,8 +265,7 @@ static int dlpi_schedule_one(dlp_pipe *p) {
     return 1;
 }
 
-/* Go on at another place. */
-static int dlpi_schedule_goto(dlp_pipe *p, const dlpi_place *to) {
+static int dlpi_schedule_goto(dlp_pipe *p, const dlpi_state *to) {
     dlpi_scheduler *f = &p->schedule;
     uint32_t skipped = 0;
     dlpi_schedule_epoch(f, to->epoch);
@@ -284,14 +285,14 @@ static pthread_mutex_t dlpi_place_lock = PTHREAD_MUTEX_INITIALIZER;
    */
 static void dlpi_schedule_follow(dlp_pipe *p) {
     dlpi_scheduler *f = &p->schedule;
-    dlpi_place to;
+    dlpi_state to;
     uint64_t least = DLPI_LOAD_SEQ(&p->ctl->cancel); /* N1, B1 */
     int rc;
     if (DLPI_LIKELY(dlpi_generation_seek(least) == f->seek_no)) return;
     pthread_mutex_lock(&dlpi_place_lock);
     to = p->place;
+    f->seek_no = p->place_seek_no;
     pthread_mutex_unlock(&dlpi_place_lock);
-    f->seek_no = to.seek_no;
     if (f->ended && DLPI_LOAD_RLX(&p->ctl->schedule_code) != 0) { /* our own store */
         dlpi_credit_close(&p->ctl->end_of_input, dlpi_scheduled_word(f->seek_no)); /* T1 -> T1 */
         dlpi_wake_consumer(p->ctl, UINT64_MAX);
@@ -337,3 +338,8 @@ static uint64_t dlpi_schedule(dlp_pipe *p, uint64_t burst) {
     }
     return f->published - before;
 }
+
+/* What a sampler's stage is, whatever rows it gives. */
+#define DLPI_OPS_OF_SAMPLER \
+    .kind = DLP_STAGE_SAMPLER, .rank = 1, .begins = 1, .at = offsetof(dlp_pipe, sampler), \
+    .words = {.out = "sampler.threaded = 1", .slow = "make the sampler's own function cheaper"}

@@ -1,6 +1,7 @@
 #pragma once
 #include "queue/spsc.h"
 #include "core/recover.h"
+#include "core/workers.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-in-flight  ITEMS OF A DATASET, SEVERAL AT ONCE
    Of a stage that fetches. One at a time: the worker's own item is its attempt (see >>impl-run). Or
@@ -380,12 +381,17 @@ static bool dlpi_in_flight_no_room(const dlpi_worker *w) {
     return n >= (uint32_t)w->parked_most;
 }
 
+/* Is there nothing to look for, whatever comes in? exclusive: a row is out. */
+static bool dlpi_in_flight_full(const dlpi_worker *w) {
+    const dlpi_in_flight *in = w->self;
+    return in->n_out >= in->n_all || in->exclusive || in->list[DLPI_ATTEMPT_WAITS].first != NULL ||
+           dlpi_in_flight_no_room(w);
+}
+
 /* Claim a row, if there is room for one. */
 static bool dlpi_in_flight_find(dlpi_worker *w, dlpi_unit *t) {
     const dlpi_in_flight *in = w->self;
-    if (in->broken || dlpi_retired(w) || in->list[DLPI_ATTEMPT_WAITS].first != NULL ||
-        in->n_out >= in->n_all || (in->n_out > 0 && in->exclusive) || dlpi_in_flight_no_room(w))
-        return false;
+    if (in->broken || dlpi_retired(w) || dlpi_in_flight_full(w)) return false;
     dlpi_in_flight_oldest(w);
     dlpi_in_flight_bound(w);
     return dlpi_find(w, t);
@@ -443,11 +449,9 @@ static dlpi_attempt *dlpi_attempt_of(const dlpi_in_flight *in, const dlp_item *i
 
 /* The time of what came back: the worker was busy since it was here last. */
 static void dlpi_in_flight_clock(dlpi_worker *w, const dlpi_attempt *a, uint64_t now, uint32_t n) {
-    dlpi_worker_block *block = w->block;
-    uint64_t ns = now - w->last_ns, each = ns / n, average = DLPI_LOAD_RLX(&block->item_ns);
-    average = average == 0 ? each : (average * 7 + each) / 8;
-    DLPI_STORE_RLX(&block->item_ns, average ? average : 1); /* statistics, here and below */
-    dlpi_bump(&block->busy_ns, ns);
+    uint64_t ns = now - w->last_ns;
+    dlpi_item_took(w->block, ns / n);
+    dlpi_bump(&w->block->busy_ns, ns);
     dlpi_trace_add(w, DLP_TRACE_WORK, w->last_ns, now, a->gen, dlpi_slot_at(w->p, a->slot)->epoch,
                    n);
     w->last_ns = now;
@@ -490,13 +494,6 @@ static int dlpi_in_flight_reap(dlpi_worker *w, dlpi_attempt **back, int *code, i
     }
     dlpi_in_flight_came(w, back[0], now, n);
     return n;
-}
-
-/* Is there nothing to look for, whatever comes in? */
-static bool dlpi_in_flight_full(const dlpi_worker *w) {
-    const dlpi_in_flight *in = w->self;
-    return in->n_out >= in->n_all || in->exclusive || in->list[DLPI_ATTEMPT_WAITS].first != NULL ||
-           dlpi_in_flight_no_room(w);
 }
 
 static int dlpi_in_flight_patience(dlpi_worker *w) {
@@ -570,7 +567,6 @@ static void dlpi_fetch_threads_wait(dlpi_worker *w) {
     dlpi_in_flight_show(w); /* what is out longest may have begun since */
 }
 
-/* The worker has the lock. */
 static void dlpi_fetch_threads_end(dlpi_worker *w) {
     dlpi_fetch_threads *pool = &dlpi_in_flight_of(w)->threads;
     pthread_mutex_lock(&pool->todo_lock);
@@ -588,26 +584,19 @@ static void dlpi_fetch_threads_end(dlpi_worker *w) {
 /* Start the threads of a worker whose source they are. It has the lock then. */
 static int dlpi_fetch_threads_begin(dlpi_worker *w) {
     dlpi_fetch_threads *pool = &dlpi_in_flight_of(w)->threads;
-    const char *what = "pthread_attr_init";
-    pthread_attr_t attr;
-    int rc, attr_rc;
+    int rc = 0;
     dlp_error e;
     if (dlpi_fetch_of(w)->fetcher != DLP_FETCH_THREADS) return DLP_OK;
     pthread_mutex_init(&pool->lock, NULL);
     pthread_mutex_init(&pool->todo_lock, NULL);
     pthread_cond_init(&pool->come, NULL);
     pthread_mutex_lock(&pool->lock);
-    rc = attr_rc = pthread_attr_init(&attr);
-    if (rc == 0) what = "pthread_create";
-    if (rc == 0 && w->st->w.stack_bytes)
-        rc = pthread_attr_setstacksize(&attr, (size_t)w->st->w.stack_bytes);
     while (rc == 0 && pool->n_threads < (uint32_t)w->st->in_flight) {
-        rc = pthread_create(&pool->threads[pool->n_threads], &attr, dlpi_thread_fetch, w);
+        rc = dlpi_thread_create(w, &pool->threads[pool->n_threads], dlpi_thread_fetch);
         if (rc == 0) pool->n_threads++;
     }
-    if (attr_rc == 0) pthread_attr_destroy(&attr);
     if (rc == 0) return DLP_OK;
-    dlpi_error_set(&e, DLP_ERR_SYSTEM, "in_flight", "%s of thread %u of %d failed: %s", what,
+    dlpi_error_set(&e, DLP_ERR_SYSTEM, "in_flight", "pthread_create of thread %u of %d failed: %s",
                    pool->n_threads + 1, w->st->in_flight, strerror(rc));
     e.errnum = rc;
     e.worker = w->id;

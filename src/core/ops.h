@@ -29,7 +29,6 @@ struct dlpi_stage;
 struct dlpi_unit;
 struct dlpi_death;
 struct dlpi_state;
-struct dlpi_place;
 struct dlpi_source_state;
 typedef struct dlpi_words dlpi_words;
 typedef struct dlpi_seen dlpi_seen;
@@ -46,7 +45,7 @@ typedef struct dlpi_source_ops {
     void (*fill)(dlp_pipe *p, uint32_t s);     /* what the source writes into slot s for it */
     int (*step)(dlp_pipe *p); /* the present batch is scheduled: to the next; NULL: nothing to do */
     void (*ahead)(dlp_pipe *p); /* look beyond it; NULL: nothing to look for */
-    int (*seek)(dlp_pipe *p, const struct dlpi_place *to);
+    int (*seek)(dlp_pipe *p, const struct dlpi_state *to); /* one that is checked */
     /* the consumer: batch b, in slot s, is about to be delivered, or rc stands in its place.
        Returns what does then; NULL: nothing else may */
     int (*agreed)(dlp_pipe *p, int rc, uint64_t b, uint32_t s);
@@ -113,9 +112,9 @@ typedef struct dlpi_lender_ops { /* by the consumer; v: number of what is handed
     uint32_t (*slot)(const dlp_pipe *p, uint32_t v);                     /* whose cell it lies in */
     uint64_t (*batches)(const dlp_pipe *p);                              /* of an epoch */
     void (*state)(const dlp_pipe *p, uint32_t v, struct dlpi_state *to); /* after v */
-    void (*config)(const dlp_pipe *p, struct dlpi_state *s);
+    void (*config)(const dlp_pipe *p, struct dlpi_state *s);             /* NULL: nothing else */
     uint64_t (*position)(const dlp_pipe *p, uint64_t epoch, uint64_t k); /* rows before batch k */
-    void (*seek)(dlp_pipe *p, const struct dlpi_state *s, struct dlpi_place *to);
+    void (*seek)(dlp_pipe *p, struct dlpi_state *s); /* where the source goes on; NULL: there */
     uint64_t (*bytes)(const dlp_pipe *p, uint32_t s, uint32_t field); /* for the sink, of a slot */
     uint64_t (*seam)(const dlp_pipe *p, uint32_t field); /* of what is put together out of several
                                                  slots, n_out of them; 0: nothing is */
@@ -228,7 +227,8 @@ typedef struct dlpi_stage_ops {
     bool (*full)(const struct dlpi_worker *w);           /* no room for a unit, whatever comes */
     bool (*owes)(const struct dlpi_worker *w);           /* something of its own is to come back */
     uint64_t (*due)(struct dlpi_worker *w, uint64_t ns); /* when it must look again: ns at most */
-    void (*recover)(struct dlpi_worker *w, const struct dlpi_death *why); /* by the supervisor */
+    void (*recover)(struct dlpi_worker *w,
+                    const struct dlpi_death *why); /* by the supervisor. NULL: units of slots */
     /* what is in one of its cells, in words: " (part 7)" */
     void (*tell)(const dlp_pipe *p, uint32_t cell, char *text, size_t size);
     /* by observers: its figures, out of words of the region, live or copied; false: they say what

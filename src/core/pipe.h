@@ -60,6 +60,7 @@ typedef struct dlpi_stage {
     uint32_t asleep_most;        /* how many sleep on the stage's word: of an inline one none */
     uint64_t stage_words_offset; /* in a slot */
     dlpi_scope scope;
+    int lets_pass; /* 1: rows of items that are not its own may pass it unseen */
 } dlpi_stage;
 
 typedef struct dlpi_parked { /* a row between two attempts: see dlpi_park */
@@ -190,13 +191,6 @@ typedef struct dlpi_state {
 
 _Static_assert(sizeof(dlpi_state) <= sizeof(dlp_state), "a state must fit");
 
-typedef struct dlpi_place {          /* where the scheduler is to go on: a checked state */
-    uint64_t epoch, batch, position; /* the first batch not consumed */
-    uint32_t sampler_bytes, seek_no;
-    uint8_t sampler[DLP_SAMPLER_STATE_BYTES];
-    uint8_t window[DLPI_WINDOW_MAX / 8]; /* bit k: batch + k is consumed too */
-} dlpi_place;
-
 typedef struct dlpi_scheduler { /* used by whoever runs the sampler: the consumer or its thread */
     uint64_t epoch, in_epoch, position;
     uint64_t published;
@@ -266,18 +260,55 @@ typedef struct dlpi_counter { /* of the user's */
     uint64_t *words; /* [2 * room] of each: ns since start, the bits of the value */
 } dlpi_counter;
 
+typedef struct dlpi_datasets {        /* beside that of fetch: those that joins fetch from, too */
+    dlp_field fields[DLP_MAX_FIELDS]; /* of all: names are those of their stages */
+    uint32_t n_fields;
+    uint64_t n_added; /* items behind those of fetch, others' */
+} dlpi_datasets;
+
+typedef struct dlpi_wait_rule { /* how to wait: see dlpi_wait_rule_set and >>impl-awake */
+    int spin_rounds, yield_rounds;
+    uint64_t awake_ns; /* how long to wait awake */
+} dlpi_wait_rule;
+
+typedef struct dlpi_exports {    /* batches given away as tensors: device/dlpack.h */
+    struct dlpi_exported *slots; /* [n_out]; NULL: never any */
+    uint32_t n;
+    int closed;
+} dlpi_exports;
+
+typedef struct dlpi_pace { /* the consumer's books of its time: core/pace.h */
+    uint64_t last_return_ns;
+    uint64_t set_ns, began_ns; /* set_epoch: when, and when it had returned; 0: told already */
+    uint64_t border_ns; /* since when it waits for an epoch; 0: the epoch's first batch is there */
+    uint64_t inline_ns; /* inline: what the last call that was timed took */
+    uint32_t calls_untimed, call_clock_every;
+    uint32_t clock_off; /* inline: this call is not timed */
+    bool source_waited; /* this wait was for the source */
+} dlpi_pace;
+
+typedef struct dlpi_consumed { /* unordered: batches of the epoch that are delivered */
+    uint64_t base;             /* without a gap, and behind that: */
+    uint8_t at[DLPI_WINDOW_MAX];
+} dlpi_consumed;
+
+typedef struct dlpi_after { /* the state after all that was delivered */
+    uint64_t high;          /* batches up to the highest one */
+    uint64_t epoch, batch, position;
+    dlpi_source_state source;
+} dlpi_after;
+
 struct dlp_pipe {
     dlp_pipe_desc d;
     dlpi_counter counters[DLP_MAX_COUNTERS];
     char name[32];
     dlp_state resume;
     int prepared; /* the region is there, and its processes */
-    int started, ended, epoch_end_due;
+    int started, epoch_end_due;
     int closing;         /* 1: close was called, 2: no thread of the pipe is left */
     uint32_t stop_asked; /* S2: stop may be called from the first moment on */
     uint32_t can_wake;   /* S2: ctl and waiters are there */
-    int32_t pid;
-    int in_worker; /* 1: this is one of its worker processes: a callback may call stop */
+    int in_worker;       /* 1: this is one of its worker processes: a callback may call stop */
     dlp_error err;
     dlp_error held_err; /* of the last next that returned DLP_ERR_HELD */
     int n_warnings;
@@ -297,15 +328,12 @@ struct dlp_pipe {
     const dlpi_sharing_ops *sharing;    /* other programs take batches, too; or NULL */
     dlpi_stage *rows_end;               /* after it nobody asks for a batch's rows again */
     const dlp_repeat_desc *barrier;     /* epochs begin by its set_epoch; NULL: they overlap */
-    bool source_waited;                 /* this wait of the consumer's was for the source */
     dlpi_stage *work[DLP_MAX_STAGES];   /* stages with workers: */
     int n_item_work;                    /* first those of rows, in order; after them, up to */
     int n_work;                         /* those of batches; after them, up to */
     int n_staffed;                      /* those of cells of their own */
     dlpi_fields items, batches;         /* item cells; batch cells */
-    dlp_field item_fields[DLP_MAX_FIELDS]; /* of all datasets: names are those of their stages */
-    uint32_t n_item_fields;
-    uint64_t n_added;        /* items behind those of fetch, other datasets' */
+    dlpi_datasets datasets;
     int row_by_row;          /* 1: some stage claims rows one by one, so all do */
     int has_item_cells;      /* items are written in cells of their own */
     int item_area;           /* whose cells items are written in */
@@ -314,25 +342,23 @@ struct dlp_pipe {
     int cells;               /* DLPI_CELLS_*: where a slot's batch lies */
     uint32_t n_cells, n_out; /* batch cells; batches that can be lent at once */
     uint32_t max_kills;      /* as dlp_shm_desc */
-    uint32_t batch_rows;     /* rows of this rank, at most */
     uint64_t samples, batches_per_epoch;
-    uint32_t prefetch, max_held, n_slots, ring, window;
+    DLPI_SHAPE_MEMBERS;
     uint32_t rank, world;
     int ranks_given; /* a desc says world_size */
     uint64_t global_batch;
-    uint64_t params_hash; /* of the sampler's arrays and numbers, for states */
+    uint64_t params_hash; /* of the sampler's arrays and numbers, and whose items those
+                             are, for states */
     int32_t last;
-    int cpus, peers;
-    int spin_rounds, yield_rounds;
+    int cpus;
+    dlpi_wait_rule wait;
     int all_inline; /* nobody works but the consumer */
     int any_inline;
-    uint64_t awake_ns; /* how long to wait awake: see >>impl-awake */
     /* layout */
     dlpi_area areas[DLPI_AREA_GUARD + 1]; /* by id; dlpi_layout has the order in which they lie */
     uint64_t region_bytes, share_bytes;
     dlpi_slot_layout slot;
-    uint64_t off_tries, tries_bytes; /* in a slot; tries_bytes 0: no stage tries again */
-    uint32_t words_max, units_max, trace_events;
+    uint64_t off_tries, tries_bytes;   /* in a slot; tries_bytes 0: no stage tries again */
     uint64_t plan_private, plan_bytes; /* plan_bytes: of region, private records, the sink's */
     int n_workers, n_threads, n_procs;
     int huge_pages;         /* DLP_HUGE_* */
@@ -362,36 +388,26 @@ struct dlp_pipe {
     uint8_t *taken;                /* [ring] in the region; unordered: delivered; consumer */
     uint8_t *own_rows; /* [workers of fetch][1 + in_flight] of source->row_bytes; NULL: none */
     uint64_t budget_bytes;
-    struct dlpi_exported *exported; /* [n_out] batches given away as tensors; NULL: never */
-    uint32_t n_exported;
-    int exported_closed;
+    dlpi_exports exports;
     uint64_t deadline_ns; /* the shortest of the stages, 0: none */
     int open_end;         /* 1: nobody knows where an epoch ends, until a row says so */
-    dlpi_place place;     /* where to go on, from the seek that it says; under dlpi_place_lock */
+    dlpi_state place;     /* where to go on, from that seek: both under dlpi_place_lock */
+    uint32_t place_seek_no;
     /* What the consumer writes with every batch lies apart from what workers read. The scheduler's
        own part is the sampler thread's where there is one. */
     uint8_t pad0[DLPI_LINE];
     uint64_t base;
     uint64_t n_held;
-    uint64_t last_return_ns;
-    uint64_t looked_ns;        /* for the processes */
-    uint64_t epoch_begun;      /* I2 generation of the epoch that set_epoch was called for last */
-    uint64_t set_ns, began_ns; /* that call: when, and when it had returned; 0: told already */
-    uint64_t
-        border_ns; /* when the consumer began to wait for it; 0: the epoch's first batch is there */
+    uint64_t looked_ns;   /* for the processes */
+    uint64_t epoch_begun; /* I2 generation of the epoch that set_epoch was called for last */
+    dlpi_pace pace;
     uint32_t seek_no;       /* seeks, modulo 2^16 */
     uint32_t seeks;         /* since the last batch was delivered */
     uint64_t epoch_now;     /* of the batch delivered last */
     int epoch_open;         /* some batch of epoch_now delivered, and not its last */
     uint64_t last_sequence; /* unordered: the last batch of the epoch, UINT64_MAX: not seen */
-    uint64_t win_base;      /* unordered: batches of the epoch delivered without a gap */
-    uint8_t win[DLPI_WINDOW_MAX];
-    uint64_t high; /* batches up to the highest delivered; the state after that: */
-    uint64_t after_epoch, after_batch, after_position;
-    dlpi_source_state after_source;
-    uint32_t calls_untimed, call_clock_every;
-    uint32_t clock_off; /* inline: this call is not timed */
-    uint64_t inline_ns; /* inline: what the last call that was timed took */
+    dlpi_consumed consumed;
+    dlpi_after after;
     dlpi_tuner tune;
     dlpi_awake awake;
     uint8_t pad1[DLPI_LINE];
@@ -499,6 +515,12 @@ static inline uint32_t dlpi_rec_kills(uint32_t rec) { return rec >> 16 & 127u; }
 static inline uint32_t dlpi_rec_stage(uint32_t rec) { return rec >> 23 & 15u; }
 static inline uint32_t dlpi_rec(uint32_t state, uint32_t tries, uint32_t repl) {
     return state | tries << 2 | repl << 9;
+}
+/* One more failure, after which it is tried again: of a row, a batch, or an input. */
+static inline uint32_t dlpi_rec_tried(uint32_t rec) {
+    uint32_t all = dlpi_rec_tries(rec);
+    return dlpi_rec(dlpi_rec_state(rec), all < 127 ? all + 1 : all, dlpi_rec_repl(rec)) |
+           (rec & DLPI_REC_FAILED);
 }
 static inline uint32_t dlpi_rec_killed(uint32_t rec, uint32_t stage, bool late) {
     uint32_t kills = dlpi_rec_stage(rec) == stage ? dlpi_rec_kills(rec) : 0;

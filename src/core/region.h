@@ -118,6 +118,22 @@ typedef struct dlpi_slot_layout {
     uint64_t index, lengths, item_lengths, offsets, fmeta, rec, valid, source;
 } dlpi_slot_layout;
 
+/* How many there are of what observers go through. Members of the pipe, of its record and of
+   dlpi_seen, which are copied at once. */
+#define DLPI_SHAPE \
+    uint32_t prefetch, max_held, n_slots, ring, window, batch_rows; \
+    uint32_t words_max, units_max, trace_events;
+typedef struct dlpi_shape {
+    DLPI_SHAPE
+} dlpi_shape;
+#define DLPI_SHAPE_MEMBERS \
+    union { \
+        struct { \
+            DLPI_SHAPE \
+        }; \
+        dlpi_shape shape; \
+    }
+
 /* The pipe, for those who have nothing but the region. */
 typedef struct dlpi_pipe_rec {
     char name[32];
@@ -125,8 +141,7 @@ typedef struct dlpi_pipe_rec {
     uint64_t started_real; /* CLOCK_REALTIME, ns; for display */
     int32_t pid, memfd;    /* of the consumer; for display */
     uint32_t uid, n_stages, n_workers, n_work, n_item_work;
-    uint32_t prefetch, max_held, n_slots, ring, window, batch_rows;
-    uint32_t words_max, units_max, trace_events;
+    DLPI_SHAPE_MEMBERS;
     int32_t cpus, unordered, has_item_cells, threaded;             /* threaded: the sampler */
     uint64_t plan_bytes, global_batch, batches_per_epoch, samples; /* UINT64_MAX: not known */
     uint64_t item_cell_stride, off_waiters, reserved;
@@ -146,7 +161,6 @@ typedef struct dlpi_stage_rec {
     int32_t active, workers_min; /* workers_min 0: not tuned */
 } dlpi_stage_rec;
 
-/* A field of the batches. */
 typedef struct dlpi_field_rec {
     char name[32];
     uint32_t dtype;

@@ -35,7 +35,6 @@ static int dlpi_row_lengths(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
     return 0;
 }
 
-/* Lengths as the stage before left them. */
 static void dlpi_item_lengths(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
     const dlp_pipe *p = w->p;
     for (uint32_t f = 0; f < p->items.n; f++)
@@ -118,7 +117,7 @@ __attribute__((noinline)) static int dlpi_row_other(dlpi_worker *w, const dlpi_u
     w->passed++;
     if (!dlpi_row_kept(w) || p->keeper->ops->keeper->get(w, t, row)) return DLPI_ROW_DONE;
     if (dlpi_writes_first(w)) dlpi_bump(&w->block->kept_misses, 1);
-    dlpi_item_lengths(w, t, row);
+    if (p->items.any_ragged) dlpi_item_lengths(w, t, row); /* else there are none */
     p->keeper->ops->keeper->put(w, t->slot, row, false);
     return DLPI_ROW_DONE;
 }
@@ -295,12 +294,12 @@ static int dlpi_unit_row(dlpi_worker *w, const dlpi_unit *t, uint32_t row, uint3
     return what;
 }
 
-#ifndef DLPI_AHEAD_BYTES
-#define DLPI_AHEAD_BYTES 1024u /* of a field: more lines than that are not fetched at once */
-#endif
+#define DLPI_AHEAD_BYTES 1024u
 
+/* Of more, a store waits seldom, as the processor fetches ahead itself; beside that, this would be
+   in the way. */
 static inline void dlpi_lines_ahead(const uint8_t *from, uint64_t bytes) {
-    if (bytes > DLPI_AHEAD_BYTES) bytes = DLPI_AHEAD_BYTES;
+    if (bytes > DLPI_AHEAD_BYTES) return;
     for (uint64_t i = 0; i < bytes; i += 64) dlpi_prefetch_write(from + i);
 }
 

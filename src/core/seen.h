@@ -34,9 +34,8 @@ struct dlpi_seen {
     const uint8_t *trace;      /* [n_workers + 1] rings of trace_events */
     uint64_t slot_stride, block_stride, trace_stride;
     uint32_t n_stages, n_work, n_item_work, n_workers;
-    uint32_t ring, n_slots, prefetch, max_held, batch_rows, trace_events;
+    DLPI_SHAPE_MEMBERS;
     uint32_t cpus;
-    uint32_t words_max, units_max; /* of a slot, for each stage that works on rows */
     uint64_t source_cells, sink_cells, sink_free;
     uint64_t plan_bytes;
     int32_t work[DLP_MAX_STAGES]; /* [n_work] stages with workers, in order */
@@ -64,6 +63,17 @@ static bool dlpi_word_at(const dlpi_words *w, int type, uint64_t i, uint64_t at,
     return at % bytes == 0 && w->read(w->from, at, r->offset + r->count * r->stride, bytes, to);
 }
 
+/* Copy the beginning of element i of a record: so many bytes of it, or what an older version has.
+   False: there is none. */
+static bool dlpi_words_copy(const dlpi_words *w, int type, uint64_t i, void *to, uint64_t bytes) {
+    const uint64_t stride = w->rec[type].stride;
+    for (uint64_t at = 0, word; at < bytes && (at == 0 || at + 8 <= stride); at += 8) {
+        if (!dlpi_word_at(w, type, i, at, 8, &word)) return false;
+        memcpy((uint8_t *)to + at, &word, sizeof word);
+    }
+    return true;
+}
+
 /* How many words of a record, of 4 or 8 bytes each, have bits of the mask, or none of them? */
 static bool dlpi_words_count(const dlpi_words *w, int type, uint64_t mask, bool none, uint64_t *n) {
     const dlpi_record *r = &w->rec[type];
@@ -85,18 +95,14 @@ static double dlpi_seen_figure(uint64_t bits) {
     return v >= 0 && v <= 1e300 ? v : 0;
 }
 
-/* The user's counters as they are now. */
 static bool dlpi_seen_counters(const dlpi_words *words, dlpi_seen *s) {
     dlpi_counter_rec r;
-    uint64_t n = words->rec[DLPI_REC_COUNTERS].count, word;
+    uint64_t n = words->rec[DLPI_REC_COUNTERS].count;
     if (words->rec[DLPI_REC_COUNTERS].type == 0) n = 0;
     s->figures.n_counters = (uint32_t)(n < DLP_MAX_COUNTERS ? n : DLP_MAX_COUNTERS);
     for (uint32_t i = 0; i < s->figures.n_counters; i++) {
         dlp_counter_stats *c = &s->figures.counters[i];
-        for (size_t at = 0; at < sizeof r; at += 8) {
-            if (!dlpi_word_at(words, DLPI_REC_COUNTERS, i, at, 8, &word)) return false;
-            memcpy((char *)&r + at, &word, sizeof word);
-        }
+        if (!dlpi_words_copy(words, DLPI_REC_COUNTERS, i, &r, sizeof r)) return false;
         memcpy(c->name, r.name, sizeof c->name - 1);
         memcpy(c->unit, r.unit, sizeof c->unit - 1);
         c->value = dlpi_seen_figure(r.value);
@@ -172,16 +178,9 @@ static void dlpi_seen_shape(const dlp_pipe *p, dlpi_seen *s) {
     s->n_work = (uint32_t)p->n_work;
     s->n_item_work = (uint32_t)p->n_item_work;
     s->n_workers = (uint32_t)p->n_workers;
-    s->ring = p->ring;
-    s->n_slots = p->n_slots;
-    s->prefetch = p->prefetch;
-    s->max_held = p->max_held;
-    s->batch_rows = p->batch_rows;
-    s->words_max = p->words_max;
-    s->units_max = p->units_max;
+    s->shape = p->shape;
     s->source_cells = p->areas[DLPI_REC_SOURCE].count;
     s->sink_cells = p->areas[DLPI_REC_SINK].count;
-    s->trace_events = p->trace_events;
     s->cpus = (uint32_t)p->cpus;
     s->plan_bytes = p->plan_bytes;
     for (int i = 0; i < p->n_work; i++) s->work[i] = p->work[i]->id;
@@ -208,7 +207,6 @@ static void dlpi_seen_pipe(const dlp_pipe *p, dlpi_seen *s) {
             dlpi_seen_numbers(dlpi_area_at(p, DLPI_REC_STAGES, (uint64_t)i), &s->stages[i]);
 }
 
-/* All that it shows. */
 static void dlpi_seen_all(const dlp_pipe *p, dlpi_seen *s) {
     dlpi_record rec[DLPI_REC_COUNT];
     dlpi_words words = dlpi_words_live(p, rec);

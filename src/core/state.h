@@ -19,6 +19,12 @@ static uint64_t dlpi_state_hash(const dlpi_state *s) {
     return h;
 }
 
+static void dlpi_state_give(dlpi_state *s, dlp_state *out) {
+    s->check = dlpi_state_hash(s);
+    memset(out, 0, sizeof *out);
+    memcpy(out->bytes, s, sizeof *s);
+}
+
 static void dlpi_state_config(const dlp_pipe *p, dlpi_state *s) {
     memset(s, 0, sizeof *s);
     s->magic = DLPI_STATE_MAGIC;
@@ -29,7 +35,7 @@ static void dlpi_state_config(const dlp_pipe *p, dlpi_state *s) {
     s->order = (uint16_t)p->sampler->sampler.order;
     s->last = (uint16_t)p->last;
     if (p->source->config) p->source->config(p, s);
-    p->lends->config(p, s);
+    if (p->lends->config) p->lends->config(p, s);
 }
 
 /* The source's own part of a state. At an epoch's beginning there is none. */
@@ -54,34 +60,33 @@ static void dlpi_state_after(const dlp_pipe *p, uint32_t s, uint32_t flags, dlpi
 static void dlpi_state_note(dlp_pipe *p, uint64_t b, uint32_t s, uint32_t flags) {
     const dlpi_bslot *slot = dlpi_slot_at(p, s);
     dlpi_window_note(p, slot->in_epoch, (flags & DLP_BATCH_LAST) != 0);
-    if (b + 1 > p->high) {
-        p->high = b + 1;
-        p->after_epoch = slot->epoch;
-        p->after_batch = slot->in_epoch + 1;
-        p->after_position = slot->after;
-        if (p->source->state) p->after_source = *p->source->state(p, s, 1);
+    if (b + 1 > p->after.high) {
+        p->after.high = b + 1;
+        p->after.epoch = slot->epoch;
+        p->after.batch = slot->in_epoch + 1;
+        p->after.position = slot->after;
+        if (p->source->state) p->after.source = *p->source->state(p, s, 1);
     }
     if (flags & DLP_BATCH_LAST) {
-        p->after_epoch = slot->epoch + 1;
-        p->after_batch = p->after_position = 0;
+        p->after.epoch = slot->epoch + 1;
+        p->after.batch = p->after.position = 0;
     }
 }
 
 /* The same of what a lender has handed out; after: the global position after it. */
 static void dlpi_state_handed(dlp_pipe *p, const dlp_batch *b, uint64_t after) {
     bool last = (b->flags & DLP_BATCH_LAST) != 0;
-    p->after_epoch = last ? b->epoch + 1 : b->epoch;
-    p->after_batch = last ? 0 : b->in_epoch + 1;
-    p->after_position = last ? 0 : after;
+    p->after.epoch = last ? b->epoch + 1 : b->epoch;
+    p->after.batch = last ? 0 : b->in_epoch + 1;
+    p->after.position = last ? 0 : after;
 }
 
-/* The state after all that was delivered. */
 static void dlpi_state_now(const dlp_pipe *p, dlpi_state *to) {
     uint32_t s;
-    to->epoch = p->after_epoch;
-    to->batch = p->after_batch;
-    to->position = p->after_position;
-    if (p->source->state) dlpi_state_source(to, &p->after_source);
+    to->epoch = p->after.epoch;
+    to->batch = p->after.batch;
+    to->position = p->after.position;
+    if (p->source->state) dlpi_state_source(to, &p->after.source);
     s = dlpi_window_state(p, to);
     if (s != DLPI_NO_SLOT && p->source->state) dlpi_state_source(to, p->source->state(p, s, 0));
 }
@@ -102,26 +107,20 @@ static uint64_t dlpi_epoch_most(const dlp_pipe *p) {
 
 /* The consumer's books stand after a checked state. */
 static void dlpi_state_books(dlp_pipe *p, const dlpi_state *s) {
-    p->epoch_now = p->after_epoch = s->epoch;
-    p->after_batch = s->batch;
-    p->after_position = s->position;
+    p->epoch_now = p->after.epoch = s->epoch;
+    p->after.batch = s->batch;
+    p->after.position = s->position;
     p->epoch_open = s->batch > 0;
     p->last_sequence = UINT64_MAX;
     dlpi_window_books(p, s);
-    p->after_source.bytes = s->sampler_bytes;
-    memcpy(p->after_source.at, s->sampler, sizeof p->after_source.at);
+    p->after.source.bytes = s->sampler_bytes;
+    memcpy(p->after.source.at, s->sampler, sizeof p->after.source.at);
 }
 
-/* Where the scheduler goes on. */
-static void dlpi_state_place(dlp_pipe *p, const dlpi_state *s, uint32_t seek_no, dlpi_place *to) {
-    to->epoch = s->epoch;
-    to->batch = s->batch;
-    to->position = s->position;
-    to->sampler_bytes = s->sampler_bytes;
-    to->seek_no = seek_no;
-    memcpy(to->sampler, s->sampler, sizeof to->sampler);
-    memcpy(to->window, s->window, sizeof to->window);
-    p->lends->seek(p, s, to);
+static dlpi_state dlpi_state_place(dlp_pipe *p, const dlpi_state *s) {
+    dlpi_state to = *s;
+    if (p->lends->seek) p->lends->seek(p, &to);
+    return to;
 }
 
 /* Rows of the epoch before batch k of it, where they follow from k. */
@@ -173,7 +172,8 @@ static int dlpi_state_check_all(const dlp_pipe *p, const dlp_state *state, dlpi_
                                   p->lends->params ? p->lends->params
                                   : p->source->params
                                       ? p->source->params
-                                      : "params (subset, weights, samples, function_id)",
+                                      : "params (subset, weights, samples, function_id, "
+                                        "datasets mixed)",
                                   s->params, mine.params);
     if (dlpi_window_strange(p, s)) return dlpi_state_differs(e, "unordered", 1, 0);
     if ((wrong = dlpi_state_never_saved(p, s, most)) != NULL)
@@ -185,11 +185,10 @@ static int dlpi_state_check_all(const dlp_pipe *p, const dlp_state *state, dlpi_
 /* Begin after desc.resume. */
 static int dlpi_state_take(dlp_pipe *p) {
     dlpi_state s;
-    dlpi_place to;
     dlp_error e;
     int rc = dlpi_state_check_all(p, &p->resume, &s, "resume", &e);
     if (rc != DLP_OK) return dlpi_pipe_fail(p, &e);
     dlpi_state_books(p, &s);
-    dlpi_state_place(p, &s, 0, &to);
-    return dlpi_schedule_goto(p, &to) == DLP_OK ? DLP_OK : dlpi_pipe_fail(p, &p->ctl->error);
+    s = dlpi_state_place(p, &s);
+    return dlpi_schedule_goto(p, &s) == DLP_OK ? DLP_OK : dlpi_pipe_fail(p, &p->ctl->error);
 }

@@ -15,20 +15,9 @@ static void dlpi_whole_state(const dlp_pipe *p, uint32_t v, dlpi_state *to) {
     dlpi_state_after(p, v, p->out[v].flags, to);
 }
 
-static void dlpi_whole_config(const dlp_pipe *p, dlpi_state *s) {
-    DLPI_UNUSED(p);
-    DLPI_UNUSED(s);
-}
-
 static uint64_t dlpi_whole_position(const dlp_pipe *p, uint64_t epoch, uint64_t k) {
     DLPI_UNUSED(epoch);
     return k * p->global_batch;
-}
-
-static void dlpi_whole_seek(dlp_pipe *p, const dlpi_state *s, dlpi_place *to) {
-    DLPI_UNUSED(p);
-    DLPI_UNUSED(s);
-    DLPI_UNUSED(to);
 }
 
 static const dlpi_lender_ops dlpi_whole = {
@@ -36,9 +25,7 @@ static const dlpi_lender_ops dlpi_whole = {
     .slot = dlpi_whole_slot,
     .batches = dlpi_whole_batches,
     .state = dlpi_whole_state,
-    .config = dlpi_whole_config,
     .position = dlpi_whole_position,
-    .seek = dlpi_whole_seek,
 };
 
 /* What a new pipe has until a stage lends. */

@@ -92,7 +92,6 @@ static void dlpi_expand_begin(dlp_item *it, uint8_t *to, const dlpi_fields *fs, 
     it->data = by->data;
 }
 
-/* Are the lengths that were set possible? */
 static int dlpi_expand_lengths(dlpi_worker *w, const dlpi_fields *fs, const uint64_t *lengths) {
     if (!fs->any_ragged) return 0; /* nobody reads them */
     for (uint32_t f = 0; f < fs->n; f++) {

@@ -71,7 +71,6 @@ typedef struct dlpi_found_rule {
     void (*give)(dlp_pipe *p, uint32_t i, uint32_t s, uint32_t r); /* its next row is row r */
 } dlpi_found_rule;
 
-/* What the stage keeps. */
 typedef struct dlpi_found {
     dlp_part_desc d;
     const dlpi_found_rule *rule;      /* NULL: a row is an item */
@@ -106,7 +105,6 @@ typedef struct dlpi_found {
 
 /* ---- the lists of the streams ---- */
 
-/* To the end of a list. */
 static void dlpi_found_append(dlpi_found *q, uint32_t *first, uint32_t *last, uint32_t c) {
     if (*first == DLPI_FOUND_NONE)
         *first = c;

@@ -3,7 +3,6 @@
 #include "stages/split.h"
 /* ---- loading ---- */
 
-/* A call of load as it is made. */
 typedef struct dlpi_load_call {
     dlpi_worker *w;
     uint64_t from; /* place of the first row in the chunk's order */
@@ -20,7 +19,6 @@ DLPDEF uint64_t dlp_chunk_row(const dlp_chunk *c, uint64_t k) {
            (c->shuffled ? dlp_permutation_at(&l->order, l->from + k) : l->from + k);
 }
 
-/* Copy the run to where it goes. */
 static void dlpi_load_copy(const dlpi_load_call *l, const dlp_item *it) {
     const dlp_pipe *p = l->w->p;
     for (uint32_t f = 0; f < p->items.n; f++) {
@@ -121,7 +119,6 @@ static int dlpi_chunk_load(dlpi_worker *w, const dlp_item *it) {
     return dlpi_load_runs(&l, x, it);
 }
 
-/* The fetch of a pipe of chunks. */
 static int dlpi_chunk_fetch(void *user, dlp_item *it) {
     dlpi_worker *w = it->call->w;
     const dlp_pipe *p = w->p;

@@ -21,7 +21,6 @@ static void dlpi_counter_add(dlp_pipe *p, dlpi_counter *c, uint64_t at_ns, doubl
     dlpi_credit_publish_quiet(&c->n, n + 1u); /* W3 -> W3 */
 }
 
-/* The newest value, for observers. */
 static void dlpi_counter_show(dlpi_counter_rec *r, uint64_t at_ns, double value) {
     uint64_t bits;
     memcpy(&bits, &value, sizeof bits);

@@ -109,9 +109,8 @@ DLPDEF int dlp_pipe_release(dlp_pipe *p, dlp_batch *batch) {
     uint32_t s;
     if (p == NULL || batch == NULL || !p->started) return DLP_ERR_ARG;
     if (dlpi_forked(p)) return DLP_ERR_FORKED;
-    s = (uint32_t)(uintptr_t)batch->internal;
-    if (s >= p->n_out || batch != &p->out[s] || !p->held[s]) return DLP_ERR_ARG;
-    return dlpi_exported_return(p, s);
+    s = dlpi_held_slot(p, batch);
+    return s == DLPI_NO_SLOT ? DLP_ERR_ARG : dlpi_exported_return(p, s);
 }
 
 DLPDEF int dlp_pipe_next_epoch(dlp_pipe *p) {
@@ -161,9 +160,7 @@ DLPDEF int dlp_pipe_state_at(const dlp_pipe *p, uint64_t epoch, uint64_t batch, 
     s.batch = batch;
     if (p->source->state == NULL) s.position = dlpi_state_position(p, epoch, batch);
     if (p->source->no_state_at && batch > 0) return DLP_ERR_UNSUPPORTED;
-    s.check = dlpi_state_hash(&s);
-    memset(out, 0, sizeof *out);
-    memcpy(out->bytes, &s, sizeof s);
+    dlpi_state_give(&s, out);
     return DLP_OK;
 }
 
@@ -191,7 +188,8 @@ DLPDEF int dlp_pipe_close(dlp_pipe *p) {
     if (p == NULL) return DLP_OK;
     if (dlpi_forked(p)) return DLP_ERR_FORKED;
     if (p->closing == 2) return DLP_OK; /* what is out keeps it, and frees it */
-    if (p->exported == NULL && !p->closing && p->n_held > 0) /* tensors are given away on purpose */
+    if (p->exports.slots == NULL && !p->closing &&
+        p->n_held > 0) /* tensors are given away on purpose */
         dlpi_warn(p, "close: %" PRIu64 " %s held: the pipe's memory goes with the last release",
                   p->n_held, p->n_held == 1 ? "batch is" : "batches are");
     return dlpi_exported_close(p);
@@ -215,18 +213,13 @@ DLPDEF int dlp_pipe_state(dlp_pipe *p, const dlp_batch *batch, dlp_state *out) {
     if (!p->started) return DLP_ERR_STATE;
     if (dlpi_forked(p)) return DLP_ERR_FORKED;
     if (p->used_at_first == 0) return DLP_ERR_STATE; /* subscribers have all: which is how far? */
-    if (batch != NULL) {
-        slot = (uint32_t)(uintptr_t)batch->internal;
-        if (slot >= p->n_out || batch != &p->out[slot] || !p->held[slot]) return DLP_ERR_ARG;
-    }
+    if (batch != NULL && (slot = dlpi_held_slot(p, batch)) == DLPI_NO_SLOT) return DLP_ERR_ARG;
     dlpi_state_config(p, &s);
     if (batch == NULL || p->d.unordered)
         dlpi_state_now(p, &s);
     else
         p->lends->state(p, slot, &s);
-    s.check = dlpi_state_hash(&s);
-    memset(out, 0, sizeof *out);
-    memcpy(out->bytes, &s, sizeof s);
+    dlpi_state_give(&s, out);
     return DLP_OK;
 }
 

@@ -4,7 +4,6 @@
 #include "build/check.h"
 /* ---- what was taken for zeros ---- */
 
-/* Is it known yet? DLP_OK, or why not. */
 static int dlpi_is_resolved(const dlp_pipe *p, const void *out) {
     if (p == NULL || out == NULL) return DLP_ERR_ARG;
     if (p->started) return DLP_OK;

@@ -19,7 +19,6 @@ static int dlpi_merge_bad(dlp_error *err, uint32_t i, const char *what) {
     return dlpi_error_set(err, DLP_ERR_RESUME, "states", "states[%" PRIu32 "] %s", i, what);
 }
 
-/* The i-th state, checked. */
 static int dlpi_merge_read(const dlp_state *states, uint32_t i, dlpi_state *s, dlp_error *err) {
     memcpy(s, states[i].bytes, sizeof *s);
     if (s->magic == DLPI_STATE_MAGIC && s->check == dlpi_state_hash(s) &&
@@ -51,7 +50,6 @@ static int dlpi_merge_cursor(const dlp_state *states, uint32_t n, uint32_t s, dl
     return DLP_OK;
 }
 
-/* The streams of all states. */
 static int dlpi_merge_span(const dlp_state *states, uint32_t n, dlpi_state *to, dlpi_cursors *all,
                            dlp_error *err) {
     uint32_t end = 0;
@@ -110,8 +108,6 @@ DLPDEF int dlp_state_merge(dlp_state *out, const dlp_state *states, uint32_t n, 
         dlpi_cursor_put(&all, to.sampler, i, &x);
     }
     to.sampler_bytes = dlpi_cursors_bytes(&all);
-    to.check = dlpi_state_hash(&to);
-    memset(out, 0, sizeof *out);
-    memcpy(out->bytes, &to, sizeof to);
+    dlpi_state_give(&to, out);
     return DLP_OK;
 }

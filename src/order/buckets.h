@@ -36,7 +36,6 @@ static uint32_t dlpi_buckets_length(const dlp_buckets *b, uint64_t index) {
     return b->d.lengths ? b->d.lengths[index] : b->d.length(b->d.length_user, index);
 }
 
-/* Why an item can be in no batch. */
 static int dlpi_buckets_too_long(dlp_buckets *b, uint64_t index, uint32_t length) {
     snprintf(b->why, sizeof b->why,
              "item %" PRIu64 " has length %" PRIu32 ", but of max_tokens %" PRIu64
@@ -223,7 +222,6 @@ static int dlpi_buckets_check(const dlp_buckets_desc *d, dlp_error *err) {
     return d->order ? dlpi_order_check(d->order, d->n_items, err) : DLP_OK;
 }
 
-/* Resolve what zero means. */
 static int dlpi_buckets_resolve(dlp_buckets *b, dlp_error *err) {
     dlp_buckets_desc *d = &b->d;
     uint64_t unit, window, samples;

@@ -122,7 +122,6 @@ static uint64_t dlpi_chunk_size_at(const dlpi_chunk_plan *q, dlpi_order *o, uint
     return dlpi_chunk_size(q, c);
 }
 
-/* The place after x. */
 static void dlpi_chunk_step(const dlpi_chunk_plan *q, dlpi_order *o, dlpi_chunk_spot *x) {
     uint64_t rows = q->spans ? x->size : dlpi_chunk_kept(q, x->size);
     dlpi_chunk_put(q, x, x->epoch, x->at + 1, dlpi_chunk_size_at(q, o, x->epoch, x->at + 1),

@@ -23,11 +23,7 @@ typedef struct dlpi_found_plan {
     uint64_t seed;
     uint64_t window; /* items of a stream that are permuted at a time; 0: none are */
     bool shuffle_inputs, shuffle_items;
-    struct {
-        bool ready;
-        uint64_t epoch, pass;
-        dlp_permutation order;
-    } passes[2]; /* streams are in this pass or that */
+    dlp_permutation passes[2]; /* streams are in this pass or that */
     /* by weights, else NULL: */
     uint64_t *weights; /* [n_inputs] */
     uint64_t weights_hash;
@@ -42,7 +38,6 @@ typedef struct dlpi_found_plan {
    batch, there is room for them. */
 #define DLPI_FOUND_ENDLESS (UINT64_C(1) << 43)
 
-/* Inputs of stream s in a pass. */
 static inline uint64_t dlpi_found_inputs(const dlpi_found_plan *q, uint64_t s) {
     if (q->weights) return q->first[s + 1] - q->first[s];
     return (q->n_inputs - s + q->streams - 1) / q->streams;
@@ -67,26 +62,18 @@ static uint64_t dlpi_found_member(dlpi_found_plan *q, uint64_t epoch, uint64_t s
     dlp_permutation *order;
     if (!q->shuffle_inputs) return own[j];
     order = &q->own_passes[s - q->own_first];
-    if (order->n == 0 || order->seed != seed || order->epoch != epoch)
-        dlp_permutation_init(order, dlpi_found_inputs(q, s), seed, epoch);
-    return own[dlp_permutation_at(order, j)];
+    return own[dlp_permutation_at(dlpi_permutation_of(order, dlpi_found_inputs(q, s), seed, epoch),
+                                  j)];
 }
 
-/* The input with this ordinal. */
 static uint64_t dlpi_found_input(dlpi_found_plan *q, uint64_t epoch, uint64_t s, uint64_t ordinal) {
     uint64_t each = dlpi_found_inputs(q, s), pass = ordinal / each;
-    uint64_t j = ordinal % each * q->streams + s;
+    uint64_t j = ordinal % each * q->streams + s, seed;
     if (q->weights) return dlpi_found_member(q, epoch, s, pass, ordinal % each);
     if (!q->shuffle_inputs) return j;
-    if (!q->passes[pass & 1].ready || q->passes[pass & 1].epoch != epoch ||
-        q->passes[pass & 1].pass != pass) {
-        q->passes[pass & 1].ready = true;
-        q->passes[pass & 1].epoch = epoch;
-        q->passes[pass & 1].pass = pass;
-        dlp_permutation_init(&q->passes[pass & 1].order, q->n_inputs,
-                             dlpi_hash_in(DLPI_DOMAIN_PARTS, q->seed, pass), epoch);
-    }
-    return dlp_permutation_at(&q->passes[pass & 1].order, j);
+    seed = dlpi_hash_in(DLPI_DOMAIN_PARTS, q->seed, pass);
+    return dlp_permutation_at(dlpi_permutation_of(&q->passes[pass & 1], q->n_inputs, seed, epoch),
+                              j);
 }
 
 /* The permutation of an input's n items, in this pass. */
@@ -204,7 +191,6 @@ static bool dlpi_cursors_read(dlpi_cursors *c, const uint8_t *at, uint32_t bytes
            c->used_bits <= 64 && c->place_bits <= 64 && dlpi_cursors_bytes(c) == bytes;
 }
 
-/* The i-th cursor. */
 static void dlpi_cursor_put(const dlpi_cursors *c, uint8_t *at, uint32_t i, const dlpi_cursor *x) {
     uint32_t bit = dlpi_cursors_at(c) * 8 + i * dlpi_cursor_bits(c);
     dlpi_bits_put(at, &bit, c->ordinal_bits, x->ordinal);

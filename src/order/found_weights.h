@@ -7,7 +7,6 @@
    on Multiprocessing Timing Anomalies, 1969: the longest processing time first). So a stream has
    the same inputs in each pass and epoch, and a pass permutes them by themselves. */
 
-/* Of weights, first and members, one behind the other. */
 static inline uint64_t dlpi_found_weights_bytes(const dlpi_found_plan *q) {
     return q->n_inputs * 12 + (q->streams + 1) * 8;
 }

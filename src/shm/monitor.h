@@ -39,6 +39,8 @@ struct dlp_monitor {
     uint8_t block[4096];
 };
 
+#define DLPI_VIEW_FAULT(err, ...) dlpi_error_set(err, DLP_ERR_CORRUPT, "", __VA_ARGS__)
+
 /* Read n bytes at an offset inside element i of a record. */
 static bool dlpi_view_read(const dlp_monitor *m, int type, uint64_t i, uint64_t offset, void *to,
                            uint64_t n) {
@@ -47,14 +49,12 @@ static bool dlpi_view_read(const dlp_monitor *m, int type, uint64_t i, uint64_t 
     return dlpi_read_at(m->fd, to, n, r->offset + i * r->stride + offset);
 }
 
-/* One line of the records' table. */
 static int dlpi_view_record(dlp_monitor *m, const dlpi_record *r, uint64_t total, dlp_error *err) {
     if (r->type < 1 || r->type >= DLPI_REC_COUNT) return DLP_OK; /* of a newer version */
-    if (m->rec[r->type].type != 0)
-        return dlpi_error_set(err, DLP_ERR_CORRUPT, "", "record %u is there twice", r->type);
+    if (m->rec[r->type].type != 0) return DLPI_VIEW_FAULT(err, "record %u is there twice", r->type);
     if (r->offset % 8 != 0 || r->offset > total ||
         (r->count > 0 && r->stride > (total - r->offset) / r->count))
-        return dlpi_error_set(err, DLP_ERR_CORRUPT, "", "record %u is outside the region", r->type);
+        return DLPI_VIEW_FAULT(err, "record %u is outside the region", r->type);
     m->rec[r->type] = *r;
     return DLP_OK;
 }
@@ -65,13 +65,12 @@ static int dlpi_view_header(dlp_monitor *m, dlp_error *err) {
     uint64_t bytes;
     memset(m->rec, 0, sizeof m->rec);
     if (fstat(m->fd, &st) != 0 || !S_ISREG(st.st_mode) || st.st_size < 0)
-        return dlpi_error_set(err, DLP_ERR_CORRUPT, "", "no file of memory");
+        return DLPI_VIEW_FAULT(err, "no file of memory");
     bytes = (uint64_t)st.st_size;
     if (!dlpi_read_at(m->fd, &h, offsetof(dlpi_region, records), 0))
-        return dlpi_error_set(err, DLP_ERR_CORRUPT, "", "the region has no header");
+        return DLPI_VIEW_FAULT(err, "the region has no header");
     if (h.magic == 0) return dlpi_error_set(err, DLP_ERR_STATE, "", "the pipe is still starting");
-    if (h.magic != DLPI_MAGIC)
-        return dlpi_error_set(err, DLP_ERR_CORRUPT, "", "this memory is no pipe's");
+    if (h.magic != DLPI_MAGIC) return DLPI_VIEW_FAULT(err, "this memory is no pipe's");
     if (h.format != DLPI_FORMAT)
         return dlpi_error_set(err, DLP_ERR_UNSUPPORTED, "",
                               "the pipe's region has format %u, this program reads format %u",
@@ -82,12 +81,12 @@ static int dlpi_view_header(dlp_monitor *m, dlp_error *err) {
     if (h.total_bytes > bytes || h.n_records > 1024 || h.record_bytes < sizeof(dlpi_record) ||
         h.record_bytes > 4096 || h.records_at > h.total_bytes ||
         (uint64_t)h.n_records * h.record_bytes > h.total_bytes - h.records_at)
-        return dlpi_error_set(err, DLP_ERR_CORRUPT, "", "the region's header is damaged");
+        return DLPI_VIEW_FAULT(err, "the region's header is damaged");
     for (uint32_t i = 0; i < h.n_records; i++) {
         dlpi_record r;
         int rc;
         if (!dlpi_read_at(m->fd, &r, sizeof r, h.records_at + (uint64_t)i * h.record_bytes))
-            return dlpi_error_set(err, DLP_ERR_CORRUPT, "", "record %u can't be read", i);
+            return DLPI_VIEW_FAULT(err, "record %u can't be read", i);
         if ((rc = dlpi_view_record(m, &r, h.total_bytes, err)) != DLP_OK) return rc;
     }
     return DLP_OK;
@@ -104,7 +103,7 @@ static int dlpi_view_pipe(dlp_monitor *m, dlp_error *err) {
     bool ok;
     if (!dlpi_view_has(m, DLPI_REC_PIPE, sizeof *r, 1) ||
         !dlpi_view_read(m, DLPI_REC_PIPE, 0, 0, r, sizeof *r))
-        return dlpi_error_set(err, DLP_ERR_CORRUPT, "", "the region does not describe its pipe");
+        return DLPI_VIEW_FAULT(err, "the region does not describe its pipe");
     r->name[sizeof r->name - 1] = 0;
     lanes = (uint64_t)r->n_workers + 1;
     ok = r->n_stages >= 1 && r->n_stages <= DLP_MAX_STAGES && r->n_work >= 1 &&
@@ -124,8 +123,7 @@ static int dlpi_view_pipe(dlp_monitor *m, dlp_error *err) {
          dlpi_view_has(m, DLPI_REC_TRACE, r->trace_events * sizeof(dlp_trace_event), lanes);
     if (ok) return DLP_OK;
     return dlpi_error_set(err, DLP_ERR_CORRUPT, "",
-                          "the region's description of its pipe is "
-                          "damaged");
+                          "the region's description of its pipe is damaged");
 }
 
 /* Does the stage have its place, its workers (none shared), its words in the slots? */
@@ -165,8 +163,7 @@ static int dlpi_view_stages(dlp_monitor *m, dlp_error *err) {
     free(owned);
     if (ok) return DLP_OK;
     return dlpi_error_set(err, DLP_ERR_CORRUPT, "",
-                          "the region's description of its stages is "
-                          "damaged");
+                          "the region's description of its stages is damaged");
 }
 
 /* A stage as it is seen; its numbers of workers are checked. */
@@ -229,16 +226,10 @@ static int dlpi_view_make(dlp_monitor *m, dlp_error *err) {
     s->n_work = r->n_work;
     s->n_item_work = r->n_item_work;
     s->n_workers = r->n_workers;
-    s->prefetch = r->prefetch;
-    s->max_held = r->max_held;
-    s->n_slots = r->n_slots;
-    s->ring = r->ring;
-    s->batch_rows = r->batch_rows;
-    s->words_max = r->words_max;
-    s->units_max = r->units_max;
+    s->shape = r->shape;
     s->cpus = (uint32_t)r->cpus;
     s->plan_bytes = r->plan_bytes;
-    s->trace_events = r->trace_events < most ? r->trace_events : (uint32_t)most;
+    if (s->trace_events > most) s->trace_events = (uint32_t)most;
     m->ctl = calloc(2, sizeof *m->ctl);
     m->order = calloc((size_t)r->ring * 2, sizeof *m->order);
     m->taken = calloc(r->ring, 1);
@@ -255,7 +246,6 @@ static int dlpi_view_make(dlp_monitor *m, dlp_error *err) {
     return DLP_OK;
 }
 
-/* The ready words of the batches in flight. */
 static bool dlpi_view_ready(dlp_monitor *m, uint64_t from, uint64_t to) {
     const dlpi_seen *s = &m->seen;
     memset(m->slot_seen, 0, s->n_slots);
@@ -344,7 +334,6 @@ static bool dlpi_view_workers(dlp_monitor *m) {
     return true;
 }
 
-/* How many workers of the stages work now. */
 static bool dlpi_view_tuned(dlp_monitor *m) {
     for (uint32_t i = 0; i < m->seen.n_stages; i++) {
         dlpi_stage_rec *r = &m->stages[i];
@@ -377,7 +366,6 @@ static bool dlpi_view_word(void *from, uint64_t at, uint64_t end, uint32_t bytes
     return true;
 }
 
-/* What kinds of stages count. */
 static bool dlpi_view_kinds(dlp_monitor *m) {
     const dlpi_words words = {m->rec, dlpi_view_word, m};
     m->block_at = m->block_end = 0;
@@ -390,7 +378,7 @@ static int dlpi_view_load(dlp_monitor *m, dlp_error *err) {
     bool ok = false;
     for (int tries = 0; !ok && tries < 4; tries++) ok = dlpi_view_ctl(m);
     if (!ok || !dlpi_view_workers(m) || !dlpi_view_tuned(m) || !dlpi_view_kinds(m))
-        return dlpi_error_set(err, DLP_ERR_CORRUPT, "", "the region's counters are damaged");
+        return DLPI_VIEW_FAULT(err, "the region's counters are damaged");
     s->now_ns = dlpi_now_ns();
     if (s->now_ns < s->ctl->started_ns) s->now_ns = s->ctl->started_ns;
     m->info.stopped = s->ctl->stop != 0;
@@ -414,7 +402,6 @@ static int dlpi_view_open(dlp_monitor *m, dlp_error *err) {
 
 /* ---- whose region ---- */
 
-/* Is descriptor `number` of the process a pipe's memory? */
 static bool dlpi_proc_is_region(int proc, int number) {
     char path[24], link[32];
     ssize_t n;
@@ -438,7 +425,6 @@ static int dlpi_proc_open(int proc, int number) {
     return -1;
 }
 
-/* Is the process there, and no zombie? */
 static bool dlpi_proc_lives(int proc) {
     char stat[512];
     const char *state;

@@ -119,7 +119,6 @@ static int dlpi_shm_prepare(dlp_pipe *p) {
     return DLP_OK;
 }
 
-/* Has the supervisor ended? */
 static bool dlpi_supervisor_gone(const dlpi_shm_state *s) {
     struct pollfd fd = {s->supervisor_fd, POLLIN, 0};
     return s->supervisor_fd >= 0 && poll(&fd, 1, 0) > 0;

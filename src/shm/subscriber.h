@@ -67,7 +67,6 @@ static uint64_t dlpi_share_layout(dlpi_share *h, uint32_t mode, uint32_t subscri
 
 /* ---- the scheduler's side ---- */
 
-/* The lock of place i. */
 static struct flock dlpi_share_lock(uint32_t i) {
     return (struct flock){.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = (off_t)i, .l_len = 1};
 }
@@ -98,7 +97,6 @@ static void dlpi_share_hand_back(dlp_pipe *p, uint32_t i) {
     if (any) dlpi_bump(&h->handed_back, 1);
 }
 
-/* Has subscriber i come, or gone? */
 static bool dlpi_share_look(dlp_pipe *p, uint32_t i, bool locks) {
     dlpi_shm_state *s = dlpi_shm_of(p);
     dlpi_share *h = p->share;
@@ -375,9 +373,9 @@ struct dlp_subscriber {
     dlp_error err;
 };
 
-static uint8_t *dlpi_subscriber_slot(const dlp_subscriber *c, uint32_t s) {
+static dlpi_bslot *dlpi_subscriber_slot(const dlp_subscriber *c, uint32_t s) {
     const dlpi_record *r = &c->m->rec[DLPI_REC_SLOTS];
-    return c->map + r->offset + s * r->stride;
+    return (dlpi_bslot *)(void *)(c->map + r->offset + s * r->stride);
 }
 
 /* Is [at, at + n * each) inside of a slot? */
@@ -483,7 +481,6 @@ static void dlpi_subscriber_keep(dlp_subscriber *c) {
     if (n < was) dlpi_wake_scheduler(c->ctl);
 }
 
-/* Take a place. */
 static int dlpi_subscriber_place(dlp_subscriber *c, dlp_error *err) {
     uint64_t present;
     for (uint32_t i = 0; i < c->layout.max_subscribers; i++) {
@@ -543,7 +540,7 @@ static bool dlpi_subscriber_field(const dlp_subscriber *c, uint32_t s, uint32_t 
     const dlpi_field_rec *r = &c->fields[f];
     const dlpi_pipe_rec *p = &c->m->pipe;
     const dlpi_record *cells = &c->m->rec[DLPI_REC_CELLS];
-    uint8_t *slot = dlpi_subscriber_slot(c, s);
+    uint8_t *slot = (uint8_t *)dlpi_subscriber_slot(c, s);
     memset(t, 0, sizeof *t);
     t->name = r->name;
     t->data = c->map + cells->offset + s * cells->stride + r->offset;
@@ -569,10 +566,9 @@ static bool dlpi_subscriber_field(const dlp_subscriber *c, uint32_t s, uint32_t 
     return true;
 }
 
-/* Lend batch b in slot s. */
 static int dlpi_subscriber_lend(dlp_subscriber *c, uint64_t b, uint32_t s, dlp_batch **out) {
     const dlpi_pipe_rec *p = &c->m->pipe;
-    dlpi_bslot *slot = (dlpi_bslot *)(void *)dlpi_subscriber_slot(c, s);
+    dlpi_bslot *slot = dlpi_subscriber_slot(c, s);
     const uint32_t *rec = (const uint32_t *)(const void *)((uint8_t *)slot + p->slot.rec);
     dlpi_loan *loan = c->loans;
     dlp_batch *v;
@@ -617,7 +613,7 @@ static void dlpi_subscriber_give(dlp_subscriber *c, uint64_t b, uint32_t s) {
 
 /* Batch b is ours, in slot s: lend it; or pass over it, DLP_SKIP; or its error. */
 static int dlpi_subscriber_have(dlp_subscriber *c, uint64_t b, uint32_t s, dlp_batch **out) {
-    dlpi_bslot *slot = (dlpi_bslot *)(void *)dlpi_subscriber_slot(c, s);
+    dlpi_bslot *slot = dlpi_subscriber_slot(c, s);
     if (dlpi_cancelled(c->ctl, slot)) { /* of an epoch that was left */
         dlpi_subscriber_give(c, b, s);
         return DLP_SKIP;
@@ -634,7 +630,7 @@ static int dlpi_subscriber_have(dlp_subscriber *c, uint64_t b, uint32_t s, dlp_b
 }
 
 static bool dlpi_subscriber_is_ready(const dlp_subscriber *c, uint64_t b, uint32_t s) {
-    const uint8_t *ready = dlpi_subscriber_slot(c, s) + c->final_at;
+    const uint8_t *ready = (const uint8_t *)dlpi_subscriber_slot(c, s) + c->final_at;
     return dlpi_ready_is(dlpi_gather_ready((const uint64_t *)(const void *)ready),
                          b); /* Y1 <- Y1 */
 }
@@ -648,7 +644,7 @@ static int dlpi_subscriber_ready(dlp_subscriber *c, uint64_t b, uint32_t *s) {
     *s = DLPI_LOAD_RLX(&order_ring[b & (c->ring - 1)]); /* T1 ordered by the tail that covers b */
     if (*s >= c->layout.n_slots)
         return dlpi_subscriber_fail(c, DLP_ERR_CORRUPT, "a batch lies in no slot");
-    slot = (const dlpi_bslot *)(const void *)dlpi_subscriber_slot(c, *s);
+    slot = dlpi_subscriber_slot(c, *s);
     header = dlpi_claim_head_now(&slot->header); /* P1 <- P1 */
     if (dlpi_gen(header) != (b & DLPI_GEN_MASK)) return DLP_SKIP;
     return dlpi_subscriber_is_ready(c, b, *s) ? DLP_OK : DLP_EMPTY;
@@ -681,7 +677,7 @@ static uint64_t dlpi_subscriber_offered(const dlp_subscriber *c, uint64_t from, 
                                         bool not_ready, uint32_t *s) {
     uint64_t found = tail;
     for (uint32_t k = 0; k < c->layout.n_slots; k++) {
-        const dlpi_bslot *slot = (const dlpi_bslot *)(const void *)dlpi_subscriber_slot(c, k);
+        const dlpi_bslot *slot = dlpi_subscriber_slot(c, k);
         uint64_t gen = dlpi_gen(dlpi_claim_head_now(&slot->header)); /* P1 <- P1 */
         uint64_t at = DLPI_LOAD_RLX(&slot->sequence);                /* P1: ordered by header */
         if (gen == DLPI_GEN_MASK || gen != (at & DLPI_GEN_MASK)) continue;
@@ -733,7 +729,7 @@ static bool dlpi_subscriber_oldest(dlp_subscriber *c, const uint64_t *takers, ui
                                    uint32_t *s, uint64_t *taker) {
     bool found = false;
     for (uint32_t k = 0; k < c->layout.n_slots; k++) {
-        const dlpi_bslot *slot = (const dlpi_bslot *)(const void *)dlpi_subscriber_slot(c, k);
+        const dlpi_bslot *slot = dlpi_subscriber_slot(c, k);
         uint64_t word = dlpi_claim_owner(&takers[k]);             /* H5 <- H5 */
         uint64_t header = dlpi_claim_head_now(&slot->header), at; /* P1 <- P1 */
         at = DLPI_LOAD_RLX(&slot->sequence);                      /* P1: ordered by header */

@@ -78,7 +78,6 @@ static int dlpi_shm_fail(dlp_pipe *p, int code, const char *field, const char *m
     return dlpi_refuse(p, code, "", field, "%s", message);
 }
 
-/* Records of the worker processes. */
 static int dlpi_procs_alloc(dlp_pipe *p) {
     dlpi_shm_state *s = p->shm;
     int n = 0;
@@ -215,7 +214,6 @@ static pid_t dlpi_spare_take(dlp_pipe *p, int k) {
     return pid;
 }
 
-/* Have a spare, if the system allows. */
 static void dlpi_spare_keep(dlp_pipe *p) {
     dlpi_shm_state *s = dlpi_shm_of(p);
     int task[2];
@@ -249,7 +247,6 @@ static void dlpi_spare_ended(dlpi_shm_state *s) {
     dlpi_fd_close(&s->fds[s->n_procs + 2].fd);
 }
 
-/* Start worker process k. Returns 0, or errno. */
 static int dlpi_proc_start(dlp_pipe *p, int k) {
     dlpi_proc *proc = &dlpi_shm_of(p)->procs[k];
     pid_t pid;
@@ -315,7 +312,6 @@ static uint32_t dlpi_held_deaths(dlpi_shm_state *s, dlpi_proc *proc, const dlpi_
     return most + 1;
 }
 
-/* What it is, in words. */
 static void dlpi_held_text(dlp_pipe *p, const dlpi_proc *proc, const dlpi_held *h, char *text,
                            size_t size) {
     const dlpi_bslot *slot;
@@ -400,7 +396,6 @@ static void dlpi_proc_ended(dlp_pipe *p, int k) {
     if (proc->due_ns <= dlpi_now_ns()) dlpi_proc_restart(p, k);
 }
 
-/* Replace those whose turn has come. */
 static void dlpi_procs_due(dlp_pipe *p, uint64_t now) {
     const dlpi_shm_state *s = dlpi_shm_of(p);
     for (int k = 0; k < s->n_procs && !dlpi_stopped(p); k++)

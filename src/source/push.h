@@ -16,11 +16,16 @@
 
    label  atomic          written by            read by (partner)
    PU1    head.magic      open, last            producers (PU1): the head is whole
-   PU2    head.over       stop, close           reader, before it looks whether lanes are empty;
-                                                producers that wait (PU2)
+   PU2    head.over,      stop, close; left:    reader, before it looks whether lanes are empty;
+          left            the pipe's worker     producers that wait (PU2)
    -      line.refused    its producer          statistics
    -      items, left     the reader            statistics
-   U4     users           see >>impl-mapped */
+   -      begun           a worker that begins  itself: each pipe counts its rows from 0
+   U4     users           see >>impl-mapped
+
+   A row that a stage behind fetch gives up, or has when it dies, is fetched again, and is to have
+   the item that it had. So where there is such a stage the last items are kept, by the number of
+   their row, as many as slots have rows: older ones are past all that asks again. */
 
 #include <signal.h>
 
@@ -34,6 +39,7 @@ typedef struct dlpi_push_head { /* in region */
     uint32_t record_bytes, max_producers, n_fields, full;
     int32_t pid;   /* of the reader */
     uint32_t over; /* PU2 1: no more is wanted */
+    uint32_t left; /* PU2 1: the pipe that read is closed, and no other one reads */
 } dlpi_push_head;
 
 typedef struct dlpi_push_line { /* in region: of a producer */
@@ -60,6 +66,11 @@ struct dlp_push {
     dlp_mpsc_rx rx;
     dlp_spsc_rx *lanes;
     uint64_t *items, *left; /* [max_producers] */
+    const uint32_t *owners; /* the same, in region */
+    uint32_t begun;         /* what follows is of the pipe that reads */
+    uint64_t given;         /* rows that have their items */
+    uint8_t *kept; /* [n_kept] records, the row's number as mark; NULL: nobody asks again */
+    uint64_t n_kept;
 };
 
 struct dlp_pusher {
@@ -181,6 +192,7 @@ static void dlpi_push_free(dlp_push *s) {
     free(s->path);
     free(s->lanes);
     free(s->items);
+    free(s->kept);
     free(s);
 }
 
@@ -207,12 +219,11 @@ static dlpi_push_head dlpi_push_sizes(const dlp_push_desc *d, const dlpi_push_fi
    takes tens of them. So where waits are short, and producer, reader and consumer have not a core
    each, those two make way, but do not sleep. Several producers leave the reader less to wait for.
  */
-static void dlpi_push_waited(uint64_t began, uint32_t producers, uint32_t *spin_ns,
-                             uint32_t *yields) {
+static void dlpi_push_waited(uint64_t ns, uint32_t producers, uint32_t *spin_ns, uint32_t *yields) {
     dlpi_wait_policy(producers + 2, spin_ns, yields);
     if (producers > 1 || *yields == 0) return;
     *spin_ns = 0;
-    if (dlpi_now_ns() - began < DLPI_PUSH_SHORT_NS) *yields = DLPI_PUSH_YIELDS;
+    if (ns < DLPI_PUSH_SHORT_NS) *yields = DLPI_PUSH_YIELDS;
 }
 
 static int dlpi_push_memory(dlp_push *s, const dlp_push_desc *d, dlp_error *err) {
@@ -233,6 +244,9 @@ static int dlpi_push_memory(dlp_push *s, const dlp_push_desc *d, dlp_error *err)
         rc = dlp_mpsc_attach_rx(&s->rx, s->lanes, n, dlpi_at(map, s->was.bundle_at),
                                 s->was.bundle_bytes);
     if (rc != DLP_OK) return dlpi_error_set(err, rc, "", "the lanes: %s", dlp_code_name(rc));
+    /* others write what lies there: it is not asked where these are */
+    s->owners =
+        dlpi_at(s->rx.bundle, dlpi_mpsc_plan(s->was.record_bytes, s->capacity, n).owners_offset);
     *s->head = s->was;
     DLPI_STORE_REL(&s->head->magic, DLPI_PUSH_MAGIC); /* PU1 -> PU1 */
     return DLP_OK;
@@ -323,7 +337,7 @@ static bool dlpi_push_ended(dlp_push *s) {
 /* The next item, lent until it is released. */
 static int dlpi_push_next(dlp_push *s, dlp_item *it, const uint8_t **item, uint32_t *producer) {
     for (;;) {
-        uint64_t began;
+        uint64_t began, now;
         uint32_t over =
             dlpi_credit_closed(&s->head->over); /* PU2 <- PU2: before the lanes are empty */
         const void *at = NULL;
@@ -349,33 +363,91 @@ static int dlpi_push_next(dlp_push *s, dlp_item *it, const uint8_t **item, uint3
         if (dlpi_stopped(it->call->w->p)) return DLP_STOPPED;
         began = dlpi_now_ns();
         dlp_mpsc_wait_rx(&s->rx, DLPI_PUSH_LOOK_MS);
-        dlpi_push_waited(began, s->was.max_producers, &s->rx.spin_ns, &s->rx.yields);
+        now = dlpi_now_ns();
+        dlpi_push_waited(now - began, s->was.max_producers, &s->rx.spin_ns, &s->rx.yields);
+        dlpi_clock_waited(it->call->w, began, now);
     }
 }
 
 /* The stream has ended, with all that was taken told to producers that wait. */
 static void dlpi_push_over(dlp_push *s) {
     s->over = true;
+    dlpi_credit_close(&s->head->over, 1u); /* PU2 -> PU2: nobody waits for room from now on */
     for (uint32_t i = 0; i < s->was.max_producers; i++)
         if (s->lanes[i].published != s->lanes[i].head) dlp_spsc_publish(&s->lanes[i]);
+}
+
+/* The first item of a pipe: are rows asked for again in it? */
+static int dlpi_push_begin(dlp_push *s, const dlp_item *it) {
+    const dlp_pipe *p = it->call->w->p;
+    if (DLPI_LIKELY(DLPI_LOAD_RLX(&s->begun) != 0)) return 0; /* our own store */
+    free(s->kept);
+    s->kept = NULL;
+    s->given = 0;
+    s->n_kept = (uint64_t)p->n_slots * p->batch_rows;
+    if (p->rows_end != p->fetch) s->kept = calloc((size_t)s->n_kept, (size_t)s->at.record);
+    if (p->rows_end != p->fetch && s->kept == NULL)
+        return dlp_fail(it->call, ENOMEM, "no memory for the items that may be asked for again");
+    DLPI_STORE_RLX(&s->begun, 1u);
+    return 0;
+}
+
+static void dlpi_push_copy(const dlp_push *s, const dlp_item *it, const uint8_t *item) {
+    for (uint32_t f = 0; f < s->at.n; f++)
+        memcpy(it->data[f], item + s->at.offset[f], (size_t)s->at.bytes[f]);
+}
+
+/* Where the item of a row is kept. */
+static uint8_t *dlpi_push_kept(const dlp_push *s, uint64_t row) {
+    return s->kept + row % s->n_kept * s->at.record;
+}
+
+/* A row that had its item is asked for again. */
+static int dlpi_push_again(const dlp_push *s, const dlp_item *it) {
+    uint64_t row = UINT64_MAX;
+    if (s->kept != NULL) memcpy(&row, dlpi_push_kept(s, it->index), 8);
+    if (row != it->index)
+        return dlp_fail(it->call, 0, "the item is gone: what is pushed comes once");
+    dlpi_push_copy(s, it, dlpi_push_kept(s, it->index));
+    return 0;
 }
 
 static int dlpi_push_fetch(void *user, dlp_item *it) {
     dlp_push *s = user;
     const uint8_t *item = NULL;
     uint32_t producer = 0;
-    int rc = s->over ? DLP_END : DLP_OK;
+    int rc;
     if (!dlpi_reads_on(it->call->w->st))
         return dlp_fail(it->call, 0, "what is pushed is read by one worker, a thread or inline");
     if (it->epoch > 0) return dlp_fail(it->call, 0, "what is pushed has one epoch");
-    if (rc == DLP_OK) rc = dlpi_push_next(s, it, &item, &producer);
+    if ((rc = dlpi_push_begin(s, it)) != 0) return rc;
+    if (it->index < s->given) return dlpi_push_again(s, it);
+    rc = s->over ? DLP_END : dlpi_push_next(s, it, &item, &producer);
     if (rc == DLP_END && !s->over) dlpi_push_over(s);
     if (rc != DLP_OK || item == NULL) return rc;
-    for (uint32_t f = 0; f < s->at.n; f++)
-        memcpy(it->data[f], item + s->at.offset[f], (size_t)s->at.bytes[f]);
+    dlpi_push_copy(s, it, item);
+    if (s->kept != NULL) {
+        memcpy(dlpi_push_kept(s, it->index), item, (size_t)s->at.record);
+        memcpy(dlpi_push_kept(s, it->index), &it->index, 8);
+    }
+    s->given = it->index + 1;
     dlp_mpsc_release(&s->rx, 1);
     DLPI_STORE_RLX(&s->items[producer], s->items[producer] + 1); /* statistics */
     return 0;
+}
+
+/* A worker begins: another pipe's, perhaps. */
+static int dlpi_push_enter(void *user, int worker, void **state) {
+    dlp_push *s = user;
+    DLPI_STORE_RLX(&s->begun, 0u);
+    dlpi_credit_close(&s->head->left, 0u); /* PU2 -> PU2 */
+    return dlpi_users_enter(&s->users, worker, state);
+}
+
+static void dlpi_push_leave(void *user, int worker, void *state) {
+    dlp_push *s = user;
+    dlpi_credit_close(&s->head->left, 1u); /* PU2 -> PU2 */
+    dlpi_users_leave(&s->users, worker, state);
 }
 
 DLPDEF void dlp_push_wire(dlp_push *s, dlp_dataset *dataset, dlp_workers_desc *workers) {
@@ -386,19 +458,20 @@ DLPDEF void dlp_push_wire(dlp_push *s, dlp_dataset *dataset, dlp_workers_desc *w
     dataset->fetch = dlpi_push_fetch;
     dataset->user = s;
     dataset->open_end = 1;
-    dlpi_users_wire(&s->users, workers);
+    workers->worker_init = dlpi_push_enter;
+    workers->worker_exit = dlpi_push_leave;
+    workers->worker_user = s;
 }
 
 static void dlpi_push_add(const dlp_push *s, uint32_t i, dlp_push_stats *to) {
     const dlpi_push_line *lines = dlpi_at(s->head, s->was.lines_at);
     const dlp_spsc *lane = s->lanes[i].lane;
     uint64_t head = DLPI_LOAD_RLX(&lane->head), tail = DLPI_LOAD_RLX(&lane->tail); /* statistics */
-    const uint32_t *owners = dlpi_at(s->rx.bundle, s->rx.bundle->owners_offset);
     to->items += DLPI_LOAD_RLX(&s->items[i]);
     to->left += DLPI_LOAD_RLX(&s->left[i]);
     to->refused += DLPI_LOAD_RLX(&lines[i].refused);
     to->waiting += tail - head <= s->capacity ? tail - head : 0;
-    to->attached += DLPI_LOAD_RLX(&owners[i]) != 0;
+    to->attached += DLPI_LOAD_RLX(&s->owners[i]) != 0;
 }
 
 DLPDEF int dlp_push_look(const dlp_push *s, uint32_t number, dlp_push_stats *stats) {
@@ -482,6 +555,16 @@ static int dlpi_pusher_fields(dlp_pusher *u, const dlp_pusher_desc *d, const dlp
                           h->n_fields, h->record_bytes - 8, u->at.n, u->at.record - 8);
 }
 
+/* Is the last that was pushed into its lane the end of a stream? Whoever said that may have died
+   before it could tell anybody, and a successor would say it for another producer, too. */
+static bool dlpi_pusher_said_end(const dlp_pusher *u) {
+    const dlp_spsc_tx *tx = &u->tx.lane;
+    uint64_t mark;
+    if (tx->tail == 0) return false;
+    memcpy(&mark, dlpi_slot(tx->slots, tx->capacity, tx->tail - 1, tx->record_bytes), 8);
+    return mark == DLPI_PUSH_END;
+}
+
 static int dlpi_pusher_attach(dlp_pusher *u, const dlp_pusher_desc *d, dlp_error *err) {
     dlpi_push_head h = {0};
     int rc = DLP_OK, number;
@@ -512,6 +595,11 @@ static int dlpi_pusher_attach(dlp_pusher *u, const dlp_pusher_desc *d, dlp_error
     if (u->tx.lane.record_bytes != u->at.record)
         return dlpi_error_set(err, DLP_ERR_CORRUPT, "path",
                               "the lanes' records are of another size");
+    if (d->number > 0 && dlpi_pusher_said_end(u)) {
+        dlp_mpsc_detach_tx(&u->tx);
+        return dlpi_error_set(err, DLP_ERR_STATE, "number",
+                              "producer %" PRIu32 " has said the end of its stream", d->number);
+    }
     u->number = (uint32_t)number + 1;
     u->full = h.full;
     u->lanes = h.max_producers;
@@ -543,9 +631,15 @@ DLPDEF int dlp_pusher_open(dlp_pusher **out, const dlp_pusher_desc *desc, dlp_er
 
 DLPDEF uint32_t dlp_pusher_number(const dlp_pusher *u) { return u->number; }
 
+/* Will nobody make room? */
+static bool dlpi_pusher_over(const dlp_pusher *u) {
+    return dlpi_credit_closed(&u->head->over) ||
+           dlpi_credit_closed(&u->head->left); /* PU2 <- PU2 */
+}
+
 /* Is there a reader? */
 static bool dlpi_pusher_read(const dlp_pusher *u) {
-    if (dlpi_credit_closed(&u->head->over)) return false; /* PU2 <- PU2 */
+    if (dlpi_pusher_over(u)) return false;
     return kill((pid_t)u->head->pid, 0) == 0 || errno != ESRCH;
 }
 
@@ -563,13 +657,13 @@ static int dlpi_pusher_reserve(dlp_pusher *u, int timeout_ms) {
             DLPI_STORE_RLX(&u->line->refused, u->line->refused + 1); /* statistics */
             return dlpi_pusher_read(u) ? DLP_FULL : DLP_STOPPED;
         }
-        if (dlpi_credit_closed(&u->head->over)) return DLP_STOPPED; /* PU2 <- PU2 */
+        if (dlpi_pusher_over(u)) return DLP_STOPPED;
         if (waited && !dlpi_pusher_read(u)) return DLP_STOPPED;
         if ((now = dlpi_now_ns()) >= until) return DLP_TIMEOUT;
         if ((until - now) / 1000000u < ms) ms = (until - now) / 1000000u + 1;
         n = dlp_mpsc_wait_tx(&u->tx, (int)ms);
         if (n < 0) return (int)n;
-        dlpi_push_waited(now, u->lanes, &u->tx.lane.spin_ns, &u->tx.lane.yields);
+        dlpi_push_waited(dlpi_now_ns() - now, u->lanes, &u->tx.lane.spin_ns, &u->tx.lane.yields);
         waited = n == DLP_TIMEOUT;
     }
     return DLP_OK;

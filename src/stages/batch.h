@@ -45,5 +45,4 @@ static const dlpi_stage_ops dlpi_batch_ops = {
     .words = {.more = "batch_workers", .out = "batch_workers = 1"},
     .staff = dlpi_batch_staff,
     .call = dlpi_collate_call,
-    .recover = dlpi_slots_recover,
 };

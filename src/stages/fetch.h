@@ -31,27 +31,11 @@ static void dlpi_fetch_live(dlp_pipe *p, dlpi_stage *st) {
 
 static int32_t dlpi_fetch_foretold(const dlp_predict_desc *d) { return d->num_workers; }
 
-static const dlpi_stage_ops dlpi_fetch_ops = {
-    .words = {.more = "num_workers", .out = "num_workers = 1"},
-    .check = dlpi_fetch_chain,
-    .live = dlpi_fetch_live,
-    .at = offsetof(dlp_pipe, fetch),
-    .foretold = dlpi_fetch_foretold,
-    .kind = DLP_STAGE_FETCH,
-    .rank = 4,
-    DLPI_OPS_OF_ROWS,
-    .recover = dlpi_slots_recover,
-};
+#define DLPI_OPS_OF_FETCH \
+    .kind = DLP_STAGE_FETCH, .rank = 4, .at = offsetof(dlp_pipe, fetch), \
+    .check = dlpi_fetch_chain, .live = dlpi_fetch_live, .foretold = dlpi_fetch_foretold, \
+    .words = {.more = "num_workers", .out = "num_workers = 1"}
 
+static const dlpi_stage_ops dlpi_fetch_ops = {DLPI_OPS_OF_FETCH, DLPI_OPS_OF_ROWS};
 static const dlpi_stage_ops dlpi_fetch_many_ops = {
-    .words = {.more = "num_workers", .out = "num_workers = 1"},
-    .check = dlpi_fetch_chain,
-    .live = dlpi_fetch_live,
-    .at = offsetof(dlp_pipe, fetch),
-    .foretold = dlpi_fetch_foretold,
-    .kind = DLP_STAGE_FETCH,
-    .rank = 4,
-    .self_bytes = sizeof(dlpi_fetch),
-    DLPI_OPS_OF_IN_FLIGHT,
-    .recover = dlpi_slots_recover,
-};
+    DLPI_OPS_OF_FETCH, .self_bytes = sizeof(dlpi_fetch), DLPI_OPS_OF_IN_FLIGHT};

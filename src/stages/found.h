@@ -78,53 +78,25 @@ static int dlpi_found_sizes(dlp_pipe *p) {
 
 /* ---- an input is loaded ---- */
 
-/* One try. Returns 0, or what is wrong. */
 static int dlpi_found_load(dlpi_worker *w, uint32_t c) {
     const dlpi_found *q = dlpi_found_of(w->p);
-    dlpi_input *cell = dlpi_input_at(w->p, c);
-    dlp_part part = {.index = cell->index,
-                     .data = dlpi_input_bytes(w->p, c),
-                     .capacity = q->d.max_part_bytes,
-                     .attempt = dlpi_rec_tries(cell->rec),
-                     .worker = (uint32_t)w->id,
-                     .worker_state = w->state,
-                     .call = &w->note};
-    int rc = dlpi_call_verdict(w, cell->killed_by, cell->rec);
+    dlp_part part = {0};
+    int rc = dlpi_input_part(w, c, q->d.max_part_bytes, &part);
     if (rc != 0) return rc;
-    rc = dlpi_item_returned(w, ((dlp_part_fn)w->st->own)(w->st->user, &part));
-    rc = dlpi_redzone_input(w, c, q->d.max_part_bytes, rc);
-    if (rc != 0) return rc;
-    if (part.bytes > q->d.max_part_bytes)
-        return dlpi_say(w, DLP_ERR_LENGTH,
-                        "load set bytes to %" PRIu64 ", max_part_bytes is %" PRIu64, part.bytes,
-                        q->d.max_part_bytes);
     if (part.items > q->most_items)
         return dlpi_say(w, DLP_ERR_LENGTH, "load set items to %" PRIu64 ", max_items is %" PRIu64,
                         part.items, q->most_items);
     if (part.items > 0 && part.items < q->least_items)
         return dlpi_say(w, DLP_ERR_LENGTH, "load set items to %" PRIu64 ", min_items is %" PRIu64,
                         part.items, q->least_items);
-    cell->bytes = part.bytes;
-    cell->items = part.items;
+    dlpi_input_at(w->p, c)->items = part.items;
     return 0;
-}
-
-/* With weights: they, and who has which parts, are there since the stage was added. */
-static int dlpi_found_weighed_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out) {
-    const dlpi_found *q = st->self;
-    const dlpi_found_plan *k = &q->plan;
-    int n = dlpi_found_blocks(p, st, out);
-    if (k->weights == NULL) return n;
-    out[n++] = (dlpi_block){offsetof(dlpi_found, plan.weights), dlpi_found_weights_bytes(k)};
-    out[n++] =
-        (dlpi_block){offsetof(dlpi_found, plan.own_passes),
-                     dlpi_times(k->shuffle_inputs ? q->cursors.n : 0, sizeof *k->own_passes)};
-    return n;
 }
 
 static const dlpi_source_ops dlpi_found_source = {
     .sizes = dlpi_found_sizes,
     DLPI_FOUND_SOURCE,
+    .row = dlpi_found_row_part,
     .params = "streams, steps_per_epoch, max_items, manifest, weights, window",
     .input = "part",
     .load = dlpi_found_load,
@@ -132,13 +104,9 @@ static const dlpi_source_ops dlpi_found_source = {
 
 static const dlpi_stage_ops dlpi_found_ops = {
     .kind = DLP_STAGE_FOUND,
-    DLPI_OPS_OF_INPUTS,
+    DLPI_OPS_OF_FOUND,
     .self_bytes = sizeof(dlpi_found),
     .check = dlpi_found_check,
-    .layout = dlpi_found_layout,
     .private_words = "part tables",
-    .blocks = dlpi_found_weighed_blocks,
-    .live = dlpi_found_live,
-    .seen = dlpi_found_seen,
     .source = &dlpi_found_source,
 };

@@ -109,7 +109,7 @@ static void dlpi_lists_fill(dlp_pipe *p, uint32_t s) {
 }
 
 /* Go on from the saved bytes, or replay the epoch's lists. */
-static int dlpi_lists_seek(dlp_pipe *p, const dlpi_place *to) {
+static int dlpi_lists_seek(dlp_pipe *p, const dlpi_state *to) {
     dlpi_lists *l = dlpi_lists_of(p);
     dlpi_scheduler *f = &p->schedule;
     const dlp_batch_sampler *b = &p->sampler->sampler.batches;
@@ -172,11 +172,7 @@ static const dlpi_source_ops dlpi_lists_source = {
 
 /* A sampler stage whose order is DLP_ORDER_BATCHES. */
 static const dlpi_stage_ops dlpi_lists_ops = {
-    .kind = DLP_STAGE_SAMPLER,
-    .rank = 1,
-    .begins = 1,
-    .at = offsetof(dlp_pipe, sampler),
-    .words = {.out = "sampler.threaded = 1", .slow = "make the sampler's own function cheaper"},
+    DLPI_OPS_OF_SAMPLER,
     .self_bytes = sizeof(dlpi_lists),
     .blocks = dlpi_lists_blocks,
     .source = &dlpi_lists_source,

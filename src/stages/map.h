@@ -18,7 +18,7 @@ static int dlpi_map_call(dlpi_worker *w, const dlpi_unit *t) {
     dlpi_batch_view(w->p, t->slot, &w->batch, w->tensors);
     w->batch.call = &w->note;
     rc = dlpi_returned(w, w->st->batch(w->st->user, &w->batch, w->state));
-    return dlpi_redzone_batch(w, t->slot, rc);
+    return dlpi_redzone_slot(w, t->slot, false, rc);
 }
 
 static const dlpi_stage_ops dlpi_map_item_ops = {
@@ -26,7 +26,6 @@ static const dlpi_stage_ops dlpi_map_item_ops = {
     .rank = 6,
     .many = 1,
     DLPI_OPS_OF_ROWS,
-    .recover = dlpi_slots_recover,
 };
 
 static const dlpi_stage_ops dlpi_map_batch_ops = {
@@ -36,5 +35,4 @@ static const dlpi_stage_ops dlpi_map_batch_ops = {
     DLPI_OPS_OF_BATCHES,
     .in_place = 1,
     .call = dlpi_map_call,
-    .recover = dlpi_slots_recover,
 };

@@ -34,7 +34,6 @@ typedef struct dlpi_part_place { /* what a search for free cells depends on */
     uint64_t left, loads;
 } dlpi_part_place;
 
-/* What the stage keeps. */
 typedef struct dlpi_parts {
     dlp_part_desc d;
     uint32_t n_cells;
@@ -256,22 +255,15 @@ static uint32_t dlpi_part_free_cell(dlp_pipe *p, const dlpi_part_place *at) {
     dlpi_parts *q = dlpi_parts_of(p);
     for (uint32_t c = 0; c < q->n_cells; c++) {
         dlpi_part_use *u = &q->use[c];
-        uint64_t *state = &dlpi_input_at(p, c)->state, now = dlpi_claim_owner(state); /* Q1 <- Q1 */
-        uint32_t low = dlpi_gen_low(now);
         if (u->ticket == 0) return c;
         if (u->needed &&
             (u->need_epoch > at->epoch || (u->need_epoch == at->epoch && u->need >= at->batch)))
             continue;
-        if (u->used > q->left) continue;
-        if (low == DLPI_INPUT_LOADED || low == DLPI_INPUT_FAILED) return c;
-        if (low == DLPI_INPUT_OPEN && /* an epoch that was left */
-            dlpi_claim_take(state, now, dlpi_gen_word(u->ticket, DLPI_INPUT_CLOSED))) /* Q1 -> Q1 */
-            return c;
+        if (u->used <= q->left && dlpi_input_closed(p, c, u->ticket)) return c;
     }
     return q->n_cells;
 }
 
-/* Have the part loaded into cell c. */
 static void dlpi_part_issue(dlp_pipe *p, uint32_t c, uint64_t epoch, uint64_t part) {
     dlpi_parts *q = dlpi_parts_of(p);
     dlpi_part_use *u = &q->use[c];
@@ -338,7 +330,7 @@ static int64_t dlpi_parts_look(dlp_pipe *p, const dlpi_part_place *at, uint32_t 
 /* The scheduler goes on at another place, maybe an earlier one. What was asked for beyond it is
    needed no more, and a part that is in a cell, or on its way there, will do for any epoch: it must
    not take a second cell, there may be none. What has failed is tried again. */
-static int dlpi_parts_seek(dlp_pipe *p, const dlpi_place *to) {
+static int dlpi_parts_seek(dlp_pipe *p, const dlpi_state *to) {
     dlpi_parts *q = dlpi_parts_of(p);
     q->epoch = to->epoch;
     q->batch = to->batch;
@@ -409,8 +401,7 @@ static void dlpi_parts_ahead(dlp_pipe *p) {
     dlpi_wake_for(p, st, fresh);
 }
 
-/* Are all parts there that the present batch needs? If one is missing, and no batch is on its way,
-   the consumer will wait for it. */
+/* Are all parts there that the present batch needs? */
 static bool dlpi_parts_there(dlp_pipe *p, uint64_t rows) {
     dlpi_parts *q = dlpi_parts_of(p);
     const dlpi_scheduler *f = &p->schedule;
@@ -427,9 +418,7 @@ static bool dlpi_parts_there(dlp_pipe *p, uint64_t rows) {
         there = low == DLPI_INPUT_LOADED || low == DLPI_INPUT_FAILED;
         r += x.n;
     }
-    DLPI_STORE_RLX(&p->ctl->source_waits, /* for the consumer's books */
-                   !there && f->published == dlpi_credit_seen(&p->ctl->delivered)); /* V1 <- V1 */
-    return there;
+    return dlpi_inputs_there(p, there);
 }
 
 /* ---- a batch is scheduled ---- */
@@ -487,15 +476,10 @@ static void dlpi_parts_fill(dlp_pipe *p, uint32_t s) {
 
 static void dlpi_part_row(dlpi_worker *w, dlp_item *it, uint32_t s, uint32_t row, void *extra) {
     const dlp_pipe *p = w->p;
-    uint32_t c = dlpi_slot_pcell(p, s)[row];
-    const dlpi_input *cell = dlpi_input_at(p, c);
     dlp_part *part = extra;
-    part->index = cell->index;
-    part->data = dlpi_input_bytes(p, c);
-    part->bytes = cell->bytes;
-    part->items = cell->items;
-    part->first = cell->first;
-    part->item = it->index - cell->first;
+    *part = dlpi_input_shown(p, dlpi_slot_pcell(p, s)[row]);
+    part->first = dlpi_input_at(p, dlpi_slot_pcell(p, s)[row])->first;
+    part->item = it->index - part->first;
     it->part = part;
 }
 
@@ -512,31 +496,10 @@ static uint64_t dlpi_part_item(dlpi_worker *w, uint32_t s, uint32_t row, uint64_
 
 /* ---- a part is loaded ---- */
 
-/* One try. Returns 0, or what is wrong. */
 static int dlpi_part_load(dlpi_worker *w, uint32_t c) {
-    dlpi_input *cell = dlpi_input_at(w->p, c);
-    uint8_t *bytes = dlpi_input_bytes(w->p, c);
-    uint64_t most = dlpi_parts_of(w->p)->d.max_part_bytes;
-    dlp_part part = {.index = cell->index,
-                     .data = bytes,
-                     .capacity = most,
-                     .items = cell->items,
-                     .first = cell->first,
-                     .attempt = dlpi_rec_tries(cell->rec),
-                     .worker = (uint32_t)w->id,
-                     .worker_state = w->state,
-                     .call = &w->note};
-    int rc = dlpi_call_verdict(w, cell->killed_by, cell->rec);
-    if (rc != 0) return rc;
-    rc = dlpi_item_returned(w, ((dlp_part_fn)w->st->own)(w->st->user, &part));
-    rc = dlpi_redzone_input(w, c, most, rc);
-    if (rc != 0) return rc;
-    if (part.bytes > most)
-        return dlpi_say(w, DLP_ERR_LENGTH,
-                        "load set bytes to %" PRIu64 ", max_part_bytes is %" PRIu64, part.bytes,
-                        most);
-    cell->bytes = part.bytes;
-    return 0;
+    const dlpi_input *cell = dlpi_input_at(w->p, c);
+    dlp_part part = {.items = cell->items, .first = cell->first};
+    return dlpi_input_part(w, c, dlpi_parts_of(w->p)->d.max_part_bytes, &part);
 }
 
 /* ---- states ---- */

@@ -76,14 +76,7 @@ static const dlpi_source_ops dlpi_keyed_source = {
     .item = dlpi_keyed_item,
 };
 
-static const dlpi_stage_ops dlpi_sampler_ops = {
-    .kind = DLP_STAGE_SAMPLER,
-    .rank = 1,
-    .begins = 1,
-    .at = offsetof(dlp_pipe, sampler),
-    .words = {.out = "sampler.threaded = 1", .slow = "make the sampler's own function cheaper"},
-    .source = &dlpi_keyed_source,
-};
+static const dlpi_stage_ops dlpi_sampler_ops = {DLPI_OPS_OF_SAMPLER, .source = &dlpi_keyed_source};
 
 static int dlpi_repeat_check(dlp_pipe *p, dlpi_stage *st) {
     static const dlpi_bound bounds[] = {

@@ -88,6 +88,20 @@ static int dlpi_transfer_copy(dlpi_worker *w, uint32_t s, uint32_t from, uint32_
     return rc != 0 ? dlpi_transfer_fail(p, slot, "record", rc) : DLP_OK;
 }
 
+/* Begin to copy batch b, of slot s, into its buffer: its events, until they have passed, are those
+   of number `buffer`. */
+static bool dlpi_transfer_send(dlpi_worker *w, uint32_t s, uint64_t b, uint32_t from,
+                               uint32_t buffer) {
+    const dlpi_bslot *slot = dlpi_slot_at(w->p, s);
+    dlpi_clock_in(w);
+    if (dlpi_transfer_copy(w, s, from, slot->dbuf, buffer) != DLP_OK)
+        dlpi_transfer_ready(w, s, b);
+    else
+        w->parked[w->n_parked++] = (dlpi_parked){0, b, s, buffer};
+    dlpi_clock_out(w, b, slot->epoch, 1);
+    return true;
+}
+
 /* The same, where what was copied stays in a device buffer of its own. dev_slot says 1: it is on
    its way there, 2: it is there. Whoever loaded it copies it even if the epoch was left, for nobody
    will load it again. Events have the slot's number. */
@@ -106,14 +120,8 @@ static bool dlpi_transfer_stay(dlpi_worker *w, uint32_t s, uint64_t b) {
     if (state == 1) return false;                                /* maybe out of this cell */
     from = state == 0 ? p->stay->source(p, s, b) : DLPI_NO_SLOT;
     if (from == s || (from != DLPI_NO_SLOT && !left)) {
-        dlpi_clock_in(w);
         dlpi_credit_take(dlpi_dev_slot(p, slot->dbuf), 1u); /* C2: only this thread */
-        if (dlpi_transfer_copy(w, s, from, slot->dbuf, s) != DLP_OK)
-            dlpi_transfer_ready(w, s, b);
-        else
-            w->parked[w->n_parked++] = (dlpi_parked){0, b, s, s};
-        dlpi_clock_out(w, b, slot->epoch, 1);
-        return true;
+        return dlpi_transfer_send(w, s, b, from, s);
     }
     if (state == 0 && !left) dlpi_transfer_fail(p, slot, "an earlier copy of this chunk", -1);
     dlpi_transfer_ready(w, s, b);
@@ -135,13 +143,7 @@ static bool dlpi_transfer_begin(dlpi_worker *w, uint32_t s, uint64_t b) {
     if (i == buffers) return false;
     dlpi_credit_take(dlpi_dev_slot(p, i), s + 1); /* C2: only this thread takes */
     slot->dbuf = i;
-    dlpi_clock_in(w);
-    if (dlpi_transfer_copy(w, s, s, i, i) != DLP_OK)
-        dlpi_transfer_ready(w, s, b);
-    else
-        w->parked[w->n_parked++] = (dlpi_parked){0, b, s, i};
-    dlpi_clock_out(w, b, slot->epoch, 1);
-    return true;
+    return dlpi_transfer_send(w, s, b, s, i);
 }
 
 /* Copies whose events have passed. */
@@ -201,7 +203,6 @@ static uint64_t dlpi_transfer_due(dlpi_worker *w, uint64_t ns) {
 
 /* ---- the consumer's side ---- */
 
-/* The pipe's device, or NULL. */
 static const dlp_device *dlpi_transfer_device(const dlp_pipe *p) {
     return p->sink ? &dlpi_transfer_of(p->sink)->device : NULL;
 }
@@ -239,14 +240,12 @@ static void *dlpi_transfer_seam(const dlp_pipe *p, uint32_t v, uint32_t field) {
     return dlpi_transfer_of(p->sink)->seam[(size_t)v * p->batches.n + field];
 }
 
-/* A call of the consumer's failed. */
 static int dlpi_transfer_refused(dlp_pipe *p, const char *what, int rc) {
     dlp_error e;
     dlpi_transfer_error(p->sink, what, rc, &e);
     return dlpi_pipe_fail(p, &e);
 }
 
-/* Begin to copy rows from slot s. */
 static int dlpi_transfer_join(dlp_pipe *p, uint32_t v, uint64_t row, uint32_t s, uint64_t from,
                               uint64_t rows) {
     dlpi_transfer *x = dlpi_transfer_of(p->sink);

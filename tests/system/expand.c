@@ -294,6 +294,57 @@ static void resume__behind_any_batch__goes_on_exactly(void) {
     }
 }
 
+/* The consumer goes where it likes, by what it saved, while runs are half made. */
+static void wander(rig2 *r, const dlp_state *states, int64_t all, uint64_t *random) {
+    dlp_pipe *p;
+    dlp_batch *b;
+    dlp_error err;
+    uint64_t epoch = UINT64_MAX;
+    int rc = open_pipe(r, &p, &err), ok = rc == DLP_OK;
+    for (int i = 0; i < 60 && ok; i++) {
+        for (uint32_t n = test_pick(random, 6); n > 0 && ok; n--) {
+            rc = dlp_pipe_next_timeout(p, &b, test_pick(random, 4) ? 20000 : 0);
+            if (rc == DLP_TIMEOUT || rc == DLP_END) break;
+            if (rc == DLP_OK && b->epoch != epoch) write_down(r, epoch = b->epoch);
+            ok = rc == DLP_OK && same(r, b) && dlp_pipe_release(p, b) == DLP_OK;
+        }
+        if (rc == DLP_END || test_pick(random, 3))
+            ok &= dlp_pipe_seek(p, &states[test_pick(random, (uint32_t)all)], &err) == DLP_OK;
+        else
+            ok &= dlp_pipe_next_epoch(p) == DLP_OK;
+    }
+    if (!ok) printf("%s\n", dlp_pipe_error(p)->message);
+    CHECK(ok && dlp_pipe_close(p) == DLP_OK);
+}
+
+static void seek__inside_runs__as_written_down(uint64_t seed) {
+    static dlp_state states[1000];
+    for (int i = 0; i < test_share(24, 500); i++) {
+        dlp_shm_desc shm = {.max_kills = 100};
+        rig2 r;
+        int64_t all;
+        init(&r, i % 2);
+        r.repeat.epochs = 3;
+        r.expand.streams = 1u << test_pick(&seed, 3);
+        r.expand.window = test_pick(&seed, 2) ? 0 : 1 + test_pick(&seed, 40);
+        r.expand.steps_per_epoch = test_pick(&seed, 3) ? 0 : 20;
+        if (test_pick(&seed, 2)) {
+            r.expand.workers.on_error = DLP_ON_ERROR_DROP;
+            seen->torn = 4;
+        }
+        all = batches(&r);
+        CHECK(all < 1000 && run(&r, states) == all);
+        r.expand.workers.num_workers = (int32_t)test_pick(&seed, 5) - 1;
+        if (i % 3 == 2) {
+            r.pipe.shm = &shm;
+            r.expand.workers.placement = r.fetch.placement = DLP_PLACE_PROCESSES;
+            if (r.expand.workers.num_workers > 0)
+                seen->kill_every = 500; /* restarts take their turns */
+        }
+        wander(&r, states, all, &seed);
+    }
+}
+
 /* The loader's one word for it. */
 static void loader__filter__batches_are_full(void) {
     for (int workers = 0; workers < 4; workers++) {
@@ -452,6 +503,7 @@ int main(int argc, char **argv) {
     kill__inside_fetch_and_expand__as_written_down(seed);
     ranks__streams_divided__same_rows();
     resume__behind_any_batch__goes_on_exactly();
+    seek__inside_runs__as_written_down(seed);
     loader__filter__batches_are_full();
     stats__workers_killed__exact();
     fail__by_input__named();

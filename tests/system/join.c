@@ -1,7 +1,8 @@
 /* needs: join */
 /* Several datasets in one pipe: zipped, mixed, a mix zipped with another; each with workers and a
    placement of its own, in threads and in processes, many at once too; failures by each policy;
-   workers killed at each access of the joined stage; resume at every batch; what is refused.
+   workers killed at each access of the joined stage, and of
+   the first; resume at every batch; what is refused.
    join [N]: the deaths at access N alone. */
 #include "../rig/atomics_hook.h"
 
@@ -16,7 +17,7 @@ static inline void atomics_hook(int kind, const void *at) {
 #include "../../dlpipe.h"
 #include "../../dlpipe_shm.h"
 
-#include "../rig/pipe_rig.h"
+#include "../rig/join_rig.h"
 #include <signal.h>
 #include <sys/mman.h>
 
@@ -30,306 +31,6 @@ static inline void atomics_hook(int kind, const void *at) {
 #ifndef TSAN
 #define TSAN 0
 #endif
-
-#define MOST 3 /* datasets of a pipe */
-
-/* A dataset: its fields have its number in their names, its bytes in their values. */
-typedef struct source {
-    uint64_t number, n_items, bad; /* items with index % bad == 1 fail, 0: none */
-    uint64_t fails;                /* so often each time; 0: always */
-    uint32_t sleep_us;
-    uint64_t kills;   /* this item kills its worker, 0: none */
-    int mixed, plain; /* plain: the word alone, all of which is written */
-    char names[2][8];
-    dlp_field fields[2];
-} source;
-
-static uint64_t source_word(const source *s, uint64_t index) {
-    return dlp_hash(s->number, index, 7, 9);
-}
-
-/* A word, and a ragged field of 0..4 bytes. */
-static int source_fetch(void *user, dlp_item *it) {
-    const source *s = user;
-    const uint64_t word = source_word(s, it->index);
-    uint8_t *bytes = it->data[1];
-    if (s->plain) {
-        CHECK(it->n_fields == 1 && it->index < s->n_items);
-        memcpy(it->data[0], &word, sizeof word);
-        return 0;
-    }
-    CHECK(it->n_fields == 2 && it->index < s->n_items && it->length[0] == 0 && it->length[1] == 0);
-    for (int i = 0; i < 5; i++) CHECK(bytes[i] == 0);
-    if (s->kills && it->index == s->kills) raise(SIGKILL);
-    if (s->sleep_us) usleep(s->sleep_us);
-    if (s->bad && it->index % s->bad == 1 && (s->fails == 0 || it->attempt < s->fails))
-        return dlp_fail(it->call, 0, "source %d has no such item", (int)s->number);
-    memcpy(it->data[0], &word, sizeof word);
-    it->length[1] = word % 5;
-    memset(bytes, (int)(word & 255), (size_t)it->length[1]);
-    return 0;
-}
-
-static void source_init(source *s, uint64_t number, uint64_t n_items, int mixed) {
-    memset(s, 0, sizeof *s);
-    s->number = number;
-    s->n_items = n_items;
-    s->mixed = mixed;
-    snprintf(s->names[0], sizeof s->names[0], "w%d", mixed ? 0 : (int)number);
-    snprintf(s->names[1], sizeof s->names[1], "r%d", mixed ? 0 : (int)number);
-    s->fields[0] = (dlp_field){s->names[0], DLP_U64, 0, {0}, 0, 0};
-    s->fields[1] = (dlp_field){s->names[1], DLP_U8, 1, {5}, 1, 0};
-}
-
-/* An asynchronous source: what was submitted comes back at the next reap. */
-typedef struct basket {
-    dlp_item *items[8];
-    int n;
-} basket;
-
-static int basket_open(void *user, int worker, void **state) {
-    (void)user;
-    (void)worker;
-    *state = calloc(1, sizeof(basket));
-    return *state == NULL;
-}
-static void basket_close(void *user, int worker, void *state) {
-    (void)user;
-    (void)worker;
-    free(state);
-}
-static int basket_submit(void *user, void *state, dlp_item *item) {
-    basket *b = state;
-    (void)user;
-    if (b->n == 8) return DLP_FULL;
-    b->items[b->n++] = item;
-    return 0;
-}
-static int basket_reap(void *user, void *state, dlp_item **done, int *code, int max, int ms) {
-    basket *b = state;
-    int n = 0;
-    (void)ms;
-    while (b->n > 0 && n < max) {
-        done[n] = b->items[--b->n];
-        code[n] = source_fetch(user, done[n]);
-        n++;
-    }
-    return n;
-}
-
-typedef struct setup {
-    source of[MOST];
-    int n, workers[MOST], placement[MOST], fetcher[MOST], policy, retries, backoff_ms;
-    uint32_t batch;
-    int map;      /* an item map behind all */
-    int cache;    /* 1: behind all, 2: behind fetch */
-    int dispatch; /* DLP_DISPATCH_* of all */
-    int64_t epochs;
-    int collate, max_skips, parts;
-    dlp_mix *mix; /* NULL: shuffled */
-    const dlp_state *resume;
-} setup;
-
-static void setup_zip(setup *s, int n, uint64_t items) {
-    memset(s, 0, sizeof *s);
-    s->n = n;
-    s->batch = 8;
-    s->epochs = 1;
-    for (int i = 0; i < n; i++) source_init(&s->of[i], (uint64_t)i, items, 0);
-}
-
-static void setup_mix(setup *s, int n, const uint64_t *items, const uint64_t *weights) {
-    dlp_mix_desc d;
-    memset(&d, 0, sizeof d);
-    setup_zip(s, n, 1);
-    d.n = (uint32_t)n;
-    d.n_items = items;
-    d.weights = weights;
-    d.shuffle = 1;
-    d.seed = 5;
-    for (int i = 0; i < n; i++) source_init(&s->of[i], (uint64_t)i, items[i], 1);
-    CHECK(dlp_mix_open(&s->mix, &d, NULL) == DLP_OK);
-}
-
-static void workers_all(setup *s, int workers, int placement) {
-    for (int i = 0; i < s->n; i++) {
-        s->workers[i] = workers;
-        s->placement[i] = workers > 0 ? placement : 0;
-    }
-}
-
-/* What the joined fields say, in a field of fetch's. */
-static int map_adds(void *user, dlp_item *it) {
-    uint64_t sum = 0, one;
-    const int n = *(const int *)user;
-    CHECK((int)it->n_fields == 2 * n);
-    for (int i = 0; i < n; i++) {
-        memcpy(&one, it->data[2 * i], 8);
-        sum += one;
-    }
-    memcpy(it->data[0], &sum, 8);
-    return 0;
-}
-
-static const char *const names_[MOST] = {"images", "labels", "boxes"};
-
-static void fetch_desc(setup *s, int i, dlp_dataset *ds, dlp_fetch_desc *f) {
-    memset(ds, 0, sizeof *ds);
-    memset(f, 0, sizeof *f);
-    ds->n_items = s->of[i].n_items;
-    ds->fields = s->of[i].fields;
-    ds->n_fields = s->of[i].plain ? 1 : 2;
-    ds->writes_all_bytes = s->of[i].plain != 0;
-    ds->fetch = source_fetch;
-    ds->user = &s->of[i];
-    f->dataset = ds;
-    f->workers.num_workers = s->workers[i];
-    f->workers.placement = s->placement[i];
-    f->workers.on_error = s->policy;
-    f->workers.retries = s->retries;
-    f->workers.retry_backoff_ms = s->backoff_ms;
-    f->workers.max_skips = s->max_skips;
-    f->workers.dispatch = s->dispatch;
-    f->workers.name = names_[i];
-    f->fetcher = s->fetcher[i];
-    if (f->fetcher) f->in_flight = 4;
-    if (f->fetcher != DLP_FETCH_ASYNC) return;
-    f->async.submit = basket_submit;
-    f->async.reap = basket_reap;
-    f->workers.worker_init = basket_open;
-    f->workers.worker_exit = basket_close;
-}
-
-static void add_cache(dlp_pipe *p, int wanted) { /* needs: cache */
-    dlp_cache_desc c = {1 << 20};                /* needs: cache */
-    if (wanted) dlp_pipe_add_cache(p, &c);       /* needs: cache */
-} /* needs: cache */
-
-static dlp_part_desc part_desc(void);               /* needs: parts */
-static int fetch_of_part(void *user, dlp_item *it); /* needs: parts */
-
-static dlp_pipe *setup_open(setup *s, int how_second) {
-    dlp_pipe_desc pipe;
-    dlp_sampler_desc sampler;
-    dlp_repeat_desc repeat;
-    dlp_dataset ds[MOST];
-    dlp_fetch_desc fetch;
-    dlp_join_desc join;
-    dlp_batch_desc batch;
-    dlp_map_desc map;
-    dlp_pipe *p;
-    memset(&pipe, 0, sizeof pipe);
-    memset(&sampler, 0, sizeof sampler);
-    memset(&repeat, 0, sizeof repeat);
-    memset(&batch, 0, sizeof batch);
-    memset(&map, 0, sizeof map);
-    memset(&join, 0, sizeof join);
-    pipe.resume = s->resume;
-    sampler.seed = 3;
-    sampler.order = DLP_ORDER_SHUFFLED;
-    if (s->mix) dlp_mix_sampler(s->mix, &sampler);
-    if (s->parts) sampler.order = DLP_ORDER_PARTS; /* needs: parts */
-    repeat.epochs = s->epochs;
-    CHECK(dlp_pipe_open(&p, &pipe, NULL) == DLP_OK);
-    dlp_pipe_add_sampler(p, &sampler);
-    dlp_pipe_add_repeat(p, &repeat);
-    fetch_desc(s, 0, &ds[0], &fetch);
-    if (s->parts) {                        /* needs: parts */
-        dlp_part_desc parts = part_desc(); /* needs: parts */
-        dlp_pipe_add_parts(p, &parts);     /* needs: parts */
-        ds[0].fetch = fetch_of_part;       /* needs: parts */
-        ds[0].n_items = 0;                 /* needs: parts */
-    }                                      /* needs: parts */
-    dlp_pipe_add_fetch(p, &fetch);
-    if (s->cache == 2) add_cache(p, 1); /* needs: cache */
-    for (int i = 1; i < s->n; i++) {
-        fetch_desc(s, i, &ds[i], &join.fetch);
-        join.how = i == 1 && how_second ? how_second : s->of[i].mixed ? DLP_JOIN_MIX : 0;
-        dlp_pipe_add_join(p, &join);
-    }
-    map.item = map_adds;
-    map.user = &s->n;
-    if (s->map) dlp_pipe_add_map(p, &map);
-    if (s->cache == 1) add_cache(p, 1); /* needs: cache */
-    batch.batch_size = s->batch;
-    batch.collate = s->collate ? dlp_collate_pad : NULL;
-    dlp_pipe_add_batch(p, &batch);
-    return p;
-}
-
-static int row_field_is(const dlp_batch *b, uint32_t f, uint32_t r, uint64_t word, uint64_t first) {
-    const uint64_t n = word % 5;
-    const uint8_t *bytes = b->fields[f + 1].data;
-    const uint64_t wide = (uint64_t)b->fields[f + 1].shape[1];
-    uint64_t got;
-    memcpy(&got, (const uint8_t *)b->fields[f].data + 8 * r, 8);
-    if (got != first || b->fields[f + 1].lengths[r] != n || wide < n) return 0;
-    for (uint64_t i = 0; i < wide; i++)
-        if (bytes[wide * r + i] != (i < n ? (uint8_t)(word & 255) : 0)) return 0;
-    return 1;
-}
-
-/* Is row r what its index says? */
-static int row_is(const setup *s, const dlp_batch *b, uint32_t r) {
-    uint64_t index = b->index[r], sum = 0, at = index;
-    int from = 0, zips = 0;
-    while (from + 1 < s->n && s->of[from + 1].mixed && at >= s->of[from].n_items)
-        at -= s->of[from++].n_items;
-    for (int i = from; i < s->n; i++)
-        if (i == from || !s->of[i].mixed) sum += source_word(&s->of[i], i == from ? at : index);
-    for (int i = from; i < s->n; i++) {
-        uint64_t word = source_word(&s->of[i], i == from ? at : index);
-        if (i > from && s->of[i].mixed) continue;
-        if (!row_field_is(b, (uint32_t)(2 * zips), r, word, s->map && zips == 0 ? sum : word))
-            return 0;
-        zips++;
-    }
-    return (int)b->n_fields == 2 * zips;
-}
-
-typedef struct outcome {
-    int rc;
-    uint64_t order, rows, left, replaced; /* hash of indices and valid bits */
-    dlp_error error;
-    dlp_stats stats;
-    dlp_state state;
-    uint64_t batches;
-} outcome;
-
-static dlp_pipe *pipe_;
-
-/* Up to most batches. */
-static outcome drain(setup *s, uint64_t most) {
-    outcome o;
-    dlp_batch *b;
-    dlp_plan plan;
-    dlp_pipe *p = setup_open(s, 0);
-    memset(&o, 0, sizeof o);
-    pipe_ = p;
-    CHECK(dlp_pipe_plan(p, &plan) == DLP_OK && dlp_pipe_plan(p, &plan) == DLP_OK);
-    if ((o.rc = dlp_pipe_start(p)) != DLP_OK) rig_say(p, o.rc);
-    CHECK(o.rc == DLP_OK);
-    while (o.rc == DLP_OK && o.batches < most) {
-        if ((o.rc = dlp_pipe_next(p, &b)) == DLP_EPOCH_END) o.rc = dlp_pipe_next(p, &b);
-        if (o.rc != DLP_OK) break;
-        for (uint32_t r = 0; r < b->count; r++) {
-            o.order = dlp_hash(o.order, b->index[r], b->valid[r], b->epoch);
-            o.rows += b->valid[r];
-            o.left += !b->valid[r];
-            CHECK(!b->valid[r] || row_is(s, b, r));
-        }
-        o.batches++;
-        dlp_pipe_release(p, b);
-    }
-    if (o.rc < 0) o.error = *dlp_pipe_error(p);
-    CHECK(dlp_pipe_stats(p, &o.stats) == DLP_OK);
-    for (int i = 0; i < s->n && s->cache != 2 && !s->parts; i++)
-        CHECK(strcmp(o.stats.stages[2 + i].name, names_[i]) == 0);
-    if (o.rc == DLP_OK) CHECK(dlp_pipe_state(p, NULL, &o.state) == DLP_OK);
-    pipe_ = NULL;
-    dlp_pipe_close(p);
-    return o;
-}
 
 /* ---- bytes and order ---- */
 
@@ -537,6 +238,101 @@ static void join__slow_source__only_its_rows_wait(void) {
     dlp_mix_close(s.mix);
 }
 
+/* One dataset's only worker stands still in its first item: of those before and after it all that
+   is under way is fetched, mapped or not. */
+static uint32_t gate_open_, gate_in_, fetched_[MOST];
+
+static int gate_fetch(void *user, dlp_item *it) {
+    const source *s = user;
+    if (s->number == 1) {
+        __atomic_store_n(&gate_in_, 1u, __ATOMIC_SEQ_CST);
+        while (!__atomic_load_n(&gate_open_, __ATOMIC_SEQ_CST)) usleep(200);
+    }
+    __atomic_add_fetch(&fetched_[s->number], 1u, __ATOMIC_SEQ_CST);
+    return source_fetch(user, it);
+}
+
+static uint32_t mapped_;
+static int gate_map(void *user, dlp_item *it) {
+    (void)user;
+    (void)it;
+    __atomic_add_fetch(&mapped_, 1u, __ATOMIC_SEQ_CST);
+    return 0;
+}
+
+static void gate_try(int fetcher, int middle, int threads) {
+    const uint64_t items[3] = {40, 40, 40};
+    uint32_t of[MOST] = {0}, want_mapped = 0;
+    dlp_batch *b;
+    dlp_pipe *p;
+    setup s;
+    int rc;
+    setup_mix(&s, 3, items, NULL);
+    workers_all(&s, threads, 0);
+    s.workers[1] = 1;
+    s.fetcher[1] = fetcher;
+    s.prefetch = 4;
+    s.gate = gate_fetch;
+    s.map_workers = middle ? 1 : 0;
+    s.gate_map = middle ? gate_map : NULL;
+    memset(fetched_, 0, sizeof fetched_);
+    mapped_ = gate_open_ = gate_in_ = 0;
+    for (uint64_t i = 0; i < 4 * 8; i++) {
+        uint32_t d;
+        uint64_t item;
+        CHECK(dlp_mix_locate(s.mix, dlp_mix_at(s.mix, 0, i), &d, &item) == DLP_OK);
+        of[d]++;
+    }
+    want_mapped = middle ? of[0] + of[2] : 0;
+    p = setup_open(&s, 0);
+    CHECK(dlp_pipe_start(p) == DLP_OK);
+    CHECK(dlp_pipe_next_timeout(p, &b, 0) == DLP_TIMEOUT);
+    for (int ms = 0; ms < 5000; ms++) {
+        if (__atomic_load_n(&fetched_[0], __ATOMIC_SEQ_CST) == of[0] &&
+            __atomic_load_n(&fetched_[2], __ATOMIC_SEQ_CST) == of[2] &&
+            __atomic_load_n(&mapped_, __ATOMIC_SEQ_CST) == want_mapped &&
+            __atomic_load_n(&gate_in_, __ATOMIC_SEQ_CST) == 1)
+            break;
+        usleep(1000);
+    }
+    CHECK(__atomic_load_n(&gate_in_, __ATOMIC_SEQ_CST) == 1 && fetched_[1] == 0);
+    CHECK(__atomic_load_n(&fetched_[0], __ATOMIC_SEQ_CST) == of[0]);
+    CHECK(__atomic_load_n(&fetched_[2], __ATOMIC_SEQ_CST) == of[2]);
+    CHECK(__atomic_load_n(&mapped_, __ATOMIC_SEQ_CST) == want_mapped);
+    if (fetched_[2] != of[2])
+        printf("%u of %u, %u of %u\n", fetched_[0], of[0], fetched_[2], of[2]);
+    __atomic_store_n(&gate_open_, 1u, __ATOMIC_SEQ_CST);
+    while ((rc = dlp_pipe_next_timeout(p, &b, 20000)) == DLP_OK) {
+        for (uint32_t r = 0; r < b->count; r++) CHECK(row_is(&s, b, r));
+        dlp_pipe_release(p, b);
+    }
+    CHECK(rc == DLP_END);
+    dlp_pipe_close(p);
+    dlp_mix_close(s.mix);
+}
+
+static void join__source_stands_still__others_rows_go_on(void) {
+    for (int fetcher = 0; fetcher <= DLP_FETCH_THREADS; fetcher++)
+        for (int k = 0; k < 4; k++) gate_try(fetcher, k / 2, 1 + k % 2 * 2);
+}
+
+/* Whoever lets a row pass the last stages wakes the consumer, who would else sleep 50 ms for each
+   batch. */
+static void last_rows_pass(void) {
+    const uint64_t items[3] = {200, 40, 200}, weights[3] = {200, 40, 200};
+    for (int k = 0; k < 2; k++) {
+        setup s;
+        setup_mix(&s, 3, items, weights);
+        workers_all(&s, 1, 0);
+        s.of[0].sleep_us = s.of[2].sleep_us = 100;
+        s.of[1].sleep_us = 1000;
+        s.fetcher[1] = k ? DLP_FETCH_THREADS : 0;
+        CHECK_SOON(ms_of(&s) < 1000);
+        dlp_mix_close(s.mix);
+    }
+}
+static void join__last_stage_is_passed__nobody_sleeps_on(void) { test_tries(last_rows_pass); }
+
 /* ---- resume, cache ---- */
 
 static void join__resumed_at_each_batch__same_order(void) {
@@ -617,35 +413,35 @@ static void death_here(const void *at) {
 
 static void join__worker_dies_at_each_access__nothing_is_lost(int64_t only) {
     const int64_t most = getenv("SHORT") ? 60 : 400;
-    const uint64_t items[2] = {12, 12};
+    const uint64_t items[3] = {12, 12, 8};
     uint64_t died = 0;
     first_ = getpid();
-    for (int k = 0; k < 4; k++) {
+    for (int k = 0; k < 8; k++) {
         setup s;
         outcome want, got;
         deaths_->at = 0;
         if (k % 2)
-            setup_mix(&s, 2, items, NULL);
+            setup_mix(&s, k >= 4 ? 3 : 2, items, NULL);
         else
             setup_zip(&s, 2, 24);
         s.batch = 4;
         want = drain(&s, UINT64_MAX);
         workers_all(&s, 2, DLP_PLACE_PROCESSES);
-        if (k >= 2) s.fetcher[1] = DLP_FETCH_ASYNC;
-        death_stage_ = 3;
+        death_stage_ = k < 4 ? 3 : 2;
+        if (k % 4 >= 2) s.fetcher[death_stage_ - 2] = DLP_FETCH_ASYNC;
         for (int64_t at = 1; at <= most; at += at < 120 ? 3 : 11) {
             if (only != 0 && at != only) continue;
             deaths_->seen = 0;
             deaths_->at = at;
             got = drain(&s, UINT64_MAX);
-            died += got.stats.stages[3].restarts;
+            died += got.stats.stages[death_stage_].restarts;
             CHECK(got.rc == DLP_END && got.order == want.order && got.rows == want.rows);
             if (got.rc != DLP_END) printf("join %d: setup %d\n", (int)at, k);
         }
         if (k % 2) dlp_mix_close(s.mix);
     }
     deaths_->at = 0;
-    CHECK(died > 40);
+    CHECK(died > 80);
 }
 
 /* An item that kills each worker that it comes to: told by its own number. */
@@ -665,30 +461,6 @@ static void join__item_kills_workers__named(void) {
         dlp_mix_close(s.mix);
     }
 }
-
-/* Parts whose items have labels elsewhere. */
-static int load_part(void *user, dlp_part *part) { /* needs: parts */
-    (void)user;                                    /* needs: parts */
-    memset(part->data, (int)part->index, 8);       /* needs: parts */
-    part->bytes = 8;                               /* needs: parts */
-    return 0;                                      /* needs: parts */
-} /* needs: parts */
-static int fetch_of_part(void *user, dlp_item *it) { /* needs: parts */
-    CHECK(it->part != NULL && it->part->item < 10);  /* needs: parts */
-    return source_fetch(user, it);                   /* needs: parts */
-} /* needs: parts */
-static const uint64_t part_items_[3] = {10, 9, 8}; /* needs: parts */
-
-static dlp_part_desc part_desc(void) {     /* needs: parts */
-    dlp_part_desc d;                       /* needs: parts */
-    memset(&d, 0, sizeof d);               /* needs: parts */
-    d.n_parts = 3;                         /* needs: parts */
-    d.items = part_items_;                 /* needs: parts */
-    d.max_part_bytes = 8;                  /* needs: parts */
-    d.load = load_part;                    /* needs: parts */
-    d.shuffle_items = d.shuffle_parts = 1; /* needs: parts */
-    return d;                              /* needs: parts */
-} /* needs: parts */
 
 static void join__zip_with_parts__same_rows(void) {                        /* needs: parts */
     setup s;                                                               /* needs: parts */
@@ -832,6 +604,8 @@ int main(int argc, char **argv) {
         join__items_fail__policy_of_the_join();
         join__item_fails_twice__tried_again_there();
         join__slow_source__only_its_rows_wait();
+        join__source_stands_still__others_rows_go_on();
+        join__last_stage_is_passed__nobody_sleeps_on();
         join__zip_with_parts__same_rows(); /* needs: parts */
         if (!TSAN) join__item_kills_workers__named();
         join__resumed_at_each_batch__same_order();

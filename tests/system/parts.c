@@ -338,7 +338,7 @@ static void seek__at_random__goes_on_there(uint64_t seed) {
             CHECK(dlp_pipe_release(p, b) == DLP_OK);
             if (!r.d.loader.pipe.unordered) continue;
             CHECK(dlp_pipe_state(p, NULL, &at) == DLP_OK && dlp_pipe_seek(p, &at, NULL) == DLP_OK);
-            epoch = p->after_epoch;
+            epoch = p->after.epoch;
         }
         CHECK(seen.wrong == 0);
         if (rc < 0) parts_say(rc, dlp_pipe_error(p));

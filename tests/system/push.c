@@ -172,6 +172,7 @@ static pid_t child(const dlp_push *push, const char *path, uint32_t number, uint
     if (path) d.fields = FIELDS, d.n_fields = 2;
     if (dlp_pusher_open(&u, &d, NULL) != DLP_OK) _exit(2);
     if (push_all(u, from, to, is_last) != DLP_OK) _exit(3);
+    if (is_killed && is_last) raise(SIGKILL);
     if (is_killed) {
         void *data[2];
         if (dlp_pusher_begin(u, data, SOON_MS) != DLP_OK) _exit(4);
@@ -204,6 +205,81 @@ static void processes__killed__item_unseen_successor_goes_on(void) {
         CHECK(!by_path || access(path, F_OK) == 0);
         end(&r);
         CHECK(!by_path || access(path, F_OK) != 0);
+    }
+}
+
+/* A producer is killed when it has just said the end: a successor does not say it once more, which
+   would end the stream while another goes on. */
+static void processes__killed_after_the_end__said_once(void) {
+    uint64_t next[17] = {0};
+    dlp_pusher *u = NULL, *other;
+    dlp_error err = {0};
+    int status;
+    rig r = begin((dlp_push_desc){.capacity = 64, .writers = 2}, 1, 8);
+    pid_t pid = child(r.push, NULL, 1, 0, 10, 1, 1);
+    CHECK(waitpid(pid, &status, 0) == pid);
+    other = producer(r.push, 2);
+    CHECK(push_all(other, 0, 5, 0) == DLP_OK);
+    CHECK(dlp_pusher_open(&u, &(dlp_pusher_desc){.push = r.push, .number = 1}, &err) ==
+              DLP_ERR_STATE &&
+          u == NULL && strcmp(err.field, "number") == 0);
+    CHECK(push_all(other, 5, 40, 1) == DLP_OK);
+    CHECK(take_all(r.pipe, next, 8) == DLP_END && next[1] == 10 && next[2] == 40);
+    dlp_pusher_close(other);
+    end(&r);
+}
+
+/* More producers than were announced: behind the end nobody reads, and they are told. */
+static void waiting__stream_has_ended__producers_are_told(void) {
+    uint64_t next[17] = {0};
+    rig r = begin((dlp_push_desc){.capacity = 2}, 1, 8);
+    dlp_pusher *u = producer(r.push, 1), *late = producer(r.push, 2), *later = NULL;
+    CHECK(push_all(u, 0, 10, 1) == DLP_OK);
+    CHECK(take_all(r.pipe, next, 8) == DLP_END && next[1] == 10);
+    CHECK(push_one(late, 0, SOON_MS) == DLP_STOPPED);
+    CHECK(dlp_pusher_open(&later, &(dlp_pusher_desc){.push = r.push}, NULL) == DLP_STOPPED);
+    dlp_pusher_close(u);
+    dlp_pusher_close(late);
+    end(&r);
+}
+
+typedef struct waiter {
+    dlp_pusher *u;
+    uint64_t pushed;
+    int rc;
+} waiter;
+
+static void *push_until_told(void *arg) {
+    waiter *w = arg;
+    while ((w->rc = push_one(w->u, w->pushed, 5000)) == DLP_OK) w->pushed++;
+    return NULL;
+}
+
+/* The pipe is closed while a producer waits for room: it is told. What it had pushed is another
+   pipe's, which it may push to as well. */
+static void waiting__pipe_is_closed__producer_is_told(void) {
+    for (int workers = 0; workers < 2; workers++) {
+        uint64_t next[17] = {0};
+        rig r = begin((dlp_push_desc){.capacity = 4}, workers, 1);
+        waiter w = {.u = producer(r.push, 1)};
+        dlp_loader_desc again = {.batch_size = 1, .num_workers = workers};
+        dlp_batch *b = NULL;
+        pthread_t t;
+        CHECK(pthread_create(&t, NULL, push_until_told, &w) == 0);
+        CHECK(dlp_pipe_next_timeout(r.pipe, &b, SOON_MS) == DLP_OK);
+        dlp_pipe_release(r.pipe, b);
+        CHECK(dlp_pipe_close(r.pipe) == DLP_OK);
+        CHECK(pthread_join(t, NULL) == 0 && w.rc == DLP_STOPPED && w.pushed >= 4);
+        dlp_push_wire(r.push, &again.dataset, &again.fetch.workers);
+        CHECK(dlp_loader_open(&r.pipe, &again, NULL) == DLP_OK);
+        CHECK(dlp_pipe_next_timeout(r.pipe, &b, SOON_MS) == DLP_OK);
+        next[1] = (uint32_t) * (const uint64_t *)b->fields[0].data + 1;
+        dlp_pipe_release(r.pipe, b);
+        CHECK(push_one(w.u, w.pushed++, SOON_MS) == DLP_OK);
+        dlp_push_stop(r.push);
+        CHECK(take_all(r.pipe, next, 1) == DLP_END && next[1] >= w.pushed);
+        dlp_pusher_close(w.u);
+        end(&r);
     }
 }
 
@@ -389,7 +465,8 @@ static int open_path(const char *path, const dlp_field *fields, uint32_t n, dlp_
 /* Another program's file: other fields, no such file, one that is cut, each of its head's words
    changed. Whatever stands there, nothing is read beyond it. */
 static void file__hostile__refused(void) {
-    const char *path = in_rig("lanes"), *other = in_rig("other");
+    const char *other = in_rig("other");
+    char path[96]; /* its own: names of the rig are used again */
     dlp_field wrong[2] = {FIELDS[0], FIELDS[1]};
     dlp_push_desc d = {.fields = FIELDS, .n_fields = 2, .path = path, .max_producers = 2};
     dlp_push *s = NULL, *again = NULL;
@@ -397,6 +474,7 @@ static void file__hostile__refused(void) {
     static uint8_t bytes[1 << 20];
     size_t n = 0;
     FILE *f;
+    snprintf(path, sizeof path, "%s", in_rig("lanes"));
     CHECK(dlp_push_open(&s, &d, &err) == DLP_OK);
     CHECK(dlp_push_open(&again, &d, &err) == DLP_ERR_SYSTEM && err.errnum == EEXIST);
     CHECK(strstr(err.message, "already") != NULL && again == NULL);
@@ -449,11 +527,28 @@ static void lane__damaged__an_error_that_names_the_producer(void) {
     }
 }
 
+/* Nor what lies before the lanes: whoever looks at them is not led elsewhere. */
+static void bundle__damaged__looks_do_no_harm(void) {
+    rig r = begin((dlp_push_desc){.capacity = 8}, 0, 1);
+    dlp_pusher *u = producer(r.push, 3);
+    dlp_mpsc *bundle = dlpi_at(r.push->head, r.push->was.bundle_at);
+    dlp_push_stats s;
+    CHECK(push_one(u, 0, 0) == DLP_OK);
+    memset(bundle, 0xff, offsetof(dlp_mpsc, consumer_wake));
+    bundle->owners_offset = UINT64_C(1) << 44;
+    CHECK(dlp_push_look(r.push, 0, &s) == DLP_OK && s.attached == 1 && s.waiting == 1);
+    dlp_pusher_close(u);
+    end(&r);
+}
+
 int main(void) {
     rig_begin("push");
     threads__several__each_in_its_order();
     threads__one_lane__each_ends();
     processes__killed__item_unseen_successor_goes_on();
+    processes__killed_after_the_end__said_once();
+    waiting__stream_has_ended__producers_are_told();
+    waiting__pipe_is_closed__producer_is_told();
     reader__killed__producers_are_told();
     full__refuse__counted();
     full__newest__last_ones_stay();
@@ -463,6 +558,7 @@ int main(void) {
     by_hand__two_workers__told();
     file__hostile__refused();
     lane__damaged__an_error_that_names_the_producer();
+    bundle__damaged__looks_do_no_harm();
     rig_end();
     return test_end("push");
 }

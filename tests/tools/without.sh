@@ -12,7 +12,9 @@ dir=build/without
 # shellcheck disable=SC2034
 few='pipe_basic pipe_ragged samplers'
 
-kinds() { sed -n 's/.*KIND(.*\/\* needs: \([a-z]*\) \*\/.*/\1/p' src/api/kinds.h; }
+kinds() {
+    sed -n 's/.*KIND(.*\/\* needs: \([a-z]*\) \*\/.*/\1/p' src/api/kinds.h | LC_ALL=C sort -u
+}
 
 make_aside() { # KIND
     dir=build/without/$1
