@@ -85,7 +85,7 @@ static bool dlpi_find_in(dlpi_worker *w, uint64_t b, bool hints, dlpi_unit *t, b
         } else if (dlpi_unit_take(w, t, words, owner, dlpi_header_padded(header))) {
             if (u == from) dlpi_claim_advance(&words->next, b, u + 1);
             if (b + 1 != w->tail_seen) /* we are behind: begin to fetch the next batch's line */
-                __builtin_prefetch(&dlpi_slot_at(p, (uint32_t)((b + 1) % p->n_slots))->header, 1);
+                dlpi_prefetch_write(&dlpi_slot_at(p, (uint32_t)((b + 1) % p->n_slots))->header);
             *all_claimed = *all_claimed && u + 1 == n;
             return true;
         } else {
@@ -107,7 +107,7 @@ static inline uint64_t dlpi_tail_moved(const dlpi_worker *w) {
     const dlp_pipe *p = w->p;
     uint64_t tail = dlpi_credit_seen(&p->ctl->tail); /* T1 <- T1 */
     if (tail != w->low && w->st->work == 0)
-        __builtin_prefetch(&dlpi_slot_at(p, (uint32_t)(w->low % p->n_slots))->header, 1);
+        dlpi_prefetch_write(&dlpi_slot_at(p, (uint32_t)(w->low % p->n_slots))->header);
     return tail;
 }
 
