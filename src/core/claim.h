@@ -42,46 +42,54 @@ static inline uint64_t dlpi_owner_freed(const dlp_pipe *p, uint32_t s, uint64_t 
     return dlpi_claim_freed(&dlpi_slot_at(p, s)->frees, b);
 }
 
-/* Look for a unit of batch b. Sets *all_claimed when none of its units will need a claim. */
+/* The slot that batch b lies in, and its header; false: the slot went on. */
+DLPI_INLINE bool dlpi_find_slot(const dlp_pipe *p, uint64_t b, uint32_t *s, uint64_t *header) {
+    *s = (uint32_t)(b % p->n_slots); /* a guess that saves a line when slots go round in turn */
+    *header = dlpi_claim_head(&dlpi_slot_at(p, *s)->header); /* P1 <- P1 */
+    if (dlpi_gen(*header) == (b & DLPI_GEN_MASK)) return true;
+    *s = dlpi_slot_of(p, b);
+    *header = dlpi_claim_head(&dlpi_slot_at(p, *s)->header); /* P1 <- P1 */
+    return dlpi_gen(*header) == (b & DLPI_GEN_MASK);
+}
+
+/* Claim unit t, whose owner word says that nobody has it, if its input is there. */
+DLPI_INLINE bool dlpi_unit_take(dlpi_worker *w, dlpi_unit *t, dlpi_stage_words *words,
+                                uint64_t owner, bool padded) {
+    uint64_t mine = dlpi_gen_word(t->b, (uint64_t)w->global + 1u);
+    t->untouched = dlpi_writes_first(w) && !padded && (owner & DLPI_FREED) == 0;
+    return dlpi_input_ready(w, t, words) &&
+           dlpi_claim_take(&dlpi_owners(w->p, words)[t->unit], owner, mine);
+}
+
+/* Look for a unit of batch b. Sets *all_claimed when none of its units will need a claim. Units
+   below `from` are claimed, by whomever: what the hint for the next look may say. */
 static bool dlpi_find_in(dlpi_worker *w, uint64_t b, bool hints, dlpi_unit *t, bool *all_claimed) {
     const dlp_pipe *p = w->p;
-    uint32_t s = (uint32_t)(b % p->n_slots), n, u = 0, count, shift, from;
-    uint64_t header = dlpi_claim_head(&dlpi_slot_at(p, s)->header); /* P1 <- P1 */
+    uint32_t n, u = 0, count, shift, from;
+    uint64_t header;
     dlpi_stage_words *words;
     *all_claimed = true;
-    /* a guess that saves a line when slots go round in turn */
-    if (dlpi_gen(header) != (b & DLPI_GEN_MASK)) {
-        s = dlpi_slot_of(p, b);
-        header = dlpi_claim_head(&dlpi_slot_at(p, s)->header);     /* P1 <- P1 */
-        if (dlpi_gen(header) != (b & DLPI_GEN_MASK)) return false; /* the slot went on */
-    }
-    words = dlpi_stage_words_at(p, s, w->st);
+    t->b = b;
+    if (!dlpi_find_slot(p, b, &t->slot, &header)) return false;
+    words = dlpi_stage_words_at(p, t->slot, w->st);
     count = dlpi_header_count(header);
     shift = dlpi_header_shift(header);
     n = dlpi_is_item_stage(p, w->st) ? dlpi_units(count, shift) : 1u;
     if (hints) u = dlpi_claim_cursor(&words->next, b);
-    t->b = b;
-    t->slot = s;
     for (from = u; u < n; u++) {
         uint64_t owner = dlpi_claim_look(&dlpi_owners(p, words)[u]); /* O1 <- O1 */
         t->unit = u;
         dlpi_unit_rows(p, w->st, count, shift, t);
-        if (dlpi_older(dlpi_gen(owner), b)) {
-            uint64_t mine = dlpi_gen_word(b, (uint64_t)w->global + 1u);
-            t->untouched =
-                dlpi_writes_first(w) && !dlpi_header_padded(header) && (owner & DLPI_FREED) == 0;
-            if (dlpi_input_ready(w, t, words) &&
-                dlpi_claim_take(&dlpi_owners(p, words)[u], owner, mine)) {
-                if (u == from) dlpi_claim_advance(&words->next, b, u + 1);
-                if (b + 1 != w->tail_seen) /* we are behind: begin to fetch the next batch's line */
-                    __builtin_prefetch(&dlpi_slot_at(p, (uint32_t)((b + 1) % p->n_slots))->header,
-                                       1);
-                *all_claimed = *all_claimed && u + 1 == n;
-                return true;
-            }
+        if (!dlpi_older(dlpi_gen(owner), b)) {
+            if (u == from) from = u + 1; /* claimed by somebody: the prefix grows */
+        } else if (dlpi_unit_take(w, t, words, owner, dlpi_header_padded(header))) {
+            if (u == from) dlpi_claim_advance(&words->next, b, u + 1);
+            if (b + 1 != w->tail_seen) /* we are behind: begin to fetch the next batch's line */
+                dlpi_prefetch_write(&dlpi_slot_at(p, (uint32_t)((b + 1) % p->n_slots))->header);
+            *all_claimed = *all_claimed && u + 1 == n;
+            return true;
+        } else {
             *all_claimed = false;
-        } else if (u == from) {
-            from = u + 1; /* claimed by somebody: the prefix grows */
         }
     }
     return false;
@@ -99,7 +107,7 @@ static inline uint64_t dlpi_tail_moved(const dlpi_worker *w) {
     const dlp_pipe *p = w->p;
     uint64_t tail = dlpi_credit_seen(&p->ctl->tail); /* T1 <- T1 */
     if (tail != w->low && w->st->work == 0)
-        __builtin_prefetch(&dlpi_slot_at(p, (uint32_t)(w->low % p->n_slots))->header, 1);
+        dlpi_prefetch_write(&dlpi_slot_at(p, (uint32_t)(w->low % p->n_slots))->header);
     return tail;
 }
 
@@ -184,12 +192,13 @@ static void dlpi_items_wake(dlp_pipe *p, dlpi_stage *st, const dlpi_unit *t) {
     dlpi_wake_stage(p, st, t->b);
 }
 
-/* Bits of the last item stage are set. Whoever fills the last word closes the batch. */
+/* Set done bits of the last item stage. Whoever fills the last word closes the batch. */
 static void dlpi_last_done(dlp_pipe *p, const dlpi_unit *t, dlpi_stage_words *words,
-                           uint32_t bits) {
-    uint32_t count = dlpi_slot_at(p, t->slot)->count;
+                           uint32_t mask) {
+    uint32_t i = t->row / DLPI_WORD_ROWS;
+    uint32_t count = dlpi_slot_at(p, t->slot)->count; /* behind the bits it may be another's */
     uint64_t seen;
-    if (bits != dlpi_word_full(count, t->row / DLPI_WORD_ROWS)) return;
+    if (dlpi_gather_publish(&dlpi_done(words)[i], t->b, mask) != dlpi_word_full(count, i)) return;
     seen = dlpi_gather_look(&words->ready); /* Y1 <- Y1: before the look at the words */
     if (dlpi_close_batch(p, words, t->b, count, seen)) dlpi_ready_wake(p, p->n_item_work - 1, t);
 }
@@ -205,16 +214,16 @@ static void dlpi_unit_pass(dlpi_worker *w, const dlpi_unit *t, int k) {
         dlpi_stage_words *words = dlpi_stage_words_at(p, t->slot, p->work[k]);
         uint64_t *owner = &dlpi_owners(p, words)[t->unit];
         uint64_t seen = dlpi_claim_look(owner); /* O1 <- O1 */
-        uint32_t bits, mask = dlpi_unit_mask(t->row, t->end);
+        uint32_t mask = dlpi_unit_mask(t->row, t->end);
         if ((seen & DLPI_FREED) != 0 || !dlpi_older(dlpi_gen(seen), t->b) ||
             !dlpi_claim_take(owner, seen, mine)) /* O1 */
             break;
-        passes = k + 1 < p->n_item_work && dlpi_unit_passes(p, p->work[k + 1], t);
-        bits = dlpi_gather_publish(&dlpi_done(words)[t->row / DLPI_WORD_ROWS], t->b, mask);
         if (k + 1 == p->n_item_work) {
-            dlpi_last_done(p, t, words, bits);
+            dlpi_last_done(p, t, words, mask);
             return;
         }
+        passes = dlpi_unit_passes(p, p->work[k + 1], t);
+        dlpi_gather_publish(&dlpi_done(words)[t->row / DLPI_WORD_ROWS], t->b, mask);
     }
     dlpi_items_wake(p, p->work[k], t);
 }
@@ -236,14 +245,13 @@ static void dlpi_pass_items(dlpi_worker *w, const dlpi_unit *t, uint64_t *done, 
 static void dlpi_complete(dlpi_worker *w, const dlpi_unit *t, uint32_t mask) {
     dlp_pipe *p = w->p;
     dlpi_stage_words *words = dlpi_stage_words_at(p, t->slot, w->st);
-    uint64_t *done = &dlpi_done(words)[t->row / DLPI_WORD_ROWS];
     if (mask == 0) return;
     if (DLPI_UNLIKELY(p->holder != NULL) && w->st->work == 1)
         p->holder->ops->holder->leave(w, t, mask);
     if (w->st->work + 1 < p->n_item_work)
-        dlpi_pass_items(w, t, done, mask);
+        dlpi_pass_items(w, t, &dlpi_done(words)[t->row / DLPI_WORD_ROWS], mask);
     else
-        dlpi_last_done(p, t, words, dlpi_gather_publish(done, t->b, mask));
+        dlpi_last_done(p, t, words, mask);
 }
 
 /* A unit of batch b that worker w is about to give up. */
