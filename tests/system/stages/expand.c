@@ -443,10 +443,10 @@ static int as_torn(const dlp_pipe *p, const dlp_batch *b, int rc, uint64_t n) {
 }
 
 /* What is read, and what is not, in the order of a shuffled epoch. */
-static void write_down_torn(void) {
+static void write_down_torn(uint64_t epoch) {
     static dlp_permutation order;
     n_list[0] = 0;
-    dlp_permutation_init(&order, INPUTS, inside_hash(INSIDE_PARTS, 7, 0), 0);
+    dlp_permutation_init(&order, INPUTS, inside_hash(INSIDE_PARTS, 7, 0), epoch);
     for (uint64_t j = 0; j < INPUTS; j++) {
         uint64_t i = dlp_permutation_at(&order, j);
         for (uint32_t k = 0; k < made(i) + (uint32_t)torn(i); k++)
@@ -465,7 +465,7 @@ static void fail__inside_runs__named_in_its_place(void) {
         int rc, ok = 1;
         init(&r, 0);
         seen->torn = 20 + i;
-        write_down_torn();
+        write_down_torn(0);
         r.expand.workers.num_workers = makers[i % 5];
         r.expand.queue_size = i % 5 == 4 ? 100 : 0;
         CHECK(open_pipe(&r, &p, &err) == DLP_OK);
@@ -474,6 +474,37 @@ static void fail__inside_runs__named_in_its_place(void) {
             if (rc != DLP_END) ok &= as_torn(p, b, rc, n++);
             if (rc == DLP_OK) dlp_pipe_release(p, b);
         } while (ok && rc == DLP_OK);
+        CHECK(ok && dlp_pipe_close(p) == DLP_OK);
+    }
+}
+
+/* Epochs are left before the batch that would be an error, which is scheduled by then, and what is
+   behind it asked for again. */
+static void fail__ahead_of_an_epoch_that_is_left__unseen(uint64_t seed) {
+    static const int32_t makers[] = {DLP_NONE, 1, 4};
+    for (uint32_t i = 0; i < 12; i++) {
+        rig2 r;
+        dlp_pipe *p;
+        dlp_batch *b = NULL;
+        dlp_error err;
+        int ok = 1;
+        init(&r, 0);
+        seen->torn = 20 + i;
+        r.repeat.epochs = 8;
+        r.expand.workers.num_workers = makers[i % 3];
+        CHECK(open_pipe(&r, &p, &err) == DLP_OK);
+        for (uint64_t epoch = 0; epoch < 8 && ok; epoch++) {
+            uint64_t first = 0, n = 0;
+            write_down_torn(epoch);
+            while (first < n_list[0] && !torn(list[0][first].index)) first++;
+            while (ok && n < first / 8 && (n == 0 || test_pick(&seed, 8))) {
+                int rc = dlp_pipe_next_timeout(p, &b, 20000);
+                ok &= rc == DLP_OK && b->epoch == epoch && as_torn(p, b, rc, n++);
+                if (rc == DLP_OK) dlp_pipe_release(p, b);
+            }
+            if (n == 0) break; /* its first batch is an error */
+            ok &= dlp_pipe_next_epoch(p) == DLP_OK;
+        }
         CHECK(ok && dlp_pipe_close(p) == DLP_OK);
     }
 }
@@ -508,6 +539,7 @@ int main(int argc, char **argv) {
     stats__workers_killed__exact();
     fail__by_input__named();
     fail__inside_runs__named_in_its_place();
+    fail__ahead_of_an_epoch_that_is_left__unseen(seed);
     desc__what_is_not_possible__refused();
     CHECK(shm_mappings() == 0);
     return test_end("expand");
