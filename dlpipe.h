@@ -615,6 +615,18 @@ DLPI_INLINE void dlpi_pause(void) {
 #endif
 }
 
+/* Begin to fetch a line that is to be written soon, so that its other owner gives it up at once.
+   __builtin_prefetch(at, 1) fetches it for reading where the compiler may not take prefetchw for
+   granted, as on x86-64 by default, and then the write makes a trip of its own. 64-bit processors
+   that do not know prefetchw take it for a nop. */
+DLPI_INLINE void dlpi_prefetch_write(const void *at) {
+#if defined(__x86_64__)
+    __asm__ __volatile__("prefetchw %0" : : "m"(*(const char *)at));
+#else
+    __builtin_prefetch(at, 1);
+#endif
+}
+
 /* A word of a record, whatever type the user sees there. */
 typedef uint64_t __attribute__((may_alias)) dlpi_word;
 #endif
@@ -5400,7 +5412,7 @@ DLPI_INLINE uint32_t dlpi_first_look(const uint32_t *word) {
    >>impl-order      HASHES, KEYED PERMUTATIONS, SAMPLERS' ARITHMETIC
    Two rules. Numbers drawn for different uses never share keys: each use has a domain word,
    absorbed right after the seed. And nothing here may ever change a number, or every saved state
-   and published run changes with it; tests/unit/order.c pins them. */
+   and published run changes with it; tests/unit/order/order.c pins them. */
 
 /* DLPIPE_NO_SIMD [impl]: plain C only. Slower, same numbers. */
 #if defined(__x86_64__) && !defined(DLPIPE_NO_SIMD)
@@ -5487,7 +5499,7 @@ static inline uint64_t dlpi_below(dlpi_range range, uint64_t random) {
    and the additions, not exclusive ors, give odd permutations as often as even ones.
 
    Few rounds on few values can be told from a random permutation by counting pairs of positions
-   (the number needed grows as n^2 at 6 rounds, n^3 at 8; tests/unit/order.c counts): hence 10
+   (the number needed grows as n^2 at 6 rounds, n^3 at 8; tests/unit/order/order.c counts): hence 10
    rounds below 2^12 numbers, 8 below 2^15, 6 above, and tables made by an exact shuffle below
    DLP_PERMUTATION_TABLE, where even that would not do. */
 
@@ -10705,6 +10717,14 @@ static bool dlpi_cost_moved(const dlp_pipe *p, uint64_t turn) {
     return ns != 0 && (ns / 4 > was || was / 4 > ns);
 }
 
+/* Does batch b ask what items cost by now? The first all do. Later the answer takes a worker's line
+   away from it, which is worth it for each eighth batch, if those have rows to share it. */
+static inline bool dlpi_cost_due(const dlp_pipe *p, uint64_t b) {
+    uint64_t every = p->batch_rows < DLPI_WORD_ROWS ? 32 : 8;
+    if (b < 64 || (b & 63) == 0) return true;
+    return (b & (every - 1)) == 0 && dlpi_cost_moved(p, b / every);
+}
+
 /* Rows of slot s beyond the epoch's last sample. */
 static void dlpi_schedule_padding(dlp_pipe *p, uint32_t s) {
     dlpi_bslot *slot = dlpi_slot_at(p, s);
@@ -10752,8 +10772,7 @@ static void dlpi_schedule_slot(dlp_pipe *p, uint32_t s, uint64_t c) {
         uint64_t *ready = &dlpi_stage_words_at(p, s, last)->ready;
         dlpi_gather_skip(ready, b); /* Y1 -> Y1 */
     }
-    if (b < 64 || (b & 63) == 0 || ((b & 7) == 0 && dlpi_cost_moved(p, b >> 3)))
-        f->run_shift = dlpi_run_shift(p, slot->count);
+    if (dlpi_cost_due(p, b)) f->run_shift = dlpi_run_shift(p, slot->count);
     /* C1: scheduler only */
     dlpi_credit_take(&slot->used, p->used_at_first);
     dlpi_claim_publish(&slot->header,
@@ -10964,46 +10983,54 @@ static inline uint64_t dlpi_owner_freed(const dlp_pipe *p, uint32_t s, uint64_t 
     return dlpi_claim_freed(&dlpi_slot_at(p, s)->frees, b);
 }
 
-/* Look for a unit of batch b. Sets *all_claimed when none of its units will need a claim. */
+/* The slot that batch b lies in, and its header; false: the slot went on. */
+DLPI_INLINE bool dlpi_find_slot(const dlp_pipe *p, uint64_t b, uint32_t *s, uint64_t *header) {
+    *s = (uint32_t)(b % p->n_slots); /* a guess that saves a line when slots go round in turn */
+    *header = dlpi_claim_head(&dlpi_slot_at(p, *s)->header); /* P1 <- P1 */
+    if (dlpi_gen(*header) == (b & DLPI_GEN_MASK)) return true;
+    *s = dlpi_slot_of(p, b);
+    *header = dlpi_claim_head(&dlpi_slot_at(p, *s)->header); /* P1 <- P1 */
+    return dlpi_gen(*header) == (b & DLPI_GEN_MASK);
+}
+
+/* Claim unit t, whose owner word says that nobody has it, if its input is there. */
+DLPI_INLINE bool dlpi_unit_take(dlpi_worker *w, dlpi_unit *t, dlpi_stage_words *words,
+                                uint64_t owner, bool padded) {
+    uint64_t mine = dlpi_gen_word(t->b, (uint64_t)w->global + 1u);
+    t->untouched = dlpi_writes_first(w) && !padded && (owner & DLPI_FREED) == 0;
+    return dlpi_input_ready(w, t, words) &&
+           dlpi_claim_take(&dlpi_owners(w->p, words)[t->unit], owner, mine);
+}
+
+/* Look for a unit of batch b. Sets *all_claimed when none of its units will need a claim. Units
+   below `from` are claimed, by whomever: what the hint for the next look may say. */
 static bool dlpi_find_in(dlpi_worker *w, uint64_t b, bool hints, dlpi_unit *t, bool *all_claimed) {
     const dlp_pipe *p = w->p;
-    uint32_t s = (uint32_t)(b % p->n_slots), n, u = 0, count, shift, from;
-    uint64_t header = dlpi_claim_head(&dlpi_slot_at(p, s)->header); /* P1 <- P1 */
+    uint32_t n, u = 0, count, shift, from;
+    uint64_t header;
     dlpi_stage_words *words;
     *all_claimed = true;
-    /* a guess that saves a line when slots go round in turn */
-    if (dlpi_gen(header) != (b & DLPI_GEN_MASK)) {
-        s = dlpi_slot_of(p, b);
-        header = dlpi_claim_head(&dlpi_slot_at(p, s)->header);     /* P1 <- P1 */
-        if (dlpi_gen(header) != (b & DLPI_GEN_MASK)) return false; /* the slot went on */
-    }
-    words = dlpi_stage_words_at(p, s, w->st);
+    t->b = b;
+    if (!dlpi_find_slot(p, b, &t->slot, &header)) return false;
+    words = dlpi_stage_words_at(p, t->slot, w->st);
     count = dlpi_header_count(header);
     shift = dlpi_header_shift(header);
     n = dlpi_is_item_stage(p, w->st) ? dlpi_units(count, shift) : 1u;
     if (hints) u = dlpi_claim_cursor(&words->next, b);
-    t->b = b;
-    t->slot = s;
     for (from = u; u < n; u++) {
         uint64_t owner = dlpi_claim_look(&dlpi_owners(p, words)[u]); /* O1 <- O1 */
         t->unit = u;
         dlpi_unit_rows(p, w->st, count, shift, t);
-        if (dlpi_older(dlpi_gen(owner), b)) {
-            uint64_t mine = dlpi_gen_word(b, (uint64_t)w->global + 1u);
-            t->untouched =
-                dlpi_writes_first(w) && !dlpi_header_padded(header) && (owner & DLPI_FREED) == 0;
-            if (dlpi_input_ready(w, t, words) &&
-                dlpi_claim_take(&dlpi_owners(p, words)[u], owner, mine)) {
-                if (u == from) dlpi_claim_advance(&words->next, b, u + 1);
-                if (b + 1 != w->tail_seen) /* we are behind: begin to fetch the next batch's line */
-                    __builtin_prefetch(&dlpi_slot_at(p, (uint32_t)((b + 1) % p->n_slots))->header,
-                                       1);
-                *all_claimed = *all_claimed && u + 1 == n;
-                return true;
-            }
+        if (!dlpi_older(dlpi_gen(owner), b)) {
+            if (u == from) from = u + 1; /* claimed by somebody: the prefix grows */
+        } else if (dlpi_unit_take(w, t, words, owner, dlpi_header_padded(header))) {
+            if (u == from) dlpi_claim_advance(&words->next, b, u + 1);
+            if (b + 1 != w->tail_seen) /* we are behind: begin to fetch the next batch's line */
+                dlpi_prefetch_write(&dlpi_slot_at(p, (uint32_t)((b + 1) % p->n_slots))->header);
+            *all_claimed = *all_claimed && u + 1 == n;
+            return true;
+        } else {
             *all_claimed = false;
-        } else if (u == from) {
-            from = u + 1; /* claimed by somebody: the prefix grows */
         }
     }
     return false;
@@ -11021,7 +11048,7 @@ static inline uint64_t dlpi_tail_moved(const dlpi_worker *w) {
     const dlp_pipe *p = w->p;
     uint64_t tail = dlpi_credit_seen(&p->ctl->tail); /* T1 <- T1 */
     if (tail != w->low && w->st->work == 0)
-        __builtin_prefetch(&dlpi_slot_at(p, (uint32_t)(w->low % p->n_slots))->header, 1);
+        dlpi_prefetch_write(&dlpi_slot_at(p, (uint32_t)(w->low % p->n_slots))->header);
     return tail;
 }
 
@@ -11896,6 +11923,31 @@ static int dlpi_unit_row(dlpi_worker *w, const dlpi_unit *t, uint32_t row, uint3
     return what;
 }
 
+#define DLPI_AHEAD_BYTES 1024u
+
+/* Of more, a store waits seldom, as the processor fetches ahead itself; beside that, this would be
+   in the way. */
+static inline void dlpi_lines_ahead(const uint8_t *from, uint64_t bytes) {
+    if (bytes > DLPI_AHEAD_BYTES) return;
+    for (uint64_t i = 0; i < bytes; i += 64) dlpi_prefetch_write(from + i);
+}
+
+/* Begin to fetch the lines that the rows of a unit are about to be written to: the consumer has
+   read them last. On their way all at once they cost little more than one of them does when a store
+   waits for it. */
+static void dlpi_unit_ahead(const dlpi_worker *w, const dlpi_unit *t) {
+    const dlp_pipe *p = w->p;
+    const dlpi_scope *scope = &w->st->scope;
+    const uint8_t *cell = dlpi_item_cell(p, t->slot);
+    uint64_t rows = t->end - t->row;
+    dlpi_lines_ahead((const uint8_t *)&dlpi_slot_index(p, t->slot)[t->row], rows * 8);
+    for (uint32_t f = scope->field; f < scope->field + scope->n_fields; f++) {
+        const dlpi_field *d = &p->items.at[f];
+        dlpi_lines_ahead(cell + d->offset + t->row * d->row_bytes, rows * d->row_bytes);
+    }
+}
+
+/* Work on a claimed unit of an item stage. */
 static void dlpi_unit_items(dlpi_worker *w, const dlpi_unit *t) {
     const dlp_pipe *p = w->p;
     dlpi_stage_words *words = dlpi_stage_words_at(p, t->slot, w->st);
@@ -11905,6 +11957,7 @@ static void dlpi_unit_items(dlpi_worker *w, const dlpi_unit *t) {
     uint32_t redo = 0, later = 0, left = 0;
     bool simple = t->untouched && p->open_end == 0, ended = false;
     DLPI_STORE_RLX(&w->block->running, UINT64_C(0)); /* X2: it may be a row of this number */
+    if (t->untouched && w->started) dlpi_unit_ahead(w, t);
     if (t->untouched)
         dlpi_unit_indices(w, t);
     else if (dlpi_writes_first(w))
@@ -21694,7 +21747,7 @@ static void dlpi_give_back(dlp_pipe *p, uint32_t s) {
     if (p->lender) {
         p->lends->drop(p, s);
     } else { /* without a call: it is that of each batch */
-        __builtin_prefetch(&dlpi_slot_at(p, s)->header, 1); /* the scheduler writes there next */
+        dlpi_prefetch_write(&dlpi_slot_at(p, s)->header); /* the scheduler writes there next */
         dlpi_slot_release(p, s);
     }
     dlpi_schedule_inline(p, dlpi_burst(p));

@@ -69,7 +69,7 @@ static void dlpi_give_back(dlp_pipe *p, uint32_t s) {
     if (p->lender) {
         p->lends->drop(p, s);
     } else { /* without a call: it is that of each batch */
-        __builtin_prefetch(&dlpi_slot_at(p, s)->header, 1); /* the scheduler writes there next */
+        dlpi_prefetch_write(&dlpi_slot_at(p, s)->header); /* the scheduler writes there next */
         dlpi_slot_release(p, s);
     }
     dlpi_schedule_inline(p, dlpi_burst(p));

@@ -42,46 +42,54 @@ static inline uint64_t dlpi_owner_freed(const dlp_pipe *p, uint32_t s, uint64_t 
     return dlpi_claim_freed(&dlpi_slot_at(p, s)->frees, b);
 }
 
-/* Look for a unit of batch b. Sets *all_claimed when none of its units will need a claim. */
+/* The slot that batch b lies in, and its header; false: the slot went on. */
+DLPI_INLINE bool dlpi_find_slot(const dlp_pipe *p, uint64_t b, uint32_t *s, uint64_t *header) {
+    *s = (uint32_t)(b % p->n_slots); /* a guess that saves a line when slots go round in turn */
+    *header = dlpi_claim_head(&dlpi_slot_at(p, *s)->header); /* P1 <- P1 */
+    if (dlpi_gen(*header) == (b & DLPI_GEN_MASK)) return true;
+    *s = dlpi_slot_of(p, b);
+    *header = dlpi_claim_head(&dlpi_slot_at(p, *s)->header); /* P1 <- P1 */
+    return dlpi_gen(*header) == (b & DLPI_GEN_MASK);
+}
+
+/* Claim unit t, whose owner word says that nobody has it, if its input is there. */
+DLPI_INLINE bool dlpi_unit_take(dlpi_worker *w, dlpi_unit *t, dlpi_stage_words *words,
+                                uint64_t owner, bool padded) {
+    uint64_t mine = dlpi_gen_word(t->b, (uint64_t)w->global + 1u);
+    t->untouched = dlpi_writes_first(w) && !padded && (owner & DLPI_FREED) == 0;
+    return dlpi_input_ready(w, t, words) &&
+           dlpi_claim_take(&dlpi_owners(w->p, words)[t->unit], owner, mine);
+}
+
+/* Look for a unit of batch b. Sets *all_claimed when none of its units will need a claim. Units
+   below `from` are claimed, by whomever: what the hint for the next look may say. */
 static bool dlpi_find_in(dlpi_worker *w, uint64_t b, bool hints, dlpi_unit *t, bool *all_claimed) {
     const dlp_pipe *p = w->p;
-    uint32_t s = (uint32_t)(b % p->n_slots), n, u = 0, count, shift, from;
-    uint64_t header = dlpi_claim_head(&dlpi_slot_at(p, s)->header); /* P1 <- P1 */
+    uint32_t n, u = 0, count, shift, from;
+    uint64_t header;
     dlpi_stage_words *words;
     *all_claimed = true;
-    /* a guess that saves a line when slots go round in turn */
-    if (dlpi_gen(header) != (b & DLPI_GEN_MASK)) {
-        s = dlpi_slot_of(p, b);
-        header = dlpi_claim_head(&dlpi_slot_at(p, s)->header);     /* P1 <- P1 */
-        if (dlpi_gen(header) != (b & DLPI_GEN_MASK)) return false; /* the slot went on */
-    }
-    words = dlpi_stage_words_at(p, s, w->st);
+    t->b = b;
+    if (!dlpi_find_slot(p, b, &t->slot, &header)) return false;
+    words = dlpi_stage_words_at(p, t->slot, w->st);
     count = dlpi_header_count(header);
     shift = dlpi_header_shift(header);
     n = dlpi_is_item_stage(p, w->st) ? dlpi_units(count, shift) : 1u;
     if (hints) u = dlpi_claim_cursor(&words->next, b);
-    t->b = b;
-    t->slot = s;
     for (from = u; u < n; u++) {
         uint64_t owner = dlpi_claim_look(&dlpi_owners(p, words)[u]); /* O1 <- O1 */
         t->unit = u;
         dlpi_unit_rows(p, w->st, count, shift, t);
-        if (dlpi_older(dlpi_gen(owner), b)) {
-            uint64_t mine = dlpi_gen_word(b, (uint64_t)w->global + 1u);
-            t->untouched =
-                dlpi_writes_first(w) && !dlpi_header_padded(header) && (owner & DLPI_FREED) == 0;
-            if (dlpi_input_ready(w, t, words) &&
-                dlpi_claim_take(&dlpi_owners(p, words)[u], owner, mine)) {
-                if (u == from) dlpi_claim_advance(&words->next, b, u + 1);
-                if (b + 1 != w->tail_seen) /* we are behind: begin to fetch the next batch's line */
-                    __builtin_prefetch(&dlpi_slot_at(p, (uint32_t)((b + 1) % p->n_slots))->header,
-                                       1);
-                *all_claimed = *all_claimed && u + 1 == n;
-                return true;
-            }
+        if (!dlpi_older(dlpi_gen(owner), b)) {
+            if (u == from) from = u + 1; /* claimed by somebody: the prefix grows */
+        } else if (dlpi_unit_take(w, t, words, owner, dlpi_header_padded(header))) {
+            if (u == from) dlpi_claim_advance(&words->next, b, u + 1);
+            if (b + 1 != w->tail_seen) /* we are behind: begin to fetch the next batch's line */
+                dlpi_prefetch_write(&dlpi_slot_at(p, (uint32_t)((b + 1) % p->n_slots))->header);
+            *all_claimed = *all_claimed && u + 1 == n;
+            return true;
+        } else {
             *all_claimed = false;
-        } else if (u == from) {
-            from = u + 1; /* claimed by somebody: the prefix grows */
         }
     }
     return false;
@@ -99,7 +107,7 @@ static inline uint64_t dlpi_tail_moved(const dlpi_worker *w) {
     const dlp_pipe *p = w->p;
     uint64_t tail = dlpi_credit_seen(&p->ctl->tail); /* T1 <- T1 */
     if (tail != w->low && w->st->work == 0)
-        __builtin_prefetch(&dlpi_slot_at(p, (uint32_t)(w->low % p->n_slots))->header, 1);
+        dlpi_prefetch_write(&dlpi_slot_at(p, (uint32_t)(w->low % p->n_slots))->header);
     return tail;
 }
 

@@ -120,6 +120,14 @@ static bool dlpi_cost_moved(const dlp_pipe *p, uint64_t turn) {
     return ns != 0 && (ns / 4 > was || was / 4 > ns);
 }
 
+/* Does batch b ask what items cost by now? The first all do. Later the answer takes a worker's line
+   away from it, which is worth it for each eighth batch, if those have rows to share it. */
+static inline bool dlpi_cost_due(const dlp_pipe *p, uint64_t b) {
+    uint64_t every = p->batch_rows < DLPI_WORD_ROWS ? 32 : 8;
+    if (b < 64 || (b & 63) == 0) return true;
+    return (b & (every - 1)) == 0 && dlpi_cost_moved(p, b / every);
+}
+
 /* Rows of slot s beyond the epoch's last sample. */
 static void dlpi_schedule_padding(dlp_pipe *p, uint32_t s) {
     dlpi_bslot *slot = dlpi_slot_at(p, s);
@@ -167,8 +175,7 @@ static void dlpi_schedule_slot(dlp_pipe *p, uint32_t s, uint64_t c) {
         uint64_t *ready = &dlpi_stage_words_at(p, s, last)->ready;
         dlpi_gather_skip(ready, b); /* Y1 -> Y1 */
     }
-    if (b < 64 || (b & 63) == 0 || ((b & 7) == 0 && dlpi_cost_moved(p, b >> 3)))
-        f->run_shift = dlpi_run_shift(p, slot->count);
+    if (dlpi_cost_due(p, b)) f->run_shift = dlpi_run_shift(p, slot->count);
     /* C1: scheduler only */
     dlpi_credit_take(&slot->used, p->used_at_first);
     dlpi_claim_publish(&slot->header,
