@@ -432,7 +432,7 @@ BENCHES := $(patsubst tests/bench/bench_%.mk,%,$(wildcard tests/bench/bench_*.mk
 include $(wildcard tests/bench/bench_*.mk)
 
 # All is compiled before anything is measured, and no line of an earlier run is left. One that fails
-# does not keep the others from running.
+# does not keep the others from running. BENCHES="queue loader" takes only these.
 BENCH_PROGRAMS := $(patsubst tests/bench/%.c,$(B)/bench/%,$(filter-out %/bench_scale.c,\
                     $(wildcard tests/bench/bench_*.c))) $(B)/bench/bench_queue \
                   $(B)/bench/bench_peer_libtorch

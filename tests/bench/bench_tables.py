@@ -68,7 +68,7 @@ def label(line):
 
 
 def is_shown(line):
-    if "ours" not in line or line["bench"] == "line_roundtrip":
+    if not {"ours", "regime"} <= line.keys() or line["bench"] == "line_roundtrip":
         return False
     return not line["bench"].startswith(QUEUES) or line.get("peer") == "best"
 
@@ -79,7 +79,7 @@ def rows_of(lines):
         if is_shown(line):
             by = rows.setdefault((label(line), line.get("peer"), line["unit"]), {})
             if line["regime"] in by:
-                raise SystemExit(f"two lines for one row: {label(line)}, {line.get('peer')}")
+                print(f"two lines for one row: {label(line)}, {line.get('peer')}: the last one")
             by[line["regime"]] = line
     return rows
 
@@ -163,7 +163,7 @@ def peer_of(line):
 def short_row(lines, what, bench, keys):
     """One row of the short page, of the first regime that has lines; None: there are none."""
     for regime in STEADY:
-        mine = [line for line in lines if line["bench"] == bench and "ours" in line and
+        mine = [line for line in lines if line["bench"] == bench and is_shown(line) and
                 line["regime"] == regime and all(line.get(k) == v for k, v in keys.items())]
         if mine:
             others = "; ".join(peer_of(line) for line in mine if "theirs" in line)
