@@ -208,6 +208,10 @@ def main(folder, page, short_page, *targets):
             print(f"{target}: {path} is of a quick run: left as it is")
             bad = True
             continue
+        if not any(line.get("regime") in STEADY for line in lines if is_shown(line)):
+            print(f"{target}: {path}: every round was disturbed: left as it is")
+            bad = True
+            continue
         whole.append(target)
         made = table(target, lines)
         text = mark.sub(lambda m: m.group(1) + made + "\n" + m.group(2).lstrip("\n"), text)
